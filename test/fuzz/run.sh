@@ -1,0 +1,118 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Usage: test/fuzz/run.sh BUILDDIR SECONDS [TARGET...]
+#
+# Runs each fuzz target of a build made with clang and -Dfuzz=true for SECONDS (0: the kept corpus
+# only), beginning with the kept corpus test/fuzz/corpus/TARGET. What is newly found goes to a
+# directory of its own in BUILDDIR, with crashing inputs. Then measures how many lines of the
+# target's parser the kept corpus runs. One line PASS or FAIL per target.
+#
+# To take new finds over, make the corpus small again:
+#   BUILDDIR/test/fuzz/fuzz_X -merge=1 NEW test/fuzz/corpus/X BUILDDIR/fuzz/X/new
+set -u
+
+MIN_COVERAGE=90
+MAX_LEN=4096
+
+if [ $# -lt 2 ]; then
+    echo "usage: $0 BUILDDIR SECONDS [TARGET...]" >&2
+    exit 2
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(cd "$1" && pwd) || exit 2
+seconds=$2
+shift 2
+
+list=$build/test/fuzz/targets
+if [ ! -f "$list" ]; then
+    echo "FAIL fuzz: $build was not set up with -Dfuzz=true" >&2
+    exit 2
+fi
+root=$(head -n 1 "$list")
+work=$build/fuzz
+failed=0
+
+covers_of() { # files that a target's row names
+    sed -n "2,\$s/^$1 //p" "$list"
+}
+
+names() {
+    sed -n '2,$s/ .*//p' "$list"
+}
+
+profile() { # run the kept corpus of target $1 once, for coverage
+    mkdir -p "$work/$1"
+    [ -f "$work/$1/kept.profraw" ] && return 0
+    LLVM_PROFILE_FILE=$work/$1/kept.profraw "$build/test/fuzz/fuzz_$1" -runs=0 \
+        "$here/corpus/$1" >"$work/$1/kept.log" 2>&1
+}
+
+# Prints "PERCENT NAME TARGETS" of file $1, measured over all targets that name it.
+coverage() {
+    objects= profiles= targets=
+    for t in $(names); do
+        case " $(covers_of "$t") " in *" $1 "*) ;; *) continue ;; esac
+        profile "$t" || return 1
+        objects="$objects -object $build/test/fuzz/fuzz_$t"
+        profiles="$profiles $work/$t/kept.profraw"
+        targets="$targets${targets:+ }$t"
+    done
+    llvm-profdata-14 merge -sparse -o "$work/merged.profdata" $profiles || return 1
+    llvm-cov-14 export -summary-only -instr-profile "$work/merged.profdata" ${objects# -object } \
+        >"$work/coverage.json" || return 1
+    /usr/bin/python3 - "$work/coverage.json" "$root/$1" <<'PYTHON' || return 1
+import json, os, sys
+want = os.path.realpath(sys.argv[2])
+for f in json.load(open(sys.argv[1]))["data"][0]["files"]:
+    if os.path.realpath(f["filename"]) == want:
+        print("%.1f" % f["summary"]["lines"]["percent"])
+        sys.exit(0)
+sys.exit("no coverage of " + want)
+PYTHON
+}
+
+run_target() { # prints the verdict
+    t=$1
+    bin=$build/test/fuzz/fuzz_$t
+    dir=$work/$t
+    if [ ! -x "$bin" ] || [ -z "$(covers_of "$t")" ]; then
+        echo "FAIL fuzz-$t: there is no such target in $build"
+        return 1
+    fi
+    if [ -z "$(ls "$here/corpus/$t" 2>/dev/null)" ]; then
+        echo "FAIL fuzz-$t: no corpus in $here/corpus/$t"
+        return 1
+    fi
+    mkdir -p "$dir/new"
+    if ! profile "$t"; then
+        tail -n 20 "$dir/kept.log"
+        echo "FAIL fuzz-$t: an input of the kept corpus fails ($dir/kept.log)"
+        return 1
+    fi
+    if [ "$seconds" -gt 0 ] && ! LLVM_PROFILE_FILE=/dev/null "$bin" -max_total_time="$seconds" \
+        -max_len="$MAX_LEN" -timeout=10 -print_final_stats=1 -artifact_prefix="$dir/" \
+        "$dir/new" "$here/corpus/$t" >"$dir/log" 2>&1; then
+        tail -n 40 "$dir/log"
+        echo "FAIL fuzz-$t: the input that fails is in $dir"
+        return 1
+    fi
+    runs=0
+    [ "$seconds" -gt 0 ] && runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$dir/log")
+    verdict=PASS
+    text=
+    for file in $(covers_of "$t"); do
+        percent=$(coverage "$file") || percent=0
+        text="$text${text:+, }$percent% lines of $(basename "$file")"
+        [ "${percent%.*}" -ge "$MIN_COVERAGE" ] || verdict=FAIL
+    done
+    echo "$verdict fuzz-$t: $text, $runs inputs tried"
+    [ $verdict = PASS ]
+}
+
+[ $# -gt 0 ] || set -- $(names)
+rm -f "$work"/*/kept.profraw
+for t in "$@"; do
+    run_target "$t" || failed=1
+done
+exit $failed

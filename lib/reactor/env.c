@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The environment: EAL and the reactors on its lcores. EAL is told to leave nothing on disk, so
+ * that any number of processes run side by side, as any user, and none has to clean up after
+ * another.
+ */
+#include "lib/reactor/reactor_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_launch.h>
+#include <rte_lcore.h>
+
+#define DEFAULT_PROG   "millrace"
+#define DEFAULT_MEM_MB 64
+
+/* ---- arguments of EAL ---- */
+
+__attribute__((format(printf, 2, 3))) static int arg_add(struct reactor_env *env, const char *fmt,
+                                                         ...)
+{
+    char *text;
+    va_list ap;
+    int n;
+
+    if (env->argc + 1 >= (int)RTE_DIM(env->argv))
+        return -E2BIG;
+    va_start(ap, fmt);
+    n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return -ENOMEM;
+    env->owned[env->argc] = text;
+    env->argv[env->argc++] = text;
+    return 0;
+}
+
+static void args_free(struct reactor_env *env)
+{
+    for (int i = 0; i < (int)RTE_DIM(env->owned); i++)
+        free(env->owned[i]);
+}
+
+static int args_add_extra(struct reactor_env *env, const char *extra)
+{
+    char *copy = strdup(extra), *save, *word;
+    int rc = copy != NULL ? 0 : -ENOMEM;
+
+    for (word = copy != NULL ? strtok_r(copy, " ", &save) : NULL; word != NULL && rc == 0;
+         word = strtok_r(NULL, " ", &save))
+        rc = arg_add(env, "%s", word);
+    free(copy);
+    return rc;
+}
+
+static const char *prog_name(const struct reactor_opts *opts)
+{
+    const char *name = opts->prog != NULL ? opts->prog : DEFAULT_PROG;
+    const char *slash = strrchr(name, '/');
+
+    name = slash != NULL ? slash + 1 : name;
+    return name[0] != '\0' && strchr(name, '%') == NULL ? name : DEFAULT_PROG;
+}
+
+static int args_make(struct reactor_env *env, const struct reactor_opts *opts,
+                     const struct core_plan *plan)
+{
+    char *lcores = cores_lcores_arg(plan, &env->affinity);
+    const char *prog = prog_name(opts);
+    int rc = lcores != NULL ? 0 : -ENOMEM;
+
+    if (rc == 0)
+        rc = arg_add(env, "%s", prog);
+    if (rc == 0)
+        rc = arg_add(env, "--lcores=%s", lcores);
+    if (rc == 0)
+        rc = arg_add(env, "--main-lcore=0");
+    if (rc == 0)
+        rc = arg_add(env, "--file-prefix=%s.%ld", prog, (long)getpid());
+    if (rc == 0)
+        rc = arg_add(env, "--no-pci");
+    if (rc == 0)
+        rc = arg_add(env, "--no-telemetry");
+    if (rc == 0)
+        rc = arg_add(env, "--iova-mode=va");
+    if (rc == 0)
+        rc = arg_add(env, "--log-level=error");
+    if (rc == 0)
+        rc = arg_add(env, "-m");
+    if (rc == 0)
+        rc = arg_add(env, "%u", opts->mem_mb > 0 ? opts->mem_mb : DEFAULT_MEM_MB);
+    /* --in-memory and --no-huge exclude each other; --no-shconf is what of the former matters here:
+     * no files. */
+    if (rc == 0)
+        rc = arg_add(env, "%s", opts->hugepages ? "--in-memory" : "--no-huge");
+    if (rc == 0)
+        rc = arg_add(env, "%s", opts->hugepages ? "--single-file-segments" : "--no-shconf");
+    if (rc == 0 && opts->eal_args != NULL)
+        rc = args_add_extra(env, opts->eal_args);
+    free(lcores);
+    return rc;
+}
+
+/* ---- EAL ---- */
+
+/* EAL insists on a directory for files that it then does not make, below /tmp for users without
+ * XDG_RUNTIME_DIR, where a second user cannot create it any more. It gets one of its own for as
+ * long as it starts. */
+struct runtime_dir {
+    char path[64]; /* "" when none could be made: EAL's own choice then */
+    char *before;  /* value of the variable before */
+};
+
+static void runtime_dir_enter(struct runtime_dir *dir)
+{
+    const char *before = getenv("RUNTIME_DIRECTORY");
+
+    dir->before = before != NULL ? strdup(before) : NULL;
+    snprintf(dir->path, sizeof(dir->path), "/tmp/millrace-eal.XXXXXX");
+    if (mkdtemp(dir->path) == NULL)
+        dir->path[0] = '\0';
+    else
+        setenv("RUNTIME_DIRECTORY", dir->path, 1);
+}
+
+static void runtime_dir_leave(struct runtime_dir *dir, const char *prefix)
+{
+    char path[PATH_MAX];
+
+    if (dir->path[0] != '\0') {
+        if (dir->before != NULL)
+            setenv("RUNTIME_DIRECTORY", dir->before, 1);
+        else
+            unsetenv("RUNTIME_DIRECTORY");
+        /* Deepest first. Not empty only if eal_args asked for files; they stay then. */
+        snprintf(path, sizeof(path), "%s/dpdk/%s", dir->path, prefix);
+        rmdir(path);
+        snprintf(path, sizeof(path), "%s/dpdk", dir->path);
+        rmdir(path);
+        rmdir(dir->path);
+    }
+    free(dir->before);
+}
+
+static int eal_start(struct reactor_env *env, const char *prog, char *err, size_t errlen)
+{
+    struct runtime_dir dir;
+    sigset_t all, before;
+    char prefix[NAME_MAX];
+    int rc;
+
+    snprintf(prefix, sizeof(prefix), "%s.%ld", prog, (long)getpid());
+    runtime_dir_enter(&dir);
+    /* Its threads inherit the mask: signals are the control thread's business. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = rte_eal_init(env->argc, env->argv);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    runtime_dir_leave(&dir, prefix);
+    if (rc < 0) {
+        rc = rte_errno > 0 ? -rte_errno : -EINVAL;
+        snprintf(err, errlen, "DPDK's environment cannot start: %s (its own message is above)",
+                 rc == -EALREADY ? "it was started before in this process" : strerror(-rc));
+        return rc;
+    }
+    env->eal_up = true;
+    return 0;
+}
+
+/* ---- the environment ---- */
+
+static int reactors_make(struct reactor_env *env, const struct reactor_opts *opts,
+                         const struct core_plan *plan)
+{
+    for (unsigned i = 0; i <= env->count; i++) {
+        int rc = reactor_create(env, i, &env->slot[i]);
+
+        if (rc < 0)
+            return rc;
+        env->slot[i]->idle = opts->idle;
+        env->slot[i]->lcore = i < env->count ? i + 1 : 0;
+        env->slot[i]->cpt = i < env->count ? plan->core[i].cpt : 0;
+    }
+    return 0;
+}
+
+int reactor_env_create(const struct reactor_opts *opts, struct reactor_env **out, char *err,
+                       size_t errlen)
+{
+    struct core_plan plan;
+    struct reactor_env *env = calloc(1, sizeof(*env));
+    int rc;
+
+    if (env == NULL) {
+        snprintf(err, errlen, "out of memory");
+        return -ENOMEM;
+    }
+    if (sched_getaffinity(0, sizeof(env->affinity), &env->affinity) < 0) {
+        rc = -errno;
+        snprintf(err, errlen, "cannot tell which cores may be used: %s", strerror(-rc));
+        goto fail;
+    }
+    rc = cores_parse(opts->cores, opts->count, &env->affinity, &plan, err, errlen);
+    if (rc < 0)
+        goto fail;
+    env->count = plan.count;
+    rc = args_make(env, opts, &plan);
+    if (rc < 0) {
+        snprintf(err, errlen, "arguments for DPDK's environment: %s", strerror(-rc));
+        goto fail;
+    }
+    rc = eal_start(env, prog_name(opts), err, errlen);
+    if (rc < 0)
+        goto fail;
+    rc = qsbr_init(env);
+    if (rc == 0)
+        rc = reactors_make(env, opts, &plan);
+    if (rc < 0) {
+        snprintf(err, errlen, "reactors: %s", strerror(-rc));
+        goto fail;
+    }
+    reactor_bind(reactor_control(env));
+    *out = env;
+    return 0;
+fail:
+    reactor_env_destroy(env);
+    return rc;
+}
+
+int reactor_env_start(struct reactor_env *env)
+{
+    for (unsigned i = 0; i < env->count; i++) {
+        struct reactor *r = env->slot[i];
+        int rc;
+
+        assert(!r->running);
+        r->stop = 0;
+        r->running = true;
+        rc = rte_eal_remote_launch(reactor_main, r, r->lcore);
+        if (rc < 0) {
+            r->running = false;
+            reactor_env_stop(env);
+            return rc;
+        }
+    }
+    return 0;
+}
+
+void reactor_env_stop(struct reactor_env *env)
+{
+    for (unsigned i = 0; i < env->count; i++) {
+        if (env->slot[i]->running)
+            reactor_stop(env->slot[i]);
+    }
+    for (unsigned i = 0; i < env->count; i++) {
+        if (env->slot[i]->running)
+            rte_eal_wait_lcore(env->slot[i]->lcore);
+        env->slot[i]->running = false;
+    }
+}
+
+void reactor_env_destroy(struct reactor_env *env)
+{
+    if (env == NULL)
+        return;
+    if (reactor_self() != NULL && reactor_env_of(reactor_self()) == env)
+        reactor_bind(NULL);
+    for (unsigned i = 0; i < REACTOR_SLOTS; i++)
+        reactor_destroy(env->slot[i]);
+    qsbr_fini(env);
+    if (env->eal_up) {
+        rte_eal_cleanup();
+        sched_setaffinity(0, sizeof(env->affinity), &env->affinity);
+    }
+    args_free(env);
+    free(env);
+}
+
+unsigned reactor_count(const struct reactor_env *env)
+{
+    return env->count;
+}
+
+struct reactor *reactor_at(struct reactor_env *env, unsigned index)
+{
+    assert(index < env->count);
+    return env->slot[index];
+}
+
+struct reactor *reactor_control(struct reactor_env *env)
+{
+    return env->slot[env->count];
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Mail between reactors: one single-producer single-consumer ring per ordered pair, so that a
+ * preempted sender delays nobody else's mail. When a ring is full the sender keeps the task, and
+ * all later ones for that receiver, in a queue of its own and tries again every loop.
+ *
+ * Waking a sleeper: the receiver sets its flag, fences, and looks at its rings once more; the
+ * sender fills the ring, fences, and looks at the flag. One of the two sees the other. Senders
+ * fence and ring once per loop for all they have posted, not per mail.
+ */
+#include "lib/reactor/reactor_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static void list_init(struct task_list *l)
+{
+    l->head = NULL;
+    l->tail = &l->head;
+}
+
+static void list_append(struct task_list *l, struct reactor_task *task)
+{
+    task->next = NULL;
+    *l->tail = task;
+    l->tail = &task->next;
+}
+
+static void bit_set(uint64_t *bits, unsigned i)
+{
+    bits[i / 64] |= UINT64_C(1) << (i % 64);
+}
+
+static void bit_clear(uint64_t *bits, unsigned i)
+{
+    bits[i / 64] &= ~(UINT64_C(1) << (i % 64));
+}
+
+static bool bit_test(const uint64_t *bits, unsigned i)
+{
+    return (bits[i / 64] >> (i % 64)) & 1;
+}
+
+/* The lowest bit, which is cleared; -1 when there is none. */
+static int bit_take(uint64_t bits[2])
+{
+    for (int w = 0; w < 2; w++) {
+        if (bits[w] != 0) {
+            int bit = __builtin_ctzll(bits[w]);
+
+            bits[w] &= bits[w] - 1;
+            return w * 64 + bit;
+        }
+    }
+    return -1;
+}
+
+static struct rte_ring *ring_make(unsigned sender)
+{
+    size_t size = RTE_ALIGN_CEIL((size_t)rte_ring_get_memsize(REACTOR_RING_SIZE),
+                                 (size_t)RTE_CACHE_LINE_SIZE);
+    struct rte_ring *ring = aligned_alloc(RTE_CACHE_LINE_SIZE, size);
+    char name[RTE_RING_NAMESIZE];
+
+    if (ring == NULL)
+        return NULL;
+    snprintf(name, sizeof(name), "mail from %u", sender);
+    if (rte_ring_init(ring, name, REACTOR_RING_SIZE, RING_F_SP_ENQ | RING_F_SC_DEQ) < 0) {
+        free(ring);
+        return NULL;
+    }
+    return ring;
+}
+
+int mailbox_init(struct reactor *r)
+{
+    list_init(&r->own);
+    for (unsigned i = 0; i <= r->env->count; i++) {
+        list_init(&r->out[i]);
+        if (i == r->slot)
+            continue;
+        r->in[i] = ring_make(i);
+        if (r->in[i] == NULL)
+            return -ENOMEM;
+    }
+    r->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return r->wake_fd < 0 ? -errno : 0;
+}
+
+void mailbox_fini(struct reactor *r)
+{
+    if (r->wake_fd >= 0)
+        close(r->wake_fd);
+    for (unsigned i = 0; i < REACTOR_SLOTS; i++)
+        free(r->in[i]);
+}
+
+void reactor_ring_bell(struct reactor *r)
+{
+    int saved = errno;
+    uint64_t one = 1;
+
+    /* The only failure is a full counter, and then the bell is ringing. */
+    if (write(r->wake_fd, &one, sizeof(one)) < 0)
+        errno = saved;
+}
+
+void mailbox_ring_bells(struct reactor *r)
+{
+    int slot;
+
+    if ((r->out_posted[0] | r->out_posted[1]) == 0)
+        return;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    while ((slot = bit_take(r->out_posted)) >= 0) {
+        struct reactor *to = r->env->slot[slot];
+
+        if (__atomic_load_n(&to->sleeping, __ATOMIC_RELAXED) != 0)
+            reactor_ring_bell(to);
+    }
+}
+
+static bool ring_send(struct reactor *r, struct reactor *to, struct reactor_task *task)
+{
+    if (rte_ring_sp_enqueue(to->in[r->slot], task) < 0)
+        return false;
+    bit_set(r->out_posted, to->slot);
+    return true;
+}
+
+void reactor_post(struct reactor *to, struct reactor_task *task)
+{
+    struct reactor *r = reactor_self();
+
+    assert(r != NULL && r->env == to->env && task->fn != NULL);
+    if (to == r) {
+        list_append(&r->own, task);
+        return;
+    }
+    if (bit_test(r->out_waiting, to->slot) || !ring_send(r, to, task)) {
+        list_append(&r->out[to->slot], task);
+        bit_set(r->out_waiting, to->slot);
+        stat_add(&r->stats.mails_queued, 1);
+    }
+    /* Outside its loop nobody would ring later. */
+    if (!r->in_loop)
+        mailbox_ring_bells(r);
+}
+
+bool mailbox_waiting(const struct reactor *r)
+{
+    return (r->out_waiting[0] | r->out_waiting[1]) != 0;
+}
+
+void mailbox_flush(struct reactor *r)
+{
+    uint64_t todo[2] = {r->out_waiting[0], r->out_waiting[1]};
+    int slot;
+
+    while ((slot = bit_take(todo)) >= 0) {
+        struct task_list *l = &r->out[slot];
+
+        while (l->head != NULL) {
+            struct reactor_task *task = l->head, *next = task->next;
+
+            if (!ring_send(r, r->env->slot[slot], task))
+                break;
+            l->head = next; /* the task is the receiver's now */
+        }
+        if (l->head == NULL) {
+            list_init(l);
+            bit_clear(r->out_waiting, (unsigned)slot);
+        }
+    }
+}
+
+bool mailbox_pending(const struct reactor *r)
+{
+    if (r->own.head != NULL)
+        return true;
+    for (unsigned i = 0; i <= r->env->count; i++) {
+        if (r->in[i] != NULL && !rte_ring_empty(r->in[i]))
+            return true;
+    }
+    return false;
+}
+
+/* Only what was there at the beginning: a task may post itself again. */
+static int run_own(struct reactor *r)
+{
+    struct reactor_task *task = r->own.head;
+    int n = 0;
+
+    list_init(&r->own);
+    while (task != NULL) {
+        struct reactor_task *next = task->next;
+
+        task->fn(task);
+        task = next;
+        n++;
+    }
+    return n;
+}
+
+int mailbox_run(struct reactor *r)
+{
+    void *tasks[REACTOR_MAIL_BURST];
+    int n = 0;
+
+    if (r->own.head != NULL)
+        n = run_own(r);
+    for (unsigned i = 0; i <= r->env->count; i++) {
+        unsigned got;
+
+        if (r->in[i] == NULL)
+            continue;
+        got = rte_ring_sc_dequeue_burst(r->in[i], tasks, REACTOR_MAIL_BURST, NULL);
+        for (unsigned k = 0; k < got; k++) {
+            struct reactor_task *task = tasks[k]; /* NOLINT: DPDK copies them by twos */
+
+            task->fn(task);
+        }
+        n += (int)got;
+    }
+    if (n > 0)
+        stat_add(&r->stats.mails_in, (uint64_t)n);
+    return n;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Arenas from EAL memory, their regions, and the pools carved from them. See mem.h. */
+#include "lib/reactor/mem.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_common.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_malloc.h>
+#include <rte_memzone.h>
+
+/* Under ASan a free buffer is poisoned, and so is what of the arena is in no pool. */
+#if defined(__SANITIZE_ADDRESS__)
+#define MEM_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MEM_ASAN 1
+#endif
+#endif
+#ifdef MEM_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(addr, size)   ((void)(addr), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(addr, size) ((void)(addr), (void)(size))
+#endif
+
+#define LOCAL_ALIGN ((size_t)4096) /* a part never shares a page with anything else */
+#define PARTS       2
+
+struct arena_part {
+    const struct rte_memzone *zone; /* NULL: none was asked for */
+    uint8_t *base;
+    size_t len;
+    size_t used;
+    uint16_t region;
+};
+
+struct mem_arena {
+    struct arena_part part[PARTS]; /* by enum mem_part */
+};
+
+static const char *const part_name[PARTS] = {[MEM_LOCAL] = "local", [MEM_LANDING] = "landing"};
+
+/* ---- regions: what a segment's index means, in this process ---- */
+
+static struct mem_region regions[MEM_REGION_MAX]; /* written by the control thread */
+static unsigned region_count;                     /* highest index in use + 1 */
+
+const struct mem_region *mem_region_get(uint16_t index)
+{
+    if (index >= mem_region_count() || regions[index].base == NULL)
+        return NULL;
+    return &regions[index];
+}
+
+unsigned mem_region_count(void)
+{
+    return __atomic_load_n(&region_count, __ATOMIC_ACQUIRE);
+}
+
+static int region_add(void *base, size_t len, enum mem_part part, int socket, uint16_t *index)
+{
+    for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
+        if (regions[i].base != NULL)
+            continue;
+        regions[i] = (struct mem_region){base, len, part, socket};
+        if (i >= region_count)
+            __atomic_store_n(&region_count, i + 1, __ATOMIC_RELEASE);
+        *index = (uint16_t)i;
+        return 0;
+    }
+    return -ENOSPC;
+}
+
+static void region_del(uint16_t index)
+{
+    unsigned n = region_count;
+
+    regions[index].base = NULL;
+    while (n > 0 && regions[n - 1].base == NULL)
+        n--;
+    __atomic_store_n(&region_count, n, __ATOMIC_RELEASE);
+}
+
+/* ---- arenas ---- */
+
+/* Free bytes and the largest free piece of EAL's heaps, of one node or all. */
+static void heap_free(int socket, size_t *total, size_t *largest)
+{
+    *total = 0;
+    *largest = 0;
+    for (unsigned i = 0; i < rte_socket_count(); i++) {
+        int id = rte_socket_id_by_idx(i);
+        struct rte_malloc_socket_stats stats;
+
+        if ((socket >= 0 && id != socket) || rte_malloc_get_socket_stats(id, &stats) < 0)
+            continue;
+        *total += stats.heap_freesz_bytes;
+        *largest = RTE_MAX(*largest, stats.greatest_free_size);
+    }
+}
+
+static void say_short(enum mem_part part, size_t bytes, int socket, int rc, char *err,
+                      size_t errlen)
+{
+    size_t total, largest;
+
+    heap_free(socket, &total, &largest);
+    snprintf(err, errlen,
+             "%zu KiB asked for as %s memory, but EAL has %zu KiB free, %zu KiB in one piece (%s)",
+             bytes >> 10, part_name[part], total >> 10, largest >> 10, strerror(-rc));
+}
+
+static int part_create(struct mem_arena *arena, enum mem_part part, size_t bytes, size_t align,
+                       int socket, char *err, size_t errlen)
+{
+    static unsigned serial; /* EAL wants names that differ */
+    struct arena_part *p = &arena->part[part];
+    char name[RTE_MEMZONE_NAMESIZE];
+    int rc;
+
+    p->region = MEM_REGION_NONE;
+    if (bytes == 0)
+        return 0;
+    snprintf(name, sizeof(name), "millrace_%s_%u", part_name[part], serial++);
+    if (bytes > SIZE_MAX - align) {
+        rc = -ENOMEM;
+        goto fail;
+    }
+    bytes = RTE_ALIGN_CEIL(bytes, align);
+    p->zone = rte_memzone_reserve_aligned(name, bytes, socket < 0 ? SOCKET_ID_ANY : socket, 0,
+                                          (unsigned)align);
+    if (p->zone == NULL) {
+        rc = rte_errno > 0 ? -rte_errno : -ENOMEM;
+        goto fail;
+    }
+    rc = region_add(p->zone->addr, bytes, part, p->zone->socket_id, &p->region);
+    if (rc < 0) {
+        snprintf(err, errlen, "more than %d memory regions", MEM_REGION_MAX);
+        return rc;
+    }
+    p->base = p->zone->addr;
+    p->len = bytes;
+    ASAN_POISON_MEMORY_REGION(p->base, p->len);
+    return 0;
+fail:
+    say_short(part, bytes, socket, rc, err, errlen);
+    return rc;
+}
+
+static void part_destroy(struct arena_part *p)
+{
+    if (p->region != MEM_REGION_NONE)
+        region_del(p->region);
+    if (p->zone != NULL) {
+        ASAN_UNPOISON_MEMORY_REGION(p->base, p->len);
+        rte_memzone_free(p->zone);
+    }
+}
+
+int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, char *err,
+                     size_t errlen)
+{
+    struct mem_arena *arena = calloc(1, sizeof(*arena));
+    int rc;
+
+    if (arena == NULL) {
+        snprintf(err, errlen, "out of memory");
+        return -ENOMEM;
+    }
+    for (int i = 0; i < PARTS; i++)
+        arena->part[i].region = MEM_REGION_NONE;
+    rc = part_create(arena, MEM_LANDING, opts->landing_bytes, MEM_LANDING_SLOT, opts->socket, err,
+                     errlen);
+    if (rc == 0)
+        rc = part_create(arena, MEM_LOCAL, opts->local_bytes, LOCAL_ALIGN, opts->socket, err,
+                         errlen);
+    if (rc < 0) {
+        mem_arena_destroy(arena);
+        return rc;
+    }
+    *out = arena;
+    return 0;
+}
+
+void mem_arena_destroy(struct mem_arena *arena)
+{
+    if (arena == NULL)
+        return;
+    for (int i = 0; i < PARTS; i++)
+        part_destroy(&arena->part[i]);
+    free(arena);
+}
+
+/* ---- pools ---- */
+
+int mem_pool_init(struct mem_pool *pool, struct mem_arena *arena, enum mem_part part,
+                  uint32_t buf_size, uint32_t count, const char *name, char *err, size_t errlen)
+{
+    struct arena_part *p = &arena->part[part];
+    size_t stride = RTE_ALIGN_CEIL((size_t)buf_size, (size_t)RTE_CACHE_LINE_SIZE);
+    size_t need = stride * count; /* 32 bits by 32 bits */
+
+    if (buf_size == 0 || count == 0) {
+        snprintf(err, errlen, "pool %s: %u buffers of %u bytes", name, count, buf_size);
+        return -EINVAL;
+    }
+    if (need > p->len - p->used) {
+        snprintf(err, errlen,
+                 "pool %s: %u buffers of %u bytes need %zu KiB, but %zu of %zu KiB of the %s "
+                 "memory are left",
+                 name, count, buf_size, need >> 10, (p->len - p->used) >> 10, p->len >> 10,
+                 part_name[part]);
+        return -ENOMEM;
+    }
+    *pool = (struct mem_pool){
+        .name = name,
+        .free = calloc(count, sizeof(pool->free[0])),
+        .nfree = count,
+        .total = count,
+        .low = count,
+        .buf_size = buf_size,
+        .region = p->region,
+        .base = p->base + p->used,
+    };
+    if (pool->free == NULL) {
+        snprintf(err, errlen, "pool %s: out of memory", name);
+        return -ENOMEM;
+    }
+    p->used += need;
+    for (uint32_t i = 0; i < count; i++)
+        pool->free[count - 1 - i] = pool->base + stride * i;
+    return 0;
+}
+
+void mem_pool_fini(struct mem_pool *pool)
+{
+    free(pool->free);
+    *pool = (struct mem_pool){.region = MEM_REGION_NONE};
+}
+
+void *mem_pool_get(struct mem_pool *pool)
+{
+    void *buf;
+
+    if (pool->nfree == 0)
+        return NULL;
+    buf = pool->free[--pool->nfree];
+    pool->low = RTE_MIN(pool->low, pool->nfree);
+    ASAN_UNPOISON_MEMORY_REGION(buf, pool->buf_size);
+    return buf;
+}
+
+void mem_pool_put(struct mem_pool *pool, void *buf)
+{
+    assert(pool->nfree < pool->total);
+    assert((uint8_t *)buf >= pool->base);
+    ASAN_POISON_MEMORY_REGION(buf, pool->buf_size);
+    pool->free[pool->nfree++] = buf;
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The loop. One iteration: pollers (device receive → protocol → lnet → protocol → device transmit),
+ * mail, timers, file descriptors when due, then the bells of those posted to, then a quiescent
+ * state. An idle iteration may end in sleep.
+ */
+#include "lib/reactor/reactor_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <rte_cycles.h>
+#include <rte_lcore.h>
+#include <rte_pause.h>
+
+#define PAUSES_PER_IDLE_LOOP 16
+
+static __thread struct reactor *self;
+
+uint64_t clock_now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+uint64_t reactor_now_us(void)
+{
+    return self != NULL && self->in_loop ? self->now_us : clock_now_us();
+}
+
+/* ---- making and binding ---- */
+
+int reactor_create(struct reactor_env *env, unsigned slot, struct reactor **out)
+{
+    struct reactor *r = aligned_alloc(RTE_CACHE_LINE_SIZE, sizeof(*r));
+    int rc;
+
+    if (r == NULL)
+        return -ENOMEM;
+    *r = (struct reactor){
+        .env = env,
+        .slot = slot,
+        .index = slot == env->count ? REACTOR_CONTROL : slot,
+        .wake_fd = -1,
+        .epoll_fd = -1,
+        .poller_sleep_us = UINT64_MAX,
+    };
+    wheel_init(&r->wheel, clock_now_us());
+    rc = mailbox_init(r);
+    if (rc == 0)
+        rc = fds_init(r);
+    if (rc < 0) {
+        reactor_destroy(r);
+        return rc;
+    }
+    *out = r;
+    return 0;
+}
+
+void reactor_destroy(struct reactor *r)
+{
+    if (r == NULL)
+        return;
+    fds_fini(r);
+    mailbox_fini(r);
+    free(r);
+}
+
+void reactor_bind(struct reactor *r)
+{
+    assert(r == NULL || !r->running);
+    if (self != NULL)
+        qsbr_detach(self);
+    self = r;
+    if (r != NULL) {
+        qsbr_attach(r);
+        r->last_tsc = rte_rdtsc();
+    }
+}
+
+/* ---- pollers ---- */
+
+void reactor_poller_add(struct reactor *r, struct reactor_poller *p)
+{
+    struct reactor_poller **end = &r->pollers;
+
+    while (*end != NULL)
+        end = &(*end)->next;
+    p->next = NULL;
+    *end = p;
+}
+
+void reactor_poller_del(struct reactor *r, struct reactor_poller *p)
+{
+    struct reactor_poller **at = &r->pollers;
+
+    while (*at != NULL && *at != p)
+        at = &(*at)->next;
+    if (*at == NULL)
+        return;
+    *at = p->next;
+    if (r->poller_next == p)
+        r->poller_next = p->next;
+    if (r->poller_now == p)
+        r->poller_now = NULL;
+}
+
+static int pollers_run(struct reactor *r)
+{
+    uint64_t sleep_us = UINT64_MAX;
+    int work = 0;
+
+    for (struct reactor_poller *p = r->pollers; p != NULL; p = r->poller_next) {
+        r->poller_now = p;
+        r->poller_next = p->next;
+        work += p->fn(p->arg);
+        /* Looked at after it ran, which may have armed its device, and only if it is still there.
+         */
+        if (r->poller_now != NULL)
+            sleep_us = RTE_MIN(sleep_us, p->max_sleep_us);
+    }
+    r->poller_now = NULL;
+    r->poller_sleep_us = sleep_us;
+    return work;
+}
+
+/* ---- one iteration ---- */
+
+static void account(struct reactor *r, int work)
+{
+    uint64_t now = rte_rdtsc();
+
+    stat_add(&r->stats.total_cycles, now - r->last_tsc);
+    if (work > 0)
+        stat_add(&r->stats.busy_cycles, now - r->last_tsc);
+    r->last_tsc = now;
+}
+
+static int fds_look(struct reactor *r, int work)
+{
+    bool device = r->poller_sleep_us != UINT64_MAX;
+
+    if ((device || work > 0) && r->now_us - r->fd_looked_us < REACTOR_FD_LOOK_US)
+        return 0;
+    r->fd_looked_us = r->now_us;
+    fds_wait(r, 0);
+    return fds_dispatch(r);
+}
+
+/* How long the reactor may sleep: the smallest of what the caller, pollers, timers and waiting mail
+ * allow. */
+static uint64_t sleep_limit(const struct reactor *r, uint64_t max_wait_us)
+{
+    uint64_t limit = RTE_MIN(max_wait_us, r->poller_sleep_us);
+    uint64_t next = wheel_next_us(&r->wheel);
+
+    if (next != UINT64_MAX)
+        limit = RTE_MIN(limit, next > r->now_us ? next - r->now_us : 0);
+    if (mailbox_waiting(r))
+        limit = RTE_MIN(limit, REACTOR_RETRY_US);
+    return limit;
+}
+
+static int sleep_if_idle(struct reactor *r, uint64_t max_wait_us)
+{
+    uint64_t limit;
+    int work;
+
+    if (sleep_limit(r, max_wait_us) == 0)
+        return 0;
+    __atomic_store_n(&r->sleeping, 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    /* From here on senders ring; what came before is seen now. */
+    work = pollers_run(r);
+    mailbox_ring_bells(r);
+    account(r, work);
+    limit = sleep_limit(r, max_wait_us);
+    if (work == 0 && limit > 0 && !mailbox_pending(r)) {
+        qsbr_offline(r);
+        fds_wait(r, limit);
+        qsbr_online(r);
+        stat_add(&r->stats.sleeps, 1);
+        r->last_tsc = rte_rdtsc();
+        r->now_us = clock_now_us();
+        r->fd_looked_us = r->now_us;
+    }
+    __atomic_store_n(&r->sleeping, 0, __ATOMIC_RELAXED);
+    if (r->event_next < r->nevents) {
+        work += fds_dispatch(r);
+        mailbox_ring_bells(r);
+        account(r, work);
+    }
+    return work;
+}
+
+int reactor_step(struct reactor *r, uint64_t max_wait_us)
+{
+    unsigned fired;
+    int work;
+
+    assert(r == self && !r->in_loop);
+    r->in_loop = true;
+    r->now_us = clock_now_us();
+    work = pollers_run(r);
+    work += mailbox_run(r);
+    fired = wheel_advance(&r->wheel, r->now_us);
+    if (fired > 0) {
+        stat_add(&r->stats.timers_fired, fired);
+        work += (int)fired;
+    }
+    work += fds_look(r, work);
+    if (mailbox_waiting(r))
+        mailbox_flush(r);
+    mailbox_ring_bells(r);
+    qsbr_quiescent(r);
+    account(r, work);
+    if (work == 0 && max_wait_us > 0)
+        work = sleep_if_idle(r, max_wait_us);
+    stat_add(&r->stats.loops, 1);
+    if (work > 0)
+        stat_add(&r->stats.busy_loops, 1);
+    r->in_loop = false;
+    return work;
+}
+
+/* ---- running ---- */
+
+static bool stopping(const struct reactor *r)
+{
+    return __atomic_load_n(&r->stop, __ATOMIC_ACQUIRE) != 0;
+}
+
+static void run_spinning(struct reactor *r)
+{
+    while (!stopping(r)) {
+        if (reactor_step(r, 0) == 0)
+            rte_pause();
+    }
+}
+
+static void run_adaptive(struct reactor *r)
+{
+    uint64_t idle_since = 0;
+
+    while (!stopping(r)) {
+        bool tired = idle_since != 0 && r->now_us - idle_since >= REACTOR_SPIN_US;
+
+        if (reactor_step(r, tired ? UINT64_MAX : 0) > 0) {
+            idle_since = 0;
+            continue;
+        }
+        if (idle_since == 0)
+            idle_since = r->now_us;
+        if (!tired) {
+            for (int i = 0; i < PAUSES_PER_IDLE_LOOP; i++)
+                rte_pause();
+        }
+    }
+}
+
+int reactor_main(void *arg)
+{
+    struct reactor *r = arg;
+    char name[16];
+
+    snprintf(name, sizeof(name), "reactor-%u", r->index);
+    pthread_setname_np(pthread_self(), name);
+    self = r;
+    qsbr_attach(r);
+    r->last_tsc = rte_rdtsc();
+    if (r->idle == REACTOR_IDLE_SPIN)
+        run_spinning(r);
+    else
+        run_adaptive(r);
+    qsbr_detach(r);
+    self = NULL;
+    return 0;
+}
+
+void reactor_stop(struct reactor *r)
+{
+    __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
+    reactor_ring_bell(r);
+}
+
+void reactor_control_run(struct reactor_env *env)
+{
+    struct reactor *r = reactor_control(env);
+
+    while (!stopping(r))
+        reactor_step(r, UINT64_MAX);
+    __atomic_store_n(&r->stop, 0, __ATOMIC_RELEASE);
+}
+
+void reactor_control_quit(struct reactor_env *env)
+{
+    reactor_stop(reactor_control(env));
+}
+
+/* ---- who is who ---- */
+
+struct reactor *reactor_self(void)
+{
+    return self;
+}
+
+unsigned reactor_index(const struct reactor *r)
+{
+    return r->index;
+}
+
+unsigned reactor_cpt(const struct reactor *r)
+{
+    return r->cpt;
+}
+
+int reactor_socket(const struct reactor *r)
+{
+    unsigned socket = rte_lcore_to_socket_id(r->lcore);
+
+    return socket == (unsigned)SOCKET_ID_ANY ? -1 : (int)socket;
+}
+
+struct reactor_env *reactor_env_of(const struct reactor *r)
+{
+    return r->env;
+}
+
+void reactor_stats_get(const struct reactor *r, struct reactor_stats *out)
+{
+    const struct reactor_stats *s = &r->stats;
+
+    out->loops = __atomic_load_n(&s->loops, __ATOMIC_RELAXED);
+    out->busy_loops = __atomic_load_n(&s->busy_loops, __ATOMIC_RELAXED);
+    out->busy_cycles = __atomic_load_n(&s->busy_cycles, __ATOMIC_RELAXED);
+    out->total_cycles = __atomic_load_n(&s->total_cycles, __ATOMIC_RELAXED);
+    out->sleeps = __atomic_load_n(&s->sleeps, __ATOMIC_RELAXED);
+    out->mails_in = __atomic_load_n(&s->mails_in, __ATOMIC_RELAXED);
+    out->mails_queued = __atomic_load_n(&s->mails_queued, __ATOMIC_RELAXED);
+    out->timers_fired = __atomic_load_n(&s->timers_fired, __ATOMIC_RELAXED);
+}

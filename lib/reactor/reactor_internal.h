@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of lib/reactor share: the reactor itself and the small modules it is made of
+ * (cores.c, mailbox.c, timer.c, fd.c, qsbr.c). Nothing outside this library and its unit tests
+ * includes it.
+ */
+#ifndef MILLRACE_REACTOR_INTERNAL_H
+#define MILLRACE_REACTOR_INTERNAL_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+
+#include <rte_common.h>
+#include <rte_rcu_qsbr.h>
+#include <rte_ring.h>
+
+#include "lib/reactor/reactor.h"
+
+#define REACTOR_SLOTS      (REACTOR_MAX + 1) /* reactors plus the control reactor */
+#define REACTOR_RING_SIZE  1024u             /* mails under way from one reactor to another */
+#define REACTOR_MAIL_BURST 64u               /* mails taken from one ring per loop */
+#define REACTOR_SPIN_US    50u               /* adaptive: pausing before the first sleep */
+#define REACTOR_FD_LOOK_US 50u               /* longest time descriptors are not looked at */
+#define REACTOR_RETRY_US   50u               /* longest sleep while mail waits for a full ring */
+#define REACTOR_FD_BURST   64
+#define REACTOR_DELAY_MAX  ((uint64_t)INT64_MAX / 2) /* longest timer; 146,000 years */
+
+/* ---- cores.c: where reactors run ---- */
+
+struct core_plan {
+    bool pinned; /* false: every thread may use every core the process is allowed */
+    unsigned count;
+    struct {
+        unsigned cpu; /* meaningless unless pinned */
+        unsigned cpt;
+    } core[REACTOR_MAX];
+};
+
+/* Reads reactor_opts.cores. allowed is the affinity mask of the process; naming a core outside it
+ * is an error. Returns 0, or -EINVAL with a sentence in err. */
+int cores_parse(const char *text, unsigned count, const cpu_set_t *allowed, struct core_plan *plan,
+                char *err, size_t errlen);
+/* The EAL --lcores argument of a plan: lcore 0 is the control thread, lcore i + 1 reactor i. To be
+ * freed; NULL when memory is short. */
+char *cores_lcores_arg(const struct core_plan *plan, const cpu_set_t *allowed);
+
+/* ---- timer.c: hierarchical wheel ---- */
+
+#define WHEEL_TICK_US 1000u
+#define WHEEL_BITS    6
+#define WHEEL_SLOTS   (1u << WHEEL_BITS)
+#define WHEEL_LEVELS  10 /* 60 bits of ticks: any microsecond count fits */
+
+struct timer_wheel {
+    uint64_t tick;               /* all timers up to and including this tick have fired */
+    uint64_t earliest;           /* first tick that may still be armed */
+    uint64_t busy[WHEEL_LEVELS]; /* bit per slot that is not empty */
+    struct reactor_timer *slot[WHEEL_LEVELS][WHEEL_SLOTS];
+};
+
+void wheel_init(struct timer_wheel *w, uint64_t now_us);
+void wheel_arm(struct timer_wheel *w, struct reactor_timer *t, uint64_t expires_us);
+void wheel_cancel(struct timer_wheel *w, struct reactor_timer *t);
+/* Fires what is due at now_us, earliest tick first and within a tick in the order armed. What
+ * callbacks arm fires in a later call. Returns how many fired. */
+unsigned wheel_advance(struct timer_wheel *w, uint64_t now_us);
+/* No timer is due before this; UINT64_MAX when none is armed. May be earlier than the first timer
+ * (a cascade is due then). */
+uint64_t wheel_next_us(const struct timer_wheel *w);
+
+/* ---- the reactor ---- */
+
+struct task_list {
+    struct reactor_task *head;
+    struct reactor_task **tail;
+};
+
+struct reactor {
+    /* Read by every sender, written around sleep only. */
+    uint32_t sleeping __rte_cache_aligned;
+    uint32_t stop; /* written by the control thread, or by whoever quits the control reactor */
+    int wake_fd;   /* eventfd; rung by a sender that sees the sleeping flag */
+    unsigned slot; /* index in the tables of the environment; control is the last */
+    struct reactor_env *env;
+    unsigned index; /* REACTOR_CONTROL for control */
+    unsigned cpt;
+    unsigned lcore;
+    bool running; /* control thread's view */
+    enum reactor_idle idle;
+
+    /* Hot, self only. */
+    bool in_loop __rte_cache_aligned; /* inside reactor_step() */
+    bool online;                      /* registered and online with QSBR */
+    uint64_t now_us;
+    uint64_t last_tsc; /* up to here cycles are accounted */
+    uint64_t fd_looked_us;
+    uint64_t poller_sleep_us; /* what all pollers agree to, as of their last round */
+    struct reactor_poller *pollers;
+    struct reactor_poller *poller_now;  /* running; NULL once it has deleted itself */
+    struct reactor_poller *poller_next; /* cursor, so that pollers may be deleted in a round */
+    struct task_list own;               /* mail to self */
+    uint64_t out_waiting[2];            /* bit per destination whose overflow queue is not empty */
+    uint64_t out_posted[2];             /* bit per destination posted to since the last bell */
+    struct rte_ring *in[REACTOR_SLOTS]; /* by slot of the sender; the receiver owns the rings */
+    struct reactor_stats stats;         /* written relaxed by self */
+
+    /* Colder, self only. */
+    struct task_list out[REACTOR_SLOTS]; /* mail that found its ring full, in order */
+    int epoll_fd;
+    int nevents, event_next; /* fetched and not yet dispatched: [event_next, nevents) */
+    struct epoll_event events[REACTOR_FD_BURST];
+    struct timer_wheel wheel;
+};
+
+struct reactor_env {
+    unsigned count;
+    bool eal_up;
+    cpu_set_t affinity; /* of the control thread before EAL bound it */
+    struct rte_rcu_qsbr *qsbr;
+    struct reactor *slot[REACTOR_SLOTS]; /* [count] is the control reactor */
+    int argc;
+    char *argv[64];  /* what EAL was given; it may rearrange and keep them */
+    char *owned[64]; /* the same, for freeing */
+};
+
+uint64_t clock_now_us(void); /* CLOCK_MONOTONIC */
+
+static inline void stat_add(uint64_t *counter, uint64_t n)
+{
+    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+/* Makes r and everything in it; index REACTOR_CONTROL for the control reactor. */
+int reactor_create(struct reactor_env *env, unsigned slot, struct reactor **out);
+void reactor_destroy(struct reactor *r);
+/* Body of a reactor thread: runs r until reactor_stop(). */
+int reactor_main(void *arg);
+/* Any thread, async-signal-safe. */
+void reactor_stop(struct reactor *r);
+
+/* ---- mailbox.c ---- */
+
+int mailbox_init(struct reactor *r);
+void mailbox_fini(struct reactor *r);
+int mailbox_run(struct reactor *r);            /* runs what has come; returns how many */
+bool mailbox_pending(const struct reactor *r); /* something has come */
+bool mailbox_waiting(const struct reactor *r); /* something could not be sent yet */
+void mailbox_flush(struct reactor *r);         /* tries again what found a ring full */
+void mailbox_ring_bells(struct reactor *r);    /* wakes those posted to, if asleep */
+void reactor_ring_bell(struct reactor *r);     /* any thread, async-signal-safe */
+
+/* ---- fd.c ---- */
+
+int fds_init(struct reactor *r);
+void fds_fini(struct reactor *r);
+/* Fetches events, waiting at most wait_us (UINT64_MAX: for ever). */
+void fds_wait(struct reactor *r, uint64_t wait_us);
+int fds_dispatch(struct reactor *r); /* delivers what was fetched; returns how many */
+
+/* ---- qsbr.c ---- */
+
+int qsbr_init(struct reactor_env *env);
+void qsbr_fini(struct reactor_env *env);
+void qsbr_attach(struct reactor *r); /* control is not part of it: these do nothing then */
+void qsbr_detach(struct reactor *r);
+
+static inline void qsbr_online(struct reactor *r)
+{
+    if (r->online)
+        rte_rcu_qsbr_thread_online(r->env->qsbr, r->index);
+}
+
+static inline void qsbr_offline(struct reactor *r)
+{
+    if (r->online)
+        rte_rcu_qsbr_thread_offline(r->env->qsbr, r->index);
+}
+
+static inline void qsbr_quiescent(struct reactor *r)
+{
+    if (r->online)
+        rte_rcu_qsbr_quiescent(r->env->qsbr, r->index);
+}
+
+#endif

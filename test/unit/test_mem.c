@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Arenas, regions and pools, in EAL memory without hugepages. */
+#include "reactor_test.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "lib/reactor/mem.h"
+
+#define CACHE_LINE 64u
+
+/* In an ASan build: whether the tool would report an access to this byte. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define ASAN_EXPECT(addr, poisoned) assert_int_equal(__asan_address_is_poisoned(addr), poisoned)
+#else
+#define ASAN_EXPECT(addr, poisoned) ((void)(addr))
+#endif
+
+static char err[256];
+
+static struct mem_arena *arena_make(size_t landing, size_t local)
+{
+    struct mem_arena_opts opts = {.socket = -1, .landing_bytes = landing, .local_bytes = local};
+    struct mem_arena *arena = NULL;
+
+    if (mem_arena_create(&opts, &arena, err, sizeof(err)) < 0)
+        fail_msg("%s", err);
+    return arena;
+}
+
+static void test_regions(void **state)
+{
+    struct mem_arena *arena = arena_make(MEM_LANDING_SLOT + 1, 10000), *other;
+    unsigned landings = 0, locals = 0;
+    const struct mem_region *r[2];
+
+    assert_int_equal(mem_region_count(), 2);
+    for (uint16_t i = 0; i < 2; i++) {
+        r[i] = mem_region_get(i);
+        assert_non_null(r[i]);
+        if (r[i]->part == MEM_LANDING) {
+            landings++;
+            assert_int_equal(r[i]->len, (size_t)2 * MEM_LANDING_SLOT); /* rounded up */
+            assert_int_equal((uintptr_t)r[i]->base % MEM_LANDING_SLOT, 0);
+        } else {
+            locals++;
+            assert_true(r[i]->len >= 10000);
+            assert_int_equal((uintptr_t)r[i]->base % 4096, 0);
+        }
+    }
+    assert_int_equal(landings, 1);
+    assert_int_equal(locals, 1);
+    assert_true((uint8_t *)r[0]->base + r[0]->len <= (uint8_t *)r[1]->base ||
+                (uint8_t *)r[1]->base + r[1]->len <= (uint8_t *)r[0]->base);
+    assert_null(mem_region_get(2));
+    assert_null(mem_region_get(MEM_REGION_MAX));
+    assert_null(mem_region_get(MEM_REGION_NONE));
+
+    /* Indexes of the living do not move, those of the dead are used again. */
+    other = arena_make(0, 4096);
+    assert_int_equal(mem_region_count(), 3);
+    mem_arena_destroy(arena);
+    assert_null(mem_region_get(0));
+    assert_null(mem_region_get(1));
+    assert_int_equal(mem_region_get(2)->part, MEM_LOCAL);
+    arena = arena_make(MEM_LANDING_SLOT, 0);
+    assert_int_equal(mem_region_get(0)->part, MEM_LANDING);
+    mem_arena_destroy(other);
+    mem_arena_destroy(arena);
+    assert_int_equal(mem_region_count(), 0);
+}
+
+static void test_arena_too_large(void **state)
+{
+    struct mem_arena_opts opts = {.socket = -1, .landing_bytes = UINT64_C(1) << 40};
+    struct mem_arena *arena = NULL;
+
+    assert_true(mem_arena_create(&opts, &arena, err, sizeof(err)) < 0);
+    assert_null(arena);
+    assert_non_null(strstr(err, "1073741824 KiB asked for as landing memory, but EAL has "));
+    opts.landing_bytes = SIZE_MAX;
+    assert_true(mem_arena_create(&opts, &arena, err, sizeof(err)) < 0);
+    /* The first part is given back when the second fails. */
+    opts.landing_bytes = MEM_LANDING_SLOT;
+    opts.local_bytes = UINT64_C(1) << 40;
+    assert_true(mem_arena_create(&opts, &arena, err, sizeof(err)) < 0);
+    assert_int_equal(mem_region_count(), 0);
+}
+
+static void test_too_many_regions(void **state)
+{
+    struct mem_arena_opts opts = {.socket = -1, .local_bytes = 4096};
+    struct mem_arena *arena[MEM_REGION_MAX], *more = NULL;
+
+    for (int i = 0; i < MEM_REGION_MAX; i++)
+        arena[i] = arena_make(0, 4096);
+    assert_int_equal(mem_arena_create(&opts, &more, err, sizeof(err)), -ENOSPC);
+    assert_null(more);
+    for (int i = 0; i < MEM_REGION_MAX; i++)
+        mem_arena_destroy(arena[i]);
+    assert_int_equal(mem_region_count(), 0);
+}
+
+static void test_pool_exhaust(void **state)
+{
+    struct mem_arena *arena = arena_make(0, 65536);
+    const struct mem_region *region;
+    struct mem_pool pool;
+    uint8_t *buf[10];
+
+    if (mem_pool_init(&pool, arena, MEM_LOCAL, 1000, 10, "test", err, sizeof(err)) < 0)
+        fail_msg("%s", err);
+    region = mem_region_get(pool.region);
+    assert_int_equal(region->part, MEM_LOCAL);
+    assert_string_equal(pool.name, "test");
+    for (int i = 0; i < 10; i++) {
+        buf[i] = mem_pool_get(&pool);
+        assert_non_null(buf[i]);
+        assert_int_equal((uintptr_t)buf[i] % CACHE_LINE, 0);
+        ASAN_EXPECT(buf[i], 0);
+        ASAN_EXPECT(buf[i] + 999, 0);
+        ASAN_EXPECT(buf[i] + 1000, 1); /* the padding */
+        assert_true(buf[i] >= (uint8_t *)region->base);
+        assert_true(buf[i] + 1000 <= (uint8_t *)region->base + region->len);
+        memset(buf[i], i, 1000);
+    }
+    assert_null(mem_pool_get(&pool));
+    assert_null(mem_pool_get(&pool));
+    assert_int_equal(pool.low, 0);
+    /* None overlaps another. */
+    for (int i = 0; i < 10; i++) {
+        for (int k = 0; k < 1000; k++)
+            assert_int_equal(buf[i][k], i);
+    }
+    /* Last in, first out. */
+    mem_pool_put(&pool, buf[3]);
+    mem_pool_put(&pool, buf[7]);
+    ASAN_EXPECT(buf[3], 1);
+    ASAN_EXPECT(buf[7] + 999, 1);
+    assert_int_equal(pool.nfree, 2);
+    assert_ptr_equal(mem_pool_get(&pool), buf[7]);
+    assert_ptr_equal(mem_pool_get(&pool), buf[3]);
+    assert_null(mem_pool_get(&pool));
+    mem_pool_fini(&pool);
+    mem_arena_destroy(arena);
+}
+
+static void test_pool_low_water(void **state)
+{
+    struct mem_arena *arena = arena_make(0, 4096);
+    struct mem_pool pool;
+    void *a, *b;
+
+    assert_int_equal(mem_pool_init(&pool, arena, MEM_LOCAL, 64, 8, "low", err, sizeof(err)), 0);
+    assert_int_equal(pool.low, 8);
+    a = mem_pool_get(&pool);
+    b = mem_pool_get(&pool);
+    mem_pool_put(&pool, b);
+    mem_pool_put(&pool, a);
+    assert_int_equal(pool.nfree, 8);
+    assert_int_equal(pool.total, 8);
+    assert_int_equal(pool.low, 6);
+    mem_pool_put(&pool, mem_pool_get(&pool));
+    assert_int_equal(pool.low, 6);
+    mem_pool_fini(&pool);
+    mem_arena_destroy(arena);
+}
+
+static void test_landing_pool(void **state)
+{
+    struct mem_arena *arena = arena_make((size_t)3 * MEM_LANDING_SLOT, 4096);
+    struct mem_pool pool;
+    uint8_t *buf[3];
+
+    assert_int_equal(
+        mem_pool_init(&pool, arena, MEM_LANDING, MEM_LANDING_SLOT, 3, "landing", err, sizeof(err)),
+        0);
+    assert_int_equal(mem_region_get(pool.region)->part, MEM_LANDING);
+    for (int i = 0; i < 3; i++) {
+        buf[i] = mem_pool_get(&pool);
+        assert_int_equal((uintptr_t)buf[i] % MEM_LANDING_SLOT, 0);
+        buf[i][0] = buf[i][MEM_LANDING_SLOT - 1] = 1;
+    }
+    assert_null(mem_pool_get(&pool));
+    mem_pool_fini(&pool);
+    mem_arena_destroy(arena);
+}
+
+static void test_pool_part_used_up(void **state)
+{
+    struct mem_arena *arena = arena_make(0, 4096);
+    struct mem_pool one, two;
+
+    assert_int_equal(mem_pool_init(&one, arena, MEM_LOCAL, 1, 60, "one", err, sizeof(err)), 0);
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 64, 5, "two", err, sizeof(err)),
+                     -ENOMEM);
+    assert_non_null(strstr(err, "pool two: 5 buffers of 64 bytes"));
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 64, 4, "two", err, sizeof(err)), 0);
+    assert_true(two.base >= one.base + (size_t)60 * CACHE_LINE);
+    mem_pool_fini(&two);
+    /* Sizes whose product does not fit in 32 bits, a part that is not there, nothing at all. */
+    assert_int_equal(
+        mem_pool_init(&two, arena, MEM_LOCAL, UINT32_MAX, UINT32_MAX, "big", err, sizeof(err)),
+        -ENOMEM);
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LANDING, 64, 1, "none", err, sizeof(err)),
+                     -ENOMEM);
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 0, 1, "zero", err, sizeof(err)),
+                     -EINVAL);
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 1, 0, "zero", err, sizeof(err)),
+                     -EINVAL);
+    mem_pool_fini(&one);
+    mem_arena_destroy(arena);
+}
+
+static int group_setup(void **state)
+{
+    test_env_make(REACTOR_IDLE_ADAPTIVE, "auto", 1);
+    return 0;
+}
+
+static int group_teardown(void **state)
+{
+    reactor_env_destroy(env);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_regions),           cmocka_unit_test(test_arena_too_large),
+        cmocka_unit_test(test_too_many_regions),  cmocka_unit_test(test_pool_exhaust),
+        cmocka_unit_test(test_pool_low_water),    cmocka_unit_test(test_landing_pool),
+        cmocka_unit_test(test_pool_part_used_up),
+    };
+
+    return cmocka_run_group_tests_name("mem", tests, group_setup, group_teardown);
+}

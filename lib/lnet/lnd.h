@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The interface between the LNet core and a network driver (LND). The core knows no device; an LND
+ * knows no routing. docs/protocol/lnet-core.md §4.1.
+ *
+ * Threads: every connection, queue and message of a peer NI lives on that peer NI's home reactor.
+ * All functions here are called there ("home"), unless marked otherwise.
+ *
+ * Receiving. The LND decodes a header into a struct lnet_rx that it owns (one per connection or
+ * posted descriptor) and calls lnet_parse(). The core answers by calling ops->recv() exactly once,
+ * now or later, and the LND ends with lnet_recv_done() exactly once. Until ops->recv() is called
+ * the LND reads nothing further from that connection and gives no flow-control credit back: that is
+ * the only back-pressure there is (§4.5).
+ *
+ * Sending. The core calls ops->send() with a message that has its next hop. The LND reports
+ * lnet_send_accepted() when it no longer queues the message (credits return there) and
+ * lnet_send_done() when no device will touch its payload again. A message of which any byte may
+ * have reached the next hop is never sent twice.
+ */
+#ifndef MILLRACE_LND_H
+#define MILLRACE_LND_H
+
+#include "lib/lnet/lnet_wire.h"
+#include "lib/reactor/mem.h"
+#include "lib/reactor/reactor.h"
+
+struct lnet_node;
+struct lnet_shard;
+struct lnet_ni;
+struct lnet_peer_ni;
+struct lnet_msg;
+struct lnet_rx;
+struct lnet_md;
+
+#define LNET_MAX_NI 200 /* NIDs a ping info may list towards a 2.17 node, §3.2 */
+
+/* What became of a send or receive, in the words of §6.2; order as there. */
+enum lnet_health {
+    LNET_HEALTH_OK,
+    LNET_HEALTH_LOCAL_INTERRUPT,
+    LNET_HEALTH_LOCAL_DROPPED,
+    LNET_HEALTH_LOCAL_ABORTED,
+    LNET_HEALTH_LOCAL_NO_ROUTE,
+    LNET_HEALTH_LOCAL_ERROR,
+    LNET_HEALTH_LOCAL_TIMEOUT,
+    LNET_HEALTH_REMOTE_ERROR,
+    LNET_HEALTH_REMOTE_DROPPED,
+    LNET_HEALTH_REMOTE_TIMEOUT,
+    LNET_HEALTH_NETWORK_TIMEOUT,
+    LNET_HEALTH_COUNT
+};
+
+/* Result of a send or receive: why it failed (NONE = it did not) and whom that speaks against. */
+struct lnet_result {
+    enum lnet_drop reason;
+    enum lnet_health health;
+};
+#define LNET_RESULT_OK ((struct lnet_result){LNET_DROP_NONE, LNET_HEALTH_OK})
+
+/* Payload: a list of segments and who gives them back. */
+struct lnet_sgl {
+    struct mem_seg *seg;
+    uint32_t n;
+    uint32_t bytes; /* sum of seg[].len */
+};
+
+/* ---- objects both sides see ---- */
+
+struct lnet_tunables { /* per NI; defaults of the LND when -1. §5.1 */
+    int peer_timeout;
+    int peer_credits;
+    int peer_buffer_credits;
+    int credits;
+};
+
+struct lnd_tunables { /* the union of what LNDs offer; -1 = the LND's default. lnet-core §10.2 */
+    int conns_per_peer;
+    int timeout; /* seconds, the LND timeout */
+    int tos;
+};
+
+/* A network interface. Made by lnet_ni_add() on the control thread, lives until
+ * lnet_node_destroy(): a pointer to it may be kept. Fields above the line do not change once
+ * started. */
+struct lnet_ni {
+    struct lnet_node *node;
+    const struct lnd_ops *lnd;
+    void *lnd_ctx; /* what the LND was registered with: one per node */
+    void *lnd_ni;  /* the LND's own, one per NI */
+    struct lnet_nid nid;
+    lnet_net_t net;
+    unsigned index;  /* 0..LNET_MAX_NI-1, in configuration order */
+    char ifname[16]; /* "" when only the NID was given */
+    struct lnet_tunables tun;
+    struct lnd_tunables lnd_tun;
+    bool rx_take; /* the LND hands over received payload as its own segments (design §6) */
+    /* ---- written on the node's home reactor only, read anywhere (relaxed) ---- */
+    uint32_t status; /* LNET_NI_UP or LNET_NI_DOWN, as published in the ping info */
+    bool fatal;      /* the link or device is down */
+    bool pinged;     /* a ping GET has come in on it */
+    /* ---- written by whoever calls lnet_ni_link() ---- */
+    bool link_up;
+};
+
+/* A peer NI: an address we have connections to or want to. Home reactor only. */
+struct lnet_peer_ni {
+    struct lnet_nid nid;
+    struct lnet_shard *shard; /* of its home reactor */
+    void *lnd_peer;           /* the LND's own: list of its connection sets, one per local NI */
+    uint32_t refs;            /* lnet_peer_get()/put(): objects that point here */
+    uint32_t tx_queued;       /* messages handed to ops->send(), not yet accepted */
+    uint64_t tx_queued_bytes; /* their payload + 72 each (lnet-core §4.5) */
+    uint64_t last_alive_us;   /* last time anything was received from it; 0 = never */
+    uint64_t send_count[LNET_MSG_TYPES];
+    uint64_t recv_count[LNET_MSG_TYPES];
+    uint64_t drop_count[LNET_MSG_TYPES];
+    struct lnet_gw *gw; /* if it is a gateway (set when the peer is made or the route added) */
+    struct lnet_peer_ni *hash_next;
+    struct lnet_peer_ni *lru_next, *lru_prev;
+};
+
+#define LNET_MD_MAX_SEGS 4 /* segments of an end node's MD */
+
+/* A received header and what the core does with it. Embedded in the LND's connection or receive
+ * descriptor. The LND fills the first part before lnet_parse(). */
+struct lnet_rx {
+    struct lnet_hdr hdr;
+    struct lnet_ni *ni;
+    struct lnet_peer_ni *from; /* immediate sender; the LND holds a reference */
+    bool rdma_get;             /* an RDMA-optimised GET (o2iblnd, kfilnd) */
+    /* Set by an LND with ni->rx_take before lnet_recv_done(). The core calls release, on the same
+     * reactor, when it is through with the segments; until then they are the core's. */
+    struct lnet_sgl taken;
+    void (*release)(void *owner, struct lnet_sgl *sgl);
+    void *release_owner;
+    /* ---- below: the core's own ---- */
+    struct lnet_msg *msg; /* the message being received, NULL: payload is discarded */
+    struct lnet_shard *shard;
+    uint8_t wait;        /* enum lnet_rx_wait: which queue it waits in */
+    enum lnet_drop drop; /* why it is being discarded, NONE = it is not */
+    struct lnet_rx *wait_next, **wait_pprev;
+    uint64_t wait_until_us;
+    struct reactor_task task;
+};
+
+/* A message on its way through the node. The LND that sends it uses the first two parts. */
+struct lnet_msg {
+    struct lnet_hdr hdr;     /* to be encoded and sent as it is */
+    struct lnet_sgl payload; /* hdr.payload_len bytes; stays valid until lnet_send_done() */
+    struct lnet_ni *tx_ni;
+    struct lnet_peer_ni *tx_peer;
+    /* the LND's own while it has the message */
+    struct lnet_msg *lnd_next;
+    uint64_t lnd_deadline_us;
+    uint32_t lnd_sent; /* bytes of framing, header and payload gone */
+    uint32_t lnd_hdr_len;
+    uint8_t lnd_hdr[128]; /* framing and header, encoded */
+    /* ---- below: the core's own ---- */
+    uint8_t state; /* enum lnet_msg_state, lnet_internal.h */
+    uint8_t kind;  /* enum lnet_msg_kind */
+    uint8_t pool;  /* enum lnet_pool of buffer */
+    bool accepted;
+    struct lnet_result result;
+    struct lnet_shard *home;      /* shard that allocated it and gets it back */
+    struct lnet_ni *rx_ni;        /* forwarded: where it came in */
+    struct lnet_peer_ni *rx_peer; /* forwarded: from whom (referenced) */
+    struct lnet_nid next_hop;
+    struct lnet_nid via; /* answers: the gateway that delivered the request, or ANY */
+    void *buffer;        /* router buffer, or NULL */
+    struct mem_seg segs[LNET_MD_MAX_SEGS];
+    void (*release)(void *owner, struct lnet_sgl *sgl);
+    void *release_owner;
+    struct lnet_md *md; /* local: the MD it reads or writes */
+    uint32_t md_offset, mlen;
+    struct lnet_get get; /* REPLY: what was asked, for the event */
+    struct reactor_task task;
+    struct lnet_msg *next; /* free list */
+};
+
+/* ---- what an LND offers ---- */
+
+enum lnd_cap {
+    LND_CAP_NID16 = 1, /* some of its connections carry 16-byte NIDs (it refuses per connection) */
+};
+
+struct lnd_peer_info { /* for peer_get */
+    unsigned conns[4]; /* by type: tcp: any, control, bulk in, bulk out */
+    unsigned connecting;
+    uint64_t bytes_in, bytes_out;
+};
+
+struct lnd_ops {
+    const char *name; /* "tcp" */
+    uint8_t type;     /* enum lnet_lnd_type */
+    uint32_t caps;
+
+    /* Checks and completes ni->tun, ni->lnd_tun (-1 = default), resolves ifname <-> nid address,
+     * allocates ni->lnd_ni. Nothing is on the network yet. Control thread, may block. 0 or -errno
+     * with a sentence naming the remedy. */
+    int (*ni_init)(struct lnet_ni *ni, char *err, size_t errlen);
+    /* Begins to listen and serve. Control thread, reactors running. 0 or -errno as above. */
+    int (*ni_start)(struct lnet_ni *ni, char *err, size_t errlen);
+    /* Stops reading new messages on all connections of ni; those begun are finished. Any number of
+     * reactors involved; done is posted to the control reactor when it is so. Control thread. */
+    void (*ni_quiesce)(struct lnet_ni *ni, struct reactor_task *done);
+    /* Closes everything; each queued message and open receive gets its lnet_*_done first
+     * (LNET_DROP_SHUTDOWN). done is posted to the control reactor afterwards. Control thread. */
+    void (*ni_stop)(struct lnet_ni *ni, struct reactor_task *done);
+    /* Frees ni->lnd_ni. Control thread, reactors stopped or ni stopped. */
+    void (*ni_fini)(struct lnet_ni *ni);
+
+    /* Takes msg (tx_ni, tx_peer, hdr, payload are set) and reports accepted and done, possibly
+     * before it returns. Home of msg->tx_peer. */
+    void (*send)(struct lnet_msg *msg);
+    /* The core's answer to lnet_parse(): place the first mlen bytes of the payload into segs (they
+     * stay valid until done), discard the rest (all of it when mlen is 0), then lnet_recv_done().
+     * On an ni with rx_take and segs == NULL, mlen > 0: hand over own segments in rx->taken. */
+    void (*recv)(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
+
+    /* Closes all connections to a peer; queued messages fail with `why`. */
+    void (*peer_abort)(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);
+    void (*peer_info)(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
+    /* The LND's last look before an idle peer is freed (refs is 0). */
+    void (*peer_free)(struct lnet_peer_ni *peer);
+};
+
+/* ---- what an LND calls ---- */
+
+/* Home reactor of a NID in this node. Any thread. */
+struct reactor *lnet_nid_home(const struct lnet_node *node, const struct lnet_nid *nid);
+struct reactor_env *lnet_node_env(const struct lnet_node *node);
+struct mem_arena *lnet_node_arena(const struct lnet_node *node);
+/* Cookie of this start of the node, wall clock ns; an LND derives its NI incarnations from its own.
+ */
+bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid); /* any reactor */
+
+/* The peer NI of a NID, made if unknown; must be called on its home. NULL: table full (the caller
+ * counts LNET_DROP_NO_PEER_MEMORY). The caller gets a reference. */
+struct lnet_peer_ni *lnet_peer_get(struct lnet_node *node, const struct lnet_nid *nid);
+void lnet_peer_hold(struct lnet_peer_ni *peer);
+void lnet_peer_put(struct lnet_peer_ni *peer);
+
+/* Takes a header whose wire form was valid. LNET_DROP_NONE: ops->recv() will be called once, maybe
+ * before this returns. Anything else is a protocol error: close the connection with that reason and
+ * expect no recv. §4.2 */
+enum lnet_drop lnet_parse(struct lnet_rx *rx);
+/* The receive asked for by ops->recv() has ended; rx may be reused as soon as this returns. A
+ * failed receive (connection lost) gives LNET_DROP_RX_INCOMPLETE and REMOTE_ERROR. */
+void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result);
+/* The connection dies while its rx is parsed but recv has not been called. True: the core forgot
+ * the rx (it was waiting for a buffer) and the LND may free it. False: recv comes, wait for it. */
+bool lnet_rx_cancel(struct lnet_rx *rx);
+
+/* The LND no longer queues msg (all of it is with the transport). At most once, before done. */
+void lnet_send_accepted(struct lnet_msg *msg);
+/* The LND is through with msg; exactly once. Implies accepted. */
+void lnet_send_done(struct lnet_msg *msg, struct lnet_result result);
+
+/* Everything to a peer failed, or it came (back) up; for gateways this decides routes. */
+void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up);
+/* Link or address of an NI went away or came back. Always from the same reactor. §3.7 */
+void lnet_ni_link(struct lnet_ni *ni, bool up);
+
+/* Counts something refused or dropped under its name; one call per event, by whoever detects it. ni
+ * and hdr may be NULL. Keeps the newest example per reason. Any reactor thread (counts in the
+ * caller's shard). The core itself counts messages; an LND counts connections and refusals. */
+void lnet_drop_event(struct lnet_node *node, enum lnet_drop reason, const struct lnet_ni *ni,
+                     const struct lnet_nid *peer, const struct lnet_hdr *hdr);
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * LNet for programs: a node with its nets, NIs and routes, its Put/Get API and what can be observed
+ * of it. A router is a node with routing enabled.
+ *
+ * Threads: "control" functions are called on the control thread; "home" functions on the node's
+ * home reactor (reactor 0), which owns all that concerns the node as a whole: ping info, NI status,
+ * MDs and MEs. Callbacks come on the thread their comment names.
+ */
+#ifndef MILLRACE_LNET_H
+#define MILLRACE_LNET_H
+
+#include "lib/lnet/lnd.h"
+
+/* ---- node (control) ---- */
+
+enum lnet_source_check {
+    LNET_SOURCE_STRICT, /* a foreign source NID needs a route to its net through the sender */
+    LNET_SOURCE_OFF,    /* as the kernel: any source NID is forwarded */
+};
+
+struct lnet_node_opts {
+    struct reactor_env *env;
+    bool routing;                /* forward messages of others */
+    unsigned tiny, small, large; /* router buffers, totals over all reactors; 0 = 512/512/64 */
+    unsigned max_peers;          /* peer NIs over all reactors; 0 = 16384 */
+    unsigned check_interval;     /* s, alive_router_check_interval; 0 = 60 */
+    unsigned ping_timeout;       /* s, router_ping_timeout; 0 = 50 */
+    unsigned buffer_wait;        /* s a message may wait for a router buffer, 1..12; 0 = 10 */
+    unsigned local_msgs;         /* descriptors for messages of this node itself; 0 = 4096 */
+    enum lnet_source_check source_check;
+};
+
+/* Allocates the node, its pools and tables; reactors exist but need not run. */
+int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, char *err,
+                     size_t errlen);
+/* Bytes of arena memory that opts would take, for --check. */
+void lnet_node_memory(const struct lnet_node_opts *opts, unsigned reactors, size_t *landing,
+                      size_t *local);
+/* Makes NIs of the LND's type possible; ctx reaches it as ni->lnd_ctx and stays the caller's. */
+int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx);
+/* Starts all NIs; reactors must be running (or be stepped by the caller). 0 or -errno. */
+int lnet_node_start(struct lnet_node *node, char *err, size_t errlen);
+/* Stops in order: no new messages are read, those in flight get up to drain_s seconds, then NIs
+ * stop and what is left is dropped as LNET_DROP_SHUTDOWN. done(arg) runs on the control thread. */
+void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void *arg), void *arg);
+void lnet_node_destroy(struct lnet_node *node); /* reactors stopped */
+struct reactor *lnet_node_home(const struct lnet_node *node);
+
+struct lnet_ni_conf {
+    lnet_net_t net;
+    struct lnet_nid nid;      /* ANY: derived from ifname */
+    char ifname[16];          /* "" when the NID is given */
+    struct lnet_tunables tun; /* -1 = default */
+    struct lnd_tunables lnd_tun;
+};
+/* Before lnet_node_start(). -EINVAL, -EEXIST, -EOPNOTSUPP (no LND for the net), … with a sentence.
+ */
+int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
+                char *err, size_t errlen);
+unsigned lnet_ni_count(const struct lnet_node *node);
+struct lnet_ni *lnet_ni_at(const struct lnet_node *node, unsigned index);
+
+#define LNET_HOPS_UNDEFINED (-1)
+struct lnet_route_conf {
+    lnet_net_t net;
+    struct lnet_nid gateway;
+    int hops;          /* 1..255 or LNET_HOPS_UNDEFINED */
+    unsigned priority; /* lower is better */
+};
+/* At any time. Errors as §11 "Route add rules": -EINVAL, -EEXIST, -EHOSTUNREACH, with a sentence;
+ * del: -ENOENT. */
+int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, char *err,
+                   size_t errlen);
+int lnet_route_del(struct lnet_node *node, lnet_net_t net, const struct lnet_nid *gateway,
+                   char *err, size_t errlen);
+
+/* ---- observation (control) ---- */
+
+struct lnet_route_row {
+    struct lnet_route_conf conf;
+    bool up;
+    bool single_hop; /* a ping of the gateway has shown the net, §10.4 */
+};
+unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *rows, unsigned max);
+
+enum lnet_stat { /* names as lnetctl `stats show`, §10.5 */
+    LNET_STAT_MSGS_ALLOC,
+    LNET_STAT_MSGS_MAX,
+    LNET_STAT_ERRORS,
+    LNET_STAT_SEND_COUNT,
+    LNET_STAT_RESPONSE_TIMEOUT_COUNT,
+    LNET_STAT_RECV_COUNT,
+    LNET_STAT_ROUTE_COUNT,
+    LNET_STAT_DROP_COUNT,
+    LNET_STAT_SEND_LENGTH,
+    LNET_STAT_RECV_LENGTH,
+    LNET_STAT_ROUTE_LENGTH,
+    LNET_STAT_DROP_LENGTH,
+    LNET_STAT_COUNT
+};
+const char *lnet_stat_name(enum lnet_stat stat);
+void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT]);
+void lnet_drops_get(const struct lnet_node *node, uint64_t out[LNET_DROP_COUNT]);
+
+/* The newest event of a reason, if any was seen. */
+struct lnet_drop_example {
+    bool seen;
+    uint64_t when_us; /* reactor_now_us() clock */
+    bool has_peer, has_hdr;
+    struct lnet_nid peer, src, dest;
+    uint32_t type, payload_len;
+    int ni; /* index, -1 = none */
+};
+void lnet_drop_example_get(const struct lnet_node *node, enum lnet_drop reason,
+                           struct lnet_drop_example *out);
+
+struct lnet_ni_stats {
+    uint64_t sent[LNET_MSG_TYPES], received[LNET_MSG_TYPES], dropped[LNET_MSG_TYPES];
+};
+void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out);
+
+enum lnet_pool {
+    LNET_POOL_TINY,
+    LNET_POOL_SMALL,
+    LNET_POOL_LARGE,
+    LNET_POOLS
+};
+struct lnet_pool_stats {
+    uint32_t total, free, low, waiting;
+    uint64_t waited;
+};
+void lnet_pool_stats_get(const struct lnet_node *node, unsigned reactor, enum lnet_pool pool,
+                         struct lnet_pool_stats *out);
+
+struct lnet_peer_row {
+    struct lnet_nid nid;
+    unsigned reactor;
+    bool up; /* has a connection */
+    uint64_t last_alive_us;
+    uint64_t send_count[LNET_MSG_TYPES], recv_count[LNET_MSG_TYPES], drop_count[LNET_MSG_TYPES];
+    uint32_t tx_queued;
+    uint64_t tx_queued_bytes;
+    struct lnd_peer_info lnd;
+};
+/* Rows come in pages on the control thread; the last call has last = true (n may be 0). Returns 0
+ * or -ENOMEM. */
+typedef void (*lnet_peer_rows_fn)(void *arg, const struct lnet_peer_row *rows, unsigned n,
+                                  bool last);
+int lnet_peer_rows(struct lnet_node *node, lnet_peer_rows_fn fn, void *arg);
+
+/* `lnetctl ping`: a portal-0 GET (sink 3960 B, §3.4). Control thread; fn runs there once: status 0
+ * with the decoded info, or -errno (-ETIMEDOUT, -EHOSTUNREACH, -EIO). src ANY = best. */
+typedef void (*lnet_ping_fn)(void *arg, int status, const struct lnet_ping_info *info);
+int lnet_ping(struct lnet_node *node, const struct lnet_nid *dest, const struct lnet_nid *src,
+              unsigned timeout_ms, lnet_ping_fn fn, void *arg);
+
+/* ---- Put/Get API of an end node (home) ---- */
+
+#define LNET_PORTALS    64
+#define LNET_THRESH_INF (-1)
+#define LNET_PORTAL_RPC 50 /* free for programs; 0 is LNet's own */
+
+enum lnet_md_option {
+    LNET_MD_OP_PUT = 1,        /* a PUT may write into it */
+    LNET_MD_OP_GET = 2,        /* a GET may read from it */
+    LNET_MD_TRUNCATE = 4,      /* what is too long is cut, not refused */
+    LNET_MD_MANAGE_REMOTE = 8, /* the initiator's offset is used; else one kept here */
+    LNET_MD_ACK_DISABLE = 16,  /* PUTs are not acknowledged */
+    LNET_MD_MAX_SIZE = 32,     /* unlink when less than max_size bytes are left */
+};
+
+enum lnet_event_type {
+    LNET_EVENT_GET,    /* a GET was answered from the MD: the REPLY has left */
+    LNET_EVENT_PUT,    /* a PUT has been written into the MD */
+    LNET_EVENT_REPLY,  /* the answer to our GET is in the MD */
+    LNET_EVENT_ACK,    /* our PUT was acknowledged */
+    LNET_EVENT_SEND,   /* our PUT or GET has left (or failed: status) */
+    LNET_EVENT_UNLINK, /* the MD was unlinked by the API and nothing uses it any more */
+};
+
+struct lnet_event {
+    enum lnet_event_type type;
+    int status;                /* 0 or -errno */
+    struct lnet_nid initiator; /* header source (GET, PUT), else the target */
+    uint32_t initiator_pid;
+    struct lnet_nid sender; /* immediate sender */
+    struct lnet_nid target; /* our NID the message was for */
+    uint32_t portal;
+    uint64_t match_bits;
+    uint64_t hdr_data;
+    uint32_t rlength; /* length asked for or announced */
+    uint32_t mlength; /* length moved */
+    uint32_t offset;  /* in the MD */
+    bool unlinked;    /* the MD is free: its memory is the caller's again */
+};
+
+struct lnet_md;
+typedef void (*lnet_eq_fn)(struct lnet_md *md, const struct lnet_event *event);
+struct lnet_eq { /* where events of an MD go; may be shared by many */
+    lnet_eq_fn fn;
+    void *arg;
+};
+
+/* Memory descriptor. The caller's memory from attach or bind until an event with unlinked = true.
+ * The caller fills the first part. threshold counts operations: a PUT sent, an ACK, a GET sent, a
+ * REPLY, an incoming PUT or GET each take one. At 0 it is unlinked as soon as nothing uses it. */
+struct lnet_md {
+    struct mem_seg *segs;
+    unsigned nsegs;  /* up to LNET_MD_MAX_SEGS */
+    uint32_t length; /* sum of segs */
+    uint32_t options;
+    int threshold;
+    uint32_t max_size;
+    struct lnet_eq *eq;
+    void *user;
+    /* private */
+    struct lnet_node *node;
+    struct lnet_me *me;
+    struct lnet_md *hash_next;
+    uint64_t cookie;
+    uint32_t refs;
+    uint32_t local_offset;
+    uint32_t replies, acks; /* that may still come: asked for with this MD's handle */
+    uint8_t state;
+};
+
+/* Match entry: the caller's memory, from lnet_me_attach() until its MD is unlinked. */
+struct lnet_me {
+    struct lnet_nid match_nid; /* ANY matches all */
+    uint32_t match_pid;        /* UINT32_MAX matches all */
+    uint64_t match_bits;
+    uint64_t ignore_bits;
+    uint32_t portal;
+    /* private */
+    struct lnet_md *md;
+    struct lnet_me *next, *prev;
+};
+
+/* Links me at the end of its portal's list with md. -EINVAL for a bad portal. */
+int lnet_me_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *md);
+/* An MD for lnet_put()/lnet_get(). */
+int lnet_md_bind(struct lnet_node *node, struct lnet_md *md);
+/* Unlinks; an UNLINK event with unlinked = true comes now or when the last operation has ended. */
+void lnet_md_unlink(struct lnet_md *md);
+
+/* After a SEND event with a status no ACK or REPLY will come: unlink the MD. */
+/* Sends the MD's whole contents. src ANY = chosen by path. -ENOMEM, -EHOSTUNREACH (then no event
+ * comes and the MD is as before). SEND comes once, then ACK if wanted. */
+int lnet_put(struct lnet_md *md, bool want_ack, const struct lnet_nid *src,
+             const struct lnet_nid *dest, uint32_t pid, uint32_t portal, uint64_t match_bits,
+             uint32_t offset, uint64_t hdr_data);
+/* Asks for up to md->length bytes. SEND, then REPLY. */
+int lnet_get(struct lnet_md *md, const struct lnet_nid *src, const struct lnet_nid *dest,
+             uint32_t pid, uint32_t portal, uint64_t match_bits, uint32_t offset);
+
+#endif

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of lib/lnet share. A node is cut into shards, one per reactor (and one for the
+ * counters of the control thread); a shard is touched by its reactor only, except that counters are
+ * read anywhere with relaxed loads.
+ */
+#ifndef MILLRACE_LNET_INTERNAL_H
+#define MILLRACE_LNET_INTERNAL_H
+
+#include "lib/lnet/lnet.h"
+
+#define LNET_MAX_GATEWAYS 1024
+#define LNET_MAX_LNDS     8
+#define LNET_MAX_NETS     LNET_MAX_NI
+#define LNET_SMALL_BUFFER 4096u
+#define LNET_MD_BUCKETS   4096u
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+/* Single-writer values that other threads read. */
+#define shared_set(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define shared_get(p)    __atomic_load_n((p), __ATOMIC_RELAXED)
+#define count_add(p, n)  shared_set((p), *(p) + (n))
+
+enum lnet_msg_state {
+    LNET_MSG_FREE,      /* on its shard's free list */
+    LNET_MSG_RECEIVING, /* the ingress LND writes its payload; owner: that LND, on msg->home */
+    LNET_MSG_ROUTING,   /* the core looks for its next hop, on msg->home */
+    LNET_MSG_CROSSING,  /* in a mailbox to the next hop's home, or on its way back; no owner */
+    LNET_MSG_SENDING,   /* owner: the egress LND, on the next hop's home */
+};
+
+enum lnet_msg_kind {
+    LNET_KIND_FORWARD, /* of others, holds a router buffer or the ingress LND's segments */
+    LNET_KIND_LOCAL,   /* ours to send or to receive; data in an MD */
+};
+
+enum lnet_rx_wait {
+    LNET_RX_NOT_WAITING,
+    LNET_RX_WAIT_BUFFER,
+    LNET_RX_BUSY
+};
+
+/* FIFO of received headers that wait for something; all wait equally long, so the first is the
+ * first to expire. */
+struct lnet_rx_queue {
+    struct lnet_rx *head, **tail;
+    uint32_t length;
+};
+
+struct lnet_router_pool {
+    struct mem_pool mem; /* not for tiny, which has no memory */
+    uint32_t total, free, low;
+    uint64_t waited;
+    struct lnet_rx_queue queue;
+};
+
+struct lnet_drop_slot {
+    uint32_t lock; /* sequence lock: odd while being written */
+    struct lnet_drop_example example;
+};
+
+/* NIs of one net that were pinged by messages passing through; mailed to the node's home. */
+struct lnet_pinged_mail {
+    struct reactor_task task;
+    bool busy;
+    bool pending[LNET_MAX_NI]; /* this shard's */
+    bool sent[LNET_MAX_NI];    /* the mail's while busy */
+};
+
+struct lnet_shard {
+    struct lnet_node *node;
+    struct reactor *reactor; /* NULL: the control thread's shard, counters only */
+    unsigned index;
+    /* messages */
+    struct lnet_msg *msgs, *free_msgs;
+    unsigned total_msgs, used_msgs, local_msgs, max_local;
+    struct lnet_router_pool pool[LNET_POOLS];
+    struct reactor_timer wait_timer;
+    struct reactor_task wake;
+    bool wake_posted;
+    /* peers */
+    struct lnet_peer_ni *peers, *free_peers;
+    struct lnet_peer_ni **hash;
+    uint32_t hash_mask, npeers;
+    struct lnet_peer_ni *idle_head, *idle_tail; /* refs == 0, oldest first */
+    /* selection */
+    uint64_t *gw_seq; /* [LNET_MAX_GATEWAYS] last use of each gateway by this shard */
+    uint64_t *ni_seq; /* [LNET_MAX_NI] */
+    uint64_t seq;     /* 32 bits would wrap within the hour */
+    struct lnet_pinged_mail pinged;
+    /* counters */
+    uint64_t stats[LNET_STAT_COUNT];
+    uint64_t drops[LNET_DROP_COUNT];
+    struct lnet_drop_slot drop_slots[LNET_DROP_COUNT];
+    struct lnet_ni_stats ni_stats[LNET_MAX_NI];
+};
+
+/* A gateway: kept for the node's life, reused when a route names it again. Each dynamic field has
+ * one writer. */
+struct lnet_gw {
+    struct lnet_node *node;
+    struct lnet_nid nid;
+    unsigned index;
+    uint32_t routes; /* control: how many routes use it */
+    uint32_t wanted; /* control: counts requests for a check soon */
+    struct reactor_task bind;
+    /* node home */
+    bool ping_down;
+    uint64_t ping_down_us;
+    struct lnet_gw_check *check;
+    /* home of the gateway's NID */
+    bool lnd_down;
+    uint64_t heard_us; /* last message of a foreign source while it was thought down */
+    uint64_t queued_bytes;
+};
+
+/* A route: allocated by control, freed after it is out of the snapshot and all reactors have passed
+ * a quiescent state. */
+struct lnet_route {
+    lnet_net_t net;
+    struct lnet_gw *gw;
+    int hops;
+    unsigned priority;
+    /* node home, from the gateway's ping replies (§3.8 "Cached flag") */
+    bool up;
+    bool single_hop;
+};
+
+/* What the operator configured, as the data path sees it: immutable, published by pointer. */
+struct lnet_conf {
+    uint64_t generation;
+    unsigned nroutes;
+    uint32_t mask;   /* of first[] */
+    uint32_t *first; /* hash of net -> index + 1 of its first route; routes of a net adjoin */
+    struct lnet_route **route;
+};
+
+struct lnet_net_state { /* by net, configuration order */
+    lnet_net_t net;
+    unsigned nni;
+    unsigned ni[LNET_MAX_NI];
+    uint64_t alive_us; /* node home: last ping GET of anybody on this net */
+};
+
+struct lnet_ping; /* ping.c */
+
+struct lnet_lnd {
+    const struct lnd_ops *ops;
+    void *ctx;
+};
+
+struct lnet_node {
+    struct lnet_node_opts opts;
+    struct reactor_env *env;
+    struct mem_arena *arena;
+    unsigned nshards; /* reactors; shard[nshards] is the control thread's */
+    struct lnet_shard *shard[REACTOR_MAX + 1];
+    struct lnet_lnd lnd[LNET_MAX_LNDS];
+    unsigned nlnds;
+    struct lnet_ni *ni[LNET_MAX_NI]; /* fixed once started */
+    unsigned nnis;
+    struct lnet_net_state *net[LNET_MAX_NETS];
+    unsigned nnets;
+    bool started;
+    bool stopping;
+    struct lnet_conf *conf; /* atomic: release by control, acquire by reactors */
+    struct lnet_gw *gw[LNET_MAX_GATEWAYS];
+    unsigned ngws; /* atomic */
+    /* node home */
+    uint64_t interface_cookie;
+    uint64_t next_cookie;
+    struct lnet_md **md_hash;
+    struct {
+        struct lnet_me *head, *tail;
+    } portal[LNET_PORTALS];
+    struct lnet_rx_queue lazy; /* PUTs on portal 0 while no push buffer is posted */
+    struct reactor_timer lazy_timer;
+    bool lazy_busy; /* in lnet_lazy_retry() */
+    struct lnet_ping *ping;
+    struct reactor_timer tick; /* monitor.c */
+    /* control, while stopping */
+    struct lnet_stop *stop;
+};
+
+/* ---- shard.c: messages, counters ---- */
+struct lnet_shard *lnet_shard_self(const struct lnet_node *node);
+int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t errlen);
+void lnet_shard_destroy(struct lnet_shard *s);
+struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind);
+void lnet_msg_free(struct lnet_msg *msg);
+/* A message is gone: counts reason, example, drop_count, drop_length, NI and peer counters. */
+void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct lnet_ni *ni,
+                       struct lnet_peer_ni *peer, const struct lnet_nid *peer_nid,
+                       const struct lnet_hdr *hdr);
+
+/* ---- admit.c: router buffers ---- */
+int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen);
+void lnet_pools_fini(struct lnet_shard *s);
+void lnet_pool_counts(const struct lnet_node_opts *opts, unsigned reactors,
+                      unsigned counts[LNET_POOLS]);
+/* Finds memory for a message to be forwarded, or lets it wait; then the LND receives it. */
+void lnet_admit(struct lnet_rx *rx);
+/* Gives a forwarded message's memory back and lets a waiting one have it. */
+void lnet_release_buffer(struct lnet_msg *msg);
+void lnet_rx_queue_init(struct lnet_rx_queue *q);
+void lnet_rx_queue_add(struct lnet_rx_queue *q, struct lnet_rx *rx);
+void lnet_rx_queue_put_back(struct lnet_rx_queue *q, struct lnet_rx *rx); /* at the front */
+void lnet_rx_queue_del(struct lnet_rx_queue *q, struct lnet_rx *rx);
+/* Tells the LND to discard the payload; counts the drop. On rx's reactor. */
+void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason);
+
+/* ---- peer.c ---- */
+int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen);
+void lnet_peers_fini(struct lnet_shard *s);
+
+/* ---- route.c ---- */
+static inline const struct lnet_conf *lnet_conf_get(const struct lnet_node *node)
+{
+    return __atomic_load_n(&node->conf, __ATOMIC_ACQUIRE);
+}
+int lnet_conf_init(struct lnet_node *node);
+void lnet_conf_fini(struct lnet_node *node);
+/* Routes of a net: returns their number, *first the first. */
+unsigned lnet_conf_routes(const struct lnet_conf *conf, lnet_net_t net,
+                          struct lnet_route *const **first);
+bool lnet_gw_alive(const struct lnet_gw *gw);
+struct lnet_gw *lnet_gw_find(const struct lnet_node *node, const struct lnet_nid *nid);
+/* True if messages of src may come through `via`: via has a route to src's net, or src is on via's
+ * own net and via is a gateway for something. */
+struct lnet_gw *lnet_source_gateway(const struct lnet_node *node, const struct lnet_nid *via,
+                                    lnet_net_t src_net);
+
+/* ---- select.c ---- */
+struct lnet_net_state *lnet_net_find(const struct lnet_node *node, lnet_net_t net);
+/* Fills msg->tx_ni, msg->next_hop for msg->hdr.dest_nid; src: NI that must be used, or NULL. */
+enum lnet_drop lnet_select(struct lnet_shard *s, struct lnet_msg *msg, struct lnet_ni *src);
+
+/* ---- send.c ---- */
+/* Sends a message whose tx_ni and next_hop are known; on msg->home. */
+void lnet_transmit(struct lnet_msg *msg);
+void lnet_forward(struct lnet_msg *msg);
+
+/* ---- portal.c (node home) ---- */
+int lnet_portals_init(struct lnet_node *node);
+void lnet_portals_fini(struct lnet_node *node);
+/* A received header for this node; decides what happens to its payload. */
+void lnet_local_rx(struct lnet_rx *rx);
+void lnet_local_rx_done(struct lnet_msg *msg); /* its payload is in the MD, or it failed */
+void lnet_local_tx_done(struct lnet_msg *msg);
+/* A push buffer was posted: parked PUTs may have it. */
+void lnet_lazy_retry(struct lnet_node *node);
+/* Drops all parked PUTs: the node stops. */
+void lnet_lazy_flush(struct lnet_node *node);
+
+/* ---- ping.c (node home unless said) ---- */
+int lnet_ping_init(struct lnet_node *node);  /* control, before start */
+void lnet_ping_fini(struct lnet_node *node); /* control, reactors stopped */
+void lnet_ping_start(struct lnet_node *node);
+void lnet_ping_stop(struct lnet_node *node);
+void lnet_ping_seen(struct lnet_node *node, unsigned ni);         /* a ping GET came in on ni */
+void lnet_ping_passing(struct lnet_shard *s, struct lnet_ni *ni); /* same, from any shard */
+/* ---- monitor.c: NI status and gateway checks (node home) ---- */
+void lnet_gw_check_soon(struct lnet_gw *gw); /* control: at the next tick */
+void lnet_monitor_start(struct lnet_node *node);
+void lnet_monitor_stop(struct lnet_node *node);
+uint64_t lnet_check_interval_us(const struct lnet_node *node);
+uint64_t lnet_ping_timeout_us(const struct lnet_node *node);
+int lnet_gw_check_new(struct lnet_node *node, struct lnet_gw *gw); /* control */
+
+static inline bool lnet_is_home(const struct lnet_node *node)
+{
+    return reactor_self() == lnet_node_home(node);
+}
+
+#endif

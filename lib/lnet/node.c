@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A node: making, starting, stopping. Control thread. */
+#include "lib/lnet/lnet_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define STOP_POLL_US  20000   /* how often to look whether the last message is gone */
+#define STOP_AFTER_US 1000000 /* after the NIs have stopped, for mail still under way */
+
+static uint64_t wall_clock_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, char *err,
+                     size_t errlen)
+{
+    struct lnet_node *node = calloc(1, sizeof(*node));
+    struct mem_arena_opts arena = {.socket = -1};
+    unsigned i;
+    int rc = -ENOMEM;
+
+    snprintf(err, errlen, "no memory for the node");
+    if (!node)
+        return rc;
+    node->opts = *opts;
+    node->env = opts->env;
+    node->nshards = reactor_count(opts->env);
+    node->interface_cookie = wall_clock_ns();
+    lnet_node_memory(opts, node->nshards, &arena.landing_bytes, &arena.local_bytes);
+    rc = mem_arena_create(&arena, &node->arena, err, errlen);
+    if (rc)
+        goto fail;
+    if (lnet_conf_init(node) || lnet_portals_init(node) || lnet_ping_init(node)) {
+        rc = -ENOMEM;
+        goto fail;
+    }
+    for (i = 0; i <= node->nshards; i++) {
+        rc = lnet_shard_create(node, i, err, errlen);
+        if (rc)
+            goto fail;
+    }
+    *out = node;
+    return 0;
+fail:
+    lnet_node_destroy(node);
+    return rc;
+}
+
+void lnet_node_destroy(struct lnet_node *node)
+{
+    unsigned i;
+
+    for (i = 0; i < node->nnis; i++) {
+        node->ni[i]->lnd->ni_fini(node->ni[i]);
+        free(node->ni[i]);
+    }
+    for (i = 0; i < node->nnets; i++)
+        free(node->net[i]);
+    for (i = 0; i <= node->nshards; i++)
+        lnet_shard_destroy(node->shard[i]);
+    lnet_ping_fini(node);
+    lnet_portals_fini(node);
+    lnet_conf_fini(node);
+    if (node->arena)
+        mem_arena_destroy(node->arena);
+    free(node->stop);
+    free(node);
+}
+
+struct reactor *lnet_node_home(const struct lnet_node *node)
+{
+    return reactor_at(node->env, 0);
+}
+
+struct reactor_env *lnet_node_env(const struct lnet_node *node)
+{
+    return node->env;
+}
+
+struct mem_arena *lnet_node_arena(const struct lnet_node *node)
+{
+    return node->arena;
+}
+
+/* ---- NIs ---- */
+
+int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx)
+{
+    if (node->nlnds == LNET_MAX_LNDS)
+        return -ENOSPC;
+    node->lnd[node->nlnds].ops = ops;
+    node->lnd[node->nlnds].ctx = ctx;
+    node->nlnds++;
+    return 0;
+}
+
+unsigned lnet_ni_count(const struct lnet_node *node)
+{
+    return node->nnis;
+}
+
+struct lnet_ni *lnet_ni_at(const struct lnet_node *node, unsigned index)
+{
+    return index < node->nnis ? node->ni[index] : NULL;
+}
+
+static int net_add_ni(struct lnet_node *node, struct lnet_ni *ni)
+{
+    struct lnet_net_state *net = lnet_net_find(node, ni->net);
+
+    if (!net) {
+        net = calloc(1, sizeof(*net));
+        if (!net)
+            return -ENOMEM;
+        net->net = ni->net;
+        node->net[node->nnets++] = net;
+    }
+    net->ni[net->nni++] = ni->index;
+    return 0;
+}
+
+static int check_ni(const struct lnet_node *node, const struct lnet_ni_conf *conf, char *err,
+                    size_t errlen)
+{
+    char net[LNET_NETSTR_SIZE];
+
+    net_format(conf->net, net);
+    if (node->started) {
+        snprintf(err, errlen, "net %s: NIs can be added only before the node has started", net);
+        return -EBUSY;
+    }
+    if (node->nnis == LNET_MAX_NI) {
+        snprintf(err, errlen, "net %s: at most %d NIs (a ping info holds no more)", net,
+                 LNET_MAX_NI);
+        return -ENOSPC;
+    }
+    if (!nid_is_any(&conf->nid) && nid_net(&conf->nid) != conf->net) {
+        snprintf(err, errlen, "net %s: the NID given is on another net", net);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
+                char *err, size_t errlen)
+{
+    char net[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE];
+    struct lnet_ni *ni;
+    unsigned i;
+    int rc;
+
+    net_format(conf->net, net);
+    rc = check_ni(node, conf, err, errlen);
+    if (rc)
+        return rc;
+    for (i = 0; i < node->nlnds; i++)
+        if (node->lnd[i].ops->type == conf->net >> 16)
+            break;
+    if (i == node->nlnds) {
+        snprintf(err, errlen, "net %s: no network driver for nets of type %s in this program", net,
+                 lnd_type_name((uint8_t)(conf->net >> 16)));
+        return -EOPNOTSUPP;
+    }
+    ni = calloc(1, sizeof(*ni));
+    if (!ni) {
+        snprintf(err, errlen, "no memory");
+        return -ENOMEM;
+    }
+    ni->node = node;
+    ni->lnd = node->lnd[i].ops;
+    ni->lnd_ctx = node->lnd[i].ctx;
+    ni->nid = conf->nid;
+    ni->net = conf->net;
+    ni->tun = conf->tun;
+    ni->lnd_tun = conf->lnd_tun;
+    ni->index = node->nnis;
+    ni->status = LNET_NI_UP;
+    ni->link_up = true;
+    memcpy(ni->ifname, conf->ifname, sizeof(ni->ifname));
+    ni->ifname[sizeof(ni->ifname) - 1] = 0;
+    rc = ni->lnd->ni_init(ni, err, errlen);
+    if (rc)
+        goto fail;
+    if (lnet_nid_is_mine(node, &ni->nid)) {
+        snprintf(err, errlen, "NID %s is configured twice", nid_format(&ni->nid, nid));
+        ni->lnd->ni_fini(ni);
+        rc = -EEXIST;
+        goto fail;
+    }
+    rc = net_add_ni(node, ni);
+    if (rc) {
+        ni->lnd->ni_fini(ni);
+        goto fail;
+    }
+    node->ni[node->nnis++] = ni;
+    if (out)
+        *out = ni;
+    return 0;
+fail:
+    free(ni);
+    return rc;
+}
+
+/* ---- start ---- */
+
+struct home_task {
+    struct reactor_task task;
+    struct lnet_node *node;
+};
+
+static void start_ping(struct reactor_task *task)
+{
+    struct home_task *t = container_of(task, struct home_task, task);
+
+    lnet_ping_start(t->node);
+    free(t);
+}
+
+static void start_monitor(struct reactor_task *task)
+{
+    struct home_task *t = container_of(task, struct home_task, task);
+
+    lnet_monitor_start(t->node);
+    free(t);
+}
+
+static int post_home(struct lnet_node *node, reactor_task_fn fn)
+{
+    struct home_task *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return -ENOMEM;
+    t->task.fn = fn;
+    t->node = node;
+    reactor_post(lnet_node_home(node), &t->task);
+    return 0;
+}
+
+int lnet_node_start(struct lnet_node *node, char *err, size_t errlen)
+{
+    unsigned i;
+    int rc;
+
+    snprintf(err, errlen, "no memory");
+    /* Before the NIs: by the time a peer can reach us the ping target stands. */
+    rc = post_home(node, start_ping);
+    if (rc)
+        return rc;
+    node->started = true;
+    for (i = 0; i < node->nnis; i++) {
+        rc = node->ni[i]->lnd->ni_start(node->ni[i], err, errlen);
+        if (rc)
+            return rc;
+    }
+    /* After them: its first gateway checks are sent at once. */
+    snprintf(err, errlen, "no memory");
+    return post_home(node, start_monitor);
+}
+
+/* ---- stop ---- */
+
+struct stop_ni {
+    struct reactor_task task;
+    struct lnet_stop *stop;
+};
+
+struct lnet_stop {
+    struct lnet_node *node;
+    void (*done)(void *arg);
+    void *arg;
+    unsigned pending;
+    uint64_t until_us;
+    void (*next)(struct lnet_stop *stop);
+    struct reactor_timer timer;
+    struct reactor_task home;
+    struct stop_ni ni[LNET_MAX_NI];
+};
+
+static uint64_t messages_in_node(const struct lnet_node *node)
+{
+    uint64_t n = 0;
+    unsigned i;
+
+    for (i = 0; i < node->nshards; i++)
+        n += shared_get(&node->shard[i]->stats[LNET_STAT_MSGS_ALLOC]);
+    return n;
+}
+
+static void stop_poll(struct reactor_timer *t)
+{
+    struct lnet_stop *s = container_of(t, struct lnet_stop, timer);
+
+    if (messages_in_node(s->node) > 0 && reactor_now_us() < s->until_us)
+        reactor_timer_arm(t, STOP_POLL_US);
+    else
+        s->next(s);
+}
+
+static void stop_wait(struct lnet_stop *s, uint64_t max_us, void (*next)(struct lnet_stop *))
+{
+    s->until_us = reactor_now_us() + max_us;
+    s->next = next;
+    stop_poll(&s->timer);
+}
+
+static void stop_ni_done(struct reactor_task *task)
+{
+    struct lnet_stop *s = container_of(task, struct stop_ni, task)->stop;
+
+    if (--s->pending == 0)
+        s->next(s);
+}
+
+/* Asks something of all NIs and goes on with next when all have answered. */
+static void stop_each(struct lnet_stop *s, bool quiesce, void (*next)(struct lnet_stop *))
+{
+    unsigned i, n = s->node->nnis;
+
+    s->next = next;
+    s->pending = n + 1;
+    for (i = 0; i < n; i++) {
+        struct lnet_ni *ni = s->node->ni[i];
+
+        s->ni[i].stop = s;
+        s->ni[i].task.fn = stop_ni_done;
+        if (quiesce)
+            ni->lnd->ni_quiesce(ni, &s->ni[i].task);
+        else
+            ni->lnd->ni_stop(ni, &s->ni[i].task);
+    }
+    if (--s->pending == 0)
+        next(s);
+}
+
+static void stop_finished(struct lnet_stop *s)
+{
+    s->done(s->arg);
+}
+
+static void stop_last_mail(struct lnet_stop *s)
+{
+    stop_wait(s, STOP_AFTER_US, stop_finished);
+}
+
+static void stop_nis(struct lnet_stop *s)
+{
+    stop_each(s, false, stop_last_mail);
+}
+
+static void stop_quiesced(struct lnet_stop *s)
+{
+    uint64_t drain_us = s->until_us;
+
+    stop_wait(s, drain_us, stop_nis);
+}
+
+static void stop_home_done(struct reactor_task *task)
+{
+    struct lnet_stop *s = container_of(task, struct lnet_stop, home);
+
+    stop_each(s, true, stop_quiesced);
+}
+
+static void stop_home(struct reactor_task *task)
+{
+    struct lnet_stop *s = container_of(task, struct lnet_stop, home);
+
+    lnet_monitor_stop(s->node);
+    lnet_ping_stop(s->node);
+    task->fn = stop_home_done;
+    reactor_post(reactor_control(s->node->env), task);
+}
+
+void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void *arg), void *arg)
+{
+    struct lnet_stop *s;
+
+    if (node->stop)
+        return; /* under way; done comes once */
+    s = calloc(1, sizeof(*s));
+    if (!s) {
+        done(arg);
+        return;
+    }
+    node->stop = s;
+    __atomic_store_n(&node->stopping, true, __ATOMIC_RELAXED);
+    s->node = node;
+    s->done = done;
+    s->arg = arg;
+    s->until_us = (uint64_t)drain_s * 1000000;
+    reactor_timer_init(&s->timer, stop_poll);
+    s->home.fn = stop_home;
+    reactor_post(lnet_node_home(node), &s->home);
+}

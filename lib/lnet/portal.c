@@ -1,0 +1,717 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The Put/Get API and messages addressed to this node: match entries, memory descriptors and their
+ * events. docs/protocol/lnet-core.md §3.1, §4.8. All on the node's home reactor; a received header
+ * whose connection lives elsewhere is mailed here and back.
+ */
+#include "lib/lnet/lnet_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum md_state {
+    MD_FREE,
+    MD_ACTIVE,
+    MD_UNLINKED
+};
+
+#define COOKIE_TYPE_MD 1u /* low two bits of an object cookie, §2.4 */
+#define LAZY_WAIT_US   10000000ull
+
+static void lazy_expired(struct reactor_timer *t);
+
+int lnet_portals_init(struct lnet_node *node)
+{
+    node->md_hash = calloc(LNET_MD_BUCKETS, sizeof(*node->md_hash));
+    if (!node->md_hash)
+        return -ENOMEM;
+    node->next_cookie = 3; /* first cookie 0x0d, as kernels do [test/golden A-01] */
+    lnet_rx_queue_init(&node->lazy);
+    reactor_timer_init(&node->lazy_timer, lazy_expired);
+    return 0;
+}
+
+void lnet_portals_fini(struct lnet_node *node)
+{
+    free(node->md_hash);
+}
+
+/* ---- memory descriptors ---- */
+
+static struct lnet_md **md_bucket(struct lnet_node *node, uint64_t cookie)
+{
+    return &node->md_hash[(cookie >> 2) % LNET_MD_BUCKETS];
+}
+
+static struct lnet_md *md_find(struct lnet_node *node, const struct lnet_handle *h)
+{
+    struct lnet_md *md;
+
+    if (h->interface_cookie != node->interface_cookie)
+        return NULL;
+    for (md = *md_bucket(node, h->object_cookie); md; md = md->hash_next)
+        if (md->cookie == h->object_cookie)
+            return md;
+    return NULL;
+}
+
+static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *me)
+{
+    struct lnet_md **bucket;
+    uint64_t bytes = 0;
+    unsigned i;
+
+    if (md->nsegs > LNET_MD_MAX_SEGS)
+        return -EINVAL;
+    for (i = 0; i < md->nsegs; i++)
+        bytes += md->segs[i].len;
+    if (bytes != md->length)
+        return -EINVAL;
+    md->node = node;
+    md->me = me;
+    md->cookie = node->next_cookie++ << 2 | COOKIE_TYPE_MD;
+    md->refs = 0;
+    md->local_offset = 0;
+    md->replies = md->acks = 0;
+    md->state = MD_ACTIVE;
+    bucket = md_bucket(node, md->cookie);
+    md->hash_next = *bucket;
+    *bucket = md;
+    return 0;
+}
+
+static void me_unlink(struct lnet_node *node, struct lnet_me *me)
+{
+    if (me->prev)
+        me->prev->next = me->next;
+    else
+        node->portal[me->portal].head = me->next;
+    if (me->next)
+        me->next->prev = me->prev;
+    else
+        node->portal[me->portal].tail = me->prev;
+    me->md = NULL;
+}
+
+/* Nothing new finds the MD from now on; what is under way goes on. */
+static void md_detach(struct lnet_md *md)
+{
+    struct lnet_md **link = md_bucket(md->node, md->cookie);
+
+    while (*link != md)
+        link = &(*link)->hash_next;
+    *link = md->hash_next;
+    if (md->me)
+        me_unlink(md->node, md->me);
+    md->me = NULL;
+    md->state = MD_UNLINKED;
+}
+
+/* Takes one operation from the threshold. An ME's MD that is used up stops matching at once. */
+static void md_use(struct lnet_md *md)
+{
+    if (md->threshold != LNET_THRESH_INF)
+        md->threshold--;
+    if (md->me && (md->threshold == 0 || ((md->options & LNET_MD_MAX_SIZE) &&
+                                          md->length - md->local_offset < md->max_size)))
+        md_detach(md);
+}
+
+static void md_event(struct lnet_md *md, struct lnet_event *ev)
+{
+    if (md->state == MD_ACTIVE && md->threshold == 0 && md->refs == 0)
+        md_detach(md);
+    ev->unlinked = md->state == MD_UNLINKED && md->refs == 0;
+    if (ev->unlinked)
+        md->state = MD_FREE;
+    if (md->eq)
+        md->eq->fn(md, ev);
+}
+
+int lnet_md_bind(struct lnet_node *node, struct lnet_md *md)
+{
+    return md_link(node, md, NULL);
+}
+
+void lnet_md_unlink(struct lnet_md *md)
+{
+    struct lnet_event ev = {.type = LNET_EVENT_UNLINK, .status = -ECANCELED};
+
+    if (md->state != MD_ACTIVE)
+        return;
+    md_detach(md);
+    if (md->refs == 0)
+        md_event(md, &ev);
+}
+
+int lnet_me_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *md)
+{
+    int rc;
+
+    if (me->portal >= LNET_PORTALS)
+        return -EINVAL;
+    rc = md_link(node, md, me);
+    if (rc)
+        return rc;
+    me->md = md;
+    me->next = NULL;
+    me->prev = node->portal[me->portal].tail;
+    if (me->prev)
+        me->prev->next = me;
+    else
+        node->portal[me->portal].head = me;
+    node->portal[me->portal].tail = me;
+    return 0;
+}
+
+/* Segments of the MD's bytes [offset, offset + len). */
+static void md_slice(const struct lnet_md *md, uint32_t offset, uint32_t len, struct lnet_msg *msg)
+{
+    unsigned i, n = 0;
+
+    for (i = 0; i < md->nsegs && len > 0; i++) {
+        struct mem_seg seg = md->segs[i];
+
+        if (offset >= seg.len) {
+            offset -= seg.len;
+            continue;
+        }
+        seg.addr += offset;
+        seg.len -= offset;
+        offset = 0;
+        if (seg.len > len)
+            seg.len = len;
+        len -= seg.len;
+        msg->payload.bytes += seg.len;
+        msg->segs[n++] = seg;
+    }
+    msg->payload.seg = msg->segs;
+    msg->payload.n = n;
+}
+
+/* ---- matching ---- */
+
+struct match {
+    uint32_t op; /* LNET_MD_OP_PUT or _GET */
+    uint32_t portal;
+    uint64_t bits;
+    uint32_t offset, length;
+    /* result */
+    struct lnet_md *md;
+    uint32_t mlen, at;
+};
+
+/* Room for the operation in md: sets mlen and at, or refuses. */
+static enum lnet_drop md_fits(struct match *m, const struct lnet_md *md)
+{
+    uint32_t at = md->options & LNET_MD_MANAGE_REMOTE ? m->offset : md->local_offset;
+    uint32_t room;
+
+    if (at > md->length)
+        return m->op == LNET_MD_OP_GET ? LNET_DROP_GET_OFFSET : LNET_DROP_PUT_NO_MATCH;
+    room = md->length - at;
+    if (m->length > room && !(md->options & LNET_MD_TRUNCATE))
+        return m->op == LNET_MD_OP_GET ? LNET_DROP_GET_NO_MATCH : LNET_DROP_PUT_NO_MATCH;
+    m->mlen = m->length < room ? m->length : room;
+    m->at = at;
+    return LNET_DROP_NONE;
+}
+
+static bool me_wants(const struct lnet_me *me, const struct match *m, const struct lnet_hdr *h)
+{
+    return (me->md->options & m->op) && me->md->state == MD_ACTIVE && me->md->threshold != 0 &&
+           ((me->match_bits ^ m->bits) & ~me->ignore_bits) == 0 &&
+           (nid_is_any(&me->match_nid) || nid_same(&me->match_nid, &h->src_nid)) &&
+           (me->match_pid == UINT32_MAX || me->match_pid == h->src_pid);
+}
+
+static enum lnet_drop find_match(struct lnet_node *node, struct match *m, const struct lnet_hdr *h)
+{
+    enum lnet_drop why = m->op == LNET_MD_OP_GET ? LNET_DROP_GET_NO_MATCH : LNET_DROP_PUT_NO_MATCH;
+    struct lnet_me *me;
+
+    if (m->portal >= LNET_PORTALS)
+        return LNET_DROP_PORTAL_RANGE;
+    for (me = node->portal[m->portal].head; me; me = me->next) {
+        if (!me_wants(me, m, h))
+            continue;
+        why = md_fits(m, me->md);
+        if (why)
+            continue;
+        m->md = me->md;
+        m->md->refs++;
+        if (!(m->md->options & LNET_MD_MANAGE_REMOTE))
+            m->md->local_offset = m->at + m->mlen;
+        md_use(m->md);
+        return LNET_DROP_NONE;
+    }
+    return why;
+}
+
+/* ---- answers to lnet_parse() ---- */
+
+static void recv_here(struct lnet_rx *rx)
+{
+    struct lnet_msg *msg = rx->msg;
+
+    if (rx->drop)
+        lnet_discard(rx, rx->drop);
+    else if (msg && msg->mlen > 0)
+        rx->ni->lnd->recv(rx, rx->ni->rx_take ? NULL : msg->segs,
+                          rx->ni->rx_take ? 0 : msg->payload.n, msg->mlen);
+    else
+        rx->ni->lnd->recv(rx, NULL, 0, 0);
+}
+
+static void recv_task(struct reactor_task *task)
+{
+    recv_here(container_of(task, struct lnet_rx, task));
+}
+
+/* Lets the LND receive the payload: into rx->msg, or nowhere. */
+static void answer(struct lnet_rx *rx, enum lnet_drop why)
+{
+    rx->drop = why;
+    if (rx->shard->reactor == reactor_self()) {
+        recv_here(rx);
+        return;
+    }
+    rx->task.fn = recv_task;
+    reactor_post(rx->shard->reactor, &rx->task);
+}
+
+static struct lnet_msg *local_msg(struct lnet_node *node)
+{
+    return lnet_msg_alloc(lnet_shard_self(node), LNET_KIND_LOCAL);
+}
+
+static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_md *md, uint32_t at,
+                         uint32_t mlen)
+{
+    msg->hdr = rx->hdr;
+    msg->rx_ni = rx->ni;
+    msg->next_hop = rx->from->nid; /* the sender, for the event */
+    msg->md = md;
+    msg->md_offset = at;
+    msg->mlen = mlen;
+    msg->state = LNET_MSG_RECEIVING;
+    md_slice(md, at, mlen, msg);
+    rx->msg = msg;
+    answer(rx, LNET_DROP_NONE);
+}
+
+static void lazy_wait(struct lnet_node *node, struct lnet_rx *rx)
+{
+    rx->wait_until_us = reactor_now_us() + LAZY_WAIT_US;
+    lnet_rx_queue_add(&node->lazy, rx);
+    if (!reactor_timer_armed(&node->lazy_timer))
+        reactor_timer_arm(&node->lazy_timer, LAZY_WAIT_US);
+}
+
+/* False: nothing matches on a lazy portal, the PUT can wait. */
+static bool local_put(struct lnet_node *node, struct lnet_rx *rx)
+{
+    struct match m = {.op = LNET_MD_OP_PUT, .length = rx->hdr.payload_len};
+    struct lnet_put put;
+    struct lnet_msg *msg;
+    enum lnet_drop why;
+
+    lnet_body_get_put(&rx->hdr, &put);
+    m.portal = put.portal;
+    m.bits = put.match_bits;
+    m.offset = put.offset;
+    msg = local_msg(node);
+    why = msg ? find_match(node, &m, &rx->hdr) : LNET_DROP_NO_MSG_MEMORY;
+    if (why == LNET_DROP_NONE) {
+        receive_into(rx, msg, m.md, m.at, m.mlen);
+        return true;
+    }
+    if (msg)
+        lnet_msg_free(msg);
+    if (why == LNET_DROP_PUT_NO_MATCH && put.portal == LNET_RESERVED_PORTAL &&
+        put.match_bits == LNET_PING_MATCH_BITS)
+        return false;
+    answer(rx, why);
+    return true;
+}
+
+static void lazy_expired(struct reactor_timer *t)
+{
+    struct lnet_node *node = container_of(t, struct lnet_node, lazy_timer);
+    uint64_t now = reactor_now_us();
+
+    while (node->lazy.head && node->lazy.head->wait_until_us <= now) {
+        struct lnet_rx *rx = node->lazy.head;
+
+        lnet_rx_queue_del(&node->lazy, rx);
+        answer(rx, LNET_DROP_BUFFER_WAIT);
+    }
+    if (node->lazy.head)
+        reactor_timer_arm(t, node->lazy.head->wait_until_us - now);
+}
+
+/* A receive that ends at once posts its buffer again and comes back here: that must not nest. */
+void lnet_lazy_retry(struct lnet_node *node)
+{
+    if (node->lazy_busy)
+        return;
+    node->lazy_busy = true;
+    while (node->lazy.head) {
+        struct lnet_rx *rx = node->lazy.head;
+
+        lnet_rx_queue_del(&node->lazy, rx);
+        if (!local_put(node, rx)) {
+            lnet_rx_queue_put_back(&node->lazy, rx);
+            break;
+        }
+    }
+    node->lazy_busy = false;
+    if (!node->lazy.head)
+        reactor_timer_cancel(&node->lazy_timer);
+}
+
+void lnet_lazy_flush(struct lnet_node *node)
+{
+    while (node->lazy.head) {
+        struct lnet_rx *rx = node->lazy.head;
+
+        lnet_rx_queue_del(&node->lazy, rx);
+        answer(rx, LNET_DROP_SHUTDOWN);
+    }
+    reactor_timer_cancel(&node->lazy_timer);
+}
+
+static void send_local(struct lnet_msg *msg, struct lnet_ni *src)
+{
+    enum lnet_drop why;
+
+    msg->state = LNET_MSG_ROUTING;
+    msg->hdr.payload_len = msg->payload.bytes;
+    why = lnet_select(msg->home, msg, src);
+    if (why) {
+        msg->result = (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
+        lnet_drop_message(msg->home, why, src, NULL, NULL, &msg->hdr);
+        lnet_local_tx_done(msg);
+        return;
+    }
+    lnet_transmit(msg);
+}
+
+/* Header of an answer to the request in rx; it goes back through the gateway that brought it. */
+static void answer_header(struct lnet_msg *msg, const struct lnet_hdr *req,
+                          const struct lnet_ni *ni, const struct lnet_nid *from, uint32_t type)
+{
+    struct lnet_hdr h = {.dest_nid = req->src_nid,
+                         .src_nid = ni->nid,
+                         .dest_pid = req->src_pid,
+                         .src_pid = LNET_PID_LUSTRE,
+                         .type = type};
+    bool routed = !nid_same(from, &req->src_nid) && lnet_gw_find(ni->node, from);
+
+    msg->via = routed ? *from : LNET_NID_ANY;
+    msg->hdr = h;
+}
+
+static void local_get(struct lnet_node *node, struct lnet_rx *rx)
+{
+    struct match m = {.op = LNET_MD_OP_GET};
+    struct lnet_ni *ni = rx->ni;
+    struct lnet_reply reply;
+    struct lnet_get get;
+    struct lnet_msg *msg;
+    enum lnet_drop why;
+
+    lnet_body_get_get(&rx->hdr, &get);
+    if (get.portal == LNET_RESERVED_PORTAL && node->opts.routing &&
+        !lnet_nid_is_mine(node, &rx->hdr.src_nid))
+        lnet_ping_seen(node, ni->index);
+    m.portal = get.portal;
+    m.bits = get.match_bits;
+    m.offset = get.src_offset;
+    m.length = get.sink_length < LNET_MAX_PAYLOAD ? get.sink_length : LNET_MAX_PAYLOAD;
+    msg = local_msg(node);
+    why = msg ? find_match(node, &m, &rx->hdr) : LNET_DROP_NO_MSG_MEMORY;
+    if (why) {
+        if (msg)
+            lnet_msg_free(msg);
+        answer(rx, why);
+        return;
+    }
+    count_add(&msg->home->stats[LNET_STAT_RECV_COUNT], 1);
+    answer_header(msg, &rx->hdr, ni, &rx->from->nid, LNET_MSG_REPLY);
+    reply.dst = get.ret;
+    lnet_body_set_reply(&msg->hdr, &reply);
+    msg->rx_ni = ni;
+    msg->get = get;
+    msg->md = m.md;
+    msg->md_offset = m.at;
+    msg->mlen = m.mlen;
+    md_slice(m.md, m.at, m.mlen, msg);
+    answer(rx, LNET_DROP_NONE);
+    send_local(msg, ni);
+}
+
+static void local_reply(struct lnet_node *node, struct lnet_rx *rx)
+{
+    struct lnet_reply reply;
+    struct lnet_msg *msg;
+    struct lnet_md *md;
+    uint32_t mlen = rx->hdr.payload_len;
+
+    lnet_body_get_reply(&rx->hdr, &reply);
+    md = md_find(node, &reply.dst);
+    /* Handles can be guessed: only a GET of ours makes room for a REPLY. */
+    if (!md || md->replies == 0 || md->threshold == 0) {
+        answer(rx, LNET_DROP_REPLY_NO_MATCH);
+        return;
+    }
+    if (mlen > md->length && !(md->options & LNET_MD_TRUNCATE)) {
+        answer(rx, LNET_DROP_REPLY_TOO_LONG);
+        return;
+    }
+    msg = local_msg(node);
+    if (!msg) {
+        answer(rx, LNET_DROP_NO_MSG_MEMORY);
+        return;
+    }
+    if (mlen > md->length)
+        mlen = md->length;
+    md->replies--;
+    md->refs++;
+    md_use(md);
+    receive_into(rx, msg, md, 0, mlen);
+}
+
+static void local_ack(struct lnet_node *node, struct lnet_rx *rx)
+{
+    struct lnet_event ev = {.type = LNET_EVENT_ACK};
+    struct lnet_ack ack;
+    struct lnet_md *md;
+
+    lnet_body_get_ack(&rx->hdr, &ack);
+    md = md_find(node, &ack.dst);
+    if (!md || md->acks == 0 || md->threshold == 0) {
+        answer(rx, LNET_DROP_ACK_NO_MATCH);
+        return;
+    }
+    md->acks--;
+    md_use(md);
+    ev.initiator = rx->hdr.src_nid;
+    ev.initiator_pid = rx->hdr.src_pid;
+    ev.sender = rx->from->nid;
+    ev.target = rx->ni->nid;
+    ev.mlength = ev.rlength = ack.mlength;
+    ev.match_bits = ack.match_bits;
+    count_add(&lnet_shard_self(node)->stats[LNET_STAT_RECV_COUNT], 1);
+    answer(rx, LNET_DROP_NONE);
+    md_event(md, &ev);
+}
+
+void lnet_local_rx(struct lnet_rx *rx)
+{
+    struct lnet_node *node = rx->ni->node;
+
+    switch (rx->hdr.type) {
+    case LNET_MSG_PUT:
+        if (local_put(node, rx))
+            break;
+        if (shared_get(&node->stopping))
+            answer(rx, LNET_DROP_SHUTDOWN);
+        else
+            lazy_wait(node, rx);
+        break;
+    case LNET_MSG_GET:
+        local_get(node, rx);
+        break;
+    case LNET_MSG_REPLY:
+        local_reply(node, rx);
+        break;
+    default: /* lnet_hdr_validate() lets nothing else through */
+        local_ack(node, rx);
+        break;
+    }
+}
+
+/* ---- completions ---- */
+
+static void event_of(const struct lnet_msg *msg, struct lnet_event *ev)
+{
+    struct lnet_put put;
+
+    ev->status = msg->result.reason ? -EIO : 0;
+    ev->initiator = msg->hdr.src_nid;
+    ev->initiator_pid = msg->hdr.src_pid;
+    ev->sender = msg->next_hop;
+    ev->target = msg->hdr.dest_nid;
+    ev->rlength = msg->hdr.payload_len;
+    ev->mlength = msg->mlen;
+    ev->offset = msg->md_offset;
+    if (msg->hdr.type == LNET_MSG_PUT) {
+        lnet_body_get_put(&msg->hdr, &put);
+        ev->portal = put.portal;
+        ev->match_bits = put.match_bits;
+        ev->hdr_data = put.hdr_data;
+    }
+}
+
+/* Turns the received PUT into its ACK. */
+static void send_ack(struct lnet_msg *msg, const struct lnet_put *put)
+{
+    struct lnet_ack ack = {.dst = put->ack, .match_bits = put->match_bits, .mlength = msg->mlen};
+    struct lnet_nid from = msg->next_hop;
+    struct lnet_hdr req = msg->hdr;
+
+    answer_header(msg, &req, msg->rx_ni, &from, LNET_MSG_ACK);
+    lnet_body_set_ack(&msg->hdr, &ack);
+    memset(&msg->payload, 0, sizeof(msg->payload));
+    msg->md = NULL;
+    send_local(msg, msg->rx_ni);
+}
+
+void lnet_local_rx_done(struct lnet_msg *msg)
+{
+    struct lnet_shard *s = msg->home;
+    struct lnet_event ev = {.type =
+                                msg->hdr.type == LNET_MSG_PUT ? LNET_EVENT_PUT : LNET_EVENT_REPLY};
+    struct lnet_put put = {.ack = LNET_HANDLE_NONE};
+    struct lnet_md *md = msg->md;
+    bool ack;
+
+    if (!msg->result.reason) {
+        count_add(&s->stats[LNET_STAT_RECV_COUNT], 1);
+        count_add(&s->stats[LNET_STAT_RECV_LENGTH], msg->mlen);
+    }
+    if (msg->hdr.type == LNET_MSG_PUT)
+        lnet_body_get_put(&msg->hdr, &put);
+    ack = !msg->result.reason && !(md->options & LNET_MD_ACK_DISABLE) &&
+          put.ack.interface_cookie != UINT64_MAX && put.ack.object_cookie != UINT64_MAX;
+    event_of(msg, &ev);
+    md->refs--;
+    md_event(md, &ev);
+    if (ack)
+        send_ack(msg, &put);
+    else
+        lnet_msg_free(msg);
+}
+
+void lnet_local_tx_done(struct lnet_msg *msg)
+{
+    struct lnet_md *md = msg->md;
+    struct lnet_event ev = {.type = LNET_EVENT_SEND};
+
+    if (md) {
+        event_of(msg, &ev);
+        if (msg->hdr.type == LNET_MSG_REPLY) {
+            ev.type = LNET_EVENT_GET;
+            ev.initiator = msg->hdr.dest_nid;
+            ev.initiator_pid = msg->hdr.dest_pid;
+            ev.target = msg->hdr.src_nid;
+            ev.portal = msg->get.portal;
+            ev.match_bits = msg->get.match_bits;
+            ev.rlength = msg->get.sink_length;
+        }
+        md->refs--;
+    }
+    lnet_msg_free(msg);
+    if (md)
+        md_event(md, &ev);
+}
+
+/* ---- originating ---- */
+
+/* A message from md to dest with its source NI decided; NULL and *rc on failure. */
+static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src,
+                                  const struct lnet_nid *dest, uint32_t pid, uint32_t type, int *rc)
+{
+    struct lnet_node *node = md->node;
+    struct lnet_ni *src_ni = NULL;
+    struct lnet_msg *msg;
+    unsigned i;
+
+    *rc = -EINVAL;
+    if (md->state != MD_ACTIVE || md->threshold == 0 || md->me)
+        return NULL;
+    *rc = -EHOSTUNREACH;
+    if (lnet_nid_is_mine(node, dest) || nid_is_any(dest) || shared_get(&node->stopping))
+        return NULL;
+    for (i = 0; src && !nid_is_any(src) && i < node->nnis; i++)
+        if (nid_same(&node->ni[i]->nid, src))
+            src_ni = node->ni[i];
+    if (src && !nid_is_any(src) && !src_ni)
+        return NULL;
+    *rc = -ENOMEM;
+    msg = local_msg(node);
+    if (!msg)
+        return NULL;
+    msg->hdr.dest_nid = *dest;
+    msg->hdr.dest_pid = pid;
+    msg->hdr.src_pid = LNET_PID_LUSTRE;
+    msg->hdr.type = type;
+    if (lnet_select(msg->home, msg, src_ni)) {
+        lnet_msg_free(msg);
+        *rc = -EHOSTUNREACH;
+        return NULL;
+    }
+    msg->hdr.src_nid = msg->tx_ni->nid;
+    msg->md = md;
+    *rc = 0;
+    return msg;
+}
+
+static struct lnet_handle md_handle(const struct lnet_md *md)
+{
+    return (struct lnet_handle){md->node->interface_cookie, md->cookie};
+}
+
+int lnet_put(struct lnet_md *md, bool want_ack, const struct lnet_nid *src,
+             const struct lnet_nid *dest, uint32_t pid, uint32_t portal, uint64_t match_bits,
+             uint32_t offset, uint64_t hdr_data)
+{
+    struct lnet_put put = {.ack = LNET_HANDLE_NONE,
+                           .match_bits = match_bits,
+                           .hdr_data = hdr_data,
+                           .portal = portal,
+                           .offset = offset};
+    struct lnet_msg *msg;
+    int rc;
+
+    if (md->length > LNET_MAX_PAYLOAD)
+        return -EMSGSIZE;
+    msg = originate(md, src, dest, pid, LNET_MSG_PUT, &rc);
+    if (!msg)
+        return rc;
+    if (want_ack) {
+        put.ack = md_handle(md);
+        md->acks++;
+    }
+    lnet_body_set_put(&msg->hdr, &put);
+    md_slice(md, 0, md->length, msg);
+    msg->hdr.payload_len = msg->mlen = md->length;
+    md->refs++;
+    md_use(md);
+    lnet_transmit(msg);
+    return 0;
+}
+
+int lnet_get(struct lnet_md *md, const struct lnet_nid *src, const struct lnet_nid *dest,
+             uint32_t pid, uint32_t portal, uint64_t match_bits, uint32_t offset)
+{
+    struct lnet_get get = {.match_bits = match_bits,
+                           .portal = portal,
+                           .src_offset = offset,
+                           .sink_length = md->length};
+    struct lnet_msg *msg;
+    int rc;
+
+    msg = originate(md, src, dest, pid, LNET_MSG_GET, &rc);
+    if (!msg)
+        return rc;
+    get.ret = md_handle(md);
+    md->replies++;
+    lnet_body_set_get(&msg->hdr, &get);
+    md->refs++;
+    md_use(md);
+    lnet_transmit(msg);
+    return 0;
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The way of a message through the node: parse, receive, select, cross to the next hop's home,
+ * send, come back, give its memory back. docs/protocol/lnet-core.md §4; design §4.
+ */
+#include "lib/lnet/lnet_internal.h"
+
+#include <string.h>
+
+/* ---- receiving ---- */
+
+/* §4.2 rows 5..7 and 8: what may be asked of a router. */
+static enum lnet_drop check_foreign(const struct lnet_rx *rx)
+{
+    const struct lnet_node *node = rx->ni->node;
+
+    if (nid_net(&rx->hdr.dest_nid) == rx->ni->net)
+        return LNET_DROP_DEST_SAME_NET;
+    if (lnet_nid_is_mine(node, &rx->hdr.dest_nid))
+        return LNET_DROP_DEST_OTHER_OWN_NID;
+    if (rx->rdma_get)
+        return LNET_DROP_RDMA_GET_NOT_LOCAL;
+    return LNET_DROP_NONE;
+}
+
+/* The source NID is what servers trust (design §4): it must be the sender's own, or of a net that
+ * is reached through the sender. */
+static enum lnet_drop check_source(const struct lnet_rx *rx)
+{
+    struct lnet_node *node = rx->ni->node;
+    const struct lnet_nid *src = &rx->hdr.src_nid;
+    struct lnet_gw *gw;
+
+    if (nid_same(src, &rx->from->nid))
+        return LNET_DROP_NONE;
+    if (lnet_nid_is_mine(node, src))
+        return LNET_DROP_SRC_IS_OWN;
+    gw = lnet_source_gateway(node, &rx->from->nid, nid_net(src));
+    if (gw) {
+        /* A message that came through a gateway shows that it forwards (§4.2 row 14). */
+        if (shared_get(&gw->ping_down) && nid_net(src) != nid_net(&rx->from->nid))
+            shared_set(&gw->heard_us, reactor_now_us());
+        return LNET_DROP_NONE;
+    }
+    return node->opts.source_check == LNET_SOURCE_OFF ? LNET_DROP_NONE : LNET_DROP_SRC_NOT_ALLOWED;
+}
+
+static void local_rx_task(struct reactor_task *task)
+{
+    lnet_local_rx(container_of(task, struct lnet_rx, task));
+}
+
+enum lnet_drop lnet_parse(struct lnet_rx *rx)
+{
+    struct lnet_node *node = rx->ni->node;
+    bool for_me = nid_same(&rx->hdr.dest_nid, &rx->ni->nid);
+    enum lnet_drop why;
+
+    rx->shard = rx->from->shard;
+    rx->msg = NULL;
+    rx->drop = LNET_DROP_NONE;
+    rx->wait = LNET_RX_BUSY;
+    rx->taken.n = 0;
+    rx->release = NULL;
+
+    why = lnet_hdr_validate(&rx->hdr);
+    if (why)
+        return why;
+    if (node->opts.routing && rx->hdr.type == LNET_MSG_GET && !for_me) {
+        struct lnet_get get;
+
+        lnet_body_get_get(&rx->hdr, &get);
+        if (get.portal == LNET_RESERVED_PORTAL && !lnet_nid_is_mine(node, &rx->hdr.src_nid))
+            lnet_ping_passing(rx->shard, rx->ni);
+    }
+    if (!for_me) {
+        why = check_foreign(rx);
+        if (why)
+            return why;
+    }
+    rx->from->last_alive_us = reactor_now_us();
+    if (rx->from->gw && rx->from->gw->lnd_down)
+        shared_set(&rx->from->gw->lnd_down, false);
+    why = !for_me && !node->opts.routing ? LNET_DROP_ROUTING_OFF : check_source(rx);
+    if (why) {
+        lnet_discard(rx, why);
+    } else if (!for_me) {
+        lnet_admit(rx);
+    } else if (lnet_is_home(node)) {
+        lnet_local_rx(rx);
+    } else {
+        rx->task.fn = local_rx_task;
+        reactor_post(lnet_node_home(node), &rx->task);
+    }
+    return LNET_DROP_NONE;
+}
+
+static void count_received(struct lnet_rx *rx)
+{
+    count_add(&rx->shard->ni_stats[rx->ni->index].received[rx->hdr.type], 1);
+    rx->from->recv_count[rx->hdr.type]++;
+}
+
+static void forward_received(struct lnet_rx *rx, struct lnet_result result)
+{
+    struct lnet_msg *msg = rx->msg;
+
+    rx->msg = NULL;
+    if (rx->taken.n > 0) {
+        msg->payload = rx->taken;
+        msg->release = rx->release;
+        msg->release_owner = rx->release_owner;
+    }
+    if (result.reason) {
+        lnet_drop_message(rx->shard, result.reason, rx->ni, rx->from, NULL, &msg->hdr);
+        lnet_release_buffer(msg);
+        lnet_peer_put(msg->rx_peer);
+        lnet_msg_free(msg);
+        return;
+    }
+    count_received(rx);
+    lnet_forward(msg);
+}
+
+static void local_done_task(struct reactor_task *task)
+{
+    lnet_local_rx_done(container_of(task, struct lnet_msg, task));
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* An end node's MD is plain memory: segments that the LND handed over are copied into it. */
+static void copy_taken(struct lnet_rx *rx, struct lnet_msg *msg)
+{
+    uint32_t s = 0, s_off = 0, d = 0, d_off = 0, left = msg->mlen;
+
+    while (left > 0 && s < rx->taken.n && d < msg->payload.n) {
+        uint32_t n = rx->taken.seg[s].len - s_off;
+
+        n = min_u32(min_u32(n, msg->segs[d].len - d_off), left);
+        memcpy(msg->segs[d].addr + d_off, rx->taken.seg[s].addr + s_off, n);
+        left -= n;
+        s_off += n;
+        d_off += n;
+        if (s_off == rx->taken.seg[s].len) {
+            s++;
+            s_off = 0;
+        }
+        if (d_off == msg->segs[d].len) {
+            d++;
+            d_off = 0;
+        }
+    }
+    rx->release(rx->release_owner, &rx->taken);
+}
+
+static void local_received(struct lnet_rx *rx, struct lnet_result result)
+{
+    struct lnet_msg *msg = rx->msg;
+    struct lnet_node *node = rx->ni->node;
+
+    rx->msg = NULL;
+    if (rx->taken.n > 0)
+        copy_taken(rx, msg);
+    if (result.reason)
+        lnet_drop_message(rx->shard, result.reason, rx->ni, rx->from, NULL, &msg->hdr);
+    else
+        count_received(rx);
+    msg->result = result;
+    if (lnet_is_home(node)) {
+        lnet_local_rx_done(msg);
+        return;
+    }
+    msg->task.fn = local_done_task;
+    reactor_post(lnet_node_home(node), &msg->task);
+}
+
+void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
+{
+    rx->wait = LNET_RX_NOT_WAITING;
+    if (!rx->msg) {
+        if (rx->drop == LNET_DROP_NONE && !result.reason)
+            count_received(rx);
+        return;
+    }
+    if (rx->msg->kind == LNET_KIND_FORWARD)
+        forward_received(rx, result);
+    else
+        local_received(rx, result);
+}
+
+/* ---- sending ---- */
+
+static void finish(struct lnet_msg *msg);
+
+static void finish_task(struct reactor_task *task)
+{
+    finish(container_of(task, struct lnet_msg, task));
+}
+
+/* The message is through, well or badly, and back on the shard that allocated it. */
+static void finish(struct lnet_msg *msg)
+{
+    struct lnet_shard *s = msg->home;
+
+    if (msg->kind == LNET_KIND_LOCAL) {
+        if (!msg->result.reason) {
+            count_add(&s->stats[LNET_STAT_SEND_COUNT], 1);
+            count_add(&s->stats[LNET_STAT_SEND_LENGTH], msg->hdr.payload_len);
+        }
+        lnet_local_tx_done(msg);
+        return;
+    }
+    if (!msg->result.reason) {
+        count_add(&s->stats[LNET_STAT_ROUTE_COUNT], 1);
+        count_add(&s->stats[LNET_STAT_ROUTE_LENGTH], msg->hdr.payload_len);
+    }
+    lnet_release_buffer(msg);
+    lnet_peer_put(msg->rx_peer);
+    lnet_msg_free(msg);
+}
+
+/* Back from the next hop's home, where the failure was counted. */
+static void go_home(struct lnet_msg *msg)
+{
+    if (msg->home->reactor == reactor_self()) {
+        finish(msg);
+        return;
+    }
+    msg->state = LNET_MSG_CROSSING;
+    msg->task.fn = finish_task;
+    reactor_post(msg->home->reactor, &msg->task);
+}
+
+static void note_gateway_queue(struct lnet_peer_ni *peer)
+{
+    struct lnet_gw *gw = peer->gw;
+
+    if (gw)
+        shared_set(&gw->queued_bytes, peer->tx_queued_bytes);
+}
+
+/* On the home of msg->next_hop. */
+static void send_here(struct lnet_msg *msg)
+{
+    struct lnet_node *node = msg->home->node;
+    struct lnet_shard *s = lnet_shard_self(node);
+    struct lnet_peer_ni *peer = lnet_peer_get(node, &msg->next_hop);
+
+    if (!peer) {
+        msg->result = (struct lnet_result){LNET_DROP_NO_PEER_MEMORY, LNET_HEALTH_LOCAL_ERROR};
+        lnet_drop_message(s, LNET_DROP_NO_PEER_MEMORY, msg->tx_ni, NULL, &msg->next_hop, &msg->hdr);
+        go_home(msg);
+        return;
+    }
+    msg->tx_peer = peer;
+    msg->state = LNET_MSG_SENDING;
+    peer->tx_queued++;
+    peer->tx_queued_bytes += msg->hdr.payload_len + LNET_HDR4_SIZE;
+    note_gateway_queue(peer);
+    msg->tx_ni->lnd->send(msg);
+}
+
+static void send_task(struct reactor_task *task)
+{
+    send_here(container_of(task, struct lnet_msg, task));
+}
+
+void lnet_transmit(struct lnet_msg *msg)
+{
+    struct reactor *to = lnet_nid_home(msg->home->node, &msg->next_hop);
+
+    if (to == reactor_self()) {
+        send_here(msg);
+        return;
+    }
+    msg->state = LNET_MSG_CROSSING;
+    msg->task.fn = send_task;
+    reactor_post(to, &msg->task);
+}
+
+void lnet_forward(struct lnet_msg *msg)
+{
+    enum lnet_drop why;
+
+    msg->state = LNET_MSG_ROUTING;
+    why = lnet_select(msg->home, msg, NULL);
+    if (why) {
+        msg->result = (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
+        lnet_drop_message(msg->home, why, msg->rx_ni, msg->rx_peer, NULL, &msg->hdr);
+        finish(msg);
+        return;
+    }
+    lnet_transmit(msg);
+}
+
+void lnet_send_accepted(struct lnet_msg *msg)
+{
+    struct lnet_peer_ni *peer = msg->tx_peer;
+
+    if (msg->accepted)
+        return;
+    msg->accepted = true;
+    peer->tx_queued--;
+    peer->tx_queued_bytes -= msg->hdr.payload_len + LNET_HDR4_SIZE;
+    note_gateway_queue(peer);
+}
+
+void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
+{
+    struct lnet_peer_ni *peer = msg->tx_peer;
+    struct lnet_shard *s = peer->shard;
+
+    lnet_send_accepted(msg);
+    msg->result = result;
+    if (result.reason) {
+        lnet_drop_message(s, result.reason, msg->tx_ni, peer, NULL, &msg->hdr);
+    } else {
+        count_add(&s->ni_stats[msg->tx_ni->index].sent[msg->hdr.type], 1);
+        peer->send_count[msg->hdr.type]++;
+    }
+    msg->tx_peer = NULL;
+    lnet_peer_put(peer);
+    go_home(msg);
+}

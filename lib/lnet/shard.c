@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Shards: the part of a node that one reactor owns; its message descriptors and counters. */
+#include "lib/lnet/lnet_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOCAL_MSGS_DEFAULT 4096
+
+struct lnet_shard *lnet_shard_self(const struct lnet_node *node)
+{
+    const struct reactor *r = reactor_self();
+    unsigned index = r ? reactor_index(r) : REACTOR_CONTROL;
+
+    return node->shard[index < node->nshards ? index : node->nshards];
+}
+
+static int msgs_init(struct lnet_shard *s, char *err, size_t errlen)
+{
+    const struct lnet_node_opts *o = &s->node->opts;
+    unsigned counts[LNET_POOLS];
+    unsigned i;
+
+    lnet_pool_counts(o, s->node->nshards, counts);
+    s->max_local = o->local_msgs ? o->local_msgs : LOCAL_MSGS_DEFAULT;
+    s->total_msgs = s->max_local;
+    for (i = 0; i < LNET_POOLS; i++)
+        s->total_msgs += counts[i];
+    s->msgs = calloc(s->total_msgs, sizeof(*s->msgs));
+    if (!s->msgs) {
+        snprintf(err, errlen, "no memory for %u message descriptors; lower the buffer counts",
+                 s->total_msgs);
+        return -ENOMEM;
+    }
+    for (i = s->total_msgs; i-- > 0;) {
+        s->msgs[i].next = s->free_msgs;
+        s->free_msgs = &s->msgs[i];
+    }
+    return 0;
+}
+
+int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t errlen)
+{
+    struct lnet_shard *s = calloc(1, sizeof(*s));
+    unsigned max_peers = node->opts.max_peers ? node->opts.max_peers : 16384;
+    int rc;
+
+    if (!s) {
+        snprintf(err, errlen, "no memory for a shard");
+        return -ENOMEM;
+    }
+    s->node = node;
+    s->index = index;
+    node->shard[index] = s;
+    if (index == node->nshards)
+        return 0; /* control: counters only */
+
+    s->reactor = reactor_at(node->env, index);
+    rc = msgs_init(s, err, errlen);
+    if (rc)
+        return rc;
+    s->gw_seq = calloc(LNET_MAX_GATEWAYS, sizeof(*s->gw_seq));
+    s->ni_seq = calloc(LNET_MAX_NI, sizeof(*s->ni_seq));
+    if (!s->gw_seq || !s->ni_seq) {
+        snprintf(err, errlen, "no memory for selection state");
+        return -ENOMEM;
+    }
+    rc = lnet_pools_init(s, err, errlen);
+    if (rc)
+        return rc;
+    /* The hash does not spread perfectly: a quarter more than an even share. */
+    return lnet_peers_init(s, max_peers / node->nshards * 5 / 4 + 64, err, errlen);
+}
+
+void lnet_shard_destroy(struct lnet_shard *s)
+{
+    if (!s)
+        return;
+    if (s->reactor) {
+        lnet_pools_fini(s);
+        lnet_peers_fini(s);
+    }
+    free(s->msgs);
+    free(s->gw_seq);
+    free(s->ni_seq);
+    free(s);
+}
+
+/* ---- messages ---- */
+
+struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind)
+{
+    struct lnet_msg *msg = s->free_msgs;
+
+    if (!msg || (kind == LNET_KIND_LOCAL && s->local_msgs >= s->max_local))
+        return NULL;
+    s->free_msgs = msg->next;
+    memset(msg, 0, offsetof(struct lnet_msg, lnd_hdr));
+    memset(&msg->state, 0, sizeof(*msg) - offsetof(struct lnet_msg, state));
+    msg->kind = (uint8_t)kind;
+    msg->home = s;
+    msg->via = LNET_NID_ANY;
+    if (kind == LNET_KIND_LOCAL)
+        s->local_msgs++;
+    s->used_msgs++;
+    shared_set(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
+    if (s->used_msgs > s->stats[LNET_STAT_MSGS_MAX])
+        shared_set(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
+    return msg;
+}
+
+void lnet_msg_free(struct lnet_msg *msg)
+{
+    struct lnet_shard *s = msg->home;
+
+    if (msg->kind == LNET_KIND_LOCAL)
+        s->local_msgs--;
+    s->used_msgs--;
+    shared_set(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
+    msg->state = LNET_MSG_FREE;
+    msg->next = s->free_msgs;
+    s->free_msgs = msg;
+}
+
+/* ---- drops ---- */
+
+static void example_set(struct lnet_drop_slot *slot, const struct lnet_ni *ni,
+                        const struct lnet_nid *peer, const struct lnet_hdr *hdr)
+{
+    struct lnet_drop_example *e = &slot->example;
+    uint32_t lock = slot->lock;
+
+    __atomic_store_n(&slot->lock, lock + 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    e->seen = true;
+    e->when_us = reactor_now_us();
+    e->ni = ni ? (int)ni->index : -1;
+    e->has_peer = peer != NULL;
+    e->has_hdr = hdr != NULL;
+    if (peer)
+        e->peer = *peer;
+    if (hdr) {
+        e->src = hdr->src_nid;
+        e->dest = hdr->dest_nid;
+        e->type = hdr->type;
+        e->payload_len = hdr->payload_len;
+    }
+    __atomic_store_n(&slot->lock, lock + 2, __ATOMIC_RELEASE);
+}
+
+static void example_get(const struct lnet_drop_slot *slot, struct lnet_drop_example *out)
+{
+    uint32_t before, after;
+
+    do {
+        before = __atomic_load_n(&slot->lock, __ATOMIC_ACQUIRE);
+        *out = slot->example;
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        after = __atomic_load_n(&slot->lock, __ATOMIC_RELAXED);
+    } while ((before & 1) || before != after);
+}
+
+static void count_drop(struct lnet_shard *s, enum lnet_drop reason, const struct lnet_ni *ni,
+                       const struct lnet_nid *peer, const struct lnet_hdr *hdr)
+{
+    count_add(&s->drops[reason], 1);
+    example_set(&s->drop_slots[reason], ni, peer, hdr);
+}
+
+void lnet_drop_event(struct lnet_node *node, enum lnet_drop reason, const struct lnet_ni *ni,
+                     const struct lnet_nid *peer, const struct lnet_hdr *hdr)
+{
+    count_drop(lnet_shard_self(node), reason, ni, peer, hdr);
+}
+
+void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct lnet_ni *ni,
+                       struct lnet_peer_ni *peer, const struct lnet_nid *peer_nid,
+                       const struct lnet_hdr *hdr)
+{
+    unsigned type = hdr->type < LNET_MSG_TYPES ? hdr->type : LNET_MSG_HELLO;
+
+    count_drop(s, reason, ni, peer ? &peer->nid : peer_nid, hdr);
+    count_add(&s->stats[LNET_STAT_DROP_COUNT], 1);
+    count_add(&s->stats[LNET_STAT_DROP_LENGTH], hdr->payload_len);
+    if (ni)
+        count_add(&s->ni_stats[ni->index].dropped[type], 1);
+    if (peer)
+        peer->drop_count[type]++;
+}
+
+/* ---- reading from outside ---- */
+
+static const char *const stat_names[LNET_STAT_COUNT] = {
+    [LNET_STAT_MSGS_ALLOC] = "msgs_alloc",
+    [LNET_STAT_MSGS_MAX] = "msgs_max",
+    [LNET_STAT_ERRORS] = "errors",
+    [LNET_STAT_SEND_COUNT] = "send_count",
+    [LNET_STAT_RESPONSE_TIMEOUT_COUNT] = "response_timeout_count",
+    [LNET_STAT_RECV_COUNT] = "recv_count",
+    [LNET_STAT_ROUTE_COUNT] = "route_count",
+    [LNET_STAT_DROP_COUNT] = "drop_count",
+    [LNET_STAT_SEND_LENGTH] = "send_length",
+    [LNET_STAT_RECV_LENGTH] = "recv_length",
+    [LNET_STAT_ROUTE_LENGTH] = "route_length",
+    [LNET_STAT_DROP_LENGTH] = "drop_length",
+};
+
+const char *lnet_stat_name(enum lnet_stat stat)
+{
+    return stat < LNET_STAT_COUNT ? stat_names[stat] : "?";
+}
+
+void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
+{
+    unsigned i, k;
+
+    memset(out, 0, LNET_STAT_COUNT * sizeof(out[0]));
+    for (i = 0; i <= node->nshards; i++)
+        for (k = 0; k < LNET_STAT_COUNT; k++)
+            out[k] += shared_get(&node->shard[i]->stats[k]);
+}
+
+void lnet_drops_get(const struct lnet_node *node, uint64_t out[LNET_DROP_COUNT])
+{
+    unsigned i, k;
+
+    memset(out, 0, LNET_DROP_COUNT * sizeof(out[0]));
+    for (i = 0; i <= node->nshards; i++)
+        for (k = 0; k < LNET_DROP_COUNT; k++)
+            out[k] += shared_get(&node->shard[i]->drops[k]);
+}
+
+void lnet_drop_example_get(const struct lnet_node *node, enum lnet_drop reason,
+                           struct lnet_drop_example *out)
+{
+    struct lnet_drop_example e;
+    unsigned i;
+
+    memset(out, 0, sizeof(*out));
+    for (i = 0; i <= node->nshards; i++) {
+        example_get(&node->shard[i]->drop_slots[reason], &e);
+        if (e.seen && (!out->seen || e.when_us > out->when_us))
+            *out = e;
+    }
+}
+
+void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out)
+{
+    const struct lnet_ni_stats *in;
+    unsigned i, t;
+
+    memset(out, 0, sizeof(*out));
+    for (i = 0; ni < LNET_MAX_NI && i <= node->nshards; i++) {
+        in = &node->shard[i]->ni_stats[ni];
+        for (t = 0; t < LNET_MSG_TYPES; t++) {
+            out->sent[t] += shared_get(&in->sent[t]);
+            out->received[t] += shared_get(&in->received[t]);
+            out->dropped[t] += shared_get(&in->dropped[t]);
+        }
+    }
+}

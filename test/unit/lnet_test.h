@@ -1,0 +1,858 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the tests of lib/lnet share: a node with a fake LND, all of its reactors stepped by hand on
+ * the test's own thread, and a clock that moves only when a test says so (the programs are linked
+ * with --wrap=clock_gettime). One test program has one environment; its first argument is the
+ * number of reactors. Nodes are made and taken down per test, and each is checked for leaks.
+ */
+#ifndef MILLRACE_LNET_TEST_H
+#define MILLRACE_LNET_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/ping.h"
+
+#define MAX_HELD 4096
+#define MAX_SENT 8192
+#define ROUNDS   20000 /* of stepping before something is said never to happen */
+#define PID      LNET_PID_LUSTRE
+#define SEC      1000000ull
+
+/* ---- the clock ---- */
+
+static uint64_t clock_us = 1000 * SEC;
+
+int __real_clock_gettime(clockid_t id, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
+{
+    if (id != CLOCK_MONOTONIC)
+        return __real_clock_gettime(id, ts);
+    ts->tv_sec = (time_t)(clock_us / SEC);
+    ts->tv_nsec = (long)(clock_us % SEC) * 1000;
+    return 0;
+}
+
+/* ---- stepping ---- */
+
+static struct reactor_env *env;
+static unsigned nreactors;
+
+/* Runs a statement as reactor i. */
+#define ON(i, statement)                                                                           \
+    do {                                                                                           \
+        struct reactor *was_ = reactor_self();                                                     \
+        reactor_bind(reactor_at(env, (i)));                                                        \
+        statement;                                                                                 \
+        reactor_bind(was_);                                                                        \
+    } while (0)
+
+static void fake_poll_stop(void);
+
+static inline int step_all(void)
+{
+    int work = 0;
+    unsigned i;
+
+    for (i = 0; i < nreactors; i++)
+        ON(i, work += reactor_step(reactor_self(), 0));
+    work += reactor_step(reactor_control(env), 0);
+    fake_poll_stop();
+    return work;
+}
+
+/* Until nothing is left to do at this moment. */
+static inline void settle(void)
+{
+    unsigned n = 0, idle = 0;
+
+    while (idle < 2) {
+        idle = step_all() == 0 ? idle + 1 : 0;
+        if (++n > ROUNDS)
+            fail_msg("never comes to rest");
+    }
+}
+
+/* Moves the clock in steps in which every timer tick is seen, and lets everything settle. */
+static inline void pass(uint64_t us)
+{
+    while (us > 0) {
+        uint64_t some = us < SEC ? us : SEC;
+
+        clock_us += some;
+        us -= some;
+        settle();
+    }
+    clock_us += 1000; /* the wheel's tick */
+    settle();
+}
+
+/* ---- the fake LND ---- */
+
+struct sent { /* a message as ops->send() got it */
+    struct lnet_hdr hdr;
+    uint8_t *payload;
+    uint32_t len;
+    struct lnet_nid to;
+    struct lnet_ni *ni;
+    unsigned reactor;
+};
+
+struct fake_rx {
+    struct lnet_rx rx;
+    struct lnet_nid from;
+    unsigned reactor;
+    uint8_t *payload; /* what is on the wire behind the header */
+    const struct mem_seg *segs;
+    unsigned nsegs;
+    uint32_t mlen;
+    int recvs;
+    bool parsed, done, cancelled;
+    enum lnet_drop parse; /* what lnet_parse() said */
+    struct mem_seg taken[2];
+    int releases;
+    struct fake_rx *again; /* parsed as soon as this one is done, like a busy connection */
+    struct fake_rx *next;
+};
+
+struct fake {
+    bool hold_send, hold_recv;
+    bool accept_only; /* with hold_send: accepted at once */
+    struct lnet_result send_result, recv_result;
+    struct lnet_msg *held[MAX_HELD];
+    unsigned nheld;
+    struct sent sent[MAX_SENT];
+    unsigned nsent;
+    struct fake_rx *rxs;
+    unsigned peers_freed, started, fini, quiesced;
+    unsigned depth, max_depth; /* of calls to recv within recv */
+    bool stopping;
+    struct reactor_task *stop_done[LNET_MAX_NI];
+    int init_error;
+};
+
+static struct fake fk;
+static struct lnet_node *node;
+static struct lnet_ni *tcp0, *tcp1, *ib0;
+
+static inline struct lnet_nid N(const char *text) {
+    struct lnet_nid nid;
+
+    if (nid_parse(text, &nid) != 0)
+        fail_msg("bad NID %s", text);
+    return nid;
+}
+
+static inline unsigned
+home_of(const struct lnet_nid *nid)
+{
+    return reactor_index(lnet_nid_home(node, nid));
+}
+
+/* The k-th NID of 10.<b>.x.y@<net> whose home is a reactor. */
+static inline struct lnet_nid peer_on(unsigned reactor, unsigned b, const char *net, unsigned k)
+{
+    char text[64];
+    unsigned i;
+
+    for (i = 2;; i++) {
+        struct lnet_nid nid;
+
+        snprintf(text, sizeof(text), "10.%u.%u.%u@%s", b, 1 + i / 250, i % 250, net);
+        nid = N(text);
+        if (home_of(&nid) == reactor % nreactors && k-- == 0)
+            return nid;
+    }
+}
+
+static inline void held_del(struct lnet_msg *msg)
+{
+    unsigned i;
+
+    for (i = 0; i < fk.nheld; i++)
+        if (fk.held[i] == msg) {
+            memmove(&fk.held[i], &fk.held[i + 1], (fk.nheld - i - 1) * sizeof(fk.held[0]));
+            fk.nheld--;
+            return;
+        }
+    fail_msg("message is not held");
+}
+
+/* Ends a held send, on its reactor. */
+static inline void send_end(struct lnet_msg *msg, struct lnet_result result)
+{
+    held_del(msg);
+    ON(msg->tx_peer->shard->index, lnet_send_done(msg, result));
+}
+
+static inline void send_end_all(struct lnet_result result)
+{
+    while (fk.nheld > 0)
+        send_end(fk.held[0], result);
+}
+
+static void fake_send(struct lnet_msg *msg)
+{
+    struct sent *s = &fk.sent[fk.nsent];
+    uint32_t i, at = 0;
+
+    assert_true(fk.nsent < MAX_SENT);
+    assert_int_equal(msg->state, LNET_MSG_SENDING);
+    assert_ptr_equal(reactor_self(), lnet_nid_home(msg->tx_ni->node, &msg->tx_peer->nid));
+    assert_ptr_equal(lnet_shard_self(node), msg->tx_peer->shard);
+    assert_true(msg->tx_peer->refs > 0);
+    assert_int_equal(msg->payload.bytes, msg->hdr.payload_len);
+    s->hdr = msg->hdr;
+    s->to = msg->tx_peer->nid;
+    s->ni = msg->tx_ni;
+    s->reactor = reactor_index(reactor_self());
+    s->len = msg->payload.bytes;
+    s->payload = malloc(s->len + 1);
+    for (i = 0; i < msg->payload.n; i++) {
+        memcpy(s->payload + at, msg->payload.seg[i].addr, msg->payload.seg[i].len);
+        at += msg->payload.seg[i].len;
+    }
+    assert_int_equal(at, s->len);
+    fk.nsent++;
+    if (fk.hold_send && !fk.stopping) {
+        assert_true(fk.nheld < MAX_HELD);
+        fk.held[fk.nheld++] = msg;
+        if (fk.accept_only)
+            lnet_send_accepted(msg);
+        return;
+    }
+    if (fk.stopping)
+        lnet_send_done(msg, (struct lnet_result){LNET_DROP_SHUTDOWN, LNET_HEALTH_LOCAL_ERROR});
+    else
+        lnet_send_done(msg, fk.send_result);
+}
+
+static void rx_parse(struct fake_rx *fx);
+
+static void fake_release(void *owner, struct lnet_sgl *sgl)
+{
+    struct fake_rx *fx = owner;
+    uint32_t i;
+
+    assert_int_equal(reactor_index(reactor_self()), fx->reactor);
+    fx->releases++;
+    for (i = 0; i < sgl->n; i++)
+        free(sgl->seg[i].addr);
+}
+
+/* Two segments of unequal length that the receive hands over. */
+static inline void take_segments(struct fake_rx *fx)
+{
+    uint32_t first = fx->mlen > 10 ? fx->mlen / 3 : fx->mlen;
+    unsigned n = first < fx->mlen ? 2 : 1;
+    uint32_t at = 0;
+    unsigned i;
+
+    for (i = 0; i < n; i++) {
+        uint32_t len = i == 0 ? first : fx->mlen - first;
+
+        fx->taken[i] =
+            (struct mem_seg){.addr = malloc(len + 1), .len = len, .region = MEM_REGION_NONE};
+        memcpy(fx->taken[i].addr, fx->payload + at, len);
+        at += len;
+    }
+    fx->rx.taken = (struct lnet_sgl){.seg = fx->taken, .n = n, .bytes = fx->mlen};
+    fx->rx.release = fake_release;
+    fx->rx.release_owner = fx;
+}
+
+/* On its reactor: the payload has come, or has not. */
+static inline void recv_finish(struct fake_rx *fx, struct lnet_result result)
+{
+    struct lnet_peer_ni *from = fx->rx.from;
+    uint32_t at = 0;
+    unsigned i;
+
+    assert_int_equal(fx->recvs, 1);
+    assert_false(fx->done);
+    if (!fx->segs && fx->mlen > 0) {
+        assert_true(fx->rx.ni->rx_take);
+        take_segments(fx);
+    }
+    for (i = 0; fx->segs && i < fx->nsegs && at < fx->mlen; i++) {
+        uint32_t n = fx->segs[i].len < fx->mlen - at ? fx->segs[i].len : fx->mlen - at;
+
+        memcpy(fx->segs[i].addr, fx->payload + at, n);
+        at += n;
+    }
+    if (fx->segs)
+        assert_int_equal(at, fx->mlen);
+    fx->done = true;
+    lnet_recv_done(&fx->rx, result);
+    lnet_peer_put(from);
+    if (fx->again)
+        rx_parse(fx->again);
+}
+
+static inline void recv_end(struct fake_rx *fx, struct lnet_result result)
+{
+    ON(fx->reactor, recv_finish(fx, result));
+}
+
+static void fake_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen)
+{
+    struct fake_rx *fx = container_of(rx, struct fake_rx, rx);
+
+    assert_int_equal(reactor_index(reactor_self()), fx->reactor);
+    assert_false(fx->cancelled);
+    if (++fk.depth > fk.max_depth)
+        fk.max_depth = fk.depth;
+    fx->recvs++;
+    assert_int_equal(fx->recvs, 1);
+    assert_true(mlen <= rx->hdr.payload_len);
+    fx->segs = segs;
+    fx->nsegs = nsegs;
+    fx->mlen = mlen;
+    if (fk.stopping)
+        recv_finish(fx, (struct lnet_result){LNET_DROP_SHUTDOWN, LNET_HEALTH_LOCAL_ERROR});
+    else if (!fk.hold_recv)
+        recv_finish(fx, fk.recv_result);
+    fk.depth--;
+}
+
+static int fake_ni_init(struct lnet_ni *ni, char *err, size_t errlen)
+{
+    if (fk.init_error)
+        snprintf(err, errlen, "fake: no");
+    return fk.init_error;
+}
+
+static int fake_ni_start(struct lnet_ni *ni, char *err, size_t errlen)
+{
+    fk.started++;
+    return 0;
+}
+
+static void fake_ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
+{
+    assert_false(fk.stopping);
+    fk.quiesced++;
+    reactor_post(reactor_control(env), done);
+}
+
+static void fake_ni_stop(struct lnet_ni *ni, struct reactor_task *done)
+{
+    fk.stopping = true;
+    fk.stop_done[ni->index] = done;
+}
+
+static void fake_ni_fini(struct lnet_ni *ni)
+{
+    fk.fini++;
+}
+
+static void fake_peer_free(struct lnet_peer_ni *peer)
+{
+    assert_int_equal(peer->refs, 0);
+    fk.peers_freed++;
+}
+
+static inline bool rx_open(const struct fake_rx *fx)
+{
+    return fx->parsed && fx->parse == LNET_DROP_NONE && !fx->done && !fx->cancelled;
+}
+
+static inline bool rx_cancel(struct fake_rx *fx)
+{
+    bool forgotten;
+
+    ON(fx->reactor, forgotten = lnet_rx_cancel(&fx->rx));
+    if (forgotten) {
+        fx->cancelled = true;
+        ON(fx->reactor, lnet_peer_put(fx->rx.from));
+    }
+    return forgotten;
+}
+
+/* What the LND does once it has been told to stop: ends everything, then says so. */
+static void fake_poll_stop(void)
+{
+    const struct lnet_result gone = {LNET_DROP_SHUTDOWN, LNET_HEALTH_LOCAL_ERROR};
+    struct fake_rx *fx;
+    bool open = false;
+    unsigned i;
+
+    if (!fk.stopping)
+        return;
+    send_end_all(gone);
+    for (fx = fk.rxs; fx; fx = fx->next) {
+        if (rx_open(fx) && fx->recvs > 0)
+            recv_end(fx, gone);
+        else if (rx_open(fx))
+            open |= !rx_cancel(fx);
+    }
+    for (i = 0; i < LNET_MAX_NI && !open; i++)
+        if (fk.stop_done[i]) {
+            reactor_post(reactor_control(env), fk.stop_done[i]);
+            fk.stop_done[i] = NULL;
+        }
+}
+
+static const struct lnd_ops fake_tcp = {
+    .name = "tcp",
+    .type = LNET_LND_SOCK,
+    .caps = LND_CAP_NID16,
+    .ni_init = fake_ni_init,
+    .ni_start = fake_ni_start,
+    .ni_quiesce = fake_ni_quiesce,
+    .ni_stop = fake_ni_stop,
+    .ni_fini = fake_ni_fini,
+    .send = fake_send,
+    .recv = fake_recv,
+    .peer_free = fake_peer_free,
+};
+
+static struct lnd_ops fake_ib;
+
+/* ---- received messages ---- */
+
+static inline uint8_t pattern(uint32_t seed, uint32_t i)
+{
+    return (uint8_t)((seed * 2654435761u + i) * 2654435761u >> 24);
+}
+
+static inline struct lnet_hdr hdr_of(uint32_t type, struct lnet_nid src, struct lnet_nid dest,
+                                     uint32_t len)
+{
+    struct lnet_hdr h = {.dest_nid = dest,
+                         .src_nid = src,
+                         .dest_pid = 0x12345678,
+                         .src_pid = PID,
+                         .type = type,
+                         .payload_len = len};
+    unsigned i;
+
+    for (i = 0; i < sizeof(h.body); i++) /* opaque: every byte its own value */
+        h.body[i] = (uint8_t)(0x80 + i);
+    return h;
+}
+
+static inline struct fake_rx *rx_new(struct lnet_ni *ni, struct lnet_nid from, struct lnet_hdr hdr,
+                                     uint32_t seed)
+{
+    struct fake_rx *fx = calloc(1, sizeof(*fx));
+    uint32_t i, len = hdr.payload_len <= LNET_MAX_PAYLOAD ? hdr.payload_len : 0;
+
+    fx->from = from;
+    fx->reactor = home_of(&from);
+    fx->rx.hdr = hdr;
+    fx->rx.ni = ni;
+    fx->payload = malloc(len + 1);
+    for (i = 0; i < len; i++)
+        fx->payload[i] = pattern(seed, i);
+    fx->next = fk.rxs;
+    fk.rxs = fx;
+    return fx;
+}
+
+static void rx_parse(struct fake_rx *fx)
+{
+    ON(fx->reactor, {
+        fx->rx.from = lnet_peer_get(node, &fx->from);
+        assert_non_null(fx->rx.from);
+        fx->parsed = true;
+        fx->parse = lnet_parse(&fx->rx);
+        if (fx->parse) /* the LND closes; it will hear no more of this one */
+            lnet_peer_put(fx->rx.from);
+    });
+}
+
+static inline struct fake_rx *arrive(struct lnet_ni *ni, struct lnet_nid from, struct lnet_hdr hdr)
+{
+    static uint32_t seed;
+    struct fake_rx *fx = rx_new(ni, from, hdr, ++seed);
+
+    rx_parse(fx);
+    return fx;
+}
+
+static inline struct lnet_hdr hdr_get(struct lnet_nid src, struct lnet_nid dest, uint32_t portal,
+                                      uint64_t bits, uint32_t offset, uint32_t sink)
+{
+    struct lnet_hdr h = hdr_of(LNET_MSG_GET, src, dest, 0);
+    struct lnet_get get = {.ret = {0x1111, 0x2221},
+                           .match_bits = bits,
+                           .portal = portal,
+                           .src_offset = offset,
+                           .sink_length = sink};
+
+    lnet_body_set_get(&h, &get);
+    return h;
+}
+
+static inline struct lnet_hdr hdr_ping(struct lnet_nid src, struct lnet_nid dest)
+{
+    return hdr_get(src, dest, 0, LNET_PING_MATCH_BITS, 0, 4096);
+}
+
+static inline struct lnet_hdr hdr_put(struct lnet_nid src, struct lnet_nid dest, uint32_t portal,
+                                      uint64_t bits, uint32_t offset, uint32_t len, bool ack)
+{
+    struct lnet_hdr h = hdr_of(LNET_MSG_PUT, src, dest, len);
+    struct lnet_put put = {.ack = LNET_HANDLE_NONE,
+                           .match_bits = bits,
+                           .hdr_data = 0x0123456789abcdef,
+                           .portal = portal,
+                           .offset = offset};
+
+    if (ack)
+        put.ack = (struct lnet_handle){0x3333, 0x4441};
+    lnet_body_set_put(&h, &put);
+    return h;
+}
+
+/* ---- what was sent ---- */
+
+static inline void sent_clear(void)
+{
+    unsigned i;
+
+    for (i = 0; i < fk.nsent; i++)
+        free(fk.sent[i].payload);
+    fk.nsent = 0;
+}
+
+static inline unsigned sent_count(uint32_t type)
+{
+    unsigned i, n = 0;
+
+    for (i = 0; i < fk.nsent; i++)
+        n += fk.sent[i].hdr.type == type;
+    return n;
+}
+
+/* The newest of a type. */
+static inline struct sent *sent_last(uint32_t type)
+{
+    unsigned i;
+
+    for (i = fk.nsent; i-- > 0;)
+        if (fk.sent[i].hdr.type == type)
+            return &fk.sent[i];
+    fail_msg("no %s was sent", lnet_msg_type_name(type));
+    abort();
+}
+
+/* ---- ping infos of others ---- */
+
+/* An info with one NI as a peer would push it; n extra NIs make it longer. */
+static inline uint32_t make_info(uint8_t *buf, size_t cap, struct lnet_nid nid, uint32_t features,
+                                 uint32_t seqno, unsigned extra)
+{
+    static struct lnet_ping_info info;
+    unsigned i;
+
+    memset(&info, 0, sizeof(info));
+    info.features = features;
+    info.pid = PID;
+    info.seqno = seqno;
+    info.count = 1 + extra;
+    for (i = 0; i <= extra; i++) {
+        info.ni[i].nid = nid;
+        info.ni[i].nid.addr_be[0] += i << 24;
+        info.ni[i].status = LNET_NI_UP;
+    }
+    return (uint32_t)lnet_ping_encode(&info, buf, cap);
+}
+
+static bool reply_hold; /* the payload of a reply does not come yet */
+
+static inline void reply_to(const struct sent *get, const uint8_t *data, uint32_t len)
+{
+    struct lnet_hdr h = hdr_of(LNET_MSG_REPLY, get->hdr.dest_nid, get->hdr.src_nid, len);
+    struct lnet_reply r;
+    struct lnet_get g;
+    struct fake_rx *fx;
+
+    lnet_body_get_get(&get->hdr, &g);
+    r.dst = g.ret;
+    lnet_body_set_reply(&h, &r);
+    fx = rx_new(get->ni, get->to, h, 1);
+    memcpy(fx->payload, data, len);
+    fk.hold_recv = reply_hold;
+    rx_parse(fx);
+    settle();
+    fk.hold_recv = false;
+}
+
+/* ---- counters ---- */
+
+static inline uint64_t stat_of(enum lnet_stat s)
+{
+    uint64_t all[LNET_STAT_COUNT];
+
+    lnet_stats_get(node, all);
+    return all[s];
+}
+
+static inline uint64_t drops_of(enum lnet_drop d)
+{
+    uint64_t all[LNET_DROP_COUNT];
+
+    lnet_drops_get(node, all);
+    return all[d];
+}
+
+static inline uint64_t drops_sum(void)
+{
+    uint64_t all[LNET_DROP_COUNT], sum = 0;
+    unsigned i;
+
+    lnet_drops_get(node, all);
+    for (i = 0; i < LNET_DROP_COUNT; i++)
+        sum += all[i];
+    return sum;
+}
+
+static inline struct lnet_ni_stats ni_stats(const struct lnet_ni *ni)
+{
+    struct lnet_ni_stats s;
+
+    lnet_ni_stats_get(node, ni->index, &s);
+    return s;
+}
+
+/* A peer NI that exists, without making it. */
+static inline struct lnet_peer_ni *peer_find(const struct lnet_nid *nid)
+{
+    struct lnet_shard *s = node->shard[home_of(nid)];
+    struct lnet_peer_ni *p;
+
+    for (p = s->hash[nid_hash(nid) & s->hash_mask]; p; p = p->hash_next)
+        if (nid_same(&p->nid, nid))
+            return p;
+    return NULL;
+}
+
+static inline struct lnet_pool_stats pool_stats(unsigned reactor, enum lnet_pool pool)
+{
+    struct lnet_pool_stats s;
+
+    lnet_pool_stats_get(node, reactor, pool, &s);
+    return s;
+}
+
+/* ---- life ---- */
+
+static inline struct lnet_ni *ni_add(const char *nid)
+{
+    struct lnet_ni_conf conf = {.nid = N(nid), .tun = {-1, -1, -1, -1}, .lnd_tun = {-1, -1, -1}};
+    struct lnet_ni *ni = NULL;
+    char err[256] = "";
+
+    conf.net = nid_net(&conf.nid);
+    if (lnet_ni_add(node, &conf, &ni, err, sizeof(err)))
+        fail_msg("%s", err);
+    return ni;
+}
+
+static inline struct lnet_node_opts opts_default(void)
+{
+    return (struct lnet_node_opts){.env = env,
+                                   .routing = true,
+                                   .tiny = 8 * nreactors,
+                                   .small = 8 * nreactors,
+                                   .large = 2 * nreactors,
+                                   .max_peers = 256,
+                                   .local_msgs = 512};
+}
+
+/* A node without NIs. */
+static inline void node_make(struct lnet_node_opts opts)
+{
+    char err[256] = "";
+
+    memset(&fk, 0, sizeof(fk));
+    fake_ib = fake_tcp;
+    fake_ib.name = "o2ib";
+    fake_ib.type = LNET_LND_O2IB;
+    if (lnet_node_create(&opts, &node, err, sizeof(err)))
+        fail_msg("%s", err);
+    assert_int_equal(lnet_lnd_register(node, &fake_tcp, NULL), 0);
+    assert_int_equal(lnet_lnd_register(node, &fake_ib, NULL), 0);
+}
+
+static inline void node_begin(void)
+{
+    char err[256] = "";
+
+    if (lnet_node_start(node, err, sizeof(err)))
+        fail_msg("%s", err);
+    settle();
+}
+
+/* 10.0.0.1@tcp, 10.1.0.1@tcp1, 10.2.0.1@o2ib. */
+static inline void node_up(struct lnet_node_opts opts)
+{
+    node_make(opts);
+    tcp0 = ni_add("10.0.0.1@tcp");
+    tcp1 = ni_add("10.1.0.1@tcp1");
+    ib0 = ni_add("10.2.0.1@o2ib");
+    node_begin();
+}
+
+static inline int route_add(const char *net, struct lnet_nid gw, int hops, unsigned priority)
+{
+    struct lnet_route_conf conf = {.gateway = gw, .hops = hops, .priority = priority};
+    char err[256] = "";
+    int rc;
+
+    assert_int_equal(net_parse(net, &conf.net), 0);
+    rc = lnet_route_add(node, &conf, err, sizeof(err));
+    assert_true((rc == 0) == (err[0] == 0));
+    return rc;
+}
+
+/* Nothing is under way: no message, no buffer, no reference, no timer. */
+static inline void check_quiet(void)
+{
+    unsigned i, k;
+
+    for (i = 0; i < nreactors; i++) {
+        struct lnet_shard *s = node->shard[i];
+
+        assert_int_equal(s->used_msgs, 0);
+        assert_int_equal(s->local_msgs, 0);
+        for (k = 0; k < LNET_POOLS; k++) {
+            assert_int_equal(s->pool[k].free, s->pool[k].total);
+            assert_null(s->pool[k].queue.head);
+            assert_int_equal(s->pool[k].queue.length, 0);
+            assert_ptr_equal(s->pool[k].queue.tail, &s->pool[k].queue.head);
+            if (k != LNET_POOL_TINY)
+                assert_int_equal(s->pool[k].mem.nfree, s->pool[k].mem.total);
+        }
+        assert_false(reactor_timer_armed(&s->wait_timer));
+        for (k = 0; k <= s->hash_mask; k++) {
+            struct lnet_peer_ni *p;
+
+            for (p = s->hash[k]; p; p = p->hash_next) {
+                assert_int_equal(p->refs, 0);
+                assert_int_equal(p->tx_queued, 0);
+                assert_int_equal(p->tx_queued_bytes, 0);
+            }
+        }
+    }
+    for (i = 0; i < node->ngws; i++)
+        assert_int_equal(node->gw[i]->queued_bytes, 0);
+    assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 0);
+    assert_null(node->lazy.head);
+    assert_false(reactor_timer_armed(&node->lazy_timer));
+    assert_int_equal(fk.nheld, 0);
+}
+
+static inline void on_stopped(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static inline void rx_free_all(void)
+{
+    struct fake_rx *fx;
+
+    while ((fx = fk.rxs)) {
+        fk.rxs = fx->next;
+        assert_false(rx_open(fx));
+        if (fx->rx.taken.n > 0)
+            assert_int_equal(fx->releases, 1);
+        free(fx->payload);
+        free(fx);
+    }
+}
+
+static inline void node_gone(void)
+{
+    lnet_node_destroy(node);
+    node = NULL;
+}
+
+/* A test that failed leaves its node, and reactors in the middle of things: no other can run. */
+static inline int node_is_gone(void **state)
+{
+    if (!node)
+        return 0;
+    print_error("the test left its node; giving up\n");
+    _exit(1);
+}
+
+#define LNET_TEST(f) cmocka_unit_test_teardown(f, node_is_gone)
+
+static inline void node_end(unsigned drain_s)
+{
+    uint64_t began = clock_us;
+    int stopped = 0;
+    unsigned i;
+
+    lnet_node_stop(node, drain_s, on_stopped, &stopped);
+    i = 0;
+    while (!stopped) {
+        settle();
+        clock_us += 1000;
+        if (++i > ROUNDS)
+            fail_msg("does not stop");
+    }
+    assert_true(clock_us - began <= (drain_s + 2) * SEC);
+    pass(2 * SEC);
+    assert_int_equal(stopped, 1);
+    check_quiet();
+    assert_false(reactor_timer_armed(&node->tick));
+    rx_free_all();
+    sent_clear();
+    i = node->nnis;
+    node_gone();
+    assert_int_equal(fk.fini, i);
+}
+
+static inline void node_down(void)
+{
+    node_end(0);
+}
+
+static inline int tests_main(int argc, char **argv, const char *prog, int (*run)(void))
+{
+    struct reactor_opts opts = {
+        .prog = prog, .cores = "auto", .idle = REACTOR_IDLE_SPIN, .mem_mb = 64};
+    char err[256] = "";
+    int rc;
+
+    nreactors = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
+    if (argc > 2)
+        cmocka_set_test_filter(argv[2]); /* for whoever looks for a bug */
+    opts.count = nreactors;
+    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0) {
+        fprintf(stderr, "%s\n", err);
+        return 1;
+    }
+    rc = run();
+    reactor_env_destroy(env);
+    return rc;
+}
+
+#define LNET_TESTS_MAIN(prog, tests)                                                               \
+    static int run_all(void)                                                                       \
+    {                                                                                              \
+        return cmocka_run_group_tests(tests, NULL, NULL);                                          \
+    }                                                                                              \
+                                                                                                   \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        return tests_main(argc, argv, prog, run_all);                                              \
+    }
+
+#endif

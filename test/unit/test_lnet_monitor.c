@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Checks of our gateways (docs/protocol/lnet-core.md §3.8) and stopping a node. */
+#include <errno.h>
+
+#include "test/unit/lnet_test.h"
+
+static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
+static const struct lnet_result lost = {LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_ERROR};
+
+#define GW   "10.0.0.11@tcp"
+#define FAR  "10.5.0.1@tcp5"
+#define TCP5 LNET_NET(LNET_LND_SOCK, 5)
+
+/* ---- gateway checks ---- */
+
+static struct lnet_route_row row(lnet_net_t net)
+{
+    static struct lnet_route_row rows[16];
+    unsigned i, n = lnet_route_rows(node, rows, 16);
+
+    for (i = 0; i < n; i++)
+        if (rows[i].conf.net == net)
+            return rows[i];
+    fail_msg("no route");
+    abort();
+}
+
+/* Steps time until the gateway has been asked n times in all. */
+static struct sent *asked(unsigned n)
+{
+    unsigned i;
+
+    settle();
+    for (i = 0; sent_count(LNET_MSG_GET) < n; i++) {
+        if (i > 200)
+            fail_msg("the gateway is not asked a %uth time", n);
+        pass(SEC);
+    }
+    assert_int_equal(sent_count(LNET_MSG_GET), n);
+    return sent_last(LNET_MSG_GET);
+}
+
+struct gw_info {
+    uint32_t features;
+    uint32_t local, remote; /* status of its NI on our net and on tcp5; 0 = none there */
+};
+
+static void answer_check(const struct sent *get, struct gw_info g)
+{
+    static struct lnet_ping_info info;
+    uint8_t data[512];
+
+    memset(&info, 0, sizeof(info));
+    info.features = g.features;
+    info.pid = PID;
+    info.seqno = 3;
+    if (g.local) {
+        info.ni[info.count].nid = N(GW);
+        info.ni[info.count++].status = g.local;
+    }
+    if (g.remote) {
+        info.ni[info.count].nid = N("10.5.0.99@tcp5");
+        info.ni[info.count++].status = g.remote;
+    }
+    reply_to(get, data, (uint32_t)lnet_ping_encode(&info, data, sizeof(data)));
+}
+
+#define UP   LNET_NI_UP
+#define DOWN LNET_NI_DOWN
+
+static void test_judgement(void **state)
+{
+    static const struct {
+        struct gw_info g;
+        bool up_1hop, up_undefined, up_3hops, single;
+    } cases[] = {
+        {{0x1a, UP, UP}, true, true, true, true},
+        {{0x1e, UP, UP}, false, false, false, true},   /* it does not route */
+        {{0x1a, UP, DOWN}, false, false, false, true}, /* its far side is down */
+        {{0x1a, UP, 0}, false, true, true, false},     /* it is not there itself */
+        {{0x1a, DOWN, UP}, false, false, false, true}, /* our side is down */
+        {{0x1a, 0, UP}, false, false, false, true},    /* it is not where we think */
+        {{0x02, UP, UP}, true, true, true, true},      /* no multi-rail is no fault */
+        {{0x1a, UP, 7}, false, false, false, true},    /* an invalid status is not UP */
+        {{0x1a, UP, UP}, true, true, true, true},
+    };
+    static const int hops[] = {1, LNET_HOPS_UNDEFINED, 3};
+    unsigned h, i;
+
+    for (h = 0; h < 3; h++) {
+        node_up(opts_default());
+        assert_int_equal(route_add("tcp5", N(GW), hops[h], 0), 0);
+        for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+            bool up = h == 0   ? cases[i].up_1hop
+                      : h == 1 ? cases[i].up_undefined
+                               : cases[i].up_3hops;
+            struct lnet_nid from = N("10.1.0.9@tcp1");
+            unsigned n;
+
+            answer_check(asked(i + 1), cases[i].g);
+            assert_int_equal(row(TCP5).up, up);
+            assert_int_equal(row(TCP5).single_hop, cases[i].single);
+            n = sent_count(LNET_MSG_PUT);
+            arrive(tcp1, from, hdr_of(LNET_MSG_PUT, from, N(FAR), 3));
+            settle();
+            assert_int_equal(sent_count(LNET_MSG_PUT), n + up);
+        }
+        assert_int_equal(drops_sum(), drops_of(LNET_DROP_NO_LIVE_ROUTE));
+        node_down();
+    }
+}
+
+static void test_schedule(void **state)
+{
+    struct lnet_nid gw, to;
+    struct lnet_get get;
+    struct sent *s;
+    char err[256];
+    uint64_t t;
+
+    node_up(opts_default());
+    gw = to = N(GW);
+    route_add("tcp5", gw, 1, 0);
+    t = clock_us;
+    s = asked(1); /* within the second */
+    assert_true(clock_us - t <= SEC + 2000);
+    assert_true(nid_same(&s->to, &to) && nid_same(&s->hdr.dest_nid, &to));
+    lnet_body_get_get(&s->hdr, &get);
+    assert_int_equal(get.sink_length, 272);
+    assert_int_equal(get.portal, 0);
+    answer_check(s, (struct gw_info){0x1a, UP, UP});
+    t = clock_us;
+    s = asked(2);
+    assert_in_range(clock_us - t, 58 * SEC, 62 * SEC);
+    answer_check(s, (struct gw_info){0x1a, UP, UP});
+    /* another route through it: asked soon */
+    t = clock_us;
+    route_add("tcp6", gw, 1, 0);
+    s = asked(3);
+    assert_true(clock_us - t <= SEC + 2000);
+    answer_check(s, (struct gw_info){0x1a, UP, UP});
+    assert_true(row(TCP5).up);
+    assert_false(row(LNET_NET(LNET_LND_SOCK, 6)).up);
+    /* without routes nobody is asked */
+    assert_int_equal(lnet_route_del(node, TCP5, &gw, err, sizeof(err)), 0);
+    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 6), &gw, err, sizeof(err)), 0);
+    pass(130 * SEC);
+    assert_int_equal(sent_count(LNET_MSG_GET), 3);
+    route_add("tcp5", gw, 1, 0);
+    asked(4);
+    node_down();
+}
+
+static void test_no_answer(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    struct lnet_nid gw;
+    struct sent *s;
+
+    o.check_interval = 20;
+    o.ping_timeout = 10;
+    node_up(o);
+    gw = N(GW);
+    route_add("tcp5", gw, -1, 0);
+    s = asked(1);
+    pass(9 * SEC);
+    assert_true(row(TCP5).up);
+    pass(2 * SEC);
+    assert_false(row(TCP5).up);
+    assert_int_equal(stat_of(LNET_STAT_RESPONSE_TIMEOUT_COUNT), 1);
+    answer_check(s, (struct gw_info){0x1a, UP, UP}); /* too late, not taken */
+    assert_false(row(TCP5).up);
+    assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 1);
+    asked(2); /* well before the interval is over */
+    /* it is heard of: a message from behind it shows that it forwards; its own do not */
+    arrive(tcp0, gw, hdr_of(LNET_MSG_PUT, gw, N("10.1.0.9@tcp1"), 3));
+    arrive(tcp0, gw, hdr_of(LNET_MSG_PUT, N("10.0.0.12@tcp"), N("10.1.0.9@tcp1"), 3));
+    settle();
+    assert_false(row(TCP5).up);
+    arrive(tcp0, gw, hdr_of(LNET_MSG_PUT, N(FAR), N("10.1.0.9@tcp1"), 3));
+    settle();
+    assert_true(row(TCP5).up);
+    /* the second check fails too */
+    pass(10 * SEC);
+    assert_false(row(TCP5).up);
+    /* the third by a send that fails */
+    arrive(tcp0, gw, hdr_of(LNET_MSG_PUT, N(FAR), N("10.1.0.9@tcp1"), 3));
+    settle();
+    assert_true(row(TCP5).up);
+    fk.send_result = lost;
+    asked(3);
+    settle();
+    assert_false(row(TCP5).up);
+    fk.send_result = ok;
+    /* asked again well before the interval is over, and answered */
+    {
+        uint64_t t = clock_us;
+
+        s = asked(4);
+        assert_true(clock_us - t < 10 * SEC);
+    }
+    answer_check(s, (struct gw_info){0x1a, UP, UP});
+    assert_true(row(TCP5).up);
+    /* garbage */
+    s = asked(5);
+    reply_to(s, (const uint8_t *)"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 16);
+    assert_false(row(TCP5).up);
+    assert_int_equal(drops_of(LNET_DROP_PING_BAD_INFO), 1);
+    /* the reply breaks off */
+    s = asked(6);
+    fk.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
+    answer_check(s, (struct gw_info){0x1a, UP, UP});
+    fk.recv_result = ok;
+    assert_false(row(TCP5).up);
+    answer_check(asked(7), (struct gw_info){0x1a, UP, UP});
+    assert_true(row(TCP5).up);
+    /* the LND sits on the GET for longer than we wait: down in time, and not asked twice at once */
+    fk.hold_send = true;
+    asked(8);
+    pass(11 * SEC);
+    assert_false(row(TCP5).up);
+    pass(40 * SEC);
+    asked(8);
+    send_end_all(ok);
+    fk.hold_send = false;
+    answer_check(asked(9), (struct gw_info){0x1a, UP, UP});
+    assert_true(row(TCP5).up);
+    node_down();
+}
+
+/* A reply that was cut is asked for again with more room and judges nothing by itself. */
+static void test_truncated(void **state)
+{
+    static uint8_t data[16384];
+    struct lnet_get get;
+    struct lnet_nid gw;
+    struct sent *s;
+    uint32_t len;
+    uint64_t t;
+
+    node_up(opts_default());
+    gw = N(GW);
+    route_add("tcp5", gw, -1, 0);
+    s = asked(1);
+    len = make_info(data, sizeof(data), gw, 0x1a, 1, 40); /* 688 bytes, all on tcp */
+    assert_true(len > 272);
+    reply_to(s, data, 272);
+    assert_true(row(TCP5).up);
+    t = clock_us;
+    s = asked(2);
+    assert_true(clock_us - t <= 2 * SEC); /* at once, so to say */
+    lnet_body_get_get(&s->hdr, &get);
+    assert_true(get.sink_length >= len && get.sink_length <= 4096);
+    reply_to(s, data, len);
+    assert_true(row(TCP5).up);
+    /* it keeps the room; a gateway with more NIs than that is judged by what there is */
+    s = asked(3);
+    lnet_body_get_get(&s->hdr, &get);
+    assert_true(get.sink_length >= len);
+    len = make_info(data, sizeof(data), gw, 0x1e, 1, 255);
+    assert_true(len > 4096 || len == 16 + 16 * 257);
+    reply_to(s, data, get.sink_length);
+    assert_true(row(TCP5).up);
+    s = asked(4);
+    lnet_body_get_get(&s->hdr, &get);
+    assert_int_equal(get.sink_length, 4096);
+    reply_to(s, data, 4096);
+    assert_false(row(TCP5).up); /* 0x1e */
+    node_down();
+}
+
+static void test_lnd_notify(void **state)
+{
+    struct lnet_nid gw;
+    struct lnet_peer_ni *p;
+
+    node_up(opts_default());
+    gw = N(GW);
+    /* known before it is a gateway, and after */
+    ON(home_of(&gw), p = lnet_peer_get(node, &gw));
+    assert_null(p->gw);
+    ON(home_of(&gw), lnet_peer_notify(tcp0, p, false));
+    route_add("tcp5", gw, -1, 0);
+    settle();
+    assert_ptr_equal(p->gw, node->gw[0]);
+    assert_true(row(TCP5).up);
+    ON(home_of(&gw), lnet_peer_notify(tcp0, p, false));
+    assert_false(row(TCP5).up);
+    ON(home_of(&gw), lnet_peer_notify(tcp0, p, true));
+    assert_true(row(TCP5).up);
+    ON(home_of(&gw), lnet_peer_notify(tcp0, p, false); lnet_peer_put(p));
+    answer_check(asked(1), (struct gw_info){0x1a, UP, UP}); /* it lives */
+    assert_true(row(TCP5).up);
+    node_down();
+}
+
+/* ---- stopping ---- */
+
+/* Everything a node can have under way. */
+static void load(void)
+{
+    struct lnet_nid from, to;
+    unsigned i, k;
+
+    fk.hold_send = true;
+    for (i = 0; i < 3; i++)
+        for (k = 0; k < 6; k++) {
+            from = peer_on(i, 0, "tcp", k);
+            to = peer_on(i + k, 1, "tcp1", k);
+            arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000)); /* sending, and waiting */
+            arrive(tcp0, from, hdr_of(LNET_MSG_GET, from, to, 0));
+            arrive(tcp0, from, hdr_ping(from, tcp0->nid)); /* answers held */
+        }
+    settle();
+    fk.hold_recv = true;
+    for (k = 0; k < 3; k++) {
+        from = peer_on(k, 2, "o2ib", 9);
+        arrive(ib0, from, hdr_of(LNET_MSG_REPLY, from, N("10.1.0.9@tcp1"), 50)); /* receiving */
+        for (i = 0; i < PUSH_IN; i++) /* receiving, and parked */
+            arrive(ib0, from, hdr_put(from, ib0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
+    }
+    settle();
+    assert_true(node->lazy.length > 0);
+    assert_true(pool_stats(0, LNET_POOL_LARGE).waiting > 0);
+    assert_true(fk.nheld > 0);
+}
+
+static void on_pong(void *arg, int status, const struct lnet_ping_info *info)
+{
+    int *statuses = arg;
+
+    statuses[0]++;
+    statuses[1] = status;
+}
+
+static void test_stop_loaded(void **state)
+{
+    struct lnet_nid dest;
+    int pong[2] = {0};
+
+    node_up(opts_default());
+    route_add("tcp5", N(GW), 1, 0); /* a check in flight */
+    load();
+    dest = N("10.0.0.77@tcp");
+    assert_int_equal(lnet_ping(node, &dest, NULL, 100000, on_pong, pong), 0);
+    settle();
+    node_end(0);
+    assert_int_equal(pong[0], 1);
+    assert_int_equal(pong[1], -ESHUTDOWN);
+    assert_int_equal(fk.quiesced, 3);
+}
+
+/* Drops at a stop are named. */
+static void test_stop_counts(void **state)
+{
+    struct lnet_nid from, to;
+    int stopped = 0;
+    unsigned i, n;
+
+    node_up(opts_default());
+    from = peer_on(0, 0, "tcp", 0);
+    to = peer_on(1, 1, "tcp1", 0);
+    fk.hold_send = true;
+    n = pool_stats(0, LNET_POOL_LARGE).total;
+    for (i = 0; i < n + 3; i++)
+        arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000));
+    settle();
+    lnet_node_stop(node, 0, on_stopped, &stopped);
+    lnet_node_stop(node, 0, on_stopped, &stopped); /* under way already */
+    for (i = 0; !stopped && i < ROUNDS; i++) {
+        settle();
+        clock_us += 1000;
+    }
+    pass(5 * SEC);
+    assert_int_equal(stopped, 1);
+    assert_int_equal(drops_of(LNET_DROP_SHUTDOWN) + drops_of(LNET_DROP_RX_INCOMPLETE), n + 3);
+    assert_true(drops_of(LNET_DROP_SHUTDOWN) >= n);
+    assert_int_equal(stat_of(LNET_STAT_DROP_COUNT), n + 3);
+    check_quiet();
+    rx_free_all();
+    sent_clear();
+    node_gone();
+}
+
+/* What is in flight may finish within the time given; the NIs stop as soon as it has. */
+static void test_stop_drains(void **state)
+{
+    struct lnet_nid from, to;
+    int stopped = 0;
+    uint64_t t;
+    unsigned i;
+
+    node_up(opts_default());
+    from = peer_on(0, 0, "tcp", 0);
+    to = peer_on(1, 1, "tcp1", 0);
+    fk.hold_send = true;
+    for (i = 0; i < pool_stats(0, LNET_POOL_LARGE).total + 2; i++)
+        arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000));
+    settle();
+    t = clock_us;
+    lnet_node_stop(node, 10, on_stopped, &stopped);
+    pass(2 * SEC);
+    assert_false(stopped);
+    assert_false(fk.stopping);
+    assert_int_equal(fk.quiesced, 3);
+    while (fk.nheld > 0) { /* the ones that waited for a buffer go too */
+        send_end_all(ok);
+        settle();
+    }
+    assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), pool_stats(0, LNET_POOL_LARGE).total + 2);
+    for (i = 0; !stopped && i < ROUNDS; i++) {
+        settle();
+        clock_us += 1000;
+    }
+    assert_true(stopped);
+    assert_true(clock_us - t < 3 * SEC);
+    assert_int_equal(drops_sum(), 0);
+    check_quiet();
+    rx_free_all();
+    sent_clear();
+    node_gone();
+
+    /* and not longer than that */
+    node_up(opts_default());
+    fk.hold_send = true;
+    arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000));
+    settle();
+    stopped = 0;
+    t = clock_us;
+    lnet_node_stop(node, 10, on_stopped, &stopped);
+    pass(9 * SEC);
+    assert_false(stopped);
+    pass(3 * SEC);
+    assert_true(stopped);
+    assert_int_equal(drops_of(LNET_DROP_SHUTDOWN), 1);
+    check_quiet();
+    rx_free_all();
+    sent_clear();
+    node_gone();
+}
+
+/* Nothing to do: still in order. A PUSH that comes after the stop began is not parked. */
+static void test_stop_idle(void **state)
+{
+    struct lnet_nid from;
+    unsigned i;
+    int stopped = 0;
+
+    node_up(opts_default());
+    node_end(100);
+
+    node_up(opts_default());
+    from = peer_on(0, 0, "tcp", 0);
+    fk.hold_recv = true;
+    for (i = 0; i < PUSH_IN; i++)
+        arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
+    settle();
+    lnet_node_stop(node, 3, on_stopped, &stopped);
+    arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_SHUTDOWN), 1);
+    assert_int_equal(node->lazy.length, 0);
+    pass(10 * SEC);
+    assert_int_equal(stopped, 1);
+    check_quiet();
+    rx_free_all();
+    sent_clear();
+    node_gone();
+}
+
+/* Stopped while it is still starting, and destroyed without ever having started. */
+static void test_stop_early(void **state)
+{
+    char err[256];
+    int stopped = 0;
+    unsigned i;
+
+    node_make(opts_default());
+    tcp0 = ni_add("10.0.0.1@tcp");
+    assert_int_equal(lnet_node_start(node, err, sizeof(err)), 0);
+    lnet_node_stop(node, 1, on_stopped, &stopped);
+    for (i = 0; !stopped && i < ROUNDS; i++) {
+        settle();
+        clock_us += 1000;
+    }
+    assert_int_equal(stopped, 1);
+    check_quiet();
+    node_gone();
+    node_make(opts_default());
+    ni_add("10.0.0.1@tcp");
+    node_gone();
+    assert_int_equal(fk.fini, 1);
+}
+
+static const struct CMUnitTest tests[] = {
+    LNET_TEST(test_judgement),   LNET_TEST(test_schedule),    LNET_TEST(test_no_answer),
+    LNET_TEST(test_truncated),   LNET_TEST(test_lnd_notify),  LNET_TEST(test_stop_loaded),
+    LNET_TEST(test_stop_counts), LNET_TEST(test_stop_drains), LNET_TEST(test_stop_idle),
+    LNET_TEST(test_stop_early),
+};
+
+LNET_TESTS_MAIN("test_lnet_monitor", tests)

@@ -1,0 +1,869 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The ping info, PUSHes and NI status words: docs/protocol/lnet-core.md §3.1 to §3.7, §16. */
+#include <errno.h>
+
+#include "test/unit/lnet_test.h"
+#include "test/unit/wire_bytes.h"
+
+static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
+static const struct lnet_result lost = {LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_ERROR};
+
+static struct lnet_nid peer(void)
+{
+    return peer_on(nreactors - 1, 0, "tcp", 0);
+}
+
+static void ping_from(struct lnet_ni *ni, struct lnet_nid from)
+{
+    arrive(ni, from, hdr_ping(from, ni->nid));
+    settle();
+}
+
+static void assert_info(const struct sent *s, const char *hex)
+{
+    uint8_t want[512];
+    size_t n = unhex(hex, want, sizeof(want));
+
+    assert_int_equal(s->len, n);
+    assert_memory_equal(s->payload, want, n);
+}
+
+/* What is published now, decoded. */
+static struct lnet_ping_info *published(void)
+{
+    static struct lnet_ping_info info;
+    struct ping_target *t = node->ping->current;
+
+    assert_int_equal(lnet_ping_decode(t->data, t->seg.len, &info), LNET_DROP_NONE);
+    return &info;
+}
+
+/* ---- the info ---- */
+
+static void test_router_info(void **state)
+{
+    struct lnet_nid from;
+    struct lnet_ni *ni;
+
+    node_up(opts_default());
+    from = peer();
+    ping_from(tcp0, from);
+    assert_info(sent_last(LNET_MSG_REPLY), "676e6970 1a000000 39300000 04000000"
+                                           "0000000000000900 04000000 00000000"
+                                           "0100000a00000200 dec0aa15 00000000"
+                                           "0100010a01000200 dec0aa15 00000000"
+                                           "0100020a00000500 dec0aa15 00000000");
+    assert_true(nid_same(&sent_last(LNET_MSG_REPLY)->hdr.src_nid, &tcp0->nid));
+    from = peer_on(0, 1, "tcp1", 0);
+    ping_from(tcp1, from);
+    assert_true(nid_same(&sent_last(LNET_MSG_REPLY)->hdr.src_nid, &tcp1->nid));
+    assert_int_equal(sent_last(LNET_MSG_REPLY)->len, 80);
+    /* from an offset; a sink that is shorter; both */
+    from = peer();
+    arrive(tcp0, from, hdr_get(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 16, 4096));
+    settle();
+    assert_int_equal(sent_last(LNET_MSG_REPLY)->len, 64);
+    assert_memory_equal(sent_last(LNET_MSG_REPLY)->payload, node->ping->current->data + 16, 64);
+    arrive(tcp0, from, hdr_get(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, 20));
+    settle();
+    assert_int_equal(sent_last(LNET_MSG_REPLY)->len, 20);
+    arrive(tcp0, from, hdr_get(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 79, UINT32_MAX));
+    settle();
+    assert_int_equal(sent_last(LNET_MSG_REPLY)->len, 1);
+    assert_int_equal(drops_sum(), 0);
+    /* past the end: refused */
+    arrive(tcp0, from, hdr_get(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 81, 16));
+    arrive(tcp0, from, hdr_get(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, UINT32_MAX, 4096));
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_GET_OFFSET), 2);
+    /* other match bits are not the ping target's */
+    arrive(tcp0, from, hdr_get(from, tcp0->nid, 0, 0, 0, 4096));
+    arrive(tcp0, from, hdr_get(from, tcp0->nid, 0, LNET_PING_MATCH_BITS | 1, 0, 4096));
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_GET_NO_MATCH), 2);
+    assert_int_equal(sent_count(LNET_MSG_REPLY), 5);
+    node_down();
+
+    /* NIs of a net adjoin, in the order of their nets */
+    node_make(opts_default());
+    ni = ni_add("10.0.0.1@tcp");
+    ni_add("10.1.0.1@tcp1");
+    ni_add("10.0.0.2@tcp");
+    node_begin();
+    ping_from(ni, peer());
+    assert_info(sent_last(LNET_MSG_REPLY), "676e6970 1a000000 39300000 04000000"
+                                           "0000000000000900 03000000 00000000"
+                                           "0100000a00000200 dec0aa15 00000000"
+                                           "0200000a00000200 dec0aa15 00000000"
+                                           "0100010a01000200 dec0aa15 00000000");
+    node_down();
+}
+
+static void test_end_node_info(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    struct lnet_ni *six, *four;
+    struct lnet_nid from;
+
+    o.routing = false;
+    node_make(o);
+    four = ni_add("10.0.0.1@tcp");
+    node_begin();
+    ping_from(four, peer());
+    assert_info(sent_last(LNET_MSG_REPLY), "676e6970 1e000000 39300000 02000000"
+                                           "0000000000000900 02000000 00000000"
+                                           "0100000a00000200 dec0aa15 00000000");
+    node_down();
+
+    /* IPv6 only, then mixed in both orders */
+    node_make(o);
+    six = ni_add("fd00::1@tcp");
+    node_begin();
+    from = N("fd00::9@tcp");
+    ping_from(six, from);
+    assert_info(sent_last(LNET_MSG_REPLY), "676e6970 7e000000 39300000 01000000"
+                                           "0000000000000900 02000000 38000000"
+                                           "dec0aa15 0c020000 fd000000 00000000 00000000 00000001");
+    node_down();
+
+    node_make(o);
+    six = ni_add("fd00::1@tcp");
+    ni_add("10.1.0.1@tcp1");
+    node_begin();
+    ping_from(six, from);
+    assert_info(sent_last(LNET_MSG_REPLY), "676e6970 7e000000 39300000 02000000"
+                                           "0000000000000900 03000000 48000000"
+                                           "0100010a01000200 dec0aa15 00000000"
+                                           "dec0aa15 0c020000 fd000000 00000000 00000000 00000001");
+    node_down();
+
+    node_make(o);
+    ni_add("10.1.0.1@tcp1");
+    six = ni_add("fd00::1@tcp");
+    node_begin();
+    ping_from(six, from);
+    assert_info(sent_last(LNET_MSG_REPLY), "676e6970 3e000000 39300000 02000000"
+                                           "0000000000000900 03000000 48000000"
+                                           "0100010a01000200 dec0aa15 00000000"
+                                           "dec0aa15 0c020000 fd000000 00000000 00000000 00000001");
+    node_down();
+}
+
+/* As many NIs as there may be, all with large NIDs. */
+static void test_largest_info(void **state)
+{
+    struct lnet_ni *ni = NULL;
+    unsigned i;
+
+    node_make(opts_default());
+    for (i = 1; i <= LNET_MAX_NI; i++) {
+        char text[64];
+
+        snprintf(text, sizeof(text), "fd00::%x@tcp", i);
+        ni = ni_add(text);
+    }
+    node_begin();
+    ping_from(ni, N("fd00::ffff@tcp"));
+    assert_int_equal(sent_last(LNET_MSG_REPLY)->len, 4096); /* the sink */
+    assert_int_equal(published()->count, LNET_MAX_NI);
+    assert_int_equal(node->ping->current->seg.len, 32 + 24 * LNET_MAX_NI);
+    node_down();
+}
+
+/* ---- PUSHes ---- */
+
+static struct fake_rx *push_bytes(struct lnet_ni *ni, struct lnet_nid from, const uint8_t *data,
+                                  uint32_t len)
+{
+    struct fake_rx *fx =
+        rx_new(ni, from, hdr_put(from, ni->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
+
+    memcpy(fx->payload, data, len);
+    rx_parse(fx);
+    return fx;
+}
+
+static struct fake_rx *push_from(struct lnet_ni *ni, struct lnet_nid from, uint32_t features)
+{
+    uint8_t data[64];
+    uint32_t len = make_info(data, sizeof(data), from, features, 2, 0);
+
+    return push_bytes(ni, from, data, len);
+}
+
+/* The peer acknowledges a PUSH of ours. */
+static void ack_push(const struct sent *push)
+{
+    struct lnet_hdr h = hdr_of(LNET_MSG_ACK, push->hdr.dest_nid, push->hdr.src_nid, 0);
+    struct lnet_ack ack = {.mlength = push->len};
+    struct lnet_put put;
+
+    lnet_body_get_put(&push->hdr, &put);
+    ack.dst = put.ack;
+    lnet_body_set_ack(&h, &ack);
+    arrive(push->ni, push->to, h);
+    settle();
+}
+
+static void assert_push(const struct sent *s, struct lnet_nid to)
+{
+    struct lnet_put put;
+
+    lnet_body_get_put(&s->hdr, &put);
+    assert_true(nid_same(&s->to, &to) && nid_same(&s->hdr.dest_nid, &to));
+    assert_int_equal(put.portal, 0);
+    assert_true(put.match_bits == LNET_PING_MATCH_BITS);
+    assert_int_equal(put.offset, 0);
+    assert_int_equal(put.hdr_data, 0);
+    assert_int_equal(put.ack.interface_cookie, node->interface_cookie);
+    assert_int_equal(s->hdr.dest_pid, PID);
+    assert_int_equal(s->hdr.src_pid, PID);
+    assert_int_equal(s->len, node->ping->current->seg.len);
+    assert_memory_equal(s->payload, node->ping->current->data, s->len);
+}
+
+static void test_push_and_push_back(void **state)
+{
+    struct lnet_ack ack;
+    struct lnet_nid from;
+    unsigned i;
+
+    node_up(opts_default());
+    from = peer();
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_ACK), 1);
+    lnet_body_get_ack(&sent_last(LNET_MSG_ACK)->hdr, &ack);
+    assert_int_equal(ack.mlength, 48);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    assert_true(nid_same(&sent_last(LNET_MSG_PUT)->hdr.src_nid, &tcp0->nid));
+    /* another while ours is under way: ACK, nothing more */
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_ACK), 2);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* what was acknowledged is not sent again */
+    for (i = 0; i < 3; i++)
+        push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_ACK), 5);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    /* to another of our NIs: the PUSH leaves there */
+    from = peer_on(0, 1, "tcp1", 3);
+    push_from(tcp1, from, 0x1a);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    assert_true(nid_same(&sent_last(LNET_MSG_PUT)->hdr.src_nid, &tcp1->nid));
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* no multi-rail, or no discovery: ACK only */
+    push_from(tcp0, peer_on(0, 0, "tcp", 20), 0x06);
+    push_from(tcp0, peer_on(0, 0, "tcp", 21), 0x0e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    assert_int_equal(sent_count(LNET_MSG_ACK), 8);
+    assert_int_equal(drops_sum(), 0);
+    node_down();
+}
+
+static void test_push_fails(void **state)
+{
+    struct lnet_nid from;
+
+    node_up(opts_default());
+    from = peer();
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    /* no ACK */
+    pass(31 * SEC);
+    assert_int_equal(stat_of(LNET_STAT_RESPONSE_TIMEOUT_COUNT), 1);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push(sent_last(LNET_MSG_PUT)); /* too late */
+    assert_int_equal(drops_of(LNET_DROP_ACK_NO_MATCH), 1);
+    /* its next PUSH is answered again */
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* a PUSH that cannot be sent */
+    fk.send_result = lost;
+    from = peer_on(0, 0, "tcp", 5);
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3);
+    fk.send_result = ok;
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 4);
+    ack_push(sent_last(LNET_MSG_PUT));
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 4);
+    node_down();
+}
+
+static void test_push_garbage(void **state)
+{
+    static uint8_t junk[100000];
+    struct lnet_nid from;
+    struct lnet_ack ack;
+    uint32_t len;
+
+    node_up(opts_default());
+    from = peer();
+    memset(junk, 0xa5, sizeof(junk));
+    push_bytes(tcp0, from, junk, 0);
+    push_bytes(tcp0, from, junk, 15);
+    push_bytes(tcp0, from, junk, 272);
+    push_bytes(tcp0, from, junk, sizeof(junk));
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_PING_BAD_INFO), 4);
+    assert_int_equal(sent_count(LNET_MSG_ACK), 4); /* it was received */
+    lnet_body_get_ack(&sent_last(LNET_MSG_ACK)->hdr, &ack);
+    assert_int_equal(ack.mlength, PUSH_IN_SIZE);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    /* a good one, longer than its declared size (§3.3) and cut */
+    len = make_info(junk, sizeof(junk), from, 0x1e, 1, 250);
+    push_bytes(tcp0, from, junk, 50000);
+    settle();
+    assert_true(len < PUSH_IN_SIZE);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    /* portal 0 with other match bits is nobody's, and is not parked */
+    arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, 0, 0, 100, true));
+    arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, LNET_PING_MATCH_BITS | 2, 0, 100, true));
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_PUT_NO_MATCH), 2);
+    /* a REPLY to our PUSH must not write our info (its handle is known to who got it) */
+    {
+        const struct sent *s = sent_last(LNET_MSG_PUT);
+        struct lnet_hdr h = hdr_of(LNET_MSG_REPLY, from, tcp0->nid, 80);
+        struct lnet_reply r;
+        struct lnet_put put;
+        uint8_t was[80];
+
+        memcpy(was, node->ping->current->data, 80);
+        lnet_body_get_put(&s->hdr, &put);
+        r.dst = put.ack;
+        lnet_body_set_reply(&h, &r);
+        arrive(tcp0, from, h);
+        settle();
+        assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 1);
+        assert_memory_equal(was, node->ping->current->data, 80);
+    }
+    node_down();
+}
+
+/* More PUSHes at once than there are buffers: the rest waits its turn, none is dropped. */
+static void test_push_flood(void **state)
+{
+    static struct fake_rx *fx[3 * PUSH_IN];
+    unsigned i, n;
+
+    node_up(opts_default());
+    fk.hold_recv = true;
+    for (i = 0; i < 3 * PUSH_IN; i++) {
+        fx[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i / nreactors), 0x06);
+        settle();
+    }
+    for (i = 0; i < 3 * PUSH_IN; i++)
+        assert_int_equal(fx[i]->recvs, i < PUSH_IN);
+    assert_int_equal(node->lazy.length, 2 * PUSH_IN);
+    /* one ends, one begins: the one that has waited longest */
+    for (i = 0; i < 5; i++) {
+        recv_end(fx[i], ok);
+        settle();
+        for (n = 0; n < 3 * PUSH_IN; n++)
+            assert_int_equal(fx[n]->recvs, n <= PUSH_IN + i);
+    }
+    /* all others: those parked are received as soon as a buffer is there, and do not nest */
+    fk.hold_recv = false;
+    for (i = 5; i < 3 * PUSH_IN; i++)
+        if (fx[i]->recvs && !fx[i]->done) {
+            recv_end(fx[i], ok);
+            settle();
+        }
+    assert_in_range(fk.max_depth, 1, 2);
+    for (i = 0; i < 3 * PUSH_IN; i++)
+        assert_true(fx[i]->done);
+    assert_int_equal(sent_count(LNET_MSG_ACK), 3 * PUSH_IN);
+    assert_int_equal(drops_sum(), 0);
+    /* again; this time no buffer comes free */
+    fk.hold_recv = true;
+    for (i = 0; i < PUSH_IN + 2; i++)
+        fx[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i), 0x06);
+    settle();
+    assert_int_equal(node->lazy.length, 2);
+    clock_us += 5 * SEC;
+    settle();
+    fx[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i), 0x06);
+    settle();
+    clock_us += 5 * SEC + 2000;
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), 2);
+    assert_int_equal(node->lazy.length, 1);
+    clock_us += 5 * SEC + 2000;
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), 3);
+    node_down();
+}
+
+/* ---- status words ---- */
+
+#define AGE (110 * SEC)
+
+static uint32_t status_of(const struct lnet_ni *ni)
+{
+    const struct lnet_ping_info *info = published();
+    unsigned i;
+
+    for (i = 0; i < info->count; i++)
+        if (nid_same(&info->ni[i].nid, &ni->nid)) {
+            assert_int_equal(info->ni[i].status, ni->status);
+            return info->ni[i].status;
+        }
+    fail_msg("NI is not listed");
+    return 0;
+}
+
+/* A known multi-rail peer that has acknowledged us. */
+static void befriend(struct lnet_ni *ni, struct lnet_nid nid)
+{
+    push_from(ni, nid, 0x1e);
+    settle();
+    ack_push(sent_last(LNET_MSG_PUT));
+    sent_clear();
+}
+
+/* Time goes by and every PUSH is acknowledged within the second. */
+static void pass_acking(uint64_t us)
+{
+    unsigned i = 0;
+
+    sent_clear();
+    for (; us >= SEC; us -= SEC) {
+        pass(SEC);
+        for (; i < fk.nsent; i++)
+            if (fk.sent[i].hdr.type == LNET_MSG_PUT)
+                ack_push(&fk.sent[i]);
+    }
+}
+
+static void test_ageing(void **state)
+{
+    struct lnet_nid from, from1;
+    uint32_t seqno;
+    unsigned i;
+
+    node_up(opts_default());
+    from = peer();
+    from1 = peer_on(0, 1, "tcp1", 0);
+    befriend(tcp0, from);
+    seqno = published()->seqno;
+    pass(AGE - 3 * SEC);
+    assert_int_equal(status_of(tcp0), LNET_NI_UP);
+    assert_int_equal(fk.nsent, 0);
+    /* tcp1 is pinged in time, by a ping for another node; tcp0 and o2ib by nobody, data does not
+     * count, nor does a GET on another portal or with a NID of ours as source */
+    arrive(tcp1, from1, hdr_ping(from1, N("10.0.0.77@tcp")));
+    arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, from1, 500));
+    arrive(tcp0, from, hdr_get(from, from1, 1, LNET_PING_MATCH_BITS, 0, 10));
+    arrive(tcp0, from, hdr_ping(tcp1->nid, from1));
+    settle();
+    sent_clear();
+    pass(5 * SEC);
+    assert_int_equal(status_of(tcp0), LNET_NI_DOWN);
+    assert_int_equal(status_of(ib0), LNET_NI_DOWN);
+    assert_int_equal(status_of(tcp1), LNET_NI_UP);
+    assert_int_equal(published()->seqno, seqno);   /* no new configuration */
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1); /* forced: the number was acknowledged */
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    ack_push(sent_last(LNET_MSG_PUT));
+    pass(20 * SEC);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1); /* once per change */
+    /* UP again by a ping for us; the answer says so already */
+    ping_from(tcp0, from);
+    assert_int_equal(status_of(tcp0), LNET_NI_UP);
+    assert_memory_equal(sent_last(LNET_MSG_REPLY)->payload, node->ping->current->data, 80);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    ack_push(sent_last(LNET_MSG_PUT));
+    ping_from(tcp0, from);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    /* and by one that passes through, on every reactor */
+    for (i = 0; i < nreactors; i++) {
+        struct lnet_nid p = peer_on(i, 0, "tcp", 0);
+
+        pass_acking(AGE + 2 * SEC);
+        assert_int_equal(status_of(tcp0), LNET_NI_DOWN);
+        sent_clear();
+        arrive(tcp0, p, hdr_ping(p, from1));
+        settle();
+        assert_int_equal(status_of(tcp0), LNET_NI_UP);
+        assert_int_equal(status_of(ib0), LNET_NI_DOWN);
+        assert_int_equal(sent_count(LNET_MSG_GET), 1);
+        assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+        ack_push(sent_last(LNET_MSG_PUT));
+    }
+    node_down();
+}
+
+static void test_ageing_settings(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+
+    o.check_interval = 5;
+    o.ping_timeout = 2;
+    node_up(o);
+    pass(5 * SEC);
+    assert_int_equal(status_of(tcp0), LNET_NI_UP);
+    pass(3 * SEC);
+    assert_int_equal(status_of(tcp0), LNET_NI_DOWN);
+    node_down();
+    o.routing = false; /* an end node does not age */
+    node_up(o);
+    pass(500 * SEC);
+    assert_int_equal(status_of(tcp0), LNET_NI_UP);
+    node_down();
+}
+
+/* A ping raises the ingress NI only; ageing lowers all NIs of the net. */
+static void test_ageing_two_nis(void **state)
+{
+    struct lnet_ni *a, *b;
+
+    node_make(opts_default());
+    a = ni_add("10.0.0.1@tcp");
+    b = ni_add("10.0.0.2@tcp");
+    node_begin();
+    pass(AGE - 10 * SEC);
+    ping_from(b, peer()); /* keeps the whole net */
+    pass(20 * SEC);
+    assert_int_equal(status_of(a), LNET_NI_UP);
+    pass(AGE);
+    assert_int_equal(status_of(a), LNET_NI_DOWN);
+    assert_int_equal(status_of(b), LNET_NI_DOWN);
+    ping_from(b, peer());
+    assert_int_equal(status_of(a), LNET_NI_DOWN);
+    assert_int_equal(status_of(b), LNET_NI_UP);
+    node_down();
+}
+
+static void test_link_router(void **state)
+{
+    struct lnet_nid from, from1;
+
+    node_up(opts_default());
+    from = peer();
+    from1 = peer_on(0, 1, "tcp1", 0);
+    befriend(tcp0, from);
+    /* a link that is late at the start: as if it had been there */
+    ON(nreactors - 1, lnet_ni_link(tcp1, false));
+    settle();
+    ack_push(sent_last(LNET_MSG_PUT));
+    ping_from(tcp1, from1);
+    assert_int_equal(status_of(tcp1), LNET_NI_DOWN);
+    ON(nreactors - 1, lnet_ni_link(tcp1, true));
+    settle();
+    assert_int_equal(status_of(tcp1), LNET_NI_UP);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* one that was in use */
+    ping_from(tcp1, from1);
+    sent_clear();
+    ON(nreactors - 1, lnet_ni_link(tcp1, false); lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(status_of(tcp1), LNET_NI_DOWN);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* down stays down, even when pinged (by another way in) */
+    ping_from(tcp1, from1);
+    assert_int_equal(status_of(tcp1), LNET_NI_DOWN);
+    ON(nreactors - 1, lnet_ni_link(tcp1, true));
+    settle();
+    pass(3 * SEC);
+    assert_int_equal(status_of(tcp1), LNET_NI_DOWN);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ping_from(tcp1, from1);
+    assert_int_equal(status_of(tcp1), LNET_NI_UP);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    ack_push(sent_last(LNET_MSG_PUT));
+    assert_int_equal(published()->seqno, 4);
+    node_down();
+}
+
+static void test_link_end_node(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    struct lnet_nid from;
+
+    o.routing = false;
+    node_up(o);
+    from = peer();
+    befriend(tcp0, from);
+    ON(nreactors - 1, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(status_of(tcp1), LNET_NI_DOWN);
+    assert_int_equal(published()->seqno, 5);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    ack_push(sent_last(LNET_MSG_PUT));
+    ON(nreactors - 1, lnet_ni_link(tcp1, true));
+    settle();
+    assert_int_equal(status_of(tcp1), LNET_NI_UP);
+    assert_int_equal(published()->seqno, 6);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    ack_push(sent_last(LNET_MSG_PUT));
+    pass(2 * SEC);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    node_down();
+}
+
+/* Replies that are still being read pin their info. When all buffers are pinned a change waits, and
+ * is published and pushed as soon as one is free. */
+static void test_changes_while_read(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    struct lnet_nid from;
+    unsigned i;
+
+    o.check_interval = 5;
+    o.ping_timeout = 2;
+    node_up(o);
+    from = peer();
+    befriend(tcp0, from);
+    /* each round: a reply in flight with the present info, then a change */
+    for (i = 0; i < PING_TARGETS - 1; i++) {
+        fk.hold_send = true;
+        ping_from(ib0, peer_on(0, 2, "o2ib", 1));
+        fk.hold_send = false;
+        ON(0, lnet_ni_link(tcp1, i & 1));
+        settle();
+        if (i & 1)
+            ping_from(tcp1, N("10.1.0.9@tcp1"));
+        settle();
+        ack_push(sent_last(LNET_MSG_PUT));
+        assert_int_equal(status_of(tcp1), i & 1 ? LNET_NI_UP : LNET_NI_DOWN);
+    }
+    assert_int_equal(fk.nheld, PING_TARGETS - 1);
+    fk.hold_send = true;
+    ping_from(ib0, peer_on(0, 2, "o2ib", 1));
+    fk.hold_send = false;
+    sent_clear();
+    assert_int_equal(tcp1->status, LNET_NI_DOWN);
+    ping_from(tcp0, from);
+    ON(0, lnet_ni_link(tcp1, true));
+    settle();
+    sent_clear();
+    ping_from(tcp1, N("10.1.0.9@tcp1"));
+    assert_int_equal(tcp1->status, LNET_NI_UP);
+    assert_int_equal(published()->count, 3);
+    assert_int_equal(published()->ni[1].status, LNET_NI_DOWN); /* not yet */
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);             /* the old one is no news */
+    send_end(fk.held[0], ok);
+    settle();
+    assert_int_equal(status_of(tcp1), LNET_NI_UP);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    ack_push(sent_last(LNET_MSG_PUT));
+    send_end_all(ok);
+    settle();
+    node_down();
+}
+
+/* One PUSH per peer at a time: what changes meanwhile follows its ACK. */
+static void test_push_one_at_a_time(void **state)
+{
+    struct lnet_nid from;
+
+    node_up(opts_default());
+    from = peer();
+    befriend(tcp0, from);
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ON(0, lnet_ni_link(ib0, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push(&fk.sent[0]);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    ack_push(sent_last(LNET_MSG_PUT));
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    node_down();
+}
+
+/* Many nodes, more than PUSHes may be under way, some of them gone. */
+static void test_push_many(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    unsigned i, n = 3 * PUSH_OUT, dead = 0;
+
+    o.max_peers = 1000;
+    node_up(o);
+    for (i = 0; i < n; i++)
+        befriend(tcp0, peer_on(i % nreactors, 0, "tcp", i / nreactors));
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), PUSH_OUT);
+    for (i = 0; i < fk.nsent; i++) {
+        if (fk.sent[i].hdr.type != LNET_MSG_PUT)
+            continue;
+        if (i % 16 == 15)
+            dead++;
+        else
+            ack_push(&fk.sent[i]);
+    }
+    pass(31 * SEC);
+    for (; i < fk.nsent; i++)
+        if (fk.sent[i].hdr.type == LNET_MSG_PUT)
+            ack_push(&fk.sent[i]);
+    assert_int_equal(sent_count(LNET_MSG_PUT), n); /* each once */
+    assert_true(dead > 0);
+    assert_int_equal(stat_of(LNET_STAT_RESPONSE_TIMEOUT_COUNT), dead);
+    /* those that did not answer are left alone until they come again */
+    sent_clear();
+    ON(0, lnet_ni_link(ib0, false));
+    settle();
+    for (i = 0; i < fk.nsent; i++)
+        if (fk.sent[i].hdr.type == LNET_MSG_PUT)
+            ack_push(&fk.sent[i]);
+    assert_int_equal(sent_count(LNET_MSG_PUT), n - dead);
+    node_down();
+}
+
+/* ---- pings on request ---- */
+
+struct pong {
+    int calls, status;
+    struct lnet_ping_info info;
+};
+
+static void on_pong(void *arg, int status, const struct lnet_ping_info *info)
+{
+    struct pong *p = arg;
+
+    assert_ptr_equal(reactor_self(), reactor_control(env));
+    p->calls++;
+    p->status = status;
+    assert_true((status == 0) == (info != NULL));
+    if (info)
+        p->info = *info;
+}
+
+static struct pong ping_begin(struct pong *p, struct lnet_nid dest, const struct lnet_nid *src)
+{
+    memset(p, 0, sizeof(*p));
+    sent_clear();
+    assert_int_equal(lnet_ping(node, &dest, src, 2500, on_pong, p), 0);
+    settle();
+    return *p;
+}
+
+static void test_ping_request(void **state)
+{
+    static struct pong p;
+    static uint8_t data[8192];
+    struct lnet_nid dest, src;
+    struct lnet_get get;
+    uint32_t len;
+
+    node_up(opts_default());
+    dest = peer();
+    ping_begin(&p, dest, NULL);
+    assert_int_equal(p.calls, 0);
+    lnet_body_get_get(&sent_last(LNET_MSG_GET)->hdr, &get);
+    assert_int_equal(get.sink_length, 3960);
+    assert_int_equal(get.src_offset, 0);
+    assert_true(get.match_bits == LNET_PING_MATCH_BITS && get.portal == 0);
+    len = make_info(data, sizeof(data), dest, 0x1e, 7, 2);
+    reply_to(sent_last(LNET_MSG_GET), data, len);
+    assert_int_equal(p.calls, 1);
+    assert_int_equal(p.status, 0);
+    assert_int_equal(p.info.seqno, 7);
+    assert_int_equal(p.info.count, 3);
+    /* garbage */
+    ping_begin(&p, dest, NULL);
+    reply_to(sent_last(LNET_MSG_GET), (const uint8_t *)"no ping info here at all", 24);
+    assert_int_equal(p.status, -EPROTO);
+    assert_int_equal(p.calls, 1);
+    assert_int_equal(drops_of(LNET_DROP_PING_BAD_INFO), 1);
+    /* nothing */
+    ping_begin(&p, dest, NULL);
+    pass(2 * SEC);
+    assert_int_equal(p.calls, 0);
+    pass(SEC);
+    assert_int_equal(p.calls, 1);
+    assert_int_equal(p.status, -ETIMEDOUT);
+    /* too late */
+    reply_to(sent_last(LNET_MSG_GET), data, len);
+    assert_int_equal(p.calls, 1);
+    assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 1);
+    /* the reply breaks off */
+    ping_begin(&p, dest, NULL);
+    fk.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
+    reply_to(sent_last(LNET_MSG_GET), data, len);
+    fk.recv_result = ok;
+    assert_int_equal(p.calls, 1);
+    assert_int_equal(p.status, -EIO);
+    /* not sent, at once and later */
+    fk.send_result = lost;
+    ping_begin(&p, dest, NULL);
+    assert_int_equal(p.status, -EHOSTUNREACH);
+    fk.send_result = ok;
+    fk.hold_send = true;
+    ping_begin(&p, dest, NULL);
+    send_end_all(lost);
+    settle();
+    assert_int_equal(p.status, -EHOSTUNREACH);
+    assert_int_equal(p.calls, 1);
+    /* timed out while the LND still has it: told in time, and the memory stays until it lets go;
+     * not even a reply in that time makes a second call */
+    ping_begin(&p, dest, NULL);
+    reply_hold = true;
+    reply_to(sent_last(LNET_MSG_GET), data, len);
+    reply_hold = false;
+    assert_int_equal(p.calls, 0);
+    pass(3 * SEC);
+    assert_int_equal(p.calls, 1);
+    assert_int_equal(p.status, -ETIMEDOUT);
+    recv_end(fk.rxs, ok);
+    settle();
+    send_end_all(ok);
+    settle();
+    assert_int_equal(p.calls, 1);
+    /* the reply before the send is done */
+    ping_begin(&p, dest, NULL);
+    reply_to(sent_last(LNET_MSG_GET), data, len);
+    assert_int_equal(p.calls, 0);
+    send_end_all(ok);
+    settle();
+    assert_int_equal(p.calls, 1);
+    assert_int_equal(p.status, 0);
+    fk.hold_send = false;
+    /* no way there, an unknown source, ourselves */
+    ping_begin(&p, N("10.9.0.1@tcp9"), NULL);
+    assert_int_equal(p.status, -EHOSTUNREACH);
+    src = N("10.0.0.200@tcp");
+    ping_begin(&p, dest, &src);
+    assert_int_equal(p.status, -EHOSTUNREACH);
+    ping_begin(&p, ib0->nid, NULL);
+    assert_int_equal(p.status, 0);
+    assert_int_equal(p.info.count, 3);
+    assert_int_equal(fk.nsent, 0);
+    node_down();
+}
+
+static const struct CMUnitTest tests[] = {
+    LNET_TEST(test_router_info),        LNET_TEST(test_end_node_info),
+    LNET_TEST(test_largest_info),       LNET_TEST(test_push_and_push_back),
+    LNET_TEST(test_push_fails),         LNET_TEST(test_push_garbage),
+    LNET_TEST(test_push_flood),         LNET_TEST(test_ageing),
+    LNET_TEST(test_ageing_settings),    LNET_TEST(test_ageing_two_nis),
+    LNET_TEST(test_link_router),        LNET_TEST(test_link_end_node),
+    LNET_TEST(test_changes_while_read), LNET_TEST(test_push_one_at_a_time),
+    LNET_TEST(test_push_many),          LNET_TEST(test_ping_request),
+};
+
+LNET_TESTS_MAIN("test_lnet_ping", tests)

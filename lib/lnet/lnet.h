@@ -15,7 +15,8 @@
 /* ---- node (control) ---- */
 
 enum lnet_source_check {
-    LNET_SOURCE_STRICT, /* a foreign source NID needs a route to its net through the sender */
+    LNET_SOURCE_NET,    /* a foreign source NID needs a route to its net over the ingress net */
+    LNET_SOURCE_STRICT, /* that route must be through the sender itself */
     LNET_SOURCE_OFF,    /* as the kernel: any source NID is forwarded */
 };
 

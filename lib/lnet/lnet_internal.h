@@ -55,9 +55,16 @@ struct lnet_router_pool {
     struct lnet_rx_queue queue;
 };
 
-struct lnet_drop_slot {
-    uint32_t lock; /* sequence lock: odd while being written */
+#define LNET_DROP_WORDS ((sizeof(struct lnet_drop_example) + 7) / 8)
+
+union lnet_drop_words {
     struct lnet_drop_example example;
+    uint64_t word[LNET_DROP_WORDS];
+};
+
+struct lnet_drop_slot {
+    uint32_t lock; /* odd while being written */
+    union lnet_drop_words u;
 };
 
 /* NIs of one net that were pinged by messages passing through; mailed to the node's home. */
@@ -230,6 +237,9 @@ struct lnet_gw *lnet_gw_find(const struct lnet_node *node, const struct lnet_nid
  * own net and via is a gateway for something. */
 struct lnet_gw *lnet_source_gateway(const struct lnet_node *node, const struct lnet_nid *via,
                                     lnet_net_t src_net);
+
+/* True if there is a route to net through a gateway on `over`. */
+bool lnet_net_routed_over(const struct lnet_node *node, lnet_net_t net, lnet_net_t over);
 
 /* ---- select.c ---- */
 struct lnet_net_state *lnet_net_find(const struct lnet_node *node, lnet_net_t net);

@@ -158,6 +158,17 @@ struct lnet_gw *lnet_source_gateway(const struct lnet_node *node, const struct l
     return NULL;
 }
 
+bool lnet_net_routed_over(const struct lnet_node *node, lnet_net_t net, lnet_net_t over)
+{
+    struct lnet_route *const *r;
+    unsigned i, n = lnet_conf_routes(lnet_conf_get(node), net, &r);
+
+    for (i = 0; i < n; i++)
+        if (nid_net(&r[i]->gw->nid) == over)
+            return true;
+    return false;
+}
+
 /* The gateway's peer NI may exist already; tell it, on its home. */
 static void bind_peer(struct reactor_task *task)
 {

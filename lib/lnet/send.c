@@ -23,8 +23,9 @@ static enum lnet_drop check_foreign(const struct lnet_rx *rx)
     return LNET_DROP_NONE;
 }
 
-/* The source NID is what servers trust (design §4): it must be the sender's own, or of a net that
- * is reached through the sender. */
+/* The source NID is what servers trust: it must be the sender's own, or of a net that lies behind
+ * the sender. Routes may be asymmetric (§12.1), so by default it is enough that somebody on the
+ * ingress net is the way to the source's net. */
 static enum lnet_drop check_source(const struct lnet_rx *rx)
 {
     struct lnet_node *node = rx->ni->node;
@@ -42,7 +43,11 @@ static enum lnet_drop check_source(const struct lnet_rx *rx)
             shared_set(&gw->heard_us, reactor_now_us());
         return LNET_DROP_NONE;
     }
-    return node->opts.source_check == LNET_SOURCE_OFF ? LNET_DROP_NONE : LNET_DROP_SRC_NOT_ALLOWED;
+    if (node->opts.source_check == LNET_SOURCE_OFF ||
+        (node->opts.source_check == LNET_SOURCE_NET &&
+         lnet_net_routed_over(node, nid_net(src), rx->ni->net)))
+        return LNET_DROP_NONE;
+    return LNET_DROP_SRC_NOT_ALLOWED;
 }
 
 static void local_rx_task(struct reactor_task *task)

@@ -126,15 +126,15 @@ void lnet_msg_free(struct lnet_msg *msg)
 
 /* ---- drops ---- */
 
+/* One writer, any reader: a sequence lock around words that are written and read one by one. */
 static void example_set(struct lnet_drop_slot *slot, const struct lnet_ni *ni,
                         const struct lnet_nid *peer, const struct lnet_hdr *hdr)
 {
-    struct lnet_drop_example *e = &slot->example;
+    union lnet_drop_words new = {.example = {.seen = true}};
+    struct lnet_drop_example *e = &new.example;
     uint32_t lock = slot->lock;
+    unsigned i;
 
-    __atomic_store_n(&slot->lock, lock + 1, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
-    e->seen = true;
     e->when_us = reactor_now_us();
     e->ni = ni ? (int)ni->index : -1;
     e->has_peer = peer != NULL;
@@ -147,19 +147,27 @@ static void example_set(struct lnet_drop_slot *slot, const struct lnet_ni *ni,
         e->type = hdr->type;
         e->payload_len = hdr->payload_len;
     }
+    __atomic_store_n(&slot->lock, lock + 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    for (i = 0; i < LNET_DROP_WORDS; i++)
+        shared_set(&slot->u.word[i], new.word[i]);
     __atomic_store_n(&slot->lock, lock + 2, __ATOMIC_RELEASE);
 }
 
 static void example_get(const struct lnet_drop_slot *slot, struct lnet_drop_example *out)
 {
+    union lnet_drop_words copy;
     uint32_t before, after;
+    unsigned i;
 
     do {
         before = __atomic_load_n(&slot->lock, __ATOMIC_ACQUIRE);
-        *out = slot->example;
+        for (i = 0; i < LNET_DROP_WORDS; i++)
+            copy.word[i] = shared_get(&slot->u.word[i]);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         after = __atomic_load_n(&slot->lock, __ATOMIC_RELAXED);
     } while ((before & 1) || before != after);
+    *out = copy.example;
 }
 
 static void count_drop(struct lnet_shard *s, enum lnet_drop reason, const struct lnet_ni *ni,

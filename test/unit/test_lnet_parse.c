@@ -219,22 +219,44 @@ static void test_routing_off(void **state)
     node_down();
 }
 
-static void test_source_check_off(void **state)
+/* The rows again with a check that lets more sources through. */
+static void looser(enum lnet_source_check check, bool (*passes)(const struct row *r))
 {
     unsigned i;
 
-    make_node(true, LNET_SOURCE_OFF);
+    make_node(true, check);
     for (i = 0; i < ROWS_N; i++) {
         struct row r = rows[i];
         struct lnet_nid dest = N(r.dest);
 
-        if (r.why == LNET_DROP_SRC_NOT_ALLOWED) {
+        if (r.why == LNET_DROP_SRC_NOT_ALLOWED && passes(&r)) {
             r.outcome = nid_same(&dest, &tcp0->nid) ? LOCAL : FORWARDED;
             r.why = r.outcome == LOCAL ? LNET_DROP_PORTAL_RANGE : LNET_DROP_NONE;
         }
         check_row(&r);
     }
     node_down();
+}
+
+static bool any_source(const struct row *r)
+{
+    return true;
+}
+
+static void test_source_check_off(void **state)
+{
+    looser(LNET_SOURCE_OFF, any_source);
+}
+
+/* tcp5 is behind the ingress net, though not behind the sender. */
+static bool from_tcp5(const struct row *r)
+{
+    return strstr(r->src, "@tcp5") != NULL;
+}
+
+static void test_source_check_net(void **state)
+{
+    looser(LNET_SOURCE_NET, from_tcp5);
 }
 
 /* NIDs that no decoder would let in are refused here too. */
@@ -305,8 +327,9 @@ static void test_last_alive(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_outcomes), LNET_TEST(test_routing_off), LNET_TEST(test_source_check_off),
-    LNET_TEST(test_bad_nids), LNET_TEST(test_examples),    LNET_TEST(test_last_alive),
+    LNET_TEST(test_outcomes),         LNET_TEST(test_routing_off), LNET_TEST(test_source_check_off),
+    LNET_TEST(test_source_check_net), LNET_TEST(test_bad_nids),    LNET_TEST(test_examples),
+    LNET_TEST(test_last_alive),
 };
 
 LNET_TESTS_MAIN("test_lnet_parse", tests)

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Drops in the log: what grew within a second, with the newest example. */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "app/millraced/daemon_internal.h"
+#include "app/millraced/log.h"
+
+#define WATCH_US 1000000
+
+struct drop_watch {
+    struct reactor_timer timer; /* first: the callback gets it */
+    struct lnet_node *node;
+    uint64_t seen[LNET_DROP_COUNT];
+};
+
+static void log_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t more, uint64_t total)
+{
+    struct lnet_drop_example example = {.seen = false};
+    char peer[LNET_NIDSTR_SIZE] = "-", src[LNET_NIDSTR_SIZE] = "-", dest[LNET_NIDSTR_SIZE] = "-";
+
+    lnet_drop_example_get(w->node, reason, &example);
+    if (example.seen && example.has_peer)
+        nid_format(&example.peer, peer);
+    if (example.seen && example.has_hdr) {
+        nid_format(&example.src, src);
+        nid_format(&example.dest, dest);
+    }
+    log_line(
+        LOG_LEVEL_WARNING, "lnet", "drop=%s count=%llu total=%llu peer=%s src=%s dest=%s type=%s",
+        lnet_drop_info(reason)->name, (unsigned long long)more, (unsigned long long)total, peer,
+        src, dest, example.seen && example.has_hdr ? lnet_msg_type_name(example.type) : "-");
+}
+
+static void look(struct reactor_timer *timer)
+{
+    struct drop_watch *w = (struct drop_watch *)timer;
+    uint64_t now[LNET_DROP_COUNT] = {0};
+    int i;
+
+    lnet_drops_get(w->node, now);
+    for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++) {
+        if (now[i] > w->seen[i])
+            log_drop(w, (enum lnet_drop)i, now[i] - w->seen[i], now[i]);
+        w->seen[i] = now[i];
+    }
+    reactor_timer_arm(timer, WATCH_US);
+}
+
+struct drop_watch *drop_watch_start(struct lnet_node *node)
+{
+    struct drop_watch *w = calloc(1, sizeof(*w));
+
+    if (!w)
+        return NULL;
+    w->node = node;
+    reactor_timer_init(&w->timer, look);
+    reactor_timer_arm(&w->timer, WATCH_US);
+    return w;
+}
+
+void drop_watch_stop(struct drop_watch *watch)
+{
+    if (!watch)
+        return;
+    reactor_timer_cancel(&watch->timer);
+    look(&watch->timer); /* what the last second brought */
+    reactor_timer_cancel(&watch->timer);
+    free(watch);
+}

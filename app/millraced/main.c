@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* millraced: the router daemon. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "app/millraced/daemon.h"
+
+#define DEFAULT_CONFIG "/etc/millrace/millrace.yaml"
+
+enum {
+    EXIT_USAGE = 2,
+    OPTION_CHECK = 256,
+    OPTION_VERSION
+};
+
+static const char usage[] =
+    "usage: millraced [-c FILE] [--check]\n"
+    "\n"
+    "Routes LNet messages between the nets of the configuration file.\n"
+    "\n"
+    "  -c, --config FILE  configuration; default " DEFAULT_CONFIG "\n"
+    "      --check        check the configuration, print what would run, and end\n"
+    "      --version      print the version and end\n"
+    "  -h, --help         print this and end\n"
+    "\n"
+    "SIGTERM or SIGINT: stop after messages in flight have left; a second one: stop at once.\n"
+    "Exit status: 0 after an orderly end, 1 after an error, 2 for wrong arguments.\n";
+
+struct arguments {
+    const char *config;
+    bool check;
+};
+
+/* -1: go on; else the exit status. */
+static int parse_arguments(int argc, char **argv, struct arguments *args)
+{
+    static const struct option options[] = {
+        {"config", required_argument, NULL, 'c'},
+        {"check", no_argument, NULL, OPTION_CHECK},
+        {"version", no_argument, NULL, OPTION_VERSION},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    int option;
+
+    while ((option = getopt_long(argc, argv, "c:h", options, NULL)) != -1) {
+        switch (option) {
+        case 'c':
+            args->config = optarg;
+            break;
+        case OPTION_CHECK:
+            args->check = true;
+            break;
+        case OPTION_VERSION:
+            puts("millraced " MILLRACE_VERSION);
+            return EXIT_SUCCESS;
+        case 'h':
+            fputs(usage, stdout);
+            return EXIT_SUCCESS;
+        default:
+            fputs("try: millraced --help\n", stderr);
+            return EXIT_USAGE;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "millraced: unexpected argument '%s'; try: millraced --help\n",
+                argv[optind]);
+        return EXIT_USAGE;
+    }
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments args = {.config = DEFAULT_CONFIG};
+    struct cfg_report report;
+    struct cfg *cfg = NULL;
+    int status = parse_arguments(argc, argv, &args);
+
+    if (status >= 0)
+        return status;
+    status = EXIT_FAILURE;
+    cfg_load(args.config, &cfg, &report);
+    cfg_report_print(&report, stderr);
+    if (cfg)
+        status = args.check ? daemon_check(cfg) : daemon_run(cfg);
+    cfg_report_free(&report);
+    cfg_free(cfg);
+    return status;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What can only be said of the whole file. Rules for routes: docs/protocol/lnet-core.md §11. */
+#include "config/config_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool net_is_local(const struct cfg *cfg, lnet_net_t net)
+{
+    unsigned i;
+
+    for (i = 0; i < cfg->ni_count; i++)
+        if (cfg->ni[i].conf.net == net)
+            return true;
+    return false;
+}
+
+static void check_route(struct cfg_reader *r, const struct cfg_route *route)
+{
+    char net[LNET_NETSTR_SIZE], gateway[LNET_NIDSTR_SIZE];
+    lnet_net_t via = nid_net(&route->conf.gateway);
+
+    net_format(route->conf.net, net);
+    nid_format(&route->conf.gateway, gateway);
+    if (route->conf.net >> 16 == LNET_LND_LO || nid_is_lo(&route->conf.gateway))
+        cfg_error(r, route->line, "route: lo cannot be routed; remove the route");
+    else if (via == route->conf.net)
+        cfg_error(r, route->line,
+                  "route: gateway %s is itself on net %s; name a gateway on a local net", gateway,
+                  net);
+    else if (net_is_local(r->cfg, route->conf.net))
+        cfg_error(r, route->line, "route: net %s is local, it needs no route; remove it", net);
+    else if (!net_is_local(r->cfg, via))
+        cfg_error(r, route->line,
+                  "route: gateway %s is on no local net; add an NI of that net or another gateway",
+                  gateway);
+}
+
+static int route_order(const void *a, const void *b)
+{
+    const struct cfg_route *x = *(const struct cfg_route *const *)a;
+    const struct cfg_route *y = *(const struct cfg_route *const *)b;
+    int by_net = (x->conf.net > y->conf.net) - (x->conf.net < y->conf.net);
+    int by_gateway = memcmp(&x->conf.gateway, &y->conf.gateway, sizeof(x->conf.gateway));
+
+    if (by_net)
+        return by_net;
+    return by_gateway ? by_gateway : (x->line > y->line) - (x->line < y->line);
+}
+
+static void check_repeated_routes(struct cfg_reader *r)
+{
+    struct cfg *cfg = r->cfg;
+    const struct cfg_route **sorted = calloc(cfg->route_count + 1, sizeof(*sorted));
+    unsigned i;
+
+    for (i = 0; sorted && i < cfg->route_count; i++)
+        sorted[i] = &cfg->route[i];
+    if (sorted)
+        qsort(sorted, cfg->route_count, sizeof(*sorted), route_order);
+    for (i = 1; sorted && i < cfg->route_count; i++)
+        if (sorted[i]->conf.net == sorted[i - 1]->conf.net &&
+            nid_same(&sorted[i]->conf.gateway, &sorted[i - 1]->conf.gateway))
+            cfg_error(r, sorted[i]->line, "route: the same route is on line %u; remove one",
+                      sorted[i - 1]->line);
+    free(sorted);
+}
+
+static void check_ni(struct cfg_reader *r, unsigned index)
+{
+    const struct cfg_ni *ni = &r->cfg->ni[index], *other;
+    char nid[LNET_NIDSTR_SIZE];
+    unsigned i;
+
+    for (i = 0; i < index; i++) {
+        other = &r->cfg->ni[i];
+        if (!nid_is_any(&ni->conf.nid) && nid_same(&ni->conf.nid, &other->conf.nid))
+            cfg_error(r, ni->line, "net: NID %s is already on line %u; remove one",
+                      nid_format(&ni->conf.nid, nid), other->line);
+        else if (ni->conf.net == other->conf.net && ni->conf.ifname[0] &&
+                 strcmp(ni->conf.ifname, other->conf.ifname) == 0 &&
+                 (nid_is_any(&ni->conf.nid) || nid_is_any(&other->conf.nid)))
+            cfg_error(r, ni->line,
+                      "net: interface %s is already on line %u; remove one or give both "
+                      "a nid",
+                      ni->conf.ifname, other->line);
+    }
+}
+
+static void check_nets(struct cfg_reader *r)
+{
+    struct cfg *cfg = r->cfg;
+    bool several = false;
+    unsigned i;
+
+    if (!cfg->ni_count) {
+        cfg_error(r, 0,
+                  "net: no NI is configured; add one, as in "
+                  "`net: [{net type: tcp, local NI(s): [{interfaces: {0: eth0}}]}]`");
+        return;
+    }
+    for (i = 0; i < cfg->ni_count; i++) {
+        check_ni(r, i);
+        several |= cfg->ni[i].conf.net != cfg->ni[0].conf.net;
+    }
+    if (cfg->routing && !several)
+        cfg_warning(r, 0, "net: there is only one net, so there is nothing to route between");
+}
+
+void cfg_check(struct cfg_reader *r)
+{
+    unsigned i;
+
+    if (r->report->errors)
+        return; /* what is missing below may be missing for that reason */
+    check_nets(r);
+    for (i = 0; i < r->cfg->route_count; i++)
+        check_route(r, &r->cfg->route[i]);
+    check_repeated_routes(r);
+    if (r->cfg->min_reconnect > r->cfg->max_reconnect)
+        cfg_error(r, 0, "millrace: min_reconnect is above max_reconnect; lower it");
+}
+
+/* ---- lists of cores ---- */
+
+/* A decimal below limit; -1 when there is none. */
+static long number(const char **p, long limit)
+{
+    char *end;
+    long n;
+
+    if (**p < '0' || **p > '9')
+        return -1;
+    n = strtol(*p, &end, 10);
+    *p = end;
+    return n < limit ? n : -1;
+}
+
+/* "2" or "2-5": marks them in seen; how many, 0 when malformed or already seen. */
+static unsigned core_range(const char **p, uint8_t seen[1024])
+{
+    long from = number(p, 1024), to = from, i;
+
+    if (**p == '-') {
+        (*p)++;
+        to = number(p, 1024);
+    }
+    if (from < 0 || to < from)
+        return 0;
+    for (i = from; i <= to; i++) {
+        if (seen[i])
+            return 0;
+        seen[i] = 1;
+    }
+    return (unsigned)(to - from + 1);
+}
+
+/* [CPT:]CORES[,CORES…][;…] */
+unsigned cfg_cores_count(const char *cores)
+{
+    uint8_t seen[1024] = {0};
+    unsigned count = 0, n;
+    const char *p = cores, *colon;
+
+    for (;;) {
+        colon = p + strspn(p, "0123456789");
+        if (*colon == ':') {
+            if (number(&p, REACTOR_MAX) < 0)
+                return 0;
+            p++;
+        }
+        do {
+            n = core_range(&p, seen);
+            if (!n)
+                return 0;
+            count += n;
+        } while (*p == ',' && p++);
+        if (*p != ';')
+            break;
+        p++;
+    }
+    return *p == '\0' && count <= REACTOR_MAX ? count : 0;
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reading a tree of YAML by tables of keys: types, ranges, suggestions, messages. */
+#include "config/config_internal.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#define WORD_MAX 64 /* longest key compared for suggestions */
+
+/* ---- messages ---- */
+
+/* Text of a file may hold anything; a terminal gets only what is printable. */
+static void make_printable(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            *text = '?';
+}
+
+static void add_message(struct cfg_reader *r, bool error, unsigned line, const char *fmt,
+                        va_list args)
+{
+    struct cfg_report *report = r->report;
+    char where[32] = "", reason[512];
+    struct cfg_message *grown;
+    char *text = NULL;
+
+    if (error)
+        report->errors++;
+    else
+        report->warnings++;
+    if (report->count >= CFG_MAX_MESSAGES)
+        return;
+    if (line)
+        snprintf(where, sizeof(where), "%u:", line);
+    vsnprintf(reason, sizeof(reason), fmt, args);
+    grown = realloc(report->message, (report->count + 1) * sizeof(*grown));
+    if (!grown)
+        return;
+    report->message = grown;
+    if (asprintf(&text, "%s:%s %s%s%s%s", r->name, where, error ? "" : "warning: ", r->path,
+                 r->path_len ? ": " : "", reason) < 0)
+        return;
+    make_printable(text);
+    grown[report->count++] = (struct cfg_message){.error = error, .text = text};
+}
+
+void cfg_error(struct cfg_reader *r, unsigned line, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    add_message(r, true, line, fmt, args);
+    va_end(args);
+}
+
+void cfg_warning(struct cfg_reader *r, unsigned line, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    add_message(r, false, line, fmt, args);
+    va_end(args);
+}
+
+/* ---- where we are ---- */
+
+static size_t path_push(struct cfg_reader *r, const char *fmt, ...)
+{
+    size_t before = r->path_len;
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vsnprintf(r->path + before, sizeof(r->path) - before, fmt, args);
+    va_end(args);
+    r->path_len = before + (size_t)n;
+    if (r->path_len >= sizeof(r->path))
+        r->path_len = sizeof(r->path) - 1;
+    return before;
+}
+
+static void path_pop(struct cfg_reader *r, size_t before)
+{
+    r->path_len = before;
+    r->path[before] = '\0';
+}
+
+/* ---- suggestions ---- */
+
+/* Levenshtein distance, case ignored. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[WORD_MAX + 1], la = strlen(a), lb = strlen(b), i, j;
+
+    if (la > WORD_MAX || lb > WORD_MAX)
+        return WORD_MAX;
+    for (j = 0; j <= lb; j++)
+        row[j] = j;
+    for (i = 1; i <= la; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (j = 1; j <= lb; j++) {
+            size_t best =
+                diagonal + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
+
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[lb];
+}
+
+const char *cfg_nearest(const struct cfg_key *keys, const char *word)
+{
+    const struct cfg_key *key;
+    const char *best = NULL;
+    size_t limit = strlen(word) / 3 + 2; /* further away is no slip of the pen */
+
+    for (key = keys; key->name; key++) {
+        size_t d = distance(word, key->name);
+
+        if (d < limit) {
+            limit = d;
+            best = key->name;
+        }
+    }
+    return best;
+}
+
+/* ---- values ---- */
+
+const char *cfg_scalar(struct cfg_reader *r, const struct yaml_tree_node *value)
+{
+    if (value->kind != YAML_SCALAR) {
+        cfg_error(r, value->line, "is a %s; write one value",
+                  value->kind == YAML_MAP ? "mapping" : "sequence");
+        return NULL;
+    }
+    if (yaml_tree_is_null(value)) {
+        cfg_error(r, value->line, "has no value; write one or remove the key");
+        return NULL;
+    }
+    return value->text;
+}
+
+bool cfg_read_int(struct cfg_reader *r, const struct yaml_tree_node *value, long min, long max,
+                  int *out)
+{
+    const char *text = cfg_scalar(r, value);
+    char *end;
+    long n;
+
+    if (!text)
+        return false;
+    errno = 0;
+    n = strtol(text, &end, 10);
+    if (end == text || *end || isspace((unsigned char)*text)) {
+        cfg_error(r, value->line, "'%.40s' is not a whole number; write one from %ld to %ld", text,
+                  min, max);
+        return false;
+    }
+    if (errno || n < min || n > max) {
+        cfg_error(r, value->line, "%.40s is out of range; write a number from %ld to %ld", text,
+                  min, max);
+        return false;
+    }
+    *out = (int)n;
+    return true;
+}
+
+static void read_bool(struct cfg_reader *r, const struct yaml_tree_node *value, int *out)
+{
+    static const char *const no[] = {"false", "no", "off", "0"};
+    static const char *const yes[] = {"true", "yes", "on", "1"};
+    const char *text = cfg_scalar(r, value);
+    unsigned i;
+
+    if (!text)
+        return;
+    for (i = 0; i < 4; i++) {
+        if (strcasecmp(text, yes[i]) == 0 || strcasecmp(text, no[i]) == 0) {
+            *out = strcasecmp(text, yes[i]) == 0;
+            return;
+        }
+    }
+    cfg_error(r, value->line, "'%.40s' is neither true nor false; write one of these", text);
+}
+
+static void read_word(struct cfg_reader *r, const struct yaml_tree_node *value,
+                      const struct cfg_key *key, int *out)
+{
+    const char *text = cfg_scalar(r, value);
+    char known[128] = "";
+    int i;
+
+    if (!text)
+        return;
+    for (i = 0; key->words[i]; i++) {
+        size_t used = strlen(known);
+
+        if (strcmp(text, key->words[i]) == 0) {
+            *out = i;
+            return;
+        }
+        snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", key->words[i]);
+    }
+    cfg_error(r, value->line, "'%.40s' is not known; write one of: %s", text, known);
+}
+
+static void read_text(struct cfg_reader *r, const struct yaml_tree_node *value, size_t size,
+                      char *out)
+{
+    const char *text =
+        value->kind == YAML_SCALAR && value->quoted ? value->text : cfg_scalar(r, value);
+
+    if (!text)
+        return;
+    if (strlen(text) >= size) {
+        cfg_error(r, value->line, "is longer than the %zu characters allowed; shorten it",
+                  size - 1);
+        return;
+    }
+    memcpy(out, text, strlen(text) + 1);
+}
+
+/* ---- collections ---- */
+
+static bool key_is(const struct cfg_key *key, const char *name)
+{
+    size_t len = strlen(key->name);
+
+    return key->name[len - 1] == '[' ? strncmp(key->name, name, len) == 0
+                                     : strcmp(key->name, name) == 0;
+}
+
+static const struct cfg_key *find_key(const struct cfg_key *keys, const char *name)
+{
+    for (; keys->name; keys++)
+        if (key_is(keys, name))
+            return keys;
+    return NULL;
+}
+
+static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *obj,
+                       const struct yaml_tree_node *value)
+{
+    void *field = (char *)obj + key->offset;
+
+    switch (key->kind) {
+    case CFG_INT:
+        cfg_read_int(r, value, key->min, key->max, field);
+        break;
+    case CFG_BOOL:
+        read_bool(r, value, field);
+        break;
+    case CFG_WORD:
+        read_word(r, value, key, field);
+        break;
+    case CFG_TEXT:
+        read_text(r, value, (size_t)key->max, field);
+        break;
+    case CFG_SECTION:
+        cfg_read_map(r, value, key->sub, obj);
+        break;
+    case CFG_CALL:
+        key->fn(r, obj, value);
+        break;
+    case CFG_REFUSED:
+        cfg_error(r, value->line, "%s", key->why);
+        break;
+    case CFG_NOT_YET: /* gathered by the caller */
+    case CFG_READ_ONLY:
+        break;
+    }
+}
+
+static void unknown_key(struct cfg_reader *r, const struct yaml_tree_node *value,
+                        const struct cfg_key *keys)
+{
+    const char *near = cfg_nearest(keys, value->key);
+
+    if (near)
+        cfg_error(r, value->line, "unknown key; did you mean '%s'?", near);
+    else
+        cfg_error(r, value->line, "unknown key; remove it (docs/config.md lists those known)");
+}
+
+void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
+                  const struct cfg_key *keys, void *obj)
+{
+    const struct yaml_tree_node *value;
+    char not_yet[256] = "";
+    unsigned line = 0;
+
+    if (yaml_tree_is_null(map))
+        return;
+    if (map->kind != YAML_MAP) {
+        cfg_error(r, map->line, "must be a mapping; write `key: value` lines below it");
+        return;
+    }
+    for (value = map->child; value; value = value->next) {
+        size_t before = path_push(r, "%s%s", r->path_len ? "." : "", value->key);
+        const struct cfg_key *key = find_key(keys, value->key);
+
+        if (key)
+            read_value(r, key, obj, value);
+        else
+            unknown_key(r, value, keys);
+        path_pop(r, before);
+        if (key && key->kind == CFG_NOT_YET) {
+            size_t used = strlen(not_yet);
+
+            snprintf(not_yet + used, sizeof(not_yet) - used, "%s%s", used ? ", " : "", value->key);
+            line = line ? line : value->line;
+        }
+    }
+    if (line)
+        cfg_warning(r, line, "not acted on yet: %s", not_yet);
+}
+
+void cfg_read_items(struct cfg_reader *r, const struct yaml_tree_node *value,
+                    void (*fn)(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item),
+                    void *obj)
+{
+    const struct yaml_tree_node *item;
+    unsigned index = 0;
+
+    if (value->kind != YAML_SEQ) {
+        if (!yaml_tree_is_null(value))
+            fn(r, obj, value);
+        return;
+    }
+    for (item = value->child; item; item = item->next) {
+        size_t before = path_push(r, "[%u]", index++);
+
+        fn(r, obj, item);
+        path_pop(r, before);
+    }
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* libyaml's events into a tree, see yaml_tree.h. */
+#include "config/yaml_tree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yaml.h>
+
+struct level {
+    struct yaml_tree_node *node;
+    struct yaml_tree_node **tail; /* where its next child goes */
+    char *key;                    /* read, its value still to come */
+    unsigned key_line;
+};
+
+struct builder {
+    yaml_parser_t parser;
+    struct level stack[YAML_MAX_DEPTH];
+    unsigned depth;
+    unsigned nodes;
+    bool done; /* the document has ended */
+    struct yaml_tree_node *root;
+    struct yaml_tree_error *err;
+};
+
+static int refuse(struct builder *b, unsigned line, const char *why)
+{
+    b->err->line = line;
+    snprintf(b->err->text, sizeof(b->err->text), "%s", why);
+    return -1;
+}
+
+static unsigned event_line(const yaml_event_t *event)
+{
+    return (unsigned)event->start_mark.line + 1;
+}
+
+static struct yaml_tree_node *node_new(enum yaml_kind kind, unsigned line)
+{
+    struct yaml_tree_node *node = calloc(1, sizeof(*node));
+
+    if (node) {
+        node->kind = kind;
+        node->line = line;
+    }
+    return node;
+}
+
+static bool key_known(const struct yaml_tree_node *map, const char *key)
+{
+    return yaml_tree_get(map, key) != NULL;
+}
+
+/* A scalar where a key is due. */
+static int take_key(struct builder *b, const yaml_event_t *event)
+{
+    struct level *top = &b->stack[b->depth - 1];
+    const char *text = (const char *)event->data.scalar.value;
+    unsigned line = event_line(event);
+    char why[128];
+
+    if (event->data.scalar.length > 64 || strlen(text) != event->data.scalar.length)
+        return refuse(b, line, "a key is longer than any known one");
+    if (key_known(top->node, text)) {
+        snprintf(why, sizeof(why), "key '%s' appears twice in one mapping; remove one", text);
+        return refuse(b, line, why);
+    }
+    if (top->node->children >= YAML_MAX_KEYS)
+        return refuse(b, line, "a mapping has too many keys");
+    top->key = strdup(text);
+    top->key_line = line;
+    return top->key ? 0 : refuse(b, line, "out of memory");
+}
+
+/* Links node into the innermost open collection, or makes it the root. */
+static int link_node(struct builder *b, struct yaml_tree_node *node)
+{
+    struct level *top;
+
+    if (!b->depth) {
+        b->root = node;
+        return 0;
+    }
+    top = &b->stack[b->depth - 1];
+    if (top->node->kind == YAML_MAP) {
+        node->key = top->key;
+        node->line = top->key_line;
+        top->key = NULL;
+    }
+    *top->tail = node;
+    top->tail = &node->next;
+    top->node->children++;
+    return 0;
+}
+
+static bool key_due(const struct builder *b)
+{
+    return b->depth && b->stack[b->depth - 1].node->kind == YAML_MAP && !b->stack[b->depth - 1].key;
+}
+
+static int take_scalar(struct builder *b, const yaml_event_t *event)
+{
+    const char *text = (const char *)event->data.scalar.value;
+    unsigned line = event_line(event);
+    struct yaml_tree_node *node;
+
+    if (key_due(b))
+        return take_key(b, event);
+    if (event->data.scalar.length > YAML_MAX_SCALAR)
+        return refuse(b, line, "a value is too long");
+    if (strlen(text) != event->data.scalar.length)
+        return refuse(b, line, "a value has a NUL character in it");
+    node = node_new(YAML_SCALAR, line);
+    if (node)
+        node->text = strdup(text);
+    if (!node || !node->text) {
+        yaml_tree_free(node);
+        return refuse(b, line, "out of memory");
+    }
+    node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    return link_node(b, node);
+}
+
+static int open_collection(struct builder *b, enum yaml_kind kind, unsigned line)
+{
+    struct yaml_tree_node *node;
+    struct level *level;
+
+    if (key_due(b))
+        return refuse(b, line, "a key must be a plain word");
+    if (b->depth == YAML_MAX_DEPTH)
+        return refuse(b, line, "nested too deeply");
+    node = node_new(kind, line);
+    if (!node)
+        return refuse(b, line, "out of memory");
+    link_node(b, node);
+    level = &b->stack[b->depth++];
+    memset(level, 0, sizeof(*level));
+    level->node = node;
+    level->tail = &node->child;
+    return 0;
+}
+
+static int take_event(struct builder *b, const yaml_event_t *event)
+{
+    unsigned line = event_line(event);
+
+    if (++b->nodes > YAML_MAX_NODES)
+        return refuse(b, line, "too many values in one file");
+    switch (event->type) {
+    case YAML_ALIAS_EVENT:
+        return refuse(b, line, "aliases (*name) are not accepted; write the value out");
+    case YAML_SCALAR_EVENT:
+        return take_scalar(b, event);
+    case YAML_MAPPING_START_EVENT:
+        return open_collection(b, YAML_MAP, line);
+    case YAML_SEQUENCE_START_EVENT:
+        return open_collection(b, YAML_SEQ, line);
+    case YAML_MAPPING_END_EVENT:
+    case YAML_SEQUENCE_END_EVENT:
+        b->depth--;
+        return 0;
+    case YAML_DOCUMENT_START_EVENT:
+        if (b->root)
+            return refuse(b, line, "a second document begins; one file has one");
+        return 0;
+    case YAML_STREAM_END_EVENT:
+        b->done = true;
+        return 0;
+    default: /* stream start, document end: nothing to do */
+        return 0;
+    }
+}
+
+static int syntax_error(struct builder *b)
+{
+    char why[200];
+
+    snprintf(why, sizeof(why), "not YAML: %s%s%s",
+             b->parser.problem ? b->parser.problem : "cannot be read", b->parser.context ? " " : "",
+             b->parser.context ? b->parser.context : "");
+    return refuse(b, (unsigned)b->parser.problem_mark.line + 1, why);
+}
+
+static int build(struct builder *b)
+{
+    yaml_event_t event;
+    int rc = 0;
+
+    while (!b->done && rc == 0) {
+        if (!yaml_parser_parse(&b->parser, &event))
+            return syntax_error(b);
+        rc = take_event(b, &event);
+        yaml_event_delete(&event);
+    }
+    return rc;
+}
+
+struct yaml_tree_node *yaml_tree_parse(const char *text, size_t len, struct yaml_tree_error *err)
+{
+    struct builder b = {.err = err};
+    int rc;
+
+    if (len > YAML_MAX_BYTES) {
+        refuse(&b, 0, "the file is larger than 4 MiB");
+        return NULL;
+    }
+    if (!yaml_parser_initialize(&b.parser)) {
+        refuse(&b, 0, "out of memory");
+        return NULL;
+    }
+    yaml_parser_set_encoding(&b.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&b.parser, (const unsigned char *)text, len);
+    rc = build(&b);
+    yaml_parser_delete(&b.parser);
+    while (b.depth)
+        free(b.stack[--b.depth].key);
+    if (rc == 0 && !b.root)
+        b.root = node_new(YAML_MAP, 1);
+    if (rc != 0) {
+        yaml_tree_free(b.root);
+        return NULL;
+    }
+    return b.root;
+}
+
+/* Recursion is bounded by YAML_MAX_DEPTH. */
+void yaml_tree_free(struct yaml_tree_node *root)
+{
+    while (root) {
+        struct yaml_tree_node *next = root->next;
+
+        yaml_tree_free(root->child);
+        free(root->key);
+        free(root->text);
+        free(root);
+        root = next;
+    }
+}
+
+const struct yaml_tree_node *yaml_tree_get(const struct yaml_tree_node *map, const char *key)
+{
+    const struct yaml_tree_node *node;
+
+    if (!map || map->kind != YAML_MAP)
+        return NULL;
+    for (node = map->child; node; node = node->next)
+        if (strcmp(node->key, key) == 0)
+            return node;
+    return NULL;
+}
+
+bool yaml_tree_is_null(const struct yaml_tree_node *node)
+{
+    return node->kind == YAML_SCALAR && !node->quoted &&
+           (!node->text[0] || !strcmp(node->text, "~") || !strcmp(node->text, "null"));
+}

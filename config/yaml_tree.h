@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A bounded tree of a YAML document, each node with its line. Made for files that nobody vouches
+ * for: size, depth and number of nodes are limited, aliases (which can grow a small file without
+ * end) and repeated keys are refused. Pure functions.
+ */
+#ifndef MILLRACE_YAML_TREE_H
+#define MILLRACE_YAML_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define YAML_MAX_BYTES  (4u << 20)
+#define YAML_MAX_DEPTH  16
+#define YAML_MAX_NODES  200000
+#define YAML_MAX_SCALAR 4096
+#define YAML_MAX_KEYS   512 /* of one mapping; keeps the search for repeated keys cheap */
+
+enum yaml_kind {
+    YAML_SCALAR,
+    YAML_MAP,
+    YAML_SEQ
+};
+
+struct yaml_tree_node {
+    enum yaml_kind kind;
+    bool quoted;       /* scalar written in quotes or as a block */
+    unsigned line;     /* from 1; of the key where there is one */
+    unsigned children; /* entries of a mapping, items of a sequence */
+    char *key;         /* in a mapping, else NULL */
+    char *text;        /* scalar; no NUL inside */
+    struct yaml_tree_node *child, *next;
+};
+
+struct yaml_tree_error {
+    unsigned line; /* 0: of the whole file */
+    char text[256];
+};
+
+/* The tree of the only document in text, to be freed with yaml_tree_free(). NULL with *err filled
+ * when the text is refused; an empty document gives an empty mapping. */
+struct yaml_tree_node *yaml_tree_parse(const char *text, size_t len, struct yaml_tree_error *err);
+void yaml_tree_free(struct yaml_tree_node *root);
+
+/* The value of a key; NULL when map is no mapping or has no such key. */
+const struct yaml_tree_node *yaml_tree_get(const struct yaml_tree_node *map, const char *key);
+/* Plain empty, ~ or null. */
+bool yaml_tree_is_null(const struct yaml_tree_node *node);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Methods for counters: of the node, drop reasons, router buffers, reactors. */
+#include "rpc/rpc_internal.h"
+
+void rpc_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    uint64_t stat[LNET_STAT_COUNT] = {0};
+    json_t *result = json_object();
+    int i;
+
+    lnet_stats_get(ctx->node, stat);
+    for (i = 0; i < LNET_STAT_COUNT; i++)
+        json_object_set_new(result, lnet_stat_name((enum lnet_stat)i),
+                            json_integer((json_int_t)stat[i]));
+    jrpc_result(call, result);
+}
+
+/* ---- drops ---- */
+
+static json_t *drop_example(const struct rpc_ctx *ctx, const struct lnet_drop_example *example)
+{
+    json_t *row =
+        json_pack("{s:I}", "age_ms", (json_int_t)((reactor_now_us() - example->when_us) / 1000));
+
+    if (example->has_peer)
+        json_object_set_new(row, "peer", rpc_nid(&example->peer));
+    if (example->has_hdr) {
+        json_object_set_new(row, "src", rpc_nid(&example->src));
+        json_object_set_new(row, "dest", rpc_nid(&example->dest));
+        json_object_set_new(row, "type", json_string(lnet_msg_type_name(example->type)));
+        json_object_set_new(row, "payload_length", json_integer(example->payload_len));
+    }
+    if (example->ni >= 0 && (unsigned)example->ni < lnet_ni_count(ctx->node))
+        json_object_set_new(row, "ni", rpc_nid(&lnet_ni_at(ctx->node, (unsigned)example->ni)->nid));
+    return row;
+}
+
+static json_t *drop_row(const struct rpc_ctx *ctx, enum lnet_drop reason, uint64_t count)
+{
+    const struct lnet_drop_info *info = lnet_drop_info(reason);
+    struct lnet_drop_example example = {.seen = false};
+    json_t *row =
+        json_pack("{s:s, s:s, s:I, s:s}", "name", info->name, "kind",
+                  lnet_drop_kind_name(info->kind), "count", (json_int_t)count, "text", info->text);
+
+    lnet_drop_example_get(ctx->node, reason, &example);
+    if (example.seen)
+        json_object_set_new(row, "example", drop_example(ctx, &example));
+    return row;
+}
+
+void rpc_drops_get(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    uint64_t count[LNET_DROP_COUNT] = {0};
+    json_t *list = json_array();
+    int i;
+
+    lnet_drops_get(ctx->node, count);
+    for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
+        json_array_append_new(list, drop_row(ctx, (enum lnet_drop)i, count[i]));
+    jrpc_result(call, json_pack("{s:o}", "drops", list));
+}
+
+/* ---- router buffers ---- */
+
+static const char *const pool_names[LNET_POOLS] = {"tiny", "small", "large"};
+
+static void add_pools(const struct rpc_ctx *ctx, json_t *row, unsigned reactor,
+                      uint64_t total[LNET_POOLS])
+{
+    int i;
+
+    for (i = 0; i < LNET_POOLS; i++) {
+        struct lnet_pool_stats s = {0};
+
+        lnet_pool_stats_get(ctx->node, reactor, (enum lnet_pool)i, &s);
+        total[i] += s.total;
+        json_object_set_new(row, pool_names[i],
+                            json_pack("{s:I, s:I, s:I, s:I, s:I}", "nbuffers", (json_int_t)s.total,
+                                      "credits", (json_int_t)s.free, "mincredits",
+                                      (json_int_t)s.low, "waiting", (json_int_t)s.waiting, "waited",
+                                      (json_int_t)s.waited));
+    }
+}
+
+void rpc_buffers_get(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    uint64_t total[LNET_POOLS] = {0};
+    json_t *list = json_array(), *sums = json_object();
+    unsigned i;
+
+    for (i = 0; i < reactor_count(ctx->env); i++) {
+        json_t *row = json_pack("{s:i, s:i}", "reactor", (int)i, "cpt",
+                                (int)reactor_cpt(reactor_at(ctx->env, i)));
+
+        add_pools(ctx, row, i, total);
+        json_array_append_new(list, row);
+    }
+    for (i = 0; i < LNET_POOLS; i++)
+        json_object_set_new(sums, pool_names[i], json_integer((json_int_t)total[i]));
+    jrpc_result(call, json_pack("{s:i, s:o, s:o}", "enable", ctx->routing ? 1 : 0, "buffers", sums,
+                                "reactors", list));
+}
+
+/* ---- reactors ---- */
+
+static json_t *reactor_row(const struct reactor *r)
+{
+    struct reactor_stats s = {0};
+    json_t *row = json_object(), *counters;
+
+    if (reactor_index(r) != REACTOR_CONTROL) {
+        json_object_set_new(row, "reactor", json_integer(reactor_index(r)));
+        json_object_set_new(row, "cpt", json_integer(reactor_cpt(r)));
+    }
+    reactor_stats_get(r, &s);
+    counters =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "loops", (json_int_t)s.loops,
+                  "busy_loops", (json_int_t)s.busy_loops, "busy_cycles", (json_int_t)s.busy_cycles,
+                  "total_cycles", (json_int_t)s.total_cycles, "sleeps", (json_int_t)s.sleeps,
+                  "mails_in", (json_int_t)s.mails_in, "mails_queued", (json_int_t)s.mails_queued,
+                  "timers_fired", (json_int_t)s.timers_fired);
+    json_object_update(row, counters);
+    json_decref(counters);
+    return row;
+}
+
+void rpc_reactors_get(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    json_t *list = json_array();
+    unsigned i;
+
+    for (i = 0; i < reactor_count(ctx->env); i++)
+        json_array_append_new(list, reactor_row(reactor_at(ctx->env, i)));
+    jrpc_result(call, json_pack("{s:o, s:o}", "reactors", list, "control",
+                                reactor_row(reactor_control(ctx->env))));
+}

@@ -1,0 +1,219 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""millraced and millrace as programs: arguments, what is said when something is wrong, start and end.
+
+usage: test_rpc_daemon.py MILLRACED MILLRACE DATA_DIR
+
+Runs on the loopback interface with ports that need no privileges. Exits non-zero at the first failure.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+DEADLINE = 60.0
+
+MILLRACED, MILLRACE, DATA = sys.argv[1:4]
+DIR = tempfile.TemporaryDirectory(prefix="millrace-test-")
+SOCKET = os.path.join(DIR.name, "sock")
+
+CONFIG = """
+net:
+  - net type: tcp
+    local NI(s):
+      - {first}
+  - net type: tcp1
+    local NI(s):
+      - nid: 127.0.0.3@tcp1
+route:
+  - {{net: o2ib, gateway: 127.0.0.9@tcp, hop: 1, priority: 2}}
+buffers: {{tiny: 16, small: 16, large: 2}}
+millrace:
+  reactors: 1
+  max_peers: 64
+  accept_port: 19881
+  rpc: {{socket: {socket}, mode: "0600"}}
+  {extra}
+"""
+
+
+def config(extra="", first="nid: 127.0.0.2@tcp"):
+    path = os.path.join(DIR.name, "config.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(CONFIG.format(first=first, extra=extra, socket=SOCKET))
+    return path
+
+
+def run(*args, status=0):
+    """Standard output and error of a command that must end with a status."""
+    p = subprocess.run(args, capture_output=True, text=True, timeout=DEADLINE)
+    if p.returncode != status:
+        raise AssertionError(f"{args} ended with {p.returncode}, not {status}:\n{p.stdout}{p.stderr}")
+    return p.stdout, p.stderr
+
+
+def cli(*args, status=0):
+    return run(MILLRACE, "--socket", SOCKET, *args, status=status)
+
+
+def has(text, *parts):
+    for part in parts:
+        assert part in text, f"{part!r} is not in:\n{text}"
+
+
+class Daemon:
+    all = []
+
+    def __init__(self, path, env=None):
+        self.log = open(os.path.join(DIR.name, "log"), "w+", encoding="utf-8")
+        self.proc = subprocess.Popen([MILLRACED, "-c", path], stderr=self.log, env={**os.environ, **(env or {})})
+        Daemon.all.append(self.proc)
+
+    def wait_ready(self):
+        end = time.monotonic() + DEADLINE
+        while subprocess.run([MILLRACE, "-s", SOCKET, "version"], capture_output=True).returncode:
+            assert self.proc.poll() is None, f"ended with {self.proc.returncode}: {self.text()}"
+            assert time.monotonic() < end, "not ready"
+        return self
+
+    def text(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def ended(self, status=0):
+        try:
+            code = self.proc.wait(DEADLINE)
+        finally:
+            self.proc.kill()
+        assert code == status, f"ended with {code}, not {status}: {self.text()}"
+        return self.text()
+
+
+def test_arguments():
+    for program in MILLRACED, MILLRACE:
+        has(run(program, "--version")[0], os.path.basename(program) + " ")
+        has(run(program, "--help")[0], "usage:")
+        has(run(program, "--frob", status=2)[1], "--help")
+    has(run(MILLRACED, "word", status=2)[1], "unexpected argument")
+    has(run(MILLRACE, status=2)[1], "usage:")
+    has(run(MILLRACE, "net", status=2)[1], "'net' is not a command")
+    has(run(MILLRACE, "net", "frob", status=2)[1], "'net frob' is not a command")
+
+
+def test_check():
+    out = run(MILLRACED, "--check", "-c", config())[0]
+    has(out, "nid: 127.0.0.2@tcp,", "net: o2ib, gateway: '127.0.0.9@tcp', hop: 1, priority: 2", "routing: enabled",
+        "port: 19881", "mode: '0600'", "landing: 2.0 ")
+    has(run(MILLRACED, "--check", "-c", config("idel: spin"), status=1)[1],
+        "config.yaml:17: millrace.idel: unknown key; did you mean 'idle'?")
+    has(run(MILLRACED, "--check", "-c", config("memory: 1"), status=1)[1], "memory: 1 MiB is too little")
+    has(run(MILLRACED, "--check", "-c", "/nonexistent", status=1)[1], "cannot be read")
+    o2ib = os.path.join(DATA, "lnetctl-export-client-o2ib-backup.yaml")
+    has(run(MILLRACED, "--check", "-c", o2ib, status=1)[0], "no network driver")
+    assert not os.path.exists(SOCKET)
+
+
+def failing(path, *parts):
+    has(run(MILLRACED, "-c", path, status=1)[1], "event=failed", *parts)
+    assert not os.path.exists(SOCKET)
+
+
+def test_failing_starts():
+    failing(config(first="nid: 192.0.2.77@tcp"), "NI on line 5", "192.0.2.77@tcp", "not on any interface")
+    failing(config(first="interfaces: {0: nosuchif0}"), "there is no interface nosuchif0")
+    failing(config("memory: 1"), "memory: 1 MiB is too little", "write memory: 0")
+    failing(config('cores: "900"'), "core 900 is not among those")
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind(("127.0.0.3", 19881))
+        s.listen()
+        failing(config(), "errno=EADDRINUSE", "19881", "ss -ltnp")
+
+
+def test_commands():
+    d = Daemon(config()).wait_ready()
+    assert os.stat(SOCKET).st_mode & 0o777 == 0o600
+    assert cli("net", "show")[0] == (
+        "net:\n-     net type: lo\n      local NI(s):\n      -     nid: 0@lo\n            status: up\n"
+        "-     net type: tcp\n      local NI(s):\n      -     nid: 127.0.0.2@tcp\n            status: up\n"
+        "            interfaces:\n                  0: lo\n"
+        "-     net type: tcp1\n      local NI(s):\n      -     nid: 127.0.0.3@tcp1\n            status: up\n"
+        "            interfaces:\n                  0: lo\n")
+    has(cli("net", "show", "--net", "tcp1", "-v")[0], "send_count: 0", "peer_credits: 8", "conns_per_peer: ")
+    has(cli("net", "show", "-v", "2")[0], "dropped_stats:")
+    has(cli("net", "show", "--net", "tcp9", status=1)[1], "show:\n    - net:\n          errno: -3\n")
+    assert cli("route", "show")[0] == "route:\n-     net: o2ib\n      gateway: 127.0.0.9@tcp\n"
+    cli("route", "add", "--net", "tcp7", "--gateway", "127.0.0.8@tcp", "--hop", "3", "--priority", "1")
+    has(cli("route", "show", "--net", "tcp7", "-v")[0], "hop: 3", "priority: 1", "type: multi-hop")
+    has(cli("route", "add", "--net", "tcp7", "--gateway", "127.0.0.8@tcp", status=1)[1],
+        "add:\n    - route:\n          errno: -17\n")
+    cli("route", "del", "--net", "tcp7", "--gateway", "127.0.0.8@tcp")
+    assert cli("route", "show", "--net", "tcp7")[0] == ""
+    has(cli("route", "add", "--net", "tcp7", status=2)[1], "--gateway is missing")
+    has(cli("route", "del", "word", status=2)[1], "unexpected argument")
+    has(cli("peer", "show", "-v")[0], "primary nid: 127.0.0.9@tcp", "connections:")
+    has(cli("peer", "list")[0], "peer list:\n-     nid: ", "-     nid: 127.0.0.9@tcp\n")
+    has(cli("stats", "show")[0], "statistics:\n    msgs_alloc: ", "    drop_length: ")
+    out, err = cli("ping", "127.0.0.3@tcp1,127.0.0.77@tcp", status=1)
+    has(out, "ping:\n- primary nid: 127.0.0.2@tcp\n  Multi-Rail: true\n  peer_ni:\n  - nid: 127.0.0.2@tcp\n")
+    has(err, "manage:\n    - ping:\n          errno: -113\n", "failed to ping 127.0.0.77@tcp")
+    has(cli("ping", status=2)[1], "name one or more NIDs")
+    has(cli("ping", "127.0.0.3@tcp1", "--timeout", "0", status=2)[1], "1 to 600")
+    has(cli("drops")[0], "- name: next_hop_unreachable", "dest: 127.0.0.77@tcp")
+    assert "count: 0" not in cli("drops")[0] and "count: 0" in cli("drops", "--all")[0]
+    has(cli("buffers", "show")[0], "    - enable: 1\nbuffers:\n    tiny: 16\n    small: 16\n    large: 2\n")
+    has(cli("reactors", "show")[0], "busy_loops: ", "control:")
+    assert json.loads(cli("--json", "version")[0])["pid"] == d.proc.pid
+    exported = os.path.join(DIR.name, "exported.yaml")
+    with open(exported, "w", encoding="utf-8") as f:
+        f.write(cli("export")[0])
+    has(run(MILLRACED, "--check", "-c", exported)[0], "nid: 127.0.0.3@tcp1", "gateway: '127.0.0.9@tcp'")
+    has(run(MILLRACED, "-c", config(), status=1)[1], "is served by another process")
+    cli("shutdown")
+    has(d.ended(), "event=ready", "drain=10", "event=stopped orderly=yes", "drop=next_hop_unreachable")
+    assert not os.path.exists(SOCKET)
+    has(cli("version", status=3)[1], "is millraced running?")
+
+
+def test_signals():
+    """A killed one leaves its socket, the next takes it over; signals end it in order."""
+    d = Daemon(config()).wait_ready()
+    d.proc.kill()
+    d.ended(-signal.SIGKILL)
+    assert os.path.exists(SOCKET)
+    for number in signal.SIGTERM, signal.SIGINT:
+        d = Daemon(config()).wait_ready()
+        d.proc.send_signal(number)
+        has(d.ended(), f"signal={number.name}", "orderly=yes")
+
+
+def test_service_manager():
+    path = os.path.join(DIR.name, "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.bind(path)
+        s.settimeout(DEADLINE)
+        d = Daemon(config(), {"NOTIFY_SOCKET": path, "JOURNAL_STREAM": "1:1"})
+        assert s.recv(100) == b"READY=1"
+        d.proc.terminate()
+        assert s.recv(100) == b"STOPPING=1"
+        assert d.ended().startswith("info lnet event=ni")  # no times
+
+
+def main():
+    try:
+        for name, test in list(globals().items()):
+            if name.startswith("test_"):
+                test()
+                print(f"ok {name}", flush=True)
+    finally:
+        for proc in Daemon.all:
+            proc.kill()
+            proc.wait()
+
+
+main()

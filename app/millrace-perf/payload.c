@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "app/millrace-perf/payload.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#define PATTERN_SEED      0x4d696c6c72616365ull /* "Millrace" */
+#define RUN_REPORT_MAGIC  0x3152504d2d4c4e65ull
+#define RUN_REPORT_FIELDS 8
+#define SUM_LANES         4
+#define SUM_STRIPE        (SUM_LANES * sizeof(uint64_t))
+#define SUM_PRIME         0x9e3779b97f4a7c15ull
+
+_Static_assert(RUN_REPORT_SIZE == (RUN_REPORT_FIELDS + 1) * sizeof(uint64_t), "magic and fields");
+_Static_assert(sizeof(struct run_report) == RUN_REPORT_FIELDS * sizeof(uint64_t), "only fields");
+
+uint64_t payload_random(uint64_t *state)
+{
+    uint64_t x = *state;
+
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *state = x;
+    return x * 0x2545f4914f6cdd1dull;
+}
+
+uint8_t *pattern_make(void)
+{
+    uint8_t *pattern = aligned_alloc(64, PATTERN_SIZE);
+    uint64_t state = PATTERN_SEED;
+
+    if (pattern == NULL)
+        return NULL;
+    for (size_t i = 0; i < PATTERN_SIZE; i += sizeof(uint64_t)) {
+        uint64_t word = htole64(payload_random(&state));
+        memcpy(pattern + i, &word, sizeof(word));
+    }
+    return pattern;
+}
+
+uint32_t pattern_source_offset(unsigned source)
+{
+    /* An odd multiple of 8, so that windows do not lie alike in their pages. */
+    return (source % PATTERN_SOURCES) * (128u * 1024 + 8);
+}
+
+static uint64_t load_word(const uint8_t *p)
+{
+    uint64_t word;
+
+    memcpy(&word, p, sizeof(word));
+    return le64toh(word);
+}
+
+/* A bijection of the lane for each word, and of the word for each lane: that is what makes a change
+ * in one word certain to be seen. */
+static uint64_t mix(uint64_t lane, uint64_t word)
+{
+    lane = (lane ^ word) * SUM_PRIME;
+    return lane ^ (lane >> 29);
+}
+
+uint64_t payload_sum(const void *data, size_t len)
+{
+    const uint8_t *p = data;
+    uint64_t lane[SUM_LANES] = {1, 2, 3, 4};
+    uint64_t sum = len;
+    size_t left = len;
+    uint8_t tail[SUM_STRIPE] = {0};
+
+    for (; left >= SUM_STRIPE; left -= SUM_STRIPE, p += SUM_STRIPE)
+        for (unsigned i = 0; i < SUM_LANES; i++)
+            lane[i] = mix(lane[i], load_word(p + sizeof(uint64_t) * i));
+    if (left > 0) {
+        memcpy(tail, p, left);
+        for (unsigned i = 0; i < SUM_LANES; i++)
+            lane[i] = mix(lane[i], load_word(tail + i * sizeof(uint64_t)));
+    }
+    for (unsigned i = 0; i < SUM_LANES; i++)
+        sum = mix(sum, lane[i]);
+    return sum;
+}
+
+uint64_t match_pack(const struct match *m)
+{
+    return (uint64_t)m->kind << 56 | (uint64_t)(m->source & 0xf) << 52 |
+           (uint64_t)(m->run & MATCH_RUN_MASK) << 32 | m->seq;
+}
+
+struct match match_unpack(uint64_t bits)
+{
+    return (struct match){
+        .kind = (enum match_kind)(bits >> 56),
+        .source = bits >> 52 & 0xf,
+        .run = bits >> 32 & MATCH_RUN_MASK,
+        .seq = (uint32_t)bits,
+    };
+}
+
+uint64_t match_ignore(enum match_kind kind)
+{
+    switch (kind) {
+    case MATCH_PUT:
+        return 0x00ffffffffffffffull;
+    case MATCH_GET:
+        return 0x000fffffffffffffull;
+    case MATCH_REPORT:
+        break;
+    }
+    return 0;
+}
+
+void run_report_encode(const struct run_report *r, uint8_t out[RUN_REPORT_SIZE])
+{
+    uint64_t word[RUN_REPORT_FIELDS + 1] = {
+        RUN_REPORT_MAGIC, r->received, r->bytes, r->checked, r->bad_checksum,
+        r->cut,           r->repeated, r->stale, r->missing,
+    };
+
+    for (unsigned i = 0; i <= RUN_REPORT_FIELDS; i++)
+        word[i] = htole64(word[i]);
+    memcpy(out, word, RUN_REPORT_SIZE);
+}
+
+int run_report_decode(const void *data, size_t len, struct run_report *out)
+{
+    const uint8_t *p = data;
+
+    if (len != RUN_REPORT_SIZE || load_word(p) != RUN_REPORT_MAGIC)
+        return -EINVAL;
+    *out = (struct run_report){
+        .received = load_word(p + 8),
+        .bytes = load_word(p + 16),
+        .checked = load_word(p + 24),
+        .bad_checksum = load_word(p + 32),
+        .cut = load_word(p + 40),
+        .repeated = load_word(p + 48),
+        .stale = load_word(p + 56),
+        .missing = load_word(p + 64),
+    };
+    return 0;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The server: receive buffers for PUT, each offered for one message and offered again once that is
+ * checked; windows of the pattern for GET; and per run of a client a record of what has reached us,
+ * which the client fetches at its end. All on the node's home reactor, but begin and free.
+ */
+#include "app/millrace-perf/perf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define MAX_RUNS          1024 /* runs of clients that are told apart, 128 KiB each at most */
+#define GET_ALTERED_EVERY 4096 /* bytes, --inject corrupt */
+
+/* An offer on the portal: entry, descriptor and memory. */
+struct offer {
+    struct server *server;
+    struct lnet_me me;
+    struct lnet_md md;
+    struct mem_seg seg;
+};
+
+struct run {
+    struct lnet_nid nid;
+    uint32_t pid;
+    uint32_t number;
+    struct track track;
+    struct run_report report;
+    uint8_t record[RUN_REPORT_SIZE]; /* the report as clients read it */
+    struct offer offer;
+};
+
+struct server {
+    struct perf *perf;
+    struct lnet_eq put_eq, get_eq, report_eq;
+    struct offer *buffers; /* opts.buffers of them */
+    struct offer sources[PATTERN_SOURCES];
+    uint8_t *memory;  /* of the buffers */
+    uint8_t *content; /* for GET: the pattern, or an altered copy */
+    struct run *runs[MAX_RUNS];
+    unsigned nruns;
+    struct server_counters counters;
+    struct reactor_task start, started;
+    int error;
+};
+
+static int offer_attach(struct offer *o)
+{
+    return lnet_me_attach(o->server->perf->node, &o->me, &o->md);
+}
+
+static void offer_fill(struct offer *o, struct server *s, const struct match *match, uint8_t *addr,
+                       uint32_t len)
+{
+    memset(o, 0, sizeof(*o));
+    o->server = s;
+    o->seg = (struct mem_seg){addr, len, MEM_REGION_NONE, 0};
+    o->me.match_nid = LNET_NID_ANY;
+    o->me.match_pid = UINT32_MAX;
+    o->me.match_bits = match_pack(match);
+    o->me.ignore_bits = match_ignore(match->kind);
+    o->me.portal = LNET_PORTAL_RPC;
+    o->md.segs = &o->seg;
+    o->md.nsegs = 1;
+    o->md.length = len;
+    o->md.user = o;
+}
+
+/* ---- PUT ---- */
+
+static void buffer_fill(struct server *s, struct offer *o, uint8_t *addr)
+{
+    offer_fill(o, s, &(struct match){.kind = MATCH_PUT}, addr, LNET_MAX_PAYLOAD);
+    o->md.options = LNET_MD_OP_PUT;
+    o->md.threshold = 1;
+    o->md.eq = &s->put_eq;
+}
+
+static struct run *run_find(struct server *s, const struct lnet_event *ev, uint32_t number)
+{
+    for (unsigned i = s->nruns; i > 0; i--) { /* the newest first */
+        struct run *r = s->runs[i - 1];
+        if (r->number == number && r->pid == ev->initiator_pid && nid_same(&r->nid, &ev->initiator))
+            return r;
+    }
+    return NULL;
+}
+
+static struct run *run_new(struct server *s, const struct lnet_event *ev, uint32_t number)
+{
+    struct match match = {.kind = MATCH_REPORT, .run = number};
+    struct run *r;
+
+    if (s->nruns == MAX_RUNS)
+        return NULL;
+    r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return NULL;
+    if (track_init(&r->track) != 0)
+        goto fail;
+    r->nid = ev->initiator;
+    r->pid = ev->initiator_pid;
+    r->number = number;
+    offer_fill(&r->offer, s, &match, r->record, sizeof(r->record));
+    r->offer.me.match_nid = r->nid;
+    r->offer.me.match_pid = r->pid;
+    r->offer.md.options = LNET_MD_OP_GET | LNET_MD_MANAGE_REMOTE;
+    r->offer.md.threshold = LNET_THRESH_INF;
+    r->offer.md.eq = &s->report_eq;
+    if (offer_attach(&r->offer) != 0)
+        goto fail;
+    s->runs[s->nruns++] = r;
+    return r;
+
+fail:
+    track_fini(&r->track);
+    free(r);
+    return NULL;
+}
+
+/* Content and length of one PUT. */
+static void put_check(struct server *s, struct run_report *report, const struct offer *o,
+                      const struct lnet_event *ev, bool with_sum)
+{
+    if (ev->mlength != ev->rlength) {
+        counter_add(&s->counters.cut, 1);
+        report->cut++;
+    } else if (with_sum) {
+        bool inside = ev->offset <= o->seg.len && ev->mlength <= o->seg.len - ev->offset;
+
+        counter_add(&s->counters.checked, 1);
+        report->checked++;
+        if (!inside || payload_sum(o->seg.addr + ev->offset, ev->mlength) != ev->hdr_data) {
+            counter_add(&s->counters.bad_checksum, 1);
+            report->bad_checksum++;
+        }
+    }
+}
+
+static void run_update(struct run *r, struct server_counters *c, uint32_t seq)
+{
+    uint64_t repeated = r->track.repeated, stale = r->track.stale;
+
+    track_add(&r->track, seq);
+    counter_add(&c->repeated, r->track.repeated - repeated);
+    counter_add(&c->stale, r->track.stale - stale);
+    r->report.repeated = r->track.repeated;
+    r->report.stale = r->track.stale;
+    r->report.missing = track_missing(&r->track);
+    run_report_encode(&r->report, r->record);
+}
+
+static void put_received(struct server *s, const struct offer *o, const struct lnet_event *ev)
+{
+    struct match match = match_unpack(ev->match_bits);
+    struct run_report nowhere = {0};
+    struct run *r;
+
+    if (ev->status != 0) {
+        counter_add(&s->counters.rx_failed, 1);
+        return;
+    }
+    r = run_find(s, ev, match.run);
+    if (r == NULL)
+        r = run_new(s, ev, match.run);
+    if (r == NULL)
+        counter_add(&s->counters.untracked, 1);
+    counter_add(&s->counters.puts, 1);
+    counter_add(&s->counters.put_bytes, ev->mlength);
+    put_check(s, r != NULL ? &r->report : &nowhere, o, ev, match.source != 0);
+    if (r == NULL)
+        return;
+    r->report.received++;
+    r->report.bytes += ev->mlength;
+    run_update(r, &s->counters, match.seq);
+}
+
+static void put_event(struct lnet_md *md, const struct lnet_event *ev)
+{
+    struct offer *o = md->user;
+    struct server *s = o->server;
+
+    if (ev->type == LNET_EVENT_PUT)
+        put_received(s, o, ev);
+    if (!ev->unlinked || perf_stopping(s->perf))
+        return;
+    buffer_fill(s, o, o->seg.addr);
+    if (offer_attach(o) != 0)
+        counter_add(&s->counters.not_posted, 1);
+}
+
+/* ---- GET ---- */
+
+static void get_event(struct lnet_md *md, const struct lnet_event *ev)
+{
+    struct offer *o = md->user;
+    struct server_counters *c = &o->server->counters;
+
+    if (ev->type != LNET_EVENT_GET)
+        return;
+    if (ev->status != 0) {
+        counter_add(&c->gets_failed, 1);
+        return;
+    }
+    counter_add(&c->gets, 1);
+    counter_add(&c->get_bytes, ev->mlength);
+}
+
+static void report_event(struct lnet_md *md, const struct lnet_event *ev)
+{
+    (void)md; /* being asked for a record is not worth a record */
+    (void)ev;
+}
+
+static void source_fill(struct server *s, unsigned i)
+{
+    struct match match = {.kind = MATCH_GET, .source = i};
+    struct offer *o = &s->sources[i];
+
+    offer_fill(o, s, &match, s->content + pattern_source_offset(i), LNET_MAX_PAYLOAD);
+    o->md.options = LNET_MD_OP_GET | LNET_MD_MANAGE_REMOTE;
+    o->md.threshold = LNET_THRESH_INF;
+    o->md.eq = &s->get_eq;
+}
+
+/* ---- life ---- */
+
+static void server_started(struct reactor_task *task)
+{
+    struct server *s = PERF_OUTER(task, struct server, started);
+
+    perf_server_ready(s->perf, s->error);
+}
+
+static void server_start(struct reactor_task *task)
+{
+    struct server *s = PERF_OUTER(task, struct server, start);
+
+    for (unsigned i = 0; i < PATTERN_SOURCES && s->error == 0; i++) {
+        source_fill(s, i);
+        s->error = offer_attach(&s->sources[i]);
+    }
+    for (unsigned i = 0; i < s->perf->opts.buffers && s->error == 0; i++) {
+        buffer_fill(s, &s->buffers[i], s->memory + (size_t)i * LNET_MAX_PAYLOAD);
+        s->error = offer_attach(&s->buffers[i]);
+    }
+    s->started.fn = server_started;
+    reactor_post(reactor_control(s->perf->env), &s->started);
+}
+
+static uint8_t *content_altered(const uint8_t *pattern)
+{
+    uint8_t *copy = malloc(PATTERN_SIZE);
+
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, pattern, PATTERN_SIZE);
+    for (size_t i = 0; i < PATTERN_SIZE; i += GET_ALTERED_EVERY)
+        copy[i] ^= 1;
+    return copy;
+}
+
+int server_begin(struct perf *p)
+{
+    struct server *s = calloc(1, sizeof(*s));
+    bool altered = p->opts.inject == PERF_INJECT_CORRUPT && p->opts.command == PERF_SERVER;
+
+    if (s == NULL)
+        return -ENOMEM;
+    p->server = s;
+    s->perf = p;
+    s->put_eq = (struct lnet_eq){put_event, s};
+    s->get_eq = (struct lnet_eq){get_event, s};
+    s->report_eq = (struct lnet_eq){report_event, s};
+    s->buffers = calloc(p->opts.buffers, sizeof(*s->buffers));
+    s->memory = malloc((size_t)p->opts.buffers * LNET_MAX_PAYLOAD);
+    s->content = altered ? content_altered(p->pattern) : p->pattern;
+    if (s->buffers == NULL || s->memory == NULL || s->content == NULL)
+        return -ENOMEM;
+    s->start.fn = server_start;
+    reactor_post(lnet_node_home(p->node), &s->start);
+    return 0;
+}
+
+void server_free(struct server *s)
+{
+    if (s == NULL)
+        return;
+    for (unsigned i = 0; i < s->nruns; i++) {
+        track_fini(&s->runs[i]->track);
+        free(s->runs[i]);
+    }
+    if (s->content != s->perf->pattern)
+        free(s->content);
+    free(s->memory);
+    free(s->buffers);
+    free(s);
+}
+
+const struct server_counters *server_counters(const struct server *s)
+{
+    return &s->counters;
+}
+
+uint64_t server_missing(const struct server *s)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = 0; i < s->nruns; i++)
+        n += track_missing(&s->runs[i]->track);
+    return n;
+}

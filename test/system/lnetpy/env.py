@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The surroundings of one test: namespaces, personas, routers, the wait for named events."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+
+from . import nid as N
+from . import router as R
+from .judge import Ledger, Mutator
+from .netns import Fabric
+from .node import Node
+from .socklnd import K215, K217
+
+PROFILES = {"k217": K217, "k215": K215}
+
+
+class Failed(Exception):
+    """The test's verdict, in one line."""
+
+
+class Skip(Exception):
+    """The test cannot be run here; the reason."""
+
+
+class Env:
+    def __init__(self, build=None, reference=False, verbose=False):
+        self.build, self.reference, self.verbose = build, reference, verbose
+        self.ledger, self.fabric = Ledger(), Fabric()
+        self.nodes, self.routers, self.problems, self.waiters = [], [], [], []
+        self.expected_problems = []
+        self.t0 = time.monotonic()
+        self.trace = []
+        self.mutator = None
+        self.fail_fast = True       # a wait ends with the first problem
+        self.tolerate = []          # substrings of problems a test provokes on purpose
+
+    # ------------------------------------------------------------ events
+
+    def log(self, text):
+        line = f"{time.monotonic() - self.t0:8.3f} {text}"
+        self.trace.append(line)
+        if self.verbose:
+            print(line, file=sys.stderr, flush=True)
+
+    @staticmethod
+    def now():
+        return time.monotonic()
+
+    @staticmethod
+    def loop():
+        return asyncio.get_running_loop()
+
+    def kick(self):
+        waiters, self.waiters = self.waiters, []
+        for w in waiters:
+            if not w.done():
+                w.set_result(None)
+
+    def problem(self, text):
+        if any(t in text for t in self.tolerate):
+            self.expected_problems.append(text)
+            self.log(f"(expected) {text}")
+        else:
+            self.problems.append(text)
+            self.log(f"PROBLEM {text}")
+        self.kick()
+
+    async def until(self, pred, what, timeout=10.0):
+        """Wait until pred() is true; fails with the event's name after the deadline."""
+        end = time.monotonic() + timeout
+        while not (value := pred()):
+            left = end - time.monotonic()
+            if self.fail_fast and self.problems:
+                raise Failed(f"{what}: {self.problems[0]}")
+            if left <= 0:
+                raise Failed(f"{what}: not within {timeout:.0f} s" + self._first_problem())
+            w = asyncio.get_running_loop().create_future()
+            self.waiters.append(w)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(w, min(left, 0.5))
+        return value
+
+    async def until_async(self, fn, what, timeout=10.0, pause=0.05):
+        """The same for something that has to be asked for (RPC)."""
+        end = time.monotonic() + timeout
+        while True:
+            value = await fn()
+            if value:
+                return value
+            if time.monotonic() > end:
+                raise Failed(f"{what}: not within {timeout:.0f} s" + self._first_problem())
+            await asyncio.sleep(pause)
+
+    def _first_problem(self):
+        return f" [first problem: {self.problems[0]}]" if self.problems else ""
+
+    # ------------------------------------------------------------ parties
+
+    async def persona(self, name, *nids, profile="k217", seg=None, start=True, **kw):
+        """A kernel node with these NIDs; one interface for each, on the segment of its net's name."""
+        nids = [N.parse(n) if isinstance(n, str) else n for n in nids]
+        if name not in self.fabric.hosts:
+            for i, n in enumerate(nids):
+                self.fabric.attach(name, seg or N.net_str(n.net), f"eth{i}", n.ip)
+        node = Node(self, name, self.fabric.host(name), nids, PROFILES.get(profile, profile), **kw)
+        if self.mutator:
+            node.judge.mutator = self.mutator
+        for spec in {id(r.spec): r.spec for r in self.routers}.values():
+            node.judge.know(spec)
+        self.nodes.append(node)
+        if start:
+            await node.start()
+        return node
+
+    async def router(self, name, *nids, segs=None, **kw):
+        """The router under test (or the reference router), one NI per NID; ready when this returns."""
+        nids = [N.parse(n) for n in nids]
+        for i, n in enumerate(nids):
+            self.fabric.attach(name, (segs or {}).get(str(n)) or N.net_str(n.net), f"eth{i}", n.ip)
+        cls = R.Reference if self.reference or kw.pop("reference", False) else R.Millraced
+        r = cls(self, name, self.fabric.host(name), nids, **kw)
+        self.routers.append(r)
+        for node in self.nodes:
+            node.judge.know(r.spec)
+        await r.start()
+        return r
+
+    def need_millrace(self):
+        if self.reference:
+            raise Skip("needs the program under test, not the reference router")
+
+    def mutate(self, **kw):
+        self.mutator = Mutator(**kw)
+        for n in self.nodes:
+            n.judge.mutator = self.mutator
+
+    async def bring_up(self, *nodes):
+        """Until every route of these nodes is alive."""
+        for n in nodes:
+            await self.until(lambda n=n: n.gateways and all(g.discovered and g.polls for g in n.gateways.values())
+                             and all(n.route_alive(r) for r in n.routes), f"{n.name}: routes alive", 15)
+
+    # ------------------------------------------------------------ the end
+
+    async def settle(self, timeout=10.0):
+        """All messages delivered, all zero-copy requests acked."""
+        await self.until(lambda: not self.ledger.outstanding(), "every message delivered", timeout)
+        await self.until(lambda: not any(c.zc_out for n in self.nodes for c in n.conns()),
+                         "every ZC request acked", timeout)
+
+    async def finish(self):
+        for n in self.nodes:
+            n.stop()
+        for r in self.routers:
+            await r.stop()
+        lost = self.ledger.outstanding()
+        if lost and not self.problems:
+            self.problem(f"{len(lost)} messages never arrived, first: {lost[0].header}")
+        if self.problems:
+            raise Failed(f"{len(self.problems)} problem(s), first: {self.problems[0]}")
+
+    def close(self):
+        for r in self.routers:
+            r.kill()
+        self.fabric.close()
+
+
+def find_golden():
+    """The folder of the recordings."""
+    return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../golden"))

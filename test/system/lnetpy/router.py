@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Running the router: the daemon as a process with its configuration and RPC, or the reference."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from . import nid as N
+from .judge import RouterSpec
+from .node import Node
+from .socklnd import K217
+
+READY_TIMEOUT = 30.0
+NOBODY = 65534
+BAD_OUTPUT = ("AddressSanitizer", "ThreadSanitizer", "runtime error:", "LeakSanitizer", "Assertion", "panic", "UndefinedBehavior")
+
+
+def find_program(build, name):
+    """The program as meson places it; a build folder may hold other builds in sub-folders, so no search."""
+    path = os.path.join(build, "app", name, name)
+    if not os.access(path, os.X_OK):
+        raise FileNotFoundError(f"no executable {path}")
+    return path
+
+
+class RpcError(Exception):
+    pass
+
+
+class Millraced:
+    """One millraced in a namespace. Its stderr is kept and shown when the test fails."""
+
+    def __init__(self, env, name, ns, nids, routes=(), conns_per_peer=1, timeout=50, routing=True,
+                 check_interval=60, ping_timeout=50, hello_map=(), buffers=None, reactors=2,
+                 buffer_wait=None, memory=None, extra="", unprivileged=False):
+        self.env, self.name, self.ns, self.nids = env, name, ns, nids
+        self.dir = tempfile.TemporaryDirectory(prefix=f"millrace-{name}-")
+        self.sock = os.path.join(self.dir.name, "rpc.sock")
+        self.conf = os.path.join(self.dir.name, "millrace.yaml")
+        self.log_path = os.path.join(self.dir.name, "stderr")
+        self.spec = RouterSpec(nids, {0x1a if routing else 0x1e}, "millrace", name=name)
+        self.proc, self.log_file, self.ids, self.stopped = None, None, 0, False
+        self.unprivileged = unprivileged
+        self.settings = dict(routes=routes, cpp=conns_per_peer, timeout=timeout, routing=routing,
+                             interval=check_interval, ping=ping_timeout, hello_map=hello_map, buffers=buffers,
+                             reactors=reactors, buffer_wait=buffer_wait, memory=memory, extra=extra)
+
+    def yaml(self):
+        s, out, nets = self.settings, ["net:"], {}
+        for n in self.nids:
+            nets.setdefault(N.net_str(n.net), []).append(n)
+        for net, nids in nets.items():
+            out += [f"  - net type: {net}", "    local NI(s):"]
+            for n in nids:
+                out += [f"      - nid: {n}", "        lnd tunables:",
+                        f"          conns_per_peer: {s['cpp']}", f"          timeout: {s['timeout']}"]
+        if s["routes"]:
+            out.append("route:")
+            out += [f"  - {{net: {r['net']}, gateway: '{r['gateway']}', hop: {r.get('hop', 1)}, "
+                    f"priority: {r.get('priority', 0)}}}" for r in s["routes"]]
+        out.append(f"routing: {{enable: {int(s['routing'])}}}")
+        b = {"tiny": 512, "small": 512, "large": 64, **(s["buffers"] or {})}
+        out.append("buffers: {" + ", ".join(f"{k}: {v}" for k, v in b.items()) + "}")
+        out.append(f"global: {{alive_router_check_interval: {s['interval']}, router_ping_timeout: {s['ping']}}}")
+        out += ["millrace:", "  cores: auto", f"  reactors: {s['reactors']}", "  idle: adaptive",
+                "  hugepages: false", f"  memory: {s['memory'] or 256}", f"  rpc: {{socket: {self.sock}}}"]
+        if s["hello_map"]:
+            out.append("  hello_map: [" + ", ".join(f"{{address: '{a}', nid: '{n}'}}" for a, n in s["hello_map"]) + "]")
+        if s["buffer_wait"]:
+            out.append(f"  buffer_wait: {s['buffer_wait']}")
+        return "\n".join(out) + "\n" + s["extra"]
+
+    def command(self):
+        """The program itself, or run by nobody with the one capability that ports below 1024 need."""
+        binary = find_program(self.env.build, "millraced")
+        if not self.unprivileged:
+            return [binary, "-c", self.conf]
+        mine = os.path.join(self.dir.name, "millraced")  # the build folder may be closed to others
+        if not os.path.exists(mine):
+            shutil.copy(binary, mine)
+        os.chown(self.dir.name, NOBODY, NOBODY)
+        above = os.path.dirname(self.dir.name)  # the runner's own folder for this test
+        if not os.stat(above).st_mode & 0o001:
+            os.chmod(above, 0o711)
+        return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
+                "--bounding-set=-all,+net_bind_service", "--inh-caps=-all,+net_bind_service",
+                "--ambient-caps=-all,+net_bind_service", "--no-new-privs", "--pdeathsig=KILL",
+                mine, "-c", self.conf]
+
+    async def start(self):
+        command = self.command()
+        with open(self.conf, "w", encoding="utf-8") as f:
+            f.write(self.yaml())
+        self.log_file = open(self.log_path, "ab")
+        env = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "abort_on_error=0:exitcode=99")}
+        self.proc = self.ns.popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file,
+                                  stderr=self.log_file, env=env)
+        self.stopped = False
+        end = time.monotonic() + READY_TIMEOUT
+        while True:
+            if self.proc.poll() is not None:
+                raise RuntimeError(f"millraced ended with {self.proc.returncode}: {self.tail()}")
+            try:
+                await self.rpc("version")
+                return self
+            except (OSError, EOFError):
+                pass
+            if time.monotonic() > end:
+                raise RuntimeError(f"millraced not ready in {READY_TIMEOUT:.0f} s: {self.tail()}")
+            await asyncio.sleep(0.05)
+
+    async def rpc(self, method, timeout=10.0, **params):
+        self.ids += 1
+        request = {"jsonrpc": "2.0", "id": self.ids, "method": method}
+        if params:
+            request["params"] = params
+        reader, writer = await asyncio.open_unix_connection(self.sock, limit=1 << 24)
+        try:
+            writer.write(json.dumps(request).encode() + b"\n")
+            raw, end = b"", time.monotonic() + timeout
+            while True:
+                piece = await asyncio.wait_for(reader.read(65536), max(0.1, end - time.monotonic()))
+                if not piece:
+                    raise EOFError("RPC connection closed")
+                raw += piece
+                try:
+                    answer = json.loads(raw)
+                    break
+                except ValueError:
+                    continue
+        finally:
+            writer.close()
+        if answer.get("id") != self.ids:
+            raise RpcError(f"answer to {answer.get('id')}, asked {self.ids}")
+        if "error" in answer:
+            raise RpcError(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    async def drops(self):
+        """name -> count, over all reasons."""
+        result = await self.rpc("drops_get")
+        return {d["name"]: d["count"] for d in result["drops"]}
+
+    async def stats(self):
+        result = await self.rpc("stats_get")
+        return result.get("statistics", result)
+
+    def crash(self):
+        """As if the machine lost its power, but the host kernel below still closes its sockets."""
+        self.proc.kill()
+        self.proc.wait()
+
+    async def restart(self):
+        self.spec.restarted()
+        await self.start()
+
+    async def stop(self):
+        """SIGTERM and a clean end. A bad exit code or a sanitizer report is a problem of the test."""
+        if self.stopped or self.proc is None:
+            return
+        self.stopped = True
+        if self.proc.poll() is None:
+            self.proc.send_signal(signal.SIGTERM)
+            end = time.monotonic() + 15
+            while self.proc.poll() is None and time.monotonic() < end:
+                await asyncio.sleep(0.02)
+        if self.proc.poll() is None:
+            self.proc.kill()
+            self.proc.wait()
+            self.env.problem(f"{self.name}: did not end within 15 s of SIGTERM")
+        elif self.proc.returncode not in (0, -signal.SIGKILL):
+            self.env.problem(f"{self.name}: ended with {self.proc.returncode}: {self.tail()}")
+        self._scan()
+
+    def _scan(self):
+        text = self.text()
+        for bad in BAD_OUTPUT:
+            if bad in text:
+                line = next(ln for ln in text.splitlines() if bad in ln)
+                self.env.problem(f"{self.name}: {line.strip()[:300]}")
+                return
+
+    def text(self):
+        try:
+            with open(self.log_path, encoding="utf-8", errors="replace") as f:
+                return f.read()
+        except OSError:
+            return ""
+
+    def tail(self, n=5):
+        return " | ".join(self.text().strip().splitlines()[-n:])[-900:]
+
+    def kill(self):
+        if self.proc and self.proc.poll() is None:
+            self.proc.kill()
+            self.proc.wait()
+        if self.log_file:
+            self.log_file.close()
+            self.log_file = None
+        self.dir.cleanup()
+
+
+class Reference:
+    """A kernel-like router persona in place of the program: tries tests, personas and judge."""
+
+    def __init__(self, env, name, ns, nids, routes=(), routing=True, conns_per_peer=1, kind="kernel",
+                 **_):
+        self.env, self.name, self.nids = env, name, nids
+        self.spec = RouterSpec(nids, {0x1a if routing else 0x1e}, kind, name=name)
+        self.node = Node(env, name, ns, nids, K217, routing=routing, cpp=conns_per_peer,
+                         zc_min=1 << 30 if kind == "millrace" else 16384)
+        self.node.judge.check = lambda conn, kind, raw, payload=b"": _accept_all()
+        env.ledger.nids -= set(nids)
+        self.node.in_ledger = False
+        self.routes = routes
+
+    async def start(self):
+        await self.node.start()
+        for r in self.routes:
+            self.node.add_route(N.parse_net(r["net"]), N.parse(r["gateway"]), check=False)
+        return self
+
+    async def stop(self):
+        self.node.stop()
+
+    def kill(self):
+        pass
+
+
+def _accept_all():
+    from .judge import Verdict
+    return Verdict([])

@@ -88,8 +88,8 @@ struct stream_ops {
     /* Takes an accepted or detached stream into the calling reactor and starts events. What was
      * read ahead before is not announced again: peek() after attach(). 0 or -errno. */
     int (*attach)(struct stream *s, const struct stream_events *ev, void *user);
-    /* Removes it from this reactor: no events any more. Another may attach it as soon as no callback
-     * of the stream is on the stack here. */
+    /* Removes it from this reactor: no events any more. Another may attach it as soon as no
+     * callback of the stream is on the stack here. */
     void (*detach)(struct stream *s);
     /* The protocol's handshake is done: type of service (-1 = default), and TCP keepalive after
      * 30 s, every 5 s, 5 times (docs/protocol/socklnd.md §3.5). */

@@ -193,6 +193,10 @@ async def test_router_checks_gateways(env):
     for size in (0, 5000, 200000):
         assert await c.put(s.nid, pattern(1, size)) and await s.get(c.nid, size)
     assert g2.received["PUT"] - used <= 2, "traffic went over the gateway of worse priority"
+
+    async def all_up():  # a persona that ends while it dials is a fault to the other one
+        await env.until(lambda: len(s.conns()) == 3, "s: all connections with its gateway")
+    await all_up()
     env.nodes.remove(g1)
     g1.stop()
     s.routes.clear()
@@ -205,6 +209,7 @@ async def test_router_checks_gateways(env):
         return ok
     await env.until_async(works, "traffic over the second gateway", 20)
     assert await s.get(c.nid, 70000)
+    await all_up()
     g2.stop()
     env.nodes.remove(g2)
     before = await r.drops()

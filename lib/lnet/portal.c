@@ -585,7 +585,7 @@ void lnet_local_rx_done(struct lnet_msg *msg)
     if (msg->hdr.type == LNET_MSG_PUT)
         lnet_body_get_put(&msg->hdr, &put);
     ack = !msg->result.reason && !(md->options & LNET_MD_ACK_DISABLE) &&
-          put.ack.interface_cookie != UINT64_MAX && put.ack.object_cookie != UINT64_MAX;
+          (put.ack.interface_cookie != UINT64_MAX || put.ack.object_cookie != UINT64_MAX);
     event_of(msg, &ev);
     md->refs--;
     md_event(md, &ev);

@@ -392,6 +392,45 @@ static void test_repost(void **state)
     node_down();
 }
 
+/* Only a handle of which both halves are all ones says that no ACK is wanted, §2.3. */
+static void test_half_a_handle(void **state)
+{
+    static const struct {
+        struct lnet_handle ack;
+        bool wanted;
+    } cases[] = {
+        {{UINT64_MAX, 0x4441}, true},
+        {{0x3333, UINT64_MAX}, true},
+        {{UINT64_MAX, UINT64_MAX}, false},
+        {{0, 0}, true},
+    };
+    static struct buf b;
+    unsigned i, acks = 0;
+
+    begin();
+    buf_init(&b, 1000, LNET_MD_OP_PUT, LNET_THRESH_INF);
+    attach(&b, 1, 0);
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct lnet_hdr h = hdr_put(peer(), tcp0->nid, PORTAL, 1, 0, 10, true);
+        struct lnet_put put;
+        struct lnet_ack ack;
+
+        lnet_body_get_put(&h, &put);
+        put.ack = cases[i].ack;
+        lnet_body_set_put(&h, &put);
+        arrive(tcp0, peer(), h);
+        settle();
+        acks += cases[i].wanted;
+        assert_int_equal(sent_count(LNET_MSG_ACK), acks);
+        if (!cases[i].wanted)
+            continue;
+        lnet_body_get_ack(&sent_last(LNET_MSG_ACK)->hdr, &ack);
+        assert_memory_equal(&ack.dst, &cases[i].ack, sizeof(ack.dst));
+    }
+    unlink_md(&b);
+    node_down();
+}
+
 /* ---- GET for us ---- */
 
 static void assert_reply(const uint8_t *data, uint32_t len)
@@ -870,6 +909,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_event_fields),
     LNET_TEST(test_thresholds),
     LNET_TEST(test_repost),
+    LNET_TEST(test_half_a_handle),
     LNET_TEST(test_get),
     LNET_TEST(test_answers_through_gateway),
     LNET_TEST(test_put_ack),

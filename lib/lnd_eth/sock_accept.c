@@ -40,7 +40,7 @@ static void write_all(struct stream *s, uint8_t *buf, size_t len)
     (void)s->ops->send(s, &seg, 1, false);
 }
 
-static uint32_t own_version(const struct sock_ni *sni)
+uint32_t sock_hello_version(const struct sock_ni *sni)
 {
     return nid_is_nid4(&sni->ni->nid) ? SOCK_HELLO_V3 : SOCK_HELLO_V4;
 }
@@ -90,9 +90,9 @@ static void refuse_answered(struct sock_hs *hs, enum lnet_drop reason)
 
     if (hs->hello) {
         caller_nid(hs, hs->sni, &nid);
-        write_all(
-            hs->stream, buf,
-            sock_hello_write(hs->sni, own_version(hs->sni), &nid, SOCK_CTYPE_NONE, NULL, buf));
+        write_all(hs->stream, buf,
+                  sock_hello_write(hs->sni, sock_hello_version(hs->sni), &nid, SOCK_CTYPE_NONE,
+                                   NULL, buf));
     } else {
         sock_reply_encode(buf);
         write_all(hs->stream, buf, SOCK_REPLY_SIZE);
@@ -282,7 +282,7 @@ static void hs_leave(struct reactor_task *task)
 
 static void hello_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
 {
-    enum lnet_drop drop = sock_hello_decode(p, n, own_version(hs->sni), &hs->in);
+    enum lnet_drop drop = sock_hello_decode(p, n, sock_hello_version(hs->sni), &hs->in);
 
     hs->stream->ops->skip(hs->stream, n);
     if (drop == LNET_DROP_NONE)
@@ -349,7 +349,8 @@ static void hs_readable(void *user)
         n = hs->stream->ops->peek(hs->stream, hs->want, &p);
         if (n < hs->want)
             return;
-        stage = hs->hello ? sock_hello_stage(p, n, own_version(hs->sni)) : sock_req_stage(p, n);
+        stage =
+            hs->hello ? sock_hello_stage(p, n, sock_hello_version(hs->sni)) : sock_req_stage(p, n);
         if (stage.drop != LNET_DROP_NONE) {
             hs->stream->ops->skip(hs->stream, n);
             if (stage.answer)

@@ -152,7 +152,7 @@ struct sock_peer {
     struct sock_peer *next_of_peer; /* other NIs' sets of the same peer NI */
     struct sock_peer *next;         /* free list */
     TAILQ_ENTRY(sock_peer) link;
-    uint32_t version;     /* HELLO version: follows from the address family, §2.2 */
+    uint32_t version;     /* sock_hello_version() */
     uint64_t incarnation; /* while there are connections */
     struct sock_conns conns;
     unsigned count[4]; /* of conns, by type */
@@ -312,6 +312,10 @@ uint16_t sock_addr_port(const union stream_addr *addr);
 bool sock_addr_same(const union stream_addr *a, const union stream_addr *b); /* without port */
 
 /* ---- sock_accept.c ---- */
+/* The HELLO version of all connections of an NI: v3 over IPv4, v4 over IPv6, §2.2. A peer's NID
+ * does not decide: with a hello_map entry an IPv4 NID may call over IPv6, as kernel nodes do [cap:
+ * G-02]. */
+uint32_t sock_hello_version(const struct sock_ni *sni);
 /* The listener of an NI's address, made if there is none; not listening yet. Control. */
 int sock_listener_get(struct sock_ni *sni);
 void sock_listener_put(struct sock_ni *sni);

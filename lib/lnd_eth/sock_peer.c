@@ -44,7 +44,7 @@ struct sock_peer *sock_peer_get(struct sock_ni *sni, struct lnet_peer_ni *peer)
     lnet_peer_hold(peer);
     sp->sni = sni;
     sp->peer = peer;
-    sp->version = nid_is_nid4(&peer->nid) ? SOCK_HELLO_V3 : SOCK_HELLO_V4;
+    sp->version = sock_hello_version(sni);
     sp->queue_tail = &sp->queue;
     sp->alive_us = reactor_now_us();
     TAILQ_INIT(&sp->conns);

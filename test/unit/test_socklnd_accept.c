@@ -386,6 +386,50 @@ static void test_hello_map(void **state)
     assert_int_equal(core.drops[LNET_DROP_TCP_HELLO_SOURCE], 1);
 }
 
+static int setup_map_ipv6(void **state)
+{
+    static struct sock_hello_map map;
+
+    fake_defaults();
+    assert_int_equal(nid_parse("fd00::7@tcp", &map.address), 0);
+    assert_int_equal(nid_parse(LOW_NID, &map.nid), 0);
+    fake_opts.hello_map = &map;
+    fake_opts.hello_map_count = 1;
+    return fake_setup(state);
+}
+
+/* A node of both families calls from its IPv6 NI and names itself by its IPv4 NID [cap: G-02]: the
+ * connection stays v4, whatever the length of the NID. */
+static void test_nid4_over_ipv6(void **state)
+{
+    struct fake_stream *s = fake_call("fd00::7", 1023);
+    struct sock_hello in = {.version = SOCK_HELLO_V4,
+                            .src_pid = LNET_PID_LUSTRE,
+                            .src_incarnation = INC,
+                            .ctype = SOCK_CTYPE_CONTROL};
+    uint8_t buf[256];
+    size_t n;
+
+    (void)state;
+    in.dst_nid = fake_ni6()->nid;
+    assert_int_equal(nid_parse(LOW_NID, &in.src_nid), 0);
+    n = sock_req_encode(&in.dst_nid, buf);
+    n += sock_hello_encode(&in, buf + n);
+    fake_feed(s, buf, n);
+    n = fake_take_out(s, buf, sizeof(buf));
+    assert_int_equal(n, SOCK_HELLO16_SIZE);
+    assert_int_equal(sock_hello_decode(buf, n, SOCK_HELLO_V4, &in), LNET_DROP_NONE);
+    assert_int_equal(in.ctype, SOCK_CTYPE_CONTROL);
+    assert_true(nid_same(&in.src_nid, &fake_ni6()->nid));
+    /* and so do its frames */
+    fake_feed(s, buf, fake_frame(buf, LOW_NID, "fd00::5@tcp", 3, 0, 0));
+    assert_false(s->closed);
+    assert_int_equal(core.nreceived, 1);
+    assert_true(nid_same(&core.received[0].from, &in.dst_nid));
+    assert_true(nid_same(&core.received[0].hdr.dest_nid, &in.src_nid));
+    assert_int_equal(core.received[0].len, 3);
+}
+
 /* 5 s for each part: magic, version, rest; and again for the HELLO. */
 static void test_timeouts(void **state)
 {
@@ -677,6 +721,7 @@ int main(void)
         TEST(test_secure_port),
         cmocka_unit_test_setup_teardown(test_all_ports, setup_all, fake_teardown),
         cmocka_unit_test_setup_teardown(test_hello_map, setup_map, fake_teardown),
+        cmocka_unit_test_setup_teardown(test_nid4_over_ipv6, setup_map_ipv6, fake_teardown),
         TEST(test_timeouts),
         TEST(test_slow_but_in_time),
         TEST(test_eof),

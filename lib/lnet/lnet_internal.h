@@ -277,6 +277,9 @@ void lnet_monitor_stop(struct lnet_node *node);
 uint64_t lnet_check_interval_us(const struct lnet_node *node);
 uint64_t lnet_ping_timeout_us(const struct lnet_node *node);
 int lnet_gw_check_new(struct lnet_node *node, struct lnet_gw *gw); /* control */
+/* nid pushed its info to us itself: if it is a gateway, that decides its routes. */
+void lnet_gw_pushed(struct lnet_node *node, const struct lnet_nid *nid,
+                    const struct lnet_ping_info *info);
 
 static inline bool lnet_is_home(const struct lnet_node *node)
 {

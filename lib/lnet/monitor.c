@@ -220,15 +220,25 @@ static void judge_route(struct lnet_route *r, const struct lnet_ping_info *info)
         shared_set(&r->up, r->hops == 1 || single ? remote_up : true);
 }
 
-static void judge_gateway(struct lnet_gw *gw, const struct lnet_ping_info *info)
+static void judge_routes(const struct lnet_gw *gw, const struct lnet_ping_info *info)
 {
     const struct lnet_conf *conf = lnet_conf_get(gw->node);
     unsigned i;
 
-    shared_set(&gw->ping_down, false);
     for (i = 0; i < conf->nroutes; i++)
         if (conf->route[i]->gw == gw)
             judge_route(conf->route[i], info);
+}
+
+/* A router PUSHes a link that went down within a second: its routes need not take messages to their
+ * loss until the next check (§16 on §3.7). */
+void lnet_gw_pushed(struct lnet_node *node, const struct lnet_nid *nid,
+                    const struct lnet_ping_info *info)
+{
+    const struct lnet_gw *gw = lnet_gw_find(node, nid);
+
+    if (gw && !info->truncated) /* half of it judges nothing */
+        judge_routes(gw, info);
 }
 
 static void gw_down(struct lnet_gw *gw)
@@ -279,7 +289,8 @@ static void check_reply(struct lnet_gw_check *c, uint32_t len)
         c->next_us = 0; /* once more with room for all of it, §3.4; half of it judges nothing */
         return;
     }
-    judge_gateway(c->gw, info);
+    shared_set(&c->gw->ping_down, false);
+    judge_routes(c->gw, info);
 }
 
 static void check_event(struct lnet_md *md, const struct lnet_event *ev)

@@ -266,6 +266,8 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
     }
     if (!(p->scratch.features & LNET_PING_MULTI_RAIL))
         return;
+    if (nid_same(&ev->sender, &ev->initiator)) /* else somebody else could speak for it */
+        lnet_gw_pushed(node, &ev->initiator, &p->scratch);
     k = known_find(p, &ev->initiator, true);
     if (!k)
         return;

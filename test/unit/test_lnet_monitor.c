@@ -45,10 +45,9 @@ struct gw_info {
     uint32_t local, remote; /* status of its NI on our net and on tcp5; 0 = none there */
 };
 
-static void answer_check(const struct sent *get, struct gw_info g)
+static uint32_t encode_info(struct gw_info g, uint8_t *data, size_t cap)
 {
     static struct lnet_ping_info info;
-    uint8_t data[512];
 
     memset(&info, 0, sizeof(info));
     info.features = g.features;
@@ -62,7 +61,27 @@ static void answer_check(const struct sent *get, struct gw_info g)
         info.ni[info.count].nid = N("10.5.0.99@tcp5");
         info.ni[info.count++].status = g.remote;
     }
-    reply_to(get, data, (uint32_t)lnet_ping_encode(&info, data, sizeof(data)));
+    return (uint32_t)lnet_ping_encode(&info, data, cap);
+}
+
+static void answer_check(const struct sent *get, struct gw_info g)
+{
+    uint8_t data[512];
+
+    reply_to(get, data, encode_info(g, data, sizeof(data)));
+}
+
+/* The info as a PUSH in the name of src, which via brings. */
+static void push_in(struct lnet_nid via, struct lnet_nid src, struct gw_info g)
+{
+    uint8_t data[512];
+    uint32_t len = encode_info(g, data, sizeof(data));
+    struct fake_rx *fx =
+        rx_new(tcp0, via, hdr_put(src, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
+
+    memcpy(fx->payload, data, len);
+    rx_parse(fx);
+    settle();
 }
 
 #define UP   LNET_NI_UP
@@ -266,6 +285,36 @@ static void test_truncated(void **state)
     assert_int_equal(get.sink_length, 4096);
     reply_to(s, data, 4096);
     assert_false(row(TCP5).up); /* 0x1e */
+    node_down();
+}
+
+/* A gateway whose far link goes down or comes back says so; its routes do not wait for the next
+ * check. Only it may say so. */
+static void test_push_of_gateway(void **state)
+{
+    struct lnet_nid other = N("10.0.0.12@tcp"), third = N("10.0.0.13@tcp");
+    unsigned checks;
+
+    node_up(opts_default());
+    assert_int_equal(route_add("tcp5", N(GW), 1, 0), 0);
+    assert_int_equal(route_add("tcp6", other, 1, 0), 0);
+    asked(2);
+    answer_check(&fk.sent[0], (struct gw_info){0x1a, UP, UP});
+    answer_check(&fk.sent[1], (struct gw_info){0x1a, UP, UP});
+    checks = sent_count(LNET_MSG_GET);
+    assert_true(row(TCP5).up);
+    push_in(N(GW), N(GW), (struct gw_info){0x1a, UP, DOWN});
+    assert_false(row(TCP5).up);
+    push_in(N(GW), N(GW), (struct gw_info){0x1a, UP, UP});
+    assert_true(row(TCP5).up);
+    push_in(N(GW), N(GW), (struct gw_info){0x1e, UP, UP}); /* it does not route any more */
+    assert_false(row(TCP5).up);
+    push_in(N(GW), N(GW), (struct gw_info){0x1a, UP, UP});
+    assert_true(row(TCP5).up);
+    push_in(other, N(GW), (struct gw_info){0x1a, UP, DOWN}); /* brought by another gateway */
+    push_in(third, third, (struct gw_info){0x1a, UP, DOWN}); /* by no gateway at all */
+    assert_true(row(TCP5).up);
+    assert_int_equal(sent_count(LNET_MSG_GET), checks);
     node_down();
 }
 
@@ -493,10 +542,10 @@ static void test_stop_early(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_judgement),   LNET_TEST(test_schedule),    LNET_TEST(test_no_answer),
-    LNET_TEST(test_truncated),   LNET_TEST(test_lnd_notify),  LNET_TEST(test_stop_loaded),
-    LNET_TEST(test_stop_counts), LNET_TEST(test_stop_drains), LNET_TEST(test_stop_idle),
-    LNET_TEST(test_stop_early),
+    LNET_TEST(test_judgement),   LNET_TEST(test_schedule),        LNET_TEST(test_no_answer),
+    LNET_TEST(test_truncated),   LNET_TEST(test_push_of_gateway), LNET_TEST(test_lnd_notify),
+    LNET_TEST(test_stop_loaded), LNET_TEST(test_stop_counts),     LNET_TEST(test_stop_drains),
+    LNET_TEST(test_stop_idle),   LNET_TEST(test_stop_early),
 };
 
 LNET_TESTS_MAIN("test_lnet_monitor", tests)

@@ -152,6 +152,8 @@ struct sock_peer {
     struct sock_peer *next_of_peer; /* other NIs' sets of the same peer NI */
     struct sock_peer *next;         /* free list */
     TAILQ_ENTRY(sock_peer) link;
+    TAILQ_ENTRY(sock_peer) spare_link;
+    bool spare;           /* in shard->spare: only remembered, for its back-off */
     uint32_t version;     /* sock_hello_version() */
     uint64_t incarnation; /* while there are connections */
     struct sock_conns conns;
@@ -247,6 +249,7 @@ struct sock_shard {
     struct sock_conns turn;  /* those whose turn it is */
     struct sock_conn *conns, *free_conns;
     struct sock_peer *peers, *free_peers;
+    struct sock_peers spare; /* peers that make room for others, the first first */
     struct sock_hs *hss, *free_hss;
     struct sock_take *takes, *free_takes;
     unsigned take_waiters;
@@ -355,6 +358,8 @@ void sock_peer_fail_queue(struct sock_peer *sp, enum lnet_drop reason, enum lnet
 void sock_peer_hold(struct sock_peer *sp);
 /* Frees sp when nothing needs it any more. */
 void sock_peer_release(struct sock_peer *sp);
+/* Forgets one peer that is only remembered; false: there is none. */
+bool sock_peer_forget_one(struct sock_shard *shard);
 void sock_peer_shutdown(struct sock_peer *sp);
 void sock_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);
 /* Something makes us doubt that the peer still has its ends: a keepalive shows. */

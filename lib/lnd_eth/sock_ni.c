@@ -136,6 +136,7 @@ static bool shard_init(struct sock_shard *shard, struct lnd_sock *sock, unsigned
         (struct reactor_poller){.fn = shard_poll, .arg = shard, .max_sleep_us = UINT64_MAX};
     TAILQ_INIT(&shard->ready);
     TAILQ_INIT(&shard->turn);
+    TAILQ_INIT(&shard->spare);
     POOL_FILL(shard, conns, free_conns, sock->opts.max_conns);
     POOL_FILL(shard, peers, free_peers, sock->opts.max_conns);
     POOL_FILL(shard, hss, free_hss, SOCK_HS_MAX);
@@ -518,6 +519,14 @@ static void ni_fini(struct lnet_ni *ni)
     ni_free(sni);
 }
 
+static void peer_shrink(void *ctx)
+{
+    struct lnd_sock *sock = ctx;
+
+    if (sock->shards != NULL)
+        (void)sock_peer_forget_one(&sock->shards[reactor_index(reactor_self())]);
+}
+
 static void peer_free(struct lnet_peer_ni *peer)
 {
     assert(peer->lnd_peer == NULL); /* each of ours has a reference */
@@ -538,4 +547,5 @@ const struct lnd_ops lnd_sock_ops = {
     .peer_abort = sock_peer_abort,
     .peer_info = sock_peer_info,
     .peer_free = peer_free,
+    .peer_shrink = peer_shrink,
 };

@@ -39,6 +39,8 @@ struct sock_peer *sock_peer_get(struct sock_ni *sni, struct lnet_peer_ni *peer)
     if (sp != NULL)
         return sp;
     sp = sock_peer_alloc(shard);
+    if (sp == NULL && sock_peer_forget_one(shard))
+        sp = sock_peer_alloc(shard);
     if (sp == NULL)
         return NULL;
     lnet_peer_hold(peer);
@@ -58,26 +60,41 @@ struct sock_peer *sock_peer_get(struct sock_ni *sni, struct lnet_peer_ni *peer)
     return sp;
 }
 
+static bool in_use(const struct sock_peer *sp)
+{
+    return sp->busy > 0 || sp->objects > 0 || sp->queue != NULL || sp->dial.state != SOCK_DIAL_IDLE;
+}
+
 /* A peer that failed is remembered for a while, so that its back-off goes on growing. */
 static bool needed(const struct sock_peer *sp)
 {
     const struct sock_opts *o = &sp->sni->sock->opts;
 
-    if (sp->busy > 0 || sp->objects > 0 || sp->queue != NULL || sp->dial.state != SOCK_DIAL_IDLE)
+    if (in_use(sp))
         return true;
     if (sock_ns(sp)->stopping || sp->dial.interval == 0)
         return false;
     return reactor_now_us() < sp->dial.next_us + o->max_reconnect * SOCK_SEC;
 }
 
-static void reap(struct sock_peer *sp)
+static void spare_set(struct sock_peer *sp, bool spare)
+{
+    if (sp->spare == spare)
+        return;
+    sp->spare = spare;
+    if (spare)
+        TAILQ_INSERT_TAIL(&sp->shard->spare, sp, spare_link);
+    else
+        TAILQ_REMOVE(&sp->shard->spare, sp, spare_link);
+}
+
+static void forget(struct sock_peer *sp)
 {
     struct lnet_peer_ni *peer = sp->peer;
     struct sock_ni_shard *ns = sock_ns(sp);
     struct sock_peer **at = (struct sock_peer **)&peer->lnd_peer;
 
-    if (needed(sp))
-        return;
+    spare_set(sp, false);
     while (*at != sp)
         at = &(*at)->next_of_peer;
     *at = sp->next_of_peer;
@@ -90,16 +107,33 @@ static void reap(struct sock_peer *sp)
     sock_ni_progress(ns);
 }
 
+/* Whoever sends can name any number of destinations that cannot be reached: what is only remembered
+ * of them must not keep others out. */
+bool sock_peer_forget_one(struct sock_shard *shard)
+{
+    struct sock_peer *sp = TAILQ_FIRST(&shard->spare);
+
+    if (sp == NULL)
+        return false;
+    forget(sp);
+    return true;
+}
+
 void sock_peer_hold(struct sock_peer *sp)
 {
     sp->busy++;
+    spare_set(sp, false);
 }
 
 void sock_peer_release(struct sock_peer *sp)
 {
     /* An idle peer that was never called goes with the next look at it. */
-    if (--sp->busy == 0 && sock_ns(sp)->stopping)
-        reap(sp);
+    if (--sp->busy > 0)
+        return;
+    if (sock_ns(sp)->stopping && !needed(sp))
+        forget(sp);
+    else
+        spare_set(sp, !in_use(sp));
 }
 
 /* ---- choosing a connection, §3.3 ---- */
@@ -449,5 +483,8 @@ static void poll_timer(struct reactor_timer *t)
     }
     keepalive(sp, now);
     sp->busy--;
-    reap(sp);
+    if (needed(sp))
+        spare_set(sp, !in_use(sp));
+    else
+        forget(sp);
 }

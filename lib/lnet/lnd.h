@@ -222,6 +222,9 @@ struct lnd_ops {
     void (*peer_info)(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
     /* The LND's last look before an idle peer is freed (refs is 0). */
     void (*peer_free)(struct lnet_peer_ni *peer);
+    /* The calling reactor's table of peers is full: lets go of one that the LND holds but does not
+     * use, if there is any. ctx: what the LND was registered with. May be NULL. */
+    void (*peer_shrink)(void *ctx);
 };
 
 /* ---- what an LND calls ---- */

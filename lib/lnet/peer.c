@@ -103,6 +103,16 @@ static void evict_one(struct lnet_shard *s)
     s->free_peers = p;
 }
 
+static void make_room(struct lnet_shard *s)
+{
+    unsigned i;
+
+    for (i = 0; i < s->node->nlnds && !s->idle_head; i++)
+        if (s->node->lnd[i].ops->peer_shrink)
+            s->node->lnd[i].ops->peer_shrink(s->node->lnd[i].ctx);
+    evict_one(s);
+}
+
 struct lnet_peer_ni *lnet_peer_get(struct lnet_node *node, const struct lnet_nid *nid)
 {
     struct lnet_shard *s = lnet_shard_self(node);
@@ -115,7 +125,7 @@ struct lnet_peer_ni *lnet_peer_get(struct lnet_node *node, const struct lnet_nid
             return p;
         }
     if (!s->free_peers)
-        evict_one(s);
+        make_room(s);
     p = s->free_peers;
     if (!p)
         return NULL;

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A peer that keeps to the protocol and yet tries to use up what all peers share."""
+
+from lnetpy import nid as N
+from lnetpy.badpeer import BadPeer
+from lnetpy.scene import CLIENT, ROUTER, cases, join
+
+BAD = "10.0.0.66@tcp"
+
+
+async def empty(env, r):
+    """No message and no router buffer is left in use."""
+    async def all_back():
+        pools = [row[k] for row in (await r.rpc("buffers_get"))["reactors"] for k in ("tiny", "small", "large")]
+        return (await r.stats())["msgs_alloc"] == 0 and all(p["credits"] == p["nbuffers"] for p in pools)
+    await env.until_async(all_back, "all messages and buffers given back")
+
+
+@cases("connections", "peers")
+async def test_unreachable_destinations(env, table):
+    """Messages for more nodes than the tables have room for, none of which can be reached: what is remembered
+    of these does not keep out a node that comes afterwards."""
+    env.need_millrace()
+    settings = {"connections": {"reactors": 1}, "peers": {"reactors": 3, "extra": "  max_peers: 300\n"}}
+    r = await env.router("r", *ROUTER, **settings[table])
+    bad = BadPeer(env, "bad", BAD, r.nids[0])
+    raw = await bad.attach()
+    count = 9000
+    for i in range(0, count, 100):
+        await raw.send(b"".join(bad.frame(bad.put(dst=N.parse(f"172.16.{n >> 8}.{n & 255}@tcp1")))
+                                for n in range(i, i + 100)))
+
+    async def refused():
+        return (await r.stats())["drop_count"] == count
+    await env.until_async(refused, "all messages dropped", 30)
+    drops = await r.drops()
+    assert drops["next_hop_unreachable"] == count, {k: v for k, v in drops.items() if v}
+    c = await env.persona("c", CLIENT)
+    join(c, r, "tcp1")
+    await env.bring_up(c)
+    await empty(env, r)

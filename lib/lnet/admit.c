@@ -6,6 +6,10 @@
  * A shard has three pools as the kernel does: tiny (no payload), small (up to 4 KiB) and large
  * (1 MiB). A header that finds its pool empty waits in the pool's FIFO, its connection unread, for
  * a bounded time; peers with a 16 s LND timeout must see it end well before (socklnd.md §6.5).
+ *
+ * That time is the connection's, not the message's: what the sender had begun to transmit behind a
+ * message that waited in vain has waited as long in socket buffers, and each must be acknowledged
+ * within the sender's timeout from there on. So it takes a buffer that is free or is dropped.
  */
 #include "lib/lnet/lnet_internal.h"
 
@@ -14,7 +18,8 @@
 #define TINY_DEFAULT        512
 #define SMALL_DEFAULT       512
 #define LARGE_DEFAULT       64
-#define BUFFER_WAIT_DEFAULT 10 /* s */
+#define BUFFER_WAIT_DEFAULT 10         /* s */
+#define BEHIND_US           1000000ull /* in which what lies behind an expired wait is read */
 
 /* ---- queues of waiting headers ---- */
 
@@ -197,6 +202,11 @@ static void arm_wait_timer(struct lnet_shard *s)
         reactor_timer_arm(&s->wait_timer, first > now ? first - now : 0);
 }
 
+static bool is_behind_expired(const struct lnet_rx *rx)
+{
+    return rx->expired_us != 0 && reactor_now_us() - rx->expired_us < BEHIND_US;
+}
+
 void lnet_admit(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
@@ -205,6 +215,10 @@ void lnet_admit(struct lnet_rx *rx)
 
     if (!pool->queue.head && try_admit(rx))
         return;
+    if (is_behind_expired(rx)) {
+        lnet_discard(rx, LNET_DROP_BUFFER_WAIT);
+        return;
+    }
     rx->wait = LNET_RX_WAIT_BUFFER;
     rx->wait_until_us = reactor_now_us() + (uint64_t)wait_s * 1000000;
     lnet_rx_queue_add(&pool->queue, rx);
@@ -235,6 +249,7 @@ static void wait_expired(struct reactor_timer *t)
             struct lnet_rx *rx = q->head;
 
             lnet_rx_queue_del(q, rx);
+            rx->expired_us = now;
             lnet_discard(rx, LNET_DROP_BUFFER_WAIT);
         }
     }

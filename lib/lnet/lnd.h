@@ -122,7 +122,7 @@ struct lnet_peer_ni {
 #define LNET_MD_MAX_SEGS 4 /* segments of an end node's MD */
 
 /* A received header and what the core does with it. Embedded in the LND's connection or receive
- * descriptor. The LND fills the first part before lnet_parse(). */
+ * descriptor, zeroed when that is made. The LND fills the first part before lnet_parse(). */
 struct lnet_rx {
     struct lnet_hdr hdr;
     struct lnet_ni *ni;
@@ -140,6 +140,7 @@ struct lnet_rx {
     enum lnet_drop drop; /* why it is being discarded, NONE = it is not */
     struct lnet_rx *wait_next, **wait_pprev;
     uint64_t wait_until_us;
+    uint64_t expired_us; /* when the last message received with it waited in vain; 0 = never */
     struct reactor_task task;
 };
 

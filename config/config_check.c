@@ -15,6 +15,17 @@ static bool net_is_local(const struct cfg *cfg, lnet_net_t net)
     return false;
 }
 
+/* Only as far as the file says it: an NI given by its interface gets its NID at the start. */
+static bool nid_is_own(const struct cfg *cfg, const struct lnet_nid *nid)
+{
+    unsigned i;
+
+    for (i = 0; i < cfg->ni_count; i++)
+        if (nid_same(&cfg->ni[i].conf.nid, nid))
+            return true;
+    return false;
+}
+
 static void check_route(struct cfg_reader *r, const struct cfg_route *route)
 {
     char net[LNET_NETSTR_SIZE], gateway[LNET_NIDSTR_SIZE];
@@ -33,6 +44,10 @@ static void check_route(struct cfg_reader *r, const struct cfg_route *route)
     else if (!net_is_local(r->cfg, via))
         cfg_error(r, route->line,
                   "route: gateway %s is on no local net; add an NI of that net or another gateway",
+                  gateway);
+    else if (nid_is_own(r->cfg, &route->conf.gateway))
+        cfg_error(r, route->line,
+                  "route: gateway %s is this node itself; name the next router on the way",
                   gateway);
 }
 

@@ -385,6 +385,7 @@ static const struct {
     {NET "route: [{net: o2ib, gateway: 10.0.0.9@o2ib}]\n", "is itself on net o2ib"},
     {NET "route: [{net: tcp1, gateway: 10.0.0.9@tcp}]\n", "net tcp1 is local"},
     {NET "route: [{net: o2ib, gateway: 10.0.0.9@tcp7}]\n", "is on no local net"},
+    {NET "route: [{net: o2ib, gateway: 10.0.0.1@tcp}]\n", "is this node itself"},
     {NET
      "route: [{net: o2ib, gateway: 10.0.0.9@tcp}, {net: o2ib, gateway: 10.0.0.9@tcp, hop: 2}]\n",
      "the same route is on line 2"},
@@ -516,7 +517,7 @@ static void check_limit(const char *head, const char *unit, unsigned count, cons
 static void test_limits(void **state)
 {
     static const char ni[] = "{nid: 10.0.%u.%u@tcp}, ";
-    static const char route[] = "{net: o2ib, gateway: 10.0.%u.%u@tcp}, ";
+    static const char route[] = "{net: o2ib, gateway: 10.2.%u.%u@tcp}, ";
     static const char hello[] = "{address: 10.0.%u.%u, nid: 10.0.0.1@tcp}, ";
 
     check_limit("net: [{net type: tcp, local NI(s): [", ni, LNET_MAX_NI, "]}]", NULL);

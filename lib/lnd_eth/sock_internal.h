@@ -2,12 +2,20 @@
 /*
  * What the files of the socklnd LND share.
  *
- *   sock_ni.c      NIs, shards and their pools: start, quiesce, stop; settings
- *   sock_link.c    addresses of interfaces, link watcher
- *   sock_accept.c  passive side up to the HELLO, on the listener's reactor, then the decisions on
- * the caller's home reactor sock_dial.c    active side sock_peer.c    connection set of a peer:
- * choice, waiting messages, liveness, closing sock_conn.c    life of one connection sock_rx.c frame
- * receive machine sock_tx.c      transmit queue
+ * sock_ni.c: NIs, shards and their pools: start, quiesce, stop; settings.
+ *
+ * sock_link.c: addresses of interfaces, link watcher.
+ *
+ * sock_accept.c: passive side up to the HELLO, on the listener's reactor, then the decisions on the
+ * caller's home reactor.
+ *
+ * sock_dial.c: active side.
+ *
+ * sock_peer.c: connection set of a peer: choice, waiting messages, liveness, closing.
+ *
+ * sock_conn.c: life of one connection.
+ *
+ * sock_rx.c, sock_tx.c: frame receive machine, transmit queue.
  *
  * Ownership: a connection, its peer and all they queue belong to the home reactor of the peer's
  * NID. A handshake (sock_hs) belongs to its listener's reactor, travels once to the home reactor

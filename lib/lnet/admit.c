@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Admission of messages that are to be forwarded: each needs a router buffer before its payload is
- * read. docs/protocol/lnet-core.md §4.3, §4.9; design §4 "admission".
+ * read. docs/protocol/lnet-core.md §4.3, §4.9; docs/architecture.md "Where credits will go".
  *
  * A shard has three pools as the kernel does: tiny (no payload), small (up to 4 KiB) and large
  * (1 MiB). A header that finds its pool empty waits in the pool's FIFO, its connection unread, for

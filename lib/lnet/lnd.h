@@ -93,7 +93,7 @@ struct lnet_ni {
     char ifname[16]; /* "" when only the NID was given */
     struct lnet_tunables tun;
     struct lnd_tunables lnd_tun;
-    bool rx_take; /* the LND hands over received payload as its own segments (design §6) */
+    bool rx_take; /* the LND hands over received payload as its own segments */
     /* ---- written on the node's home reactor only, read anywhere (relaxed) ---- */
     uint32_t status; /* LNET_NI_UP or LNET_NI_DOWN, as published in the ping info */
     bool fatal;      /* the link or device is down */
@@ -234,9 +234,8 @@ struct lnd_ops {
 struct reactor *lnet_nid_home(const struct lnet_node *node, const struct lnet_nid *nid);
 struct reactor_env *lnet_node_env(const struct lnet_node *node);
 struct mem_arena *lnet_node_arena(const struct lnet_node *node);
-/* Cookie of this start of the node, wall clock ns; an LND derives its NI incarnations from its own.
- */
-bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid); /* any reactor */
+/* Whether nid is 0@lo or the NID of one of the node's NIs. Any thread once started. */
+bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid);
 
 /* The peer NI of a NID, made if unknown; must be called on its home. NULL: table full (the caller
  * counts LNET_DROP_NO_PEER_MEMORY). The caller gets a reference. */

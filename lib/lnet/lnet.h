@@ -245,13 +245,15 @@ int lnet_md_bind(struct lnet_node *node, struct lnet_md *md);
 /* Unlinks; an UNLINK event with unlinked = true comes now or when the last operation has ended. */
 void lnet_md_unlink(struct lnet_md *md);
 
-/* After a SEND event with a status no ACK or REPLY will come: unlink the MD. */
-/* Sends the MD's whole contents. src ANY = chosen by path. -ENOMEM, -EHOSTUNREACH (then no event
- * comes and the MD is as before). SEND comes once, then ACK if wanted. */
+/* Sends the MD's whole contents to a node other than this one. src ANY = chosen by path. -ENOMEM,
+ * -EHOSTUNREACH (also for a NID of our own), -EINVAL (an MD that is unlinked, used up or of an ME),
+ * -EMSGSIZE (over 1 MiB): then no event comes and the MD is as before. SEND comes once, then ACK if
+ * wanted, in either order; after a SEND with a status neither ACK nor REPLY comes: unlink the MD.
+ */
 int lnet_put(struct lnet_md *md, bool want_ack, const struct lnet_nid *src,
              const struct lnet_nid *dest, uint32_t pid, uint32_t portal, uint64_t match_bits,
              uint32_t offset, uint64_t hdr_data);
-/* Asks for up to md->length bytes. SEND, then REPLY. */
+/* Asks for up to md->length bytes. SEND and REPLY in either order; errors as lnet_put(). */
 int lnet_get(struct lnet_md *md, const struct lnet_nid *src, const struct lnet_nid *dest,
              uint32_t pid, uint32_t portal, uint64_t match_bits, uint32_t offset);
 

@@ -16,8 +16,6 @@
 
 #define PUSH_TIMEOUT_US 30000000ull /* an ACK comes at once or not at all */
 
-struct rows_hash;
-
 /* ---- the published info ---- */
 
 static void collect_info(const struct lnet_node *node, struct lnet_ping_info *info)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The way of a message through the node: parse, receive, select, cross to the next hop's home,
- * send, come back, give its memory back. docs/protocol/lnet-core.md §4; design §4.
+ * send, come back, give its memory back. docs/protocol/lnet-core.md §4; docs/architecture.md "A
+ * forwarded message".
  */
 #include "lib/lnet/lnet_internal.h"
 

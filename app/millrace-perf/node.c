@@ -6,12 +6,13 @@
 
 #define DRAIN_S        1
 #define MEM_SPARE_MB   16 /* EAL's own and alignment */
-#define LOCAL_MSGS_MIN 1024
+#define LOCAL_MSGS_MIN 2048
 
-/* A message of ours each for what is on the way, and for the answers of a server. */
+/* A message of ours each for what is on the way, and for the answers of a server. Twice that: all
+ * may come through one gateway, and one neighbour gets half of them at most. */
 static unsigned local_msgs(const struct perf_opts *o)
 {
-    unsigned n = 2 * o->inflight + o->buffers;
+    unsigned n = 2 * (2 * o->inflight + o->buffers);
 
     return n > LOCAL_MSGS_MIN ? n : LOCAL_MSGS_MIN;
 }

@@ -174,6 +174,7 @@ struct lnet_msg {
     struct lnet_md *md; /* local: the MD it reads or writes */
     uint32_t md_offset, mlen;
     struct lnet_get get; /* REPLY: what was asked, for the event */
+    uint16_t asker;      /* local: 1 + index into the node's asked[], 0 = our own doing */
     struct reactor_task task;
     struct lnet_msg *next; /* free list */
 };

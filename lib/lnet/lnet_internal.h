@@ -14,6 +14,7 @@
 #define LNET_MAX_NETS     LNET_MAX_NI
 #define LNET_SMALL_BUFFER 4096u
 #define LNET_MD_BUCKETS   4096u
+#define LNET_ASKERS       1024u
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
@@ -181,7 +182,8 @@ struct lnet_node {
     struct {
         struct lnet_me *head, *tail;
     } portal[LNET_PORTALS];
-    struct lnet_rx_queue lazy; /* PUTs on portal 0 while no push buffer is posted */
+    uint32_t asked[LNET_ASKERS]; /* by hash of the sender: local messages it made us use */
+    struct lnet_rx_queue lazy;   /* PUTs on portal 0 while no push buffer is posted */
     struct reactor_timer lazy_timer;
     bool lazy_busy; /* in lnet_lazy_retry() */
     struct lnet_ping *ping;

@@ -286,6 +286,24 @@ static struct lnet_msg *local_msg(struct lnet_node *node)
     return lnet_msg_alloc(lnet_shard_self(node), LNET_KIND_LOCAL);
 }
 
+/* For what a neighbour sent us. Nobody gets more than is left for the others: a peer that asks and
+ * asks and reads no answer would have them all. */
+static struct lnet_msg *asked_msg(struct lnet_node *node, const struct lnet_rx *rx)
+{
+    const struct lnet_shard *s = lnet_shard_self(node);
+    unsigned slot = nid_hash(&rx->from->nid) % LNET_ASKERS;
+    struct lnet_msg *msg;
+
+    if (node->asked[slot] > s->max_local - s->local_msgs)
+        return NULL;
+    msg = local_msg(node);
+    if (msg) {
+        msg->asker = (uint16_t)(slot + 1);
+        node->asked[slot]++;
+    }
+    return msg;
+}
+
 static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_md *md, uint32_t at,
                          uint32_t mlen)
 {
@@ -321,7 +339,7 @@ static bool local_put(struct lnet_node *node, struct lnet_rx *rx)
     m.portal = put.portal;
     m.bits = put.match_bits;
     m.offset = put.offset;
-    msg = local_msg(node);
+    msg = asked_msg(node, rx);
     why = msg ? find_match(node, &m, &rx->hdr) : LNET_DROP_NO_MSG_MEMORY;
     if (why == LNET_DROP_NONE) {
         receive_into(rx, msg, m.md, m.at, m.mlen);
@@ -430,7 +448,7 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     m.bits = get.match_bits;
     m.offset = get.src_offset;
     m.length = get.sink_length < LNET_MAX_PAYLOAD ? get.sink_length : LNET_MAX_PAYLOAD;
-    msg = local_msg(node);
+    msg = asked_msg(node, rx);
     why = msg ? find_match(node, &m, &rx->hdr) : LNET_DROP_NO_MSG_MEMORY;
     if (why) {
         if (msg)
@@ -470,7 +488,7 @@ static void local_reply(struct lnet_node *node, struct lnet_rx *rx)
         answer(rx, LNET_DROP_REPLY_TOO_LONG);
         return;
     }
-    msg = local_msg(node);
+    msg = asked_msg(node, rx);
     if (!msg) {
         answer(rx, LNET_DROP_NO_MSG_MEMORY);
         return;

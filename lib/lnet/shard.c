@@ -117,6 +117,8 @@ void lnet_msg_free(struct lnet_msg *msg)
 
     if (msg->kind == LNET_KIND_LOCAL)
         s->local_msgs--;
+    if (msg->asker)
+        s->node->asked[msg->asker - 1]--;
     s->used_msgs--;
     shared_set(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
     msg->state = LNET_MSG_FREE;

@@ -2,8 +2,9 @@
 """A peer that keeps to the protocol and yet tries to use up what all peers share."""
 
 from lnetpy import nid as N
+from lnetpy import wire
 from lnetpy.badpeer import BadPeer
-from lnetpy.scene import CLIENT, ROUTER, cases, join
+from lnetpy.scene import CLIENT, ROUTER, cases, deadline, join, line
 
 BAD = "10.0.0.66@tcp"
 
@@ -38,4 +39,34 @@ async def test_unreachable_destinations(env, table):
     c = await env.persona("c", CLIENT)
     join(c, r, "tcp1")
     await env.bring_up(c)
+    await empty(env, r)
+
+
+@deadline(90)
+@cases("pings", "pushes")
+async def test_answers_are_not_read(env, what):
+    """A peer asks without end and reads no answer. Others are answered at once meanwhile."""
+    env.need_millrace()
+    c, r, _ = await line(env, router={"timeout": 15, "reactors": 3})
+    bad = BadPeer(env, "bad", BAD, r.nids[0])
+    raw = await bad.attach(wire.CONTROL)
+    if what == "pings":
+        asks = bad.frame(bad.ping()) * 200
+    else:
+        info = c.info().pack()
+        asks = bad.frame(bad.header(wire.PUT, wire.put_union(bad.handle(), wire.PING_MATCH, 0), len(info)), info) * 50
+
+    async def flood():
+        while raw.how is None:
+            await raw.send(asks)
+    flooding = c.task(flood())
+
+    async def refused():
+        return (await r.drops())["no_message_memory"] > 0
+    await env.until_async(refused, "the peer has used up what is its share", 30)
+    for _ in range(20):
+        assert await c.ping(r.nids[0], timeout=2), "another peer's ping is not answered"
+        assert await c.push(r.nids[0]), "another peer's PUSH is not acknowledged"
+    flooding.cancel()
+    raw.close(rst=True)
     await empty(env, r)

@@ -16,7 +16,8 @@
 #include "lib/reactor/reactor.h"
 #include "rpc/json_frame.h"
 
-#define READ_SIZE 65536
+#define READ_SIZE       65536
+#define ACCEPT_PAUSE_US 1000000 /* after accept() failed for want of something */
 
 struct client {
     struct reactor_fd fd; /* first: callbacks get it */
@@ -38,6 +39,7 @@ struct rpc_server {
     const struct jrpc *jrpc;
     struct client *clients;
     unsigned client_count;
+    struct reactor_timer pause;
     int lock_fd;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
     char lock_path[sizeof(((struct sockaddr_un *)0)->sun_path) + 8];
@@ -265,14 +267,32 @@ static void client_new(struct rpc_server *server, int fd)
     jrpc_session_init(&c->session, server->jrpc, client_reply, c);
 }
 
+static void accept_again(struct reactor_timer *t)
+{
+    struct rpc_server *server =
+        (struct rpc_server *)((char *)t - offsetof(struct rpc_server, pause));
+
+    reactor_fd_mod(&server->fd, EPOLLIN);
+}
+
+/* Short of descriptors or memory the client stays in the queue, and the next event would come at
+ * once and for ever. */
+static void accept_failed(struct rpc_server *server, int err)
+{
+    if (err == EAGAIN || err == EWOULDBLOCK || err == ECONNABORTED || err == EINTR)
+        return; /* gone again */
+    reactor_fd_mod(&server->fd, 0);
+    reactor_timer_arm(&server->pause, ACCEPT_PAUSE_US);
+}
+
 static void server_event(struct reactor_fd *f, uint32_t events)
 {
     struct rpc_server *server = (struct rpc_server *)f;
     int fd = accept4(f->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
     if (fd < 0)
-        return; /* gone again, or short of descriptors: another try at the next event */
-    if (server->client_count >= RPC_MAX_CLIENTS)
+        accept_failed(server, errno);
+    else if (server->client_count >= RPC_MAX_CLIENTS)
         turn_away(fd);
     else
         client_new(server, fd);
@@ -390,6 +410,7 @@ int rpc_server_create(const struct rpc_server_opts *opts, const struct jrpc *jrp
         return -ENOMEM;
     }
     server->jrpc = jrpc;
+    reactor_timer_init(&server->pause, accept_again);
     memcpy(server->path, opts->path, strlen(opts->path));
     rc = take_lock(server, err, errlen);
     if (rc != 0)
@@ -426,6 +447,7 @@ void rpc_server_destroy(struct rpc_server *server)
         next = c->next;
         client_close(c);
     }
+    reactor_timer_cancel(&server->pause);
     reactor_fd_del(&server->fd);
     close(server->fd.fd);
     unlink(server->path);

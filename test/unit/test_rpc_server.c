@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -448,6 +449,30 @@ static void test_client_limit(void **state)
     WAIT_FOR(rpc_server_clients(server) == 0);
 }
 
+/* The client waits in the queue; looking at it all the time would not help it. */
+static void test_no_descriptors(void **state)
+{
+    struct rlimit limit, none;
+    int fd, next, i, busy = 0;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    fd = dial();
+    next = dup(fd);
+    close(next);
+    none = limit;
+    none.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (i = 0; i < 100; i++)
+        busy += reactor_step(reactor_control(env), 0) > 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(rpc_server_clients(server), 0);
+    assert_in_range(busy, 0, 3);
+    say(fd, CALL("echo", "7", "1"));
+    hear_lines(fd, 1);
+    close(fd);
+    WAIT_FOR(rpc_server_clients(server) == 0);
+}
+
 /* ---- the path ---- */
 
 static void test_path(void **state)
@@ -638,6 +663,7 @@ int main(void)
         TEST(test_never_reads),
         TEST(test_calls_in_flight),
         TEST(test_client_limit),
+        TEST(test_no_descriptors),
         TEST(test_path),
         TEST(test_stale),
         TEST(test_client),

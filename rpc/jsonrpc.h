@@ -22,7 +22,6 @@
 
 #include "lib/lnet/nid.h"
 
-#define JRPC_MAX_DEPTH  32          /* nesting of a request */
 #define JRPC_MAX_BATCH  64          /* calls in one batch */
 #define JRPC_MAX_PARAMS 8           /* parameters of a method */
 #define JRPC_MAX_REPLY  (32u << 20) /* bytes of one response */

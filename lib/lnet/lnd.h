@@ -234,7 +234,6 @@ struct lnd_ops {
 /* Home reactor of a NID in this node. Any thread. */
 struct reactor *lnet_nid_home(const struct lnet_node *node, const struct lnet_nid *nid);
 struct reactor_env *lnet_node_env(const struct lnet_node *node);
-struct mem_arena *lnet_node_arena(const struct lnet_node *node);
 /* Whether nid is 0@lo or the NID of one of the node's NIs. Any thread once started. */
 bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid);
 

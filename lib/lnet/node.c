@@ -85,11 +85,6 @@ struct reactor_env *lnet_node_env(const struct lnet_node *node)
     return node->env;
 }
 
-struct mem_arena *lnet_node_arena(const struct lnet_node *node)
-{
-    return node->arena;
-}
-
 /* ---- NIs ---- */
 
 int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx)

@@ -183,7 +183,8 @@ struct lnet_node {
         struct lnet_me *head, *tail;
     } portal[LNET_PORTALS];
     uint32_t asked[LNET_ASKERS]; /* by hash of the sender: local messages it made us use */
-    struct lnet_rx_queue lazy;   /* PUTs on portal 0 while no push buffer is posted */
+    uint32_t arriving[LNET_ASKERS], arriving_all; /* PUSHes of these that have no end yet */
+    struct lnet_rx_queue lazy; /* PUTs on portal 0 while no push buffer is posted */
     struct reactor_timer lazy_timer;
     bool lazy_busy; /* in lnet_lazy_retry() */
     struct lnet_ping *ping;

@@ -4,7 +4,7 @@
  * events. docs/protocol/lnet-core.md §3.1, §4.8. All on the node's home reactor; a received header
  * whose connection lives elsewhere is mailed here and back.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/ping.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,6 +18,7 @@ enum md_state {
 
 #define COOKIE_TYPE_MD 1u /* low two bits of an object cookie, §2.4 */
 #define LAZY_WAIT_US   10000000ull
+#define PUSHES_ANYWAY  4
 
 static void lazy_expired(struct reactor_timer *t);
 
@@ -304,6 +305,33 @@ static struct lnet_msg *asked_msg(struct lnet_node *node, const struct lnet_rx *
     return msg;
 }
 
+static bool is_push(const struct lnet_put *put)
+{
+    return put->portal == LNET_RESERVED_PORTAL && put->match_bits == LNET_PING_MATCH_BITS;
+}
+
+/* As with the messages: who begins PUSHes and ends none leaves buffers for others. A few may always
+ * wait for one. */
+static bool push_allowed(const struct lnet_node *node, const struct lnet_rx *rx)
+{
+    unsigned slot = nid_hash(&rx->from->nid) % LNET_ASKERS;
+
+    return node->arriving[slot] < PUSHES_ANYWAY ||
+           node->arriving[slot] + node->arriving_all <= PUSH_IN;
+}
+
+static void push_begins(struct lnet_node *node, const struct lnet_msg *msg)
+{
+    node->arriving[msg->asker - 1]++;
+    node->arriving_all++;
+}
+
+static void push_ends(struct lnet_node *node, const struct lnet_msg *msg)
+{
+    node->arriving[msg->asker - 1]--;
+    node->arriving_all--;
+}
+
 static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_md *md, uint32_t at,
                          uint32_t mlen)
 {
@@ -339,16 +367,17 @@ static bool local_put(struct lnet_node *node, struct lnet_rx *rx)
     m.portal = put.portal;
     m.bits = put.match_bits;
     m.offset = put.offset;
-    msg = asked_msg(node, rx);
+    msg = is_push(&put) && !push_allowed(node, rx) ? NULL : asked_msg(node, rx);
     why = msg ? find_match(node, &m, &rx->hdr) : LNET_DROP_NO_MSG_MEMORY;
     if (why == LNET_DROP_NONE) {
+        if (is_push(&put))
+            push_begins(node, msg);
         receive_into(rx, msg, m.md, m.at, m.mlen);
         return true;
     }
     if (msg)
         lnet_msg_free(msg);
-    if (why == LNET_DROP_PUT_NO_MATCH && put.portal == LNET_RESERVED_PORTAL &&
-        put.match_bits == LNET_PING_MATCH_BITS)
+    if (why == LNET_DROP_PUT_NO_MATCH && is_push(&put))
         return false;
     answer(rx, why);
     return true;
@@ -600,8 +629,11 @@ void lnet_local_rx_done(struct lnet_msg *msg)
         count_add(&s->stats[LNET_STAT_RECV_COUNT], 1);
         count_add(&s->stats[LNET_STAT_RECV_LENGTH], msg->mlen);
     }
-    if (msg->hdr.type == LNET_MSG_PUT)
+    if (msg->hdr.type == LNET_MSG_PUT) {
         lnet_body_get_put(&msg->hdr, &put);
+        if (is_push(&put))
+            push_ends(s->node, msg);
+    }
     ack = !msg->result.reason && !(md->options & LNET_MD_ACK_DISABLE) &&
           (put.ack.interface_cookie != UINT64_MAX || put.ack.object_cookie != UINT64_MAX);
     event_of(msg, &ev);

@@ -365,8 +365,10 @@ static void load(void)
     for (k = 0; k < 3; k++) {
         from = peer_on(k, 2, "o2ib", 9);
         arrive(ib0, from, hdr_of(LNET_MSG_REPLY, from, N("10.1.0.9@tcp1"), 50)); /* receiving */
-        for (i = 0; i < PUSH_IN; i++) /* receiving, and parked */
-            arrive(ib0, from, hdr_put(from, ib0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
+    }
+    for (i = 0; i < PUSH_IN + 8; i++) { /* receiving, and parked; of many, for nobody gets all */
+        from = peer_on(i % 3, 2, "o2ib", 10 + i / 2);
+        arrive(ib0, from, hdr_put(from, ib0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
     }
     settle();
     assert_true(node->lazy.length > 0);
@@ -499,10 +501,11 @@ static void test_stop_idle(void **state)
     node_end(100);
 
     node_up(opts_default());
-    from = peer_on(0, 0, "tcp", 0);
     fk.hold_recv = true;
-    for (i = 0; i < PUSH_IN; i++)
+    for (i = 0; i < PUSH_IN; i++) {
+        from = peer_on(0, 0, "tcp", i);
         arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
+    }
     settle();
     lnet_node_stop(node, 3, on_stopped, &stopped);
     arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));

@@ -410,6 +410,41 @@ static void test_push_flood(void **state)
     node_down();
 }
 
+/* One peer begins PUSHes and ends none: it gets a share of the buffers, and others theirs. */
+static void test_push_hog(void **state)
+{
+    static struct fake_rx *fx[PUSH_IN], *other;
+    struct lnet_nid hog;
+    unsigned i, refused;
+
+    node_up(opts_default());
+    fk.hold_recv = true;
+    hog = peer_on(0, 0, "tcp", 0);
+    for (i = 0; i < PUSH_IN; i++) {
+        fx[i] = push_from(tcp0, hog, 0x06);
+        settle();
+    }
+    refused = (unsigned)drops_of(LNET_DROP_NO_MSG_MEMORY);
+    assert_in_range(refused, 1, PUSH_IN - 1);
+    assert_int_equal(node->lazy.length, 0);
+    other = push_from(tcp0, peer_on(0, 0, "tcp", 1), 0x06);
+    settle();
+    assert_int_equal(other->recvs, 1);
+    assert_int_equal(drops_sum(), refused);
+    /* what it holds it gives back, and may have again */
+    fk.hold_recv = false;
+    for (i = 0; i < PUSH_IN; i++)
+        recv_end(fx[i], ok);
+    recv_end(other, ok);
+    settle();
+    assert_int_equal(node->arriving_all, 0);
+    other = push_from(tcp0, hog, 0x06);
+    settle();
+    assert_true(other->done);
+    assert_int_equal(drops_sum(), refused);
+    node_down();
+}
+
 /* ---- status words ---- */
 
 #define AGE (110 * SEC)
@@ -856,14 +891,23 @@ static void test_ping_request(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_router_info),        LNET_TEST(test_end_node_info),
-    LNET_TEST(test_largest_info),       LNET_TEST(test_push_and_push_back),
-    LNET_TEST(test_push_fails),         LNET_TEST(test_push_garbage),
-    LNET_TEST(test_push_flood),         LNET_TEST(test_ageing),
-    LNET_TEST(test_ageing_settings),    LNET_TEST(test_ageing_two_nis),
-    LNET_TEST(test_link_router),        LNET_TEST(test_link_end_node),
-    LNET_TEST(test_changes_while_read), LNET_TEST(test_push_one_at_a_time),
-    LNET_TEST(test_push_many),          LNET_TEST(test_ping_request),
+    LNET_TEST(test_router_info),
+    LNET_TEST(test_end_node_info),
+    LNET_TEST(test_largest_info),
+    LNET_TEST(test_push_and_push_back),
+    LNET_TEST(test_push_fails),
+    LNET_TEST(test_push_garbage),
+    LNET_TEST(test_push_flood),
+    LNET_TEST(test_push_hog),
+    LNET_TEST(test_ageing),
+    LNET_TEST(test_ageing_settings),
+    LNET_TEST(test_ageing_two_nis),
+    LNET_TEST(test_link_router),
+    LNET_TEST(test_link_end_node),
+    LNET_TEST(test_changes_while_read),
+    LNET_TEST(test_push_one_at_a_time),
+    LNET_TEST(test_push_many),
+    LNET_TEST(test_ping_request),
 };
 
 LNET_TESTS_MAIN("test_lnet_ping", tests)

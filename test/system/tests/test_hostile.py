@@ -70,3 +70,24 @@ async def test_answers_are_not_read(env, what):
     flooding.cancel()
     raw.close(rst=True)
     await empty(env, r)
+
+
+async def test_pushes_never_end(env):
+    """A peer begins a PUSH on each of its connections and ends none. Those of others are taken meanwhile."""
+    env.need_millrace()
+    c, r, _ = await line(env, router={"reactors": 3})
+    bad = BadPeer(env, "bad", BAD, r.nids[0])
+    begun = bad.frame(bad.header(wire.PUT, wire.put_union(wire.NO_HANDLE, wire.PING_MATCH, 0), 4096))
+    for i in range(100):
+        raw = await bad.attach(wire.BULK_IN if i % 2 else wire.BULK_OUT)
+        await raw.send(begun)
+
+    async def taken_or_refused():
+        return (await r.stats())["msgs_alloc"] + (await r.drops())["no_message_memory"] >= 64
+    await env.until_async(taken_or_refused, "the router has seen the headers")
+    for _ in range(20):
+        assert await c.push(r.nids[0]), "another peer's PUSH is not acknowledged"
+    drops = await r.drops()
+    assert not drops["buffer_wait_expired"], "a PUSH found no buffer"
+    bad.close()
+    await empty(env, r)

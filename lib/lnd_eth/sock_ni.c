@@ -536,7 +536,6 @@ static void peer_free(struct lnet_peer_ni *peer)
 const struct lnd_ops lnd_sock_ops = {
     .name = "tcp",
     .type = LNET_LND_SOCK,
-    .caps = LND_CAP_NID16,
     .ni_init = ni_init,
     .ni_start = ni_start,
     .ni_quiesce = ni_quiesce,

@@ -181,10 +181,6 @@ struct lnet_msg {
 
 /* ---- what an LND offers ---- */
 
-enum lnd_cap {
-    LND_CAP_NID16 = 1, /* some of its connections carry 16-byte NIDs (it refuses per connection) */
-};
-
 struct lnd_peer_info { /* for peer_get */
     unsigned conns[4]; /* by type: tcp: any, control, bulk in, bulk out */
     unsigned connecting;
@@ -194,7 +190,6 @@ struct lnd_peer_info { /* for peer_get */
 struct lnd_ops {
     const char *name; /* "tcp" */
     uint8_t type;     /* enum lnet_lnd_type */
-    uint32_t caps;
 
     /* Checks and completes ni->tun, ni->lnd_tun (-1 = default), resolves ifname <-> nid address,
      * allocates ni->lnd_ni. Nothing is on the network yet. Control thread, may block. 0 or -errno

@@ -754,6 +754,8 @@ int lnet_get(struct lnet_md *md, const struct lnet_nid *src, const struct lnet_n
     struct lnet_msg *msg;
     int rc;
 
+    if (md->length > LNET_MAX_PAYLOAD)
+        return -EMSGSIZE;
     msg = originate(md, src, dest, pid, LNET_MSG_GET, &rc);
     if (!msg)
         return rc;

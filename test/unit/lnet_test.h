@@ -408,7 +408,6 @@ static void fake_poll_stop(void)
 static const struct lnd_ops fake_tcp = {
     .name = "tcp",
     .type = LNET_LND_SOCK,
-    .caps = LND_CAP_NID16,
     .ni_init = fake_ni_init,
     .ni_start = fake_ni_start,
     .ni_quiesce = fake_ni_quiesce,

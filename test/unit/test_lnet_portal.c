@@ -832,6 +832,24 @@ static void test_failed_operations(void **state)
     node_down();
 }
 
+/* No message carries more than 1 MiB, so no MD may ask for more. Nothing is read: the length alone
+ * decides. */
+static void test_too_long(void **state)
+{
+    static uint8_t byte;
+    struct mem_seg seg = {&byte, LNET_MAX_PAYLOAD + 1, MEM_REGION_NONE, 0};
+    struct lnet_md md = {.segs = &seg, .nsegs = 1, .length = seg.len, .threshold = 2};
+    struct lnet_nid dest;
+
+    begin();
+    dest = N("10.1.0.9@tcp1");
+    ON(0, assert_int_equal(lnet_md_bind(node, &md), 0));
+    ON(0, assert_int_equal(lnet_put(&md, true, NULL, &dest, PID, 5, 1, 0, 0), -EMSGSIZE));
+    ON(0, assert_int_equal(lnet_get(&md, NULL, &dest, PID, 5, 1, 0), -EMSGSIZE));
+    ON(0, lnet_md_unlink(&md));
+    node_down();
+}
+
 /* All descriptors of this node itself taken: local messages are refused, routed ones go on. */
 static void test_descriptors_used_up(void **state)
 {
@@ -916,6 +934,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_get_reply),
     LNET_TEST(test_hostile_answers),
     LNET_TEST(test_failed_operations),
+    LNET_TEST(test_too_long),
     LNET_TEST(test_descriptors_used_up),
     LNET_TEST(test_take),
 };

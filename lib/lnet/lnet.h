@@ -223,6 +223,7 @@ struct lnet_md {
     uint32_t refs;
     uint32_t local_offset;
     uint32_t replies, acks; /* that may still come: asked for with this MD's handle */
+    struct lnet_nid asked;  /* who was asked for these; ANY: several */
     uint8_t state;
 };
 

@@ -499,6 +499,21 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     send_local(msg, ni);
 }
 
+/* Handles can be guessed, and nodes that were sent one of ours know most of each: an answer must
+ * come from whom it was asked of. */
+static bool was_asked(const struct lnet_md *md, const struct lnet_hdr *h)
+{
+    return nid_is_any(&md->asked) || nid_same(&md->asked, &h->src_nid);
+}
+
+static void asks(struct lnet_md *md, const struct lnet_nid *dest)
+{
+    if (md->replies + md->acks == 0)
+        md->asked = *dest;
+    else if (!nid_same(&md->asked, dest))
+        md->asked = LNET_NID_ANY;
+}
+
 static void local_reply(struct lnet_node *node, struct lnet_rx *rx)
 {
     struct lnet_reply reply;
@@ -508,8 +523,8 @@ static void local_reply(struct lnet_node *node, struct lnet_rx *rx)
 
     lnet_body_get_reply(&rx->hdr, &reply);
     md = md_find(node, &reply.dst);
-    /* Handles can be guessed: only a GET of ours makes room for a REPLY. */
-    if (!md || md->replies == 0 || md->threshold == 0) {
+    /* Only a GET of ours makes room for a REPLY. */
+    if (!md || md->replies == 0 || md->threshold == 0 || !was_asked(md, &rx->hdr)) {
         answer(rx, LNET_DROP_REPLY_NO_MATCH);
         return;
     }
@@ -538,7 +553,7 @@ static void local_ack(struct lnet_node *node, struct lnet_rx *rx)
 
     lnet_body_get_ack(&rx->hdr, &ack);
     md = md_find(node, &ack.dst);
-    if (!md || md->acks == 0 || md->threshold == 0) {
+    if (!md || md->acks == 0 || md->threshold == 0 || !was_asked(md, &rx->hdr)) {
         answer(rx, LNET_DROP_ACK_NO_MATCH);
         return;
     }
@@ -733,6 +748,7 @@ int lnet_put(struct lnet_md *md, bool want_ack, const struct lnet_nid *src,
         return rc;
     if (want_ack) {
         put.ack = md_handle(md);
+        asks(md, dest);
         md->acks++;
     }
     lnet_body_set_put(&msg->hdr, &put);
@@ -760,6 +776,7 @@ int lnet_get(struct lnet_md *md, const struct lnet_nid *src, const struct lnet_n
     if (!msg)
         return rc;
     get.ret = md_handle(md);
+    asks(md, dest);
     md->replies++;
     lnet_body_set_get(&msg->hdr, &get);
     md->refs++;

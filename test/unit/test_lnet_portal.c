@@ -709,6 +709,16 @@ static void test_hostile_answers(void **state)
     settle();
     assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 1);
     assert_int_equal(p.data[0], 0x77);
+    /* a REPLY and an ACK of somebody who was not asked, and knows the handles */
+    fake = *gs;
+    fake.to = fake.hdr.dest_nid = peer_on(0, 0, "tcp", 7);
+    answer_get(&fake, 500);
+    fake = *ps;
+    fake.to = fake.hdr.dest_nid = peer_on(0, 0, "tcp", 7);
+    answer_put(&fake, 500);
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 2);
+    assert_int_equal(drops_of(LNET_DROP_ACK_NO_MATCH), 1);
     /* an ACK for the GET */
     lnet_body_get_get(&gs->hdr, &get);
     fake = *ps;
@@ -716,7 +726,7 @@ static void test_hostile_answers(void **state)
     lnet_body_set_put(&fake.hdr, &put);
     answer_put(&fake, 5);
     settle();
-    assert_int_equal(drops_of(LNET_DROP_ACK_NO_MATCH), 1);
+    assert_int_equal(drops_of(LNET_DROP_ACK_NO_MATCH), 2);
     /* a former life's handle, none, and what was never made */
     fake = *gs;
     get.ret.interface_cookie--;
@@ -730,7 +740,7 @@ static void test_hostile_answers(void **state)
     lnet_body_set_get(&fake.hdr, &get);
     answer_get(&fake, 5);
     settle();
-    assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 4);
+    assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 5);
     /* longer than asked for */
     answer_get(gs, 1001);
     settle();
@@ -742,7 +752,7 @@ static void test_hostile_answers(void **state)
     settle();
     answer_get(gs, 900);
     settle();
-    assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 5);
+    assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 6);
     fk.hold_recv = false;
     recv_end(first, ok);
     recv_end(fk.rxs, ok);

@@ -223,7 +223,7 @@ struct lnet_md {
     uint32_t refs;
     uint32_t local_offset;
     uint32_t replies, acks; /* that may still come: asked for with this MD's handle */
-    struct lnet_nid asked;  /* who was asked for these; ANY: several */
+    struct lnet_nid asked;  /* the neighbour asked for these; ANY: several, or behind a router */
     uint8_t state;
 };
 

@@ -500,7 +500,8 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
 }
 
 /* Handles can be guessed, and nodes that were sent one of ours know most of each: an answer must
- * come from whom it was asked of. */
+ * come from whom it was asked of. Only of neighbours: behind a router the request may be given to
+ * another NID of the node (§4.4 "MR forwarding"), and the answer comes from there. */
 static bool was_asked(const struct lnet_md *md, const struct lnet_hdr *h)
 {
     return nid_is_any(&md->asked) || nid_same(&md->asked, &h->src_nid);
@@ -508,9 +509,11 @@ static bool was_asked(const struct lnet_md *md, const struct lnet_hdr *h)
 
 static void asks(struct lnet_md *md, const struct lnet_nid *dest)
 {
-    if (md->replies + md->acks == 0)
+    bool neighbour = lnet_net_find(md->node, nid_net(dest)) != NULL;
+
+    if (md->replies + md->acks == 0 && neighbour)
         md->asked = *dest;
-    else if (!nid_same(&md->asked, dest))
+    else if (!neighbour || !nid_same(&md->asked, dest))
         md->asked = LNET_NID_ANY;
 }
 

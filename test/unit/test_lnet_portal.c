@@ -776,6 +776,36 @@ static void test_hostile_answers(void **state)
     node_down();
 }
 
+/* A multi-rail node behind a router may be given the GET at another of its NIDs (§4.4), and answers
+ * from there. */
+static void test_answer_from_behind(void **state)
+{
+    static struct buf b;
+    struct lnet_nid gw;
+    struct sent s;
+
+    node_make(opts_default());
+    tcp0 = ni_add("10.0.0.1@tcp");
+    nseen = 0;
+    gw = peer_on(nreactors - 1, 0, "tcp", 7);
+    node_begin();
+    route_add("tcp5", gw, 1, 0);
+    settle();
+    buf_init(&b, 1000, 0, 2);
+    bind(&b);
+    assert_int_equal(do_get(&b, N("10.5.0.9@tcp5")), 0);
+    s = *sent_last(LNET_MSG_GET);
+    assert_true(nid_same(&s.to, &gw));
+    s.hdr.dest_nid = N("10.5.0.10@tcp5");
+    answer_get(&s, 500);
+    settle();
+    assert_int_equal(nseen, 2);
+    assert_int_equal(seen[1].ev.type, LNET_EVENT_REPLY);
+    assert_int_equal(seen[1].ev.mlength, 500);
+    assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 0);
+    node_down();
+}
+
 static void test_failed_operations(void **state)
 {
     static struct buf b;
@@ -943,6 +973,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_put_ack),
     LNET_TEST(test_get_reply),
     LNET_TEST(test_hostile_answers),
+    LNET_TEST(test_answer_from_behind),
     LNET_TEST(test_failed_operations),
     LNET_TEST(test_too_long),
     LNET_TEST(test_descriptors_used_up),

@@ -108,6 +108,23 @@ static bool required(const struct cli_option *option)
     return option->given;
 }
 
+/* Calls a method that lists; options that are text filter by the parameter of the same name. */
+static int get_list(struct cli *cli, int argc, char **argv, struct cli_option *o,
+                    const char *method, json_t **result)
+{
+    json_t *params = json_object();
+    int rc = CLI_USAGE;
+
+    if (only_options(argc, argv, o)) {
+        for (size_t i = 0; o[i].name; i++)
+            if (o[i].kind == CLI_TEXT)
+                add_text(params, o[i].name, &o[i]);
+        rc = cli_call(cli, method, json_incref(params), CLI_TIMEOUT_MS, result);
+    }
+    json_decref(params);
+    return rc;
+}
+
 /* ---- net ---- */
 
 int cmd_net_show(struct cli *cli, int argc, char **argv)
@@ -115,14 +132,9 @@ int cmd_net_show(struct cli *cli, int argc, char **argv)
     struct cli_option o[] = {{.name = "net", .letter = 'n', .kind = CLI_TEXT},
                              {.name = "verbose", .letter = 'v', .kind = CLI_VERBOSE},
                              {.name = NULL}};
-    json_t *params = json_object(), *result;
-    int rc = CLI_USAGE;
+    json_t *result;
+    int rc = get_list(cli, argc, argv, o, "net_get", &result);
 
-    if (only_options(argc, argv, o)) {
-        add_text(params, "net", &o[0]);
-        rc = cli_call(cli, "net_get", json_incref(params), CLI_TIMEOUT_MS, &result);
-    }
-    json_decref(params);
     if (rc != CLI_OK)
         return rc;
     filter_inner(json_object_get(result, "net"), "local NI(s)", ni_shown,
@@ -138,15 +150,9 @@ int cmd_route_show(struct cli *cli, int argc, char **argv)
                              {.name = "gateway", .letter = 'g', .kind = CLI_TEXT},
                              {.name = "verbose", .letter = 'v', .kind = CLI_VERBOSE},
                              {.name = NULL}};
-    json_t *params = json_object(), *result;
-    int rc = CLI_USAGE;
+    json_t *result;
+    int rc = get_list(cli, argc, argv, o, "route_get", &result);
 
-    if (only_options(argc, argv, o)) {
-        add_text(params, "net", &o[0]);
-        add_text(params, "gateway", &o[1]);
-        rc = cli_call(cli, "route_get", json_incref(params), CLI_TIMEOUT_MS, &result);
-    }
-    json_decref(params);
     if (rc != CLI_OK)
         return rc;
     filter(json_object_get(result, "route"), route_shown, cli->json ? 9 : o[2].number);
@@ -208,14 +214,9 @@ int cmd_peer_show(struct cli *cli, int argc, char **argv)
     struct cli_option o[] = {{.name = "nid", .letter = 'n', .kind = CLI_TEXT},
                              {.name = "verbose", .letter = 'v', .kind = CLI_VERBOSE},
                              {.name = NULL}};
-    json_t *params = json_object(), *result;
-    int rc = CLI_USAGE;
+    json_t *result;
+    int rc = get_list(cli, argc, argv, o, "peer_get", &result);
 
-    if (only_options(argc, argv, o)) {
-        add_text(params, "nid", &o[0]);
-        rc = cli_call(cli, "peer_get", json_incref(params), CLI_TIMEOUT_MS, &result);
-    }
-    json_decref(params);
     if (rc != CLI_OK)
         return rc;
     filter_inner(json_object_get(result, "peer"), "peer ni", peer_ni_shown,

@@ -100,17 +100,41 @@ struct lnet_ni {
     bool pinged;     /* a ping GET has come in on it */
     /* ---- written by whoever calls lnet_ni_link() ---- */
     bool link_up;
+    /* ---- written by the control thread, read anywhere (relaxed) ---- */
+    bool removed; /* by lnet_net_del(): nothing chooses it any more, its NID is not ours */
+};
+
+/* A kind of credit, §5.1. now below 0: that many wait for one. */
+struct lnet_credits {
+    int32_t max, now, min;
+    uint64_t waited; /* how often one had to wait */
+};
+
+struct lnet_msg_queue { /* FIFO by lnd_next */
+    struct lnet_msg *head, **tail;
+};
+
+/* FIFO of received headers that wait for the same thing. */
+struct lnet_rx_queue {
+    struct lnet_rx *head, **tail;
+    uint32_t length;
 };
 
 /* A peer NI: an address we have connections to or want to. Home reactor only. */
 struct lnet_peer_ni {
     struct lnet_nid nid;
-    struct lnet_shard *shard; /* of its home reactor */
-    void *lnd_peer;           /* the LND's own: list of its connection sets, one per local NI */
-    uint32_t refs;            /* lnet_peer_get()/put(): objects that point here */
-    uint32_t tx_queued;       /* messages handed to ops->send(), not yet accepted */
-    uint64_t tx_queued_bytes; /* their payload + 72 each (lnet-core §4.5) */
-    uint64_t last_alive_us;   /* last time anything was received from it; 0 = never */
+    struct lnet_shard *shard;  /* of its home reactor */
+    void *lnd_peer;            /* the LND's own: list of its connection sets, one per local NI */
+    uint32_t refs;             /* lnet_peer_get()/put(): objects that point here */
+    uint32_t tx_queued;        /* messages for it that the LND has not accepted yet */
+    uint64_t tx_queued_bytes;  /* their payload + 72 each (lnet-core §4.5) */
+    struct lnet_credits tx;    /* messages handed to the LND and not yet accepted */
+    struct lnet_credits rtr;   /* messages from it that hold a router buffer */
+    struct lnet_msg_queue txq; /* wait for a tx credit */
+    struct lnet_rx_queue rtrq; /* wait for a router credit */
+    struct lnet_peer_ni *rtr_next; /* in shard->rtr_wake */
+    bool rtr_waking;
+    uint64_t last_alive_us; /* last time anything was received from it; 0 = never */
     uint64_t send_count[LNET_MSG_TYPES];
     uint64_t recv_count[LNET_MSG_TYPES];
     uint64_t drop_count[LNET_MSG_TYPES];
@@ -121,6 +145,14 @@ struct lnet_peer_ni {
 
 #define LNET_MD_MAX_SEGS 4 /* segments of an end node's MD */
 
+/* The way a message leaves: chosen from the configuration of a generation. */
+struct lnet_path {
+    struct lnet_ni *ni;
+    struct lnet_nid next_hop;
+    struct lnet_gw *gw; /* the next hop is chosen as this gateway; NULL: it is the destination */
+    uint64_t generation;
+};
+
 /* A received header and what the core does with it. Embedded in the LND's connection or receive
  * descriptor, zeroed when that is made. The LND fills the first part before lnet_parse(). */
 struct lnet_rx {
@@ -128,6 +160,7 @@ struct lnet_rx {
     struct lnet_ni *ni;
     struct lnet_peer_ni *from; /* immediate sender; the LND holds a reference */
     bool rdma_get;             /* an RDMA-optimised GET (o2iblnd, kfilnd) */
+    uint64_t progress_us;      /* when payload of it last arrived, or ops->recv() was called */
     /* Set by an LND with ni->rx_take before lnet_recv_done(). The core calls release, on the same
      * reactor, when it is through with the segments; until then they are the core's. */
     struct lnet_sgl taken;
@@ -137,9 +170,15 @@ struct lnet_rx {
     struct lnet_msg *msg; /* the message being received, NULL: payload is discarded */
     struct lnet_shard *shard;
     uint8_t wait;        /* enum lnet_rx_wait: which queue it waits in */
+    uint8_t pool;        /* enum lnet_pool it needs a buffer of */
+    bool urgent;         /* may use the reserve */
     enum lnet_drop drop; /* why it is being discarded, NONE = it is not */
-    struct lnet_rx *wait_next, **wait_pprev;
+    struct lnet_path path;
+    struct lnet_dest *dest;                  /* its next hop's account */
+    struct lnet_rx *wait_next, **wait_pprev; /* in its queue */
+    struct lnet_rx *age_next, **age_pprev;   /* in the list of all that wait, or all that receive */
     uint64_t wait_until_us;
+    uint64_t begun_us;   /* when ops->recv() was called */
     uint64_t expired_us; /* when the last message received with it waited in vain; 0 = never */
     struct reactor_task task;
 };
@@ -161,11 +200,18 @@ struct lnet_msg {
     uint8_t kind;  /* enum lnet_msg_kind */
     uint8_t pool;  /* enum lnet_pool of buffer */
     bool accepted;
+    bool ni_credit; /* holds a tx credit of tx_ni on this reactor */
+    bool stalled;   /* its buffer counts for shard->stalled, not for dest */
     struct lnet_result result;
     struct lnet_shard *home;      /* shard that allocated it and gets it back */
     struct lnet_ni *rx_ni;        /* forwarded: where it came in */
     struct lnet_peer_ni *rx_peer; /* forwarded: from whom (referenced) */
+    struct lnet_dest *dest;       /* forwarded: the account its buffer is charged to */
     struct lnet_nid next_hop;
+    struct lnet_gw *next_gw; /* next_hop is that gateway; NULL: it is the destination */
+    uint64_t generation;     /* of the configuration it was chosen from */
+    struct lnet_msg *tx_next, **tx_pprev; /* messages with an LND by NI, oldest first */
+    uint64_t handed_us;                   /* when it was handed to the LND */
     struct lnet_nid via; /* answers: the gateway that delivered the request, or ANY */
     void *buffer;        /* router buffer, or NULL */
     struct mem_seg segs[LNET_MD_MAX_SEGS];
@@ -213,6 +259,12 @@ struct lnd_ops {
      * stay valid until done), discard the rest (all of it when mlen is 0), then lnet_recv_done().
      * On an ni with rx_take and segs == NULL, mlen > 0: hand over own segments in rx->taken. */
     void (*recv)(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
+
+    /* A receive begun on this reactor has not moved for a while and its memory is needed: from now
+     * on nothing is written to the segments of recv; the rest of the payload is thrown away as it
+     * comes, then lnet_recv_done() as ever. False: not possible (a device may be writing). May be
+     * NULL. */
+    bool (*recv_abandon)(struct lnet_rx *rx);
 
     /* Closes all connections to a peer; queued messages fail with `why`. */
     void (*peer_abort)(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);

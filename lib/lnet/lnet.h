@@ -12,6 +12,13 @@
 
 #include "lib/lnet/lnd.h"
 
+enum lnet_pool { /* router buffers by payload: none, up to 4 KiB, up to 1 MiB. §4.9 */
+    LNET_POOL_TINY,
+    LNET_POOL_SMALL,
+    LNET_POOL_LARGE,
+    LNET_POOLS
+};
+
 /* ---- node (control) ---- */
 
 enum lnet_source_check {
@@ -22,22 +29,48 @@ enum lnet_source_check {
 
 struct lnet_node_opts {
     struct reactor_env *env;
-    bool routing;                /* forward messages of others */
-    unsigned tiny, small, large; /* router buffers, totals over all reactors; 0 = 512/512/64 */
-    unsigned max_peers;          /* peer NIs over all reactors; 0 = 16384 */
-    unsigned check_interval;     /* s, alive_router_check_interval; 0 = 60 */
-    unsigned ping_timeout;       /* s, router_ping_timeout; 0 = 50 */
-    unsigned buffer_wait;        /* s a message may wait for a router buffer, 1..12; 0 = 10 */
-    unsigned local_msgs;         /* descriptors for messages of this node itself; 0 = 4096 */
+    bool routing; /* forward messages of others */
+    /* Router buffers, totals over all reactors; 0 = 2048/16384/1024 (§4.9), or with `memory` as
+     * many as fit into it. Each reactor has at least LNET_POOL_MIN of each kind. */
+    unsigned tiny, small, large;
+    size_t memory;         /* bytes for small and large buffers; 0 = what the counts take */
+    unsigned egress_share; /* %, 1..100: of the free buffers, what one next hop may hold; 0 = 50 */
+    unsigned max_peers;    /* peer NIs over all reactors; 0 = 16384 */
+    unsigned check_interval; /* s, alive_router_check_interval; 0 = 60 */
+    unsigned ping_timeout;   /* s, router_ping_timeout; 0 = 50 */
+    unsigned buffer_wait;    /* s a message may wait for a router buffer, 1..12; 0 = 10 */
+    unsigned local_msgs;     /* descriptors for messages of this node itself; 0 = 4096 */
     enum lnet_source_check source_check;
 };
 
 /* Allocates the node, its pools and tables; reactors exist but need not run. */
 int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, char *err,
                      size_t errlen);
-/* Bytes of arena memory that opts would take, for --check. */
-void lnet_node_memory(const struct lnet_node_opts *opts, unsigned reactors, size_t *landing,
-                      size_t *local);
+#define LNET_POOL_MIN 2 /* of each kind per reactor: one for gateways, one for destinations */
+
+/* What a node with these options takes. */
+struct lnet_memory {
+    unsigned buffers[LNET_POOLS]; /* totals it starts with */
+    unsigned most[LNET_POOLS];    /* totals up to which they can be raised at run time */
+    size_t landing, local;        /* bytes of EAL memory: large and small buffers */
+    size_t tables;                /* bytes of heap: message descriptors, peers, accounts */
+};
+/* Any thread. 0, or -ENOMEM with a sentence that says how many buffers would fit. */
+int lnet_memory_plan(const struct lnet_node_opts *opts, unsigned reactors, struct lnet_memory *out,
+                     char *err, size_t errlen);
+/* Sets the numbers of router buffers, totals over all reactors; 0 = default, -1 = as it is. What is
+ * too many vanishes as it comes back. Control, node started. -EINVAL, -ENOMEM with a sentence that
+ * says how many would fit; then nothing has changed. */
+int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], char *err,
+                      size_t errlen);
+struct lnet_admission {
+    unsigned egress_share; /* % */
+    unsigned buffer_wait;  /* s */
+};
+void lnet_admission_get(const struct lnet_node *node, struct lnet_admission *out);
+/* At run time; 0 = as it is. Those that wait already keep their time. Control. -EINVAL. */
+int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, char *err,
+                       size_t errlen);
 /* Makes NIs of the LND's type possible; ctx reaches it as ni->lnd_ctx and stays the caller's. */
 int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx);
 /* Starts all NIs; reactors must be running (or be stepped by the caller). 0 or -errno. */
@@ -59,6 +92,13 @@ struct lnet_ni_conf {
  */
 int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
                 char *err, size_t errlen);
+/* Removes all NIs of a net at run time: connections close, what is queued for them is dropped as
+ * LNET_DROP_NI_REMOVED, the ping info no longer lists them. done(arg) runs on the control thread
+ * when nothing is left of it. -ENOENT, -EBUSY (being removed, or the node stops) with a sentence;
+ * then done is not called. Control. */
+int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg), void *arg,
+                 char *err, size_t errlen);
+/* Indices of NIs that are gone stay unused: lnet_ni_at() returns NULL for them. */
 unsigned lnet_ni_count(const struct lnet_node *node);
 struct lnet_ni *lnet_ni_at(const struct lnet_node *node, unsigned index);
 
@@ -121,22 +161,26 @@ struct lnet_ni_stats {
 };
 void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out);
 
-enum lnet_pool {
-    LNET_POOL_TINY,
-    LNET_POOL_SMALL,
-    LNET_POOL_LARGE,
-    LNET_POOLS
-};
 struct lnet_pool_stats {
-    uint32_t total, free, low, waiting;
+    uint32_t total;
+    int32_t free;     /* below 0: more are in use than there shall be, after shrinking */
+    int32_t low;      /* lowest of free minus waiting since the last resize */
+    uint32_t waiting; /* headers */
     uint64_t waited;
 };
 void lnet_pool_stats_get(const struct lnet_node *node, unsigned reactor, enum lnet_pool pool,
                          struct lnet_pool_stats *out);
 
+/* tx credits of an NI, over all reactors: sums, but min is the lowest of any. */
+void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_credits *out,
+                         uint32_t *waiting);
+
 struct lnet_peer_row {
     struct lnet_nid nid;
     unsigned reactor;
+    uint32_t refs;
+    struct lnet_credits tx, rtr;
+    uint32_t tx_waiting, rtr_waiting;
     bool up; /* has a connection */
     uint64_t last_alive_us;
     uint64_t send_count[LNET_MSG_TYPES], recv_count[LNET_MSG_TYPES], drop_count[LNET_MSG_TYPES];

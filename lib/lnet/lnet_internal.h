@@ -28,7 +28,9 @@ enum lnet_msg_state {
     LNET_MSG_RECEIVING, /* the ingress LND writes its payload; owner: that LND, on msg->home */
     LNET_MSG_ROUTING,   /* the core looks for its next hop, on msg->home */
     LNET_MSG_CROSSING,  /* in a mailbox to the next hop's home, or on its way back; no owner */
-    LNET_MSG_SENDING,   /* owner: the egress LND, on the next hop's home */
+    LNET_MSG_WAIT_PEER, /* in the next hop's txq, on its home */
+    LNET_MSG_WAIT_NI,   /* in the NI's queue there; holds a peer credit */
+    LNET_MSG_SENDING,   /* has its credits. Owner: the egress LND, on the next hop's home */
 };
 
 enum lnet_msg_kind {
@@ -38,22 +40,56 @@ enum lnet_msg_kind {
 
 enum lnet_rx_wait {
     LNET_RX_NOT_WAITING,
-    LNET_RX_WAIT_BUFFER,
+    LNET_RX_WAIT_CREDIT, /* in from->rtrq */
+    LNET_RX_WAIT_BUFFER, /* in dest->wait; holds a router credit */
     LNET_RX_BUSY
 };
 
-/* FIFO of received headers that wait for something; all wait equally long, so the first is the
- * first to expire. */
-struct lnet_rx_queue {
-    struct lnet_rx *head, **tail;
-    uint32_t length;
+/* ---- accounts of next hops ---- */
+
+/* Headers for one next hop that wait for a buffer of one pool; in a ring of the pool's. */
+struct lnet_dest_wait {
+    struct lnet_dest *dest;
+    struct lnet_rx_queue queue;
+    struct lnet_dest_wait *next, *prev; /* NULL: nothing waits */
+};
+
+enum lnet_class {      /* who may use the reserve of a pool */
+    LNET_CLASS_URGENT, /* portal 0, ACK, empty PUT and REPLY */
+    LNET_CLASS_BULK,
+    LNET_CLASSES
+};
+
+/* What one next hop holds of a shard's buffers. There while it holds any or somebody waits for it.
+ * A gateway that is also the destination of messages has two. */
+struct lnet_dest {
+    struct lnet_nid nid;
+    bool gateway;
+    uint32_t refs; /* messages and waiting headers */
+    uint32_t held[LNET_POOLS];
+    struct lnet_dest_wait wait[LNET_POOLS][LNET_CLASSES];
+    struct lnet_dest *hash_next;
 };
 
 struct lnet_router_pool {
     struct mem_pool mem; /* not for tiny, which has no memory */
-    uint32_t total, free, low;
+    uint32_t capacity;   /* buffers there is memory for */
+    uint32_t total;      /* of these in use as router buffers: what the operator asked for */
+    uint32_t used;
+    int32_t low; /* §4.9 mincredits */
+    uint32_t waiting;
     uint64_t waited;
-    struct lnet_rx_queue queue;
+    uint32_t stalled;                         /* of used, held by receives that do not move */
+    uint32_t gw_held;                         /* of used, bound for gateways */
+    uint32_t gws_holding;                     /* gateways that hold one */
+    struct lnet_dest_wait ring[LNET_CLASSES]; /* heads */
+};
+
+/* tx credits of an NI on this reactor. */
+struct lnet_tx_queue {
+    struct lnet_credits credits;
+    struct lnet_msg_queue queue;       /* wait for a credit */
+    struct lnet_msg *oldest, **newest; /* messages with the LND that hold one */
 };
 
 #define LNET_DROP_WORDS ((sizeof(struct lnet_drop_example) + 7) / 8)
@@ -84,9 +120,21 @@ struct lnet_shard {
     struct lnet_msg *msgs, *free_msgs;
     unsigned total_msgs, used_msgs, local_msgs, max_local;
     struct lnet_router_pool pool[LNET_POOLS];
+    struct lnet_dest *dests, *free_dests;
+    struct lnet_dest **dest_hash;
+    uint32_t dest_mask;
+    struct lnet_rx *waiting, **waiting_tail;     /* all headers that wait, oldest first */
+    struct lnet_rx *receiving, **receiving_tail; /* all that are received into a buffer */
     struct reactor_timer wait_timer;
+    struct reactor_timer stall_timer; /* looks for receives that hold what others wait for */
     struct reactor_task wake;
     bool wake_posted;
+    struct lnet_peer_ni *rtr_wake; /* peers whose waiting headers may go on */
+    /* sending */
+    struct lnet_tx_queue *tq;    /* [LNET_MAX_NI] */
+    struct lnet_msg_queue ready; /* have all credits */
+    bool handing;                /* lnet_hand_ready() is on the stack */
+    struct reactor_timer overdue_timer;
     /* peers */
     struct lnet_peer_ni *peers, *free_peers;
     struct lnet_peer_ni **hash;
@@ -138,6 +186,7 @@ struct lnet_route {
 /* What the operator configured, as the data path sees it: immutable, published by pointer. */
 struct lnet_conf {
     uint64_t generation;
+    unsigned ngws; /* gateways with routes */
     unsigned nroutes;
     uint32_t mask;   /* of first[] */
     uint32_t *first; /* hash of net -> index + 1 of its first route; routes of a net adjoin */
@@ -204,21 +253,64 @@ void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct
                        struct lnet_peer_ni *peer, const struct lnet_nid *peer_nid,
                        const struct lnet_hdr *hdr);
 
-/* ---- admit.c: router buffers ---- */
+/* ---- pool.c: router buffers, how many and where ---- */
 int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen);
 void lnet_pools_fini(struct lnet_shard *s);
-void lnet_pool_counts(const struct lnet_node_opts *opts, unsigned reactors,
-                      unsigned counts[LNET_POOLS]);
-/* Finds memory for a message to be forwarded, or lets it wait; then the LND receives it. */
+static inline int32_t lnet_pool_free(const struct lnet_router_pool *p)
+{
+    return (int32_t)p->total - (int32_t)p->used;
+}
+
+/* ---- dest.c: accounts of next hops ---- */
+int lnet_dests_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen);
+void lnet_dests_fini(struct lnet_shard *s);
+/* The account of a next hop, made if there is none, with a reference. NULL: the table is full. */
+struct lnet_dest *lnet_dest_get(struct lnet_shard *s, const struct lnet_nid *nid, bool gateway);
+void lnet_dest_put(struct lnet_shard *s, struct lnet_dest *d);
+/* Whether one more buffer of a pool may be used for d, as far as buffers go. */
+bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum lnet_pool pool,
+                   enum lnet_class class);
+/* Why it may not. */
+enum lnet_drop lnet_dest_why(const struct lnet_shard *s, const struct lnet_dest *d,
+                             enum lnet_pool pool);
+/* One more, one less is held for d. */
+void lnet_dest_charge(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
+void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
+
+/* ---- admit.c: receive side credits ---- */
+/* Finds a router credit and memory for a message to be forwarded, or lets it wait; then the LND
+ * receives it. */
 void lnet_admit(struct lnet_rx *rx);
-/* Gives a forwarded message's memory back and lets a waiting one have it. */
+/* The payload of a message is in (or failed): it is no longer watched. */
+void lnet_admit_received(struct lnet_rx *rx);
+/* A message goes another way than it was admitted for. */
+void lnet_admit_rerouted(struct lnet_msg *msg);
+/* Gives a forwarded message's memory and its sender's router credit back, in the order of §4.6, and
+ * lets waiting ones have them. */
 void lnet_release_buffer(struct lnet_msg *msg);
+/* Lets those that wait look again: more memory or another rule. */
+void lnet_wake_soon(struct lnet_shard *s);
 void lnet_rx_queue_init(struct lnet_rx_queue *q);
 void lnet_rx_queue_add(struct lnet_rx_queue *q, struct lnet_rx *rx);
 void lnet_rx_queue_put_back(struct lnet_rx_queue *q, struct lnet_rx *rx); /* at the front */
 void lnet_rx_queue_del(struct lnet_rx_queue *q, struct lnet_rx *rx);
 /* Tells the LND to discard the payload; counts the drop. On rx's reactor. */
 void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason);
+
+/* ---- credit.c: send side credits, on the next hop's home ---- */
+int lnet_credits_init(struct lnet_shard *s, char *err, size_t errlen);
+void lnet_credits_fini(struct lnet_shard *s);
+/* First numbers of a new peer NI, from the tunables of its net. */
+void lnet_peer_credits_init(const struct lnet_node *node, struct lnet_peer_ni *peer);
+/* The NI's tx credits on each reactor; before the node starts. */
+void lnet_ni_credits_init(struct lnet_node *node, const struct lnet_ni *ni);
+/* Takes the credits msg needs, or queues it; then the LND gets it. tx_ni, tx_peer are set. */
+void lnet_credit_send(struct lnet_msg *msg);
+/* The LND has accepted msg: NI credit, then peer credit, and whoever waits for them. */
+void lnet_credit_return(struct lnet_msg *msg);
+/* Fails what waits for credits: of a peer (forwarded messages only), or for an NI. */
+void lnet_credit_fail_peer(struct lnet_peer_ni *peer, struct lnet_result result);
+void lnet_credit_fail_ni(struct lnet_shard *s, const struct lnet_ni *ni, struct lnet_result result);
 
 /* ---- peer.c ---- */
 int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen);
@@ -246,13 +338,17 @@ bool lnet_net_routed_over(const struct lnet_node *node, lnet_net_t net, lnet_net
 
 /* ---- select.c ---- */
 struct lnet_net_state *lnet_net_find(const struct lnet_node *node, lnet_net_t net);
-/* Fills msg->tx_ni, msg->next_hop for msg->hdr.dest_nid; src: NI that must be used, or NULL. */
-enum lnet_drop lnet_select(struct lnet_shard *s, struct lnet_msg *msg, struct lnet_ni *src);
+/* The way to dest. via: the next hop, or ANY; src: NI that must be used, or NULL. */
+enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
+                           const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out);
+void lnet_msg_set_path(struct lnet_msg *msg, const struct lnet_path *path);
 
 /* ---- send.c ---- */
 /* Sends a message whose tx_ni and next_hop are known; on msg->home. */
 void lnet_transmit(struct lnet_msg *msg);
 void lnet_forward(struct lnet_msg *msg);
+/* A message that waits for credits fails; tx_peer is set. */
+void lnet_send_failed(struct lnet_msg *msg, struct lnet_result result);
 
 /* ---- portal.c (node home) ---- */
 int lnet_portals_init(struct lnet_node *node);

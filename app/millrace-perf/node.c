@@ -26,12 +26,14 @@ static int env_open(struct perf *p, struct lnet_node_opts *node_opts, char *err,
         .idle = p->opts.idle,
         .mem_mb = p->opts.mem_mb,
     };
-    size_t landing, local;
+    struct lnet_memory need;
     int rc;
 
     if (opts.mem_mb == 0) {
-        lnet_node_memory(node_opts, 1, &landing, &local);
-        opts.mem_mb = (unsigned)((landing + local) >> 20) + MEM_SPARE_MB;
+        rc = lnet_memory_plan(node_opts, 1, &need, err, errlen);
+        if (rc)
+            return rc;
+        opts.mem_mb = (unsigned)((need.landing + need.local) >> 20) + MEM_SPARE_MB;
     }
     rc = reactor_env_create(&opts, &p->env, err, errlen);
     if (rc == 0 && reactor_count(p->env) != 1) {

@@ -56,13 +56,14 @@ static unsigned mib_up(size_t bytes)
 void daemon_memory(const struct cfg *cfg, struct daemon_memory *out)
 {
     unsigned reactors = cfg_reactor_count(cfg);
+    struct lnet_memory plan = {.landing = 0};
     struct lnet_node_opts opts;
-    size_t landing = 0, local = 0;
+    char err[256];
 
     daemon_node_opts(cfg, &opts);
-    lnet_node_memory(&opts, reactors, &landing, &local);
-    out->landing = mib_up(landing);
-    out->local = mib_up(local);
+    lnet_memory_plan(&opts, reactors, &plan, err, sizeof(err));
+    out->landing = mib_up(plan.landing);
+    out->local = mib_up(plan.local);
     out->overhead = OVERHEAD_MIB + OVERHEAD_REACTOR * (reactors + 1);
     out->total = out->landing + out->local + out->overhead;
 }
@@ -114,14 +115,15 @@ static void print_memory(const struct cfg *cfg)
 {
     struct lnet_node_opts opts;
     struct daemon_memory need;
-    size_t landing = 0, local = 0;
+    struct lnet_memory plan = {.landing = 0};
+    char err[256];
 
     daemon_node_opts(cfg, &opts);
-    lnet_node_memory(&opts, cfg_reactor_count(cfg), &landing, &local);
+    lnet_memory_plan(&opts, cfg_reactor_count(cfg), &plan, err, sizeof(err));
     daemon_memory(cfg, &need);
     printf("memory:  # %s\n", cfg->hugepages ? "hugepages" : "without hugepages");
-    printf("    landing: %.1f  # MiB, large router buffers\n", (double)landing / MIB);
-    printf("    local: %.1f  # MiB, small buffers, descriptors, peers\n", (double)local / MIB);
+    printf("    landing: %.1f  # MiB, large router buffers\n", (double)plan.landing / MIB);
+    printf("    local: %.1f  # MiB, small buffers, descriptors, peers\n", (double)plan.local / MIB);
     printf("    overhead: %u  # MiB, %u + %u for each of %u threads\n", need.overhead, OVERHEAD_MIB,
            OVERHEAD_REACTOR, cfg_reactor_count(cfg) + 1);
     printf("    needed: %u  # MiB, their sum\n", need.total);

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Admission of messages that are to be forwarded: each needs a router buffer before its payload is
- * read. docs/protocol/lnet-core.md §4.3, §4.9; docs/architecture.md "Where credits will go".
+ * Admission of messages that are to be forwarded. docs/protocol/lnet-core.md §4.3, §4.6, §4.9;
+ * docs/architecture.md "Admission".
  *
- * A shard has three pools as the kernel does: tiny (no payload), small (up to 4 KiB) and large
- * (1 MiB). A header that finds its pool empty waits in the pool's FIFO, its connection unread, for
- * a bounded time; peers with a 16 s LND timeout must see it end well before (socklnd.md §6.5).
+ * A header takes a router credit of its sender (as many messages of one peer NI may hold a buffer
+ * here), then a router buffer, which is charged to its next hop. Where it cannot, it waits and its
+ * connection is not read: that is the back-pressure. It waits for a bounded time, since peers with
+ * a 16 s LND timeout must see it end well before (socklnd.md §6.5).
  *
  * That time is the connection's, not the message's: what the sender had begun to transmit behind a
  * message that waited in vain has waited as long in socket buffers, and each must be acknowledged
  * within the sender's timeout from there on. So it takes a buffer that is free or is dropped.
+ *
+ * A message holds its buffer from here on, also while its payload comes in. One whose sender stops
+ * in the middle is no longer charged to the next hop, which is not to blame, but to a common
+ * account of stalled receives; and while others wait and that account holds more than a next hop
+ * might, the oldest of them give their buffers up.
  */
 #include "lib/lnet/lnet_internal.h"
 
-#include <stdio.h>
-
-#define TINY_DEFAULT        512
-#define SMALL_DEFAULT       512
-#define LARGE_DEFAULT       64
-#define BUFFER_WAIT_DEFAULT 10         /* s */
-#define BEHIND_US           1000000ull /* in which what lies behind an expired wait is read */
+#define BEHIND_US     1000000ull  /* in which what lies behind an expired wait is read */
+#define STALL_LOOK_US 250000ull   /* between looks for stalled receives, while some wait */
+#define STALL_US      500000ull   /* without any payload */
+#define SLOW_US       10000000ull /* for all of the payload */
+#define SERVE_MAX     64          /* admissions and refusals before others have their turn */
 
 /* ---- queues of waiting headers ---- */
 
@@ -36,7 +40,7 @@ void lnet_rx_queue_add(struct lnet_rx_queue *q, struct lnet_rx *rx)
     rx->wait_pprev = q->tail;
     *q->tail = rx;
     q->tail = &rx->wait_next;
-    shared_set(&q->length, q->length + 1);
+    q->length++;
 }
 
 void lnet_rx_queue_put_back(struct lnet_rx_queue *q, struct lnet_rx *rx)
@@ -48,7 +52,7 @@ void lnet_rx_queue_put_back(struct lnet_rx_queue *q, struct lnet_rx *rx)
     else
         q->tail = &rx->wait_next;
     q->head = rx;
-    shared_set(&q->length, q->length + 1);
+    q->length++;
 }
 
 void lnet_rx_queue_del(struct lnet_rx_queue *q, struct lnet_rx *rx)
@@ -60,69 +64,29 @@ void lnet_rx_queue_del(struct lnet_rx_queue *q, struct lnet_rx *rx)
         q->tail = rx->wait_pprev;
     rx->wait_next = NULL;
     rx->wait_pprev = NULL;
-    shared_set(&q->length, q->length - 1);
+    q->length--;
 }
 
-/* ---- pools ---- */
-
-void lnet_pool_counts(const struct lnet_node_opts *o, unsigned reactors,
-                      unsigned counts[LNET_POOLS])
+static void age_add(struct lnet_rx_ages *list, struct lnet_rx *rx)
 {
-    const unsigned total[LNET_POOLS] = {
-        [LNET_POOL_TINY] = o->tiny ? o->tiny : TINY_DEFAULT,
-        [LNET_POOL_SMALL] = o->small ? o->small : SMALL_DEFAULT,
-        [LNET_POOL_LARGE] = o->large ? o->large : LARGE_DEFAULT,
-    };
-    unsigned i;
-
-    for (i = 0; i < LNET_POOLS; i++)
-        counts[i] = total[i] > reactors ? total[i] / reactors : 1;
+    rx->age_next = NULL;
+    rx->age_pprev = list->tail;
+    *list->tail = rx;
+    list->tail = &rx->age_next;
 }
 
-void lnet_node_memory(const struct lnet_node_opts *o, unsigned reactors, size_t *landing,
-                      size_t *local)
+static void age_del(struct lnet_rx_ages *list, struct lnet_rx *rx)
 {
-    unsigned counts[LNET_POOLS];
-
-    lnet_pool_counts(o, reactors, counts);
-    *landing = (size_t)reactors * counts[LNET_POOL_LARGE] * MEM_LANDING_SLOT;
-    *local = (size_t)reactors * counts[LNET_POOL_SMALL] * LNET_SMALL_BUFFER;
+    *rx->age_pprev = rx->age_next;
+    if (rx->age_next)
+        rx->age_next->age_pprev = rx->age_pprev;
+    else
+        list->tail = rx->age_pprev;
+    rx->age_next = NULL;
+    rx->age_pprev = NULL;
 }
 
-static void wait_expired(struct reactor_timer *t);
-static void wake_waiters(struct reactor_task *task);
-
-int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen)
-{
-    unsigned counts[LNET_POOLS];
-    unsigned i;
-    int rc;
-
-    lnet_pool_counts(&s->node->opts, s->node->nshards, counts);
-    for (i = 0; i < LNET_POOLS; i++) {
-        struct lnet_router_pool *p = &s->pool[i];
-
-        p->total = p->free = p->low = counts[i];
-        lnet_rx_queue_init(&p->queue);
-    }
-    rc = mem_pool_init(&s->pool[LNET_POOL_SMALL].mem, s->node->arena, MEM_LOCAL, LNET_SMALL_BUFFER,
-                       counts[LNET_POOL_SMALL], "small", err, errlen);
-    if (rc)
-        return rc;
-    rc = mem_pool_init(&s->pool[LNET_POOL_LARGE].mem, s->node->arena, MEM_LANDING, MEM_LANDING_SLOT,
-                       counts[LNET_POOL_LARGE], "large", err, errlen);
-    if (rc)
-        return rc;
-    reactor_timer_init(&s->wait_timer, wait_expired);
-    s->wake.fn = wake_waiters;
-    return 0;
-}
-
-void lnet_pools_fini(struct lnet_shard *s)
-{
-    mem_pool_fini(&s->pool[LNET_POOL_SMALL].mem);
-    mem_pool_fini(&s->pool[LNET_POOL_LARGE].mem);
-}
+/* ---- what a header needs ---- */
 
 static enum lnet_pool pool_for(uint32_t payload_len)
 {
@@ -131,37 +95,136 @@ static enum lnet_pool pool_for(uint32_t payload_len)
     return payload_len <= LNET_SMALL_BUFFER ? LNET_POOL_SMALL : LNET_POOL_LARGE;
 }
 
-void lnet_pool_stats_get(const struct lnet_node *node, unsigned reactor, enum lnet_pool pool,
-                         struct lnet_pool_stats *out)
+/* What keeps nodes alive and transactions ending. GETs ask for bulk. */
+static enum lnet_class class_of(const struct lnet_hdr *hdr)
 {
-    const struct lnet_router_pool *p = &node->shard[reactor]->pool[pool];
+    struct lnet_put put;
+    struct lnet_get get;
 
-    out->total = p->total;
-    out->free = shared_get(&p->free);
-    out->low = shared_get(&p->low);
-    out->waiting = shared_get(&p->queue.length);
-    out->waited = shared_get(&p->waited);
+    switch (hdr->type) {
+    case LNET_MSG_GET:
+        lnet_body_get_get(hdr, &get);
+        return get.portal == LNET_RESERVED_PORTAL ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
+    case LNET_MSG_PUT:
+        lnet_body_get_put(hdr, &put);
+        if (put.portal == LNET_RESERVED_PORTAL)
+            return LNET_CLASS_URGENT;
+        break;
+    default:
+        break;
+    }
+    return hdr->payload_len == 0 ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
 }
 
-/* ---- admission ---- */
+static struct lnet_dest_wait *wait_of(const struct lnet_rx *rx)
+{
+    return &rx->dest->wait[rx->pool][rx->class];
+}
+
+/* ---- router credits ---- */
+
+static uint32_t waiting_for(const struct lnet_credits *c)
+{
+    return c->now < 0 ? (uint32_t)-c->now : 0;
+}
+
+static bool take_router_credit(struct lnet_peer_ni *peer)
+{
+    struct lnet_credits *c = &peer->rtr;
+
+    if (--c->now < c->min)
+        c->min = c->now;
+    return c->now >= 0;
+}
+
+static void give_router_credit(struct lnet_peer_ni *peer)
+{
+    struct lnet_shard *s = peer->shard;
+
+    peer->rtr.now++;
+    if (peer->rtrq.length <= waiting_for(&peer->rtr) || peer->rtr_waking)
+        return;
+    peer->rtr_waking = true;
+    lnet_peer_hold(peer);
+    peer->rtr_next = s->rtr_wake;
+    s->rtr_wake = peer;
+    lnet_wake_soon(s);
+}
+
+/* ---- buffers ---- */
+
+static void ring_add(struct lnet_ring *ring, struct lnet_dest_wait *w)
+{
+    w->prev = ring->head.prev;
+    w->next = &ring->head;
+    w->prev->next = w;
+    w->next->prev = w;
+    ring->length++;
+    ring->look++;
+}
+
+static void ring_del(struct lnet_ring *ring, struct lnet_dest_wait *w)
+{
+    w->prev->next = w->next;
+    w->next->prev = w->prev;
+    w->next = w->prev = NULL;
+    ring->length--;
+}
+
+static void wait_for_buffer(struct lnet_rx *rx)
+{
+    struct lnet_router_pool *p = &rx->shard->pool[rx->pool];
+    struct lnet_dest_wait *w = wait_of(rx);
+    int32_t low;
+
+    if (!w->queue.head)
+        ring_add(&p->ring[rx->class], w);
+    lnet_rx_queue_add(&w->queue, rx);
+    shared_set(&p->waiting, p->waiting + 1);
+    count_add(&p->waited, 1);
+    low = lnet_pool_free(p) - (int32_t)p->waiting;
+    if (low < p->low)
+        shared_set(&p->low, low);
+}
+
+static void wait_for_buffer_ends(struct lnet_rx *rx)
+{
+    struct lnet_router_pool *p = &rx->shard->pool[rx->pool];
+    struct lnet_dest_wait *w = wait_of(rx);
+
+    lnet_rx_queue_del(&w->queue, rx);
+    if (!w->queue.head)
+        ring_del(&p->ring[rx->class], w);
+    shared_set(&p->waiting, p->waiting - 1);
+}
 
 /* The message takes its place in the pool and its payload is received. */
-static void admit_now(struct lnet_rx *rx, struct lnet_router_pool *pool, struct lnet_msg *msg)
+static void admit_now(struct lnet_rx *rx)
 {
-    shared_set(&pool->free, pool->free - 1);
-    if (pool->free < pool->low)
-        shared_set(&pool->low, pool->free);
+    struct lnet_shard *s = rx->shard;
+    struct lnet_router_pool *pool = &s->pool[rx->pool];
+    struct lnet_msg *msg = lnet_msg_alloc(s, LNET_KIND_FORWARD); /* one for each buffer there is */
+
+    shared_set(&pool->used, pool->used + 1);
+    if (lnet_pool_free(pool) < pool->low)
+        shared_set(&pool->low, lnet_pool_free(pool));
+    lnet_dest_charge(s, rx->dest, rx->pool);
 
     msg->hdr = rx->hdr;
     msg->rx_ni = rx->ni;
     msg->rx_peer = rx->from;
     lnet_peer_hold(rx->from);
-    msg->pool = (uint8_t)(pool - rx->shard->pool);
+    msg->dest = rx->dest;
+    rx->dest = NULL;
+    lnet_msg_set_path(msg, &rx->path);
+    msg->pool = rx->pool;
     msg->state = LNET_MSG_RECEIVING;
     rx->msg = msg;
     rx->wait = LNET_RX_BUSY;
+    rx->begun_us = rx->progress_us = reactor_now_us();
+    age_add(&s->receiving, rx);
     if (rx->hdr.payload_len > 0 && !rx->ni->rx_take) {
-        msg->buffer = mem_pool_get(&pool->mem); /* there: pool->free counts them */
+        msg->buffer = mem_pool_get(&pool->mem); /* there: used is below capacity */
         msg->segs[0].addr = msg->buffer;
         msg->segs[0].len = rx->hdr.payload_len;
         msg->segs[0].region = pool->mem.region;
@@ -174,32 +237,65 @@ static void admit_now(struct lnet_rx *rx, struct lnet_router_pool *pool, struct 
     }
 }
 
-static bool try_admit(struct lnet_rx *rx)
-{
-    struct lnet_router_pool *pool = &rx->shard->pool[pool_for(rx->hdr.payload_len)];
-    struct lnet_msg *msg;
-
-    if (pool->free == 0)
-        return false;
-    msg = lnet_msg_alloc(rx->shard, LNET_KIND_FORWARD);
-    if (!msg)
-        return false;
-    admit_now(rx, pool, msg);
-    return true;
-}
+/* ---- waiting ---- */
 
 static void arm_wait_timer(struct lnet_shard *s)
 {
-    uint64_t first = UINT64_MAX, now = reactor_now_us();
-    unsigned i;
+    uint64_t now = reactor_now_us(), until;
 
-    for (i = 0; i < LNET_POOLS; i++)
-        if (s->pool[i].queue.head && s->pool[i].queue.head->wait_until_us < first)
-            first = s->pool[i].queue.head->wait_until_us;
-    if (first == UINT64_MAX)
+    if (!s->waiting.head) {
         reactor_timer_cancel(&s->wait_timer);
+        return;
+    }
+    until = s->waiting.head->wait_until_us;
+    reactor_timer_arm(&s->wait_timer, until > now ? until - now : 0);
+}
+
+static void begin_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
+{
+    struct lnet_shard *s = rx->shard;
+
+    rx->wait = (uint8_t)what;
+    if (what == LNET_RX_WAIT_CREDIT) {
+        lnet_rx_queue_add(&rx->from->rtrq, rx);
+        rx->from->rtr.waited++;
+    } else {
+        wait_for_buffer(rx);
+        if (!reactor_timer_armed(&s->stall_timer))
+            reactor_timer_arm(&s->stall_timer, STALL_LOOK_US);
+    }
+}
+
+static void wait_ends(struct lnet_rx *rx)
+{
+    struct lnet_shard *s = rx->shard;
+
+    if (rx->wait == LNET_RX_WAIT_CREDIT)
+        lnet_rx_queue_del(&rx->from->rtrq, rx);
     else
-        reactor_timer_arm(&s->wait_timer, first > now ? first - now : 0);
+        wait_for_buffer_ends(rx);
+    rx->wait = LNET_RX_BUSY;
+    age_del(&s->waiting, rx);
+    if (!s->waiting.head)
+        reactor_timer_cancel(&s->wait_timer);
+}
+
+/* Why a header that waits does. */
+static enum lnet_drop wait_reason(const struct lnet_rx *rx)
+{
+    if (rx->wait == LNET_RX_WAIT_CREDIT)
+        return LNET_DROP_RTR_CREDIT;
+    return lnet_dest_why(rx->shard, rx->dest, rx->pool);
+}
+
+static void leave(struct lnet_rx *rx)
+{
+    struct lnet_peer_ni *from = rx->from;
+
+    wait_ends(rx);
+    lnet_dest_put(rx->shard, rx->dest);
+    rx->dest = NULL;
+    give_router_credit(from); /* taken, or only asked for: now counts both */
 }
 
 static bool is_behind_expired(const struct lnet_rx *rx)
@@ -207,24 +303,50 @@ static bool is_behind_expired(const struct lnet_rx *rx)
     return rx->expired_us != 0 && reactor_now_us() - rx->expired_us < BEHIND_US;
 }
 
+/* Nobody who was there before could have what this one takes. While a wake is on its way, those
+ * that wait may have become able to go on. */
+static bool may_go_now(const struct lnet_rx *rx)
+{
+    const struct lnet_shard *s = rx->shard;
+
+    if (wait_of(rx)->queue.head || (s->wake_posted && s->pool[rx->pool].waiting > 0))
+        return false;
+    return lnet_dest_may(s, rx->dest, rx->pool, rx->class);
+}
+
 void lnet_admit(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
-    struct lnet_router_pool *pool = &s->pool[pool_for(rx->hdr.payload_len)];
-    unsigned wait_s = s->node->opts.buffer_wait ? s->node->opts.buffer_wait : BUFFER_WAIT_DEFAULT;
+    unsigned wait_s = shared_get(&s->node->buffer_wait);
+    enum lnet_drop why = lnet_select(s, &rx->hdr.dest_nid, &LNET_NID_ANY, NULL, &rx->path);
+    bool credit;
 
-    if (!pool->queue.head && try_admit(rx))
-        return;
-    if (is_behind_expired(rx)) {
-        lnet_discard(rx, LNET_DROP_BUFFER_WAIT);
+    if (why) {
+        lnet_discard(rx, why);
         return;
     }
-    rx->wait = LNET_RX_WAIT_BUFFER;
+    rx->pool = (uint8_t)pool_for(rx->hdr.payload_len);
+    rx->class = (uint8_t)class_of(&rx->hdr);
+    rx->dest = lnet_dest_get(s, &rx->path.next_hop, rx->path.gw != NULL);
+    if (!rx->dest) {
+        lnet_discard(rx, LNET_DROP_NO_MSG_MEMORY);
+        return;
+    }
+    credit = take_router_credit(rx->from);
+    if (credit && may_go_now(rx)) {
+        admit_now(rx);
+        return;
+    }
     rx->wait_until_us = reactor_now_us() + (uint64_t)wait_s * 1000000;
-    lnet_rx_queue_add(&pool->queue, rx);
-    count_add(&pool->waited, 1);
-    if (!reactor_timer_armed(&s->wait_timer))
+    age_add(&s->waiting, rx);
+    begin_wait(rx, credit ? LNET_RX_WAIT_BUFFER : LNET_RX_WAIT_CREDIT);
+    if (is_behind_expired(rx)) {
+        why = wait_reason(rx);
+        leave(rx);
+        lnet_discard(rx, why);
+    } else if (!reactor_timer_armed(&s->wait_timer)) {
         arm_wait_timer(s);
+    }
 }
 
 void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason)
@@ -240,23 +362,101 @@ static void wait_expired(struct reactor_timer *t)
 {
     struct lnet_shard *s = container_of(t, struct lnet_shard, wait_timer);
     uint64_t now = reactor_now_us();
-    unsigned i;
 
-    for (i = 0; i < LNET_POOLS; i++) {
-        struct lnet_rx_queue *q = &s->pool[i].queue;
+    while (s->waiting.head && s->waiting.head->wait_until_us <= now) {
+        struct lnet_rx *rx = s->waiting.head;
+        enum lnet_drop why = wait_reason(rx);
 
-        while (q->head && q->head->wait_until_us <= now) {
-            struct lnet_rx *rx = q->head;
-
-            lnet_rx_queue_del(q, rx);
-            rx->expired_us = now;
-            lnet_discard(rx, LNET_DROP_BUFFER_WAIT);
-        }
+        leave(rx);
+        rx->expired_us = now;
+        lnet_discard(rx, why);
     }
     arm_wait_timer(s);
 }
 
-static void wake_soon(struct lnet_shard *s)
+bool lnet_rx_cancel(struct lnet_rx *rx)
+{
+    if (rx->wait != LNET_RX_WAIT_BUFFER && rx->wait != LNET_RX_WAIT_CREDIT)
+        return false;
+    leave(rx);
+    rx->wait = LNET_RX_NOT_WAITING;
+    lnet_drop_message(rx->shard, LNET_DROP_RX_INCOMPLETE, rx->ni, rx->from, NULL, &rx->hdr);
+    return true;
+}
+
+/* ---- waking ---- */
+
+/* The first header of a ring, in turn by next hop, that may have a buffer. Each next hop is looked
+ * at once after something came free: what could not go on then cannot after others took some.
+ * *looks is what may still be looked at before others have their turn. */
+static struct lnet_rx *next_of_ring(struct lnet_shard *s, struct lnet_ring *ring,
+                                    enum lnet_pool pool, enum lnet_class class, unsigned *looks)
+{
+    while (ring->length > 0 && ring->look > 0 && *looks > 0) {
+        struct lnet_dest_wait *w = ring->head.next;
+
+        --*looks;
+        ring_del(ring, w);
+        ring_add(ring, w); /* at the end: the next one is next */
+        ring->look--;
+        if (lnet_dest_may(s, w->dest, pool, class))
+            return w->queue.head; /* and there may be more for this one */
+        ring->look--;
+    }
+    return NULL;
+}
+
+/* Urgent and bulk take turns, so that neither starves the other. */
+static struct lnet_rx *next_to_admit(struct lnet_shard *s, enum lnet_pool pool, unsigned *looks)
+{
+    struct lnet_router_pool *p = &s->pool[pool];
+    struct lnet_rx *rx = NULL;
+    unsigned i;
+
+    for (i = 0; i < LNET_CLASSES && !rx; i++) {
+        enum lnet_class class = (enum lnet_class)p->turn;
+
+        p->turn = (uint8_t)((p->turn + 1) % LNET_CLASSES);
+        rx = next_of_ring(s, &p->ring[class], pool, class, looks);
+    }
+    return rx;
+}
+
+/* Returns false when there may be more that could go on. */
+static bool serve(struct lnet_shard *s, enum lnet_pool pool)
+{
+    struct lnet_router_pool *p = &s->pool[pool];
+    unsigned looks = SERVE_MAX;
+
+    while (p->waiting > 0 && lnet_pool_free(p) > 0) {
+        struct lnet_rx *rx = next_to_admit(s, pool, &looks);
+
+        if (!rx)
+            return looks > 0;
+        wait_ends(rx);
+        admit_now(rx);
+    }
+    return true;
+}
+
+static void start_credited(struct lnet_peer_ni *peer)
+{
+    uint32_t n = peer->rtrq.length; /* those that come meanwhile are mailed for again */
+
+    while (n-- > 0 && peer->rtrq.length > waiting_for(&peer->rtr)) {
+        struct lnet_rx *rx = peer->rtrq.head;
+
+        lnet_rx_queue_del(&peer->rtrq, rx);
+        if (!may_go_now(rx)) {
+            begin_wait(rx, LNET_RX_WAIT_BUFFER);
+            continue;
+        }
+        age_del(&rx->shard->waiting, rx);
+        admit_now(rx);
+    }
+}
+
+static void post_wake(struct lnet_shard *s)
 {
     if (s->wake_posted)
         return;
@@ -264,39 +464,77 @@ static void wake_soon(struct lnet_shard *s)
     reactor_post(s->reactor, &s->wake);
 }
 
-static void timer_off_if_unused(struct lnet_shard *s)
+void lnet_wake_soon(struct lnet_shard *s)
 {
-    unsigned i;
+    s->wake_all = true;
+    post_wake(s);
+}
 
+static void look_at_all(struct lnet_shard *s)
+{
+    unsigned i, k;
+
+    s->wake_all = false;
     for (i = 0; i < LNET_POOLS; i++)
-        if (s->pool[i].queue.head)
-            return;
-    reactor_timer_cancel(&s->wait_timer);
+        for (k = 0; k < LNET_CLASSES; k++)
+            s->pool[i].ring[k].look = s->pool[i].ring[k].length;
 }
 
 /* Runs as mail to self, not from where a buffer is given back: admitting may finish a message at
- * once and free its buffer again, and that must not nest. */
+ * once and free its buffer again, and that must not nest. Buffers first, then router credits,
+ * §4.6. */
 static void wake_waiters(struct reactor_task *task)
 {
     struct lnet_shard *s = container_of(task, struct lnet_shard, wake);
+    struct lnet_peer_ni *list = s->rtr_wake, *peer;
+    bool all = true;
     unsigned i;
 
     s->wake_posted = false;
-    for (i = 0; i < LNET_POOLS; i++) {
-        struct lnet_rx_queue *q = &s->pool[i].queue;
-        uint32_t budget = q->length;
-
-        while (budget-- > 0 && q->head && s->pool[i].free > 0 && s->free_msgs) {
-            struct lnet_rx *rx = q->head;
-
-            lnet_rx_queue_del(q, rx);
-            (void)try_admit(rx); /* both checked above */
-        }
-        /* More came while these were served: they must not wait for the next buffer. */
-        if (q->head && s->pool[i].free > 0)
-            wake_soon(s);
+    s->rtr_wake = NULL;
+    if (s->wake_all)
+        look_at_all(s);
+    for (i = 0; i < LNET_POOLS; i++)
+        all &= serve(s, (enum lnet_pool)i);
+    while ((peer = list) != NULL) {
+        list = peer->rtr_next;
+        peer->rtr_waking = false;
+        start_credited(peer);
+        lnet_peer_put(peer);
     }
-    timer_off_if_unused(s);
+    if (!all)
+        post_wake(s);
+    if (!s->waiting.head)
+        reactor_timer_cancel(&s->wait_timer);
+}
+
+/* ---- the end of a message ---- */
+
+void lnet_admit_received(struct lnet_rx *rx)
+{
+    struct lnet_msg *msg = rx->msg;
+
+    age_del(&rx->shard->receiving, rx);
+    if (!msg->stalled)
+        return;
+    msg->stalled = false;
+    rx->shard->pool[msg->pool].stalled--;
+    lnet_dest_charge(rx->shard, msg->dest, msg->pool);
+}
+
+void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path)
+{
+    struct lnet_shard *s = msg->home;
+    struct lnet_dest *d = lnet_dest_get(s, &path->next_hop, path->gw != NULL);
+
+    lnet_msg_set_path(msg, path);
+    if (!d)
+        return; /* stays on the old account */
+    lnet_dest_charge(s, d, msg->pool);
+    lnet_dest_credit(s, msg->dest, msg->pool);
+    lnet_dest_put(s, msg->dest);
+    msg->dest = d;
+    lnet_wake_soon(s);
 }
 
 void lnet_release_buffer(struct lnet_msg *msg)
@@ -310,18 +548,124 @@ void lnet_release_buffer(struct lnet_msg *msg)
         msg->release(msg->release_owner, &msg->payload);
     msg->buffer = NULL;
     msg->release = NULL;
-    shared_set(&pool->free, pool->free + 1);
-    if (pool->queue.head)
-        wake_soon(s);
+    if (msg->stalled)
+        pool->stalled--;
+    else
+        lnet_dest_credit(s, msg->dest, msg->pool);
+    lnet_dest_put(s, msg->dest);
+    msg->dest = NULL;
+    shared_set(&pool->used, pool->used - 1);
+    if (pool->waiting > 0)
+        lnet_wake_soon(s);
+    give_router_credit(msg->rx_peer);
 }
 
-bool lnet_rx_cancel(struct lnet_rx *rx)
+/* ---- stalled receives ---- */
+
+static bool is_stalled(const struct lnet_rx *rx, uint64_t now)
 {
-    if (rx->wait != LNET_RX_WAIT_BUFFER)
+    return now - rx->progress_us >= STALL_US || now - rx->begun_us >= SLOW_US;
+}
+
+/* Moves what has stalled from its next hops' accounts to the common one. */
+static void find_stalled(struct lnet_shard *s, uint64_t now)
+{
+    struct lnet_rx *rx;
+
+    for (rx = s->receiving.head; rx; rx = rx->age_next) {
+        struct lnet_msg *msg = rx->msg;
+
+        if (msg->stalled || s->pool[msg->pool].waiting == 0 || !is_stalled(rx, now))
+            continue;
+        msg->stalled = true;
+        s->pool[msg->pool].stalled++;
+        lnet_dest_credit(s, msg->dest, msg->pool);
+    }
+}
+
+static bool abandon(struct lnet_rx *rx)
+{
+    struct lnet_msg *msg = rx->msg;
+
+    if (!rx->ni->lnd->recv_abandon || !rx->ni->lnd->recv_abandon(rx))
         return false;
-    lnet_rx_queue_del(&rx->shard->pool[pool_for(rx->hdr.payload_len)].queue, rx);
-    timer_off_if_unused(rx->shard);
-    rx->wait = LNET_RX_NOT_WAITING;
-    lnet_drop_message(rx->shard, LNET_DROP_RX_INCOMPLETE, rx->ni, rx->from, NULL, &rx->hdr);
+    age_del(&rx->shard->receiving, rx);
+    rx->msg = NULL;
+    rx->drop = LNET_DROP_RX_STALLED;
+    lnet_drop_message(rx->shard, LNET_DROP_RX_STALLED, rx->ni, rx->from, NULL, &msg->hdr);
+    lnet_forward_free(msg);
     return true;
+}
+
+static bool too_many_stalled(const struct lnet_shard *s, const struct lnet_router_pool *p)
+{
+    int32_t free_here = lnet_pool_free(p) > 0 ? lnet_pool_free(p) : 0;
+
+    return (uint64_t)p->stalled * 100 > (uint64_t)free_here * shared_get(&s->node->egress_share);
+}
+
+/* The oldest stalled receives make room, as many as there are headers waiting. */
+static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool)
+{
+    struct lnet_router_pool *p = &s->pool[pool];
+    struct lnet_rx *rx = s->receiving.head, *next;
+    uint32_t wanted = p->waiting;
+
+    for (; rx && wanted > 0 && p->stalled > 0 && too_many_stalled(s, p); rx = next) {
+        next = rx->age_next;
+        if (rx->msg->pool == pool && rx->msg->stalled && abandon(rx))
+            wanted--;
+    }
+}
+
+/* Headers wait for the share of a gateway that is no longer the way: they look for another. */
+static void reroute_waiting(struct lnet_shard *s)
+{
+    struct lnet_rx *rx, *next;
+    struct lnet_path path;
+    struct lnet_dest *d;
+
+    for (rx = s->waiting.head; rx; rx = next) {
+        next = rx->age_next;
+        if (rx->wait != LNET_RX_WAIT_BUFFER || lnet_path_good(s, &rx->path) ||
+            lnet_select(s, &rx->hdr.dest_nid, &LNET_NID_ANY, NULL, &path))
+            continue;
+        d = lnet_dest_get(s, &path.next_hop, path.gw != NULL);
+        if (!d)
+            continue;
+        wait_for_buffer_ends(rx);
+        lnet_dest_put(s, rx->dest);
+        rx->dest = d;
+        rx->path = path;
+        wait_for_buffer(rx);
+    }
+}
+
+static void stall_look(struct reactor_timer *t)
+{
+    struct lnet_shard *s = container_of(t, struct lnet_shard, stall_timer);
+    bool waiting = false;
+    unsigned i;
+
+    reroute_waiting(s);
+    find_stalled(s, reactor_now_us());
+    for (i = 0; i < LNET_POOLS; i++) {
+        abandon_stalled(s, (enum lnet_pool)i);
+        waiting |= s->pool[i].waiting > 0;
+    }
+    if (!waiting)
+        return;
+    lnet_wake_soon(s);
+    reactor_timer_arm(t, STALL_LOOK_US);
+}
+
+/* ---- init ---- */
+
+void lnet_admit_init(struct lnet_shard *s)
+{
+    s->waiting.tail = &s->waiting.head;
+    s->receiving.tail = &s->receiving.head;
+    reactor_timer_init(&s->wait_timer, wait_expired);
+    reactor_timer_init(&s->stall_timer, stall_look);
+    s->wake.fn = wake_waiters;
 }

@@ -171,7 +171,7 @@ struct lnet_rx {
     struct lnet_shard *shard;
     uint8_t wait;        /* enum lnet_rx_wait: which queue it waits in */
     uint8_t pool;        /* enum lnet_pool it needs a buffer of */
-    bool urgent;         /* may use the reserve */
+    uint8_t class;       /* enum lnet_class: may it use the reserve? */
     enum lnet_drop drop; /* why it is being discarded, NONE = it is not */
     struct lnet_path path;
     struct lnet_dest *dest;                  /* its next hop's account */

@@ -71,6 +71,17 @@ struct lnet_dest {
     struct lnet_dest *hash_next;
 };
 
+/* Next hops for which headers wait, in the order of their turns. */
+struct lnet_ring {
+    struct lnet_dest_wait head;
+    uint32_t length;
+    uint32_t look; /* how many of them, from the front, may have become able to go on */
+};
+
+struct lnet_rx_ages { /* by age_next */
+    struct lnet_rx *head, **tail;
+};
+
 struct lnet_router_pool {
     struct mem_pool mem; /* not for tiny, which has no memory */
     uint32_t capacity;   /* buffers there is memory for */
@@ -79,10 +90,11 @@ struct lnet_router_pool {
     int32_t low; /* §4.9 mincredits */
     uint32_t waiting;
     uint64_t waited;
-    uint32_t stalled;                         /* of used, held by receives that do not move */
-    uint32_t gw_held;                         /* of used, bound for gateways */
-    uint32_t gws_holding;                     /* gateways that hold one */
-    struct lnet_dest_wait ring[LNET_CLASSES]; /* heads */
+    uint32_t stalled;     /* of used, held by receives that do not move */
+    uint32_t gw_held;     /* of used, bound for gateways */
+    uint32_t gws_holding; /* gateways that hold one */
+    struct lnet_ring ring[LNET_CLASSES];
+    uint8_t turn; /* enum lnet_class that is served next */
 };
 
 /* tx credits of an NI on this reactor. */
@@ -123,12 +135,13 @@ struct lnet_shard {
     struct lnet_dest *dests, *free_dests;
     struct lnet_dest **dest_hash;
     uint32_t dest_mask;
-    struct lnet_rx *waiting, **waiting_tail;     /* all headers that wait, oldest first */
-    struct lnet_rx *receiving, **receiving_tail; /* all that are received into a buffer */
+    struct lnet_rx_ages waiting;   /* all headers that wait, the longest waiting first */
+    struct lnet_rx_ages receiving; /* all that are received into a buffer, likewise */
     struct reactor_timer wait_timer;
     struct reactor_timer stall_timer; /* looks for receives that hold what others wait for */
     struct reactor_task wake;
     bool wake_posted;
+    bool wake_all;                 /* all that wait may have become able to go on */
     struct lnet_peer_ni *rtr_wake; /* peers whose waiting headers may go on */
     /* sending */
     struct lnet_tx_queue *tq;    /* [LNET_MAX_NI] */
@@ -197,6 +210,7 @@ struct lnet_net_state { /* by net, configuration order */
     lnet_net_t net;
     unsigned nni;
     unsigned ni[LNET_MAX_NI];
+    bool removed;      /* control; with all its NIs */
     uint64_t alive_us; /* node home: last ping GET of anybody on this net */
 };
 
@@ -209,6 +223,11 @@ struct lnet_lnd {
 
 struct lnet_node {
     struct lnet_node_opts opts;
+    struct lnet_memory plan;
+    /* control writes, all read */
+    unsigned egress_share;       /* % */
+    unsigned buffer_wait;        /* s */
+    unsigned totals[LNET_POOLS]; /* control: router buffers asked for */
     struct reactor_env *env;
     struct mem_arena *arena;
     unsigned nshards; /* reactors; shard[nshards] is the control thread's */
@@ -240,6 +259,7 @@ struct lnet_node {
     struct reactor_timer tick; /* monitor.c */
     /* control, while stopping */
     struct lnet_stop *stop;
+    struct lnet_net_del *net_del; /* control, while a net is being removed */
 };
 
 /* ---- shard.c: messages, counters ---- */
@@ -254,6 +274,8 @@ void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct
                        const struct lnet_hdr *hdr);
 
 /* ---- pool.c: router buffers, how many and where ---- */
+unsigned lnet_local_msgs(const struct lnet_node_opts *opts);
+unsigned lnet_peers_per_shard(const struct lnet_node_opts *opts, unsigned reactors);
 int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen);
 void lnet_pools_fini(struct lnet_shard *s);
 static inline int32_t lnet_pool_free(const struct lnet_router_pool *p)
@@ -278,13 +300,14 @@ void lnet_dest_charge(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool 
 void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
 
 /* ---- admit.c: receive side credits ---- */
+void lnet_admit_init(struct lnet_shard *s);
 /* Finds a router credit and memory for a message to be forwarded, or lets it wait; then the LND
  * receives it. */
 void lnet_admit(struct lnet_rx *rx);
 /* The payload of a message is in (or failed): it is no longer watched. */
 void lnet_admit_received(struct lnet_rx *rx);
 /* A message goes another way than it was admitted for. */
-void lnet_admit_rerouted(struct lnet_msg *msg);
+void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path);
 /* Gives a forwarded message's memory and its sender's router credit back, in the order of §4.6, and
  * lets waiting ones have them. */
 void lnet_release_buffer(struct lnet_msg *msg);
@@ -341,12 +364,17 @@ struct lnet_net_state *lnet_net_find(const struct lnet_node *node, lnet_net_t ne
 /* The way to dest. via: the next hop, or ANY; src: NI that must be used, or NULL. */
 enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
                            const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out);
+/* Whether it could still be chosen: its NI is there, and the configuration is the same or at least
+ * the gateway alive. */
+bool lnet_path_good(const struct lnet_shard *s, const struct lnet_path *path);
 void lnet_msg_set_path(struct lnet_msg *msg, const struct lnet_path *path);
 
 /* ---- send.c ---- */
 /* Sends a message whose tx_ni and next_hop are known; on msg->home. */
 void lnet_transmit(struct lnet_msg *msg);
 void lnet_forward(struct lnet_msg *msg);
+/* A forwarded message is gone, delivered or dropped: gives all it holds back. On its shard. */
+void lnet_forward_free(struct lnet_msg *msg);
 /* A message that waits for credits fails; tx_peer is set. */
 void lnet_send_failed(struct lnet_msg *msg, struct lnet_result result);
 
@@ -367,6 +395,8 @@ int lnet_ping_init(struct lnet_node *node);  /* control, before start */
 void lnet_ping_fini(struct lnet_node *node); /* control, reactors stopped */
 void lnet_ping_start(struct lnet_node *node);
 void lnet_ping_stop(struct lnet_node *node);
+/* The list of NIs is another: new sequence number, and everybody is told. */
+void lnet_ping_changed(struct lnet_node *node);
 void lnet_ping_seen(struct lnet_node *node, unsigned ni);         /* a ping GET came in on ni */
 void lnet_ping_passing(struct lnet_shard *s, struct lnet_ni *ni); /* same, from any shard */
 /* ---- monitor.c: NI status and gateway checks (node home) ---- */

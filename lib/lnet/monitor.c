@@ -45,6 +45,8 @@ void lnet_ping_seen(struct lnet_node *node, unsigned index)
 {
     struct lnet_ni *ni = node->ni[index];
 
+    if (shared_get(&ni->removed))
+        return;
     lnet_net_find(node, ni->net)->alive_us = reactor_now_us();
     if (ni->fatal)
         return;
@@ -65,6 +67,8 @@ static bool age_nets(struct lnet_node *node)
         for (k = 0; k < node->net[i]->nni; k++) {
             struct lnet_ni *ni = node->ni[node->net[i]->ni[k]];
 
+            if (shared_get(&ni->removed))
+                continue;
             if (ni->fatal || (node->opts.routing && now >= node->net[i]->alive_us + limit))
                 changed |= set_status(ni, LNET_NI_DOWN);
         }

@@ -11,6 +11,10 @@
 #define STOP_POLL_US  20000   /* how often to look whether the last message is gone */
 #define STOP_AFTER_US 1000000 /* after the NIs have stopped, for mail still under way */
 
+#define EGRESS_SHARE_DEFAULT 50 /* % */
+#define BUFFER_WAIT_DEFAULT  10 /* s */
+#define BUFFER_WAIT_MAX      12 /* s: 2.15 peers give a connection up after 16 */
+
 static uint64_t wall_clock_ns(void)
 {
     struct timespec ts;
@@ -34,10 +38,18 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     node->env = opts->env;
     node->nshards = reactor_count(opts->env);
     node->interface_cookie = wall_clock_ns();
-    lnet_node_memory(opts, node->nshards, &arena.landing_bytes, &arena.local_bytes);
+    node->egress_share = opts->egress_share ? opts->egress_share : EGRESS_SHARE_DEFAULT;
+    node->buffer_wait = opts->buffer_wait ? opts->buffer_wait : BUFFER_WAIT_DEFAULT;
+    rc = lnet_memory_plan(opts, node->nshards, &node->plan, err, errlen);
+    if (rc)
+        goto fail;
+    memcpy(node->totals, node->plan.buffers, sizeof(node->totals));
+    arena.landing_bytes = node->plan.landing;
+    arena.local_bytes = node->plan.local;
     rc = mem_arena_create(&arena, &node->arena, err, errlen);
     if (rc)
         goto fail;
+    rc = -ENOMEM;
     if (lnet_conf_init(node) || lnet_portals_init(node) || lnet_ping_init(node)) {
         rc = -ENOMEM;
         goto fail;
@@ -72,6 +84,7 @@ void lnet_node_destroy(struct lnet_node *node)
     if (node->arena)
         mem_arena_destroy(node->arena);
     free(node->stop);
+    free(node->net_del);
     free(node);
 }
 
@@ -104,7 +117,7 @@ unsigned lnet_ni_count(const struct lnet_node *node)
 
 struct lnet_ni *lnet_ni_at(const struct lnet_node *node, unsigned index)
 {
-    return index < node->nnis ? node->ni[index] : NULL;
+    return index < node->nnis && !node->ni[index]->removed ? node->ni[index] : NULL;
 }
 
 static int net_add_ni(struct lnet_node *node, struct lnet_ni *ni)
@@ -196,12 +209,41 @@ int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct 
         goto fail;
     }
     node->ni[node->nnis++] = ni;
+    lnet_ni_credits_init(node, ni);
     if (out)
         *out = ni;
     return 0;
 fail:
     free(ni);
     return rc;
+}
+
+/* ---- admission ---- */
+
+void lnet_admission_get(const struct lnet_node *node, struct lnet_admission *out)
+{
+    out->egress_share = node->egress_share;
+    out->buffer_wait = node->buffer_wait;
+}
+
+int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, char *err,
+                       size_t errlen)
+{
+    if (set->egress_share > 100) {
+        snprintf(err, errlen, "egress_share: %u is not a percentage of 1 to 100",
+                 set->egress_share);
+        return -EINVAL;
+    }
+    if (set->buffer_wait > BUFFER_WAIT_MAX) {
+        snprintf(err, errlen, "buffer_wait: %u s is too long, at most %u", set->buffer_wait,
+                 BUFFER_WAIT_MAX);
+        return -EINVAL;
+    }
+    if (set->egress_share)
+        shared_set(&node->egress_share, set->egress_share);
+    if (set->buffer_wait)
+        shared_set(&node->buffer_wait, set->buffer_wait);
+    return 0;
 }
 
 /* ---- start ---- */
@@ -324,6 +366,10 @@ static void stop_each(struct lnet_stop *s, bool quiesce, void (*next)(struct lne
     for (i = 0; i < n; i++) {
         struct lnet_ni *ni = s->node->ni[i];
 
+        if (ni->removed) { /* it has stopped, or is about to */
+            s->pending--;
+            continue;
+        }
         s->ni[i].stop = s;
         s->ni[i].task.fn = stop_ni_done;
         if (quiesce)

@@ -135,6 +135,7 @@ struct lnet_peer_ni *lnet_peer_get(struct lnet_node *node, const struct lnet_nid
     p->shard = s;
     p->refs = 1;
     p->gw = lnet_gw_find(node, nid);
+    lnet_peer_credits_init(node, p);
     p->hash_next = *bucket;
     *bucket = p;
     s->npeers++;
@@ -179,6 +180,11 @@ static void fill_row(const struct lnet_shard *s, const struct lnet_peer_ni *p,
     memcpy(row->send_count, p->send_count, sizeof(row->send_count));
     memcpy(row->recv_count, p->recv_count, sizeof(row->recv_count));
     memcpy(row->drop_count, p->drop_count, sizeof(row->drop_count));
+    row->refs = p->refs;
+    row->tx = p->tx;
+    row->rtr = p->rtr;
+    row->tx_waiting = p->tx.now < 0 ? (uint32_t)-p->tx.now : 0;
+    row->rtr_waiting = p->rtrq.length;
     row->tx_queued = p->tx_queued;
     row->tx_queued_bytes = p->tx_queued_bytes;
     if (ops && ops->peer_info)

@@ -29,6 +29,8 @@ static void collect_info(const struct lnet_node *node, struct lnet_ping_info *in
     info->pid = LNET_PID_LUSTRE;
     info->seqno = node->ping->seqno;
     for (i = 0; i < node->nnets; i++) { /* the NIs of a net adjoin, §3.2 */
+        if (shared_get(&node->net[i]->removed))
+            continue;
         for (k = 0; k < node->net[i]->nni; k++) {
             const struct lnet_ni *ni = node->ni[node->net[i]->ni[k]];
 
@@ -236,6 +238,13 @@ static void push_some(struct lnet_ping *p)
         push_to(p, o, k);
     }
     p->in_push_some = false;
+}
+
+void lnet_ping_changed(struct lnet_node *node)
+{
+    node->ping->seqno++;
+    if (lnet_ping_republish(node))
+        lnet_ping_push_all(node, true);
 }
 
 /* ---- receiving PUSHes ---- */

@@ -431,17 +431,19 @@ void lnet_lazy_flush(struct lnet_node *node)
 
 static void send_local(struct lnet_msg *msg, struct lnet_ni *src)
 {
+    struct lnet_path path;
     enum lnet_drop why;
 
     msg->state = LNET_MSG_ROUTING;
     msg->hdr.payload_len = msg->payload.bytes;
-    why = lnet_select(msg->home, msg, src);
+    why = lnet_select(msg->home, &msg->hdr.dest_nid, &msg->via, src, &path);
     if (why) {
         msg->result = (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
         lnet_drop_message(msg->home, why, src, NULL, NULL, &msg->hdr);
         lnet_local_tx_done(msg);
         return;
     }
+    lnet_msg_set_path(msg, &path);
     lnet_transmit(msg);
 }
 
@@ -694,6 +696,7 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
 {
     struct lnet_node *node = md->node;
     struct lnet_ni *src_ni = NULL;
+    struct lnet_path path;
     struct lnet_msg *msg;
     unsigned i;
 
@@ -704,7 +707,7 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     if (lnet_nid_is_mine(node, dest) || nid_is_any(dest) || shared_get(&node->stopping))
         return NULL;
     for (i = 0; src && !nid_is_any(src) && i < node->nnis; i++)
-        if (nid_same(&node->ni[i]->nid, src))
+        if (nid_same(&node->ni[i]->nid, src) && !shared_get(&node->ni[i]->removed))
             src_ni = node->ni[i];
     if (src && !nid_is_any(src) && !src_ni)
         return NULL;
@@ -716,11 +719,12 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     msg->hdr.dest_pid = pid;
     msg->hdr.src_pid = LNET_PID_LUSTRE;
     msg->hdr.type = type;
-    if (lnet_select(msg->home, msg, src_ni)) {
+    if (lnet_select(msg->home, dest, &msg->via, src_ni, &path)) {
         lnet_msg_free(msg);
         *rc = -EHOSTUNREACH;
         return NULL;
     }
+    lnet_msg_set_path(msg, &path);
     msg->hdr.src_nid = msg->tx_ni->nid;
     msg->md = md;
     *rc = 0;

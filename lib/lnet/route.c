@@ -38,6 +38,18 @@ static int by_net(const void *a, const void *b)
     return x->net < y->net ? -1 : x->net > y->net;
 }
 
+static unsigned count_gateways(const struct lnet_conf *c)
+{
+    unsigned i, k, n = 0;
+
+    for (i = 0; i < c->nroutes; i++) {
+        for (k = 0; k < i && c->route[k]->gw != c->route[i]->gw; k++)
+            ;
+        n += k == i;
+    }
+    return n;
+}
+
 /* A snapshot of n routes; takes a copy of the pointers. NULL: no memory. */
 static struct lnet_conf *conf_build(struct lnet_route *const *routes, unsigned n,
                                     uint64_t generation)
@@ -70,6 +82,7 @@ static struct lnet_conf *conf_build(struct lnet_route *const *routes, unsigned n
             ;
         c->first[h] = i + 1;
     }
+    c->ngws = count_gateways(c);
     return c;
 }
 
@@ -210,6 +223,10 @@ void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
 {
     if (peer->gw)
         shared_set(&peer->gw->lnd_down, !up);
+    /* What waits for credits to a peer that is down is of no use to it later, §4.5. */
+    if (!up)
+        lnet_credit_fail_peer(
+            peer, (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED});
 }
 
 /* ---- add, del (control) ---- */

@@ -10,7 +10,7 @@ struct lnet_net_state *lnet_net_find(const struct lnet_node *node, lnet_net_t ne
     unsigned i;
 
     for (i = 0; i < node->nnets; i++)
-        if (node->net[i]->net == net)
+        if (node->net[i]->net == net && !shared_get(&node->net[i]->removed))
             return node->net[i];
     return NULL;
 }
@@ -22,7 +22,7 @@ bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid)
     if (nid_is_lo(nid))
         return true;
     for (i = 0; i < node->nnis; i++)
-        if (nid_same(&node->ni[i]->nid, nid))
+        if (nid_same(&node->ni[i]->nid, nid) && !shared_get(&node->ni[i]->removed))
             return true;
     return false;
 }
@@ -73,7 +73,7 @@ static bool route_better(const struct lnet_shard *s, const struct lnet_route *a,
 }
 
 static enum lnet_drop best_gateway(struct lnet_shard *s, lnet_net_t net, lnet_net_t from_net,
-                                   struct lnet_nid *out)
+                                   struct lnet_gw **out)
 {
     struct lnet_route *const *r;
     const struct lnet_route *best = NULL;
@@ -93,30 +93,51 @@ static enum lnet_drop best_gateway(struct lnet_shard *s, lnet_net_t net, lnet_ne
     if (!best)
         return LNET_DROP_NO_LIVE_ROUTE;
     s->gw_seq[best->gw->index] = ++s->seq;
-    *out = best->gw->nid;
+    *out = best->gw;
     return LNET_DROP_NONE;
 }
 
-enum lnet_drop lnet_select(struct lnet_shard *s, struct lnet_msg *msg, struct lnet_ni *src)
+enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
+                           const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out)
 {
-    lnet_net_t dest_net = nid_net(&msg->hdr.dest_nid);
+    lnet_net_t dest_net = nid_net(dest);
     struct lnet_net_state *net;
     enum lnet_drop why;
 
-    if (!nid_is_any(&msg->via)) {
-        msg->next_hop = msg->via; /* an answer goes back the way the request came, §3.1 */
+    out->gw = NULL;
+    out->generation = lnet_conf_get(s->node)->generation;
+    if (!nid_is_any(via)) {
+        out->next_hop = *via; /* an answer goes back the way the request came, §3.1 */
     } else if (src ? src->net == dest_net : lnet_net_find(s->node, dest_net) != NULL) {
-        msg->next_hop = msg->hdr.dest_nid;
+        out->next_hop = *dest;
     } else {
-        why = best_gateway(s, dest_net, src ? src->net : LNET_NET_ANY, &msg->next_hop);
+        why = best_gateway(s, dest_net, src ? src->net : LNET_NET_ANY, &out->gw);
         if (why)
             return why;
+        out->next_hop = out->gw->nid;
     }
     if (src) {
-        msg->tx_ni = src;
+        out->ni = src;
         return LNET_DROP_NONE;
     }
-    net = lnet_net_find(s->node, nid_net(&msg->next_hop));
-    msg->tx_ni = net ? best_ni(s, net, &msg->next_hop) : NULL;
-    return msg->tx_ni ? LNET_DROP_NONE : LNET_DROP_NO_LND;
+    net = lnet_net_find(s->node, nid_net(&out->next_hop));
+    out->ni = net ? best_ni(s, net, &out->next_hop) : NULL;
+    return out->ni ? LNET_DROP_NONE : LNET_DROP_NO_LND;
+}
+
+bool lnet_path_good(const struct lnet_shard *s, const struct lnet_path *path)
+{
+    if (shared_get(&path->ni->removed))
+        return false;
+    if (!path->gw)
+        return true;
+    return path->generation == lnet_conf_get(s->node)->generation && lnet_gw_alive(path->gw);
+}
+
+void lnet_msg_set_path(struct lnet_msg *msg, const struct lnet_path *path)
+{
+    msg->tx_ni = path->ni;
+    msg->next_hop = path->next_hop;
+    msg->next_gw = path->gw;
+    msg->generation = path->generation;
 }

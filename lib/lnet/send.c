@@ -107,10 +107,18 @@ static void count_received(struct lnet_rx *rx)
     rx->from->recv_count[rx->hdr.type]++;
 }
 
+void lnet_forward_free(struct lnet_msg *msg)
+{
+    lnet_release_buffer(msg);
+    lnet_peer_put(msg->rx_peer);
+    lnet_msg_free(msg);
+}
+
 static void forward_received(struct lnet_rx *rx, struct lnet_result result)
 {
     struct lnet_msg *msg = rx->msg;
 
+    lnet_admit_received(rx);
     rx->msg = NULL;
     if (rx->taken.n > 0) {
         msg->payload = rx->taken;
@@ -119,9 +127,7 @@ static void forward_received(struct lnet_rx *rx, struct lnet_result result)
     }
     if (result.reason) {
         lnet_drop_message(rx->shard, result.reason, rx->ni, rx->from, NULL, &msg->hdr);
-        lnet_release_buffer(msg);
-        lnet_peer_put(msg->rx_peer);
-        lnet_msg_free(msg);
+        lnet_forward_free(msg);
         return;
     }
     count_received(rx);
@@ -184,8 +190,17 @@ static void local_received(struct lnet_rx *rx, struct lnet_result result)
     reactor_post(lnet_node_home(node), &msg->task);
 }
 
+/* An LND that stops an NI cannot know whether the node stops too. */
+static struct lnet_result of_ni(const struct lnet_ni *ni, struct lnet_result result)
+{
+    if (result.reason == LNET_DROP_SHUTDOWN && shared_get(&ni->removed))
+        result.reason = LNET_DROP_NI_REMOVED;
+    return result;
+}
+
 void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
 {
+    result = of_ni(rx->ni, result);
     rx->wait = LNET_RX_NOT_WAITING;
     if (!rx->msg) {
         if (rx->drop == LNET_DROP_NONE && !result.reason)
@@ -224,9 +239,7 @@ static void finish(struct lnet_msg *msg)
         count_add(&s->stats[LNET_STAT_ROUTE_COUNT], 1);
         count_add(&s->stats[LNET_STAT_ROUTE_LENGTH], msg->hdr.payload_len);
     }
-    lnet_release_buffer(msg);
-    lnet_peer_put(msg->rx_peer);
-    lnet_msg_free(msg);
+    lnet_forward_free(msg);
 }
 
 /* Back from the next hop's home, where the failure was counted. */
@@ -263,11 +276,13 @@ static void send_here(struct lnet_msg *msg)
         return;
     }
     msg->tx_peer = peer;
-    msg->state = LNET_MSG_SENDING;
     peer->tx_queued++;
     peer->tx_queued_bytes += msg->hdr.payload_len + LNET_HDR4_SIZE;
     note_gateway_queue(peer);
-    msg->tx_ni->lnd->send(msg);
+    if (shared_get(&msg->tx_ni->removed))
+        lnet_send_failed(msg, (struct lnet_result){LNET_DROP_NI_REMOVED, LNET_HEALTH_LOCAL_ERROR});
+    else
+        lnet_credit_send(msg);
 }
 
 static void send_task(struct reactor_task *task)
@@ -288,12 +303,26 @@ void lnet_transmit(struct lnet_msg *msg)
     reactor_post(to, &msg->task);
 }
 
+/* The way was chosen when the header came; meanwhile it may have gone. */
+static enum lnet_drop choose_again(struct lnet_msg *msg)
+{
+    struct lnet_path path = {msg->tx_ni, msg->next_hop, msg->next_gw, msg->generation};
+    enum lnet_drop why;
+
+    if (lnet_path_good(msg->home, &path) && !shared_get(&path.ni->fatal))
+        return LNET_DROP_NONE;
+    why = lnet_select(msg->home, &msg->hdr.dest_nid, &LNET_NID_ANY, NULL, &path);
+    if (!why)
+        lnet_admit_rerouted(msg, &path);
+    return why;
+}
+
 void lnet_forward(struct lnet_msg *msg)
 {
     enum lnet_drop why;
 
     msg->state = LNET_MSG_ROUTING;
-    why = lnet_select(msg->home, msg, NULL);
+    why = choose_again(msg);
     if (why) {
         msg->result = (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
         lnet_drop_message(msg->home, why, msg->rx_ni, msg->rx_peer, NULL, &msg->hdr);
@@ -303,25 +332,31 @@ void lnet_forward(struct lnet_msg *msg)
     lnet_transmit(msg);
 }
 
-void lnet_send_accepted(struct lnet_msg *msg)
+/* It is no longer in the way of others to this peer. */
+static void unqueue(struct lnet_msg *msg)
 {
     struct lnet_peer_ni *peer = msg->tx_peer;
 
-    if (msg->accepted)
-        return;
-    msg->accepted = true;
     peer->tx_queued--;
     peer->tx_queued_bytes -= msg->hdr.payload_len + LNET_HDR4_SIZE;
     note_gateway_queue(peer);
 }
 
-void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
+void lnet_send_accepted(struct lnet_msg *msg)
+{
+    if (msg->accepted)
+        return;
+    msg->accepted = true;
+    unqueue(msg);
+    lnet_credit_return(msg);
+}
+
+static void sent(struct lnet_msg *msg, struct lnet_result result)
 {
     struct lnet_peer_ni *peer = msg->tx_peer;
     struct lnet_shard *s = peer->shard;
 
-    lnet_send_accepted(msg);
-    msg->result = result;
+    msg->result = result = of_ni(msg->tx_ni, result);
     if (result.reason) {
         lnet_drop_message(s, result.reason, msg->tx_ni, peer, NULL, &msg->hdr);
     } else {
@@ -331,4 +366,16 @@ void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
     msg->tx_peer = NULL;
     lnet_peer_put(peer);
     go_home(msg);
+}
+
+void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
+{
+    lnet_send_accepted(msg);
+    sent(msg, result);
+}
+
+void lnet_send_failed(struct lnet_msg *msg, struct lnet_result result)
+{
+    unqueue(msg);
+    sent(msg, result);
 }

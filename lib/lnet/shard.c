@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOCAL_MSGS_DEFAULT 4096
-
 struct lnet_shard *lnet_shard_self(const struct lnet_node *node)
 {
     const struct reactor *r = reactor_self();
@@ -19,15 +17,12 @@ struct lnet_shard *lnet_shard_self(const struct lnet_node *node)
 
 static int msgs_init(struct lnet_shard *s, char *err, size_t errlen)
 {
-    const struct lnet_node_opts *o = &s->node->opts;
-    unsigned counts[LNET_POOLS];
     unsigned i;
 
-    lnet_pool_counts(o, s->node->nshards, counts);
-    s->max_local = o->local_msgs ? o->local_msgs : LOCAL_MSGS_DEFAULT;
+    s->max_local = lnet_local_msgs(&s->node->opts);
     s->total_msgs = s->max_local;
-    for (i = 0; i < LNET_POOLS; i++)
-        s->total_msgs += counts[i];
+    for (i = 0; i < LNET_POOLS; i++) /* a forwarded message holds a buffer */
+        s->total_msgs += s->pool[i].capacity;
     s->msgs = calloc(s->total_msgs, sizeof(*s->msgs));
     if (!s->msgs) {
         snprintf(err, errlen, "no memory for %u message descriptors; lower the buffer counts",
@@ -44,7 +39,7 @@ static int msgs_init(struct lnet_shard *s, char *err, size_t errlen)
 int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t errlen)
 {
     struct lnet_shard *s = calloc(1, sizeof(*s));
-    unsigned max_peers = node->opts.max_peers ? node->opts.max_peers : 16384;
+    unsigned max_peers = lnet_peers_per_shard(&node->opts, node->nshards);
     int rc;
 
     if (!s) {
@@ -58,6 +53,9 @@ int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t 
         return 0; /* control: counters only */
 
     s->reactor = reactor_at(node->env, index);
+    rc = lnet_pools_init(s, err, errlen);
+    if (rc)
+        return rc;
     rc = msgs_init(s, err, errlen);
     if (rc)
         return rc;
@@ -67,11 +65,15 @@ int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t 
         snprintf(err, errlen, "no memory for selection state");
         return -ENOMEM;
     }
-    rc = lnet_pools_init(s, err, errlen);
+    lnet_admit_init(s);
+    rc = lnet_credits_init(s, err, errlen);
     if (rc)
         return rc;
-    /* The hash does not spread perfectly: a quarter more than an even share. */
-    return lnet_peers_init(s, max_peers / node->nshards * 5 / 4 + 64, err, errlen);
+    /* One for each buffer held, and for what waits: at worst every peer's header for another. */
+    rc = lnet_dests_init(s, s->total_msgs - s->max_local + max_peers, err, errlen);
+    if (rc)
+        return rc;
+    return lnet_peers_init(s, max_peers, err, errlen);
 }
 
 void lnet_shard_destroy(struct lnet_shard *s)
@@ -80,6 +82,8 @@ void lnet_shard_destroy(struct lnet_shard *s)
         return;
     if (s->reactor) {
         lnet_pools_fini(s);
+        lnet_credits_fini(s);
+        lnet_dests_fini(s);
         lnet_peers_fini(s);
     }
     free(s->msgs);

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Accounts of next hops: what each holds of a shard's router buffers, and the rule by which it may
+ * have another. docs/architecture.md "Admission".
+ *
+ * The rule, for one more buffer of a pool (free = total - used, of this reactor):
+ *  - there must be a free one;
+ *  - bulk leaves a sixteenth of the pool to what is urgent;
+ *  - each gateway that holds none has one set aside, which others leave alone (for at most half of
+ *    the pool); and what is bound for gateways, all together, never takes the last buffer. So two
+ *    routers that forward to each other always have a buffer for what has arrived;
+ *  - a next hop that holds some may have another only while it holds less than egress_share percent
+ *    of what is free for it (a dynamic threshold: n next hops that hang leave 1/(1 + n/2) of the
+ *    pool free with the default share of 50).
+ */
+#include "lib/lnet/lnet_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define URGENT_PART 16
+
+int lnet_dests_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen)
+{
+    uint32_t buckets = 64;
+    unsigned i;
+
+    while (buckets < max)
+        buckets *= 2;
+    s->dests = calloc(max, sizeof(*s->dests));
+    s->dest_hash = calloc(buckets, sizeof(*s->dest_hash));
+    if (!s->dests || !s->dest_hash) {
+        snprintf(err, errlen, "no memory for the accounts of %u next hops; lower max_peers", max);
+        return -ENOMEM;
+    }
+    s->dest_mask = buckets - 1;
+    for (i = max; i-- > 0;) {
+        s->dests[i].hash_next = s->free_dests;
+        s->free_dests = &s->dests[i];
+    }
+    return 0;
+}
+
+void lnet_dests_fini(struct lnet_shard *s)
+{
+    free(s->dests);
+    free(s->dest_hash);
+}
+
+struct lnet_dest *lnet_dest_get(struct lnet_shard *s, const struct lnet_nid *nid, bool gateway)
+{
+    struct lnet_dest **bucket = &s->dest_hash[nid_hash(nid) & s->dest_mask];
+    struct lnet_dest *d;
+    unsigned i, k;
+
+    for (d = *bucket; d; d = d->hash_next)
+        if (d->gateway == gateway && nid_same(&d->nid, nid)) {
+            d->refs++;
+            return d;
+        }
+    d = s->free_dests;
+    if (!d)
+        return NULL;
+    s->free_dests = d->hash_next;
+    memset(d, 0, sizeof(*d));
+    d->nid = *nid;
+    d->gateway = gateway;
+    d->refs = 1;
+    for (i = 0; i < LNET_POOLS; i++)
+        for (k = 0; k < LNET_CLASSES; k++) {
+            d->wait[i][k].dest = d;
+            lnet_rx_queue_init(&d->wait[i][k].queue);
+        }
+    d->hash_next = *bucket;
+    *bucket = d;
+    return d;
+}
+
+void lnet_dest_put(struct lnet_shard *s, struct lnet_dest *d)
+{
+    struct lnet_dest **at;
+
+    if (--d->refs > 0)
+        return;
+    at = &s->dest_hash[nid_hash(&d->nid) & s->dest_mask];
+    while (*at != d)
+        at = &(*at)->hash_next;
+    *at = d->hash_next;
+    d->hash_next = s->free_dests;
+    s->free_dests = d;
+}
+
+void lnet_dest_charge(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
+{
+    struct lnet_router_pool *p = &s->pool[pool];
+
+    if (d->held[pool]++ == 0)
+        p->gws_holding += d->gateway;
+    p->gw_held += d->gateway;
+}
+
+void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
+{
+    struct lnet_router_pool *p = &s->pool[pool];
+
+    if (--d->held[pool] == 0)
+        p->gws_holding -= d->gateway;
+    p->gw_held -= d->gateway;
+}
+
+/* ---- the rule ---- */
+
+/* Set aside for gateways that hold none. */
+static uint32_t for_gateways(const struct lnet_shard *s, const struct lnet_router_pool *p)
+{
+    unsigned gws = lnet_conf_get(s->node)->ngws;
+    uint32_t idle = gws > p->gws_holding ? gws - p->gws_holding : 0;
+
+    return idle < p->total / 2 ? idle : p->total / 2;
+}
+
+static uint32_t for_urgent(const struct lnet_router_pool *p, enum lnet_pool pool)
+{
+    uint32_t part = p->total / URGENT_PART;
+
+    /* Little that is urgent is large, and a large buffer is dear. */
+    return pool == LNET_POOL_LARGE && part > 1 ? 1 : part;
+}
+
+bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum lnet_pool pool,
+                   enum lnet_class class)
+{
+    const struct lnet_router_pool *p = &s->pool[pool];
+    int32_t free_here = lnet_pool_free(p);
+
+    if (free_here <= 0)
+        return false;
+    if (d->gateway) {
+        if (p->gw_held + 1 >= p->total)
+            return false;
+        if (d->held[pool] == 0)
+            return true; /* the one that is set aside for it, or better */
+    }
+    free_here -= (int32_t)for_gateways(s, p);
+    if (class == LNET_CLASS_BULK)
+        free_here -= (int32_t)for_urgent(p, pool);
+    if (free_here <= 0)
+        return false;
+    return d->held[pool] == 0 ||
+           (uint64_t)d->held[pool] * 100 < (uint64_t)free_here * shared_get(&s->node->egress_share);
+}
+
+enum lnet_drop lnet_dest_why(const struct lnet_shard *s, const struct lnet_dest *d,
+                             enum lnet_pool pool)
+{
+    const struct lnet_router_pool *p = &s->pool[pool];
+    bool short_of = lnet_pool_free(p) <= (int32_t)(for_gateways(s, p) + for_urgent(p, pool));
+
+    return d->held[pool] > 0 && !short_of ? LNET_DROP_DEST_SHARE : LNET_DROP_BUFFER_WAIT;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Router buffers: how many there are, where, and what a node takes of memory. lnet-core.md §4.9.
+ *
+ * A reactor has a share of each kind, in memory that is its own. What the operator asks for is a
+ * number of credits within that memory (the pool's capacity): raising and lowering it moves no
+ * buffer, and what is in use beyond it vanishes as it comes back.
+ */
+#include "lib/lnet/lnet_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MIB               (1024.0 * 1024.0)
+#define LOCAL_DEFAULT     4096  /* descriptors of messages of the node itself, per reactor */
+#define MAX_PEERS_DEFAULT 16384 /* over all reactors */
+
+static const unsigned defaults[LNET_POOLS] = {2048, 16384, 1024};
+static const char *const names[LNET_POOLS] = {"tiny", "small", "large"};
+static const size_t sizes[LNET_POOLS] = {0, LNET_SMALL_BUFFER, MEM_LANDING_SLOT};
+
+/* ---- the plan ---- */
+
+unsigned lnet_local_msgs(const struct lnet_node_opts *o)
+{
+    return o->local_msgs ? o->local_msgs : LOCAL_DEFAULT;
+}
+
+unsigned lnet_peers_per_shard(const struct lnet_node_opts *o, unsigned reactors)
+{
+    unsigned max = o->max_peers ? o->max_peers : MAX_PEERS_DEFAULT;
+
+    /* The hash does not spread perfectly: a quarter more than an even share. */
+    return max / reactors * 5 / 4 + 64;
+}
+
+/* Every reactor has as many as any other, and what forwarding needs at least. */
+static unsigned even(unsigned total, unsigned reactors)
+{
+    unsigned each = total / reactors;
+
+    return (each > LNET_POOL_MIN ? each : LNET_POOL_MIN) * reactors;
+}
+
+static size_t bytes_of(const unsigned counts[LNET_POOLS])
+{
+    return counts[LNET_POOL_SMALL] * sizes[LNET_POOL_SMALL] +
+           counts[LNET_POOL_LARGE] * sizes[LNET_POOL_LARGE];
+}
+
+static int does_not_fit(const unsigned want[LNET_POOLS], size_t memory, char *err, size_t errlen)
+{
+    size_t small = want[LNET_POOL_SMALL] * sizes[LNET_POOL_SMALL];
+    size_t fit = memory > small ? (memory - small) / sizes[LNET_POOL_LARGE] : 0;
+
+    snprintf(err, errlen,
+             "buffers: %u large and %u small ones take %.1f MiB, there are %.1f; beside that many "
+             "small ones %zu large would fit",
+             want[LNET_POOL_LARGE], want[LNET_POOL_SMALL], (double)bytes_of(want) / MIB,
+             (double)memory / MIB, fit);
+    return -ENOMEM;
+}
+
+/* Those that were not asked for by number shrink until all fit; in proportion if both were not. */
+static void shrink_defaults(const struct lnet_node_opts *o, unsigned reactors,
+                            unsigned count[LNET_POOLS])
+{
+    size_t small = count[LNET_POOL_SMALL] * sizes[LNET_POOL_SMALL];
+    size_t large = count[LNET_POOL_LARGE] * sizes[LNET_POOL_LARGE];
+    double part;
+
+    if (!o->small && !o->large) {
+        part = (double)o->memory / (double)(small + large);
+        count[LNET_POOL_SMALL] = (unsigned)((double)count[LNET_POOL_SMALL] * part);
+        count[LNET_POOL_LARGE] = (unsigned)((double)count[LNET_POOL_LARGE] * part);
+    } else if (!o->large) {
+        count[LNET_POOL_LARGE] = small < o->memory ? (o->memory - small) / MEM_LANDING_SLOT : 0;
+    } else if (!o->small) {
+        count[LNET_POOL_SMALL] = large < o->memory ? (o->memory - large) / LNET_SMALL_BUFFER : 0;
+    }
+    count[LNET_POOL_SMALL] = even(count[LNET_POOL_SMALL], reactors);
+    count[LNET_POOL_LARGE] = even(count[LNET_POOL_LARGE], reactors);
+}
+
+/* What is left of the memory can become buffers later, in the proportion of the defaults. */
+static void plan_most(const struct lnet_node_opts *o, unsigned reactors, struct lnet_memory *out)
+{
+    size_t left, for_large;
+    unsigned i;
+
+    for (i = 0; i < LNET_POOLS; i++)
+        out->most[i] = out->buffers[i];
+    if (!o->memory)
+        return;
+    left = o->memory - bytes_of(out->buffers);
+    for_large = left - left / 17;
+    out->most[LNET_POOL_LARGE] += (unsigned)(for_large / MEM_LANDING_SLOT) / reactors * reactors;
+    left = o->memory - bytes_of(out->most);
+    if (left > o->memory / 16)
+        left = o->memory / 16;
+    out->most[LNET_POOL_SMALL] += (unsigned)(left / LNET_SMALL_BUFFER) / reactors * reactors;
+    if (out->most[LNET_POOL_TINY] < 2 * defaults[LNET_POOL_TINY])
+        out->most[LNET_POOL_TINY] = even(2 * defaults[LNET_POOL_TINY], reactors);
+}
+
+int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct lnet_memory *out,
+                     char *err, size_t errlen)
+{
+    const unsigned asked[LNET_POOLS] = {o->tiny, o->small, o->large};
+    unsigned i, forward = 0;
+
+    for (i = 0; i < LNET_POOLS; i++)
+        out->buffers[i] = even(asked[i] ? asked[i] : defaults[i], reactors);
+    if (o->memory && bytes_of(out->buffers) > o->memory) {
+        unsigned want[LNET_POOLS] = {0, out->buffers[LNET_POOL_SMALL],
+                                     out->buffers[LNET_POOL_LARGE]};
+
+        shrink_defaults(o, reactors, out->buffers);
+        if (bytes_of(out->buffers) > o->memory)
+            return does_not_fit(want, o->memory, err, errlen);
+    }
+    plan_most(o, reactors, out);
+    out->landing = out->most[LNET_POOL_LARGE] * sizes[LNET_POOL_LARGE];
+    out->local = out->most[LNET_POOL_SMALL] * sizes[LNET_POOL_SMALL];
+    for (i = 0; i < LNET_POOLS; i++)
+        forward += out->most[i];
+    out->tables =
+        (forward + (size_t)reactors * lnet_local_msgs(o)) * sizeof(struct lnet_msg) +
+        (size_t)reactors * lnet_peers_per_shard(o, reactors) * sizeof(struct lnet_peer_ni) +
+        (forward + (size_t)reactors * lnet_peers_per_shard(o, reactors)) * sizeof(struct lnet_dest);
+    return 0;
+}
+
+/* ---- the pools of a shard ---- */
+
+int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen)
+{
+    const struct lnet_memory *plan = &s->node->plan;
+    unsigned i, k;
+    int rc = 0;
+
+    for (i = 0; i < LNET_POOLS; i++) {
+        struct lnet_router_pool *p = &s->pool[i];
+
+        p->capacity = plan->most[i] / s->node->nshards;
+        p->total = plan->buffers[i] / s->node->nshards;
+        p->low = (int32_t)p->total;
+        for (k = 0; k < LNET_CLASSES; k++)
+            p->ring[k].head.next = p->ring[k].head.prev = &p->ring[k].head;
+        if (rc == 0 && sizes[i] > 0)
+            rc = mem_pool_init(&p->mem, s->node->arena,
+                               i == LNET_POOL_LARGE ? MEM_LANDING : MEM_LOCAL, (uint32_t)sizes[i],
+                               p->capacity, names[i], err, errlen);
+    }
+    return rc;
+}
+
+void lnet_pools_fini(struct lnet_shard *s)
+{
+    mem_pool_fini(&s->pool[LNET_POOL_SMALL].mem);
+    mem_pool_fini(&s->pool[LNET_POOL_LARGE].mem);
+}
+
+void lnet_pool_stats_get(const struct lnet_node *node, unsigned reactor, enum lnet_pool pool,
+                         struct lnet_pool_stats *out)
+{
+    const struct lnet_router_pool *p = &node->shard[reactor]->pool[pool];
+
+    out->total = shared_get(&p->total);
+    out->free = (int32_t)out->total - (int32_t)shared_get(&p->used);
+    out->low = shared_get(&p->low);
+    out->waiting = shared_get(&p->waiting);
+    out->waited = shared_get(&p->waited);
+}
+
+/* ---- at run time ---- */
+
+struct resize {
+    struct reactor_task task;
+    struct lnet_shard *shard;
+    unsigned each[LNET_POOLS];
+};
+
+static void resize_task(struct reactor_task *task)
+{
+    struct resize *r = container_of(task, struct resize, task);
+    unsigned i;
+
+    for (i = 0; i < LNET_POOLS; i++) {
+        struct lnet_router_pool *p = &r->shard->pool[i];
+
+        if (p->total == r->each[i])
+            continue;
+        shared_set(&p->total, r->each[i]);
+        shared_set(&p->low, lnet_pool_free(p) - (int32_t)p->waiting);
+    }
+    lnet_wake_soon(r->shard);
+    free(r);
+}
+
+/* Totals as they shall be. */
+static int resize_check(const struct lnet_node *node, const int totals[LNET_POOLS],
+                        unsigned want[LNET_POOLS], char *err, size_t errlen)
+{
+    const struct lnet_memory *plan = &node->plan;
+    unsigned i;
+
+    for (i = 0; i < LNET_POOLS; i++) {
+        unsigned most = plan->most[i];
+
+        if (totals[i] < -1) {
+            snprintf(err, errlen, "%s: %d is not a number of buffers", names[i], totals[i]);
+            return -EINVAL;
+        }
+        want[i] = totals[i] == -1 ? node->totals[i] : (unsigned)totals[i];
+        if (totals[i] == 0)
+            want[i] = defaults[i] < most ? defaults[i] : most;
+        want[i] = even(want[i], node->nshards);
+        if (want[i] > most) {
+            snprintf(err, errlen,
+                     "%s: there is memory for %u buffers, not for %u; more takes a restart with "
+                     "more `memory`",
+                     names[i], most, want[i]);
+            return -ENOMEM;
+        }
+    }
+    return 0;
+}
+
+int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], char *err,
+                      size_t errlen)
+{
+    struct resize *r[REACTOR_MAX] = {NULL};
+    unsigned want[LNET_POOLS];
+    unsigned i, k;
+    int rc = resize_check(node, totals, want, err, errlen);
+
+    if (rc)
+        return rc;
+    for (i = 0; i < node->nshards; i++) {
+        r[i] = calloc(1, sizeof(*r[i]));
+        if (!r[i])
+            goto no_memory;
+        r[i]->shard = node->shard[i];
+        r[i]->task.fn = resize_task;
+        for (k = 0; k < LNET_POOLS; k++)
+            r[i]->each[k] = want[k] / node->nshards;
+    }
+    for (i = 0; i < node->nshards; i++)
+        reactor_post(node->shard[i]->reactor, &r[i]->task);
+    for (k = 0; k < LNET_POOLS; k++)
+        node->totals[k] = want[k];
+    return 0;
+no_memory:
+    while (i-- > 0)
+        free(r[i]);
+    snprintf(err, errlen, "no memory");
+    return -ENOMEM;
+}

@@ -329,8 +329,13 @@ static void fake_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned n
 
 static int fake_ni_init(struct lnet_ni *ni, char *err, size_t errlen)
 {
+    struct lnet_tunables *t = &ni->tun;
+
     if (fk.init_error)
         snprintf(err, errlen, "fake: no");
+    t->credits = t->credits < 0 ? 4096 : t->credits; /* out of the way of what is not about them */
+    t->peer_credits = t->peer_credits < 0 ? 1024 : t->peer_credits;
+    t->peer_buffer_credits = t->peer_buffer_credits < 0 ? 0 : t->peer_buffer_credits;
     return fk.init_error;
 }
 
@@ -719,6 +724,21 @@ static inline int route_add(const char *net, struct lnet_nid gw, int hops, unsig
     return rc;
 }
 
+static inline void check_pool_quiet(const struct lnet_router_pool *p, bool memory)
+{
+    unsigned k;
+
+    assert_int_equal(p->used, 0);
+    assert_int_equal(p->waiting, 0);
+    assert_int_equal(p->stalled, 0);
+    assert_int_equal(p->gw_held, 0);
+    assert_int_equal(p->gws_holding, 0);
+    for (k = 0; k < LNET_CLASSES; k++)
+        assert_int_equal(p->ring[k].length, 0);
+    if (memory)
+        assert_int_equal(p->mem.nfree, p->mem.total);
+}
+
 /* Nothing is under way: no message, no buffer, no reference, no timer. */
 static inline void check_quiet(void)
 {
@@ -729,14 +749,19 @@ static inline void check_quiet(void)
 
         assert_int_equal(s->used_msgs, 0);
         assert_int_equal(s->local_msgs, 0);
-        for (k = 0; k < LNET_POOLS; k++) {
-            assert_int_equal(s->pool[k].free, s->pool[k].total);
-            assert_null(s->pool[k].queue.head);
-            assert_int_equal(s->pool[k].queue.length, 0);
-            assert_ptr_equal(s->pool[k].queue.tail, &s->pool[k].queue.head);
-            if (k != LNET_POOL_TINY)
-                assert_int_equal(s->pool[k].mem.nfree, s->pool[k].mem.total);
+        for (k = 0; k < LNET_POOLS; k++)
+            check_pool_quiet(&s->pool[k], k != LNET_POOL_TINY);
+        for (k = 0; k < LNET_MAX_NI; k++) {
+            assert_int_equal(s->tq[k].credits.now, s->tq[k].credits.max);
+            assert_null(s->tq[k].queue.head);
+            assert_null(s->tq[k].oldest);
         }
+        assert_null(s->ready.head);
+        assert_null(s->waiting.head);
+        assert_null(s->receiving.head);
+        assert_null(s->rtr_wake);
+        for (k = 0; k <= s->dest_mask; k++)
+            assert_null(s->dest_hash[k]);
         assert_false(reactor_timer_armed(&s->wait_timer));
         for (k = 0; k <= s->hash_mask; k++) {
             struct lnet_peer_ni *p;
@@ -745,6 +770,10 @@ static inline void check_quiet(void)
                 assert_int_equal(p->refs, 0);
                 assert_int_equal(p->tx_queued, 0);
                 assert_int_equal(p->tx_queued_bytes, 0);
+                assert_int_equal(p->tx.now, p->tx.max);
+                assert_int_equal(p->rtr.now, p->rtr.max);
+                assert_null(p->txq.head);
+                assert_null(p->rtrq.head);
             }
         }
     }

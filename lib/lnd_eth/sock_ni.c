@@ -543,6 +543,7 @@ const struct lnd_ops lnd_sock_ops = {
     .ni_fini = ni_fini,
     .send = sock_send,
     .recv = sock_rx_recv,
+    .recv_abandon = sock_rx_give_up,
     .peer_abort = sock_peer_abort,
     .peer_info = sock_peer_info,
     .peer_free = peer_free,

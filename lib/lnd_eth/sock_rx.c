@@ -339,6 +339,8 @@ static bool step(struct sock_conn *c, size_t *bytes)
             return true;
         }
         got = read_payload(c);
+        if (got > 0)
+            c->rx.progress_us = reactor_now_us();
         break;
     case SOCK_RX_SLOP:
     default:
@@ -429,6 +431,31 @@ void sock_rx_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs
     }
 }
 
+static void give_back_take(struct sock_conn *c)
+{
+    if (c->take == NULL)
+        return;
+    c->shard->sock->opts.transport->give_back(c->take->segs, c->nsegs);
+    take_free(c->take);
+    c->take = NULL;
+}
+
+bool sock_rx_give_up(struct lnet_rx *rx)
+{
+    struct sock_conn *c = sock_container(rx, struct sock_conn, rx);
+
+    if (c->state != SOCK_CONN_UP || c->rx_state != SOCK_RX_PAYLOAD || c->left == 0)
+        return false;
+    give_back_take(c);
+    c->slop += c->left;
+    c->mlen -= c->left;
+    c->left = 0;
+    c->segs = NULL;
+    c->nsegs = 0;
+    sock_ready(c); /* acknowledged and reported there, as one that was never wanted */
+    return true;
+}
+
 void sock_rx_abandon(struct sock_conn *c, const struct sock_why *why)
 {
     struct lnet_result result = {why->rx, LNET_HEALTH_REMOTE_ERROR};
@@ -440,11 +467,7 @@ void sock_rx_abandon(struct sock_conn *c, const struct sock_why *why)
     if (c->rx_state == SOCK_RX_PARSE)
         return; /* sock_rx_let_go() */
     if (c->rx_state == SOCK_RX_PAYLOAD) {
-        if (c->take != NULL) {
-            c->shard->sock->opts.transport->give_back(c->take->segs, c->nsegs);
-            take_free(c->take);
-            c->take = NULL;
-        }
+        give_back_take(c);
         c->rx_state = SOCK_RX_SLOP;
         lnet_recv_done(&c->rx, result);
     }

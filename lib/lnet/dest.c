@@ -7,8 +7,8 @@
  *  - there must be a free one;
  *  - bulk leaves a sixteenth of the pool to what is urgent;
  *  - each gateway that holds none has one set aside, which others leave alone (for at most half of
- *    the pool); and what is bound for gateways, all together, never takes the last buffer. So two
- *    routers that forward to each other always have a buffer for what has arrived;
+ *    the pool), and so have end nodes together: what is bound for gateways never takes the last
+ *    buffer. So routers that forward to each other always have a buffer for what has arrived;
  *  - a next hop that holds some may have another only while it holds less than egress_share percent
  *    of what is free for it (a dynamic threshold: n next hops that hang leave 1/(1 + n/2) of the
  *    pool free with the default share of 50).
@@ -137,12 +137,10 @@ bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum l
 
     if (free_here <= 0)
         return false;
-    if (d->gateway) {
-        if (p->gw_held + 1 >= p->total)
-            return false;
-        if (d->held[pool] == 0)
-            return true; /* the one that is set aside for it, or better */
-    }
+    if (d->gateway && p->gw_held + 1 >= p->total)
+        return false;
+    if (d->gateway ? d->held[pool] == 0 : p->used == p->gw_held + p->stalled)
+        return true; /* the one that is set aside */
     free_here -= (int32_t)for_gateways(s, p);
     if (class == LNET_CLASS_BULK)
         free_here -= (int32_t)for_urgent(p, pool);

@@ -24,6 +24,7 @@ static const struct cfg defaults = {
     .min_reconnect = 1,
     .max_reconnect = 60,
     .source_check = CFG_SOURCE_NET,
+    .egress_share = 50,
     .buffer_wait = 10,
     .max_peers = 16384,
     .drain = 10,
@@ -91,4 +92,17 @@ void cfg_report_free(struct cfg_report *report)
 unsigned cfg_reactor_count(const struct cfg *cfg)
 {
     return strcmp(cfg->cores, "auto") == 0 ? (unsigned)cfg->reactors : cfg_cores_count(cfg->cores);
+}
+
+unsigned cfg_gateway_count(const struct cfg *cfg)
+{
+    unsigned count = 0, i, j;
+
+    for (i = 0; i < cfg->route_count; i++) {
+        for (j = 0; j < i; j++)
+            if (nid_same(&cfg->route[i].conf.gateway, &cfg->route[j].conf.gateway))
+                break;
+        count += j == i;
+    }
+    return count;
 }

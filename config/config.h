@@ -61,7 +61,7 @@ struct cfg {
     unsigned hello_count;
 
     int routing;            /* 0 or 1 */
-    int tiny, small, large; /* totals over all reactors; 0 = default */
+    int tiny, small, large; /* totals over all reactors; 0 = default, as far as there is memory */
     int check_interval;     /* s */
     int ping_timeout;       /* s */
 
@@ -80,6 +80,7 @@ struct cfg {
     int min_reconnect;  /* s */
     int max_reconnect;  /* s */
     int source_check;   /* enum cfg_source */
+    int egress_share;   /* % */
     int buffer_wait;    /* s */
     int max_peers;
     int drain; /* s */
@@ -113,5 +114,7 @@ void cfg_report_free(struct cfg_report *report);
 
 /* Number of reactors the configuration makes. */
 unsigned cfg_reactor_count(const struct cfg *cfg);
+/* Number of different gateways in its routes. */
+unsigned cfg_gateway_count(const struct cfg *cfg);
 
 #endif

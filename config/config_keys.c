@@ -542,6 +542,7 @@ static const struct cfg_key millrace_keys[] = {
     INT("max_reconnect", struct cfg, max_reconnect, 1, 3600),
     CALL("hello_map", read_hello_map),
     WORD("source_check", struct cfg, source_check, source_words),
+    INT("egress_share", struct cfg, egress_share, 1, 100),
     INT("buffer_wait", struct cfg, buffer_wait, 1, 12),
     INT("max_peers", struct cfg, max_peers, 1, 1 << 20),
     INT("drain", struct cfg, drain, 0, 3600),

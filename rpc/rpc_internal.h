@@ -5,15 +5,21 @@
 
 #include "rpc/rpc_methods.h"
 
-#define RPC_ERR_SIZE 320 /* sentences of lib/ */
+#define RPC_ERR_SIZE    320       /* sentences of lib/ */
+#define RPC_MAX_BUFFERS (1 << 20) /* of one kind; what there is memory for is less */
 
 void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args);
+void rpc_net_del(struct jrpc_call *call, const struct jrpc_arg *args);
 void rpc_route_get(struct jrpc_call *call, const struct jrpc_arg *args);
 void rpc_route_add(struct jrpc_call *call, const struct jrpc_arg *args);
 void rpc_route_del(struct jrpc_call *call, const struct jrpc_arg *args);
 void rpc_stats_get(struct jrpc_call *call, const struct jrpc_arg *args);
 void rpc_drops_get(struct jrpc_call *call, const struct jrpc_arg *args);
 void rpc_buffers_get(struct jrpc_call *call, const struct jrpc_arg *args);
+void rpc_buffers_set(struct jrpc_call *call, const struct jrpc_arg *args);
+void rpc_admission_get(struct jrpc_call *call, const struct jrpc_arg *args);
+void rpc_admission_set(struct jrpc_call *call, const struct jrpc_arg *args);
+void rpc_waits_get(struct jrpc_call *call, const struct jrpc_arg *args);
 void rpc_reactors_get(struct jrpc_call *call, const struct jrpc_arg *args);
 void rpc_peer_get(struct jrpc_call *call, const struct jrpc_arg *args);
 void rpc_ping(struct jrpc_call *call, const struct jrpc_arg *args);

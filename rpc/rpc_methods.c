@@ -33,6 +33,11 @@ static const struct jrpc_param net_get_params[] = {
     {.name = NULL},
 };
 
+static const struct jrpc_param net_del_params[] = {
+    {.name = "net", .type = JRPC_NET, .required = true, .help = "the net to be removed"},
+    {.name = NULL},
+};
+
 static const struct jrpc_param route_get_params[] = {
     {.name = "net", .type = JRPC_NET, .help = "only routes to this net"},
     {.name = "gateway", .type = JRPC_NID, .help = "only routes through this gateway"},
@@ -69,6 +74,39 @@ static const struct jrpc_param peer_get_params[] = {
     {.name = NULL},
 };
 
+static const struct jrpc_param buffers_set_params[] = {
+    {.name = "tiny",
+     .type = JRPC_INTEGER,
+     .min = 0,
+     .max = RPC_MAX_BUFFERS,
+     .help = "for messages without payload"},
+    {.name = "small",
+     .type = JRPC_INTEGER,
+     .min = 0,
+     .max = RPC_MAX_BUFFERS,
+     .help = "for payload up to 4 KiB"},
+    {.name = "large",
+     .type = JRPC_INTEGER,
+     .min = 0,
+     .max = RPC_MAX_BUFFERS,
+     .help = "for payload up to 1 MiB"},
+    {.name = NULL},
+};
+
+static const struct jrpc_param admission_set_params[] = {
+    {.name = "egress_share",
+     .type = JRPC_INTEGER,
+     .min = 1,
+     .max = 100,
+     .help = "%: of the free router buffers, what one next hop may hold"},
+    {.name = "buffer_wait",
+     .type = JRPC_INTEGER,
+     .min = 1,
+     .max = 12,
+     .help = "s that a message may wait for a router buffer"},
+    {.name = NULL},
+};
+
 static const struct jrpc_param ping_params[] = {
     {.name = "nid", .type = JRPC_NID, .required = true, .help = "the node to be pinged"},
     {.name = "source", .type = JRPC_NID, .help = "NID of ours to ping from; default: by path"},
@@ -100,9 +138,18 @@ const struct jrpc_method rpc_method_table[] = {
      .handler = rpc_describe},
     {.name = "net_get",
      .help = "Lists nets and their NIs.",
-     .result = "object: net, an array as `lnetctl net show -v 4` has it; counters are 64 bit",
+     .result = "object: net, an array as `lnetctl net show -v 4` has it; counters are 64 bit; in "
+               "each NI the object `millrace` has its tx credits: max_tx_credits, "
+               "available_tx_credits, min_tx_credits, tx_waiting, tx_waited, sums over the "
+               "reactors but for min, the lowest of any",
      .params = net_get_params,
      .handler = rpc_net_get},
+    {.name = "net_del",
+     .help = "Removes all NIs of a net: connections close, messages queued for them are dropped, "
+             "routes through gateways on it stop working.",
+     .result = "true, when nothing is left of the net",
+     .params = net_del_params,
+     .handler = rpc_net_del},
     {.name = "route_get",
      .help = "Lists routes.",
      .result = "object: route, an array of {net, gateway, hop, priority, state, type}",
@@ -120,8 +167,11 @@ const struct jrpc_method rpc_method_table[] = {
      .handler = rpc_route_del},
     {.name = "peer_get",
      .help = "Lists peers with their counters and connections.",
-     .result = "object: peer, an array of {primary nid, Multi-Rail, peer ni}; in each peer ni the "
-               "object `millrace` has what lnetctl does not know",
+     .result = "object: peer, an array of {primary nid, Multi-Rail, peer ni}; a peer ni has the "
+               "keys of `lnetctl peer show -v 2` (credits below 0 are negative numbers) and an "
+               "object `millrace` with what lnetctl does not know: reactor, max_rtr_credits, "
+               "tx_waiting, tx_waited, rtr_waiting, rtr_waited, tx_queued, connecting, bytes_in, "
+               "bytes_out, connections, alive_ms_ago",
      .params = peer_get_params,
      .handler = rpc_peer_get},
     {.name = "stats_get",
@@ -133,11 +183,34 @@ const struct jrpc_method rpc_method_table[] = {
      .result = "object: drops, an array of {name, kind, count, text} and, where one was seen, "
                "example: {age_ms, peer, src, dest, type, payload_length, ni}",
      .handler = rpc_drops_get},
+    {.name = "waits_get",
+     .help = "Everything a message may have to wait for, and how many do.",
+     .result = "object: waits, an array of {name, waiting (now), waited (ever), text} and, where "
+               "some wait now for what belongs to one NID, worst: {nid, waiting}",
+     .handler = rpc_waits_get},
     {.name = "buffers_get",
      .help = "Router buffers of each reactor.",
      .result = "object: enable (0 or 1), buffers (totals), reactors, an array of {reactor, cpt, "
-               "tiny, small, large}",
+               "tiny, small, large}, each of these {npages, nbuffers, credits (free now; below 0 "
+               "after shrinking), mincredits (lowest of free minus waiting since the last change "
+               "of size), waiting (headers, now), waited (ever)}",
      .handler = rpc_buffers_get},
+    {.name = "buffers_set",
+     .help = "Sets numbers of router buffers, totals over all reactors; 0 = the default, left out "
+             "= as it is. What is too many vanishes as it comes back.",
+     .result = "object: buffers, the totals as they are now",
+     .params = buffers_set_params,
+     .handler = rpc_buffers_set},
+    {.name = "admission_get",
+     .help = "By what rules messages get router buffers.",
+     .result = "object: egress_share (%), buffer_wait (s)",
+     .handler = rpc_admission_get},
+    {.name = "admission_set",
+     .help = "Changes these rules; left out = as it is. Messages that wait already keep their "
+             "time.",
+     .result = "object: egress_share, buffer_wait as they are now",
+     .params = admission_set_params,
+     .handler = rpc_admission_set},
     {.name = "reactors_get",
      .help = "The polling threads and how busy they are.",
      .result = "object: reactors, an array; control, the thread of this socket",

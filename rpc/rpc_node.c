@@ -50,6 +50,17 @@ void rpc_add_counts(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
 
 /* ---- nets ---- */
 
+static json_t *ni_own(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
+{
+    struct lnet_credits tx = {0};
+    uint32_t waiting = 0;
+
+    lnet_ni_credits_get(ctx->node, ni->index, &tx, &waiting);
+    return json_pack("{s:i, s:i, s:i, s:I, s:I}", "max_tx_credits", tx.max, "available_tx_credits",
+                     tx.now, "min_tx_credits", tx.min, "tx_waiting", (json_int_t)waiting,
+                     "tx_waited", (json_int_t)tx.waited);
+}
+
 static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
 {
     struct lnet_ni_stats stats = {0};
@@ -70,6 +81,7 @@ static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
     json_object_set_new(row, "lnd tunables",
                         json_pack("{s:i, s:i, s:i}", "conns_per_peer", ni->lnd_tun.conns_per_peer,
                                   "timeout", ni->lnd_tun.timeout, "tos", ni->lnd_tun.tos));
+    json_object_set_new(row, "millrace", ni_own(ctx, ni));
     return row;
 }
 
@@ -117,6 +129,8 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
     for (i = 0; i < lnet_ni_count(ctx->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
 
+        if (!ni || __atomic_load_n(&ni->removed, __ATOMIC_RELAXED))
+            continue;
         if (only == LNET_NET_ANY || only == ni->net)
             json_array_append_new(net_row(nets, ni->net), ni_row(ctx, ni));
     }
@@ -127,6 +141,25 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     }
     jrpc_result(call, json_pack("{s:o}", "net", nets));
+}
+
+static void net_gone(void *arg)
+{
+    jrpc_result(arg, json_true());
+}
+
+void rpc_net_del(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    char err[RPC_ERR_SIZE] = "";
+    int rc = lnet_net_del(ctx->node, args[0].net, net_gone, call, err, sizeof(err));
+
+    if (rc != 0)
+        jrpc_fail(call, -rc, "net",
+                  rc == -ENOENT  ? "net_get lists the nets there are"
+                  : rc == -EBUSY ? "wait until it is gone from net_get"
+                                 : NULL,
+                  "%s", err);
 }
 
 /* ---- routes ---- */

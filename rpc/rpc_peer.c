@@ -17,10 +17,13 @@ struct peer_call {
 static json_t *peer_own(const struct lnet_peer_row *peer)
 {
     uint64_t now = reactor_now_us();
-    json_t *own =
-        json_pack("{s:i, s:I, s:i, s:I, s:I}", "reactor", (int)peer->reactor, "tx_queued",
-                  (json_int_t)peer->tx_queued, "connecting", (int)peer->lnd.connecting, "bytes_in",
-                  (json_int_t)peer->lnd.bytes_in, "bytes_out", (json_int_t)peer->lnd.bytes_out);
+    json_t *own = json_pack(
+        "{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:I}", "reactor", (int)peer->reactor,
+        "max_rtr_credits", peer->rtr.max, "tx_waiting", (json_int_t)peer->tx_waiting, "tx_waited",
+        (json_int_t)peer->tx.waited, "rtr_waiting", (json_int_t)peer->rtr_waiting, "rtr_waited",
+        (json_int_t)peer->rtr.waited, "tx_queued", (json_int_t)peer->tx_queued, "connecting",
+        (int)peer->lnd.connecting, "bytes_in", (json_int_t)peer->lnd.bytes_in, "bytes_out",
+        (json_int_t)peer->lnd.bytes_out);
 
     json_object_set_new(own, "connections",
                         json_pack("{s:i, s:i, s:i, s:i}", "any", (int)peer->lnd.conns[0], "control",
@@ -32,12 +35,16 @@ static json_t *peer_own(const struct lnet_peer_row *peer)
     return own;
 }
 
-/* docs/protocol/lnet-core.md §10.3. Without discovery every peer is known by one NID. */
+/* docs/protocol/lnet-core.md §10.3, in its order; but what is negative stays so. Without discovery
+ * every peer is known by one NID. */
 static json_t *peer_row(const struct lnet_peer_row *peer)
 {
-    json_t *ni =
-        json_pack("{s:o, s:s, s:I}", "nid", rpc_nid(&peer->nid), "state", peer->up ? "up" : "down",
-                  "tx_q_num_of_buf", (json_int_t)peer->tx_queued_bytes);
+    json_t *ni = json_pack(
+        "{s:o, s:s, s:i, s:i, s:i, s:I, s:i, s:i, s:I}", "nid", rpc_nid(&peer->nid), "state",
+        peer->up ? "up" : "down", "max_ni_tx_credits", peer->tx.max, "available_tx_credits",
+        peer->tx.now, "min_tx_credits", peer->tx.min, "tx_q_num_of_buf",
+        (json_int_t)peer->tx_queued_bytes, "available_rtr_credits", peer->rtr.now,
+        "min_rtr_credits", peer->rtr.min, "refcount", (json_int_t)peer->refs);
 
     rpc_add_counts(ni, peer->send_count, peer->recv_count, peer->drop_count);
     json_object_set_new(ni, "millrace", peer_own(peer));

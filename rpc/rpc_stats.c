@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Methods for counters: of the node, drop reasons, router buffers, reactors. */
+/* Methods for counters: of the node, drop reasons, reactors. */
 #include "rpc/rpc_internal.h"
 
 void rpc_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
@@ -22,6 +22,7 @@ static json_t *drop_example(const struct rpc_ctx *ctx, const struct lnet_drop_ex
 {
     json_t *row =
         json_pack("{s:I}", "age_ms", (json_int_t)((reactor_now_us() - example->when_us) / 1000));
+    const struct lnet_ni *ni;
 
     if (example->has_peer)
         json_object_set_new(row, "peer", rpc_nid(&example->peer));
@@ -31,8 +32,9 @@ static json_t *drop_example(const struct rpc_ctx *ctx, const struct lnet_drop_ex
         json_object_set_new(row, "type", json_string(lnet_msg_type_name(example->type)));
         json_object_set_new(row, "payload_length", json_integer(example->payload_len));
     }
-    if (example->ni >= 0 && (unsigned)example->ni < lnet_ni_count(ctx->node))
-        json_object_set_new(row, "ni", rpc_nid(&lnet_ni_at(ctx->node, (unsigned)example->ni)->nid));
+    ni = example->ni >= 0 ? lnet_ni_at(ctx->node, (unsigned)example->ni) : NULL;
+    if (ni)
+        json_object_set_new(row, "ni", rpc_nid(&ni->nid));
     return row;
 }
 
@@ -61,48 +63,6 @@ void rpc_drops_get(struct jrpc_call *call, const struct jrpc_arg *args)
     for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
         json_array_append_new(list, drop_row(ctx, (enum lnet_drop)i, count[i]));
     jrpc_result(call, json_pack("{s:o}", "drops", list));
-}
-
-/* ---- router buffers ---- */
-
-static const char *const pool_names[LNET_POOLS] = {"tiny", "small", "large"};
-
-static void add_pools(const struct rpc_ctx *ctx, json_t *row, unsigned reactor,
-                      uint64_t total[LNET_POOLS])
-{
-    int i;
-
-    for (i = 0; i < LNET_POOLS; i++) {
-        struct lnet_pool_stats s = {0};
-
-        lnet_pool_stats_get(ctx->node, reactor, (enum lnet_pool)i, &s);
-        total[i] += s.total;
-        json_object_set_new(row, pool_names[i],
-                            json_pack("{s:I, s:I, s:I, s:I, s:I}", "nbuffers", (json_int_t)s.total,
-                                      "credits", (json_int_t)s.free, "mincredits",
-                                      (json_int_t)s.low, "waiting", (json_int_t)s.waiting, "waited",
-                                      (json_int_t)s.waited));
-    }
-}
-
-void rpc_buffers_get(struct jrpc_call *call, const struct jrpc_arg *args)
-{
-    const struct rpc_ctx *ctx = jrpc_ctx(call);
-    uint64_t total[LNET_POOLS] = {0};
-    json_t *list = json_array(), *sums = json_object();
-    unsigned i;
-
-    for (i = 0; i < reactor_count(ctx->env); i++) {
-        json_t *row = json_pack("{s:i, s:i}", "reactor", (int)i, "cpt",
-                                (int)reactor_cpt(reactor_at(ctx->env, i)));
-
-        add_pools(ctx, row, i, total);
-        json_array_append_new(list, row);
-    }
-    for (i = 0; i < LNET_POOLS; i++)
-        json_object_set_new(sums, pool_names[i], json_integer((json_int_t)total[i]));
-    jrpc_result(call, json_pack("{s:i, s:o, s:o}", "enable", ctx->routing ? 1 : 0, "buffers", sums,
-                                "reactors", list));
 }
 
 /* ---- reactors ---- */

@@ -43,6 +43,9 @@ struct cli_option {
  * from 1 on. Returns how many of these there are; -1 after a message. */
 int cli_options(int argc, char **argv, struct cli_option *options);
 
+/* A whole decimal number. */
+bool cli_number(const char *text, long *out);
+
 /* Calls a method; params is taken. CLI_OK with *result, else the error has been printed. */
 int cli_call(struct cli *cli, const char *method, json_t *params, unsigned timeout_ms,
              json_t **result);
@@ -60,6 +63,7 @@ struct cli_command {
 };
 
 int cmd_net_show(struct cli *cli, int argc, char **argv);
+int cmd_net_del(struct cli *cli, int argc, char **argv);
 int cmd_route_show(struct cli *cli, int argc, char **argv);
 int cmd_route_add(struct cli *cli, int argc, char **argv);
 int cmd_route_del(struct cli *cli, int argc, char **argv);
@@ -69,6 +73,10 @@ int cmd_stats_show(struct cli *cli, int argc, char **argv);
 int cmd_ping(struct cli *cli, int argc, char **argv);
 int cmd_drops(struct cli *cli, int argc, char **argv);
 int cmd_buffers_show(struct cli *cli, int argc, char **argv);
+int cmd_routing_show(struct cli *cli, int argc, char **argv);
+int cmd_admission_show(struct cli *cli, int argc, char **argv);
+int cmd_set(struct cli *cli, int argc, char **argv);
+int cmd_waits(struct cli *cli, int argc, char **argv);
 int cmd_reactors_show(struct cli *cli, int argc, char **argv);
 int cmd_version(struct cli *cli, int argc, char **argv);
 int cmd_shutdown(struct cli *cli, int argc, char **argv);

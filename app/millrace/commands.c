@@ -15,11 +15,10 @@ struct shown {
 };
 
 static const struct shown ni_shown[] = {
-    {"nid", 0},           {"status", 0},
-    {"interfaces", 0},    {"statistics", 1},
-    {"sent_stats", 2},    {"received_stats", 2},
-    {"dropped_stats", 2}, {"tunables", 1},
-    {"lnd tunables", 1},  {NULL, 0},
+    {"nid", 0},           {"status", 0},     {"interfaces", 0},
+    {"statistics", 1},    {"sent_stats", 2}, {"received_stats", 2},
+    {"dropped_stats", 2}, {"tunables", 1},   {"lnd tunables", 1},
+    {"millrace", 1},      {NULL, 0},
 };
 
 static const struct shown route_shown[] = {
@@ -27,29 +26,48 @@ static const struct shown route_shown[] = {
 };
 
 static const struct shown peer_ni_shown[] = {
-    {"nid", 0},           {"state", 0},      {"tx_q_num_of_buf", 1},
-    {"statistics", 1},    {"sent_stats", 2}, {"received_stats", 2},
-    {"dropped_stats", 2}, {"millrace", 1},   {NULL, 0},
+    {"nid", 0},
+    {"state", 0},
+    {"max_ni_tx_credits", 1},
+    {"available_tx_credits", 1},
+    {"min_tx_credits", 1},
+    {"tx_q_num_of_buf", 1},
+    {"available_rtr_credits", 1},
+    {"min_rtr_credits", 1},
+    {"refcount", 1},
+    {"statistics", 1},
+    {"sent_stats", 2},
+    {"received_stats", 2},
+    {"dropped_stats", 2},
+    {"millrace", 1},
+    {NULL, 0},
 };
 
-/* Removes what is not shown at a level from each object of list. */
-static void filter(json_t *list, const struct shown *shown, long level)
+/* Removes what is not shown at a level. */
+static void filter_object(json_t *object, const struct shown *shown, long level)
 {
-    json_t *object, *value;
+    json_t *value;
     const char *key;
     void *tmp;
+
+    json_object_foreach_safe(object, tmp, key, value) {
+        const struct shown *row;
+
+        for (row = shown; row->key && strcmp(row->key, key) != 0; row++)
+            ;
+        if (!row->key || row->level > level)
+            json_object_del(object, key);
+    }
+}
+
+/* The same for each object of list. */
+static void filter(json_t *list, const struct shown *shown, long level)
+{
+    json_t *object;
     size_t i;
 
-    json_array_foreach(list, i, object) {
-        json_object_foreach_safe(object, tmp, key, value) {
-            const struct shown *row;
-
-            for (row = shown; row->key && strcmp(row->key, key) != 0; row++)
-                ;
-            if (!row->key || row->level > level)
-                json_object_del(object, key);
-        }
-    }
+    json_array_foreach(list, i, object)
+        filter_object(object, shown, level);
 }
 
 /* The same for a list within each object of list. */
@@ -125,6 +143,20 @@ static int get_list(struct cli *cli, int argc, char **argv, struct cli_option *o
     return rc;
 }
 
+/* Calls a method that changes something; its result is shown with --json only. */
+static int change(struct cli *cli, const char *method, json_t *params)
+{
+    json_t *result = NULL;
+    int rc = cli_call(cli, method, params, CLI_TIMEOUT_MS, &result);
+
+    if (rc == CLI_OK && cli->json) {
+        json_dumpf(result, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
+        putchar('\n');
+    }
+    json_decref(result);
+    return rc;
+}
+
 /* ---- net ---- */
 
 int cmd_net_show(struct cli *cli, int argc, char **argv)
@@ -142,6 +174,18 @@ int cmd_net_show(struct cli *cli, int argc, char **argv)
     return show(cli, &yaml_style_wide, result);
 }
 
+int cmd_net_del(struct cli *cli, int argc, char **argv)
+{
+    struct cli_option o[] = {{.name = "net", .letter = 'n', .kind = CLI_TEXT}, {.name = NULL}};
+    json_t *params;
+
+    if (!only_options(argc, argv, o) || !required(&o[0]))
+        return CLI_USAGE;
+    params = json_object();
+    add_text(params, "net", &o[0]);
+    return change(cli, "net_del", params);
+}
+
 /* ---- route ---- */
 
 int cmd_route_show(struct cli *cli, int argc, char **argv)
@@ -157,17 +201,6 @@ int cmd_route_show(struct cli *cli, int argc, char **argv)
         return rc;
     filter(json_object_get(result, "route"), route_shown, cli->json ? 9 : o[2].number);
     return show(cli, &yaml_style_wide, result);
-}
-
-static int route_change(struct cli *cli, const char *method, json_t *params)
-{
-    json_t *result = NULL;
-    int rc = cli_call(cli, method, params, CLI_TIMEOUT_MS, &result);
-
-    if (rc == CLI_OK && cli->json)
-        puts("true");
-    json_decref(result);
-    return rc;
 }
 
 int cmd_route_add(struct cli *cli, int argc, char **argv)
@@ -189,7 +222,7 @@ int cmd_route_add(struct cli *cli, int argc, char **argv)
         json_object_set_new(params, "hop", json_integer(o[2].given ? o[2].number : o[3].number));
     if (o[4].given)
         json_object_set_new(params, "priority", json_integer(o[4].number));
-    return route_change(cli, "route_add", params);
+    return change(cli, "route_add", params);
 }
 
 int cmd_route_del(struct cli *cli, int argc, char **argv)
@@ -204,7 +237,7 @@ int cmd_route_del(struct cli *cli, int argc, char **argv)
     params = json_object();
     add_text(params, "net", &o[0]);
     add_text(params, "gateway", &o[1]);
-    return route_change(cli, "route_del", params);
+    return change(cli, "route_del", params);
 }
 
 /* ---- peer ---- */
@@ -300,23 +333,39 @@ int cmd_drops(struct cli *cli, int argc, char **argv)
     return show(cli, &yaml_style_classic, result);
 }
 
-/* lnetctl lists pools by CPT and ends the list with `enable`. */
-static json_t *routing_list(json_t *result)
+int cmd_waits(struct cli *cli, int argc, char **argv)
 {
-    json_t *list = json_array(), *reactor;
+    return simple(cli, argc, argv, "waits_get", NULL);
+}
+
+/* ---- router buffers, admission ---- */
+
+/* The pools of reactors as a list that ends with `enable`. lnetctl's form: a reactor is called a
+ * CPT, for that is what it is to credits, and only lnetctl's keys are shown. */
+static json_t *routing_list(json_t *result, bool lnetctl)
+{
+    static const struct shown pool_shown[] = {
+        {"npages", 0}, {"nbuffers", 0}, {"credits", 0}, {"mincredits", 0}, {NULL, 0}};
+    json_t *list = json_array(), *reactor, *pool;
     char name[32];
+    const char *key;
     size_t i;
 
     json_array_foreach(json_object_get(result, "reactors"), i, reactor) {
-        snprintf(name, sizeof(name), "reactor[%zu]", i);
+        snprintf(name, sizeof(name), "%s[%zu]", lnetctl ? "cpt" : "reactor", i);
         json_object_del(reactor, "reactor");
+        if (lnetctl) {
+            json_object_del(reactor, "cpt");
+            json_object_foreach(reactor, key, pool)
+                filter_object(pool, pool_shown, 0);
+        }
         json_array_append_new(list, json_pack("{s:O}", name, reactor));
     }
     json_array_append_new(list, json_pack("{s:O}", "enable", json_object_get(result, "enable")));
     return list;
 }
 
-int cmd_buffers_show(struct cli *cli, int argc, char **argv)
+static int buffers_show(struct cli *cli, int argc, char **argv, bool lnetctl)
 {
     struct cli_option o[] = {{.name = NULL}};
     json_t *result, *shown;
@@ -327,10 +376,59 @@ int cmd_buffers_show(struct cli *cli, int argc, char **argv)
     rc = cli_call(cli, "buffers_get", NULL, CLI_TIMEOUT_MS, &result);
     if (rc != CLI_OK || cli->json)
         return rc == CLI_OK ? show(cli, &yaml_style_classic, result) : rc;
-    shown = json_pack("{s:o, s:O}", "routing", routing_list(result), "buffers",
-                      json_object_get(result, "buffers"));
+    /* §10.4: nothing where routing is not enabled */
+    if (lnetctl && !json_integer_value(json_object_get(result, "enable")))
+        shown = json_object();
+    else
+        shown = json_pack("{s:o, s:O}", "routing", routing_list(result, lnetctl), "buffers",
+                          json_object_get(result, "buffers"));
     json_decref(result);
     return show(cli, &yaml_style_classic, shown);
+}
+
+int cmd_buffers_show(struct cli *cli, int argc, char **argv)
+{
+    return buffers_show(cli, argc, argv, false);
+}
+
+int cmd_routing_show(struct cli *cli, int argc, char **argv)
+{
+    return buffers_show(cli, argc, argv, true);
+}
+
+int cmd_admission_show(struct cli *cli, int argc, char **argv)
+{
+    return simple(cli, argc, argv, "admission_get", "admission");
+}
+
+/* `set WORD NUMBER`: the method and parameter of each word. */
+static const struct setting {
+    const char *word, *method, *parameter;
+} settings[] = {
+    {"tiny_buffers", "buffers_set", "tiny"},
+    {"small_buffers", "buffers_set", "small"},
+    {"large_buffers", "buffers_set", "large"},
+    {"egress_share", "admission_set", "egress_share"},
+    {"buffer_wait", "admission_set", "buffer_wait"},
+};
+
+int cmd_set(struct cli *cli, int argc, char **argv)
+{
+    const struct setting *s = settings, *last = s + sizeof(settings) / sizeof(*s) - 1;
+    struct cli_option o[] = {{.name = NULL}};
+    int rest = cli_options(argc, argv, o);
+    long number;
+
+    while (s < last && strcmp(s->word, cli->verb) != 0)
+        s++;
+    cli->group = s->word; /* as lnetctl: "set:", then the word */
+    cli->verb = "set";
+    if (rest != 1 || !cli_number(argv[1], &number)) {
+        if (rest >= 0)
+            fprintf(stderr, "millrace: set %s: give one number; try: millrace --help\n", s->word);
+        return CLI_USAGE;
+    }
+    return change(cli, s->method, json_pack("{s:I}", s->parameter, (json_int_t)number));
 }
 
 /* ---- ping ---- */
@@ -407,7 +505,7 @@ int cmd_shutdown(struct cli *cli, int argc, char **argv)
     params = json_object();
     if (o[0].given)
         json_object_set_new(params, "drain", json_integer(o[0].number));
-    return route_change(cli, "shutdown", params);
+    return change(cli, "shutdown", params);
 }
 
 /* What can be configured of a net: as `lnetctl export --backup` (§10.7), but with the NID, for an

@@ -7,7 +7,7 @@
 
 #include "app/millrace/cli.h"
 
-static bool to_number(const char *text, long *out)
+bool cli_number(const char *text, long *out)
 {
     char *end;
     long n = strtol(text, &end, 10);
@@ -43,7 +43,7 @@ static bool takes_value(const struct cli_option *option, const char *next)
     case CLI_FLAG:
         return false;
     case CLI_VERBOSE:
-        return next && to_number(next, &n);
+        return next && cli_number(next, &n);
     default:
         return true;
     }
@@ -57,7 +57,7 @@ static bool set_option(struct cli_option *option, const char *value)
     if (!value)
         return option->kind == CLI_FLAG || option->kind == CLI_VERBOSE;
     return option->kind == CLI_TEXT ||
-           (option->kind != CLI_FLAG && to_number(value, &option->number));
+           (option->kind != CLI_FLAG && cli_number(value, &option->number));
 }
 
 int cli_options(int argc, char **argv, struct cli_option *options)

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a configuration needs and makes: memory, drivers, `--check`. */
+/* What a configuration makes: options of the node and of drivers, `--check`. */
 #include <stdio.h>
 #include <string.h>
 
 #include "app/millraced/daemon_internal.h"
-
-#define MIB              (1024.0 * 1024.0)
-#define OVERHEAD_MIB     16 /* DPDK's own tables and what alignment wastes */
-#define OVERHEAD_REACTOR 2  /* mailboxes, per reactor and the control thread */
 
 static const struct lnd_ops *const drivers[] = {&lnd_sock_ops};
 
@@ -43,43 +39,25 @@ void daemon_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts)
         .max_peers = (unsigned)cfg->max_peers,
         .check_interval = (unsigned)cfg->check_interval,
         .ping_timeout = (unsigned)cfg->ping_timeout,
+        .egress_share = (unsigned)cfg->egress_share,
         .buffer_wait = (unsigned)cfg->buffer_wait,
         .source_check = source_check(cfg),
     };
 }
 
-static unsigned mib_up(size_t bytes)
+void daemon_sock_opts(const struct cfg *cfg, struct sock_opts *opts)
 {
-    return (unsigned)((bytes + (1 << 20) - 1) >> 20);
-}
-
-void daemon_memory(const struct cfg *cfg, struct daemon_memory *out)
-{
-    unsigned reactors = cfg_reactor_count(cfg);
-    struct lnet_memory plan = {.landing = 0};
-    struct lnet_node_opts opts;
-    char err[256];
-
-    daemon_node_opts(cfg, &opts);
-    lnet_memory_plan(&opts, reactors, &plan, err, sizeof(err));
-    out->landing = mib_up(plan.landing);
-    out->local = mib_up(plan.local);
-    out->overhead = OVERHEAD_MIB + OVERHEAD_REACTOR * (reactors + 1);
-    out->total = out->landing + out->local + out->overhead;
-}
-
-bool daemon_memory_enough(const struct cfg *cfg, char *err, size_t errlen)
-{
-    struct daemon_memory need;
-
-    daemon_memory(cfg, &need);
-    if (!cfg->memory || (unsigned)cfg->memory >= need.landing + need.local)
-        return true;
-    snprintf(err, errlen,
-             "memory: %d MiB is too little, buffers and peers alone take %u MiB; write memory: 0 "
-             "to have it computed, %u or more, or lower buffers: or max_peers:",
-             cfg->memory, need.landing + need.local, need.total);
-    return false;
+    _Static_assert((int)CFG_ACCEPT_SECURE == (int)SOCK_ACCEPT_SECURE &&
+                       (int)CFG_ACCEPT_ALL == (int)SOCK_ACCEPT_ALL &&
+                       (int)CFG_ACCEPT_NONE == (int)SOCK_ACCEPT_NONE,
+                   "the words of `accept` in the order of the driver");
+    *opts = SOCK_OPTS_DEFAULT;
+    opts->accept = (enum sock_accept)cfg->accept;
+    opts->accept_port = (uint16_t)cfg->accept_port;
+    opts->accept_timeout = (unsigned)cfg->accept_timeout;
+    opts->keepalive = (unsigned)cfg->keepalive;
+    opts->min_reconnect = (unsigned)cfg->min_reconnect;
+    opts->max_reconnect = (unsigned)cfg->max_reconnect;
 }
 
 /* ---- --check ---- */
@@ -111,29 +89,93 @@ static void print_route(const struct cfg_route *route)
            route->conf.hops, route->conf.priority);
 }
 
-static void print_memory(const struct cfg *cfg)
+static double mib(size_t bytes)
 {
-    struct lnet_node_opts opts;
-    struct daemon_memory need;
-    struct lnet_memory plan = {.landing = 0};
-    char err[256];
+    return (double)bytes / (double)DAEMON_MIB;
+}
 
-    daemon_node_opts(cfg, &opts);
-    lnet_memory_plan(&opts, cfg_reactor_count(cfg), &plan, err, sizeof(err));
-    daemon_memory(cfg, &need);
-    printf("memory:  # %s\n", cfg->hugepages ? "hugepages" : "without hugepages");
-    printf("    landing: %.1f  # MiB, large router buffers\n", (double)plan.landing / MIB);
-    printf("    local: %.1f  # MiB, small buffers, descriptors, peers\n", (double)plan.local / MIB);
-    printf("    overhead: %u  # MiB, %u + %u for each of %u threads\n", need.overhead, OVERHEAD_MIB,
-           OVERHEAD_REACTOR, cfg_reactor_count(cfg) + 1);
-    printf("    needed: %u  # MiB, their sum\n", need.total);
-    printf("    configured: %d  # MiB, 0 = what is needed\n", cfg->memory);
+static void print_eal(const struct cfg *cfg, const struct daemon_memory *m)
+{
+    size_t large = (size_t)m->node.buffers[LNET_POOL_LARGE] * MEM_LANDING_SLOT;
+    size_t small = (size_t)m->node.buffers[LNET_POOL_SMALL] * LNET_SMALL_BUFFER;
+
+    printf("    eal:  # MiB, %s\n", cfg->hugepages ? "of hugepages" : "without hugepages");
+    printf("        large: %.1f  # %u router buffers x 1 MiB\n", mib(large),
+           m->node.buffers[LNET_POOL_LARGE]);
+    printf("        small: %.1f  # %u router buffers x 4 KiB\n", mib(small),
+           m->node.buffers[LNET_POOL_SMALL]);
+    printf("        room: %.1f  # for more of them at run time\n",
+           mib(m->node.landing + m->node.local - large - small));
+    printf("        dpdk: %.1f  # its own tables, alignment\n", mib(m->env.eal));
+    printf("        sum: %u  # asked of EAL, rounded up\n", m->eal);
+    printf("        configured: %d  # memory:, 0 = computed\n", cfg->memory);
+    if (m->unlimited)
+        printf("        # limited to a quarter of the %.0f MiB of RAM, or else %u; for more write "
+               "memory: or buffers:\n",
+               mib(m->ram), m->unlimited);
+}
+
+static void print_heap(const struct cfg *cfg, const struct daemon_memory *m)
+{
+    printf("    heap:  # MiB\n");
+    printf("        node: %.1f  # descriptors of messages, %d peers, accounts of next hops\n",
+           mib(m->node.tables), cfg->max_peers);
+    printf("        tcp: %.1f  # %u threads x (%u connections, handshakes)\n", mib(m->tcp.pools),
+           m->reactors, m->tcp.conns);
+    printf("        reactors: %.1f  # %u threads and their mailboxes\n", mib(m->env.heap),
+           m->reactors + 1);
+    printf("        dpdk: %.1f  # its list of the pages of eal\n", mib(m->env.pages));
+    printf("        sum: %.1f\n", mib(m->node.tables + m->tcp.pools + m->env.heap + m->env.pages));
+    printf("        tcp streams: %.1f  # more, when all these connections are in use\n",
+           mib(m->tcp.streams));
+}
+
+static void print_memory(const struct cfg *cfg, const struct daemon_memory *m)
+{
+    static const unsigned recommended[LNET_POOLS] = {512, 4096, 256}; /* lnet-core §4.9 */
+    const unsigned *now = m->node.buffers, *most = m->node.most;
+    bool few = false;
+    unsigned i;
+
+    printf("memory:\n");
+    print_eal(cfg, m);
+    print_heap(cfg, m);
+    printf("buffers: {tiny: %u, small: %u, large: %u}\n", now[LNET_POOL_TINY], now[LNET_POOL_SMALL],
+           now[LNET_POOL_LARGE]);
+    printf("most: {tiny: %u, small: %u, large: %u}  # up to which they can be set at run time\n",
+           most[LNET_POOL_TINY], most[LNET_POOL_SMALL], most[LNET_POOL_LARGE]);
+    for (i = 0; i < LNET_POOLS; i++)
+        few |= now[i] < recommended[i];
+    if (few)
+        printf("# kernel routers are recommended to have at least: tiny: %u, small: %u, "
+               "large: %u\n",
+               recommended[LNET_POOL_TINY], recommended[LNET_POOL_SMALL],
+               recommended[LNET_POOL_LARGE]);
+}
+
+static void say_warning(const char *text)
+{
+    fprintf(stderr, "millraced: warning: %s\n", text);
+}
+
+static bool check_memory(const struct cfg *cfg)
+{
+    struct daemon_memory m;
+    char err[400] = "";
+    int rc = daemon_memory(cfg, daemon_ram(), &m, err, sizeof(err));
+
+    if (m.eal)
+        print_memory(cfg, &m);
+    if (rc == 0)
+        daemon_memory_warn(cfg, &m, say_warning);
+    else
+        fprintf(stderr, "millraced: %s\n", err);
+    return rc == 0;
 }
 
 int daemon_check(const struct cfg *cfg)
 {
     static const char *const accept[] = {"secure", "all", "none"};
-    char err[320];
     bool ok = true;
     unsigned i;
 
@@ -149,10 +191,7 @@ int daemon_check(const struct cfg *cfg)
            cfg->idle == CFG_IDLE_SPIN ? "spin" : "adaptive");
     printf("acceptor: {accept: %s, port: %d}\n", accept[cfg->accept], cfg->accept_port);
     printf("rpc: {socket: '%s', mode: '%04o'}\n", cfg->rpc_socket, (unsigned)cfg->rpc_mode);
-    print_memory(cfg);
-    if (!daemon_memory_enough(cfg, err, sizeof(err))) {
-        fprintf(stderr, "millraced: %s\n", err);
-        ok = false;
-    }
+    printf("admission: {egress_share: %d, buffer_wait: %d}\n", cfg->egress_share, cfg->buffer_wait);
+    ok &= check_memory(cfg);
     return ok ? 0 : 1;
 }

@@ -29,6 +29,7 @@ struct daemon {
     struct jrpc jrpc;
     struct rpc_server *rpc;
     struct drop_watch *drops;
+    struct daemon_memory memory;
     struct reactor_fd signals;
     bool stopping;
     bool stopped; /* the node has */
@@ -134,7 +135,6 @@ static int watch_signals(struct daemon *d, const sigset_t *set, char *err)
 static int start_env(struct daemon *d, char *err)
 {
     const struct cfg *cfg = d->cfg;
-    struct daemon_memory need;
     struct reactor_opts opts = {
         .prog = "millraced",
         .cores = cfg->cores,
@@ -145,10 +145,10 @@ static int start_env(struct daemon *d, char *err)
     };
     int rc;
 
-    if (!daemon_memory_enough(cfg, err, ERR_SIZE))
-        return -ENOMEM;
-    daemon_memory(cfg, &need);
-    opts.mem_mb = cfg->memory ? (unsigned)cfg->memory : need.total;
+    rc = daemon_memory(cfg, daemon_ram(), &d->memory, err, ERR_SIZE);
+    if (rc != 0)
+        return rc;
+    opts.mem_mb = d->memory.eal;
     rc = reactor_env_create(&opts, &d->env, err, ERR_SIZE);
     if (rc != 0 && cfg->hugepages)
         hint(err,
@@ -163,20 +163,11 @@ static int start_env(struct daemon *d, char *err)
 static int make_sock(struct daemon *d, char *err)
 {
     const struct cfg *cfg = d->cfg;
-    struct sock_opts opts = SOCK_OPTS_DEFAULT;
+    struct sock_opts opts;
     struct sock_hello_map *map = calloc(cfg->hello_count + 1, sizeof(*map));
     unsigned i;
 
-    _Static_assert((int)CFG_ACCEPT_SECURE == (int)SOCK_ACCEPT_SECURE &&
-                       (int)CFG_ACCEPT_ALL == (int)SOCK_ACCEPT_ALL &&
-                       (int)CFG_ACCEPT_NONE == (int)SOCK_ACCEPT_NONE,
-                   "the words of `accept` in the order of the driver");
-    opts.accept = (enum sock_accept)cfg->accept;
-    opts.accept_port = (uint16_t)cfg->accept_port;
-    opts.accept_timeout = (unsigned)cfg->accept_timeout;
-    opts.keepalive = (unsigned)cfg->keepalive;
-    opts.min_reconnect = (unsigned)cfg->min_reconnect;
-    opts.max_reconnect = (unsigned)cfg->max_reconnect;
+    daemon_sock_opts(cfg, &opts);
     for (i = 0; map && i < cfg->hello_count; i++)
         map[i] = (struct sock_hello_map){cfg->hello[i].address, cfg->hello[i].nid};
     opts.hello_map = map;
@@ -198,9 +189,10 @@ static int make_node(struct daemon *d, char *err)
 
     daemon_node_opts(d->cfg, &opts);
     opts.env = d->env;
+    opts.memory = d->memory.for_buffers;
     rc = lnet_node_create(&opts, &d->node, err, ERR_SIZE);
-    if (rc == -ENOMEM && d->cfg->memory)
-        hint(err, "; raise memory: above %d or write 0 to have it computed", d->cfg->memory);
+    if (rc == -ENOMEM)
+        hint(err, "; millraced --check shows what is needed");
     if (rc == 0)
         rc = make_sock(d, err);
     if (rc == 0)
@@ -333,14 +325,26 @@ static const char *quotable(char *text)
     return text;
 }
 
+static void log_warning(const char *text)
+{
+    log_line(LOG_LEVEL_WARNING, "millraced", "event=memory msg=\"%s\"", text);
+}
+
 static void log_ready(const struct daemon *d)
 {
+    const struct daemon_memory *m = &d->memory;
     char nid[LNET_NIDSTR_SIZE];
     unsigned i;
 
+    daemon_memory_warn(d->cfg, m, log_warning);
+    log_line(LOG_LEVEL_INFO, "lnet", "event=buffers tiny=%u small=%u large=%u eal_mib=%u",
+             m->node.buffers[LNET_POOL_TINY], m->node.buffers[LNET_POOL_SMALL],
+             m->node.buffers[LNET_POOL_LARGE], m->eal);
     for (i = 0; i < lnet_ni_count(d->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(d->node, i);
 
+        if (!ni)
+            continue;
         log_line(LOG_LEVEL_INFO, "lnet", "event=ni nid=%s interface=%s peer_credits=%d credits=%d",
                  nid_format(&ni->nid, nid), ni->ifname[0] ? ni->ifname : "-", ni->tun.peer_credits,
                  ni->tun.credits);

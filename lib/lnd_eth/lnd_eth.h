@@ -46,6 +46,15 @@ struct sock_opts {
 
 extern const struct lnd_ops lnd_sock_ops;
 
+/* Heap the driver takes in a node with that many reactors. */
+struct sock_memory {
+    unsigned conns; /* per reactor, at most */
+    size_t pools;   /* at the first NI: connections, peers, handshakes */
+    size_t streams; /* as connections come, at most: the transport's own */
+};
+/* Any thread. */
+void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, struct sock_memory *out);
+
 /* The ctx to register lnd_sock_ops with. Control thread. NULL: out of memory. */
 struct lnd_sock *lnd_sock_new(const struct sock_opts *opts);
 void lnd_sock_free(struct lnd_sock *sock); /* after lnet_node_destroy() */

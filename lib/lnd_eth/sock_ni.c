@@ -149,6 +149,20 @@ static bool shard_init(struct sock_shard *shard, struct lnd_sock *sock, unsigned
            shard->scratch != NULL && (!take || shard->takes != NULL);
 }
 
+void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, struct sock_memory *out)
+{
+    size_t conns = opts->max_conns ? opts->max_conns : SOCK_CONNS_DEFAULT;
+    size_t shard = sizeof(struct sock_shard) + SOCK_SCRATCH +
+                   conns * (sizeof(struct sock_conn) + sizeof(struct sock_peer)) +
+                   SOCK_HS_MAX * sizeof(struct sock_hs);
+
+    if (opts->transport->caps & STREAM_CAP_TAKE)
+        shard += SOCK_TAKES * sizeof(struct sock_take);
+    out->conns = (unsigned)conns;
+    out->pools = reactors * shard;
+    out->streams = reactors * (conns + SOCK_HS_MAX) * opts->transport->stream_bytes;
+}
+
 static void shards_fini(struct lnd_sock *sock)
 {
     for (unsigned i = 0; sock->shards != NULL && i < sock->nshards; i++) {

@@ -72,6 +72,7 @@ struct stream_stats {
 struct stream_ops {
     const char *name;
     uint32_t caps;
+    size_t stream_bytes; /* heap one stream takes */
 
     /* Listens on addr, on behalf of reactor `on`; accepted() runs there and owns s, which is idle
      * until attach(). The address is taken when this returns 0; -errno else. Control thread. */

@@ -594,6 +594,7 @@ static void kernel_stats(struct stream *stream, struct stream_stats *out)
 
 const struct stream_ops stream_kernel = {
     .name = "kernel",
+    .stream_bytes = sizeof(struct kernel_stream),
     .listen = kernel_listen,
     .unlisten = kernel_unlisten,
     .connect = kernel_connect,

@@ -18,6 +18,7 @@ enum lnet_pool { /* router buffers by payload: none, up to 4 KiB, up to 1 MiB. Â
     LNET_POOL_LARGE,
     LNET_POOLS
 };
+#define LNET_SMALL_BUFFER 4096u /* bytes; a large one is a MEM_LANDING_SLOT */
 
 /* ---- node (control) ---- */
 

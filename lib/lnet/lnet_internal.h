@@ -12,7 +12,6 @@
 #define LNET_MAX_GATEWAYS 1024
 #define LNET_MAX_LNDS     8
 #define LNET_MAX_NETS     LNET_MAX_NI
-#define LNET_SMALL_BUFFER 4096u
 #define LNET_MD_BUCKETS   4096u
 #define LNET_ASKERS       1024u
 

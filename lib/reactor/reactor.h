@@ -39,6 +39,15 @@ struct reactor_opts {
     const char *eal_args; /* further EAL arguments, space separated, or NULL */
 };
 
+/* What an environment takes for itself. */
+struct reactor_memory {
+    size_t eal;   /* bytes of EAL's memory: its own tables, and the alignment of one arena */
+    size_t heap;  /* reactors and their mailboxes */
+    size_t pages; /* heap: EAL's list of the pages of its memory */
+};
+/* Any thread, also without an environment. */
+void reactor_memory(unsigned reactors, unsigned mem_mb, bool hugepages, struct reactor_memory *out);
+
 /* ---- environment (control thread) ---- */
 
 /* Initialises EAL and makes the reactors, not yet running. Once per process. Returns 0 or -errno

@@ -70,9 +70,44 @@ void rpc_buffers_get(struct jrpc_call *call, const struct jrpc_arg *args)
                                 totals(ctx), "reactors", list));
 }
 
+/* Asks each reactor in turn: mail stays in order, so by then it has taken the new numbers. */
+struct resize_call {
+    struct reactor_task task; /* first: callbacks get it */
+    struct jrpc_call *call;
+    unsigned reactor;
+};
+
+static void resize_back(struct reactor_task *task);
+
+static void resize_there(struct reactor_task *task)
+{
+    task->fn = resize_back;
+    reactor_post(reactor_control(reactor_env_of(reactor_self())), task);
+}
+
+static void resize_next(struct resize_call *r)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(r->call);
+
+    r->task.fn = resize_there;
+    reactor_post(reactor_at(ctx->env, r->reactor++), &r->task);
+}
+
+static void resize_back(struct reactor_task *task)
+{
+    struct resize_call *r = (struct resize_call *)task;
+    const struct rpc_ctx *ctx = jrpc_ctx(r->call);
+
+    if (r->reactor < reactor_count(ctx->env))
+        resize_next(r);
+    else
+        jrpc_result(r->call, json_pack("{s:o}", "buffers", totals(ctx)));
+}
+
 void rpc_buffers_set(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
+    struct resize_call *r = jrpc_alloc(call, sizeof(*r));
     const char *blame = NULL;
     int want[LNET_POOLS], given = 0, i, rc;
     char err[RPC_ERR_SIZE] = "";
@@ -89,9 +124,14 @@ void rpc_buffers_set(struct jrpc_call *call, const struct jrpc_arg *args)
                     "nothing is to be set");
         return;
     }
+    if (!r) {
+        jrpc_result(call, NULL);
+        return;
+    }
+    r->call = call;
     rc = lnet_pools_resize(ctx->node, want, err, sizeof(err));
     if (rc == 0)
-        jrpc_result(call, json_pack("{s:o}", "buffers", totals(ctx)));
+        resize_next(r);
     else
         jrpc_fail(call, -rc, given == 1 ? blame : NULL,
                   rc == -ENOMEM

@@ -157,7 +157,7 @@ void rpc_net_del(struct jrpc_call *call, const struct jrpc_arg *args)
     if (rc != 0)
         jrpc_fail(call, -rc, "net",
                   rc == -ENOENT  ? "net_get lists the nets there are"
-                  : rc == -EBUSY ? "wait until it is gone from net_get"
+                  : rc == -EBUSY ? "try again when the other net_del has answered"
                                  : NULL,
                   "%s", err);
 }

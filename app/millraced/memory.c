@@ -32,35 +32,8 @@ static int plan(const struct lnet_node_opts *opts, size_t for_buffers, struct da
     if (rc != 0)
         return rc;
     m->for_buffers = for_buffers;
-    m->eal = mib_up(m->node.landing) + mib_up(m->node.local) + mib_up(m->env.eal);
+    m->eal = mib_up(m->node.landing + m->node.local + m->env.eal);
     return 0;
-}
-
-/* `memory:` says how much. Where it is too little, *m is what it would have to be. */
-static int plan_fixed(const struct cfg *cfg, const struct lnet_node_opts *opts,
-                      struct daemon_memory *m, char *err, size_t errlen)
-{
-    size_t all = (size_t)cfg->memory * DAEMON_MIB, used;
-    char reason[256] = "nothing is left for buffers";
-    int rc = -ENOMEM, need;
-
-    if (all > m->env.eal)
-        rc = plan(opts, all - m->env.eal, m, reason, sizeof(reason));
-    if (rc == 0) {
-        m->eal = (unsigned)cfg->memory;
-        return 0;
-    }
-    snprintf(err, errlen, "memory: %d MiB, of which DPDK takes %u: %s; write ", cfg->memory,
-             mib_up(m->env.eal), reason);
-    used = strlen(err);
-    need = plan(opts, 0, m, reason, sizeof(reason));
-    if (need == 0)
-        snprintf(err + used, errlen - used, "%u or more, ", m->eal);
-    else
-        m->eal = 0;
-    used = strlen(err);
-    snprintf(err + used, errlen - used, "0 to have it computed, or lower buffers:");
-    return rc;
 }
 
 /* The least that a node with the counts given takes: of those left out, the fewest. */
@@ -76,12 +49,40 @@ static int plan_least(const struct lnet_node_opts *opts, struct daemon_memory *m
     return plan(&least, 0, m, err, errlen);
 }
 
+/* `memory:` says how much. Where it is too little, *m is what it would have to be. */
+static int plan_fixed(const struct cfg *cfg, const struct lnet_node_opts *opts,
+                      struct daemon_memory *m, char *err, size_t errlen)
+{
+    size_t all = (size_t)cfg->memory * DAEMON_MIB;
+    char reason[256] = "nothing is left for buffers", ignored[256], more[64] = "";
+    unsigned least = 0;
+    int rc = -ENOMEM;
+
+    if (all > m->env.eal)
+        rc = plan(opts, all - m->env.eal, m, reason, sizeof(reason));
+    if (rc == 0) {
+        m->eal = (unsigned)cfg->memory;
+        return 0;
+    }
+    if (plan_least(opts, m, ignored, sizeof(ignored)) == 0)
+        least = m->eal;
+    if (plan(opts, 0, m, ignored, sizeof(ignored)) != 0)
+        m->eal = 0;
+    if (m->eal > least)
+        snprintf(more, sizeof(more), " (%u for the defaults of those left out)", m->eal);
+    snprintf(err, errlen,
+             "memory: %d MiB, of which DPDK takes %u: %s; write %u or more%s, 0 to have it "
+             "computed, or lower buffers:",
+             cfg->memory, mib_up(m->env.eal), reason, least, more);
+    return rc;
+}
+
 /* What the counts take. Counts left out are the defaults, as far as all of it is within a part of
  * the machine's RAM. */
 static int plan_computed(const struct lnet_node_opts *opts, struct daemon_memory *m, char *err,
                          size_t errlen)
 {
-    size_t part = m->ram / RAM_PART, least;
+    size_t part = m->ram / RAM_PART / DAEMON_MIB * DAEMON_MIB, least;
     int rc = plan(opts, 0, m, err, errlen);
 
     if (rc != 0 || (opts->small && opts->large) || m->eal * DAEMON_MIB <= part)

@@ -62,25 +62,25 @@ static int does_not_fit(const unsigned want[LNET_POOLS], size_t memory, char *er
     return -ENOMEM;
 }
 
-/* Those that were not asked for by number shrink until all fit; in proportion if both were not. */
+/* Those that were not asked for by number shrink until all fit; if both were not, large ones in
+ * proportion and small ones to what that leaves. */
 static void shrink_defaults(const struct lnet_node_opts *o, unsigned reactors,
                             unsigned count[LNET_POOLS])
 {
     size_t small = count[LNET_POOL_SMALL] * sizes[LNET_POOL_SMALL];
     size_t large = count[LNET_POOL_LARGE] * sizes[LNET_POOL_LARGE];
-    double part;
 
-    if (!o->small && !o->large) {
-        part = (double)o->memory / (double)(small + large);
-        count[LNET_POOL_SMALL] = (unsigned)((double)count[LNET_POOL_SMALL] * part);
-        count[LNET_POOL_LARGE] = (unsigned)((double)count[LNET_POOL_LARGE] * part);
-    } else if (!o->large) {
-        count[LNET_POOL_LARGE] = small < o->memory ? (o->memory - small) / MEM_LANDING_SLOT : 0;
-    } else if (!o->small) {
-        count[LNET_POOL_SMALL] = large < o->memory ? (o->memory - large) / LNET_SMALL_BUFFER : 0;
+    if (!o->small && !o->large)
+        large = (size_t)((double)large * (double)o->memory / (double)(small + large));
+    else if (!o->large)
+        large = small < o->memory ? o->memory - small : 0;
+    count[LNET_POOL_LARGE] = even((unsigned)(large / MEM_LANDING_SLOT), reactors);
+    if (!o->small) {
+        large = count[LNET_POOL_LARGE] * sizes[LNET_POOL_LARGE];
+        if (large + small > o->memory)
+            small = large < o->memory ? o->memory - large : 0;
+        count[LNET_POOL_SMALL] = even((unsigned)(small / LNET_SMALL_BUFFER), reactors);
     }
-    count[LNET_POOL_SMALL] = even(count[LNET_POOL_SMALL], reactors);
-    count[LNET_POOL_LARGE] = even(count[LNET_POOL_LARGE], reactors);
 }
 
 /* What is left of the memory can become buffers later, in the proportion of the defaults. */

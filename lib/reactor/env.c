@@ -25,7 +25,8 @@
 
 #define DEFAULT_PROG   "millrace"
 #define DEFAULT_MEM_MB 64
-#define EAL_OWN        (1u << 20) /* DPDK 22.11 uses 0.15 MiB of its memory itself */
+#define EAL_OWN        (1u << 20) /* DPDK 22.11 uses 0.15 MiB of its memory itself … */
+#define EAL_HEAP       (3u << 19) /* … and 1.5 MiB of heap */
 
 /* ---- arguments of EAL ---- */
 
@@ -124,7 +125,7 @@ void reactor_memory(unsigned reactors, unsigned mem_mb, bool hugepages, struct r
     size_t all = (size_t)reactors + 1; /* with control's, each has mail from all others */
 
     out->eal = EAL_OWN + MEM_LANDING_SLOT;
-    out->heap = all * sizeof(struct reactor) + all * reactors * ring;
+    out->heap = EAL_HEAP + all * sizeof(struct reactor) + all * reactors * ring;
     out->pages = ((size_t)mem_mb << 20) / page * sizeof(struct rte_memseg);
 }
 

@@ -42,7 +42,7 @@ struct reactor_opts {
 /* What an environment takes for itself. */
 struct reactor_memory {
     size_t eal;   /* bytes of EAL's memory: its own tables, and the alignment of one arena */
-    size_t heap;  /* reactors and their mailboxes */
+    size_t heap;  /* reactors, their mailboxes, EAL */
     size_t pages; /* heap: EAL's list of the pages of its memory */
 };
 /* Any thread, also without an environment. */

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a configuration takes of a machine's memory: numbers of buffers, what EAL is asked for, and
+ * that a node really takes what was computed. argv[1] is the number of reactors.
+ */
+#include "reactor_test.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/millraced/daemon_internal.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/allocator_interface.h>
+#endif
+
+#define GIB ((size_t)1 << 30)
+#define NET                                                                                        \
+    "net: [{net type: tcp, local NI(s): [{nid: 127.0.0.1@tcp}]}, "                                 \
+    "{net type: tcp1, local NI(s): [{nid: 127.0.0.1@tcp1}]}]\n"
+
+static int reactors;
+static struct cfg *cfg;
+static struct daemon_memory m;
+static char err[400];
+
+static void parse(const char *text)
+{
+    struct cfg_report report;
+    char all[1024];
+
+    cfg_free(cfg);
+    snprintf(all, sizeof(all), NET "%s", text);
+    if (cfg_parse("f", all, strlen(all), &cfg, &report) != 0)
+        fail_msg("%s: %s", text, report.count ? report.message[0].text : "refused");
+    cfg_report_free(&report);
+    cfg->reactors = reactors;
+}
+
+static int plan(const char *text, size_t ram)
+{
+    parse(text);
+    err[0] = '\0';
+    return daemon_memory(cfg, ram, &m, err, sizeof(err));
+}
+
+/* The plan of what must be possible. */
+static void good(const char *text, size_t ram)
+{
+    if (plan(text, ram) != 0)
+        fail_msg("%s: %s", text, err);
+    assert_true(m.node.landing + m.node.local + m.env.eal <= m.eal * DAEMON_MIB);
+    assert_true((size_t)m.node.buffers[LNET_POOL_LARGE] * MEM_LANDING_SLOT <= m.node.landing);
+    assert_true((size_t)m.node.buffers[LNET_POOL_SMALL] * LNET_SMALL_BUFFER <= m.node.local);
+}
+
+static unsigned even(unsigned total)
+{
+    return total / (unsigned)reactors * (unsigned)reactors;
+}
+
+static void is(unsigned tiny, unsigned small, unsigned large)
+{
+    assert_int_equal(m.node.buffers[LNET_POOL_TINY], even(tiny));
+    assert_int_equal(m.node.buffers[LNET_POOL_SMALL], even(small));
+    assert_int_equal(m.node.buffers[LNET_POOL_LARGE], even(large));
+}
+
+/* ---- memory: 0 ---- */
+
+static void test_defaults(void **state)
+{
+    good("", 64 * GIB);
+    is(2048, 16384, 1024); /* docs/protocol/lnet-core.md §4.9 */
+    assert_true(m.eal >= 1024 + 64 && m.eal < 1024 + 64 + 8);
+    assert_int_equal(m.unlimited, 0);
+    assert_int_equal(m.for_buffers, 0);
+}
+
+static void test_counts(void **state)
+{
+    good("buffers: {tiny: 30, small: 60, large: 90}", 64 * GIB);
+    is(30, 60, 90);
+    assert_true(m.eal >= 90 && m.eal < 90 + 8);
+    /* what is asked for by number is not limited by the size of the machine */
+    good("buffers: {small: 60, large: 90}", 128 * DAEMON_MIB);
+    is(2048, 60, 90);
+    assert_int_equal(m.unlimited, 0);
+}
+
+static void test_quarter(void **state)
+{
+    size_t ram;
+
+    for (ram = 256; ram <= 4096; ram += 77) {
+        good("", ram * DAEMON_MIB);
+        assert_int_equal(m.unlimited, even(1024) + 64 + 2);
+        assert_true(m.eal <= ram / 4);
+        assert_true(m.eal >= ram / 4 - 2 * (unsigned)reactors - 2); /* and makes use of it */
+        assert_true(m.node.buffers[LNET_POOL_LARGE] >= ram / 5 - 2 * (unsigned)reactors);
+        assert_true(m.node.buffers[LNET_POOL_LARGE] < 1024);
+        assert_true(m.node.buffers[LNET_POOL_SMALL] < 16384);
+    }
+    good("", 4400 * DAEMON_MIB);
+    assert_int_equal(m.unlimited, 0);
+}
+
+/* Beside what was asked for by number the others have the rest of the quarter, or the fewest. */
+static void test_quarter_and_counts(void **state)
+{
+    good("buffers: {small: 6400}", 2048 * DAEMON_MIB);
+    is(2048, 6400, m.node.buffers[LNET_POOL_LARGE]);
+    assert_in_range(m.node.buffers[LNET_POOL_LARGE], 460, 512 - 25);
+    good("buffers: {large: 1000}", 2048 * DAEMON_MIB);
+    is(2048, LNET_POOL_MIN * (unsigned)reactors, 1000);
+    assert_int_equal(m.unlimited, even(1000) + 64 + 2);
+    good("", 4 * DAEMON_MIB);
+    is(2048, LNET_POOL_MIN * (unsigned)reactors, LNET_POOL_MIN * (unsigned)reactors);
+}
+
+/* ---- memory: N ---- */
+
+static void test_memory(void **state)
+{
+    good("millrace: {memory: 300}", 64 * GIB);
+    assert_int_equal(m.eal, 300);
+    assert_in_range(m.node.buffers[LNET_POOL_LARGE], 270, 298);
+    good("millrace: {memory: 300}\nbuffers: {tiny: 20, small: 200, large: 100}", 64 * GIB);
+    is(20, 200, 100);
+    assert_int_equal(m.eal, 300);
+    assert_in_range(m.node.most[LNET_POOL_LARGE], 250, 297); /* the rest is room for more */
+    assert_true(m.node.most[LNET_POOL_SMALL] > 200);
+}
+
+/* Whatever is written, it fits or is refused. */
+static void test_any_memory(void **state)
+{
+    unsigned mib, fit = 0;
+    char text[64];
+
+    for (mib = 1; mib < 1500; mib += 1 + mib / 16) {
+        snprintf(text, sizeof(text), "millrace: {memory: %u}", mib);
+        if (plan(text, 64 * GIB) != 0) {
+            assert_int_equal(fit, 0); /* more is never too little */
+            continue;
+        }
+        fit++;
+        good(text, 64 * GIB);
+        assert_int_equal(m.eal, mib);
+    }
+    assert_true(fit > 20);
+}
+
+static void check_too_little(const char *buffers, unsigned mib)
+{
+    char text[256];
+    const char *p;
+    unsigned need;
+
+    snprintf(text, sizeof(text), "%s\nmillrace: {memory: %u}", buffers, mib);
+    assert_int_equal(plan(text, 64 * GIB), -ENOMEM);
+    assert_non_null(strstr(err, "memory: "));
+    assert_true(m.eal > mib); /* what it would be, for --check to show */
+    p = strstr(err, "write ");
+    assert_non_null(p);
+    need = (unsigned)atoi(p + 6);
+    snprintf(text, sizeof(text), "%s\nmillrace: {memory: %u}", buffers, need);
+    good(text, 64 * GIB);
+    snprintf(text, sizeof(text), "%s\nmillrace: {memory: %u}", buffers, need - 2);
+    assert_int_equal(plan(text, 64 * GIB), -ENOMEM); /* nor is too much asked for */
+}
+
+static void test_too_little(void **state)
+{
+    check_too_little("buffers: {tiny: 60, small: 600, large: 600}", 300);
+    assert_non_null(strstr(err, " large would fit"));
+    check_too_little("buffers: {large: 600}", 300);
+    check_too_little("buffers: {small: 600000, large: 60}", 300);
+    check_too_little("buffers: {tiny: 6, small: 6, large: 6}", 1);
+}
+
+/* ---- warnings ---- */
+
+static char said[2048];
+
+static void note(const char *text)
+{
+    strncat(said, text, sizeof(said) - strlen(said) - 2);
+    strcat(said, "\n");
+}
+
+static const char *warnings(const char *text, size_t ram)
+{
+    good(text, ram);
+    said[0] = '\0';
+    daemon_memory_warn(cfg, &m, note);
+    return said;
+}
+
+#define ROUTES                                                                                     \
+    "route: [{net: tcp7, gateway: 127.0.0.9@tcp}, {net: tcp8, gateway: 127.0.0.9@tcp}, "           \
+    "{net: tcp8, gateway: 127.0.0.8@tcp}, {net: tcp9, gateway: 127.0.0.7@tcp1}]\n"
+
+static void test_warnings(void **state)
+{
+    unsigned few = 3 * (unsigned)reactors; /* for each of 3 gateways, but none beside */
+    char text[512], want[64];
+
+    assert_string_equal(warnings(ROUTES, 64 * GIB), "");
+    snprintf(text, sizeof(text), ROUTES "buffers: {tiny: 500, small: 500, large: %u}", few);
+    snprintf(want, sizeof(want), "write %d or more", 4 * reactors);
+    warnings(text, 64 * GIB);
+    assert_non_null(strstr(said, "buffers: large: "));
+    assert_non_null(strstr(said, want));
+    assert_null(strstr(said, "small"));
+    snprintf(text, sizeof(text), ROUTES "buffers: {tiny: %u, small: %u, large: %u}", few, few,
+             4 * (unsigned)reactors);
+    warnings(text, 64 * GIB);
+    assert_non_null(strstr(said, "buffers: tiny: "));
+    assert_non_null(strstr(said, "buffers: small: "));
+    assert_null(strstr(said, "large: "));
+    strcat(text, "\nrouting: {enable: 0}");
+    assert_string_equal(warnings(text, 64 * GIB), "");
+    /* without gateways the fewest there can be are enough */
+    assert_string_equal(warnings("buffers: {tiny: 1, small: 1, large: 1}", 64 * GIB), "");
+    assert_non_null(strstr(warnings("millrace: {memory: 3000}", 2 * GIB), "has 2048 MiB in all"));
+}
+
+/* ---- what is taken ---- */
+
+static size_t heap(void)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    return __sanitizer_get_current_allocated_bytes();
+#else
+    struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
+#endif
+}
+
+/* Within a tenth and 1 MiB of what was said. */
+static void near(const char *what, size_t taken, size_t computed)
+{
+    size_t off = computed / 10 + DAEMON_MIB;
+
+    if (taken + off < computed || taken > computed + off)
+        fail_msg("%s: %zu bytes taken, %zu computed", what, taken, computed);
+}
+
+/* EAL is asked for exactly what was computed, and a node fits into it. */
+static void test_taken(void **state)
+{
+    struct lnet_node_opts opts;
+    struct sock_opts sock_opts;
+    struct lnd_sock *sock;
+    struct lnet_node *node;
+    struct reactor_opts r = {.prog = "test", .cores = "auto"};
+    size_t before;
+
+    good("buffers: {tiny: 3000, small: 4000, large: 50}", 64 * GIB);
+    r.count = (unsigned)reactors;
+    r.mem_mb = m.eal;
+    before = heap();
+    if (reactor_env_create(&r, &env, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    near("reactors", heap() - before, m.env.heap);
+    before = heap();
+    daemon_node_opts(cfg, &opts);
+    opts.env = env;
+    opts.memory = m.for_buffers;
+    if (lnet_node_create(&opts, &node, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    near("node", heap() - before, m.node.tables);
+    before = heap();
+    daemon_sock_opts(cfg, &sock_opts);
+    sock = lnd_sock_new(&sock_opts);
+    assert_non_null(sock);
+    assert_int_equal(lnet_lnd_register(node, &lnd_sock_ops, sock), 0);
+    if (lnet_ni_add(node, &cfg->ni[0].conf, NULL, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    near("tcp", heap() - before, m.tcp.pools);
+    lnet_node_destroy(node);
+    lnd_sock_free(sock);
+    reactor_env_destroy(env);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),   cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_quarter),    cmocka_unit_test(test_quarter_and_counts),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_any_memory),
+        cmocka_unit_test(test_too_little), cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_taken),
+    };
+    int failed;
+
+    reactors = argc > 1 ? atoi(argv[1]) : 1;
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    cfg_free(cfg);
+    return failed;
+}

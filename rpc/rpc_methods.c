@@ -185,8 +185,9 @@ const struct jrpc_method rpc_method_table[] = {
      .handler = rpc_drops_get},
     {.name = "waits_get",
      .help = "Everything a message may have to wait for, and how many do.",
-     .result = "object: waits, an array of {name, waiting (now), waited (ever), text} and, where "
-               "some wait now for what belongs to one NID, worst: {nid, waiting}",
+     .result = "object: waits, an array of {name, waiting (now), waited (ever; at peers: since "
+               "they are known), text} and, where some wait now for what belongs to a NID, worst: "
+               "{nid, waiting}, the NID with most",
      .handler = rpc_waits_get},
     {.name = "buffers_get",
      .help = "Router buffers of each reactor.",

@@ -72,7 +72,10 @@ static void test_defaults(void **state)
     assert_int_equal(cfg->source_check, CFG_SOURCE_NET);
     assert_int_equal(cfg->rpc_mode, 0660);
     assert_string_equal(cfg->rpc_socket, CFG_DEFAULT_SOCKET);
+    assert_int_equal(cfg->egress_share, 50);
     assert_int_equal(cfg->buffer_wait, 10);
+    assert_int_equal(cfg->memory, 0);
+    assert_int_equal(cfg_gateway_count(cfg), 0);
     assert_int_equal(cfg->drain, 10);
     done();
 }
@@ -114,6 +117,7 @@ static void test_every_key(void **state)
         "  max_reconnect: 3\n"
         "  hello_map: [{address: 10.0.0.5, nid: 10.0.0.77@tcp}, {address: 'fd00::5', nid: 10.9.9.9@tcp1}]\n"
         "  source_check: off\n"
+        "  egress_share: 100\n"
         "  buffer_wait: 12\n"
         "  max_peers: 99\n"
         "  drain: 0\n");
@@ -160,7 +164,9 @@ static void test_every_key(void **state)
     assert_string_equal(nid_format(&cfg->hello[0].nid, nid), "10.0.0.77@tcp");
     assert_string_equal(nid_format(&cfg->hello[1].address, nid), "fd00::5@tcp1");
     assert_int_equal(cfg->source_check, CFG_SOURCE_OFF);
+    assert_int_equal(cfg->egress_share, 100);
     assert_int_equal(cfg->buffer_wait, 12);
+    assert_int_equal(cfg_gateway_count(cfg), 3);
     assert_int_equal(cfg->max_peers, 99);
     assert_int_equal(cfg->drain, 0);
     assert_int_equal(report.warnings, 2);
@@ -195,6 +201,15 @@ static void test_good(void **state)
         good(good_texts[i]);
         done();
     }
+}
+
+/* One gateway of several nets counts once. */
+static void test_gateways(void **state)
+{
+    good(NET "route: [{net: o2ib, gateway: 10.0.0.9@tcp}, {net: o2ib1, gateway: 10.0.0.9@tcp}, "
+             "{net: o2ib, gateway: 10.1.0.9@tcp1}]\n");
+    assert_int_equal(cfg_gateway_count(cfg), 2);
+    done();
 }
 
 static void test_enable(void **state)
@@ -394,6 +409,7 @@ static const struct {
     {NET "routing: {enable: 4}\n", "from 0 to 3"},
     {NET "routing:\n    cpu[0]: 1\n", "unknown key"},
     {NET "buffers: {large: 10000000}\n", "out of range"},
+    {NET "buffers: {tiny: -2}\n", "from -1 to 1048576"},
     {NET "buffers: {huge: 1}\n", "unknown key"},
     {NET "global: {alive_router_check_interval: 0}\n", "from 1 to 86400"},
     {NET "global: {alive_router_chek_interval: 9}\n", "did you mean 'alive_router_check_interval'"},
@@ -425,7 +441,12 @@ static const struct {
          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}"),
      "is longer than the 107 characters allowed"},
     {SET("accept_port: 0"), "from 1 to 65535"},
+    {SET("egress_share: 0"), "from 1 to 100"},
+    {SET("egress_share: 101"), "from 1 to 100"},
+    {SET("egress_share: 50%"), "not a whole number"},
+    {SET("buffer_wait: 0"), "from 1 to 12"},
     {SET("buffer_wait: 13"), "from 1 to 12"},
+    {SET("memory: 2000000"), "from 0 to 1048576"},
     {SET("min_reconnect: 9, max_reconnect: 8"), "min_reconnect is above max_reconnect"},
     {SET("hello_map: [{address: 10.0.0.5}]"), "needs 'address' and 'nid'"},
     {SET("hello_map: [{address: foo, nid: 10.0.0.1@tcp}]"),
@@ -575,14 +596,23 @@ static void test_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),       cmocka_unit_test(test_every_key),
-        cmocka_unit_test(test_good),           cmocka_unit_test(test_enable),
-        cmocka_unit_test(test_lnetctl_router), cmocka_unit_test(test_lnetctl_client),
-        cmocka_unit_test(test_samples),        cmocka_unit_test(test_no_file),
-        cmocka_unit_test(test_large_file),     cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_all_errors),     cmocka_unit_test(test_one_net),
-        cmocka_unit_test(test_printable),      cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_many_errors),    cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_every_key),
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_enable),
+        cmocka_unit_test(test_gateways),
+        cmocka_unit_test(test_lnetctl_router),
+        cmocka_unit_test(test_lnetctl_client),
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_large_file),
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_all_errors),
+        cmocka_unit_test(test_one_net),
+        cmocka_unit_test(test_printable),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_many_errors),
+        cmocka_unit_test(test_documented),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

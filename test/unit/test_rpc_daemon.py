@@ -31,8 +31,8 @@ net:
     local NI(s):
       - nid: 127.0.0.3@tcp1
 route:
-  - {{net: o2ib, gateway: 127.0.0.9@tcp, hop: 1, priority: 2}}
-buffers: {{tiny: 16, small: 16, large: 2}}
+  - {{net: o2ib, gateway: 127.0.0.9@tcp, hop: 1, priority: 2}}{routes}
+buffers: {buffers}
 millrace:
   reactors: 1
   max_peers: 64
@@ -42,10 +42,11 @@ millrace:
 """
 
 
-def config(extra="", first="nid: 127.0.0.2@tcp"):
+def config(extra="", first="nid: 127.0.0.2@tcp", buffers="{tiny: 16, small: 16, large: 2}", routes=()):
     path = os.path.join(DIR.name, "config.yaml")
     with open(path, "w", encoding="utf-8") as f:
-        f.write(CONFIG.format(first=first, extra=extra, socket=SOCKET))
+        f.write(CONFIG.format(first=first, extra=extra, socket=SOCKET, buffers=buffers,
+                              routes="".join(f"\n  - {route}" for route in routes)))
     return path
 
 
@@ -108,14 +109,67 @@ def test_arguments():
 def test_check():
     out = run(MILLRACED, "--check", "-c", config())[0]
     has(out, "nid: 127.0.0.2@tcp,", "net: o2ib, gateway: '127.0.0.9@tcp', hop: 1, priority: 2", "routing: enabled",
-        "port: 19881", "mode: '0600'", "landing: 2.0 ")
+        "port: 19881", "mode: '0600'", "admission: {egress_share: 50, buffer_wait: 10}")
     has(run(MILLRACED, "--check", "-c", config("idel: spin"), status=1)[1],
         "config.yaml:17: millrace.idel: unknown key; did you mean 'idle'?")
-    has(run(MILLRACED, "--check", "-c", config("memory: 1"), status=1)[1], "memory: 1 MiB is too little")
     has(run(MILLRACED, "--check", "-c", "/nonexistent", status=1)[1], "cannot be read")
     o2ib = os.path.join(DATA, "lnetctl-export-client-o2ib-backup.yaml")
     has(run(MILLRACED, "--check", "-c", o2ib, status=1)[0], "no network driver")
     assert not os.path.exists(SOCKET)
+
+
+def numbers(text, section):
+    """The numbers of a section of --check below `memory`, by key."""
+    lines = text.split(f"    {section}:")[1].split("\n")[1:]
+    found = {}
+    for line in lines:
+        if not line.startswith("        "):
+            break
+        key, _, rest = line.strip().partition(":")
+        found[key] = float(rest.split()[0])
+    return found
+
+
+def test_check_memory():
+    """The formula adds up, and says what would fit where something does not."""
+    out, err = run(MILLRACED, "--check", "-c", config())
+    eal, heap = numbers(out, "eal"), numbers(out, "heap")
+    assert eal["large"] == 2.0 and eal["small"] == 0.1 and eal["room"] == 0.0 and eal["configured"] == 0, eal
+    assert eal["large"] + eal["small"] + eal["room"] + eal["dpdk"] <= eal["sum"] < 8, eal
+    assert abs(heap["node"] + heap["tcp"] + heap["reactors"] + heap["dpdk"] - heap["sum"]) < 0.3, heap
+    assert heap["tcp streams"] > 1, heap
+    has(out, "buffers: {tiny: 16, small: 16, large: 2}\n", "most: {tiny: 16, small: 16, large: 2}",
+        "# kernel routers are recommended to have at least: tiny: 512, small: 4096, large: 256\n")
+    assert err == "", err
+    # more memory is room for more buffers
+    out = run(MILLRACED, "--check", "-c", config("memory: 100"))[0]
+    eal = numbers(out, "eal")
+    assert eal["sum"] == eal["configured"] == 100 and eal["room"] > 80, eal
+    assert int(out.split("most: {")[1].split("large: ")[1].split("}")[0]) > 80, out
+    # too little
+    out, err = run(MILLRACED, "--check", "-c", config("memory: 1", buffers="{small: 100, large: 50}"), status=1)
+    has(err, "memory: 1 MiB", "write 53 or more")
+    assert numbers(out, "eal")["sum"] == 53
+    out, err = run(MILLRACED, "--check", "-c", config("memory: 40", buffers="{small: 100, large: 50}"), status=1)
+    has(err, "memory: 40 MiB", "37 large would fit", "write 53 or more")
+    run(MILLRACED, "--check", "-c", config("memory: 53", buffers="{small: 100, large: 50}"))
+    # as many gateways as buffers
+    routes = [f"{{net: o2ib{i}, gateway: 127.0.0.{i}@tcp}}" for i in range(20, 23)]
+    err = run(MILLRACED, "--check", "-c", config(routes=routes, buffers="{tiny: 5, small: 5, large: 4}"))[1]
+    has(err, "warning: buffers: large: 4 is fewer than 5", "write 5 or more")
+    assert err.count("warning") == 1, err
+
+
+def test_defaults():
+    """Without numbers: those of the protocol, or what a quarter of the machine holds."""
+    out = run(MILLRACED, "--check", "-c", config(buffers="{}"))[0]
+    ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    eal = numbers(out, "eal")["sum"]
+    if ram // 4 > 1100:
+        has(out, "buffers: {tiny: 2048, small: 16384, large: 1024}\n")
+    else:
+        has(out, "# limited to a quarter of ")
+    assert eal <= max(ram // 4, 8), (eal, ram)
 
 
 def failing(path, *parts):
@@ -126,7 +180,7 @@ def failing(path, *parts):
 def test_failing_starts():
     failing(config(first="nid: 192.0.2.77@tcp"), "NI on line 5", "192.0.2.77@tcp", "not on any interface")
     failing(config(first="interfaces: {0: nosuchif0}"), "there is no interface nosuchif0")
-    failing(config("memory: 1"), "memory: 1 MiB is too little", "write memory: 0")
+    failing(config("memory: 1"), "errno=ENOMEM", "memory: 1 MiB", "write 5 or more, 0 to have it computed")
     failing(config('cores: "900"'), "core 900 is not among those")
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -135,8 +189,70 @@ def test_failing_starts():
         failing(config(), "errno=EADDRINUSE", "19881", "ss -ltnp")
 
 
-def test_commands():
+POOL = "          {}:\n              npages: {}\n              nbuffers: {}\n              credits: {}\n              mincredits: {}\n"
+
+
+def check_buffers():
+    tail = "    - enable: 1\nbuffers:\n    tiny: 16\n    small: 16\n    large: {}\n"
+    tiny, small = POOL.format("tiny", 0, 16, 16, 16), POOL.format("small", 1, 16, 16, 16)
+    assert cli("routing", "show")[0] == (
+        "routing:\n    - cpt[0]:\n" + tiny + small + POOL.format("large", 256, 2, 2, 2) + tail.format(2))
+    out = cli("buffers", "show")[0]
+    has(out, "    - reactor[0]:\n          cpt: 0\n", "              waiting: 0\n              waited: 0\n", tail.format(2))
+    cli("set", "large_buffers", "7")
+    has(cli("routing", "show")[0], POOL.format("large", 256, 7, 7, 7) + tail.format(7))
+    assert json.loads(cli("--json", "set", "large_buffers", "0")[0])["buffers"]["large"] > 7
+    has(cli("set", "large_buffers", "1000", status=1)[1], "set:\n    - large_buffers:\n          errno: -12\n",
+        "there is memory for ", "remedy: ")
+    cli("set", "large_buffers", "2")
+    has(cli("set", "tiny_buffers", "1048577", status=1)[1], "tiny_buffers:\n          errno: -22\n", "out of range")
+    for bad in ("set",), ("set", "tiny_buffers"), ("set", "tiny_buffers", "x"), ("set", "tiny_buffers", "1", "2"), \
+            ("set", "huge_buffers", "1"), ("set", "tiny_buffers", "-1"), ("set", "tiny_buffers", "--all"):
+        cli(*bad, status=2)
+    assert cli("admission", "show")[0] == "admission:\n    egress_share: 50\n    buffer_wait: 10\n"
+    cli("set", "egress_share", "80")
+    cli("set", "buffer_wait", "3")
+    assert cli("admission", "show")[0] == "admission:\n    egress_share: 80\n    buffer_wait: 3\n"
+    has(cli("set", "buffer_wait", "13", status=1)[1], "set:\n    - buffer_wait:\n          errno: -22\n", "from 1 to 12")
+    has(cli("waits")[0], "waits:\n    - name: tiny_buffer\n      waiting: 0\n", "- name: ni_tx_credit\n")
+
+
+def check_credits():
+    """lnetctl's keys in its order."""
+    out = cli("peer", "show", "--nid", "127.0.0.9@tcp", "-v")[0]
+    keys = [line.strip(" -").split(":")[0] for line in out.split("\n")]
+    want = ["nid", "state", "max_ni_tx_credits", "available_tx_credits", "min_tx_credits", "tx_q_num_of_buf",
+            "available_rtr_credits", "min_rtr_credits", "refcount", "statistics"]
+    assert keys[4:14] == want, out
+    has(out, "max_ni_tx_credits: 8\n", "max_rtr_credits: 8\n", "tx_waited: 0\n")
+    assert "credits" not in cli("peer", "show")[0]
+    has(cli("net", "show", "--net", "tcp", "-v")[0], "max_tx_credits: 256\n", "available_tx_credits: 256\n")
+
+
+def test_net_del():
+    """A net goes, its port too; what is left goes on."""
     d = Daemon(config()).wait_ready()
+    has(cli("net", "del", "--net", "tcp9", status=1)[1], "del:\n    - net:\n          errno: -2\n", "remedy: ")
+    has(cli("net", "del", status=2)[1], "--net is missing")
+    assert cli("net", "del", "--net", "tcp1")[0] == ""
+    assert "tcp1" not in cli("net", "show")[0]
+    has(cli("ping", "127.0.0.2@tcp")[0], "- nid: 127.0.0.2@tcp\n")
+    assert "tcp1" not in cli("ping", "127.0.0.2@tcp")[0]
+    has(cli("net", "del", "--net", "tcp1", status=1)[1], "errno: -2\n")
+    with socket.socket() as s:  # its port is free
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind(("127.0.0.3", 19881))
+        s.listen()
+    assert json.loads(cli("--json", "net", "del", "--net", "tcp")[0]) is True
+    assert cli("net", "show")[0].count("net type") == 1
+    cli("peer", "show", "-v")
+    cli("stats", "show")
+    cli("shutdown")
+    has(d.ended(), "orderly=yes")
+
+
+def test_commands():
+    d = Daemon(config("memory: 40")).wait_ready()
     assert os.stat(SOCKET).st_mode & 0o777 == 0o600
     assert cli("net", "show")[0] == (
         "net:\n-     net type: lo\n      local NI(s):\n      -     nid: 0@lo\n            status: up\n"
@@ -166,7 +282,8 @@ def test_commands():
     has(cli("ping", "127.0.0.3@tcp1", "--timeout", "0", status=2)[1], "1 to 600")
     has(cli("drops")[0], "- name: next_hop_unreachable", "dest: 127.0.0.77@tcp")
     assert "count: 0" not in cli("drops")[0] and "count: 0" in cli("drops", "--all")[0]
-    has(cli("buffers", "show")[0], "    - enable: 1\nbuffers:\n    tiny: 16\n    small: 16\n    large: 2\n")
+    check_buffers()
+    check_credits()
     has(cli("reactors", "show")[0], "busy_loops: ", "control:")
     assert json.loads(cli("--json", "version")[0])["pid"] == d.proc.pid
     exported = os.path.join(DIR.name, "exported.yaml")
@@ -201,7 +318,7 @@ def test_service_manager():
         assert s.recv(100) == b"READY=1"
         d.proc.terminate()
         assert s.recv(100) == b"STOPPING=1"
-        assert d.ended().startswith("info lnet event=ni")  # no times
+        assert d.ended().startswith("info lnet event=buffers ")  # no times
 
 
 def main():

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/lnet/lnet_internal.h"
 #include "rpc/rpc_methods.h"
 
 static struct lnet_node *node;
@@ -124,8 +125,14 @@ static void add_ni(const char *text, const char *ifname)
 
 static int setup(void **state)
 {
-    struct lnet_node_opts opts = {
-        .routing = true, .tiny = 16, .small = 8, .large = 2, .max_peers = 64, .local_msgs = 16};
+    struct lnet_node_opts opts = {.routing = true,
+                                  .tiny = 16,
+                                  .small = 8,
+                                  .large = 2,
+                                  .memory =
+                                      (3u << 20) + (1 << 20) / 4, /* room for another large one */
+                                  .max_peers = 64,
+                                  .local_msgs = 16};
     char err[320] = "";
 
     test_env_make(REACTOR_IDLE_ADAPTIVE, "auto", 1);
@@ -218,7 +225,16 @@ static json_t *at(json_t *value, const char *path)
 }
 
 #define IS(value, path, text) assert_string_equal(json_string_value(at(value, path)), text)
+#define TEXT(value, path)     json_string_value(at(value, path))
 #define NUMBER(value, path)   json_integer_value(at(value, path))
+
+#define LARGE_MOST      3 /* of what node.memory has room for */
+#define LARGE_MOST_TEXT "3"
+
+static struct lnet_router_pool *router_pool(unsigned reactor, enum lnet_pool pool)
+{
+    return &node->shard[reactor]->pool[pool];
+}
 
 /* ---- the process ---- */
 
@@ -267,6 +283,11 @@ static void test_net_get(void **state)
     assert_int_equal(NUMBER(ni, "sent_stats/put"), 0);
     assert_int_equal(NUMBER(ni, "received_stats/hello"), 0);
     assert_int_equal(NUMBER(ni, "dropped_stats/reply"), 0);
+    assert_int_equal(NUMBER(ni, "millrace/max_tx_credits"), 256);
+    assert_int_equal(NUMBER(ni, "millrace/available_tx_credits"), 256);
+    assert_int_equal(NUMBER(ni, "millrace/min_tx_credits"), 256);
+    assert_int_equal(NUMBER(ni, "millrace/tx_waiting"), 0);
+    assert_int_equal(NUMBER(ni, "millrace/tx_waited"), 0);
     IS(nets, "2/net type", "tcp1");
     assert_null(json_object_get(at(nets, "2/local NI(s)/0"), "interfaces"));
 }
@@ -280,6 +301,34 @@ static void test_net_get_filter(void **state)
     assert_int_equal(json_array_size(at(result("net_get", "[\"lo\"]"), "net")), 1);
     fails("net_get", "[\"tcp9\"]", -ESRCH, "net");
     fails("net_get", "[\"frob\"]", -32602, "net");
+}
+
+/* Runs last: the net does not come back. */
+static void test_net_del(void **state)
+{
+    static const char text[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"net_del\","
+                               "\"params\":[\"tcp\"]}";
+    json_t *nets;
+
+    fails("net_del", "[\"tcp9\"]", -ENOENT, "net");
+    fails("net_del", "[]", -32602, "net");
+    fails("net_del", "[\"frob\"]", -32602, "net");
+    jrpc_input(&session, text, strlen(text));
+    fails("net_del", "[\"tcp1\"]", -EBUSY, "net"); /* one at a time */
+    json_decref(answer);
+    answer = NULL;
+    RUN_UNTIL(answer);
+    assert_true(json_object_get(answer, "result") == json_true());
+    nets = at(result("net_get", ""), "net");
+    assert_int_equal(json_array_size(nets), 2);
+    IS(nets, "1/net type", "tcp1");
+    fails("net_get", "[\"tcp\"]", -ESRCH, "net");
+    fails("net_del", "[\"tcp\"]", -ENOENT, "net");
+    /* what names its NIs, or counts over all of them, goes on */
+    result("drops_get", "");
+    result("waits_get", "");
+    result("peer_get", "");
+    fails("route_add", "[\"o2ib\",\"10.0.0.9@tcp\"]", -EHOSTUNREACH, "gateway");
 }
 
 static void test_ni_down(void **state)
@@ -385,19 +434,117 @@ static void test_drops(void **state)
     assert_null(json_object_get(at(row, "example"), "ni"));
 }
 
+/* ---- router buffers, admission ---- */
+
 static void test_buffers(void **state)
 {
+    static const char *const pools[] = {"tiny", "small", "large"};
+    static const char *const keys[] = {"npages",     "nbuffers", "credits",
+                                       "mincredits", "waiting",  "waited"};
+    static const int want[3][6] = {{0, 16, 16, 16, 0, 0}, {1, 8, 8, 8, 0, 0}, {256, 2, 2, 2, 0, 0}};
     json_t *r = result("buffers_get", "");
+    char path[64];
+    int i, k;
 
     assert_int_equal(NUMBER(r, "enable"), 1);
-    assert_int_equal(NUMBER(r, "buffers/tiny"), 16);
-    assert_int_equal(NUMBER(r, "buffers/small"), 8);
-    assert_int_equal(NUMBER(r, "buffers/large"), 2);
     assert_int_equal(json_array_size(at(r, "reactors")), 1);
-    assert_int_equal(NUMBER(r, "reactors/0/large/nbuffers"), 2);
-    assert_int_equal(NUMBER(r, "reactors/0/large/credits"), 2);
-    assert_int_equal(NUMBER(r, "reactors/0/small/mincredits"), 8);
-    assert_int_equal(NUMBER(r, "reactors/0/tiny/waiting"), 0);
+    assert_int_equal(NUMBER(r, "reactors/0/reactor"), 0);
+    assert_int_equal(NUMBER(r, "reactors/0/cpt"), 0);
+    for (i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), "buffers/%s", pools[i]);
+        assert_int_equal(NUMBER(r, path), want[i][1]);
+        snprintf(path, sizeof(path), "reactors/0/%s", pools[i]);
+        assert_int_equal(json_object_size(at(r, path)), 6);
+        for (k = 0; k < 6; k++) {
+            snprintf(path, sizeof(path), "reactors/0/%s/%s", pools[i], keys[k]);
+            assert_int_equal(NUMBER(r, path), want[i][k]);
+        }
+    }
+}
+
+static void test_buffers_set(void **state)
+{
+    json_t *r = result("buffers_set", "{\"large\":3}");
+
+    assert_int_equal(NUMBER(r, "buffers/large"), 3);
+    r = result("buffers_set", "[4, 6]");
+    assert_int_equal(NUMBER(r, "buffers/tiny"), 4);
+    assert_int_equal(NUMBER(r, "buffers/small"), 6);
+    assert_int_equal(NUMBER(r, "buffers/large"), 3);
+    r = result("buffers_get", "");
+    assert_int_equal(NUMBER(r, "reactors/0/large/nbuffers"), 3);
+    assert_int_equal(NUMBER(r, "reactors/0/large/credits"), 3);
+    assert_int_equal(NUMBER(r, "reactors/0/tiny/mincredits"), 4);
+    /* 0 is the default, here as many as there is memory for */
+    r = result("buffers_set", "{\"large\":0}");
+    assert_int_equal(NUMBER(r, "buffers/large"), LARGE_MOST);
+    fails("buffers_set", "{\"large\":1000}", -ENOMEM, "large");
+    IS(answer, "error/data/name", "ENOMEM");
+    assert_non_null(
+        strstr(TEXT(answer, "error/message"), "memory for " LARGE_MOST_TEXT " buffers"));
+    assert_non_null(strstr(TEXT(answer, "error/data/remedy"), "memory:"));
+    fails("buffers_set", "{\"tiny\":3, \"large\":1000}", -ENOMEM, NULL); /* then neither is set */
+    assert_int_equal(NUMBER(result("buffers_get", ""), "buffers/tiny"), 4);
+    fails("buffers_set", "", -32602, NULL);
+    fails("buffers_set", "{\"tiny\":-1}", -32602, "tiny");
+    fails("buffers_set", "{\"small\":1048577}", -32602, "small");
+    fails("buffers_set", "{\"large\":\"many\"}", -32602, "large");
+    fails("buffers_set", "{\"huge\":1}", -32602, "huge");
+    r = result("buffers_set", "[16, 8, 2]");
+    assert_int_equal(NUMBER(r, "buffers/tiny"), 16);
+}
+
+/* The client goes before the reactors have the new numbers. */
+static void test_buffers_set_unheard(void **state)
+{
+    static const char text[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"buffers_set\","
+                               "\"params\":{\"small\":7}}";
+
+    jrpc_input(&session, text, strlen(text));
+    jrpc_session_close(&session);
+    jrpc_session_init(&session, &engine, take, NULL);
+    assert_int_equal(NUMBER(result("buffers_set", "{\"tiny\":16}"), "buffers/small"), 7);
+    result("buffers_set", "{\"small\":8}");
+}
+
+/* Fewer than are in use: credits are below 0 until enough have come back. */
+static void test_negative(void **state)
+{
+    struct lnet_pool_stats s;
+    json_t *r;
+
+    router_pool(0, LNET_POOL_SMALL)->used = 8;
+    result("buffers_set", "{\"small\":5}");
+    r = result("buffers_get", "");
+    assert_int_equal(NUMBER(r, "reactors/0/small/credits"), -3);
+    assert_int_equal(NUMBER(r, "reactors/0/small/mincredits"), -3);
+    lnet_pool_stats_get(node, 0, LNET_POOL_SMALL, &s);
+    assert_int_equal(s.free, -3);
+    router_pool(0, LNET_POOL_SMALL)->used = 0;
+    result("buffers_set", "{\"small\":8}");
+}
+
+static void test_admission(void **state)
+{
+    json_t *r = result("admission_get", "");
+
+    assert_int_equal(NUMBER(r, "egress_share"), 50);
+    assert_int_equal(NUMBER(r, "buffer_wait"), 10);
+    r = result("admission_set", "{\"egress_share\":100}");
+    assert_int_equal(NUMBER(r, "egress_share"), 100);
+    assert_int_equal(NUMBER(r, "buffer_wait"), 10);
+    r = result("admission_set", "{\"buffer_wait\":1}");
+    assert_int_equal(NUMBER(r, "egress_share"), 100);
+    r = result("admission_get", "");
+    assert_int_equal(NUMBER(r, "egress_share"), 100);
+    assert_int_equal(NUMBER(r, "buffer_wait"), 1);
+    fails("admission_set", "", -32602, NULL);
+    fails("admission_set", "{\"egress_share\":0}", -32602, "egress_share");
+    fails("admission_set", "{\"egress_share\":101}", -32602, "egress_share");
+    fails("admission_set", "{\"buffer_wait\":0}", -32602, "buffer_wait");
+    fails("admission_set", "{\"buffer_wait\":13}", -32602, "buffer_wait");
+    fails("admission_set", "{\"egress_share\":50.5}", -32602, "egress_share");
+    result("admission_set", "[50, 10]");
 }
 
 static void test_reactors(void **state)
@@ -433,6 +580,65 @@ static void drop_peer(struct lnet_peer_ni *peer)
     reactor_bind(reactor_control(env));
 }
 
+static void is_in_order(json_t *object, const char *keys)
+{
+    char all[512] = "";
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(object, key, value) {
+        strcat(all, all[0] ? " " : "");
+        strcat(all, key);
+    }
+    assert_string_equal(all, keys);
+}
+
+static json_t *wait_row(const char *name)
+{
+    json_t *waits = at(result("waits_get", ""), "waits"), *row;
+    size_t i;
+
+    assert_int_equal(json_array_size(waits), 6);
+    json_array_foreach(waits, i, row)
+        if (strcmp(TEXT(row, "name"), name) == 0)
+            return row;
+    fail_msg("%s is not listed", name);
+    return NULL;
+}
+
+/* Messages wait for credits of this peer, and some for small buffers. */
+static void check_waits(const struct lnet_peer_ni *peer)
+{
+    struct lnet_router_pool *pool = router_pool(0, LNET_POOL_SMALL);
+    json_t *row = wait_row("peer_tx_credit");
+    char nid[LNET_NIDSTR_SIZE];
+
+    nid_format(&peer->nid, nid);
+    assert_int_equal(NUMBER(row, "waiting"), 2);
+    assert_int_equal(NUMBER(row, "waited"), 6);
+    assert_true(json_string_length(at(row, "text")) > 10);
+    IS(row, "worst/nid", nid);
+    assert_int_equal(NUMBER(row, "worst/waiting"), 2);
+    row = wait_row("peer_router_credit");
+    assert_int_equal(NUMBER(row, "waiting"), 4);
+    assert_int_equal(NUMBER(row, "waited"), 9);
+    IS(row, "worst/nid", nid);
+    row = wait_row("ni_tx_credit");
+    assert_int_equal(NUMBER(row, "waiting"), 0);
+    assert_null(json_object_get(row, "worst"));
+    pool->waiting = 3;
+    pool->waited = 5;
+    row = wait_row("small_buffer");
+    assert_int_equal(NUMBER(row, "waiting"), 3);
+    assert_int_equal(NUMBER(row, "waited"), 5);
+    assert_null(json_object_get(row, "worst"));
+    pool->waiting = 0;
+    pool->waited = 0;
+    assert_int_equal(NUMBER(wait_row("small_buffer"), "waiting"), 0);
+    wait_row("tiny_buffer");
+    wait_row("large_buffer");
+}
+
 static void test_peers(void **state)
 {
     struct lnet_peer_ni *a = make_peer("10.0.0.50@tcp"), *b = make_peer("10.1.0.50@tcp1");
@@ -444,6 +650,13 @@ static void test_peers(void **state)
     a->drop_count[LNET_MSG_REPLY] = 2;
     a->tx_queued = 4;
     a->tx_queued_bytes = 4000;
+    a->tx.now = -2;
+    a->tx.min = -5;
+    a->tx.waited = 6;
+    a->rtr.now = 3;
+    a->rtr.min = -1;
+    a->rtr.waited = 9;
+    a->rtrq.length = 4;
     assert_true(json_array_size(at(result("peer_get", ""), "peer")) >= 2);
     peers = at(result("peer_get", "[\"10.0.0.50@tcp\"]"), "peer");
     assert_int_equal(json_array_size(peers), 1);
@@ -452,7 +665,17 @@ static void test_peers(void **state)
     ni = at(peers, "0/peer ni/0");
     IS(ni, "nid", "10.0.0.50@tcp");
     at(ni, "state");
+    assert_int_equal(NUMBER(ni, "max_ni_tx_credits"), 8);
+    assert_int_equal(NUMBER(ni, "available_tx_credits"), -2);
+    assert_int_equal(NUMBER(ni, "min_tx_credits"), -5);
     assert_int_equal(NUMBER(ni, "tx_q_num_of_buf"), 4000);
+    assert_int_equal(NUMBER(ni, "available_rtr_credits"), 3);
+    assert_int_equal(NUMBER(ni, "min_rtr_credits"), -1);
+    assert_int_equal(NUMBER(ni, "refcount"), 1);
+    /* docs/protocol/lnet-core.md §10.3 */
+    is_in_order(ni, "nid state max_ni_tx_credits available_tx_credits min_tx_credits "
+                    "tx_q_num_of_buf available_rtr_credits min_rtr_credits refcount statistics "
+                    "sent_stats received_stats dropped_stats millrace");
     assert_int_equal(NUMBER(ni, "statistics/send_count"), 6);
     assert_int_equal(NUMBER(ni, "statistics/recv_count"), 3);
     assert_int_equal(NUMBER(ni, "statistics/drop_count"), 2);
@@ -462,6 +685,14 @@ static void test_peers(void **state)
     assert_int_equal(NUMBER(ni, "dropped_stats/reply"), 2);
     assert_int_equal(NUMBER(ni, "millrace/tx_queued"), 4);
     assert_int_equal(NUMBER(ni, "millrace/reactor"), 0);
+    assert_int_equal(NUMBER(ni, "millrace/max_rtr_credits"), 8);
+    assert_int_equal(NUMBER(ni, "millrace/tx_waiting"), 2);
+    assert_int_equal(NUMBER(ni, "millrace/tx_waited"), 6);
+    assert_int_equal(NUMBER(ni, "millrace/rtr_waiting"), 4);
+    assert_int_equal(NUMBER(ni, "millrace/rtr_waited"), 9);
+    check_waits(a);
+    a->tx.now = a->tx.min = a->rtr.now = a->rtr.min = 8;
+    a->rtrq.length = 0;
     a->tx_queued = 0;
     a->tx_queued_bytes = 0;
     fails("peer_get", "[\"10.0.0.51@tcp\"]", -ENOENT, "nid");
@@ -543,13 +774,25 @@ static void test_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_version), cmocka_unit_test(test_shutdown),
-        cmocka_unit_test(test_net_get), cmocka_unit_test(test_net_get_filter),
-        cmocka_unit_test(test_ni_down), cmocka_unit_test(test_routes),
-        cmocka_unit_test(test_stats),   cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_buffers), cmocka_unit_test(test_reactors),
-        cmocka_unit_test(test_peers),   cmocka_unit_test(test_peers_unheard),
-        cmocka_unit_test(test_ping),    cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_version),
+        cmocka_unit_test(test_shutdown),
+        cmocka_unit_test(test_net_get),
+        cmocka_unit_test(test_net_get_filter),
+        cmocka_unit_test(test_ni_down),
+        cmocka_unit_test(test_routes),
+        cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_buffers_set),
+        cmocka_unit_test(test_buffers_set_unheard),
+        cmocka_unit_test(test_negative),
+        cmocka_unit_test(test_admission),
+        cmocka_unit_test(test_reactors),
+        cmocka_unit_test(test_peers),
+        cmocka_unit_test(test_peers_unheard),
+        cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_net_del),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -89,6 +89,72 @@ static void region_del(uint16_t index)
 
 /* ---- arenas ---- */
 
+/* Zones of arenas that are gone. EAL writes zeros over what is given back to it, so that the end of
+ * a process would touch all memory that it never used: they stay for another arena. */
+static const struct rte_memzone *spare[MEM_REGION_MAX];
+
+static void spare_put(const struct rte_memzone *zone)
+{
+    for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
+        if (spare[i] == NULL) {
+            spare[i] = zone;
+            return;
+        }
+    }
+    ASAN_UNPOISON_MEMORY_REGION(zone->addr, zone->len);
+    rte_memzone_free(zone);
+}
+
+/* The smallest that will do. */
+static const struct rte_memzone *spare_get(size_t bytes, size_t align, int socket)
+{
+    const struct rte_memzone **best = NULL, *zone;
+
+    for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
+        zone = spare[i];
+        if (zone != NULL && zone->len >= bytes && (uintptr_t)zone->addr % align == 0 &&
+            (socket < 0 || zone->socket_id == socket) && (best == NULL || zone->len < (*best)->len))
+            best = &spare[i];
+    }
+    if (best == NULL)
+        return NULL;
+    zone = *best;
+    *best = NULL;
+    return zone;
+}
+
+static bool spare_free_all(void)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
+        if (spare[i] == NULL)
+            continue;
+        ASAN_UNPOISON_MEMORY_REGION(spare[i]->addr, spare[i]->len);
+        rte_memzone_free(spare[i]);
+        spare[i] = NULL;
+        any = true;
+    }
+    return any;
+}
+
+static const struct rte_memzone *zone_get(enum mem_part part, size_t bytes, size_t align,
+                                          int socket)
+{
+    static unsigned serial; /* EAL wants names that differ */
+    const struct rte_memzone *zone = spare_get(bytes, align, socket);
+    char name[RTE_MEMZONE_NAMESIZE];
+
+    snprintf(name, sizeof(name), "millrace_%s_%u", part_name[part], serial++);
+    while (zone == NULL) {
+        zone = rte_memzone_reserve_aligned(name, bytes, socket < 0 ? SOCKET_ID_ANY : socket, 0,
+                                           (unsigned)align);
+        if (zone == NULL && !spare_free_all())
+            return NULL;
+    }
+    return zone;
+}
+
 /* Free bytes and the largest free piece of EAL's heaps, of one node or all. */
 static void heap_free(int socket, size_t *total, size_t *largest)
 {
@@ -119,22 +185,18 @@ static void say_short(enum mem_part part, size_t bytes, int socket, int rc, char
 static int part_create(struct mem_arena *arena, enum mem_part part, size_t bytes, size_t align,
                        int socket, char *err, size_t errlen)
 {
-    static unsigned serial; /* EAL wants names that differ */
     struct arena_part *p = &arena->part[part];
-    char name[RTE_MEMZONE_NAMESIZE];
     int rc;
 
     p->region = MEM_REGION_NONE;
     if (bytes == 0)
         return 0;
-    snprintf(name, sizeof(name), "millrace_%s_%u", part_name[part], serial++);
     if (bytes > SIZE_MAX - align) {
         rc = -ENOMEM;
         goto fail;
     }
     bytes = RTE_ALIGN_CEIL(bytes, align);
-    p->zone = rte_memzone_reserve_aligned(name, bytes, socket < 0 ? SOCKET_ID_ANY : socket, 0,
-                                          (unsigned)align);
+    p->zone = zone_get(part, bytes, align, socket);
     if (p->zone == NULL) {
         rc = rte_errno > 0 ? -rte_errno : -ENOMEM;
         goto fail;
@@ -157,10 +219,8 @@ static void part_destroy(struct arena_part *p)
 {
     if (p->region != MEM_REGION_NONE)
         region_del(p->region);
-    if (p->zone != NULL) {
-        ASAN_UNPOISON_MEMORY_REGION(p->base, p->len);
-        rte_memzone_free(p->zone);
-    }
+    if (p->zone != NULL)
+        spare_put(p->zone);
 }
 
 int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, char *err,

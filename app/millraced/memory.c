@@ -135,14 +135,14 @@ void daemon_memory_warn(const struct cfg *cfg, const struct daemon_memory *m,
                         void (*say)(const char *text))
 {
     static const char *const names[LNET_POOLS] = {"tiny", "small", "large"};
-    unsigned wanted = 1 + cfg_gateway_count(cfg), i;
+    unsigned wanted = 2 * cfg_gateway_count(cfg), i;
 
-    /* docs/architecture.md: gateways have a buffer each, and one more is for destinations. */
+    /* docs/architecture.md "Two routers in line do not deadlock" */
     for (i = 0; cfg->routing && i < LNET_POOLS; i++)
         if (m->node.buffers[i] / m->reactors < wanted)
             warn(say,
-                 "buffers: %s: %u is fewer than %u for each of %u threads (one for each gateway "
-                 "and one more): two routers in line may stall up to buffer_wait; write %u or more",
+                 "buffers: %s: %u is fewer than %u for each of %u threads (2 for each gateway): "
+                 "routers in line may stall up to buffer_wait; write %u or more",
                  names[i], m->node.buffers[i], wanted, m->reactors, wanted * m->reactors);
     if (m->eal > m->ram / DAEMON_MIB)
         warn(say, "memory: %u MiB are needed, but this machine has %zu MiB in all", m->eal,

@@ -102,6 +102,36 @@ static void test_too_many_regions(void **state)
     assert_int_equal(mem_region_count(), 0);
 }
 
+static void *landing_base(void)
+{
+    for (uint16_t i = 0; i < mem_region_count(); i++)
+        if (mem_region_get(i)->part == MEM_LANDING)
+            return mem_region_get(i)->base;
+    fail_msg("no landing memory");
+    return NULL;
+}
+
+/* Memory of arenas that are gone serves those that come, whatever their sizes: EAL has 32 MiB. */
+static void test_arenas_again(void **state)
+{
+    static const size_t slots[] = {20, 20, 26, 3, 3, 26, 1, 26};
+    struct mem_arena *arena, *second;
+    void *base;
+
+    for (unsigned i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
+        mem_arena_destroy(arena_make(slots[i] * MEM_LANDING_SLOT, slots[i] * 4096));
+    arena = arena_make((size_t)4 * MEM_LANDING_SLOT, 0);
+    base = landing_base();
+    mem_arena_destroy(arena);
+    arena = arena_make((size_t)4 * MEM_LANDING_SLOT, 0);
+    assert_ptr_equal(landing_base(), base); /* the same, and not two of them at once */
+    second = arena_make(0, 65536);
+    assert_int_equal(mem_region_count(), 2);
+    assert_ptr_not_equal(mem_region_get(1)->base, base);
+    mem_arena_destroy(arena);
+    mem_arena_destroy(second);
+}
+
 static void test_pool_exhaust(void **state)
 {
     struct mem_arena *arena = arena_make(0, 65536);
@@ -228,10 +258,10 @@ static int group_teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regions),           cmocka_unit_test(test_arena_too_large),
-        cmocka_unit_test(test_too_many_regions),  cmocka_unit_test(test_pool_exhaust),
-        cmocka_unit_test(test_pool_low_water),    cmocka_unit_test(test_landing_pool),
-        cmocka_unit_test(test_pool_part_used_up),
+        cmocka_unit_test(test_regions),          cmocka_unit_test(test_arena_too_large),
+        cmocka_unit_test(test_too_many_regions), cmocka_unit_test(test_arenas_again),
+        cmocka_unit_test(test_pool_exhaust),     cmocka_unit_test(test_pool_low_water),
+        cmocka_unit_test(test_landing_pool),     cmocka_unit_test(test_pool_part_used_up),
     };
 
     return cmocka_run_group_tests_name("mem", tests, group_setup, group_teardown);

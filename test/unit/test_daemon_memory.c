@@ -13,7 +13,7 @@
 #include "app/millraced/daemon_internal.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/allocator_interface.h>
+size_t __sanitizer_get_current_allocated_bytes(void); /* gcc has no header for it */
 #endif
 
 #define GIB ((size_t)1 << 30)

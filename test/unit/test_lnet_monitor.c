@@ -404,17 +404,16 @@ static void test_stop_loaded(void **state)
 /* Drops at a stop are named. */
 static void test_stop_counts(void **state)
 {
-    struct lnet_nid from, to;
+    struct lnet_nid from;
     int stopped = 0;
     unsigned i, n;
 
     node_up(opts_default());
     from = peer_on(0, 0, "tcp", 0);
-    to = peer_on(1, 1, "tcp1", 0);
     fk.hold_send = true;
     n = pool_stats(0, LNET_POOL_LARGE).total;
     for (i = 0; i < n + 3; i++)
-        arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000));
+        arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, peer_on(1, 1, "tcp1", i), 5000));
     settle();
     lnet_node_stop(node, 0, on_stopped, &stopped);
     lnet_node_stop(node, 0, on_stopped, &stopped); /* under way already */
@@ -446,8 +445,9 @@ static void test_stop_drains(void **state)
     to = peer_on(1, 1, "tcp1", 0);
     fk.hold_send = true;
     for (i = 0; i < pool_stats(0, LNET_POOL_LARGE).total + 2; i++)
-        arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000));
+        arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, peer_on(1, 1, "tcp1", i), 5000));
     settle();
+    assert_int_equal(fk.nheld, pool_stats(0, LNET_POOL_LARGE).total);
     t = clock_us;
     lnet_node_stop(node, 10, on_stopped, &stopped);
     pass(2 * SEC);

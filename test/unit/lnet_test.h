@@ -28,6 +28,9 @@
 #define ROUNDS   20000 /* of stepping before something is said never to happen */
 #define PID      LNET_PID_LUSTRE
 #define SEC      1000000ull
+#ifndef EAL_MB
+#define EAL_MB 64
+#endif
 
 /* ---- the clock ---- */
 
@@ -108,6 +111,7 @@ struct sent { /* a message as ops->send() got it */
     struct lnet_nid to;
     struct lnet_ni *ni;
     unsigned reactor;
+    unsigned when; /* counts calls to send and recv */
 };
 
 struct fake_rx {
@@ -119,6 +123,7 @@ struct fake_rx {
     unsigned nsegs;
     uint32_t mlen;
     int recvs;
+    unsigned when; /* of recv, as in struct sent */
     bool parsed, done, cancelled, abandoned;
     enum lnet_drop parse; /* what lnet_parse() said */
     struct mem_seg taken[2];
@@ -137,6 +142,7 @@ struct fake {
     unsigned nsent;
     struct fake_rx *rxs;
     unsigned peers_freed, started, fini, quiesced;
+    unsigned calls;                /* to send and recv */
     unsigned depth, max_depth;     /* of calls to recv within recv */
     unsigned sending, max_sending; /* of calls to send within send */
     bool keep_recv;                /* a receive cannot be abandoned */
@@ -230,6 +236,7 @@ static void fake_send(struct lnet_msg *msg)
     s->to = msg->tx_peer->nid;
     s->ni = msg->tx_ni;
     s->reactor = reactor_index(reactor_self());
+    s->when = ++fk.calls;
     s->len = msg->payload.bytes;
     s->payload = malloc(s->len + 1);
     for (i = 0; i < msg->payload.n; i++) {
@@ -329,6 +336,7 @@ static void fake_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned n
         fk.max_depth = fk.depth;
     fx->recvs++;
     assert_int_equal(fx->recvs, 1);
+    fx->when = ++fk.calls;
     assert_true(mlen <= rx->hdr.payload_len);
     fx->segs = segs;
     fx->nsegs = nsegs;
@@ -706,6 +714,19 @@ static inline struct lnet_peer_ni *peer_find(const struct lnet_nid *nid)
     return NULL;
 }
 
+/* What a next hop holds on a reactor. */
+static inline uint32_t dest_holds(unsigned reactor, const struct lnet_nid *nid, bool gateway,
+                                  enum lnet_pool pool)
+{
+    const struct lnet_shard *s = node->shard[reactor];
+    const struct lnet_dest *d;
+
+    for (d = s->dest_hash[nid_hash(nid) & s->dest_mask]; d; d = d->hash_next)
+        if (d->gateway == gateway && nid_same(&d->nid, nid))
+            return d->held[pool];
+    return 0;
+}
+
 static inline struct lnet_pool_stats pool_stats(unsigned reactor, enum lnet_pool pool)
 {
     struct lnet_pool_stats s;
@@ -930,7 +951,7 @@ static inline void node_down(void)
 static inline int tests_main(int argc, char **argv, const char *prog, int (*run)(void))
 {
     struct reactor_opts opts = {
-        .prog = prog, .cores = "auto", .idle = REACTOR_IDLE_SPIN, .mem_mb = 64};
+        .prog = prog, .cores = "auto", .idle = REACTOR_IDLE_SPIN, .mem_mb = EAL_MB};
     char err[256] = "";
     int rc;
 

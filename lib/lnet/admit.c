@@ -304,14 +304,17 @@ static bool is_behind_expired(const struct lnet_rx *rx)
 }
 
 /* Nobody who was there before could have what this one takes. While a wake is on its way, those
- * that wait may have become able to go on. */
+ * that wait may have become able to go on; then this one has its turn after them. */
 static bool may_go_now(const struct lnet_rx *rx)
 {
-    const struct lnet_shard *s = rx->shard;
+    struct lnet_shard *s = rx->shard;
 
-    if (wait_of(rx)->queue.head || (s->wake_posted && s->pool[rx->pool].waiting > 0))
+    if (wait_of(rx)->queue.head || !lnet_dest_may(s, rx->dest, rx->pool, rx->class))
         return false;
-    return lnet_dest_may(s, rx->dest, rx->pool, rx->class);
+    if (!s->wake_posted || s->pool[rx->pool].waiting == 0)
+        return true;
+    s->wake_all = true; /* it may be behind those that are still to be looked at */
+    return false;
 }
 
 void lnet_admit(struct lnet_rx *rx)
@@ -490,20 +493,20 @@ static void wake_waiters(struct reactor_task *task)
     bool all = true;
     unsigned i;
 
-    s->wake_posted = false;
     s->rtr_wake = NULL;
     if (s->wake_all)
         look_at_all(s);
     for (i = 0; i < LNET_POOLS; i++)
         all &= serve(s, (enum lnet_pool)i);
+    s->wake_posted = false; /* only now: what came on the connections served was not ahead */
+    if (!all || s->wake_all)
+        post_wake(s);
     while ((peer = list) != NULL) {
         list = peer->rtr_next;
         peer->rtr_waking = false;
         start_credited(peer);
         lnet_peer_put(peer);
     }
-    if (!all)
-        post_wake(s);
     if (!s->waiting.head)
         reactor_timer_cancel(&s->wait_timer);
 }

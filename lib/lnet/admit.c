@@ -513,16 +513,21 @@ static void wake_waiters(struct reactor_task *task)
 
 /* ---- the end of a message ---- */
 
+static void set_stalled(struct lnet_msg *msg, bool stalled)
+{
+    if (msg->stalled == stalled)
+        return;
+    msg->stalled = stalled;
+    if (stalled)
+        lnet_dest_stall(msg->home, msg->dest, msg->pool);
+    else
+        lnet_dest_unstall(msg->home, msg->dest, msg->pool);
+}
+
 void lnet_admit_received(struct lnet_rx *rx)
 {
-    struct lnet_msg *msg = rx->msg;
-
     age_del(&rx->shard->receiving, rx);
-    if (!msg->stalled)
-        return;
-    msg->stalled = false;
-    rx->shard->pool[msg->pool].stalled--;
-    lnet_dest_charge(rx->shard, msg->dest, msg->pool);
+    set_stalled(rx->msg, false);
 }
 
 void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path)
@@ -551,10 +556,8 @@ void lnet_release_buffer(struct lnet_msg *msg)
         msg->release(msg->release_owner, &msg->payload);
     msg->buffer = NULL;
     msg->release = NULL;
-    if (msg->stalled)
-        pool->stalled--;
-    else
-        lnet_dest_credit(s, msg->dest, msg->pool);
+    set_stalled(msg, false);
+    lnet_dest_credit(s, msg->dest, msg->pool);
     lnet_dest_put(s, msg->dest);
     msg->dest = NULL;
     shared_set(&pool->used, pool->used - 1);
@@ -578,11 +581,8 @@ static void find_stalled(struct lnet_shard *s, uint64_t now)
     for (rx = s->receiving.head; rx; rx = rx->age_next) {
         struct lnet_msg *msg = rx->msg;
 
-        if (msg->stalled || s->pool[msg->pool].waiting == 0 || !is_stalled(rx, now))
-            continue;
-        msg->stalled = true;
-        s->pool[msg->pool].stalled++;
-        lnet_dest_credit(s, msg->dest, msg->pool);
+        if (s->pool[msg->pool].waiting > 0 && is_stalled(rx, now))
+            set_stalled(msg, true);
     }
 }
 

@@ -92,13 +92,18 @@ void lnet_dest_put(struct lnet_shard *s, struct lnet_dest *d)
     s->free_dests = d;
 }
 
+static uint32_t *held_by_kind(struct lnet_router_pool *p, const struct lnet_dest *d)
+{
+    return d->gateway ? &p->gw_held : &p->end_held;
+}
+
 void lnet_dest_charge(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
 {
     struct lnet_router_pool *p = &s->pool[pool];
 
     if (d->held[pool]++ == 0)
         p->gws_holding += d->gateway;
-    p->gw_held += d->gateway;
+    ++*held_by_kind(p, d);
 }
 
 void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
@@ -107,7 +112,21 @@ void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool 
 
     if (--d->held[pool] == 0)
         p->gws_holding -= d->gateway;
-    p->gw_held -= d->gateway;
+    --*held_by_kind(p, d);
+}
+
+void lnet_dest_stall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
+{
+    lnet_dest_credit(s, d, pool);
+    s->pool[pool].stalled++;
+    s->pool[pool].gw_held += d->gateway;
+}
+
+void lnet_dest_unstall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
+{
+    s->pool[pool].gw_held -= d->gateway;
+    s->pool[pool].stalled--;
+    lnet_dest_charge(s, d, pool);
 }
 
 /* ---- the rule ---- */
@@ -139,7 +158,7 @@ bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum l
         return false;
     if (d->gateway && p->gw_held + 1 >= p->total)
         return false;
-    if (d->gateway ? d->held[pool] == 0 : p->used == p->gw_held + p->stalled)
+    if (d->gateway ? d->held[pool] == 0 : p->end_held == 0)
         return true; /* the one that is set aside */
     free_here -= (int32_t)for_gateways(s, p);
     if (class == LNET_CLASS_BULK)

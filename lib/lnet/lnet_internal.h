@@ -90,7 +90,8 @@ struct lnet_router_pool {
     uint32_t waiting;
     uint64_t waited;
     uint32_t stalled;     /* of used, held by receives that do not move */
-    uint32_t gw_held;     /* of used, bound for gateways */
+    uint32_t gw_held;     /* of used, bound for gateways; stalled ones too, they will go there */
+    uint32_t end_held;    /* of used, bound for end nodes, without stalled ones */
     uint32_t gws_holding; /* gateways that hold one */
     struct lnet_ring ring[LNET_CLASSES];
     uint8_t turn; /* enum lnet_class that is served next */
@@ -297,6 +298,9 @@ enum lnet_drop lnet_dest_why(const struct lnet_shard *s, const struct lnet_dest 
 /* One more, one less is held for d. */
 void lnet_dest_charge(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
 void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
+/* One that is held for d stalls, or moves again: then it is d's. */
+void lnet_dest_stall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
+void lnet_dest_unstall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
 
 /* ---- admit.c: receive side credits ---- */
 void lnet_admit_init(struct lnet_shard *s);

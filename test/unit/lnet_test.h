@@ -823,6 +823,7 @@ static inline void check_pool_quiet(const struct lnet_router_pool *p, bool memor
     assert_int_equal(p->waiting, 0);
     assert_int_equal(p->stalled, 0);
     assert_int_equal(p->gw_held, 0);
+    assert_int_equal(p->end_held, 0);
     assert_int_equal(p->gws_holding, 0);
     for (k = 0; k < LNET_CLASSES; k++)
         assert_int_equal(p->ring[k].length, 0);

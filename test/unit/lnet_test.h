@@ -102,6 +102,14 @@ static inline void pass(uint64_t us)
     settle();
 }
 
+/* In steps so small that timers of a quarter of a second are in time. */
+static inline void pass_ms(unsigned ms)
+{
+    for (; ms > 50; ms -= 50)
+        pass(50000 - 1000);
+    pass(ms * 1000 - 1000);
+}
+
 /* ---- the fake LND ---- */
 
 struct sent { /* a message as ops->send() got it */
@@ -125,6 +133,7 @@ struct fake_rx {
     int recvs;
     unsigned when; /* of recv, as in struct sent */
     bool parsed, done, cancelled, abandoned;
+    bool keep;            /* it cannot be abandoned */
     enum lnet_drop parse; /* what lnet_parse() said */
     struct mem_seg taken[2];
     int releases;
@@ -145,7 +154,6 @@ struct fake {
     unsigned calls;                /* to send and recv */
     unsigned depth, max_depth;     /* of calls to recv within recv */
     unsigned sending, max_sending; /* of calls to send within send */
-    bool keep_recv;                /* a receive cannot be abandoned */
     unsigned abandoned;
     bool ni_stopping[LNET_MAX_NI];
     unsigned stopping; /* how many of these */
@@ -355,7 +363,7 @@ static bool fake_recv_abandon(struct lnet_rx *rx)
     assert_int_equal(reactor_index(reactor_self()), fx->reactor);
     assert_int_equal(fx->recvs, 1);
     assert_false(fx->done || fx->abandoned);
-    if (fk.keep_recv)
+    if (fx->keep)
         return false;
     fx->segs = NULL;
     fx->abandoned = true;

@@ -593,13 +593,6 @@ static void test_refused_at_once(void **state)
 #define OVERDUE_MS 1000
 #define LOOK_MS    250
 
-static void pass_ms(unsigned ms)
-{
-    for (; ms > 50; ms -= 50)
-        pass(50000 - 1000);
-    pass(ms * 1000 - 1000);
-}
-
 /* Its messages keep the NI's credits for a second, then others may have them, one each. */
 static void test_overdue(void **state)
 {

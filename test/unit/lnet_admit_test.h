@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the tests of admission share: messages from many senders to many next hops, all of them at
+ * home on reactor 0, where the sends are held. */
+#ifndef MILLRACE_LNET_ADMIT_TEST_H
+#define MILLRACE_LNET_ADMIT_TEST_H
+
+#include "test/unit/lnet_test.h"
+
+static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
+
+/* ---- messages ---- */
+
+static inline void admit_up(unsigned small, unsigned share)
+{
+    struct lnet_node_opts o = opts_default();
+
+    o.tiny = o.small = small * nreactors;
+    o.egress_share = share;
+    o.max_peers = 1024;
+    node_up(o);
+    fk.hold_send = true;
+}
+
+static inline struct lnet_nid sender(unsigned k)
+{
+    return peer_on(0, 0, "tcp", k);
+}
+
+static inline struct lnet_nid hop(unsigned k)
+{
+    return peer_on(0, 1, "tcp1", k);
+}
+
+static inline struct fake_rx *from_to(struct lnet_nid from, struct lnet_nid to, uint32_t type,
+                                      uint32_t len)
+{
+    struct fake_rx *fx = arrive(tcp0, from, hdr_of(type, from, to, len));
+
+    assert_int_equal(fx->parse, LNET_DROP_NONE);
+    settle();
+    return fx;
+}
+
+/* Each from another sender, so that router credits are no matter. */
+static inline struct fake_rx *put(struct lnet_nid to, uint32_t len)
+{
+    static unsigned k;
+
+    return from_to(sender(k++ % 200), to, LNET_MSG_PUT, len);
+}
+
+static inline struct lnet_pool_stats small_pool(void)
+{
+    return pool_stats(0, LNET_POOL_SMALL);
+}
+
+/* Ends a held send by the length of its payload. */
+static inline void end(uint32_t len)
+{
+    unsigned i;
+
+    for (i = 0; i < fk.nheld; i++)
+        if (fk.held[i]->hdr.payload_len == len) {
+            send_end(fk.held[i], ok);
+            settle();
+            return;
+        }
+    fail_msg("no message of %u bytes is held", len);
+}
+
+/* Until nothing waits any more. */
+static inline void end_all(void)
+{
+    while (fk.nheld > 0) {
+        send_end_all(ok);
+        settle();
+    }
+    check_quiet();
+}
+
+/* Sends to a next hop that hangs until one has to wait; that one's connection closes again. Says
+ * how many are in. */
+static inline unsigned hang(struct lnet_nid to, uint32_t len)
+{
+    unsigned n;
+
+    for (n = 0;; n++) {
+        struct fake_rx *fx = put(to, len);
+
+        if (fx->recvs)
+            continue;
+        assert_true(rx_cancel(fx));
+        return n;
+    }
+}
+
+/* Fills with one message for each of many next hops, from the 100th on. Says how many are in. */
+static inline unsigned fill(uint32_t len)
+{
+    unsigned n;
+
+    for (n = 0;; n++) {
+        struct fake_rx *fx = put(hop(100 + n), len);
+
+        if (fx->recvs)
+            continue;
+        assert_true(rx_cancel(fx));
+        return n;
+    }
+}
+
+/* ---- gateways ---- */
+
+static inline struct lnet_nid gateway(unsigned k)
+{
+    return peer_on(0, 1, "tcp1", 300 + k);
+}
+
+/* Net tcp<50 + k> lies behind gateway k. */
+static inline struct lnet_nid behind(unsigned k)
+{
+    char text[64];
+
+    snprintf(text, sizeof(text), "10.50.0.%u@tcp%u", 1 + k, 50 + k);
+    return N(text);
+}
+
+static inline void gateways_up(unsigned small, unsigned share, unsigned n)
+{
+    struct lnet_node_opts o = opts_default();
+    char net[32];
+    unsigned k;
+
+    o.small = small * nreactors;
+    o.tiny = 1024 * nreactors;
+    o.egress_share = share;
+    o.max_peers = 1024;
+    node_up(o);
+    for (k = 0; k < n; k++) {
+        snprintf(net, sizeof(net), "tcp%u", 50 + k);
+        assert_int_equal(route_add(net, gateway(k), -1, 0), 0);
+    }
+    settle();
+    fk.hold_send = true;
+}
+
+#endif

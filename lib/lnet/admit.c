@@ -573,7 +573,7 @@ static bool is_stalled(const struct lnet_rx *rx, uint64_t now)
     return now - rx->progress_us >= STALL_US || now - rx->begun_us >= SLOW_US;
 }
 
-/* Moves what has stalled from its next hops' accounts to the common one. */
+/* Moves what has stalled from its next hops' accounts to the common one, and back what moves. */
 static void find_stalled(struct lnet_shard *s, uint64_t now)
 {
     struct lnet_rx *rx;
@@ -581,8 +581,8 @@ static void find_stalled(struct lnet_shard *s, uint64_t now)
     for (rx = s->receiving.head; rx; rx = rx->age_next) {
         struct lnet_msg *msg = rx->msg;
 
-        if (s->pool[msg->pool].waiting > 0 && is_stalled(rx, now))
-            set_stalled(msg, true);
+        if (s->pool[msg->pool].waiting > 0)
+            set_stalled(msg, is_stalled(rx, now));
     }
 }
 

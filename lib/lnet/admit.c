@@ -75,6 +75,24 @@ static void age_add(struct lnet_rx_ages *list, struct lnet_rx *rx)
     list->tail = &rx->age_next;
 }
 
+/* By the end of their time: it can be set shorter than that of some who wait. */
+static void age_add_waiting(struct lnet_rx_ages *list, struct lnet_rx *rx)
+{
+    struct lnet_rx *at = list->head;
+
+    if (!at ||
+        container_of(list->tail, struct lnet_rx, age_next)->wait_until_us <= rx->wait_until_us) {
+        age_add(list, rx);
+        return;
+    }
+    while (at->wait_until_us <= rx->wait_until_us)
+        at = at->age_next;
+    rx->age_next = at;
+    rx->age_pprev = at->age_pprev;
+    *rx->age_pprev = rx;
+    at->age_pprev = &rx->age_next;
+}
+
 static void age_del(struct lnet_rx_ages *list, struct lnet_rx *rx)
 {
     *rx->age_pprev = rx->age_next;
@@ -341,13 +359,13 @@ void lnet_admit(struct lnet_rx *rx)
         return;
     }
     rx->wait_until_us = reactor_now_us() + (uint64_t)wait_s * 1000000;
-    age_add(&s->waiting, rx);
+    age_add_waiting(&s->waiting, rx);
     begin_wait(rx, credit ? LNET_RX_WAIT_BUFFER : LNET_RX_WAIT_CREDIT);
     if (is_behind_expired(rx)) {
         why = wait_reason(rx);
         leave(rx);
         lnet_discard(rx, why);
-    } else if (!reactor_timer_armed(&s->wait_timer)) {
+    } else if (s->waiting.head == rx) {
         arm_wait_timer(s);
     }
 }

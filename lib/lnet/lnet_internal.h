@@ -135,8 +135,8 @@ struct lnet_shard {
     struct lnet_dest *dests, *free_dests;
     struct lnet_dest **dest_hash;
     uint32_t dest_mask;
-    struct lnet_rx_ages waiting;   /* all headers that wait, the longest waiting first */
-    struct lnet_rx_ages receiving; /* all that are received into a buffer, likewise */
+    struct lnet_rx_ages waiting;   /* all headers that wait, the first to expire first */
+    struct lnet_rx_ages receiving; /* all that are received into a buffer, the oldest first */
     struct reactor_timer wait_timer;
     struct reactor_timer stall_timer; /* looks for receives that hold what others wait for */
     struct reactor_task wake;

@@ -199,7 +199,6 @@ static void wait_for_buffer(struct lnet_rx *rx)
         ring_add(&p->ring[rx->class], w);
     lnet_rx_queue_add(&w->queue, rx);
     shared_set(&p->waiting, p->waiting + 1);
-    count_add(&p->waited, 1);
     low = lnet_pool_free(p) - (int32_t)p->waiting;
     if (low < p->low)
         shared_set(&p->low, low);
@@ -279,6 +278,7 @@ static void begin_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
         rx->from->rtr.waited++;
     } else {
         wait_for_buffer(rx);
+        count_add(&s->pool[rx->pool].waited, 1);
         if (!reactor_timer_armed(&s->stall_timer))
             reactor_timer_arm(&s->stall_timer, STALL_LOOK_US);
     }
@@ -639,26 +639,44 @@ static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool)
     }
 }
 
-/* Headers wait for the share of a gateway that is no longer the way: they look for another. */
-static void reroute_waiting(struct lnet_shard *s)
+/* False: there is no other way, why is in rx->drop. */
+static bool reroute(struct lnet_rx *rx)
 {
-    struct lnet_rx *rx, *next;
+    struct lnet_shard *s = rx->shard;
     struct lnet_path path;
     struct lnet_dest *d;
 
+    rx->drop = lnet_select(s, &rx->hdr.dest_nid, &LNET_NID_ANY, NULL, &path);
+    if (rx->drop)
+        return false;
+    d = lnet_dest_get(s, &path.next_hop, path.gw != NULL);
+    if (!d)
+        return true; /* waits on */
+    wait_for_buffer_ends(rx);
+    lnet_dest_put(s, rx->dest);
+    rx->dest = d;
+    rx->path = path;
+    wait_for_buffer(rx);
+    return true;
+}
+
+/* Headers wait for the share of a gateway that is no longer the way: they look for another. */
+static void reroute_waiting(struct lnet_shard *s)
+{
+    struct lnet_rx_queue lost;
+    struct lnet_rx *rx, *next;
+
+    lnet_rx_queue_init(&lost);
     for (rx = s->waiting.head; rx; rx = next) {
         next = rx->age_next;
-        if (rx->wait != LNET_RX_WAIT_BUFFER || lnet_path_good(s, &rx->path) ||
-            lnet_select(s, &rx->hdr.dest_nid, &LNET_NID_ANY, NULL, &path))
+        if (rx->wait != LNET_RX_WAIT_BUFFER || lnet_path_good(s, &rx->path) || reroute(rx))
             continue;
-        d = lnet_dest_get(s, &path.next_hop, path.gw != NULL);
-        if (!d)
-            continue;
-        wait_for_buffer_ends(rx);
-        lnet_dest_put(s, rx->dest);
-        rx->dest = d;
-        rx->path = path;
-        wait_for_buffer(rx);
+        leave(rx);
+        lnet_rx_queue_add(&lost, rx);
+    }
+    while ((rx = lost.head)) {
+        lnet_rx_queue_del(&lost, rx);
+        lnet_discard(rx, rx->drop);
     }
 }
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MIB               (1024.0 * 1024.0)
 #define LOCAL_DEFAULT     4096  /* descriptors of messages of the node itself, per reactor */
@@ -49,16 +50,54 @@ static size_t bytes_of(const unsigned counts[LNET_POOLS])
            counts[LNET_POOL_LARGE] * sizes[LNET_POOL_LARGE];
 }
 
-static int does_not_fit(const unsigned want[LNET_POOLS], size_t memory, char *err, size_t errlen)
+static enum lnet_pool other_than(enum lnet_pool pool)
 {
-    size_t small = want[LNET_POOL_SMALL] * sizes[LNET_POOL_SMALL];
-    size_t fit = memory > small ? (memory - small) / sizes[LNET_POOL_LARGE] : 0;
+    return pool == LNET_POOL_LARGE ? LNET_POOL_SMALL : LNET_POOL_LARGE;
+}
 
-    snprintf(err, errlen,
-             "buffers: %u large and %u small ones take %.1f MiB, there are %.1f; beside that many "
-             "small ones %zu large would fit",
-             want[LNET_POOL_LARGE], want[LNET_POOL_SMALL], (double)bytes_of(want) / MIB,
-             (double)memory / MIB, fit);
+/* The kind whose number is to be lowered: one that was asked for, for which the other kind leaves
+ * room. If each by itself is too much, large ones, and the least of the others. */
+static enum lnet_pool too_many(const unsigned asked[LNET_POOLS], unsigned count[LNET_POOLS],
+                               unsigned least, size_t memory)
+{
+    enum lnet_pool pool = asked[LNET_POOL_LARGE] ? LNET_POOL_LARGE : LNET_POOL_SMALL;
+    unsigned i;
+
+    for (i = 0; i < 2; i++, pool = other_than(pool))
+        if (asked[pool] &&
+            count[other_than(pool)] * sizes[other_than(pool)] + least * sizes[pool] <= memory)
+            return pool;
+    count[other_than(pool)] = least;
+    return pool;
+}
+
+/* count: what is asked for, and the least of what is not. */
+static int does_not_fit(const unsigned asked[LNET_POOLS], unsigned count[LNET_POOLS],
+                        unsigned reactors, size_t memory, char *err, size_t errlen)
+{
+    unsigned least[LNET_POOLS];
+    enum lnet_pool pool, other;
+    int n;
+
+    least[LNET_POOL_SMALL] = least[LNET_POOL_LARGE] = even(0, reactors);
+    if (bytes_of(least) > memory) {
+        snprintf(err, errlen,
+                 "buffers: %u large and %u small ones, the least for %u reactors, take %.1f MiB; "
+                 "there are %.1f",
+                 least[LNET_POOL_LARGE], least[LNET_POOL_SMALL], reactors,
+                 (double)bytes_of(least) / MIB, (double)memory / MIB);
+        return -ENOMEM;
+    }
+    n = snprintf(err, errlen, "buffers: %u large and %u small take %.1f MiB, there are %.1f; ",
+                 count[LNET_POOL_LARGE], count[LNET_POOL_SMALL], (double)bytes_of(count) / MIB,
+                 (double)memory / MIB);
+    pool = too_many(asked, count, least[LNET_POOL_LARGE], memory);
+    other = other_than(pool);
+    count[pool] = 0;
+    count[pool] = even((unsigned)((memory - bytes_of(count)) / sizes[pool]), reactors);
+    if (n > 0 && (size_t)n < errlen)
+        snprintf(err + n, errlen - (size_t)n, "beside %u %s ones %u %s would fit", count[other],
+                 names[other], count[pool], names[pool]);
     return -ENOMEM;
 }
 
@@ -113,12 +152,13 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
     for (i = 0; i < LNET_POOLS; i++)
         out->buffers[i] = even(asked[i] ? asked[i] : defaults[i], reactors);
     if (o->memory && bytes_of(out->buffers) > o->memory) {
-        unsigned want[LNET_POOLS] = {0, out->buffers[LNET_POOL_SMALL],
-                                     out->buffers[LNET_POOL_LARGE]};
-
         shrink_defaults(o, reactors, out->buffers);
-        if (bytes_of(out->buffers) > o->memory)
-            return does_not_fit(want, o->memory, err, errlen);
+        if (bytes_of(out->buffers) > o->memory) {
+            unsigned count[LNET_POOLS];
+
+            memcpy(count, out->buffers, sizeof(count));
+            return does_not_fit(asked, count, reactors, o->memory, err, errlen);
+        }
     }
     plan_most(o, reactors, out);
     out->landing = out->most[LNET_POOL_LARGE] * sizes[LNET_POOL_LARGE];

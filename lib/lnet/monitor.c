@@ -145,6 +145,10 @@ static void link_home(struct reactor_task *task)
     bool changed = false;
 
     shared_set(&ni->fatal, !m->up);
+    if (shared_get(&ni->removed)) {
+        free(m);
+        return;
+    }
     if (!m->up)
         changed = set_status(ni, LNET_NI_DOWN);
     else if (!node->opts.routing || !ni->pinged)

@@ -77,6 +77,7 @@ static enum lnet_drop best_gateway(struct lnet_shard *s, lnet_net_t net, lnet_ne
 {
     struct lnet_route *const *r;
     const struct lnet_route *best = NULL;
+    bool unreachable = false;
     unsigned i, n;
 
     n = lnet_conf_routes(lnet_conf_get(s->node), net, &r);
@@ -87,11 +88,15 @@ static enum lnet_drop best_gateway(struct lnet_shard *s, lnet_net_t net, lnet_ne
             continue;
         if (!lnet_gw_alive(r[i]->gw) || !shared_get(&r[i]->up))
             continue;
+        if (!lnet_net_find(s->node, nid_net(&r[i]->gw->nid))) { /* removed */
+            unreachable = true;
+            continue;
+        }
         if (!best || route_better(s, r[i], best))
             best = r[i];
     }
     if (!best)
-        return LNET_DROP_NO_LIVE_ROUTE;
+        return unreachable ? LNET_DROP_NO_LND : LNET_DROP_NO_LIVE_ROUTE;
     s->gw_seq[best->gw->index] = ++s->seq;
     *out = best->gw;
     return LNET_DROP_NONE;

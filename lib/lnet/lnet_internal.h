@@ -262,6 +262,10 @@ struct lnet_node {
     struct lnet_net_del *net_del; /* control, while a net is being removed */
 };
 
+/* ---- node.c ---- */
+/* The net that was being removed is gone: a node that stops has waited for it. Control. */
+void lnet_stop_net_gone(struct lnet_node *node);
+
 /* ---- shard.c: messages, counters ---- */
 struct lnet_shard *lnet_shard_self(const struct lnet_node *node);
 int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t errlen);

@@ -37,12 +37,14 @@ struct lnet_net_del {
 static void ni_stopped(struct reactor_task *task)
 {
     struct lnet_net_del *del = container_of(task, struct net_del_ni, task)->del;
+    struct lnet_node *node = del->node;
 
     if (--del->pending > 0)
         return;
-    del->node->net_del = NULL;
+    node->net_del = NULL;
     del->done(del->arg);
     free(del);
+    lnet_stop_net_gone(node);
 }
 
 static void stop_nis(struct lnet_net_del *del)

@@ -314,6 +314,7 @@ struct lnet_stop {
     void (*done)(void *arg);
     void *arg;
     unsigned pending;
+    bool net_del; /* one of these is a net that is being removed */
     uint64_t until_us;
     void (*next)(struct lnet_stop *stop);
     struct reactor_timer timer;
@@ -348,12 +349,15 @@ static void stop_wait(struct lnet_stop *s, uint64_t max_us, void (*next)(struct 
     stop_poll(&s->timer);
 }
 
-static void stop_ni_done(struct reactor_task *task)
+static void stop_answered(struct lnet_stop *s)
 {
-    struct lnet_stop *s = container_of(task, struct stop_ni, task)->stop;
-
     if (--s->pending == 0)
         s->next(s);
+}
+
+static void stop_ni_done(struct reactor_task *task)
+{
+    stop_answered(container_of(task, struct stop_ni, task)->stop);
 }
 
 /* Asks something of all NIs and goes on with next when all have answered. */
@@ -366,7 +370,7 @@ static void stop_each(struct lnet_stop *s, bool quiesce, void (*next)(struct lne
     for (i = 0; i < n; i++) {
         struct lnet_ni *ni = s->node->ni[i];
 
-        if (ni->removed) { /* it has stopped, or is about to */
+        if (ni->removed) { /* it has stopped, or is about to: see below */
             s->pending--;
             continue;
         }
@@ -377,8 +381,21 @@ static void stop_each(struct lnet_stop *s, bool quiesce, void (*next)(struct lne
         else
             ni->lnd->ni_stop(ni, &s->ni[i].task);
     }
-    if (--s->pending == 0)
-        next(s);
+    if (!quiesce && s->node->net_del) { /* its NIs have to stop too */
+        s->net_del = true;
+        s->pending++;
+    }
+    stop_answered(s);
+}
+
+void lnet_stop_net_gone(struct lnet_node *node)
+{
+    struct lnet_stop *s = node->stop;
+
+    if (!s || !s->net_del)
+        return;
+    s->net_del = false;
+    stop_answered(s);
 }
 
 static void stop_finished(struct lnet_stop *s)

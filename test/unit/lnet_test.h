@@ -156,8 +156,8 @@ struct fake {
     unsigned sending, max_sending; /* of calls to send within send */
     unsigned abandoned;
     bool ni_stopping[LNET_MAX_NI];
-    unsigned stopping; /* how many of these */
-    bool hold_stop;    /* an NI that was told to stop does nothing about it yet */
+    unsigned stopping;               /* how many of these */
+    const struct lnet_ni *hold_stop; /* told to stop, it does nothing about it yet */
     struct reactor_task *stop_done[LNET_MAX_NI];
     int init_error;
 };
@@ -226,7 +226,7 @@ static const struct lnet_result ni_gone = {LNET_DROP_SHUTDOWN, LNET_HEALTH_LOCAL
 
 static inline bool ni_stopping(const struct lnet_ni *ni)
 {
-    return fk.ni_stopping[ni->index] && !fk.hold_stop;
+    return fk.ni_stopping[ni->index] && ni != fk.hold_stop;
 }
 
 static void fake_send(struct lnet_msg *msg)
@@ -465,8 +465,8 @@ static void fake_poll_stop(void)
 {
     unsigned i;
 
-    for (i = 0; i < LNET_MAX_NI && fk.stopping > 0 && !fk.hold_stop; i++) {
-        if (!fk.stop_done[i])
+    for (i = 0; i < LNET_MAX_NI && fk.stopping > 0; i++) {
+        if (!fk.stop_done[i] || node->ni[i] == fk.hold_stop)
             continue;
         stop_sends(node->ni[i]);
         if (stop_receives(node->ni[i]))

@@ -155,11 +155,11 @@ static bool take_router_credit(struct lnet_peer_ni *peer)
     return c->now >= 0;
 }
 
-static void give_router_credit(struct lnet_peer_ni *peer)
+/* Some of those that wait for a credit have one: mails for them. */
+static void wake_credited(struct lnet_peer_ni *peer)
 {
     struct lnet_shard *s = peer->shard;
 
-    peer->rtr.now++;
     if (peer->rtrq.length <= waiting_for(&peer->rtr) || peer->rtr_waking)
         return;
     peer->rtr_waking = true;
@@ -167,6 +167,12 @@ static void give_router_credit(struct lnet_peer_ni *peer)
     peer->rtr_next = s->rtr_wake;
     s->rtr_wake = peer;
     lnet_wake_soon(s);
+}
+
+static void give_router_credit(struct lnet_peer_ni *peer)
+{
+    peer->rtr.now++;
+    wake_credited(peer);
 }
 
 /* ---- buffers ---- */
@@ -276,6 +282,7 @@ static void begin_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
     if (what == LNET_RX_WAIT_CREDIT) {
         lnet_rx_queue_add(&rx->from->rtrq, rx);
         rx->from->rtr.waited++;
+        wake_credited(rx->from); /* it may wait only behind others that have not been woken yet */
     } else {
         wait_for_buffer(rx);
         count_add(&s->pool[rx->pool].waited, 1);
@@ -353,7 +360,8 @@ void lnet_admit(struct lnet_rx *rx)
         lnet_discard(rx, LNET_DROP_NO_MSG_MEMORY);
         return;
     }
-    credit = take_router_credit(rx->from);
+    /* Those that wait may have got theirs back already and not have been woken yet. */
+    credit = take_router_credit(rx->from) && !rx->from->rtrq.head;
     if (credit && may_go_now(rx)) {
         admit_now(rx);
         return;

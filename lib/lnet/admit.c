@@ -660,10 +660,14 @@ static bool reroute(struct lnet_rx *rx)
     d = lnet_dest_get(s, &path.next_hop, path.gw != NULL);
     if (!d)
         return true; /* waits on */
+    rx->path = path;
+    if (d == rx->dest) { /* the same way, chosen again: it keeps its place */
+        lnet_dest_put(s, d);
+        return true;
+    }
     wait_for_buffer_ends(rx);
     lnet_dest_put(s, rx->dest);
     rx->dest = d;
-    rx->path = path;
     wait_for_buffer(rx);
     return true;
 }

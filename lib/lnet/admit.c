@@ -553,7 +553,11 @@ static void set_stalled(struct lnet_msg *msg, bool stalled)
 void lnet_admit_received(struct lnet_rx *rx)
 {
     age_del(&rx->shard->receiving, rx);
+    if (!rx->msg->stalled)
+        return;
     set_stalled(rx->msg, false);
+    if (rx->shard->pool[rx->msg->pool].waiting > 0)
+        lnet_wake_soon(rx->shard); /* its gateway has one again, none is set aside for it */
 }
 
 void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path)

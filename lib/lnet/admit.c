@@ -177,22 +177,19 @@ static void give_router_credit(struct lnet_peer_ni *peer)
 
 /* ---- buffers ---- */
 
-static void ring_add(struct lnet_ring *ring, struct lnet_dest_wait *w)
+static void list_add(struct lnet_dest_wait *head, struct lnet_dest_wait *w)
 {
-    w->prev = ring->head.prev;
-    w->next = &ring->head;
+    w->prev = head->prev;
+    w->next = head;
     w->prev->next = w;
     w->next->prev = w;
-    ring->length++;
-    ring->look++;
 }
 
-static void ring_del(struct lnet_ring *ring, struct lnet_dest_wait *w)
+static void list_del(struct lnet_dest_wait *w)
 {
     w->prev->next = w->next;
     w->next->prev = w->prev;
     w->next = w->prev = NULL;
-    ring->length--;
 }
 
 static void wait_for_buffer(struct lnet_rx *rx)
@@ -202,7 +199,7 @@ static void wait_for_buffer(struct lnet_rx *rx)
     int32_t low;
 
     if (!w->queue.head)
-        ring_add(&p->ring[rx->class], w);
+        list_add(&p->ring[rx->class].look, w);
     lnet_rx_queue_add(&w->queue, rx);
     shared_set(&p->waiting, p->waiting + 1);
     low = lnet_pool_free(p) - (int32_t)p->waiting;
@@ -217,7 +214,7 @@ static void wait_for_buffer_ends(struct lnet_rx *rx)
 
     lnet_rx_queue_del(&w->queue, rx);
     if (!w->queue.head)
-        ring_del(&p->ring[rx->class], w);
+        list_del(w);
     shared_set(&p->waiting, p->waiting - 1);
 }
 
@@ -421,16 +418,16 @@ bool lnet_rx_cancel(struct lnet_rx *rx)
 static struct lnet_rx *next_of_ring(struct lnet_shard *s, struct lnet_ring *ring,
                                     enum lnet_pool pool, enum lnet_class class, unsigned *looks)
 {
-    while (ring->length > 0 && ring->look > 0 && *looks > 0) {
-        struct lnet_dest_wait *w = ring->head.next;
+    while (ring->look.next != &ring->look && *looks > 0) {
+        struct lnet_dest_wait *w = ring->look.next;
 
         --*looks;
-        ring_del(ring, w);
-        ring_add(ring, w); /* at the end: the next one is next */
-        ring->look--;
-        if (lnet_dest_may(s, w->dest, pool, class))
-            return w->queue.head; /* and there may be more for this one */
-        ring->look--;
+        list_del(w);
+        if (lnet_dest_may(s, w->dest, pool, class)) {
+            list_add(&ring->look, w); /* there may be more for this one, after the others */
+            return w->queue.head;
+        }
+        list_add(&ring->rest, w);
     }
     return NULL;
 }
@@ -499,6 +496,18 @@ void lnet_wake_soon(struct lnet_shard *s)
     post_wake(s);
 }
 
+/* What rests goes behind those that still have their turn. */
+static void look_at_ring(struct lnet_ring *ring)
+{
+    if (ring->rest.next == &ring->rest)
+        return;
+    ring->rest.next->prev = ring->look.prev;
+    ring->look.prev->next = ring->rest.next;
+    ring->rest.prev->next = &ring->look;
+    ring->look.prev = ring->rest.prev;
+    ring->rest.next = ring->rest.prev = &ring->rest;
+}
+
 static void look_at_all(struct lnet_shard *s)
 {
     unsigned i, k;
@@ -506,7 +515,7 @@ static void look_at_all(struct lnet_shard *s)
     s->wake_all = false;
     for (i = 0; i < LNET_POOLS; i++)
         for (k = 0; k < LNET_CLASSES; k++)
-            s->pool[i].ring[k].look = s->pool[i].ring[k].length;
+            look_at_ring(&s->pool[i].ring[k]);
 }
 
 /* Runs as mail to self, not from where a buffer is given back: admitting may finish a message at

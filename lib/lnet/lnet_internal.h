@@ -72,9 +72,8 @@ struct lnet_dest {
 
 /* Next hops for which headers wait, in the order of their turns. */
 struct lnet_ring {
-    struct lnet_dest_wait head;
-    uint32_t length;
-    uint32_t look; /* how many of them, from the front, may have become able to go on */
+    struct lnet_dest_wait look; /* head: those that may have become able to go on */
+    struct lnet_dest_wait rest; /* head: those that could not when they were looked at */
 };
 
 struct lnet_rx_ages { /* by age_next */

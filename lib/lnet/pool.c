@@ -186,8 +186,12 @@ int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen)
         p->capacity = plan->most[i] / s->node->nshards;
         p->total = plan->buffers[i] / s->node->nshards;
         p->low = (int32_t)p->total;
-        for (k = 0; k < LNET_CLASSES; k++)
-            p->ring[k].head.next = p->ring[k].head.prev = &p->ring[k].head;
+        for (k = 0; k < LNET_CLASSES; k++) {
+            struct lnet_ring *ring = &p->ring[k];
+
+            ring->look.next = ring->look.prev = &ring->look;
+            ring->rest.next = ring->rest.prev = &ring->rest;
+        }
         if (rc == 0 && sizes[i] > 0)
             rc = mem_pool_init(&p->mem, s->node->arena,
                                i == LNET_POOL_LARGE ? MEM_LANDING : MEM_LOCAL, (uint32_t)sizes[i],

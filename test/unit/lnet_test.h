@@ -833,8 +833,10 @@ static inline void check_pool_quiet(const struct lnet_router_pool *p, bool memor
     assert_int_equal(p->gw_held, 0);
     assert_int_equal(p->end_held, 0);
     assert_int_equal(p->gws_holding, 0);
-    for (k = 0; k < LNET_CLASSES; k++)
-        assert_int_equal(p->ring[k].length, 0);
+    for (k = 0; k < LNET_CLASSES; k++) {
+        assert_ptr_equal(p->ring[k].look.next, &p->ring[k].look);
+        assert_ptr_equal(p->ring[k].rest.next, &p->ring[k].rest);
+    }
     if (memory)
         assert_int_equal(p->mem.nfree, p->mem.total);
 }

@@ -192,19 +192,25 @@ static void list_del(struct lnet_dest_wait *w)
     w->next = w->prev = NULL;
 }
 
+/* One more is used or waited for. */
+static void note_low(struct lnet_router_pool *p)
+{
+    int32_t low = lnet_pool_free(p) - (int32_t)p->waiting;
+
+    if (low < p->low)
+        shared_set(&p->low, low);
+}
+
 static void wait_for_buffer(struct lnet_rx *rx)
 {
     struct lnet_router_pool *p = &rx->shard->pool[rx->pool];
     struct lnet_dest_wait *w = wait_of(rx);
-    int32_t low;
 
     if (!w->queue.head)
         list_add(&p->ring[rx->class].look, w);
     lnet_rx_queue_add(&w->queue, rx);
     shared_set(&p->waiting, p->waiting + 1);
-    low = lnet_pool_free(p) - (int32_t)p->waiting;
-    if (low < p->low)
-        shared_set(&p->low, low);
+    note_low(p);
 }
 
 static void wait_for_buffer_ends(struct lnet_rx *rx)
@@ -226,8 +232,7 @@ static void admit_now(struct lnet_rx *rx)
     struct lnet_msg *msg = lnet_msg_alloc(s, LNET_KIND_FORWARD); /* one for each buffer there is */
 
     shared_set(&pool->used, pool->used + 1);
-    if (lnet_pool_free(pool) < pool->low)
-        shared_set(&pool->low, lnet_pool_free(pool));
+    note_low(pool);
     lnet_dest_charge(s, rx->dest, rx->pool);
 
     msg->hdr = rx->hdr;

@@ -2,7 +2,6 @@
 """A small LNet for the demonstration and the measurements: a client, a router and a server.
 
     client 10.10.1.2@tcp --- 10.10.1.1@tcp router 10.10.2.1@tcp1 --- 10.10.2.2@tcp1 server
-           10.10.3.1@tcp2 ------------------------------------------ 10.10.3.2@tcp2        (direct, if asked for)
 
 Each is a process in a network namespace without a name. Processes and namespaces go away with this process,
 however it ends; Lab.close() also removes the folder with the socket.
@@ -24,7 +23,6 @@ from lnetpy import netns  # noqa: E402
 
 CLIENT, ROUTER, SERVER = "10.10.1.2@tcp", "10.10.1.1@tcp", "10.10.2.2@tcp1"
 ROUTER_FAR = "10.10.2.1@tcp1"
-CLIENT_DIRECT, SERVER_DIRECT = "10.10.3.1@tcp2", "10.10.3.2@tcp2"
 START_DEADLINE = 20  # seconds for a process to say that it is ready
 STOP_DEADLINE = 10   # seconds for it to end after a signal
 
@@ -94,12 +92,12 @@ def wait_link(ns, ifname):
 class Process:
     """A program in a namespace. What it says on stderr is kept and can be waited for."""
 
-    def __init__(self, ns, name, argv):
+    def __init__(self, ns, name, argv, environment=None):
         self.name, self.lines = name, []
         self._changed = threading.Condition()
         self._eof = False
         self.popen = ns.popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True, start_new_session=True)
+                              text=True, start_new_session=True, env={**os.environ, **(environment or {})})
         self._out = []
         self._threads = [threading.Thread(target=self._read_err, daemon=True),
                          threading.Thread(target=self._read_out, daemon=True)]
@@ -206,8 +204,9 @@ class Rpc:
 class Lab:
     """The three nodes. A context manager; nothing runs until router(), server() or client()."""
 
-    def __init__(self, build, direct=False):
-        self.build, self.direct = os.path.abspath(build), direct
+    def __init__(self, build, mtu=1500):
+        self.build, self.mtu = os.path.abspath(build), mtu
+        self.client_nids, self.server_nids = [CLIENT], [SERVER]
         self.processes, self.rpc, self.router_process = [], None, None
         self.spaces, self.dir = {}, None
         for program in ("app/millraced/millraced", "app/millrace-perf/millrace-perf"):
@@ -219,10 +218,7 @@ class Lab:
             self.dir = tempfile.mkdtemp(prefix="millrace-lab-")
             for name in ("client", "router", "server"):
                 self.spaces[name] = netns.NetNs(name)
-            self._link("client", "c0", "10.10.1.2", "router", "r0", "10.10.1.1")
-            self._link("server", "s0", "10.10.2.2", "router", "r1", "10.10.2.1")
-            if self.direct:
-                self._link("client", "c1", "10.10.3.1", "server", "s1", "10.10.3.2")
+            self.wire()
         except BaseException:
             self.close()
             raise
@@ -231,15 +227,21 @@ class Lab:
     def __exit__(self, *_exc):
         self.close()
 
-    def _link(self, a, a_if, a_addr, b, b_if, b_addr):
-        self.spaces[a].ip(f"link add {a_if} type veth peer name {b_if} netns {self.spaces[b].path}\n"
+    def wire(self):
+        """Make the links. A larger lab extends this."""
+        self.link("client", "c0", "10.10.1.2", "router", "r0", "10.10.1.1")
+        self.link("server", "s0", "10.10.2.2", "router", "r1", "10.10.2.1")
+
+    def link(self, a, a_if, a_addr, b, b_if, b_addr):
+        self.spaces[a].ip(f"link add {a_if} mtu {self.mtu} type veth peer name {b_if} mtu {self.mtu} "
+                          f"netns {self.spaces[b].path}\n"
                           f"addr add {a_addr}/24 dev {a_if}\nlink set {a_if} up")
         self.spaces[b].ip(f"addr add {b_addr}/24 dev {b_if}\nlink set {b_if} up")
         wait_link(self.spaces[a], a_if)
         wait_link(self.spaces[b], b_if)
 
-    def _start(self, where, name, argv):
-        process = Process(self.spaces[where], name, argv)
+    def start(self, where, name, argv, **environment):
+        process = Process(self.spaces[where], name, argv, environment)
         self.processes.append(process)
         return process
 
@@ -248,7 +250,7 @@ class Lab:
         path, config = os.path.join(self.dir, "rpc.sock"), os.path.join(self.dir, "millraced.yaml")
         with open(config, "w", encoding="ascii") as f:
             f.write(CONFIG.format(near=ROUTER, far=ROUTER_FAR, idle=idle, reactors=reactors, socket=path))
-        self.router_process = self._start("router", "the router", [
+        self.router_process = self.start("router", "the router", [
             os.path.join(self.build, "app/millraced/millraced"), "--config", config])
         deadline = time.monotonic() + START_DEADLINE
         while self.rpc is None:
@@ -267,17 +269,15 @@ class Lab:
             argv += ["--nid", nid]
         for route in routes:
             argv += ["--route", route]
-        return self._start(where, name, argv + [str(a) for a in arguments])
+        return self.start(where, name, argv + [str(a) for a in arguments])
 
     def server(self, *arguments):
-        own = [SERVER] + [SERVER_DIRECT] * self.direct
-        process = self._perf("server", "the server", own, [f"tcp {ROUTER_FAR}"], [*arguments, "server"])
+        process = self._perf("server", "the server", self.server_nids, [f"tcp {ROUTER_FAR}"], [*arguments, "server"])
         process.wait_line("serving on")
         return process
 
     def client(self, *arguments):
-        own = [CLIENT] + [CLIENT_DIRECT] * self.direct
-        return self._perf("client", "the client", own, [f"tcp1 {ROUTER}"], arguments)
+        return self._perf("client", "the client", self.client_nids, [f"tcp1 {ROUTER}"], arguments)
 
     def call(self, method, **params):
         """Ask the router; if it has gone, say how."""

@@ -172,8 +172,6 @@ static int sleep_if_idle(struct reactor *r, uint64_t max_wait_us)
     uint64_t limit;
     int work;
 
-    if (sleep_limit(r, max_wait_us) == 0)
-        return 0;
     __atomic_store_n(&r->sleeping, 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     /* From here on senders ring; what came before is seen now. */
@@ -202,6 +200,7 @@ static int sleep_if_idle(struct reactor *r, uint64_t max_wait_us)
 int reactor_step(struct reactor *r, uint64_t max_wait_us)
 {
     unsigned fired;
+    bool sleepy;
     int work;
 
     assert(r == self && !r->in_loop);
@@ -214,13 +213,16 @@ int reactor_step(struct reactor *r, uint64_t max_wait_us)
         stat_add(&r->stats.timers_fired, fired);
         work += (int)fired;
     }
-    work += fds_look(r, work);
+    /* To sleep is to look at the descriptors too. */
+    sleepy = work == 0 && max_wait_us > 0 && sleep_limit(r, max_wait_us) > 0;
+    if (!sleepy)
+        work += fds_look(r, work);
     if (mailbox_waiting(r))
         mailbox_flush(r);
     mailbox_ring_bells(r);
     qsbr_quiescent(r);
     account(r, work);
-    if (work == 0 && max_wait_us > 0)
+    if (sleepy)
         work = sleep_if_idle(r, max_wait_us);
     stat_add(&r->stats.loops, 1);
     if (work > 0)
@@ -244,20 +246,28 @@ static void run_spinning(struct reactor *r)
     }
 }
 
+/* Pausing before sleep pays where a device is polled, which is cheap. Descriptors are looked at
+ * with a system call: to look again and again costs more CPU than to sleep and be woken. */
+static bool tired(const struct reactor *r, uint64_t idle_since)
+{
+    return r->poller_sleep_us == UINT64_MAX ||
+           (idle_since != 0 && r->now_us - idle_since >= REACTOR_SPIN_US);
+}
+
 static void run_adaptive(struct reactor *r)
 {
     uint64_t idle_since = 0;
 
     while (!stopping(r)) {
-        bool tired = idle_since != 0 && r->now_us - idle_since >= REACTOR_SPIN_US;
+        bool sleep = tired(r, idle_since);
 
-        if (reactor_step(r, tired ? UINT64_MAX : 0) > 0) {
+        if (reactor_step(r, sleep ? UINT64_MAX : 0) > 0) {
             idle_since = 0;
             continue;
         }
         if (idle_since == 0)
             idle_since = r->now_us;
-        if (!tired) {
+        if (!sleep) {
             for (int i = 0; i < PAUSES_PER_IDLE_LOOP; i++)
                 rte_pause();
         }

@@ -185,6 +185,8 @@ bool sock_conn_check(struct sock_conn *c, uint64_t now)
         sock_conn_fail(c, LNET_DROP_TCP_TX_STALL, c->txq != NULL ? &c->txq->hdr : NULL);
         return false;
     }
+    if (c->rx_begun && !c->parked)
+        c->stream->ops->rx_pause(c->stream, false); /* what waits for more shows that it moves */
     if (rx_stalled(c, now)) {
         sock_conn_fail(c, LNET_DROP_TCP_RX_STALL, c->rx_state > SOCK_RX_HDR ? &c->rx.hdr : NULL);
         return false;

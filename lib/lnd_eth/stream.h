@@ -108,7 +108,9 @@ struct stream_ops {
     size_t (*take)(struct stream *s, size_t max, struct mem_seg *segs, unsigned maxsegs,
                    unsigned *nsegs);
     void (*give_back)(struct mem_seg *segs, unsigned nsegs); /* on the reactor that took them */
-    /* Stops and restarts readable(); while stopped the transport's window closes. */
+    /* Stops and restarts readable(); while stopped the transport's window closes. After read_into()
+     * a transport may wait until more has come before it calls readable(); to restart is to be told
+     * of all that is there. */
     void (*rx_pause)(struct stream *s, bool pause);
 
     /* Queues bytes for sending: takes all or part, returns how many (less: wait for writable) or

@@ -19,7 +19,10 @@
 
 #define READ_AHEAD      8192 /* bytes; at least STREAM_PEEK_MAX */
 #define IOV_BATCH       64
-#define LISTEN_BACKLOG  127 /* docs/protocol/socklnd.md §1.2 */
+#define LOWAT_MIN       16384     /* bytes; for fewer it is not worth a system call */
+#define LOWAT_MAX       (1 << 18) /* the second level cache has room for that */
+#define LOWAT_WAIT_US   10000     /* a sender slower than this is not waited for */
+#define LISTEN_BACKLOG  127       /* docs/protocol/socklnd.md §1.2 */
 #define ACCEPT_BURST    16
 #define ACCEPT_PAUSE_US 1000000 /* after accept() failed, §1.2 */
 #define KEEP_IDLE       30      /* s, §3.5 */
@@ -48,6 +51,9 @@ struct kernel_stream {
     unsigned depth;
     int err;
     uint64_t bytes_in, bytes_out;
+    uint64_t short_us;  /* last read that brought less than was wanted */
+    uint32_t patience;  /* bytes that are worth waiting for, as fast as they come now */
+    uint32_t lowat;     /* SO_RCVLOWAT */
     uint32_t head, len; /* of buf: what was read ahead */
     uint8_t buf[READ_AHEAD];
 };
@@ -207,6 +213,7 @@ static struct kernel_stream *stream_new(int sock)
     memset(s, 0, offsetof(struct kernel_stream, buf));
     s->base.ops = &stream_kernel;
     s->sock = sock;
+    s->lowat = 1;
     return s;
 }
 
@@ -458,6 +465,36 @@ static size_t read_socket(struct kernel_stream *s, const struct iovec *iov, int 
     return (size_t)got;
 }
 
+/* The socket becomes readable when so many bytes are there, or the stream has ended, or the kernel
+ * wants the memory back or the window closes. */
+static void set_lowat(struct kernel_stream *s, size_t n)
+{
+    if (s->lowat == n)
+        return;
+    s->lowat = (uint32_t)n;
+    set_int(s->sock, SOL_SOCKET, SO_RCVLOWAT, (int)n);
+}
+
+/* `left` bytes of a payload are still to come and nobody can use a part of it. While they come fast
+ * the reactor is woken once for many segments; each waking up and each small read (with the window
+ * update that it sends) cost more than the copying of a segment. As soon as they come slowly any
+ * byte counts, so that whoever looks for stalled receives sees them move. */
+static void wait_for_more(struct kernel_stream *s, size_t left)
+{
+    uint64_t now = reactor_now_us();
+
+    if (now - s->short_us > LOWAT_WAIT_US)
+        s->patience = 1;
+    else if (s->patience < LOWAT_MIN)
+        s->patience = LOWAT_MIN;
+    else if (s->patience < LOWAT_MAX)
+        s->patience *= 2;
+    s->short_us = now;
+    if (left > s->patience)
+        left = s->patience;
+    set_lowat(s, left < LOWAT_MIN ? 1 : left);
+}
+
 static size_t kernel_peek(struct stream *stream, size_t want, const uint8_t **p)
 {
     struct kernel_stream *s = kernel(stream);
@@ -472,6 +509,8 @@ static size_t kernel_peek(struct stream *stream, size_t want, const uint8_t **p)
     }
     *p = s->buf + s->head;
     s->starved = s->len < want;
+    if (s->starved)
+        set_lowat(s, 1);
     return s->len < want ? s->len : want;
 }
 
@@ -531,6 +570,8 @@ static size_t kernel_read_into(struct stream *stream, const struct mem_seg *segs
     } else {
         got = read_socket(s, iov, n, room);
     }
+    if (got < room)
+        wait_for_more(s, room - got);
     if (got > room) {
         s->head = 0;
         s->len = (uint32_t)(got - room);
@@ -544,6 +585,8 @@ static void kernel_rx_pause(struct stream *stream, bool pause)
     struct kernel_stream *s = kernel(stream);
 
     s->paused = pause;
+    if (!pause)
+        set_lowat(s, 1);
     update_events(s);
 }
 

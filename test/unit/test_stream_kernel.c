@@ -237,6 +237,85 @@ static void test_read_into(void **state)
     free(mem);
 }
 
+static unsigned lowat(const struct user *u)
+{
+    int value = 0;
+    socklen_t len = sizeof(value);
+
+    assert_int_equal(getsockopt(kernel(u->s)->sock, SOL_SOCKET, SO_RCVLOWAT, &value, &len), 0);
+    return (unsigned)value;
+}
+
+/* Reads n bytes that have just been sent, of `left` that are wanted. fast: as if the last ones had
+ * come a moment ago, else long ago. */
+static void read_part(struct user *u, uint8_t *mem, size_t n, size_t left, bool fast)
+{
+    struct mem_seg seg = {mem, (uint32_t)left, MEM_REGION_NONE, 0};
+    unsigned told = u->readable;
+
+    UNTIL(u->readable > told);
+    kernel(u->s)->short_us = reactor_now_us() - (fast ? 0 : 2 * LOWAT_WAIT_US);
+    assert_int_equal(u->s->ops->read_into(u->s, &seg, 1), n);
+    check(mem, 0, n);
+}
+
+/* The rest of a large payload is waited for in ever larger parts while it comes fast, but for no
+ * more than is wanted; and all that has come is announced when the user asks for it. */
+static void test_waits_for_more(void **state)
+{
+    struct user u;
+    uint8_t *mem = malloc(BIG);
+    const uint8_t *p;
+    unsigned told;
+    int fd = accepted_stream(&u);
+
+    assert_non_null(mem);
+    send_pattern(fd, 0, 100);
+    read_part(&u, mem, 100, BIG, false);
+    assert_int_equal(lowat(&u), 1);
+    send_pattern(fd, 0, 100);
+    read_part(&u, mem, 100, BIG, true);
+    assert_int_equal(lowat(&u), LOWAT_MIN);
+
+    told = u.readable;
+    send_pattern(fd, 0, LOWAT_MIN - 1);
+    for (int i = 0; i < 5; i++)
+        step(r0);
+    assert_int_equal(u.readable, told);
+    u.s->ops->rx_pause(u.s, false);
+    read_part(&u, mem, LOWAT_MIN - 1, BIG, true);
+    assert_int_equal(lowat(&u), 2 * LOWAT_MIN);
+    send_pattern(fd, 0, 2 * LOWAT_MIN);
+    read_part(&u, mem, 2 * LOWAT_MIN, 5 * LOWAT_MIN, true);
+    assert_int_equal(lowat(&u), 3 * LOWAT_MIN);
+    send_pattern(fd, 0, 3 * LOWAT_MIN);
+    read_part(&u, mem, 3 * LOWAT_MIN, 4 * LOWAT_MIN - 1, true); /* too little is left */
+    assert_int_equal(lowat(&u), 1);
+    for (size_t n = 1; n < 100; n++) {
+        send_pattern(fd, 0, 1);
+        read_part(&u, mem, 1, BIG, true);
+        u.s->ops->rx_pause(u.s, false);
+    }
+    assert_int_equal(kernel(u.s)->patience, LOWAT_MAX);
+    send_pattern(fd, 0, 1);
+    read_part(&u, mem, 1, BIG, true);
+    assert_int_equal(lowat(&u), LOWAT_MAX);
+    assert_int_equal(u.s->ops->peek(u.s, 24, &p), 0);
+    assert_int_equal(lowat(&u), 1);
+
+    send_pattern(fd, 0, 1);
+    read_part(&u, mem, 1, BIG, true);
+    assert_int_equal(lowat(&u), LOWAT_MAX);
+    send_pattern(fd, 0, 10);
+    close(fd); /* the end is not waited for */
+    read_part(&u, mem, 10, BIG, false);
+    u.want = 1;
+    UNTIL(u.closed > 0);
+    assert_int_equal(u.end, STREAM_END_EOF);
+    u.s->ops->close(u.s, false);
+    free(mem);
+}
+
 static void test_eof(void **state)
 {
     struct user u;
@@ -601,23 +680,15 @@ static int group_teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_peek_and_skip),
-        cmocka_unit_test(test_read_into),
-        cmocka_unit_test(test_eof),
-        cmocka_unit_test(test_eof_within),
-        cmocka_unit_test(test_reset),
-        cmocka_unit_test(test_pause),
-        cmocka_unit_test(test_close_in_callback),
-        cmocka_unit_test(test_close_is_fin),
-        cmocka_unit_test(test_abort_is_rst),
-        cmocka_unit_test(test_unused_is_rst),
-        cmocka_unit_test(test_send),
-        cmocka_unit_test(test_send_to_nobody),
-        cmocka_unit_test(test_connect),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_address_in_use),
-        cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_peek_and_skip),  cmocka_unit_test(test_read_into),
+        cmocka_unit_test(test_waits_for_more), cmocka_unit_test(test_eof),
+        cmocka_unit_test(test_eof_within),     cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_pause),          cmocka_unit_test(test_close_in_callback),
+        cmocka_unit_test(test_close_is_fin),   cmocka_unit_test(test_abort_is_rst),
+        cmocka_unit_test(test_unused_is_rst),  cmocka_unit_test(test_send),
+        cmocka_unit_test(test_send_to_nobody), cmocka_unit_test(test_connect),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_address_in_use),
+        cmocka_unit_test(test_moves),          cmocka_unit_test(test_options),
     };
 
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

@@ -452,6 +452,7 @@ static void ping_answer(void *arg, int status, const struct lnet_ping_info *info
     if (!c->pinging)
         return; /* interrupted */
     if (status != 0) {
+        c->results.pings_lost++;
         ping_failed(c, status);
         return;
     }

@@ -114,6 +114,7 @@ struct client_results {
     struct op_counters op[OP_KINDS];
     struct hist rtt[OP_KINDS]; /* ns */
     uint64_t start_ns, end_ns; /* first sent, last done */
+    unsigned pings_lost;       /* before the run; their answers may come after all */
     bool want_report;          /* PUTs were sent: the receiver was asked */
     bool have_report;
     struct run_report report;

@@ -134,7 +134,7 @@ static void trouble_count(struct verdict *v, uint64_t n, const char *what)
 static void judge_client(struct verdict *v, const struct client_results *r, const uint64_t *drops)
 {
     uint64_t answers = drops[LNET_DROP_ACK_NO_MATCH] + drops[LNET_DROP_REPLY_NO_MATCH];
-    uint64_t late = 0, done = 0;
+    uint64_t late = r->pings_lost, done = 0;
 
     if (r->trouble[0] != '\0')
         trouble(v, "%s", r->trouble);

@@ -46,6 +46,9 @@ WARM_UP = 0.2        # of a run's length
 FOREIGN_LIMIT = 0.2  # of the CPU time of a run: what may not be that of our processes. Interrupts are up to half of it
 BAR_FOREIGN_LIMIT = 0.4
 ATTEMPTS = 5
+QUIET_SHARE = 0.1    # of all cores: so busy is a machine on which nothing runs, at most
+QUIET_LOOK = 0.1     # seconds
+QUIET_DEADLINE = 10
 
 
 def address(nid):
@@ -66,6 +69,16 @@ def machine_busy_seconds():
         ticks = [int(v) for v in f.readline().split()[1:]]
     idle, iowait, steal = ticks[3], ticks[4], ticks[7]
     return time.monotonic() * os.cpu_count() - (idle + iowait + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until_quiet():
+    """Until others leave the machine alone, but not for ever: then the run itself will show how much they disturb."""
+    deadline = time.monotonic() + QUIET_DEADLINE
+    while time.monotonic() < deadline:
+        begun, busy = time.monotonic(), machine_busy_seconds()
+        time.sleep(QUIET_LOOK)
+        if machine_busy_seconds() - busy < QUIET_SHARE * os.cpu_count() * (time.monotonic() - begun):
+            return
 
 
 class ForwardLab(lab.Lab):
@@ -174,6 +187,7 @@ class Bench:
         """A run during which nobody else used the machine much: else it says nothing about the relay."""
         limit = BAR_FOREIGN_LIMIT if self.options.bar else FOREIGN_LIMIT
         for _ in range(ATTEMPTS):
+            wait_until_quiet()
             sample = self.run(path, case, "--count", count)
             if sample["foreign_cpu_seconds"] <= limit * sample["machine_cpu_seconds"]:
                 return sample
@@ -187,18 +201,29 @@ class Bench:
         count = max(1, int(self.options.seconds * min(r["messages"] / r["seconds"] for r in rates)))
         out = {path.name: [] for path in PATHS}
         for i in range(self.options.repeat):
-            turn = i % len(PATHS)  # nobody always has the warmer machine
-            for path in PATHS[turn:] + PATHS[:turn]:
-                out[path.name].append(self.quiet_run(path, case, count))
+            for name, sample in self.round(case, count, i % len(PATHS)).items():
+                out[name].append(sample)
         return out
+
+    def round(self, case, count, turn):
+        """Each path once, another one first each time: nobody always has the warmer machine."""
+        for _ in range(ATTEMPTS):
+            samples = {path.name: self.quiet_run(path, case, count) for path in PATHS[turn:] + PATHS[:turn]}
+            if all(cost(samples[path.name], samples[DIRECT.name]) > 0 for path in PATHS if path is not DIRECT):
+                return samples
+        raise lab.LabError(f"{case[0]} {case[1]}: a relay seems to cost nothing, {ATTEMPTS} times in a row: the machine "
+                           "is too unsteady")
 
 
 # -------------------------------------------------------------------------------------------------------- results
 
+def cost(relayed, direct):
+    """Machine CPU seconds per byte that a relay adds: a run minus the direct run of its round."""
+    return relayed["machine_cpu_seconds"] / relayed["bytes"] - direct["machine_cpu_seconds"] / direct["bytes"]
+
+
 def costs(samples, path):
-    """Machine CPU seconds per byte that a relay adds: each run minus the direct run of its round."""
-    return [s["machine_cpu_seconds"] / s["bytes"] - d["machine_cpu_seconds"] / d["bytes"]
-            for s, d in zip(samples[path.name], samples[DIRECT.name])]
+    return [cost(s, d) for s, d in zip(samples[path.name], samples[DIRECT.name])]
 
 
 def values(samples, path, key):
@@ -251,14 +276,14 @@ RATIO_HEAD = ("operation", "size", "millraced against", "CPU per byte (lowest-hi
 
 def path_lines(case, samples):
     for path in PATHS:
-        cost = statistics.median(costs(samples, path))
+        added = statistics.median(costs(samples, path))
         per_gb = [statistics.median(1e9 * s[k] / s["bytes"] for s in samples[path.name])
                   for k in ("machine_cpu_seconds", "relay_cpu_seconds")]
         relay = path is not DIRECT
         yield (case[0], case[1], str(case[2]), path.name,
                f"{statistics.median(values(samples, path, 'bytes_per_second')) / 1e6:.0f}",
                f"{statistics.median(values(samples, path, 'p50_us')):.0f}", f"{per_gb[0]:.2f}",
-               f"{cost * 1e9:.2f}" if relay else "", f"{cost * 1e6 * SIZES[case[1]]:.1f}" if relay else "",
+               f"{added * 1e9:.2f}" if relay else "", f"{added * 1e6 * SIZES[case[1]]:.1f}" if relay else "",
                f"{per_gb[1]:.2f}" if relay else "")
 
 

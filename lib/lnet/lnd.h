@@ -262,8 +262,8 @@ struct lnd_ops {
 
     /* A receive begun on this reactor has not moved for a while and its memory is needed: from now
      * on nothing is written to the segments of recv; the rest of the payload is thrown away as it
-     * comes, then lnet_recv_done() as ever. False: not possible (a device may be writing). May be
-     * NULL. */
+     * comes, then lnet_recv_done() as ever, but not before this has returned. False: not possible
+     * (a device may be writing). May be NULL. */
     bool (*recv_abandon)(struct lnet_rx *rx);
 
     /* Closes all connections to a peer; queued messages fail with `why`. */

@@ -109,6 +109,25 @@ static inline unsigned fill(uint32_t len)
     }
 }
 
+static inline void check_example(enum lnet_drop why, const struct fake_rx *fx)
+{
+    struct lnet_drop_example e;
+
+    lnet_drop_example_get(node, why, &e);
+    assert_true(e.seen && e.has_peer && e.has_hdr);
+    assert_true(nid_same(&e.peer, &fx->from));
+    assert_true(nid_same(&e.dest, &fx->rx.hdr.dest_nid));
+    assert_int_equal(e.payload_len, fx->rx.hdr.payload_len);
+    assert_int_equal(e.ni, (int)tcp0->index);
+}
+
+static inline void check_discarded(const struct fake_rx *fx)
+{
+    assert_int_equal(fx->recvs, 1);
+    assert_int_equal(fx->mlen, 0);
+    assert_true(fx->done);
+}
+
 /* ---- gateways ---- */
 
 static inline struct lnet_nid gateway(unsigned k)

@@ -52,6 +52,28 @@ static void credits_up(int router_credits)
     fk.hold_send = true;
 }
 
+static unsigned rows_seen;
+
+/* What the peer NI of the test below shows of itself. */
+static void on_rows(void *arg, const struct lnet_peer_row *rows, unsigned n, bool last)
+{
+    const struct lnet_nid *nid = arg;
+    unsigned i;
+
+    for (i = 0; i < n; i++) {
+        if (!nid_same(&rows[i].nid, nid))
+            continue;
+        rows_seen++;
+        assert_int_equal(rows[i].rtr.max, 3);
+        assert_int_equal(rows[i].rtr.now, -4);
+        assert_int_equal(rows[i].rtr.min, -4);
+        assert_int_equal(rows[i].rtr.waited, 4);
+        assert_int_equal(rows[i].rtr_waiting, 4);
+        assert_int_equal(rows[i].tx_waiting, 0);
+        assert_int_equal(rows[i].tx.now, 1024);
+    }
+}
+
 /* Three messages of a sender may hold a buffer; the rest waits in order, whatever pool it needs. */
 static void test_router_credits(void **state)
 {
@@ -72,6 +94,10 @@ static void test_router_credits(void **state)
     assert_int_equal(p->rtr.min, -4);
     assert_int_equal(p->rtr.waited, 4);
     assert_int_equal(p->rtrq.length, 4);
+    rows_seen = 0;
+    assert_int_equal(lnet_peer_rows(node, on_rows, &from), 0);
+    settle();
+    assert_int_equal(rows_seen, 1);
     /* that is no wait for a buffer */
     for (i = 0; i < LNET_POOLS; i++) {
         assert_int_equal(pool_stats(0, i).waiting, 0);

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Receives that stop in the middle while others wait for what they hold. docs/architecture.md
+ * "Senders that stop in the middle". */
+#include "test/unit/lnet_admit_test.h"
+
+static const struct lnet_result broken = {LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
+
+static void progress(struct fake_rx *fx)
+{
+    fx->rx.progress_us = clock_us;
+}
+
+static uint32_t stalled(enum lnet_pool pool)
+{
+    return node->shard[0]->pool[pool].stalled;
+}
+
+/* n receives that hang, each for another next hop. */
+static void stall(struct fake_rx *fx[], unsigned n, unsigned first_hop)
+{
+    unsigned i;
+
+    fk.hold_recv = true;
+    for (i = 0; i < n; i++) {
+        fx[i] = put(hop(first_hop + i), 1000 + i);
+        assert_int_equal(fx[i]->recvs, 1);
+    }
+    fk.hold_recv = false;
+}
+
+static void finish(struct fake_rx *fx[], unsigned n)
+{
+    unsigned i;
+
+    for (i = 0; i < n; i++)
+        if (!fx[i]->done)
+            recv_end(fx[i], ok);
+    settle();
+}
+
+/* After half a second without payload a message is no longer charged to its next hop, if others
+ * wait. */
+static void test_stalled(void **state)
+{
+    struct fake_rx *fx[5], *waits, *more;
+    struct lnet_nid d;
+    unsigned i;
+
+    admit_up(16, 50);
+    d = hop(0);
+    fk.hold_recv = true;
+    for (i = 0; i < 5; i++)
+        fx[i] = put(d, 100 + i);
+    fk.hold_recv = false;
+    pass_ms(5000); /* nobody waits */
+    assert_int_equal(stalled(LNET_POOL_SMALL), 0);
+    for (i = 0; i < 5; i++)
+        progress(fx[i]);
+    waits = put(d, 200);
+    assert_int_equal(waits->recvs, 0);
+    pass_ms(480);
+    assert_int_equal(stalled(LNET_POOL_SMALL), 0);
+    assert_int_equal(dest_holds(0, &d, false, LNET_POOL_SMALL), 5);
+    progress(fx[4]);
+    pass_ms(250);
+    assert_int_equal(stalled(LNET_POOL_SMALL), 4);
+    assert_int_equal(waits->recvs, 1);
+    assert_int_equal(dest_holds(0, &d, false, LNET_POOL_SMALL), 2); /* fx[4] and waits */
+    assert_int_equal(small_pool().free, 10); /* they still have their buffers */
+    assert_int_equal(fk.abandoned, 0);
+    /* nobody waits any more: it stays as it is */
+    pass_ms(2000);
+    assert_int_equal(stalled(LNET_POOL_SMALL), 4);
+    /* the payload does come: charged again, and sent */
+    recv_end(fx[1], ok);
+    settle();
+    assert_int_equal(stalled(LNET_POOL_SMALL), 3);
+    assert_int_equal(dest_holds(0, &d, false, LNET_POOL_SMALL), 3);
+    assert_int_equal(fk.sent[fk.nsent - 1].len, 101);
+    assert_memory_equal(fk.sent[fk.nsent - 1].payload, fx[1]->payload, 101);
+    /* or the connection ends */
+    recv_end(fx[0], broken);
+    settle();
+    assert_int_equal(stalled(LNET_POOL_SMALL), 2);
+    assert_int_equal(dest_holds(0, &d, false, LNET_POOL_SMALL), 3);
+    assert_int_equal(drops_of(LNET_DROP_RX_INCOMPLETE), 1);
+    assert_int_equal(drops_of(LNET_DROP_RX_STALLED), 0);
+    more = put(d, 300);
+    assert_int_equal(more->recvs, 1);
+    finish(fx, 5);
+    end_all();
+    assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), 6);
+    node_down();
+}
+
+/* More than a share of them: the oldest give their buffers up, one for each that waits. */
+static void test_abandoned(void **state)
+{
+    struct fake_rx *fx[8], *waits[3];
+    struct lnet_nid to;
+    unsigned i;
+
+    admit_up(8, 50);
+    stall(fx, 8, 0);
+    for (i = 0; i < 3; i++)
+        waits[i] = put(hop(20 + i), 2000);
+    pass_ms(480);
+    assert_int_equal(fk.abandoned, 0);
+    pass_ms(270);
+    assert_int_equal(fk.abandoned, 3);
+    for (i = 0; i < 8; i++)
+        assert_int_equal(fx[i]->abandoned, i < 3);
+    for (i = 0; i < 3; i++)
+        assert_int_equal(waits[i]->recvs, 1);
+    assert_int_equal(drops_of(LNET_DROP_RX_STALLED), 3);
+    assert_int_equal(drops_sum(), 3);
+    check_example(LNET_DROP_RX_STALLED, fx[2]);
+    assert_int_equal(ni_stats(tcp0).dropped[LNET_MSG_PUT], 3);
+    assert_int_equal(peer_find(&fx[0]->from)->drop_count[LNET_MSG_PUT], 1);
+    assert_int_equal(peer_find(&fx[0]->from)->rtr.now, 1024);
+    assert_int_equal(small_pool().free, 0);
+    pass_ms(3000);
+    assert_int_equal(fk.abandoned, 3); /* nobody waits */
+    /* the rest of one comes and is thrown away: nothing is sent or counted again */
+    i = fk.nsent;
+    recv_end(fx[0], ok);
+    recv_end(fx[1], broken);
+    settle();
+    assert_int_equal(fk.nsent, i);
+    assert_int_equal(drops_sum(), 3);
+    assert_int_equal(peer_find(&fx[0]->from)->recv_count[LNET_MSG_PUT], 0);
+    assert_int_equal(ni_stats(tcp0).received[LNET_MSG_PUT], 3); /* those that waited */
+    /* the connection goes on */
+    fx[0]->rx.hdr.dest_nid = to = hop(30);
+    next_on(fx[0]);
+    settle();
+    assert_int_equal(fx[0]->recvs, 0);
+    end(2000);
+    assert_int_equal(fx[0]->recvs, 1);
+    assert_memory_equal(fk.sent[fk.nsent - 1].payload, fx[0]->payload, 1000);
+    assert_true(nid_same(&fk.sent[fk.nsent - 1].to, &to));
+    finish(fx, 8);
+    end_all();
+    assert_int_equal(drops_sum(), 3);
+    node_down();
+}
+
+/* However long they have stopped, while nobody waits for their memory they keep it. */
+static void test_nobody_waits(void **state)
+{
+    struct fake_rx *fx[8], *waits;
+
+    admit_up(8, 50);
+    stall(fx, 8, 0);
+    pass(10 * 60 * SEC);
+    assert_int_equal(stalled(LNET_POOL_SMALL), 0);
+    assert_int_equal(fk.abandoned, 0);
+    waits = put(hop(20), 2000);
+    pass_ms(260);
+    assert_int_equal(fk.abandoned, 1);
+    assert_int_equal(waits->recvs, 1);
+    finish(fx, 8);
+    end_all();
+    assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), 8);
+    node_down();
+}
+
+/* Up to a share they are let alone: who waits then waits for its own next hop. */
+static void test_few_stalled(void **state)
+{
+    struct fake_rx *fx[2], *waits;
+
+    admit_up(16, 50);
+    stall(fx, 2, 10);
+    assert_int_equal(hang(hop(0), 100), 5); /* 9 are free */
+    waits = put(hop(0), 200);
+    pass_ms(5000);
+    assert_int_equal(stalled(LNET_POOL_SMALL), 2);
+    assert_int_equal(fk.abandoned, 0);
+    assert_int_equal(waits->recvs, 0);
+    /* the free ones become fewer: now the two are too many */
+    assert_int_equal(hang(hop(1), 300), 3);
+    assert_int_equal(hang(hop(2), 400), 2);
+    assert_int_equal(small_pool().free, 4);
+    pass_ms(500);
+    assert_int_equal(fk.abandoned, 0); /* 2 are not more than half of 4 */
+    assert_int_equal(hang(hop(3), 500), 1);
+    pass_ms(260);
+    assert_int_equal(fk.abandoned, 1);
+    assert_true(fx[0]->abandoned);
+    finish(fx, 2);
+    end_all();
+    node_down();
+}
+
+/* Another pool's, and those that the LND cannot let go of, do not help. */
+static void test_not_abandoned(void **state)
+{
+    struct fake_rx *large[2], *fx[8], *ib, *waits[8];
+    struct lnet_nid from;
+    unsigned i;
+
+    admit_up(8, 50);
+    fk.hold_recv = true;
+    for (i = 0; i < 2; i++)
+        large[i] = put(hop(10 + i), 5000);
+    from = peer_on(0, 2, "o2ib", 0);
+    fake_ib.recv_abandon = NULL;
+    ib = arrive(ib0, from, hdr_of(LNET_MSG_PUT, from, hop(20), 900));
+    fk.hold_recv = false;
+    stall(fx, 7, 0);
+    fx[0]->keep = fx[2]->keep = true;
+    for (i = 0; i < 3; i++)
+        waits[i] = put(hop(30 + i), 2000);
+    pass_ms(800);
+    assert_int_equal(fk.abandoned, 3);
+    for (i = 0; i < 7; i++)
+        assert_int_equal(fx[i]->abandoned, i == 1 || i == 3 || i == 4);
+    assert_false(ib->abandoned);
+    assert_false(large[0]->abandoned || large[1]->abandoned);
+    assert_int_equal(stalled(LNET_POOL_LARGE), 0);
+    /* only such are left: who waits goes on waiting, and nothing breaks */
+    for (i = 5; i < 7; i++)
+        fx[i]->keep = true;
+    for (i = 3; i < 6; i++)
+        waits[i] = put(hop(30 + i), 2100);
+    pass_ms(5000);
+    assert_int_equal(fk.abandoned, 3);
+    for (i = 3; i < 6; i++)
+        assert_int_equal(waits[i]->recvs, 0);
+    pass_ms(6000);
+    assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), 3);
+    finish(fx, 7);
+    finish(large, 2);
+    finish(&ib, 1);
+    end_all();
+    node_down();
+}
+
+/* Where the LND hands over segments of its own it hands over none of one that it gave up. */
+static void test_abandoned_take(void **state)
+{
+    struct fake_rx *fx[8], *waits;
+
+    admit_up(8, 50);
+    tcp0->rx_take = true;
+    stall(fx, 8, 0);
+    waits = put(hop(20), 2000);
+    pass_ms(800);
+    assert_true(fx[0]->abandoned);
+    assert_int_equal(waits->recvs, 1);
+    finish(fx, 8);
+    end_all();
+    assert_int_equal(fx[0]->releases, 0);
+    assert_int_equal(fx[1]->releases, 1);
+    node_down();
+}
+
+/* A byte now and then keeps it from being stalled, but not for longer than ten seconds. */
+static void test_slow(void **state)
+{
+    struct fake_rx *fx[8], *waits;
+    unsigned i, k;
+
+    admit_up(8, 50);
+    stall(fx, 8, 0);
+    for (k = 0; k < 4; k++) {
+        pass_ms(400);
+        for (i = 0; i < 8; i++)
+            progress(fx[i]);
+    }
+    waits = put(hop(20), 2000);
+    for (k = 0; k < 20; k++) {
+        pass_ms(400);
+        for (i = 0; i < 8; i++)
+            progress(fx[i]);
+    }
+    assert_int_equal(fk.abandoned, 0); /* 9.6 s */
+    assert_int_equal(waits->recvs, 0);
+    for (k = 0; k < 3; k++) {
+        pass_ms(250);
+        for (i = 0; i < 8; i++)
+            progress(fx[i]);
+    }
+    assert_int_equal(fk.abandoned, 1);
+    assert_true(fx[0]->abandoned);
+    assert_int_equal(waits->recvs, 1);
+    finish(fx, 8);
+    end_all();
+    node_down();
+}
+
+/* One that moves again is its next hop's again, and is not given up. */
+static void test_moves_again(void **state)
+{
+    struct fake_rx *fx[2];
+    struct lnet_nid to;
+    unsigned i;
+
+    admit_up(16, 50);
+    to = hop(10);
+    stall(fx, 2, 10);
+    assert_int_equal(hang(hop(0), 100), 5);
+    put(hop(0), 200);
+    pass_ms(800);
+    assert_int_equal(stalled(LNET_POOL_SMALL), 2);
+    assert_int_equal(dest_holds(0, &to, false, LNET_POOL_SMALL), 0);
+    progress(fx[0]);
+    pass_ms(260);
+    assert_int_equal(stalled(LNET_POOL_SMALL), 1);
+    assert_int_equal(dest_holds(0, &to, false, LNET_POOL_SMALL), 1);
+    /* all buffers are wanted: it is the younger that has stopped */
+    assert_int_equal(fill(300), 8);
+    put(hop(30), 400);
+    for (i = 0; i < 8; i++) {
+        progress(fx[0]);
+        pass_ms(100);
+    }
+    assert_false(fx[0]->abandoned);
+    assert_true(fx[1]->abandoned);
+    finish(fx, 2);
+    end_all();
+    node_down();
+}
+
+/* A message for a gateway is one also when it stalls: beside it there is still a buffer that is not
+ * for gateways. */
+static void test_stalled_for_gateway(void **state)
+{
+    struct fake_rx *fx, *second, *end_node;
+    struct lnet_nid gw;
+
+    gateways_up(2, 100, 2);
+    gw = gateway(0);
+    fk.hold_recv = true;
+    fx = put(behind(0), 100);
+    fk.hold_recv = false;
+    second = put(behind(1), 200);
+    assert_int_equal(second->recvs, 0);
+    pass_ms(800);
+    assert_int_equal(stalled(LNET_POOL_SMALL), 1);
+    assert_int_equal(dest_holds(0, &gw, true, LNET_POOL_SMALL), 0);
+    assert_int_equal(second->recvs, 0);
+    end_node = put(hop(0), 300);
+    assert_int_equal(end_node->recvs, 1);
+    end(300);
+    assert_int_equal(second->recvs, 0);
+    recv_end(fx, ok);
+    settle();
+    assert_int_equal(dest_holds(0, &gw, true, LNET_POOL_SMALL), 1);
+    assert_int_equal(node->shard[0]->pool[LNET_POOL_SMALL].gw_held, 1);
+    end(100);
+    assert_int_equal(second->recvs, 1);
+    end_all();
+    node_down();
+}
+
+static const struct CMUnitTest tests[] = {
+    LNET_TEST(test_stalled),     LNET_TEST(test_abandoned),     LNET_TEST(test_nobody_waits),
+    LNET_TEST(test_few_stalled), LNET_TEST(test_not_abandoned), LNET_TEST(test_abandoned_take),
+    LNET_TEST(test_slow),        LNET_TEST(test_moves_again),   LNET_TEST(test_stalled_for_gateway),
+};
+
+LNET_TESTS_MAIN("test_lnet_stall", tests)

@@ -304,6 +304,7 @@ static void test_share_at_run_time(void **state)
     fx = put(to, 200);
     assert_int_equal(fx->recvs, 0);
     assert_int_equal(lnet_admission_set(node, &a, err, sizeof(err)), 0);
+    assert_int_equal(put(to, 300)->recvs, 0); /* there is room, but it is not first */
     pass(300000);
     assert_int_equal(fx->recvs, 1);
     assert_int_equal(hang(to, 100), 0);
@@ -649,9 +650,11 @@ static void test_no_overtaking_when_served(void **state)
 static void test_many_wait(void **state)
 {
     struct fake_rx *late;
+    struct lnet_nid last;
     unsigned i;
 
     admit_up(160, 1); /* each may hold one */
+    last = hop(79);
     for (i = 0; i < 80; i++)
         assert_int_equal(put(hop(i), 100)->recvs, 1);
     for (i = 0; i < 80; i++)
@@ -659,6 +662,13 @@ static void test_many_wait(void **state)
     assert_int_equal(small_pool().free, 80);
     assert_int_equal(put(hop(90), 300)->recvs, 1);
     end(300);
+    /* it comes back from the last in line */
+    assert_true(nid_same(&fk.held[79]->next_hop, &last));
+    send_end(fk.held[79], ok);
+    settle();
+    assert_int_equal(small_pool().waiting, 79);
+    assert_true(nid_same(&fk.held[79]->next_hop, &last));
+    assert_int_equal(fk.held[79]->hdr.payload_len, 200);
     /* one comes back: a round of looks begins; in the middle of it comes a header for which there
      * is room */
     send_end(fk.held[40], ok);
@@ -666,7 +676,7 @@ static void test_many_wait(void **state)
     late = arrive(tcp0, sender(201), hdr_of(LNET_MSG_PUT, sender(201), hop(91), 400));
     settle();
     assert_int_equal(late->recvs, 1);
-    assert_int_equal(small_pool().waiting, 79); /* and the one whose next hop holds none now */
+    assert_int_equal(small_pool().waiting, 78); /* and the one whose next hop holds none now */
     end_all();
     node_down();
 }

@@ -647,12 +647,13 @@ static void test_overdue_in_time(void **state)
     for (r = 0; r < nreactors; r++)
         for (i = 0; i < 3; i++)
             ack_to(r, 0, 10 * r + i);
-    pass_ms(400);
+    pass_ms(450); /* it is looked at 700, 950 and 1200 ms */
     for (r = 0; r < nreactors; r++)
         for (i = 0; i < 2; i++)
             ack_to(r, 1, 100 + 10 * r + i);
     assert_int_equal(fk.nsent, 3 * nreactors);
-    pass_ms(OVERDUE_MS - 400 - 20);
+    check_ni(tcp1, 3 * (int)nreactors, -2 * (int)nreactors, -2, 2 * nreactors, 2 * nreactors);
+    pass_ms(OVERDUE_MS - 450 - 20);
     assert_int_equal(fk.nsent, 3 * nreactors);
     pass_ms(LOOK_MS + 40);
     assert_int_equal(fk.nsent, 5 * nreactors);

@@ -20,6 +20,18 @@ static void check_sent(const struct sent *s, const struct fake_rx *fx, const str
 static const uint32_t types[] = {LNET_MSG_ACK, LNET_MSG_PUT, LNET_MSG_GET, LNET_MSG_REPLY};
 static const uint32_t sizes[] = {0, 1, 4095, 4096, 4097, 65536, LNET_MAX_PAYLOAD};
 
+/* The one message under way has a buffer of the smallest kind that holds it. */
+static void check_pool_of(unsigned reactor, uint32_t len)
+{
+    enum lnet_pool want = len == 0      ? LNET_POOL_TINY
+                          : len <= 4096 ? LNET_POOL_SMALL
+                                        : LNET_POOL_LARGE;
+    unsigned i;
+
+    for (i = 0; i < LNET_POOLS; i++)
+        assert_int_equal(pool_stats(reactor, i).free + (i == want), pool_stats(reactor, i).total);
+}
+
 static void forward_one(unsigned in, unsigned out, uint32_t type, uint32_t len, bool late)
 {
     struct lnet_nid from = peer_on(in, 0, "tcp", 0), to = peer_on(out, 1, "tcp1", 0);
@@ -46,6 +58,7 @@ static void forward_one(unsigned in, unsigned out, uint32_t type, uint32_t len, 
         assert_int_equal(fk.nheld, 1);
         assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), routed);
         assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 1);
+        check_pool_of(fx->reactor, len);
         assert_int_equal(peer_find(&to)->tx_queued, 1);
         assert_int_equal(peer_find(&to)->tx_queued_bytes, len + 72);
         send_end_all(ok);

@@ -237,6 +237,35 @@ static void test_not_abandoned(void **state)
     node_down();
 }
 
+/* Each pool for itself: an older one of another kind that has stalled too, but is not too many, is
+ * left alone. */
+static void test_other_pool(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    struct fake_rx *large, *fx[8], *waits;
+
+    o.large = 8 * nreactors;
+    o.max_peers = 1024;
+    node_up(o);
+    fk.hold_send = fk.hold_recv = true;
+    large = put(hop(10), 5000);
+    fk.hold_recv = false;
+    assert_int_equal(hang(hop(11), 6000), 3);
+    put(hop(11), 7000); /* waits for its next hop's share */
+    stall(fx, 8, 0);
+    waits = put(hop(20), 2000);
+    pass_ms(800);
+    assert_int_equal(stalled(LNET_POOL_LARGE), 1);
+    assert_int_equal(fk.abandoned, 1);
+    assert_false(large->abandoned);
+    assert_true(fx[0]->abandoned);
+    assert_int_equal(waits->recvs, 1);
+    finish(fx, 8);
+    finish(&large, 1);
+    end_all();
+    node_down();
+}
+
 /* Where the LND hands over segments of its own it hands over none of one that it gave up. */
 static void test_abandoned_take(void **state)
 {
@@ -356,9 +385,11 @@ static void test_stalled_for_gateway(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_stalled),     LNET_TEST(test_abandoned),     LNET_TEST(test_nobody_waits),
-    LNET_TEST(test_few_stalled), LNET_TEST(test_not_abandoned), LNET_TEST(test_abandoned_take),
-    LNET_TEST(test_slow),        LNET_TEST(test_moves_again),   LNET_TEST(test_stalled_for_gateway),
+    LNET_TEST(test_stalled),        LNET_TEST(test_abandoned),
+    LNET_TEST(test_nobody_waits),   LNET_TEST(test_few_stalled),
+    LNET_TEST(test_not_abandoned),  LNET_TEST(test_other_pool),
+    LNET_TEST(test_abandoned_take), LNET_TEST(test_slow),
+    LNET_TEST(test_moves_again),    LNET_TEST(test_stalled_for_gateway),
 };
 
 LNET_TESTS_MAIN("test_lnet_stall", tests)

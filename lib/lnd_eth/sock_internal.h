@@ -392,7 +392,7 @@ void sock_rx_readable(struct sock_conn *c);
 /* Something that kept it from reading may be gone. */
 void sock_rx_resume(struct sock_conn *c);
 void sock_rx_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
-bool sock_rx_give_up(struct lnet_rx *rx); /* lnd_ops.recv_abandon */
+bool sock_rx_give_up(struct lnet_rx *rx, bool too_long); /* lnd_ops.recv_abandon */
 /* The connection is being closed. */
 void sock_rx_abandon(struct sock_conn *c, const struct sock_why *why);
 /* Nobody is inside the dead connection: true when the core holds nothing of it any more. */

@@ -440,12 +440,24 @@ static void give_back_take(struct sock_conn *c)
     c->take = NULL;
 }
 
-bool sock_rx_give_up(struct lnet_rx *rx)
+/* A transport may let some come together before it calls. */
+static bool unread(const struct sock_conn *c)
+{
+    const uint8_t *p;
+
+    return ops(c)->peek(c->stream, 1, &p) > 0;
+}
+
+bool sock_rx_give_up(struct lnet_rx *rx, bool too_long)
 {
     struct sock_conn *c = sock_container(rx, struct sock_conn, rx);
 
     if (c->state != SOCK_CONN_UP || c->rx_state != SOCK_RX_PAYLOAD || c->left == 0)
         return false;
+    if (!too_long && unread(c)) {
+        sock_ready(c);
+        return false;
+    }
     give_back_take(c);
     c->slop += c->left;
     c->mlen -= c->left;

@@ -612,9 +612,14 @@ void lnet_release_buffer(struct lnet_msg *msg)
 
 /* ---- stalled receives ---- */
 
+static bool too_long(const struct lnet_rx *rx, uint64_t now)
+{
+    return now - rx->begun_us >= SLOW_US;
+}
+
 static bool is_stalled(const struct lnet_rx *rx, uint64_t now)
 {
-    return now - rx->progress_us >= STALL_US || now - rx->begun_us >= SLOW_US;
+    return now - rx->progress_us >= STALL_US || too_long(rx, now);
 }
 
 /* Moves what has stalled from its next hops' accounts to the common one, and back what moves. */
@@ -634,7 +639,8 @@ static bool abandon(struct lnet_rx *rx)
 {
     struct lnet_msg *msg = rx->msg;
 
-    if (!rx->ni->lnd->recv_abandon || !rx->ni->lnd->recv_abandon(rx))
+    if (!rx->ni->lnd->recv_abandon ||
+        !rx->ni->lnd->recv_abandon(rx, too_long(rx, reactor_now_us())))
         return false;
     age_del(&rx->shard->receiving, rx);
     rx->msg = NULL;

@@ -263,8 +263,9 @@ struct lnd_ops {
     /* A receive begun on this reactor has not moved for a while and its memory is needed: from now
      * on nothing is written to the segments of recv; the rest of the payload is thrown away as it
      * comes, then lnet_recv_done() as ever, but not before this has returned. False: not possible
-     * (a device may be writing). May be NULL. */
-    bool (*recv_abandon)(struct lnet_rx *rx);
+     * (a device may be writing), or, unless it took too long in any case, more has come by now and
+     * was only not read yet. May be NULL. */
+    bool (*recv_abandon)(struct lnet_rx *rx, bool too_long);
 
     /* Closes all connections to a peer; queued messages fail with `why`. */
     void (*peer_abort)(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);

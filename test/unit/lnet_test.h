@@ -356,7 +356,7 @@ static void fake_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned n
     fk.depth--;
 }
 
-static bool fake_recv_abandon(struct lnet_rx *rx)
+static bool fake_recv_abandon(struct lnet_rx *rx, bool too_long)
 {
     struct fake_rx *fx = container_of(rx, struct fake_rx, rx);
 

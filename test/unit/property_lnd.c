@@ -190,7 +190,7 @@ static void lnd_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned ns
         recv_end(c, ok);
 }
 
-static bool lnd_recv_abandon(struct lnet_rx *rx)
+static bool lnd_recv_abandon(struct lnet_rx *rx, bool too_long)
 {
     struct conn *c = container_of(rx, struct conn, rx);
 

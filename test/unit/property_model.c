@@ -242,6 +242,22 @@ int waiting_for_credit(const struct peer *p)
     return n;
 }
 
+/* Headers that the core has taken out of their queues and will drop in this same call. */
+static void sync_left(const struct peer *p)
+{
+    unsigned i;
+
+    for (i = 0; i < nconns; i++) {
+        struct conn *c = &conns[i];
+
+        if (c->peer != p || c->state != CONN_PARSED || c->local || !c->rtr_taken ||
+            c->stage == STAGE_NONE || stage_now(c) != STAGE_NONE)
+            continue;
+        c->rtr_taken = false;
+        c->peer->rtr.now++;
+    }
+}
+
 /* It has one, or its place in the queue of those who want one. */
 static void take_router_credit(struct conn *c, bool waits)
 {
@@ -249,6 +265,7 @@ static void take_router_credit(struct conn *c, bool waits)
 
     if (c->rtr_taken)
         return;
+    sync_left(c->peer);
     c->rtr_taken = true;
     rtr->now--;
     if (rtr->now < rtr->min)
@@ -518,7 +535,8 @@ static void header_expired(struct conn *c, enum lnet_drop why)
                       (unsigned long long)(clock_us - c->parsed_us));
         c->expired_us = clock_us;
     }
-    take_router_credit(c, why == LNET_DROP_RTR_CREDIT);
+    if (c == books.parsing)
+        take_router_credit(c, why == LNET_DROP_RTR_CREDIT);
     switch (why) {
     case LNET_DROP_RTR_CREDIT:
         if (c != books.parsing && c->stage != STAGE_CREDIT)

@@ -116,26 +116,39 @@ static void pass(uint64_t us)
 
 /* ---- events ---- */
 
-static struct conn *nth_conn(uint32_t n, enum conn_state state)
+/* The first in that state from the n-th on. (Not the n-th of those in that state: it would be
+ * another one when an event that has nothing to do with it is left out, and runs would not shrink
+ * well.) */
+static struct conn *conn_from(uint32_t n, enum conn_state state)
 {
-    struct conn *found[MAX_CONNS];
-    unsigned i, k = 0;
+    unsigned i;
 
-    for (i = 0; i < nconns; i++)
-        if (conns[i].state == state && !conns[i].local)
-            found[k++] = &conns[i];
-    return k ? found[n % k] : NULL;
+    for (i = 0; i < nconns; i++) {
+        struct conn *c = &conns[(n + i) % nconns];
+
+        if (c->state == state && !c->local)
+            return c;
+    }
+    return NULL;
 }
 
-static struct tracked *nth_held(uint32_t n, bool accepted_too)
+/* One of the messages with the LND, of the first peer from the n-th on that has any. */
+static struct tracked *held_from(uint32_t n, bool accepted_too)
 {
-    struct tracked *found[MAX_CONNS * 4];
-    unsigned i, k = 0;
+    unsigned i, k, skip = n / npeers % 4;
+    struct tracked *found = NULL;
 
-    for (i = 0; i < nat_lnd && k < MAX_CONNS * 4; i++)
-        if (accepted_too || !at_lnd[i]->accepted)
-            found[k++] = at_lnd[i];
-    return k ? found[n % k] : NULL;
+    for (i = 0; i < npeers && !found; i++)
+        for (k = 0; k < nat_lnd; k++) {
+            struct tracked *t = at_lnd[k];
+
+            if (t->to != &peers[(n + i) % npeers] || (t->accepted && !accepted_too))
+                continue;
+            found = t;
+            if (skip-- == 0)
+                break;
+        }
+    return found;
 }
 
 static void do_arrive(const struct event *e)
@@ -272,7 +285,7 @@ static void do_admission(const struct event *e)
 
 static void do_recv(const struct event *e)
 {
-    struct conn *c = nth_conn(e->a, CONN_RECEIVING);
+    struct conn *c = conn_from(e->a, CONN_RECEIVING);
 
     if (!c)
         return;
@@ -286,7 +299,7 @@ static void do_recv(const struct event *e)
 
 static void do_send(const struct event *e)
 {
-    struct tracked *t = nth_held(e->a, e->kind != EV_ACCEPT);
+    struct tracked *t = held_from(e->a, e->kind != EV_ACCEPT);
 
     if (!t)
         return;
@@ -315,7 +328,7 @@ static void do_event(const struct event *e)
         do_send(e);
         break;
     case EV_CANCEL:
-        c = nth_conn(e->a, CONN_PARSED);
+        c = conn_from(e->a, CONN_PARSED);
         if (c)
             (void)conn_cancel(c);
         break;

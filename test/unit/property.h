@@ -21,7 +21,6 @@
 #define MAX_ROUTES   8
 #define MAX_TRACKED  4096
 #define SECOND_NI_OF 1 /* index of the NI whose net may have another, the last */
-#define MAX_REMOTE   8
 #define BACKLOG      4
 #define NO_ID        0u
 #define FIRST_ID     0x10000000u /* above every PID: the ids of our headers, in src_pid */
@@ -240,11 +239,8 @@ struct conn {
     bool local; /* the message is for this node */
     uint32_t id;
     const struct mem_seg *segs;
-    unsigned nsegs;
     uint32_t mlen;
     bool abandoned;
-    struct mem_seg taken;
-    uint8_t *taken_bytes;
     uint32_t backlog[BACKLOG][2];
     unsigned nbacklog;
     /* the model's */

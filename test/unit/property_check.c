@@ -5,8 +5,8 @@
  */
 #include "test/unit/property_model.h"
 
-#define WHEEL_US (5 * 1000) /* a timer may be late by this */
-#define LOOK_US  (SEC / 4)  /* those that wait are looked at once more so often */
+#define WHEEL_US 5000ull   /* a timer may be late by this */
+#define LOOK_US  (SEC / 4) /* those that wait are looked at once more so often */
 
 /* ---- comparing ---- */
 

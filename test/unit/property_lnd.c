@@ -174,7 +174,6 @@ static void lnd_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned ns
         return;
     }
     c->segs = segs;
-    c->nsegs = nsegs;
     c->mlen = mlen;
     c->abandoned = false;
     model_recv(c);

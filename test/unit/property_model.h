@@ -43,9 +43,9 @@ extern struct books books;
 /* The account of a next hop. */
 unsigned acct_of(const struct lnet_nid *next_hop, bool gateway);
 /* Buffers that are or will be bound for gateways, with stalled ones; or for end nodes, without. */
-unsigned held_for(unsigned reactor, enum lnet_pool pool, bool gateways);
+unsigned held_for(unsigned r, enum lnet_pool k, bool gateways);
 /* Whether one more buffer may be had, by "The rule" in docs/architecture.md. */
-bool model_may(unsigned reactor, enum lnet_pool pool, unsigned acct, bool urgent);
+bool model_may(unsigned r, enum lnet_pool k, unsigned acct, bool urgent);
 enum stage stage_now(const struct conn *c);
 int waiting_for_credit(const struct peer *p);
 /* Receives that the core has found to have stalled since the last look. */
@@ -55,6 +55,6 @@ void sync_stalled(void);
 
 void tracked_queue_init(struct tracked_queue *q);
 /* Messages that the core has found to be overdue since the last look. */
-void sync_overdue(unsigned reactor);
+void sync_overdue(unsigned r);
 
 #endif

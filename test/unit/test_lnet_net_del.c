@@ -200,7 +200,41 @@ static void test_queued(void **state)
     assert_int_equal(removed, 1);
 }
 
-/* Thousands of them, in both queues: they fail one by one. */
+/* Two NIs share the credits of a peer: what waits for one of them is in the queue behind what waits
+ * for the other. */
+static void test_queued_two_nis(void **state)
+{
+    struct lnet_ni *second;
+    unsigned i, by_second = 0;
+
+    node_make(opts_default());
+    tcp0 = ni_add("10.0.0.1@tcp");
+    tcp1 = ni_add_with("10.1.0.1@tcp1", 1, 2, -1);
+    second = ni_add_with("10.1.0.2@tcp1", 1, 2, -1);
+    node_begin();
+    fk.hold_send = true;
+    for (i = 0; i < 8; i++)
+        from_to(sender(0), hop(i % 2), LNET_MSG_PUT, i & 4 ? 0 : 100);
+    for (i = 0; i < fk.nheld; i++)
+        by_second += fk.held[i]->tx_ni == second;
+    assert_int_equal(fk.nheld, 2);
+    assert_int_equal(by_second, 1);
+    fk.hold_stop = second;
+    assert_int_equal(del(NET(1)), 0);
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_NI_REMOVED), 7);
+    fk.hold_stop = NULL;
+    settle();
+    assert_int_equal(removed, 1);
+    assert_int_equal(drops_of(LNET_DROP_NI_REMOVED), 8);
+    assert_int_equal(drops_sum(), 8);
+    assert_int_equal(ni_stats(tcp1).dropped[LNET_MSG_PUT], 4);
+    assert_int_equal(ni_stats(second).dropped[LNET_MSG_PUT], 4);
+    check_quiet();
+    node_down();
+}
+
+/* Hundreds of them, in both queues: they fail one by one. */
 static void test_many_queued(void **state)
 {
     struct lnet_nid from;
@@ -673,6 +707,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_rules),
     LNET_TEST(test_all_nis),
     LNET_TEST(test_queued),
+    LNET_TEST(test_queued_two_nis),
     LNET_TEST(test_many_queued),
     LNET_TEST(test_accepted),
     LNET_TEST(test_crossing),

@@ -20,7 +20,7 @@
 #include "lib/lnet/lnet_internal.h"
 
 #define BEHIND_US     1000000ull  /* in which what lies behind an expired wait is read */
-#define STALL_LOOK_US 250000ull   /* between looks for stalled receives, while some wait */
+#define STALL_LOOK_US 100000ull   /* between looks for stalled receives, while some wait */
 #define STALL_US      500000ull   /* without any payload */
 #define SLOW_US       10000000ull /* for all of the payload */
 #define SERVE_MAX     64          /* admissions and refusals before others have their turn */

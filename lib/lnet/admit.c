@@ -405,13 +405,20 @@ static void wait_expired(struct reactor_timer *t)
     arm_wait_timer(s);
 }
 
+static enum lnet_drop cancel_reason(const struct lnet_ni *ni)
+{
+    if (shared_get(&ni->node->stopping))
+        return LNET_DROP_SHUTDOWN;
+    return shared_get(&ni->removed) ? LNET_DROP_NI_REMOVED : LNET_DROP_RX_INCOMPLETE;
+}
+
 bool lnet_rx_cancel(struct lnet_rx *rx)
 {
     if (rx->wait != LNET_RX_WAIT_BUFFER && rx->wait != LNET_RX_WAIT_CREDIT)
         return false;
     leave(rx);
     rx->wait = LNET_RX_NOT_WAITING;
-    lnet_drop_message(rx->shard, LNET_DROP_RX_INCOMPLETE, rx->ni, rx->from, NULL, &rx->hdr);
+    lnet_drop_message(rx->shard, cancel_reason(rx->ni), rx->ni, rx->from, NULL, &rx->hdr);
     return true;
 }
 

@@ -305,19 +305,21 @@ int lnet_node_start(struct lnet_node *node, char *err, size_t errlen)
 /* ---- stop ---- */
 
 struct stop_ni {
-    struct reactor_task task;
     struct lnet_stop *stop;
+    struct reactor_task quiet, stopped;
 };
 
 struct lnet_stop {
     struct lnet_node *node;
     void (*done)(void *arg);
     void *arg;
-    unsigned pending;
-    bool net_del; /* one of these is a net that is being removed */
+    unsigned pending;     /* answers to come */
+    bool net_del;         /* one of these is a net that is being removed */
+    uint64_t deadline_us; /* of what is under way */
     uint64_t until_us;
     void (*next)(struct lnet_stop *stop);
     struct reactor_timer timer;
+    struct reactor_timer late; /* at the deadline, while messages are still being read */
     struct reactor_task home;
     struct stop_ni ni[LNET_MAX_NI];
 };
@@ -355,18 +357,24 @@ static void stop_answered(struct lnet_stop *s)
         s->next(s);
 }
 
-static void stop_ni_done(struct reactor_task *task)
+static void stop_ni_quiet(struct reactor_task *task)
 {
-    stop_answered(container_of(task, struct stop_ni, task)->stop);
+    stop_answered(container_of(task, struct stop_ni, quiet)->stop);
 }
 
-/* Asks something of all NIs and goes on with next when all have answered. */
+static void stop_ni_stopped(struct reactor_task *task)
+{
+    stop_answered(container_of(task, struct stop_ni, stopped)->stop);
+}
+
+/* Asks something of all NIs and goes on with next when all have answered, also to what they were
+ * asked before. */
 static void stop_each(struct lnet_stop *s, bool quiesce, void (*next)(struct lnet_stop *))
 {
     unsigned i, n = s->node->nnis;
 
     s->next = next;
-    s->pending = n + 1;
+    s->pending += n + 1;
     for (i = 0; i < n; i++) {
         struct lnet_ni *ni = s->node->ni[i];
 
@@ -375,11 +383,12 @@ static void stop_each(struct lnet_stop *s, bool quiesce, void (*next)(struct lne
             continue;
         }
         s->ni[i].stop = s;
-        s->ni[i].task.fn = stop_ni_done;
+        s->ni[i].quiet.fn = stop_ni_quiet;
+        s->ni[i].stopped.fn = stop_ni_stopped;
         if (quiesce)
-            ni->lnd->ni_quiesce(ni, &s->ni[i].task);
+            ni->lnd->ni_quiesce(ni, &s->ni[i].quiet);
         else
-            ni->lnd->ni_stop(ni, &s->ni[i].task);
+            ni->lnd->ni_stop(ni, &s->ni[i].stopped);
     }
     if (!quiesce && s->node->net_del) { /* its NIs have to stop too */
         s->net_del = true;
@@ -415,15 +424,26 @@ static void stop_nis(struct lnet_stop *s)
 
 static void stop_quiesced(struct lnet_stop *s)
 {
-    uint64_t drain_us = s->until_us;
+    uint64_t now = reactor_now_us();
 
-    stop_wait(s, drain_us, stop_nis);
+    reactor_timer_cancel(&s->late);
+    stop_wait(s, s->deadline_us > now ? s->deadline_us - now : 0, stop_nis);
+}
+
+/* Somebody does not finish a message, or waits for what does not come free. */
+static void stop_late(struct reactor_timer *t)
+{
+    stop_nis(container_of(t, struct lnet_stop, late));
 }
 
 static void stop_home_done(struct reactor_task *task)
 {
     struct lnet_stop *s = container_of(task, struct lnet_stop, home);
 
+    uint64_t drain_us = s->until_us;
+
+    s->deadline_us = reactor_now_us() + drain_us;
+    reactor_timer_arm(&s->late, drain_us);
     stop_each(s, true, stop_quiesced);
 }
 
@@ -455,6 +475,7 @@ void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void 
     s->arg = arg;
     s->until_us = (uint64_t)drain_s * 1000000;
     reactor_timer_init(&s->timer, stop_poll);
+    reactor_timer_init(&s->late, stop_late);
     s->home.fn = stop_home;
     reactor_post(lnet_node_home(node), &s->home);
 }

@@ -259,8 +259,7 @@ static void recv_here(struct lnet_rx *rx)
     if (rx->drop)
         lnet_discard(rx, rx->drop);
     else if (msg && msg->mlen > 0)
-        rx->ni->lnd->recv(rx, rx->ni->rx_take ? NULL : msg->segs,
-                          rx->ni->rx_take ? 0 : msg->payload.n, msg->mlen);
+        rx->ni->lnd->recv(rx, msg->segs, msg->payload.n, msg->mlen);
     else
         rx->ni->lnd->recv(rx, NULL, 0, 0);
 }

@@ -139,44 +139,12 @@ static void local_done_task(struct reactor_task *task)
     lnet_local_rx_done(container_of(task, struct lnet_msg, task));
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-/* An end node's MD is plain memory: segments that the LND handed over are copied into it. */
-static void copy_taken(struct lnet_rx *rx, struct lnet_msg *msg)
-{
-    uint32_t s = 0, s_off = 0, d = 0, d_off = 0, left = msg->mlen;
-
-    while (left > 0 && s < rx->taken.n && d < msg->payload.n) {
-        uint32_t n = rx->taken.seg[s].len - s_off;
-
-        n = min_u32(min_u32(n, msg->segs[d].len - d_off), left);
-        memcpy(msg->segs[d].addr + d_off, rx->taken.seg[s].addr + s_off, n);
-        left -= n;
-        s_off += n;
-        d_off += n;
-        if (s_off == rx->taken.seg[s].len) {
-            s++;
-            s_off = 0;
-        }
-        if (d_off == msg->segs[d].len) {
-            d++;
-            d_off = 0;
-        }
-    }
-    rx->release(rx->release_owner, &rx->taken);
-}
-
 static void local_received(struct lnet_rx *rx, struct lnet_result result)
 {
     struct lnet_msg *msg = rx->msg;
     struct lnet_node *node = rx->ni->node;
 
     rx->msg = NULL;
-    if (rx->taken.n > 0)
-        copy_taken(rx, msg);
     if (result.reason)
         lnet_drop_message(rx->shard, result.reason, rx->ni, rx->from, NULL, &msg->hdr);
     else

@@ -218,6 +218,7 @@ static void wait_for_buffer_ends(struct lnet_rx *rx)
     struct lnet_router_pool *p = &rx->shard->pool[rx->pool];
     struct lnet_dest_wait *w = wait_of(rx);
 
+    lnet_budget_forget(rx);
     lnet_rx_queue_del(&w->queue, rx);
     if (!w->queue.head)
         list_del(w);
@@ -248,14 +249,9 @@ static void admit_now(struct lnet_rx *rx)
     rx->wait = LNET_RX_BUSY;
     rx->begun_us = rx->progress_us = reactor_now_us();
     age_add(&s->receiving, rx);
+    lnet_budget_admit(rx);
     if (rx->hdr.payload_len > 0 && !rx->ni->rx_take) {
-        msg->buffer = mem_pool_get(&pool->mem); /* there: used is below capacity */
-        msg->segs[0].addr = msg->buffer;
-        msg->segs[0].len = rx->hdr.payload_len;
-        msg->segs[0].region = pool->mem.region;
-        msg->payload.seg = msg->segs;
-        msg->payload.n = 1;
-        msg->payload.bytes = rx->hdr.payload_len;
+        lnet_msg_buffer(msg);
         rx->ni->lnd->recv(rx, msg->segs, 1, rx->hdr.payload_len);
     } else {
         rx->ni->lnd->recv(rx, NULL, 0, rx->hdr.payload_len);
@@ -312,6 +308,8 @@ static enum lnet_drop wait_reason(const struct lnet_rx *rx)
 {
     if (rx->wait == LNET_RX_WAIT_CREDIT)
         return LNET_DROP_RTR_CREDIT;
+    if (rx->lacks)
+        return rx->lacks;
     return lnet_dest_why(rx->shard, rx->dest, rx->pool);
 }
 
@@ -330,15 +328,24 @@ static bool is_behind_expired(const struct lnet_rx *rx)
     return rx->expired_us != 0 && reactor_now_us() - rx->expired_us < BEHIND_US;
 }
 
+/* A place in its pool, and memory for what its transport hands over. */
+static bool may(struct lnet_rx *rx)
+{
+    if (lnet_dest_may(rx->shard, rx->dest, rx->pool, rx->class))
+        return lnet_budget_may(rx);
+    lnet_budget_forget(rx);
+    return false;
+}
+
 /* Nobody who was there before could have what this one takes. While a wake is on its way, those
  * that wait may have become able to go on; then this one has its turn after them. */
-static bool may_go_now(const struct lnet_rx *rx)
+static bool may_go_now(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
 
-    if (wait_of(rx)->queue.head || !lnet_dest_may(s, rx->dest, rx->pool, rx->class))
+    if (wait_of(rx)->queue.head || !may(rx))
         return false;
-    if (!s->wake_posted || s->pool[rx->pool].waiting == 0)
+    if (!s->wake_posted || (s->pool[rx->pool].waiting == 0 && !lnet_budget_wanted(&s->budget)))
         return true;
     s->wake_all = true; /* it may be behind those that are still to be looked at */
     return false;
@@ -362,13 +369,13 @@ void lnet_admit(struct lnet_rx *rx)
         lnet_discard(rx, LNET_DROP_NO_MSG_MEMORY);
         return;
     }
+    rx->wait_until_us = reactor_now_us() + (uint64_t)wait_s * 1000000;
     /* Those that wait may have got theirs back already and not have been woken yet. */
     credit = take_router_credit(rx->from) && !rx->from->rtrq.head;
     if (credit && may_go_now(rx)) {
         admit_now(rx);
         return;
     }
-    rx->wait_until_us = reactor_now_us() + (uint64_t)wait_s * 1000000;
     age_add_waiting(&s->waiting, rx);
     begin_wait(rx, credit ? LNET_RX_WAIT_BUFFER : LNET_RX_WAIT_CREDIT);
     if (is_behind_expired(rx)) {
@@ -435,7 +442,7 @@ static struct lnet_rx *next_of_ring(struct lnet_shard *s, struct lnet_ring *ring
 
         --*looks;
         list_del(w);
-        if (lnet_dest_may(s, w->dest, pool, class)) {
+        if (may(w->queue.head)) {
             list_add(&ring->look, w); /* there may be more for this one, after the others */
             return w->queue.head;
         }
@@ -543,8 +550,10 @@ static void wake_waiters(struct reactor_task *task)
     s->rtr_wake = NULL;
     if (s->wake_all)
         look_at_all(s);
-    for (i = 0; i < LNET_POOLS; i++)
-        all &= serve(s, (enum lnet_pool)i);
+    lnet_budget_serve(s);
+    for (i = 0; i < LNET_POOLS; i++) /* they share the budget: each is first in turn */
+        all &= serve(s, (enum lnet_pool)((s->turn + i) % LNET_POOLS));
+    s->turn = (uint8_t)((s->turn + 1) % LNET_POOLS);
     s->wake_posted = false; /* only now: what came on the connections served was not ahead */
     if (!all || s->wake_all)
         post_wake(s);
@@ -565,6 +574,7 @@ static void set_stalled(struct lnet_msg *msg, bool stalled)
     if (msg->stalled == stalled)
         return;
     msg->stalled = stalled;
+    lnet_budget_stall(msg, stalled);
     if (stalled)
         lnet_dest_stall(msg->home, msg->dest, msg->pool);
     else
@@ -574,6 +584,7 @@ static void set_stalled(struct lnet_msg *msg, bool stalled)
 void lnet_admit_received(struct lnet_rx *rx)
 {
     age_del(&rx->shard->receiving, rx);
+    lnet_budget_received(rx->msg);
     if (!rx->msg->stalled)
         return;
     set_stalled(rx->msg, false);
@@ -589,6 +600,7 @@ void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path)
     lnet_msg_set_path(msg, path);
     if (!d)
         return; /* stays on the old account */
+    lnet_budget_move(msg, d);
     lnet_dest_charge(s, d, msg->pool);
     lnet_dest_credit(s, msg->dest, msg->pool);
     lnet_dest_put(s, msg->dest);
@@ -607,6 +619,7 @@ void lnet_release_buffer(struct lnet_msg *msg)
         msg->release(msg->release_owner, &msg->payload);
     msg->buffer = NULL;
     msg->release = NULL;
+    lnet_budget_release(msg);
     set_stalled(msg, false);
     lnet_dest_credit(s, msg->dest, msg->pool);
     lnet_dest_put(s, msg->dest);
@@ -629,16 +642,19 @@ static bool is_stalled(const struct lnet_rx *rx, uint64_t now)
     return now - rx->progress_us >= STALL_US || too_long(rx, now);
 }
 
+static bool is_wanted(const struct lnet_shard *s, const struct lnet_msg *msg)
+{
+    return s->pool[msg->pool].waiting > 0 || (msg->memory > 0 && s->budget.waiting > 0);
+}
+
 /* Moves what has stalled from its next hops' accounts to the common one, and back what moves. */
 static void find_stalled(struct lnet_shard *s, uint64_t now)
 {
     struct lnet_rx *rx;
 
     for (rx = s->receiving.head; rx; rx = rx->age_next) {
-        struct lnet_msg *msg = rx->msg;
-
-        if (s->pool[msg->pool].waiting > 0)
-            set_stalled(msg, is_stalled(rx, now));
+        if (is_wanted(s, rx->msg))
+            set_stalled(rx->msg, is_stalled(rx, now));
     }
 }
 
@@ -646,11 +662,13 @@ static bool abandon(struct lnet_rx *rx)
 {
     struct lnet_msg *msg = rx->msg;
 
+    rx->msg = NULL; /* first: the LND looks at what its grant is now */
     if (!rx->ni->lnd->recv_abandon ||
-        !rx->ni->lnd->recv_abandon(rx, too_long(rx, reactor_now_us())))
+        !rx->ni->lnd->recv_abandon(rx, too_long(rx, reactor_now_us()))) {
+        rx->msg = msg;
         return false;
+    }
     age_del(&rx->shard->receiving, rx);
-    rx->msg = NULL;
     rx->drop = LNET_DROP_RX_STALLED;
     lnet_drop_message(rx->shard, LNET_DROP_RX_STALLED, rx->ni, rx->from, NULL, &msg->hdr);
     lnet_forward_free(msg);
@@ -674,6 +692,19 @@ static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool)
     for (; rx && wanted > 0 && p->stalled > 0 && too_many_stalled(s, p); rx = next) {
         next = rx->age_next;
         if (rx->msg->pool == pool && rx->msg->stalled && abandon(rx))
+            wanted--;
+    }
+}
+
+/* The same for the memory that they hold in segments. */
+static void abandon_for_memory(struct lnet_shard *s)
+{
+    struct lnet_rx *rx = s->receiving.head, *next;
+    uint32_t wanted = s->budget.waiting;
+
+    for (; rx && wanted > 0 && lnet_budget_stalled(s); rx = next) {
+        next = rx->age_next;
+        if (rx->msg->memory > 0 && rx->msg->stalled && abandon(rx))
             wanted--;
     }
 }
@@ -731,6 +762,7 @@ static void stall_look(struct reactor_timer *t)
 
     reroute_waiting(s);
     find_stalled(s, reactor_now_us());
+    abandon_for_memory(s);
     for (i = 0; i < LNET_POOLS; i++) {
         abandon_stalled(s, (enum lnet_pool)i);
         waiting |= s->pool[i].waiting > 0;

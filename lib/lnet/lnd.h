@@ -12,6 +12,10 @@
  * the LND reads nothing further from that connection and gives no flow-control credit back: that is
  * the only back-pressure there is (§4.5).
  *
+ * Where payload lands in memory of the transport's before anybody asked for it, not reading is not
+ * enough: what a peer may send is promised ahead. Such a connection has a struct lnet_grant, and
+ * its transport lets the peer send no more than that says.
+ *
  * Sending. The core calls ops->send() with a message that has its next hop. The LND reports
  * lnet_send_accepted() when it no longer queues the message (credits return there) and
  * lnet_send_done() when no device will touch its payload again. A message of which any byte may
@@ -153,6 +157,24 @@ struct lnet_path {
     uint64_t generation;
 };
 
+#define LNET_GRANT_BASE       8192u  /* bytes that the peer of an idle connection may send */
+#define LNET_GRANT_BUFFER_MAX 16384u /* the largest receive buffer of a transport */
+
+/* What the peer of one connection may send us. Embedded in the LND's connection, zeroed when that
+ * is made; the core's own. grant.c. */
+struct lnet_grant {
+    struct lnet_shard *shard; /* NULL: closed */
+    bool open;                /* has its base; else it waits for it */
+    uint16_t ratio;           /* memory per byte of payload as seen of late, in 1/256 */
+    uint32_t buffer;          /* memory that one receive buffer of the transport takes */
+    uint32_t body;            /* promised: of the message that is being received */
+    uint32_t ahead;           /* promised: of what comes behind it */
+    uint32_t fresh;           /* consumed since the last look */
+    uint32_t charge;          /* memory that is set aside for `ahead` */
+    void (*opened)(struct lnet_grant *grant);
+    struct lnet_grant *next, **pprev; /* in the queue of those that wait */
+};
+
 /* A received header and what the core does with it. Embedded in the LND's connection or receive
  * descriptor, zeroed when that is made. The LND fills the first part before lnet_parse(). */
 struct lnet_rx {
@@ -160,6 +182,7 @@ struct lnet_rx {
     struct lnet_ni *ni;
     struct lnet_peer_ni *from; /* immediate sender; the LND holds a reference */
     bool rdma_get;             /* an RDMA-optimised GET (o2iblnd, kfilnd) */
+    struct lnet_grant *grant;  /* of its connection, or NULL */
     uint64_t progress_us;      /* when payload of it last arrived, or ops->recv() was called */
     /* Set by an LND with ni->rx_take before lnet_recv_done(). The core calls release, on the same
      * reactor, when it is through with the segments; until then they are the core's. */
@@ -169,10 +192,11 @@ struct lnet_rx {
     /* ---- below: the core's own ---- */
     struct lnet_msg *msg; /* the message being received, NULL: payload is discarded */
     struct lnet_shard *shard;
-    uint8_t wait;        /* enum lnet_rx_wait: which queue it waits in */
-    uint8_t pool;        /* enum lnet_pool it needs a buffer of */
-    uint8_t class;       /* enum lnet_class: may it use the reserve? */
-    enum lnet_drop drop; /* why it is being discarded, NONE = it is not */
+    uint8_t wait;         /* enum lnet_rx_wait: which queue it waits in */
+    uint8_t pool;         /* enum lnet_pool it needs a buffer of */
+    uint8_t class;        /* enum lnet_class: may it use the reserve? */
+    enum lnet_drop drop;  /* why it is being discarded, NONE = it is not */
+    enum lnet_drop lacks; /* DEST_SHARE, BUFFER_WAIT: waits for memory of the budget; or NONE */
     struct lnet_path path;
     struct lnet_dest *dest;                  /* its next hop's account */
     struct lnet_rx *wait_next, **wait_pprev; /* in its queue */
@@ -214,6 +238,8 @@ struct lnet_msg {
     uint64_t handed_us;                   /* when it was handed to the LND */
     struct lnet_nid via; /* answers: the gateway that delivered the request, or ANY */
     void *buffer;        /* router buffer, or NULL */
+    uint32_t memory;     /* forwarded: of the shard's budget, for segments of the transport's */
+    uint32_t truesize;   /* what the segments that it has take */
     struct mem_seg segs[LNET_MD_MAX_SEGS];
     void (*release)(void *owner, struct lnet_sgl *sgl);
     void *release_owner;
@@ -258,7 +284,8 @@ struct lnd_ops {
     void (*send)(struct lnet_msg *msg);
     /* The core's answer to lnet_parse(): place the first mlen bytes of the payload into segs (they
      * stay valid until done), discard the rest (all of it when mlen is 0), then lnet_recv_done().
-     * On an ni with rx_take and segs == NULL, mlen > 0: hand over own segments in rx->taken. */
+     * On an ni with rx_take, segs may be NULL with mlen > 0: hand over own segments in rx->taken.
+     */
     void (*recv)(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
 
     /* A receive begun on this reactor has not moved for a while and its memory is needed: from now
@@ -307,6 +334,39 @@ bool lnet_rx_cancel(struct lnet_rx *rx);
 void lnet_send_accepted(struct lnet_msg *msg);
 /* The LND is through with msg; exactly once. Implies accepted. */
 void lnet_send_done(struct lnet_msg *msg, struct lnet_result result);
+
+/* ---- grants: connections of transports that hand over segments (home) ---- */
+
+/* Bytes of memory there are for segments of transports, over all reactors; 0 = none, then no grant
+ * ever opens. Any thread. */
+size_t lnet_segment_memory(const struct lnet_node *node);
+/* Begins to promise. buffer: memory that one receive buffer takes, up to LNET_GRANT_BUFFER_MAX.
+ * Until there is memory for the base grant (lnet_grant_is_open()) nothing may be read or promised;
+ * opened() is called when there is, not from inside this. */
+void lnet_grant_open(struct lnet_grant *grant, struct lnet_node *node, uint32_t buffer,
+                     void (*opened)(struct lnet_grant *grant));
+static inline bool lnet_grant_is_open(const struct lnet_grant *grant)
+{
+    return grant->open;
+}
+/* The transport has given its memory back and promises nothing more: the stream is closed. */
+void lnet_grant_close(struct lnet_grant *grant);
+/* Bytes have left the transport's receive queue and take no memory: skipped, copied or thrown away.
+ */
+void lnet_grant_consumed(struct lnet_grant *grant, uint32_t bytes);
+/* Segments were taken for the message that ops->recv() asked for without segs; truesize is what the
+ * buffers they lie in take. False: that is more than there is; lnet_rx_copy() must follow. */
+bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize);
+/* Copies the segments taken so far for that message into a router buffer; the LND gives them back
+ * and receives the rest into what this returns (one segment of the whole payload). At any time,
+ * where it would rather not keep them. */
+const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs);
+/* What to tell the transport after each turn of reading: how many bytes behind those consumed and
+ * taken the peer may send, never fewer than it was told before, and how much memory what has come
+ * of them may take until it is consumed or taken. */
+uint32_t lnet_grant_window(struct lnet_rx *rx, uint32_t *memory);
+
+/* ---- what happened ---- */
 
 /* Everything to a peer failed, or it came (back) up; for gateways this decides routes. */
 void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up);

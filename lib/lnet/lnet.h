@@ -34,7 +34,10 @@ struct lnet_node_opts {
     /* Router buffers, totals over all reactors; 0 = 2048/16384/1024 (§4.9), or with `memory` as
      * many as fit into it. Each reactor has at least LNET_POOL_MIN of each kind. */
     unsigned tiny, small, large;
-    size_t memory;         /* bytes for small and large buffers; 0 = what the counts take */
+    size_t memory; /* bytes for small and large buffers; 0 = what the counts take */
+    /* Bytes for the segments of transports that hand over their own, by truesize, over all
+     * reactors; 0 = there is no such transport. */
+    size_t segments;
     unsigned egress_share; /* %, 1..100: of the free buffers, what one next hop may hold; 0 = 50 */
     unsigned max_peers;    /* peer NIs over all reactors; 0 = 16384 */
     unsigned check_interval; /* s, alive_router_check_interval; 0 = 60 */
@@ -54,6 +57,7 @@ struct lnet_memory {
     unsigned buffers[LNET_POOLS]; /* totals it starts with */
     unsigned most[LNET_POOLS];    /* totals up to which they can be raised at run time */
     size_t landing, local;        /* bytes of EAL memory: large and small buffers */
+    size_t segments;              /* bytes of transports' own memory that are promised and held */
     size_t tables;                /* bytes of heap: message descriptors, peers, accounts */
 };
 /* Any thread. 0, or -ENOMEM with a sentence that says how many buffers would fit. */
@@ -171,6 +175,21 @@ struct lnet_pool_stats {
 };
 void lnet_pool_stats_get(const struct lnet_node *node, unsigned reactor, enum lnet_pool pool,
                          struct lnet_pool_stats *out);
+
+struct lnet_segment_stats { /* bytes, by truesize */
+    uint64_t total;
+    uint64_t free;           /* neither promised nor held */
+    uint64_t low;            /* least that was free */
+    uint64_t held;           /* of messages: there, or reserved for what is still to come of them */
+    uint32_t waiting;        /* headers that wait for memory */
+    uint64_t waited;         /* ever */
+    uint32_t grants_waiting; /* connections that may not send anything yet */
+    uint64_t
+        payload_copies; /* messages whose segments were copied, as there was no memory for them */
+    uint64_t payload_copy_bytes;
+};
+void lnet_segment_stats_get(const struct lnet_node *node, unsigned reactor,
+                            struct lnet_segment_stats *out);
 
 /* tx credits of an NI, over all reactors: sums, but min is the lowest of any. */
 void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_credits *out,

@@ -66,6 +66,7 @@ struct lnet_dest {
     bool gateway;
     uint32_t refs; /* messages and waiting headers */
     uint32_t held[LNET_POOLS];
+    uint64_t memory; /* of the budget for segments */
     struct lnet_dest_wait wait[LNET_POOLS][LNET_CLASSES];
     struct lnet_dest *hash_next;
 };
@@ -94,6 +95,25 @@ struct lnet_router_pool {
     uint32_t gws_holding; /* gateways that hold one */
     struct lnet_ring ring[LNET_CLASSES];
     uint8_t turn; /* enum lnet_class that is served next */
+};
+
+struct lnet_grants { /* by next */
+    struct lnet_grant *head, **tail;
+};
+
+/* Memory for segments that transports hand over, by truesize. grant.c */
+struct lnet_budget {
+    uint64_t total, used;
+    uint64_t held[2]; /* of used, by messages for end nodes, and for gateways */
+    uint64_t stalled; /* of these, by receives that do not move */
+    uint64_t low;     /* least that was free */
+    /* The header that waits longest for memory, for an end node and for a gateway. */
+    struct lnet_rx *first[2];
+    uint32_t waiting; /* headers */
+    uint64_t waited;
+    struct lnet_grants grants; /* wait for their base */
+    uint32_t grants_waiting;
+    uint64_t copies, copy_bytes; /* messages whose segments were more than there was memory for */
 };
 
 /* tx credits of an NI on this reactor. */
@@ -131,6 +151,8 @@ struct lnet_shard {
     struct lnet_msg *msgs, *free_msgs;
     unsigned total_msgs, used_msgs, local_msgs, max_local;
     struct lnet_router_pool pool[LNET_POOLS];
+    struct lnet_budget budget;
+    uint8_t turn; /* enum lnet_pool that is served first */
     struct lnet_dest *dests, *free_dests;
     struct lnet_dest **dest_hash;
     uint32_t dest_mask;
@@ -304,6 +326,36 @@ void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool 
 /* One that is held for d stalls, or moves again: then it is d's. */
 void lnet_dest_stall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
 void lnet_dest_unstall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
+
+/* ---- grant.c: memory for segments of transports ---- */
+/* Bytes a reactor needs at least. */
+size_t lnet_budget_least(void);
+void lnet_budget_init(struct lnet_shard *s);
+static inline bool lnet_budget_wanted(const struct lnet_budget *b)
+{
+    return b->waiting > 0 || b->grants.head;
+}
+/* Whether there is memory for the message of a header with a grant, as one more condition beside
+ * its buffer; if not, rx->lacks says why. */
+bool lnet_budget_may(struct lnet_rx *rx);
+/* It no longer waits for memory: it waits for something else, or not at all. */
+void lnet_budget_forget(struct lnet_rx *rx);
+/* Reserves memory for rx->msg, and promises its payload. */
+void lnet_budget_admit(struct lnet_rx *rx);
+/* All of the message is there: what was set aside for more goes back. */
+void lnet_budget_received(struct lnet_msg *msg);
+/* Gives back all it has. */
+void lnet_budget_release(struct lnet_msg *msg);
+/* What it has is no longer or again charged to msg->dest. */
+void lnet_budget_stall(struct lnet_msg *msg, bool stalled);
+/* What it has moves to another next hop. */
+void lnet_budget_move(struct lnet_msg *msg, struct lnet_dest *to);
+/* Opens grants that wait for their base. */
+void lnet_budget_serve(struct lnet_shard *s);
+/* Whether receives that do not move hold more than a next hop might. */
+bool lnet_budget_stalled(const struct lnet_shard *s);
+/* A router buffer for all of msg's payload. It is there: msg has its place in the pool. */
+void lnet_msg_buffer(struct lnet_msg *msg);
 
 /* ---- admit.c: receive side credits ---- */
 void lnet_admit_init(struct lnet_shard *s);

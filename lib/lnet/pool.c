@@ -160,6 +160,13 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
             return does_not_fit(asked, count, reactors, o->memory, err, errlen);
         }
     }
+    out->segments = o->segments / reactors * reactors;
+    if (o->segments && out->segments / reactors < lnet_budget_least()) {
+        snprintf(err, errlen, "segments: %.1f MiB are too little for %u threads; give %.1f or more",
+                 (double)o->segments / MIB, reactors,
+                 (double)(reactors * lnet_budget_least()) / MIB);
+        return -ENOMEM;
+    }
     plan_most(o, reactors, out);
     out->landing = out->most[LNET_POOL_LARGE] * sizes[LNET_POOL_LARGE];
     out->local = out->most[LNET_POOL_SMALL] * sizes[LNET_POOL_SMALL];

@@ -65,6 +65,7 @@ int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t 
         snprintf(err, errlen, "no memory for selection state");
         return -ENOMEM;
     }
+    lnet_budget_init(s);
     lnet_admit_init(s);
     rc = lnet_credits_init(s, err, errlen);
     if (rc)

@@ -841,6 +841,16 @@ static inline void check_pool_quiet(const struct lnet_router_pool *p, bool memor
         assert_int_equal(p->mem.nfree, p->mem.total);
 }
 
+static inline void check_budget_quiet(const struct lnet_budget *b)
+{
+    assert_int_equal(b->used, 0);
+    assert_int_equal(b->held[0] + b->held[1], 0);
+    assert_int_equal(b->stalled, 0);
+    assert_int_equal(b->waiting, 0);
+    assert_int_equal(b->grants_waiting, 0);
+    assert_true(!b->first[0] && !b->first[1]);
+}
+
 /* Nothing is under way: no message, no buffer, no reference, no timer. */
 static inline void check_quiet(void)
 {
@@ -853,6 +863,7 @@ static inline void check_quiet(void)
         assert_int_equal(s->local_msgs, 0);
         for (k = 0; k < LNET_POOLS; k++)
             check_pool_quiet(&s->pool[k], k != LNET_POOL_TINY);
+        check_budget_quiet(&s->budget);
         for (k = 0; k < LNET_MAX_NI; k++) {
             assert_int_equal(s->tq[k].credits.now, s->tq[k].credits.max);
             assert_null(s->tq[k].queue.head);

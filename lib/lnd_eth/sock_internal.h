@@ -110,7 +110,8 @@ struct sock_conn {
     uint32_t slop; /* bytes to throw away afterwards */
     uint32_t crc;
     struct sock_take *take;
-    uint64_t rx_us; /* last progress */
+    struct lnet_grant grant; /* take mode: what the peer may send */
+    uint64_t rx_us;          /* last progress */
 
     /* sending */
     bool in_tx;
@@ -128,7 +129,6 @@ struct sock_conn {
     uint64_t sent_us;    /* the stream last took bytes other than keepalives */
     uint64_t sent_total; /* bytes the stream took */
     uint64_t used;       /* shard->uses when last chosen */
-    bool take_wait;      /* no sock_take was free */
 };
 
 TAILQ_HEAD(sock_conns, sock_conn);
@@ -260,7 +260,6 @@ struct sock_shard {
     struct sock_peers spare; /* peers that make room for others, the first first */
     struct sock_hs *hss, *free_hss;
     struct sock_take *takes, *free_takes;
-    unsigned take_waiters;
     uint64_t uses; /* messages given to connections */
     uint8_t *scratch;
 };
@@ -387,6 +386,8 @@ void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lne
 bool sock_conn_check(struct sock_conn *c, uint64_t now);
 
 /* ---- sock_rx.c ---- */
+/* The connection is up. */
+void sock_rx_open(struct sock_conn *c);
 void sock_rx_run(struct sock_conn *c);
 void sock_rx_readable(struct sock_conn *c);
 /* Something that kept it from reading may be gone. */

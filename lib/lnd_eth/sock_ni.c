@@ -418,6 +418,11 @@ static int ni_prepare(struct sock_ni *sni, char *err, size_t errlen)
     if (rc < 0)
         return rc;
     ni->rx_take = sni->sock->opts.transport->caps & STREAM_CAP_TAKE;
+    if (ni->rx_take && lnet_segment_memory(ni->node) == 0) {
+        snprintf(err, errlen, "%s: no memory for received segments; set `segments`",
+                 sni->sock->opts.transport->name);
+        return -EINVAL;
+    }
     sni->link_shard = reactor_index(lnet_nid_home(ni->node, &ni->nid));
     sni->link = sock_link_new();
     if (sni->link == NULL || sock_listener_get(sni) < 0) {

@@ -346,6 +346,7 @@ void sock_peer_conn_up(struct sock_peer *sp, struct sock_conn *c, uint64_t incar
     c->rx_us = sp->alive_us;
     c->tx_us = sp->alive_us;
     c->stream->ops->established(c->stream, sp->sni->ni->lnd_tun.tos);
+    sock_rx_open(c);
     if (first)
         lnet_peer_notify(sp->sni->ni, sp->peer, true);
     flush_queue(sp);

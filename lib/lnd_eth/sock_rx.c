@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Frame receive machine, docs/protocol/socklnd.md §4.4. A connection whose message waits for the
- * core is not read: that is the back-pressure towards the sender.
+ * core is not read: that is the back-pressure towards the sender. A transport that hands over
+ * segments is told after each run how much its peer may send: what the core has memory for.
  */
 #include "lib/lnd_eth/sock_internal.h"
 
@@ -15,6 +16,11 @@
 static const struct stream_ops *ops(const struct sock_conn *c)
 {
     return c->stream->ops;
+}
+
+static bool takes(const struct sock_conn *c)
+{
+    return ops(c)->caps & STREAM_CAP_TAKE;
 }
 
 static void park(struct sock_conn *c)
@@ -47,6 +53,49 @@ static void boundary(struct sock_conn *c)
     }
 }
 
+/* ---- grants ---- */
+
+static_assert(STREAM_FIRST_WINDOW <= LNET_GRANT_BASE, "a grant never promises less than before");
+
+static void on_grant(struct lnet_grant *grant)
+{
+    struct sock_conn *c = sock_container(grant, struct sock_conn, grant);
+
+    unpark(c);
+    sock_ready(c);
+}
+
+void sock_rx_open(struct sock_conn *c)
+{
+    if (!takes(c))
+        return;
+    lnet_grant_open(&c->grant, c->shard->sock->node, ops(c)->rx_buffer, on_grant);
+    c->rx.grant = &c->grant;
+}
+
+/* n bytes have left the transport's queue and take no memory any more. */
+static void consumed(struct sock_conn *c, size_t n)
+{
+    if (takes(c))
+        lnet_grant_consumed(&c->grant, (uint32_t)n);
+}
+
+static void skip(struct sock_conn *c, size_t n)
+{
+    ops(c)->skip(c->stream, n);
+    consumed(c, n);
+}
+
+static void tell_window(struct sock_conn *c)
+{
+    uint32_t bytes, memory;
+
+    if (!takes(c) || !lnet_grant_is_open(&c->grant))
+        return;
+    bytes = lnet_grant_window(&c->rx, &memory);
+    ops(c)->rx_window(c->stream, bytes, memory);
+}
+
 /* ---- segments lent to the core ---- */
 
 static void take_free(struct sock_take *take)
@@ -55,18 +104,6 @@ static void take_free(struct sock_take *take)
 
     take->next = shard->free_takes;
     shard->free_takes = take;
-    for (unsigned i = 0; shard->take_waiters > 0 && i < shard->sock->opts.max_conns; i++) {
-        struct sock_conn *c = &shard->conns[i];
-
-        if (!c->take_wait)
-            continue;
-        c->take_wait = false;
-        shard->take_waiters--;
-        if (c->state == SOCK_CONN_UP) {
-            unpark(c);
-            sock_ready(c);
-        }
-    }
 }
 
 static void take_release(void *owner, struct lnet_sgl *sgl)
@@ -83,17 +120,21 @@ static bool take_alloc(struct sock_conn *c)
 
     if (c->take != NULL)
         return true;
-    if (shard->free_takes == NULL) {
-        if (!c->take_wait)
-            shard->take_waiters++;
-        c->take_wait = true;
-        park(c);
+    if (shard->free_takes == NULL)
         return false;
-    }
     c->take = shard->free_takes;
     shard->free_takes = c->take->next;
     c->nsegs = 0;
     return true;
+}
+
+static void give_back_take(struct sock_conn *c)
+{
+    if (c->take == NULL)
+        return;
+    c->shard->sock->opts.transport->give_back(c->take->segs, c->nsegs);
+    take_free(c->take);
+    c->take = NULL;
 }
 
 /* ---- payload ---- */
@@ -168,32 +209,46 @@ static size_t take_and_copy(struct sock_conn *c)
 {
     struct mem_seg segs[RX_SEGS];
     unsigned n = 0;
-    size_t got = ops(c)->take(c->stream, c->left, segs, RX_SEGS, &n);
+    size_t truesize, got = ops(c)->take(c->stream, c->left, segs, RX_SEGS, &n, &truesize);
 
     for (unsigned i = 0; i < n; i++)
         copy_to_core(c, segs[i].addr, segs[i].len);
     ops(c)->give_back(segs, n);
+    consumed(c, got);
     return got;
+}
+
+/* There is no room for the message as segments: the core has it copied, and the rest too. */
+static void leave_take(struct sock_conn *c)
+{
+    unsigned n = c->take != NULL ? c->nsegs : 0;
+
+    c->segs = lnet_rx_copy(&c->rx, n > 0 ? c->take->segs : NULL, n);
+    give_back_take(c);
+    c->nsegs = 1;
+    c->seg = 0;
+    c->seg_off = c->mlen - c->left;
 }
 
 static size_t take_for_core(struct sock_conn *c)
 {
     bool sum = checksummed(c);
+    size_t got, truesize;
+    struct mem_seg *segs;
     unsigned n = 0;
-    size_t got;
 
-    if (!take_alloc(c))
-        return 0;
-    if (c->nsegs == SOCK_TAKE_SEGS) {
-        sock_conn_fail(c, LNET_DROP_TCP_SEGMENTS, &c->rx.hdr);
-        return 0;
+    if (!take_alloc(c) || c->nsegs == SOCK_TAKE_SEGS) {
+        leave_take(c);
+        return take_and_copy(c);
     }
-    got = ops(c)->take(c->stream, c->left, c->take->segs + c->nsegs, SOCK_TAKE_SEGS - c->nsegs, &n);
+    segs = c->take->segs + c->nsegs;
+    got = ops(c)->take(c->stream, c->left, segs, SOCK_TAKE_SEGS - c->nsegs, &n, &truesize);
     for (unsigned i = 0; sum && i < n; i++)
-        c->crc =
-            sock_crc32(c->crc, c->take->segs[c->nsegs + i].addr, c->take->segs[c->nsegs + i].len);
+        c->crc = sock_crc32(c->crc, segs[i].addr, segs[i].len);
     c->nsegs += n;
     c->left -= (uint32_t)got;
+    if (!lnet_rx_took(&c->rx, (uint32_t)got, (uint32_t)truesize))
+        leave_take(c);
     return got;
 }
 
@@ -202,7 +257,7 @@ static size_t read_payload(struct sock_conn *c)
     struct mem_seg segs[RX_SEGS];
     size_t got;
 
-    if (ops(c)->caps & STREAM_CAP_TAKE)
+    if (takes(c))
         return c->segs == NULL ? take_for_core(c) : take_and_copy(c);
     got = ops(c)->read_into(c->stream, segs, remaining_segs(c, segs));
     advance(c, got);
@@ -212,12 +267,13 @@ static size_t read_payload(struct sock_conn *c)
 static size_t discard(struct sock_conn *c)
 {
     struct mem_seg segs[RX_SEGS];
+    size_t got, truesize;
     unsigned n = 0;
-    size_t got;
 
-    if (ops(c)->caps & STREAM_CAP_TAKE) {
-        got = ops(c)->take(c->stream, c->slop, segs, RX_SEGS, &n);
+    if (takes(c)) {
+        got = ops(c)->take(c->stream, c->slop, segs, RX_SEGS, &n, &truesize);
         ops(c)->give_back(segs, n);
+        consumed(c, got);
     } else {
         segs[0] = (struct mem_seg){
             c->shard->scratch, c->slop < SOCK_SCRATCH ? c->slop : SOCK_SCRATCH, MEM_REGION_NONE, 0};
@@ -272,7 +328,8 @@ static bool step_frame(struct sock_conn *c)
     enum lnet_drop drop;
     size_t n;
 
-    if (sock_ns(c->sp)->quiesced || c->nacks == SOCK_ACKS) {
+    if (sock_ns(c->sp)->quiesced || c->nacks == SOCK_ACKS ||
+        (takes(c) && !lnet_grant_is_open(&c->grant))) {
         park(c);
         return false;
     }
@@ -281,7 +338,7 @@ static bool step_frame(struct sock_conn *c)
     if (n < SOCK_FRAME_SIZE)
         return false;
     drop = sock_frame_decode(p, &c->frame);
-    ops(c)->skip(c->stream, SOCK_FRAME_SIZE);
+    skip(c, SOCK_FRAME_SIZE);
     if (drop == LNET_DROP_NONE)
         drop = check_zc_ack(&c->frame);
     if (drop != LNET_DROP_NONE) {
@@ -305,7 +362,7 @@ static bool step_hdr(struct sock_conn *c)
     if (ops(c)->peek(c->stream, size, &p) < size)
         return false;
     drop = large ? lnet_hdr_decode16(p, &c->rx.hdr) : lnet_hdr_decode4(p, &c->rx.hdr);
-    ops(c)->skip(c->stream, size);
+    skip(c, size);
     if (drop == LNET_DROP_NONE) {
         c->rx_state = SOCK_RX_PARSE;
         c->rx.ni = c->sp->sni->ni;
@@ -366,6 +423,8 @@ void sock_rx_run(struct sock_conn *c)
     while (more && c->state == SOCK_CONN_UP && steps++ < RX_STEPS && bytes < RX_RUN_BYTES)
         more = step(c, &bytes);
     c->in_rx = false;
+    if (c->state == SOCK_CONN_UP)
+        tell_window(c);
     if (more && c->state == SOCK_CONN_UP)
         sock_ready(c);
     sock_conn_release(c);
@@ -431,15 +490,6 @@ void sock_rx_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs
     }
 }
 
-static void give_back_take(struct sock_conn *c)
-{
-    if (c->take == NULL)
-        return;
-    c->shard->sock->opts.transport->give_back(c->take->segs, c->nsegs);
-    take_free(c->take);
-    c->take = NULL;
-}
-
 /* A transport may let some come together before it calls. */
 static bool unread(const struct sock_conn *c)
 {
@@ -464,6 +514,11 @@ bool sock_rx_give_up(struct lnet_rx *rx, bool too_long)
     c->left = 0;
     c->segs = NULL;
     c->nsegs = 0;
+    if (takes(c)) {
+        while (discard(c) > 0)
+            ;
+        tell_window(c); /* less memory, from now on */
+    }
     sock_ready(c); /* acknowledged and reported there, as one that was never wanted */
     return true;
 }
@@ -472,10 +527,7 @@ void sock_rx_abandon(struct sock_conn *c, const struct sock_why *why)
 {
     struct lnet_result result = {why->rx, LNET_HEALTH_REMOTE_ERROR};
 
-    if (c->take_wait) {
-        c->take_wait = false;
-        c->shard->take_waiters--;
-    }
+    lnet_grant_close(&c->grant);
     if (c->rx_state == SOCK_RX_PARSE)
         return; /* sock_rx_let_go() */
     if (c->rx_state == SOCK_RX_PAYLOAD) {

@@ -21,7 +21,8 @@
 #include <netinet/in.h>
 #include <sys/types.h>
 
-#define STREAM_PEEK_MAX 256 /* bytes */
+#define STREAM_PEEK_MAX     256  /* bytes */
+#define STREAM_FIRST_WINDOW 4096 /* take mode: bytes a peer may send before rx_window() */
 
 struct stream_ops;
 
@@ -73,6 +74,8 @@ struct stream_ops {
     const char *name;
     uint32_t caps;
     size_t stream_bytes; /* heap one stream takes */
+    uint32_t
+        rx_buffer; /* take mode: memory one receive buffer takes, with all that belongs to it */
 
     /* Listens on addr, on behalf of reactor `on`; accepted() runs there and owns s, which is idle
      * until attach(). The address is taken when this returns 0; -errno else. Control thread. */
@@ -104,13 +107,23 @@ struct stream_ops {
      * errors come through closed(). May read ahead behind the last segment. */
     size_t (*read_into)(struct stream *s, const struct mem_seg *segs, unsigned nsegs);
     /* take mode: hands over up to max bytes as segments, at most maxsegs. Returns bytes; *nsegs is
-     * set. The caller owns them until give_back(), which may come after the stream's end. */
+     * set, and *truesize to the memory that the buffers they lie in take: the whole of each, also
+     * of one whose rest stays in the queue (which counts it too). The caller owns them until
+     * give_back(), which may come after the stream's end. */
     size_t (*take)(struct stream *s, size_t max, struct mem_seg *segs, unsigned maxsegs,
-                   unsigned *nsegs);
+                   unsigned *nsegs, size_t *truesize);
     void (*give_back)(struct mem_seg *segs, unsigned nsegs); /* on the reactor that took them */
-    /* Stops and restarts readable(); while stopped the transport's window closes. After read_into()
-     * a transport may wait until more has come before it calls readable(); to restart is to be told
-     * of all that is there. */
+    /* take mode: from now on the peer may send `bytes` behind what was skipped and taken (what has
+     * arrived since is part of that); never fewer than it was told before. What has arrived, in or
+     * out of order, and was neither skipped nor taken may occupy `memory` bytes by truesize: when
+     * more would be needed, and before this returns if it already is, the transport copies sparse
+     * buffers together, and what finds no room even so is treated as if the network had lost it.
+     * Bytes in order always find room if full buffers are at least 4/5 payload. Before the first
+     * call: STREAM_FIRST_WINDOW, in memory of the transport's own. */
+    void (*rx_window)(struct stream *s, size_t bytes, size_t memory);
+    /* Stops and restarts readable(); while stopped the window of a read_into transport closes. After
+     * read_into() a transport may wait until more has come before it calls readable(); to restart is
+     * to be told of all that is there. */
     void (*rx_pause)(struct stream *s, bool pause);
 
     /* Queues bytes for sending: takes all or part, returns how many (less: wait for writable) or

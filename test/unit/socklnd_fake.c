@@ -415,7 +415,7 @@ static size_t f_read_into(struct stream *stream, const struct mem_seg *segs, uns
 }
 
 static size_t f_take(struct stream *stream, size_t max, struct mem_seg *segs, unsigned maxsegs,
-                     unsigned *nsegs)
+                     unsigned *nsegs, size_t *truesize)
 {
     struct fake_stream *s = fake(stream);
     size_t done = 0;
@@ -434,7 +434,23 @@ static size_t f_take(struct stream *stream, size_t max, struct mem_seg *segs, un
         fake_takes_out++;
         done += n;
     }
+    *truesize = *nsegs * FAKE_BUFFER;
     return done;
+}
+
+static void f_rx_window(struct stream *stream, size_t bytes, size_t memory)
+{
+    struct fake_stream *s = fake(stream);
+
+    assert_true(s->base.ops->caps & STREAM_CAP_TAKE);
+    assert_false(s->closed);
+    assert_ptr_equal(s->reactor, self);
+    assert_true(bytes >= s->in_len); /* what has come was promised */
+    if (s->told)
+        assert_true(bytes - s->in_len >= s->promised);
+    s->told = true;
+    s->promised = bytes - s->in_len;
+    s->memory = memory;
 }
 
 static void f_give_back(struct mem_seg *segs, unsigned nsegs)
@@ -523,6 +539,8 @@ struct stream_ops fake_transport = {
     .read_into = f_read_into,
     .take = f_take,
     .give_back = f_give_back,
+    .rx_buffer = FAKE_BUFFER,
+    .rx_window = f_rx_window,
     .rx_pause = f_rx_pause,
     .send = f_send,
     .stats = f_stats,
@@ -627,6 +645,10 @@ void fake_feed(struct fake_stream *s, const void *bytes, size_t n)
         memmove(s->in, s->in + s->in_head, s->in_len);
     s->in_head = 0;
     append(&s->in, &s->in_len, &s->in_cap, bytes, n);
+    if (s->told) {
+        assert_true(n <= s->promised);
+        s->promised -= n;
+    }
     s->bytes_in += n;
     s->ev_readable = true;
     fake_run();
@@ -933,6 +955,81 @@ bool lnet_rx_cancel(struct lnet_rx *rx)
     return core.cancel;
 }
 
+size_t lnet_segment_memory(const struct lnet_node *n)
+{
+    (void)n;
+    return 1 << 30;
+}
+
+void lnet_grant_open(struct lnet_grant *grant, struct lnet_node *n, uint32_t buffer,
+                     void (*opened)(struct lnet_grant *grant))
+{
+    assert_ptr_equal(n, &node);
+    assert_int_equal(buffer, FAKE_BUFFER);
+    assert_null(grant->shard);
+    *grant = (struct lnet_grant){.shard = (void *)self, .ahead = FAKE_AHEAD, .opened = opened};
+    core.grants++;
+    grant->open = !core.no_grants;
+    if (core.no_grants)
+        core.grant_waits = grant;
+}
+
+void fake_grant(void)
+{
+    struct reactor *before = self;
+
+    self = (void *)core.grant_waits->shard;
+    core.grant_waits->open = true;
+    core.grant_waits->opened(core.grant_waits);
+    self = before;
+    fake_run();
+}
+
+void lnet_grant_close(struct lnet_grant *grant)
+{
+    if (grant->shard == NULL)
+        return;
+    assert_ptr_equal(grant->shard, self);
+    if (core.grant_waits == grant)
+        core.grant_waits = NULL;
+    grant->shard = NULL;
+    grant->open = false;
+    core.grants--;
+}
+
+void lnet_grant_consumed(struct lnet_grant *grant, uint32_t bytes)
+{
+    assert_true(grant->open);
+    assert_true(bytes <= grant->ahead);
+    grant->ahead -= bytes;
+}
+
+bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize)
+{
+    assert_true(truesize % FAKE_BUFFER == 0 && truesize >= bytes);
+    lnet_grant_consumed(rx->grant, bytes);
+    return !core.no_memory;
+}
+
+const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs)
+{
+    uint8_t *to = rx_memory;
+
+    for (unsigned i = 0; i < nsegs; to += segs[i++].len)
+        memcpy(to, segs[i].addr, segs[i].len);
+    rx_segs[0] = (struct mem_seg){rx_memory, rx->hdr.payload_len, 7, 0};
+    core.copied++;
+    return rx_segs;
+}
+
+uint32_t lnet_grant_window(struct lnet_rx *rx, uint32_t *memory)
+{
+    assert_true(rx->grant->open);
+    rx->grant->ahead = FAKE_AHEAD;
+    *memory = 2 * FAKE_AHEAD;
+    return FAKE_AHEAD;
+}
+
 static struct fake_sent *sent_row(struct lnet_msg *msg)
 {
     for (unsigned i = 0; i < core.nsent; i++) {
@@ -1167,6 +1264,7 @@ int fake_teardown(void **state)
         lnd_sock_ops.ni_fini(&nis[i]);
     lnd_sock_free(lnd);
     assert_int_equal(core.peer_refs, 0);
+    assert_int_equal(core.grants, 0);
     assert_null(listeners);
     for (unsigned i = 0; i < FAKE_REACTORS; i++) {
         assert_null(env.reactor[i].timers);

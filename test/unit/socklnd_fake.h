@@ -39,8 +39,10 @@ struct fake_stream {
     bool ev_connected, ev_readable, ev_writable, ev_acked;
     uint8_t *in; /* fed by the test, not yet taken */
     size_t in_head, in_len, in_cap;
-    bool starved; /* the last peek wanted more */
-    uint8_t *out; /* what the LND sent */
+    bool starved;            /* the last peek wanted more */
+    bool told;               /* rx_window() was called */
+    size_t promised, memory; /* with the last rx_window(); promised less what was fed since */
+    uint8_t *out;            /* what the LND sent */
     size_t out_len, out_cap;
     size_t out_read; /* of these seen by the test */
     size_t window;   /* bytes send() still takes */
@@ -55,6 +57,8 @@ extern int fake_connect_error;           /* -errno for every connect(), 0 = none
 extern unsigned fake_ports_in_use;       /* this many ports from 1023 down give -EADDRINUSE */
 extern unsigned fake_take_chunk;         /* bytes per segment in take mode */
 extern unsigned fake_takes_out;          /* segments handed over and not given back */
+#define FAKE_BUFFER 2304                 /* what a segment of any length takes */
+#define FAKE_AHEAD  (4u << 20)           /* what the fake core lets every peer send */
 
 /* A connection to our NI, accepted by the LND after fake_run(). */
 struct fake_stream *fake_call(const char *from, uint16_t port);
@@ -104,7 +108,12 @@ struct fake_core {
     uint32_t truncate;
     bool cancel; /* what lnet_rx_cancel() answers */
     unsigned cancels;
-    bool hold_taken; /* keep segments of the transport until fake_release_taken() */
+    bool hold_taken;                /* keep segments of the transport until fake_release_taken() */
+    bool no_grants;                 /* grants do not open */
+    bool no_memory;                 /* lnet_rx_took() says no */
+    unsigned grants;                /* not closed */
+    unsigned copied;                /* calls of lnet_rx_copy() */
+    struct lnet_grant *grant_waits; /* the newest of those that did not open */
     struct lnet_rx *waiting;
     unsigned nreceived, nsent, nnotified, ndone;
     struct fake_received received[FAKE_LOG];
@@ -145,6 +154,7 @@ void fake_send(struct lnet_msg *msg); /* on the peer's home */
 /* Calls ops->recv() for core.waiting with the core's own memory. */
 void fake_recv(uint32_t mlen);
 void fake_release_taken(void);
+void fake_grant(void); /* opens core.grant_waits */
 
 /* ---- what a peer says ---- */
 

@@ -542,7 +542,7 @@ static void test_taken_outlives_connection(void **state)
     assert_int_equal(fake_takes_out, 0);
 }
 
-/* All holders are lent out: the next message waits until one comes back. */
+/* All holders are lent out: what comes then is copied. */
 static void test_takes_used_up(void **state)
 {
     size_t n = fake_frame(frame_buf, NID, OWN, 20, 0, 0);
@@ -551,23 +551,79 @@ static void test_takes_used_up(void **state)
     core.hold_taken = true;
     for (int i = 0; i < 300; i++)
         fake_feed(i % 2 ? bulk_out : control, frame_buf, n);
-    assert_int_equal(core.nreceived, 256);
-    fake_advance(100 * FAKE_SEC);
-    expect_open();
-    fake_release_taken();
     expect_received(300, 20);
+    assert_int_equal(core.copied, 44);
+    assert_int_equal(fake_takes_out, 256);
     fake_release_taken();
+    fake_feed(control, frame_buf, n);
+    expect_received(301, 20);
+    assert_int_equal(core.copied, 44);
+    expect_open();
 }
 
 static void test_too_many_segments(void **state)
 {
+    uint32_t sum;
+    size_t n;
+
     (void)state;
     fake_take_chunk = 10;
     fake_feed(bulk_out, frame_buf, fake_frame(frame_buf, NID, OWN, 40960, 0, 0));
     expect_received(1, 40960);
-    fake_feed(bulk_out, frame_buf, fake_frame(frame_buf, NID, OWN, 40961, 0, 0));
+    assert_int_equal(core.copied, 0);
+    n = fake_frame(frame_buf, NID, OWN, 60000, 0, 0);
+    sum = sock_crc32(SOCK_CRC_SEED, frame_buf + n - 60000, 60000);
+    fake_feed(bulk_out, frame_buf, fake_frame(frame_buf, NID, OWN, 60000, 0, sum));
+    expect_received(2, 60000);
+    assert_int_equal(core.copied, 1);
+    fake_feed(bulk_out, frame_buf, fake_frame(frame_buf, NID, OWN, 60000, 0, sum + 1));
+    expect_lost(3, LNET_DROP_RX_INCOMPLETE);
+    expect_all_closed(LNET_DROP_TCP_PAYLOAD_CSUM);
+}
+
+/* The core has no memory for segments: after the first bytes the message goes into its buffer. */
+static void test_no_memory_for_segments(void **state)
+{
+    size_t n = fake_frame(frame_buf, NID, OWN, 200000, 0, 0);
+    size_t hdr = n - 200000;
+
+    (void)state;
+    core.no_memory = true;
+    fake_feed(bulk_out, frame_buf, hdr + 5);
+    assert_int_equal(core.copied, 1);
+    assert_int_equal(fake_takes_out, 0);
+    for (size_t at = hdr + 5; at < n; at += 7001)
+        fake_feed(bulk_out, frame_buf + at, n - at < 7001 ? n - at : 7001);
+    expect_received(1, 200000);
+    assert_int_equal(core.copied, 1);
+    fake_feed(bulk_out, frame_buf, hdr + 5);
+    fake_end(bulk_out, STREAM_END_RESET);
     expect_lost(2, LNET_DROP_RX_INCOMPLETE);
-    expect_all_closed(LNET_DROP_TCP_SEGMENTS);
+}
+
+/* A connection that may not send anything yet is not read. */
+static void test_waits_for_grant(void **state)
+{
+    size_t n = fake_frame(frame_buf, NID, OWN, 20, 0, 0);
+    struct fake_stream *s;
+
+    (void)state;
+    core.no_grants = true;
+    s = fake_up("10.0.0.9", 1023, SOCK_CTYPE_CONTROL, INC);
+    assert_non_null(core.grant_waits);
+    fake_feed(s, frame_buf, n);
+    assert_int_equal(core.nreceived, 0);
+    assert_false(s->told);
+    fake_advance(40 * FAKE_SEC);
+    assert_false(s->closed);
+    fake_grant();
+    expect_received(1, 20);
+    assert_true(s->told);
+    assert_int_equal(s->promised, FAKE_AHEAD);
+    s = fake_up("10.0.0.11", 1023, SOCK_CTYPE_CONTROL, INC);
+    assert_int_equal(core.grants, 5);
+    fake_end(s, STREAM_END_RESET);
+    assert_int_equal(core.grants, 4);
 }
 
 static void test_ipv6(void **state)
@@ -647,6 +703,8 @@ int main(void)
         BOTH(test_acks_unread),
         TAKE(test_taken_outlives_connection),
         TAKE(test_takes_used_up),
+        TAKE(test_no_memory_for_segments),
+        TAKE(test_waits_for_grant),
         TAKE(test_too_many_segments),
         BOTH(test_ipv6),
     };

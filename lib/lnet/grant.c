@@ -91,6 +91,17 @@ static int64_t budget_spare(const struct lnet_budget *b)
     return budget_free(b) - set_aside(b, false) - set_aside(b, true) - URGENT;
 }
 
+/* What messages of a kind may have. */
+static int64_t room_for(const struct lnet_shard *s, bool gateway, enum lnet_class class)
+{
+    const struct lnet_budget *b = &s->budget;
+    int64_t room = budget_free(b);
+
+    if (gateway || lnet_conf_get(s->node)->ngws > 0)
+        room -= set_aside(b, !gateway);
+    return class == LNET_CLASS_BULK ? room - URGENT : room;
+}
+
 static void budget_take(struct lnet_budget *b, uint64_t bytes)
 {
     shared_set(&b->used, b->used + bytes);
@@ -223,15 +234,12 @@ bool lnet_budget_may(struct lnet_rx *rx)
     const struct lnet_dest *d = rx->dest;
     const struct lnet_budget *b = &s->budget;
     const struct lnet_rx *first = b->first[d->gateway];
-    int64_t room = budget_free(b), need;
+    int64_t room, need;
 
     if (!rx->grant || !rx->grant->shard || rx->hdr.payload_len == 0)
         return true;
     need = need_of(rx);
-    if (d->gateway || lnet_conf_get(s->node)->ngws > 0)
-        room -= set_aside(b, !d->gateway);
-    if (rx->class == LNET_CLASS_BULK)
-        room -= URGENT;
+    room = room_for(s, d->gateway, rx->class);
     if (d->memory > 0 &&
         (room <= 0 || d->memory * 100 >= (uint64_t)room * shared_get(&s->node->egress_share))) {
         waits_for(rx, need <= room ? LNET_DROP_DEST_SHARE : LNET_DROP_BUFFER_WAIT, false);
@@ -308,7 +316,7 @@ bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize)
     msg->truesize += truesize;
     need = msg->truesize + memory_for(g, g->body);
     if (need > msg->memory) {
-        if (need - msg->memory > budget_spare(&msg->home->budget))
+        if (need - msg->memory > room_for(msg->home, msg->dest->gateway, LNET_CLASS_BULK))
             return false;
         set_memory(msg, need);
     }

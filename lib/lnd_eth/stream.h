@@ -118,8 +118,9 @@ struct stream_ops {
      * out of order, and was neither skipped nor taken may occupy `memory` bytes by truesize: when
      * more would be needed, and before this returns if it already is, the transport copies sparse
      * buffers together, and what finds no room even so is treated as if the network had lost it.
-     * Bytes in order always find room if full buffers are at least 4/5 payload. Before the first
-     * call: STREAM_FIRST_WINDOW, in memory of the transport's own. */
+     * That is not what came in order, if full buffers are at least 4/5 payload and `memory` at
+     * least 5/4 of `bytes`; it is less only after a message was given up. Before the first call:
+     * STREAM_FIRST_WINDOW, in memory of the transport's own. */
     void (*rx_window)(struct stream *s, size_t bytes, size_t memory);
     /* Stops and restarts readable(); while stopped the window of a read_into transport closes. After
      * read_into() a transport may wait until more has come before it calls readable(); to restart is

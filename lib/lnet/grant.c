@@ -92,13 +92,10 @@ static int64_t budget_spare(const struct lnet_budget *b)
 }
 
 /* What messages of a kind may have. */
-static int64_t room_for(const struct lnet_shard *s, bool gateway, enum lnet_class class)
+static int64_t room_for(const struct lnet_budget *b, bool gateway, enum lnet_class class)
 {
-    const struct lnet_budget *b = &s->budget;
-    int64_t room = budget_free(b);
+    int64_t room = budget_free(b) - set_aside(b, !gateway);
 
-    if (gateway || lnet_conf_get(s->node)->ngws > 0)
-        room -= set_aside(b, !gateway);
     return class == LNET_CLASS_BULK ? room - URGENT : room;
 }
 
@@ -239,7 +236,7 @@ bool lnet_budget_may(struct lnet_rx *rx)
     if (!rx->grant || !rx->grant->shard || rx->hdr.payload_len == 0)
         return true;
     need = need_of(rx);
-    room = room_for(s, d->gateway, rx->class);
+    room = room_for(b, d->gateway, rx->class);
     if (d->memory > 0 &&
         (room <= 0 || d->memory * 100 >= (uint64_t)room * shared_get(&s->node->egress_share))) {
         waits_for(rx, need <= room ? LNET_DROP_DEST_SHARE : LNET_DROP_BUFFER_WAIT, false);
@@ -316,7 +313,7 @@ bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize)
     msg->truesize += truesize;
     need = msg->truesize + memory_for(g, g->body);
     if (need > msg->memory) {
-        if (need - msg->memory > room_for(msg->home, msg->dest->gateway, LNET_CLASS_BULK))
+        if (need - msg->memory > room_for(&msg->home->budget, msg->dest->gateway, LNET_CLASS_BULK))
             return false;
         set_memory(msg, need);
     }

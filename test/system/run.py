@@ -42,13 +42,14 @@ def collect():
 
 
 async def run_test(args, f, arg):
-    env = Env(args.build, args.reference, args.verbose)
+    env = Env(args.build, args.reference, args.verbose, args.long)
     text, code = "", 0
     try:
         if not getattr(f, "no_router", False) and not args.build and not args.reference:
             raise Skip("no build directory (--build or MILLRACE_BUILD)")
         await (f(env) if arg is None else f(env, arg))
         await env.finish()
+        text = "; ".join(env.results)
     except Skip as e:
         text, code = str(e), SKIPPED
     except Failed as e:
@@ -80,13 +81,15 @@ def child(args):
 class Job:
     def __init__(self, args, name, f):
         self.name, self.start = name, time.monotonic()
-        self.deadline = self.start + args.timeout * (getattr(f, "deadline", DEFAULT_TIMEOUT) / DEFAULT_TIMEOUT)
+        limit = getattr(f, "deadline", DEFAULT_TIMEOUT)
+        limit = getattr(f, "long_deadline", limit) if args.long else limit
+        self.deadline = self.start + args.timeout * (limit / DEFAULT_TIMEOUT)
         self.tmp = tempfile.TemporaryDirectory(prefix="millrace-test-")     # gone with the job, however it ends
         r, w = os.pipe()
         argv = [sys.executable, os.path.abspath(__file__), "--one", name, "--timeout", str(args.timeout)]
         if args.build:
             argv += ["--build", args.build]
-        argv += ["--reference"] * args.reference + ["--verbose"] * args.verbose
+        argv += ["--reference"] * args.reference + ["--verbose"] * args.verbose + ["--long"] * args.long
         self.proc = subprocess.Popen(["/bin/sh", "-c", 'exec 3>&"$0"; exec "$@"', str(w), *argv], pass_fds=[w],
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
                                      env={**os.environ, "TMPDIR": self.tmp.name})
@@ -110,7 +113,7 @@ class Job:
         text = os.read(self.verdict, 4096).decode(errors="replace")
         os.close(self.verdict)
         if code == 0:
-            return "PASS", ""
+            return "PASS", text
         if code == SKIPPED:
             return "SKIP", text
         return "FAIL", text or f"test process ended with {code}"
@@ -162,17 +165,20 @@ def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--build", default=os.environ.get("MILLRACE_BUILD"), help="meson build directory")
     p.add_argument("--filter", action="append", default=[], help="only tests whose name contains this")
+    p.add_argument("--exclude", action="append", default=[], help="no tests whose name contains this")
     p.add_argument("--list", action="store_true")
     p.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT, help="deadline of an ordinary test, s")
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--repeat", type=int, default=1)
     p.add_argument("--reference", action="store_true", help="a scripted kernel router in place of Millrace")
+    p.add_argument("--long", action="store_true", help="load tests for as long as they should take")
     p.add_argument("--verbose", action="store_true")
     p.add_argument("--one", help=argparse.SUPPRESS)
     args = p.parse_args()
     if args.one:
         child(args)
-    tests = [t for t in collect() if not args.filter or any(f in t[0] for f in args.filter)]
+    tests = [t for t in collect() if (not args.filter or any(f in t[0] for f in args.filter))
+             and not any(x in t[0] for x in args.exclude)]
     if args.list:
         print("\n".join(t[0] for t in tests))
         return 0

@@ -3,12 +3,14 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import sys
 import time
 
 from . import nid as N
 from . import router as R
+from .crowd import Crowd
 from .judge import Ledger, Mutator
 from .netns import Fabric
 from .node import Node
@@ -26,11 +28,12 @@ class Skip(Exception):
 
 
 class Env:
-    def __init__(self, build=None, reference=False, verbose=False):
-        self.build, self.reference, self.verbose = build, reference, verbose
+    def __init__(self, build=None, reference=False, verbose=False, long=False):
+        self.build, self.reference, self.verbose, self.long = build, reference, verbose, long
         self.ledger, self.fabric = Ledger(), Fabric()
         self.nodes, self.routers, self.problems, self.waiters = [], [], [], []
         self.expected_problems = []
+        self.crowds, self.results = [], []
         self.t0 = time.monotonic()
         self.trace = []
         self.mutator = None
@@ -44,6 +47,11 @@ class Env:
         self.trace.append(line)
         if self.verbose:
             print(line, file=sys.stderr, flush=True)
+
+    def result(self, text):
+        """Something measured, for the line of a test that passed."""
+        self.log(text)
+        self.results.append(text)
 
     @staticmethod
     def now():
@@ -128,6 +136,18 @@ class Env:
         await r.start()
         return r
 
+    async def crowd(self, name, first, count):
+        """A process for many nodes, the NIDs from `first` on; crowd.nodes() makes them."""
+        crowd = Crowd(self, name, first, count)
+        self.crowds.append(crowd)
+        return await crowd.start()
+
+    @functools.cached_property
+    def sanitized(self):
+        """The program under test is several times slower for its sanitizers."""
+        with open(R.find_program(self.build, "millraced"), "rb") as f:
+            return b"__asan_init" in f.read()
+
     def need_millrace(self):
         if self.reference:
             raise Skip("needs the program under test, not the reference router")
@@ -154,6 +174,10 @@ class Env:
     async def finish(self):
         for n in self.nodes:
             n.stop()
+        for c in self.crowds:
+            if c.alive():
+                await c.state()     # with the faults not told yet
+                c.kill()
         for r in self.routers:
             await r.stop()
         lost = self.ledger.outstanding()
@@ -163,6 +187,8 @@ class Env:
             raise Failed(f"{len(self.problems)} problem(s), first: {self.problems[0]}")
 
     def close(self):
+        for c in self.crowds:
+            c.kill()
         for r in self.routers:
             r.kill()
         self.fabric.close()

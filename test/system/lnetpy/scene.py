@@ -24,11 +24,18 @@ def cases(*args):
     return mark
 
 
-def deadline(seconds):
+def deadline(seconds, long=None):
+    """Time for the test, and with --long."""
     def mark(f):
-        f.deadline = seconds
+        f.deadline, f.long_deadline = seconds, long or seconds
         return f
     return mark
+
+
+def alone(f):
+    """No other test runs meanwhile: it measures."""
+    f.alone = True
+    return f
 
 
 def join(node, router, far_net):

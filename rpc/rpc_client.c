@@ -76,18 +76,21 @@ static int send_request(struct rpc_client *client, const char *method, json_t *p
 {
     json_t *request =
         json_pack("{s:s, s:i, s:s}", "jsonrpc", "2.0", "id", ++client->last_id, "method", method);
-    char *text;
-    int rc;
+    char *text, *line = NULL;
+    int rc = -ENOMEM, len = -1;
 
     if (params)
         json_object_set_new(request, "params", params);
     text = json_dumps(request, JSON_COMPACT);
     json_decref(request);
-    if (!text)
-        return -ENOMEM;
-    rc = send_all(client, text, strlen(text));
-    if (rc == 0)
-        rc = send_all(client, "\n", 1);
+    /* In one piece: the server knows where the request ends without the newline, and may have done
+     * it, and be gone if it was `shutdown`, before that comes. */
+    if (text)
+        len = asprintf(&line, "%s\n", text);
+    if (len >= 0) {
+        rc = send_all(client, line, (size_t)len);
+        free(line);
+    }
     free(text);
     return rc;
 }

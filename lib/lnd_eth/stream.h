@@ -122,9 +122,9 @@ struct stream_ops {
      * least 5/4 of `bytes`; it is less only after a message was given up. Before the first call:
      * STREAM_FIRST_WINDOW, in memory of the transport's own. */
     void (*rx_window)(struct stream *s, size_t bytes, size_t memory);
-    /* Stops and restarts readable(); while stopped the window of a read_into transport closes. After
-     * read_into() a transport may wait until more has come before it calls readable(); to restart is
-     * to be told of all that is there. */
+    /* Stops and restarts readable(); while stopped the window of a read_into transport closes.
+     * After read_into() a transport may wait until more has come before it calls readable(); to
+     * restart is to be told of all that is there. */
     void (*rx_pause)(struct stream *s, bool pause);
 
     /* Queues bytes for sending: takes all or part, returns how many (less: wait for writable) or

@@ -272,9 +272,9 @@ struct lnd_ops {
     /* Stops reading new messages on all connections of ni; those begun are finished. Any number of
      * reactors involved; done is posted to the control reactor when it is so. Control thread. */
     void (*ni_quiesce)(struct lnet_ni *ni, struct reactor_task *done);
-    /* Closes everything, also while a quiesce has not been answered yet (it is, then); each queued
-     * message and open receive gets its lnet_*_done first
-     * (LNET_DROP_SHUTDOWN). done is posted to the control reactor afterwards. Control thread. */
+    /* Closes everything; each queued message and open receive gets its lnet_*_done first
+     * (LNET_DROP_SHUTDOWN). done is posted to the control reactor afterwards, and after the answer
+     * to ni_quiesce if that is still owed. Control thread. */
     void (*ni_stop)(struct lnet_ni *ni, struct reactor_task *done);
     /* Frees ni->lnd_ni. Control thread, reactors stopped or ni stopped. */
     void (*ni_fini)(struct lnet_ni *ni);

@@ -80,8 +80,9 @@ int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set,
 int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx);
 /* Starts all NIs; reactors must be running (or be stepped by the caller). 0 or -errno. */
 int lnet_node_start(struct lnet_node *node, char *err, size_t errlen);
-/* Stops in order: no new messages are read, those in flight get up to drain_s seconds, then NIs
- * stop and what is left is dropped as LNET_DROP_SHUTDOWN. done(arg) runs on the control thread. */
+/* Stops in order: no new messages are read, those in flight, received or still being received, get
+ * up to drain_s seconds in all, then NIs stop and what is left is dropped as LNET_DROP_SHUTDOWN.
+ * done(arg) runs on the control thread. */
 void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void *arg), void *arg);
 void lnet_node_destroy(struct lnet_node *node); /* reactors stopped */
 struct reactor *lnet_node_home(const struct lnet_node *node);

@@ -305,21 +305,21 @@ int lnet_node_start(struct lnet_node *node, char *err, size_t errlen)
 /* ---- stop ---- */
 
 struct stop_ni {
+    struct reactor_task quiet, gone;
     struct lnet_stop *stop;
-    struct reactor_task quiet, stopped;
 };
 
 struct lnet_stop {
     struct lnet_node *node;
     void (*done)(void *arg);
     void *arg;
-    unsigned pending;     /* answers to come */
-    bool net_del;         /* one of these is a net that is being removed */
-    uint64_t deadline_us; /* of what is under way */
+    unsigned drain_s;
+    unsigned quiet_wait; /* NIs that still finish receiving what was begun */
+    unsigned gone_wait;  /* NIs that have not stopped yet */
+    bool net_del;        /* one of these is a net that is being removed */
     uint64_t until_us;
     void (*next)(struct lnet_stop *stop);
     struct reactor_timer timer;
-    struct reactor_timer late; /* at the deadline, while messages are still being read */
     struct reactor_task home;
     struct stop_ni ni[LNET_MAX_NI];
 };
@@ -334,11 +334,14 @@ static uint64_t messages_in_node(const struct lnet_node *node)
     return n;
 }
 
+/* A peer that stops in the middle of a message, or a next hop that takes nothing, does not keep the
+ * node longer than it may take. */
 static void stop_poll(struct reactor_timer *t)
 {
     struct lnet_stop *s = container_of(t, struct lnet_stop, timer);
+    bool busy = s->quiet_wait > 0 || messages_in_node(s->node) > 0;
 
-    if (messages_in_node(s->node) > 0 && reactor_now_us() < s->until_us)
+    if (busy && reactor_now_us() < s->until_us)
         reactor_timer_arm(t, STOP_POLL_US);
     else
         s->next(s);
@@ -351,50 +354,25 @@ static void stop_wait(struct lnet_stop *s, uint64_t max_us, void (*next)(struct 
     stop_poll(&s->timer);
 }
 
-static void stop_answered(struct lnet_stop *s)
-{
-    if (--s->pending == 0)
-        s->next(s);
-}
-
 static void stop_ni_quiet(struct reactor_task *task)
 {
-    stop_answered(container_of(task, struct stop_ni, quiet)->stop);
+    container_of(task, struct stop_ni, quiet)->stop->quiet_wait--;
 }
 
-static void stop_ni_stopped(struct reactor_task *task)
+static void stop_finished(struct lnet_stop *s)
 {
-    stop_answered(container_of(task, struct stop_ni, stopped)->stop);
+    s->done(s->arg);
 }
 
-/* Asks something of all NIs and goes on with next when all have answered, also to what they were
- * asked before. */
-static void stop_each(struct lnet_stop *s, bool quiesce, void (*next)(struct lnet_stop *))
+static void stop_answered(struct lnet_stop *s)
 {
-    unsigned i, n = s->node->nnis;
+    if (--s->gone_wait == 0)
+        stop_wait(s, STOP_AFTER_US, stop_finished);
+}
 
-    s->next = next;
-    s->pending += n + 1;
-    for (i = 0; i < n; i++) {
-        struct lnet_ni *ni = s->node->ni[i];
-
-        if (ni->removed) { /* it has stopped, or is about to: see below */
-            s->pending--;
-            continue;
-        }
-        s->ni[i].stop = s;
-        s->ni[i].quiet.fn = stop_ni_quiet;
-        s->ni[i].stopped.fn = stop_ni_stopped;
-        if (quiesce)
-            ni->lnd->ni_quiesce(ni, &s->ni[i].quiet);
-        else
-            ni->lnd->ni_stop(ni, &s->ni[i].stopped);
-    }
-    if (!quiesce && s->node->net_del) { /* its NIs have to stop too */
-        s->net_del = true;
-        s->pending++;
-    }
-    stop_answered(s);
+static void stop_ni_gone(struct reactor_task *task)
+{
+    stop_answered(container_of(task, struct stop_ni, gone)->stop);
 }
 
 void lnet_stop_net_gone(struct lnet_node *node)
@@ -407,44 +385,43 @@ void lnet_stop_net_gone(struct lnet_node *node)
     stop_answered(s);
 }
 
-static void stop_finished(struct lnet_stop *s)
-{
-    s->done(s->arg);
-}
-
-static void stop_last_mail(struct lnet_stop *s)
-{
-    stop_wait(s, STOP_AFTER_US, stop_finished);
-}
-
 static void stop_nis(struct lnet_stop *s)
 {
-    stop_each(s, false, stop_last_mail);
-}
+    unsigned i, n = s->node->nnis;
 
-static void stop_quiesced(struct lnet_stop *s)
-{
-    uint64_t now = reactor_now_us();
+    s->gone_wait = 1;
+    for (i = 0; i < n; i++) {
+        struct lnet_ni *ni = s->node->ni[i];
 
-    reactor_timer_cancel(&s->late);
-    stop_wait(s, s->deadline_us > now ? s->deadline_us - now : 0, stop_nis);
-}
-
-/* Somebody does not finish a message, or waits for what does not come free. */
-static void stop_late(struct reactor_timer *t)
-{
-    stop_nis(container_of(t, struct lnet_stop, late));
+        if (ni->removed) /* it has stopped, or is about to: see below */
+            continue;
+        s->gone_wait++;
+        ni->lnd->ni_stop(ni, &s->ni[i].gone);
+    }
+    if (s->node->net_del) { /* its NIs have to stop too */
+        s->net_del = true;
+        s->gone_wait++;
+    }
+    stop_answered(s);
 }
 
 static void stop_home_done(struct reactor_task *task)
 {
     struct lnet_stop *s = container_of(task, struct lnet_stop, home);
+    unsigned i, n = s->node->nnis;
 
-    uint64_t drain_us = s->until_us;
+    for (i = 0; i < n; i++) {
+        struct lnet_ni *ni = s->node->ni[i];
 
-    s->deadline_us = reactor_now_us() + drain_us;
-    reactor_timer_arm(&s->late, drain_us);
-    stop_each(s, true, stop_quiesced);
+        s->ni[i].stop = s;
+        s->ni[i].quiet.fn = stop_ni_quiet;
+        s->ni[i].gone.fn = stop_ni_gone;
+        if (ni->removed)
+            continue;
+        s->quiet_wait++;
+        ni->lnd->ni_quiesce(ni, &s->ni[i].quiet);
+    }
+    stop_wait(s, (uint64_t)s->drain_s * 1000000, stop_nis);
 }
 
 static void stop_home(struct reactor_task *task)
@@ -473,9 +450,8 @@ void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void 
     s->node = node;
     s->done = done;
     s->arg = arg;
-    s->until_us = (uint64_t)drain_s * 1000000;
+    s->drain_s = drain_s;
     reactor_timer_init(&s->timer, stop_poll);
-    reactor_timer_init(&s->late, stop_late);
     s->home.fn = stop_home;
     reactor_post(lnet_node_home(node), &s->home);
 }

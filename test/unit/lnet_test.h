@@ -159,6 +159,8 @@ struct fake {
     unsigned stopping;               /* how many of these */
     const struct lnet_ni *hold_stop; /* told to stop, it does nothing about it yet */
     struct reactor_task *stop_done[LNET_MAX_NI];
+    bool hold_quiet; /* a message was begun that does not end before the NI stops */
+    struct reactor_task *quiet_done[LNET_MAX_NI];
     int init_error;
 };
 
@@ -393,7 +395,10 @@ static void fake_ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
 {
     assert_false(fk.ni_stopping[ni->index]);
     fk.quiesced++;
-    reactor_post(reactor_control(env), done);
+    if (fk.hold_quiet)
+        fk.quiet_done[ni->index] = done;
+    else
+        reactor_post(reactor_control(env), done);
 }
 
 static void fake_ni_stop(struct lnet_ni *ni, struct reactor_task *done)
@@ -401,6 +406,8 @@ static void fake_ni_stop(struct lnet_ni *ni, struct reactor_task *done)
     assert_false(fk.ni_stopping[ni->index]);
     fk.ni_stopping[ni->index] = true;
     fk.stopping++;
+    if (fk.quiet_done[ni->index])
+        reactor_post(reactor_control(env), fk.quiet_done[ni->index]);
     fk.stop_done[ni->index] = done;
 }
 

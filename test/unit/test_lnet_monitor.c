@@ -490,6 +490,40 @@ static void test_stop_drains(void **state)
     node_gone();
 }
 
+/* A peer that stops in the middle of a message takes of the time to drain, and no more than that.
+ */
+static void test_stop_begun(void **state)
+{
+    static const unsigned drain_s[] = {0, 4};
+    struct lnet_nid from, to;
+    uint64_t t;
+    unsigned i;
+    int stopped;
+
+    for (i = 0; i < 2; i++) {
+        node_up(opts_default());
+        from = peer_on(0, 0, "tcp", 0);
+        to = peer_on(1, 1, "tcp1", 0);
+        fk.hold_recv = fk.hold_quiet = true;
+        arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000));
+        settle();
+        stopped = 0;
+        t = clock_us;
+        lnet_node_stop(node, drain_s[i], on_stopped, &stopped);
+        while (!stopped && clock_us - t < 60 * SEC)
+            pass(SEC / 10);
+        assert_int_equal(stopped, 1);
+        assert_true(clock_us - t >= drain_s[i] * SEC);
+        assert_true(clock_us - t <= (drain_s[i] + 2) * SEC);
+        assert_int_equal(fk.quiesced, 3);
+        assert_int_equal(drops_sum(), 1);
+        check_quiet();
+        rx_free_all();
+        sent_clear();
+        node_gone();
+    }
+}
+
 /* Nothing to do: still in order. A PUSH that comes after the stop began is not parked. */
 static void test_stop_idle(void **state)
 {
@@ -548,7 +582,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_judgement),   LNET_TEST(test_schedule),        LNET_TEST(test_no_answer),
     LNET_TEST(test_truncated),   LNET_TEST(test_push_of_gateway), LNET_TEST(test_lnd_notify),
     LNET_TEST(test_stop_loaded), LNET_TEST(test_stop_counts),     LNET_TEST(test_stop_drains),
-    LNET_TEST(test_stop_idle),   LNET_TEST(test_stop_early),
+    LNET_TEST(test_stop_begun),  LNET_TEST(test_stop_idle),       LNET_TEST(test_stop_early),
 };
 
 LNET_TESTS_MAIN("test_lnet_monitor", tests)

@@ -408,13 +408,17 @@ static void test_no_lost_wake_up(void **state)
 
 /* ---- quiescent states ---- */
 
-static unsigned holding, released;
+static unsigned holding, waiting, released;
 
+/* Until somebody is about to wait for it, and then a while. */
 static void on_hold(struct reactor_task *task)
 {
-    uint64_t until = clock_now_us() + 50000;
+    uint64_t until;
 
     ATOMIC_SET(holding, 1);
+    while (!ATOMIC_GET(waiting))
+        continue;
+    until = clock_now_us() + 50000;
     while (clock_now_us() < until)
         continue;
     ATOMIC_SET(released, 1);
@@ -425,10 +429,11 @@ static void test_synchronize_waits_for_holder(void **state)
     struct reactor_task task = {.fn = on_hold};
 
     for (unsigned i = 0; i < REACTORS; i++) {
-        holding = released = 0;
+        holding = waiting = released = 0;
         reactor_post(reactor_at(env, i), &task);
         WAIT_FOR(ATOMIC_GET(holding));
         assert_int_equal(ATOMIC_GET(released), 0);
+        ATOMIC_SET(waiting, 1);
         reactor_synchronize(env);
         assert_int_equal(ATOMIC_GET(released), 1);
     }

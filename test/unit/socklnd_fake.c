@@ -639,7 +639,7 @@ unsigned fake_connects(void)
     return connects;
 }
 
-void fake_feed(struct fake_stream *s, const void *bytes, size_t n)
+void fake_arrive(struct fake_stream *s, const void *bytes, size_t n)
 {
     if (s->in_head > 0)
         memmove(s->in, s->in + s->in_head, s->in_len);
@@ -651,6 +651,11 @@ void fake_feed(struct fake_stream *s, const void *bytes, size_t n)
     }
     s->bytes_in += n;
     s->ev_readable = true;
+}
+
+void fake_feed(struct fake_stream *s, const void *bytes, size_t n)
+{
+    fake_arrive(s, bytes, n);
     fake_run();
 }
 

@@ -66,6 +66,8 @@ struct fake_stream *fake_call(const char *from, uint16_t port);
 struct fake_stream *fake_dialled(void);
 unsigned fake_connects(void); /* calls of connect() that went through */
 void fake_feed(struct fake_stream *s, const void *bytes, size_t n);
+/* The same, but the LND has not been told yet: at the next fake_run(). */
+void fake_arrive(struct fake_stream *s, const void *bytes, size_t n);
 /* Bytes the LND sent since the last look: compares and consumes. */
 void fake_expect(struct fake_stream *s, const void *bytes, size_t n);
 void fake_expect_nothing(struct fake_stream *s);

@@ -601,6 +601,43 @@ static void test_no_memory_for_segments(void **state)
     expect_lost(2, LNET_DROP_RX_INCOMPLETE);
 }
 
+/* A receive that took too long is given up: what has come goes back at once, and the transport
+ * hears of less memory before anybody else can have it. */
+static void test_give_up(void **state)
+{
+    size_t n = fake_frame(frame_buf, NID, OWN, 200000, 0, 0);
+    size_t hdr = n - 200000;
+    struct reactor *before;
+    struct lnet_rx *rx;
+
+    (void)state;
+    core.parse = FAKE_LATER;
+    fake_feed(bulk_out, frame_buf, hdr);
+    rx = core.waiting;
+    core.waiting = NULL;
+    core.parse = FAKE_DISCARD;
+    before = fake_on(1);
+    lnd_sock_ops.recv(rx, NULL, 0, 200000);
+    fake_restore(before);
+    fake_feed(bulk_out, frame_buf + hdr, 50000);
+    assert_int_equal(fake_takes_out, 50);
+    fake_arrive(bulk_out, frame_buf + hdr + 50000, 50000);
+    bulk_out->memory = 0;
+    before = fake_on(1);
+    assert_false(lnd_sock_ops.recv_abandon(rx, false)); /* it moves */
+    assert_true(lnd_sock_ops.recv_abandon(rx, true));
+    fake_restore(before);
+    assert_int_equal(fake_takes_out, 0);
+    assert_int_equal(bulk_out->in_len, 0);
+    assert_int_not_equal(bulk_out->memory, 0);
+    fake_feed(bulk_out, frame_buf + hdr + 100000, 100000);
+    assert_int_equal(core.nreceived, 1);
+    core.parse = FAKE_OWN;
+    fake_feed(bulk_out, frame_buf, n);
+    expect_received(2, 200000);
+    expect_open();
+}
+
 /* A connection that may not send anything yet is not read. */
 static void test_waits_for_grant(void **state)
 {
@@ -704,6 +741,7 @@ int main(void)
         TAKE(test_taken_outlives_connection),
         TAKE(test_takes_used_up),
         TAKE(test_no_memory_for_segments),
+        TAKE(test_give_up),
         TAKE(test_waits_for_grant),
         TAKE(test_too_many_segments),
         BOTH(test_ipv6),

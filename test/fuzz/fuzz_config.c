@@ -34,6 +34,9 @@ static void check(const struct cfg *cfg)
     for (i = 0; i < cfg->hello_count; i++)
         HOLDS(nid_net(&cfg->hello[i].address) == nid_net(&cfg->hello[i].nid));
     HOLDS(cfg_reactor_count(cfg) >= 1 && cfg_reactor_count(cfg) <= REACTOR_MAX);
+    HOLDS(cfg_gateway_count(cfg) <= cfg->route_count &&
+          (cfg_gateway_count(cfg) > 0) == (cfg->route_count > 0));
+    HOLDS(cfg->egress_share >= 1 && cfg->egress_share <= 100);
     HOLDS(cfg->routing == 0 || cfg->routing == 1);
     HOLDS(cfg->tiny >= 0 && cfg->small >= 0 && cfg->large >= 0 && cfg->memory >= 0);
     HOLDS(cfg->check_interval >= 1 && cfg->ping_timeout >= 1 && cfg->accept_timeout >= 1);

@@ -19,12 +19,13 @@ static void test_wait_ends(void **state)
     begin_put(share, hop(0), MIB);
     assert_true(is_in(share));
     receive(share);
+    ON(0, lnet_grant_consumed(&share->g, 96));
     begin_put(share, hop(0), MIB); /* holds 3.3 of 8 MiB */
     assert_false(is_in(share));
     assert_int_equal(stats().waiting, 1);
     assert_int_equal(pool_stats(0, LNET_POOL_LARGE).waiting, 1);
-    check_window(share, 8192, BASE); /* nothing more is promised while it waits */
-    begin_put(memory, hop(1), MIB);  /* others are not kept waiting */
+    check_window(share, 8192 - 96, BASE); /* nothing more is promised while it waits */
+    begin_put(memory, hop(1), MIB);       /* others are not kept waiting */
     assert_true(is_in(memory));
     receive(memory);
     pass(3 * SEC + 100000);
@@ -137,6 +138,52 @@ static void test_older_first(void **state)
     grants_down();
 }
 
+/* Leaves so much for messages. */
+static void leave_room(struct conn *c, uint32_t room)
+{
+    int64_t spare = (int64_t)(budget()->total - budget()->used) - FULL - URGENT - room;
+
+    begin_put(c, hop(0), 4096);
+    took(c, 4096, NEW(4096) + (uint32_t)spare);
+    finish(c);
+}
+
+/* One whose next hop comes to have its share meanwhile leaves the line. */
+static void test_out_of_line(void **state)
+{
+    struct conn *first = &conns[1], *second = &conns[2], *urgent = &conns[3], *c = &conns[4];
+    unsigned i;
+
+    grants_up(LEAST + FULL + 19 * BASE, 50, 12);
+    open_all(20);
+    begin_put(c, hop(3), 4096);
+    took(c, 4096, 60000);
+    finish(c);
+    fill_up(5, 400000);
+    leave_room(&conns[0], 5000);
+    begin_put(first, hop(1), MIB);
+    begin_put(second, hop(2), 4096);
+    assert_false(is_in(first) || is_in(second));
+    for (i = 0; i < 4; i++) {
+        begin(urgent, hdr_put(urgent->from, hop(1), 0, 1, 0, 4000, false));
+        assert_true(is_in(urgent));
+        took(urgent, 4000, 10000);
+        finish(urgent);
+    }
+    pass(300000); /* a look at all */
+    assert_false(is_in(second));
+    assert_int_equal(fk.held[0]->memory, 60000);
+    send_end(fk.held[0], ok);
+    settle();
+    check();
+    assert_true(is_in(second));
+    assert_false(is_in(first));
+    receive(second);
+    assert_true(rx_cancel(first->fx));
+    first->fx = NULL;
+    grants_down();
+}
+
 /* Of one next hop's messages small ones do not keep large ones waiting. */
 static void test_pools_take_turns(void **state)
 {
@@ -185,9 +232,7 @@ static void test_base_before_messages(void **state)
     open_all(20);
     c = &conns[0];
     n = fill_up(2, 400000);
-    begin_put(&conns[1], hop(0), 4096);
-    took(&conns[1], 4096, NEW(4096) + (uint32_t)(budget()->total - budget()->used - FULL - URGENT));
-    finish(&conns[1]);
+    leave_room(&conns[1], 0);
     waits = conn_open(20);
     assert_false(lnet_grant_is_open(&waits->g));
     assert_in_range(n, 5, 15);
@@ -353,15 +398,11 @@ static void test_stalled_large(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_wait_ends),
-    LNET_TEST(test_first_in_line),
-    LNET_TEST(test_older_first),
-    LNET_TEST(test_pools_take_turns),
-    LNET_TEST(test_base_before_messages),
-    LNET_TEST(test_gateways),
-    LNET_TEST(test_reroute),
-    LNET_TEST(test_stalled),
-    LNET_TEST(test_stalled_large),
+    LNET_TEST(test_wait_ends),        LNET_TEST(test_first_in_line),
+    LNET_TEST(test_older_first),      LNET_TEST(test_out_of_line),
+    LNET_TEST(test_pools_take_turns), LNET_TEST(test_base_before_messages),
+    LNET_TEST(test_gateways),         LNET_TEST(test_reroute),
+    LNET_TEST(test_stalled),          LNET_TEST(test_stalled_large),
 };
 
 LNET_TESTS_MAIN("test_lnet_budget", tests)

@@ -192,6 +192,18 @@ static int64_t need_of(const struct lnet_rx *rx)
            ((int64_t)g->charge - charge_for(g, ahead));
 }
 
+static void leave_line(const struct lnet_rx *rx)
+{
+    struct lnet_shard *s = rx->shard;
+    struct lnet_rx **first = &s->budget.first[rx->dest->gateway];
+
+    if (*first != rx)
+        return;
+    *first = NULL;
+    if (s->budget.waiting > 0)
+        lnet_wake_soon(s); /* what was kept for it is free */
+}
+
 /* It waits, and if only memory keeps it from going on, it may be the first to have some. */
 static void waits_for(struct lnet_rx *rx, enum lnet_drop what, bool in_line)
 {
@@ -203,26 +215,21 @@ static void waits_for(struct lnet_rx *rx, enum lnet_drop what, bool in_line)
         count_add(&b->waited, 1);
     }
     rx->lacks = what;
-    if (!in_line && *first == rx)
-        *first = NULL;
-    else if (in_line && (!*first || rx->wait_until_us < (*first)->wait_until_us))
+    if (!in_line)
+        leave_line(rx);
+    else if (!*first || rx->wait_until_us < (*first)->wait_until_us)
         *first = rx;
 }
 
 void lnet_budget_forget(struct lnet_rx *rx)
 {
-    struct lnet_shard *s = rx->shard;
-    struct lnet_budget *b = &s->budget;
+    struct lnet_budget *b = &rx->shard->budget;
 
     if (rx->lacks == LNET_DROP_NONE)
         return;
     rx->lacks = LNET_DROP_NONE;
     shared_set(&b->waiting, b->waiting - 1);
-    if (b->first[rx->dest->gateway] != rx)
-        return;
-    b->first[rx->dest->gateway] = NULL;
-    if (b->waiting > 0)
-        lnet_wake_soon(s); /* what was kept for it is free */
+    leave_line(rx);
 }
 
 bool lnet_budget_may(struct lnet_rx *rx)

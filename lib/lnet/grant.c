@@ -338,7 +338,7 @@ void lnet_msg_buffer(struct lnet_msg *msg)
     msg->payload = (struct lnet_sgl){msg->segs, 1, msg->hdr.payload_len};
 }
 
-/* The one place where payload is copied on its way. */
+/* The one place where payload begins to be copied on its way; counted with all that is to come. */
 const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs)
 {
     struct lnet_msg *msg = rx->msg;

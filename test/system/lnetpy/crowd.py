@@ -117,10 +117,13 @@ class Crowd:
 
     async def until(self, pred, what, timeout):
         """Wait until the crowd's state satisfies pred."""
-        async def look():
-            state = await self.state()
-            return state if pred(state) else None
-        return await self.env.until_async(look, f"{self.name}: {what}", timeout, 0.05)
+        end = time.monotonic() + timeout
+        while not pred(state := await self.state()):
+            if time.monotonic() > end:
+                del state["pinged_at"]
+                raise AssertionError(f"{self.name}: {what}: not within {timeout:.0f} s: {state}")
+            await asyncio.sleep(0.05)
+        return state
 
     async def idle(self, timeout=30.0, answered=True):
         """All messages sent, all ZC requests acked; `answered`: and each request answered or given up."""

@@ -7,23 +7,43 @@
  * Reading a file checks all that can be known without a device, so what comes out is complete and
  * within range; every error of a file is reported, not only the first. Nothing here logs, blocks on
  * anything but the file, or touches the network. Any thread.
+ *
+ * Order of the lists is that of the file; what is found by what: NIs by net with NID or interface,
+ * routes by net and gateway, peers by their primary NID, names by NID.
  */
 #ifndef MILLRACE_CONFIG_H
 #define MILLRACE_CONFIG_H
 
 #include <stdio.h>
 
+#include "lib/lnd_eth/ip/inet_addr.h"
 #include "lib/lnet/lnet.h"
 
-#define CFG_MAX_ROUTES     4096
+#define CFG_SCHEMA         1 /* of the files this version writes; `millrace: schema:` */
+#define CFG_MAX_ROUTES     16384
 #define CFG_MAX_HELLO_MAP  65536
-#define CFG_MAX_MESSAGES   100 /* kept of one file */
+#define CFG_MAX_PEERS      16384
+#define CFG_MAX_PEER_NIDS  64
+#define CFG_MAX_UDSP       256
+#define CFG_MAX_NAMES      4096 /* a file that has them can be read again: YAML_MAX_KEYS */
+#define CFG_MAX_RULES      512  /* of ip2nets */
+#define CFG_MAX_ADDRESSES  256  /* of this machine */
+#define CFG_MAX_PORTS      64   /* entries; an entry is a port or a VLAN of one */
+#define CFG_MAX_DEVICES    16   /* that they are on */
+#define CFG_PORT_ADDRESSES 16   /* of one entry */
+#define CFG_PORT_ROUTES    64   /* of one entry */
+#define CFG_ALL_ROUTES     256  /* of all entries, gateways included */
+#define CFG_MAX_MESSAGES   100  /* kept of one file */
 #define CFG_DEFAULT_SOCKET "/run/millrace/millraced.sock"
 
 enum cfg_accept {
     CFG_ACCEPT_SECURE,
     CFG_ACCEPT_ALL,
     CFG_ACCEPT_NONE
+};
+enum cfg_congestion {
+    CFG_CONGESTION_CUBIC,
+    CFG_CONGESTION_NEWRENO
 };
 enum cfg_idle {
     CFG_IDLE_ADAPTIVE,
@@ -34,10 +54,46 @@ enum cfg_source {
     CFG_SOURCE_STRICT,
     CFG_SOURCE_OFF
 };
+enum cfg_log_level {
+    CFG_LOG_DEBUG,
+    CFG_LOG_INFO,
+    CFG_LOG_WARNING,
+    CFG_LOG_ERROR
+};
+enum cfg_log_module {
+    CFG_LOG_MILLRACED,
+    CFG_LOG_CONFIG,
+    CFG_LOG_RPC,
+    CFG_LOG_LNET,
+    CFG_LOG_SOCKLND,
+    CFG_LOG_EVENTS,
+    CFG_LOG_DROPS,
+    CFG_LOG_MODULES
+};
+extern const char *const cfg_log_module_names[CFG_LOG_MODULES + 1]; /* ends with NULL */
+extern const char *const cfg_log_level_names[];                     /* likewise */
+
+/* LND tunables that are kept and shown, and that no driver of this version has. -1 = not given. */
+struct cfg_lnd_kept {
+    int peercredits_hiw, map_on_demand, concurrent_sends, fmr_pool_size, fmr_flush_trigger,
+        fmr_cache, ntx, auth_key, traffic_class_num;
+    char traffic_class[32];
+};
+
+/* What a running NI really has where its configuration leaves it open. */
+struct cfg_ni_live {
+    bool known;
+    struct lnet_nid nid;
+    struct lnet_tunables tun;
+    struct lnd_tunables lnd_tun;
+};
 
 struct cfg_ni {
     struct lnet_ni_conf conf;
+    struct cfg_lnd_kept kept;
     char cpt[64]; /* as written, "" = none */
+    struct cfg_ni_live live;
+    bool by_rule; /* by `ip2nets:` rather than `net:` */
     unsigned line;
 };
 
@@ -52,6 +108,44 @@ struct cfg_hello {
     struct lnet_nid nid;
 };
 
+/* `peer:`, kept and shown: there is no multi-rail yet. */
+struct cfg_peer {
+    struct lnet_nid primary;
+    bool multi_rail;
+    struct lnet_nid *nid; /* with the primary, if it was listed */
+    unsigned nid_count;
+    unsigned line;
+};
+
+/* `udsp:`, kept and shown. */
+struct cfg_udsp {
+    int idx;
+    char src[64], dst[64], rte[64]; /* "" = none */
+    int priority;                   /* -1 = none */
+    unsigned line;
+};
+
+/* `ports:`: a device that the program drives itself, or a VLAN of one, with its addresses. */
+struct cfg_port {
+    char name[16];    /* what an NI names as its interface */
+    char device[128]; /* "" = the name */
+    int mtu;          /* 0 = the device's */
+    int vlan;         /* 0 = untagged */
+    int duplicate_check;
+    struct inet_prefix address[CFG_PORT_ADDRESSES];
+    unsigned address_count;
+    struct inet_addr gateway[2]; /* at most one of each family */
+    unsigned gateway_count;
+    struct inet_route route[CFG_PORT_ROUTES];
+    unsigned route_count;
+    unsigned line;
+};
+
+struct cfg_name {
+    struct lnet_nid nid;
+    char host[64];
+};
+
 struct cfg {
     struct cfg_ni *ni;
     unsigned ni_count;
@@ -59,11 +153,24 @@ struct cfg {
     unsigned route_count;
     struct cfg_hello *hello;
     unsigned hello_count;
+    struct cfg_peer *peer;
+    unsigned peer_count;
+    struct cfg_udsp *udsp;
+    unsigned udsp_count;
+    struct cfg_name *name;
+    unsigned name_count;
+    struct cfg_port *port;
+    unsigned port_count;
 
+    int schema;             /* of the file; 0 = it names none */
     int routing;            /* 0 or 1 */
     int tiny, small, large; /* totals over all reactors; 0 = default, as far as there is memory */
     int check_interval;     /* s */
     int ping_timeout;       /* s */
+    /* kept and shown, docs/protocol/lnet-core.md §10.5 */
+    int numa_range, max_interfaces, discovery, drop_asym_route, retry_count, transaction_timeout,
+        health_sensitivity, recovery_interval, router_sensitivity, response_tracking,
+        recovery_limit, max_recovery_ping_interval;
 
     char cores[256]; /* "auto" or a list, as reactor_opts.cores */
     int reactors;    /* with "auto" */
@@ -71,9 +178,15 @@ struct cfg {
     int hugepages;   /* 0 or 1 */
     int memory;      /* MiB, 0 = computed */
     char eal_args[512];
+    int telemetry; /* 0 or 1 */
     char rpc_socket[108];
     int rpc_mode;
-    int accept; /* enum cfg_accept */
+    char rpc_group[64]; /* owner group of the socket, "" = that of the process */
+    char rpc_admin_group[64], rpc_read_group[64]; /* "" = none */
+    char log_to[256];                             /* "stderr", "journald" or a path */
+    int log_level;                                /* enum cfg_log_level */
+    int log_levels[CFG_LOG_MODULES];              /* -1 = log_level */
+    int accept;                                   /* enum cfg_accept */
     int accept_port;
     int accept_timeout; /* s */
     int keepalive;      /* s, 0 = off */
@@ -83,7 +196,10 @@ struct cfg {
     int egress_share;   /* % */
     int buffer_wait;    /* s */
     int max_peers;
-    int drain; /* s */
+    int max_connections; /* of each reactor */
+    int drain;           /* s */
+    int segments;        /* MiB, 0 = computed */
+    int congestion;      /* enum cfg_congestion */
 };
 
 /* What there is to say about a file. */
@@ -99,18 +215,89 @@ struct cfg_report {
     unsigned warnings; /* all */
 };
 
+/* How a text changes a document. */
+enum cfg_mode {
+    CFG_REPLACE, /* it is the document: what it leaves out is at its default */
+    CFG_MERGE,   /* lnetctl's `import --add`: what it names is added or set */
+    CFG_DELETE,  /* lnetctl's `import --del`: what it names is removed or set to its default */
+};
+extern const char *const cfg_mode_names[]; /* ends with NULL */
+
+/* An IPv4 address of this machine, for `ip2nets:`. */
+struct cfg_address {
+    char ifname[16];
+    uint8_t addr[4];
+};
+
+/* What is to be read, and by what it is to be read. */
+struct cfg_text {
+    const char *name; /* stands for the file in messages */
+    const char *text;
+    size_t len;
+    enum cfg_mode mode;
+    const struct cfg *base; /* with CFG_MERGE and CFG_DELETE */
+    bool may_be_empty;      /* a document without NIs is no error */
+    /* Of this machine, for `ip2nets:`; NULL: they are asked of the system if there is such a rule.
+     */
+    const struct cfg_address *address;
+    unsigned address_count;
+};
+
 /* Reads and checks a file. 0 with *out (to be freed with cfg_free()), or -EINVAL when the report
  * has errors, or -errno of opening and reading, also in the report. The report is filled in any
  * case; free it with cfg_report_free(). */
 int cfg_load(const char *path, struct cfg **out, struct cfg_report *report);
+/* Whole file into *text (to be freed), a NUL after it; -errno, -EFBIG above 4 MiB. */
+int cfg_read_file(const char *path, char **text, size_t *len);
 /* The same for text in memory; name stands for the file in messages. */
 int cfg_parse(const char *name, const char *text, size_t len, struct cfg **out,
               struct cfg_report *report);
+/* The same onto another document. */
+int cfg_parse_onto(const struct cfg_text *from, struct cfg **out, struct cfg_report *report);
+/* Checks a document that was put together. 0 or -EINVAL. */
+int cfg_validate(const char *name, const struct cfg *cfg, struct cfg_report *report);
+/* One without NIs, all at its defaults; a copy. NULL: out of memory. */
+struct cfg *cfg_new(void);
+struct cfg *cfg_copy(const struct cfg *cfg);
 void cfg_free(struct cfg *cfg);
 
 /* One line per message. */
 void cfg_report_print(const struct cfg_report *report, FILE *to);
 void cfg_report_free(struct cfg_report *report);
+
+/* Whether two NIs are the same one: same net, and the same NID as far as both are known, else the
+ * same interface. */
+bool cfg_same_ni(const struct cfg_ni *a, const struct cfg_ni *b);
+/* NULL when there is none. */
+struct cfg_ni *cfg_find_ni(const struct cfg *cfg, const struct cfg_ni *like);
+struct cfg_route *cfg_find_route(const struct cfg *cfg, lnet_net_t net,
+                                 const struct lnet_nid *gateway);
+void cfg_remove_ni(struct cfg *cfg, unsigned index);
+void cfg_remove_route(struct cfg *cfg, unsigned index);
+struct cfg_peer *cfg_find_peer(const struct cfg *cfg, const struct lnet_nid *primary);
+struct cfg_peer *cfg_add_peer(struct cfg *cfg, const struct lnet_nid *primary, bool multi_rail,
+                              unsigned line);
+void cfg_remove_peer(struct cfg *cfg, unsigned index);
+bool cfg_peer_add_nid(struct cfg_peer *peer, const struct lnet_nid *nid);    /* false: no room */
+bool cfg_peer_remove_nid(struct cfg_peer *peer, const struct lnet_nid *nid); /* false: not there */
+/* Adds to a document that is put together; false: no room or no memory. */
+bool cfg_add_ni(struct cfg *cfg, const struct cfg_ni *ni);
+bool cfg_add_route(struct cfg *cfg, const struct cfg_route *route);
+
+/* NULL when there is none. */
+struct cfg_port *cfg_find_port(const struct cfg *cfg, const char *name);
+/* The port an NI is on; NULL: it is on an interface of the host's. */
+const struct cfg_port *cfg_port_of(const struct cfg *cfg, const struct cfg_ni *ni);
+const char *cfg_port_device(const struct cfg_port *port);
+/* Whether its device is given by a PCI address. */
+bool cfg_port_is_pci(const struct cfg_port *port);
+bool cfg_same_port(const struct cfg_port *a, const struct cfg_port *b);
+/* IPv4 or IPv6, without and with "/bits"; false: it is none. */
+bool cfg_addr_parse(const char *text, struct inet_addr *out);
+bool cfg_prefix_parse(const char *text, struct inet_prefix *out);
+#define CFG_PREFIX_SIZE 52 /* of an address with "/128" */
+char *cfg_addr_text(const struct inet_addr *addr, char buf[CFG_PREFIX_SIZE]); /* return buf */
+char *cfg_prefix_text(const struct inet_prefix *prefix, char buf[CFG_PREFIX_SIZE]);
 
 /* Number of reactors the configuration makes. */
 unsigned cfg_reactor_count(const struct cfg *cfg);

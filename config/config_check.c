@@ -2,6 +2,7 @@
 /* What can only be said of the whole file. Rules for routes: docs/protocol/lnet-core.md §11. */
 #include "config/config_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,13 @@ static bool nid_is_own(const struct cfg *cfg, const struct lnet_nid *nid)
         if (nid_same(&cfg->ni[i].conf.nid, nid))
             return true;
     return false;
+}
+
+const char *cfg_on_line(unsigned line, char buf[32])
+{
+    if (line)
+        snprintf(buf, 32, "on line %u", line);
+    return line ? buf : "there";
 }
 
 static void check_route(struct cfg_reader *r, const struct cfg_route *route)
@@ -67,6 +75,7 @@ static void check_repeated_routes(struct cfg_reader *r)
 {
     struct cfg *cfg = r->cfg;
     const struct cfg_route **sorted = calloc(cfg->route_count + 1, sizeof(*sorted));
+    char where[32];
     unsigned i;
 
     for (i = 0; sorted && i < cfg->route_count; i++)
@@ -76,29 +85,29 @@ static void check_repeated_routes(struct cfg_reader *r)
     for (i = 1; sorted && i < cfg->route_count; i++)
         if (sorted[i]->conf.net == sorted[i - 1]->conf.net &&
             nid_same(&sorted[i]->conf.gateway, &sorted[i - 1]->conf.gateway))
-            cfg_error(r, sorted[i]->line, "route: the same route is on line %u; remove one",
-                      sorted[i - 1]->line);
+            cfg_error(r, sorted[i]->line, "route: the same route is %s; remove one",
+                      cfg_on_line(sorted[i - 1]->line, where));
     free(sorted);
 }
 
 static void check_ni(struct cfg_reader *r, unsigned index)
 {
     const struct cfg_ni *ni = &r->cfg->ni[index], *other;
-    char nid[LNET_NIDSTR_SIZE];
+    char nid[LNET_NIDSTR_SIZE], where[32];
     unsigned i;
 
     for (i = 0; i < index; i++) {
         other = &r->cfg->ni[i];
         if (!nid_is_any(&ni->conf.nid) && nid_same(&ni->conf.nid, &other->conf.nid))
-            cfg_error(r, ni->line, "net: NID %s is already on line %u; remove one",
-                      nid_format(&ni->conf.nid, nid), other->line);
+            cfg_error(r, ni->line, "net: NID %s is already %s; remove one",
+                      nid_format(&ni->conf.nid, nid), cfg_on_line(other->line, where));
         else if (ni->conf.net == other->conf.net && ni->conf.ifname[0] &&
                  strcmp(ni->conf.ifname, other->conf.ifname) == 0 &&
                  (nid_is_any(&ni->conf.nid) || nid_is_any(&other->conf.nid)))
             cfg_error(r, ni->line,
-                      "net: interface %s is already on line %u; remove one or give both "
+                      "net: interface %s is already %s; remove one or give both "
                       "a nid",
-                      ni->conf.ifname, other->line);
+                      ni->conf.ifname, cfg_on_line(other->line, where));
     }
 }
 
@@ -108,6 +117,10 @@ static void check_nets(struct cfg_reader *r)
     bool several = false;
     unsigned i;
 
+    if (!cfg->ni_count && r->from && (r->from->may_be_empty || r->from->mode != CFG_REPLACE)) {
+        cfg_warning(r, 0, "net: no NI is left");
+        return;
+    }
     if (!cfg->ni_count) {
         cfg_error(r, 0,
                   "net: no NI is configured; add one, as in "
@@ -132,6 +145,7 @@ void cfg_check(struct cfg_reader *r)
     for (i = 0; i < r->cfg->route_count; i++)
         check_route(r, &r->cfg->route[i]);
     check_repeated_routes(r);
+    cfg_check_ports(r);
     if (r->cfg->min_reconnect > r->cfg->max_reconnect)
         cfg_error(r, 0, "millrace: min_reconnect is above max_reconnect; lower it");
 }

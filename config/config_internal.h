@@ -4,6 +4,7 @@
 #define MILLRACE_CONFIG_INTERNAL_H
 
 #include "config/config.h"
+#include "config/settings.h"
 #include "config/yaml_tree.h"
 
 #define CFG_MAX_INT 2147483647L
@@ -13,20 +14,27 @@ struct cfg_reader {
     struct cfg *cfg;
     struct cfg_report *report;
     const char *name; /* of the file */
-    char path[256];   /* where we are: "net[0].local NI(s)[1].tunables" */
+    const struct cfg_text *from;
+    bool newer;     /* the file's schema is newer than ours: keys we do not know may be right */
+    char path[256]; /* where we are: "net[0].local NI(s)[1].tunables" */
     size_t path_len;
 };
+
+/* What the text does to the document. */
+static inline enum cfg_mode cfg_mode(const struct cfg_reader *r)
+{
+    return r->from ? r->from->mode : CFG_REPLACE;
+}
 
 enum cfg_key_kind {
     CFG_INT,       /* decimal within min..max into an int */
     CFG_BOOL,      /* true, false, yes, no, on, off, 1, 0 into an int */
     CFG_WORD,      /* one of words, its index into an int */
     CFG_TEXT,      /* up to max - 1 characters into a char array */
+    CFG_MODE,      /* octal digits into an int */
     CFG_SECTION,   /* a mapping read by the table in sub, into the same object */
-    CFG_CALL,      /* fn */
+    CFG_CALL,      /* fn; a list, no setting */
     CFG_READ_ONLY, /* what lnetctl shows and nobody sets; ignored */
-    CFG_NOT_YET,   /* lnetctl's, understood there, not acted on here: a warning */
-    CFG_REFUSED,   /* lnetctl's, leaving it out would mislead; `why` says what to do */
 };
 
 struct cfg_key {
@@ -36,9 +44,38 @@ struct cfg_key {
     long min, max;
     const char *const *words;
     const struct cfg_key *sub;
+    /* Reads the value instead of what the kind does; gets the object. */
     void (*fn)(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
-    const char *why;
+    bool kept;  /* lnetctl's, understood there, not acted on here: a warning */
+    bool alias; /* of a setting that has another row */
+    enum cfg_applies applies;
+    const char *unit; /* "s", "%"; NULL = none */
+    const char *help; /* of a setting */
 };
+
+/* Rows of such a table: its end; a key that a function reads, that another table reads, that is
+ * lnetctl's to show. */
+#define CFG_KEYS_END                                                                               \
+    {                                                                                              \
+        .name = NULL                                                                               \
+    }
+#define CFG_CALLS(key, function)                                                                   \
+    {                                                                                              \
+        .name = (key), .kind = CFG_CALL, .fn = (function)                                          \
+    }
+#define CFG_READS(key, table)                                                                      \
+    {                                                                                              \
+        .name = (key), .kind = CFG_SECTION, .sub = (table)                                         \
+    }
+#define CFG_IGNORES(key)                                                                           \
+    {                                                                                              \
+        .name = (key), .kind = CFG_READ_ONLY                                                       \
+    }
+/* What `show` has below NIs, of this node or of a peer. */
+#define CFG_IGNORES_COUNTS                                                                         \
+    CFG_IGNORES("udsp info"), CFG_IGNORES("statistics"), CFG_IGNORES("sent_stats"),                \
+        CFG_IGNORES("received_stats"), CFG_IGNORES("dropped_stats"), CFG_IGNORES("health stats"),  \
+        CFG_IGNORES("millrace")
 
 /* Reads a mapping by a table that ends with a row without name. obj is what offsets count from. */
 void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
@@ -59,13 +96,49 @@ void cfg_error(struct cfg_reader *r, unsigned line, const char *fmt, ...)
 void cfg_warning(struct cfg_reader *r, unsigned line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Of a key with one value: bytes of its field; whether it is one. */
+size_t cfg_field_size(const struct cfg_key *key);
+bool cfg_is_setting(const struct cfg_key *key);
+
 /* Table of the top level, config_keys.c. */
 extern const struct cfg_key cfg_top_keys[];
+extern const struct cfg cfg_defaults;
+
+/* ---- lists, config_items.c, config_kept.c, ip2nets.c ---- */
+/* The array with room for one more of its elements, NULL: out of memory, the array stays. */
+void *cfg_room(void *array, unsigned count, size_t size);
+/* Room for one more element of a growing array; NULL when out of memory (reported). */
+void *cfg_grow(struct cfg_reader *r, unsigned line, void *array, unsigned count, size_t size);
+bool cfg_read_net(struct cfg_reader *r, const struct yaml_tree_node *value, lnet_net_t *out);
+bool cfg_read_nid(struct cfg_reader *r, const struct yaml_tree_node *value, struct lnet_nid *out);
+void cfg_read_nets(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_ip2nets(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_routes(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_peers(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_hello_map(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_ports(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+/* An NI of the net with the keys of item, not yet in the document. */
+struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line);
+/* Reads tunables, lnd tunables and CPT of an item, which may have those other keys too. */
+extern const struct cfg_key cfg_ni_tuning_keys[];
+extern const struct cfg_key cfg_lnd_tunables_keys[], cfg_tunables_keys[];
+/* Puts an NI that was read into the document, as the mode says. */
+void cfg_put_ni(struct cfg_reader *r, const struct cfg_ni *ni);
 /* What needs the whole file: routes against nets, repeated NIDs. config_check.c */
 void cfg_check(struct cfg_reader *r);
+/* Ports among themselves, NIs against ports. config_ports_check.c */
+void cfg_check_ports(struct cfg_reader *r);
+/* Where another item is: what a text is added to has no lines. Returns buf, or "there". */
+const char *cfg_on_line(unsigned line, char buf[32]);
 /* Number of cores of a list, 0 when it is malformed. */
 unsigned cfg_cores_count(const char *cores);
 /* The candidate nearest to word, NULL when none is near; keys as for cfg_read_map(). */
 const char *cfg_nearest(const struct cfg_key *keys, const char *word);
+
+/* Bytes of the control character that text begins with (of C0 and C1 in UTF-8, or DEL), 0 = none.
+ */
+unsigned cfg_control(const char *text);
 
 #endif

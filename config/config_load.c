@@ -8,8 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whole file into *text (to be freed); -errno, -EFBIG above the limit. */
-static int read_file(const char *path, char **text, size_t *len)
+int cfg_read_file(const char *path, char **text, size_t *len)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
     size_t used = 0, room = YAML_MAX_BYTES + 1;
@@ -34,6 +33,7 @@ static int read_file(const char *path, char **text, size_t *len)
         free(buf);
         return rc;
     }
+    buf[used] = '\0';
     *text = buf;
     *len = used;
     return 0;
@@ -48,7 +48,7 @@ int cfg_load(const char *path, struct cfg **out, struct cfg_report *report)
 
     *out = NULL;
     memset(report, 0, sizeof(*report));
-    rc = read_file(path, &text, &len);
+    rc = cfg_read_file(path, &text, &len);
     if (rc != 0) {
         cfg_error(&r, 0, "cannot be read: %s; name a configuration file with --config",
                   strerror(-rc));

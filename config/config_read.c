@@ -11,12 +11,24 @@
 
 /* ---- messages ---- */
 
+unsigned cfg_control(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
+        return 2;
+    return p[0] && (p[0] < 0x20 || p[0] == 0x7f);
+}
+
 /* Text of a file may hold anything; a terminal gets only what is printable. */
 static void make_printable(char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            *text = '?';
+    unsigned n;
+
+    for (; *text; text += n ? n : 1) {
+        n = cfg_control(text);
+        memset(text, '?', n);
+    }
 }
 
 static void add_message(struct cfg_reader *r, bool error, unsigned line, const char *fmt,
@@ -249,11 +261,45 @@ static const struct cfg_key *find_key(const struct cfg_key *keys, const char *na
     return NULL;
 }
 
+static void read_mode(struct cfg_reader *r, const struct yaml_tree_node *value, int *out)
+{
+    const char *text = cfg_scalar(r, value);
+
+    if (!text)
+        return;
+    if (strspn(text, "01234567") != strlen(text) || strlen(text) < 3 || strlen(text) > 4 ||
+        strtol(text, NULL, 8) > 0777) {
+        cfg_error(r, value->line, "'%.20s' is not a file mode; write octal digits as in \"0660\"",
+                  text);
+        return;
+    }
+    *out = (int)strtol(text, NULL, 8);
+}
+
+size_t cfg_field_size(const struct cfg_key *key)
+{
+    return key->kind == CFG_TEXT ? (size_t)key->max : sizeof(int);
+}
+
+bool cfg_is_setting(const struct cfg_key *key)
+{
+    return key->kind == CFG_INT || key->kind == CFG_BOOL || key->kind == CFG_WORD ||
+           key->kind == CFG_TEXT || key->kind == CFG_MODE;
+}
+
 static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *obj,
                        const struct yaml_tree_node *value)
 {
     void *field = (char *)obj + key->offset;
 
+    if (r->from && r->from->mode == CFG_DELETE && obj == r->cfg && cfg_is_setting(key)) {
+        memcpy(field, (const char *)&cfg_defaults + key->offset, cfg_field_size(key));
+        return;
+    }
+    if (key->fn) {
+        key->fn(r, obj, value);
+        return;
+    }
     switch (key->kind) {
     case CFG_INT:
         cfg_read_int(r, value, key->min, key->max, field);
@@ -270,13 +316,10 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
     case CFG_SECTION:
         cfg_read_map(r, value, key->sub, obj);
         break;
-    case CFG_CALL:
-        key->fn(r, obj, value);
+    case CFG_MODE:
+        read_mode(r, value, field);
         break;
-    case CFG_REFUSED:
-        cfg_error(r, value->line, "%s", key->why);
-        break;
-    case CFG_NOT_YET: /* gathered by the caller */
+    case CFG_CALL: /* has a function */
     case CFG_READ_ONLY:
         break;
     }
@@ -287,7 +330,9 @@ static void unknown_key(struct cfg_reader *r, const struct yaml_tree_node *value
 {
     const char *near = cfg_nearest(keys, value->key);
 
-    if (near)
+    if (r->newer)
+        cfg_warning(r, value->line, "left out: this version does not know it");
+    else if (near)
         cfg_error(r, value->line, "unknown key; did you mean '%s'?", near);
     else
         cfg_error(r, value->line, "unknown key; remove it (docs/config.md lists those known)");
@@ -315,7 +360,7 @@ void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
         else
             unknown_key(r, value, keys);
         path_pop(r, before);
-        if (key && key->kind == CFG_NOT_YET) {
+        if (key && key->kept) {
             size_t used = strlen(not_yet);
 
             snprintf(not_yet + used, sizeof(not_yet) - used, "%s%s", used ? ", " : "", value->key);

@@ -13,6 +13,7 @@ struct level {
     struct yaml_tree_node **tail; /* where its next child goes */
     char *key;                    /* read, its value still to come */
     unsigned key_line;
+    size_t key_start;
 };
 
 struct builder {
@@ -21,6 +22,8 @@ struct builder {
     unsigned depth;
     unsigned nodes;
     bool done; /* the document has ended */
+    const char *text;
+    size_t len, chars, bytes; /* a place in it, counted both ways */
     struct yaml_tree_node *root;
     struct yaml_tree_error *err;
 };
@@ -30,6 +33,20 @@ static int refuse(struct builder *b, unsigned line, const char *why)
     b->err->line = line;
     snprintf(b->err->text, sizeof(b->err->text), "%s", why);
     return -1;
+}
+
+/* libyaml counts characters; of the text we want bytes. Places come in almost rising order. */
+static size_t offset_of(struct builder *b, const yaml_mark_t *mark)
+{
+    if (mark->index < b->chars)
+        b->chars = b->bytes = 0;
+    while (b->chars < mark->index && b->bytes < b->len) {
+        do {
+            b->bytes++;
+        } while (b->bytes < b->len && ((unsigned char)b->text[b->bytes] & 0xc0) == 0x80);
+        b->chars++;
+    }
+    return b->bytes;
 }
 
 static unsigned event_line(const yaml_event_t *event)
@@ -71,6 +88,7 @@ static int take_key(struct builder *b, const yaml_event_t *event)
         return refuse(b, line, "a mapping has too many keys");
     top->key = strdup(text);
     top->key_line = line;
+    top->key_start = offset_of(b, &event->start_mark);
     return top->key ? 0 : refuse(b, line, "out of memory");
 }
 
@@ -87,6 +105,7 @@ static int link_node(struct builder *b, struct yaml_tree_node *node)
     if (top->node->kind == YAML_MAP) {
         node->key = top->key;
         node->line = top->key_line;
+        node->key_start = top->key_start;
         top->key = NULL;
     }
     *top->tail = node;
@@ -120,11 +139,21 @@ static int take_scalar(struct builder *b, const yaml_event_t *event)
         return refuse(b, line, "out of memory");
     }
     node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    node->start = offset_of(b, &event->start_mark);
+    node->end = offset_of(b, &event->end_mark);
     return link_node(b, node);
 }
 
-static int open_collection(struct builder *b, enum yaml_kind kind, unsigned line)
+static bool is_flow(const yaml_event_t *event)
 {
+    return event->type == YAML_MAPPING_START_EVENT
+               ? event->data.mapping_start.style == YAML_FLOW_MAPPING_STYLE
+               : event->data.sequence_start.style == YAML_FLOW_SEQUENCE_STYLE;
+}
+
+static int open_collection(struct builder *b, enum yaml_kind kind, const yaml_event_t *event)
+{
+    unsigned line = event_line(event);
     struct yaml_tree_node *node;
     struct level *level;
 
@@ -135,12 +164,29 @@ static int open_collection(struct builder *b, enum yaml_kind kind, unsigned line
     node = node_new(kind, line);
     if (!node)
         return refuse(b, line, "out of memory");
+    node->flow = is_flow(event);
+    node->start = node->end = offset_of(b, &event->start_mark);
     link_node(b, node);
     level = &b->stack[b->depth++];
     memset(level, 0, sizeof(*level));
     level->node = node;
     level->tail = &node->child;
     return 0;
+}
+
+/* The mark of a block's end is where the next token begins, behind blank lines and comments that
+ * are not its own: it ends with its last value. */
+static void close_collection(struct builder *b, const yaml_event_t *event)
+{
+    struct level *top = &b->stack[--b->depth];
+    const struct yaml_tree_node *child;
+
+    if (top->node->flow) {
+        top->node->end = offset_of(b, &event->end_mark);
+        return;
+    }
+    for (child = top->node->child; child; child = child->next)
+        top->node->end = child->end;
 }
 
 static int take_event(struct builder *b, const yaml_event_t *event)
@@ -155,12 +201,12 @@ static int take_event(struct builder *b, const yaml_event_t *event)
     case YAML_SCALAR_EVENT:
         return take_scalar(b, event);
     case YAML_MAPPING_START_EVENT:
-        return open_collection(b, YAML_MAP, line);
+        return open_collection(b, YAML_MAP, event);
     case YAML_SEQUENCE_START_EVENT:
-        return open_collection(b, YAML_SEQ, line);
+        return open_collection(b, YAML_SEQ, event);
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
-        b->depth--;
+        close_collection(b, event);
         return 0;
     case YAML_DOCUMENT_START_EVENT:
         if (b->root)
@@ -200,7 +246,7 @@ static int build(struct builder *b)
 
 struct yaml_tree_node *yaml_tree_parse(const char *text, size_t len, struct yaml_tree_error *err)
 {
-    struct builder b = {.err = err};
+    struct builder b = {.err = err, .text = text, .len = len};
     int rc;
 
     if (len > YAML_MAX_BYTES) {

@@ -14,7 +14,7 @@
 #define YAML_MAX_DEPTH  16
 #define YAML_MAX_NODES  200000
 #define YAML_MAX_SCALAR 4096
-#define YAML_MAX_KEYS   512 /* of one mapping; keeps the search for repeated keys cheap */
+#define YAML_MAX_KEYS   4096 /* of one mapping; keeps the search for repeated keys cheap */
 
 enum yaml_kind {
     YAML_SCALAR,
@@ -25,11 +25,16 @@ enum yaml_kind {
 struct yaml_tree_node {
     enum yaml_kind kind;
     bool quoted;       /* scalar written in quotes or as a block */
+    bool literal;      /* scalar of a tree that was built: a number or truth value */
+    bool flow;         /* collection written in brackets or braces */
     unsigned line;     /* from 1; of the key where there is one */
     unsigned children; /* entries of a mapping, items of a sequence */
     char *key;         /* in a mapping, else NULL */
     char *text;        /* scalar; no NUL inside */
+    size_t start, end; /* of a tree that was read: bytes of the text, the key not among them */
+    size_t key_start;  /* in a mapping */
     struct yaml_tree_node *child, *next;
+    struct yaml_tree_node *last; /* of a tree that was built: newest child */
 };
 
 struct yaml_tree_error {

@@ -23,10 +23,22 @@ static json_t *pool_row(const struct lnet_pool_stats *s, int npages)
                      (json_int_t)s->waiting, "waited", (json_int_t)s->waited);
 }
 
+/* Memory of what was received on ports. */
+static json_t *segments_row(const struct lnet_segment_stats *s)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "total", (json_int_t)s->total,
+                     "used", (json_int_t)(s->total - s->free), "low", (json_int_t)s->low, "held",
+                     (json_int_t)s->held, "waiting", (json_int_t)s->waiting, "waited",
+                     (json_int_t)s->waited, "grants_waiting", (json_int_t)s->grants_waiting,
+                     "payload_copies", (json_int_t)s->payload_copies, "payload_copy_bytes",
+                     (json_int_t)s->payload_copy_bytes);
+}
+
 static json_t *reactor_pools(const struct rpc_ctx *ctx, unsigned reactor)
 {
     json_t *row = json_pack("{s:i, s:i}", "reactor", (int)reactor, "cpt",
                             (int)reactor_cpt(reactor_at(ctx->env, reactor)));
+    struct lnet_segment_stats segments = {0};
     int i;
 
     for (i = 0; i < LNET_POOLS; i++) {
@@ -35,6 +47,9 @@ static json_t *reactor_pools(const struct rpc_ctx *ctx, unsigned reactor)
         lnet_pool_stats_get(ctx->node, reactor, (enum lnet_pool)i, &s);
         json_object_set_new(row, pools[i].name, pool_row(&s, pools[i].npages));
     }
+    lnet_segment_stats_get(ctx->node, reactor, &segments);
+    if (segments.total)
+        json_object_set_new(row, "segments", segments_row(&segments));
     return row;
 }
 
@@ -66,8 +81,8 @@ void rpc_buffers_get(struct jrpc_call *call, const struct jrpc_arg *args)
 
     for (i = 0; i < reactor_count(ctx->env); i++)
         json_array_append_new(list, reactor_pools(ctx, i));
-    jrpc_result(call, json_pack("{s:i, s:o, s:o}", "enable", ctx->routing ? 1 : 0, "buffers",
-                                totals(ctx), "reactors", list));
+    jrpc_result(call, json_pack("{s:i, s:o, s:o}", "enable", (int)lnet_routing_get(ctx->node),
+                                "buffers", totals(ctx), "reactors", list));
 }
 
 /* Asks each reactor in turn: mail stays in order, so by then it has taken the new numbers. */
@@ -104,41 +119,16 @@ static void resize_back(struct reactor_task *task)
         jrpc_result(r->call, json_pack("{s:o}", "buffers", totals(ctx)));
 }
 
-void rpc_buffers_set(struct jrpc_call *call, const struct jrpc_arg *args)
+void rpc_buffers_answer(struct jrpc_call *call)
 {
-    const struct rpc_ctx *ctx = jrpc_ctx(call);
     struct resize_call *r = jrpc_alloc(call, sizeof(*r));
-    const char *blame = NULL;
-    int want[LNET_POOLS], given = 0, i, rc;
-    char err[RPC_ERR_SIZE] = "";
 
-    for (i = 0; i < LNET_POOLS; i++) {
-        want[i] = args[i].given ? (int)args[i].integer : -1;
-        if (args[i].given) {
-            blame = pools[i].name;
-            given++;
-        }
-    }
-    if (given == 0) {
-        jrpc_refuse(call, NULL, "give one or more of tiny, small and large",
-                    "nothing is to be set");
-        return;
-    }
     if (!r) {
         jrpc_result(call, NULL);
         return;
     }
     r->call = call;
-    rc = lnet_pools_resize(ctx->node, want, err, sizeof(err));
-    if (rc == 0)
-        resize_next(r);
-    else
-        jrpc_fail(call, -rc, given == 1 ? blame : NULL,
-                  rc == -ENOMEM
-                      ? "give less, or raise `millrace: memory:` in the configuration and restart; "
-                        "`millraced --check` shows what fits"
-                      : NULL,
-                  "%s", err);
+    resize_next(r);
 }
 
 /* ---- admission ---- */
@@ -157,22 +147,7 @@ void rpc_admission_get(struct jrpc_call *call, const struct jrpc_arg *args)
     jrpc_result(call, admission(jrpc_ctx(call)));
 }
 
-void rpc_admission_set(struct jrpc_call *call, const struct jrpc_arg *args)
+void rpc_admission_answer(struct jrpc_call *call)
 {
-    const struct rpc_ctx *ctx = jrpc_ctx(call);
-    struct lnet_admission set = {.egress_share = (unsigned)args[0].integer,
-                                 .buffer_wait = (unsigned)args[1].integer};
-    char err[RPC_ERR_SIZE] = "";
-    int rc;
-
-    if (!args[0].given && !args[1].given) {
-        jrpc_refuse(call, NULL, "give egress_share or buffer_wait, or both",
-                    "nothing is to be set");
-        return;
-    }
-    rc = lnet_admission_set(ctx->node, &set, err, sizeof(err));
-    if (rc == 0)
-        jrpc_result(call, admission(ctx));
-    else
-        jrpc_fail(call, -rc, NULL, NULL, "%s", err);
+    jrpc_result(call, admission(jrpc_ctx(call)));
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +11,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define CURSOR_SHOWN 64 /* characters of one in an error */
+
 struct rpc_client {
     int fd;
     int last_id;
     char *in;
     size_t used, room;
+    json_t *notes; /* notifications nobody has asked for yet, oldest first; NULL = none */
+    unsigned long lost;
 };
 
 int rpc_client_open(const char *path, struct rpc_client **out, char *err, size_t errlen)
@@ -53,8 +58,19 @@ void rpc_client_close(struct rpc_client *client)
         return;
     if (client->fd >= 0)
         close(client->fd);
+    json_decref(client->notes);
     free(client->in);
     free(client);
+}
+
+int rpc_client_fd(const struct rpc_client *client)
+{
+    return client->fd;
+}
+
+unsigned long rpc_client_lost(const struct rpc_client *client)
+{
+    return client->lost;
 }
 
 static int send_all(struct rpc_client *client, const char *text, size_t len)
@@ -149,6 +165,53 @@ static int receive_value(struct rpc_client *client, unsigned timeout_ms, json_t 
     return *out ? 0 : -EPROTO;
 }
 
+/* ---- responses and notifications ---- */
+
+static bool is_notification(const json_t *value)
+{
+    return json_is_string(json_object_get(value, "method")) && !json_object_get(value, "id");
+}
+
+static void keep_notification(struct rpc_client *client, json_t *note)
+{
+    if (!client->notes)
+        client->notes = json_array();
+    if (json_array_size(client->notes) >= RPC_CLIENT_MAX_NOTES) {
+        json_array_remove(client->notes, 0);
+        client->lost++;
+    }
+    json_array_append_new(client->notes, note);
+}
+
+/* Whether value is the late answer to an earlier call that was given up. */
+static bool is_stale(const struct rpc_client *client, const json_t *value)
+{
+    const json_t *id = json_object_get(value, "id");
+
+    return json_is_integer(id) && json_integer_value(id) > 0 &&
+           json_integer_value(id) < client->last_id;
+}
+
+/* The response to the last request; notifications that come before it are kept. */
+static int receive_response(struct rpc_client *client, unsigned timeout_ms, json_t **out)
+{
+    for (;;) {
+        json_t *value;
+        int rc = receive_value(client, timeout_ms, &value);
+
+        if (rc != 0)
+            return rc;
+        if (is_notification(value)) {
+            keep_notification(client, value);
+        } else if (is_stale(client, value)) {
+            json_decref(value);
+        } else {
+            *out = value;
+            return 0;
+        }
+    }
+}
+
 /* Splits a response to our last request into result and error. */
 static int take_response(const struct rpc_client *client, json_t *response, json_t **out)
 {
@@ -172,8 +235,8 @@ int rpc_client_call(struct rpc_client *client, const char *method, json_t *param
 
     *out = NULL;
     rc = send_request(client, method, params);
-    if (rc == 0)
-        rc = receive_value(client, timeout_ms, &response);
+    if (rc == 0 || rc == -EPIPE) /* a server that turns us away says why before it closes */
+        rc = receive_response(client, timeout_ms, &response);
     if (rc == 0)
         rc = take_response(client, response, out);
     json_decref(response);
@@ -181,4 +244,113 @@ int rpc_client_call(struct rpc_client *client, const char *method, json_t *param
         snprintf(err, errlen, "no answer to %s: %s", method,
                  rc == -ECONNRESET ? "millraced closed the connection" : strerror(-rc));
     return rc;
+}
+
+/* Takes note of the cursor of a page. 0, or -EPROTO with a sentence: there is no end to this. */
+static int check_cursor(json_t *seen, const char *method, const json_t *cursor, char *err,
+                        size_t errlen)
+{
+    const char *text = json_string_value(cursor);
+    const char *why = NULL;
+
+    if (!text)
+        why = "is no string";
+    else if (strlen(text) > RPC_CLIENT_MAX_CURSOR)
+        why = "is too long";
+    else if (json_object_get(seen, text))
+        why = "came before: the pages would have no end";
+    else if (json_object_size(seen) >= RPC_CLIENT_MAX_PAGES - 1)
+        why = "leads to more pages than there can be";
+    if (why)
+        snprintf(err, errlen, "%s: the cursor '%.*s' of page %zu %s", method, CURSOR_SHOWN,
+                 text ? text : "", json_object_size(seen) + 1, why);
+    else
+        json_object_set_new(seen, text, json_true());
+    return why ? -EPROTO : 0;
+}
+
+int rpc_client_walk(struct rpc_client *client, const char *method, json_t *params,
+                    unsigned timeout_ms, rpc_client_page_fn fn, void *arg, json_t **out, char *err,
+                    size_t errlen)
+{
+    json_t *ask = params ? params : json_object(), *cursor, *seen = json_object();
+    int rc;
+
+    do {
+        rc = rpc_client_call(client, method, json_deep_copy(ask), timeout_ms, out, err, errlen);
+        if (rc != 0)
+            break;
+        cursor = json_object_get(*out, "cursor");
+        if (cursor)
+            json_object_set(ask, "cursor", cursor);
+        rc = fn(arg, *out);
+        json_decref(*out);
+        *out = NULL;
+        cursor = cursor ? json_object_get(ask, "cursor") : NULL;
+        if (rc == 0 && cursor)
+            rc = check_cursor(seen, method, cursor, err, errlen);
+    } while (rc == 0 && cursor);
+    json_decref(seen);
+    json_decref(ask);
+    return rc;
+}
+
+struct gathered {
+    json_t *all;
+    const char *key;
+};
+
+static int gather(void *arg, json_t *result)
+{
+    struct gathered *g = arg;
+
+    if (g->all)
+        return json_array_extend(json_object_get(g->all, g->key),
+                                 json_object_get(result, g->key)) == 0
+                   ? 0
+                   : -EPROTO;
+    g->all = json_incref(result);
+    json_object_del(g->all, "cursor");
+    return json_is_array(json_object_get(g->all, g->key)) ? 0 : -EPROTO;
+}
+
+int rpc_client_call_all(struct rpc_client *client, const char *method, json_t *params,
+                        const char *key, unsigned timeout_ms, json_t **out, char *err,
+                        size_t errlen)
+{
+    struct gathered g = {.key = key};
+    int rc;
+
+    snprintf(err, errlen, "%s did not answer with a list", method);
+    rc = rpc_client_walk(client, method, params, timeout_ms, gather, &g, out, err, errlen);
+    if (rc == 0)
+        *out = g.all;
+    else
+        json_decref(g.all);
+    return rc;
+}
+
+int rpc_client_next_notification(struct rpc_client *client, unsigned timeout_ms, json_t **out,
+                                 char *err, size_t errlen)
+{
+    int rc;
+
+    *out = NULL;
+    while (!json_array_size(client->notes)) {
+        json_t *value;
+
+        rc = receive_value(client, timeout_ms, &value);
+        if (rc != 0) {
+            snprintf(err, errlen, "no notification: %s",
+                     rc == -ECONNRESET ? "millraced closed the connection" : strerror(-rc));
+            return rc;
+        }
+        if (is_notification(value))
+            keep_notification(client, value);
+        else
+            json_decref(value);
+    }
+    *out = json_incref(json_array_get(client->notes, 0));
+    json_array_remove(client->notes, 0);
+    return 0;
 }

@@ -4,21 +4,49 @@
 #ifndef MILLRACE_RPC_METHODS_H
 #define MILLRACE_RPC_METHODS_H
 
+#include "config/running.h"
 #include "lib/lnet/lnet.h"
-#include "rpc/jsonrpc.h"
+#include "rpc/rpc_table.h"
 
-/* What the methods act on: the ctx of struct jrpc. */
+struct peer_call;
+struct inet;
+struct tcp;
+
+/* What the methods act on: the ctx of struct jrpc. Zeroed by whoever makes it. */
 struct rpc_ctx {
     struct lnet_node *node;
     struct reactor_env *env;
-    bool routing;      /* as configured */
+    struct inet *inet; /* ports of our own, and TCP on them; NULL: there are none */
+    struct tcp *tcp;
     unsigned drain_s;  /* of a shutdown that names none */
     uint64_t start_us; /* reactor_now_us() clock */
+    /* Leaves the waiting state (--wait-for-rpc): starts the node and sets jrpc.started. 0 or -errno
+     * with a sentence. NULL: the process does not wait. */
+    int (*start)(void *arg, char *err, size_t errlen);
+    void *start_arg;
     /* Begins to stop; returns at once. */
     void (*shutdown)(void *arg, unsigned drain_s);
     void *shutdown_arg;
+    struct cfg_running *running;  /* the document, config/running.h; lives as long as the methods */
+    struct reactor_timer confirm; /* of a change that waits for its confirmation */
+    uint64_t confirm_us;          /* when it ends, reactor_now_us() clock */
+    struct rpc_packets *packets;  /* rpc_packets.h: the capture under way */
+    struct rpc_timed *timed;      /* rpc_timed.h: calls in flight that look twice */
+    struct rpc_events *events;    /* rpc_events.h; NULL: nobody is told of any */
+    struct {                      /* pages of peers that are asked for, rpc_peer.c */
+        struct peer_call *first;
+        uint64_t turn; /* of the one that is being made or was last */
+        bool busy;
+    } pages;
 };
 
-extern const struct jrpc_method rpc_method_table[];
+/* The node of ctx runs by the document of ctx->running: from now on changes go to the node. */
+void rpc_running_start(struct rpc_ctx *ctx);
+/* Makes a file the running document, as config_apply with mode replace does; what comes of it is
+ * told by an event and said with say. */
+void rpc_config_reload(struct rpc_ctx *ctx, const char *path,
+                       void (*say)(void *arg, bool ok, const char *text), void *arg);
+
+extern const jrpc_handler rpc_handlers[]; /* by the rows of rpc_method_table */
 
 #endif

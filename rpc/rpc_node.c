@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Methods for nets, NIs and routes. Names and nesting: docs/protocol/lnet-core.md §10.2, §10.4. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rpc/rpc_internal.h"
 
@@ -37,15 +39,34 @@ static json_int_t sum(const uint64_t count[LNET_MSG_TYPES])
     return (json_int_t)all;
 }
 
-void rpc_add_counts(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
-                    const uint64_t received[LNET_MSG_TYPES], const uint64_t dropped[LNET_MSG_TYPES])
+static void add_sums(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
+                     const uint64_t received[LNET_MSG_TYPES],
+                     const uint64_t dropped[LNET_MSG_TYPES])
 {
     json_object_set_new(object, "statistics",
                         json_pack("{s:I, s:I, s:I}", "send_count", sum(sent), "recv_count",
                                   sum(received), "drop_count", sum(dropped)));
+}
+
+static void add_types(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
+                      const uint64_t received[LNET_MSG_TYPES],
+                      const uint64_t dropped[LNET_MSG_TYPES])
+{
     json_object_set_new(object, "sent_stats", by_type(sent));
     json_object_set_new(object, "received_stats", by_type(received));
     json_object_set_new(object, "dropped_stats", by_type(dropped));
+}
+
+void rpc_add_counts(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
+                    const uint64_t received[LNET_MSG_TYPES], const uint64_t dropped[LNET_MSG_TYPES])
+{
+    add_sums(object, sent, received, dropped);
+    add_types(object, sent, received, dropped);
+}
+
+json_t *rpc_udsp(void)
+{
+    return json_pack("{s:i, s:i}", "net priority", -1, "nid priority", -1);
 }
 
 /* ---- nets ---- */
@@ -61,37 +82,82 @@ static json_t *ni_own(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
                      "tx_waited", (json_int_t)tx.waited);
 }
 
+/* "[0,1]": the CPTs whose reactors serve NIs. */
+static json_t *cpts(const struct rpc_ctx *ctx)
+{
+    char text[256] = "[";
+    unsigned n = reactor_count(ctx->env), i, j;
+    size_t used = 1;
+
+    for (i = 0; i < n && used < sizeof(text) - 16; i++) {
+        unsigned cpt = reactor_cpt(reactor_at(ctx->env, i));
+
+        for (j = 0; j < i && reactor_cpt(reactor_at(ctx->env, j)) != cpt; j++)
+            ;
+        if (j == i)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%u", used > 1 ? "," : "",
+                                     cpt);
+    }
+    snprintf(text + used, sizeof(text) - used, "]");
+    return json_string(text);
+}
+
+/* Health is not kept: but for the state of the link this is what an NI that is well has. */
+static json_t *ni_health(bool fatal, int value)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "fatal_error",
+                     fatal ? 1 : 0, "health value", value, "interrupts", 0, "dropped", 0, "aborted",
+                     0, "no route", 0, "timeouts", 0, "error", 0, "ping_count", 0, "next_ping", 0);
+}
+
+static json_t *ni_tunables(const struct lnet_tunables *tun)
+{
+    return json_pack("{s:i, s:i, s:i, s:i}", "peer_timeout", tun->peer_timeout, "peer_credits",
+                     tun->peer_credits, "peer_buffer_credits", tun->peer_buffer_credits, "credits",
+                     tun->credits);
+}
+
+/* docs/protocol/lnet-core.md §10.2, in its order. */
 static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
 {
     struct lnet_ni_stats stats = {0};
     json_t *row = json_object();
-    bool down = __atomic_load_n(&ni->fatal, __ATOMIC_RELAXED) ||
-                __atomic_load_n(&ni->status, __ATOMIC_RELAXED) == LNET_NI_DOWN;
+    bool fatal = __atomic_load_n(&ni->fatal, __ATOMIC_RELAXED);
+    bool down = fatal || __atomic_load_n(&ni->status, __ATOMIC_RELAXED) == LNET_NI_DOWN;
 
     lnet_ni_stats_get(ctx->node, ni->index, &stats);
     json_object_set_new(row, "nid", rpc_nid(&ni->nid));
     json_object_set_new(row, "status", json_string(down ? "down" : "up"));
     if (ni->ifname[0])
         json_object_set_new(row, "interfaces", json_pack("{s:s}", "0", ni->ifname));
-    rpc_add_counts(row, stats.sent, stats.received, stats.dropped);
-    json_object_set_new(row, "tunables",
-                        json_pack("{s:i, s:i, s:i, s:i}", "peer_timeout", ni->tun.peer_timeout,
-                                  "peer_credits", ni->tun.peer_credits, "peer_buffer_credits",
-                                  ni->tun.peer_buffer_credits, "credits", ni->tun.credits));
+    add_sums(row, stats.sent, stats.received, stats.dropped);
+    json_object_set_new(row, "udsp info", rpc_udsp());
+    add_types(row, stats.sent, stats.received, stats.dropped);
+    json_object_set_new(row, "health stats", ni_health(fatal, 1000));
+    json_object_set_new(row, "tunables", ni_tunables(&ni->tun));
     json_object_set_new(row, "lnd tunables",
                         json_pack("{s:i, s:i, s:i}", "conns_per_peer", ni->lnd_tun.conns_per_peer,
                                   "timeout", ni->lnd_tun.timeout, "tos", ni->lnd_tun.tos));
+    json_object_set_new(row, "dev cpt", json_integer(-1));
+    json_object_set_new(row, "CPT", cpts(ctx));
     json_object_set_new(row, "millrace", ni_own(ctx, ni));
     return row;
 }
 
 /* Every node has 0@lo; nothing is sent through it. */
-static json_t *lo_row(void)
+static json_t *lo_row(const struct rpc_ctx *ctx)
 {
     static const uint64_t none[LNET_MSG_TYPES];
+    static const struct lnet_tunables no_tunables;
     json_t *row = json_pack("{s:o, s:s}", "nid", rpc_nid(&LNET_NID_LO), "status", "up");
 
-    rpc_add_counts(row, none, none, none);
+    add_sums(row, none, none, none);
+    json_object_set_new(row, "udsp info", rpc_udsp());
+    add_types(row, none, none, none);
+    json_object_set_new(row, "health stats", ni_health(false, 0));
+    json_object_set_new(row, "tunables", ni_tunables(&no_tunables));
+    json_object_set_new(row, "dev cpt", json_integer(0));
+    json_object_set_new(row, "CPT", cpts(ctx));
     return row;
 }
 
@@ -125,11 +191,12 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
     unsigned i;
 
     if (only == LNET_NET_ANY || only == nid_net(&LNET_NID_LO))
-        json_array_append_new(net_row(nets, nid_net(&LNET_NID_LO)), lo_row());
+        json_array_append_new(net_row(nets, nid_net(&LNET_NID_LO)), lo_row(ctx));
     for (i = 0; i < lnet_ni_count(ctx->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
 
-        if (!ni || __atomic_load_n(&ni->removed, __ATOMIC_RELAXED))
+        if (!ni || __atomic_load_n(&ni->removed, __ATOMIC_RELAXED) ||
+            __atomic_load_n(&ni->starting, __ATOMIC_RELAXED))
             continue;
         if (only == LNET_NET_ANY || only == ni->net)
             json_array_append_new(net_row(nets, ni->net), ni_row(ctx, ni));
@@ -143,25 +210,6 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
     jrpc_result(call, json_pack("{s:o}", "net", nets));
 }
 
-static void net_gone(void *arg)
-{
-    jrpc_result(arg, json_true());
-}
-
-void rpc_net_del(struct jrpc_call *call, const struct jrpc_arg *args)
-{
-    const struct rpc_ctx *ctx = jrpc_ctx(call);
-    char err[RPC_ERR_SIZE] = "";
-    int rc = lnet_net_del(ctx->node, args[0].net, net_gone, call, err, sizeof(err));
-
-    if (rc != 0)
-        jrpc_fail(call, -rc, "net",
-                  rc == -ENOENT  ? "net_get lists the nets there are"
-                  : rc == -EBUSY ? "try again when the other net_del has answered"
-                                 : NULL,
-                  "%s", err);
-}
-
 /* ---- routes ---- */
 
 static json_t *route_row(const struct lnet_route_row *route)
@@ -172,81 +220,88 @@ static json_t *route_row(const struct lnet_route_row *route)
                      route->single_hop ? "single-hop" : "multi-hop");
 }
 
+/* The order of route_get: by net, then by gateway. It does not depend on what else there is, so
+ * that a page can begin behind a route that is gone. */
+static int compare_routes(const void *a, const void *b)
+{
+    const struct lnet_route_conf *x = &((const struct lnet_route_row *)a)->conf;
+    const struct lnet_route_conf *y = &((const struct lnet_route_row *)b)->conf;
+
+    if (x->net != y->net)
+        return x->net < y->net ? -1 : 1;
+    return memcmp(&x->gateway, &y->gateway, sizeof(x->gateway));
+}
+
+/* A cursor is net and gateway of the last route shown. */
+static json_t *route_cursor(const struct lnet_route_row *last)
+{
+    char net[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE];
+
+    return json_sprintf("%s %s", net_format(last->conf.net, net),
+                        nid_format(&last->conf.gateway, nid));
+}
+
+static bool read_cursor(const char *text, struct lnet_route_row *out)
+{
+    char copy[LNET_NETSTR_SIZE + LNET_NIDSTR_SIZE + 2], *space;
+
+    if (snprintf(copy, sizeof(copy), "%s", text) >= (int)sizeof(copy))
+        return false;
+    space = strchr(copy, ' ');
+    if (!space)
+        return false;
+    *space = '\0';
+    *out = (struct lnet_route_row){0};
+    return net_parse(copy, &out->conf.net) == 0 && nid_parse(space + 1, &out->conf.gateway) == 0;
+}
+
+static bool route_wanted(const struct lnet_route_row *row, const struct jrpc_arg *args)
+{
+    return (!args[0].given || row->conf.net == args[0].net) &&
+           (!args[1].given || nid_same(&row->conf.gateway, &args[1].nid)) &&
+           (!args[2].given || row->conf.hops == args[2].integer) &&
+           (!args[3].given || row->conf.priority == args[3].integer);
+}
+
+/* Adds the rows of a page; the cursor of the next, NULL when it is the last. */
+static json_t *route_page(json_t *list, const struct lnet_route_row *rows, unsigned count,
+                          const struct lnet_route_row *behind, const struct jrpc_arg *args)
+{
+    size_t limit = args[5].given ? (size_t)args[5].integer : RPC_PAGE;
+    const struct lnet_route_row *last = NULL;
+    unsigned i;
+
+    for (i = 0; i < count; i++) {
+        if ((behind && compare_routes(&rows[i], behind) <= 0) || !route_wanted(&rows[i], args))
+            continue;
+        if (json_array_size(list) == limit)
+            return route_cursor(last);
+        json_array_append_new(list, route_row(&rows[i]));
+        last = &rows[i];
+    }
+    return NULL;
+}
+
 void rpc_route_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
-    unsigned count = lnet_route_rows(ctx->node, NULL, 0), i;
-    struct lnet_route_row *rows = calloc(count + 1, sizeof(*rows));
-    json_t *list;
+    unsigned count = lnet_route_rows(ctx->node, NULL, 0);
+    struct lnet_route_row *rows, behind;
+    json_t *list, *cursor;
 
+    if (args[4].given && !read_cursor(args[4].string, &behind)) {
+        rpc_refuse_cursor(call);
+        return;
+    }
+    rows = calloc(count + 1, sizeof(*rows));
     if (!rows) {
         jrpc_result(call, NULL);
         return;
     }
-    list = json_array();
     lnet_route_rows(ctx->node, rows, count);
-    for (i = 0; i < count; i++) {
-        if ((args[0].given && rows[i].conf.net != args[0].net) ||
-            (args[1].given && !nid_same(&rows[i].conf.gateway, &args[1].nid)))
-            continue;
-        json_array_append_new(list, route_row(&rows[i]));
-    }
+    qsort(rows, count, sizeof(*rows), compare_routes);
+    list = json_array();
+    cursor = route_page(list, rows, count, args[4].given ? &behind : NULL, args);
     free(rows);
-    jrpc_result(call, json_pack("{s:o}", "route", list));
-}
-
-/* The parameter an error of lnet_route_add() speaks of, §11 "Route add rules". */
-static const char *route_parameter(int err)
-{
-    return err == EHOSTUNREACH ? "gateway" : err == EEXIST ? "net" : NULL;
-}
-
-static const char *route_remedy(int err)
-{
-    switch (err) {
-    case EHOSTUNREACH:
-        return "name a gateway on a net that net_get lists";
-    case EEXIST:
-        return "route_get lists the routes there are; a local net needs none";
-    case ENOENT:
-        return "route_get lists the routes there are";
-    default:
-        return NULL;
-    }
-}
-
-void rpc_route_add(struct jrpc_call *call, const struct jrpc_arg *args)
-{
-    const struct rpc_ctx *ctx = jrpc_ctx(call);
-    struct lnet_route_conf conf = {.net = args[0].net,
-                                   .gateway = args[1].nid,
-                                   .hops = LNET_HOPS_UNDEFINED,
-                                   .priority = (unsigned)args[3].integer};
-    char err[RPC_ERR_SIZE] = "";
-    int rc;
-
-    if (args[2].given) {
-        conf.hops = (int)args[2].integer;
-        if (conf.hops == 0) {
-            jrpc_refuse(call, "hop", "give 1 to 255, or -1 for not stated", "hop is out of range");
-            return;
-        }
-    }
-    rc = lnet_route_add(ctx->node, &conf, err, sizeof(err));
-    if (rc == 0)
-        jrpc_result(call, json_true());
-    else
-        jrpc_fail(call, -rc, route_parameter(-rc), route_remedy(-rc), "%s", err);
-}
-
-void rpc_route_del(struct jrpc_call *call, const struct jrpc_arg *args)
-{
-    const struct rpc_ctx *ctx = jrpc_ctx(call);
-    char err[RPC_ERR_SIZE] = "";
-    int rc = lnet_route_del(ctx->node, args[0].net, &args[1].nid, err, sizeof(err));
-
-    if (rc == 0)
-        jrpc_result(call, json_true());
-    else
-        jrpc_fail(call, -rc, NULL, route_remedy(-rc), "%s", err);
+    jrpc_result(call, json_pack("{s:o, s:o*}", "route", list, "cursor", cursor));
 }

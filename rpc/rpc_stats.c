@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Methods for counters: of the node, drop reasons, reactors. */
+/* Methods for counters: of the node, drop reasons. */
 #include "rpc/rpc_internal.h"
 
 void rpc_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
@@ -14,6 +14,18 @@ void rpc_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
         json_object_set_new(result, lnet_stat_name((enum lnet_stat)i),
                             json_integer((json_int_t)stat[i]));
     jrpc_result(call, result);
+}
+
+void rpc_stats_reset(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    unsigned i;
+
+    lnet_stats_reset(ctx->node);
+    for (i = 0; i < reactor_count(ctx->env); i++)
+        reactor_stats_restart(reactor_at(ctx->env, i));
+    reactor_stats_restart(reactor_control(ctx->env));
+    jrpc_result(call, json_true());
 }
 
 /* ---- drops ---- */
@@ -38,7 +50,8 @@ static json_t *drop_example(const struct rpc_ctx *ctx, const struct lnet_drop_ex
     return row;
 }
 
-static json_t *drop_row(const struct rpc_ctx *ctx, enum lnet_drop reason, uint64_t count)
+static json_t *drop_row(const struct rpc_ctx *ctx, enum lnet_drop reason, uint64_t count,
+                        bool explain)
 {
     const struct lnet_drop_info *info = lnet_drop_info(reason);
     struct lnet_drop_example example = {.seen = false};
@@ -46,6 +59,8 @@ static json_t *drop_row(const struct rpc_ctx *ctx, enum lnet_drop reason, uint64
         json_pack("{s:s, s:s, s:I, s:s}", "name", info->name, "kind",
                   lnet_drop_kind_name(info->kind), "count", (json_int_t)count, "text", info->text);
 
+    if (explain)
+        json_object_set_new(row, "remedy", json_string(info->remedy));
     lnet_drop_example_get(ctx->node, reason, &example);
     if (example.seen)
         json_object_set_new(row, "example", drop_example(ctx, &example));
@@ -61,41 +76,6 @@ void rpc_drops_get(struct jrpc_call *call, const struct jrpc_arg *args)
 
     lnet_drops_get(ctx->node, count);
     for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
-        json_array_append_new(list, drop_row(ctx, (enum lnet_drop)i, count[i]));
+        json_array_append_new(list, drop_row(ctx, (enum lnet_drop)i, count[i], args[0].boolean));
     jrpc_result(call, json_pack("{s:o}", "drops", list));
-}
-
-/* ---- reactors ---- */
-
-static json_t *reactor_row(const struct reactor *r)
-{
-    struct reactor_stats s = {0};
-    json_t *row = json_object(), *counters;
-
-    if (reactor_index(r) != REACTOR_CONTROL) {
-        json_object_set_new(row, "reactor", json_integer(reactor_index(r)));
-        json_object_set_new(row, "cpt", json_integer(reactor_cpt(r)));
-    }
-    reactor_stats_get(r, &s);
-    counters =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "loops", (json_int_t)s.loops,
-                  "busy_loops", (json_int_t)s.busy_loops, "busy_cycles", (json_int_t)s.busy_cycles,
-                  "total_cycles", (json_int_t)s.total_cycles, "sleeps", (json_int_t)s.sleeps,
-                  "mails_in", (json_int_t)s.mails_in, "mails_queued", (json_int_t)s.mails_queued,
-                  "timers_fired", (json_int_t)s.timers_fired);
-    json_object_update(row, counters);
-    json_decref(counters);
-    return row;
-}
-
-void rpc_reactors_get(struct jrpc_call *call, const struct jrpc_arg *args)
-{
-    const struct rpc_ctx *ctx = jrpc_ctx(call);
-    json_t *list = json_array();
-    unsigned i;
-
-    for (i = 0; i < reactor_count(ctx->env); i++)
-        json_array_append_new(list, reactor_row(reactor_at(ctx->env, i)));
-    jrpc_result(call, json_pack("{s:o, s:o}", "reactors", list, "control",
-                                reactor_row(reactor_control(ctx->env))));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* millrace-perf: start the node, start what was asked for, wait for its end or a signal, report. */
+/* millrace-perf: start the engine and what was asked of it, wait for its end or a signal, report.
+ */
 #include "app/millrace-perf/perf.h"
 
 #include <errno.h>
@@ -33,25 +34,36 @@ static void perf_stop(struct perf *p)
         return;
     __atomic_store_n(&p->stopping, 1, __ATOMIC_RELAXED);
     report_end(p);
-    node_stop(p);
+    p->engine->ops->stop(p->engine);
 }
 
-void perf_server_ready(struct perf *p, int error)
+void perf_engine_serving(struct perf_engine *e, const char *who)
 {
-    if (error != 0) {
-        fprintf(stderr, "millrace-perf: cannot offer buffers: %s\n", strerror(-error));
-        p->start_failed = true;
-        perf_stop(p);
-        return;
-    }
-    for (unsigned i = 0; i < lnet_ni_count(p->node); i++) {
-        char nid[LNET_NIDSTR_SIZE];
-        fprintf(p->progress, "serving on %s\n", nid_format(&lnet_ni_at(p->node, i)->nid, nid));
-    }
-    fflush(p->progress);
+    fprintf(e->perf->progress, "serving on %s\n", who);
+    fflush(e->perf->progress);
 }
 
-void perf_client_ended(struct perf *p)
+void perf_engine_failed(struct perf_engine *e, const char *why)
+{
+    fprintf(stderr, "millrace-perf: %s\n", why);
+    e->perf->start_failed = true;
+    perf_stop(e->perf);
+}
+
+void perf_engine_ready(struct perf_engine *e, int error, const char *why, unsigned unanswered)
+{
+    if (e->perf->load != NULL)
+        load_begin(e->perf->load, error, why, unanswered);
+    else if (error != 0)
+        perf_engine_failed(e, why);
+}
+
+void perf_engine_stopped(struct perf_engine *e)
+{
+    reactor_control_quit(e->perf->env);
+}
+
+void perf_load_ended(struct perf *p)
 {
     p->work_done = true;
     if (!p->opts.serve || p->signalled) {
@@ -80,8 +92,8 @@ static void signalled(struct reactor_fd *fd, uint32_t events)
     sigprocmask(SIG_UNBLOCK, &s->set, NULL);
     if (p->pinger != NULL)
         ping_interrupt(p->pinger);
-    else if (p->client != NULL && !p->work_done)
-        client_interrupt(p->client);
+    else if (p->load != NULL && !p->work_done)
+        load_interrupt(p->load);
     else
         perf_stop(p);
 }
@@ -100,9 +112,19 @@ static int signals_open(struct signals *s)
 
 /* ---- how it begins ---- */
 
-/* All that must stand before the network is opened: who can ping us finds a server. */
+static const struct perf_engine_ops *engine_of(const struct perf_opts *o)
+{
+    return o->port != NULL ? &engine_peers : &engine_node;
+}
+
+static bool sends(const struct perf_opts *o)
+{
+    return o->command == PERF_PUT || o->command == PERF_GET || o->command == PERF_BOTH;
+}
+
 static int prepare(struct perf *p, struct signals *s)
 {
+    const struct perf_engine_ops *ops = engine_of(&p->opts);
     int rc = signals_open(s);
 
     p->pattern = pattern_make();
@@ -110,50 +132,54 @@ static int prepare(struct perf *p, struct signals *s)
         fprintf(stderr, "millrace-perf: out of memory or descriptors\n");
         return -ENOMEM;
     }
-    rc = node_open(p);
-    if (rc == 0 && (p->opts.command == PERF_SERVER || p->opts.serve)) {
-        rc = server_begin(p);
+    rc = report_open(p);
+    if (rc == 0)
+        rc = ops->open(p, &p->engine);
+    if (rc == 0 && sends(&p->opts)) {
+        rc = load_new(p);
         if (rc != 0)
-            fprintf(stderr, "millrace-perf: no memory for %u buffers\n", p->opts.buffers);
+            fprintf(stderr, "millrace-perf: no memory for the messages: %s\n", strerror(-rc));
     }
     return rc;
 }
 
-static void begin(struct perf *p, struct signals *s)
+/* The engine has started, or is about to: what it tells comes from the control loop. */
+static int begin(struct perf *p, struct signals *s)
 {
     int rc = reactor_fd_add(&s->fd, s->fd.fd, EPOLLIN, signalled);
 
     if (rc == 0 && p->opts.command == PERF_PING)
         rc = ping_begin(p);
-    else if (rc == 0 && p->opts.command != PERF_SERVER)
-        rc = client_begin(p);
     if (rc == 0) {
         report_begin(p);
-        return;
+        return 0;
     }
     fprintf(stderr, "millrace-perf: cannot begin: %s\n", strerror(-rc));
-    p->start_failed = true;
-    perf_stop(p);
+    return rc;
 }
 
 static int run(struct perf *p, struct signals *s)
 {
     int code = PERF_EXIT_START;
 
-    if (prepare(p, s) != 0 || node_start(p) != 0)
+    if (prepare(p, s) != 0)
         goto out;
     p->start_ns = perf_now_ns();
-    begin(p, s);
+    if (begin(p, s) != 0 || p->engine->ops->start(p->engine) != 0)
+        goto out;
     reactor_control_run(p->env);
-    reactor_fd_del(&s->fd);
-    node_halt(p);
+    p->engine->ops->halt(p->engine);
     if (!p->start_failed)
         code = report_final(p);
 
 out:
-    node_close(p);
-    client_free(p->client);
-    server_free(p->server);
+    reactor_fd_del(&s->fd);
+    if (p->engine != NULL) {
+        report_end(p);
+        p->engine->ops->halt(p->engine);
+        p->engine->ops->close(p->engine);
+    }
+    load_free(p->load);
     ping_free(p->pinger);
     report_free(p->report);
     free(p->pattern);

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The LNet node of the process: EAL, one reactor, NIs over host sockets, routes. */
-#include "app/millrace-perf/perf.h"
+/*
+ * Engine `node`: the process is one LNet node, with one reactor, NIs over host sockets, and routes.
+ * Here: its life, and pings until every target has answered. All on the control thread.
+ */
+#include "app/millrace-perf/node.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define DRAIN_S        1
+#define PING_MS        1000 /* one attempt */
+#define PING_RETRY_US  100000
 #define MEM_SPARE_MB   16 /* EAL's own and alignment */
 #define LOCAL_MSGS_MIN 2048
 
@@ -25,6 +32,7 @@ static int env_open(struct perf *p, struct lnet_node_opts *node_opts, char *err,
         .count = 1,
         .idle = p->opts.idle,
         .mem_mb = p->opts.mem_mb,
+        .hugepages = p->opts.hugepages,
     };
     struct lnet_memory need;
     int rc;
@@ -56,7 +64,13 @@ static int nets_add(struct perf *p, char *err, size_t errlen)
     return rc;
 }
 
-int node_open(struct perf *p)
+static bool sends(const struct perf *p)
+{
+    return p->opts.command == PERF_PUT || p->opts.command == PERF_GET ||
+           p->opts.command == PERF_BOTH;
+}
+
+static int node_make(struct perf *p, char *err, size_t errlen)
 {
     struct lnet_node_opts node_opts = {
         .tiny = 1, /* router buffers: an end node forwards nothing */
@@ -65,28 +79,59 @@ int node_open(struct perf *p)
         .local_msgs = local_msgs(&p->opts),
     };
     struct sock_opts sock_opts = SOCK_OPTS_DEFAULT;
-    char err[512] = "out of memory";
     int rc;
 
-    rc = env_open(p, &node_opts, err, sizeof(err));
+    rc = env_open(p, &node_opts, err, errlen);
     if (rc != 0)
-        goto failed;
-    rc = lnet_node_create(&node_opts, &p->node, err, sizeof(err));
+        return rc;
+    rc = lnet_node_create(&node_opts, &p->node, err, errlen);
     if (rc != 0)
-        goto failed;
+        return rc;
     p->sock = lnd_sock_new(&sock_opts);
     rc = p->sock == NULL ? -ENOMEM : lnet_lnd_register(p->node, &lnd_sock_ops, p->sock);
+    return rc != 0 ? rc : nets_add(p, err, errlen);
+}
+
+static int targets_list(struct node_engine *n)
+{
+    const struct perf_opts *o = &n->base.perf->opts;
+    uint32_t at = 0;
+
+    for (unsigned r = 0; r < o->ntargets; r++)
+        n->base.targets += o->targets[r].count;
+    n->target = calloc(n->base.targets + 1, sizeof(*n->target));
+    if (n->target == NULL)
+        return -ENOMEM;
+    for (unsigned r = 0; r < o->ntargets; r++)
+        for (uint32_t i = 0; i < o->targets[r].count; i++)
+            range_at(&o->targets[r], i, &n->target[at++]);
+    return 0;
+}
+
+static int node_open(struct perf *p, struct perf_engine **out)
+{
+    struct node_engine *n = calloc(1, sizeof(*n));
+    char err[512] = "out of memory";
+    int rc = -ENOMEM;
+
+    if (n == NULL)
+        goto failed;
+    n->base = (struct perf_engine){.ops = &engine_node, .perf = p, .sources = 1};
+    *out = &n->base;
+    rc = targets_list(n);
+    if (rc == 0 && sends(p))
+        rc = node_ops_alloc(n);
+    if (rc == 0)
+        rc = node_make(p, err, sizeof(err));
     if (rc != 0)
         goto failed;
-    rc = nets_add(p, err, sizeof(err));
-    if (rc != 0)
-        goto failed;
+    n->base.home = lnet_node_home(p->node);
     rc = reactor_env_start(p->env);
     if (rc != 0) {
         snprintf(err, sizeof(err), "cannot start the reactor: %s", strerror(-rc));
         goto failed;
     }
-    p->reactor_runs = true;
+    n->reactor_runs = true;
     return 0;
 
 failed:
@@ -94,45 +139,226 @@ failed:
     return rc;
 }
 
-int node_start(struct perf *p)
+/* ---- pings ---- */
+
+static void probe_send(struct reactor_timer *timer);
+
+static void probes_end(struct node_engine *n, int error, const struct lnet_nid *who)
 {
-    char err[512];
-    int rc = lnet_node_start(p->node, err, sizeof(err));
+    char why[128] = "", nid[LNET_NIDSTR_SIZE];
+
+    n->probing = false;
+    for (unsigned i = 0; i < NODE_PROBES; i++)
+        reactor_timer_cancel(&n->probe[i].retry);
+    if (error != 0)
+        snprintf(why, sizeof(why), "the target %s does not answer a ping: %s", nid_format(who, nid),
+                 strerror(-error));
+    perf_engine_ready(&n->base, error, why, n->probes_lost);
+}
+
+static void probe_next(struct probe *probe)
+{
+    struct node_engine *n = probe->engine;
+
+    if (n->probe_next == n->base.targets) {
+        if (n->probes_out == 0)
+            probes_end(n, 0, NULL);
+        return;
+    }
+    probe->target = n->probe_next++;
+    n->probes_out++;
+    reactor_timer_arm(&probe->retry, 0); /* not from here: LNet may still be in a ping */
+}
+
+static void probe_failed(struct probe *probe, int error)
+{
+    struct node_engine *n = probe->engine;
+
+    if (perf_now_ns() < n->probe_until_ns)
+        reactor_timer_arm(&probe->retry, PING_RETRY_US);
+    else
+        probes_end(n, error, &n->target[probe->target]);
+}
+
+static void probe_answer(void *arg, int status, const struct lnet_ping_info *info)
+{
+    struct probe *probe = arg;
+    struct node_engine *n = probe->engine;
+
+    if (!n->probing)
+        return; /* stopped, or given up */
+    if (status != 0) {
+        n->probes_lost++;
+        probe_failed(probe, status);
+        return;
+    }
+    n->probes_out--;
+    probe_next(probe);
+}
+
+static void probe_send(struct reactor_timer *timer)
+{
+    struct probe *probe = PERF_OUTER(timer, struct probe, retry);
+    struct node_engine *n = probe->engine;
+    int rc = lnet_ping(n->base.perf->node, &n->target[probe->target], &LNET_NID_ANY, PING_MS,
+                       probe_answer, probe);
 
     if (rc != 0)
+        probe_failed(probe, rc);
+}
+
+static void probes_begin(struct node_engine *n)
+{
+    n->probing = true;
+    n->probe_until_ns = perf_now_ns() + n->base.perf->opts.timeout_ms * 1000000ull;
+    for (unsigned i = 0; i < NODE_PROBES; i++) {
+        n->probe[i].engine = n;
+        reactor_timer_init(&n->probe[i].retry, probe_send);
+    }
+    for (unsigned i = 0; i < NODE_PROBES && n->probe_next < n->base.targets; i++)
+        probe_next(&n->probe[i]);
+}
+
+/* ---- life ---- */
+
+void perf_server_ready(struct perf *p, int error)
+{
+    if (error != 0) {
+        char why[128];
+        snprintf(why, sizeof(why), "cannot offer buffers: %s", strerror(-error));
+        perf_engine_failed(p->engine, why);
+        return;
+    }
+    for (unsigned i = 0; i < lnet_ni_count(p->node); i++) {
+        char nid[LNET_NIDSTR_SIZE];
+        perf_engine_serving(p->engine, nid_format(&lnet_ni_at(p->node, i)->nid, nid));
+    }
+}
+
+static int node_start(struct perf_engine *e)
+{
+    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    struct perf *p = e->perf;
+    char err[512];
+    int rc = 0;
+
+    if (p->opts.command == PERF_SERVER || p->opts.serve) /* who can ping us finds a server */
+        rc = server_begin(p);
+    if (rc != 0) {
+        fprintf(stderr, "millrace-perf: no memory for %u buffers\n", p->opts.buffers);
+        return rc;
+    }
+    rc = lnet_node_start(p->node, err, sizeof(err));
+    if (rc != 0) {
         fprintf(stderr, "millrace-perf: %s\n", err);
-    return rc;
+        return rc;
+    }
+    if (sends(p))
+        probes_begin(n);
+    else
+        perf_engine_ready(e, 0, "", 0);
+    return 0;
 }
 
 static void node_stopped(void *arg)
 {
-    struct perf *p = arg;
-
-    reactor_control_quit(p->env);
+    perf_engine_stopped(arg);
 }
 
-void node_stop(struct perf *p)
+static void node_stop(struct perf_engine *e)
 {
-    lnet_node_stop(p->node, DRAIN_S, node_stopped, p);
+    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+
+    if (n->probing)
+        for (unsigned i = 0; i < NODE_PROBES; i++)
+            reactor_timer_cancel(&n->probe[i].retry);
+    n->probing = false;
+    lnet_node_stop(e->perf->node, DRAIN_S, node_stopped, e);
 }
 
-void node_halt(struct perf *p)
+static void node_halt(struct perf_engine *e)
 {
-    if (p->reactor_runs)
-        reactor_env_stop(p->env);
-    p->reactor_runs = false;
+    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+
+    if (n->reactor_runs)
+        reactor_env_stop(e->perf->env);
+    n->reactor_runs = false;
 }
 
-void node_close(struct perf *p)
+static void node_close(struct perf_engine *e)
 {
-    node_halt(p);
+    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    struct perf *p = e->perf;
+
     if (p->node != NULL)
         lnet_node_destroy(p->node);
     if (p->sock != NULL)
         lnd_sock_free(p->sock);
     if (p->env != NULL)
         reactor_env_destroy(p->env);
+    server_free(p->server);
+    node_ops_free(n);
+    free(n->target);
+    free(n);
     p->node = NULL;
     p->sock = NULL;
     p->env = NULL;
+    p->server = NULL;
 }
+
+/* ---- results ---- */
+
+static void node_counters(const struct perf_engine *e, struct perf_engine_counters *out)
+{
+    const struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    const struct perf_engine_counters *c = &n->counters;
+
+    *out = (struct perf_engine_counters){
+        .messages_out = counter_get(&c->messages_out),
+        .messages_in = counter_get(&c->messages_in),
+        .bytes_out = counter_get(&c->bytes_out),
+        .bytes_in = counter_get(&c->bytes_in),
+    };
+    if (e->perf->node != NULL) {
+        uint64_t drops[LNET_DROP_COUNT];
+        lnet_drops_get(e->perf->node, drops);
+        out->unmatched = drops[LNET_DROP_ACK_NO_MATCH] + drops[LNET_DROP_REPLY_NO_MATCH];
+    }
+}
+
+static const struct server_counters *node_served(const struct perf_engine *e)
+{
+    return e->perf->server != NULL ? server_counters(e->perf->server) : NULL;
+}
+
+static uint64_t node_missing(const struct perf_engine *e)
+{
+    return e->perf->server != NULL ? server_missing(e->perf->server) : 0;
+}
+
+static void node_drops(const struct perf_engine *e, perf_row_fn row, void *arg)
+{
+    uint64_t drops[LNET_DROP_COUNT];
+
+    lnet_drops_get(e->perf->node, drops);
+    for (int i = 1; i < LNET_DROP_COUNT; i++)
+        if (drops[i] > 0)
+            row(arg, lnet_drop_info((enum lnet_drop)i)->name,
+                lnet_drop_info((enum lnet_drop)i)->text, drops[i]);
+}
+
+const struct perf_engine_ops engine_node = {
+    .name = "node",
+    .open = node_open,
+    .start = node_start,
+    .stop = node_stop,
+    .halt = node_halt,
+    .close = node_close,
+    .send = node_send,
+    .cancel = node_cancel,
+    .collect = node_collect,
+    .counters = node_counters,
+    .served = node_served,
+    .missing = node_missing,
+    .drops = node_drops,
+};

@@ -10,6 +10,9 @@
 #define DEFAULT_TIMEOUT_MS 10000
 #define DEFAULT_SECONDS    10
 #define DEFAULT_PINGS      3
+#define DEFAULT_INFLIGHT   16  /* closed loop */
+#define OPEN_INFLIGHT      256 /* open loop: no more at once; the rest waits, and is timed */
+#define OPEN_QUEUE         (1u << 20)
 
 struct option_row {
     const char *name;
@@ -21,55 +24,18 @@ struct option_row {
 static const struct command_row {
     const char *name;
     enum perf_command command;
-    bool target;
+    unsigned targets; /* at most; NID*COUNT is one */
     const char *help;
 } commands[] = {
-    {"server", PERF_SERVER, false, "serve PUT and GET until SIGINT or SIGTERM, then report"},
-    {"ping", PERF_PING, true, "ask NID for its list of NIDs, with round trip times"},
-    {"put", PERF_PUT, true, "PUT to the millrace-perf server at NID, each with an ACK"},
-    {"get", PERF_GET, true, "GET from it"},
-    {"both", PERF_BOTH, true, "PUT and GET in turn: payload flows both ways"},
+    {"server", PERF_SERVER, 0, "serve PUT and GET until SIGINT or SIGTERM, then report"},
+    {"ping", PERF_PING, 1, "ask NID for its list of NIDs, with round trip times"},
+    {"put", PERF_PUT, PERF_MAX_RANGES,
+     "PUT to the millrace-perf servers at NIDs, each with an ACK"},
+    {"get", PERF_GET, PERF_MAX_RANGES, "GET from them"},
+    {"both", PERF_BOTH, PERF_MAX_RANGES, "both, in turn or by --mix: payload flows both ways"},
 };
-
-/* The classes of --size mix; each is as likely as the others. */
-static const struct size_class {
-    uint32_t lo, hi;
-} mix_classes[] = {
-    {0, 0},
-    {1, 1},
-    {2, 511},
-    {512, 4096},
-    {4097, 65535},
-    {65536, LNET_MAX_PAYLOAD - 1},
-    {LNET_MAX_PAYLOAD, LNET_MAX_PAYLOAD},
-};
-#define MIX_CLASSES (sizeof(mix_classes) / sizeof(mix_classes[0]))
 
 /* ---- values ---- */
-
-/* An unsigned number at *s, with k, M or G (binary) after it; moves *s behind it. */
-static int number_parse(const char **s, uint64_t max, uint64_t *out)
-{
-    char *end;
-    unsigned long long v;
-    unsigned shift = 0;
-
-    if (**s < '0' || **s > '9')
-        return -EINVAL;
-    errno = 0;
-    v = strtoull(*s, &end, 10);
-    if (*end == 'k' || *end == 'K')
-        shift = 10;
-    else if (*end == 'm' || *end == 'M')
-        shift = 20;
-    else if (*end == 'g' || *end == 'G')
-        shift = 30;
-    if (errno != 0 || v > max >> shift)
-        return -ERANGE;
-    *out = (uint64_t)v << shift;
-    *s = end + (shift != 0);
-    return 0;
-}
 
 static int number_set(const char *arg, uint64_t min, uint64_t max, uint64_t *out, char *err,
                       size_t errlen)
@@ -187,31 +153,12 @@ static int set_route(struct perf_opts *o, const char *arg, char *err, size_t err
 
 static int set_size(struct perf_opts *o, const char *arg, char *err, size_t errlen)
 {
-    const char *s = arg;
-    uint64_t lo = 0, hi = 0;
-
-    o->sizes.text = arg;
-    if (strcmp(arg, "mix") == 0) {
-        o->sizes.kind = PERF_SIZE_MIX;
+    if (sizes_parse(arg, &o->sizes) == 0)
         return 0;
-    }
-    if (number_parse(&s, LNET_MAX_PAYLOAD, &lo) != 0)
-        goto bad;
-    hi = lo;
-    if (*s == '-') {
-        s++;
-        if (number_parse(&s, LNET_MAX_PAYLOAD, &hi) != 0)
-            goto bad;
-    }
-    if (*s != '\0' || hi < lo)
-        goto bad;
-    o->sizes.kind = PERF_SIZE_RANGE;
-    o->sizes.lo = (uint32_t)lo;
-    o->sizes.hi = (uint32_t)hi;
-    return 0;
-
-bad:
-    snprintf(err, errlen, "wants a size up to 1M, a range 'lo-hi', or 'mix', not '%s'", arg);
+    snprintf(err, errlen,
+             "wants a size up to 1M, a range 'lo-hi', a list 'size:weight,size:weight', or 'mix', "
+             "not '%s'",
+             arg);
     return -EINVAL;
 }
 
@@ -227,16 +174,87 @@ static int set_seconds(struct perf_opts *o, const char *arg, char *err, size_t e
 
 static int set_inflight(struct perf_opts *o, const char *arg, char *err, size_t errlen)
 {
+    o->inflight_set = true;
     return unsigned_set(arg, 1, PERF_MAX_INFLIGHT, &o->inflight, err, errlen);
 }
 
+static int set_rate(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    char *end;
+    double v = strtod(arg, &end);
+
+    if (*end == 'k' || *end == 'K' || *end == 'm' || *end == 'M') { /* of messages: decimal */
+        v *= *end == 'k' || *end == 'K' ? 1e3 : 1e6;
+        end++;
+    }
+    if (end != arg && *end == '\0' && v >= 0.001 && v <= 1e8) {
+        o->rate = v;
+        return 0;
+    }
+    snprintf(err, errlen, "wants messages per second from 0.001 to 100M, not '%s'", arg);
+    return -EINVAL;
+}
+
+static int set_arrivals(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    if (strcmp(arg, "poisson") == 0)
+        o->arrivals = ARRIVALS_POISSON;
+    else if (strcmp(arg, "fixed") == 0)
+        o->arrivals = ARRIVALS_FIXED;
+    else {
+        snprintf(err, errlen, "is poisson or fixed, not '%s'", arg);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int set_queue(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    return unsigned_set(arg, 1, PERF_MAX_QUEUE, &o->queue, err, errlen);
+}
+
+static int set_mix(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    if (kinds_parse(arg, &o->kinds) == 0)
+        return 0;
+    snprintf(err, errlen, "wants weights, such as put:70,get:30, not '%s'", arg);
+    return -EINVAL;
+}
+
+static int set_order(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    o->random_order = strcmp(arg, "random") == 0;
+    o->kept_order = strcmp(arg, "kept") == 0;
+    if (o->random_order || o->kept_order || strcmp(arg, "round-robin") == 0)
+        return 0;
+    snprintf(err, errlen, "is round-robin, random or kept, not '%s'", arg);
+    return -EINVAL;
+}
+
+static int set_seed(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    o->seed_set = true;
+    return number_set(arg, 0, INT64_MAX, &o->seed, err, errlen);
+}
+
+/* full, none or off, 1/N */
 static int set_verify(struct perf_opts *o, const char *arg, char *err, size_t errlen)
 {
-    o->verify = strcmp(arg, "full") == 0;
-    if (o->verify || strcmp(arg, "none") == 0)
-        return 0;
-    snprintf(err, errlen, "is full or none, not '%s'", arg);
-    return -EINVAL;
+    const char *s = arg + 2;
+    uint64_t every;
+
+    if (strcmp(arg, "full") == 0)
+        o->verify_every = 1;
+    else if (strcmp(arg, "none") == 0 || strcmp(arg, "off") == 0)
+        o->verify_every = 0;
+    else if (strncmp(arg, "1/", 2) == 0 && number_parse(&s, UINT32_MAX, &every) == 0 &&
+             *s == '\0' && every > 0)
+        o->verify_every = (unsigned)every;
+    else {
+        snprintf(err, errlen, "is full, off, or 1/N for one message in N, not '%s'", arg);
+        return -EINVAL;
+    }
+    return 0;
 }
 
 static int set_timeout(struct perf_opts *o, const char *arg, char *err, size_t errlen)
@@ -284,10 +302,69 @@ static int set_mem(struct perf_opts *o, const char *arg, char *err, size_t errle
     return unsigned_set(arg, 16, 1u << 20, &o->mem_mb, err, errlen);
 }
 
+static int set_hugepages(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    (void)arg;
+    (void)err;
+    (void)errlen;
+    o->hugepages = true;
+    return 0;
+}
+
 static int set_json(struct perf_opts *o, const char *arg, char *err, size_t errlen)
 {
     o->json = true;
     return 0;
+}
+
+static int set_csv(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    o->csv = arg;
+    return 0;
+}
+
+static int set_plot(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    o->plot = arg;
+    return 0;
+}
+
+static int set_port(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    o->port = arg;
+    return 0;
+}
+
+static int set_server_port(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    o->server_port = arg;
+    return 0;
+}
+
+static int set_peers(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    if (range_parse(arg, &o->peers) == 0)
+        return 0;
+    snprintf(err, errlen, "wants FIRST_NID*COUNT, such as 10.0.0.2@tcp*64, not '%s'", arg);
+    return -EINVAL;
+}
+
+static int gateway_set(struct lnet_nid *out, const char *arg, char *err, size_t errlen)
+{
+    if (nid_parse(arg, out) == 0)
+        return 0;
+    snprintf(err, errlen, "'%s' is not a NID", arg);
+    return -EINVAL;
+}
+
+static int set_gateway(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    return gateway_set(&o->gateway, arg, err, errlen);
+}
+
+static int set_server_gateway(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    return gateway_set(&o->server_gateway, arg, err, errlen);
 }
 
 static int set_serve(struct perf_opts *o, const char *arg, char *err, size_t errlen)
@@ -333,22 +410,47 @@ static const struct option_row rows[] = {
     {"if", "IFACE", set_if, "or: own interface, whose address makes the NID"},
     {"net", "NET", set_net, "net of that interface (tcp)"},
     {"route", "'NET GATEWAY_NID'", set_route, "a route; may be given several times"},
-    {"size", "N|lo-hi|mix", set_size,
-     "payload bytes, 0 to 1M: fixed, random in a range, or small, odd and large mixed (1M)"},
+    {"size", "SIZES", set_size,
+     "payload bytes, 0 to 1M: N, lo-hi, mix (small, odd, large), or weights 4k:80,1m:20 (1M)"},
     {"count", "N", set_count, "end after N messages or pings"},
     {"seconds", "S", set_seconds, "end after S seconds (10, if there is no --count)"},
-    {"inflight", "N", set_inflight, "messages on the way at once (16)"},
-    {"verify", "full|none", set_verify, "whether content is checked at the receiver (full)"},
+    {"concurrency", "N", set_inflight,
+     "messages on the way at once (16): the next goes when one is answered. With --rate: at most so "
+     "many (256), the others wait and are timed"},
+    {"inflight", "N", set_inflight, "the same"},
+    {"rate", "N", set_rate,
+     "open loop: N messages per second are due, whether answers come or not; times count from then"},
+    {"arrivals", "poisson|fixed", set_arrivals, "when they are due: at random (poisson) or evenly"},
+    {"queue", "N", set_queue, "open loop: messages that may wait to be sent (1M)"},
+    {"mix", "put:N,get:N", set_mix, "both: weights of the kinds, drawn at random (else in turn)"},
+    {"order", "ORDER", set_order,
+     "sources and targets: round-robin (all pairs in turn), random, or kept (after an answer the "
+     "next goes the same way, so that each source has its own on the way)"},
+    {"seed", "N", set_seed,
+     "the same seed gives the same arrivals, sizes, kinds, pairs and content"},
+    {"verify", "full|off|1/N", set_verify,
+     "whose content is checked: all messages', none's, one's in N (full)"},
     {"timeout", "S", set_timeout, "a message unanswered for S seconds is lost (10)"},
     {"json", NULL, set_json, "print the result as one JSON object; progress goes to stderr"},
-    {"interval", "S", set_interval, "a line of progress each S seconds, 0 for none (1 on a tty)"},
+    {"csv", "FILE", set_csv, "write a row for each interval"},
+    {"plot", "FILE.svg", set_plot, "draw throughput and latency over time, and latency quantiles"},
+    {"interval", "S", set_interval,
+     "a line each S seconds, 0: none (without it one line on a terminal, nothing in a pipe)"},
     {"serve", NULL, set_serve, "put, get, both: serve too, and go on serving until a signal"},
     {"buffers", "N", set_buffers,
      "server: receive buffers, at least one per connection that sends at once (32)"},
+    {"port", "DEVICE", set_port,
+     "simulated peers on a port, a device as in millraced's ports, instead of one node"},
+    {"peers", "NID*COUNT", set_peers, "the simulated peers: consecutive NIDs"},
+    {"gateway", "NID", set_gateway, "their router"},
+    {"server-port", "DEVICE", set_server_port,
+     "put, get, both: the targets are here too, on this port"},
+    {"server-gateway", "NID", set_server_gateway, "the router of those"},
     {"conns-per-peer", "N", set_conns, "connections of each kind to a peer"},
     {"idle", "spin|adaptive", set_idle, "what the reactor does without work (adaptive)"},
     {"cores", "LIST", set_cores, "core of the reactor (auto: not pinned)"},
     {"mem", "MB", set_mem, "memory for EAL, MiB (as much as the node needs)"},
+    {"hugepages", NULL, set_hugepages, "take it from hugepages"},
     {"inject", "corrupt|repeat", set_inject,
      "make a fault in every tenth message, to see that it is reported"},
 };
@@ -356,28 +458,124 @@ static const struct option_row rows[] = {
 
 /* ---- the whole ---- */
 
+static const char *row_text(const struct option_row *row, char *buf, size_t size)
+{
+    snprintf(buf, size, "--%s%s%s", row->name, row->arg ? " " : "", row->arg ? row->arg : "");
+    return buf;
+}
+
 static void usage(FILE *f)
 {
-    fprintf(f, "usage: millrace-perf [OPTION...] COMMAND [NID]\n\ncommands:\n");
+    char left[64];
+
+    fprintf(f, "usage: millrace-perf [OPTION...] COMMAND [NID...]\n\n"
+               "NID may be NID*COUNT: consecutive addresses.\n\ncommands:\n");
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        fprintf(f, "  %-6s %-4s  %s\n", commands[i].name, commands[i].target ? "NID" : "",
+        fprintf(f, "  %-6s %-6s  %s\n", commands[i].name,
+                commands[i].targets == 0   ? ""
+                : commands[i].targets == 1 ? "NID"
+                                           : "NID...",
                 commands[i].help);
     fprintf(f, "\noptions:\n");
-    for (size_t i = 0; i < ROWS; i++) {
-        char left[64];
-        snprintf(left, sizeof(left), "--%s%s%s", rows[i].name, rows[i].arg ? " " : "",
-                 rows[i].arg ? rows[i].arg : "");
-        fprintf(f, "  %-26s  %s\n", left, rows[i].help);
-    }
+    for (size_t i = 0; i < ROWS; i++)
+        fprintf(f, "  %-26s  %s\n", row_text(&rows[i], left, sizeof(left)), rows[i].help);
     fprintf(f, "  %-26s  %s\n  %-26s  %s\n", "--help", "this text", "--version", "the version");
-    fprintf(f, "\nExit code: 0 all well; 1 something lost, altered, repeated or unanswered;\n"
-               "2 wrong usage; 3 the node could not be started.\n");
+    fprintf(f,
+            "\nExit code: 0 all well; 1 something lost, altered, repeated, unanswered, or not even "
+            "queued;\n2 wrong usage; 3 the node could not be started; 4 all well, but ended by a "
+            "signal.\n");
 }
+
+/* ---- the man page ---- */
+
+/* scdoc gives these a meaning. */
+static void print_plain(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (strchr("*_\\#", *text) != NULL)
+            putchar('\\');
+        putchar(*text);
+    }
+}
+
+static void print_row(const char *bold, const char *argument, const char *help)
+{
+    printf("*%s*", bold);
+    if (argument != NULL) {
+        printf(" _");
+        print_plain(argument);
+        printf("_");
+    }
+    printf("\n\t");
+    print_plain(help);
+    printf("\n\n");
+}
+
+static void reference_commands(void)
+{
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        print_row(commands[i].name,
+                  commands[i].targets == 0   ? NULL
+                  : commands[i].targets == 1 ? "NID"
+                                             : "NID...",
+                  commands[i].help);
+}
+
+static void reference_options(void)
+{
+    char name[64];
+
+    for (size_t i = 0; i < ROWS; i++) {
+        snprintf(name, sizeof(name), "--%s", rows[i].name);
+        print_row(name, rows[i].arg, rows[i].help);
+    }
+}
+
+/* `__reference FILE`: FILE with the tables in place of the lines @COMMANDS@ and @OPTIONS@. */
+static int reference(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    size_t room = 0;
+    char *line = NULL;
+
+    if (f == NULL) {
+        fprintf(stderr, "millrace-perf: %s cannot be read: %s\n", path, strerror(errno));
+        return -1;
+    }
+    while (getline(&line, &room, f) >= 0) {
+        if (strcmp(line, "@COMMANDS@\n") == 0)
+            reference_commands();
+        else if (strcmp(line, "@OPTIONS@\n") == 0)
+            reference_options();
+        else
+            fputs(line, stdout);
+    }
+    free(line);
+    fclose(f);
+    return 1;
+}
+
+/* ---- the whole, checked ---- */
 
 static int fail(const char *what, const char *why)
 {
     fprintf(stderr, "millrace-perf: %s%s%s\n", what, *what ? " " : "", why);
     return -1;
+}
+
+static int parse_targets(struct perf_opts *o, const struct command_row *row, int n, char **argv)
+{
+    if (row->targets == 0 && n > 0)
+        return fail(row->name, "wants no argument");
+    if (row->targets > 0 && (n < 1 || (unsigned)n > row->targets))
+        return fail(row->name, row->targets == 1 ? "wants one NID" : "wants NIDs, at most 64");
+    for (int i = 0; i < n; i++)
+        if (range_parse(argv[i], &o->targets[o->ntargets++]) != 0)
+            return fail(argv[i], "is not a NID");
+    if (row->command == PERF_PING && o->targets[0].count != 1)
+        return fail("ping", "wants one NID");
+    o->target = o->targets[0].first;
+    return 0;
 }
 
 static int parse_command(struct perf_opts *o, int argc, char **argv)
@@ -388,43 +586,89 @@ static int parse_command(struct perf_opts *o, int argc, char **argv)
             continue;
         o->command = row->command;
         o->command_name = row->name;
-        if (argc != 1 + row->target)
-            return fail(row->name, row->target ? "wants one NID" : "wants no argument");
-        if (row->target && nid_parse(argv[1], &o->target) != 0)
-            return fail(argv[1], "is not a NID");
-        return 0;
+        return parse_targets(o, row, argc - 1, argv + 1);
     }
     return fail(argc > 0 ? argv[0] : "", "unknown or missing command (see --help)");
 }
 
-static int complete(struct perf_opts *o)
+static bool sends(const struct perf_opts *o)
 {
+    return o->command == PERF_PUT || o->command == PERF_GET || o->command == PERF_BOTH;
+}
+
+/* What only one node, or only simulated peers have. */
+static int complete_engine(struct perf_opts *o)
+{
+    uint64_t targets = 0;
+
+    for (unsigned i = 0; i < o->ntargets; i++)
+        targets += o->targets[i].count;
+    if (o->port != NULL) {
+        if (o->peers.count == 0)
+            return fail("--port", "wants --peers NID*COUNT");
+        if (o->command == PERF_PING || o->serve || o->nnis > 0 || o->nroutes > 0)
+            return fail("--port",
+                        "is for server, put, get and both, without --nid, --if, --route and "
+                        "--serve");
+        return 0;
+    }
+    if (o->server_port != NULL || o->peers.count > 0)
+        return fail("", "--server-port and --peers want --port");
     if (o->nnis == 0)
         return fail("", "who am I? Give --nid NID, or --if IFACE");
+    if (o->inflight > PERF_NODE_INFLIGHT)
+        return fail("--concurrency", "is 4096 at most without --port");
+    if (targets > PERF_NODE_TARGETS)
+        return fail("", "1024 targets at most without --port");
+    return 0;
+}
+
+static int complete_load(struct perf_opts *o)
+{
+    if (o->kinds.text != NULL && o->command != PERF_BOTH)
+        return fail("--mix", "is for both");
+    if (o->command == PERF_PUT)
+        o->kinds.weight[OP_PUT] = 1;
+    else if (o->command == PERF_GET)
+        o->kinds.weight[OP_GET] = 1;
+    else if (o->kinds.text == NULL)
+        o->kinds.in_turn = true;
+    if (!sends(o) && (o->rate > 0 || o->csv != NULL || o->plot != NULL))
+        return fail("", "--rate, --csv and --plot are for put, get and both");
+    if (o->rate == 0 && o->queue != 0)
+        return fail("--queue", "wants --rate");
+    if (o->queue == 0)
+        o->queue = OPEN_QUEUE;
+    if (!o->inflight_set)
+        o->inflight = o->rate > 0 ? OPEN_INFLIGHT : DEFAULT_INFLIGHT;
+    return 0;
+}
+
+static int complete(struct perf_opts *o)
+{
     for (unsigned i = 0; i < o->nnis; i++) {
         if (o->ni[i].net == LNET_NET_ANY)
             o->ni[i].net = o->net;
         o->ni[i].lnd_tun.conns_per_peer = o->conns_per_peer;
     }
-    if (o->serve && (o->command == PERF_SERVER || o->command == PERF_PING))
+    if (o->serve && !sends(o))
         return fail("--serve", "is for put, get and both");
     if (o->command == PERF_PING && o->count == 0 && o->duration_us == 0)
         o->count = DEFAULT_PINGS;
     if (o->count == 0 && o->duration_us == 0)
         o->duration_us = DEFAULT_SECONDS * 1000000ull;
-    if (!o->interval_set && isatty(STDOUT_FILENO) && !o->json)
-        o->interval_us = 1000000;
-    return 0;
+    if (complete_load(o) != 0)
+        return -1;
+    return complete_engine(o);
 }
 
 static void defaults(struct perf_opts *o)
 {
     memset(o, 0, sizeof(*o));
     o->net = LNET_NET(LNET_LND_SOCK, 0);
-    o->sizes = (struct perf_sizes){PERF_SIZE_RANGE, LNET_MAX_PAYLOAD, LNET_MAX_PAYLOAD, "1M"};
+    sizes_parse("1M", &o->sizes);
     o->conns_per_peer = -1;
-    o->inflight = 16;
-    o->verify = true;
+    o->verify_every = 1;
     o->timeout_ms = DEFAULT_TIMEOUT_MS;
     o->buffers = 32;
     o->cores = "auto";
@@ -437,6 +681,8 @@ int options_parse(struct perf_opts *opts, int argc, char **argv)
     char err[256], name[64];
     int index, c;
 
+    if (argc == 3 && strcmp(argv[1], "__reference") == 0)
+        return reference(argv[2]);
     defaults(opts);
     for (size_t i = 0; i < ROWS; i++)
         longopts[i] = (struct option){rows[i].name, rows[i].arg != NULL, NULL, 0};
@@ -461,18 +707,4 @@ int options_parse(struct perf_opts *opts, int argc, char **argv)
     if (parse_command(opts, argc - optind, argv + optind) != 0)
         return -1;
     return complete(opts);
-}
-
-uint32_t sizes_next(const struct perf_sizes *sizes, uint64_t *random)
-{
-    struct size_class c = {sizes->lo, sizes->hi};
-
-    if (sizes->kind == PERF_SIZE_MIX)
-        c = mix_classes[payload_random(random) % MIX_CLASSES];
-    return c.lo + (uint32_t)(payload_random(random) % (c.hi - c.lo + 1));
-}
-
-uint32_t sizes_max(const struct perf_sizes *sizes)
-{
-    return sizes->kind == PERF_SIZE_MIX ? LNET_MAX_PAYLOAD : sizes->hi;
 }

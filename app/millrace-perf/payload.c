@@ -12,6 +12,9 @@
 #define SUM_STRIPE        (SUM_LANES * sizeof(uint64_t))
 #define SUM_PRIME         0x9e3779b97f4a7c15ull
 
+_Static_assert(sizeof(((struct payload_summing *)0)->rest) == SUM_STRIPE, "one stripe");
+_Static_assert(sizeof(((struct payload_summing *)0)->lane) == SUM_STRIPE, "one word a lane");
+
 _Static_assert(RUN_REPORT_SIZE == (RUN_REPORT_FIELDS + 1) * sizeof(uint64_t), "magic and fields");
 _Static_assert(sizeof(struct run_report) == RUN_REPORT_FIELDS * sizeof(uint64_t), "only fields");
 
@@ -62,25 +65,65 @@ static uint64_t mix(uint64_t lane, uint64_t word)
     return lane ^ (lane >> 29);
 }
 
-uint64_t payload_sum(const void *data, size_t len)
+void payload_sum_begin(struct payload_summing *s)
 {
-    const uint8_t *p = data;
-    uint64_t lane[SUM_LANES] = {1, 2, 3, 4};
-    uint64_t sum = len;
-    size_t left = len;
-    uint8_t tail[SUM_STRIPE] = {0};
+    *s = (struct payload_summing){.lane = {1, 2, 3, 4}};
+}
 
-    for (; left >= SUM_STRIPE; left -= SUM_STRIPE, p += SUM_STRIPE)
+static const uint8_t *stripes(uint64_t lanes[SUM_LANES], const uint8_t *p, size_t n)
+{
+    uint64_t lane[SUM_LANES];
+
+    memcpy(lane, lanes, sizeof(lane));
+    for (; n > 0; n--, p += SUM_STRIPE)
         for (unsigned i = 0; i < SUM_LANES; i++)
             lane[i] = mix(lane[i], load_word(p + sizeof(uint64_t) * i));
-    if (left > 0) {
-        memcpy(tail, p, left);
-        for (unsigned i = 0; i < SUM_LANES; i++)
-            lane[i] = mix(lane[i], load_word(tail + i * sizeof(uint64_t)));
+    memcpy(lanes, lane, sizeof(lane));
+    return p;
+}
+
+void payload_sum_add(struct payload_summing *s, const void *data, size_t len)
+{
+    size_t have = s->len % SUM_STRIPE, part = SUM_STRIPE - have;
+    const uint8_t *p = data;
+
+    if (len == 0)
+        return; /* data may be NULL, which memcpy() must not be given */
+    s->len += len;
+    if (have > 0) {
+        part = part < len ? part : len;
+        memcpy(s->rest + have, p, part);
+        p += part;
+        len -= part;
+        if (have + part < SUM_STRIPE)
+            return;
+        (void)stripes(s->lane, s->rest, 1);
+    }
+    p = stripes(s->lane, p, len / SUM_STRIPE);
+    memcpy(s->rest, p, len % SUM_STRIPE);
+}
+
+uint64_t payload_sum_end(struct payload_summing *s)
+{
+    size_t have = s->len % SUM_STRIPE;
+    uint64_t sum = s->len;
+
+    if (have > 0) {
+        memset(s->rest + have, 0, SUM_STRIPE - have);
+        (void)stripes(s->lane, s->rest, 1);
     }
     for (unsigned i = 0; i < SUM_LANES; i++)
-        sum = mix(sum, lane[i]);
+        sum = mix(sum, s->lane[i]);
     return sum;
+}
+
+uint64_t payload_sum(const void *data, size_t len)
+{
+    struct payload_summing s;
+
+    payload_sum_begin(&s);
+    payload_sum_add(&s, data, len);
+    return payload_sum_end(&s);
 }
 
 uint64_t match_pack(const struct match *m)

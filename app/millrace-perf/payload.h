@@ -25,6 +25,16 @@ uint32_t pattern_source_offset(unsigned source);
  * probability 1 - 2^-64. Not a defence against forgery. */
 uint64_t payload_sum(const void *data, size_t len);
 
+/* The same of data that comes in pieces. */
+struct payload_summing {
+    uint64_t lane[4];
+    uint64_t len;
+    uint8_t rest[32]; /* what does not fill a stripe yet */
+};
+void payload_sum_begin(struct payload_summing *s);
+void payload_sum_add(struct payload_summing *s, const void *data, size_t len);
+uint64_t payload_sum_end(struct payload_summing *s);
+
 /* A pseudo-random sequence for sizes and offsets; the state must not be 0. */
 uint64_t payload_random(uint64_t *state);
 

@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * millrace-perf: an LNet end node that serves and makes load. One process, one reactor.
+ * millrace-perf: LNet end nodes that serve and make load. One process, one reactor.
  *
- * Threads: the reactor is the node's home and runs all Put/Get traffic (server.c, client.c). The
- * control thread pings, reports, and takes signals (main.c, ping.c, report.c). They talk by
- * reactor_post(); counters are written on the reactor and read anywhere, relaxed.
+ * An engine carries messages (engine.h: node.c with node_send.c and server.c, or simulated peers),
+ * the load decides on them and accounts for each (load.c). Threads: both run on the engine's home
+ * reactor; the control thread pings, reports, and takes signals (main.c, ping.c, report.c). They
+ * talk by reactor_post(); counters are written on the reactor and read anywhere, relaxed.
  */
 #ifndef MILLRACE_PERF_PERF_H
 #define MILLRACE_PERF_PERF_H
 
+#include "app/millrace-perf/engine.h"
+#include "app/millrace-perf/hist.h"
+#include "app/millrace-perf/interval.h"
+#include "app/millrace-perf/lines.h"
 #include "app/millrace-perf/payload.h"
+#include "app/millrace-perf/schedule.h"
 #include "app/millrace-perf/track.h"
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnet/lnet.h"
@@ -19,16 +25,19 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define PERF_MAX_NIS      8
-#define PERF_MAX_ROUTES   64
-#define PERF_MAX_INFLIGHT 4096
-#define PERF_MAX_BUFFERS  4096
+#define PERF_MAX_NIS       8
+#define PERF_MAX_ROUTES    64
+#define PERF_MAX_INFLIGHT  (1u << 20)
+#define PERF_NODE_INFLIGHT 4096 /* engine node */
+#define PERF_NODE_TARGETS  1024
+#define PERF_MAX_BUFFERS   4096
 
 /* Exit codes. */
 #define PERF_EXIT_OK     0
 #define PERF_EXIT_FAILED 1 /* something was lost, altered, repeated or not answered */
 #define PERF_EXIT_USAGE  2
 #define PERF_EXIT_START  3 /* the node could not be started */
+#define PERF_EXIT_SIGNAL 4 /* all well, but a signal ended the run before its time */
 
 enum perf_command {
     PERF_NONE,
@@ -45,16 +54,8 @@ enum perf_inject {
     PERF_INJECT_REPEAT,  /* client: sequence numbers used twice */
 };
 
-enum perf_size_kind {
-    PERF_SIZE_RANGE,
-    PERF_SIZE_MIX
-};
-
-struct perf_sizes {
-    enum perf_size_kind kind;
-    uint32_t lo, hi;  /* PERF_SIZE_RANGE; equal for a fixed size */
-    const char *text; /* as given */
-};
+#define PERF_MAX_RANGES 64
+#define PERF_MAX_QUEUE  (1u << 26)
 
 struct perf_opts {
     enum perf_command command;
@@ -66,14 +67,24 @@ struct perf_opts {
     unsigned nroutes;
     lnet_net_t net; /* of the NI given by interface name */
     int conns_per_peer;
-    struct perf_sizes sizes;
+    struct sizes sizes;
     uint64_t count;       /* messages; 0 = no limit */
     uint64_t duration_us; /* 0 = no limit */
-    unsigned inflight;
-    bool verify;
+    unsigned inflight;    /* messages on the way at once: closed loop as many, open loop at most */
+    bool inflight_set;
+    double rate; /* messages per second of the open loop; 0: closed loop */
+    enum arrivals_kind arrivals;
+    unsigned queue; /* open loop: messages that may wait to be sent */
+    struct kinds kinds;
+    bool random_order;
+    bool kept_order; /* closed loop: after an answer the next message goes the same way */
+    uint64_t seed;
+    bool seed_set;
+    unsigned verify_every; /* content of one message in so many is checked; 0: of none, 1: of all */
     bool json;
-    bool serve;           /* a client that is a server too */
-    uint64_t interval_us; /* between lines of progress, 0 = none */
+    const char *csv, *plot; /* files, or NULL */
+    bool serve;             /* a client that is a server too */
+    uint64_t interval_us;   /* of lines, CSV and plot; 0: no lines, and 1 s for the others */
     bool interval_set;
     unsigned timeout_ms;
     unsigned buffers;
@@ -81,6 +92,17 @@ struct perf_opts {
     const char *cores;
     enum reactor_idle idle;
     unsigned mem_mb; /* 0: what the node needs */
+    bool hugepages;
+    /* Engine `peers` (port != NULL): simulated peers on a port, devices as in millraced's `ports:`.
+     */
+    const char *port; /* of the sources (command put, get, both) or, of a server, of the targets */
+    const char *server_port; /* of the targets, if they are in this process as well; or NULL */
+    struct perf_range peers; /* of the sources, or, of a server, those who serve */
+    struct lnet_nid gateway; /* the router on the net of `port` */
+    struct lnet_nid server_gateway; /* the router on the net of `server_port` */
+    /* Whom put, get and both send to. */
+    struct perf_range targets[PERF_MAX_RANGES];
+    unsigned ntargets; /* ranges */
 };
 
 /* What a client has done of one kind (PUT or GET). Written on the reactor. */
@@ -103,23 +125,28 @@ struct server_counters {
     uint64_t gets, get_bytes, gets_failed;
 };
 
-enum {
-    OP_PUT,
-    OP_GET,
-    OP_KINDS
-};
-
-/* Results of a client, complete once perf_client_ended() was called. */
-struct client_results {
+/* Results of a run, complete once perf_load_ended() was called. */
+struct load_results {
     struct op_counters op[OP_KINDS];
-    struct hist rtt[OP_KINDS]; /* ns */
+    struct hist
+        rtt[OP_KINDS]; /* ns: open loop from when it was due, closed from when it was sent */
+    struct hist wait;  /* ns, open loop: from when it was due to when it was sent */
     uint64_t start_ns, end_ns; /* first sent, last done */
-    unsigned pings_lost;       /* before the run; their answers may come after all */
-    bool want_report;          /* PUTs were sent: the receiver was asked */
+    uint64_t checked;      /* answers whose content was checked here, or receiver was asked to */
+    uint64_t overflowed;   /* open loop: due, but the queue was full; not sent, in no histogram */
+    uint64_t overflow_ns;  /* when first, since the start */
+    uint64_t waiting_most; /* messages in the queue at once */
+    uint64_t expired;      /* of `failed`: they stood in the queue for the whole timeout */
+    unsigned pings_lost;   /* before the run; their answers may come after all */
+    bool want_report;      /* PUTs were sent: the receiver was asked */
     bool have_report;
     struct run_report report;
+    uint64_t *source_bytes; /* of each source, done while new ones were still sent */
+    uint32_t sources;
     bool interrupted;
-    char trouble[128]; /* why the run ended early, or "" */
+    char trouble[256];                      /* why the run ended early, or "" */
+    uint64_t busy_cycles, total_cycles, hz; /* of the reactor, during the run */
+    struct perf_engine_counters before, after;
 };
 
 struct ping_results {
@@ -130,7 +157,7 @@ struct ping_results {
     int last_error;
 };
 
-struct client;
+struct load;
 struct server;
 struct pinger;
 struct report;
@@ -138,15 +165,15 @@ struct report;
 struct perf {
     struct perf_opts opts;
     struct reactor_env *env;
-    struct lnet_node *node;
+    struct perf_engine *engine;
+    struct lnet_node *node; /* engine node */
     struct lnd_sock *sock;
+    struct server *server; /* engine node */
     uint8_t *pattern;
-    struct client *client;
-    struct server *server;
+    struct load *load;
     struct pinger *pinger;
     bool start_failed;
-    bool reactor_runs;
-    bool work_done; /* the client has ended */
+    bool work_done; /* the load has ended */
     bool signalled;
     uint8_t stopping; /* set once, read by the reactor: perf_stopping() */
     struct report *report;
@@ -179,25 +206,8 @@ uint64_t perf_now_ns(void); /* CLOCK_MONOTONIC; any thread */
 
 /* Fills opts. Returns 0 to go on, 1 when all is done (--help), -1 after an error was printed. */
 int options_parse(struct perf_opts *opts, int argc, char **argv);
-/* Next size of a run, bytes. */
-uint32_t sizes_next(const struct perf_sizes *sizes, uint64_t *random);
-uint32_t sizes_max(const struct perf_sizes *sizes);
 
-/* ---- node.c: the LNet node (control) ---- */
-
-/* Makes the node with its NIs and routes, and starts EAL and the reactor. Returns 0, or -errno
- * after printing why; node_close() takes down what there is in both cases. */
-int node_open(struct perf *p);
-/* Opens it to the network. Returns as above. */
-int node_start(struct perf *p);
-/* Begins to stop; reactor_control_quit() follows. */
-void node_stop(struct perf *p);
-/* After the control loop: the reactor has stopped when it returns. */
-void node_halt(struct perf *p);
-/* Takes down the rest. */
-void node_close(struct perf *p);
-
-/* ---- server.c ---- */
+/* ---- server.c: what engine node serves ---- */
 
 /* Offers buffers and content on LNET_PORTAL_RPC; perf_server_ready() is called when they are there.
  * Control; the rest happens on the node's home reactor. 0 or -errno. */
@@ -206,20 +216,26 @@ void server_free(struct server *s);                                    /* node d
 const struct server_counters *server_counters(const struct server *s); /* any thread */
 /* Sequence numbers missing over all runs. Node destroyed or reactor stopped. */
 uint64_t server_missing(const struct server *s);
-void perf_server_ready(struct perf *p, int error); /* main.c, control */
+void perf_server_ready(struct perf *p, int error); /* node.c, control */
 
-/* ---- client.c ---- */
+/* ---- load.c ---- */
 
-/* Pings the target and then runs; perf_client_ended() is called at the end. Control. */
-int client_begin(struct perf *p);
+/* Makes the load, once the engine knows its sources and targets. Control. 0 or -errno. */
+int load_new(struct perf *p);
+/* The engine is ready, or (error) will not be: begins, or ends at once. perf_load_ended() is called
+ * at the end. Control. */
+void load_begin(struct load *c, int error, const char *why, unsigned unanswered);
 /* Ends the run early: nothing new is sent. Control. */
-void client_interrupt(struct client *c);
-void client_free(struct client *c);                                          /* node destroyed */
-const struct op_counters *client_counters(const struct client *c, int kind); /* any thread */
-const struct client_results *client_results(const struct client *c);         /* once ended */
-void perf_client_ended(struct perf *p);                                      /* main.c, control */
+void load_interrupt(struct load *c);
+void load_free(struct load *c);                                          /* engine closed */
+const struct op_counters *load_counters(const struct load *c, int kind); /* any thread */
+const struct load_results *load_results(const struct load *c);           /* once ended */
+/* The next interval that has ended. Control. */
+bool load_interval(struct load *c, struct interval *out);
+void perf_load_ended(struct perf *p); /* main.c, control */
+void report_interval(struct perf *p); /* report.c, control: an interval has ended */
 
-/* ---- ping.c (control) ---- */
+/* ---- ping.c: engine node (control) ---- */
 
 int ping_begin(struct perf *p);
 void ping_free(struct pinger *g);
@@ -229,10 +245,24 @@ void perf_ping_ended(struct perf *p); /* main.c */
 
 /* ---- report.c (control) ---- */
 
+/* Opens the files that are to be written. 0, or -errno after printing why. */
+int report_open(struct perf *p);
 void report_begin(struct perf *p); /* starts the lines of progress */
 void report_end(struct perf *p);   /* stops them */
-/* Prints the results and returns the exit code. Reactor stopped, node still there. */
+/* Prints the results and returns the exit code. Reactor stopped, engine still there. */
 int report_final(struct perf *p);
 void report_free(struct report *r);
+
+struct verdict {
+    bool ok;
+    uint64_t duplicates; /* answers to nothing we wait for, beyond those that came late */
+    char why[1024];
+};
+
+extern const char *const op_name[OP_KINDS];
+double run_seconds(const struct load_results *r);
+double per_second(double n, double seconds);
+/* report_json.c */
+void report_json(const struct perf *p, const struct verdict *v);
 
 #endif

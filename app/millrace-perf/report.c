@@ -1,27 +1,51 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What is printed: a line of progress per interval, and at the end the results for people or as one
- * JSON object. The verdict is made here, in verdict(), and nowhere else.
+ * What is told: a line per interval, or one that is written over on a terminal; the files of --csv
+ * and
+ * --plot; and at the end the results for people (report_json.c: for programs). The verdict is made
+ * here, in verdict(), and nowhere else.
  */
+#include "app/millrace-perf/output.h"
 #include "app/millrace-perf/perf.h"
 
 #include <errno.h>
-#include <jansson.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <unistd.h>
 
-#define TROUBLE_MAX 1024
+#define TERMINAL_US 1000000 /* between updates of the line on a terminal */
 
 struct report {
     struct perf *perf;
-    struct reactor_timer timer;
+    struct reactor_timer timer; /* of a server, a pinger */
     uint64_t last_ns;
     uint64_t last_messages, last_bytes;
+    uint64_t bad; /* of the intervals so far */
+    FILE *csv, *plot;
+    struct series series;
+    bool terminal; /* one line, written over */
+    bool lines;
+    bool shown; /* there is such a line now */
 };
 
-static const char *const op_name[OP_KINDS] = {"put", "get"};
+const char *const op_name[OP_KINDS] = {"put", "get"};
+
+double run_seconds(const struct load_results *r)
+{
+    return (double)(r->end_ns - r->start_ns) / 1e9;
+}
+
+double per_second(double n, double seconds)
+{
+    return seconds > 0 ? n / seconds : 0;
+}
+
+static double us(uint64_t ns)
+{
+    return (double)ns / 1e3;
+}
 
 /* ---- progress ---- */
 
@@ -29,88 +53,153 @@ struct totals {
     uint64_t messages, bytes, bad;
 };
 
-static void totals_of_client(const struct client *c, struct totals *t)
+static void totals_of_server(const struct server_counters *c, struct totals *t)
 {
-    for (int kind = 0; kind < OP_KINDS; kind++) {
-        const struct op_counters *o = client_counters(c, kind);
-        t->messages += counter_get(&o->done);
-        t->bytes += counter_get(&o->bytes);
-        t->bad += counter_get(&o->altered) + counter_get(&o->lost) + counter_get(&o->failed);
-    }
-}
-
-static void totals_of_server(const struct server *s, struct totals *t)
-{
-    const struct server_counters *c = server_counters(s);
-
     t->messages += counter_get(&c->puts) + counter_get(&c->gets);
     t->bytes += counter_get(&c->put_bytes) + counter_get(&c->get_bytes);
     t->bad += counter_get(&c->bad_checksum) + counter_get(&c->cut) + counter_get(&c->repeated) +
               counter_get(&c->rx_failed);
 }
 
-static void progress_line(struct report *r)
+static void line_begin(struct report *r)
 {
-    struct perf *p = r->perf;
-    struct totals t = {0};
-    uint64_t now = perf_now_ns();
-    double span = (double)(now - r->last_ns) / 1e9;
+    if (r->terminal)
+        fprintf(r->perf->progress, "\r\x1b[K");
+}
 
-    if (p->client != NULL)
-        totals_of_client(p->client, &t);
-    if (p->server != NULL)
-        totals_of_server(p->server, &t);
+static void line_end(struct report *r)
+{
+    r->shown = r->terminal;
+    if (!r->terminal)
+        fputc('\n', r->perf->progress);
+    fflush(r->perf->progress);
+}
+
+/* What a server or a pinger did since the last line. */
+static void progress_tick(struct reactor_timer *timer)
+{
+    struct report *r = PERF_OUTER(timer, struct report, timer);
+    struct perf *p = r->perf;
+    const struct server_counters *served = p->engine->ops->served(p->engine);
+    uint64_t every = p->opts.interval_us, now = perf_now_ns();
+    double span = (double)(now - r->last_ns) / 1e9;
+    struct totals t = {0};
+
+    reactor_timer_arm(&r->timer, every != 0 ? every : TERMINAL_US);
+    if (p->load != NULL && !p->work_done)
+        return; /* report_interval() tells */
+    if (served != NULL)
+        totals_of_server(served, &t);
     if (p->pinger != NULL)
         t.messages = ping_results(p->pinger)->answered;
-    fprintf(p->progress, "%7.1f s  %10.0f messages/s  %10.2f MB/s  %llu bad\n",
+    line_begin(r);
+    fprintf(p->progress, "%7.1f s  %10.0f messages/s  %10.2f MB/s  %" PRIu64 " bad",
             (double)(now - p->start_ns) / 1e9, (double)(t.messages - r->last_messages) / span,
-            (double)(t.bytes - r->last_bytes) / span / 1e6, (unsigned long long)t.bad);
-    fflush(p->progress);
+            (double)(t.bytes - r->last_bytes) / span / 1e6, t.bad);
+    line_end(r);
     r->last_ns = now;
     r->last_messages = t.messages;
     r->last_bytes = t.bytes;
 }
 
-static void progress_tick(struct reactor_timer *timer)
+static void interval_line(struct report *r, const struct interval *iv)
 {
-    struct report *r = PERF_OUTER(timer, struct report, timer);
+    FILE *f = r->perf->progress;
+    uint64_t messages = iv->done[OP_PUT] + iv->done[OP_GET];
+    double s = interval_seconds(iv);
 
-    reactor_timer_arm(&r->timer, r->perf->opts.interval_us);
-    progress_line(r);
+    line_begin(r);
+    fprintf(f, "%7.1f s  %10.0f messages/s  %10.2f MB/s  %" PRIu64 " bad", (double)iv->to_ns / 1e9,
+            per_second((double)messages, s), per_second((double)iv->bytes, s) / 1e6, r->bad);
+    if (messages > 0)
+        fprintf(f, "  p50 %.0f  p99 %.0f  max %.0f us", us(iv->quantile[0]), us(iv->quantile[2]),
+                us(iv->quantile[HIST_POINTS - 1]));
+    if (r->perf->opts.rate > 0)
+        fprintf(f, "  %" PRIu64 " waiting", iv->waiting);
+    line_end(r);
+}
+
+void report_interval(struct perf *p)
+{
+    struct report *r = p->report;
+    struct interval iv;
+
+    while (load_interval(p->load, &iv)) {
+        r->bad += iv.bad;
+        if (r->lines || r->terminal)
+            interval_line(r, &iv);
+        if (r->csv != NULL) {
+            csv_row(r->csv, &iv);
+            fflush(r->csv); /* so that it can be followed */
+        }
+        series_add(&r->series, &iv);
+    }
+}
+
+static int file_open(const char *path, FILE **out)
+{
+    if (path == NULL)
+        return 0;
+    *out = fopen(path, "we");
+    if (*out != NULL)
+        return 0;
+    fprintf(stderr, "millrace-perf: cannot write %s: %s\n", path, strerror(errno));
+    return -EIO;
+}
+
+int report_open(struct perf *p)
+{
+    struct report *r = calloc(1, sizeof(*r));
+
+    if (r == NULL || series_init(&r->series) != 0) {
+        free(r);
+        fprintf(stderr, "millrace-perf: out of memory\n");
+        return -ENOMEM;
+    }
+    p->report = r;
+    r->perf = p;
+    reactor_timer_init(&r->timer, progress_tick);
+    r->lines = p->opts.interval_us != 0;
+    r->terminal = !p->opts.interval_set && isatty(fileno(p->progress));
+    if (file_open(p->opts.csv, &r->csv) != 0 || file_open(p->opts.plot, &r->plot) != 0)
+        return -EIO;
+    if (r->csv != NULL)
+        csv_header(r->csv);
+    return 0;
 }
 
 void report_begin(struct perf *p)
 {
-    struct report *r = calloc(1, sizeof(*r));
+    struct report *r = p->report;
 
-    if (r == NULL)
-        return; /* no progress is shown; the results are */
-    p->report = r;
-    r->perf = p;
     r->last_ns = p->start_ns;
-    reactor_timer_init(&r->timer, progress_tick);
-    if (p->opts.interval_us != 0)
-        reactor_timer_arm(&r->timer, p->opts.interval_us);
+    if (r->lines || r->terminal)
+        reactor_timer_arm(&r->timer, r->lines ? p->opts.interval_us : TERMINAL_US);
 }
 
 void report_end(struct perf *p)
 {
-    if (p->report != NULL)
-        reactor_timer_cancel(&p->report->timer);
+    struct report *r = p->report;
+
+    reactor_timer_cancel(&r->timer);
+    if (r->shown)
+        fprintf(p->progress, "\r\x1b[K");
+    r->shown = false;
 }
 
 void report_free(struct report *r)
 {
+    if (r == NULL)
+        return;
+    series_fini(&r->series);
+    if (r->csv != NULL)
+        fclose(r->csv);
+    if (r->plot != NULL)
+        fclose(r->plot);
     free(r);
 }
 
 /* ---- verdict ---- */
-
-struct verdict {
-    bool ok;
-    uint64_t duplicates; /* answers to nothing we wait for, beyond those that came late */
-    char why[TROUBLE_MAX];
-};
 
 __attribute__((format(printf, 2, 3))) static void trouble(struct verdict *v, const char *fmt, ...)
 {
@@ -131,9 +220,8 @@ static void trouble_count(struct verdict *v, uint64_t n, const char *what)
         trouble(v, "%llu %s", (unsigned long long)n, what);
 }
 
-static void judge_client(struct verdict *v, const struct client_results *r, const uint64_t *drops)
+static void judge_load(struct verdict *v, const struct load_results *r, uint64_t answers)
 {
-    uint64_t answers = drops[LNET_DROP_ACK_NO_MATCH] + drops[LNET_DROP_REPLY_NO_MATCH];
     uint64_t late = r->pings_lost, done = 0;
 
     if (r->trouble[0] != '\0')
@@ -146,6 +234,11 @@ static void judge_client(struct verdict *v, const struct client_results *r, cons
         late += o->lost + o->unfinished;
         done += o->done;
     }
+    if (r->expired > 0)
+        trouble(v, "%llu of these waited for the whole timeout", (unsigned long long)r->expired);
+    if (r->overflowed > 0)
+        trouble(v, "%llu did not fit into the queue, since %.3f s, and are in no figure",
+                (unsigned long long)r->overflowed, (double)r->overflow_ns / 1e9);
     v->duplicates = answers > late ? answers - late : 0;
     trouble_count(v, v->duplicates, "answers came twice");
     if (done == 0 && !r->interrupted)
@@ -162,10 +255,8 @@ static void judge_client(struct verdict *v, const struct client_results *r, cons
         trouble_count(v, r->report.missing, "never reached the receiver");
 }
 
-static void judge_server(struct verdict *v, const struct server *s)
+static void judge_server(struct verdict *v, const struct server_counters *c, uint64_t missing)
 {
-    const struct server_counters *c = server_counters(s);
-
     trouble_count(v, c->bad_checksum, "received PUTs altered");
     trouble_count(v, c->cut, "received PUTs cut short");
     trouble_count(v, c->repeated, "PUTs received twice");
@@ -174,7 +265,7 @@ static void judge_server(struct verdict *v, const struct server *s)
     trouble_count(v, c->gets_failed, "REPLYs not sent");
     trouble_count(v, c->not_posted, "buffers lost");
     trouble_count(v, c->untracked, "PUTs of too many clients, not counted per run");
-    trouble_count(v, server_missing(s), "PUTs missing");
+    trouble_count(v, missing, "PUTs missing");
 }
 
 static void judge_ping(struct verdict *v, const struct ping_results *r)
@@ -187,39 +278,39 @@ static void judge_ping(struct verdict *v, const struct ping_results *r)
         trouble(v, "no ping was answered");
 }
 
-static void verdict(const struct perf *p, const uint64_t *drops, struct verdict *v)
+static void verdict(const struct perf *p, struct verdict *v)
 {
+    const struct perf_engine *e = p->engine;
+    const struct server_counters *served = e->ops->served(e);
+    struct perf_engine_counters counters;
+
+    e->ops->counters(e, &counters);
     *v = (struct verdict){.ok = true};
-    if (p->client != NULL)
-        judge_client(v, client_results(p->client), drops);
-    if (p->server != NULL)
-        judge_server(v, p->server);
+    if (p->load != NULL)
+        judge_load(v, load_results(p->load), counters.unmatched);
+    if (served != NULL)
+        judge_server(v, served, e->ops->missing(e));
     if (p->pinger != NULL)
         judge_ping(v, ping_results(p->pinger));
+    trouble_count(v, counters.failed_peers, "simulated peers gave up");
+    trouble_count(v, counters.broken_input, "received messages broke the protocol");
 }
 
 /* ---- for people ---- */
 
-static double seconds_of(const struct client_results *r)
+static void print_quantiles(const char *what, const struct hist *h)
 {
-    return (double)(r->end_ns - r->start_ns) / 1e9;
+    printf("     %s (us): min %.1f, mean %.1f", what, us(h->min), hist_mean(h) / 1e3);
+    for (unsigned i = 0; i < HIST_POINTS; i++)
+        printf(", %s %.1f", hist_points[i].text, us(hist_quantile(h, hist_points[i].fraction)));
+    printf("\n");
 }
 
-static double rate(double n, double seconds)
+static void print_op(const struct perf *p, int kind)
 {
-    return seconds > 0 ? n / seconds : 0;
-}
-
-static double us(uint64_t ns)
-{
-    return (double)ns / 1e3;
-}
-
-static void print_op(const struct client_results *r, int kind)
-{
+    const struct load_results *r = load_results(p->load);
     const struct op_counters *o = &r->op[kind];
-    const struct hist *h = &r->rtt[kind];
-    double s = seconds_of(r);
+    double s = run_seconds(r);
 
     if (o->sent + o->failed == 0)
         return;
@@ -227,36 +318,72 @@ static void print_op(const struct client_results *r, int kind)
            op_name[kind], (unsigned long long)o->sent, (unsigned long long)o->done,
            (unsigned long long)o->lost, (unsigned long long)o->altered,
            (unsigned long long)o->failed, (unsigned long long)o->unfinished);
-    printf("     %.0f messages/s, %.2f MB/s over %.2f s; answered after min %.0f, mean %.0f, "
-           "p50 %.0f, p99 %.0f, max %.0f us\n",
-           rate((double)o->done, s), rate((double)o->bytes, s) / 1e6, s, us(h->min),
-           hist_mean(h) / 1e3, us(hist_quantile(h, 0.5)), us(hist_quantile(h, 0.99)), us(h->max));
+    printf("     %.0f messages/s, %.2f MB/s over %.2f s\n", per_second((double)o->done, s),
+           per_second((double)o->bytes, s) / 1e6, s);
+    if (o->done > 0)
+        print_quantiles(p->opts.rate > 0 ? "answered after it was due" : "answered after sending",
+                        &r->rtt[kind]);
 }
 
-static void print_client(const struct client_results *r)
+static void print_loop(const struct perf *p)
 {
+    const struct perf_opts *o = &p->opts;
+    const struct load_results *r = load_results(p->load);
+
+    if (o->rate == 0) {
+        printf(
+            "closed loop: %u on the way, the next when one is answered (a router that stands still "
+            "is asked less)\n",
+            o->inflight);
+        return;
+    }
+    printf("open loop: %.10g messages/s due, %s, seed %llu; at most %llu waited at once%s\n",
+           o->rate, o->arrivals == ARRIVALS_POISSON ? "at random (Poisson)" : "evenly",
+           (unsigned long long)o->seed, (unsigned long long)r->waiting_most,
+           r->overflowed > 0 ? ", and more found the queue full" : "");
+    if (r->wait.count > 0)
+        print_quantiles("sent after it was due", &r->wait);
+}
+
+static void print_cost(const struct load_results *r)
+{
+    uint64_t done = r->op[OP_PUT].done + r->op[OP_GET].done;
+
+    if (done > 0 && r->total_cycles > 0)
+        printf("this process: %.0f cycles per message, its reactor busy for %.0f %%\n",
+               (double)r->busy_cycles / (double)done,
+               100.0 * (double)r->busy_cycles / (double)r->hz / run_seconds(r));
+}
+
+static void print_load(const struct perf *p)
+{
+    const struct load_results *r = load_results(p->load);
+
+    if (r->interrupted)
+        printf("interrupted: results so far\n");
+    if (r->start_ns == 0)
+        return;
+    print_loop(p);
     for (int kind = 0; kind < OP_KINDS; kind++)
-        print_op(r, kind);
+        print_op(p, kind);
     if (r->have_report)
         printf("receiver: %llu PUTs, %llu bytes, %llu checked; %llu altered, %llu twice, "
                "%llu missing\n",
                (unsigned long long)r->report.received, (unsigned long long)r->report.bytes,
                (unsigned long long)r->report.checked, (unsigned long long)r->report.bad_checksum,
                (unsigned long long)r->report.repeated, (unsigned long long)r->report.missing);
+    print_cost(r);
 }
 
-static void print_server(const struct server *s)
+static void print_server(const struct server_counters *c, uint64_t missing)
 {
-    const struct server_counters *c = server_counters(s);
-
     printf("server: %llu PUTs, %llu bytes, %llu checked; %llu altered, %llu cut, %llu twice, "
            "%llu missing, %llu broken off\n        %llu GETs, %llu bytes, %llu not sent\n",
            (unsigned long long)c->puts, (unsigned long long)c->put_bytes,
            (unsigned long long)c->checked, (unsigned long long)c->bad_checksum,
-           (unsigned long long)c->cut, (unsigned long long)c->repeated,
-           (unsigned long long)server_missing(s), (unsigned long long)c->rx_failed,
-           (unsigned long long)c->gets, (unsigned long long)c->get_bytes,
-           (unsigned long long)c->gets_failed);
+           (unsigned long long)c->cut, (unsigned long long)c->repeated, (unsigned long long)missing,
+           (unsigned long long)c->rx_failed, (unsigned long long)c->gets,
+           (unsigned long long)c->get_bytes, (unsigned long long)c->gets_failed);
 }
 
 /* As lnetctl prints it, docs/protocol/lnet-core.md §10.6, with the times added. */
@@ -283,160 +410,96 @@ static void print_ping(const struct perf *p, const struct ping_results *r)
            hist_mean(&r->rtt) / 1e3, us(r->rtt.max));
 }
 
-static void print_drops(FILE *f, const uint64_t *drops)
+static void print_drop(void *arg, const char *name, const char *text, uint64_t value)
 {
-    for (int i = 1; i < LNET_DROP_COUNT; i++)
-        if (drops[i] > 0)
-            fprintf(f, "dropped here: %llu %s: %s\n", (unsigned long long)drops[i],
-                    lnet_drop_info((enum lnet_drop)i)->name,
-                    lnet_drop_info((enum lnet_drop)i)->text);
+    fprintf(arg, "dropped here: %llu %s: %s\n", (unsigned long long)value, name, text);
 }
 
-static void print_human(const struct perf *p, const uint64_t *drops, const struct verdict *v)
+static void print_figure(void *arg, const char *name, const char *text, uint64_t value)
 {
+    fprintf(arg, "%s: %llu (%s)\n", name, (unsigned long long)value, text);
+}
+
+static void print_human(const struct perf *p, const struct verdict *v)
+{
+    const struct perf_engine *e = p->engine;
+    const struct server_counters *served = e->ops->served(e);
+
     if (p->pinger != NULL)
         print_ping(p, ping_results(p->pinger));
-    if (p->client != NULL)
-        print_client(client_results(p->client));
-    if (p->server != NULL)
-        print_server(p->server);
-    print_drops(p->pinger != NULL ? stderr : stdout, drops);
+    if (p->load != NULL)
+        print_load(p);
+    if (served != NULL)
+        print_server(served, e->ops->missing(e));
+    if (e->ops->figures != NULL)
+        e->ops->figures(e, print_figure, stdout);
+    e->ops->drops(e, print_drop, p->pinger != NULL ? stderr : stdout);
     if (!v->ok)
         fprintf(stderr, "FAILED: %s\n", v->why);
 }
 
-/* ---- for programs ---- */
+/* ---- the whole ---- */
 
-static json_t *json_count(uint64_t n)
+static void draw(const struct perf *p, FILE *f)
 {
-    return json_integer((json_int_t)n);
+    const struct perf_opts *o = &p->opts;
+    const struct load_results *r = load_results(p->load);
+    char title[128], subtitle[256], loop[96];
+    struct plot plot = {.title = title, .subtitle = subtitle, .series = &p->report->series};
+
+    plot.latency = o->rate > 0 ? "from when it was due" : "from when it was sent, closed loop";
+    for (int op = 0; op < OP_KINDS; op++) {
+        plot.rtt[op] = &r->rtt[op];
+        plot.rtt_name[op] = op_name[op];
+    }
+    if (o->rate > 0)
+        snprintf(loop, sizeof(loop), "open loop, %.10g messages/s due (%s)", o->rate,
+                 o->arrivals == ARRIVALS_POISSON ? "Poisson" : "evenly");
+    else
+        snprintf(loop, sizeof(loop), "closed loop, %u on the way", o->inflight);
+    snprintf(title, sizeof(title), "millrace-perf %s", o->command_name);
+    snprintf(subtitle, sizeof(subtitle), "size %.60s, %s; %.1f s%s", o->sizes.text, loop,
+             run_seconds(r), r->interrupted ? ", interrupted" : "");
+    plot_write(f, &plot);
 }
 
-static json_t *json_hist(const struct hist *h)
+/* The file, once: whether all of it could be written. */
+static void file_close(FILE **f, const char *path, struct verdict *v)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "min", us(h->min), "mean", hist_mean(h) / 1e3,
-                     "p50", us(hist_quantile(h, 0.5)), "p99", us(hist_quantile(h, 0.99)), "max",
-                     us(h->max));
+    bool bad;
+
+    if (*f == NULL)
+        return;
+    bad = ferror(*f) != 0;
+    bad |= fclose(*f) != 0;
+    *f = NULL;
+    if (bad)
+        trouble(v, "could not write all of %s", path);
 }
 
-static json_t *json_op(const struct client_results *r, int kind)
+static int exit_code(const struct perf *p, const struct verdict *v)
 {
-    const struct op_counters *o = &r->op[kind];
-    double s = seconds_of(r);
-
-    return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o}", "sent", json_count(o->sent),
-        "answered", json_count(o->done), "bytes", json_count(o->bytes), "lost", json_count(o->lost),
-        "altered", json_count(o->altered), "not_sent", json_count(o->failed), "unfinished",
-        json_count(o->unfinished), "messages_per_second", rate((double)o->done, s),
-        "bytes_per_second", rate((double)o->bytes, s), "round_trip_us", json_hist(&r->rtt[kind]));
-}
-
-static json_t *json_receiver(const struct run_report *r)
-{
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "received",
-                     json_count(r->received), "bytes", json_count(r->bytes), "checked",
-                     json_count(r->checked), "bad_checksum", json_count(r->bad_checksum), "cut",
-                     json_count(r->cut), "repeated", json_count(r->repeated), "stale",
-                     json_count(r->stale), "missing", json_count(r->missing));
-}
-
-static void json_client(json_t *root, const struct perf *p, const struct verdict *v)
-{
-    const struct client_results *r = client_results(p->client);
-    char nid[LNET_NIDSTR_SIZE];
-
-    json_object_set_new(root, "target", json_string(nid_format(&p->opts.target, nid)));
-    json_object_set_new(root, "size", json_string(p->opts.sizes.text));
-    json_object_set_new(root, "inflight", json_count(p->opts.inflight));
-    json_object_set_new(root, "verify", json_string(p->opts.verify ? "full" : "none"));
-    json_object_set_new(root, "seconds", json_real(seconds_of(r)));
-    json_object_set_new(root, "interrupted", json_boolean(r->interrupted));
-    for (int kind = 0; kind < OP_KINDS; kind++)
-        if (r->op[kind].sent + r->op[kind].failed > 0)
-            json_object_set_new(root, op_name[kind], json_op(r, kind));
-    json_object_set_new(root, "answered_twice", json_count(v->duplicates));
-    if (r->have_report)
-        json_object_set_new(root, "receiver", json_receiver(&r->report));
-}
-
-static json_t *json_server(const struct server *s)
-{
-    const struct server_counters *c = server_counters(s);
-
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "puts",
-                     json_count(c->puts), "put_bytes", json_count(c->put_bytes), "checked",
-                     json_count(c->checked), "bad_checksum", json_count(c->bad_checksum), "cut",
-                     json_count(c->cut), "repeated", json_count(c->repeated), "stale",
-                     json_count(c->stale), "missing", json_count(server_missing(s)), "rx_failed",
-                     json_count(c->rx_failed), "untracked", json_count(c->untracked), "gets",
-                     json_count(c->gets), "get_bytes", json_count(c->get_bytes), "gets_failed",
-                     json_count(c->gets_failed));
-}
-
-static json_t *json_ping(const struct perf *p, const struct ping_results *r)
-{
-    char nid[LNET_NIDSTR_SIZE];
-    json_t *nids = json_array();
-
-    for (uint32_t i = 0; r->have_info && i < r->info.count; i++)
-        json_array_append_new(nids, json_string(nid_format(&r->info.ni[i].nid, nid)));
-    return json_pack("{s:s, s:o, s:o, s:o, s:i, s:o}", "target", nid_format(&p->opts.target, nid),
-                     "nids", nids, "sent", json_count(r->sent), "answered", json_count(r->answered),
-                     "features", r->have_info ? (int)r->info.features : 0, "round_trip_us",
-                     json_hist(&r->rtt));
-}
-
-static json_t *json_drops(const uint64_t *drops)
-{
-    json_t *o = json_object();
-
-    for (int i = 1; i < LNET_DROP_COUNT; i++)
-        if (drops[i] > 0)
-            json_object_set_new(o, lnet_drop_info((enum lnet_drop)i)->name, json_count(drops[i]));
-    return o;
-}
-
-static double cpu_seconds(void)
-{
-    struct rusage u;
-
-    getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
-}
-
-static void print_json(const struct perf *p, const uint64_t *drops, const struct verdict *v)
-{
-    json_t *root = json_pack("{s:s, s:s, s:s}", "program", "millrace-perf", "version",
-                             MILLRACE_VERSION, "command", p->opts.command_name);
-
-    if (p->client != NULL)
-        json_client(root, p, v);
-    if (p->server != NULL)
-        json_object_set_new(root, "server", json_server(p->server));
-    if (p->pinger != NULL)
-        json_object_set_new(root, "ping", json_ping(p, ping_results(p->pinger)));
-    json_object_set_new(root, "drops", json_drops(drops));
-    json_object_set_new(root, "cpu_seconds", json_real(cpu_seconds()));
-    json_object_set_new(root, "ok", json_boolean(v->ok));
-    json_object_set_new(root, "trouble", json_string(v->why));
-    json_dumpf(root, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(12));
-    putchar('\n');
-    json_decref(root);
+    if (!v->ok)
+        return PERF_EXIT_FAILED;
+    return p->load != NULL && load_results(p->load)->interrupted ? PERF_EXIT_SIGNAL : PERF_EXIT_OK;
 }
 
 int report_final(struct perf *p)
 {
-    uint64_t drops[LNET_DROP_COUNT];
+    struct report *r = p->report;
     struct verdict v;
 
-    lnet_drops_get(p->node, drops);
-    verdict(p, drops, &v);
+    verdict(p, &v);
+    if (p->load != NULL)
+        report_interval(p);
+    if (r->plot != NULL)
+        draw(p, r->plot);
+    file_close(&r->csv, p->opts.csv, &v);
+    file_close(&r->plot, p->opts.plot, &v);
     if (p->opts.json)
-        print_json(p, drops, &v);
+        report_json(p, &v);
     else
-        print_human(p, drops, &v);
+        print_human(p, &v);
     fflush(stdout);
-    return v.ok ? PERF_EXIT_OK : PERF_EXIT_FAILED;
+    return exit_code(p, &v);
 }

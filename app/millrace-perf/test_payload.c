@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The instruments themselves: checksum, match bits, record, sequence tracker, histogram. */
+/* The instruments themselves: checksum, match bits, record, sequence tracker. */
 #include "app/millrace-perf/payload.h"
 #include "app/millrace-perf/track.h"
 
@@ -157,26 +157,6 @@ static void track_window_moves(void **state)
     track_fini(&t);
 }
 
-static void hist_quantiles(void **state)
-{
-    struct hist *h = calloc(1, sizeof(*h));
-
-    assert_non_null(h);
-    assert_int_equal(hist_quantile(h, 0.5), 0);
-    for (uint64_t v = 1; v <= 1000; v++)
-        hist_add(h, v * 1000);
-    assert_int_equal(h->min, 1000);
-    assert_int_equal(h->max, 1000000);
-    assert_in_range(hist_quantile(h, 0.5), 500000, 531250);
-    assert_in_range(hist_quantile(h, 0.99), 990000, 1000000);
-    assert_int_equal(hist_quantile(h, 1.0), 1000000);
-    assert_true(hist_mean(h) == 500500.0);
-    hist_add(h, UINT64_MAX);
-    hist_add(h, 0);
-    assert_int_equal(hist_quantile(h, 1.0), UINT64_MAX);
-    free(h);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,7 +164,6 @@ int main(void)
         cmocka_unit_test(pattern_windows_differ), cmocka_unit_test(match_bits_round_trip),
         cmocka_unit_test(match_kinds_apart),      cmocka_unit_test(report_round_trip),
         cmocka_unit_test(track_counts),           cmocka_unit_test(track_window_moves),
-        cmocka_unit_test(hist_quantiles),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

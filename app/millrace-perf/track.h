@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Small instruments: which sequence numbers have come (once, twice, never), and how long things
- * took. Each belongs to one thread.
- */
+/* Which sequence numbers have come: once, twice, never. Belongs to one thread. */
 #ifndef MILLRACE_PERF_TRACK_H
 #define MILLRACE_PERF_TRACK_H
 
@@ -26,18 +23,5 @@ void track_fini(struct track *t);
 void track_add(struct track *t, uint32_t seq);
 /* Sequence numbers up to the highest that never came (stale ones count as never). */
 uint64_t track_missing(const struct track *t);
-
-/* Histogram of nanoseconds: 16 buckets for each power of two, so within 6.25 %. */
-#define HIST_BUCKETS (61 * 16)
-
-struct hist {
-    uint64_t count, sum, min, max;
-    uint64_t bucket[HIST_BUCKETS];
-};
-
-void hist_add(struct hist *h, uint64_t ns);
-/* Upper edge of the bucket in which the fraction (0..1) of values is reached; 0 when empty. */
-uint64_t hist_quantile(const struct hist *h, double fraction);
-double hist_mean(const struct hist *h);
 
 #endif

@@ -1,89 +1,371 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Options as lnetctl has them: `--net tcp`, `--net=tcp`, `-n tcp`, and `-v` with or without number.
- */
-#include <stdio.h>
+/* Options as lnetctl (getopt_long) has them: `--net tcp`, `--net=tcp`, `-n tcp`, `-ntcp`, names cut
+ * short, and `-v` with or without a number. '-' and '_' in a name are the same. */
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app/millrace/cli.h"
+#include "config/expr.h"
 
-bool cli_number(const char *text, long *out)
+/* Further names of parameters: lnetctl has two for some. */
+static const struct {
+    const char *words, *option, *param;
+} aliases[] = {
+    {"route add", "hop-count", "hop"},
+    {"peer show", "prim_nid", "nid"},
+};
+
+const char *cli_option_name(const struct jrpc_param *param, char *buf, size_t len)
 {
-    char *end;
-    long n = strtol(text, &end, 10);
+    char *c;
 
-    if (end == text || *end)
-        return false;
-    *out = n;
+    if (param->option && !param->option[0])
+        return NULL;
+    snprintf(buf, len, "%s", param->option ? param->option : param->name);
+    if (!param->option)
+        for (c = buf; *c; c++)
+            *c = *c == '_' ? '-' : *c;
+    return buf;
+}
+
+bool cli_is_flag(const struct jrpc_param *param)
+{
+    return param->type == JRPC_BOOLEAN;
+}
+
+/* lnetctl's verbosity alone. */
+bool cli_value_optional(const struct jrpc_param *param)
+{
+    return param->type == JRPC_INTEGER && strcmp(param->name, "verbose") == 0;
+}
+
+static bool same(const char *a, const char *b, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (a[i] != b[i] && !(strchr("-_", a[i]) && a[i] && strchr("-_", b[i]) && b[i]))
+            return false;
     return true;
 }
 
-/* The row that a word names, with *inline_value behind a '='. NULL: none. */
-static struct cli_option *find_option(struct cli_option *options, const char *word,
-                                      const char **inline_value)
+static const struct jrpc_param *by_name(const struct cli_command *command, const char *name)
 {
+    const struct jrpc_param *p;
+
+    for (size_t i = 0; (p = cli_param(command, i)); i++)
+        if (strcmp(p->name, name) == 0)
+            return p;
+    return NULL;
+}
+
+static const struct jrpc_param *long_option(const struct cli_command *command, const char *word,
+                                            size_t len)
+{
+    const struct jrpc_param *p, *found = NULL;
+    char name[64];
+
+    for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
+        if (strcmp(aliases[i].words, command->words) == 0 && strlen(aliases[i].option) == len &&
+            same(aliases[i].option, word, len))
+            return by_name(command, aliases[i].param);
+    for (size_t i = 0; (p = cli_param(command, i)); i++) {
+        if (!cli_option_name(p, name, sizeof(name)) || strlen(name) < len || !same(name, word, len))
+            continue;
+        if (strlen(name) == len)
+            return p;
+        if (found)
+            return NULL; /* two begin so */
+        found = p;
+    }
+    return found;
+}
+
+const struct jrpc_param *cli_option(const struct cli_command *command, const char *word,
+                                    const char **value)
+{
+    const struct jrpc_param *p;
     size_t len = strcspn(word, "=");
 
-    *inline_value = word[len] ? word + len + 1 : NULL;
-    for (; options->name; options++) {
-        if (word[1] == '-' && strlen(options->name) == len - 2 &&
-            strncmp(options->name, word + 2, len - 2) == 0)
-            return options;
-        if (options->letter && len == 2 && word[1] == options->letter)
-            return options;
+    *value = NULL;
+    if (word[0] != '-' || !word[1])
+        return NULL;
+    if (word[1] == '-') {
+        *value = word[len] ? word + len + 1 : NULL;
+        return len > 2 ? long_option(command, word + 2, len - 2) : NULL;
+    }
+    for (size_t i = 0; (p = cli_param(command, i)); i++)
+        if (p->letter && p->letter == word[1] && !(p->option && !p->option[0])) {
+            *value = word[2] ? word + 2 : NULL;
+            return p;
+        }
+    return NULL;
+}
+
+/* ---- values ---- */
+
+static bool whole_number(const char *text, json_int_t *out)
+{
+    char *end;
+
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return end != text && !*end && errno == 0;
+}
+
+static json_t *number(const char *text)
+{
+    char *end;
+    double n = strtod(text, &end);
+
+    return end != text && !*end && isfinite(n) ? json_real(n) : NULL;
+}
+
+static json_t *boolean(const char *text)
+{
+    static const char *const no[] = {"false", "no", "off", "0"}, *const yes[] = {"true", "yes",
+                                                                                 "on", "1"};
+
+    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
+        if (strcmp(text, yes[i]) == 0)
+            return json_true();
+        if (strcmp(text, no[i]) == 0)
+            return json_false();
     }
     return NULL;
 }
 
-static bool takes_value(const struct cli_option *option, const char *next)
+static int append_word(void *list, const char *word)
 {
-    long n;
-
-    switch (option->kind) {
-    case CLI_FLAG:
-        return false;
-    case CLI_VERBOSE:
-        return next && cli_number(next, &n);
-    default:
-        return true;
-    }
+    json_array_append_new(list, json_string(word));
+    return 0;
 }
 
-static bool set_option(struct cli_option *option, const char *value)
+/* A word, or all that a range of NIDs stands for; what is no range the server refuses. */
+static void append_part(json_t *list, const char *text, size_t len)
 {
-    option->given = true;
-    option->text = value;
-    option->number = 1;
-    if (!value)
-        return option->kind == CLI_FLAG || option->kind == CLI_VERBOSE;
-    return option->kind == CLI_TEXT ||
-           (option->kind != CLI_FLAG && cli_number(value, &option->number));
+    json_t *words = json_array();
+    char part[256];
+
+    snprintf(part, sizeof(part), "%.*s", (int)len, text);
+    if (len < sizeof(part) && strchr(part, '[') && strchr(part, '@') &&
+        cfg_expand(part, append_word, words) == 0)
+        json_array_extend(list, words);
+    else
+        json_array_append_new(list, json_stringn(text, len));
+    json_decref(words);
 }
 
-int cli_options(int argc, char **argv, struct cli_option *options)
+/* Parts between commas; those within brackets belong to a range of NIDs. */
+static json_t *split(const char *text)
 {
-    int i, rest = 0;
+    json_t *list = json_array();
+    const char *start = text;
+    int depth = 0;
 
-    for (i = 1; i < argc; i++) {
-        struct cli_option *option;
-        const char *value;
-
-        if (argv[i][0] != '-' || !argv[i][1]) {
-            argv[++rest] = argv[i];
+    for (;; text++) {
+        depth += *text == '[';
+        depth -= *text == ']';
+        if (*text && (*text != ',' || depth > 0))
             continue;
-        }
-        option = find_option(options, argv[i], &value);
-        if (!option) {
-            fprintf(stderr, "millrace: unknown option %s; try: millrace --help\n", argv[i]);
-            return -1;
-        }
-        if (!value && takes_value(option, argv[i + 1]))
-            value = argv[++i];
-        if (!set_option(option, value)) {
-            fprintf(stderr, "millrace: --%s: '%s' is not what it takes; try: millrace --help\n",
-                    option->name, value ? value : "");
-            return -1;
-        }
+        if (text > start)
+            append_part(list, start, (size_t)(text - start));
+        if (!*text)
+            return list;
+        start = text + 1;
     }
-    return rest;
+}
+
+json_t *cli_read_file(const char *path)
+{
+    char *text = malloc(CLI_MAX_FILE + 1);
+    FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+    json_t *value = NULL;
+    size_t len = 0;
+
+    if (!f || !text) {
+        fprintf(stderr, "millrace: %s cannot be read: %s\n", path, strerror(errno));
+        goto out;
+    }
+    len = fread(text, 1, CLI_MAX_FILE + 1, f);
+    if (ferror(f))
+        fprintf(stderr, "millrace: %s cannot be read: %s\n", path, strerror(errno));
+    else if (len > CLI_MAX_FILE)
+        fprintf(stderr, "millrace: %s is larger than %d bytes\n", path, CLI_MAX_FILE);
+    else if (!(value = json_stringn(text, len)))
+        fprintf(stderr, "millrace: %s is no UTF-8 text\n", path);
+out:
+    if (f && f != stdin)
+        fclose(f);
+    free(text);
+    return value;
+}
+
+static json_t *word_value(const struct jrpc_param *param, const char *text, char *err, size_t len)
+{
+    char words[160];
+
+    for (size_t i = 0; param->words && param->words[i]; i++)
+        if (strcmp(param->words[i], text) == 0)
+            return json_string(text);
+    cli_metavar(param, words, sizeof(words));
+    snprintf(err, len, "'%s' is none of %s", text, words);
+    return NULL;
+}
+
+json_t *cli_value(const struct jrpc_param *param, const char *text, char *err, size_t len)
+{
+    json_int_t n;
+    json_t *value;
+
+    switch (param->type) {
+    case JRPC_INTEGER:
+        if (whole_number(text, &n))
+            return json_integer(n);
+        snprintf(err, len, "'%s' is not a whole number", text);
+        return NULL;
+    case JRPC_NUMBER:
+        value = number(text);
+        if (!value)
+            snprintf(err, len, "'%s' is not a number", text);
+        return value;
+    case JRPC_BOOLEAN:
+        value = boolean(text);
+        if (!value)
+            snprintf(err, len, "'%s' is neither true nor false", text);
+        return value;
+    case JRPC_WORD:
+        return word_value(param, text, err, len);
+    case JRPC_STRINGS:
+        return split(text);
+    case JRPC_TEXT:
+        value = cli_read_file(text);
+        if (!value)
+            snprintf(err, len, "name a file that can be read");
+        return value;
+    default:
+        value = json_string(text);
+        if (!value)
+            snprintf(err, len, "the text is not UTF-8");
+        return value;
+    }
+}
+
+/* ---- the words of a command ---- */
+
+static int put(const struct cli_command *command, const struct jrpc_param *p, const char *text,
+               json_t *args)
+{
+    json_t *value, *old = json_object_get(args, p->name);
+    char err[256], name[64];
+
+    if (!text) {
+        json_object_set_new(args, p->name, cli_is_flag(p) ? json_true() : json_integer(1));
+        return CLI_OK;
+    }
+    value = cli_value(p, text, err, sizeof(err));
+    if (!value && cli_option_name(p, name, sizeof(name)))
+        return cli_usage(command, "--%s: %s", name, err);
+    if (!value)
+        return cli_usage(command, "%s", err);
+    if (p->type == JRPC_STRINGS && old) { /* given again: more of them */
+        json_array_extend(old, value);
+        json_decref(value);
+    } else {
+        json_object_set_new(args, p->name, value);
+    }
+    return CLI_OK;
+}
+
+/* The word without option that comes next: the first parameter of that kind not given yet. */
+static const struct jrpc_param *next_word(const struct cli_command *command, const json_t *args)
+{
+    const struct jrpc_param *p;
+
+    for (size_t i = 0; (p = cli_param(command, i)); i++)
+        if (p->option && !p->option[0] &&
+            (p->type == JRPC_STRINGS || !json_object_get(args, p->name)))
+            return p;
+    return NULL;
+}
+
+static int check_required(const struct cli_command *command, const json_t *args)
+{
+    const struct jrpc_param *p;
+    char name[64];
+
+    for (size_t i = 0; (p = cli_param(command, i)); i++) {
+        if (!p->required || json_object_get(args, p->name))
+            continue;
+        if (cli_option_name(p, name, sizeof(name)))
+            return cli_usage(command, "--%s is missing", name);
+        cli_metavar(p, name, sizeof(name));
+        return cli_usage(command, "name %s: %s", name, p->help);
+    }
+    return CLI_OK;
+}
+
+static bool is_number(const char *word)
+{
+    json_int_t n;
+
+    return word && whole_number(word, &n);
+}
+
+/* One word, and the next where it is the value. *i stands on the last one read. */
+static int parse_word(struct cli *cli, const struct cli_command *command, int argc,
+                      char *const *argv, int *i, bool options, json_t *args)
+{
+    const char *word = argv[*i], *value;
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    const struct jrpc_param *p;
+
+    if (!options || word[0] != '-' || !word[1] || is_number(word)) {
+        p = next_word(command, args);
+        return p ? put(command, p, word, args)
+                 : cli_usage(command, "unexpected argument '%s'", word);
+    }
+    p = cli_option(command, word, &value);
+    if (!p && strcmp(word, "--json") == 0) {
+        cli->json = true;
+        return CLI_OK;
+    }
+    if (!p)
+        return cli_usage(command, "unknown option %s", word);
+    if (cli_is_flag(p) && value && word[1] != '-')
+        return cli_usage(command, "unknown option %s", word);
+    if (!value && !cli_is_flag(p) && !(cli_value_optional(p) && !is_number(next))) {
+        if (!next)
+            return cli_usage(command, "%s wants a value", word);
+        value = next;
+        (*i)++;
+    }
+    return put(command, p, value, args);
+}
+
+int cli_parse(struct cli *cli, const struct cli_command *command, int argc, char *const *argv,
+              json_t **args)
+{
+    json_t *found = json_object(), *words = NULL;
+    bool options = true;
+    int i, rc = CLI_OK;
+
+    if (command->any_words)
+        json_object_set_new(found, "words", words = json_array());
+    for (i = 0; i < argc && rc == CLI_OK; i++) {
+        if (words)
+            json_array_append_new(words, json_string(argv[i]));
+        else if (options && strcmp(argv[i], "--") == 0)
+            options = false;
+        else
+            rc = parse_word(cli, command, argc, argv, &i, options, found);
+    }
+    if (rc == CLI_OK && !words)
+        rc = check_required(command, found);
+    if (rc != CLI_OK) {
+        json_decref(found);
+        found = NULL;
+    }
+    *args = found;
+    return rc;
 }

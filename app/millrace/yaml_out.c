@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "app/millrace/yaml_out.h"
 
+#include <ctype.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,70 @@ const struct yaml_style yaml_style_wide = {.map = 6, .dash = 0, .item = 6};
 const struct yaml_style yaml_style_classic = {.map = 4, .dash = 4, .item = 2};
 const struct yaml_style yaml_style_narrow = {.map = 2, .dash = 0, .item = 2};
 
-static void print_map(FILE *to, const struct yaml_style *style, json_t *map, unsigned column,
+static void print_map(const struct yaml_out *out, const json_t *map, unsigned column,
                       bool at_column);
+
+unsigned yaml_control(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
+        return 2;
+    return p[0] && (p[0] < 0x20 || p[0] == 0x7f);
+}
+
+/* What stands for a control character of n bytes. */
+static void put_escape(FILE *to, const char *text, unsigned n)
+{
+    fprintf(to, "\\x%02x", (unsigned char)text[n - 1]);
+}
+
+void yaml_put_plain(FILE *to, const char *text)
+{
+    unsigned n;
+
+    for (; *text; text += n ? n : 1) {
+        n = yaml_control(text);
+        if (n)
+            put_escape(to, text, n);
+        else
+            putc(*text, to);
+    }
+}
+
+/* Whether a control character only ends a line, or moves on within it. */
+static bool is_layout(const char *text)
+{
+    return *text == '\n' || *text == '\t' || (text[0] == '\r' && text[1] == '\n');
+}
+
+void yaml_put_lines(FILE *to, const char *text)
+{
+    unsigned n;
+
+    for (; *text; text += n ? n : 1) {
+        n = is_layout(text) ? 0 : yaml_control(text);
+        if (n)
+            put_escape(to, text, n);
+        else
+            putc(*text, to);
+    }
+}
+
+void yaml_put_json(FILE *to, const json_t *value, size_t flags)
+{
+    char *text = json_dumps(value, flags | JSON_ENCODE_ANY), *at;
+    unsigned n;
+
+    for (at = text; at && *at; at += n ? n : 1) {
+        n = *at == '\n' ? 0 : yaml_control(at); /* those within strings have been escaped already */
+        if (n)
+            fprintf(to, "\\u%04X", (unsigned char)at[n - 1]);
+        else
+            putc(*at, to);
+    }
+    free(text);
+}
 
 /* A plain scalar that a YAML reader would take for something else, or not at all. */
 static bool needs_quotes(const char *text)
@@ -23,7 +86,7 @@ static bool needs_quotes(const char *text)
         text[len - 1] == ' ' || strstr(text, ": ") || strstr(text, " #"))
         return true;
     for (i = 0; i < len; i++)
-        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+        if (yaml_control(text + i))
             return true;
     for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcasecmp(text, words[i]) == 0)
@@ -34,86 +97,170 @@ static bool needs_quotes(const char *text)
 
 static void print_quoted(FILE *to, const char *text)
 {
+    unsigned n;
+
     fputc('"', to);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
+    for (; *text; text += n ? n : 1) {
+        n = yaml_control(text);
+        if (n)
+            put_escape(to, text, n);
+        else if (*text == '"' || *text == '\\')
             fprintf(to, "\\%c", *text);
-        else if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            fprintf(to, "\\x%02x", (unsigned char)*text);
         else
             fputc(*text, to);
     }
     fputc('"', to);
 }
 
-static void print_scalar(FILE *to, const json_t *value)
+static void print_real(FILE *to, double value)
 {
-    switch (json_typeof(value)) {
-    case JSON_STRING:
-        if (needs_quotes(json_string_value(value)))
-            print_quoted(to, json_string_value(value));
-        else
-            fputs(json_string_value(value), to);
-        break;
-    case JSON_INTEGER:
-        fprintf(to, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-        break;
-    case JSON_REAL:
-        fprintf(to, "%g", json_real_value(value));
-        break;
-    case JSON_TRUE:
-        fputs("true", to);
-        break;
-    case JSON_FALSE:
-        fputs("false", to);
-        break;
-    default: /* null; collections do not come here */
-        fputc('~', to);
+    char text[40];
+
+    snprintf(text, sizeof(text), "%.15g", value);
+    fputs(text, to);
+    if (!strpbrk(text, ".e")) /* else a reader would take it for an integer */
+        fputs(".0", to);
+}
+
+/* Several lines of plain text, which are readable as a block only. */
+static bool is_block(const char *text)
+{
+    if (!strchr(text, '\n') || isspace((unsigned char)text[0]))
+        return false;
+    for (; *text; text++)
+        if (*text != '\n' && yaml_control(text))
+            return false;
+    return true;
+}
+
+/* The cursor stands behind the key; lines go to a column. */
+static void print_block(FILE *to, const char *text, unsigned column)
+{
+    size_t len = strlen(text);
+
+    fputs(text[len - 1] == '\n' ? "|" : "|-", to);
+    while (*text) {
+        len = strcspn(text, "\n");
+        fprintf(to, "\n%*s%.*s", len ? (int)column : 0, "", (int)len, text);
+        text += len + (text[len] == '\n');
     }
 }
 
-static void print_list(FILE *to, const struct yaml_style *style, json_t *list, unsigned column)
+static void print_string(const struct yaml_out *out, const char *text, unsigned column)
 {
-    unsigned dash = column + style->dash;
+    const char *comment = out->comment ? out->comment(out->arg, text) : NULL;
+
+    if (is_block(text)) {
+        print_block(out->to, text, column);
+        return;
+    }
+
+    if (needs_quotes(text))
+        print_quoted(out->to, text);
+    else
+        fputs(text, out->to);
+    if (!comment)
+        return;
+    fputs(" # ", out->to);
+    yaml_put_plain(out->to, comment); /* a comment ends with its line */
+}
+
+/* column: of the lines of a text that has several. */
+static void print_scalar(const struct yaml_out *out, const json_t *value, unsigned column)
+{
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        print_string(out, json_string_value(value), column);
+        break;
+    case JSON_INTEGER:
+        fprintf(out->to, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        break;
+    case JSON_REAL:
+        print_real(out->to, json_real_value(value));
+        break;
+    case JSON_TRUE:
+        fputs("true", out->to);
+        break;
+    case JSON_FALSE:
+        fputs("false", out->to);
+        break;
+    case JSON_ARRAY: /* empty ones, and lists of lists: in flow style */
+    case JSON_OBJECT:
+        yaml_put_json(out->to, value, JSON_COMPACT);
+        break;
+    default:
+        fputc('~', out->to);
+    }
+}
+
+static bool is_filled(const json_t *value)
+{
+    return json_array_size(value) || json_object_size(value);
+}
+
+static void print_list(const struct yaml_out *out, const json_t *list, unsigned column)
+{
+    unsigned dash = column + out->style->dash;
     json_t *item;
     size_t i;
 
     json_array_foreach(list, i, item) {
-        fprintf(to, "%*s-%*s", (int)dash, "", (int)style->item - 1, "");
-        if (json_is_object(item)) {
-            print_map(to, style, item, dash + style->item, true);
+        fprintf(out->to, "%*s-%*s", (int)dash, "", (int)out->style->item - 1, "");
+        if (json_is_object(item) && is_filled(item)) {
+            print_map(out, item, dash + out->style->item, true);
         } else {
-            print_scalar(to, item);
-            fputc('\n', to);
+            print_scalar(out, item, dash + out->style->item);
+            fputc('\n', out->to);
         }
     }
 }
 
+/* `0: eth0` is lnetctl's. */
+static bool is_number(const char *key)
+{
+    return *key && !key[strspn(key, "0123456789")];
+}
+
+static void print_key(const struct yaml_out *out, const char *key)
+{
+    if (needs_quotes(key) && !is_number(key))
+        print_quoted(out->to, key);
+    else
+        fputs(key, out->to);
+    fputc(':', out->to);
+}
+
 /* at_column: the cursor already stands where the first key goes. */
-static void print_map(FILE *to, const struct yaml_style *style, json_t *map, unsigned column,
+static void print_map(const struct yaml_out *out, const json_t *map, unsigned column,
                       bool at_column)
 {
     const char *key;
     json_t *value;
 
-    json_object_foreach(map, key, value) {
-        fprintf(to, "%*s%s:", at_column ? 0 : (int)column, "", key);
+    json_object_foreach((json_t *)map, key, value) {
+        fprintf(out->to, "%*s", at_column ? 0 : (int)column, "");
+        print_key(out, key);
         at_column = false;
-        if (json_is_object(value)) {
-            fputc('\n', to);
-            print_map(to, style, value, column + style->map, false);
-        } else if (json_is_array(value)) {
-            fputc('\n', to);
-            print_list(to, style, value, column);
+        if (json_is_object(value) && is_filled(value)) {
+            fputc('\n', out->to);
+            print_map(out, value, column + out->style->map, false);
+        } else if (json_is_array(value) && is_filled(value)) {
+            fputc('\n', out->to);
+            print_list(out, value, column);
         } else {
-            fputc(' ', to);
-            print_scalar(to, value);
-            fputc('\n', to);
+            fputc(' ', out->to);
+            print_scalar(out, value, column + out->style->map);
+            fputc('\n', out->to);
         }
     }
 }
 
-void yaml_print(FILE *to, const struct yaml_style *style, json_t *object)
+void yaml_print(const struct yaml_out *out, const json_t *object)
 {
-    print_map(to, style, object, 0, false);
+    print_map(out, object, 0, false);
+}
+
+void yaml_print_items(const struct yaml_out *out, const json_t *list)
+{
+    print_list(out, list, 0);
 }

@@ -17,7 +17,27 @@ extern const struct yaml_style yaml_style_wide;    /* net, route, peer: 6 column
 extern const struct yaml_style yaml_style_classic; /* routing, statistics, errors: 4 columns */
 extern const struct yaml_style yaml_style_narrow;  /* ping: 2 columns */
 
+/* Where and how to print. */
+struct yaml_out {
+    FILE *to;
+    const struct yaml_style *style;
+    /* What is written as a comment behind a string, or NULL for nothing; NULL = no comments. */
+    const char *(*comment)(void *arg, const char *text);
+    void *arg;
+};
+
+/* Bytes of the control character that text begins with (of C0 and C1 in UTF-8, or DEL), 0 = none. A
+ * terminal would do what it says. */
+unsigned yaml_control(const char *text);
+/* Text with each of these escaped as `\x1b`; it stays in its line. */
+void yaml_put_plain(FILE *to, const char *text);
+/* The same for a text of several lines: their ends (LF, CR LF) and tabs stay. */
+void yaml_put_lines(FILE *to, const char *text);
+/* JSON of any value with each of these escaped, as JSON does. flags as of json_dumpf(). */
+void yaml_put_json(FILE *to, const json_t *value, size_t flags);
 /* Prints the members of object, each with what is below it. */
-void yaml_print(FILE *to, const struct yaml_style *style, json_t *object);
+void yaml_print(const struct yaml_out *out, const json_t *object);
+/* Prints the items of a list as they stand below a key of the top. */
+void yaml_print_items(const struct yaml_out *out, const json_t *list);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a configuration makes: options of the node and of drivers, `--check`. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,12 +59,56 @@ void daemon_sock_opts(const struct cfg *cfg, struct sock_opts *opts)
     opts->keepalive = (unsigned)cfg->keepalive;
     opts->min_reconnect = (unsigned)cfg->min_reconnect;
     opts->max_reconnect = (unsigned)cfg->max_reconnect;
+    opts->max_conns = (unsigned)cfg->max_connections;
+}
+
+void daemon_tcp_opts(const struct cfg *cfg, struct tcp_opts *opts)
+{
+    struct sock_opts sock;
+
+    daemon_sock_opts(cfg, &sock);
+    *opts = (struct tcp_opts){
+        .max_conns = sock.max_conns,
+        .cc = cfg->congestion == CFG_CONGESTION_NEWRENO ? "newreno" : "cubic",
+        .wscale_max = UINT_MAX,
+    };
+}
+
+unsigned daemon_neighbours(const struct cfg *cfg)
+{
+    return (unsigned)cfg->max_connections / 2;
+}
+
+bool daemon_port_opts(const struct cfg *cfg, unsigned index, struct port_opts *opts)
+{
+    const struct cfg_port *port = &cfg->port[index], *other;
+    int mtu = 0;
+    unsigned i;
+
+    for (i = 0; i < cfg->port_count; i++) {
+        other = &cfg->port[i];
+        if (strcmp(cfg_port_device(port), cfg_port_device(other)) != 0)
+            continue;
+        if (i < index)
+            return false;
+        mtu = other->mtu > mtu ? other->mtu : mtu;
+    }
+    *opts = (struct port_opts){
+        .name = port->name,
+        .device = cfg_port_device(port),
+        .mtu = (unsigned)mtu,
+        .reactors = cfg_reactor_count(cfg),
+        .rx_queues = cfg_reactor_count(cfg),
+        .socket = -1,
+    };
+    return true;
 }
 
 /* ---- --check ---- */
 
-static bool print_ni(const struct cfg_ni *ni)
+static bool print_ni(const struct cfg *cfg, const struct cfg_ni *ni)
 {
+    const struct cfg_port *port = cfg_port_of(cfg, ni);
     const struct lnd_ops *driver = daemon_driver(ni->conf.net);
     char nid[LNET_NIDSTR_SIZE], net[LNET_NETSTR_SIZE];
 
@@ -74,10 +119,37 @@ static bool print_ni(const struct cfg_ni *ni)
                net, ni->line);
         return false;
     }
-    printf("  - {net: %s, nid: %s, interface: %s}\n", net,
+    printf("  - {net: %s, nid: %s, interface: %s}%s\n", net,
            nid_is_any(&ni->conf.nid) ? "of the interface" : nid_format(&ni->conf.nid, nid),
-           ni->conf.ifname[0] ? ni->conf.ifname : "of the address");
+           ni->conf.ifname[0] ? ni->conf.ifname
+           : port             ? port->name
+                              : "of the address",
+           port ? "  # a port" : "");
     return true;
+}
+
+static void print_port(const struct cfg_port *port)
+{
+    char text[CFG_PREFIX_SIZE];
+    unsigned i;
+
+    printf("  - {name: %s, device: '%s', mtu: ", port->name, cfg_port_device(port));
+    if (port->mtu)
+        printf("%d", port->mtu);
+    else
+        printf("of the device");
+    if (port->vlan)
+        printf(", vlan: %d", port->vlan);
+    printf(", addresses: [");
+    for (i = 0; i < port->address_count; i++)
+        printf("%s'%s'", i ? ", " : "", cfg_prefix_text(&port->address[i], text));
+    printf("]");
+    for (i = 0; i < port->gateway_count; i++)
+        printf("%s'%s'%s", i ? ", " : ", gateway: [", cfg_addr_text(&port->gateway[i], text),
+               i + 1 == port->gateway_count ? "]" : "");
+    if (port->route_count)
+        printf(", routes: %u", port->route_count);
+    printf("}\n");
 }
 
 static void print_route(const struct cfg_route *route)
@@ -106,6 +178,13 @@ static void print_eal(const struct cfg *cfg, const struct daemon_memory *m)
            m->node.buffers[LNET_POOL_SMALL]);
     printf("        room: %.1f  # for more of them at run time\n",
            mib(m->node.landing + m->node.local - large - small));
+    if (m->devices)
+        printf("        ports: %.1f  # %u devices x (%.1f received, of which %.1f are promised to "
+               "peers as segments), sending, TCP\n",
+               mib(m->ports), m->devices, mib(m->port_buffers), mib(m->segments));
+    if (m->devices)
+        printf("        # segments are enough for %u connections at a time; more have to wait\n",
+               lnet_segments_conns(m->segments, m->reactors));
     printf("        dpdk: %.1f  # its own tables, alignment\n", mib(m->env.eal));
     printf("        sum: %u  # asked of EAL, rounded up\n", m->eal);
     printf("        configured: %d  # memory:, 0 = computed\n", cfg->memory);
@@ -122,10 +201,14 @@ static void print_heap(const struct cfg *cfg, const struct daemon_memory *m)
            mib(m->node.tables), cfg->max_peers);
     printf("        tcp: %.1f  # %u threads x (%u connections, handshakes)\n", mib(m->tcp.pools),
            m->reactors, m->tcp.conns);
+    if (m->devices)
+        printf("        ports: %.1f  # %u threads x (connections, neighbours, routes)\n",
+               mib(m->ports_heap), m->reactors);
     printf("        reactors: %.1f  # %u threads and their mailboxes\n", mib(m->env.heap),
            m->reactors + 1);
     printf("        dpdk: %.1f  # its list of the pages of eal\n", mib(m->env.pages));
-    printf("        sum: %.1f\n", mib(m->node.tables + m->tcp.pools + m->env.heap + m->env.pages));
+    printf("        sum: %.1f\n",
+           mib(m->node.tables + m->tcp.pools + m->ports_heap + m->env.heap + m->env.pages));
     printf("        tcp streams: %.1f  # more, when all these connections are in use\n",
            mib(m->tcp.streams));
 }
@@ -181,7 +264,13 @@ int daemon_check(const struct cfg *cfg)
 
     printf("ni:\n");
     for (i = 0; i < cfg->ni_count; i++)
-        ok &= print_ni(&cfg->ni[i]);
+        ok &= print_ni(cfg, &cfg->ni[i]);
+    if (cfg->port_count)
+        printf("ports:\n");
+    for (i = 0; i < cfg->port_count; i++)
+        print_port(&cfg->port[i]);
+    if (cfg->port_count)
+        printf("congestion: %s\n", cfg->congestion == CFG_CONGESTION_NEWRENO ? "newreno" : "cubic");
     if (cfg->route_count)
         printf("route:\n");
     for (i = 0; i < cfg->route_count; i++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Starting and stopping in order. What is started last is stopped first. */
+#include <assert.h>
 #include <errno.h>
 #include <net/if.h>
 #include <signal.h>
@@ -14,23 +15,34 @@
 #include <unistd.h>
 
 #include "app/millraced/daemon_internal.h"
-#include "app/millraced/log.h"
+#include "lib/log/log.h"
+#include "rpc/rpc_events.h"
 #include "rpc/rpc_methods.h"
+#include "rpc/rpc_packets.h"
 #include "rpc/rpc_server.h"
+#include "rpc/rpc_timed.h"
 
 #define ERR_SIZE 400
 
 struct daemon {
-    const struct cfg *cfg;
+    const struct cfg *cfg;       /* as it was started; gone with the first change */
+    const char *path;            /* of the file it came from */
+    struct cfg_running *running; /* the document as it is now */
     struct reactor_env *env;
     struct lnet_node *node;
     struct lnd_sock *sock;
+    struct daemon_ports *ports; /* NULL: there are none */
     struct rpc_ctx rpc_ctx;
     struct jrpc jrpc;
     struct rpc_server *rpc;
     struct drop_watch *drops;
     struct daemon_memory memory;
     struct reactor_fd signals;
+    struct reactor_task abandoned;
+    unsigned calls; /* of clients, not ended */
+    bool waiting;   /* for the method start */
+    bool reactors_run;
+    bool abandoning; /* what a start that failed had begun is being stopped */
     bool stopping;
     bool stopped; /* the node has */
     bool forced;  /* a second signal came before that */
@@ -60,12 +72,23 @@ static void notify_manager(const char *state)
 
 /* ---- stopping ---- */
 
-static void node_stopped(void *arg)
+static void all_stopped(void *arg)
 {
     struct daemon *d = arg;
 
     d->stopped = true;
     reactor_control_quit(d->env);
+}
+
+/* What was sent has been told to TCP by now; what is above ports ends before they do. */
+static void node_stopped(void *arg)
+{
+    struct daemon *d = arg;
+
+    if (d->ports)
+        daemon_ports_stop(d->ports, all_stopped, d);
+    else
+        all_stopped(d);
 }
 
 static void begin_stop(void *arg, unsigned drain_s)
@@ -75,9 +98,22 @@ static void begin_stop(void *arg, unsigned drain_s)
     if (d->stopping)
         return;
     d->stopping = true;
-    log_line(LOG_LEVEL_INFO, "millraced", "event=stopping drain=%u", drain_s);
+    log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "stopping", LOG_U("drain", drain_s));
     notify_manager("STOPPING=1");
+    cfg_running_stopping(d->running);
+    if (d->abandoning)
+        return; /* abandoned() goes on */
+    if (d->waiting) {
+        node_stopped(d);
+        return;
+    }
     lnet_node_stop(d->node, drain_s, node_stopped, d);
+}
+
+static void say_reloaded(void *arg, bool ok, const char *text)
+{
+    log_event(ok ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, LOG_MODULE_CONFIG,
+              ok ? "reloaded" : "not_reloaded", LOG_S("msg", text));
 }
 
 static void signal_event(struct reactor_fd *f, uint32_t events)
@@ -87,13 +123,20 @@ static void signal_event(struct reactor_fd *f, uint32_t events)
 
     if (read(f->fd, &info, sizeof(info)) != sizeof(info))
         return;
-    log_line(LOG_LEVEL_INFO, "millraced", "event=signal signal=%s",
-             info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+    log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "signal",
+              LOG_S("signal", info.ssi_signo == SIGHUP    ? "SIGHUP"
+                              : info.ssi_signo == SIGTERM ? "SIGTERM"
+                                                          : "SIGINT"));
+    if (info.ssi_signo == SIGHUP) {
+        log_reopen();
+        rpc_config_reload(&d->rpc_ctx, d->path, say_reloaded, NULL);
+        return;
+    }
     if (d->stopping) {
         d->forced = true;
         reactor_control_quit(d->env);
     }
-    begin_stop(d, (unsigned)d->cfg->drain);
+    begin_stop(d, d->rpc_ctx.drain_s);
 }
 
 /* ---- starting; each returns 0 or -errno with a sentence in err ---- */
@@ -115,6 +158,7 @@ static void block_signals(sigset_t *set)
     sigemptyset(set);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
+    sigaddset(set, SIGHUP);
     sigprocmask(SIG_BLOCK, set, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
@@ -132,6 +176,57 @@ static int watch_signals(struct daemon *d, const sigset_t *set, char *err)
     return rc;
 }
 
+/* PCI devices of ports, with their arguments; "" when there are none. Allocated. */
+static char *pci_devices(const struct cfg *cfg)
+{
+    struct port_opts opts;
+    char *text = NULL;
+    size_t len;
+    FILE *to = open_memstream(&text, &len);
+    unsigned i;
+
+    if (!to)
+        return NULL;
+    for (i = 0; i < cfg->port_count; i++)
+        if (cfg_port_is_pci(&cfg->port[i]) && daemon_port_opts(cfg, i, &opts))
+            fprintf(to, "%s ", opts.device);
+    if (fclose(to) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* The directory of the RPC socket. Allocated; NULL: out of memory. */
+static char *socket_dir(const struct cfg *cfg)
+{
+    const char *slash = strrchr(cfg->rpc_socket, '/');
+
+    if (!slash)
+        return strdup(".");
+    return strndup(cfg->rpc_socket,
+                   slash > cfg->rpc_socket ? (size_t)(slash - cfg->rpc_socket) : 1);
+}
+
+/* The environment, with telemetry where it is wanted. */
+static int make_env(struct daemon *d, struct reactor_opts *opts, char *err)
+{
+    char *dir = NULL;
+    int rc = 0;
+
+    if (d->cfg->telemetry) {
+        opts->telemetry_dir = dir = socket_dir(d->cfg);
+        rc = dir ? daemon_telemetry_register() : -ENOMEM;
+    }
+    if (rc != 0)
+        snprintf(err, ERR_SIZE, "telemetry: %s", strerror(-rc));
+    else
+        rc = reactor_env_create(opts, &d->env, err, ERR_SIZE);
+    if (rc == 0)
+        reactor_capacity_watch(d->env);
+    free(dir);
+    return rc;
+}
+
 static int start_env(struct daemon *d, char *err)
 {
     const struct cfg *cfg = d->cfg;
@@ -143,13 +238,16 @@ static int start_env(struct daemon *d, char *err)
         .hugepages = cfg->hugepages,
         .eal_args = cfg->eal_args[0] ? cfg->eal_args : NULL,
     };
+    char *devices;
     int rc;
 
     rc = daemon_memory(cfg, daemon_ram(), &d->memory, err, ERR_SIZE);
     if (rc != 0)
         return rc;
     opts.mem_mb = d->memory.eal;
-    rc = reactor_env_create(&opts, &d->env, err, ERR_SIZE);
+    opts.devices = devices = pci_devices(cfg);
+    rc = make_env(d, &opts, err);
+    free(devices);
     if (rc != 0 && cfg->hugepages)
         hint(err,
              "; are there %u MiB of free hugepages (sysctl vm.nr_hugepages)? If not, write "
@@ -168,6 +266,8 @@ static int make_sock(struct daemon *d, char *err)
     unsigned i;
 
     daemon_sock_opts(cfg, &opts);
+    if (d->ports)
+        opts.ports = daemon_ports_table(d->ports);
     for (i = 0; map && i < cfg->hello_count; i++)
         map[i] = (struct sock_hello_map){cfg->hello[i].address, cfg->hello[i].nid};
     opts.hello_map = map;
@@ -179,6 +279,8 @@ static int make_sock(struct daemon *d, char *err)
         snprintf(err, ERR_SIZE, "out of memory");
         return -ENOMEM;
     }
+    if (d->ports)
+        daemon_ports_driver(d->ports, d->sock);
     return 0;
 }
 
@@ -190,9 +292,12 @@ static int make_node(struct daemon *d, char *err)
     daemon_node_opts(d->cfg, &opts);
     opts.env = d->env;
     opts.memory = d->memory.for_buffers;
+    opts.segments = d->memory.segments;
     rc = lnet_node_create(&opts, &d->node, err, ERR_SIZE);
     if (rc == -ENOMEM)
         hint(err, "; millraced --check shows what is needed");
+    if (rc == 0)
+        rc = daemon_ports_open(d->cfg, d->env, &d->memory, &d->rpc_ctx, &d->ports, err, ERR_SIZE);
     if (rc == 0)
         rc = make_sock(d, err);
     if (rc == 0)
@@ -213,7 +318,7 @@ static int add_nis(struct daemon *d, char *err)
         rc = lnet_ni_add(d->node, &ni->conf, NULL, reason, sizeof(reason));
         if (rc != 0) {
             snprintf(err, ERR_SIZE, "NI on line %u of the configuration: %s", ni->line, reason);
-            if (ni->conf.ifname[0] && !if_nametoindex(ni->conf.ifname))
+            if (ni->conf.ifname[0] && !cfg_port_of(d->cfg, ni) && !if_nametoindex(ni->conf.ifname))
                 hint(err, "; there is no interface %s, `ip link` lists those there are",
                      ni->conf.ifname);
             return rc;
@@ -242,23 +347,6 @@ static int add_routes(struct daemon *d, char *err)
     return 0;
 }
 
-/* Clients can connect at once; they are answered when the control loop runs, so a first answer says
- * that the node is up. */
-static int start_rpc(struct daemon *d, char *err)
-{
-    struct rpc_server_opts opts = {.path = d->cfg->rpc_socket, .mode = (unsigned)d->cfg->rpc_mode};
-
-    d->rpc_ctx = (struct rpc_ctx){.node = d->node,
-                                  .env = d->env,
-                                  .routing = d->cfg->routing,
-                                  .drain_s = (unsigned)d->cfg->drain,
-                                  .start_us = reactor_now_us(),
-                                  .shutdown = begin_stop,
-                                  .shutdown_arg = d};
-    d->jrpc = (struct jrpc){.methods = rpc_method_table, .ctx = &d->rpc_ctx};
-    return rpc_server_create(&opts, &d->jrpc, &d->rpc, err, ERR_SIZE);
-}
-
 static int start_node(struct daemon *d, char *err)
 {
     int rc = reactor_env_start(d->env);
@@ -267,6 +355,11 @@ static int start_node(struct daemon *d, char *err)
         snprintf(err, ERR_SIZE, "reactors cannot be started: %s", strerror(-rc));
         return rc;
     }
+    if (d->ports)
+        rc = daemon_ports_start(d->ports, err, ERR_SIZE);
+    if (rc != 0)
+        return rc;
+    d->reactors_run = true;
     rc = lnet_node_start(d->node, err, ERR_SIZE);
     if (rc == -EACCES)
         hint(err, "; run it as root or give it that capability (setcap cap_net_bind_service+ep)");
@@ -277,57 +370,57 @@ static int start_node(struct daemon *d, char *err)
     return rc;
 }
 
-static int start(struct daemon *d, const sigset_t *signals, char *err)
+static void nothing(void *arg)
 {
-    int rc = start_env(d, err);
-
-    if (rc == 0)
-        rc = watch_signals(d, signals, err);
-    if (rc == 0)
-        rc = make_node(d, err);
-    if (rc == 0)
-        rc = add_nis(d, err);
-    if (rc == 0)
-        rc = add_routes(d, err);
-    if (rc == 0)
-        rc = start_rpc(d, err);
-    if (rc == 0)
-        rc = start_node(d, err);
-    return rc;
+    (void)arg;
 }
 
-/* Undoes as much of start() as was done. */
-static void finish(struct daemon *d)
+static void drain(struct daemon *d)
+{
+    bool all = reactor_env_drain(d->env);
+
+    assert(all);
+    (void)all;
+}
+
+/* The one order of every end: of one that was asked for, one that was forced, a start that failed.
+ * Reactors stop; what they were asked is answered by mail; what the node does for others is ended,
+ * and calls that wait are, while all that they look at is still there; only then is it freed. */
+static void take_down(struct daemon *d)
 {
     drop_watch_stop(d->drops);
-    if (d->env)
-        reactor_env_stop(d->env);
-    rpc_server_destroy(d->rpc);
+    d->drops = NULL;
+    daemon_telemetry_show(NULL, NULL, 0);
+    reactor_env_stop(d->env);
+    d->reactors_run = false;
+    drain(d);
+    rpc_events_unwatch(&d->rpc_ctx);
+    if (d->node) {
+        lnet_node_end(d->node);
+        drain(d);
+        rpc_timed_stop(&d->rpc_ctx);
+    }
+    if (d->ports) {
+        daemon_ports_stop(d->ports, nothing, NULL);
+        drain(d);
+    }
+    rpc_packets_stop(&d->rpc_ctx);
+    d->rpc_ctx.inet = NULL; /* nobody is asked any more */
+    d->rpc_ctx.tcp = NULL;
+    reactor_env_clear(d->env); /* timers are parts of the node */
     if (d->node)
         lnet_node_destroy(d->node);
+    d->node = NULL;
     if (d->sock)
         lnd_sock_free(d->sock);
-    if (d->signals.fn) {
-        reactor_fd_del(&d->signals);
-        close(d->signals.fd);
-    }
-    reactor_env_destroy(d->env);
-}
-
-/* A sentence within quotes. */
-static const char *quotable(char *text)
-{
-    char *p;
-
-    for (p = text; *p; p++)
-        if (*p == '"')
-            *p = '\'';
-    return text;
+    d->sock = NULL;
+    daemon_ports_close(d->ports); /* messages of the node may have had segments of theirs */
+    d->ports = NULL;
 }
 
 static void log_warning(const char *text)
 {
-    log_line(LOG_LEVEL_WARNING, "millraced", "event=memory msg=\"%s\"", text);
+    log_event(LOG_LEVEL_WARNING, LOG_MODULE_MILLRACED, "memory", LOG_S("msg", text));
 }
 
 static void log_ready(const struct daemon *d)
@@ -337,46 +430,271 @@ static void log_ready(const struct daemon *d)
     unsigned i;
 
     daemon_memory_warn(d->cfg, m, log_warning);
-    log_line(LOG_LEVEL_INFO, "lnet", "event=buffers tiny=%u small=%u large=%u eal_mib=%u",
-             m->node.buffers[LNET_POOL_TINY], m->node.buffers[LNET_POOL_SMALL],
-             m->node.buffers[LNET_POOL_LARGE], m->eal);
+    log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "buffers",
+              LOG_U("tiny", m->node.buffers[LNET_POOL_TINY]),
+              LOG_U("small", m->node.buffers[LNET_POOL_SMALL]),
+              LOG_U("large", m->node.buffers[LNET_POOL_LARGE]), LOG_U("eal_mib", m->eal));
+    if (d->ports)
+        daemon_ports_log(d->ports);
     for (i = 0; i < lnet_ni_count(d->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(d->node, i);
 
         if (!ni)
             continue;
-        log_line(LOG_LEVEL_INFO, "lnet", "event=ni nid=%s interface=%s peer_credits=%d credits=%d",
-                 nid_format(&ni->nid, nid), ni->ifname[0] ? ni->ifname : "-", ni->tun.peer_credits,
-                 ni->tun.credits);
+        log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "ni", LOG_S("nid", nid_format(&ni->nid, nid)),
+                  LOG_S("interface", ni->ifname[0] ? ni->ifname : NULL),
+                  LOG_I("peer_credits", ni->tun.peer_credits), LOG_I("credits", ni->tun.credits));
     }
-    log_line(LOG_LEVEL_INFO, "millraced",
-             "event=ready version=%s pid=%d nis=%u routes=%u routing=%s reactors=%u socket=%s",
-             MILLRACE_VERSION, (int)getpid(), lnet_ni_count(d->node),
-             lnet_route_rows(d->node, NULL, 0), d->cfg->routing ? "on" : "off",
-             reactor_count(d->env), d->cfg->rpc_socket);
+    log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "ready", LOG_S("version", MILLRACE_VERSION),
+              LOG_I("pid", getpid()), LOG_U("nis", lnet_ni_count(d->node)),
+              LOG_U("routes", lnet_route_rows(d->node, NULL, 0)),
+              LOG_S("routing", d->cfg->routing ? "on" : "off"),
+              LOG_U("reactors", reactor_count(d->env)), LOG_S("socket", d->cfg->rpc_socket),
+              LOG_S("telemetry", reactor_telemetry_path(d->env)));
 }
 
-int daemon_run(const struct cfg *cfg)
+/* What was planned for the process at its start must do for a document that came later. */
+static int plan_memory(struct daemon *d, char *err)
 {
-    struct daemon d = {.cfg = cfg};
+    unsigned eal = d->memory.eal;
+    int rc = daemon_memory(d->cfg, daemon_ram(), &d->memory, err, ERR_SIZE);
+
+    if (rc == 0 && d->memory.eal > eal) {
+        snprintf(err, ERR_SIZE,
+                 "router buffers: %u MiB are needed, the process was started with %u; write "
+                 "millrace: memory: %u into its file and restart it",
+                 d->memory.eal, eal, d->memory.eal);
+        rc = -ENOMEM;
+    }
+    d->memory.eal = eal;
+    return rc;
+}
+
+/* The node of the document as it is now. After an error there may be a part of it. */
+static int bring_up(struct daemon *d, char *err)
+{
+    int rc;
+
+    d->cfg = cfg_running_get(d->running);
+    rc = plan_memory(d, err);
+    if (rc == 0 && !d->cfg->ni_count) {
+        snprintf(err, ERR_SIZE, "no NI is configured; add one under net:");
+        rc = -EINVAL;
+    }
+    if (rc == 0)
+        rc = make_node(d, err);
+    if (rc == 0)
+        rc = add_nis(d, err);
+    if (rc == 0)
+        rc = add_routes(d, err);
+    if (rc == 0)
+        rc = start_node(d, err);
+    if (rc != 0)
+        return rc;
+    d->rpc_ctx.node = d->node;
+    if (d->ports) {
+        d->rpc_ctx.inet = daemon_ports_table(d->ports)->inet;
+        d->rpc_ctx.tcp = daemon_ports_table(d->ports)->transport.ctx;
+    }
+    daemon_telemetry_show(d->node, d->ports ? daemon_ports_table(d->ports) : NULL,
+                          reactor_count(d->env));
+    d->rpc_ctx.drain_s = (unsigned)d->cfg->drain;
+    rpc_events_watch(&d->rpc_ctx);
+    rpc_running_start(&d->rpc_ctx);
+    d->jrpc.started = true;
+    d->waiting = false;
+    return 0;
+}
+
+static void abandoned(struct reactor_task *task)
+{
+    struct daemon *d = (struct daemon *)((char *)task - offsetof(struct daemon, abandoned));
+
+    take_down(d);
+    d->abandoning = false;
+    if (d->stopping)
+        node_stopped(d);
+}
+
+static void abandoned_ports(void *arg)
+{
+    struct daemon *d = arg;
+
+    d->abandoned.fn = abandoned;
+    reactor_post(reactor_control(d->env), &d->abandoned);
+}
+
+static void abandoned_stopped(void *arg)
+{
+    struct daemon *d = arg;
+
+    if (d->ports)
+        daemon_ports_stop(d->ports, abandoned_ports, d);
+    else
+        abandoned_ports(d);
+}
+
+/* Of a part of a node nothing is left but what the next start can begin with. Once reactors ran,
+ * what they have of it is stopped in order. */
+static void abandon(struct daemon *d)
+{
+    if (!d->reactors_run) {
+        take_down(d);
+        return;
+    }
+    d->abandoning = true;
+    lnet_node_stop(d->node, 0, abandoned_stopped, d);
+}
+
+static int leave_waiting(void *arg, char *err, size_t errlen)
+{
+    struct daemon *d = arg;
+    char reason[ERR_SIZE] = "";
+    int rc;
+
+    if (d->abandoning || d->stopping) {
+        snprintf(err, errlen, "%s",
+                 d->stopping ? "the node is stopping"
+                             : "what the last start began is still being stopped");
+        return -EBUSY;
+    }
+    rc = bring_up(d, reason);
+    if (rc == 0) {
+        log_ready(d);
+    } else {
+        abandon(d);
+        snprintf(err, errlen, "%s", reason);
+    }
+    return rc;
+}
+
+/* Clients can connect at once; they are answered when the control loop runs, so a first answer says
+ * that the node is up. */
+static int start_rpc(struct daemon *d, char *err)
+{
+    struct rpc_server_opts opts = {.path = d->cfg->rpc_socket,
+                                   .mode = (unsigned)d->cfg->rpc_mode,
+                                   .group = d->cfg->rpc_group,
+                                   .admin_group = d->cfg->rpc_admin_group,
+                                   .read_group = d->cfg->rpc_read_group,
+                                   .log = event_log_client};
+
+    d->rpc_ctx = (struct rpc_ctx){.env = d->env,
+                                  .drain_s = (unsigned)d->cfg->drain,
+                                  .start_us = reactor_now_us(),
+                                  .running = d->running,
+                                  .start = d->waiting ? leave_waiting : NULL,
+                                  .start_arg = d,
+                                  .shutdown = begin_stop,
+                                  .shutdown_arg = d};
+    if (rpc_events_start(&d->rpc_ctx) != 0) {
+        snprintf(err, ERR_SIZE, "out of memory");
+        return -ENOMEM;
+    }
+    event_log_start(&d->rpc_ctx);
+    d->jrpc = (struct jrpc){.methods = rpc_method_table,
+                            .handlers = rpc_handlers,
+                            .ctx = &d->rpc_ctx,
+                            .calls = &d->calls,
+                            .changed = event_log_change};
+    return rpc_server_create(&opts, &d->jrpc, &d->rpc, err, ERR_SIZE);
+}
+
+_Static_assert((int)CFG_LOG_MODULES == (int)LOG_MODULES &&
+                   (int)CFG_LOG_DROPS == (int)LOG_MODULE_DROPS,
+               "modules of the log are numbered alike");
+_Static_assert((int)CFG_LOG_ERROR == (int)LOG_LEVEL_ERROR, "levels too");
+
+static int start_log(const struct cfg *cfg, char *err)
+{
+    struct log_opts opts = {.to = cfg->log_to, .level = (enum log_level)cfg->log_level};
+    int rc = log_open(&opts, err, ERR_SIZE), i;
+
+    for (i = 0; rc == 0 && i < LOG_MODULES; i++)
+        if (cfg->log_levels[i] >= 0)
+            log_level_set((enum log_module)i, (enum log_level)cfg->log_levels[i]);
+    return rc;
+}
+
+static int start(struct daemon *d, const sigset_t *signals, char *err)
+{
+    int rc = start_env(d, err);
+
+    if (rc == 0)
+        rc = watch_signals(d, signals, err);
+    if (rc == 0)
+        rc = start_rpc(d, err);
+    if (rc == 0 && !d->waiting)
+        rc = bring_up(d, err);
+    return rc;
+}
+
+/* Undoes as much of start() as was done. */
+static void finish(struct daemon *d)
+{
+    if (d->env)
+        take_down(d);
+    assert(d->calls == 0); /* each has its answer, or nobody who wants it */
+    rpc_events_stop(&d->rpc_ctx);
+    rpc_server_destroy(d->rpc);
+    if (d->signals.fn) {
+        reactor_fd_del(&d->signals);
+        close(d->signals.fd);
+    }
+    reactor_env_destroy(d->env);
+    cfg_running_free(d->running);
+}
+
+/* The process may be told to read the file again from wherever it is then. Allocated. */
+static char *absolute(const char *path)
+{
+    char *here = path[0] == '/' ? NULL : getcwd(NULL, 0), *out = NULL;
+
+    if (path[0] == '/')
+        out = strdup(path);
+    else if (here && asprintf(&out, "%s/%s", here, path) < 0)
+        out = NULL;
+    free(here);
+    return out;
+}
+
+int daemon_run(struct cfg *cfg, const char *path, bool wait)
+{
+    char *file = absolute(path);
+    struct daemon d = {.cfg = cfg, .path = file ? file : path, .waiting = wait};
     char err[ERR_SIZE] = "";
+    bool orderly = false;
     sigset_t signals;
     int rc;
 
+    d.running = cfg_running_new(cfg, d.path);
+    if (!d.running) {
+        free(file);
+        return 1;
+    }
     block_signals(&signals);
-    rc = start(&d, &signals, err);
+    rc = start_log(cfg, err);
+    if (rc == 0)
+        rc = start(&d, &signals, err);
     if (rc == 0) {
-        log_ready(&d);
+        if (d.waiting)
+            log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "waiting",
+                      LOG_S("socket", cfg->rpc_socket));
+        else
+            log_ready(&d);
         notify_manager("READY=1");
         reactor_control_run(d.env);
         drop_watch_stop(d.drops);
         d.drops = NULL;
-        log_line(LOG_LEVEL_INFO, "millraced", "event=stopped orderly=%s",
-                 d.stopped && !d.forced ? "yes" : "no");
+        orderly = d.stopped && !d.forced;
+        log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "stopped",
+                  LOG_S("orderly", orderly ? "yes" : "no"));
     } else {
-        log_line(LOG_LEVEL_ERROR, "millraced", "event=failed errno=%s msg=\"%s\"",
-                 strerrorname_np(-rc) ? strerrorname_np(-rc) : "?", quotable(err));
+        log_event(LOG_LEVEL_ERROR, LOG_MODULE_MILLRACED, "failed",
+                  LOG_S("errno", strerrorname_np(-rc)), LOG_S("msg", err));
     }
     finish(&d);
-    return rc == 0 && d.stopped ? 0 : 1;
+    log_close();
+    free(file);
+    return rc == 0 && orderly ? 0 : 1;
 }

@@ -7,8 +7,9 @@
 
 /* Prints what would run, touching neither devices nor ports. 0, or 1 when it could not run. */
 int daemon_check(const struct cfg *cfg);
-/* Runs until SIGTERM, SIGINT or the RPC method shutdown, then drains and stops. 0, or 1 with the
- * reason logged. Once per process. */
-int daemon_run(const struct cfg *cfg);
+/* Runs until SIGTERM, SIGINT or the RPC method shutdown, then drains and stops. Takes cfg, which
+ * came from the file path; SIGHUP makes that file the running document. wait: the node is started
+ * by the RPC method start. 0, or 1 with the reason logged. Once per process. */
+int daemon_run(struct cfg *cfg, const char *path, bool wait);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "app/millraced/daemon_internal.h"
-#include "app/millraced/log.h"
+#include "lib/log/log.h"
 
 #define WATCH_US 1000000
 
@@ -15,24 +15,26 @@ struct drop_watch {
     uint64_t seen[LNET_DROP_COUNT];
 };
 
-static void log_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t more, uint64_t total)
+/* False: not now, the log is limited. */
+static bool log_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t more, uint64_t total)
 {
     struct lnet_drop_example example = {.seen = false};
-    char peer[LNET_NIDSTR_SIZE] = "-", src[LNET_NIDSTR_SIZE] = "-", dest[LNET_NIDSTR_SIZE] = "-";
+    char peer[LNET_NIDSTR_SIZE], src[LNET_NIDSTR_SIZE], dest[LNET_NIDSTR_SIZE];
+    bool has_peer, has_hdr;
 
     lnet_drop_example_get(w->node, reason, &example);
-    if (example.seen && example.has_peer)
-        nid_format(&example.peer, peer);
-    if (example.seen && example.has_hdr) {
-        nid_format(&example.src, src);
-        nid_format(&example.dest, dest);
-    }
-    log_line(
-        LOG_LEVEL_WARNING, "lnet", "drop=%s count=%llu total=%llu peer=%s src=%s dest=%s type=%s",
-        lnet_drop_info(reason)->name, (unsigned long long)more, (unsigned long long)total, peer,
-        src, dest, example.seen && example.has_hdr ? lnet_msg_type_name(example.type) : "-");
+    has_peer = example.seen && example.has_peer;
+    has_hdr = example.seen && example.has_hdr;
+    return log_event(LOG_LEVEL_WARNING, LOG_MODULE_DROPS, "drop",
+                     LOG_S("drop", lnet_drop_info(reason)->name), LOG_U("count", more),
+                     LOG_U("total", total),
+                     LOG_S("peer", has_peer ? nid_format(&example.peer, peer) : NULL),
+                     LOG_S("src", has_hdr ? nid_format(&example.src, src) : NULL),
+                     LOG_S("dest", has_hdr ? nid_format(&example.dest, dest) : NULL),
+                     LOG_S("type", has_hdr ? lnet_msg_type_name(example.type) : NULL));
 }
 
+/* What was not logged now is part of the count of the next line. */
 static void look(struct reactor_timer *timer)
 {
     struct drop_watch *w = (struct drop_watch *)timer;
@@ -40,11 +42,10 @@ static void look(struct reactor_timer *timer)
     int i;
 
     lnet_drops_get(w->node, now);
-    for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++) {
-        if (now[i] > w->seen[i])
-            log_drop(w, (enum lnet_drop)i, now[i] - w->seen[i], now[i]);
-        w->seen[i] = now[i];
-    }
+    for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
+        if (now[i] < w->seen[i] || /* counters were reset */
+            (now[i] > w->seen[i] && log_drop(w, (enum lnet_drop)i, now[i] - w->seen[i], now[i])))
+            w->seen[i] = now[i];
     reactor_timer_arm(timer, WATCH_US);
 }
 

@@ -11,25 +11,29 @@
 enum {
     EXIT_USAGE = 2,
     OPTION_CHECK = 256,
-    OPTION_VERSION
+    OPTION_VERSION,
+    OPTION_WAIT
 };
 
 static const char usage[] =
-    "usage: millraced [-c FILE] [--check]\n"
+    "usage: millraced [-c FILE] [--check | --wait-for-rpc]\n"
     "\n"
     "Routes LNet messages between the nets of the configuration file.\n"
     "\n"
     "  -c, --config FILE  configuration; default " DEFAULT_CONFIG "\n"
     "      --check        check the configuration, print what would run, and end\n"
+    "      --wait-for-rpc start the node only when told so (millrace start); until then the\n"
+    "                     configuration can be changed\n"
     "      --version      print the version and end\n"
     "  -h, --help         print this and end\n"
     "\n"
+    "SIGHUP: make the file the running configuration, all of it or nothing; open the log anew.\n"
     "SIGTERM or SIGINT: stop after messages in flight have left; a second one: stop at once.\n"
     "Exit status: 0 after an orderly end, 1 after an error, 2 for wrong arguments.\n";
 
 struct arguments {
     const char *config;
-    bool check;
+    bool check, wait;
 };
 
 /* -1: go on; else the exit status. */
@@ -39,6 +43,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
         {"config", required_argument, NULL, 'c'},
         {"check", no_argument, NULL, OPTION_CHECK},
         {"version", no_argument, NULL, OPTION_VERSION},
+        {"wait-for-rpc", no_argument, NULL, OPTION_WAIT},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
@@ -51,6 +56,9 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
             break;
         case OPTION_CHECK:
             args->check = true;
+            break;
+        case OPTION_WAIT:
+            args->wait = true;
             break;
         case OPTION_VERSION:
             puts("millraced " MILLRACE_VERSION);
@@ -83,9 +91,11 @@ int main(int argc, char **argv)
     status = EXIT_FAILURE;
     cfg_load(args.config, &cfg, &report);
     cfg_report_print(&report, stderr);
-    if (cfg)
-        status = args.check ? daemon_check(cfg) : daemon_run(cfg);
     cfg_report_free(&report);
+    if (cfg && !args.check)
+        return daemon_run(cfg, args.config, args.wait);
+    if (cfg)
+        status = daemon_check(cfg);
     cfg_free(cfg);
     return status;
 }

@@ -8,7 +8,13 @@
 
 #include "app/millraced/daemon_internal.h"
 
-#define RAM_PART 4 /* of the machine's RAM: the part that defaults take at most */
+#define RAM_PART     4   /* of the machine's RAM: the part that defaults take at most */
+#define SEGMENT_FEW  64u /* MiB of them for each reactor, but for less RAM: 1,700 connections */
+#define SEGMENT_STEP 8   /* a part of them less is tried next, where there is too little memory */
+#define SEGMENT_PART 4   /* of the memory for buffers: the part that is for segments of ports */
+#define PORTS_PART   2   /* of all: the part that receive buffers of all ports take at most */
+#define AHEAD_PART   8   /* of the segments, more: what comes before a connection has a grant … */
+#define AHEAD_LEAST  4u  /* … MiB */
 
 size_t daemon_ram(void)
 {
@@ -20,99 +26,212 @@ static unsigned mib_up(size_t bytes)
     return (unsigned)((bytes + DAEMON_MIB - 1) / DAEMON_MIB);
 }
 
-/* A node's plan with so much memory for buffers (0 = what they take), and all that goes with it. */
-static int plan(const struct lnet_node_opts *opts, size_t for_buffers, struct daemon_memory *m,
+/* ---- ports ---- */
+
+/* What is promised to peers is promised over all ports: each can hold all of it, and as the promise
+ * is by what buffers take, no kind of frames makes it less. */
+static size_t port_buffers(size_t segments)
+{
+    size_t ahead = segments / AHEAD_PART;
+
+    return segments + (ahead > AHEAD_LEAST * DAEMON_MIB ? ahead : AHEAD_LEAST * DAEMON_MIB);
+}
+
+/* EAL memory of all ports, and of TCP over them, with so much for segments. */
+static size_t ports_take(const struct cfg *cfg, size_t segments)
+{
+    struct port_opts port;
+    struct tcp_opts tcp;
+    struct tcp_memory own;
+    size_t sum = 0;
+    unsigned i;
+
+    if (!cfg->port_count)
+        return 0;
+    for (i = 0; i < cfg->port_count; i++) {
+        if (!daemon_port_opts(cfg, i, &port))
+            continue;
+        port.buffer_bytes = port_buffers(segments);
+        sum += port_memory(&port);
+    }
+    daemon_tcp_opts(cfg, &tcp);
+    tcp_memory(&tcp, cfg_reactor_count(cfg), &own);
+    return sum + own.eal;
+}
+
+static void ports_plan(const struct cfg *cfg, struct daemon_memory *m)
+{
+    struct port_opts port;
+    struct tcp_opts tcp;
+    struct tcp_memory own;
+    unsigned i;
+
+    if (!cfg->port_count)
+        return;
+    for (i = 0; i < cfg->port_count; i++)
+        m->devices += daemon_port_opts(cfg, i, &port);
+    daemon_tcp_opts(cfg, &tcp);
+    tcp_memory(&tcp, m->reactors, &own);
+    m->ports_heap = own.heap + inet_memory(m->reactors, daemon_neighbours(cfg));
+}
+
+/* Segments where the configuration does not say how much, of so much for buffers and ports. */
+static size_t segments_of(const struct daemon_memory *m, size_t all)
+{
+    size_t part = all / SEGMENT_PART, least = lnet_segments_least(m->reactors);
+    size_t most = m->devices ? all / PORTS_PART / m->devices / (AHEAD_PART + 1) * AHEAD_PART : 0;
+
+    part = part < most ? part : most;
+    return part > least ? part : least;
+}
+
+/* ---- plans ---- */
+
+struct plan {
+    const struct cfg *cfg;
+    struct lnet_node_opts opts; /* segments: of the configuration, 0 = computed */
+};
+
+/* A node's plan with so much memory for buffers (0 = what they take) and segments, and all that
+ * goes with it. */
+static int plan(const struct plan *p, size_t for_buffers, size_t segments, struct daemon_memory *m,
                 char *err, size_t errlen)
 {
-    struct lnet_node_opts o = *opts;
+    struct lnet_node_opts o = p->opts;
     int rc;
 
     o.memory = for_buffers;
+    o.segments = m->devices ? segments : 0;
     rc = lnet_memory_plan(&o, m->reactors, &m->node, err, errlen);
     if (rc != 0)
         return rc;
     m->for_buffers = for_buffers;
-    m->eal = mib_up(m->node.landing + m->node.local + m->env.eal);
+    m->segments = o.segments;
+    m->port_buffers = m->devices ? port_buffers(segments) : 0;
+    m->ports = ports_take(p->cfg, segments);
+    m->eal = mib_up(m->node.landing + m->node.local + m->env.eal + m->ports);
     return 0;
 }
 
-/* The least that a node with the counts given takes: of those left out, the fewest. */
-static int plan_least(const struct lnet_node_opts *opts, struct daemon_memory *m, char *err,
-                      size_t errlen)
+static size_t segments_least(const struct plan *p, const struct daemon_memory *m)
 {
-    struct lnet_node_opts least = *opts;
+    return p->opts.segments ? p->opts.segments : lnet_segments_least(m->reactors);
+}
 
-    if (!least.small)
-        least.small = LNET_POOL_MIN * m->reactors;
-    if (!least.large)
-        least.large = LNET_POOL_MIN * m->reactors;
-    return plan(&least, 0, m, err, errlen);
+/* What the counts take, with a part of that for segments. */
+static int plan_counts(const struct plan *p, struct daemon_memory *m, char *err, size_t errlen)
+{
+    size_t least = segments_least(p, m), part;
+    int rc = plan(p, 0, least, m, err, errlen);
+
+    if (rc != 0 || !m->devices || p->opts.segments)
+        return rc;
+    part = (m->node.landing + m->node.local) / SEGMENT_PART;
+    if (part < m->reactors * SEGMENT_FEW * DAEMON_MIB)
+        part = m->reactors * SEGMENT_FEW * DAEMON_MIB;
+    return part > least ? plan(p, 0, part, m, err, errlen) : 0;
+}
+
+/* The least that a node with the counts given takes: of those left out, the fewest. */
+static int plan_least(const struct plan *p, struct daemon_memory *m, char *err, size_t errlen)
+{
+    struct plan least = *p;
+
+    if (!least.opts.small)
+        least.opts.small = LNET_POOL_MIN * m->reactors;
+    if (!least.opts.large)
+        least.opts.large = LNET_POOL_MIN * m->reactors;
+    return plan(&least, 0, segments_least(p, m), m, err, errlen);
+}
+
+/* All of `bytes` but what DPDK takes: a part for ports, the rest for buffers. */
+static int plan_within(const struct plan *p, size_t bytes, struct daemon_memory *m, char *err,
+                       size_t errlen)
+{
+    size_t fixed = m->env.eal + ports_take(p->cfg, 0), least = segments_least(p, m), segments, take;
+
+    if (bytes <= fixed)
+        return -ENOMEM;
+    segments = p->opts.segments || !m->devices ? least : segments_of(m, bytes - fixed);
+    /* Counts that are given come first; what they leave goes to segments before it goes to room for
+     * more buffers. */
+    for (; segments > least; segments -= segments / SEGMENT_STEP) {
+        take = m->env.eal + ports_take(p->cfg, segments);
+        if (bytes > take && plan(p, bytes - take, segments, m, err, errlen) == 0)
+            return 0;
+    }
+    take = m->env.eal + ports_take(p->cfg, least);
+    return bytes > take ? plan(p, bytes - take, least, m, err, errlen) : -ENOMEM;
 }
 
 /* `memory:` says how much. Where it is too little, *m is what it would have to be. */
-static int plan_fixed(const struct cfg *cfg, const struct lnet_node_opts *opts,
-                      struct daemon_memory *m, char *err, size_t errlen)
+static int plan_fixed(const struct plan *p, struct daemon_memory *m, char *err, size_t errlen)
 {
+    const struct cfg *cfg = p->cfg;
     size_t all = (size_t)cfg->memory * DAEMON_MIB;
-    char reason[256] = "nothing is left for buffers", ignored[256], more[64] = "";
+    char reason[256] = "nothing is left for buffers", ignored[256], more[64] = "", ports[64] = "";
     unsigned least = 0;
-    int rc = -ENOMEM;
+    int rc = plan_within(p, all, m, reason, sizeof(reason));
 
-    if (all > m->env.eal)
-        rc = plan(opts, all - m->env.eal, m, reason, sizeof(reason));
     if (rc == 0) {
         m->eal = (unsigned)cfg->memory;
         return 0;
     }
-    if (plan_least(opts, m, ignored, sizeof(ignored)) == 0)
+    if (plan_least(p, m, ignored, sizeof(ignored)) == 0)
         least = m->eal;
-    if (plan(opts, 0, m, ignored, sizeof(ignored)) != 0)
+    if (plan_counts(p, m, ignored, sizeof(ignored)) != 0)
         m->eal = 0;
+    if (m->devices)
+        snprintf(ports, sizeof(ports), " and ports %u or more",
+                 mib_up(ports_take(cfg, segments_least(p, m))));
     if (m->eal > least)
         snprintf(more, sizeof(more), " (%u for the defaults of those left out)", m->eal);
     snprintf(err, errlen,
-             "memory: %d MiB, of which DPDK takes %u: %s; write %u or more%s, 0 to have it "
+             "memory: %d MiB, of which DPDK takes %u%s: %s; write %u or more%s, 0 to have it "
              "computed, or lower buffers:",
-             cfg->memory, mib_up(m->env.eal), reason, least, more);
+             cfg->memory, mib_up(m->env.eal), ports, reason, least, more);
     return rc;
 }
 
 /* What the counts take. Counts left out are the defaults, as far as all of it is within a part of
  * the machine's RAM. */
-static int plan_computed(const struct lnet_node_opts *opts, struct daemon_memory *m, char *err,
-                         size_t errlen)
+static int plan_computed(const struct plan *p, struct daemon_memory *m, char *err, size_t errlen)
 {
     size_t part = m->ram / RAM_PART / DAEMON_MIB * DAEMON_MIB, least;
-    int rc = plan(opts, 0, m, err, errlen);
+    int rc = plan_counts(p, m, err, errlen);
 
-    if (rc != 0 || (opts->small && opts->large) || m->eal * DAEMON_MIB <= part)
+    if (rc != 0 || (p->opts.small && p->opts.large) || m->eal * DAEMON_MIB <= part)
         return rc;
     m->unlimited = m->eal;
-    rc = plan_least(opts, m, err, errlen);
+    rc = plan_least(p, m, err, errlen);
     if (rc != 0)
         return rc;
     least = m->node.landing + m->node.local;
-    return plan(opts, part > least + m->env.eal ? part - m->env.eal : least, m, err, errlen);
+    if (part > least + m->env.eal + m->ports && plan_within(p, part, m, err, errlen) == 0)
+        return 0;
+    return plan(p, least, segments_least(p, m), m, err, errlen);
 }
 
 int daemon_memory(const struct cfg *cfg, size_t ram, struct daemon_memory *m, char *err,
                   size_t errlen)
 {
-    struct lnet_node_opts opts;
+    struct plan p = {.cfg = cfg};
     struct sock_opts sock;
     int rc;
 
     memset(m, 0, sizeof(*m));
     m->reactors = cfg_reactor_count(cfg);
     m->ram = ram;
-    daemon_node_opts(cfg, &opts);
+    daemon_node_opts(cfg, &p.opts);
+    p.opts.segments = (size_t)cfg->segments * DAEMON_MIB;
     daemon_sock_opts(cfg, &sock);
     reactor_memory(m->reactors, 0, cfg->hugepages, &m->env);
-    lnd_sock_memory(&sock, m->reactors, &m->tcp);
+    ports_plan(cfg, m);
+    lnd_sock_memory(&sock, m->reactors, m->devices > 0, &m->tcp);
     if (cfg->memory)
-        rc = plan_fixed(cfg, &opts, m, err, errlen);
+        rc = plan_fixed(&p, m, err, errlen);
     else
-        rc = plan_computed(&opts, m, err, errlen);
+        rc = plan_computed(&p, m, err, errlen);
     reactor_memory(m->reactors, m->eal, cfg->hugepages, &m->env);
     return rc;
 }

@@ -60,11 +60,7 @@ static void hs_free(struct sock_hs *hs)
 
 static struct sock_ni *any_ni(const struct sock_listener *l)
 {
-    for (unsigned i = 0; i < l->sock->nnis; i++) {
-        if (l->sock->nis[i]->listener == l)
-            return l->sock->nis[i];
-    }
-    return NULL;
+    return TAILQ_FIRST(&l->nis);
 }
 
 static void caller_nid(const struct sock_hs *hs, const struct sock_ni *sni, struct lnet_nid *nid)
@@ -140,17 +136,11 @@ static enum lnet_drop decide(struct sock_peer *sp, const struct sock_hello *in,
 /* Says no in a way that makes the caller try again. */
 static void answer_none(struct sock_hs *hs, struct sock_peer *sp, enum lnet_drop reason)
 {
-    static const struct sock_why restarted = {
-        .tx = LNET_DROP_NEXT_HOP_LOST,
-        .rx = LNET_DROP_RX_INCOMPLETE,
-        .tx_health = LNET_HEALTH_LOCAL_ERROR,
-        .begun_health = LNET_HEALTH_LOCAL_ERROR,
-    };
     uint8_t buf[SOCK_HELLO_MAX];
 
     sock_event(hs->sni, reason, &hs->in.src_nid, NULL);
     if (reason == LNET_DROP_TCP_HELLO_STALE)
-        sock_peer_close(sp, &restarted, NULL);
+        sock_peer_restarted(sp, hs->in.src_incarnation);
     /* A peer that gave up its ends while the link was down calls anew, and ours are in its way
      * until its RST comes. */
     if (reason == LNET_DROP_TCP_HELLO_DUPLICATE)
@@ -301,14 +291,13 @@ static void hello_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
 
 static struct sock_ni *find_target(const struct sock_listener *l, const struct lnet_nid *nid)
 {
-    for (unsigned i = 0; i < l->sock->nnis; i++) {
-        struct sock_ni *sni = l->sock->nis[i];
+    struct sock_ni *sni;
 
-        if (sni->listener == l && nid_same(&sni->ni->nid, nid) &&
-            !sni->shard[l->shard->index].quiesced)
-            return sni;
+    TAILQ_FOREACH(sni, &l->nis, of_listener) {
+        if (nid_same(&sni->ni->nid, nid))
+            break;
     }
-    return NULL;
+    return sni;
 }
 
 /* False: refused. */
@@ -466,6 +455,7 @@ int sock_listener_get(struct sock_ni *sni)
         l->sock = sni->sock;
         l->shard = &sni->sock->shards[sni->link_shard];
         TAILQ_INIT(&l->hss);
+        TAILQ_INIT(&l->nis);
         sock_nid_to_addr(sni, &sni->ni->nid, sni->sock->opts.accept_port, &l->addr);
     }
     l->refs++;
@@ -489,12 +479,16 @@ int sock_listen(struct sock_ni *sni, char *err, size_t errlen)
     char nid[LNET_NIDSTR_SIZE];
     int rc;
 
-    if (sock->opts.accept == SOCK_ACCEPT_NONE || l->users++ > 0)
+    if (sock->opts.accept == SOCK_ACCEPT_NONE)
         return 0;
-    rc = sock->opts.transport->listen(&l->addr, sni->ni->ifname, l->shard->reactor, accepted, l,
-                                      &l->stream);
+    sni->serving = true;
+    if (l->users++ > 0)
+        return 0;
+    rc = sni->transport.ops->listen(sni->transport.ctx, &l->addr, sni->ni->ifname,
+                                    l->shard->reactor, accepted, l, &l->stream);
     if (rc < 0) {
         l->users--;
+        sni->serving = false;
         snprintf(err, errlen, "cannot listen on %s port %u: %s%s", nid_format(&sni->ni->nid, nid),
                  sock->opts.accept_port, strerror(-rc),
                  rc == -EADDRINUSE ? " (is LNet loaded, or another millraced running here?)"
@@ -504,18 +498,43 @@ int sock_listen(struct sock_ni *sni, char *err, size_t errlen)
     return rc;
 }
 
+void sock_shut_begin(struct sock_ni *sni)
+{
+    if (!sni->serving)
+        return;
+    sni->serving = false;
+    sni->unlisten = --sni->listener->users == 0;
+}
+
+void sock_serve(struct sock_ni *sni)
+{
+    TAILQ_INSERT_TAIL(&sni->listener->nis, sni, of_listener);
+    sni->listed = true;
+}
+
+/* Those that called this NI, or have not said whom yet when it is the last. */
+static void drop_pending(struct sock_listener *l, const struct sock_ni *sni)
+{
+    struct sock_hs *hs, *next;
+
+    for (hs = TAILQ_FIRST(&l->hss); hs != NULL; hs = next) {
+        next = TAILQ_NEXT(hs, link);
+        if (!hs->away && (hs->sni == sni || sni->unlisten))
+            hs_free(hs);
+    }
+}
+
 void sock_unlisten(struct sock_ni *sni)
 {
     struct sock_listener *l = sni->listener;
-    struct sock_hs *hs, *next;
 
-    if (l->users == 0 || --l->users > 0)
-        return;
-    l->stream->ops->unlisten(l->stream);
-    l->stream = NULL;
-    for (hs = TAILQ_FIRST(&l->hss); hs != NULL; hs = next) {
-        next = TAILQ_NEXT(hs, link);
-        if (!hs->away)
-            hs_free(hs);
+    if (sni->listed)
+        TAILQ_REMOVE(&l->nis, sni, of_listener);
+    sni->listed = false;
+    if (sni->unlisten) {
+        l->stream->ops->unlisten(l->stream);
+        l->stream = NULL;
     }
+    drop_pending(l, sni);
+    sni->unlisten = false;
 }

@@ -16,6 +16,7 @@ static void on_readable(void *user)
 {
     struct sock_conn *c = user;
 
+    sock_fetch(c, 5);
     if (c->state == SOCK_CONN_UP)
         sock_rx_readable(c);
     else

@@ -19,7 +19,7 @@ static struct sock_peer *dialler(struct reactor_timer *t)
 
 static enum sock_ctype missing(const struct sock_peer *sp)
 {
-    unsigned max = (unsigned)sp->sni->ni->lnd_tun.conns_per_peer;
+    unsigned max = (unsigned)sock_setting(&sp->sni->ni->lnd_tun.conns_per_peer);
     unsigned in = sp->count[SOCK_CTYPE_BULK_IN], out = sp->count[SOCK_CTYPE_BULK_OUT];
 
     if (sp->count[SOCK_CTYPE_CONTROL] == 0)
@@ -135,9 +135,9 @@ static int connect_from_reserved(struct sock_peer *sp, struct sock_conn *c)
             local.in6.sin6_port = htons(port);
         else
             local.in.sin_port = htons(port);
-        rc = sni->sock->opts.transport->connect(&local, sni->ni->ifname, &remote,
-                                                sni->ni->lnd_tun.tos, &sock_conn_events, c,
-                                                &c->stream);
+        rc = sni->transport.ops->connect(sni->transport.ctx, &local, sni->ni->ifname, &remote,
+                                         sock_setting(&sni->ni->lnd_tun.tos), &sock_conn_events, c,
+                                         &c->stream);
         if (rc != -EADDRINUSE && rc != -EADDRNOTAVAIL)
             break;
     }
@@ -300,17 +300,10 @@ static void hello_wrong(struct sock_peer *sp, enum lnet_drop reason)
 }
 
 /* The peer has restarted: what we had with it before is dead, §2.5 #4. */
-static void peer_restarted(struct sock_peer *sp)
+static void peer_restarted(struct sock_peer *sp, uint64_t incarnation)
 {
-    static const struct sock_why why = {
-        .tx = LNET_DROP_NEXT_HOP_LOST,
-        .rx = LNET_DROP_RX_INCOMPLETE,
-        .tx_health = LNET_HEALTH_LOCAL_ERROR,
-        .begun_health = LNET_HEALTH_LOCAL_ERROR,
-    };
-
     sock_event(sp->sni, LNET_DROP_TCP_HELLO_STALE, &sp->peer->nid, NULL);
-    sock_peer_close(sp, &why, NULL);
+    sock_peer_restarted(sp, incarnation);
     dial_again(sp, 0);
 }
 
@@ -325,7 +318,7 @@ static void hello_answered(struct sock_conn *c, const struct sock_hello *in)
     } else if (sock_ctype_invert(in->ctype) != c->type) {
         hello_wrong(sp, LNET_DROP_TCP_HELLO_TYPE);
     } else if (!TAILQ_EMPTY(&sp->conns) && in->src_incarnation != sp->incarnation) {
-        peer_restarted(sp);
+        peer_restarted(sp, in->src_incarnation);
     } else {
         sp->dial.conn = NULL;
         sp->dial.refusals = 0;

@@ -4,7 +4,9 @@
  *
  * sock_ni.c: NIs, shards and their pools: start, quiesce, stop; settings.
  *
- * sock_link.c: addresses of interfaces, link watcher.
+ * sock_link.c: addresses of the host's interfaces, link watcher.
+ *
+ * sock_port.c: the same for interfaces that are ports.
  *
  * sock_accept.c: passive side up to the HELLO, on the listener's reactor, then the decisions on the
  * caller's home reactor.
@@ -38,12 +40,28 @@
 #define SOCK_HS_PER_SOURCE 32   /* of these from one address */
 #define SOCK_ACKS          64   /* ZC-ACKs a connection may owe before it stops reading */
 #define SOCK_SCRATCH       65536
+#define SOCK_BLOCK         128  /* bytes that a CPU fetches together */
 #define SOCK_TAKE_SEGS     4096 /* segments of one message taken from a transport */
 #define SOCK_TAKES         256  /* messages held as segments of the transport, per reactor */
+#define SOCK_HOMES         1024 /* addresses of ports: INET_IF_MAX * INET_ADDR_MAX */
 #define SOCK_DOUBT         (2 * SOCK_SEC)  /* heard of more recently: certainly alive */
 #define SOCK_PING_GAP      (10 * SOCK_SEC) /* between keepalives to a peer, §3.5 */
 
 #define sock_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+/* The first block from an address on. */
+static inline void *sock_align(void *p)
+{
+    return (void *)(((uintptr_t)p + SOCK_BLOCK - 1) / SOCK_BLOCK * SOCK_BLOCK);
+}
+
+/* These blocks will be looked at soon: objects of a message are fetched side by side, not each when
+ * the one before has told where it is. */
+static inline void sock_fetch(const void *p, unsigned blocks)
+{
+    for (unsigned i = 0; i < 2 * blocks; i++)
+        __builtin_prefetch((const uint8_t *)p + (size_t)i * (SOCK_BLOCK / 2), 1);
+}
 
 struct sock_conn;
 struct sock_peer;
@@ -75,10 +93,13 @@ enum sock_rx_state { /* §4.4 */
 /* Segments taken from a take-mode transport, lent to the core. */
 struct sock_take {
     struct sock_shard *shard;
+    const struct stream_ops *ops; /* of the stream they came from, which may have ended */
     struct sock_take *next;
     struct mem_seg segs[SOCK_TAKE_SEGS];
 };
 
+/* In blocks of two cache lines: messages touch the first five when they come in and the first two
+ * when they go out. */
 struct sock_conn {
     struct sock_shard *shard;
     struct sock_peer *sp;
@@ -89,47 +110,51 @@ struct sock_conn {
     bool dialled;         /* we called */
     enum sock_ready ready;
     unsigned busy; /* calls on the stack that will look at it again */
-    TAILQ_ENTRY(sock_conn) link;
-    TAILQ_ENTRY(sock_conn) ready_link;
-    struct sock_conn *next; /* free list, or list of those being closed */
-
-    /* receiving */
     enum sock_rx_state rx_state;
     bool in_rx;
-    bool parked;   /* transport told to stop reading */
-    bool rx_begun; /* bytes of a frame have come */
-    bool draining; /* counted in the NI shard's `begun` */
-    bool rx_asked; /* lnet_rx_cancel() said: recv will come */
-    struct sock_frame frame;
-    struct lnet_rx rx;
-    const struct mem_seg *segs; /* the core's; NULL: hand over own */
-    unsigned nsegs, seg;
+    bool in_tx;
+    bool tx_blocked; /* waits for writable() */
+    bool parked;     /* transport told to stop reading */
+    bool rx_begun;   /* bytes of a frame have come */
+    bool draining;   /* counted in the NI shard's `begun` */
+    bool rx_asked;   /* lnet_rx_cancel() said: recv will come */
+    TAILQ_ENTRY(sock_conn) ready_link;
+    struct lnet_msg *txq, **txq_tail;         /* the first may be partly sent */
+    struct lnet_msg *unacked, **unacked_tail; /* by-reference transports */
+    uint64_t sent_total;                      /* bytes the stream took */
+    uint64_t rx_us;                           /* last progress of receiving */
+    struct sock_take *take;                   /* what `place` is a part of, or NULL */
+    /* ---- block 1: sending */
+    uint64_t txq_bytes;
+    uint64_t sent_us;    /* the stream last took bytes other than keepalives */
+    uint64_t tx_us;      /* last acknowledged, or nothing to acknowledge */
+    uint64_t used;       /* shard->uses when last chosen */
+    uint64_t seen_acked; /* bytes acknowledged at the last look */
+    uint16_t raw_len, raw_sent;
+    uint16_t noop_sent; /* bytes gone of the NOOP for acks[ack_head] */
+    uint16_t ack_head, nacks;
+    /* receiving */
     uint32_t seg_off;
+    const struct mem_seg *segs; /* the core's; NULL: hand over own */
+    struct mem_seg *place;      /* own ones so far, or NULL: in `take` or in the message */
+    unsigned nsegs, seg;
     uint32_t mlen; /* payload bytes wanted */
     uint32_t left; /* of these still to come */
     uint32_t slop; /* bytes to throw away afterwards */
     uint32_t crc;
-    struct sock_take *take;
+    struct sock_frame frame;
+    /* ---- blocks 2 to 4 */
+    struct lnet_rx rx __attribute__((aligned(SOCK_BLOCK)));
     struct lnet_grant grant; /* take mode: what the peer may send */
-    uint64_t rx_us;          /* last progress */
-
-    /* sending */
-    bool in_tx;
-    bool tx_blocked;                            /* waits for writable() */
+    /* ---- not for each message */
+    struct sock_conn *next; /* free list, or list of those being closed */
+    TAILQ_ENTRY(sock_conn) link;
+    uint64_t acks[SOCK_ACKS];                   /* cookies; SOCK_COOKIE_PING = keepalive */
     uint8_t raw[SOCK_REQ_MAX + SOCK_HELLO_MAX]; /* request and HELLO, in front of everything */
-    uint16_t raw_len, raw_sent;
-    uint16_t noop_sent; /* bytes gone of the NOOP for acks[ack_head] */
-    uint16_t ack_head, nacks;
-    uint64_t acks[SOCK_ACKS];                 /* cookies; SOCK_COOKIE_PING = keepalive */
-    struct lnet_msg *txq, **txq_tail;         /* the first may be partly sent */
-    struct lnet_msg *unacked, **unacked_tail; /* by-reference transports */
-    uint64_t txq_bytes;
-    uint64_t seen_acked; /* bytes acknowledged at the last look */
-    uint64_t tx_us;      /* last acknowledged, or nothing to acknowledge */
-    uint64_t sent_us;    /* the stream last took bytes other than keepalives */
-    uint64_t sent_total; /* bytes the stream took */
-    uint64_t used;       /* shard->uses when last chosen */
-};
+} __attribute__((aligned(SOCK_BLOCK)));
+
+_Static_assert(offsetof(struct sock_conn, txq_bytes) == SOCK_BLOCK, "blocks of two cache lines");
+_Static_assert(offsetof(struct sock_conn, rx) == 2 * SOCK_BLOCK, "blocks of two cache lines");
 
 TAILQ_HEAD(sock_conns, sock_conn);
 
@@ -152,31 +177,36 @@ struct sock_dial {
     struct reactor_timer timer;
 };
 
-/* Connection set of one peer NI on one NI. */
+/* Connection set of one peer NI on one NI. What messages touch lies in the first block. */
 struct sock_peer {
     struct sock_shard *shard;
     struct sock_ni *sni;
-    struct lnet_peer_ni *peer;      /* referenced */
-    struct sock_peer *next_of_peer; /* other NIs' sets of the same peer NI */
-    struct sock_peer *next;         /* free list */
-    TAILQ_ENTRY(sock_peer) link;
-    TAILQ_ENTRY(sock_peer) spare_link;
-    bool spare;           /* in shard->spare: only remembered, for its back-off */
-    uint32_t version;     /* sock_hello_version() */
-    uint64_t incarnation; /* while there are connections */
-    struct sock_conns conns;
+    struct lnet_peer_ni *peer;            /* referenced */
+    struct sock_peer *next_of_peer;       /* other NIs' sets of the same peer NI */
+    struct sock_conn *only[2];            /* takes all messages, bulk ones; NULL: choose() looks */
+    struct lnet_msg *queue, **queue_tail; /* no connection yet; only while dialling */
+    uint64_t alive_us; /* bytes came, or were acknowledged, or a connection came up */
     unsigned count[4]; /* of conns, by type */
+    uint32_t version;  /* sock_hello_version() */
     unsigned objects;  /* connection objects, those dialling or dying included */
     unsigned busy;
-    bool shut;                            /* by ni_stop */
-    struct lnet_msg *queue, **queue_tail; /* no connection yet; only while dialling */
+    bool spare; /* in shard->spare: only remembered, for its back-off */
+    bool shut;  /* by ni_stop */
+    struct sock_dial dial;
+    struct sock_conns conns;
+    struct sock_peer *next; /* free list */
+    TAILQ_ENTRY(sock_peer) link;
+    TAILQ_ENTRY(sock_peer) spare_link;
+    uint64_t incarnation; /* while there are connections */
     struct reactor_timer queue_timer;
     struct reactor_timer poll_timer;
-    struct sock_dial dial;
-    uint64_t alive_us;            /* bytes came, or were acknowledged, or a connection came up */
     uint64_t ping_us;             /* last keepalive */
     uint64_t bytes_in, bytes_out; /* of connections that are gone */
-};
+} __attribute__((aligned(SOCK_BLOCK)));
+
+_Static_assert(offsetof(struct sock_peer, dial) + offsetof(struct sock_dial, refusals) <=
+                   SOCK_BLOCK,
+               "what messages touch lies in the first block");
 
 TAILQ_HEAD(sock_peers, sock_peer);
 
@@ -201,18 +231,32 @@ struct sock_hs {
 
 TAILQ_HEAD(sock_hss, sock_hs);
 
+TAILQ_HEAD(sock_nis, sock_ni);
+
 /* One listening socket; several NIs may have the same address on different nets. */
 struct sock_listener {
     struct lnd_sock *sock;
     union stream_addr addr;
     struct sock_shard *shard;
-    struct stream_listener *stream;
-    unsigned refs;  /* NIs that have it */
-    unsigned users; /* of these, started and not yet quiesced */
+    struct stream_listener *stream; /* NULL: does not listen */
+    unsigned refs;                  /* control: NIs that have it */
+    unsigned users;                 /* control: of these, started and not yet told to shut */
+    struct sock_nis nis;            /* its shard's: those that take new connections */
     struct sock_hss hss;
 };
 
 struct sock_link; /* sock_link.c */
+
+/* Watches the interface of an NI on a port. The control thread hears of changes and sends each to
+ * the reactor that tells the core, one at a time. */
+struct sock_watch {
+    struct inet_watch watch;
+    struct reactor_task task;
+    bool on;   /* control */
+    bool away; /* control: the task is on its way there or back */
+    bool up;   /* control: as it is now */
+    bool told; /* whose task it is: as it is told */
+};
 
 struct sock_ni_shard {
     struct sock_ni *sni;
@@ -235,11 +279,19 @@ struct sock_ni {
     struct lnd_sock *sock;
     union stream_addr addr; /* port 0 */
     unsigned ifindex;
+    struct stream_transport transport;
+    struct inet_if *ifp; /* the port's; NULL: an interface of the host's */
+    struct sock_home *home;
+    struct sock_watch watch;
     uint64_t incarnation;
     struct sock_listener *listener;
     struct sock_link *link;
     unsigned link_shard;
-    bool running; /* control thread */
+    TAILQ_ENTRY(sock_ni) of_listener;
+    bool listed;   /* in listener->nis */
+    bool running;  /* control thread */
+    bool serving;  /* control thread: counted in listener->users */
+    bool unlisten; /* set before the mail that shuts it: it is the listener's last */
     unsigned nshards;
     unsigned quiet_wait, stop_wait; /* control thread: shards that have not answered */
     struct reactor_task *quiesce_done, *stop_done;
@@ -257,11 +309,20 @@ struct sock_shard {
     struct sock_conns turn;  /* those whose turn it is */
     struct sock_conn *conns, *free_conns;
     struct sock_peer *peers, *free_peers;
-    struct sock_peers spare; /* peers that make room for others, the first first */
+    void *conns_memory, *peers_memory; /* what those are a part of */
+    struct sock_peers spare;           /* peers that make room for others, the first first */
     struct sock_hs *hss, *free_hss;
     struct sock_take *takes, *free_takes;
     uint64_t uses; /* messages given to connections */
     uint8_t *scratch;
+};
+
+/* The net that an address of a port stands for. Rows are added and never go, so that any reactor
+ * may read them; there are as many as NIs can have different addresses. */
+struct sock_home {
+    struct inet_addr addr;
+    lnet_net_t net; /* of the first of its NIs; relaxed */
+    unsigned refs;  /* control: NIs that have the address */
 };
 
 struct lnd_sock {
@@ -270,14 +331,17 @@ struct lnd_sock {
     struct lnet_node *node;
     unsigned nshards;
     struct sock_shard *shards;
-    struct sock_ni *nis[LNET_MAX_NI]; /* fixed once started */
+    struct sock_ni *nis[LNET_MAX_NI]; /* control thread */
     unsigned nnis;
+    struct sock_home home[SOCK_HOMES];
+    unsigned nhomes; /* released when a row is complete */
     uint64_t last_incarnation;
 };
 
 /* Why connections are being closed: what their messages are told, and how the streams end. */
 struct sock_why {
     enum lnet_drop event;  /* counted once; NONE = a clean end, not counted and not reported down */
+    enum lnet_drop cause;  /* told to watchers where event is NONE; NONE = the peer closed */
     enum lnet_drop tx, rx; /* reason given to messages */
     enum lnet_health tx_health;
     enum lnet_health begun_health; /* of a message of which something was sent */
@@ -300,9 +364,14 @@ static inline struct sock_ni_shard *sock_ns(const struct sock_peer *sp)
 {
     return &sp->sni->shard[sp->shard->index];
 }
+/* One that can change while the NI runs. */
+static inline int sock_setting(const int *setting)
+{
+    return __atomic_load_n(setting, __ATOMIC_RELAXED);
+}
 static inline uint64_t sock_timeout_us(const struct sock_ni *sni)
 {
-    return (uint64_t)sni->ni->lnd_tun.timeout * SOCK_SEC;
+    return (uint64_t)sock_setting(&sni->ni->lnd_tun.timeout) * SOCK_SEC;
 }
 void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_nid *peer,
                 const struct lnet_hdr *hdr);
@@ -311,15 +380,24 @@ void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_ni
 /* NI's address from its interface or the other way round. Control thread. 0 or -errno, sentence. */
 int sock_link_resolve(struct sock_ni *sni, char *err, size_t errlen);
 struct sock_link *sock_link_new(void);
-int sock_link_conns_by_speed(const char *ifname); /* §3.1 */
-void sock_link_start(struct sock_ni *sni);        /* on its shard */
+int sock_link_conns_by_speed(const char *ifname);
+void sock_link_start(struct sock_ni *sni); /* on its shard */
 void sock_link_stop(struct sock_ni *sni);
 void sock_addr_to_nid(lnet_net_t net, const union stream_addr *addr, struct lnet_nid *out);
 /* Address and port of a NID. */
 void sock_nid_to_addr(const struct sock_ni *sni, const struct lnet_nid *nid, uint16_t port,
                       union stream_addr *out);
+int sock_link_conns_of_speed(unsigned mbit); /* §3.1 */
 uint16_t sock_addr_port(const union stream_addr *addr);
 bool sock_addr_same(const union stream_addr *a, const union stream_addr *b); /* without port */
+
+/* ---- sock_port.c; control thread ---- */
+/* As sock_link_resolve() for an NI on a port, whose interface and transport it becomes. 1; 0: it is
+ * on none; -errno with a sentence. */
+int sock_port_resolve(struct sock_ni *sni, char *err, size_t errlen);
+void sock_port_watch(struct sock_ni *sni);   /* its reactors have been told to start */
+void sock_port_unwatch(struct sock_ni *sni); /* before they are told to stop */
+void sock_port_free(struct sock_ni *sni);
 
 /* ---- sock_accept.c ---- */
 /* The HELLO version of all connections of an NI: v3 over IPv4, v4 over IPv6, §2.2. A peer's NID
@@ -330,8 +408,12 @@ uint32_t sock_hello_version(const struct sock_ni *sni);
 int sock_listener_get(struct sock_ni *sni);
 void sock_listener_put(struct sock_ni *sni);
 int sock_listen(struct sock_ni *sni, char *err, size_t errlen); /* control */
-/* One NI uses it no longer; the last one closes it and what is pending. On its shard. */
+/* The NI takes callers of its listener from now on, or no longer; the last one closes the listener
+ * and what is pending. On the listener's shard. */
+void sock_serve(struct sock_ni *sni);
 void sock_unlisten(struct sock_ni *sni);
+/* Before the mail that makes reactors shut it for new connections. Control. */
+void sock_shut_begin(struct sock_ni *sni);
 /* Writes our HELLO. in: the peer's when answering, else NULL. Returns its size. */
 size_t sock_hello_write(const struct sock_ni *sni, uint32_t version, const struct lnet_nid *dst,
                         enum sock_ctype type, const struct sock_hello *in,
@@ -360,6 +442,8 @@ void sock_send(struct lnet_msg *msg);
 void sock_peer_conn_up(struct sock_peer *sp, struct sock_conn *c, uint64_t incarnation);
 /* Closes all connections of the set, §6.1. */
 void sock_peer_close(struct sock_peer *sp, const struct sock_why *why, const struct lnet_hdr *hdr);
+/* The same because the peer came in another incarnation: what we had with it before is dead. */
+void sock_peer_restarted(struct sock_peer *sp, uint64_t incarnation);
 /* Fails the messages that wait for a connection. */
 void sock_peer_fail_queue(struct sock_peer *sp, enum lnet_drop reason, enum lnet_health health);
 void sock_peer_hold(struct sock_peer *sp);

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <limits.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -102,6 +103,11 @@ static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, 
     const struct sockaddr *sa = first_address(list, ni->ifname);
     union stream_addr a = {0};
 
+    if (sa == NULL && if_nametoindex(ni->ifname) == 0) {
+        snprintf(err, errlen, "there is no interface %s; `ip link` lists those there are",
+                 ni->ifname);
+        return -ENODEV;
+    }
     if (sa == NULL) {
         snprintf(err, errlen, "interface %s has no IP address; give it one (ip addr add)",
                  ni->ifname);
@@ -155,12 +161,12 @@ int sock_link_resolve(struct sock_ni *sni, char *err, size_t errlen)
     return rc;
 }
 
-/* §3.1: floor(log2(Gbit/s)) / 2 + 1, in integers; 1 when the speed is not known. */
-static int conns_of_speed(int mbit)
+/* floor(log2(Gbit/s)) / 2 + 1, in integers; 1 when the speed is not known. */
+int sock_link_conns_of_speed(unsigned mbit)
 {
     int log2 = 0;
 
-    for (int gbit = mbit / 1000; gbit > 1; gbit /= 2)
+    for (unsigned gbit = mbit / 1000; gbit > 1; gbit /= 2)
         log2++;
     return log2 / 2 + 1;
 }
@@ -168,6 +174,7 @@ static int conns_of_speed(int mbit)
 int sock_link_conns_by_speed(const char *ifname)
 {
     char path[64], text[16] = "";
+    long mbit;
     FILE *f;
 
     snprintf(path, sizeof(path), "/sys/class/net/%s/speed", ifname);
@@ -178,7 +185,8 @@ int sock_link_conns_by_speed(const char *ifname)
     if (fgets(text, sizeof(text), f) == NULL)
         text[0] = '\0';
     fclose(f);
-    return conns_of_speed((int)strtol(text, NULL, 10));
+    mbit = strtol(text, NULL, 10);
+    return sock_link_conns_of_speed(mbit > 0 && mbit <= INT_MAX ? (unsigned)mbit : 0);
 }
 
 /* ---- watching ---- */

@@ -39,6 +39,22 @@ void sock_unready(struct sock_conn *c)
     c->ready = SOCK_NOT_READY;
 }
 
+/* While this one has its turn, what the next one will send is fetched, and the one behind. */
+static void fetch_next(const struct sock_conn *c)
+{
+    const struct sock_conn *next = TAILQ_NEXT(c, ready_link);
+
+    if (next == NULL)
+        return;
+    if (next->txq != NULL)
+        sock_fetch(next->txq, 3);
+    if (next->stream != NULL)
+        sock_fetch(next->stream, 1);
+    next = TAILQ_NEXT(next, ready_link);
+    if (next != NULL)
+        sock_fetch(next, 2);
+}
+
 static int shard_poll(void *arg)
 {
     struct sock_shard *shard = arg;
@@ -50,6 +66,7 @@ static int shard_poll(void *arg)
     TAILQ_FOREACH(c, &shard->turn, ready_link)
         c->ready = SOCK_TURN;
     while ((c = TAILQ_FIRST(&shard->turn)) != NULL) {
+        fetch_next(c);
         sock_unready(c);
         sock_conn_hold(c);
         sock_tx_run(c);
@@ -118,16 +135,29 @@ void sock_hs_free(struct sock_hs *hs)
 
 #define POOL_FILL(shard, array, list, count)                                                       \
     do {                                                                                           \
-        (shard)->array = calloc((count), sizeof(*(shard)->array));                                 \
         for (unsigned i = (count); (shard)->array != NULL && i-- > 0;) {                           \
             (shard)->array[i].next = (shard)->list;                                                \
             (shard)->list = &(shard)->array[i];                                                    \
         }                                                                                          \
     } while (0)
 
+/* A table that begins at a block, all zero; *memory is what free() takes. */
+static void *table_alloc(size_t n, size_t size, void **memory)
+{
+    *memory = calloc(n + 1, size);
+    return *memory != NULL ? sock_align(*memory) : NULL;
+}
+
+/* Whether an NI may have a transport that hands over segments. */
+static bool has_takes(const struct sock_opts *o)
+{
+    return o->transport->caps & STREAM_CAP_TAKE ||
+           (o->ports != NULL && o->ports->transport.ops->caps & STREAM_CAP_TAKE);
+}
+
 static bool shard_init(struct sock_shard *shard, struct lnd_sock *sock, unsigned index)
 {
-    bool take = sock->opts.transport->caps & STREAM_CAP_TAKE;
+    bool take = has_takes(&sock->opts);
 
     shard->sock = sock;
     shard->index = index;
@@ -137,11 +167,16 @@ static bool shard_init(struct sock_shard *shard, struct lnd_sock *sock, unsigned
     TAILQ_INIT(&shard->ready);
     TAILQ_INIT(&shard->turn);
     TAILQ_INIT(&shard->spare);
+    shard->conns = table_alloc(sock->opts.max_conns, sizeof(*shard->conns), &shard->conns_memory);
+    shard->peers = table_alloc(sock->opts.max_conns, sizeof(*shard->peers), &shard->peers_memory);
+    shard->hss = calloc(SOCK_HS_MAX, sizeof(*shard->hss));
     POOL_FILL(shard, conns, free_conns, sock->opts.max_conns);
     POOL_FILL(shard, peers, free_peers, sock->opts.max_conns);
     POOL_FILL(shard, hss, free_hss, SOCK_HS_MAX);
-    if (take)
+    if (take) {
+        shard->takes = calloc(SOCK_TAKES, sizeof(*shard->takes));
         POOL_FILL(shard, takes, free_takes, SOCK_TAKES);
+    }
     for (unsigned i = 0; take && shard->takes != NULL && i < SOCK_TAKES; i++)
         shard->takes[i].shard = shard;
     shard->scratch = malloc(SOCK_SCRATCH);
@@ -149,14 +184,15 @@ static bool shard_init(struct sock_shard *shard, struct lnd_sock *sock, unsigned
            shard->scratch != NULL && (!take || shard->takes != NULL);
 }
 
-void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, struct sock_memory *out)
+void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes,
+                     struct sock_memory *out)
 {
     size_t conns = opts->max_conns ? opts->max_conns : SOCK_CONNS_DEFAULT;
     size_t shard = sizeof(struct sock_shard) + SOCK_SCRATCH +
-                   conns * (sizeof(struct sock_conn) + sizeof(struct sock_peer)) +
+                   (conns + 1) * (sizeof(struct sock_conn) + sizeof(struct sock_peer)) +
                    SOCK_HS_MAX * sizeof(struct sock_hs);
 
-    if (opts->transport->caps & STREAM_CAP_TAKE)
+    if (takes || has_takes(opts))
         shard += SOCK_TAKES * sizeof(struct sock_take);
     out->conns = (unsigned)conns;
     out->pools = reactors * shard;
@@ -168,8 +204,8 @@ static void shards_fini(struct lnd_sock *sock)
     for (unsigned i = 0; sock->shards != NULL && i < sock->nshards; i++) {
         struct sock_shard *shard = &sock->shards[i];
 
-        free(shard->conns);
-        free(shard->peers);
+        free(shard->conns_memory);
+        free(shard->peers_memory);
         free(shard->hss);
         free(shard->takes);
         free(shard->scratch);
@@ -264,14 +300,22 @@ static int check_tunables(struct lnet_tunables *t, char *err, size_t errlen)
     return 0;
 }
 
-static int check_lnd_tunables(struct lnd_tunables *t, const char *ifname, char *err, size_t errlen)
+static int conns_by_speed(const struct sock_ni *sni)
+{
+    if (sni->ifp != NULL)
+        return sock_link_conns_of_speed(sni->sock->opts.ports->speed(sni->ifp));
+    return sock_link_conns_by_speed(sni->ni->ifname);
+}
+
+static int check_lnd_tunables(struct lnd_tunables *t, const struct sock_ni *sni, char *err,
+                              size_t errlen)
 {
     if (t->timeout == -1 || t->timeout == 0)
         t->timeout = SOCK_TIMEOUT;
     if (t->timeout < 1 || t->timeout > TIMEOUT_MAX)
         return bad(err, errlen, "timeout", t->timeout, 1, TIMEOUT_MAX);
     if (t->conns_per_peer == -1 || t->conns_per_peer == 0)
-        t->conns_per_peer = sock_link_conns_by_speed(ifname);
+        t->conns_per_peer = conns_by_speed(sni);
     if (t->conns_per_peer < 1 || t->conns_per_peer > CONNS_PER_PEER_MAX)
         return bad(err, errlen, "conns_per_peer", t->conns_per_peer, 0, CONNS_PER_PEER_MAX);
     if (t->tos < -1 || t->tos > TOS_MAX)
@@ -304,7 +348,9 @@ static void on_start(struct reactor_task *task)
     ns->started = true;
     if (ns->shard->users++ == 0)
         reactor_poller_add(ns->shard->reactor, &ns->shard->poller);
-    if (ns->shard->index == ns->sni->link_shard)
+    if (ns->shard == ns->sni->listener->shard)
+        sock_serve(ns->sni);
+    if (ns->shard->index == ns->sni->link_shard && ns->sni->ifp == NULL)
         sock_link_start(ns->sni);
 }
 
@@ -328,7 +374,7 @@ static void shut_for_new(struct sock_ni_shard *ns)
     if (ns->quiesced)
         return;
     ns->quiesced = true;
-    if (ns->shard->index == ns->sni->link_shard)
+    if (ns->shard == ns->sni->listener->shard)
         sock_unlisten(ns->sni);
 }
 
@@ -359,7 +405,7 @@ static void on_stop(struct reactor_task *task)
     struct sock_peer *sp;
 
     shut_for_new(ns);
-    if (ns->shard->index == ns->sni->link_shard)
+    if (ns->shard->index == ns->sni->link_shard && ns->sni->ifp == NULL)
         sock_link_stop(ns->sni);
     ns->stopping = true;
     /* Closing one tells the core of its messages, which may make others go too. */
@@ -406,21 +452,34 @@ static void ni_shards_init(struct sock_ni *sni)
     }
 }
 
+/* Its address, its interface and what carries its streams. */
+static int ni_resolve(struct sock_ni *sni, char *err, size_t errlen)
+{
+    int rc = 0;
+
+    if (sni->sock->opts.ports != NULL)
+        rc = sock_port_resolve(sni, err, errlen);
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    sni->transport = (struct stream_transport){.ops = sni->sock->opts.transport};
+    return sock_link_resolve(sni, err, errlen);
+}
+
 static int ni_prepare(struct sock_ni *sni, char *err, size_t errlen)
 {
     struct lnet_ni *ni = sni->ni;
-    int rc = sock_link_resolve(sni, err, errlen);
+    int rc = ni_resolve(sni, err, errlen);
 
     if (rc == 0)
         rc = check_tunables(&ni->tun, err, errlen);
     if (rc == 0)
-        rc = check_lnd_tunables(&ni->lnd_tun, ni->ifname, err, errlen);
+        rc = check_lnd_tunables(&ni->lnd_tun, sni, err, errlen);
     if (rc < 0)
         return rc;
-    ni->rx_take = sni->sock->opts.transport->caps & STREAM_CAP_TAKE;
+    ni->rx_take = sni->transport.ops->caps & STREAM_CAP_TAKE;
     if (ni->rx_take && lnet_segment_memory(ni->node) == 0) {
         snprintf(err, errlen, "%s: no memory for received segments; set `segments`",
-                 sni->sock->opts.transport->name);
+                 sni->transport.ops->name);
         return -EINVAL;
     }
     sni->link_shard = reactor_index(lnet_nid_home(ni->node, &ni->nid));
@@ -434,6 +493,7 @@ static int ni_prepare(struct sock_ni *sni, char *err, size_t errlen)
 
 static void ni_free(struct sock_ni *sni)
 {
+    sock_port_free(sni);
     sock_listener_put(sni);
     free(sni->link);
     free(sni);
@@ -492,7 +552,29 @@ static int ni_start(struct lnet_ni *ni, char *err, size_t errlen)
         reactor_post(sni->sock->shards[i].reactor, &sni->shard[i].start);
     sni->running = true;
     rc = sock_listen(sni, err, errlen);
+    if (rc == 0 && sni->ifp != NULL)
+        sock_port_watch(sni);
     return rc;
+}
+
+static int ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, char *err, size_t errlen)
+{
+    struct lnd_tunables tun = ni->lnd_tun;
+    int rc;
+
+    if (set->conns_per_peer != -1)
+        tun.conns_per_peer = set->conns_per_peer;
+    if (set->timeout != -1)
+        tun.timeout = set->timeout;
+    if (set->tos != -1)
+        tun.tos = set->tos;
+    rc = check_lnd_tunables(&tun, ni->lnd_ni, err, errlen);
+    if (rc < 0)
+        return rc;
+    __atomic_store_n(&ni->lnd_tun.conns_per_peer, tun.conns_per_peer, __ATOMIC_RELAXED);
+    __atomic_store_n(&ni->lnd_tun.timeout, tun.timeout, __ATOMIC_RELAXED);
+    __atomic_store_n(&ni->lnd_tun.tos, tun.tos, __ATOMIC_RELAXED);
+    return 0;
 }
 
 static void ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
@@ -503,6 +585,7 @@ static void ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
         reactor_post(reactor_self(), done);
         return;
     }
+    sock_shut_begin(sni);
     sni->quiesce_done = done;
     sni->quiet_wait = sni->nshards;
     for (unsigned i = 0; i < sni->nshards; i++)
@@ -517,6 +600,8 @@ static void ni_stop(struct lnet_ni *ni, struct reactor_task *done)
         reactor_post(reactor_self(), done);
         return;
     }
+    sock_shut_begin(sni);
+    sock_port_unwatch(sni);
     sni->stop_done = done;
     sni->stop_wait = sni->nshards;
     for (unsigned i = 0; i < sni->nshards; i++)
@@ -557,6 +642,7 @@ const struct lnd_ops lnd_sock_ops = {
     .type = LNET_LND_SOCK,
     .ni_init = ni_init,
     .ni_start = ni_start,
+    .ni_set = ni_set,
     .ni_quiesce = ni_quiesce,
     .ni_stop = ni_stop,
     .ni_fini = ni_fini,

@@ -177,6 +177,8 @@ static struct sock_conn *choose(const struct sock_peer *sp, size_t nob)
     enum verdict best_verdict = VERDICT_NO;
     struct sock_conn *c, *best = NULL;
 
+    if (sp->only[bulk] != NULL)
+        return sp->only[bulk];
     TAILQ_FOREACH(c, &sp->conns, link) {
         enum verdict v = match(c->type, bulk);
 
@@ -188,6 +190,27 @@ static struct sock_conn *choose(const struct sock_peer *sp, size_t nob)
     return best;
 }
 
+static struct sock_conn *only_of_type(const struct sock_peer *sp, enum sock_ctype type)
+{
+    struct sock_conn *c = TAILQ_FIRST(&sp->conns);
+
+    while (c != NULL && c->type != type)
+        c = TAILQ_NEXT(c, link);
+    return c;
+}
+
+/* Where there is no choice it need not be made for each message. */
+static void conns_changed(struct sock_peer *sp)
+{
+    for (int bulk = 0; bulk < 2; bulk++) {
+        enum sock_ctype best = bulk ? SOCK_CTYPE_BULK_OUT : SOCK_CTYPE_CONTROL;
+        enum sock_ctype other = bulk ? SOCK_CTYPE_CONTROL : SOCK_CTYPE_BULK_OUT;
+        enum sock_ctype type = sp->count[best] > 0 ? best : other;
+
+        sp->only[bulk] = sp->count[type] == 1 ? only_of_type(sp, type) : NULL;
+    }
+}
+
 /* ---- sending ---- */
 
 static void fail_msg(struct lnet_msg *msg, enum lnet_drop reason, enum lnet_health health)
@@ -195,23 +218,16 @@ static void fail_msg(struct lnet_msg *msg, enum lnet_drop reason, enum lnet_heal
     lnet_send_done(msg, (struct lnet_result){reason, health});
 }
 
-/* Frame header and LNet header, as the peer's version wants them. */
-static enum lnet_drop encode(const struct sock_peer *sp, struct lnet_msg *msg)
+/* Frame header and LNet header, as the peer's version wants them, are encoded when they are sent.
+ */
+static enum lnet_drop prepare(const struct sock_peer *sp, struct lnet_msg *msg)
 {
-    static const struct sock_frame frame = {.type = SOCK_FRAME_LNET}; /* no ZC request, no sum */
-    enum lnet_drop drop = LNET_DROP_NONE;
+    bool large = sp->version == SOCK_HELLO_V4;
 
-    _Static_assert(sizeof(msg->lnd_hdr) >= SOCK_FRAME_SIZE + LNET_HDR16_SIZE, "lnd_hdr too small");
-    sock_frame_encode(&frame, msg->lnd_hdr);
-    if (sp->version == SOCK_HELLO_V4)
-        lnet_hdr_encode16(&msg->hdr, msg->lnd_hdr + SOCK_FRAME_SIZE);
-    else
-        drop = lnet_hdr_encode4(&msg->hdr, msg->lnd_hdr + SOCK_FRAME_SIZE);
-    msg->lnd_hdr_len =
-        SOCK_FRAME_SIZE + (sp->version == SOCK_HELLO_V4 ? LNET_HDR16_SIZE : LNET_HDR4_SIZE);
+    msg->lnd_hdr_len = SOCK_FRAME_SIZE + (large ? LNET_HDR16_SIZE : LNET_HDR4_SIZE);
     msg->lnd_sent = 0;
     msg->lnd_next = NULL;
-    return drop;
+    return large || lnet_hdr_fits4(&msg->hdr) ? LNET_DROP_NONE : LNET_DROP_LARGE_NID_ON_NID4;
 }
 
 static void queue_timer_set(struct sock_peer *sp)
@@ -310,7 +326,7 @@ void sock_send(struct lnet_msg *msg)
         fail_msg(msg, LNET_DROP_NO_PEER_MEMORY, LNET_HEALTH_LOCAL_ERROR);
         return;
     }
-    drop = encode(sp, msg);
+    drop = prepare(sp, msg);
     if (drop != LNET_DROP_NONE) {
         fail_msg(msg, drop, LNET_HEALTH_OK); /* says nothing about the health of either side */
         return;
@@ -331,22 +347,65 @@ void sock_send(struct lnet_msg *msg)
     sock_peer_release(sp);
 }
 
+/* ---- what watchers are told ---- */
+
+static void tell(const struct sock_peer *sp, enum lnet_event_kind kind, enum lnet_drop drop,
+                 const char *cause)
+{
+    struct lnet_event_row row = {.kind = kind, .nid = sp->peer->nid, .drop = drop, .cause = cause};
+
+    lnet_event_post(sp->sni->ni->node, &row);
+}
+
+/* On any of our NIs. */
+static bool is_connected(const struct lnet_peer_ni *peer)
+{
+    const struct sock_peer *sp = peer->lnd_peer;
+
+    while (sp != NULL && TAILQ_EMPTY(&sp->conns))
+        sp = sp->next_of_peer;
+    return sp != NULL;
+}
+
+static void tell_gone(const struct sock_peer *sp, const struct sock_why *why)
+{
+    enum lnet_drop drop = why->event != LNET_DROP_NONE ? why->event : why->cause;
+
+    if (drop == LNET_DROP_SHUTDOWN && __atomic_load_n(&sp->sni->ni->removed, __ATOMIC_RELAXED))
+        drop = LNET_DROP_NI_REMOVED;
+    tell(sp, LNET_EV_PEER_DOWN, drop, drop == LNET_DROP_NONE ? "closed_by_peer" : NULL);
+}
+
+/* The peer says in which incarnation it is. */
+static void note_incarnation(const struct sock_peer *sp, uint64_t incarnation)
+{
+    struct lnet_peer_ni *peer = sp->peer;
+
+    if (peer->incarnation != 0 && peer->incarnation != incarnation)
+        tell(sp, LNET_EV_PEER_RESTART, LNET_DROP_NONE, "new_incarnation");
+    peer->incarnation = incarnation;
+}
+
 /* ---- connections come and go ---- */
 
 void sock_peer_conn_up(struct sock_peer *sp, struct sock_conn *c, uint64_t incarnation)
 {
-    bool first = TAILQ_EMPTY(&sp->conns);
+    bool first = TAILQ_EMPTY(&sp->conns), first_of_all = !is_connected(sp->peer);
 
     c->state = SOCK_CONN_UP;
     c->listed = true;
     TAILQ_INSERT_TAIL(&sp->conns, c, link);
     sp->count[c->type]++;
+    conns_changed(sp);
     sp->incarnation = incarnation;
     sp->alive_us = reactor_now_us();
     c->rx_us = sp->alive_us;
     c->tx_us = sp->alive_us;
-    c->stream->ops->established(c->stream, sp->sni->ni->lnd_tun.tos);
+    c->stream->ops->established(c->stream, sock_setting(&sp->sni->ni->lnd_tun.tos));
     sock_rx_open(c);
+    note_incarnation(sp, incarnation);
+    if (first_of_all)
+        tell(sp, LNET_EV_PEER_UP, LNET_DROP_NONE, c->dialled ? "called" : "accepted");
     if (first)
         lnet_peer_notify(sp->sni->ni, sp->peer, true);
     flush_queue(sp);
@@ -365,6 +424,7 @@ static void close_listed(struct sock_peer *sp, const struct sock_why *why)
         list = c;
         sock_conn_hold(c);
     }
+    conns_changed(sp);
     while ((c = list) != NULL) {
         list = c->next;
         sock_conn_close(c, why);
@@ -383,15 +443,32 @@ void sock_peer_close(struct sock_peer *sp, const struct sock_why *why, const str
     if (sp->dial.state == SOCK_DIAL_IDLE)
         sp->dial.record = false; /* who begins the next set decides who completes it */
     close_listed(sp, why);
+    if (had && !is_connected(sp->peer))
+        tell_gone(sp, why);
     if (had && why->event != LNET_DROP_NONE && TAILQ_EMPTY(&sp->conns) && !sock_ns(sp)->stopping)
         lnet_peer_notify(sp->sni->ni, sp->peer, false);
     sock_peer_release(sp);
+}
+
+void sock_peer_restarted(struct sock_peer *sp, uint64_t incarnation)
+{
+    static const struct sock_why why = {
+        .cause = LNET_DROP_TCP_HELLO_STALE,
+        .tx = LNET_DROP_NEXT_HOP_LOST,
+        .rx = LNET_DROP_RX_INCOMPLETE,
+        .tx_health = LNET_HEALTH_LOCAL_ERROR,
+        .begun_health = LNET_HEALTH_LOCAL_ERROR,
+    };
+
+    note_incarnation(sp, incarnation);
+    sock_peer_close(sp, &why, NULL);
 }
 
 /* Ends everything, told to the messages as `why`. */
 static void close_all(struct sock_peer *sp, enum lnet_drop why)
 {
     struct sock_why w = {
+        .cause = why,
         .tx = why,
         .rx = why == LNET_DROP_SHUTDOWN ? why : LNET_DROP_RX_INCOMPLETE,
         .tx_health = LNET_HEALTH_LOCAL_ERROR,

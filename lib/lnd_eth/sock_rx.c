@@ -5,6 +5,7 @@
  * segments is told after each run how much its peer may send: what the core has memory for.
  */
 #include "lib/lnd_eth/sock_internal.h"
+#include "lib/reactor/mark.h"
 
 #include <assert.h>
 #include <string.h>
@@ -110,30 +111,53 @@ static void take_release(void *owner, struct lnet_sgl *sgl)
 {
     struct sock_take *take = owner;
 
-    take->shard->sock->opts.transport->give_back(sgl->seg, sgl->n);
+    take->ops->give_back(sgl->seg, sgl->n);
     take_free(take);
+}
+
+/* Those that lie in the message itself. */
+static void place_release(void *owner, struct lnet_sgl *sgl)
+{
+    const struct stream_ops *stream_ops = owner;
+
+    stream_ops->give_back(sgl->seg, sgl->n);
 }
 
 static bool take_alloc(struct sock_conn *c)
 {
     struct sock_shard *shard = c->shard;
 
-    if (c->take != NULL)
-        return true;
     if (shard->free_takes == NULL)
         return false;
     c->take = shard->free_takes;
     shard->free_takes = c->take->next;
-    c->nsegs = 0;
+    c->take->ops = c->stream->ops;
+    for (unsigned i = 0; i < c->nsegs; i++)
+        c->take->segs[i] = c->place[i];
+    c->place = c->take->segs;
     return true;
 }
 
-static void give_back_take(struct sock_conn *c)
+/* Segments that there is a place for. Few lie in the message, more in a `take`. */
+static unsigned place_room(struct sock_conn *c)
 {
-    if (c->take == NULL)
+    if (c->place == NULL) {
+        c->nsegs = 0;
+        c->place = lnet_rx_segs(&c->rx);
+    }
+    if (c->take == NULL && (c->place == NULL || c->nsegs == LNET_MD_MAX_SEGS) && !take_alloc(c))
+        return 0;
+    return (c->take != NULL ? SOCK_TAKE_SEGS : LNET_MD_MAX_SEGS) - c->nsegs;
+}
+
+static void give_back_place(struct sock_conn *c)
+{
+    if (c->place == NULL)
         return;
-    c->shard->sock->opts.transport->give_back(c->take->segs, c->nsegs);
-    take_free(c->take);
+    c->sp->sni->transport.ops->give_back(c->place, c->nsegs);
+    c->place = NULL;
+    if (c->take != NULL)
+        take_free(c->take);
     c->take = NULL;
 }
 
@@ -221,10 +245,15 @@ static size_t take_and_copy(struct sock_conn *c)
 /* There is no room for the message as segments: the core has it copied, and the rest too. */
 static void leave_take(struct sock_conn *c)
 {
-    unsigned n = c->take != NULL ? c->nsegs : 0;
+    unsigned n = c->place != NULL ? c->nsegs : 0;
+    struct mem_seg few[LNET_MD_MAX_SEGS];
 
-    c->segs = lnet_rx_copy(&c->rx, n > 0 ? c->take->segs : NULL, n);
-    give_back_take(c);
+    if (n > 0 && c->take == NULL) { /* the core needs the place itself */
+        memcpy(few, c->place, n * sizeof(few[0]));
+        c->place = few;
+    }
+    c->segs = lnet_rx_copy(&c->rx, n > 0 ? c->place : NULL, n);
+    give_back_place(c);
     c->nsegs = 1;
     c->seg = 0;
     c->seg_off = c->mlen - c->left;
@@ -232,17 +261,17 @@ static void leave_take(struct sock_conn *c)
 
 static size_t take_for_core(struct sock_conn *c)
 {
+    unsigned n = 0, room = place_room(c);
     bool sum = checksummed(c);
     size_t got, truesize;
     struct mem_seg *segs;
-    unsigned n = 0;
 
-    if (!take_alloc(c) || c->nsegs == SOCK_TAKE_SEGS) {
+    if (room == 0) {
         leave_take(c);
         return take_and_copy(c);
     }
-    segs = c->take->segs + c->nsegs;
-    got = ops(c)->take(c->stream, c->left, segs, SOCK_TAKE_SEGS - c->nsegs, &n, &truesize);
+    segs = c->place + c->nsegs;
+    got = ops(c)->take(c->stream, c->left, segs, room, &n, &truesize);
     for (unsigned i = 0; sum && i < n; i++)
         c->crc = sock_crc32(c->crc, segs[i].addr, segs[i].len);
     c->nsegs += n;
@@ -297,10 +326,12 @@ static void payload_done(struct sock_conn *c)
         sock_tx_ack(c, cookie);
     if (c->state != SOCK_CONN_UP)
         return;
-    if (c->take != NULL) {
-        c->rx.taken = (struct lnet_sgl){c->take->segs, c->nsegs, c->mlen};
-        c->rx.release = take_release;
-        c->rx.release_owner = c->take;
+    if (c->place != NULL) {
+        c->rx.taken = (struct lnet_sgl){c->place, c->nsegs, c->mlen};
+        c->rx.release = c->take != NULL ? take_release : place_release;
+        c->rx.release_owner =
+            c->take != NULL ? c->take : (void *)(uintptr_t)c->sp->sni->transport.ops;
+        c->place = NULL;
         c->take = NULL;
     }
     c->rx_state = SOCK_RX_SLOP;
@@ -412,12 +443,14 @@ static bool step(struct sock_conn *c, size_t *bytes)
 
 void sock_rx_run(struct sock_conn *c)
 {
+    enum reactor_work was;
     unsigned steps = 0;
     size_t bytes = 0;
     bool more = true;
 
     if (c->in_rx || c->state != SOCK_CONN_UP)
         return;
+    was = reactor_mark(REACTOR_WORK_PARSE);
     c->in_rx = true;
     sock_conn_hold(c);
     while (more && c->state == SOCK_CONN_UP && steps++ < RX_STEPS && bytes < RX_RUN_BYTES)
@@ -428,12 +461,14 @@ void sock_rx_run(struct sock_conn *c)
     if (more && c->state == SOCK_CONN_UP)
         sock_ready(c);
     sock_conn_release(c);
+    reactor_mark(was);
 }
 
 void sock_rx_readable(struct sock_conn *c)
 {
     uint64_t now = reactor_now_us();
 
+    sock_fetch(c->sp->peer, 2);
     c->rx_us = now;
     c->sp->alive_us = now;
     c->sp->peer->last_alive_us = now;
@@ -508,7 +543,7 @@ bool sock_rx_give_up(struct lnet_rx *rx, bool too_long)
         sock_ready(c);
         return false;
     }
-    give_back_take(c);
+    give_back_place(c);
     c->slop += c->left;
     c->mlen -= c->left;
     c->left = 0;
@@ -531,7 +566,7 @@ void sock_rx_abandon(struct sock_conn *c, const struct sock_why *why)
     if (c->rx_state == SOCK_RX_PARSE)
         return; /* sock_rx_let_go() */
     if (c->rx_state == SOCK_RX_PAYLOAD) {
-        give_back_take(c);
+        give_back_place(c);
         c->rx_state = SOCK_RX_SLOP;
         lnet_recv_done(&c->rx, result);
     }

@@ -4,12 +4,14 @@
  * then come NOOPs, then messages in order. As many frames as fit go out with one call.
  */
 #include "lib/lnd_eth/sock_internal.h"
+#include "lib/reactor/mark.h"
 
 #include <assert.h>
 #include <errno.h>
 
 #define TX_SEGS   64
 #define TX_NOOPS  16
+#define TX_HDRS   32
 #define TX_ROUNDS 16 /* calls per run, so that connections take turns */
 
 struct tx_batch {
@@ -17,8 +19,9 @@ struct tx_batch {
     unsigned nsegs;
     size_t bytes;
     bool more; /* frames are left that did not fit */
-    unsigned nnoops;
+    unsigned nnoops, nhdrs;
     uint8_t noops[TX_NOOPS][SOCK_FRAME_SIZE];
+    uint8_t hdrs[TX_HDRS][SOCK_FRAME_SIZE + LNET_HDR16_SIZE];
 };
 
 static uint32_t frame_len(const struct lnet_msg *msg)
@@ -58,12 +61,31 @@ static bool add_noop(struct tx_batch *b, uint64_t cookie, unsigned sent)
     return add(b, b->noops[b->nnoops++] + sent, SOCK_FRAME_SIZE - sent, MEM_REGION_NONE);
 }
 
-static bool add_msg(struct tx_batch *b, struct lnet_msg *msg)
+/* The stream copies it. */
+static bool add_hdr(struct tx_batch *b, const struct lnet_msg *msg, uint32_t skip)
+{
+    static const struct sock_frame frame = {.type = SOCK_FRAME_LNET}; /* no ZC request, no sum */
+    uint8_t *hdr;
+
+    if (b->nhdrs == TX_HDRS) {
+        b->more = true;
+        return false;
+    }
+    hdr = b->hdrs[b->nhdrs++];
+    sock_frame_encode(&frame, hdr);
+    if (msg->lnd_hdr_len == SOCK_FRAME_SIZE + LNET_HDR16_SIZE)
+        lnet_hdr_encode16(&msg->hdr, hdr + SOCK_FRAME_SIZE);
+    else
+        lnet_hdr_encode4(&msg->hdr, hdr + SOCK_FRAME_SIZE); /* it fits: sock_send() */
+    return add(b, hdr + skip, msg->lnd_hdr_len - skip, MEM_REGION_NONE);
+}
+
+static bool add_msg(struct tx_batch *b, const struct lnet_msg *msg)
 {
     uint32_t skip = msg->lnd_sent;
 
     if (skip < msg->lnd_hdr_len) {
-        if (!add(b, msg->lnd_hdr + skip, msg->lnd_hdr_len - skip, MEM_REGION_NONE))
+        if (!add_hdr(b, msg, skip))
             return false;
         skip = 0;
     } else {
@@ -106,6 +128,7 @@ static void gather(struct sock_conn *c, struct tx_batch *b)
     b->nsegs = 0;
     b->bytes = 0;
     b->nnoops = 0;
+    b->nhdrs = 0;
     b->more = false;
     add(b, c->raw + c->raw_sent, (size_t)(c->raw_len - c->raw_sent), MEM_REGION_NONE);
     if (c->state != SOCK_CONN_UP)
@@ -185,7 +208,7 @@ static void consume(struct sock_conn *c, size_t n, struct lnet_msg **done)
  * acknowledges. */
 static void report(struct sock_conn *c, struct lnet_msg *done)
 {
-    bool by_reference = c->shard->sock->opts.transport->caps & STREAM_CAP_BY_REFERENCE;
+    bool by_reference = c->sp->sni->transport.ops->caps & STREAM_CAP_BY_REFERENCE;
     struct lnet_msg *msg;
 
     if (by_reference) {
@@ -244,10 +267,12 @@ static bool send_some(struct sock_conn *c)
 
 void sock_tx_run(struct sock_conn *c)
 {
+    enum reactor_work was;
     bool more = true;
 
     if (c->in_tx || c->tx_blocked || (c->state != SOCK_CONN_UP && c->state != SOCK_CONN_HELLO))
         return;
+    was = reactor_mark(REACTOR_WORK_EGRESS);
     c->in_tx = true;
     sock_conn_hold(c);
     for (int i = 0; more && i < TX_ROUNDS && c->state != SOCK_CONN_DEAD; i++)
@@ -259,6 +284,7 @@ void sock_tx_run(struct sock_conn *c)
         sock_rx_resume(c);
     }
     sock_conn_release(c);
+    reactor_mark(was);
 }
 
 /* ---- queueing ---- */
@@ -295,18 +321,26 @@ bool sock_tx_ack(struct sock_conn *c, uint64_t cookie)
 
 void sock_tx_acked(struct sock_conn *c)
 {
+    enum reactor_work was = reactor_mark(REACTOR_WORK_EGRESS);
     struct stream_stats st;
     struct lnet_msg *msg;
 
+    if (c->unacked != NULL)
+        sock_fetch(c->unacked, 3);
     c->stream->ops->stats(c->stream, &st);
     sock_conn_hold(c);
     while ((msg = c->unacked) != NULL && msg->lnd_deadline_us <= st.bytes_out - st.unacked) {
         c->unacked = msg->lnd_next;
         if (c->unacked == NULL)
             c->unacked_tail = &c->unacked;
+        else
+            sock_fetch(c->unacked, 3);
+        sock_fetch(msg->tx_peer, 2);
+        lnet_msg_fetch(msg);
         lnet_send_done(msg, LNET_RESULT_OK);
     }
     sock_conn_release(c);
+    reactor_mark(was);
 }
 
 static struct lnet_msg *detach_list(struct lnet_msg **head, struct lnet_msg ***tail)

@@ -21,7 +21,7 @@
 #include <netinet/in.h>
 #include <sys/types.h>
 
-#define STREAM_PEEK_MAX     256  /* bytes */
+#define STREAM_PEEK_MAX     192  /* bytes */
 #define STREAM_FIRST_WINDOW 4096 /* take mode: bytes a peer may send before rx_window() */
 
 struct stream_ops;
@@ -79,13 +79,13 @@ struct stream_ops {
 
     /* Listens on addr, on behalf of reactor `on`; accepted() runs there and owns s, which is idle
      * until attach(). The address is taken when this returns 0; -errno else. Control thread. */
-    int (*listen)(const union stream_addr *addr, const char *ifname, struct reactor *on,
+    int (*listen)(void *ctx, const union stream_addr *addr, const char *ifname, struct reactor *on,
                   void (*accepted)(void *user, struct stream *s, const union stream_addr *peer),
                   void *user, struct stream_listener **out);
     void (*unlisten)(struct stream_listener *l); /* on its reactor */
     /* Begins to connect from local (port 0 = let the transport choose). -EADDRINUSE and
      * -EADDRNOTAVAIL: try another port. tos -1 = default. */
-    int (*connect)(const union stream_addr *local, const char *ifname,
+    int (*connect)(void *ctx, const union stream_addr *local, const char *ifname,
                    const union stream_addr *remote, int tos, const struct stream_events *ev,
                    void *user, struct stream **out);
 
@@ -138,6 +138,14 @@ struct stream_ops {
     void (*close)(struct stream *s, bool abort);
 };
 
+/* A transport as an NI has it. */
+struct stream_transport {
+    const struct stream_ops *ops;
+    void *ctx; /* listen() and connect() are given it; NULL for `kernel` */
+};
+
 extern const struct stream_ops stream_kernel;
+/* Own TCP on a port; ctx is a struct tcp. tcp/tcp.h. */
+extern const struct stream_ops stream_tcp;
 
 #endif

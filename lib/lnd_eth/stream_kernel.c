@@ -276,7 +276,7 @@ static int open_socket(int family, int reuse_option)
     return sock;
 }
 
-static int kernel_connect(const union stream_addr *local, const char *ifname,
+static int kernel_connect(void *ctx, const union stream_addr *local, const char *ifname,
                           const union stream_addr *remote, int tos, const struct stream_events *ev,
                           void *user, struct stream **out)
 {
@@ -391,10 +391,10 @@ static void listener_start(struct reactor_task *task)
         reactor_timer_arm(&l->pause, ACCEPT_PAUSE_US);
 }
 
-static int kernel_listen(const union stream_addr *addr, const char *ifname, struct reactor *on,
-                         void (*accepted)(void *user, struct stream *s,
-                                          const union stream_addr *peer),
-                         void *user, struct stream_listener **out)
+static int
+kernel_listen(void *ctx, const union stream_addr *addr, const char *ifname, struct reactor *on,
+              void (*accepted)(void *user, struct stream *s, const union stream_addr *peer),
+              void *user, struct stream_listener **out)
 {
     struct kernel_listener *l;
     int sock = open_socket(addr->sa.sa_family, SO_REUSEADDR);

@@ -18,6 +18,7 @@
  * might, the oldest of them give their buffers up.
  */
 #include "lib/lnet/lnet_internal.h"
+#include "lib/reactor/mark.h"
 
 #define BEHIND_US     1000000ull  /* in which what lies behind an expired wait is read */
 #define STALL_LOOK_US 100000ull   /* between looks for stalled receives, while some wait */
@@ -209,8 +210,11 @@ static void wait_for_buffer(struct lnet_rx *rx)
     if (!w->queue.head)
         list_add(&p->ring[rx->class].look, w);
     lnet_rx_queue_add(&w->queue, rx);
+    rx->dest->waiting++;
     shared_set(&p->waiting, p->waiting + 1);
     note_low(p);
+    if (!rx->lacks && lnet_dest_why(rx->shard, rx->dest, rx->pool) == LNET_DROP_BUFFER_WAIT)
+        lnet_pool_short(rx->shard, rx->pool);
 }
 
 static void wait_for_buffer_ends(struct lnet_rx *rx)
@@ -220,6 +224,7 @@ static void wait_for_buffer_ends(struct lnet_rx *rx)
 
     lnet_budget_forget(rx);
     lnet_rx_queue_del(&w->queue, rx);
+    rx->dest->waiting--;
     if (!w->queue.head)
         list_del(w);
     shared_set(&p->waiting, p->waiting - 1);
@@ -237,12 +242,14 @@ static void admit_now(struct lnet_rx *rx)
     lnet_dest_charge(s, rx->dest, rx->pool);
 
     msg->hdr = rx->hdr;
-    msg->rx_ni = rx->ni;
+    lnet_msg_set_rx_ni(msg, rx->ni);
     msg->rx_peer = rx->from;
+    msg->router_credit = true;
     lnet_peer_hold(rx->from);
     msg->dest = rx->dest;
     rx->dest = NULL;
     lnet_msg_set_path(msg, &rx->path);
+    lnet_ni_put(s, rx->path.ni);
     msg->pool = rx->pool;
     msg->state = LNET_MSG_RECEIVING;
     rx->msg = msg;
@@ -277,6 +284,7 @@ static void begin_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
     struct lnet_shard *s = rx->shard;
 
     rx->wait = (uint8_t)what;
+    rx->begun_us = reactor_now_us();
     if (what == LNET_RX_WAIT_CREDIT) {
         lnet_rx_queue_add(&rx->from->rtrq, rx);
         rx->from->rtr.waited++;
@@ -292,8 +300,10 @@ static void begin_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
 static void wait_ends(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
+    bool credit = rx->wait == LNET_RX_WAIT_CREDIT;
 
-    if (rx->wait == LNET_RX_WAIT_CREDIT)
+    reactor_waited(credit ? REACTOR_WAIT_ROUTER_CREDIT : REACTOR_WAIT_BUFFER, rx->begun_us);
+    if (credit)
         lnet_rx_queue_del(&rx->from->rtrq, rx);
     else
         wait_for_buffer_ends(rx);
@@ -318,6 +328,7 @@ static void leave(struct lnet_rx *rx)
     struct lnet_peer_ni *from = rx->from;
 
     wait_ends(rx);
+    lnet_ni_put(rx->shard, rx->path.ni);
     lnet_dest_put(rx->shard, rx->dest);
     rx->dest = NULL;
     give_router_credit(from); /* taken, or only asked for: now counts both */
@@ -343,12 +354,22 @@ static bool may_go_now(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
 
-    if (wait_of(rx)->queue.head || !may(rx))
+    if ((rx->dest->waiting > 0 && wait_of(rx)->queue.head) || !may(rx))
         return false;
     if (!s->wake_posted || (s->pool[rx->pool].waiting == 0 && !lnet_budget_wanted(&s->budget)))
         return true;
     s->wake_all = true; /* it may be behind those that are still to be looked at */
     return false;
+}
+
+/* The next hop's peer NI, which is looked for when the payload is there. It may be another in the
+ * same bucket, or at home elsewhere: then it is in vain. */
+static void fetch_peer(const struct lnet_shard *s, const struct lnet_rx *rx)
+{
+    const struct lnet_peer_ni *peer = s->hash[rx->hash & s->hash_mask];
+
+    if (peer)
+        lnet_fetch(peer, 2);
 }
 
 void lnet_admit(struct lnet_rx *rx)
@@ -364,15 +385,21 @@ void lnet_admit(struct lnet_rx *rx)
     }
     rx->pool = (uint8_t)pool_for(rx->hdr.payload_len);
     rx->class = (uint8_t)class_of(&rx->hdr);
-    rx->dest = lnet_dest_get(s, &rx->path.next_hop, rx->path.gw != NULL);
+    rx->dest = rx->path.gw ? lnet_dest_get(s, &rx->path.next_hop, true)
+                           : lnet_dest_get_hashed(s, &rx->hdr.dest_nid, rx->hash, false);
     if (!rx->dest) {
         lnet_discard(rx, LNET_DROP_NO_MSG_MEMORY);
         return;
     }
+    fetch_peer(s, rx);
+    lnet_ni_hold(s, rx->path.ni);
     rx->wait_until_us = reactor_now_us() + (uint64_t)wait_s * 1000000;
     /* Those that wait may have got theirs back already and not have been woken yet. */
     credit = take_router_credit(rx->from) && !rx->from->rtrq.head;
+    if (credit)
+        reactor_wait_none(REACTOR_WAIT_ROUTER_CREDIT);
     if (credit && may_go_now(rx)) {
+        reactor_wait_none(REACTOR_WAIT_BUFFER);
         admit_now(rx);
         return;
     }
@@ -492,10 +519,12 @@ static void start_credited(struct lnet_peer_ni *peer)
         struct lnet_rx *rx = peer->rtrq.head;
 
         lnet_rx_queue_del(&peer->rtrq, rx);
+        reactor_waited(REACTOR_WAIT_ROUTER_CREDIT, rx->begun_us);
         if (!may_go_now(rx)) {
             begin_wait(rx, LNET_RX_WAIT_BUFFER);
             continue;
         }
+        reactor_wait_none(REACTOR_WAIT_BUFFER);
         age_del(&rx->shard->waiting, rx);
         admit_now(rx);
     }
@@ -544,6 +573,7 @@ static void wake_waiters(struct reactor_task *task)
 {
     struct lnet_shard *s = container_of(task, struct lnet_shard, wake);
     struct lnet_peer_ni *list = s->rtr_wake, *peer;
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
     bool all = true;
     unsigned i;
 
@@ -565,6 +595,7 @@ static void wake_waiters(struct reactor_task *task)
     }
     if (!s->waiting.head)
         reactor_timer_cancel(&s->wait_timer);
+    reactor_mark(was);
 }
 
 /* ---- the end of a message ---- */
@@ -613,10 +644,10 @@ void lnet_release_buffer(struct lnet_msg *msg)
     struct lnet_shard *s = msg->home;
     struct lnet_router_pool *pool = &s->pool[msg->pool];
 
-    if (msg->buffer)
-        mem_pool_put(&pool->mem, msg->buffer);
-    else if (msg->release)
+    if (msg->release)
         msg->release(msg->release_owner, &msg->payload);
+    else if (msg->buffer)
+        mem_pool_put(&pool->mem, msg->buffer);
     msg->buffer = NULL;
     msg->release = NULL;
     lnet_budget_release(msg);
@@ -627,6 +658,14 @@ void lnet_release_buffer(struct lnet_msg *msg)
     shared_set(&pool->used, pool->used - 1);
     if (pool->waiting > 0)
         lnet_wake_soon(s);
+    lnet_return_router_credit(msg);
+}
+
+void lnet_return_router_credit(struct lnet_msg *msg)
+{
+    if (!msg->router_credit)
+        return;
+    msg->router_credit = false;
     give_router_credit(msg->rx_peer);
 }
 
@@ -722,6 +761,8 @@ static bool reroute(struct lnet_rx *rx)
     d = lnet_dest_get(s, &path.next_hop, path.gw != NULL);
     if (!d)
         return true; /* waits on */
+    lnet_ni_hold(s, path.ni);
+    lnet_ni_put(s, rx->path.ni);
     rx->path = path;
     if (d == rx->dest) { /* the same way, chosen again: it keeps its place */
         lnet_dest_put(s, d);

@@ -10,12 +10,16 @@
  * which each peer has few, still bounds what it can have under way.
  */
 #include "lib/lnet/lnet_internal.h"
+#include "lib/reactor/mark.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define OVERDUE_US 1000000ull
+#define OVERDUE_US   1000000ull
+#define FAIL_BUCKETS 256 /* of peers looked at before others have their turn */
+
+static const struct lnet_result ni_gone = {LNET_DROP_NI_REMOVED, LNET_HEALTH_LOCAL_ERROR};
 
 /* ---- queues of messages ---- */
 
@@ -59,9 +63,14 @@ static void queue_split(struct lnet_msg_queue *q, struct lnet_msg_queue *out,
 
 /* ---- credits ---- */
 
+static int max_credits(int configured)
+{
+    return configured > 1 ? configured : 1;
+}
+
 static void credits_init(struct lnet_credits *c, int max)
 {
-    c->max = c->now = c->min = max > 1 ? max : 1;
+    c->max = c->now = c->min = max_credits(max);
     c->waited = 0;
 }
 
@@ -82,15 +91,35 @@ static void give(struct lnet_credits *c)
     shared_set(&c->now, c->now + 1);
 }
 
+/* An NI that starts can be called before the snapshot has it. */
+static const struct lnet_tunables *tunables_of(const struct lnet_node *node, lnet_net_t net)
+{
+    const struct lnet_conf_net *n = lnet_net_find(node, net);
+    unsigned i, max = shared_get(&node->nnis);
+
+    if (n)
+        return &n->ni[0]->tun;
+    for (i = 0; i < max; i++) {
+        const struct lnet_ni *ni = __atomic_load_n(&node->ni[i], __ATOMIC_ACQUIRE);
+
+        if (ni && ni->net == net && shared_get(&ni->starting))
+            return &ni->tun;
+    }
+    return NULL;
+}
+
 void lnet_peer_credits_init(const struct lnet_node *node, struct lnet_peer_ni *peer)
 {
-    const struct lnet_net_state *net = lnet_net_find(node, nid_net(&peer->nid));
-    const struct lnet_tunables *tun = net ? &node->ni[net->ni[0]]->tun : NULL;
+    const struct lnet_tunables *tun = tunables_of(node, nid_net(&peer->nid));
+    int tx = tun ? tun->peer_credits : 1;
+    int rtr = tun && tun->peer_buffer_credits > 0 ? tun->peer_buffer_credits : tx;
 
-    credits_init(&peer->tx, tun ? tun->peer_credits : 1);
-    credits_init(&peer->rtr, !tun                           ? 1
-                             : tun->peer_buffer_credits > 0 ? tun->peer_buffer_credits
-                                                            : tun->peer_credits);
+    /* One that was not used meanwhile has all of its credits, perhaps of a net as it was before. */
+    if (peer->tx.max > 0 &&
+        (!tun || (peer->tx.max == max_credits(tx) && peer->rtr.max == max_credits(rtr))))
+        return;
+    credits_init(&peer->tx, tx);
+    credits_init(&peer->rtr, rtr);
     queue_init(&peer->txq);
     lnet_rx_queue_init(&peer->rtrq);
 }
@@ -107,12 +136,9 @@ static int ni_credits(const struct lnet_tunables *tun, unsigned reactors)
     return part < tun->credits ? part : tun->credits;
 }
 
-void lnet_ni_credits_init(struct lnet_node *node, const struct lnet_ni *ni)
+void lnet_ni_credits_init(struct lnet_shard *s, const struct lnet_ni *ni)
 {
-    unsigned i;
-
-    for (i = 0; i < node->nshards; i++)
-        credits_init(&node->shard[i]->tq[ni->index].credits, ni_credits(&ni->tun, node->nshards));
+    credits_init(&s->tq[ni->index].credits, ni_credits(&ni->tun, s->node->nshards));
 }
 
 void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_credits *out,
@@ -153,6 +179,14 @@ static void hand_ready(struct lnet_shard *s)
     s->handing = false;
 }
 
+/* It was in a queue since handed_us, which until it is handed over says that. */
+static void wait_ends(const struct lnet_msg *msg)
+{
+    reactor_waited(msg->state == LNET_MSG_WAIT_PEER ? REACTOR_WAIT_PEER_CREDIT
+                                                    : REACTOR_WAIT_NI_CREDIT,
+                   msg->handed_us);
+}
+
 static void has_credits(struct lnet_shard *s, struct lnet_msg *msg)
 {
     struct lnet_tx_queue *q = &s->tq[msg->tx_ni->index];
@@ -178,8 +212,11 @@ static void give_ni_credit(struct lnet_shard *s, struct lnet_msg *msg)
         q->newest = msg->tx_pprev;
     msg->ni_credit = false;
     give(&q->credits);
-    if (q->queue.head)
-        has_credits(s, queue_pop(&q->queue));
+    if (q->queue.head) {
+        msg = queue_pop(&q->queue);
+        wait_ends(msg);
+        has_credits(s, msg);
+    }
 }
 
 /* The first that waits at an NI is always the one that has waited longest, so it is enough to look
@@ -191,7 +228,7 @@ static void overdue(struct reactor_timer *t)
     bool waiting = false;
     unsigned i;
 
-    for (i = 0; i < s->node->nnis; i++) {
+    for (i = 0; i < shared_get(&s->node->nnis); i++) {
         struct lnet_tx_queue *q = &s->tq[i];
 
         while (q->queue.head && q->oldest && now - q->oldest->handed_us >= OVERDUE_US)
@@ -208,13 +245,27 @@ static void want_ni_credit(struct lnet_shard *s, struct lnet_msg *msg)
     struct lnet_tx_queue *q = &s->tq[msg->tx_ni->index];
 
     if (take(&q->credits)) {
+        reactor_wait_none(REACTOR_WAIT_NI_CREDIT);
         has_credits(s, msg);
         return;
     }
     msg->state = LNET_MSG_WAIT_NI;
+    msg->handed_us = reactor_now_us();
     queue_add(&q->queue, msg);
     if (!reactor_timer_armed(&s->overdue_timer))
         reactor_timer_arm(&s->overdue_timer, OVERDUE_US / 4);
+}
+
+/* The first that waits for a credit of a peer has it. */
+static void next_of_peer(struct lnet_shard *s, struct lnet_peer_ni *peer)
+{
+    struct lnet_msg *msg;
+
+    if (!peer->txq.head)
+        return;
+    msg = queue_pop(&peer->txq);
+    wait_ends(msg);
+    want_ni_credit(s, msg);
 }
 
 void lnet_credit_send(struct lnet_msg *msg)
@@ -222,9 +273,11 @@ void lnet_credit_send(struct lnet_msg *msg)
     struct lnet_peer_ni *peer = msg->tx_peer;
 
     if (take(&peer->tx)) {
+        reactor_wait_none(REACTOR_WAIT_PEER_CREDIT);
         want_ni_credit(peer->shard, msg);
     } else {
         msg->state = LNET_MSG_WAIT_PEER;
+        msg->handed_us = reactor_now_us();
         queue_add(&peer->txq, msg);
     }
     hand_ready(peer->shard);
@@ -238,8 +291,7 @@ void lnet_credit_return(struct lnet_msg *msg)
     if (msg->ni_credit)
         give_ni_credit(s, msg);
     give(&peer->tx);
-    if (peer->txq.head)
-        want_ni_credit(s, queue_pop(&peer->txq));
+    next_of_peer(s, peer);
     hand_ready(s);
 }
 
@@ -250,9 +302,9 @@ static bool is_forwarded(const struct lnet_msg *msg, const void *arg)
     return msg->kind == LNET_KIND_FORWARD;
 }
 
-static bool leaves_by(const struct lnet_msg *msg, const void *arg)
+static bool leaves_by_removed(const struct lnet_msg *msg, const void *arg)
 {
-    return msg->tx_ni == arg;
+    return shared_get(&msg->tx_ni->removed);
 }
 
 /* Nothing is with the LND: what a message held of credits goes back without its being accepted. */
@@ -261,6 +313,7 @@ static void fail_waiting_peer(struct lnet_msg_queue *list, struct lnet_result re
     while (list->head) {
         struct lnet_msg *msg = queue_pop(list);
 
+        wait_ends(msg);
         give(&msg->tx_peer->tx);
         lnet_send_failed(msg, result);
     }
@@ -283,35 +336,47 @@ static void fail_waiting_ni(struct lnet_shard *s, struct lnet_tx_queue *q,
         struct lnet_msg *msg = queue_pop(&q->queue);
         struct lnet_peer_ni *peer = msg->tx_peer;
 
+        wait_ends(msg);
         give(&q->credits);
         lnet_peer_hold(peer);
         give(&peer->tx);
-        if (peer->txq.head)
-            want_ni_credit(s, queue_pop(&peer->txq));
+        next_of_peer(s, peer);
         lnet_send_failed(msg, result);
         lnet_peer_put(peer);
     }
 }
 
-void lnet_credit_fail_ni(struct lnet_shard *s, const struct lnet_ni *ni, struct lnet_result result)
+static void fail_bucket(struct lnet_shard *s, uint32_t bucket)
 {
-    uint32_t i;
+    struct lnet_peer_ni *p = s->hash[bucket], *next;
+    struct lnet_msg_queue list;
 
-    for (i = 0; i <= s->hash_mask; i++) {
-        struct lnet_peer_ni *p = s->hash[i], *next;
-
-        for (; p; p = next) {
-            struct lnet_msg_queue list;
-
-            lnet_peer_hold(p); /* what fails may make others come and go */
-            queue_split(&p->txq, &list, leaves_by, ni);
-            fail_waiting_peer(&list, result);
-            next = p->hash_next;
-            lnet_peer_put(p);
-        }
+    for (; p; p = next) {
+        next = p->hash_next;
+        if (!p->txq.head)
+            continue;
+        lnet_peer_hold(p); /* what fails may make others come and go */
+        queue_split(&p->txq, &list, leaves_by_removed, NULL);
+        fail_waiting_peer(&list, ni_gone);
+        next = p->hash_next;
+        lnet_peer_put(p);
     }
-    fail_waiting_ni(s, &s->tq[ni->index], result);
+}
+
+bool lnet_credit_fail_removed(struct lnet_shard *s, uint32_t *bucket)
+{
+    unsigned i;
+
+    for (i = 0; i < FAIL_BUCKETS && *bucket <= s->hash_mask; i++)
+        fail_bucket(s, (*bucket)++);
+    for (i = 0; *bucket > s->hash_mask && i < shared_get(&s->node->nnis); i++) {
+        struct lnet_msg *first = s->tq[i].queue.head;
+
+        if (first && shared_get(&first->tx_ni->removed))
+            fail_waiting_ni(s, &s->tq[i], ni_gone);
+    }
     hand_ready(s);
+    return *bucket > s->hash_mask;
 }
 
 /* ---- init ---- */

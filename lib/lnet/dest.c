@@ -29,7 +29,7 @@ int lnet_dests_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen
 
     while (buckets < max)
         buckets *= 2;
-    s->dests = calloc(max, sizeof(*s->dests));
+    s->dests = lnet_table_alloc(max, sizeof(*s->dests), &s->dests_memory);
     s->dest_hash = calloc(buckets, sizeof(*s->dest_hash));
     if (!s->dests || !s->dest_hash) {
         snprintf(err, errlen, "no memory for the accounts of %u next hops; lower max_peers", max);
@@ -45,13 +45,19 @@ int lnet_dests_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen
 
 void lnet_dests_fini(struct lnet_shard *s)
 {
-    free(s->dests);
+    free(s->dests_memory);
     free(s->dest_hash);
 }
 
 struct lnet_dest *lnet_dest_get(struct lnet_shard *s, const struct lnet_nid *nid, bool gateway)
 {
-    struct lnet_dest **bucket = &s->dest_hash[nid_hash(nid) & s->dest_mask];
+    return lnet_dest_get_hashed(s, nid, nid_hash(nid), gateway);
+}
+
+struct lnet_dest *lnet_dest_get_hashed(struct lnet_shard *s, const struct lnet_nid *nid,
+                                       uint32_t hash, bool gateway)
+{
+    struct lnet_dest **bucket = &s->dest_hash[hash & s->dest_mask];
     struct lnet_dest *d;
     unsigned i, k;
 

@@ -4,8 +4,8 @@
 #include <stddef.h>
 
 static const struct lnet_drop_info drop_table[LNET_DROP_COUNT] = {
-    [LNET_DROP_NONE] = {"none", DROP_KIND_MESSAGE, "Nothing was dropped."},
-#define DROP(sym, name, kind, text) [LNET_DROP_##sym] = {name, kind, text},
+    [LNET_DROP_NONE] = {"none", DROP_KIND_MESSAGE, "Nothing was dropped.", "Nothing."},
+#define DROP(sym, name, kind, text, remedy) [LNET_DROP_##sym] = {name, kind, text, remedy},
 #include "lib/lnet/drops.def"
 #undef DROP
 };

@@ -8,7 +8,7 @@
 
 enum lnet_drop {
     LNET_DROP_NONE = 0,
-#define DROP(sym, name, kind, text) LNET_DROP_##sym,
+#define DROP(sym, name, kind, text, remedy) LNET_DROP_##sym,
 #include "drops.def"
 #undef DROP
     LNET_DROP_COUNT
@@ -24,7 +24,8 @@ enum lnet_drop_kind {
 struct lnet_drop_info {
     const char *name; /* stable, lower case with underscores */
     enum lnet_drop_kind kind;
-    const char *text; /* one sentence for an engineer */
+    const char *text;   /* one sentence for an engineer */
+    const char *remedy; /* what to look at or do about it */
 };
 
 /* The row of a reason; never NULL (unknown values give the row of LNET_DROP_NONE). */

@@ -74,6 +74,13 @@ size_t lnet_budget_least(void)
     return 2 * full_message() + URGENT + least_charge();
 }
 
+unsigned lnet_segments_conns(size_t segments, unsigned reactors)
+{
+    size_t each = segments / reactors, others = lnet_budget_least() - least_charge();
+
+    return each > others ? (unsigned)((each - others) / least_charge()) * reactors : 0;
+}
+
 static int64_t budget_free(const struct lnet_budget *b)
 {
     return (int64_t)(b->total - b->used);
@@ -327,6 +334,11 @@ bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize)
     if (g->body == 0)
         observe(g, msg->hdr.payload_len, msg->truesize);
     return true;
+}
+
+struct mem_seg *lnet_rx_segs(struct lnet_rx *rx)
+{
+    return rx->msg && rx->msg->kind == LNET_KIND_FORWARD ? rx->msg->segs : NULL;
 }
 
 void lnet_msg_buffer(struct lnet_msg *msg)

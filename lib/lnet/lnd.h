@@ -24,6 +24,7 @@
 #ifndef MILLRACE_LND_H
 #define MILLRACE_LND_H
 
+#include "lib/lnet/event.h"
 #include "lib/lnet/lnet_wire.h"
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor.h"
@@ -83,9 +84,10 @@ struct lnd_tunables { /* the union of what LNDs offer; -1 = the LND's default. l
     int tos;
 };
 
-/* A network interface. Made by lnet_ni_add() on the control thread, lives until
- * lnet_node_destroy(): a pointer to it may be kept. Fields above the line do not change once
- * started. */
+/* A network interface. Made by lnet_ni_add() or lnet_ni_add_live() on the control thread. It lives
+ * until lnet_node_destroy(), or after its removal until its LND has stopped it and no message
+ * points to it any more. Fields above the line do not change once started, but for lnd_tun: that is
+ * what ops->ni_set() made it (relaxed). */
 struct lnet_ni {
     struct lnet_node *node;
     const struct lnd_ops *lnd;
@@ -99,13 +101,18 @@ struct lnet_ni {
     struct lnd_tunables lnd_tun;
     bool rx_take; /* the LND hands over received payload as its own segments */
     /* ---- written on the node's home reactor only, read anywhere (relaxed) ---- */
-    uint32_t status; /* LNET_NI_UP or LNET_NI_DOWN, as published in the ping info */
-    bool fatal;      /* the link or device is down */
-    bool pinged;     /* a ping GET has come in on it */
+    uint32_t status;      /* LNET_NI_UP or LNET_NI_DOWN, as published in the ping info */
+    bool fatal;           /* the link or device is down */
+    bool pinged;          /* a ping GET has come in on it */
+    uint64_t alive_us;    /* last ping GET of anybody on its net */
+    uint32_t links_heard; /* calls of lnet_ni_link() that have arrived */
     /* ---- written by whoever calls lnet_ni_link() ---- */
     bool link_up;
+    uint32_t links_told;
     /* ---- written by the control thread, read anywhere (relaxed) ---- */
-    bool removed; /* by lnet_net_del(): nothing chooses it any more, its NID is not ours */
+    bool removed;  /* nothing chooses it any more, its NID is not ours */
+    bool starting; /* the LND may bring callers, but it is not chosen or listed yet */
+    bool stopped;  /* removed, and the LND is through with it */
 };
 
 /* A kind of credit, §5.1. now below 0: that many wait for one. */
@@ -124,28 +131,37 @@ struct lnet_rx_queue {
     uint32_t length;
 };
 
-/* A peer NI: an address we have connections to or want to. Home reactor only. */
+/* A peer NI: an address we have connections to or want to. Home reactor only. In blocks of two
+ * cache lines, what messages touch first. */
 struct lnet_peer_ni {
     struct lnet_nid nid;
-    struct lnet_shard *shard;  /* of its home reactor */
-    void *lnd_peer;            /* the LND's own: list of its connection sets, one per local NI */
-    uint32_t refs;             /* lnet_peer_get()/put(): objects that point here */
-    uint32_t tx_queued;        /* messages for it that the LND has not accepted yet */
-    uint64_t tx_queued_bytes;  /* their payload + 72 each (lnet-core §4.5) */
-    struct lnet_credits tx;    /* messages handed to the LND and not yet accepted */
-    struct lnet_credits rtr;   /* messages from it that hold a router buffer */
-    struct lnet_msg_queue txq; /* wait for a tx credit */
-    struct lnet_rx_queue rtrq; /* wait for a router credit */
-    struct lnet_peer_ni *rtr_next; /* in shard->rtr_wake */
-    bool rtr_waking;
-    uint64_t last_alive_us; /* last time anything was received from it; 0 = never */
-    uint64_t send_count[LNET_MSG_TYPES];
-    uint64_t recv_count[LNET_MSG_TYPES];
-    uint64_t drop_count[LNET_MSG_TYPES];
-    struct lnet_gw *gw; /* if it is a gateway (set when the peer is made or the route added) */
+    uint32_t refs; /* lnet_peer_get()/put(): objects that point here */
     struct lnet_peer_ni *hash_next;
+    struct lnet_shard *shard; /* of its home reactor */
+    void *lnd_peer;           /* the LND's own: list of its connection sets, one per local NI */
+    struct lnet_gw *gw; /* if it is a gateway (set when the peer is made or the route added) */
+    uint64_t tx_queued_bytes;  /* of tx_queued: their payload + 72 each (lnet-core §4.5) */
+    struct lnet_credits tx;    /* messages handed to the LND and not yet accepted */
+    struct lnet_msg_queue txq; /* wait for a tx credit */
+    uint64_t last_alive_us;    /* last time anything was received from it; 0 = never */
+    uint32_t tx_queued;        /* messages for it that the LND has not accepted yet */
+    bool rtr_waking;
+    struct lnet_peer_ni *rtr_next; /* in shard->rtr_wake */
+    /* ---- */
+    struct lnet_credits rtr;   /* messages from it that hold a router buffer */
+    struct lnet_rx_queue rtrq; /* wait for a router credit */
+    uint64_t recv_count[LNET_MSG_TYPES];
+    uint64_t send_count[LNET_MSG_TYPES];
+    /* ---- */
+    uint64_t drop_count[LNET_MSG_TYPES];
+    uint64_t incarnation; /* the LND's: what the peer said last, 0 = nothing yet */
     struct lnet_peer_ni *lru_next, *lru_prev;
+    uint64_t spare[8];
 };
+
+_Static_assert(offsetof(struct lnet_peer_ni, rtr) == 128, "blocks of two cache lines");
+_Static_assert(offsetof(struct lnet_peer_ni, drop_count) == 256, "blocks of two cache lines");
+_Static_assert(sizeof(struct lnet_peer_ni) == 384, "blocks of two cache lines");
 
 #define LNET_MD_MAX_SEGS 4 /* segments of an end node's MD */
 
@@ -192,64 +208,78 @@ struct lnet_rx {
     /* ---- below: the core's own ---- */
     struct lnet_msg *msg; /* the message being received, NULL: payload is discarded */
     struct lnet_shard *shard;
-    uint8_t wait;         /* enum lnet_rx_wait: which queue it waits in */
-    uint8_t pool;         /* enum lnet_pool it needs a buffer of */
-    uint8_t class;        /* enum lnet_class: may it use the reserve? */
-    enum lnet_drop drop;  /* why it is being discarded, NONE = it is not */
-    enum lnet_drop lacks; /* DEST_SHARE, BUFFER_WAIT: waits for memory of the budget; or NONE */
+    uint8_t wait;           /* enum lnet_rx_wait: which queue it waits in */
+    uint8_t pool;           /* enum lnet_pool it needs a buffer of */
+    uint8_t class;          /* enum lnet_class: may it use the reserve? */
+    uint32_t hash;          /* nid_hash() of hdr.dest_nid */
+    enum lnet_drop drop;    /* why it is being discarded, NONE = it is not */
+    enum lnet_drop lacks;   /* DEST_SHARE, BUFFER_WAIT: waits for memory of the budget; or NONE */
+    struct lnet_dest *dest; /* its next hop's account */
     struct lnet_path path;
-    struct lnet_dest *dest;                  /* its next hop's account */
-    struct lnet_rx *wait_next, **wait_pprev; /* in its queue */
-    struct lnet_rx *age_next, **age_pprev;   /* in the list of all that wait, or all that receive */
+    struct lnet_rx *age_next, **age_pprev; /* in the list of all that wait, or all that receive */
+    uint64_t begun_us; /* when ops->recv() was called; before, when it began to wait */
     uint64_t wait_until_us;
-    uint64_t begun_us;   /* when ops->recv() was called */
     uint64_t expired_us; /* when the last message received with it waited in vain; 0 = never */
+    struct lnet_rx *wait_next, **wait_pprev; /* in its queue */
     struct reactor_task task;
 };
 
-/* A message on its way through the node. The LND that sends it uses the first two parts. */
+/* A message on its way through the node. In blocks of two cache lines each, by when they are used:
+ * a forwarded message is written when it comes, and looked at again when the next hop has
+ * acknowledged it, long after it has left the caches. */
 struct lnet_msg {
-    struct lnet_hdr hdr;     /* to be encoded and sent as it is */
-    struct lnet_sgl payload; /* hdr.payload_len bytes; stays valid until lnet_send_done() */
-    struct lnet_ni *tx_ni;
-    struct lnet_peer_ni *tx_peer;
-    /* the LND's own while it has the message */
+    /* ---- block 0: while it is sent and when it is through ---- */
+    /* the LND's own while it has the message; the core's while it waits or is free */
     struct lnet_msg *lnd_next;
     uint64_t lnd_deadline_us;
     uint32_t lnd_sent; /* bytes of framing, header and payload gone */
     uint32_t lnd_hdr_len;
-    uint8_t lnd_hdr[128]; /* framing and header, encoded */
-    /* ---- below: the core's own ---- */
+    /* for the LND that sends it */
+    struct lnet_sgl payload; /* hdr.payload_len bytes; stays valid until lnet_send_done() */
+    struct lnet_ni *tx_ni;
+    struct lnet_peer_ni *tx_peer;
+    /* from here on the core's own, but for hdr */
     uint8_t state; /* enum lnet_msg_state, lnet_internal.h */
     uint8_t kind;  /* enum lnet_msg_kind */
     uint8_t pool;  /* enum lnet_pool of buffer */
     bool accepted;
-    bool ni_credit; /* holds a tx credit of tx_ni on this reactor */
-    bool stalled;   /* its buffer counts for shard->stalled, not for dest */
+    bool ni_credit;                       /* holds a tx credit of tx_ni on this reactor */
+    bool stalled;                         /* its buffer counts for shard->stalled, not for dest */
+    bool router_credit;                   /* forwarded: holds one of rx_peer's. Home */
+    struct lnet_shard *home;              /* shard that allocated it and gets it back */
+    struct lnet_ni *rx_ni;                /* forwarded: where it came in */
+    struct lnet_peer_ni *rx_peer;         /* forwarded: from whom (referenced) */
+    struct lnet_dest *dest;               /* forwarded: the account its buffer is charged to */
+    struct lnet_msg *tx_next, **tx_pprev; /* messages with an LND by NI, oldest first */
+    void (*release)(void *owner, struct lnet_sgl *sgl);
+    void *release_owner;
+    /* ---- block 1 ---- */
+    uint32_t memory;     /* forwarded: of the shard's budget, for segments of the transport's */
+    uint32_t truesize;   /* what the segments that it has take */
+    struct lnet_hdr hdr; /* for the LND: to be encoded and sent as it is */
+    void *buffer;        /* router buffer, or NULL */
+    uint64_t handed_us;  /* when it was handed to the LND; before, when it began to wait */
     struct lnet_result result;
-    struct lnet_shard *home;      /* shard that allocated it and gets it back */
-    struct lnet_ni *rx_ni;        /* forwarded: where it came in */
-    struct lnet_peer_ni *rx_peer; /* forwarded: from whom (referenced) */
-    struct lnet_dest *dest;       /* forwarded: the account its buffer is charged to */
+    /* ---- block 2 ---- */
+    struct mem_seg segs[LNET_MD_MAX_SEGS];
     struct lnet_nid next_hop;
     struct lnet_gw *next_gw; /* next_hop is that gateway; NULL: it is the destination */
     uint64_t generation;     /* of the configuration it was chosen from */
-    struct lnet_msg *tx_next, **tx_pprev; /* messages with an LND by NI, oldest first */
-    uint64_t handed_us;                   /* when it was handed to the LND */
-    struct lnet_nid via; /* answers: the gateway that delivered the request, or ANY */
-    void *buffer;        /* router buffer, or NULL */
-    uint32_t memory;     /* forwarded: of the shard's budget, for segments of the transport's */
-    uint32_t truesize;   /* what the segments that it has take */
-    struct mem_seg segs[LNET_MD_MAX_SEGS];
-    void (*release)(void *owner, struct lnet_sgl *sgl);
-    void *release_owner;
-    struct lnet_md *md; /* local: the MD it reads or writes */
+    struct lnet_nid via;     /* answers: the gateway that delivered the request, or ANY */
+    /* ---- block 3: crossing, and of local ones ---- */
+    struct reactor_task task;
+    struct reactor_task accept_task; /* on its way home ahead of `task` */
+    struct lnet_md *md;              /* local: the MD it reads or writes */
     uint32_t md_offset, mlen;
     struct lnet_get get; /* REPLY: what was asked, for the event */
-    uint16_t asker;      /* local: 1 + index into the node's asked[], 0 = our own doing */
-    struct reactor_task task;
-    struct lnet_msg *next; /* free list */
+    uint16_t asker;      /* 1 + index into the node's asked[], 0 = our own doing */
+    uint8_t spare[38];
 };
+
+_Static_assert(offsetof(struct lnet_msg, memory) == 128, "blocks of two cache lines");
+_Static_assert(offsetof(struct lnet_msg, segs) == 256, "blocks of two cache lines");
+_Static_assert(offsetof(struct lnet_msg, task) == 384, "blocks of two cache lines");
+_Static_assert(sizeof(struct lnet_msg) == 512, "blocks of two cache lines");
 
 /* ---- what an LND offers ---- */
 
@@ -269,6 +299,10 @@ struct lnd_ops {
     int (*ni_init)(struct lnet_ni *ni, char *err, size_t errlen);
     /* Begins to listen and serve. Control thread, reactors running. 0 or -errno as above. */
     int (*ni_start)(struct lnet_ni *ni, char *err, size_t errlen);
+    /* Changes ni->lnd_tun as far as that is possible while it runs, for the connections there are
+     * or those to come; -1 = as it is. All or nothing. Control thread. 0 or -errno as above. May be
+     * NULL. */
+    int (*ni_set)(struct lnet_ni *ni, const struct lnd_tunables *set, char *err, size_t errlen);
     /* Stops reading new messages on all connections of ni; those begun are finished. Any number of
      * reactors involved; done is posted to the control reactor when it is so. Control thread. */
     void (*ni_quiesce)(struct lnet_ni *ni, struct reactor_task *done);
@@ -357,6 +391,12 @@ void lnet_grant_consumed(struct lnet_grant *grant, uint32_t bytes);
 /* Segments were taken for the message that ops->recv() asked for without segs; truesize is what the
  * buffers they lie in take. False: that is more than there is; lnet_rx_copy() must follow. */
 bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize);
+/* What lnet_send_done() of a message will look at is fetched. Home of tx_peer. */
+void lnet_msg_fetch(const struct lnet_msg *msg);
+/* A place for up to LNET_MD_MAX_SEGS segments of that message, which is part of the message and
+ * valid until they are released, or until lnet_rx_copy(): a message of few segments needs no memory
+ * of the LND's. NULL: it is not for others. */
+struct mem_seg *lnet_rx_segs(struct lnet_rx *rx);
 /* Copies the segments taken so far for that message into a router buffer; the LND gives them back
  * and receives the rest into what this returns (one segment of the whole payload). At any time,
  * where it would rather not keep them. */
@@ -368,7 +408,8 @@ uint32_t lnet_grant_window(struct lnet_rx *rx, uint32_t *memory);
 
 /* ---- what happened ---- */
 
-/* Everything to a peer failed, or it came (back) up; for gateways this decides routes. */
+/* Everything to a peer failed, or it came (back) up; for gateways this decides routes. That
+ * watchers hear of peers (lnet_event_post()) is up to the LND. */
 void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up);
 /* Link or address of an NI went away or came back. Always from the same reactor. §3.7 */
 void lnet_ni_link(struct lnet_ni *ni, bool up);

@@ -60,6 +60,11 @@ struct lnet_memory {
     size_t segments;              /* bytes of transports' own memory that are promised and held */
     size_t tables;                /* bytes of heap: message descriptors, peers, accounts */
 };
+/* The least bytes of `segments` there may be, if there are any. Any thread. */
+size_t lnet_segments_least(unsigned reactors);
+/* For how many connections so many bytes are enough: what each may always send is set aside for as
+ * long as it lives, and those beyond wait for another to end. Any thread. */
+unsigned lnet_segments_conns(size_t segments, unsigned reactors);
 /* Any thread. 0, or -ENOMEM with a sentence that says how many buffers would fit. */
 int lnet_memory_plan(const struct lnet_node_opts *opts, unsigned reactors, struct lnet_memory *out,
                      char *err, size_t errlen);
@@ -84,7 +89,12 @@ int lnet_node_start(struct lnet_node *node, char *err, size_t errlen);
  * up to drain_s seconds in all, then NIs stop and what is left is dropped as LNET_DROP_SHUTDOWN.
  * done(arg) runs on the control thread. */
 void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void *arg), void *arg);
-void lnet_node_destroy(struct lnet_node *node); /* reactors stopped */
+/* Reactors stopped and drained, the node stopped in order or not (its start failed, or nobody waits
+ * any longer): ends what it still does for others, connections and calls that have not been
+ * answered (-ESHUTDOWN). Another reactor_env_drain() delivers what comes of that. */
+void lnet_node_end(struct lnet_node *node);
+/* After lnet_node_end() and a drain, or before any reactor ran. */
+void lnet_node_destroy(struct lnet_node *node);
 struct reactor *lnet_node_home(const struct lnet_node *node);
 
 struct lnet_ni_conf {
@@ -122,6 +132,58 @@ int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, c
 int lnet_route_del(struct lnet_node *node, lnet_net_t net, const struct lnet_nid *gateway,
                    char *err, size_t errlen);
 
+/* ---- the running node changes (control; live.c, net_del.c, route.c) ----
+ *
+ * What is asynchronous ends with done(arg, rc, err) on the control thread: rc 0, or -errno with a
+ * sentence that is valid during the call. If the function itself returns an error, with a sentence,
+ * done is not called and nothing has changed. Only one such change of NIs runs at a time: -EBUSY.
+ * Peers, connections and messages that a change does not concern do not notice it. */
+typedef void (*lnet_done_fn)(void *arg, int rc, const char *err);
+
+/* Adds an NI to a started node: it listens, is chosen and listed in the ping info when done. If it
+ * cannot be started nothing of it is left. Errors as lnet_ni_add(), and -EUSERS (there are routes
+ * to its net), -EAGAIN (all indices are in use, some by NIs that are gone but for messages in
+ * flight). Its index may be one that an NI which is gone had. */
+int lnet_ni_add_live(struct lnet_node *node, const struct lnet_ni_conf *conf, lnet_done_fn done,
+                     void *arg, char *err, size_t errlen);
+/* Removes one NI as lnet_net_del() removes all of a net; the net goes with its last one. -ENOENT.
+ */
+int lnet_ni_del(struct lnet_node *node, const struct lnet_nid *nid, lnet_done_fn done, void *arg,
+                char *err, size_t errlen);
+/* Changes what can change without a restart of the NI; -1 = as it is. Connections there are keep
+ * their number; their timeout is the new one. -ENOENT, -EINVAL. */
+int lnet_ni_set(struct lnet_node *node, const struct lnet_nid *nid, const struct lnd_tunables *tun,
+                char *err, size_t errlen);
+
+/* Several routes at once: published together, or with an error (as lnet_route_add() and _del()) not
+ * at all. A net and gateway in both lists is a route whose hops or priority change: it keeps its
+ * state. bad (may be NULL): index of the entry the error is about, those of del first. */
+int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del, unsigned ndel,
+                       const struct lnet_route_conf *add, unsigned nadd, unsigned *bad, char *err,
+                       size_t errlen);
+
+enum lnet_routing { /* numbers of `lnetctl routing show`, docs/protocol/lnet-core.md §3.9, §10.4 */
+    LNET_ROUTING_OFF,
+    LNET_ROUTING_ON,
+    LNET_ROUTING_STOPPING,
+    LNET_ROUTING_STARTING,
+};
+enum lnet_routing lnet_routing_get(const struct lnet_node *node);
+/* Starts or stops forwarding; no error if that is so already. What is in flight when it stops is
+ * delivered. Starting, it forwards at once and says so after the time in which all pinged it;
+ * stopping, it says so at once and goes on for that time, and until no buffer is in use (at most
+ * three times as long). Turned on while stopping, it is on as before. -EBUSY: the node stops. */
+int lnet_routing_set(struct lnet_node *node, bool on, char *err, size_t errlen);
+
+struct lnet_timing {
+    unsigned check_interval, ping_timeout; /* s */
+    enum lnet_source_check source_check;
+};
+void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out);
+/* At once; 0 s = as it is, source_check is always taken. -EINVAL. */
+int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, char *err,
+                    size_t errlen);
+
 /* ---- observation (control) ---- */
 
 struct lnet_route_row {
@@ -131,12 +193,26 @@ struct lnet_route_row {
 };
 unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *rows, unsigned max);
 
-enum lnet_stat { /* names as lnetctl `stats show`, §10.5 */
+enum lnet_stat { /* names and order as lnetctl `stats show`, §10.5 */
     LNET_STAT_MSGS_ALLOC,
     LNET_STAT_MSGS_MAX,
+    LNET_STAT_RST_ALLOC,
     LNET_STAT_ERRORS,
     LNET_STAT_SEND_COUNT,
+    LNET_STAT_RESEND_COUNT,
     LNET_STAT_RESPONSE_TIMEOUT_COUNT,
+    LNET_STAT_LOCAL_INTERRUPT_COUNT,
+    LNET_STAT_LOCAL_DROPPED_COUNT,
+    LNET_STAT_LOCAL_ABORTED_COUNT,
+    LNET_STAT_LOCAL_NO_ROUTE_COUNT,
+    LNET_STAT_LOCAL_TIMEOUT_COUNT,
+    LNET_STAT_LOCAL_ERROR_COUNT,
+    LNET_STAT_REMOTE_DROPPED_COUNT,
+    LNET_STAT_REMOTE_ERROR_COUNT,
+    LNET_STAT_REMOTE_TIMEOUT_COUNT,
+    LNET_STAT_NETWORK_TIMEOUT_COUNT,
+    LNET_STAT_FAILED_RESENDS,
+    LNET_STAT_SUCCESSFUL_RESENDS,
     LNET_STAT_RECV_COUNT,
     LNET_STAT_ROUTE_COUNT,
     LNET_STAT_DROP_COUNT,
@@ -148,6 +224,12 @@ enum lnet_stat { /* names as lnetctl `stats show`, §10.5 */
 };
 const char *lnet_stat_name(enum lnet_stat stat);
 void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT]);
+/* The same since the node was created, whatever was reset. Any thread. */
+void lnet_stats_ever(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT]);
+/* `lnetctl stats reset`: counts of the node, its NIs and peers begin again at 0 (numbers in use,
+ * such as msgs_alloc, do not). Counters are not written by others than their owners: what is shown
+ * is less than what was there. Asynchronous for those of peers. Control. */
+void lnet_stats_reset(struct lnet_node *node);
 void lnet_drops_get(const struct lnet_node *node, uint64_t out[LNET_DROP_COUNT]);
 
 /* The newest event of a reason, if any was seen. */
@@ -214,6 +296,75 @@ struct lnet_peer_row {
 typedef void (*lnet_peer_rows_fn)(void *arg, const struct lnet_peer_row *rows, unsigned n,
                                   bool last);
 int lnet_peer_rows(struct lnet_node *node, lnet_peer_rows_fn fn, void *arg);
+
+/* Where a page of peers begins; all 0 = the first. Peers that come or go between two pages may be
+ * missed or not, those that stay are seen exactly once. */
+struct lnet_peer_cursor {
+    uint32_t reactor, slot;
+    bool end; /* out: there are no more */
+};
+typedef void (*lnet_peer_page_fn)(void *arg, const struct lnet_peer_row *rows, unsigned n,
+                                  const struct lnet_peer_cursor *next);
+/* Up to max rows from a place on. A reactor is asked for so few at a time that it is not held up
+ * (LNET_PEER_BURST). fn runs once, on the control thread. 0, -ENOMEM, or -EINVAL: max is not 1 to
+ * LNET_PEER_PAGE_MAX, or from is not a place where a page of this node can begin. */
+#define LNET_PEER_BURST    4
+#define LNET_PEER_PAGE_MAX 4096
+int lnet_peer_page(struct lnet_node *node, const struct lnet_peer_cursor *from, unsigned max,
+                   lnet_peer_page_fn fn, void *arg);
+/* The row of one NID: fn with n 0 or 1. */
+int lnet_peer_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_peer_page_fn fn,
+                   void *arg);
+
+/* ---- why a message to a NID goes where it goes (control; why.c) ---- */
+
+enum lnet_why { /* of a candidate, names in lnet_why_name() */
+    LNET_WHY_CHOSEN,
+    LNET_WHY_NOT_SOURCE,   /* the message has to leave by the NI of its source NID */
+    LNET_WHY_LINK_DOWN,    /* another NI's link is up */
+    LNET_WHY_NID_SIZE,     /* another NI has a NID of the same length */
+    LNET_WHY_USED_LATER,   /* equal, but used more recently */
+    LNET_WHY_GATEWAY_DOWN, /* its gateway does not answer pings or has no connection */
+    LNET_WHY_NET_DOWN,     /* the gateway says that net is down */
+    LNET_WHY_NO_LOCAL_NET, /* the gateway's net is not (or no longer) local */
+    LNET_WHY_OTHER_NET,    /* the gateway is not on the net of the NI that must be used */
+    LNET_WHY_PRIORITY,
+    LNET_WHY_HOPS,
+    LNET_WHY_QUEUE, /* more bytes wait for that gateway */
+    LNET_WHY_COUNT
+};
+const char *lnet_why_name(enum lnet_why why);
+const char *lnet_why_text(enum lnet_why why); /* a sentence */
+
+#define LNET_WHY_MAX 256 /* candidates told of; more are counted only */
+struct lnet_why_route {
+    struct lnet_route_row row;
+    enum lnet_why why;
+    uint64_t queued_bytes;
+};
+struct lnet_why_ni {
+    unsigned index;
+    enum lnet_why why;
+};
+struct lnet_why_answer {
+    enum lnet_drop drop; /* NONE: it would be sent; else what it would be dropped as */
+    bool local;          /* the NID is on a local net: no route is needed */
+    bool mine;           /* it is ours: not sent at all */
+    struct lnet_nid next_hop;
+    int ni;                 /* index, -1 = none */
+    unsigned nroutes, nnis; /* of all; told of: at most LNET_WHY_MAX */
+    struct lnet_why_route route[LNET_WHY_MAX];
+    struct lnet_why_ni nis[LNET_MAX_NI];
+    bool peer_known; /* the next hop's peer NI, as it is now */
+    struct lnet_peer_row peer;
+};
+/* What would happen now to a message for dest that came from src (ANY: one of our own, by whatever
+ * NI; a NID of ours: one of our own from there). By the same code that chooses paths, on the
+ * reactor such a message would be handled by, without any effect. fn runs once on the control
+ * thread. 0 or -ENOMEM. */
+typedef void (*lnet_why_fn)(void *arg, const struct lnet_why_answer *answer);
+int lnet_why(struct lnet_node *node, const struct lnet_nid *dest, const struct lnet_nid *src,
+             lnet_why_fn fn, void *arg);
 
 /* `lnetctl ping`: a portal-0 GET (sink 3960 B, §3.4). Control thread; fn runs there once: status 0
  * with the decoded info, or -errno (-ETIMEDOUT, -EHOSTUNREACH, -EIO). src ANY = best. */

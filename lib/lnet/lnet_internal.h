@@ -7,13 +7,20 @@
 #ifndef MILLRACE_LNET_INTERNAL_H
 #define MILLRACE_LNET_INTERNAL_H
 
+#include "lib/lnet/event.h"
 #include "lib/lnet/lnet.h"
 
-#define LNET_MAX_GATEWAYS 1024
-#define LNET_MAX_LNDS     8
-#define LNET_MAX_NETS     LNET_MAX_NI
-#define LNET_MD_BUCKETS   4096u
-#define LNET_ASKERS       1024u
+#define LNET_MAX_GATEWAYS 1024 /* with routes */
+#define LNET_GW_KEPT      64   /* without */
+/* Of gateways: all of them may be replaced by others in one change. */
+#define LNET_GW_SLOTS   (2 * LNET_MAX_GATEWAYS + LNET_GW_KEPT)
+#define LNET_GW_BUCKETS 1024u
+#define LNET_MAX_LNDS   8
+#define LNET_MD_BUCKETS 4096u
+#define LNET_ASKERS     1024u
+
+#define LNET_BLOCK                                                                                 \
+    128u /* bytes that a CPU fetches together: objects of the data path keep to them */
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
@@ -21,6 +28,14 @@
 #define shared_set(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 #define shared_get(p)    __atomic_load_n((p), __ATOMIC_RELAXED)
 #define count_add(p, n)  shared_set((p), *(p) + (n))
+
+/* These blocks will be looked at soon: objects of a message are fetched side by side, not each when
+ * the one before has told where it is. */
+static inline void lnet_fetch(const void *p, unsigned blocks)
+{
+    for (unsigned i = 0; i < 2 * blocks; i++)
+        __builtin_prefetch((const uint8_t *)p + (size_t)i * (LNET_BLOCK / 2), 1);
+}
 
 enum lnet_msg_state {
     LNET_MSG_FREE,      /* on its shard's free list */
@@ -67,9 +82,14 @@ struct lnet_dest {
     uint32_t refs; /* messages and waiting headers */
     uint32_t held[LNET_POOLS];
     uint64_t memory; /* of the budget for segments */
-    struct lnet_dest_wait wait[LNET_POOLS][LNET_CLASSES];
     struct lnet_dest *hash_next;
+    uint32_t waiting; /* headers in all of wait[][] */
+    struct lnet_dest_wait wait[LNET_POOLS][LNET_CLASSES];
+    uint8_t spare[32];
 };
+
+_Static_assert(offsetof(struct lnet_dest, wait) == 64, "what is always needed lies in one line");
+_Static_assert(sizeof(struct lnet_dest) % LNET_BLOCK == 0, "blocks of two cache lines");
 
 /* Next hops for which headers wait, in the order of their turns. */
 struct lnet_ring {
@@ -94,7 +114,9 @@ struct lnet_router_pool {
     uint32_t end_held;    /* of used, bound for end nodes, without stalled ones */
     uint32_t gws_holding; /* gateways that hold one */
     struct lnet_ring ring[LNET_CLASSES];
-    uint8_t turn; /* enum lnet_class that is served next */
+    uint8_t turn;    /* enum lnet_class that is served next */
+    bool told_short; /* watchers: headers wait because none is free */
+    bool short_seen; /* again, since the last look */
 };
 
 struct lnet_grants { /* by next */
@@ -143,23 +165,40 @@ struct lnet_pinged_mail {
     bool sent[LNET_MAX_NI];    /* the mail's while busy */
 };
 
+#define LNET_EVENT_RING 1024u /* a power of two */
+
+/* Events of one shard on their way to the control thread. event.c */
+struct lnet_event_ring {
+    struct lnet_node *node;
+    struct reactor_task mail;
+    bool mailed;     /* set by the shard, cleared by control as it begins to read */
+    uint32_t head;   /* shard: written up to here */
+    uint32_t tail;   /* control: read up to here */
+    uint64_t missed; /* shard: found no room, ever */
+    uint64_t told;   /* control: of these */
+    struct lnet_event_row row[LNET_EVENT_RING];
+};
+
 struct lnet_shard {
     struct lnet_node *node;
     struct reactor *reactor; /* NULL: the control thread's shard, counters only */
     unsigned index;
     /* messages */
     struct lnet_msg *msgs, *free_msgs;
+    void *msgs_memory; /* of which msgs is a part */
     unsigned total_msgs, used_msgs, local_msgs, max_local;
     struct lnet_router_pool pool[LNET_POOLS];
     struct lnet_budget budget;
     uint8_t turn; /* enum lnet_pool that is served first */
     struct lnet_dest *dests, *free_dests;
+    void *dests_memory;
     struct lnet_dest **dest_hash;
     uint32_t dest_mask;
     struct lnet_rx_ages waiting;   /* all headers that wait, the first to expire first */
     struct lnet_rx_ages receiving; /* all that are received into a buffer, the oldest first */
     struct reactor_timer wait_timer;
     struct reactor_timer stall_timer; /* looks for receives that hold what others wait for */
+    struct reactor_timer calm_timer;  /* looks whether watchers can be told that some are free */
     struct reactor_task wake;
     bool wake_posted;
     bool wake_all;                 /* all that wait may have become able to go on */
@@ -171,35 +210,56 @@ struct lnet_shard {
     struct reactor_timer overdue_timer;
     /* peers */
     struct lnet_peer_ni *peers, *free_peers;
+    void *peers_memory;
     struct lnet_peer_ni **hash;
     uint32_t hash_mask, npeers;
+    uint32_t peers_used;                        /* places of peers[] that have ever been used */
     struct lnet_peer_ni *idle_head, *idle_tail; /* refs == 0, oldest first */
     /* selection */
-    uint64_t *gw_seq; /* [LNET_MAX_GATEWAYS] last use of each gateway by this shard */
+    uint64_t *gw_seq; /* [LNET_GW_SLOTS] last use of each gateway by this shard */
     uint64_t *ni_seq; /* [LNET_MAX_NI] */
-    uint64_t seq;     /* 32 bits would wrap within the hour */
+    /* [LNET_MAX_NI] messages and headers of this shard that point to an NI, and pings that were
+     * noted: when it is removed and all shards have 0, it can be freed. */
+    uint32_t *ni_refs;
+    uint64_t seq; /* 32 bits would wrap within the hour */
     struct lnet_pinged_mail pinged;
     /* counters */
     uint64_t stats[LNET_STAT_COUNT];
     uint64_t drops[LNET_DROP_COUNT];
     struct lnet_drop_slot drop_slots[LNET_DROP_COUNT];
     struct lnet_ni_stats ni_stats[LNET_MAX_NI];
+    struct lnet_event_ring events;
+    struct lnet_stats_reset {
+        struct reactor_task task;
+        uint32_t slot;    /* of peers: those before have been reset */
+        bool busy, again; /* control */
+    } reset;
 };
 
-/* A gateway: kept for the node's life, reused when a route names it again. Each dynamic field has
- * one writer. */
+/* A gateway: kept for a while when its last route has gone. Each dynamic field has one writer. */
 struct lnet_gw {
     struct lnet_node *node;
     struct lnet_nid nid;
-    unsigned index;
-    uint32_t routes; /* control: how many routes use it */
-    uint32_t wanted; /* control: counts requests for a check soon */
-    struct reactor_task bind;
+    unsigned index; /* in node->gw */
+    /* control */
+    uint32_t routes; /* how many routes use it */
+    uint32_t wanted; /* counts requests for a check soon */
+    uint64_t used;   /* generation in which a route was last added */
+    bool bound;      /* its peer NI was told */
+    bool leaving;    /* no snapshot will have it */
+    struct lnet_gw *next;
+    struct reactor_task bind, leave;
     /* node home */
     bool ping_down;
     uint64_t ping_down_us;
     struct lnet_gw_check *check;
+    struct lnet_judge *judge;
+    bool told_down; /* to watchers */
+    const char *told_cause;
     /* home of the gateway's NID */
+    struct reactor_task changed; /* to the node's home */
+    bool change_mailed;          /* cleared there */
+    const char *lnd_cause;       /* of the last change */
     bool lnd_down;
     uint64_t heard_us; /* last message of a foreign source while it was thought down */
     uint64_t queued_bytes;
@@ -215,24 +275,49 @@ struct lnet_route {
     /* node home, from the gateway's ping replies (§3.8 "Cached flag") */
     bool up;
     bool single_hop;
+    const char *cause; /* of up as it is */
+    bool told_down;    /* to watchers */
+    bool told_by_gw;   /* because its gateway was */
 };
 
-/* What the operator configured, as the data path sees it: immutable, published by pointer. */
+struct lnet_conf_net {
+    lnet_net_t net;
+    unsigned nni; /* 1 or more */
+    struct lnet_ni **ni;
+};
+
+struct lnet_conf_gw {
+    struct lnet_gw *gw;
+    unsigned nroutes;
+    struct lnet_route **route;
+};
+
+/* What the operator configured, as the data path sees it: immutable, published by pointer. An NI in
+ * it listens; nets and NIs are in configuration order. */
 struct lnet_conf {
     uint64_t generation;
-    unsigned ngws; /* gateways with routes */
+    unsigned nnets, nnis;
+    struct lnet_conf_net *net;
+    struct lnet_ni **ni; /* those of a net adjoin */
     unsigned nroutes;
     uint32_t mask;   /* of first[] */
     uint32_t *first; /* hash of net -> index + 1 of its first route; routes of a net adjoin */
     struct lnet_route **route;
+    unsigned ngws;           /* gateways with routes: the first ones */
+    unsigned ngws_known;     /* all */
+    struct lnet_conf_gw *gw; /* pointer and routes of each */
+    struct lnet_route **by_gw;
+    uint32_t gw_mask; /* of gw_at[] */
+    uint32_t *gw_at;  /* hash of NID -> index + 1 in gw[] */
 };
 
-struct lnet_net_state { /* by net, configuration order */
-    lnet_net_t net;
-    unsigned nni;
-    unsigned ni[LNET_MAX_NI];
-    bool removed;      /* control; with all its NIs */
-    uint64_t alive_us; /* node home: last ping GET of anybody on this net */
+/* Node home: goes through all routes for what watchers have not been told. route_event.c */
+struct lnet_route_events {
+    struct reactor_task task;
+    bool busy;
+    bool again; /* from the first route */
+    unsigned next;
+    uint64_t generation;
 };
 
 struct lnet_ping; /* ping.c */
@@ -255,15 +340,23 @@ struct lnet_node {
     struct lnet_shard *shard[REACTOR_MAX + 1];
     struct lnet_lnd lnd[LNET_MAX_LNDS];
     unsigned nlnds;
-    struct lnet_ni *ni[LNET_MAX_NI]; /* fixed once started */
-    unsigned nnis;
-    struct lnet_net_state *net[LNET_MAX_NETS];
-    unsigned nnets;
+    /* All NIs there are, by index: those that start and those that are gone too, as long as
+     * messages may point to them. Control; a reactor looks only at indices that it has a reference
+     * of. */
+    struct lnet_ni *ni[LNET_MAX_NI];
+    unsigned nnis; /* indices ever used */
     bool started;
     bool stopping;
-    struct lnet_conf *conf; /* atomic: release by control, acquire by reactors */
-    struct lnet_gw *gw[LNET_MAX_GATEWAYS];
-    unsigned ngws; /* atomic */
+    /* control writes, all read */
+    enum lnet_routing routing;
+    struct lnet_timing timing;
+    uint64_t routing_since_us; /* control */
+    struct reactor_timer routing_timer;
+    uint64_t stat_base[LNET_STAT_COUNT]; /* control: what there was at the last reset */
+    struct lnet_ni_stats ni_base[LNET_MAX_NI];
+    struct lnet_conf *conf;            /* atomic: release by control, acquire by reactors */
+    struct lnet_gw *gw[LNET_GW_SLOTS]; /* control */
+    struct lnet_gw *gw_bucket[LNET_GW_BUCKETS]; /* control: hash by NID */
     /* node home */
     uint64_t interface_cookie;
     uint64_t next_cookie;
@@ -278,21 +371,60 @@ struct lnet_node {
     bool lazy_busy; /* in lnet_lazy_retry() */
     struct lnet_ping *ping;
     struct reactor_timer tick; /* monitor.c */
+    struct reactor_timer gw_timer;
+    unsigned gw_next; /* gateway to be looked at, of the snapshot */
+    struct lnet_route_events route_events;
     /* control, while stopping */
     struct lnet_stop *stop;
-    struct lnet_net_del *net_del; /* control, while a net is being removed */
+    struct lnet_change *change;           /* control, while NIs are being added or removed */
+    struct reactor_task end[LNET_MAX_NI]; /* lnet_node_end() */
+    bool events_wanted;                   /* control writes, all read: there is a watcher */
+    lnet_events_fn events_fn;             /* control */
+    void *events_arg;
 };
 
-/* ---- node.c ---- */
-/* The net that was being removed is gone: a node that stops has waited for it. Control. */
-void lnet_stop_net_gone(struct lnet_node *node);
+/* ---- live.c ---- */
+/* Answers whoever waits for a change of NIs, if there is one, with -ESHUTDOWN. Reactors stopped. */
+void lnet_change_abandon(struct lnet_node *node);
 
-/* ---- shard.c: messages, counters ---- */
+/* ---- node.c ---- */
+/* The change of NIs has ended: a node that stops has waited for it. Control. */
+void lnet_stop_change_ended(struct lnet_node *node);
+/* An NI that its LND knows, with an index, but in no table yet. Errors as lnet_ni_add(). Control.
+ */
+int lnet_ni_make(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
+                 char *err, size_t errlen);
+void lnet_ni_place(struct lnet_ni *ni);
+void lnet_ni_free(struct lnet_ni *ni);
+
+/* ---- shard.c: messages, counters; stats.c: reading them ---- */
 struct lnet_shard *lnet_shard_self(const struct lnet_node *node);
+/* A table that begins at a block, all zero; *memory is what free() takes. NULL: no memory. */
+void *lnet_table_alloc(size_t n, size_t size, void **memory);
 int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t errlen);
 void lnet_shard_destroy(struct lnet_shard *s);
+/* Another NI will have the index: nothing is left of the one that had it. */
+void lnet_shard_clear_ni(struct lnet_shard *s, unsigned index);
 struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind);
 void lnet_msg_free(struct lnet_msg *msg);
+static inline void lnet_ni_hold(struct lnet_shard *s, const struct lnet_ni *ni)
+{
+    shared_set(&s->ni_refs[ni->index], s->ni_refs[ni->index] + 1);
+}
+static inline void lnet_ni_put(struct lnet_shard *s, const struct lnet_ni *ni)
+{
+    __atomic_store_n(&s->ni_refs[ni->index], s->ni_refs[ni->index] - 1, __ATOMIC_RELEASE);
+}
+/* Where it came in: referenced until it is freed, as is tx_ni. */
+static inline void lnet_msg_set_rx_ni(struct lnet_msg *msg, struct lnet_ni *ni)
+{
+    lnet_ni_hold(msg->home, ni);
+    msg->rx_ni = ni;
+}
+/* One more or less of ours waits for an answer. Node home. */
+void lnet_rst_add(struct lnet_node *node, int n);
+/* A send or receive has failed: counts it by what the LND says of it. */
+void lnet_count_health(struct lnet_shard *s, struct lnet_result result);
 /* A message is gone: counts reason, example, drop_count, drop_length, NI and peer counters. */
 void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct lnet_ni *ni,
                        struct lnet_peer_ni *peer, const struct lnet_nid *peer_nid,
@@ -303,6 +435,8 @@ unsigned lnet_local_msgs(const struct lnet_node_opts *opts);
 unsigned lnet_peers_per_shard(const struct lnet_node_opts *opts, unsigned reactors);
 int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen);
 void lnet_pools_fini(struct lnet_shard *s);
+/* A header waits because no buffer is free: watchers are told once until that has ended. */
+void lnet_pool_short(struct lnet_shard *s, enum lnet_pool pool);
 static inline int32_t lnet_pool_free(const struct lnet_router_pool *p)
 {
     return (int32_t)p->total - (int32_t)p->used;
@@ -313,6 +447,9 @@ int lnet_dests_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen
 void lnet_dests_fini(struct lnet_shard *s);
 /* The account of a next hop, made if there is none, with a reference. NULL: the table is full. */
 struct lnet_dest *lnet_dest_get(struct lnet_shard *s, const struct lnet_nid *nid, bool gateway);
+/* The same with nid_hash() of the NID. */
+struct lnet_dest *lnet_dest_get_hashed(struct lnet_shard *s, const struct lnet_nid *nid,
+                                       uint32_t hash, bool gateway);
 void lnet_dest_put(struct lnet_shard *s, struct lnet_dest *d);
 /* Whether one more buffer of a pool may be used for d, as far as buffers go. */
 bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum lnet_pool pool,
@@ -369,6 +506,8 @@ void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path);
 /* Gives a forwarded message's memory and its sender's router credit back, in the order of §4.6, and
  * lets waiting ones have them. */
 void lnet_release_buffer(struct lnet_msg *msg);
+/* Home; with the buffer, or before it when the LND has taken the message and keeps the payload. */
+void lnet_return_router_credit(struct lnet_msg *msg);
 /* Lets those that wait look again: more memory or another rule. */
 void lnet_wake_soon(struct lnet_shard *s);
 void lnet_rx_queue_init(struct lnet_rx_queue *q);
@@ -381,34 +520,54 @@ void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason);
 /* ---- credit.c: send side credits, on the next hop's home ---- */
 int lnet_credits_init(struct lnet_shard *s, char *err, size_t errlen);
 void lnet_credits_fini(struct lnet_shard *s);
-/* First numbers of a new peer NI, from the tunables of its net. */
+/* First numbers of a peer NI that is new, or was not used: from the tunables of its net. */
 void lnet_peer_credits_init(const struct lnet_node *node, struct lnet_peer_ni *peer);
-/* The NI's tx credits on each reactor; before the node starts. */
-void lnet_ni_credits_init(struct lnet_node *node, const struct lnet_ni *ni);
+/* The NI's tx credits on a reactor: on it, or before the node starts. */
+void lnet_ni_credits_init(struct lnet_shard *s, const struct lnet_ni *ni);
 /* Takes the credits msg needs, or queues it; then the LND gets it. tx_ni, tx_peer are set. */
 void lnet_credit_send(struct lnet_msg *msg);
 /* The LND has accepted msg: NI credit, then peer credit, and whoever waits for them. */
 void lnet_credit_return(struct lnet_msg *msg);
-/* Fails what waits for credits: of a peer (forwarded messages only), or for an NI. */
+/* Fails what waits for credits of a peer (forwarded messages only). */
 void lnet_credit_fail_peer(struct lnet_peer_ni *peer, struct lnet_result result);
-void lnet_credit_fail_ni(struct lnet_shard *s, const struct lnet_ni *ni, struct lnet_result result);
+/* Some of those that wait and leave by an NI that is removed; *bucket: 0 at first. True: that was
+ * all. */
+bool lnet_credit_fail_removed(struct lnet_shard *s, uint32_t *bucket);
 
 /* ---- peer.c ---- */
 int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen);
 void lnet_peers_fini(struct lnet_shard *s);
+/* The peer NI of a NID whose home this is, if there is one; without a reference. */
+struct lnet_peer_ni *lnet_peer_find_here(const struct lnet_node *node, const struct lnet_nid *nid);
 
-/* ---- route.c ---- */
+/* ---- conf.c ---- */
 static inline const struct lnet_conf *lnet_conf_get(const struct lnet_node *node)
 {
     return __atomic_load_n(&node->conf, __ATOMIC_ACQUIRE);
 }
 int lnet_conf_init(struct lnet_node *node);
-void lnet_conf_fini(struct lnet_node *node);
+/* The next snapshot, with all gateways of node->gw; takes copies of the pointers. NULL: no memory.
+ * Control. */
+struct lnet_conf *lnet_conf_build(const struct lnet_node *node, struct lnet_route *const *routes,
+                                  unsigned nroutes, struct lnet_ni *const *nis, unsigned nnis);
+/* Returns when nobody uses the one before any more, which is freed. Control. */
+void lnet_conf_publish(struct lnet_node *node, struct lnet_conf *conf);
+void lnet_conf_free(struct lnet_conf *conf);
+/* What these return lives as long as the snapshot: on a reactor until the end of its loop. */
+const struct lnet_conf_net *lnet_net_find(const struct lnet_node *node, lnet_net_t net);
+struct lnet_ni *lnet_ni_find(const struct lnet_node *node, const struct lnet_nid *nid);
 /* Routes of a net: returns their number, *first the first. */
 unsigned lnet_conf_routes(const struct lnet_conf *conf, lnet_net_t net,
                           struct lnet_route *const **first);
-bool lnet_gw_alive(const struct lnet_gw *gw);
+const struct lnet_conf_gw *lnet_conf_gateway(const struct lnet_conf *conf,
+                                             const struct lnet_nid *nid);
 struct lnet_gw *lnet_gw_find(const struct lnet_node *node, const struct lnet_nid *nid);
+
+/* ---- route.c ---- */
+void lnet_routes_fini(struct lnet_node *node);
+bool lnet_gw_alive(const struct lnet_gw *gw);
+/* Nothing on a reactor knows the gateway any more: frees it. Node home. */
+void lnet_gw_leave(struct lnet_gw *gw);
 /* True if messages of src may come through `via`: via has a route to src's net, or src is on via's
  * own net and via is a gateway for something. */
 struct lnet_gw *lnet_source_gateway(const struct lnet_node *node, const struct lnet_nid *via,
@@ -417,11 +576,39 @@ struct lnet_gw *lnet_source_gateway(const struct lnet_node *node, const struct l
 /* True if there is a route to net through a gateway on `over`. */
 bool lnet_net_routed_over(const struct lnet_node *node, lnet_net_t net, lnet_net_t over);
 
+/* ---- routing.c (control) ---- */
+void lnet_routing_init(struct lnet_node *node);
+void lnet_routing_stop(struct lnet_node *node); /* the node stops */
+/* Whether messages of others are forwarded. Any thread. */
+static inline bool lnet_is_router(const struct lnet_node *node)
+{
+    return shared_get(&node->routing) != LNET_ROUTING_OFF;
+}
+
+/* ---- route_event.c ---- */
+/* The gateway may have become alive or not, as its own home sees it (which must be the caller's).
+ */
+void lnet_gw_changed(struct lnet_gw *gw, const char *cause);
+/* The same, as the node's home sees it. */
+void lnet_gw_tell(struct lnet_gw *gw, const char *cause);
+/* Some routes may have. Node home. */
+void lnet_routes_tell(struct lnet_node *node);
+
 /* ---- select.c ---- */
-struct lnet_net_state *lnet_net_find(const struct lnet_node *node, lnet_net_t net);
-/* The way to dest. via: the next hop, or ANY; src: NI that must be used, or NULL. */
+/* The way to dest, as of now. via: the next hop, or ANY; src: NI that must be used, or NULL. */
+enum lnet_drop lnet_choose(const struct lnet_shard *s, const struct lnet_nid *dest,
+                           const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out);
+/* The same for a message that will take it: the next one may take another that is as good. */
 enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
                            const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out);
+/* What decides between candidates. Usable: CHOSEN, or why it is none; from_net: of the NI that must
+ * be used, or LNET_NET_ANY. Behind: CHOSEN if it is better than the best so far, else why not. */
+enum lnet_why lnet_route_usable(const struct lnet_shard *s, const struct lnet_route *r,
+                                lnet_net_t from_net);
+enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_route *r,
+                                const struct lnet_route *best);
+enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *ni,
+                             const struct lnet_ni *best, const struct lnet_nid *next_hop);
 /* Whether it could still be chosen: its NI is there, and the configuration is the same or at least
  * the gateway alive. */
 bool lnet_path_good(const struct lnet_shard *s, const struct lnet_path *path);
@@ -455,15 +642,30 @@ void lnet_ping_start(struct lnet_node *node);
 void lnet_ping_stop(struct lnet_node *node);
 /* The list of NIs is another: new sequence number, and everybody is told. */
 void lnet_ping_changed(struct lnet_node *node);
-void lnet_ping_seen(struct lnet_node *node, unsigned ni);         /* a ping GET came in on ni */
+void lnet_ping_seen(struct lnet_ni *ni); /* a ping GET came in on ni */
+/* An NI has come that the snapshot lists: everybody is told. */
+void lnet_ni_listed(struct lnet_ni *ni);
 void lnet_ping_passing(struct lnet_shard *s, struct lnet_ni *ni); /* same, from any shard */
 /* ---- monitor.c: NI status and gateway checks (node home) ---- */
 void lnet_gw_check_soon(struct lnet_gw *gw); /* control: at the next tick */
 void lnet_monitor_start(struct lnet_node *node);
 void lnet_monitor_stop(struct lnet_node *node);
+/* The node has begun or ceased to route: how its NIs' status ages is another. */
+void lnet_routing_changed(struct lnet_node *node);
+/* The interval is another: no check is further away. */
+void lnet_checks_retime(struct lnet_node *node);
 uint64_t lnet_check_interval_us(const struct lnet_node *node);
 uint64_t lnet_ping_timeout_us(const struct lnet_node *node);
 int lnet_gw_check_new(struct lnet_node *node, struct lnet_gw *gw); /* control */
+/* The gateway leaves. True: its check has ended; else lnet_gw_leave() is called when it has. */
+bool lnet_gw_check_end(struct lnet_gw *gw);
+/* All its routes have been judged, or its check has ended: it may leave. */
+void lnet_gw_judged(struct lnet_gw *gw);
+/* ---- judge.c (node home) ---- */
+int lnet_judge_new(struct lnet_gw *gw); /* control */
+/* A gateway says what it is: that decides its routes, some now, others by and by. */
+void lnet_judge_routes(struct lnet_gw *gw, const struct lnet_ping_info *info, bool pushed);
+bool lnet_judge_busy(const struct lnet_gw *gw);
 /* nid pushed its info to us itself: if it is a gateway, that decides its routes. */
 void lnet_gw_pushed(struct lnet_node *node, const struct lnet_nid *nid,
                     const struct lnet_ping_info *info);

@@ -244,16 +244,11 @@ enum lnet_drop lnet_hdr_decode16(const void *wire, struct lnet_hdr *out)
     return lnet_hdr_validate(out);
 }
 
-static bool fits_nid4(const struct lnet_nid *nid)
-{
-    return nid_is_any(nid) || nid_is_nid4(nid);
-}
-
 enum lnet_drop lnet_hdr_encode4(const struct lnet_hdr *h, void *wire)
 {
     struct wire_hdr4 w;
 
-    if (!fits_nid4(&h->dest_nid) || !fits_nid4(&h->src_nid))
+    if (!lnet_hdr_fits4(h))
         return LNET_DROP_LARGE_NID_ON_NID4;
     w.dest_nid = htole64(nid_to_u64(&h->dest_nid));
     w.src_nid = htole64(nid_to_u64(&h->src_nid));

@@ -83,6 +83,12 @@ enum lnet_drop lnet_hdr_validate(const struct lnet_hdr *h);
 /* Decode 72 (96) bytes. On refusal *out is still filled as far as it could be read (for logs). */
 enum lnet_drop lnet_hdr_decode4(const void *wire, struct lnet_hdr *out);
 enum lnet_drop lnet_hdr_decode16(const void *wire, struct lnet_hdr *out);
+/* Whether encode4 takes it. */
+static inline bool lnet_hdr_fits4(const struct lnet_hdr *h)
+{
+    return (nid_is_any(&h->dest_nid) || nid_is_nid4(&h->dest_nid)) &&
+           (nid_is_any(&h->src_nid) || nid_is_nid4(&h->src_nid));
+}
 /* Encode. encode4 refuses (LNET_DROP_LARGE_NID_ON_NID4) a header whose NIDs do not both fit. */
 enum lnet_drop lnet_hdr_encode4(const struct lnet_hdr *h, void *wire);
 void lnet_hdr_encode16(const struct lnet_hdr *h, void *wire);

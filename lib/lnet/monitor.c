@@ -9,28 +9,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_US          1000000ull
-#define CHECK_SINK_MAX   4096
-#define INTERVAL_DEFAULT 60
-#define TIMEOUT_DEFAULT  50
+#define TICK_US        1000000ull
+#define CHECK_SINK_MAX 4096
+#define CHECK_LOOKS    128     /* gateways looked at, */
+#define CHECK_BURST    4       /* and checks begun at once, */
+#define CHECK_GAP_US   1000ull /* then others have their turn */
 
 uint64_t lnet_check_interval_us(const struct lnet_node *node)
 {
-    return (node->opts.check_interval ? node->opts.check_interval : INTERVAL_DEFAULT) * 1000000ull;
+    return shared_get(&node->timing.check_interval) * 1000000ull;
 }
 
 uint64_t lnet_ping_timeout_us(const struct lnet_node *node)
 {
-    return (node->opts.ping_timeout ? node->opts.ping_timeout : TIMEOUT_DEFAULT) * 1000000ull;
+    return shared_get(&node->timing.ping_timeout) * 1000000ull;
 }
 
 /* ---- status of our NIs ---- */
 
-static bool set_status(struct lnet_ni *ni, uint32_t status)
+static bool set_status(struct lnet_ni *ni, uint32_t status, const char *cause)
 {
+    struct lnet_event_row row = {.kind = status == LNET_NI_UP ? LNET_EV_NI_UP : LNET_EV_NI_DOWN,
+                                 .nid = ni->nid,
+                                 .cause = cause};
+
     if (ni->status == status)
         return false;
     shared_set(&ni->status, status);
+    lnet_event_post(ni->node, &row);
     return true;
 }
 
@@ -41,17 +47,26 @@ static void status_changed(struct lnet_node *node)
         lnet_ping_push_all(node, true);
 }
 
-void lnet_ping_seen(struct lnet_node *node, unsigned index)
+static void net_alive(struct lnet_node *node, lnet_net_t net)
 {
-    struct lnet_ni *ni = node->ni[index];
+    const struct lnet_conf_net *n = lnet_net_find(node, net);
+    unsigned i;
+
+    for (i = 0; n && i < n->nni; i++)
+        n->ni[i]->alive_us = reactor_now_us();
+}
+
+void lnet_ping_seen(struct lnet_ni *ni)
+{
+    struct lnet_node *node = ni->node;
 
     if (shared_get(&ni->removed))
         return;
-    lnet_net_find(node, ni->net)->alive_us = reactor_now_us();
+    net_alive(node, ni->net);
     if (ni->fatal)
         return;
     ni->pinged = true;
-    if (set_status(ni, LNET_NI_UP))
+    if (set_status(ni, LNET_NI_UP, "pinged"))
         status_changed(node);
 }
 
@@ -59,19 +74,17 @@ void lnet_ping_seen(struct lnet_node *node, unsigned index)
 static bool age_nets(struct lnet_node *node)
 {
     uint64_t limit = lnet_check_interval_us(node) + lnet_ping_timeout_us(node);
+    const struct lnet_conf *conf = lnet_conf_get(node);
     uint64_t now = reactor_now_us();
     bool changed = false;
-    unsigned i, k;
+    unsigned i;
 
-    for (i = 0; i < node->nnets; i++)
-        for (k = 0; k < node->net[i]->nni; k++) {
-            struct lnet_ni *ni = node->ni[node->net[i]->ni[k]];
+    for (i = 0; i < conf->nnis; i++) {
+        struct lnet_ni *ni = conf->ni[i];
 
-            if (shared_get(&ni->removed))
-                continue;
-            if (ni->fatal || (node->opts.routing && now >= node->net[i]->alive_us + limit))
-                changed |= set_status(ni, LNET_NI_DOWN);
-        }
+        if (ni->fatal || (lnet_is_router(node) && now >= ni->alive_us + limit))
+            changed |= set_status(ni, LNET_NI_DOWN, ni->fatal ? "link_down" : "not_pinged");
+    }
     return changed;
 }
 
@@ -96,7 +109,10 @@ static void pinged_back(struct reactor_task *task)
     unsigned i;
 
     s->pinged.busy = false;
-    for (i = 0; i < s->node->nnis; i++)
+    for (i = 0; i < LNET_MAX_NI; i++)
+        if (s->pinged.sent[i])
+            lnet_ni_put(s, s->node->ni[i]);
+    for (i = 0; i < LNET_MAX_NI; i++)
         if (s->pinged.pending[i]) {
             pinged_post(s);
             return;
@@ -108,9 +124,9 @@ static void pinged_home(struct reactor_task *task)
     struct lnet_shard *s = container_of(task, struct lnet_shard, pinged.task);
     unsigned i;
 
-    for (i = 0; i < s->node->nnis; i++)
+    for (i = 0; i < LNET_MAX_NI; i++)
         if (s->pinged.sent[i])
-            lnet_ping_seen(s->node, i);
+            lnet_ping_seen(s->node->ni[i]);
     task->fn = pinged_back;
     reactor_post(s->reactor, task);
 }
@@ -118,9 +134,11 @@ static void pinged_home(struct reactor_task *task)
 void lnet_ping_passing(struct lnet_shard *s, struct lnet_ni *ni)
 {
     if (lnet_is_home(s->node)) {
-        lnet_ping_seen(s->node, ni->index);
+        lnet_ping_seen(ni);
         return;
     }
+    if (!s->pinged.pending[ni->index])
+        lnet_ni_hold(s, ni);
     s->pinged.pending[ni->index] = true;
     if (!s->pinged.busy)
         pinged_post(s);
@@ -142,21 +160,21 @@ static void link_home(struct reactor_task *task)
     struct link_mail *m = container_of(task, struct link_mail, task);
     struct lnet_ni *ni = m->ni;
     struct lnet_node *node = ni->node;
-    bool changed = false;
+    bool changed = false, up = m->up;
 
-    shared_set(&ni->fatal, !m->up);
-    if (shared_get(&ni->removed)) {
-        free(m);
-        return;
-    }
-    if (!m->up)
-        changed = set_status(ni, LNET_NI_DOWN);
-    else if (!node->opts.routing || !ni->pinged)
-        changed = set_status(ni, LNET_NI_UP);
-    if (m->up && changed)
-        lnet_net_find(node, ni->net)->alive_us = reactor_now_us();
     free(m);
-    if (node->opts.routing) {
+    shared_set(&ni->fatal, !up);
+    /* From the next loop on nothing of this mail points to the NI. */
+    __atomic_store_n(&ni->links_heard, ni->links_heard + 1, __ATOMIC_RELEASE);
+    if (shared_get(&ni->removed))
+        return;
+    if (!up)
+        changed = set_status(ni, LNET_NI_DOWN, "link_down");
+    else if (!lnet_is_router(node) || !ni->pinged)
+        changed = set_status(ni, LNET_NI_UP, "link_up");
+    if (up && changed)
+        net_alive(node, ni->net);
+    if (lnet_is_router(node)) {
         if (changed)
             status_changed(node);
         return;
@@ -177,10 +195,37 @@ void lnet_ni_link(struct lnet_ni *ni, bool up)
     if (!m)
         return;
     ni->link_up = up;
+    shared_set(&ni->links_told, ni->links_told + 1);
     m->ni = ni;
     m->up = up;
     m->task.fn = link_home;
     reactor_post(lnet_node_home(ni->node), &m->task);
+}
+
+/* As at the start: nobody has had the time to ping it. A node that does not route has no net that
+ * ages. */
+void lnet_routing_changed(struct lnet_node *node)
+{
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    unsigned i;
+
+    for (i = 0; i < conf->nnis; i++) {
+        if (shared_get(&node->routing) == LNET_ROUTING_STARTING)
+            conf->ni[i]->alive_us = reactor_now_us();
+        if (!lnet_is_router(node) && !conf->ni[i]->fatal)
+            set_status(conf->ni[i], LNET_NI_UP, "routing_off");
+    }
+}
+
+/* Its link may have told before it was listed. */
+void lnet_ni_listed(struct lnet_ni *ni)
+{
+    struct lnet_event_row row = {.kind = LNET_EV_NI_ADDED, .nid = ni->nid, .cause = "command"};
+
+    lnet_event_post(ni->node, &row);
+    if (ni->fatal)
+        set_status(ni, LNET_NI_DOWN, "link_down");
+    lnet_ping_changed(ni->node);
 }
 
 /* ---- our gateways ---- */
@@ -188,6 +233,7 @@ void lnet_ni_link(struct lnet_ni *ni, bool up)
 struct lnet_gw_check {
     struct lnet_gw *gw;
     bool busy;
+    bool leaving; /* to be freed when it has ended */
     uint32_t seen_wanted;
     unsigned failures; /* in a row */
     uint64_t next_us;
@@ -200,59 +246,22 @@ struct lnet_gw_check {
     uint8_t data[CHECK_SINK_MAX];
 };
 
-static bool net_listed(const struct lnet_ping_info *info, lnet_net_t net, bool *up)
-{
-    bool listed = false;
-    unsigned i;
-
-    *up = false;
-    for (i = 0; i < info->count; i++)
-        if (nid_net(&info->ni[i].nid) == net) {
-            listed = true;
-            *up |= info->ni[i].status == LNET_NI_UP;
-        }
-    return listed;
-}
-
-/* §3.8 "Cached flag from a ping reply", with avoid_asym_router_failure on. */
-static void judge_route(struct lnet_route *r, const struct lnet_ping_info *info)
-{
-    bool remote_up, local_up, single;
-
-    net_listed(info, nid_net(&r->gw->nid), &local_up);
-    single = net_listed(info, r->net, &remote_up);
-    shared_set(&r->single_hop, single);
-    if ((info->features & LNET_PING_RTE_DISABLED) || !local_up)
-        shared_set(&r->up, false);
-    else
-        shared_set(&r->up, r->hops == 1 || single ? remote_up : true);
-}
-
-static void judge_routes(const struct lnet_gw *gw, const struct lnet_ping_info *info)
-{
-    const struct lnet_conf *conf = lnet_conf_get(gw->node);
-    unsigned i;
-
-    for (i = 0; i < conf->nroutes; i++)
-        if (conf->route[i]->gw == gw)
-            judge_route(conf->route[i], info);
-}
-
 /* A router PUSHes a link that went down within a second: its routes need not take messages to their
  * loss until the next check (§16 on §3.7). */
 void lnet_gw_pushed(struct lnet_node *node, const struct lnet_nid *nid,
                     const struct lnet_ping_info *info)
 {
-    const struct lnet_gw *gw = lnet_gw_find(node, nid);
+    struct lnet_gw *gw = lnet_gw_find(node, nid);
 
     if (gw && !info->truncated) /* half of it judges nothing */
-        judge_routes(gw, info);
+        lnet_judge_routes(gw, info, true);
 }
 
-static void gw_down(struct lnet_gw *gw)
+static void gw_down(struct lnet_gw *gw, const char *cause)
 {
     shared_set(&gw->ping_down_us, reactor_now_us());
     shared_set(&gw->ping_down, true);
+    lnet_gw_tell(gw, cause);
 }
 
 /* A gateway that does not answer is asked again after 1 s, 2 s, 4 s … up to the interval: it costs
@@ -265,14 +274,17 @@ static void check_failed(struct lnet_gw_check *c)
 
     c->failures++;
     c->next_us = reactor_now_us() + (wait < interval ? wait : interval);
-    gw_down(gw);
+    gw_down(gw, c->status == -ETIMEDOUT ? "ping_timeout" : "ping_failed");
 }
 
 static void check_end(struct lnet_gw_check *c)
 {
     reactor_timer_cancel(&c->timer);
     c->busy = false;
-    if (c->status)
+    lnet_rst_add(c->gw->node, -1);
+    if (c->leaving)
+        lnet_gw_judged(c->gw);
+    else if (c->status)
         check_failed(c);
     else
         c->failures = 0;
@@ -298,7 +310,8 @@ static void check_reply(struct lnet_gw_check *c, uint32_t len)
         return;
     }
     shared_set(&c->gw->ping_down, false);
-    judge_routes(c->gw, info);
+    lnet_gw_tell(c->gw, "ping_answered");
+    lnet_judge_routes(c->gw, info, false);
 }
 
 static void check_event(struct lnet_md *md, const struct lnet_event *ev)
@@ -324,7 +337,9 @@ static void check_timeout(struct reactor_timer *t)
 
     count_add(&lnet_shard_self(node)->stats[LNET_STAT_RESPONSE_TIMEOUT_COUNT], 1);
     c->status = -ETIMEDOUT;
-    gw_down(c->gw); /* now: the check ends only when the network driver lets go of its GET */
+    gw_down(
+        c->gw,
+        "ping_timeout"); /* now: the check ends only when the network driver lets go of its GET */
     lnet_md_unlink(&c->md);
 }
 
@@ -343,6 +358,7 @@ static void check_begin(struct lnet_gw_check *c)
     c->md.user = c;
     c->status = -EINPROGRESS;
     c->busy = true;
+    lnet_rst_add(node, 1);
     c->next_us = reactor_now_us() + lnet_check_interval_us(node);
     reactor_timer_arm(&c->timer, lnet_ping_timeout_us(node));
     if (lnet_md_bind(node, &c->md) || lnet_get(&c->md, NULL, &c->gw->nid, LNET_PID_LUSTRE,
@@ -358,6 +374,10 @@ int lnet_gw_check_new(struct lnet_node *node, struct lnet_gw *gw)
 
     if (!c)
         return -ENOMEM;
+    if (lnet_judge_new(gw)) {
+        free(c);
+        return -ENOMEM;
+    }
     c->gw = gw;
     c->sink = LNET_PING_MIN_SINK;
     c->eq.fn = check_event;
@@ -371,22 +391,81 @@ void lnet_gw_check_soon(struct lnet_gw *gw)
     shared_set(&gw->wanted, gw->wanted + 1);
 }
 
-static void check_gateways(struct lnet_node *node)
+void lnet_checks_retime(struct lnet_node *node)
 {
-    unsigned i, n = __atomic_load_n(&node->ngws, __ATOMIC_ACQUIRE);
-    uint64_t now = reactor_now_us();
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    uint64_t last = reactor_now_us() + lnet_check_interval_us(node);
+    unsigned i;
 
-    for (i = 0; i < n; i++) {
-        struct lnet_gw *gw = node->gw[i];
-        struct lnet_gw_check *c = gw->check;
+    for (i = 0; i < conf->ngws_known; i++)
+        if (conf->gw[i].gw->check->next_us > last)
+            conf->gw[i].gw->check->next_us = last;
+}
+
+/* Our end says nothing about the gateway. */
+static void cancel(struct lnet_gw_check *c)
+{
+    if (c->status != -EINPROGRESS)
+        return;
+    c->status = 0;
+    lnet_md_unlink(&c->md);
+}
+
+bool lnet_gw_check_end(struct lnet_gw *gw)
+{
+    struct lnet_gw_check *c = gw->check;
+
+    if (!c->busy && !lnet_judge_busy(gw))
+        return true;
+    c->leaving = true; /* it may end inside this */
+    if (c->busy)
+        cancel(c);
+    return false;
+}
+
+void lnet_gw_judged(struct lnet_gw *gw)
+{
+    struct lnet_gw_check *c = gw->check;
+
+    if (!c->leaving || c->busy || lnet_judge_busy(gw))
+        return;
+    c->leaving = false; /* once */
+    lnet_gw_leave(gw);
+}
+
+static bool is_due(const struct lnet_gw *gw, uint64_t now)
+{
+    const struct lnet_gw_check *c = gw->check;
+
+    return !c->busy && (now >= c->next_us || shared_get(&gw->wanted) != c->seen_wanted);
+}
+
+/* Goes through all gateways once, and sends to those that are due; not more at a time than a
+ * reactor has time for. */
+static void check_gateways(struct reactor_timer *t)
+{
+    struct lnet_node *node = container_of(t, struct lnet_node, gw_timer);
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    uint64_t now = reactor_now_us();
+    unsigned looks = 0, begun = 0;
+
+    for (; node->gw_next < conf->ngws; node->gw_next++) {
+        struct lnet_gw *gw = conf->gw[node->gw_next].gw;
         uint32_t wanted = shared_get(&gw->wanted);
 
-        if (c->busy || shared_get(&gw->routes) == 0 ||
-            (now < c->next_us && wanted == c->seen_wanted))
+        if (looks++ == CHECK_LOOKS || begun == CHECK_BURST) {
+            reactor_timer_arm(t, CHECK_GAP_US);
+            return;
+        }
+        if (!is_due(gw, now))
             continue;
-        c->seen_wanted = wanted;
-        check_begin(c);
+        if (wanted != gw->check->seen_wanted)
+            lnet_routes_tell(node); /* a new one, perhaps of a gateway that is down */
+        gw->check->seen_wanted = wanted;
+        check_begin(gw->check);
+        begun++;
     }
+    node->gw_next = 0;
 }
 
 /* ---- tick ---- */
@@ -397,32 +476,32 @@ static void tick(struct reactor_timer *t)
 
     if (age_nets(node))
         status_changed(node);
-    check_gateways(node);
+    if (!reactor_timer_armed(&node->gw_timer))
+        check_gateways(&node->gw_timer);
     reactor_timer_arm(t, TICK_US);
 }
 
 void lnet_monitor_start(struct lnet_node *node)
 {
+    const struct lnet_conf *conf = lnet_conf_get(node);
     unsigned i;
 
-    for (i = 0; i < node->nnets; i++)
-        node->net[i]->alive_us = reactor_now_us();
+    for (i = 0; i < conf->nnis; i++)
+        conf->ni[i]->alive_us = reactor_now_us();
     reactor_timer_init(&node->tick, tick);
-    check_gateways(node);
+    reactor_timer_init(&node->gw_timer, check_gateways);
+    check_gateways(&node->gw_timer);
     reactor_timer_arm(&node->tick, TICK_US);
 }
 
 void lnet_monitor_stop(struct lnet_node *node)
 {
+    const struct lnet_conf *conf = lnet_conf_get(node);
     unsigned i;
 
     reactor_timer_cancel(&node->tick);
-    for (i = 0; i < node->ngws; i++) {
-        struct lnet_gw_check *c = node->gw[i]->check;
-
-        if (c->busy && c->status == -EINPROGRESS) {
-            c->status = 0; /* our end says nothing about the gateway */
-            lnet_md_unlink(&c->md);
-        }
-    }
+    reactor_timer_cancel(&node->gw_timer);
+    for (i = 0; i < conf->ngws_known; i++)
+        if (conf->gw[i].gw->check->busy)
+            cancel(conf->gw[i].gw->check);
 }

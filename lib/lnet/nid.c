@@ -438,15 +438,14 @@ unsigned nid_cpt_hash(const struct lnet_nid *nid, unsigned n)
 
 uint32_t nid_hash(const struct lnet_nid *nid)
 {
-    uint32_t words[sizeof(*nid) / sizeof(uint32_t)];
-    uint32_t h = 0;
-    unsigned i;
+    uint64_t a, b, h;
+    uint32_t c;
 
-    memcpy(words, nid, sizeof(*nid));
-    for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        h = (h ^ words[i]) * 0xcc9e2d51u;
-        h ^= h >> 15;
-    }
-    h *= 0x85ebca6bu;
-    return h ^ h >> 13;
+    memcpy(&a, nid, sizeof(a)); /* all there is of one with a 4-byte address */
+    memcpy(&b, (const uint8_t *)nid + sizeof(a), sizeof(b));
+    memcpy(&c, (const uint8_t *)nid + sizeof(a) + sizeof(b), sizeof(c));
+    h = a + b * 0xc2b2ae3d27d4eb4full + c * 0x165667b19e3779f9ull;
+    h = (h ^ h >> 32) * 0x9e3779b97f4a7c15ull;
+    h = (h ^ h >> 29) * 0xff51afd7ed558ccdull;
+    return (uint32_t)(h >> 32);
 }

@@ -11,6 +11,8 @@
 #define STOP_POLL_US  20000   /* how often to look whether the last message is gone */
 #define STOP_AFTER_US 1000000 /* after the NIs have stopped, for mail still under way */
 
+#define INTERVAL_DEFAULT     60 /* s */
+#define TIMEOUT_DEFAULT      50 /* s */
 #define EGRESS_SHARE_DEFAULT 50 /* % */
 #define BUFFER_WAIT_DEFAULT  10 /* s */
 #define BUFFER_WAIT_MAX      12 /* s: 2.15 peers give a connection up after 16 */
@@ -38,6 +40,10 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     node->env = opts->env;
     node->nshards = reactor_count(opts->env);
     node->interface_cookie = wall_clock_ns();
+    node->timing.check_interval = opts->check_interval ? opts->check_interval : INTERVAL_DEFAULT;
+    node->timing.ping_timeout = opts->ping_timeout ? opts->ping_timeout : TIMEOUT_DEFAULT;
+    node->timing.source_check = opts->source_check;
+    lnet_routing_init(node);
     node->egress_share = opts->egress_share ? opts->egress_share : EGRESS_SHARE_DEFAULT;
     node->buffer_wait = opts->buffer_wait ? opts->buffer_wait : BUFFER_WAIT_DEFAULT;
     rc = lnet_memory_plan(opts, node->nshards, &node->plan, err, errlen);
@@ -49,7 +55,6 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     rc = mem_arena_create(&arena, &node->arena, err, errlen);
     if (rc)
         goto fail;
-    rc = -ENOMEM;
     if (lnet_conf_init(node) || lnet_portals_init(node) || lnet_ping_init(node)) {
         rc = -ENOMEM;
         goto fail;
@@ -66,25 +71,24 @@ fail:
     return rc;
 }
 
+static void stop_free(struct lnet_node *node);
+
 void lnet_node_destroy(struct lnet_node *node)
 {
     unsigned i;
 
-    for (i = 0; i < node->nnis; i++) {
-        node->ni[i]->lnd->ni_fini(node->ni[i]);
-        free(node->ni[i]);
-    }
-    for (i = 0; i < node->nnets; i++)
-        free(node->net[i]);
+    stop_free(node);
+    for (i = 0; i < node->nnis; i++)
+        if (node->ni[i])
+            lnet_ni_free(node->ni[i]);
     for (i = 0; i <= node->nshards; i++)
         lnet_shard_destroy(node->shard[i]);
     lnet_ping_fini(node);
     lnet_portals_fini(node);
-    lnet_conf_fini(node);
+    lnet_routes_fini(node);
     if (node->arena)
         mem_arena_destroy(node->arena);
-    free(node->stop);
-    free(node->net_del);
+    free(node->change);
     free(node);
 }
 
@@ -117,56 +121,78 @@ unsigned lnet_ni_count(const struct lnet_node *node)
 
 struct lnet_ni *lnet_ni_at(const struct lnet_node *node, unsigned index)
 {
-    return index < node->nnis && !node->ni[index]->removed ? node->ni[index] : NULL;
-}
+    struct lnet_ni *ni = index < node->nnis ? node->ni[index] : NULL;
 
-static int net_add_ni(struct lnet_node *node, struct lnet_ni *ni)
-{
-    struct lnet_net_state *net = lnet_net_find(node, ni->net);
-
-    if (!net) {
-        net = calloc(1, sizeof(*net));
-        if (!net)
-            return -ENOMEM;
-        net->net = ni->net;
-        node->net[node->nnets++] = net;
-    }
-    net->ni[net->nni++] = ni->index;
-    return 0;
+    return ni && !ni->removed ? ni : NULL;
 }
 
 static int check_ni(const struct lnet_node *node, const struct lnet_ni_conf *conf, char *err,
                     size_t errlen)
 {
     char net[LNET_NETSTR_SIZE];
+    struct lnet_route *const *r;
 
     net_format(conf->net, net);
-    if (node->started) {
-        snprintf(err, errlen, "net %s: NIs can be added only before the node has started", net);
-        return -EBUSY;
-    }
-    if (node->nnis == LNET_MAX_NI) {
-        snprintf(err, errlen, "net %s: at most %d NIs (a ping info holds no more)", net,
-                 LNET_MAX_NI);
-        return -ENOSPC;
-    }
     if (!nid_is_any(&conf->nid) && nid_net(&conf->nid) != conf->net) {
         snprintf(err, errlen, "net %s: the NID given is on another net", net);
         return -EINVAL;
     }
+    if (lnet_conf_routes(node->conf, conf->net, &r) > 0) {
+        snprintf(err, errlen, "net %s: there are routes to it; delete them first", net);
+        return -EUSERS;
+    }
     return 0;
 }
 
-int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
-                char *err, size_t errlen)
+static int free_index(const struct lnet_node *node, unsigned *index, char *err, size_t errlen)
+{
+    for (*index = 0; *index < LNET_MAX_NI && node->ni[*index]; ++*index)
+        ;
+    if (*index < LNET_MAX_NI)
+        return 0;
+    if (node->conf->nnis < LNET_MAX_NI) {
+        snprintf(err, errlen, "messages of NIs that were removed are still in flight; try again");
+        return -EAGAIN;
+    }
+    snprintf(err, errlen, "at most %d NIs (a ping info holds no more)", LNET_MAX_NI);
+    return -ENOSPC;
+}
+
+static struct lnet_ni *ni_new(struct lnet_node *node, const struct lnet_ni_conf *conf,
+                              const struct lnet_lnd *lnd, unsigned index)
+{
+    struct lnet_ni *ni = calloc(1, sizeof(*ni));
+
+    if (!ni)
+        return NULL;
+    ni->node = node;
+    ni->lnd = lnd->ops;
+    ni->lnd_ctx = lnd->ctx;
+    ni->nid = conf->nid;
+    ni->net = conf->net;
+    ni->tun = conf->tun;
+    ni->lnd_tun = conf->lnd_tun;
+    ni->index = index;
+    ni->status = LNET_NI_UP;
+    ni->link_up = true;
+    ni->removed = true;
+    memcpy(ni->ifname, conf->ifname, sizeof(ni->ifname));
+    ni->ifname[sizeof(ni->ifname) - 1] = 0;
+    return ni;
+}
+
+int lnet_ni_make(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
+                 char *err, size_t errlen)
 {
     char net[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE];
     struct lnet_ni *ni;
-    unsigned i;
+    unsigned i, index;
     int rc;
 
     net_format(conf->net, net);
     rc = check_ni(node, conf, err, errlen);
+    if (!rc)
+        rc = free_index(node, &index, err, errlen);
     if (rc)
         return rc;
     for (i = 0; i < node->nlnds; i++)
@@ -177,45 +203,76 @@ int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct 
                  lnd_type_name((uint8_t)(conf->net >> 16)));
         return -EOPNOTSUPP;
     }
-    ni = calloc(1, sizeof(*ni));
+    ni = ni_new(node, conf, &node->lnd[i], index);
     if (!ni) {
         snprintf(err, errlen, "no memory");
         return -ENOMEM;
     }
-    ni->node = node;
-    ni->lnd = node->lnd[i].ops;
-    ni->lnd_ctx = node->lnd[i].ctx;
-    ni->nid = conf->nid;
-    ni->net = conf->net;
-    ni->tun = conf->tun;
-    ni->lnd_tun = conf->lnd_tun;
-    ni->index = node->nnis;
-    ni->status = LNET_NI_UP;
-    ni->link_up = true;
-    memcpy(ni->ifname, conf->ifname, sizeof(ni->ifname));
-    ni->ifname[sizeof(ni->ifname) - 1] = 0;
     rc = ni->lnd->ni_init(ni, err, errlen);
-    if (rc)
-        goto fail;
+    if (rc) {
+        free(ni);
+        return rc;
+    }
     if (lnet_nid_is_mine(node, &ni->nid)) {
         snprintf(err, errlen, "NID %s is configured twice", nid_format(&ni->nid, nid));
-        ni->lnd->ni_fini(ni);
-        rc = -EEXIST;
-        goto fail;
+        lnet_ni_free(ni);
+        return -EEXIST;
     }
-    rc = net_add_ni(node, ni);
-    if (rc) {
-        ni->lnd->ni_fini(ni);
-        goto fail;
+    *out = ni;
+    return 0;
+}
+
+void lnet_ni_free(struct lnet_ni *ni)
+{
+    ni->lnd->ni_fini(ni);
+    free(ni);
+}
+
+void lnet_ni_place(struct lnet_ni *ni)
+{
+    struct lnet_node *node = ni->node;
+
+    __atomic_store_n(&node->ni[ni->index], ni, __ATOMIC_RELEASE);
+    if (ni->index >= node->nnis)
+        shared_set(&node->nnis, ni->index + 1);
+}
+
+int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
+                char *err, size_t errlen)
+{
+    struct lnet_ni *all[LNET_MAX_NI + 1];
+    const struct lnet_conf *old = node->conf;
+    char net[LNET_NETSTR_SIZE];
+    struct lnet_conf *c;
+    struct lnet_ni *ni;
+    unsigned i;
+    int rc;
+
+    net_format(conf->net, net);
+    if (node->started) {
+        snprintf(err, errlen, "net %s: the node has started", net);
+        return -EBUSY;
     }
-    node->ni[node->nnis++] = ni;
-    lnet_ni_credits_init(node, ni);
+    rc = lnet_ni_make(node, conf, &ni, err, errlen);
+    if (rc)
+        return rc;
+    if (old->nnis > 0)
+        memcpy(all, old->ni, old->nnis * sizeof(struct lnet_ni *));
+    all[old->nnis] = ni;
+    c = lnet_conf_build(node, old->route, old->nroutes, all, old->nnis + 1);
+    if (!c) {
+        snprintf(err, errlen, "no memory");
+        lnet_ni_free(ni);
+        return -ENOMEM;
+    }
+    ni->removed = false;
+    for (i = 0; i < node->nshards; i++)
+        lnet_ni_credits_init(node->shard[i], ni);
+    lnet_ni_place(ni);
+    lnet_conf_publish(node, c);
     if (out)
         *out = ni;
     return 0;
-fail:
-    free(ni);
-    return rc;
 }
 
 /* ---- admission ---- */
@@ -292,7 +349,7 @@ int lnet_node_start(struct lnet_node *node, char *err, size_t errlen)
     if (rc)
         return rc;
     node->started = true;
-    for (i = 0; i < node->nnis; i++) {
+    for (i = 0; i < node->nnis; i++) { /* maybe none: they can be added later */
         rc = node->ni[i]->lnd->ni_start(node->ni[i], err, errlen);
         if (rc)
             return rc;
@@ -316,13 +373,22 @@ struct lnet_stop {
     unsigned drain_s;
     unsigned quiet_wait; /* NIs that still finish receiving what was begun */
     unsigned gone_wait;  /* NIs that have not stopped yet */
-    bool net_del;        /* one of these is a net that is being removed */
+    bool change;         /* one of these is a change of NIs that has not ended */
+    bool told;           /* NIs have been told to stop */
     uint64_t until_us;
     void (*next)(struct lnet_stop *stop);
     struct reactor_timer timer;
     struct reactor_task home;
     struct stop_ni ni[LNET_MAX_NI];
 };
+
+static void stop_free(struct lnet_node *node)
+{
+    if (node->stop) /* it may not have ended */
+        reactor_timer_cancel(&node->stop->timer);
+    free(node->stop);
+    node->stop = NULL;
+}
 
 static uint64_t messages_in_node(const struct lnet_node *node)
 {
@@ -375,13 +441,13 @@ static void stop_ni_gone(struct reactor_task *task)
     stop_answered(container_of(task, struct stop_ni, gone)->stop);
 }
 
-void lnet_stop_net_gone(struct lnet_node *node)
+void lnet_stop_change_ended(struct lnet_node *node)
 {
     struct lnet_stop *s = node->stop;
 
-    if (!s || !s->net_del)
+    if (!s || !s->change)
         return;
-    s->net_del = false;
+    s->change = false;
     stop_answered(s);
 }
 
@@ -389,17 +455,18 @@ static void stop_nis(struct lnet_stop *s)
 {
     unsigned i, n = s->node->nnis;
 
+    s->told = true;
     s->gone_wait = 1;
     for (i = 0; i < n; i++) {
         struct lnet_ni *ni = s->node->ni[i];
 
-        if (ni->removed) /* it has stopped, or is about to: see below */
+        if (!ni || ni->removed) /* it has stopped, or is about to: see below */
             continue;
         s->gone_wait++;
         ni->lnd->ni_stop(ni, &s->ni[i].gone);
     }
-    if (s->node->net_del) { /* its NIs have to stop too */
-        s->net_del = true;
+    if (s->node->change) { /* its NIs have to stop too */
+        s->change = true;
         s->gone_wait++;
     }
     stop_answered(s);
@@ -416,7 +483,7 @@ static void stop_home_done(struct reactor_task *task)
         s->ni[i].stop = s;
         s->ni[i].quiet.fn = stop_ni_quiet;
         s->ni[i].gone.fn = stop_ni_gone;
-        if (ni->removed)
+        if (!ni || ni->removed)
             continue;
         s->quiet_wait++;
         ni->lnd->ni_quiesce(ni, &s->ni[i].quiet);
@@ -446,6 +513,7 @@ void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void 
         return;
     }
     node->stop = s;
+    lnet_routing_stop(node);
     __atomic_store_n(&node->stopping, true, __ATOMIC_RELAXED);
     s->node = node;
     s->done = done;
@@ -454,4 +522,33 @@ void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void 
     reactor_timer_init(&s->timer, stop_poll);
     s->home.fn = stop_home;
     reactor_post(lnet_node_home(node), &s->home);
+}
+
+/* ---- not in order ---- */
+
+static void end_ni_gone(struct reactor_task *task)
+{
+    (void)task;
+}
+
+static void end_nis(struct lnet_node *node)
+{
+    unsigned i;
+
+    for (i = 0; i < node->nnis; i++) {
+        struct lnet_ni *ni = node->ni[i];
+
+        if (!ni || ni->removed) /* its change stops it */
+            continue;
+        node->end[i].fn = end_ni_gone;
+        ni->lnd->ni_stop(ni, &node->end[i]);
+    }
+}
+
+void lnet_node_end(struct lnet_node *node)
+{
+    __atomic_store_n(&node->stopping, true, __ATOMIC_RELAXED);
+    lnet_change_abandon(node);
+    if (!node->stop || !node->stop->told)
+        end_nis(node);
 }

@@ -10,8 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PEER_ROWS_PER_PAGE 128
+#define PEER_LOOKS         128 /* places of the table looked at in one mail */
 
 int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen)
 {
@@ -20,7 +22,7 @@ int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen
 
     while (buckets < max)
         buckets *= 2;
-    s->peers = calloc(max, sizeof(*s->peers));
+    s->peers = lnet_table_alloc(max, sizeof(*s->peers), &s->peers_memory);
     s->hash = calloc(buckets, sizeof(*s->hash));
     if (!s->peers || !s->hash) {
         snprintf(err, errlen, "no memory for a table of %u peers; lower max_peers", max);
@@ -36,7 +38,7 @@ int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen
 
 void lnet_peers_fini(struct lnet_shard *s)
 {
-    free(s->peers);
+    free(s->peers_memory);
     free(s->hash);
 }
 
@@ -99,6 +101,7 @@ static void evict_one(struct lnet_shard *s)
         link = &(*link)->hash_next;
     *link = p->hash_next;
     s->npeers--;
+    p->shard = NULL; /* nobody's: not in a page */
     p->hash_next = s->free_peers;
     s->free_peers = p;
 }
@@ -113,17 +116,26 @@ static void make_room(struct lnet_shard *s)
     evict_one(s);
 }
 
+struct lnet_peer_ni *lnet_peer_find_here(const struct lnet_node *node, const struct lnet_nid *nid)
+{
+    struct lnet_shard *s = lnet_shard_self(node);
+    struct lnet_peer_ni *p = s->hash[nid_hash(nid) & s->hash_mask];
+
+    while (p && !nid_same(&p->nid, nid))
+        p = p->hash_next;
+    return p;
+}
+
 struct lnet_peer_ni *lnet_peer_get(struct lnet_node *node, const struct lnet_nid *nid)
 {
     struct lnet_shard *s = lnet_shard_self(node);
     struct lnet_peer_ni **bucket = &s->hash[nid_hash(nid) & s->hash_mask];
-    struct lnet_peer_ni *p;
+    struct lnet_peer_ni *p = lnet_peer_find_here(node, nid);
 
-    for (p = *bucket; p; p = p->hash_next)
-        if (nid_same(&p->nid, nid)) {
-            lnet_peer_hold(p);
-            return p;
-        }
+    if (p) {
+        lnet_peer_hold(p);
+        return p;
+    }
     if (!s->free_peers)
         make_room(s);
     p = s->free_peers;
@@ -139,13 +151,17 @@ struct lnet_peer_ni *lnet_peer_get(struct lnet_node *node, const struct lnet_nid
     p->hash_next = *bucket;
     *bucket = p;
     s->npeers++;
+    if (p >= &s->peers[s->peers_used])
+        s->peers_used = (uint32_t)(p - s->peers) + 1;
     return p;
 }
 
 void lnet_peer_hold(struct lnet_peer_ni *p)
 {
-    if (p->refs++ == 0)
-        idle_del(p->shard, p);
+    if (p->refs++ > 0)
+        return;
+    idle_del(p->shard, p);
+    lnet_peer_credits_init(p->shard->node, p);
 }
 
 void lnet_peer_put(struct lnet_peer_ni *p)
@@ -154,18 +170,20 @@ void lnet_peer_put(struct lnet_peer_ni *p)
         idle_add(p->shard, p);
 }
 
-/* ---- rows for observers ---- */
+/* ---- rows for observers ----
+ *
+ * A request goes from reactor to reactor and back to the control thread. Each is asked for a few
+ * rows, and looks at a few places of its table, between which all others have their turn. */
 
-struct rows_request {
+struct request {
     struct lnet_node *node;
-    lnet_peer_rows_fn fn;
+    lnet_peer_page_fn fn;
     void *arg;
-    unsigned shard;
-    uint32_t bucket; /* next to look at */
-    unsigned n;
-    bool last;
+    struct lnet_peer_cursor at;
+    struct lnet_nid nid; /* lnet_peer_find() */
+    unsigned n, max;
     struct reactor_task task;
-    struct lnet_peer_row rows[PEER_ROWS_PER_PAGE];
+    struct lnet_peer_row rows[];
 };
 
 static void fill_row(const struct lnet_shard *s, const struct lnet_peer_ni *p,
@@ -192,64 +210,150 @@ static void fill_row(const struct lnet_shard *s, const struct lnet_peer_ni *p,
     row->up = row->lnd.conns[0] + row->lnd.conns[1] + row->lnd.conns[2] + row->lnd.conns[3] > 0;
 }
 
-/* Fits the rest of a bucket or stops before it, so that a page ends between buckets. */
-static bool fill_bucket(struct rows_request *q, const struct lnet_shard *s)
+static void deliver(struct reactor_task *task)
 {
-    const struct lnet_peer_ni *p;
-    unsigned n = 0;
+    struct request *q = container_of(task, struct request, task);
 
-    for (p = s->hash[q->bucket]; p; p = p->hash_next)
-        n++;
-    if (n > PEER_ROWS_PER_PAGE - q->n && q->n > 0)
-        return false;
-    for (p = s->hash[q->bucket]; p && q->n < PEER_ROWS_PER_PAGE; p = p->hash_next)
-        fill_row(s, p, &q->rows[q->n++]);
-    q->bucket++;
-    return true;
+    q->fn(q->arg, q->rows, q->n, &q->at);
+    free(q);
 }
 
-static void rows_deliver(struct reactor_task *task);
-
-static void rows_collect(struct reactor_task *task)
+/* True: all of this reactor's table has been seen. */
+static bool fill_some(struct request *q, const struct lnet_shard *s)
 {
-    struct rows_request *q = container_of(task, struct rows_request, task);
-    const struct lnet_shard *s = q->node->shard[q->shard];
+    unsigned rows = 0, looks = 0;
 
-    q->n = 0;
-    while (q->bucket <= s->hash_mask && fill_bucket(q, s))
-        ;
-    if (q->bucket > s->hash_mask) {
-        q->bucket = 0;
-        q->shard++;
-        q->last = q->shard == q->node->nshards;
+    while (q->at.slot < s->peers_used && q->n < q->max) {
+        const struct lnet_peer_ni *p = &s->peers[q->at.slot];
+
+        if (rows == LNET_PEER_BURST || looks++ == PEER_LOOKS)
+            return false;
+        q->at.slot++;
+        if (!p->shard)
+            continue;
+        fill_row(s, p, &q->rows[q->n++]);
+        rows++;
     }
-    q->task.fn = rows_deliver;
+    return q->at.slot >= s->peers_used;
+}
+
+static void collect(struct reactor_task *task)
+{
+    struct request *q = container_of(task, struct request, task);
+    const struct lnet_shard *s = q->node->shard[q->at.reactor];
+
+    if (fill_some(q, s)) {
+        q->at.slot = 0;
+        q->at.end = ++q->at.reactor == q->node->nshards;
+    }
+    if (q->at.end || q->n == q->max) {
+        q->task.fn = deliver;
+        reactor_post(reactor_control(q->node->env), &q->task);
+    } else {
+        reactor_post(q->node->shard[q->at.reactor]->reactor, &q->task);
+    }
+}
+
+/* So that its pages are there before a reactor writes to them. */
+static void touch(void *memory, size_t size)
+{
+    volatile char *byte = memory;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), i;
+
+    for (i = 0; i < size; i += page)
+        byte[i] = 0;
+    byte[size - 1] = 0;
+}
+
+static struct request *request_new(struct lnet_node *node, unsigned max, lnet_peer_page_fn fn,
+                                   void *arg)
+{
+    size_t size = sizeof(struct request) + max * sizeof(struct lnet_peer_row);
+    struct request *q = calloc(1, size);
+
+    if (!q)
+        return NULL;
+    touch(q, size);
+    q->node = node;
+    q->max = max;
+    q->fn = fn;
+    q->arg = arg;
+    return q;
+}
+
+int lnet_peer_page(struct lnet_node *node, const struct lnet_peer_cursor *from, unsigned max,
+                   lnet_peer_page_fn fn, void *arg)
+{
+    struct request *q;
+
+    if (max == 0 || max > LNET_PEER_PAGE_MAX || from->end || from->reactor >= node->nshards)
+        return -EINVAL;
+    q = request_new(node, max, fn, arg);
+    if (!q)
+        return -ENOMEM;
+    q->at = *from;
+    q->task.fn = collect;
+    reactor_post(node->shard[from->reactor]->reactor, &q->task);
+    return 0;
+}
+
+static void find(struct reactor_task *task)
+{
+    struct request *q = container_of(task, struct request, task);
+    const struct lnet_peer_ni *p = lnet_peer_find_here(q->node, &q->nid);
+
+    if (p)
+        fill_row(p->shard, p, &q->rows[q->n++]);
+    q->at.end = true;
+    q->task.fn = deliver;
     reactor_post(reactor_control(q->node->env), &q->task);
 }
 
-static void rows_deliver(struct reactor_task *task)
+int lnet_peer_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_peer_page_fn fn,
+                   void *arg)
 {
-    struct rows_request *q = container_of(task, struct rows_request, task);
+    struct request *q = request_new(node, 1, fn, arg);
 
-    q->fn(q->arg, q->rows, q->n, q->last);
-    if (q->last) {
-        free(q);
-        return;
-    }
-    q->task.fn = rows_collect;
-    reactor_post(q->node->shard[q->shard]->reactor, &q->task);
+    if (!q)
+        return -ENOMEM;
+    q->nid = *nid;
+    q->task.fn = find;
+    reactor_post(lnet_nid_home(node, nid), &q->task);
+    return 0;
+}
+
+/* ---- all rows, page by page ---- */
+
+struct all_rows {
+    struct lnet_node *node;
+    lnet_peer_rows_fn fn;
+    void *arg;
+};
+
+static void next_page(void *arg, const struct lnet_peer_row *rows, unsigned n,
+                      const struct lnet_peer_cursor *next)
+{
+    struct all_rows *all = arg;
+    bool last = next->end;
+
+    if (!last && lnet_peer_page(all->node, next, PEER_ROWS_PER_PAGE, next_page, all))
+        last = true; /* no memory: what was asked for ends here */
+    all->fn(all->arg, rows, n, last);
+    if (last)
+        free(all);
 }
 
 int lnet_peer_rows(struct lnet_node *node, lnet_peer_rows_fn fn, void *arg)
 {
-    struct rows_request *q = calloc(1, sizeof(*q));
+    const struct lnet_peer_cursor begin = {0};
+    struct all_rows *all = calloc(1, sizeof(*all));
+    int rc = -ENOMEM;
 
-    if (!q)
-        return -ENOMEM;
-    q->node = node;
-    q->fn = fn;
-    q->arg = arg;
-    q->task.fn = rows_collect;
-    reactor_post(node->shard[0]->reactor, &q->task);
-    return 0;
+    if (!all)
+        return rc;
+    *all = (struct all_rows){node, fn, arg};
+    rc = lnet_peer_page(node, &begin, PEER_ROWS_PER_PAGE, next_page, all);
+    if (rc)
+        free(all);
+    return rc;
 }

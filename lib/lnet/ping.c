@@ -14,29 +14,27 @@
 #include <string.h>
 #include <time.h>
 
+#define SWEEP_BURST     256         /* known nodes looked at, */
+#define PUSH_BURST      4           /* and PUSHes sent before others have their turn */
 #define PUSH_TIMEOUT_US 30000000ull /* an ACK comes at once or not at all */
 
 /* ---- the published info ---- */
 
 static void collect_info(const struct lnet_node *node, struct lnet_ping_info *info)
 {
-    unsigned i, k;
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    unsigned i;
 
     memset(info, 0, offsetof(struct lnet_ping_info, ni));
     info->features = LNET_PING_NI_STATUS | LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY;
-    if (!node->opts.routing)
+    /* Others may use it when all had the time to see that it lives, §3.9. */
+    if (shared_get(&node->routing) != LNET_ROUTING_ON)
         info->features |= LNET_PING_RTE_DISABLED;
     info->pid = LNET_PID_LUSTRE;
     info->seqno = node->ping->seqno;
-    for (i = 0; i < node->nnets; i++) { /* the NIs of a net adjoin, §3.2 */
-        if (shared_get(&node->net[i]->removed))
-            continue;
-        for (k = 0; k < node->net[i]->nni; k++) {
-            const struct lnet_ni *ni = node->ni[node->net[i]->ni[k]];
-
-            info->ni[info->count].nid = ni->nid;
-            info->ni[info->count++].status = ni->status;
-        }
+    for (i = 0; i < conf->nnis; i++) {
+        info->ni[info->count].nid = conf->ni[i]->nid;
+        info->ni[info->count++].status = conf->ni[i]->status;
     }
 }
 
@@ -141,15 +139,37 @@ static void want_push(struct lnet_ping *p, struct known_node *k)
     p->want_tail = &k->want_next;
 }
 
+static void sweep_soon(struct lnet_ping *p)
+{
+    if (p->sweep_posted)
+        return;
+    p->sweep_posted = true;
+    reactor_post(lnet_node_home(p->node), &p->sweep);
+}
+
+static void sweep(struct reactor_task *task)
+{
+    struct lnet_ping *p = container_of(task, struct lnet_ping, sweep);
+    unsigned i;
+
+    p->sweep_posted = false;
+    for (i = 0; i < SWEEP_BURST && p->sweep_next < p->nknown; i++, p->sweep_next++)
+        if (p->sweep_force || p->known[p->sweep_next].acked_seqno < p->seqno)
+            want_push(p, &p->known[p->sweep_next]);
+    push_some(p);
+    if (p->sweep_next < p->nknown)
+        sweep_soon(p);
+    else
+        p->sweep_force = false;
+}
+
 void lnet_ping_push_all(struct lnet_node *node, bool force)
 {
     struct lnet_ping *p = node->ping;
-    unsigned i;
 
-    for (i = 0; i < p->nknown; i++)
-        if (force || p->known[i].acked_seqno < p->seqno)
-            want_push(p, &p->known[i]);
-    push_some(p);
+    p->sweep_force |= force;
+    p->sweep_next = 0;
+    sweep_soon(p);
 }
 
 /* ---- sending PUSHes ---- */
@@ -160,6 +180,7 @@ static void push_done(struct push_out *o)
     struct known_node *k = o->to;
 
     reactor_timer_cancel(&o->timer);
+    lnet_rst_add(p->node, -1);
     k->pushing = false;
     if (o->acked) {
         k->acked_seqno = o->target->seqno;
@@ -197,6 +218,17 @@ static void push_timeout(struct reactor_timer *t)
     lnet_md_unlink(&o->md);
 }
 
+/* The NID by which it knows us, or another on that net if it is no longer ours. */
+static const struct lnet_nid *our_nid(const struct lnet_node *node, const struct known_node *k)
+{
+    const struct lnet_conf_net *net;
+
+    if (lnet_ni_find(node, &k->mine))
+        return &k->mine;
+    net = lnet_net_find(node, nid_net(&k->mine));
+    return net ? &net->ni[0]->nid : &LNET_NID_ANY;
+}
+
 static void push_to(struct lnet_ping *p, struct push_out *o, struct known_node *k)
 {
     struct lnet_node *node = p->node;
@@ -206,6 +238,7 @@ static void push_to(struct lnet_ping *p, struct push_out *o, struct known_node *
     o->target = p->current;
     o->target->refs++;
     k->pushing = true;
+    lnet_rst_add(node, 1);
     memset(&o->md, 0, sizeof(o->md));
     o->md.segs = &o->target->seg;
     o->md.nsegs = 1;
@@ -215,18 +248,21 @@ static void push_to(struct lnet_ping *p, struct push_out *o, struct known_node *
     o->md.user = o;
     reactor_timer_arm(&o->timer, PUSH_TIMEOUT_US);
     if (lnet_md_bind(node, &o->md) ||
-        lnet_put(&o->md, true, &node->ni[k->ni]->nid, &k->nid, LNET_PID_LUSTRE,
-                 LNET_RESERVED_PORTAL, LNET_PING_MATCH_BITS, 0, 0))
+        lnet_put(&o->md, true, our_nid(node, k), &k->nid, LNET_PID_LUSTRE, LNET_RESERVED_PORTAL,
+                 LNET_PING_MATCH_BITS, 0, 0))
         lnet_md_unlink(&o->md);
 }
 
 /* Bounded in depth: a failing push ends in push_done(), which comes back here. */
 static void push_some(struct lnet_ping *p)
 {
+    unsigned n = 0;
+
     if (p->in_push_some)
         return;
     p->in_push_some = true;
-    while (p->want_head && p->out_free && p->current && !shared_get(&p->node->stopping)) {
+    while (n++ < PUSH_BURST && p->want_head && p->out_free && p->current &&
+           !shared_get(&p->node->stopping)) {
         struct known_node *k = p->want_head;
         struct push_out *o = p->out_free;
 
@@ -238,6 +274,8 @@ static void push_some(struct lnet_ping *p)
         push_to(p, o, k);
     }
     p->in_push_some = false;
+    if (n > PUSH_BURST && p->want_head && p->out_free)
+        sweep_soon(p);
 }
 
 void lnet_ping_changed(struct lnet_node *node)
@@ -249,16 +287,6 @@ void lnet_ping_changed(struct lnet_node *node)
 
 /* ---- receiving PUSHes ---- */
 
-static unsigned ni_of(const struct lnet_node *node, const struct lnet_nid *nid)
-{
-    unsigned i;
-
-    for (i = 0; i < node->nnis; i++)
-        if (nid_same(&node->ni[i]->nid, nid))
-            return i;
-    return 0;
-}
-
 static void push_received(struct lnet_ping *p, const struct push_in *in,
                           const struct lnet_event *ev)
 {
@@ -268,7 +296,7 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
 
     why = lnet_ping_decode(in->data, ev->mlength, &p->scratch);
     if (why) {
-        lnet_drop_event(node, why, node->ni[ni_of(node, &ev->target)], &ev->sender, NULL);
+        lnet_drop_event(node, why, lnet_ni_find(node, &ev->target), &ev->sender, NULL);
         return;
     }
     if (!(p->scratch.features & LNET_PING_MULTI_RAIL))
@@ -279,7 +307,7 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
     if (!k)
         return;
     k->features = p->scratch.features;
-    k->ni = ni_of(node, &ev->target);
+    k->mine = ev->target;
     if (k->acked_seqno < p->seqno && !k->pushing)
         want_push(p, k);
     push_some(p);
@@ -362,6 +390,7 @@ static void request_free(struct reactor_task *task)
 static void request_end(struct ping_request *q)
 {
     reactor_timer_cancel(&q->timer);
+    lnet_rst_add(q->node, -1);
     *q->pprev = q->next;
     if (q->next)
         q->next->pprev = q->pprev;
@@ -418,6 +447,7 @@ static void request_begin(struct reactor_task *task)
     if (q->next)
         q->next->pprev = &q->next;
     p->requests = q;
+    lnet_rst_add(q->node, 1);
     reactor_timer_init(&q->timer, request_timeout);
     if (lnet_nid_is_mine(q->node, &q->dest) && p->current) {
         request_answer(q, p->current->data, p->current->seg.len);
@@ -488,6 +518,8 @@ int lnet_ping_init(struct lnet_node *node)
     if (!p->known || !p->hash)
         return -ENOMEM;
     p->want_tail = &p->want_head;
+    p->sweep.fn = sweep;
+    p->sweep_next = 0;
     p->target_eq = (struct lnet_eq){target_event, p};
     p->out_eq = (struct lnet_eq){push_event, p};
     p->in_eq = (struct lnet_eq){push_in_event, p};
@@ -509,6 +541,8 @@ void lnet_ping_fini(struct lnet_node *node)
         return;
     while ((q = p->requests)) {
         p->requests = q->next;
+        if (!q->told)
+            q->fn(q->arg, -ESHUTDOWN, NULL);
         free(q);
     }
     free(p->known);
@@ -523,7 +557,7 @@ void lnet_ping_start(struct lnet_node *node)
     unsigned i;
 
     /* As a node that was configured net by net: 1 + nets, §3.2. */
-    p->seqno = 1 + node->nnets;
+    p->seqno = 1 + lnet_conf_get(node)->nnets;
     lnet_ping_republish(node);
     for (i = 0; i < PUSH_IN; i++)
         push_in_post(p, &p->in[i]);

@@ -26,7 +26,7 @@ struct known_node {
     struct lnet_nid nid;
     uint32_t features;
     uint32_t acked_seqno; /* newest of our infos that it has acknowledged */
-    unsigned ni;          /* our NI it talks to */
+    struct lnet_nid mine; /* our NID it talks to */
     bool want, pushing;
     bool again; /* something changed while a PUSH was on its way to it */
     struct known_node *want_next, *hash_next;
@@ -63,6 +63,10 @@ struct lnet_ping {
     uint32_t hash_mask;
     struct push_out out[PUSH_OUT], *out_free;
     bool in_push_some;
+    /* goes through known nodes and sends PUSHes, some at a time */
+    struct reactor_task sweep;
+    bool sweep_posted, sweep_force;
+    unsigned sweep_next; /* known node; all before have been looked at */
     struct push_in in[PUSH_IN];
     struct ping_request *requests;
     struct lnet_ping_info scratch;

@@ -143,6 +143,11 @@ static void plan_most(const struct lnet_node_opts *o, unsigned reactors, struct 
         out->most[LNET_POOL_TINY] = even(2 * defaults[LNET_POOL_TINY], reactors);
 }
 
+size_t lnet_segments_least(unsigned reactors)
+{
+    return reactors * lnet_budget_least();
+}
+
 int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct lnet_memory *out,
                      char *err, size_t errlen)
 {
@@ -179,6 +184,61 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
     return 0;
 }
 
+/* ---- watchers hear that a pool is short of buffers ---- */
+
+#define CALM_US 400000 /* without a header that waits for lack of them, before it is over */
+
+static void tell_pool(struct lnet_shard *s, enum lnet_event_kind kind, unsigned pool)
+{
+    struct lnet_event_row row = {
+        .kind = kind,
+        .value = (int)pool,
+        .cause = kind == LNET_EV_BUFFERS_FREE ? "nothing_waits" : "no_free_buffer",
+    };
+
+    lnet_event_post(s->node, &row);
+}
+
+static bool is_calm(struct lnet_router_pool *p)
+{
+    bool calm = !p->short_seen && (p->waiting == 0 || lnet_pool_free(p) > 0);
+
+    p->short_seen = false;
+    return calm;
+}
+
+static void calm_look(struct reactor_timer *t)
+{
+    struct lnet_shard *s = container_of(t, struct lnet_shard, calm_timer);
+    bool again = false;
+    unsigned i;
+
+    for (i = 0; i < LNET_POOLS; i++) {
+        struct lnet_router_pool *p = &s->pool[i];
+
+        if (p->told_short && is_calm(p)) {
+            p->told_short = false;
+            tell_pool(s, LNET_EV_BUFFERS_FREE, i);
+        }
+        again |= p->told_short;
+    }
+    if (again)
+        reactor_timer_arm(t, CALM_US);
+}
+
+void lnet_pool_short(struct lnet_shard *s, enum lnet_pool pool)
+{
+    struct lnet_router_pool *p = &s->pool[pool];
+
+    p->short_seen = true;
+    if (p->told_short || !shared_get(&s->node->events_wanted))
+        return;
+    p->told_short = true;
+    tell_pool(s, LNET_EV_BUFFERS_EXHAUSTED, pool);
+    if (!reactor_timer_armed(&s->calm_timer))
+        reactor_timer_arm(&s->calm_timer, CALM_US);
+}
+
 /* ---- the pools of a shard ---- */
 
 int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen)
@@ -187,6 +247,7 @@ int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen)
     unsigned i, k;
     int rc = 0;
 
+    reactor_timer_init(&s->calm_timer, calm_look);
     for (i = 0; i < LNET_POOLS; i++) {
         struct lnet_router_pool *p = &s->pool[i];
 

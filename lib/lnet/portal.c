@@ -335,7 +335,7 @@ static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_m
                          uint32_t mlen)
 {
     msg->hdr = rx->hdr;
-    msg->rx_ni = rx->ni;
+    lnet_msg_set_rx_ni(msg, rx->ni);
     msg->next_hop = rx->from->nid; /* the sender, for the event */
     msg->md = md;
     msg->md_offset = at;
@@ -471,9 +471,9 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     enum lnet_drop why;
 
     lnet_body_get_get(&rx->hdr, &get);
-    if (get.portal == LNET_RESERVED_PORTAL && node->opts.routing &&
+    if (get.portal == LNET_RESERVED_PORTAL && lnet_is_router(node) &&
         !lnet_nid_is_mine(node, &rx->hdr.src_nid))
-        lnet_ping_seen(node, ni->index);
+        lnet_ping_seen(ni);
     m.portal = get.portal;
     m.bits = get.match_bits;
     m.offset = get.src_offset;
@@ -490,7 +490,7 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     answer_header(msg, &rx->hdr, ni, &rx->from->nid, LNET_MSG_REPLY);
     reply.dst = get.ret;
     lnet_body_set_reply(&msg->hdr, &reply);
-    msg->rx_ni = ni;
+    lnet_msg_set_rx_ni(msg, ni);
     msg->get = get;
     msg->md = m.md;
     msg->md_offset = m.at;
@@ -697,7 +697,6 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     struct lnet_ni *src_ni = NULL;
     struct lnet_path path;
     struct lnet_msg *msg;
-    unsigned i;
 
     *rc = -EINVAL;
     if (md->state != MD_ACTIVE || md->threshold == 0 || md->me)
@@ -705,9 +704,8 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     *rc = -EHOSTUNREACH;
     if (lnet_nid_is_mine(node, dest) || nid_is_any(dest) || shared_get(&node->stopping))
         return NULL;
-    for (i = 0; src && !nid_is_any(src) && i < node->nnis; i++)
-        if (nid_same(&node->ni[i]->nid, src) && !shared_get(&node->ni[i]->removed))
-            src_ni = node->ni[i];
+    if (src && !nid_is_any(src))
+        src_ni = lnet_ni_find(node, src);
     if (src && !nid_is_any(src) && !src_ni)
         return NULL;
     *rc = -ENOMEM;

@@ -2,10 +2,9 @@
 /*
  * Static routes and their gateways. docs/protocol/lnet-core.md §3.8, §7.4, §11.
  *
- * The control thread keeps the routes; after each change it builds a new immutable lnet_conf and
- * publishes it. A route and the old lnet_conf are freed when all reactors have passed a quiescent
- * state. What changes by itself (is the gateway alive, does it list the net) lies in the route and
- * gateway objects, one writer each.
+ * The control thread makes them and publishes all that a change concerns at once (conf.c). A
+ * gateway whose last route went is kept, so that one that comes back is known; but only so many
+ * are.
  */
 #include "lib/lnet/lnet_internal.h"
 
@@ -13,126 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- snapshot ---- */
-
-static uint32_t net_hash(lnet_net_t net)
-{
-    return (uint32_t)((net * 0x9e3779b97f4a7c15ull) >> 32);
-}
-
-static void conf_free(struct lnet_conf *c)
-{
-    if (!c)
-        return;
-    free(c->first);
-    free(c->route);
-    free(c);
-}
-
-static int by_net(const void *a, const void *b)
-{
-    const struct lnet_route *x = *(struct lnet_route *const *)a;
-    const struct lnet_route *y = *(struct lnet_route *const *)b;
-
-    return x->net < y->net ? -1 : x->net > y->net;
-}
-
-static unsigned count_gateways(const struct lnet_conf *c)
-{
-    unsigned i, k, n = 0;
-
-    for (i = 0; i < c->nroutes; i++) {
-        for (k = 0; k < i && c->route[k]->gw != c->route[i]->gw; k++)
-            ;
-        n += k == i;
-    }
-    return n;
-}
-
-/* A snapshot of n routes; takes a copy of the pointers. NULL: no memory. */
-static struct lnet_conf *conf_build(struct lnet_route *const *routes, unsigned n,
-                                    uint64_t generation)
-{
-    struct lnet_conf *c = calloc(1, sizeof(*c));
-    uint32_t buckets = 16, h;
-    unsigned i;
-
-    if (!c)
-        return NULL;
-    while (buckets < 2 * n)
-        buckets *= 2;
-    c->generation = generation;
-    c->mask = buckets - 1;
-    c->nroutes = n;
-    c->first = calloc(buckets, sizeof(*c->first));
-    c->route = calloc(n + 1, sizeof(struct lnet_route *));
-    if (!c->first || !c->route) {
-        conf_free(c);
-        return NULL;
-    }
-    if (n > 0) {
-        memcpy(c->route, routes, n * sizeof(struct lnet_route *));
-        qsort(c->route, n, sizeof(struct lnet_route *), by_net);
-    }
-    for (i = 0; i < n; i++) {
-        if (i > 0 && c->route[i]->net == c->route[i - 1]->net)
-            continue;
-        for (h = net_hash(c->route[i]->net) & c->mask; c->first[h]; h = (h + 1) & c->mask)
-            ;
-        c->first[h] = i + 1;
-    }
-    c->ngws = count_gateways(c);
-    return c;
-}
-
-static void conf_publish(struct lnet_node *node, struct lnet_conf *c)
-{
-    struct lnet_conf *old = node->conf;
-
-    __atomic_store_n(&node->conf, c, __ATOMIC_RELEASE);
-    if (old)
-        reactor_synchronize(node->env);
-    conf_free(old);
-}
-
-int lnet_conf_init(struct lnet_node *node)
-{
-    node->conf = conf_build(NULL, 0, 1);
-    return node->conf ? 0 : -ENOMEM;
-}
-
-void lnet_conf_fini(struct lnet_node *node)
-{
-    unsigned i;
-
-    for (i = 0; node->conf && i < node->conf->nroutes; i++)
-        free(node->conf->route[i]);
-    conf_free(node->conf);
-    node->conf = NULL;
-    for (i = 0; i < node->ngws; i++) {
-        free(node->gw[i]->check);
-        free(node->gw[i]);
-    }
-}
-
-unsigned lnet_conf_routes(const struct lnet_conf *c, lnet_net_t net,
-                          struct lnet_route *const **first)
-{
-    uint32_t h = net_hash(net) & c->mask;
-    unsigned i, n = 0;
-
-    for (; c->first[h]; h = (h + 1) & c->mask) {
-        i = c->first[h] - 1;
-        if (c->route[i]->net != net)
-            continue;
-        *first = &c->route[i];
-        while (i + n < c->nroutes && c->route[i + n]->net == net)
-            n++;
-        return n;
-    }
-    return 0;
-}
 
 /* ---- gateways ---- */
 
@@ -143,28 +22,19 @@ bool lnet_gw_alive(const struct lnet_gw *gw)
     return !shared_get(&gw->ping_down) || shared_get(&gw->heard_us) > shared_get(&gw->ping_down_us);
 }
 
-struct lnet_gw *lnet_gw_find(const struct lnet_node *node, const struct lnet_nid *nid)
-{
-    unsigned i, n = __atomic_load_n(&node->ngws, __ATOMIC_ACQUIRE);
-
-    for (i = 0; i < n; i++)
-        if (nid_same(&node->gw[i]->nid, nid))
-            return node->gw[i];
-    return NULL;
-}
-
 struct lnet_gw *lnet_source_gateway(const struct lnet_node *node, const struct lnet_nid *via,
                                     lnet_net_t src_net)
 {
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    const struct lnet_conf_gw *g;
     struct lnet_route *const *r;
-    struct lnet_gw *gw;
     unsigned i, n;
 
     if (src_net == nid_net(via)) {
-        gw = lnet_gw_find(node, via);
-        return gw && shared_get(&gw->routes) > 0 ? gw : NULL;
+        g = lnet_conf_gateway(conf, via);
+        return g && g->nroutes > 0 ? g->gw : NULL;
     }
-    n = lnet_conf_routes(lnet_conf_get(node), src_net, &r);
+    n = lnet_conf_routes(conf, src_net, &r);
     for (i = 0; i < n; i++)
         if (nid_same(&r[i]->gw->nid, via))
             return r[i]->gw;
@@ -182,6 +52,8 @@ bool lnet_net_routed_over(const struct lnet_node *node, lnet_net_t net, lnet_net
     return false;
 }
 
+/* ---- life of a gateway (control) ---- */
+
 /* The gateway's peer NI may exist already; tell it, on its home. */
 static void bind_peer(struct reactor_task *task)
 {
@@ -194,42 +66,123 @@ static void bind_peer(struct reactor_task *task)
     lnet_peer_put(peer);
 }
 
-static struct lnet_gw *gw_get(struct lnet_node *node, const struct lnet_nid *nid)
+static unsigned gw_bucket(const struct lnet_nid *nid)
 {
-    struct lnet_gw *gw = lnet_gw_find(node, nid);
+    return nid_hash(nid) % LNET_GW_BUCKETS;
+}
 
-    if (gw)
-        return gw;
-    if (node->ngws == LNET_MAX_GATEWAYS)
+static void gw_free(struct lnet_gw *gw)
+{
+    struct lnet_gw **at = &gw->node->gw_bucket[gw_bucket(&gw->nid)];
+
+    while (*at && *at != gw)
+        at = &(*at)->next;
+    if (*at)
+        *at = gw->next;
+    gw->node->gw[gw->index] = NULL;
+    free(gw->check);
+    free(gw->judge);
+    free(gw);
+}
+
+static struct lnet_gw *gw_new(struct lnet_node *node, const struct lnet_nid *nid)
+{
+    struct lnet_gw *gw;
+    unsigned slot;
+
+    for (slot = 0; slot < LNET_GW_SLOTS && node->gw[slot]; slot++)
+        ;
+    if (slot == LNET_GW_SLOTS)
         return NULL;
     gw = calloc(1, sizeof(*gw));
     if (!gw)
         return NULL;
     gw->node = node;
     gw->nid = *nid;
-    gw->index = node->ngws;
+    gw->index = slot;
+    gw->bind.fn = bind_peer;
     if (lnet_gw_check_new(node, gw)) {
         free(gw);
         return NULL;
     }
-    node->gw[node->ngws] = gw;
-    __atomic_store_n(&node->ngws, node->ngws + 1, __ATOMIC_RELEASE);
-    gw->bind.fn = bind_peer;
-    reactor_post(lnet_nid_home(node, nid), &gw->bind);
+    node->gw[slot] = gw;
+    gw->next = node->gw_bucket[gw_bucket(nid)];
+    node->gw_bucket[gw_bucket(nid)] = gw;
     return gw;
+}
+
+static struct lnet_gw *gw_get(struct lnet_node *node, const struct lnet_nid *nid)
+{
+    struct lnet_gw *gw = node->gw_bucket[gw_bucket(nid)];
+
+    while (gw && (gw->leaving || !nid_same(&gw->nid, nid)))
+        gw = gw->next;
+    if (!gw)
+        gw = gw_new(node, nid);
+    if (gw)
+        gw->used = node->conf->generation;
+    return gw;
+}
+
+/* A gateway leaves in three steps, when no snapshot has it any more: its peer NI forgets it, its
+ * check ends, it is freed. */
+static void gw_left(struct reactor_task *task)
+{
+    gw_free(container_of(task, struct lnet_gw, leave));
+}
+
+static void gw_forget_check(struct reactor_task *task)
+{
+    struct lnet_gw *gw = container_of(task, struct lnet_gw, leave);
+
+    if (!lnet_gw_check_end(gw))
+        return; /* it comes back when it has ended */
+    lnet_gw_leave(gw);
+}
+
+void lnet_gw_leave(struct lnet_gw *gw)
+{
+    gw->leave.fn = gw_left;
+    reactor_post(reactor_control(gw->node->env), &gw->leave);
+}
+
+static void gw_forget_peer(struct reactor_task *task)
+{
+    struct lnet_gw *gw = container_of(task, struct lnet_gw, leave);
+    struct lnet_peer_ni *peer = lnet_peer_find_here(gw->node, &gw->nid);
+
+    if (peer && peer->gw == gw)
+        peer->gw = NULL;
+    gw->leave.fn = gw_forget_check;
+    reactor_post(lnet_node_home(gw->node), &gw->leave);
+}
+
+void lnet_routes_fini(struct lnet_node *node)
+{
+    unsigned i;
+
+    for (i = 0; node->conf && i < node->conf->nroutes; i++)
+        free(node->conf->route[i]);
+    lnet_conf_free(node->conf);
+    node->conf = NULL;
+    for (i = 0; i < LNET_GW_SLOTS; i++)
+        if (node->gw[i])
+            gw_free(node->gw[i]);
 }
 
 void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
 {
-    if (peer->gw)
+    if (peer->gw) {
         shared_set(&peer->gw->lnd_down, !up);
+        lnet_gw_changed(peer->gw, up ? "connected" : "connection_lost");
+    }
     /* What waits for credits to a peer that is down is of no use to it later, §4.5. */
     if (!up)
         lnet_credit_fail_peer(
             peer, (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED});
 }
 
-/* ---- add, del (control) ---- */
+/* ---- the rules ---- */
 
 static int check_route(const struct lnet_node *node, const struct lnet_route_conf *rc, char *err,
                        size_t errlen)
@@ -271,90 +224,280 @@ static int check_route(const struct lnet_node *node, const struct lnet_route_con
     return 0;
 }
 
-int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *rc, char *err,
-                   size_t errlen)
-{
-    struct lnet_conf *old = node->conf, *c = NULL;
-    struct lnet_route *const *have;
-    struct lnet_route *r = NULL;
-    struct lnet_route **list = NULL;
-    unsigned i, n;
-    int rc2;
+/* ---- changes (control) ---- */
 
-    rc2 = check_route(node, rc, err, errlen);
+struct change {
+    struct lnet_node *node;
+    const struct lnet_conf *old;
+    bool *gone;               /* of old->route */
+    struct lnet_route **made; /* one for each to be added */
+    unsigned nmade;
+    struct lnet_route **list; /* all there shall be */
+    unsigned nlist;
+    uint32_t *seen; /* hash: net and gateway -> index in `made` + 1 */
+    uint32_t mask;
+    struct lnet_gw *leaving[LNET_GW_SLOTS];
+    unsigned nleaving;
+    char *err;
+    size_t errlen;
+};
+
+static int change_alloc(struct change *ch, unsigned nadd)
+{
+    unsigned buckets = 16;
+
+    while (buckets < 2 * nadd)
+        buckets *= 2;
+    ch->mask = buckets - 1;
+    ch->gone = calloc(ch->old->nroutes + 1, sizeof(bool));
+    ch->made = calloc(nadd + 1, sizeof(struct lnet_route *));
+    ch->list = calloc(ch->old->nroutes + nadd + 1, sizeof(struct lnet_route *));
+    ch->seen = calloc(buckets, sizeof(*ch->seen));
+    snprintf(ch->err, ch->errlen, "no memory for routes");
+    return ch->gone && ch->made && ch->list && ch->seen ? 0 : -ENOMEM;
+}
+
+/* What was made only for this change, and nobody knows. */
+static void change_undo(struct change *ch)
+{
+    unsigned i;
+
+    for (i = 0; i < ch->nmade; i++)
+        free(ch->made[i]);
+    for (i = 0; i < LNET_GW_SLOTS; i++)
+        if (ch->node->gw[i] && !ch->node->gw[i]->bound)
+            gw_free(ch->node->gw[i]);
+    for (i = 0; i < ch->nleaving; i++)
+        ch->leaving[i]->leaving = false;
+}
+
+static void change_free(struct change *ch)
+{
+    free(ch->gone);
+    free(ch->made);
+    free(ch->list);
+    free(ch->seen);
+    free(ch);
+}
+
+/* Index of a route in the old snapshot, or its number of routes. */
+static unsigned old_route(const struct change *ch, const struct lnet_route_conf *rc)
+{
+    struct lnet_route *const *have;
+    unsigned i, n = lnet_conf_routes(ch->old, rc->net, &have);
+
+    for (i = 0; i < n; i++)
+        if (nid_same(&have[i]->gw->nid, &rc->gateway))
+            return (unsigned)(have - ch->old->route) + i;
+    return ch->old->nroutes;
+}
+
+static int take_out(struct change *ch, const struct lnet_route_conf *rc)
+{
+    unsigned at = old_route(ch, rc);
+
+    if (at == ch->old->nroutes || ch->gone[at]) {
+        snprintf(ch->err, ch->errlen, "route: no route to this net through this gateway");
+        return -ENOENT;
+    }
+    ch->gone[at] = true;
+    return 0;
+}
+
+/* Its place among those to be added; *taken: the same one is there already. */
+static uint32_t *seen_place(const struct change *ch, const struct lnet_route_conf *rc, bool *taken)
+{
+    uint32_t h = (nid_hash(&rc->gateway) ^ rc->net * 0x9e3779b1u) & ch->mask;
+
+    for (*taken = false; ch->seen[h]; h = (h + 1) & ch->mask) {
+        const struct lnet_route *r = ch->made[ch->seen[h] - 1];
+
+        *taken = r->net == rc->net && nid_same(&r->gw->nid, &rc->gateway);
+        if (*taken)
+            break;
+    }
+    return &ch->seen[h];
+}
+
+/* What the node's home writes meanwhile is lost, but it looks again soon. */
+static void copy_state(struct lnet_route *r, const struct lnet_route *old)
+{
+    r->up = shared_get(&old->up);
+    r->single_hop = shared_get(&old->single_hop);
+    r->cause = shared_get(&old->cause);
+    r->told_down = shared_get(&old->told_down);
+    r->told_by_gw = shared_get(&old->told_by_gw);
+}
+
+static int put_in(struct change *ch, const struct lnet_route_conf *rc)
+{
+    unsigned have = old_route(ch, rc);
+    struct lnet_route *r;
+    uint32_t *place;
+    bool taken;
+    int rc2 = check_route(ch->node, rc, ch->err, ch->errlen);
+
     if (rc2)
         return rc2;
-    n = lnet_conf_routes(old, rc->net, &have);
-    for (i = 0; i < n; i++)
-        if (nid_same(&have[i]->gw->nid, &rc->gateway)) {
-            snprintf(err, errlen, "route: this net has a route through this gateway already");
-            return -EEXIST;
-        }
-    snprintf(err, errlen, "no memory for a route (at most %d gateways)", LNET_MAX_GATEWAYS);
-    rc2 = -ENOMEM;
+    place = seen_place(ch, rc, &taken);
+    if (taken || (have < ch->old->nroutes && !ch->gone[have])) {
+        snprintf(ch->err, ch->errlen, "route: this net has a route through this gateway already");
+        return -EEXIST;
+    }
+    snprintf(ch->err, ch->errlen, "no memory for a route (at most %d gateways)", LNET_MAX_GATEWAYS);
     r = calloc(1, sizeof(*r));
-    list = calloc(old->nroutes + 1, sizeof(struct lnet_route *));
-    if (!r || !list)
-        goto out;
+    if (!r)
+        return -ENOMEM;
     r->net = rc->net;
     r->hops = rc->hops;
     r->priority = rc->priority;
     r->up = true; /* until the gateway says otherwise */
-    r->gw = gw_get(node, &rc->gateway);
-    if (!r->gw)
-        goto out;
-    if (old->nroutes > 0)
-        memcpy(list, old->route, old->nroutes * sizeof(struct lnet_route *));
-    list[old->nroutes] = r;
-    c = conf_build(list, old->nroutes + 1, old->generation + 1);
-    if (!c)
-        goto out;
-    shared_set(&r->gw->routes, r->gw->routes + 1);
-    conf_publish(node, c);
-    lnet_gw_check_soon(r->gw);
-    r = NULL;
-    err[0] = 0;
-    rc2 = 0;
-out:
-    free(list);
-    free(r);
-    return rc2;
+    if (have < ch->old->nroutes) {
+        copy_state(r, ch->old->route[have]);
+    }
+    r->gw = gw_get(ch->node, &rc->gateway);
+    if (!r->gw) {
+        free(r);
+        return -ENOMEM;
+    }
+    ch->made[ch->nmade++] = r;
+    *place = ch->nmade;
+    return 0;
+}
+
+static int by_use(const void *a, const void *b)
+{
+    const struct lnet_gw *x = *(struct lnet_gw *const *)a, *y = *(struct lnet_gw *const *)b;
+
+    return x->used < y->used ? -1 : x->used > y->used;
+}
+
+/* Of those that had no route before this change either, only so many are kept. */
+static void let_gateways_go(struct change *ch)
+{
+    unsigned i, n = 0;
+
+    for (i = 0; i < LNET_GW_SLOTS; i++) {
+        struct lnet_gw *gw = ch->node->gw[i];
+
+        if (gw && gw->bound && !gw->leaving && gw->routes == 0 &&
+            gw->used != ch->node->conf->generation)
+            ch->leaving[n++] = gw;
+    }
+    qsort(ch->leaving, n, sizeof(struct lnet_gw *), by_use);
+    ch->nleaving = n > LNET_GW_KEPT ? n - LNET_GW_KEPT : 0;
+    for (i = 0; i < ch->nleaving; i++)
+        ch->leaving[i]->leaving = true;
+}
+
+static struct lnet_conf *change_build(struct change *ch)
+{
+    struct lnet_conf *c;
+    unsigned i;
+
+    for (i = 0; i < ch->old->nroutes; i++)
+        if (!ch->gone[i])
+            ch->list[ch->nlist++] = ch->old->route[i];
+    for (i = 0; i < ch->nmade; i++)
+        ch->list[ch->nlist++] = ch->made[i];
+    let_gateways_go(ch);
+    c = lnet_conf_build(ch->node, ch->list, ch->nlist, ch->old->ni, ch->old->nnis);
+    if (c && c->ngws > LNET_MAX_GATEWAYS) {
+        snprintf(ch->err, ch->errlen, "gateway: %u are too many, at most %d", c->ngws,
+                 LNET_MAX_GATEWAYS);
+        lnet_conf_free(c);
+        c = NULL;
+    }
+    return c;
+}
+
+/* old is freed with the publication: what is needed of it is taken before. */
+static void change_publish(struct change *ch, struct lnet_conf *c)
+{
+    unsigned i, n = 0;
+
+    for (i = 0; i < ch->old->nroutes; i++)
+        if (ch->gone[i])
+            ch->list[n++] = ch->old->route[i];
+    for (i = 0; i < ch->nmade; i++)
+        ch->made[i]->gw->routes++;
+    lnet_conf_publish(ch->node, c);
+    for (i = 0; i < n; i++) {
+        ch->list[i]->gw->routes--;
+        free(ch->list[i]);
+    }
+    for (i = 0; i < ch->nmade; i++) {
+        struct lnet_gw *gw = ch->made[i]->gw;
+
+        if (!gw->bound)
+            reactor_post(lnet_nid_home(ch->node, &gw->nid), &gw->bind);
+        gw->bound = true;
+        lnet_gw_check_soon(gw);
+    }
+    for (i = 0; i < ch->nleaving; i++) {
+        ch->leaving[i]->leave.fn = gw_forget_peer;
+        reactor_post(lnet_nid_home(ch->node, &ch->leaving[i]->nid), &ch->leaving[i]->leave);
+    }
+    ch->err[0] = 0;
+}
+
+static int change_collect(struct change *ch, const struct lnet_route_conf *del, unsigned ndel,
+                          const struct lnet_route_conf *add, unsigned nadd, unsigned *bad)
+{
+    unsigned i;
+    int rc = change_alloc(ch, nadd);
+
+    *bad = 0;
+    for (i = 0; !rc && i < ndel; i++, *bad += !rc)
+        rc = take_out(ch, &del[i]);
+    for (i = 0; !rc && i < nadd; i++, *bad += !rc)
+        rc = put_in(ch, &add[i]);
+    return rc;
+}
+
+int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del, unsigned ndel,
+                       const struct lnet_route_conf *add, unsigned nadd, unsigned *bad, char *err,
+                       size_t errlen)
+{
+    struct change *ch = calloc(1, sizeof(*ch));
+    struct lnet_conf *c = NULL;
+    unsigned at;
+    int rc;
+
+    if (!ch) {
+        snprintf(err, errlen, "no memory for routes");
+        return -ENOMEM;
+    }
+    ch->node = node;
+    ch->old = node->conf;
+    ch->err = err;
+    ch->errlen = errlen;
+    rc = change_collect(ch, del, ndel, add, nadd, bad ? bad : &at);
+    if (!rc) {
+        snprintf(err, errlen, "no memory for routes");
+        c = change_build(ch);
+        rc = c ? 0 : -ENOMEM;
+    }
+    if (c)
+        change_publish(ch, c);
+    else
+        change_undo(ch);
+    change_free(ch);
+    return rc;
+}
+
+int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, char *err,
+                   size_t errlen)
+{
+    return lnet_routes_change(node, NULL, 0, conf, 1, NULL, err, errlen);
 }
 
 int lnet_route_del(struct lnet_node *node, lnet_net_t net, const struct lnet_nid *gateway,
                    char *err, size_t errlen)
 {
-    struct lnet_conf *old = node->conf, *c;
-    struct lnet_route **list;
-    struct lnet_route *gone = NULL;
-    unsigned i, n = 0;
+    struct lnet_route_conf rc = {.net = net, .gateway = *gateway};
 
-    list = calloc(old->nroutes + 1, sizeof(struct lnet_route *));
-    if (!list) {
-        snprintf(err, errlen, "no memory");
-        return -ENOMEM;
-    }
-    for (i = 0; i < old->nroutes; i++) {
-        if (old->route[i]->net == net && nid_same(&old->route[i]->gw->nid, gateway))
-            gone = old->route[i];
-        else
-            list[n++] = old->route[i];
-    }
-    if (!gone) {
-        free(list);
-        snprintf(err, errlen, "route: no route to this net through this gateway");
-        return -ENOENT;
-    }
-    c = conf_build(list, n, old->generation + 1);
-    free(list);
-    if (!c) {
-        snprintf(err, errlen, "no memory");
-        return -ENOMEM;
-    }
-    shared_set(&gone->gw->routes, gone->gw->routes - 1);
-    conf_publish(node, c);
-    free(gone);
-    return 0;
+    return lnet_routes_change(node, &rc, 1, NULL, 0, NULL, err, errlen);
 }
 
 unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *rows, unsigned max)

@@ -5,49 +5,49 @@
  */
 #include "lib/lnet/lnet_internal.h"
 
-struct lnet_net_state *lnet_net_find(const struct lnet_node *node, lnet_net_t net)
-{
-    unsigned i;
+/* ---- NIs ---- */
 
-    for (i = 0; i < node->nnets; i++)
-        if (node->net[i]->net == net && !shared_get(&node->net[i]->removed))
-            return node->net[i];
-    return NULL;
+/* §7.1 as far as it applies without health: a NID of the same length (IPv4 or IPv6) as the next
+ * hop's, link up before link down, then the least recently used. */
+enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *ni,
+                             const struct lnet_ni *best, const struct lnet_nid *next_hop)
+{
+    bool fits = ni->nid.size == next_hop->size, best_fits = best->nid.size == next_hop->size;
+    bool down = shared_get(&ni->fatal), best_down = shared_get(&best->fatal);
+
+    if (fits != best_fits)
+        return fits ? LNET_WHY_CHOSEN : LNET_WHY_NID_SIZE;
+    if (down != best_down)
+        return best_down ? LNET_WHY_CHOSEN : LNET_WHY_LINK_DOWN;
+    return s->ni_seq[ni->index] < s->ni_seq[best->index] ? LNET_WHY_CHOSEN : LNET_WHY_USED_LATER;
 }
 
-bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid)
-{
-    unsigned i;
-
-    if (nid_is_lo(nid))
-        return true;
-    for (i = 0; i < node->nnis; i++)
-        if (nid_same(&node->ni[i]->nid, nid) && !shared_get(&node->ni[i]->removed))
-            return true;
-    return false;
-}
-
-/* §7.1 as far as it applies without health: link up before link down, a NID of the same length
- * (IPv4 or IPv6) as the next hop's, then the least recently used. */
-static struct lnet_ni *best_ni(struct lnet_shard *s, const struct lnet_net_state *net,
+static struct lnet_ni *best_ni(const struct lnet_shard *s, const struct lnet_conf_net *net,
                                const struct lnet_nid *next_hop)
 {
     struct lnet_ni *best = NULL;
-    unsigned i, score, best_score = 0;
+    unsigned i;
 
-    for (i = 0; i < net->nni; i++) {
-        struct lnet_ni *ni = s->node->ni[net->ni[i]];
-
-        score = 1 + (shared_get(&ni->fatal) ? 0 : 2) + (ni->nid.size == next_hop->size ? 4 : 0);
-        if (!best || score > best_score ||
-            (score == best_score && s->ni_seq[ni->index] < s->ni_seq[best->index])) {
-            best = ni;
-            best_score = score;
-        }
-    }
-    if (best)
-        s->ni_seq[best->index] = ++s->seq;
+    for (i = 0; i < net->nni; i++)
+        if (!best || lnet_ni_behind(s, net->ni[i], best, next_hop) == LNET_WHY_CHOSEN)
+            best = net->ni[i];
     return best;
+}
+
+/* ---- routes ---- */
+
+enum lnet_why lnet_route_usable(const struct lnet_shard *s, const struct lnet_route *r,
+                                lnet_net_t from_net)
+{
+    if (from_net != LNET_NET_ANY && nid_net(&r->gw->nid) != from_net)
+        return LNET_WHY_OTHER_NET;
+    if (!lnet_gw_alive(r->gw))
+        return LNET_WHY_GATEWAY_DOWN;
+    if (!shared_get(&r->up))
+        return LNET_WHY_NET_DOWN;
+    if (!lnet_net_find(s->node, nid_net(&r->gw->nid)))
+        return LNET_WHY_NO_LOCAL_NET;
+    return LNET_WHY_CHOSEN;
 }
 
 static int hops_of(const struct lnet_route *r)
@@ -55,24 +55,24 @@ static int hops_of(const struct lnet_route *r)
     return r->hops == LNET_HOPS_UNDEFINED ? 1 : r->hops;
 }
 
-/* §7.4: true if a is the better choice. */
-static bool route_better(const struct lnet_shard *s, const struct lnet_route *a,
-                         const struct lnet_route *b)
+/* §7.4 */
+enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_route *r,
+                                const struct lnet_route *best)
 {
-    uint64_t qa, qb;
+    uint64_t queued = shared_get(&r->gw->queued_bytes);
+    uint64_t best_queued = shared_get(&best->gw->queued_bytes);
 
-    if (a->priority != b->priority)
-        return a->priority < b->priority;
-    if (hops_of(a) != hops_of(b))
-        return hops_of(a) < hops_of(b);
-    qa = shared_get(&a->gw->queued_bytes);
-    qb = shared_get(&b->gw->queued_bytes);
-    if (qa != qb)
-        return qa < qb;
-    return s->gw_seq[a->gw->index] < s->gw_seq[b->gw->index];
+    if (r->priority != best->priority)
+        return r->priority < best->priority ? LNET_WHY_CHOSEN : LNET_WHY_PRIORITY;
+    if (hops_of(r) != hops_of(best))
+        return hops_of(r) < hops_of(best) ? LNET_WHY_CHOSEN : LNET_WHY_HOPS;
+    if (queued != best_queued)
+        return queued < best_queued ? LNET_WHY_CHOSEN : LNET_WHY_QUEUE;
+    return s->gw_seq[r->gw->index] < s->gw_seq[best->gw->index] ? LNET_WHY_CHOSEN
+                                                                : LNET_WHY_USED_LATER;
 }
 
-static enum lnet_drop best_gateway(struct lnet_shard *s, lnet_net_t net, lnet_net_t from_net,
+static enum lnet_drop best_gateway(const struct lnet_shard *s, lnet_net_t net, lnet_net_t from_net,
                                    struct lnet_gw **out)
 {
     struct lnet_route *const *r;
@@ -84,29 +84,27 @@ static enum lnet_drop best_gateway(struct lnet_shard *s, lnet_net_t net, lnet_ne
     if (n == 0)
         return LNET_DROP_NO_ROUTE;
     for (i = 0; i < n; i++) {
-        if (from_net != LNET_NET_ANY && nid_net(&r[i]->gw->nid) != from_net)
+        enum lnet_why why = lnet_route_usable(s, r[i], from_net);
+
+        unreachable |= why == LNET_WHY_NO_LOCAL_NET;
+        if (why != LNET_WHY_CHOSEN)
             continue;
-        if (!lnet_gw_alive(r[i]->gw) || !shared_get(&r[i]->up))
-            continue;
-        if (!lnet_net_find(s->node, nid_net(&r[i]->gw->nid))) { /* removed */
-            unreachable = true;
-            continue;
-        }
-        if (!best || route_better(s, r[i], best))
+        if (!best || lnet_route_behind(s, r[i], best) == LNET_WHY_CHOSEN)
             best = r[i];
     }
     if (!best)
         return unreachable ? LNET_DROP_NO_LND : LNET_DROP_NO_LIVE_ROUTE;
-    s->gw_seq[best->gw->index] = ++s->seq;
     *out = best->gw;
     return LNET_DROP_NONE;
 }
 
-enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
+/* ---- the path ---- */
+
+enum lnet_drop lnet_choose(const struct lnet_shard *s, const struct lnet_nid *dest,
                            const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out)
 {
     lnet_net_t dest_net = nid_net(dest);
-    struct lnet_net_state *net;
+    const struct lnet_conf_net *net;
     enum lnet_drop why;
 
     out->gw = NULL;
@@ -130,6 +128,21 @@ enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
     return out->ni ? LNET_DROP_NONE : LNET_DROP_NO_LND;
 }
 
+enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
+                           const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out)
+{
+    enum lnet_drop why = lnet_choose(s, dest, via, src, out);
+
+    if (why)
+        return why;
+    /* Those that are equal take turns. */
+    if (out->gw)
+        s->gw_seq[out->gw->index] = ++s->seq;
+    if (!src)
+        s->ni_seq[out->ni->index] = ++s->seq;
+    return LNET_DROP_NONE;
+}
+
 bool lnet_path_good(const struct lnet_shard *s, const struct lnet_path *path)
 {
     if (shared_get(&path->ni->removed))
@@ -141,6 +154,9 @@ bool lnet_path_good(const struct lnet_shard *s, const struct lnet_path *path)
 
 void lnet_msg_set_path(struct lnet_msg *msg, const struct lnet_path *path)
 {
+    lnet_ni_hold(msg->home, path->ni);
+    if (msg->tx_ni)
+        lnet_ni_put(msg->home, msg->tx_ni);
     msg->tx_ni = path->ni;
     msg->next_hop = path->next_hop;
     msg->next_gw = path->gw;

@@ -5,6 +5,7 @@
  * forwarded message".
  */
 #include "lib/lnet/lnet_internal.h"
+#include "lib/reactor/mark.h"
 
 #include <string.h>
 
@@ -24,6 +25,16 @@ static enum lnet_drop check_foreign(const struct lnet_rx *rx)
     return LNET_DROP_NONE;
 }
 
+/* A message that came through a gateway shows that it forwards (§4.2 row 14). */
+static void heard_through(struct lnet_gw *gw)
+{
+    bool was_alive = lnet_gw_alive(gw);
+
+    shared_set(&gw->heard_us, reactor_now_us());
+    if (!was_alive)
+        lnet_gw_changed(gw, "message_received");
+}
+
 /* The source NID is what servers trust: it must be the sender's own, or of a net that lies behind
  * the sender. Routes may be asymmetric (§12.1), so by default it is enough that somebody on the
  * ingress net is the way to the source's net. */
@@ -31,6 +42,7 @@ static enum lnet_drop check_source(const struct lnet_rx *rx)
 {
     struct lnet_node *node = rx->ni->node;
     const struct lnet_nid *src = &rx->hdr.src_nid;
+    enum lnet_source_check rule = shared_get(&node->timing.source_check);
     struct lnet_gw *gw;
 
     if (nid_same(src, &rx->from->nid))
@@ -39,14 +51,12 @@ static enum lnet_drop check_source(const struct lnet_rx *rx)
         return LNET_DROP_SRC_IS_OWN;
     gw = lnet_source_gateway(node, &rx->from->nid, nid_net(src));
     if (gw) {
-        /* A message that came through a gateway shows that it forwards (§4.2 row 14). */
         if (shared_get(&gw->ping_down) && nid_net(src) != nid_net(&rx->from->nid))
-            shared_set(&gw->heard_us, reactor_now_us());
+            heard_through(gw);
         return LNET_DROP_NONE;
     }
-    if (node->opts.source_check == LNET_SOURCE_OFF ||
-        (node->opts.source_check == LNET_SOURCE_NET &&
-         lnet_net_routed_over(node, nid_net(src), rx->ni->net)))
+    if (rule == LNET_SOURCE_OFF ||
+        (rule == LNET_SOURCE_NET && lnet_net_routed_over(node, nid_net(src), rx->ni->net)))
         return LNET_DROP_NONE;
     return LNET_DROP_SRC_NOT_ALLOWED;
 }
@@ -56,13 +66,23 @@ static void local_rx_task(struct reactor_task *task)
     lnet_local_rx(container_of(task, struct lnet_rx, task));
 }
 
-enum lnet_drop lnet_parse(struct lnet_rx *rx)
+/* Where the account of the next hop and its peer NI are found. */
+static void fetch_way(const struct lnet_shard *s, uint32_t hash)
+{
+    __builtin_prefetch(&s->dest_hash[hash & s->dest_mask]);
+    __builtin_prefetch(&s->hash[hash & s->hash_mask]);
+}
+
+static enum lnet_drop parse(struct lnet_rx *rx)
 {
     struct lnet_node *node = rx->ni->node;
     bool for_me = nid_same(&rx->hdr.dest_nid, &rx->ni->nid);
     enum lnet_drop why;
 
     rx->shard = rx->from->shard;
+    rx->hash = nid_hash(&rx->hdr.dest_nid);
+    if (!for_me)
+        fetch_way(rx->shard, rx->hash);
     rx->msg = NULL;
     rx->drop = LNET_DROP_NONE;
     rx->wait = LNET_RX_BUSY;
@@ -72,7 +92,7 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
     why = lnet_hdr_validate(&rx->hdr);
     if (why)
         return why;
-    if (node->opts.routing && rx->hdr.type == LNET_MSG_GET && !for_me) {
+    if (lnet_is_router(node) && rx->hdr.type == LNET_MSG_GET && !for_me) {
         struct lnet_get get;
 
         lnet_body_get_get(&rx->hdr, &get);
@@ -85,9 +105,11 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
             return why;
     }
     rx->from->last_alive_us = reactor_now_us();
-    if (rx->from->gw && rx->from->gw->lnd_down)
+    if (rx->from->gw && rx->from->gw->lnd_down) {
         shared_set(&rx->from->gw->lnd_down, false);
-    why = !for_me && !node->opts.routing ? LNET_DROP_ROUTING_OFF : check_source(rx);
+        lnet_gw_changed(rx->from->gw, "message_received");
+    }
+    why = !for_me && !lnet_is_router(node) ? LNET_DROP_ROUTING_OFF : check_source(rx);
     if (why) {
         lnet_discard(rx, why);
     } else if (!for_me) {
@@ -99,6 +121,15 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
         reactor_post(lnet_node_home(node), &rx->task);
     }
     return LNET_DROP_NONE;
+}
+
+enum lnet_drop lnet_parse(struct lnet_rx *rx)
+{
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+    enum lnet_drop why = parse(rx);
+
+    reactor_mark(was);
+    return why;
 }
 
 static void count_received(struct lnet_rx *rx)
@@ -166,7 +197,7 @@ static struct lnet_result of_ni(const struct lnet_ni *ni, struct lnet_result res
     return result;
 }
 
-void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
+static void received(struct lnet_rx *rx, struct lnet_result result)
 {
     result = of_ni(rx->ni, result);
     rx->wait = LNET_RX_NOT_WAITING;
@@ -175,10 +206,22 @@ void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
             count_received(rx);
         return;
     }
+    lnet_count_health(rx->shard, result);
     if (rx->msg->kind == LNET_KIND_FORWARD)
         forward_received(rx, result);
     else
         local_received(rx, result);
+}
+
+void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
+{
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+    const struct lnet_peer_ni *to = rx->shard->hash[rx->hash & rx->shard->hash_mask];
+
+    if (rx->msg && to && to->lnd_peer)
+        __builtin_prefetch(to->lnd_peer, 1);
+    received(rx, result);
+    reactor_mark(was);
 }
 
 /* ---- sending ---- */
@@ -187,7 +230,10 @@ static void finish(struct lnet_msg *msg);
 
 static void finish_task(struct reactor_task *task)
 {
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+
     finish(container_of(task, struct lnet_msg, task));
+    reactor_mark(was);
 }
 
 /* The message is through, well or badly, and back on the shard that allocated it. */
@@ -255,7 +301,10 @@ static void send_here(struct lnet_msg *msg)
 
 static void send_task(struct reactor_task *task)
 {
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+
     send_here(container_of(task, struct lnet_msg, task));
+    reactor_mark(was);
 }
 
 void lnet_transmit(struct lnet_msg *msg)
@@ -310,7 +359,7 @@ static void unqueue(struct lnet_msg *msg)
     note_gateway_queue(peer);
 }
 
-void lnet_send_accepted(struct lnet_msg *msg)
+static void accepted(struct lnet_msg *msg)
 {
     if (msg->accepted)
         return;
@@ -319,27 +368,80 @@ void lnet_send_accepted(struct lnet_msg *msg)
     lnet_credit_return(msg);
 }
 
+static void accept_task(struct reactor_task *task)
+{
+    lnet_return_router_credit(container_of(task, struct lnet_msg, accept_task));
+}
+
+/* The payload stays until the next hop has acknowledged it, which may take its TCP 40 ms. The
+ * sender's router credit does not wait for that: to a kernel router a message is gone when its
+ * socket has taken it. What its memory allows is for the budget to say. Mail keeps its order: this
+ * is home before the message is. */
+void lnet_send_accepted(struct lnet_msg *msg)
+{
+    enum reactor_work was;
+
+    if (msg->accepted)
+        return;
+    was = reactor_mark(REACTOR_WORK_LNET);
+    accepted(msg);
+    if (msg->kind != LNET_KIND_FORWARD) {
+        /* holds none */
+    } else if (msg->home->reactor == reactor_self()) {
+        lnet_return_router_credit(msg);
+    } else {
+        msg->accept_task.fn = accept_task;
+        reactor_post(msg->home->reactor, &msg->accept_task);
+    }
+    reactor_mark(was);
+}
+
+/* The type a sent message counts as: an answer of our own as what it answers, as kernel nodes show
+ * it (docs/protocol/lnet-core.md §10.5). */
+static uint32_t counted_type(const struct lnet_msg *msg)
+{
+    bool own = msg->kind == LNET_KIND_LOCAL;
+
+    if (own && msg->hdr.type == LNET_MSG_ACK)
+        return LNET_MSG_PUT;
+    if (own && msg->hdr.type == LNET_MSG_REPLY)
+        return LNET_MSG_GET;
+    return msg->hdr.type;
+}
+
 static void sent(struct lnet_msg *msg, struct lnet_result result)
 {
     struct lnet_peer_ni *peer = msg->tx_peer;
     struct lnet_shard *s = peer->shard;
 
     msg->result = result = of_ni(msg->tx_ni, result);
+    lnet_count_health(s, result);
     if (result.reason) {
         lnet_drop_message(s, result.reason, msg->tx_ni, peer, NULL, &msg->hdr);
     } else {
-        count_add(&s->ni_stats[msg->tx_ni->index].sent[msg->hdr.type], 1);
-        peer->send_count[msg->hdr.type]++;
+        count_add(&s->ni_stats[msg->tx_ni->index].sent[counted_type(msg)], 1);
+        peer->send_count[counted_type(msg)]++;
     }
     msg->tx_peer = NULL;
     lnet_peer_put(peer);
     go_home(msg);
 }
 
+void lnet_msg_fetch(const struct lnet_msg *msg)
+{
+    if (!msg->rx_peer || msg->home->reactor != reactor_self())
+        return;
+    lnet_fetch(msg->rx_peer, 2);
+    __builtin_prefetch(msg->dest, 1);
+}
+
 void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
 {
-    lnet_send_accepted(msg);
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+
+    accepted(msg);
     sent(msg, result);
+    reactor_mark(was);
 }
 
 void lnet_send_failed(struct lnet_msg *msg, struct lnet_result result)

@@ -15,6 +15,17 @@ struct lnet_shard *lnet_shard_self(const struct lnet_node *node)
     return node->shard[index < node->nshards ? index : node->nshards];
 }
 
+void *lnet_table_alloc(size_t n, size_t size, void **memory)
+{
+    uintptr_t at;
+
+    *memory = calloc(n + 1, size);
+    if (!*memory)
+        return NULL;
+    at = ((uintptr_t)*memory + LNET_BLOCK - 1) / LNET_BLOCK * LNET_BLOCK;
+    return (void *)at;
+}
+
 static int msgs_init(struct lnet_shard *s, char *err, size_t errlen)
 {
     unsigned i;
@@ -23,14 +34,14 @@ static int msgs_init(struct lnet_shard *s, char *err, size_t errlen)
     s->total_msgs = s->max_local;
     for (i = 0; i < LNET_POOLS; i++) /* a forwarded message holds a buffer */
         s->total_msgs += s->pool[i].capacity;
-    s->msgs = calloc(s->total_msgs, sizeof(*s->msgs));
+    s->msgs = lnet_table_alloc(s->total_msgs, sizeof(*s->msgs), &s->msgs_memory);
     if (!s->msgs) {
         snprintf(err, errlen, "no memory for %u message descriptors; lower the buffer counts",
                  s->total_msgs);
         return -ENOMEM;
     }
     for (i = s->total_msgs; i-- > 0;) {
-        s->msgs[i].next = s->free_msgs;
+        s->msgs[i].lnd_next = s->free_msgs;
         s->free_msgs = &s->msgs[i];
     }
     return 0;
@@ -59,9 +70,10 @@ int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t 
     rc = msgs_init(s, err, errlen);
     if (rc)
         return rc;
-    s->gw_seq = calloc(LNET_MAX_GATEWAYS, sizeof(*s->gw_seq));
+    s->gw_seq = calloc(LNET_GW_SLOTS, sizeof(*s->gw_seq));
     s->ni_seq = calloc(LNET_MAX_NI, sizeof(*s->ni_seq));
-    if (!s->gw_seq || !s->ni_seq) {
+    s->ni_refs = calloc(LNET_MAX_NI, sizeof(*s->ni_refs));
+    if (!s->gw_seq || !s->ni_seq || !s->ni_refs) {
         snprintf(err, errlen, "no memory for selection state");
         return -ENOMEM;
     }
@@ -87,13 +99,23 @@ void lnet_shard_destroy(struct lnet_shard *s)
         lnet_dests_fini(s);
         lnet_peers_fini(s);
     }
-    free(s->msgs);
+    free(s->msgs_memory);
     free(s->gw_seq);
     free(s->ni_seq);
+    free(s->ni_refs);
     free(s);
 }
 
 /* ---- messages ---- */
+
+/* What a forwarded message has; header and path are written whole by whoever admits it. */
+static void clear_forward(struct lnet_msg *msg)
+{
+    memset(msg, 0, offsetof(struct lnet_msg, hdr));
+    msg->buffer = NULL;
+    msg->handed_us = 0;
+    msg->result = LNET_RESULT_OK;
+}
 
 struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind)
 {
@@ -101,14 +123,18 @@ struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind)
 
     if (!msg || (kind == LNET_KIND_LOCAL && s->local_msgs >= s->max_local))
         return NULL;
-    s->free_msgs = msg->next;
-    memset(msg, 0, offsetof(struct lnet_msg, lnd_hdr));
-    memset(&msg->state, 0, sizeof(*msg) - offsetof(struct lnet_msg, state));
+    s->free_msgs = msg->lnd_next;
+    if (s->free_msgs)
+        lnet_fetch(s->free_msgs, 3); /* for the next one, in good time */
+    if (kind == LNET_KIND_LOCAL) {
+        memset(msg, 0, sizeof(*msg));
+        msg->via = LNET_NID_ANY;
+        s->local_msgs++;
+    } else {
+        clear_forward(msg);
+    }
     msg->kind = (uint8_t)kind;
     msg->home = s;
-    msg->via = LNET_NID_ANY;
-    if (kind == LNET_KIND_LOCAL)
-        s->local_msgs++;
     s->used_msgs++;
     shared_set(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
     if (s->used_msgs > s->stats[LNET_STAT_MSGS_MAX])
@@ -120,27 +146,42 @@ void lnet_msg_free(struct lnet_msg *msg)
 {
     struct lnet_shard *s = msg->home;
 
-    if (msg->kind == LNET_KIND_LOCAL)
+    if (msg->kind == LNET_KIND_LOCAL) {
         s->local_msgs--;
-    if (msg->asker)
-        s->node->asked[msg->asker - 1]--;
+        if (msg->asker)
+            s->node->asked[msg->asker - 1]--;
+    }
+    if (msg->tx_ni)
+        lnet_ni_put(s, msg->tx_ni);
+    if (msg->rx_ni)
+        lnet_ni_put(s, msg->rx_ni);
     s->used_msgs--;
     shared_set(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
     msg->state = LNET_MSG_FREE;
-    msg->next = s->free_msgs;
+    msg->lnd_next = s->free_msgs;
     s->free_msgs = msg;
 }
 
 /* ---- drops ---- */
 
 /* One writer, any reader: a sequence lock around words that are written and read one by one. */
+static void example_write(struct lnet_drop_slot *slot, const union lnet_drop_words *new)
+{
+    uint32_t lock = slot->lock;
+    unsigned i;
+
+    __atomic_store_n(&slot->lock, lock + 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    for (i = 0; i < LNET_DROP_WORDS; i++)
+        shared_set(&slot->u.word[i], new->word[i]);
+    __atomic_store_n(&slot->lock, lock + 2, __ATOMIC_RELEASE);
+}
+
 static void example_set(struct lnet_drop_slot *slot, const struct lnet_ni *ni,
                         const struct lnet_nid *peer, const struct lnet_hdr *hdr)
 {
     union lnet_drop_words new = {.example = {.seen = true}};
     struct lnet_drop_example *e = &new.example;
-    uint32_t lock = slot->lock;
-    unsigned i;
 
     e->when_us = reactor_now_us();
     e->ni = ni ? (int)ni->index : -1;
@@ -154,11 +195,7 @@ static void example_set(struct lnet_drop_slot *slot, const struct lnet_ni *ni,
         e->type = hdr->type;
         e->payload_len = hdr->payload_len;
     }
-    __atomic_store_n(&slot->lock, lock + 1, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
-    for (i = 0; i < LNET_DROP_WORDS; i++)
-        shared_set(&slot->u.word[i], new.word[i]);
-    __atomic_store_n(&slot->lock, lock + 2, __ATOMIC_RELEASE);
+    example_write(slot, &new);
 }
 
 static void example_get(const struct lnet_drop_slot *slot, struct lnet_drop_example *out)
@@ -205,37 +242,33 @@ void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct
         peer->drop_count[type]++;
 }
 
-/* ---- reading from outside ---- */
+/* ---- an index that is used again ---- */
 
-static const char *const stat_names[LNET_STAT_COUNT] = {
-    [LNET_STAT_MSGS_ALLOC] = "msgs_alloc",
-    [LNET_STAT_MSGS_MAX] = "msgs_max",
-    [LNET_STAT_ERRORS] = "errors",
-    [LNET_STAT_SEND_COUNT] = "send_count",
-    [LNET_STAT_RESPONSE_TIMEOUT_COUNT] = "response_timeout_count",
-    [LNET_STAT_RECV_COUNT] = "recv_count",
-    [LNET_STAT_ROUTE_COUNT] = "route_count",
-    [LNET_STAT_DROP_COUNT] = "drop_count",
-    [LNET_STAT_SEND_LENGTH] = "send_length",
-    [LNET_STAT_RECV_LENGTH] = "recv_length",
-    [LNET_STAT_ROUTE_LENGTH] = "route_length",
-    [LNET_STAT_DROP_LENGTH] = "drop_length",
-};
-
-const char *lnet_stat_name(enum lnet_stat stat)
+static void example_forget_ni(struct lnet_drop_slot *slot, unsigned index)
 {
-    return stat < LNET_STAT_COUNT ? stat_names[stat] : "?";
+    union lnet_drop_words copy;
+
+    example_get(slot, &copy.example);
+    if (!copy.example.seen || copy.example.ni != (int)index)
+        return;
+    copy.example.ni = -1;
+    example_write(slot, &copy);
 }
 
-void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
+void lnet_shard_clear_ni(struct lnet_shard *s, unsigned index)
 {
-    unsigned i, k;
+    uint64_t *count = (uint64_t *)&s->ni_stats[index];
+    unsigned i;
 
-    memset(out, 0, LNET_STAT_COUNT * sizeof(out[0]));
-    for (i = 0; i <= node->nshards; i++)
-        for (k = 0; k < LNET_STAT_COUNT; k++)
-            out[k] += shared_get(&node->shard[i]->stats[k]);
+    for (i = 0; i < sizeof(s->ni_stats[index]) / sizeof(*count); i++)
+        shared_set(&count[i], 0);
+    for (i = 0; i < LNET_DROP_COUNT; i++)
+        example_forget_ni(&s->drop_slots[i], index);
+    if (s->ni_seq)
+        s->ni_seq[index] = 0;
 }
+
+/* ---- drops, read from outside ---- */
 
 void lnet_drops_get(const struct lnet_node *node, uint64_t out[LNET_DROP_COUNT])
 {
@@ -258,21 +291,5 @@ void lnet_drop_example_get(const struct lnet_node *node, enum lnet_drop reason,
         example_get(&node->shard[i]->drop_slots[reason], &e);
         if (e.seen && (!out->seen || e.when_us > out->when_us))
             *out = e;
-    }
-}
-
-void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out)
-{
-    const struct lnet_ni_stats *in;
-    unsigned i, t;
-
-    memset(out, 0, sizeof(*out));
-    for (i = 0; ni < LNET_MAX_NI && i <= node->nshards; i++) {
-        in = &node->shard[i]->ni_stats[ni];
-        for (t = 0; t < LNET_MSG_TYPES; t++) {
-            out->sent[t] += shared_get(&in->sent[t]);
-            out->received[t] += shared_get(&in->received[t]);
-            out->dropped[t] += shared_get(&in->dropped[t]);
-        }
     }
 }

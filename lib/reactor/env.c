@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The environment: EAL and the reactors on its lcores. EAL is told to leave nothing on disk, so
- * that any number of processes run side by side, as any user, and none has to clean up after
- * another.
+ * The environment: EAL and the reactors on its lcores. EAL is told to leave nothing on disk (but
+ * a socket where telemetry is wanted), so that any number of processes run side by side, as any
+ * user, and none has to clean up after another.
  */
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor_internal.h"
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <rte_eal.h>
@@ -25,6 +26,7 @@
 
 #define DEFAULT_PROG   "millrace"
 #define DEFAULT_MEM_MB 64
+#define DRAIN_ROUNDS   100000
 #define EAL_OWN        (1u << 20) /* DPDK 22.11 uses 0.15 MiB of its memory itself … */
 #define EAL_HEAP       (3u << 19) /* … and 1.5 MiB of heap */
 
@@ -55,16 +57,25 @@ static void args_free(struct reactor_env *env)
         free(env->owned[i]);
 }
 
-static int args_add_extra(struct reactor_env *env, const char *extra)
+/* Adds each word of a list behind a prefix. Returns how many there were, or -errno. */
+static int args_add_words(struct reactor_env *env, const char *prefix, const char *list)
 {
-    char *copy = strdup(extra), *save, *word;
-    int rc = copy != NULL ? 0 : -ENOMEM;
+    char *copy = strdup(list), *save, *word;
+    int rc = copy != NULL ? 0 : -ENOMEM, n = 0;
 
     for (word = copy != NULL ? strtok_r(copy, " ", &save) : NULL; word != NULL && rc == 0;
-         word = strtok_r(NULL, " ", &save))
-        rc = arg_add(env, "%s", word);
+         word = strtok_r(NULL, " ", &save), n++)
+        rc = arg_add(env, "%s%s", prefix, word);
     free(copy);
-    return rc;
+    return rc < 0 ? rc : n;
+}
+
+/* Which PCI devices EAL looks at: those that are named, else none at all, nor the bus. */
+static int args_add_devices(struct reactor_env *env, const char *devices)
+{
+    int n = devices != NULL ? args_add_words(env, "--allow=", devices) : 0;
+
+    return n == 0 ? arg_add(env, "--no-pci") : n;
 }
 
 static const char *prog_name(const struct reactor_opts *opts)
@@ -92,9 +103,9 @@ static int args_make(struct reactor_env *env, const struct reactor_opts *opts,
     if (rc == 0)
         rc = arg_add(env, "--file-prefix=%s.%ld", prog, (long)getpid());
     if (rc == 0)
-        rc = arg_add(env, "--no-pci");
-    if (rc == 0)
-        rc = arg_add(env, "--no-telemetry");
+        rc = args_add_devices(env, opts->devices);
+    if (rc >= 0)
+        rc = arg_add(env, opts->telemetry_dir != NULL ? "--telemetry" : "--no-telemetry");
     if (rc == 0)
         rc = arg_add(env, "--iova-mode=va");
     if (rc == 0)
@@ -110,7 +121,7 @@ static int args_make(struct reactor_env *env, const struct reactor_opts *opts,
     if (rc == 0)
         rc = arg_add(env, "%s", opts->hugepages ? "--single-file-segments" : "--no-shconf");
     if (rc == 0 && opts->eal_args != NULL)
-        rc = args_add_extra(env, opts->eal_args);
+        rc = args_add_words(env, "", opts->eal_args);
     free(lcores);
     return rc;
 }
@@ -133,58 +144,114 @@ void reactor_memory(unsigned reactors, unsigned mem_mb, bool hugepages, struct r
 
 /* EAL insists on a directory for files that it then does not make, below /tmp for users without
  * XDG_RUNTIME_DIR, where a second user cannot create it any more. It gets one of its own for as
- * long as it starts. */
+ * long as it starts; with telemetry, whose socket is in it, for as long as it runs. */
 struct runtime_dir {
-    char path[64]; /* "" when none could be made: EAL's own choice then */
-    char *before;  /* value of the variable before */
+    char path[PATH_MAX]; /* "" when none could be made: EAL's own choice then */
+    char *before;        /* value of the variable before */
 };
 
-static void runtime_dir_enter(struct runtime_dir *dir)
+static void runtime_dir_enter(struct runtime_dir *dir, const char *keep)
 {
     const char *before = getenv("RUNTIME_DIRECTORY");
 
     dir->before = before != NULL ? strdup(before) : NULL;
-    snprintf(dir->path, sizeof(dir->path), "/tmp/millrace-eal.XXXXXX");
-    if (mkdtemp(dir->path) == NULL)
+    snprintf(dir->path, sizeof(dir->path), "%s", keep != NULL ? keep : "/tmp/millrace-eal.XXXXXX");
+    if (keep != NULL)
+        mkdir(dir->path, 0755); /* if it cannot be made, EAL says so */
+    else if (mkdtemp(dir->path) == NULL)
         dir->path[0] = '\0';
-    else
+    if (dir->path[0] != '\0')
         setenv("RUNTIME_DIRECTORY", dir->path, 1);
 }
 
-static void runtime_dir_leave(struct runtime_dir *dir, const char *prefix)
+static void runtime_dir_leave(struct runtime_dir *dir)
 {
-    char path[PATH_MAX];
-
-    if (dir->path[0] != '\0') {
-        if (dir->before != NULL)
-            setenv("RUNTIME_DIRECTORY", dir->before, 1);
-        else
-            unsetenv("RUNTIME_DIRECTORY");
-        /* Deepest first. Not empty only if eal_args asked for files; they stay then. */
-        snprintf(path, sizeof(path), "%s/dpdk/%s", dir->path, prefix);
-        rmdir(path);
-        snprintf(path, sizeof(path), "%s/dpdk", dir->path);
-        rmdir(path);
-        rmdir(dir->path);
-    }
+    if (dir->path[0] != '\0' && dir->before != NULL)
+        setenv("RUNTIME_DIRECTORY", dir->before, 1);
+    else if (dir->path[0] != '\0')
+        unsetenv("RUNTIME_DIRECTORY");
     free(dir->before);
 }
 
-static int eal_start(struct reactor_env *env, const char *prog, char *err, size_t errlen)
+/* Deepest first. Not empty only if eal_args asked for files, or others are in there: it stays. */
+static void runtime_dir_remove(const char *dir, const char *prefix)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/dpdk/%s", dir, prefix);
+    rmdir(path);
+    snprintf(path, sizeof(path), "%s/dpdk", dir);
+    rmdir(path);
+}
+
+/* Where telemetry is asked. False: the name is too long for a socket. */
+static bool telemetry_path(const char *dir, const char *prefix, char out[TELEMETRY_PATH])
+{
+    int n = snprintf(out, TELEMETRY_PATH, "%s/dpdk/%s/dpdk_telemetry.v2", dir, prefix);
+
+    return n >= 0 && n < TELEMETRY_PATH;
+}
+
+/* EAL runs on where it could not make the socket; we promised it. */
+static int telemetry_check(const struct reactor_env *env, char *err, size_t errlen)
+{
+    int rc = access(env->telemetry, F_OK) == 0 ? 0 : -errno;
+
+    if (rc < 0)
+        snprintf(err, errlen, "the telemetry socket %s is not there: %s", env->telemetry,
+                 strerror(-rc));
+    return rc;
+}
+
+static void telemetry_end(struct reactor_env *env)
+{
+    char dir[TELEMETRY_PATH];
+
+    if (env->telemetry[0] == '\0')
+        return;
+    unlink(env->telemetry); /* EAL would, but at the end of the process */
+    snprintf(dir, sizeof(dir), "%s", env->telemetry);
+    for (int up = 0; up < 2; up++) {
+        *strrchr(dir, '/') = '\0';
+        rmdir(dir); /* the second one stays while other processes are in there */
+    }
+}
+
+static int eal_init(struct reactor_env *env, const char *telemetry_dir, const char *prefix)
 {
     struct runtime_dir dir;
     sigset_t all, before;
-    char prefix[NAME_MAX];
     int rc;
 
-    snprintf(prefix, sizeof(prefix), "%s.%ld", prog, (long)getpid());
-    runtime_dir_enter(&dir);
+    runtime_dir_enter(&dir, telemetry_dir);
     /* Its threads inherit the mask: signals are the control thread's business. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = rte_eal_init(env->argc, env->argv);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    runtime_dir_leave(&dir, prefix);
+    runtime_dir_leave(&dir);
+    if (telemetry_dir == NULL && dir.path[0] != '\0') {
+        runtime_dir_remove(dir.path, prefix);
+        rmdir(dir.path);
+    }
+    return rc;
+}
+
+static int eal_start(struct reactor_env *env, const struct reactor_opts *opts, char *err,
+                     size_t errlen)
+{
+    char prefix[NAME_MAX];
+    int rc;
+
+    snprintf(prefix, sizeof(prefix), "%s.%ld", prog_name(opts), (long)getpid());
+    if (opts->telemetry_dir != NULL &&
+        !telemetry_path(opts->telemetry_dir, prefix, env->telemetry)) {
+        env->telemetry[0] = '\0';
+        snprintf(err, errlen, "%s is too long a name for the directory of a telemetry socket",
+                 opts->telemetry_dir);
+        return -ENAMETOOLONG;
+    }
+    rc = eal_init(env, opts->telemetry_dir, prefix);
     if (rc < 0) {
         rc = rte_errno > 0 ? -rte_errno : -EINVAL;
         snprintf(err, errlen, "DPDK's environment cannot start: %s (its own message is above)",
@@ -192,7 +259,12 @@ static int eal_start(struct reactor_env *env, const char *prog, char *err, size_
         return rc;
     }
     env->eal_up = true;
-    return 0;
+    return opts->telemetry_dir != NULL ? telemetry_check(env, err, errlen) : 0;
+}
+
+const char *reactor_telemetry_path(const struct reactor_env *env)
+{
+    return env->telemetry[0] != '\0' ? env->telemetry : NULL;
 }
 
 /* ---- the environment ---- */
@@ -237,7 +309,7 @@ int reactor_env_create(const struct reactor_opts *opts, struct reactor_env **out
         snprintf(err, errlen, "arguments for DPDK's environment: %s", strerror(-rc));
         goto fail;
     }
-    rc = eal_start(env, prog_name(opts), err, errlen);
+    rc = eal_start(env, opts, err, errlen);
     if (rc < 0)
         goto fail;
     rc = qsbr_init(env);
@@ -287,6 +359,47 @@ void reactor_env_stop(struct reactor_env *env)
     }
 }
 
+static int drain_once(struct reactor_env *env)
+{
+    int n = 0;
+
+    for (unsigned i = 0; i <= env->count; i++) {
+        struct reactor *r = env->slot[i];
+
+        assert(!r->running);
+        reactor_bind(r);
+        n += mailbox_run(r);
+        mailbox_flush(r);
+        n += mailbox_waiting(r);
+    }
+    return n;
+}
+
+bool reactor_env_drain(struct reactor_env *env)
+{
+    unsigned rounds = 0;
+    int n;
+
+    do {
+        n = drain_once(env);
+    } while (n > 0 && ++rounds < DRAIN_ROUNDS);
+    reactor_bind(reactor_control(env));
+    return n == 0;
+}
+
+void reactor_env_clear(struct reactor_env *env)
+{
+    for (unsigned i = 0; i < env->count; i++) {
+        struct reactor *r = env->slot[i];
+
+        assert(!r->running);
+        wheel_clear(&r->wheel);
+        fds_clear(r);
+        r->pollers = r->poller_next = r->poller_now = NULL;
+        r->poller_sleep_us = UINT64_MAX;
+    }
+}
+
 void reactor_env_destroy(struct reactor_env *env)
 {
     if (env == NULL)
@@ -297,9 +410,11 @@ void reactor_env_destroy(struct reactor_env *env)
         reactor_destroy(env->slot[i]);
     qsbr_fini(env);
     if (env->eal_up) {
+        mem_end();
         rte_eal_cleanup();
         sched_setaffinity(0, sizeof(env->affinity), &env->affinity);
     }
+    telemetry_end(env);
     args_free(env);
     free(env);
 }

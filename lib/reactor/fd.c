@@ -24,6 +24,18 @@ void fds_fini(struct reactor *r)
         close(r->epoll_fd);
 }
 
+/* Another set: nobody knows what is in this one. */
+void fds_clear(struct reactor *r)
+{
+    int before = r->epoll_fd;
+
+    r->event_next = r->nevents = 0;
+    if (fds_init(r) == 0)
+        close(before);
+    else
+        r->epoll_fd = before;
+}
+
 void fds_wait(struct reactor *r, uint64_t wait_us)
 {
     struct timespec limit = {.tv_sec = (time_t)(wait_us / 1000000),

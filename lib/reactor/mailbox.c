@@ -195,10 +195,12 @@ static int run_own(struct reactor *r)
     int n = 0;
 
     list_init(&r->own);
+    call_begin(r);
     while (task != NULL) {
         struct reactor_task *next = task->next;
 
         task->fn(task);
+        call_end(r);
         task = next;
         n++;
     }
@@ -218,14 +220,19 @@ int mailbox_run(struct reactor *r)
         if (r->in[i] == NULL)
             continue;
         got = rte_ring_sc_dequeue_burst(r->in[i], tasks, REACTOR_MAIL_BURST, NULL);
+        if (got > 0)
+            call_begin(r);
         for (unsigned k = 0; k < got; k++) {
             struct reactor_task *task = tasks[k]; /* NOLINT: DPDK copies them by twos */
 
             task->fn(task);
+            call_end(r);
         }
         n += (int)got;
     }
-    if (n > 0)
+    if (n > 0) {
         stat_add(&r->stats.mails_in, (uint64_t)n);
+        stats_stage(r, REACTOR_STAGE_MAIL);
+    }
     return n;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Arenas from EAL memory, their regions, and the pools carved from them. See mem.h. */
-#include "lib/reactor/mem.h"
+#include "lib/reactor/mem_internal.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -63,7 +63,7 @@ unsigned mem_region_count(void)
     return __atomic_load_n(&region_count, __ATOMIC_ACQUIRE);
 }
 
-static int region_add(void *base, size_t len, enum mem_part part, int socket, uint16_t *index)
+int mem_region_add(void *base, size_t len, enum mem_part part, int socket, uint16_t *index)
 {
     for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
         if (regions[i].base != NULL)
@@ -77,7 +77,7 @@ static int region_add(void *base, size_t len, enum mem_part part, int socket, ui
     return -ENOSPC;
 }
 
-static void region_del(uint16_t index)
+void mem_region_del(uint16_t index)
 {
     unsigned n = region_count;
 
@@ -123,7 +123,7 @@ static const struct rte_memzone *spare_get(size_t bytes, size_t align, int socke
     return zone;
 }
 
-static bool spare_free_all(void)
+bool mem_spare_free(void)
 {
     bool any = false;
 
@@ -138,6 +138,15 @@ static bool spare_free_all(void)
     return any;
 }
 
+void mem_end(void)
+{
+    for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
+        if (spare[i] != NULL)
+            ASAN_UNPOISON_MEMORY_REGION(spare[i]->addr, spare[i]->len);
+        spare[i] = NULL;
+    }
+}
+
 static const struct rte_memzone *zone_get(enum mem_part part, size_t bytes, size_t align,
                                           int socket)
 {
@@ -149,7 +158,7 @@ static const struct rte_memzone *zone_get(enum mem_part part, size_t bytes, size
     while (zone == NULL) {
         zone = rte_memzone_reserve_aligned(name, bytes, socket < 0 ? SOCKET_ID_ANY : socket, 0,
                                            (unsigned)align);
-        if (zone == NULL && !spare_free_all())
+        if (zone == NULL && !mem_spare_free())
             return NULL;
     }
     return zone;
@@ -201,7 +210,7 @@ static int part_create(struct mem_arena *arena, enum mem_part part, size_t bytes
         rc = rte_errno > 0 ? -rte_errno : -ENOMEM;
         goto fail;
     }
-    rc = region_add(p->zone->addr, bytes, part, p->zone->socket_id, &p->region);
+    rc = mem_region_add(p->zone->addr, bytes, part, p->zone->socket_id, &p->region);
     if (rc < 0) {
         snprintf(err, errlen, "more than %d memory regions", MEM_REGION_MAX);
         return rc;
@@ -218,7 +227,7 @@ fail:
 static void part_destroy(struct arena_part *p)
 {
     if (p->region != MEM_REGION_NONE)
-        region_del(p->region);
+        mem_region_del(p->region);
     if (p->zone != NULL)
         spare_put(p->zone);
 }

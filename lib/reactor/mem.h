@@ -52,6 +52,9 @@ struct mem_arena_opts {
 int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, char *err,
                      size_t errlen);
 void mem_arena_destroy(struct mem_arena *arena);
+/* EAL is about to give its memory back to the system, where others may get the same addresses: no
+ * arena is left, and nothing of them is poisoned any more. */
+void mem_end(void);
 
 /* The region of an index; NULL when there is none. Any thread. */
 const struct mem_region *mem_region_get(uint16_t index);

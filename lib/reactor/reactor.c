@@ -20,11 +20,21 @@
 #define PAUSES_PER_IDLE_LOOP 16
 
 static __thread struct reactor *self;
+static __thread bool clock_stands;
+static __thread uint64_t clock_stands_at;
+
+void reactor_test_clock(uint64_t now_us)
+{
+    clock_stands = now_us != UINT64_MAX;
+    clock_stands_at = now_us;
+}
 
 uint64_t clock_now_us(void)
 {
     struct timespec ts;
 
+    if (unlikely(clock_stands))
+        return clock_stands_at;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 }
@@ -52,6 +62,9 @@ int reactor_create(struct reactor_env *env, unsigned slot, struct reactor **out)
         .poller_sleep_us = UINT64_MAX,
     };
     wheel_init(&r->wheel, clock_now_us());
+    r->wheel.owner = r;
+    stats_init(r);
+    marks_init(r);
     rc = mailbox_init(r);
     if (rc == 0)
         rc = fds_init(r);
@@ -80,7 +93,7 @@ void reactor_bind(struct reactor *r)
     self = r;
     if (r != NULL) {
         qsbr_attach(r);
-        r->last_tsc = rte_rdtsc();
+        stats_begin(r);
     }
 }
 
@@ -113,13 +126,18 @@ void reactor_poller_del(struct reactor *r, struct reactor_poller *p)
 
 static int pollers_run(struct reactor *r)
 {
-    uint64_t sleep_us = UINT64_MAX;
+    uint64_t sleep_us = UINT64_MAX, polls = 0, useful = 0;
     int work = 0;
 
     for (struct reactor_poller *p = r->pollers; p != NULL; p = r->poller_next) {
+        int found;
+
         r->poller_now = p;
         r->poller_next = p->next;
-        work += p->fn(p->arg);
+        found = p->fn(p->arg);
+        polls++;
+        useful += found > 0;
+        work += found;
         /* Looked at after it ran, which may have armed its device, and only if it is still there.
          */
         if (r->poller_now != NULL)
@@ -127,19 +145,23 @@ static int pollers_run(struct reactor *r)
     }
     r->poller_now = NULL;
     r->poller_sleep_us = sleep_us;
+    stat_add(&r->stats.polls, polls);
+    if (useful == 0)
+        return work;
+    stat_add(&r->stats.useful_polls, useful);
+    stats_stage(r, REACTOR_STAGE_POLL);
     return work;
 }
 
 /* ---- one iteration ---- */
 
-static void account(struct reactor *r, int work)
+static int fds_serve(struct reactor *r)
 {
-    uint64_t now = rte_rdtsc();
+    int n = fds_dispatch(r);
 
-    stat_add(&r->stats.total_cycles, now - r->last_tsc);
-    if (work > 0)
-        stat_add(&r->stats.busy_cycles, now - r->last_tsc);
-    r->last_tsc = now;
+    if (n > 0)
+        stats_stage(r, REACTOR_STAGE_FD);
+    return n;
 }
 
 static int fds_look(struct reactor *r, int work)
@@ -150,7 +172,7 @@ static int fds_look(struct reactor *r, int work)
         return 0;
     r->fd_looked_us = r->now_us;
     fds_wait(r, 0);
-    return fds_dispatch(r);
+    return fds_serve(r);
 }
 
 /* How long the reactor may sleep: the smallest of what the caller, pollers, timers and waiting mail
@@ -177,22 +199,27 @@ static int sleep_if_idle(struct reactor *r, uint64_t max_wait_us)
     /* From here on senders ring; what came before is seen now. */
     work = pollers_run(r);
     mailbox_ring_bells(r);
-    account(r, work);
+    stats_loop(r, work);
     limit = sleep_limit(r, max_wait_us);
     if (work == 0 && limit > 0 && !mailbox_pending(r)) {
+        uint64_t asleep_us = clock_now_us();
+
+        __atomic_store_n(&r->asleep_since, asleep_us, __ATOMIC_RELAXED);
         qsbr_offline(r);
         fds_wait(r, limit);
         qsbr_online(r);
         stat_add(&r->stats.sleeps, 1);
-        r->last_tsc = rte_rdtsc();
+        stats_resume(r);
         r->now_us = clock_now_us();
+        __atomic_store_n(&r->asleep_since, 0, __ATOMIC_RELAXED);
+        stat_add(&r->stats.sleep_us, r->now_us - asleep_us);
         r->fd_looked_us = r->now_us;
     }
     __atomic_store_n(&r->sleeping, 0, __ATOMIC_RELAXED);
     if (r->event_next < r->nevents) {
-        work += fds_dispatch(r);
+        work += fds_serve(r);
         mailbox_ring_bells(r);
-        account(r, work);
+        stats_loop(r, work);
     }
     return work;
 }
@@ -206,11 +233,14 @@ int reactor_step(struct reactor *r, uint64_t max_wait_us)
     assert(r == self && !r->in_loop);
     r->in_loop = true;
     r->now_us = clock_now_us();
+    stats_look(r);
+    marks_look(r);
     work = pollers_run(r);
     work += mailbox_run(r);
     fired = wheel_advance(&r->wheel, r->now_us);
     if (fired > 0) {
         stat_add(&r->stats.timers_fired, fired);
+        stats_stage(r, REACTOR_STAGE_TIMER);
         work += (int)fired;
     }
     /* To sleep is to look at the descriptors too. */
@@ -221,7 +251,7 @@ int reactor_step(struct reactor *r, uint64_t max_wait_us)
         mailbox_flush(r);
     mailbox_ring_bells(r);
     qsbr_quiescent(r);
-    account(r, work);
+    stats_loop(r, work);
     if (sleepy)
         work = sleep_if_idle(r, max_wait_us);
     stat_add(&r->stats.loops, 1);
@@ -283,12 +313,15 @@ int reactor_main(void *arg)
     pthread_setname_np(pthread_self(), name);
     self = r;
     qsbr_attach(r);
-    r->last_tsc = rte_rdtsc();
+    stats_begin(r);
+    capacity_thread_begins(r);
     if (r->idle == REACTOR_IDLE_SPIN)
         run_spinning(r);
     else
         run_adaptive(r);
+    capacity_thread_ends(r);
     qsbr_detach(r);
+    marks_unbind();
     self = NULL;
     return 0;
 }
@@ -340,18 +373,4 @@ int reactor_socket(const struct reactor *r)
 struct reactor_env *reactor_env_of(const struct reactor *r)
 {
     return r->env;
-}
-
-void reactor_stats_get(const struct reactor *r, struct reactor_stats *out)
-{
-    const struct reactor_stats *s = &r->stats;
-
-    out->loops = __atomic_load_n(&s->loops, __ATOMIC_RELAXED);
-    out->busy_loops = __atomic_load_n(&s->busy_loops, __ATOMIC_RELAXED);
-    out->busy_cycles = __atomic_load_n(&s->busy_cycles, __ATOMIC_RELAXED);
-    out->total_cycles = __atomic_load_n(&s->total_cycles, __ATOMIC_RELAXED);
-    out->sleeps = __atomic_load_n(&s->sleeps, __ATOMIC_RELAXED);
-    out->mails_in = __atomic_load_n(&s->mails_in, __ATOMIC_RELAXED);
-    out->mails_queued = __atomic_load_n(&s->mails_queued, __ATOMIC_RELAXED);
-    out->timers_fired = __atomic_load_n(&s->timers_fired, __ATOMIC_RELAXED);
 }

@@ -34,9 +34,15 @@ struct reactor_opts {
     const char *cores; /* "auto": unpinned; else CPT list "0:2,3;1:8-11" or plain "2,3" (CPT 0) */
     unsigned count;    /* number of reactors when cores is "auto" (0 = 1) */
     enum reactor_idle idle;
-    unsigned mem_mb;      /* EAL memory in MiB, 0 = 64 */
-    bool hugepages;       /* true: --in-memory -m mem_mb; false: --no-huge -m mem_mb */
+    unsigned mem_mb; /* EAL memory in MiB, 0 = 64 */
+    bool hugepages;  /* true: --in-memory -m mem_mb; false: --no-huge -m mem_mb */
+    /* PCI addresses of the devices that EAL may look at, space separated, with devargs where wanted
+     * ("0000:3b:00.0,mprq_en=1"). NULL or empty: it looks at no PCI device. */
+    const char *devices;
     const char *eal_args; /* further EAL arguments, space separated, or NULL */
+    /* Where DPDK's telemetry may be asked: below this directory, which is made if only that is
+     * missing; see reactor_telemetry_path(). NULL: nowhere. Not kept. */
+    const char *telemetry_dir;
 };
 
 /* What an environment takes for itself. */
@@ -56,11 +62,23 @@ void reactor_memory(unsigned reactors, unsigned mem_mb, bool hugepages, struct r
  * threads made here block all signals: those come to the control thread. */
 int reactor_env_create(const struct reactor_opts *opts, struct reactor_env **out, char *err,
                        size_t errlen);
+/* The path of DPDK's telemetry socket, which is there until reactor_env_destroy(); NULL: there is
+ * none. Any thread. */
+const char *reactor_telemetry_path(const struct reactor_env *env);
 /* Starts the reactor threads; also again after reactor_env_stop(). Returns 0 or -errno. */
 int reactor_env_start(struct reactor_env *env);
 /* Asks all reactors to leave their loops and waits for them. Mail still queued is not run (it would
- * be by another start). */
+ * be by another start, or by reactor_env_drain()). */
 void reactor_env_stop(struct reactor_env *env);
+/* Reactors must have been stopped. Delivers the mail under way on the calling (control) thread, in
+ * the name of whom it is for, and what is posted by that, until there is none. Not from within
+ * mail. False: some is left, as it posts itself for ever. */
+bool reactor_env_drain(struct reactor_env *env);
+/* Reactors must have been stopped and drained. Makes them forget timers, descriptors and pollers,
+ * so that what those are part of can be freed before another start; the control reactor keeps its
+ * own.
+ */
+void reactor_env_clear(struct reactor_env *env);
 /* Reactors must have been stopped. Tasks in mailboxes and armed timers are forgotten: what they are
  * embedded in is their owners' to free. NULL is allowed. */
 void reactor_env_destroy(struct reactor_env *env);
@@ -116,6 +134,9 @@ void reactor_post(struct reactor *to, struct reactor_task *task);
 
 /* CLOCK_MONOTONIC; within a loop of self, as read once at the beginning of the iteration. */
 uint64_t reactor_now_us(void);
+/* Tests only: from now on the clock stands at now_us, for reactors bound to this thread, their
+ * timers and sleeps (which are none then); UINT64_MAX: it is the machine's again. */
+void reactor_test_clock(uint64_t now_us);
 
 struct reactor_timer;
 typedef void (*reactor_timer_fn)(struct reactor_timer *timer);
@@ -180,17 +201,59 @@ void reactor_fd_del(struct reactor_fd *f);
 
 /* ---- observation (any thread, relaxed) ---- */
 
+/* What a loop spends its cycles on. */
+enum reactor_stage {
+    REACTOR_STAGE_POLL, /* rounds of pollers of which one found work */
+    REACTOR_STAGE_FD,   /* looks at descriptors that found some, and their callbacks */
+    REACTOR_STAGE_MAIL,
+    REACTOR_STAGE_TIMER,
+    REACTOR_STAGE_REST, /* looking for work and finding none */
+    /* None of the reactor's doing: in the middle of a turn the kernel gave its core to others. In
+     * which stage that was is not kept. Short of REACTOR_STALL_US it is not noticed. */
+    REACTOR_STAGE_PREEMPTED,
+    REACTOR_STAGES
+};
+const char *reactor_stage_name(enum reactor_stage stage);
+
 struct reactor_stats {
     uint64_t loops;
     uint64_t busy_loops;   /* loops that did some work */
-    uint64_t busy_cycles;  /* TSC cycles of those */
+    uint64_t busy_cycles;  /* TSC cycles of those, without what was preempted */
     uint64_t total_cycles; /* TSC cycles since start, without time asleep */
     uint64_t sleeps;
     uint64_t mails_in;
     uint64_t mails_queued; /* mail that found its ring full */
     uint64_t timers_fired;
+    uint64_t polls, useful_polls;          /* calls of pollers; those that found work */
+    uint64_t stage_cycles[REACTOR_STAGES]; /* sum: total_cycles */
+    /* Single callbacks of mails and timers, which nothing on a reactor may make long. That the
+     * kernel took the core away is known from its count of involuntary context switches; what a
+     * hypervisor does is not told from the callback's own doing. */
+    uint64_t longest_cycles; /* the longest since start or reactor_stats_restart(), those of
+                                `preempted` aside */
+    uint64_t long_calls; /* those above REACTOR_STALL_US during which the thread kept its core */
+    uint64_t preempted;  /* those above it during which the kernel took the core away */
+    uint64_t sleep_us;   /* asleep */
+    uint64_t hz;         /* cycles per second */
 };
+#define REACTOR_STALL_US 100
+/* longest_cycles begins anew. Any thread. */
+void reactor_stats_restart(struct reactor *r);
 
 void reactor_stats_get(const struct reactor *r, struct reactor_stats *out);
+
+/* How a reactor spent the last full second, in parts of it. What is neither busy nor preempted it
+ * slept or spun away: that is what it could still do. */
+struct reactor_capacity {
+    double seconds;   /* how long that second was; 0: not known yet */
+    double busy;      /* doing work: stages but REST and PREEMPTED */
+    double preempted; /* awake by the clock, but not on a core by CLOCK_THREAD_CPUTIME_ID */
+    double cpu;       /* CPU time by that clock, spinning and system calls too */
+};
+/* Begins to look at all reactors once a second, by a timer of the control reactor. Control thread,
+ * once; ends with reactor_env_destroy(). */
+void reactor_capacity_watch(struct reactor_env *env);
+/* Control thread. */
+void reactor_capacity_get(const struct reactor *r, struct reactor_capacity *out);
 
 #endif

@@ -12,11 +12,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/epoll.h>
+#include <time.h>
 
+#include <rte_branch_prediction.h>
 #include <rte_common.h>
+#include <rte_cycles.h>
 #include <rte_rcu_qsbr.h>
 #include <rte_ring.h>
 
+#include "lib/reactor/mark.h"
 #include "lib/reactor/reactor.h"
 
 #define REACTOR_SLOTS      (REACTOR_MAX + 1) /* reactors plus the control reactor */
@@ -26,6 +30,7 @@
 #define REACTOR_FD_LOOK_US 50u               /* longest time descriptors are not looked at */
 #define REACTOR_RETRY_US   50u               /* longest sleep while mail waits for a full ring */
 #define REACTOR_FD_BURST   64
+#define REACTOR_USAGE_US   1000u /* longest time the count of context switches is not looked at */
 #define REACTOR_DELAY_MAX  ((uint64_t)INT64_MAX / 2) /* longest timer; 146,000 years */
 
 /* ---- cores.c: where reactors run ---- */
@@ -55,6 +60,7 @@ char *cores_lcores_arg(const struct core_plan *plan, const cpu_set_t *allowed);
 #define WHEEL_LEVELS  10 /* 60 bits of ticks: any microsecond count fits */
 
 struct timer_wheel {
+    struct reactor *owner;       /* whose callbacks are timed; NULL: nobody's */
     uint64_t tick;               /* all timers up to and including this tick have fired */
     uint64_t earliest;           /* first tick that may still be armed */
     uint64_t busy[WHEEL_LEVELS]; /* bit per slot that is not empty */
@@ -62,6 +68,7 @@ struct timer_wheel {
 };
 
 void wheel_init(struct timer_wheel *w, uint64_t now_us);
+void wheel_clear(struct timer_wheel *w); /* none of its timers is armed any more */
 void wheel_arm(struct timer_wheel *w, struct reactor_timer *t, uint64_t expires_us);
 void wheel_cancel(struct timer_wheel *w, struct reactor_timer *t);
 /* Fires what is due at now_us, earliest tick first and within a tick in the order armed. What
@@ -78,6 +85,15 @@ struct task_list {
     struct reactor_task **tail;
 };
 
+/* Of a reactor at one time, as the control thread sees it. */
+struct capacity_look {
+    uint64_t when_us;
+    uint64_t cpu_ns; /* of its thread; 0: it does not run */
+    uint64_t asleep_us;
+    uint64_t busy_cycles; /* of its stages */
+    uint64_t hz;
+};
+
 struct reactor {
     /* Read by every sender, written around sleep only. */
     uint32_t sleeping __rte_cache_aligned;
@@ -90,12 +106,29 @@ struct reactor {
     unsigned lcore;
     bool running; /* control thread's view */
     enum reactor_idle idle;
+    clockid_t cpu_clock;       /* of its thread, while has_clock */
+    bool has_clock;            /* release by its thread, acquire by control */
+    struct capacity_look look; /* control's */
+    struct reactor_capacity capacity;
 
     /* Hot, self only. */
     bool in_loop __rte_cache_aligned; /* inside reactor_step() */
     bool online;                      /* registered and online with QSBR */
     uint64_t now_us;
-    uint64_t last_tsc; /* up to here cycles are accounted */
+    uint64_t last_tsc;     /* up to here cycles are accounted */
+    uint64_t stage_tsc;    /* up to here also to stages */
+    uint64_t cpu_tsc;      /* when cpu_ns was read; later by what was slept since */
+    uint64_t cpu_ns;       /* CPU time of the thread */
+    uint64_t turn_lost;    /* cycles of this turn that were preempted */
+    uint32_t marks_every;  /* set by others: look at one turn in so many */
+    uint32_t marks_now;    /* as last seen */
+    uint64_t call_tsc;     /* the last mail or timer ended */
+    uint64_t call_notable; /* cycles of one that is looked at: too long, or the longest yet */
+    uint64_t stall_cycles; /* of one that is too long */
+    uint64_t usage_us;     /* context switches were looked at */
+    long switches;         /* involuntary ones then */
+    bool restart;          /* set by others: longest_cycles begins anew */
+    uint64_t asleep_since; /* when it went to sleep, relaxed; 0: it does not */
     uint64_t fd_looked_us;
     uint64_t poller_sleep_us; /* what all pollers agree to, as of their last round */
     struct reactor_poller *pollers;
@@ -106,6 +139,10 @@ struct reactor {
     uint64_t out_posted[2];             /* bit per destination posted to since the last bell */
     struct rte_ring *in[REACTOR_SLOTS]; /* by slot of the sender; the receiver owns the rings */
     struct reactor_stats stats;         /* written relaxed by self */
+    uint32_t marks_gap;                 /* turns until the next that is looked at */
+    uint64_t marks_random;
+    struct reactor_marks marks;
+    struct reactor_work_stats work; /* written relaxed by self */
 
     /* Colder, self only. */
     struct task_list out[REACTOR_SLOTS]; /* mail that found its ring full, in order */
@@ -115,6 +152,9 @@ struct reactor {
     struct timer_wheel wheel;
 };
 
+/* sun_path, with its NUL. */
+#define TELEMETRY_PATH 108
+
 struct reactor_env {
     unsigned count;
     bool eal_up;
@@ -122,8 +162,10 @@ struct reactor_env {
     struct rte_rcu_qsbr *qsbr;
     struct reactor *slot[REACTOR_SLOTS]; /* [count] is the control reactor */
     int argc;
-    char *argv[64];  /* what EAL was given; it may rearrange and keep them */
-    char *owned[64]; /* the same, for freeing */
+    char *argv[64];                 /* what EAL was given; it may rearrange and keep them */
+    char *owned[64];                /* the same, for freeing */
+    char telemetry[TELEMETRY_PATH]; /* "" = none */
+    struct reactor_timer capacity;  /* control's */
 };
 
 uint64_t clock_now_us(void); /* CLOCK_MONOTONIC */
@@ -132,6 +174,72 @@ static inline void stat_add(uint64_t *counter, uint64_t n)
 {
     __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
+
+/* ---- stats.c: what a reactor spends its time on (self) ---- */
+
+void stats_init(struct reactor *r);
+/* Accounting begins here, on this thread: time before this is nobody's. */
+void stats_begin(struct reactor *r);
+/* The same after sleep. */
+void stats_resume(struct reactor *r);
+/* What the loop did since the last mark goes to a stage. */
+void stats_stage(struct reactor *r, enum reactor_stage stage);
+/* The loop ends, or goes to sleep; work: whether it did any. The rest goes to REST. */
+void stats_loop(struct reactor *r, int work);
+/* At the beginning of a loop, now and then: what it costs to know of preemption. */
+void stats_look_now(struct reactor *r);
+void stats_notable_call(struct reactor *r, uint64_t took);
+
+/* Around each mail and timer. */
+static inline void call_begin(struct reactor *r)
+{
+    r->call_tsc = rte_rdtsc();
+}
+
+static inline void call_end(struct reactor *r)
+{
+    uint64_t now = rte_rdtsc(), took = now - r->call_tsc;
+
+    r->call_tsc = now;
+    if (unlikely(took > r->call_notable))
+        stats_notable_call(r, took);
+}
+
+static inline void stats_look(struct reactor *r)
+{
+    if (unlikely(r->now_us - r->usage_us >= REACTOR_USAGE_US ||
+                 __atomic_load_n(&r->restart, __ATOMIC_RELAXED)))
+        stats_look_now(r);
+}
+
+/* ---- mark.c (self) ---- */
+
+void marks_init(struct reactor *r);
+/* The thread runs no reactor any more, or another. */
+void marks_unbind(void);
+/* A turn begins; every: as it was asked for, or 0 for the first time. */
+void marks_turn(struct reactor *r, unsigned every);
+/* A stage of the loop ends now, of which `lost` cycles were not its own. */
+void marks_settle(struct reactor *r, uint64_t now, uint64_t lost);
+/* What came since the last stage found nothing to do. busy: but others of this turn did. */
+void marks_drop(struct reactor *r, uint64_t now, bool busy);
+
+static inline void marks_look(struct reactor *r)
+{
+    unsigned every = __atomic_load_n(&r->marks_every, __ATOMIC_RELAXED);
+
+    if (unlikely((every | r->marks_now) != 0))
+        marks_turn(r, every);
+}
+
+/* ---- capacity.c ---- */
+
+/* A part of reactor_capacity_watch(): what came between two looks. */
+void capacity_between(const struct capacity_look *before, const struct capacity_look *now,
+                      struct reactor_capacity *out);
+/* The thread of r begins and ends to run it. */
+void capacity_thread_begins(struct reactor *r);
+void capacity_thread_ends(struct reactor *r);
 
 /* Makes r and everything in it; index REACTOR_CONTROL for the control reactor. */
 int reactor_create(struct reactor_env *env, unsigned slot, struct reactor **out);
@@ -156,6 +264,7 @@ void reactor_ring_bell(struct reactor *r);     /* any thread, async-signal-safe 
 
 int fds_init(struct reactor *r);
 void fds_fini(struct reactor *r);
+void fds_clear(struct reactor *r); /* all but the bell */
 /* Fetches events, waiting at most wait_us (UINT64_MAX: for ever). */
 void fds_wait(struct reactor *r, uint64_t wait_us);
 int fds_dispatch(struct reactor *r); /* delivers what was fetched; returns how many */

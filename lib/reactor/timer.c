@@ -52,6 +52,17 @@ static void wheel_insert(struct timer_wheel *w, struct reactor_timer *t)
     w->busy[level] |= UINT64_C(1) << slot;
 }
 
+void wheel_clear(struct timer_wheel *w)
+{
+    for (unsigned level = 0; level < WHEEL_LEVELS; level++) {
+        for (unsigned slot = 0; slot < WHEEL_SLOTS; slot++) {
+            while (w->slot[level][slot] != NULL)
+                list_unlink(w->slot[level][slot]);
+        }
+        w->busy[level] = 0;
+    }
+}
+
 void wheel_arm(struct timer_wheel *w, struct reactor_timer *t, uint64_t expires_us)
 {
     wheel_cancel(w, t);
@@ -123,6 +134,8 @@ unsigned wheel_advance(struct timer_wheel *w, uint64_t now_us)
     while (wheel_first(w, &level, &slot, &start) && start <= target) {
         w->tick = start;
         wheel_take(w, level, slot, &taken);
+        if (w->owner != NULL)
+            call_begin(w->owner);
         /* One at a time from the front: a callback may cancel any other timer of the list. */
         while ((t = taken) != NULL) {
             list_unlink(t);
@@ -131,6 +144,8 @@ unsigned wheel_advance(struct timer_wheel *w, uint64_t now_us)
             } else {
                 fired++;
                 t->fn(t);
+                if (w->owner != NULL)
+                    call_end(w->owner);
             }
         }
     }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Input: the text of a configuration file. */
-#include "config/config.h"
+/* Input: the text of a configuration file; read as a document of its own, and onto another one. */
+#include "config/plan.h"
+#include "config/write.h"
 #include "test/fuzz/fuzz.h"
+
+#include <stdlib.h>
 
 static void check_ni(const struct cfg_ni *ni)
 {
@@ -21,16 +24,35 @@ static void check_route(const struct cfg_route *route)
     HOLDS(nid_net(&route->conf.gateway) != route->conf.net);
 }
 
+static void check_port(const struct cfg_port *port)
+{
+    unsigned i;
+
+    HOLDS(port->name[0] && memchr(port->name, '\0', sizeof(port->name)));
+    HOLDS(memchr(port->device, '\0', sizeof(port->device)));
+    HOLDS(port->mtu == 0 || (port->mtu >= 576 && port->mtu <= 9000));
+    HOLDS(port->vlan >= 0 && port->vlan <= 4094);
+    HOLDS(port->address_count >= 1 && port->address_count <= CFG_PORT_ADDRESSES);
+    HOLDS(port->gateway_count <= 2 && port->route_count <= CFG_PORT_ROUTES);
+    for (i = 0; i < port->address_count; i++)
+        HOLDS(port->address[i].bits >= 1 && port->address[i].bits <= 128);
+    for (i = 0; i < port->route_count; i++)
+        HOLDS(inet_is4(&port->route[i].to.addr) == inet_is4(&port->route[i].via));
+}
+
 /* What is accepted is complete and within range. */
 static void check(const struct cfg *cfg)
 {
     unsigned i;
 
-    HOLDS(cfg->ni_count >= 1 && cfg->ni_count <= LNET_MAX_NI);
+    HOLDS(cfg->ni_count <= LNET_MAX_NI);
     for (i = 0; i < cfg->ni_count; i++)
         check_ni(&cfg->ni[i]);
     for (i = 0; i < cfg->route_count; i++)
         check_route(&cfg->route[i]);
+    HOLDS(cfg->port_count <= CFG_MAX_PORTS);
+    for (i = 0; i < cfg->port_count; i++)
+        check_port(&cfg->port[i]);
     for (i = 0; i < cfg->hello_count; i++)
         HOLDS(nid_net(&cfg->hello[i].address) == nid_net(&cfg->hello[i].nid));
     HOLDS(cfg_reactor_count(cfg) >= 1 && cfg_reactor_count(cfg) <= REACTOR_MAX);
@@ -47,12 +69,21 @@ static void check(const struct cfg *cfg)
     HOLDS(cfg->min_reconnect >= 1 && cfg->min_reconnect <= cfg->max_reconnect);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static const struct cfg_address machine[] = {{"eth0", {10, 0, 0, 1}}, {"ib0", {192, 168, 0, 1}}};
+
+static struct cfg *parse(const struct cfg *base, enum cfg_mode mode, const char *text, size_t len)
 {
     static FILE *null;
+    struct cfg_text from = {.name = "fuzz",
+                            .text = text,
+                            .len = len,
+                            .mode = mode,
+                            .base = base,
+                            .address = machine,
+                            .address_count = 2};
     struct cfg_report report;
     struct cfg *cfg;
-    int rc = cfg_parse("fuzz", (const char *)data, size, &cfg, &report);
+    int rc = cfg_parse_onto(&from, &cfg, &report);
     unsigned i;
 
     HOLDS((rc == 0) == (cfg != NULL));
@@ -64,9 +95,136 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!null)
         null = fopen("/dev/null", "w");
     cfg_report_print(&report, null);
-    if (cfg)
-        check(cfg);
-    cfg_free(cfg);
     cfg_report_free(&report);
+    return cfg;
+}
+
+static unsigned changes(const struct cfg *a, const struct cfg *b)
+{
+    struct cfg_diff diff;
+    struct cfg_plan plan;
+    unsigned count;
+    char *text;
+
+    cfg_diff_make(a, b, &diff);
+    cfg_plan_make(a, b, &diff, &plan);
+    text = cfg_diff_text(&diff);
+    HOLDS(!diff.failed && !plan.failed && text);
+    count = diff.count;
+    HOLDS(count || !plan.count);
+    free(text);
+    cfg_plan_free(&plan);
+    cfg_diff_free(&diff);
+    return count;
+}
+
+/* Each setting can be taken from its text; the same document can be put together by hand. */
+static void check_settings(const struct cfg *cfg)
+{
+    struct cfg *other = cfg_new();
+    char text[CFG_MAX_VALUE], err[256];
+    struct cfg_report report;
+    struct cfg_setting s, found;
+    unsigned i;
+
+    HOLDS(other);
+    for (i = 0; cfg_setting_at(i, &s); i++) {
+        HOLDS(cfg_setting_find(s.path, &found, NULL) && strcmp(found.path, s.path) == 0);
+        cfg_setting_text(&s, cfg, text);
+        if (text[0] || strcmp(s.type, "string") == 0)
+            HOLDS(cfg_setting_set(&s, other, text, err, sizeof(err)) == 0 || strchr(err, ':'));
+        HOLDS(cfg_setting_set(&s, other, "\x01", err, sizeof(err)) == 0 || err[0]);
+        cfg_setting_set(&s, other, cfg_setting_default(&s, text), err, sizeof(err));
+    }
+    for (i = 0; i < cfg->ni_count; i++)
+        HOLDS(cfg_add_ni(other, &cfg->ni[i]));
+    for (i = 0; i < cfg->route_count; i++)
+        HOLDS(cfg_add_route(other, &cfg->route[i]));
+    HOLDS((cfg_validate("by hand", other, &report) == 0) == (report.errors == 0));
+    cfg_report_free(&report);
+    for (i = 0; other->ni_count && cfg_ni_setting_at(i & 1, i / 2, &s); i++) {
+        HOLDS(cfg_ni_setting_set(&s, &other->ni[0], "7", err, sizeof(err)) == 0);
+        HOLDS(cfg_ni_setting_get(&s, &other->ni[0]) == 7);
+    }
+    cfg_free(other);
+}
+
+/* Any text is one value, also as an item of a list. */
+static void check_scalar(const char *text)
+{
+    char buf[8 * CFG_MAX_VALUE], *copy = strdup(text), *printed;
+    struct yaml_tree_node item = {.kind = YAML_SCALAR, .text = copy};
+    struct yaml_tree_node list = {.kind = YAML_SEQ, .child = &item};
+    struct yaml_tree_node root = {.kind = YAML_MAP, .child = &list}, *again;
+    struct yaml_tree_error err;
+
+    HOLDS(copy && cfg_print_scalar(&item, buf, sizeof(buf))[0]);
+    list.key = (char[]){"list"};
+    printed = cfg_print(&root);
+    HOLDS(printed && strstr(printed, buf));
+    again = yaml_tree_parse(printed, strlen(printed), &err);
+    HOLDS(again && strcmp(yaml_tree_get(again, "list")->child->text, text) == 0);
+    yaml_tree_free(again);
+    free(printed);
+    free(copy);
+}
+
+/* What is written is read as the same document. */
+static void check_written(const struct cfg *cfg)
+{
+    static const enum cfg_form forms[] = {CFG_FORM_RUNNING, CFG_FORM_BACKUP, CFG_FORM_FILE};
+    struct cfg *again, *copy = cfg_copy(cfg);
+    unsigned i;
+    char *text;
+
+    HOLDS(copy && changes(cfg, copy) == 0);
+    check_scalar(cfg->eal_args);
+    cfg_free(copy);
+    for (i = 0; i < 3 && cfg->ni_count; i++) {
+        text = cfg_text(cfg, forms[i]);
+        HOLDS(text);
+        again = parse(NULL, CFG_REPLACE, text, strlen(text));
+        HOLDS(again && changes(cfg, again) == 0 && changes(again, cfg) == 0);
+        cfg_free(again);
+        free(text);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char base_text[] =
+        "net: [{net type: tcp, local NI(s): [{nid: 10.0.0.1@tcp}]}, {net type: tcp1, local NI(s): "
+        "[{interfaces: {0: eth1}, tunables: {credits: 99}}]}]\n"
+        "route: [{net: o2ib, gateway: 10.0.0.9@tcp}]\n"
+        "peer: [{primary nid: 10.0.0.2@tcp, peer ni: [{nid: 10.0.0.2@tcp}, {nid: 10.0.0.3@tcp}]}]\n"
+        "udsp: [{idx: 0, src: tcp, action: {priority: 1}}]\n"
+        "millrace: {names: {10.0.0.2@tcp: oss}, "
+        "ports: [{name: p0, addresses: [10.0.0.1/24]}, {name: p1, addresses: [10.9.0.1/24]}], "
+        "hello_map: [{address: 10.0.0.5, nid: 10.0.0.77@tcp}]}\n";
+    static const enum cfg_mode modes[] = {CFG_MERGE, CFG_DELETE};
+    static struct cfg *base;
+    struct cfg *cfg = parse(NULL, CFG_REPLACE, (const char *)data, size);
+    unsigned i;
+
+    if (!base)
+        base = parse(NULL, CFG_REPLACE, base_text, sizeof(base_text) - 1);
+    HOLDS(base);
+    if (cfg) {
+        HOLDS(cfg->ni_count >= 1);
+        check(cfg);
+        check_written(cfg);
+        check_settings(cfg);
+        changes(base, cfg);
+        changes(cfg, base);
+    }
+    cfg_free(cfg);
+    for (i = 0; i < 2; i++) {
+        cfg = parse(base, modes[i], (const char *)data, size);
+        if (cfg) {
+            check(cfg);
+            check_written(cfg);
+        }
+        cfg_free(cfg);
+    }
     return 0;
 }

@@ -2,7 +2,8 @@
 /*
  * Input: a stream of requests. It is framed in two ways, whole and byte by byte, which must find
  * the same values; each value is run against a table with parameters of every type and with
- * handlers that end now, later or with an error.
+ * handlers that end now, later, with an error or with notifications. Role and phase at the
+ * beginning are by the length of the input.
  */
 #include "rpc/json_frame.h"
 #include "rpc/jsonrpc.h"
@@ -57,6 +58,72 @@ static void null_handler(struct jrpc_call *call, const struct jrpc_arg *args)
     jrpc_result(call, NULL);
 }
 
+static struct jrpc engine;
+static enum jrpc_role role; /* of the session */
+
+/* By position, of which later ones can be left out. */
+static void words_handler(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    size_t i;
+    json_t *value;
+
+    HOLDS(!args[0].given || (args[0].integer >= 0 && args[0].integer < 3));
+    HOLDS(!args[1].given || strlen(args[1].string) <= 16);
+    if (args[2].given) {
+        HOLDS(json_array_size(args[2].value) <= 3);
+        json_array_foreach(args[2].value, i, value)
+            HOLDS(strlen(json_string_value(value)) == json_string_length(value));
+    }
+    jrpc_result(call, json_true());
+}
+
+static void set_handler(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    HOLDS(role == JRPC_ADMIN && engine.started);
+    HOLDS(args[0].given && args[0].integer >= INT64_MIN);
+    jrpc_result(call, json_integer(args[0].integer));
+}
+
+static void start_handler(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    HOLDS(role == JRPC_ADMIN && !engine.started);
+    engine.started = true;
+    jrpc_result(call, json_true());
+}
+
+/* Says something before its answer. */
+static void tell_handler(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    struct jrpc_session *session = jrpc_session_of(call);
+
+    HOLDS(session && jrpc_backlog(session) == 7);
+    jrpc_notify(session, "event", json_pack("{s:s}", "text", args[0].given ? args[0].string : ""));
+    jrpc_result(call, json_true());
+}
+
+static size_t backlog(void *arg)
+{
+    return 7;
+}
+
+static const struct jrpc_param words_params[] = {
+    {.name = "word",
+     .type = JRPC_WORD,
+     .words = (const char *const[]){"add", "del", "", NULL},
+     .help = "word"},
+    {.name = "text", .type = JRPC_TEXT, .max = 16, .help = "document"},
+    {.name = "list", .type = JRPC_STRINGS, .max = 3, .help = "list"},
+    {.name = NULL},
+};
+static const struct jrpc_param set_params[] = {
+    {.name = "n",
+     .type = JRPC_INTEGER,
+     .required = true,
+     .min = INT64_MIN,
+     .max = INT64_MAX,
+     .help = "n"},
+    {.name = NULL},
+};
 static const struct jrpc_param now_params[] = {
     {.name = "s", .type = JRPC_STRING, .max = 8, .help = "text"},
     {.name = "n", .type = JRPC_INTEGER, .min = -5, .max = 5, .help = "number"},
@@ -74,20 +141,50 @@ static const struct jrpc_param fail_params[] = {
     {.name = NULL},
 };
 static const struct jrpc_method methods[] = {
-    {"now", "Now.", "object", now_params, now_handler},
-    {"later", "Later.", "true", later_params, later_handler},
-    {"fail", "Fails.", "nothing", fail_params, fail_handler},
-    {"list", "Lists.", "array", NULL, list_handler},
-    {"null", "Nothing.", "nothing", NULL, null_handler},
+    {.name = "now", .help = "Now.", .result = "object", .phase = JRPC_ALWAYS, .params = now_params},
+    {.name = "later",
+     .help = "Later.",
+     .result = "true",
+     .phase = JRPC_ALWAYS,
+     .params = later_params},
+    {.name = "fail",
+     .help = "Fails.",
+     .result = "nothing",
+     .phase = JRPC_ALWAYS,
+     .params = fail_params},
+    {.name = "list", .help = "Lists.", .result = "array", .phase = JRPC_ALWAYS},
+    {.name = "null", .help = "Nothing.", .result = "nothing", .phase = JRPC_ALWAYS},
+    {.name = "words",
+     .help = "Words.",
+     .result = "true",
+     .phase = JRPC_ALWAYS,
+     .params = words_params},
+    {.name = "set", .help = "Sets.", .result = "n", .role = JRPC_ADMIN, .params = set_params},
+    {.name = "start",
+     .help = "Starts.",
+     .result = "true",
+     .role = JRPC_ADMIN,
+     .phase = JRPC_STARTUP},
+    {.name = "tell",
+     .help = "Tells.",
+     .result = "true",
+     .phase = JRPC_ALWAYS,
+     .params = fail_params},
     {.name = NULL},
 };
-static const struct jrpc engine = {.methods = methods, .ctx = later};
+static const jrpc_handler handlers[] = {now_handler,  later_handler, fail_handler,
+                                        list_handler, null_handler,  words_handler,
+                                        set_handler,  start_handler, tell_handler};
 
 /* A response is JSON of its own with exactly one of result and error, and an id. */
 static void check_one(json_t *response)
 {
     json_t *error = json_object_get(response, "error");
 
+    if (json_object_get(response, "method")) { /* one of tell_handler() */
+        HOLDS(json_object_size(response) == 3 && json_object_get(response, "params"));
+        return;
+    }
     HOLDS(json_is_object(response) && json_object_get(response, "id"));
     HOLDS(!json_object_get(response, "result") != !error);
     HOLDS(!error || (json_is_integer(json_object_get(error, "code")) &&
@@ -97,7 +194,7 @@ static void check_one(json_t *response)
 
 static void check_reply(void *arg, const char *text, size_t len)
 {
-    json_t *reply = json_loadb(text, len, 0, NULL), *one;
+    json_t *reply = json_loadb(text, len, JSON_ALLOW_NUL, NULL), *one;
     size_t i;
 
     HOLDS(reply != NULL);
@@ -144,7 +241,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     HOLDS(frame(data, size, true, bytes, 256) == n);
     HOLDS(memcmp(whole, bytes, n * sizeof(whole[0])) == 0);
+    engine = (struct jrpc){
+        .methods = methods, .handlers = handlers, .ctx = later, .started = (size & 2) == 0};
+    role = size & 1 ? JRPC_ADMIN : JRPC_READ;
     jrpc_session_init(&session, &engine, check_reply, &replies);
+    HOLDS(session.role == JRPC_READ && jrpc_backlog(&session) == 0);
+    session.role = role;
+    session.role_remedy = size & 4 ? "be somebody else" : NULL;
+    session.backlog = backlog;
     later_count = 0;
     for (i = 0; i < n; i++) {
         jrpc_input(&session, (const char *)data + at, whole[i] - at);

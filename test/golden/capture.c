@@ -89,8 +89,11 @@ static bool has_suffix(const char *s, const char *suffix)
 #define LINK_SLL2     276
 
 struct sink {
-    segment_fn fn;
+    segment_fn segment; /* one of the two */
+    datagram_fn datagram;
     void *arg;
+    uint64_t now; /* of the packet, microseconds */
+    unsigned per_us;
     bool swapped; /* file written on a machine of the other byte order */
 };
 
@@ -125,7 +128,37 @@ static void tcp_packet(const struct sink *sink, struct tcp_segment *seg, const u
     seg->len = len - hdr;
     seg->captured = cap - hdr < seg->len ? cap - hdr : seg->len;
     seg->data = p + hdr;
-    sink->fn(sink->arg, seg);
+    sink->segment(sink->arg, seg);
+}
+
+static void udp_packet(const struct sink *sink, const struct tcp_segment *seg, const uint8_t *p,
+                       size_t cap, size_t len)
+{
+    struct udp_datagram d = {.ipv6 = seg->ipv6, .src = seg->src, .dst = seg->dst};
+
+    if (cap < 8 || be16(p + 4) < 8 || be16(p + 4) > len)
+        return;
+    d.time_us = sink->now;
+    d.src.port = be16(p);
+    d.dst.port = be16(p + 2);
+    d.len = (size_t)be16(p + 4) - 8;
+    d.captured = cap - 8 < d.len ? cap - 8 : d.len;
+    d.data = p + 8;
+    sink->datagram(sink->arg, &d);
+}
+
+static bool is_wanted(const struct sink *sink, unsigned protocol)
+{
+    return protocol == (sink->segment != NULL ? 6 : 17);
+}
+
+static void transport_packet(const struct sink *sink, struct tcp_segment *seg, const uint8_t *p,
+                             size_t cap, size_t len)
+{
+    if (sink->segment != NULL)
+        tcp_packet(sink, seg, p, cap, len);
+    else
+        udp_packet(sink, seg, p, cap, len);
 }
 
 static void ipv4_packet(const struct sink *sink, const uint8_t *p, size_t cap, size_t len)
@@ -140,13 +173,14 @@ static void ipv4_packet(const struct sink *sink, const uint8_t *p, size_t cap, s
     if (total == 0) /* cut into frames only below the place of recording */
         total = len;
     /* Fragments never carry this traffic: the nodes use path MTU discovery. */
-    if (p[9] != 6 || hdr < 20 || hdr > cap || total < hdr || (be16(p + 6) & 0x3fff) != 0)
+    if (!is_wanted(sink, p[9]) || hdr < 20 || hdr > cap || total < hdr ||
+        (be16(p + 6) & 0x3fff) != 0)
         return;
     memcpy(seg.src.addr, p + 12, 4);
     memcpy(seg.dst.addr, p + 16, 4);
     if (cap > total)
         cap = total; /* Ethernet padding */
-    tcp_packet(sink, &seg, p + hdr, cap - hdr, total - hdr);
+    transport_packet(sink, &seg, p + hdr, cap - hdr, total - hdr);
 }
 
 static void ipv6_packet(const struct sink *sink, const uint8_t *p, size_t cap, size_t len)
@@ -154,7 +188,7 @@ static void ipv6_packet(const struct sink *sink, const uint8_t *p, size_t cap, s
     struct tcp_segment seg = {.ipv6 = true};
     size_t total;
 
-    if (cap < 40 || p[6] != 6)
+    if (cap < 40 || !is_wanted(sink, p[6]))
         return;
     total = 40 + (size_t)be16(p + 4);
     if (total == 40)
@@ -163,7 +197,7 @@ static void ipv6_packet(const struct sink *sink, const uint8_t *p, size_t cap, s
     memcpy(seg.dst.addr, p + 24, 16);
     if (cap > total)
         cap = total;
-    tcp_packet(sink, &seg, p + 40, cap - 40, total - 40);
+    transport_packet(sink, &seg, p + 40, cap - 40, total - 40);
 }
 
 static void ip_packet(const struct sink *sink, unsigned ethertype, const uint8_t *p, size_t cap,
@@ -238,6 +272,8 @@ static const char *read_pcap(struct sink *sink, const uint8_t *p, size_t len)
     while (len - pos >= 16) {
         size_t cap = get32(sink, p + pos + 8), orig = get32(sink, p + pos + 12);
 
+        sink->now =
+            get32(sink, p + pos) * UINT64_C(1000000) + get32(sink, p + pos + 4) / sink->per_us;
         pos += 16;
         if (len - pos < cap)
             return "ends in the middle of a packet";
@@ -296,6 +332,7 @@ static const char *read_any(struct sink *sink, const uint8_t *p, size_t len)
     if (len < 4)
         return "empty";
     memcpy(&magic, p, 4);
+    sink->per_us = magic == 0x4d3cb2a1 || magic == 0xa1b23c4d ? 1000 : 1;
     switch (magic) {
     case 0xd4c3b2a1:
     case 0x4d3cb2a1: /* nanoseconds */
@@ -311,14 +348,27 @@ static const char *read_any(struct sink *sink, const uint8_t *p, size_t len)
     }
 }
 
-const char *capture_read(const char *path, segment_fn fn, void *arg)
+static const char *read_file(struct sink *sink, const char *path)
 {
-    struct sink sink = {.fn = fn, .arg = arg};
     struct blob blob = {0};
     const char *why = "cannot be read";
 
     if (has_suffix(path, ".xz") ? read_xz(path, &blob) : read_plain(path, &blob))
-        why = read_any(&sink, blob.data, blob.len);
+        why = read_any(sink, blob.data, blob.len);
     free(blob.data);
     return why;
+}
+
+const char *capture_read(const char *path, segment_fn fn, void *arg)
+{
+    struct sink sink = {.segment = fn, .arg = arg};
+
+    return read_file(&sink, path);
+}
+
+const char *capture_read_udp(const char *path, datagram_fn fn, void *arg)
+{
+    struct sink sink = {.datagram = fn, .arg = arg};
+
+    return read_file(&sink, path);
 }

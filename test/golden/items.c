@@ -47,7 +47,7 @@ struct decoded item_decode_hello(struct item *item, const uint8_t *buf, size_t l
     return REFUSED(drop);
 }
 
-static void take_body(struct item *item)
+void item_take_body(struct item *item)
 {
     item->body_type = item->hdr.type;
     switch (item->body_type) {
@@ -93,7 +93,7 @@ struct decoded item_decode_frame(struct item *item, const uint8_t *buf, size_t l
     if (drop != LNET_DROP_NONE)
         return REFUSED(drop);
     item->size += item->hdr.payload_len;
-    take_body(item);
+    item_take_body(item);
     return DECODED;
 }
 
@@ -102,7 +102,7 @@ size_t item_head_size(const struct item *item)
     return item->kind == ITEM_LNET ? SOCK_FRAME_SIZE + hdr_size(item->version) : item->size;
 }
 
-static size_t encode_lnet(const struct item *item, uint8_t *buf)
+struct lnet_hdr item_hdr(const struct item *item)
 {
     struct lnet_hdr hdr = item->hdr;
 
@@ -121,6 +121,13 @@ static size_t encode_lnet(const struct item *item, uint8_t *buf)
         lnet_body_set_reply(&hdr, &item->reply);
         break;
     }
+    return hdr;
+}
+
+static size_t encode_lnet(const struct item *item, uint8_t *buf)
+{
+    struct lnet_hdr hdr = item_hdr(item);
+
     sock_frame_encode(&item->frame, buf);
     if (item->version == SOCK_HELLO_V4)
         lnet_hdr_encode16(&hdr, buf + SOCK_FRAME_SIZE);
@@ -214,6 +221,19 @@ static size_t body_fields(struct item *item, struct field *list)
     return n;
 }
 
+size_t item_hdr_fields(struct item *item, struct field *list)
+{
+    size_t n = 0;
+
+    n += nid_fields(&item->hdr.dest_nid, list + n);
+    n += nid_fields(&item->hdr.src_nid, list + n);
+    PUT(item->hdr.dest_pid);
+    PUT(item->hdr.src_pid);
+    PUT(item->hdr.type);
+    PUT(item->hdr.payload_len);
+    return n + body_fields(item, list + n);
+}
+
 static size_t frame_fields(struct item *item, struct field *list)
 {
     size_t n = 0;
@@ -223,13 +243,7 @@ static size_t frame_fields(struct item *item, struct field *list)
     PUT(item->frame.cookie);
     if (item->kind == ITEM_NOOP)
         return n;
-    n += nid_fields(&item->hdr.dest_nid, list + n);
-    n += nid_fields(&item->hdr.src_nid, list + n);
-    PUT(item->hdr.dest_pid);
-    PUT(item->hdr.src_pid);
-    PUT(item->hdr.type);
-    PUT(item->hdr.payload_len);
-    return n + body_fields(item, list + n);
+    return n + item_hdr_fields(item, list + n);
 }
 
 size_t item_fields(struct item *item, struct field list[ITEM_FIELDS_MAX], bool derived)
@@ -277,14 +291,19 @@ size_t ping_fields(struct lnet_ping_info *info, struct field list[PING_FIELDS_MA
 
 /* ---- bytes without meaning ---- */
 
-bool item_head_ignored(const struct item *item, size_t offset)
+size_t item_body_used(const struct item *item)
 {
     static const size_t used[] = {
         [LNET_MSG_ACK] = 28, [LNET_MSG_PUT] = 40, [LNET_MSG_GET] = 36, [LNET_MSG_REPLY] = 16};
 
+    return used[item->body_type];
+}
+
+bool item_head_ignored(const struct item *item, size_t offset)
+{
     if (item->kind != ITEM_LNET)
         return false;
-    return offset >= item_head_size(item) - LNET_BODY_SIZE + used[item->body_type];
+    return offset >= item_head_size(item) - LNET_BODY_SIZE + item_body_used(item);
 }
 
 bool ping_ignored(const struct lnet_ping_info *info, size_t offset)

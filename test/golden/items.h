@@ -62,6 +62,13 @@ size_t item_fields(struct item *item, struct field list[ITEM_FIELDS_MAX], bool d
 #define PING_FIELDS_MAX (16 + 8 * LNET_PING_MAX_NIDS)
 size_t ping_fields(struct lnet_ping_info *info, struct field list[PING_FIELDS_MAX], bool derived);
 
+/* The LNet header of an item alone: its union into fields, back, all as a list, and the bytes of
+ * the union that mean something. */
+void item_take_body(struct item *item);
+struct lnet_hdr item_hdr(const struct item *item);
+size_t item_hdr_fields(struct item *item, struct field *list);
+size_t item_body_used(const struct item *item);
+
 /* Bytes of the head that mean nothing: what is left over of the union (lnet-core.md §2.3). */
 bool item_head_ignored(const struct item *item, size_t offset);
 /* Of a ping info: the last word of all entries but the first (§3.2). */

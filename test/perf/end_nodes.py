@@ -7,9 +7,11 @@ A load generator that cannot fail is worth nothing, so half of these tests make 
 
 import argparse
 import os
+import pty
 import signal
 import subprocess
 import sys
+import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -18,6 +20,7 @@ from lnetpy import netns  # noqa: E402
 
 A, B, NOBODY = "10.20.0.1@tcp", "10.20.0.2@tcp", "10.20.0.9@tcp"
 PATIENCE = 60
+INTERRUPTED = 4  # exit status
 
 
 class Pair:
@@ -203,15 +206,100 @@ def interrupt_prints_results(pair):
     client.wait_line("    ")
     client.popen.send_signal(signal.SIGINT)
     result = client.result(10)
-    fine(result)
+    equal("status", result["exit_status"], INTERRUPTED)
+    equal("trouble", result["trouble"], "")
     equal("interrupted", result["interrupted"], True)
     equal("missing", result["receiver"]["missing"], 0)
     if result["put"]["answered"] == 0 or result["get"]["answered"] == 0:
         raise AssertionError("no results so far")
 
 
+def open_loop_keeps_its_rate(pair):
+    """Messages are due at their times, all of them are sent, and the end node says how late."""
+    pair.server()
+    result = pair.run("--rate", 500, "--arrivals", "fixed", "--seconds", 2, "--size", "512", "put", B)
+    fine(result)
+    equal("loop", result["loop"], "open")
+    equal("answered", result["put"]["answered"], 1000)
+    equal("lateness", result["sent_late_us"]["count"], 1000)
+    if not 1.99 < result["seconds"] < 4:
+        raise AssertionError(f"1000 messages at 500/s took {result['seconds']} s")
+
+
+def overflow_is_reported(pair):
+    server = pair.server()
+    client = pair.client("--rate", 2000, "--arrivals", "fixed", "--seconds", 3, "--queue", 20, "--concurrency", 4,
+                         "--interval", 0.1, "--size", 64, "put", B)
+    client.wait_line("    ")
+    server.popen.send_signal(signal.SIGSTOP)
+    time.sleep(0.3)  # 600 messages are due
+    server.popen.send_signal(signal.SIGCONT)
+    result = client.result(PATIENCE)
+    failed(result, "did not fit into the queue")
+    lost = result["queue"]["overflowed"]
+    equal("sent and overflowed", result["put"]["answered"] + lost, 6000)
+    if lost < 500:
+        raise AssertionError(f"{lost} overflowed")
+
+
+def seed_repeats_a_run(pair):
+    pair.server()
+    runs = [pair.run("--seed", seed, "--count", 300, "--size", "1-64k", "--mix", "put:1,get:2", "both", B)
+            for seed in (7, 7, 8)]
+    for result in runs:
+        fine(result)
+    what = [(r["seed"], r["put"]["answered"], r["put"]["bytes"], r["get"]["bytes"]) for r in runs]
+    equal("the same seed", what[0], what[1])
+    if what[0][1:] == what[2][1:]:
+        raise AssertionError(f"another seed gave the same run: {what}")
+
+
+def one_in_some_is_checked(pair):
+    """Sampled: of 50 altered messages some are noticed, and not all."""
+    pair.server()
+    result = pair.run("--verify", "1/2", "--inject", "corrupt", "--size", "100", "--count", 500, "put", B)
+    failed(result, "altered on the way to the receiver")
+    if not 150 < result["receiver"]["checked"] < 350 or not 5 <= result["receiver"]["bad_checksum"] <= 45:
+        raise AssertionError(result["receiver"])
+
+
+def terminal_and_pipe(pair):
+    """One line that is written over on a terminal, nothing but the results in a pipe."""
+    pair.server()
+    argv = [pair.program, "--nid", A, "--seconds", "2.5", "--size", "4k", "put", B]
+    piped = pair.a.popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    out, _ = piped.communicate(timeout=PATIENCE)
+    equal("status", piped.returncode, 0)
+    if "\r" in out or " bad" in out or not out.startswith("closed loop: 16 on the way"):
+        raise AssertionError(out)
+    for word in ("p50 ", "p90 ", "p99 ", "p99.9 ", "p99.99 ", "max "):
+        if word not in out:
+            raise AssertionError(f"no {word} in {out}")
+    parent, child = pty.openpty()
+    process = pair.a.popen(argv, stdin=subprocess.DEVNULL, stdout=child, stderr=child)
+    os.close(child)
+    seen = b""
+    try:
+        while True:
+            seen += os.read(parent, 4096)
+    except OSError:  # the other end is closed
+        pass
+    os.close(parent)
+    equal("status", process.wait(PATIENCE), 0)
+    lines = seen.split(b"closed loop:")[0]
+    if lines.count(b"\r\x1b[K") < 3 or b"\n" in lines or b"messages/s" not in lines:
+        raise AssertionError(seen)
+
+
 def wrong_usage(pair):
-    for arguments in ([], ["server"], ["--nid", A], ["--nid", "nonsense", "server"], ["--nid", A, "put"],
+    for arguments in (["--nid", A, "--rate", "0", "put", B], ["--nid", A, "--rate", "5x", "put", B],
+                      ["--nid", A, "--arrivals", "never", "put", B], ["--nid", A, "--queue", "5", "put", B],
+                      ["--nid", A, "--mix", "put:1", "put", B], ["--nid", A, "--mix", "put", "both", B],
+                      ["--nid", A, "--size", "4k:1,", "put", B], ["--nid", A, "--verify", "1/0", "put", B],
+                      ["--nid", A, "--order", "none", "put", B], ["--nid", A, "put", B + "*0"],
+                      ["--nid", A, "put", B + "*2000"], ["--nid", A, "--csv", "x", "server"],
+                      ["--nid", A, "ping", B + "*2"], ["--nid", A, "--peers", A + "*2", "put", B],
+                      [], ["server"], ["--nid", A], ["--nid", "nonsense", "server"], ["--nid", A, "put"],
                       ["--nid", A, "put", "x y"], ["--nid", A, "--size", "1048577", "put", B],
                       ["--nid", A, "--size", "9-3", "put", B], ["--nid", A, "--inflight", "0", "put", B],
                       ["--nid", A, "--route", "tcp1", "put", B], ["--nid", A, "--count", "-1", "put", B],
@@ -230,7 +318,9 @@ def foreign_address(pair):
 
 TESTS = (ping_lists_nids, ping_by_interface, mixed_both_ways, edge_sizes, both_nodes_are_clients,
          altered_put_is_reported, altered_get_is_reported, repeat_is_reported, verify_none_checks_nothing,
-         nobody_answers, black_hole, no_server_program, server_killed, interrupt_prints_results, wrong_usage,
+         nobody_answers, black_hole, no_server_program, server_killed, interrupt_prints_results,
+         open_loop_keeps_its_rate, overflow_is_reported, seed_repeats_a_run, one_in_some_is_checked, terminal_and_pipe,
+         wrong_usage,
          foreign_address)
 
 

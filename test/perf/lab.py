@@ -9,6 +9,7 @@ however it ends; Lab.close() also removes the folder with the socket.
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -24,16 +25,18 @@ from lnetpy import netns  # noqa: E402
 CLIENT, ROUTER, SERVER = "10.10.1.2@tcp", "10.10.1.1@tcp", "10.10.2.2@tcp1"
 ROUTER_FAR = "10.10.2.1@tcp1"
 START_DEADLINE = 20  # seconds for a process to say that it is ready
-STOP_DEADLINE = 10   # seconds for it to end after a signal
+STOP_DEADLINE = 20   # seconds for it to end after a signal
 
 CONFIG = """\
 net:
   - net type: tcp
     local NI(s):
       - nid: {near}
+        lnd tunables: {{conns_per_peer: {conns}}}
   - net type: tcp1
     local NI(s):
       - nid: {far}
+        lnd tunables: {{conns_per_peer: {conns}}}
 routing:
   enable: 1
 millrace:
@@ -87,6 +90,45 @@ def wait_link(ns, ifname):
         if time.monotonic() > deadline:
             raise LabError(f"the link {ifname} does not come up")
         time.sleep(0.02)
+
+
+class Here:
+    """In place of a namespace: the one that we are in."""
+
+    @staticmethod
+    def popen(argv, **kw):
+        return subprocess.Popen(argv, **kw)
+
+
+class Talk:
+    """A program that is asked line by line and answers on its standard output; for the rest see Process."""
+
+    def __init__(self, name, argv):
+        self.name = name
+        self.popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                      start_new_session=True)
+
+    def line(self):
+        """Its next line. It is expected at once, and comes within the deadline or not at all."""
+        ready, _, _ = select.select([self.popen.stdout], [], [], START_DEADLINE)
+        line = self.popen.stdout.readline() if ready else ""
+        if not line:
+            self.popen.kill()
+            raise LabError(f"{self.name} {'ended' if ready else 'says nothing'}: {self.popen.stderr.read().strip()[-500:]}")
+        return line.rstrip("\n")
+
+    def ask(self):
+        self.popen.stdin.write("\n")
+        self.popen.stdin.flush()
+        return self.line()
+
+    def stop(self):
+        """Ends it, by the end of its input."""
+        try:
+            self.popen.communicate(timeout=STOP_DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.communicate()
 
 
 class Process:
@@ -152,6 +194,12 @@ class Process:
         """The JSON object that millrace-perf prints."""
         return self._parse(*self.wait(timeout))
 
+    def interrupt_result(self, timeout):
+        """The same, of what it has done so far."""
+        if self.running():
+            self.popen.send_signal(signal.SIGINT)
+        return self.result(timeout)
+
     def stop_result(self):
         return self._parse(*self.stop())
 
@@ -174,7 +222,7 @@ class Rpc:
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(5)
+        self.socket.settimeout(START_DEADLINE)
         self.socket.connect(path)
         self.file = self.socket.makefile("r", encoding="utf-8", newline="\n")
         self.id = 0
@@ -201,13 +249,59 @@ class Rpc:
         self.socket.close()
 
 
+class Router:
+    """One millraced of a lab, with its control socket."""
+
+    def __init__(self, process, path):
+        self.process, self.rpc = process, None
+        deadline = time.monotonic() + START_DEADLINE
+        while self.rpc is None:
+            try:
+                self.rpc = Rpc(path)
+            except OSError:
+                if not process.running() or time.monotonic() > deadline:
+                    raise LabError(f"the router did not start: {process.said()}") from None
+                time.sleep(0.02)
+        self.call("stats_get")
+
+    def call(self, method, **params):
+        """Ask the router; if it has gone, say how."""
+        try:
+            return self.rpc.call(method, **params)
+        except LabError as e:
+            try:
+                status = self.process.popen.wait(1)
+            except subprocess.TimeoutExpired:
+                raise e from None
+            raise LabError(f"the router ended with status {status}: {self.process.said()}") from None
+
+    def stats(self):
+        return self.call("stats_get")
+
+    def cpu_seconds(self):
+        return self.process.cpu_seconds()
+
+    def wait_links(self):
+        """Until each of its NIs is up: addresses of ports are asked for first, which takes a second."""
+        deadline = time.monotonic() + START_DEADLINE
+        while True:
+            nis = [ni for net in self.call("net_get")["net"] for ni in net["local NI(s)"]]
+            if all(ni["status"] == "up" for ni in nis):
+                return
+            if time.monotonic() > deadline:
+                raise LabError(f"not all NIs come up: {[(ni['nid'], ni['status']) for ni in nis]}")
+            time.sleep(0.05)
+
+
 class Lab:
     """The three nodes. A context manager; nothing runs until router(), server() or client()."""
 
     def __init__(self, build, mtu=1500):
         self.build, self.mtu = os.path.abspath(build), mtu
         self.client_nids, self.server_nids = [CLIENT], [SERVER]
-        self.processes, self.rpc, self.router_process = [], None, None
+        self.client_routes, self.server_routes = [f"tcp1 {ROUTER}"], [f"tcp {ROUTER_FAR}"]
+        self.processes, self.routers, self.main = [], [], None
+        self.conns = -1  # conns_per_peer of all nodes; -1: by the speed of the link
         self.spaces, self.dir = {}, None
         for program in ("app/millraced/millraced", "app/millrace-perf/millrace-perf"):
             if not os.access(os.path.join(self.build, program), os.X_OK):
@@ -233,10 +327,12 @@ class Lab:
         self.link("server", "s0", "10.10.2.2", "router", "r1", "10.10.2.1")
 
     def link(self, a, a_if, a_addr, b, b_if, b_addr):
-        self.spaces[a].ip(f"link add {a_if} mtu {self.mtu} type veth peer name {b_if} mtu {self.mtu} "
-                          f"netns {self.spaces[b].path}\n"
-                          f"addr add {a_addr}/24 dev {a_if}\nlink set {a_if} up")
-        self.spaces[b].ip(f"addr add {b_addr}/24 dev {b_if}\nlink set {b_if} up")
+        """A veth pair. An end without an address (None) has none of IPv6 either: it is a port's, or a bridge's."""
+        for space, name, addr, peer in ((a, a_if, a_addr, f" type veth peer name {b_if} mtu {self.mtu} netns "
+                                         f"{self.spaces[b].path}"), (b, b_if, b_addr, None)):
+            lines = [f"link add {name} mtu {self.mtu}{peer}"] if peer else []
+            lines.append(f"addr add {addr}/24 dev {name}" if addr else f"link set {name} addrgenmode none")
+            self.spaces[space].ip("\n".join([*lines, f"link set {name} up"]))
         wait_link(self.spaces[a], a_if)
         wait_link(self.spaces[b], b_if)
 
@@ -245,26 +341,26 @@ class Lab:
         self.processes.append(process)
         return process
 
-    def router(self, idle="adaptive", reactors=1):
-        """Start millraced and connect to its control socket."""
-        path, config = os.path.join(self.dir, "rpc.sock"), os.path.join(self.dir, "millraced.yaml")
+    def millraced(self, name, where, text):
+        """Start a millraced in a namespace with a configuration, in which {socket} stands for its control socket."""
+        path, config = os.path.join(self.dir, f"{name}.sock"), os.path.join(self.dir, f"{name}.yaml")
         with open(config, "w", encoding="ascii") as f:
-            f.write(CONFIG.format(near=ROUTER, far=ROUTER_FAR, idle=idle, reactors=reactors, socket=path))
-        self.router_process = self.start("router", "the router", [
-            os.path.join(self.build, "app/millraced/millraced"), "--config", config])
-        deadline = time.monotonic() + START_DEADLINE
-        while self.rpc is None:
-            try:
-                self.rpc = Rpc(path)
-            except OSError:
-                if not self.router_process.running() or time.monotonic() > deadline:
-                    raise LabError(f"the router did not start: {self.router_process.said()}") from None
-                time.sleep(0.02)
-        self.rpc.call("stats_get")
-        return self.router_process
+            f.write(text.replace("{socket}", path))
+        process = self.start(where, name, [os.path.join(self.build, "app/millraced/millraced"), "--config", config])
+        router = Router(process, path)
+        self.routers.append(router)
+        return router
+
+    def router(self, idle="adaptive", reactors=1):
+        """Start the router on host sockets. Returns its process."""
+        self.main = self.millraced("router", "router", CONFIG.format(near=ROUTER, far=ROUTER_FAR, idle=idle,
+                                                                     reactors=reactors, conns=self.conns, socket="{socket}"))
+        return self.main.process
 
     def _perf(self, where, name, own, routes, arguments):
         argv = [os.path.join(self.build, "app/millrace-perf/millrace-perf"), "--json"]
+        if self.conns > 0:
+            argv += ["--conns-per-peer", str(self.conns)]
         for nid in own:
             argv += ["--nid", nid]
         for route in routes:
@@ -272,32 +368,24 @@ class Lab:
         return self.start(where, name, argv + [str(a) for a in arguments])
 
     def server(self, *arguments):
-        process = self._perf("server", "the server", self.server_nids, [f"tcp {ROUTER_FAR}"], [*arguments, "server"])
+        process = self._perf("server", "the server", self.server_nids, self.server_routes, [*arguments, "server"])
         process.wait_line("serving on")
         return process
 
     def client(self, *arguments):
-        return self._perf("client", "the client", self.client_nids, [f"tcp1 {ROUTER}"], arguments)
+        return self._perf("client", "the client", self.client_nids, self.client_routes, arguments)
 
     def call(self, method, **params):
-        """Ask the router; if it has gone, say how."""
-        try:
-            return self.rpc.call(method, **params)
-        except LabError as e:
-            try:
-                status = self.router_process.popen.wait(1)
-            except subprocess.TimeoutExpired:
-                raise e from None
-            raise LabError(f"the router ended with status {status}: {self.router_process.said()}") from None
+        return self.main.call(method, **params)
 
     def stats(self):
-        return self.call("stats_get")
+        return self.main.stats()
 
     def close(self):
         """Stop what runs, in reverse order, then take everything away."""
-        if self.rpc:
-            self.rpc.close()
-            self.rpc = None
+        for router in self.routers:
+            router.rpc.close()
+        self.routers.clear()
         for process in reversed(self.processes):
             try:
                 process.stop()

@@ -11,6 +11,7 @@ import asyncio
 import importlib
 import os
 import pkgutil
+import resource
 import signal
 import subprocess
 import sys
@@ -28,8 +29,49 @@ SKIPPED, FAILED = 77, 1
 DEFAULT_TIMEOUT = 60.0
 
 
-def collect():
-    """All tests: (name, function), in the order of files and definitions."""
+# Tests of what a router does for other nodes run on both transports: host sockets, and our own TCP on ports.
+FORWARDING = ("end_nodes", "faults", "hostile", "ipv6", "load_failures", "load_fairness", "load_line", "malformed", "mutation",
+              "replay", "routed", "status", "unprivileged")
+
+
+def transports(module, f, wanted):
+    """On which transports a test runs, of those wanted."""
+    there = getattr(f, "transports", None)
+    if there is None:
+        there = ("kernel", "port") if module in FORWARDING and not getattr(f, "no_router", False) else ("kernel",)
+    return [t for t in there if wanted in (t, "both")]
+
+
+# Tests of input that no kernel sends: on both builds, and on both transports.
+UNTRUSTED = ("faults", "hostile", "malformed")
+
+
+# Over host sockets and in the other cases they show what they are about; over ports they are for when there is time.
+WITH_TIME = ("load_line.two_buffers_of_each_kind[2]@port", "load_failures.link_flap[peers]@port",
+             "load_failures.kill[clients]@port", "load_fairness.share_of_one_server[20]@port",
+             "load_fairness.half_messages[another server]@port")
+
+
+def builds(module, f, transport, name):
+    """On which builds a test runs where time is short: all tests but those above on one at least.
+
+    What measures wants the build without sanitizers. Our own TCP and control, which have most of the memory of their own to
+    err in, are for the one with them.
+    """
+    if name in WITH_TIME:
+        return ()
+    if getattr(f, "alone", False) or module.startswith("load_") or "_load_" in module:
+        return ("plain",)
+    if transport == "port" or module.startswith("control_"):
+        return ("asan",)
+    return ("plain", "asan") if module in UNTRUSTED else ("plain",)
+
+
+def collect(wanted="both", part=None):
+    """All tests: (name, function, argument, transport), in the order of files and definitions.
+
+    part: only those that a build of this kind has where time is short (builds()).
+    """
     out = []
     for mod in sorted(m.name for m in pkgutil.iter_modules([os.path.join(HERE, "tests")])):
         module = importlib.import_module(f"tests.{mod}")
@@ -37,12 +79,16 @@ def collect():
         for f in sorted(tests, key=lambda f: f.__code__.co_firstlineno):
             for arg in getattr(f, "cases", [None]):
                 name = f"{mod.removeprefix('test_')}.{f.__name__.removeprefix('test_')}"
-                out.append((name + (f"[{arg}]" if arg is not None else ""), f, arg))
+                name += f"[{arg}]" if arg is not None else ""
+                for t in transports(mod.removeprefix("test_"), f, wanted):
+                    if part and part not in builds(mod.removeprefix("test_"), f, t, name + ("@port" if t == "port" else "")):
+                        continue
+                    out.append((name + ("@port" if t == "port" else ""), f, arg, t))
     return out
 
 
-async def run_test(args, f, arg):
-    env = Env(args.build, args.reference, args.verbose, args.long)
+async def run_test(args, f, arg, transport):
+    env = Env(args.build, args.reference, args.verbose, args.long, transport, args.tamper)
     text, code = "", 0
     try:
         if not getattr(f, "no_router", False) and not args.build and not args.reference:
@@ -70,10 +116,10 @@ async def run_test(args, f, arg):
 
 
 def child(args):
-    """Run exactly one test in this process; the verdict's text goes to fd 3."""
-    name, f, arg = next(t for t in collect() if t[0] == args.one)
-    code, text = asyncio.run(run_test(args, f, arg))
-    os.write(3, text.encode()[:2000])
+    """Run exactly one test in this process; the verdict's text goes to the descriptor of --verdict."""
+    _, f, arg, transport = next(t for t in collect() if t[0] == args.one)
+    code, text = asyncio.run(run_test(args, f, arg, transport))
+    os.write(args.verdict, text.encode()[:2000])
     sys.stderr.flush()
     os._exit(code)
 
@@ -86,13 +132,15 @@ class Job:
         self.deadline = self.start + args.timeout * (limit / DEFAULT_TIMEOUT)
         self.tmp = tempfile.TemporaryDirectory(prefix="millrace-test-")     # gone with the job, however it ends
         r, w = os.pipe()
-        argv = [sys.executable, os.path.abspath(__file__), "--one", name, "--timeout", str(args.timeout)]
+        argv = [sys.executable, os.path.abspath(__file__), "--one", name, "--verdict", str(w), "--timeout",
+                str(args.timeout)]
         if args.build:
             argv += ["--build", args.build]
+        if args.tamper:
+            argv += ["--tamper", args.tamper]
         argv += ["--reference"] * args.reference + ["--verbose"] * args.verbose + ["--long"] * args.long
-        self.proc = subprocess.Popen(["/bin/sh", "-c", 'exec 3>&"$0"; exec "$@"', str(w), *argv], pass_fds=[w],
-                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-                                     env={**os.environ, "TMPDIR": self.tmp.name})
+        self.proc = subprocess.Popen(argv, pass_fds=[w], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                     start_new_session=True, env={**os.environ, "TMPDIR": self.tmp.name})
         os.close(w)
         self.verdict = r
         os.set_blocking(self.proc.stdout.fileno(), False)
@@ -138,7 +186,9 @@ def report(job, word, text, counts, args):
 
 
 def run_all(args, tests):
-    queue, running, counts = list(tests), [], {"PASS": 0, "FAIL": 0, "SKIP": 0}
+    # Those that run alone come last: nobody has to wait for them in between.
+    queue = sorted(tests, key=lambda t: getattr(t[1], "alone", False))
+    running, counts = [], {"PASS": 0, "FAIL": 0, "SKIP": 0}
     try:
         while queue or running:
             while queue and len(running) < args.jobs:
@@ -166,28 +216,35 @@ def main():
     p.add_argument("--build", default=os.environ.get("MILLRACE_BUILD"), help="meson build directory")
     p.add_argument("--filter", action="append", default=[], help="only tests whose name contains this")
     p.add_argument("--exclude", action="append", default=[], help="no tests whose name contains this")
+    p.add_argument("--transport", choices=("kernel", "port", "both"), default="both",
+                   help="host sockets, own TCP on a port, or both")
+    p.add_argument("--part", choices=("plain", "asan"), help="only the share of this kind of build; both shares are all tests")
+    p.add_argument("--tamper", metavar="JSON", help="rules of `tamper_set` for every port of every router")
     p.add_argument("--list", action="store_true")
     p.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT, help="deadline of an ordinary test, s")
-    p.add_argument("--jobs", type=int, default=2)
+    p.add_argument("--jobs", type=int, default=3)
     p.add_argument("--repeat", type=int, default=1)
     p.add_argument("--reference", action="store_true", help="a scripted kernel router in place of Millrace")
     p.add_argument("--long", action="store_true", help="load tests for as long as they should take")
     p.add_argument("--verbose", action="store_true")
     p.add_argument("--one", help=argparse.SUPPRESS)
+    p.add_argument("--verdict", type=int, default=1, help=argparse.SUPPRESS)
     args = p.parse_args()
     if args.one:
         child(args)
-    tests = [t for t in collect() if (not args.filter or any(f in t[0] for f in args.filter))
+    tests = [t for t in collect(args.transport, args.part) if (not args.filter or any(f in t[0] for f in args.filter))
              and not any(x in t[0] for x in args.exclude)]
     if args.list:
         print("\n".join(t[0] for t in tests))
         return 0
     why = netns.available()
     if why:
-        for name, _, _ in tests:
+        for name, *_ in tests:
             print(f"SKIP {name}: {why}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))    # crowds of thousands, and routers that know them
     begun = time.monotonic()
     counts = {"FAIL": 0}
     for _ in range(args.repeat):

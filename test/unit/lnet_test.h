@@ -161,7 +161,8 @@ struct fake {
     struct reactor_task *stop_done[LNET_MAX_NI];
     bool hold_quiet; /* a message was begun that does not end before the NI stops */
     struct reactor_task *quiet_done[LNET_MAX_NI];
-    int init_error;
+    int init_error, start_error;
+    unsigned inited;
 };
 
 static struct fake fk;
@@ -379,6 +380,12 @@ static int fake_ni_init(struct lnet_ni *ni, char *err, size_t errlen)
 
     if (fk.init_error)
         snprintf(err, errlen, "fake: no");
+    else
+        fk.inited++;
+    /* The index may have been another's. */
+    assert_null(fk.stop_done[ni->index]);
+    fk.ni_stopping[ni->index] = false;
+    fk.quiet_done[ni->index] = NULL;
     t->credits = t->credits < 0 ? 4096 : t->credits; /* out of the way of what is not about them */
     t->peer_credits = t->peer_credits < 0 ? 1024 : t->peer_credits;
     t->peer_buffer_credits = t->peer_buffer_credits < 0 ? 0 : t->peer_buffer_credits;
@@ -387,8 +394,11 @@ static int fake_ni_init(struct lnet_ni *ni, char *err, size_t errlen)
 
 static int fake_ni_start(struct lnet_ni *ni, char *err, size_t errlen)
 {
-    fk.started++;
-    return 0;
+    if (fk.start_error)
+        snprintf(err, errlen, "fake: cannot start");
+    else
+        fk.started++;
+    return fk.start_error;
 }
 
 static void fake_ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
@@ -875,6 +885,7 @@ static inline void check_quiet(void)
             assert_int_equal(s->tq[k].credits.now, s->tq[k].credits.max);
             assert_null(s->tq[k].queue.head);
             assert_null(s->tq[k].oldest);
+            assert_int_equal(s->ni_refs[k], 0);
         }
         assert_null(s->ready.head);
         assert_null(s->waiting.head);
@@ -897,8 +908,9 @@ static inline void check_quiet(void)
             }
         }
     }
-    for (i = 0; i < node->ngws; i++)
-        assert_int_equal(node->gw[i]->queued_bytes, 0);
+    for (i = 0; i < LNET_GW_SLOTS; i++)
+        if (node->gw[i])
+            assert_int_equal(node->gw[i]->queued_bytes, 0);
     assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 0);
     assert_null(node->lazy.head);
     assert_false(reactor_timer_armed(&node->lazy_timer));
@@ -967,9 +979,8 @@ static inline void node_end(unsigned drain_s)
     assert_false(reactor_timer_armed(&node->tick));
     rx_free_all();
     sent_clear();
-    i = node->nnis;
     node_gone();
-    assert_int_equal(fk.fini, i);
+    assert_int_equal(fk.fini, fk.inited);
 }
 
 static inline void node_down(void)

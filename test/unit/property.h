@@ -66,7 +66,8 @@ enum event_kind {
     EV_NOTIFY,    /* peer a is said to be down (b odd: up) */
     EV_ROUTE_DEL, /* route a */
     EV_ROUTE_ADD, /* route a */
-    EV_NET_DEL,   /* net a */
+    EV_NET_DEL,   /* net of NI a (b odd: only that NI) */
+    EV_NI_ADD,    /* an NI that is gone comes again (b a multiple of 4: it cannot start) */
     EV_LINK,      /* the link of NI a goes down (b odd: comes up) */
     EV_RESIZE,    /* pools to a, b, c */
     EV_ADMISSION, /* egress_share a, buffer_wait b */
@@ -122,6 +123,7 @@ enum cover {
     COVER_FORWARDED,
     COVER_DROPPED,
     COVER_CREDIT_WAIT,
+    COVER_CREDIT_EARLY,
     COVER_BUFFER_WAIT,
     COVER_PEER_TX_WAIT,
     COVER_NI_TX_WAIT,
@@ -140,6 +142,8 @@ enum cover {
     COVER_URGENT,       /* an urgent one got what bulk may not have */
     COVER_SHRUNK,       /* more buffers in use than there shall be */
     COVER_NI_REMOVED,
+    COVER_NI_ADDED,
+    COVER_NI_FAILED, /* could not be started */
     COVER_SEND_FAILED_WAITING,
     COVER_NO_ROUTE,
     COVER_SHUTDOWN,
@@ -275,7 +279,7 @@ struct tracked {
     struct peer *from; /* forwarded: whose router credit it holds */
     struct conn *conn; /* while it is received */
     enum lnet_pool pool;
-    bool urgent, stalled, dropped, sent_ok, accepted, ni_credit;
+    bool urgent, stalled, dropped, sent_ok, accepted, ni_credit, router_credit;
     unsigned acct;
     uint32_t len;
     uint64_t seq;
@@ -292,6 +296,7 @@ extern struct conn conns[MAX_CONNS];
 extern unsigned nconns;
 extern bool route_there[MAX_ROUTES];
 extern bool ni_gone[MAX_NIS];
+extern bool ni_cannot_start; /* the next one */
 extern unsigned share, wait_s;
 extern unsigned pool_totals[LNET_POOLS], pool_totals_old[LNET_POOLS];
 extern struct tracked *at_lnd[]; /* messages between send and done, oldest first */

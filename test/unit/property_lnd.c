@@ -6,6 +6,8 @@
  */
 #include "test/unit/property.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define NREMOTE     6
@@ -206,11 +208,27 @@ static bool lnd_recv_abandon(struct lnet_rx *rx, bool too_long)
 
 static int lnd_ni_init(struct lnet_ni *n, char *err, size_t errlen)
 {
+    if (n->index >= run.plan->nnis)
+        prop_fail("an NI has index %u, of %u NIs", n->index, run.plan->nnis);
+    n->rx_take = run.plan->rx_take[n->index];
     return 0;
 }
 
+/* It is chosen, and called, from here on. */
 static int lnd_ni_start(struct lnet_ni *n, char *err, size_t errlen)
 {
+    unsigned i;
+
+    if (ni_cannot_start) {
+        snprintf(err, errlen, "cannot start");
+        return -EADDRINUSE;
+    }
+    say("    NI %u starts", n->index);
+    ni[n->index] = n;
+    ni_gone[n->index] = ni_closed[n->index] = false;
+    for (i = 0; i < nconns; i++)
+        if (conns[i].ni == n->index)
+            conns[i].gone = false;
     return 0;
 }
 

@@ -20,7 +20,7 @@ unsigned nconns;
 struct tracked *at_lnd[MAX_TRACKED];
 unsigned nat_lnd;
 bool route_there[MAX_ROUTES];
-bool ni_gone[MAX_NIS];
+bool ni_gone[MAX_NIS], ni_cannot_start;
 unsigned share, wait_s;
 unsigned pool_totals[LNET_POOLS], pool_totals_old[LNET_POOLS];
 
@@ -105,6 +105,29 @@ static void check_budget(void)
         prop_fail("%zu bytes of buffers, and %zu were given", bytes, run.plan->memory);
 }
 
+/* lnet-core §5.1 */
+static void ni_credit_init(unsigned r, unsigned k)
+{
+    const struct lnet_tunables *tun = &run.plan->tun[k];
+    int all = tun->credits, part = all / (int)nreactors;
+
+    if (part < 8 * tun->peer_credits)
+        part = 8 * tun->peer_credits;
+    credit_init(&books.tq[r][k].credit, nreactors == 1 || part > all ? all : part);
+}
+
+void __real_lnet_ni_credits_init(struct lnet_shard *s, const struct lnet_ni *n);
+void __wrap_lnet_ni_credits_init(struct lnet_shard *s, const struct lnet_ni *n);
+
+/* Another NI has the index from here on. */
+void __wrap_lnet_ni_credits_init(struct lnet_shard *s, const struct lnet_ni *n)
+{
+    if (books.tq[s->index][n->index].queue.head)
+        prop_fail("NI %u begins with messages that wait for it", n->index);
+    __real_lnet_ni_credits_init(s, n);
+    ni_credit_init(s->index, n->index);
+}
+
 void model_init(void)
 {
     const struct plan *p = run.plan;
@@ -120,12 +143,7 @@ void model_init(void)
         for (d = node->shard[i]->free_dests; d; d = d->hash_next)
             books.dests_at_start[i]++;
         for (k = 0; k < p->nnis; k++) {
-            int all = p->tun[k].credits, part = all / (int)nreactors;
-
-            /* lnet-core §5.1 */
-            if (part < 8 * p->tun[k].peer_credits)
-                part = 8 * p->tun[k].peer_credits;
-            credit_init(&books.tq[i][k].credit, nreactors == 1 || part > all ? all : part);
+            ni_credit_init(i, k);
             tracked_queue_init(&books.tq[i][k].queue);
         }
     }
@@ -284,7 +302,7 @@ static void check_path(const struct conn *c, const struct lnet_nid *next_hop, bo
     if (c->rx.path.ni->net != nid_net(next_hop) || ni_gone[c->rx.path.ni->index])
         prop_fail("header %x shall leave by an NI that is on another net or gone", c->id);
     for (i = 0; i < run.plan->nnis; i++)
-        if (ni[i]->net == net && !ni_gone[i]) {
+        if (!ni_gone[i] && ni[i]->net == net) {
             if (gateway || !nid_same(next_hop, &c->rx.hdr.dest_nid))
                 prop_fail("header %x is for a neighbour and goes elsewhere", c->id);
             return;
@@ -388,6 +406,7 @@ static void admitted(struct conn *c)
                           .urgent = c->urgent,
                           .acct = acct_of(&c->rx.msg->next_hop, c->rx.msg->next_gw != NULL),
                           .len = c->rx.hdr.payload_len,
+                          .router_credit = true,
                           .buffer = c->rx.msg->buffer};
     if (!model_may(r, t->pool, t->acct, t->urgent))
         prop_fail("header %x got a %s buffer that it may not have: %u of %u in use, its next hop "
@@ -448,6 +467,30 @@ void model_recv_done(struct conn *c, bool ok)
 
 /* ---- the end of a message ---- */
 
+static void router_credit_back(struct tracked *t)
+{
+    if (t->router_credit)
+        t->from->rtr.now++;
+    t->router_credit = false;
+}
+
+void __real_lnet_return_router_credit(struct lnet_msg *msg);
+void __wrap_lnet_return_router_credit(struct lnet_msg *msg);
+
+/* Ahead of the buffer: the LND must have accepted it, and may be through with it elsewhere. */
+void __wrap_lnet_return_router_credit(struct lnet_msg *msg)
+{
+    struct tracked *t = tracked_of(msg);
+
+    if (!t->accepted || t->state == T_FREE)
+        prop_fail("message %x gives its router credit back in state %d, accepted: %d", t->id,
+                  t->state, t->accepted);
+    if (t->router_credit)
+        covered(COVER_CREDIT_EARLY);
+    __real_lnet_return_router_credit(msg);
+    router_credit_back(t);
+}
+
 static void buffer_back(struct tracked *t)
 {
     unsigned i;
@@ -457,7 +500,7 @@ static void buffer_back(struct tracked *t)
         books.pool[t->home][t->pool].stalled--;
     else
         books.pool[t->home][t->pool].held[t->acct]--;
-    t->from->rtr.now++;
+    router_credit_back(t);
     t->state = T_FREE;
     for (i = 0; books.active[i] != t; i++)
         ;

@@ -5,6 +5,7 @@
  */
 #include "test/unit/property.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ uint64_t clock_us = 1000 * SEC;
 bool stopping;
 unsigned event_number;
 
-static unsigned dels_pending;
+static unsigned changes_pending;
 
 static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
 static const struct lnet_result rx_broke = {LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
@@ -193,7 +194,7 @@ static void do_route(const struct event *e, bool add)
         return;
     i = e->a % run.plan->nroutes;
     r = &run.plan->route[i];
-    if (route_there[i] == add || ni_gone[run.plan->peer[r->gw].ni] || dels_pending)
+    if (route_there[i] == add || ni_gone[run.plan->peer[r->gw].ni] || changes_pending)
         return;
     conf.gateway = peers[r->gw].nid;
     conf.priority = r->priority;
@@ -209,7 +210,14 @@ static void do_route(const struct event *e, bool add)
 
 static void net_deleted(void *arg)
 {
-    dels_pending--;
+    changes_pending--;
+}
+
+static void ni_deleted(void *arg, int rc, const char *why)
+{
+    if (rc)
+        prop_fail("NI del: %s", why);
+    changes_pending--;
 }
 
 static void do_net_del(const struct event *e)
@@ -218,19 +226,72 @@ static void do_net_del(const struct event *e)
     char err[256] = "";
     int rc;
 
+    if (ni_gone[index] || changes_pending)
+        return;
     for (i = 0; i < run.plan->nnis; i++)
         others += !ni_gone[i] && ni[i]->net != ni[index]->net;
-    if (others < 2 || ni_gone[index] || dels_pending)
+    if (others < 2)
         return;
-    rc = lnet_net_del(node, ni[index]->net, net_deleted, NULL, err, sizeof(err));
+    rc = e->b % 2 ? lnet_ni_del(node, &ni[index]->nid, ni_deleted, NULL, err, sizeof(err))
+                  : lnet_net_del(node, ni[index]->net, net_deleted, NULL, err, sizeof(err));
     if (rc)
         prop_fail("net del: %s", err);
-    dels_pending++;
+    changes_pending++;
     for (i = 0; i < run.plan->nnis; i++)
-        if (ni[i]->net == ni[index]->net) {
+        if (i == index || (e->b % 2 == 0 && !ni_gone[i] && ni[i]->net == ni[index]->net)) {
             ni_gone[i] = true;
             close_conns(i);
         }
+}
+
+/* Nothing points to the NI that had it. */
+static bool index_is_free(unsigned index)
+{
+    const struct lnet_ni *old = node->ni[index];
+    unsigned i;
+
+    if (!old)
+        return true;
+    if (!old->stopped || old->links_told != old->links_heard)
+        return false;
+    for (i = 0; i < nreactors; i++)
+        if (node->shard[i]->ni_refs[index] > 0)
+            return false;
+    return true;
+}
+
+static void ni_added(void *arg, int rc, const char *why)
+{
+    unsigned index = *(unsigned *)arg;
+
+    changes_pending--;
+    if (stopping && rc == -ESHUTDOWN)
+        return;
+    if (ni_cannot_start != (rc == -EADDRINUSE) || ni_gone[index] != ni_cannot_start)
+        prop_fail("NI add: %s", why);
+    covered(rc ? COVER_NI_FAILED : COVER_NI_ADDED);
+}
+
+/* The books know NIs by their indices: it comes again when it gets the one it had. */
+static void do_ni_add(const struct event *e)
+{
+    static unsigned index;
+    struct lnet_ni_conf conf = {.lnd_tun = {-1, -1, -1}};
+    char err[256] = "";
+
+    if (changes_pending)
+        return;
+    for (index = 0; index < run.plan->nnis && !ni_gone[index]; index++)
+        ;
+    if (index == run.plan->nnis || !index_is_free(index))
+        return;
+    conf.nid = nid_of(run.plan->ni_nid[index]);
+    conf.net = nid_net(&conf.nid);
+    conf.tun = run.plan->tun[index];
+    ni_cannot_start = e->b % 4 == 0;
+    if (lnet_ni_add_live(node, &conf, ni_added, &index, err, sizeof(err)))
+        prop_fail("NI add: %s", err);
+    changes_pending++;
 }
 
 static void do_link(const struct event *e)
@@ -345,6 +406,9 @@ static void do_event(const struct event *e)
     case EV_NET_DEL:
         do_net_del(e);
         break;
+    case EV_NI_ADD:
+        do_ni_add(e);
+        break;
     case EV_LINK:
         do_link(e);
         break;
@@ -385,7 +449,8 @@ static void begin(void)
 {
     clock_us = (clock_us / EPOCH_US + 1) * EPOCH_US;
     stopping = false;
-    dels_pending = 0;
+    changes_pending = 0;
+    ni_cannot_start = false;
     lnd_reset();
     model_reset();
 }
@@ -435,7 +500,6 @@ static void make_node(void)
         conf.net = nid_net(&conf.nid);
         if (lnet_ni_add(node, &conf, &ni[i], err, sizeof(err)))
             prop_fail("%s", err);
-        ni[i]->rx_take = p->rx_take[i];
     }
     make_peers();
     share = p->egress_share;
@@ -502,8 +566,8 @@ static void stop_node(void)
     }
     pass(2 * SEC);
     model_end();
-    if (dels_pending > 0)
-        prop_fail("lnet_net_del() never said that it had done");
+    if (changes_pending > 0)
+        prop_fail("a change of NIs never ended");
     if (takes > 0)
         prop_fail("%u payloads that the LND lent were not given back", takes);
     model_done();

@@ -124,10 +124,13 @@ struct fake_core {
         struct lnet_nid nid;
         bool up;
     } notified[FAKE_LOG];
+    struct lnet_event_row event[FAKE_LOG];
+    unsigned nevents;
     unsigned drops[LNET_DROP_COUNT];
     unsigned peers;
     unsigned peer_refs;
     bool no_peers;
+    bool no_places; /* lnet_rx_segs() gives none */
     void (*on_sent)(struct lnet_msg *msg);
 };
 

@@ -219,7 +219,8 @@ static void drop_all(struct wire *w)
 
 /* ---- what socklnd calls ---- */
 
-static int w_listen(const union stream_addr *addr, const char *ifname, struct reactor *on,
+static int w_listen(void *ctx, const union stream_addr *addr, const char *ifname,
+                    struct reactor *on,
                     void (*accepted)(void *user, struct stream *s, const union stream_addr *peer),
                     void *user, struct stream_listener **out)
 {
@@ -236,7 +237,7 @@ static void w_unlisten(struct stream_listener *l)
     listen_on = NULL;
 }
 
-static int w_connect(const union stream_addr *local, const char *ifname,
+static int w_connect(void *ctx, const union stream_addr *local, const char *ifname,
                      const union stream_addr *remote, int tos, const struct stream_events *ev,
                      void *user, struct stream **out)
 {

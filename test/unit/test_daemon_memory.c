@@ -181,6 +181,139 @@ static void test_too_little(void **state)
     check_too_little("buffers: {tiny: 6, small: 6, large: 6}", 1);
 }
 
+/* ---- ports ---- */
+
+/* Two devices, one of them with a VLAN. */
+#define PORTS                                                                                      \
+    "ports: [{name: p0, addresses: [10.9.0.1/24]}, {name: p1, addresses: [10.9.1.1/24]}, "         \
+    "{name: v1, device: p1, vlan: 7, mtu: 9000, addresses: [10.9.2.1/24]}]"
+
+/* What is promised to peers is there, over each device, and all of it is asked for. */
+static void good_ports(const char *text, size_t ram)
+{
+    good(text, ram);
+    assert_int_equal(m.devices, 2);
+    assert_true(m.segments >= lnet_segments_least((unsigned)reactors));
+    assert_true(m.port_buffers >= m.segments + 4 * DAEMON_MIB);
+    assert_true(m.ports >= 2 * m.port_buffers);
+    assert_true(m.node.landing + m.node.local + m.env.eal + m.ports <= m.eal * DAEMON_MIB);
+    assert_true(m.ports_heap > 0);
+}
+
+static void test_ports(void **state)
+{
+    size_t without;
+    unsigned pools;
+
+    good("", 64 * GIB);
+    assert_int_equal(m.devices, 0);
+    assert_int_equal(m.segments, 0);
+    assert_int_equal(m.ports, 0);
+    assert_int_equal(m.ports_heap, 0);
+    without = m.eal;
+    pools = (unsigned)m.tcp.pools;
+    good_ports("millrace: {" PORTS "}", 64 * GIB);
+    is(2048, 16384, 1024); /* as many router buffers as without */
+    assert_in_range(m.segments, (m.node.landing + m.node.local) / 4 - 1,
+                    (m.node.landing + m.node.local) / 4);
+    assert_true(m.eal > without);
+    assert_true(m.tcp.pools > pools); /* lists of segments */
+}
+
+/* Segments by number; as buffers that are written they are kept, or refused. */
+static void test_segments(void **state)
+{
+    unsigned least = (unsigned)(lnet_segments_least((unsigned)reactors) / DAEMON_MIB) + 1;
+    char text[512], want[64];
+
+    good_ports("millrace: {segments: 600, " PORTS "}", 64 * GIB);
+    assert_int_equal(m.segments, 600 * DAEMON_MIB);
+    good_ports("millrace: {segments: 600, " PORTS "}", 2 * GIB);
+    assert_int_equal(m.segments, 600 * DAEMON_MIB);
+    snprintf(text, sizeof(text), "millrace: {segments: %u, memory: 400, " PORTS "}", least);
+    good_ports(text, 64 * GIB);
+    assert_int_equal(m.segments, least * DAEMON_MIB);
+    assert_int_equal(m.eal, 400);
+    assert_int_equal(plan("millrace: {segments: 1, " PORTS "}", 64 * GIB), -ENOMEM);
+    snprintf(want, sizeof(want), "segments: 1.0 MiB are too little for %d threads", reactors);
+    assert_non_null(strstr(err, want));
+    /* Without ports there is nothing they could be of. */
+    good("millrace: {segments: 600}", 64 * GIB);
+    assert_int_equal(m.segments, 0);
+}
+
+/* All defaults together are within a quarter of the machine's RAM, as long as there is room for
+ * the least of each. */
+static void test_ports_quarter(void **state)
+{
+    size_t ram;
+
+    for (ram = 2048; ram <= 8192; ram += 307) {
+        good_ports("millrace: {" PORTS "}", ram * DAEMON_MIB);
+        assert_true(m.eal <= ram / 4 || m.unlimited == 0);
+        if (m.unlimited)
+            assert_true(m.eal + 6 * (unsigned)reactors + 6 >= ram / 4); /* and use is made of it */
+    }
+    good_ports("millrace: {" PORTS "}", 16 * DAEMON_MIB);
+    is(2048, LNET_POOL_MIN * (unsigned)reactors, LNET_POOL_MIN * (unsigned)reactors);
+}
+
+static void test_ports_any_memory(void **state)
+{
+    unsigned mib, fit = 0;
+    char text[512];
+
+    for (mib = 1; mib < 3000; mib += 1 + mib / 16) {
+        snprintf(text, sizeof(text), "millrace: {memory: %u, " PORTS "}", mib);
+        if (plan(text, 64 * GIB) != 0) {
+            assert_int_equal(fit, 0); /* more is never too little */
+            continue;
+        }
+        fit++;
+        good_ports(text, 64 * GIB);
+        assert_int_equal(m.eal, mib);
+        /* Devices have half of what there is, unless the least takes more. */
+        assert_true(2 * m.port_buffers <= (size_t)mib * DAEMON_MIB / 2 + 8 * DAEMON_MIB ||
+                    m.segments == lnet_segments_least((unsigned)reactors));
+    }
+    assert_true(fit > 20);
+}
+
+static void test_ports_too_little(void **state)
+{
+    const char *p;
+    unsigned need;
+    char text[512];
+
+    assert_int_equal(plan("millrace: {memory: 40, " PORTS "}", 64 * GIB), -ENOMEM);
+    assert_non_null(strstr(err, " and ports "));
+    p = strstr(err, "write ");
+    assert_non_null(p);
+    need = (unsigned)atoi(p + 6);
+    assert_true(need > 40);
+    snprintf(text, sizeof(text), "millrace: {memory: %u, " PORTS "}", need);
+    good_ports(text, 64 * GIB);
+    snprintf(text, sizeof(text), "millrace: {memory: %u, " PORTS "}", need - 2);
+    assert_int_equal(plan(text, 64 * GIB), -ENOMEM);
+}
+
+/* What a device is opened with is of its first entry, with the largest MTU of all of them. */
+static void test_port_opts(void **state)
+{
+    struct port_opts opts;
+
+    parse("millrace: {" PORTS "}");
+    assert_true(daemon_port_opts(cfg, 0, &opts));
+    assert_string_equal(opts.name, "p0");
+    assert_int_equal(opts.mtu, 0);
+    assert_true(daemon_port_opts(cfg, 1, &opts));
+    assert_string_equal(opts.name, "p1");
+    assert_string_equal(opts.device, "p1");
+    assert_int_equal(opts.mtu, 9000);
+    assert_int_equal(opts.reactors, reactors);
+    assert_false(daemon_port_opts(cfg, 2, &opts));
+}
+
 /* ---- warnings ---- */
 
 static char said[2048];
@@ -290,11 +423,21 @@ static void test_taken(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),   cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_quarter),    cmocka_unit_test(test_quarter_and_counts),
-        cmocka_unit_test(test_memory),     cmocka_unit_test(test_any_memory),
-        cmocka_unit_test(test_too_little), cmocka_unit_test(test_warnings),
-        cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_quarter),
+        cmocka_unit_test(test_quarter_and_counts),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_any_memory),
+        cmocka_unit_test(test_too_little),
+        cmocka_unit_test(test_ports),
+        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_ports_quarter),
+        cmocka_unit_test(test_ports_any_memory),
+        cmocka_unit_test(test_ports_too_little),
+        cmocka_unit_test(test_port_opts),
+        cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_taken), /* EAL is only there once */
     };
     int failed;
 

@@ -34,15 +34,17 @@ const char *const event_names[EV_KINDS] = {
     [EV_PROGRESS] = "progress",   [EV_ACCEPT] = "accept",       [EV_SEND_OK] = "send_ok",
     [EV_SEND_FAIL] = "send_fail", [EV_CANCEL] = "cancel",       [EV_PEER_FAIL] = "peer_fail",
     [EV_NOTIFY] = "notify",       [EV_ROUTE_DEL] = "route_del", [EV_ROUTE_ADD] = "route_add",
-    [EV_NET_DEL] = "net_del",     [EV_LINK] = "link",           [EV_RESIZE] = "resize",
-    [EV_ADMISSION] = "admission", [EV_MODE] = "mode",           [EV_TIME] = "time",
-    [EV_TIME_REST] = "time_rest", [EV_STEP] = "step",           [EV_REST] = "rest",
+    [EV_NET_DEL] = "net_del",     [EV_NI_ADD] = "ni_add",       [EV_LINK] = "link",
+    [EV_RESIZE] = "resize",       [EV_ADMISSION] = "admission", [EV_MODE] = "mode",
+    [EV_TIME] = "time",           [EV_TIME_REST] = "time_rest", [EV_STEP] = "step",
+    [EV_REST] = "rest",
 };
 
 const char *const cover_names[COVER_KINDS] = {
     [COVER_FORWARDED] = "forwarded",
     [COVER_DROPPED] = "dropped",
     [COVER_CREDIT_WAIT] = "waited for a router credit",
+    [COVER_CREDIT_EARLY] = "gave its router credit back before its buffer",
     [COVER_BUFFER_WAIT] = "waited for a buffer",
     [COVER_PEER_TX_WAIT] = "waited for a peer's tx credit",
     [COVER_NI_TX_WAIT] = "waited for an NI's tx credit",
@@ -61,6 +63,8 @@ const char *const cover_names[COVER_KINDS] = {
     [COVER_URGENT] = "urgent had what bulk may not",
     [COVER_SHRUNK] = "more in use than there shall be",
     [COVER_NI_REMOVED] = "dropped with a removed NI",
+    [COVER_NI_ADDED] = "NIs came again",
+    [COVER_NI_FAILED] = "NIs that could not",
     [COVER_SEND_FAILED_WAITING] = "failed while waiting to be sent",
     [COVER_NO_ROUTE] = "no way when it came",
     [COVER_SHUTDOWN] = "dropped at shutdown",
@@ -239,7 +243,8 @@ static const unsigned char profiles[PROFILES][EV_KINDS] = {
      [EV_RECV_OK] = 40,
      [EV_ACCEPT] = 10,
      [EV_SEND_OK] = 16,
-     [EV_NET_DEL] = 1,
+     [EV_NET_DEL] = 2,
+     [EV_NI_ADD] = 8,
      [EV_ROUTE_DEL] = 2,
      [EV_ROUTE_ADD] = 2,
      [EV_STEP] = 40,
@@ -264,7 +269,7 @@ static unsigned events_make(struct event *e, uint64_t seed, unsigned max)
 {
     uint64_t r = seed * 2 + 0x100000000ull;
     unsigned n = between(&r, 200, EVENTS_MAX), i, left = 0, profile = 0;
-    /* Removing nets ends much: not in every run. */
+    /* Removing nets ends much for a while: not in every run. */
     unsigned usable = below(&r, 3) ? PROFILES - 1 : PROFILES;
 
     if (n > max)

@@ -462,6 +462,7 @@ static void test_ni_rules(void **state)
     assert_int_equal(lnet_ni_add(node, &conf, NULL, err, sizeof(err)), -ENODEV);
     assert_string_equal(err, "fake: no");
     fk.init_error = 0;
+    fk.inited -= fk.fini;
     fk.fini = 0;
     for (i = 1; i < LNET_MAX_NI; i++) {
         char text[64];

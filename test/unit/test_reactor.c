@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -703,6 +705,214 @@ static void test_stats(void **state)
     assert_true(after.busy_cycles - before.busy_cycles < after.total_cycles - before.total_cycles);
 }
 
+/* ---- what the time went on ---- */
+
+static uint64_t cycles_of_us(uint64_t us)
+{
+    return stats(r0).hz / 1000000 * us;
+}
+
+static void burn(uint64_t us)
+{
+    uint64_t until = rte_rdtsc() + cycles_of_us(us);
+
+    while (rte_rdtsc() < until)
+        continue;
+}
+
+static int poll_burns;
+
+static int burn_poll(void *arg)
+{
+    int useful = poll_burns > 0;
+
+    if (useful) {
+        poll_burns--;
+        burn(300);
+    }
+    return useful;
+}
+
+static void burn_mail(struct reactor_task *task)
+{
+    burn(300);
+}
+
+static void burn_timer(struct reactor_timer *t)
+{
+    burn(300);
+}
+
+static void burn_fd(struct reactor_fd *f, uint32_t events)
+{
+    uint64_t n;
+
+    assert_int_equal(read(f->fd, &n, sizeof(n)), sizeof(n));
+    burn(300);
+}
+
+static uint64_t sum(const struct reactor_stats *s)
+{
+    uint64_t all = 0;
+
+    for (unsigned i = 0; i < REACTOR_STAGES; i++)
+        all += s->stage_cycles[i];
+    return all;
+}
+
+/* Of all cycles since `before` the stage, and no other, has those of one burn and more; but for
+ * what the kernel took of it. */
+static struct reactor_stats only(enum reactor_stage stage, const struct reactor_stats *before)
+{
+    struct reactor_stats now = stats(r0);
+
+    assert_true(now.stage_cycles[stage] - before->stage_cycles[stage] +
+                    now.stage_cycles[REACTOR_STAGE_PREEMPTED] -
+                    before->stage_cycles[REACTOR_STAGE_PREEMPTED] >=
+                cycles_of_us(300));
+    for (unsigned i = 0; i < REACTOR_STAGES; i++)
+        if (i != stage && i != REACTOR_STAGE_REST && i != REACTOR_STAGE_PREEMPTED)
+            assert_int_equal(now.stage_cycles[i], before->stage_cycles[i]);
+    assert_int_equal(sum(&now) - sum(before), now.total_cycles - before->total_cycles);
+    return now;
+}
+
+static void test_stages(void **state)
+{
+    struct reactor_poller poller = {.fn = burn_poll, .max_sleep_us = UINT64_MAX};
+    struct reactor_task task = {.fn = burn_mail};
+    struct reactor_timer timer;
+    struct reactor_fd fd = {.fd = -1};
+    struct reactor_stats before;
+    uint64_t one = 1, until;
+
+    while (step(r0, 0) > 0)
+        continue;
+    before = stats(r0);
+    reactor_poller_add(r0, &poller);
+    poll_burns = 1;
+    step(r0, 0);
+    step(r0, 0);
+    assert_int_equal(stats(r0).polls - before.polls, 2);
+    assert_int_equal(stats(r0).useful_polls - before.useful_polls, 1);
+    before = only(REACTOR_STAGE_POLL, &before);
+    reactor_post(r0, &task);
+    step(r0, 0);
+    before = only(REACTOR_STAGE_MAIL, &before);
+    reactor_timer_init(&timer, burn_timer);
+    reactor_timer_arm(&timer, 0);
+    until = wall_us() + DEADLINE_US;
+    while (reactor_timer_armed(&timer) && wall_us() < until)
+        step(r0, 0);
+    before = only(REACTOR_STAGE_TIMER, &before);
+    assert_int_equal(reactor_fd_add(&fd, eventfd(0, EFD_NONBLOCK), EPOLLIN, burn_fd), 0);
+    assert_int_equal(write(fd.fd, &one, sizeof(one)), sizeof(one));
+    step(r0, 0);
+    before = only(REACTOR_STAGE_FD, &before);
+    assert_int_equal(write(fd.fd, &one, sizeof(one)), sizeof(one));
+    step(r0, 20000); /* it does not sleep long */
+    before = only(REACTOR_STAGE_FD, &before);
+    reactor_fd_del(&fd);
+    close(fd.fd);
+    reactor_poller_del(r0, &poller);
+    step(r0, 20000);
+    assert_true(stats(r0).sleep_us - before.sleep_us >= 15000);
+    assert_true(stats(r0).total_cycles - before.total_cycles < cycles_of_us(15000));
+    for (unsigned i = 0; i < REACTOR_STAGES; i++)
+        for (unsigned k = 0; k < i; k++)
+            assert_string_not_equal(reactor_stage_name((enum reactor_stage)i),
+                                    reactor_stage_name((enum reactor_stage)k));
+}
+
+/* ---- callbacks that take too long ---- */
+
+static long switches(void)
+{
+    struct rusage u;
+
+    assert_int_equal(getrusage(RUSAGE_THREAD, &u), 0);
+    return u.ru_nivcsw;
+}
+
+/* One that is long by its own doing is a stall; how long it was is known until asked to forget. */
+static void test_stalls(void **state)
+{
+    struct reactor_task task = {.fn = burn_mail}, nothing = {.fn = on_nothing};
+    uint64_t until = wall_us() + DEADLINE_US;
+    struct reactor_stats before = stats(r0), after;
+
+    do { /* the kernel may take the core from this one */
+        if (wall_us() > until)
+            fail_msg("every one of them is said to be preempted");
+        step(r0, 0);
+        reactor_post(r0, &task);
+        step(r0, 0);
+        after = stats(r0);
+    } while (after.long_calls == before.long_calls);
+    assert_int_equal(after.long_calls, before.long_calls + 1);
+    assert_true(after.longest_cycles >= cycles_of_us(300));
+    reactor_stats_restart(r0);
+    assert_int_equal(stats(r0).longest_cycles, 0); /* also before it runs again */
+    do {
+        if (wall_us() > until)
+            fail_msg("nothing is ever quick");
+        reactor_stats_restart(r0);
+        step(r0, 0);
+        assert_int_equal(stats(r0).longest_cycles, 0);
+        reactor_post(r0, &nothing);
+        step(r0, 0);
+        after = stats(r0);
+    } while (after.longest_cycles >= cycles_of_us(100));
+    assert_true(after.longest_cycles > 0);
+}
+
+static unsigned greedy_stop;
+
+static void *greedy(void *arg)
+{
+    while (!ATOMIC_GET(greedy_stop))
+        continue;
+    return NULL;
+}
+
+/* Until somebody else has had the core. */
+static void lose_core(struct reactor_task *task)
+{
+    uint64_t until = wall_us() + DEADLINE_US;
+    long before = switches();
+
+    while (switches() == before && wall_us() < until)
+        continue;
+    burn(150);
+}
+
+static void test_preempted(void **state)
+{
+    struct reactor_task task = {.fn = lose_core};
+    struct reactor_stats before;
+    cpu_set_t old, one;
+    pthread_t other;
+
+    assert_int_equal(sched_getaffinity(0, sizeof(old), &old), 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    assert_int_equal(pthread_create(&other, NULL, greedy, NULL), 0); /* on this core too */
+    reactor_stats_restart(r0);
+    step(r0, 0);
+    before = stats(r0);
+    reactor_post(r0, &task);
+    step(r0, 0);
+    assert_int_equal(stats(r0).preempted, before.preempted + 1);
+    assert_int_equal(stats(r0).long_calls, before.long_calls);
+    assert_true(stats(r0).longest_cycles < cycles_of_us(150)); /* not by its own doing */
+    assert_true(stats(r0).stage_cycles[REACTOR_STAGE_PREEMPTED] >
+                before.stage_cycles[REACTOR_STAGE_PREEMPTED]);
+    ATOMIC_SET(greedy_stop, 1);
+    pthread_join(other, NULL);
+    sched_setaffinity(0, sizeof(old), &old);
+}
+
 static int group_setup(void **state)
 {
     test_env_make(REACTOR_IDLE_ADAPTIVE, "auto", 2);
@@ -743,6 +953,9 @@ int main(void)
         cmocka_unit_test(test_fd_seen_when_busy),
         cmocka_unit_test(test_fd_seldom_with_device),
         cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_stalls),
+        cmocka_unit_test(test_preempted),
     };
 
     return cmocka_run_group_tests_name("reactor", tests, group_setup, group_teardown);

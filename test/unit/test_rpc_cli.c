@@ -19,11 +19,11 @@ static void check_yaml(const struct yaml_style *style, json_t *object, const cha
 {
     char *text = NULL;
     size_t len = 0;
-    FILE *f = open_memstream(&text, &len);
+    struct yaml_out out = {.to = open_memstream(&text, &len), .style = style};
 
     assert_non_null(object);
-    yaml_print(f, style, object);
-    fclose(f);
+    yaml_print(&out, object);
+    fclose(out.to);
     assert_string_equal(text, want);
     free(text);
     json_decref(object);
@@ -51,6 +51,17 @@ static void test_wide(void **state)
         "            lnd tunables:\n"
         "                  timeout: 50\n"
         "                  tos: -1\n");
+}
+
+/* What a terminal would act on is shown as what it is. */
+static void test_controls(void **state)
+{
+    check_yaml(
+        &yaml_style_narrow,
+        json_pack("{s:s, s:s, s:s}", "a", "x\033[2J", "b", "x\302\2332J", "c\302\233", "\303\244"),
+        "a: \"x\\x1b[2J\"\n"
+        "b: \"x\\x9b2J\"\n"
+        "\"c\\x9b\": \303\244\n");
 }
 
 static void test_classic(void **state)
@@ -92,7 +103,8 @@ static void test_scalars(void **state)
                "a: fd00::1@tcp\n"
                "b: \"x: y\"\n"
                "c: \"[0]\"\n"
-               "d: \"a\\\"\\\\\\x0a\"\n"
+               "d: |\n"
+               "    a\"\\\n"
                "e: \"\"\n"
                "f: \"true\"\n"
                "g: \"17\"\n"
@@ -103,76 +115,233 @@ static void test_scalars(void **state)
                "l:\n"
                "    - p\n"
                "    - \"- q\"\n");
+    check_yaml(&yaml_style_classic,
+               json_pack("{s:[], s:{}, s:[[i, i]], s:f, s:f, s:{s:s}, s:[{s:s, s:s}]}", "a", "b",
+                         "c", 1, 2, "d", 2.0, "e", 1e20, "f", "x: y", "z", "g", "h", "1\n\n 2", "i",
+                         "\n"),
+               "a: []\n"
+               "b: {}\n"
+               "c:\n"
+               "    - [1,2]\n"
+               "d: 2.0\n"
+               "e: 1e+20\n"
+               "f:\n"
+               "    \"x: y\": z\n"
+               "g:\n"
+               "    - h: |-\n"
+               "          1\n"
+               "\n"
+               "           2\n"
+               "      i: \"\\x0a\"\n");
+}
+
+static const char *comment(void *arg, const char *text)
+{
+    return strcmp(text, arg) == 0 ? "mds1\nevil: 1" : NULL;
+}
+
+/* A host behind its NID is a comment, and stays one whatever it is. */
+static void test_comments(void **state)
+{
+    char *text = NULL, nid[] = "10.0.0.1@tcp";
+    size_t len = 0;
+    struct yaml_out out = {.to = open_memstream(&text, &len),
+                           .style = &yaml_style_narrow,
+                           .comment = comment,
+                           .arg = nid};
+    json_t *list =
+        json_pack("[{s:s, s:s}, {s:s}]", "nid", nid, "state", "up", "nid", "10.0.0.2@tcp");
+
+    yaml_print_items(&out, list);
+    fclose(out.to);
+    assert_string_equal(text, "- nid: 10.0.0.1@tcp # mds1\\x0aevil: 1\n"
+                              "  state: up\n"
+                              "- nid: 10.0.0.2@tcp\n");
+    free(text);
+    json_decref(list);
 }
 
 /* ---- options ---- */
 
-static struct cli_option net, hop, verbose, all;
+static const char *const colours[] = {"red", "green", NULL};
 
-static int parse(const char *line)
+static const struct jrpc_param sample[] = {
+    {.name = "net", .type = JRPC_NET, .letter = 'n', .required = true},
+    {.name = "hop_limit", .type = JRPC_INTEGER, .letter = 'c'},
+    {.name = "interface", .type = JRPC_STRING, .option = "if", .letter = 'i'},
+    {.name = "verbose", .type = JRPC_INTEGER, .letter = 'v'},
+    {.name = "all", .type = JRPC_BOOLEAN, .letter = 'a'},
+    {.name = "colour", .type = JRPC_WORD, .words = colours},
+    {.name = "cpts", .type = JRPC_STRINGS},
+    {.name = "word", .type = JRPC_STRING, .option = ""},
+    {.name = "words", .type = JRPC_STRINGS, .option = ""},
+    {.name = NULL},
+};
+
+static const struct cli_command command = {.words = "sample", .params = sample};
+
+/* The arguments of a line as JSON text, or how it was refused. */
+static const char *parse(const char *line)
 {
-    static char copy[256];
-    static struct cli_option o[5];
-    char *argv[16] = {NULL}, *save = NULL, *word;
-    int argc = 0, rest;
+    static char copy[256], text[512];
+    struct cli cli = {.json = false};
+    char *argv[16] = {NULL}, *save = NULL, *word, *dump;
+    json_t *args = NULL;
+    int argc = 0, rc;
 
-    o[0] = (struct cli_option){.name = "net", .letter = 'n', .kind = CLI_TEXT};
-    o[1] = (struct cli_option){.name = "hop", .letter = 'c', .kind = CLI_NUMBER};
-    o[2] = (struct cli_option){.name = "verbose", .letter = 'v', .kind = CLI_VERBOSE};
-    o[3] = (struct cli_option){.name = "all", .kind = CLI_FLAG};
-    o[4] = (struct cli_option){.name = NULL};
     snprintf(copy, sizeof(copy), "%s", line);
     for (word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
-    rest = cli_options(argc, argv, o);
-    net = o[0];
-    hop = o[1];
-    verbose = o[2];
-    all = o[3];
-    return rest;
+    rc = cli_parse(&cli, &command, argc, argv, &args);
+    if (rc != CLI_OK) {
+        assert_int_equal(rc, CLI_USAGE);
+        assert_null(args);
+        return "refused";
+    }
+    dump = json_dumps(args, JSON_COMPACT | JSON_SORT_KEYS);
+    snprintf(text, sizeof(text), "%s%s", dump, cli.json ? " json" : "");
+    free(dump);
+    json_decref(args);
+    return text;
 }
 
 static void test_options(void **state)
 {
-    assert_int_equal(parse("add"), 0);
-    assert_false(net.given || hop.given || verbose.given || all.given);
-    assert_int_equal(verbose.number, 0);
-    assert_int_equal(parse("add --net tcp --hop -1"), 0);
-    assert_string_equal(net.text, "tcp");
-    assert_int_equal(hop.number, -1);
-    assert_int_equal(parse("add --net=tcp2 -c 7"), 0);
-    assert_string_equal(net.text, "tcp2");
-    assert_int_equal(hop.number, 7);
-    assert_int_equal(parse("show -v"), 0);
-    assert_int_equal(verbose.number, 1);
-    assert_int_equal(parse("show -v 4 -n o2ib"), 0);
-    assert_int_equal(verbose.number, 4);
-    assert_string_equal(net.text, "o2ib");
-    assert_int_equal(parse("show --verbose --all"), 0);
-    assert_int_equal(verbose.number, 1);
-    assert_true(all.given);
-    assert_int_equal(parse("show -v word other"), 2);
-    assert_int_equal(verbose.number, 1);
+    static const char *const lines[][2] = {
+        {"--net tcp", "{\"net\":\"tcp\"}"},
+        {"--net=tcp2 -c 7", "{\"hop_limit\":7,\"net\":\"tcp2\"}"},
+        {"-ntcp --hop-limit -1", "{\"hop_limit\":-1,\"net\":\"tcp\"}"},
+        {"-n tcp --hop_limit=1", "{\"hop_limit\":1,\"net\":\"tcp\"}"},
+        {"-n tcp --hop 1", "{\"hop_limit\":1,\"net\":\"tcp\"}"}, /* cut short */
+        {"-n tcp --if eth0 -a", "{\"all\":true,\"interface\":\"eth0\",\"net\":\"tcp\"}"},
+        {"-n tcp --all=false", "{\"all\":false,\"net\":\"tcp\"}"},
+        {"-v -n tcp", "{\"net\":\"tcp\",\"verbose\":1}"},
+        {"-v 4 -n tcp", "{\"net\":\"tcp\",\"verbose\":4}"},
+        {"-v2 -n tcp", "{\"net\":\"tcp\",\"verbose\":2}"},
+        {"-n tcp -v word", "{\"net\":\"tcp\",\"verbose\":1,\"word\":\"word\"}"},
+        {"-n tcp --verbose=3", "{\"net\":\"tcp\",\"verbose\":3}"},
+        {"-n tcp --colour green", "{\"colour\":\"green\",\"net\":\"tcp\"}"},
+        {"-n tcp --cpts 1,2 --cpts 10.0.[1,2].1@tcp,3,4.[x@tcp",
+         "{\"cpts\":[\"1\",\"2\",\"10.0.1.1@tcp\",\"10.0.2.1@tcp\",\"3\",\"4.[x@tcp\"],\"net\":\"tcp\"}"},
+        {"-n tcp one two three",
+         "{\"net\":\"tcp\",\"word\":\"one\",\"words\":[\"two\",\"three\"]}"},
+        {"-n tcp -7 -- -a", "{\"net\":\"tcp\",\"word\":\"-7\",\"words\":[\"-a\"]}"},
+        {"-n tcp --json", "{\"net\":\"tcp\"} json"},
+    };
+
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        assert_string_equal(parse(lines[i][0]), lines[i][1]);
 }
 
 static void test_bad_options(void **state)
 {
-    static const char *const lines[] = {"add --nett tcp", "add -x",          "add --net",
-                                        "add --hop x",    "add --hop 1x",    "add --all=1",
-                                        "add -n",         "add --verbose=x", "add -vv"};
-    size_t i;
+    static const char *const lines[] = {
+        "",
+        "word",
+        "-n tcp --nett tcp",
+        "-n tcp -x",
+        "--net",
+        "-n",
+        "-n tcp -c x",
+        "-n tcp -c 1x",
+        "-n tcp -c 99999999999999999999",
+        "-n tcp --all=maybe",
+        "-n tcp -a1",
+        "-n tcp --verbose=x",
+        "-n tcp -vv",
+        "-n tcp --co red --colour", /* and none behind it */
+        "-n tcp --colour blue",
+        "-n tcp --c red", /* colour or cpts */
+    };
 
-    for (i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
-        if (parse(lines[i]) != -1)
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        if (strcmp(parse(lines[i]), "refused") != 0)
             fail_msg("accepted: %s", lines[i]);
+}
+
+/* ---- the table ---- */
+
+/* Each method with words is a command with all its parameters as options or words, and is found. */
+static void test_methods_are_commands(void **state)
+{
+    const struct jrpc_method *m;
+    unsigned count = 0;
+
+    for (m = rpc_method_table; m->name; m++) {
+        char copy[64], *argv[8], *save = NULL, *word;
+        const struct cli_command *c;
+        int argc = 0, used;
+
+        if (!m->cli)
+            continue;
+        count++;
+        snprintf(copy, sizeof(copy), "%s", m->cli);
+        for (word = strtok_r(copy, " ", &save); word && argc < 8; word = strtok_r(NULL, " ", &save))
+            argv[argc++] = word;
+        c = cli_find(argc, argv, &used);
+        if (!c || used != argc)
+            fail_msg("'%s' of %s is no command", m->cli, m->name);
+        assert_string_equal(c->words, m->cli);
+    }
+    assert_true(count > 10);
+}
+
+/* An option has one meaning within a command, and a name that can be typed. */
+static void test_options_differ(void **state)
+{
+    const struct cli_command *c;
+    const struct jrpc_param *p, *q;
+    char name[64], other[64];
+
+    for (c = cli_commands(); c->words; c++)
+        for (size_t i = 0; (p = cli_param(c, i)); i++) {
+            if (!cli_option_name(p, name, sizeof(name)))
+                continue;
+            if (!name[0] || name[0] == '-' || strcspn(name, " =") != strlen(name))
+                fail_msg("%s: --%s cannot be typed", c->words, name);
+            if (!p->help || !p->help[0])
+                fail_msg("%s: --%s has no help", c->words, name);
+            for (size_t j = i + 1; (q = cli_param(c, j)); j++)
+                if (cli_option_name(q, other, sizeof(other)) &&
+                    (strcmp(name, other) == 0 || (p->letter && p->letter == q->letter)))
+                    fail_msg("%s: --%s and --%s are the same", c->words, name, other);
+        }
+}
+
+/* The row that a word of `set` stands for has the parameter of that word. */
+static void test_set(void **state)
+{
+    const struct cli_command *c;
+    unsigned count = 0;
+
+    for (c = cli_commands(); c->words; c++) {
+        const struct jrpc_param *p;
+
+        if (strncmp(c->words, "set ", 4) != 0 || c->method)
+            continue;
+        count++;
+        assert_non_null(cli_setting(c));
+        for (p = cli_setting(c)->params; p->name && strcmp(p->name, c->params[0].name) != 0; p++)
+            ;
+        assert_non_null(p->name);
+    }
+    assert_true(count >= 5);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wide),    cmocka_unit_test(test_classic),
-        cmocka_unit_test(test_narrow),  cmocka_unit_test(test_scalars),
-        cmocka_unit_test(test_options), cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_controls),
+        cmocka_unit_test(test_classic),
+        cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_scalars),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_comments),
+        cmocka_unit_test(test_methods_are_commands),
+        cmocka_unit_test(test_options_differ),
+        cmocka_unit_test(test_set),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,11 +4,13 @@
 
 usage: test_rpc_daemon.py MILLRACED MILLRACE DATA_DIR
 
-Runs on the loopback interface with ports that need no privileges. Exits non-zero at the first failure.
+Runs on the loopback interface with a port of its own. Exits non-zero at the first failure.
 """
 
 import json
 import os
+import re
+import select
 import signal
 import socket
 import subprocess
@@ -16,11 +18,15 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from own_port import own_port  # noqa: E402
+
 DEADLINE = 60.0
 
 MILLRACED, MILLRACE, DATA = sys.argv[1:4]
 DIR = tempfile.TemporaryDirectory(prefix="millrace-test-")
 SOCKET = os.path.join(DIR.name, "sock")
+PORT = own_port("127.0.0.2", "127.0.0.3")
 
 CONFIG = """
 net:
@@ -36,7 +42,7 @@ buffers: {buffers}
 millrace:
   reactors: 1
   max_peers: 64
-  accept_port: 19881
+  accept_port: {port}
   rpc: {{socket: {socket}, mode: "0600"}}
   {extra}
 """
@@ -45,7 +51,7 @@ millrace:
 def config(extra="", first="nid: 127.0.0.2@tcp", buffers="{tiny: 16, small: 16, large: 2}", routes=()):
     path = os.path.join(DIR.name, "config.yaml")
     with open(path, "w", encoding="utf-8") as f:
-        f.write(CONFIG.format(first=first, extra=extra, socket=SOCKET, buffers=buffers,
+        f.write(CONFIG.format(first=first, extra=extra, socket=SOCKET, port=PORT, buffers=buffers,
                               routes="".join(f"\n  - {route}" for route in routes)))
     return path
 
@@ -70,9 +76,13 @@ def has(text, *parts):
 class Daemon:
     all = []
 
-    def __init__(self, path, env=None):
+    def __init__(self, path, env=None, journal=False, args=()):
         self.log = open(os.path.join(DIR.name, "log"), "w+", encoding="utf-8")
-        self.proc = subprocess.Popen([MILLRACED, "-c", path], stderr=self.log, env={**os.environ, **(env or {})})
+        env = {**os.environ, **(env or {})}
+        if journal:
+            st = os.fstat(self.log.fileno())
+            env["JOURNAL_STREAM"] = f"{st.st_dev}:{st.st_ino}"
+        self.proc = subprocess.Popen([MILLRACED, "-c", path, *args], stderr=self.log, env=env)
         Daemon.all.append(self.proc)
 
     def wait_ready(self):
@@ -81,6 +91,15 @@ class Daemon:
             assert self.proc.poll() is None, f"ended with {self.proc.returncode}: {self.text()}"
             assert time.monotonic() < end, "not ready"
         return self
+
+    def says(self, notified, what):
+        """The next message to the service manager, or why none will come."""
+        end = time.monotonic() + DEADLINE
+        while not select.select([notified], [], [], 0.1)[0]:
+            assert self.proc.poll() is None, f"ended with {self.proc.returncode}: {self.text()}"
+            assert time.monotonic() < end, f"no {what}: {self.text()}"
+        said = notified.recv(100)
+        assert said == what, (said, self.text())
 
     def text(self):
         self.log.seek(0)
@@ -109,7 +128,7 @@ def test_arguments():
 def test_check():
     out = run(MILLRACED, "--check", "-c", config())[0]
     has(out, "nid: 127.0.0.2@tcp,", "net: o2ib, gateway: '127.0.0.9@tcp', hop: 1, priority: 2", "routing: enabled",
-        "port: 19881", "mode: '0600'", "admission: {egress_share: 50, buffer_wait: 10}")
+        f"port: {PORT}", "mode: '0600'", "admission: {egress_share: 50, buffer_wait: 10}")
     has(run(MILLRACED, "--check", "-c", config("idel: spin"), status=1)[1],
         "config.yaml:17: millrace.idel: unknown key; did you mean 'idle'?")
     has(run(MILLRACED, "--check", "-c", "/nonexistent", status=1)[1], "cannot be read")
@@ -172,6 +191,15 @@ def test_defaults():
     assert eal <= max(ram // 4, 8), (eal, ram)
 
 
+def listener():
+    """Somebody else on the port of the second NI."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("127.0.0.3", PORT))
+    s.listen()
+    return s
+
+
 def failing(path, *parts):
     has(run(MILLRACED, "-c", path, status=1)[1], "event=failed", *parts)
     assert not os.path.exists(SOCKET)
@@ -182,14 +210,38 @@ def test_failing_starts():
     failing(config(first="interfaces: {0: nosuchif0}"), "there is no interface nosuchif0")
     failing(config("memory: 1"), "errno=ENOMEM", "memory: 1 MiB", "write 5 or more, 0 to have it computed")
     failing(config('cores: "900"'), "core 900 is not among those")
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        s.bind(("127.0.0.3", 19881))
-        s.listen()
-        failing(config(), "errno=EADDRINUSE", "19881", "ss -ltnp")
+    with listener():
+        failing(config(), "errno=EADDRINUSE", str(PORT), "ss -ltnp")
 
 
 POOL = "          {}:\n              npages: {}\n              nbuffers: {}\n              credits: {}\n              mincredits: {}\n"
+
+
+def check_reactors():
+    """What the threads do: capacity comes with the first full second, work and waits when they are asked for."""
+    def look():
+        return json.loads(cli("--json", "reactors", "show")[0])
+
+    deadline = time.monotonic() + 60
+    while not ("capacity" in look()["reactors"][0] and "capacity" in look()["control"]):
+        assert time.monotonic() < deadline, look()
+        time.sleep(0.1)
+    for row in (look()["reactors"][0], look()["control"]):
+        c = row["capacity"]
+        assert c["seconds"] > 0.5 and all(0 <= c[k] <= 1 for k in ("busy", "preempted", "free", "cpu")), row
+        assert abs(c["busy"] + c["preempted"] + c["free"] - 1) < 0.001 or c["busy"] + c["preempted"] > 1, row
+        assert row["stages"]["preempted"] >= 0, row
+    assert look()["reactors"][0]["work"]["every"] == 0 and look()["reactors"][0]["work"]["turns"] == 0, look()
+    cli("reactors", "set", "--stages", "on", "--every", "1")
+    while look()["reactors"][0]["work"]["turns"] == 0:
+        assert time.monotonic() < deadline, look()
+        cli("ping", "127.0.0.3@tcp1")
+    row = look()["reactors"][0]
+    assert row["work"]["every"] == 1 and row["work"]["other"] > 0, row
+    assert [w["name"] for w in row["waited"]] == ["peer_router_credit", "router_buffer", "peer_tx_credit", "ni_tx_credit"], row
+    cli("reactors", "set", "--stages", "off")
+    assert look()["reactors"][0]["work"]["every"] == 0
+    has(cli("reactors", "set", status=2)[1], "stages")
 
 
 def check_buffers():
@@ -207,8 +259,9 @@ def check_buffers():
     cli("set", "large_buffers", "2")
     has(cli("set", "tiny_buffers", "1048577", status=1)[1], "tiny_buffers:\n          errno: -22\n", "out of range")
     for bad in ("set",), ("set", "tiny_buffers"), ("set", "tiny_buffers", "x"), ("set", "tiny_buffers", "1", "2"), \
-            ("set", "huge_buffers", "1"), ("set", "tiny_buffers", "-1"), ("set", "tiny_buffers", "--all"):
+            ("set", "huge_buffers", "1"), ("set", "tiny_buffers", "--all"):
         cli(*bad, status=2)
+    has(cli("set", "tiny_buffers", "-1", status=1)[1], "tiny_buffers:\n          errno: -22\n", "out of range")
     assert cli("admission", "show")[0] == "admission:\n    egress_share: 50\n    buffer_wait: 10\n"
     cli("set", "egress_share", "80")
     cli("set", "buffer_wait", "3")
@@ -219,14 +272,14 @@ def check_buffers():
 
 def check_credits():
     """lnetctl's keys in its order."""
-    out = cli("peer", "show", "--nid", "127.0.0.9@tcp", "-v")[0]
+    out = cli("peer", "show", "--nid", "127.0.0.9@tcp", "-v", "--millrace")[0]
     keys = [line.strip(" -").split(":")[0] for line in out.split("\n")]
     want = ["nid", "state", "max_ni_tx_credits", "available_tx_credits", "min_tx_credits", "tx_q_num_of_buf",
             "available_rtr_credits", "min_rtr_credits", "refcount", "statistics"]
     assert keys[4:14] == want, out
     has(out, "max_ni_tx_credits: 8\n", "max_rtr_credits: 8\n", "tx_waited: 0\n")
     assert "credits" not in cli("peer", "show")[0]
-    has(cli("net", "show", "--net", "tcp", "-v")[0], "max_tx_credits: 256\n", "available_tx_credits: 256\n")
+    has(cli("net", "show", "--net", "tcp", "-v", "--millrace")[0], "max_tx_credits: 256\n", "available_tx_credits: 256\n")
 
 
 def test_net_del():
@@ -239,10 +292,7 @@ def test_net_del():
     has(cli("ping", "127.0.0.2@tcp")[0], "- nid: 127.0.0.2@tcp\n")
     assert "tcp1" not in cli("ping", "127.0.0.2@tcp")[0]
     has(cli("net", "del", "--net", "tcp1", status=1)[1], "errno: -2\n")
-    with socket.socket() as s:  # its port is free
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        s.bind(("127.0.0.3", 19881))
-        s.listen()
+    listener().close()  # its port is free
     assert json.loads(cli("--json", "net", "del", "--net", "tcp")[0]) is True
     assert cli("net", "show")[0].count("net type") == 1
     cli("peer", "show", "-v")
@@ -272,19 +322,21 @@ def test_commands():
     assert cli("route", "show", "--net", "tcp7")[0] == ""
     has(cli("route", "add", "--net", "tcp7", status=2)[1], "--gateway is missing")
     has(cli("route", "del", "word", status=2)[1], "unexpected argument")
-    has(cli("peer", "show", "-v")[0], "primary nid: 127.0.0.9@tcp", "connections:")
+    has(cli("peer", "show", "--millrace")[0], "primary nid: 127.0.0.9@tcp", "connections:")
+    assert "connections:" not in cli("peer", "show", "-v", "4")[0]
     has(cli("peer", "list")[0], "peer list:\n-     nid: ", "-     nid: 127.0.0.9@tcp\n")
     has(cli("stats", "show")[0], "statistics:\n    msgs_alloc: ", "    drop_length: ")
     out, err = cli("ping", "127.0.0.3@tcp1,127.0.0.77@tcp", status=1)
     has(out, "ping:\n- primary nid: 127.0.0.2@tcp\n  Multi-Rail: true\n  peer_ni:\n  - nid: 127.0.0.2@tcp\n")
     has(err, "manage:\n    - ping:\n          errno: -113\n", "failed to ping 127.0.0.77@tcp")
-    has(cli("ping", status=2)[1], "name one or more NIDs")
+    has(cli("ping", status=2)[1], "name NID")
     has(cli("ping", "127.0.0.3@tcp1", "--timeout", "0", status=2)[1], "1 to 600")
     has(cli("drops")[0], "- name: next_hop_unreachable", "dest: 127.0.0.77@tcp")
     assert "count: 0" not in cli("drops")[0] and "count: 0" in cli("drops", "--all")[0]
     check_buffers()
     check_credits()
     has(cli("reactors", "show")[0], "busy_loops: ", "control:")
+    check_reactors()
     assert json.loads(cli("--json", "version")[0])["pid"] == d.proc.pid
     exported = os.path.join(DIR.name, "exported.yaml")
     with open(exported, "w", encoding="utf-8") as f:
@@ -313,12 +365,125 @@ def test_service_manager():
     path = os.path.join(DIR.name, "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         s.bind(path)
-        s.settimeout(DEADLINE)
-        d = Daemon(config(), {"NOTIFY_SOCKET": path, "JOURNAL_STREAM": "1:1"})
-        assert s.recv(100) == b"READY=1"
+        d = Daemon(config(), {"NOTIFY_SOCKET": path}, journal=True)
+        d.says(s, b"READY=1")
         d.proc.terminate()
-        assert s.recv(100) == b"STOPPING=1"
-        assert d.ended().startswith("info lnet event=buffers ")  # no times
+        d.says(s, b"STOPPING=1")
+        assert d.ended().startswith("<6>info lnet event=buffers ")  # no times
+
+
+def call(method, **params):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        s.settimeout(DEADLINE)
+        s.connect(SOCKET)
+        s.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode())
+        return json.loads(s.makefile(encoding="utf-8").readline())
+
+
+def test_ends_with_calls():
+    """Calls that wait when the node ends, in order or not, their clients there or gone."""
+    calls = (("ping", {"nid": "127.0.0.77@tcp", "timeout_ms": 60000}), ("counters_capture", {"seconds": 5}),
+             ("peer_top", {"by": "bytes", "interval_ms": 3000}), ("peer_top", {"by": "bytes", "interval_ms": 10}),
+             ("why", {"nid": "127.0.0.77@tcp"}), ("stats_reset", {}), ("net_del", {"net": "tcp1"}), ("peer_get", {}))
+    for forced in False, True:
+        d, stay = Daemon(config()).wait_ready(), []
+        for method, params in calls * 2:
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(SOCKET)
+            s.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n")
+            if len(stay) < len(calls):
+                stay.append(s)
+            else:
+                s.close()
+        d.proc.send_signal(signal.SIGTERM)
+        if forced:
+            d.proc.send_signal(signal.SIGINT)
+        has(d.ended(1 if forced else 0), "orderly=no" if forced else "orderly=yes")
+        for s in stay:
+            s.close()
+
+
+def test_log():
+    """Who did what is logged, with what was asked for in one field whatever it was; levels at run time."""
+    d = Daemon(config()).wait_ready()
+    levels = call("log_get")["result"]["levels"]
+    assert set(levels.values()) == {"info"}, levels
+    forged = "x\n2000-01-01T00:00:00.000Z error lnet event=forged"
+    assert call("route_add", net=forged, gateway="127.0.0.9@tcp")["error"]
+    assert call("route_add", net="o2ib9", gateway="127.0.0.9@tcp")["result"] is True
+    assert call("log_set", level="debug", module="lnet")["result"] is True
+    assert call("log_set", level="error", module="config")["result"] is True
+    assert call("log_get")["result"]["levels"]["config"] == "error"
+    assert call("route_del", net="o2ib9", gateway="127.0.0.9@tcp")["result"] is True
+    assert call("log_set", level="loud")["error"]["code"] == -32602
+    end = time.monotonic() + DEADLINE
+    while (log := call("log_get")["result"])["written"] <= 5:   # a thread of its own writes it
+        assert time.monotonic() < end, log
+        time.sleep(0.02)
+    assert log["to"] == "stderr" and log["lost"] == 0, log
+    d.proc.send_signal(signal.SIGHUP)  # only opens a log file anew
+    call("version")
+    d.proc.terminate()
+    text = d.ended()
+    who = f"uid={os.getuid()} client_pid={os.getpid()} "
+    has(text, "rpc event=client_connected client_pid=", "config event=change_refused method=route_add " + who,
+        "config event=change method=route_add " + who, r'params="{\"net\":\"o2ib9\",\"gateway\"',
+        "config event=change method=log_set " + who, "event=log_level", "signal=SIGHUP")
+    assert "method=route_del" not in text
+    for line in text.splitlines():
+        assert re.match(r"\S+Z (debug|info|warning|error) [a-z]+ event=[a-z_]+( |$)", line), line
+        assert " event=forged" not in re.sub(r'"(\\.|[^"\\])*"', "", line), line
+
+
+def wait_for(text, d):
+    end = time.monotonic() + DEADLINE
+    while text not in d.text():
+        assert time.monotonic() < end, f"{text!r} did not come: {d.text()}"
+        time.sleep(0.02)
+
+
+def test_reload():
+    """SIGHUP makes the file the running document, which then counts as saved; what is no file is not waited for."""
+    def status():
+        return json.loads(cli("--json", "rpc", "config_status")[0])
+
+    path = config()
+    d = Daemon(path).wait_ready()
+    cli("set", "buffer_wait", "7")
+    assert status()["unsaved"] is True
+    config("buffer_wait: 9")
+    d.proc.send_signal(signal.SIGHUP)
+    wait_for("event=reloaded", d)
+    assert status()["unsaved"] is False
+    os.unlink(path)
+    os.mkfifo(path)
+    d.proc.send_signal(signal.SIGHUP)
+    wait_for("event=not_reloaded", d)
+    has(d.text(), "cannot be read")
+    assert status()["unsaved"] is False
+    os.unlink(path)
+    d.proc.terminate()
+    d.ended()
+
+
+def test_start_fails():
+    """What could not be started is taken back in order: the process waits on, and the next start finds nothing of it."""
+    squatter = listener()
+    d = Daemon(config(), args=["--wait-for-rpc"]).wait_ready()
+    for _ in range(3):
+        while "still being stopped" in (err := cli("rpc", "start", status=1)[1]):
+            time.sleep(0.02)
+        has(err, "cannot listen on 127.0.0.3@tcp1")
+        has(cli("--json", "rpc", "config_status")[0], '"waiting": true')
+    squatter.close()
+    end = time.monotonic() + DEADLINE
+    while subprocess.run([MILLRACE, "-s", SOCKET, "rpc", "start"], capture_output=True).returncode:
+        assert time.monotonic() < end and d.proc.poll() is None, d.text()
+        time.sleep(0.02)
+    has(cli("net", "show")[0], "127.0.0.2@tcp", "127.0.0.3@tcp1")
+    cli("ping", "127.0.0.3@tcp1")
+    d.proc.terminate()
+    d.ended()
 
 
 def main():

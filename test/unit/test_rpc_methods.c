@@ -1,240 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The methods on a real node with a network driver that delivers nothing. The node's reactor and
- * the control reactor are stepped by the test.
- */
-#include "reactor_test.h"
-
-#include <errno.h>
-#include <string.h>
-
-#include "lib/lnet/lnet_internal.h"
-#include "rpc/rpc_methods.h"
-
-static struct lnet_node *node;
-static struct rpc_ctx ctx;
-static struct jrpc engine = {.methods = rpc_method_table, .ctx = &ctx};
-static struct jrpc_session session;
-static json_t *answer; /* the last response */
-static unsigned drain; /* what shutdown was called with */
-static bool stopped;
-
-/* ---- a driver ---- */
-
-static int fake_init(struct lnet_ni *ni, char *err, size_t errlen)
-{
-    ni->tun = (struct lnet_tunables){180, 8, 0, 256};
-    ni->lnd_tun = (struct lnd_tunables){4, 50, -1};
-    return 0;
-}
-
-static int fake_start(struct lnet_ni *ni, char *err, size_t errlen)
-{
-    return 0;
-}
-
-static void fake_stop(struct lnet_ni *ni, struct reactor_task *done)
-{
-    reactor_post(reactor_control(env), done);
-}
-
-static void fake_fini(struct lnet_ni *ni)
-{
-}
-
-static void fake_send(struct lnet_msg *msg)
-{
-    lnet_send_done(msg, (struct lnet_result){LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_REMOTE_ERROR});
-}
-
-static void fake_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why)
-{
-}
-
-static void fake_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
-{
-    *out = (struct lnd_peer_info){.conns = {0, 1, 2, 3}, .bytes_in = 1u << 31, .bytes_out = 7};
-}
-
-static void fake_free(struct lnet_peer_ni *peer)
-{
-}
-
-static const struct lnd_ops fake = {.name = "tcp",
-                                    .type = LNET_LND_SOCK,
-                                    .ni_init = fake_init,
-                                    .ni_start = fake_start,
-                                    .ni_quiesce = fake_stop,
-                                    .ni_stop = fake_stop,
-                                    .ni_fini = fake_fini,
-                                    .send = fake_send,
-                                    .peer_abort = fake_abort,
-                                    .peer_info = fake_info,
-                                    .peer_free = fake_free};
-
-/* ---- around the tests ---- */
-
-static void step_all(void)
-{
-    reactor_bind(reactor_at(env, 0));
-    reactor_step(reactor_at(env, 0), 0);
-    reactor_bind(reactor_control(env));
-    reactor_step(reactor_control(env), 0);
-}
-
-#define RUN_UNTIL(cond)                                                                            \
-    do {                                                                                           \
-        uint64_t until_us = reactor_now_us() + DEADLINE_US;                                        \
-                                                                                                   \
-        while (!(cond)) {                                                                          \
-            if (reactor_now_us() > until_us)                                                       \
-                fail_msg("never happened: %s", #cond);                                             \
-            step_all();                                                                            \
-        }                                                                                          \
-    } while (0)
-
-static void take(void *arg, const char *text, size_t len)
-{
-    json_decref(answer);
-    answer = json_loadb(text, len, 0, NULL);
-    assert_non_null(answer);
-}
-
-static void note_shutdown(void *arg, unsigned drain_s)
-{
-    assert_ptr_equal(arg, &ctx);
-    drain = drain_s;
-}
-
-static void note_stopped(void *arg)
-{
-    stopped = true;
-}
-
-static void add_ni(const char *text, const char *ifname)
-{
-    struct lnet_ni_conf conf = {.tun = {-1, -1, -1, -1}, .lnd_tun = {-1, -1, -1}};
-    char err[320] = "";
-
-    assert_int_equal(nid_parse(text, &conf.nid), 0);
-    conf.net = nid_net(&conf.nid);
-    snprintf(conf.ifname, sizeof(conf.ifname), "%s", ifname);
-    if (lnet_ni_add(node, &conf, NULL, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
-}
-
-static int setup(void **state)
-{
-    struct lnet_node_opts opts = {.routing = true,
-                                  .tiny = 16,
-                                  .small = 8,
-                                  .large = 2,
-                                  .memory =
-                                      (3u << 20) + (1 << 20) / 4, /* room for another large one */
-                                  .max_peers = 64,
-                                  .local_msgs = 16};
-    char err[320] = "";
-
-    test_env_make(REACTOR_IDLE_ADAPTIVE, "auto", 1);
-    opts.env = env;
-    if (lnet_node_create(&opts, &node, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
-    assert_int_equal(lnet_lnd_register(node, &fake, NULL), 0);
-    add_ni("10.0.0.1@tcp", "eth0");
-    add_ni("10.1.0.1@tcp1", "");
-    add_ni("10.0.0.2@tcp", "eth0");
-    assert_int_equal(lnet_node_start(node, err, sizeof(err)), 0);
-    ctx = (struct rpc_ctx){.node = node,
-                           .env = env,
-                           .routing = true,
-                           .drain_s = 9,
-                           .start_us = reactor_now_us(),
-                           .shutdown = note_shutdown,
-                           .shutdown_arg = &ctx};
-    jrpc_session_init(&session, &engine, take, NULL);
-    step_all();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    jrpc_session_close(&session);
-    json_decref(answer);
-    lnet_node_stop(node, 0, note_stopped, NULL);
-    RUN_UNTIL(stopped);
-    lnet_node_destroy(node);
-    reactor_env_destroy(env);
-    return 0;
-}
-
-/* Calls a method with params (JSON, "" = none) and waits for the response. */
-static void call(const char *method, const char *params)
-{
-    char text[512];
-
-    json_decref(answer);
-    answer = NULL;
-    snprintf(text, sizeof(text), "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\"%s%s}", method,
-             params[0] ? ",\"params\":" : "", params);
-    jrpc_input(&session, text, strlen(text));
-    RUN_UNTIL(answer);
-}
-
-static json_t *result(const char *method, const char *params)
-{
-    call(method, params);
-    if (!json_object_get(answer, "result"))
-        fail_msg("%s %s: %s", method, params, json_dumps(answer, 0));
-    return json_object_get(answer, "result");
-}
-
-static void is_true(const char *method, const char *params)
-{
-    json_t *value = result(method, params); /* the macros of jansson evaluate theirs twice */
-
-    assert_true(json_is_true(value));
-}
-
-/* The call fails with code; a parameter (NULL: any) is named and the remedy said. */
-static void fails(const char *method, const char *params, int code, const char *parameter)
-{
-    json_t *error, *data;
-
-    call(method, params);
-    error = json_object_get(answer, "error");
-    data = json_object_get(error, "data");
-    if (json_integer_value(json_object_get(error, "code")) != code)
-        fail_msg("%s %s: %s", method, params, json_dumps(answer, 0));
-    assert_true(json_string_length(json_object_get(error, "message")) > 0);
-    if (parameter)
-        assert_string_equal(json_string_value(json_object_get(data, "parameter")), parameter);
-}
-
-/* The value at a path of keys and indices, which must be there. */
-static json_t *at(json_t *value, const char *path)
-{
-    char copy[256], *save, *word;
-
-    snprintf(copy, sizeof(copy), "%s", path);
-    for (word = strtok_r(copy, "/", &save); word && value; word = strtok_r(NULL, "/", &save))
-        value = json_is_array(value) ? json_array_get(value, (size_t)atoi(word))
-                                     : json_object_get(value, word);
-    if (!value)
-        fail_msg("there is no %s", path);
-    return value;
-}
-
-#define IS(value, path, text) assert_string_equal(json_string_value(at(value, path)), text)
-#define TEXT(value, path)     json_string_value(at(value, path))
-#define NUMBER(value, path)   json_integer_value(at(value, path))
-
-#define LARGE_MOST      3 /* of what node.memory has room for */
-#define LARGE_MOST_TEXT "3"
-
-static struct lnet_router_pool *router_pool(unsigned reactor, enum lnet_pool pool)
-{
-    return &node->shard[reactor]->pool[pool];
-}
+/* Methods for the process, nets, routes, counters, buffers, peers. */
+#include "test/unit/rpc_test.h"
 
 /* ---- the process ---- */
 
@@ -254,6 +20,48 @@ static void test_shutdown(void **state)
     is_true("shutdown", "[3]");
     assert_int_equal(drain, 3);
     fails("shutdown", "{\"drain\":-1}", -32602, "drain");
+}
+
+static int started; /* what the next start returns */
+
+static int note_start(void *arg, char *err, size_t errlen)
+{
+    assert_ptr_equal(arg, &started);
+    snprintf(err, errlen, "there is no interface eth9");
+    engine.started = started == 0;
+    return started;
+}
+
+static void test_start(void **state)
+{
+    fails("start", "", -EALREADY, NULL);
+    engine.started = false;
+    fails("net_get", "", -EAGAIN, NULL);
+    result("version", "");
+    ctx.start = note_start;
+    ctx.start_arg = &started;
+    started = -ENODEV;
+    fails("start", "", -ENODEV, NULL);
+    IS(answer, "error/message", "there is no interface eth9");
+    fails("net_get", "", -EAGAIN, NULL);
+    started = 0;
+    is_true("start", "");
+    result("net_get", "");
+    fails("start", "", -EALREADY, NULL);
+}
+
+/* Its keys are these, in this order. */
+static void is_in_order(json_t *object, const char *keys)
+{
+    char all[512] = "";
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(object, key, value) {
+        strcat(all, all[0] ? "," : "");
+        strcat(all, key);
+    }
+    assert_string_equal(all, keys);
 }
 
 /* ---- nets ---- */
@@ -290,6 +98,20 @@ static void test_net_get(void **state)
     assert_int_equal(NUMBER(ni, "millrace/tx_waited"), 0);
     IS(nets, "2/net type", "tcp1");
     assert_null(json_object_get(at(nets, "2/local NI(s)/0"), "interfaces"));
+    /* docs/protocol/lnet-core.md §10.2 */
+    is_in_order(ni, "nid,status,interfaces,statistics,udsp info,sent_stats,received_stats,"
+                    "dropped_stats,health stats,tunables,lnd tunables,dev cpt,CPT,millrace");
+    is_in_order(at(ni, "health stats"), "fatal_error,health value,interrupts,dropped,aborted,"
+                                        "no route,timeouts,error,ping_count,next_ping");
+    assert_int_equal(NUMBER(ni, "health stats/health value"), 1000);
+    assert_int_equal(NUMBER(ni, "udsp info/net priority"), -1);
+    assert_int_equal(NUMBER(ni, "dev cpt"), -1);
+    IS(ni, "CPT", "[0]");
+    ni = at(nets, "0/local NI(s)/0");
+    is_in_order(ni, "nid,status,statistics,udsp info,sent_stats,received_stats,dropped_stats,"
+                    "health stats,tunables,dev cpt,CPT");
+    assert_int_equal(NUMBER(ni, "health stats/health value"), 0);
+    assert_int_equal(NUMBER(ni, "dev cpt"), 0);
 }
 
 static void test_net_get_filter(void **state)
@@ -303,6 +125,124 @@ static void test_net_get_filter(void **state)
     fails("net_get", "[\"frob\"]", -32602, "net");
 }
 
+static void test_global(void **state)
+{
+    json_t *global = result("global_get", "");
+
+    is_in_order(global, "numa_range,max_interfaces,discovery,drop_asym_route,retry_count,"
+                        "transaction_timeout,health_sensitivity,recovery_interval,"
+                        "router_sensitivity,lnd_timeout,response_tracking,recovery_limit,"
+                        "max_recovery_ping_interval");
+    assert_int_equal(NUMBER(global, "max_recovery_ping_interval"), 900);
+    assert_int_equal(NUMBER(global, "response_tracking"), 3);
+    /* test/golden/outputs/B-router.txt.xz */
+    assert_int_equal(NUMBER(global, "transaction_timeout"), 150);
+    assert_int_equal(NUMBER(global, "lnd_timeout"), 49);
+}
+
+static void test_routing_get(void **state)
+{
+    json_t *r = result("routing_get", "");
+
+    assert_int_equal(NUMBER(r, "enable"), 1);
+    IS(r, "state", "on");
+}
+
+/* ---- pages ---- */
+
+/* Walks through a method's pages of a size; each row once, `seen` in all. Between two pages the
+ * function is called. */
+static void walk(const char *method, const char *list, unsigned limit, unsigned seen,
+                 unsigned pages, const char *key, void (*between)(void))
+{
+    json_t *names = json_object(), *row, *r;
+    char params[256], cursor[128] = "";
+    unsigned turned = 0;
+    size_t i;
+
+    do {
+        snprintf(params, sizeof(params), "{\"limit\":%u%s%s%s}", limit,
+                 cursor[0] ? ",\"cursor\":\"" : "", cursor, cursor[0] ? "\"" : "");
+        r = result(method, params);
+        assert_in_range(json_array_size(at(r, list)), 0, limit);
+        json_array_foreach(at(r, list), i, row) {
+            char *name = NULL;
+
+            assert_true(asprintf(&name, "%s %s", TEXT(row, key),
+                                 json_string_value(json_object_get(row, "gateway"))) > 0);
+            if (json_object_get(names, name))
+                fail_msg("%s is there twice", name);
+            json_object_set_new(names, name, json_true());
+            free(name);
+        }
+        turned++;
+        snprintf(cursor, sizeof(cursor), "%s",
+                 json_object_get(r, "cursor") ? TEXT(r, "cursor") : "");
+        if (between)
+            between();
+    } while (cursor[0] && turned < 1000);
+    assert_int_equal(json_object_size(names), seen);
+    if (pages)
+        assert_int_equal(turned, pages);
+    json_decref(names);
+}
+
+static void remove_a_route(void)
+{
+    static unsigned n;
+    char params[64];
+
+    snprintf(params, sizeof(params), "[\"o2ib%u\",\"10.0.0.9@tcp\"]", 10 + n++);
+    is_true("route_del", params);
+}
+
+static void test_route_pages(void **state)
+{
+    char params[128];
+    json_t *r;
+    int i;
+
+    for (i = 10; i < 30; i++) {
+        snprintf(params, sizeof(params), "[\"o2ib%d\",\"10.0.0.9@tcp\",2,%d]", i, i % 2);
+        is_true("route_add", params);
+        snprintf(params, sizeof(params), "[\"o2ib%d\",\"10.1.0.9@tcp1\"]", i);
+        is_true("route_add", params);
+    }
+    walk("route_get", "route", 7, 40, 6, "net", NULL);
+    walk("route_get", "route", 40, 40, 1, "net", NULL);
+    walk("route_get", "route", 39, 40, 2, "net", NULL);
+    r = result("route_get", "{\"hop\":2}");
+    assert_int_equal(json_array_size(at(r, "route")), 20);
+    r = result("route_get", "{\"priority\":1,\"limit\":4}");
+    assert_int_equal(json_array_size(at(r, "route")), 4);
+    at(r, "cursor");
+    r = result("route_get", "{\"priority\":1,\"hop\":2,\"net\":\"o2ib11\"}");
+    assert_int_equal(json_array_size(at(r, "route")), 1);
+    IS(r, "route/0/net", "o2ib11");
+    /* the row that the cursor names is gone, and one before it too: nothing is missed */
+    r = result("route_get", "{\"limit\":2}");
+    snprintf(params, sizeof(params), "{\"limit\":1,\"cursor\":\"%s\"}", TEXT(r, "cursor"));
+    IS(r, "route/0/net", "o2ib10");
+    is_true("route_del", "[\"o2ib10\",\"10.0.0.9@tcp\"]");
+    is_true("route_del", "[\"o2ib10\",\"10.1.0.9@tcp1\"]");
+    IS(result("route_get", params), "route/0/net", "o2ib11");
+    is_true("route_add", "[\"o2ib10\",\"10.0.0.9@tcp\"]");
+    is_true("route_add", "[\"o2ib10\",\"10.1.0.9@tcp1\"]");
+    walk("route_get", "route", 5, 40, 0, "net", remove_a_route);
+    for (i = 10; i < 30; i++) {
+        snprintf(params, sizeof(params), "[\"o2ib%d\",\"10.1.0.9@tcp1\"]", i);
+        is_true("route_del", params);
+        snprintf(params, sizeof(params), "[\"o2ib%d\",\"10.0.0.9@tcp\"]", i);
+        call("route_del", params);
+    }
+    fails("route_get", "{\"cursor\":\"\"}", -32602, "cursor");
+    fails("route_get", "{\"cursor\":\"tcp9\"}", -32602, "cursor");
+    fails("route_get", "{\"cursor\":\"tcp9 x\"}", -32602, "cursor");
+    fails("route_get", "{\"cursor\":\"9 10.0.0.9@tcp\"}", -32602, "cursor");
+    fails("route_get", "{\"limit\":0}", -32602, "limit");
+    fails("route_get", "{\"limit\":2001}", -32602, "limit");
+}
+
 /* Runs last: the net does not come back. */
 static void test_net_del(void **state)
 {
@@ -314,7 +254,7 @@ static void test_net_del(void **state)
     fails("net_del", "[]", -32602, "net");
     fails("net_del", "[\"frob\"]", -32602, "net");
     jrpc_input(&session, text, strlen(text));
-    fails("net_del", "[\"tcp1\"]", -EBUSY, "net"); /* one at a time */
+    fails("net_del", "[\"tcp1\"]", -EBUSY, NULL); /* one at a time */
     json_decref(answer);
     answer = NULL;
     RUN_UNTIL(answer);
@@ -503,6 +443,7 @@ static void test_buffers_set_unheard(void **state)
     jrpc_input(&session, text, strlen(text));
     jrpc_session_close(&session);
     jrpc_session_init(&session, &engine, take, NULL);
+    session.role = JRPC_ADMIN;
     assert_int_equal(NUMBER(result("buffers_set", "{\"tiny\":16}"), "buffers/small"), 7);
     result("buffers_set", "{\"small\":8}");
 }
@@ -559,39 +500,6 @@ static void test_reactors(void **state)
 }
 
 /* ---- peers ---- */
-
-static struct lnet_peer_ni *make_peer(const char *text)
-{
-    struct lnet_peer_ni *peer;
-    struct lnet_nid nid;
-
-    assert_int_equal(nid_parse(text, &nid), 0);
-    reactor_bind(reactor_at(env, 0));
-    peer = lnet_peer_get(node, &nid);
-    assert_non_null(peer);
-    reactor_bind(reactor_control(env));
-    return peer;
-}
-
-static void drop_peer(struct lnet_peer_ni *peer)
-{
-    reactor_bind(reactor_at(env, 0));
-    lnet_peer_put(peer);
-    reactor_bind(reactor_control(env));
-}
-
-static void is_in_order(json_t *object, const char *keys)
-{
-    char all[512] = "";
-    const char *key;
-    json_t *value;
-
-    json_object_foreach(object, key, value) {
-        strcat(all, all[0] ? " " : "");
-        strcat(all, key);
-    }
-    assert_string_equal(all, keys);
-}
 
 static json_t *wait_row(const char *name)
 {
@@ -673,9 +581,12 @@ static void test_peers(void **state)
     assert_int_equal(NUMBER(ni, "min_rtr_credits"), -1);
     assert_int_equal(NUMBER(ni, "refcount"), 1);
     /* docs/protocol/lnet-core.md §10.3 */
-    is_in_order(ni, "nid state max_ni_tx_credits available_tx_credits min_tx_credits "
-                    "tx_q_num_of_buf available_rtr_credits min_rtr_credits refcount statistics "
-                    "sent_stats received_stats dropped_stats millrace");
+    is_in_order(at(peers, "0"), "primary nid,Multi-Rail,peer state,peer ni");
+    is_in_order(ni, "nid,udsp info,state,max_ni_tx_credits,available_tx_credits,min_tx_credits,"
+                    "tx_q_num_of_buf,available_rtr_credits,min_rtr_credits,refcount,statistics,"
+                    "sent_stats,received_stats,dropped_stats,health stats,millrace");
+    is_in_order(at(ni, "health stats"),
+                "health value,dropped,timeout,error,network timeout,ping_count,next_ping");
     assert_int_equal(NUMBER(ni, "statistics/send_count"), 6);
     assert_int_equal(NUMBER(ni, "statistics/recv_count"), 3);
     assert_int_equal(NUMBER(ni, "statistics/drop_count"), 2);
@@ -700,6 +611,97 @@ static void test_peers(void **state)
     drop_peer(b);
 }
 
+static void test_peer_pages(void **state)
+{
+    struct lnet_peer_ni *peers[30];
+    unsigned others = (unsigned)json_array_size(at(result("peer_get", ""), "peer")), i;
+    char nid[64];
+    json_t *r;
+
+    for (i = 0; i < 30; i++) {
+        snprintf(nid, sizeof(nid), "10.0.1.%u@tcp", i + 1);
+        peers[i] = make_peer(nid);
+    }
+    walk("peer_get", "peer", 7, 30 + others, 0, "primary nid", NULL);
+    walk("peer_get", "peer", 1, 30 + others, 0, "primary nid", NULL);
+    walk("peer_get", "peer", 2000, 30 + others, 1, "primary nid", NULL);
+    r = result("peer_get", "{\"brief\":true,\"limit\":3}");
+    assert_int_equal(json_array_size(at(r, "peer")), 3);
+    is_in_order(at(r, "peer/0"), "primary nid,Multi-Rail,peer ni");
+    is_in_order(at(r, "peer/0/peer ni/0"), "nid,state");
+    r = result("peer_get", "{\"brief\":true,\"nid\":\"10.0.1.3@tcp\"}");
+    is_in_order(at(r, "peer/0/peer ni/0"), "nid,state");
+    fails("peer_get", "{\"cursor\":\"\"}", -32602, "cursor");
+    fails("peer_get", "{\"cursor\":\"0\"}", -32602, "cursor");
+    fails("peer_get", "{\"cursor\":\"-1.0\"}", -32602, "cursor");
+    fails("peer_get", "{\"cursor\":\"0.0x\"}", -32602, "cursor");
+    fails("peer_get", "{\"cursor\":\"99.0\"}", -32602, "cursor"); /* no such reactor */
+    fails("peer_get", "{\"cursor\":\"99999999999999.1\"}", -32602, "cursor");
+    /* a place behind all there are is an empty last page */
+    r = result("peer_get", "{\"cursor\":\"0.4000000000\"}");
+    assert_int_equal(json_array_size(at(r, "peer")), 0);
+    assert_null(json_object_get(r, "cursor"));
+    for (i = 0; i < 30; i++)
+        drop_peer(peers[i]);
+}
+
+/* Peers of the document are shown as they are configured, behind the others and only there. */
+static void test_configured_peers(void **state)
+{
+    struct lnet_peer_ni *known = make_peer("10.0.2.1@tcp"), *other = make_peer("10.0.2.9@tcp");
+    unsigned others = (unsigned)json_array_size(at(result("peer_get", ""), "peer")) - 1, i;
+    struct cfg_running *was = ctx.running;
+    struct cfg *cfg = cfg_new();
+    struct lnet_nid nid, second;
+    struct cfg_peer *peer;
+    char text[64];
+    json_t *r;
+
+    assert_non_null(cfg);
+    cfg->transaction_timeout = 50;
+    for (i = 0; i < 10; i++) {
+        snprintf(text, sizeof(text), "10.0.2.%u@tcp", 100 + i);
+        assert_int_equal(nid_parse(text, &nid), 0);
+        assert_non_null(cfg_add_peer(cfg, &nid, i % 2, 0));
+    }
+    assert_int_equal(nid_parse("10.9.0.1@o2ib", &nid), 0);
+    assert_int_equal(nid_parse("10.0.2.1@tcp", &second), 0);
+    peer = cfg_add_peer(cfg, &nid, true, 0);
+    assert_true(peer && cfg_peer_add_nid(peer, &nid) && cfg_peer_add_nid(peer, &second));
+    ctx.running = cfg_running_new(cfg, NULL);
+    assert_non_null(ctx.running);
+    assert_int_equal(NUMBER(result("global_get", ""), "transaction_timeout"), 50);
+    assert_int_equal(NUMBER(result("global_get", ""), "lnd_timeout"), 16);
+    walk("peer_get", "peer", 2000, others + 11, 2, "primary nid", NULL);
+    walk("peer_get", "peer", 3, others + 11, 0, "primary nid", NULL);
+    r = result("peer_get", "[\"10.0.2.1@tcp\"]");
+    assert_int_equal(json_array_size(at(r, "peer")), 1);
+    assert_null(json_object_get(r, "cursor"));
+    IS(r, "peer/0/primary nid", "10.9.0.1@o2ib");
+    assert_true(json_is_true(at(r, "peer/0/Multi-Rail")));
+    assert_int_equal(NUMBER(r, "peer/0/peer state"), 8);
+    assert_int_equal(json_array_size(at(r, "peer/0/peer ni")), 2);
+    IS(r, "peer/0/peer ni/0/nid", "10.9.0.1@o2ib");
+    IS(r, "peer/0/peer ni/0/state", "NA");
+    IS(r, "peer/0/peer ni/1/nid", "10.0.2.1@tcp");
+    IS(r, "peer/0/peer ni/1/state", "up");
+    assert_int_equal(NUMBER(r, "peer/0/peer ni/1/max_ni_tx_credits"), 8);
+    r = result("peer_get", "{\"nid\":\"10.9.0.1@o2ib\",\"brief\":true}");
+    is_in_order(at(r, "peer/0"), "primary nid,Multi-Rail,peer ni");
+    is_in_order(at(r, "peer/0/peer ni/1"), "nid,state");
+    IS(result("peer_get", "[\"10.0.2.9@tcp\"]"), "peer/0/primary nid", "10.0.2.9@tcp");
+    r = result("peer_get", "{\"cursor\":\"c.999999999\"}");
+    assert_int_equal(json_array_size(at(r, "peer")), 0);
+    fails("peer_get", "{\"cursor\":\"c.\"}", -32602, "cursor");
+    fails("peer_get", "{\"cursor\":\"c.-1\"}", -32602, "cursor");
+    fails("peer_get", "{\"cursor\":\"c.1x\"}", -32602, "cursor");
+    fails("peer_get", "{\"cursor\":\"c.99999999999\"}", -32602, "cursor");
+    cfg_running_free(ctx.running);
+    ctx.running = was;
+    drop_peer(known);
+    drop_peer(other);
+}
+
 /* The client goes while reactors are being asked. */
 static void test_peers_unheard(void **state)
 {
@@ -708,6 +710,7 @@ static void test_peers_unheard(void **state)
     jrpc_input(&session, text, strlen(text));
     jrpc_session_close(&session);
     jrpc_session_init(&session, &engine, take, NULL);
+    session.role = JRPC_ADMIN;
     result("peer_get", ""); /* the first has been answered before this */
 }
 
@@ -730,45 +733,27 @@ static void test_ping(void **state)
     fails("ping", "[]", -32602, "nid");
 }
 
-/* ---- documentation ---- */
+/* ---- what there is ---- */
 
-static char *read_text(const char *path)
+static void test_discover(void **state)
 {
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 16);
+    json_t *document = result("rpc.discover", ""), *listed, *method;
+    size_t i, n = json_array_size(at(document, "methods"));
 
-    if (!f || !text)
-        fail_msg("cannot read %s", path);
-    assert_true(fread(text, 1, (1 << 16) - 1, f) > 0);
-    fclose(f);
-    return text;
-}
+    IS(document, "openrpc", "1.2.6");
+    IS(document, "info/version", MILLRACE_VERSION);
+    json_incref(document);
+    listed = at(result("rpc_methods", ""), "methods");
+    assert_int_equal(json_array_size(listed), n);
+    json_array_foreach(listed, i, method) {
+        json_t *row = json_array_get(at(document, "methods"), i);
 
-/* Every method and parameter is in the reference, with the sentences of the table. */
-static void test_documented(void **state)
-{
-    json_t *methods = at(result("rpc_methods", ""), "methods"), *method, *param;
-    char *text = read_text(TEST_DOCS "/jsonrpc.md"), want[512];
-    size_t i, j;
-
-    assert_true(json_array_size(methods) >= 13);
-    json_array_foreach(methods, i, method) {
-        snprintf(want, sizeof(want), "### %s\n\n%s\n", json_string_value(at(method, "name")),
-                 json_string_value(at(method, "help")));
-        if (!strstr(text, want))
-            fail_msg("docs/jsonrpc.md does not have: %s", want);
-        snprintf(want, sizeof(want), "Result: %s.\n", json_string_value(at(method, "result")));
-        if (!strstr(text, want))
-            fail_msg("docs/jsonrpc.md does not have: %s", want);
-        json_array_foreach(at(method, "params"), j, param) {
-            snprintf(want, sizeof(want), "| %s | %s | %s |", json_string_value(at(param, "name")),
-                     json_string_value(at(param, "type")),
-                     json_is_true(at(param, "required")) ? "yes" : "no");
-            if (!strstr(text, want) || !strstr(text, json_string_value(at(param, "help"))))
-                fail_msg("docs/jsonrpc.md does not have: %s", want);
-        }
+        IS(row, "name", TEXT(method, "name"));
+        IS(row, "x-role", TEXT(method, "role"));
+        IS(row, "x-phase", TEXT(method, "phase"));
+        assert_int_equal(json_array_size(at(row, "params")), json_array_size(at(method, "params")));
     }
-    free(text);
+    json_decref(document);
 }
 
 int main(void)
@@ -776,6 +761,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_version),
         cmocka_unit_test(test_shutdown),
+        cmocka_unit_test(test_start),
         cmocka_unit_test(test_net_get),
         cmocka_unit_test(test_net_get_filter),
         cmocka_unit_test(test_ni_down),
@@ -790,8 +776,13 @@ int main(void)
         cmocka_unit_test(test_reactors),
         cmocka_unit_test(test_peers),
         cmocka_unit_test(test_peers_unheard),
+        cmocka_unit_test(test_peer_pages),
+        cmocka_unit_test(test_configured_peers),
+        cmocka_unit_test(test_route_pages),
+        cmocka_unit_test(test_global),
+        cmocka_unit_test(test_routing_get),
         cmocka_unit_test(test_ping),
-        cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_discover),
         cmocka_unit_test(test_net_del),
     };
 

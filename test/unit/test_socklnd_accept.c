@@ -544,6 +544,51 @@ static void test_duplicate_of_dead(void **state)
     fake_up(LOW, 899, SOCK_CTYPE_CONTROL, INC);
 }
 
+/* The next event that watchers were told of this peer. */
+static void told(unsigned index, enum lnet_event_kind kind, const char *nid, enum lnet_drop drop,
+                 const char *cause)
+{
+    const struct lnet_event_row *row = &core.event[index];
+    struct lnet_nid want;
+
+    assert_int_equal(nid_parse(nid, &want), 0);
+    assert_true(index < core.nevents);
+    assert_int_equal(row->kind, kind);
+    assert_true(nid_same(&row->nid, &want));
+    assert_int_equal(row->drop, drop);
+    if (cause)
+        assert_string_equal(row->cause, cause);
+    else
+        assert_null(row->cause);
+}
+
+/* The first of its connections and the last are told, why too. */
+static void test_told(void **state)
+{
+    struct fake_stream *s;
+
+    (void)state;
+    fake_up(LOW, 1023, SOCK_CTYPE_CONTROL, INC);
+    s = fake_up(LOW, 1022, SOCK_CTYPE_BULK_IN, INC);
+    assert_int_equal(core.nevents, 1);
+    told(0, LNET_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
+    fake_end(s, STREAM_END_RESET);
+    assert_int_equal(core.nevents, 2);
+    told(1, LNET_EV_PEER_DOWN, LOW_NID, LNET_DROP_TCP_RESET, NULL);
+    s = fake_up(LOW, 1021, SOCK_CTYPE_CONTROL, INC);
+    fake_end(s, STREAM_END_EOF);
+    assert_int_equal(core.nevents, 4);
+    told(3, LNET_EV_PEER_DOWN, LOW_NID, LNET_DROP_NONE, "closed_by_peer");
+    /* Without an old connection in the way too. */
+    fake_up(LOW, 1020, SOCK_CTYPE_CONTROL, INC + 1);
+    assert_int_equal(core.nevents, 6);
+    told(4, LNET_EV_PEER_RESTART, LOW_NID, LNET_DROP_NONE, "new_incarnation");
+    told(5, LNET_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
+    fake_stop();
+    assert_int_equal(core.nevents, 7);
+    told(6, LNET_EV_PEER_DOWN, LOW_NID, LNET_DROP_SHUTDOWN, NULL);
+}
+
 /* A caller that restarted: NONE once, everything old is closed, the next try is good. §2.5 #4 */
 static void test_restarted_peer(void **state)
 {
@@ -567,6 +612,10 @@ static void test_restarted_peer(void **state)
     assert_int_equal(core.drops[LNET_DROP_TCP_HELLO_STALE], 1);
     assert_int_equal(core.nnotified, 1); /* up; a restart is no failure */
     fake_up(LOW, 899, SOCK_CTYPE_CONTROL, INC ^ 1);
+    assert_int_equal(core.nevents, 4);
+    told(1, LNET_EV_PEER_RESTART, LOW_NID, LNET_DROP_NONE, "new_incarnation");
+    told(2, LNET_EV_PEER_DOWN, LOW_NID, LNET_DROP_TCP_HELLO_STALE, NULL);
+    told(3, LNET_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
 }
 
 /* It ended the old connections in good order just before: then the first try is good. */
@@ -728,6 +777,7 @@ int main(void)
         TEST(test_source_limit),
         TEST(test_duplicates),
         TEST(test_duplicate_of_dead),
+        TEST(test_told),
         TEST(test_restarted_peer),
         TEST(test_restarted_cleanly),
         TEST(test_called_again),

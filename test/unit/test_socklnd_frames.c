@@ -542,12 +542,58 @@ static void test_taken_outlives_connection(void **state)
     assert_int_equal(fake_takes_out, 0);
 }
 
+/* Few segments have their place in the message: they need no holder, however many are held. */
+static void test_few_segments_need_no_take(void **state)
+{
+    size_t n = fake_frame(frame_buf, NID, OWN, 4000, 0, 0);
+
+    (void)state;
+    core.hold_taken = true;
+    for (int i = 0; i < 300; i++)
+        fake_feed(i % 2 ? bulk_out : control, frame_buf, n);
+    expect_received(300, 4000);
+    assert_int_equal(core.copied, 0);
+    assert_int_equal(fake_takes_out, 300 * 4);
+    fake_release_taken();
+    expect_open();
+}
+
+/* One more than the place has: all of them move to a holder. */
+static void test_segments_leave_the_message(void **state)
+{
+    (void)state;
+    core.hold_taken = true;
+    fake_feed(bulk_out, frame_buf, fake_frame(frame_buf, NID, OWN, 4001, 0, 0));
+    expect_received(1, 4001);
+    assert_int_equal(core.copied, 0);
+    fake_end(bulk_out, STREAM_END_RESET);
+    fake_release_taken();
+    assert_int_equal(fake_takes_out, 0);
+}
+
+/* All holders are lent out: what comes then is copied, also what began in the message. */
+static void test_takes_used_up_begun(void **state)
+{
+    size_t n = fake_frame(frame_buf, NID, OWN, 5000, 0, 0);
+
+    (void)state;
+    core.hold_taken = true;
+    for (int i = 0; i < 260; i++)
+        fake_feed(bulk_out, frame_buf, n);
+    expect_received(260, 5000);
+    assert_int_equal(core.copied, 4);
+    fake_release_taken();
+    assert_int_equal(fake_takes_out, 0);
+    expect_open();
+}
+
 /* All holders are lent out: what comes then is copied. */
 static void test_takes_used_up(void **state)
 {
     size_t n = fake_frame(frame_buf, NID, OWN, 20, 0, 0);
 
     (void)state;
+    core.no_places = true;
     core.hold_taken = true;
     for (int i = 0; i < 300; i++)
         fake_feed(i % 2 ? bulk_out : control, frame_buf, n);
@@ -739,6 +785,9 @@ int main(void)
         READ(test_ack_order),
         BOTH(test_acks_unread),
         TAKE(test_taken_outlives_connection),
+        TAKE(test_few_segments_need_no_take),
+        TAKE(test_segments_leave_the_message),
+        TAKE(test_takes_used_up_begun),
         TAKE(test_takes_used_up),
         TAKE(test_no_memory_for_segments),
         TAKE(test_give_up),

@@ -115,7 +115,7 @@ static void test_addresses(void **state)
         {NULL, "eth0", 0, "10.0.0.5@tcp"},
         {"fd00::5@tcp", "eth0", 0, "fd00::5@tcp"},
         {"127.3.4.5@tcp", "", 0, "127.3.4.5@tcp"},
-        {NULL, "eth7", -EADDRNOTAVAIL, "interface eth7 has no IP address"},
+        {NULL, "eth7", -ENODEV, "there is no interface eth7"},
         {"10.0.0.6@tcp", "", -EADDRNOTAVAIL, "not on any interface"},
         {"10.0.0.6@tcp", "eth0", -EADDRNOTAVAIL, "not on interface eth0"},
         {"10.0.0.5@tcp", "eth7", -EADDRNOTAVAIL, "not on interface eth7"},

@@ -109,7 +109,8 @@ static void on_accepted(void *user, struct stream *s, const union stream_addr *p
 static void listen_here(void)
 {
     newest = NULL;
-    assert_int_equal(stream_kernel.listen(&here, "lo", r0, on_accepted, &newest, &listener), 0);
+    assert_int_equal(stream_kernel.listen(NULL, &here, "lo", r0, on_accepted, &newest, &listener),
+                     0);
     step(r0);
 }
 
@@ -546,16 +547,16 @@ static void test_connect(void **state)
     to2.in.sin_port = htons(PORT + 2);
     l = plain_listener(&here);
     l2 = plain_listener(&to2);
-    assert_int_equal(stream_kernel.connect(&from, "lo", &here, 0x10, &events, &u, &u.s), 0);
+    assert_int_equal(stream_kernel.connect(NULL, &from, "lo", &here, 0x10, &events, &u, &u.s), 0);
     UNTIL(u.connected > 0);
     fd = accept(l, &peer.sa, &len);
     assert_true(fd >= 0);
     assert_int_equal(peer.in.sin_port, from.in.sin_port);
     assert_int_equal(peer.in.sin_addr.s_addr, from.in.sin_addr.s_addr);
     /* The same port serves for another destination, but not for the same one. */
-    assert_int_equal(stream_kernel.connect(&from, "lo", &to2, -1, &events, &u2, &u2.s), 0);
+    assert_int_equal(stream_kernel.connect(NULL, &from, "lo", &to2, -1, &events, &u2, &u2.s), 0);
     UNTIL(u2.connected > 0);
-    assert_int_equal(stream_kernel.connect(&from, "lo", &here, -1, &events, &u2, &s3),
+    assert_int_equal(stream_kernel.connect(NULL, &from, "lo", &here, -1, &events, &u2, &s3),
                      -EADDRNOTAVAIL);
     send_pattern(fd, 0, 5);
     UNTIL(u.readable > 0);
@@ -570,7 +571,7 @@ static void test_refused(void **state)
 {
     union stream_addr from = there;
     struct user u = {0};
-    int rc = stream_kernel.connect(&from, "lo", &here, -1, &events, &u, &u.s);
+    int rc = stream_kernel.connect(NULL, &from, "lo", &here, -1, &events, &u, &u.s);
 
     if (rc == -ECONNREFUSED)
         return; /* the loopback may be that fast */
@@ -586,7 +587,7 @@ static void test_address_in_use(void **state)
     struct stream_listener *second;
 
     listen_here();
-    assert_int_equal(stream_kernel.listen(&here, "lo", r0, on_accepted, &newest, &second),
+    assert_int_equal(stream_kernel.listen(NULL, &here, "lo", r0, on_accepted, &newest, &second),
                      -EADDRINUSE);
     unlisten();
 }

@@ -19,6 +19,7 @@ import sys
 import time
 
 from . import nid as N
+from . import wire
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "crowd_main.py")
 MASK = 16                   # bits of the nets in load tests: room for hundreds of addresses
@@ -34,14 +35,18 @@ class Crowd:
 
     flow_ids = itertools.count(1)
 
-    def __init__(self, env, name, first, count):
+    def __init__(self, env, name, first, count, host=None):
+        """`host`: thousands of nodes behind this one address; the whole net around the first of them is its own."""
         self.env, self.name = env, name
         first = N.parse(first)
         start = ipaddress.ip_address(first.ip)
         self.net = N.net_str(first.net)
         self.nids = [f"{start + i}@{self.net}" for i in range(count)]
         if (name, "eth0") not in env.fabric.ports:      # else a later life of the same hosts
-            env.fabric.attach(name, self.net, "eth0", *(f"{start + i}/{MASK}" for i in range(count)))
+            env.fabric.attach(name, self.net, "eth0", *([host] if host else (f"{n.split('@')[0]}/{MASK}" for n in self.nids)))
+            if host:
+                around = ipaddress.ip_interface(f"{start}/{MASK}").network
+                env.fabric.host(name).ip(f"route add local {around} dev lo")
         self.port = env.fabric.ports[name, "eth0"]
         self.ns, self.proc, self.ids, self.pending, self.reader = env.fabric.host(name), None, itertools.count(1), {}, None
         self.tolerate = []          # substrings of faults that a test provokes
@@ -111,6 +116,13 @@ class Crowd:
             await self.until(lambda s: s["up"] == s["nodes"] and (not spec.get("pings", True) or s["pinged"] == s["nodes"]),
                              "all nodes connected", START)
         return self
+
+    async def visit(self, gateway, nids=None, timeout=60.0, ahead=64):
+        """Each of these calls the router, says HELLO on one connection and goes away for good."""
+        before = (await self.state()).get("visited", 0)
+        nids = nids or self.nids
+        await self.call("nodes", nids=nids, gateway=str(gateway), types=[wire.CONTROL], pings=False, visit=True, ahead=ahead)
+        await self.until(lambda s: s.get("visited", 0) - before == len(nids), "all have visited the router", timeout)
 
     async def state(self):
         return await self.call("state")
@@ -234,12 +246,11 @@ class Rest:
                     out += _wrong(f"NI {ni['nid']}", own, ("available_tx_credits", own.get("max_tx_credits")),
                                   ("max_tx_credits", self.credits.get(ni["nid"])), ("tx_waiting", 0))
         out += [f"NI {n} is gone" for n in self.credits if n not in nis and n not in removed]
-        for peer in (await r.rpc("peer_get"))["peer"]:
-            for ni in peer["peer ni"]:
-                own = ni.get("millrace", {})
-                out += _wrong(f"peer {ni['nid']}", ni, ("available_tx_credits", ni.get("max_ni_tx_credits")),
-                              ("available_rtr_credits", own.get("max_rtr_credits")), ("tx_q_num_of_buf", 0))
-                out += _wrong(f"peer {ni['nid']}", own, ("tx_queued", 0), ("tx_waiting", 0), ("rtr_waiting", 0))
+        for nid, ni in (await r.peers()).items():
+            own = ni.get("millrace", {})
+            out += _wrong(f"peer {nid}", ni, ("available_tx_credits", ni.get("max_ni_tx_credits")),
+                          ("available_rtr_credits", own.get("max_rtr_credits")), ("tx_q_num_of_buf", 0))
+            out += _wrong(f"peer {nid}", own, ("tx_queued", 0), ("tx_waiting", 0), ("rtr_waiting", 0))
         out += _wrong("statistics", await r.stats(), ("msgs_alloc", 0))
         return out
 

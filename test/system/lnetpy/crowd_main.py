@@ -194,9 +194,16 @@ class Crowd:
                 del self.greeting[fd]
                 self.poll.unregister(fd)
                 row[0].close()
-        while self.to_dial and sum(1 for n in self.nodes.values() if n.dialling) < self.dial_ahead:
+        room = self.dial_ahead - sum(1 for n in self.nodes.values() if n.dialling) if self.to_dial else 0
+        while self.to_dial and room > 0:
             self.to_dial.popleft().dial()
+            room -= 1
         self.at(now + TICK, self.tick)
+
+    def dial_next(self):
+        """A node has its connections: the next one may begin."""
+        if self.to_dial:
+            self.to_dial.popleft().dial()
 
     def run(self):
         os.set_blocking(0, False)
@@ -254,6 +261,12 @@ class Crowd:
     def some_nodes(self, nids):
         return [self.nodes[N.parse(n).word()] for n in nids] if nids is not None else list(self.nodes.values())
 
+    def left(self, node):
+        """A visitor has been there and is no more."""
+        self.count["visited"] += 1
+        del self.nodes[node.word]
+        self.dial_next()
+
     def do_flows(self, flows):
         for spec in flows:
             node = self.nodes[N.parse(spec["src"]).word()]
@@ -304,7 +317,7 @@ class Crowd:
                 "pinged": sum(1 for n in nodes if n.ping_answered is not None),
                 "now": self.now, "pinged_at": {str(n.nid): n.ping_answered for n in nodes},
                 "lives": sum(n.lives for n in nodes),
-                "under_way": sum(len(f.ops) for f in self.flows.values()),
+                "under_way": sum(len(f.ops) for f in self.flows.values()) + len(self.refill),
                 "unsent": sum(c.queued - c.sent for c in self.conns.values()),
                 "zc": sum(len(c.zc) for c in self.conns.values()), "held": sum(len(n.held) for n in nodes),
                 "waiting": sum(len(n.waiting) for n in nodes), "dialling": sum(1 for n in nodes if n.dialling),

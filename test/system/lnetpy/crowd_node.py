@@ -24,9 +24,10 @@ class Node:
         self.net = self.word >> 32
         self.zc_min, self.credits = spec.get("zc_min", 16384), spec.get("credits", 8)
         self.timeout, self.types = spec.get("lnd_timeout", 16.0), spec.get("types", (CONTROL, BULK_IN, BULK_OUT))
-        self.pings = spec.get("pings", True)
+        self.pings, self.visit = spec.get("pings", True), spec.get("visit", False)
         self.incarnation = time.time_ns()
-        self.info = wire.PingInfo(wire.F_NI_STATUS | wire.F_RTE_DISABLED | wire.F_MULTI_RAIL | wire.F_DISCOVERY, 2,
+        off = 0 if spec.get("routing") else wire.F_RTE_DISABLED     # "routing": says it is a router
+        self.info = wire.PingInfo(wire.F_NI_STATUS | off | wire.F_MULTI_RAIL | wire.F_DISCOVERY, 2,
                                   [(self.nid, wire.UP)]).pack()
         self.by_type = {CONTROL: None, BULK_IN: None, BULK_OUT: None}
         self.their_incarnation = None
@@ -70,6 +71,7 @@ class Node:
         if ctype is None:
             self.backoff = 0.0
             self._whole()
+            self.crowd.dial_next()
             return
         sock = C.dial(self.ip, self.gateway.ip)
         if sock is None:
@@ -83,7 +85,11 @@ class Node:
         if self.up_at is None and all(self.by_type[t] for t in self.types):
             self.up_at = self.crowd.now
             self.lives += 1
-            self.ping()
+            if self.visit:
+                self.stop(False)
+                self.crowd.left(self)
+            else:
+                self.ping()
 
     def _dial_failed(self):
         """What waits for a connection fails; the next attempt comes after the back-off."""

@@ -18,8 +18,8 @@ def small_sockets(env, *hosts):
 
 async def wide_router(env, name="r", nids=(NEAR, FAR), **kw):
     """A router whose nets are as wide as those of crowds, and its start values."""
-    r = await env.router(name, *nids, **kw)
-    for i, n in enumerate(r.nids):
+    r = await env.router(name, *nids, bits=MASK if env.transport == "port" else None, **kw)
+    for i, n in enumerate(r.nids if env.transport == "kernel" else []):
         r.ns.ip(f"route add {n.ip.rsplit('.', 2)[0]}.0.0/{MASK} dev eth{i} src {n.ip}")
     return r, await Rest.of(r)
 

@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import sys
 import time
@@ -28,8 +29,9 @@ class Skip(Exception):
 
 
 class Env:
-    def __init__(self, build=None, reference=False, verbose=False, long=False):
+    def __init__(self, build=None, reference=False, verbose=False, long=False, transport="kernel", tamper=None):
         self.build, self.reference, self.verbose, self.long = build, reference, verbose, long
+        self.transport, self.tamper = transport, json.loads(tamper) if tamper else None
         self.ledger, self.fabric = Ledger(), Fabric()
         self.nodes, self.routers, self.problems, self.waiters = [], [], [], []
         self.expected_problems = []
@@ -125,20 +127,31 @@ class Env:
 
     async def router(self, name, *nids, segs=None, **kw):
         """The router under test (or the reference router), one NI per NID; ready when this returns."""
+        return await self.prepare(name, *nids, segs=segs, **kw).start()
+
+    def prepare(self, name, *nids, segs=None, bits=None, mtu=None, **kw):
+        """The same, not started. On the transport `port` the host has none of the addresses: they are the ports'."""
         nids = [N.parse(n) for n in nids]
-        for i, n in enumerate(nids):
-            self.fabric.attach(name, (segs or {}).get(str(n)) or N.net_str(n.net), f"eth{i}", n.ip)
         cls = R.Reference if self.reference or kw.pop("reference", False) else R.Millraced
+        on_port = cls is R.Millraced and kw.pop("transport", self.transport) == "port"
+        ports = []
+        for i, n in enumerate(nids):
+            address = f"{n.ip}/{bits or (64 if ':' in n.ip else 24)}"
+            if on_port:
+                ports.append({"name": f"eth{i}", "addresses": [address], "duplicate_check": False})
+            self.fabric.attach(name, (segs or {}).get(str(n)) or N.net_str(n.net), f"eth{i}",
+                               *([] if on_port else [address]), mtu=mtu)
+        if on_port:
+            kw.setdefault("ports", ports)
         r = cls(self, name, self.fabric.host(name), nids, **kw)
         self.routers.append(r)
         for node in self.nodes:
             node.judge.know(r.spec)
-        await r.start()
         return r
 
-    async def crowd(self, name, first, count):
+    async def crowd(self, name, first, count, host=None):
         """A process for many nodes, the NIDs from `first` on; crowd.nodes() makes them."""
-        crowd = Crowd(self, name, first, count)
+        crowd = Crowd(self, name, first, count, host)
         self.crowds.append(crowd)
         return await crowd.start()
 

@@ -43,17 +43,25 @@ class NetNs:
     def path(self):
         return f"/proc/{os.getpid()}/fd/{self.fd}"
 
-    def socket(self, family=socket.AF_INET):
-        """A TCP socket that belongs to this namespace for ever; usable from any thread."""
+    def _inside(self, call):
+        """What call() gives when it is made in this namespace."""
         here = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
             _setns(self.fd)
             try:
-                return socket.socket(family, socket.SOCK_STREAM)
+                return call()
             finally:
                 _setns(here)
         finally:
             os.close(here)
+
+    def socket(self, family=socket.AF_INET):
+        """A TCP socket that belongs to this namespace for ever; usable from any thread."""
+        return self._inside(lambda: socket.socket(family, socket.SOCK_STREAM))
+
+    def open(self, path):
+        """A file of /proc/thread-self/net, to be read again and again: it stays this namespace's."""
+        return self._inside(lambda: open(path, encoding="ascii"))
 
     def _child(self):
         _setns(self.fd)

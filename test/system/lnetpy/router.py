@@ -29,7 +29,19 @@ def find_program(build, name):
 
 
 class RpcError(Exception):
-    pass
+    """An error the router answered with; `error` as it came."""
+
+    def __init__(self, text, error=None):
+        super().__init__(text)
+        self.error = error or {}
+
+    @property
+    def code(self):
+        return self.error.get("code")
+
+    @property
+    def data(self):
+        return self.error.get("data") or {}
 
 
 class Millraced:
@@ -37,7 +49,8 @@ class Millraced:
 
     def __init__(self, env, name, ns, nids, routes=(), conns_per_peer=1, timeout=50, routing=True,
                  check_interval=60, ping_timeout=50, hello_map=(), buffers=None, reactors=2,
-                 buffer_wait=None, memory=None, extra="", unprivileged=False):
+                 buffer_wait=None, memory=None, extra="", unprivileged=False, rpc=None, ports=(), args=(),
+                 idle="adaptive"):
         self.env, self.name, self.ns, self.nids = env, name, ns, nids
         self.dir = tempfile.TemporaryDirectory(prefix=f"millrace-{name}-")
         self.sock = os.path.join(self.dir.name, "rpc.sock")
@@ -45,13 +58,15 @@ class Millraced:
         self.log_path = os.path.join(self.dir.name, "stderr")
         self.spec = RouterSpec(nids, {0x1a if routing else 0x1e}, "millrace", name=name)
         self.proc, self.log_file, self.ids, self.stopped = None, None, 0, False
-        self.unprivileged = unprivileged
+        self.unprivileged, self.args = unprivileged, list(args)
         self.settings = dict(routes=routes, cpp=conns_per_peer, timeout=timeout, routing=routing,
                              interval=check_interval, ping=ping_timeout, hello_map=hello_map, buffers=buffers,
-                             reactors=reactors, buffer_wait=buffer_wait, memory=memory, extra=extra)
+                             reactors=reactors, buffer_wait=buffer_wait, memory=memory, extra=extra,
+                             rpc=rpc, ports=ports, idle=idle)
 
-    def yaml(self):
-        s, out, nets = self.settings, ["net:"], {}
+    def yaml(self, **other):
+        """Its configuration, or one with `other` settings."""
+        s, out, nets = {**self.settings, **other}, ["net:"], {}
         for n in self.nids:
             nets.setdefault(N.net_str(n.net), []).append(n)
         for net, nids in nets.items():
@@ -67,8 +82,11 @@ class Millraced:
         b = {"tiny": 512, "small": 512, "large": 64, **(s["buffers"] or {})}
         out.append("buffers: {" + ", ".join(f"{k}: {v}" for k, v in b.items()) + "}")
         out.append(f"global: {{alive_router_check_interval: {s['interval']}, router_ping_timeout: {s['ping']}}}")
-        out += ["millrace:", "  cores: auto", f"  reactors: {s['reactors']}", "  idle: adaptive",
-                "  hugepages: false", f"  memory: {s['memory'] or 256}", f"  rpc: {{socket: {self.sock}}}"]
+        out += ["millrace:", "  cores: auto", f"  reactors: {s['reactors']}", f"  idle: {s['idle']}",
+                "  hugepages: false", f"  memory: {s['memory'] or (512 if s['ports'] else 256)}", "  rpc: {" + ", ".join(f"{k}: {v}" for k, v in {"socket": self.sock, **(s["rpc"] or {})}.items()) + "}"]
+        if s["ports"]:
+            out.append("  ports:")
+            out += [f"    - {json.dumps(p)}" for p in s["ports"]]
         if s["hello_map"]:
             out.append("  hello_map: [" + ", ".join(f"{{address: '{a}', nid: '{n}'}}" for a, n in s["hello_map"]) + "]")
         if s["buffer_wait"]:
@@ -76,10 +94,10 @@ class Millraced:
         return "\n".join(out) + "\n" + s["extra"]
 
     def command(self):
-        """The program itself, or run by nobody with the one capability that ports below 1024 need."""
+        """The program itself, or run by nobody with the one capability that it needs: for ports below 1024, or packet sockets."""
         binary = find_program(self.env.build, "millraced")
         if not self.unprivileged:
-            return [binary, "-c", self.conf]
+            return [binary, "-c", self.conf, *self.args]
         mine = os.path.join(self.dir.name, "millraced")  # the build folder may be closed to others
         if not os.path.exists(mine):
             shutil.copy(binary, mine)
@@ -87,15 +105,15 @@ class Millraced:
         above = os.path.dirname(self.dir.name)  # the runner's own folder for this test
         if not os.stat(above).st_mode & 0o001:
             os.chmod(above, 0o711)
-        return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
-                "--bounding-set=-all,+net_bind_service", "--inh-caps=-all,+net_bind_service",
-                "--ambient-caps=-all,+net_bind_service", "--no-new-privs", "--pdeathsig=KILL",
-                mine, "-c", self.conf]
+        caps = "-all,+net_raw" if self.settings["ports"] else "-all,+net_bind_service"
+        return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", f"--bounding-set={caps}",
+                f"--inh-caps={caps}", f"--ambient-caps={caps}", "--no-new-privs", "--pdeathsig=KILL",
+                mine, "-c", self.conf, *self.args]
 
     async def start(self):
-        command = self.command()
+        command, text = self.command(), self.yaml()
         with open(self.conf, "w", encoding="utf-8") as f:
-            f.write(self.yaml())
+            f.write(text)
         self.log_file = open(self.log_path, "ab")
         env = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "abort_on_error=0:exitcode=99")}
         self.proc = self.ns.popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file,
@@ -107,6 +125,8 @@ class Millraced:
                 raise RuntimeError(f"millraced ended with {self.proc.returncode}: {self.tail()}")
             try:
                 await self.rpc("version")
+                if self.settings["ports"] and self.env.tamper:
+                    await self.rpc("tamper_set", **self.env.tamper)
                 return self
             except (OSError, EOFError):
                 pass
@@ -138,13 +158,23 @@ class Millraced:
         if answer.get("id") != self.ids:
             raise RpcError(f"answer to {answer.get('id')}, asked {self.ids}")
         if "error" in answer:
-            raise RpcError(f"{method}: {answer['error']}")
+            raise RpcError(f"{method}: {answer['error']}", answer["error"])
         return answer["result"]
 
     async def drops(self):
         """name -> count, over all reasons."""
         result = await self.rpc("drops_get")
         return {d["name"]: d["count"] for d in result["drops"]}
+
+    async def peers(self):
+        """nid -> its row, over all pages."""
+        out, more = {}, {}
+        while True:
+            page = await self.rpc("peer_get", **more)
+            out.update((ni["nid"], ni) for p in page["peer"] for ni in p["peer ni"])
+            if "cursor" not in page:
+                return out
+            more = {"cursor": page["cursor"]}
 
     async def stats(self):
         result = await self.rpc("stats_get")
@@ -193,6 +223,11 @@ class Millraced:
             return ""
 
     def tail(self, n=5):
+        if self.proc and self.proc.poll() is not None:
+            return f"(it has ended with {self.proc.returncode}) {self._tail(n)}"
+        return self._tail(n)
+
+    def _tail(self, n):
         return " | ".join(self.text().strip().splitlines()[-n:])[-900:]
 
     def kill(self):

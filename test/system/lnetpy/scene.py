@@ -24,6 +24,14 @@ def cases(*args):
     return mark
 
 
+def only(*transports):
+    """The test is about these transports (`kernel`, `port`), whatever its file is."""
+    def mark(f):
+        f.transports = transports
+        return f
+    return mark
+
+
 def deadline(seconds, long=None):
     """Time for the test, and with --long."""
     def mark(f):

@@ -13,14 +13,12 @@ from lnetpy.router import find_program
 from lnetpy.scene import CLIENT, ROUTER, SERVER, cases, deadline, join
 
 
-class EndNode:
+class Perf:
     """One millrace-perf process in a namespace."""
 
-    def __init__(self, env, name, nid, route, *args):
-        self.env, self.name, self.nid = env, name, N.parse(nid)
-        if name not in env.fabric.hosts:
-            env.fabric.attach(name, N.net_str(self.nid.net), "eth0", self.nid.ip)
-        argv = [find_program(env.build, "millrace-perf"), "--json", "--nid", nid, "--route", route, *map(str, args)]
+    def __init__(self, env, name, *args, run_by=()):
+        self.env, self.name = env, name
+        argv = [*run_by, find_program(env.build, "millrace-perf"), "--json", *map(str, args)]
         self.proc = env.fabric.host(name).popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                                 stderr=subprocess.PIPE)
         for f in (self.proc.stdout, self.proc.stderr):
@@ -57,6 +55,16 @@ class EndNode:
         if self.proc.poll() is None:
             self.proc.kill()
             self.proc.wait()
+
+
+class EndNode(Perf):
+    """A node with one NID, on a host of its own."""
+
+    def __init__(self, env, name, nid, route, *args, run_by=()):
+        self.nid = N.parse(nid)
+        if name not in env.fabric.hosts:
+            env.fabric.attach(name, N.net_str(self.nid.net), "eth0", self.nid.ip)
+        super().__init__(env, name, "--nid", nid, "--route", route, *args, run_by=run_by)
 
 
 @deadline(90)

@@ -169,6 +169,13 @@ async def test_simultaneous_connect(env, order):
         await env.settle()
         s.stop()
         env.nodes.remove(s)
+        await env.until_async(lambda s=s: forgotten(r, s.nid), f"round {i}: the router knows that the node is gone")
+
+
+async def forgotten(r, nid):
+    """The router has no connection to a node."""
+    row = (await r.peers()).get(str(nid))
+    return not row or not any(row["millrace"]["connections"].values())
 
 
 async def test_more_connections_than_ours(env):

@@ -7,7 +7,7 @@ import re
 import signal
 
 from lnetpy.crowd import Books, Rest, pairs
-from lnetpy.crowd_scene import (CLIENTS, FAR, HUNG, NEAR, SECOND, SERVERS, WRITERS, both_ways, cross_traffic, line,
+from lnetpy.crowd_scene import (CLIENTS, FAR, HUNG, NEAR, SECOND, SERVERS, WRITERS, allowed, both_ways, cross_traffic, line,
                                 small_sockets, stop, two_sides, undisturbed, until_done, until_quiet,
                                 wide_router)
 from lnetpy.scene import alone, cases, deadline
@@ -58,7 +58,7 @@ async def test_frozen(env):
     """The servers' process stands still (SIGSTOP); bystanders go on; afterwards nothing is lost but what was dropped by
     name, and no connection."""
     env.need_millrace()
-    still, wait = (30, 10) if env.long else (9, 4)
+    still, wait = (30, 10) if env.long else (5, 2)
     r, rest, c, s, (near, far) = await two_sides(env, buffer_wait=wait)
     books = await Books.open([r], [c, s, near, far])
     beside = await near.load(pairs(near.nids, far.nids), window=2)
@@ -135,6 +135,7 @@ async def test_restart_with_300_peers(env):
         return True
     await env.until_async(all_back, "300 nodes connected and answered", 60)
     connected = env.now() - up
+    assert connected <= await allowed(env, 10, c, s), f"{connected:.1f} s until all were back"
     await until_done(env, load, 1, "everybody served again", 60)
     env.result(f"router down for {up - down:.1f} s; all 300 nodes connected {connected:.1f} s after it was up again, "
                f"all served after {env.now() - up:.1f} s")
@@ -150,7 +151,7 @@ async def test_egress_stalls(env):
     """A server takes nothing until the router's own patience ends (its LND timeout): what was for it is dropped by name,
     and when it reads again it is served again."""
     env.need_millrace()
-    timeout, still = (50, 180) if env.long else (6, 14)
+    timeout, still = (50, 180) if env.long else (6, 0)
     small_sockets(env, "r", "hung")
     r, rest = await wide_router(env, timeout=timeout, buffer_wait=10 if env.long else 3)
     c, writers = await env.crowd("c", CLIENTS, 4), await env.crowd("w", WRITERS, 40)
@@ -164,18 +165,22 @@ async def test_egress_stalls(env):
     await c.call("reset")
     row = await beside.sum()
     await hung.pause()
+    begun = env.now()
+
+    async def given_up():
+        drops = await books.drops()
+        return sum(drops.get(k, 0) for k in ("next_hop_timeout", "next_hop_connection_lost", "next_hop_unreachable"))
+    await env.until_async(given_up, "the router gives up the server", 5 * timeout, 0.2)
+    took = env.now() - begun
     await asyncio.sleep(still)
     slowest = await undisturbed(env, beside, row)
-    drops = await books.drops()
-    gone = sum(drops.get(k, 0) for k in ("next_hop_timeout", "next_hop_connection_lost", "next_hop_unreachable"))
-    assert gone, f"the router never gave up the server; drops {drops}"
     await hung.pause(False)
     await until_done(env, flood, 1, "the server serves again", 30)
     await stop(beside, flood)
     closed = [await x.state() for x in (c, writers, good)]
     assert not any(x["closed"] for x in closed), "a sender's connection is none of this"
     seen = await books.check(exact=False, timeout=60)
-    env.result(f"stalled {still} s: {seen}; bystanders' slowest {slowest:.2f} s")
+    env.result(f"given up after {took:.1f} s: {seen}; bystanders' slowest {slowest:.2f} s")
     await rest.wait()
 
 
@@ -227,8 +232,12 @@ async def test_ni_removed(env):
     await s.pause()
 
     async def queued():
-        return sum(ni["millrace"]["tx_queued"] for p in (await r.rpc("peer_get"))["peer"] for ni in p["peer ni"]
-                   if ni["nid"] in s.nids) > 0
+        """In a queue of LNet's, or in that of our TCP, which takes more than host sockets of this size."""
+        rows = [ni for p in (await r.rpc("peer_get"))["peer"] for ni in p["peer ni"] if ni["nid"] in s.nids]
+        flows = (await r.rpc("tcp_get"))["tcp"] if env.transport == "port" else []
+        servers = {nid.split("@")[0] for nid in s.nids}
+        return (sum(ni["millrace"]["tx_queued"] for ni in rows) +
+                sum(f["unsent"] for f in flows if f["remote"] in servers)) > 0
     await env.until_async(queued, "messages queued for the servers", 5)
     await t.call("reset")
     row = await beside.sum()

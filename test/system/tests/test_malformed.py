@@ -59,6 +59,8 @@ async def counted(env, r, before, names, what):
     """One of `names` was raised, and nothing else than harmless ends of connections."""
     names = (names,) if isinstance(names, str) else names
     harmless = {"tcp_reset", "tcp_request_eof", "receive_incomplete"}
+    if env.transport == "port":     # what the peer's TCP had not acknowledged when the connection ended
+        harmless.add("next_hop_connection_lost")
 
     async def raised():
         now = await r.drops()

@@ -70,11 +70,11 @@ async def test_every_byte_ipv6(env):
     verdict(env, SETUP | {k + " nid16" if k != "zc-ack" else k for k in FRAMES})
 
 
-@deadline(90)
+@deadline(60)
 async def test_every_byte_of_a_keepalive(env):
     env.need_millrace()
     env.mutate()
-    c, r, s = await line(env, keepalive=0)
-    await env.until(lambda: c.keepalives_seen and s.keepalives_seen, "a keepalive for each", 50)
+    c, r, s = await line(env, keepalive=0, router={"extra": "  keepalive: 2\n"})
+    await env.until(lambda: c.keepalives_seen and s.keepalives_seen, "a keepalive for each", 30)
     assert await c.ping(s.nid)
     verdict(env, {"keepalive", "hello_reply"})

@@ -42,11 +42,17 @@ async def test_10000_mixed(env, kinds):
     if not env.reference:
         drops = await r.drops()
         assert not any(drops.values()), {k: v for k, v in drops.items() if v}
-        stats = await r.stats()
-        # Everything between the personas was routed; pings and pushes of the router itself were not.
-        assert stats["route_count"] == env.ledger.received, (stats["route_count"], env.ledger.received)
-        assert stats["drop_count"] == 0, stats
+        # Everything between the personas was routed; pings and pushes of the router itself were not. A message counts when
+        # the router is through with it, which on ports is when its last byte was acknowledged.
+        await env.until_async(lambda: all_routed(env, r), "all that was received is counted", 5)
+        assert (await r.stats())["drop_count"] == 0
     env.log(f"{env.ledger.received} messages")
+
+
+async def all_routed(env, r):
+    count = (await r.stats())["route_count"]
+    assert count <= env.ledger.received, (count, env.ledger.received)
+    return count == env.ledger.received
 
 
 @cases(1, 4)
@@ -141,8 +147,12 @@ async def test_restart_of_router(env):
     await env.settle()
     r.spec.allow_rst = True
     r.crash()
-    await env.until(lambda: not c.conns() and not s.conns(), "connections gone")
-    await r.restart()
+    if env.transport == "port":     # nobody ends them in its place: the next life answers with RST to what it does not know
+        await r.restart()
+        await env.until_async(lambda: rst_by_asking(c, s), "connections gone", 20)
+    else:
+        await env.until(lambda: not c.conns() and not s.conns(), "connections gone")
+        await r.restart()
     r.spec.allow_rst = False
     for n in (c, s):
         for p in n.nis[0].peers.values():
@@ -151,6 +161,13 @@ async def test_restart_of_router(env):
     assert await c.ping(s.nid) and await s.ping(c.nid)
     assert await c.put(s.nid, pattern(2, 100000))
     await env.settle()
+
+
+async def rst_by_asking(*nodes):
+    for n in nodes:
+        if n.conns():
+            n.task(n.poll(next(iter(n.gateways))))
+    return not any(n.conns() for n in nodes)
 
 
 async def test_graceful_stop(env):
@@ -173,16 +190,18 @@ async def test_keepalives(env):
     assert len(c.closes) == 0 and len(s.closes) == 0
 
 
-@deadline(80)
+@deadline(60)
 async def test_own_keepalives(env):
-    """An idle router sends {0, 1} on its BULK_IN after 30 s, then every 10 to 15 s (§3.5)."""
+    """An idle router sends {0, 1} on its BULK_IN after the time that is set for it, then no more often than every 10 s (§3.5).
+    That it is 30 s if nothing is set is tried with a clock of its own, in the unit tests."""
     env.need_millrace()
-    c, r, s = await line(env, keepalive=0)
+    silence = 4
+    c, r, s = await line(env, keepalive=0, router={"extra": f"  keepalive: {silence}\n"})
     started = max(n.conns()[0].ni.peer(n.conns()[0].peer.nid).last_alive for n in (c, s))
-    await env.until(lambda: c.keepalives_seen and s.keepalives_seen, "a keepalive for each", 45)
-    import time
-    assert time.monotonic() - started > 28, "keepalive came early"
-    await env.until(lambda: c.keepalives_seen >= 2 and s.keepalives_seen >= 2, "the next one", 20)
+    await env.until(lambda: c.keepalives_seen and s.keepalives_seen, "a keepalive for each", 30)
+    assert env.now() - started > silence - 0.5, "keepalive came early"
+    await env.until(lambda: c.keepalives_seen >= 2 and s.keepalives_seen >= 2, "the next one", 30)
+    assert env.now() - started > silence + 10 - 0.5, "the next keepalive came early"
     assert len(c.conns()) == 3 and await c.ping(s.nid)
     await env.settle()
 
@@ -202,6 +221,11 @@ async def test_two_routers_in_line(env):
     await two_in_line(env)
 
 
+async def routes_up(router):
+    """A persona in the router's place has no control socket, and no ping of its own that could have failed."""
+    return not hasattr(router, "rpc") or all(x["state"] == "up" for x in (await router.rpc("route_get"))["route"])
+
+
 async def two_in_line(env):
     a = await env.router("ra", "10.0.0.1@tcp", "10.0.1.1@tcp1",
                          routes=[{"net": "tcp2", "gateway": "10.0.1.2@tcp1", "hop": 1}])
@@ -212,6 +236,9 @@ async def two_in_line(env):
     c.add_route(N.parse_net("tcp2"), a.nids[0], hop=2)
     s.add_route(N.parse_net("tcp"), b.nids[1], hop=2)
     await env.bring_up(c, s)
+    # One is up before the other, and its first ping fails.
+    for r in (a, b):
+        await env.until_async(lambda r=r: routes_up(r), f"the route of {r.name} is up", 20)
     for size in (0, 1000, 4096, 1 << 20):
         assert await c.put(s.nid, pattern(1, size), timeout=20) and await s.get(c.nid, size), size
     assert await c.ping(s.nid)

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages that wait until their source can send: one line per source, so that a source without
+ * room holds up nobody else. What waits is a number below `items`, in one line at a time. Sources
+ * with something to send and room for it take turns.
+ *
+ * This is what keeps an open loop honest: a message that could not be sent when it was due stands
+ * here, with the time at which it was due, instead of never having been meant. One thread.
+ */
+#ifndef MILLRACE_PERF_LINES_H
+#define MILLRACE_PERF_LINES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LINES_NONE UINT32_MAX
+
+struct lines_line {
+    uint32_t first, last; /* LINES_NONE: empty */
+    uint32_t next_ready;
+    bool blocked; /* its source has no room */
+    bool ready;   /* in the ring of those that can send */
+};
+
+struct lines {
+    struct lines_line *line;
+    uint32_t sources;
+    uint32_t *next; /* by item */
+    uint32_t ready_first, ready_last;
+    uint32_t blocked;
+    uint64_t waiting, most; /* items now, and at once at most */
+};
+
+int lines_init(struct lines *l, uint32_t sources, uint32_t items); /* 0 or -ENOMEM */
+void lines_fini(struct lines *l);
+
+/* At the end of its source's line. */
+void lines_put(struct lines *l, uint32_t source, uint32_t item);
+/* The item whose turn it is, and its source; LINES_NONE: none can be sent. */
+uint32_t lines_turn(const struct lines *l, uint32_t *source);
+/* That one has been sent: it leaves, and its source goes to the end of the ring. */
+void lines_sent(struct lines *l);
+/* That one could not be sent: its source waits for lines_room(). */
+void lines_block(struct lines *l);
+void lines_room(struct lines *l, uint32_t source);
+void lines_room_all(struct lines *l);
+/* The first in a source's line, whether it can send or not; LINES_NONE: nobody waits there. */
+uint32_t lines_first(const struct lines *l, uint32_t source);
+/* That one leaves without being sent. */
+void lines_drop(struct lines *l, uint32_t source);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `millrace capture`: packets of a running millraced into a file, or to whoever reads the output.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "app/millrace/cli.h"
+#include "app/millrace/pcapng.h"
+
+#define LOOK_MS    100          /* between pages while nothing comes */
+#define LATE_PAGES 64           /* of packets that were there when the end was asked for, at most */
+#define DATA_MAX   (65535 + 64) /* bytes of a packet that a daemon may say to have */
+
+static volatile sig_atomic_t asked_to_end;
+
+static void end_signal(int number)
+{
+    asked_to_end = 1;
+}
+
+/* ---- a page ---- */
+
+static int digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Bytes of hexadecimal digits; -1: they are none. */
+static int unhex(const char *text, uint8_t *out, size_t room)
+{
+    size_t n = 0;
+
+    for (; text[0]; text += 2, n++) {
+        int high = digit(text[0]), low = high < 0 ? -1 : digit(text[1]);
+
+        if (low < 0 || n == room)
+            return -1;
+        out[n] = (uint8_t)(high << 4 | low);
+    }
+    return (int)n;
+}
+
+static bool write_packet(struct pcapng *to, const json_t *row, uint8_t *buf)
+{
+    const char *data = json_string_value(json_object_get(row, "data"));
+    const char *port = json_string_value(json_object_get(row, "port"));
+    const char *way = json_string_value(json_object_get(row, "direction"));
+    const char *drop = json_string_value(json_object_get(row, "drop"));
+    json_int_t len = json_integer_value(json_object_get(row, "length"));
+    json_int_t when = json_integer_value(json_object_get(row, "time_ns"));
+    int caplen = data ? unhex(data, buf, DATA_MAX) : -1;
+    char comment[128];
+
+    if (caplen < 0 || len < caplen || len > UINT32_MAX || when < 0)
+        return true; /* nothing that could be written */
+    snprintf(comment, sizeof(comment), "dropped: %s", drop ? drop : "");
+    return pcapng_packet(to, port ? port : "-", (uint64_t)when, way && strcmp(way, "out") == 0, buf,
+                         (uint32_t)caplen, (uint32_t)len, drop ? comment : NULL);
+}
+
+/* False: nobody reads what is written. */
+static bool write_page(struct pcapng *to, const json_t *page)
+{
+    uint8_t *buf = malloc(DATA_MAX);
+    const json_t *list = json_object_get(page, "packets");
+    bool ok = buf != NULL;
+    json_t *row;
+    size_t i;
+
+    json_array_foreach(list, i, row)
+        ok = ok && write_packet(to, row, buf);
+    free(buf);
+    return ok && fflush(to->to) == 0;
+}
+
+/* ---- the capture ---- */
+
+static void pause_ms(long ms)
+{
+    struct timespec ts = {.tv_nsec = ms * 1000000};
+
+    nanosleep(&ts, NULL); /* a signal ends it */
+}
+
+/* Pages until the end; *last is the last of them. */
+static int follow(struct cli *cli, const char *id, struct pcapng *to, json_t **last)
+{
+    unsigned late = 0; /* pages since the end was asked for */
+
+    *last = NULL;
+    for (;;) {
+        bool idle;
+        int rc;
+
+        json_decref(*last);
+        *last = NULL;
+        rc = cli_call(cli, "capture_get", json_pack("{s:s}", "id", id), CLI_TIMEOUT_MS, last);
+        if (rc != CLI_OK)
+            return rc;
+        if (!write_page(to, *last))
+            return CLI_NO_ANSWER;
+        idle = json_array_size(json_object_get(*last, "packets")) == 0;
+        if (json_is_true(json_object_get(*last, "ended")) ||
+            (asked_to_end && (idle || ++late > LATE_PAGES)))
+            return CLI_OK;
+        if (idle)
+            pause_ms(LOOK_MS);
+    }
+}
+
+/* Who asked for the end has the packets of before: nothing new is waited for. */
+static int run(struct cli *cli, json_t *params, struct pcapng *to)
+{
+    json_t *begun = NULL, *last = NULL, *stopped = NULL;
+    int rc = cli_call(cli, "capture_start", params, CLI_TIMEOUT_MS, &begun);
+    char id[32], err[320];
+
+    if (rc != CLI_OK)
+        return rc;
+    snprintf(id, sizeof(id), "%s",
+             json_is_string(json_object_get(begun, "id"))
+                 ? json_string_value(json_object_get(begun, "id"))
+                 : "");
+    json_decref(begun);
+    rc = follow(cli, id, to, &last);
+    if (rc != CLI_NO_ANSWER || ferror(to->to))
+        rpc_client_call(cli->client, "capture_stop", json_pack("{s:s}", "id", id), CLI_TIMEOUT_MS,
+                        &stopped, err, sizeof(err));
+    json_decref(stopped);
+    if (last)
+        fprintf(stderr, "%" JSON_INTEGER_FORMAT " packets, %" JSON_INTEGER_FORMAT " missed\n",
+                json_integer_value(json_object_get(last, "captured")),
+                json_integer_value(json_object_get(last, "missed")));
+    json_decref(last);
+    return rc;
+}
+
+static FILE *open_output(struct cli *cli, const char *path)
+{
+    FILE *to;
+
+    if (path && strcmp(path, "-") != 0) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600); /* users' data */
+
+        to = fd >= 0 ? fdopen(fd, "wb") : NULL;
+        if (!to) {
+            char text[512];
+
+            snprintf(text, sizeof(text), "cannot write %s: %s", path, strerror(errno));
+            cli_error(cli, -errno, text, NULL);
+        }
+        return to;
+    }
+    if (isatty(STDOUT_FILENO)) {
+        cli_error(cli, -EINVAL, "packets are not for a terminal",
+                  "name a file with --write, or `millrace capture | tshark -r -`");
+        return NULL;
+    }
+    return stdout;
+}
+
+int cmd_capture(struct cli *cli, json_t *args)
+{
+    const char *path = json_string_value(json_object_get(args, "write"));
+    struct sigaction action = {.sa_handler = end_signal};
+    FILE *to = open_output(cli, path);
+    struct pcapng out;
+    int rc;
+
+    if (!to)
+        return CLI_NO_ANSWER;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    json_object_del(args, "write");
+    rc = pcapng_begin(&out, to, (uint32_t)json_integer_value(json_object_get(args, "snap")))
+             ? run(cli, json_incref(args), &out)
+             : CLI_NO_ANSWER;
+    if (to != stdout && fclose(to) != 0)
+        rc = CLI_NO_ANSWER;
+    return rc;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `millrace events`: what happens to a running millraced, as it happens. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "app/millrace/cli.h"
+
+#define LOOK_MS  200  /* how soon a signal is seen */
+#define AGAIN_MS 1000 /* between attempts to connect anew */
+
+#define TYPE_WIDTH  18
+#define END_OF_TIME 253402300800.0 /* the year 10000 */
+
+static volatile sig_atomic_t asked_to_end;
+
+struct watch {
+    struct cli *cli;
+    const json_t *args;
+    json_int_t left; /* events still to be shown; -1 = no end */
+};
+
+static void end_signal(int number)
+{
+    asked_to_end = 1;
+}
+
+static bool at_end(const struct watch *w)
+{
+    return asked_to_end || w->left == 0 || ferror(stdout);
+}
+
+/* ---- printing ---- */
+
+/* What comes from a peer or a file must not move the cursor. */
+static void put_text(const char *text)
+{
+    if (text)
+        yaml_put_plain(stdout, text);
+}
+
+static void put_time(double when)
+{
+    time_t seconds;
+    struct tm local;
+    char text[32];
+
+    if (!(when >= 0 && when < END_OF_TIME)) {
+        fputs("at no time ", stdout);
+        return;
+    }
+    seconds = (time_t)when;
+    localtime_r(&seconds, &local);
+    strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
+    printf("%s.%03d ", text, (int)((when - (double)seconds) * 1000));
+}
+
+static void put_host(struct cli *cli, const json_t *event, const char *key)
+{
+    const char *nid = json_string_value(json_object_get(event, key));
+    const char *host = nid ? cli_host(cli, nid) : NULL;
+
+    if (!host)
+        return;
+    printf(" %s=", key);
+    put_text(nid);
+    fputs(" (", stdout);
+    put_text(host);
+    putchar(')');
+}
+
+static void put_line(struct cli *cli, const json_t *event)
+{
+    const char *type = json_string_value(json_object_get(event, "type"));
+    const char *cause = json_string_value(json_object_get(event, "cause"));
+
+    put_time(json_number_value(json_object_get(event, "time")));
+    put_text(type ? type : "?");
+    printf("%*s ", type && strlen(type) < TYPE_WIDTH ? (int)(TYPE_WIDTH - strlen(type)) : 0, "");
+    put_text(json_string_value(json_object_get(event, "text")));
+    if (cause) {
+        fputs(" [", stdout);
+        put_text(cause);
+        putchar(']');
+    }
+    put_host(cli, event, "nid");
+    put_host(cli, event, "gateway");
+    putchar('\n');
+}
+
+static void show(struct watch *w, const json_t *event)
+{
+    json_int_t missed = json_integer_value(json_object_get(event, "missed"));
+
+    if (w->left > 0)
+        w->left--;
+    if (w->cli->json) {
+        yaml_put_json(stdout, event, JSON_COMPACT);
+        putchar('\n');
+    } else {
+        if (missed > 0)
+            printf("-- %" JSON_INTEGER_FORMAT " events missed --\n", missed);
+        put_line(w->cli, event);
+    }
+    fflush(stdout);
+}
+
+/* ---- events of before ---- */
+
+static bool has(const json_t *list, const json_t *value)
+{
+    json_t *entry;
+    size_t i;
+
+    json_array_foreach(list, i, entry)
+        if (value && json_equal(entry, value))
+            return true;
+    return false;
+}
+
+/* As the subscription chooses. */
+static bool wanted(const struct watch *w, const json_t *event)
+{
+    const json_t *types = json_object_get(w->args, "type"), *nids = json_object_get(w->args, "nid");
+
+    if (types && !has(types, json_object_get(event, "type")))
+        return false;
+    return !nids || has(nids, json_object_get(event, "nid")) ||
+           has(nids, json_object_get(event, "gateway"));
+}
+
+static int show_recent(struct watch *w)
+{
+    json_t *result, *event;
+    size_t i;
+    int rc = cli_call(w->cli, "events_get", NULL, CLI_TIMEOUT_MS, &result);
+
+    if (rc != CLI_OK)
+        return rc;
+    json_array_foreach(json_object_get(result, "events"), i, event)
+        if (wanted(w, event) && !at_end(w))
+            show(w, event);
+    json_decref(result);
+    return CLI_OK;
+}
+
+/* ---- events as they come ---- */
+
+static json_t *subscription(const struct watch *w)
+{
+    json_t *params = json_object(), *list;
+
+    if ((list = json_object_get(w->args, "type")))
+        json_object_set(params, "types", list);
+    if ((list = json_object_get(w->args, "nid")))
+        json_object_set(params, "nids", list);
+    return params;
+}
+
+static int subscribe(struct watch *w)
+{
+    json_t *result = NULL;
+    int rc = cli_call(w->cli, "events_subscribe", subscription(w), CLI_TIMEOUT_MS, &result);
+
+    json_decref(result);
+    return rc;
+}
+
+/* Until the end that was asked for (CLI_OK) or that of the connection. */
+static int follow(struct watch *w, char *err, size_t errlen)
+{
+    int rc = 0;
+
+    while (!at_end(w) && (rc == 0 || rc == -ETIMEDOUT)) {
+        json_t *note = NULL, *params;
+
+        rc = rpc_client_next_notification(w->cli->client, LOOK_MS, &note, err, errlen);
+        params = json_object_get(note, "params");
+        if (rc == 0 && params)
+            show(w, params);
+        json_decref(note);
+    }
+    return at_end(w) ? CLI_OK : CLI_NO_ANSWER;
+}
+
+/* One attempt; false: there is nobody yet. The daemon may be another one now, with other names, and
+ * one that is about to end still takes connections. */
+static bool try_again(struct watch *w)
+{
+    struct cli *cli = w->cli;
+    json_t *result = NULL;
+    char err[320];
+    int rc;
+
+    rpc_client_close(cli->client);
+    cli->client = NULL;
+    json_decref(cli->names);
+    cli->names = NULL;
+    if (rpc_client_open(cli->path, &cli->client, err, sizeof(err)) != 0)
+        return false;
+    rc = rpc_client_call(cli->client, "events_subscribe", subscription(w), CLI_TIMEOUT_MS, &result,
+                         err, sizeof(err));
+    json_decref(result);
+    return rc == 0;
+}
+
+static void reconnect(struct watch *w)
+{
+    while (!asked_to_end && !try_again(w))
+        poll(NULL, 0, AGAIN_MS);
+}
+
+int cmd_events(struct cli *cli, json_t *args)
+{
+    struct sigaction action = {.sa_handler = end_signal};
+    const json_t *count = json_object_get(args, "count");
+    struct watch w = {cli, args, count ? json_integer_value(count) : -1};
+    bool stay = json_is_true(json_object_get(args, "follow"));
+    char err[320];
+    int rc;
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (json_is_true(json_object_get(args, "recent")))
+        return show_recent(&w);
+    rc = subscribe(&w);
+    while (rc == CLI_OK && !at_end(&w)) {
+        rc = follow(&w, err, sizeof(err));
+        if (rc == CLI_OK || !stay)
+            break;
+        fprintf(stderr, "millrace: %s; trying again\n", err);
+        reconnect(&w);
+        rc = CLI_OK;
+    }
+    if (rc == CLI_NO_ANSWER && !stay)
+        cli_error(cli, -ECONNRESET, err, "--follow waits for millraced to come back");
+    return rc;
+}

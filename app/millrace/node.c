@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Commands for the running node that are not just one method. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/millrace/cli.h"
+
+/* ---- ping ---- */
+
+/* Keeps what lnetctl prints of one answer, §10.6. */
+static void trim_ping(json_t *list)
+{
+    static const char *const own[] = {"features", "pid", "seqno"};
+    json_t *row, *ni;
+    size_t i, j;
+
+    json_array_foreach(list, i, row) {
+        for (j = 0; j < sizeof(own) / sizeof(own[0]); j++)
+            json_object_del(row, own[j]);
+        json_array_foreach(json_object_get(row, "peer_ni"), j, ni)
+            json_object_del(ni, "status");
+    }
+}
+
+/* Pings one NID; its entry goes to list. */
+static int ping_one(struct cli *cli, const json_t *nid, const json_t *args, json_t *list)
+{
+    const json_t *seconds = json_object_get(args, "timeout");
+    json_int_t ms = seconds ? 1000 * json_integer_value(seconds) : 1000; /* §10.6 */
+    json_t *params = json_pack("{s:O, s:I}", "nid", nid, "timeout_ms", ms), *result = NULL;
+    int rc;
+
+    if (json_object_get(args, "source"))
+        json_object_set(params, "source", json_object_get(args, "source"));
+    rc = cli_call(cli, "ping", params, (unsigned)ms + CLI_TIMEOUT_MS, &result);
+    if (rc == CLI_OK)
+        json_array_extend(list, json_object_get(result, "ping"));
+    json_decref(result);
+    return rc;
+}
+
+int cmd_ping(struct cli *cli, json_t *args)
+{
+    const json_t *seconds = json_object_get(args, "timeout");
+    json_t *list, *part, *nid;
+    int rc = CLI_OK;
+    size_t i;
+
+    if (seconds && (json_integer_value(seconds) < 1 || json_integer_value(seconds) > 600))
+        return cli_usage(cli->command, "--timeout: give 1 to 600 seconds");
+    list = json_array();
+    json_array_foreach(json_object_get(args, "nid"), i, nid) {
+        int one = ping_one(cli, nid, args, list);
+
+        rc = rc == CLI_OK ? one : rc;
+    }
+    if (!cli->json)
+        trim_ping(list);
+    part = json_pack("{s:o}", "ping", list);
+    cli_show(cli, &yaml_style_narrow, part);
+    return rc;
+}
+
+/* ---- peers, buffers ---- */
+
+static void print_primaries(void *arg, json_t *result)
+{
+    json_t *peer;
+    size_t i;
+
+    json_array_foreach(json_object_get(result, "peer"), i, peer)
+        json_array_append_new(arg, json_pack("{s:O}", "nid", json_object_get(peer, "primary nid")));
+}
+
+int cmd_peer_list(struct cli *cli, json_t *args)
+{
+    const struct jrpc_method *method = cli_method("peer_get");
+    json_t *params = json_object(), *list = json_array();
+    const struct jrpc_param *p;
+    int rc;
+
+    for (p = method ? method->params : NULL; p && p->name; p++)
+        if (strcmp(p->name, "brief") == 0)
+            json_object_set_new(params, "brief", json_true());
+    rc = cli_pages(cli, "peer_get", params, print_primaries, list);
+    if (rc == CLI_OK)
+        cli_show(cli, &yaml_style_wide, json_pack("{s:O}", "peer list", list));
+    json_decref(list);
+    return rc;
+}
+
+int cmd_routing_show(struct cli *cli, json_t *args)
+{
+    json_t *result = NULL, *shown;
+    int rc = cli_call(cli, "buffers_get", NULL, CLI_TIMEOUT_MS, &result);
+
+    if (rc != CLI_OK || cli->json)
+        return rc == CLI_OK ? cli_show(cli, &yaml_style_classic, result) : rc;
+    shown = cli_routing(result);
+    json_decref(result);
+    return shown ? cli_show(cli, &yaml_style_classic, shown) : CLI_OK;
+}
+
+/* ---- set ---- */
+
+int cmd_set(struct cli *cli, json_t *args)
+{
+    const struct jrpc_method *method = cli_setting(cli->command);
+    const char *name = cli->command->params[0].name;
+
+    return cli_change(cli, method->name, json_pack("{s:O}", name, json_object_get(args, name)));
+}
+
+/* ---- lnet configure, what is refused ---- */
+
+int cmd_lnet_configure(struct cli *cli, json_t *args)
+{
+    json_t *status = NULL;
+    int rc = cli_call(cli, "config_status", NULL, CLI_TIMEOUT_MS, &status);
+    bool waiting = json_is_true(json_object_get(status, "waiting"));
+
+    json_decref(status);
+    return rc == CLI_OK && waiting ? cli_change(cli, "start", NULL) : rc;
+}
+
+static const struct refusal {
+    const char *words, *why, *remedy;
+} refusals[] = {
+    {"lnet unconfigure", "millraced is the node: without a configuration there is nothing to run",
+     "`millrace net del` removes nets, `millrace shutdown` ends millraced"},
+    {"net reset", "millraced has nothing to reset of a net alone", "use net del and net add"},
+    {"discover", "millraced does not discover peers yet: each NID is a peer of its own",
+     "`millrace ping` prints the NIDs of a node"},
+    {"peer set", "millraced keeps no health of peers yet", NULL},
+    {"udsp", "millraced does not act on selection policies yet",
+     "`udsp` in a configuration is kept and shown by `millrace config show`"},
+    {"fault", "millraced does not inject faults", "use tc-netem(8) on the interface"},
+    {"debug", "millraced has no recovery queues and no kernel log",
+     "see `millrace peer show -v --millrace`, `millrace drops` and `millrace why NID`"},
+    {"cpt-of-nid", "the threads of millraced are not the CPTs of a kernel",
+     "`millrace peer show --nid NID -v --millrace` names the reactor of a peer"},
+    {"service-id", "the o2ib driver is not part of this version", NULL},
+    {"setup-mrrouting", "millraced needs no routing tables of Linux",
+     "it binds its sockets to the address of their NI"},
+    {"setup-sysctl", "millraced needs no settings of Linux", NULL},
+};
+
+const char *cli_refusal(const char *words, const char **remedy)
+{
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
+        if (strcmp(refusals[i].words, words) == 0) {
+            *remedy = refusals[i].remedy;
+            return refusals[i].why;
+        }
+    return NULL;
+}
+
+int cmd_refused(struct cli *cli, json_t *args)
+{
+    const char *remedy = NULL, *why = cli_refusal(cli->command->words, &remedy);
+
+    cli_error(cli, -EOPNOTSUPP, why ? why : "not supported", remedy);
+    return CLI_REFUSED;
+}
+
+/* ---- rpc ---- */
+
+/* `name=value` by the type the table has for it; what the table does not know is JSON, else text.
+ * False after a message. */
+static bool add_assignment(struct cli *cli, const struct jrpc_method *method, const char *word,
+                           json_t *params)
+{
+    const char *text = strchr(word, '=');
+    const struct jrpc_param *p;
+    char err[256] = "", name[64];
+    json_t *value;
+
+    if (!text || text == word || (size_t)(text - word) >= sizeof(name)) {
+        cli_usage(cli->command, "'%s' is not name=value", word);
+        return false;
+    }
+    snprintf(name, sizeof(name), "%.*s", (int)(text - word), word);
+    text++;
+    for (p = method ? method->params : NULL; p && p->name && strcmp(p->name, name) != 0; p++)
+        ;
+    if (p && p->name)
+        value = p->type == JRPC_STRINGS && text[0] == '[' ? json_loads(text, 0, NULL)
+                : p->type == JRPC_TEXT && text[0] != '@'  ? json_string(text)
+                : p->type == JRPC_TEXT                    ? cli_read_file(text + 1)
+                                                          : cli_value(p, text, err, sizeof(err));
+    else if (!(value = json_loads(text, JSON_DECODE_ANY, NULL)))
+        value = json_string(text);
+    if (!value)
+        cli_usage(cli->command, "%s: %s", name, err[0] ? err : "is not what it takes");
+    json_object_set_new(params, name, value);
+    return value != NULL;
+}
+
+/* The parameters behind the method: one JSON object or array, or name=value…; NULL after a message.
+ */
+static json_t *rpc_params(struct cli *cli, const json_t *words)
+{
+    const struct jrpc_method *method = cli_method(json_string_value(json_array_get(words, 0)));
+    const char *first = json_string_value(json_array_get(words, 1));
+    json_t *params, *word;
+    json_error_t error;
+    size_t i;
+
+    if (first && (first[0] == '{' || first[0] == '[')) {
+        params = json_array_size(words) == 2 ? json_loads(first, 0, &error) : NULL;
+        if (!params)
+            cli_usage(cli->command, "the parameters are no JSON: %s",
+                      json_array_size(words) == 2 ? error.text : "more than one word");
+        return params;
+    }
+    params = json_object();
+    json_array_foreach(words, i, word)
+        if (i > 0 && !add_assignment(cli, method, json_string_value(word), params)) {
+            json_decref(params);
+            return NULL;
+        }
+    return params;
+}
+
+int cmd_rpc(struct cli *cli, json_t *args)
+{
+    json_t *words = json_object_get(args, "words"), *params, *result = NULL;
+    const char *method = json_string_value(json_array_get(words, 0));
+    int rc;
+
+    if (!method)
+        return cli_usage(cli->command, "name a method (`millrace rpc rpc_methods` lists them)");
+    params = rpc_params(cli, words);
+    if (!params)
+        return CLI_USAGE;
+    rc = cli_call(cli, method, params, cli_timeout(method, params), &result);
+    if (rc == CLI_OK) {
+        cli->json = true;
+        cli_show(cli, NULL, json_incref(result));
+    }
+    json_decref(result);
+    return rc;
+}

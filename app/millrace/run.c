@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls of methods, page by page where there are pages, and what is printed of their results. */
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "app/millrace/cli.h"
+
+int cli_usage(const struct cli_command *command, const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("millrace: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "; try: millrace %s%s--help\n", command ? command->words : "",
+            command ? " " : "");
+    return CLI_USAGE;
+}
+
+void cli_error(const struct cli *cli, json_int_t number, const char *descr, const char *remedy)
+{
+    struct yaml_out out = {.to = stderr, .style = &yaml_style_classic};
+    json_t *entry = json_pack("{s:I, s:s%}", "errno", number, "descr", descr, strlen(descr));
+    json_t *all;
+
+    if (remedy)
+        json_object_set_new(entry, "remedy", json_string(remedy));
+    all = json_pack("{s:[{s:o}]}", cli->verb, cli->group, entry);
+    yaml_print(&out, all);
+    json_decref(all);
+}
+
+/* An error as the server sent it. */
+static void print_refusal(const struct cli *cli, const json_t *error)
+{
+    const json_t *data = json_object_get(error, "data");
+    const json_t *number = json_object_get(data, "errno");
+    const char *message = json_string_value(json_object_get(error, "message"));
+
+    if (cli->json) {
+        yaml_put_json(stderr, error, JSON_INDENT(2));
+        fputc('\n', stderr);
+        return;
+    }
+    cli_error(cli, json_integer_value(number ? number : json_object_get(error, "code")),
+              message ? message : "refused", json_string_value(json_object_get(data, "remedy")));
+}
+
+/* Tells of an error of either kind; what rpc_client_call() gave as an exit status. */
+static int answered(const struct cli *cli, int rc, json_t *error, const char *err)
+{
+    if (rc == 0)
+        return CLI_OK;
+    if (rc < 0) {
+        cli_error(cli, rc, err, NULL);
+        return CLI_NO_ANSWER;
+    }
+    print_refusal(cli, error);
+    json_decref(error);
+    return CLI_REFUSED;
+}
+
+int cli_call(struct cli *cli, const char *method, json_t *params, unsigned timeout_ms,
+             json_t **result)
+{
+    char err[320];
+    int rc = rpc_client_call(cli->client, method, params, timeout_ms, result, err, sizeof(err));
+
+    rc = answered(cli, rc, *result, err);
+    if (rc != CLI_OK)
+        *result = NULL;
+    return rc;
+}
+
+unsigned cli_timeout(const char *method, const json_t *params)
+{
+    const struct jrpc_method *m = cli_method(method);
+    const struct jrpc_param *p;
+    json_int_t ms = CLI_TIMEOUT_MS;
+
+    for (p = m ? m->params : NULL; p && p->name; p++) {
+        json_int_t n = json_integer_value(json_object_get(params, p->name));
+
+        if (!p->unit || n < 0 || n > 86400000)
+            continue;
+        if (strcmp(p->unit, "s") == 0)
+            ms += n * 1000;
+        else if (strcmp(p->unit, "ms") == 0)
+            ms += n;
+    }
+    return ms > INT32_MAX ? INT32_MAX : (unsigned)ms;
+}
+
+struct walk {
+    void (*page)(void *arg, json_t *result);
+    void *arg;
+};
+
+/* Goes on as long as there is somebody to print for. */
+static int show_walked(void *arg, json_t *result)
+{
+    const struct walk *w = arg;
+
+    json_object_del(result, "cursor");
+    w->page(w->arg, result);
+    return ferror(stdout) ? -EIO : 0;
+}
+
+int cli_pages(struct cli *cli, const char *method, json_t *params,
+              void (*page)(void *arg, json_t *result), void *arg)
+{
+    unsigned timeout = cli_timeout(method, params);
+    struct walk walk = {page, arg};
+    json_t *result = NULL;
+    char err[320];
+    int rc;
+
+    if (json_object_get(params, "cursor") || json_object_get(params, "limit")) { /* just one */
+        rc = cli_call(cli, method, params, timeout, &result);
+        if (rc == CLI_OK)
+            page(arg, result);
+        json_decref(result);
+        return rc;
+    }
+    rc = rpc_client_walk(cli->client, method, params, timeout, show_walked, &walk, &result, err,
+                         sizeof(err));
+    return ferror(stdout) ? CLI_OK : answered(cli, rc, result, err);
+}
+
+/* ---- names ---- */
+
+const char *cli_host(void *arg, const char *nid)
+{
+    struct cli *cli = arg;
+    char err[320];
+    json_t *result = NULL;
+
+    if (!strchr(nid, '@'))
+        return NULL;
+    if (!cli->names) {
+        if (cli->client && cli_method("names_get") &&
+            rpc_client_call(cli->client, "names_get", NULL, CLI_TIMEOUT_MS, &result, err,
+                            sizeof(err)) == 0)
+            cli->names = json_incref(json_object_get(result, "names"));
+        json_decref(result);
+        if (!cli->names)
+            cli->names = json_object();
+    }
+    return json_string_value(json_object_get(cli->names, nid));
+}
+
+/* ---- printing ---- */
+
+static void print_json(const json_t *value)
+{
+    yaml_put_json(stdout, value, JSON_INDENT(2));
+    putchar('\n');
+}
+
+static bool something(const json_t *result)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)result, key, value) {
+        if (!json_is_array(value) || json_array_size(value))
+            return true;
+    }
+    return false;
+}
+
+int cli_show(struct cli *cli, const struct yaml_style *style, json_t *result)
+{
+    struct yaml_out out = {.to = stdout, .style = style, .comment = cli_host, .arg = cli};
+
+    if (cli->json)
+        print_json(result);
+    else if (something(result))
+        yaml_print(&out, result);
+    json_decref(result);
+    return CLI_OK;
+}
+
+int cli_change(struct cli *cli, const char *method, json_t *params)
+{
+    json_t *result = NULL;
+    unsigned timeout = cli_timeout(method, params);
+    int rc = cli_call(cli, method, params, timeout, &result);
+
+    if (rc == CLI_OK && cli->json)
+        print_json(result);
+    json_decref(result);
+    return rc;
+}
+
+/* ---- the method of a command ---- */
+
+struct listing {
+    struct cli *cli;
+    const json_t *args;
+    json_t *all; /* with --json: the pages so far */
+    bool begun;  /* something has been printed */
+};
+
+/* The only list of a page, if a page is just a list. */
+static json_t *only_list(const json_t *result)
+{
+    json_t *value = json_object_iter_value(json_object_iter((json_t *)result));
+
+    return json_object_size(result) == 1 && json_is_array(value) ? value : NULL;
+}
+
+static void add_json_page(struct listing *l, json_t *result)
+{
+    const char *key;
+    json_t *value;
+
+    if (!l->all) {
+        l->all = json_incref(result);
+        return;
+    }
+    json_object_foreach(result, key, value) {
+        json_t *list = json_object_get(l->all, key);
+
+        if (json_is_array(list) && json_is_array(value))
+            json_array_extend(list, value);
+        else
+            json_object_set(l->all, key, value);
+    }
+}
+
+static void show_page(void *arg, json_t *result)
+{
+    struct listing *l = arg;
+    struct cli *cli = l->cli;
+    const struct cli_view *view = cli->command->view;
+    struct yaml_out out = {.to = stdout,
+                           .style = view && view->style ? view->style : &yaml_style_classic,
+                           .comment = cli_host,
+                           .arg = cli};
+    json_t *shown;
+
+    if (cli->json) {
+        add_json_page(l, result);
+        return;
+    }
+    if (view && view->print && view->print(cli, result, l->args, !l->begun)) {
+        l->begun = true;
+        return;
+    }
+    json_incref(result);
+    shown = view && view->edit ? view->edit(cli, result, l->args) : result;
+    if (view && view->wrap)
+        shown = json_pack("{s:o}", view->wrap, shown);
+    if (!json_is_object(shown)) {
+        if (!json_is_true(shown)) /* "done" */
+            print_json(shown);
+    } else if (l->begun && only_list(shown)) {
+        yaml_print_items(&out, only_list(shown));
+    } else if (something(shown)) {
+        yaml_print(&out, shown);
+        l->begun = true;
+    }
+    json_decref(shown);
+}
+
+static bool shows_result(const struct cli_view *view)
+{
+    return view && (view->edit || view->print || view->wrap);
+}
+
+int cli_run_method(struct cli *cli, json_t *args)
+{
+    const struct cli_command *c = cli->command;
+    struct listing l = {.cli = cli, .args = args};
+    json_t *params = json_object(), *value;
+    const char *key;
+    int rc;
+
+    json_object_foreach(args, key, value) {
+        if (cli_sent(c, key))
+            json_object_set(params, key, value);
+    }
+    if (c->method->role == JRPC_ADMIN && !shows_result(c->view)) /* as lnetctl: done is done */
+        return cli_change(cli, c->method->name, params);
+    rc = cli_pages(cli, c->method->name, params, show_page, &l);
+    if (l.all && rc == CLI_OK)
+        print_json(l.all);
+    json_decref(l.all);
+    return rc;
+}
+
+/* ---- a whole list ---- */
+
+struct collect {
+    const char *key;
+    json_t *list;
+};
+
+static void collect_page(void *arg, json_t *result)
+{
+    struct collect *c = arg;
+
+    json_array_extend(c->list, json_object_get(result, c->key));
+}
+
+int cli_list(struct cli *cli, const char *method, json_t *params, const char *key, json_t **list)
+{
+    struct collect c = {.key = key, .list = json_array()};
+    int rc = cli_pages(cli, method, params, collect_page, &c);
+
+    if (rc != CLI_OK) {
+        json_decref(c.list);
+        c.list = NULL;
+    }
+    *list = c.list;
+    return rc;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What happens to the node and who changes what, in the log. Control thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "app/millraced/daemon_internal.h"
+#include "lib/log/log.h"
+#include "rpc/rpc_events.h"
+
+/* Of parameters that are longer, a whole configuration, the log has the beginning. */
+#define PARAMS_MAX 400
+
+/* ---- events ---- */
+
+/* Something stopped working: people look for these. */
+static bool is_trouble(const char *type)
+{
+    static const char *const trouble[] = {
+        "ni_down",           "route_down",         "gateway_down",
+        "buffers_exhausted", "port_down",          "address_conflict",
+        "mtu_black_hole",    "config_rolled_back", NULL,
+    };
+    int i;
+
+    for (i = 0; trouble[i] && strcmp(trouble[i], type) != 0; i++)
+        ;
+    return trouble[i] != NULL;
+}
+
+static const char *member(const json_t *event, const char *key)
+{
+    return json_string_value(json_object_get(event, key));
+}
+
+static void log_one(void *arg, const json_t *event, uint64_t missed)
+{
+    const char *type = member(event, "type");
+    const json_t *reactor = json_object_get(event, "reactor");
+    char number[24] = "";
+
+    if (!type)
+        return;
+    if (json_is_integer(reactor))
+        snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(reactor));
+    if (missed)
+        log_event(LOG_LEVEL_WARNING, LOG_MODULE_EVENTS, "missed", LOG_U("count", missed));
+    log_event(is_trouble(type) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, LOG_MODULE_EVENTS, type,
+              LOG_S("nid", member(event, "nid")), LOG_S("net", member(event, "net")),
+              LOG_S("gateway", member(event, "gateway")), LOG_S("pool", member(event, "pool")),
+              LOG_S("reactor", number[0] ? number : NULL), LOG_S("port", member(event, "port")),
+              LOG_S("interface", member(event, "interface")),
+              LOG_S("address", member(event, "address")), LOG_S("mac", member(event, "mac")),
+              LOG_S("state", member(event, "state")), LOG_S("cause", member(event, "cause")),
+              LOG_S("msg", member(event, "text")));
+}
+
+void event_log_start(struct rpc_ctx *ctx)
+{
+    rpc_events_listen(ctx, log_one, NULL);
+}
+
+/* ---- clients ---- */
+
+void event_log_client(void *arg, enum rpc_client_event event, const struct rpc_peer *peer)
+{
+    bool usual = event == RPC_CLIENT_CONNECTED || event == RPC_CLIENT_CLOSED;
+    char name[32];
+
+    snprintf(name, sizeof(name), "client_%s", rpc_client_event_name(event));
+    log_event(usual ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, LOG_MODULE_RPC, name,
+              LOG_I("client_pid", peer->pid), LOG_U("uid", peer->uid), LOG_U("gid", peer->gid),
+              LOG_S("role", peer->role == JRPC_ADMIN ? "admin" : "read"));
+}
+
+void event_log_change(const struct jrpc_change *change)
+{
+    char params[PARAMS_MAX + 4] = "", code[24];
+
+    if (change->params && json_dumpb(change->params, params, PARAMS_MAX, JSON_COMPACT) >
+                              PARAMS_MAX) /* what fits is there */
+        memcpy(params + strlen(params), "...", sizeof("..."));
+    snprintf(code, sizeof(code), "%d", change->code);
+    log_event(change->code ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, LOG_MODULE_CONFIG,
+              change->code ? "change_refused" : "change", LOG_S("method", change->method),
+              LOG_U("uid", change->who.uid), LOG_I("client_pid", change->who.pid),
+              LOG_S("params", params[0] ? params : NULL), LOG_S("code", change->code ? code : NULL),
+              LOG_S("msg", change->message));
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ports of the process: devices, IP and TCP over them, made and ended in order. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/millraced/daemon_internal.h"
+#include "lib/lnd_eth/ip/inet.h"
+#include "lib/log/log.h"
+#include "rpc/rpc_events.h"
+
+struct daemon_ports {
+    struct port *port[CFG_MAX_DEVICES];
+    unsigned count;
+    struct inet *inet;
+    struct tcp *tcp;
+    struct sock_ports table;
+    struct lnd_sock *sock; /* NULL: not made yet */
+    struct rpc_ctx *rpc;
+    bool runs; /* inet_start() was called */
+    struct reactor_task task;
+    void (*done)(void *arg);
+    void *arg;
+};
+
+/* ---- what the driver knows of ports ---- */
+
+static unsigned speed_of(const struct inet_if *ifp)
+{
+    struct port_info info;
+
+    port_info_get(inet_if_port(ifp), &info);
+    return info.speed;
+}
+
+static unsigned home_of(void *ctx, const struct inet_addr *local, const struct inet_addr *remote)
+{
+    const struct daemon_ports *p = ctx;
+
+    return lnd_sock_home(p->sock, local, remote);
+}
+
+static void happened(void *ctx, const struct inet_event *event)
+{
+    const struct daemon_ports *p = ctx;
+
+    rpc_events_of_port(p->rpc, event);
+}
+
+static void fill_table(struct daemon_ports *p)
+{
+    p->table = (struct sock_ports){
+        .transport = {&stream_tcp, p->tcp},
+        .inet = p->inet,
+        .find = inet_if_find,
+        .owner = inet_if_of,
+        .name = inet_if_name,
+        .addr = inet_if_addr,
+        .speed = speed_of,
+        .link = inet_if_link,
+        .watch = inet_if_watch,
+        .unwatch = inet_if_unwatch,
+    };
+}
+
+const struct sock_ports *daemon_ports_table(const struct daemon_ports *p)
+{
+    return &p->table;
+}
+
+void daemon_ports_driver(struct daemon_ports *p, struct lnd_sock *sock)
+{
+    p->sock = sock;
+}
+
+/* ---- opening ---- */
+
+static int open_devices(struct daemon_ports *p, const struct cfg *cfg, size_t buffers, char *err,
+                        size_t errlen)
+{
+    struct port_opts opts;
+    unsigned i;
+    int rc;
+
+    for (i = 0; i < cfg->port_count; i++) {
+        if (!daemon_port_opts(cfg, i, &opts))
+            continue;
+        opts.buffer_bytes = buffers;
+        rc = port_open(&opts, NULL, &p->port[p->count], err, errlen);
+        if (rc != 0)
+            return rc;
+        p->count++;
+    }
+    return 0;
+}
+
+static int make_ip(struct daemon_ports *p, const struct cfg *cfg, struct reactor_env *env,
+                   char *err, size_t errlen)
+{
+    struct inet_opts opts = {.env = env,
+                             .home = home_of,
+                             .home_ctx = p,
+                             .neighbours = daemon_neighbours(cfg),
+                             .event = happened,
+                             .event_ctx = p};
+    struct tcp_opts tcp;
+    int rc = inet_create(&opts, &p->inet, err, errlen);
+
+    if (rc != 0)
+        return rc;
+    daemon_tcp_opts(cfg, &tcp);
+    return tcp_create(&tcp, p->inet, &p->tcp, err, errlen);
+}
+
+static struct port *port_of(const struct daemon_ports *p, const struct cfg_port *entry)
+{
+    unsigned i = 0;
+
+    while (strcmp(p->port[i]->device, cfg_port_device(entry)) != 0)
+        i++;
+    return p->port[i];
+}
+
+/* Gateways are the routes to everything of their family. */
+static unsigned routes_of(const struct cfg_port *entry, struct inet_route *out)
+{
+    static const struct inet_addr any4 = {{[10] = 0xff, [11] = 0xff}}, any6;
+    unsigned n = entry->route_count, i;
+
+    memcpy(out, entry->route, n * sizeof(*out));
+    for (i = 0; i < entry->gateway_count; i++)
+        out[n++] = (struct inet_route){
+            .to = {.addr = inet_is4(&entry->gateway[i]) ? any4 : any6},
+            .via = entry->gateway[i],
+        };
+    return n;
+}
+
+static int add_interface(struct daemon_ports *p, const struct cfg_port *entry, char *err,
+                         size_t errlen)
+{
+    struct inet_route routes[CFG_PORT_ROUTES + 2];
+    struct inet_if_opts opts = {
+        .name = entry->name,
+        .port = port_of(p, entry),
+        .vlan = (uint16_t)entry->vlan,
+        .mtu = (unsigned)entry->mtu,
+        .addr = entry->address,
+        .addrs = entry->address_count,
+        .route = routes,
+        .routes = routes_of(entry, routes),
+        .dad_ms = entry->duplicate_check ? INET_DAD_MS : 0,
+    };
+
+    return inet_if_add(p->inet, &opts, err, errlen);
+}
+
+static int open_all(struct daemon_ports *p, const struct cfg *cfg, struct reactor_env *env,
+                    const struct daemon_memory *m, char *err, size_t errlen)
+{
+    int rc = open_devices(p, cfg, m->port_buffers, err, errlen);
+    unsigned i;
+
+    if (rc == 0)
+        rc = make_ip(p, cfg, env, err, errlen);
+    for (i = 0; i < cfg->port_count && rc == 0; i++)
+        rc = add_interface(p, &cfg->port[i], err, errlen);
+    return rc;
+}
+
+int daemon_ports_open(const struct cfg *cfg, struct reactor_env *env, const struct daemon_memory *m,
+                      struct rpc_ctx *rpc, struct daemon_ports **out, char *err, size_t errlen)
+{
+    struct daemon_ports *p;
+    int rc;
+
+    *out = NULL;
+    if (!cfg->port_count)
+        return 0;
+    p = calloc(1, sizeof(*p));
+    if (!p) {
+        snprintf(err, errlen, "out of memory");
+        return -ENOMEM;
+    }
+    p->rpc = rpc;
+    rc = open_all(p, cfg, env, m, err, errlen);
+    if (rc != 0) {
+        daemon_ports_close(p);
+        return rc;
+    }
+    fill_table(p);
+    *out = p;
+    return 0;
+}
+
+int daemon_ports_start(struct daemon_ports *p, char *err, size_t errlen)
+{
+    unsigned i;
+    int rc = 0;
+
+    for (i = 0; i < p->count && rc == 0; i++)
+        rc = port_start(p->port[i], err, errlen);
+    if (rc == 0)
+        rc = inet_start(p->inet, err, errlen);
+    p->runs = rc == 0;
+    return rc;
+}
+
+void daemon_ports_log(const struct daemon_ports *p)
+{
+    char mac[RTE_ETHER_ADDR_FMT_SIZE];
+    struct port_info info;
+    unsigned i;
+
+    for (i = 0; i < p->count; i++) {
+        port_info_get(p->port[i], &info);
+        rte_ether_format_addr(mac, sizeof(mac), &info.mac);
+        log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "port", LOG_S("name", info.name),
+                  LOG_S("device", info.device), LOG_S("backend", info.backend),
+                  LOG_S("driver", info.driver), LOG_S("mac", mac), LOG_U("mtu", info.mtu),
+                  LOG_S("link", info.link_up ? "up" : "down"), LOG_U("mbit", info.speed),
+                  LOG_U("rx_queues", info.rx_queues));
+    }
+}
+
+/* ---- ending ---- */
+
+static struct daemon_ports *of_task(struct reactor_task *task)
+{
+    return (struct daemon_ports *)((char *)task - offsetof(struct daemon_ports, task));
+}
+
+static void inet_stopped(struct reactor_task *task)
+{
+    struct daemon_ports *p = of_task(task);
+
+    p->runs = false;
+    p->done(p->arg);
+}
+
+static void tcp_stopped(struct reactor_task *task)
+{
+    task->fn = inet_stopped;
+    inet_stop(of_task(task)->inet, task);
+}
+
+void daemon_ports_stop(struct daemon_ports *p, void (*done)(void *arg), void *arg)
+{
+    if (!p->runs) {
+        done(arg);
+        return;
+    }
+    p->done = done;
+    p->arg = arg;
+    p->task.fn = tcp_stopped;
+    tcp_stop(p->tcp, &p->task);
+}
+
+void daemon_ports_close(struct daemon_ports *p)
+{
+    unsigned i;
+
+    if (!p)
+        return;
+    for (i = 0; i < p->count; i++)
+        port_stop(p->port[i]);
+    if (p->tcp)
+        tcp_destroy(p->tcp);
+    if (p->inet)
+        inet_destroy(p->inet);
+    while (p->count > 0)
+        port_close(p->port[--p->count]);
+    free(p);
+}

@@ -1,0 +1,631 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The lists of a document that are acted on: NIs, routes, hello_map, names. */
+#include "config/config_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *cfg_grow(struct cfg_reader *r, unsigned line, void *array, unsigned count, size_t size)
+{
+    void *grown = cfg_room(array, count, size);
+
+    if (!grown)
+        cfg_error(r, line, "out of memory");
+    return grown;
+}
+
+/* What a text adds to or takes from is of another one: it has no line. */
+static bool of_base(const struct cfg_reader *r, unsigned line)
+{
+    return cfg_mode(r) != CFG_REPLACE && line == 0;
+}
+
+bool cfg_read_net(struct cfg_reader *r, const struct yaml_tree_node *value, lnet_net_t *out)
+{
+    const char *text = cfg_scalar(r, value);
+
+    if (!text)
+        return false;
+    if (net_parse(text, out) != 0) {
+        cfg_error(r, value->line,
+                  "'%.40s' is not a net; write a type and number as in tcp or o2ib1", text);
+        return false;
+    }
+    return true;
+}
+
+bool cfg_read_nid(struct cfg_reader *r, const struct yaml_tree_node *value, struct lnet_nid *out)
+{
+    const char *text = cfg_scalar(r, value);
+
+    if (!text)
+        return false;
+    if (nid_parse(text, out) != 0) {
+        cfg_error(r, value->line, "'%.60s' is not a NID; write address@net as in 10.0.0.1@tcp",
+                  text);
+        return false;
+    }
+    return true;
+}
+
+/* ---- net ---- */
+
+static void ni_nid(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_ni *ni = obj;
+    char net[LNET_NETSTR_SIZE];
+
+    if (!cfg_read_nid(r, value, &ni->conf.nid))
+        return;
+    if (nid_net(&ni->conf.nid) != ni->conf.net)
+        cfg_error(r, value->line, "'%.60s' is not of net %s; give it that net or move it",
+                  value->text, net_format(ni->conf.net, net));
+}
+
+static void ni_interfaces(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_ni *ni = obj;
+    const struct yaml_tree_node *entry = value->child;
+    const char *name;
+
+    if (value->kind != YAML_MAP || value->children != 1) {
+        cfg_error(r, value->line, "must be one interface, as in `0: eth0`; an NI has exactly one");
+        return;
+    }
+    name = cfg_scalar(r, entry);
+    if (!name)
+        return;
+    if (strlen(name) >= sizeof(ni->conf.ifname) || strpbrk(name, "/ \t\r\n")) {
+        cfg_error(r, entry->line, "'%.40s' cannot be an interface name; see `ip link`", name);
+        return;
+    }
+    memcpy(ni->conf.ifname, name, strlen(name) + 1);
+}
+
+/* "[0,1]": numbers, ranges and commas in brackets. */
+static void ni_cpt(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_ni *ni = obj;
+    const char *text = value->kind == YAML_SCALAR ? value->text : NULL;
+    size_t len = text ? strlen(text) : 0;
+
+    if (len < 3 || len >= sizeof(ni->cpt) || text[0] != '[' || text[len - 1] != ']' ||
+        strspn(text + 1, "0123456789,-") != len - 2) {
+        cfg_error(r, value->line, "must be a quoted list of CPTs as in \"[0,1]\"");
+        return;
+    }
+    memcpy(ni->cpt, text, len + 1);
+    if (strcmp(text, "[0]") != 0)
+        cfg_warning(r, value->line, "not acted on yet: an NI uses all CPTs");
+}
+
+#define TUN(key, field, lo, hi, text)                                                              \
+    {                                                                                              \
+        .name = (key), .kind = CFG_INT, .offset = offsetof(struct cfg_ni, field), .min = (lo),     \
+        .max = (hi), .applies = CFG_NI_RESTART, .help = (text)                                     \
+    }
+#define KEPT(key, field, hi)                                                                       \
+    {                                                                                              \
+        .name = (key), .kind = CFG_INT, .offset = offsetof(struct cfg_ni, kept.field), .min = -1,  \
+        .max = (hi), .kept = true                                                                  \
+    }
+
+const struct cfg_key cfg_tunables_keys[] = {
+    TUN("peer_timeout", conf.tun.peer_timeout, -1, 86400,
+        "after which a silent peer counts as down"),
+    TUN("peer_credits", conf.tun.peer_credits, -1, 65535,
+        "messages handed to the network for one peer at a time"),
+    TUN("peer_buffer_credits", conf.tun.peer_buffer_credits, -1, 65535,
+        "router buffers that messages of one peer may hold; 0 = peer_credits"),
+    TUN("credits", conf.tun.credits, -1, 65535,
+        "messages handed to the network on this NI at a time"),
+    CFG_KEYS_END,
+};
+
+static void map_on_demand(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_ni *ni = obj;
+    const char *text = cfg_scalar(r, value);
+
+    if (text && (strcasecmp(text, "true") == 0 || strcasecmp(text, "false") == 0))
+        ni->kept.map_on_demand = strcasecmp(text, "true") == 0;
+    else if (text)
+        cfg_read_int(r, value, -1, 256, &ni->kept.map_on_demand);
+}
+
+const struct cfg_key cfg_lnd_tunables_keys[] = {
+    KEPT("peercredits_hiw", peercredits_hiw, 65535),
+    KEPT("concurrent_sends", concurrent_sends, 65535),
+    {.name = "map_on_demand",
+     .kind = CFG_INT,
+     .offset = offsetof(struct cfg_ni, kept.map_on_demand),
+     .min = -1,
+     .max = 256,
+     .fn = map_on_demand,
+     .kept = true},
+    KEPT("fmr_pool_size", fmr_pool_size, CFG_MAX_INT),
+    KEPT("fmr_flush_trigger", fmr_flush_trigger, CFG_MAX_INT),
+    KEPT("fmr_cache", fmr_cache, CFG_MAX_INT),
+    KEPT("ntx", ntx, CFG_MAX_INT),
+    TUN("conns_per_peer", conf.lnd_tun.conns_per_peer, -1, 127, "bulk connections per direction"),
+    TUN("timeout", conf.lnd_tun.timeout, -1, 3600,
+        "without progress after which a connection is given up"),
+    TUN("tos", conf.lnd_tun.tos, -1, 255, "type of service of the connections"),
+    KEPT("auth_key", auth_key, CFG_MAX_INT),
+    {.name = "traffic_class",
+     .kind = CFG_TEXT,
+     .offset = offsetof(struct cfg_ni, kept.traffic_class),
+     .max = sizeof(((struct cfg_lnd_kept *)0)->traffic_class),
+     .kept = true},
+    KEPT("traffic_class_num", traffic_class_num, CFG_MAX_INT),
+    CFG_IGNORES("prov_major_version"),
+    CFG_IGNORES("prov_minor_version"),
+    CFG_KEYS_END,
+};
+
+#define TUNING                                                                                     \
+    {.name = "tunables", .kind = CFG_SECTION, .sub = cfg_tunables_keys},                           \
+        {.name = "lnd tunables", .kind = CFG_SECTION, .sub = cfg_lnd_tunables_keys},               \
+        CFG_CALLS("CPT", ni_cpt)
+
+const struct cfg_key cfg_ni_tuning_keys[] = {TUNING, CFG_KEYS_END};
+
+static const struct cfg_key ni_keys[] = {
+    CFG_CALLS("nid", ni_nid),
+    CFG_CALLS("interfaces", ni_interfaces),
+    TUNING,
+    CFG_IGNORES("status"),
+    CFG_IGNORES("dev cpt"),
+    CFG_IGNORES("tcp bonding"),
+    CFG_IGNORES_COUNTS,
+    CFG_KEYS_END,
+};
+
+/* Zero credits can carry nothing, docs/protocol/lnet-core.md §5.1. */
+static void check_credits(struct cfg_reader *r, const struct cfg_ni *ni)
+{
+    if (ni->conf.tun.credits == 0)
+        cfg_error(r, ni->line, "credits: 0 lets no message pass; write 1 or more, or -1");
+    if (ni->conf.tun.peer_credits == 0)
+        cfg_error(r, ni->line, "peer_credits: 0 lets no message pass; write 1 or more, or -1");
+}
+
+struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line)
+{
+    return (struct cfg_ni){
+        .conf = {.net = net, .nid = LNET_NID_ANY, .tun = {-1, -1, -1, -1}, .lnd_tun = {-1, -1, -1}},
+        .kept = {-1, -1, -1, -1, -1, -1, -1, -1, -1, ""},
+        .line = line};
+}
+
+static struct cfg_ni *find_base_ni(struct cfg_reader *r, const struct cfg_ni *ni)
+{
+    unsigned i;
+
+    for (i = 0; i < r->cfg->ni_count; i++)
+        if (of_base(r, r->cfg->ni[i].line) && cfg_same_ni(&r->cfg->ni[i], ni))
+            return &r->cfg->ni[i];
+    return NULL;
+}
+
+void cfg_remove_ni(struct cfg *cfg, unsigned index)
+{
+    memmove(&cfg->ni[index], &cfg->ni[index + 1], (--cfg->ni_count - index) * sizeof(*cfg->ni));
+}
+
+static void take_ni(struct cfg_reader *r, const struct cfg_ni *ni)
+{
+    struct cfg_ni *there = find_base_ni(r, ni);
+    char net[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE];
+
+    if (there)
+        cfg_remove_ni(r->cfg, (unsigned)(there - r->cfg->ni));
+    else
+        cfg_error(r, ni->line, "there is no NI %s on net %s to be removed; net_get lists them",
+                  nid_is_any(&ni->conf.nid) ? ni->conf.ifname : nid_format(&ni->conf.nid, nid),
+                  net_format(ni->conf.net, net));
+}
+
+void cfg_put_ni(struct cfg_reader *r, const struct cfg_ni *ni)
+{
+    struct cfg *cfg = r->cfg;
+    struct cfg_ni *there, *grown;
+
+    if (cfg_mode(r) == CFG_DELETE) {
+        take_ni(r, ni);
+        return;
+    }
+    there = find_base_ni(r, ni);
+    if (there) {
+        *there = *ni;
+        return;
+    }
+    if (cfg->ni_count == LNET_MAX_NI) {
+        cfg_error(r, ni->line, "is one NI too many; a node has at most %d", LNET_MAX_NI);
+        return;
+    }
+    grown = cfg_grow(r, ni->line, cfg->ni, cfg->ni_count, sizeof(*ni));
+    if (!grown)
+        return;
+    cfg->ni = grown;
+    cfg->ni[cfg->ni_count++] = *ni;
+}
+
+static void read_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+{
+    const lnet_net_t *net = obj;
+    const struct yaml_tree_node *nid = yaml_tree_get(item, "nid"),
+                                *interfaces = yaml_tree_get(item, "interfaces");
+    struct cfg_ni ni = cfg_new_ni(*net, item->line);
+    unsigned errors = r->report->errors;
+    const struct cfg_ni *there;
+
+    if (!nid && !interfaces)
+        cfg_error(r, item->line,
+                  "has no address; add `interfaces: {0: NAME}` or `nid: ADDRESS@NET`");
+    /* What an NI that is there has, holds where the text does not say otherwise. */
+    if (cfg_mode(r) == CFG_MERGE) {
+        struct cfg_report silent = {0}, *said = r->report;
+
+        r->report = &silent;
+        if (nid)
+            ni_nid(r, &ni, nid);
+        if (interfaces)
+            ni_interfaces(r, &ni, interfaces);
+        r->report = said;
+        cfg_report_free(&silent);
+        there = find_base_ni(r, &ni);
+        if (there)
+            ni = *there;
+        ni.line = item->line;
+    }
+    cfg_read_map(r, item, ni_keys, &ni);
+    check_credits(r, &ni);
+    if (cfg_mode(r) == CFG_DELETE && r->report->errors > errors)
+        return;
+    cfg_put_ni(r, &ni);
+}
+
+/* "net type" was read before the NIs, whatever their order. */
+static void net_type(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+}
+
+static void net_nis(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    cfg_read_items(r, value, read_ni, obj);
+}
+
+static const struct cfg_key net_keys[] = {
+    CFG_CALLS("net type", net_type),
+    CFG_CALLS("local NI(s)", net_nis),
+    CFG_KEYS_END,
+};
+
+/* All NIs of a net that is to be removed and names none of them. */
+static void take_net(struct cfg_reader *r, lnet_net_t net, unsigned line)
+{
+    char name[LNET_NETSTR_SIZE];
+    unsigned i, before = r->cfg->ni_count;
+
+    for (i = r->cfg->ni_count; i-- > 0;)
+        if (r->cfg->ni[i].conf.net == net)
+            cfg_remove_ni(r->cfg, i);
+    if (r->cfg->ni_count == before)
+        cfg_error(r, line, "there is no net %s to be removed; net_get lists them",
+                  net_format(net, name));
+}
+
+static void read_net_item(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+{
+    const struct yaml_tree_node *type = yaml_tree_get(item, "net type");
+    lnet_net_t net;
+
+    if (!type) {
+        cfg_error(r, item->line, "has no 'net type'; add one, as in `net type: tcp`");
+        return;
+    }
+    if (!cfg_read_net(r, type, &net))
+        return;
+    if (net >> 16 == LNET_LND_LO) /* every node has it */
+        return;
+    if (cfg_mode(r) == CFG_DELETE && !yaml_tree_get(item, "local NI(s)"))
+        take_net(r, net, item->line);
+    else
+        cfg_read_map(r, item, net_keys, &net);
+}
+
+void cfg_read_nets(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    cfg_read_items(r, value, read_net_item, NULL);
+}
+
+/* ---- route ---- */
+
+static void route_net(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_route *route = obj;
+
+    cfg_read_net(r, value, &route->conf.net);
+}
+
+static void route_gateway(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_route *route = obj;
+
+    cfg_read_nid(r, value, &route->conf.gateway);
+}
+
+/* 1..255, or undefined: -1 or its unsigned form. */
+static void route_hop(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_route *route = obj;
+    const char *text = cfg_scalar(r, value);
+
+    if (text && strcmp(text, "-1") != 0 && strcmp(text, "4294967295") != 0)
+        cfg_read_int(r, value, 1, 255, &route->conf.hops);
+}
+
+static void route_priority(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_route *route = obj;
+    const char *text = cfg_scalar(r, value);
+    unsigned long long n;
+
+    if (!text)
+        return;
+    errno = 0;
+    n = strtoull(text, NULL, 10);
+    if (text[strspn(text, "0123456789")] || errno || n > UINT32_MAX)
+        cfg_error(r, value->line, "%.40s is out of range; write a number from 0 to %u", text,
+                  UINT32_MAX);
+    else
+        route->conf.priority = (unsigned)n;
+}
+
+static const struct cfg_key route_keys[] = {
+    CFG_CALLS("net", route_net),
+    CFG_CALLS("gateway", route_gateway),
+    CFG_CALLS("hop", route_hop),
+    CFG_CALLS("priority", route_priority),
+    CFG_IGNORES("state"),
+    CFG_IGNORES("type"),
+    CFG_IGNORES("health_sensitivity"),
+    CFG_IGNORES("seq_no"),
+    CFG_KEYS_END,
+};
+
+struct cfg_route *cfg_find_route(const struct cfg *cfg, lnet_net_t net,
+                                 const struct lnet_nid *gateway)
+{
+    unsigned i;
+
+    for (i = 0; i < cfg->route_count; i++)
+        if (cfg->route[i].conf.net == net && nid_same(&cfg->route[i].conf.gateway, gateway))
+            return &cfg->route[i];
+    return NULL;
+}
+
+void cfg_remove_route(struct cfg *cfg, unsigned index)
+{
+    memmove(&cfg->route[index], &cfg->route[index + 1],
+            (--cfg->route_count - index) * sizeof(*cfg->route));
+}
+
+static void put_route(struct cfg_reader *r, const struct cfg_route *route)
+{
+    struct cfg *cfg = r->cfg;
+    struct cfg_route *there = NULL, *grown;
+
+    if (r->from && r->from->mode != CFG_REPLACE)
+        there = cfg_find_route(cfg, route->conf.net, &route->conf.gateway);
+    if (cfg_mode(r) == CFG_DELETE) {
+        if (there)
+            cfg_remove_route(cfg, (unsigned)(there - cfg->route));
+        else
+            cfg_error(r, route->line, "there is no such route to be removed; route_get lists them");
+        return;
+    }
+    if (there && there->line == 0) {
+        *there = *route;
+        return;
+    }
+    if (cfg->route_count == CFG_MAX_ROUTES) {
+        cfg_error(r, route->line, "is one route too many; at most %d", CFG_MAX_ROUTES);
+        return;
+    }
+    grown = cfg_grow(r, route->line, cfg->route, cfg->route_count, sizeof(*route));
+    if (!grown)
+        return;
+    cfg->route = grown;
+    cfg->route[cfg->route_count++] = *route;
+}
+
+static void read_route(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+{
+    struct cfg_route route = {
+        .conf = {.net = LNET_NET_ANY, .gateway = LNET_NID_ANY, .hops = LNET_HOPS_UNDEFINED},
+        .line = item->line};
+
+    cfg_read_map(r, item, route_keys, &route);
+    if (!yaml_tree_get(item, "net") || !yaml_tree_get(item, "gateway")) {
+        cfg_error(r, item->line, "needs both 'net' and 'gateway'; add what is missing");
+        return;
+    }
+    if (route.conf.net == LNET_NET_ANY || nid_is_any(&route.conf.gateway))
+        return; /* reported */
+    put_route(r, &route);
+}
+
+void cfg_read_routes(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    cfg_read_items(r, value, read_route, NULL);
+}
+
+/* ---- hello_map ---- */
+
+struct hello_reader {
+    char address[LNET_NIDSTR_SIZE];
+    struct lnet_nid nid;
+};
+
+static void hello_nid(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct hello_reader *hello = obj;
+
+    cfg_read_nid(r, value, &hello->nid);
+}
+
+static const struct cfg_key hello_keys[] = {
+    {.name = "address", .kind = CFG_TEXT, .max = LNET_NIDSTR_SIZE},
+    CFG_CALLS("nid", hello_nid),
+    CFG_KEYS_END,
+};
+
+/* The address is of the net that the NID is claimed on, whether written with it or without. */
+static bool hello_address(const struct hello_reader *hello, struct lnet_nid *out)
+{
+    char text[LNET_NIDSTR_SIZE + LNET_NETSTR_SIZE + 1], net[LNET_NETSTR_SIZE];
+    bool whole = strchr(hello->address, '@');
+
+    snprintf(text, sizeof(text), "%s%s%s", hello->address, whole ? "" : "@",
+             whole ? "" : net_format(nid_net(&hello->nid), net));
+    return nid_parse(text, out) == 0 && nid_net(out) == nid_net(&hello->nid);
+}
+
+static bool same_hello(const struct cfg_hello *a, const struct cfg_hello *b)
+{
+    return nid_same(&a->address, &b->address) && nid_same(&a->nid, &b->nid);
+}
+
+static void put_hello(struct cfg_reader *r, const struct cfg_hello *entry, unsigned line)
+{
+    struct cfg *cfg = r->cfg;
+    struct cfg_hello *grown;
+    unsigned i = 0;
+
+    if (r->from && r->from->mode != CFG_REPLACE)
+        while (i < cfg->hello_count && !same_hello(&cfg->hello[i], entry))
+            i++;
+    else
+        i = cfg->hello_count;
+    if (cfg_mode(r) == CFG_DELETE) {
+        if (i < cfg->hello_count)
+            memmove(&cfg->hello[i], &cfg->hello[i + 1],
+                    (--cfg->hello_count - i) * sizeof(*cfg->hello));
+        else
+            cfg_error(r, line, "there is no such entry to be removed");
+        return;
+    }
+    if (i < cfg->hello_count)
+        return; /* there already */
+    if (cfg->hello_count == CFG_MAX_HELLO_MAP) {
+        cfg_error(r, line, "is one entry too many; at most %d", CFG_MAX_HELLO_MAP);
+        return;
+    }
+    grown = cfg_grow(r, line, cfg->hello, cfg->hello_count, sizeof(*entry));
+    if (!grown)
+        return;
+    cfg->hello = grown;
+    cfg->hello[cfg->hello_count++] = *entry;
+}
+
+static void read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+{
+    struct hello_reader hello = {.nid = LNET_NID_ANY};
+    struct cfg_hello entry;
+
+    cfg_read_map(r, item, hello_keys, &hello);
+    if (!hello.address[0] || nid_is_any(&hello.nid)) {
+        cfg_error(r, item->line,
+                  "needs 'address' and 'nid'; write {address: 10.0.0.5, "
+                  "nid: 10.0.0.77@tcp}");
+        return;
+    }
+    if (!lnd_type_has_ip(hello.nid.type) || !hello_address(&hello, &entry.address)) {
+        cfg_error(r, item->line,
+                  "'%.60s' is not an IP address of the NID's net; "
+                  "write {address: 10.0.0.5, nid: 10.0.0.77@tcp}",
+                  hello.address);
+        return;
+    }
+    entry.nid = hello.nid;
+    put_hello(r, &entry, item->line);
+}
+
+void cfg_read_hello_map(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    cfg_read_items(r, value, read_hello, NULL);
+}
+
+/* ---- names ---- */
+
+_Static_assert(CFG_MAX_NAMES <= YAML_MAX_KEYS, "what is written can be read again");
+
+/* It gets onto terminals and into logs. */
+static bool is_host(const char *text)
+{
+    for (; *text && *text != ' ' && !cfg_control(text); text++)
+        ;
+    return !*text;
+}
+
+static void put_name(struct cfg_reader *r, const struct cfg_name *name, unsigned line)
+{
+    struct cfg *cfg = r->cfg;
+    struct cfg_name *grown;
+    unsigned i = 0;
+
+    while (i < cfg->name_count && !nid_same(&cfg->name[i].nid, &name->nid))
+        i++;
+    if (cfg_mode(r) == CFG_DELETE) {
+        if (i < cfg->name_count)
+            memmove(&cfg->name[i], &cfg->name[i + 1], (--cfg->name_count - i) * sizeof(*name));
+        return;
+    }
+    if (i == cfg->name_count) {
+        if (cfg->name_count == CFG_MAX_NAMES) {
+            cfg_error(r, line, "is one name too many; at most %d", CFG_MAX_NAMES);
+            return;
+        }
+        grown = cfg_grow(r, line, cfg->name, cfg->name_count, sizeof(*name));
+        if (!grown)
+            return;
+        cfg->name = grown;
+        cfg->name_count++;
+    }
+    cfg->name[i] = *name;
+}
+
+void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    const struct yaml_tree_node *entry;
+    struct cfg_name name;
+    const char *host;
+
+    if (yaml_tree_is_null(value))
+        return;
+    if (value->kind != YAML_MAP) {
+        cfg_error(r, value->line, "must be a mapping; write `10.0.0.1@tcp: host` lines below it");
+        return;
+    }
+    for (entry = value->child; entry; entry = entry->next) {
+        host = cfg_scalar(r, entry);
+        if (!host)
+            continue;
+        memset(&name, 0, sizeof(name));
+        if (nid_parse(entry->key, &name.nid) != 0)
+            cfg_error(r, entry->line, "'%.60s' is not a NID; write 10.0.0.1@tcp: host", entry->key);
+        else if (strlen(host) >= sizeof(name.host) || !is_host(host))
+            cfg_error(
+                r, entry->line,
+                "'%.40s' is not a host name; write up to %zu characters without spaces and control "
+                "characters",
+                host, sizeof(name.host) - 1);
+        else {
+            memcpy(name.host, host, strlen(host) + 1);
+            put_name(r, &name, entry->line);
+        }
+    }
+}

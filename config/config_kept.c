@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Lists that are kept and shown but not acted on yet: peers and selection policies.
+ * docs/protocol/lnet-core.md §8.3, §10.3. */
+#include "config/config_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- peer ---- */
+
+struct cfg_peer *cfg_find_peer(const struct cfg *cfg, const struct lnet_nid *primary)
+{
+    unsigned i;
+
+    for (i = 0; i < cfg->peer_count; i++)
+        if (nid_same(&cfg->peer[i].primary, primary))
+            return &cfg->peer[i];
+    return NULL;
+}
+
+void cfg_remove_peer(struct cfg *cfg, unsigned index)
+{
+    free(cfg->peer[index].nid);
+    memmove(&cfg->peer[index], &cfg->peer[index + 1],
+            (--cfg->peer_count - index) * sizeof(*cfg->peer));
+}
+
+bool cfg_peer_add_nid(struct cfg_peer *peer, const struct lnet_nid *nid)
+{
+    struct lnet_nid *grown;
+    unsigned i;
+
+    for (i = 0; i < peer->nid_count; i++)
+        if (nid_same(&peer->nid[i], nid))
+            return true;
+    if (peer->nid_count == CFG_MAX_PEER_NIDS)
+        return false;
+    grown = realloc(peer->nid, (peer->nid_count + 1) * sizeof(*grown));
+    if (!grown)
+        return false;
+    peer->nid = grown;
+    peer->nid[peer->nid_count++] = *nid;
+    return true;
+}
+
+bool cfg_peer_remove_nid(struct cfg_peer *peer, const struct lnet_nid *nid)
+{
+    unsigned i = 0;
+
+    while (i < peer->nid_count && !nid_same(&peer->nid[i], nid))
+        i++;
+    if (i == peer->nid_count)
+        return false;
+    memmove(&peer->nid[i], &peer->nid[i + 1], (--peer->nid_count - i) * sizeof(*nid));
+    return true;
+}
+
+struct cfg_peer *cfg_add_peer(struct cfg *cfg, const struct lnet_nid *primary, bool multi_rail,
+                              unsigned line)
+{
+    struct cfg_peer *grown = cfg->peer;
+
+    if (cfg->peer_count == CFG_MAX_PEERS)
+        return NULL;
+    if ((cfg->peer_count & (cfg->peer_count + 1)) == 0)
+        grown = realloc(cfg->peer, (2 * (size_t)cfg->peer_count + 1) * sizeof(*grown));
+    if (!grown)
+        return NULL;
+    cfg->peer = grown;
+    grown[cfg->peer_count] =
+        (struct cfg_peer){.primary = *primary, .multi_rail = multi_rail, .line = line};
+    return &grown[cfg->peer_count++];
+}
+
+static void peer_primary(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_peer *peer = obj;
+
+    cfg_read_nid(r, value, &peer->primary);
+}
+
+static void peer_multi_rail(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_peer *peer = obj;
+    const char *text = cfg_scalar(r, value);
+
+    if (!text)
+        return;
+    if (strcasecmp(text, "true") != 0 && strcasecmp(text, "false") != 0)
+        cfg_error(r, value->line, "'%.40s' is neither true nor false; write one of these", text);
+    peer->multi_rail = strcasecmp(text, "true") == 0;
+}
+
+static void peer_ni_nid(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_peer *peer = obj;
+    struct lnet_nid nid;
+
+    if (cfg_read_nid(r, value, &nid) && !cfg_peer_add_nid(peer, &nid))
+        cfg_error(r, value->line, "is one NID too many; a peer has at most %d", CFG_MAX_PEER_NIDS);
+}
+
+static const struct cfg_key peer_ni_keys[] = {
+    CFG_CALLS("nid", peer_ni_nid),
+    CFG_IGNORES("state"),
+    CFG_IGNORES("max_ni_tx_credits"),
+    CFG_IGNORES("available_tx_credits"),
+    CFG_IGNORES("min_tx_credits"),
+    CFG_IGNORES("tx_q_num_of_buf"),
+    CFG_IGNORES("available_rtr_credits"),
+    CFG_IGNORES("min_rtr_credits"),
+    CFG_IGNORES("refcount"),
+    CFG_IGNORES_COUNTS,
+    CFG_KEYS_END,
+};
+
+static void peer_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+{
+    cfg_read_map(r, item, peer_ni_keys, obj);
+}
+
+static void peer_nis(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    cfg_read_items(r, value, peer_ni, obj);
+}
+
+static const struct cfg_key peer_keys[] = {
+    CFG_CALLS("primary nid", peer_primary),
+    CFG_CALLS("Multi-Rail", peer_multi_rail),
+    CFG_CALLS("peer ni", peer_nis),
+    CFG_IGNORES("peer state"),
+    CFG_IGNORES("millrace"),
+    CFG_KEYS_END,
+};
+
+/* Removes the NIDs listed, or the peer when none is, or none is left. */
+static void take_peer(struct cfg_reader *r, struct cfg_peer *there, const struct cfg_peer *peer)
+{
+    unsigned i;
+
+    if (!there) {
+        cfg_error(r, peer->line, "there is no such peer to be removed; peer_get lists them");
+        return;
+    }
+    for (i = 0; i < peer->nid_count; i++)
+        cfg_peer_remove_nid(there, &peer->nid[i]);
+    if (!peer->nid_count || !there->nid_count)
+        cfg_remove_peer(r->cfg, (unsigned)(there - r->cfg->peer));
+}
+
+static void put_peer(struct cfg_reader *r, struct cfg_peer *peer)
+{
+    struct cfg_peer *there = NULL;
+    unsigned i;
+
+    if (cfg_mode(r) != CFG_REPLACE)
+        there = cfg_find_peer(r->cfg, &peer->primary);
+    if (cfg_mode(r) == CFG_DELETE) {
+        take_peer(r, there, peer);
+        return;
+    }
+    if (!there)
+        there = cfg_add_peer(r->cfg, &peer->primary, peer->multi_rail, peer->line);
+    if (!there) {
+        cfg_error(r, peer->line, "is one peer too many; at most %d", CFG_MAX_PEERS);
+        return;
+    }
+    there->multi_rail = peer->multi_rail;
+    for (i = 0; i < peer->nid_count; i++)
+        if (!cfg_peer_add_nid(there, &peer->nid[i]))
+            cfg_error(r, peer->line, "has too many NIDs; at most %d", CFG_MAX_PEER_NIDS);
+}
+
+static void read_peer(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+{
+    struct cfg_peer peer = {.primary = LNET_NID_ANY, .multi_rail = true, .line = item->line};
+
+    cfg_read_map(r, item, peer_keys, &peer);
+    if (!yaml_tree_get(item, "primary nid"))
+        cfg_error(r, item->line, "has no 'primary nid'; add it");
+    else if (!nid_is_any(&peer.primary) && !nid_is_lo(&peer.primary))
+        put_peer(r, &peer);
+    free(peer.nid);
+}
+
+void cfg_read_peers(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    cfg_read_items(r, value, read_peer, NULL);
+    if (value->children)
+        cfg_warning(r, value->line, "not acted on yet: peers are kept and shown");
+}
+
+/* ---- udsp ---- */
+
+static void udsp_priority(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    struct cfg_udsp *udsp = obj;
+
+    cfg_read_int(r, value, -1, CFG_MAX_INT, &udsp->priority);
+}
+
+static const struct cfg_key action_keys[] = {
+    CFG_CALLS("priority", udsp_priority),
+    CFG_KEYS_END,
+};
+
+#define RULE_TEXT(field)                                                                           \
+    {                                                                                              \
+        .name = #field, .kind = CFG_TEXT, .offset = offsetof(struct cfg_udsp, field), .max = 64    \
+    }
+static const struct cfg_key udsp_keys[] = {
+    {.name = "idx",
+     .kind = CFG_INT,
+     .offset = offsetof(struct cfg_udsp, idx),
+     .min = -1,
+     .max = CFG_MAX_INT},
+    RULE_TEXT(src),
+    RULE_TEXT(dst),
+    RULE_TEXT(rte),
+    {.name = "action", .kind = CFG_SECTION, .sub = action_keys},
+    CFG_KEYS_END,
+};
+
+static unsigned find_udsp(const struct cfg *cfg, const struct cfg_udsp *udsp)
+{
+    unsigned i;
+
+    for (i = 0; i < cfg->udsp_count; i++)
+        if (strcmp(cfg->udsp[i].src, udsp->src) == 0 && strcmp(cfg->udsp[i].dst, udsp->dst) == 0 &&
+            strcmp(cfg->udsp[i].rte, udsp->rte) == 0)
+            break;
+    return i;
+}
+
+static void put_udsp(struct cfg_reader *r, const struct cfg_udsp *udsp)
+{
+    struct cfg *cfg = r->cfg;
+    unsigned i = find_udsp(cfg, udsp);
+    struct cfg_udsp *grown;
+
+    if (cfg_mode(r) == CFG_DELETE) {
+        if (i < cfg->udsp_count)
+            memmove(&cfg->udsp[i], &cfg->udsp[i + 1], (--cfg->udsp_count - i) * sizeof(*udsp));
+        else
+            cfg_error(r, udsp->line, "there is no such policy to be removed");
+        return;
+    }
+    if (i == cfg->udsp_count) {
+        if (i == CFG_MAX_UDSP) {
+            cfg_error(r, udsp->line, "is one policy too many; at most %d", CFG_MAX_UDSP);
+            return;
+        }
+        grown = cfg_grow(r, udsp->line, cfg->udsp, cfg->udsp_count, sizeof(*udsp));
+        if (!grown)
+            return;
+        cfg->udsp = grown;
+        cfg->udsp_count++;
+    }
+    cfg->udsp[i] = *udsp;
+}
+
+static void read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+{
+    struct cfg_udsp udsp = {.idx = -1, .priority = -1, .line = item->line};
+    unsigned errors = r->report->errors;
+
+    cfg_read_map(r, item, udsp_keys, &udsp);
+    if (!udsp.src[0] && !udsp.dst[0] && !udsp.rte[0])
+        cfg_error(r, item->line, "needs one of 'src', 'dst' and 'rte'; add what it is about");
+    else if (r->report->errors == errors)
+        put_udsp(r, &udsp);
+}
+
+void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+{
+    cfg_read_items(r, value, read_udsp, NULL);
+    if (value->children)
+        cfg_warning(r, value->line, "not acted on yet: policies are kept and shown");
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From options of modules to a document. See modprobe.h. */
+#include "config/modprobe_internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "config/ip2nets.h"
+#include "config/netspec.h"
+#include "config/write.h"
+
+unsigned mp_about(struct mp_import *m, const char *module, const char *name,
+                  const struct mp_given *given)
+{
+    struct cfg_reader *r = &m->r;
+    int n;
+
+    n = snprintf(r->path, sizeof(r->path), "%.60s%s%.60s", module, name ? "." : "",
+                 name ? name : "");
+    r->path_len = (size_t)n < sizeof(r->path) ? (size_t)n : sizeof(r->path) - 1;
+    if (given->file)
+        r->name = given->file;
+    return given->line;
+}
+
+const struct mp_given *mp_get(const struct mp_import *m, const char *module, const char *name)
+{
+    static const struct mp_given none;
+    int index = mp_find(module, name);
+
+    return index >= 0 && m->given[index].value && m->given[index].value[0] ? &m->given[index]
+                                                                           : &none;
+}
+
+bool mp_ni_nid(const struct mp_import *m, const struct cfg_ni *ni, struct lnet_nid *out)
+{
+    unsigned i;
+
+    if (!lnd_type_has_ip((uint8_t)(ni->conf.net >> 16)))
+        return false;
+    for (i = 0; i < m->from.address_count; i++) {
+        if (strcmp(m->from.address[i].ifname, ni->conf.ifname) == 0) {
+            *out = nid_make(ni->conf.net, m->from.address[i].addr, 4);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- numbers ---- */
+
+/* A whole number as the kernel reads it: decimal, 0x… or octal with a 0 in front. */
+static bool read_number(struct mp_import *m, unsigned line, const char *text, long *out)
+{
+    char *end;
+
+    errno = 0;
+    *out = strtol(text, &end, 0);
+    if (errno || end == text || *end || strchr(" \t\r", *text)) {
+        cfg_error(&m->r, line, "'%.40s' is not a whole number; write one", text);
+        return false;
+    }
+    return true;
+}
+
+/* The kernel's number as ours. false: to be left out, or wrong (reported). */
+static bool read_value(struct mp_import *m, const struct mp_option *option, unsigned line,
+                       const char *text, long min, long max, long *out)
+{
+    long n;
+
+    if (!read_number(m, line, text, &n))
+        return false;
+    if (option->unit == MP_ZERO_IS_DEFAULT && n == 0)
+        return false;
+    if (option->unit == MP_POSITIVE_ONLY && n <= 0) {
+        cfg_warning(&m->r, line, "%ld has no effect: %s", n, option->why);
+        return false;
+    }
+    if (option->unit == MP_NOT_POSITIVE_IS_0 && n < 0)
+        n = 0;
+    if (option->unit == MP_NOT)
+        n = !n;
+    if (option->unit == MP_MS_TO_S) {
+        if (n > 0 && n % 1000 != 0)
+            cfg_warning(&m->r, line, "%ld ms are taken for %ld s, as the kernel does", n, n / 1000);
+        n /= 1000;
+    }
+    if (n < min || n > max) {
+        cfg_error(&m->r, line, "%.40s is out of range; %ld to %ld%s is what can be set here", text,
+                  min, max, option->unit == MP_MS_TO_S ? " s" : "");
+        return false;
+    }
+    *out = n;
+    return true;
+}
+
+/* ---- options without effect, settings, tunables ---- */
+
+static void say_no_effect(struct mp_import *m, const struct mp_option *option,
+                          const struct mp_given *given)
+{
+    unsigned line = mp_about(m, option->module, option->name, given);
+
+    if (strcmp(given->value, option->initial) != 0)
+        cfg_warning(&m->r, line, "has no effect here%s%s", option->why ? "; " : "",
+                    option->why ? option->why : "");
+}
+
+static void take_setting(struct mp_import *m, const struct mp_option *option,
+                         const struct mp_given *given)
+{
+    unsigned line = mp_about(m, option->module, option->name, given);
+    char text[CFG_MAX_VALUE], err[256];
+    struct cfg_setting setting;
+    long n;
+
+    if (!cfg_setting_find(option->to, &setting, NULL)) {
+        cfg_error(&m->r, line, "has no place in a document of this version; remove it");
+        return;
+    }
+    if (setting.words)
+        snprintf(text, sizeof(text), "%.60s", given->value);
+    else if (read_value(m, option, line, given->value, setting.min, setting.max, &n))
+        snprintf(text, sizeof(text), "%ld", n);
+    else
+        return;
+    if (cfg_setting_set(&setting, m->r.cfg, text, err, sizeof(err)) != 0)
+        cfg_error(&m->r, line, "%s", err);
+}
+
+static const struct cfg_key *find_key(const struct cfg_key *keys, const char *name)
+{
+    while (keys->name && strcmp(keys->name, name) != 0)
+        keys++;
+    return keys->name ? keys : NULL;
+}
+
+/* Into the NIs of the nets of an LND type; 0: all of them. only_unset: where nothing is set yet. */
+static void set_tunable(struct mp_import *m, const struct cfg_key *key, uint32_t type, long n,
+                        bool only_unset)
+{
+    unsigned i;
+    int *field;
+
+    for (i = 0; i < m->r.cfg->ni_count; i++) {
+        struct cfg_ni *ni = &m->r.cfg->ni[i];
+
+        field = (int *)(void *)((char *)ni + key->offset);
+        if ((!type || ni->conf.net >> 16 == type) && (!only_unset || *field == -1))
+            *field = (int)n;
+    }
+}
+
+static void take_tunable(struct mp_import *m, const struct mp_option *option,
+                         const struct mp_given *given)
+{
+    unsigned line = mp_about(m, option->module, option->name, given);
+    const struct cfg_key *key = find_key(cfg_tunables_keys, option->to);
+    uint32_t type = strcmp(option->module, "ksocklnd") == 0 ? LNET_LND_SOCK : LNET_LND_O2IB;
+    long n;
+
+    if (!key)
+        key = find_key(cfg_lnd_tunables_keys, option->to);
+    if (!key) {
+        cfg_error(&m->r, line, "has no place in a document of this version; remove it");
+        return;
+    }
+    if (!read_value(m, option, line, given->value, key->min, key->max, &n))
+        return;
+    if (n == 0 && strstr(option->name, "credits") && option->unit == MP_SAME)
+        cfg_error(&m->r, line, "0 lets no message pass; write 1 or more");
+    else
+        set_tunable(m, key, type, n, false);
+}
+
+/* That of lnet holds for the NIs whose driver has none. */
+static void take_buffer_credits(struct mp_import *m)
+{
+    static const struct mp_option option = {.unit = MP_ZERO_IS_DEFAULT};
+    const struct mp_given *given = mp_get(m, "lnet", "peer_buffer_credits");
+    const struct cfg_key *key = find_key(cfg_tunables_keys, "peer_buffer_credits");
+    unsigned line;
+    long n;
+
+    if (!given->value || !key)
+        return;
+    line = mp_about(m, "lnet", "peer_buffer_credits", given);
+    if (read_value(m, &option, line, given->value, 0, key->max, &n))
+        set_tunable(m, key, 0, n, true);
+}
+
+static void take_tables(struct mp_import *m)
+{
+    const struct mp_option *option;
+    const struct mp_given *given;
+
+    for (option = mp_options; option->name; option++) {
+        given = mp_get(m, option->module, option->name);
+        if (!given->value)
+            continue;
+        if (option->kind == MP_NO_EFFECT)
+            say_no_effect(m, option, given);
+        else if (option->kind == MP_SETTING)
+            take_setting(m, option, given);
+        else if (option->kind == MP_NI)
+            take_tunable(m, option, given);
+    }
+    take_buffer_credits(m);
+}
+
+/* ---- networks ---- */
+
+static void put_ni(struct mp_import *m, unsigned line, lnet_net_t net, const char *ifname,
+                   const char *cpt)
+{
+    struct cfg_ni ni = cfg_new_ni(net, line);
+    char name[LNET_NETSTR_SIZE];
+    unsigned i;
+
+    snprintf(ni.conf.ifname, sizeof(ni.conf.ifname), "%s", ifname);
+    snprintf(ni.cpt, sizeof(ni.cpt), "%s", cpt);
+    for (i = 0; i < m->r.cfg->ni_count; i++) {
+        if (m->r.cfg->ni[i].conf.net == net && strcmp(m->r.cfg->ni[i].conf.ifname, ifname) == 0) {
+            cfg_error(&m->r, line, "net %s is on %s twice; remove one", net_format(net, name),
+                      ifname);
+            return;
+        }
+    }
+    cfg_put_ni(&m->r, &ni);
+}
+
+/* The interface the kernel takes when none is named. */
+static void put_first(struct mp_import *m, unsigned line, const struct netspec *spec)
+{
+    const struct mp_given *ipif = mp_get(m, "ko2iblnd", "ipif_name");
+    const char *ifname = NULL;
+    char net[LNET_NETSTR_SIZE];
+
+    net_format(spec->net, net);
+    if (spec->net >> 16 == LNET_LND_O2IB)
+        ifname = ipif->value ? ipif->value : "ib0";
+    else if (spec->net >> 16 == LNET_LND_SOCK && m->from.address_count)
+        ifname = m->from.address[0].ifname;
+    if (!ifname || strlen(ifname) >= sizeof(((struct cfg_ni *)0)->conf.ifname) ||
+        strpbrk(ifname, "/ \t\r\n")) {
+        cfg_error(&m->r, line,
+                  "net %s names no interface, and which one is meant cannot be found; write %s(IF)",
+                  net, net);
+        return;
+    }
+    cfg_warning(&m->r, line,
+                "net %s names no interface: it is on %s, which a kernel node would take; write "
+                "%s(%s)",
+                net, ifname, net, ifname);
+    put_ni(m, line, spec->net, ifname, spec->cpt);
+}
+
+static void read_networks(struct mp_import *m, unsigned line, const char *text)
+{
+    struct netspec spec;
+    char err[200];
+    unsigned i;
+    int rc;
+
+    text += strspn(text, " \t\r");
+    while ((rc = netspec_next(&text, &spec, err, sizeof(err))) == 1) {
+        if (spec.net >> 16 == LNET_LND_LO)
+            continue; /* every node has it */
+        if (!spec.count)
+            put_first(m, line, &spec);
+        for (i = 0; i < spec.count; i++)
+            put_ni(m, line, spec.net, spec.interface[i].name, spec.interface[i].cpt);
+    }
+    if (rc < 0)
+        cfg_error(&m->r, line, "%s", err);
+    else if (*(text += strspn(text, " \t\r")))
+        cfg_error(&m->r, line, "'%.40s' cannot stand after the nets; separate them with commas",
+                  text);
+}
+
+static void warn_of_drivers(struct mp_import *m, unsigned line)
+{
+    char name[LNET_NETSTR_SIZE];
+    unsigned i, j;
+
+    for (i = 0; i < m->r.cfg->ni_count; i++) {
+        lnet_net_t net = m->r.cfg->ni[i].conf.net;
+
+        for (j = 0; j < i && m->r.cfg->ni[j].conf.net != net; j++)
+            ;
+        if (j == i && net >> 16 != LNET_LND_SOCK)
+            cfg_warning(&m->r, line, "net %s: this version drives tcp only; remove the net",
+                        net_format(net, name));
+    }
+}
+
+static void take_nets(struct mp_import *m)
+{
+    const struct mp_given *networks = mp_get(m, "lnet", "networks"),
+                          *ip2nets = mp_get(m, "lnet", "ip2nets");
+    unsigned line = 0, errors = m->r.report->errors;
+
+    if (ip2nets->value) {
+        line = mp_about(m, "lnet", "ip2nets", ip2nets);
+        if (networks->value) {
+            cfg_error(&m->r, line,
+                      "networks is given too, at %s:%u; remove one, as the kernel "
+                      "takes neither then",
+                      networks->file, networks->line);
+            return;
+        }
+        ip2nets_read_text(&m->r, line, ip2nets->value);
+    } else {
+        line = mp_about(m, "lnet", "networks", networks);
+        read_networks(m, line, networks->value ? networks->value : "tcp");
+    }
+    if (!m->r.cfg->ni_count && m->r.report->errors == errors)
+        cfg_error(&m->r, line,
+                  "gives this machine no net; name one, as in networks=tcp(eth0), or look for the "
+                  "rule that should match one of its addresses");
+    warn_of_drivers(m, line);
+}
+
+/* ---- routes and forwarding ---- */
+
+static void take_routes(struct mp_import *m)
+{
+    const struct mp_given *routes = mp_get(m, "lnet", "routes");
+
+    if (routes->value)
+        mp_read_routes(m, mp_about(m, "lnet", "routes", routes), routes->value);
+}
+
+/* Left out, a kernel node forwards only if `routes` has it for a gateway, §11. */
+static void take_forwarding(struct mp_import *m)
+{
+    const struct mp_given *given = mp_get(m, "lnet", "forwarding");
+    unsigned line = mp_about(m, "lnet", "forwarding", given);
+
+    m->r.cfg->routing = m->is_gateway;
+    if (!given->value && !m->is_gateway)
+        cfg_warning(&m->r, line,
+                    "is not given, and no gateway in routes is this machine: it does not forward "
+                    "then, which the document says too; write forwarding=enabled for a router");
+    else if (given->value && strcmp(given->value, "enabled") == 0)
+        m->r.cfg->routing = 1;
+    else if (given->value && strcmp(given->value, "disabled") == 0)
+        m->r.cfg->routing = 0;
+    else if (given->value)
+        cfg_error(&m->r, line, "'%.40s' is not known; write enabled or disabled", given->value);
+}
+
+/* ---- the document ---- */
+
+/* The text, which says whether it forwards even when it is the default. What the text is refused
+ * for is said of it. */
+static int write_text(struct mp_import *m, char **yaml)
+{
+    char *text = cfg_text(m->r.cfg, CFG_FORM_FILE);
+    struct cfg_report report;
+    struct cfg *back = NULL;
+    unsigned i;
+    int rc;
+
+    if (!text)
+        return -ENOMEM;
+    rc = asprintf(yaml, "%s%s", text, m->r.cfg->routing ? "routing:\n    enable: 1\n" : "");
+    free(text);
+    if (rc < 0) {
+        *yaml = NULL;
+        return -ENOMEM;
+    }
+    rc = cfg_parse("result", *yaml, strlen(*yaml), &back, &report);
+    for (i = 0; i < report.count; i++)
+        if (report.message[i].error)
+            cfg_error(&m->r, 0, "%s", report.message[i].text);
+    cfg_report_free(&report);
+    cfg_free(back);
+    return rc;
+}
+
+static int convert(struct mp_import *m, const struct modprobe_file *file, unsigned count,
+                   char **yaml)
+{
+    unsigned i;
+    int rc = 0;
+
+    for (i = 0; i < count; i++)
+        mp_read_file(m, &file[i]);
+    m->r.path_len = 0;
+    m->r.path[0] = '\0';
+    if (!m->any)
+        cfg_error(&m->r, 0,
+                  "no options of lnet, ksocklnd or ko2iblnd; name the file in /etc/modprobe.d that "
+                  "has them");
+    if (!m->r.report->errors) {
+        take_nets(m);
+        take_tables(m);
+        take_routes(m);
+        take_forwarding(m);
+    }
+    m->r.path_len = 0;
+    m->r.path[0] = '\0';
+    if (!m->r.report->errors)
+        rc = write_text(m, yaml);
+    if (m->r.report->errors && rc != -ENOMEM)
+        rc = -EINVAL;
+    if (rc != 0) {
+        free(*yaml);
+        *yaml = NULL;
+    }
+    return rc;
+}
+
+int modprobe_convert(const struct modprobe_file *file, unsigned count,
+                     const struct cfg_address *address, unsigned address_count, char **yaml,
+                     struct cfg_report *report)
+{
+    static const struct cfg_address none;
+    struct mp_import *m = calloc(1, sizeof(*m));
+    unsigned i;
+    int rc = -ENOMEM;
+
+    *yaml = NULL;
+    memset(report, 0, sizeof(*report));
+    if (!m)
+        return -ENOMEM;
+    m->from = (struct cfg_text){.address =
+                                    address_count ? address : &none, /* never those of the system */
+                                .address_count = address_count};
+    m->r = (struct cfg_reader){.report = report,
+                               .name = count ? file[0].name : "modprobe",
+                               .from = &m->from,
+                               .cfg = cfg_new()};
+    if (m->r.cfg)
+        rc = convert(m, file, count, yaml);
+    for (i = 0; i < MP_MAX_OPTIONS; i++)
+        free(m->given[i].value);
+    cfg_free(m->r.cfg);
+    free(m);
+    return rc;
+}

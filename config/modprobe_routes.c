@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The option `routes`, docs/protocol/lnet-core.md §1.6: rules separated by ';' or newlines, '#'
+ * begins a comment up to the next one; a rule is NETS [HOPS] GATEWAY[:PRIORITY]…, with ranges in
+ * brackets. As in the kernel the last priority of a rule holds for all of its gateways, a gateway
+ * that is this machine adds no route, and neither does one on a net that this machine is not on.
+ */
+#include "config/modprobe_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "config/expr.h"
+
+#define MAX_WORDS 65536 /* that expressions of all rules may stand for */
+#define MAX_TRIED 65536 /* routes of all rules, with those that are left out */
+
+struct rule {
+    struct mp_import *m;
+    unsigned line;
+    lnet_net_t net[CFG_MAX_ROUTES];
+    unsigned net_count;
+    struct lnet_nid gateway[CFG_MAX_ROUTES];
+    unsigned gateway_count;
+    int hops;
+    unsigned priority;
+    bool has_priority;
+    unsigned tried; /* of all rules */
+    /* Routes there are, by net and gateway: index + 1, 0 is free. */
+    unsigned slot[4 * CFG_MAX_ROUTES];
+};
+
+/* ---- words of a rule ---- */
+
+static int take_net(void *arg, const char *word)
+{
+    struct rule *rule = arg;
+
+    if (++rule->m->words > MAX_WORDS || rule->net_count == CFG_MAX_ROUTES)
+        return -E2BIG;
+    if (net_parse(word, &rule->net[rule->net_count]) != 0) {
+        cfg_error(&rule->m->r, rule->line,
+                  "'%.40s' is not a net; write NETS [HOPS] GATEWAYS as in tcp1 10.0.0.[1-3]@tcp",
+                  word);
+        return -ECANCELED;
+    }
+    rule->net_count++;
+    return 0;
+}
+
+static int take_gateway(void *arg, const char *word)
+{
+    struct rule *rule = arg;
+
+    if (++rule->m->words > MAX_WORDS || rule->gateway_count == CFG_MAX_ROUTES)
+        return -E2BIG;
+    if (nid_parse(word, &rule->gateway[rule->gateway_count]) != 0) {
+        cfg_error(&rule->m->r, rule->line,
+                  "'%.60s' is not a NID; write a gateway as in 10.0.0.1@tcp or 10.0.0.[1-3]@tcp",
+                  word);
+        return -ECANCELED;
+    }
+    rule->gateway_count++;
+    return 0;
+}
+
+static bool expand(struct rule *rule, const char *token, int (*fn)(void *arg, const char *word))
+{
+    int rc = cfg_expand(token, fn, rule);
+
+    if (rc == -EINVAL)
+        cfg_error(&rule->m->r, rule->line,
+                  "'%.60s' has a range that cannot be read; write [1-3,7] or [2-8/2]", token);
+    else if (rc == -E2BIG)
+        cfg_error(&rule->m->r, rule->line,
+                  "'%.60s' stands for too many; at most %d routes, write smaller ranges", token,
+                  CFG_MAX_ROUTES);
+    return rc == 0;
+}
+
+/* Nets are separated by commas outside brackets. */
+static bool read_nets(struct rule *rule, char *list)
+{
+    char *p, *start = list;
+    int depth = 0;
+
+    for (p = list;; p++) {
+        char c = *p;
+
+        depth += (c == '[') - (c == ']');
+        if (c && (c != ',' || depth > 0))
+            continue;
+        *p = '\0';
+        if (!expand(rule, start, take_net))
+            return false;
+        if (!c)
+            return true;
+        start = p + 1;
+    }
+}
+
+/* A number of 1 to max that the whole token is. */
+static long whole_number(const char *token, long min, long max)
+{
+    size_t len = strspn(token, "0123456789");
+    long n = len && len < 11 && !token[len] ? strtol(token, NULL, 10) : -1;
+
+    return n >= min && n <= max ? n : -1;
+}
+
+static bool read_gateway(struct rule *rule, char *token)
+{
+    char *colon = strchr(token, ':');
+    long n;
+
+    if (token[strspn(token, "0123456789")] == '\0') {
+        cfg_error(&rule->m->r, rule->line,
+                  "'%.20s' stands among the gateways; write the hops before them, as in tcp1 2 "
+                  "10.0.0.1@tcp",
+                  token);
+        return false;
+    }
+    if (colon && strchr(colon + 1, ':')) {
+        cfg_error(&rule->m->r, rule->line,
+                  "'%.60s': this option cannot have IPv6 gateways; write the route under `route:`",
+                  token);
+        return false;
+    }
+    if (colon) {
+        *colon = '\0';
+        n = whole_number(colon + 1, 0, CFG_MAX_INT);
+        if (n < 0) {
+            cfg_error(&rule->m->r, rule->line,
+                      "'%.20s' is not a priority; write a number from 0 to %ld", colon + 1,
+                      CFG_MAX_INT);
+            return false;
+        }
+        if (rule->has_priority && rule->priority != (unsigned)n)
+            cfg_warning(&rule->m->r, rule->line,
+                        "one rule has priorities %u and %ld: the last one is that of all its "
+                        "gateways, as in the kernel; write a rule for each",
+                        rule->priority, n);
+        rule->priority = (unsigned)n;
+        rule->has_priority = true;
+    }
+    return expand(rule, token, take_gateway);
+}
+
+static bool read_words(struct rule *rule, char *text)
+{
+    char *save = NULL, *token = strtok_r(text, " \t\r", &save);
+    long n;
+
+    if (!read_nets(rule, token))
+        return false;
+    token = strtok_r(NULL, " \t\r", &save);
+    if (token && token[strspn(token, "0123456789")] == '\0') {
+        n = whole_number(token, 1, 255);
+        if (n < 0) {
+            cfg_error(&rule->m->r, rule->line, "'%.20s' hops are out of range; write 1 to 255",
+                      token);
+            return false;
+        }
+        rule->hops = (int)n;
+        token = strtok_r(NULL, " \t\r", &save);
+    }
+    if (!token) {
+        cfg_error(&rule->m->r, rule->line,
+                  "a rule names no gateway; write NETS [HOPS] GATEWAYS as in tcp1 10.0.0.1@tcp");
+        return false;
+    }
+    for (; token; token = strtok_r(NULL, " \t\r", &save))
+        if (!read_gateway(rule, token))
+            return false;
+    return true;
+}
+
+/* ---- its routes ---- */
+
+static bool is_local(const struct cfg *cfg, lnet_net_t net)
+{
+    unsigned i;
+
+    for (i = 0; i < cfg->ni_count; i++)
+        if (cfg->ni[i].conf.net == net)
+            return true;
+    return false;
+}
+
+static bool is_mine(const struct mp_import *m, const struct lnet_nid *nid)
+{
+    struct lnet_nid mine;
+    unsigned i;
+
+    for (i = 0; i < m->r.cfg->ni_count; i++)
+        if (mp_ni_nid(m, &m->r.cfg->ni[i], &mine) && nid_same(&mine, nid))
+            return true;
+    return false;
+}
+
+/* Where the route is kept in the table, or would be. */
+static unsigned *slot_of(struct rule *rule, lnet_net_t net, const struct lnet_nid *gateway)
+{
+    const struct cfg_route *route = rule->m->r.cfg->route;
+    unsigned i = nid_hash(gateway) ^ net * 2654435761u;
+
+    for (;; i++) {
+        unsigned *slot = &rule->slot[i % (4 * CFG_MAX_ROUTES)];
+
+        if (*slot == 0 ||
+            (route[*slot - 1].conf.net == net && nid_same(&route[*slot - 1].conf.gateway, gateway)))
+            return slot;
+    }
+}
+
+/* false: nothing more can come of the rule. docs/protocol/lnet-core.md §11 "Route add rules" */
+static bool add_route(struct rule *rule, lnet_net_t net, const struct lnet_nid *gateway)
+{
+    struct cfg_reader *r = &rule->m->r;
+    struct cfg_route route = {
+        .conf = {.net = net, .gateway = *gateway, .hops = rule->hops, .priority = rule->priority},
+        .line = rule->line};
+    unsigned *slot = slot_of(rule, net, gateway);
+    char name[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE];
+
+    if (net >> 16 == LNET_LND_LO || nid_is_lo(gateway)) {
+        cfg_error(r, rule->line, "lo cannot be routed; remove it");
+        return false;
+    }
+    if (nid_net(gateway) == net) {
+        cfg_error(r, rule->line, "gateway %s is itself on net %s; name one on another net",
+                  nid_format(gateway, nid), net_format(net, name));
+        return false;
+    }
+    if (is_local(r->cfg, net) || *slot != 0)
+        return true;
+    if (!is_local(r->cfg, nid_net(gateway))) {
+        rule->m->skipped++;
+        return true;
+    }
+    if (!cfg_add_route(r->cfg, &route)) {
+        cfg_error(r, rule->line, "is more than %d routes, or memory is out; write fewer",
+                  CFG_MAX_ROUTES);
+        return false;
+    }
+    *slot = r->cfg->route_count;
+    return true;
+}
+
+static void add_routes(struct rule *rule)
+{
+    unsigned i, j;
+
+    rule->tried += rule->net_count * rule->gateway_count;
+    if (rule->tried > MAX_TRIED) {
+        cfg_error(&rule->m->r, rule->line, "stands for more than %d routes; write fewer",
+                  MAX_TRIED);
+        return;
+    }
+    for (j = 0; j < rule->gateway_count; j++) {
+        if (is_mine(rule->m, &rule->gateway[j])) {
+            rule->m->is_gateway = true;
+            continue;
+        }
+        for (i = 0; i < rule->net_count; i++)
+            if (!add_route(rule, rule->net[i], &rule->gateway[j]))
+                return;
+    }
+}
+
+void mp_read_routes(struct mp_import *m, unsigned line, const char *text)
+{
+    struct rule *rule = calloc(1, sizeof(*rule));
+    char *copy = strdup(text), *rest = copy, *one;
+
+    if (!rule || !copy) {
+        cfg_error(&m->r, line, "out of memory");
+        goto out;
+    }
+    rule->m = m;
+    rule->line = line;
+    while ((one = strsep(&rest, ";\n")) != NULL) {
+        one[strcspn(one, "#")] = '\0';
+        if (one[strspn(one, " \t\r")] == '\0')
+            continue;
+        rule->net_count = rule->gateway_count = 0;
+        rule->hops = LNET_HOPS_UNDEFINED;
+        rule->priority = 0;
+        rule->has_priority = false;
+        if (read_words(rule, one))
+            add_routes(rule);
+        if (rule->tried > MAX_TRIED)
+            break;
+    }
+    if (m->skipped)
+        cfg_warning(&m->r, line,
+                    "%u routes are left out: this machine is on no net of their gateways, the "
+                    "kernel leaves them out too",
+                    m->skipped);
+out:
+    free(copy);
+    free(rule);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Lists of nets as module options write them, docs/protocol/lnet-core.md §1.6:
+ * `tcp0(eth0,eth1[0])[1],o2ib`. Pure functions.
+ */
+#ifndef MILLRACE_NETSPEC_H
+#define MILLRACE_NETSPEC_H
+
+#include <stddef.h>
+
+#include "lib/lnet/nid.h"
+
+#define NETSPEC_MAX_INTERFACES 64
+
+struct netspec_interface {
+    char name[16];
+    char cpt[64]; /* "[0,1]", of the interface or else of the net; "" = none */
+};
+
+struct netspec {
+    lnet_net_t net;
+    unsigned count; /* of interfaces, 0 = none is named */
+    struct netspec_interface interface[NETSPEC_MAX_INTERFACES];
+    char cpt[64]; /* after the whole net, "" = none */
+};
+
+/* Takes the first net off the list at *text, with the comma and white space behind it. 1; 0 when
+ * nothing is left of the list: *text is at its end or at white space that no comma goes before; or
+ * -EINVAL with a sentence. */
+int netspec_next(const char **text, struct netspec *out, char *err, size_t errlen);
+
+#endif

@@ -1,0 +1,668 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From what the file's text says and what the document says to the changed text. See save.h. */
+#include "config/save.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config_internal.h"
+#include "config/write.h"
+
+const char *const cfg_saved_names[] = {"same", "patched", "sections", "whole", NULL};
+
+#define STEP 4 /* columns of what is new */
+
+/* One replacement of bytes of the old text. */
+struct edit {
+    size_t start, end;
+    unsigned order; /* of those at one place */
+    char *text;
+};
+
+struct patch {
+    const char *text;
+    size_t len;
+    struct edit *edit;
+    unsigned count, room;
+    bool coarse; /* replace whole sections */
+    bool failed; /* out of memory */
+};
+
+/* Takes text. */
+static void put_edit(struct patch *p, size_t start, size_t end, char *text)
+{
+    if (p->count == p->room) {
+        unsigned room = p->room ? 2 * p->room : 64;
+        struct edit *grown = realloc(p->edit, room * sizeof(*grown));
+
+        if (!grown) {
+            p->failed = true;
+            free(text);
+            return;
+        }
+        p->edit = grown;
+        p->room = room;
+    }
+    if (!text)
+        p->failed = true;
+    p->edit[p->count] = (struct edit){start, end, p->count, text};
+    p->count++;
+}
+
+/* ---- places in the text ---- */
+
+static size_t line_start(const struct patch *p, size_t at)
+{
+    while (at > 0 && p->text[at - 1] != '\n')
+        at--;
+    return at;
+}
+
+/* Behind the newline of the line `at` is in. */
+static size_t next_line(const struct patch *p, size_t at)
+{
+    while (at < p->len && p->text[at] != '\n')
+        at++;
+    return at < p->len ? at + 1 : at;
+}
+
+static size_t column(const struct patch *p, size_t at)
+{
+    return at - line_start(p, at);
+}
+
+/* Where an entry of a collection begins: its key, its '-' or itself. */
+static size_t entry_start(const struct patch *p, const struct yaml_tree_node *of,
+                          const struct yaml_tree_node *entry)
+{
+    size_t at = entry->start;
+
+    if (of->kind == YAML_MAP)
+        return entry->key_start;
+    while (!of->flow && at > 0 && p->text[at - 1] != '\n' && p->text[at] != '-')
+        at--;
+    if (!of->flow && p->text[at] != '-') /* the '-' is in a line above */
+        while (at > 0 && p->text[at] != '-')
+            at--;
+    return at;
+}
+
+/* ---- what is new, as text ---- */
+
+static void render(FILE *to, const struct yaml_tree_node *node, size_t col, bool first);
+
+static void render_scalar(FILE *to, const struct yaml_tree_node *node)
+{
+    char buf[4 * YAML_MAX_SCALAR + 3];
+
+    fputs(cfg_print_scalar(node, buf, sizeof(buf)), to);
+}
+
+/* Keys are words of ours, with spaces and brackets, numbers or NIDs; anything else is quoted. */
+static void render_key(FILE *to, const struct yaml_tree_node *node)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@() ";
+    struct yaml_tree_node key = {.kind = YAML_SCALAR, .text = node->key};
+
+    key.literal = strspn(node->key, plain) == strlen(node->key);
+    render_scalar(to, &key);
+    putc(':', to);
+}
+
+/* In braces and brackets, in one line. */
+static void render_flow(FILE *to, const struct yaml_tree_node *node)
+{
+    const struct yaml_tree_node *child;
+
+    if (node->kind == YAML_SCALAR) {
+        render_scalar(to, node);
+        return;
+    }
+    putc(node->kind == YAML_MAP ? '{' : '[', to);
+    for (child = node->child; child; child = child->next) {
+        if (node->kind == YAML_MAP) {
+            render_key(to, child);
+            putc(' ', to);
+        }
+        render_flow(to, child);
+        if (child->next)
+            fputs(", ", to);
+    }
+    putc(node->kind == YAML_MAP ? '}' : ']', to);
+}
+
+/* What stands behind a key at col, with the newline. */
+static void render_value(FILE *to, const struct yaml_tree_node *node, size_t col)
+{
+    if (node->kind == YAML_SCALAR || !node->child) {
+        putc(' ', to);
+        render_flow(to, node);
+        putc('\n', to);
+    } else {
+        putc('\n', to);
+        render(to, node, col + (node->kind == YAML_MAP ? STEP : STEP / 2), false);
+    }
+}
+
+/* An item behind its "- ", whose keys stand at col. */
+static void render_item(FILE *to, const struct yaml_tree_node *node, size_t col)
+{
+    if (node->kind == YAML_MAP && node->child) {
+        render(to, node, col, true);
+    } else {
+        render_flow(to, node);
+        putc('\n', to);
+    }
+}
+
+/* A collection at col; first: the cursor stands there. */
+static void render(FILE *to, const struct yaml_tree_node *node, size_t col, bool first)
+{
+    const struct yaml_tree_node *child;
+
+    for (child = node->child; child; child = child->next) {
+        if (!first)
+            fprintf(to, "%*s", (int)col, "");
+        first = false;
+        if (node->kind == YAML_MAP) {
+            render_key(to, child);
+            render_value(to, child, col);
+        } else {
+            fputs("- ", to);
+            render_item(to, child, col + 2);
+        }
+    }
+}
+
+static FILE *open_text(char **text, size_t *len)
+{
+    *text = NULL;
+    return open_memstream(text, len);
+}
+
+/* ---- comparing ---- */
+
+/* Spells NIDs, nets and addresses as documents do: tcp0 is tcp. */
+static void spell(struct yaml_tree_node *node)
+{
+    static const char *const keys[] = {"nid",         "net", "net type", "gateway",
+                                       "primary nid", "to",  "via"};
+    char text[LNET_NIDSTR_SIZE + LNET_NETSTR_SIZE] = "";
+    struct inet_prefix prefix;
+    struct inet_addr addr;
+    struct yaml_tree_node *child;
+    bool about = !node->key;
+    struct lnet_nid nid;
+    lnet_net_t net;
+    unsigned i;
+
+    for (child = node->child; child; child = child->next)
+        spell(child);
+    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        about |= node->key && strcmp(node->key, keys[i]) == 0;
+    if (node->kind != YAML_SCALAR || !about)
+        return;
+    if (nid_parse(node->text, &nid) == 0)
+        nid_format(&nid, text);
+    else if (net_parse(node->text, &net) == 0)
+        net_format(net, text);
+    else if (cfg_addr_parse(node->text, &addr))
+        cfg_addr_text(&addr, text);
+    else if (cfg_prefix_parse(node->text, &prefix))
+        cfg_prefix_text(&prefix, text);
+    if (text[0] && strlen(text) <= strlen(node->text))
+        memcpy(node->text, text, strlen(text) + 1);
+}
+
+static const struct yaml_tree_node *find_item(const struct yaml_tree_node *list,
+                                              const struct yaml_tree_node *like,
+                                              const struct yaml_tree_node **hint);
+
+/* Whatever the order of keys and items. */
+static bool same_tree(const struct yaml_tree_node *a, const struct yaml_tree_node *b)
+{
+    const struct yaml_tree_node *x, *y, *hint = NULL;
+
+    if (!a || !b || a->kind != b->kind || a->children != b->children)
+        return a == b;
+    if (a->kind == YAML_SCALAR)
+        return strcmp(a->text, b->text) == 0;
+    for (x = a->child; x; x = x->next) {
+        y = a->kind == YAML_MAP ? yaml_tree_get(b, x->key) : find_item(b, x, &hint);
+        if (!y || !same_tree(x, y))
+            return false;
+    }
+    return true;
+}
+
+/* Whether two items of lists are about the same thing: no name of it differs and one is equal. */
+static bool same_item(const struct yaml_tree_node *a, const struct yaml_tree_node *b)
+{
+    static const char *const names[] = {"net type", "primary nid", "nid",     "interfaces", "net",
+                                        "gateway",  "idx",         "address", "to"};
+    const struct yaml_tree_node *x, *y;
+    bool equal = false;
+    unsigned i;
+
+    if (a->kind != b->kind || a->kind == YAML_SEQ)
+        return false;
+    if (a->kind == YAML_SCALAR)
+        return strcmp(a->text, b->text) == 0;
+    x = yaml_tree_get(a, "name");
+    y = yaml_tree_get(b, "name");
+    if (x && y)
+        return same_tree(x, y); /* of a port nothing else is */
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        x = yaml_tree_get(a, names[i]);
+        y = yaml_tree_get(b, names[i]);
+        if (x && y && !same_tree(x, y))
+            return false;
+        equal |= x && y;
+    }
+    return equal || same_tree(a, b);
+}
+
+/* The item of list about the same as `like`. hint: where the search begins and whereto it is moved;
+ * lists are mostly in one order. */
+static const struct yaml_tree_node *find_item(const struct yaml_tree_node *list,
+                                              const struct yaml_tree_node *like,
+                                              const struct yaml_tree_node **hint)
+{
+    const struct yaml_tree_node *item;
+    unsigned i;
+
+    item = *hint ? *hint : list->child;
+    for (i = 0; i < list->children; i++) {
+        if (same_item(item, like)) {
+            *hint = item->next;
+            return item;
+        }
+        item = item->next ? item->next : list->child;
+    }
+    return NULL;
+}
+
+/* ---- editing ---- */
+
+/* Adds an entry to a collection in brackets. */
+static void insert_flow(struct patch *p, const struct yaml_tree_node *into,
+                        const struct yaml_tree_node *entry)
+{
+    char *text;
+    size_t len;
+    FILE *to = open_text(&text, &len);
+
+    if (!to) {
+        p->failed = true;
+        return;
+    }
+    if (into->child)
+        fputs(", ", to);
+    if (into->kind == YAML_MAP) {
+        render_key(to, entry);
+        putc(' ', to);
+    }
+    render_flow(to, entry);
+    fclose(to);
+    put_edit(p, into->end - 1, into->end - 1, text);
+}
+
+/* Adds an entry below the last one of a block; root: of the whole text. */
+static void insert_block(struct patch *p, const struct yaml_tree_node *into,
+                         const struct yaml_tree_node *entry)
+{
+    const struct yaml_tree_node *first = into->child;
+    size_t at = first ? next_line(p, into->end > 0 ? into->end - 1 : 0) : p->len, col, item;
+    char *text;
+    size_t len;
+    FILE *to = open_text(&text, &len);
+
+    if (!to) {
+        p->failed = true;
+        return;
+    }
+    col = first ? column(p, entry_start(p, into, first)) : 0;
+    if (at > 0 && p->text[at - 1] != '\n')
+        putc('\n', to);
+    fprintf(to, "%*s", (int)col, "");
+    if (into->kind == YAML_MAP) {
+        render_key(to, entry);
+        render_value(to, entry, col);
+    } else {
+        item = first && first->kind == YAML_MAP && first->child && !first->flow
+                   ? column(p, first->child->key_start)
+                   : col + 2;
+        item = item > col + 1 ? item : col + 2;
+        fprintf(to, "-%*s", (int)(item - col - 1), "");
+        render_item(to, entry, item);
+    }
+    fclose(to);
+    put_edit(p, at, at, text);
+}
+
+static void insert(struct patch *p, const struct yaml_tree_node *into,
+                   const struct yaml_tree_node *entry)
+{
+    if (into->flow)
+        insert_flow(p, into, entry);
+    else
+        insert_block(p, into, entry);
+}
+
+/* Takes an entry out of a collection that keeps others. */
+static void cut(struct patch *p, const struct yaml_tree_node *of,
+                const struct yaml_tree_node *entry)
+{
+    size_t start = entry_start(p, of, entry), end = entry->end;
+    const struct yaml_tree_node *before = NULL, *child;
+    char *nothing = strdup("");
+
+    for (child = of->child; child != entry; child = child->next)
+        before = child;
+    if (of->flow) {
+        if (entry->next)
+            end = entry_start(p, of, entry->next);
+        else if (before)
+            start = before->end;
+    } else if (!before && entry->next &&
+               strspn(p->text + line_start(p, start), " ") != column(p, start)) {
+        end = entry_start(p, of, entry->next); /* it stands behind a '-', where the next one goes */
+    } else {
+        start = line_start(p, start);
+        end = next_line(p, end > start ? end - 1 : end);
+    }
+    put_edit(p, start, end, nothing);
+}
+
+/* Writes another value in the place of one. of: what it is in, for the column. */
+static void replace(struct patch *p, const struct yaml_tree_node *of,
+                    const struct yaml_tree_node *x, const struct yaml_tree_node *n)
+{
+    bool block = !of->flow && !x->flow && x->kind != YAML_SCALAR;
+    size_t end = x->end;
+    char *text;
+    size_t len;
+    FILE *to = open_text(&text, &len);
+
+    if (!to) {
+        p->failed = true;
+        return;
+    }
+    if (of->kind == YAML_MAP && !of->flow && !x->flow && (n->kind != YAML_SCALAR || block)) {
+        size_t colon = x->key_start;
+
+        while (colon < x->start && p->text[colon] != ':')
+            colon++;
+        render_value(to, n, column(p, x->key_start));
+        fclose(to);
+        put_edit(p, colon + 1, next_line(p, end > colon ? end - 1 : end), text);
+        return;
+    }
+    if (x->start == x->end) /* nothing stood there */
+        putc(' ', to);
+    render_flow(to, n);
+    fclose(to);
+    put_edit(p, x->start, end, text);
+}
+
+static void patch_node(struct patch *p, const struct yaml_tree_node *of,
+                       const struct yaml_tree_node *o, const struct yaml_tree_node *n,
+                       const struct yaml_tree_node *x, unsigned depth);
+
+/* What the file said, `gone`, holds no more: x, or as much of it as said so. */
+static void remove_node(struct patch *p, const struct yaml_tree_node *of,
+                        const struct yaml_tree_node *gone, const struct yaml_tree_node *x)
+{
+    const struct yaml_tree_node *child;
+    bool all = x->kind != YAML_MAP || gone->kind != YAML_MAP || of->kind == YAML_SEQ || p->coarse;
+
+    if (!all) {
+        all = true;
+        for (child = x->child; child; child = child->next)
+            all &= yaml_tree_get(gone, child->key) != NULL;
+    }
+    if (all) {
+        cut(p, of, x);
+        return;
+    }
+    for (child = gone->child; child; child = child->next)
+        if (yaml_tree_get(x, child->key))
+            remove_node(p, x, child, yaml_tree_get(x, child->key));
+}
+
+static void patch_map(struct patch *p, const struct yaml_tree_node *o,
+                      const struct yaml_tree_node *n, const struct yaml_tree_node *x,
+                      unsigned depth)
+{
+    const struct yaml_tree_node *child, *now, *was, *there;
+
+    for (child = o->child; child; child = child->next) {
+        there = yaml_tree_get(x, child->key);
+        if (!yaml_tree_get(n, child->key) && there)
+            remove_node(p, x, child, there);
+    }
+    for (now = n->child; now; now = now->next) {
+        was = yaml_tree_get(o, now->key);
+        there = yaml_tree_get(x, now->key);
+        if (was && same_tree(was, now))
+            continue;
+        if (!there)
+            insert(p, x, now);
+        else
+            patch_node(p, x, was, now, there, depth + 1);
+    }
+}
+
+static void patch_seq(struct patch *p, const struct yaml_tree_node *o,
+                      const struct yaml_tree_node *n, const struct yaml_tree_node *x,
+                      unsigned depth)
+{
+    const struct yaml_tree_node *item, *was, *there, *in_o = NULL, *in_n = NULL, *in_x = NULL;
+
+    for (item = o->child; item; item = item->next) {
+        there = find_item(x, item, &in_x);
+        if (!find_item(n, item, &in_n) && there)
+            cut(p, x, there);
+    }
+    in_x = NULL;
+    for (item = n->child; item; item = item->next) {
+        was = find_item(o, item, &in_o);
+        there = find_item(x, was ? was : item, &in_x);
+        if (was && same_tree(was, item))
+            continue;
+        if (!there)
+            insert(p, x, item);
+        else
+            patch_node(p, x, was, item, there, depth + 1);
+    }
+}
+
+/* Whether nothing of list would be left. */
+static bool none_left(const struct yaml_tree_node *o, const struct yaml_tree_node *n,
+                      const struct yaml_tree_node *x)
+{
+    const struct yaml_tree_node *item, *in_o = NULL, *in_n = NULL;
+
+    for (item = x->child; item; item = item->next)
+        if (!find_item(o, item, &in_o) || find_item(n, item, &in_n))
+            return false;
+    return true;
+}
+
+/* x, in `of`, says o (NULL: a default) and shall say n. */
+static void patch_node(struct patch *p, const struct yaml_tree_node *of,
+                       const struct yaml_tree_node *o, const struct yaml_tree_node *n,
+                       const struct yaml_tree_node *x, unsigned depth)
+{
+    static const struct yaml_tree_node no_map = {.kind = YAML_MAP}, no_seq = {.kind = YAML_SEQ};
+
+    if (!o)
+        o = n->kind == YAML_MAP ? &no_map : &no_seq;
+    if (n->kind == YAML_SCALAR || x->kind != n->kind || (p->coarse && depth > 0) ||
+        (x->kind != YAML_SCALAR && !x->child && depth > 0) ||
+        (x->kind == YAML_SEQ && x->flow && none_left(o, n, x)))
+        replace(p, of, x, n);
+    else if (n->kind == YAML_MAP)
+        patch_map(p, o, n, x, depth);
+    else
+        patch_seq(p, o, n, x, depth);
+}
+
+/* ---- the text with its edits ---- */
+
+/* What is only added at a place comes before what is cut from there on. */
+static int by_place(const void *a, const void *b)
+{
+    const struct edit *x = a, *y = b;
+    bool x_cuts = x->end > x->start, y_cuts = y->end > y->start;
+
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    if (x_cuts != y_cuts)
+        return x_cuts ? 1 : -1;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+/* NULL: out of memory, or two edits are in each other's way. */
+static char *apply_edits(struct patch *p)
+{
+    size_t done = 0, len;
+    char *out;
+    FILE *to = open_text(&out, &len);
+    unsigned i;
+
+    if (!to)
+        return NULL;
+    if (p->count > 0) /* without one there is no array */
+        qsort(p->edit, p->count, sizeof(*p->edit), by_place);
+    for (i = 0; i < p->count; i++) {
+        const struct edit *e = &p->edit[i];
+
+        if (e->start < done || e->end < e->start) {
+            p->failed = true;
+            break;
+        }
+        fwrite(p->text + done, 1, e->start - done, to);
+        fputs(e->text, to);
+        done = e->end;
+    }
+    fwrite(p->text + done, 1, p->len - done, to);
+    if (fclose(to) != 0 || p->failed) {
+        free(out);
+        return NULL;
+    }
+    return out;
+}
+
+/* The old text with what differs between o and n changed; NULL: it cannot be done. */
+static char *patched(const char *old, size_t len, const struct yaml_tree_node *o,
+                     const struct yaml_tree_node *n, const struct yaml_tree_node *x, bool coarse)
+{
+    struct patch p = {.text = old, .len = len, .coarse = coarse};
+    char *out = NULL;
+    unsigned i;
+
+    patch_node(&p, x, o, n, x, 0);
+    if (!p.failed)
+        out = apply_edits(&p);
+    for (i = 0; i < p.count; i++)
+        free(p.edit[i].text);
+    free(p.edit);
+    return out;
+}
+
+/* ---- does a text say what a tree says? ---- */
+
+static struct yaml_tree_node *tree_of_text(const char *name, const char *text, size_t len)
+{
+    struct cfg_report report;
+    struct yaml_tree_node *tree = NULL;
+    struct cfg *cfg = NULL;
+
+    if (cfg_parse(name, text, len, &cfg, &report) == 0)
+        tree = cfg_tree(cfg, CFG_FORM_FILE);
+    cfg_report_free(&report);
+    cfg_free(cfg);
+    return tree;
+}
+
+static bool says(const char *name, const char *text, const struct yaml_tree_node *want)
+{
+    struct yaml_tree_node *tree = tree_of_text(name, text, strlen(text));
+    bool same = tree && same_tree(tree, want);
+
+    yaml_tree_free(tree);
+    return same;
+}
+
+/* Patches old; false: that did not lead to a text that says so. */
+static bool keep(const char *name, const char *old, size_t len, const struct yaml_tree_node *was,
+                 const struct yaml_tree_node *want, char **out, enum cfg_saved *how)
+{
+    struct yaml_tree_error err;
+    struct yaml_tree_node *x = yaml_tree_parse(old, len, &err);
+    bool done = false;
+
+    *out = NULL;
+    if (x)
+        spell(x);
+    if (x && same_tree(was, want)) {
+        *out = strndup(old, len);
+        *how = CFG_SAVED_SAME;
+        done = *out != NULL;
+    }
+    for (*how = done ? *how : CFG_SAVED_PATCHED; x && !done && *how <= CFG_SAVED_SECTIONS;
+         *how += !done) {
+        *out = patched(old, len, was, want, x, *how == CFG_SAVED_SECTIONS);
+        done = *out && says(name, *out, want);
+        if (!done)
+            free(*out);
+    }
+    yaml_tree_free(x);
+    return done;
+}
+
+int cfg_save_text(const char *name, const char *old, size_t len, const struct cfg *cfg, char **out,
+                  enum cfg_saved *how, char *err, size_t errlen)
+{
+    struct yaml_tree_node *want = cfg_tree(cfg, CFG_FORM_FILE);
+    struct yaml_tree_node *was = NULL;
+    int rc = 0;
+
+    *out = NULL;
+    if (want && old)
+        was = tree_of_text(name, old, len);
+    if (old && !was) {
+        snprintf(err, errlen,
+                 "%s has errors (or memory is short), so it is left alone; correct it, `millraced "
+                 "--check` names them, or save to another file",
+                 name);
+        yaml_tree_free(want);
+        return -EINVAL;
+    }
+    if (!want) {
+        snprintf(err, errlen, "out of memory");
+        return -ENOMEM;
+    }
+    if (!old || !keep(name, old, len, was, want, out, how)) {
+        *how = CFG_SAVED_WHOLE;
+        *out = cfg_print(want);
+        if (!*out) {
+            snprintf(err, errlen, "out of memory");
+            rc = -ENOMEM;
+        } else if (!says(name, *out, want)) {
+            snprintf(err, errlen,
+                     "the document cannot be written in a form that can be read again; "
+                     "millrace config show has it");
+            free(*out);
+            *out = NULL;
+            rc = -EINVAL;
+        }
+    }
+    yaml_tree_free(was);
+    yaml_tree_free(want);
+    return rc;
+}

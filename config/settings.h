@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Settings: the keys of a document that have one value, as opposed to its lists. Each has a path
+ * ("global.retry_count"), a type, a range, a default, and a time from which a new value holds. Any
+ * thread.
+ */
+#ifndef MILLRACE_SETTINGS_H
+#define MILLRACE_SETTINGS_H
+
+#include "config/config.h"
+
+enum cfg_applies { /* when a change holds */
+    CFG_AT_ONCE,
+    CFG_NEW_CONNECTIONS,
+    CFG_NI_RESTART,
+    CFG_RESTART,
+};
+/* "at once", "new connections", "restart of the NI", "restart" */
+const char *cfg_applies_name(enum cfg_applies applies);
+
+#define CFG_MAX_PATH  96
+#define CFG_MAX_VALUE 512
+
+struct cfg_key;
+struct cfg_setting {
+    const struct cfg_key *key; /* private */
+    char path[CFG_MAX_PATH];
+    const char *name;  /* the last part of the path */
+    const char *scope; /* "global": lnetctl has it; "millrace" */
+    const char *type;  /* "integer", "boolean", "word", "string" */
+    const char *unit;  /* NULL = none */
+    const char *help;
+    const char *const *words; /* of a word */
+    long min, max;            /* integer: range; string: max = longest length */
+    enum cfg_applies applies;
+    bool kept; /* kept and shown, not acted on */
+};
+
+/* Settings by number, false when there are no more. */
+bool cfg_setting_at(unsigned index, struct cfg_setting *out);
+/* By path or by name; index may be NULL. */
+bool cfg_setting_find(const char *name, struct cfg_setting *out, unsigned *index);
+/* Its value as in a file. Returns buf. */
+char *cfg_setting_text(const struct cfg_setting *setting, const struct cfg *cfg,
+                       char buf[CFG_MAX_VALUE]);
+char *cfg_setting_default(const struct cfg_setting *setting, char buf[CFG_MAX_VALUE]);
+bool cfg_setting_same(const struct cfg_setting *setting, const struct cfg *a, const struct cfg *b);
+/* Sets it from text. 0, or -EINVAL with a sentence. */
+int cfg_setting_set(const struct cfg_setting *setting, struct cfg *cfg, const char *text, char *err,
+                    size_t errlen);
+
+/* ---- tunables of an NI: `tunables` and, with lnd, `lnd tunables` ---- */
+bool cfg_ni_setting_at(bool lnd, unsigned index, struct cfg_setting *out);
+/* -1 = default; what the NI really has where that is known. */
+int cfg_ni_setting_get(const struct cfg_setting *setting, const struct cfg_ni *ni);
+int cfg_ni_setting_set(const struct cfg_setting *setting, struct cfg_ni *ni, const char *text,
+                       char *err, size_t errlen);
+/* An NI of the net, all at its defaults. */
+struct cfg_ni cfg_ni_new(lnet_net_t net);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A tree as text in the two layouts that lnetctl's exports mix, docs/protocol/lnet-core.md §10. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/write.h"
+
+struct layout {
+    int map;  /* columns a mapping stands right of its key */
+    int seq;  /* the '-' of an item of a sequence, likewise */
+    int item; /* the keys of an item right of its '-' */
+};
+static const struct layout netlink = {6, 0, 6}, plain = {4, 4, 2};
+
+/* Would it be read as something else than the text it is? */
+static bool needs_quotes(const char *text)
+{
+    static const char *const words[] = {"true", "false", "yes", "no",   "on",
+                                        "off",  "y",     "n",   "null", "~"};
+    size_t len = strlen(text), i;
+
+    if (!len || strspn(text, "0123456789.+-eExXoO_") == len)
+        return true;
+    for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return true;
+    for (i = 0; i < len; i++)
+        if ((unsigned char)text[i] < 0x20 || (unsigned char)text[i] >= 0x7f ||
+            strchr("\"'\\{}[],&*#?|`!", text[i]))
+            return true;
+    return strchr(" -:>%@=<", text[0]) || text[len - 1] == ' ' || text[len - 1] == ':' ||
+           strstr(text, ": ");
+}
+
+/* A character that YAML does not take as it is, or takes for the end of a line; how many bytes of
+ * UTF-8 it has, 0 = it is another one. */
+static unsigned special(const unsigned char *p, unsigned *character)
+{
+    if (*p < 0x20 || *p == 0x7f) {
+        *character = *p;
+        return 1;
+    }
+    if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) { /* C1, NEL among them */
+        *character = p[1];
+        return 2;
+    }
+    if ((p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9)) || /* ends of lines */
+        (p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) ||                   /* byte order mark */
+        (p[0] == 0xef && p[1] == 0xbf && p[2] >= 0xbe)) {
+        *character = (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u);
+        return 3;
+    }
+    return 0;
+}
+
+static void put_quoted(FILE *to, const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    unsigned character, n;
+
+    putc('"', to);
+    while (*p) {
+        n = special(p, &character);
+        if (n)
+            fprintf(to, "\\u%04x", character);
+        else if (*p == '"' || *p == '\\')
+            fprintf(to, "\\%c", *p);
+        else
+            putc(*p, to);
+        p += n ? n : 1;
+    }
+    putc('"', to);
+}
+
+static void put_scalar(FILE *to, const struct yaml_tree_node *node)
+{
+    if (!node->literal && (node->quoted || needs_quotes(node->text)))
+        put_quoted(to, node->text);
+    else
+        fputs(node->text, to);
+}
+
+char *cfg_print_scalar(const struct yaml_tree_node *scalar, char *buf, size_t size)
+{
+    FILE *to = fmemopen(buf, size, "w");
+
+    buf[0] = '\0';
+    if (to) {
+        put_scalar(to, scalar);
+        fclose(to);
+        buf[size - 1] = '\0';
+    }
+    return buf;
+}
+
+static void put_map(FILE *to, const struct yaml_tree_node *map, int column, bool first,
+                    const struct layout *layout);
+
+/* What follows a key: one value in its line, more in lines of their own. */
+static void put_value(FILE *to, const struct yaml_tree_node *node, int column,
+                      const struct layout *layout)
+{
+    const struct yaml_tree_node *item;
+
+    if (node->kind == YAML_SCALAR) {
+        putc(' ', to);
+        put_scalar(to, node);
+        putc('\n', to);
+        return;
+    }
+    putc('\n', to);
+    if (node->kind == YAML_MAP) {
+        put_map(to, node, column + layout->map, false, layout);
+        return;
+    }
+    for (item = node->child; item; item = item->next) {
+        fprintf(to, "%*s-%*s", column + layout->seq, "", layout->item - 1, "");
+        if (item->kind == YAML_MAP) {
+            put_map(to, item, column + layout->seq + layout->item, true, layout);
+        } else {
+            put_scalar(to, item);
+            putc('\n', to);
+        }
+    }
+}
+
+static void put_map(FILE *to, const struct yaml_tree_node *map, int column, bool first,
+                    const struct layout *layout)
+{
+    const struct yaml_tree_node *node;
+    struct yaml_tree_node key = {.kind = YAML_SCALAR};
+
+    for (node = map->child; node; node = node->next) {
+        const struct layout *own = layout;
+
+        if (!own)
+            own = strcmp(node->key, "net") == 0 || strcmp(node->key, "route") == 0 ||
+                          strcmp(node->key, "peer") == 0
+                      ? &netlink
+                      : &plain;
+        if (!first)
+            fprintf(to, "%*s", column, "");
+        first = false;
+        key.text = node->key;
+        if (strspn(node->key, "0123456789") == strlen(node->key) || !needs_quotes(node->key))
+            fputs(node->key, to);
+        else
+            put_scalar(to, &key);
+        putc(':', to);
+        put_value(to, node, column, own);
+    }
+}
+
+char *cfg_print(const struct yaml_tree_node *tree)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *to = open_memstream(&text, &len);
+    bool failed;
+
+    if (!to)
+        return NULL;
+    put_map(to, tree, 0, false, NULL);
+    failed = ferror(to);
+    if (fclose(to) != 0 || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

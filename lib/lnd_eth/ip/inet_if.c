@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Interfaces: ports and their VLANs with addresses and routes; what is refused, and their links. */
+#include "lib/lnd_eth/ip/inet_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define REFUSE(rc, ...) (snprintf(err, errlen, __VA_ARGS__), (rc))
+
+/* ---- finding ---- */
+
+struct inet_own *own_find(struct inet_if *ifp, const struct inet_addr *a)
+{
+    for (unsigned i = 0; i < ifp->owns; i++)
+        if (own_is(&ifp->own[i], a))
+            return &ifp->own[i];
+    return NULL;
+}
+
+struct inet_if *inet_if_find(struct inet *inet, const char *name)
+{
+    for (unsigned i = 0; i < inet->nifs; i++)
+        if (strcmp(inet->ifs[i]->name, name) == 0)
+            return inet->ifs[i];
+    return NULL;
+}
+
+struct inet_if *inet_if_of(struct inet *inet, const struct inet_addr *own)
+{
+    for (unsigned i = 0; i < inet->nifs; i++)
+        if (own_find(inet->ifs[i], own) != NULL)
+            return inet->ifs[i];
+    return NULL;
+}
+
+const char *inet_if_name(const struct inet_if *ifp)
+{
+    return ifp->name;
+}
+
+struct port *inet_if_port(const struct inet_if *ifp)
+{
+    return ifp->ip->port;
+}
+
+unsigned inet_if_mtu(const struct inet_if *ifp)
+{
+    return ifp->mtu;
+}
+
+unsigned inet_if_count(const struct inet *inet)
+{
+    return inet->nifs;
+}
+
+struct inet_if *inet_if_at(struct inet *inet, unsigned index)
+{
+    return index < inet->nifs ? inet->ifs[index] : NULL;
+}
+
+bool inet_if_addr(const struct inet_if *ifp, unsigned index, struct inet_prefix *out)
+{
+    if (index >= ifp->owns - ifp->ranges)
+        return false;
+    *out = ifp->own[index].net;
+    return true;
+}
+
+const struct inet_own *if_source(const struct inet_if *ifp, bool is4)
+{
+    const struct inet_own *found = NULL;
+
+    for (unsigned i = 0; i < ifp->owns; i++) {
+        const struct inet_own *own = &ifp->own[i];
+
+        if (inet_is4(&own->net.addr) != is4 || !own_usable(own))
+            continue;
+        if (!inet_is_link_local(&own->net.addr))
+            return own;
+        found = own;
+    }
+    return found;
+}
+
+/* ---- adding ---- */
+
+static int check_addr(struct inet *inet, const struct inet_if_opts *opts, unsigned index, char *err,
+                      size_t errlen)
+{
+    const struct inet_prefix *net = &opts->addr[index];
+    char text[INET_TEXT_MAX], host[16] = "";
+
+    inet_text(&net->addr, text);
+    if (!inet_is_unicast(&net->addr) || net->bits > (inet_is4(&net->addr) ? 32 : 128) ||
+        inet_is_net_broadcast(&net->addr, net))
+        return REFUSE(-EINVAL, "interface %s: %s/%u is no address of a station", opts->name, text,
+                      net->bits);
+    if (!inet_is4(&net->addr) && opts->port->mtu < INET_MTU_MIN6)
+        return REFUSE(-EINVAL, "interface %s: IPv6 needs an MTU of at least %u, not %u", opts->name,
+                      INET_MTU_MIN6, opts->port->mtu);
+    for (unsigned i = 0; i < index; i++)
+        if (inet_same(&opts->addr[i].addr, &net->addr))
+            return REFUSE(-EEXIST, "interface %s: address %s is given twice", opts->name, text);
+    if (!inet_is_link_local(&net->addr) && inet_if_of(inet, &net->addr) != NULL)
+        return REFUSE(-EEXIST, "interface %s: interface %s has address %s already", opts->name,
+                      inet_if_of(inet, &net->addr)->name, text);
+    if (port_host_has(net->addr.b, host))
+        return REFUSE(-EADDRINUSE,
+                      "interface %s: address %s is the host's own (on %s), which would answer "
+                      "in our place; remove it there (ip address delete %s/%u dev %s) or give "
+                      "another one here",
+                      opts->name, text, host, text, net->bits, host);
+    return 0;
+}
+
+static bool given_before(const struct inet_if_opts *opts, const struct inet_range *range,
+                         uint32_t v)
+{
+    for (unsigned i = 0; i < opts->addrs; i++)
+        if (inet_is4(&opts->addr[i].addr) && inet_v4_value(&opts->addr[i].addr) == v)
+            return true;
+    for (const struct inet_range *r = opts->range; r != range; r++)
+        if (v - inet_v4_value(&r->first.addr) < r->count)
+            return true;
+    return false;
+}
+
+static int check_range(struct inet *inet, const struct inet_if_opts *opts,
+                       const struct inet_range *range, char *err, size_t errlen)
+{
+    const struct inet_prefix *net = &range->first;
+    char text[INET_TEXT_MAX], host[16] = "";
+    struct inet_addr a = net->addr;
+    uint32_t first = inet_v4_value(&a), mask = 0;
+
+    inet_text(&a, text);
+    if (inet_is4(&a) && net->bits > 0 && net->bits <= 32)
+        mask = UINT32_MAX << (32 - net->bits);
+    if (!inet_is4(&a) || mask == 0 || range->count == 0 || range->count - 1 > UINT32_MAX - first ||
+        ((first + range->count - 1) & mask) != (first & mask))
+        return REFUSE(-EINVAL,
+                      "interface %s: %u addresses from %s on are not all IPv4 of one net /%u",
+                      opts->name, range->count, text, net->bits);
+    for (uint32_t v = first; v - first < range->count; v++) {
+        for (unsigned i = 0; i < 4; i++)
+            a.b[12 + i] = (uint8_t)(v >> (24 - 8 * i));
+        inet_text(&a, text);
+        if (!inet_is_unicast(&a) || inet_is_net_broadcast(&a, net))
+            return REFUSE(-EINVAL, "interface %s: %s/%u is no address of a station", opts->name,
+                          text, net->bits);
+        if (given_before(opts, range, v))
+            return REFUSE(-EEXIST, "interface %s: address %s is given twice", opts->name, text);
+        if (inet_if_of(inet, &a) != NULL)
+            return REFUSE(-EEXIST, "interface %s: interface %s has address %s already", opts->name,
+                          inet_if_of(inet, &a)->name, text);
+        if (port_host_has(a.b, host))
+            return REFUSE(-EADDRINUSE, "interface %s: address %s is the host's own (on %s)",
+                          opts->name, text, host);
+    }
+    return 0;
+}
+
+static int check_route(const struct inet_if *ifp, const struct inet_route *r, char *err,
+                       size_t errlen)
+{
+    char to[INET_TEXT_MAX], via[INET_TEXT_MAX];
+
+    inet_text(&r->to.addr, to);
+    inet_text(&r->via, via);
+    if (inet_is4(&r->to.addr) != inet_is4(&r->via) ||
+        r->to.bits > (inet_is4(&r->to.addr) ? 32 : 128) || !inet_is_unicast(&r->via))
+        return REFUSE(-EINVAL, "interface %s: route to %s/%u via %s is not possible", ifp->name, to,
+                      r->to.bits, via);
+    for (unsigned i = 0; i < ifp->owns; i++) {
+        const struct inet_prefix *net = &ifp->own[i].net;
+
+        if (own_is(&ifp->own[i], &r->via))
+            return REFUSE(-EINVAL, "interface %s: gateway %s is an address of its own", ifp->name,
+                          via);
+        if (inet_in_prefix(&r->via, net) && !inet_is_net_broadcast(&r->via, net))
+            return 0;
+    }
+    return REFUSE(-ENETUNREACH,
+                  "interface %s: gateway %s is on no net of it; give the interface an address of "
+                  "the gateway's net",
+                  ifp->name, via);
+}
+
+static int check_if(struct inet *inet, const struct inet_if_opts *opts, char *err, size_t errlen)
+{
+    size_t len = opts->name == NULL ? 0 : strlen(opts->name);
+
+    if (inet->started)
+        return REFUSE(-EBUSY, "interfaces cannot be added while they are in use");
+    if (len == 0 || len >= PORT_NAME_MAX)
+        return REFUSE(-EINVAL, "an interface needs a name of 1 to %d characters",
+                      PORT_NAME_MAX - 1);
+    if (inet_if_find(inet, opts->name) != NULL)
+        return REFUSE(-EEXIST, "interface %s is there already", opts->name);
+    if (inet->nifs == INET_IF_MAX)
+        return REFUSE(-ENOSPC, "interface %s: more than %d", opts->name, INET_IF_MAX);
+    if (opts->vlan > 4094)
+        return REFUSE(-EINVAL, "interface %s: VLAN %u is not 1 to 4094", opts->name, opts->vlan);
+    if (opts->mtu != 0 && (opts->mtu < PORT_MTU_MIN || opts->mtu > opts->port->mtu))
+        return REFUSE(-EINVAL, "interface %s: MTU %u is not between %d and %u, its port's",
+                      opts->name, opts->mtu, PORT_MTU_MIN, opts->port->mtu);
+    if ((opts->addrs == 0 && opts->ranges == 0) || opts->addrs > INET_ADDR_MAX ||
+        opts->ranges > INET_RANGE_MAX)
+        return REFUSE(-EINVAL, "interface %s: %u addresses; 1 to %d are possible", opts->name,
+                      opts->addrs, INET_ADDR_MAX);
+    if (opts->routes > INET_ROUTE_MAX - inet->routes)
+        return REFUSE(-ENOSPC, "interface %s: more than %d routes in all", opts->name,
+                      INET_ROUTE_MAX);
+    for (unsigned i = 0; i < opts->addrs; i++) {
+        int rc = check_addr(inet, opts, i, err, errlen);
+
+        if (rc < 0)
+            return rc;
+    }
+    for (unsigned i = 0; i < opts->ranges; i++) {
+        int rc = check_range(inet, opts, &opts->range[i], err, errlen);
+
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int port_find(struct inet *inet, struct port *port, unsigned *index)
+{
+    unsigned i = 0;
+
+    while (i < inet->ports && inet->port[i]->port != port)
+        i++;
+    *index = i;
+    if (i < inet->ports)
+        return 0;
+    if (i == PORT_MAX)
+        return -ENOSPC;
+    inet->port[i] = calloc(1, sizeof(*inet->port[i]));
+    if (inet->port[i] == NULL)
+        return -ENOMEM;
+    inet->port[i]->port = port;
+    inet->ports++;
+    return 0;
+}
+
+/* The part of a link-local address that is ours: the same each time, not made of the MAC as the
+ * host's kernel makes it on the same device. RFC 7217 §5, with the MAC in place of a secret: it is
+ * no aim that a station cannot be recognised. */
+static void link_local_make(const struct inet_if *ifp, struct inet_prefix *out)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    uint8_t in[6 + sizeof(ifp->vlan) + PORT_NAME_MAX];
+
+    memcpy(in, ifp->ip->port->mac.addr_bytes, 6);
+    memcpy(in + 6, &ifp->vlan, sizeof(ifp->vlan));
+    memcpy(in + 8, ifp->name, PORT_NAME_MAX);
+    for (unsigned i = 0; i < sizeof(in); i++)
+        h = (h ^ in[i]) * UINT64_C(0x100000001b3);
+    for (unsigned i = 0; i < 2; i++)
+        h = (h ^ h >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    h ^= h >> 32;
+    /* Not all zeros, and not of the reserved ones of RFC 5453, which begin with fdff. */
+    h = (h & ~(UINT64_C(1) << 56)) | 1;
+    *out = (struct inet_prefix){.addr = {{0xfe, 0x80}}, .bits = 64};
+    for (unsigned i = 0; i < 8; i++)
+        out->addr.b[8 + i] = (uint8_t)(h >> (56 - 8 * i));
+}
+
+static void own_add(struct inet_if *ifp, const struct inet_prefix *net, bool generated)
+{
+    struct inet_own *own = &ifp->own[ifp->owns++];
+
+    own->net = *net;
+    own->ifp = ifp;
+    own->generated = generated;
+    own->state = ifp->dad_ms == 0 ? OWN_VALID : OWN_TENTATIVE;
+}
+
+static void ranges_add(struct inet_if *ifp, const struct inet_if_opts *opts)
+{
+    for (unsigned i = 0; i < opts->ranges; i++) {
+        struct inet_own *own = &ifp->own[ifp->owns++];
+
+        own->net = opts->range[i].first;
+        own->count = opts->range[i].count;
+        own->ifp = ifp;
+        own->state = OWN_VALID;
+        ifp->ranges++;
+    }
+}
+
+static void owns_add(struct inet_if *ifp, const struct inet_if_opts *opts)
+{
+    bool has6 = false, has_link_local = false;
+    struct inet_prefix net;
+
+    for (unsigned i = 0; i < opts->addrs; i++) {
+        own_add(ifp, &opts->addr[i], false);
+        has6 |= !inet_is4(&opts->addr[i].addr);
+        has_link_local |= inet_is_link_local(&opts->addr[i].addr);
+    }
+    if (!has6 || has_link_local)
+        return;
+    link_local_make(ifp, &net);
+    own_add(ifp, &net, true);
+}
+
+static struct inet_if *if_make(struct inet *inet, const struct inet_if_opts *opts, unsigned port)
+{
+    struct inet_if *ifp = calloc(1, sizeof(*ifp));
+
+    if (ifp == NULL)
+        return NULL;
+    ifp->inet = inet;
+    snprintf(ifp->name, sizeof(ifp->name), "%s", opts->name);
+    ifp->index = inet->nifs;
+    ifp->ip = inet->port[port];
+    ifp->port_index = port;
+    ifp->vlan = opts->vlan;
+    ifp->mtu = opts->mtu != 0 ? opts->mtu : opts->port->mtu;
+    ifp->dad_ms = opts->dad_ms;
+    ifp->back.fn = dad_link_back;
+    ifp->routes = opts->routes;
+    ifp->route = calloc(opts->routes + 1, sizeof(ifp->route[0]));
+    if (ifp->route == NULL) {
+        free(ifp);
+        return NULL;
+    }
+    if (opts->routes > 0)
+        memcpy(ifp->route, opts->route, opts->routes * sizeof(ifp->route[0]));
+    owns_add(ifp, opts);
+    ranges_add(ifp, opts);
+    return ifp;
+}
+
+int inet_if_add(struct inet *inet, const struct inet_if_opts *opts, char *err, size_t errlen)
+{
+    struct inet_if *ifp;
+    unsigned port;
+    int rc = check_if(inet, opts, err, errlen);
+
+    if (rc < 0)
+        return rc;
+    rc = port_find(inet, opts->port, &port);
+    if (rc < 0)
+        return REFUSE(rc, "interface %s: %s", opts->name,
+                      rc == -ENOSPC ? "too many ports" : "out of memory");
+    if (inet->port[port]->by_vlan[opts->vlan] != 0)
+        return REFUSE(-EEXIST, "interface %s: interface %s is of that port and VLAN already",
+                      opts->name, inet->ifs[inet->port[port]->by_vlan[opts->vlan] - 1]->name);
+    ifp = if_make(inet, opts, port);
+    if (ifp == NULL)
+        return REFUSE(-ENOMEM, "interface %s: out of memory", opts->name);
+    for (unsigned i = 0; rc == 0 && i < ifp->routes; i++)
+        rc = check_route(ifp, &ifp->route[i], err, errlen);
+    if (rc < 0) {
+        if_free(ifp);
+        return rc;
+    }
+    inet->port[port]->by_vlan[opts->vlan] = (uint8_t)(ifp->index + 1);
+    inet->ifs[inet->nifs++] = ifp;
+    inet->routes += ifp->routes;
+    return 0;
+}
+
+void if_free(struct inet_if *ifp)
+{
+    free(ifp->route);
+    free(ifp);
+}
+
+/* ---- links (control) ---- */
+
+bool inet_if_link(const struct inet_if *ifp)
+{
+    if (!__atomic_load_n(&ifp->ip->link, __ATOMIC_RELAXED))
+        return false;
+    for (unsigned i = 0; i < ifp->owns; i++)
+        if (!ifp->own[i].generated && !own_usable(&ifp->own[i]))
+            return false;
+    return true;
+}
+
+void inet_if_watch(struct inet_if *ifp, struct inet_watch *w)
+{
+    w->next = ifp->watch;
+    ifp->watch = w;
+}
+
+void inet_if_unwatch(struct inet_if *ifp, struct inet_watch *w)
+{
+    struct inet_watch **at = &ifp->watch;
+
+    while (*at != NULL && *at != w)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = w->next;
+}
+
+void if_judge(struct inet_if *ifp)
+{
+    struct inet_watch *next;
+    bool up = inet_if_link(ifp);
+
+    if (up == ifp->told)
+        return;
+    ifp->told = up;
+    for (struct inet_watch *w = ifp->watch; w != NULL; w = next) {
+        next = w->next;
+        w->changed(w, up);
+    }
+}
+
+void inet_event(const struct inet *inet, const struct inet_event *event)
+{
+    if (inet->opts.event != NULL)
+        inet->opts.event(inet->opts.event_ctx, event);
+}
+
+/* Why a port has no link, where its back-end knows more than that. */
+static const char *down_cause(const struct inet *inet, struct port *port)
+{
+    const char *why = port->ops->link_why != NULL ? port->ops->link_why(port) : NULL;
+
+    if (why != NULL)
+        return why;
+    return inet->watching ? "link_lost" : "no_link";
+}
+
+static void tell_link(const struct inet *inet, const struct inet_port *ip)
+{
+    struct inet_event event = {
+        .kind = ip->link ? INET_EV_PORT_UP : INET_EV_PORT_DOWN,
+        .port = ip->port->name,
+        .value = ip->link ? ip->speed : 0,
+    };
+
+    if (!ip->link)
+        event.cause = down_cause(inet, ip->port);
+    else
+        event.cause = inet->watching ? "link_back" : "start";
+    inet_event(inet, &event);
+}
+
+static void link_changed(struct inet *inet, struct inet_port *ip)
+{
+    for (unsigned i = 0; i < inet->nifs; i++) {
+        struct inet_if *ifp = inet->ifs[i];
+
+        if (ifp->ip != ip)
+            continue;
+        /* At the start it begins by itself. */
+        if (ip->link && inet->watching &&
+            !__atomic_exchange_n(&ifp->back_posted, true, __ATOMIC_ACQ_REL))
+            reactor_post(inet->shard[0]->reactor, &ifp->back);
+    }
+}
+
+void if_links_look(struct inet *inet)
+{
+    for (unsigned i = 0; i < inet->ports; i++) {
+        struct inet_port *ip = inet->port[i];
+        bool up = ip->port->ops->link(ip->port, &ip->speed);
+
+        if (up == ip->link && inet->watching) /* what it is at the start is told, too */
+            continue;
+        __atomic_store_n(&ip->link, up, __ATOMIC_RELAXED);
+        tell_link(inet, ip);
+        link_changed(inet, ip);
+    }
+    for (unsigned i = 0; i < inet->nifs; i++)
+        if_judge(inet->ifs[i]);
+    inet->watching = true;
+}

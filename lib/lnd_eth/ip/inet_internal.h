@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of the IP layer share: inet.c (making, start and end), inet_if.c (interfaces),
+ * inet_in.c (frames up to TCP), inet_out.c (from TCP to the port), inet_hand.c (between reactors),
+ * inet_wire.c (validators), inet_look.c (what people ask of one address), neigh.c with arp.c and
+ * nd.c (neighbours), dad.c (is an address another station's too), mld.c (groups), route.c, pmtu.c,
+ * icmp.c and icmp6.c.
+ *
+ * Everything of a shard belongs to its reactor. Interfaces are the same for all and do not change
+ * after inet_start(), but for the state of their addresses, which reactor 0 writes (dad.c), and the
+ * state of links, which the control reactor writes.
+ */
+#ifndef MILLRACE_INET_INTERNAL_H
+#define MILLRACE_INET_INTERNAL_H
+
+#include "lib/lnd_eth/ip/inet.h"
+#include "lib/lnd_eth/ip/inet_wire.h"
+
+#include <sys/queue.h>
+
+#include <rte_ring.h>
+
+#define inet_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+#define INET_OWN_MAX    (INET_ADDR_MAX + 1 + INET_RANGE_MAX) /* and a link-local one of our own */
+#define INET_TXQ        1024               /* frames that wait for a port, per reactor; 2^n */
+#define INET_TXQ_BUSY   (INET_TXQ / 4 * 3) /* bulk waits from here on … */
+#define INET_TXQ_MBUFS  2048   /* … or from so many buffers: half a reactor's of a port */
+#define INET_HAND_RING  1024   /* packets between two reactors; 2^n */
+#define INET_NOTE_RING  128    /* notes between two reactors; 2^n */
+#define INET_LINK_US    100000 /* how often the links are looked at */
+#define INET_BACKLOG_US 50     /* longest sleep while a port has not taken all */
+#define INET_POLL_US    100    /* … while a port is idle that wakes nobody */
+#define INET_HOP_LIMIT  64
+#define INET_NEIGH_NONE UINT16_MAX
+#define INET_PMTU_MAX   1024
+#define INET_RECENT     512 /* addresses and reasons */
+#define INET_SEC        UINT64_C(1000000)
+#define INET_MTU_MIN4   576
+#define INET_MTU_MIN6   1280
+
+/* One writer, relaxed loads by others. */
+static inline void inet_count(uint64_t *counter, uint64_t n)
+{
+    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+/* An IPv4 address as a number. */
+static inline uint32_t inet_v4_value(const struct inet_addr *a)
+{
+    return (uint32_t)a->b[12] << 24 | (uint32_t)a->b[13] << 16 | (uint32_t)a->b[14] << 8 | a->b[15];
+}
+
+/* Where an address stands in a table; nobody outside knows the seed. */
+static inline uint32_t inet_hash(const struct inet_addr *a, uint64_t seed)
+{
+    uint64_t w[2];
+
+    memcpy(w, a->b, sizeof(w));
+    seed = (seed ^ w[0]) * UINT64_C(0x9e3779b97f4a7c15);
+    seed = (seed ^ seed >> 32 ^ w[1]) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (uint32_t)(seed >> 32);
+}
+
+/* ---- interfaces ---- */
+
+enum own_state {
+    OWN_TENTATIVE, /* being checked: not used */
+    OWN_VALID,
+    OWN_CONFLICT /* another station has it: not used, checked again now and then */
+};
+
+struct inet_own {
+    struct inet_prefix net;
+    uint32_t count; /* of a range that begins at net.addr, always valid; 0: one address */
+    struct inet_if *ifp;
+    uint8_t state;  /* enum own_state; written by reactor 0 */
+    bool generated; /* the link-local one that nobody configured */
+    /* Reactor 0's: dad.c. */
+    struct reactor_timer timer;
+    uint8_t probes, announcements; /* still to be sent */
+    uint32_t announced;            /* of a range */
+    uint64_t defended_us;
+    struct rte_ether_addr other; /* who has it; the control reactor's while telling … */
+    const char *cause;           /* … as is this */
+    struct reactor_task tell;
+    bool telling;
+};
+
+/* A port, with what lies over it. */
+struct inet_port {
+    struct port *port;
+    bool link; /* the control reactor's */
+    unsigned speed;
+    uint8_t by_vlan[4096]; /* index of the interface + 1; 0: none */
+};
+
+struct inet_if {
+    struct inet *inet;
+    char name[PORT_NAME_MAX];
+    unsigned index;
+    struct inet_port *ip;
+    unsigned port_index; /* in inet->port */
+    uint16_t vlan;
+    unsigned mtu;
+    unsigned dad_ms;
+    struct inet_own own[INET_OWN_MAX];
+    unsigned owns;            /* ranges included, which are the last … */
+    unsigned ranges;          /* … so many */
+    struct inet_route *route; /* nets of its own are not among them */
+    unsigned routes;
+    /* The control reactor's. */
+    struct inet_watch *watch;
+    bool told;
+    /* Reactor 0's: mld.c. */
+    struct {
+        struct reactor_timer tell_timer, answer_timer;
+        uint8_t reports;      /* still to be sent without being asked */
+        uint64_t answer_us;   /* when the answer is due */
+        uint64_t v1_until_us; /* somebody asks in MLDv1 */
+    } mld;
+    /* The link has come back: reactor 0 checks and announces. */
+    struct reactor_task back;
+    bool back_posted;
+};
+
+/* ---- between reactors ---- */
+
+enum note_kind {
+    NOTE_NEIGH,      /* neigh_heard() */
+    NOTE_CONFLICT,   /* dad_conflict(), for reactor 0 */
+    NOTE_ICMP_ERROR, /* upper.error() */
+    NOTE_PATHS,      /* paths_renew() */
+    NOTE_MLD,        /* mld_asked(), for reactor 0 */
+};
+
+struct note {
+    uint8_t kind, flags, what;
+    uint8_t ifindex;
+    uint16_t lport, rport, mtu;
+    struct rte_ether_addr mac;
+    uint32_t seq;
+    struct inet_addr a, b;
+};
+
+/* From one reactor to another, one writer and one reader. */
+struct inet_pair {
+    struct rte_ring *packets;
+    struct note *notes;
+    uint32_t note_head __rte_cache_aligned; /* writer's */
+    uint32_t note_tail __rte_cache_aligned; /* reader's */
+    struct reactor_task wake __rte_cache_aligned;
+    uint32_t woken; /* the task is under way */
+};
+
+/* ---- neighbours ---- */
+
+enum neigh_state {
+    NEIGH_FREE,
+    NEIGH_INCOMPLETE,
+    NEIGH_REACHABLE,
+    NEIGH_STALE,
+    NEIGH_DELAY,
+    NEIGH_PROBE,
+    NEIGH_FAILED
+};
+
+struct neigh {
+    struct inet_addr addr;
+    struct rte_ether_addr mac;
+    uint8_t state;
+    uint8_t ifindex;
+    uint8_t probes; /* sent in this state */
+    bool disputed;  /* another MAC claims the address; the one we know is being asked */
+    struct rte_ether_addr claimed;
+    uint16_t next; /* in its hash chain, or free */
+    uint8_t nheld;
+    uint32_t reachable_us;
+    uint64_t confirmed_us, used_us, asked_us, disputed_us;
+    struct rte_mbuf *held[INET_NEIGH_HELD];
+    uint64_t since_us; /* not known where */
+    struct inet_shard *sh;
+    struct reactor_timer timer;
+    TAILQ_ENTRY(neigh) link; /* in unresolved_list */
+};
+
+TAILQ_HEAD(neigh_list, neigh);
+
+#define NEIGH_SOLICITED 1 /* an answer to us */
+#define NEIGH_OVERRIDE  2 /* RFC 4861 §4.4; ARP always says so */
+
+struct pmtu_entry {
+    struct inet_addr remote;
+    uint16_t mtu; /* 0: free */
+    uint16_t next;
+    uint64_t until_us;
+};
+
+/* A bucket of tokens. */
+struct inet_bucket {
+    uint64_t at_us; /* up to when it is filled */
+};
+
+/* ---- a reactor's part ---- */
+
+struct inet_txq {
+    struct rte_mbuf *m[INET_TXQ];
+    uint32_t head, tail;
+    uint32_t mbufs; /* of all frames */
+};
+
+struct inet_rxq {
+    struct inet_port *ip;
+    unsigned queue;
+    uint64_t bytes; /* a full burst of frames as large as those of the last one */
+    struct reactor_fd fd;
+    bool sleeps; /* fd wakes the reactor */
+};
+
+/* The last packet from or to an address that was dropped for a reason. */
+struct inet_recent {
+    struct inet_addr addr;
+    uint64_t last_us;
+    uint32_t count;
+    uint8_t why; /* 0: none yet */
+};
+
+struct inet_shard {
+    struct inet *inet;
+    struct reactor *reactor;
+    unsigned index;
+    bool running;
+    struct reactor_poller poller;
+    struct inet_rxq *rxq;
+    unsigned rxqs;
+    struct inet_txq *txq[PORT_MAX];  /* by inet->port */
+    uint32_t backlog;                /* bits: ports with frames in txq … */
+    uint32_t tried, refused;         /* … that were flushed, or said to be busy, in this poll */
+    struct inet_pair **in;           /* by sender; NULL for itself */
+    struct rte_mbuf *up[PORT_BURST]; /* of this burst: TCP's, in order */
+    unsigned nup;
+    uint32_t generation; /* of paths */
+    uint16_t ip_id;
+
+    struct neigh *neigh;
+    uint16_t *neigh_hash;
+    unsigned neigh_max;  /* entries */
+    uint32_t neigh_mask; /* of the hash */
+    uint16_t neigh_free; /* list of those never used or given back */
+    uint16_t neigh_hand; /* where the next victim is looked for */
+    unsigned neighs, unresolved, held;
+    struct neigh_list unresolved_list;
+    struct inet_bucket make_bucket, ask_bucket, error_bucket, echo_bucket;
+
+    struct pmtu_entry *pmtu;
+    uint16_t *pmtu_hash;
+    uint16_t pmtu_hand;
+    struct reactor_timer pmtu_timer;
+
+    uint64_t drops[PKT_DROP_COUNT];
+    struct inet_recent recent[INET_RECENT];
+    struct inet_stats stats;
+    struct reactor_task task; /* start and stop */
+};
+
+struct inet {
+    struct inet_opts opts;
+    uint64_t seed; /* of hashes */
+    struct reactor_env *env;
+    unsigned nshards;
+    struct inet_shard *shard[REACTOR_MAX];
+    struct inet_port *port[PORT_MAX];
+    unsigned ports;
+    struct inet_if *ifs[INET_IF_MAX];
+    unsigned nifs;
+    unsigned routes;
+    bool started;
+    bool watching; /* the links have been looked at */
+    const struct inet_tap *tap;
+    struct reactor_timer link_timer; /* control */
+    unsigned stop_waits, stop_round;
+    struct reactor_task *stop_done;
+};
+
+/* ---- inet_if.c ---- */
+
+/* Whether a is the address, or one of the range. */
+static inline bool own_is(const struct inet_own *own, const struct inet_addr *a)
+{
+    if (own->count == 0)
+        return inet_same(&own->net.addr, a);
+    return memcmp(own->net.addr.b, a->b, 12) == 0 &&
+           inet_v4_value(a) - inet_v4_value(&own->net.addr) < own->count;
+}
+
+/* Which address of the interface a is; NULL: none of it. In any state. */
+struct inet_own *own_find(struct inet_if *ifp, const struct inet_addr *a);
+static inline bool own_usable(const struct inet_own *own)
+{
+    return __atomic_load_n(&own->state, __ATOMIC_ACQUIRE) == OWN_VALID;
+}
+/* Looks at all links; tells what has changed. Control. */
+void if_links_look(struct inet *inet);
+/* Tells watchers if inet_if_link() has changed. Control. */
+void if_judge(struct inet_if *ifp);
+/* The state of addresses before they are checked. */
+void if_begin(struct inet_if *ifp);
+void if_free(struct inet_if *ifp);
+/* An address of the interface to send from, of that family; link-local ones last. NULL: none may be
+ * used. */
+const struct inet_own *if_source(const struct inet_if *ifp, bool is4);
+
+/* ---- inet_in.c ---- */
+
+/* Takes a received frame. */
+void inet_input(struct inet_shard *sh, struct inet_port *ip, struct rte_mbuf *m);
+/* inet_drop() of what is still needed. */
+void inet_drop_keep(struct inet_shard *sh, struct rte_mbuf *m, enum pkt_drop why);
+/* Cuts the chain to len bytes. */
+void pkt_cut(struct rte_mbuf *m, uint32_t len);
+int inet_poll(void *arg);
+
+/* ---- inet_out.c ---- */
+
+/* Queues a frame whose headers are complete; takes m. */
+void out_queue(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m);
+/* Ethernet header in front; m is a buffer whose data begins with L3. */
+void out_ether(struct inet_if *ifp, struct rte_mbuf *m, const struct rte_ether_addr *to,
+               uint16_t type);
+/* An IP header in front of an L4 message that is complete but for what is said of checksums; and
+ * room for Ethernet's. hops: 0 = the usual. False: it does not fit, m is freed and counted. */
+bool out_ip(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *src,
+            const struct inet_addr *dst, unsigned mtu, struct rte_mbuf *m, uint8_t proto,
+            uint8_t tos, uint8_t hops);
+/* At the end of a poll, when ports have got what they take: whether one that was busy in it is not
+ * any more. */
+bool out_eased(const struct inet_shard *sh);
+/* Frees frames that wait for ports. */
+void out_clear(struct inet_shard *sh);
+bool bucket_take(struct inet_bucket *b, uint32_t per_second, uint32_t burst);
+/* Counts and frees what was to be sent. */
+void out_drop(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m, enum pkt_drop why);
+
+/* ---- inet_hand.c ---- */
+
+int hand_init(struct inet_shard *sh);
+void hand_fini(struct inet_shard *sh);
+/* What others have sent; returns how much it was. */
+unsigned hand_poll(struct inet_shard *sh);
+/* To all other reactors, or to one. */
+void hand_note(struct inet_shard *sh, const struct note *note);
+void hand_note_to(struct inet_shard *sh, unsigned reactor, const struct note *note);
+size_t hand_memory(unsigned reactors);
+
+/* ---- neigh.c ---- */
+
+int neigh_init(struct inet_shard *sh);
+void neigh_fini(struct inet_shard *sh);
+void neigh_stop(struct inet_shard *sh); /* timers and packets held */
+size_t neigh_memory(unsigned neighbours);
+/* Sends m (IP header at its front, room for Ethernet's before it) to a neighbour, or keeps it until
+ * the neighbour is known. Takes m. hint: index of the neighbour, in and out; NULL: not TCP's. */
+void neigh_output(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *next_hop,
+                  uint16_t *hint, struct rte_mbuf *m);
+/* A station says that addr is at mac. Changes only an entry that is there. */
+void neigh_heard(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *addr,
+                 const struct rte_ether_addr *mac, unsigned flags);
+/* neigh_heard() here and on all other reactors. */
+void neigh_tell(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *addr,
+                const struct rte_ether_addr *mac, unsigned flags);
+/* Paths that were made until now are not valid any more; TCP is told. */
+void paths_renew(struct inet_shard *sh);
+uint16_t neigh_find(struct inet_shard *sh, const struct inet_if *ifp, const struct inet_addr *addr);
+/* The entry at an index as it is shown. */
+void neigh_row(const struct inet_shard *sh, uint16_t index, struct inet_neigh_row *out);
+
+/* ---- inet_look.c ---- */
+
+/* Remembers a packet that is dropped, by the other end's address. Received ones begin with the
+ * Ethernet header; of those to be sent l2_len and l3_len say what they have. */
+void inet_look_drop(struct inet_shard *sh, const struct rte_mbuf *m, bool out, enum pkt_drop why);
+void look_drop_addr(struct inet_shard *sh, const struct inet_addr *addr, enum pkt_drop why);
+
+/* ---- arp.c, nd.c ---- */
+
+void arp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m);
+/* from NULL: a probe (RFC 5227). to NULL: broadcast. */
+void arp_send_request(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
+                      const struct inet_addr *target, const struct rte_ether_addr *to);
+void nd_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+              const struct inet_hdr *ip);
+void nd_send_solicit(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
+                     const struct inet_addr *target, const struct rte_ether_addr *to);
+/* An advertisement that nobody asked for, to all nodes. */
+void nd_announce(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *own);
+
+/* The stations that a group's frames go to, RFC 2464 §7. */
+void nd_group_mac(const struct inet_addr *group, struct rte_ether_addr *out);
+
+/* ---- mld.c (reactor 0, but mld_input and mld_asked: any) ---- */
+
+void mld_start(struct inet_if *ifp);
+void mld_stop(struct inet_if *ifp);
+/* Groups are told: at the start, and when the link or an address to tell it from is new. */
+void mld_tell(struct inet_if *ifp);
+void mld_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+               const struct inet_hdr *ip);
+/* Somebody asks for our groups, in MLDv1 or 2. */
+void mld_asked(struct inet_shard *sh, struct inet_if *ifp, bool v1, uint32_t within_ms);
+
+/* ---- dad.c (reactor 0, but dad_conflict: any) ---- */
+
+void dad_start(struct inet_shard *sh); /* all interfaces */
+void dad_stop(struct inet_shard *sh);
+void dad_link_back(struct reactor_task *task);
+/* Another station uses or wants an address of ours. probe: it only asks whether it may. */
+void dad_conflict(struct inet_shard *sh, struct inet_own *own, const struct rte_ether_addr *mac,
+                  bool probe);
+
+/* ---- route.c ---- */
+
+/* The next hop of a destination by the nets and routes of an interface; false: none. */
+bool route_find(const struct inet_if *ifp, const struct inet_addr *to, struct inet_addr *next_hop);
+
+/* ---- pmtu.c ---- */
+
+int pmtu_init(struct inet_shard *sh);
+void pmtu_fini(struct inet_shard *sh);
+void pmtu_start(struct inet_shard *sh);
+void pmtu_stop(struct inet_shard *sh);
+size_t pmtu_memory(void);
+/* Of the path to remote over an interface with that MTU. */
+unsigned pmtu_get(struct inet_shard *sh, const struct inet_addr *remote, unsigned mtu);
+
+/* ---- icmp.c, icmp6.c ---- */
+
+void icmp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                const struct inet_hdr *ip);
+void icmp6_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                 const struct inet_hdr *ip);
+/* Tells the sender of m (data begins with Ethernet's header, cast: it came to a group of stations)
+ * why it is dropped, within limits; takes m. */
+void icmp_error_send(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                     const struct inet_hdr *ip, uint8_t type, uint8_t code, enum pkt_drop why);
+void icmp6_error_send(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                      const struct inet_hdr *ip, uint8_t type, uint8_t code, uint32_t param,
+                      enum pkt_drop why);
+/* ---- what the two share, icmp.c ---- */
+
+/* The sum over len bytes from off on and that of the pseudo header is right. */
+bool icmp_csum_fine(const struct rte_mbuf *m, uint32_t off, uint32_t len, uint32_t pseudo);
+/* Sum of the pseudo header of IPv6, RFC 8200 §8.1. */
+uint32_t icmp6_pseudo(const struct inet_addr *src, const struct inet_addr *dst, uint32_t len);
+/* Answers an echo request whose checksum is right, with a message of type reply. Takes m. */
+void icmp_echo(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+               const struct inet_hdr *ip, uint8_t reply);
+/* Counts m as dropped and sends it back behind an ICMP header, as far as it may be (RFC 1812
+ * §4.3.2.3, RFC 4443 §2.4 (c)). Takes m. */
+void icmp_send_back(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                    const struct inet_hdr *ip, const uint8_t head[8], enum pkt_drop why);
+/* An error about a packet of ours, quoted from `at` on: TCP is told, on all reactors. Takes m. */
+void icmp_error_heard(struct inet_shard *sh, struct rte_mbuf *m, uint32_t at, uint8_t family,
+                      enum inet_icmp_error what, unsigned mtu);
+/* Puts the checksum into an ICMP message of which m begins with the header. */
+void icmp_csum_put(struct rte_mbuf *m, uint32_t pseudo);
+
+#endif

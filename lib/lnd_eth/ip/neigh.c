@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Neighbours of one reactor, of both families, by the states of RFC 4861 §7.3.2.
+ *
+ * An entry is made only when something is to be sent to its address, so nobody can fill the table
+ * from outside but by having us answer to many addresses of a net; of those without an answer there
+ * are at most half as many as the table holds, and they make room for others first.
+ *
+ * What a station says of itself changes an entry, with one exception: where the entry has another
+ * MAC, the station at that one is asked, and the entry is changed when it does not answer within a
+ * second. So a forged answer does not take a living neighbour's packets, and an address that moves
+ * to another machine is followed at once after.
+ */
+#include "lib/lnd_eth/ip/inet_internal.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+
+#include <rte_ip.h>
+#include <rte_random.h>
+
+#define ASK_US         INET_SEC /* RetransTimer, RFC 4861 §10 */
+#define ASK_MAX        3        /* MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT */
+#define DELAY_US       (5 * INET_SEC)
+#define REACHABLE_US   (30 * INET_SEC)
+#define UNUSED_US      (600 * INET_SEC) /* then an entry is given back */
+#define LOOK_US        (60 * INET_SEC)  /* how often that is looked at */
+#define RECENT_US      (60 * INET_SEC)  /* used so lately: kept when the table is full */
+#define DISPUTE_ASK_US (INET_SEC / 2)
+#define DISPUTE_ASKS   2
+#define HELD_MAX       1024 /* packets of a reactor that wait: they are a port's buffers */
+#define ASKS_PER_SEC   512  /* of a reactor */
+#define ASKS_BURST     512
+#define MAKES_PER_SEC                                                                              \
+    64 /* entries made for what is not TCP's, such as answers to echo requests                     \
+        */
+#define MAKES_BURST 64
+#define VICTIMS     64 /* entries looked at to find one that makes room */
+
+static const char *const state_names[] = {
+    [NEIGH_FREE] = "free",    [NEIGH_INCOMPLETE] = "incomplete", [NEIGH_REACHABLE] = "reachable",
+    [NEIGH_STALE] = "stale",  [NEIGH_DELAY] = "delay",           [NEIGH_PROBE] = "probe",
+    [NEIGH_FAILED] = "failed"};
+
+static void timer_fired(struct reactor_timer *timer);
+
+/* ---- the table ---- */
+
+static unsigned table_room(unsigned neighbours)
+{
+    if (neighbours < INET_NEIGH_MIN)
+        return INET_NEIGH_MIN;
+    return neighbours < INET_NEIGH_MAX ? neighbours : INET_NEIGH_MAX;
+}
+
+static uint32_t hash_slots(unsigned room)
+{
+    return rte_align32pow2(room);
+}
+
+int neigh_init(struct inet_shard *sh)
+{
+    unsigned room = table_room(sh->inet->opts.neighbours);
+    uint32_t slots = hash_slots(room);
+
+    sh->neigh_max = room;
+    sh->neigh_mask = slots - 1;
+    sh->neigh = calloc(room, sizeof(sh->neigh[0]));
+    sh->neigh_hash = malloc(slots * sizeof(sh->neigh_hash[0]));
+    if (sh->neigh == NULL || sh->neigh_hash == NULL)
+        return -ENOMEM;
+    TAILQ_INIT(&sh->unresolved_list);
+    memset(sh->neigh_hash, 0xff, slots * sizeof(sh->neigh_hash[0]));
+    for (unsigned i = 0; i < room; i++) {
+        sh->neigh[i].sh = sh;
+        sh->neigh[i].next = (uint16_t)(i + 1 < room ? i + 1 : INET_NEIGH_NONE);
+        reactor_timer_init(&sh->neigh[i].timer, timer_fired);
+    }
+    return 0;
+}
+
+static void held_drop(struct inet_shard *sh, struct neigh *n, enum pkt_drop why)
+{
+    for (unsigned i = 0; i < n->nheld; i++)
+        out_drop(sh, sh->inet->ifs[n->ifindex], n->held[i], why);
+    sh->held -= n->nheld;
+    n->nheld = 0;
+}
+
+void neigh_stop(struct inet_shard *sh)
+{
+    for (unsigned i = 0; i < sh->neigh_max; i++) {
+        reactor_timer_cancel(&sh->neigh[i].timer);
+        held_drop(sh, &sh->neigh[i], PKT_DROP_PORT_DOWN);
+    }
+}
+
+void neigh_fini(struct inet_shard *sh)
+{
+    free(sh->neigh);
+    free(sh->neigh_hash);
+}
+
+size_t neigh_memory(unsigned neighbours)
+{
+    unsigned room = table_room(neighbours);
+
+    return room * sizeof(struct neigh) + hash_slots(room) * sizeof(uint16_t);
+}
+
+static uint16_t *chain_of(struct inet_shard *sh, const struct inet_addr *addr, unsigned ifindex)
+{
+    return &sh->neigh_hash[inet_hash(addr, sh->inet->seed + ifindex) & sh->neigh_mask];
+}
+
+uint16_t neigh_find(struct inet_shard *sh, const struct inet_if *ifp, const struct inet_addr *addr)
+{
+    uint16_t i = *chain_of(sh, addr, ifp->index);
+
+    while (i != INET_NEIGH_NONE &&
+           (!inet_same(&sh->neigh[i].addr, addr) || sh->neigh[i].ifindex != ifp->index))
+        i = sh->neigh[i].next;
+    return i;
+}
+
+static bool unresolved(const struct neigh *n)
+{
+    return n->state == NEIGH_INCOMPLETE || n->state == NEIGH_FAILED;
+}
+
+/* Those without an answer stand in a list, in the order in which they began to be looked for. */
+static void state_set(struct neigh *n, enum neigh_state state)
+{
+    struct inet_shard *sh = n->sh;
+    bool was = unresolved(n);
+
+    n->state = (uint8_t)state;
+    n->probes = 0;
+    if (was == unresolved(n))
+        return;
+    if (was) {
+        TAILQ_REMOVE(&sh->unresolved_list, n, link);
+        sh->unresolved--;
+    } else {
+        TAILQ_INSERT_TAIL(&sh->unresolved_list, n, link);
+        sh->unresolved++;
+        n->since_us = reactor_now_us();
+    }
+}
+
+static void entry_free(struct inet_shard *sh, struct neigh *n)
+{
+    uint16_t index = (uint16_t)(n - sh->neigh), *at = chain_of(sh, &n->addr, n->ifindex);
+
+    held_drop(sh, n, PKT_DROP_NEIGH_UNKNOWN);
+    reactor_timer_cancel(&n->timer);
+    while (*at != index)
+        at = &sh->neigh[*at].next;
+    *at = n->next;
+    state_set(n, NEIGH_FREE);
+    n->next = sh->neigh_free;
+    sh->neigh_free = index;
+    sh->neighs--;
+}
+
+/* Of those without an answer the oldest makes room, if it has had its time; a living entry only
+ * when the table is full, if it has not been in use of late. */
+static bool room_of_unresolved(struct inet_shard *sh, uint64_t now)
+{
+    struct neigh *n = TAILQ_FIRST(&sh->unresolved_list);
+
+    if (n == NULL || (n->state != NEIGH_FAILED && now - n->since_us < ASK_US))
+        return false;
+    entry_free(sh, n);
+    return true;
+}
+
+static bool room_of_living(struct inet_shard *sh, uint64_t now)
+{
+    for (unsigned i = 0; i < VICTIMS; i++) {
+        struct neigh *n = &sh->neigh[sh->neigh_hand];
+
+        sh->neigh_hand = (uint16_t)((sh->neigh_hand + 1) % sh->neigh_max);
+        if (n->state != NEIGH_FREE && !unresolved(n) && now - n->used_us > RECENT_US) {
+            entry_free(sh, n);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool make_room(struct inet_shard *sh)
+{
+    uint64_t now = reactor_now_us();
+
+    if (sh->unresolved >= sh->neigh_max / 2)
+        return room_of_unresolved(sh, now);
+    return sh->neigh_free != INET_NEIGH_NONE || room_of_unresolved(sh, now) ||
+           room_of_living(sh, now);
+}
+
+static struct neigh *entry_make(struct inet_shard *sh, const struct inet_if *ifp,
+                                const struct inet_addr *addr)
+{
+    uint16_t *chain, index;
+    struct neigh *n;
+
+    if (!make_room(sh))
+        return NULL;
+    index = sh->neigh_free;
+    n = &sh->neigh[index];
+    sh->neigh_free = n->next;
+    sh->neighs++;
+    chain = chain_of(sh, addr, ifp->index);
+    n->addr = *addr;
+    n->ifindex = (uint8_t)ifp->index;
+    n->mac = (struct rte_ether_addr){0};
+    n->disputed = false;
+    n->nheld = 0;
+    n->confirmed_us = n->asked_us = n->disputed_us = 0;
+    n->used_us = reactor_now_us();
+    n->next = *chain;
+    *chain = index;
+    return n;
+}
+
+/* ---- asking ---- */
+
+/* One question, if not too many were asked of late. Those to a station that we know are bounded by
+ * their number. */
+static void ask(struct inet_shard *sh, struct neigh *n, bool unicast)
+{
+    struct inet_if *ifp = sh->inet->ifs[n->ifindex];
+    const struct inet_own *own = if_source(ifp, inet_is4(&n->addr));
+
+    if (!unicast && !bucket_take(&sh->ask_bucket, ASKS_PER_SEC, ASKS_BURST))
+        return;
+    n->asked_us = reactor_now_us();
+    n->probes++;
+    if (own == NULL)
+        return;
+    if (inet_is4(&n->addr))
+        arp_send_request(sh, ifp, &own->net.addr, &n->addr, unicast ? &n->mac : NULL);
+    else
+        nd_send_solicit(sh, ifp, &own->net.addr, &n->addr, unicast ? &n->mac : NULL);
+}
+
+static void begin(struct neigh *n, enum neigh_state state)
+{
+    bool dispute = state == NEIGH_PROBE && n->disputed;
+
+    state_set(n, state);
+    ask(n->sh, n, state == NEIGH_PROBE);
+    reactor_timer_arm(&n->timer, dispute ? DISPUTE_ASK_US : ASK_US);
+}
+
+void paths_renew(struct inet_shard *sh)
+{
+    const struct inet_upper *tcp = &sh->inet->opts.tcp;
+
+    sh->generation++;
+    if (tcp->changed != NULL)
+        tcp->changed(tcp->ctx, sh);
+}
+
+/* TCP is told that what it has waiting here will not get there (RFC 1122 §2.3.2.2, RFC 4861
+ * §7.2.2): it need not wait for its own timer to know. */
+static void tell_unreachable(struct inet_shard *sh, struct rte_mbuf *m)
+{
+    const struct inet_upper *tcp = &sh->inet->opts.tcp;
+    const uint8_t *p = rte_pktmbuf_mtod(m, const uint8_t *);
+    struct icmp_quote q;
+
+    if (tcp->error != NULL && icmp_quote_decode(p, m->data_len, p[0] >> 4, &q))
+        tcp->error(tcp->ctx, sh, INET_ICMP_UNREACHABLE, &q.src, &q.dst, q.sport, q.dport, q.seq, 0);
+}
+
+static void failed(struct inet_shard *sh, struct neigh *n)
+{
+    struct rte_mbuf *held[INET_NEIGH_HELD];
+    unsigned nheld = n->nheld;
+    struct inet_if *ifp = sh->inet->ifs[n->ifindex];
+
+    memcpy(held, n->held, sizeof(held));
+    sh->held -= n->nheld;
+    n->nheld = 0;
+    state_set(n, NEIGH_FAILED);
+    reactor_timer_arm(&n->timer, LOOK_US);
+    for (unsigned i = 0; i < nheld; i++) {
+        tell_unreachable(sh, held[i]);
+        out_drop(sh, ifp, held[i], PKT_DROP_NEIGH_UNKNOWN);
+    }
+}
+
+/* The station at the MAC that we know did not answer: the claim of another is believed, and it is
+ * asked in turn. */
+static void dispute_lost(struct neigh *n)
+{
+    n->mac = n->claimed;
+    n->disputed = false;
+    begin(n, NEIGH_PROBE);
+}
+
+static void next_question(struct inet_shard *sh, struct neigh *n)
+{
+    bool unicast = n->state == NEIGH_PROBE;
+
+    if (n->disputed && n->probes >= DISPUTE_ASKS) {
+        dispute_lost(n);
+    } else if (n->probes < ASK_MAX) {
+        ask(sh, n, unicast);
+        reactor_timer_arm(&n->timer, n->disputed ? DISPUTE_ASK_US : ASK_US);
+    } else if (unicast) {
+        /* Gone from there; perhaps it is elsewhere. */
+        paths_renew(sh);
+        begin(n, NEIGH_INCOMPLETE);
+    } else {
+        failed(sh, n);
+    }
+}
+
+static void timer_fired(struct reactor_timer *timer)
+{
+    struct neigh *n = inet_container(timer, struct neigh, timer);
+    struct inet_shard *sh = n->sh;
+    uint64_t now = reactor_now_us();
+
+    switch (n->state) {
+    case NEIGH_INCOMPLETE:
+    case NEIGH_PROBE:
+        next_question(sh, n);
+        return;
+    case NEIGH_DELAY:
+        begin(n, NEIGH_PROBE);
+        return;
+    case NEIGH_REACHABLE:
+        if (now - n->confirmed_us >= n->reachable_us)
+            state_set(n, NEIGH_STALE);
+        break;
+    default:
+        break;
+    }
+    if (now - n->used_us >= (n->state == NEIGH_FAILED ? LOOK_US : UNUSED_US))
+        entry_free(sh, n);
+    else
+        reactor_timer_arm(timer, LOOK_US);
+}
+
+/* ---- sending ---- */
+
+static void send_to(struct inet_shard *sh, struct inet_if *ifp, const struct neigh *n,
+                    struct rte_mbuf *m)
+{
+    bool is4 = (*rte_pktmbuf_mtod(m, const uint8_t *)) >> 4 == 4;
+
+    out_ether(ifp, m, &n->mac, is4 ? RTE_ETHER_TYPE_IPV4 : RTE_ETHER_TYPE_IPV6);
+    out_queue(sh, ifp, m);
+}
+
+/* The oldest makes room, RFC 4861 §7.2.2. */
+static void hold(struct inet_shard *sh, struct inet_if *ifp, struct neigh *n, struct rte_mbuf *m)
+{
+    if (n->nheld == INET_NEIGH_HELD) {
+        out_drop(sh, ifp, n->held[0], PKT_DROP_NEIGH_HELD);
+        n->nheld--;
+        sh->held--;
+        memmove(&n->held[0], &n->held[1], n->nheld * sizeof(n->held[0]));
+    }
+    if (sh->held == HELD_MAX) {
+        out_drop(sh, ifp, m, PKT_DROP_NEIGH_HELD);
+        return;
+    }
+    n->held[n->nheld++] = m;
+    sh->held++;
+}
+
+static void held_send(struct inet_shard *sh, struct neigh *n)
+{
+    struct inet_if *ifp = sh->inet->ifs[n->ifindex];
+
+    for (unsigned i = 0; i < n->nheld; i++)
+        send_to(sh, ifp, n, n->held[i]);
+    sh->held -= n->nheld;
+    n->nheld = 0;
+}
+
+static struct neigh *entry_of(struct inet_shard *sh, struct inet_if *ifp,
+                              const struct inet_addr *addr, uint16_t *hint)
+{
+    uint16_t i = hint == NULL ? INET_NEIGH_NONE : *hint;
+    struct neigh *n;
+
+    if (i < sh->neigh_max && sh->neigh[i].state != NEIGH_FREE &&
+        inet_same(&sh->neigh[i].addr, addr) && sh->neigh[i].ifindex == ifp->index)
+        return &sh->neigh[i];
+    i = neigh_find(sh, ifp, addr);
+    if (i != INET_NEIGH_NONE) {
+        n = &sh->neigh[i];
+    } else {
+        if (hint == NULL && !bucket_take(&sh->make_bucket, MAKES_PER_SEC, MAKES_BURST))
+            return NULL;
+        n = entry_make(sh, ifp, addr);
+        if (n == NULL)
+            return NULL;
+        begin(n, NEIGH_INCOMPLETE);
+    }
+    if (hint != NULL)
+        *hint = (uint16_t)(n - sh->neigh);
+    return n;
+}
+
+void neigh_output(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *next_hop,
+                  uint16_t *hint, struct rte_mbuf *m)
+{
+    struct neigh *n;
+    uint64_t now;
+
+    if (unlikely(!sh->running)) {
+        out_drop(sh, ifp, m, PKT_DROP_PORT_DOWN);
+        return;
+    }
+    n = entry_of(sh, ifp, next_hop, hint);
+    if (n == NULL) {
+        out_drop(sh, ifp, m, PKT_DROP_NEIGH_FULL);
+        return;
+    }
+    now = reactor_now_us();
+    n->used_us = now;
+    switch (n->state) {
+    case NEIGH_FAILED:
+        if (now - n->asked_us < ASK_US) {
+            out_drop(sh, ifp, m, PKT_DROP_NEIGH_UNKNOWN);
+            return;
+        }
+        begin(n, NEIGH_INCOMPLETE);
+        hold(sh, ifp, n, m);
+        return;
+    case NEIGH_INCOMPLETE:
+        hold(sh, ifp, n, m);
+        return;
+    case NEIGH_REACHABLE:
+        if (now - n->confirmed_us < n->reachable_us)
+            break;
+        /* fall through */
+    case NEIGH_STALE:
+        state_set(n, NEIGH_DELAY);
+        reactor_timer_arm(&n->timer, DELAY_US);
+        break;
+    default:
+        break;
+    }
+    send_to(sh, ifp, n, m);
+}
+
+/* ---- hearing ---- */
+
+static void confirmed(struct neigh *n)
+{
+    n->confirmed_us = reactor_now_us();
+    n->reachable_us = (uint32_t)(REACHABLE_US / 2 + rte_rand_max(REACHABLE_US));
+    n->disputed = false;
+    if (n->state == NEIGH_REACHABLE)
+        return;
+    state_set(n, NEIGH_REACHABLE);
+    reactor_timer_arm(&n->timer, LOOK_US);
+}
+
+static void stale(struct neigh *n)
+{
+    n->disputed = false;
+    state_set(n, NEIGH_STALE);
+    reactor_timer_arm(&n->timer, LOOK_US);
+}
+
+/* Another MAC for a neighbour that has one. */
+static void claimed(struct neigh *n, const struct rte_ether_addr *mac, unsigned flags)
+{
+    uint64_t now = reactor_now_us();
+
+    if ((flags & NEIGH_OVERRIDE) == 0) {
+        /* §7.2.5: the entry stays, but is not sure any more. */
+        if (n->state == NEIGH_REACHABLE)
+            stale(n);
+        return;
+    }
+    if (n->disputed) {
+        n->claimed = *mac;
+        return;
+    }
+    if (n->disputed_us != 0 && now - n->disputed_us < ASK_US)
+        return;
+    n->disputed = true;
+    n->disputed_us = now;
+    n->claimed = *mac;
+    begin(n, NEIGH_PROBE);
+}
+
+void neigh_heard(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *addr,
+                 const struct rte_ether_addr *mac, unsigned flags)
+{
+    uint16_t i = neigh_find(sh, ifp, addr);
+    struct neigh *n;
+
+    if (i == INET_NEIGH_NONE)
+        return;
+    n = &sh->neigh[i];
+    if (unresolved(n)) {
+        n->mac = *mac;
+        if ((flags & NEIGH_SOLICITED) != 0)
+            confirmed(n);
+        else
+            stale(n);
+        held_send(sh, n);
+    } else if (!rte_is_same_ether_addr(&n->mac, mac)) {
+        claimed(n, mac, flags);
+    } else if ((flags & NEIGH_SOLICITED) != 0) {
+        confirmed(n);
+    }
+}
+
+void neigh_tell(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *addr,
+                const struct rte_ether_addr *mac, unsigned flags)
+{
+    struct note note = {.kind = NOTE_NEIGH,
+                        .flags = (uint8_t)flags,
+                        .ifindex = (uint8_t)ifp->index,
+                        .mac = *mac,
+                        .a = *addr};
+
+    neigh_heard(sh, ifp, addr, mac, flags);
+    hand_note(sh, &note);
+}
+
+/* While two stations claim the address it is not known who of them answers. */
+void inet_path_confirm(struct inet_shard *sh, const struct inet_path *path)
+{
+    uint16_t i = path->neigh;
+
+    if (i >= sh->neigh_max || sh->neigh[i].ifindex != path->ifp->index ||
+        !inet_same(&sh->neigh[i].addr, &path->next_hop) || sh->neigh[i].state == NEIGH_FREE ||
+        unresolved(&sh->neigh[i]) || sh->neigh[i].disputed)
+        return;
+    confirmed(&sh->neigh[i]);
+}
+
+/* ---- looking ---- */
+
+void neigh_row(const struct inet_shard *sh, uint16_t index, struct inet_neigh_row *out)
+{
+    const struct neigh *n = &sh->neigh[index];
+
+    *out = (struct inet_neigh_row){
+        .reactor = sh->index,
+        .addr = n->addr,
+        .mac = n->mac,
+        .state = state_names[n->state],
+        .age_us = n->confirmed_us == 0 ? UINT64_MAX : reactor_now_us() - n->confirmed_us,
+    };
+    memcpy(out->ifname, sh->inet->ifs[n->ifindex]->name, sizeof(out->ifname));
+}
+
+unsigned inet_neigh_rows(struct inet_shard *sh, uint32_t *at, struct inet_neigh_row *out,
+                         unsigned max)
+{
+    unsigned rows = 0;
+
+    for (; *at < sh->neigh_max && rows < max; ++*at)
+        if (sh->neigh[*at].state != NEIGH_FREE)
+            neigh_row(sh, (uint16_t)*at, &out[rows++]);
+    return rows;
+}

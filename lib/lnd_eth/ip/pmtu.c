@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * MTUs of paths that are smaller than their interface's, RFC 1191 and 8201: a bounded table of
+ * remote addresses. An entry is forgotten after ten minutes, so that a path that has become better
+ * is used. When the table is full the entry at the hand goes.
+ */
+#include "lib/lnd_eth/ip/inet_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define PMTU_KEPT_US (600 * INET_SEC)
+#define PMTU_LOOK_US (30 * INET_SEC)
+#define PMTU_NONE    UINT16_MAX
+#define PMTU_HASH    1024 /* 2^n */
+
+int pmtu_init(struct inet_shard *sh)
+{
+    sh->pmtu = calloc(INET_PMTU_MAX, sizeof(sh->pmtu[0]));
+    sh->pmtu_hash = malloc(PMTU_HASH * sizeof(sh->pmtu_hash[0]));
+    if (sh->pmtu == NULL || sh->pmtu_hash == NULL)
+        return -ENOMEM;
+    memset(sh->pmtu_hash, 0xff, PMTU_HASH * sizeof(sh->pmtu_hash[0]));
+    return 0;
+}
+
+void pmtu_fini(struct inet_shard *sh)
+{
+    free(sh->pmtu);
+    free(sh->pmtu_hash);
+}
+
+size_t pmtu_memory(void)
+{
+    return INET_PMTU_MAX * sizeof(struct pmtu_entry) + PMTU_HASH * sizeof(uint16_t);
+}
+
+static uint16_t *chain_of(struct inet_shard *sh, const struct inet_addr *remote)
+{
+    return &sh->pmtu_hash[inet_hash(remote, sh->inet->seed) & (PMTU_HASH - 1)];
+}
+
+static void entry_del(struct inet_shard *sh, uint16_t index)
+{
+    struct pmtu_entry *e = &sh->pmtu[index];
+    uint16_t *at = chain_of(sh, &e->remote);
+
+    while (*at != index)
+        at = &sh->pmtu[*at].next;
+    *at = e->next;
+    e->mtu = 0;
+    sh->generation++; /* whoever has it in a path looks again */
+}
+
+static uint16_t entry_find(struct inet_shard *sh, const struct inet_addr *remote)
+{
+    uint16_t i = *chain_of(sh, remote);
+
+    while (i != PMTU_NONE && !inet_same(&sh->pmtu[i].remote, remote))
+        i = sh->pmtu[i].next;
+    if (i == PMTU_NONE || reactor_now_us() < sh->pmtu[i].until_us)
+        return i;
+    entry_del(sh, i);
+    return PMTU_NONE;
+}
+
+static struct pmtu_entry *entry_add(struct inet_shard *sh, const struct inet_addr *remote)
+{
+    uint16_t *chain, i = sh->pmtu_hand;
+
+    sh->pmtu_hand = (uint16_t)((i + 1) % INET_PMTU_MAX);
+    if (sh->pmtu[i].mtu != 0)
+        entry_del(sh, i);
+    chain = chain_of(sh, remote);
+    sh->pmtu[i] = (struct pmtu_entry){.remote = *remote, .next = *chain};
+    *chain = i;
+    return &sh->pmtu[i];
+}
+
+/* A connection that never looks again would not notice that its path's entry has aged. */
+static void age(struct reactor_timer *timer)
+{
+    struct inet_shard *sh = inet_container(timer, struct inet_shard, pmtu_timer);
+    uint64_t now = reactor_now_us();
+
+    for (uint16_t i = 0; i < INET_PMTU_MAX; i++)
+        if (sh->pmtu[i].mtu != 0 && now >= sh->pmtu[i].until_us)
+            entry_del(sh, i);
+    reactor_timer_arm(timer, PMTU_LOOK_US);
+}
+
+void pmtu_start(struct inet_shard *sh)
+{
+    reactor_timer_init(&sh->pmtu_timer, age);
+    reactor_timer_arm(&sh->pmtu_timer, PMTU_LOOK_US);
+}
+
+void pmtu_stop(struct inet_shard *sh)
+{
+    reactor_timer_cancel(&sh->pmtu_timer);
+}
+
+unsigned pmtu_get(struct inet_shard *sh, const struct inet_addr *remote, unsigned mtu)
+{
+    uint16_t i = entry_find(sh, remote);
+
+    return i == PMTU_NONE ? mtu : RTE_MIN(mtu, sh->pmtu[i].mtu);
+}
+
+void inet_path_mtu_set(struct inet_shard *sh, const struct inet_addr *remote, unsigned mtu)
+{
+    unsigned least = inet_is4(remote) ? INET_MTU_MIN4 : INET_MTU_MIN6;
+    uint16_t i = entry_find(sh, remote);
+    struct pmtu_entry *e = i == PMTU_NONE ? entry_add(sh, remote) : &sh->pmtu[i];
+
+    mtu = RTE_MIN(mtu, (unsigned)UINT16_MAX);
+    e->mtu = (uint16_t)RTE_MAX(mtu, least);
+    e->until_us = reactor_now_us() + PMTU_KEPT_US;
+    sh->generation++;
+}

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The `ethdev` back-end: devices of DPDK's drivers, by PCI address (EAL was told of it at start:
+ * reactor_opts.devices) or by the devargs of a virtual device, which is made here.
+ */
+#include "lib/lnd_eth/port/port_ethdev.h"
+#include "lib/reactor/mem_mbuf.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <rte_bus.h>
+#include <rte_dev.h>
+
+#define DESCRIPTORS 1024u /* of a queue, if the device agrees */
+#define LINEAR_MORE 512u  /* buffers for chains beyond those that the device may hold */
+#define MTU_USUAL   1500u
+#define EAL_A_QUEUE (256u << 10) /* a driver's own rings and tables */
+#define SEGS_ENOUGH 64u
+#define MEMIF_SLOT  9216u /* bytes; PORT_MTU_MAX with its headers */
+
+#define RX_WANTED                                                                                  \
+    (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM | \
+     RTE_ETH_RX_OFFLOAD_VLAN_STRIP)
+#define TX_WANTED                                                                                  \
+    (RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM | \
+     RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_MULTI_SEGS | RTE_ETH_TX_OFFLOAD_VLAN_INSERT)
+/* By both addresses, never by ports: all connections of a peer have one home. */
+#define RSS_WANTED                                                                                 \
+    (RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_FRAG_IPV4 | RTE_ETH_RSS_NONFRAG_IPV4_OTHER |                   \
+     RTE_ETH_RSS_IPV6 | RTE_ETH_RSS_FRAG_IPV6 | RTE_ETH_RSS_NONFRAG_IPV6_OTHER |                   \
+     RTE_ETH_RSS_IPV6_EX)
+
+/* ---- names ---- */
+
+/* "0000:3b:00.0" or "3b:00.0", perhaps with ",devargs" behind it. */
+static bool is_pci(const char *device)
+{
+    unsigned domain, bus, slot, function;
+    int n = 0;
+
+    if (sscanf(device, "%4x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &n) == 4 ||
+        sscanf(device, "%2x:%2x.%1x%n", &bus, &slot, &function, &n) == 3)
+        return device[n] == '\0' || device[n] == ',';
+    return false;
+}
+
+bool port_is_ethdev(const char *device)
+{
+    return strncmp(device, "net_", 4) == 0 || is_pci(device);
+}
+
+/* The name under which DPDK has the device. */
+static void name_of(const char *device, char *name, size_t len)
+{
+    size_t n = strcspn(device, ",");
+    bool short_pci = is_pci(device) && memchr(device, ':', n) == memrchr(device, ':', n);
+
+    snprintf(name, len, "%s%.*s", short_pci ? "0000:" : "", (int)n, device);
+}
+
+/* ---- finding the device ---- */
+
+/* What DPDK is given. A memif whose slots are smaller than a frame takes several for it, and when
+ * the ring is full in the middle of a frame its driver leaves slots behind that are read as parts
+ * of the next one: each frame must fit into one. */
+static void args_of(const char *device, char *args, size_t len)
+{
+    bool small = strncmp(device, "net_memif", 9) == 0 && strstr(device, "bsize=") == NULL;
+
+    snprintf(args, len, small ? "%s,bsize=%u" : "%s", device, MEMIF_SLOT);
+}
+
+static int find(struct port *port, char *err, size_t errlen)
+{
+    struct ethdev_dev *dev = port->dev;
+    char name[RTE_ETH_NAME_MAX_LEN], args[sizeof(port->device) + 16];
+    int rc;
+
+    name_of(port->device, name, sizeof(name));
+    if (rte_eth_dev_get_port_by_name(name, &dev->id) == 0) {
+        dev->found = true;
+        return 0;
+    }
+    args_of(port->device, args, sizeof(args));
+    rc = rte_dev_probe(args);
+    if (rc == 0) {
+        rc = rte_eth_dev_get_port_by_name(name, &dev->id);
+        dev->found = rc == 0;
+    }
+    if (rc == 0)
+        return 0;
+    if (is_pci(port->device))
+        snprintf(err, errlen,
+                 "port %s: no driver of DPDK's has the device %s; bind it to vfio-pci "
+                 "(`dpdk-devbind.py -b vfio-pci %s`; not for mlx5, which wants the kernel's "
+                 "driver), and see that this user may open it",
+                 port->name, name, name);
+    else
+        snprintf(err, errlen,
+                 "port %s: DPDK does not make the device %s: %s; see its own message above, and "
+                 "the driver's page in DPDK's guide for its arguments",
+                 port->name, port->device, strerror(-rc));
+    return rc < 0 ? rc : -ENODEV;
+}
+
+static int on_removal(uint16_t id, enum rte_eth_event_type event, void *arg, void *more)
+{
+    struct ethdev_dev *dev = arg;
+
+    __atomic_store_n(&dev->gone, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+/* ---- configuring ---- */
+
+/* Software devices that refuse an MTU above 1500 though they pass any frame that fits into their
+ * buffers. */
+static bool passes_jumbo_unasked(const struct rte_eth_dev_info *info)
+{
+    static const char *const those[] = {"net_af_packet", "net_memif", "net_ring"};
+
+    for (unsigned i = 0; i < RTE_DIM(those); i++) {
+        if (strcmp(info->driver_name, those[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static unsigned mtu_limit(const struct rte_eth_dev_info *info)
+{
+    unsigned more = PORT_FRAME_MORE, limit = PORT_MTU_MAX;
+
+    if (info->max_mtu != UINT16_MAX && info->max_rx_pktlen > info->max_mtu)
+        more = info->max_rx_pktlen - info->max_mtu;
+    if (info->max_rx_pktlen > more)
+        limit = RTE_MIN(limit, info->max_rx_pktlen - more);
+    return RTE_MIN(limit, (unsigned)info->max_mtu);
+}
+
+/* What the device is told; port->mtu is what is used. */
+static int mtu_choose(struct port *port, const struct rte_eth_dev_info *info,
+                      const struct port_opts *opts, unsigned *told, char *err, size_t errlen)
+{
+    struct ethdev_dev *dev = port->dev;
+    unsigned limit = mtu_limit(info);
+    uint16_t own = MTU_USUAL;
+
+    rte_eth_dev_get_mtu(dev->id, &own);
+    port->mtu = opts->mtu != 0 ? opts->mtu : own;
+    port->mtu = RTE_MIN(port->mtu, (unsigned)PORT_MTU_MAX);
+    *told = port->mtu;
+    if (port->mtu <= limit)
+        return 0;
+    if (!passes_jumbo_unasked(info)) {
+        snprintf(err, errlen, "port %s: %s takes an MTU of at most %u; set mtu: %u", port->name,
+                 port->device, limit, limit);
+        return -EMSGSIZE;
+    }
+    *told = RTE_MIN(limit, (unsigned)own);
+    return 0;
+}
+
+/* The other end of a memif may have fewer queues than we, and its driver then takes the first ring
+ * for those that are missing, so that two reactors would read one ring. */
+static unsigned most_queues(const struct rte_eth_dev_info *info, unsigned max)
+{
+    return strcmp(info->driver_name, "net_memif") == 0 ? 1 : max;
+}
+
+static void queues_choose(struct port *port, const struct rte_eth_dev_info *info,
+                          const struct port_opts *opts)
+{
+    struct ethdev_dev *dev = port->dev;
+
+    dev->reactors = opts->reactors;
+    dev->txqs = RTE_MIN(opts->reactors, most_queues(info, info->max_tx_queues));
+    port->tx_queues = opts->reactors;
+    port->rx_queues = RTE_MIN(opts->rx_queues, most_queues(info, info->max_rx_queues));
+}
+
+static int configure(struct port *port, const struct rte_eth_dev_info *info, unsigned told,
+                     uint64_t *rx_on, uint64_t *tx_on)
+{
+    struct ethdev_dev *dev = port->dev;
+    struct rte_eth_conf conf = {.rxmode.mtu = told, .txmode.mq_mode = RTE_ETH_MQ_TX_NONE};
+
+    if (port->rx_queues > 1 && info->flow_type_rss_offloads & RSS_WANTED) {
+        conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+        conf.rx_adv_conf.rss_conf.rss_hf = info->flow_type_rss_offloads & RSS_WANTED;
+    }
+    conf.rxmode.offloads = info->rx_offload_capa & RX_WANTED;
+    if (told > MTU_USUAL)
+        conf.rxmode.offloads |= info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
+    conf.txmode.offloads = info->tx_offload_capa & TX_WANTED;
+    conf.intr_conf.lsc = (*info->dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
+    conf.intr_conf.rmv = (*info->dev_flags & RTE_ETH_DEV_INTR_RMV) != 0;
+    *rx_on = conf.rxmode.offloads;
+    *tx_on = conf.txmode.offloads;
+    return rte_eth_dev_configure(dev->id, (uint16_t)port->rx_queues, (uint16_t)dev->txqs, &conf);
+}
+
+/* Some devices want as many send queues as receive queues, some do not have what they say. */
+static int configure_somehow(struct port *port, const struct rte_eth_dev_info *info, unsigned told,
+                             uint64_t *rx_on, uint64_t *tx_on)
+{
+    struct ethdev_dev *dev = port->dev;
+    int rc = configure(port, info, told, rx_on, tx_on);
+
+    if (rc < 0 && port->rx_queues != dev->txqs) {
+        port->rx_queues = dev->txqs = RTE_MIN(port->rx_queues, dev->txqs);
+        rc = configure(port, info, told, rx_on, tx_on);
+    }
+    if (rc < 0 && dev->txqs > 1) {
+        port->rx_queues = dev->txqs = 1;
+        rc = configure(port, info, told, rx_on, tx_on);
+    }
+    return rc;
+}
+
+/* Room for a whole frame in steps of a KiB, which some devices round down to. */
+static uint16_t room_for(unsigned mtu)
+{
+    unsigned frame = mtu + PORT_FRAME_MORE + RTE_ETHER_CRC_LEN;
+
+    return (uint16_t)(RTE_PKTMBUF_HEADROOM + RTE_MAX(RTE_ALIGN_CEIL(frame, 1024u), 2048u));
+}
+
+static uint32_t rx_count(unsigned queues, unsigned descriptors, uint16_t room, size_t buffer_bytes)
+{
+    return queues * descriptors +
+           (uint32_t)(buffer_bytes / (room + sizeof(struct rte_mbuf) + PKT_PRIV)) + PORT_BURST;
+}
+
+static int pools_make(struct port *port, size_t buffer_bytes, uint16_t rxd, uint16_t txd, char *err,
+                      size_t errlen)
+{
+    struct ethdev_dev *dev = port->dev;
+    uint16_t room = room_for(port->mtu);
+    int rc;
+
+    rc = port_pool(port, "rx", rx_count(port->rx_queues, rxd, room, buffer_bytes), room,
+                   &port->rx_small, err, errlen);
+    port->rx_large = port->rx_small;
+    if (rc == 0 && port->tx_segs < SEGS_ENOUGH)
+        rc = port_pool(port, "linear", dev->txqs * txd + LINEAR_MORE, room, &port->tx_linear, err,
+                       errlen);
+    return rc;
+}
+
+static int queues_make(struct port *port, const struct rte_eth_dev_info *info, uint16_t rxd,
+                       uint16_t txd, uint64_t rx_on, uint64_t tx_on)
+{
+    struct ethdev_dev *dev = port->dev;
+    struct rte_eth_rxconf rx = info->default_rxconf;
+    struct rte_eth_txconf tx = info->default_txconf;
+    unsigned socket = port->socket < 0 ? (unsigned)SOCKET_ID_ANY : (unsigned)port->socket;
+    int rc = 0;
+
+    rx.offloads = rx_on;
+    tx.offloads = tx_on;
+    for (uint16_t q = 0; q < port->rx_queues && rc == 0; q++)
+        rc = rte_eth_rx_queue_setup(dev->id, q, rxd, socket, &rx, port->rx_small);
+    for (uint16_t q = 0; q < dev->txqs && rc == 0; q++)
+        rc = rte_eth_tx_queue_setup(dev->id, q, txd, socket, &tx);
+    return rc;
+}
+
+static void caps_set(struct port *port, const struct rte_eth_dev_info *info, uint64_t rx_on,
+                     uint64_t tx_on)
+{
+    struct ethdev_dev *dev = port->dev;
+    const uint64_t l4 = RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+    bool chains = tx_on & RTE_ETH_TX_OFFLOAD_MULTI_SEGS, ring;
+    unsigned segs = info->tx_desc_lim.nb_mtu_seg_max;
+
+    ring = strcmp(info->driver_name, "net_ring") == 0;
+    port->soft = PORT_SOFT_PULL;
+    port->soft |= tx_on & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM ? 0 : PORT_SOFT_IP_CSUM;
+    port->soft |= (tx_on & l4) == l4 ? 0 : PORT_SOFT_L4_CSUM;
+    port->soft |= tx_on & RTE_ETH_TX_OFFLOAD_VLAN_INSERT ? 0 : PORT_SOFT_VLAN_TX;
+    port->soft |= rx_on & RTE_ETH_RX_OFFLOAD_VLAN_STRIP ? 0 : PORT_SOFT_VLAN_RX;
+    port->soft |= ring ? PORT_SOFT_FOREIGN : 0;
+    port->tx_segs = !chains ? 1 : segs != 0 ? segs : UINT16_MAX;
+    port->caps |= (tx_on & l4) == l4 ? PORT_TX_CSUM : 0;
+    port->caps |= rx_on & RTE_ETH_RX_OFFLOAD_TCP_CKSUM ? PORT_RX_CSUM : 0;
+    port->caps |= chains ? PORT_TX_CHAINS : PORT_COPIES_OUT;
+    port->caps |= ring ? PORT_COPIES_IN : 0;
+    /* Cutting takes checksums, and frames in many pieces. */
+    if (tx_on & RTE_ETH_TX_OFFLOAD_TCP_TSO && port->caps & PORT_TX_CSUM &&
+        port->tx_segs >= SEGS_ENOUGH)
+        port->caps |= PORT_TX_TSO;
+    port->tso_max = port->caps & PORT_TX_TSO ? UINT16_MAX - PORT_FRAME_MORE : port->mtu;
+    dev->prepare = tx_on & (l4 | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_VLAN_INSERT);
+}
+
+static int device_set_up(struct port *port, const struct port_opts *opts, char *err, size_t errlen)
+{
+    struct ethdev_dev *dev = port->dev;
+    uint16_t rxd = DESCRIPTORS, txd = DESCRIPTORS;
+    struct rte_eth_dev_info info;
+    uint64_t rx_on, tx_on;
+    unsigned told;
+    int rc = rte_eth_dev_info_get(dev->id, &info);
+
+    if (rc < 0)
+        goto say;
+    dev->device = info.device;
+    snprintf(port->driver, sizeof(port->driver), "%s", info.driver_name);
+    if (port->socket < 0)
+        port->socket = rte_eth_dev_socket_id(dev->id);
+    rc = mtu_choose(port, &info, opts, &told, err, errlen);
+    if (rc < 0)
+        return rc;
+    queues_choose(port, &info, opts);
+    rc = configure_somehow(port, &info, told, &rx_on, &tx_on);
+    if (rc == 0)
+        rc = rte_eth_dev_adjust_nb_rx_tx_desc(dev->id, &rxd, &txd);
+    if (rc < 0)
+        goto say;
+    caps_set(port, &info, rx_on, tx_on);
+    rc = pools_make(port, opts->buffer_bytes, rxd, txd, err, errlen);
+    if (rc < 0)
+        return rc;
+    rc = queues_make(port, &info, rxd, txd, rx_on, tx_on);
+    if (rc == 0)
+        rc = rte_eth_macaddr_get(dev->id, &port->mac);
+    if (rc == 0)
+        rc = ethdev_shared_make(port);
+say:
+    if (rc < 0)
+        snprintf(err, errlen, "port %s: %s cannot be set up: %s", port->name, port->device,
+                 strerror(-rc));
+    return rc;
+}
+
+/* ---- the back-end ---- */
+
+static void ethdev_close(struct port *port)
+{
+    struct ethdev_dev *dev = port->dev;
+
+    ethdev_shared_free(port);
+    if (dev->found) {
+        rte_eth_dev_callback_unregister(dev->id, RTE_ETH_EVENT_INTR_RMV, on_removal, dev);
+        rte_eth_dev_close(dev->id);
+    }
+    /* A PCI device stays with EAL: it may have other ports. */
+    if (dev->device != NULL && !dev->gone && !is_pci(port->device))
+        rte_dev_remove(dev->device);
+    free(dev);
+    port->dev = NULL;
+}
+
+static int ethdev_open(struct port *port, const struct port_opts *opts, char *err, size_t errlen)
+{
+    struct ethdev_dev *dev;
+    int rc;
+
+    if (posix_memalign((void **)&dev, RTE_CACHE_LINE_SIZE, sizeof(*dev)) != 0) {
+        snprintf(err, errlen, "port %s: out of memory", port->name);
+        return -ENOMEM;
+    }
+    memset(dev, 0, sizeof(*dev));
+    port->dev = dev;
+    rc = find(port, err, errlen);
+    if (rc == 0) {
+        rte_eth_dev_callback_register(dev->id, RTE_ETH_EVENT_INTR_RMV, on_removal, dev);
+        rc = device_set_up(port, opts, err, errlen);
+    }
+    if (rc < 0)
+        ethdev_close(port);
+    return rc;
+}
+
+static int ethdev_start(struct port *port, char *err, size_t errlen)
+{
+    struct ethdev_dev *dev = port->dev;
+    int rc = rte_eth_dev_start(dev->id);
+
+    if (rc < 0) {
+        snprintf(err, errlen, "port %s: %s cannot be started: %s", port->name, port->device,
+                 strerror(-rc));
+        return rc;
+    }
+    rte_eth_allmulticast_enable(dev->id); /* for neighbour discovery; some devices filter nothing */
+    return 0;
+}
+
+static void ethdev_stop(struct port *port)
+{
+    struct ethdev_dev *dev = port->dev;
+
+    ethdev_shared_clear(port);
+    for (uint16_t q = 0; q < dev->txqs && !dev->gone; q++)
+        rte_eth_tx_done_cleanup(dev->id, q, 0);
+    rte_eth_dev_stop(dev->id);
+}
+
+static bool ethdev_link(struct port *port, unsigned *speed_mbit)
+{
+    struct ethdev_dev *dev = port->dev;
+    struct rte_eth_link link = {.link_status = RTE_ETH_LINK_DOWN};
+
+    if (!dev->gone)
+        rte_eth_link_get_nowait(dev->id, &link);
+    if (speed_mbit != NULL)
+        *speed_mbit =
+            link.link_status && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN ? link.link_speed : 0;
+    return link.link_status == RTE_ETH_LINK_UP;
+}
+
+static const char *ethdev_link_why(struct port *port)
+{
+    const struct ethdev_dev *dev = port->dev;
+
+    return dev->gone ? "device_gone" : NULL;
+}
+
+static unsigned ethdev_xstats(struct port *port, struct port_xstat *out, unsigned max)
+{
+    struct ethdev_dev *dev = port->dev;
+    int n = dev->gone ? 0 : rte_eth_xstats_get(dev->id, NULL, 0);
+    struct rte_eth_xstat_name *name = NULL;
+    struct rte_eth_xstat *value = NULL;
+    unsigned k = 0;
+
+    if (n > 0) {
+        name = calloc((size_t)n, sizeof(*name));
+        value = calloc((size_t)n, sizeof(*value));
+    }
+    if (name != NULL && value != NULL &&
+        rte_eth_xstats_get_names(dev->id, name, (unsigned)n) == n &&
+        rte_eth_xstats_get(dev->id, value, (unsigned)n) == n) {
+        for (; k < (unsigned)n && k < max; k++) {
+            uint64_t id = value[k].id < (uint64_t)n ? value[k].id : k;
+
+            snprintf(out[k].name, sizeof(out[k].name), "%s", name[id].name);
+            out[k].value = value[k].value;
+        }
+    }
+    free(name);
+    free(value);
+    return k;
+}
+
+static int ethdev_rx_fd(struct port *port, unsigned queue)
+{
+    return -1;
+}
+
+size_t port_ethdev_memory(const struct port_opts *opts)
+{
+    unsigned rxqs = RTE_MAX(opts->rx_queues, 1u), reactors = RTE_MAX(opts->reactors, 1u);
+    uint16_t room = room_for(opts->mtu != 0 ? opts->mtu : PORT_MTU_MAX);
+
+    return mem_mbufs_memory(rx_count(rxqs, DESCRIPTORS, room, opts->buffer_bytes), PKT_PRIV, room) +
+           mem_mbufs_memory(reactors * DESCRIPTORS + LINEAR_MORE, PKT_PRIV, room) +
+           (size_t)(rxqs + reactors) * EAL_A_QUEUE;
+}
+
+const struct port_ops port_ethdev_ops = {
+    .name = "ethdev",
+    .open = ethdev_open,
+    .start = ethdev_start,
+    .stop = ethdev_stop,
+    .close = ethdev_close,
+    .rx = ethdev_rx,
+    .tx = ethdev_tx,
+    .rx_fd = ethdev_rx_fd,
+    .link = ethdev_link,
+    .link_why = ethdev_link_why,
+    .xstats = ethdev_xstats,
+};

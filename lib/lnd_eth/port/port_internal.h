@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of this folder share. */
+#ifndef MILLRACE_PORT_INTERNAL_H
+#define MILLRACE_PORT_INTERNAL_H
+
+#include "lib/lnd_eth/port/port.h"
+
+#include <string.h>
+
+#define PORT_ROOM_SMALL (RTE_PKTMBUF_HEADROOM + 2048)
+#define PORT_ROOM_LARGE (RTE_PKTMBUF_HEADROOM + 9216)
+#define PORT_ROOM_TX    (RTE_PKTMBUF_HEADROOM + 256)
+#define PORT_FRAME_MORE (RTE_ETHER_HDR_LEN + 4) /* a frame is so much longer than its IP packet */
+
+extern const struct port_ops port_packet_ops, port_ethdev_ops;
+/* Whether a device is DPDK's: a PCI address, or "net_…" devargs. */
+bool port_is_ethdev(const char *device);
+/* EAL memory that such a port takes, besides tx_pool: a bound, since no device is asked. */
+size_t port_ethdev_memory(const struct port_opts *opts);
+
+static inline void port_count(uint64_t *counter, uint64_t n)
+{
+    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+/* The one place where payload is copied between a device's memory, or a chain, and a buffer. */
+static inline void port_copy(struct port_queue_stats *stats, void *to, const void *from, size_t len)
+{
+    memcpy(to, from, len);
+    port_count(&stats->copied_bytes, len);
+}
+
+/* A pool of the port's. what: of at most 6 characters. Control thread. */
+int port_pool(struct port *port, const char *what, uint32_t count, uint16_t room,
+              struct rte_mempool **out, char *err, size_t errlen);
+/* Makes rx_small and rx_large for frames that are copied in. */
+int port_pools_copied(struct port *port, size_t buffer_bytes, char *err, size_t errlen);
+size_t port_pools_copied_memory(size_t buffer_bytes);
+
+/* ---- csum.c ---- */
+
+/* Code for sums; sum() gives one that is to be folded. */
+struct csum_variant {
+    const char *name;
+    uint64_t (*sum)(const uint8_t *p, size_t len);
+};
+/* Those that this CPU can run, the one in use first; NULL: no more. Any thread. */
+const struct csum_variant *csum_variant_at(unsigned index);
+
+/* ---- port_finish.c (the reactor of that queue) ---- */
+
+/* Does in software what the device cannot, for one frame; *pkt may be another afterwards, which
+ * does not ask for it any more. */
+enum port_finish {
+    PORT_READY,
+    PORT_LATER, /* no buffer just now */
+    PORT_BAD,   /* cannot be made; not freed */
+};
+enum port_finish port_finish_tx(struct port *port, struct port_queue_stats *stats,
+                                struct rte_mbuf **pkt);
+/* Brings received frames into the normal form; what cannot be is freed. Returns how many are left,
+ * in order. */
+unsigned port_finish_rx(struct port *port, struct port_queue_stats *stats, struct rte_mbuf **pkts,
+                        unsigned n);
+/* Copies len bytes into a new chain of the receive pools; NULL: none left (counted). */
+struct rte_mbuf *port_copy_in(struct port *port, struct port_queue_stats *stats, const void *data,
+                              uint32_t len);
+
+#endif

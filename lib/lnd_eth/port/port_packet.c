@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The `packet` back-end: an interface of the kernel's through AF_PACKET sockets with vnet headers,
+ * so that whole TSO and GRO frames pass and checksums are left to devices that compute them.
+ *
+ * The kernel goes on seeing the same frames. Nothing of the interface is changed; its own MAC
+ * address is used, and all its multicast is asked for, which neighbour discovery needs.
+ */
+#include "lib/lnd_eth/port/port_packet.h"
+#include "lib/log/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/if_ether.h>
+#include <linux/sockios.h>
+#include <net/if_arp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <rte_cycles.h>
+
+/* Bytes of an IP packet: with its Ethernet header and tag less than 64 KiB, above which the kernel
+ * cuts by itself. */
+#define TSO_MAX   (65535u - PORT_FRAME_MORE)
+#define SEND_ROOM (4 << 20)
+
+/* ---- asking the kernel about the interface ---- */
+
+static int ask(const struct packet_dev *dev, unsigned long what, struct ifreq *req)
+{
+    memcpy(req->ifr_name, dev->ifname, sizeof(req->ifr_name));
+    return ioctl(dev->control_fd, what, req) < 0 ? -errno : 0;
+}
+
+/* Its index now, or -errno. */
+static int index_now(const struct packet_dev *dev)
+{
+    struct ifreq req = {.ifr_ifindex = 0};
+    int rc = ask(dev, SIOCGIFINDEX, &req);
+
+    return rc < 0 ? rc : req.ifr_ifindex;
+}
+
+static bool up_and_running(const struct packet_dev *dev)
+{
+    struct ifreq req = {.ifr_flags = 0};
+
+    return ask(dev, SIOCGIFFLAGS, &req) == 0 && (req.ifr_flags & IFF_UP) &&
+           (req.ifr_flags & IFF_RUNNING);
+}
+
+static const char *packet_link_why(struct port *port)
+{
+    struct ifreq req = {.ifr_flags = 0};
+
+    if (ask(port->dev, SIOCGIFFLAGS, &req) < 0)
+        return "interface_gone";
+    if (!(req.ifr_flags & IFF_UP))
+        return "interface_down";
+    return req.ifr_flags & IFF_RUNNING ? NULL : "no_carrier";
+}
+
+static int mac_get(const struct packet_dev *dev, struct rte_ether_addr *mac, bool *ethernet)
+{
+    struct ifreq req = {.ifr_flags = 0};
+    int rc = ask(dev, SIOCGIFHWADDR, &req);
+
+    if (rc == 0) {
+        memcpy(mac->addr_bytes, req.ifr_hwaddr.sa_data, sizeof(mac->addr_bytes));
+        *ethernet = req.ifr_hwaddr.sa_family == ARPHRD_ETHER;
+    }
+    return rc;
+}
+
+static void driver_get(const struct packet_dev *dev, char driver[32])
+{
+    struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
+    struct ifreq req = {.ifr_data = (void *)&info};
+
+    snprintf(driver, 32, "%s", ask(dev, SIOCETHTOOL, &req) == 0 ? info.driver : "");
+}
+
+/* Mbit/s, 0 = unknown. */
+static unsigned speed_get(const struct packet_dev *dev)
+{
+    union {
+        struct ethtool_link_settings base;
+        /* … and the masks behind it. */
+        uint8_t room[sizeof(struct ethtool_link_settings) + 3 * SCHAR_MAX * sizeof(uint32_t)];
+    } link = {.base.cmd = ETHTOOL_GLINKSETTINGS};
+    struct ifreq req = {.ifr_data = (void *)&link};
+
+    /* Asked with no room for the masks, the kernel says how much they need. */
+    if (ask(dev, SIOCETHTOOL, &req) < 0 || link.base.link_mode_masks_nwords >= 0)
+        return 0;
+    link.base.link_mode_masks_nwords = (int8_t)-link.base.link_mode_masks_nwords;
+    link.base.cmd = ETHTOOL_GLINKSETTINGS;
+    if (ask(dev, SIOCETHTOOL, &req) < 0 || link.base.speed == (uint32_t)SPEED_UNKNOWN)
+        return 0;
+    return link.base.speed;
+}
+
+/* ---- binding ---- */
+
+static int bind_one(int fd, int ifindex, uint16_t protocol)
+{
+    struct sockaddr_ll ll = {
+        .sll_family = AF_PACKET,
+        .sll_protocol = htons(protocol),
+        .sll_ifindex = ifindex,
+    };
+
+    return bind(fd, (const struct sockaddr *)&ll, sizeof(ll)) < 0 ? -errno : 0;
+}
+
+/* The membership is the socket's and goes with it, and with the interface. */
+static void multicast_want(int fd, int ifindex)
+{
+    struct packet_mreq want = {.mr_ifindex = ifindex, .mr_type = PACKET_MR_ALLMULTI};
+
+    setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &want, sizeof(want));
+}
+
+static int bind_all(struct port *port, int ifindex)
+{
+    struct packet_dev *dev = port->dev;
+    int rc = 0;
+
+    for (unsigned i = 0; i < port->tx_queues && rc == 0; i++)
+        rc = bind_one(dev->tx[i]->fd, ifindex, 0);
+    for (unsigned i = 0; i < port->rx_queues && rc == 0; i++) {
+        for (int kind = 0; kind < PACKET_KINDS && rc == 0; kind++)
+            rc = bind_one(dev->rx[i]->ring[kind].fd, ifindex, ETH_P_ALL);
+    }
+    if (rc == 0)
+        multicast_want(dev->rx[0]->ring[PACKET_SHORT].fd, ifindex);
+    return rc;
+}
+
+/* The interface was removed and there is one of that name again: sockets know it by its index. */
+static void rebind(struct port *port, int ifindex)
+{
+    struct packet_dev *dev = port->dev;
+    struct rte_ether_addr mac;
+    bool ethernet = false;
+
+    if (__atomic_exchange_n(&dev->rebinding, 1, __ATOMIC_ACQUIRE) != 0)
+        return; /* another thread does it */
+    if (mac_get(dev, &mac, &ethernet) == 0 && ethernet && bind_all(port, ifindex) == 0) {
+        port->mac = mac;
+        __atomic_store_n(&dev->ifindex, ifindex, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&dev->rebinding, 0, __ATOMIC_RELEASE);
+}
+
+static bool packet_link(struct port *port, unsigned *speed_mbit)
+{
+    struct packet_dev *dev = port->dev;
+    int ifindex = index_now(dev);
+    bool up;
+
+    if (port->started && ifindex > 0 && ifindex != __atomic_load_n(&dev->ifindex, __ATOMIC_RELAXED))
+        rebind(port, ifindex);
+    up = up_and_running(dev);
+    if (speed_mbit != NULL)
+        *speed_mbit = up ? speed_get(dev) : 0;
+    return up;
+}
+
+/* ---- opening ---- */
+
+/* A host that forwards takes packets to the port's addresses for some to be forwarded, too, or
+ * tells their senders that it cannot. */
+static void warn_if_forwarding(const struct port *port, const char *family)
+{
+    const struct packet_dev *dev = port->dev;
+    char path[96];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/sys/net/%s/conf/%s/forwarding", family, dev->ifname);
+    f = fopen(path, "re");
+    if (f == NULL)
+        return;
+    if (getc(f) == '1')
+        log_event(LOG_LEVEL_WARNING, LOG_MODULE_SOCKLND, "port_host_forwards",
+                  LOG_S("port", port->name), LOG_S("interface", dev->ifname),
+                  LOG_S("set_to_0", path));
+    fclose(f);
+}
+
+static int check_interface(struct port *port, const struct port_opts *opts, char *err,
+                           size_t errlen)
+{
+    struct packet_dev *dev = port->dev;
+    struct ifreq req = {.ifr_flags = 0};
+    bool ethernet = false;
+    unsigned mtu;
+    int rc;
+
+    dev->ifindex = index_now(dev);
+    if (dev->ifindex < 0) {
+        snprintf(err, errlen,
+                 "port %s: there is no interface %s here; `ip link` lists those there are",
+                 port->name, dev->ifname);
+        return dev->ifindex;
+    }
+    rc = mac_get(dev, &port->mac, &ethernet);
+    if (rc == 0 && !ethernet) {
+        snprintf(err, errlen, "port %s: %s is not an Ethernet interface", port->name, dev->ifname);
+        return -EINVAL;
+    }
+    if (rc == 0)
+        rc = ask(dev, SIOCGIFFLAGS, &req);
+    if (rc == 0 && !(req.ifr_flags & IFF_UP)) {
+        snprintf(err, errlen, "port %s: interface %s is down; `ip link set %s up`", port->name,
+                 dev->ifname, dev->ifname);
+        return -ENETDOWN;
+    }
+    if (rc == 0)
+        rc = ask(dev, SIOCGIFMTU, &req);
+    if (rc < 0) {
+        snprintf(err, errlen, "port %s: interface %s: %s", port->name, dev->ifname, strerror(-rc));
+        return rc;
+    }
+    mtu = (unsigned)req.ifr_mtu;
+    if (opts->mtu > mtu || mtu < PORT_MTU_MIN) {
+        snprintf(err, errlen, "port %s: interface %s has an MTU of %u; `ip link set %s mtu %u`",
+                 port->name, dev->ifname, mtu, dev->ifname,
+                 opts->mtu > mtu ? opts->mtu : PORT_MTU_MIN);
+        return -EMSGSIZE;
+    }
+    port->mtu = opts->mtu != 0 ? opts->mtu : RTE_MIN(mtu, (unsigned)PORT_MTU_MAX);
+    return 0;
+}
+
+static int tx_open(struct packet_tx *tx)
+{
+    int one = 1, room = SEND_ROOM;
+
+    tx->fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (tx->fd < 0 || setsockopt(tx->fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof(one)) < 0)
+        return -errno;
+    /* More than the administrator's limit needs CAP_NET_ADMIN. */
+    if (setsockopt(tx->fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room)) < 0)
+        setsockopt(tx->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+    return 0;
+}
+
+static void *aligned_zero(size_t size)
+{
+    void *p;
+
+    if (posix_memalign(&p, RTE_CACHE_LINE_SIZE, size) != 0)
+        return NULL;
+    memset(p, 0, size);
+    return p;
+}
+
+static int queues_open(struct port *port, char *err, size_t errlen)
+{
+    struct packet_dev *dev = port->dev;
+    int rc = 0;
+
+    for (unsigned i = 0; i < port->tx_queues && rc == 0; i++) {
+        dev->tx[i] = aligned_zero(sizeof(*dev->tx[i]));
+        rc = dev->tx[i] != NULL ? tx_open(dev->tx[i]) : -ENOMEM;
+        if (rc < 0)
+            snprintf(err, errlen, "a packet socket to send with: %s", strerror(-rc));
+    }
+    for (unsigned i = 0; i < port->rx_queues && rc == 0; i++) {
+        dev->rx[i] = aligned_zero(sizeof(*dev->rx[i]));
+        if (dev->rx[i] == NULL) {
+            snprintf(err, errlen, "out of memory");
+            return -ENOMEM;
+        }
+        dev->rx[i]->epoll_fd = -1;
+        for (int kind = 0; kind < PACKET_KINDS; kind++)
+            dev->rx[i]->ring[kind].fd = -1;
+        rc = packet_rx_open(dev->rx[i], i, port->rx_queues, err, errlen);
+    }
+    return rc;
+}
+
+static void packet_close(struct port *port)
+{
+    struct packet_dev *dev = port->dev;
+
+    for (unsigned i = 0; i < PACKET_RX_QUEUES; i++) {
+        if (dev->rx[i] != NULL)
+            packet_rx_close(dev->rx[i]);
+        free(dev->rx[i]);
+    }
+    for (unsigned i = 0; i < REACTOR_MAX; i++) {
+        if (dev->tx[i] != NULL && dev->tx[i]->fd >= 0)
+            close(dev->tx[i]->fd);
+        free(dev->tx[i]);
+    }
+    if (dev->control_fd >= 0)
+        close(dev->control_fd);
+    free(dev);
+    port->dev = NULL;
+}
+
+static int packet_open(struct port *port, const struct port_opts *opts, char *err, size_t errlen)
+{
+    struct packet_dev *dev = calloc(1, sizeof(*dev));
+    int rc;
+
+    if (dev == NULL) {
+        snprintf(err, errlen, "port %s: out of memory", port->name);
+        return -ENOMEM;
+    }
+    port->dev = dev;
+    if (strlen(opts->device) >= sizeof(dev->ifname)) {
+        dev->control_fd = -1;
+        snprintf(err, errlen,
+                 "port %s: %s is neither a PCI address nor devargs (net_…) nor the name of an "
+                 "interface (at most %zu characters)",
+                 port->name, opts->device, sizeof(dev->ifname) - 1);
+        rc = -EINVAL;
+        goto fail;
+    }
+    snprintf(dev->ifname, sizeof(dev->ifname), "%s", opts->device);
+    dev->look_cycles = rte_get_tsc_hz() / 1000;
+    dev->control_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (dev->control_fd < 0) {
+        rc = -errno;
+        snprintf(err, errlen, "port %s: a socket: %s", port->name, strerror(-rc));
+        goto fail;
+    }
+    rc = check_interface(port, opts, err, errlen);
+    if (rc < 0)
+        goto fail;
+    port->rx_queues = RTE_MIN(opts->rx_queues, PACKET_RX_QUEUES);
+    port->tx_queues = opts->reactors;
+    rc = queues_open(port, err, errlen);
+    if (rc == -EPERM || rc == -EACCES)
+        snprintf(err, errlen,
+                 "port %s: packet sockets on %s need CAP_NET_RAW; start as root, or give the "
+                 "service that capability (AmbientCapabilities=CAP_NET_RAW)",
+                 port->name, dev->ifname);
+    if (rc == 0)
+        rc = port_pools_copied(port, opts->buffer_bytes, err, errlen);
+    if (rc < 0)
+        goto fail;
+    driver_get(dev, port->driver);
+    port->caps = PORT_TX_TSO | PORT_TX_CSUM | PORT_RX_CSUM | PORT_TX_CHAINS | PORT_RX_SLEEPS |
+                 PORT_COPIES_IN | PORT_COPIES_OUT;
+    port->soft = PORT_SOFT_IP_CSUM | PORT_SOFT_VLAN_TX; /* what a vnet header cannot say */
+    port->tso_max = TSO_MAX;
+    port->tx_segs = PACKET_IOVS - 1;
+    return 0;
+fail:
+    packet_close(port);
+    return rc;
+}
+
+static int packet_start(struct port *port, char *err, size_t errlen)
+{
+    struct packet_dev *dev = port->dev;
+    int rc;
+
+    /* What came between a stop and this start is old. */
+    for (unsigned i = 0; i < port->rx_queues; i++)
+        packet_rx_drain(dev->rx[i]);
+    warn_if_forwarding(port, "ipv4");
+    warn_if_forwarding(port, "ipv6");
+    rc = bind_all(port, dev->ifindex);
+    if (rc < 0)
+        snprintf(err, errlen, "port %s: interface %s: %s", port->name, dev->ifname, strerror(-rc));
+    return rc;
+}
+
+/* Nothing of ours is with the kernel: all was copied. The sockets stay bound, and their rings fill
+ * up, until the port is closed or started again. */
+static void packet_stop(struct port *port)
+{
+}
+
+static int packet_rx_fd(struct port *port, unsigned queue)
+{
+    struct packet_dev *dev = port->dev;
+
+    return dev->rx[queue]->epoll_fd;
+}
+
+static unsigned packet_xstats(struct port *port, struct port_xstat *out, unsigned max)
+{
+    return 0;
+}
+
+const struct port_ops port_packet_ops = {
+    .name = "packet",
+    .open = packet_open,
+    .start = packet_start,
+    .stop = packet_stop,
+    .close = packet_close,
+    .rx = packet_rx,
+    .tx = packet_tx,
+    .rx_fd = packet_rx_fd,
+    .link = packet_link,
+    .link_why = packet_link_why,
+    .xstats = packet_xstats,
+};

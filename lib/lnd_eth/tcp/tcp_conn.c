@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Life of a connection: from the pool, through the handshake, to its end, and back. Whatever ends
+ * it, it leaves the table at once, so that the same addresses may begin anew; the object stays
+ * until tcp_flush() has told the user, and the user has closed.
+ */
+#include "lib/lnd_eth/tcp/tcp_internal.h"
+
+#include <string.h>
+
+#define SECOND        UINT64_C(1000000)
+#define SYN_LINEAR    4 /* SYNs at intervals of a second, before the interval doubles */
+#define SYN_TRIES     9
+#define SYN_SOON_US   10000
+#define SYN_ACK_TRIES 5
+#define FIN_WAIT_2_US (60 * SECOND)
+
+static void on_ack_timer(struct reactor_timer *t);
+static void on_conn_timer(struct reactor_timer *t);
+
+/* ---- pool and lists ---- */
+
+struct tcp_conn *tcp_conn_new(struct tcp_shard *sh, const struct tcp_key *key,
+                              const struct inet_path *path)
+{
+    struct tcp_conn *c = sh->free_conns;
+
+    if (!c)
+        return NULL;
+    sh->free_conns = c->next;
+    memset(c, 0, sizeof(*c));
+    c->base.ops = &stream_tcp;
+    c->owner = sh;
+    c->flow.kind = TCP_FLOW_CONN;
+    c->flow.key = *key;
+    c->flow.hash = tcp_key_hash(sh->tcp, key);
+    c->lport = key->lport;
+    c->rport = key->rport;
+    c->path = *path;
+    c->made_us = c->heard_us = reactor_now_us();
+    c->ts_offset = tcp_ts_offset(sh->tcp, key);
+    c->iss = tcp_isn(sh->tcp, key);
+    reactor_timer_init(&c->ack_timer, on_ack_timer);
+    reactor_timer_init(&c->conn_timer, on_conn_timer);
+    return c;
+}
+
+/* Our SYN's place in the sequence; until the sending side is open it is kept here. */
+static void place_syn(struct tcp_conn *c)
+{
+    c->tx.una = c->iss;
+    c->tx.nxt = c->snd_max = c->iss + 1;
+}
+
+static bool is_half_open(const struct tcp_conn *c)
+{
+    return c->state == TCP_SYN_RCVD && c->listener;
+}
+
+void tcp_conn_enter(struct tcp_conn *c, struct tcp_shard *sh)
+{
+    c->sh = sh;
+    if (is_half_open(c)) {
+        TAILQ_INSERT_TAIL(&sh->half, c, link);
+        sh->half_open++;
+        tcp_stat_add(&sh->stats.half_open, 1);
+    } else {
+        TAILQ_INSERT_TAIL(&sh->conns, c, link);
+        tcp_stat_add(&sh->stats.conns_now, 1);
+    }
+}
+
+void tcp_conn_exit(struct tcp_conn *c)
+{
+    struct tcp_shard *sh = c->sh;
+
+    if (is_half_open(c)) {
+        TAILQ_REMOVE(&sh->half, c, link);
+        sh->half_open--;
+        tcp_stat_add(&sh->stats.half_open, (uint64_t)-1);
+    } else {
+        TAILQ_REMOVE(&sh->conns, c, link);
+        tcp_stat_add(&sh->stats.conns_now, (uint64_t)-1);
+    }
+    if (c->in_work)
+        TAILQ_REMOVE(&sh->work, c, work_link);
+    c->in_work = false;
+    if (sh->current == c)
+        sh->current = NULL;
+}
+
+void tcp_work(struct tcp_conn *c)
+{
+    if (c->in_work || !c->sh)
+        return;
+    c->in_work = true;
+    TAILQ_INSERT_TAIL(&c->sh->work, c, work_link);
+}
+
+void tcp_conn_release(struct tcp_conn *c)
+{
+    reactor_timer_cancel(&c->ack_timer);
+    reactor_timer_cancel(&c->conn_timer);
+    tcp_tx_free(c);
+    tcp_rx_free(c);
+    tcp_conn_exit(c);
+    c->released = true;
+    tcp_flow_gone(c);
+}
+
+/* ---- states ---- */
+
+/* Keeps it in the list that its state wants. */
+static void set_state(struct tcp_conn *c, enum tcp_state state)
+{
+    bool work = c->in_work;
+    struct tcp_shard *sh = c->sh;
+    struct tcp_conn *current = sh->current;
+
+    if (!is_half_open(c)) {
+        c->state = state;
+        return;
+    }
+    tcp_conn_exit(c);
+    c->state = state;
+    tcp_conn_enter(c, sh);
+    sh->current = current;
+    if (work)
+        tcp_work(c);
+}
+
+bool tcp_conn_synchronized(const struct tcp_conn *c)
+{
+    return c->state >= TCP_ESTABLISHED;
+}
+
+void tcp_conn_end(struct tcp_conn *c, enum stream_end end)
+{
+    if (c->ended)
+        return;
+    c->ended = true;
+    c->end = c->rx.fin_done && end == STREAM_END_RESET ? STREAM_END_EOF : end;
+    set_state(c, TCP_CLOSED);
+    reactor_timer_cancel(&c->ack_timer);
+    reactor_timer_cancel(&c->conn_timer);
+    c->ack_now = false;
+    c->ack_due = 0;
+    tcp_tx_free(c);
+    tcp_flow_remove(c->sh, &c->flow);
+    if (c->user_gone)
+        tcp_rx_free(c);
+    c->tell_readable |= c->rx.queued > 0;
+    tcp_work(c);
+}
+
+void tcp_conn_abort(struct tcp_conn *c, enum stream_end end)
+{
+    if (c->ended)
+        return;
+    if (c->state != TCP_SYN_SENT)
+        tcp_out_abort(c);
+    tcp_conn_end(c, end);
+}
+
+/* RFC 9293 §3.6.1: late segments are answered for a while, by something small. */
+static void to_time_wait(struct tcp_conn *c)
+{
+    if (c->ended)
+        return;
+    if (c->ack_now)
+        tcp_out_ack(c);
+    c->time_wait = true;
+    tcp_conn_end(c, STREAM_END_EOF);
+    if (!c->home)
+        tcp_tw_add(c->sh, c);
+}
+
+void tcp_conn_fin_acked(struct tcp_conn *c)
+{
+    tcp_work(c);
+}
+
+/* Our FIN is acknowledged: RFC 9293 §3.10.7.4, fifth. */
+static void fin_acked(struct tcp_conn *c)
+{
+    switch (c->state) {
+    case TCP_FIN_WAIT_1:
+        set_state(c, TCP_FIN_WAIT_2);
+        tcp_conn_timer_set(c, FIN_WAIT_2_US);
+        break;
+    case TCP_CLOSING:
+        to_time_wait(c);
+        break;
+    case TCP_LAST_ACK:
+        tcp_conn_end(c, STREAM_END_EOF);
+        break;
+    default:
+        break;
+    }
+}
+
+/* The peer's FIN: §3.10.7.4, eighth. */
+void tcp_conn_fin(struct tcp_conn *c)
+{
+    c->ack_now = true;
+    switch (c->state) {
+    case TCP_SYN_RCVD:
+    case TCP_ESTABLISHED:
+        set_state(c, TCP_CLOSE_WAIT);
+        break;
+    case TCP_FIN_WAIT_1: /* if our FIN is acknowledged too, tcp_conn_settle() has seen it */
+        set_state(c, TCP_CLOSING);
+        break;
+    case TCP_FIN_WAIT_2:
+        to_time_wait(c);
+        break;
+    default:
+        break;
+    }
+    tcp_work(c);
+}
+
+void tcp_conn_settle(struct tcp_conn *c)
+{
+    if (c->tx.fin_acked && !c->ended)
+        fin_acked(c);
+}
+
+/* ---- handshake ---- */
+
+static uint64_t syn_interval(const struct tcp_conn *c)
+{
+    return c->tries <= SYN_LINEAR ? SECOND : SECOND << (c->tries - SYN_LINEAR);
+}
+
+/* RFC 3168 §6.1.1.1: when the first is not answered, the ECN bits may be why. */
+void tcp_conn_syn(struct tcp_conn *c)
+{
+    uint8_t flags = TCP_FLAG_SYN;
+
+    place_syn(c);
+    c->tries++;
+    c->syn_us = reactor_now_us();
+    if (c->ecn_on && c->tries == 1)
+        flags |= TCP_FLAG_ECE | TCP_FLAG_CWR;
+    (void)tcp_out(c, c->iss, flags, NULL, false);
+    tcp_conn_timer_set(c, syn_interval(c));
+}
+
+void tcp_conn_syn_ack(struct tcp_conn *c)
+{
+    uint8_t flags = TCP_FLAG_SYN | TCP_FLAG_ACK;
+
+    place_syn(c);
+    c->tries++;
+    c->syn_us = reactor_now_us();
+    if (c->ecn_on)
+        flags |= TCP_FLAG_ECE;
+    (void)tcp_out(c, c->iss, flags, NULL, false);
+    tcp_conn_timer_set(c, SECOND << (c->tries - 1));
+}
+
+void tcp_conn_syn_soon(struct tcp_conn *c)
+{
+    if (c->tries <= SYN_LINEAR)
+        tcp_conn_timer_set(c, SYN_SOON_US);
+}
+
+static void handshake_timer(struct tcp_conn *c)
+{
+    unsigned most = c->state == TCP_SYN_SENT ? SYN_TRIES : SYN_ACK_TRIES + 1;
+
+    if (c->tries >= most)
+        tcp_conn_end(c, STREAM_END_TIMEOUT);
+    else if (c->state == TCP_SYN_SENT)
+        tcp_conn_syn(c);
+    else
+        tcp_conn_syn_ack(c);
+}
+
+void tcp_conn_up(struct tcp_conn *c, const struct tcp_seg *seg)
+{
+    uint64_t rtt = c->tries == 1 ? RTE_MAX(reactor_now_us() - c->syn_us, UINT64_C(1)) : 0;
+    uint32_t wnd = seg->win;
+
+    if (!(seg->flags & TCP_FLAG_SYN)) /* RFC 7323 §2.2: never scaled in a SYN */
+        wnd <<= c->snd_wscale;
+    reactor_timer_cancel(&c->conn_timer);
+    c->tries = 0;
+    set_state(c, TCP_ESTABLISHED);
+    tcp_out_mss(c);
+    tcp_tx_open(c, c->iss + 1, wnd, seg->seq, rtt);
+    if (c->listener)
+        tcp_listen_accept(c);
+    else
+        c->tell_connected = true;
+    tcp_work(c);
+}
+
+/* ---- closing ---- */
+
+static bool resets(const struct tcp_conn *c, bool abort)
+{
+    return abort || tcp_rx_unread(c) || c->state == TCP_SYN_RCVD;
+}
+
+/* RFC 9293 §3.10.4. */
+static void close_gracefully(struct tcp_conn *c)
+{
+    set_state(c, c->state == TCP_CLOSE_WAIT ? TCP_LAST_ACK : TCP_FIN_WAIT_1);
+    reactor_timer_cancel(&c->conn_timer);
+    tcp_rx_free(c);
+    tcp_tx_fin(c);
+    tcp_work(c);
+}
+
+void tcp_conn_close(struct tcp_conn *c, bool abort)
+{
+    c->user_gone = true;
+    c->attached = false;
+    if (c->sh->current == c)
+        c->sh->current = NULL;
+    if (c->ended) {
+        tcp_rx_free(c);
+        tcp_work(c);
+    } else if (c->state == TCP_SYN_SENT) {
+        tcp_conn_end(c, STREAM_END_ERROR);
+    } else if (resets(c, abort)) {
+        /* An answer given just before, to what is not read any further, still goes out. */
+        if (!abort && c->state >= TCP_ESTABLISHED)
+            (void)tcp_tx_run(c);
+        tcp_conn_abort(c, STREAM_END_RESET);
+    } else {
+        close_gracefully(c);
+    }
+}
+
+/* ---- timers ---- */
+
+void tcp_conn_timer_set(struct tcp_conn *c, uint64_t delay_us)
+{
+    if (delay_us > 0)
+        reactor_timer_arm(&c->conn_timer, delay_us);
+    else
+        reactor_timer_cancel(&c->conn_timer);
+}
+
+static void on_conn_timer(struct reactor_timer *t)
+{
+    struct tcp_conn *c = tcp_container(t, struct tcp_conn, conn_timer);
+
+    switch (c->state) {
+    case TCP_SYN_SENT:
+    case TCP_SYN_RCVD:
+        handshake_timer(c);
+        break;
+    case TCP_FIN_WAIT_2:
+        tcp_conn_end(c, STREAM_END_TIMEOUT);
+        break;
+    default:
+        tcp_keep_timer(c);
+        break;
+    }
+}
+
+static void on_ack_timer(struct reactor_timer *t)
+{
+    struct tcp_conn *c = tcp_container(t, struct tcp_conn, ack_timer);
+
+    c->ack_now = true;
+    tcp_work(c);
+}

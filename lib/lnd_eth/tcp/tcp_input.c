@@ -1,0 +1,712 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Segments that arrive: RFC 9293 §3.10.7 in its order, with RFC 7323 (timestamps), RFC 5961 (blind
+ * attacks) and RFC 3168 (ECN). Nothing is answered here but what is answered at once by its nature
+ * (RST, challenge ACK, SYN-ACK): the rest goes out at the end of the burst.
+ */
+#include "lib/lnd_eth/tcp/tcp_internal.h"
+
+#include <netinet/in.h>
+
+#define PAWS_IDLE_US       (24 * UINT64_C(86400000000)) /* RFC 7323 §5.5 */
+#define CONFIRM_US         UINT64_C(1000000)
+#define CHALLENGES         10 /* of a connection, in … */
+#define CHALLENGE_US       UINT64_C(5000000)
+#define SHARD_CHALLENGES   500 /* of a reactor: so many, and a secret number up to it, in … */
+#define SHARD_CHALLENGE_US UINT64_C(1000000)
+#define ECN_CE             3
+#define ARRIVALS           16u /* segments that are looked at together */
+
+/* ---- answers ---- */
+
+/* The limit of a reactor is not the same each second, so that nobody learns from it whether
+ * somebody else's segment was challenged. */
+static void refill_shard(struct tcp_shard *sh, uint64_t now)
+{
+    if (sh->challenge_us > 0 && now - sh->challenge_us < SHARD_CHALLENGE_US)
+        return;
+    sh->challenge_us = now;
+    sh->challenges_left =
+        SHARD_CHALLENGES +
+        (unsigned)(tcp_siphash(sh->tcp->secret, &now, sizeof(now)) % SHARD_CHALLENGES);
+}
+
+static void refill_conn(struct tcp_conn *c, uint64_t now)
+{
+    if (c->challenge_us > 0 && now - c->challenge_us < CHALLENGE_US)
+        return;
+    c->challenge_us = now;
+    c->challenges_left = CHALLENGES;
+}
+
+bool tcp_challenge_allowed(struct tcp_shard *sh, struct tcp_conn *c)
+{
+    uint64_t now = reactor_now_us();
+
+    refill_shard(sh, now);
+    if (c)
+        refill_conn(c, now);
+    if (sh->challenges_left == 0 || (c && c->challenges_left == 0)) {
+        tcp_stat_add(&sh->stats.challenges_limited, 1);
+        return false;
+    }
+    sh->challenges_left--;
+    if (c)
+        c->challenges_left--;
+    return true;
+}
+
+/* RFC 5961 §7. */
+static void challenge(struct tcp_conn *c, struct rte_mbuf *m, enum pkt_drop why)
+{
+    struct tcp_shard *sh = c->sh;
+
+    if (tcp_challenge_allowed(sh, c)) {
+        c->count.challenges++;
+        tcp_stat_add(&sh->stats.challenges, 1);
+        tcp_out_ack(c);
+    }
+    tcp_drop(sh, m, why);
+}
+
+/* A keepalive probe is answered, but not any number of them: two ends that disagree on what was
+ * sent take each other's ACKs for probes. Not out of the budget above, which forged segments can
+ * use up: who lives must be able to say so. */
+static bool answer_allowed(struct tcp_conn *c)
+{
+    uint64_t now = reactor_now_us();
+
+    if (c->answers_us == 0 || now - c->answers_us >= CHALLENGE_US) {
+        c->answers_us = now;
+        c->answers_left = CHALLENGES;
+    }
+    if (c->answers_left == 0) {
+        tcp_stat_add(&c->sh->stats.challenges_limited, 1);
+        return false;
+    }
+    c->answers_left--;
+    return true;
+}
+
+static void acknowledge(struct tcp_conn *c)
+{
+    c->ack_now = true;
+    tcp_work(c);
+}
+
+/* ---- from the packet to the connection ---- */
+
+struct arrival {
+    struct rte_mbuf *m;
+    struct tcp_conn *c; /* that it was for a moment ago, or NULL */
+    struct tcp_seg seg;
+    struct tcp_key key;
+    uint32_t hash;
+};
+
+static uint32_t add32(uint32_t sum, const uint8_t *p, unsigned n)
+{
+    return csum_partial(p, n, sum);
+}
+
+/* The payload's sum is kept: it may leave again as it came. */
+static uint16_t sum_of(struct rte_mbuf *m, struct pkt *p, uint32_t hdr_len, uint32_t sum)
+{
+    uint16_t header = csum_chain(m, p->l4, hdr_len, sum);
+
+    p->sum_at = (uint16_t)(m->data_off + p->l4 + hdr_len);
+    p->sum_len = p->l4_len - hdr_len;
+    p->sum = csum_partial((const uint8_t *)m->buf_addr + p->sum_at, p->sum_len, 0);
+    return csum_join(header, p->sum, false);
+}
+
+/* RFC 9293 §3.1: over the pseudo header and the segment. */
+static bool checksum_ok(struct rte_mbuf *m, struct pkt *p, uint32_t hdr_len)
+{
+    const uint8_t *ip = rte_pktmbuf_mtod_offset(m, const uint8_t *, p->l3);
+    uint8_t tail[8] = {(uint8_t)(p->l4_len >> 24),
+                       (uint8_t)(p->l4_len >> 16),
+                       (uint8_t)(p->l4_len >> 8),
+                       (uint8_t)p->l4_len,
+                       0,
+                       0,
+                       0,
+                       IPPROTO_TCP};
+    uint32_t sum = p->family == 4 ? add32(0, ip + 12, 8) : add32(0, ip + 8, 32);
+
+    sum = add32(sum, tail, sizeof(tail));
+    if (likely(m->nb_segs == 1))
+        return sum_of(m, p, hdr_len, sum) == 0xffff;
+    return csum_chain(m, p->l4, p->l4_len, sum) == 0xffff;
+}
+
+static void addresses(const struct rte_mbuf *m, const struct pkt *p, struct inet_addr *local,
+                      struct inet_addr *remote)
+{
+    const uint8_t *ip = rte_pktmbuf_mtod_offset(m, const uint8_t *, p->l3);
+    static const struct inet_addr mapped = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}};
+
+    if (p->family == 4) {
+        *remote = *local = mapped;
+        memcpy(remote->b + 12, ip + 12, 4);
+        memcpy(local->b + 12, ip + 16, 4);
+    } else {
+        memcpy(remote->b, ip + 8, 16);
+        memcpy(local->b, ip + 24, 16);
+    }
+}
+
+/* RFC 9293 §3.10.7.1 and .2: there is no connection. */
+static void no_connection(struct tcp_shard *sh, const struct tcp_key *key,
+                          const struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    struct tcp_listener *l = tcp_listener_find(sh, key, pkt_of(m)->ifp);
+
+    if (l && l->on != sh) {
+        tcp_stat_add(&sh->stats.passed_on, 1);
+        inet_hand_over(sh->inet, m, l->on->index);
+    } else if (!l || seg->flags & (TCP_FLAG_RST | TCP_FLAG_ACK)) {
+        tcp_out_reset(sh, m, seg, key);
+    } else if (!(seg->flags & TCP_FLAG_SYN) || seg->flags & TCP_FLAG_FIN) {
+        tcp_drop(sh, m, PKT_DROP_TCP_NO_CONN);
+    } else {
+        tcp_listen_syn(sh, l, key, seg, m, NULL);
+    }
+}
+
+static void conn_input(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m);
+
+static void dispatch(struct tcp_shard *sh, struct arrival *a)
+{
+    struct tcp_flow *f = tcp_flow_find(sh, &a->key, a->hash);
+
+    if (!f) {
+        no_connection(sh, &a->key, &a->seg, a->m);
+        return;
+    }
+    switch (f->kind) {
+    case TCP_FLOW_CONN:
+        conn_input(tcp_container(f, struct tcp_conn, flow), &a->seg, a->m);
+        break;
+    case TCP_FLOW_TW:
+        tcp_tw_input(sh, tcp_container(f, struct tcp_tw, flow), &a->seg, &a->key, a->m);
+        break;
+    default:
+        if (!tcp_flow_stub(sh, tcp_container(f, struct tcp_stub, flow), &a->seg, a->m))
+            no_connection(sh, &a->key, &a->seg, a->m);
+        break;
+    }
+}
+
+/* ---- a burst ---- */
+
+/*
+ * With many connections most of what a segment needs is in no cache. It is fetched for several at
+ * a time, in steps: each begins what the next one needs, and none waits.
+ */
+
+/* Of which connection it is: its place in the table is fetched. */
+static bool arrive(struct tcp_shard *sh, struct rte_mbuf *m, struct arrival *a)
+{
+    struct pkt *p = pkt_of(m);
+    struct inet_addr local, remote;
+    uint32_t have;
+
+    if (m->data_len < p->l4 || m->pkt_len != p->l4 + p->l4_len) {
+        tcp_drop(sh, m, PKT_DROP_TCP_BAD);
+        return false;
+    }
+    have = RTE_MIN((uint32_t)(m->data_len - p->l4), p->l4_len);
+    if (tcp_seg_decode(rte_pktmbuf_mtod_offset(m, const uint8_t *, p->l4), have, p->l4_len,
+                       &a->seg) != PKT_DROP_NONE) {
+        tcp_drop(sh, m, PKT_DROP_TCP_BAD);
+        return false;
+    }
+    a->m = m;
+    a->seg.ecn = p->ecn;
+    addresses(m, p, &local, &remote);
+    tcp_key_make(&a->key, &local, &remote, a->seg.dport, a->seg.sport, p->ifp);
+    a->hash = tcp_key_hash(sh->tcp, &a->key);
+    rte_prefetch0(&sh->flows[a->hash & sh->flows_mask]);
+    return true;
+}
+
+static bool intact(struct tcp_shard *sh, struct arrival *a)
+{
+    struct pkt *p = pkt_of(a->m);
+
+    rte_prefetch0(sh->flows[a->hash & sh->flows_mask]);
+    if (!p->l4_ok && !checksum_ok(a->m, p, a->seg.hdr_len)) {
+        tcp_drop(sh, a->m, PKT_DROP_TCP_CSUM);
+        return false;
+    }
+    p->l4_ok = true;
+    return true;
+}
+
+/* Only to be fetched: when its turn comes it may be gone. */
+static void look_ahead(struct tcp_shard *sh, struct arrival *a)
+{
+    struct tcp_flow *f = tcp_flow_find(sh, &a->key, a->hash);
+
+    a->c = f && f->kind == TCP_FLOW_CONN ? tcp_container(f, struct tcp_conn, flow) : NULL;
+    if (a->c)
+        tcp_conn_fetch(a->c);
+}
+
+/* What an acknowledgement sets free. */
+static void look_behind(const struct tcp_conn *c)
+{
+    rte_prefetch0(c->tx.head);
+    rte_prefetch0(c->tx.first);
+}
+
+static void input_some(struct tcp_shard *sh, struct rte_mbuf *const *m, unsigned n)
+{
+    struct arrival a[ARRIVALS];
+    unsigned k = 0, left = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        k += arrive(sh, m[i], &a[k]);
+    for (unsigned i = 0; i < k; i++)
+        if (intact(sh, &a[i]))
+            a[left++] = a[i];
+    for (unsigned i = 0; i < left; i++)
+        look_ahead(sh, &a[i]);
+    for (unsigned i = 0; i < left; i++) {
+        if (i + 2 < left && a[i + 2].c)
+            look_behind(a[i + 2].c);
+        dispatch(sh, &a[i]);
+    }
+}
+
+void tcp_input(void *ctx, struct inet_shard *ish, struct rte_mbuf *const *m, unsigned n)
+{
+    struct tcp *tcp = ctx;
+    struct tcp_shard *sh = tcp->shard[inet_shard_reactor(ish)];
+
+    for (unsigned i = 0; i < n; i += ARRIVALS)
+        input_some(sh, m + i, RTE_MIN(n - i, ARRIVALS));
+}
+
+/* ---- parts of the processing ---- */
+
+/* The payload begins where data does; nothing else of the packet is wanted any more. */
+static void to_payload(struct rte_mbuf *m, const struct tcp_seg *seg)
+{
+    (void)rte_pktmbuf_adj(m, (uint16_t)(pkt_of(m)->l4 + seg->hdr_len));
+}
+
+/* RFC 7323 §4.3. */
+static void update_ts(struct tcp_conn *c, const struct tcp_seg *seg)
+{
+    if (!c->ts_on || !seg->has_ts || seq_lt(seg->ts_val, c->ts_recent) ||
+        seq_lt(c->last_ack_sent, seg->seq))
+        return;
+    c->ts_recent = seg->ts_val;
+    c->ts_recent_us = reactor_now_us();
+}
+
+/* RFC 3168 §6.1.3: CE is echoed until the peer says that it was heard. */
+static void note_ecn(struct tcp_conn *c, const struct tcp_seg *seg)
+{
+    if (!c->ecn_on)
+        return;
+    if (seg->flags & TCP_FLAG_CWR)
+        c->ecn_echo = false;
+    if (seg->ecn == ECN_CE) {
+        c->ack_now |= !c->ecn_echo;
+        c->ecn_echo = true;
+    }
+}
+
+/* The neighbour is there: what we sent was answered. */
+static void confirm(struct tcp_conn *c)
+{
+    uint64_t now = reactor_now_us();
+
+    c->heard_us = now;
+    if (now - c->confirmed_us < CONFIRM_US)
+        return;
+    c->confirmed_us = now;
+    inet_path_confirm(c->sh->inet, &c->path);
+}
+
+/* ---- the short way ---- */
+
+/* In order, nothing but data or an acknowledgement, nothing out of order kept. */
+static bool predicted(const struct tcp_conn *c, const struct tcp_seg *seg)
+{
+    if (c->state != TCP_ESTABLISHED || (seg->flags & ~TCP_FLAG_PSH) != TCP_FLAG_ACK ||
+        seg->seq != c->rx.nxt || seg->nsack > 0 || seg->ecn == ECN_CE)
+        return false;
+    if (c->ts_on != seg->has_ts || (c->ts_on && seq_lt(seg->ts_val, c->ts_recent)))
+        return false;
+    if (seq_lt(seg->ack, c->tx.una) || seq_lt(c->tx.nxt, seg->ack))
+        return false;
+    return seg->len == 0 ||
+           (c->rx.nranges == 0 && !c->rx.fin_seen && !seq_lt(c->rx.edge, seg->seq + seg->len));
+}
+
+static void short_way(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    tcp_stat_add(&c->sh->stats.predicted, 1);
+    update_ts(c, seg);
+    confirm(c);
+    tcp_tx_ack(c, seg, seg->len > 0);
+    if (seg->len == 0 || c->ended) {
+        rte_pktmbuf_free(m);
+        return;
+    }
+    to_payload(m, seg);
+    (void)tcp_rx_segment(c, seg, m);
+}
+
+/* ---- §3.10.7.3: SYN-SENT ---- */
+
+static bool acks_syn(const struct tcp_conn *c, const struct tcp_seg *seg)
+{
+    return seg->flags & TCP_FLAG_ACK && seg->ack == c->iss + 1;
+}
+
+/* Of an older connection of these addresses; docs/protocol/socklnd.md §7.2. */
+static void wrong_ack(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    struct tcp_seg rst = {
+        .sport = c->lport, .dport = c->rport, .seq = seg->ack, .flags = TCP_FLAG_RST};
+
+    if (!(seg->flags & TCP_FLAG_RST)) {
+        tcp_out_bare(c->sh, &c->flow.key, c->path.ifp, &rst, c->tos);
+        if (c->state == TCP_SYN_SENT)
+            tcp_conn_syn_soon(c);
+    }
+    tcp_drop(c->sh, m, PKT_DROP_TCP_ACK_BAD);
+}
+
+/* What is in a SYN-ACK beside the SYN. */
+static void rest_of_syn(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    seg->seq++;
+    seg->flags &= (uint8_t)~TCP_FLAG_SYN;
+    if (seg->len == 0 && !(seg->flags & TCP_FLAG_FIN)) {
+        rte_pktmbuf_free(m);
+        return;
+    }
+    to_payload(m, seg);
+    (void)tcp_rx_segment(c, seg, m);
+    if (c->rx.fin_done)
+        tcp_conn_fin(c);
+}
+
+static void syn_sent(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    /* First: ACK. Our SYN carries no data, so there is one right number. */
+    if (seg->flags & TCP_FLAG_ACK && !acks_syn(c, seg)) {
+        wrong_ack(c, seg, m);
+        return;
+    }
+    /* Second: RST, believed if it acknowledges our SYN. */
+    if (seg->flags & TCP_FLAG_RST) {
+        if (seg->flags & TCP_FLAG_ACK)
+            tcp_conn_end(c, STREAM_END_REFUSED);
+        tcp_drop(c->sh, m, seg->flags & TCP_FLAG_ACK ? PKT_DROP_TCP_NO_CONN : PKT_DROP_TCP_RST_BAD);
+        return;
+    }
+    /* Fourth: SYN. */
+    if (!(seg->flags & TCP_FLAG_SYN)) {
+        tcp_drop(c->sh, m, PKT_DROP_TCP_NO_ACK);
+        return;
+    }
+    tcp_syn_options(c, seg);
+    c->irs = seg->seq;
+    tcp_rx_open(c, c->irs);
+    confirm(c);
+    if (seg->flags & TCP_FLAG_ACK) {
+        tcp_conn_up(c, seg);
+        acknowledge(c);
+        rest_of_syn(c, seg, m);
+        return;
+    }
+    /* Both called at once, §3.5 figure 7. */
+    c->state = TCP_SYN_RCVD;
+    c->tries = 0;
+    tcp_out_mss(c);
+    tcp_conn_syn_ack(c);
+    rte_pktmbuf_free(m);
+}
+
+/* ---- §3.10.7.4: the other states ---- */
+
+/* First, the table of §3.10.7.4. What has no length may lie at the edge: a peer that has used the
+ * whole window, and lost a segment of it, sends its ACKs from there. */
+static bool in_window(const struct tcp_conn *c, const struct tcp_seg *seg)
+{
+    uint32_t len = seg->len + !!(seg->flags & TCP_FLAG_SYN) + !!(seg->flags & TCP_FLAG_FIN);
+    uint32_t nxt = c->rx.nxt, edge = seq_max(c->rx.edge, nxt);
+
+    if (len == 0)
+        return seq_leq(nxt, seg->seq) && seq_leq(seg->seq, edge);
+    if (edge == nxt)
+        return false;
+    return (seq_leq(nxt, seg->seq) && seq_lt(seg->seq, edge)) ||
+           (seq_leq(nxt, seg->seq + len - 1) && seq_lt(seg->seq + len - 1, edge));
+}
+
+/* RFC 7323 §5: older than what was seen, unless that is older than a timestamp lives. */
+static bool paws_rejects(const struct tcp_conn *c, const struct tcp_seg *seg)
+{
+    if (!c->ts_on || !seg->has_ts || seg->flags & TCP_FLAG_RST)
+        return false;
+    return seq_lt(seg->ts_val, c->ts_recent) && reactor_now_us() - c->ts_recent_us < PAWS_IDLE_US;
+}
+
+/* With a closed window no payload is taken, but an ACK counts: RFC 9293 §3.10.7.4. */
+static bool probes_closed_window(const struct tcp_conn *c, const struct tcp_seg *seg)
+{
+    return seq_leq(c->rx.edge, c->rx.nxt) && seg->seq == c->rx.nxt && seg->flags & TCP_FLAG_ACK &&
+           !(seg->flags & (TCP_FLAG_SYN | TCP_FLAG_RST));
+}
+
+/* What is outside the window is acknowledged, so that a peer that has lost our ACK (or asks
+ * whether we live: RFC 9293 §3.8.4) goes on. What cannot be either is limited: two peers that do
+ * not agree must not acknowledge each other for ever. */
+static void outside(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m,
+                    enum pkt_drop why)
+{
+    struct tcp_shard *sh = c->sh;
+    bool keepalive = seg->seq == c->rx.nxt - 1 && seg->len <= 1 && !(seg->flags & TCP_FLAG_FIN);
+    bool sends = seg->len > 0 || seg->flags & TCP_FLAG_FIN;
+
+    if (!(seg->flags & TCP_FLAG_RST)) {
+        /* Only what is left of the window has been here before: a D-SACK of anything else would
+         * make the peer believe that it need not send it again. */
+        if (seg->len > 0 && !keepalive && seq_lt(seg->seq, c->rx.nxt))
+            tcp_rx_duplicate(c, seg->seq, seq_min(seg->seq + seg->len, c->rx.nxt));
+        if (keepalive ? answer_allowed(c) : sends || tcp_challenge_allowed(sh, c))
+            acknowledge(c);
+    }
+    tcp_drop(sh, m, why);
+}
+
+/* Second: RST. RFC 5961 §3.2. */
+static void on_rst(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    struct tcp_shard *sh = c->sh;
+
+    if (seg->seq != c->rx.nxt) {
+        challenge(c, m, PKT_DROP_TCP_RST_BAD);
+        return;
+    }
+    tcp_stat_add(&sh->stats.resets_in, 1);
+    tcp_conn_end(c, c->state == TCP_SYN_RCVD ? STREAM_END_REFUSED : STREAM_END_RESET);
+    rte_pktmbuf_free(m);
+}
+
+/* A SYN while ours is not acknowledged yet. True: done with it. */
+static bool syn_in_syn_rcvd(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    struct tcp_shard *sh = c->sh;
+    struct tcp_listener *l = c->listener;
+    struct tcp_key key = c->flow.key;
+
+    if (seg->flags & TCP_FLAG_RST || !(seg->flags & TCP_FLAG_SYN))
+        return false;
+    if (seg->seq == c->irs && acks_syn(c, seg)) { /* both have called: it completes both */
+        seg->seq++;
+        seg->flags &= (uint8_t)~TCP_FLAG_SYN;
+        acknowledge(c);
+        return false;
+    }
+    if (seg->seq == c->irs) { /* our answer was lost */
+        if (c->tries > 0)
+            c->tries--;
+        tcp_conn_syn_ack(c);
+        tcp_drop(sh, m, PKT_DROP_TCP_DUPLICATE);
+        return true;
+    }
+    if (!l || !in_window(c, seg)) {
+        challenge(c, m, PKT_DROP_TCP_SYN_BAD);
+        return true;
+    }
+    /* The caller has begun anew: back to LISTEN. */
+    tcp_conn_end(c, STREAM_END_RESET);
+    no_connection(sh, &key, seg, m);
+    return true;
+}
+
+/* Fifth: RFC 5961 §5.2. */
+static bool ack_acceptable(const struct tcp_conn *c, const struct tcp_seg *seg)
+{
+    return seq_leq(c->tx.una - c->tx.wnd_max, seg->ack) && seq_leq(seg->ack, c->tx.nxt);
+}
+
+/* Seventh and eighth: text and FIN. Takes m. */
+static void text(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    bool had_fin = c->rx.fin_done;
+
+    if (seg->len == 0 && !(seg->flags & TCP_FLAG_FIN)) {
+        rte_pktmbuf_free(m);
+        return;
+    }
+    if (had_fin) { /* CLOSE-WAIT and on: what comes behind a FIN is ignored */
+        acknowledge(c);
+        tcp_drop(c->sh, m, PKT_DROP_TCP_DUPLICATE);
+        return;
+    }
+    if (c->user_gone && seg->len > 0 && seq_lt(c->rx.nxt, seg->seq + seg->len)) {
+        /* RFC 9293 §3.10.4: nobody will read it, and the peer should know. */
+        struct tcp_shard *sh = c->sh;
+
+        tcp_conn_abort(c, STREAM_END_RESET);
+        tcp_drop(sh, m, PKT_DROP_TCP_CLOSED);
+        return;
+    }
+    to_payload(m, seg);
+    (void)tcp_rx_segment(c, seg, m);
+    tcp_work(c);
+    if (c->rx.fin_done)
+        tcp_conn_fin(c);
+}
+
+static void others(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    struct tcp_shard *sh = c->sh;
+    bool probe = probes_closed_window(c, seg);
+
+    if (c->state == TCP_SYN_RCVD && syn_in_syn_rcvd(c, seg, m))
+        return;
+    /* RFC 7323 §3.2: once agreed, every segment has a timestamp. */
+    if (c->ts_on && !seg->has_ts && !(seg->flags & (TCP_FLAG_RST | TCP_FLAG_SYN))) {
+        tcp_drop(sh, m, PKT_DROP_TCP_PAWS);
+        return;
+    }
+    /* Fourth, for what has a SYN, wherever it lies: RFC 5961 §4.2. */
+    if ((seg->flags & (TCP_FLAG_SYN | TCP_FLAG_RST)) == TCP_FLAG_SYN) {
+        challenge(c, m, PKT_DROP_TCP_SYN_BAD);
+        return;
+    }
+    /* First. */
+    if (paws_rejects(c, seg)) {
+        outside(c, seg, m, PKT_DROP_TCP_PAWS);
+        return;
+    }
+    if (!in_window(c, seg) && !probe) {
+        bool old = seg->len > 0 && seq_leq(seg->seq + seg->len, c->rx.nxt);
+
+        outside(c, seg, m,
+                seg->flags & TCP_FLAG_RST ? PKT_DROP_TCP_RST_BAD
+                : old                     ? PKT_DROP_TCP_DUPLICATE
+                                          : PKT_DROP_TCP_OUTSIDE);
+        return;
+    }
+    if (seg->flags & TCP_FLAG_RST) {
+        on_rst(c, seg, m);
+        return;
+    }
+    /* Fifth. */
+    if (!(seg->flags & TCP_FLAG_ACK)) {
+        tcp_drop(sh, m, PKT_DROP_TCP_NO_ACK);
+        return;
+    }
+    if (c->state == TCP_SYN_RCVD) {
+        if (!acks_syn(c, seg)) {
+            wrong_ack(c, seg, m);
+            return;
+        }
+        update_ts(c, seg);
+        confirm(c);
+        tcp_conn_up(c, seg);
+    } else if (!ack_acceptable(c, seg)) {
+        challenge(c, m, PKT_DROP_TCP_ACK_BAD);
+        return;
+    }
+    update_ts(c, seg);
+    confirm(c);
+    note_ecn(c, seg);
+    tcp_tx_ack(c, seg, seg->len > 0 || seg->flags & TCP_FLAG_FIN);
+    tcp_conn_settle(c);
+    if (c->ended) {
+        if (seg->len > 0)
+            inet_count_drop(sh->inet, PKT_DROP_TCP_CLOSED);
+        rte_pktmbuf_free(m);
+        return;
+    }
+    if (probe && (seg->len > 0 || seg->flags & TCP_FLAG_FIN)) {
+        if (seg->len > 0) { /* RFC 9293 §3.8.6.1 */
+            acknowledge(c);
+            tcp_drop(sh, m, PKT_DROP_TCP_OUTSIDE);
+            return;
+        }
+    }
+    text(c, seg, m);
+}
+
+static void conn_input(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    c->count.segs_in++;
+    tcp_stat_add(&c->sh->stats.segs_in, 1);
+    if (likely(predicted(c, seg)))
+        short_way(c, seg, m);
+    else if (c->state == TCP_SYN_SENT)
+        syn_sent(c, seg, m);
+    else
+        others(c, seg, m);
+}
+
+/* ---- ICMP ---- */
+
+static struct tcp_conn *conn_of_error(struct tcp_shard *sh, const struct inet_addr *local,
+                                      const struct inet_addr *remote, uint16_t lport,
+                                      uint16_t rport, uint32_t seq)
+{
+    struct tcp_key key;
+    struct tcp_flow *f;
+    struct tcp_conn *c;
+
+    tcp_key_make(&key, local, remote, lport, rport, NULL);
+    f = tcp_flow_find(sh, &key, tcp_key_hash(sh->tcp, &key));
+    if (!f || f->kind != TCP_FLOW_CONN)
+        return NULL;
+    c = tcp_container(f, struct tcp_conn, flow);
+    /* RFC 5927 §4.1: it is about something that is on its way. */
+    return seq_leq(c->tx.una, seq) && seq_lt(seq, c->snd_max) ? c : NULL;
+}
+
+static void path_shrinks(struct tcp_conn *c, unsigned mtu)
+{
+    unsigned least = inet_is4(&c->path.remote) ? PORT_MTU_MIN : 1280;
+    struct inet_path path;
+    uint32_t mss = c->mss;
+
+    mtu = mtu < least ? least : mtu;
+    if (mtu >= c->path.mtu)
+        return;
+    inet_path_mtu_set(c->sh->inet, &c->path.remote, mtu);
+    if (inet_path_get(c->sh->inet, c->path.ifp, &c->path.local, &c->path.remote, &path) == 0)
+        c->path = path;
+    tcp_out_mss(c);
+    if (c->mss < mss && tcp_conn_synchronized(c))
+        tcp_tx_remss(c, true);
+    tcp_work(c);
+}
+
+void tcp_icmp_error(void *ctx, struct inet_shard *ish, enum inet_icmp_error what,
+                    const struct inet_addr *local, const struct inet_addr *remote, uint16_t lport,
+                    uint16_t rport, uint32_t seq, unsigned mtu)
+{
+    struct tcp *tcp = ctx;
+    struct tcp_shard *sh = tcp->shard[inet_shard_reactor(ish)];
+    struct tcp_conn *c = conn_of_error(sh, local, remote, lport, rport, seq);
+
+    if (!c)
+        return;
+    if (what == INET_ICMP_TOO_BIG)
+        path_shrinks(c, mtu);
+    else if (c->state != TCP_SYN_SENT) /* RFC 5927 §5.2: a connection that is up outlives it */
+        return;
+    else if (what == INET_ICMP_REFUSED)
+        tcp_conn_end(c, STREAM_END_REFUSED);
+    else if (what == INET_ICMP_UNREACHABLE)
+        tcp_conn_end(c, STREAM_END_UNREACHABLE);
+}

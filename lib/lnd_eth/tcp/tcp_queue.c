@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a connection has been given to send: pieces that refer to the buffers their bytes lie in.
+ * Payload in a buffer of a pool (mem_mbuf.h) is referred to; what lies elsewhere is copied once, in
+ * copy_in(), as its owner may use it again while a device still reads a frame.
+ */
+#include "lib/lnd_eth/tcp/tcp_tx_internal.h"
+#include "lib/reactor/mem_mbuf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define COPY_MIN   64u /* buffers */
+#define WAKE_US    1000
+#define WAKE_BATCH 64
+
+/* ---- of the process and of a reactor ---- */
+
+static uint32_t copy_count(const struct tcp_opts *opts)
+{
+    size_t bytes = opts->copy_bytes > 0 ? opts->copy_bytes : TX_COPY_BYTES;
+
+    return (uint32_t)tx_max(tx_min(bytes / TX_COPY_ROOM, (size_t)1 << 20), (size_t)COPY_MIN);
+}
+
+int tcp_tx_create(struct tcp *tcp, char *err, size_t errlen)
+{
+    char name[24]; /* a process may have several TCPs: tests do */
+
+    snprintf(name, sizeof(name), "tcp_copy_%x", (unsigned)((uintptr_t)tcp >> 4));
+    return mem_mbufs_create(name, copy_count(&tcp->opts), 0, TX_COPY_ROOM, -1, &tcp->copy_pool, err,
+                            errlen);
+}
+
+void tcp_tx_destroy(struct tcp *tcp)
+{
+    mem_mbufs_destroy(tcp->copy_pool);
+    tcp->copy_pool = NULL;
+}
+
+static void wake_waiters(struct reactor_timer *t);
+
+int tcp_tx_shard_create(struct tcp_shard *sh)
+{
+    struct tcp_copies *st = calloc(1, sizeof(*st));
+
+    if (st == NULL)
+        return -ENOMEM;
+    st->sh = sh;
+    st->data = calloc(TX_DATA_MAX, sizeof(*st->data));
+    st->segs = calloc(TX_SEGS_MAX, sizeof(*st->segs));
+    if (st->data == NULL || st->segs == NULL) {
+        free(st->data);
+        free(st->segs);
+        free(st);
+        return -ENOMEM;
+    }
+    for (uint32_t i = TX_DATA_MAX; i-- > 0; st->free_data = &st->data[i])
+        st->data[i].next = st->free_data;
+    for (uint32_t i = TX_SEGS_MAX; i-- > 0; st->free_segs = &st->segs[i])
+        st->segs[i].next = st->free_segs;
+    st->nfree_data = TX_DATA_MAX;
+    st->nfree_segs = TX_SEGS_MAX;
+    st->random = 2463534242u + sh->index;
+    TAILQ_INIT(&st->waiters);
+    for (unsigned i = 0; i < PORT_MAX; i++)
+        TAILQ_INIT(&sh->port_waiters[i]);
+    reactor_timer_init(&st->wake, wake_waiters);
+    sh->copies = st;
+    return 0;
+}
+
+/* Pieces move between reactors with their connections: all connections of all reactors are gone. */
+void tcp_tx_shard_destroy(struct tcp_shard *sh)
+{
+    if (sh->copies == NULL)
+        return;
+    free(sh->copies->data);
+    free(sh->copies->segs);
+    free(sh->copies);
+    sh->copies = NULL;
+}
+
+void tcp_tx_memory(const struct tcp_opts *opts, unsigned reactors, size_t *heap, size_t *eal)
+{
+    *heap += reactors * (sizeof(struct tcp_copies) + TX_DATA_MAX * sizeof(struct tcp_tx_data) +
+                         TX_SEGS_MAX * sizeof(struct tcp_tx_seg));
+    *eal += mem_mbufs_memory(copy_count(opts), 0, TX_COPY_ROOM);
+}
+
+/* ---- who waits for room ---- */
+
+static void wait_for_room(struct tcp_conn *c)
+{
+    struct tcp_copies *st = c->sh->copies;
+
+    if (!c->tx.waiting) {
+        c->tx.waiting = true;
+        TAILQ_INSERT_TAIL(&st->waiters, c, tx.wait_link);
+    }
+    if (!reactor_timer_armed(&st->wake))
+        reactor_timer_arm(&st->wake, WAKE_US);
+}
+
+static void wait_no_more(struct tcp_conn *c)
+{
+    if (!c->tx.waiting)
+        return;
+    c->tx.waiting = false;
+    TAILQ_REMOVE(&c->sh->copies->waiters, c, tx.wait_link);
+}
+
+/* Copy buffers come back when a device is done with them, which nobody is told of; so it is looked
+ * at as long as somebody waits. In turn: who finds none again goes to the end of the list. */
+static void wake_waiters(struct reactor_timer *t)
+{
+    struct tcp_copies *st = tcp_container(t, struct tcp_copies, wake);
+    struct tcp_conn *c;
+
+    if (st->nfree_data > 0 && rte_mempool_avail_count(st->sh->tcp->copy_pool) > 0) {
+        for (unsigned i = 0; i < WAKE_BATCH && (c = TAILQ_FIRST(&st->waiters)) != NULL; i++) {
+            wait_no_more(c);
+            tcp_queue_wake(c);
+        }
+    }
+    if (!TAILQ_EMPTY(&st->waiters))
+        reactor_timer_arm(t, WAKE_US);
+}
+
+uint32_t tcp_tx_unsent(const struct tcp_conn *c)
+{
+    return seq_lt(c->tx.nxt, c->tx.end) ? c->tx.end - c->tx.nxt : 0;
+}
+
+/* What the network may take next, and as much again. More would only wait here, out of sight of
+ * those who give credits and choose paths by what is under way. */
+static uint32_t unsent_most(const struct tcp_conn *c)
+{
+    return (uint32_t)tx_min(tx_max(2 * (uint64_t)c->tx.cwnd, TX_UNSENT_MIN), TX_UNSENT_MAX);
+}
+
+static uint32_t room(const struct tcp_conn *c)
+{
+    uint32_t unsent = tcp_tx_unsent(c), queued = c->tx.end - c->tx.una, most = unsent_most(c);
+
+    if (unsent >= most || queued >= TX_QUEUE_MAX)
+        return 0;
+    return most - unsent;
+}
+
+static uint32_t piece_most(const struct tcp_conn *c)
+{
+    return tx_share(c->sh->copies->nfree_data, TX_DATA_MAX, TX_DATA_PART, TX_DATA_LEAST);
+}
+
+/* The pool is shared by all reactors; counting what it has costs a look at each one's cache. */
+static uint32_t copies_free(struct tcp_copies *st)
+{
+    uint64_t now_us = reactor_now_us();
+
+    if (st->copies_us == 0 || now_us - st->copies_us >= TX_COPIES_US) {
+        st->copies_free = rte_mempool_avail_count(st->sh->tcp->copy_pool);
+        st->copies_us = now_us;
+    }
+    return st->copies_free;
+}
+
+static struct rte_mbuf *copy_alloc(struct tcp_copies *st)
+{
+    struct rte_mbuf *m = rte_pktmbuf_alloc(st->sh->tcp->copy_pool);
+
+    if (m != NULL && st->copies_free > 0)
+        st->copies_free--;
+    return m;
+}
+
+/* Bytes of copy buffers it may have in all, and still take. */
+static uint32_t copy_most(const struct tcp_conn *c)
+{
+    return tx_share(copies_free(c->sh->copies), copy_count(&c->sh->tcp->opts), TX_COPY_PART,
+                    TX_COPY_LEAST) *
+           TX_COPY_ROOM;
+}
+
+static uint32_t copy_share(const struct tcp_conn *c)
+{
+    uint32_t most = copy_most(c);
+
+    return most > c->tx.copied ? most - c->tx.copied : 0;
+}
+
+void tcp_queue_wake(struct tcp_conn *c)
+{
+    if (!c->tx.blocked || c->tx.waiting || c->tx.fin || room(c) < unsent_most(c) / 2)
+        return;
+    if (c->tx.copy_blocked && c->tx.copied > copy_most(c) / 2)
+        return;
+    if (c->tx.piece_blocked && c->tx.pieces > piece_most(c) / 2)
+        return;
+    c->tx.blocked = c->tx.copy_blocked = c->tx.piece_blocked = false;
+    c->tell_writable = true;
+    tcp_work(c);
+}
+
+/* ---- pieces ---- */
+
+static struct tcp_tx_data *data_add(struct tcp_conn *c, struct rte_mbuf *m, uint8_t *addr,
+                                    uint32_t len, bool copied)
+{
+    struct tcp_copies *st = c->sh->copies;
+    struct tcp_tx_data *d = st->free_data;
+
+    if (d == NULL || c->tx.pieces >= piece_most(c))
+        return NULL;
+    st->free_data = d->next;
+    st->nfree_data--;
+    c->tx.pieces++;
+    rte_mbuf_refcnt_update(m, 1);
+    *d = (struct tcp_tx_data){.m = m, .addr = addr, .seq = c->tx.end, .len = len, .copied = copied};
+    if (c->tx.tail != NULL)
+        c->tx.tail->next = d;
+    else
+        c->tx.head = d;
+    c->tx.tail = d;
+    return d;
+}
+
+static void data_free(struct tcp_conn *c, struct tcp_tx_data *d)
+{
+    struct tcp_copies *st = c->sh->copies;
+
+    if (d->copied)
+        c->tx.copied -= d->len;
+    rte_pktmbuf_free_seg(d->m);
+    d->next = st->free_data;
+    st->free_data = d;
+    st->nfree_data++;
+    c->tx.pieces--;
+}
+
+static void fill_end(struct tcp_conn *c)
+{
+    if (c->tx.fill != NULL)
+        rte_pktmbuf_free_seg(c->tx.fill);
+    c->tx.fill = NULL;
+}
+
+/* Bytes [end, end + len) have been added to the queue. */
+static void grown(struct tcp_conn *c, uint32_t len)
+{
+    if (c->tx.unsent == NULL)
+        c->tx.unsent = c->tx.tail;
+    c->tx.end += len;
+    c->tx.unacked += len;
+}
+
+/* Only who gives it to us holds this buffer of a port's, and in front there is room for headers,
+ * which lie at even addresses. */
+static bool is_own(const struct rte_mbuf *m, const uint8_t *addr)
+{
+    return RTE_MBUF_DIRECT(m) && rte_mbuf_refcnt_read(m) == 1 && m->priv_size == PKT_PRIV &&
+           addr - (const uint8_t *)m->buf_addr >= TX_HEADERS && (uintptr_t)addr % 2 == 0;
+}
+
+static uint16_t offset_in(const struct rte_mbuf *m, const uint8_t *addr)
+{
+    return (uint16_t)(addr - (const uint8_t *)m->buf_addr);
+}
+
+/* The rest of what the last piece refers to. */
+static bool goes_on(const struct tcp_conn *c, const struct rte_mbuf *m, const uint8_t *addr)
+{
+    const struct tcp_tx_data *d = c->tx.tail;
+
+    return d != NULL && !d->copied && d->m == m && d->addr + d->len == addr;
+}
+
+static void go_on(struct tcp_conn *c, const uint8_t *addr, uint32_t len)
+{
+    struct tcp_tx_data *d = c->tx.tail;
+
+    if (d->own && pkt_of(d->m)->sum_len > 0) {
+        struct pkt *p = pkt_of(d->m);
+
+        p->sum = csum_join(p->sum, csum_partial(addr, len, 0), d->len & 1);
+        p->sum_len += len;
+    }
+    d->len += len;
+}
+
+static uint32_t refer(struct tcp_conn *c, struct rte_mbuf *m, uint8_t *addr, uint32_t len)
+{
+    bool own = is_own(m, addr);
+    struct tcp_tx_data *d;
+
+    if (goes_on(c, m, addr)) {
+        go_on(c, addr, len);
+        grown(c, len);
+        return len;
+    }
+    d = data_add(c, m, addr, len, false);
+    if (d == NULL)
+        return 0;
+    d->own = own;
+    if (own)
+        pkt_sum_trim(m, offset_in(m, addr), len);
+    grown(c, len);
+    return len;
+}
+
+/* A header that is not ours to keep, and payload behind it in a buffer with room in front: the
+ * header goes there, and both are one piece. */
+static uint32_t refer_with(struct tcp_conn *c, const uint8_t *head, uint32_t head_len,
+                           struct rte_mbuf *m, uint8_t *addr, uint32_t len)
+{
+    uint8_t *to = addr - head_len;
+    struct tcp_tx_data *d = data_add(c, m, to, head_len + len, false);
+    struct pkt *p = pkt_of(m);
+
+    if (d == NULL)
+        return 0;
+    d->own = 1;
+    pkt_sum_trim(m, offset_in(m, addr), len);
+    memcpy(to, head, head_len);
+    if (p->sum_len > 0) {
+        p->sum = csum_join(csum_partial(to, head_len, 0), p->sum, head_len & 1);
+        p->sum_at = offset_in(m, to);
+        p->sum_len += head_len;
+    }
+    grown(c, head_len + len);
+    return head_len + len;
+}
+
+/* The one place where payload is copied before it is sent. Small pieces share a buffer: what is
+ * written is never changed, so frames under way may refer to the part that is full. */
+static uint32_t copy_some(struct tcp_conn *c, const uint8_t *from, uint32_t len)
+{
+    struct tcp_tx *tx = &c->tx;
+    uint8_t *to;
+
+    if (tx->fill != NULL && tx->fill_used == TX_COPY_ROOM)
+        fill_end(c);
+    if (tx->fill == NULL) {
+        tx->fill = copy_alloc(c->sh->copies);
+        tx->fill_used = 0;
+    }
+    if (tx->fill == NULL)
+        return 0;
+    len = tx_min(len, TX_COPY_ROOM - tx->fill_used);
+    to = (uint8_t *)tx->fill->buf_addr + tx->fill_used;
+    if (tx->tail != NULL && tx->tail->m == tx->fill && tx->tail->addr + tx->tail->len == to)
+        tx->tail->len += len;
+    else if (data_add(c, tx->fill, to, len, true) == NULL)
+        return 0;
+    memcpy(to, from, len);
+    tx->fill_used += len;
+    tx->copied += len;
+    grown(c, len);
+    tcp_stat_add(&c->sh->stats.copies, 1);
+    tcp_stat_add(&c->sh->stats.copied_bytes, len);
+    return len;
+}
+
+static uint32_t copy_in(struct tcp_conn *c, const uint8_t *from, uint32_t len)
+{
+    uint32_t done = 0, n = 1;
+
+    len = tx_min(len, copy_share(c));
+    while (done < len && n > 0) {
+        n = copy_some(c, from + done, len - done);
+        done += n;
+    }
+    return done;
+}
+
+static struct rte_mbuf *buffer_of(const struct mem_seg *seg)
+{
+    return seg->region == MEM_REGION_NONE ? NULL : mem_mbuf_of(seg->region, seg->addr);
+}
+
+/* The buffer of the second segment, if the first can go in front of it there. */
+static struct rte_mbuf *joins(const struct mem_seg *seg, uint32_t left)
+{
+    struct rte_mbuf *m;
+
+    if (seg[0].region != MEM_REGION_NONE || seg[0].len == 0 || seg[0].len > TX_HEAD_MOST ||
+        left <= seg[0].len)
+        return NULL;
+    m = buffer_of(&seg[1]);
+    return m != NULL && offset_in(m, seg[1].addr) >= seg[0].len &&
+                   is_own(m, seg[1].addr - seg[0].len)
+               ? m
+               : NULL;
+}
+
+ssize_t tcp_tx_append(struct tcp_conn *c, const struct mem_seg *segs, unsigned nsegs, bool more)
+{
+    uint32_t start = c->tx.end, want, got, left = room(c);
+    struct rte_mbuf *m;
+
+    if (!c->tx.open || c->tx.fin)
+        return -EPIPE;
+    if (c->tx.una == c->tx.end)
+        c->tx.progress_us = reactor_now_us();
+    c->tx.more = more;
+    for (unsigned i = 0; i < nsegs; i++) {
+        if (i + 1 < nsegs && (m = joins(&segs[i], left)) != NULL) {
+            want = tx_min(segs[i + 1].len, left - segs[i].len);
+            got = refer_with(c, segs[i].addr, segs[i].len, m, segs[i + 1].addr, want);
+            left -= got;
+            if (got == segs[i].len + segs[i + 1].len) {
+                i++;
+                continue;
+            }
+            c->tx.blocked = true;
+            c->tx.copy_blocked = false;
+            c->tx.piece_blocked = got == 0 && c->tx.pieces >= piece_most(c);
+            if (got == 0 && !c->tx.piece_blocked)
+                wait_for_room(c);
+            break;
+        }
+        want = tx_min(segs[i].len, left);
+        m = buffer_of(&segs[i]);
+        if (want == 0)
+            got = 0;
+        else if (m != NULL)
+            got = refer(c, m, segs[i].addr, want);
+        else
+            got = copy_in(c, segs[i].addr, want);
+        left -= got;
+        if (got < segs[i].len) {
+            c->tx.blocked = true;
+            /* Its own part is used up: its own acknowledgements make room. */
+            c->tx.copy_blocked = got < want && m == NULL && copy_share(c) == 0;
+            c->tx.piece_blocked = got < want && c->tx.pieces >= piece_most(c);
+            if (got < want && !c->tx.copy_blocked && !c->tx.piece_blocked)
+                wait_for_room(c);
+            break;
+        }
+    }
+    tcp_work(c);
+    return (ssize_t)(uint32_t)(c->tx.end - start);
+}
+
+struct tcp_tx_data *tcp_queue_at(struct tcp_tx_data *d, uint32_t seq)
+{
+    while (d != NULL && seq_leq(d->seq + d->len, seq))
+        d = d->next;
+    return d;
+}
+
+struct rte_mbuf *tcp_queue_chain(struct tcp_conn *c, struct tcp_tx_data *d, uint32_t seq,
+                                 uint32_t len)
+{
+    struct rte_mbuf *head = NULL, *tail = NULL, *m;
+    uint32_t off, n;
+
+    d = tcp_queue_at(d, seq);
+    for (unsigned i = 0; i < TX_PIECES && len > 0 && d != NULL; i++, d = d->next) {
+        m = inet_alloc(c->sh->inet, &c->path);
+        if (m == NULL) {
+            rte_pktmbuf_free(head);
+            return NULL;
+        }
+        off = seq - d->seq;
+        n = tx_min(len, d->len - off);
+        rte_pktmbuf_attach(m, d->m);
+        /* What was said of the received frame is not to be said of this one. */
+        m->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
+        m->data_off = (uint16_t)(d->addr + off - (uint8_t *)m->buf_addr);
+        m->data_len = (uint16_t)n;
+        m->pkt_len = n;
+        m->next = NULL;
+        m->nb_segs = 1;
+        if (head == NULL) {
+            head = m;
+        } else {
+            tail->next = m;
+            head->pkt_len += n;
+            head->nb_segs++;
+        }
+        tail = m;
+        seq += n;
+        len -= n;
+    }
+    return head;
+}
+
+/* ---- segments that are pieces ---- */
+
+/* A piece that makes a segment worth its headers. */
+static bool is_worth(const struct tcp_tx_data *d, uint32_t mss)
+{
+    return d->own && d->len <= mss && d->len >= mss - mss / 4;
+}
+
+uint32_t tcp_queue_cut(const struct tcp_tx_data *d, uint32_t seq, uint32_t len, uint32_t mss)
+{
+    uint32_t rest = d->seq + d->len - seq;
+
+    if (rest >= len)
+        return len;
+    if (d->own && seq == d->seq && rest >= mss / 2)
+        return rest;
+    /* A short one, and then others can be whole again. */
+    return d->next != NULL && is_worth(d->next, mss) ? rest : len;
+}
+
+/* A message waits long enough to be in no cache any more. What is sent next is fetched while this
+ * piece is made a frame: its buffer's descriptor, where headers go, and as much of the payload as
+ * the CPU does not fetch by itself once it is being read. */
+static void prefetch_after(const struct tcp_tx_data *d)
+{
+    const struct tcp_tx_data *next = d->next;
+    const uint8_t *p, *end;
+
+    if (next == NULL)
+        return;
+    rte_prefetch0(next->next);
+    rte_prefetch0(next->m);
+    rte_prefetch0((const uint8_t *)next->m + RTE_CACHE_LINE_SIZE);
+    rte_prefetch0((const uint8_t *)next->m + 2 * RTE_CACHE_LINE_SIZE);
+    p = next->addr - (next->own ? RTE_CACHE_LINE_SIZE : 0);
+    end = next->addr + tx_min(next->len, TX_PREFETCH);
+    for (; p < end; p += RTE_CACHE_LINE_SIZE)
+        rte_prefetch0(p);
+}
+
+struct rte_mbuf *tcp_queue_first(struct tcp_conn *c, struct tcp_tx_data *d, uint32_t seq,
+                                 uint32_t len)
+{
+    struct rte_mbuf *m = d->m;
+
+    prefetch_after(d);
+    if (!d->own || d->seq != seq || d->len != len)
+        return tcp_queue_chain(c, d, seq, len);
+    /* Once: who sends these bytes again cannot know what the device still does with these headers.
+     */
+    d->own = 0;
+    rte_mbuf_refcnt_update(m, 1);
+    m->ol_flags = 0;
+    m->tx_offload = 0;
+    m->data_off = offset_in(m, d->addr);
+    m->data_len = (uint16_t)len;
+    m->pkt_len = len;
+    m->next = NULL;
+    m->nb_segs = 1;
+    tcp_stat_add(&c->sh->stats.in_place, 1);
+    return m;
+}
+
+void tcp_queue_acked(struct tcp_conn *c)
+{
+    struct tcp_tx *tx = &c->tx;
+    struct tcp_tx_data *d;
+    uint64_t unacked = seq_lt(tx->una, tx->end) ? tx->end - tx->una : 0;
+
+    while ((d = tx->head) != NULL && seq_leq(d->seq + d->len, tx->una)) {
+        tx->head = d->next;
+        if (tx->unsent == d)
+            tx->unsent = d->next;
+        data_free(c, d);
+    }
+    if (tx->head == NULL) {
+        tx->tail = NULL;
+        fill_end(c);
+    }
+    if (unacked != tx->unacked) {
+        tx->unacked = unacked;
+        c->tell_acked = true;
+        tcp_work(c);
+    }
+    tcp_queue_wake(c);
+}
+
+/* Goes to another reactor, whose stock it gives its pieces back to. */
+void tcp_queue_detach(struct tcp_conn *c)
+{
+    wait_no_more(c);
+}
+
+void tcp_queue_free(struct tcp_conn *c)
+{
+    struct tcp_tx_data *d;
+
+    wait_no_more(c);
+    while ((d = c->tx.head) != NULL) {
+        c->tx.head = d->next;
+        data_free(c, d);
+    }
+    c->tx.tail = c->tx.unsent = NULL;
+    fill_end(c);
+}

@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What has arrived. In order: one list of mbufs, headers trimmed away, empty ones gone; nb_segs and
+ * pkt_len mean nothing in it. Out of order: ranges that do not touch, each such a list.
+ */
+#include "lib/lnd_eth/tcp/tcp_internal.h"
+#include "lib/reactor/mem_mbuf.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define OWN_MEMORY 65536u /* before the user granted any */
+#define RCV_MSS    536u   /* until a larger segment was seen */
+
+static_assert(sizeof(struct tcp_rx_range) <= sizeof(struct pkt) - sizeof(uint64_t),
+              "a range lies where a pkt was, whose sum stays");
+
+/* Some bytes on their way into the queue. */
+struct piece {
+    uint32_t left, right;
+    struct rte_mbuf *head, *tail;
+    uint32_t truesize;
+};
+
+/* ---- mbufs ---- */
+
+/* The mbuf whose buffer it is. */
+static struct rte_mbuf *buffer_of(struct rte_mbuf *m)
+{
+    return RTE_MBUF_CLONED(m) ? rte_mbuf_from_indirect(m) : m;
+}
+
+static uint32_t truesize_of(struct rte_mbuf *m)
+{
+    return mem_mbufs_truesize(buffer_of(m)->pool);
+}
+
+static void free_list(struct rte_mbuf *m)
+{
+    while (m) {
+        struct rte_mbuf *next = m->next;
+
+        m->next = NULL;
+        m->nb_segs = 1;
+        rte_pktmbuf_free_seg(m);
+        m = next;
+    }
+}
+
+/* Without the first n bytes and what else is empty then; NULL: nothing is left. */
+static struct rte_mbuf *trim_front(struct rte_mbuf *m, uint32_t n)
+{
+    while (m && n >= m->data_len) {
+        struct rte_mbuf *next = m->next;
+
+        n -= m->data_len;
+        m->next = NULL;
+        m->nb_segs = 1;
+        rte_pktmbuf_free_seg(m);
+        m = next;
+    }
+    if (m) {
+        m->data_off += (uint16_t)n;
+        m->data_len -= (uint16_t)n;
+    }
+    return m;
+}
+
+/* The first n bytes, n > 0; m does not begin with an empty one. */
+static void keep_front(struct rte_mbuf *m, uint32_t n)
+{
+    while (n > m->data_len) {
+        n -= m->data_len;
+        m = m->next;
+    }
+    m->data_len = (uint16_t)n;
+    free_list(m->next);
+    m->next = NULL;
+}
+
+/* Empty ones within go; tail and truesize are found. */
+static void measure(struct piece *p)
+{
+    struct rte_mbuf **at = &p->head;
+
+    p->truesize = 0;
+    p->tail = NULL;
+    while (*at) {
+        struct rte_mbuf *m = *at;
+
+        if (m->data_len == 0) {
+            *at = m->next;
+            m->next = NULL;
+            m->nb_segs = 1;
+            rte_pktmbuf_free_seg(m);
+            continue;
+        }
+        p->truesize += truesize_of(m);
+        p->tail = m;
+        at = &m->next;
+    }
+}
+
+/* The bytes of m from left on, within [from, to) only. False: none are. */
+static bool piece_cut(struct piece *p, struct rte_mbuf *m, uint32_t left, uint32_t right,
+                      uint32_t from, uint32_t to)
+{
+    p->left = seq_max(left, from);
+    p->right = seq_min(right, to);
+    if (!seq_lt(p->left, p->right)) {
+        free_list(m);
+        return false;
+    }
+    p->head = trim_front(m, p->left - left);
+    keep_front(p->head, p->right - p->left);
+    measure(p);
+    return true;
+}
+
+/* ---- copying sparse buffers together ---- */
+
+/* Ours alone, with room. */
+static bool may_grow(const struct rte_mbuf *m)
+{
+    return RTE_MBUF_DIRECT(m) && rte_mbuf_refcnt_read(m) == 1 && m->data_len < m->buf_len;
+}
+
+/* As many bytes of b as there is room for in a. The one place where what has arrived is copied. */
+static uint32_t pull(struct rte_mbuf *a, struct rte_mbuf *b)
+{
+    uint32_t n = RTE_MIN((uint32_t)(a->buf_len - a->data_len), b->data_len);
+
+    if (a->data_off + a->data_len + n > a->buf_len) {
+        memmove(a->buf_addr, rte_pktmbuf_mtod(a, void *), a->data_len);
+        a->data_off = 0;
+        pkt_of(a)->sum_len = 0;
+    }
+    memcpy(rte_pktmbuf_mtod_offset(a, uint8_t *, a->data_len), rte_pktmbuf_mtod(b, void *), n);
+    a->data_len += (uint16_t)n;
+    b->data_off += (uint16_t)n;
+    b->data_len -= (uint16_t)n;
+    return n;
+}
+
+/* Fills each buffer of a list from the next ones. Returns how much truesize that has freed. */
+static uint32_t pack(struct rte_mbuf *a, struct rte_mbuf **tail, uint64_t *copied)
+{
+    uint32_t freed = 0;
+
+    while (a && a->next) {
+        struct rte_mbuf *b = a->next;
+
+        if (!may_grow(a)) {
+            a = b;
+            continue;
+        }
+        *copied += pull(a, b);
+        if (b->data_len > 0) {
+            a = b;
+            continue;
+        }
+        a->next = b->next;
+        freed += truesize_of(b);
+        b->next = NULL;
+        b->nb_segs = 1;
+        rte_pktmbuf_free_seg(b);
+    }
+    if (a)
+        *tail = a;
+    return freed;
+}
+
+static void squeeze(struct tcp_conn *c)
+{
+    struct tcp_rx *rx = &c->rx;
+    uint64_t copied = 0;
+
+    rx->truesize -= pack(rx->head, &rx->tail, &copied);
+    for (struct tcp_rx_range *r = rx->ranges; r; r = r->next) {
+        uint32_t freed = pack(r->head, &r->tail, &copied);
+
+        r->truesize -= freed;
+        rx->truesize -= freed;
+    }
+    if (copied == 0)
+        return;
+    tcp_stat_add(&c->sh->stats.sparse, 1);
+    tcp_stat_add(&c->sh->stats.sparse_bytes, copied);
+}
+
+/* ---- ranges ---- */
+
+static struct tcp_rx_range *range_of(struct rte_mbuf *head)
+{
+    return (struct tcp_rx_range *)pkt_of(head);
+}
+
+/* Takes the one behind *at out of the list. */
+static void range_drop(struct tcp_conn *c, struct tcp_rx_range **at)
+{
+    struct tcp_rx_range *r = *at;
+    struct rte_mbuf *head = r->head;
+
+    tcp_rx_sack_drop(c, r->left, r->right);
+    *at = r->next;
+    c->rx.nranges--;
+    c->rx.truesize -= r->truesize;
+    c->rx.reass_bytes -= r->right - r->left;
+    free_list(head); /* and r with it */
+}
+
+/* The highest goes: the peer sends it again (RFC 2018 §8 allows it). */
+static void renege(struct tcp_conn *c)
+{
+    struct tcp_rx_range **at = &c->rx.ranges;
+
+    while ((*at)->next)
+        at = &(*at)->next;
+    c->count.reass_dropped++;
+    inet_count_drop(c->sh->inet, PKT_DROP_TCP_REASS_FULL);
+    range_drop(c, at);
+}
+
+/* Behind the range a comes what begins where it ends. */
+static void range_join(struct tcp_rx *rx, struct tcp_rx_range *a)
+{
+    struct tcp_rx_range *b = a->next;
+
+    if (!b || b->left != a->right)
+        return;
+    a->tail->next = b->head;
+    a->tail = b->tail;
+    a->right = b->right;
+    a->truesize += b->truesize;
+    a->next = b->next;
+    rx->nranges--;
+}
+
+/* A new one before *at. */
+static struct tcp_rx_range *range_insert(struct tcp_rx *rx, struct tcp_rx_range **at,
+                                         const struct piece *p)
+{
+    struct tcp_rx_range *r = range_of(p->head);
+    struct tcp_rx_range *next = *at;
+
+    *r = (struct tcp_rx_range){p->left, p->right, p->head, p->tail, next, p->truesize};
+    *at = r;
+    rx->nranges++;
+    return r;
+}
+
+static struct tcp_rx_range *range_append(struct tcp_rx_range *r, const struct piece *p)
+{
+    r->tail->next = p->head;
+    r->tail = p->tail;
+    r->right = p->right;
+    r->truesize += p->truesize;
+    return r;
+}
+
+/* Ranges that lie within what has come again whole go; the part of it that another has is cut off.
+ * at: the first range that ends behind p->left. False: all of it was there. */
+static bool cut_overlap(struct tcp_conn *c, struct tcp_rx_range **at, struct piece *p)
+{
+    while (*at && seq_lt((*at)->left, p->right)) {
+        struct tcp_rx_range *r = *at;
+
+        tcp_rx_duplicate(c, seq_max(r->left, p->left), seq_min(r->right, p->right));
+        if (seq_leq(p->left, r->left) && seq_leq(r->right, p->right)) {
+            range_drop(c, at);
+            continue;
+        }
+        if (seq_leq(r->left, p->left)) /* only its end may be new */
+            return piece_cut(p, p->head, p->left, p->right, r->right, p->right) &&
+                   cut_overlap(c, &r->next, p);
+        return piece_cut(p, p->head, p->left, p->right, p->left, r->left);
+    }
+    return true;
+}
+
+/* ---- room ---- */
+
+static bool fits(const struct tcp_rx *rx, uint32_t more)
+{
+    return rx->truesize + more <= rx->memory;
+}
+
+static void queue_append(struct tcp_rx *rx, struct rte_mbuf *head, struct rte_mbuf *tail)
+{
+    if (rx->tail)
+        rx->tail->next = head;
+    else
+        rx->head = head;
+    rx->tail = tail;
+}
+
+/* Bytes for which the last buffer of the queue has room go there. */
+static void absorb(struct tcp_conn *c, struct piece *p)
+{
+    uint64_t copied = 0;
+
+    while (p->head && c->rx.tail && may_grow(c->rx.tail)) {
+        copied += pull(c->rx.tail, p->head);
+        if (p->head->data_len == 0)
+            p->head = trim_front(p->head, 0);
+    }
+    if (copied == 0)
+        return;
+    tcp_stat_add(&c->sh->stats.sparse, 1);
+    tcp_stat_add(&c->sh->stats.sparse_bytes, copied);
+    measure(p);
+}
+
+/* What came in order has room, if need be at the expense of what came out of order. */
+static void room_in_order(struct tcp_conn *c, struct piece *p)
+{
+    struct tcp_rx *rx = &c->rx;
+
+    if (likely(fits(rx, p->truesize)))
+        return;
+    squeeze(c);
+    while (rx->ranges && !fits(rx, p->truesize))
+        renege(c);
+    if (!fits(rx, p->truesize)) {
+        uint64_t copied = 0;
+
+        (void)pack(p->head, &p->tail, &copied);
+        measure(p);
+    }
+}
+
+static bool room_out_of_order(struct tcp_conn *c, const struct piece *p)
+{
+    if (likely(fits(&c->rx, p->truesize)))
+        return true;
+    squeeze(c);
+    return fits(&c->rx, p->truesize);
+}
+
+void tcp_rx_fit(struct tcp_conn *c)
+{
+    if (fits(&c->rx, 0))
+        return;
+    squeeze(c);
+    while (c->rx.ranges && !fits(&c->rx, 0))
+        renege(c);
+}
+
+/* ---- a segment ---- */
+
+static void refuse(struct tcp_conn *c, struct piece *p, enum pkt_drop why)
+{
+    c->ack_now = true;
+    c->count.reass_dropped++;
+    inet_count_drop(c->sh->inet, why);
+    free_list(p->head);
+}
+
+/* What it is joined to may be the end of a range before it. */
+static void store_range(struct tcp_conn *c, struct tcp_rx_range *prev, struct tcp_rx_range **at,
+                        struct piece *p)
+{
+    struct tcp_rx *rx = &c->rx;
+    bool joins = (prev && prev->right == p->left) || (*at && (*at)->left == p->right);
+    struct tcp_rx_range *r;
+
+    if ((!joins && rx->nranges >= TCP_RX_RANGES) || !room_out_of_order(c, p)) {
+        refuse(c, p, PKT_DROP_TCP_REASS_FULL);
+        return;
+    }
+    rx->truesize += p->truesize;
+    rx->reass_bytes += p->right - p->left;
+    r = prev && prev->right == p->left ? range_append(prev, p) : range_insert(rx, at, p);
+    range_join(rx, r);
+    tcp_rx_sack_recent(c, r->left, r->right);
+}
+
+static void out_of_order(struct tcp_conn *c, struct piece *p)
+{
+    struct tcp_rx *rx = &c->rx;
+    struct tcp_rx_range **at = &rx->ranges, *prev = NULL;
+
+    c->ack_now = true; /* RFC 5681 §4.2 */
+    c->count.reordered_in++;
+    while (*at && seq_leq((*at)->right, p->left)) {
+        prev = *at;
+        at = &prev->next;
+    }
+    if (!cut_overlap(c, at, p)) { /* the range that has it all comes first: RFC 2883 §4 */
+        tcp_rx_sack_recent(c, (*at)->left, (*at)->right);
+        return;
+    }
+    if (*at && seq_leq((*at)->left, p->left)) { /* only its end was new */
+        prev = *at;
+        at = &prev->next;
+    }
+    store_range(c, prev, at, p);
+}
+
+/* The ranges that begin at nxt are in order now. */
+static void join_ranges(struct tcp_conn *c)
+{
+    struct tcp_rx *rx = &c->rx;
+
+    while (rx->ranges && rx->ranges->left == rx->nxt) {
+        struct tcp_rx_range r = *rx->ranges;
+
+        queue_append(rx, r.head, r.tail);
+        rx->nxt = r.right;
+        rx->queued += r.right - r.left;
+        rx->reass_bytes -= r.right - r.left;
+        rx->ranges = r.next;
+        rx->nranges--;
+    }
+}
+
+static void in_order(struct tcp_conn *c, struct piece *p)
+{
+    struct tcp_rx *rx = &c->rx;
+    uint32_t old = rx->nxt, n = p->right - p->left;
+
+    /* First, while it has all its bytes: a range that has some of them may have to go. */
+    room_in_order(c, p);
+    if (unlikely(rx->ranges)) {
+        c->ack_now = true; /* it fills a gap, or a part of one: RFC 5681 §4.2 */
+        if (!cut_overlap(c, &rx->ranges, p))
+            return;
+        n = p->right - p->left;
+    }
+    if (unlikely(!fits(rx, p->truesize))) {
+        absorb(c, p);
+        if (p->head && !fits(rx, p->truesize)) { /* its end comes again */
+            uint32_t left = 0;
+
+            for (const struct rte_mbuf *m = p->head; m; m = m->next)
+                left += m->data_len;
+            n -= left;
+            refuse(c, p, PKT_DROP_TCP_NO_MEMORY);
+            p->head = NULL;
+        }
+    }
+    if (p->head) {
+        rx->truesize += p->truesize;
+        queue_append(rx, p->head, p->tail);
+    }
+    rx->nxt += n;
+    rx->queued += n;
+    if (unlikely(rx->ranges))
+        join_ranges(c);
+    if (unlikely(rx->nrecent > 0))
+        tcp_rx_sack_trim(c);
+    c->count.bytes_in += rx->nxt - old;
+    tcp_stat_add(&c->sh->stats.bytes_in, rx->nxt - old);
+}
+
+static void note_fin(struct tcp_rx *rx, const struct tcp_seg *seg)
+{
+    uint32_t at = seg->seq + seg->len;
+
+    if (!(seg->flags & TCP_FLAG_FIN) || rx->fin_seen || seq_lt(at, rx->nxt) || seq_lt(rx->edge, at))
+        return;
+    rx->fin_seen = true;
+    rx->fin_seq = at;
+}
+
+static bool take_fin(struct tcp_rx *rx)
+{
+    if (!rx->fin_seen || rx->fin_done || rx->nxt != rx->fin_seq)
+        return false;
+    rx->nxt++;
+    rx->fin_done = true;
+    return true;
+}
+
+static void note_mss(struct tcp_rx *rx, const struct tcp_seg *seg, const struct rte_mbuf *m)
+{
+    uint32_t mss = m->ol_flags & RTE_MBUF_F_RX_LRO && m->tso_segsz > 0 ? m->tso_segsz : seg->len;
+
+    if (unlikely(mss > rx->mss))
+        rx->mss = RTE_MIN(mss, (uint32_t)PORT_MTU_MAX);
+}
+
+static void payload(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    struct tcp_rx *rx = &c->rx;
+    uint32_t right = seg->seq + seg->len, to = rx->edge;
+    struct piece p;
+
+    if (seq_lt(seg->seq, rx->nxt)) {
+        tcp_rx_duplicate(c, seg->seq, seq_min(right, rx->nxt));
+        if (seq_leq(right, rx->nxt))
+            inet_count_drop(c->sh->inet, PKT_DROP_TCP_DUPLICATE);
+    }
+    if (rx->fin_seen)
+        to = seq_min(to, rx->fin_seq);
+    if (seq_lt(to, right))
+        c->ack_now = true;
+    if (!piece_cut(&p, m, seg->seq, right, rx->nxt, to))
+        return;
+    if (p.left == rx->nxt)
+        in_order(c, &p);
+    else
+        out_of_order(c, &p);
+}
+
+bool tcp_rx_segment(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    struct tcp_rx *rx = &c->rx;
+    uint32_t old = rx->nxt;
+
+    note_fin(rx, seg);
+    if (seg->len > 0) {
+        note_mss(rx, seg, m);
+        payload(c, seg, m);
+    } else {
+        rte_pktmbuf_free(m);
+    }
+    if (take_fin(rx) || seg->flags & TCP_FLAG_FIN)
+        c->ack_now = true;
+    if (rx->nxt == old)
+        return false;
+    c->ack_due = 1;
+    c->tell_readable = true;
+    tcp_work(c);
+    return true;
+}
+
+/* ---- life ---- */
+
+void tcp_rx_open(struct tcp_conn *c, uint32_t irs)
+{
+    struct tcp_rx *rx = &c->rx;
+
+    rx->nxt = rx->edge = irs + 1;
+    rx->granted = rx->nxt + STREAM_FIRST_WINDOW;
+    rx->memory = OWN_MEMORY;
+    rx->mss = RCV_MSS;
+    c->last_ack_sent = rx->nxt;
+}
+
+void tcp_rx_free(struct tcp_conn *c)
+{
+    struct tcp_rx *rx = &c->rx;
+
+    free_list(rx->head);
+    rx->head = rx->tail = NULL;
+    rx->queued = 0;
+    while (rx->ranges)
+        range_drop(c, &rx->ranges);
+    rx->truesize = 0;
+    rx->nrecent = 0;
+    rx->dsack = false;
+}
+
+bool tcp_rx_unread(const struct tcp_conn *c)
+{
+    return c->rx.queued > 0;
+}

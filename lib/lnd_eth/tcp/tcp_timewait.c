@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * TIME-WAIT, kept small: what is needed to acknowledge a late FIN, and to know whether a SYN is a
+ * new one (RFC 6191: a later timestamp, or a number above). The table is bounded; the oldest goes.
+ */
+#include "lib/lnd_eth/tcp/tcp_internal.h"
+
+#include <string.h>
+
+static uint32_t ts_now(const struct tcp_shard *sh, const struct tcp_tw *tw)
+{
+    return (uint32_t)((sh->tcp->ts_base_us + reactor_now_us()) / 1000) + tw->ts_offset;
+}
+
+static void stay(struct tcp_shard *sh, struct tcp_tw *tw)
+{
+    tw->until_us = reactor_now_us() + TCP_TIME_WAIT_US;
+    TAILQ_INSERT_TAIL(&sh->tws, tw, link);
+}
+
+void tcp_tw_free(struct tcp_shard *sh, struct tcp_tw *tw)
+{
+    TAILQ_REMOVE(&sh->tws, tw, link);
+    tcp_flow_remove(sh, &tw->flow);
+    tcp_stat_add(&sh->stats.time_wait, (uint64_t)-1);
+    tw->next = sh->free_tws;
+    sh->free_tws = tw;
+}
+
+void tcp_tw_add(struct tcp_shard *sh, const struct tcp_conn *c)
+{
+    struct tcp_tw *tw;
+
+    if (!sh->free_tws)
+        tcp_tw_free(sh, TAILQ_FIRST(&sh->tws));
+    tw = sh->free_tws;
+    sh->free_tws = tw->next;
+    memset(tw, 0, sizeof(*tw));
+    tw->flow.kind = TCP_FLOW_TW;
+    tw->flow.key = c->flow.key;
+    tw->flow.hash = c->flow.hash;
+    tw->ifp = c->path.ifp;
+    tw->snd_nxt = c->snd_max;
+    tw->rcv_nxt = c->rx.nxt;
+    tw->ts_on = c->ts_on;
+    tw->ts_recent = c->ts_recent;
+    tw->ts_offset = c->ts_offset;
+    tw->win = (uint16_t)(STREAM_FIRST_WINDOW >> c->rcv_wscale);
+    tw->tos = c->tos;
+    tcp_flow_insert(sh, &tw->flow);
+    stay(sh, tw);
+    tcp_stat_add(&sh->stats.time_wait, 1);
+    tcp_shard_timer(sh);
+}
+
+bool tcp_tw_reuse(struct tcp_shard *sh, struct tcp_tw *tw)
+{
+    /* Our timestamps go on, so the peer can tell; without them nothing can be. */
+    if (!tw->ts_on || sh->tcp->opts.no_timestamps)
+        return false;
+    tcp_tw_free(sh, tw);
+    return true;
+}
+
+static void acknowledge(struct tcp_shard *sh, const struct tcp_tw *tw)
+{
+    struct tcp_seg seg = {.sport = tw->flow.key.lport,
+                          .dport = tw->flow.key.rport,
+                          .seq = tw->snd_nxt,
+                          .ack = tw->rcv_nxt,
+                          .flags = TCP_FLAG_ACK,
+                          .win = tw->win,
+                          .has_ts = tw->ts_on};
+
+    if (tw->ts_on) {
+        seg.ts_val = ts_now(sh, tw);
+        seg.ts_ecr = tw->ts_recent;
+    }
+    tcp_out_bare(sh, &tw->flow.key, tw->ifp, &seg, tw->tos);
+}
+
+/* RFC 6191 §2, and RFC 9293 §3.10.7.4 where there are no timestamps. */
+static bool syn_is_new(const struct tcp_tw *tw, const struct tcp_seg *seg)
+{
+    if (tw->ts_on && seg->has_ts && seg->ts_val != tw->ts_recent)
+        return seq_lt(tw->ts_recent, seg->ts_val);
+    return seq_lt(tw->rcv_nxt, seg->seq);
+}
+
+/* A new connection in its place; the listener may be on another reactor. */
+static void begin_anew(struct tcp_shard *sh, struct tcp_tw *tw, const struct tcp_seg *seg,
+                       const struct tcp_key *key, struct rte_mbuf *m)
+{
+    struct tcp_listener *l = tcp_listener_find(sh, key, pkt_of(m)->ifp);
+    uint32_t after = tw->snd_nxt;
+
+    tcp_tw_free(sh, tw);
+    if (!l) {
+        tcp_out_reset(sh, m, seg, key);
+    } else if (l->on != sh) {
+        tcp_stat_add(&sh->stats.passed_on, 1);
+        inet_hand_over(sh->inet, m, l->on->index);
+    } else {
+        tcp_listen_syn(sh, l, key, seg, m, &after);
+    }
+}
+
+void tcp_tw_input(struct tcp_shard *sh, struct tcp_tw *tw, const struct tcp_seg *seg,
+                  const struct tcp_key *key, struct rte_mbuf *m)
+{
+    bool late = seg->seq != tw->rcv_nxt || seg->len > 0 || seg->flags & TCP_FLAG_FIN;
+
+    if (seg->flags & TCP_FLAG_RST) { /* RFC 5961 §3.2: at the exact place, or not at all */
+        if (seg->seq == tw->rcv_nxt)
+            tcp_tw_free(sh, tw);
+        tcp_drop(sh, m, PKT_DROP_TCP_TIME_WAIT);
+        return;
+    }
+    if ((seg->flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN && syn_is_new(tw, seg)) {
+        begin_anew(sh, tw, seg, key, m);
+        return;
+    }
+    if (seg->flags & (TCP_FLAG_ACK | TCP_FLAG_SYN) && late) {
+        bool again = seg->flags & TCP_FLAG_FIN; /* retransmitted: 2 MSL begin anew */
+
+        if (again) {
+            TAILQ_REMOVE(&sh->tws, tw, link);
+            stay(sh, tw);
+        }
+        if (again || tcp_challenge_allowed(sh, NULL))
+            acknowledge(sh, tw);
+    }
+    tcp_drop(sh, m, PKT_DROP_TCP_TIME_WAIT);
+}

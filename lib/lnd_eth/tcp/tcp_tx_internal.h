@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of TCP's sending side share. All on the connection's reactor. */
+#ifndef MILLRACE_TCP_TX_INTERNAL_H
+#define MILLRACE_TCP_TX_INTERNAL_H
+
+#include "lib/lnd_eth/tcp/tcp_internal.h"
+
+#define TX_DATA_MAX   65536u            /* pieces of queues a reactor has */
+#define TX_SEGS_MAX   32768u            /* records of sent segments a reactor has */
+#define TX_UNSENT_MIN (256u << 10)      /* bytes a connection may have queued and not sent yet: */
+#define TX_UNSENT_MAX (2u << 20)        /* … two congestion windows, within these bounds */
+#define TX_QUEUE_MAX  (1u << 30)        /* … and queued in all: sequence numbers must not wrap */
+#define TX_BURST      64                /* frames of a connection in one run */
+#define TX_PIECES     40                /* pieces of payload in one frame */
+#define TX_HEADERS    118u              /* Ethernet with a tag, IPv6, TCP with all options */
+#define TX_HEAD_MOST  128u              /* bytes that are put in front of payload in its buffer */
+#define TX_PREFETCH   1536u             /* bytes of the next piece */
+#define TX_COPY_ROOM  2048u             /* bytes of a copy buffer */
+#define TX_COPY_BYTES ((size_t)4 << 20) /* tcp_opts.copy_bytes when 0 */
+#define TX_COPIES_US  1000              /* how old a count of the copy buffers may be */
+#define TX_DUPTHRESH  3                 /* RFC 5681 */
+#define TX_TS_BYTES   12                /* options of a segment with timestamps and nothing else */
+
+#define TX_RTO_FIRST   1000000u   /* µs, RFC 6298 §2.1 */
+#define TX_RTO_MIN     200000u    /* above the longest delay of an ACK that systems use */
+#define TX_RTO_MAX     120000000u /* §2.5 wants 60 s at least */
+#define TX_PERSIST_MAX 60000000u  /* between probes of a closed window */
+#define TX_HOLD_US     5000       /* a partial segment waits so long for what `more` promised */
+#define TX_RETRY_US    5000       /* after the port had no buffer */
+
+/* What one connection may have of a stock: a part of what is free, so that others find some however
+ * many have theirs and do not give it back. The last eighth is for those that have next to nothing:
+ * `least` may be had as long as there is any. */
+#define TX_RESERVE    8
+#define TX_DATA_PART  16
+#define TX_DATA_LEAST 16u
+#define TX_SEGS_PART  8
+#define TX_SEGS_LEAST 16u
+#define TX_COPY_PART  8
+#define TX_COPY_LEAST 4u
+
+static inline uint64_t tx_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t tx_max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline uint32_t tx_share(uint32_t free, uint32_t all, uint32_t part, uint32_t least)
+{
+    uint32_t reserve = all / TX_RESERVE;
+
+    return (uint32_t)tx_max(free > reserve ? (free - reserve) / part : 0, least);
+}
+
+enum tcp_limit {
+    TCP_LIMIT_NONE, /* nothing is left to send */
+    TCP_LIMIT_WINDOW,
+    TCP_LIMIT_CWND,
+    TCP_LIMIT_PORT,
+    TCP_LIMIT_BURST, /* the others' turn; it goes on in the next round of the reactor */
+    TCP_LIMIT_HOLD,  /* `more` was promised */
+    TCP_LIMIT_QUEUE, /* what waits for the port is much: in sh->port_waiters */
+    TCP_LIMIT_STOCK, /* its part of the records: its own acknowledgements make room */
+};
+
+/* A piece of the queue: bytes in one buffer, which is referred to. */
+struct tcp_tx_data {
+    struct tcp_tx_data *next;
+    struct rte_mbuf *m;
+    uint8_t *addr;
+    uint32_t seq;
+    uint32_t len    : 30;
+    uint32_t copied : 1;
+    uint32_t own    : 1; /* headers may be put in front of it: nobody else has anything there */
+};
+
+enum tcp_seg_state {
+    TCP_SEG_SENT,
+    TCP_SEG_LOST,
+    TCP_SEG_SACKED, /* neighbours that are both are one record */
+};
+
+struct tcp_tx_seg {
+    struct tcp_tx_seg *left, *right, *up; /* tree by sequence number, a heap by prio */
+    struct tcp_tx_seg *prev, *next;       /* by sequence number; next: free list */
+    TAILQ_ENTRY(tcp_tx_seg) link;         /* in tx.sent or tx.lost */
+    struct tcp_tx_data *data;             /* where its first byte is; with FIN alone NULL */
+    uint64_t sent_us;                     /* last transmission … */
+    uint32_t sent_ts;                     /* … and its TSval */
+    uint32_t prio;
+    uint32_t seq, len; /* sequence space, FIN included */
+    uint32_t size;     /* payload of each segment of it but the last */
+    uint32_t segs;     /* segments it stands for */
+    uint8_t state;     /* enum tcp_seg_state */
+    bool resent;       /* sent more than once */
+    bool fin;          /* its last number is the FIN's */
+    bool probe;        /* one byte beyond the window, RFC 9293 §3.8.6.1 */
+};
+
+/* A reactor's stock. */
+struct tcp_copies {
+    struct tcp_shard *sh;
+    struct tcp_tx_data *data, *free_data;
+    struct tcp_tx_seg *segs, *free_segs;
+    uint32_t nfree_data, nfree_segs;
+    uint32_t copies_free; /* buffers of the process's pool, counted … */
+    uint64_t copies_us;   /* … then; those taken here since are not in it */
+    uint32_t random;
+    struct tcp_conns waiters; /* that found it empty */
+    struct reactor_timer wake;
+    /* To be told: the last path that was found to swallow large packets. */
+    struct reactor_task mtu_task;
+    bool mtu_posted;
+    struct inet_if *mtu_ifp;
+    struct inet_addr mtu_remote;
+    uint32_t mtu_size;
+};
+
+/* What one segment of the peer told. */
+struct tcp_ack_sum {
+    uint64_t now_us;
+    const struct tcp_seg *seg;
+    uint32_t prior_una;
+    uint32_t flight;    /* outstanding before it */
+    uint32_t acked;     /* una moved by so much */
+    uint32_t delivered; /* newly known to have arrived, by ACK or SACK */
+    uint32_t sacked;    /* of which by SACK */
+    uint32_t rto_rtt;   /* µs; of the oldest segment acknowledged that was sent once; 0: none */
+    uint32_t rtt;       /* µs; of the newest */
+    bool dsack;
+    struct tcp_sack_block dsack_block;
+    bool resent_acked; /* something that was sent twice is acknowledged */
+    bool lost_more;    /* something was found lost by it */
+};
+
+/* tcp_queue.c */
+/* How many of the next len bytes, that d has the first of, to put into one segment of at most mss
+ * when it is not the port that cuts: so that segments end where pieces do, as far as that makes no
+ * small ones. */
+uint32_t tcp_queue_cut(const struct tcp_tx_data *d, uint32_t seq, uint32_t len, uint32_t mss);
+/* For the first transmission of these bytes: the buffer they lie in, with room for headers in front
+ * of them, if they are all of a piece that has it; else tcp_queue_chain(). */
+struct rte_mbuf *tcp_queue_first(struct tcp_conn *c, struct tcp_tx_data *d, uint32_t seq,
+                                 uint32_t len);
+struct tcp_tx_data *tcp_queue_at(struct tcp_tx_data *d, uint32_t seq);
+/* A chain of shells that refer to up to len bytes from seq on, which d or a later piece has; less
+ * when there are more than TX_PIECES. NULL: no shells. */
+struct rte_mbuf *tcp_queue_chain(struct tcp_conn *c, struct tcp_tx_data *d, uint32_t seq,
+                                 uint32_t len);
+void tcp_queue_acked(struct tcp_conn *c); /* frees what is below una */
+void tcp_queue_detach(struct tcp_conn *c);
+void tcp_queue_free(struct tcp_conn *c);
+void tcp_queue_wake(struct tcp_conn *c);          /* writable(), if it is owed and there is room */
+uint32_t tcp_tx_unsent(const struct tcp_conn *c); /* bytes, FIN not counted */
+
+/* tcp_sack.c */
+uint32_t tcp_pipe(const struct tcp_conn *c); /* bytes in flight: neither sacked nor lost */
+/* Whether it may have another record for what is new. What was sent may be split even so. */
+bool tcp_segs_room(const struct tcp_conn *c);
+struct tcp_tx_seg *tcp_segs_add(struct tcp_conn *c, uint32_t len); /* at nxt; NULL: none left */
+struct tcp_tx_seg *tcp_segs_split(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t len);
+void tcp_segs_drop_last(struct tcp_conn *c);
+void tcp_segs_sent(struct tcp_conn *c, struct tcp_tx_seg *s, uint64_t now_us); /* again */
+void tcp_segs_lose(struct tcp_conn *c, struct tcp_tx_seg *s);
+void tcp_segs_found(struct tcp_conn *c); /* nothing was lost after all */
+void tcp_segs_forget_sacks(struct tcp_conn *c);
+void tcp_segs_acked(struct tcp_conn *c, struct tcp_ack_sum *sum);
+void tcp_segs_sacks(struct tcp_conn *c, struct tcp_ack_sum *sum);
+void tcp_segs_free(struct tcp_conn *c);
+
+/* tcp_tx.c */
+bool tcp_tx_resend(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t most, uint64_t now_us);
+bool tcp_tx_new(struct tcp_conn *c, uint32_t most, uint64_t now_us);
+
+/* tcp_rto.c */
+void tcp_rto_open(struct tcp_conn *c, uint64_t rtt_us);
+void tcp_rto_sample(struct tcp_conn *c, struct tcp_ack_sum *sum);
+uint32_t tcp_rto_now(const struct tcp_conn *c); /* µs, with back-off */
+void tcp_timers_open(struct tcp_conn *c);
+uint32_t tcp_min_rtt(const struct tcp_conn *c);
+void tcp_rto_restart(struct tcp_conn *c, uint64_t now_us);
+void tcp_timers_set(struct tcp_conn *c, uint64_t now_us);
+void tcp_timers_stop(struct tcp_conn *c);
+
+/* tcp_rack.c */
+void tcp_rack_delivered(struct tcp_conn *c, const struct tcp_tx_seg *s, uint32_t end,
+                        struct tcp_ack_sum *sum);
+void tcp_rack_detect(struct tcp_conn *c, struct tcp_ack_sum *sum); /* all of an ACK */
+bool tcp_rack_mark(struct tcp_conn *c, uint64_t now_us);           /* the losses of now */
+void tcp_rack_rto(struct tcp_conn *c, uint64_t now_us);            /* those of an RTO */
+void tcp_rack_recovered(struct tcp_conn *c);
+void tcp_tlp_ack(struct tcp_conn *c, struct tcp_ack_sum *sum);
+void tcp_tlp_schedule(struct tcp_conn *c, uint64_t now_us);
+void tcp_tlp_send(struct tcp_conn *c, uint64_t now_us);
+
+/* tcp_recover.c */
+void tcp_recover_ack(struct tcp_conn *c, struct tcp_ack_sum *sum);
+void tcp_recover_enter(struct tcp_conn *c, uint32_t delivered);
+void tcp_recover_moved(struct tcp_conn *c); /* lost not by congestion: sent again, cwnd stays */
+void tcp_recover_rto(struct tcp_conn *c, uint64_t now_us);
+void tcp_reduce(struct tcp_conn *c); /* at once, without recovery: ECE, a loss that TLP mended */
+void tcp_resent(struct tcp_conn *c, uint32_t end, uint32_t len); /* counts, for undoing too */
+
+/* tcp_prr.c: RFC 9937 */
+void tcp_prr_start(struct tcp_conn *c, uint32_t delivered);
+void tcp_prr_ack(struct tcp_conn *c, uint32_t delivered, bool safe);
+
+/* tcp_cc.c */
+uint32_t tcp_cc_initial(const struct tcp_conn *c);              /* RFC 6928 */
+uint32_t tcp_cc_slow_start(struct tcp_conn *c, uint32_t acked); /* what is left of acked */
+uint32_t tcp_cc_flight(const struct tcp_conn *c); /* FlightSize of RFC 5681, cwnd at most */
+void tcp_cc_idle(struct tcp_conn *c, uint64_t idle_us);
+void tcp_cc_grow(struct tcp_conn *c, uint32_t by);
+extern const struct tcp_cc tcp_cc_cubic, tcp_cc_newreno;
+
+/* tcp_mtu.c */
+void tcp_mtu_rto(struct tcp_conn *c, const struct tcp_tx_seg *s);
+void tcp_mtu_progress(struct tcp_conn *c);
+
+#endif

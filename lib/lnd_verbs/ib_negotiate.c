@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/lnd_verbs/ib_negotiate.h"
+
+#include <errno.h>
+
+#define PRIVILEGED_END 1024
+
+/* ---- called ---- */
+
+/* What a reason is called on the wire, §1.7. */
+static enum ib_why why_of(enum lnet_drop drop)
+{
+    switch (drop) {
+    case LNET_DROP_O2IB_CONN_RACE:
+        return IB_WHY_RACE;
+    case LNET_DROP_O2IB_CONN_NO_MEMORY:
+        return IB_WHY_NO_RESOURCES;
+    case LNET_DROP_O2IB_CONN_STALE:
+    case LNET_DROP_O2IB_CONN_RESTARTED:
+        return IB_WHY_STALE;
+    case LNET_DROP_O2IB_CONN_FRAGS:
+        return IB_WHY_FRAGS;
+    case LNET_DROP_O2IB_CONN_DEPTH:
+        return IB_WHY_DEPTH;
+    case LNET_DROP_O2IB_CONN_EARLY:
+        return IB_WHY_EARLY;
+    default:
+        return IB_WHY_FATAL;
+    }
+}
+
+void ib_refuse(enum lnet_drop drop, const struct ib_terms *ni, struct ib_reject *out)
+{
+    *out = (struct ib_reject){
+        .version = IB_VERSION_2, /* version 1 here would make a kernel go on with that, §1.8 */
+        .why = (uint8_t)why_of(drop),
+        .params = true,
+        .stamp = ni != NULL ? ni->stamp : 0,
+        .queue_depth = ni != NULL ? ni->depth : 0,
+        .max_frags = ni != NULL ? ni->frags : 0,
+        .max_msg_size = IB_MSG_SIZE,
+    };
+}
+
+/* The order in which a kernel before 2.16 compares, and the one since then. */
+static uint32_t nid_order(uint64_t nid4)
+{
+    return (uint32_t)(nid4 >> 32) ^ __builtin_bswap32((uint32_t)nid4);
+}
+
+bool ib_race_lower(uint64_t src, uint64_t mine)
+{
+    return src < mine && nid_order(src) < nid_order(mine);
+}
+
+/* Rows 9 to 11: what is asked for. */
+static enum lnet_drop check_params(const struct ib_terms *ni, const struct ib_conn_msg *req)
+{
+    if (req->queue_depth > ni->depth || req->queue_depth < IB_DEPTH_MIN)
+        return LNET_DROP_O2IB_CONN_DEPTH;
+    if (req->max_frags > ni->frags || req->max_frags == 0)
+        return LNET_DROP_O2IB_CONN_FRAGS;
+    if (req->max_msg_size > IB_MSG_SIZE)
+        return LNET_DROP_O2IB_CONN_SIZE;
+    return LNET_DROP_NONE;
+}
+
+static enum lnet_drop check_request(const struct ib_caller *caller, const struct ib_conn_msg *req)
+{
+    enum lnet_drop drop;
+
+    if (caller->secure && caller->port >= PRIVILEGED_END) /* row 1 */
+        return LNET_DROP_O2IB_CONN_PORT;
+    if (caller->decoded != LNET_DROP_NONE) /* 2 to 4; 8 when it is no type of private data */
+        return caller->decoded;
+    if (req->hdr.version != IB_VERSION_2) /* ours: good, but of version 1 */
+        return LNET_DROP_O2IB_CONN_VERSION;
+    if (caller->ni == NULL) /* 5, 6 */
+        return caller->starting ? LNET_DROP_O2IB_CONN_EARLY : LNET_DROP_O2IB_CONN_DEST;
+    if (caller->ni->nid != req->hdr.dst_nid) /* 6 */
+        return LNET_DROP_O2IB_CONN_DEST;
+    if (req->hdr.dst_stamp != 0 && req->hdr.dst_stamp != caller->ni->stamp) /* 7 */
+        return LNET_DROP_O2IB_CONN_STALE;
+    if (req->hdr.type != IB_CONNREQ) /* 8 */
+        return LNET_DROP_O2IB_CONN_TYPE;
+    drop = check_params(caller->ni, req); /* 9 to 11 */
+    if (drop != LNET_DROP_NONE)
+        return drop;
+    if (caller->peer_stamp != 0 && caller->peer_stamp != req->hdr.src_stamp) /* 13 */
+        return LNET_DROP_O2IB_CONN_RESTARTED;
+    if (caller->dialling && caller->races < IB_RACES_MAX &&
+        ib_race_lower(req->hdr.src_nid, caller->ni->nid)) /* 14 */
+        return LNET_DROP_O2IB_CONN_RACE;
+    if (caller->depth_max < IB_DEPTH_MIN) /* 15 */
+        return LNET_DROP_O2IB_CONN_NO_MEMORY;
+    return LNET_DROP_NONE;
+}
+
+enum lnet_drop ib_request_judge(const struct ib_caller *caller, const struct ib_conn_msg *req,
+                                struct ib_verdict *out)
+{
+    const struct ib_terms *ni = caller->ni;
+
+    memset(out, 0, sizeof(*out));
+    out->drop = check_request(caller, req);
+    out->restarted = out->drop == LNET_DROP_O2IB_CONN_RESTARTED;
+    if (out->drop != LNET_DROP_NONE) {
+        ib_refuse(out->drop, ni, &out->reject);
+        return out->drop;
+    }
+    out->depth =
+        (uint16_t)(caller->depth_max < req->queue_depth ? caller->depth_max : req->queue_depth);
+    out->frags = req->max_frags;
+    out->ack = (struct ib_conn_msg){
+        .hdr =
+            {
+                .version = IB_VERSION_2,
+                .type = IB_CONNACK,
+                .src_nid = ni->nid,
+                .src_stamp = ni->stamp,
+                .dst_nid = req->hdr.src_nid,
+                .dst_stamp = req->hdr.src_stamp,
+            },
+        .queue_depth = out->depth,
+        .max_frags = out->frags,
+        .max_msg_size = IB_MSG_SIZE,
+    };
+    return LNET_DROP_NONE;
+}
+
+/* ---- calling ---- */
+
+void ib_ask_request(const struct ib_ask *ask, struct ib_conn_msg *out)
+{
+    *out = (struct ib_conn_msg){
+        .hdr =
+            {
+                .version = IB_VERSION_2,
+                .type = IB_CONNREQ,
+                .src_nid = ask->mine.nid,
+                .src_stamp = ask->mine.stamp,
+                .dst_nid = ask->peer_nid,
+                .dst_stamp = ask->peer_stamp,
+            },
+        .queue_depth = ask->mine.depth,
+        .max_frags = ask->mine.frags,
+        .max_msg_size = IB_MSG_SIZE,
+    };
+}
+
+enum lnet_drop ib_ack_judge(const struct ib_ask *ask, enum lnet_drop decoded,
+                            const struct ib_conn_msg *ack)
+{
+    enum lnet_drop drop;
+
+    if (decoded != LNET_DROP_NONE)
+        return decoded;
+    if (ack->hdr.type != IB_CONNACK)
+        return LNET_DROP_O2IB_CONN_TYPE;
+    if (ack->hdr.version != IB_VERSION_2)
+        return LNET_DROP_O2IB_CONN_VERSION;
+    drop = check_params(&ask->mine, ack);
+    if (drop != LNET_DROP_NONE)
+        return drop;
+    /* A kernel finds a wrong source with the first message, §1.11; no need to wait for that. */
+    if (ack->hdr.dst_nid != ask->mine.nid || ack->hdr.src_nid != ask->peer_nid)
+        return LNET_DROP_O2IB_CONN_DEST;
+    if (ack->hdr.dst_stamp != ask->mine.stamp)
+        return LNET_DROP_O2IB_CONN_STALE;
+    return LNET_DROP_NONE;
+}
+
+/* At once, but not for ever. */
+static enum ib_next again(const struct ib_ask *ask)
+{
+    return ask->tries <= IB_TRIES_NOW ? IB_NEXT_NOW : IB_NEXT_LATER;
+}
+
+/* Asks for less, if that is less. */
+static enum ib_next lower(const struct ib_ask *ask, uint16_t *mine, unsigned theirs, unsigned least)
+{
+    if (theirs >= *mine || theirs < least)
+        return IB_NEXT_GIVE_UP;
+    *mine = (uint16_t)theirs;
+    return again(ask);
+}
+
+static enum ib_next take_reject(struct ib_ask *ask, const struct ib_reject *rej)
+{
+    switch (rej->why) {
+    case IB_WHY_RACE:
+        return IB_NEXT_WAIT;
+    case IB_WHY_NO_RESOURCES:
+    case IB_WHY_EARLY:
+        return IB_NEXT_LATER;
+    case IB_WHY_STALE:
+        if (rej->stamp != 0)
+            ask->peer_stamp = rej->stamp;
+        return again(ask);
+    case IB_WHY_FRAGS:
+        return lower(ask, &ask->mine.frags, rej->max_frags, 1);
+    case IB_WHY_DEPTH:
+        return lower(ask, &ask->mine.depth, rej->queue_depth, IB_DEPTH_MIN);
+    default:
+        return IB_NEXT_GIVE_UP;
+    }
+}
+
+enum ib_next ib_rejected(struct ib_ask *ask, int status, const void *priv, size_t len)
+{
+    struct ib_reject rej;
+
+    ask->tries++;
+    switch (status) {
+    case IB_CM_CONSUMER:
+    case -ECONNREFUSED:
+        if (ib_reject_decode(priv, len, &rej) == LNET_DROP_NONE)
+            return take_reject(ask, &rej);
+        return IB_NEXT_LATER; /* whoever answers there speaks something else, by now */
+    case IB_CM_STALE_CONN:
+        return again(ask);
+    default:
+        return IB_NEXT_LATER;
+    }
+}

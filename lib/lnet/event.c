@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Events on their way to the control thread: a ring per shard, written by its reactor only and
+ * emptied by the control thread, and one mail that says that there is something in it.
+ */
+#include "lib/lnet/lnet_internal.h"
+
+#define BATCH 64u
+
+static const struct {
+    const char *name, *text;
+} kinds[LNET_EV_COUNT] = {
+    [LNET_EV_PEER_UP] = {"peer_up", "The first connection to a peer NI is there."},
+    [LNET_EV_PEER_DOWN] = {"peer_down", "The last connection to a peer NI is gone."},
+    [LNET_EV_PEER_RESTART] = {"peer_restart",
+                              "A peer NI came with another incarnation: it has restarted."},
+    [LNET_EV_NI_UP] = {"ni_up", "An NI of this node is published as up."},
+    [LNET_EV_NI_DOWN] = {"ni_down",
+                         "An NI of this node is published as down: its link is, or nobody pings "
+                         "its net."},
+    [LNET_EV_NI_ADDED] = {"ni_added", "An NI was added to the running node."},
+    [LNET_EV_NI_REMOVED] = {"ni_removed", "An NI was removed from the running node."},
+    [LNET_EV_ROUTE_UP] = {"route_up", "Messages may take a route again."},
+    [LNET_EV_ROUTE_DOWN] = {"route_down", "Messages do not take a route any more."},
+    [LNET_EV_GATEWAY_UP] = {"gateway_up", "A gateway of this node answers again."},
+    [LNET_EV_GATEWAY_DOWN] = {"gateway_down",
+                              "A gateway of this node does not answer, or the connection to it was "
+                              "lost."},
+    [LNET_EV_BUFFERS_EXHAUSTED] = {"buffers_exhausted",
+                                   "A message waits because a reactor has no free router buffer of "
+                                   "a pool."},
+    [LNET_EV_BUFFERS_FREE] = {"buffers_free",
+                              "No message has waited for lack of a router buffer of that "
+                              "pool for a moment."},
+    [LNET_EV_ROUTING] = {"routing", "Forwarding was started or stopped."},
+};
+
+const char *lnet_event_name(enum lnet_event_kind kind)
+{
+    return (unsigned)kind < LNET_EV_COUNT ? kinds[kind].name : "unknown";
+}
+
+const char *lnet_event_text(enum lnet_event_kind kind)
+{
+    return (unsigned)kind < LNET_EV_COUNT ? kinds[kind].text : "";
+}
+
+/* ---- reading (control) ---- */
+
+static void deliver(struct lnet_event_ring *ring, uint32_t n, uint64_t missed)
+{
+    const struct lnet_node *node = ring->node;
+
+    if (node->events_fn)
+        node->events_fn(node->events_arg, &ring->row[ring->tail % LNET_EVENT_RING], n, missed);
+    __atomic_store_n(&ring->tail, ring->tail + n, __ATOMIC_RELEASE);
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static void drain(struct reactor_task *task)
+{
+    struct lnet_event_ring *ring = container_of(task, struct lnet_event_ring, mail);
+    uint64_t missed, lost = shared_get(&ring->missed);
+    uint32_t head, n;
+
+    /* From here on the writer mails again; what it wrote before is seen now. */
+    shared_set(&ring->mailed, false);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
+    missed = lost - ring->told;
+    ring->told = lost;
+    do {
+        n = head - ring->tail;
+        n = least(n, BATCH);
+        n = least(n, LNET_EVENT_RING - ring->tail % LNET_EVENT_RING); /* in one piece */
+        if (n > 0 || missed > 0)
+            deliver(ring, n, missed);
+        missed = 0;
+    } while (n > 0);
+}
+
+void lnet_events_watch(struct lnet_node *node, lnet_events_fn fn, void *arg)
+{
+    node->events_fn = fn;
+    node->events_arg = arg;
+    shared_set(&node->events_wanted, fn != NULL);
+}
+
+/* ---- writing (any reactor) ---- */
+
+void lnet_event_post(struct lnet_node *node, const struct lnet_event_row *row)
+{
+    struct lnet_shard *s = lnet_shard_self(node);
+    struct lnet_event_ring *ring = &s->events;
+    struct lnet_event_row *to = &ring->row[ring->head % LNET_EVENT_RING];
+
+    if (!shared_get(&node->events_wanted))
+        return;
+    if (ring->head - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) == LNET_EVENT_RING) {
+        count_add(&ring->missed, 1);
+    } else {
+        *to = *row;
+        to->when_us = reactor_now_us();
+        to->reactor = s->reactor ? s->index : REACTOR_CONTROL;
+        __atomic_store_n(&ring->head, ring->head + 1, __ATOMIC_RELEASE);
+    }
+    /* Either this sees that the last mail was read, or its reader sees what was just written. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (shared_get(&ring->mailed))
+        return;
+    shared_set(&ring->mailed, true);
+    ring->node = node;
+    ring->mail.fn = drain;
+    reactor_post(reactor_control(node->env), &ring->mail);
+}

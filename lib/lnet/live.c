@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * NIs come and go while the node runs. Control thread, one change at a time.
+ * docs/protocol/lnet-core.md §12.1 "net deleted".
+ *
+ * Removing: a snapshot without the NIs is published, so that nothing chooses them any more, and
+ * they are marked, so that what is already on its way to them fails where it arrives; then the
+ * node's home tells others, each reactor fails what waits for credits, and the LND closes
+ * connections. The objects stay, unused, as long as messages may point to them: until the next NI
+ * is added, or the node is destroyed.
+ *
+ * Adding: each reactor forgets what it counted for that index before, the LND begins to listen, a
+ * snapshot with the NI is published, the node's home tells others. If the LND cannot, it stops what
+ * it began, as if the NI were removed.
+ */
+#include "lib/lnet/lnet_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct change_mail {
+    struct reactor_task task;
+    struct lnet_change *change;
+    struct lnet_shard *shard;
+    uint32_t bucket; /* of peers: those before have been looked at */
+};
+
+struct change_ni {
+    struct reactor_task task;
+    struct lnet_change *change;
+    struct lnet_ni *ni;
+};
+
+struct lnet_change {
+    struct lnet_node *node;
+    lnet_done_fn done;
+    void (*net_done)(void *arg); /* of lnet_net_del(), instead */
+    void *arg;
+    int rc;
+    char err[256];
+    unsigned pending;
+    struct lnet_ni *add;
+    unsigned ndel;
+    struct change_mail mail[REACTOR_MAX];
+    struct change_ni del[LNET_MAX_NI];
+};
+
+static struct lnet_change *change_new(struct lnet_node *node, void *arg, char *err, size_t errlen)
+{
+    struct lnet_change *ch = calloc(1, sizeof(*ch));
+    unsigned i;
+
+    if (!ch) {
+        snprintf(err, errlen, "no memory");
+        return NULL;
+    }
+    ch->node = node;
+    ch->arg = arg;
+    for (i = 0; i < node->nshards; i++) {
+        ch->mail[i].change = ch;
+        ch->mail[i].shard = node->shard[i];
+    }
+    return ch;
+}
+
+static void change_end(struct lnet_change *ch)
+{
+    struct lnet_node *node = ch->node;
+
+    node->change = NULL;
+    if (ch->net_done)
+        ch->net_done(ch->arg);
+    else
+        ch->done(ch->arg, ch->rc, ch->rc ? ch->err : "");
+    free(ch);
+    lnet_stop_change_ended(node);
+}
+
+void lnet_change_abandon(struct lnet_node *node)
+{
+    struct lnet_change *ch = node->change;
+
+    if (!ch)
+        return;
+    ch->rc = -ESHUTDOWN;
+    snprintf(ch->err, sizeof(ch->err), "the node has been stopped");
+    change_end(ch);
+}
+
+/* Runs fn on each reactor; then `then` on the control thread, once for each. */
+static void on_each_reactor(struct lnet_change *ch, reactor_task_fn fn)
+{
+    unsigned i;
+
+    ch->pending = ch->node->nshards;
+    for (i = 0; i < ch->node->nshards; i++) {
+        ch->mail[i].task.fn = fn;
+        reactor_post(ch->node->shard[i]->reactor, &ch->mail[i].task);
+    }
+}
+
+static void answer(struct change_mail *m, reactor_task_fn fn)
+{
+    m->task.fn = fn;
+    reactor_post(reactor_control(m->change->node->env), &m->task);
+}
+
+static int may_change(const struct lnet_node *node, const char *what, char *err, size_t errlen)
+{
+    if (node->started && !node->stop && !node->change)
+        return 0;
+    snprintf(err, errlen, "%s cannot be changed while %s", what,
+             node->change ? "another NI or net is being added or removed"
+                          : "the node starts or stops");
+    return -EBUSY;
+}
+
+/* A change of what errors name. 0 and *out, in which nothing is yet, or -errno with a sentence. */
+static int change_begin(struct lnet_node *node, const char *name, void *arg,
+                        struct lnet_change **out, char *err, size_t errlen)
+{
+    int rc = may_change(node, name, err, errlen);
+
+    if (rc)
+        return rc;
+    *out = change_new(node, arg, err, errlen);
+    return *out ? 0 : -ENOMEM;
+}
+
+/* ---- NIs that are gone ---- */
+
+static bool is_unused(const struct lnet_node *node, const struct lnet_ni *ni)
+{
+    unsigned i;
+
+    if (!ni->stopped || ni->links_told != __atomic_load_n(&ni->links_heard, __ATOMIC_ACQUIRE))
+        return false;
+    for (i = 0; i < node->nshards; i++)
+        if (__atomic_load_n(&node->shard[i]->ni_refs[ni->index], __ATOMIC_ACQUIRE) > 0)
+            return false;
+    return true;
+}
+
+/* No new reference can come, so what is unused stays so; but who gave the last one back may still
+ * be in the loop that did. */
+static void collect(struct lnet_node *node)
+{
+    struct lnet_ni *gone[LNET_MAX_NI];
+    unsigned i, n = 0;
+
+    for (i = 0; i < node->nnis; i++)
+        if (node->ni[i] && is_unused(node, node->ni[i])) {
+            gone[n++] = node->ni[i];
+            __atomic_store_n(&node->ni[i], NULL, __ATOMIC_RELEASE);
+        }
+    if (n > 0)
+        reactor_synchronize(node->env);
+    for (i = 0; i < n; i++)
+        lnet_ni_free(gone[i]);
+}
+
+/* ---- removing ---- */
+
+static void ni_stopped(struct reactor_task *task)
+{
+    struct change_ni *d = container_of(task, struct change_ni, task);
+
+    struct lnet_event_row row = {.kind = LNET_EV_NI_REMOVED, .nid = d->ni->nid, .cause = "command"};
+
+    d->ni->stopped = true;
+    shared_set(&d->ni->starting, false);
+    if (d->ni != d->change->add)
+        lnet_event_post(d->change->node, &row);
+    if (--d->change->pending == 0)
+        change_end(d->change);
+}
+
+static void stop_nis(struct lnet_change *ch)
+{
+    unsigned i;
+
+    ch->pending = ch->ndel;
+    for (i = 0; i < ch->ndel; i++) {
+        ch->del[i].change = ch;
+        ch->del[i].task.fn = ni_stopped;
+        ch->del[i].ni->lnd->ni_stop(ch->del[i].ni, &ch->del[i].task);
+    }
+}
+
+static void shard_flushed(struct reactor_task *task)
+{
+    struct lnet_change *ch = container_of(task, struct change_mail, task)->change;
+
+    if (--ch->pending == 0)
+        stop_nis(ch);
+}
+
+static void flush_shard(struct reactor_task *task)
+{
+    struct change_mail *m = container_of(task, struct change_mail, task);
+
+    if (m->bucket == 0 && lnet_is_home(m->change->node))
+        lnet_ping_changed(m->change->node);
+    if (lnet_credit_fail_removed(m->shard, &m->bucket))
+        answer(m, shard_flushed);
+    else
+        reactor_post(m->shard->reactor, &m->task);
+}
+
+/* All NIs of the snapshot but those in ch->del. */
+static struct lnet_conf *conf_without(const struct lnet_change *ch)
+{
+    const struct lnet_conf *old = ch->node->conf;
+    struct lnet_ni *left[LNET_MAX_NI];
+    unsigned i, k, n = 0;
+
+    for (i = 0; i < old->nnis; i++) {
+        for (k = 0; k < ch->ndel && ch->del[k].ni != old->ni[i]; k++)
+            ;
+        if (k == ch->ndel)
+            left[n++] = old->ni[i];
+    }
+    return lnet_conf_build(ch->node, old->route, old->nroutes, left, n);
+}
+
+static int remove_nis(struct lnet_change *ch, char *err, size_t errlen)
+{
+    struct lnet_conf *conf = conf_without(ch);
+    unsigned i;
+
+    if (!conf) {
+        snprintf(err, errlen, "no memory");
+        free(ch);
+        return -ENOMEM;
+    }
+    ch->node->change = ch;
+    for (i = 0; i < ch->ndel; i++)
+        shared_set(&ch->del[i].ni->removed, true);
+    lnet_conf_publish(ch->node, conf);
+    on_each_reactor(ch, flush_shard);
+    return 0;
+}
+
+static void removal_add(struct lnet_change *ch, struct lnet_ni *ni)
+{
+    ch->del[ch->ndel++].ni = ni;
+}
+
+/* An NI of this node, or NULL with a sentence. */
+static struct lnet_ni *own_ni(struct lnet_node *node, const struct lnet_nid *nid,
+                              char name[LNET_NIDSTR_SIZE], char *err, size_t errlen)
+{
+    struct lnet_ni *ni = lnet_ni_find(node, nid);
+
+    nid_format(nid, name);
+    if (!ni)
+        snprintf(err, errlen, "nid: %s is not a NID of this node", name);
+    return ni;
+}
+
+int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg), void *arg,
+                 char *err, size_t errlen)
+{
+    const struct lnet_conf_net *n = lnet_net_find(node, net);
+    char name[LNET_NETSTR_SIZE];
+    struct lnet_change *ch;
+    unsigned i;
+    int rc;
+
+    net_format(net, name);
+    if (!n) {
+        snprintf(err, errlen, "net: there is no local net %s", name);
+        return -ENOENT;
+    }
+    rc = change_begin(node, name, arg, &ch, err, errlen);
+    if (rc)
+        return rc;
+    ch->net_done = done;
+    for (i = 0; i < n->nni; i++)
+        removal_add(ch, n->ni[i]);
+    return remove_nis(ch, err, errlen);
+}
+
+int lnet_ni_del(struct lnet_node *node, const struct lnet_nid *nid, lnet_done_fn done, void *arg,
+                char *err, size_t errlen)
+{
+    char name[LNET_NIDSTR_SIZE];
+    struct lnet_ni *ni = own_ni(node, nid, name, err, errlen);
+    struct lnet_change *ch;
+    int rc;
+
+    if (!ni)
+        return -ENOENT;
+    rc = change_begin(node, name, arg, &ch, err, errlen);
+    if (rc)
+        return rc;
+    ch->done = done;
+    removal_add(ch, ni);
+    return remove_nis(ch, err, errlen);
+}
+
+int lnet_ni_set(struct lnet_node *node, const struct lnet_nid *nid, const struct lnd_tunables *tun,
+                char *err, size_t errlen)
+{
+    char name[LNET_NIDSTR_SIZE];
+    struct lnet_ni *ni = own_ni(node, nid, name, err, errlen);
+
+    if (!ni)
+        return -ENOENT;
+    if (!ni->lnd->ni_set) {
+        snprintf(err, errlen, "nid: %s: nothing of this NI can change while it runs", name);
+        return -EOPNOTSUPP;
+    }
+    return ni->lnd->ni_set(ni, tun, err, errlen);
+}
+
+/* ---- adding ---- */
+
+static void add_listed(struct reactor_task *task)
+{
+    change_end(container_of(task, struct change_mail, task)->change);
+}
+
+static void list_ni(struct reactor_task *task)
+{
+    struct change_mail *m = container_of(task, struct change_mail, task);
+
+    lnet_ni_listed(m->change->add);
+    answer(m, add_listed);
+}
+
+static struct lnet_conf *conf_with(const struct lnet_change *ch)
+{
+    const struct lnet_conf *old = ch->node->conf;
+    struct lnet_ni *all[LNET_MAX_NI];
+
+    if (old->nnis > 0)
+        memcpy(all, old->ni, old->nnis * sizeof(struct lnet_ni *));
+    all[old->nnis] = ch->add;
+    return lnet_conf_build(ch->node, old->route, old->nroutes, all, old->nnis + 1);
+}
+
+static void add_failed(struct lnet_change *ch, int rc)
+{
+    ch->rc = rc;
+    ch->del[ch->ndel++].ni = ch->add;
+    stop_nis(ch);
+}
+
+static void begin_to_serve(struct lnet_change *ch)
+{
+    struct lnet_node *node = ch->node;
+    struct lnet_conf *conf = NULL;
+    int rc = -ESHUTDOWN;
+
+    snprintf(ch->err, sizeof(ch->err), "the node stops");
+    if (!node->stop) {
+        conf = conf_with(ch);
+        snprintf(ch->err, sizeof(ch->err), "no memory");
+        rc = conf ? ch->add->lnd->ni_start(ch->add, ch->err, sizeof(ch->err)) : -ENOMEM;
+    }
+    if (rc) {
+        lnet_conf_free(conf);
+        add_failed(ch, rc);
+        return;
+    }
+    ch->add->alive_us = reactor_now_us(); /* as of now */
+    shared_set(&ch->add->removed, false);
+    lnet_conf_publish(node, conf);
+    shared_set(&ch->add->starting, false);
+    ch->mail[0].task.fn = list_ni;
+    reactor_post(lnet_node_home(node), &ch->mail[0].task);
+}
+
+static void shard_cleared(struct reactor_task *task)
+{
+    struct lnet_change *ch = container_of(task, struct change_mail, task)->change;
+
+    if (--ch->pending == 0)
+        begin_to_serve(ch);
+}
+
+static void clear_shard(struct reactor_task *task)
+{
+    struct change_mail *m = container_of(task, struct change_mail, task);
+
+    lnet_shard_clear_ni(m->shard, m->change->add->index);
+    lnet_ni_credits_init(m->shard, m->change->add);
+    answer(m, shard_cleared);
+}
+
+int lnet_ni_add_live(struct lnet_node *node, const struct lnet_ni_conf *conf, lnet_done_fn done,
+                     void *arg, char *err, size_t errlen)
+{
+    char name[LNET_NETSTR_SIZE];
+    struct lnet_change *ch;
+    int rc;
+
+    net_format(conf->net, name);
+    rc = change_begin(node, name, arg, &ch, err, errlen);
+    if (rc)
+        return rc;
+    collect(node);
+    rc = lnet_ni_make(node, conf, &ch->add, err, errlen);
+    if (rc) {
+        free(ch);
+        return rc;
+    }
+    ch->done = done;
+    ch->add->starting = true;
+    lnet_shard_clear_ni(node->shard[node->nshards], ch->add->index);
+    memset(&node->ni_base[ch->add->index], 0, sizeof(node->ni_base[0]));
+    lnet_ni_place(ch->add);
+    node->change = ch;
+    on_each_reactor(ch, clear_shard);
+    return 0;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Watchers hear of gateways and routes that go down or come up again. Whether a gateway is alive
+ * depends on what its own home sees (connections) and on what the node's home sees (pings); the
+ * node's home alone compares that with what was told last.
+ */
+#include "lib/lnet/lnet_internal.h"
+
+#define BURST 64 /* routes looked at before others have their turn */
+
+/* ---- routes (node home) ---- */
+
+static void tell_route(struct lnet_node *node, struct lnet_route *r)
+{
+    bool gw_down = r->gw->told_down, down = gw_down || !shared_get(&r->up);
+    struct lnet_event_row row = {
+        .kind = down ? LNET_EV_ROUTE_DOWN : LNET_EV_ROUTE_UP, .net = r->net, .nid = r->gw->nid};
+
+    if (r->told_down == down)
+        return;
+    row.cause = gw_down || r->told_by_gw ? r->gw->told_cause : r->cause;
+    r->told_down = down;
+    r->told_by_gw = gw_down;
+    lnet_event_post(node, &row);
+}
+
+static void tell_some(struct reactor_task *task)
+{
+    struct lnet_route_events *t = container_of(task, struct lnet_route_events, task);
+    struct lnet_node *node = container_of(t, struct lnet_node, route_events);
+    const struct lnet_conf *c = lnet_conf_get(node);
+    unsigned n;
+
+    if (t->again || t->generation != c->generation)
+        t->next = 0;
+    t->again = false;
+    t->generation = c->generation;
+    for (n = 0; n < BURST && t->next < c->nroutes; n++)
+        tell_route(node, c->route[t->next++]);
+    t->busy = t->next < c->nroutes;
+    if (t->busy)
+        reactor_post(lnet_node_home(node), task);
+}
+
+void lnet_routes_tell(struct lnet_node *node)
+{
+    struct lnet_route_events *t = &node->route_events;
+
+    t->again = true;
+    if (t->busy)
+        return;
+    t->busy = true;
+    t->task.fn = tell_some;
+    reactor_post(lnet_node_home(node), &t->task);
+}
+
+/* ---- gateways ---- */
+
+void lnet_gw_tell(struct lnet_gw *gw, const char *cause)
+{
+    bool down = !lnet_gw_alive(gw);
+    struct lnet_event_row row = {
+        .kind = down ? LNET_EV_GATEWAY_DOWN : LNET_EV_GATEWAY_UP, .nid = gw->nid, .cause = cause};
+
+    if (gw->told_down == down)
+        return;
+    gw->told_down = down;
+    gw->told_cause = cause;
+    if (shared_get(&gw->routes) == 0)
+        return;
+    lnet_event_post(gw->node, &row);
+    lnet_routes_tell(gw->node);
+}
+
+static void changed_home(struct reactor_task *task)
+{
+    struct lnet_gw *gw = container_of(task, struct lnet_gw, changed);
+
+    /* From here on another change mails again; those before are seen now. */
+    shared_set(&gw->change_mailed, false);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    lnet_gw_tell(gw, shared_get(&gw->lnd_cause));
+}
+
+void lnet_gw_changed(struct lnet_gw *gw, const char *cause)
+{
+    shared_set(&gw->lnd_cause, cause);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (shared_get(&gw->change_mailed))
+        return;
+    shared_set(&gw->change_mailed, true);
+    gw->changed.fn = changed_home;
+    reactor_post(lnet_node_home(gw->node), &gw->changed);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Counters of messages, in lnetctl's words: docs/protocol/lnet-core.md §10.5. Each is written by
+ * the shard it belongs to and read by the control thread.
+ */
+#include "lib/lnet/lnet_internal.h"
+
+#include <string.h>
+
+#define RESET_PEERS 256 /* peers reset before others have their turn */
+
+/* ---- counting (the shard's reactor) ---- */
+
+void lnet_rst_add(struct lnet_node *node, int n)
+{
+    uint64_t *count = &lnet_shard_self(node)->stats[LNET_STAT_RST_ALLOC];
+
+    shared_set(count, *count + (uint64_t)(int64_t)n);
+}
+
+static const enum lnet_stat stat_of_health[LNET_HEALTH_COUNT] = {
+    [LNET_HEALTH_LOCAL_INTERRUPT] = LNET_STAT_LOCAL_INTERRUPT_COUNT,
+    [LNET_HEALTH_LOCAL_DROPPED] = LNET_STAT_LOCAL_DROPPED_COUNT,
+    [LNET_HEALTH_LOCAL_ABORTED] = LNET_STAT_LOCAL_ABORTED_COUNT,
+    [LNET_HEALTH_LOCAL_NO_ROUTE] = LNET_STAT_LOCAL_NO_ROUTE_COUNT,
+    [LNET_HEALTH_LOCAL_ERROR] = LNET_STAT_LOCAL_ERROR_COUNT,
+    [LNET_HEALTH_LOCAL_TIMEOUT] = LNET_STAT_LOCAL_TIMEOUT_COUNT,
+    [LNET_HEALTH_REMOTE_ERROR] = LNET_STAT_REMOTE_ERROR_COUNT,
+    [LNET_HEALTH_REMOTE_DROPPED] = LNET_STAT_REMOTE_DROPPED_COUNT,
+    [LNET_HEALTH_REMOTE_TIMEOUT] = LNET_STAT_REMOTE_TIMEOUT_COUNT,
+    [LNET_HEALTH_NETWORK_TIMEOUT] = LNET_STAT_NETWORK_TIMEOUT_COUNT,
+};
+
+/* Where the two disagree, nothing is said of anybody's health: §6.2. */
+void lnet_count_health(struct lnet_shard *s, struct lnet_result result)
+{
+    if (result.reason == LNET_DROP_NONE || result.health == LNET_HEALTH_OK ||
+        result.health >= LNET_HEALTH_COUNT)
+        return;
+    count_add(&s->stats[stat_of_health[result.health]], 1);
+}
+
+/* ---- reading ---- */
+
+static const char *const stat_names[LNET_STAT_COUNT] = {
+    [LNET_STAT_MSGS_ALLOC] = "msgs_alloc",
+    [LNET_STAT_MSGS_MAX] = "msgs_max",
+    [LNET_STAT_RST_ALLOC] = "rst_alloc",
+    [LNET_STAT_RESEND_COUNT] = "resend_count",
+    [LNET_STAT_LOCAL_INTERRUPT_COUNT] = "local_interrupt_count",
+    [LNET_STAT_LOCAL_DROPPED_COUNT] = "local_dropped_count",
+    [LNET_STAT_LOCAL_ABORTED_COUNT] = "local_aborted_count",
+    [LNET_STAT_LOCAL_NO_ROUTE_COUNT] = "local_no_route_count",
+    [LNET_STAT_LOCAL_TIMEOUT_COUNT] = "local_timeout_count",
+    [LNET_STAT_LOCAL_ERROR_COUNT] = "local_error_count",
+    [LNET_STAT_REMOTE_DROPPED_COUNT] = "remote_dropped_count",
+    [LNET_STAT_REMOTE_ERROR_COUNT] = "remote_error_count",
+    [LNET_STAT_REMOTE_TIMEOUT_COUNT] = "remote_timeout_count",
+    [LNET_STAT_NETWORK_TIMEOUT_COUNT] = "network_timeout_count",
+    [LNET_STAT_FAILED_RESENDS] = "failed_resends",
+    [LNET_STAT_SUCCESSFUL_RESENDS] = "successful_resends",
+    [LNET_STAT_ERRORS] = "errors",
+    [LNET_STAT_SEND_COUNT] = "send_count",
+    [LNET_STAT_RESPONSE_TIMEOUT_COUNT] = "response_timeout_count",
+    [LNET_STAT_RECV_COUNT] = "recv_count",
+    [LNET_STAT_ROUTE_COUNT] = "route_count",
+    [LNET_STAT_DROP_COUNT] = "drop_count",
+    [LNET_STAT_SEND_LENGTH] = "send_length",
+    [LNET_STAT_RECV_LENGTH] = "recv_length",
+    [LNET_STAT_ROUTE_LENGTH] = "route_length",
+    [LNET_STAT_DROP_LENGTH] = "drop_length",
+};
+
+const char *lnet_stat_name(enum lnet_stat stat)
+{
+    return stat < LNET_STAT_COUNT ? stat_names[stat] : "?";
+}
+
+/* How many there are now, not how many there were. */
+static bool is_level(enum lnet_stat stat)
+{
+    return stat == LNET_STAT_MSGS_ALLOC || stat == LNET_STAT_MSGS_MAX ||
+           stat == LNET_STAT_RST_ALLOC;
+}
+
+static void sum_stats(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
+{
+    unsigned i, k;
+
+    memset(out, 0, LNET_STAT_COUNT * sizeof(out[0]));
+    for (i = 0; i <= node->nshards; i++)
+        for (k = 0; k < LNET_STAT_COUNT; k++)
+            out[k] += shared_get(&node->shard[i]->stats[k]);
+}
+
+void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
+{
+    unsigned k;
+
+    sum_stats(node, out);
+    for (k = 0; k < LNET_STAT_COUNT; k++)
+        out[k] -= node->stat_base[k];
+}
+
+void lnet_stats_ever(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
+{
+    sum_stats(node, out);
+}
+
+static void sum_ni(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out)
+{
+    const struct lnet_ni_stats *in;
+    unsigned i, t;
+
+    memset(out, 0, sizeof(*out));
+    for (i = 0; i <= node->nshards; i++) {
+        in = &node->shard[i]->ni_stats[ni];
+        for (t = 0; t < LNET_MSG_TYPES; t++) {
+            out->sent[t] += shared_get(&in->sent[t]);
+            out->received[t] += shared_get(&in->received[t]);
+            out->dropped[t] += shared_get(&in->dropped[t]);
+        }
+    }
+}
+
+void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out)
+{
+    const struct lnet_ni_stats *base;
+    unsigned t;
+
+    memset(out, 0, sizeof(*out));
+    if (ni >= LNET_MAX_NI)
+        return;
+    base = &node->ni_base[ni];
+    sum_ni(node, ni, out);
+    for (t = 0; t < LNET_MSG_TYPES; t++) {
+        out->sent[t] -= base->sent[t];
+        out->received[t] -= base->received[t];
+        out->dropped[t] -= base->dropped[t];
+    }
+}
+
+/* ---- beginning again ---- */
+
+static void reset_shard(struct reactor_task *task);
+
+static void reset_post(struct lnet_shard *s)
+{
+    s->reset.busy = true;
+    s->reset.again = false;
+    s->reset.slot = 0;
+    s->reset.task.fn = reset_shard;
+    reactor_post(s->reactor, &s->reset.task);
+}
+
+static void reset_done(struct reactor_task *task)
+{
+    struct lnet_shard *s = container_of(task, struct lnet_shard, reset.task);
+
+    s->reset.busy = false;
+    if (s->reset.again)
+        reset_post(s);
+}
+
+static void reset_peer(struct lnet_peer_ni *p)
+{
+    memset(p->send_count, 0, sizeof(p->send_count));
+    memset(p->recv_count, 0, sizeof(p->recv_count));
+    memset(p->drop_count, 0, sizeof(p->drop_count));
+}
+
+static void reset_shard(struct reactor_task *task)
+{
+    struct lnet_shard *s = container_of(task, struct lnet_shard, reset.task);
+    unsigned i;
+
+    shared_set(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
+    for (i = 0; i < RESET_PEERS && s->reset.slot < s->peers_used; i++)
+        reset_peer(&s->peers[s->reset.slot++]);
+    if (s->reset.slot < s->peers_used) {
+        reactor_post(s->reactor, task);
+        return;
+    }
+    task->fn = reset_done;
+    reactor_post(reactor_control(s->node->env), task);
+}
+
+void lnet_stats_reset(struct lnet_node *node)
+{
+    unsigned i;
+
+    sum_stats(node, node->stat_base);
+    for (i = 0; i < LNET_STAT_COUNT; i++)
+        if (is_level((enum lnet_stat)i))
+            node->stat_base[i] = 0;
+    for (i = 0; i < node->nnis; i++)
+        sum_ni(node, i, &node->ni_base[i]);
+    for (i = 0; i < node->nshards; i++)
+        if (node->shard[i]->reset.busy)
+            node->shard[i]->reset.again = true;
+        else
+            reset_post(node->shard[i]);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Why a message to a NID goes where it goes: the choice that select.c would make for it, and how
+ * each other candidate compares with it. On the reactor that such a message would be handled by;
+ * then the next hop's home is asked about its peer NI.
+ */
+#include "lib/lnet/lnet_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static const struct {
+    const char *name, *text;
+} whys[LNET_WHY_COUNT] = {
+    [LNET_WHY_CHOSEN] = {"chosen", "It is the one that would be taken now."},
+    [LNET_WHY_NOT_SOURCE] = {"not_source", "The message has to leave by the NI of its source NID."},
+    [LNET_WHY_LINK_DOWN] = {"link_down", "Its link is down, and that of another NI is up."},
+    [LNET_WHY_NID_SIZE] = {"nid_size",
+                           "Another NI has an address of the same kind (IPv4 or IPv6) as the next "
+                           "hop."},
+    [LNET_WHY_USED_LATER] = {"used_later",
+                             "It is as good as the one chosen, but was used more recently: those "
+                             "that are equal take turns."},
+    [LNET_WHY_GATEWAY_DOWN] = {"gateway_down",
+                               "Its gateway does not answer pings, or the connection to it was "
+                               "lost."},
+    [LNET_WHY_NET_DOWN] = {"net_down",
+                           "Its gateway says that it does not route, or that one of its two nets "
+                           "is down."},
+    [LNET_WHY_NO_LOCAL_NET] = {"no_local_net", "Its gateway is on a net without an NI here."},
+    [LNET_WHY_OTHER_NET] = {"other_net",
+                            "Its gateway is not on the net of the NI that the message has to leave "
+                            "by."},
+    [LNET_WHY_PRIORITY] = {"priority", "Another route has a lower priority value, which wins."},
+    [LNET_WHY_HOPS] = {"hops", "Another route of the same priority has fewer hops."},
+    [LNET_WHY_QUEUE] = {"queue",
+                        "More bytes wait for its gateway than for that of a route with the same "
+                        "priority and hops."},
+};
+
+const char *lnet_why_name(enum lnet_why why)
+{
+    return (unsigned)why < LNET_WHY_COUNT ? whys[why].name : "unknown";
+}
+
+const char *lnet_why_text(enum lnet_why why)
+{
+    return (unsigned)why < LNET_WHY_COUNT ? whys[why].text : "";
+}
+
+struct why_request {
+    struct lnet_node *node;
+    struct lnet_nid dest, src;
+    lnet_why_fn fn;
+    void *arg;
+    struct reactor_task task;
+    struct lnet_why_answer answer;
+};
+
+/* ---- candidates (any reactor) ---- */
+
+static struct lnet_why_route route_row(const struct lnet_route *r)
+{
+    return (struct lnet_why_route){
+        .row = {.conf = {r->net, r->gw->nid, r->hops, r->priority},
+                .up = lnet_gw_alive(r->gw) && shared_get(&r->up),
+                .single_hop = shared_get(&r->single_hop)},
+        .queued_bytes = shared_get(&r->gw->queued_bytes),
+    };
+}
+
+/* best: the one chosen, or NULL. */
+static enum lnet_why judge_route(const struct lnet_shard *s, const struct lnet_route *r,
+                                 const struct lnet_route *best, lnet_net_t from_net)
+{
+    enum lnet_why why = lnet_route_usable(s, r, from_net);
+
+    if (why != LNET_WHY_CHOSEN || !best || r == best)
+        return why;
+    why = lnet_route_behind(s, r, best);
+    /* Others send meanwhile: what waits for the gateways may have changed since the choice. */
+    return why == LNET_WHY_CHOSEN ? LNET_WHY_QUEUE : why;
+}
+
+static void list_routes(const struct lnet_shard *s, struct lnet_why_answer *a,
+                        const struct lnet_nid *dest, const struct lnet_ni *src,
+                        const struct lnet_gw *gw)
+{
+    const struct lnet_route *best = NULL;
+    struct lnet_route *const *r;
+    unsigned i, n = lnet_conf_routes(lnet_conf_get(s->node), nid_net(dest), &r);
+
+    for (i = 0; i < n; i++)
+        if (r[i]->gw == gw)
+            best = r[i];
+    a->nroutes = n;
+    for (i = 0; i < n && i < LNET_WHY_MAX; i++) {
+        a->route[i] = route_row(r[i]);
+        a->route[i].why = judge_route(s, r[i], best, src ? src->net : LNET_NET_ANY);
+    }
+}
+
+static void list_nis(const struct lnet_shard *s, struct lnet_why_answer *a,
+                     const struct lnet_ni *src, const struct lnet_path *path)
+{
+    const struct lnet_conf_net *net = lnet_net_find(s->node, nid_net(&path->next_hop));
+    unsigned i;
+
+    for (i = 0; net && i < net->nni; i++) {
+        struct lnet_why_ni *row = &a->nis[a->nnis++];
+
+        row->index = net->ni[i]->index;
+        if (net->ni[i] == path->ni)
+            row->why = LNET_WHY_CHOSEN;
+        else if (src)
+            row->why = LNET_WHY_NOT_SOURCE;
+        else
+            row->why = lnet_ni_behind(s, net->ni[i], path->ni, &path->next_hop);
+    }
+}
+
+static enum lnet_drop explain(const struct lnet_shard *s, struct why_request *q,
+                              struct lnet_ni *src)
+{
+    struct lnet_why_answer *a = &q->answer;
+    struct lnet_path path;
+    enum lnet_drop drop = lnet_choose(s, &q->dest, &LNET_NID_ANY, src, &path);
+
+    a->local = !drop && !path.gw;
+    if (!a->local)
+        list_routes(s, a, &q->dest, src, drop ? NULL : path.gw);
+    if (drop)
+        return drop;
+    a->next_hop = path.next_hop;
+    a->ni = (int)path.ni->index;
+    list_nis(s, a, src, &path);
+    return LNET_DROP_NONE;
+}
+
+/* ---- a message of others ---- */
+
+/* By whom a message from src would be brought; ANY when nobody can be told. */
+static struct lnet_nid sender_of(const struct lnet_shard *s, const struct lnet_nid *src)
+{
+    struct lnet_route *const *r;
+    unsigned i, n;
+
+    if (lnet_net_find(s->node, nid_net(src)))
+        return *src;
+    n = lnet_conf_routes(lnet_conf_get(s->node), nid_net(src), &r);
+    for (i = 0; i < n; i++)
+        if (lnet_route_usable(s, r[i], LNET_NET_ANY) == LNET_WHY_CHOSEN)
+            return r[i]->gw->nid;
+    return n > 0 ? r[0]->gw->nid : LNET_NID_ANY; /* down as it is, it may still bring one */
+}
+
+/* What send.c would say of the header, as far as one can know. */
+static enum lnet_drop check(const struct lnet_node *node, struct why_request *q,
+                            const struct lnet_nid *sender)
+{
+    struct lnet_why_answer *a = &q->answer;
+    lnet_net_t over = nid_net(sender); /* LNET_NET_ANY if unknown */
+
+    if (lnet_nid_is_mine(node, &q->dest)) {
+        a->mine = nid_is_lo(&q->dest) || nid_net(&q->dest) == over || nid_is_any(sender);
+        return a->mine ? LNET_DROP_NONE : LNET_DROP_DEST_OTHER_OWN_NID;
+    }
+    if (nid_net(&q->dest) == over)
+        return LNET_DROP_DEST_SAME_NET;
+    if (!lnet_is_router(node))
+        return LNET_DROP_ROUTING_OFF;
+    if (nid_is_any(sender) && shared_get(&node->timing.source_check) != LNET_SOURCE_OFF)
+        return LNET_DROP_SRC_NOT_ALLOWED;
+    return LNET_DROP_NONE;
+}
+
+/* ---- from reactor to reactor ---- */
+
+static void answer_done(struct why_request *q)
+{
+    q->fn(q->arg, &q->answer);
+    free(q);
+}
+
+static void peer_found(void *arg, const struct lnet_peer_row *rows, unsigned n,
+                       const struct lnet_peer_cursor *next)
+{
+    struct why_request *q = arg;
+
+    (void)next;
+    q->answer.peer_known = n > 0;
+    if (n > 0)
+        q->answer.peer = rows[0];
+    answer_done(q);
+}
+
+static void chosen(struct reactor_task *task)
+{
+    struct why_request *q = container_of(task, struct why_request, task);
+
+    if (q->answer.ni < 0 || lnet_peer_find(q->node, &q->answer.next_hop, peer_found, q))
+        answer_done(q);
+}
+
+static void choose(struct reactor_task *task)
+{
+    struct why_request *q = container_of(task, struct why_request, task);
+    const struct lnet_shard *s = lnet_shard_self(q->node);
+    struct lnet_ni *src = nid_is_any(&q->src) ? NULL : lnet_ni_find(q->node, &q->src);
+    bool own = nid_is_any(&q->src) || src;
+
+    if (own)
+        q->answer.mine = lnet_nid_is_mine(q->node, &q->dest);
+    if (!q->answer.mine && !q->answer.drop)
+        q->answer.drop = explain(s, q, src);
+    q->task.fn = chosen;
+    reactor_post(reactor_control(q->node->env), &q->task);
+}
+
+/* Where the sender's connections are read, or where messages of our own are made. */
+static struct reactor *home_of_sender(struct why_request *q)
+{
+    const struct lnet_shard *s = lnet_shard_self(q->node);
+    struct lnet_nid sender;
+
+    if (nid_is_any(&q->src) || lnet_ni_find(q->node, &q->src))
+        return lnet_node_home(q->node);
+    sender = sender_of(s, &q->src);
+    q->answer.drop = check(q->node, q, &sender);
+    return nid_is_any(&sender) ? lnet_node_home(q->node) : lnet_nid_home(q->node, &sender);
+}
+
+int lnet_why(struct lnet_node *node, const struct lnet_nid *dest, const struct lnet_nid *src,
+             lnet_why_fn fn, void *arg)
+{
+    struct why_request *q = calloc(1, sizeof(*q));
+
+    if (!q)
+        return -ENOMEM;
+    q->node = node;
+    q->dest = *dest;
+    q->src = *src;
+    q->fn = fn;
+    q->arg = arg;
+    q->answer.ni = -1;
+    q->task.fn = choose;
+    reactor_post(home_of_sender(q), &q->task);
+    return 0;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a reactor spends its time on. Reading the cycle counter costs as much as an idle poller, so
+ * it is read where something was done, and once per loop; what an idle stage took before a busy one
+ * is charged to that.
+ *
+ * Of single mails and timers, too long is what holds others up. Whether a long one was long by its
+ * own doing or lost its core meanwhile is told by the count of involuntary context switches, which
+ * takes a system call: so it is looked at once a millisecond, and after a long one.
+ *
+ * The cycle counter runs on while the core is with others. A stage that looks long is compared with
+ * the thread's CPU time, and what that does not account for is nobody's work.
+ */
+#include "lib/reactor/reactor_internal.h"
+
+#include <sys/resource.h>
+
+static long involuntary_switches(void)
+{
+    struct rusage u;
+
+    return getrusage(RUSAGE_THREAD, &u) == 0 ? u.ru_nivcsw : 0;
+}
+
+static void set_notable(struct reactor *r)
+{
+    r->call_notable = RTE_MIN(r->stats.longest_cycles, r->stall_cycles);
+}
+
+void stats_init(struct reactor *r)
+{
+    r->stats.hz = rte_get_tsc_hz();
+    r->stall_cycles = r->stats.hz / 1000000 * REACTOR_STALL_US;
+}
+
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+/* Cycles first: a system call is where the core is lost most often, and what comes behind the pair
+ * is for the next look to find. */
+static void look_at_cpu(struct reactor *r)
+{
+    r->cpu_tsc = rte_rdtsc();
+    r->cpu_ns = thread_cpu_ns();
+}
+
+void stats_begin(struct reactor *r)
+{
+    r->last_tsc = rte_rdtsc();
+    stats_resume(r);
+    look_at_cpu(r);
+    marks_unbind();
+}
+
+void stats_resume(struct reactor *r)
+{
+    uint64_t now = rte_rdtsc();
+
+    r->cpu_tsc += now - r->last_tsc;
+    r->last_tsc = now;
+    r->stage_tsc = now;
+    r->marks.tsc = now;
+}
+
+/* Of `took` cycles up to now, those during which the thread had no core. */
+static uint64_t preempted_cycles(struct reactor *r, uint64_t now, uint64_t took)
+{
+    uint64_t cpu_ns = thread_cpu_ns(), passed = now - r->cpu_tsc;
+    uint64_t used = (uint64_t)((double)(cpu_ns - r->cpu_ns) * (double)r->stats.hz / 1e9);
+    uint64_t lost = passed > used ? RTE_MIN(passed - used, took) : 0;
+
+    r->cpu_tsc = now;
+    r->cpu_ns = cpu_ns;
+    stat_add(&r->stats.stage_cycles[REACTOR_STAGE_PREEMPTED], lost);
+    r->turn_lost += lost;
+    return lost;
+}
+
+void stats_stage(struct reactor *r, enum reactor_stage stage)
+{
+    uint64_t now = rte_rdtsc(), took = now - r->stage_tsc, lost = 0;
+
+    if (unlikely(took > r->stall_cycles))
+        lost = preempted_cycles(r, now, took);
+    stat_add(&r->stats.stage_cycles[stage], took - lost);
+    if (unlikely(reactor_marks_here() != NULL))
+        marks_settle(r, now, lost);
+    r->stage_tsc = now;
+}
+
+void stats_loop(struct reactor *r, int work)
+{
+    uint64_t now = rte_rdtsc(), took = now - r->stage_tsc, turn = now - r->last_tsc;
+
+    if (unlikely(took > r->stall_cycles))
+        took -= preempted_cycles(r, now, took);
+    stat_add(&r->stats.total_cycles, turn);
+    stat_add(&r->stats.stage_cycles[REACTOR_STAGE_REST], took);
+    if (work > 0)
+        stat_add(&r->stats.busy_cycles, turn - r->turn_lost);
+    if (unlikely(reactor_marks_here() != NULL))
+        marks_drop(r, now, work > 0);
+    r->turn_lost = 0;
+    r->last_tsc = now;
+    r->stage_tsc = now;
+}
+
+void stats_look_now(struct reactor *r)
+{
+    uint64_t now, took;
+
+    r->usage_us = r->now_us;
+    r->switches = involuntary_switches();
+    now = rte_rdtsc();
+    took = now - r->stage_tsc;
+    if (unlikely(took > r->stall_cycles)) /* lost between two turns, or by the call above */
+        r->stage_tsc += preempted_cycles(r, now, took);
+    else
+        look_at_cpu(r);
+    if (!__atomic_load_n(&r->restart, __ATOMIC_RELAXED))
+        return;
+    __atomic_store_n(&r->stats.longest_cycles, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&r->restart, false, __ATOMIC_RELAXED);
+    set_notable(r);
+}
+
+void stats_notable_call(struct reactor *r, uint64_t took)
+{
+    bool is_long = took > r->stall_cycles;
+    long switches = is_long ? involuntary_switches() : r->switches;
+    bool preempted = switches != r->switches;
+
+    r->switches = switches;
+    if (is_long)
+        stat_add(preempted ? &r->stats.preempted : &r->stats.long_calls, 1);
+    if (!preempted && took > r->stats.longest_cycles)
+        __atomic_store_n(&r->stats.longest_cycles, took, __ATOMIC_RELAXED);
+    set_notable(r);
+}
+
+/* ---- any thread ---- */
+
+const char *reactor_stage_name(enum reactor_stage stage)
+{
+    static const char *const names[REACTOR_STAGES] = {
+        [REACTOR_STAGE_POLL] = "poll", [REACTOR_STAGE_FD] = "fd",
+        [REACTOR_STAGE_MAIL] = "mail", [REACTOR_STAGE_TIMER] = "timer",
+        [REACTOR_STAGE_REST] = "rest", [REACTOR_STAGE_PREEMPTED] = "preempted",
+    };
+
+    return (unsigned)stage < REACTOR_STAGES ? names[stage] : "unknown";
+}
+
+void reactor_stats_restart(struct reactor *r)
+{
+    __atomic_store_n(&r->restart, true, __ATOMIC_RELAXED);
+}
+
+void reactor_stats_get(const struct reactor *r, struct reactor_stats *out)
+{
+    const uint64_t *from = (const uint64_t *)&r->stats;
+    uint64_t *to = (uint64_t *)out;
+
+    _Static_assert(sizeof(*out) % sizeof(uint64_t) == 0, "counters only");
+    for (size_t i = 0; i < sizeof(*out) / sizeof(uint64_t); i++)
+        to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+    if (__atomic_load_n(&r->restart, __ATOMIC_RELAXED)) /* it sleeps: nothing has been long since */
+        out->longest_cycles = 0;
+}

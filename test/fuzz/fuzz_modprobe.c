@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Input: a file of modprobe.d. */
+#include "config/modprobe.h"
+#include "config/write.h"
+#include "test/fuzz/fuzz.h"
+
+static const struct cfg_address machine[] = {
+    {"eth0", {172, 16, 0, 9}},
+    {"eth1", {192, 168, 0, 2}},
+    {"eth1", {192, 168, 0, 3}},
+    {"ib0", {10, 0, 4, 7}},
+};
+
+static int convert(const struct modprobe_file *file, unsigned count, char **yaml,
+                   struct cfg_report *report)
+{
+    unsigned i;
+    int rc =
+        modprobe_convert(file, count, machine, sizeof(machine) / sizeof(machine[0]), yaml, report);
+
+    HOLDS((rc == 0) == (*yaml != NULL) && (rc == 0) == (report->errors == 0));
+    HOLDS(report->count <= CFG_MAX_MESSAGES);
+    for (i = 0; i < report->count; i++)
+        HOLDS(strncmp(report->message[i].text, "fuzz", 4) == 0 &&
+              !strchr(report->message[i].text, '\n'));
+    return rc;
+}
+
+/* The document is accepted, and is what it says: written out again it reads the same. */
+static void check_document(const char *yaml)
+{
+    struct cfg_report report;
+    struct cfg *cfg, *back;
+    unsigned i;
+    char *text;
+
+    HOLDS(cfg_parse("document", yaml, strlen(yaml), &cfg, &report) == 0);
+    cfg_report_free(&report);
+    text = cfg_text(cfg, CFG_FORM_FILE);
+    HOLDS(text != NULL && cfg_parse("again", text, strlen(text), &back, &report) == 0);
+    HOLDS(cfg->ni_count == back->ni_count && cfg->route_count == back->route_count);
+    HOLDS(cfg->routing == back->routing);
+    for (i = 0; i < cfg->ni_count; i++)
+        HOLDS(cfg_same_ni(&cfg->ni[i], &back->ni[i]));
+    cfg_report_free(&report);
+    cfg_free(back);
+    cfg_free(cfg);
+    free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    /* the same file twice says the same as once */
+    struct modprobe_file file[] = {{"fuzz", (const char *)data, size},
+                                   {"fuzz2", (const char *)data, size}};
+    struct cfg_report report;
+    char *once, *twice;
+
+    if (convert(file, 1, &once, &report) == 0) {
+        cfg_report_free(&report);
+        check_document(once);
+        HOLDS(convert(file, 2, &twice, &report) == 0 && strcmp(once, twice) == 0);
+        free(twice);
+    }
+    cfg_report_free(&report);
+    free(once);
+    return 0;
+}

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random faults for long: ports that tamper, links that flap, nodes that die; with a ceiling on memory."""
+
+import asyncio
+import random
+import re
+import subprocess
+
+from lnetpy.crowd import Books
+from lnetpy.crowd_scene import CLIENTS, FAR, NEAR, SERVERS, both_ways, stop, until_done, wide_router
+from lnetpy.router import find_program
+from lnetpy.scene import alone, deadline, only
+
+RULES = ({"loss": 0.1}, {"loss": 1}, {"loss": 5}, {"burst_begin": 0.3, "burst_end": 20}, {"delay_ms": 1},
+         {"delay_ms": 20, "jitter_ms": 10}, {"reorder": 5, "reorder_ms": 2}, {"duplicate": 3}, {"corrupt": 1},
+         {"rate_mbit": 300, "queue_kb": 512}, {"loss": 1, "duplicate": 1, "corrupt": 0.2, "delay_ms": 2, "jitter_ms": 2})
+
+
+def planned(router):
+    """Bytes that the process may take as `--check` says: what is asked of EAL, and heap with all connections in use."""
+    said = subprocess.run([find_program(router.env.build, "millraced"), "--check", "-c", router.conf], text=True,
+                          capture_output=True, check=True).stdout
+    return int(sum(float(x) for x in re.findall(r"^ +(?:sum|tcp streams): ([\d.]+)", said, re.M)) * (1 << 20))
+
+
+async def buffers_free(router):
+    """Receive buffers of ports that nobody holds."""
+    return {p["name"]: p["buffers_free"] for p in (await router.rpc("port_get"))["port"]}
+
+
+def resident(router):
+    """Bytes of memory the process has in use."""
+    with open(f"/proc/{router.proc.pid}/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * 4096
+
+
+@only("port")
+@alone
+@deadline(100, long=700)
+async def test_random_faults(env):
+    env.need_millrace()
+    seconds, rng = (600 if env.long else 30), random.Random(11)
+    r, rest = await wide_router(env)
+    c, s = await env.crowd("c", CLIENTS, 20), await env.crowd("s", SERVERS, 4)
+    empty = await buffers_free(r)
+    await c.nodes(NEAR)
+    await s.nodes(FAR)
+    books = await Books.open([r], [c, s])
+    loads = await both_ways(c, s, timeout=60)
+    await until_done(env, loads[0], 2, "traffic", 20)
+    ceiling, most, flaps, rules = planned(r), 0, 0, 0
+    end = env.now() + seconds
+    while env.now() < end:
+        for port in ("eth0", "eth1"):
+            await r.rpc("tamper_set", port=port, direction=rng.choice(("in", "out", "both")), seed=rng.randrange(1 << 30),
+                        **rng.choice(RULES))
+            rules += 1
+        if rng.random() < 0.2:
+            end_of_link = env.fabric.ports["r", rng.choice(("eth0", "eth1"))]
+            env.fabric.link(end_of_link, False)
+            await asyncio.sleep(rng.uniform(0.1, 2))
+            env.fabric.link(end_of_link, True)
+            flaps += 1
+        await asyncio.sleep(rng.uniform(0.5, 3))
+        most = max(most, resident(r))
+        await r.rpc("tamper_clear")
+    if not env.sanitized:
+        assert most <= ceiling, f"{most >> 20} MiB, planned are {ceiling >> 20}"
+    await until_done(env, loads[0], 1, "traffic after all that", 60)
+    await stop(*loads)
+    states = [await x.state() for x in (c, s)]
+    seen = await books.check(exact=not any(x["closed"] for x in states), timeout=60)
+    env.result(f"{seconds} s, {rules} rules, {flaps} flaps of a link: {seen}; {most >> 20} MiB of {ceiling >> 20}")
+    await rest.wait()
+
+    async def all_back():
+        return all(n >= empty[name] for name, n in (await buffers_free(r)).items())
+    await env.until_async(all_back, f"all receive buffers back: {empty}", 20)

@@ -1,0 +1,653 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command millrace against a running millraced: its words, what it refuses, where its output goes, completion.
+
+usage: test_cli.py MILLRACED MILLRACE OUTPUTS_DIR DOCS_FILE
+
+Runs on the loopback interface with a port of its own. Exits non-zero at the first failure.
+"""
+
+import json
+import lzma
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from fake_daemon import FakeDaemon  # noqa: E402
+from own_port import own_port  # noqa: E402
+
+DEADLINE = 60.0
+
+MILLRACED, MILLRACE, OUTPUTS, DOCS = (os.path.abspath(a) for a in sys.argv[1:5])
+DIR = tempfile.TemporaryDirectory(prefix="millrace-test-")
+SOCKET = os.path.join(DIR.name, "sock")
+
+CONFIG = f"""
+net:
+  - net type: tcp
+    local NI(s):
+      - nid: 127.0.3.2@tcp
+  - net type: tcp1
+    local NI(s):
+      - nid: 127.0.3.3@tcp1
+route:
+  - {{net: o2ib, gateway: 127.0.3.9@tcp, hop: 1, priority: 2}}
+buffers: {{tiny: 16, small: 16, large: 2}}
+millrace:
+  reactors: 1
+  max_peers: 64
+  accept_port: {own_port("127.0.3.2", "127.0.3.3", "127.0.3.4", "127.0.3.5")}
+  memory: 40
+  rpc: {{socket: {SOCKET}}}
+  names: {{127.0.3.9@tcp: gw-9}}
+"""
+
+
+def run(*args, status=0, stdin=None, **kwargs):
+    p = subprocess.run(args, capture_output=True, text=True, timeout=DEADLINE, input=stdin, **kwargs)
+    if p.returncode != status:
+        raise AssertionError(f"{args} ended with {p.returncode}, not {status}:\n{p.stdout}{p.stderr}")
+    return p.stdout, p.stderr
+
+
+def cli(*args, status=0, stdin=None):
+    return run(MILLRACE, "-s", SOCKET, *args, status=status, stdin=stdin)
+
+
+def has(text, *parts):
+    for part in parts:
+        assert part in text, f"{part!r} is not in:\n{text}"
+
+
+def has_not(text, *parts):
+    for part in parts:
+        assert part not in text, f"{part!r} is in:\n{text}"
+
+
+def commands():
+    return run(MILLRACE, "--list-commands")[0].splitlines()
+
+
+# ---- words
+
+def test_help():
+    """Each command tells what it does; --help lists them all."""
+    listed = commands()
+    assert len(listed) > 30 and len(set(listed)) == len(listed), listed
+    overview = run(MILLRACE, "--help")[0]
+    for command in listed:
+        out = run(MILLRACE, *command.split(), "--help")[0]
+        assert out.startswith(f"usage: millrace {command}"), out
+        assert re.search(r"\n\n  [A-Z]", out), f"{command} does not say what it does:\n{out}"
+        has(overview, f"\n  {command}")
+
+
+def test_documented():
+    """docs/cli.md has every command, and none that is not there."""
+    with open(DOCS, encoding="utf-8") as f:
+        text = f.read()
+    listed = commands()
+    for command in listed:
+        if not command.startswith("set "):  # these have a line for all of them
+            has(text, "`" + command)
+        else:
+            has(text, command.split()[1])
+    tops = {c.split()[0] for c in listed}
+    table = [cell for line in text.splitlines() if line.startswith("| `") for cell in re.findall(r"`([^`]+)`", line.split(" | ")[0])]
+    for cell in table:
+        words = re.match(r"[a-z_ ]+[a-z_]", cell)
+        if words and not cell.startswith(("set X", "--")) and words.group().split()[0] in tops:
+            assert any(words.group().startswith(c) for c in listed), f"{cell!r} is no command"
+
+
+def test_every_lnetctl_command():
+    """What lnetctl has, docs/protocol/lnet-core.md §10.1, is there, or is refused with a reason."""
+    for words in ("lnet configure", "route add", "route del", "route show", "net show", "net del", "routing show", "import",
+                  "export", "stats show", "peer show", "peer list", "ping", "set tiny_buffers", "set small_buffers",
+                  "set large_buffers"):
+        assert words in commands(), words
+    for words in ("lnet unconfigure", "discover 127.0.3.2@tcp", "peer set --health 1", "udsp show", "fault drop add",
+                  "debug recovery -l", "cpt-of-nid 127.0.3.2@tcp", "service-id", "setup-sysctl", "net reset"):
+        err = cli(*words.split(), status=1)[1]
+        has(err, "errno: -95\n", "descr: ")
+    has(cli("import", "--exec", status=1)[1], "errno: -95")
+
+
+def test_wrong_words():
+    for line, say in (("net frob", "is not a command"), ("route add --net tcp9", "--gateway is missing"),
+                      ("route add --hop x --net a --gateway b", "--hop: 'x' is not a whole number"),
+                      ("net show word", "unexpected argument 'word'"), ("net show --frob", "unknown option --frob"),
+                      ("route show --net", "wants a value"), ("completion fish", "none of bash|zsh"), ("rpc", "name a method"),
+                      ("rpc net_get net", "is not name=value"), ("rpc net_get {", "no JSON"),
+                      ("import /nonexistent", "cannot be read"), ("config apply", "name FILE")):
+        has(cli(*line.split(), status=2)[1], say)
+
+
+def test_rpc():
+    assert json.loads(cli("rpc", "version")[0])["program"] == "millraced"
+    assert [n["net type"] for n in json.loads(cli("rpc", "net_get", "net=tcp1")[0])["net"]] == ["tcp1"]
+    assert json.loads(cli("rpc", "net_get", '{"net": "tcp1"}')[0]) == json.loads(cli("rpc", "net_get", '["tcp1"]')[0])
+    cli("rpc", "buffers_set", "large=3")
+    assert json.loads(cli("rpc", "buffers_get")[0])["buffers"]["large"] == 3
+    cli("rpc", "buffers_set", "large=2")
+    has(cli("rpc", "no_such_method", "a=1", status=1)[1], "Method not found")
+    has(cli("--json", "rpc", "net_get", "net=tcp9", status=1)[1], '"code": -3', '"errno": -3')
+
+
+def test_json():
+    """Before or behind the command, and whole."""
+    a, b = cli("--json", "route", "show")[0], cli("route", "show", "--json")[0]
+    assert a == b and json.loads(a)["route"][0]["priority"] == 2
+    has(a, '"gateway": "127.0.3.9@tcp"')
+    has_not(a, "gw-9")
+    assert json.loads(cli("--json", "peer", "list")[0])["peer list"]
+    assert json.loads(cli("--json", "export")[0])["net"]
+
+
+def test_every_show():
+    """What only looks and wants nothing: works, in both forms."""
+    looking = [c for c in commands() if c.endswith((" show", " list", " status"))] + ["version", "drops", "waits", "export"]
+    assert len(looking) > 14, looking
+    for command in looking:
+        cli(*command.split())
+        json.loads(cli(*command.split(), "--json")[0])
+
+
+def test_hosts():
+    """Where a NID has a name, it is a comment."""
+    has(cli("route", "show")[0], "gateway: 127.0.3.9@tcp # gw-9\n")
+    has(cli("peer", "list")[0], "nid: 127.0.3.9@tcp # gw-9\n")
+
+
+# ---- output
+
+def test_output_lost():
+    """Who does not get the output is told by the exit status."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        for args in (["--help"], ["--version"], ["-s", SOCKET, "net", "show"], ["-s", SOCKET, "--json", "stats", "show"]):
+            p = subprocess.run([MILLRACE, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE)
+            assert p.returncode == 3, (args, p.returncode)
+            has(p.stderr, "the output cannot be written")
+    p = subprocess.run(["sh", "-c", '"$0" -s "$1" net show >&-', MILLRACE, SOCKET], stderr=subprocess.PIPE, timeout=DEADLINE)
+    assert p.returncode == 3, p
+    for ignored in False, True:
+        read, write = os.pipe()
+        os.close(read)
+        p = subprocess.Popen([MILLRACE, "-s", SOCKET, "stats", "show"], stdout=write, stderr=subprocess.PIPE,
+                             restore_signals=not ignored)
+        os.close(write)
+        p.communicate(timeout=DEADLINE)
+        assert p.returncode == (3 if ignored else -signal.SIGPIPE), p.returncode
+    path = os.path.join(DIR.name, "nodir", "file")
+    has(cli("export", path, status=3)[1], "cannot be written")
+
+
+def test_server_lost():
+    """A server that breaks off, or answers what is none."""
+    path = os.path.join(DIR.name, "fake")
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(path)
+        s.listen()
+
+        def serve(answer):
+            conn = s.accept()[0]
+            conn.recv(65536)
+            conn.sendall(answer)
+            conn.close()
+
+        for answer, say in ((b"", "closed the connection"), (b"nonsense\n", "no answer"), (b'{"id": 1}\n', "no answer"),
+                            (b'{"jsonrpc": "2.0", "id": 1, "result": {"net": ', "closed the connection")):
+            thread = threading.Thread(target=serve, args=(answer,))
+            thread.start()
+            has(run(MILLRACE, "-s", path, "stats", "show", status=3)[1], say)
+            thread.join()
+        # results of other forms than ours are shown or refused, not followed blindly
+        for result in (b"[]", b"null", b'"x"', b'{"net": 1}', b'{"net": [1, {"local NI(s)": [2, {"tunables": 3}]}]}'):
+            thread = threading.Thread(target=serve, args=(b'{"jsonrpc": "2.0", "id": 1, "result": %s}\n' % result,))
+            thread.start()
+            p = subprocess.run([MILLRACE, "-s", path, "net", "show", "-v", "4"], capture_output=True, timeout=DEADLINE)
+            assert p.returncode in (0, 1, 3), (result, p)
+            thread.join()
+    has(run(MILLRACE, "-s", path, "net", "show", status=3)[1], "is millraced running?")
+    has(run(MILLRACE, "-s", "x" * 200, "net", "show", status=3)[1], "characters")
+
+
+class Fake(FakeDaemon):
+    def __init__(self, answer):
+        super().__init__(os.path.join(DIR.name, "answers"), answer)
+
+    def run(self, *args):
+        return self.serve(lambda: run(MILLRACE, "-s", self.path, *args)[0])
+
+
+def peer(number):
+    return {"primary nid": f"10.0.0.{number}@tcp", "Multi-Rail": False, "peer state": 0,
+            "peer ni": [{"nid": f"10.0.0.{number}@tcp", "state": "up", "max_ni_tx_credits": 8, "min_rtr_credits": -2,
+                         "available_tx_credits": -number, "millrace": {"tx_waiting": number}}]}
+
+
+def pages(method, params):
+    """Five peers in pages of two; hosts of one."""
+    if method == "names_get":
+        return {"names": {"10.0.0.2@tcp": "mds1"}}
+    first = int(params.get("cursor", "1"))
+    page = {"peer": [peer(n) for n in range(first, min(first + 2, 6))]}
+    return page if first + 2 > 5 else {**page, "cursor": str(first + 2)}
+
+
+def test_pages():
+    """A list that comes in pages is printed as one; credits below 0 as lnetctl has them."""
+    fake = Fake(pages)
+    out = fake.run("peer", "show", "-v")
+    assert out.count("peer:\n") == 1 and out.startswith("peer:\n-     primary nid: 10.0.0.1@tcp\n"), out
+    assert re.findall(r"primary nid: 10.0.0.(\d)", out) == list("12345")
+    has(out, "min_rtr_credits: 4294967294\n", "available_tx_credits: 4294967291\n")
+    has_not(out, "tx_waiting", "cursor", "peer state")
+    asked = [params.get("cursor") for method, params in fake.asked if method == "peer_get"]
+    assert asked == [None, "3", "5"], fake.asked
+    has(out, "primary nid: 10.0.0.2@tcp # mds1\n", "nid: 10.0.0.2@tcp # mds1\n")
+    assert [m for m, _ in fake.asked].count("names_get") == 1, fake.asked
+    has(Fake(pages).run("peer", "show", "-v", "3", "--millrace"), "tx_waiting: 5\n", "peer state: 0\n")
+    rows = json.loads(Fake(pages).run("--json", "peer", "show"))
+    assert list(rows) == ["peer"] and [r["peer ni"][0]["available_tx_credits"] for r in rows["peer"]] == [-1, -2, -3, -4, -5]
+    out = Fake(pages).run("peer", "show", "--limit", "2")
+    has(out, "10.0.0.2@tcp", 'cursor: "3"\n')
+    has_not(out, "10.0.0.3@tcp")
+    assert len(re.findall("nid: ", Fake(pages).run("peer", "list"))) == 5
+    assert Fake(lambda m, p: {"peer": []}).run("peer", "show") == ""
+    # the middle page is empty, for what was on it is gone
+    out = Fake(lambda m, p: {"peer": [peer(5)] if p.get("cursor") == "b" else [],
+                             **({} if p.get("cursor") == "b" else {"cursor": "b" if p else "a"})}).run("peer", "show")
+    has(out, "peer:\n-     primary nid: 10.0.0.5@tcp\n")
+
+
+WHY = {"why": {"nid": "10.2.0.7@tcp2", "verdict": "forwarded", "text": "goes to its gateway", "next_hop": "10.0.0.2@tcp",
+               "gateway": "10.0.0.2@tcp", "ni": "10.0.0.1@tcp", "peer_ni": {"nid": "10.0.0.2@tcp", "state": "up"},
+               "routes": [{"net": "tcp2", "gateway": "10.0.0.2@tcp", "hop": 1, "priority": 0, "state": "up",
+                           "verdict": "chosen", "text": "the lowest priority"},
+                          {"net": "tcp2", "gateway": "10.0.0.3@tcp", "hop": 1, "priority": 5, "state": "up",
+                           "verdict": "priority", "text": "5 is higher than 0"}],
+               "nis": []}}
+
+
+CONN = {"state": "established", "local": "10.0.0.1", "lport": 988, "remote": "fd00::2", "rport": 1023, "srtt_us": 1234,
+        "rto_us": 204000, "cwnd": 123456, "in_flight": 9999, "resent": 3, "bytes_in": 1 << 40, "bytes_out": 0,
+        "limited_window_us": 100, "limited_cwnd_us": 5000, "limited_port_us": 0, "age_us": 20000}
+NEIGHBOUR = {"address": "10.0.0.2", "interface": "eth0", "mac": "02:00:00:00:00:01", "state": "reachable", "age_ms": 1500,
+             "reactor": 1}
+PORT = {"name": "eth0", "device": "eth0", "backend": "packet", "link": "up", "queues": [{"queue": 0}], "interfaces": []}
+
+
+def test_ports():
+    """Tables, over pages too; all of it with -v and --json."""
+    def pages(method, params):
+        more = params.get("cursor") is None
+        return {"tcp": [CONN], **({"cursor": "0.1"} if more else {})}
+    out = Fake(pages).run("tcp", "show").splitlines()
+    assert len(out) == 3 and out[0].split()[:3] == ["STATE", "LOCAL", "REMOTE"], out
+    assert out[1].split() == ["established", "10.0.0.1:988", "[fd00::2]:1023", "1.23", "204", "123k", "9999", "3", "1099G", "0",
+                              "cwnd", "25%"], out[1]
+    has(Fake(pages).run("tcp", "show", "-v"), "tcp:\n", "- state: established\n", "lport: 988\n")
+    assert json.loads(Fake(pages).run("tcp", "show", "--json")) == {"tcp": [CONN, CONN]}
+    out = Fake(lambda m, p: {"arp": [NEIGHBOUR, {**NEIGHBOUR, "state": "incomplete", "mac": None}]}).run("arp", "show").splitlines()
+    assert out[1].split() == ["10.0.0.2", "eth0", "02:00:00:00:00:01", "reachable", "1.5", "s", "1"], out
+    assert out[2].split()[:4] == ["10.0.0.2", "eth0", "-", "incomplete"], out
+    for words, key in ((("tcp", "show"), "tcp"), (("arp", "show"), "arp"), (("port", "show"), "port"), (("port", "drops"), "drops")):
+        assert Fake(lambda m, p: {key: []}).run(*words) == "", words        # pylint: disable=cell-var-from-loop
+    out = Fake(lambda m, p: {"port": [dict(PORT)]}).run("port", "show")
+    has(out, "- name: eth0\n", "link: up\n")
+    has_not(out, "queues", "backend")
+    has(Fake(lambda m, p: {"port": [dict(PORT)]}).run("port", "show", "-v"), "queues", "backend: packet\n")
+    sent = []
+    Fake(lambda m, p: sent.append((m, p)) or {"set": []}).run("tamper", "set", "-p", "eth0", "--loss", "0.5", "--delay-ms", "20",
+                                                              "--direction", "in", "--payload")
+    assert sent == [("tamper_set", {"port": "eth0", "loss": 0.5, "delay_ms": 20.0, "direction": "in", "payload": True})], sent
+
+
+def test_views():
+    """What is shown in another form than YAML, or not whole."""
+    out = Fake(lambda m, p: WHY if m == "why" else {"names": {"10.0.0.2@tcp": "gw"}}).run("why", "10.2.0.7@tcp2")
+    has(out, "to        10.2.0.7@tcp2\n", "verdict   forwarded: goes to its gateway\n", "gateway   10.0.0.2@tcp",
+        "routes\n", "10.0.0.3@tcp", "priority: 5 is higher than 0\n")
+    assert json.loads(Fake(lambda m, p: WHY).run("why", "10.2.0.7@tcp2", "--json")) == WHY
+    has(cli("why", "1.2.3.4@tcp9")[0], "verdict   dropped (no_route): ")
+    rows = [{"name": "a", "before": 1, "after": 1}, {"name": "b", "before": 1, "after": 3, "delta": 2}]
+    out = Fake(lambda m, p: {"seconds": 1.0, "counters": list(rows)}).run("counters", "x*", "--seconds", "1")
+    has(out, "seconds: 1.0\n", "- name: b\n")
+    has_not(out, "name: a\n")
+    drops = {"drops": [{"name": "a", "count": 0}, {"name": "b", "count": 2}]}
+    assert Fake(lambda m, p: drops).run("drops") == "drops:\n    - name: b\n      count: 2\n"
+    has(Fake(lambda m, p: drops).run("drops", "--all"), "name: a\n")
+    # a host cannot begin a line of its own
+    out = Fake(lambda m, p: {"names": {"1.1.1.1@tcp": "x\ny: 1"}} if m == "names_get" else
+               {"peer": [{"primary nid": "1.1.1.1@tcp"}]}).run("peer", "show")
+    assert "\ny:" not in out, out
+
+
+# ---- export
+
+def test_export():
+    path = os.path.join(DIR.name, "export.yaml")
+    cli("export", "--backup", path)
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    assert text == cli("export", "--backup")[0]
+    has(text, "nid: 127.0.3.2@tcp", "net: o2ib", "routing:\n    enable: 1\n", "buffers:\n    tiny: 16\n")
+    has_not(text, "status", "statistics", "net type: lo", "    timeout: ", "state")
+    has(cli("export")[0], "net type: lo", "sent_stats:", "cpt[0]")
+    has(run(MILLRACED, "--check", "-c", path)[0], "nid: 127.0.3.3@tcp1")
+    out = cli("import", "--show", stdin="net:\n  - net type: tcp1\nbuffers: {tiny: 1}\n")[0]
+    has(out, "net type: tcp1", "buffers:\n")
+    has_not(out, "net type: tcp\n", "\nroute:", "\npeer:")
+
+
+# ---- completion
+
+def complete(*words):
+    """[(candidate, what it means)]"""
+    out = run(MILLRACE, "__complete", "-s", SOCKET, *words)[0]
+    return [tuple(line.split("\t")) for line in out.splitlines()]
+
+
+def candidates(*words):
+    return [c[0] for c in complete(*words)]
+
+
+def test_complete():
+    assert {"net", "route", "set", "ping"} <= set(candidates("")) and "__complete" not in candidates("")
+    assert set(candidates("")) == {c.split()[0] for c in commands()}
+    assert set(candidates("route", "")) == {"add", "del", "show"}
+    assert candidates("route", "s") == ["show"]
+    assert ("--gateway", "gateway of the route") in complete("route", "del", "-")
+    assert "--net" not in candidates("route", "del", "--net", "o2ib", "-")
+    assert candidates("completion", "z") == ["zsh"]
+    assert candidates("nosuch", "") == []
+    assert candidates("import", "")[0] == ":file" and candidates("--socket", "") == [":file"]
+    assert "large_buffers" in candidates("set", "")
+    assert "net_get" in candidates("rpc", "net_") and candidates("rpc", "net_get", "") == ["net="]
+    assert complete("net", "show", "--")[0][1]
+    # what the daemon knows
+    assert candidates("route", "del", "--gateway", "") == ["127.0.3.9@tcp"]
+    assert candidates("route", "del", "--gateway=127") == ["--gateway=127.0.3.9@tcp"]
+    assert candidates("route", "del", "-n", "") == ["o2ib"]
+    assert candidates("net", "show", "--net", "tcp") == ["tcp", "tcp1"]
+    assert candidates("rpc", "net_get", "net=tcp1") == ["net=tcp1"]
+    assert "127.0.3.9@tcp" in candidates("peer", "show", "--nid", "127.0.3.9")
+    assert candidates("ping", "a,127.0.3.9") == ["a,127.0.3.9@tcp"]
+    assert candidates("ping", "--source", "127.0.3.3") == ["127.0.3.3@tcp1"]
+    # without a daemon: nothing, and at once
+    start = time.monotonic()
+    assert run(MILLRACE, "__complete", "-s", "/nonexistent", "route", "del", "--gateway", "")[0] == ""
+    assert time.monotonic() - start < 10
+
+
+def test_complete_hanging():
+    """A daemon that takes no connection, or does not answer, does not hold the shell."""
+    path = os.path.join(DIR.name, "hang")
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(path)
+        s.listen(0)
+        taken = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+        for one in taken:
+            one.setblocking(False)
+            one.connect_ex(path)
+        start = time.monotonic()
+        p = subprocess.run([MILLRACE, "__complete", "-s", path, "route", "del", "--gateway", ""], capture_output=True,
+                           timeout=DEADLINE)
+        assert p.stdout == b"" and time.monotonic() - start < 30, p
+        for one in taken:
+            one.close()
+
+
+BASH = r"""
+source <("$M" completion bash)
+COMP_WORDBREAKS=$' \t\n"\'@><=;|&(:'
+while IFS= read -r line; do
+    COMP_LINE=$line COMP_POINT=${#line}
+    _millrace "$M" 2>/dev/null
+    printf '%s\n' "${COMPREPLY[*]}"
+done
+"""
+
+
+def test_bash():
+    lines = {f"millrace -s {SOCKET} route del --gateway 127.0.3.9@t": "tcp",
+             f"millrace -s {SOCKET} route del --gateway=127": "127.0.3.9@tcp",
+             f"millrace -s {SOCKET} net show --net tcp": "tcp tcp1",
+             "millrace route ": "add del show", "millrace completion z": "zsh",
+             f"millrace import {DIR.name}/conf": f"{DIR.name}/config.yaml", "millrace nosuch ": ""}
+    out = run("bash", "-c", BASH, stdin="".join(f"{line}\n" for line in lines), env={**os.environ, "M": MILLRACE})[0]
+    assert out.splitlines() == list(lines.values()), out
+    run("bash", "-n", "-c", run(MILLRACE, "completion", "bash")[0])
+
+
+class Terminal:
+    """A shell that one types at."""
+
+    def __init__(self, *args):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update(TERM="dumb", PATH=os.path.dirname(MILLRACE) + ":" + os.environ["PATH"])
+            os.execvp(args[0], args)
+        self.seen = ""
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def wait(self, text):
+        end = time.monotonic() + DEADLINE
+        while text not in self.seen:
+            left = end - time.monotonic()
+            assert left > 0 and select.select([self.fd], [], [], left)[0], f"no {text!r} in {self.seen!r}"
+            self.seen += os.read(self.fd, 65536).decode(errors="replace")
+        self.seen = self.seen.split(text, 1)[1]
+
+    def close(self):
+        os.close(self.fd)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def test_bash_typed():
+    """In a real bash: the Tab key."""
+    t = Terminal("bash", "--norc", "--noprofile", "-i")
+    try:
+        t.type(f"bind 'set enable-bracketed-paste off'; source <({MILLRACE} completion bash); echo rea''dy\n")
+        t.wait("ready")
+        t.type("millrace completion z\t; echo do''ne\n")
+        t.wait("completion zsh")
+        t.wait("#compdef millrace")
+        t.wait("done")
+        t.type(f"millrace -s {SOCKET} route del --net nosuch --gate\t127\t; echo do''ne\n")
+        t.wait("127.0.3.9@tcp")  # nobody typed that
+        t.wait("done")
+    finally:
+        t.close()
+
+
+def test_zsh():
+    """In a real zsh: the Tab key."""
+    t = Terminal("zsh", "-f", "-i")
+    try:
+        t.type(f"autoload -U compinit; compinit -u -D; source <({MILLRACE} completion zsh); echo rea''dy\n")
+        t.wait("ready")
+        t.type("millrace completion z\t; echo do''ne\n")
+        t.wait("completion zsh")
+        t.wait("#compdef millrace")
+        t.wait("done")
+        t.type(f"millrace -s {SOCKET} route del --net nosuch --gate\t127\t; echo do''ne\n")
+        t.wait("127.0.3.9@tcp")  # nobody typed that
+        t.wait("done")
+    finally:
+        t.close()
+
+
+# ---- import
+
+def exports():
+    """(name, text) of each export that a kernel node was recorded with."""
+    for name in sorted(os.listdir(OUTPUTS)):
+        with lzma.open(os.path.join(OUTPUTS, name), "rt", encoding="utf-8", errors="replace") as f:
+            text = f.read()
+        for match in re.finditer(r"^\$ lnetctl (export[^\n]*)\n(.*?)^\[rc=0\]$", text, re.M | re.S):
+            yield f"{name} {match.group(1)}", match.group(2)
+
+
+class Daemon:
+    def __init__(self, name, config, *args):
+        self.socket = os.path.join(DIR.name, name)
+        path = self.socket + ".yaml"
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(config.replace(SOCKET, self.socket))
+        self.log = open(self.socket + ".log", "w+", encoding="utf-8")
+        self.proc = subprocess.Popen([MILLRACED, "-c", path, *args], stderr=self.log)
+        end = time.monotonic() + DEADLINE
+        while subprocess.run([MILLRACE, "-s", self.socket, "version"], capture_output=True).returncode:
+            self.log.seek(0)
+            assert self.proc.poll() is None and time.monotonic() < end, self.log.read()
+            time.sleep(0.02)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.proc.kill()
+        self.proc.wait()
+        self.log.close()
+
+
+def other_config():
+    """Nets and addresses that neither the first daemon nor a recorded node has; no routes."""
+    config = CONFIG.replace("tcp1", "tcp78").replace("@tcp\n", "@tcp77\n").replace("net type: tcp\n", "net type: tcp77\n")
+    return re.sub(r"route:\n.*\n", "", config.replace("127.0.3.2", "127.0.3.4").replace("127.0.3.3", "127.0.3.5"))
+
+
+def test_configure():
+    """`lnet configure` starts a node that waits for it, and has nothing to do for one that runs."""
+    with Daemon("waiting", other_config(), "--wait-for-rpc") as d:
+        run(MILLRACE, "-s", d.socket, "net", "show", status=1)
+        run(MILLRACE, "-s", d.socket, "lnet", "configure", "--all")
+        has(run(MILLRACE, "-s", d.socket, "net", "show")[0], "127.0.3.4@tcp77")
+        run(MILLRACE, "-s", d.socket, "lnet", "configure")
+
+
+def test_import_of_kernel_nodes():
+    """Each recorded export of a kernel node is accepted by a node that has none of its nets."""
+    count = 0
+    with Daemon("empty", other_config()) as d:
+        for name, text in exports():
+            out = run(MILLRACE, "-s", d.socket, "import", "--dry-run", stdin=text)[0]
+            has(out, "+ net[")
+            count += 1
+        # what a file adds, it removes again
+        has(run(MILLRACE, "-s", d.socket, "import", stdin="route: [{net: tcp5, gateway: 127.0.3.9@tcp77}]\n")[1], "")
+        has(run(MILLRACE, "-s", d.socket, "route", "show")[0], "net: tcp5\n")
+        run(MILLRACE, "-s", d.socket, "import", "--del", stdin="route: [{net: tcp5, gateway: 127.0.3.9@tcp77}]\n")
+        assert run(MILLRACE, "-s", d.socket, "route", "show")[0] == ""
+    assert count >= 14, count
+
+
+def test_round_trip():
+    """What is exported is imported, and then there is nothing left to import."""
+    for args in ["--backup"], []:
+        path = os.path.join(DIR.name, "round.yaml")
+        cli("export", *args, path)
+        cli("import", path)
+        assert cli("import", "--dry-run", path)[0] == "", args
+        has(cli("net", "show")[0], "127.0.3.2@tcp", "127.0.3.3@tcp1")
+
+
+def test_modprobe():
+    path = os.path.join(DIR.name, "lustre.conf")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write('options lnet networks="tcp7(lo)" routes="o2ib7 127.0.0.9@tcp7"\n')
+    has(cli("import", "--modprobe", path, "--dry-run")[0], "+ net[tcp7", "+ route[o2ib7")
+    assert "tcp7" not in cli("net", "show")[0]
+    with open(path, "w", encoding="utf-8") as f:
+        f.write('options lnet networks="nosuchlnd(lo)"\n')
+    has(cli("import", "--modprobe", path, status=2)[1], "lustre.conf:1: ")
+    has(cli("import", "--modprobe", path, path, status=2)[1], "one of FILE, --modprobe")
+
+
+def test_config():
+    path = os.path.join(DIR.name, "new.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(cli("config", "show")[0].replace("hop: 1", "hop: 7"))
+    has(cli("config", "diff", path)[0], "o2ib", "7")
+    has(cli("config", "apply", "--dry-run", path)[0], "o2ib", "7")
+    has(cli("route", "show", "-v")[0], "hop: 1\n")
+    has(cli("config", "apply", path, "--confirm", "600")[1], "config confirm")
+    has(cli("route", "show", "-v")[0], "hop: 7\n")
+    has(cli("config", "status")[0], "pending_confirm_s: ")
+    cli("config", "rollback")
+    has(cli("route", "show", "-v")[0], "hop: 1\n")
+    cli("config", "apply", path, "--confirm", "600")
+    cli("config", "confirm")
+    has(cli("config", "confirm", status=1)[1], "confirm:\n    - config:\n          errno: -2\n")
+    has_not(cli("config", "status")[0], "pending_confirm_s")
+    assert cli("config", "diff", path)[0] == ""
+    cli("route", "del", "--net", "o2ib", "--gateway", "127.0.3.9@tcp")
+    assert json.loads(cli("config", "diff", "--json", path)[0])["changes"]
+    cli("config", "apply", "--merge", path)
+    has(cli("route", "show", "-v")[0], "hop: 7\n")
+    # saved where this process stands, not millraced
+    run(MILLRACE, "-s", SOCKET, "config", "save", "saved.yaml", cwd=DIR.name)
+    assert cli("config", "diff", os.path.join(DIR.name, "saved.yaml"))[0] == ""
+    has(cli("config", "show", "--file")[0], "hop: 1")
+    cli("config", "save")
+    has(cli("config", "show", "--file")[0], "hop: 7")
+    has(cli("config", "status")[0], "unsaved: false\n")
+    # errors are lines that one can read
+    err = cli("config", "apply", "-", status=1, stdin="nett: x\nroute: [{net: y}]\n")[1]
+    has(err, "apply:\n    - config:\n          errno: -22\n          descr: |-\n", "\n              stdin:1: nett: unknown key")
+    has(cli("config", "diff", "--merge", "--delete", path, status=2)[1], "one of")
+
+
+def test_set():
+    """Every word of `set` sets what it says."""
+    words = [c.split()[1] for c in commands() if c.startswith("set ")]
+    assert {"retry_count", "routing", "tiny_buffers", "numa_range", "discovery", "buffer_wait"} <= set(words), words
+    cli("set", "retry_count", "3")
+    has(cli("global", "show")[0], "    retry_count: 3\n", "    lnd_timeout: 37\n")
+    cli("set", "retry_count", "2")
+    cli("set", "routing", "0")
+    has(cli("routing", "show")[0], "    - enable: 2\n")  # stopping, for as long as others may not know
+    cli("set", "routing", "1")
+    has(cli("routing", "show")[0], "    - enable: 1\n")
+    err = cli("set", "routing", "2", status=1)[1]
+    has(err, "set:\n    - routing:\n          errno: -22\n")
+
+
+def main():
+    path = os.path.join(DIR.name, "config.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(CONFIG)
+    with open(os.path.join(DIR.name, "log"), "w+", encoding="utf-8") as log:
+        daemon = subprocess.Popen([MILLRACED, "-c", path], stderr=log)
+        try:
+            end = time.monotonic() + DEADLINE
+            while subprocess.run([MILLRACE, "-s", SOCKET, "version"], capture_output=True).returncode:
+                log.seek(0)
+                assert daemon.poll() is None and time.monotonic() < end, log.read()
+                time.sleep(0.02)
+            for name, test in list(globals().items()):
+                if name.startswith("test_"):
+                    test()
+                    print(f"ok {name}", flush=True)
+            cli("shutdown")
+            assert daemon.wait(DEADLINE) == 0
+        finally:
+            daemon.kill()
+            daemon.wait()
+
+
+main()

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The verbs suite, in a guest with two software RDMA devices: `./dev vm verbs`. One line per test, PASS, FAIL or SKIP.
+
+    test/vm/verbs.py --build BUILDDIR [--filter X] [--list]
+
+To add a test: a function `test_NAME(env)` that returns what its PASS line says (or None), or raises Failed.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+
+DEVICES = ("rxe0", "rxe1")
+INTERFACES = {"rxe0": "roce0", "rxe1": "roce1"}
+ADDRESSES = {"rxe0": "10.77.0.1", "rxe1": "10.77.0.2"}
+RDMA_MTU = 4096
+MIB = 1 << 20
+
+
+class Failed(Exception):
+    """Why a test failed."""
+
+
+def check(condition, why):
+    if not condition:
+        raise Failed(why)
+
+
+def read(path):
+    with open(path, encoding="ascii") as f:
+        return f.read().strip()
+
+
+class Env:
+    """What the tests share: the build folder, and programs that end with their test."""
+
+    def __init__(self, build):
+        self.build = build
+        self.started = []
+
+    def run(self, *command, limit=60):
+        """What a program printed. It must end well."""
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  timeout=limit, check=False)
+        except FileNotFoundError:
+            raise Failed(f"there is no {command[0]}") from None
+        except subprocess.TimeoutExpired as late:
+            raise Failed(f"{command[0]} did not end in {limit} s; it printed: {(late.stdout or b'').decode()[-500:]}") from None
+        check(done.returncode == 0, f"{' '.join(command)}: status {done.returncode}: {' '.join(done.stdout.split())[-500:]}")
+        return done.stdout
+
+    def start(self, *command):
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.started.append(process)
+        return process
+
+    def finish(self, process, limit=30):
+        """The rest of what a started program printed; it must end by itself, and well."""
+        try:
+            output, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{process.args[0]} did not end in {limit} s") from None
+        check(process.returncode == 0, f"{' '.join(process.args)}: status {process.returncode}: {' '.join(output.split())[-500:]}")
+        return output
+
+    def clean(self):
+        for process in self.started:
+            with contextlib.suppress(OSError):
+                process.kill()
+            process.communicate()
+        self.started.clear()
+
+
+def wait(what, condition, limit=30):
+    end = time.monotonic() + limit
+    while not condition():
+        check(time.monotonic() < end, f"not within {limit} s: {what}")
+        time.sleep(0.05)
+
+
+def packets(device, which):
+    return int(read(f"/sys/class/infiniband/{device}/ports/1/hw_counters/{which}"))
+
+
+def sent_bytes(device):
+    return int(read(f"/sys/class/net/{INTERFACES[device]}/statistics/tx_bytes"))
+
+
+def gid_index(device):
+    """Of the GID that is the interface's IPv4 address, for RoCEv2."""
+    wanted = "0000:0000:0000:0000:0000:ffff:" + "{:02x}{:02x}:{:02x}{:02x}".format(*map(int, ADDRESSES[device].split(".")))
+    port = f"/sys/class/infiniband/{device}/ports/1"
+    for index in range(16):
+        with contextlib.suppress(OSError):
+            if read(f"{port}/gids/{index}") == wanted and read(f"{port}/gid_attrs/types/{index}") == "RoCE v2":
+                return str(index)
+    raise Failed(f"{device} has no GID {wanted}")
+
+
+def listens(port):
+    """Whether a TCP port is listened to here."""
+    for table in ("tcp", "tcp6"):
+        for line in read(f"/proc/net/{table}").splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                return True
+    return False
+
+
+# ------------------------------------------------------------------------------------------------------------ tests
+
+def test_links(env):
+    """Both devices are there, each on its interface, and their ports are active."""
+    found = env.run("rdma", "link", "show")
+    for device in DEVICES:
+        row = re.search(rf"^link {device}/1 state (\S+) physical_state (\S+) netdev (\S+)", found, re.M)
+        check(row, f"no {device}: {found!r}")
+        check(row.groups() == ("ACTIVE", "LINK_UP", INTERFACES[device]), f"{device}: {row.groups()}")
+
+
+def test_devices(env):
+    """User space opens them: active ports with the largest MTU."""
+    for device in DEVICES:
+        found = env.run("ibv_devinfo", "-d", device)
+        check(re.search(r"state:\s+PORT_ACTIVE", found), f"{device} is not active: {found!r}")
+        check(re.search(rf"active_mtu:\s+{RDMA_MTU} ", found), f"{device} has another MTU than {RDMA_MTU}: {found!r}")
+
+
+def test_limits(env):
+    """What a device grants is not above what it states; prints both."""
+    found = dict(line.split() for line in env.run(os.path.join(env.build, "test/vm/verbs_limits"), DEVICES[0]).splitlines())
+    for name, value in found.items():
+        print(f"   {name} {value}")
+    limit = {name.removeprefix(DEVICES[0] + "."): int(value) for name, value in found.items()}
+    check(limit["port.active_mtu"] == RDMA_MTU, f"MTU {limit['port.active_mtu']}")
+    for granted, stated in (("qp.send_sge", "max_sge"), ("qp.recv_sge", "max_sge"), ("qp.send_wr", "max_qp_wr"),
+                            ("qp.recv_wr", "max_qp_wr"), ("mr.registered", "max_mr_size")):
+        check(0 < limit[granted] <= limit[stated], f"{granted} {limit[granted]}, {stated} {limit[stated]}")
+    return ", ".join(f"{name} {limit[name]}" for name in ("max_sge", "max_qp_wr", "max_mr_size", "qp.inline"))
+
+
+def test_connections(env):
+    """The connection manager finds the other device's address, and data passes both ways over the cable."""
+    before = {d: packets(d, "rcvd_pkts") for d in DEVICES}
+    server = env.start("rping", "-s", "-a", ADDRESSES["rxe1"], "-C", "10", "-v")
+    # The service listens within the kernel, where nothing shows it: asked for again until it is there.
+    end = time.monotonic() + 30
+    while True:
+        try:
+            said = env.run("rping", "-c", "-a", ADDRESSES["rxe1"], "-I", ADDRESSES["rxe0"], "-C", "10", "-v", limit=30)
+            break
+        except Failed:
+            if time.monotonic() > end or server.poll() is not None:
+                raise
+            time.sleep(0.2)
+    count = len(re.findall(r"^ping data: rdma-ping-\d", said, re.M))
+    check(count == 10, f"{count} of 10 answers: {said!r}")
+    env.finish(server)
+    for device in DEVICES:
+        passed = packets(device, "rcvd_pkts") - before[device]
+        check(passed >= 20, f"{device} received {passed} packets only")
+    return "10 of 10 answered"
+
+
+def write_bw(env, size, seconds=4):
+    """MiB/s of RDMA WRITEs from rxe0 to rxe1 by ib_write_bw, by its clock and by ours. Ours is the one to go by: it takes
+    how fast its counter of cycles goes from a few samples, and on a busy machine finds nothing and prints rates of 0."""
+    common = ["ib_write_bw", "-F", "-s", str(size), "-D", str(seconds), "-f", "0", "-p", "18515"]
+    server = env.start(*common, "-d", "rxe1", "-x", gid_index("rxe1"))
+    wait("ib_write_bw listens", lambda: listens(18515) or server.poll() is not None)
+    client = env.start(*common, "-d", "rxe0", "-x", gid_index("rxe0"), ADDRESSES["rxe1"])
+    samples = [(time.monotonic(), sent_bytes("rxe0"))]
+    while client.poll() is None and samples[-1][0] < samples[0][0] + 120:
+        time.sleep(0.02)
+        samples.append((time.monotonic(), sent_bytes("rxe0")))
+    said = env.finish(client)
+    env.finish(server)
+    row = re.search(rf"^\s*{size}\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s", said, re.M)
+    check(row, f"no result in {said!r}")
+    count, theirs = int(row.group(1)), float(row.group(3))
+
+    # Packets of other things are before and after: from the first MiB to the last.
+    first, last = samples[0][1] + MIB, samples[-1][1] - MIB
+    sent = [s for s in samples if first <= s[1] <= last]
+    check(count > 0 and samples[-1][1] - samples[0][1] >= size * count,
+          f"{samples[-1][1] - samples[0][1]} bytes left rxe0 for {count} writes of {size}")
+    check(len(sent) > 10, f"data was seen to move at {len(sent)} moments only")
+    # What one packet carries of what its frame is on the interface: Ethernet, IP, UDP and BTH in front, the ICRC behind. The
+    # first one of a write has an RETH too, which is left out, as are acknowledgements.
+    share = min(size, RDMA_MTU) / (min(size, RDMA_MTU) + 14 + 20 + 8 + 12 + 4)
+    ours = (sent[-1][1] - sent[0][1]) / (sent[-1][0] - sent[0][0]) * share / MIB
+    check(theirs == 0 or 0.5 < theirs / ours < 2, f"ib_write_bw says {theirs} MiB/s, and it was {ours:.1f}")
+    return ours, theirs
+
+
+def test_write_1m(env):
+    """The reference for what end nodes reach: 1 MiB RDMA WRITEs between the devices."""
+    ours, theirs = write_bw(env, MIB)
+    return f"{ours:.1f} MiB/s (ib_write_bw says {theirs:.1f})"
+
+
+def test_write_4k(env):
+    ours, theirs = write_bw(env, 4096)
+    return f"{ours:.1f} MiB/s, {ours * MIB / 4096:.0f} a second (ib_write_bw says {theirs:.1f})"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--filter", default="", help="only tests whose name contains this")
+    parser.add_argument("--list", action="store_true", help="names of the tests, without running them")
+    options = parser.parse_args()
+    tests = {"verbs." + name.removeprefix("test_"): f for name, f in globals().items() if name.startswith("test_")}
+    tests = {name: f for name, f in tests.items() if options.filter in name}
+    if options.list:
+        print("".join(name + "\n" for name in tests), end="")
+        return 0
+    failed = 0
+    env = Env(options.build)
+    for name, test in tests.items():
+        begun = time.monotonic()
+        try:
+            said = test(env)
+            print(f"PASS {name}" + (f": {said}" if said else ""), flush=True)
+        except Exception as error:  # pylint: disable=broad-except
+            failed += 1
+            kind = "" if isinstance(error, Failed) else type(error).__name__ + ": "
+            print(f"FAIL {name}: {kind}{' '.join(str(error).split())}", flush=True)
+        finally:
+            env.clean()
+        print(f"   {time.monotonic() - begun:.1f} s", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of the o2iblnd driver share.
+ *
+ * ib_ni.c: settings, NIs, shards and their pools: start, quiesce, stop; what is told of them.
+ *
+ * ib_peer.c: the connections of a peer: which takes a message, messages that wait for one, closing
+ * them together, what the core is told.
+ *
+ * ib_dial.c, ib_accept.c: active and passive side of setting a connection up.
+ *
+ * ib_conn.c: life of a connection from its queue pair to its end: receives, queues, credits,
+ * timeouts, close and drain. ib_tx.c: what is sent and its completions. ib_rx.c: what came.
+ *
+ * Ownership: a connection, its peer and all they queue belong to the home reactor of the peer's NID
+ * and come from the fixed pools of that reactor's shard. Messages and buffers of a connection lie
+ * in its area, memory of the provider's that goes with its queue pair.
+ */
+#ifndef MILLRACE_IB_INTERNAL_H
+#define MILLRACE_IB_INTERNAL_H
+
+#include "lib/lnd_verbs/ib_negotiate.h"
+#include "lib/lnd_verbs/lnd_verbs.h"
+
+#include <sys/queue.h>
+
+#define IB_SEC           1000000ull /* us */
+#define IB_TIMEOUT       50         /* s, default LND timeout, §6.1 */
+#define IB_CONNS_DEFAULT 1024
+#define IB_CQS           16 /* of one reactor, over devices and as they fill up */
+#define IB_WCS           32 /* completions taken at once */
+
+#define ib_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+struct ib_peer;
+struct ib_ni;
+struct ib_shard;
+struct ib_rx; /* a receive buffer and the message in it; ib_rx.c */
+struct ib_tx; /* a message of ours on a connection; ib_tx.c */
+
+enum ib_conn_state { /* §6.2 */
+    IB_CONN_FREE,
+    IB_CONN_RESOLVING,  /* dialled: address and route */
+    IB_CONN_OPENING,    /* its queue pair is being made */
+    IB_CONN_CONNECTING, /* dialled, receives posted, CONNREQ sent */
+    IB_CONN_ACCEPTING,  /* called, receives posted, CONNACK sent. What comes now waits in `early` */
+    IB_CONN_UP,
+    IB_CONN_CLOSING, /* disconnect asked for: completions come, nothing is begun */
+    IB_CONN_SHUT,    /* the provider is taking it down; RDMA_EV_CLOSED ends it */
+};
+
+/* Why connections are being closed, and what their messages are told (§6.3). */
+struct ib_why {
+    enum lnet_drop event; /* counted once, peer told down; NONE: a clean end */
+    enum lnet_drop cause; /* told to watchers where event is NONE; NONE: the peer closed */
+    enum lnet_drop tx, rx;
+    enum lnet_health queued;  /* of messages not posted yet */
+    enum lnet_health sending; /* posted and not completed */
+    enum lnet_health waiting; /* completed, the peer's answer is missing */
+};
+
+TAILQ_HEAD(ib_txs, ib_tx);
+TAILQ_HEAD(ib_rxs, ib_rx);
+
+struct ib_conn {
+    struct rdma_link link;
+    struct ib_shard *shard;
+    struct ib_peer *ibp;
+    enum ib_conn_state state;
+    bool active; /* we called */
+    bool listed; /* in ibp->conns */
+    struct ib_credits credits;
+    struct ib_ends ends;
+    uint16_t depth, frags;
+    /* ---- sending, ib_tx.c */
+    struct ib_tx *txs; /* all of them, in the area */
+    struct ib_txs free_txs;
+    struct lnet_msg *rsrvd, **rsrvd_tail; /* requests that wait for a reserve */
+    struct lnet_msg *sendq, **sendq_tail; /* wait for credit; in order */
+    struct ib_txs answers;                /* no credit needed */
+    struct ib_txs active_txs;             /* posted or waiting for an answer, oldest first */
+    uint32_t sq_free;                     /* requests that may still be posted */
+    uint64_t next_cookie;
+    uint64_t sent_us; /* last post, for the keepalive */
+    /* ---- receiving, ib_rx.c */
+    struct ib_rx *rxs;
+    struct ib_rxs early;
+    uint32_t posted;      /* receives the device has */
+    uint32_t outstanding; /* signalled sends the device has */
+    uint32_t held;        /* receives the core has */
+    /* ---- ending */
+    const struct ib_why *why;
+    struct reactor_timer timer; /* connect timeout, then timeouts and keepalive, then drain */
+    unsigned busy;              /* calls on the stack that will look at it again */
+    bool dry;                   /* CLOSED was told */
+    TAILQ_ENTRY(ib_conn) link_of_peer;
+    struct ib_conn *next; /* free list, or list of those being closed */
+    uint64_t up_us;
+    uint64_t bytes_in, bytes_out;
+};
+
+TAILQ_HEAD(ib_conns, ib_conn);
+
+enum ib_dial_state {
+    IB_DIAL_IDLE,
+    IB_DIAL_RUN,  /* connections are being made */
+    IB_DIAL_WAIT, /* goes on when the timer fires, or a call of the peer's comes up */
+};
+
+/* Connection set of one peer NI on one NI. */
+struct ib_peer {
+    struct ib_shard *shard;
+    struct ib_ni *ini;
+    struct lnet_peer_ni *peer; /* referenced */
+    struct ib_peer *next_of_peer;
+    struct ib_conns conns; /* that are up; the next to be used first (round robin, §1.10) */
+    unsigned nconns;
+    unsigned objects; /* connection objects, those being made or ended included */
+    unsigned accepting;
+    struct lnet_msg *queue, **queue_tail; /* no connection yet */
+    uint64_t stamp;                       /* its incarnation as last known, 0 = not known */
+    unsigned races;
+    struct {
+        enum ib_dial_state state;
+        struct ib_ask ask;
+        unsigned wanted;   /* connections of ours still to be made in this round */
+        unsigned interval; /* s, back-off */
+        uint64_t next_us;  /* not before */
+        struct reactor_timer timer;
+    } dial;
+    struct reactor_timer queue_timer;
+    unsigned busy;
+    bool shut; /* by ni_stop */
+    TAILQ_ENTRY(ib_peer) link;
+    struct ib_peer *next;
+    uint64_t bytes_in, bytes_out; /* of connections that are gone */
+};
+
+TAILQ_HEAD(ib_peers, ib_peer);
+
+struct ib_ni_shard {
+    struct ib_ni *ini;
+    struct ib_shard *shard;
+    struct ib_peers peers;
+    bool started, quiesced, stopping, quiet_asked, quiet, stopped, unlistened;
+    unsigned begun; /* messages being received while quiescing */
+    struct reactor_task start, quiesce, stop, quiet_mail, stopped_mail;
+    struct verbs_counters count; /* relaxed */
+};
+
+struct ib_ni {
+    struct lnet_ni *ni;
+    struct lnd_verbs *lv;
+    struct rdma_port port;
+    bool bound;
+    struct ib_terms terms;
+    unsigned hiw;       /* peer_credits_hiw as it works out */
+    unsigned sends_max; /* concurrent_sends as it works out */
+    bool running;
+    unsigned nshards;
+    unsigned quiet_wait, stop_wait;
+    struct reactor_task *quiesce_done, *stop_done;
+    struct ib_ni_shard shard[];
+};
+
+/* The LND's part of a reactor. */
+struct ib_shard {
+    struct lnd_verbs *lv;
+    struct reactor *reactor;
+    unsigned index;
+    unsigned users; /* NIs started */
+    struct reactor_poller poller;
+    struct {
+        struct rdma_cq *cq;
+        struct reactor_fd fd;
+        bool armed;
+    } cqs[IB_CQS];
+    unsigned ncqs;
+    struct ib_conn *conns, *free_conns;
+    struct ib_peer *peers, *free_peers;
+};
+
+struct lnd_verbs {
+    struct verbs_opts opts;
+    struct rdma *rdma; /* NULL: no NI yet */
+    struct lnet_node *node;
+    unsigned nshards;
+    struct ib_shard *shards;
+    struct ib_ni *nis[LNET_MAX_NI]; /* control thread */
+    unsigned nnis;
+    uint64_t last_stamp;
+};
+
+/* ---- ib_conn.c, ib_tx.c, ib_rx.c: a connection (home) ---- */
+
+/* What a queue pair and an area of a connection at this depth and number of fragments take. */
+void ib_conn_sizes(const struct ib_ni *ini, unsigned depth, unsigned frags, struct rdma_open *out);
+/* RDMA_EV_OPENED: lays its area out for c->depth and c->frags, posts all receives. 0 or -errno: it
+ * is to be shut. */
+int ib_conn_ready(struct ib_conn *c);
+/* It is established, c->depth and c->frags are final (not more than they were), ends are set: takes
+ * what came early, sends. The peer has listed it. */
+void ib_conn_up(struct ib_conn *c);
+/* Queues a message of the core's; the connection is UP. */
+void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg);
+/* Ends it, whatever its state: disconnects, waits for every completion, then gives all messages
+ * and receives their end, shuts the link, and calls ib_peer_conn_gone() last. Unlisted by the
+ * caller. `why` is static. Harmless when it is ending already: the first reason stands. */
+void ib_conn_close(struct ib_conn *c, const struct ib_why *why);
+/* Something on it went wrong: all its peer knows of it is closed by ib_peer_conn_failed(). */
+void ib_conn_fail(struct ib_conn *c, const struct ib_why *why, enum lnet_drop event,
+                  const struct lnet_hdr *hdr);
+void ib_conn_hold(struct ib_conn *c);
+void ib_conn_release(struct ib_conn *c);
+/* Events of the link from ESTABLISHED on. */
+void ib_conn_event(struct ib_conn *c, const struct rdma_event *ev);
+/* Takes completions of a cq; the amount. */
+int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq);
+/* ops->recv(). */
+void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
+/* Messages of the peer that the core has begun to receive and that have not ended. */
+unsigned ib_conn_receiving(const struct ib_conn *c);
+void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out);
+
+/* ---- ib_peer.c ---- */
+
+struct ib_peer *ib_peer_find(const struct ib_ni *ini, const struct lnet_peer_ni *peer);
+/* Made if unknown; NULL: no memory. */
+struct ib_peer *ib_peer_get(struct ib_ni *ini, struct lnet_peer_ni *peer);
+void ib_peer_hold(struct ib_peer *p);
+void ib_peer_release(struct ib_peer *p);
+void ib_send(struct lnet_msg *msg); /* ops->send() */
+/* A connection is established: lists it, tells the core, lets waiting messages go. */
+void ib_peer_conn_up(struct ib_peer *p, struct ib_conn *c);
+/* A connection that was up failed or was ended by the other side: unlists and closes it, tells the
+ * core when it was the last. */
+void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct ib_why *why,
+                       const struct lnet_hdr *hdr);
+/* A connection has ended for good; it is freed by the callee. */
+void ib_peer_conn_gone(struct ib_conn *c);
+/* The node has come anew: closes all connections of its old life (§1.7 row 13). */
+void ib_peer_restarted(struct ib_peer *p, uint64_t stamp);
+void ib_peer_fail_queue(struct ib_peer *p, enum lnet_drop reason, enum lnet_health health);
+void ib_peer_shutdown(struct ib_peer *p);
+void ib_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);
+void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
+bool ib_peer_forget_one(struct ib_shard *shard);
+
+/* ---- ib_dial.c, ib_accept.c ---- */
+
+void ib_dial_start(struct ib_peer *p);
+bool ib_dial_may(const struct ib_peer *p); /* its back-off has passed */
+void ib_dial_cancel(struct ib_peer *p);
+/* Events of the link before it is up, of those we dialled and of those that called. */
+void ib_dial_event(struct ib_conn *c, const struct rdma_event *ev);
+void ib_accept_event(struct ib_conn *c, const struct rdma_event *ev);
+struct reactor *ib_accept_route(void *arg, const void *priv, size_t len); /* rdma_listener */
+void ib_accept_request(void *arg, struct rdma_request *req);
+
+/* ---- ib_ni.c ---- */
+
+struct ib_conn *ib_conn_alloc(struct ib_shard *shard);
+void ib_conn_free(struct ib_conn *c);
+struct ib_peer *ib_peer_alloc(struct ib_shard *shard);
+void ib_peer_free(struct ib_peer *p);
+/* Polls this cq from now on. false: too many. */
+bool ib_shard_add_cq(struct ib_shard *shard, struct rdma_cq *cq);
+void ib_ni_progress(struct ib_ni_shard *ns);
+static inline struct ib_ni_shard *ib_ns(const struct ib_peer *p)
+{
+    return &p->ini->shard[p->shard->index];
+}
+static inline int ib_setting(const int *setting) /* one that changes while the NI runs */
+{
+    return __atomic_load_n(setting, __ATOMIC_RELAXED);
+}
+static inline uint64_t ib_timeout_us(const struct ib_ni *ini)
+{
+    return (uint64_t)ib_setting(&ini->ni->lnd_tun.timeout) * IB_SEC;
+}
+static inline const struct rdma_ops *ib_rdma(const struct ib_conn *c)
+{
+    return c->shard->lv->opts.rdma;
+}
+static inline void ib_count(uint64_t *counter, uint64_t n) /* its own shard's */
+{
+    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+void ib_event(struct ib_ni *ini, enum lnet_drop reason, const struct lnet_nid *peer,
+              const struct lnet_hdr *hdr);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The LND for `o2ib` nets: the o2iblnd protocol over RDMA devices. docs/protocol/o2iblnd.md.
+ */
+#ifndef MILLRACE_LND_VERBS_H
+#define MILLRACE_LND_VERBS_H
+
+#include "lib/lnd_verbs/rdma.h"
+#include "lib/lnet/lnd.h"
+
+/* Per-node settings, under the names of the kernel module's parameters where it has them (§7).
+ * Filled by the caller before lnd_verbs_new(). */
+struct verbs_opts {
+    const struct rdma_ops *rdma; /* &rdma_core */
+    uint16_t service;            /* port that is listened at and called, 987 */
+    unsigned
+        peer_credits_hiw; /* owed credits that are returned by a NOOP; 0: half of peer_credits */
+    unsigned concurrent_sends; /* messages posted at once per connection; 0: peer_credits */
+    unsigned keepalive;        /* s without sending before a NOOP, 100; 0 = off */
+    unsigned retry_count;      /* of the transport, 5 */
+    unsigned rnr_retry_count;  /* 6 */
+    bool require_privileged_port;
+    bool use_privileged_port; /* true: tried first */
+    unsigned max_conns;       /* connections per reactor, bounds memory; 0 = 1024 */
+};
+
+#define VERBS_OPTS_DEFAULT                                                                         \
+    ((struct verbs_opts){.rdma = &rdma_core,                                                       \
+                         .service = 987,                                                           \
+                         .keepalive = 100,                                                         \
+                         .retry_count = 5,                                                         \
+                         .rnr_retry_count = 6,                                                     \
+                         .use_privileged_port = true})
+
+extern const struct lnd_ops lnd_verbs_ops;
+
+struct lnd_verbs;
+/* The ctx to register lnd_verbs_ops with. The provider is opened with the first NI, so a host
+ * without RDMA pays nothing. Control thread. NULL: out of memory. */
+struct lnd_verbs *lnd_verbs_new(const struct verbs_opts *opts);
+void lnd_verbs_free(struct lnd_verbs *lv); /* after lnet_node_destroy() */
+
+/* Heap and EAL memory the driver takes in a node with that many reactors; connections take theirs
+ * as they come. Any thread. */
+struct verbs_memory {
+    unsigned conns;  /* per reactor, at most */
+    size_t pools;    /* at the first NI */
+    size_t per_conn; /* EAL memory of one connection at that depth */
+};
+void lnd_verbs_memory(const struct verbs_opts *opts, unsigned reactors, unsigned depth,
+                      struct verbs_memory *out);
+
+/* ---- for verbs_get ---- */
+
+struct verbs_counters { /* of one NI, over its reactors */
+    uint64_t conns, dialled, accepted, refused, closed;
+    uint64_t immediates_in, immediates_out, puts_in, puts_out, noops_in, noops_out, naks_in,
+        naks_out;
+    uint64_t writes;                /* RDMA WRITE requests */
+    uint64_t bytes_in, bytes_out;   /* payload */
+    uint64_t copied_in, copied_out; /* payload bytes copied: IMMEDIATE in; out of memory the device
+                                       does not know */
+    uint64_t credit_waits, send_waits, reserve_waits; /* a message found none */
+    uint64_t polls, completions, posts, requests;
+};
+
+struct verbs_conn_row {
+    struct lnet_nid peer;
+    unsigned reactor;
+    const char *state;
+    bool active; /* we called */
+    uint16_t depth, frags;
+    uint16_t credits, owed, reserved, sends, noops; /* o2iblnd §3.1: C O R S N */
+    uint32_t queued, waiting;                       /* messages not posted; posted, not answered */
+    uint32_t send_wrs, inline_bytes;
+    uint32_t tries; /* of its peer, now */
+    uint64_t age_us, idle_us;
+    uint64_t bytes_in, bytes_out;
+};
+
+/* Device and port of an NI of this driver. Control thread. */
+void lnd_verbs_info(const struct lnet_ni *ni, struct rdma_info *out);
+void lnd_verbs_counters(const struct lnet_ni *ni, struct verbs_counters *out);
+/* The connections of an NI, gathered on their reactors; done() on the control thread with all of
+ * them (rows are freed after it). At most max rows; *total counts all. 0 or -ENOMEM. */
+int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,
+                    void (*done)(void *arg, const struct verbs_conn_row *rows, unsigned n,
+                                 unsigned total),
+                    void *arg);
+
+#endif

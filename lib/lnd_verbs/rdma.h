@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the o2iblnd driver needs of RDMA devices and of the RDMA connection manager, as a table of
+ * functions: rdma_core.c has them over rdma-core, tests have scripted ones. The driver above calls
+ * nothing of libibverbs or librdmacm itself; it uses their structures for work requests and
+ * completions as they are.
+ *
+ * Threads. What may take long (address resolution, making and destroying queue pairs, registering
+ * memory, the connection manager) is done by a worker thread of the provider's. A link belongs to
+ * one reactor, its home: the functions on it are called there, return at once, and what became of
+ * it is told there by link->event(), never from inside one of these calls. Functions marked
+ * "control" are called on the control thread and may block.
+ *
+ * A descriptor given to a device is a loaded weapon: memory named in a posted work request, or in a
+ * descriptor the peer was told of, is not used otherwise before its completion was polled or
+ * RDMA_EV_CLOSED of its link was told.
+ */
+#ifndef MILLRACE_RDMA_H
+#define MILLRACE_RDMA_H
+
+#include "lib/reactor/mem.h"
+#include "lib/reactor/reactor.h"
+
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+
+#define RDMA_PRIV_MAX 196 /* private data of any event, o2iblnd §1.2 */
+
+struct rdma;         /* a provider that was opened: its worker, its devices */
+struct rdma_request; /* somebody calls */
+struct rdma_link;
+
+/* Keys of one memory region on one device. rkey is 0 unless the region is remote-writable
+ * (MEM_LANDING). */
+struct rdma_key {
+    uint32_t lkey, rkey;
+    bool valid;
+};
+
+/* What a device and its port are: for people, and for sizes. Does not change, but for `state`,
+ * `gid`, `mtu` (read relaxed, or by info()). */
+struct rdma_info {
+    char device[64];     /* "mlx5_0" */
+    char transport[16];  /* "InfiniBand", "iWARP" */
+    char link_layer[16]; /* "InfiniBand", "Ethernet" */
+    char firmware[64];
+    uint32_t vendor, part;
+    uint8_t port;
+    enum ibv_port_state state;
+    uint16_t lid;
+    uint16_t pkey; /* the one in use */
+    union ibv_gid gid;
+    unsigned gid_index;
+    unsigned mtu;   /* bytes, of the port now */
+    unsigned speed; /* Mbit/s, 0 = unknown */
+    uint32_t max_qp_wr, max_sge, max_cqe, max_qp, max_mr;
+    uint64_t max_mr_size;
+};
+
+/* What a port tells, on port->home. */
+enum rdma_port_event {
+    RDMA_PORT_UP,
+    RDMA_PORT_DOWN,    /* link down, or its address is gone */
+    RDMA_PORT_CHANGED, /* GID, LID or P_Key table; links are told on their own */
+    RDMA_PORT_REMOVED, /* the device is gone or failed for good: no link works any more */
+};
+
+/* A local address and the device port it is on. Made by bind(); the first part is the caller's. */
+struct rdma_port {
+    void (*event)(struct rdma_port *port, enum rdma_port_event event);
+    struct reactor *home; /* where event() is called */
+    void *user;
+    /* ---- the provider's, read by all */
+    struct rdma *rdma;
+    struct sockaddr_in addr;
+    struct rdma_info info;
+    /* By region index. A row becomes valid (release) once the region is registered and stays so. */
+    const struct rdma_key *keys;
+    void *impl;
+};
+
+/* Completions of the links of one reactor on one device. */
+struct rdma_cq {
+    struct rdma *rdma;
+    int fd; /* readable after arm() once a completion has come */
+    void *impl;
+};
+
+/* ---- connections ---- */
+
+struct rdma_dial {
+    struct sockaddr_in to; /* address and service */
+    bool privileged;       /* a source port below 1024 if there is one free, §1.1 */
+    int tos;               /* -1: none, else the type of service of RoCE */
+    unsigned timeout_ms;   /* of address and of route resolution, each */
+};
+
+/* A queue pair. Reliable connection, no shared receive queue, signalled as each request says. */
+struct rdma_open {
+    uint32_t recv_wrs;     /* receives posted at most, one SGE each */
+    uint32_t send_wrs;     /* requests posted at most */
+    uint32_t send_sges;    /* per request, wanted */
+    uint32_t inline_bytes; /* wanted */
+    size_t area; /* bytes of memory for the owner's use, registered for local access, zeroed */
+};
+
+enum rdma_event_kind {
+    RDMA_EV_RESOLVED,    /* dial(): now open() */
+    RDMA_EV_OPENED,      /* open(): fields of the link are set; now receives may be posted */
+    RDMA_EV_OPEN_FAILED, /* open(): error; it may be tried with less (-ENOMEM, -EINVAL) */
+    RDMA_EV_ESTABLISHED, /* connect(), accept(). priv: what the other side accepted with (padded) */
+    RDMA_EV_REJECTED,    /* connect(): status of the CM's event, priv. accept(): the caller took it
+                            back */
+    RDMA_EV_FAILED,      /* dial(), connect(), accept(): error. -EHOSTUNREACH: address or route;
+                            -ENETDOWN: unreachable; -ETIMEDOUT; -ENOTCONN: other */
+    RDMA_EV_DISCONNECTED, /* the other side ended it, or the device did; error 0 or -errno */
+    RDMA_EV_CLOSED,       /* close(): nothing of it is with a device any more; the last event */
+};
+
+struct rdma_event {
+    enum rdma_event_kind kind;
+    int error;        /* -errno, or 0 */
+    int status;       /* REJECTED: as the CM gives it (28, 10, 8 …, or -ECONNREFUSED on iWARP) */
+    const void *priv; /* valid during the call */
+    size_t priv_len;
+};
+
+/* Embedded in the owner's connection. The owner fills the first part and zeroes the rest before
+ * dial() or adopt(). */
+struct rdma_link {
+    void (*event)(struct rdma_link *link, const struct rdma_event *ev);
+    struct rdma_port *port;
+    struct reactor *home;
+    /* ---- set with RDMA_EV_OPENED */
+    struct rdma_cq *cq;
+    uint8_t *area;
+    uint32_t area_lkey;
+    uint32_t send_wrs;     /* granted, at least what was asked for */
+    uint32_t send_sges;    /* granted: what was asked for or less, at least 1 */
+    uint32_t inline_bytes; /* granted: may be more or less, also 0 */
+    /* ---- */
+    void *impl;
+};
+
+/* A call as it came. Until reject() or adopt() it is the receiver's to answer, exactly once. */
+struct rdma_request {
+    struct rdma_port *port;  /* it came in by */
+    struct sockaddr_in from; /* address and port */
+    size_t priv_len;
+    uint8_t priv[RDMA_PRIV_MAX]; /* padded */
+    void *impl;
+};
+
+struct rdma_listener {
+    /* Which reactor is to decide; on the worker thread, so it must look at nothing that changes. */
+    struct reactor *(*route)(void *arg, const void *priv, size_t len);
+    /* Somebody calls; on that reactor. */
+    void (*request)(void *arg, struct rdma_request *req);
+    /* After unlisten(), once on each reactor: no request() will come there any more. */
+    void (*unlistened)(void *arg);
+    void *arg;
+};
+
+/* ---- memory of the provider, as a user of it sees it */
+
+struct rdma_counters {       /* relaxed; of the whole provider */
+    uint64_t areas;          /* bytes of areas in use */
+    uint64_t areas_reserved; /* bytes that areas were carved from */
+    uint64_t registered;     /* bytes registered, over all devices */
+    uint64_t worker_jobs, worker_busy_us, worker_longest_us;
+};
+
+struct rdma_ops {
+    const char *name;
+
+    /* control. Starts the worker. 0 or -errno with a sentence. */
+    int (*open)(struct reactor_env *env, struct rdma **out, char *err, size_t errlen);
+    /* control; all ports were unbound. */
+    void (*close)(struct rdma *rdma);
+    void (*counters)(struct rdma *rdma, struct rdma_counters *out); /* any thread */
+
+    /* control. Finds the device that port->addr is on, opens it if it is the first of it, registers
+     * all regions of memory there are. -ENODEV: the host has no RDMA device at all, or none with
+     * that address; err says which and the remedy. */
+    int (*bind)(struct rdma *rdma, struct rdma_port *port, const struct sockaddr_in *addr,
+                char *err, size_t errlen);
+    /* control; no link of it is left and it does not listen. */
+    void (*unbind)(struct rdma_port *port);
+    /* control. What the port is now. */
+    void (*info)(struct rdma_port *port, struct rdma_info *out);
+    /* control. Takes calls for port->addr and this service. */
+    int (*listen)(struct rdma_port *port, uint16_t service, const struct rdma_listener *l,
+                  char *err, size_t errlen);
+    void (*unlisten)(struct rdma_port *port); /* control; answered by l->unlistened() */
+
+    /* Any reactor that received it: the call is refused. */
+    void (*reject)(struct rdma_request *req, const void *priv, size_t len);
+    /* The call becomes this link; req is gone. Then open(). */
+    void (*adopt)(struct rdma_link *link, struct rdma_request *req);
+    void (*dial)(struct rdma_link *link, const struct rdma_dial *dial);
+    void (*open_qp)(struct rdma_link *link, const struct rdma_open *open);
+    void (*connect)(struct rdma_link *link, const void *priv, size_t len, unsigned retry,
+                    unsigned rnr_retry);
+    void (*accept)(struct rdma_link *link, const void *priv, size_t len, unsigned retry,
+                   unsigned rnr_retry);
+    /* Ends the connection (a DREQ if it is up) and puts the queue pair into its error state: all
+     * that is posted completes. Harmless in any state after dial() or adopt(), and twice. */
+    void (*disconnect)(struct rdma_link *link);
+    /* Destroys all there is of it, whatever it was doing (a call not answered yet is refused
+     * without words): RDMA_EV_CLOSED follows, other events do not. Completions not polled yet may
+     * still be polled until cq has been found empty once after that event. */
+    void (*shut)(struct rdma_link *link);
+
+    /* ---- data path: home of the link, or the reactor of the cq; as ibv_post_recv() etc. */
+    int (*post_recv)(struct rdma_link *link, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+    int (*post_send)(struct rdma_link *link, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+    int (*poll)(struct rdma_cq *cq, struct ibv_wc *wc, int n);
+    /* The next completion makes cq->fd readable; those there are already do not: poll once more. */
+    int (*arm)(struct rdma_cq *cq);
+    void (*disarm)(struct rdma_cq *cq); /* cq->fd was readable: takes what made it so */
+    /* A region without a key on this port's device: registers it, in time. */
+    void (*want_region)(struct rdma_port *port, uint16_t region);
+};
+
+extern const struct rdma_ops rdma_core; /* over rdma-core */
+
+#endif

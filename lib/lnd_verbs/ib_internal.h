@@ -50,7 +50,7 @@ enum ib_conn_state { /* §6.2 */
 };
 
 /* Why connections are being closed, and what their messages are told (§6.3). */
-struct ib_why {
+struct ib_cause {
     enum lnet_drop event; /* counted once, peer told down; NONE: a clean end */
     enum lnet_drop cause; /* told to watchers where event is NONE; NONE: the peer closed */
     enum lnet_drop tx, rx;
@@ -89,7 +89,7 @@ struct ib_conn {
     uint32_t outstanding; /* signalled sends the device has */
     uint32_t held;        /* receives the core has */
     /* ---- ending */
-    const struct ib_why *why;
+    const struct ib_cause *why;
     struct reactor_timer timer; /* connect timeout, then timeouts and keepalive, then drain */
     unsigned busy;              /* calls on the stack that will look at it again */
     bool dry;                   /* CLOSED was told */
@@ -206,9 +206,9 @@ void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg);
 /* Ends it, whatever its state: disconnects, waits for every completion, then gives all messages
  * and receives their end, shuts the link, and calls ib_peer_conn_gone() last. Unlisted by the
  * caller. `why` is static. Harmless when it is ending already: the first reason stands. */
-void ib_conn_close(struct ib_conn *c, const struct ib_why *why);
+void ib_conn_close(struct ib_conn *c, const struct ib_cause *why);
 /* Something on it went wrong: all its peer knows of it is closed by ib_peer_conn_failed(). */
-void ib_conn_fail(struct ib_conn *c, const struct ib_why *why, enum lnet_drop event,
+void ib_conn_fail(struct ib_conn *c, const struct ib_cause *why, enum lnet_drop event,
                   const struct lnet_hdr *hdr);
 void ib_conn_hold(struct ib_conn *c);
 void ib_conn_release(struct ib_conn *c);
@@ -234,7 +234,7 @@ void ib_send(struct lnet_msg *msg); /* ops->send() */
 void ib_peer_conn_up(struct ib_peer *p, struct ib_conn *c);
 /* A connection that was up failed or was ended by the other side: unlists and closes it, tells the
  * core when it was the last. */
-void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct ib_why *why,
+void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct ib_cause *why,
                        const struct lnet_hdr *hdr);
 /* A connection has ended for good; it is freed by the callee. */
 void ib_peer_conn_gone(struct ib_conn *c);

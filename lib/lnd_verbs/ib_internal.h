@@ -68,7 +68,8 @@ struct ib_conn {
     struct ib_peer *ibp;
     enum ib_conn_state state;
     bool active; /* we called */
-    bool listed; /* in ibp->conns */
+    bool listed; /* in ibp->conns; else, until it is closed, in ibp->making */
+    bool polled; /* counted for link.cq in shard->cqs */
     struct ib_credits credits;
     struct ib_ends ends;
     uint16_t depth, frags;
@@ -90,7 +91,8 @@ struct ib_conn {
     uint32_t held;        /* receives the core has */
     /* ---- ending */
     const struct ib_cause *why;
-    struct reactor_timer timer; /* connect timeout, then timeouts and keepalive, then drain */
+    struct reactor_timer timer; /* from ib_conn_up() on: timeouts and keepalive; then drain */
+    struct reactor_timer setup; /* until then, of ib_dial.c and ib_accept.c: a stage's time */
     unsigned busy;              /* calls on the stack that will look at it again */
     bool dry;                   /* CLOSED was told */
     TAILQ_ENTRY(ib_conn) link_of_peer;
@@ -102,9 +104,9 @@ struct ib_conn {
 TAILQ_HEAD(ib_conns, ib_conn);
 
 enum ib_dial_state {
-    IB_DIAL_IDLE,
-    IB_DIAL_RUN,  /* connections are being made */
-    IB_DIAL_WAIT, /* goes on when the timer fires, or a call of the peer's comes up */
+    IB_DIAL_IDLE, /* the timer, if armed, says when the peer may be forgotten */
+    IB_DIAL_RUN,  /* a connection is being made: dial.conn */
+    IB_DIAL_WAIT, /* goes on when the timer fires */
 };
 
 /* Connection set of one peer NI on one NI. */
@@ -115,48 +117,86 @@ struct ib_peer {
     struct ib_peer *next_of_peer;
     struct ib_conns conns; /* that are up; the next to be used first (round robin, §1.10) */
     unsigned nconns;
-    unsigned objects; /* connection objects, those being made or ended included */
-    unsigned accepting;
+    struct ib_conns making; /* not up yet: dialled or called */
+    unsigned accepting;     /* of these, that called */
+    unsigned objects;       /* connection objects, those being made or ended included */
     struct lnet_msg *queue, **queue_tail; /* no connection yet */
     uint64_t stamp;                       /* its incarnation as last known, 0 = not known */
-    unsigned races;
+    unsigned races;     /* calls refused in a row because we were calling ourselves, §1.9 */
+    unsigned depth_max; /* what the device could make for it, §1.6 */
     struct {
         enum ib_dial_state state;
+        struct ib_conn *conn; /* RUN: one at a time */
         struct ib_ask ask;
-        unsigned wanted;   /* connections of ours still to be made in this round */
-        unsigned interval; /* s, back-off */
-        uint64_t next_us;  /* not before */
+        bool record;             /* we began this set of connections, so we complete it */
+        unsigned pause;          /* s, of the next wait for the other node's call */
+        unsigned interval;       /* s, back-off */
+        uint64_t next_us;        /* not before */
+        enum lnet_health health; /* of the last failure: what is told until then */
         struct reactor_timer timer;
     } dial;
     struct reactor_timer queue_timer;
     unsigned busy;
-    bool shut; /* by ni_stop */
+    bool spare; /* in shard->spare: only remembered */
+    bool shut;  /* by ni_stop */
     TAILQ_ENTRY(ib_peer) link;
+    TAILQ_ENTRY(ib_peer) spare_link;
     struct ib_peer *next;
     uint64_t bytes_in, bytes_out; /* of connections that are gone */
 };
 
 TAILQ_HEAD(ib_peers, ib_peer);
 
+/* Several NIs may have one address on different nets: they share its port and who listens there. */
+struct ib_listener;
+struct ib_port {
+    struct rdma_port port;
+    struct lnd_verbs *lv;
+    struct ib_listener *listener; /* control; NULL: does not listen */
+    unsigned refs;                /* control: NIs that have it */
+    unsigned users;               /* control: of these, started and not yet told to shut */
+    unsigned starting;            /* of these, not started yet. Relaxed */
+    bool heard, down;             /* port.home: what its events said last */
+};
+
+/* From listen() to the last reactor's unlistened(). */
+struct ib_listener {
+    struct rdma_listener rdma;
+    struct ib_port *port;
+    struct ib_ni *last; /* the NI that ended it; set before unlisten() */
+};
+
 struct ib_ni_shard {
     struct ib_ni *ini;
     struct ib_shard *shard;
     struct ib_peers peers;
-    bool started, quiesced, stopping, quiet_asked, quiet, stopped, unlistened;
-    unsigned begun; /* messages being received while quiescing */
+    bool started;
+    bool listed;   /* in shard->nis: takes callers */
+    bool quiesced; /* no message is begun to be received any more, no caller taken */
+    bool stopping;
+    bool quiet_asked, quiet; /* quiesce: asked, answered */
+    bool unlisten;           /* no more calls come once unlistened is set */
+    bool unlistened;
+    bool stopped; /* stop was answered */
+    TAILQ_ENTRY(ib_ni_shard) of_shard;
     struct reactor_task start, quiesce, stop, quiet_mail, stopped_mail;
     struct verbs_counters count; /* relaxed */
 };
 
+TAILQ_HEAD(ib_ni_shards, ib_ni_shard);
+
 struct ib_ni {
     struct lnet_ni *ni;
     struct lnd_verbs *lv;
-    struct rdma_port port;
-    bool bound;
+    struct ib_port *port;
+    struct ib_listener *ending; /* control: the listener that this NI ended */
     struct ib_terms terms;
     unsigned hiw;       /* peer_credits_hiw as it works out */
     unsigned sends_max; /* concurrent_sends as it works out */
-    bool running;
+    bool running;       /* control */
+    bool serving;       /* control: counted in port->users */
+    unsigned asks;      /* control: lnd_verbs_conns() under way */
+    bool gone;          /* control: stopped, and only those are waited for */
     unsigned nshards;
     unsigned quiet_wait, stop_wait;
     struct reactor_task *quiesce_done, *stop_done;
@@ -170,12 +210,19 @@ struct ib_shard {
     unsigned index;
     unsigned users; /* NIs started */
     struct reactor_poller poller;
-    struct {
-        struct rdma_cq *cq;
+    struct ib_shard_cq {
+        struct rdma_cq *cq; /* NULL: a free row */
+        struct ib_shard *shard;
+        unsigned conns; /* that use it */
+        bool armed;     /* the next completion makes its descriptor readable, or has */
+        bool watched;   /* the descriptor is added */
         struct reactor_fd fd;
-        bool armed;
     } cqs[IB_CQS];
-    unsigned ncqs;
+    uint64_t idle_us; /* since when nothing has completed; 0: something just did */
+    uint64_t polls;   /* relaxed */
+    struct ib_ni_shards nis;
+    struct ib_peers spare; /* peers that make room for others, the first first */
+    unsigned accepting;    /* calls being answered */
     struct ib_conn *conns, *free_conns;
     struct ib_peer *peers, *free_peers;
 };
@@ -199,26 +246,28 @@ void ib_conn_sizes(const struct ib_ni *ini, unsigned depth, unsigned frags, stru
  * is to be shut. */
 int ib_conn_ready(struct ib_conn *c);
 /* It is established, c->depth and c->frags are final (not more than they were), ends are set: takes
- * what came early, sends. The peer has listed it. */
+ * what came early, sends. The peer has listed it, its state is UP. */
 void ib_conn_up(struct ib_conn *c);
 /* Queues a message of the core's; the connection is UP. */
 void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg);
-/* Ends it, whatever its state: disconnects, waits for every completion, then gives all messages
- * and receives their end, shuts the link, and calls ib_peer_conn_gone() last. Unlisted by the
- * caller. `why` is static. Harmless when it is ending already: the first reason stands. */
+/* Ends it, whatever its state, also before it was ready: disconnects, waits for every completion,
+ * then gives all messages and receives their end, shuts the link, and calls ib_peer_conn_gone()
+ * last. Unlisted by the caller. `why` is static. Harmless when it is ending already: the first
+ * reason stands. */
 void ib_conn_close(struct ib_conn *c, const struct ib_cause *why);
 /* Something on it went wrong: all its peer knows of it is closed by ib_peer_conn_failed(). */
 void ib_conn_fail(struct ib_conn *c, const struct ib_cause *why, enum lnet_drop event,
                   const struct lnet_hdr *hdr);
 void ib_conn_hold(struct ib_conn *c);
 void ib_conn_release(struct ib_conn *c);
-/* Events of the link from ESTABLISHED on. */
+/* Events of the link while its state is UP, CLOSING or SHUT; called by ib_link_event(). */
 void ib_conn_event(struct ib_conn *c, const struct rdma_event *ev);
 /* Takes completions of a cq; the amount. */
 int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq);
 /* ops->recv(). */
 void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
-/* Messages of the peer that the core has begun to receive and that have not ended. */
+/* Messages of the peer that the core has begun to receive and that have not ended. While
+ * ib_ns(p)->quiesced none is begun, and whenever one ends ib_ni_progress() is called. */
 unsigned ib_conn_receiving(const struct ib_conn *c);
 void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out);
 
@@ -227,6 +276,13 @@ void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out);
 struct ib_peer *ib_peer_find(const struct ib_ni *ini, const struct lnet_peer_ni *peer);
 /* Made if unknown; NULL: no memory. */
 struct ib_peer *ib_peer_get(struct ib_ni *ini, struct lnet_peer_ni *peer);
+/* A connection object, RESOLVING or OPENING, in p->making: lists empty, queues too, link's first
+ * part filled in; all else is zero. NULL: none is free. */
+struct ib_conn *ib_conn_new(struct ib_peer *p, bool active);
+/* Closes a connection that never came up. */
+void ib_conn_unmake(struct ib_conn *c, const struct ib_cause *why);
+/* The owner of every link: gives each event to whom it concerns by the connection's state. */
+void ib_link_event(struct rdma_link *link, const struct rdma_event *ev);
 void ib_peer_hold(struct ib_peer *p);
 void ib_peer_release(struct ib_peer *p);
 void ib_send(struct lnet_msg *msg); /* ops->send() */
@@ -248,14 +304,27 @@ bool ib_peer_forget_one(struct ib_shard *shard);
 
 /* ---- ib_dial.c, ib_accept.c ---- */
 
+void ib_dial_init(struct ib_peer *p);
 void ib_dial_start(struct ib_peer *p);
 bool ib_dial_may(const struct ib_peer *p); /* its back-off has passed */
+/* A message found a connection: makes those that are missing of a set that we began. */
+void ib_dial_complete(struct ib_peer *p);
 void ib_dial_cancel(struct ib_peer *p);
 /* Events of the link before it is up, of those we dialled and of those that called. */
 void ib_dial_event(struct ib_conn *c, const struct rdma_event *ev);
 void ib_accept_event(struct ib_conn *c, const struct rdma_event *ev);
+/* A connection that called is not being made any more. */
+void ib_accept_over(struct ib_conn *c);
 struct reactor *ib_accept_route(void *arg, const void *priv, size_t len); /* rdma_listener */
 void ib_accept_request(void *arg, struct rdma_request *req);
+/* Makes the queue pair again for fewer messages, when it could not be made for c->depth: false: not
+ * possible. */
+bool ib_open_less(struct ib_conn *c, int error);
+void ib_open(struct ib_conn *c);
+/* RDMA_EV_OPENED: it is polled, its receives are posted. */
+bool ib_opened(struct ib_conn *c);
+/* How long the other node has to answer, §1.1. */
+uint64_t ib_answer_us(const struct ib_ni *ini);
 
 /* ---- ib_ni.c ---- */
 
@@ -263,8 +332,8 @@ struct ib_conn *ib_conn_alloc(struct ib_shard *shard);
 void ib_conn_free(struct ib_conn *c);
 struct ib_peer *ib_peer_alloc(struct ib_shard *shard);
 void ib_peer_free(struct ib_peer *p);
-/* Polls this cq from now on. false: too many. */
-bool ib_shard_add_cq(struct ib_shard *shard, struct rdma_cq *cq);
+/* c->link.cq is polled as long as a connection that was told of here exists. false: too many. */
+bool ib_shard_add_cq(struct ib_conn *c);
 void ib_ni_progress(struct ib_ni_shard *ns);
 static inline struct ib_ni_shard *ib_ns(const struct ib_peer *p)
 {

@@ -203,6 +203,9 @@ struct rdma_ops {
                     unsigned rnr_retry);
     void (*accept)(struct rdma_link *link, const void *priv, size_t len, unsigned retry,
                    unsigned rnr_retry);
+    /* A call that was adopted and not accepted is refused after all, with these words; shut()
+     * follows. */
+    void (*refuse)(struct rdma_link *link, const void *priv, size_t len);
     /* Ends the connection (a DREQ if it is up) and puts the queue pair into its error state: all
      * that is posted completes. Harmless in any state after dial() or adopt(), and twice. */
     void (*disconnect)(struct rdma_link *link);

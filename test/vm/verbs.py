@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The verbs suite, in a guest with two software RDMA devices: `./dev vm verbs`. One line per test, PASS, FAIL or SKIP.
+"""The verbs suite, in a guest with four software RDMA devices: `./dev vm verbs`. One line per test, PASS, FAIL or SKIP.
 
     test/vm/verbs.py --build BUILDDIR [--filter X] [--list]
 
-To add a test: a function `test_NAME(env)` that returns what its PASS line says (or None), or raises Failed.
+To add a test: a function `test_NAME(env)` that returns what its PASS line says (or None), or raises Failed; with personas, an
+`async def test_NAME(env)` in one of MODULES.
 """
 
 import argparse
@@ -15,6 +16,9 @@ import subprocess
 import sys
 import time
 
+import runner
+
+MODULES = ("personas",)
 DEVICES = ("rxe0", "rxe1")
 INTERFACES = {"rxe0": "roce0", "rxe1": "roce1"}
 ADDRESSES = {"rxe0": "10.77.0.1", "rxe1": "10.77.0.2"}
@@ -217,13 +221,17 @@ def main():
     parser.add_argument("--list", action="store_true", help="names of the tests, without running them")
     options = parser.parse_args()
     tests = {"verbs." + name.removeprefix("test_"): f for name, f in globals().items() if name.startswith("test_")}
-    tests = {name: f for name, f in tests.items() if options.filter in name}
+    personas = {name: f for module in MODULES for name, f in runner.collect(module).items()}
+    tests = {name: f for name, f in {**tests, **personas}.items() if options.filter in name}
     if options.list:
         print("".join(name + "\n" for name in tests), end="")
         return 0
     failed = 0
     env = Env(options.build)
     for name, test in tests.items():
+        if name in personas:
+            failed += not runner.run(options.build, name, test)
+            continue
         begun = time.monotonic()
         try:
             said = test(env)

@@ -19,7 +19,7 @@ static struct sock_peer *dialler(struct reactor_timer *t)
 
 static enum sock_ctype missing(const struct sock_peer *sp)
 {
-    unsigned max = (unsigned)sock_setting(&sp->sni->ni->lnd_tun.conns_per_peer);
+    unsigned max = sp->dial.bulk;
     unsigned in = sp->count[SOCK_CTYPE_BULK_IN], out = sp->count[SOCK_CTYPE_BULK_OUT];
 
     if (sp->count[SOCK_CTYPE_CONTROL] == 0)
@@ -27,6 +27,12 @@ static enum sock_ctype missing(const struct sock_peer *sp)
     if (in < max && (in <= out || out >= max))
         return SOCK_CTYPE_BULK_IN;
     return out < max ? SOCK_CTYPE_BULK_OUT : SOCK_CTYPE_NONE;
+}
+
+/* What is set while a set is made is for the next one. */
+static void number_set(struct sock_peer *sp)
+{
+    sp->dial.bulk = (uint8_t)sock_setting(&sp->sni->ni->lnd_tun.conns_per_peer);
 }
 
 static bool has_each(const struct sock_peer *sp)
@@ -259,6 +265,8 @@ void sock_dial_start(struct sock_peer *sp)
 {
     if (!sock_dial_may(sp))
         return;
+    if (!sp->dial.record)
+        number_set(sp);
     sp->dial.record = true;
     sp->dial.yield = false;
     sp->dial.refusals = 0;
@@ -270,7 +278,7 @@ void sock_dial_start(struct sock_peer *sp)
 
 void sock_dial_complete(struct sock_peer *sp)
 {
-    if (sp->dial.record && !sp->dial.complete && !has_each(sp))
+    if (sp->dial.record && !sp->dial.complete && missing(sp) != SOCK_CTYPE_NONE)
         sock_dial_start(sp);
 }
 
@@ -322,6 +330,8 @@ static void hello_answered(struct sock_conn *c, const struct sock_hello *in)
     } else {
         sp->dial.conn = NULL;
         sp->dial.refusals = 0;
+        if (TAILQ_EMPTY(&sp->conns))
+            number_set(sp); /* what the run had made before may have died */
         c->dialled = true;
         /* The next one from the timer, so that the first message goes before it. */
         reactor_timer_arm(&sp->dial.timer, 0);

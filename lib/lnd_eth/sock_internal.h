@@ -169,6 +169,7 @@ struct sock_dial {
     bool record;   /* we began this set of connections, so we complete it, §3.2 */
     bool complete; /* the peer refuses more of what it has already */
     bool yield;    /* the peer opened a connection meanwhile */
+    uint8_t bulk;  /* connections of each bulk type in this set: what was set when it was begun */
     unsigned refusals;
     unsigned interval; /* s, back-off */
     uint64_t started_us;

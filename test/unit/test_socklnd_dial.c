@@ -495,6 +495,81 @@ static void test_completes_own_set(void **state)
     answered_call(SOCK_CTYPE_BULK_OUT, INC);
 }
 
+/* Also the surplus of a type: all types are there, but fewer connections than the set is to have.
+ */
+static void test_completes_surplus(void **state)
+{
+    (void)state;
+    send_small();
+    answered_call(SOCK_CTYPE_CONTROL, INC);
+    answered_call(SOCK_CTYPE_BULK_IN, INC);
+    answered_call(SOCK_CTYPE_BULK_OUT, INC);
+    fake_end(next_call(SOCK_CTYPE_BULK_IN), STREAM_END_RESET);
+    no_call(2 * FAKE_SEC); /* not without a message */
+    send_small();
+    answered_call(SOCK_CTYPE_BULK_IN, INC);
+    answered_call(SOCK_CTYPE_BULK_OUT, INC);
+    send_small();
+    no_call(10 * FAKE_SEC);
+    expect_done(3, LNET_DROP_NONE, LNET_HEALTH_OK);
+}
+
+static void set_conns_per_peer(int n)
+{
+    struct lnd_tunables tun = {.conns_per_peer = n, .timeout = -1, .tos = -1};
+    char err[256];
+
+    assert_int_equal(lnd_sock_ops.ni_set(fake_ni(), &tun, err, sizeof(err)), 0);
+}
+
+/* A whole set of two of each bulk type, in the order of `order`. */
+static void answered_five(const char *order)
+{
+    for (; *order != 0; order++)
+        answered_call(*order == 'C'   ? SOCK_CTYPE_CONTROL
+                      : *order == 'I' ? SOCK_CTYPE_BULK_IN
+                                      : SOCK_CTYPE_BULK_OUT,
+                      INC);
+    no_call(10 * FAKE_SEC);
+}
+
+/* What is set while a set is made is for the next one, whether the run goes on or begins again.
+ * §3.1 */
+static void test_keeps_number(void **state)
+{
+    struct fake_stream *s;
+
+    (void)state;
+    send_small();
+    answered_call(SOCK_CTYPE_CONTROL, INC);
+    set_conns_per_peer(2);
+    fake_end(next_call(SOCK_CTYPE_BULK_IN), STREAM_END_RESET);
+    fake_advance(2 * FAKE_SEC);
+    send_small();
+    s = answered_call(SOCK_CTYPE_BULK_IN, INC);
+    answered_call(SOCK_CTYPE_BULK_OUT, INC);
+    no_call(10 * FAKE_SEC);
+    send_small();
+    no_call(10 * FAKE_SEC);
+    fake_end(s, STREAM_END_EOF);
+    send_small();
+    answered_five("CIOIO");
+    expect_done(4, LNET_DROP_NONE, LNET_HEALTH_OK);
+}
+
+/* The set dies while the run calls: what the run makes from then on is a new set. */
+static void test_number_of_new_set(void **state)
+{
+    struct fake_stream *s;
+
+    (void)state;
+    send_small();
+    s = answered_call(SOCK_CTYPE_CONTROL, INC);
+    set_conns_per_peer(2);
+    fake_end(s, STREAM_END_EOF);
+    answered_five("ICOIO");
+}
+
 /* Waiting for a connection ends with the timeout, first in first out. */
 static void test_queue_expiry(void **state)
 {
@@ -634,6 +709,9 @@ int main(void)
         TEST(test_passive_set),
         TEST(test_unusable_set),
         TEST(test_completes_own_set),
+        cmocka_unit_test_setup_teardown(test_completes_surplus, setup_two, fake_teardown),
+        TEST(test_keeps_number),
+        TEST(test_number_of_new_set),
         TEST(test_queue_expiry),
         TEST(test_abort_while_calling),
         TEST(test_stop_while_calling),

@@ -155,7 +155,7 @@ struct ib_port {
     struct ib_listener *listener; /* control; NULL: does not listen */
     unsigned refs;                /* control: NIs that have it */
     unsigned users;               /* control: of these, started and not yet told to shut */
-    unsigned starting;            /* of these, not started yet. Relaxed */
+    unsigned starting;            /* reactors' parts of NIs that are not started yet. Relaxed */
     bool heard, down;             /* port.home: what its events said last */
 };
 
@@ -218,6 +218,7 @@ struct ib_shard {
         bool watched;   /* the descriptor is added */
         struct reactor_fd fd;
     } cqs[IB_CQS];
+    unsigned ncqs;    /* rows in use */
     uint64_t idle_us; /* since when nothing has completed; 0: something just did */
     uint64_t polls;   /* relaxed */
     struct ib_ni_shards nis;
@@ -236,6 +237,7 @@ struct lnd_verbs {
     struct ib_ni *nis[LNET_MAX_NI]; /* control thread */
     unsigned nnis;
     uint64_t last_stamp;
+    struct ib_cause aborts[LNET_DROP_COUNT]; /* by reason of the core's */
 };
 
 /* ---- ib_conn.c, ib_tx.c, ib_rx.c: a connection (home) ---- */
@@ -281,6 +283,8 @@ struct ib_peer *ib_peer_get(struct ib_ni *ini, struct lnet_peer_ni *peer);
 struct ib_conn *ib_conn_new(struct ib_peer *p, bool active);
 /* Closes a connection that never came up. */
 void ib_conn_unmake(struct ib_conn *c, const struct ib_cause *why);
+/* A call of the peer's came to nothing. */
+void ib_peer_call_over(struct ib_peer *p);
 /* The owner of every link: gives each event to whom it concerns by the connection's state. */
 void ib_link_event(struct rdma_link *link, const struct rdma_event *ev);
 void ib_peer_hold(struct ib_peer *p);
@@ -294,9 +298,14 @@ void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct ib_cau
                        const struct lnet_hdr *hdr);
 /* A connection has ended for good; it is freed by the callee. */
 void ib_peer_conn_gone(struct ib_conn *c);
+/* It says in which incarnation it is. */
+void ib_peer_note(struct ib_peer *p, uint64_t stamp);
 /* The node has come anew: closes all connections of its old life (§1.7 row 13). */
 void ib_peer_restarted(struct ib_peer *p, uint64_t stamp);
 void ib_peer_fail_queue(struct ib_peer *p, enum lnet_drop reason, enum lnet_health health);
+void ib_aborts_init(struct lnd_verbs *lv);
+/* It has been of no use for a while. */
+void ib_peer_lingered(struct ib_peer *p);
 void ib_peer_shutdown(struct ib_peer *p);
 void ib_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);
 void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
@@ -310,23 +319,31 @@ bool ib_dial_may(const struct ib_peer *p); /* its back-off has passed */
 /* A message found a connection: makes those that are missing of a set that we began. */
 void ib_dial_complete(struct ib_peer *p);
 void ib_dial_cancel(struct ib_peer *p);
+/* Nobody needs the peer: ib_peer_lingered() follows in a while. */
+void ib_dial_linger(struct ib_peer *p);
 /* Events of the link before it is up, of those we dialled and of those that called. */
 void ib_dial_event(struct ib_conn *c, const struct rdma_event *ev);
 void ib_accept_event(struct ib_conn *c, const struct rdma_event *ev);
-/* A connection that called is not being made any more. */
-void ib_accept_over(struct ib_conn *c);
 struct reactor *ib_accept_route(void *arg, const void *priv, size_t len); /* rdma_listener */
 void ib_accept_request(void *arg, struct rdma_request *req);
-/* Makes the queue pair again for fewer messages, when it could not be made for c->depth: false: not
- * possible. */
-bool ib_open_less(struct ib_conn *c, int error);
+/* Makes the queue pair, for c->depth and c->frags. */
 void ib_open(struct ib_conn *c);
-/* RDMA_EV_OPENED: it is polled, its receives are posted. */
+/* RDMA_EV_OPEN_FAILED: again, for fewer messages. False: it would not help, or there are too few.
+ */
+bool ib_open_less(struct ib_conn *c, int error);
+/* RDMA_EV_OPENED: it is polled, its receives are posted. False: not possible. */
 bool ib_opened(struct ib_conn *c);
 /* How long the other node has to answer, §1.1. */
 uint64_t ib_answer_us(const struct ib_ni *ini);
 
-/* ---- ib_ni.c ---- */
+/* ---- ib_shard.c ---- */
+
+/* The parts of all reactors, made with the first NI. Control. 0 or -ENOMEM with a sentence. */
+int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, char *err, size_t errlen);
+void ib_shards_fini(struct lnd_verbs *lv);
+size_t ib_shard_bytes(unsigned max_conns);
+void ib_shard_use(struct ib_shard *shard); /* one more NI: it is polled */
+void ib_shard_unuse(struct ib_shard *shard);
 
 struct ib_conn *ib_conn_alloc(struct ib_shard *shard);
 void ib_conn_free(struct ib_conn *c);
@@ -334,6 +351,10 @@ struct ib_peer *ib_peer_alloc(struct ib_shard *shard);
 void ib_peer_free(struct ib_peer *p);
 /* c->link.cq is polled as long as a connection that was told of here exists. false: too many. */
 bool ib_shard_add_cq(struct ib_conn *c);
+
+/* ---- ib_ni.c ---- */
+
+/* Answers quiesce and stop when this reactor has come that far. */
 void ib_ni_progress(struct ib_ni_shard *ns);
 static inline struct ib_ni_shard *ib_ns(const struct ib_peer *p)
 {
@@ -355,6 +376,8 @@ static inline void ib_count(uint64_t *counter, uint64_t n) /* its own shard's */
 {
     __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
+/* lnd_verbs_conns() has come back: a stop that waited for it is answered. Control. */
+void ib_ni_asked(struct ib_ni *ini);
 void ib_event(struct ib_ni *ini, enum lnet_drop reason, const struct lnet_nid *peer,
               const struct lnet_hdr *hdr);
 

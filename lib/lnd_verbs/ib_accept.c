@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Being called: the decisions about a request, on the home reactor of the NID that it claims to
+ * come from, and what follows until the connection is up. docs/protocol/o2iblnd.md §1.7, §1.9,
+ * §1.11.
+ */
+#include "lib/lnd_verbs/ib_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define PER_PEER 254 /* connections of one node: twice what a kernel opens */
+#define PENDING  128 /* calls of one node that are being answered; a kernel makes up to 127 */
+
+/* ---- whose it is; on the worker thread ---- */
+
+struct reactor *ib_accept_route(void *arg, const void *priv, size_t len)
+{
+    const struct ib_listener *l = arg;
+    const struct rdma_port *port = &l->port->port;
+    struct ib_conn_msg req;
+    struct lnet_nid src;
+
+    if (ib_conn_decode(priv, len, &req) != LNET_DROP_NONE)
+        return port->home; /* who only counts it and says no */
+    src = nid_from_u64(req.hdr.src_nid);
+    return lnet_nid_home(l->port->lv->node, &src);
+}
+
+/* ---- a request ---- */
+
+struct request {
+    struct rdma_request *rdma;
+    const struct ib_port *port;
+    struct ib_shard *shard;
+    struct ib_ni_shard *ns; /* of the NI that is asked for, or NULL */
+    struct ib_conn_msg msg;
+    struct ib_caller caller;
+    struct ib_verdict verdict;
+    struct lnet_nid nid; /* the caller's: as it says, or made of its address */
+};
+
+static struct ib_ni_shard *find_ni(const struct request *r)
+{
+    struct ib_ni_shard *ns;
+
+    TAILQ_FOREACH(ns, &r->shard->nis, of_shard) {
+        if (ns->ini->port == r->port && ns->ini->terms.nid == r->msg.hdr.dst_nid)
+            break;
+    }
+    return ns;
+}
+
+/* For what is counted where the request names no NI of ours. */
+static struct ib_ni *any_ni(const struct request *r)
+{
+    struct ib_ni_shard *ns;
+
+    if (r->ns != NULL)
+        return r->ns->ini;
+    TAILQ_FOREACH(ns, &r->shard->nis, of_shard) {
+        if (ns->ini->port == r->port)
+            return ns->ini;
+    }
+    return NULL;
+}
+
+static void take_request(struct request *r, struct ib_listener *l, struct rdma_request *req)
+{
+    struct lnd_verbs *lv = l->port->lv;
+
+    *r = (struct request){
+        .rdma = req,
+        .port = l->port,
+        .shard = &lv->shards[reactor_index(reactor_self())],
+    };
+    r->caller = (struct ib_caller){
+        .secure = lv->opts.require_privileged_port,
+        .port = ntohs(req->from.sin_port),
+        .decoded = ib_conn_decode(req->priv, req->priv_len, &r->msg),
+        .starting = __atomic_load_n(&l->port->starting, __ATOMIC_RELAXED) > 0,
+        .depth_max = IB_DEPTH_MAX,
+    };
+    if (r->caller.decoded == LNET_DROP_NONE)
+        r->ns = find_ni(r);
+    if (r->ns != NULL)
+        r->caller.ni = &r->ns->ini->terms;
+    if (r->caller.decoded == LNET_DROP_NONE)
+        r->nid = nid_from_u64(r->msg.hdr.src_nid);
+    else
+        r->nid = nid_make(LNET_NET(LNET_LND_O2IB, 0), &req->from.sin_addr, 4);
+}
+
+static void count_refusal(struct request *r, enum lnet_drop drop)
+{
+    struct ib_ni *ini = any_ni(r);
+
+    if (ini == NULL)
+        lnet_drop_event(r->shard->lv->node, drop, NULL, &r->nid, NULL);
+    else
+        ib_event(ini, drop, &r->nid, NULL);
+    if (r->ns != NULL)
+        ib_count(&r->ns->count.refused, 1);
+}
+
+static void refuse(struct request *r, enum lnet_drop drop)
+{
+    uint8_t priv[IB_REJECT_SIZE];
+    struct ib_reject rej;
+
+    ib_refuse(drop, r->caller.ni, &rej);
+    ib_reject_encode(&rej, priv);
+    count_refusal(r, drop);
+    r->shard->lv->opts.rdma->reject(r->rdma, priv, sizeof(priv));
+}
+
+/* Servers trust the source NID: it must be the address the call comes from, on the net it is for.
+ */
+static enum lnet_drop check_source(const struct request *r)
+{
+    const struct lnet_ni *ni = r->ns->ini->ni;
+    struct lnet_nid address = nid_make(ni->net, &r->rdma->from.sin_addr, 4);
+
+    if (!nid_same(&address, &r->nid))
+        return LNET_DROP_O2IB_CONN_SOURCE;
+    return lnet_nid_is_mine(ni->node, &r->nid) ? LNET_DROP_O2IB_CONN_NID : LNET_DROP_NONE;
+}
+
+static enum lnet_drop check_limits(const struct request *r, const struct ib_peer *p)
+{
+    unsigned max = r->shard->lv->opts.max_conns;
+
+    if (p->objects >= PER_PEER || p->accepting >= PENDING)
+        return LNET_DROP_O2IB_CONN_LIMIT;
+    /* Calls that never complete must not keep those out that would. */
+    if (r->shard->accepting >= (max >= 2 * PENDING ? max / 2 : max))
+        return LNET_DROP_O2IB_CONN_LIMIT;
+    return LNET_DROP_NONE;
+}
+
+static void adopt(struct request *r, struct ib_peer *p)
+{
+    struct ib_conn *c = ib_conn_new(p, false);
+
+    if (c == NULL) {
+        refuse(r, LNET_DROP_O2IB_CONN_NO_MEMORY);
+        return;
+    }
+    c->depth = r->verdict.depth;
+    c->frags = r->verdict.frags;
+    c->ends.peer_stamp = r->msg.hdr.src_stamp;
+    ib_peer_note(p, r->msg.hdr.src_stamp);
+    ib_rdma(c)->adopt(&c->link, r->rdma);
+    ib_open(c);
+}
+
+/* What is known of the caller decides the rest: rows 13 to 15. */
+static void judge_peer(struct request *r, struct ib_peer *p)
+{
+    enum lnet_drop drop;
+
+    if (p->nconns > 0 || p->accepting > 0)
+        r->caller.peer_stamp = p->stamp;
+    r->caller.dialling = p->dial.state == IB_DIAL_RUN;
+    r->caller.races = p->races;
+    r->caller.depth_max = p->depth_max;
+    drop = ib_request_judge(&r->caller, &r->msg, &r->verdict);
+    if (r->verdict.restarted)
+        ib_peer_restarted(p, r->msg.hdr.src_stamp);
+    if (drop == LNET_DROP_O2IB_CONN_RACE)
+        p->races++;
+    if (drop == LNET_DROP_NONE)
+        drop = check_limits(r, p);
+    if (drop == LNET_DROP_NONE)
+        adopt(r, p);
+    else
+        refuse(r, drop);
+}
+
+static void with_peer(struct request *r)
+{
+    struct ib_ni *ini = r->ns->ini;
+    struct lnet_peer_ni *peer = lnet_peer_get(ini->ni->node, &r->nid);
+    struct ib_peer *p = peer != NULL ? ib_peer_get(ini, peer) : NULL;
+
+    if (p == NULL) {
+        refuse(r, LNET_DROP_O2IB_CONN_NO_MEMORY);
+    } else {
+        ib_peer_hold(p);
+        judge_peer(r, p);
+        ib_peer_release(p);
+    }
+    if (peer != NULL)
+        lnet_peer_put(peer);
+}
+
+void ib_accept_request(void *arg, struct rdma_request *req)
+{
+    struct request r;
+    enum lnet_drop drop;
+
+    take_request(&r, arg, req);
+    /* First without the peer, which somebody who is refused in any case does not become. */
+    drop = ib_request_judge(&r.caller, &r.msg, &r.verdict);
+    if (drop == LNET_DROP_NONE)
+        drop = check_source(&r);
+    if (drop != LNET_DROP_NONE)
+        refuse(&r, drop);
+    else
+        with_peer(&r);
+}
+
+/* ---- until it is up ---- */
+
+static void give_up(struct ib_conn *c, enum lnet_drop drop)
+{
+    static const struct ib_cause why = {.tx = LNET_DROP_NEXT_HOP_LOST,
+                                        .rx = LNET_DROP_RX_INCOMPLETE};
+    struct ib_peer *p = c->ibp;
+
+    ib_event(p->ini, drop, &p->peer->nid, NULL);
+    ib_count(&ib_ns(p)->count.refused, 1);
+    ib_conn_unmake(c, &why);
+    ib_peer_call_over(p);
+}
+
+/* Row 15: no queue pair can be made. */
+static void refuse_call(struct ib_conn *c)
+{
+    uint8_t priv[IB_REJECT_SIZE];
+    struct ib_reject rej;
+
+    ib_refuse(LNET_DROP_O2IB_CONN_NO_MEMORY, &c->ibp->ini->terms, &rej);
+    ib_reject_encode(&rej, priv);
+    ib_rdma(c)->refuse(&c->link, priv, sizeof(priv));
+    give_up(c, LNET_DROP_O2IB_CONN_NO_MEMORY);
+}
+
+static void accept_call(struct ib_conn *c)
+{
+    const struct verbs_opts *o = &c->shard->lv->opts;
+    struct ib_conn_msg ack = {
+        .hdr =
+            {
+                .version = IB_VERSION_2,
+                .type = IB_CONNACK,
+                .src_nid = c->ends.my_nid,
+                .src_stamp = c->ends.my_stamp,
+                .dst_nid = c->ends.peer_nid,
+                .dst_stamp = c->ends.peer_stamp,
+            },
+        .queue_depth = c->depth,
+        .max_frags = c->frags,
+        .max_msg_size = IB_MSG_SIZE,
+    };
+    uint8_t priv[IB_CONN_SIZE];
+
+    ib_conn_encode(&ack, priv);
+    c->state = IB_CONN_ACCEPTING;
+    reactor_timer_arm(&c->setup, ib_answer_us(c->ibp->ini));
+    ib_rdma(c)->accept(&c->link, priv, sizeof(priv), o->retry_count, o->rnr_retry_count);
+}
+
+void ib_accept_event(struct ib_conn *c, const struct rdma_event *ev)
+{
+    switch (ev->kind) {
+    case RDMA_EV_OPENED:
+        if (ib_opened(c))
+            accept_call(c);
+        else
+            refuse_call(c);
+        break;
+    case RDMA_EV_OPEN_FAILED:
+        if (!ib_open_less(c, ev->error))
+            refuse_call(c);
+        break;
+    case RDMA_EV_ESTABLISHED:
+        ib_peer_conn_up(c->ibp, c);
+        break;
+    case RDMA_EV_FAILED:
+        give_up(c,
+                ev->error == -ETIMEDOUT ? LNET_DROP_O2IB_CONN_TIMEOUT : LNET_DROP_O2IB_CONN_ACCEPT);
+        break;
+    case RDMA_EV_REJECTED:     /* the caller took it back */
+    case RDMA_EV_DISCONNECTED: /* before it was up */
+        give_up(c, LNET_DROP_O2IB_CONN_ACCEPT);
+        break;
+    case RDMA_EV_RESOLVED: /* of those we dial */
+    case RDMA_EV_CLOSED:   /* only after shut(), which leaves this state */
+        break;
+    }
+}

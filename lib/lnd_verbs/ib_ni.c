@@ -1,0 +1,727 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * NIs of the driver: settings, ports and who listens there, start, quiesce, stop.
+ * docs/protocol/o2iblnd.md §1.1, §1.5, §7.
+ */
+#include "lib/lnd_verbs/ib_internal.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CREDITS_DEFAULT        256
+#define PEER_CREDITS_DEFAULT   8
+#define PEER_TIMEOUT_DEFAULT   180 /* s */
+#define CONNS_PER_PEER_DEFAULT 1
+#define CONNS_PER_PEER_MAX     127
+#define TIMEOUT_MAX            3600 /* s */
+#define TOS_MAX                255
+
+/* ---- the LND as a whole ---- */
+
+struct lnd_verbs *lnd_verbs_new(const struct verbs_opts *opts)
+{
+    struct lnd_verbs *lv = calloc(1, sizeof(*lv));
+
+    if (lv == NULL)
+        return NULL;
+    lv->opts = *opts;
+    if (lv->opts.max_conns == 0)
+        lv->opts.max_conns = IB_CONNS_DEFAULT;
+    ib_aborts_init(lv);
+    return lv;
+}
+
+void lnd_verbs_free(struct lnd_verbs *lv)
+{
+    if (lv == NULL)
+        return;
+    if (lv->rdma != NULL)
+        lv->opts.rdma->close(lv->rdma);
+    ib_shards_fini(lv);
+    free(lv);
+}
+
+void ib_event(struct ib_ni *ini, enum lnet_drop reason, const struct lnet_nid *peer,
+              const struct lnet_hdr *hdr)
+{
+    lnet_drop_event(ini->ni->node, reason, ini->ni, peer, hdr);
+}
+
+/* ---- settings, §7 ---- */
+
+static int bad(char *err, size_t errlen, const char *name, int value, int min, int max)
+{
+    snprintf(err, errlen, "%s is %d; it must be %d to %d (or left out)", name, value, min, max);
+    return -EINVAL;
+}
+
+static int clamp(int value, int min, int max)
+{
+    return value < min ? min : value > max ? max : value;
+}
+
+/* peer_credits is the queue depth that is offered: what a kernel would take to the nearer end of
+ * its range is here, and shown as it is used. Kernels go down to 8 only; at 4 they still work. */
+static int check_tunables(struct lnet_tunables *t, char *err, size_t errlen)
+{
+    if (t->credits == -1)
+        t->credits = CREDITS_DEFAULT;
+    if (t->peer_credits == -1)
+        t->peer_credits = PEER_CREDITS_DEFAULT;
+    if (t->peer_timeout == -1)
+        t->peer_timeout = PEER_TIMEOUT_DEFAULT;
+    if (t->peer_buffer_credits == -1)
+        t->peer_buffer_credits = 0;
+    if (t->credits < (int)IB_DEPTH_MIN || t->credits > 65535)
+        return bad(err, errlen, "credits", t->credits, IB_DEPTH_MIN, 65535);
+    if (t->peer_credits < 1 || t->peer_credits > 65535)
+        return bad(err, errlen, "peer_credits", t->peer_credits, IB_DEPTH_MIN, IB_DEPTH_MAX);
+    if (t->peer_buffer_credits < 0)
+        return bad(err, errlen, "peer_buffer_credits", t->peer_buffer_credits, 0, 65535);
+    t->peer_credits = clamp(t->peer_credits, IB_DEPTH_MIN, IB_DEPTH_MAX);
+    if (t->peer_credits > t->credits)
+        t->peer_credits = t->credits;
+    return 0;
+}
+
+static int check_lnd_tunables(struct lnd_tunables *t, char *err, size_t errlen)
+{
+    if (t->timeout == -1 || t->timeout == 0)
+        t->timeout = IB_TIMEOUT;
+    if (t->timeout < 1 || t->timeout > TIMEOUT_MAX)
+        return bad(err, errlen, "timeout", t->timeout, 1, TIMEOUT_MAX);
+    if (t->conns_per_peer == -1 || t->conns_per_peer == 0)
+        t->conns_per_peer = CONNS_PER_PEER_DEFAULT;
+    if (t->conns_per_peer < 1 || t->conns_per_peer > CONNS_PER_PEER_MAX)
+        return bad(err, errlen, "conns_per_peer", t->conns_per_peer, 0, CONNS_PER_PEER_MAX);
+    if (t->tos < -1 || t->tos > TOS_MAX)
+        return bad(err, errlen, "tos", t->tos, -1, TOS_MAX);
+    return 0;
+}
+
+static void set_terms(struct ib_ni *ini)
+{
+    const struct verbs_opts *o = &ini->lv->opts;
+    unsigned pc = (unsigned)ini->ni->tun.peer_credits;
+    unsigned sends = o->concurrent_sends != 0 ? o->concurrent_sends : pc;
+
+    ini->hiw = ib_credits_hiw(pc, pc, o->peer_credits_hiw);
+    ini->sends_max = (unsigned)clamp((int)sends, (int)(pc / 2), (int)(2 * pc));
+    ini->terms = (struct ib_terms){
+        .nid = nid_to_u64(&ini->ni->nid),
+        .depth = (uint16_t)pc,
+        .frags = IB_FRAGS_MAX,
+    };
+}
+
+/* ---- address ---- */
+
+static const struct ifaddrs *next_ip4(const struct ifaddrs *i)
+{
+    while (i != NULL && (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET))
+        i = i->ifa_next;
+    return i;
+}
+
+static struct in_addr ip4_of(const struct ifaddrs *i)
+{
+    return ((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr;
+}
+
+/* The first IPv4 address of the interface. */
+static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, char *err,
+                                size_t errlen)
+{
+    const struct ifaddrs *i;
+
+    for (i = next_ip4(list); i != NULL; i = next_ip4(i->ifa_next)) {
+        struct in_addr addr = ip4_of(i);
+
+        if (strcmp(i->ifa_name, ni->ifname) != 0)
+            continue;
+        ni->nid = nid_make(ni->net, &addr, 4);
+        return 0;
+    }
+    if (if_nametoindex(ni->ifname) == 0) {
+        snprintf(err, errlen, "there is no interface %s; `ip link` lists those there are",
+                 ni->ifname);
+        return -ENODEV;
+    }
+    snprintf(err, errlen,
+             "interface %s has no IPv4 address, which o2ib needs; give it one (ip addr add)",
+             ni->ifname);
+    return -EADDRNOTAVAIL;
+}
+
+/* Whether the address is on the interface that was named, or which it is on, for people: that it is
+ * an RDMA device's is the provider's to say. */
+static int interface_of_address(struct lnet_ni *ni, const struct ifaddrs *list, char *err,
+                                size_t errlen)
+{
+    char nid[LNET_NIDSTR_SIZE];
+    const struct ifaddrs *i;
+
+    for (i = next_ip4(list); i != NULL; i = next_ip4(i->ifa_next)) {
+        struct in_addr addr = ip4_of(i);
+
+        if (memcmp(&addr, ni->nid.addr_be, sizeof(addr)) != 0)
+            continue;
+        if (ni->ifname[0] == '\0')
+            snprintf(ni->ifname, sizeof(ni->ifname), "%s", i->ifa_name);
+        if (strcmp(ni->ifname, i->ifa_name) == 0)
+            return 0;
+    }
+    if (ni->ifname[0] == '\0')
+        return 0;
+    snprintf(err, errlen,
+             "%s: the address is not on interface %s; add it there (ip addr add) or correct the NI",
+             nid_format(&ni->nid, nid), ni->ifname);
+    return -EADDRNOTAVAIL;
+}
+
+static int resolve(struct lnet_ni *ni, char *err, size_t errlen)
+{
+    struct ifaddrs *list = NULL;
+    char nid[LNET_NIDSTR_SIZE];
+    int rc = 0;
+
+    if (!nid_is_any(&ni->nid) && !nid_is_nid4(&ni->nid)) {
+        snprintf(err, errlen,
+                 "%s: o2ib nets have IPv4 addresses only (their messages have no room for others)",
+                 nid_format(&ni->nid, nid));
+        return -EAFNOSUPPORT;
+    }
+    if (getifaddrs(&list) < 0) {
+        rc = -errno;
+        snprintf(err, errlen, "cannot list the interfaces: %s", strerror(-rc));
+        return rc;
+    }
+    if (nid_is_any(&ni->nid))
+        rc = address_of_interface(ni, list, err, errlen);
+    if (rc == 0)
+        rc = interface_of_address(ni, list, err, errlen);
+    freeifaddrs(list);
+    return rc;
+}
+
+/* ---- ports ---- */
+
+/* On port->home. */
+static void port_event(struct rdma_port *port, enum rdma_port_event event)
+{
+    struct ib_port *p = ib_container(port, struct ib_port, port);
+    struct ib_shard *shard = &p->lv->shards[reactor_index(reactor_self())];
+    struct ib_ni_shard *ns;
+
+    if (event == RDMA_PORT_CHANGED)
+        return;
+    p->heard = true;
+    p->down = event != RDMA_PORT_UP;
+    TAILQ_FOREACH(ns, &shard->nis, of_shard) {
+        if (ns->ini->port == p)
+            lnet_ni_link(ns->ini->ni, !p->down);
+    }
+}
+
+static bool port_is_up(const struct ib_port *p)
+{
+    if (p->heard)
+        return !p->down;
+    return __atomic_load_n(&p->port.info.state, __ATOMIC_RELAXED) == IBV_PORT_ACTIVE;
+}
+
+static struct ib_port *shared_port(const struct ib_ni *ini)
+{
+    const struct lnd_verbs *lv = ini->lv;
+
+    for (unsigned i = 0; i < lv->nnis; i++) {
+        if (memcmp(lv->nis[i]->ni->nid.addr_be, ini->ni->nid.addr_be, 4) == 0)
+            return lv->nis[i]->port;
+    }
+    return NULL;
+}
+
+static struct ib_port *port_new(struct ib_ni *ini, char *err, size_t errlen)
+{
+    struct lnd_verbs *lv = ini->lv;
+    struct ib_port *p = calloc(1, sizeof(*p));
+    struct sockaddr_in addr = {.sin_family = AF_INET};
+    char nid[LNET_NIDSTR_SIZE], why[256] = "";
+    int rc;
+
+    if (p == NULL) {
+        snprintf(err, errlen, "no memory for an NI");
+        return NULL;
+    }
+    memcpy(&addr.sin_addr, ini->ni->nid.addr_be, sizeof(addr.sin_addr));
+    p->lv = lv;
+    p->port.event = port_event;
+    p->port.home = lnet_nid_home(ini->ni->node, &ini->ni->nid);
+    rc = lv->opts.rdma->bind(lv->rdma, &p->port, &addr, why, sizeof(why));
+    if (rc == 0)
+        return p;
+    snprintf(err, errlen, "%s: %s", nid_format(&ini->ni->nid, nid),
+             why[0] != '\0' ? why : strerror(-rc));
+    free(p);
+    errno = -rc;
+    return NULL;
+}
+
+static int port_get(struct ib_ni *ini, char *err, size_t errlen)
+{
+    struct ib_port *p = shared_port(ini);
+
+    errno = ENOMEM;
+    if (p == NULL)
+        p = port_new(ini, err, errlen);
+    if (p == NULL)
+        return -errno;
+    p->refs++;
+    __atomic_fetch_add(&p->starting, ini->nshards, __ATOMIC_RELAXED);
+    ini->port = p;
+    return 0;
+}
+
+static void port_put(struct ib_ni *ini)
+{
+    struct ib_port *p = ini->port;
+
+    ini->port = NULL;
+    if (p == NULL || --p->refs > 0)
+        return;
+    /* It was not stopped: then no reactor runs that would be told. */
+    if (p->listener != NULL)
+        ini->lv->opts.rdma->unlisten(&p->port);
+    ini->lv->opts.rdma->unbind(&p->port);
+    free(p->listener);
+    free(p);
+}
+
+/* Those that were asked to start have taken theirs back. */
+static void never_starts(struct ib_ni *ini)
+{
+    if (ini->port != NULL)
+        __atomic_fetch_sub(&ini->port->starting, ini->nshards, __ATOMIC_RELAXED);
+}
+
+/* ---- listening ---- */
+
+/* The last reactor's part of a listener that was ended. */
+static void unlistened(void *arg)
+{
+    struct ib_listener *l = arg;
+    struct ib_ni_shard *ns = &l->last->shard[reactor_index(reactor_self())];
+
+    ns->unlistened = true;
+    ib_ni_progress(ns);
+}
+
+static int listener_new(struct ib_ni *ini, char *err, size_t errlen)
+{
+    const struct verbs_opts *o = &ini->lv->opts;
+    struct ib_listener *l = calloc(1, sizeof(*l));
+    char nid[LNET_NIDSTR_SIZE], why[256] = "";
+    int rc = -ENOMEM;
+
+    if (l != NULL) {
+        l->rdma = (struct rdma_listener){.route = ib_accept_route,
+                                         .request = ib_accept_request,
+                                         .unlistened = unlistened,
+                                         .arg = l};
+        l->port = ini->port;
+        rc = o->rdma->listen(&ini->port->port, o->service, &l->rdma, why, sizeof(why));
+    }
+    if (rc == 0) {
+        ini->port->listener = l;
+        return 0;
+    }
+    free(l);
+    snprintf(err, errlen, "cannot listen on %s service %u: %s%s", nid_format(&ini->ni->nid, nid),
+             o->service, why[0] != '\0' ? why : strerror(-rc),
+             rc == -EADDRINUSE ? " (is LNet loaded, or another millraced running here?)"
+             : rc == -EACCES   ? " (needs CAP_NET_BIND_SERVICE)"
+                               : "");
+    return rc;
+}
+
+static int serve(struct ib_ni *ini, char *err, size_t errlen)
+{
+    int rc = 0;
+
+    if (ini->port->users == 0)
+        rc = listener_new(ini, err, errlen);
+    if (rc == 0) {
+        ini->port->users++;
+        ini->serving = true;
+    }
+    return rc;
+}
+
+/* Before the mail that makes reactors shut it for new connections. The last NI of a port ends the
+ * listener. */
+static void unserve(struct ib_ni *ini)
+{
+    struct ib_port *p = ini->port;
+
+    if (!ini->serving)
+        return;
+    ini->serving = false;
+    if (--p->users > 0)
+        return;
+    ini->ending = p->listener;
+    p->listener = NULL;
+    ini->ending->last = ini;
+}
+
+/* After it: what was refused meanwhile was refused by the list of NIs. */
+static void unlisten(struct ib_ni *ini, bool was_serving)
+{
+    if (was_serving && ini->ending != NULL)
+        ini->lv->opts.rdma->unlisten(&ini->port->port);
+}
+
+/* ---- on each reactor ---- */
+
+/* Not on the stack of whoever ended the last connection, who may look at its device again. */
+static void on_stopped_here(struct reactor_task *task);
+
+static unsigned receiving(const struct ib_ni_shard *ns)
+{
+    const struct ib_peer *p;
+    const struct ib_conn *c;
+    unsigned n = 0;
+
+    TAILQ_FOREACH(p, &ns->peers, link) {
+        TAILQ_FOREACH(c, &p->conns, link_of_peer)
+            n += ib_conn_receiving(c);
+    }
+    return n;
+}
+
+void ib_ni_progress(struct ib_ni_shard *ns)
+{
+    struct reactor *control = reactor_control(lnet_node_env(ns->shard->lv->node));
+
+    if (ns->quiet_asked && !ns->quiet && receiving(ns) == 0) {
+        ns->quiet = true;
+        reactor_post(control, &ns->quiet_mail);
+    }
+    if (ns->stopping && !ns->stopped && TAILQ_EMPTY(&ns->peers) &&
+        (!ns->unlisten || ns->unlistened)) {
+        ns->stopped = true;
+        reactor_post(ns->shard->reactor, &ns->stopped_mail);
+    }
+}
+
+static void on_start(struct reactor_task *task)
+{
+    struct ib_ni_shard *ns = ib_container(task, struct ib_ni_shard, start);
+    struct ib_port *port = ns->ini->port;
+
+    ns->started = true;
+    ns->listed = true;
+    TAILQ_INSERT_TAIL(&ns->shard->nis, ns, of_shard);
+    __atomic_fetch_sub(&port->starting, 1, __ATOMIC_RELAXED);
+    ib_shard_use(ns->shard);
+    if (ns->shard->reactor == port->port.home)
+        lnet_ni_link(ns->ini->ni, port_is_up(port));
+}
+
+static void shut_for_new(struct ib_ni_shard *ns)
+{
+    ns->quiesced = true;
+    if (ns->listed)
+        TAILQ_REMOVE(&ns->shard->nis, ns, of_shard);
+    ns->listed = false;
+}
+
+static void on_quiesce(struct reactor_task *task)
+{
+    struct ib_ni_shard *ns = ib_container(task, struct ib_ni_shard, quiesce);
+
+    shut_for_new(ns);
+    ns->quiet_asked = true;
+    ib_ni_progress(ns);
+}
+
+static struct ib_peer *next_to_shut(struct ib_ni_shard *ns)
+{
+    struct ib_peer *p;
+
+    TAILQ_FOREACH(p, &ns->peers, link) {
+        if (!p->shut)
+            return p;
+    }
+    return NULL;
+}
+
+static void on_stop(struct reactor_task *task)
+{
+    struct ib_ni_shard *ns = ib_container(task, struct ib_ni_shard, stop);
+    struct ib_peer *p;
+
+    shut_for_new(ns);
+    ns->stopping = true;
+    ns->unlisten = ns->ini->ending != NULL;
+    /* Closing one tells the core of its messages, which may make others go too. */
+    while ((p = next_to_shut(ns)) != NULL) {
+        p->shut = true;
+        ib_peer_shutdown(p);
+    }
+    ib_ni_progress(ns);
+}
+
+/* ---- on the control thread ---- */
+
+static void on_quiet(struct reactor_task *task)
+{
+    struct ib_ni *ini = ib_container(task, struct ib_ni_shard, quiet_mail)->ini;
+
+    if (--ini->quiet_wait == 0)
+        reactor_post(reactor_self(), ini->quiesce_done);
+}
+
+static void stopped_all(struct ib_ni *ini)
+{
+    ini->gone = false;
+    ini->running = false;
+    reactor_post(reactor_self(), ini->stop_done);
+}
+
+void ib_ni_asked(struct ib_ni *ini)
+{
+    if (--ini->asks == 0 && ini->gone)
+        stopped_all(ini);
+}
+
+static void on_stopped(struct reactor_task *task)
+{
+    struct ib_ni *ini = ib_container(task, struct ib_ni_shard, stopped_mail)->ini;
+
+    if (--ini->stop_wait > 0)
+        return;
+    if (ini->asks > 0)
+        ini->gone = true;
+    else
+        stopped_all(ini);
+}
+
+static void on_stopped_here(struct reactor_task *task)
+{
+    struct ib_ni_shard *ns = ib_container(task, struct ib_ni_shard, stopped_mail);
+
+    ib_shard_unuse(ns->shard);
+    ns->stopped_mail.fn = on_stopped;
+    reactor_post(reactor_control(lnet_node_env(ns->shard->lv->node)), &ns->stopped_mail);
+}
+
+static void ni_shards_init(struct ib_ni *ini)
+{
+    for (unsigned i = 0; i < ini->nshards; i++) {
+        ini->shard[i] = (struct ib_ni_shard){
+            .ini = ini,
+            .shard = &ini->lv->shards[i],
+            .start.fn = on_start,
+            .quiesce.fn = on_quiesce,
+            .stop.fn = on_stop,
+            .quiet_mail.fn = on_quiet,
+            .stopped_mail.fn = on_stopped_here,
+        };
+        TAILQ_INIT(&ini->shard[i].peers);
+    }
+}
+
+static int provider(struct lnd_verbs *lv, char *err, size_t errlen)
+{
+    if (lv->rdma != NULL)
+        return 0;
+    return lv->opts.rdma->open(lnet_node_env(lv->node), &lv->rdma, err, errlen);
+}
+
+static int ni_prepare(struct ib_ni *ini, char *err, size_t errlen)
+{
+    struct lnet_ni *ni = ini->ni;
+    int rc = resolve(ni, err, errlen);
+
+    if (rc == 0)
+        rc = check_tunables(&ni->tun, err, errlen);
+    if (rc == 0)
+        rc = check_lnd_tunables(&ni->lnd_tun, err, errlen);
+    if (rc == 0)
+        rc = provider(ini->lv, err, errlen);
+    if (rc == 0)
+        rc = port_get(ini, err, errlen);
+    if (rc == 0)
+        set_terms(ini);
+    return rc;
+}
+
+static void ni_free(struct ib_ni *ini)
+{
+    port_put(ini);
+    free(ini->ending);
+    free(ini);
+}
+
+static int ni_init(struct lnet_ni *ni, char *err, size_t errlen)
+{
+    struct lnd_verbs *lv = ni->lnd_ctx;
+    struct ib_ni *ini;
+    int rc = ib_shards_init(lv, ni->node, err, errlen);
+
+    if (rc < 0)
+        return rc;
+    ini = calloc(1, sizeof(*ini) + lv->nshards * sizeof(ini->shard[0]));
+    if (ini == NULL || lv->nnis == LNET_MAX_NI) {
+        free(ini);
+        snprintf(err, errlen, "no room for another NI");
+        return -ENOMEM;
+    }
+    ini->ni = ni;
+    ini->lv = lv;
+    ini->nshards = lv->nshards;
+    ni_shards_init(ini);
+    rc = ni_prepare(ini, err, errlen);
+    if (rc < 0) {
+        ni_free(ini);
+        return rc;
+    }
+    ni->lnd_ni = ini;
+    lv->nis[lv->nnis++] = ini;
+    return 0;
+}
+
+/* Wall clock in us, and never twice the same in one node, nor one that means something (§1.5). */
+static uint64_t new_stamp(struct lnd_verbs *lv)
+{
+    struct timespec ts;
+    uint64_t now;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    now = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+    if (now <= lv->last_stamp)
+        now = lv->last_stamp + 1;
+    lv->last_stamp = now;
+    return now;
+}
+
+static int ni_start(struct lnet_ni *ni, char *err, size_t errlen)
+{
+    struct ib_ni *ini = ni->lnd_ni;
+
+    ini->terms.stamp = new_stamp(ini->lv);
+    /* Before the first caller can come; mail is run in the order it is posted. */
+    ini->running = true;
+    for (unsigned i = 0; i < ini->nshards; i++)
+        reactor_post(ini->lv->shards[i].reactor, &ini->shard[i].start);
+    return serve(ini, err, errlen);
+}
+
+static int ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, char *err, size_t errlen)
+{
+    struct lnd_tunables tun = ni->lnd_tun;
+    int rc;
+
+    if (set->conns_per_peer != -1)
+        tun.conns_per_peer = set->conns_per_peer;
+    if (set->timeout != -1)
+        tun.timeout = set->timeout;
+    if (set->tos != -1)
+        tun.tos = set->tos;
+    rc = check_lnd_tunables(&tun, err, errlen);
+    if (rc < 0)
+        return rc;
+    __atomic_store_n(&ni->lnd_tun.conns_per_peer, tun.conns_per_peer, __ATOMIC_RELAXED);
+    __atomic_store_n(&ni->lnd_tun.timeout, tun.timeout, __ATOMIC_RELAXED);
+    __atomic_store_n(&ni->lnd_tun.tos, tun.tos, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static void ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
+{
+    struct ib_ni *ini = ni->lnd_ni;
+    bool serving = ini->serving;
+
+    if (!ini->running) {
+        reactor_post(reactor_self(), done);
+        return;
+    }
+    unserve(ini);
+    ini->quiesce_done = done;
+    ini->quiet_wait = ini->nshards;
+    for (unsigned i = 0; i < ini->nshards; i++)
+        reactor_post(ini->lv->shards[i].reactor, &ini->shard[i].quiesce);
+    unlisten(ini, serving);
+}
+
+static void ni_stop(struct lnet_ni *ni, struct reactor_task *done)
+{
+    struct ib_ni *ini = ni->lnd_ni;
+    bool serving = ini->serving;
+
+    if (!ini->running) {
+        reactor_post(reactor_self(), done);
+        return;
+    }
+    unserve(ini);
+    ini->stop_done = done;
+    ini->stop_wait = ini->nshards;
+    for (unsigned i = 0; i < ini->nshards; i++)
+        reactor_post(ini->lv->shards[i].reactor, &ini->shard[i].stop);
+    unlisten(ini, serving);
+}
+
+static void ni_fini(struct lnet_ni *ni)
+{
+    struct ib_ni *ini = ni->lnd_ni;
+    struct lnd_verbs *lv = ini->lv;
+
+    for (unsigned i = 0; i < lv->nnis; i++) {
+        if (lv->nis[i] == ini) {
+            lv->nis[i] = lv->nis[--lv->nnis];
+            break;
+        }
+    }
+    ni->lnd_ni = NULL;
+    if (ini->terms.stamp == 0)
+        never_starts(ini);
+    ni_free(ini);
+}
+
+static void peer_shrink(void *ctx)
+{
+    struct lnd_verbs *lv = ctx;
+
+    if (lv->shards != NULL)
+        (void)ib_peer_forget_one(&lv->shards[reactor_index(reactor_self())]);
+}
+
+static void peer_free(struct lnet_peer_ni *peer)
+{
+    assert(peer->lnd_peer == NULL); /* each of ours has a reference */
+    (void)peer;
+}
+
+const struct lnd_ops lnd_verbs_ops = {
+    .name = "o2ib",
+    .type = LNET_LND_O2IB,
+    .ni_init = ni_init,
+    .ni_start = ni_start,
+    .ni_set = ni_set,
+    .ni_quiesce = ni_quiesce,
+    .ni_stop = ni_stop,
+    .ni_fini = ni_fini,
+    .send = ib_send,
+    .recv = ib_recv,
+    .peer_abort = ib_peer_abort,
+    .peer_info = ib_peer_info,
+    .peer_free = peer_free,
+    .peer_shrink = peer_shrink,
+};

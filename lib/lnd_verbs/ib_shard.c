@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the driver has on one reactor: pools of connections and peers, and the completion queues of
+ * the connections there are, which are polled while something completes and watched when nothing
+ * does.
+ */
+#include "lib/lnd_verbs/ib_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+/* Without a completion for so long the queues are made to wake the reactor: to arm one costs more
+ * than to look at it a few hundred times. */
+#define SPIN_US 100
+
+/* ---- completion queues ---- */
+
+static int poll_all(struct ib_shard *shard)
+{
+    int work = 0;
+
+    for (unsigned i = 0; i < IB_CQS; i++) {
+        if (shard->cqs[i].cq != NULL)
+            work += ib_cq_poll(shard, shard->cqs[i].cq);
+    }
+    ib_count(&shard->polls, 1);
+    return work;
+}
+
+/* The descriptor of a queue says that something has completed since it was armed. */
+static void cq_ready(struct reactor_fd *fd, uint32_t events)
+{
+    struct ib_shard_cq *row = ib_container(fd, struct ib_shard_cq, fd);
+
+    (void)events;
+    row->armed = false;
+    row->shard->lv->opts.rdma->disarm(row->cq);
+    /* It is polled by the loop, which looks before it sleeps. */
+    row->shard->poller.max_sleep_us = 0;
+}
+
+enum watch {
+    WATCH_NONE, /* one of them cannot wake the reactor, so it must not sleep */
+    WATCH_NEW,  /* all can, some of them since just now: what completed before wakes nobody */
+    WATCH_ALL,
+};
+
+static enum watch arm_all(struct ib_shard *shard)
+{
+    enum watch watch = WATCH_ALL;
+
+    for (unsigned i = 0; i < IB_CQS; i++) {
+        struct ib_shard_cq *row = &shard->cqs[i];
+
+        if (row->cq == NULL || row->armed)
+            continue;
+        if (!row->watched || shard->lv->opts.rdma->arm(row->cq) < 0)
+            return WATCH_NONE;
+        row->armed = true;
+        watch = WATCH_NEW;
+    }
+    return watch;
+}
+
+static int shard_poll(void *arg)
+{
+    struct ib_shard *shard = arg;
+    int work = poll_all(shard);
+    enum watch watch;
+
+    shard->poller.max_sleep_us = 0;
+    if (work > 0) {
+        shard->idle_us = 0;
+        return work;
+    }
+    if (shard->idle_us == 0)
+        shard->idle_us = reactor_now_us();
+    if (shard->ncqs > 0 && reactor_now_us() - shard->idle_us < SPIN_US)
+        return 0;
+    watch = arm_all(shard);
+    if (watch == WATCH_NEW)
+        work = poll_all(shard);
+    if (work == 0 && watch != WATCH_NONE)
+        shard->poller.max_sleep_us = UINT64_MAX;
+    return work;
+}
+
+static struct ib_shard_cq *find_row(struct ib_shard *shard, const struct rdma_cq *cq)
+{
+    for (unsigned i = 0; i < IB_CQS; i++) {
+        if (shard->cqs[i].cq == cq)
+            return &shard->cqs[i];
+    }
+    return NULL;
+}
+
+bool ib_shard_add_cq(struct ib_conn *c)
+{
+    struct ib_shard *shard = c->shard;
+    struct ib_shard_cq *row = find_row(shard, c->link.cq);
+
+    if (row == NULL) {
+        row = find_row(shard, NULL);
+        if (row == NULL)
+            return false;
+        shard->ncqs++;
+        row->cq = c->link.cq;
+        row->shard = shard;
+        row->armed = false;
+        row->watched =
+            row->cq->fd >= 0 && reactor_fd_add(&row->fd, row->cq->fd, EPOLLIN, cq_ready) == 0;
+    }
+    row->conns++;
+    c->polled = true;
+    shard->idle_us = 0; /* one that has just come is not armed */
+    shard->poller.max_sleep_us = 0;
+    return true;
+}
+
+/* A queue without connections has nothing that completes, and its device may go. */
+static void cq_left(const struct ib_conn *c)
+{
+    struct ib_shard_cq *row = find_row(c->shard, c->link.cq);
+
+    if (--row->conns > 0)
+        return;
+    if (row->watched)
+        reactor_fd_del(&row->fd);
+    row->watched = false;
+    row->cq = NULL;
+    c->shard->ncqs--;
+}
+
+/* ---- pools ---- */
+
+#define POOL_GET(shard_, list, var)                                                                \
+    do {                                                                                           \
+        (var) = (shard_)->list;                                                                    \
+        if ((var) != NULL) {                                                                       \
+            (shard_)->list = (var)->next;                                                          \
+            memset((var), 0, sizeof(*(var)));                                                      \
+            (var)->shard = (shard_);                                                               \
+        }                                                                                          \
+    } while (0)
+
+struct ib_conn *ib_conn_alloc(struct ib_shard *shard)
+{
+    struct ib_conn *c;
+
+    POOL_GET(shard, free_conns, c);
+    return c;
+}
+
+void ib_conn_free(struct ib_conn *c)
+{
+    if (c->polled)
+        cq_left(c);
+    c->polled = false;
+    c->state = IB_CONN_FREE;
+    c->next = c->shard->free_conns;
+    c->shard->free_conns = c;
+}
+
+struct ib_peer *ib_peer_alloc(struct ib_shard *shard)
+{
+    struct ib_peer *p;
+
+    POOL_GET(shard, free_peers, p);
+    return p;
+}
+
+void ib_peer_free(struct ib_peer *p)
+{
+    p->next = p->shard->free_peers;
+    p->shard->free_peers = p;
+}
+
+#define POOL_FILL(shard_, array, list, count)                                                      \
+    do {                                                                                           \
+        for (unsigned i_ = (count); (shard_)->array != NULL && i_-- > 0;) {                        \
+            (shard_)->array[i_].next = (shard_)->list;                                             \
+            (shard_)->list = &(shard_)->array[i_];                                                 \
+        }                                                                                          \
+    } while (0)
+
+static bool shard_init(struct ib_shard *shard, struct lnd_verbs *lv, unsigned index)
+{
+    unsigned max = lv->opts.max_conns;
+
+    shard->lv = lv;
+    shard->index = index;
+    shard->reactor = reactor_at(lnet_node_env(lv->node), index);
+    shard->poller =
+        (struct reactor_poller){.fn = shard_poll, .arg = shard, .max_sleep_us = UINT64_MAX};
+    TAILQ_INIT(&shard->nis);
+    TAILQ_INIT(&shard->spare);
+    shard->conns = calloc(max, sizeof(*shard->conns));
+    shard->peers = calloc(max, sizeof(*shard->peers));
+    POOL_FILL(shard, conns, free_conns, max);
+    POOL_FILL(shard, peers, free_peers, max);
+    return shard->conns != NULL && shard->peers != NULL;
+}
+
+void ib_shards_fini(struct lnd_verbs *lv)
+{
+    for (unsigned i = 0; lv->shards != NULL && i < lv->nshards; i++) {
+        free(lv->shards[i].conns);
+        free(lv->shards[i].peers);
+    }
+    free(lv->shards);
+    lv->shards = NULL;
+}
+
+int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, char *err, size_t errlen)
+{
+    bool all = true;
+
+    if (lv->shards != NULL)
+        return 0;
+    lv->node = node;
+    lv->nshards = reactor_count(lnet_node_env(node));
+    lv->shards = calloc(lv->nshards, sizeof(*lv->shards));
+    for (unsigned i = 0; lv->shards != NULL && i < lv->nshards; i++)
+        all = shard_init(&lv->shards[i], lv, i) && all;
+    if (lv->shards == NULL || !all) {
+        ib_shards_fini(lv);
+        snprintf(err, errlen, "no memory for %u o2ib connections per reactor; lower max_conns",
+                 lv->opts.max_conns);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+size_t ib_shard_bytes(unsigned max_conns)
+{
+    return sizeof(struct ib_shard) +
+           (size_t)max_conns * (sizeof(struct ib_conn) + sizeof(struct ib_peer));
+}
+
+/* ---- NIs ---- */
+
+void ib_shard_use(struct ib_shard *shard)
+{
+    if (shard->users++ == 0)
+        reactor_poller_add(shard->reactor, &shard->poller);
+}
+
+void ib_shard_unuse(struct ib_shard *shard)
+{
+    if (--shard->users == 0)
+        reactor_poller_del(shard->reactor, &shard->poller);
+}

@@ -73,16 +73,17 @@ enum cfg_log_module {
 extern const char *const cfg_log_module_names[CFG_LOG_MODULES + 1]; /* ends with NULL */
 extern const char *const cfg_log_level_names[];                     /* likewise */
 
-/* LND tunables that are kept and shown, and that no driver of this version has. -1 = not given. */
+/* LND tunables that are kept and shown, and without effect in this version. -1 = not given. */
 struct cfg_lnd_kept {
-    int peercredits_hiw, map_on_demand, concurrent_sends, fmr_pool_size, fmr_flush_trigger,
-        fmr_cache, ntx, auth_key, traffic_class_num;
+    int map_on_demand, fmr_pool_size, fmr_flush_trigger, fmr_cache, ntx, auth_key,
+        traffic_class_num;
     char traffic_class[32];
 };
 
 /* What a running NI really has where its configuration leaves it open. */
 struct cfg_ni_live {
     bool known;
+    bool absent; /* the node runs without it, for want of a device */
     struct lnet_nid nid;
     struct lnet_tunables tun;
     struct lnd_tunables lnd_tun;
@@ -200,6 +201,9 @@ struct cfg {
     int drain;           /* s */
     int segments;        /* MiB, 0 = computed */
     int congestion;      /* enum cfg_congestion */
+    /* the driver of o2ib nets, docs/protocol/o2iblnd.md §7 */
+    int verbs_service, verbs_keepalive /* s */, verbs_retry_count, verbs_rnr_retry_count,
+        verbs_require_privileged_port, verbs_use_privileged_port, verbs_max_connections;
 };
 
 /* What there is to say about a file. */

@@ -111,6 +111,7 @@ struct ni_field {
     size_t set, live;
     bool live_known;
     enum cfg_applies applies;
+    uint8_t only; /* enum lnet_lnd_type of the driver that acts on it; 0: all */
 };
 #define TUN(field)                                                                                 \
     {                                                                                              \
@@ -121,6 +122,11 @@ struct ni_field {
     {                                                                                              \
         "lnd tunables." #field, offsetof(struct cfg_ni, conf.lnd_tun.field),                       \
             offsetof(struct cfg_ni, live.lnd_tun.field), true, CFG_NEW_CONNECTIONS                 \
+    }
+#define O2IB(field)                                                                                \
+    {                                                                                              \
+        "lnd tunables." #field, offsetof(struct cfg_ni, conf.lnd_tun.field),                       \
+            offsetof(struct cfg_ni, live.lnd_tun.field), true, CFG_NI_RESTART, LNET_LND_O2IB       \
     }
 #define KEPT(field)                                                                                \
     {                                                                                              \
@@ -134,9 +140,9 @@ static const struct ni_field ni_fields[] = {
     LND(conns_per_peer),
     LND(timeout),
     LND(tos),
-    KEPT(peercredits_hiw),
+    O2IB(peercredits_hiw),
     KEPT(map_on_demand),
-    KEPT(concurrent_sends),
+    O2IB(concurrent_sends),
     KEPT(fmr_pool_size),
     KEPT(fmr_flush_trigger),
     KEPT(fmr_cache),
@@ -162,16 +168,20 @@ static void diff_ni(struct cfg_diff *d, unsigned i, const struct cfg_ni *x, unsi
 
     for (f = 0; f < sizeof(ni_fields) / sizeof(ni_fields[0]); f++) {
         const struct ni_field *row = &ni_fields[f];
+        bool acted_on = row->live_known && (!row->only || x->conf.net >> 16 == row->only);
         int xs = field(x, row->set), ys = field(y, row->set);
 
-        if (same_value(xs, row->live_known && x->live.known, field(x, row->live), ys,
-                       row->live_known && y->live.known, field(y, row->live)))
+        if (same_value(xs, acted_on && x->live.known, field(x, row->live), ys,
+                       acted_on && y->live.known, field(y, row->live)))
             continue;
         snprintf(from, sizeof(from), "%d", xs);
         snprintf(to, sizeof(to), "%d", ys);
         /* The default of a driver can only be had by starting anew. */
         ni_set(d, i, x, j, row->key, from, to,
-               ys == -1 && row->live_known ? CFG_NI_RESTART : row->applies, !row->live_known);
+               !acted_on  ? CFG_AT_ONCE
+               : ys == -1 ? CFG_NI_RESTART
+                          : row->applies,
+               !acted_on);
     }
     if (strcmp(x->kept.traffic_class, y->kept.traffic_class) != 0)
         ni_set(d, i, x, j, "lnd tunables.traffic_class", x->kept.traffic_class,

@@ -135,8 +135,10 @@ static void map_on_demand(struct cfg_reader *r, void *obj, const struct yaml_tre
 }
 
 const struct cfg_key cfg_lnd_tunables_keys[] = {
-    KEPT("peercredits_hiw", peercredits_hiw, 65535),
-    KEPT("concurrent_sends", concurrent_sends, 65535),
+    TUN("peercredits_hiw", conf.lnd_tun.peercredits_hiw, -1, 65535,
+        "o2ib: credits owed to a peer from which on they are returned by themselves; 0 = default"),
+    TUN("concurrent_sends", conf.lnd_tun.concurrent_sends, -1, 65535,
+        "o2ib: messages under way on a connection; 0 = default"),
     {.name = "map_on_demand",
      .kind = CFG_INT,
      .offset = offsetof(struct cfg_ni, kept.map_on_demand),
@@ -193,10 +195,12 @@ static void check_credits(struct cfg_reader *r, const struct cfg_ni *ni)
 
 struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line)
 {
-    return (struct cfg_ni){
-        .conf = {.net = net, .nid = LNET_NID_ANY, .tun = {-1, -1, -1, -1}, .lnd_tun = {-1, -1, -1}},
-        .kept = {-1, -1, -1, -1, -1, -1, -1, -1, -1, ""},
-        .line = line};
+    return (struct cfg_ni){.conf = {.net = net,
+                                    .nid = LNET_NID_ANY,
+                                    .tun = {-1, -1, -1, -1},
+                                    .lnd_tun = LND_TUNABLES_DEFAULT},
+                           .kept = {-1, -1, -1, -1, -1, -1, -1, ""},
+                           .line = line};
 }
 
 static struct cfg_ni *find_base_ni(struct cfg_reader *r, const struct cfg_ni *ni)

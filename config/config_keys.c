@@ -203,6 +203,24 @@ static const struct cfg_key log_keys[] = {
     CFG_KEYS_END,
 };
 
+/* docs/protocol/o2iblnd.md §7 */
+static const struct cfg_key verbs_keys[] = {
+    INT("service", verbs_service, 1, 65535, "port of the connection manager, the same on all nodes",
+        RESTART),
+    INT("keepalive", verbs_keepalive, 0, 3600, "silence before a sign of life is sent; 0 = never",
+        RESTART, .unit = "s"),
+    INT("retry_count", verbs_retry_count, 0, 7, "times a packet is sent again", RESTART),
+    INT("rnr_retry_count", verbs_rnr_retry_count, 0, 7,
+        "times it is sent again to a peer without a receive buffer; 7 = for ever", RESTART),
+    BOOL("require_privileged_port", verbs_require_privileged_port,
+         "who connects must do so from a port below 1024", RESTART),
+    BOOL("use_privileged_port", verbs_use_privileged_port,
+         "connect from a port below 1024 where there is one", RESTART),
+    INT("max_connections", verbs_max_connections, 16, 1 << 16, "connections of each thread",
+        RESTART),
+    CFG_KEYS_END,
+};
+
 static void read_cores(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct cfg *cfg = obj;
@@ -271,6 +289,7 @@ static const struct cfg_key millrace_keys[] = {
     INT("drain", drain, 0, 3600, "time for messages in flight at the end", .unit = "s"),
     CFG_CALLS("names", cfg_read_names),
     CFG_CALLS("ports", cfg_read_ports),
+    CFG_READS("verbs", verbs_keys),
     WORD("congestion", congestion, congestion_words, "congestion control of connections on ports",
          RESTART),
     INT("segments", segments, 0, 1 << 20,

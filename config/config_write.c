@@ -2,6 +2,7 @@
 /* From a document to a tree. See write.h. */
 #include "config/write.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,13 +96,15 @@ static void drop_empty(struct yaml_tree_node *to, struct yaml_tree_node *node)
 
 /* ---- net ---- */
 
+#define LIVE_NONE INT_MIN /* the NI's driver knows no such tunable */
+
 /* -1 stands for the default: what the NI really has is shown in its place, if that is known. */
 static void add_tunable(struct build *b, struct yaml_tree_node *to, const char *key, int set,
                         int live, bool known)
 {
     if (set != -1)
         add_int(b, to, key, set);
-    else if (known && b->form != CFG_FORM_FILE)
+    else if (known && live != LIVE_NONE && b->form != CFG_FORM_FILE)
         add_int(b, to, key, live);
 }
 
@@ -129,15 +132,17 @@ static void add_lnd_tunables(struct build *b, struct yaml_tree_node *to, const s
 {
     const struct lnd_tunables *set = &ni->conf.lnd_tun, *live = &ni->live.lnd_tun;
     const struct cfg_lnd_kept *kept = &ni->kept;
-    bool known = ni->live.known;
+    bool known = ni->live.known, o2ib = ni->conf.net >> 16 == LNET_LND_O2IB;
     struct yaml_tree_node *map = add(b, to, "lnd tunables", YAML_MAP, NULL);
 
-    add_kept(b, map, "peercredits_hiw", kept->peercredits_hiw);
-    add_kept(b, map, "concurrent_sends", kept->concurrent_sends);
+    add_tunable(b, map, "peercredits_hiw", set->peercredits_hiw,
+                o2ib ? live->peercredits_hiw : LIVE_NONE, known);
     if (kept->map_on_demand != -1 && kept->map_on_demand <= 1)
         add_literal(b, map, "map_on_demand", kept->map_on_demand ? "true" : "false");
     else
         add_kept(b, map, "map_on_demand", kept->map_on_demand);
+    add_tunable(b, map, "concurrent_sends", set->concurrent_sends,
+                o2ib ? live->concurrent_sends : LIVE_NONE, known);
     add_kept(b, map, "fmr_pool_size", kept->fmr_pool_size);
     add_kept(b, map, "fmr_flush_trigger", kept->fmr_flush_trigger);
     add_kept(b, map, "fmr_cache", kept->fmr_cache);

@@ -114,18 +114,22 @@ static void take_setting(struct mp_import *m, const struct mp_option *option,
     unsigned line = mp_about(m, option->module, option->name, given);
     char text[CFG_MAX_VALUE], err[256];
     struct cfg_setting setting;
+    bool flag;
     long n;
 
     if (!cfg_setting_find(option->to, &setting, NULL)) {
         cfg_error(&m->r, line, "has no place in a document of this version; remove it");
         return;
     }
+    flag = strcmp(setting.type, "boolean") == 0;
     if (setting.words)
         snprintf(text, sizeof(text), "%.60s", given->value);
-    else if (read_value(m, option, line, given->value, setting.min, setting.max, &n))
-        snprintf(text, sizeof(text), "%ld", n);
-    else
+    else if (!read_value(m, option, line, given->value, setting.min, flag ? 1 : setting.max, &n))
         return;
+    else if (flag)
+        snprintf(text, sizeof(text), "%s", n ? "true" : "false");
+    else
+        snprintf(text, sizeof(text), "%ld", n);
     if (cfg_setting_set(&setting, m->r.cfg, text, err, sizeof(err)) != 0)
         cfg_error(&m->r, line, "%s", err);
 }
@@ -290,8 +294,9 @@ static void warn_of_drivers(struct mp_import *m, unsigned line)
 
         for (j = 0; j < i && m->r.cfg->ni[j].conf.net != net; j++)
             ;
-        if (j == i && net >> 16 != LNET_LND_SOCK)
-            cfg_warning(&m->r, line, "net %s: this version drives tcp only; remove the net",
+        if (j == i && net >> 16 != LNET_LND_SOCK && net >> 16 != LNET_LND_O2IB)
+            cfg_warning(&m->r, line,
+                        "net %s: this version drives tcp and o2ib only; remove the net",
                         net_format(net, name));
     }
 }

@@ -4,9 +4,11 @@
 #include <net/if.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lib/log/log.h"
+#include "rpc/rpc_absent.h"
 #include "rpc/rpc_events.h"
 #include "rpc/rpc_internal.h"
 
@@ -34,27 +36,71 @@ static struct lnet_ni *find_ni(const struct rpc_ctx *ctx, const struct cfg_ni *l
     return NULL;
 }
 
+struct adding {
+    struct rpc_ctx *ctx;
+    lnet_net_t net;
+    cfg_done_fn done;
+    void *arg;
+};
+
+static void added(void *arg, int rc, const char *err)
+{
+    struct adding a = *(struct adding *)arg;
+
+    free(arg);
+    if (rc == 0)
+        rpc_absent_routes_back(a.ctx, a.net);
+    a.done(a.arg, rc, err);
+}
+
+/* As it was before: a change is taken back. */
+static int add_absent(struct rpc_ctx *ctx, const struct cfg_ni *ni, cfg_done_fn done,
+                      void *done_arg, char *err, size_t errlen)
+{
+    int rc = rpc_absent_add(ctx, &ni->conf, err);
+
+    if (rc == 0)
+        done(done_arg, 0, "");
+    else
+        snprintf(err, errlen, "out of memory");
+    return rc;
+}
+
 static int add_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg, char *err,
                   size_t errlen)
 {
-    const struct rpc_ctx *ctx = arg;
+    struct rpc_ctx *ctx = arg;
+    struct adding *a = malloc(sizeof(*a));
+    int rc = -ENOMEM;
 
-    int rc = lnet_ni_add_live(ctx->node, &ni->conf, done, done_arg, err, errlen);
-
+    if (a) {
+        *a = (struct adding){ctx, ni->conf.net, done, done_arg};
+        rc = lnet_ni_add_live(ctx->node, &ni->conf, added, a, err, errlen);
+    } else {
+        snprintf(err, errlen, "out of memory");
+    }
+    if (rc != 0)
+        free(a);
     if (rc != 0 && ni->conf.ifname[0] && !if_nametoindex(ni->conf.ifname)) {
         snprintf(err, errlen, "there is no interface %s; `ip link` lists those there are",
                  ni->conf.ifname);
         rc = -ENODEV;
     }
+    if (ni->live.absent && rpc_absent_may(ni->conf.net, rc))
+        rc = add_absent(ctx, ni, done, done_arg, err, errlen);
     return rc;
 }
 
 static int del_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg, char *err,
                   size_t errlen)
 {
-    const struct rpc_ctx *ctx = arg;
+    struct rpc_ctx *ctx = arg;
     const struct lnet_ni *there = find_ni(ctx, ni);
 
+    if (!there && rpc_absent_del(ctx, &ni->conf)) {
+        done(done_arg, 0, "");
+        return 0;
+    }
     if (!there) {
         snprintf(err, errlen, "there is no such NI");
         return -ENOENT;
@@ -67,6 +113,8 @@ static int set_ni(void *arg, const struct cfg_ni *ni, char *err, size_t errlen)
     const struct rpc_ctx *ctx = arg;
     const struct lnet_ni *there = find_ni(ctx, ni);
 
+    if (!there && rpc_absent_is(ctx, &ni->conf))
+        return 0; /* it will have them when it comes */
     if (!there) {
         snprintf(err, errlen, "there is no such NI");
         return -ENOENT;
@@ -74,12 +122,47 @@ static int set_ni(void *arg, const struct cfg_ni *ni, char *err, size_t errlen)
     return lnet_ni_set(ctx->node, &there->nid, &ni->conf.lnd_tun, err, errlen);
 }
 
+/* Those the node can have, into out; the others are left out, or were: that changes here, once the
+ * node has changed (now). Their number. */
+static unsigned possible(struct rpc_ctx *ctx, const struct lnet_route_conf *list, unsigned n,
+                         struct lnet_route_conf *out, bool add, bool now)
+{
+    unsigned i, m = 0;
+
+    for (i = 0; i < n; i++) {
+        if (!rpc_absent_net(ctx, nid_net(&list[i].gateway)))
+            out[m++] = list[i];
+        else if (now && add)
+            rpc_absent_route(ctx, &list[i]);
+        else if (now)
+            rpc_absent_route_del(ctx, &list[i]);
+    }
+    return m;
+}
+
 static int change_routes(void *arg, const struct lnet_route_conf *del, unsigned ndel,
                          const struct lnet_route_conf *add, unsigned nadd, char *err, size_t errlen)
 {
-    const struct rpc_ctx *ctx = arg;
+    struct rpc_ctx *ctx = arg;
+    struct lnet_route_conf *some;
+    int rc;
 
-    return lnet_routes_change(ctx->node, del, ndel, add, nadd, NULL, err, errlen);
+    if (!ctx->absent)
+        return lnet_routes_change(ctx->node, del, ndel, add, nadd, NULL, err, errlen);
+    some = calloc(ndel + nadd + 1, sizeof(*some));
+    if (!some) {
+        snprintf(err, errlen, "out of memory");
+        return -ENOMEM;
+    }
+    rc = lnet_routes_change(ctx->node, some, possible(ctx, del, ndel, some, false, false),
+                            some + ndel, possible(ctx, add, nadd, some + ndel, true, false), NULL,
+                            err, errlen);
+    if (rc == 0) {
+        possible(ctx, del, ndel, some, false, true);
+        possible(ctx, add, nadd, some + ndel, true, true);
+    }
+    free(some);
+    return rc;
 }
 
 static int set_timing(const struct rpc_ctx *ctx, const struct cfg *to, char *err, size_t errlen)
@@ -132,7 +215,8 @@ static void see_ni(void *arg, struct cfg_ni *ni)
     const struct rpc_ctx *ctx = arg;
     const struct lnet_ni *there = find_ni(ctx, ni);
 
-    ni->live = (struct cfg_ni_live){.known = there};
+    ni->live =
+        (struct cfg_ni_live){.known = there, .absent = !there && rpc_absent_is(ctx, &ni->conf)};
     if (there) {
         ni->live.nid = there->nid;
         ni->live.tun = there->tun;

@@ -36,6 +36,7 @@ enum own_type {
     OWN_ADDRESS_READY,
     OWN_ADDRESS_CONFLICT,
     OWN_MTU_BLACK_HOLE,
+    OWN_NI_ABSENT,
     TYPES
 };
 
@@ -64,6 +65,7 @@ const char *const rpc_event_types[] = {
     [OWN_ADDRESS_READY] = "address_ready",
     [OWN_ADDRESS_CONFLICT] = "address_conflict",
     [OWN_MTU_BLACK_HOLE] = "mtu_black_hole",
+    [OWN_NI_ABSENT] = "ni_absent",
     [TYPES] = NULL,
 };
 

@@ -33,6 +33,7 @@ struct rpc_ctx {
     struct rpc_packets *packets;  /* rpc_packets.h: the capture under way */
     struct rpc_timed *timed;      /* rpc_timed.h: calls in flight that look twice */
     struct rpc_events *events;    /* rpc_events.h; NULL: nobody is told of any */
+    struct rpc_absent *absent;    /* rpc_absent.h; NULL: all NIs are there */
     struct {                      /* pages of peers that are asked for, rpc_peer.c */
         struct peer_call *first;
         uint64_t turn; /* of the one that is being made or was last */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/rpc_absent.h"
 #include "rpc/rpc_internal.h"
 
 json_t *rpc_nid(const struct lnet_nid *nid)
@@ -117,6 +118,48 @@ static json_t *ni_tunables(const struct lnet_tunables *tun)
                      tun->credits);
 }
 
+static void add_given(json_t *object, const char *key, int value)
+{
+    if (value != -1)
+        json_object_set_new(object, key, json_integer(value));
+}
+
+/* In the order of lnetctl; what is only kept, as it is configured. */
+static json_t *lnd_tunables(lnet_net_t net, const struct lnd_tunables *tun, const struct cfg_ni *ni)
+{
+    json_t *map = json_object();
+
+    if (net >> 16 == LNET_LND_O2IB) {
+        add_given(map, "peercredits_hiw", tun->peercredits_hiw);
+        if (ni && ni->kept.map_on_demand != -1)
+            json_object_set_new(map, "map_on_demand", json_boolean(ni->kept.map_on_demand));
+        add_given(map, "concurrent_sends", tun->concurrent_sends);
+        add_given(map, "fmr_pool_size", ni ? ni->kept.fmr_pool_size : -1);
+        add_given(map, "fmr_flush_trigger", ni ? ni->kept.fmr_flush_trigger : -1);
+        add_given(map, "fmr_cache", ni ? ni->kept.fmr_cache : -1);
+        add_given(map, "ntx", ni ? ni->kept.ntx : -1);
+    }
+    json_object_set_new(map, "conns_per_peer", json_integer(tun->conns_per_peer));
+    json_object_set_new(map, "timeout", json_integer(tun->timeout));
+    json_object_set_new(map, "tos", json_integer(tun->tos));
+    return map;
+}
+
+/* What the document has of an NI; NULL: nothing. */
+static const struct cfg_ni *document_ni(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
+{
+    const struct cfg *cfg = rpc_document(ctx);
+    unsigned i;
+
+    for (i = 0; cfg && i < cfg->ni_count; i++) {
+        const struct cfg_ni *of = &cfg->ni[i];
+
+        if (of->conf.net == ni->net && of->live.known && nid_same(&of->live.nid, &ni->nid))
+            return of;
+    }
+    return NULL;
+}
+
 /* docs/protocol/lnet-core.md §10.2, in its order. */
 static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
 {
@@ -136,8 +179,7 @@ static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
     json_object_set_new(row, "health stats", ni_health(fatal, 1000));
     json_object_set_new(row, "tunables", ni_tunables(&ni->tun));
     json_object_set_new(row, "lnd tunables",
-                        json_pack("{s:i, s:i, s:i}", "conns_per_peer", ni->lnd_tun.conns_per_peer,
-                                  "timeout", ni->lnd_tun.timeout, "tos", ni->lnd_tun.tos));
+                        lnd_tunables(ni->net, &ni->lnd_tun, document_ni(ctx, ni)));
     json_object_set_new(row, "dev cpt", json_integer(-1));
     json_object_set_new(row, "CPT", cpts(ctx));
     json_object_set_new(row, "millrace", ni_own(ctx, ni));
@@ -157,6 +199,30 @@ static json_t *lo_row(const struct rpc_ctx *ctx)
     json_object_set_new(row, "health stats", ni_health(false, 0));
     json_object_set_new(row, "tunables", ni_tunables(&no_tunables));
     json_object_set_new(row, "dev cpt", json_integer(0));
+    json_object_set_new(row, "CPT", cpts(ctx));
+    return row;
+}
+
+/* An NI of the document that the node runs without. */
+static json_t *absent_row(const struct rpc_ctx *ctx, const struct lnet_ni_conf *conf,
+                          const char *why)
+{
+    static const uint64_t none[LNET_MSG_TYPES];
+    json_t *row = json_object();
+
+    if (!nid_is_any(&conf->nid))
+        json_object_set_new(row, "nid", rpc_nid(&conf->nid));
+    json_object_set_new(row, "status", json_string("down"));
+    json_object_set_new(row, "reason", json_string(why));
+    if (conf->ifname[0])
+        json_object_set_new(row, "interfaces", json_pack("{s:s}", "0", conf->ifname));
+    add_sums(row, none, none, none);
+    json_object_set_new(row, "udsp info", rpc_udsp());
+    add_types(row, none, none, none);
+    json_object_set_new(row, "health stats", ni_health(true, 0));
+    json_object_set_new(row, "tunables", ni_tunables(&conf->tun));
+    json_object_set_new(row, "lnd tunables", lnd_tunables(conf->net, &conf->lnd_tun, NULL));
+    json_object_set_new(row, "dev cpt", json_integer(-1));
     json_object_set_new(row, "CPT", cpts(ctx));
     return row;
 }
@@ -188,6 +254,8 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     lnet_net_t only = args[0].given ? args[0].net : LNET_NET_ANY;
     json_t *nets = json_array();
+    const struct lnet_ni_conf *absent;
+    const char *why;
     unsigned i;
 
     if (only == LNET_NET_ANY || only == nid_net(&LNET_NID_LO))
@@ -201,6 +269,9 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
         if (only == LNET_NET_ANY || only == ni->net)
             json_array_append_new(net_row(nets, ni->net), ni_row(ctx, ni));
     }
+    for (i = 0; (absent = rpc_absent_at(ctx, i, &why)); i++)
+        if (only == LNET_NET_ANY || only == absent->net)
+            json_array_append_new(net_row(nets, absent->net), absent_row(ctx, absent, why));
     if (json_array_size(nets) == 0) {
         json_decref(nets);
         jrpc_fail(call, ESRCH, "net", "net_get without parameters lists the nets there are",

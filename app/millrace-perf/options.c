@@ -85,7 +85,7 @@ static struct lnet_ni_conf *ni_new(struct perf_opts *o, char *err, size_t errlen
     ni = &o->ni[o->nnis++];
     ni->nid = LNET_NID_ANY;
     ni->tun = (struct lnet_tunables){-1, -1, -1, -1};
-    ni->lnd_tun = (struct lnd_tunables){-1, -1, -1};
+    ni->lnd_tun = LND_TUNABLES_DEFAULT;
     return ni;
 }
 

@@ -16,6 +16,7 @@
 
 #include "app/millraced/daemon_internal.h"
 #include "lib/log/log.h"
+#include "rpc/rpc_absent.h"
 #include "rpc/rpc_events.h"
 #include "rpc/rpc_methods.h"
 #include "rpc/rpc_packets.h"
@@ -294,6 +295,7 @@ static int make_node(struct daemon *d, char *err)
     opts.memory = d->memory.for_buffers;
     opts.segments = d->memory.segments;
     rc = lnet_node_create(&opts, &d->node, err, ERR_SIZE);
+    d->rpc_ctx.node = d->node; /* methods that look at it wait for jrpc.started */
     if (rc == -ENOMEM)
         hint(err, "; millraced --check shows what is needed");
     if (rc == 0)
@@ -305,10 +307,19 @@ static int make_node(struct daemon *d, char *err)
     return rc;
 }
 
+/* An NI that cannot be, in words. */
+static void ni_failed(const struct daemon *d, const struct cfg_ni *ni, const char *reason,
+                      char *err)
+{
+    snprintf(err, ERR_SIZE, "NI on line %u of the configuration: %s", ni->line, reason);
+    if (ni->conf.ifname[0] && !cfg_port_of(d->cfg, ni) && !if_nametoindex(ni->conf.ifname))
+        hint(err, "; there is no interface %s, `ip link` lists those there are", ni->conf.ifname);
+}
+
 static int add_nis(struct daemon *d, char *err)
 {
     char reason[ERR_SIZE / 2];
-    unsigned i;
+    unsigned i, absent = 0;
     int rc;
 
     for (i = 0; i < d->cfg->ni_count; i++) {
@@ -316,13 +327,14 @@ static int add_nis(struct daemon *d, char *err)
 
         reason[0] = '\0';
         rc = lnet_ni_add(d->node, &ni->conf, NULL, reason, sizeof(reason));
-        if (rc != 0) {
-            snprintf(err, ERR_SIZE, "NI on line %u of the configuration: %s", ni->line, reason);
-            if (ni->conf.ifname[0] && !cfg_port_of(d->cfg, ni) && !if_nametoindex(ni->conf.ifname))
-                hint(err, "; there is no interface %s, `ip link` lists those there are",
-                     ni->conf.ifname);
+        if (rc == 0)
+            continue;
+        ni_failed(d, ni, reason, err);
+        if (!rpc_absent_may(ni->conf.net, rc) || ++absent == d->cfg->ni_count)
+            return rc; /* nothing would be left to run */
+        rc = rpc_absent_add(&d->rpc_ctx, &ni->conf, err);
+        if (rc != 0)
             return rc;
-        }
     }
     return 0;
 }
@@ -337,7 +349,10 @@ static int add_routes(struct daemon *d, char *err)
         const struct cfg_route *route = &d->cfg->route[i];
 
         reason[0] = '\0';
-        rc = lnet_route_add(d->node, &route->conf, reason, sizeof(reason));
+        if (rpc_absent_net(&d->rpc_ctx, nid_net(&route->conf.gateway)))
+            rc = rpc_absent_route(&d->rpc_ctx, &route->conf);
+        else
+            rc = lnet_route_add(d->node, &route->conf, reason, sizeof(reason));
         if (rc != 0) {
             snprintf(err, ERR_SIZE, "route on line %u of the configuration: %s", route->line,
                      reason);
@@ -404,13 +419,14 @@ static void take_down(struct daemon *d)
         daemon_ports_stop(d->ports, nothing, NULL);
         drain(d);
     }
+    rpc_absent_clear(&d->rpc_ctx);
     rpc_packets_stop(&d->rpc_ctx);
     d->rpc_ctx.inet = NULL; /* nobody is asked any more */
     d->rpc_ctx.tcp = NULL;
     reactor_env_clear(d->env); /* timers are parts of the node */
     if (d->node)
         lnet_node_destroy(d->node);
-    d->node = NULL;
+    d->node = d->rpc_ctx.node = NULL;
     if (d->sock)
         lnd_sock_free(d->sock);
     d->sock = NULL;
@@ -491,7 +507,6 @@ static int bring_up(struct daemon *d, char *err)
         rc = start_node(d, err);
     if (rc != 0)
         return rc;
-    d->rpc_ctx.node = d->node;
     if (d->ports) {
         d->rpc_ctx.inet = daemon_ports_table(d->ports)->inet;
         d->rpc_ctx.tcp = daemon_ports_table(d->ports)->transport.ctx;

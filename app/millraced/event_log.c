@@ -18,9 +18,11 @@
 static bool is_trouble(const char *type)
 {
     static const char *const trouble[] = {
-        "ni_down",           "route_down",         "gateway_down",
-        "buffers_exhausted", "port_down",          "address_conflict",
-        "mtu_black_hole",    "config_rolled_back", NULL,
+        "ni_down",        "route_down",
+        "gateway_down",   "buffers_exhausted",
+        "port_down",      "address_conflict",
+        "mtu_black_hole", "config_rolled_back",
+        "ni_absent",      NULL,
     };
     int i;
 

@@ -82,7 +82,10 @@ struct lnd_tunables { /* the union of what LNDs offer; -1 = the LND's default. l
     int conns_per_peer;
     int timeout; /* seconds, the LND timeout */
     int tos;
+    int peercredits_hiw;  /* o2ib: owed credits that are returned by themselves; 0 = default */
+    int concurrent_sends; /* o2ib: messages posted at once per connection; 0 = default */
 };
+#define LND_TUNABLES_DEFAULT ((struct lnd_tunables){-1, -1, -1, -1, -1})
 
 /* A network interface. Made by lnet_ni_add() or lnet_ni_add_live() on the control thread. It lives
  * until lnet_node_destroy(), or after its removal until its LND has stopped it and no message

@@ -765,7 +765,8 @@ static inline struct lnet_pool_stats pool_stats(unsigned reactor, enum lnet_pool
 static inline struct lnet_ni *ni_add_with(const char *nid, int credits, int peer_credits,
                                           int peer_buffer_credits)
 {
-    struct lnet_ni_conf conf = {.nid = N(nid), .tun = {-1, -1, -1, -1}, .lnd_tun = {-1, -1, -1}};
+    struct lnet_ni_conf conf = {
+        .nid = N(nid), .tun = {-1, -1, -1, -1}, .lnd_tun = LND_TUNABLES_DEFAULT};
     struct lnet_ni *ni = NULL;
     char err[256] = "";
 

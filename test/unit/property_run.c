@@ -276,7 +276,7 @@ static void ni_added(void *arg, int rc, const char *why)
 static void do_ni_add(const struct event *e)
 {
     static unsigned index;
-    struct lnet_ni_conf conf = {.lnd_tun = {-1, -1, -1}};
+    struct lnet_ni_conf conf = {.lnd_tun = LND_TUNABLES_DEFAULT};
     char err[256] = "";
 
     if (changes_pending)
@@ -495,7 +495,7 @@ static void make_node(void)
     lnet_lnd_register(node, &lnd_ib, NULL);
     for (i = 0; i < p->nnis; i++) {
         struct lnet_ni_conf conf = {
-            .nid = nid_of(p->ni_nid[i]), .tun = p->tun[i], .lnd_tun = {-1, -1, -1}};
+            .nid = nid_of(p->ni_nid[i]), .tun = p->tun[i], .lnd_tun = LND_TUNABLES_DEFAULT};
 
         conf.net = nid_net(&conf.nid);
         if (lnet_ni_add(node, &conf, &ni[i], err, sizeof(err)))

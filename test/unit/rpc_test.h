@@ -127,7 +127,7 @@ static void note_stopped(void *arg)
 
 static inline void add_ni(const char *text, const char *ifname)
 {
-    struct lnet_ni_conf conf = {.tun = {-1, -1, -1, -1}, .lnd_tun = {-1, -1, -1}};
+    struct lnet_ni_conf conf = {.tun = {-1, -1, -1, -1}, .lnd_tun = LND_TUNABLES_DEFAULT};
     char err[320] = "";
 
     assert_int_equal(nid_parse(text, &conf.nid), 0);

@@ -340,8 +340,9 @@ static inline void draw_nis(struct cfg *cfg)
     unsigned n = 1 + draw(4), host;
 
     for (host = 1; host <= n; host++) { /* each address at most once */
-        struct cfg_ni ni = {
-            .conf = {.net = net_of(draw(NETS)), .tun = {-1, -1, -1, -1}, .lnd_tun = {-1, -1, -1}}};
+        struct cfg_ni ni = {.conf = {.net = net_of(draw(NETS)),
+                                     .tun = {-1, -1, -1, -1},
+                                     .lnd_tun = LND_TUNABLES_DEFAULT}};
         static const int credits[] = {-1, 128, 256}, timeouts[] = {-1, 20, 50};
 
         memset(&ni.kept, 0xff, sizeof(ni.kept));

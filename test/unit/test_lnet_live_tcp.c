@@ -77,7 +77,8 @@ static struct lnet_node *node_new(struct lnd_sock **sock, bool routing)
 
 static struct lnet_ni_conf conf_of(const char *nid)
 {
-    struct lnet_ni_conf conf = {.nid = N(nid), .tun = {-1, -1, -1, -1}, .lnd_tun = {-1, -1, -1}};
+    struct lnet_ni_conf conf = {
+        .nid = N(nid), .tun = {-1, -1, -1, -1}, .lnd_tun = LND_TUNABLES_DEFAULT};
 
     conf.net = nid_net(&conf.nid);
     return conf;

@@ -408,7 +408,9 @@ static void test_networks(void **state)
     good("options lnet networks=o2ib forwarding=disabled\noptions ko2iblnd ipif_name=ib7\n");
     assert_string_equal(nis(), "o2ib(ib7)");
     find_message("f:1: warning: lnet.networks: net o2ib names no interface: it is on ib7");
-    find_message("net o2ib: this version drives tcp only");
+    done();
+    good("options lnet networks=tcp(eth0),kfi(cxi0) forwarding=disabled\n");
+    find_message("net kfi: this version drives tcp and o2ib only");
     done();
     warns("options lnet accept=all\n", "warning: lnet.networks: net tcp names no interface: it is "
                                        "on eth0, which a kernel node would take; write tcp(eth0)");
@@ -623,8 +625,8 @@ static void test_tunables(void **state)
     assert_int_equal(o2ib->conf.tun.peer_credits, 12);
     assert_int_equal(o2ib->conf.tun.peer_buffer_credits, 77);
     assert_int_equal(o2ib->conf.tun.peer_timeout, 14);
-    assert_int_equal(o2ib->kept.peercredits_hiw, 15);
-    assert_int_equal(o2ib->kept.concurrent_sends, 16);
+    assert_int_equal(o2ib->conf.lnd_tun.peercredits_hiw, 15);
+    assert_int_equal(o2ib->conf.lnd_tun.concurrent_sends, 16);
     assert_int_equal(o2ib->conf.lnd_tun.conns_per_peer, 17);
     assert_int_equal(o2ib->kept.fmr_cache, 1);
     assert_int_equal(o2ib->kept.fmr_flush_trigger, 18);
@@ -662,6 +664,11 @@ static void test_every_row(void **state)
                  : strcmp(mp_options[i].name, "map_on_demand") == 0 ? "1"
                  : strncmp(mp_options[i].name, "lnet_drop", 9) == 0 || mp_options[i].unit == MP_NOT
                      ? "1"
+                 : strcmp(mp_options[i].name, "use_privileged_port") == 0     ? "0"
+                 : strcmp(mp_options[i].name, "require_privileged_port") == 0 ? "1"
+                 : strstr(mp_options[i].name, "retry_count") &&
+                         strcmp(mp_options[i].module, "ko2iblnd") == 0
+                     ? "7"
                  : strcmp(mp_options[i].name, "lnet_response_tracking") == 0 ? "1"
                                                                              : "99");
         good(text);

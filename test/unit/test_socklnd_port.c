@@ -202,7 +202,7 @@ static int init(const char *nid, const char *ifname)
         .net = LNET_NET(LNET_LND_SOCK, 7),
         .nid = LNET_NID_ANY,
         .tun = {-1, -1, -1, -1},
-        .lnd_tun = {-1, -1, -1},
+        .lnd_tun = LND_TUNABLES_DEFAULT,
         .link_up = true,
     };
 

@@ -157,6 +157,16 @@ static void net_added(void *arg, const struct cfg_outcome *outcome)
         rpc_changed(arg, outcome);
 }
 
+/* Of an o2ib net: the interface may be there, and not be one of an RDMA device. */
+static void rdma_net_added(void *arg, const struct cfg_outcome *outcome)
+{
+    if (outcome->rc == -ENODEV)
+        rpc_change_failed(arg, outcome, NULL,
+                          "`rdma link` lists the RDMA devices there are, with their interfaces");
+    else
+        net_added(arg, outcome);
+}
+
 void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     struct cfg_ni ni = cfg_ni_new(args[0].net);
@@ -196,7 +206,7 @@ void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
         if (!put_ni(call, cfg, &ni))
             return;
     }
-    commit(call, cfg, "net_add", net_added);
+    commit(call, cfg, "net_add", args[0].net >> 16 == LNET_LND_O2IB ? rdma_net_added : net_added);
 }
 
 static bool net_is_left(const struct cfg *cfg, lnet_net_t net)

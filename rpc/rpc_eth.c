@@ -58,6 +58,8 @@ uint64_t rpc_number_of(const struct rpc_number *row, const void *from)
         return *(const bool *)at;
     if (row->size == 8)
         return *(const uint64_t *)at;
+    if (row->size == 2)
+        return *(const uint16_t *)at;
     return row->size == 4 ? *(const uint32_t *)at : *at;
 }
 

@@ -32,7 +32,7 @@ void rpc_pkt_drops(const struct rpc_ctx *ctx, uint64_t out[PKT_DROP_COUNT]);
 struct rpc_number {
     const char *name;
     uint16_t off;
-    uint8_t size; /* 1, 4, 8; 0: a bool */
+    uint8_t size; /* 1, 2, 4, 8; 0: a bool */
 };
 #define RPC_NUMBER(type, member)                                                                   \
     {                                                                                              \

@@ -12,12 +12,31 @@ struct peer_call;
 struct inet;
 struct tcp;
 
+struct rdma_info;
+struct rdma_counters;
+struct verbs_counters;
+struct verbs_conn_row;
+
+/* What the driver of o2ib nets tells of its NIs: as lnd_verbs.h has it. */
+struct rpc_verbs {
+    void (*info)(const struct lnet_ni *ni, struct rdma_info *out);
+    void (*counters)(const struct lnet_ni *ni, struct verbs_counters *out);
+    int (*conns)(struct lnet_ni *ni, unsigned max,
+                 void (*done)(void *arg, const struct verbs_conn_row *rows, unsigned n,
+                              unsigned total),
+                 void *arg);
+    /* False: it has no NI yet. */
+    bool (*memory)(void *arg, struct rdma_counters *out);
+};
+
 /* What the methods act on: the ctx of struct jrpc. Zeroed by whoever makes it. */
 struct rpc_ctx {
     struct lnet_node *node;
     struct reactor_env *env;
     struct inet *inet; /* ports of our own, and TCP on them; NULL: there are none */
     struct tcp *tcp;
+    const struct rpc_verbs *verbs; /* NULL: there is no such driver */
+    void *verbs_arg;
     unsigned drain_s;  /* of a shutdown that names none */
     uint64_t start_us; /* reactor_now_us() clock */
     /* Leaves the waiting state (--wait-for-rpc): starts the node and sets jrpc.started. 0 or -errno

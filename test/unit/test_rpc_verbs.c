@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* verbs_get, and NIs of o2ib nets that the node runs without: over a driver of o2ib that has a
+ * device or has none, as a test wants it. */
+#include "test/unit/rpc_test.h"
+
+#include <arpa/inet.h>
+
+#include "lib/lnd_verbs/lnd_verbs.h"
+#include "rpc/rpc_absent.h"
+#include "test/unit/rpc_check.h"
+
+/* ---- the driver ---- */
+
+static bool no_device;
+static unsigned conns_now; /* of each NI */
+
+static int ib_init(struct lnet_ni *ni, char *err, size_t errlen)
+{
+    if (no_device) {
+        snprintf(err, errlen, "this host has no RDMA device");
+        return -ENODEV;
+    }
+    ni->tun = (struct lnet_tunables){180, 8, 0, 256};
+    ni->lnd_tun = (struct lnd_tunables){1, 50, -1, 4, 8};
+    return 0;
+}
+
+static void ib_info(const struct lnet_ni *ni, struct rdma_info *out)
+{
+    *out = (struct rdma_info){.device = "rxe0",
+                              .transport = "InfiniBand",
+                              .link_layer = "Ethernet",
+                              .firmware = "1.2",
+                              .vendor = 0xffffff,
+                              .port = 1,
+                              .state = IBV_PORT_ACTIVE,
+                              .pkey = 0xffff,
+                              .gid_index = 1,
+                              .mtu = 1024,
+                              .speed = 2500,
+                              .max_qp_wr = 65536,
+                              .max_mr_size = 1ull << 40};
+    inet_pton(AF_INET6, "::ffff:10.2.0.1", out->gid.raw);
+}
+
+static void ib_counters(const struct lnet_ni *ni, struct verbs_counters *out)
+{
+    *out = (struct verbs_counters){.conns = 3, .bytes_in = 1ull << 40, .requests = 77};
+}
+
+struct gathering {
+    struct reactor_task task;
+    unsigned max;
+    void (*done)(void *arg, const struct verbs_conn_row *rows, unsigned n, unsigned total);
+    void *arg;
+};
+
+static void gathered(struct reactor_task *task)
+{
+    struct gathering *g = (struct gathering *)task;
+    struct verbs_conn_row rows[8] = {0};
+    unsigned n = conns_now < g->max ? conns_now : g->max, i;
+
+    assert_true(n <= 8);
+    for (i = 0; i < n; i++) {
+        assert_int_equal(nid_parse("10.2.0.9@o2ib", &rows[i].peer), 0);
+        rows[i].state = "up";
+        rows[i].active = i == 0;
+        rows[i].depth = 300 + i; /* more than a byte holds */
+        rows[i].bytes_out = 5;
+    }
+    g->done(g->arg, rows, n, conns_now);
+    free(g);
+}
+
+static int ib_conns(struct lnet_ni *ni, unsigned max,
+                    void (*done)(void *arg, const struct verbs_conn_row *rows, unsigned n,
+                                 unsigned total),
+                    void *arg)
+{
+    struct gathering *g = calloc(1, sizeof(*g));
+
+    g->task.fn = gathered;
+    g->max = max;
+    g->done = done;
+    g->arg = arg;
+    reactor_post(reactor_control(env), &g->task);
+    return 0;
+}
+
+static bool ib_memory(void *arg, struct rdma_counters *out)
+{
+    *out = (struct rdma_counters){.registered = 1u << 20};
+    return arg;
+}
+
+static const struct rpc_verbs verbs = {ib_info, ib_counters, ib_conns, ib_memory};
+static struct lnd_ops ib;
+
+/* ---- around the tests: a document with an o2ib NI and a route through it ---- */
+
+static struct lnet_ni_conf absent_conf(void)
+{
+    return cfg_running_get(ctx.running)->ni[0].conf;
+}
+
+static int begin(void **state)
+{
+    static const char text[] =
+        "net: [{net type: o2ib, local NI(s): [{nid: 10.2.0.1@o2ib, lnd tunables: {ntx: 512}}]}, "
+        "{net type: tcp, local NI(s): [{nid: 10.0.0.1@tcp, interfaces: {0: eth0}}, "
+        "{nid: 10.0.0.2@tcp, interfaces: {0: eth0}}]}, "
+        "{net type: tcp1, local NI(s): [{nid: 10.1.0.1@tcp1}]}]\n"
+        "route: [{net: o2ib7, gateway: 10.2.0.9@o2ib}]\n"
+        "buffers: {tiny: 16, small: 8, large: 2}\n"
+        "millrace: {reactors: 1, max_peers: 64}\n";
+    struct cfg_report report;
+    struct lnet_ni_conf conf;
+    struct cfg *cfg;
+
+    assert_int_equal(cfg_parse("document", text, strlen(text), &cfg, &report), 0);
+    cfg_report_free(&report);
+    cfg_running_free(ctx.running);
+    ctx.running = cfg_running_new(cfg, NULL);
+    ctx.verbs = &verbs;
+    conf = absent_conf();
+    no_device = true;
+    assert_true(rpc_absent_may(conf.net, -ENODEV));
+    assert_int_equal(rpc_absent_add(&ctx, &conf, "this host has no RDMA device"), 0);
+    assert_true(rpc_absent_net(&ctx, conf.net));
+    assert_int_equal(rpc_absent_route(&ctx, &cfg->route[0].conf), 0);
+    rpc_running_start(&ctx);
+    return 0;
+}
+
+/* The node is left without o2ib. */
+static int end(void **state)
+{
+    call("net_del", "{\"net\":\"o2ib\"}");
+    call("net_del", "{\"net\":\"o2ib1\"}");
+    call("route_del", "{\"net\":\"o2ib9\",\"gateway\":\"10.0.0.9@tcp\"}");
+    rpc_absent_clear(&ctx);
+    ctx.verbs_arg = NULL;
+    return 0;
+}
+
+static int begin_all(void **state)
+{
+    setup(state);
+    ib = fake;
+    ib.name = "o2ib";
+    ib.type = LNET_LND_O2IB;
+    ib.ni_init = ib_init;
+    return lnet_lnd_register(node, &ib, NULL);
+}
+
+static json_t *checked(const char *method, const char *params)
+{
+    json_t *r = result(method, params);
+    const struct jrpc_method *m;
+    const char *wrong;
+
+    for (m = rpc_method_table; strcmp(m->name, method) != 0; m++)
+        ;
+    wrong = rpc_check_result(m, r);
+    if (wrong)
+        fail_msg("%s: %s: %s", method, wrong, json_dumps(r, 0));
+    return r;
+}
+
+static unsigned routes(void)
+{
+    return (unsigned)json_array_size(at(checked("route_get", ""), "route"));
+}
+
+/* ---- an NI without a device ---- */
+
+static void test_which(void **state)
+{
+    lnet_net_t o2ib = LNET_NET(LNET_LND_O2IB, 3), tcp = LNET_NET(LNET_LND_SOCK, 0);
+
+    assert_true(rpc_absent_may(o2ib, -EADDRNOTAVAIL));
+    assert_false(rpc_absent_may(o2ib, -EINVAL));
+    assert_false(rpc_absent_may(o2ib, 0));
+    assert_false(rpc_absent_may(tcp, -ENODEV));
+    assert_false(rpc_absent_net(&ctx, tcp));
+}
+
+static void test_shown(void **state)
+{
+    json_t *nets = at(checked("net_get", "[\"o2ib\"]"), "net"), *r;
+    size_t n;
+
+    assert_int_equal(json_array_size(nets), 1);
+    IS(nets, "0/local NI(s)/0/nid", "10.2.0.1@o2ib");
+    IS(nets, "0/local NI(s)/0/status", "down");
+    IS(nets, "0/local NI(s)/0/reason", "this host has no RDMA device");
+    assert_int_equal(NUMBER(nets, "0/local NI(s)/0/health stats/fatal_error"), 1);
+    r = checked("verbs_get", "");
+    assert_int_equal(json_array_size(at(r, "verbs")), 0);
+    IS(r, "absent/0/net", "o2ib");
+    IS(r, "absent/0/nid", "10.2.0.1@o2ib");
+    IS(r, "absent/0/reason", "this host has no RDMA device");
+    assert_null(json_object_get(r, "memory"));
+    assert_int_equal(json_array_size(at(checked("verbs_get", "{\"net\":\"o2ib1\"}"), "absent")), 0);
+    checked("verbs_get", "{\"nid\":\"10.2.0.1@o2ib\"}");
+    fails("verbs_get", "{\"nid\":\"10.2.0.2@o2ib\"}", -ENOENT, "nid");
+    fails("verbs_get", "{\"nid\":\"10.0.0.1@tcp\"}", -ENOENT, "nid");
+    r = at(checked("events_get", ""), "events");
+    for (n = json_array_size(r);
+         n > 0 && strcmp(TEXT(json_array_get(r, n - 1), "type"), "ni_absent") != 0;)
+        n--;
+    assert_true(n > 0);
+    IS(json_array_get(r, n - 1), "nid", "10.2.0.1@o2ib");
+    assert_non_null(
+        strstr(TEXT(checked("config_get", "{\"as\":\"yaml\"}"), "yaml"), "10.2.0.1@o2ib"));
+    assert_int_equal(routes(), 0);
+}
+
+/* What is changed of it changes in the document, and holds when it comes. */
+static void test_changed(void **state)
+{
+    is_true("route_add", "{\"net\":\"o2ib8\",\"gateway\":\"10.2.0.8@o2ib\"}");
+    is_true("route_add", "{\"net\":\"o2ib9\",\"gateway\":\"10.0.0.9@tcp\"}");
+    assert_int_equal(routes(), 1);
+    is_true("route_del", "{\"net\":\"o2ib7\",\"gateway\":\"10.2.0.9@o2ib\"}");
+    is_true("net_set", "{\"net\":\"o2ib\",\"lnd_timeout\":30}");
+    no_device = false;
+    /* Another on its net: the routes that were left out can be now. */
+    is_true("net_add", "{\"net\":\"o2ib\",\"nid\":\"10.2.0.2@o2ib\"}");
+    assert_int_equal(routes(), 2);
+    is_true("net_del", "{\"net\":\"o2ib\"}");
+    assert_int_equal(routes(), 1);
+    fails("net_get", "[\"o2ib\"]", -ESRCH, "net");
+}
+
+static void test_removed(void **state)
+{
+    is_true("net_del", "{\"net\":\"o2ib\"}");
+    assert_int_equal(json_array_size(at(checked("verbs_get", ""), "absent")), 0);
+    assert_int_equal(at(checked("config_get", ""), "revision") != NULL, 1);
+    fails("net_add", "{\"net\":\"o2ib\",\"nid\":\"10.2.0.1@o2ib\"}", -ENODEV, NULL);
+    assert_non_null(strstr(TEXT(answer, "error/message"), "this host has no RDMA device"));
+    fails("net_get", "[\"o2ib\"]", -ESRCH, "net");
+    assert_int_equal(routes(), 0);
+}
+
+/* Removing it is taken back: it is absent as before, and so are its routes. */
+static void test_taken_back(void **state)
+{
+    json_t *r;
+
+    result("config_apply", "{\"text\":\"net: [{net type: o2ib}]\\nroute: [{net: o2ib7, gateway: "
+                           "10.2.0.9@o2ib}]\",\"mode\":\"delete\",\"confirm_s\":60}");
+    assert_int_equal(json_array_size(at(checked("verbs_get", ""), "absent")), 0);
+    result("config_rollback", "");
+    r = checked("verbs_get", "");
+    IS(r, "absent/0/nid", "10.2.0.1@o2ib");
+    assert_int_equal(routes(), 0);
+    no_device = false;
+    is_true("net_add", "{\"net\":\"o2ib\",\"nid\":\"10.2.0.2@o2ib\"}");
+    assert_int_equal(routes(), 1);
+}
+
+/* ---- an NI with one ---- */
+
+static void test_device(void **state)
+{
+    json_t *r, *ni;
+
+    no_device = false;
+    is_true("net_del", "{\"net\":\"o2ib\"}");
+    is_true("net_add", "{\"net\":\"o2ib\",\"nid\":\"10.2.0.1@o2ib\"}");
+    ni = at(checked("net_get", "[\"o2ib\"]"), "net/0/local NI(s)/0");
+    IS(ni, "status", "up");
+    assert_null(json_object_get(ni, "reason"));
+    assert_int_equal(NUMBER(ni, "lnd tunables/peercredits_hiw"), 4);
+    assert_int_equal(NUMBER(ni, "lnd tunables/concurrent_sends"), 8);
+    assert_null(json_object_get(at(checked("net_get", "[\"tcp\"]"), "net/0/local NI(s)/0/lnd "
+                                                                    "tunables"),
+                                "concurrent_sends"));
+    ctx.verbs_arg = &ctx;
+    r = checked("verbs_get", "");
+    assert_int_equal(json_array_size(at(r, "verbs")), 1);
+    IS(r, "verbs/0/nid", "10.2.0.1@o2ib");
+    IS(r, "verbs/0/device", "rxe0");
+    IS(r, "verbs/0/state", "active");
+    IS(r, "verbs/0/gid", "::ffff:10.2.0.1");
+    assert_int_equal(NUMBER(r, "verbs/0/pkey"), 0xffff);
+    assert_int_equal(NUMBER(r, "verbs/0/limits/max_qp_wr"), 65536);
+    assert_true(NUMBER(r, "verbs/0/limits/max_mr_size") == 1ll << 40);
+    assert_true(NUMBER(r, "verbs/0/counters/bytes_in") == 1ll << 40);
+    assert_int_equal(NUMBER(r, "verbs/0/counters/requests"), 77);
+    assert_null(json_object_get(at(r, "verbs/0"), "connections"));
+    assert_int_equal(NUMBER(r, "memory/registered"), 1 << 20);
+}
+
+static void test_conns(void **state)
+{
+    json_t *r;
+
+    no_device = false;
+    is_true("net_add", "{\"net\":\"o2ib\",\"nid\":\"10.2.0.2@o2ib\"}");
+    is_true("net_add", "{\"net\":\"o2ib1\",\"nid\":\"10.3.0.1@o2ib1\"}");
+    conns_now = 3;
+    r = checked("verbs_get", "{\"conns\":true,\"max\":2}");
+    assert_int_equal(json_array_size(at(r, "verbs")), 2);
+    IS(r, "verbs/1/nid", "10.3.0.1@o2ib1");
+    assert_int_equal(NUMBER(r, "verbs/1/total"), 3);
+    assert_int_equal(json_array_size(at(r, "verbs/1/connections")), 2);
+    IS(r, "verbs/0/connections/0/peer", "10.2.0.9@o2ib");
+    IS(r, "verbs/0/connections/0/state", "up");
+    assert_true(json_is_true(at(r, "verbs/0/connections/0/active")));
+    assert_int_equal(NUMBER(r, "verbs/0/connections/1/depth"), 301);
+    assert_int_equal(NUMBER(r, "verbs/0/connections/1/bytes_out"), 5);
+    r = checked("verbs_get", "{\"net\":\"o2ib1\",\"conns\":true}");
+    assert_int_equal(json_array_size(at(r, "verbs")), 1);
+    assert_int_equal(json_array_size(at(r, "verbs/0/connections")), 3);
+    ctx.verbs = NULL; /* a program without the driver */
+    assert_int_equal(json_array_size(at(checked("verbs_get", ""), "verbs")), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_which, begin, end),
+        cmocka_unit_test_setup_teardown(test_shown, begin, end),
+        cmocka_unit_test_setup_teardown(test_changed, begin, end),
+        cmocka_unit_test_setup_teardown(test_removed, begin, end),
+        cmocka_unit_test_setup_teardown(test_taken_back, begin, end),
+        cmocka_unit_test_setup_teardown(test_device, begin, end),
+        cmocka_unit_test_setup_teardown(test_conns, begin, end),
+    };
+
+    return cmocka_run_group_tests(tests, begin_all, teardown);
+}

@@ -106,14 +106,21 @@ static int check_lnd_tunables(struct lnd_tunables *t, char *err, size_t errlen)
     return 0;
 }
 
+/* What the NI says goes before what is said for all; shown as it is used. */
 static void set_terms(struct ib_ni *ini)
 {
     const struct verbs_opts *o = &ini->lv->opts;
+    struct lnd_tunables *t = &ini->ni->lnd_tun;
     unsigned pc = (unsigned)ini->ni->tun.peer_credits;
-    unsigned sends = o->concurrent_sends != 0 ? o->concurrent_sends : pc;
+    unsigned hiw = t->peercredits_hiw > 0 ? (unsigned)t->peercredits_hiw : o->peer_credits_hiw;
+    unsigned sends = t->concurrent_sends > 0    ? (unsigned)t->concurrent_sends
+                     : o->concurrent_sends != 0 ? o->concurrent_sends
+                                                : pc;
 
-    ini->hiw = ib_credits_hiw(pc, pc, o->peer_credits_hiw);
+    ini->hiw = ib_credits_hiw(pc, pc, hiw);
     ini->sends_max = (unsigned)clamp((int)sends, (int)(pc / 2), (int)(2 * pc));
+    t->peercredits_hiw = (int)ini->hiw;
+    t->concurrent_sends = (int)ini->sends_max;
     ini->terms = (struct ib_terms){
         .nid = nid_to_u64(&ini->ni->nid),
         .depth = (uint16_t)pc,

@@ -6,7 +6,8 @@
 # Runs each fuzz target of a build made with clang and -Dfuzz=true for SECONDS (0: the kept corpus
 # only), beginning with the kept corpus test/fuzz/corpus/TARGET. What is newly found goes to a
 # directory of its own in BUILDDIR, with crashing inputs. Then measures how many lines of the
-# target's parser the kept corpus runs. One line PASS or FAIL per target.
+# target's parser the kept corpus runs. One line PASS or FAIL per target,
+# and behind FAIL, indented, what the target said.
 #
 # To take new finds over, make the corpus small again:
 #   BUILDDIR/test/fuzz/fuzz_X -merge=1 NEW test/fuzz/corpus/X BUILDDIR/fuzz/X/new
@@ -90,15 +91,15 @@ run_target() { # prints the verdict
     fi
     mkdir -p "$dir/new"
     if ! profile "$t"; then
-        tail -n 20 "$dir/kept.log"
         echo "FAIL fuzz-$t: an input of the kept corpus fails ($dir/kept.log)"
+        tail -n 40 "$dir/kept.log" | sed 's/^/    /'
         return 1
     fi
     if [ "$seconds" -gt 0 ] && ! LLVM_PROFILE_FILE=/dev/null "$bin" -max_total_time="$seconds" \
         -max_len="$MAX_LEN" -timeout=10 -print_final_stats=1 -artifact_prefix="$dir/" \
         "$dir/new" "$here/corpus/$t" >"$dir/log" 2>&1; then
-        tail -n 40 "$dir/log"
         echo "FAIL fuzz-$t: the input that fails is in $dir"
+        tail -n 40 "$dir/log" | sed 's/^/    /'
         return 1
     fi
     runs=0

@@ -248,7 +248,14 @@ def payload_is_not_copied():
     if not RINGS:
         return
     for copied in (False, True):
-        sample = copies.run_ring(FOLDER, "1M", 0.5, copied=copied, hugepages=False)
+        sample = None
+        for seconds in (0.5, 2, 8):  # where others have the cores it takes a while
+            try:
+                sample = copies.run_ring(FOLDER, "1M", seconds, copied=copied, hugepages=False)
+                break
+            except lab.LabError as e:
+                check(str(e), "the router forwarded 0 messages" in str(e))
+        check("nothing was forwarded", sample is not None)
         check(f"TCP copied {sample['copied']} of a byte", sample["copied"] < 0.001)
         check(f"ports copied {sample['port_copied']} of a byte", sample["port_copied"] > 0.9 if copied else sample["port_copied"] == 0)
         check(f"{sample['cycles_per_byte']} cycles a byte", sample["cycles_per_byte"] > 0)

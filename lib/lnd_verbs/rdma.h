@@ -113,7 +113,8 @@ enum rdma_event_kind {
                             back */
     RDMA_EV_FAILED,      /* dial(), connect(), accept(): error. -EHOSTUNREACH: address or route;
                             -ENETDOWN: unreachable; -ETIMEDOUT; -ENOTCONN: other */
-    RDMA_EV_DISCONNECTED, /* the other side ended it, or the device did; error 0 or -errno */
+    RDMA_EV_DISCONNECTED, /* the other side ended it: error 0; or the device failed or is gone:
+                             -errno, then also of a link that waits for nothing yet */
     RDMA_EV_CLOSED,       /* close(): nothing of it is with a device any more; the last event */
 };
 
@@ -123,6 +124,28 @@ struct rdma_event {
     int status;       /* REJECTED: as the CM gives it (28, 10, 8 …, or -ECONNREFUSED on iWARP) */
     const void *priv; /* valid during the call */
     size_t priv_len;
+};
+
+/* Something on its way between a link's home and the worker; the provider's. */
+struct rdma_note {
+    struct rdma_note *next;
+    void (*fn)(struct rdma_note *note);
+    void *of;
+    int kind, error;
+};
+
+/* What a provider with a worker keeps in the link, so that nothing on its way between the two needs
+ * memory. Each note is with one side at a time, and with it what belongs to it. */
+struct rdma_mail {
+    struct rdma_note begin, make, join, leave, end; /* to the worker */
+    struct rdma_note reply, down, closed;           /* to the home */
+    struct rdma_request *req;
+    struct rdma_dial dial;
+    struct rdma_open open;
+    unsigned retry, rnr_retry;
+    uint32_t priv_len;
+    uint8_t priv[RDMA_PRIV_MAX];
+    bool left, ended; /* home's: disconnect(), shut() was called */
 };
 
 /* Embedded in the owner's connection. The owner fills the first part and zeroes the rest before
@@ -138,8 +161,10 @@ struct rdma_link {
     uint32_t send_wrs;     /* granted, at least what was asked for */
     uint32_t send_sges;    /* granted: what was asked for or less, at least 1 */
     uint32_t inline_bytes; /* granted: may be more or less, also 0 */
-    /* ---- */
+    /* ---- the provider's */
     void *impl;
+    struct ibv_qp *qp;
+    struct rdma_mail mail;
 };
 
 /* A call as it came. Until reject() or adopt() it is the receiver's to answer, exactly once. */
@@ -175,7 +200,7 @@ struct rdma_ops {
 
     /* control. Starts the worker. 0 or -errno with a sentence. */
     int (*open)(struct reactor_env *env, struct rdma **out, char *err, size_t errlen);
-    /* control; all ports were unbound. */
+    /* control; all ports were unbound, reactors were stopped (and drained, if they are to be). */
     void (*close)(struct rdma *rdma);
     void (*counters)(struct rdma *rdma, struct rdma_counters *out); /* any thread */
 
@@ -207,11 +232,13 @@ struct rdma_ops {
      * follows. */
     void (*refuse)(struct rdma_link *link, const void *priv, size_t len);
     /* Ends the connection (a DREQ if it is up) and puts the queue pair into its error state: all
-     * that is posted completes. Harmless in any state after dial() or adopt(), and twice. */
+     * that is posted completes. What was asked for and is not answered yet may stay so, and of this
+     * end nothing is told. Harmless in any state after dial() or adopt(), and twice. */
     void (*disconnect)(struct rdma_link *link);
     /* Destroys all there is of it, whatever it was doing (a call not answered yet is refused
      * without words): RDMA_EV_CLOSED follows, other events do not. Completions not polled yet may
-     * still be polled until cq has been found empty once after that event. */
+     * still be polled until poll() of cq has returned 0 once after that event; so long the area
+     * stays as it is, which the provider takes back then. */
     void (*shut)(struct rdma_link *link);
 
     /* ---- data path: home of the link, or the reactor of the cq; as ibv_post_recv() etc. */

@@ -77,10 +77,30 @@ int mem_region_add(void *base, size_t len, enum mem_part part, int socket, uint1
     return -ENOSPC;
 }
 
+static struct mem_watch *watches;
+
+void mem_watch_add(struct mem_watch *watch)
+{
+    watch->next = watches;
+    watches = watch;
+}
+
+void mem_watch_del(struct mem_watch *watch)
+{
+    struct mem_watch **at = &watches;
+
+    while (*at != NULL && *at != watch)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = watch->next;
+}
+
 void mem_region_del(uint16_t index)
 {
     unsigned n = region_count;
 
+    for (struct mem_watch *w = watches; w != NULL; w = w->next)
+        w->gone(w, index);
     regions[index].base = NULL;
     while (n > 0 && regions[n - 1].base == NULL)
         n--;

@@ -60,6 +60,15 @@ void mem_end(void);
 const struct mem_region *mem_region_get(uint16_t index);
 unsigned mem_region_count(void);
 
+/* Who keeps something for each region, as devices their keys: is told before the memory of one is
+ * given back. Embedded in the owner. Control thread. */
+struct mem_watch {
+    void (*gone)(struct mem_watch *watch, uint16_t index);
+    struct mem_watch *next;
+};
+void mem_watch_add(struct mem_watch *watch);
+void mem_watch_del(struct mem_watch *watch); /* harmless if it was not added */
+
 struct mem_pool {
     const char *name;
     void **free; /* LIFO: the warmest buffer first */

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of the provider over rdma-core share.
+ *
+ * rdma_core.c: the table of functions; the worker thread, and what goes between it and reactors.
+ *
+ * rdma_core_link.c: links and callers, events of the connection manager.
+ *
+ * rdma_core_device.c: devices, their ports, keys and completion queues, events of devices.
+ *
+ * rdma_core_area.c: memory of connections.
+ *
+ * The worker owns all of this and waits in one epoll set. What a reactor wants of it is a note on
+ * the worker's stack of notes; what a reactor is told is a note on the stack of that reactor's
+ * lane. Whoever receives takes a stack whole and turns it round, so notes of one sender arrive in
+ * the order sent, no stack can be full, and only the first on an empty one needs a bell. The
+ * control thread hands over a function and waits until it has run.
+ */
+#ifndef MILLRACE_RDMA_CORE_INTERNAL_H
+#define MILLRACE_RDMA_CORE_INTERNAL_H
+
+#include "lib/lnd_verbs/rdma.h"
+
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <sys/queue.h>
+
+#define RCORE_CQ_ENTRIES 16384u /* of a completion queue, unless one queue pair needs more */
+
+#define rcore_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+struct rcore_device;
+struct rcore_link;
+
+/* ---- who waits for what ---- */
+
+/* A reactor, as the worker sees it. */
+struct rcore_lane {
+    struct rdma *rdma;
+    struct reactor *reactor;
+    struct rdma_note *notes; /* pushed by the worker, taken by the reactor */
+    int bell;                /* eventfd */
+    struct reactor_fd fd;
+    struct reactor_task begin;
+};
+
+/* A descriptor in the worker's epoll set. */
+struct rcore_watch {
+    void (*fn)(struct rcore_watch *watch);
+    int fd;
+};
+
+/* What the context of a cm_id, its first member, tells of it. */
+enum rcore_kind {
+    RCORE_PORT,     /* keeps an address bound: is told when the device goes */
+    RCORE_LISTENER, /* struct rcore_listener */
+    RCORE_CALLER,   /* struct rcore_caller */
+    RCORE_LINK,     /* struct rcore_link */
+};
+
+struct rcore_owner {
+    enum rcore_kind kind;
+};
+
+/* ---- devices ---- */
+
+struct rcore_want { /* a region that was used and has no key yet */
+    struct rdma_note note;
+    bool asked;         /* any reactor sets, the worker clears */
+    uint64_t not_until; /* us; it failed */
+};
+
+/* A completion queue of one reactor. */
+struct rcore_cq {
+    struct rdma_cq pub;
+    struct ibv_cq *cq;
+    struct ibv_comp_channel *channel;
+    uint32_t size, taken; /* entries; those that queue pairs may fill */
+    bool dead;
+    /* Home's: links that are closed and whose completions may still be in it. */
+    struct rcore_link *leaving;
+    struct rcore_cq *next;
+};
+
+/* Memory for areas of one size. */
+struct rcore_slab {
+    LIST_ENTRY(rcore_slab) link;
+    uint8_t *base;
+    size_t len, each;
+    struct ibv_mr *mr;
+    uint32_t n, nfree;
+    uint32_t free[];
+};
+
+struct rcore_device {
+    struct rcore_watch watch;
+    struct rdma *rdma;
+    struct ibv_context *ctx;
+    struct ibv_pd *pd;
+    struct ibv_device_attr attr;
+    bool dead;
+    uint32_t inline_max; /* no queue pair was given more */
+    struct rdma_key keys[MEM_REGION_MAX];
+    struct ibv_mr *mrs[MEM_REGION_MAX];
+    struct rcore_want wants[MEM_REGION_MAX];
+    struct rcore_cq *cqs[REACTOR_MAX + 1]; /* by lane */
+    LIST_HEAD(, rcore_slab) slabs;
+    LIST_HEAD(, rcore_link) links;
+    LIST_HEAD(, rcore_port) ports;
+    LIST_ENTRY(rcore_device) link;
+};
+
+/* Bits of what a port has to tell. */
+#define RCORE_PORT_STATE   1u
+#define RCORE_PORT_CHANGED 2u
+#define RCORE_PORT_REMOVED 4u
+
+struct rcore_port {
+    struct rcore_owner owner; /* RCORE_PORT */
+    struct rdma *rdma;
+    struct rdma_port *pub;
+    struct rcore_device *dev;
+    struct rdma_cm_id *id; /* NULL: the device is gone */
+    struct rcore_listener *listener;
+    uint32_t bits; /* to be told; the note is under way while not 0 */
+    bool up;       /* as last told */
+    bool unbound;
+    struct rdma_note note;
+    LIST_ENTRY(rcore_port) link;
+};
+
+/* Lives until every reactor has been told that it listens no more. */
+struct rcore_listener {
+    struct rcore_owner owner; /* RCORE_LISTENER */
+    struct rcore_port *port;
+    struct rdma_port *pub;
+    struct rdma_cm_id *id;
+    struct rdma_listener to;
+    uint32_t untold; /* after unlisten(): reactors that do not know yet */
+    LIST_ENTRY(rcore_listener) link;
+    struct rdma_note notes[]; /* one per reactor */
+};
+
+/* ---- connections ---- */
+
+struct rcore_caller {
+    struct rcore_owner owner; /* RCORE_CALLER */
+    struct rdma *rdma;
+    struct rcore_listener *listener; /* as long as it has not arrived */
+    struct rdma_cm_id *id;
+    struct rdma_request req;
+    struct rdma_note note; /* to the reactor, then back */
+    bool gone;             /* it gave up, or the device is gone */
+    LIST_ENTRY(rcore_caller) link;
+};
+
+enum rcore_state {
+    RCORE_ADDRESS, /* being resolved */
+    RCORE_ROUTE,   /* likewise */
+    RCORE_READY,   /* resolved, or called: a queue pair may be made */
+    RCORE_OPEN,    /* has one */
+    RCORE_JOINING, /* connect() or accept() */
+    RCORE_UP,
+    RCORE_ENDED, /* disconnected, refused or failed */
+};
+
+struct rcore_link {
+    struct rcore_owner owner; /* RCORE_LINK */
+    enum rcore_state state;
+    bool called;  /* not us */
+    bool replies; /* a reply is owed */
+    bool told;    /* RDMA_EV_DISCONNECTED was */
+    bool left;    /* disconnected or shut by its owner */
+    struct rdma *rdma;
+    struct rcore_lane *lane;
+    struct rdma_link *pub;
+    struct rcore_device *dev; /* from RCORE_READY on */
+    struct rdma_cm_id *id;
+    /* ---- what open() made; read by the home when it is told */
+    struct rcore_cq *cq;
+    uint32_t cq_entries;
+    struct rcore_slab *slab;
+    uint8_t *area;
+    uint32_t area_lkey;
+    uint32_t send_wrs, send_sges, inline_bytes;
+    /* ---- of a reply; read by the home */
+    int status;
+    size_t priv_len;
+    uint8_t priv[RDMA_PRIV_MAX];
+    /* ---- */
+    struct rdma_note gone; /* from the home: nothing of it is in the completion queue any more */
+    struct rcore_link *next_leaving;
+    LIST_ENTRY(rcore_link) link; /* in dev->links, or in rdma->links before it has one */
+};
+
+struct rdma {
+    struct reactor_env *env;
+    pthread_t thread;
+    bool stop; /* worker's */
+    int epoll_fd;
+    struct rcore_watch bell; /* eventfd */
+    struct rcore_watch cm;
+    struct rdma_event_channel *channel;
+    struct rdma_note *notes; /* pushed by anybody, taken by the worker */
+    struct mem_watch mem;
+    LIST_HEAD(, rcore_device) devices;
+    LIST_HEAD(, rcore_caller) callers;
+    LIST_HEAD(, rcore_link) links;         /* of no device yet */
+    LIST_HEAD(, rcore_link) leaving;       /* their area and room in a queue are still in use */
+    LIST_HEAD(, rcore_listener) listeners; /* that have ended */
+    LIST_HEAD(, rcore_port) ports;         /* that were unbound: a note may be under way */
+    struct rdma_counters count;            /* relaxed; the worker's */
+    unsigned nlanes;                       /* reactors, and the last is control's */
+    struct rcore_lane lanes[];
+};
+
+/* ---- rdma_core.c ---- */
+
+/* To the worker; any thread. */
+void rcore_ask(struct rdma *rdma, struct rdma_note *note, void (*fn)(struct rdma_note *note),
+               void *of);
+/* To a reactor; the worker. */
+void rcore_tell(struct rcore_lane *lane, struct rdma_note *note, void (*fn)(struct rdma_note *note),
+                void *of);
+struct rcore_lane *rcore_lane_of(struct rdma *rdma, const struct reactor *r);
+int rcore_watch_add(struct rdma *rdma, struct rcore_watch *watch, int fd,
+                    void (*fn)(struct rcore_watch *watch));
+void rcore_watch_del(struct rdma *rdma, struct rcore_watch *watch);
+void rcore_count(uint64_t *counter, int64_t by);
+
+/* ---- rdma_core_area.c; the worker ---- */
+
+/* An area of at least that many bytes, zeroed. 0 or -errno. */
+int rcore_area_get(struct rcore_device *dev, size_t bytes, struct rcore_slab **slab,
+                   uint8_t **area);
+void rcore_area_put(struct rcore_device *dev, struct rcore_slab *slab, uint8_t *area);
+void rcore_areas_free(struct rcore_device *dev);
+
+/* ---- rdma_core_device.c; the worker, if not said otherwise ---- */
+
+struct rcore_bind { /* arguments of bind() and listen() */
+    struct rdma_port *port;
+    const struct sockaddr_in *addr;
+    uint16_t service;
+    const struct rdma_listener *listener;
+    struct rdma_info *info;
+    char *err;
+    size_t errlen;
+};
+
+int rcore_bind(struct rdma *rdma, void *arg);
+int rcore_unbind(struct rdma *rdma, void *arg);
+int rcore_info(struct rdma *rdma, void *arg);
+int rcore_listen(struct rdma *rdma, void *arg);
+int rcore_unlisten(struct rdma *rdma, void *arg);
+/* A sentence on why there is no device, or none of an address. Any thread. */
+void rcore_say_no_device(const struct sockaddr_in *addr, int error, char *err, size_t errlen);
+struct rcore_device *rcore_device_of(struct rdma *rdma, struct ibv_context *ctx);
+/* The device is gone or failed for good: all on it are told. */
+void rcore_device_dead(struct rcore_device *dev);
+void rcore_device_free(struct rcore_device *dev);
+/* A region is gone (arg: its index): no device has a key for it any more. */
+int rcore_forget_region(struct rdma *rdma, void *arg);
+void rcore_want_region(struct rdma_note *note);
+/* What a port is now may be something else than what was told. */
+void rcore_port_look(struct rcore_port *port, uint32_t bits);
+/* A completion queue of that lane with room. 0 or -errno. */
+int rcore_cq_get(struct rcore_device *dev, struct rcore_lane *lane, uint32_t entries,
+                 struct rcore_cq **out);
+void rcore_listeners_sweep(struct rdma *rdma, bool all);
+
+/* ---- rdma_core_link.c ---- */
+
+/* What the home asks for; the worker. note->of: the link, or for reject the caller. */
+void rcore_link_dial(struct rdma_note *note);
+void rcore_link_adopt(struct rdma_note *note);
+void rcore_link_open(struct rdma_note *note);
+void rcore_link_connect(struct rdma_note *note);
+void rcore_link_accept(struct rdma_note *note);
+void rcore_link_refuse(struct rdma_note *note);
+void rcore_link_disconnect(struct rdma_note *note);
+void rcore_link_shut(struct rdma_note *note);
+void rcore_link_gone(struct rdma_note *note);
+void rcore_caller_reject(struct rdma_note *note);
+/* The device under it failed, or is gone. */
+void rcore_link_lost(struct rcore_link *l, int error);
+void rcore_link_free(struct rcore_link *l);
+void rcore_caller_free(struct rcore_caller *c);
+/* All events of the connection manager there are. */
+void rcore_cm_events(struct rcore_watch *watch);
+
+#endif

@@ -10,7 +10,8 @@
  * ib_dial.c, ib_accept.c: active and passive side of setting a connection up.
  *
  * ib_conn.c: life of a connection from its queue pair to its end: receives, queues, credits,
- * timeouts, close and drain. ib_tx.c: what is sent and its completions. ib_rx.c: what came.
+ * timeouts, close and drain. ib_tx.c: what is sent and its completions. ib_write.c: payload as
+ * gather lists. ib_rx.c: what came. What only these share is in ib_conn.h.
  *
  * Ownership: a connection, its peer and all they queue belong to the home reactor of the peer's NID
  * and come from the fixed pools of that reactor's shard. Messages and buffers of a connection lie
@@ -35,8 +36,10 @@
 struct ib_peer;
 struct ib_ni;
 struct ib_shard;
-struct ib_rx; /* a receive buffer and the message in it; ib_rx.c */
-struct ib_tx; /* a message of ours on a connection; ib_tx.c */
+struct ib_rx;     /* a receive buffer and the message in it; ib_rx.c */
+struct ib_tx;     /* a message of ours on a connection; ib_tx.c */
+struct ib_recv;   /* a message of the peer's that the core was told of; ib_rx.c */
+struct ib_bounce; /* memory for payload the device does not know; ib_write.c */
 
 enum ib_conn_state { /* §6.2 */
     IB_CONN_FREE,
@@ -73,28 +76,41 @@ struct ib_conn {
     struct ib_credits credits;
     struct ib_ends ends;
     uint16_t depth, frags;
-    /* ---- sending, ib_tx.c */
+    uint32_t generation; /* of its queue pair; completions of an earlier one are not looked at */
+    /* ---- sending, ib_tx.c; lists are empty until ib_conn_ready() */
     struct ib_tx *txs; /* all of them, in the area */
     struct ib_txs free_txs;
     struct lnet_msg *rsrvd, **rsrvd_tail; /* requests that wait for a reserve */
     struct lnet_msg *sendq, **sendq_tail; /* wait for credit; in order */
-    struct ib_txs answers;                /* no credit needed */
+    struct ib_txs answers;                /* no credit needed; in order */
     struct ib_txs active_txs;             /* posted or waiting for an answer, oldest first */
-    uint32_t sq_free;                     /* requests that may still be posted */
+    uint32_t ntxs;
+    uint32_t puts;    /* txs that are PUTs of ours, at most 2 * depth */
+    uint32_t sq_free; /* requests that may still be posted */
+    struct ib_bounce *bounces, *free_bounces;
     uint64_t next_cookie;
     uint64_t sent_us; /* last post, for the keepalive */
+    bool in_tx, tx_again;
     /* ---- receiving, ib_rx.c */
     struct ib_rx *rxs;
-    struct ib_rxs early;
+    struct ib_rxs early; /* came before it was up, or while no more are to be begun */
+    struct ibv_recv_wr *repost, **repost_tail; /* to be posted before anything is sent */
+    struct ib_recv *recvs, *free_recvs;
+    uint32_t nrxs, nrecvs;
     uint32_t posted;      /* receives the device has */
     uint32_t outstanding; /* signalled sends the device has */
-    uint32_t held;        /* receives the core has */
+    uint32_t held;        /* messages the core has begun to receive */
+    uint32_t parsed;      /* of these, those it has not called ops->recv() for */
     /* ---- ending */
     const struct ib_cause *why;
+    struct ib_cause failed;     /* what `why` points to when it failed by itself */
     struct reactor_timer timer; /* from ib_conn_up() on: timeouts and keepalive; then drain */
     struct reactor_timer setup; /* until then, of ib_dial.c and ib_accept.c: a stage's time */
     unsigned busy;              /* calls on the stack that will look at it again */
-    bool dry;                   /* CLOSED was told */
+    bool undrained;             /* the device did not give all back in time */
+    bool finalized;             /* no message and no receive is left but those in `parsed` */
+    bool ready;                 /* in shard->ready */
+    struct ib_conn *next_ready;
     TAILQ_ENTRY(ib_conn) link_of_peer;
     struct ib_conn *next; /* free list, or list of those being closed */
     uint64_t up_us;
@@ -224,6 +240,9 @@ struct ib_shard {
     struct ib_ni_shards nis;
     struct ib_peers spare; /* peers that make room for others, the first first */
     unsigned accepting;    /* calls being answered */
+    uint32_t generations;  /* queue pairs there were */
+    struct ib_conn *ready; /* to be looked at before ib_cq_poll() returns */
+    bool polling;          /* in ib_cq_poll() */
     struct ib_conn *conns, *free_conns;
     struct ib_peer *peers, *free_peers;
 };
@@ -240,7 +259,7 @@ struct lnd_verbs {
     struct ib_cause aborts[LNET_DROP_COUNT]; /* by reason of the core's */
 };
 
-/* ---- ib_conn.c, ib_tx.c, ib_rx.c: a connection (home) ---- */
+/* ---- ib_conn.c, ib_tx.c, ib_write.c, ib_rx.c: a connection (home) ---- */
 
 /* What a queue pair and an area of a connection at this depth and number of fragments take. */
 void ib_conn_sizes(const struct ib_ni *ini, unsigned depth, unsigned frags, struct rdma_open *out);
@@ -257,7 +276,8 @@ void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg);
  * last. Unlisted by the caller. `why` is static. Harmless when it is ending already: the first
  * reason stands. */
 void ib_conn_close(struct ib_conn *c, const struct ib_cause *why);
-/* Something on it went wrong: all its peer knows of it is closed by ib_peer_conn_failed(). */
+/* Something on it went wrong, counted as event: ib_peer_conn_down() closes it. Nothing happens if
+ * it is not up. */
 void ib_conn_fail(struct ib_conn *c, const struct ib_cause *why, enum lnet_drop event,
                   const struct lnet_hdr *hdr);
 void ib_conn_hold(struct ib_conn *c);

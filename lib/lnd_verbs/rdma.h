@@ -154,7 +154,8 @@ struct rdma_link {
     void (*event)(struct rdma_link *link, const struct rdma_event *ev);
     struct rdma_port *port;
     struct reactor *home;
-    /* ---- set with RDMA_EV_OPENED */
+    /* ---- set with RDMA_EV_OPENED; the area is the owner's until event() returns from
+     * RDMA_EV_CLOSED */
     struct rdma_cq *cq;
     uint8_t *area;
     uint32_t area_lkey;

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Life of one connection: its area, its completions, time, and how it ends: disconnect, wait until
+ * the device has given everything back, then tell the core, o2iblnd §6.1, §6.2.
+ */
+#include "lib/lnd_verbs/ib_conn.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define DRAIN_US   (5 * IB_SEC) /* for what is posted to complete after a disconnect */
+#define LOOKS      4            /* per timeout, §6.1 */
+#define POLLS      4            /* of a cq before others have their turn */
+#define AREA_ALIGN 64u
+
+/* §6.3: closed for another reason than time. */
+const struct ib_cause ib_cause_broken = {
+    .event = LNET_DROP_O2IB_LOST,
+    .tx = LNET_DROP_NEXT_HOP_LOST,
+    .rx = LNET_DROP_RX_INCOMPLETE,
+    .queued = LNET_HEALTH_LOCAL_ERROR,
+    .sending = LNET_HEALTH_OK,
+    .waiting = LNET_HEALTH_OK,
+};
+
+static const struct ib_cause cause_stall = {
+    .event = LNET_DROP_O2IB_STALL,
+    .tx = LNET_DROP_NEXT_HOP_LOST,
+    .rx = LNET_DROP_RX_INCOMPLETE,
+    .queued = LNET_HEALTH_LOCAL_TIMEOUT,
+    .sending = LNET_HEALTH_NETWORK_TIMEOUT,
+    .waiting = LNET_HEALTH_REMOTE_TIMEOUT,
+};
+
+static const struct ib_cause cause_ended = {
+    /* by the peer, and no error of it */
+    .tx = LNET_DROP_NEXT_HOP_LOST, .rx = LNET_DROP_RX_INCOMPLETE, .queued = LNET_HEALTH_LOCAL_ERROR,
+    .sending = LNET_HEALTH_OK,     .waiting = LNET_HEALTH_OK,
+};
+
+/* ---- area ---- */
+
+struct layout {
+    unsigned nrxs, nrecvs, ntxs;
+    size_t bufs, bounce_mem, heads, rxs, recvs, txs, bounces, size;
+};
+
+static size_t place(size_t *at, size_t n, size_t size)
+{
+    size_t here = *at;
+
+    *at += (n * size + AREA_ALIGN - 1) / AREA_ALIGN * AREA_ALIGN;
+    return here;
+}
+
+/* Txs: PUTs, answers that are not posted yet (one for each receive), and what is posted. */
+static void lay_out(unsigned depth, unsigned sends_max, struct layout *l)
+{
+    size_t at = 0;
+
+    l->nrxs = ib_rx_buffers(depth);
+    l->nrecvs = depth;
+    l->ntxs = 2 * depth + depth + sends_max;
+    l->bufs = place(&at, l->nrxs, IB_MSG_SIZE);
+    l->bounce_mem = place(&at, IB_BOUNCES, IB_MSG_SIZE);
+    l->heads = place(&at, l->ntxs, (size_t)IB_HEADS * IB_HEAD);
+    l->rxs = place(&at, l->nrxs, sizeof(struct ib_rx));
+    l->recvs = place(&at, l->nrecvs, sizeof(struct ib_recv));
+    l->txs = place(&at, l->ntxs, sizeof(struct ib_tx));
+    l->bounces = place(&at, IB_BOUNCES, sizeof(struct ib_bounce));
+    l->size = at;
+}
+
+static unsigned sends_max(const struct ib_ni *ini)
+{
+    return ini->sends_max > 0 ? ini->sends_max : 1;
+}
+
+void ib_conn_sizes(const struct ib_ni *ini, unsigned depth, unsigned frags, struct rdma_open *out)
+{
+    struct layout l;
+
+    (void)frags; /* bounds what the peer posts, §1.6 */
+    lay_out(depth, sends_max(ini), &l);
+    *out = (struct rdma_open){
+        .recv_wrs = l.nrxs,
+        .send_wrs = 2 * sends_max(ini) + IB_WRITE_ROOM,
+        .send_sges = IB_SGES,
+        .inline_bytes = IB_INLINE,
+        .area = l.size + AREA_ALIGN,
+    };
+}
+
+static void bounce_layout(struct ib_conn *c, struct ib_bounce *b, uint8_t *mem)
+{
+    c->bounces = b;
+    c->free_bounces = NULL;
+    for (unsigned i = IB_BOUNCES; i-- > 0;) {
+        b[i].mem = mem + (size_t)i * IB_MSG_SIZE;
+        b[i].index = (uint16_t)i;
+        ib_bounce_put(c, &b[i]);
+    }
+}
+
+static uint8_t *area_of(const struct ib_conn *c)
+{
+    return c->link.area + (AREA_ALIGN - (uintptr_t)c->link.area % AREA_ALIGN) % AREA_ALIGN;
+}
+
+/* Whoever has the memory next may use all of it. */
+static void area_leave(struct ib_conn *c)
+{
+    struct layout l;
+
+    if (c->rxs == NULL)
+        return;
+    lay_out(c->nrecvs, c->ntxs - 3 * c->nrecvs, &l);
+    ib_unpoison(area_of(c), l.size);
+}
+
+static void on_timer(struct reactor_timer *t);
+
+int ib_conn_ready(struct ib_conn *c)
+{
+    uint8_t *area = area_of(c);
+    struct layout l;
+
+    c->generation = ++c->shard->generations;
+    c->sq_free = c->link.send_wrs;
+    c->posted = c->outstanding = c->held = c->parsed = 0;
+    reactor_timer_init(&c->timer, on_timer);
+    lay_out(c->depth, sends_max(c->ibp->ini), &l);
+    ib_rx_layout(c, (struct ib_rx *)(area + l.rxs), l.nrxs, area + l.bufs,
+                 (struct ib_recv *)(area + l.recvs), l.nrecvs);
+    ib_tx_layout(c, (struct ib_tx *)(area + l.txs), l.ntxs, area + l.heads);
+    bounce_layout(c, (struct ib_bounce *)(area + l.bounces), area + l.bounce_mem);
+    return ib_rx_post(c);
+}
+
+/* ---- holding ---- */
+
+static void try_end(struct ib_conn *c);
+
+void ib_conn_hold(struct ib_conn *c)
+{
+    c->busy++;
+}
+
+void ib_conn_release(struct ib_conn *c)
+{
+    if (--c->busy == 0 && c->state == IB_CONN_CLOSING)
+        try_end(c);
+}
+
+void ib_conn_settle(struct ib_conn *c)
+{
+    if (c->state == IB_CONN_UP)
+        ib_tx_run(c);
+    else if (c->state == IB_CONN_CLOSING && c->busy == 0)
+        try_end(c);
+}
+
+void ib_conn_soon(struct ib_conn *c)
+{
+    struct ib_shard *shard = c->shard;
+
+    if (!shard->polling) {
+        ib_conn_settle(c);
+        return;
+    }
+    if (c->ready)
+        return;
+    c->ready = true;
+    c->next_ready = shard->ready;
+    shard->ready = c;
+}
+
+/* ---- up ---- */
+
+/* Often enough for the timeout and for the keepalive. */
+static void arm(struct ib_conn *c)
+{
+    uint64_t timeout = ib_timeout_us(c->ibp->ini) / LOOKS;
+    uint64_t keepalive = c->shard->lv->opts.keepalive * IB_SEC;
+
+    reactor_timer_arm(&c->timer, keepalive > 0 && keepalive < timeout ? keepalive : timeout);
+}
+
+void ib_conn_up(struct ib_conn *c)
+{
+    const struct ib_ni *ini = c->ibp->ini;
+
+    ib_credits_init(&c->credits, c->depth, ib_credits_hiw(c->depth, ini->terms.depth, ini->hiw),
+                    sends_max(ini));
+    c->up_us = c->sent_us = reactor_now_us();
+    ib_conn_hold(c);
+    arm(c);
+    ib_rx_early(c);
+    ib_conn_soon(c);
+    ib_conn_release(c);
+}
+
+static void check(struct ib_conn *c)
+{
+    const struct lnet_hdr *hdr = NULL;
+    uint64_t now = reactor_now_us();
+
+    if (ib_tx_expired(c, now, &hdr) || ib_recv_expired(c, now, &hdr)) {
+        ib_conn_fail(c, &cause_stall, LNET_DROP_O2IB_STALL, hdr);
+        return;
+    }
+    arm(c);
+    ib_conn_soon(c); /* a keepalive may be due */
+}
+
+static void on_timer(struct reactor_timer *t)
+{
+    struct ib_conn *c = ib_container(t, struct ib_conn, timer);
+
+    ib_conn_hold(c);
+    if (c->state == IB_CONN_UP)
+        check(c);
+    else
+        c->undrained = true;
+    ib_conn_release(c);
+}
+
+/* ---- the end ---- */
+
+void ib_conn_fail(struct ib_conn *c, const struct ib_cause *why, enum lnet_drop event,
+                  const struct lnet_hdr *hdr)
+{
+    if (c->state != IB_CONN_UP)
+        return;
+    c->failed = *why;
+    c->failed.event = event;
+    ib_peer_conn_down(c->ibp, c, &c->failed, hdr);
+}
+
+static void finalize(struct ib_conn *c)
+{
+    if (c->finalized || c->rxs == NULL)
+        return;
+    c->finalized = true;
+    ib_tx_finalize(c);
+    ib_rx_finalize(c);
+}
+
+/* All is back: then messages and receives end first. If it does not come back, the queue pair is
+ * destroyed first: that ends the device's use of memory too. Either way the core has nothing of the
+ * area any more when that is given back. */
+static void try_end(struct ib_conn *c)
+{
+    bool drained = c->posted == 0 && c->outstanding == 0 && !c->undrained;
+
+    if (!drained && !c->undrained)
+        return;
+    c->busy++;
+    if (drained)
+        finalize(c);
+    if (c->rxs != NULL)
+        ib_rx_cancel(c);
+    if (c->parsed == 0) {
+        reactor_timer_cancel(&c->timer);
+        c->state = IB_CONN_SHUT;
+        ib_rdma(c)->shut(&c->link);
+    }
+    c->busy--;
+}
+
+void ib_conn_close(struct ib_conn *c, const struct ib_cause *why)
+{
+    if (c->state == IB_CONN_FREE || c->state == IB_CONN_CLOSING || c->state == IB_CONN_SHUT)
+        return;
+    ib_conn_hold(c);
+    c->state = IB_CONN_CLOSING;
+    c->why = why;
+    ib_rdma(c)->disconnect(&c->link);
+    if (c->rxs != NULL) {
+        reactor_timer_arm(&c->timer, DRAIN_US);
+        ib_tx_abort(c);
+        ib_rx_cancel(c);
+    }
+    ib_conn_release(c);
+}
+
+static void closed(struct ib_conn *c)
+{
+    finalize(c);
+    area_leave(c);
+    c->rxs = NULL; /* completions that are polled from now on are not looked at */
+    ib_peer_conn_gone(c);
+}
+
+void ib_conn_event(struct ib_conn *c, const struct rdma_event *ev)
+{
+    switch (ev->kind) {
+    case RDMA_EV_CLOSED:
+        if (c->state == IB_CONN_SHUT)
+            closed(c);
+        break;
+    case RDMA_EV_DISCONNECTED:
+        if (c->state == IB_CONN_UP && ev->error == 0)
+            ib_peer_conn_down(c->ibp, c, &cause_ended, NULL);
+        else
+            ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_LOST, NULL);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- completions ---- */
+
+static void completed(struct ib_shard *shard, const struct ibv_wc *wc)
+{
+    struct ib_wr wr = ib_wr_of(wc->wr_id);
+    struct ib_conn *c = &shard->conns[wr.slot];
+    bool good = wc->status == IBV_WC_SUCCESS;
+
+    if (c->rxs == NULL || (c->generation & IB_WR_GENERATIONS) != wr.generation)
+        return; /* of a queue pair that is gone */
+    ib_count(&ib_counters(c)->completions, 1);
+    ib_conn_soon(c);
+    if (wr.kind == IB_WR_RECV)
+        ib_rx_done(c, wr.index, good, good ? wc->byte_len : 0);
+    else
+        ib_tx_done(c, &wr, good);
+}
+
+static void settle_all(struct ib_shard *shard)
+{
+    struct ib_conn *c;
+
+    while ((c = shard->ready) != NULL) {
+        shard->ready = c->next_ready;
+        c->ready = false;
+        ib_conn_settle(c);
+    }
+}
+
+int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq)
+{
+    const struct rdma_ops *rdma = shard->lv->opts.rdma;
+    struct ibv_wc wc[IB_WCS];
+    int n, all = 0;
+
+    for (unsigned i = 0; i < POLLS; i++) {
+        n = rdma->poll(cq, wc, IB_WCS);
+        if (n <= 0)
+            break;
+        shard->polling = true;
+        for (int k = 0; k < n; k++)
+            completed(shard, &wc[k]);
+        shard->polling = false;
+        settle_all(shard);
+        all += n;
+        if (n < IB_WCS)
+            break;
+    }
+    return all;
+}
+
+/* ---- what is told of it ---- */
+
+static const char *state_name(enum ib_conn_state state)
+{
+    static const char *const names[] = {
+        [IB_CONN_FREE] = "free",           [IB_CONN_RESOLVING] = "resolving",
+        [IB_CONN_OPENING] = "opening",     [IB_CONN_CONNECTING] = "connecting",
+        [IB_CONN_ACCEPTING] = "accepting", [IB_CONN_UP] = "up",
+        [IB_CONN_CLOSING] = "closing",     [IB_CONN_SHUT] = "shut",
+    };
+
+    return names[state];
+}
+
+static uint32_t queued(const struct ib_conn *c)
+{
+    const struct lnet_msg *msg;
+    const struct ib_tx *tx;
+    uint32_t n = 0;
+
+    for (msg = c->sendq; msg != NULL; msg = msg->lnd_next)
+        n++;
+    for (msg = c->rsrvd; msg != NULL; msg = msg->lnd_next)
+        n++;
+    TAILQ_FOREACH(tx, &c->answers, link)
+        n++;
+    return n;
+}
+
+static uint32_t waiting(const struct ib_conn *c)
+{
+    const struct ib_tx *tx;
+    uint32_t n = 0;
+
+    TAILQ_FOREACH(tx, &c->active_txs, link)
+        n += tx->waiting;
+    return n;
+}
+
+void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out)
+{
+    uint64_t now = reactor_now_us();
+    bool was_up = c->up_us != 0;
+
+    *out = (struct verbs_conn_row){
+        .peer = c->ibp->peer->nid,
+        .reactor = c->shard->index,
+        .state = state_name(c->state),
+        .active = c->active,
+        .depth = c->depth,
+        .frags = c->frags,
+        .credits = c->credits.credits,
+        .owed = c->credits.owed,
+        .reserved = c->credits.reserved,
+        .sends = c->credits.sends,
+        .noops = c->credits.noops,
+        .queued = c->rxs != NULL ? queued(c) : 0,
+        .waiting = c->rxs != NULL ? waiting(c) : 0,
+        .send_wrs = c->link.send_wrs,
+        .inline_bytes = c->link.inline_bytes,
+        .tries = c->ibp->dial.ask.tries,
+        .age_us = was_up ? now - c->up_us : 0,
+        .idle_us = was_up ? now - c->sent_us : 0,
+        .bytes_in = c->bytes_in,
+        .bytes_out = c->bytes_out,
+    };
+}

@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages that come: o2iblnd §3.5, §5.2 to §5.5. Each has its receive buffer and is handed to the
+ * core on its own: one that waits for a router buffer keeps its credit and stops no other.
+ */
+#include "lib/lnd_verbs/ib_conn.h"
+#include "lib/reactor/mark.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+/* What the other side is told, §6.4. */
+#define STATUS_NO_DATA (-61)
+#define STATUS_NO_MEM  (-12)
+#define STATUS_PROTO   (-71)
+
+/* Of a receive, what nobody looks at while it is free; `expired_us` stays. */
+#define RECV_HIDDEN_AT   offsetof(struct ib_recv, rx)
+#define RECV_HIDDEN_SIZE sizeof(struct lnet_rx)
+
+/* ---- receive buffers ---- */
+
+void ib_rx_layout(struct ib_conn *c, struct ib_rx *rxs, unsigned n, uint8_t *bufs,
+                  struct ib_recv *recvs, unsigned nrecvs)
+{
+    c->rxs = rxs;
+    c->nrxs = n;
+    c->recvs = recvs;
+    c->nrecvs = nrecvs;
+    c->free_recvs = NULL;
+    c->repost = NULL;
+    c->repost_tail = &c->repost;
+    TAILQ_INIT(&c->early);
+    for (unsigned i = 0; i < n; i++) {
+        struct ib_rx *rx = &rxs[i];
+
+        rx->index = (uint16_t)i;
+        rx->buf = bufs + (size_t)i * IB_MSG_SIZE;
+        rx->sge = (struct ibv_sge){(uintptr_t)rx->buf, IB_MSG_SIZE, c->link.area_lkey};
+        rx->wr = (struct ibv_recv_wr){
+            .wr_id = ib_wr_id(c, IB_WR_RECV, 0, i), .sg_list = &rx->sge, .num_sge = 1};
+        ib_rx_repost(c, rx, IB_NOOP, false);
+    }
+    while (nrecvs-- > 0) {
+        struct ib_recv *r = &recvs[nrecvs];
+
+        r->conn = c;
+        r->index = (uint16_t)nrecvs;
+        r->next = c->free_recvs;
+        c->free_recvs = r;
+        ib_poison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
+    }
+}
+
+void ib_rx_repost(struct ib_conn *c, struct ib_rx *rx, unsigned type, bool acked)
+{
+    rx->wr.next = NULL;
+    *c->repost_tail = &rx->wr;
+    c->repost_tail = &rx->wr.next;
+    if (type != IB_NOOP)
+        ib_credits_repost(&c->credits, type, acked);
+}
+
+int ib_rx_post(struct ib_conn *c)
+{
+    struct ibv_recv_wr *first = c->repost, *bad = NULL, *wr;
+    int rc;
+
+    if (first == NULL)
+        return 0;
+    c->repost = NULL;
+    c->repost_tail = &c->repost;
+    rc = ib_rdma(c)->post_recv(&c->link, first, &bad);
+    for (wr = first; wr != NULL && (rc == 0 || wr != bad); wr = wr->next)
+        c->posted++;
+    return rc > 0 ? -rc : rc;
+}
+
+/* ---- messages the core has ---- */
+
+static struct ib_recv *recv_get(struct ib_conn *c)
+{
+    struct ib_recv *r = c->free_recvs;
+
+    if (r == NULL)
+        return NULL;
+    c->free_recvs = r->next;
+    ib_unpoison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
+    c->held++;
+    return r;
+}
+
+static void recv_put(struct ib_recv *r)
+{
+    struct ib_conn *c = r->conn;
+    struct ib_ni_shard *ns = ib_ns(c->ibp);
+
+    r->state = IB_RECV_FREE;
+    r->next = c->free_recvs;
+    c->free_recvs = r;
+    ib_poison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
+    c->held--;
+    if (ns->quiesced)
+        ib_ni_progress(ns);
+}
+
+/* The core hears that the message has ended. */
+static void tell(struct ib_recv *r, struct lnet_result result)
+{
+    lnet_recv_done(&r->rx, result);
+}
+
+/* Its buffer, if it still has it, is posted again with the credit. */
+void ib_recv_end(struct ib_recv *r, struct lnet_result result)
+{
+    struct ib_conn *c = r->conn;
+    struct ib_rx *buf = r->buf;
+    unsigned type = r->type;
+
+    ib_conn_hold(c);
+    tell(r, result);
+    recv_put(r);
+    if (buf != NULL && c->state == IB_CONN_UP) {
+        ib_rx_repost(c, buf, type, false);
+        ib_conn_soon(c);
+    }
+    ib_conn_release(c);
+}
+
+unsigned ib_conn_receiving(const struct ib_conn *c)
+{
+    return c->held;
+}
+
+/* ---- ops->recv() ---- */
+
+/* The one function that copies payload in. */
+static void copy_in(struct ib_conn *c, const struct mem_seg *segs, unsigned nsegs,
+                    const uint8_t *from, uint32_t bytes)
+{
+    ib_count(&ib_counters(c)->copied_in, bytes);
+    for (unsigned i = 0; bytes > 0; i++) {
+        uint32_t len;
+
+        assert(i < nsegs);
+        len = segs[i].len < bytes ? segs[i].len : bytes;
+        memcpy(segs[i].addr, from, len);
+        from += len;
+        bytes -= len;
+    }
+    (void)nsegs;
+}
+
+static void count_in(struct ib_conn *c, uint32_t bytes)
+{
+    c->bytes_in += bytes;
+    ib_count(&ib_counters(c)->bytes_in, bytes);
+}
+
+/* Payload that is there already: no connection is needed to hand it over. */
+static void take_immediate(struct ib_recv *r, const struct mem_seg *segs, unsigned nsegs,
+                           uint32_t mlen)
+{
+    if (mlen > 0) {
+        copy_in(r->conn, segs, nsegs, r->payload, mlen);
+        count_in(r->conn, mlen);
+    }
+    ib_recv_end(r, LNET_RESULT_OK);
+}
+
+/* ends: once this is posted or sent, the receive is over with this result. */
+static void answer(struct ib_recv *r, unsigned type, int32_t status, struct lnet_result ends)
+{
+    struct ib_conn *c = r->conn;
+    struct ib_tx *tx = ib_tx_answer(c, type, r);
+
+    r->state = IB_RECV_ANSWERING;
+    r->result = ends;
+    tx->status = status;
+    ib_tx_queue_answer(c, tx);
+}
+
+/* Nothing is wanted of a PUT, or it cannot be received. */
+static void refuse_put(struct ib_recv *r, int32_t status, struct lnet_result ends)
+{
+    ib_count(&ib_counters(r->conn)->naks_out, 1);
+    answer(r, IB_PUT_NAK, status, ends);
+}
+
+/* The first mlen bytes of segs as fragments of one key. 0: they are not where a peer may write. */
+static uint32_t describe(struct ib_conn *c, const struct mem_seg *segs, unsigned nsegs,
+                         uint32_t mlen, struct ib_frag frags[IB_ACK_FRAGS], uint32_t *rkey)
+{
+    uint32_t n = 0;
+
+    for (unsigned i = 0; i < nsegs && mlen > 0; i++) {
+        const struct rdma_key *key = ib_key(c, segs[i].region);
+        uint32_t len = segs[i].len < mlen ? segs[i].len : mlen;
+
+        if (len == 0)
+            continue;
+        if (key == NULL && segs[i].region < MEM_REGION_MAX)
+            ib_rdma(c)->want_region(c->link.port, segs[i].region);
+        if (key == NULL || key->rkey == 0 || n == IB_ACK_FRAGS || (n > 0 && key->rkey != *rkey))
+            return 0;
+        *rkey = key->rkey;
+        frags[n++] = (struct ib_frag){.addr = (uintptr_t)segs[i].addr, .nob = len};
+        mlen -= len;
+    }
+    return mlen == 0 ? n : 0;
+}
+
+/* The message is complete but for the credits it returns: those are known when it is posted. */
+static bool put_ack(struct ib_recv *r, struct ib_tx *tx, const struct mem_seg *segs, unsigned nsegs)
+{
+    struct ib_conn *c = r->conn;
+    struct ib_frag frags[IB_ACK_FRAGS];
+    struct ib_msg m;
+    size_t size;
+
+    m.hdr = ib_tx_hdr(c, IB_PUT_ACK, 0);
+    m.cookie = r->cookie;
+    m.dst_cookie = r->own_cookie;
+    m.rd.nfrags = describe(c, segs, nsegs, r->mlen, frags, &m.rd.key);
+    if (m.rd.nfrags == 0)
+        return false;
+    size = IB_PUT_ACK_SIZE + (size_t)m.rd.nfrags * IB_FRAG_SIZE;
+    if (size > IB_HEAD) {
+        tx->bounce = ib_bounce_get(c);
+        if (tx->bounce == NULL)
+            return false;
+    }
+    tx->len = (uint32_t)ib_msg_encode(&m, frags, tx->bounce != NULL ? tx->bounce->mem : tx->head,
+                                      tx->bounce != NULL ? IB_MSG_SIZE : IB_HEAD);
+    return tx->len > 0;
+}
+
+/* §5.2: PUT_REQ, wanted > 0. The buffer is posted again before PUT_ACK leaves, for PUT_DONE. */
+static void accept_put(struct ib_recv *r, const struct mem_seg *segs, unsigned nsegs)
+{
+    struct ib_conn *c = r->conn;
+    struct ib_tx *tx = ib_tx_answer(c, IB_PUT_ACK, r);
+    struct ib_rx *buf = r->buf;
+
+    r->own_cookie = ++c->next_cookie << 16 | r->index;
+    if (!put_ack(r, tx, segs, nsegs)) {
+        tx->type = IB_PUT_NAK;
+        tx->status = STATUS_NO_MEM;
+        tx->len = 0;
+        r->state = IB_RECV_ANSWERING;
+        r->result = (struct lnet_result){LNET_DROP_O2IB_NO_LANDING, LNET_HEALTH_LOCAL_ERROR};
+        ib_count(&ib_counters(c)->naks_out, 1);
+        ib_tx_queue_answer(c, tx);
+        return;
+    }
+    r->state = IB_RECV_ACKED;
+    r->told = false;
+    r->buf = NULL;
+    r->deadline_us = reactor_now_us() + ib_timeout_us(c->ibp->ini);
+    ib_rx_repost(c, buf, IB_PUT_REQ, true);
+    ib_tx_queue_answer(c, tx);
+}
+
+static void take_put(struct ib_recv *r, const struct mem_seg *segs, unsigned nsegs)
+{
+    if (r->mlen == 0)
+        refuse_put(r, 0, LNET_RESULT_OK);
+    else
+        accept_put(r, segs, nsegs);
+}
+
+/* §5.2, §5.5: the segments are what is asked for. */
+static void serve_get(struct ib_recv *r, const struct mem_seg *segs, unsigned nsegs)
+{
+    static const struct lnet_result too_small = {LNET_DROP_O2IB_TOO_MUCH, LNET_HEALTH_REMOTE_ERROR};
+    struct ib_conn *c = r->conn;
+    struct ib_tx *tx;
+
+    if (r->rx.drop != LNET_DROP_NONE) {
+        answer(r, IB_GET_DONE, STATUS_NO_DATA, LNET_RESULT_OK);
+        return;
+    }
+    if (r->mlen > r->rd.total) {
+        answer(r, IB_GET_DONE, STATUS_PROTO, too_small);
+        return;
+    }
+    if (r->mlen == 0) {
+        answer(r, IB_GET_DONE, 0, LNET_RESULT_OK);
+        return;
+    }
+    tx = ib_tx_answer(c, IB_GET_DONE, r);
+    r->state = IB_RECV_ANSWERING;
+    r->result = LNET_RESULT_OK;
+    tx->status = (int32_t)r->mlen;
+    ib_writer_init(&tx->w, &r->rd, segs, nsegs, r->mlen,
+                   NULL); /* rd stays until it has been sent */
+    ib_tx_queue_answer(c, tx);
+}
+
+static struct lnet_result incomplete(const struct ib_conn *c)
+{
+    enum lnet_drop why = c->why != NULL ? c->why->rx : LNET_DROP_RX_INCOMPLETE;
+
+    return (struct lnet_result){ib_ns(c->ibp)->stopping ? LNET_DROP_SHUTDOWN : why,
+                                LNET_HEALTH_REMOTE_ERROR};
+}
+
+void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen)
+{
+    struct ib_recv *r = ib_container(rx, struct ib_recv, rx);
+    struct ib_conn *c = r->conn;
+    enum reactor_work was = reactor_mark(REACTOR_WORK_PARSE);
+
+    assert(r->state == IB_RECV_PARSED);
+    ib_conn_hold(c);
+    r->mlen = mlen;
+    c->parsed--;
+    if (r->type == IB_IMMEDIATE)
+        take_immediate(r, segs, nsegs, mlen);
+    else if (c->state != IB_CONN_UP)
+        ib_recv_end(r, incomplete(c));
+    else if (r->type == IB_PUT_REQ)
+        take_put(r, segs, nsegs);
+    else
+        serve_get(r, segs, nsegs);
+    ib_conn_release(c);
+    reactor_mark(was);
+}
+
+/* ---- messages that come ---- */
+
+static void fail(struct ib_conn *c, enum lnet_drop why, const struct ib_msg *m)
+{
+    bool has_hdr = m != NULL && ib_class_of(m->hdr.type) < IB_CLASS_ANSWER;
+
+    ib_conn_fail(c, &ib_cause_broken, why, has_hdr ? &m->lnet : NULL);
+}
+
+/* A message for LNet: the core decides what becomes of it. */
+static void begin(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
+{
+    struct ib_recv *r = recv_get(c);
+    enum lnet_drop why;
+
+    assert(r != NULL); /* one for each credit, and the credits were checked */
+    r->buf = rx;
+    r->type = m->hdr.type;
+    r->cookie = m->cookie;
+    r->payload = m->payload;
+    r->carried = m->carried;
+    r->rd = m->rd;
+    r->state = IB_RECV_PARSED;
+    r->rx.hdr = m->lnet;
+    r->rx.ni = c->ibp->ini->ni;
+    r->rx.from = c->ibp->peer;
+    r->rx.rdma_get = m->hdr.type == IB_GET_REQ;
+    r->rx.grant = NULL;
+    r->rx.taken = (struct lnet_sgl){0};
+    r->rx.release = NULL;
+    c->parsed++;
+    why = lnet_parse(&r->rx);
+    if (why == LNET_DROP_NONE)
+        return;
+    c->parsed--;
+    recv_put(r);
+    fail(c, why, m);
+}
+
+static void begin_or_park(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
+{
+    if (!ib_ns(c->ibp)->quiesced) {
+        begin(c, rx, m);
+        return;
+    }
+    rx->counted = true; /* it stays there: nothing is begun any more */
+    TAILQ_INSERT_TAIL(&c->early, rx, link);
+}
+
+/* §5.4. The status is not compared with the length (a kernel's does not either): what the source
+ * did not write the sink cannot see. */
+static enum lnet_drop put_done(struct ib_conn *c, const struct ib_msg *m)
+{
+    unsigned index = m->cookie & 0xffff;
+    struct ib_recv *r = index < c->nrecvs ? &c->recvs[index] : NULL;
+
+    if (r == NULL || r->state != IB_RECV_ACKED || !r->told || r->own_cookie != m->cookie)
+        return LNET_DROP_O2IB_ANSWER;
+    if (m->status < 0) {
+        ib_recv_end(r, (struct lnet_result){LNET_DROP_O2IB_PEER_FAILED, LNET_HEALTH_REMOTE_ERROR});
+    } else {
+        count_in(c, r->mlen);
+        ib_recv_end(r, LNET_RESULT_OK);
+    }
+    return LNET_DROP_NONE;
+}
+
+static void count_message(struct ib_conn *c, unsigned type)
+{
+    struct verbs_counters *n = ib_counters(c);
+
+    switch (type) {
+    case IB_IMMEDIATE:
+        ib_count(&n->immediates_in, 1);
+        break;
+    case IB_PUT_REQ:
+        ib_count(&n->puts_in, 1);
+        break;
+    case IB_NOOP:
+        ib_count(&n->noops_in, 1);
+        break;
+    case IB_PUT_NAK:
+        ib_count(&n->naks_in, 1);
+        break;
+    default:
+        break;
+    }
+}
+
+/* The buffer of what is not handed to the core is posted again at once, before anything is done:
+ * one that could not be would otherwise announce a place it does not have. */
+static void dispatch(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
+{
+    enum lnet_drop why = LNET_DROP_NONE;
+    bool keep = false;
+
+    switch (m->hdr.type) {
+    case IB_IMMEDIATE:
+    case IB_PUT_REQ:
+    case IB_GET_REQ:
+        begin_or_park(c, rx, m);
+        return;
+    case IB_PUT_ACK:
+        why = ib_tx_put_acked(c, m, rx, &keep);
+        break;
+    case IB_PUT_NAK:
+        why = ib_tx_put_refused(c, m);
+        break;
+    case IB_PUT_DONE:
+        why = put_done(c, m);
+        break;
+    case IB_GET_DONE: /* we send no GET_REQ */
+        why = LNET_DROP_O2IB_ANSWER;
+        break;
+    default:
+        break;
+    }
+    if (why != LNET_DROP_NONE)
+        fail(c, why, m);
+    else if (!keep && c->state == IB_CONN_UP)
+        ib_rx_repost(c, rx, m->hdr.type, false);
+}
+
+/* What is wrong with it, by the bytes, by whose it is, and by its credits: in this order. */
+static enum lnet_drop check(struct ib_conn *c, struct ib_rx *rx, struct ib_msg *m)
+{
+    enum lnet_drop why = ib_msg_decode(rx->buf, rx->len, m), worse;
+
+    if (why != LNET_DROP_NONE && why != LNET_DROP_O2IB_PAYLOAD)
+        return why;
+    worse = ib_msg_ends(&m->hdr, &c->ends);
+    if (worse == LNET_DROP_NONE && !rx->counted)
+        worse = ib_credits_receive(&c->credits, m->hdr.type, m->hdr.credits);
+    return worse != LNET_DROP_NONE ? worse : why;
+}
+
+static void take(struct ib_conn *c, struct ib_rx *rx)
+{
+    struct ib_msg m;
+    enum lnet_drop why;
+
+    m.hdr.type = 0;
+    m.cookie = 0;
+    m.payload = NULL;
+    m.carried = 0;
+    memset(&m.rd, 0, sizeof(m.rd));
+    why = check(c, rx, &m);
+    if (why == LNET_DROP_O2IB_PAYLOAD) {
+        ib_event(c->ibp->ini, why, &c->ibp->peer->nid, &m.lnet);
+        ib_rx_repost(c, rx, m.hdr.type, false);
+        return;
+    }
+    if (why != LNET_DROP_NONE) {
+        fail(c, why, NULL);
+        return;
+    }
+    count_message(c, m.hdr.type);
+    dispatch(c, rx, &m);
+}
+
+void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len)
+{
+    struct ib_rx *rx = &c->rxs[index];
+    enum reactor_work was;
+
+    assert(index < c->nrxs);
+    c->posted--;
+    rx->counted = false;
+    rx->len = len;
+    if (c->state == IB_CONN_CLOSING || c->state == IB_CONN_SHUT)
+        return;
+    if (!good) {
+        ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_LOST, NULL);
+        return;
+    }
+    if (c->state != IB_CONN_UP) {
+        TAILQ_INSERT_TAIL(&c->early, rx, link);
+        return;
+    }
+    was = reactor_mark(REACTOR_WORK_PARSE);
+    c->ibp->peer->last_alive_us = reactor_now_us();
+    take(c, rx);
+    reactor_mark(was);
+}
+
+/* Those that are put back as nothing is to be begun are not looked at again. */
+void ib_rx_early(struct ib_conn *c)
+{
+    struct ib_rx *rx;
+
+    while (c->state == IB_CONN_UP && (rx = TAILQ_FIRST(&c->early)) != NULL && !rx->counted) {
+        TAILQ_REMOVE(&c->early, rx, link);
+        take(c, rx);
+    }
+}
+
+/* ---- the end ---- */
+
+bool ib_recv_expired(const struct ib_conn *c, uint64_t now, const struct lnet_hdr **hdr)
+{
+    for (uint32_t i = 0; i < c->nrecvs; i++) {
+        const struct ib_recv *r = &c->recvs[i];
+
+        if (r->state == IB_RECV_ACKED && now >= r->deadline_us) {
+            *hdr = &r->rx.hdr;
+            return true;
+        }
+    }
+    return false;
+}
+
+void ib_rx_cancel(struct ib_conn *c)
+{
+    for (uint32_t i = 0; c->parsed > 0 && i < c->nrecvs; i++) {
+        struct ib_recv *r = &c->recvs[i];
+
+        if (r->state != IB_RECV_PARSED || !lnet_rx_cancel(&r->rx))
+            continue;
+        c->parsed--;
+        recv_put(r);
+    }
+}
+
+void ib_rx_finalize(struct ib_conn *c)
+{
+    for (uint32_t i = 0; i < c->nrecvs; i++) {
+        struct ib_recv *r = &c->recvs[i];
+
+        if (r->state == IB_RECV_ANSWERING && r->type == IB_PUT_REQ)
+            ib_recv_end(r, r->result); /* nothing of it was to be received any more */
+        else if (r->state == IB_RECV_ACKED || r->state == IB_RECV_ANSWERING)
+            ib_recv_end(r, incomplete(c));
+    }
+}

@@ -1,0 +1,759 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a connection sends, o2iblnd §3.2 to §3.4, §5.1, §5.3, §5.7, and what becomes of it.
+ *
+ * Messages of the core's wait as such; a tx is taken when one is posted. All that may be posted is
+ * gathered and given to the device with one call, behind the receive buffers whose credits it
+ * announces. One transfer writes at a time: what is queued behind it waits until its last WRITE is
+ * posted, so that only its own WRITEs can be without a signalled request behind them.
+ *
+ * The core's credits come back (lnet_send_accepted) when all of a message is with the device: an
+ * IMMEDIATE when it is posted, a PUT when its PUT_DONE is. So its tx credits bound what is queued
+ * here and what waits for a peer's PUT_ACK alike; a kernel node gives them back a round trip
+ * later, when the last message has completed (§3.8).
+ */
+#include "lib/lnd_verbs/ib_conn.h"
+#include "lib/reactor/mark.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define STATUS_PROTO (-71) /* EPROTO on the wire, §6.4 */
+
+#define TX_HIDDEN_AT   offsetof(struct ib_tx, type)
+#define TX_HIDDEN_SIZE (sizeof(struct ib_tx) - TX_HIDDEN_AT)
+#define TX_HEADS       ((size_t)IB_HEADS * IB_HEAD)
+
+struct batch {
+    unsigned n, nsge;
+    struct ibv_send_wr wr[IB_POSTS];
+    struct ibv_sge sge[IB_POST_SGES];
+    struct ib_tx *tx[IB_POSTS]; /* the message that the request sends; NULL: a WRITE */
+};
+
+/* ---- txs ---- */
+
+void ib_tx_layout(struct ib_conn *c, struct ib_tx *txs, unsigned n, uint8_t *heads)
+{
+    c->txs = txs;
+    c->ntxs = n;
+    c->puts = 0;
+    c->rsrvd = NULL;
+    c->rsrvd_tail = &c->rsrvd;
+    c->sendq = NULL;
+    c->sendq_tail = &c->sendq;
+    TAILQ_INIT(&c->free_txs);
+    TAILQ_INIT(&c->answers);
+    TAILQ_INIT(&c->active_txs);
+    for (unsigned i = 0; i < n; i++) {
+        struct ib_tx *tx = &txs[i];
+
+        tx->index = (uint16_t)i;
+        tx->head = heads + i * TX_HEADS;
+        TAILQ_INSERT_TAIL(&c->free_txs, tx, link);
+        ib_poison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
+        ib_poison(tx->head, TX_HEADS);
+    }
+}
+
+/* The one used last: it is in the caches. */
+static struct ib_tx *tx_get(struct ib_conn *c, unsigned type)
+{
+    struct ib_tx *tx = TAILQ_FIRST(&c->free_txs);
+
+    if (tx == NULL)
+        return NULL;
+    TAILQ_REMOVE(&c->free_txs, tx, link);
+    ib_unpoison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
+    ib_unpoison(tx->head, TX_HEADS);
+    tx->used = true;
+    tx->type = (uint8_t)type;
+    tx->sending = 0;
+    tx->queued = tx->waiting = tx->writing = false;
+    tx->msg = NULL;
+    tx->recv = NULL;
+    tx->bounce = NULL;
+    tx->result = LNET_RESULT_OK;
+    tx->len = 0;
+    tx->w.left = 0;
+    tx->w.quiet = 0;
+    tx->w.rx = NULL;
+    return tx;
+}
+
+static void tx_put(struct ib_conn *c, struct ib_tx *tx)
+{
+    if (tx->bounce != NULL)
+        ib_bounce_put(c, tx->bounce);
+    tx->used = false;
+    TAILQ_INSERT_HEAD(&c->free_txs, tx, link);
+    ib_poison(tx->head, TX_HEADS);
+    ib_poison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
+}
+
+static bool is_put(const struct ib_tx *tx)
+{
+    return tx->type == IB_PUT_REQ || tx->type == IB_PUT_DONE;
+}
+
+/* The tx is in no list any more; what it was for ends. */
+static void tx_end(struct ib_conn *c, struct ib_tx *tx, struct lnet_result result)
+{
+    struct lnet_msg *msg = tx->msg;
+    struct ib_recv *recv = tx->type == IB_GET_DONE ? tx->recv : NULL;
+
+    if (is_put(tx))
+        c->puts--;
+    tx_put(c, tx);
+    if (msg != NULL)
+        lnet_send_done(msg, result);
+    if (recv != NULL)
+        ib_recv_end(recv, recv->result);
+}
+
+/* ---- queueing ---- */
+
+static unsigned type_of(const struct lnet_msg *msg)
+{
+    return msg->hdr.type == LNET_MSG_GET || msg->payload.bytes <= IB_IMMEDIATE_MAX ? IB_IMMEDIATE
+                                                                                   : IB_PUT_REQ;
+}
+
+static void append(struct lnet_msg ***tail, struct lnet_msg *msg)
+{
+    msg->lnd_next = NULL;
+    **tail = msg;
+    *tail = &msg->lnd_next;
+}
+
+static struct lnet_msg *pop(struct lnet_msg **head, struct lnet_msg ***tail)
+{
+    struct lnet_msg *msg = *head;
+
+    *head = msg->lnd_next;
+    if (*head == NULL)
+        *tail = head;
+    msg->lnd_next = NULL;
+    return msg;
+}
+
+/* §5.1. A GET is always asked for as a message: then its REPLY comes as one, whatever the length,
+ * as it does when a GET is forwarded (GET_REQ has a defect in kernels, §4.2). */
+void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg)
+{
+    if (!lnet_hdr_fits4(&msg->hdr)) {
+        lnet_send_done(msg, (struct lnet_result){LNET_DROP_LARGE_NID_ON_NID4, LNET_HEALTH_OK});
+        return;
+    }
+    msg->lnd_deadline_us = reactor_now_us() + ib_timeout_us(c->ibp->ini);
+    msg->lnd_sent = 0;
+    if (type_of(msg) == IB_PUT_REQ)
+        append(&c->rsrvd_tail, msg);
+    else
+        append(&c->sendq_tail, msg);
+    ib_conn_soon(c);
+}
+
+struct ib_tx *ib_tx_answer(struct ib_conn *c, unsigned type, struct ib_recv *recv)
+{
+    struct ib_tx *tx = tx_get(c, type);
+
+    assert(tx != NULL);
+    tx->recv = recv;
+    tx->peer_cookie = recv->cookie;
+    return tx;
+}
+
+void ib_tx_queue_answer(struct ib_conn *c, struct ib_tx *tx)
+{
+    tx->queued = true;
+    tx->deadline_us = reactor_now_us() + ib_timeout_us(c->ibp->ini);
+    TAILQ_INSERT_TAIL(&c->answers, tx, link);
+    ib_conn_soon(c);
+}
+
+/* ---- requests for the device ---- */
+
+struct ib_hdr ib_tx_hdr(const struct ib_conn *c, unsigned type, uint8_t credits)
+{
+    return (struct ib_hdr){
+        .version = IB_VERSION_2,
+        .type = (uint8_t)type,
+        .credits = credits,
+        .src_nid = c->ends.my_nid,
+        .src_stamp = c->ends.my_stamp,
+        .dst_nid = c->ends.peer_nid,
+        .dst_stamp = c->ends.peer_stamp,
+    };
+}
+
+/* Room for one more request, and for this many entries of its list. */
+static bool has_room(const struct ib_conn *c, const struct batch *b, unsigned sges)
+{
+    return c->sq_free > 0 && b->n < IB_POSTS && b->nsge + sges <= IB_POST_SGES;
+}
+
+static struct ibv_send_wr *add(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
+{
+    c->sq_free--;
+    b->tx[b->n] = tx;
+    return &b->wr[b->n++];
+}
+
+/* The SEND of a message whose list begins at b->sge[b->nsge] with n entries. */
+static void add_send(struct ib_conn *c, struct batch *b, struct ib_tx *tx, unsigned n,
+                     uint32_t bytes)
+{
+    bool last = tx->type == IB_PUT_DONE;
+    struct ibv_send_wr *wr = add(c, b, tx);
+
+    *wr = (struct ibv_send_wr){
+        .wr_id = ib_wr_id(c, last ? IB_WR_LAST : IB_WR_FIRST, tx->w.quiet + 1, tx->index),
+        .opcode = IBV_WR_SEND,
+        .sg_list = &b->sge[b->nsge],
+        .num_sge = (int)n,
+        .send_flags = IBV_SEND_SIGNALED | (bytes <= c->link.inline_bytes ? IBV_SEND_INLINE : 0u),
+    };
+    b->nsge += n;
+    tx->w.quiet = 0;
+    tx->sending++;
+    tx->queued = tx->writing = false;
+    c->outstanding++;
+    TAILQ_INSERT_TAIL(&c->active_txs, tx, link);
+}
+
+/* A message without payload of its own. */
+static void add_plain(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
+{
+    uint8_t *at = tx->type == IB_PUT_DONE ? tx->head + IB_HEAD : tx->head;
+    struct ib_msg m;
+
+    tx->returned = ib_credits_post(&c->credits, tx->type);
+    if (tx->len > 0) { /* PUT_ACK */
+        at = tx->bounce != NULL ? tx->bounce->mem : at;
+        ((struct ib_wire_hdr *)at)->credits = tx->returned;
+    } else {
+        m.hdr = ib_tx_hdr(c, tx->type, tx->returned);
+        if (tx->type == IB_PUT_REQ)
+            m.lnet = tx->msg->hdr;
+        m.cookie = tx->type == IB_PUT_REQ ? tx->cookie : tx->peer_cookie;
+        m.status = tx->status;
+        tx->len = (uint32_t)ib_msg_encode(&m, NULL, at, IB_HEAD);
+    }
+    b->sge[b->nsge] = (struct ibv_sge){(uintptr_t)at, tx->len, c->link.area_lkey};
+    add_send(c, b, tx, 1, tx->len);
+    tx->len = 0;
+}
+
+/* ---- transfers ---- */
+
+/* Its completion gives back all since the one before. */
+static void signal_write(struct ib_conn *c, struct ibv_send_wr *wr, struct ib_tx *tx,
+                         const struct ib_bounce *bounce)
+{
+    wr->wr_id = bounce != NULL ? ib_wr_id(c, IB_WR_BOUNCE, tx->w.quiet, bounce->index)
+                               : ib_wr_id(c, IB_WR_BATCH, tx->w.quiet, tx->index);
+    wr->send_flags = IBV_SEND_SIGNALED;
+    tx->w.quiet = 0;
+    c->outstanding++;
+}
+
+static void add_write(struct ib_conn *c, struct batch *b, struct ib_tx *tx,
+                      const struct ib_bounce *bounce)
+{
+    struct ibv_send_wr *wr = add(c, b, NULL);
+
+    b->nsge += (unsigned)wr->num_sge;
+    tx->writing = true;
+    wr->wr_id = ib_wr_id(c, IB_WR_WRITE, 0, tx->index);
+    if (++tx->w.quiet == IB_WRITE_BATCH || bounce != NULL)
+        signal_write(c, wr, tx, bounce);
+}
+
+static unsigned least(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+/* True: the last one is there, now the message that says so. */
+static bool add_writes(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
+{
+    struct ib_bounce *bounce;
+
+    while (tx->w.left > 0) {
+        if (!has_room(c, b, 1) ||
+            !ib_writer_next(c, &tx->w, &b->wr[b->n], &b->sge[b->nsge],
+                            least(c->link.send_sges, IB_POST_SGES - b->nsge), &bounce)) {
+            if (tx->w.quiet > 0) /* what is posted without the message is known to complete */
+                signal_write(c, &b->wr[b->n - 1], tx, NULL);
+            return false;
+        }
+        add_write(c, b, tx, bounce);
+    }
+    if (tx->w.rx != NULL)
+        ib_rx_repost(c, tx->w.rx, IB_PUT_ACK, false);
+    tx->w.rx = NULL;
+    return true;
+}
+
+/* ---- what may be sent, §3.3 ---- */
+
+static bool add_answer(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
+{
+    if (!tx->writing && ib_credits_may_post(&c->credits, tx->type) != IB_MAY_POST)
+        return false;
+    if (!add_writes(c, b, tx))
+        return false;
+    if (!has_room(c, b, 1)) {
+        if (tx->w.quiet > 0)
+            signal_write(c, &b->wr[b->n - 1], tx, NULL);
+        return false;
+    }
+    TAILQ_REMOVE(&c->answers, tx, link);
+    if (tx->status > 0 && (tx->type == IB_PUT_DONE || tx->type == IB_GET_DONE)) {
+        c->bytes_out += (uint32_t)tx->status;
+        ib_count(&ib_counters(c)->bytes_out, (uint32_t)tx->status);
+    }
+    add_plain(c, b, tx);
+    return true;
+}
+
+/* Header and payload behind each other: as a gather list, or all in bounce memory. */
+static bool add_immediate(struct ib_conn *c, struct batch *b, struct lnet_msg *msg)
+{
+    uint32_t bytes = IB_IMMEDIATE_SIZE + msg->payload.bytes;
+    unsigned max = least(c->link.send_sges, IB_POST_SGES - b->nsge), n = 0;
+    bool inlined = bytes <= c->link.inline_bytes;
+    struct ib_bounce *bounce = NULL;
+    struct ib_tx *tx;
+    struct ib_msg m;
+    uint8_t *at;
+
+    if (ib_gather(c, &msg->payload, inlined, &b->sge[b->nsge + 1], max - 1, &n) ==
+        IB_GATHER_BOUNCE) {
+        if (max < c->link.send_sges)
+            return false; /* there is room in the next batch */
+        bounce = ib_bounce_get(c);
+        if (bounce == NULL)
+            return false; /* goes on when one completes */
+        n = 0;
+    }
+    tx = tx_get(c, IB_IMMEDIATE);
+    if (tx == NULL) {
+        if (bounce != NULL)
+            ib_bounce_put(c, bounce);
+        return false;
+    }
+    tx->msg = msg;
+    tx->bounce = bounce;
+    at = bounce != NULL ? bounce->mem : tx->head;
+    tx->returned = ib_credits_post(&c->credits, IB_IMMEDIATE);
+    m.hdr = ib_tx_hdr(c, IB_IMMEDIATE, tx->returned);
+    m.lnet = msg->hdr;
+    m.carried = msg->payload.bytes;
+    ib_msg_encode(&m, NULL, at, IB_HEAD);
+    if (bounce != NULL)
+        ib_copy_out(c, at + IB_IMMEDIATE_SIZE, msg->payload.seg, msg->payload.n, 0,
+                    msg->payload.bytes);
+    b->sge[b->nsge] = (struct ibv_sge){(uintptr_t)at, bounce != NULL ? bytes : IB_IMMEDIATE_SIZE,
+                                       c->link.area_lkey};
+    add_send(c, b, tx, n + 1, bytes);
+    c->bytes_out += msg->payload.bytes;
+    ib_count(&ib_counters(c)->immediates_out, 1);
+    ib_count(&ib_counters(c)->bytes_out, msg->payload.bytes);
+    return true;
+}
+
+static bool add_put_req(struct ib_conn *c, struct batch *b, struct lnet_msg *msg)
+{
+    struct ib_tx *tx = c->puts < 2u * c->depth ? tx_get(c, IB_PUT_REQ) : NULL;
+
+    if (tx == NULL)
+        return false;
+    c->puts++;
+    tx->msg = msg;
+    tx->cookie = ++c->next_cookie << 16 | tx->index;
+    tx->waiting = true;
+    add_plain(c, b, tx);
+    ib_count(&ib_counters(c)->puts_out, 1);
+    return true;
+}
+
+/* Once per message. */
+static void count_wait(struct lnet_msg *msg, uint64_t *counter)
+{
+    if (msg->lnd_sent == 0)
+        ib_count(counter, 1);
+    msg->lnd_sent = 1;
+}
+
+static bool add_queued(struct ib_conn *c, struct batch *b)
+{
+    struct lnet_msg *msg = c->sendq, *next = msg->lnd_next;
+    unsigned type = type_of(msg);
+    bool added;
+
+    switch (ib_credits_may_post(&c->credits, type)) {
+    case IB_MAY_POST:
+        break;
+    case IB_MAY_WAIT_CREDIT:
+        count_wait(msg, &ib_counters(c)->credit_waits);
+        return false;
+    default:
+        count_wait(msg, &ib_counters(c)->send_waits);
+        return false;
+    }
+    if (!has_room(c, b, 2))
+        return false;
+    added = type == IB_IMMEDIATE ? add_immediate(c, b, msg) : add_put_req(c, b, msg);
+    if (!added)
+        return false;
+    TAILQ_LAST(&c->active_txs, ib_txs)->deadline_us = msg->lnd_deadline_us;
+    c->sendq = next;
+    if (next == NULL)
+        c->sendq_tail = &c->sendq;
+    return true;
+}
+
+static bool is_idle(const struct ib_conn *c)
+{
+    uint64_t keepalive = c->shard->lv->opts.keepalive * IB_SEC;
+
+    return keepalive > 0 && reactor_now_us() - c->sent_us >= keepalive;
+}
+
+static bool add_noop(struct ib_conn *c, struct batch *b)
+{
+    struct ib_tx *tx;
+
+    if (!has_room(c, b, 1) || ib_credits_may_post(&c->credits, IB_NOOP) != IB_MAY_POST)
+        return false;
+    tx = tx_get(c, IB_NOOP);
+    if (tx == NULL)
+        return false;
+    tx->deadline_us = reactor_now_us() + ib_timeout_us(c->ibp->ini);
+    add_plain(c, b, tx);
+    ib_count(&ib_counters(c)->noops_out, 1);
+    return true;
+}
+
+static void reserve(struct ib_conn *c)
+{
+    while (c->rsrvd != NULL && ib_credits_reserve(&c->credits))
+        append(&c->sendq_tail, pop(&c->rsrvd, &c->rsrvd_tail));
+    if (c->rsrvd != NULL)
+        count_wait(c->rsrvd, &ib_counters(c)->reserve_waits);
+}
+
+static void gather(struct ib_conn *c, struct batch *b)
+{
+    struct ib_tx *tx;
+
+    reserve(c);
+    while ((tx = TAILQ_FIRST(&c->answers)) != NULL) {
+        if (!add_answer(c, b, tx))
+            return;
+    }
+    if (ib_credits_need_noop(&c->credits, is_idle(c), false, c->sendq != NULL))
+        add_noop(c, b);
+    while (c->sendq != NULL) {
+        if (!add_queued(c, b))
+            return;
+    }
+}
+
+/* ---- posting ---- */
+
+/* It was not posted after all: the connection is about to be closed. */
+static void unpost(struct ib_conn *c, struct batch *b, unsigned from)
+{
+    for (unsigned i = b->n; i-- > from;) {
+        struct ib_tx *tx = b->tx[i];
+
+        c->sq_free++;
+        if (b->wr[i].send_flags & IBV_SEND_SIGNALED)
+            c->outstanding--;
+        if (tx == NULL)
+            continue;
+        ib_credits_unpost(&c->credits, tx->type, tx->returned);
+        tx->sending--;
+        tx->waiting = false;
+        if (tx->result.reason == LNET_DROP_NONE)
+            tx->result = (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR};
+    }
+}
+
+/* The device has it. */
+static void on_posted(struct ib_tx *tx)
+{
+    struct ib_recv *recv = tx->recv;
+
+    if (tx->type == IB_PUT_ACK) {
+        recv->told = true;
+        tx->recv = NULL;
+    } else if (tx->type == IB_PUT_NAK) {
+        tx->recv = NULL;
+        ib_recv_end(recv, recv->result);
+    } else if (tx->type == IB_IMMEDIATE || tx->type == IB_PUT_DONE) {
+        lnet_send_accepted(tx->msg);
+    }
+}
+
+static void post(struct ib_conn *c, struct batch *b)
+{
+    struct ibv_send_wr *bad = NULL;
+    unsigned good = b->n, i;
+    int rc;
+
+    for (i = 0; i + 1 < b->n; i++)
+        b->wr[i].next = &b->wr[i + 1];
+    rc = ib_rdma(c)->post_send(&c->link, b->wr, &bad);
+    if (rc != 0) {
+        good = bad != NULL ? (unsigned)(bad - b->wr) : 0;
+        unpost(c, b, good);
+        /* A WRITE that no message follows: that it has ended only the link's end tells. */
+        if (good > 0 && !(b->wr[good - 1].send_flags & IBV_SEND_SIGNALED))
+            c->undrained = true;
+    }
+    ib_count(&ib_counters(c)->posts, 1);
+    ib_count(&ib_counters(c)->requests, good);
+    c->sent_us = reactor_now_us();
+    for (i = 0; i < good; i++) {
+        if (b->tx[i] != NULL)
+            on_posted(b->tx[i]);
+    }
+    if (rc != 0)
+        ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_POST, NULL);
+}
+
+void ib_tx_run(struct ib_conn *c)
+{
+    enum reactor_work was;
+    struct batch b;
+
+    if (c->state != IB_CONN_UP || c->in_tx) {
+        c->tx_again = true;
+        return;
+    }
+    was = reactor_mark(REACTOR_WORK_EGRESS);
+    c->in_tx = true;
+    ib_conn_hold(c);
+    do {
+        c->tx_again = false;
+        b.n = 0;
+        b.nsge = 0;
+        if (ib_rx_post(c) != 0) {
+            ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_POST, NULL);
+            break;
+        }
+        gather(c, &b);
+        if (b.n > 0)
+            post(c, &b);
+    } while (c->state == IB_CONN_UP && (b.n > 0 || c->tx_again || c->repost != NULL));
+    c->in_tx = false;
+    ib_conn_release(c);
+    reactor_mark(was);
+}
+
+/* ---- answers to ours, §5.3 ---- */
+
+/* The PUT_REQ of a cookie that waits for its answer; NULL: there is none. */
+static struct ib_tx *find_waiting(const struct ib_conn *c, uint64_t cookie)
+{
+    unsigned index = cookie & 0xffff;
+    struct ib_tx *tx = index < c->ntxs ? &c->txs[index] : NULL;
+
+    if (tx == NULL || !tx->used || tx->type != IB_PUT_REQ || !tx->waiting || tx->cookie != cookie)
+        return NULL;
+    return tx;
+}
+
+enum lnet_drop ib_tx_put_acked(struct ib_conn *c, const struct ib_msg *m, struct ib_rx *rx,
+                               bool *keep)
+{
+    struct ib_tx *tx = find_waiting(c, m->cookie);
+
+    if (tx == NULL)
+        return LNET_DROP_O2IB_ANSWER;
+    tx->waiting = false;
+    tx->type = IB_PUT_DONE;
+    tx->peer_cookie = m->dst_cookie;
+    if (m->rd.total > tx->msg->payload.bytes) {
+        tx->status = STATUS_PROTO;
+        tx->result = (struct lnet_result){LNET_DROP_O2IB_TOO_MUCH, LNET_HEALTH_REMOTE_ERROR};
+    } else {
+        tx->status = (int32_t)m->rd.total;
+        *keep = ib_writer_init(&tx->w, &m->rd, tx->msg->payload.seg, tx->msg->payload.n,
+                               m->rd.total, rx);
+    }
+    TAILQ_REMOVE(&c->active_txs, tx, link);
+    ib_tx_queue_answer(c, tx);
+    return LNET_DROP_NONE;
+}
+
+static bool is_over(const struct ib_tx *tx)
+{
+    return !tx->queued && tx->sending == 0 && !tx->waiting;
+}
+
+static void end_if_over(struct ib_conn *c, struct ib_tx *tx)
+{
+    if (!is_over(tx))
+        return;
+    TAILQ_REMOVE(&c->active_txs, tx, link);
+    tx_end(c, tx, tx->result);
+}
+
+enum lnet_drop ib_tx_put_refused(struct ib_conn *c, const struct ib_msg *m)
+{
+    struct ib_tx *tx = find_waiting(c, m->cookie);
+
+    if (tx == NULL)
+        return LNET_DROP_O2IB_ANSWER;
+    tx->waiting = false;
+    if (m->status < 0)
+        tx->result = (struct lnet_result){LNET_DROP_O2IB_PEER_FAILED, LNET_HEALTH_REMOTE_ERROR};
+    end_if_over(c, tx);
+    return LNET_DROP_NONE;
+}
+
+/* ---- completions ---- */
+
+static void failed(struct ib_conn *c, struct ib_tx *tx)
+{
+    if (tx != NULL && tx->result.reason == LNET_DROP_NONE)
+        tx->result = (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED};
+    ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_SEND, NULL);
+}
+
+static void send_done(struct ib_conn *c, struct ib_tx *tx, bool last, bool good)
+{
+    ib_credits_sent(&c->credits, last ? IB_PUT_DONE : tx->type);
+    tx->sending--;
+    if (good && c->state == IB_CONN_CLOSING && !tx->waiting && !tx->queued && tx->sending == 0)
+        tx->result = tx->own; /* it has arrived, whatever happened since */
+    if (good)
+        end_if_over(c, tx);
+    else
+        failed(c, tx);
+}
+
+void ib_tx_done(struct ib_conn *c, const struct ib_wr *wr, bool good)
+{
+    enum reactor_work was = reactor_mark(REACTOR_WORK_EGRESS);
+
+    if (wr->kind != IB_WR_WRITE)
+        c->outstanding--;
+    c->sq_free += wr->wrs;
+    switch (wr->kind) {
+    case IB_WR_FIRST:
+    case IB_WR_LAST:
+        assert(wr->index < c->ntxs);
+        send_done(c, &c->txs[wr->index], wr->kind == IB_WR_LAST, good);
+        break;
+    case IB_WR_BOUNCE:
+        ib_bounce_put(c, &c->bounces[wr->index]);
+        if (!good)
+            failed(c, NULL);
+        break;
+    default: /* a WRITE, also one that was not to complete */
+        if (!good)
+            failed(c, &c->txs[wr->index]);
+        break;
+    }
+    reactor_mark(was);
+}
+
+/* ---- time ---- */
+
+static bool any_expired(const struct lnet_msg *msg, uint64_t now, const struct lnet_hdr **hdr)
+{
+    for (; msg != NULL; msg = msg->lnd_next) {
+        if (now >= msg->lnd_deadline_us) {
+            *hdr = &msg->hdr;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool any_tx_expired(const struct ib_txs *list, uint64_t now, const struct lnet_hdr **hdr)
+{
+    const struct ib_tx *tx;
+
+    TAILQ_FOREACH(tx, list, link) {
+        if (now >= tx->deadline_us) {
+            *hdr = tx->msg != NULL ? &tx->msg->hdr : NULL;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ib_tx_expired(const struct ib_conn *c, uint64_t now, const struct lnet_hdr **hdr)
+{
+    return any_tx_expired(&c->active_txs, now, hdr) || any_tx_expired(&c->answers, now, hdr) ||
+           any_expired(c->sendq, now, hdr) || any_expired(c->rsrvd, now, hdr);
+}
+
+/* ---- the end, §6.2, §6.3 ---- */
+
+static void mark(struct ib_tx *tx, const struct ib_cause *why)
+{
+    enum lnet_health health = tx->sending > 0 || tx->writing ? why->sending
+                              : tx->waiting                  ? why->waiting
+                                                             : why->queued;
+
+    if (tx->result.reason == LNET_DROP_NONE)
+        tx->result = (struct lnet_result){why->tx, health};
+}
+
+static void fail_all(struct lnet_msg *msg, const struct ib_cause *why)
+{
+    while (msg != NULL) {
+        struct lnet_msg *next = msg->lnd_next;
+
+        msg->lnd_next = NULL;
+        lnet_send_done(msg, (struct lnet_result){why->tx, why->queued});
+        msg = next;
+    }
+}
+
+void ib_tx_abort(struct ib_conn *c)
+{
+    struct lnet_msg *sendq = c->sendq, *rsrvd = c->rsrvd;
+    struct ib_tx *tx;
+
+    c->sendq = c->rsrvd = NULL;
+    c->sendq_tail = &c->sendq;
+    c->rsrvd_tail = &c->rsrvd;
+    TAILQ_FOREACH(tx, &c->active_txs, link) {
+        tx->own = tx->result;
+        mark(tx, c->why);
+    }
+    TAILQ_FOREACH(tx, &c->answers, link) {
+        tx->own = tx->result;
+        mark(tx, c->why);
+    }
+    fail_all(sendq, c->why);
+    fail_all(rsrvd, c->why);
+}
+
+/* Receives that an answer was for are ended by ib_rx_finalize(). */
+static void finalize(struct ib_conn *c, struct ib_txs *list)
+{
+    struct ib_tx *tx;
+
+    while ((tx = TAILQ_FIRST(list)) != NULL) {
+        TAILQ_REMOVE(list, tx, link);
+        tx->recv = NULL;
+        tx_end(c, tx, tx->result);
+    }
+}
+
+void ib_tx_finalize(struct ib_conn *c)
+{
+    finalize(c, &c->active_txs);
+    finalize(c, &c->answers);
+}

@@ -200,7 +200,7 @@ struct lnet_rx {
     struct lnet_hdr hdr;
     struct lnet_ni *ni;
     struct lnet_peer_ni *from; /* immediate sender; the LND holds a reference */
-    bool rdma_get;             /* an RDMA-optimised GET (o2iblnd, kfilnd) */
+    bool rdma_get;             /* an RDMA-optimised GET (o2iblnd, kfilnd): see ops->recv() */
     struct lnet_grant *grant;  /* of its connection, or NULL */
     uint64_t progress_us;      /* when payload of it last arrived, or ops->recv() was called */
     /* Set by an LND with ni->rx_take before lnet_recv_done(). The core calls release, on the same
@@ -322,7 +322,9 @@ struct lnd_ops {
     /* The core's answer to lnet_parse(): place the first mlen bytes of the payload into segs (they
      * stay valid until done), discard the rest (all of it when mlen is 0), then lnet_recv_done().
      * On an ni with rx_take, segs may be NULL with mlen > 0: hand over own segments in rx->taken.
-     */
+     * Of an rx->rdma_get, segs are what was asked for, of mlen bytes: they are sent to where the
+     * request says and stay valid until done, and no REPLY will come from the core. Nothing matched
+     * if rx->drop says why; else mlen may be 0 too. */
     void (*recv)(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
 
     /* A receive begun on this reactor has not moved for a while and its memory is needed: from now

@@ -461,6 +461,16 @@ static void answer_header(struct lnet_msg *msg, const struct lnet_hdr *req,
     msg->hdr = h;
 }
 
+/* A GET that says where the answer is to be put: there is no REPLY, the LND writes the data there
+ * while it receives (docs/protocol/o2iblnd.md §5.5). The message is the request until that is done.
+ */
+static void serve_rdma_get(struct lnet_rx *rx, struct lnet_msg *msg, const struct match *m,
+                           const struct lnet_get *get)
+{
+    msg->get = *get;
+    receive_into(rx, msg, m->md, m->at, m->mlen);
+}
+
 static void local_get(struct lnet_node *node, struct lnet_rx *rx)
 {
     struct match m = {.op = LNET_MD_OP_GET};
@@ -487,6 +497,10 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
         return;
     }
     count_add(&msg->home->stats[LNET_STAT_RECV_COUNT], 1);
+    if (rx->rdma_get) {
+        serve_rdma_get(rx, msg, &m, &get);
+        return;
+    }
     answer_header(msg, &rx->hdr, ni, &rx->from->nid, LNET_MSG_REPLY);
     reply.dst = get.ret;
     lnet_body_set_reply(&msg->hdr, &reply);
@@ -635,6 +649,25 @@ static void send_ack(struct lnet_msg *msg, const struct lnet_put *put)
     send_local(msg, msg->rx_ni);
 }
 
+static void rdma_get_served(struct lnet_msg *msg)
+{
+    struct lnet_event ev = {.type = LNET_EVENT_GET};
+    struct lnet_shard *s = msg->home;
+    struct lnet_md *md = msg->md;
+
+    if (!msg->result.reason) {
+        count_add(&s->stats[LNET_STAT_SEND_COUNT], 1);
+        count_add(&s->stats[LNET_STAT_SEND_LENGTH], msg->mlen);
+    }
+    event_of(msg, &ev);
+    ev.portal = msg->get.portal;
+    ev.match_bits = msg->get.match_bits;
+    ev.rlength = msg->get.sink_length;
+    lnet_msg_free(msg);
+    md->refs--;
+    md_event(md, &ev);
+}
+
 void lnet_local_rx_done(struct lnet_msg *msg)
 {
     struct lnet_shard *s = msg->home;
@@ -644,6 +677,10 @@ void lnet_local_rx_done(struct lnet_msg *msg)
     struct lnet_md *md = msg->md;
     bool ack;
 
+    if (msg->hdr.type == LNET_MSG_GET) {
+        rdma_get_served(msg);
+        return;
+    }
     if (!msg->result.reason) {
         count_add(&s->stats[LNET_STAT_RECV_COUNT], 1);
         count_add(&s->stats[LNET_STAT_RECV_LENGTH], msg->mlen);

@@ -138,6 +138,13 @@ static void count_received(struct lnet_rx *rx)
     rx->from->recv_count[rx->hdr.type]++;
 }
 
+/* An RDMA-optimised GET, by the LND: as a REPLY of our own counts (counted_type()). */
+static void count_answered(struct lnet_rx *rx)
+{
+    count_add(&rx->shard->ni_stats[rx->ni->index].sent[LNET_MSG_GET], 1);
+    rx->from->send_count[LNET_MSG_GET]++;
+}
+
 void lnet_forward_free(struct lnet_msg *msg)
 {
     lnet_release_buffer(msg);
@@ -180,6 +187,8 @@ static void local_received(struct lnet_rx *rx, struct lnet_result result)
         lnet_drop_message(rx->shard, result.reason, rx->ni, rx->from, NULL, &msg->hdr);
     else
         count_received(rx);
+    if (!result.reason && rx->rdma_get)
+        count_answered(rx);
     msg->result = result;
     if (lnet_is_home(node)) {
         lnet_local_rx_done(msg);

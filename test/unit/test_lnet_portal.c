@@ -492,6 +492,81 @@ static void test_get(void **state)
     node_down();
 }
 
+static struct fake_rx *rdma_get_in(uint64_t bits, uint32_t offset, uint32_t sink)
+{
+    struct fake_rx *fx =
+        rx_new(tcp0, peer(), hdr_get(peer(), tcp0->nid, PORTAL, bits, offset, sink), 1);
+
+    fx->rx.rdma_get = true;
+    rx_parse(fx);
+    settle();
+    return fx;
+}
+
+/* The LND answers it with the segments it is given; there is no REPLY. */
+static void test_rdma_get(void **state)
+{
+    static struct buf b;
+    struct lnet_ni_stats st;
+    struct fake_rx *fx;
+    unsigned i;
+
+    begin();
+    buf_init(&b, 10000, LNET_MD_OP_GET | LNET_MD_MANAGE_REMOTE | LNET_MD_TRUNCATE, LNET_THRESH_INF);
+    for (i = 0; i < 10000; i++)
+        b.data[i] = pattern(5, i);
+    attach(&b, 1, 0);
+    fx = rdma_get_in(1, 1999, 5000);
+    assert_true(fx->done);
+    assert_int_equal(fx->mlen, 5000);
+    assert_memory_equal(fx->served, b.data + 1999, 5000);
+    assert_int_equal(fx->rx.drop, LNET_DROP_NONE);
+    assert_int_equal(nseen, 1);
+    assert_int_equal(seen[0].ev.type, LNET_EVENT_GET);
+    assert_int_equal(seen[0].ev.status, 0);
+    assert_int_equal(seen[0].ev.offset, 1999);
+    assert_int_equal(seen[0].ev.mlength, 5000);
+    assert_int_equal(seen[0].ev.rlength, 5000);
+    assert_int_equal(seen[0].ev.match_bits, 1);
+    assert_int_equal(seen[0].ev.portal, PORTAL);
+    assert_int_equal(stat_of(LNET_STAT_RECV_COUNT), 1);
+    assert_int_equal(stat_of(LNET_STAT_RECV_LENGTH), 0);
+    assert_int_equal(stat_of(LNET_STAT_SEND_COUNT), 1);
+    assert_int_equal(stat_of(LNET_STAT_SEND_LENGTH), 5000);
+    lnet_ni_stats_get(node, tcp0->index, &st);
+    assert_int_equal(st.received[LNET_MSG_GET], 1);
+    assert_int_equal(st.sent[LNET_MSG_GET], 1);
+    /* nothing of it is left behind its end */
+    fx = rdma_get_in(1, 10000, 5);
+    assert_int_equal(fx->mlen, 0);
+    assert_int_equal(fx->rx.drop, LNET_DROP_NONE);
+    assert_int_equal(nseen, 2);
+    /* it matches nothing */
+    fx = rdma_get_in(2, 0, 5);
+    assert_true(fx->done);
+    assert_int_equal(fx->mlen, 0);
+    assert_int_equal(fx->rx.drop, LNET_DROP_GET_NO_MATCH);
+    assert_int_equal(drops_of(LNET_DROP_GET_NO_MATCH), 1);
+    assert_int_equal(nseen, 2);
+    /* the connection is lost while the data is written; the MD stays in use until then */
+    fk.hold_recv = true;
+    fx = rdma_get_in(1, 0, 100);
+    assert_false(fx->done);
+    unlink_md(&b);
+    assert_int_equal(nseen, 2);
+    recv_end(fx, lost);
+    settle();
+    assert_int_equal(nseen, 3);
+    assert_int_equal(seen[2].ev.type, LNET_EVENT_GET);
+    assert_int_equal(seen[2].ev.status, -EIO);
+    assert_true(seen[2].ev.unlinked);
+    assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_LOST), 1);
+    assert_int_equal(stat_of(LNET_STAT_SEND_COUNT), 2);
+    fk.hold_recv = false;
+    assert_int_equal(fk.nsent, 0);
+    node_down();
+}
+
 /* An answer goes back through the gateway that brought the request, not the best one. */
 static void test_answers_through_gateway(void **state)
 {
@@ -969,6 +1044,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_repost),
     LNET_TEST(test_half_a_handle),
     LNET_TEST(test_get),
+    LNET_TEST(test_rdma_get),
     LNET_TEST(test_answers_through_gateway),
     LNET_TEST(test_put_ack),
     LNET_TEST(test_get_reply),

@@ -246,9 +246,10 @@ static void finalize(struct ib_conn *c)
     ib_rx_finalize(c);
 }
 
-/* All is back: then messages and receives end first. If it does not come back, the queue pair is
- * destroyed first: that ends the device's use of memory too. Either way the core has nothing of the
- * area any more when that is given back. */
+/* All is back, or does not come back: then the queue pair is destroyed, which ends the device's use
+ * of memory too. Messages and receives end after that: all receives may have been used up by
+ * messages while the disconnect is still on its way, and then a peer can go on writing where
+ * PUT_ACK told it to. The core has nothing of the area any more when that is given back. */
 static void try_end(struct ib_conn *c)
 {
     bool drained = c->posted == 0 && c->outstanding == 0 && !c->undrained;
@@ -256,8 +257,6 @@ static void try_end(struct ib_conn *c)
     if (!drained && !c->undrained)
         return;
     c->busy++;
-    if (drained)
-        finalize(c);
     if (c->rxs != NULL)
         ib_rx_cancel(c);
     if (c->parsed == 0) {

@@ -14,6 +14,7 @@ static enum ib_why why_of(enum lnet_drop drop)
     case LNET_DROP_O2IB_CONN_RACE:
         return IB_WHY_RACE;
     case LNET_DROP_O2IB_CONN_NO_MEMORY:
+    case LNET_DROP_O2IB_CONN_LIMIT: /* of ours, and it passes: FATAL would not be called again */
         return IB_WHY_NO_RESOURCES;
     case LNET_DROP_O2IB_CONN_STALE:
     case LNET_DROP_O2IB_CONN_RESTARTED:

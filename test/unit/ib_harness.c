@@ -184,6 +184,21 @@ struct lnet_peer_ni *ih_peer(unsigned node, const char *address)
 
 /* ---- receiving ---- */
 
+/* The segments are what an RDMA GET asks for. */
+static void serve_get(struct ih_rx *r)
+{
+    r->asked = true;
+    r->rx->drop = core.get_drop;
+    r->mlen = core.get_drop == LNET_DROP_NONE ? core.get_len : 0;
+    r->region = core.get_heap ? -1 : FAKE_LOCAL;
+    if (r->mlen > 0) {
+        r->memory = memory_get(r->region, r->mlen);
+        ih_fill(r->memory, r->mlen);
+        r->nsegs = cut(r->segs, 2, r->memory, r->mlen, r->region);
+    }
+    lnd_verbs_ops.recv(r->rx, r->nsegs > 0 ? r->segs : NULL, r->nsegs, r->mlen);
+}
+
 static void call_recv(struct ih_rx *r, uint32_t mlen)
 {
     static const unsigned pieces[] = {[IH_PIECES] = 3};
@@ -219,7 +234,9 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
     core.rxs = r;
     core.open++;
     rx->msg = (struct lnet_msg *)r; /* the core's own field */
-    if (r->how == IH_DISCARD)
+    if (r->rdma_get && r->how != IH_LATER)
+        serve_get(r);
+    else if (r->how == IH_DISCARD)
         call_recv(r, 0);
     else if (r->how == IH_TRUNCATE)
         call_recv(r, core.truncate);
@@ -233,7 +250,10 @@ void ih_recv(struct ih_rx *r, uint32_t mlen)
     struct reactor *before = ir_at(lnet_nid_home(&nodes[r->node], &r->from));
 
     assert_false(r->asked);
-    call_recv(r, mlen);
+    if (r->rdma_get)
+        serve_get(r);
+    else
+        call_recv(r, mlen);
     ir_restore(before);
 }
 
@@ -251,6 +271,8 @@ void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
     if (r->memory != NULL) {
         if (!fake.fast && fake_told(r->memory, r->mlen))
             fail_msg("a receive ended while the peer may still write to it");
+        if (!fake.fast && fake_in_flight(r->memory, r->mlen))
+            fail_msg("a receive ended while the device may still read what it serves");
         if (result.reason == LNET_DROP_NONE && !fake.fast) {
             r->data = malloc(r->mlen);
             memcpy(r->data, r->memory, r->mlen);
@@ -415,6 +437,13 @@ void ih_expect(const struct ih_msg *m, enum lnet_drop reason, enum lnet_health h
     if (m->result.reason != reason)
         fail_msg("ended as %s, not %s", lnet_drop_info(m->result.reason)->name,
                  lnet_drop_info(reason)->name);
+    assert_int_equal(m->result.health, health);
+}
+
+void ih_expect_health(const struct ih_msg *m, enum lnet_health health)
+{
+    assert_int_equal(m->done, 1);
+    assert_int_not_equal(m->result.reason, LNET_DROP_NONE);
     assert_int_equal(m->result.health, health);
 }
 

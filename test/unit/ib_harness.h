@@ -90,6 +90,9 @@ struct ih_core {
     enum ih_parse parse;
     enum lnet_drop refusal;
     uint32_t truncate;
+    uint32_t get_len;        /* RDMA GETs: bytes served */
+    enum lnet_drop get_drop; /* or why not */
+    bool get_heap;           /* out of memory no device knows */
     bool no_peers;
     bool no_cancel;        /* lnet_rx_cancel() answers no */
     struct ih_rx *rxs;     /* newest first */
@@ -125,6 +128,7 @@ void ih_fill(uint8_t *p, uint32_t len);
 void ih_forget(void); /* what has ended */
 void ih_expect(const struct ih_msg *m, enum lnet_drop reason, enum lnet_health health);
 void ih_expect_ok(const struct ih_msg *m);
+void ih_expect_health(const struct ih_msg *m, enum lnet_health health); /* failed, whatever why */
 void ih_expect_pattern(const uint8_t *p, uint32_t len);
 struct verbs_counters ih_counters(void);
 

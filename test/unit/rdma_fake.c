@@ -560,7 +560,7 @@ struct fake_call *fake_call(unsigned node, const char *from, uint16_t port, cons
     r->req.from.sin_port = htons(port);
     assert_int_equal(inet_pton(AF_INET, from, &r->req.from.sin_addr), 1);
     /* InfiniBand pads a request to 56 bytes, §1.2. */
-    r->req.priv_len = len < 56 ? 56 : len;
+    r->req.priv_len = len < 56 && !fake.exact_priv ? 56 : len;
     memcpy(r->req.priv, priv, len);
     r->req.impl = r;
     call->next = fake.calls;

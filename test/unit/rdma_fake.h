@@ -170,6 +170,7 @@ struct fake_state {
     unsigned open_errors;
     unsigned inline_bytes, send_sges, extra_wrs;
     bool unbound_error;
+    bool exact_priv; /* private data of requests is not padded, as on iWARP */
     unsigned dials;
     struct fake_link *links; /* not closed, newest first */
     struct fake_call *calls;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs tests that are `async def test_*(env)` in a module of this folder, each in a process of its own with a deadline.
 
-    test/vm/runner.py --build BUILDDIR MODULE [--filter X] [--verbose]
+    test/vm/runner.py --build BUILDDIR MODULE [--filter X] [--verbose] [--reference]
 """
 
 import argparse
@@ -27,11 +27,11 @@ def collect(module):
     return {"verbs." + f.__name__.removeprefix("test_"): f for f in sorted(found, key=lambda f: f.__code__.co_firstlineno)}
 
 
-async def attempt(build, f, verbose):
+async def attempt(build, f, verbose, reference):
     from lnetpy.env import Failed
     from scene import Env
 
-    env = Env(build, verbose=verbose)
+    env = Env(build, reference=reference, verbose=verbose)
     text, good = "", False
     try:
         text = await f(env) or ""
@@ -51,14 +51,14 @@ async def attempt(build, f, verbose):
     return good, text
 
 
-def child(build, f, verbose, pipe):
-    good, text = asyncio.run(attempt(build, f, verbose))
+def child(build, f, verbose, reference, pipe):
+    good, text = asyncio.run(attempt(build, f, verbose, reference))
     sys.stdout.flush()
     os.write(pipe, (("PASS\0" if good else "FAIL\0") + " ".join(text.split())).encode()[:2000])
     os._exit(0)
 
 
-def run(build, name, f, verbose=False):
+def run(build, name, f, verbose=False, reference=False):
     """Prints the line of one test; whether it passed."""
     begun = time.monotonic()
     r, w = os.pipe()
@@ -67,7 +67,7 @@ def run(build, name, f, verbose=False):
     if pid == 0:
         os.close(r)
         try:
-            child(build, f, verbose, w)
+            child(build, f, verbose, reference, w)
         finally:
             os._exit(1)
     os.close(w)
@@ -92,10 +92,11 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--filter", default="")
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--reference", action="store_true", help="a scripted router in place of the program: tries the tests")
     parser.add_argument("modules", nargs="+")
     options = parser.parse_args()
-    tests = {n: f for m in options.modules for n, f in collect(m).items() if options.filter in n}
-    results = [run(options.build, n, f, options.verbose) for n, f in tests.items()]
+    tests = {n: f for m in options.modules for n, f in collect(m).items() if options.filter in n and not (options.reference and getattr(f, "millrace", False))}
+    results = [run(options.build, n, f, options.verbose, options.reference) for n, f in tests.items()]
     return 0 if all(results) else 1
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The surroundings of a test in the guest: the machine's own namespace, where RDMA devices are, beside others for tcp nodes."""
 
+import asyncio
 import os
 import sys
 import time
@@ -11,8 +12,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system"))
 from iblnd import rdma                                      # noqa: E402
 from iblnd.persona import IbNode                            # noqa: E402
 from lnetpy import nid as N                                 # noqa: E402
-from lnetpy import netns                                    # noqa: E402
+from lnetpy import netns, router as R                                    # noqa: E402
 from lnetpy import env as lnetpy_env                        # noqa: E402
+from lnetpy.crowd import OWN                                # noqa: E402
+from lnetpy.judge import RouterSpec, Verdict                # noqa: E402
+from lnetpy.socklnd import K217                             # noqa: E402
 
 # Addresses of the devices (rxe.sh), and who has which.
 ROUTER, ROUTER1 = "10.77.0.1@o2ib", "10.77.0.3@o2ib1"
@@ -38,6 +42,36 @@ class Machine(netns.NetNs):
         super().close()
 
 
+class Reference:
+    """A kernel's router in place of the program: tries the tests."""
+
+    def __init__(self, env, name, nids):
+        self.env, self.name, self.nids = env, name, nids
+        self.spec = RouterSpec(nids, {0x1a}, "kernel", zc_min=1 << 30, name=name)
+        self.node = IbNode(env, name, env.fabric.host(name), nids, K217, routing=True)
+        for ni in self.node.nis:
+            ni.zc_min, ni.rdma_of_any_size = 1 << 30, True
+        self.node.judge.check = lambda *_: Verdict([])
+        self.node.in_ledger = False
+        env.ledger.nids -= set(nids)
+
+    async def start(self):
+        await self.node.start()
+        return self
+
+    async def stop(self):
+        self.node.stop()
+
+    async def drops(self):
+        return {}
+
+    def tail(self, _=0):
+        return ""
+
+    def kill(self):
+        pass
+
+
 class Env(lnetpy_env.Env):
     def __init__(self, build, **kw):
         super().__init__(build, **kw)
@@ -46,7 +80,7 @@ class Env(lnetpy_env.Env):
 
     async def ib(self, name, nid, profile="k217", start=True, **kw):
         """A kernel node on a verbs net."""
-        node = IbNode(self, name, N.parse(nid), lnetpy_env.PROFILES[profile], **kw)
+        node = IbNode(self, name, self.fabric.hosts["r"], [N.parse(nid)], lnetpy_env.PROFILES[profile], **kw)
         for spec in {id(r.spec): r.spec for r in self.routers}.values():
             node.judge.know(spec)
         self.nodes.append(node)
@@ -54,20 +88,58 @@ class Env(lnetpy_env.Env):
             await node.start()
         return node
 
-    def prepare(self, name, *nids, **kw):
-        """The interfaces of verbs nets are there already."""
-        verbs = [n for n in nids if "@o2ib" in n]
-        attach, self.fabric.attach = self.fabric.attach, lambda *_, **__: None
-        try:
-            router = super().prepare(name, *nids, **kw)
-        finally:
-            self.fabric.attach = attach
-        for i, n in enumerate(nids):
-            if n not in verbs:
-                self.fabric.attach(name, N.net_str(N.parse(n).net), f"eth{i}", f"{N.parse(n).ip}/24")
+    def prepare(self, name, *nids, **kw):       # pylint: disable=arguments-differ
+        """A router, not started. The interfaces of verbs nets are there already."""
+        for i, n in enumerate(map(N.parse, nids)):
+            if N.net_str(n.net).startswith("tcp"):
+                self.fabric.attach(name, N.net_str(n.net), f"eth{i}", f"{n.ip}/24")
+        if self.reference:
+            router = Reference(self, name, [N.parse(n) for n in nids])
+        else:
+            router = R.Millraced(self, name, self.fabric.host(name), [N.parse(n) for n in nids], **kw)
+        self.routers.append(router)
+        for node in self.nodes:
+            node.judge.know(router.spec)
         return router
 
     async def quiet(self, seconds):
-        """Nothing has happened that is no problem of its own; some protocol time has passed."""
+        """Nothing happens that is a problem, while some protocol time passes."""
         end = time.monotonic() + seconds
         await self.until(lambda: time.monotonic() >= end, "time", seconds + 5)
+
+
+class Books:
+    """What of the messages between personas arrived, and what the router says it dropped."""
+
+    def __init__(self, env, router):
+        self.env, self.router = env, router
+
+    @classmethod
+    async def open(cls, env, router):
+        books = cls(env, router)
+        await env.settle(30)
+        books.before = await books.all()
+        return books
+
+    async def all(self):
+        rows = (await self.router.rpc("drops_get"))["drops"]
+        return {d["name"]: d["count"] for d in rows if d["kind"] == "message" and d["name"] not in OWN}
+
+    async def drops(self):
+        """name -> messages since the books were opened."""
+        return {k: v - self.before.get(k, 0) for k, v in (await self.all()).items() if v != self.before.get(k, 0)}
+
+    async def balance(self, cut=0, timeout=30):
+        """Every message has arrived once or was dropped by name, but for `cut`, those that connections broken by the test
+        had under way. What was dropped, as text."""
+        end = time.monotonic() + timeout
+        while True:
+            drops, lost = await self.drops(), len(self.env.ledger.outstanding())
+            if lost == sum(drops.values()) or time.monotonic() > end:
+                break
+            await asyncio.sleep(0.2)
+        gap = lost - sum(drops.values())
+        assert 0 <= gap <= cut, f"{lost} did not arrive, {drops} were dropped by name, at most {cut} were cut off"
+        assert not self.env.problems, self.env.problems
+        self.env.ledger.forget(lambda e: True)
+        return f"{lost} lost: {drops}" + (f", {gap} cut" if gap else "")

@@ -254,7 +254,7 @@ class Conn:
 
     def send_message(self, hdr, payload, done=None):
         raw = hdr.pack(False)
-        if hdr.mtype == lnet.GET and hdr.sink > W.IMMEDIATE_MAX and self.nid == hdr.dst and not self.ni.is_router(self.nid):
+        if hdr.mtype == lnet.GET and hdr.sink > W.IMMEDIATE_MAX and (hdr.src, hdr.dst) == (self.ni.nid, self.nid):
             return self.send_get_req(hdr, raw, done)
         if hdr.mtype in (lnet.PUT, lnet.REPLY) and (hdr.plen > W.IMMEDIATE_MAX or self.ni.force_rdma and hdr.plen):
             tx = Tx(W.Msg(W.PUT_REQ, lnet=raw, cookie=self.ni.cookie()), hdr, payload, answer=(W.PUT_ACK, W.PUT_NAK), done=done)

@@ -21,16 +21,19 @@ from .conn import CANARY, Conn
 SLOT = (1 << 20) + (128 << 10)      # 1 MiB and room for gaps between its fragments
 CLEAN = bytes([CANARY]) * SLOT
 RACES = 20
+O2IB = 5
 
 
 class IbJudge(Judge):
     """The same, for messages that came without the frames of socklnd, on connections that all are alike."""
 
     def _conn_choice(self, conn, nob):
-        return []
+        return [] if isinstance(conn, Seen) else super()._conn_choice(conn, nob)
 
     def _frame_head(self, conn, spec, hdr, raw):
-        return lnet.frame(lnet.LNET), ()
+        if isinstance(conn, Seen):
+            return lnet.frame(lnet.LNET), ()
+        return super()._frame_head(conn, spec, hdr, raw)
 
 
 class Seen:
@@ -558,15 +561,13 @@ def _word(nid):
 
 
 class IbNode(Node):
-    """A node with one NI on a verbs net."""
+    """A node whose NIs of verbs nets are of here, and the others of lnetpy."""
 
-    def __init__(self, env, name, nid, profile, routing=False, check_interval=60.0, transaction_timeout=30.0, **kw):
-        super().__init__(env, name, None, [], profile, routing=routing, check_interval=check_interval,
+    def __init__(self, env, name, ns, nids, profile, routing=False, check_interval=60.0, transaction_timeout=30.0, **kw):
+        super().__init__(env, name, ns, nids, profile, routing=routing, check_interval=check_interval,
                          transaction_timeout=transaction_timeout)
         self.judge = IbJudge(self, env.ledger)
-        self.seq = 2
-        self.nis = [Ni(self, nid, **kw)]
-        env.ledger.nids.add(nid)
+        self.nis = [Ni(self, n.nid, **kw) if n.nid.ntype == O2IB else n for n in self.nis]
 
     @property
     def ni(self):

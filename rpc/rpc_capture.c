@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "lib/lnd_eth/tcp/tcp.h"
+#include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/reactor/mark.h"
 #include "rpc/rpc_eth.h"
 #include "rpc/rpc_timed.h"
@@ -188,6 +189,15 @@ static void put_port(struct snapshot *s, const struct port *port)
     put_numbers(s, rpc_queue_numbers, &sum, of, "tx");
 }
 
+static void put_verbs(struct snapshot *s, const struct rpc_ctx *ctx, const struct lnet_ni *ni)
+{
+    struct verbs_counters counters = {0};
+    char nid[LNET_NIDSTR_SIZE];
+
+    ctx->verbs->counters(ni, &counters);
+    put_numbers(s, rpc_verbs_numbers, &counters, "verbs", nid_format(&ni->nid, nid));
+}
+
 static void put_tcp(struct snapshot *s, const struct rpc_ctx *ctx, unsigned reactor)
 {
     struct inet_stats ip = {0};
@@ -230,13 +240,17 @@ static int by_name(const void *a, const void *b)
 
 static void look(struct snapshot *s, const struct rpc_ctx *ctx)
 {
+    const struct lnet_ni *ni;
     char name[16];
     unsigned i;
 
     put_node(s, ctx->node);
     for (i = 0; i < lnet_ni_count(ctx->node); i++)
-        if (lnet_ni_at(ctx->node, i))
-            put_ni(s, ctx->node, lnet_ni_at(ctx->node, i));
+        if ((ni = lnet_ni_at(ctx->node, i))) {
+            put_ni(s, ctx->node, ni);
+            if (ctx->verbs && ni->net >> 16 == LNET_LND_O2IB)
+                put_verbs(s, ctx, ni);
+        }
     for (i = 0; i < reactor_count(ctx->env); i++) {
         put_buffers(s, ctx->node, i);
         snprintf(name, sizeof(name), "%u", i);

@@ -29,7 +29,7 @@ static const struct rpc_number limit_numbers[] = {
     RPC_NUMBER(rdma_info, max_mr),  RPC_NUMBER(rdma_info, max_mr_size),
 };
 
-static const struct rpc_number counter_numbers[] = {
+const struct rpc_number rpc_verbs_numbers[] = {
     RPC_NUMBER(verbs_counters, conns),          RPC_NUMBER(verbs_counters, dialled),
     RPC_NUMBER(verbs_counters, accepted),       RPC_NUMBER(verbs_counters, refused),
     RPC_NUMBER(verbs_counters, closed),         RPC_NUMBER(verbs_counters, immediates_in),
@@ -42,9 +42,10 @@ static const struct rpc_number counter_numbers[] = {
     RPC_NUMBER(verbs_counters, credit_waits),   RPC_NUMBER(verbs_counters, send_waits),
     RPC_NUMBER(verbs_counters, reserve_waits),  RPC_NUMBER(verbs_counters, polls),
     RPC_NUMBER(verbs_counters, completions),    RPC_NUMBER(verbs_counters, posts),
-    RPC_NUMBER(verbs_counters, requests),
+    RPC_NUMBER(verbs_counters, requests),       {NULL},
 };
-_Static_assert(sizeof(struct verbs_counters) == RTE_DIM(counter_numbers) * sizeof(uint64_t),
+#define COUNTERS (RTE_DIM(rpc_verbs_numbers) - 1)
+_Static_assert(sizeof(struct verbs_counters) == COUNTERS * sizeof(uint64_t),
                "all of them are shown");
 
 static const struct rpc_number conn_numbers[] = {
@@ -113,8 +114,7 @@ static json_t *device_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
                        (int)info.lid, "pkey", (int)info.pkey, "mtu", (int)info.mtu, "speed",
                        (int)info.speed));
     json_object_set_new(row, "limits", numbers(&info, limit_numbers, RTE_DIM(limit_numbers)));
-    json_object_set_new(row, "counters",
-                        numbers(&counters, counter_numbers, RTE_DIM(counter_numbers)));
+    json_object_set_new(row, "counters", numbers(&counters, rpc_verbs_numbers, COUNTERS));
     return row;
 }
 

@@ -301,6 +301,12 @@ static void test_samples(void **state)
     assert_int_equal(report.warnings, 0);
     assert_int_equal(cfg->hello_count, 1);
     done();
+    load(TEST_SAMPLES "/o2ib.yaml");
+    assert_int_equal(report.warnings, 0);
+    assert_int_equal(cfg->ni[0].conf.net >> 16, LNET_LND_O2IB);
+    assert_int_equal(cfg->verbs_max_connections, 4096);
+    assert_int_equal(cfg->verbs_keepalive, 100);
+    done();
 }
 
 static void test_no_file(void **state)

@@ -295,6 +295,15 @@ static void test_device(void **state)
     assert_int_equal(NUMBER(r, "memory/registered"), 1 << 20);
 }
 
+static void test_counters(void **state)
+{
+    no_device = false;
+    is_true("net_add", "{\"net\":\"o2ib\",\"nid\":\"10.2.0.2@o2ib\"}");
+    call("counters_capture", "{\"match\":\"verbs.*.requests\",\"interval_ms\":10}");
+    IS(answer, "result/counters/0/name", "verbs.10.2.0.2@o2ib.requests");
+    assert_int_equal(NUMBER(answer, "result/counters/0/after"), 77);
+}
+
 static void test_conns(void **state)
 {
     json_t *r;
@@ -329,6 +338,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_removed, begin, end),
         cmocka_unit_test_setup_teardown(test_taken_back, begin, end),
         cmocka_unit_test_setup_teardown(test_device, begin, end),
+        cmocka_unit_test_setup_teardown(test_counters, begin, end),
         cmocka_unit_test_setup_teardown(test_conns, begin, end),
     };
 

@@ -178,6 +178,7 @@ static const struct cfg_key ni_keys[] = {
     CFG_CALLS("interfaces", ni_interfaces),
     TUNING,
     CFG_IGNORES("status"),
+    CFG_IGNORES("reason"),
     CFG_IGNORES("dev cpt"),
     CFG_IGNORES("tcp bonding"),
     CFG_IGNORES_COUNTS,

@@ -18,21 +18,10 @@ struct shown {
 };
 
 static const struct shown ni_shown[] = {
-    {"nid", 0, true},
-    {"status", 0},
-    {"interfaces", 0, true},
-    {"statistics", 1},
-    {"udsp info", 4},
-    {"sent_stats", 2},
-    {"received_stats", 2},
-    {"dropped_stats", 2},
-    {"health stats", 2},
-    {"tunables", 1, true},
-    {"lnd tunables", 1, true},
-    {"dev cpt", 1},
-    {"CPT", 1, true},
-    {"millrace", OWN},
-    {NULL},
+    {"nid", 0, true},     {"status", 0},       {"reason", 0},         {"interfaces", 0, true},
+    {"statistics", 1},    {"udsp info", 4},    {"sent_stats", 2},     {"received_stats", 2},
+    {"dropped_stats", 2}, {"health stats", 2}, {"tunables", 1, true}, {"lnd tunables", 1, true},
+    {"dev cpt", 1},       {"CPT", 1, true},    {"millrace", OWN},     {NULL},
 };
 
 /* Of `lnd tunables`: all but the time-out, which is no setting to lnetctl. */

@@ -6,7 +6,7 @@
 
 #include "app/millraced/daemon_internal.h"
 
-static const struct lnd_ops *const drivers[] = {&lnd_sock_ops};
+static const struct lnd_ops *const drivers[] = {&lnd_sock_ops, &lnd_verbs_ops};
 
 const struct lnd_ops *daemon_driver(lnet_net_t net)
 {
@@ -60,6 +60,18 @@ void daemon_sock_opts(const struct cfg *cfg, struct sock_opts *opts)
     opts->min_reconnect = (unsigned)cfg->min_reconnect;
     opts->max_reconnect = (unsigned)cfg->max_reconnect;
     opts->max_conns = (unsigned)cfg->max_connections;
+}
+
+void daemon_verbs_opts(const struct cfg *cfg, struct verbs_opts *opts)
+{
+    *opts = VERBS_OPTS_DEFAULT;
+    opts->service = (uint16_t)cfg->verbs_service;
+    opts->keepalive = (unsigned)cfg->verbs_keepalive;
+    opts->retry_count = (unsigned)cfg->verbs_retry_count;
+    opts->rnr_retry_count = (unsigned)cfg->verbs_rnr_retry_count;
+    opts->require_privileged_port = cfg->verbs_require_privileged_port;
+    opts->use_privileged_port = cfg->verbs_use_privileged_port;
+    opts->max_conns = (unsigned)cfg->verbs_max_connections;
 }
 
 void daemon_tcp_opts(const struct cfg *cfg, struct tcp_opts *opts)
@@ -204,13 +216,19 @@ static void print_heap(const struct cfg *cfg, const struct daemon_memory *m)
     if (m->devices)
         printf("        ports: %.1f  # %u threads x (connections, neighbours, routes)\n",
                mib(m->ports_heap), m->reactors);
+    if (m->o2ib)
+        printf("        o2ib: %.1f  # %u threads x %u connections\n", mib(m->verbs.pools),
+               m->reactors, m->verbs.conns);
     printf("        reactors: %.1f  # %u threads and their mailboxes\n", mib(m->env.heap),
            m->reactors + 1);
     printf("        dpdk: %.1f  # its list of the pages of eal\n", mib(m->env.pages));
-    printf("        sum: %.1f\n",
-           mib(m->node.tables + m->tcp.pools + m->ports_heap + m->env.heap + m->env.pages));
+    printf("        sum: %.1f\n", mib(m->node.tables + m->tcp.pools + m->ports_heap +
+                                      (m->o2ib ? m->verbs.pools : 0) + m->env.heap + m->env.pages));
     printf("        tcp streams: %.1f  # more, when all these connections are in use\n",
            mib(m->tcp.streams));
+    if (m->o2ib)
+        printf("        o2ib connections: %.1f  # more, for each 100 of them; it is locked\n",
+               mib(100 * m->verbs.per_conn));
 }
 
 static void print_memory(const struct cfg *cfg, const struct daemon_memory *m)

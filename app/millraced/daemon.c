@@ -32,6 +32,7 @@ struct daemon {
     struct reactor_env *env;
     struct lnet_node *node;
     struct lnd_sock *sock;
+    struct lnd_verbs *verbs;
     struct daemon_ports *ports; /* NULL: there are none */
     struct rpc_ctx rpc_ctx;
     struct jrpc jrpc;
@@ -285,6 +286,29 @@ static int make_sock(struct daemon *d, char *err)
     return 0;
 }
 
+static bool verbs_memory(void *arg, struct rdma_counters *out)
+{
+    return lnd_verbs_provider(arg, out);
+}
+
+/* It opens no device before it has an NI. */
+static int make_verbs(struct daemon *d, char *err)
+{
+    static const struct rpc_verbs shown = {lnd_verbs_info, lnd_verbs_counters, lnd_verbs_conns,
+                                           verbs_memory};
+    struct verbs_opts opts;
+
+    daemon_verbs_opts(d->cfg, &opts);
+    d->verbs = lnd_verbs_new(&opts);
+    if (!d->verbs) {
+        snprintf(err, ERR_SIZE, "out of memory");
+        return -ENOMEM;
+    }
+    d->rpc_ctx.verbs = &shown;
+    d->rpc_ctx.verbs_arg = d->verbs;
+    return 0;
+}
+
 static int make_node(struct daemon *d, char *err)
 {
     struct lnet_node_opts opts;
@@ -304,6 +328,10 @@ static int make_node(struct daemon *d, char *err)
         rc = make_sock(d, err);
     if (rc == 0)
         rc = lnet_lnd_register(d->node, &lnd_sock_ops, d->sock);
+    if (rc == 0)
+        rc = make_verbs(d, err);
+    if (rc == 0)
+        rc = lnet_lnd_register(d->node, &lnd_verbs_ops, d->verbs);
     return rc;
 }
 
@@ -378,7 +406,7 @@ static int start_node(struct daemon *d, char *err)
     rc = lnet_node_start(d->node, err, ERR_SIZE);
     if (rc == -EACCES)
         hint(err, "; run it as root or give it that capability (setcap cap_net_bind_service+ep)");
-    if (rc == -EADDRINUSE)
+    if (rc == -EADDRINUSE && !strstr(err, "o2ib"))
         hint(err, "; `ss -ltnp sport = %d` shows who has the port", d->cfg->accept_port);
     if (rc == 0)
         d->drops = drop_watch_start(d->node);
@@ -430,6 +458,9 @@ static void take_down(struct daemon *d)
     if (d->sock)
         lnd_sock_free(d->sock);
     d->sock = NULL;
+    d->rpc_ctx.verbs = NULL;
+    lnd_verbs_free(d->verbs);
+    d->verbs = NULL;
     daemon_ports_close(d->ports); /* messages of the node may have had segments of theirs */
     d->ports = NULL;
 }

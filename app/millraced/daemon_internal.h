@@ -7,6 +7,7 @@
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnd_eth/port/port.h"
 #include "lib/lnd_eth/tcp/tcp.h"
+#include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/reactor/reactor.h"
 #include "rpc/rpc_server.h"
 
@@ -19,6 +20,8 @@ struct daemon_memory {
     struct lnet_memory node;   /* the node's buffers and tables */
     struct reactor_memory env; /* DPDK's and the reactors' own */
     struct sock_memory tcp;    /* the driver's own */
+    unsigned o2ib;             /* NIs of o2ib nets; 0: nothing of `verbs` is taken */
+    struct verbs_memory verbs; /* that driver's; connections take theirs from the system */
     unsigned devices;          /* that ports are on; 0: there are no ports */
     size_t segments;           /* lnet_node_opts.segments */
     size_t port_buffers;       /* port_opts.buffer_bytes of each device */
@@ -33,6 +36,7 @@ struct daemon_memory {
 void daemon_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts);
 /* Without the map. */
 void daemon_sock_opts(const struct cfg *cfg, struct sock_opts *opts);
+void daemon_verbs_opts(const struct cfg *cfg, struct verbs_opts *opts);
 /* Of own TCP on ports. */
 void daemon_tcp_opts(const struct cfg *cfg, struct tcp_opts *opts);
 /* Of each reactor. A peer has three connections or more: half as many as these are enough even

@@ -15,6 +15,7 @@
 #define PORTS_PART   2   /* of all: the part that receive buffers of all ports take at most */
 #define AHEAD_PART   8   /* of the segments, more: what comes before a connection has a grant … */
 #define AHEAD_LEAST  4u  /* … MiB */
+#define VERBS_DEPTH  8   /* peer_credits of an o2ib NI that names none, o2iblnd §7 */
 
 size_t daemon_ram(void)
 {
@@ -83,6 +84,31 @@ static size_t segments_of(const struct daemon_memory *m, size_t all)
 
     part = part < most ? part : most;
     return part > least ? part : least;
+}
+
+/* ---- o2ib ---- */
+
+/* The depth of the queues that connections have at most. */
+static unsigned depth_of(const struct cfg_ni *ni)
+{
+    return ni->conf.tun.peer_credits > 0 ? (unsigned)ni->conf.tun.peer_credits : VERBS_DEPTH;
+}
+
+static void verbs_plan(const struct cfg *cfg, struct daemon_memory *m)
+{
+    struct verbs_opts opts;
+    unsigned depth = 0, i;
+
+    for (i = 0; i < cfg->ni_count; i++) {
+        if (cfg->ni[i].conf.net >> 16 != LNET_LND_O2IB)
+            continue;
+        m->o2ib++;
+        if (depth < depth_of(&cfg->ni[i]))
+            depth = depth_of(&cfg->ni[i]);
+    }
+    daemon_verbs_opts(cfg, &opts);
+    if (m->o2ib)
+        lnd_verbs_memory(&opts, m->reactors, depth < 255 ? depth : 255, &m->verbs);
 }
 
 /* ---- plans ---- */
@@ -228,6 +254,7 @@ int daemon_memory(const struct cfg *cfg, size_t ram, struct daemon_memory *m, ch
     reactor_memory(m->reactors, 0, cfg->hugepages, &m->env);
     ports_plan(cfg, m);
     lnd_sock_memory(&sock, m->reactors, m->devices > 0, &m->tcp);
+    verbs_plan(cfg, m);
     if (cfg->memory)
         rc = plan_fixed(&p, m, err, errlen);
     else

@@ -38,6 +38,14 @@ void lnd_verbs_info(const struct lnet_ni *ni, struct rdma_info *out)
     ini->lv->opts.rdma->info(&ini->port->port, out);
 }
 
+bool lnd_verbs_provider(const struct lnd_verbs *lv, struct rdma_counters *out)
+{
+    memset(out, 0, sizeof(*out));
+    if (lv->rdma != NULL)
+        lv->opts.rdma->counters(lv->rdma, out);
+    return lv->rdma != NULL;
+}
+
 /* All members are counters of the same kind. */
 #define COUNTERS (sizeof(struct verbs_counters) / sizeof(uint64_t))
 _Static_assert(sizeof(struct verbs_counters) % sizeof(uint64_t) == 0, "counters only");

@@ -81,6 +81,8 @@ struct verbs_conn_row {
 /* Device and port of an NI of this driver. Control thread. */
 void lnd_verbs_info(const struct lnet_ni *ni, struct rdma_info *out);
 void lnd_verbs_counters(const struct lnet_ni *ni, struct verbs_counters *out);
+/* Memory of the provider and work of its thread. Control thread. False: it is not open yet. */
+bool lnd_verbs_provider(const struct lnd_verbs *lv, struct rdma_counters *out);
 /* The connections of an NI, gathered on their reactors; done() on the control thread with all of
  * them (rows are freed after it). At most max rows; *total counts all. 0 or -ENOMEM. */
 int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,

@@ -132,8 +132,10 @@ def test_check():
     has(run(MILLRACED, "--check", "-c", config("idel: spin"), status=1)[1],
         "config.yaml:17: millrace.idel: unknown key; did you mean 'idle'?")
     has(run(MILLRACED, "--check", "-c", "/nonexistent", status=1)[1], "cannot be read")
-    o2ib = os.path.join(DATA, "lnetctl-export-client-o2ib-backup.yaml")
-    has(run(MILLRACED, "--check", "-c", o2ib, status=1)[0], "no network driver")
+    kfi = config(first="nid: 127.0.0.2@tcp\n  - net type: kfi\n    local NI(s):\n      - interfaces: {0: cxi0}")
+    has(run(MILLRACED, "--check", "-c", kfi, status=1)[0], "no network driver")
+    has(run(MILLRACED, "--check", "-c", os.path.join(DATA, "lnetctl-export-client-o2ib-backup.yaml"))[0],
+        "o2ib connections:")
     assert not os.path.exists(SOCKET)
 
 
@@ -484,6 +486,57 @@ def test_start_fails():
     cli("ping", "127.0.0.3@tcp1")
     d.proc.terminate()
     d.ended()
+
+
+# No device has an address of the loopback interface, also where the host has RDMA.
+O2IB = "nid: 127.0.0.2@tcp\n  - net type: o2ib5\n    local NI(s):\n      - {nid: 127.0.0.4@o2ib5, tunables: {peer_credits: 16}}"
+
+
+def o2ib_config():
+    return config(first=O2IB, routes=["{net: o2ib8, gateway: 127.0.0.9@o2ib5}", "{net: tcp8, gateway: 127.0.0.9@tcp}"])
+
+
+def test_no_rdma():
+    """An NI without a device is told, and all else runs."""
+    d = Daemon(o2ib_config()).wait_ready()
+    end = time.monotonic() + DEADLINE
+    while "event=ni_absent" not in d.text():
+        assert time.monotonic() < end, d.text()
+        time.sleep(0.02)
+    has(d.text(), "warning events event=ni_absent nid=127.0.0.4@o2ib5 net=o2ib5", "RDMA device")
+    nets = cli("net", "show")[0]
+    has(nets, "127.0.0.2@tcp\n            status: up", "127.0.0.4@o2ib5\n            status: down\n            reason:")
+    has(cli("net", "show", "--net", "o2ib5", "-v")[0], "peer_credits: 16")
+    has(cli("verbs", "show")[0], "verbs: []", "nid: 127.0.0.4@o2ib5", "RDMA device")
+    routes = cli("route", "show")[0]
+    has(routes, "tcp8")
+    assert "o2ib8" not in routes, routes
+    cli("ping", "127.0.0.3@tcp1")
+    # The document has all of it.
+    kept = cli("config", "show", "--backup")[0]
+    has(kept, "127.0.0.4@o2ib5", "o2ib8")
+    # What comes later is refused, and changes nothing.
+    err = cli("net", "add", "--net", "o2ib1", "--nid", "127.0.0.5@o2ib1", status=1)[1]
+    has(err, "errno: -19", "RDMA device", "rdma link")
+    assert cli("net", "show")[0] == nets
+    cli("net", "set", "--net", "o2ib5", "--lnd-timeout", "20")
+    cli("net", "del", "--net", "o2ib5")
+    assert "127.0.0.4" not in cli("verbs", "show")[0]
+    assert "o2ib8" not in cli("config", "show", "--backup")[0]
+    has(cli("config", "apply", os.path.join(DIR.name, "config.yaml"), status=1)[1], "RDMA device")
+    cli("shutdown")
+    d.ended()
+
+
+def test_nothing_but_rdma():
+    """A node without any NI does not start; nor does one whose o2ib NI is wrong."""
+    path = os.path.join(DIR.name, "rdma.yaml")
+    for nid, said in ("127.0.0.4@o2ib", "RDMA device"), ("fd00::4@o2ib", "IPv4 addresses only"):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(f"net: [{{net type: o2ib, local NI(s): [{{nid: '{nid}'}}]}}]\n"
+                    f"buffers: {{tiny: 16, small: 16, large: 2}}\nmillrace: {{reactors: 1, rpc: {{socket: {SOCKET}}}}}\n")
+        out, err = run(MILLRACED, "-c", path, status=1)
+        has(out + err, "NI on line 1", said)
 
 
 def main():

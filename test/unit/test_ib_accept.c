@@ -73,6 +73,18 @@ static struct pe_msg request(void)
     return m;
 }
 
+static void established(const struct fake_call *call)
+{
+    struct pe_msg ack;
+
+    assert_false(call->rejected);
+    assert_true(pe_decode(call->link->priv, call->link->priv_len, &ack));
+    peer.my_stamp = ack.src_stamp;
+    fake_tell(call->link, RDMA_EV_ESTABLISHED, 0, 0, NULL, 0);
+    fake_settle();
+    assert_int_equal(call->link->phase, FAKE_UP);
+}
+
 static uint64_t my_stamp(void)
 {
     struct fake_link *fl = ih_called();
@@ -461,8 +473,7 @@ static void rows_race_higher(void **state)
     ours = calling();
     call = ih_call();
     assert_false(call->rejected);
-    fake_tell(call->link, RDMA_EV_ESTABLISHED, 0, 0, NULL, 0);
-    fake_settle();
+    established(call);
     ih_take(call->link, PE_IMMEDIATE); /* what waited for our call goes by theirs */
     assert_int_equal(ours->phase, FAKE_CONNECTING);
     ih_reject(ours, WHY_RACE, 0, 8, 257);
@@ -669,8 +680,8 @@ static void rows_pool(void **state)
         call = ih_call();
         if (call->rejected)
             break;
-        fake_tell(call->link, RDMA_EV_ESTABLISHED, 0, 0, NULL, 0);
-        fake_settle();
+        established(call);
+        peer.my_stamp = 0;
         n++;
     } while (n < 1000);
     assert_int_equal(n, 64);
@@ -687,8 +698,7 @@ static void rows_queue(void **state)
 
     (void)state;
     assert_int_equal(fake.dials, 0); /* it is on its way */
-    fake_tell(call->link, RDMA_EV_ESTABLISHED, 0, 0, NULL, 0);
-    fake_settle();
+    established(call);
     ih_take(call->link, PE_IMMEDIATE);
     ih_expect_ok(m);
     ih_row("accept/queue");
@@ -750,8 +760,7 @@ static void rows_starting(void **state)
     fake_settle();
     call = call_with(&m, 1023); /* by the listener there is */
     assert_false(call->rejected);
-    fake_tell(call->link, RDMA_EV_ESTABLISHED, 0, 0, NULL, 0);
-    fake_settle();
+    established(call);
     m.dst += 1ull << 32;
     call = call_with(&m, 1023);
     expect_reject(call, WHY_FATAL, LNET_DROP_O2IB_CONN_DEST);

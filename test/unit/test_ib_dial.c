@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -682,12 +683,16 @@ static int setup_three(void **state)
     return ih_setup(state);
 }
 
-static void next_up(unsigned n)
+/* The n-th call is under way and comes up; the next one may begin with that. */
+static struct fake_link *next_up(unsigned n)
 {
+    struct fake_link *fl;
+
     soon();
     assert_int_equal(fake.dials, n);
-    ih_answer();
-    assert_int_equal(fake_newest()->phase, FAKE_UP);
+    fl = ih_answer();
+    assert_int_equal(fl->phase, FAKE_UP);
+    return fl;
 }
 
 static void rows_several(void **state)
@@ -696,10 +701,8 @@ static void rows_several(void **state)
     struct fake_link *fl[3];
 
     (void)state;
-    for (unsigned i = 0; i < 3; i++) {
-        next_up(i + 1);
-        fl[i] = fake_newest();
-    }
+    for (unsigned i = 0; i < 3; i++)
+        fl[i] = next_up(i + 1);
     soon();
     assert_int_equal(fake.dials, 3);
     ih_take(fl[0], PE_IMMEDIATE); /* did not wait for the others */
@@ -762,22 +765,32 @@ static void rows_peer_began(void **state)
 
 /* ---- the rest of §6.3 ---- */
 
+static int setup_few(void **state)
+{
+    ih_defaults();
+    ih_opts.verbs.max_conns = 3;
+    return ih_setup(state);
+}
+
+/* Three peers are in use; one that is only remembered makes room for another. */
 static void rows_no_peer(void **state)
 {
-    struct ih_msg *m[70];
-    char address[16];
-    unsigned none = 0;
+    static const char *const address[] = {"10.0.0.2", "10.0.0.4", "10.0.0.6", "10.0.0.8"};
+    struct ih_msg *m[4];
 
     (void)state;
-    for (unsigned i = 0; i < 70; i++) {
-        snprintf(address, sizeof(address), "10.0.%u.%u", i / 60, 2 * (i % 60) + 2);
-        /* The core of these tests knows 64 peers. */
-        if (i == 64)
-            break;
-        m[i] = ih_send(ih_msg(0, address, LNET_MSG_ACK, 0, -1, 1));
-        none += m[i]->done;
+    for (unsigned i = 0; i < 4; i++) {
+        ih_persona_is(address[i]);
+        m[i] = one();
     }
-    assert_int_equal(none, 0);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(m[i]->done, 0);
+    ih_expect(m[3], LNET_DROP_NO_PEER_MEMORY, LNET_HEALTH_LOCAL_ERROR);
+    soon();
+    ih_reject(fake_newest(), WHY_FATAL, STAMP, 8, 257);
+    assert_int_equal(m[2]->done, 1);
+    m[3] = one();
+    assert_int_equal(m[3]->done, 0);
     ih_row("6.3/no peer");
 }
 
@@ -825,8 +838,7 @@ static void rows_restart(void **state)
     struct fake_link *old;
 
     (void)state;
-    next_up(1);
-    old = fake_newest();
+    old = next_up(1);
     ih_expect_ok(m);
     peer.stamp++;
     next_up(2);
@@ -876,7 +888,7 @@ int main(void)
         T_IN(rows_several, setup_three),
         T_IN(rows_several_refused, setup_three),
         T(rows_peer_began),
-        T(rows_no_peer),
+        T_IN(rows_no_peer, setup_few),
         T(rows_unlinked),
         T(rows_back_off),
         T_IN(rows_restart, setup_three),

@@ -206,7 +206,12 @@ static void settle_at_home(struct sock_hs *hs)
 {
     struct sock_ni_shard *ns = &hs->sni->shard[reactor_index(reactor_self())];
 
-    if (ns->started && !ns->quiesced && !ns->stopping && !decide_at_home(hs)) {
+    if (!ns->started) {
+        /* The control thread told every reactor before it listened; that mail is behind this. */
+        reactor_timer_arm(&hs->home_timer, SETTLE_US);
+        return;
+    }
+    if (!ns->quiesced && !ns->stopping && !decide_at_home(hs)) {
         /* The old connections may have ended, and the news be behind this mail. */
         hs->waited = true;
         reactor_timer_arm(&hs->home_timer, SETTLE_US);

@@ -145,6 +145,8 @@ struct lnet_peer_ni *fake_peer(const char *nid); /* not referenced for the calle
 extern struct sock_opts fake_opts; /* before fake_setup() */
 extern int fake_timeout;           /* LND timeout, s */
 extern int fake_conns_per_peer;
+extern int fake_late;       /* the reactor whose mail of ni_start lies unread; -1: none */
+void fake_mail_comes(void); /* what lay */
 
 int fake_setup(void **state);    /* cmocka set-up: node with both NIs, started */
 int fake_teardown(void **state); /* stops, checks that everything was given back */

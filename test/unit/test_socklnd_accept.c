@@ -666,6 +666,33 @@ static void test_stop_while_settling(void **state)
     fake_expect_nothing(s);
 }
 
+static int setup_late(void **state)
+{
+    fake_defaults();
+    fake_late = 0;
+    return fake_setup(state);
+}
+
+/* The listener's reactor runs already, the caller's home has not read yet that the NI starts: the
+ * call waits for that. */
+static void test_called_while_starting(void **state)
+{
+    struct fake_stream *s = fake_call(HIGH, 1023);
+    uint8_t buf[128];
+
+    (void)state;
+    fake_feed(s, buf, fake_hello(buf, HIGH_NID, OWN_NID, SOCK_CTYPE_CONTROL, INC));
+    fake_advance(20000);
+    assert_false(s->closed);
+    fake_expect_nothing(s);
+    fake_mail_comes();
+    fake_advance(3000);
+    assert_true(s->established);
+    assert_int_equal(reactor_index(s->reactor), 0);
+    expect_hello(s, HIGH_NID, SOCK_CTYPE_CONTROL, 0, 0);
+    assert_int_equal(all_drops(), 0);
+}
+
 /* §2.5 #1: while we dial, a caller with a lower NID is sent away, one with a higher is let in. */
 static void test_race(void **state)
 {
@@ -782,6 +809,7 @@ int main(void)
         TEST(test_restarted_cleanly),
         TEST(test_called_again),
         TEST(test_stop_while_settling),
+        cmocka_unit_test_setup_teardown(test_called_while_starting, setup_late, fake_teardown),
         TEST(test_race),
         cmocka_unit_test_setup_teardown(test_no_memory, setup_few, fake_teardown),
         TEST(test_no_peer_memory),

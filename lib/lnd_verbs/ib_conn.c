@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Life of one connection: its area, its completions, time, and how it ends: disconnect, wait until
- * the device has given everything back, then tell the core, o2iblnd §6.1, §6.2.
+ * the device has given everything back, destroy its queue pair, then tell the core, o2iblnd §6.1,
+ * §6.2.
  */
 #include "lib/lnd_verbs/ib_conn.h"
 
@@ -112,8 +113,6 @@ static void area_leave(struct ib_conn *c)
 {
     struct layout l;
 
-    if (c->rxs == NULL)
-        return;
     lay_out(c->nrecvs, c->ntxs - 3 * c->nrecvs, &l);
     ib_unpoison(area_of(c), l.size);
 }
@@ -237,22 +236,13 @@ void ib_conn_fail(struct ib_conn *c, const struct ib_cause *why, enum lnet_drop 
     ib_peer_conn_down(c->ibp, c, &c->failed, hdr);
 }
 
-static void finalize(struct ib_conn *c)
-{
-    if (c->finalized || c->rxs == NULL)
-        return;
-    c->finalized = true;
-    ib_tx_finalize(c);
-    ib_rx_finalize(c);
-}
-
 /* All is back, or does not come back: then the queue pair is destroyed, which ends the device's use
  * of memory too. Messages and receives end after that: all receives may have been used up by
  * messages while the disconnect is still on its way, and then a peer can go on writing where
- * PUT_ACK told it to. The core has nothing of the area any more when that is given back. */
+ * PUT_ACK told it to. */
 static void try_end(struct ib_conn *c)
 {
-    bool drained = c->posted == 0 && c->outstanding == 0 && !c->undrained;
+    bool drained = c->posted == 0 && c->outstanding == 0;
 
     if (!drained && !c->undrained)
         return;
@@ -283,10 +273,15 @@ void ib_conn_close(struct ib_conn *c, const struct ib_cause *why)
     ib_conn_release(c);
 }
 
+/* No device uses memory of its messages any more, and no peer can write where it was told to: now
+ * the core hears of all that have not ended. */
 static void closed(struct ib_conn *c)
 {
-    finalize(c);
-    area_leave(c);
+    if (c->rxs != NULL) {
+        ib_tx_finalize(c);
+        ib_rx_finalize(c);
+        area_leave(c);
+    }
     c->rxs = NULL; /* completions that are polled from now on are not looked at */
     ib_peer_conn_gone(c);
 }

@@ -108,7 +108,6 @@ struct ib_conn {
     struct reactor_timer setup; /* until then, of ib_dial.c and ib_accept.c: a stage's time */
     unsigned busy;              /* calls on the stack that will look at it again */
     bool undrained;             /* the device did not give all back in time */
-    bool finalized;             /* no message and no receive is left but those in `parsed` */
     bool ready;                 /* in shard->ready */
     struct ib_conn *next_ready;
     TAILQ_ENTRY(ib_conn) link_of_peer;
@@ -272,9 +271,9 @@ void ib_conn_up(struct ib_conn *c);
 /* Queues a message of the core's; the connection is UP. */
 void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg);
 /* Ends it, whatever its state, also before it was ready: disconnects, waits for every completion,
- * then gives all messages and receives their end, shuts the link, and calls ib_peer_conn_gone()
- * last. Unlisted by the caller. `why` is static. Harmless when it is ending already: the first
- * reason stands. */
+ * shuts the link, and when that is done gives all messages and receives their end, and calls
+ * ib_peer_conn_gone() last. Unlisted by the caller. `why` is static. Harmless when it is ending
+ * already: the first reason stands. */
 void ib_conn_close(struct ib_conn *c, const struct ib_cause *why);
 /* Something on it went wrong, counted as event: ib_peer_conn_down() closes it. Nothing happens if
  * it is not up. */

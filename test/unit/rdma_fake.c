@@ -156,12 +156,12 @@ static void f_counters(struct rdma *rdma, struct rdma_counters *out)
 static int f_bind(struct rdma *rdma, struct rdma_port *port, const struct sockaddr_in *addr,
                   char *err, size_t errlen)
 {
-    assert_null(rdma->port);
     assert_ptr_equal(reactor_self(), reactor_control(ir_env()));
     if (fake.unbound_error) {
         snprintf(err, errlen, "no RDMA device has this address");
         return -ENODEV;
     }
+    assert_null(rdma->port);
     port->rdma = rdma;
     port->addr = *addr;
     port->keys = keys;

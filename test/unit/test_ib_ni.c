@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * NIs of the driver: settings and what is wrong with them, ports, quiesce and stop, and what is
+ * told of them. docs/protocol/o2iblnd.md §1.5, §7.
+ */
+#include "test/unit/ib_harness.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- settings ---- */
+
+static char err[256];
+
+/* Another NI of the node, on o2ib1. */
+static struct lnet_ni other_ni(void)
+{
+    struct lnet_ni ni = {.node = ih_ni(0)->node,
+                         .lnd = &lnd_verbs_ops,
+                         .lnd_ctx = ih_ni(0)->lnd_ctx,
+                         .net = LNET_NET(LNET_LND_O2IB, 1),
+                         .index = 1,
+                         .tun = {-1, -1, -1, -1},
+                         .lnd_tun = LND_TUNABLES_DEFAULT};
+
+    ni.nid = nid_make(ni.net, ih_ni(0)->nid.addr_be, 4);
+    return ni;
+}
+
+static void test_defaults(void **state)
+{
+    struct lnet_ni ni = other_ni();
+
+    (void)state;
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    assert_int_equal(ni.tun.credits, 256);
+    assert_int_equal(ni.tun.peer_credits, 8);
+    assert_int_equal(ni.tun.peer_timeout, 180);
+    assert_int_equal(ni.tun.peer_buffer_credits, 0);
+    assert_int_equal(ni.lnd_tun.timeout, 50);
+    assert_int_equal(ni.lnd_tun.conns_per_peer, 1);
+    assert_int_equal(ni.lnd_tun.tos, -1);
+    assert_false(ni.rx_take);
+    lnd_verbs_ops.ni_fini(&ni);
+}
+
+static int init_with(struct lnet_tunables tun, struct lnet_tunables *out)
+{
+    struct lnet_ni ni = other_ni();
+    int rc;
+
+    ni.tun = tun;
+    rc = lnd_verbs_ops.ni_init(&ni, err, sizeof(err));
+    *out = ni.tun;
+    if (rc == 0)
+        lnd_verbs_ops.ni_fini(&ni);
+    return rc;
+}
+
+static void test_peer_credits(void **state)
+{
+    struct lnet_tunables t;
+
+    (void)state;
+    assert_int_equal(init_with((struct lnet_tunables){-1, 300, -1, 1000}, &t), 0);
+    assert_int_equal(t.peer_credits, 255);
+    assert_int_equal(init_with((struct lnet_tunables){-1, 2, -1, -1}, &t), 0);
+    assert_int_equal(t.peer_credits, 4);
+    assert_int_equal(init_with((struct lnet_tunables){-1, 64, -1, 32}, &t), 0);
+    assert_int_equal(t.peer_credits, 32);
+    assert_int_equal(init_with((struct lnet_tunables){-1, 0, -1, -1}, &t), -EINVAL);
+    assert_non_null(strstr(err, "peer_credits"));
+    assert_int_equal(init_with((struct lnet_tunables){-1, -1, -1, 3}, &t), -EINVAL);
+    assert_non_null(strstr(err, "credits is 3"));
+}
+
+static int init_lnd_with(struct lnd_tunables tun)
+{
+    struct lnet_ni ni = other_ni();
+    int rc;
+
+    ni.lnd_tun = tun;
+    rc = lnd_verbs_ops.ni_init(&ni, err, sizeof(err));
+    if (rc == 0)
+        lnd_verbs_ops.ni_fini(&ni);
+    return rc;
+}
+
+static void test_lnd_tunables(void **state)
+{
+    struct lnd_tunables t = LND_TUNABLES_DEFAULT;
+
+    (void)state;
+    t.conns_per_peer = 127;
+    assert_int_equal(init_lnd_with(t), 0);
+    t.conns_per_peer = 128;
+    assert_int_equal(init_lnd_with(t), -EINVAL);
+    assert_non_null(strstr(err, "conns_per_peer"));
+    t = LND_TUNABLES_DEFAULT;
+    t.timeout = 3601;
+    assert_int_equal(init_lnd_with(t), -EINVAL);
+    t = LND_TUNABLES_DEFAULT;
+    t.tos = 256;
+    assert_int_equal(init_lnd_with(t), -EINVAL);
+    t.tos = 255;
+    assert_int_equal(init_lnd_with(t), 0);
+}
+
+static void test_set(void **state)
+{
+    struct lnd_tunables t = LND_TUNABLES_DEFAULT;
+    struct lnet_ni *ni = ih_ni(0);
+
+    (void)state;
+    t.conns_per_peer = 2;
+    t.timeout = 20;
+    assert_int_equal(lnd_verbs_ops.ni_set(ni, &t, err, sizeof(err)), 0);
+    assert_int_equal(ni->lnd_tun.conns_per_peer, 2);
+    assert_int_equal(ni->lnd_tun.timeout, 20);
+    assert_int_equal(ni->lnd_tun.tos, -1);
+    t.tos = 999; /* all or nothing */
+    t.timeout = 30;
+    assert_int_equal(lnd_verbs_ops.ni_set(ni, &t, err, sizeof(err)), -EINVAL);
+    assert_int_equal(ni->lnd_tun.timeout, 20);
+}
+
+/* ---- addresses ---- */
+
+static void test_ipv6(void **state)
+{
+    struct lnet_ni ni = other_ni();
+    struct in6_addr addr;
+
+    (void)state;
+    assert_int_equal(inet_pton(AF_INET6, "fd00::1", &addr), 1);
+    ni.nid = nid_make(ni.net, &addr, 16);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), -EAFNOSUPPORT);
+    assert_non_null(strstr(err, "fd00::1@o2ib1"));
+    assert_non_null(strstr(err, "IPv4"));
+}
+
+static void test_interface(void **state)
+{
+    struct lnet_ni ni = other_ni();
+
+    (void)state;
+    ni.nid = LNET_NID_ANY;
+    strcpy(ni.ifname, "no-such-if0");
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), -ENODEV);
+    assert_non_null(strstr(err, "no-such-if0"));
+    /* An address that is not on the interface named with it. */
+    ni = other_ni();
+    strcpy(ni.ifname, "lo");
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), -EADDRNOTAVAIL);
+    assert_non_null(strstr(err, "lo"));
+}
+
+/* The device says why, with the NI's name. */
+static void test_no_device(void **state)
+{
+    struct lnet_ni ni = other_ni();
+
+    (void)state;
+    fake.unbound_error = true;
+    strcpy(err, "");
+    ni.nid = LNET_NID_ANY;
+    strcpy(ni.ifname, "lo");
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), -ENODEV);
+    assert_string_equal(err, "127.0.0.1@o2ib1: no RDMA device has this address");
+}
+
+/* ---- ports ---- */
+
+static void nothing(struct reactor_task *task)
+{
+    (void)task;
+}
+
+static void test_port(void **state)
+{
+    struct lnet_ni *ni = ih_ni(0);
+
+    (void)state;
+    assert_true(ni->link_up);
+    fake_port(0, RDMA_PORT_DOWN);
+    assert_false(ni->link_up);
+    fake_port(0, RDMA_PORT_CHANGED);
+    assert_false(ni->link_up);
+    fake_port(0, RDMA_PORT_UP);
+    assert_true(ni->link_up);
+    fake_port(0, RDMA_PORT_REMOVED);
+    assert_false(ni->link_up);
+}
+
+/* One that comes later to a port that is down is told so. */
+static void test_port_shared(void **state)
+{
+    struct lnet_ni ni = other_ni();
+    struct reactor_task done = {0};
+    unsigned down;
+
+    (void)state;
+    fake_port(0, RDMA_PORT_DOWN);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    ni.link_up = true;
+    assert_int_equal(lnd_verbs_ops.ni_start(&ni, err, sizeof(err)), 0);
+    fake_settle();
+    assert_false(ni.link_up);
+    down = core.link_down;
+    fake_port(0, RDMA_PORT_UP);
+    assert_true(ni.link_up);
+    assert_true(ih_ni(0)->link_up);
+    assert_int_equal(core.link_down, down);
+    done.fn = nothing;
+    lnd_verbs_ops.ni_stop(&ni, &done);
+    fake_settle();
+    lnd_verbs_ops.ni_fini(&ni);
+}
+
+/* ---- incarnations ---- */
+
+static uint64_t stamp_of_call(void)
+{
+    struct fake_link *fl;
+    uint64_t stamp;
+
+    peer.my_stamp = 0;
+    fl = ih_called();
+    stamp = peer.my_stamp;
+    fake_tell(fl, RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
+    fake_settle();
+    return stamp;
+}
+
+static void test_stamps(void **state)
+{
+    struct lnet_ni ni = other_ni();
+    struct reactor_task done = {.fn = nothing};
+    uint64_t first = stamp_of_call(), second;
+
+    (void)state;
+    assert_true(stamp_of_call() == first);
+    assert_true(first != 0 && first != UINT64_MAX);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_start(&ni, err, sizeof(err)), 0);
+    fake_settle();
+    peer.nid += 1ull << 32;
+    peer.my_nid += 1ull << 32;
+    second = stamp_of_call();
+    assert_true(second > first);
+    lnd_verbs_ops.ni_stop(&ni, &done);
+    fake_settle();
+    lnd_verbs_ops.ni_fini(&ni);
+}
+
+/* ---- the end ---- */
+
+/* What was begun is finished, nothing new is begun, and nobody is let in. */
+static void test_quiesce(void **state)
+{
+    struct fake_link *fl = ih_called();
+    struct pe_msg m = ih_immediate(100, 0);
+    struct ih_rx *r;
+
+    (void)state;
+    core.parse = IH_LATER;
+    ih_say(fl, &m);
+    r = ih_waiting();
+    assert_non_null(r);
+    ih_quiesce(0);
+    assert_false(fake_listening(0));
+    ih_say(fl, &m);
+    assert_int_equal(core.open, 1);
+    ir_advance(IR_SEC);
+    ih_recv(r, 100);
+    fake_settle();
+    assert_true(ih_quiet(0));
+    assert_int_equal(core.open, 0);
+    assert_int_equal(core.nreceived, 1);
+    assert_int_equal(fl->phase, FAKE_UP);
+}
+
+static void test_quiesce_idle(void **state)
+{
+    (void)state;
+    ih_quiesce(0);
+    assert_true(ih_quiet(0));
+    ih_stop(0);
+    assert_true(ih_stopped(0));
+}
+
+/* Everything there is ends: connections up, dialled, called; messages that wait. */
+static void test_stop(void **state)
+{
+    struct fake_link *fl = ih_called();
+    struct fake_call *call;
+    struct ih_msg *m;
+
+    (void)state;
+    peer.my_stamp = 0;
+    call = ih_call();
+    ih_persona_is("10.0.0.4");
+    m = ih_send(ih_msg(0, peer.address, LNET_MSG_ACK, 0, -1, 1));
+    assert_int_equal(fake_newest()->phase, FAKE_CONNECTING);
+    ih_stop(0);
+    ih_expect(m, LNET_DROP_SHUTDOWN, LNET_HEALTH_LOCAL_ABORTED);
+    assert_int_equal(fl->phase, FAKE_CLOSED);
+    assert_int_equal(call->link->phase, FAKE_CLOSED);
+    assert_int_equal(core.downs, 0);
+    m = ih_send(ih_msg(0, peer.address, LNET_MSG_ACK, 0, -1, 1));
+    ih_expect(m, LNET_DROP_SHUTDOWN, LNET_HEALTH_REMOTE_DROPPED);
+}
+
+/* A provider that takes its time is waited for. */
+static void test_stop_late(void **state)
+{
+    struct fake_link *fl = ih_called();
+
+    (void)state;
+    fake.manual_close = true;
+    ih_stop_later(0);
+    ir_advance(10 * IR_SEC);
+    assert_false(ih_stopped(0));
+    assert_int_equal(fl->phase, FAKE_SHUT);
+    fake_tell(fl, RDMA_EV_CLOSED, 0, 0, NULL, 0);
+    fake_settle();
+    assert_true(ih_stopped(0));
+}
+
+/* ---- what is told ---- */
+
+static void test_info(void **state)
+{
+    struct rdma_info info;
+
+    (void)state;
+    lnd_verbs_info(ih_ni(0), &info);
+    assert_string_equal(info.device, "fake0");
+    assert_int_equal(info.mtu, 4096);
+}
+
+static struct {
+    unsigned calls, n, total;
+    struct verbs_conn_row rows[8];
+} seen;
+
+static void see(void *arg, const struct verbs_conn_row *rows, unsigned n, unsigned total)
+{
+    assert_ptr_equal(arg, &seen);
+    assert_ptr_equal(reactor_self(), reactor_control(ir_env()));
+    seen.calls++;
+    seen.n = n;
+    seen.total = total;
+    memcpy(seen.rows, rows, n * sizeof(rows[0]));
+}
+
+static void ask(unsigned max)
+{
+    memset(&seen, 0, sizeof(seen));
+    assert_int_equal(lnd_verbs_conns(ih_ni(0), max, see, &seen), 0);
+    fake_settle();
+    assert_int_equal(seen.calls, 1);
+}
+
+static void test_conns(void **state)
+{
+    (void)state;
+    ask(8);
+    assert_int_equal(seen.total, 0);
+    ih_called();
+    ih_persona_is(PEER2);
+    ih_called();
+    ih_call();
+    ask(8);
+    assert_int_equal(seen.total, 3);
+    assert_int_equal(seen.n, 3);
+    assert_int_equal(seen.rows[0].reactor, 0);
+    assert_int_equal(seen.rows[1].reactor, 1);
+    assert_true(nid_to_u64(&seen.rows[1].peer) == pe_nid(PEER2));
+    assert_int_equal(seen.rows[0].depth, 8);
+    assert_int_equal(seen.rows[0].credits, 8);
+    ask(2);
+    assert_int_equal(seen.total, 3);
+    assert_int_equal(seen.n, 2);
+}
+
+/* The NI is stopped while the question is on its way: it waits for that. */
+static void test_conns_stop(void **state)
+{
+    (void)state;
+    memset(&seen, 0, sizeof(seen));
+    ih_called();
+    assert_int_equal(lnd_verbs_conns(ih_ni(0), 8, see, &seen), 0);
+    ih_stop(0);
+    assert_true(ih_stopped(0));
+    assert_int_equal(seen.calls, 1);
+}
+
+static void test_memory(void **state)
+{
+    struct verbs_opts o = ih_opts.verbs;
+    struct verbs_memory m, more;
+
+    (void)state;
+    o.max_conns = 0;
+    lnd_verbs_memory(&o, 2, 8, &m);
+    assert_int_equal(m.conns, 1024);
+    assert_true(m.per_conn >= 18 * 4096);
+    o.max_conns = 2048;
+    lnd_verbs_memory(&o, 2, 128, &more);
+    assert_true(more.pools > m.pools);
+    assert_true(more.per_conn >= 258 * 4096);
+    /* What a connection takes in fact. */
+    assert_int_equal(ih_called()->open.area, m.per_conn);
+}
+
+static void test_peer_info(void **state)
+{
+    struct lnd_peer_info info;
+    struct lnet_peer_ni *p = ih_peer(0, PEER);
+
+    (void)state;
+    lnd_verbs_ops.peer_info(p, &info);
+    assert_int_equal(info.conns[0] + info.connecting, 0);
+    ih_called();
+    ih_call();
+    lnd_verbs_ops.peer_info(p, &info);
+    assert_int_equal(info.conns[0], 1);
+    assert_int_equal(info.connecting, 1);
+}
+
+#define T(fn)          cmocka_unit_test_setup_teardown(fn, ih_setup_plain, ih_teardown)
+#define T_IN(fn, how_) cmocka_unit_test_setup_teardown(fn, how_, ih_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_defaults),    T(test_peer_credits), T(test_lnd_tunables), T(test_set),
+        T(test_ipv6),        T(test_interface),    T(test_no_device),    T(test_port),
+        T(test_port_shared), T(test_stamps),       T(test_quiesce),      T(test_quiesce_idle),
+        T(test_stop),        T(test_stop_late),    T(test_info),         T(test_conns),
+        T(test_conns_stop),  T(test_memory),       T(test_peer_info),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -17,12 +17,12 @@
 #define IB_HEAD        128  /* bytes of a message of ours without payload; PUT_ACK: 4 fragments */
 #define IB_HEADS       2    /* a PUT has its PUT_REQ and its PUT_DONE, which may overlap, §5.3 */
 #define IB_BOUNCES     8    /* of a connection, IB_MSG_SIZE each */
-#define IB_SGES        16   /* of a request, wanted */
+#define IB_SGES        30   /* of a request, wanted: what most devices have */
 #define IB_INLINE      128  /* bytes, wanted: all messages without payload */
 #define IB_WRITE_BATCH 16   /* RDMA WRITEs of one transfer before one is signalled */
 #define IB_WRITE_ROOM  64   /* send requests beyond those that messages take */
 #define IB_POSTS       32   /* requests posted with one call */
-#define IB_POST_SGES   256  /* of these */
+#define IB_POST_SGES   512  /* of these */
 #define IB_ACK_FRAGS   256u /* of a PUT_ACK of ours: all peers take so many, §4.4 */
 
 _Static_assert(IB_PUT_ACK_SIZE + LNET_MD_MAX_SEGS * IB_FRAG_SIZE <= IB_HEAD, "memory of an MD");

@@ -279,12 +279,12 @@ static unsigned least(unsigned a, unsigned b)
 /* True: the last one is there, now the message that says so. */
 static bool add_writes(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 {
+    unsigned sges = least(c->link.send_sges, IB_SGES);
     struct ib_bounce *bounce;
 
     while (tx->w.left > 0) {
-        if (!has_room(c, b, 1) ||
-            !ib_writer_next(c, &tx->w, &b->wr[b->n], &b->sge[b->nsge],
-                            least(c->link.send_sges, IB_POST_SGES - b->nsge), &bounce)) {
+        if (!has_room(c, b, sges) ||
+            !ib_writer_next(c, &tx->w, &b->wr[b->n], &b->sge[b->nsge], sges, &bounce)) {
             if (tx->w.quiet > 0) /* what is posted without the message is known to complete */
                 signal_write(c, &b->wr[b->n - 1], tx, NULL);
             return false;
@@ -323,7 +323,7 @@ static bool add_answer(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 static bool add_immediate(struct ib_conn *c, struct batch *b, struct lnet_msg *msg)
 {
     uint32_t bytes = IB_IMMEDIATE_SIZE + msg->payload.bytes;
-    unsigned max = least(c->link.send_sges, IB_POST_SGES - b->nsge), n = 0;
+    unsigned max = least(least(c->link.send_sges, IB_SGES), IB_POST_SGES - b->nsge), n = 0;
     bool inlined = bytes <= c->link.inline_bytes;
     struct ib_bounce *bounce = NULL;
     struct ib_tx *tx;
@@ -332,7 +332,7 @@ static bool add_immediate(struct ib_conn *c, struct batch *b, struct lnet_msg *m
 
     if (ib_gather(c, &msg->payload, inlined, &b->sge[b->nsge + 1], max - 1, &n) ==
         IB_GATHER_BOUNCE) {
-        if (max < c->link.send_sges)
+        if (max < least(c->link.send_sges, IB_SGES))
             return false; /* there is room in the next batch */
         bounce = ib_bounce_get(c);
         if (bounce == NULL)

@@ -383,6 +383,11 @@ void ir_advance(uint64_t us)
     ir_run();
 }
 
+bool ir_asleep(unsigned index)
+{
+    return env.reactor[index].asleep;
+}
+
 bool ir_idle(void)
 {
     for (unsigned i = 0; i <= IR_REACTORS; i++) {

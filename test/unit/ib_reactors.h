@@ -24,6 +24,7 @@ void ir_skip(uint64_t us);         /* the clock alone */
 struct reactor *ir_on(unsigned i); /* makes reactor i the running one; returns the one before */
 struct reactor *ir_at(struct reactor *r);
 void ir_restore(struct reactor *before);
+bool ir_asleep(unsigned index);
 bool ir_idle(void); /* no timer, no poller, no mail is left anywhere */
 
 /* Descriptors are numbers of the fakes': 1000..1000+IR_FDS-1. */

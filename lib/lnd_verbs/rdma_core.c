@@ -462,12 +462,19 @@ static void core_unlisten(struct rdma_port *port)
 
 /* ---- links (home) ---- */
 
+static size_t words_copy(uint8_t to[RDMA_PRIV_MAX], const void *from, size_t len)
+{
+    len = len < RDMA_PRIV_MAX ? len : RDMA_PRIV_MAX;
+    if (len > 0)
+        memcpy(to, from, len);
+    return len;
+}
+
 static void core_reject(struct rdma_request *req, const void *priv, size_t len)
 {
     struct rcore_caller *c = req->impl;
 
-    req->priv_len = len < sizeof(req->priv) ? len : sizeof(req->priv);
-    memcpy(req->priv, priv, req->priv_len); /* its own words are not needed any more */
+    req->priv_len = words_copy(req->priv, priv, len); /* its own are not needed any more */
     rcore_ask(c->rdma, &c->note, rcore_caller_reject, c);
 }
 
@@ -503,11 +510,8 @@ static void core_open_qp(struct rdma_link *link, const struct rdma_open *open)
 static void ask_with_words(struct rdma_link *link, const void *priv, size_t len,
                            void (*fn)(struct rdma_note *note))
 {
-    struct rdma_mail *m = &link->mail;
-
-    m->priv_len = len < sizeof(m->priv) ? (uint32_t)len : (uint32_t)sizeof(m->priv);
-    memcpy(m->priv, priv, m->priv_len);
-    rcore_ask(link->port->rdma, &m->join, fn, link);
+    link->mail.priv_len = (uint32_t)words_copy(link->mail.priv, priv, len);
+    rcore_ask(link->port->rdma, &link->mail.join, fn, link);
 }
 
 static void core_connect(struct rdma_link *link, const void *priv, size_t len, unsigned retry,

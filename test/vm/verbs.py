@@ -23,6 +23,7 @@ DEVICES = ("rxe0", "rxe1")
 INTERFACES = {"rxe0": "roce0", "rxe1": "roce1"}
 ADDRESSES = {"rxe0": "10.77.0.1", "rxe1": "10.77.0.2"}
 RDMA_MTU = 4096
+TABLES = ("100", "101")  # of routes, rxe.sh
 MIB = 1 << 20
 
 
@@ -212,6 +213,41 @@ def test_write_1m(env):
 def test_write_4k(env):
     ours, theirs = write_bw(env, 4096)
     return f"{ours:.1f} MiB/s, {ours * MIB / 4096:.0f} a second (ib_write_bw says {theirs:.1f})"
+
+
+def rdma_pair(env, *arguments, prefix=(), limit=120):
+    """The RDMA provider between two devices; what it printed beside its PASS lines is shown."""
+    said = env.run(*prefix, os.path.join(env.build, "test/vm/rdma_pair"), *arguments, ADDRESSES["rxe0"], ADDRESSES["rxe1"],
+                   limit=limit)
+    lines = said.splitlines()
+    print("".join(f"   {line.strip()}\n" for line in lines if not line.startswith("PASS")), end="")
+    passed = [line for line in lines if line.startswith("PASS") and line != "PASS all"]
+    check("PASS all" in lines and passed, f"it printed: {said[-500:]!r}")
+    return f"{len(passed)} passed"
+
+
+def test_provider(env):
+    """Links between two devices: dialled, accepted, refused, lost, shut at any moment; data, memory, queues."""
+    return rdma_pair(env)
+
+
+def test_provider_rights(env):
+    """Without the right to ports below 1024, and to pin memory."""
+    rdma_pair(env, "--mode", "unprivileged", prefix=("setpriv", "--bounding-set=-net_bind_service"))
+    rdma_pair(env, "--mode", "memory", prefix=("setpriv", "--bounding-set=-ipc_lock"))
+
+
+def test_provider_ports(env):
+    """The link of a port goes and comes, and its address: its owner is told."""
+    routes = {table: env.run("ip", "route", "show", "table", table).splitlines() for table in TABLES}
+    os.environ["RDMA_PAIR_INTERFACE"] = INTERFACES["rxe1"]
+    try:
+        return rdma_pair(env, "--mode", "port")
+    finally:
+        # The kernel takes routes of an interface that goes down, or loses its address.
+        for table, rows in routes.items():
+            for row in rows:
+                env.run("ip", "route", "replace", *row.split(), "table", table)
 
 
 def main():

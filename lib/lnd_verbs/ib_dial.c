@@ -198,9 +198,11 @@ static bool peer_began(const struct ib_peer *p)
     return p->nconns > 0;
 }
 
-static unsigned wanted(const struct ib_peer *p)
+/* What is set while a set is made is for the next one. */
+static void number_set(struct ib_peer *p)
 {
-    return (unsigned)ib_setting(&p->ini->ni->lnd_tun.conns_per_peer);
+    if (p->nconns == 0)
+        p->dial.wanted = (unsigned)ib_setting(&p->ini->ni->lnd_tun.conns_per_peer);
 }
 
 static void call_next(struct ib_peer *p)
@@ -208,7 +210,7 @@ static void call_next(struct ib_peer *p)
     if (peer_began(p)) {
         p->dial.record = false;
         round_done(p);
-    } else if (p->nconns >= wanted(p)) {
+    } else if (p->nconns >= p->dial.wanted) {
         round_done(p);
     } else if (p->nconns == 0 && p->accepting > 0) {
         go_on(p, ACCEPT_US); /* each stage of that has its time */
@@ -244,6 +246,7 @@ void ib_dial_start(struct ib_peer *p)
 {
     if (!ib_dial_may(p) || ib_ns(p)->stopping)
         return;
+    number_set(p);
     p->dial.record = true;
     p->dial.ask.tries = 0;
     p->dial.pause = 0;
@@ -252,7 +255,7 @@ void ib_dial_start(struct ib_peer *p)
 
 void ib_dial_complete(struct ib_peer *p)
 {
-    if (p->dial.record && p->nconns < wanted(p))
+    if (p->dial.record && p->nconns < p->dial.wanted)
         ib_dial_start(p);
 }
 
@@ -296,6 +299,7 @@ static void accepted(struct ib_conn *c, const struct rdma_event *ev)
     c->depth = ack.queue_depth;
     c->frags = ack.max_frags;
     c->ends.peer_stamp = ack.hdr.src_stamp;
+    number_set(p); /* what the round had made before may have ended */
     p->dial.conn = NULL;
     p->dial.ask.tries = 0;
     p->dial.pause = 0;

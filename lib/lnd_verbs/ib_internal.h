@@ -144,6 +144,7 @@ struct ib_peer {
         struct ib_conn *conn; /* RUN: one at a time */
         struct ib_ask ask;
         bool record;             /* we began this set of connections, so we complete it */
+        unsigned wanted;         /* of this set: what was set when it was begun */
         unsigned pause;          /* s, of the next wait for the other node's call */
         unsigned interval;       /* s, back-off */
         uint64_t next_us;        /* not before */

@@ -725,6 +725,37 @@ static void rows_several(void **state)
     ih_row("1.10/complete");
 }
 
+static void set_conns(int n)
+{
+    struct lnd_tunables t = LND_TUNABLES_DEFAULT;
+    char err[128];
+
+    t.conns_per_peer = n;
+    assert_int_equal(lnd_verbs_ops.ni_set(ih_ni(0), &t, err, sizeof(err)), 0);
+}
+
+/* What is set while there is a set of connections is for the next one. */
+static void rows_several_set(void **state)
+{
+    struct fake_link *fl;
+
+    (void)state;
+    one();
+    fl = next_up(1);
+    set_conns(2);
+    one();
+    soon();
+    assert_int_equal(fake.dials, 1);
+    fake_tell(fl, RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
+    fake_settle();
+    one();
+    next_up(2);
+    next_up(3);
+    soon();
+    assert_int_equal(fake.dials, 3);
+    ih_row("1.10/active");
+}
+
 /* The second is refused: what there is must do, and is not disturbed. */
 static void rows_several_refused(void **state)
 {
@@ -886,6 +917,7 @@ int main(void)
         T(rows_less_depth),
         T(rows_no_queue_pair),
         T_IN(rows_several, setup_three),
+        T(rows_several_set),
         T_IN(rows_several_refused, setup_three),
         T(rows_peer_began),
         T_IN(rows_no_peer, setup_few),

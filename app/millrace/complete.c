@@ -143,6 +143,7 @@ static const struct live {
     {"net", JRPC_NET, "route ", "route_get", "net", "remote net"},
     {NULL, JRPC_NET, NULL, "net_get", "net type", "local net"},
     {NULL, JRPC_NID, "net ", "net_get", "nid", "NI of this node"},
+    {NULL, JRPC_NID, "verbs ", "net_get", "nid", "NI of this node"},
     {NULL, JRPC_NID, NULL, "peer_get", "primary nid", "peer"},
     {"nid", JRPC_STRINGS, NULL, "peer_get", "primary nid", "peer"},
     {"nids", JRPC_STRINGS, NULL, "peer_get", "primary nid", "peer"},

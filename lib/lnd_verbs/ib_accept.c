@@ -37,7 +37,7 @@ struct request {
     struct ib_conn_msg msg;
     struct ib_caller caller;
     struct ib_verdict verdict;
-    struct lnet_nid nid; /* the caller's: as it says, or made of its address */
+    struct lnet_nid nid; /* the caller's, as it says */
 };
 
 static struct ib_ni_shard *find_ni(const struct request *r)
@@ -87,18 +87,21 @@ static void take_request(struct request *r, struct ib_listener *l, struct rdma_r
         r->caller.ni = &r->ns->ini->terms;
     if (r->caller.decoded == LNET_DROP_NONE)
         r->nid = nid_from_u64(r->msg.hdr.src_nid);
-    else
-        r->nid = nid_make(LNET_NET(LNET_LND_O2IB, 0), &req->from.sin_addr, 4);
 }
 
+/* A NID that is not known, or not to be believed, is shown as the address on the NI's net. */
 static void count_refusal(struct request *r, enum lnet_drop drop)
 {
     struct ib_ni *ini = any_ni(r);
+    lnet_net_t net = ini != NULL ? ini->ni->net : LNET_NET(LNET_LND_O2IB, 0);
+    struct lnet_nid nid = nid_make(net, &r->rdma->from.sin_addr, 4);
 
+    if (r->caller.decoded == LNET_DROP_NONE && drop != LNET_DROP_O2IB_CONN_SOURCE)
+        nid = r->nid;
     if (ini == NULL)
-        lnet_drop_event(r->shard->lv->node, drop, NULL, &r->nid, NULL);
+        lnet_drop_event(r->shard->lv->node, drop, NULL, &nid, NULL);
     else
-        ib_event(ini, drop, &r->nid, NULL);
+        ib_event(ini, drop, &nid, NULL);
     if (r->ns != NULL)
         ib_count(&r->ns->count.refused, 1);
 }

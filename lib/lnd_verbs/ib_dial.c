@@ -277,6 +277,7 @@ static void send_request(struct ib_conn *c)
     uint8_t priv[IB_CONN_SIZE];
 
     p->dial.ask.mine.depth = c->depth; /* of the queue pair that could be made */
+    c->frags = p->dial.ask.mine.frags;
     ib_ask_request(&p->dial.ask, &req);
     ib_conn_encode(&req, priv);
     c->state = IB_CONN_CONNECTING;
@@ -287,10 +288,14 @@ static void send_request(struct ib_conn *c)
 static void accepted(struct ib_conn *c, const struct rdma_event *ev)
 {
     struct ib_peer *p = c->ibp;
+    struct ib_ask asked = p->dial.ask;
     struct ib_conn_msg ack;
     enum lnet_drop drop = ib_conn_decode(ev->priv, ev->priv_len, &ack);
 
-    drop = ib_ack_judge(&p->dial.ask, drop, &ack);
+    /* What would be asked for next may be more by now: the peer has called in another life. */
+    asked.mine.depth = c->depth;
+    asked.mine.frags = c->frags;
+    drop = ib_ack_judge(&asked, drop, &ack);
     if (drop != LNET_DROP_NONE) {
         ib_event(p->ini, drop, &p->peer->nid, NULL);
         round_failed(p, LNET_HEALTH_LOCAL_DROPPED);
@@ -353,7 +358,8 @@ static void rejected(struct ib_peer *p, const struct rdma_event *ev)
 
     if (next != IB_NEXT_GIVE_UP)
         ib_event(p->ini, LNET_DROP_O2IB_DIAL_REFUSED, &p->peer->nid, NULL);
-    if (ask->peer_stamp != known)
+    /* Unless it has called meanwhile, and that is how we know. */
+    if (ask->peer_stamp != known && ask->peer_stamp != p->stamp)
         ib_peer_restarted(p, ask->peer_stamp);
     switch (next) {
     case IB_NEXT_NOW:

@@ -880,6 +880,66 @@ static void rows_restart(void **state)
     ih_row("restart");
 }
 
+/* The peer has restarted and is heard of by its own call first: that one is not of its old life. */
+static void rows_restart_called(void **state)
+{
+    struct ih_msg *m = one();
+    struct fake_link *fl, *ours;
+
+    (void)state;
+    fl = next_up(1);
+    ih_expect_ok(m);
+    fake_tell(fl, RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
+    fake_settle();
+    one();
+    soon();
+    ours = fake_newest();
+    assert_true(asked().dst_stamp == STAMP);
+    peer.stamp++;
+    fl = ih_called();
+    ih_take(fl, PE_IMMEDIATE);
+    ih_reject(ours, WHY_STALE, peer.stamp, 8, 257);
+    soon();
+    assert_int_equal(fl->phase, FAKE_UP);
+    assert_int_equal(core.events[LNET_EV_PEER_RESTART], 1);
+    ih_row("restart");
+}
+
+/* More than was asked for is too much, whatever would be asked for next. */
+static void rows_restart_connack(void **state)
+{
+    struct ih_msg *m = one();
+    struct fake_link *fl, *ours;
+    uint8_t buf[PE_MSG];
+    struct pe_msg ack;
+    size_t len;
+
+    (void)state;
+    soon();
+    ih_reject(fake_newest(), WHY_DEPTH, STAMP, 6, 257);
+    soon();
+    fl = ih_answer();
+    ih_expect_ok(m);
+    fake_tell(fl, RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
+    fake_settle();
+    one();
+    soon();
+    assert_int_equal(asked().depth, 6);
+    ours = fake_newest();
+    ih_connack(&ack);
+    ack.depth = 7;
+    ack.src_stamp = ++peer.stamp;
+    fl = ih_called(); /* now 8 would be asked for */
+    ih_take(fl, PE_IMMEDIATE);
+    len = pe_encode(&ack, buf);
+    fake_tell(ours, RDMA_EV_ESTABLISHED, 0, 0, buf, len);
+    fake_settle();
+    assert_int_equal(core.drops[LNET_DROP_O2IB_CONN_DEPTH], 1);
+    assert_int_equal(ours->phase, FAKE_CLOSED);
+    assert_int_equal(fl->phase, FAKE_UP);
+    ih_row("restart");
+}
+
 #define T(fn)          cmocka_unit_test_setup_teardown(fn, ih_setup_plain, ih_teardown)
 #define T_IN(fn, how_) cmocka_unit_test_setup_teardown(fn, how_, ih_teardown)
 
@@ -924,6 +984,8 @@ int main(void)
         T(rows_unlinked),
         T(rows_back_off),
         T_IN(rows_restart, setup_three),
+        T(rows_restart_called),
+        T(rows_restart_connack),
     };
 
     ih_rows(table, sizeof(table) / sizeof(table[0]));

@@ -28,8 +28,8 @@
 #define IB_SEC           1000000ull /* us */
 #define IB_TIMEOUT       50         /* s, default LND timeout, §6.1 */
 #define IB_CONNS_DEFAULT 1024
-#define IB_CQS           16 /* of one reactor, over devices and as they fill up */
-#define IB_WCS           32 /* completions taken at once */
+#define IB_CQS           128 /* of one reactor, over devices and as they fill up */
+#define IB_WCS           32  /* completions taken at once */
 
 #define ib_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 

@@ -18,13 +18,17 @@
 
 /* ---- completion queues ---- */
 
+/* The last connection of a queue may end by what is polled; its row is empty then. */
 static int poll_all(struct ib_shard *shard)
 {
+    unsigned left = shard->ncqs;
     int work = 0;
 
-    for (unsigned i = 0; i < IB_CQS; i++) {
-        if (shard->cqs[i].cq != NULL)
-            work += ib_cq_poll(shard, shard->cqs[i].cq);
+    for (unsigned i = 0; left > 0 && i < IB_CQS; i++) {
+        if (shard->cqs[i].cq == NULL)
+            continue;
+        left--;
+        work += ib_cq_poll(shard, shard->cqs[i].cq);
     }
     ib_count(&shard->polls, 1);
     return work;
@@ -51,11 +55,15 @@ enum watch {
 static enum watch arm_all(struct ib_shard *shard)
 {
     enum watch watch = WATCH_ALL;
+    unsigned left = shard->ncqs;
 
-    for (unsigned i = 0; i < IB_CQS; i++) {
+    for (unsigned i = 0; left > 0 && i < IB_CQS; i++) {
         struct ib_shard_cq *row = &shard->cqs[i];
 
-        if (row->cq == NULL || row->armed)
+        if (row->cq == NULL)
+            continue;
+        left--;
+        if (row->armed)
             continue;
         if (!row->watched || shard->lv->opts.rdma->arm(row->cq) < 0)
             return WATCH_NONE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Engine `node`: the process is one LNet node, with one reactor, NIs over host sockets, and routes.
- * Here: its life, and pings until every target has answered. All on the control thread.
+ * Engine `node`: the process is one LNet node, with one reactor, NIs over host sockets or RDMA, and
+ * routes. Here: its life, and pings until every target has answered. All on the control thread.
  */
 #include "app/millrace-perf/node.h"
 
@@ -41,7 +41,8 @@ static int env_open(struct perf *p, struct lnet_node_opts *node_opts, char *err,
         rc = lnet_memory_plan(node_opts, 1, &need, err, errlen);
         if (rc)
             return rc;
-        opts.mem_mb = (unsigned)((need.landing + need.local) >> 20) + MEM_SPARE_MB;
+        opts.mem_mb = (unsigned)((need.landing + need.local + perf_memory_need(&p->opts)) >> 20) +
+                      MEM_SPARE_MB;
     }
     rc = reactor_env_create(&opts, &p->env, err, errlen);
     if (rc == 0 && reactor_count(p->env) != 1) {
@@ -79,6 +80,7 @@ static int node_make(struct perf *p, char *err, size_t errlen)
         .local_msgs = local_msgs(&p->opts),
     };
     struct sock_opts sock_opts = SOCK_OPTS_DEFAULT;
+    struct verbs_opts verbs_opts = VERBS_OPTS_DEFAULT;
     int rc;
 
     rc = env_open(p, &node_opts, err, errlen);
@@ -88,7 +90,14 @@ static int node_make(struct perf *p, char *err, size_t errlen)
     if (rc != 0)
         return rc;
     p->sock = lnd_sock_new(&sock_opts);
-    rc = p->sock == NULL ? -ENOMEM : lnet_lnd_register(p->node, &lnd_sock_ops, p->sock);
+    p->verbs = lnd_verbs_new(&verbs_opts);
+    if (p->sock == NULL || p->verbs == NULL)
+        return -ENOMEM;
+    rc = lnet_lnd_register(p->node, &lnd_sock_ops, p->sock);
+    if (rc == 0)
+        rc = lnet_lnd_register(p->node, &lnd_verbs_ops, p->verbs);
+    if (rc == 0)
+        rc = perf_memory_open(p, err, errlen);
     return rc != 0 ? rc : nets_add(p, err, errlen);
 }
 
@@ -119,10 +128,10 @@ static int node_open(struct perf *p, struct perf_engine **out)
     n->base = (struct perf_engine){.ops = &engine_node, .perf = p, .sources = 1};
     *out = &n->base;
     rc = targets_list(n);
-    if (rc == 0 && sends(p))
-        rc = node_ops_alloc(n);
     if (rc == 0)
         rc = node_make(p, err, sizeof(err));
+    if (rc == 0 && sends(p))
+        rc = node_ops_alloc(n);
     if (rc != 0)
         goto failed;
     n->base.home = lnet_node_home(p->node);
@@ -294,14 +303,17 @@ static void node_close(struct perf_engine *e)
         lnet_node_destroy(p->node);
     if (p->sock != NULL)
         lnd_sock_free(p->sock);
-    if (p->env != NULL)
-        reactor_env_destroy(p->env);
+    lnd_verbs_free(p->verbs);
     server_free(p->server);
     node_ops_free(n);
+    perf_memory_close(p);
+    if (p->env != NULL)
+        reactor_env_destroy(p->env);
     free(n->target);
     free(n);
     p->node = NULL;
     p->sock = NULL;
+    p->verbs = NULL;
     p->env = NULL;
     p->server = NULL;
 }

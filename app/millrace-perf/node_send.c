@@ -130,7 +130,7 @@ static void node_event(struct lnet_md *md, const struct lnet_event *ev)
 static int op_bind(struct op *op, uint8_t *addr, uint32_t size)
 {
     memset(&op->md, 0, sizeof(op->md));
-    op->seg = (struct mem_seg){addr, size, MEM_REGION_NONE, 0};
+    op->seg = (struct mem_seg){addr, size, perf_region(op->engine->base.perf, addr), 0};
     op->size = size;
     op->md.segs = &op->seg;
     op->md.nsegs = size > 0;
@@ -294,13 +294,12 @@ void node_collect(struct perf_engine *e, uint32_t run, unsigned patience_ms)
 int node_ops_alloc(struct node_engine *n)
 {
     const struct perf_opts *o = &n->base.perf->opts;
-    bool gets = o->kinds.in_turn || o->kinds.weight[OP_GET] > 0;
-    size_t room = gets ? (sizes_max(&o->sizes) + 63) / 64 * 64 : 0;
+    size_t room = perf_get_room(o);
 
     n->eq = (struct lnet_eq){node_event, n};
     n->nops = o->inflight;
     n->ops = calloc(n->nops + 1, sizeof(*n->ops)); /* one to ask for records */
-    n->memory = aligned_alloc(64, n->nops * room + 64);
+    n->memory = perf_memory_take(n->base.perf, n->nops * room + 64);
     n->seq = calloc(n->base.targets, sizeof(*n->seq));
     if (n->ops == NULL || n->memory == NULL || n->seq == NULL)
         return -ENOMEM;
@@ -320,7 +319,7 @@ int node_ops_alloc(struct node_engine *n)
 
 void node_ops_free(struct node_engine *n)
 {
-    free(n->memory);
+    perf_memory_give(n->base.perf, n->memory);
     free(n->ops);
     free(n->seq);
 }

@@ -18,6 +18,7 @@
 #include "app/millrace-perf/schedule.h"
 #include "app/millrace-perf/track.h"
 #include "lib/lnd_eth/lnd_eth.h"
+#include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/lnet/lnet.h"
 
 #include <stdbool.h>
@@ -168,7 +169,11 @@ struct perf {
     struct perf_engine *engine;
     struct lnet_node *node; /* engine node */
     struct lnd_sock *sock;
-    struct server *server; /* engine node */
+    struct lnd_verbs *verbs;
+    struct mem_arena *arena;
+    struct mem_pool memory; /* engine node on o2ib nets: what devices move without a copy */
+    size_t memory_used;     /* bytes of it */
+    struct server *server;  /* engine node */
     uint8_t *pattern;
     struct load *load;
     struct pinger *pinger;
@@ -206,6 +211,23 @@ uint64_t perf_now_ns(void); /* CLOCK_MONOTONIC; any thread */
 
 /* Fills opts. Returns 0 to go on, 1 when all is done (--help), -1 after an error was printed. */
 int options_parse(struct perf_opts *opts, int argc, char **argv);
+
+/* ---- memory.c: engine node (control, but perf_region()) ---- */
+
+/* Bytes of messages, which a node on an o2ib net has in memory that its devices know; 0: it is on
+ * none. gets: room for the answer to a GET. */
+size_t perf_memory_need(const struct perf_opts *o);
+size_t perf_get_room(const struct perf_opts *o);
+/* Takes that memory, before devices are opened, and moves the pattern into it. 0 or -errno with a
+ * sentence. */
+int perf_memory_open(struct perf *p, char *err, size_t errlen);
+/* 64-byte aligned, for messages; NULL: there is none left. */
+uint8_t *perf_memory_take(struct perf *p, size_t bytes);
+void perf_memory_give(struct perf *p, void *taken); /* NULL is allowed */
+/* What segments at this address name as their region. Any thread. */
+uint16_t perf_region(const struct perf *p, const void *addr);
+/* The node and all that was taken are about to go. */
+void perf_memory_close(struct perf *p);
 
 /* ---- server.c: what engine node serves ---- */
 

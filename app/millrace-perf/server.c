@@ -54,7 +54,7 @@ static void offer_fill(struct offer *o, struct server *s, const struct match *ma
 {
     memset(o, 0, sizeof(*o));
     o->server = s;
-    o->seg = (struct mem_seg){addr, len, MEM_REGION_NONE, 0};
+    o->seg = (struct mem_seg){addr, len, perf_region(s->perf, addr), 0};
     o->me.match_nid = LNET_NID_ANY;
     o->me.match_pid = UINT32_MAX;
     o->me.match_bits = match_pack(match);
@@ -248,13 +248,13 @@ static void server_start(struct reactor_task *task)
     reactor_post(reactor_control(s->perf->env), &s->started);
 }
 
-static uint8_t *content_altered(const uint8_t *pattern)
+static uint8_t *content_altered(struct perf *p)
 {
-    uint8_t *copy = malloc(PATTERN_SIZE);
+    uint8_t *copy = perf_memory_take(p, PATTERN_SIZE);
 
     if (copy == NULL)
         return NULL;
-    memcpy(copy, pattern, PATTERN_SIZE);
+    memcpy(copy, p->pattern, PATTERN_SIZE);
     for (size_t i = 0; i < PATTERN_SIZE; i += GET_ALTERED_EVERY)
         copy[i] ^= 1;
     return copy;
@@ -273,8 +273,8 @@ int server_begin(struct perf *p)
     s->get_eq = (struct lnet_eq){get_event, s};
     s->report_eq = (struct lnet_eq){report_event, s};
     s->buffers = calloc(p->opts.buffers, sizeof(*s->buffers));
-    s->memory = malloc((size_t)p->opts.buffers * LNET_MAX_PAYLOAD);
-    s->content = altered ? content_altered(p->pattern) : p->pattern;
+    s->memory = perf_memory_take(p, (size_t)p->opts.buffers * LNET_MAX_PAYLOAD);
+    s->content = altered ? content_altered(p) : p->pattern;
     if (s->buffers == NULL || s->memory == NULL || s->content == NULL)
         return -ENOMEM;
     s->start.fn = server_start;
@@ -291,8 +291,8 @@ void server_free(struct server *s)
         free(s->runs[i]);
     }
     if (s->content != s->perf->pattern)
-        free(s->content);
-    free(s->memory);
+        perf_memory_give(s->perf, s->content);
+    perf_memory_give(s->perf, s->memory);
     free(s->buffers);
     free(s);
 }

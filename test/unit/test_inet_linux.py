@@ -10,7 +10,7 @@ import sys
 import time
 
 INSIDE = "INET_LINUX_INSIDE"
-DEADLINE = 30       # s, for what takes milliseconds on an idle machine
+DEADLINE = 60       # s, for what takes milliseconds on an idle machine
 
 
 def sh(*words, check=True):
@@ -163,8 +163,9 @@ def test_address_is_anothers(program):
                              stdin=subprocess.DEVNULL, check=False)
     assert refused.returncode == 1 and "ip address delete 10.0.0.77/24 dev far0" in refused.stderr, refused.stderr
     sh("ip", "addr", "del", "10.0.0.77/24", "dev", "far0")
+    begun = time.monotonic()
     host = Host(program, dad_ms=1200)
-    assert not host.link()
+    assert not host.link() or time.monotonic() - begun > 1.2
     wait_for(host.link, "the addresses never were ours")
     # Linux wants the address that we have, asks, and is told.
     sh("ip", "addr", "add", "fd00::1/64", "dev", "far0")

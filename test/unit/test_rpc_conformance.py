@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from own_port import own_port  # noqa: E402
 
 DEADLINE = 60.0     # for what takes milliseconds on an idle machine
+HELD_UP = 20.0      # that too; who waits for a client that does not read would wait for 30 s, until it is cut off
 MAX_REQUEST = 1 << 20
 CALLS_IN_BATCH = 64
 PLACES, MORE = 64, 8
@@ -381,13 +382,13 @@ def test_crowd():
             start = time.monotonic()
             assert "result" in c.ask("route_get", ["o2ib7"])
             worst = max(worst, time.monotonic() - start)
-    assert worst < 2, f"an answer took {worst:.3f} s"
+    assert worst < HELD_UP, f"an answer took {worst:.3f} s"
     start = time.monotonic()
     for i, c in enumerate(others):      # all at once
         c.send(call("peer_get" if i % 2 else "net_get", id=i))
     for i, c in enumerate(others):
         assert c.line()["id"] == i
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < HELD_UP
     # Who runs the daemon has a few places more; they are bounded too, and it is said why
     more = [Client() for _ in range(MORE)]
     for c in more:

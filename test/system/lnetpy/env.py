@@ -18,6 +18,7 @@ from .node import Node
 from .socklnd import K215, K217
 
 PROFILES = {"k217": K217, "k215": K215}
+PATIENCE = 30.0     # s, for what takes a part of a second on an idle machine
 
 
 class Failed(Exception):
@@ -78,7 +79,7 @@ class Env:
             self.log(f"PROBLEM {text}")
         self.kick()
 
-    async def until(self, pred, what, timeout=10.0):
+    async def until(self, pred, what, timeout=PATIENCE):
         """Wait until pred() is true; fails with the event's name after the deadline."""
         end = time.monotonic() + timeout
         while not (value := pred()):
@@ -93,7 +94,7 @@ class Env:
                 await asyncio.wait_for(w, min(left, 0.5))
         return value
 
-    async def until_async(self, fn, what, timeout=10.0, pause=0.05):
+    async def until_async(self, fn, what, timeout=PATIENCE, pause=0.05):
         """The same for something that has to be asked for (RPC)."""
         end = time.monotonic() + timeout
         while True:
@@ -178,7 +179,7 @@ class Env:
 
     # ------------------------------------------------------------ the end
 
-    async def settle(self, timeout=10.0):
+    async def settle(self, timeout=PATIENCE):
         """All messages delivered, all zero-copy requests acked."""
         await self.until(lambda: not self.ledger.outstanding(), "every message delivered", timeout)
         await self.until(lambda: not any(c.zc_out for n in self.nodes for c in n.conns()),

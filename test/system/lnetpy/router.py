@@ -15,7 +15,7 @@ from .judge import RouterSpec
 from .node import Node
 from .socklnd import K217
 
-READY_TIMEOUT = 30.0
+READY_TIMEOUT = 45.0
 NOBODY = 65534
 BAD_OUTPUT = ("AddressSanitizer", "ThreadSanitizer", "runtime error:", "LeakSanitizer", "Assertion", "panic", "UndefinedBehavior")
 
@@ -134,7 +134,7 @@ class Millraced:
                 raise RuntimeError(f"millraced not ready in {READY_TIMEOUT:.0f} s: {self.tail()}")
             await asyncio.sleep(0.05)
 
-    async def rpc(self, method, timeout=10.0, **params):
+    async def rpc(self, method, timeout=30.0, **params):
         self.ids += 1
         request = {"jsonrpc": "2.0", "id": self.ids, "method": method}
         if params:

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 static struct ih_row table[] = {
+    {"races", "20 in a row, not in all"},
     {"1.10/active", "conns_per_peer"},
     {"1.10/complete", "one that is lost is made again"},
     {"1.10/peer began", "a set of the peer's is left to it"},
@@ -230,6 +231,26 @@ static void rows_back_off_ends(void **state)
     ih_row("back-off");
 }
 
+/* Races are counted in a row: a connection that is up ends that. */
+static void rows_races(void **state)
+{
+    struct ih_msg *m;
+
+    (void)state;
+    ih_persona_is("10.0.0.0"); /* lower than ours both ways */
+    for (unsigned round = 0; round < 2; round++) {
+        m = one();
+        soon();
+        for (unsigned i = 0; i < 20; i++)
+            assert_true(ih_call()->rejected);
+        answer(m);
+        fake_tell(fake_newest(), RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
+        fake_settle();
+        peer.my_stamp = 0;
+    }
+    ih_row("races");
+}
+
 /* Our call fails while one of the peer's is being answered: messages wait for that. */
 static void rows_failed_while_called(void **state)
 {
@@ -379,6 +400,7 @@ int main(void)
         T(rows_unlinked),
         T(rows_back_off),
         T(rows_back_off_ends),
+        T(rows_races),
         T(rows_failed_while_called),
         T(rows_failed_and_called),
         T_IN(rows_race_set, setup_three),

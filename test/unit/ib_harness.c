@@ -221,6 +221,8 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
 
     assert_ptr_equal(lnet_nid_home(rx->ni->node, &rx->from->nid), reactor_self());
     assert_true(rx->from->refs > 0);
+    if (core.on_parse != NULL)
+        core.parse = core.on_parse(rx);
     if (core.parse == IH_REFUSE)
         return core.refusal;
     r = calloc(1, sizeof(*r));

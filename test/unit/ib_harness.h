@@ -106,6 +106,7 @@ struct ih_core {
     unsigned link_up, link_down;
     unsigned peer_refs;
     struct lnet_event_row last_event;
+    enum ih_parse (*on_parse)(const struct lnet_rx *rx); /* instead of `parse` */
     void (*on_received)(struct ih_rx *r);
     void (*on_sent)(struct ih_msg *m);
 };

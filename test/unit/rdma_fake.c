@@ -261,6 +261,7 @@ static struct fake_link *link_new(struct rdma_link *link)
     fl->node = link->port->rdma->index;
     fl->port_nid = 5ull << 48 | ntohl(link->port->addr.sin_addr.s_addr);
     fl->hold_events = fake.hold_events;
+    fl->hold_sends = fl->hold_recvs = fl->hold_flush = fl->rnr_wanted = fake.hold_all;
     fl->events_tail = &fl->events;
     fl->wrs_tail = &fl->wrs;
     fl->shown_tail = &fl->shown;
@@ -331,7 +332,7 @@ static void run_events(struct reactor_task *task)
         run_event(fl);
 }
 
-static void post_events(struct fake_link *fl)
+void fake_post_events(struct fake_link *fl)
 {
     if (fl->hold_events || fl->posted_task || fl->events == NULL)
         return;
@@ -355,7 +356,7 @@ void fake_tell(struct fake_link *fl, enum rdma_event_kind kind, int error, int s
         fk_depth_from(fl, e->priv, len);
     *fl->events_tail = e;
     fl->events_tail = &e->next;
-    post_events(fl);
+    fake_post_events(fl);
 }
 
 void fake_events_go(struct fake_link *fl)

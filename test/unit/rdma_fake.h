@@ -166,6 +166,7 @@ struct fake_state {
     bool manual_resolve;
     bool manual_close;
     bool hold_events; /* of new links */
+    bool hold_all;    /* of new links: also completions of all kinds; a lack of receives is no fault */
     int open_error;   /* for the next open_qp() calls: -ENOMEM … */
     unsigned open_errors;
     unsigned inline_bytes, send_sges, extra_wrs;
@@ -198,6 +199,7 @@ struct fake_link *fake_newest(void); /* the newest link not closed; NULL */
 void fake_tell(struct fake_link *fl, enum rdma_event_kind kind, int error, int status,
                const void *priv, size_t len); /* the event comes to its home with its mail */
 void fake_events_go(struct fake_link *fl);    /* hold_events: the oldest one comes */
+void fake_post_events(struct fake_link *fl);  /* hold_events ended: all come */
 struct fake_call *fake_call(unsigned node, const char *from, uint16_t port, const void *priv,
                             size_t len);
 void fake_port(unsigned node, enum rdma_port_event event);

@@ -414,7 +414,7 @@ DEVICE static void apply_write(struct fake_link *fl, const struct fake_wr *w)
 
     if (fake.fast)
         return;
-    if (fl->mate != NULL && fl->mate->phase == FAKE_UP)
+    if (fl->mate != NULL)
         assert_true(led_told(fl->mate, w->rkey, w->remote, w->len));
     for (uint32_t i = 0; i < w->len && to != NULL; i++)
         to[i] = w->bytes[i];
@@ -422,12 +422,12 @@ DEVICE static void apply_write(struct fake_link *fl, const struct fake_wr *w)
 
 static bool wire_one(struct fake_link *fl, struct fake_wr *w)
 {
+    if (fl->mate != NULL && fl->mate->phase != FAKE_UP && fl->mate->phase != FAKE_ACCEPTING)
+        return false;
     if (w->write)
         apply_write(fl, w);
     else if (fl->mate == NULL)
         keep_out(fl, w);
-    else if (fl->mate->phase != FAKE_UP && fl->mate->phase != FAKE_ACCEPTING)
-        return false;
     else if (!fake_deliver(fl->mate, w->bytes, w->len))
         return false;
     w->wired = true;

@@ -143,6 +143,8 @@ static void check_buffers(const struct fake_link *fl)
 {
     const struct fake_ledger *l = &fl->led;
 
+    if (fl->phase != FAKE_UP) /* broken: those there were are being flushed */
+        return;
     if (fl->nrecvs < l->theirs + l->nasked + l->ntold)
         fail_msg("%u receives are posted, the peer may send %u requests, %u answers, %u DONEs",
                  fl->nrecvs, l->theirs, l->nasked, l->ntold);

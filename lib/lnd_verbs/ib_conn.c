@@ -54,14 +54,16 @@ static size_t place(size_t *at, size_t n, size_t size)
     return here;
 }
 
-/* Txs: PUTs, answers that are not posted yet (one for each receive), and what is posted. */
+/* Txs: what is posted; answers that are not, one for each receive; and PUTs that wait for PUT_ACK
+ * or whose PUT_DONE is not posted, as many as there are reserves: while a PUT_DONE waits, no
+ * PUT_REQ is posted. */
 static void lay_out(unsigned depth, unsigned sends_max, struct layout *l)
 {
     size_t at = 0;
 
     l->nrxs = ib_rx_buffers(depth);
     l->nrecvs = depth;
-    l->ntxs = 2 * depth + depth + sends_max;
+    l->ntxs = depth + depth + sends_max;
     l->bufs = place(&at, l->nrxs, IB_MSG_SIZE);
     l->bounce_mem = place(&at, IB_BOUNCES, IB_MSG_SIZE);
     l->heads = place(&at, l->ntxs, (size_t)IB_HEADS * IB_HEAD);
@@ -113,7 +115,7 @@ static void area_leave(struct ib_conn *c)
 {
     struct layout l;
 
-    lay_out(c->nrecvs, c->ntxs - 3 * c->nrecvs, &l);
+    lay_out(c->nrecvs, c->ntxs - 2 * c->nrecvs, &l);
     ib_unpoison(area_of(c), l.size);
 }
 

@@ -85,7 +85,6 @@ struct ib_conn {
     struct ib_txs answers;                /* no credit needed; in order */
     struct ib_txs active_txs;             /* posted or waiting for an answer, oldest first */
     uint32_t ntxs;
-    uint32_t puts;    /* txs that are PUTs of ours, at most 2 * depth */
     uint32_t sq_free; /* requests that may still be posted */
     struct ib_bounce *bounces, *free_bounces;
     uint64_t next_cookie;

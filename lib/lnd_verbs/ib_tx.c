@@ -38,7 +38,6 @@ void ib_tx_layout(struct ib_conn *c, struct ib_tx *txs, unsigned n, uint8_t *hea
 {
     c->txs = txs;
     c->ntxs = n;
-    c->puts = 0;
     c->rsrvd = NULL;
     c->rsrvd_tail = &c->rsrvd;
     c->sendq = NULL;
@@ -92,19 +91,12 @@ static void tx_put(struct ib_conn *c, struct ib_tx *tx)
     ib_poison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
 }
 
-static bool is_put(const struct ib_tx *tx)
-{
-    return tx->type == IB_PUT_REQ || tx->type == IB_PUT_DONE;
-}
-
 /* The tx is in no list any more; what it was for ends. */
 static void tx_end(struct ib_conn *c, struct ib_tx *tx, struct lnet_result result)
 {
     struct lnet_msg *msg = tx->msg;
     struct ib_recv *recv = tx->type == IB_GET_DONE ? tx->recv : NULL;
 
-    if (is_put(tx))
-        c->puts--;
     tx_put(c, tx);
     if (msg != NULL)
         lnet_send_done(msg, result);
@@ -248,27 +240,26 @@ static void add_plain(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 
 /* ---- transfers ---- */
 
-/* Its completion gives back all since the one before. */
-static void signal_write(struct ib_conn *c, struct ibv_send_wr *wr, struct ib_tx *tx,
-                         const struct ib_bounce *bounce)
-{
-    wr->wr_id = bounce != NULL ? ib_wr_id(c, IB_WR_BOUNCE, tx->w.quiet, bounce->index)
-                               : ib_wr_id(c, IB_WR_BATCH, tx->w.quiet, tx->index);
-    wr->send_flags = IBV_SEND_SIGNALED;
-    tx->w.quiet = 0;
-    c->outstanding++;
-}
-
+/* One that is signalled gives back all since the one before. */
 static void add_write(struct ib_conn *c, struct batch *b, struct ib_tx *tx,
                       const struct ib_bounce *bounce)
 {
     struct ibv_send_wr *wr = add(c, b, NULL);
+    unsigned wrs = ++tx->w.quiet;
 
     b->nsge += (unsigned)wr->num_sge;
     tx->writing = true;
-    wr->wr_id = ib_wr_id(c, IB_WR_WRITE, 0, tx->index);
-    if (++tx->w.quiet == IB_WRITE_BATCH || bounce != NULL)
-        signal_write(c, wr, tx, bounce);
+    if (bounce != NULL) {
+        wr->wr_id = ib_wr_id(c, IB_WR_BOUNCE, wrs, bounce->index);
+    } else if (wrs == IB_WRITE_BATCH) {
+        wr->wr_id = ib_wr_id(c, IB_WR_BATCH, wrs, tx->index);
+    } else {
+        wr->wr_id = ib_wr_id(c, IB_WR_WRITE, 0, tx->index);
+        return;
+    }
+    wr->send_flags = IBV_SEND_SIGNALED;
+    tx->w.quiet = 0;
+    c->outstanding++;
 }
 
 static unsigned least(unsigned a, unsigned b)
@@ -284,11 +275,8 @@ static bool add_writes(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 
     while (tx->w.left > 0) {
         if (!has_room(c, b, sges) ||
-            !ib_writer_next(c, &tx->w, &b->wr[b->n], &b->sge[b->nsge], sges, &bounce)) {
-            if (tx->w.quiet > 0) /* what is posted without the message is known to complete */
-                signal_write(c, &b->wr[b->n - 1], tx, NULL);
+            !ib_writer_next(c, &tx->w, &b->wr[b->n], &b->sge[b->nsge], sges, &bounce))
             return false;
-        }
         add_write(c, b, tx, bounce);
     }
     if (tx->w.rx != NULL)
@@ -303,13 +291,8 @@ static bool add_answer(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 {
     if (!tx->writing && ib_credits_may_post(&c->credits, tx->type) != IB_MAY_POST)
         return false;
-    if (!add_writes(c, b, tx))
+    if (!add_writes(c, b, tx) || !has_room(c, b, 1))
         return false;
-    if (!has_room(c, b, 1)) {
-        if (tx->w.quiet > 0)
-            signal_write(c, &b->wr[b->n - 1], tx, NULL);
-        return false;
-    }
     TAILQ_REMOVE(&c->answers, tx, link);
     if (tx->status > 0 && (tx->type == IB_PUT_DONE || tx->type == IB_GET_DONE)) {
         c->bytes_out += (uint32_t)tx->status;
@@ -367,11 +350,10 @@ static bool add_immediate(struct ib_conn *c, struct batch *b, struct lnet_msg *m
 
 static bool add_put_req(struct ib_conn *c, struct batch *b, struct lnet_msg *msg)
 {
-    struct ib_tx *tx = c->puts < 2u * c->depth ? tx_get(c, IB_PUT_REQ) : NULL;
+    struct ib_tx *tx = tx_get(c, IB_PUT_REQ);
 
     if (tx == NULL)
         return false;
-    c->puts++;
     tx->msg = msg;
     tx->cookie = ++c->next_cookie << 16 | tx->index;
     tx->waiting = true;
@@ -512,9 +494,6 @@ static void post(struct ib_conn *c, struct batch *b)
     if (rc != 0) {
         good = bad != NULL ? (unsigned)(bad - b->wr) : 0;
         unpost(c, b, good);
-        /* A WRITE that no message follows: that it has ended only the link's end tells. */
-        if (good > 0 && !(b->wr[good - 1].send_flags & IBV_SEND_SIGNALED))
-            c->undrained = true;
     }
     ib_count(&ib_counters(c)->posts, 1);
     ib_count(&ib_counters(c)->requests, good);

@@ -223,6 +223,8 @@ void fake_flush(struct fake_link *fl, unsigned n); /* n of its flushed requests 
 bool fake_deliver(struct fake_link *fl, const void *bytes, size_t len);
 void fake_fail_recv(struct fake_link *fl, enum ibv_wc_status status);
 void fake_show(struct fake_link *fl, unsigned n); /* hold_recvs: n of them are to be seen */
+/* A completion of a queue pair that is gone comes to the queue of this link. */
+void fake_ghost(struct fake_link *fl, uint64_t wr_id, enum ibv_wc_status status);
 /* The peer writes to memory it was told of. */
 void fake_write(struct fake_link *fl, uint32_t rkey, uint64_t addr, const void *bytes, size_t len);
 /* Everything goes its way until nobody has anything to do. */

@@ -261,6 +261,15 @@ void fake_fail_recv(struct fake_link *fl, enum ibv_wc_status status)
     fk_error(fl);
 }
 
+void fake_ghost(struct fake_link *fl, uint64_t wr_id, enum ibv_wc_status status)
+{
+    struct fake_wc *w = wc_new(fl, wr_id, status);
+
+    if (status == IBV_WC_SUCCESS)
+        w->wc.byte_len = PE_MSG;
+    show_or_hold(fl, w);
+}
+
 DEVICE void fake_write(struct fake_link *fl, uint32_t rkey, uint64_t addr, const void *bytes,
                        size_t len)
 {

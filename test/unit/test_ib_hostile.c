@@ -391,9 +391,72 @@ static void test_hostile(void **state)
     free(theirs);
 }
 
+/* ---- what it is unlikely to hit upon ---- */
+
+/* PUT_DONE for a PUT_ACK that it was not sent yet: cookies can be guessed, and what is told
+ * afterwards would be memory of another message. */
+static void test_done_before_ack(void **state)
+{
+    struct pe_msg m, ack;
+
+    (void)state;
+    begin();
+    m = ih_put_req(5000, 1, 0);
+    ih_say(fl, &m);
+    ack = ih_take(fl, PE_PUT_ACK);
+    m = ih_completion(PE_PUT_DONE, ack.dst_cookie, 5000);
+    ih_say(fl, &m);
+    assert_int_equal(core.nreceived, 1);
+    fl->hold_sends = true;
+    for (unsigned i = 0; i < 8; i++)
+        ih_put(10);
+    m = ih_put_req(5000, 2, 0);
+    ih_say(fl, &m);
+    assert_int_equal(fake_unsent(fl), 8); /* PUT_ACK is not among them */
+    assert_int_equal(core.open, 1);
+    m = ih_completion(PE_PUT_DONE, ack.dst_cookie + (1 << 16), 5000);
+    ih_say(fl, &m);
+    assert_int_equal(core.drops[LNET_DROP_O2IB_ANSWER], 1);
+    assert_int_equal(core.nreceived, 2);
+    assert_int_not_equal(ih_last()->result.reason, LNET_DROP_NONE);
+    end();
+}
+
+/* Completions of a queue pair that is gone come while its place is another's. */
+static void test_ghosts(void **state)
+{
+    uint64_t recv, send;
+    struct fake_link *old;
+
+    (void)state;
+    begin();
+    old = fl;
+    recv = fl->recvs[fl->recv_head].wr_id;
+    fl->hold_sends = true;
+    ih_put(10);
+    send = fl->wrs->wr_id;
+    fake_break(fl);
+    end();
+    begin();
+    assert_true(fl != old || fl->link != NULL);
+    assert_true(recv != fl->recvs[fl->recv_head].wr_id); /* or the test shows nothing */
+    assert_int_equal(recv >> 44, fl->recvs[fl->recv_head].wr_id >> 44);
+    for (unsigned i = 0; i < 20; i++) { /* more than the connection has receives */
+        fake_ghost(fl, recv, i % 2 == 0 ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR);
+        fake_ghost(fl, send, i % 2 == 0 ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR);
+    }
+    fake_settle();
+    assert_int_equal(fl->phase, FAKE_UP);
+    ih_expect_ok(ih_put(10));
+    fake_break(fl);
+    end();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_done_before_ack, ih_setup_plain, ih_teardown),
+        cmocka_unit_test_setup_teardown(test_ghosts, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_hostile, ih_setup_plain, ih_teardown),
     };
 

@@ -545,6 +545,7 @@ static void rows_later_closed(void **state)
             continue;
         }
         assert_int_equal(core.open, 2);
+        assert_int_equal(fl->shuts, 0); /* what the core has lies in its area */
         ih_recv(put, BIG);
         fake_settle();
         assert_int_equal(core.open, 1);

@@ -239,7 +239,8 @@ struct rdma_ops {
     /* Destroys all there is of it, whatever it was doing (a call not answered yet is refused
      * without words): RDMA_EV_CLOSED follows, other events do not. Completions not polled yet may
      * still be polled until poll() of cq has returned 0 once after that event; so long the area
-     * stays as it is, which the provider takes back then. */
+     * stays as it is, which the provider takes back then. After the last link of a cq there need be
+     * no poll: what is left is thrown away when event() returns. */
     void (*shut)(struct rdma_link *link);
 
     /* ---- data path: home of the link, or the reactor of the cq; as ibv_post_recv() etc. */

@@ -19,6 +19,7 @@
 #include <rte_branch_prediction.h>
 
 #define EPOLL_BURST 16
+#define EMPTY_BURST 16
 
 void rcore_count(uint64_t *counter, int64_t by)
 {
@@ -572,6 +573,17 @@ static void cq_dry(struct rcore_cq *c)
         c->leaving = l->next_leaving;
         rcore_ask(l->rdma, &l->gone, rcore_link_gone, l);
     }
+}
+
+void rcore_cq_empty(struct rcore_cq *c)
+{
+    struct ibv_wc wc[EMPTY_BURST];
+    int n;
+
+    do
+        n = ibv_poll_cq(c->cq, EMPTY_BURST, wc);
+    while (n > 0);
+    cq_dry(c);
 }
 
 static int core_poll(struct rdma_cq *cq, struct ibv_wc *wc, int n)

@@ -77,8 +77,10 @@ struct rcore_cq {
     struct ibv_comp_channel *channel;
     uint32_t size, taken; /* entries; those that queue pairs may fill */
     bool dead;
-    /* Home's: links that are closed and whose completions may still be in it. */
-    struct rcore_link *leaving;
+    /* ---- home's */
+    struct rcore_link *leaving; /* links that are closed, whose completions may still be in it */
+    uint32_t live;              /* links that are not */
+    /* ---- */
     struct rcore_cq *next;
 };
 
@@ -223,6 +225,8 @@ void rcore_ask(struct rdma *rdma, struct rdma_note *note, void (*fn)(struct rdma
 void rcore_tell(struct rcore_lane *lane, struct rdma_note *note, void (*fn)(struct rdma_note *note),
                 void *of);
 struct rcore_lane *rcore_lane_of(struct rdma *rdma, const struct reactor *r);
+/* Throws away what is in a queue all links of which are closed; home. */
+void rcore_cq_empty(struct rcore_cq *c);
 int rcore_watch_add(struct rdma *rdma, struct rcore_watch *watch, int fd,
                     void (*fn)(struct rcore_watch *watch));
 void rcore_watch_del(struct rdma *rdma, struct rcore_watch *watch);

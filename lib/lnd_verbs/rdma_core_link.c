@@ -27,6 +27,7 @@ static void home_event(struct rdma_link *link, const struct rdma_event *ev)
 
 static void home_opened(struct rdma_link *link, const struct rcore_link *l)
 {
+    l->cq->live++;
     link->cq = &l->cq->pub;
     link->area = l->area;
     link->area_lkey = l->area_lkey;
@@ -62,21 +63,25 @@ static void home_down(struct rdma_note *note)
     home_event(note->of, &ev);
 }
 
-/* With its queue pair gone, only completions may be left: of a link that never heard of having one
- * there are none. */
+/* With its queue pair gone, only completions may be left, and those in its area were the owner's to
+ * look at until they are polled. Of a link that never heard of having a queue pair there are none;
+ * of one that was the last on its queue nobody may come to poll them. */
 static void home_closed(struct rdma_note *note)
 {
     struct rdma_link *link = note->of;
     struct rdma_event ev = {.kind = RDMA_EV_CLOSED};
     struct rcore_link *l = link->impl;
+    struct rcore_cq *c = l != NULL && link->cq != NULL ? l->cq : NULL;
 
-    if (l != NULL && link->cq != NULL) {
-        l->next_leaving = l->cq->leaving;
-        l->cq->leaving = l;
+    if (c != NULL) {
+        l->next_leaving = c->leaving;
+        c->leaving = l;
     } else if (l != NULL) {
         rcore_ask(l->rdma, &l->gone, rcore_link_gone, l);
     }
     link->event(link, &ev);
+    if (c != NULL && --c->live == 0)
+        rcore_cq_empty(c);
 }
 
 static void reply(struct rdma_link *link, enum rdma_event_kind kind, int error)

@@ -174,9 +174,13 @@ static struct rdma_open usual(void)
 
 #define COUNT(e, what) ((e)->count[RDMA_EV_##what])
 
+static bool dial_privileged = true;
+static int dial_tos = -1;
+
 static void dial_to(struct end *e, struct sockaddr_in to, uint16_t service)
 {
-    struct rdma_dial dial = {.to = to, .privileged = true, .tos = -1, .timeout_ms = 3000};
+    struct rdma_dial dial = {
+        .to = to, .privileged = dial_privileged, .tos = dial_tos, .timeout_ms = 3000};
 
     dial.to.sin_port = htons(service);
     as(e->home);
@@ -534,6 +538,60 @@ static void test_refuse(void)
         shut_end(pair[0]);
         shut_end(pair[1]);
     }
+}
+
+// Without the wish for a port below 1024 there is another; with a type of service the packets have
+// it.
+static void test_dial_options(void)
+{
+    struct rdma_open open = usual();
+    struct ibv_qp_init_attr init;
+    struct ibv_qp_attr attr;
+    struct end *pair[2];
+    struct rdma_request *req;
+
+    dial_privileged = false;
+    dial_tos = 0x68;
+    pair[0] = dialled(&open);
+    connect_end(pair[0], 1);
+    dial_privileged = true;
+    dial_tos = -1;
+    req = next_caller();
+    CHECK(ntohs(req->from.sin_port) >= 1024);
+    callers[ncallers++] = req;
+    pair[1] = adopted(&open);
+    accept_end(pair[1], 1, WORDS);
+    UNTIL(COUNT(pair[0], ESTABLISHED) && COUNT(pair[1], ESTABLISHED));
+    EQUAL(ibv_query_qp(pair[0]->link.qp, &attr, IBV_QP_AV, &init), 0);
+    EQUAL(attr.ah_attr.grh.traffic_class, 0x68);
+    pair_end(pair);
+}
+
+// What §1.2 of o2iblnd has queue pairs be once they are connected.
+static void test_parameters(void)
+{
+    struct rdma_open open = usual();
+    struct ibv_qp_init_attr init;
+    struct ibv_qp_attr attr;
+    struct end *pair[2];
+
+    pair_up(pair, &open);
+    for (unsigned i = 0; i < 2; i++) {
+        EQUAL(ibv_query_qp(pair[i]->link.qp, &attr,
+                           IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_RETRY_CNT |
+                               IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+                               IBV_QP_MAX_DEST_RD_ATOMIC,
+                           &init),
+              0);
+        EQUAL(attr.qp_state, IBV_QPS_RTS);
+        EQUAL(attr.min_rnr_timer, 13);
+        EQUAL(attr.retry_cnt, 5);
+        EQUAL(attr.rnr_retry, 6);
+        EQUAL(attr.max_rd_atomic, 0);
+        EQUAL(attr.max_dest_rd_atomic, 0);
+        EQUAL(init.sq_sig_all, 0);
+    }
+    pair_end(pair);
 }
 
 // Nobody decides about a call that no reactor is named for.
@@ -923,6 +981,27 @@ static void test_many(void)
     }
 }
 
+// The last link of a queue goes, and its area comes back, though nobody polls; what was posted
+// completes unseen, and is not there for the next one.
+static void test_last_not_polled(void)
+{
+    struct rdma_open open = usual();
+    struct end *e;
+
+    UNTIL(counters().areas == 0);
+    e = dialled(&open);
+    CHECK(counters().areas > 0);
+    leave(e);
+    as(0);
+    ops->shut(&e->link);
+    UNTIL(COUNT(e, CLOSED));
+    UNTIL(counters().areas == 0);
+    free(e);
+    e = dialled(&open);
+    EQUAL(drain(e), 0);
+    shut_end(e);
+}
+
 static bool readable(struct rdma_cq *cq)
 {
     struct pollfd p = {.fd = cq->fd, .events = POLLIN};
@@ -1075,6 +1154,8 @@ static const struct test usual_tests[] = {
     {"words", test_words},
     {"reject", test_reject},
     {"refuse", test_refuse},
+    {"dial_options", test_dial_options},
+    {"parameters", test_parameters},
     {"no_route", test_no_route},
     {"nobody_listens", test_nobody_listens},
     {"unreachable", test_unreachable},
@@ -1088,6 +1169,7 @@ static const struct test usual_tests[] = {
     {"limits", test_limits},
     {"cq_room", test_cq_room},
     {"many", test_many},
+    {"last_not_polled", test_last_not_polled},
     {"arm", test_arm},
     {"want_region", test_want_region},
     {"unlisten", test_unlisten},
@@ -1100,6 +1182,35 @@ static const struct test port_tests[] = {
     {"port_address", test_port_address},
     {NULL, NULL},
 };
+
+// Links are up when the second device is taken away: both ends and its port are told, and all can
+// be shut.
+static void test_device_removed(void)
+{
+    struct rdma_open open = usual();
+    struct end *pair[2], *early = end_new(1);
+    char command[256];
+
+    pair_up(pair, &open);
+    dial_to(early, address[0], SERVICE);
+    UNTIL(COUNT(early, RESOLVED));
+    memset(port_events, 0, sizeof(port_events));
+    // It comes back only when the last of ours has let go of the device.
+    snprintf(command, sizeof(command), "rdma link delete %s &", port[1].info.device);
+    EQUAL(system(command), 0);
+    UNTIL(port_events[1][RDMA_PORT_REMOVED] > 0);
+    UNTIL(COUNT(pair[1], DISCONNECTED) && COUNT(early, DISCONNECTED));
+    EQUAL(pair[1]->error, -EIO);
+    EQUAL(early->error, -EIO);
+    leave(pair[1]);
+    UNTIL(COUNT(pair[0], DISCONNECTED));
+    leave(pair[0]);
+    shut_end(early);
+    shut_end(pair[1]);
+    shut_end(pair[0]);
+    EQUAL(port_events[1][RDMA_PORT_REMOVED], 1);
+    EQUAL(port_events[0][RDMA_PORT_REMOVED], 0);
+}
 
 // Without the right to use ports below 1024: another port calls, and to listen there fails with the
 // remedy.
@@ -1126,6 +1237,7 @@ static void test_unprivileged(void)
     shut_end(e);
 }
 
+static const struct test removal_tests[] = {{"device_removed", test_device_removed}, {NULL, NULL}};
 static const struct test unprivileged_tests[] = {{"unprivileged", test_unprivileged}, {NULL, NULL}};
 
 // ------------------------------------------------------------------------------------------------------------------
@@ -1214,8 +1326,9 @@ int main(int argc, char *argv[])
     for (int i = 0; i < 2; i++) {
         address[i].sin_family = AF_INET;
         if (option + i >= argc || inet_pton(AF_INET, argv[option + i], &address[i].sin_addr) != 1) {
-            fprintf(stderr,
-                    "usage: rdma_pair [--filter X] [--mode usual|port|unprivileged|memory] A B\n");
+            fprintf(
+                stderr,
+                "usage: rdma_pair [--filter X] [--mode usual|port|removal|unprivileged|memory] A B\n");
             return 2;
         }
     }
@@ -1227,6 +1340,8 @@ int main(int argc, char *argv[])
         printf("PASS little_memory\n");
     } else if (strcmp(mode, "port") == 0) {
         run(port_tests, filter);
+    } else if (strcmp(mode, "removal") == 0) {
+        run(removal_tests, filter);
     } else if (strcmp(mode, "unprivileged") == 0) {
         run(unprivileged_tests, filter);
     } else {

@@ -250,6 +250,15 @@ def test_provider_ports(env):
                 env.run("ip", "route", "replace", *row.split(), "table", table)
 
 
+def test_provider_removal(env):
+    """The device is taken away under links that are up."""
+    said = rdma_pair(env, "--mode", "removal")
+    wait("rxe1 goes once it is let go of", lambda: "rxe1/1" not in env.run("rdma", "link", "show"))
+    env.run("rdma", "link", "add", "rxe1", "type", "rxe", "netdev", INTERFACES["rxe1"])
+    wait("rxe1 is active", lambda: "state ACTIVE" in env.run("rdma", "link", "show", "rxe1/1"))
+    return said
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--build", required=True)

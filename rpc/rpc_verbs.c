@@ -101,6 +101,8 @@ static json_t *device_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
 
     ctx->verbs->info(ni, &info);
     ctx->verbs->counters(ni, &counters);
+    if (info.max_mr_size > INT64_MAX) /* some say all bits: as large as there is */
+        info.max_mr_size = INT64_MAX;
     inet_ntop(AF_INET6, info.gid.raw, gid, sizeof(gid));
     json_object_set_new(row, "nid", rpc_nid(&ni->nid));
     if (ni->ifname[0])

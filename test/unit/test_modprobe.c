@@ -636,6 +636,20 @@ static void test_tunables(void **state)
     assert_int_equal(o2ib->conf.lnd_tun.timeout, 21);
     assert_int_equal(o2ib->conf.lnd_tun.tos, 22);
     done();
+    /* those of the driver as a whole */
+    good("options lnet networks=tcp(eth0),o2ib(ib0) forwarding=enabled\n"
+         "options ko2iblnd service=1987 keepalive=0 retry_count=7 rnr_retry_count=3 "
+         "require_privileged_port=1 use_privileged_port=0\n");
+    assert_int_equal(report.count, 0);
+    assert_int_equal(cfg->verbs_service, 1987);
+    assert_int_equal(cfg->verbs_keepalive, 0);
+    assert_int_equal(cfg->verbs_retry_count, 7);
+    assert_int_equal(cfg->verbs_rnr_retry_count, 3);
+    assert_int_equal(cfg->verbs_require_privileged_port, 1);
+    assert_int_equal(cfg->verbs_use_privileged_port, 0);
+    done();
+    refused(TWO "options ko2iblnd require_privileged_port=2", "out of range; 0 to 1");
+    refused(TWO "options ko2iblnd rnr_retry_count=8", "out of range; 0 to 7");
     /* the kernel's "as it comes" is left out */
     good(TWO "options ksocklnd conns_per_peer=0 sock_timeout=0 peer_buffer_credits=0\n");
     assert_null(strstr(yaml, "tunables"));

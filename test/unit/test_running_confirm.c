@@ -227,6 +227,53 @@ static void test_order(void **state)
     cfg_free(b);
 }
 
+/* What the driver of o2ib nets alone has: it restarts its NI, and means nothing to others. */
+static void test_tunables_of_o2ib(void **state)
+{
+    static const char from[] = "net: [{net type: o2ib, local NI(s): [{nid: 10.2.0.1@o2ib}]}, "
+                               "{net type: tcp, local NI(s): [{nid: 10.0.0.1@tcp}]}]\n";
+    static const char to[] =
+        "net: [{net type: o2ib, local NI(s): [{nid: 10.2.0.1@o2ib, lnd tunables: "
+        "{peercredits_hiw: 6, ntx: 1024}}]}, "
+        "{net type: tcp, local NI(s): [{nid: 10.0.0.1@tcp, lnd tunables: {concurrent_sends: 9}}]}]\n";
+    struct cfg_report report;
+    struct cfg *a, *b;
+    struct cfg_diff diff;
+    struct cfg_plan plan;
+    unsigned i;
+
+    assert_int_equal(cfg_parse("a", from, strlen(from), &a, &report), 0);
+    cfg_report_free(&report);
+    assert_int_equal(cfg_parse("b", to, strlen(to), &b, &report), 0);
+    cfg_report_free(&report);
+    cfg_diff_make(a, b, &diff);
+    assert_int_equal(diff.count, 3);
+    for (i = 0; i < diff.count; i++) {
+        const struct cfg_change *c = &diff.change[i];
+        bool hiw = strstr(c->key, "peercredits_hiw");
+
+        assert_int_equal(c->kept, !hiw);
+        assert_int_equal(c->applies, hiw ? CFG_NI_RESTART : CFG_AT_ONCE);
+    }
+    cfg_plan_make(a, b, &diff, &plan);
+    assert_int_equal(plan.count, 2);
+    assert_int_equal(plan.step[0].kind, CFG_STEP_NI_DEL);
+    assert_int_equal(plan.step[1].kind, CFG_STEP_NI_ADD);
+    assert_int_equal(plan.step[1].ni.conf.lnd_tun.peercredits_hiw, 6);
+    cfg_plan_free(&plan);
+    cfg_diff_free(&diff);
+    /* As it is used already: no change. */
+    a->ni[0].live =
+        (struct cfg_ni_live){.known = true, .nid = a->ni[0].conf.nid, .lnd_tun = {1, 50, -1, 6, 8}};
+    b->ni[0].kept.ntx = -1;
+    b->ni[1].conf.lnd_tun.concurrent_sends = -1;
+    cfg_diff_make(a, b, &diff);
+    assert_int_equal(diff.count, 0);
+    cfg_diff_free(&diff);
+    cfg_free(a);
+    cfg_free(b);
+}
+
 /* ---- onto a document ---- */
 
 static struct cfg *onto(const struct cfg *base, enum cfg_mode mode, const char *text)
@@ -281,7 +328,7 @@ int main(void)
         cmocka_unit_test(test_confirm),          cmocka_unit_test(test_rollback_of_defaults),
         cmocka_unit_test(test_rollback_fails),   cmocka_unit_test(test_one_at_a_time),
         cmocka_unit_test(test_restart),          cmocka_unit_test(test_order),
-        cmocka_unit_test(test_merge_and_delete),
+        cmocka_unit_test(test_merge_and_delete), cmocka_unit_test(test_tunables_of_o2ib),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -221,6 +221,14 @@ static void f_unlisten(struct rdma_port *port)
 
     assert_true(rdma->listening);
     rdma->listening = false;
+    if (!fake.hold_unlistened)
+        fake_unlistened(rdma->index);
+}
+
+void fake_unlistened(unsigned node)
+{
+    struct rdma *rdma = &nodes[node];
+
     for (unsigned i = 0; i < IR_REACTORS; i++) {
         rdma->unlisten[i] = (struct unlisten_task){{unlistened}, rdma};
         reactor_post(reactor_at(ir_env(), i), &rdma->unlisten[i].task);

@@ -168,6 +168,9 @@ struct fake_state {
     bool hold_events; /* of new links */
     bool hold_all; /* of new links: also completions of all kinds; a lack of receives is no fault */
     int open_error; /* for the next open_qp() calls: -ENOMEM … */
+    bool hold_unlistened; /* told by fake_unlistened() */
+    bool hold_events;     /* of new links */
+    int open_error;       /* for the next open_qp() calls: -ENOMEM … */
     unsigned open_errors;
     unsigned inline_bytes, send_sges, extra_wrs;
     bool unbound_error;
@@ -204,6 +207,7 @@ struct fake_call *fake_call(unsigned node, const char *from, uint16_t port, cons
                             size_t len);
 void fake_port(unsigned node, enum rdma_port_event event);
 bool fake_listening(unsigned node);
+void fake_unlistened(unsigned node); /* hold_unlistened: the reactors are told */
 struct rdma_port *fake_port_of(unsigned node);
 
 /* ---- the wire ---- */

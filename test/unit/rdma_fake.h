@@ -167,10 +167,8 @@ struct fake_state {
     bool manual_close;
     bool hold_events; /* of new links */
     bool hold_all; /* of new links: also completions of all kinds; a lack of receives is no fault */
-    int open_error; /* for the next open_qp() calls: -ENOMEM … */
-    bool hold_unlistened; /* told by fake_unlistened() */
-    bool hold_events;     /* of new links */
     int open_error;       /* for the next open_qp() calls: -ENOMEM … */
+    bool hold_unlistened; /* told by fake_unlistened() */
     unsigned open_errors;
     unsigned inline_bytes, send_sges, extra_wrs;
     bool unbound_error;

@@ -196,7 +196,9 @@ static void serve_get(struct ih_rx *r)
         ih_fill(r->memory, r->mlen);
         r->nsegs = cut(r->segs, 2, r->memory, r->mlen, r->region);
     }
+    fake_leave();
     lnd_verbs_ops.recv(r->rx, r->nsegs > 0 ? r->segs : NULL, r->nsegs, r->mlen);
+    fake_enter();
 }
 
 static void call_recv(struct ih_rx *r, uint32_t mlen)
@@ -212,10 +214,12 @@ static void call_recv(struct ih_rx *r, uint32_t mlen)
         r->nsegs =
             cut(r->segs, r->how == IH_PIECES ? pieces[IH_PIECES] : 1, r->memory, mlen, r->region);
     }
+    fake_leave();
     lnd_verbs_ops.recv(r->rx, r->nsegs > 0 ? r->segs : NULL, r->nsegs, mlen);
+    fake_enter();
 }
 
-enum lnet_drop lnet_parse(struct lnet_rx *rx)
+static enum lnet_drop parse(struct lnet_rx *rx)
 {
     struct ih_rx *r;
 
@@ -247,6 +251,16 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
     return LNET_DROP_NONE;
 }
 
+enum lnet_drop lnet_parse(struct lnet_rx *rx)
+{
+    enum lnet_drop drop;
+
+    fake_enter();
+    drop = parse(rx);
+    fake_leave();
+    return drop;
+}
+
 void ih_recv(struct ih_rx *r, uint32_t mlen)
 {
     struct reactor *before = ir_at(lnet_nid_home(&nodes[r->node], &r->from));
@@ -259,7 +273,7 @@ void ih_recv(struct ih_rx *r, uint32_t mlen)
     ir_restore(before);
 }
 
-void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
+static void recv_done(struct lnet_rx *rx, struct lnet_result result)
 {
     struct ih_rx *r = (struct ih_rx *)rx->msg;
 
@@ -286,6 +300,13 @@ void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
     core.nreceived++;
     if (core.on_received != NULL)
         core.on_received(r);
+}
+
+void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
+{
+    fake_enter();
+    recv_done(rx, result);
+    fake_leave();
 }
 
 bool lnet_rx_cancel(struct lnet_rx *rx)
@@ -376,7 +397,9 @@ void ih_give(struct ih_msg *m)
 {
     struct reactor *before = ir_at(lnet_nid_home(&nodes[m->node], &m->msg.tx_peer->nid));
 
+    fake_leave();
     lnd_verbs_ops.send(&m->msg);
+    fake_enter();
     ir_restore(before);
 }
 
@@ -405,7 +428,7 @@ void lnet_send_accepted(struct lnet_msg *msg)
     assert_int_equal(m->accepted++, 0);
 }
 
-void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
+static void send_done(struct lnet_msg *msg, struct lnet_result result)
 {
     struct ih_msg *m = of_msg(msg);
 
@@ -426,6 +449,13 @@ void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
     }
     if (core.on_sent != NULL)
         core.on_sent(m);
+}
+
+void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
+{
+    fake_enter();
+    send_done(msg, result);
+    fake_leave();
 }
 
 void lnet_msg_fetch(const struct lnet_msg *msg)

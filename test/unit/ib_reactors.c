@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "test/unit/ib_reactors.h"
+#include "test/unit/rdma_fake.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -311,7 +311,9 @@ static int run_pollers(struct reactor *r)
 
     for (p = r->pollers; p != NULL; p = next) {
         next = p->next;
+        fake_leave();
         work += p->fn(p->arg);
+        fake_enter();
     }
     return work;
 }

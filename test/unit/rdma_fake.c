@@ -11,15 +11,30 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
 struct fake_state fake;
+struct fake_meter fake_meter;
 
 static struct rdma nodes[FAKE_NODES];
 static unsigned nnodes;
 static unsigned next_id;
 static struct fake_link *dead;
+
+/* Of the time stamp counter where there is one, else nanoseconds. */
+uint64_t fake_cycles(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
 
 /* ---- memory ---- */
 
@@ -610,6 +625,36 @@ static void f_want_region(struct rdma_port *port, uint16_t region)
     fake.regions_wanted |= 1u << region;
 }
 
+static int f_post_recv(struct rdma_link *link, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    int rc;
+
+    fake_enter();
+    rc = fk_post_recv(link, wr, bad);
+    fake_leave();
+    return rc;
+}
+
+static int f_post_send(struct rdma_link *link, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    int rc;
+
+    fake_enter();
+    rc = fk_post_send(link, wr, bad);
+    fake_leave();
+    return rc;
+}
+
+static int f_poll(struct rdma_cq *cq, struct ibv_wc *wc, int n)
+{
+    int got;
+
+    fake_enter();
+    got = fk_poll(cq, wc, n);
+    fake_leave();
+    return got;
+}
+
 const struct rdma_ops fake_rdma = {
     .name = "fake",
     .open = f_open,
@@ -629,9 +674,9 @@ const struct rdma_ops fake_rdma = {
     .refuse = f_refuse,
     .disconnect = f_disconnect,
     .shut = f_shut,
-    .post_recv = fk_post_recv,
-    .post_send = fk_post_send,
-    .poll = fk_poll,
+    .post_recv = f_post_recv,
+    .post_send = f_post_send,
+    .poll = f_poll,
     .arm = fk_arm,
     .disarm = fk_disarm,
     .want_region = f_want_region,

@@ -239,6 +239,24 @@ bool fake_told(const void *addr, size_t len);
 unsigned
 fake_unsent(const struct fake_link *fl); /* messages posted and not yet taken by the test */
 
+/* ---- what the driver's own part of a run takes (ib_bench.c) ---- */
+struct fake_meter {
+    bool on;
+    uint64_t driver, last; /* cycles */
+};
+extern struct fake_meter fake_meter;
+uint64_t fake_cycles(void);
+static inline void fake_enter(void) /* from the driver */
+{
+    if (fake_meter.on)
+        fake_meter.driver += fake_cycles() - fake_meter.last;
+}
+static inline void fake_leave(void) /* back to the driver */
+{
+    if (fake_meter.on)
+        fake_meter.last = fake_cycles();
+}
+
 /* ---- rdma_ledger.c ---- */
 void led_init(struct fake_link *fl, unsigned depth);
 void led_fini(struct fake_link *fl);

@@ -184,7 +184,7 @@ static void rows_source_ack_early(void **state)
     ih_row("5.7/sending");
 }
 
-static void unknown(uint8_t type, const char *row)
+static void unknown(uint8_t type, uint64_t off, const char *row)
 {
     struct ih_msg *m;
     uint64_t cookie;
@@ -193,9 +193,9 @@ static void unknown(uint8_t type, const char *row)
     m = begin(BIG, &cookie);
     fl->hostile = true;
     if (type == PE_PUT_ACK)
-        say_ack(cookie + 77, BIG);
+        say_ack(cookie + off, BIG);
     else
-        say_completion(type, cookie + 77, 0);
+        say_completion(type, cookie + off, 0);
     expect_closed();
     assert_int_equal(m->done, 1);
     assert_int_not_equal(m->result.reason, LNET_DROP_NONE);
@@ -207,8 +207,12 @@ static void unknown(uint8_t type, const char *row)
 
 static void rows_source_unknown(void **state)
 {
-    unknown(PE_PUT_ACK, "5.3/ack-unknown");
-    unknown(PE_PUT_NAK, "5.3/nak-unknown");
+    static const uint64_t off[] = {1, 77, 1 << 16, 1ull << 33, UINT64_MAX};
+
+    for (unsigned i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
+        unknown(PE_PUT_ACK, off[i], "5.3/ack-unknown");
+        unknown(PE_PUT_NAK, off[i], "5.3/nak-unknown");
+    }
 }
 
 static void rows_source_twice(void **state)

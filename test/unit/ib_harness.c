@@ -204,11 +204,10 @@ static void serve_get(struct ih_rx *r)
 static void call_recv(struct ih_rx *r, uint32_t mlen)
 {
     static const unsigned pieces[] = {[IH_PIECES] = 3};
-    bool heap = r->how == IH_HEAP;
 
     r->asked = true;
     r->mlen = mlen;
-    r->region = heap ? -1 : FAKE_LANDING;
+    r->region = r->how == IH_HEAP ? -1 : r->how == IH_LOCAL ? FAKE_LOCAL : FAKE_LANDING;
     if (mlen > 0) {
         r->memory = memory_get(r->region, mlen);
         r->nsegs =

@@ -49,6 +49,7 @@ enum ih_parse {
     IH_RECEIVE,  /* recv() at once, one segment of landing memory */
     IH_PIECES,   /* three of it */
     IH_HEAP,     /* memory no device knows */
+    IH_LOCAL,    /* memory devices know and no peer may write */
     IH_DISCARD,  /* nothing wanted */
     IH_TRUNCATE, /* core.truncate bytes wanted */
     IH_LATER,    /* remember; the test calls ih_recv() */

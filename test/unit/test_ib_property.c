@@ -99,7 +99,7 @@ static enum ih_parse on_parse(const struct lnet_rx *rx)
 {
     static const enum ih_parse how[] = {IH_RECEIVE, IH_RECEIVE,  IH_RECEIVE, IH_RECEIVE,
                                         IH_RECEIVE, IH_PIECES,   IH_DISCARD, IH_LATER,
-                                        IH_LATER,   IH_TRUNCATE, IH_HEAP};
+                                        IH_LATER,   IH_TRUNCATE, IH_HEAP,    IH_LOCAL};
 
     core.truncate = rx->hdr.payload_len / 2;
     return how[rnd(sizeof(how) / sizeof(how[0]))];

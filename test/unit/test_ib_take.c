@@ -46,6 +46,7 @@ static struct ih_row table[] = {
     {"5.2/put-cut", "PUT_REQ of which less is wanted: PUT_ACK of exactly that"},
     {"5.2/put-pieces", "PUT_REQ into several segments: fragments of one key"},
     {"5.2/put-unmapped", "PUT_REQ into memory no peer may write: PUT_NAK negative, named"},
+    {"5.2/put-local", "PUT_REQ into memory with a key, but not for writing: the same"},
     {"5.2/refused", "the core calls it a protocol error: closed"},
     {"5.2/payload", "ACK or GET with payload, PUT above 1 MiB, unknown LNet type: closed"},
     {"5.2/later", "nothing is answered and no credit given back until the core asks"},
@@ -456,6 +457,12 @@ static void rows_put_answers(void **state)
     assert_int_equal(ih_last()->result.reason, LNET_DROP_O2IB_NO_LANDING);
     assert_int_equal(ih_last()->result.health, LNET_HEALTH_LOCAL_ERROR);
     ih_row("5.2/put-unmapped");
+    core.parse = IH_LOCAL;
+    m = ih_put_req(BIG, 6, 0);
+    ih_say(fl, &m);
+    assert_int_equal(ih_take(fl, PE_PUT_NAK).status, -12);
+    assert_int_equal(ih_last()->result.reason, LNET_DROP_O2IB_NO_LANDING);
+    ih_row("5.2/put-local");
 }
 
 static void rows_refused(void **state)

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs tests that are `async def test_*(env)` in a module of this folder, each in a process of its own with a deadline.
+"""Runs tests that are `async def test_*(env)` in modules of this folder.
 
-    test/vm/runner.py --build BUILDDIR MODULE [--filter X] [--verbose] [--reference]
+    test/vm/runner.py --build BUILDDIR [--filter X] [--verbose] [--reference] MODULE...
+
+The tests of a module share a process and one router, as a guest may be slow to start another; after a failure both are made
+anew. A test that is marked `alone` has both for itself. Each has a deadline.
 """
 
 import argparse
 import asyncio
 import importlib
 import os
+import select
 import signal
 import sys
 import time
@@ -17,7 +21,7 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "system")]
 
-DEADLINE = 90
+DEADLINE = 120
 
 
 def collect(module):
@@ -27,11 +31,11 @@ def collect(module):
     return {"verbs." + f.__name__.removeprefix("test_"): f for f in sorted(found, key=lambda f: f.__code__.co_firstlineno)}
 
 
-async def attempt(build, f, verbose, reference):
+async def attempt(options, f, kept):
     from lnetpy.env import Failed
     from scene import Env
 
-    env = Env(build, reference=reference, verbose=verbose)
+    env = Env(options.build, kept, reference=options.reference, verbose=options.verbose)
     text, good = "", False
     try:
         text = await f(env) or ""
@@ -44,47 +48,75 @@ async def attempt(build, f, verbose, reference):
         where = next((t for t in reversed(where) if os.path.dirname(t.filename) == HERE), where[-1])
         text = f"{type(e).__name__}: {e} ({os.path.basename(where.filename)}:{where.lineno})"
     if not good:
-        print("\n".join("  | " + t for t in [*env.trace[-60:], *(f"problem: {p}" for p in env.problems[:10])]))
+        print("\n".join("  | " + t for t in [*env.trace[-80:], *(f"problem: {p}" for p in env.problems[:10])]))
         for r in env.routers:
-            print(f"  {r.name} said: {r.tail(30)}")
-    env.close()
+            print(f"  {r.name} said: {r.tail(40)}")
+    env.close(good)
     return good, text
 
 
-def child(build, f, verbose, reference, pipe):
-    good, text = asyncio.run(attempt(build, f, verbose, reference))
-    sys.stdout.flush()
-    os.write(pipe, (("PASS\0" if good else "FAIL\0") + " ".join(text.split())).encode()[:2000])
-    os._exit(0)
+def child(options, tests, pipe):
+    """All of these, until one fails: a line for each to the pipe."""
+    from scene import Kept
+
+    kept = Kept()
+    for name, f in tests:
+        begun = time.monotonic()
+        good, text = asyncio.run(attempt(options, f, None if getattr(f, "alone", False) else kept))
+        print(f"{'PASS' if good else 'FAIL'} {name}" + (f": {' '.join(text.split())[:1500]}" if text else ""))
+        print(f"   {time.monotonic() - begun:.1f} s", flush=True)
+        os.write(pipe, b"+" if good else b"-")
+        if not good:
+            break
+    kept.close()
 
 
-def run(build, name, f, verbose=False, reference=False):
-    """Prints the line of one test; whether it passed."""
-    begun = time.monotonic()
+def run(options, tests):
+    """The first of these [(name, function)], and those that can share its process. How many came to an end, and passed."""
+    first_alone = getattr(tests[0][1], "alone", False)
+    group = tests[:1] if first_alone else [t for t in tests if not getattr(t[1], "alone", False)]
     r, w = os.pipe()
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         os.close(r)
+        status = 1
         try:
-            child(build, f, verbose, reference, w)
+            child(options, group, w)
+            status = 0
+        except BaseException:       # pylint: disable=broad-except
+            traceback.print_exc()
         finally:
-            os._exit(1)
+            sys.stdout.flush()
+            os._exit(status)
     os.close(w)
-    end, ended = begun + getattr(f, "deadline", DEADLINE), False
-    while not ended and time.monotonic() < end:
-        ended = os.waitpid(pid, os.WNOHANG)[0] == pid
-        time.sleep(0.02)
-    if not ended:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    word, _, text = os.read(r, 4096).decode(errors="replace").partition("\0")
+    said = ""
+    for name, f in group:
+        limit = getattr(f, "deadline", DEADLINE)
+        ready, _, _ = select.select([r], [], [], limit)
+        word = os.read(r, 1).decode() if ready else ""
+        if not word:
+            os.kill(pid, signal.SIGKILL)
+            print(f"FAIL {name}: {'its process died' if ready else f'not over in {limit} s'}", flush=True)
+            said += "-"
+            break
+        said += word
+        if word == "-":
+            break
+    os.waitpid(pid, 0)
     os.close(r)
-    if not word:
-        word, text = "FAIL", "the test's process died" if ended else f"not over in {end - begun:.0f} s"
-    print(f"{word} {name}" + (f": {text}" if text else ""))
-    print(f"   {time.monotonic() - begun:.1f} s", flush=True)
-    return word == "PASS"
+    done = [t[0] for t in group[:len(said)]]
+    return [t for t in tests if t[0] not in done], said.count("-")
+
+
+def run_all(options, tests):
+    """How many of {name: function} failed."""
+    left, failed = list(tests.items()), 0
+    left.sort(key=lambda t: getattr(t[1], "alone", False))
+    while left:
+        left, more = run(options, left)
+        failed += more
+    return failed
 
 
 def main():
@@ -95,9 +127,11 @@ def main():
     parser.add_argument("--reference", action="store_true", help="a scripted router in place of the program: tries the tests")
     parser.add_argument("modules", nargs="+")
     options = parser.parse_args()
-    tests = {n: f for m in options.modules for n, f in collect(m).items() if options.filter in n and not (options.reference and getattr(f, "millrace", False))}
-    results = [run(options.build, n, f, options.verbose, options.reference) for n, f in tests.items()]
-    return 0 if all(results) else 1
+    failed = 0
+    for module in options.modules:
+        failed += run_all(options, {n: f for n, f in collect(module).items() if options.filter in n and
+                                    not (options.reference and getattr(f, "millrace", False))})
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

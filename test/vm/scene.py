@@ -10,7 +10,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "system"))
 
 from iblnd import rdma                                      # noqa: E402
-from iblnd.persona import IbNode                            # noqa: E402
+from iblnd.persona import IbNode, bury                      # noqa: E402
 from lnetpy import nid as N                                 # noqa: E402
 from lnetpy import netns, router as R                                    # noqa: E402
 from lnetpy import env as lnetpy_env                        # noqa: E402
@@ -72,10 +72,43 @@ class Reference:
         pass
 
 
+class KeptRouter(R.Millraced):
+    async def start(self):
+        return self if self.proc and self.proc.poll() is None else await super().start()
+
+
+class Kept:
+    """A router that tests share, one after the other, with NIs on all nets, and the segments around it."""
+
+    def __init__(self):
+        self.fabric = self.router = None
+
+    def drop_router(self):
+        if self.router:
+            self.router.kill()
+            self.router = None
+
+    def close(self):
+        if self.router:
+            self.router.crash()
+        self.drop_router()
+        if self.fabric:
+            self.fabric.close()
+
+
 class Env(lnetpy_env.Env):
-    def __init__(self, build, **kw):
+    """kept: whose router and segments to use, where a test asks for nothing special."""
+
+    def __init__(self, build, kept=None, **kw):
         super().__init__(build, **kw)
-        self.fabric.hosts["r"] = Machine("r")
+        self.kept = None if self.reference else kept
+        if self.kept and self.kept.fabric:
+            self.fabric.close()
+            self.fabric = self.kept.fabric
+        else:
+            self.fabric.hosts["r"] = Machine("r")
+            if self.kept:
+                self.kept.fabric = self.fabric
         rdma.load(build)
 
     async def ib(self, name, nid, profile="k217", start=True, **kw):
@@ -88,8 +121,10 @@ class Env(lnetpy_env.Env):
             await node.start()
         return node
 
-    def prepare(self, name, *nids, **kw):       # pylint: disable=arguments-differ
+    def prepare(self, name, *nids, segs=None, **kw):       # pylint: disable=arguments-differ
         """A router, not started. The interfaces of verbs nets are there already."""
+        if self.kept:
+            return self.prepare_kept(name, kw)
         for i, n in enumerate(map(N.parse, nids)):
             if N.net_str(n.net).startswith("tcp"):
                 self.fabric.attach(name, N.net_str(n.net), f"eth{i}", f"{n.ip}/24")
@@ -101,6 +136,39 @@ class Env(lnetpy_env.Env):
         for node in self.nodes:
             node.judge.know(router.spec)
         return router
+
+    def prepare_kept(self, name, kw):
+        assert not kw, f"a test of a router with {kw} is to be marked as alone"
+        if not self.kept.router:
+            nids = [N.parse(n) for n in (ROUTER, TCP_ROUTER, ROUTER1)]
+            if ("r", "eth1") not in self.fabric.ports:
+                self.fabric.attach(name, "tcp", "eth1", f"{nids[1].ip}/24")
+            self.kept.router = KeptRouter(self, name, self.fabric.host(name), nids)
+        router = self.kept.router
+        router.env = self
+        self.routers.append(router)
+        return router
+
+    async def finish(self):
+        if self.kept and self.kept.router in self.routers:
+            router = self.kept.router
+            self.routers.remove(router)
+            if router.proc.poll() is not None:
+                self.problem(f"the router has ended: {router.tail()}")
+            router._scan()      # pylint: disable=protected-access
+        await super().finish()
+
+    def close(self, good=True):     # pylint: disable=arguments-differ
+        for n in self.nodes:
+            if not n.stopped:
+                n.stop()
+        bury()
+        if not self.kept:
+            super().close()
+            return
+        self.routers.clear()
+        if not good:
+            self.kept.drop_router()
 
     async def quiet(self, seconds):
         """Nothing happens that is a problem, while some protocol time passes."""

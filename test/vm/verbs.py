@@ -18,7 +18,7 @@ import time
 
 import runner
 
-MODULES = ("personas",)
+MODULES = ("personas", "router")
 DEVICES = ("rxe0", "rxe1")
 INTERFACES = {"rxe0": "roce0", "rxe1": "roce1"}
 ADDRESSES = {"rxe0": "10.77.0.1", "rxe1": "10.77.0.2"}
@@ -266,17 +266,14 @@ def main():
     parser.add_argument("--list", action="store_true", help="names of the tests, without running them")
     options = parser.parse_args()
     tests = {"verbs." + name.removeprefix("test_"): f for name, f in globals().items() if name.startswith("test_")}
-    personas = {name: f for module in MODULES for name, f in runner.collect(module).items()}
-    tests = {name: f for name, f in {**tests, **personas}.items() if options.filter in name}
+    scripted = [{n: f for n, f in runner.collect(m).items() if options.filter in n} for m in MODULES]
+    tests = {name: f for name, f in tests.items() if options.filter in name}
     if options.list:
-        print("".join(name + "\n" for name in tests), end="")
+        print("".join(name + "\n" for some in (tests, *scripted) for name in some), end="")
         return 0
     failed = 0
     env = Env(options.build)
     for name, test in tests.items():
-        if name in personas:
-            failed += not runner.run(options.build, name, test)
-            continue
         begun = time.monotonic()
         try:
             said = test(env)
@@ -288,6 +285,9 @@ def main():
         finally:
             env.clean()
         print(f"   {time.monotonic() - begun:.1f} s", flush=True)
+    options.reference = options.verbose = False
+    for some in scripted:
+        failed += runner.run_all(options, some)
     return 1 if failed else 0
 
 

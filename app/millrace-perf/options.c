@@ -408,7 +408,7 @@ static int set_inject(struct perf_opts *o, const char *arg, char *err, size_t er
 static const struct option_row rows[] = {
     {"nid", "NID", set_nid, "own NID; may be given several times"},
     {"if", "IFACE", set_if, "or: own interface, whose address makes the NID"},
-    {"net", "NET", set_net, "net of that interface (tcp)"},
+    {"net", "NET", set_net, "net of that interface (tcp); o2ib nets are over RDMA"},
     {"route", "'NET GATEWAY_NID'", set_route, "a route; may be given several times"},
     {"size", "SIZES", set_size,
      "payload bytes, 0 to 1M: N, lo-hi, mix (small, odd, large), or weights 4k:80,1m:20 (1M)"},

@@ -46,16 +46,11 @@ static void cq_ready(struct reactor_fd *fd, uint32_t events)
     row->shard->poller.max_sleep_us = 0;
 }
 
-enum watch {
-    WATCH_NONE, /* one of them cannot wake the reactor, so it must not sleep */
-    WATCH_NEW,  /* all can, some of them since just now: what completed before wakes nobody */
-    WATCH_ALL,
-};
-
-static enum watch arm_all(struct ib_shard *shard)
+/* Whether all were armed already. One that cannot be is polled for ever. */
+static bool arm_all(struct ib_shard *shard)
 {
-    enum watch watch = WATCH_ALL;
     unsigned left = shard->ncqs;
+    bool all = true;
 
     for (unsigned i = 0; left > 0 && i < IB_CQS; i++) {
         struct ib_shard_cq *row = &shard->cqs[i];
@@ -65,19 +60,16 @@ static enum watch arm_all(struct ib_shard *shard)
         left--;
         if (row->armed)
             continue;
-        if (!row->watched || shard->lv->opts.rdma->arm(row->cq) < 0)
-            return WATCH_NONE;
-        row->armed = true;
-        watch = WATCH_NEW;
+        all = false;
+        row->armed = row->watched && shard->lv->opts.rdma->arm(row->cq) == 0;
     }
-    return watch;
+    return all;
 }
 
 static int shard_poll(void *arg)
 {
     struct ib_shard *shard = arg;
     int work = poll_all(shard);
-    enum watch watch;
 
     shard->poller.max_sleep_us = 0;
     if (work > 0) {
@@ -88,12 +80,10 @@ static int shard_poll(void *arg)
         shard->idle_us = reactor_now_us();
     if (shard->ncqs > 0 && reactor_now_us() - shard->idle_us < SPIN_US)
         return 0;
-    watch = arm_all(shard);
-    if (watch == WATCH_NEW)
-        work = poll_all(shard);
-    if (work == 0 && watch != WATCH_NONE)
+    /* What completed before it was armed wakes nobody: only a look after that lets it sleep. */
+    if (arm_all(shard))
         shard->poller.max_sleep_us = UINT64_MAX;
-    return work;
+    return 0;
 }
 
 static struct ib_shard_cq *find_row(struct ib_shard *shard, const struct rdma_cq *cq)

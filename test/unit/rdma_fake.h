@@ -178,6 +178,7 @@ struct fake_state {
     struct fake_call *calls;
     unsigned nlive;
     unsigned regions_wanted;
+    void (*arming)(void); /* a queue is going to be armed: the last moment before */
     void (*connecting)(struct fake_link *fl); /* connect() was called; the tests' own wire */
     void (*accepting)(struct fake_link *fl);
     void (*rejecting)(struct fake_link *mate, const uint8_t *priv, size_t len);

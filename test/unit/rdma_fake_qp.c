@@ -135,6 +135,8 @@ int fk_arm(struct rdma_cq *cq)
 {
     struct cq *q = cq->impl;
 
+    if (fake.arming != NULL)
+        fake.arming();
     q->armed = true;
     return 0;
 }

@@ -276,6 +276,45 @@ static void test_stamps(void **state)
     lnd_verbs_ops.ni_fini(&ni);
 }
 
+/* ---- sleeping ---- */
+
+static struct fake_link *late;
+
+static void comes_late(void)
+{
+    struct pe_msg m = ih_immediate(10, 0);
+
+    fake.arming = NULL;
+    ih_tell(late, &m);
+}
+
+/* What completes after the last look and before the queue is armed is seen. */
+static void test_armed_late(void **state)
+{
+    (void)state;
+    late = ih_called();
+    fake.arming = comes_late;
+    ir_advance(1000);
+    assert_null(fake.arming);
+    assert_int_equal(core.nreceived, 1);
+}
+
+/* And what completes when it sleeps wakes it, each time. */
+static void test_woken(void **state)
+{
+    struct fake_link *fl = ih_called();
+
+    (void)state;
+    for (unsigned i = 1; i < 6; i++) {
+        struct pe_msg m = ih_immediate(10, 0);
+
+        ir_advance(10000);
+        ih_tell(fl, &m);
+        ir_run();
+        assert_int_equal(core.nreceived, i);
+    }
+}
+
 /* ---- the end ---- */
 
 /* What was begun is finished, nothing new is begun, and nobody is let in. */
@@ -483,11 +522,12 @@ static void test_peer_info(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_defaults),    T(test_peer_credits),    T(test_lnd_tunables), T(test_set),
-        T(test_ipv6),        T(test_interface),       T(test_no_device),    T(test_port),
-        T(test_port_shared), T(test_stamps),          T(test_quiesce),      T(test_quiesce_idle),
-        T(test_stop),        T(test_stop_unlistened), T(test_stop_late),    T(test_info),
-        T(test_conns),       T(test_conns_stop),      T(test_memory),       T(test_peer_info),
+        T(test_defaults),    T(test_peer_credits), T(test_lnd_tunables), T(test_set),
+        T(test_ipv6),        T(test_interface),    T(test_no_device),    T(test_port),
+        T(test_port_shared), T(test_stamps),       T(test_armed_late),   T(test_woken),
+        T(test_quiesce),     T(test_quiesce_idle), T(test_stop),         T(test_stop_unlistened),
+        T(test_stop_late),   T(test_info),         T(test_conns),        T(test_conns_stop),
+        T(test_memory),      T(test_peer_info),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -422,6 +422,54 @@ static void test_done_before_ack(void **state)
     end();
 }
 
+/* A message that is known to have arrived when the connection is being closed already: not lost. */
+static void test_arrived(void **state)
+{
+    struct pe_msg m;
+    struct ih_msg *first, *second;
+
+    (void)state;
+    begin();
+    fl->hold_sends = true;
+    first = ih_put(10);
+    second = ih_put(10);
+    m = ih_base(PE_NOOP, 200); /* credits that were never spent */
+    ih_tell(fl, &m);
+    fake_complete(fl, 1);
+    fake_settle();
+    assert_int_equal(core.drops[LNET_DROP_O2IB_CREDITS], 1);
+    ih_expect_ok(first);
+    ih_expect(second, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_OK);
+    end();
+}
+
+/* What comes before the connection is up is taken in its order. */
+static void test_early_order(void **state)
+{
+    struct fake_call *call;
+    struct pe_msg m, ack;
+
+    (void)state;
+    ih_persona_is(PEER);
+    call = ih_call();
+    assert_true(pe_decode(call->link->priv, call->link->priv_len, &ack));
+    peer.my_stamp = ack.src_stamp;
+    for (uint32_t i = 1; i <= 3; i++) {
+        m = ih_immediate(i, 0);
+        ih_tell(call->link, &m);
+    }
+    fake_settle();
+    assert_int_equal(core.nreceived, 0);
+    fake_tell(call->link, RDMA_EV_ESTABLISHED, 0, 0, NULL, 0);
+    fake_settle();
+    assert_int_equal(core.nreceived, 3);
+    assert_int_equal(core.rxs->hdr.payload_len, 3); /* the newest */
+    assert_int_equal(core.rxs->next->hdr.payload_len, 2);
+    fl = call->link;
+    fake_break(fl);
+    end();
+}
+
 /* Completions of a queue pair that is gone come while its place is another's. */
 static void test_ghosts(void **state)
 {
@@ -456,6 +504,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_done_before_ack, ih_setup_plain, ih_teardown),
+        cmocka_unit_test_setup_teardown(test_arrived, ih_setup_plain, ih_teardown),
+        cmocka_unit_test_setup_teardown(test_early_order, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_ghosts, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_hostile, ih_setup_plain, ih_teardown),
     };

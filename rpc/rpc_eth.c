@@ -113,7 +113,7 @@ static json_t *offloads(uint32_t caps)
         {PORT_TX_TSO, "tx_tso"},         {PORT_TX_CSUM, "tx_csum"},
         {PORT_RX_CSUM, "rx_csum"},       {PORT_TX_CHAINS, "tx_chains"},
         {PORT_RX_SLEEPS, "rx_sleeps"},   {PORT_COPIES_IN, "copies_in"},
-        {PORT_COPIES_OUT, "copies_out"},
+        {PORT_COPIES_OUT, "copies_out"}, {PORT_TX_RETURNS, "tx_returns"},
     };
     json_t *list = json_array();
 

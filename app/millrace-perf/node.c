@@ -41,8 +41,7 @@ static int env_open(struct perf *p, struct lnet_node_opts *node_opts, char *err,
         rc = lnet_memory_plan(node_opts, 1, &need, err, errlen);
         if (rc)
             return rc;
-        opts.mem_mb = (unsigned)((need.landing + need.local + perf_memory_need(&p->opts)) >> 20) +
-                      MEM_SPARE_MB;
+        opts.mem_mb = (unsigned)((need.landing + perf_memory_need(&p->opts)) >> 20) + MEM_SPARE_MB;
     }
     rc = reactor_env_create(&opts, &p->env, err, errlen);
     if (rc == 0 && reactor_count(p->env) != 1) {

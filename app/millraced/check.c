@@ -189,7 +189,7 @@ static void print_eal(const struct cfg *cfg, const struct daemon_memory *m)
     printf("        small: %.1f  # %u router buffers x 4 KiB\n", mib(small),
            m->node.buffers[LNET_POOL_SMALL]);
     printf("        room: %.1f  # for more of them at run time\n",
-           mib(m->node.landing + m->node.local - large - small));
+           mib(m->node.landing - large - small));
     if (m->devices)
         printf("        ports: %.1f  # %u devices x (%.1f received, of which %.1f are promised to "
                "peers as segments), sending, TCP\n",

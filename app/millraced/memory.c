@@ -135,7 +135,7 @@ static int plan(const struct plan *p, size_t for_buffers, size_t segments, struc
     m->segments = o.segments;
     m->port_buffers = m->devices ? port_buffers(segments) : 0;
     m->ports = ports_take(p->cfg, segments);
-    m->eal = mib_up(m->node.landing + m->node.local + m->env.eal + m->ports);
+    m->eal = mib_up(m->node.landing + m->env.eal + m->ports);
     return 0;
 }
 
@@ -152,7 +152,7 @@ static int plan_counts(const struct plan *p, struct daemon_memory *m, char *err,
 
     if (rc != 0 || !m->devices || p->opts.segments)
         return rc;
-    part = (m->node.landing + m->node.local) / SEGMENT_PART;
+    part = m->node.landing / SEGMENT_PART;
     if (part < m->reactors * SEGMENT_FEW * DAEMON_MIB)
         part = m->reactors * SEGMENT_FEW * DAEMON_MIB;
     return part > least ? plan(p, 0, part, m, err, errlen) : 0;
@@ -232,7 +232,7 @@ static int plan_computed(const struct plan *p, struct daemon_memory *m, char *er
     rc = plan_least(p, m, err, errlen);
     if (rc != 0)
         return rc;
-    least = m->node.landing + m->node.local;
+    least = m->node.landing;
     if (part > least + m->env.eal + m->ports && plan_within(p, part, m, err, errlen) == 0)
         return 0;
     return plan(p, least, segments_least(p, m), m, err, errlen);

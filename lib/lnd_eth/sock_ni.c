@@ -477,6 +477,7 @@ static int ni_prepare(struct sock_ni *sni, char *err, size_t errlen)
     if (rc < 0)
         return rc;
     ni->rx_take = sni->transport.ops->caps & STREAM_CAP_TAKE;
+    ni->tx_refers = sni->transport.ops->caps & STREAM_CAP_BY_REFERENCE;
     if (ni->rx_take && lnet_segment_memory(ni->node) == 0) {
         snprintf(err, errlen, "%s: no memory for received segments; set `segments`",
                  sni->transport.ops->name);

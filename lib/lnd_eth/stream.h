@@ -130,11 +130,13 @@ struct stream_ops {
     /* Queues bytes for sending: takes all or part, returns how many (less: wait for writable) or
      * -errno. more: further data follows at once. Bytes taken may be reused at once, or, with
      * STREAM_CAP_BY_REFERENCE, when they are no longer counted in stats().unacked; segments of
-     * MEM_REGION_NONE are copied in any case. */
+     * MEM_REGION_NONE are copied in any case. To landing buffers frames may refer even then, and
+     * after close(): they are free when mem_held() says so. Mbufs count for themselves. */
     ssize_t (*send)(struct stream *s, const struct mem_seg *segs, unsigned nsegs, bool more);
     void (*stats)(struct stream *s, struct stream_stats *out);
     /* Graceful (FIN after what was accepted; RST if something was not read) or abortive (RST). s is
-     * gone; nothing sent is referred to any more. */
+     * gone; nothing sent is referred to any more, but for buffers that count their references: see
+     * send(). */
     void (*close)(struct stream *s, bool abort);
 };
 

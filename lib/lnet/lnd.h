@@ -18,8 +18,9 @@
  *
  * Sending. The core calls ops->send() with a message that has its next hop. The LND reports
  * lnet_send_accepted() when it no longer queues the message (credits return there) and
- * lnet_send_done() when no device will touch its payload again. A message of which any byte may
- * have reached the next hop is never sent twice.
+ * lnet_send_done() when no device will touch its payload again, but for what is counted at the
+ * buffer itself (ni->tx_refers). A message of which any byte may have reached the next hop is never
+ * sent twice.
  */
 #ifndef MILLRACE_LND_H
 #define MILLRACE_LND_H
@@ -103,6 +104,9 @@ struct lnet_ni {
     struct lnet_tunables tun;
     struct lnd_tunables lnd_tun;
     bool rx_take; /* the LND hands over received payload as its own segments */
+    /* Frames may refer to landing memory of a message when the LND says lnet_send_done(): the
+     * memory is used again when mem_held() says no. */
+    bool tx_refers;
     /* ---- written on the node's home reactor only, read anywhere (relaxed) ---- */
     uint32_t status;      /* LNET_NI_UP or LNET_NI_DOWN, as published in the ping info */
     bool fatal;           /* the link or device is down */

@@ -45,6 +45,7 @@ enum lnet_msg_state {
     LNET_MSG_WAIT_PEER, /* in the next hop's txq, on its home */
     LNET_MSG_WAIT_NI,   /* in the NI's queue there; holds a peer credit */
     LNET_MSG_SENDING,   /* has its credits. Owner: the egress LND, on the next hop's home */
+    LNET_MSG_HELD,      /* through, but frames still refer to its buffer: in held, on msg->home */
 };
 
 enum lnet_msg_kind {
@@ -208,6 +209,10 @@ struct lnet_shard {
     struct lnet_msg_queue ready; /* have all credits */
     bool handing;                /* lnet_hand_ready() is on the stack */
     struct reactor_timer overdue_timer;
+    /* Messages of this shard that are through and whose memory frames still refer to, by lnd_next.
+     * send.c */
+    struct lnet_msg *held;
+    struct reactor_timer held_timer;
     /* peers */
     struct lnet_peer_ni *peers, *free_peers;
     void *peers_memory;
@@ -620,6 +625,7 @@ void lnet_transmit(struct lnet_msg *msg);
 void lnet_forward(struct lnet_msg *msg);
 /* A forwarded message is gone, delivered or dropped: gives all it holds back. On its shard. */
 void lnet_forward_free(struct lnet_msg *msg);
+void lnet_send_init(struct lnet_shard *s);
 /* A message that waits for credits fails; tx_peer is set. */
 void lnet_send_failed(struct lnet_msg *msg, struct lnet_result result);
 

@@ -51,7 +51,6 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
         goto fail;
     memcpy(node->totals, node->plan.buffers, sizeof(node->totals));
     arena.landing_bytes = node->plan.landing;
-    arena.local_bytes = node->plan.local;
     rc = mem_arena_create(&arena, &node->arena, err, errlen);
     if (rc)
         goto fail;
@@ -90,6 +89,12 @@ void lnet_node_destroy(struct lnet_node *node)
         mem_arena_destroy(node->arena);
     free(node->change);
     free(node);
+}
+
+int lnet_md_pool(struct lnet_node *node, uint32_t buf_size, uint32_t count, const char *name,
+                 struct mem_pool *pool, char *err, size_t errlen)
+{
+    return mem_pool_init(pool, node->arena, MEM_LANDING, buf_size, count, name, err, errlen);
 }
 
 struct reactor *lnet_node_home(const struct lnet_node *node)

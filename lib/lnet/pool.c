@@ -5,6 +5,8 @@
  * A reactor has a share of each kind, in memory that is its own. What the operator asks for is a
  * number of credits within that memory (the pool's capacity): raising and lowering it moves no
  * buffer, and what is in use beyond it vanishes as it comes back.
+ *
+ * All of it is landing memory: a peer's RDMA may carry little too.
  */
 #include "lib/lnet/lnet_internal.h"
 
@@ -173,8 +175,7 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
         return -ENOMEM;
     }
     plan_most(o, reactors, out);
-    out->landing = out->most[LNET_POOL_LARGE] * sizes[LNET_POOL_LARGE];
-    out->local = out->most[LNET_POOL_SMALL] * sizes[LNET_POOL_SMALL];
+    out->landing = bytes_of(out->most) + o->md_memory;
     for (i = 0; i < LNET_POOLS; i++)
         forward += out->most[i];
     out->tables =
@@ -261,8 +262,7 @@ int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen)
             ring->rest.next = ring->rest.prev = &ring->rest;
         }
         if (rc == 0 && sizes[i] > 0)
-            rc = mem_pool_init(&p->mem, s->node->arena,
-                               i == LNET_POOL_LARGE ? MEM_LANDING : MEM_LOCAL, (uint32_t)sizes[i],
+            rc = mem_pool_init(&p->mem, s->node->arena, MEM_LANDING, (uint32_t)sizes[i],
                                p->capacity, names[i], err, errlen);
     }
     return rc;

@@ -245,24 +245,93 @@ static void finish_task(struct reactor_task *task)
     reactor_mark(was);
 }
 
+/* Its memory is nobody else's any more. */
+static void end(struct lnet_msg *msg)
+{
+    if (msg->kind == LNET_KIND_LOCAL)
+        lnet_local_tx_done(msg);
+    else
+        lnet_forward_free(msg);
+}
+
+/* ---- what frames still refer to ----
+ *
+ * A transport that sends by reference is through with a message when the next hop has acknowledged
+ * it, or when the connection is no more. Frames of it may be under way even so: sent twice, or in a
+ * queue. They are looked after until the last has gone; until then the buffer counts as in use. */
+
+#define HELD_LOOK_US 1000
+
+static bool is_held(const struct lnet_msg *msg)
+{
+    uint32_t i;
+
+    if (!msg->tx_ni || !msg->tx_ni->tx_refers || msg->release)
+        return false;
+    for (i = 0; i < msg->payload.n; i++) {
+        const struct mem_seg *seg = &msg->payload.seg[i];
+
+        if (seg->region != MEM_REGION_NONE && mem_held(seg->region, seg->addr, seg->len))
+            return true;
+    }
+    return false;
+}
+
+static void held_look(struct reactor_timer *t)
+{
+    struct lnet_shard *s = container_of(t, struct lnet_shard, held_timer);
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+    struct lnet_msg **link = &s->held, *msg, *list = NULL;
+
+    while ((msg = *link) != NULL) {
+        if (is_held(msg)) {
+            link = &msg->lnd_next;
+            continue;
+        }
+        *link = msg->lnd_next;
+        msg->lnd_next = list;
+        list = msg;
+    }
+    while ((msg = list) != NULL) { /* may bring more that is held */
+        list = msg->lnd_next;
+        end(msg);
+    }
+    if (s->held && !reactor_timer_armed(t))
+        reactor_timer_arm(t, HELD_LOOK_US);
+    reactor_mark(was);
+}
+
+static void hold(struct lnet_msg *msg)
+{
+    struct lnet_shard *s = msg->home;
+
+    msg->state = LNET_MSG_HELD;
+    msg->lnd_next = s->held;
+    s->held = msg;
+    if (!reactor_timer_armed(&s->held_timer))
+        reactor_timer_arm(&s->held_timer, HELD_LOOK_US);
+}
+
+void lnet_send_init(struct lnet_shard *s)
+{
+    reactor_timer_init(&s->held_timer, held_look);
+}
+
 /* The message is through, well or badly, and back on the shard that allocated it. */
 static void finish(struct lnet_msg *msg)
 {
     struct lnet_shard *s = msg->home;
+    bool local = msg->kind == LNET_KIND_LOCAL;
 
-    if (msg->kind == LNET_KIND_LOCAL) {
-        if (!msg->result.reason) {
-            count_add(&s->stats[LNET_STAT_SEND_COUNT], 1);
-            count_add(&s->stats[LNET_STAT_SEND_LENGTH], msg->hdr.payload_len);
-        }
-        lnet_local_tx_done(msg);
-        return;
-    }
     if (!msg->result.reason) {
-        count_add(&s->stats[LNET_STAT_ROUTE_COUNT], 1);
-        count_add(&s->stats[LNET_STAT_ROUTE_LENGTH], msg->hdr.payload_len);
+        count_add(&s->stats[local ? LNET_STAT_SEND_COUNT : LNET_STAT_ROUTE_COUNT], 1);
+        count_add(&s->stats[local ? LNET_STAT_SEND_LENGTH : LNET_STAT_ROUTE_LENGTH],
+                  msg->hdr.payload_len);
     }
-    lnet_forward_free(msg);
+    if (is_held(msg))
+        hold(msg);
+    else
+        end(msg);
 }
 
 /* Back from the next hop's home, where the failure was counted. */

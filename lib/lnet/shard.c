@@ -79,6 +79,7 @@ int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t 
     }
     lnet_budget_init(s);
     lnet_admit_init(s);
+    lnet_send_init(s);
     rc = lnet_credits_init(s, err, errlen);
     if (rc)
         return rc;

@@ -24,24 +24,28 @@
 #endif
 #ifdef MEM_ASAN
 #include <sanitizer/asan_interface.h>
+#define BUFFER_IS_FREE(pool, buf) (!mem_held((pool)->region, buf, (pool)->buf_size))
 #else
+#define BUFFER_IS_FREE(pool, buf)               true /* not looked for on each message */
 #define ASAN_POISON_MEMORY_REGION(addr, size)   ((void)(addr), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(addr, size) ((void)(addr), (void)(size))
 #endif
 
-#define LOCAL_ALIGN ((size_t)4096) /* a part never shares a page with anything else */
+#define LOCAL_ALIGN MEM_PAGE /* a part never shares a page with anything else */
 #define PARTS       2
 
 struct arena_part {
     const struct rte_memzone *zone; /* NULL: none was asked for */
     uint8_t *base;
     size_t len;
-    size_t used;
+    size_t used; /* from its beginning on */
+    size_t top;  /* from its end on: of landing memory, buffers of less than a slot */
     uint16_t region;
 };
 
 struct mem_arena {
     struct arena_part part[PARTS]; /* by enum mem_part */
+    struct mem_arena *next;        /* in `lingering` */
 };
 
 static const char *const part_name[PARTS] = {[MEM_LOCAL] = "local", [MEM_LANDING] = "landing"};
@@ -158,15 +162,6 @@ bool mem_spare_free(void)
     return any;
 }
 
-void mem_end(void)
-{
-    for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
-        if (spare[i] != NULL)
-            ASAN_UNPOISON_MEMORY_REGION(spare[i]->addr, spare[i]->len);
-        spare[i] = NULL;
-    }
-}
-
 static const struct rte_memzone *zone_get(enum mem_part part, size_t bytes, size_t align,
                                           int socket)
 {
@@ -224,7 +219,7 @@ static int part_create(struct mem_arena *arena, enum mem_part part, size_t bytes
         rc = -ENOMEM;
         goto fail;
     }
-    bytes = RTE_ALIGN_CEIL(bytes, align);
+    bytes = RTE_ALIGN_CEIL(bytes, (size_t)MEM_PAGE);
     p->zone = zone_get(part, bytes, align, socket);
     if (p->zone == NULL) {
         rc = rte_errno > 0 ? -rte_errno : -ENOMEM;
@@ -234,6 +229,10 @@ static int part_create(struct mem_arena *arena, enum mem_part part, size_t bytes
     if (rc < 0) {
         snprintf(err, errlen, "more than %d memory regions", MEM_REGION_MAX);
         return rc;
+    }
+    if (part == MEM_LANDING && mem_holds_add(p->region, p->zone->addr, bytes) < 0) {
+        snprintf(err, errlen, "out of memory");
+        return -ENOMEM;
     }
     p->base = p->zone->addr;
     p->len = bytes;
@@ -246,18 +245,53 @@ fail:
 
 static void part_destroy(struct arena_part *p)
 {
-    if (p->region != MEM_REGION_NONE)
+    if (p->region != MEM_REGION_NONE) {
+        mem_holds_del(p->region);
         mem_region_del(p->region);
+    }
     if (p->zone != NULL)
         spare_put(p->zone);
+}
+
+static void arena_free(struct mem_arena *arena)
+{
+    for (int i = 0; i < PARTS; i++)
+        part_destroy(&arena->part[i]);
+    free(arena);
+}
+
+/* Arenas that are gone for their users, while frames still refer to buffers of theirs. */
+static struct mem_arena *lingering;
+
+static bool arena_busy(const struct mem_arena *arena)
+{
+    uint16_t region = arena->part[MEM_LANDING].region;
+
+    return region != MEM_REGION_NONE && mem_holds_busy(region);
+}
+
+static void lingering_look(bool all)
+{
+    struct mem_arena **link = &lingering, *arena;
+
+    while ((arena = *link) != NULL) {
+        if (!all && arena_busy(arena)) {
+            link = &arena->next;
+            continue;
+        }
+        *link = arena->next;
+        arena_free(arena);
+    }
 }
 
 int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, char *err,
                      size_t errlen)
 {
-    struct mem_arena *arena = calloc(1, sizeof(*arena));
+    struct mem_arena *arena;
     int rc;
 
+    lingering_look(false);
+    arena = calloc(1, sizeof(*arena));
     if (arena == NULL) {
         snprintf(err, errlen, "out of memory");
         return -ENOMEM;
@@ -281,30 +315,60 @@ void mem_arena_destroy(struct mem_arena *arena)
 {
     if (arena == NULL)
         return;
-    for (int i = 0; i < PARTS; i++)
-        part_destroy(&arena->part[i]);
-    free(arena);
+    if (!arena_busy(arena)) {
+        arena_free(arena);
+        return;
+    }
+    arena->next = lingering;
+    lingering = arena;
+}
+
+void mem_end(void)
+{
+    lingering_look(true); /* no device is left either */
+    for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
+        if (spare[i] != NULL)
+            ASAN_UNPOISON_MEMORY_REGION(spare[i]->addr, spare[i]->len);
+        spare[i] = NULL;
+    }
 }
 
 /* ---- pools ---- */
+
+/* Large buffers of landing memory lie at multiples of their size from its beginning on, small ones
+ * at its end, so that neither costs the other a gap. */
+static uint8_t *part_carve(struct arena_part *p, enum mem_part part, size_t stride, size_t need)
+{
+    uint8_t *base;
+
+    if (part == MEM_LANDING && stride % MEM_LANDING_SLOT != 0) {
+        p->top += need;
+        return p->base + p->len - p->top;
+    }
+    base = p->base + p->used;
+    p->used += need;
+    return base;
+}
 
 int mem_pool_init(struct mem_pool *pool, struct mem_arena *arena, enum mem_part part,
                   uint32_t buf_size, uint32_t count, const char *name, char *err, size_t errlen)
 {
     struct arena_part *p = &arena->part[part];
-    size_t stride = RTE_ALIGN_CEIL((size_t)buf_size, (size_t)RTE_CACHE_LINE_SIZE);
+    size_t align = part == MEM_LANDING ? MEM_PAGE : RTE_CACHE_LINE_SIZE;
+    size_t stride = RTE_ALIGN_CEIL((size_t)buf_size, align);
     size_t need = stride * count; /* 32 bits by 32 bits */
+    size_t left = p->len - p->used - p->top;
+    int rc = 0;
 
     if (buf_size == 0 || count == 0) {
         snprintf(err, errlen, "pool %s: %u buffers of %u bytes", name, count, buf_size);
         return -EINVAL;
     }
-    if (need > p->len - p->used) {
+    if (need > left) {
         snprintf(err, errlen,
                  "pool %s: %u buffers of %u bytes need %zu KiB, but %zu of %zu KiB of the %s "
                  "memory are left",
-                 name, count, buf_size, need >> 10, (p->len - p->used) >> 10, p->len >> 10,
-                 part_name[part]);
+                 name, count, buf_size, need >> 10, left >> 10, p->len >> 10, part_name[part]);
         return -ENOMEM;
     }
     *pool = (struct mem_pool){
@@ -315,13 +379,16 @@ int mem_pool_init(struct mem_pool *pool, struct mem_arena *arena, enum mem_part 
         .low = count,
         .buf_size = buf_size,
         .region = p->region,
-        .base = p->base + p->used,
+        .base = part_carve(p, part, stride, need),
     };
-    if (pool->free == NULL) {
-        snprintf(err, errlen, "pool %s: out of memory", name);
-        return -ENOMEM;
+    if (part == MEM_LANDING)
+        rc = mem_holds_pool(p->region, pool->base, stride, count);
+    if (pool->free == NULL || rc < 0) {
+        snprintf(err, errlen, "pool %s: %s", name,
+                 rc == -ENOSPC ? "too many pools in landing memory" : "out of memory");
+        mem_pool_fini(pool);
+        return rc < 0 ? rc : -ENOMEM;
     }
-    p->used += need;
     for (uint32_t i = 0; i < count; i++)
         pool->free[count - 1 - i] = pool->base + stride * i;
     return 0;
@@ -349,6 +416,7 @@ void mem_pool_put(struct mem_pool *pool, void *buf)
 {
     assert(pool->nfree < pool->total);
     assert((uint8_t *)buf >= pool->base);
+    assert(BUFFER_IS_FREE(pool, buf));
     ASAN_POISON_MEMORY_REGION(buf, pool->buf_size);
     pool->free[pool->nfree++] = buf;
 }

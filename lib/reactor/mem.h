@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory that devices may touch. Per NUMA node one arena taken from EAL memory at start, in two
- * parts: landing (contiguous 1 MiB slots, the only memory that is ever registered remote-writable)
- * and local (headers, small buffers, never remote-writable). A segment names its region by index,
- * so that a device finds its own key for it in an array.
+ * parts: landing (the only memory that is ever registered remote-writable: 1 MiB slots from its
+ * beginning on, pages from its end) and local (headers, never remote-writable). A segment names its
+ * region by index, so that a device finds its own key for it in an array.
  *
  * A pool is a fixed set of equal buffers carved from one part. It belongs to one reactor: get and
  * put are free of locks and must run there.
+ *
+ * A buffer of landing memory may be referred to by frames (mem_hold.h). Whoever put it into a
+ * message gives it back, and lets others write to it, only when no frame does: mem_held().
  */
 #ifndef MILLRACE_MEM_H
 #define MILLRACE_MEM_H
@@ -16,6 +19,7 @@
 #include <stdint.h>
 
 #define MEM_LANDING_SLOT (1u << 20) /* bytes; LNET_MAX_PAYLOAD */
+#define MEM_PAGE         4096u      /* bytes; what landing memory is carved in */
 #define MEM_REGION_MAX   64
 #define MEM_REGION_NONE  UINT16_MAX /* memory no device knows (heap of an end node, tests) */
 
@@ -43,7 +47,7 @@ struct mem_arena;
 
 struct mem_arena_opts {
     int socket;           /* NUMA node, -1 = any */
-    size_t landing_bytes; /* rounded up to slots */
+    size_t landing_bytes; /* both in whole pages */
     size_t local_bytes;
 };
 
@@ -80,8 +84,9 @@ struct mem_pool {
     uint8_t *base;
 };
 
-/* Carves count buffers of buf_size bytes (cache-line aligned) from a part. Control thread, before
- * the pool's reactor runs. -ENOMEM with a sentence when the part is used up. name is kept. */
+/* Carves count buffers of buf_size bytes (cache-line aligned; in landing memory each in pages of
+ * its own, MEM_PAGE) from a part. Control thread, before the pool's reactor runs. -ENOMEM with a
+ * sentence when the part is used up. name is kept. */
 int mem_pool_init(struct mem_pool *pool, struct mem_arena *arena, enum mem_part part,
                   uint32_t buf_size, uint32_t count, const char *name, char *err, size_t errlen);
 /* Frees the bookkeeping; the memory goes with the arena. */
@@ -89,5 +94,10 @@ void mem_pool_fini(struct mem_pool *pool);
 
 void *mem_pool_get(struct mem_pool *pool);           /* NULL when empty. Self. */
 void mem_pool_put(struct mem_pool *pool, void *buf); /* buf must be of this pool. Self. */
+
+/* Whether frames still refer to landing buffers that these bytes are in: some device, or a queue on
+ * the way to one, may read them. Memory of other kinds: false. Who uses the memory next sees what
+ * they did. Any thread, once nobody makes new references. */
+bool mem_held(uint16_t region, const void *addr, size_t len);
 
 #endif

@@ -11,4 +11,15 @@ void mem_region_del(uint16_t index);
 /* Gives what is kept of arenas that are gone back to EAL. False: there was nothing. */
 bool mem_spare_free(void);
 
+/* ---- mem_hold.c: references to landing buffers. Control thread ---- */
+
+/* A region of landing memory, from which pools are carved. 0 or -ENOMEM. */
+int mem_holds_add(uint16_t region, void *base, size_t len);
+/* Buffers of a pool: count of them from base on, each of stride bytes (of MEM_PAGE). 0, or -ENOMEM,
+ * -ENOSPC: too many pools. */
+int mem_holds_pool(uint16_t region, uint8_t *base, size_t stride, uint32_t count);
+/* Whether any buffer of it is referred to. */
+bool mem_holds_busy(uint16_t region);
+void mem_holds_del(uint16_t region);
+
 #endif

@@ -895,6 +895,7 @@ static inline void check_quiet(void)
             assert_int_equal(s->ni_refs[k], 0);
         }
         assert_null(s->ready.head);
+        assert_null(s->held);
         assert_null(s->waiting.head);
         assert_null(s->receiving.head);
         assert_null(s->rtr_wake);

@@ -42,6 +42,8 @@ struct sent {
     uint32_t ts;
     bool in_place; /* headers were put in front of the payload, in its buffer */
     bool summed;   /* … whose sum was known, and right */
+    bool begins;   /* the first of those that a frame was cut into … */
+    uint16_t segs; /* … which had payload in so many buffers */
 };
 static void wire(const struct sent *s);
 
@@ -103,6 +105,8 @@ bool tcp_out(struct tcp_conn *conn, uint32_t seq, uint8_t flags, struct rte_mbuf
         return false;
     }
     left = payload != NULL ? payload->pkt_len : 0;
+    s.begins = true;
+    s.segs = payload != NULL ? payload->nb_segs : 0;
     if (payload != NULL)
         check_bytes(payload, s.off);
     if (payload != NULL && RTE_MBUF_DIRECT(payload))
@@ -118,6 +122,7 @@ bool tcp_out(struct tcp_conn *conn, uint32_t seq, uint8_t flags, struct rte_mbuf
         s.len = n;
         s.flags = left > 0 ? flags & ~(TCP_FLAG_PSH | TCP_FLAG_FIN) : flags;
         wire(&s);
+        s.begins = false;
         s.off += n;
     } while (left > 0);
     rte_pktmbuf_free(payload);

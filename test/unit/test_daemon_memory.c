@@ -51,9 +51,10 @@ static void good(const char *text, size_t ram)
 {
     if (plan(text, ram) != 0)
         fail_msg("%s: %s", text, err);
-    assert_true(m.node.landing + m.node.local + m.env.eal <= m.eal * DAEMON_MIB);
-    assert_true((size_t)m.node.buffers[LNET_POOL_LARGE] * MEM_LANDING_SLOT <= m.node.landing);
-    assert_true((size_t)m.node.buffers[LNET_POOL_SMALL] * LNET_SMALL_BUFFER <= m.node.local);
+    assert_true(m.node.landing + m.env.eal <= m.eal * DAEMON_MIB);
+    assert_true((size_t)m.node.buffers[LNET_POOL_LARGE] * MEM_LANDING_SLOT +
+                    (size_t)m.node.buffers[LNET_POOL_SMALL] * LNET_SMALL_BUFFER <=
+                m.node.landing);
 }
 
 static unsigned even(unsigned total)
@@ -196,7 +197,7 @@ static void good_ports(const char *text, size_t ram)
     assert_true(m.segments >= lnet_segments_least((unsigned)reactors));
     assert_true(m.port_buffers >= m.segments + 4 * DAEMON_MIB);
     assert_true(m.ports >= 2 * m.port_buffers);
-    assert_true(m.node.landing + m.node.local + m.env.eal + m.ports <= m.eal * DAEMON_MIB);
+    assert_true(m.node.landing + m.env.eal + m.ports <= m.eal * DAEMON_MIB);
     assert_true(m.ports_heap > 0);
 }
 
@@ -214,8 +215,7 @@ static void test_ports(void **state)
     pools = (unsigned)m.tcp.pools;
     good_ports("millrace: {" PORTS "}", 64 * GIB);
     is(2048, 16384, 1024); /* as many router buffers as without */
-    assert_in_range(m.segments, (m.node.landing + m.node.local) / 4 - 1,
-                    (m.node.landing + m.node.local) / 4);
+    assert_in_range(m.segments, m.node.landing / 4 - 1, m.node.landing / 4);
     assert_true(m.eal > without);
     assert_true(m.tcp.pools > pools); /* lists of segments */
 }

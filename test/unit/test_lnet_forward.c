@@ -2,6 +2,8 @@
 /* Forwarding and admission to router buffers: docs/protocol/lnet-core.md §4.3 to §4.9. */
 #include "test/unit/lnet_test.h"
 
+#include "lib/reactor/mem_hold.h"
+
 static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
 
 static void check_sent(const struct sent *s, const struct fake_rx *fx, const struct lnet_nid *to,
@@ -669,6 +671,91 @@ static void test_mixed_load(void **state)
     node_down();
 }
 
+/* A transport that sends by reference is through with a message, well or badly, while frames still
+ * refer to its buffer: that is in use until the last of them has gone. */
+static void hold_one(unsigned in, unsigned out, uint32_t len, struct lnet_result result)
+{
+    struct lnet_nid from = peer_on(in, 0, "tcp", 0), to = peer_on(out, 1, "tcp1", 0);
+    struct lnet_shard *s = node->shard[in];
+    struct rte_mbuf_ext_shared_info *info;
+    const struct mem_seg *seg;
+    unsigned i;
+
+    fk.hold_send = true;
+    sent_clear();
+    arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, len));
+    settle();
+    assert_int_equal(fk.nheld, 1);
+    seg = fk.held[0]->payload.seg;
+    assert_int_equal(mem_region_get(seg->region)->part, MEM_LANDING);
+    info = mem_hold_of(seg->region, seg->addr, seg->len);
+    assert_non_null(info);
+    rte_mbuf_ext_refcnt_update(info, 1);
+    send_end_all(result);
+    settle();
+    for (i = 0; i < 5; i++) {
+        pass(2000);
+        assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 1);
+        assert_int_equal(s->held->state, LNET_MSG_HELD);
+        check_pool_of(in, len);
+    }
+    /* Others go on meanwhile, over other buffers. */
+    fk.hold_send = false;
+    arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, len));
+    settle();
+    assert_int_equal(fk.nsent, 2);
+    check_pool_of(in, len);
+    rte_mbuf_ext_refcnt_update(info, -1);
+    pass(2000);
+    assert_null(s->held);
+    check_quiet();
+}
+
+static void test_frames_refer(void **state)
+{
+    static const struct lnet_result lost = {LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR};
+    struct lnet_node_opts opts = opts_default();
+    unsigned in, out;
+
+    opts.large = 5 * nreactors;
+    node_up(opts);
+    tcp1->tx_refers = true;
+    for (in = 0; in < nreactors; in++)
+        for (out = 0; out < nreactors; out++) {
+            hold_one(in, out, 1, ok);
+            hold_one(in, out, 4096, lost);
+            hold_one(in, out, LNET_MAX_PAYLOAD, ok);
+        }
+    assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), 5 * nreactors * nreactors);
+    node_down();
+}
+
+/* The node is no more while a frame still refers to a buffer: its memory stays as it is, nobody
+ * else gets it, and the count that the frame gives back is still there. */
+static void test_frames_outlive_node(void **state)
+{
+    struct rte_mbuf_ext_shared_info *info;
+    struct mem_seg seg;
+
+    node_up(opts_default());
+    seg = (struct mem_seg){.region = node->shard[0]->pool[LNET_POOL_LARGE].mem.region,
+                           .addr = node->shard[0]->pool[LNET_POOL_LARGE].mem.base,
+                           .len = LNET_MAX_PAYLOAD};
+    info = mem_hold_of(seg.region, seg.addr, seg.len);
+    rte_mbuf_ext_refcnt_update(info, 1);
+    node_down();
+    node_up(opts_default());
+    assert_ptr_not_equal(node->shard[0]->pool[LNET_POOL_LARGE].mem.base, seg.addr);
+    assert_true(mem_held(seg.region, seg.addr, seg.len));
+    rte_mbuf_ext_refcnt_update(info, -1);
+    node_down();
+    node_up(opts_default()); /* now it is looked at, and free for the next */
+    node_down();
+    node_up(opts_default());
+    assert_ptr_equal(node->shard[0]->pool[LNET_POOL_LARGE].mem.base, seg.addr);
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
     LNET_TEST(test_forward),        LNET_TEST(test_forward_accepted),
     LNET_TEST(test_failed_sends),   LNET_TEST(test_failed_receive),
@@ -677,6 +764,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_wake_all),       LNET_TEST(test_wait_expires),
     LNET_TEST(test_behind_expired), LNET_TEST(test_cancel),
     LNET_TEST(test_no_overtaking),  LNET_TEST(test_mixed_load),
+    LNET_TEST(test_frames_refer),   LNET_TEST(test_frames_outlive_node),
 };
 
 LNET_TESTS_MAIN("test_lnet_forward", tests)

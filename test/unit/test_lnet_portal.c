@@ -4,6 +4,8 @@
 
 #include "test/unit/lnet_test.h"
 
+#include "lib/reactor/mem_hold.h"
+
 static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
 static const struct lnet_result lost = {LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_ERROR};
 
@@ -1035,6 +1037,49 @@ static void test_take(void **state)
     node_down();
 }
 
+/* Memory of an MD that devices know: frames that refer to it keep it the node's, until they are
+ * gone; only then is it told that the message has left, and given back. */
+static void test_md_memory(void **state)
+{
+    struct lnet_node_opts opts = opts_default();
+    struct rte_mbuf_ext_shared_info *info;
+    struct mem_pool pool;
+    static struct buf b;
+    char err[256];
+
+    opts.md_memory = 16 * 4096;
+    node_up(opts);
+    nseen = 0;
+    if (lnet_md_pool(node, 8000, 8, "md", &pool, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    assert_int_equal(mem_region_get(pool.region)->part, MEM_LANDING);
+    buf_init(&b, 5000, 0, 1);
+    b.md.nsegs = 1;
+    b.seg[0] = (struct mem_seg){mem_pool_get(&pool), 5000, pool.region, 0};
+    memset(b.seg[0].addr, 'x', 5000);
+    bind(&b);
+    fk.hold_send = true;
+    tcp0->tx_refers = true;
+    assert_int_equal(do_put(&b, false, peer()), 0);
+    assert_int_equal(fk.held[0]->payload.seg[0].region, pool.region);
+    info = mem_hold_of(pool.region, b.seg[0].addr, 5000);
+    rte_mbuf_ext_refcnt_update(info, 1);
+    send_end_all(LNET_RESULT_OK);
+    pass(5000);
+    assert_int_equal(nseen, 0);
+    rte_mbuf_ext_refcnt_update(info, -1);
+    pass(2000);
+    assert_int_equal(nseen, 1);
+    assert_int_equal(seen[0].ev.type, LNET_EVENT_SEND);
+    assert_int_equal(seen[0].ev.status, 0);
+    assert_int_equal(unlinks_of(&b), 1);
+    mem_pool_put(&pool, b.seg[0].addr);
+    /* There is no more of it than was asked for. */
+    mem_pool_fini(&pool);
+    assert_int_equal(lnet_md_pool(node, 4096, 1, "md", &pool, err, sizeof(err)), -ENOMEM);
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
     LNET_TEST(test_match_rules),
     LNET_TEST(test_bad_mds),
@@ -1054,6 +1099,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_too_long),
     LNET_TEST(test_descriptors_used_up),
     LNET_TEST(test_take),
+    LNET_TEST(test_md_memory),
 };
 
 LNET_TESTS_MAIN("test_lnet_portal", tests)

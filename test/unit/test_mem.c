@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "lib/reactor/mem.h"
+#include "lib/reactor/mem_hold.h"
 
 #define CACHE_LINE 64u
 
@@ -41,7 +41,7 @@ static void test_regions(void **state)
         assert_non_null(r[i]);
         if (r[i]->part == MEM_LANDING) {
             landings++;
-            assert_int_equal(r[i]->len, (size_t)2 * MEM_LANDING_SLOT); /* rounded up */
+            assert_int_equal(r[i]->len, MEM_LANDING_SLOT + MEM_PAGE); /* rounded up */
             assert_int_equal((uintptr_t)r[i]->base % MEM_LANDING_SLOT, 0);
         } else {
             locals++;
@@ -217,6 +217,108 @@ static void test_landing_pool(void **state)
     mem_arena_destroy(arena);
 }
 
+/* Large buffers at multiples of their size from the beginning on, small ones at the end: nothing is
+ * lost between them, whatever comes first, and no buffer reaches into another. */
+static void test_landing_layout(void **state)
+{
+    struct mem_arena *arena = arena_make((size_t)2 * MEM_LANDING_SLOT + 5 * MEM_PAGE, 0);
+    struct mem_pool small, odd, large;
+    uint8_t *base = landing_base(), *end = base + mem_region_get(0)->len;
+
+    assert_int_equal(mem_pool_init(&small, arena, MEM_LANDING, 4096, 3, "s", err, sizeof(err)), 0);
+    assert_int_equal(mem_pool_init(&odd, arena, MEM_LANDING, 100, 2, "o", err, sizeof(err)), 0);
+    assert_int_equal(
+        mem_pool_init(&large, arena, MEM_LANDING, MEM_LANDING_SLOT, 2, "l", err, sizeof(err)), 0);
+    assert_ptr_equal(large.base, base);
+    assert_ptr_equal(small.base + (size_t)3 * MEM_PAGE, end);
+    assert_ptr_equal(odd.base + (size_t)2 * MEM_PAGE, small.base);
+    assert_ptr_equal(odd.base, base + (size_t)2 * MEM_LANDING_SLOT);
+    mem_pool_fini(&small);
+    assert_int_equal(mem_pool_init(&small, arena, MEM_LANDING, 1, 1, "s", err, sizeof(err)),
+                     -ENOMEM);
+    mem_pool_fini(&odd);
+    mem_pool_fini(&large);
+    mem_arena_destroy(arena);
+}
+
+static void test_holds(void **state)
+{
+    struct mem_arena *arena = arena_make((size_t)3 * MEM_LANDING_SLOT, 4096);
+    struct rte_mbuf_ext_shared_info *info;
+    struct mem_pool small, large, local;
+    uint8_t *s[4], *l, *end;
+
+    assert_int_equal(
+        mem_pool_init(&large, arena, MEM_LANDING, MEM_LANDING_SLOT, 1, "large", err, sizeof(err)),
+        0);
+    assert_int_equal(mem_pool_init(&small, arena, MEM_LANDING, 4096, 4, "small", err, sizeof(err)),
+                     0);
+    assert_int_equal(mem_pool_init(&local, arena, MEM_LOCAL, 64, 4, "local", err, sizeof(err)), 0);
+    l = mem_pool_get(&large);
+    for (int i = 0; i < 4; i++)
+        s[i] = mem_pool_get(&small); /* ascending */
+    /* One for each buffer, of all its bytes and of none beside it. */
+    info = mem_hold_of(large.region, l, MEM_LANDING_SLOT);
+    assert_non_null(info);
+    assert_ptr_equal(mem_hold_of(large.region, l + MEM_LANDING_SLOT - 1, 1), info);
+    assert_null(mem_hold_of(large.region, l, MEM_LANDING_SLOT + 1));
+    assert_null(mem_hold_of(large.region, l + MEM_LANDING_SLOT, 1)); /* of no pool */
+    assert_null(mem_hold_of(large.region, l, 0));
+    assert_null(mem_hold_of(large.region, l - 1, 1));
+    assert_null(mem_hold_of(large.region, s[3], 4097)); /* beyond the region */
+    assert_null(mem_hold_of(local.region, mem_pool_get(&local), 1));
+    assert_null(mem_hold_of(MEM_REGION_NONE, l, 1));
+    assert_ptr_not_equal(mem_hold_of(small.region, s[0], 4096),
+                         mem_hold_of(small.region, s[1], 4096));
+    assert_null(mem_hold_of(small.region, s[0] + 1, 4096));
+    assert_int_equal(mem_hold_iova(small.region, s[1] + 5), rte_mem_virt2iova(s[1] + 5));
+    /* Held: by what any of the bytes is in. */
+    end = s[3] + 4096;
+    assert_false(mem_held(small.region, l, (size_t)(end - l)));
+    rte_mbuf_ext_refcnt_update(mem_hold_of(small.region, s[2], 1), 1);
+    assert_true(mem_held(small.region, s[2], 4096));
+    assert_true(mem_held(small.region, s[2] + 4095, 1));
+    assert_true(mem_held(small.region, s[1] + 1, 4096));
+    assert_true(mem_held(small.region, l, (size_t)(end - l))); /* over pages of no pool */
+    assert_false(mem_held(small.region, s[1], 4096));
+    assert_false(mem_held(small.region, s[3], 4096));
+    assert_false(mem_held(small.region, l, MEM_LANDING_SLOT));
+    assert_false(mem_held(MEM_REGION_NONE, s[2], 4096));
+    assert_false(mem_held(local.region, s[2], 4096));
+    rte_mbuf_ext_refcnt_update(mem_hold_of(small.region, s[2], 1), -1);
+    assert_false(mem_held(small.region, s[2], 4096));
+    mem_pool_fini(&large);
+    mem_pool_fini(&small);
+    mem_pool_fini(&local);
+    mem_arena_destroy(arena);
+    assert_null(mem_hold_of(0, l, 1));
+}
+
+/* An arena that frames refer to stays until they are gone, though nobody uses it. */
+static void test_arena_lingers(void **state)
+{
+    struct mem_arena *arena = arena_make(MEM_LANDING_SLOT, 0), *other;
+    struct rte_mbuf_ext_shared_info *info;
+    struct mem_pool pool;
+    uint8_t *base = landing_base();
+
+    assert_int_equal(
+        mem_pool_init(&pool, arena, MEM_LANDING, MEM_LANDING_SLOT, 1, "x", err, sizeof(err)), 0);
+    info = mem_hold_of(pool.region, base, 1);
+    rte_mbuf_ext_refcnt_update(info, 1);
+    mem_pool_fini(&pool);
+    mem_arena_destroy(arena);
+    assert_int_equal(mem_region_count(), 1);
+    other = arena_make(MEM_LANDING_SLOT, 0);
+    assert_ptr_not_equal(mem_region_get(1)->base, base);
+    mem_arena_destroy(other);
+    rte_mbuf_ext_refcnt_update(info, -1);
+    other = arena_make(0, 4096);
+    assert_int_equal(mem_region_count(), 1);
+    mem_arena_destroy(other);
+    assert_int_equal(mem_region_count(), 0);
+}
+
 static void test_pool_part_used_up(void **state)
 {
     struct mem_arena *arena = arena_make(0, 4096);
@@ -262,6 +364,8 @@ int main(void)
         cmocka_unit_test(test_too_many_regions), cmocka_unit_test(test_arenas_again),
         cmocka_unit_test(test_pool_exhaust),     cmocka_unit_test(test_pool_low_water),
         cmocka_unit_test(test_landing_pool),     cmocka_unit_test(test_pool_part_used_up),
+        cmocka_unit_test(test_landing_layout),   cmocka_unit_test(test_holds),
+        cmocka_unit_test(test_arena_lingers),
     };
 
     return cmocka_run_group_tests_name("mem", tests, group_setup, group_teardown);

@@ -37,6 +37,10 @@ enum port_cap {
     PORT_RX_SLEEPS = 16,  /* a descriptor becomes readable when frames come: a reactor may sleep */
     PORT_COPIES_IN = 32,  /* payload is copied on its way in, by this kind of device … */
     PORT_COPIES_OUT = 64, /* … and out */
+    /* What was sent is given back without further frames having to follow: memory that somebody
+     * waits for may be sent by reference. A driver that looks after its descriptors only when it
+     * needs some keeps the last ones as long as a link is idle. */
+    PORT_TX_RETURNS = 128,
 };
 
 struct port_opts {

@@ -268,6 +268,21 @@ static int queues_make(struct port *port, const struct rte_eth_dev_info *info, u
     return rc;
 }
 
+/* Drivers that are through with a frame when the call returns, or when who is at the other end of a
+ * ring is. */
+static bool gives_back(const char *driver, const char *device)
+{
+    static const char *const names[] = {
+        "net_af_packet", "net_memif", "net_null", "net_pcap", "net_ring", "net_tap",
+    };
+
+    for (unsigned i = 0; i < RTE_DIM(names); i++) {
+        if (strcmp(driver, names[i]) == 0)
+            return strstr(device, "zero-copy=yes") == NULL; /* memif's way to keep frames */
+    }
+    return false;
+}
+
 static void caps_set(struct port *port, const struct rte_eth_dev_info *info, uint64_t rx_on,
                      uint64_t tx_on)
 {
@@ -288,6 +303,7 @@ static void caps_set(struct port *port, const struct rte_eth_dev_info *info, uin
     port->caps |= rx_on & RTE_ETH_RX_OFFLOAD_TCP_CKSUM ? PORT_RX_CSUM : 0;
     port->caps |= chains ? PORT_TX_CHAINS : PORT_COPIES_OUT;
     port->caps |= ring ? PORT_COPIES_IN : 0;
+    port->caps |= gives_back(info->driver_name, port->device) ? PORT_TX_RETURNS : 0;
     /* Cutting takes checksums, and frames in many pieces. */
     if (tx_on & RTE_ETH_TX_OFFLOAD_TCP_TSO && port->caps & PORT_TX_CSUM &&
         port->tx_segs >= SEGS_ENOUGH)

@@ -348,7 +348,7 @@ static int packet_open(struct port *port, const struct port_opts *opts, char *er
         goto fail;
     driver_get(dev, port->driver);
     port->caps = PORT_TX_TSO | PORT_TX_CSUM | PORT_RX_CSUM | PORT_TX_CHAINS | PORT_RX_SLEEPS |
-                 PORT_COPIES_IN | PORT_COPIES_OUT;
+                 PORT_COPIES_IN | PORT_COPIES_OUT | PORT_TX_RETURNS;
     port->soft = PORT_SOFT_IP_CSUM | PORT_SOFT_VLAN_TX; /* what a vnet header cannot say */
     port->tso_max = TSO_MAX;
     port->tx_segs = PACKET_IOVS - 1;

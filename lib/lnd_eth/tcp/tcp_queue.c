@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What a connection has been given to send: pieces that refer to the buffers their bytes lie in.
- * Payload in a buffer of a pool (mem_mbuf.h) is referred to; what lies elsewhere is copied once, in
- * copy_in(), as its owner may use it again while a device still reads a frame.
+ * Payload in a buffer of a pool of mbufs (mem_mbuf.h) or of landing memory (mem_hold.h) is referred
+ * to; what lies elsewhere is copied once, in copy_in(), as its owner may use it again while a
+ * device still reads a frame. So is landing memory on a port that keeps what it has sent: its owner
+ * would wait.
  */
 #include "lib/lnd_eth/tcp/tcp_tx_internal.h"
+#include "lib/reactor/mem_hold.h"
 #include "lib/reactor/mem_mbuf.h"
 
 #include <errno.h>
@@ -204,8 +207,8 @@ void tcp_queue_wake(struct tcp_conn *c)
 
 /* ---- pieces ---- */
 
-static struct tcp_tx_data *data_add(struct tcp_conn *c, struct rte_mbuf *m, uint8_t *addr,
-                                    uint32_t len, bool copied)
+/* At the end of the queue; its buffer is the caller's to fill in. NULL: none is left for it. */
+static struct tcp_tx_data *piece_add(struct tcp_conn *c, uint8_t *addr, uint32_t len)
 {
     struct tcp_copies *st = c->sh->copies;
     struct tcp_tx_data *d = st->free_data;
@@ -215,13 +218,25 @@ static struct tcp_tx_data *data_add(struct tcp_conn *c, struct rte_mbuf *m, uint
     st->free_data = d->next;
     st->nfree_data--;
     c->tx.pieces++;
-    rte_mbuf_refcnt_update(m, 1);
-    *d = (struct tcp_tx_data){.m = m, .addr = addr, .seq = c->tx.end, .len = len, .copied = copied};
+    *d = (struct tcp_tx_data){.addr = addr, .seq = c->tx.end, .len = len};
     if (c->tx.tail != NULL)
         c->tx.tail->next = d;
     else
         c->tx.head = d;
     c->tx.tail = d;
+    return d;
+}
+
+static struct tcp_tx_data *data_add(struct tcp_conn *c, struct rte_mbuf *m, uint8_t *addr,
+                                    uint32_t len, bool copied)
+{
+    struct tcp_tx_data *d = piece_add(c, addr, len);
+
+    if (d == NULL)
+        return NULL;
+    rte_mbuf_refcnt_update(m, 1);
+    d->m = m;
+    d->copied = copied;
     return d;
 }
 
@@ -231,7 +246,10 @@ static void data_free(struct tcp_conn *c, struct tcp_tx_data *d)
 
     if (d->copied)
         c->tx.copied -= d->len;
-    rte_pktmbuf_free_seg(d->m);
+    if (d->landing)
+        rte_mbuf_ext_refcnt_update(d->info, -1);
+    else
+        rte_pktmbuf_free_seg(d->m);
     d->next = st->free_data;
     st->free_data = d;
     st->nfree_data++;
@@ -272,7 +290,7 @@ static bool goes_on(const struct tcp_conn *c, const struct rte_mbuf *m, const ui
 {
     const struct tcp_tx_data *d = c->tx.tail;
 
-    return d != NULL && !d->copied && d->m == m && d->addr + d->len == addr;
+    return d != NULL && !d->copied && !d->landing && d->m == m && d->addr + d->len == addr;
 }
 
 static void go_on(struct tcp_conn *c, const uint8_t *addr, uint32_t len)
@@ -304,6 +322,28 @@ static uint32_t refer(struct tcp_conn *c, struct rte_mbuf *m, uint8_t *addr, uin
     d->own = own;
     if (own)
         pkt_sum_trim(m, offset_in(m, addr), len);
+    grown(c, len);
+    return len;
+}
+
+/* Of a buffer in landing memory; the queue has a reference to it from here on. */
+static uint32_t refer_landing(struct tcp_conn *c, struct rte_mbuf_ext_shared_info *info,
+                              const struct mem_seg *seg, uint32_t len)
+{
+    struct tcp_tx_data *d = c->tx.tail;
+
+    if (d != NULL && d->landing && d->info == info && d->addr + d->len == seg->addr) {
+        d->len += len;
+        grown(c, len);
+        return len;
+    }
+    d = piece_add(c, seg->addr, len);
+    if (d == NULL)
+        return 0;
+    rte_mbuf_ext_refcnt_update(info, 1);
+    d->info = info;
+    d->landing = 1;
+    d->region = seg->region;
     grown(c, len);
     return len;
 }
@@ -348,7 +388,8 @@ static uint32_t copy_some(struct tcp_conn *c, const uint8_t *from, uint32_t len)
         return 0;
     len = tx_min(len, TX_COPY_ROOM - tx->fill_used);
     to = (uint8_t *)tx->fill->buf_addr + tx->fill_used;
-    if (tx->tail != NULL && tx->tail->m == tx->fill && tx->tail->addr + tx->tail->len == to)
+    if (tx->tail != NULL && tx->tail->copied && tx->tail->m == tx->fill &&
+        tx->tail->addr + tx->tail->len == to)
         tx->tail->len += len;
     else if (data_add(c, tx->fill, to, len, true) == NULL)
         return 0;
@@ -378,6 +419,37 @@ static struct rte_mbuf *buffer_of(const struct mem_seg *seg)
     return seg->region == MEM_REGION_NONE ? NULL : mem_mbuf_of(seg->region, seg->addr);
 }
 
+/* NULL: not in a landing buffer, or the port would keep it. */
+static struct rte_mbuf_ext_shared_info *landing_of(const struct tcp_conn *c,
+                                                   const struct mem_seg *seg)
+{
+    struct rte_mbuf_ext_shared_info *info =
+        seg->region == MEM_REGION_NONE ? NULL : mem_hold_of(seg->region, seg->addr, seg->len);
+
+    return info != NULL && seg->len <= TX_PIECE_MAX &&
+                   (inet_if_port(c->path.ifp)->caps & PORT_TX_RETURNS) != 0
+               ? info
+               : NULL;
+}
+
+/* Takes up to `want` bytes of a segment; *copied: its place is in a copy buffer. */
+static uint32_t take_seg(struct tcp_conn *c, const struct mem_seg *seg, uint32_t want, bool *copied)
+{
+    struct rte_mbuf_ext_shared_info *info;
+    struct rte_mbuf *m = buffer_of(seg);
+
+    *copied = false;
+    if (want == 0)
+        return 0;
+    if (m != NULL)
+        return refer(c, m, seg->addr, want);
+    info = landing_of(c, seg);
+    if (info != NULL)
+        return refer_landing(c, info, seg, want);
+    *copied = true;
+    return copy_in(c, seg->addr, want);
+}
+
 /* The buffer of the second segment, if the first can go in front of it there. */
 static struct rte_mbuf *joins(const struct mem_seg *seg, uint32_t left)
 {
@@ -397,6 +469,7 @@ ssize_t tcp_tx_append(struct tcp_conn *c, const struct mem_seg *segs, unsigned n
 {
     uint32_t start = c->tx.end, want, got, left = room(c);
     struct rte_mbuf *m;
+    bool copied;
 
     if (!c->tx.open || c->tx.fin)
         return -EPIPE;
@@ -420,18 +493,12 @@ ssize_t tcp_tx_append(struct tcp_conn *c, const struct mem_seg *segs, unsigned n
             break;
         }
         want = tx_min(segs[i].len, left);
-        m = buffer_of(&segs[i]);
-        if (want == 0)
-            got = 0;
-        else if (m != NULL)
-            got = refer(c, m, segs[i].addr, want);
-        else
-            got = copy_in(c, segs[i].addr, want);
+        got = take_seg(c, &segs[i], want, &copied);
         left -= got;
         if (got < segs[i].len) {
             c->tx.blocked = true;
             /* Its own part is used up: its own acknowledgements make room. */
-            c->tx.copy_blocked = got < want && m == NULL && copy_share(c) == 0;
+            c->tx.copy_blocked = got < want && copied && copy_share(c) == 0;
             c->tx.piece_blocked = got < want && c->tx.pieces >= piece_most(c);
             if (got < want && !c->tx.copy_blocked && !c->tx.piece_blocked)
                 wait_for_room(c);
@@ -449,6 +516,25 @@ struct tcp_tx_data *tcp_queue_at(struct tcp_tx_data *d, uint32_t seq)
     return d;
 }
 
+/* Makes m refer to n bytes of a piece, from off on. False: too many frames refer to its buffer. */
+static bool refer_to(struct rte_mbuf *m, const struct tcp_tx_data *d, uint32_t off, uint16_t n)
+{
+    uint8_t *addr = d->addr + off;
+
+    if (!d->landing) {
+        rte_pktmbuf_attach(m, d->m);
+        /* What was said of the received frame is not to be said of this one. */
+        m->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
+        m->data_off = (uint16_t)(addr - (uint8_t *)m->buf_addr);
+        return true;
+    }
+    if (rte_mbuf_ext_refcnt_read(d->info) >= MEM_HOLD_MOST)
+        return false;
+    rte_mbuf_ext_refcnt_update(d->info, 1);
+    rte_pktmbuf_attach_extbuf(m, addr, mem_hold_iova((uint16_t)d->region, addr), n, d->info);
+    return true;
+}
+
 struct rte_mbuf *tcp_queue_chain(struct tcp_conn *c, struct tcp_tx_data *d, uint32_t seq,
                                  uint32_t len)
 {
@@ -457,17 +543,14 @@ struct rte_mbuf *tcp_queue_chain(struct tcp_conn *c, struct tcp_tx_data *d, uint
 
     d = tcp_queue_at(d, seq);
     for (unsigned i = 0; i < TX_PIECES && len > 0 && d != NULL; i++, d = d->next) {
+        off = seq - d->seq;
+        n = tx_min(len, d->len - off);
         m = inet_alloc(c->sh->inet, &c->path);
-        if (m == NULL) {
+        if (m == NULL || !refer_to(m, d, off, (uint16_t)n)) {
+            rte_pktmbuf_free(m);
             rte_pktmbuf_free(head);
             return NULL;
         }
-        off = seq - d->seq;
-        n = tx_min(len, d->len - off);
-        rte_pktmbuf_attach(m, d->m);
-        /* What was said of the received frame is not to be said of this one. */
-        m->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
-        m->data_off = (uint16_t)(d->addr + off - (uint8_t *)m->buf_addr);
         m->data_len = (uint16_t)n;
         m->pkt_len = n;
         m->next = NULL;
@@ -518,8 +601,10 @@ static void prefetch_after(const struct tcp_tx_data *d)
         return;
     rte_prefetch0(next->next);
     rte_prefetch0(next->m);
-    rte_prefetch0((const uint8_t *)next->m + RTE_CACHE_LINE_SIZE);
-    rte_prefetch0((const uint8_t *)next->m + 2 * RTE_CACHE_LINE_SIZE);
+    if (!next->landing) {
+        rte_prefetch0((const uint8_t *)next->m + RTE_CACHE_LINE_SIZE);
+        rte_prefetch0((const uint8_t *)next->m + 2 * RTE_CACHE_LINE_SIZE);
+    }
     p = next->addr - (next->own ? RTE_CACHE_LINE_SIZE : 0);
     end = next->addr + tx_min(next->len, TX_PREFETCH);
     for (; p < end; p += RTE_CACHE_LINE_SIZE)

@@ -67,16 +67,25 @@ enum tcp_limit {
     TCP_LIMIT_STOCK, /* its part of the records: its own acknowledgements make room */
 };
 
+#define TX_PIECE_MAX ((1u << 23) - 1) /* bytes */
+
 /* A piece of the queue: bytes in one buffer, which is referred to. */
 struct tcp_tx_data {
     struct tcp_tx_data *next;
-    struct rte_mbuf *m;
+    union {
+        struct rte_mbuf *m;
+        struct rte_mbuf_ext_shared_info *info; /* landing */
+    };
     uint8_t *addr;
     uint32_t seq;
-    uint32_t len    : 30;
-    uint32_t copied : 1;
-    uint32_t own    : 1; /* headers may be put in front of it: nobody else has anything there */
+    uint32_t len     : 23;
+    uint32_t region  : 6; /* of landing memory */
+    uint32_t landing : 1; /* in a buffer of landing memory, mem_hold.h */
+    uint32_t copied  : 1;
+    uint32_t own     : 1; /* headers may be put in front of it: nobody else has anything there */
 };
+
+_Static_assert(MEM_REGION_MAX <= 1 << 6, "fits into tcp_tx_data.region");
 
 enum tcp_seg_state {
     TCP_SEG_SENT,

@@ -112,10 +112,13 @@ void mem_holds_del(uint16_t region)
 /* The region's row, if the bytes are in it and it is of landing memory. */
 static const struct hold_region *region_of(uint16_t region, const uint8_t *addr, size_t len)
 {
-    const struct hold_region *r = &holds[region];
+    const struct hold_region *r;
 
-    if (region >= MEM_REGION_MAX || r->base == NULL || addr < r->base ||
-        (size_t)(addr - r->base) >= r->len || len > r->len - (size_t)(addr - r->base))
+    if (region >= MEM_REGION_MAX)
+        return NULL;
+    r = &holds[region];
+    if (r->base == NULL || addr < r->base || (size_t)(addr - r->base) >= r->len ||
+        len > r->len - (size_t)(addr - r->base))
         return NULL;
     return r;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/lnd_eth/port/port.h"
+#include "lib/reactor/mem_hold.h"
 #include "lib/reactor/mem_mbuf.h"
 
 static char err[512] __rte_unused;
@@ -130,6 +131,34 @@ static inline struct rte_mbuf *chain_make(struct port *port, struct rte_mempool 
     m->l4_len = 20;
     m->ol_flags |=
         head == FRAME_HEAD6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
+    return m;
+}
+
+/* The same, but its payload is in a landing buffer, to which external mbufs of the port refer. */
+static inline struct rte_mbuf *chain_landing(struct port *port, const struct mem_pool *pool,
+                                             uint8_t *buffer, const uint8_t *f, size_t head,
+                                             size_t len, size_t piece)
+{
+    struct rte_mbuf *m = chain_make(port, NULL, f, head, head, 0), *last = m;
+
+    memcpy(buffer, f + head, len - head);
+    for (size_t at = head; at < len;) {
+        struct rte_mbuf *s = port_tx_alloc(port);
+        uint16_t part = (uint16_t)RTE_MIN(len - at, piece);
+        uint8_t *addr = buffer + (at - head);
+        struct rte_mbuf_ext_shared_info *info = mem_hold_of(pool->region, addr, part);
+
+        assert_non_null(s);
+        assert_non_null(info);
+        rte_mbuf_ext_refcnt_update(info, 1);
+        rte_pktmbuf_attach_extbuf(s, addr, mem_hold_iova(pool->region, addr), part, info);
+        s->data_len = part;
+        at += part;
+        last->next = s;
+        last = s;
+        m->nb_segs++;
+        m->pkt_len += part;
+    }
     return m;
 }
 

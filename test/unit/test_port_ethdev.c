@@ -79,6 +79,21 @@ static struct rte_mbuf *tcp_chain(struct port *port, bool v6, size_t size, unsig
     return m;
 }
 
+static struct mem_arena *arena;
+static struct mem_pool landing;
+
+/* Payload in a router buffer: the frame is the same, the buffer free when the device is through. */
+static struct rte_mbuf *tcp_landing(struct port *port, bool v6, size_t size, unsigned seed,
+                                    size_t piece, uint8_t *buffer)
+{
+    size_t len = frame_make(frame, v6, size, seed, SUM_PSEUDO);
+    struct rte_mbuf *m =
+        chain_landing(port, &landing, buffer, frame, v6 ? FRAME_HEAD6 : FRAME_HEAD4, len, piece);
+
+    m->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM;
+    return m;
+}
+
 /* A memif's receiver makes room when it polls. */
 static void send_one(struct port *from, struct port *to, struct rte_mbuf *m)
 {
@@ -115,8 +130,33 @@ static void passes(struct port *from, struct port *to, bool v6, size_t size, uns
     rte_pktmbuf_free(m);
 }
 
+static void passes_landing(struct port *from, struct port *to, bool v6, size_t size, unsigned seed,
+                           size_t piece)
+{
+    uint8_t *buffer = mem_pool_get(&landing);
+    size_t len;
+    struct rte_mbuf *m = tcp_landing(from, v6, size, seed, piece, buffer);
+
+    assert_true(from->caps & PORT_TX_RETURNS);
+    assert_int_equal(mem_held(landing.region, buffer, size), size > 0);
+    send_one(from, to, m);
+    m = next(to, 0);
+    assert_false(mem_held(landing.region, buffer, size));
+    memset(buffer, 0xee, size);
+    mem_pool_put(&landing, buffer);
+    len = frame_read(m, got);
+    assert_int_equal(len, frame_make(frame, v6, size, seed, SUM_WHOLE));
+    assert_memory_equal(got, frame, len);
+    rte_pktmbuf_free(m);
+}
+
 static void passes_all(unsigned mtu)
 {
+    for (unsigned i = 0; i < 40; i++) {
+        size_t size = i % 5 == 0 ? mtu - 60 : i * 97 % (mtu - 60);
+
+        passes_landing(near, far, i % 2, size, i, i % 3 ? mtu : 1 + size / 3);
+    }
     for (unsigned i = 0; i < 40; i++) {
         size_t size = i * 97 % (mtu - 60);
 
@@ -326,8 +366,11 @@ static int setup(void **state)
 {
     struct reactor_opts opts = {
         .prog = "millrace-test", .cores = "auto", .count = 3, .mem_mb = 128};
+    struct mem_arena_opts want = {.socket = -1, .landing_bytes = MEM_LANDING_SLOT};
 
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0)
+    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0 ||
+        mem_arena_create(&want, &arena, err, sizeof(err)) < 0 ||
+        mem_pool_init(&landing, arena, MEM_LANDING, FRAME_MAX, 4, "landing", err, sizeof(err)) < 0)
         fail_msg("%s", err);
     return mem_mbufs_create("test", 2048, PKT_PRIV, 9216 + RTE_PKTMBUF_HEADROOM, -1, &payload, err,
                             sizeof(err));
@@ -336,6 +379,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     mem_mbufs_destroy(payload);
+    mem_pool_fini(&landing);
+    mem_arena_destroy(arena);
     reactor_env_destroy(env);
     return 0;
 }

@@ -38,7 +38,6 @@ struct lnet_node_opts {
     /* Bytes for the segments of transports that hand over their own, by truesize, over all
      * reactors; 0 = there is no such transport. */
     size_t segments;
-    size_t md_memory;      /* bytes for lnet_md_pool(), in whole pages of 4 KiB */
     unsigned egress_share; /* %, 1..100: of the free buffers, what one next hop may hold; 0 = 50 */
     unsigned max_peers;    /* peer NIs over all reactors; 0 = 16384 */
     unsigned check_interval; /* s, alive_router_check_interval; 0 = 60 */
@@ -57,7 +56,7 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
 struct lnet_memory {
     unsigned buffers[LNET_POOLS]; /* totals it starts with */
     unsigned most[LNET_POOLS];    /* totals up to which they can be raised at run time */
-    size_t landing;               /* bytes of EAL memory: large and small buffers, MDs */
+    size_t landing;               /* bytes of EAL memory: large and small buffers */
     size_t segments;              /* bytes of transports' own memory that are promised and held */
     size_t tables;                /* bytes of heap: message descriptors, peers, accounts */
 };
@@ -421,6 +420,9 @@ struct lnet_eq { /* where events of an MD go; may be shared by many */
 };
 
 /* Memory descriptor. The caller's memory from attach or bind until an event with unlinked = true.
+ * Segments may be of buffers of a pool in landing memory (mem.h) and name its region: then a peer's
+ * RDMA writes to them and reads from them, and other devices send from them without a copy. SEND is
+ * not told before the last of these is through.
  * The caller fills the first part. threshold counts operations: a PUT sent, an ACK, a GET sent, a
  * REPLY, an incoming PUT or GET each take one. At 0 it is unlinked as soon as nothing uses it. */
 struct lnet_md {
@@ -443,14 +445,6 @@ struct lnet_md {
     struct lnet_nid asked;  /* the neighbour asked for these; ANY: several, or behind a router */
     uint8_t state;
 };
-
-/* Memory for MDs that every device knows, from the node's landing memory (opts.md_memory bytes in
- * all, of which a buffer takes whole pages of 4 KiB): a peer's RDMA may write to it and read from
- * it, and other devices send from it without a copy. pool->region is what the segments of such MDs
- * name. Control, before reactors run or with the node's home reactor not using the pool yet; goes
- * with mem_pool_fini(). -ENOMEM with a sentence. name is kept. */
-int lnet_md_pool(struct lnet_node *node, uint32_t buf_size, uint32_t count, const char *name,
-                 struct mem_pool *pool, char *err, size_t errlen);
 
 /* Match entry: the caller's memory, from lnet_me_attach() until its MD is unlinked. */
 struct lnet_me {

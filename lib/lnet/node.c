@@ -91,12 +91,6 @@ void lnet_node_destroy(struct lnet_node *node)
     free(node);
 }
 
-int lnet_md_pool(struct lnet_node *node, uint32_t buf_size, uint32_t count, const char *name,
-                 struct mem_pool *pool, char *err, size_t errlen)
-{
-    return mem_pool_init(pool, node->arena, MEM_LANDING, buf_size, count, name, err, errlen);
-}
-
 struct reactor *lnet_node_home(const struct lnet_node *node)
 {
     return reactor_at(node->env, 0);

@@ -175,7 +175,7 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
         return -ENOMEM;
     }
     plan_most(o, reactors, out);
-    out->landing = bytes_of(out->most) + o->md_memory;
+    out->landing = bytes_of(out->most);
     for (i = 0; i < LNET_POOLS; i++)
         forward += out->most[i];
     out->tables =

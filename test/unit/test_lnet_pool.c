@@ -41,7 +41,7 @@ static void check_plan(const struct lnet_node_opts *o, unsigned reactors,
         assert_true(m->most[i] >= m->buffers[i]);
     }
     taken = m->most[LNET_POOL_LARGE] * MIB + m->most[LNET_POOL_SMALL] * (size_t)4096;
-    assert_int_equal(m->landing, taken + o->md_memory);
+    assert_int_equal(m->landing, taken);
     if (o->memory)
         assert_true(taken <= o->memory);
     assert_true(m->tables > 0);

@@ -303,16 +303,23 @@ static void device_event(struct rcore_device *dev, const struct ibv_async_event 
     }
 }
 
+/* False: there is none. */
+static bool event_take(struct rcore_device *dev, struct ibv_async_event *ev)
+{
+    errno = 0; /* stays so at an end of file */
+    return ibv_get_async_event(dev->ctx, ev) == 0;
+}
+
 static void device_events(struct rcore_watch *watch)
 {
     struct rcore_device *dev = rcore_container(watch, struct rcore_device, watch);
     struct ibv_async_event ev;
 
-    while (ibv_get_async_event(dev->ctx, &ev) == 0) {
+    while (event_take(dev, &ev)) {
         device_event(dev, &ev);
         ibv_ack_async_event(&ev);
     }
-    /* A device that was taken away has an end of file here, for ever. */
+    /* Of a device that was taken away it would be readable for ever. */
     if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
         rcore_watch_del(dev->rdma, &dev->watch);
         rcore_device_dead(dev);

@@ -142,6 +142,7 @@ def bars_are_judged():
 def the_least_is_judged_by_the_best():
     check("reached by one round of both", bars.judged([1e9, 2e9], [8e9, 7e9], 0.2)[0])
     check("not reached by any", not bars.judged([1e9, 1.5e9], [8e9, 7e9], 0.2)[0])
+    check("others had the machine", bars.unmeasured([0.9, 0.6]) == "SKIP" and bars.unmeasured([0.9, 0.1]) == "FAIL")
     check("of all that are wanted a third", [round(c.bar / bars.PART, 3) for c in bars.CASES] == [0.2, 0.117, 0.133])
 
 

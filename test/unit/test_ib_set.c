@@ -101,6 +101,20 @@ static void rows_several_set(void **state)
     ih_row("1.10/active");
 }
 
+/* Nor does it change the set that is being made. */
+static void rows_several_set_meanwhile(void **state)
+{
+    (void)state;
+    one();
+    next_up(1);
+    set_conns(1);
+    next_up(2);
+    next_up(3);
+    soon();
+    assert_int_equal(fake.dials, 3);
+    ih_row("1.10/active");
+}
+
 /* The second is refused: what there is must do, and is not disturbed. */
 static void rows_several_refused(void **state)
 {
@@ -354,8 +368,9 @@ static void rows_restart_called(void **state)
     ih_row("restart");
 }
 
-/* More than was asked for is too much, whatever would be asked for next. */
-static void rows_restart_connack(void **state)
+/* We ask for less than 8 and 257, as a reject has taught us; then the peer calls in another life,
+ * so that we would ask for that again; then our call is accepted, with more than it asked for. */
+static void too_much(uint8_t why, uint16_t depth, uint16_t frags, enum lnet_drop drop)
 {
     struct ih_msg *m = one();
     struct fake_link *fl, *ours;
@@ -363,9 +378,8 @@ static void rows_restart_connack(void **state)
     struct pe_msg ack;
     size_t len;
 
-    (void)state;
     soon();
-    ih_reject(fake_newest(), WHY_DEPTH, STAMP, 6, 257);
+    ih_reject(fake_newest(), why, STAMP, depth, frags);
     soon();
     fl = ih_answer();
     ih_expect_ok(m);
@@ -373,20 +387,36 @@ static void rows_restart_connack(void **state)
     fake_settle();
     one();
     soon();
-    assert_int_equal(asked().depth, 6);
     ours = fake_newest();
     ih_connack(&ack);
-    ack.depth = 7;
+    assert_int_equal(ack.depth, depth);
+    assert_int_equal(ack.frags, frags);
+    if (why == WHY_DEPTH)
+        ack.depth++;
+    else
+        ack.frags++;
     ack.src_stamp = ++peer.stamp;
-    fl = ih_called(); /* now 8 would be asked for */
+    fl = ih_called();
     ih_take(fl, PE_IMMEDIATE);
     len = pe_encode(&ack, buf);
     fake_tell(ours, RDMA_EV_ESTABLISHED, 0, 0, buf, len);
     fake_settle();
-    assert_int_equal(core.drops[LNET_DROP_O2IB_CONN_DEPTH], 1);
+    assert_int_equal(core.drops[drop], 1);
     assert_int_equal(ours->phase, FAKE_CLOSED);
     assert_int_equal(fl->phase, FAKE_UP);
     ih_row("restart");
+}
+
+static void rows_restart_depth(void **state)
+{
+    (void)state;
+    too_much(WHY_DEPTH, 6, 257, LNET_DROP_O2IB_CONN_DEPTH);
+}
+
+static void rows_restart_frags(void **state)
+{
+    (void)state;
+    too_much(WHY_FRAGS, 8, 256, LNET_DROP_O2IB_CONN_FRAGS);
 }
 
 int main(void)
@@ -394,6 +424,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T_IN(rows_several, setup_three),
         T(rows_several_set),
+        T_IN(rows_several_set_meanwhile, setup_three),
         T_IN(rows_several_refused, setup_three),
         T(rows_peer_began),
         T_IN(rows_no_peer, setup_few),
@@ -406,7 +437,8 @@ int main(void)
         T_IN(rows_race_set, setup_three),
         T_IN(rows_restart, setup_three),
         T(rows_restart_called),
-        T(rows_restart_connack),
+        T(rows_restart_depth),
+        T(rows_restart_frags),
     };
 
     ih_rows(table, sizeof(table) / sizeof(table[0]));

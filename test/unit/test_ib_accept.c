@@ -239,6 +239,25 @@ static void rows_one_peer_only(void **state)
     ih_row("limits");
 }
 
+/* Nor may one node have all connections that are up. */
+static void rows_one_peer_up(void **state)
+{
+    struct fake_call *call = NULL;
+    unsigned n;
+
+    (void)state;
+    for (n = 0; n < 600; n++) {
+        call = ih_call();
+        if (call->rejected)
+            break;
+        established(call);
+        peer.my_stamp = 0;
+    }
+    assert_int_equal(n, 254);
+    expect_reject(call, WHY_RESOURCES, LNET_DROP_O2IB_CONN_LIMIT);
+    ih_row("limits");
+}
+
 /* Half of the pool at most is for calls that may never end. */
 static void rows_half_open(void **state)
 {
@@ -381,6 +400,7 @@ int main(void)
         T(rows_less_depth),
         T(rows_open_late),
         T_IN(rows_one_peer_only, setup_large),
+        T_IN(rows_one_peer_up, setup_large),
         T_IN(rows_half_open, setup_large),
         T(rows_pool),
         T(rows_queue),

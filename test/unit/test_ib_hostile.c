@@ -470,6 +470,33 @@ static void test_early_order(void **state)
     end();
 }
 
+/* The same while the NI begins nothing any more: it is left, once looked at. */
+static void test_early_quiet(void **state)
+{
+    struct fake_call *call;
+    struct pe_msg m, ack;
+
+    (void)state;
+    ih_persona_is(PEER);
+    call = ih_call();
+    fl = call->link;
+    assert_true(pe_decode(fl->priv, fl->priv_len, &ack));
+    peer.my_stamp = ack.src_stamp;
+    for (uint32_t i = 1; i <= 2; i++) {
+        m = ih_immediate(i, 0);
+        ih_tell(fl, &m);
+    }
+    ih_quiesce(0);
+    fake_settle();
+    assert_int_equal(fl->phase, FAKE_ACCEPTING);
+    fake_tell(fl, RDMA_EV_ESTABLISHED, 0, 0, NULL, 0);
+    fake_settle();
+    assert_int_equal(core.nreceived, 0);
+    assert_int_equal(core.open, 0);
+    fake_break(fl);
+    end();
+}
+
 /* Completions of a queue pair that is gone come while its place is another's. */
 static void test_ghosts(void **state)
 {
@@ -506,6 +533,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_done_before_ack, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_arrived, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_early_order, ih_setup_plain, ih_teardown),
+        cmocka_unit_test_setup_teardown(test_early_quiet, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_ghosts, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_hostile, ih_setup_plain, ih_teardown),
     };

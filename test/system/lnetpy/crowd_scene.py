@@ -99,12 +99,15 @@ async def until_quiet(env, load, timeout):
 
 
 async def allowed(env, bar, *crowds):
-    """A time bar on this machine as it is: three times as long with sanitizers, and longer by what the crowds themselves
-    were late (half again for the router, which waits for a CPU as they do). On an idle machine that is next to nothing."""
+    """A time bar on this machine as it is: three times as long with sanitizers, as many times as the router's threads were
+    kept from a CPU, and longer by what the crowds themselves were late. On an idle machine that is next to nothing."""
     late = sum([(await c.state())["lag"] for c in crowds])
     if late > 0.1 * bar:
         env.result(f"the crowds were {late:.2f} s late")
-    return bar * (3 if env.sanitized else 1) + 1.5 * late
+    stretch = env.stretch()
+    if stretch > 1.2:
+        env.result(f"the router was {stretch:.1f} times as slow for want of a CPU")
+    return bar * (3 if env.sanitized else 1) * stretch + 1.5 * late
 
 
 async def undisturbed(env, load, row, bar=1.0):

@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import functools
+import glob
 import json
 import os
 import sys
@@ -18,6 +19,8 @@ from .node import Node
 from .socklnd import K215, K217
 
 PROFILES = {"k217": K217, "k215": K215}
+STRETCH_MOST = 10.0
+STRETCH_LEAST = 50e6    # ns that a thread has run, for its waits to say something
 PATIENCE = 30.0     # s, for what takes a part of a second on an idle machine
 
 
@@ -178,6 +181,18 @@ class Env:
                              and all(n.route_alive(r) for r in n.routes), f"{n.name}: routes alive", 15)
 
     # ------------------------------------------------------------ the end
+
+    def stretch(self):
+        """How many times as long what a router does takes on this machine as it is: of the time in which its threads had
+        something to do they waited for a CPU for a share. 1 on an idle machine; at most STRETCH_MOST."""
+        worst = 0.0
+        for r in self.routers:
+            for path in glob.glob(f"/proc/{r.proc.pid}/task/*/schedstat") if getattr(r, "proc", None) else ():
+                with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as f:
+                    ran, waited = map(int, f.read().split()[:2])
+                    if ran > STRETCH_LEAST:
+                        worst = max(worst, waited / (ran + waited))
+        return min(1 / (1 - worst), STRETCH_MOST)
 
     async def settle(self, timeout=PATIENCE):
         """All messages delivered, all zero-copy requests acked."""

@@ -133,6 +133,7 @@ async def test_load_greedy(env):
         took = [(await c.ask("version")).took for _ in range(100)]
         page = await c.ask("peer_get", {"limit": 2000}, 30)
         env.result(f"slowest of {len(took)} short answers {1000 * max(took):.0f} ms, a page after {page.took:.2f} s")
+        bar *= env.stretch()
         assert max(took) <= bar / 4, f"{1000 * max(took):.0f} ms"
         assert page.result["peer"] and page.took <= 2 * bar, f"{page.took:.2f} s"
 

@@ -12,7 +12,7 @@ GETS = ("net_get", "routing_get", "buffers_get", "admission_get", "global_get", 
 
 
 def bar(env):
-    return PAGE_BAR * (8 if env.sanitized else 1)
+    return PAGE_BAR * (8 if env.sanitized else 1) * env.stretch()
 
 
 def check_pages(env, what, took, firsts):

@@ -493,6 +493,7 @@ static void test_early_quiet(void **state)
     fake_settle();
     assert_int_equal(core.nreceived, 0);
     assert_int_equal(core.open, 0);
+    assert_int_equal(fl->phase, FAKE_UP);
     fake_break(fl);
     end();
 }

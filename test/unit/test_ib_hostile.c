@@ -498,6 +498,29 @@ static void test_early_quiet(void **state)
     end();
 }
 
+/* With all answers to come, too, every receive counts: credits leave behind the buffers they
+ * announce. The ledger compares at each post. */
+static void test_all_buffers(void **state)
+{
+    (void)state;
+    begin();
+    fl->hostile = fl->rnr_wanted = peer.big = false;
+    for (unsigned i = 0; i < 8; i++)
+        ih_put(5000);
+    assert_int_equal(fl->led.nasked, 8);
+    for (unsigned i = 0; i < 8; i++) {
+        struct pe_msg m = ih_immediate(10, 0);
+
+        ih_tell(fl, &m);
+    }
+    fake_settle();
+    assert_int_equal(core.nreceived, 8);
+    assert_int_equal(fl->led.theirs, 8);
+    assert_int_equal(fl->nrecvs, 18);
+    fake_break(fl);
+    end();
+}
+
 /* Completions of a queue pair that is gone come while its place is another's. */
 static void test_ghosts(void **state)
 {
@@ -535,6 +558,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_arrived, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_early_order, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_early_quiet, ih_setup_plain, ih_teardown),
+        cmocka_unit_test_setup_teardown(test_all_buffers, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_ghosts, ih_setup_plain, ih_teardown),
         cmocka_unit_test_setup_teardown(test_hostile, ih_setup_plain, ih_teardown),
     };

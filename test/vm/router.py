@@ -217,7 +217,7 @@ async def rejected(env, *rejects, again_by=20, **kw):
 async def test_router_reject_stale(env):
     """Stale (5): tried again at once, with the stamp that the reject told."""
     c, _, _ = await rejected(env, lambda c, m: W.Reject(W.STALE, c.ni.stamp, 8, 257))
-    assert [m.dst_stamp == c.ni.stamp for m in c.ni.requests] == [False, True], c.ni.requests
+    assert c.ni.requests[0].dst_stamp != c.ni.stamp == c.ni.requests[-1].dst_stamp, c.ni.requests
 
 
 @millrace
@@ -225,7 +225,7 @@ async def test_router_reject_depth(env):
     """Queue size (7) with 4: called again with 4."""
     c, _, _ = await rejected(env, lambda c, m: W.Reject(W.QUEUE_SIZE, c.ni.stamp, 4, 257))
     asked = [m.depth for m in c.ni.requests]
-    assert asked[0] > 4 and set(asked[1:]) == {4} and c.conns()[0].depth == 4, asked
+    assert asked[0] > 4 and asked[-1] == c.conns()[0].depth == 4 and len(asked) <= 3, asked
 
 
 @millrace
@@ -233,7 +233,7 @@ async def test_router_reject_frags(env):
     """Fragments (6) with 256: called again with 256."""
     c, _, _ = await rejected(env, lambda c, m: W.Reject(W.FRAGS, c.ni.stamp, 8, 256), client={"frags_max": 256})
     asked = [m.frags_max for m in c.ni.requests]
-    assert asked[0] == 257 and set(asked[1:]) == {256}, asked
+    assert asked[0] == 257 and asked[-1] == 256 and len(asked) <= 3, asked
 
 
 @millrace

@@ -497,12 +497,12 @@ class Ni:
         if m.dst != self.nid.word():
             self.problem(f"call for {m.dst:#x}")
             return self.reject(W.FATAL)
+        if m.dst_stamp and m.dst_stamp != self.stamp:
+            return self.reject(W.STALE)
         if self.rejects:
             forced = self.rejects.pop(0)(m)
             if forced is not None:
                 return forced
-        if m.dst_stamp and m.dst_stamp != self.stamp:
-            return self.reject(W.STALE)
         if m.depth > self.depth:
             return self.reject(W.QUEUE_SIZE)
         if m.frags_max > self.frags_max:

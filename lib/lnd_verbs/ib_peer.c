@@ -420,6 +420,8 @@ void ib_peer_conn_up(struct ib_peer *p, struct ib_conn *c)
     first = TAILQ_EMPTY(&p->conns);
     first_of_all = !is_connected(p->peer);
     p->races = 0;
+    p->dial.interval = 0; /* whoever called: it can be reached again */
+    p->dial.next_us = 0;
     c->state = IB_CONN_UP;
     c->listed = true;
     c->up_us = reactor_now_us();
@@ -501,14 +503,15 @@ static void close_listed(struct ib_peer *p, const struct ib_cause *why)
     }
 }
 
-/* Those that called and are not up; not those of its life `stamp`. */
-static void close_called(struct ib_peer *p, uint64_t stamp, const struct ib_cause *why)
+/* Those that called and are not up; not those of the life *but. The stamp is the peer's word, so no
+ * value of it stands for none. */
+static void close_called(struct ib_peer *p, const uint64_t *but, const struct ib_cause *why)
 {
     struct ib_conn *c, *next;
 
     for (c = TAILQ_FIRST(&p->making); c != NULL; c = next) {
         next = TAILQ_NEXT(c, link_of_peer);
-        if (!c->active && c->ends.peer_stamp != stamp)
+        if (!c->active && (but == NULL || c->ends.peer_stamp != *but))
             ib_conn_unmake(c, why);
     }
 }
@@ -525,7 +528,7 @@ void ib_peer_restarted(struct ib_peer *p, uint64_t stamp)
 
     ib_peer_hold(p);
     ib_peer_note(p, stamp);
-    close_called(p, stamp, &why);
+    close_called(p, &stamp, &why);
     close_listed(p, &why);
     if (had && TAILQ_EMPTY(&p->conns))
         all_gone(p, &why);
@@ -540,7 +543,7 @@ static void close_all(struct ib_peer *p, enum lnet_drop reason)
 
     ib_peer_hold(p);
     ib_dial_cancel(p);
-    close_called(p, 0, why);
+    close_called(p, NULL, why);
     ib_peer_fail_queue(p, reason, LNET_HEALTH_LOCAL_ABORTED);
     close_listed(p, why);
     if (had && TAILQ_EMPTY(&p->conns))

@@ -351,12 +351,15 @@ void rcore_device_free(struct rcore_device *dev)
     rcore_watch_del(dev->rdma, &dev->watch);
     if (dev->pd != NULL)
         (void)ibv_dealloc_pd(dev->pd);
+    if (dev->held != NULL)
+        rdma_free_devices(dev->held);
     LIST_REMOVE(dev, link);
     free(dev);
 }
 
-/* The context is the connection manager's library's, one per device in the process; it is not
- * closed. */
+/* The context is the connection manager's library's, one per device in the process. The list of
+ * devices that is held keeps it open: else that of one which was taken away would be closed as soon
+ * as no identifier is left on it. */
 static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_device **out,
                        char *err, size_t errlen)
 {
@@ -370,6 +373,7 @@ static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_
     dev->rdma = rdma;
     dev->ctx = ctx;
     dev->inline_max = UINT32_MAX;
+    dev->held = rdma_get_devices(NULL);
     LIST_INSERT_HEAD(&rdma->devices, dev, link);
     if (ibv_query_device(ctx, &dev->attr) == 0)
         dev->pd = ibv_alloc_pd(ctx);
@@ -395,7 +399,7 @@ struct rcore_device *rcore_device_of(struct rdma *rdma, struct ibv_context *ctx)
     struct rcore_device *dev;
 
     LIST_FOREACH(dev, &rdma->devices, link) {
-        if (dev->ctx == ctx)
+        if (dev->ctx == ctx && !dev->dead)
             return dev;
     }
     return NULL;

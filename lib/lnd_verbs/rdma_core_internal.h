@@ -98,6 +98,7 @@ struct rcore_device {
     struct rcore_watch watch;
     struct rdma *rdma;
     struct ibv_context *ctx;
+    struct ibv_context **held; /* what keeps it */
     struct ibv_pd *pd;
     struct ibv_device_attr attr;
     bool dead;
@@ -207,6 +208,7 @@ struct rdma {
     struct mem_watch mem;
     LIST_HEAD(, rcore_device) devices;
     LIST_HEAD(, rcore_caller) callers;
+    unsigned ncallers;
     LIST_HEAD(, rcore_link) links;         /* of no device yet */
     LIST_HEAD(, rcore_link) leaving;       /* their area and room in a queue are still in use */
     LIST_HEAD(, rcore_listener) listeners; /* that have ended */

@@ -18,7 +18,9 @@
  * to matter, and six tries outlast a reactor that has to wait for its core. The CM's own is 655 ms.
  */
 #define RNR_TIMER    24
-#define INLINE_LEAST 64 /* bytes; less is not worth asking for */
+#define CM_EVENTS    32   /* taken before other work has its turn */
+#define CALLERS      1024 /* calls that nobody has decided on yet; more are refused without words */
+#define INLINE_LEAST 64   /* bytes; less is not worth asking for */
 
 /* ---- what the home is told ---- */
 
@@ -90,13 +92,13 @@ static void home_closed(struct rdma_note *note)
 static void reply(struct rdma_link *link, enum rdma_event_kind kind, int error)
 {
     struct rcore_link *l = link->impl;
-    struct rdma *rdma = link->port->rdma;
+    struct rcore_lane *lane = l != NULL ? l->lane : rcore_lane_of(link->port->rdma, link->home);
 
     if (l != NULL)
         l->replies = false;
     link->mail.reply.kind = kind;
     link->mail.reply.error = error;
-    rcore_tell(rcore_lane_of(rdma, link->home), &link->mail.reply, home_reply, link);
+    rcore_tell(lane, &link->mail.reply, home_reply, link);
 }
 
 /* What was asked for last does not come about. */
@@ -157,7 +159,7 @@ static bool link_drop(struct rcore_link *l)
     if (l->id == NULL)
         return true;
     if (qp != NULL) {
-        if (ibv_destroy_qp(qp) != 0)
+        if (ibv_destroy_qp(qp) != 0 && !l->dev->dead)
             return false;
         l->id->qp = NULL;
     }
@@ -263,6 +265,7 @@ void rcore_caller_free(struct rcore_caller *c)
     if (c->id != NULL)
         (void)rdma_destroy_id(c->id);
     LIST_REMOVE(c, link);
+    c->rdma->ncallers--;
     free(c);
 }
 
@@ -288,7 +291,7 @@ static void caller_new(struct rcore_listener *listener, struct rdma_cm_id *id, c
     struct rcore_caller *c = calloc(1, sizeof(*c));
     struct reactor *to = NULL;
 
-    if (c != NULL)
+    if (c != NULL && listener->port->rdma->ncallers < CALLERS)
         to = listener->to.route(listener->to.arg, priv, len);
     if (c == NULL || to == NULL) {
         (void)rdma_reject(id, NULL, 0);
@@ -305,6 +308,7 @@ static void caller_new(struct rcore_listener *listener, struct rdma_cm_id *id, c
     memcpy(&c->req.from, rdma_get_peer_addr(id), sizeof(c->req.from));
     memcpy(c->req.priv, priv, len);
     LIST_INSERT_HEAD(&c->rdma->callers, c, link);
+    c->rdma->ncallers++;
     rcore_tell(rcore_lane_of(c->rdma, to), &c->note, home_request, c);
 }
 
@@ -646,12 +650,14 @@ static void cm_event(const struct cm_event *ev)
     }
 }
 
+/* Not all there are: whoever calls faster than they are taken must not keep everything else that
+ * the worker does from being done. */
 void rcore_cm_events(struct rcore_watch *watch)
 {
     struct rdma *rdma = rcore_container(watch, struct rdma, cm);
     struct rdma_cm_event *from;
 
-    while (rdma_get_cm_event(rdma->channel, &from) == 0) {
+    for (unsigned i = 0; i < CM_EVENTS && rdma_get_cm_event(rdma->channel, &from) == 0; i++) {
         const struct rdma_conn_param *conn = &from->param.conn;
         const struct rdma_cm_id *whose = from->listen_id != NULL ? from->listen_id : from->id;
         struct cm_event ev = {

@@ -103,9 +103,9 @@ void mem_region_del(uint16_t index)
 {
     unsigned n = region_count;
 
+    regions[index].base = NULL; /* first, so that no watcher takes it up again */
     for (struct mem_watch *w = watches; w != NULL; w = w->next)
         w->gone(w, index);
-    regions[index].base = NULL;
     while (n > 0 && regions[n - 1].base == NULL)
         n--;
     __atomic_store_n(&region_count, n, __ATOMIC_RELEASE);

@@ -137,7 +137,7 @@ struct fake_rx {
     enum lnet_drop parse; /* what lnet_parse() said */
     struct mem_seg taken[2];
     int releases;
-    uint8_t *served; /* an rdma_get: what was sent for it */
+    uint8_t *served;       /* an rdma_get: what was sent for it */
     struct fake_rx *again; /* parsed as soon as this one is done, like a busy connection */
     struct fake_rx *next;
 };

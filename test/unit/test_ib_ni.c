@@ -374,6 +374,20 @@ static void test_stop(void **state)
     ih_expect(m, LNET_DROP_SHUTDOWN, LNET_HEALTH_REMOTE_DROPPED);
 }
 
+/* The incarnation is what the caller says, also none: its calls end like all. */
+static void test_stop_no_stamp(void **state)
+{
+    struct fake_call *call;
+
+    (void)state;
+    peer.stamp = 0;
+    call = ih_call();
+    assert_non_null(call->link);
+    ih_stop_later(0); /* at once, not when the call is given up */
+    assert_int_equal(call->link->phase, FAKE_CLOSED);
+    assert_true(ih_stopped(0));
+}
+
 /* A request may still be on its way to a reactor that has not heard that there is no listener. */
 static void test_stop_unlistened(void **state)
 {
@@ -522,12 +536,29 @@ static void test_peer_info(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_defaults),    T(test_peer_credits), T(test_lnd_tunables), T(test_set),
-        T(test_ipv6),        T(test_interface),    T(test_no_device),    T(test_port),
-        T(test_port_shared), T(test_stamps),       T(test_armed_late),   T(test_woken),
-        T(test_quiesce),     T(test_quiesce_idle), T(test_stop),         T(test_stop_unlistened),
-        T(test_stop_late),   T(test_info),         T(test_conns),        T(test_conns_stop),
-        T(test_memory),      T(test_peer_info),
+        T(test_defaults),
+        T(test_peer_credits),
+        T(test_lnd_tunables),
+        T(test_set),
+        T(test_ipv6),
+        T(test_interface),
+        T(test_no_device),
+        T(test_port),
+        T(test_port_shared),
+        T(test_stamps),
+        T(test_armed_late),
+        T(test_woken),
+        T(test_quiesce),
+        T(test_quiesce_idle),
+        T(test_stop),
+        T(test_stop_no_stamp),
+        T(test_stop_unlistened),
+        T(test_stop_late),
+        T(test_info),
+        T(test_conns),
+        T(test_conns_stop),
+        T(test_memory),
+        T(test_peer_info),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -245,6 +245,27 @@ static void rows_back_off_ends(void **state)
     ih_row("back-off");
 }
 
+/* So does a call of the peer's: it is there again. */
+static void rows_back_off_called(void **state)
+{
+    struct ih_msg *m = one();
+    struct fake_link *fl;
+
+    (void)state;
+    soon();
+    ih_reject(fake_newest(), WHY_RESOURCES, STAMP, 8, 257);
+    ih_expect(m, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_REMOTE_DROPPED);
+    fl = ih_called();
+    fake_tell(fl, RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
+    fake_settle();
+    peer.my_stamp = 0;
+    m = one();
+    assert_int_equal(m->done, 0);
+    soon();
+    answer(m);
+    ih_row("back-off");
+}
+
 /* Races are counted in a row: a connection that is up ends that. */
 static void rows_races(void **state)
 {
@@ -431,6 +452,7 @@ int main(void)
         T(rows_unlinked),
         T(rows_back_off),
         T(rows_back_off_ends),
+        T(rows_back_off_called),
         T(rows_races),
         T(rows_failed_while_called),
         T(rows_failed_and_called),

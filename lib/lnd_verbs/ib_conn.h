@@ -106,7 +106,6 @@ struct ib_rx {
     uint8_t *buf;            /* IB_MSG_SIZE */
     uint32_t len;            /* received */
     uint16_t index;
-    bool counted; /* early: its credits are taken, it is only to be begun */
     struct ibv_sge sge;
     struct ibv_recv_wr wr;
 };

@@ -187,12 +187,14 @@ struct ib_ni_shard {
     struct ib_peers peers;
     bool started;
     bool listed;   /* in shard->nis: takes callers */
-    bool quiesced; /* no message is begun to be received any more, no caller taken */
+    bool quiesced; /* no caller is taken any more, peers are given no more credits */
     bool stopping;
     bool quiet_asked, quiet; /* quiesce: asked, answered */
     bool unlisten;           /* no more calls come once unlistened is set */
     bool unlistened;
     bool stopped; /* stop was answered */
+    uint64_t quiesced_us;
+    struct reactor_timer quiet_timer; /* while quiesce is asked and not answered */
     TAILQ_ENTRY(ib_ni_shard) of_shard;
     struct reactor_task start, quiesce, stop, quiet_mail, stopped_mail;
     struct verbs_counters count; /* relaxed */
@@ -287,9 +289,10 @@ void ib_conn_event(struct ib_conn *c, const struct rdma_event *ev);
 int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq);
 /* ops->recv(). */
 void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
-/* Messages of the peer that the core has begun to receive and that have not ended. While
- * ib_ns(p)->quiesced none is begun, and whenever one ends ib_ni_progress() is called. */
-unsigned ib_conn_receiving(const struct ib_conn *c);
+/* Nothing of the peer's is being received, and nothing more comes: it has no credit left, or was
+ * silent since then. While ib_ns(p)->quiesced it is given none, and whenever a message ends
+ * ib_ni_progress() is called. */
+bool ib_conn_quiet(const struct ib_conn *c, uint64_t since_us);
 void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out);
 
 /* ---- ib_peer.c ---- */

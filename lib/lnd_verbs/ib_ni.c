@@ -22,6 +22,7 @@
 #define CONNS_PER_PEER_MAX     127
 #define TIMEOUT_MAX            3600 /* s */
 #define TOS_MAX                255
+#define QUIET_US               200000ull /* after which a peer that has credits sends no more */
 
 /* ---- the LND as a whole ---- */
 
@@ -399,24 +400,28 @@ static void unlisten(struct ib_ni *ini, bool was_serving)
 /* Not on the stack of whoever ended the last connection, who may look at its device again. */
 static void on_stopped_here(struct reactor_task *task);
 
-static unsigned receiving(const struct ib_ni_shard *ns)
+/* What a device has taken is acknowledged, so it must not be left lying: peers end their sending
+ * for want of credits, or have nothing to send. */
+static bool is_quiet(const struct ib_ni_shard *ns)
 {
+    uint64_t since = reactor_now_us() - QUIET_US;
     const struct ib_peer *p;
     const struct ib_conn *c;
-    unsigned n = 0;
 
     TAILQ_FOREACH(p, &ns->peers, link) {
-        TAILQ_FOREACH(c, &p->conns, link_of_peer)
-            n += ib_conn_receiving(c);
+        TAILQ_FOREACH(c, &p->conns, link_of_peer) {
+            if (!ib_conn_quiet(c, since < ns->quiesced_us ? 0 : since))
+                return false;
+        }
     }
-    return n;
+    return true;
 }
 
 void ib_ni_progress(struct ib_ni_shard *ns)
 {
     struct reactor *control = reactor_control(lnet_node_env(ns->shard->lv->node));
 
-    if (ns->quiet_asked && !ns->quiet && receiving(ns) == 0) {
+    if (ns->quiet_asked && !ns->quiet && is_quiet(ns)) {
         ns->quiet = true;
         reactor_post(control, &ns->quiet_mail);
     }
@@ -449,13 +454,23 @@ static void shut_for_new(struct ib_ni_shard *ns)
     ns->listed = false;
 }
 
+static void quiet_look(struct reactor_timer *t)
+{
+    struct ib_ni_shard *ns = ib_container(t, struct ib_ni_shard, quiet_timer);
+
+    ib_ni_progress(ns);
+    if (!ns->quiet)
+        reactor_timer_arm(t, QUIET_US / 4);
+}
+
 static void on_quiesce(struct reactor_task *task)
 {
     struct ib_ni_shard *ns = ib_container(task, struct ib_ni_shard, quiesce);
 
     shut_for_new(ns);
     ns->quiet_asked = true;
-    ib_ni_progress(ns);
+    ns->quiesced_us = reactor_now_us();
+    quiet_look(&ns->quiet_timer);
 }
 
 static struct ib_peer *next_to_shut(struct ib_ni_shard *ns)
@@ -475,6 +490,7 @@ static void on_stop(struct reactor_task *task)
     struct ib_peer *p;
 
     shut_for_new(ns);
+    reactor_timer_cancel(&ns->quiet_timer);
     ns->stopping = true;
     ns->unlisten = ns->ini->ending != NULL;
     /* Closing one tells the core of its messages, which may make others go too. */
@@ -541,6 +557,7 @@ static void ni_shards_init(struct ib_ni *ini)
             .quiet_mail.fn = on_quiet,
             .stopped_mail.fn = on_stopped_here,
         };
+        reactor_timer_init(&ini->shard[i].quiet_timer, quiet_look);
         TAILQ_INIT(&ini->shard[i].peers);
     }
 }

@@ -53,13 +53,24 @@ void ib_rx_layout(struct ib_conn *c, struct ib_rx *rxs, unsigned n, uint8_t *buf
     }
 }
 
+/* Whether the peer may send another one for it, §3.5. */
+static bool returns_credit(unsigned type, bool acked)
+{
+    enum ib_class class = ib_class_of(type);
+
+    return type == IB_PUT_DONE || class == IB_CLASS_SEND || (class == IB_CLASS_REQUEST && !acked);
+}
+
+/* While the NI quiesces the peer is given no more credits: what it still sends is taken, and it
+ * comes to an end of its own. */
 void ib_rx_repost(struct ib_conn *c, struct ib_rx *rx, unsigned type, bool acked)
 {
     rx->wr.next = NULL;
     *c->repost_tail = &rx->wr;
     c->repost_tail = &rx->wr.next;
-    if (type != IB_NOOP)
-        ib_credits_repost(&c->credits, type, acked);
+    if (type == IB_NOOP || (ib_ns(c->ibp)->quiesced && returns_credit(type, acked)))
+        return;
+    ib_credits_repost(&c->credits, type, acked);
 }
 
 int ib_rx_post(struct ib_conn *c)
@@ -128,9 +139,11 @@ void ib_recv_end(struct ib_recv *r, struct lnet_result result)
     ib_conn_release(c);
 }
 
-unsigned ib_conn_receiving(const struct ib_conn *c)
+bool ib_conn_quiet(const struct ib_conn *c, uint64_t since_us)
 {
-    return c->held;
+    bool silent = c->ibp->peer->last_alive_us <= since_us;
+
+    return c->held == 0 && (silent || c->credits.spent == c->credits.depth);
 }
 
 /* ---- ops->recv() ---- */
@@ -367,16 +380,6 @@ static void begin(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
     fail(c, why, m);
 }
 
-static void begin_or_park(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
-{
-    if (!ib_ns(c->ibp)->quiesced) {
-        begin(c, rx, m);
-        return;
-    }
-    rx->counted = true; /* it stays there: nothing is begun any more */
-    TAILQ_INSERT_TAIL(&c->early, rx, link);
-}
-
 /* §5.4. The status is not compared with the length (a kernel's does not either): what the source
  * did not write the sink cannot see. */
 static enum lnet_drop put_done(struct ib_conn *c, const struct ib_msg *m)
@@ -428,7 +431,7 @@ static void dispatch(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m
     case IB_IMMEDIATE:
     case IB_PUT_REQ:
     case IB_GET_REQ:
-        begin_or_park(c, rx, m);
+        begin(c, rx, m);
         return;
     case IB_PUT_ACK:
         why = ib_tx_put_acked(c, m, rx, &keep);
@@ -459,7 +462,7 @@ static enum lnet_drop check(struct ib_conn *c, struct ib_rx *rx, struct ib_msg *
     if (why != LNET_DROP_NONE && why != LNET_DROP_O2IB_PAYLOAD)
         return why;
     worse = ib_msg_ends(&m->hdr, &c->ends);
-    if (worse == LNET_DROP_NONE && !rx->counted)
+    if (worse == LNET_DROP_NONE)
         worse = ib_credits_receive(&c->credits, m->hdr.type, m->hdr.credits);
     return worse != LNET_DROP_NONE ? worse : why;
 }
@@ -495,7 +498,6 @@ void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len)
 
     assert(index < c->nrxs);
     c->posted--;
-    rx->counted = false;
     rx->len = len;
     if (c->state == IB_CONN_CLOSING || c->state == IB_CONN_SHUT)
         return;
@@ -513,12 +515,11 @@ void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len)
     reactor_mark(was);
 }
 
-/* Those that are put back as nothing is to be begun are not looked at again. */
 void ib_rx_early(struct ib_conn *c)
 {
     struct ib_rx *rx;
 
-    while (c->state == IB_CONN_UP && (rx = TAILQ_FIRST(&c->early)) != NULL && !rx->counted) {
+    while (c->state == IB_CONN_UP && (rx = TAILQ_FIRST(&c->early)) != NULL) {
         TAILQ_REMOVE(&c->early, rx, link);
         take(c, rx);
     }

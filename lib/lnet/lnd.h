@@ -310,8 +310,10 @@ struct lnd_ops {
      * or those to come; -1 = as it is. All or nothing. Control thread. 0 or -errno as above. May be
      * NULL. */
     int (*ni_set)(struct lnet_ni *ni, const struct lnd_tunables *set, char *err, size_t errlen);
-    /* Stops reading new messages on all connections of ni; those begun are finished. Any number of
-     * reactors involved; done is posted to the control reactor when it is so. Control thread. */
+    /* Stops reading new messages on all connections of ni; those begun are finished. Where a device
+     * takes and acknowledges messages by itself, peers get no more leave to send, and what comes
+     * until they have used up theirs is received. Any number of reactors involved; done is posted
+     * to the control reactor when it is so. Control thread. */
     void (*ni_quiesce)(struct lnet_ni *ni, struct reactor_task *done);
     /* Closes everything; each queued message and open receive gets its lnet_*_done first
      * (LNET_DROP_SHUTDOWN). done is posted to the control reactor afterwards, and after the answer

@@ -317,7 +317,8 @@ static void test_woken(void **state)
 
 /* ---- the end ---- */
 
-/* What was begun is finished, nothing new is begun, and nobody is let in. */
+/* What comes is taken, as the sender has been told that it came; but nobody is let in, and no more
+ * credits are given, until all have spent theirs or are silent. */
 static void test_quiesce(void **state)
 {
     struct fake_link *fl = ih_called();
@@ -331,15 +332,40 @@ static void test_quiesce(void **state)
     assert_non_null(r);
     ih_quiesce(0);
     assert_false(fake_listening(0));
-    ih_say(fl, &m);
-    assert_int_equal(core.open, 1);
     ir_advance(IR_SEC);
     assert_false(ih_quiet(0));
+    ih_say(fl, &m);
+    assert_int_equal(core.open, 2);
     ih_recv(r, 100);
+    ih_recv(ih_waiting(), 100);
     fake_settle();
+    ir_advance(IR_SEC / 10);
+    assert_false(ih_quiet(0));
+    ir_advance(IR_SEC / 4);
     assert_true(ih_quiet(0));
     assert_int_equal(core.open, 0);
-    assert_int_equal(core.nreceived, 1);
+    assert_int_equal(core.nreceived, 2);
+    assert_int_equal(fl->phase, FAKE_UP);
+}
+
+/* Peers that have much to send come to an end for want of credits. */
+static void test_quiesce_spent(void **state)
+{
+    struct fake_link *fl = ih_called();
+    struct pe_msg m = ih_immediate(100, 0);
+
+    (void)state;
+    ih_say(fl, &m);
+    ih_quiesce(0);
+    for (unsigned i = 1; i < 8; i++) {
+        assert_false(ih_quiet(0));
+        ih_say(fl, &m);
+        ir_advance(IR_SEC / 10);
+    }
+    assert_int_equal(core.nreceived, 8);
+    assert_int_equal(fl->led.theirs, 0);
+    ir_advance(IR_SEC / 20);
+    assert_true(ih_quiet(0));
     assert_int_equal(fl->phase, FAKE_UP);
 }
 
@@ -536,29 +562,12 @@ static void test_peer_info(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_defaults),
-        T(test_peer_credits),
-        T(test_lnd_tunables),
-        T(test_set),
-        T(test_ipv6),
-        T(test_interface),
-        T(test_no_device),
-        T(test_port),
-        T(test_port_shared),
-        T(test_stamps),
-        T(test_armed_late),
-        T(test_woken),
-        T(test_quiesce),
-        T(test_quiesce_idle),
-        T(test_stop),
-        T(test_stop_no_stamp),
-        T(test_stop_unlistened),
-        T(test_stop_late),
-        T(test_info),
-        T(test_conns),
-        T(test_conns_stop),
-        T(test_memory),
-        T(test_peer_info),
+        T(test_defaults),      T(test_peer_credits),    T(test_lnd_tunables), T(test_set),
+        T(test_ipv6),          T(test_interface),       T(test_no_device),    T(test_port),
+        T(test_port_shared),   T(test_stamps),          T(test_armed_late),   T(test_woken),
+        T(test_quiesce),       T(test_quiesce_spent),   T(test_quiesce_idle), T(test_stop),
+        T(test_stop_no_stamp), T(test_stop_unlistened), T(test_stop_late),    T(test_info),
+        T(test_conns),         T(test_conns_stop),      T(test_memory),       T(test_peer_info),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

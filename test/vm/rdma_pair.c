@@ -584,7 +584,7 @@ static void test_parameters(void)
                            &init),
               0);
         EQUAL(attr.qp_state, IBV_QPS_RTS);
-        EQUAL(attr.min_rnr_timer, 13);
+        EQUAL(attr.min_rnr_timer, 24); /* 41 ms */
         EQUAL(attr.retry_cnt, 5);
         EQUAL(attr.rnr_retry, 6);
         EQUAL(attr.max_rd_atomic, 0);

@@ -309,6 +309,7 @@ async def test_router_is_killed(env):
     c, r, s = await verbs_tcp(env)
     assert await s.put(c.nid, pattern(1, BULK))
     await env.settle()
+    await env.connected()
     c.ni.failures_expected = True
     r.spec.allow_rst = True
     env.fail_fast = False

@@ -194,6 +194,13 @@ class Env:
                         worst = max(worst, waited / (ran + waited))
         return min(1 / (1 - worst), STRETCH_MOST)
 
+    async def connected(self, timeout=PATIENCE):
+        """No node is making a connection: what happens to the router now meets none half made."""
+        def peers():
+            return [p for n in self.nodes for ni in n.nis for p in ni.peers.values()]
+        await self.until(lambda: not any(getattr(p, "connecting", False) or getattr(p, "scheduled", 0) for p in peers()),
+                         "every set of connections made", timeout)
+
     async def settle(self, timeout=PATIENCE):
         """All messages delivered, all zero-copy requests acked."""
         await self.until(lambda: not self.ledger.outstanding(), "every message delivered", timeout)

@@ -145,6 +145,7 @@ async def test_restart_of_router(env):
     c, r, s = await line(env)
     assert await c.put(s.nid, pattern(1, 100000))
     await env.settle()
+    await env.connected()
     r.spec.allow_rst = True
     r.crash()
     if env.transport == "port":     # nobody ends them in its place: the next life answers with RST to what it does not know

@@ -20,11 +20,12 @@ import runner
 
 MODULES = ("personas", "router")
 DEVICES = ("rxe0", "rxe1")
-INTERFACES = {"rxe0": "roce0", "rxe1": "roce1"}
-ADDRESSES = {"rxe0": "10.77.0.1", "rxe1": "10.77.0.2"}
+INTERFACES = {f"rxe{i}": f"roce{i}" for i in range(9)}  # as rxe.sh makes them
+ADDRESSES = {f"rxe{i}": f"10.77.0.{i + 1}" for i in range(9)}
 RDMA_MTU = 4096
 TABLES = ("100", "101")  # of routes, rxe.sh
 MIB = 1 << 20
+LOOK = 0.02  # seconds between two looks at what an interface has sent
 
 
 class Failed(Exception):
@@ -173,17 +174,17 @@ def test_connections(env):
     return "10 of 10 answered"
 
 
-def write_bw(env, size, seconds=4):
-    """MiB/s of RDMA WRITEs from rxe0 to rxe1 by ib_write_bw, by its clock and by ours. Ours is the one to go by: it takes
-    how fast its counter of cycles goes from a few samples, and on a busy machine finds nothing and prints rates of 0."""
-    common = ["ib_write_bw", "-F", "-s", str(size), "-D", str(seconds), "-f", "0", "-p", "18515"]
-    server = env.start(*common, "-d", "rxe1", "-x", gid_index("rxe1"))
+def write_bw(env, size, seconds=4, source="rxe0", target="rxe1", options=()):
+    """MiB/s of RDMA WRITEs from one device to another by ib_write_bw, by our clock and by its own. Ours is the one to go by: it
+    takes how fast its counter of cycles goes from a few samples, and on a busy machine finds nothing and prints rates of 0."""
+    common = ["ib_write_bw", "-F", "-s", str(size), "-D", str(seconds), "-f", "0", "-p", "18515", *options]
+    server = env.start(*common, "-d", target, "-x", gid_index(target))
     wait("ib_write_bw listens", lambda: listens(18515) or server.poll() is not None)
-    client = env.start(*common, "-d", "rxe0", "-x", gid_index("rxe0"), ADDRESSES["rxe1"])
-    samples = [(time.monotonic(), sent_bytes("rxe0"))]
+    client = env.start(*common, "-d", source, "-x", gid_index(source), ADDRESSES[target])
+    samples = [(time.monotonic(), sent_bytes(source))]
     while client.poll() is None and samples[-1][0] < samples[0][0] + 120:
-        time.sleep(0.02)
-        samples.append((time.monotonic(), sent_bytes("rxe0")))
+        time.sleep(LOOK)
+        samples.append((time.monotonic(), sent_bytes(source)))
     said = env.finish(client)
     env.finish(server)
     row = re.search(rf"^\s*{size}\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s", said, re.M)
@@ -194,7 +195,7 @@ def write_bw(env, size, seconds=4):
     first, last = samples[0][1] + MIB, samples[-1][1] - MIB
     sent = [s for s in samples if first <= s[1] <= last]
     check(count > 0 and samples[-1][1] - samples[0][1] >= size * count,
-          f"{samples[-1][1] - samples[0][1]} bytes left rxe0 for {count} writes of {size}")
+          f"{samples[-1][1] - samples[0][1]} bytes left {source} for {count} writes of {size}")
     check(len(sent) > 10, f"data was seen to move at {len(sent)} moments only")
     # What one packet carries of what its frame is on the interface: Ethernet, IP, UDP and BTH in front, the ICRC behind. The
     # first one of a write has an RETH too, which is left out, as are acknowledgements.

@@ -37,8 +37,7 @@ SERVER = {"direct": "10.77.0.5@o2ib", "o2ib1": "10.77.0.4@o2ib1", "tcp": "10.78.
 # Where a server's payload is counted: an interface, and whether it is the router's end of the link instead of the server's.
 COUNTED = {"direct": ("roce4", False), "o2ib1": ("roce3", False), "tcp": ("totcp", True)}
 PATHS = {"direct": "o2ib, direct", "o2ib1": "o2ib, millraced, o2ib1", "tcp": "o2ib, millraced, tcp"}
-TX_DEPTH = 128          # ib_write_bw's own default
-REFERENCES = {"ib_write_bw": (), "ib_write_bw -e": ("-e",)}
+REFERENCE, TX_DEPTH = ("ib_write_bw", "write"), 128     # of which the second is its own default
 BARS = {"direct": 0.8, "o2ib1": 0.5}
 
 ROWS = "ROWS "          # begins the line by which the guest hands the rows over
@@ -67,7 +66,7 @@ class Bench:
     def __init__(self, options):
         self.options, self.env = options, verbs.Env(options.build)
         self.folder = tempfile.mkdtemp(prefix="millrace-bench-")
-        self.processes, self.spoilt = [], []
+        self.processes, self.spoilt, self.lost = [], [], 0
 
     def node(self, name, nid, *arguments, ns=lab.Here):
         program = os.path.join(self.options.build, "app/millrace-perf/millrace-perf")
@@ -114,9 +113,9 @@ class Bench:
         check(len(found) == 1, f"queue depths {found}")
         return found.pop()
 
-    def reference(self, options):
+    def reference(self):
         rate, said = verbs.write_bw(self.env, SIZE, self.options.seconds, CLIENT_DEVICE, DIRECT_DEVICE,
-                                    ("-t", str(TX_DEPTH), *options))
+                                    ("-t", str(TX_DEPTH)))
         return {"rate": rate, "program": said or None}
 
     def load(self, path, operation):
@@ -137,7 +136,10 @@ class Bench:
             samples.append((time.monotonic(), interface_bytes(*begin), interface_bytes(*end)))
         result = client.result(1)
         self.processes.remove(client)
-        check(result["exit_status"] == 0 and result["ok"], f"status {result['exit_status']}: {result['trouble']}")
+        if result["exit_status"] != 0 or not result["ok"]:
+            self.lost += 1
+            self.tell(result)
+            raise verbs.Failed(f"status {result['exit_status']}: {result['trouble']}")
         payload = result[operation]["bytes"]
         run = {"rate": steady(samples, payload, self.options.seconds), "program": result[operation]["bytes_per_second"] / MIB}
         low, high = (limit * run["rate"] for limit in AGREE)
@@ -146,6 +148,14 @@ class Bench:
             after = self.router_counters(nets)
             run["router"] = {"payload": payload, **{name: after[name] - before[name] for name in COUNTERS}}
         return run
+
+    def tell(self, result):
+        """What is known of a run in which messages went astray: that is no noise of the machine, and must be looked into."""
+        drops = {d["name"]: d["count"] for d in self.router.call("drops_get")["drops"] if d["count"]}
+        print(f"   the client: {json.dumps({k: result.get(k) for k in ('put', 'get', 'receiver', 'drops', 'figures')})}")
+        print(f"   the router's drops so far: {drops}")
+        for found in self.router.call("verbs_get", conns=True)["verbs"]:
+            print(f"   the router, {found['nid']}: {json.dumps(found['counters'])} {json.dumps(found['connections'])}", flush=True)
 
     def attempt(self, name, call, *arguments):
         """A run, made again when something spoilt it. None: each time."""
@@ -164,8 +174,8 @@ class Bench:
         return None
 
     def round(self, backwards):
-        """{(path or reference, operation): run}, or None if one could not be had."""
-        runs = [((name, "write"), self.reference, (more,)) for name, more in REFERENCES.items()]
+        """{(path or program, operation): run}, or None if one could not be had."""
+        runs = [(REFERENCE, self.reference, ())]
         runs += [((path, operation), self.load, (path, operation)) for path in PATHS for operation in ("put", "get")]
         found = {}
         for key, call, arguments in reversed(runs) if backwards else runs:
@@ -210,7 +220,7 @@ def row(bench, rounds, key, reference, bar=None):
     if path in PATHS:
         settings.update(concurrency=o.concurrency, peer_credits=bench.peer_credits, idle="adaptive", verify="off", router_reactors=1)
     else:
-        settings.update(tx_depth=TX_DEPTH, completions="events" if "-e" in path else "polled")
+        settings.update(tx_depth=TX_DEPTH, completions="polled")
     found = {"bench": "verbs", "case": f"{operation} 1M", "subject": PATHS.get(path, path), "metric": "payload", "unit": "MiB/s",
              "value": statistics.median(rates), "lowest": min(rates), "highest": max(rates), "samples": rates, "program_says": said,
              "reference": None, "ratio": None, "settings": settings, "resent": [r[key]["resent"] for r in rounds]}
@@ -226,10 +236,8 @@ def row(bench, rounds, key, reference, bar=None):
 
 
 def rows_of(bench, rounds):
-    polled, events = ((name, "write") for name in REFERENCES)
-    rows = [row(bench, rounds, polled, None), row(bench, rounds, events, polled)]
-    for reference in (polled, events):
-        rows += [row(bench, rounds, ("direct", op), reference, BARS["direct"]) for op in ("put", "get")]
+    rows = [row(bench, rounds, REFERENCE, None)]
+    rows += [row(bench, rounds, ("direct", op), REFERENCE, BARS["direct"]) for op in ("put", "get")]
     rows += [row(bench, rounds, (path, op), ("direct", op), BARS.get(path)) for path in ("o2ib1", "tcp") for op in ("put", "get")]
     return rows
 
@@ -269,31 +277,33 @@ def guest(options):
         bench.close()
     rows = rows_of(bench, rounds)
     for r in rows:
-        r.update(machine=machine.describe(), repeated=len(bench.spoilt), left_out=left_out)
+        r.update(machine=machine.describe(), repeated=len(bench.spoilt), left_out=left_out, lost_runs=bench.lost)
     print()
     results.print_table(("path", "operation", "MiB/s (lowest-highest)", "program says", "against", "ratio (lowest-highest)", "bar",
                          "router copied in / out, bytes"), [line(r) for r in rows])
     print(f"""
 Medians of {len(rounds)} rounds of {options.seconds} s a run, in turn, each second round backwards; ratios are of runs of one round.
 1 MiB messages, {options.concurrency} on their way, peer_credits {bench.peer_credits} (as negotiated), idle adaptive, verification off, router: one reactor.
-ib_write_bw: RDMA WRITEs of 1 MiB, up to {TX_DEPTH} on their way, it polls for completions; -e: it sleeps until one comes.
+ib_write_bw: RDMA WRITEs of 1 MiB, up to {TX_DEPTH} on their way; it polls for completions (it cannot sleep), which takes a core.
 Direct: between the devices of ib_write_bw, {CLIENT_DEVICE} and {DIRECT_DEVICE}. Through millraced: against the direct run of the same operation in the
-same round; each byte passes software devices twice then, on the same cores.""")
+same round. To o2ib1 each byte passes two links of software devices then, to tcp one, on the same cores as all else.""")
     print(f"Spoilt runs: {len(bench.spoilt)}, made again; rounds left out: {left_out}." if bench.spoilt else "No run was spoilt.")
     for why in bench.spoilt:
         print("   " + why)
+    if bench.lost:
+        print(f"MESSAGES WERE LOST, or not all well, in {bench.lost} runs: what is known of them is above.")
     again = sum(sum(r[key]["resent"].values()) > 0 for r in rounds for key in r)
     print(f"Packets that came again or out of order: in {again} of {sum(map(len, rounds))} runs.")
     print(machine.describe())
     print(ROWS + json.dumps(rows))
-    return 0
+    return 1 if bench.lost else 0
 
 
 # ------------------------------------------------------------------------------------------------------ on the host
 
 def host(options):
     """Boots a guest for the other half of this program."""
-    described, span = machine.describe(), machine.Span()
+    described, span, shares = machine.describe(), machine.Span(), []
     print(f"host: {described}", flush=True)
     boot = [sys.executable, os.path.join(HERE, "vm.py"), "--build", options.build, "--rxe", str(DEVICES), "--memory", "3072",
             "--limit", str(240 + options.rounds * 8 * (options.seconds + 20))]
@@ -307,22 +317,26 @@ def host(options):
             for text in vm.stdout:
                 if text.startswith(ROWS):
                     rows = json.loads(text[len(ROWS):])
-                else:
-                    print(text, end="", flush=True)
+                    continue
+                print(text, end="", flush=True)
+                if text.rstrip().endswith(" MiB/s"):    # the end of a run
+                    shares.append(span.stop().shares())
+                    span = machine.Span()
         except KeyboardInterrupt:
             vm.terminate()
             return 130
-    if vm.returncode != 0 or rows is None:
+    if rows is None:
         return vm.returncode or 1
-    shares = span.stop().shares()
-    print(f"On the host others had {shares['foreign_share']:.0%} of the CPU time used, the hypervisor {shares['stolen_share']:.0%} of "
-          "the time: over all of it, not for each run.")
+    shares = {name: [s[name] for s in shares] for name in shares[0]}
+    foreign = shares["foreign_share"]
+    print(f"On the host others had {statistics.median(foreign):.0%} of the CPU time used around a run ({min(foreign):.0%} to "
+          f"{max(foreign):.0%}), the hypervisor at most {max(shares['stolen_share']):.0%} of the time.")
     if options.json:
         for r in rows:
             r.update(shares, host=described)
         with open(options.json, "w", encoding="utf-8") as f:
             json.dump(rows, f, indent=1)
-    return 0
+    return vm.returncode
 
 
 def main():

@@ -42,6 +42,8 @@ BARS = {"direct": 0.8, "o2ib1": 0.5}
 
 ROWS = "ROWS "          # begins the line by which the guest hands the rows over
 TRIES = 3
+TIMEOUT = 60            # seconds until a message is called lost
+DECIDING = 5            # rounds; with fewer even the lowest and highest do not bound the median (results.py, CERTAIN)
 OVERHEAD = 1.15         # bytes on the link for each one of payload; above, data was sent again
 AGREE = (0.6, 1.3)      # the program's own rate, of ours: it has the beginning and the end of the run in it
 RESENT = ("duplicate_request", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err", "rcvd_rnr_err", "send_rnr_err")
@@ -125,7 +127,7 @@ class Bench:
         begin, end = (("roce1", "tx"), (interface, into)) if operation == "put" else ((interface, out_of), ("roce1", "rx"))
         nets = {"direct": (), "o2ib1": ("o2ib", "o2ib1"), "tcp": ("o2ib",)}[path]
         before = self.router_counters(nets) if nets else {}
-        arguments = ["--seconds", str(self.options.seconds), "--size", str(SIZE), "--timeout", "60",
+        arguments = ["--seconds", str(self.options.seconds), "--size", str(SIZE), "--timeout", str(TIMEOUT),
                      "--concurrency", str(self.options.concurrency)]
         if nets:
             arguments += ["--route", f"{path} {ROUTER['o2ib']}"]
@@ -229,7 +231,7 @@ def row(bench, rounds, key, reference, bar=None):
         found.update(results.compared(rates, other, True), reference=f"{PATHS.get(reference[0], reference[0])} {reference[1]}")
         if bar is not None:
             of = results.ratios(rates, other, True)
-            found.update(bar=bar, met=results.decided(of, bar))
+            found.update(bar=bar, met=results.decided(of, bar) if len(of) >= DECIDING else "too few rounds")
     if "router" in rounds[0][key]:
         found["router"] = {name: sum(r[key]["router"][name] for r in rounds) for name in rounds[0][key]["router"]}
     return found
@@ -283,10 +285,11 @@ def guest(options):
                          "router copied in / out, bytes"), [line(r) for r in rows])
     print(f"""
 Medians of {len(rounds)} rounds of {options.seconds} s a run, in turn, each second round backwards; ratios are of runs of one round.
-1 MiB messages, {options.concurrency} on their way, peer_credits {bench.peer_credits} (as negotiated), idle adaptive, verification off, router: one reactor.
+1 MiB messages, {options.concurrency} on their way, peer_credits {bench.peer_credits} (as negotiated), idle adaptive, verification off,
+router: one reactor.
 ib_write_bw: RDMA WRITEs of 1 MiB, up to {TX_DEPTH} on their way; it polls for completions (it cannot sleep), which takes a core.
-Direct: between the devices of ib_write_bw, {CLIENT_DEVICE} and {DIRECT_DEVICE}. Through millraced: against the direct run of the same operation in the
-same round. To o2ib1 each byte passes two links of software devices then, to tcp one, on the same cores as all else.""")
+Direct: between the devices of ib_write_bw, {CLIENT_DEVICE} and {DIRECT_DEVICE}. Through millraced: against the direct run of the
+same operation in the same round; to o2ib1 each byte passes two links of software devices then, to tcp one, on the same cores as all else.""")
     print(f"Spoilt runs: {len(bench.spoilt)}, made again; rounds left out: {left_out}." if bench.spoilt else "No run was spoilt.")
     for why in bench.spoilt:
         print("   " + why)

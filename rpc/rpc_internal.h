@@ -44,6 +44,8 @@ void rpc_change_failed(struct jrpc_call *call, const struct cfg_outcome *outcome
 void rpc_buffers_answer(struct jrpc_call *call);
 void rpc_admission_answer(struct jrpc_call *call);
 json_t *rpc_nid(const struct lnet_nid *nid);
+/* Adds to a row what is known of a drop: stage, why, code. */
+void rpc_add_why(json_t *row, const struct lnet_drop_why *why);
 json_t *rpc_net(lnet_net_t net);
 
 #endif

@@ -15,16 +15,14 @@ struct tcp;
 struct rdma_info;
 struct rdma_counters;
 struct verbs_counters;
-struct verbs_conn_row;
+struct verbs_rows;
 
 /* What the driver of o2ib nets tells of its NIs: as lnd_verbs.h has it. */
 struct rpc_verbs {
     void (*info)(const struct lnet_ni *ni, struct rdma_info *out);
     void (*counters)(const struct lnet_ni *ni, struct verbs_counters *out);
     int (*conns)(struct lnet_ni *ni, unsigned max,
-                 void (*done)(void *arg, const struct verbs_conn_row *rows, unsigned n,
-                              unsigned total),
-                 void *arg);
+                 void (*done)(void *arg, const struct verbs_rows *rows), void *arg);
     /* False: it has no NI yet. */
     bool (*memory)(void *arg, struct rdma_counters *out);
 };

@@ -30,6 +30,16 @@ void rpc_stats_reset(struct jrpc_call *call, const struct jrpc_arg *args)
 
 /* ---- drops ---- */
 
+void rpc_add_why(json_t *row, const struct lnet_drop_why *why)
+{
+    if (why->stage)
+        json_object_set_new(row, "stage", json_string(why->stage));
+    if (why->why)
+        json_object_set_new(row, "why", json_string(why->why));
+    if (why->code)
+        json_object_set_new(row, "code", json_integer(why->code));
+}
+
 static json_t *drop_example(const struct rpc_ctx *ctx, const struct lnet_drop_example *example)
 {
     json_t *row =
@@ -44,6 +54,7 @@ static json_t *drop_example(const struct rpc_ctx *ctx, const struct lnet_drop_ex
         json_object_set_new(row, "type", json_string(lnet_msg_type_name(example->type)));
         json_object_set_new(row, "payload_length", json_integer(example->payload_len));
     }
+    rpc_add_why(row, &example->why);
     ni = example->ni >= 0 ? lnet_ni_at(ctx->node, (unsigned)example->ni) : NULL;
     if (ni)
         json_object_set_new(row, "ni", rpc_nid(&ni->nid));

@@ -32,7 +32,8 @@ static const struct rpc_number limit_numbers[] = {
 const struct rpc_number rpc_verbs_numbers[] = {
     RPC_NUMBER(verbs_counters, conns),          RPC_NUMBER(verbs_counters, dialled),
     RPC_NUMBER(verbs_counters, accepted),       RPC_NUMBER(verbs_counters, refused),
-    RPC_NUMBER(verbs_counters, closed),         RPC_NUMBER(verbs_counters, immediates_in),
+    RPC_NUMBER(verbs_counters, closed),         RPC_NUMBER(verbs_counters, retried),
+    RPC_NUMBER(verbs_counters, failed),         RPC_NUMBER(verbs_counters, immediates_in),
     RPC_NUMBER(verbs_counters, immediates_out), RPC_NUMBER(verbs_counters, puts_in),
     RPC_NUMBER(verbs_counters, puts_out),       RPC_NUMBER(verbs_counters, noops_in),
     RPC_NUMBER(verbs_counters, noops_out),      RPC_NUMBER(verbs_counters, naks_in),
@@ -55,20 +56,29 @@ static const struct rpc_number conn_numbers[] = {
     RPC_NUMBER(verbs_conn_row, reserved),     RPC_NUMBER(verbs_conn_row, sends),
     RPC_NUMBER(verbs_conn_row, noops),        RPC_NUMBER(verbs_conn_row, queued),
     RPC_NUMBER(verbs_conn_row, waiting),      RPC_NUMBER(verbs_conn_row, send_wrs),
-    RPC_NUMBER(verbs_conn_row, inline_bytes), RPC_NUMBER(verbs_conn_row, tries),
+    RPC_NUMBER(verbs_conn_row, inline_bytes), RPC_NUMBER(verbs_conn_row, retries),
     RPC_NUMBER(verbs_conn_row, age_us),       RPC_NUMBER(verbs_conn_row, idle_us),
     RPC_NUMBER(verbs_conn_row, bytes_in),     RPC_NUMBER(verbs_conn_row, bytes_out),
 };
 
+static const struct rpc_number peer_numbers[] = {
+    RPC_NUMBER(verbs_peer_row, reactor),  RPC_NUMBER(verbs_peer_row, conns),
+    RPC_NUMBER(verbs_peer_row, retries),  RPC_NUMBER(verbs_peer_row, depth_max),
+    RPC_NUMBER(verbs_peer_row, again_us),
+};
+
 static const struct rpc_number memory_numbers[] = {
     RPC_NUMBER(rdma_counters, areas),          RPC_NUMBER(rdma_counters, areas_reserved),
-    RPC_NUMBER(rdma_counters, registered),     RPC_NUMBER(rdma_counters, worker_jobs),
+    RPC_NUMBER(rdma_counters, registered),     RPC_NUMBER(rdma_counters, kept),
+    RPC_NUMBER(rdma_counters, turned_away),    RPC_NUMBER(rdma_counters, worker_jobs),
     RPC_NUMBER(rdma_counters, worker_busy_us), RPC_NUMBER(rdma_counters, worker_longest_us),
 };
 
 static const char *port_state(enum ibv_port_state state)
 {
     switch (state) {
+    case IBV_PORT_NOP: /* it cannot be asked */
+        return "removed";
     case IBV_PORT_DOWN:
         return "down";
     case IBV_PORT_INIT:
@@ -172,21 +182,56 @@ static void finish(struct verbs_call *v)
 
 static void next_ni(struct verbs_call *v);
 
-static void add_conns(void *arg, const struct verbs_conn_row *rows, unsigned n, unsigned total)
+static json_t *conn_list(const struct verbs_rows *rows)
 {
-    struct verbs_call *v = arg;
-    json_t *list = json_array(), *ni = json_array_get(v->list, json_array_size(v->list) - 1);
+    json_t *list = json_array();
     unsigned i;
 
-    for (i = 0; i < n; i++) {
-        json_t *row =
-            json_pack("{s:o, s:s}", "peer", rpc_nid(&rows[i].peer), "state", rows[i].state);
+    for (i = 0; i < rows->nconns; i++) {
+        const struct verbs_conn_row *c = &rows->conns[i];
+        json_t *row = json_pack("{s:o, s:s}", "peer", rpc_nid(&c->peer), "state", c->state);
 
-        rpc_add_numbers(row, &rows[i], conn_numbers, RTE_DIM(conn_numbers));
+        rpc_add_numbers(row, c, conn_numbers, RTE_DIM(conn_numbers));
         json_array_append_new(list, row);
     }
-    json_object_set_new(ni, "total", json_integer(total));
-    json_object_set_new(ni, "connections", list);
+    return list;
+}
+
+static json_t *failure(const struct verbs_peer_row *p)
+{
+    json_t *row = json_pack("{s:s, s:I}", "drop", lnet_drop_info(p->failed)->name, "age_ms",
+                            (json_int_t)(p->failed_age_us / 1000));
+
+    rpc_add_why(row, &p->why);
+    return row;
+}
+
+static json_t *peer_list(const struct verbs_rows *rows)
+{
+    json_t *list = json_array();
+    unsigned i;
+
+    for (i = 0; i < rows->npeers; i++) {
+        const struct verbs_peer_row *p = &rows->peers[i];
+        json_t *row = json_pack("{s:o, s:s}", "peer", rpc_nid(&p->peer), "state", p->state);
+
+        rpc_add_numbers(row, p, peer_numbers, RTE_DIM(peer_numbers));
+        if (p->failed != LNET_DROP_NONE)
+            json_object_set_new(row, "failure", failure(p));
+        json_array_append_new(list, row);
+    }
+    return list;
+}
+
+static void add_conns(void *arg, const struct verbs_rows *rows)
+{
+    struct verbs_call *v = arg;
+    json_t *ni = json_array_get(v->list, json_array_size(v->list) - 1);
+
+    json_object_set_new(ni, "total", json_integer(rows->total));
+    json_object_set_new(ni, "connections", conn_list(rows));
+    json_object_set_new(ni, "peers_total", json_integer(rows->peers_total));
+    json_object_set_new(ni, "peers", peer_list(rows));
     next_ni(v);
 }
 

@@ -514,8 +514,10 @@ static int load_poll(void *arg)
         did += c->open ? due_open(c, now) : due_closed(c, now);
     if (c->phase == PHASE_RUN || c->phase == PHASE_DRAIN)
         did += send_waiting(c, now);
-    if (c->phase == PHASE_DRAIN && c->in_flight == 0 && c->lines.waiting == 0)
+    if (c->phase == PHASE_DRAIN && c->in_flight == 0 && c->lines.waiting == 0) {
         collect(c);
+        did++;
+    }
     c->poller.max_sleep_us = sleep_us(c);
     return did;
 }

@@ -2,6 +2,7 @@
 /* millrace-perf: start the engine and what was asked of it, wait for its end or a signal, report.
  */
 #include "app/millrace-perf/perf.h"
+#include "lib/lnd_verbs/lnd_verbs.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -190,8 +191,10 @@ int main(int argc, char **argv)
 {
     struct perf perf = {0};
     struct signals signals = {.perf = &perf};
-    int rc = options_parse(&perf.opts, argc, argv);
+    int rc;
 
+    lnd_verbs_process_init();
+    rc = options_parse(&perf.opts, argc, argv);
     if (rc != 0)
         return rc > 0 ? PERF_EXIT_OK : PERF_EXIT_USAGE;
     perf.progress = perf.opts.json ? stderr : stdout;

@@ -297,6 +297,16 @@ static int set_conns(struct perf_opts *o, const char *arg, char *err, size_t err
     return rc;
 }
 
+static int set_peer_credits(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+{
+    unsigned v;
+    int rc = unsigned_set(arg, 1, UINT16_MAX, &v, err, errlen);
+
+    if (rc == 0)
+        o->peer_credits = (int)v;
+    return rc;
+}
+
 static int set_mem(struct perf_opts *o, const char *arg, char *err, size_t errlen)
 {
     return unsigned_set(arg, 16, 1u << 20, &o->mem_mb, err, errlen);
@@ -447,6 +457,8 @@ static const struct option_row rows[] = {
      "put, get, both: the targets are here too, on this port"},
     {"server-gateway", "NID", set_server_gateway, "the router of those"},
     {"conns-per-peer", "N", set_conns, "connections of each kind to a peer"},
+    {"peer-credits", "N", set_peer_credits,
+     "messages handed to the network for a peer at a time; o2ib: depth of the queues (8)"},
     {"idle", "spin|adaptive", set_idle, "what the reactor does without work (adaptive)"},
     {"cores", "LIST", set_cores, "core of the reactor (auto: not pinned)"},
     {"mem", "MB", set_mem, "memory for EAL, MiB (as much as the node needs)"},
@@ -650,6 +662,7 @@ static int complete(struct perf_opts *o)
         if (o->ni[i].net == LNET_NET_ANY)
             o->ni[i].net = o->net;
         o->ni[i].lnd_tun.conns_per_peer = o->conns_per_peer;
+        o->ni[i].tun.peer_credits = o->peer_credits;
     }
     if (o->serve && !sends(o))
         return fail("--serve", "is for put, get and both");
@@ -668,6 +681,7 @@ static void defaults(struct perf_opts *o)
     o->net = LNET_NET(LNET_LND_SOCK, 0);
     sizes_parse("1M", &o->sizes);
     o->conns_per_peer = -1;
+    o->peer_credits = -1;
     o->verify_every = 1;
     o->timeout_ms = DEFAULT_TIMEOUT_MS;
     o->buffers = 32;

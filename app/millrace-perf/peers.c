@@ -142,6 +142,8 @@ static const char *fill(struct peers *e)
     wrong = range_wrong(&o->peers, &o->gateway);
     if (o->conns_per_peer > 1)
         return "simulated peers have one connection of each kind";
+    if (o->peer_credits > 0)
+        return "simulated peers take no --peer-credits";
     if (wrong == NULL && !only_serves && o->ntargets == 0)
         return "nobody to send to: name the targets";
     if (wrong == NULL && !only_serves && o->server_port != NULL) {

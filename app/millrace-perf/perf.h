@@ -66,8 +66,8 @@ struct perf_opts {
     unsigned nnis;
     struct lnet_route_conf route[PERF_MAX_ROUTES];
     unsigned nroutes;
-    lnet_net_t net; /* of the NI given by interface name */
-    int conns_per_peer;
+    lnet_net_t net;                   /* of the NI given by interface name */
+    int conns_per_peer, peer_credits; /* of each NI; -1 = default */
     struct sizes sizes;
     uint64_t count;       /* messages; 0 = no limit */
     uint64_t duration_us; /* 0 = no limit */

@@ -69,6 +69,8 @@ void daemon_verbs_opts(const struct cfg *cfg, struct verbs_opts *opts)
     opts->keepalive = (unsigned)cfg->verbs_keepalive;
     opts->retry_count = (unsigned)cfg->verbs_retry_count;
     opts->rnr_retry_count = (unsigned)cfg->verbs_rnr_retry_count;
+    opts->min_reconnect = (unsigned)cfg->min_reconnect;
+    opts->max_reconnect = (unsigned)cfg->max_reconnect;
     opts->require_privileged_port = cfg->verbs_require_privileged_port;
     opts->use_privileged_port = cfg->verbs_use_privileged_port;
     opts->max_conns = (unsigned)cfg->verbs_max_connections;

@@ -20,18 +20,23 @@ static bool log_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t more,
 {
     struct lnet_drop_example example = {.seen = false};
     char peer[LNET_NIDSTR_SIZE], src[LNET_NIDSTR_SIZE], dest[LNET_NIDSTR_SIZE];
+    char code[24] = "";
     bool has_peer, has_hdr;
 
     lnet_drop_example_get(w->node, reason, &example);
     has_peer = example.seen && example.has_peer;
     has_hdr = example.seen && example.has_hdr;
+    if (example.seen && example.why.code != 0)
+        snprintf(code, sizeof(code), "%d", example.why.code);
     return log_event(LOG_LEVEL_WARNING, LOG_MODULE_DROPS, "drop",
                      LOG_S("drop", lnet_drop_info(reason)->name), LOG_U("count", more),
                      LOG_U("total", total),
                      LOG_S("peer", has_peer ? nid_format(&example.peer, peer) : NULL),
                      LOG_S("src", has_hdr ? nid_format(&example.src, src) : NULL),
                      LOG_S("dest", has_hdr ? nid_format(&example.dest, dest) : NULL),
-                     LOG_S("type", has_hdr ? lnet_msg_type_name(example.type) : NULL));
+                     LOG_S("type", has_hdr ? lnet_msg_type_name(example.type) : NULL),
+                     LOG_S("stage", example.why.stage), LOG_S("why", example.why.why),
+                     LOG_S("code", code[0] ? code : NULL));
 }
 
 /* What was not logged now is part of the count of the next line. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "app/millraced/daemon.h"
+#include "lib/lnd_verbs/lnd_verbs.h"
 
 #define DEFAULT_CONFIG "/etc/millrace/millrace.yaml"
 
@@ -84,8 +85,10 @@ int main(int argc, char **argv)
     struct arguments args = {.config = DEFAULT_CONFIG};
     struct cfg_report report;
     struct cfg *cfg = NULL;
-    int status = parse_arguments(argc, argv, &args);
+    int status;
 
+    lnd_verbs_process_init();
+    status = parse_arguments(argc, argv, &args);
     if (status >= 0)
         return status;
     status = EXIT_FAILURE;

@@ -15,7 +15,6 @@
 #define PORTS_PART   2   /* of all: the part that receive buffers of all ports take at most */
 #define AHEAD_PART   8   /* of the segments, more: what comes before a connection has a grant … */
 #define AHEAD_LEAST  4u  /* … MiB */
-#define VERBS_DEPTH  8   /* peer_credits of an o2ib NI that names none, o2iblnd §7 */
 
 size_t daemon_ram(void)
 {
@@ -88,27 +87,25 @@ static size_t segments_of(const struct daemon_memory *m, size_t all)
 
 /* ---- o2ib ---- */
 
-/* The depth of the queues that connections have at most. */
-static unsigned depth_of(const struct cfg_ni *ni)
-{
-    return ni->conf.tun.peer_credits > 0 ? (unsigned)ni->conf.tun.peer_credits : VERBS_DEPTH;
-}
-
+/* Connections are as large as those of the NI whose are the largest. */
 static void verbs_plan(const struct cfg *cfg, struct daemon_memory *m)
 {
     struct verbs_opts opts;
-    unsigned depth = 0, i;
+    unsigned i;
 
+    daemon_verbs_opts(cfg, &opts);
     for (i = 0; i < cfg->ni_count; i++) {
-        if (cfg->ni[i].conf.net >> 16 != LNET_LND_O2IB)
+        const struct lnet_ni_conf *ni = &cfg->ni[i].conf;
+        size_t most = m->verbs.per_conn;
+
+        if (ni->net >> 16 != LNET_LND_O2IB)
             continue;
         m->o2ib++;
-        if (depth < depth_of(&cfg->ni[i]))
-            depth = depth_of(&cfg->ni[i]);
+        lnd_verbs_memory(&opts, m->reactors, lnd_verbs_depth(&ni->tun),
+                         ni->lnd_tun.concurrent_sends, &m->verbs);
+        if (m->verbs.per_conn < most)
+            m->verbs.per_conn = most;
     }
-    daemon_verbs_opts(cfg, &opts);
-    if (m->o2ib)
-        lnd_verbs_memory(&opts, m->reactors, depth < 255 ? depth : 255, &m->verbs);
 }
 
 /* ---- plans ---- */

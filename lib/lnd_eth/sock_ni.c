@@ -560,22 +560,12 @@ static int ni_start(struct lnet_ni *ni, char *err, size_t errlen)
 
 static int ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, char *err, size_t errlen)
 {
-    struct lnd_tunables tun = ni->lnd_tun;
-    int rc;
+    struct lnd_tunables tun = lnd_tunables_with(ni->lnd_tun, set);
+    int rc = check_lnd_tunables(&tun, ni->lnd_ni, err, errlen);
 
-    if (set->conns_per_peer != -1)
-        tun.conns_per_peer = set->conns_per_peer;
-    if (set->timeout != -1)
-        tun.timeout = set->timeout;
-    if (set->tos != -1)
-        tun.tos = set->tos;
-    rc = check_lnd_tunables(&tun, ni->lnd_ni, err, errlen);
-    if (rc < 0)
-        return rc;
-    __atomic_store_n(&ni->lnd_tun.conns_per_peer, tun.conns_per_peer, __ATOMIC_RELAXED);
-    __atomic_store_n(&ni->lnd_tun.timeout, tun.timeout, __ATOMIC_RELAXED);
-    __atomic_store_n(&ni->lnd_tun.tos, tun.tos, __ATOMIC_RELAXED);
-    return 0;
+    if (rc == 0)
+        lnd_tunables_store(&ni->lnd_tun, &tun);
+    return rc;
 }
 
 static void ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)

@@ -12,6 +12,9 @@
 #define PER_PEER 254 /* connections of one node: twice what a kernel opens */
 #define PENDING  128 /* calls of one node that are being answered; a kernel makes up to 127 */
 
+#define EARLY_LOOK_US 2000   /* how often a call is looked at that waits for an NI */
+#define EARLY_US      IB_SEC /* how long it does */
+
 /* ---- whose it is; on the worker thread ---- */
 
 struct reactor *ib_accept_route(void *arg, const void *priv, size_t len)
@@ -65,20 +68,21 @@ static struct ib_ni *any_ni(const struct request *r)
     return NULL;
 }
 
-static void take_request(struct request *r, struct ib_listener *l, struct rdma_request *req)
+static void take_request(struct request *r, struct rdma_request *req)
 {
-    struct lnd_verbs *lv = l->port->lv;
+    const struct ib_port *port = ib_container(req->port, struct ib_port, port);
+    struct lnd_verbs *lv = port->lv;
 
     *r = (struct request){
         .rdma = req,
-        .port = l->port,
+        .port = port,
         .shard = &lv->shards[reactor_index(reactor_self())],
     };
     r->caller = (struct ib_caller){
         .secure = lv->opts.require_privileged_port,
         .port = ntohs(req->from.sin_port),
         .decoded = ib_conn_decode(req->priv, req->priv_len, &r->msg),
-        .starting = __atomic_load_n(&l->port->starting, __ATOMIC_RELAXED) > 0,
+        .starting = __atomic_load_n(&port->starting, __ATOMIC_RELAXED) > 0,
         .depth_max = IB_DEPTH_MAX,
     };
     if (r->caller.decoded == LNET_DROP_NONE)
@@ -197,14 +201,35 @@ static void with_peer(struct request *r)
         lnet_peer_put(peer);
 }
 
-void ib_accept_request(void *arg, struct rdma_request *req)
+/* Every reactor is told of an NI before anybody listens for it, but calls come by another way and
+ * may be looked at first. A kernel that is refused as EARLY does not call again by itself (§1.8).
+ * False: it has waited long enough. */
+static bool wait_for_ni(struct request *r)
+{
+    struct ib_shard *shard = r->shard;
+    uint64_t now = reactor_now_us();
+
+    if (r->rdma->held_us == 0)
+        r->rdma->held_us = now;
+    if (now - r->rdma->held_us >= EARLY_US)
+        return false;
+    r->rdma->next = shard->early;
+    shard->early = r->rdma;
+    if (!reactor_timer_armed(&shard->early_timer))
+        reactor_timer_arm(&shard->early_timer, EARLY_LOOK_US);
+    return true;
+}
+
+static void decide(struct rdma_request *req, bool may_wait)
 {
     struct request r;
     enum lnet_drop drop;
 
-    take_request(&r, arg, req);
+    take_request(&r, req);
     /* First without the peer, which somebody who is refused in any case does not become. */
     drop = ib_request_judge(&r.caller, &r.msg, &r.verdict);
+    if (drop == LNET_DROP_O2IB_CONN_EARLY && may_wait && wait_for_ni(&r))
+        return;
     if (drop == LNET_DROP_NONE)
         drop = check_source(&r);
     if (drop != LNET_DROP_NONE)
@@ -213,22 +238,65 @@ void ib_accept_request(void *arg, struct rdma_request *req)
         with_peer(&r);
 }
 
+void ib_accept_request(void *arg, struct rdma_request *req)
+{
+    (void)arg;
+    decide(req, true);
+}
+
+/* ---- calls that came before the NI that they are for ---- */
+
+static void early_look(struct reactor_timer *t)
+{
+    struct ib_shard *shard = ib_container(t, struct ib_shard, early_timer);
+    struct rdma_request *req = shard->early;
+
+    shard->early = NULL;
+    while (req != NULL) {
+        struct rdma_request *next = req->next;
+
+        decide(req, true);
+        req = next;
+    }
+}
+
+void ib_accept_init(struct ib_shard *shard)
+{
+    reactor_timer_init(&shard->early_timer, early_look);
+}
+
+void ib_accept_early_end(struct ib_shard *shard, const struct ib_port *port)
+{
+    struct rdma_request **at = &shard->early, *req;
+
+    while ((req = *at) != NULL) {
+        if (req->port != &port->port) {
+            at = &req->next;
+            continue;
+        }
+        *at = req->next;
+        decide(req, false);
+    }
+    if (shard->early == NULL)
+        reactor_timer_cancel(&shard->early_timer);
+}
+
 /* ---- until it is up ---- */
 
-static void give_up(struct ib_conn *c, enum lnet_drop drop)
+static void give_up(struct ib_conn *c, enum lnet_drop drop, const struct lnet_drop_why *how)
 {
     static const struct ib_cause why = {.tx = LNET_DROP_NEXT_HOP_LOST,
                                         .rx = LNET_DROP_RX_INCOMPLETE};
     struct ib_peer *p = c->ibp;
 
-    ib_event(p->ini, drop, &p->peer->nid, NULL);
+    ib_peer_failed(p, drop, NULL, how);
     ib_count(&ib_ns(p)->count.refused, 1);
     ib_conn_unmake(c, &why);
     ib_peer_call_over(p);
 }
 
 /* Row 15: no queue pair can be made. */
-static void refuse_call(struct ib_conn *c)
+static void refuse_call(struct ib_conn *c, const struct lnet_drop_why *how)
 {
     uint8_t priv[IB_REJECT_SIZE];
     struct ib_reject rej;
@@ -236,7 +304,7 @@ static void refuse_call(struct ib_conn *c)
     ib_refuse(LNET_DROP_O2IB_CONN_NO_MEMORY, &c->ibp->ini->terms, &rej);
     ib_reject_encode(&rej, priv);
     ib_rdma(c)->refuse(&c->link, priv, sizeof(priv));
-    give_up(c, LNET_DROP_O2IB_CONN_NO_MEMORY);
+    give_up(c, LNET_DROP_O2IB_CONN_NO_MEMORY, how);
 }
 
 static void accept_call(struct ib_conn *c)
@@ -266,27 +334,33 @@ static void accept_call(struct ib_conn *c)
 
 void ib_accept_event(struct ib_conn *c, const struct rdma_event *ev)
 {
+    struct lnet_drop_why why = ib_why_event(c, ev);
+    bool late;
+
     switch (ev->kind) {
     case RDMA_EV_OPENED:
-        if (ib_opened(c))
+        if (ib_opened(c, &why))
             accept_call(c);
         else
-            refuse_call(c);
+            refuse_call(c, &why);
         break;
     case RDMA_EV_OPEN_FAILED:
         if (!ib_open_less(c, ev->error))
-            refuse_call(c);
+            refuse_call(c, &why);
         break;
     case RDMA_EV_ESTABLISHED:
         ib_peer_conn_up(c->ibp, c);
         break;
     case RDMA_EV_FAILED:
-        give_up(c,
-                ev->error == -ETIMEDOUT ? LNET_DROP_O2IB_CONN_TIMEOUT : LNET_DROP_O2IB_CONN_ACCEPT);
+        late = ev->error == -ETIMEDOUT || ev->status == -ETIMEDOUT;
+        give_up(c, late ? LNET_DROP_O2IB_CONN_TIMEOUT : LNET_DROP_O2IB_CONN_ACCEPT, &why);
         break;
-    case RDMA_EV_REJECTED:     /* the caller took it back */
+    case RDMA_EV_REJECTED: /* the caller took it back */
+        why = ib_why_reject(c, ev);
+        give_up(c, LNET_DROP_O2IB_CONN_ACCEPT, &why);
+        break;
     case RDMA_EV_DISCONNECTED: /* before it was up */
-        give_up(c, LNET_DROP_O2IB_CONN_ACCEPT);
+        give_up(c, LNET_DROP_O2IB_CONN_ACCEPT, &why);
         break;
     case RDMA_EV_RESOLVED: /* of those we dial */
     case RDMA_EV_CLOSED:   /* only after shut(), which leaves this state */

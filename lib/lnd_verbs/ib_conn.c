@@ -14,13 +14,13 @@
 #define POLLS      4            /* of a cq before others have their turn */
 #define AREA_ALIGN 64u
 
-/* §6.3: closed for another reason than time. */
+/* §6.3: closed for another reason than time. What was being sent completes in error, §5.3. */
 const struct ib_cause ib_cause_broken = {
     .event = LNET_DROP_O2IB_LOST,
     .tx = LNET_DROP_NEXT_HOP_LOST,
     .rx = LNET_DROP_RX_INCOMPLETE,
     .queued = LNET_HEALTH_LOCAL_ERROR,
-    .sending = LNET_HEALTH_OK,
+    .sending = LNET_HEALTH_REMOTE_DROPPED,
     .waiting = LNET_HEALTH_OK,
 };
 
@@ -35,8 +35,9 @@ static const struct ib_cause cause_stall = {
 
 static const struct ib_cause cause_ended = {
     /* by the peer, and no error of it */
-    .tx = LNET_DROP_NEXT_HOP_LOST, .rx = LNET_DROP_RX_INCOMPLETE, .queued = LNET_HEALTH_LOCAL_ERROR,
-    .sending = LNET_HEALTH_OK,     .waiting = LNET_HEALTH_OK,
+    .tx = LNET_DROP_NEXT_HOP_LOST,     .rx = LNET_DROP_RX_INCOMPLETE,
+    .queued = LNET_HEALTH_LOCAL_ERROR, .sending = LNET_HEALTH_REMOTE_DROPPED,
+    .waiting = LNET_HEALTH_OK,
 };
 
 /* ---- area ---- */
@@ -165,10 +166,6 @@ void ib_conn_soon(struct ib_conn *c)
 {
     struct ib_shard *shard = c->shard;
 
-    if (!shard->polling) {
-        ib_conn_settle(c);
-        return;
-    }
     if (c->ready)
         return;
     c->ready = true;
@@ -269,6 +266,7 @@ void ib_conn_close(struct ib_conn *c, const struct ib_cause *why)
     ib_rdma(c)->disconnect(&c->link);
     if (c->rxs != NULL) {
         reactor_timer_arm(&c->timer, DRAIN_US);
+        ib_rx_early(c);
         ib_tx_abort(c);
         ib_rx_cancel(c);
     }
@@ -296,10 +294,12 @@ void ib_conn_event(struct ib_conn *c, const struct rdma_event *ev)
             closed(c);
         break;
     case RDMA_EV_DISCONNECTED:
-        if (c->state == IB_CONN_UP && ev->error == 0)
+        if (c->state == IB_CONN_UP && ev->error == 0) {
             ib_peer_conn_down(c->ibp, c, &cause_ended, NULL);
-        else
-            ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_LOST, NULL);
+            break;
+        }
+        ib_blame_error(c, ev->error);
+        ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_LOST, NULL);
         break;
     default:
         break;
@@ -318,21 +318,26 @@ static void completed(struct ib_shard *shard, const struct ibv_wc *wc)
         return; /* of a queue pair that is gone */
     ib_count(&ib_counters(c)->completions, 1);
     ib_conn_soon(c);
+    if (!good)
+        ib_blame_status(c, wc->status);
     if (wr.kind == IB_WR_RECV)
         ib_rx_done(c, wr.index, good, good ? wc->byte_len : 0);
     else
         ib_tx_done(c, &wr, good);
 }
 
-static void settle_all(struct ib_shard *shard)
+int ib_settle_all(struct ib_shard *shard)
 {
     struct ib_conn *c;
+    int n = 0;
 
     while ((c = shard->ready) != NULL) {
         shard->ready = c->next_ready;
         c->ready = false;
         ib_conn_settle(c);
+        n++;
     }
+    return n;
 }
 
 int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq)
@@ -345,11 +350,9 @@ int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq)
         n = rdma->poll(cq, wc, IB_WCS);
         if (n <= 0)
             break;
-        shard->polling = true;
         for (int k = 0; k < n; k++)
             completed(shard, &wc[k]);
-        shard->polling = false;
-        settle_all(shard);
+        ib_settle_all(shard);
         all += n;
         if (n < IB_WCS)
             break;
@@ -358,18 +361,6 @@ int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq)
 }
 
 /* ---- what is told of it ---- */
-
-static const char *state_name(enum ib_conn_state state)
-{
-    static const char *const names[] = {
-        [IB_CONN_FREE] = "free",           [IB_CONN_RESOLVING] = "resolving",
-        [IB_CONN_OPENING] = "opening",     [IB_CONN_CONNECTING] = "connecting",
-        [IB_CONN_ACCEPTING] = "accepting", [IB_CONN_UP] = "up",
-        [IB_CONN_CLOSING] = "closing",     [IB_CONN_SHUT] = "shut",
-    };
-
-    return names[state];
-}
 
 static uint32_t queued(const struct ib_conn *c)
 {
@@ -404,7 +395,7 @@ void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out)
     *out = (struct verbs_conn_row){
         .peer = c->ibp->peer->nid,
         .reactor = c->shard->index,
-        .state = state_name(c->state),
+        .state = ib_state_name(c->state),
         .active = c->active,
         .depth = c->depth,
         .frags = c->frags,
@@ -417,7 +408,7 @@ void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out)
         .waiting = c->rxs != NULL ? waiting(c) : 0,
         .send_wrs = c->link.send_wrs,
         .inline_bytes = c->link.inline_bytes,
-        .tries = c->ibp->dial.ask.tries,
+        .retries = was_up || !c->active ? c->retries : c->ibp->dial.ask.tries,
         .age_us = was_up ? now - c->up_us : 0,
         .idle_us = was_up ? now - c->sent_us : 0,
         .bytes_in = c->bytes_in,

@@ -28,24 +28,6 @@
 _Static_assert(IB_PUT_ACK_SIZE + LNET_MD_MAX_SEGS * IB_FRAG_SIZE <= IB_HEAD, "memory of an MD");
 _Static_assert(IB_PUT_REQ_SIZE <= IB_HEAD && IB_IMMEDIATE_SIZE <= IB_HEAD, "no payload");
 
-/* ---- under ASan what is free is poisoned ---- */
-
-#if defined(__SANITIZE_ADDRESS__)
-#define IB_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define IB_ASAN 1
-#endif
-#endif
-#ifdef IB_ASAN
-#include <sanitizer/asan_interface.h>
-#define ib_poison(addr, size)   ASAN_POISON_MEMORY_REGION(addr, size)
-#define ib_unpoison(addr, size) ASAN_UNPOISON_MEMORY_REGION(addr, size)
-#else
-#define ib_poison(addr, size)   ((void)(addr), (void)(size))
-#define ib_unpoison(addr, size) ((void)(addr), (void)(size))
-#endif
-
 /* ---- what a completion is of ---- */
 
 enum ib_wr_kind {
@@ -194,7 +176,9 @@ static inline struct verbs_counters *ib_counters(const struct ib_conn *c)
 
 /* Goes on with what a connection has to do, once nobody is inside it. */
 void ib_conn_settle(struct ib_conn *c);
-/* The same before ib_cq_poll() returns, or now when that is not running. */
+/* The same when the driver is polled, or already is: in one call goes to the device what one turn
+ * of the reactor brings from everywhere. Whoever calls it is doing work, so the reactor does not
+ * sleep before. */
 void ib_conn_soon(struct ib_conn *c);
 extern const struct ib_cause ib_cause_broken; /* closed for something else than time, §6.3 */
 
@@ -255,7 +239,7 @@ void ib_rx_repost(struct ib_conn *c, struct ib_rx *rx, unsigned type, bool acked
 int ib_rx_post(struct ib_conn *c); /* posts them. 0 or -errno */
 /* A completion of a receive. */
 void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len);
-/* It is up: takes what came before. */
+/* It is up, or will never be: takes what came before, or drops it by name. */
 void ib_rx_early(struct ib_conn *c);
 /* The answer to a message has been posted (PUT_NAK) or sent (GET_DONE). */
 void ib_recv_end(struct ib_recv *r, struct lnet_result result);

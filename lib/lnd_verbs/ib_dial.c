@@ -9,16 +9,17 @@
 #include <errno.h>
 #include <string.h>
 
-#define RESOLVE_MS   5000          /* of the address and of the route, each, §1.1 */
-#define ANSWER_MIN   (5 * IB_SEC)  /* §1.1 */
-#define OPEN_US      (20 * IB_SEC) /* for the worker to make a queue pair, others before it too */
-#define RESOLVE_US   (2 * RESOLVE_MS * 1000ull + OPEN_US)
-#define INTERVAL_MIN 1u /* s, back-off */
-#define INTERVAL_MAX 60u
-#define PAUSE_MIN    1u /* s, for the other node's call to come up, §1.8 */
-#define PAUSE_MAX    8u
-#define ACCEPT_US    100000         /* between looks at a call of the peer's */
-#define LINGER_US    (180 * IB_SEC) /* an idle peer is remembered for */
+#define RESOLVE_MS 5000          /* of the address and of the route, each, §1.1 */
+#define ANSWER_MIN (5 * IB_SEC)  /* §1.1 */
+#define OPEN_US    (20 * IB_SEC) /* for the worker to make a queue pair, others before it too */
+#define RESOLVE_US (2 * RESOLVE_MS * 1000ull + OPEN_US)
+#define PAUSE_MIN  1u /* s, for the other node's call to come up, §1.8 */
+#define PAUSE_MAX  8u
+#define ACCEPT_US  100000         /* between looks at a call of the peer's */
+#define LINGER_US  (180 * IB_SEC) /* an idle peer is remembered for */
+
+static const char no_cq[] = "the connections of this thread have too many completion queues";
+static const char no_posts[] = "the device takes no receives";
 
 static void dial_timer(struct reactor_timer *t);
 
@@ -58,9 +59,15 @@ bool ib_open_less(struct ib_conn *c, int error)
     return true;
 }
 
-bool ib_opened(struct ib_conn *c)
+bool ib_opened(struct ib_conn *c, struct lnet_drop_why *why)
 {
-    return ib_shard_add_cq(c) && ib_conn_ready(c) == 0;
+    *why = ib_why_error(c, 0, 0);
+    why->why = no_cq;
+    if (!ib_shard_add_cq(c))
+        return false;
+    why->why = no_posts;
+    why->code = ib_conn_ready(c);
+    return why->code == 0;
 }
 
 /* ---- ends of a round ---- */
@@ -105,11 +112,12 @@ static void round_done(struct ib_peer *p)
 
 static void back_off(struct ib_peer *p)
 {
+    const struct verbs_opts *o = &p->shard->lv->opts;
     unsigned twice = p->dial.interval * 2;
 
-    p->dial.interval = twice < INTERVAL_MIN   ? INTERVAL_MIN
-                       : twice > INTERVAL_MAX ? INTERVAL_MAX
-                                              : twice;
+    p->dial.interval = twice < o->min_reconnect   ? o->min_reconnect
+                       : twice > o->max_reconnect ? o->max_reconnect
+                                                  : twice;
     p->dial.next_us = reactor_now_us() + p->dial.interval * IB_SEC;
 }
 
@@ -117,6 +125,7 @@ static void back_off(struct ib_peer *p)
 static void round_failed(struct ib_peer *p, enum lnet_health health)
 {
     ib_peer_hold(p);
+    ib_count(&ib_ns(p)->count.failed, 1);
     stop_round(p);
     back_off(p);
     p->dial.health = health;
@@ -135,7 +144,8 @@ static enum lnet_health health_of(int error)
 {
     switch (-error) {
     case EHOSTUNREACH:
-    case ETIMEDOUT:
+    case ENETUNREACH: /* to the kernel the same */
+    case ETIMEDOUT:   /* that we set */
         return LNET_HEALTH_NETWORK_TIMEOUT;
     case ECONNREFUSED:
         return LNET_HEALTH_REMOTE_DROPPED;
@@ -144,9 +154,9 @@ static enum lnet_health health_of(int error)
     }
 }
 
-static void call_failed(struct ib_peer *p, int error)
+static void call_failed(struct ib_peer *p, int error, const struct lnet_drop_why *why)
 {
-    ib_event(p->ini, LNET_DROP_O2IB_DIAL_FAILED, &p->peer->nid, NULL);
+    ib_peer_failed(p, LNET_DROP_O2IB_DIAL_FAILED, NULL, why);
     round_failed(p, health_of(error));
 }
 
@@ -168,10 +178,12 @@ static void call_one(struct ib_peer *p)
         .tos = ib_setting(&p->ini->ni->lnd_tun.tos),
         .timeout_ms = RESOLVE_MS,
     };
+    static const struct lnet_drop_why none_free = {
+        .why = "all connections of this thread are in use (verbs: max_connections)"};
     struct ib_conn *c = ib_conn_new(p, true);
 
     if (c == NULL) {
-        ib_event(p->ini, LNET_DROP_O2IB_CONN_NO_MEMORY, &p->peer->nid, NULL);
+        ib_peer_failed(p, LNET_DROP_O2IB_CONN_NO_MEMORY, NULL, &none_free);
         round_failed(p, LNET_HEALTH_LOCAL_DROPPED);
         return;
     }
@@ -288,6 +300,8 @@ static void send_request(struct ib_conn *c)
 static void accepted(struct ib_conn *c, const struct rdma_event *ev)
 {
     struct ib_peer *p = c->ibp;
+    struct lnet_drop_why wrong = {.stage = ib_state_name(c->state),
+                                  .why = "what it accepted with is not what was asked for"};
     struct ib_ask asked = p->dial.ask;
     struct ib_conn_msg ack;
     enum lnet_drop drop = ib_conn_decode(ev->priv, ev->priv_len, &ack);
@@ -297,7 +311,7 @@ static void accepted(struct ib_conn *c, const struct rdma_event *ev)
     asked.mine.frags = c->frags;
     drop = ib_ack_judge(&asked, drop, &ack);
     if (drop != LNET_DROP_NONE) {
-        ib_event(p->ini, drop, &p->peer->nid, NULL);
+        ib_peer_failed(p, drop, NULL, &wrong);
         round_failed(p, LNET_HEALTH_LOCAL_DROPPED);
         return;
     }
@@ -306,6 +320,7 @@ static void accepted(struct ib_conn *c, const struct rdma_event *ev)
     c->ends.peer_stamp = ack.hdr.src_stamp;
     number_set(p); /* what the round had made before may have ended */
     p->dial.conn = NULL;
+    c->retries = p->dial.ask.tries;
     p->dial.ask.tries = 0;
     p->dial.pause = 0;
     /* The next one by the timer, so that the first message goes before it. */
@@ -350,17 +365,21 @@ static void call_later(struct ib_peer *p, const struct rdma_event *ev)
     go_on(p, p->dial.interval * IB_SEC);
 }
 
-static void rejected(struct ib_peer *p, const struct rdma_event *ev)
+static void rejected(struct ib_conn *c, const struct rdma_event *ev)
 {
+    struct ib_peer *p = c->ibp;
+    struct lnet_drop_why why = ib_why_reject(c, ev);
     struct ib_ask *ask = &p->dial.ask;
     uint64_t known = ask->peer_stamp;
     enum ib_next next = ib_rejected(ask, ev->status, ev->priv, ev->priv_len);
 
     if (next != IB_NEXT_GIVE_UP)
-        ib_event(p->ini, LNET_DROP_O2IB_DIAL_REFUSED, &p->peer->nid, NULL);
+        ib_peer_failed(p, LNET_DROP_O2IB_DIAL_REFUSED, NULL, &why);
     /* Unless it has called meanwhile, and that is how we know. */
     if (ask->peer_stamp != known && ask->peer_stamp != p->stamp)
         ib_peer_restarted(p, ask->peer_stamp);
+    if (next == IB_NEXT_NOW)
+        ib_count(&ib_ns(p)->count.retried, 1);
     switch (next) {
     case IB_NEXT_NOW:
         drop_conn(p);
@@ -373,23 +392,26 @@ static void rejected(struct ib_peer *p, const struct rdma_event *ev)
         call_later(p, ev);
         break;
     case IB_NEXT_GIVE_UP:
-        call_failed(p, error_of_reject(ev->status));
+        call_failed(p, error_of_reject(ev->status), &why);
         break;
     }
 }
 
 static void opened(struct ib_conn *c)
 {
-    if (ib_opened(c)) {
+    struct lnet_drop_why why;
+
+    if (ib_opened(c, &why)) {
         send_request(c);
         return;
     }
-    ib_event(c->ibp->ini, LNET_DROP_O2IB_CONN_NO_MEMORY, &c->ibp->peer->nid, NULL);
+    ib_peer_failed(c->ibp, LNET_DROP_O2IB_CONN_NO_MEMORY, NULL, &why);
     round_failed(c->ibp, LNET_HEALTH_LOCAL_DROPPED);
 }
 
 void ib_dial_event(struct ib_conn *c, const struct rdma_event *ev)
 {
+    struct lnet_drop_why why = ib_why_event(c, ev);
     struct ib_peer *p = c->ibp;
 
     switch (ev->kind) {
@@ -402,19 +424,19 @@ void ib_dial_event(struct ib_conn *c, const struct rdma_event *ev)
         break;
     case RDMA_EV_OPEN_FAILED:
         if (!ib_open_less(c, ev->error))
-            call_failed(p, ev->error);
+            call_failed(p, ev->error, &why);
         break;
     case RDMA_EV_ESTABLISHED:
         accepted(c, ev);
         break;
     case RDMA_EV_REJECTED:
-        rejected(p, ev);
+        rejected(c, ev);
         break;
     case RDMA_EV_FAILED:
-        call_failed(p, ev->error);
+        call_failed(p, ev->error, &why);
         break;
     case RDMA_EV_DISCONNECTED: /* before it was up, §1.11 */
-        call_failed(p, -ECONNRESET);
+        call_failed(p, -ECONNRESET, &why);
         break;
     case RDMA_EV_CLOSED: /* only after shut(), which leaves this state */
         break;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 void lnd_verbs_memory(const struct verbs_opts *opts, unsigned reactors, unsigned depth,
-                      struct verbs_memory *out)
+                      int concurrent_sends, struct verbs_memory *out)
 {
     unsigned conns = opts->max_conns != 0 ? opts->max_conns : IB_CONNS_DEFAULT;
     struct lnd_verbs *lv = calloc(1, sizeof(*lv));
@@ -19,7 +19,7 @@ void lnd_verbs_memory(const struct verbs_opts *opts, unsigned reactors, unsigned
         ini->lv = lv;
         ini->terms.depth = (uint16_t)depth;
         ini->terms.frags = IB_FRAGS_MAX;
-        ini->sends_max = opts->concurrent_sends != 0 ? opts->concurrent_sends : depth;
+        ini->sends_max = ib_sends_max(opts, concurrent_sends, depth);
         ib_conn_sizes(ini, depth, IB_FRAGS_MAX, &open);
     }
     *out = (struct verbs_memory){
@@ -35,7 +35,10 @@ void lnd_verbs_info(const struct lnet_ni *ni, struct rdma_info *out)
 {
     const struct ib_ni *ini = ni->lnd_ni;
 
-    ini->lv->opts.rdma->info(&ini->port->port, out);
+    if (ini->bound)
+        ini->lv->opts.rdma->info(&ini->port->port, out);
+    else
+        *out = ini->port->port.info;
 }
 
 bool lnd_verbs_provider(const struct lnd_verbs *lv, struct rdma_counters *out)
@@ -72,28 +75,68 @@ struct ask {
     struct reactor_task task;
     struct ib_ni *ini;
     unsigned next; /* reactor */
-    struct verbs_conn_row *rows;
-    unsigned max, n, total;
-    void (*done)(void *arg, const struct verbs_conn_row *rows, unsigned n, unsigned total);
+    unsigned max;
+    struct verbs_conn_row *conns;
+    struct verbs_peer_row *peers;
+    struct verbs_rows rows;
+    void (*done)(void *arg, const struct verbs_rows *rows);
     void *arg;
 };
+
+static void ask_free(struct ask *ask)
+{
+    free(ask->conns);
+    free(ask->peers);
+    free(ask);
+}
 
 static void ask_done(struct reactor_task *task)
 {
     struct ask *ask = ib_container(task, struct ask, task);
     struct ib_ni *ini = ask->ini;
 
-    ask->done(ask->arg, ask->rows, ask->n, ask->total);
-    free(ask->rows);
-    free(ask);
+    ask->done(ask->arg, &ask->rows);
+    ask_free(ask);
     ib_ni_asked(ini);
 }
 
 static void add_row(struct ask *ask, const struct ib_conn *c)
 {
-    ask->total++;
-    if (ask->n < ask->max)
-        ib_conn_row(c, &ask->rows[ask->n++]);
+    ask->rows.total++;
+    if (ask->rows.nconns < ask->max)
+        ib_conn_row(c, &ask->conns[ask->rows.nconns++]);
+}
+
+static const char *peer_state(const struct ib_peer *p)
+{
+    if (p->nconns > 0)
+        return "up";
+    if (p->dial.state != IB_DIAL_IDLE)
+        return "calling";
+    if (p->accepting > 0)
+        return "called";
+    return ib_dial_may(p) ? "idle" : "down";
+}
+
+static void add_peer(struct ask *ask, const struct ib_peer *p)
+{
+    uint64_t now = reactor_now_us();
+
+    ask->rows.peers_total++;
+    if (ask->rows.npeers == ask->max)
+        return;
+    ask->peers[ask->rows.npeers++] = (struct verbs_peer_row){
+        .peer = p->peer->nid,
+        .reactor = p->shard->index,
+        .state = peer_state(p),
+        .conns = p->nconns,
+        .retries = p->dial.ask.tries,
+        .depth_max = p->depth_max,
+        .again_us = p->dial.next_us > now ? p->dial.next_us - now : 0,
+        .failed = p->failure.drop,
+        .why = p->failure.why,
+        .failed_age_us = p->failure.drop != LNET_DROP_NONE ? now - p->failure.when_us : 0,
+    };
 }
 
 static void ask_next(struct ask *ask);
@@ -106,6 +149,7 @@ static void ask_here(struct reactor_task *task)
     const struct ib_conn *c;
 
     TAILQ_FOREACH(p, &ns->peers, link) {
+        add_peer(ask, p);
         TAILQ_FOREACH(c, &p->conns, link_of_peer)
             add_row(ask, c);
         TAILQ_FOREACH(c, &p->making, link_of_peer)
@@ -129,9 +173,7 @@ static void ask_next(struct ask *ask)
 }
 
 int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,
-                    void (*done)(void *arg, const struct verbs_conn_row *rows, unsigned n,
-                                 unsigned total),
-                    void *arg)
+                    void (*done)(void *arg, const struct verbs_rows *rows), void *arg)
 {
     struct ib_ni *ini = ni->lnd_ni;
     unsigned most = ini->nshards * ini->lv->opts.max_conns;
@@ -139,12 +181,16 @@ int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,
 
     if (max > most)
         max = most;
-    if (ask != NULL)
-        ask->rows = calloc(max > 0 ? max : 1, sizeof(*ask->rows));
-    if (ask == NULL || ask->rows == NULL) {
-        free(ask);
+    if (ask == NULL)
+        return -ENOMEM;
+    ask->conns = calloc(max > 0 ? max : 1, sizeof(*ask->conns));
+    ask->peers = calloc(max > 0 ? max : 1, sizeof(*ask->peers));
+    if (ask->conns == NULL || ask->peers == NULL) {
+        ask_free(ask);
         return -ENOMEM;
     }
+    ask->rows.conns = ask->conns;
+    ask->rows.peers = ask->peers;
     ask->ini = ini;
     ask->max = max;
     ask->done = done;

@@ -9,6 +9,8 @@
  *
  * ib_dial.c, ib_accept.c: active and passive side of setting a connection up.
  *
+ * ib_why.c: what is said of connections that failed.
+ *
  * ib_conn.c: life of a connection from its queue pair to its end: receives, queues, credits,
  * timeouts, close and drain. ib_tx.c: what is sent and its completions. ib_write.c: payload as
  * gather lists. ib_rx.c: what came. What only these share is in ib_conn.h.
@@ -28,10 +30,32 @@
 #define IB_SEC           1000000ull /* us */
 #define IB_TIMEOUT       50         /* s, default LND timeout, §6.1 */
 #define IB_CONNS_DEFAULT 1024
-#define IB_CQS           128 /* of one reactor, over devices and as they fill up */
-#define IB_WCS           32  /* completions taken at once */
+#define IB_WCS           32 /* completions taken at once */
 
 #define ib_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+/* ---- under ASan what is free is poisoned ---- */
+
+#if defined(__SANITIZE_ADDRESS__)
+#define IB_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define IB_ASAN 1
+#endif
+#endif
+#ifdef IB_ASAN
+#include <sanitizer/asan_interface.h>
+#define ib_poison(addr, size)   ASAN_POISON_MEMORY_REGION(addr, size)
+#define ib_unpoison(addr, size) ASAN_UNPOISON_MEMORY_REGION(addr, size)
+#else
+#define ib_poison(addr, size)   ((void)(addr), (void)(size))
+#define ib_unpoison(addr, size) ((void)(addr), (void)(size))
+#endif
+
+/* What of a thing lies behind what is kept while it is free. */
+#define ib_hide(thing, first)                                                                      \
+    ib_poison((uint8_t *)&(thing)->first, sizeof(*(thing)) - offsetof(__typeof__(*(thing)), first))
+#define ib_show(thing) ib_unpoison(thing, sizeof(*(thing)))
 
 struct ib_peer;
 struct ib_ni;
@@ -48,7 +72,7 @@ enum ib_conn_state { /* §6.2 */
     IB_CONN_CONNECTING, /* dialled, receives posted, CONNREQ sent */
     IB_CONN_ACCEPTING,  /* called, receives posted, CONNACK sent. What comes now waits in `early` */
     IB_CONN_UP,
-    IB_CONN_CLOSING, /* disconnect asked for: completions come, nothing is begun */
+    IB_CONN_CLOSING, /* disconnect asked for: completions come; of messages only what is there */
     IB_CONN_SHUT,    /* the provider is taking it down; RDMA_EV_CLOSED ends it */
 };
 
@@ -66,17 +90,20 @@ TAILQ_HEAD(ib_txs, ib_tx);
 TAILQ_HEAD(ib_rxs, ib_rx);
 
 struct ib_conn {
-    struct rdma_link link;
     struct ib_shard *shard;
-    struct ib_peer *ibp;
+    struct ib_conn *next; /* free list, or list of those being closed */
+    struct ib_rx *rxs;
+    uint32_t generation; /* of its queue pair; completions of an earlier one are not looked at */
     enum ib_conn_state state;
+    /* ---- poisoned from here on while it is free */
+    struct rdma_link link;
+    struct ib_peer *ibp;
     bool active; /* we called */
     bool listed; /* in ibp->conns; else, until it is closed, in ibp->making */
     bool polled; /* counted for link.cq in shard->cqs */
     struct ib_credits credits;
     struct ib_ends ends;
     uint16_t depth, frags;
-    uint32_t generation; /* of its queue pair; completions of an earlier one are not looked at */
     /* ---- sending, ib_tx.c; lists are empty until ib_conn_ready() */
     struct ib_tx *txs; /* all of them, in the area */
     struct ib_txs free_txs;
@@ -91,8 +118,7 @@ struct ib_conn {
     uint64_t sent_us; /* last post, for the keepalive */
     bool in_tx, tx_again;
     /* ---- receiving, ib_rx.c */
-    struct ib_rx *rxs;
-    struct ib_rxs early; /* came before it was up, or while no more are to be begun */
+    struct ib_rxs early;                       /* came before it was up */
     struct ibv_recv_wr *repost, **repost_tail; /* to be posted before anything is sent */
     struct ib_recv *recvs, *free_recvs;
     uint32_t nrxs, nrecvs;
@@ -102,6 +128,7 @@ struct ib_conn {
     uint32_t parsed;      /* of these, those it has not called ops->recv() for */
     /* ---- ending */
     const struct ib_cause *why;
+    struct lnet_drop_why blame; /* UP: what went wrong, for people; the first thing that did */
     struct ib_cause failed;     /* what `why` points to when it failed by itself */
     struct reactor_timer timer; /* from ib_conn_up() on: timeouts and keepalive; then drain */
     struct reactor_timer setup; /* until then, of ib_dial.c and ib_accept.c: a stage's time */
@@ -110,8 +137,8 @@ struct ib_conn {
     bool ready;                 /* in shard->ready */
     struct ib_conn *next_ready;
     TAILQ_ENTRY(ib_conn) link_of_peer;
-    struct ib_conn *next; /* free list, or list of those being closed */
     uint64_t up_us;
+    uint32_t retries; /* calls it took before the one that brought it up */
     uint64_t bytes_in, bytes_out;
 };
 
@@ -123,9 +150,18 @@ enum ib_dial_state {
     IB_DIAL_WAIT, /* goes on when the timer fires */
 };
 
+/* Of a peer's connections, the last that failed or was refused. */
+struct ib_failure {
+    uint64_t when_us; /* 0: none did */
+    enum lnet_drop drop;
+    struct lnet_drop_why why;
+};
+
 /* Connection set of one peer NI on one NI. */
 struct ib_peer {
     struct ib_shard *shard;
+    struct ib_peer *next;
+    /* ---- poisoned from here on while it is free */
     struct ib_ni *ini;
     struct lnet_peer_ni *peer; /* referenced */
     struct ib_peer *next_of_peer;
@@ -150,13 +186,13 @@ struct ib_peer {
         enum lnet_health health; /* of the last failure: what is told until then */
         struct reactor_timer timer;
     } dial;
+    struct ib_failure failure;
     struct reactor_timer queue_timer;
     unsigned busy;
     bool spare; /* in shard->spare: only remembered */
     bool shut;  /* by ni_stop */
     TAILQ_ENTRY(ib_peer) link;
     TAILQ_ENTRY(ib_peer) spare_link;
-    struct ib_peer *next;
     uint64_t bytes_in, bytes_out; /* of connections that are gone */
 };
 
@@ -169,6 +205,7 @@ struct ib_port {
     struct lnd_verbs *lv;
     struct ib_listener *listener; /* control; NULL: does not listen */
     unsigned refs;                /* control: NIs that have it */
+    unsigned bound;               /* control: those that were not stopped yet */
     unsigned users;               /* control: of these, started and not yet told to shut */
     unsigned starting;            /* reactors' parts of NIs that are not started yet. Relaxed */
     bool heard, down;             /* port.home: what its events said last */
@@ -179,6 +216,7 @@ struct ib_listener {
     struct rdma_listener rdma;
     struct ib_port *port;
     struct ib_ni *last; /* the NI that ended it; set before unlisten() */
+    uint8_t busy[IB_REJECT_SIZE];
 };
 
 struct ib_ni_shard {
@@ -211,6 +249,7 @@ struct ib_ni {
     unsigned hiw;       /* peer_credits_hiw as it works out */
     unsigned sends_max; /* concurrent_sends as it works out */
     bool running;       /* control */
+    bool bound;         /* control: counted in port->bound */
     bool serving;       /* control: counted in port->users */
     unsigned asks;      /* control: lnd_verbs_conns() under way */
     bool gone;          /* control: stopped, and only those are waited for */
@@ -234,16 +273,18 @@ struct ib_shard {
         bool armed;     /* the next completion makes its descriptor readable, or has */
         bool watched;   /* the descriptor is added */
         struct reactor_fd fd;
-    } cqs[IB_CQS];
+    } * cqs;
+    unsigned cq_rows; /* as many as its connections may need */
     unsigned ncqs;    /* rows in use */
     uint64_t idle_us; /* since when nothing has completed; 0: something just did */
     uint64_t polls;   /* relaxed */
     struct ib_ni_shards nis;
-    struct ib_peers spare; /* peers that make room for others, the first first */
-    unsigned accepting;    /* calls being answered */
-    uint32_t generations;  /* queue pairs there were */
-    struct ib_conn *ready; /* to be looked at before ib_cq_poll() returns */
-    bool polling;          /* in ib_cq_poll() */
+    struct ib_peers spare;            /* peers that make room for others, the first first */
+    unsigned accepting;               /* calls being answered */
+    struct rdma_request *early;       /* calls for an NI that may be about to start */
+    struct reactor_timer early_timer; /* while there are any */
+    uint32_t generations;             /* queue pairs there were */
+    struct ib_conn *ready;            /* that go on in this round of pollers or the next */
     struct ib_conn *conns, *free_conns;
     struct ib_peer *peers, *free_peers;
 };
@@ -287,6 +328,8 @@ void ib_conn_release(struct ib_conn *c);
 void ib_conn_event(struct ib_conn *c, const struct rdma_event *ev);
 /* Takes completions of a cq; the amount. */
 int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq);
+/* Lets those go on that are ready; how many. */
+int ib_settle_all(struct ib_shard *shard);
 /* ops->recv(). */
 void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
 /* Nothing of the peer's is being received, and nothing more comes: it has no credit left, or was
@@ -348,15 +391,35 @@ void ib_dial_event(struct ib_conn *c, const struct rdma_event *ev);
 void ib_accept_event(struct ib_conn *c, const struct rdma_event *ev);
 struct reactor *ib_accept_route(void *arg, const void *priv, size_t len); /* rdma_listener */
 void ib_accept_request(void *arg, struct rdma_request *req);
+void ib_accept_init(struct ib_shard *shard);
+/* No call waits any more for an NI of that port to be started. */
+void ib_accept_early_end(struct ib_shard *shard, const struct ib_port *port);
 /* Makes the queue pair, for c->depth and c->frags. */
 void ib_open(struct ib_conn *c);
 /* RDMA_EV_OPEN_FAILED: again, for fewer messages. False: it would not help, or there are too few.
  */
 bool ib_open_less(struct ib_conn *c, int error);
-/* RDMA_EV_OPENED: it is polled, its receives are posted. False: not possible. */
-bool ib_opened(struct ib_conn *c);
+/* RDMA_EV_OPENED: it is polled, its receives are posted. False: not possible, *why says so. */
+bool ib_opened(struct ib_conn *c, struct lnet_drop_why *why);
 /* How long the other node has to answer, §1.1. */
 uint64_t ib_answer_us(const struct ib_ni *ini);
+
+/* ---- ib_why.c ---- */
+
+const char *ib_state_name(enum ib_conn_state state);
+/* Why c does not come up, in the words of its state now: of -errno and what the CM or the system
+ * said besides (or 0); of an event; of RDMA_EV_REJECTED. */
+struct lnet_drop_why ib_why_error(const struct ib_conn *c, int error, int status);
+struct lnet_drop_why ib_why_event(const struct ib_conn *c, const struct rdma_event *ev);
+struct lnet_drop_why ib_why_reject(const struct ib_conn *c, const struct rdma_event *ev);
+/* Something on a connection that is up went wrong, and ib_conn_fail() follows: in words of our own
+ * (static), of a completion, of -errno. The first stands. */
+void ib_blame(struct ib_conn *c, const char *why, int code);
+void ib_blame_status(struct ib_conn *c, enum ibv_wc_status status);
+void ib_blame_error(struct ib_conn *c, int error);
+/* Counts it, and keeps it to be shown with the peer. */
+void ib_peer_failed(struct ib_peer *p, enum lnet_drop drop, const struct lnet_hdr *hdr,
+                    const struct lnet_drop_why *why);
 
 /* ---- ib_shard.c ---- */
 
@@ -364,6 +427,8 @@ uint64_t ib_answer_us(const struct ib_ni *ini);
 int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, char *err, size_t errlen);
 void ib_shards_fini(struct lnd_verbs *lv);
 size_t ib_shard_bytes(unsigned max_conns);
+/* Completion queues that so many connections fill, of the depth that takes most, and more. */
+unsigned ib_shard_cqs(unsigned max_conns);
 void ib_shard_use(struct ib_shard *shard); /* one more NI: it is polled */
 void ib_shard_unuse(struct ib_shard *shard);
 
@@ -376,6 +441,9 @@ bool ib_shard_add_cq(struct ib_conn *c);
 
 /* ---- ib_ni.c ---- */
 
+/* Messages posted at once per connection of an NI with these peer_credits that says `own`, if that
+ * is positive. */
+unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits);
 /* Answers quiesce and stop when this reactor has come that far. */
 void ib_ni_progress(struct ib_ni_shard *ns);
 static inline struct ib_ni_shard *ib_ns(const struct ib_peer *p)

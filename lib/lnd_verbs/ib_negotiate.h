@@ -80,6 +80,8 @@ enum lnet_drop ib_ack_judge(const struct ib_ask *ask, enum lnet_drop decoded,
                             const struct ib_conn_msg *ack);
 
 /* Reasons of the CM itself for a reject; status of its event. */
+#define IB_CM_NO_RESOURCES    3
+#define IB_CM_TIMEOUT         4
 #define IB_CM_INVALID_SERVICE 8
 #define IB_CM_STALE_CONN      10
 #define IB_CM_CONSUMER        28 /* with an o2iblnd reject */

@@ -17,6 +17,7 @@
 
 #define CREDITS_DEFAULT        256
 #define PEER_CREDITS_DEFAULT   8
+#define DEPTH_LEAST            8   /* that is offered, §1.6 */
 #define PEER_TIMEOUT_DEFAULT   180 /* s */
 #define CONNS_PER_PEER_DEFAULT 1
 #define CONNS_PER_PEER_MAX     127
@@ -68,8 +69,18 @@ static int clamp(int value, int min, int max)
     return value < min ? min : value > max ? max : value;
 }
 
+/* No fewer than 8 are offered, and fewer are taken only from who asks for them: kernels get into
+ * storms of NOOPs (§11 no. 22). */
+unsigned lnd_verbs_depth(const struct lnet_tunables *t)
+{
+    int credits = t->credits == -1 ? CREDITS_DEFAULT : t->credits;
+    int depth = t->peer_credits == -1 ? PEER_CREDITS_DEFAULT : t->peer_credits;
+
+    return (unsigned)clamp(depth, DEPTH_LEAST, clamp(credits, DEPTH_LEAST, IB_DEPTH_MAX));
+}
+
 /* peer_credits is the queue depth that is offered: what a kernel would take to the nearer end of
- * its range is here, and shown as it is used. Kernels go down to 8 only; at 4 they still work. */
+ * its range is here, and shown as it is used. */
 static int check_tunables(struct lnet_tunables *t, char *err, size_t errlen)
 {
     if (t->credits == -1)
@@ -80,15 +91,13 @@ static int check_tunables(struct lnet_tunables *t, char *err, size_t errlen)
         t->peer_timeout = PEER_TIMEOUT_DEFAULT;
     if (t->peer_buffer_credits == -1)
         t->peer_buffer_credits = 0;
-    if (t->credits < (int)IB_DEPTH_MIN || t->credits > 65535)
-        return bad(err, errlen, "credits", t->credits, IB_DEPTH_MIN, 65535);
+    if (t->credits < DEPTH_LEAST || t->credits > 65535)
+        return bad(err, errlen, "credits", t->credits, DEPTH_LEAST, 65535);
     if (t->peer_credits < 1 || t->peer_credits > 65535)
-        return bad(err, errlen, "peer_credits", t->peer_credits, IB_DEPTH_MIN, IB_DEPTH_MAX);
+        return bad(err, errlen, "peer_credits", t->peer_credits, DEPTH_LEAST, IB_DEPTH_MAX);
     if (t->peer_buffer_credits < 0)
         return bad(err, errlen, "peer_buffer_credits", t->peer_buffer_credits, 0, 65535);
-    t->peer_credits = clamp(t->peer_credits, IB_DEPTH_MIN, IB_DEPTH_MAX);
-    if (t->peer_credits > t->credits)
-        t->peer_credits = t->credits;
+    t->peer_credits = (int)lnd_verbs_depth(t);
     return 0;
 }
 
@@ -107,6 +116,14 @@ static int check_lnd_tunables(struct lnd_tunables *t, char *err, size_t errlen)
     return 0;
 }
 
+unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits)
+{
+    unsigned pc = peer_credits;
+    unsigned sends = own > 0 ? (unsigned)own : o->concurrent_sends != 0 ? o->concurrent_sends : pc;
+
+    return (unsigned)clamp((int)sends, (int)(pc / 2), (int)(2 * pc));
+}
+
 /* What the NI says goes before what is said for all; shown as it is used. */
 static void set_terms(struct ib_ni *ini)
 {
@@ -114,12 +131,9 @@ static void set_terms(struct ib_ni *ini)
     struct lnd_tunables *t = &ini->ni->lnd_tun;
     unsigned pc = (unsigned)ini->ni->tun.peer_credits;
     unsigned hiw = t->peercredits_hiw > 0 ? (unsigned)t->peercredits_hiw : o->peer_credits_hiw;
-    unsigned sends = t->concurrent_sends > 0    ? (unsigned)t->concurrent_sends
-                     : o->concurrent_sends != 0 ? o->concurrent_sends
-                                                : pc;
 
     ini->hiw = ib_credits_hiw(pc, pc, hiw);
-    ini->sends_max = (unsigned)clamp((int)sends, (int)(pc / 2), (int)(2 * pc));
+    ini->sends_max = ib_sends_max(o, t->concurrent_sends, pc);
     t->peercredits_hiw = (int)ini->hiw;
     t->concurrent_sends = (int)ini->sends_max;
     ini->terms = (struct ib_terms){
@@ -250,7 +264,8 @@ static struct ib_port *shared_port(const struct ib_ni *ini)
     const struct lnd_verbs *lv = ini->lv;
 
     for (unsigned i = 0; i < lv->nnis; i++) {
-        if (memcmp(lv->nis[i]->ni->nid.addr_be, ini->ni->nid.addr_be, 4) == 0)
+        if (memcmp(lv->nis[i]->ni->nid.addr_be, ini->ni->nid.addr_be, 4) == 0 &&
+            lv->nis[i]->port->bound > 0)
             return lv->nis[i]->port;
     }
     return NULL;
@@ -292,22 +307,38 @@ static int port_get(struct ib_ni *ini, char *err, size_t errlen)
     if (p == NULL)
         return -errno;
     p->refs++;
+    p->bound++;
+    ini->bound = true;
     __atomic_fetch_add(&p->starting, ini->nshards, __ATOMIC_RELAXED);
     ini->port = p;
     return 0;
+}
+
+/* Once the NI has been stopped, not only when it is freed, which may be much later: a device that
+ * is taken away may have to wait for it. */
+static void port_let_go(struct ib_ni *ini)
+{
+    struct ib_port *p = ini->port;
+
+    if (!ini->bound)
+        return;
+    ini->bound = false;
+    if (--p->bound > 0)
+        return;
+    /* It was not stopped: then no reactor runs that would be told. */
+    if (p->listener != NULL)
+        ini->lv->opts.rdma->unlisten(&p->port);
+    ini->lv->opts.rdma->unbind(&p->port);
 }
 
 static void port_put(struct ib_ni *ini)
 {
     struct ib_port *p = ini->port;
 
+    port_let_go(ini);
     ini->port = NULL;
     if (p == NULL || --p->refs > 0)
         return;
-    /* It was not stopped: then no reactor runs that would be told. */
-    if (p->listener != NULL)
-        ini->lv->opts.rdma->unlisten(&p->port);
-    ini->lv->opts.rdma->unbind(&p->port);
     free(p->listener);
     free(p);
 }
@@ -327,6 +358,7 @@ static void unlistened(void *arg)
     struct ib_listener *l = arg;
     struct ib_ni_shard *ns = &l->last->shard[reactor_index(reactor_self())];
 
+    ib_accept_early_end(ns->shard, l->port);
     ns->unlistened = true;
     ib_ni_progress(ns);
 }
@@ -336,13 +368,18 @@ static int listener_new(struct ib_ni *ini, char *err, size_t errlen)
     const struct verbs_opts *o = &ini->lv->opts;
     struct ib_listener *l = calloc(1, sizeof(*l));
     char nid[LNET_NIDSTR_SIZE], why[256] = "";
+    struct ib_reject busy;
     int rc = -ENOMEM;
 
     if (l != NULL) {
         l->rdma = (struct rdma_listener){.route = ib_accept_route,
                                          .request = ib_accept_request,
                                          .unlistened = unlistened,
-                                         .arg = l};
+                                         .arg = l,
+                                         .busy = l->busy,
+                                         .busy_len = sizeof(l->busy)};
+        ib_refuse(LNET_DROP_O2IB_CONN_NO_MEMORY, NULL, &busy);
+        ib_reject_encode(&busy, l->busy);
         l->port = ini->port;
         rc = o->rdma->listen(&ini->port->port, o->service, &l->rdma, why, sizeof(why));
     }
@@ -515,6 +552,7 @@ static void stopped_all(struct ib_ni *ini)
 {
     ini->gone = false;
     ini->running = false;
+    port_let_go(ini);
     reactor_post(reactor_self(), ini->stop_done);
 }
 
@@ -650,22 +688,12 @@ static int ni_start(struct lnet_ni *ni, char *err, size_t errlen)
 
 static int ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, char *err, size_t errlen)
 {
-    struct lnd_tunables tun = ni->lnd_tun;
-    int rc;
+    struct lnd_tunables tun = lnd_tunables_with(ni->lnd_tun, set);
+    int rc = check_lnd_tunables(&tun, err, errlen);
 
-    if (set->conns_per_peer != -1)
-        tun.conns_per_peer = set->conns_per_peer;
-    if (set->timeout != -1)
-        tun.timeout = set->timeout;
-    if (set->tos != -1)
-        tun.tos = set->tos;
-    rc = check_lnd_tunables(&tun, err, errlen);
-    if (rc < 0)
-        return rc;
-    __atomic_store_n(&ni->lnd_tun.conns_per_peer, tun.conns_per_peer, __ATOMIC_RELAXED);
-    __atomic_store_n(&ni->lnd_tun.timeout, tun.timeout, __ATOMIC_RELAXED);
-    __atomic_store_n(&ni->lnd_tun.tos, tun.tos, __ATOMIC_RELAXED);
-    return 0;
+    if (rc == 0)
+        lnd_tunables_store(&ni->lnd_tun, &tun);
+    return rc;
 }
 
 static void ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
@@ -691,6 +719,7 @@ static void ni_stop(struct lnet_ni *ni, struct reactor_task *done)
     bool serving = ini->serving;
 
     if (!ini->running) {
+        port_let_go(ini);
         reactor_post(reactor_self(), done);
         return;
     }

@@ -464,8 +464,9 @@ void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct ib_cau
     if (!c->listed) /* it is being closed already */
         return;
     ib_peer_hold(p);
+    ib_blame(c, NULL, 0);
     if (why->event != LNET_DROP_NONE)
-        ib_event(p->ini, why->event, &p->peer->nid, hdr);
+        ib_peer_failed(p, why->event, hdr, &c->blame);
     unlist(p, c);
     ib_conn_close(c, why);
     if (TAILQ_EMPTY(&p->conns))
@@ -523,6 +524,7 @@ void ib_peer_restarted(struct ib_peer *p, uint64_t stamp)
         .tx = LNET_DROP_NEXT_HOP_LOST,
         .rx = LNET_DROP_RX_INCOMPLETE,
         .queued = LNET_HEALTH_LOCAL_ERROR,
+        .sending = LNET_HEALTH_REMOTE_DROPPED,
     };
     bool had = p->nconns > 0;
 
@@ -558,7 +560,7 @@ void ib_aborts_init(struct lnd_verbs *lv)
             .cause = i,
             .tx = i,
             .rx = i == LNET_DROP_SHUTDOWN ? LNET_DROP_SHUTDOWN : LNET_DROP_RX_INCOMPLETE,
-            .queued = LNET_HEALTH_LOCAL_ERROR,
+            .queued = LNET_HEALTH_LOCAL_ERROR, /* what was posted: it was us, says nothing */
         };
     }
 }

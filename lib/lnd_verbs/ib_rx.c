@@ -15,7 +15,7 @@
 #define STATUS_NO_MEM  (-12)
 #define STATUS_PROTO   (-71)
 
-/* Of a receive, what nobody looks at while it is free; `expired_us` stays. */
+/* Of a receive, what nobody looks at while it is free. */
 #define RECV_HIDDEN_AT   offsetof(struct ib_recv, rx)
 #define RECV_HIDDEN_SIZE sizeof(struct lnet_rx)
 
@@ -65,6 +65,7 @@ static bool returns_credit(unsigned type, bool acked)
  * comes to an end of its own. */
 void ib_rx_repost(struct ib_conn *c, struct ib_rx *rx, unsigned type, bool acked)
 {
+    ib_poison(rx->buf, IB_MSG_SIZE); /* the device's, until it says what came */
     rx->wr.next = NULL;
     *c->repost_tail = &rx->wr;
     c->repost_tail = &rx->wr.next;
@@ -315,8 +316,10 @@ static struct lnet_result incomplete(const struct ib_conn *c)
 {
     enum lnet_drop why = c->why != NULL ? c->why->rx : LNET_DROP_RX_INCOMPLETE;
 
-    return (struct lnet_result){ib_ns(c->ibp)->stopping ? LNET_DROP_SHUTDOWN : why,
-                                LNET_HEALTH_REMOTE_ERROR};
+    if (ib_ns(c->ibp)->stopping)
+        why = __atomic_load_n(&c->ibp->ini->ni->removed, __ATOMIC_RELAXED) ? LNET_DROP_NI_REMOVED
+                                                                           : LNET_DROP_SHUTDOWN;
+    return (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
 }
 
 void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen)
@@ -343,11 +346,21 @@ void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uin
 
 /* ---- messages that come ---- */
 
+static bool has_hdr(const struct ib_msg *m)
+{
+    return ib_class_of(m->hdr.type) < IB_CLASS_ANSWER;
+}
+
+/* It costs the connection, or is counted alone if that is being closed already. m: NULL if it was
+ * not understood. */
 static void fail(struct ib_conn *c, enum lnet_drop why, const struct ib_msg *m)
 {
-    bool has_hdr = m != NULL && ib_class_of(m->hdr.type) < IB_CLASS_ANSWER;
+    const struct lnet_hdr *hdr = m != NULL && has_hdr(m) ? &m->lnet : NULL;
 
-    ib_conn_fail(c, &ib_cause_broken, why, has_hdr ? &m->lnet : NULL);
+    if (c->state == IB_CONN_UP)
+        ib_conn_fail(c, &ib_cause_broken, why, hdr);
+    else
+        ib_event(c->ibp->ini, why, &c->ibp->peer->nid, hdr);
 }
 
 /* A message for LNet: the core decides what becomes of it. */
@@ -369,6 +382,7 @@ static void begin(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
     r->rx.from = c->ibp->peer;
     r->rx.rdma_get = m->hdr.type == IB_GET_REQ;
     r->rx.grant = NULL;
+    r->rx.expired_us = 0; /* it is behind no other message */
     r->rx.taken = (struct lnet_sgl){0};
     r->rx.release = NULL;
     c->parsed++;
@@ -454,12 +468,33 @@ static void dispatch(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m
         ib_rx_repost(c, rx, m->hdr.type, false);
 }
 
-/* What is wrong with it, by the bytes, by whose it is, and by its credits: in this order. */
+/* The same of a connection that is being closed or never came up. The device has acknowledged it,
+ * so the peer takes it for received: payload that is there needs no connection, and what would need
+ * one is dropped by name. */
+static void dispatch_last(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
+{
+    bool takes = c->state == IB_CONN_CLOSING && c->up_us != 0 && !ib_ns(c->ibp)->stopping;
+    enum lnet_drop why = LNET_DROP_NONE;
+
+    if (takes && m->hdr.type == IB_IMMEDIATE) {
+        begin(c, rx, m);
+        return;
+    }
+    if (takes && m->hdr.type == IB_PUT_DONE)
+        why = put_done(c, m);
+    else if (has_hdr(m))
+        why = incomplete(c).reason;
+    if (why != LNET_DROP_NONE)
+        fail(c, why, m);
+}
+
+/* What is wrong with it, by the bytes, by whose it is, and by its credits: in this order. One that
+ * never came up has agreed on neither. */
 static enum lnet_drop check(struct ib_conn *c, struct ib_rx *rx, struct ib_msg *m)
 {
     enum lnet_drop why = ib_msg_decode(rx->buf, rx->len, m), worse;
 
-    if (why != LNET_DROP_NONE && why != LNET_DROP_O2IB_PAYLOAD)
+    if ((why != LNET_DROP_NONE && why != LNET_DROP_O2IB_PAYLOAD) || c->up_us == 0)
         return why;
     worse = ib_msg_ends(&m->hdr, &c->ends);
     if (worse == LNET_DROP_NONE)
@@ -480,7 +515,8 @@ static void take(struct ib_conn *c, struct ib_rx *rx)
     why = check(c, rx, &m);
     if (why == LNET_DROP_O2IB_PAYLOAD) {
         ib_event(c->ibp->ini, why, &c->ibp->peer->nid, &m.lnet);
-        ib_rx_repost(c, rx, m.hdr.type, false);
+        if (c->state == IB_CONN_UP)
+            ib_rx_repost(c, rx, m.hdr.type, false);
         return;
     }
     if (why != LNET_DROP_NONE) {
@@ -488,7 +524,10 @@ static void take(struct ib_conn *c, struct ib_rx *rx)
         return;
     }
     count_message(c, m.hdr.type);
-    dispatch(c, rx, &m);
+    if (c->state == IB_CONN_UP)
+        dispatch(c, rx, &m);
+    else
+        dispatch_last(c, rx, &m);
 }
 
 void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len)
@@ -499,19 +538,21 @@ void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len)
     assert(index < c->nrxs);
     c->posted--;
     rx->len = len;
-    if (c->state == IB_CONN_CLOSING || c->state == IB_CONN_SHUT)
-        return;
     if (!good) {
         ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_LOST, NULL);
         return;
     }
-    if (c->state != IB_CONN_UP) {
+    ib_unpoison(rx->buf, len);
+    if (c->state < IB_CONN_UP) {
         TAILQ_INSERT_TAIL(&c->early, rx, link);
         return;
     }
     was = reactor_mark(REACTOR_WORK_PARSE);
-    c->ibp->peer->last_alive_us = reactor_now_us();
+    ib_conn_hold(c);
+    if (c->state == IB_CONN_UP)
+        c->ibp->peer->last_alive_us = reactor_now_us();
     take(c, rx);
+    ib_conn_release(c);
     reactor_mark(was);
 }
 
@@ -519,7 +560,7 @@ void ib_rx_early(struct ib_conn *c)
 {
     struct ib_rx *rx;
 
-    while (c->state == IB_CONN_UP && (rx = TAILQ_FIRST(&c->early)) != NULL) {
+    while ((rx = TAILQ_FIRST(&c->early)) != NULL) {
         TAILQ_REMOVE(&c->early, rx, link);
         take(c, rx);
     }

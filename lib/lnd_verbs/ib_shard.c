@@ -6,6 +6,7 @@
  */
 #include "lib/lnd_verbs/ib_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,9 @@
 
 /* Without a completion for so long the queues are made to wake the reactor: to arm one costs more
  * than to look at it a few hundred times. */
-#define SPIN_US 100
+#define SPIN_US  100
+#define CQS      128
+#define CQ_CONNS 8
 
 /* ---- completion queues ---- */
 
@@ -24,7 +27,7 @@ static int poll_all(struct ib_shard *shard)
     unsigned left = shard->ncqs;
     int work = 0;
 
-    for (unsigned i = 0; left > 0 && i < IB_CQS; i++) {
+    for (unsigned i = 0; left > 0 && i < shard->cq_rows; i++) {
         if (shard->cqs[i].cq == NULL)
             continue;
         left--;
@@ -52,7 +55,7 @@ static bool arm_all(struct ib_shard *shard)
     unsigned left = shard->ncqs;
     bool all = true;
 
-    for (unsigned i = 0; left > 0 && i < IB_CQS; i++) {
+    for (unsigned i = 0; left > 0 && i < shard->cq_rows; i++) {
         struct ib_shard_cq *row = &shard->cqs[i];
 
         if (row->cq == NULL)
@@ -69,26 +72,27 @@ static bool arm_all(struct ib_shard *shard)
 static int shard_poll(void *arg)
 {
     struct ib_shard *shard = arg;
-    int work = poll_all(shard);
+    int work = poll_all(shard), settled = ib_settle_all(shard);
 
     shard->poller.max_sleep_us = 0;
     if (work > 0) {
         shard->idle_us = 0;
-        return work;
+        return work + settled;
     }
     if (shard->idle_us == 0)
         shard->idle_us = reactor_now_us();
-    if (shard->ncqs > 0 && reactor_now_us() - shard->idle_us < SPIN_US)
-        return 0;
+    if (shard->ncqs > 0 &&
+        (reactor_spins(shard->reactor) || reactor_now_us() - shard->idle_us < SPIN_US))
+        return settled;
     /* What completed before it was armed wakes nobody: only a look after that lets it sleep. */
     if (arm_all(shard))
         shard->poller.max_sleep_us = UINT64_MAX;
-    return 0;
+    return settled;
 }
 
 static struct ib_shard_cq *find_row(struct ib_shard *shard, const struct rdma_cq *cq)
 {
-    for (unsigned i = 0; i < IB_CQS; i++) {
+    for (unsigned i = 0; i < shard->cq_rows; i++) {
         if (shard->cqs[i].cq == cq)
             return &shard->cqs[i];
     }
@@ -139,6 +143,7 @@ static void cq_left(const struct ib_conn *c)
         (var) = (shard_)->list;                                                                    \
         if ((var) != NULL) {                                                                       \
             (shard_)->list = (var)->next;                                                          \
+            ib_show(var);                                                                          \
             memset((var), 0, sizeof(*(var)));                                                      \
             (var)->shard = (shard_);                                                               \
         }                                                                                          \
@@ -157,9 +162,11 @@ void ib_conn_free(struct ib_conn *c)
     if (c->polled)
         cq_left(c);
     c->polled = false;
+    assert(!c->ready); /* nothing made it so since shut(), whose answer took a turn */
     c->state = IB_CONN_FREE;
     c->next = c->shard->free_conns;
     c->shard->free_conns = c;
+    ib_hide(c, link);
 }
 
 struct ib_peer *ib_peer_alloc(struct ib_shard *shard)
@@ -174,15 +181,25 @@ void ib_peer_free(struct ib_peer *p)
 {
     p->next = p->shard->free_peers;
     p->shard->free_peers = p;
+    ib_hide(p, ini);
 }
 
-#define POOL_FILL(shard_, array, list, count)                                                      \
+#define POOL_FILL(shard_, array, list, count, first)                                               \
     do {                                                                                           \
         for (unsigned i_ = (count); (shard_)->array != NULL && i_-- > 0;) {                        \
             (shard_)->array[i_].next = (shard_)->list;                                             \
             (shard_)->list = &(shard_)->array[i_];                                                 \
+            ib_hide(&(shard_)->array[i_], first);                                                  \
         }                                                                                          \
     } while (0)
+
+/* At the greatest depth, with twice as many sends, a queue of RDMA_CQ_ENTRIES has room for ten;
+ * some are not full, and there are several devices. Of a device that makes smaller ones the rows
+ * may be in use before the connections are. */
+unsigned ib_shard_cqs(unsigned max_conns)
+{
+    return CQS + max_conns / CQ_CONNS;
+}
 
 static bool shard_init(struct ib_shard *shard, struct lnd_verbs *lv, unsigned index)
 {
@@ -195,16 +212,20 @@ static bool shard_init(struct ib_shard *shard, struct lnd_verbs *lv, unsigned in
         (struct reactor_poller){.fn = shard_poll, .arg = shard, .max_sleep_us = UINT64_MAX};
     TAILQ_INIT(&shard->nis);
     TAILQ_INIT(&shard->spare);
+    ib_accept_init(shard);
+    shard->cq_rows = ib_shard_cqs(max);
+    shard->cqs = calloc(shard->cq_rows, sizeof(*shard->cqs));
     shard->conns = calloc(max, sizeof(*shard->conns));
     shard->peers = calloc(max, sizeof(*shard->peers));
-    POOL_FILL(shard, conns, free_conns, max);
-    POOL_FILL(shard, peers, free_peers, max);
-    return shard->conns != NULL && shard->peers != NULL;
+    POOL_FILL(shard, conns, free_conns, max, link);
+    POOL_FILL(shard, peers, free_peers, max, ini);
+    return shard->cqs != NULL && shard->conns != NULL && shard->peers != NULL;
 }
 
 void ib_shards_fini(struct lnd_verbs *lv)
 {
     for (unsigned i = 0; lv->shards != NULL && i < lv->nshards; i++) {
+        free(lv->shards[i].cqs);
         free(lv->shards[i].conns);
         free(lv->shards[i].peers);
     }
@@ -234,7 +255,7 @@ int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, char *err, size
 
 size_t ib_shard_bytes(unsigned max_conns)
 {
-    return sizeof(struct ib_shard) +
+    return sizeof(struct ib_shard) + ib_shard_cqs(max_conns) * sizeof(struct ib_shard_cq) +
            (size_t)max_conns * (sizeof(struct ib_conn) + sizeof(struct ib_peer));
 }
 

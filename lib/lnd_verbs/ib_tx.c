@@ -25,6 +25,8 @@
 #define TX_HIDDEN_SIZE (sizeof(struct ib_tx) - TX_HIDDEN_AT)
 #define TX_HEADS       ((size_t)IB_HEADS * IB_HEAD)
 
+static const char no_posts[] = "the device takes no requests";
+
 struct batch {
     unsigned n, nsge;
     struct ibv_send_wr wr[IB_POSTS];
@@ -502,8 +504,10 @@ static void post(struct ib_conn *c, struct batch *b)
         if (b->tx[i] != NULL)
             on_posted(b->tx[i]);
     }
-    if (rc != 0)
+    if (rc != 0) {
+        ib_blame(c, no_posts, -rc);
         ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_POST, NULL);
+    }
 }
 
 void ib_tx_run(struct ib_conn *c)
@@ -523,6 +527,7 @@ void ib_tx_run(struct ib_conn *c)
         b.n = 0;
         b.nsge = 0;
         if (ib_rx_post(c) != 0) {
+            ib_blame(c, no_posts, 0);
             ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_POST, NULL);
             break;
         }

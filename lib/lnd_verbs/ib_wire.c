@@ -46,17 +46,26 @@ const char *ib_type_name(unsigned type)
     }
 }
 
-const char *ib_why_name(unsigned why)
+const char *ib_why_text(unsigned why)
 {
-    static const char *const names[] = {
-        [IB_WHY_NONE] = "none",           [IB_WHY_RACE] = "race",
-        [IB_WHY_NO_RESOURCES] = "memory", [IB_WHY_FATAL] = "fatal",
-        [IB_WHY_UNCOMPAT] = "version",    [IB_WHY_STALE] = "stale",
-        [IB_WHY_FRAGS] = "fragments",     [IB_WHY_DEPTH] = "queue_depth",
-        [IB_WHY_SERVICE] = "service",     [IB_WHY_EARLY] = "early",
-    };
-
-    return why < sizeof(names) / sizeof(names[0]) ? names[why] : "?";
+    switch (why) {
+    case IB_WHY_RACE:
+        return "refused: it calls here itself";
+    case IB_WHY_NO_RESOURCES:
+        return "refused: it has no memory or no queue pair for it";
+    case IB_WHY_FATAL:
+        return "refused for good: NID, net, version or source port; its log says which";
+    case IB_WHY_STALE:
+        return "refused: it knew another life of one of the two";
+    case IB_WHY_FRAGS:
+        return "refused: it takes fewer fragments";
+    case IB_WHY_DEPTH:
+        return "refused: its queues are less deep (peer_credits)";
+    case IB_WHY_EARLY:
+        return "refused: its NIs are not up yet";
+    default:
+        return "refused: for a reason that is not known here";
+    }
 }
 
 /* ---- header ---- */

@@ -247,7 +247,8 @@ enum ib_why { /* §1.8 */
     IB_WHY_EARLY = 9,
 };
 
-const char *ib_why_name(unsigned why); /* "stale"; "?" when unknown */
+/* What a reject with it says, for people; static. */
+const char *ib_why_text(unsigned why);
 
 /* §1.4 */
 struct ib_reject {

@@ -19,6 +19,8 @@ struct verbs_opts {
     unsigned keepalive;        /* s without sending before a NOOP, 100; 0 = off */
     unsigned retry_count;      /* of the transport, 5 */
     unsigned rnr_retry_count;  /* 6 */
+    unsigned min_reconnect;    /* s before a node that could not be reached is called again, 1 */
+    unsigned max_reconnect;    /* s, to which that doubles, 60 */
     bool require_privileged_port;
     bool use_privileged_port; /* true: tried first */
     unsigned max_conns;       /* connections per reactor, bounds memory; 0 = 1024 */
@@ -30,9 +32,17 @@ struct verbs_opts {
                          .keepalive = 100,                                                         \
                          .retry_count = 5,                                                         \
                          .rnr_retry_count = 6,                                                     \
+                         .min_reconnect = 1,                                                       \
+                         .max_reconnect = 60,                                                      \
                          .use_privileged_port = true})
 
 extern const struct lnd_ops lnd_verbs_ops;
+
+/* First of all in a process that will use the driver; main thread, while there is no other. From
+ * then on all threads take small memory from one place. librdmacm (44) compares the addresses of
+ * its devices by their lower halves: from places far apart, devices that are there seem to have
+ * gone once a new one comes, and get another context. */
+void lnd_verbs_process_init(void);
 
 struct lnd_verbs;
 /* The ctx to register lnd_verbs_ops with. The provider is opened with the first NI, so a host
@@ -41,19 +51,23 @@ struct lnd_verbs *lnd_verbs_new(const struct verbs_opts *opts);
 void lnd_verbs_free(struct lnd_verbs *lv); /* after lnet_node_destroy() */
 
 /* Heap and EAL memory the driver takes in a node with that many reactors; connections take theirs
- * as they come. Any thread. */
+ * as they come. An NI's depth (peer_credits), and what it says of concurrent_sends itself: -1 or 0
+ * if nothing. Any thread. */
 struct verbs_memory {
     unsigned conns;  /* per reactor, at most */
     size_t pools;    /* at the first NI */
     size_t per_conn; /* EAL memory of one connection at that depth */
 };
 void lnd_verbs_memory(const struct verbs_opts *opts, unsigned reactors, unsigned depth,
-                      struct verbs_memory *out);
+                      int concurrent_sends, struct verbs_memory *out);
+/* The depth of an NI with these tunables (-1: left out), as it will be used. Any thread. */
+unsigned lnd_verbs_depth(const struct lnet_tunables *tun);
 
 /* ---- for verbs_get ---- */
 
 struct verbs_counters { /* of one NI, over its reactors */
     uint64_t conns, dialled, accepted, refused, closed;
+    uint64_t retried, failed; /* calls of ours: made again as a reject asked for; come to nothing */
     uint64_t immediates_in, immediates_out, puts_in, puts_out, noops_in, noops_out, naks_in,
         naks_out;
     uint64_t writes;                /* RDMA WRITE requests */
@@ -73,21 +87,40 @@ struct verbs_conn_row {
     uint16_t credits, owed, reserved, sends, noops; /* o2iblnd §3.1: C O R S N */
     uint32_t queued, waiting;                       /* messages not posted; posted, not answered */
     uint32_t send_wrs, inline_bytes;
-    uint32_t tries; /* of its peer, now */
+    uint32_t retries; /* calls that were refused before the one that made it, or makes it now */
     uint64_t age_us, idle_us;
     uint64_t bytes_in, bytes_out;
 };
 
-/* Device and port of an NI of this driver. Control thread. */
+struct verbs_peer_row {
+    struct lnet_nid peer;
+    unsigned reactor;
+    const char *state;  /* "up", "calling", "called", "down": not called before again_us; "idle" */
+    uint32_t conns;     /* that are up */
+    uint32_t retries;   /* calls refused, of the connection that is being made */
+    uint32_t depth_max; /* queue depth that connections to it are held to, as no queue pair could
+                           be made for more */
+    uint64_t again_us;  /* until it may be called again */
+    enum lnet_drop failed; /* the last failure, also of one that was up; NONE: there was none */
+    struct lnet_drop_why why;
+    uint64_t failed_age_us;
+};
+
+struct verbs_rows { /* total, peers_total: that there are */
+    const struct verbs_conn_row *conns;
+    const struct verbs_peer_row *peers;
+    unsigned nconns, total, npeers, peers_total;
+};
+
+/* Device and port of an NI of this driver; of one that has stopped, as they were. Control thread.
+ */
 void lnd_verbs_info(const struct lnet_ni *ni, struct rdma_info *out);
 void lnd_verbs_counters(const struct lnet_ni *ni, struct verbs_counters *out);
 /* Memory of the provider and work of its thread. Control thread. False: it is not open yet. */
 bool lnd_verbs_provider(const struct lnd_verbs *lv, struct rdma_counters *out);
-/* The connections of an NI, gathered on their reactors; done() on the control thread with all of
- * them (rows are freed after it). At most max rows; *total counts all. 0 or -ENOMEM. */
+/* The connections of an NI and its peers, gathered on their reactors; done() on the control thread
+ * with at most max of each (they are freed after it). 0 or -ENOMEM. */
 int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,
-                    void (*done)(void *arg, const struct verbs_conn_row *rows, unsigned n,
-                                 unsigned total),
-                    void *arg);
+                    void (*done)(void *arg, const struct verbs_rows *rows), void *arg);
 
 #endif

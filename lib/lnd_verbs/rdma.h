@@ -24,7 +24,9 @@
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
 
-#define RDMA_PRIV_MAX 196 /* private data of any event, o2iblnd §1.2 */
+/* Entries of a completion queue, if the device can, and unless one queue pair needs more. */
+#define RDMA_CQ_ENTRIES 16384u
+#define RDMA_PRIV_MAX   196 /* private data of any event, o2iblnd §1.2 */
 
 struct rdma;         /* a provider that was opened: its worker, its devices */
 struct rdma_request; /* somebody calls */
@@ -38,7 +40,8 @@ struct rdma_key {
 };
 
 /* What a device and its port are: for people, and for sizes. Does not change, but for `state`,
- * `gid`, `mtu` (read relaxed, or by info()). */
+ * `gid`, `mtu` (read relaxed, or by info()), and what is the port's where the address moves to
+ * another port of the device (by info() only). */
 struct rdma_info {
     char device[64];     /* "mlx5_0" */
     char transport[16];  /* "InfiniBand", "iWARP" */
@@ -111,8 +114,8 @@ enum rdma_event_kind {
     RDMA_EV_ESTABLISHED, /* connect(), accept(). priv: what the other side accepted with (padded) */
     RDMA_EV_REJECTED,    /* connect(): status of the CM's event, priv. accept(): the caller took it
                             back */
-    RDMA_EV_FAILED,      /* dial(), connect(), accept(): error. -EHOSTUNREACH: address or route;
-                            -ENETDOWN: unreachable; -ETIMEDOUT; -ENOTCONN: other */
+    RDMA_EV_FAILED,      /* dial(), connect(), accept(): error. -EHOSTUNREACH: address;
+                            -ENETUNREACH: route; -ENETDOWN: unreachable; -ENOTCONN: other. status */
     RDMA_EV_DISCONNECTED, /* the other side ended it: error 0; or the device failed or is gone:
                              -errno, then also of a link that waits for nothing yet */
     RDMA_EV_CLOSED,       /* close(): nothing of it is with a device any more; the last event */
@@ -120,8 +123,10 @@ enum rdma_event_kind {
 
 struct rdma_event {
     enum rdma_event_kind kind;
-    int error;        /* -errno, or 0 */
-    int status;       /* REJECTED: as the CM gives it (28, 10, 8 …, or -ECONNREFUSED on iWARP) */
+    int error; /* -errno, or 0 */
+    /* REJECTED: as the CM gives it (28, 10, 8 …, or -ECONNREFUSED on iWARP). FAILED: what the CM or
+     * the system said about it, -errno, or 0 */
+    int status;
     const void *priv; /* valid during the call */
     size_t priv_len;
 };
@@ -175,6 +180,9 @@ struct rdma_request {
     size_t priv_len;
     uint8_t priv[RDMA_PRIV_MAX]; /* padded */
     void *impl;
+    /* ---- the receiver's; zero when it comes */
+    struct rdma_request *next;
+    uint64_t held_us;
 };
 
 struct rdma_listener {
@@ -185,6 +193,9 @@ struct rdma_listener {
     /* After unlisten(), once on each reactor: no request() will come there any more. */
     void (*unlistened)(void *arg);
     void *arg;
+    /* What callers are told when too many wait already to be decided on. As long as this lives. */
+    const void *busy;
+    size_t busy_len;
 };
 
 /* ---- memory of the provider, as a user of it sees it */
@@ -193,6 +204,8 @@ struct rdma_counters {       /* relaxed; of the whole provider */
     uint64_t areas;          /* bytes of areas in use */
     uint64_t areas_reserved; /* bytes that areas were carved from */
     uint64_t registered;     /* bytes registered, over all devices */
+    uint64_t kept;           /* links that were shut and whose device does not let go of them */
+    uint64_t turned_away;    /* calls, because too many waited to be decided on */
     uint64_t worker_jobs, worker_busy_us, worker_longest_us;
 };
 
@@ -237,7 +250,8 @@ struct rdma_ops {
      * end nothing is told. Harmless in any state after dial() or adopt(), and twice. */
     void (*disconnect)(struct rdma_link *link);
     /* Destroys all there is of it, whatever it was doing (a call not answered yet is refused
-     * without words): RDMA_EV_CLOSED follows, other events do not. Completions not polled yet may
+     * without words): RDMA_EV_CLOSED follows, other events do not. It waits for the device to let
+     * go of the queue pair or to be gone, however long that takes. Completions not polled yet may
      * still be polled until poll() of cq has returned 0 once after that event; so long the area
      * stays as it is, which the provider takes back then. After the last link of a cq there need be
      * no poll: what is left is thrown away when event() returns. */

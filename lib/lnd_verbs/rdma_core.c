@@ -3,10 +3,12 @@
  * The RDMA provider over rdma-core: its table of functions, the worker thread and the ways between
  * it and reactors. See rdma.h for what is promised, rdma_core_internal.h for how it is divided.
  */
+#include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/lnd_verbs/rdma_core_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +22,11 @@
 
 #define EPOLL_BURST 16
 #define EMPTY_BURST 16
+
+void lnd_verbs_process_init(void)
+{
+    (void)mallopt(M_ARENA_MAX, 1);
+}
 
 void rcore_count(uint64_t *counter, int64_t by)
 {
@@ -172,7 +179,7 @@ static void lanes_close(struct rdma *rdma)
 
 /* ---- the worker ---- */
 
-static uint64_t now_us(void)
+uint64_t rcore_now_us(void)
 {
     struct timespec ts;
 
@@ -205,7 +212,7 @@ static void jobs_run(struct rcore_watch *watch)
 
 static void account(struct rdma *rdma, uint64_t since_us)
 {
-    uint64_t took = now_us() - since_us;
+    uint64_t took = rcore_now_us() - since_us;
 
     rcore_count(&rdma->count.worker_busy_us, (int64_t)took);
     if (took > rdma->count.worker_longest_us)
@@ -218,14 +225,20 @@ static void *worker(void *arg)
     struct epoll_event events[EPOLL_BURST];
 
     while (!rdma->stop) {
-        int n = epoll_wait(rdma->epoll_fd, events, EPOLL_BURST, -1);
-        uint64_t since_us = now_us();
+        int wait_ms = (int)(LIST_EMPTY(&rdma->kept) ? RCORE_LOOK_MS : RCORE_KEPT_AGAIN_MS);
+        int n = epoll_wait(rdma->epoll_fd, events, EPOLL_BURST, wait_ms);
+        uint64_t since_us = rcore_now_us();
 
         for (int i = 0; i < n; i++) {
             struct rcore_watch *watch = events[i].data.ptr;
 
             watch->fn(watch);
         }
+        if (!LIST_EMPTY(&rdma->kept) && since_us >= rdma->kept_again_us)
+            rcore_kept_again(rdma);
+        if (since_us >= rdma->look_us)
+            rcore_look_again(rdma);
+        rcore_devices_sweep(rdma);
         account(rdma, since_us);
     }
     return NULL;
@@ -386,6 +399,8 @@ static void links_free(struct rdma *rdma)
         rcore_link_free(LIST_FIRST(&rdma->links));
     while (!LIST_EMPTY(&rdma->leaving))
         rcore_link_free(LIST_FIRST(&rdma->leaving));
+    while (!LIST_EMPTY(&rdma->kept))
+        rcore_link_free(LIST_FIRST(&rdma->kept));
     while (!LIST_EMPTY(&rdma->callers))
         rcore_caller_free(LIST_FIRST(&rdma->callers));
 }

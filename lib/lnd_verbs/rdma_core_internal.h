@@ -6,7 +6,9 @@
  *
  * rdma_core_link.c: links and callers, events of the connection manager.
  *
- * rdma_core_device.c: devices, their ports, keys and completion queues, events of devices.
+ * rdma_core_device.c: devices, their keys and completion queues, events of devices.
+ *
+ * rdma_core_port.c: ports of devices that have addresses, who listens there.
  *
  * rdma_core_area.c: memory of connections.
  *
@@ -25,7 +27,10 @@
 #include <rdma/rdma_cma.h>
 #include <sys/queue.h>
 
-#define RCORE_CQ_ENTRIES 16384u /* of a completion queue, unless one queue pair needs more */
+/* Between attempts to destroy queue pairs that a device does not let go of. */
+#define RCORE_KEPT_AGAIN_MS 100u
+/* Between looks at ports for what no event tells of. */
+#define RCORE_LOOK_MS 1000u
 
 #define rcore_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
@@ -124,6 +129,7 @@ struct rcore_port {
     struct rdma_port *pub;
     struct rcore_device *dev;
     struct rdma_cm_id *id; /* NULL: the device is gone */
+    union ibv_gid gid;     /* where the connection manager has the address */
     struct rcore_listener *listener;
     uint32_t bits; /* to be told; the note is under way while not 0 */
     bool up;       /* as last told */
@@ -211,6 +217,9 @@ struct rdma {
     unsigned ncallers;
     LIST_HEAD(, rcore_link) links;         /* of no device yet */
     LIST_HEAD(, rcore_link) leaving;       /* their area and room in a queue are still in use */
+    LIST_HEAD(, rcore_link) kept;          /* shut, but the device does not let go of them */
+    uint64_t kept_again_us;                /* when it is asked to again */
+    uint64_t look_us;                      /* when ports are looked at again */
     LIST_HEAD(, rcore_listener) listeners; /* that have ended */
     LIST_HEAD(, rcore_port) ports;         /* that were unbound: a note may be under way */
     struct rdma_counters count;            /* relaxed; the worker's */
@@ -233,6 +242,7 @@ int rcore_watch_add(struct rdma *rdma, struct rcore_watch *watch, int fd,
                     void (*fn)(struct rcore_watch *watch));
 void rcore_watch_del(struct rdma *rdma, struct rcore_watch *watch);
 void rcore_count(uint64_t *counter, int64_t by);
+uint64_t rcore_now_us(void); /* monotonic; any thread */
 
 /* ---- rdma_core_area.c; the worker ---- */
 
@@ -243,6 +253,29 @@ void rcore_area_put(struct rcore_device *dev, struct rcore_slab *slab, uint8_t *
 void rcore_areas_free(struct rcore_device *dev);
 
 /* ---- rdma_core_device.c; the worker, if not said otherwise ---- */
+
+/* A sentence on why there is no device, or none of an address. Any thread. */
+void rcore_say_no_device(const struct sockaddr_in *addr, int error, char *err, size_t errlen);
+struct rcore_device *rcore_device_of(struct rdma *rdma, struct ibv_context *ctx);
+/* The same, opened if need be, with all regions of memory registered. 0 or -errno with a sentence.
+ */
+int rcore_device_get(struct rdma *rdma, struct ibv_context *ctx, struct rcore_device **out,
+                     char *err, size_t errlen);
+/* The device is gone or failed for good: all on it are told. */
+void rcore_device_dead(struct rcore_device *dev);
+void rcore_device_free(struct rcore_device *dev);
+/* Closes those that are gone and that nobody uses any more. Not while events of theirs may be at
+ * hand. */
+void rcore_devices_sweep(struct rdma *rdma);
+/* A region is gone (arg: its index): no device has a key for it any more. */
+int rcore_forget_region(struct rdma *rdma, void *arg);
+void rcore_want_region(struct rdma_note *note);
+/* A completion queue of that lane with room. 0 or -errno. */
+int rcore_cq_get(struct rcore_device *dev, struct rcore_lane *lane, uint32_t entries,
+                 struct rcore_cq **out);
+void rcore_id_drop(struct rdma_cm_id **id); /* may be NULL, is then */
+
+/* ---- rdma_core_port.c; the worker ---- */
 
 struct rcore_bind { /* arguments of bind() and listen() */
     struct rdma_port *port;
@@ -259,21 +292,11 @@ int rcore_unbind(struct rdma *rdma, void *arg);
 int rcore_info(struct rdma *rdma, void *arg);
 int rcore_listen(struct rdma *rdma, void *arg);
 int rcore_unlisten(struct rdma *rdma, void *arg);
-/* A sentence on why there is no device, or none of an address. Any thread. */
-void rcore_say_no_device(const struct sockaddr_in *addr, int error, char *err, size_t errlen);
-struct rcore_device *rcore_device_of(struct rdma *rdma, struct ibv_context *ctx);
-/* The device is gone or failed for good: all on it are told. */
-void rcore_device_dead(struct rcore_device *dev);
-void rcore_device_free(struct rcore_device *dev);
-/* A region is gone (arg: its index): no device has a key for it any more. */
-int rcore_forget_region(struct rdma *rdma, void *arg);
-void rcore_want_region(struct rdma_note *note);
+void rcore_listeners_sweep(struct rdma *rdma, bool all);
 /* What a port is now may be something else than what was told. */
 void rcore_port_look(struct rcore_port *port, uint32_t bits);
-/* A completion queue of that lane with room. 0 or -errno. */
-int rcore_cq_get(struct rcore_device *dev, struct rcore_lane *lane, uint32_t entries,
-                 struct rcore_cq **out);
-void rcore_listeners_sweep(struct rdma *rdma, bool all);
+/* The same for all of them, with the time that has passed for a reason. */
+void rcore_look_again(struct rdma *rdma);
 
 /* ---- rdma_core_link.c ---- */
 
@@ -291,6 +314,8 @@ void rcore_caller_reject(struct rdma_note *note);
 /* The device under it failed, or is gone. */
 void rcore_link_lost(struct rcore_link *l, int error);
 void rcore_link_free(struct rcore_link *l);
+/* Tries once more to destroy the queue pairs in rdma->kept. */
+void rcore_kept_again(struct rdma *rdma);
 void rcore_caller_free(struct rcore_caller *c);
 /* All events of the connection manager there are. */
 void rcore_cm_events(struct rcore_watch *watch);

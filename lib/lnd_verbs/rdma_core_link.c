@@ -8,6 +8,7 @@
  * it: to destroy an identifier waits for its events to be acknowledged.
  */
 #include "lib/lnd_verbs/rdma_core_internal.h"
+#include "lib/log/log.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
  */
 #define RNR_TIMER    24
 #define CM_EVENTS    32   /* taken before other work has its turn */
-#define CALLERS      1024 /* calls that nobody has decided on yet; more are refused without words */
+#define CALLERS      1024 /* calls that nobody has decided on yet; more are turned away */
 #define INLINE_LEAST 64   /* bytes; less is not worth asking for */
 
 /* ---- what the home is told ---- */
@@ -109,6 +110,13 @@ static void fail(struct rcore_link *l, int error)
         reply(l->pub, RDMA_EV_FAILED, error);
 }
 
+/* The same, with what was said by whoever knows. */
+static void fail_as(struct rcore_link *l, int error, int status)
+{
+    l->status = status;
+    fail(l, error);
+}
+
 static void down(struct rcore_link *l, int error)
 {
     l->state = RCORE_ENDED;
@@ -188,11 +196,45 @@ void rcore_link_free(struct rcore_link *l)
 
 void rcore_link_gone(struct rdma_note *note)
 {
-    struct rcore_link *l = note->of;
+    rcore_link_free(note->of);
+}
 
-    /* What a device cannot be made to let go of stays as it is. */
-    if (link_drop(l))
-        rcore_link_free(l);
+static void link_closed(struct rcore_link *l)
+{
+    LIST_INSERT_HEAD(&l->rdma->leaving, l, link);
+    rcore_tell(l->lane, &l->pub->mail.closed, home_closed, l->pub);
+}
+
+/* A device that does not let go of a queue pair may go on writing to what was posted there: its
+ * owner is not told that it is closed, and nothing is used otherwise, before the device does let go
+ * or is gone. */
+static void link_keep(struct rcore_link *l)
+{
+    struct rdma *rdma = l->rdma;
+
+    if (LIST_EMPTY(&rdma->kept))
+        rdma->kept_again_us = rcore_now_us() + RCORE_KEPT_AGAIN_MS * 1000;
+    LIST_INSERT_HEAD(&rdma->kept, l, link);
+    rcore_count(&rdma->count.kept, 1);
+    log_event(LOG_LEVEL_WARNING, LOG_MODULE_LNET, "rdma_queue_pair_kept",
+              LOG_S("device", ibv_get_device_name(l->dev->ctx->device)),
+              LOG_U("qpn", l->id->qp->qp_num),
+              LOG_S("msg", "the device refuses to destroy a queue pair; it is tried again"));
+}
+
+void rcore_kept_again(struct rdma *rdma)
+{
+    struct rcore_link *l, *next;
+
+    for (l = LIST_FIRST(&rdma->kept); l != NULL; l = next) {
+        next = LIST_NEXT(l, link);
+        if (!link_drop(l))
+            continue;
+        LIST_REMOVE(l, link);
+        rcore_count(&rdma->count.kept, -1);
+        link_closed(l);
+    }
+    rdma->kept_again_us = rcore_now_us() + RCORE_KEPT_AGAIN_MS * 1000;
 }
 
 /* ---- dial ---- */
@@ -223,6 +265,7 @@ void rcore_link_dial(struct rdma_note *note)
     struct rdma_link *pub = note->of;
     struct rcore_link *l = link_new(pub);
     struct sockaddr_in to = pub->mail.dial.to;
+    int rc;
 
     if (l == NULL) {
         reply(pub, RDMA_EV_FAILED, -ENOMEM);
@@ -235,9 +278,12 @@ void rcore_link_dial(struct rdma_note *note)
         fail(l, -ENOTCONN);
         return;
     }
-    if (bind_source(l) < 0 ||
+    rc = bind_source(l);
+    if (rc == 0 &&
         rdma_resolve_addr(l->id, NULL, (struct sockaddr *)&to, (int)pub->mail.dial.timeout_ms) < 0)
-        fail(l, -EHOSTUNREACH);
+        rc = -errno;
+    if (rc < 0)
+        fail_as(l, -EHOSTUNREACH, rc);
 }
 
 static void address_resolved(struct rcore_link *l)
@@ -255,7 +301,7 @@ static void address_resolved(struct rcore_link *l)
         (void)rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos));
     l->state = RCORE_ROUTE;
     if (rdma_resolve_route(l->id, (int)dial->timeout_ms) < 0)
-        fail(l, -EHOSTUNREACH);
+        fail_as(l, -ENETUNREACH, -errno);
 }
 
 /* ---- callers ---- */
@@ -294,8 +340,9 @@ static void caller_new(struct rcore_listener *listener, struct rdma_cm_id *id, c
     if (c != NULL && listener->port->rdma->ncallers < CALLERS)
         to = listener->to.route(listener->to.arg, priv, len);
     if (c == NULL || to == NULL) {
-        (void)rdma_reject(id, NULL, 0);
+        (void)rdma_reject(id, listener->to.busy, (uint8_t)listener->to.busy_len);
         (void)rdma_destroy_id(id);
+        rcore_count(&listener->port->rdma->count.turned_away, 1);
         free(c);
         return;
     }
@@ -446,7 +493,7 @@ static void link_join(struct rdma_link *pub,
     }
     l->state = RCORE_JOINING;
     if (join(l->id, &param) < 0)
-        fail(l, errno == ENETUNREACH || errno == EHOSTUNREACH ? -ENETDOWN : -ENOTCONN);
+        fail_as(l, errno == ENETUNREACH || errno == EHOSTUNREACH ? -ENETDOWN : -ENOTCONN, -errno);
 }
 
 void rcore_link_connect(struct rdma_note *note)
@@ -515,15 +562,17 @@ void rcore_link_shut(struct rdma_note *note)
 {
     struct rdma_link *pub = note->of;
     struct rcore_link *l = pub->impl;
-    struct rcore_lane *lane = rcore_lane_of(pub->port->rdma, pub->home);
 
-    if (l != NULL) {
-        link_leave(l);
-        (void)link_drop(l);
-        LIST_REMOVE(l, link);
-        LIST_INSERT_HEAD(&l->rdma->leaving, l, link);
+    if (l == NULL) {
+        rcore_tell(rcore_lane_of(pub->port->rdma, pub->home), &pub->mail.closed, home_closed, pub);
+        return;
     }
-    rcore_tell(lane, &pub->mail.closed, home_closed, pub);
+    link_leave(l);
+    LIST_REMOVE(l, link);
+    if (link_drop(l))
+        link_closed(l);
+    else
+        link_keep(l);
 }
 
 /* ---- what the connection manager says ---- */
@@ -552,10 +601,8 @@ static void join_ended(struct rcore_link *l, const struct cm_event *ev)
         l->state = RCORE_ENDED;
         keep_words(l, ev);
         reply(l->pub, RDMA_EV_REJECTED, 0);
-    } else if (ev->status == -ETIMEDOUT) {
-        fail(l, -ETIMEDOUT);
     } else {
-        fail(l, ev->type == RDMA_CM_EVENT_UNREACHABLE ? -ENETDOWN : -ENOTCONN);
+        fail_as(l, ev->type == RDMA_CM_EVENT_UNREACHABLE ? -ENETDOWN : -ENOTCONN, ev->status);
     }
 }
 
@@ -575,7 +622,7 @@ static void link_event(struct rcore_link *l, const struct cm_event *ev)
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
         if (l->state == RCORE_ADDRESS || l->state == RCORE_ROUTE)
-            fail(l, -EHOSTUNREACH);
+            fail_as(l, l->state == RCORE_ADDRESS ? -EHOSTUNREACH : -ENETUNREACH, ev->status);
         break;
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:

@@ -28,6 +28,13 @@ struct lnet_drop_info {
     const char *remedy; /* what to look at or do about it */
 };
 
+/* What more is known of one event than its reason. The texts are static. */
+struct lnet_drop_why {
+    const char *stage; /* of what was being done; NULL: not known */
+    const char *why;   /* NULL: nothing more than the reason says */
+    int code;          /* the number whoever said so gave, 0 = none */
+};
+
 /* The row of a reason; never NULL (unknown values give the row of LNET_DROP_NONE). */
 const struct lnet_drop_info *lnet_drop_info(enum lnet_drop reason);
 const char *lnet_drop_kind_name(enum lnet_drop_kind kind);

@@ -5,9 +5,9 @@
  *
  * Removing: a snapshot without the NIs is published, so that nothing chooses them any more, and
  * they are marked, so that what is already on its way to them fails where it arrives; then the
- * node's home tells others, each reactor fails what waits for credits, and the LND closes
- * connections. The objects stay, unused, as long as messages may point to them: until the next NI
- * is added, or the node is destroyed.
+ * node's home tells others, each reactor fails what waits for credits, and the LND finishes what
+ * peers have begun or take for received, and closes connections. The objects stay, unused, as long
+ * as messages may point to them: until the next NI is added, or the node is destroyed.
  *
  * Adding: each reactor forgets what it counted for that index before, the LND begins to listen, a
  * snapshot with the NI is published, the node's home tells others. If the LND cannot, it stops what
@@ -20,6 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A peer that does not end what it began does not keep an NI longer than that. */
+#define QUIET_US 2000000ull
+
 struct change_mail {
     struct reactor_task task;
     struct lnet_change *change;
@@ -28,7 +31,7 @@ struct change_mail {
 };
 
 struct change_ni {
-    struct reactor_task task;
+    struct reactor_task quiet, task;
     struct lnet_change *change;
     struct lnet_ni *ni;
 };
@@ -40,12 +43,18 @@ struct lnet_change {
     void *arg;
     int rc;
     char err[256];
+    bool abandoned; /* its caller has been answered */
     unsigned pending;
     struct lnet_ni *add;
     unsigned ndel;
+    unsigned quiet_wait;
+    struct reactor_timer quiet_timer; /* while they come to rest */
     struct change_mail mail[REACTOR_MAX];
     struct change_ni del[LNET_MAX_NI];
 };
+
+static void quiet_late(struct reactor_timer *t);
+static void stop_nis(struct lnet_change *ch);
 
 static struct lnet_change *change_new(struct lnet_node *node, void *arg, char *err, size_t errlen)
 {
@@ -58,6 +67,7 @@ static struct lnet_change *change_new(struct lnet_node *node, void *arg, char *e
     }
     ch->node = node;
     ch->arg = arg;
+    reactor_timer_init(&ch->quiet_timer, quiet_late);
     for (i = 0; i < node->nshards; i++) {
         ch->mail[i].change = ch;
         ch->mail[i].shard = node->shard[i];
@@ -65,28 +75,43 @@ static struct lnet_change *change_new(struct lnet_node *node, void *arg, char *e
     return ch;
 }
 
-static void change_end(struct lnet_change *ch)
+static void change_answer(struct lnet_change *ch)
 {
-    struct lnet_node *node = ch->node;
-
-    node->change = NULL;
     if (ch->net_done)
         ch->net_done(ch->arg);
     else
         ch->done(ch->arg, ch->rc, ch->rc ? ch->err : "");
+}
+
+static void change_end(struct lnet_change *ch)
+{
+    struct lnet_node *node = ch->node;
+
+    if (ch->abandoned)
+        return;
+    node->change = NULL;
+    change_answer(ch);
     free(ch);
     lnet_stop_change_ended(node);
 }
 
+/* Mail of LNDs may still come to it, so it stays until the node is freed. No timer runs any more,
+ * so what comes to rest now is stopped as it is. */
 void lnet_change_abandon(struct lnet_node *node)
 {
     struct lnet_change *ch = node->change;
 
-    if (!ch)
+    if (!ch || ch->abandoned)
         return;
+    ch->abandoned = true;
     ch->rc = -ESHUTDOWN;
     snprintf(ch->err, sizeof(ch->err), "the node has been stopped");
-    change_end(ch);
+    if (reactor_timer_armed(&ch->quiet_timer)) {
+        reactor_timer_cancel(&ch->quiet_timer);
+        stop_nis(ch);
+    }
+    change_answer(ch);
+    lnet_stop_change_ended(node);
 }
 
 /* Runs fn on each reactor; then `then` on the control thread, once for each. */
@@ -189,12 +214,44 @@ static void stop_nis(struct lnet_change *ch)
     }
 }
 
+static void quiet_late(struct reactor_timer *t)
+{
+    stop_nis(container_of(t, struct lnet_change, quiet_timer));
+}
+
+static void ni_quiet(struct reactor_task *task)
+{
+    struct lnet_change *ch = container_of(task, struct change_ni, quiet)->change;
+
+    if (--ch->quiet_wait > 0 || !reactor_timer_armed(&ch->quiet_timer))
+        return;
+    reactor_timer_cancel(&ch->quiet_timer);
+    stop_nis(ch);
+}
+
+static void quiesce_nis(struct lnet_change *ch)
+{
+    unsigned i;
+
+    if (ch->abandoned) {
+        stop_nis(ch);
+        return;
+    }
+    ch->quiet_wait = ch->ndel;
+    reactor_timer_arm(&ch->quiet_timer, QUIET_US);
+    for (i = 0; i < ch->ndel; i++) {
+        ch->del[i].change = ch;
+        ch->del[i].quiet.fn = ni_quiet;
+        ch->del[i].ni->lnd->ni_quiesce(ch->del[i].ni, &ch->del[i].quiet);
+    }
+}
+
 static void shard_flushed(struct reactor_task *task)
 {
     struct lnet_change *ch = container_of(task, struct change_mail, task)->change;
 
     if (--ch->pending == 0)
-        stop_nis(ch);
+        quiesce_nis(ch);
 }
 
 static void flush_shard(struct reactor_task *task)

@@ -88,6 +88,28 @@ struct lnd_tunables { /* the union of what LNDs offer; -1 = the LND's default. l
 };
 #define LND_TUNABLES_DEFAULT ((struct lnd_tunables){-1, -1, -1, -1, -1})
 
+/* For ops->ni_set(), of what can be changed while an NI runs: the settings there are with those
+ * that are given (not -1); and settings as they are to be, for reactors that read them (relaxed).
+ */
+static inline struct lnd_tunables lnd_tunables_with(struct lnd_tunables now,
+                                                    const struct lnd_tunables *set)
+{
+    if (set->conns_per_peer != -1)
+        now.conns_per_peer = set->conns_per_peer;
+    if (set->timeout != -1)
+        now.timeout = set->timeout;
+    if (set->tos != -1)
+        now.tos = set->tos;
+    return now;
+}
+
+static inline void lnd_tunables_store(struct lnd_tunables *to, const struct lnd_tunables *from)
+{
+    __atomic_store_n(&to->conns_per_peer, from->conns_per_peer, __ATOMIC_RELAXED);
+    __atomic_store_n(&to->timeout, from->timeout, __ATOMIC_RELAXED);
+    __atomic_store_n(&to->tos, from->tos, __ATOMIC_RELAXED);
+}
+
 /* A network interface. Made by lnet_ni_add() or lnet_ni_add_live() on the control thread. It lives
  * until lnet_node_destroy(), or after its removal until its LND has stopped it and no message
  * points to it any more. Fields above the line do not change once started, but for lnd_tun: that is
@@ -226,7 +248,9 @@ struct lnet_rx {
     struct lnet_rx *age_next, **age_pprev; /* in the list of all that wait, or all that receive */
     uint64_t begun_us; /* when ops->recv() was called; before, when it began to wait */
     uint64_t wait_until_us;
-    uint64_t expired_us; /* when the last message received with it waited in vain; 0 = never */
+    /* When the last message received with it waited in vain; 0 = never. An LND whose messages do
+     * not follow one another as in a stream sets it to 0 before each. */
+    uint64_t expired_us;
     struct lnet_rx *wait_next, **wait_pprev; /* in its queue */
     struct reactor_task task;
 };
@@ -430,5 +454,9 @@ void lnet_ni_link(struct lnet_ni *ni, bool up);
  * caller's shard). The core itself counts messages; an LND counts connections and refusals. */
 void lnet_drop_event(struct lnet_node *node, enum lnet_drop reason, const struct lnet_ni *ni,
                      const struct lnet_nid *peer, const struct lnet_hdr *hdr);
+/* The same where more is known of it: it is shown with the example, and logged. */
+void lnet_drop_event_why(struct lnet_node *node, enum lnet_drop reason, const struct lnet_ni *ni,
+                         const struct lnet_nid *peer, const struct lnet_hdr *hdr,
+                         const struct lnet_drop_why *why);
 
 #endif

@@ -108,8 +108,9 @@ struct lnet_ni_conf {
  */
 int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
                 char *err, size_t errlen);
-/* Removes all NIs of a net at run time: connections close, what is queued for them is dropped as
- * LNET_DROP_NI_REMOVED, the ping info no longer lists them. done(arg) runs on the control thread
+/* Removes all NIs of a net at run time: what peers have begun to send is received, for two seconds
+ * at most; then connections close, what is queued for them is dropped as LNET_DROP_NI_REMOVED, the
+ * ping info no longer lists them. done(arg) runs on the control thread
  * when nothing is left of it. -ENOENT, -EBUSY (being removed, or the node stops) with a sentence;
  * then done is not called. Control. */
 int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg), void *arg,
@@ -240,6 +241,7 @@ struct lnet_drop_example {
     struct lnet_nid peer, src, dest;
     uint32_t type, payload_len;
     int ni; /* index, -1 = none */
+    struct lnet_drop_why why;
 };
 void lnet_drop_example_get(const struct lnet_node *node, enum lnet_drop reason,
                            struct lnet_drop_example *out);

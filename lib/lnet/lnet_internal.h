@@ -629,6 +629,22 @@ void lnet_send_init(struct lnet_shard *s);
 /* A message that waits for credits fails; tx_peer is set. */
 void lnet_send_failed(struct lnet_msg *msg, struct lnet_result result);
 
+/* ---- md.c (node home) ---- */
+enum md_state {
+    MD_FREE,
+    MD_ACTIVE,
+    MD_UNLINKED
+};
+
+/* NULL: there is none, or not any more. */
+struct lnet_md *lnet_md_find(struct lnet_node *node, const struct lnet_handle *h);
+/* Takes one operation from the threshold. */
+void lnet_md_use(struct lnet_md *md);
+/* An operation has ended: its owner is told, with what this does to the MD. */
+void lnet_md_event(struct lnet_md *md, struct lnet_event *ev);
+/* Segments of the MD's bytes [offset, offset + len), as the payload of msg. */
+void lnet_md_slice(const struct lnet_md *md, uint32_t offset, uint32_t len, struct lnet_msg *msg);
+
 /* ---- portal.c (node home) ---- */
 int lnet_portals_init(struct lnet_node *node);
 void lnet_portals_fini(struct lnet_node *node);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The Put/Get API and messages addressed to this node: match entries, memory descriptors and their
- * events. docs/protocol/lnet-core.md §3.1, §4.8. All on the node's home reactor; a received header
+ * The Put/Get API and messages addressed to this node: what they match, and its events.
+ * docs/protocol/lnet-core.md §3.1, §4.8. All on the node's home reactor; a received header
  * whose connection lives elsewhere is mailed here and back.
  */
 #include "lib/lnet/ping.h"
@@ -10,15 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum md_state {
-    MD_FREE,
-    MD_ACTIVE,
-    MD_UNLINKED
-};
-
-#define COOKIE_TYPE_MD 1u /* low two bits of an object cookie, §2.4 */
-#define LAZY_WAIT_US   10000000ull
-#define PUSHES_ANYWAY  4
+#define LAZY_WAIT_US  10000000ull
+#define PUSHES_ANYWAY 4
 
 static void lazy_expired(struct reactor_timer *t);
 
@@ -36,159 +29,6 @@ int lnet_portals_init(struct lnet_node *node)
 void lnet_portals_fini(struct lnet_node *node)
 {
     free(node->md_hash);
-}
-
-/* ---- memory descriptors ---- */
-
-static struct lnet_md **md_bucket(struct lnet_node *node, uint64_t cookie)
-{
-    return &node->md_hash[(cookie >> 2) % LNET_MD_BUCKETS];
-}
-
-static struct lnet_md *md_find(struct lnet_node *node, const struct lnet_handle *h)
-{
-    struct lnet_md *md;
-
-    if (h->interface_cookie != node->interface_cookie)
-        return NULL;
-    for (md = *md_bucket(node, h->object_cookie); md; md = md->hash_next)
-        if (md->cookie == h->object_cookie)
-            return md;
-    return NULL;
-}
-
-static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *me)
-{
-    struct lnet_md **bucket;
-    uint64_t bytes = 0;
-    unsigned i;
-
-    if (md->nsegs > LNET_MD_MAX_SEGS)
-        return -EINVAL;
-    for (i = 0; i < md->nsegs; i++)
-        bytes += md->segs[i].len;
-    if (bytes != md->length)
-        return -EINVAL;
-    md->node = node;
-    md->me = me;
-    md->cookie = node->next_cookie++ << 2 | COOKIE_TYPE_MD;
-    md->refs = 0;
-    md->local_offset = 0;
-    md->replies = md->acks = 0;
-    md->state = MD_ACTIVE;
-    bucket = md_bucket(node, md->cookie);
-    md->hash_next = *bucket;
-    *bucket = md;
-    return 0;
-}
-
-static void me_unlink(struct lnet_node *node, struct lnet_me *me)
-{
-    if (me->prev)
-        me->prev->next = me->next;
-    else
-        node->portal[me->portal].head = me->next;
-    if (me->next)
-        me->next->prev = me->prev;
-    else
-        node->portal[me->portal].tail = me->prev;
-    me->md = NULL;
-}
-
-/* Nothing new finds the MD from now on; what is under way goes on. */
-static void md_detach(struct lnet_md *md)
-{
-    struct lnet_md **link = md_bucket(md->node, md->cookie);
-
-    while (*link != md)
-        link = &(*link)->hash_next;
-    *link = md->hash_next;
-    if (md->me)
-        me_unlink(md->node, md->me);
-    md->me = NULL;
-    md->state = MD_UNLINKED;
-}
-
-/* Takes one operation from the threshold. An ME's MD that is used up stops matching at once. */
-static void md_use(struct lnet_md *md)
-{
-    if (md->threshold != LNET_THRESH_INF)
-        md->threshold--;
-    if (md->me && (md->threshold == 0 || ((md->options & LNET_MD_MAX_SIZE) &&
-                                          md->length - md->local_offset < md->max_size)))
-        md_detach(md);
-}
-
-static void md_event(struct lnet_md *md, struct lnet_event *ev)
-{
-    if (md->state == MD_ACTIVE && md->threshold == 0 && md->refs == 0)
-        md_detach(md);
-    ev->unlinked = md->state == MD_UNLINKED && md->refs == 0;
-    if (ev->unlinked)
-        md->state = MD_FREE;
-    if (md->eq)
-        md->eq->fn(md, ev);
-}
-
-int lnet_md_bind(struct lnet_node *node, struct lnet_md *md)
-{
-    return md_link(node, md, NULL);
-}
-
-void lnet_md_unlink(struct lnet_md *md)
-{
-    struct lnet_event ev = {.type = LNET_EVENT_UNLINK, .status = -ECANCELED};
-
-    if (md->state != MD_ACTIVE)
-        return;
-    md_detach(md);
-    if (md->refs == 0)
-        md_event(md, &ev);
-}
-
-int lnet_me_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *md)
-{
-    int rc;
-
-    if (me->portal >= LNET_PORTALS)
-        return -EINVAL;
-    rc = md_link(node, md, me);
-    if (rc)
-        return rc;
-    me->md = md;
-    me->next = NULL;
-    me->prev = node->portal[me->portal].tail;
-    if (me->prev)
-        me->prev->next = me;
-    else
-        node->portal[me->portal].head = me;
-    node->portal[me->portal].tail = me;
-    return 0;
-}
-
-/* Segments of the MD's bytes [offset, offset + len). */
-static void md_slice(const struct lnet_md *md, uint32_t offset, uint32_t len, struct lnet_msg *msg)
-{
-    unsigned i, n = 0;
-
-    for (i = 0; i < md->nsegs && len > 0; i++) {
-        struct mem_seg seg = md->segs[i];
-
-        if (offset >= seg.len) {
-            offset -= seg.len;
-            continue;
-        }
-        seg.addr += offset;
-        seg.len -= offset;
-        offset = 0;
-        if (seg.len > len)
-            seg.len = len;
-        len -= seg.len;
-        msg->payload.bytes += seg.len;
-        msg->segs[n++] = seg;
-    }
-    msg->payload.seg = msg->segs;
-    msg->payload.n = n;
 }
 
 /* ---- matching ---- */
@@ -244,7 +84,7 @@ static enum lnet_drop find_match(struct lnet_node *node, struct match *m, const 
         m->md->refs++;
         if (!(m->md->options & LNET_MD_MANAGE_REMOTE))
             m->md->local_offset = m->at + m->mlen;
-        md_use(m->md);
+        lnet_md_use(m->md);
         return LNET_DROP_NONE;
     }
     return why;
@@ -341,7 +181,7 @@ static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_m
     msg->md_offset = at;
     msg->mlen = mlen;
     msg->state = LNET_MSG_RECEIVING;
-    md_slice(md, at, mlen, msg);
+    lnet_md_slice(md, at, mlen, msg);
     rx->msg = msg;
     answer(rx, LNET_DROP_NONE);
 }
@@ -509,7 +349,7 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     msg->md = m.md;
     msg->md_offset = m.at;
     msg->mlen = m.mlen;
-    md_slice(m.md, m.at, m.mlen, msg);
+    lnet_md_slice(m.md, m.at, m.mlen, msg);
     answer(rx, LNET_DROP_NONE);
     send_local(msg, ni);
 }
@@ -540,7 +380,7 @@ static void local_reply(struct lnet_node *node, struct lnet_rx *rx)
     uint32_t mlen = rx->hdr.payload_len;
 
     lnet_body_get_reply(&rx->hdr, &reply);
-    md = md_find(node, &reply.dst);
+    md = lnet_md_find(node, &reply.dst);
     /* Only a GET of ours makes room for a REPLY. */
     if (!md || md->replies == 0 || md->threshold == 0 || !was_asked(md, &rx->hdr)) {
         answer(rx, LNET_DROP_REPLY_NO_MATCH);
@@ -559,7 +399,7 @@ static void local_reply(struct lnet_node *node, struct lnet_rx *rx)
         mlen = md->length;
     md->replies--;
     md->refs++;
-    md_use(md);
+    lnet_md_use(md);
     receive_into(rx, msg, md, 0, mlen);
 }
 
@@ -570,13 +410,13 @@ static void local_ack(struct lnet_node *node, struct lnet_rx *rx)
     struct lnet_md *md;
 
     lnet_body_get_ack(&rx->hdr, &ack);
-    md = md_find(node, &ack.dst);
+    md = lnet_md_find(node, &ack.dst);
     if (!md || md->acks == 0 || md->threshold == 0 || !was_asked(md, &rx->hdr)) {
         answer(rx, LNET_DROP_ACK_NO_MATCH);
         return;
     }
     md->acks--;
-    md_use(md);
+    lnet_md_use(md);
     ev.initiator = rx->hdr.src_nid;
     ev.initiator_pid = rx->hdr.src_pid;
     ev.sender = rx->from->nid;
@@ -585,7 +425,7 @@ static void local_ack(struct lnet_node *node, struct lnet_rx *rx)
     ev.match_bits = ack.match_bits;
     count_add(&lnet_shard_self(node)->stats[LNET_STAT_RECV_COUNT], 1);
     answer(rx, LNET_DROP_NONE);
-    md_event(md, &ev);
+    lnet_md_event(md, &ev);
 }
 
 void lnet_local_rx(struct lnet_rx *rx)
@@ -665,7 +505,7 @@ static void rdma_get_served(struct lnet_msg *msg)
     ev.rlength = msg->get.sink_length;
     lnet_msg_free(msg);
     md->refs--;
-    md_event(md, &ev);
+    lnet_md_event(md, &ev);
 }
 
 void lnet_local_rx_done(struct lnet_msg *msg)
@@ -694,7 +534,7 @@ void lnet_local_rx_done(struct lnet_msg *msg)
           (put.ack.interface_cookie != UINT64_MAX || put.ack.object_cookie != UINT64_MAX);
     event_of(msg, &ev);
     md->refs--;
-    md_event(md, &ev);
+    lnet_md_event(md, &ev);
     if (ack)
         send_ack(msg, &put);
     else
@@ -721,7 +561,7 @@ void lnet_local_tx_done(struct lnet_msg *msg)
     }
     lnet_msg_free(msg);
     if (md)
-        md_event(md, &ev);
+        lnet_md_event(md, &ev);
 }
 
 /* ---- originating ---- */
@@ -793,10 +633,10 @@ int lnet_put(struct lnet_md *md, bool want_ack, const struct lnet_nid *src,
         md->acks++;
     }
     lnet_body_set_put(&msg->hdr, &put);
-    md_slice(md, 0, md->length, msg);
+    lnet_md_slice(md, 0, md->length, msg);
     msg->hdr.payload_len = msg->mlen = md->length;
     md->refs++;
-    md_use(md);
+    lnet_md_use(md);
     lnet_transmit(msg);
     return 0;
 }
@@ -821,7 +661,7 @@ int lnet_get(struct lnet_md *md, const struct lnet_nid *src, const struct lnet_n
     md->replies++;
     lnet_body_set_get(&msg->hdr, &get);
     md->refs++;
-    md_use(md);
+    lnet_md_use(md);
     lnet_transmit(msg);
     return 0;
 }

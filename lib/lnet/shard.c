@@ -179,7 +179,8 @@ static void example_write(struct lnet_drop_slot *slot, const union lnet_drop_wor
 }
 
 static void example_set(struct lnet_drop_slot *slot, const struct lnet_ni *ni,
-                        const struct lnet_nid *peer, const struct lnet_hdr *hdr)
+                        const struct lnet_nid *peer, const struct lnet_hdr *hdr,
+                        const struct lnet_drop_why *why)
 {
     union lnet_drop_words new = {.example = {.seen = true}};
     struct lnet_drop_example *e = &new.example;
@@ -196,6 +197,8 @@ static void example_set(struct lnet_drop_slot *slot, const struct lnet_ni *ni,
         e->type = hdr->type;
         e->payload_len = hdr->payload_len;
     }
+    if (why)
+        e->why = *why;
     example_write(slot, &new);
 }
 
@@ -216,16 +219,24 @@ static void example_get(const struct lnet_drop_slot *slot, struct lnet_drop_exam
 }
 
 static void count_drop(struct lnet_shard *s, enum lnet_drop reason, const struct lnet_ni *ni,
-                       const struct lnet_nid *peer, const struct lnet_hdr *hdr)
+                       const struct lnet_nid *peer, const struct lnet_hdr *hdr,
+                       const struct lnet_drop_why *why)
 {
     count_add(&s->drops[reason], 1);
-    example_set(&s->drop_slots[reason], ni, peer, hdr);
+    example_set(&s->drop_slots[reason], ni, peer, hdr, why);
 }
 
 void lnet_drop_event(struct lnet_node *node, enum lnet_drop reason, const struct lnet_ni *ni,
                      const struct lnet_nid *peer, const struct lnet_hdr *hdr)
 {
-    count_drop(lnet_shard_self(node), reason, ni, peer, hdr);
+    count_drop(lnet_shard_self(node), reason, ni, peer, hdr, NULL);
+}
+
+void lnet_drop_event_why(struct lnet_node *node, enum lnet_drop reason, const struct lnet_ni *ni,
+                         const struct lnet_nid *peer, const struct lnet_hdr *hdr,
+                         const struct lnet_drop_why *why)
+{
+    count_drop(lnet_shard_self(node), reason, ni, peer, hdr, why);
 }
 
 void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct lnet_ni *ni,
@@ -234,7 +245,7 @@ void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct
 {
     unsigned type = hdr->type < LNET_MSG_TYPES ? hdr->type : LNET_MSG_HELLO;
 
-    count_drop(s, reason, ni, peer ? &peer->nid : peer_nid, hdr);
+    count_drop(s, reason, ni, peer ? &peer->nid : peer_nid, hdr, NULL);
     count_add(&s->stats[LNET_STAT_DROP_COUNT], 1);
     count_add(&s->stats[LNET_STAT_DROP_LENGTH], hdr->payload_len);
     if (ni)

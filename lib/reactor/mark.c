@@ -55,15 +55,23 @@ void marks_turn(struct reactor *r, unsigned every)
 
 /* ---- what was seen ---- */
 
-/* The kernel took the core away once, in the middle of something: of what looks longest. */
+/* The kernel took the core away, mostly once and in the middle of something: of what looks longest,
+ * and of others only if that was not all. */
 static void take_back(struct reactor_marks *m, uint64_t lost)
 {
-    unsigned longest = 0;
+    while (lost > 0) {
+        unsigned longest = 0;
+        uint64_t part;
 
-    for (unsigned i = 1; i < REACTOR_WORKS; i++)
-        if (m->round[i] > m->round[longest])
-            longest = i;
-    m->round[longest] -= RTE_MIN(lost, m->round[longest]);
+        for (unsigned i = 1; i < REACTOR_WORKS; i++)
+            if (m->round[i] > m->round[longest])
+                longest = i;
+        part = RTE_MIN(lost, m->round[longest]);
+        if (part == 0)
+            return;
+        m->round[longest] -= part;
+        lost -= part;
+    }
 }
 
 void marks_settle(struct reactor *r, uint64_t now, uint64_t lost)

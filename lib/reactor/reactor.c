@@ -370,6 +370,11 @@ int reactor_socket(const struct reactor *r)
     return socket == (unsigned)SOCKET_ID_ANY ? -1 : (int)socket;
 }
 
+bool reactor_spins(const struct reactor *r)
+{
+    return r->idle == REACTOR_IDLE_SPIN;
+}
+
 struct reactor_env *reactor_env_of(const struct reactor *r)
 {
     return r->env;

@@ -77,11 +77,17 @@ sys.exit("no coverage of " + want)
 PYTHON
 }
 
+try() { # target $1 for its time; leaves how that ended
+    mkdir -p "$work/$1/new"
+    LLVM_PROFILE_FILE=/dev/null "$build/test/fuzz/fuzz_$1" -max_total_time="$seconds" -max_len="$MAX_LEN" -timeout=10 \
+        -print_final_stats=1 -artifact_prefix="$work/$1/" "$work/$1/new" "$here/corpus/$1" >"$work/$1/log" 2>&1
+    echo $? >"$work/$1/status"
+}
+
 run_target() { # prints the verdict
     t=$1
-    bin=$build/test/fuzz/fuzz_$t
     dir=$work/$t
-    if [ ! -x "$bin" ] || [ -z "$(covers_of "$t")" ]; then
+    if [ ! -x "$build/test/fuzz/fuzz_$t" ] || [ -z "$(covers_of "$t")" ]; then
         echo "FAIL fuzz-$t: there is no such target in $build"
         return 1
     fi
@@ -89,15 +95,12 @@ run_target() { # prints the verdict
         echo "FAIL fuzz-$t: no corpus in $here/corpus/$t"
         return 1
     fi
-    mkdir -p "$dir/new"
     if ! profile "$t"; then
         echo "FAIL fuzz-$t: an input of the kept corpus fails ($dir/kept.log)"
         tail -n 40 "$dir/kept.log" | sed 's/^/    /'
         return 1
     fi
-    if [ "$seconds" -gt 0 ] && ! LLVM_PROFILE_FILE=/dev/null "$bin" -max_total_time="$seconds" \
-        -max_len="$MAX_LEN" -timeout=10 -print_final_stats=1 -artifact_prefix="$dir/" \
-        "$dir/new" "$here/corpus/$t" >"$dir/log" 2>&1; then
+    if [ "$seconds" -gt 0 ] && [ "$(cat "$dir/status")" != 0 ]; then
         echo "FAIL fuzz-$t: the input that fails is in $dir"
         tail -n 40 "$dir/log" | sed 's/^/    /'
         return 1
@@ -119,7 +122,17 @@ run_target() { # prints the verdict
 }
 
 [ $# -gt 0 ] || set -- $(names)
-rm -f "$work"/*/kept.profraw
+rm -f "$work"/*/kept.profraw "$work"/*/status
+if [ "$seconds" -gt 0 ]; then
+    # As many at a time as there are cores; all take the same time.
+    n=0
+    for t in "$@"; do
+        try "$t" &
+        n=$((n + 1))
+        [ $((n % $(nproc))) -ne 0 ] || wait
+    done
+    wait
+fi
 for t in "$@"; do
     run_target "$t" || failed=1
 done

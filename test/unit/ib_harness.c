@@ -35,11 +35,15 @@ void ih_defaults(void)
                                .timeout = 50,
                                .conns_per_peer = 1,
                                .peer_credits = 8,
+                               .concurrent_sends = -1,
+                               .tos = -1,
                                .verbs = {.rdma = &fake_rdma,
                                          .service = 987,
                                          .keepalive = 100,
                                          .retry_count = 5,
                                          .rnr_retry_count = 6,
+                                         .min_reconnect = 1,
+                                         .max_reconnect = 60,
                                          .use_privileged_port = true,
                                          .max_conns = 64}};
 }
@@ -244,7 +248,7 @@ static enum lnet_drop parse(struct lnet_rx *rx)
     else if (r->how == IH_DISCARD)
         call_recv(r, 0);
     else if (r->how == IH_TRUNCATE)
-        call_recv(r, core.truncate);
+        call_recv(r, core.truncate < rx->hdr.payload_len ? core.truncate : rx->hdr.payload_len);
     else if (r->how != IH_LATER)
         call_recv(r, rx->hdr.payload_len);
     return LNET_DROP_NONE;
@@ -518,6 +522,14 @@ void lnet_drop_event(struct lnet_node *n, enum lnet_drop reason, const struct ln
     core.drops[reason]++;
 }
 
+void lnet_drop_event_why(struct lnet_node *n, enum lnet_drop reason, const struct lnet_ni *ni,
+                         const struct lnet_nid *from, const struct lnet_hdr *hdr,
+                         const struct lnet_drop_why *why)
+{
+    core.why = *why;
+    lnet_drop_event(n, reason, ni, from, hdr);
+}
+
 struct verbs_counters ih_counters(void)
 {
     struct verbs_counters c;
@@ -528,10 +540,23 @@ struct verbs_counters ih_counters(void)
 
 /* ---- begin and end ---- */
 
+static void ni_begin(struct lnet_node *n)
+{
+    char err[256] = "";
+
+    if (lnd_verbs_ops.ni_init(&n->ni, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    if (ih_opts.no_start)
+        return;
+    if (lnd_verbs_ops.ni_start(&n->ni, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    n->started = true;
+}
+
 static void node_init(struct lnet_node *n, unsigned index)
 {
     static const char *const addresses[] = {OWN, PEER};
-    char err[256] = "";
+    int credits_2 = ih_opts.peer_credits_2 > 0 ? ih_opts.peer_credits_2 : ih_opts.peer_credits;
 
     memset(n, 0, sizeof(*n));
     n->index = index;
@@ -542,16 +567,26 @@ static void node_init(struct lnet_node *n, unsigned index)
     n->ni.lnd_ctx = n->lv;
     n->ni.net = LNET_NET(LNET_LND_O2IB, 0);
     n->ni.index = 0;
-    n->ni.tun = (struct lnet_tunables){-1, ih_opts.peer_credits, -1, -1};
-    n->ni.lnd_tun = (struct lnd_tunables){ih_opts.conns_per_peer, ih_opts.timeout, -1};
+    n->ni.tun = (struct lnet_tunables){-1, index == 0 ? ih_opts.peer_credits : credits_2, -1, -1};
+    n->ni.lnd_tun = (struct lnd_tunables)LND_TUNABLES_DEFAULT;
+    n->ni.lnd_tun.conns_per_peer = ih_opts.conns_per_peer;
+    n->ni.lnd_tun.timeout = ih_opts.timeout;
+    n->ni.lnd_tun.tos = ih_opts.tos;
+    n->ni.lnd_tun.concurrent_sends = ih_opts.concurrent_sends;
     n->ni.nid = nid_from_u64(pe_nid(addresses[index]));
-    if (lnd_verbs_ops.ni_init(&n->ni, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
-    if (ih_opts.no_start)
-        return;
-    if (lnd_verbs_ops.ni_start(&n->ni, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
-    n->started = true;
+    ni_begin(n);
+}
+
+void ih_restart(unsigned node)
+{
+    struct reactor *before = ir_at(reactor_control(ir_env()));
+    struct lnet_node *n = &nodes[node];
+
+    assert_true(n->stopped);
+    n->stop_asked = n->stopped = n->quiet = n->started = false;
+    lnd_verbs_ops.ni_fini(&n->ni);
+    ni_begin(n);
+    ir_restore(before);
 }
 
 int ih_setup(void **state)
@@ -596,17 +631,22 @@ static void on_quiet(struct reactor_task *task)
     n->quiet = true;
 }
 
-void ih_quiesce(unsigned node)
+void ih_quiesce_begin(unsigned node)
 {
     struct reactor *before = ir_at(reactor_control(ir_env()));
 
     nodes[node].quiesce_done.fn = on_quiet;
     lnd_verbs_ops.ni_quiesce(&nodes[node].ni, &nodes[node].quiesce_done);
     ir_restore(before);
+}
+
+void ih_quiesce(unsigned node)
+{
+    ih_quiesce_begin(node);
     fake_settle();
 }
 
-void ih_stop_later(unsigned node)
+void ih_stop_begin(unsigned node)
 {
     struct reactor *before = ir_at(reactor_control(ir_env()));
 
@@ -615,6 +655,11 @@ void ih_stop_later(unsigned node)
     nodes[node].stop_done.fn = on_stopped;
     lnd_verbs_ops.ni_stop(&nodes[node].ni, &nodes[node].stop_done);
     ir_restore(before);
+}
+
+void ih_stop_later(unsigned node)
+{
+    ih_stop_begin(node);
     fake_settle();
 }
 

@@ -27,6 +27,8 @@ struct ih_opts {
     int timeout; /* LND timeout, s */
     int conns_per_peer;
     int peer_credits;
+    int peer_credits_2;        /* of the second node; 0: the same */
+    int concurrent_sends, tos; /* of the NIs themselves; -1: as for all */
     bool no_start;
 };
 
@@ -38,7 +40,10 @@ int ih_setup_plain(void **state);
 int ih_teardown(void **state); /* stops, checks that everything was given back; defaults again */
 void ih_stop(unsigned node);
 void ih_stop_later(unsigned node);
+void ih_stop_begin(unsigned node); /* without settling */
 void ih_quiesce(unsigned node);
+void ih_quiesce_begin(unsigned node); /* without settling */
+void ih_restart(unsigned node);       /* it was stopped: a new NI with the same NID */
 bool ih_stopped(unsigned node);
 bool ih_quiet(unsigned node);
 struct lnet_ni *ih_ni(unsigned node);
@@ -102,7 +107,8 @@ struct ih_core {
     unsigned open;         /* not ended */
     unsigned sent, failed; /* messages done well, and otherwise */
     unsigned drops[LNET_DROP_COUNT];
-    unsigned ups, downs; /* lnet_peer_notify() */
+    struct lnet_drop_why why; /* of the last that had one */
+    unsigned ups, downs;      /* lnet_peer_notify() */
     unsigned events[LNET_EV_COUNT];
     unsigned link_up, link_down;
     unsigned peer_refs;

@@ -32,12 +32,14 @@ static struct reactor *self;
 static uint64_t now_us;
 static bool ready[IR_FDS];
 static int fds;
+static bool spinning;
 
 void ir_init(void)
 {
     memset(&env, 0, sizeof(env));
     memset(ready, 0, sizeof(ready));
     fds = 0;
+    spinning = false;
     for (unsigned i = 0; i <= IR_REACTORS; i++) {
         env.reactor[i].index = i < IR_REACTORS ? i : REACTOR_CONTROL;
         env.reactor[i].mail_tail = &env.reactor[i].mail;
@@ -87,6 +89,17 @@ struct reactor_env *reactor_env_of(const struct reactor *r)
     return &env;
 }
 
+void ir_spin(bool spins)
+{
+    spinning = spins;
+}
+
+bool reactor_spins(const struct reactor *r)
+{
+    (void)r;
+    return spinning;
+}
+
 int reactor_socket(const struct reactor *r)
 {
     (void)r;
@@ -97,6 +110,7 @@ struct reactor *ir_at(struct reactor *r)
 {
     struct reactor *before = self;
 
+    r->asleep = false; /* what is called on a reactor is work of a turn */
     self = r;
     return before;
 }
@@ -343,7 +357,7 @@ int ir_turn(unsigned index)
     work += run_mail(r);
     work += run_timers(r);
     r->idle = work > 0 ? 0 : r->idle + 1;
-    if (r->idle >= 2 && may_sleep(r)) {
+    if (r->idle >= 2 && !spinning && may_sleep(r)) {
         /* Once more between the decision and the sleep. */
         work += run_pollers(r);
         r->asleep = work == 0 && may_sleep(r);

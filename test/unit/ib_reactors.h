@@ -25,7 +25,8 @@ struct reactor *ir_on(unsigned i); /* makes reactor i the running one; returns t
 struct reactor *ir_at(struct reactor *r);
 void ir_restore(struct reactor *before);
 bool ir_asleep(unsigned index);
-bool ir_idle(void); /* no timer, no poller, no mail is left anywhere */
+void ir_spin(bool spins); /* none ever sleeps, from now to the next ir_init() */
+bool ir_idle(void);       /* no timer, no poller, no mail is left anywhere */
 
 /* Descriptors are numbers of the fakes': 1000..1000+IR_FDS-1. */
 int ir_fd_new(void);

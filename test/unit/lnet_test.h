@@ -424,6 +424,7 @@ static void fake_ni_stop(struct lnet_ni *ni, struct reactor_task *done)
     fk.stopping++;
     if (fk.quiet_done[ni->index])
         reactor_post(reactor_control(env), fk.quiet_done[ni->index]);
+    fk.quiet_done[ni->index] = NULL;
     fk.stop_done[ni->index] = done;
 }
 

@@ -216,8 +216,8 @@ static int f_listen(struct rdma_port *port, uint16_t service, const struct rdma_
 {
     (void)err;
     (void)errlen;
-    assert_int_equal(service, 987);
     assert_false(port->rdma->listening);
+    port->rdma->service = service;
     port->rdma->listener = *l;
     port->rdma->listening = true;
     return 0;
@@ -250,9 +250,19 @@ void fake_unlistened(unsigned node)
     }
 }
 
+const struct rdma_listener *fake_listener(unsigned node)
+{
+    return &nodes[node].listener;
+}
+
 bool fake_listening(unsigned node)
 {
     return nodes[node].listening;
+}
+
+uint16_t fake_service(unsigned node)
+{
+    return nodes[node].service;
 }
 
 struct rdma_port *fake_port_of(unsigned node)
@@ -422,7 +432,7 @@ static void f_dial(struct rdma_link *link, const struct rdma_dial *dial)
     fl->dial = *dial;
     fl->to = dial->to;
     fake.dials++;
-    assert_int_equal(ntohs(dial->to.sin_port), 987);
+    assert_int_equal(ntohs(dial->to.sin_port), link->port->rdma->service);
     assert_true(dial->timeout_ms > 0);
     if (!fake.manual_resolve) {
         fl->phase = FAKE_RESOLVED;

@@ -206,6 +206,9 @@ struct fake_call *fake_call(unsigned node, const char *from, uint16_t port, cons
                             size_t len);
 void fake_port(unsigned node, enum rdma_port_event event);
 bool fake_listening(unsigned node);
+uint16_t fake_service(unsigned node); /* at which it listened last */
+/* What those are told for whom there is no room. */
+const struct rdma_listener *fake_listener(unsigned node);
 void fake_unlistened(unsigned node); /* hold_unlistened: the reactors are told */
 struct rdma_port *fake_port_of(unsigned node);
 

@@ -15,6 +15,7 @@ struct unlisten_task {
 struct rdma {
     unsigned index;
     bool open, listening;
+    uint16_t service; /* listened at */
     struct rdma_port *port;
     struct rdma_listener listener;
     struct unlisten_task unlisten[IR_REACTORS];

@@ -26,17 +26,23 @@ static struct cfg *cfg;
 static struct daemon_memory m;
 static char err[400];
 
-static void parse(const char *text)
+static void parse_all(const char *text)
 {
     struct cfg_report report;
-    char all[1024];
 
     cfg_free(cfg);
-    snprintf(all, sizeof(all), NET "%s", text);
-    if (cfg_parse("f", all, strlen(all), &cfg, &report) != 0)
+    if (cfg_parse("f", text, strlen(text), &cfg, &report) != 0)
         fail_msg("%s: %s", text, report.count ? report.message[0].text : "refused");
     cfg_report_free(&report);
     cfg->reactors = reactors;
+}
+
+static void parse(const char *text)
+{
+    char all[1024];
+
+    snprintf(all, sizeof(all), NET "%s", text);
+    parse_all(all);
 }
 
 static int plan(const char *text, size_t ram)
@@ -336,6 +342,55 @@ static const char *warnings(const char *text, size_t ram)
     "route: [{net: tcp7, gateway: 127.0.0.9@tcp}, {net: tcp8, gateway: 127.0.0.9@tcp}, "           \
     "{net: tcp8, gateway: 127.0.0.8@tcp}, {net: tcp9, gateway: 127.0.0.7@tcp1}]\n"
 
+/* Connections of o2ib are planned as those of the NI whose are the largest. */
+static void test_o2ib(void **state)
+{
+    static const char *const nis[] = {"{nid: 10.0.0.1@o2ib}",
+                                      "{nid: 10.0.0.1@o2ib, lnd tunables: {concurrent_sends: 16}}",
+                                      "{nid: 10.0.0.1@o2ib, tunables: {peer_credits: 16}}"};
+    size_t per_conn[3];
+    char text[400];
+
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(text, sizeof(text),
+                 "net: [{net type: o2ib, local NI(s): [{nid: 10.0.0.2@o2ib}, %s, "
+                 "{nid: 10.0.0.3@o2ib}]}]",
+                 nis[i]);
+        parse_all(text);
+        assert_int_equal(daemon_memory(cfg, 64 * GIB, &m, err, sizeof(err)), 0);
+        assert_int_equal(m.o2ib, 3);
+        per_conn[i] = m.verbs.per_conn;
+    }
+    assert_true(per_conn[1] > per_conn[0]);
+    assert_true(per_conn[2] > per_conn[1]);
+}
+
+static size_t per_conn_of(const char *tunables)
+{
+    char text[200];
+
+    snprintf(text, sizeof(text),
+             "net: [{net type: o2ib, local NI(s): [{nid: 10.0.0.1@o2ib, tunables: {%s}}]}]",
+             tunables);
+    parse_all(text);
+    assert_int_equal(daemon_memory(cfg, 64 * GIB, &m, err, sizeof(err)), 0);
+    return m.verbs.per_conn;
+}
+
+/* By the depth as the driver uses it, not as it is written. */
+static void test_o2ib_depth(void **state)
+{
+    size_t least = per_conn_of("peer_credits: 8");
+
+    (void)state;
+    assert_int_equal(per_conn_of("credits: 256"), least);
+    assert_int_equal(per_conn_of("peer_credits: 1"), least);
+    assert_int_equal(per_conn_of("peer_credits: 16, credits: 8"), least);
+    assert_int_equal(per_conn_of("peer_credits: 1000, credits: 1000"),
+                     per_conn_of("peer_credits: 255"));
+    assert_true(per_conn_of("peer_credits: 255") > least);
+}
+
 static void test_warnings(void **state)
 {
     unsigned few = 5 * (unsigned)reactors; /* 3 gateways need 6 */
@@ -420,6 +475,27 @@ static void test_taken(void **state)
     reactor_env_destroy(env);
 }
 
+/* Each setting of the document comes to the driver it is for. */
+static void test_verbs_opts(void **state)
+{
+    struct verbs_opts o;
+
+    (void)state;
+    parse("millrace: {min_reconnect: 3, max_reconnect: 7, verbs: {service: 1001, keepalive: 11, "
+          "retry_count: 2, rnr_retry_count: 4, require_privileged_port: true, "
+          "use_privileged_port: false, max_connections: 99}}\n");
+    daemon_verbs_opts(cfg, &o);
+    assert_int_equal(o.min_reconnect, 3);
+    assert_int_equal(o.max_reconnect, 7);
+    assert_int_equal(o.service, 1001);
+    assert_int_equal(o.keepalive, 11);
+    assert_int_equal(o.retry_count, 2);
+    assert_int_equal(o.rnr_retry_count, 4);
+    assert_true(o.require_privileged_port);
+    assert_false(o.use_privileged_port);
+    assert_int_equal(o.max_conns, 99);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -436,7 +512,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_ports_any_memory),
         cmocka_unit_test(test_ports_too_little),
         cmocka_unit_test(test_port_opts),
+        cmocka_unit_test(test_o2ib),
+        cmocka_unit_test(test_o2ib_depth),
         cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_verbs_opts),
         cmocka_unit_test(test_taken), /* EAL is only there once */
     };
     int failed;

@@ -15,11 +15,12 @@
 #include <cmocka.h>
 
 static struct ih_row table[] = {
-    {"early", "an NI that is not started yet says EARLY"},
+    {"early", "a call waits for an NI that is being started, not for ever: then EARLY"},
+    {"early/stop", "nor for one of a port that listens no more"},
     {"shared", "NIs of one address share who listens there"},
     {"source", "whoever claims to be another is refused, and does no harm"},
     {"restarted", "a new incarnation while calls are being answered, or nothing is there"},
-    {"depth", "a depth that was too much is remembered"},
+    {"depth", "less depth when the device cannot make so much (§1.6), and it is remembered"},
     {"limits", "calls that never end, nodes that call without end"},
     {"late", "a queue pair that is not made in time"},
     {"queue", "messages wait for a call that is being answered"},
@@ -194,6 +195,7 @@ static void rows_less_depth(void **state)
     assert_int_equal(fl->opens, 3);
     assert_true(pe_decode(fl->priv, fl->priv_len, &ack));
     assert_int_equal(ack.depth, 5);
+    assert_int_equal(fl->nrecvs, 2 * 5 + 2);
     fl = ih_called(); /* remembered */
     assert_int_equal(fl->opens, 1);
     assert_true(pe_decode(fl->priv, fl->priv_len, &ack));
@@ -361,13 +363,18 @@ static void rows_starting(void **state)
     m.src += 1ull << 32;
     m.dst += 1ull << 32;
     call = call_with(&m, 1023);
+    ir_advance(IR_SEC - 4000);
+    assert_false(call->rejected);
+    ir_advance(4000);
     expect_reject(call, WHY_EARLY, LNET_DROP_O2IB_CONN_EARLY);
-    ih_row("early");
-    assert_int_equal(lnd_verbs_ops.ni_start(&ni, err, sizeof(err)), 0);
-    fake_settle();
     call = call_with(&m, 1023); /* by the listener there is */
     assert_false(call->rejected);
+    assert_int_equal(lnd_verbs_ops.ni_start(&ni, err, sizeof(err)), 0);
+    fake_settle();
+    ir_advance(4000);
+    fake_settle();
     established(call);
+    ih_row("early");
     m.dst += 1ull << 32;
     call = call_with(&m, 1023);
     expect_reject(call, WHY_FATAL, LNET_DROP_O2IB_CONN_DEST);
@@ -384,6 +391,26 @@ static void rows_starting(void **state)
     assert_false(fake_listening(0));
     lnd_verbs_ops.ni_fini(&ni);
     ih_row("shared");
+}
+
+static void rows_starting_stopped(void **state)
+{
+    struct lnet_ni ni = second_ni();
+    struct fake_call *call;
+    struct pe_msg m = request();
+    char err[256];
+
+    (void)state;
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    m.src += 1ull << 32;
+    m.dst += 1ull << 32;
+    call = call_with(&m, 1023);
+    assert_false(call->rejected);
+    ih_stop_later(0);
+    expect_reject(call, WHY_EARLY, LNET_DROP_O2IB_CONN_EARLY);
+    assert_false(fake_listening(0));
+    lnd_verbs_ops.ni_fini(&ni);
+    ih_row("early/stop");
 }
 
 #define T(fn)          cmocka_unit_test_setup_teardown(fn, ih_setup_plain, ih_teardown)
@@ -406,6 +433,7 @@ int main(void)
         T(rows_queue),
         T(rows_queue_dials),
         T(rows_starting),
+        T(rows_starting_stopped),
     };
 
     ih_rows(table, sizeof(table) / sizeof(table[0]));

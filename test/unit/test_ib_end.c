@@ -28,12 +28,13 @@ static struct ih_row table[] = {
     {"6.2/drain", "the queue pair stays until all that was posted has completed"},
     {"6.2/never", "it is destroyed all the same when that does not happen for 5 s"},
     {"6.2/late", "completions polled after it is gone are not looked at"},
-    {"6.2/ignored", "what comes while it is closing is not looked at"},
     {"6.2/clean", "ended by the peer: no error, the peer is not down"},
     {"6.2/device", "ended by the device: an error, the peer is down"},
     {"6.2/last", "the peer is down when its last connection failed"},
     {"6.2/again", "the next message calls"},
-    {"6.3/active", "closed for another reason: what was under way says nothing of health"},
+    {"6.3/active",
+     "closed for another reason: what the peer has not answered says nothing of health"},
+    {"6.3/flushed", "what was being sent: REMOTE_DROPPED, as its completion is an error"},
     {"6.3/queued", "closed for another reason: what was queued: LOCAL_ERROR"},
     {"6.3/lost", "send error: REMOTE_DROPPED"},
     {"6.3/recv", "an error completion of a receive: closed"},
@@ -42,6 +43,7 @@ static struct ih_row table[] = {
     {"6.3/quiesce", "quiescing: what comes is received, no credits are given"},
     {"6.3/abort", "aborted by the core: with its reason"},
     {"4.6/idle", "asleep: a completion wakes the reactor"},
+    {"4.6/spin", "a reactor that spins arms nothing"},
     {"4.6/inline", "small messages are inline, WRITEs not signalled"},
     {"4.7/port", "port events become the state of the NI"},
 };
@@ -215,7 +217,8 @@ static void rows_drain(void **state)
     assert_int_equal(fl->shuts, 0); /* one receive is still out */
     fake_flush(fl, 1);
     expect_closed();
-    ih_expect_health(sends, LNET_HEALTH_OK);
+    ih_expect_health(sends, LNET_HEALTH_REMOTE_DROPPED);
+    ih_row("6.3/flushed");
     ih_expect_health(waits, LNET_HEALTH_OK);
     ih_row("6.3/active");
     ih_row("6.2/drain");
@@ -274,29 +277,16 @@ static void rows_late(void **state)
     ih_row("6.2/late");
 }
 
-static void rows_ignored(void **state)
-{
-    struct pe_msg m = ih_immediate(10, 0);
-
-    fl->hold_recvs = fl->hold_flush = true;
-    ih_say(fl, &m);
-    fake_tell(fl, RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
-    fake_settle();
-    fake_show(fl, 1);
-    fake_settle();
-    assert_int_equal(core.nreceived, 0);
-    fl->hold_recvs = false;
-    fake_flush(fl, UINT32_MAX);
-    expect_closed();
-    ih_row("6.2/ignored");
-}
-
 static void rows_ended(void **state)
 {
     struct fake_link *second;
+    struct ih_msg *sends;
 
+    fl->hold_sends = true;
+    sends = ih_put(10);
     fake_tell(fl, RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
     expect_closed();
+    ih_expect_health(sends, LNET_HEALTH_REMOTE_DROPPED);
     assert_int_equal(core.downs, 0);
     assert_int_equal(core.drops[LNET_DROP_O2IB_LOST], 0);
     assert_int_equal(core.events[LNET_EV_PEER_DOWN], 1);
@@ -327,13 +317,15 @@ static void rows_ended(void **state)
 
 static void rows_lost(void **state)
 {
-    struct ih_msg *m;
+    struct ih_msg *m, *behind;
 
     fl->hold_sends = true;
     m = ih_put(10);
+    behind = ih_put(10);
     fake_fail_send(fl, IBV_WC_RETRY_EXC_ERR);
     expect_closed();
     ih_expect_health(m, LNET_HEALTH_REMOTE_DROPPED);
+    ih_expect_health(behind, LNET_HEALTH_REMOTE_DROPPED);
     assert_int_equal(core.drops[LNET_DROP_O2IB_SEND], 1);
     ih_row("6.3/lost");
     fl = ih_called();
@@ -369,13 +361,12 @@ static void rows_stop(void **state)
     assert_int_equal(up->phase, FAKE_CLOSED);
     assert_int_equal(fake.nlive, 0);
     assert_int_equal(core.open, 0);
-    assert_int_equal(waits->result.reason, LNET_DROP_SHUTDOWN);
-    assert_int_equal(sends->result.reason, LNET_DROP_SHUTDOWN);
-    assert_int_equal(queued->result.reason, LNET_DROP_SHUTDOWN);
-    assert_int_equal(unsent->result.reason, LNET_DROP_SHUTDOWN);
+    ih_expect(waits, LNET_DROP_SHUTDOWN, LNET_HEALTH_OK);
+    ih_expect(sends, LNET_DROP_SHUTDOWN, LNET_HEALTH_OK);
+    ih_expect(queued, LNET_DROP_SHUTDOWN, LNET_HEALTH_LOCAL_ERROR);
+    ih_expect(unsent, LNET_DROP_SHUTDOWN, LNET_HEALTH_LOCAL_ABORTED);
     assert_int_equal(core.downs, 0);
-    waits = ih_put(10);
-    assert_int_equal(waits->result.reason, LNET_DROP_SHUTDOWN);
+    ih_expect(ih_put(10), LNET_DROP_SHUTDOWN, LNET_HEALTH_REMOTE_DROPPED);
     ih_row("6.3/stop");
 }
 
@@ -443,8 +434,8 @@ static void rows_abort(void **state)
     lnd_verbs_ops.peer_abort(ih_ni(0), ih_peer(0, PEER), LNET_DROP_NEXT_HOP_DOWN);
     ir_restore(before);
     expect_closed();
-    assert_int_equal(waits->result.reason, LNET_DROP_NEXT_HOP_DOWN);
-    assert_int_equal(queued->result.reason, LNET_DROP_NEXT_HOP_DOWN);
+    ih_expect(waits, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_OK);
+    ih_expect(queued, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_LOCAL_ERROR);
     ih_row("6.3/abort");
 }
 
@@ -472,6 +463,29 @@ static void rows_asleep(void **state)
         ih_say(fl, &noop);
     }
     ih_row("4.6/idle");
+}
+
+static unsigned armed;
+
+static void on_arming(void)
+{
+    armed++;
+}
+
+static void rows_spin(void **state)
+{
+    struct pe_msg m = ih_immediate(10, 0);
+
+    for (unsigned i = 0; i < 2; i++) {
+        armed = 0;
+        fake.arming = on_arming;
+        ir_spin(i == 0);
+        ih_say(fl, &m);
+        ir_advance(IR_SEC);
+        assert_int_equal(core.nreceived, i + 1);
+        assert_int_equal(armed > 0, i > 0);
+    }
+    ih_row("4.6/spin");
 }
 
 static void rows_inline(void **state)
@@ -526,11 +540,11 @@ int main(void)
         T(rows_timeout_queued), T(rows_timeout_all),
         T(rows_timeout_anew),   TS(rows_timeout_set, setup_short),
         T(rows_drain),          T(rows_never),
-        T(rows_late),           T(rows_ignored),
-        T(rows_ended),          T(rows_lost),
-        T(rows_stop),           T(rows_stop_calls),
-        T(rows_quiesce),        T(rows_abort),
-        T(rows_asleep),         T(rows_inline),
+        T(rows_late),           T(rows_ended),
+        T(rows_lost),           T(rows_stop),
+        T(rows_stop_calls),     T(rows_quiesce),
+        T(rows_abort),          T(rows_asleep),
+        T(rows_spin),           T(rows_inline),
         T(rows_ports),
     };
 

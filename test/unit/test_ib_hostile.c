@@ -439,7 +439,7 @@ static void test_arrived(void **state)
     fake_settle();
     assert_int_equal(core.drops[LNET_DROP_O2IB_CREDITS], 1);
     ih_expect_ok(first);
-    ih_expect(second, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_OK);
+    ih_expect(second, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED);
     end();
 }
 

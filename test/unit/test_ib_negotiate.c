@@ -177,7 +177,7 @@ static const struct {
 static void assert_reject(const char *what, const struct ib_reject *r, enum ib_why why, bool no_ni)
 {
     if (r->why != why)
-        fail_msg("%s: why %s", what, ib_why_name(r->why));
+        fail_msg("%s: why %s", what, ib_why_text(r->why));
     assert_int_equal(r->version, IB_VERSION_2); /* 0x11 would mean: speak version 1 */
     assert_int_equal(r->stamp, no_ni ? 0 : STAMP_B);
     assert_int_equal(r->queue_depth, no_ni ? 0 : 8);

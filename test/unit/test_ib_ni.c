@@ -3,6 +3,7 @@
  * NIs of the driver: settings and what is wrong with them, ports, quiesce and stop, and what is
  * told of them. docs/protocol/o2iblnd.md §1.5, §7.
  */
+#include "lib/lnd_verbs/ib_internal.h"
 #include "test/unit/ib_harness.h"
 
 #include <arpa/inet.h>
@@ -74,13 +75,13 @@ static void test_peer_credits(void **state)
     assert_int_equal(init_with((struct lnet_tunables){-1, 300, -1, 1000}, &t), 0);
     assert_int_equal(t.peer_credits, 255);
     assert_int_equal(init_with((struct lnet_tunables){-1, 2, -1, -1}, &t), 0);
-    assert_int_equal(t.peer_credits, 4);
+    assert_int_equal(t.peer_credits, 8); /* no NI offers less */
     assert_int_equal(init_with((struct lnet_tunables){-1, 64, -1, 32}, &t), 0);
     assert_int_equal(t.peer_credits, 32);
     assert_int_equal(init_with((struct lnet_tunables){-1, 0, -1, -1}, &t), -EINVAL);
     assert_non_null(strstr(err, "peer_credits"));
-    assert_int_equal(init_with((struct lnet_tunables){-1, -1, -1, 3}, &t), -EINVAL);
-    assert_non_null(strstr(err, "credits is 3"));
+    assert_int_equal(init_with((struct lnet_tunables){-1, -1, -1, 7}, &t), -EINVAL);
+    assert_non_null(strstr(err, "credits is 7"));
 }
 
 static int init_lnd_with(struct lnd_tunables tun)
@@ -223,7 +224,9 @@ static void test_port_shared(void **state)
     done.fn = nothing;
     lnd_verbs_ops.ni_stop(&ni, &done);
     fake_settle();
+    assert_non_null(fake_port_of(0)); /* the first one's still */
     lnd_verbs_ops.ni_fini(&ni);
+    assert_non_null(fake_port_of(0));
 }
 
 /* ---- incarnations ---- */
@@ -423,9 +426,53 @@ static void test_stop_unlistened(void **state)
     assert_false(fake_listening(0));
     ir_advance(IR_SEC);
     assert_false(ih_stopped(0));
+    assert_non_null(fake_port_of(0));
     fake_unlistened(0);
     ir_run();
     assert_true(ih_stopped(0));
+}
+
+/* The port is let go of when the NI is stopped: that its memory is freed may be much later, and the
+ * device may wait to be taken away. */
+static void test_stop_unbinds(void **state)
+{
+    struct lnet_ni ni = other_ni();
+    struct rdma_info info;
+
+    (void)state;
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_start(&ni, err, sizeof(err)), 0);
+    fake_settle();
+    ih_stop(0);
+    assert_non_null(fake_port_of(0));
+    lnd_verbs_ops.ni_stop(&ni, &(struct reactor_task){.fn = nothing});
+    fake_settle();
+    assert_null(fake_port_of(0));
+    for (unsigned i = 0; i < 2; i++) {
+        lnd_verbs_info(i == 0 ? ih_ni(0) : &ni, &info);
+        assert_string_equal(info.device, "fake0"); /* as it was */
+    }
+    lnd_verbs_ops.ni_fini(&ni);
+}
+
+/* Also by an NI that did not come to its start; one that comes then has a port of its own. */
+static void test_stop_before_start(void **state)
+{
+    struct lnet_ni ni = other_ni(), next = other_ni();
+
+    (void)state;
+    ih_stop(0);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    assert_non_null(fake_port_of(0));
+    lnd_verbs_ops.ni_stop(&ni, &(struct reactor_task){.fn = nothing});
+    fake_settle();
+    assert_null(fake_port_of(0));
+    assert_int_equal(lnd_verbs_ops.ni_init(&next, err, sizeof(err)), 0);
+    assert_non_null(fake_port_of(0));
+    lnd_verbs_ops.ni_fini(&ni);
+    assert_non_null(fake_port_of(0));
+    lnd_verbs_ops.ni_fini(&next);
+    assert_null(fake_port_of(0));
 }
 
 /* A provider that takes its time is waited for. */
@@ -461,14 +508,14 @@ static struct {
     struct verbs_conn_row rows[8];
 } seen;
 
-static void see(void *arg, const struct verbs_conn_row *rows, unsigned n, unsigned total)
+static void see(void *arg, const struct verbs_rows *rows)
 {
     assert_ptr_equal(arg, &seen);
     assert_ptr_equal(reactor_self(), reactor_control(ir_env()));
     seen.calls++;
-    seen.n = n;
-    seen.total = total;
-    memcpy(seen.rows, rows, n * sizeof(rows[0]));
+    seen.n = rows->nconns;
+    seen.total = rows->total;
+    memcpy(seen.rows, rows->conns, seen.n * sizeof(seen.rows[0]));
 }
 
 static void ask(unsigned max)
@@ -503,7 +550,7 @@ static void test_conns(void **state)
 
 static unsigned again;
 
-static void see_again(void *arg, const struct verbs_conn_row *rows, unsigned n, unsigned total)
+static void see_again(void *arg, const struct verbs_rows *rows)
 {
     assert_false(ih_stopped(0));
     seen.calls++;
@@ -523,6 +570,45 @@ static void test_conns_stop(void **state)
     assert_int_equal(seen.calls, 5);
 }
 
+/* max_connections holds at every depth on a device that can make queues of RDMA_CQ_ENTRIES: there
+ * are rows for so many. With smaller queues the rows are in use earlier. */
+static void test_queues(void **state)
+{
+    static const unsigned max[] = {16, 1024, 4096, 65536};
+    struct ib_ni *ini = ih_ni(0)->lnd_ni;
+    unsigned sends = ini->sends_max;
+    struct rdma_open open;
+
+    (void)state;
+    ini->sends_max = 2 * IB_DEPTH_MAX;
+    ib_conn_sizes(ini, IB_DEPTH_MAX, IB_FRAGS_MAX, &open);
+    ini->sends_max = sends;
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(RDMA_CQ_ENTRIES / (open.recv_wrs + open.send_wrs) * ib_shard_cqs(max[i]) >=
+                    max[i]);
+}
+
+/* What docs/operations.md says of it: "RDMA", locked memory. */
+static void test_memory_said(void **state)
+{
+    static const struct {
+        unsigned depth;
+        double mib;
+    } said[] = {{8, 0.12}, {32, 0.35}, {64, 0.66}, {128, 1.3}, {255, 2.5}};
+    struct verbs_memory m;
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
+        double off;
+
+        lnd_verbs_memory(&ih_opts.verbs, 1, said[i].depth, -1, &m);
+        off = (double)m.per_conn / (1 << 20) / said[i].mib;
+        if (off < 0.95 || off > 1.05)
+            fail_msg("depth %u: %zu bytes, said is %.2f MiB", said[i].depth, m.per_conn,
+                     said[i].mib);
+    }
+}
+
 static void test_memory(void **state)
 {
     struct verbs_opts o = ih_opts.verbs;
@@ -530,15 +616,41 @@ static void test_memory(void **state)
 
     (void)state;
     o.max_conns = 0;
-    lnd_verbs_memory(&o, 2, 8, &m);
+    lnd_verbs_memory(&o, 2, 8, -1, &m);
     assert_int_equal(m.conns, 1024);
     assert_true(m.per_conn >= 18 * 4096);
     o.max_conns = 2048;
-    lnd_verbs_memory(&o, 2, 128, &more);
+    lnd_verbs_memory(&o, 2, 128, -1, &more);
     assert_true(more.pools > m.pools);
     assert_true(more.per_conn >= 258 * 4096);
     /* What a connection takes in fact. */
     assert_int_equal(ih_called()->open.area, m.per_conn);
+}
+
+static int setup_sends(void **state)
+{
+    ih_defaults();
+    ih_opts.concurrent_sends = 14;
+    return ih_setup(state);
+}
+
+/* What the NI says goes before what is said for all; neither beyond twice the depth. */
+static void test_memory_sends(void **state)
+{
+    struct verbs_opts o = ih_opts.verbs;
+    struct verbs_memory plain, m, most, too_many;
+
+    (void)state;
+    lnd_verbs_memory(&o, 2, 8, 0, &plain);
+    o.concurrent_sends = 10;
+    lnd_verbs_memory(&o, 2, 8, 14, &m);
+    assert_true(m.per_conn > plain.per_conn);
+    assert_int_equal(ih_called()->open.area, m.per_conn);
+    lnd_verbs_memory(&o, 2, 8, 16, &most);
+    o.concurrent_sends = 1000;
+    lnd_verbs_memory(&o, 2, 8, -1, &too_many);
+    assert_true(most.per_conn > m.per_conn);
+    assert_int_equal(too_many.per_conn, most.per_conn);
 }
 
 static void test_peer_info(void **state)
@@ -562,12 +674,35 @@ static void test_peer_info(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_defaults),      T(test_peer_credits),    T(test_lnd_tunables), T(test_set),
-        T(test_ipv6),          T(test_interface),       T(test_no_device),    T(test_port),
-        T(test_port_shared),   T(test_stamps),          T(test_armed_late),   T(test_woken),
-        T(test_quiesce),       T(test_quiesce_spent),   T(test_quiesce_idle), T(test_stop),
-        T(test_stop_no_stamp), T(test_stop_unlistened), T(test_stop_late),    T(test_info),
-        T(test_conns),         T(test_conns_stop),      T(test_memory),       T(test_peer_info),
+        T(test_queues),
+        T(test_memory_said),
+        T(test_defaults),
+        T(test_peer_credits),
+        T(test_lnd_tunables),
+        T(test_set),
+        T(test_ipv6),
+        T(test_interface),
+        T(test_no_device),
+        T(test_port),
+        T(test_port_shared),
+        T(test_stamps),
+        T(test_armed_late),
+        T(test_woken),
+        T(test_quiesce),
+        T(test_quiesce_spent),
+        T(test_quiesce_idle),
+        T(test_stop),
+        T(test_stop_no_stamp),
+        T(test_stop_unlistened),
+        T(test_stop_late),
+        T(test_stop_unbinds),
+        T(test_stop_before_start),
+        T(test_info),
+        T(test_conns),
+        T(test_conns_stop),
+        T(test_memory),
+        T_IN(test_memory_sends, setup_sends),
+        T(test_peer_info),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

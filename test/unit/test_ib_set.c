@@ -15,7 +15,7 @@ static struct ih_row table[] = {
     {"1.10/peer began", "a set of the peer's is left to it"},
     {"6.3/no peer", "no memory for the peer"},
     {"6.3/unlinked", "peer unlinked"},
-    {"back-off", "1 s doubling to 60 s"},
+    {"back-off", "min_reconnect doubling to max_reconnect"},
     {"restart", "the peer answers with another incarnation"},
 };
 
@@ -200,12 +200,9 @@ static void rows_unlinked(void **state)
     ih_row("6.3/unlinked");
 }
 
-static void rows_back_off(void **state)
+static void backs_off(const unsigned *seconds, unsigned n)
 {
-    static const unsigned seconds[] = {1, 2, 4, 8, 16, 32, 60, 60};
-
-    (void)state;
-    for (unsigned i = 0; i < 8; i++) {
+    for (unsigned i = 0; i < n; i++) {
         struct ih_msg *m = one();
 
         soon();
@@ -219,6 +216,30 @@ static void rows_back_off(void **state)
         ir_advance(IR_SEC / 2);
     }
     ih_row("back-off");
+}
+
+static void rows_back_off(void **state)
+{
+    static const unsigned seconds[] = {1, 2, 4, 8, 16, 32, 60, 60};
+
+    (void)state;
+    backs_off(seconds, 8);
+}
+
+static int setup_reconnect(void **state)
+{
+    ih_defaults();
+    ih_opts.verbs.min_reconnect = 2;
+    ih_opts.verbs.max_reconnect = 5;
+    return ih_setup(state);
+}
+
+static void rows_back_off_set(void **state)
+{
+    static const unsigned seconds[] = {2, 4, 5, 5};
+
+    (void)state;
+    backs_off(seconds, 4);
 }
 
 /* A success ends it. */
@@ -451,6 +472,7 @@ int main(void)
         T_IN(rows_no_peer, setup_few),
         T(rows_unlinked),
         T(rows_back_off),
+        T_IN(rows_back_off_set, setup_reconnect),
         T(rows_back_off_ends),
         T(rows_back_off_called),
         T(rows_races),

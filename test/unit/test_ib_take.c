@@ -51,6 +51,7 @@ static struct ih_row table[] = {
     {"5.2/payload", "ACK or GET with payload, PUT above 1 MiB, unknown LNet type: closed"},
     {"5.2/later", "nothing is answered and no credit given back until the core asks"},
     {"5.2/later-others", "one that waits stops no other message of the connection"},
+    {"5.2/later-expired", "one that waited in vain: the next one is not behind it"},
     {"5.2/later-closed", "closed while the core makes it wait: taken back, or ended when it asks"},
     {"5.5/matched", "GET_REQ: WRITE, GET_DONE with the bytes"},
     {"5.5/fragments", "GET_REQ with many fragments"},
@@ -527,6 +528,28 @@ static void rows_later(void **state)
     ih_row("5.2/later");
 }
 
+/* The core looks at expired_us of what it is handed to tell what lies behind an expired wait. */
+static void rows_later_expired(void **state)
+{
+    struct pe_msg m = ih_immediate(100, 0);
+    struct lnet_rx *rx;
+
+    core.parse = IH_LATER;
+    ih_say(fl, &m);
+    rx = ih_waiting()->rx;
+    rx->expired_us = reactor_now_us();
+    ih_recv(ih_waiting(), 0);
+    fake_settle();
+    assert_int_equal(core.open, 0);
+    ih_say(fl, &m);
+    assert_ptr_equal(ih_waiting()->rx, rx);
+    assert_int_equal(rx->expired_us, 0);
+    ih_recv(ih_waiting(), 100);
+    fake_settle();
+    expect_up();
+    ih_row("5.2/later-expired");
+}
+
 static void rows_later_closed(void **state)
 {
     for (unsigned i = 0; i < 2; i++) {
@@ -684,11 +707,11 @@ static void rows_get_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(rows_bytes),       T(rows_trailing),     T(rows_checksum),     T(rows_ends),
-        T(rows_flip),        T(rows_what_is_sent), T(rows_get_large),    T(rows_gather),
-        T(rows_gather_many), T(rows_immediate),    T(rows_put_answers),  T(rows_refused),
-        T(rows_lnet_header), T(rows_later),        T(rows_later_closed), T(rows_get),
-        T(rows_get_foreign), T(rows_get_lost),
+        T(rows_bytes),       T(rows_trailing),     T(rows_checksum),      T(rows_ends),
+        T(rows_flip),        T(rows_what_is_sent), T(rows_get_large),     T(rows_gather),
+        T(rows_gather_many), T(rows_immediate),    T(rows_put_answers),   T(rows_refused),
+        T(rows_lnet_header), T(rows_later),        T(rows_later_closed),  T(rows_get),
+        T(rows_get_foreign), T(rows_get_lost),     T(rows_later_expired),
     };
 
     ih_rows(table, sizeof(table) / sizeof(table[0]));

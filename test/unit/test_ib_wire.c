@@ -770,8 +770,8 @@ static void test_names(void **state)
     assert_string_equal(ib_type_name(0xc0), "CONNREQ");
     assert_string_equal(ib_type_name(0xc1), "CONNACK");
     assert_string_equal(ib_type_name(0xd8), "?");
-    assert_string_equal(ib_why_name(9), "early");
-    assert_string_equal(ib_why_name(10), "?");
+    assert_string_equal(ib_why_text(9), "refused: its NIs are not up yet");
+    assert_string_equal(ib_why_text(10), "refused: for a reason that is not known here");
 }
 
 int main(void)

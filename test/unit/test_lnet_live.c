@@ -323,6 +323,95 @@ static void test_stop_while_adding(void **state)
     assert_int_equal(fk.fini, 4);
 }
 
+/* ---- what its peers have begun ---- */
+
+/* The LND says that it has come to rest. */
+static void is_quiet(const struct lnet_ni *ni)
+{
+    struct reactor_task *done = fk.quiet_done[ni->index];
+
+    assert_non_null(done);
+    fk.quiet_done[ni->index] = NULL;
+    reactor_post(reactor_control(env), done);
+    settle();
+}
+
+/* An NI stops when its peers have ended what they began, or had two seconds to. */
+static void test_comes_to_rest(void **state)
+{
+    struct lnet_nid from;
+    struct fake_rx *fx;
+    struct lnet_ni *ni;
+    int stopped = 0;
+
+    node_up(opts_default());
+    from = peer_on(1, 5, "tcp5", 0);
+    ni = added("10.5.0.1@tcp5");
+    fk.hold_quiet = true;
+    assert_int_equal(del("10.5.0.1@tcp5"), 0);
+    settle();
+    assert_int_equal(fk.quiesced, 1);
+    assert_int_equal(fk.stopping, 0);
+    fx = arrive(ni, from, hdr_of(LNET_MSG_PUT, from, hop(0), 10));
+    settle();
+    assert_true(fx->done);
+    assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), 1);
+    assert_int_equal(ended, 0);
+    is_quiet(ni);
+    assert_int_equal(fk.stopping, 1);
+    assert_int_equal(ended, 1);
+    assert_int_equal(ended_rc, 0);
+    added("10.6.0.1@tcp6");
+    assert_int_equal(del("10.6.0.1@tcp6"), 0);
+    settle();
+    pass(19 * SEC / 10);
+    assert_int_equal(ended, 0);
+    assert_int_equal(fk.stopping, 1);
+    pass(SEC / 5);
+    assert_int_equal(fk.stopping, 2);
+    assert_int_equal(ended, 1);
+    /* the node stops meanwhile */
+    ni = added("10.7.0.1@tcp7");
+    assert_int_equal(del("10.7.0.1@tcp7"), 0);
+    settle();
+    lnet_node_stop(node, 0, on_stopped, &stopped);
+    pass(SEC);
+    assert_int_equal(stopped, 0);
+    assert_int_equal(ended, 0);
+    is_quiet(ni);
+    assert_int_equal(ended, 1);
+    pass(3 * SEC);
+    assert_int_equal(stopped, 1);
+    sent_clear();
+    rx_free_all();
+    check_quiet();
+    node_gone();
+}
+
+/* The node ends while an NI comes to rest: nobody waits for it any longer, and it is stopped. */
+static void test_ends_before_rest(void **state)
+{
+    struct lnet_ni *ni;
+
+    node_up(opts_default());
+    ni = added("10.5.0.1@tcp5");
+    fk.hold_quiet = true;
+    assert_int_equal(del("10.5.0.1@tcp5"), 0);
+    settle();
+    assert_int_equal(ended, 0);
+    lnet_node_end(node);
+    assert_int_equal(ended, 1);
+    assert_int_equal(ended_rc, -ESHUTDOWN);
+    assert_true(fk.ni_stopping[ni->index]);
+    assert_int_equal(fk.stopping, lnet_ni_count(node));
+    settle();
+    assert_int_equal(ended, 1);
+    lnet_monitor_stop(node); /* here the reactors go on */
+    lnet_ping_stop(node);
+    sent_clear();
+    node_gone();
+}
+
 /* ---- one of several NIs of a net ---- */
 
 static void test_one_of_two(void **state)
@@ -601,6 +690,8 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_told),
     LNET_TEST(test_start_fails),
     LNET_TEST(test_stop_while_adding),
+    LNET_TEST(test_comes_to_rest),
+    LNET_TEST(test_ends_before_rest),
     LNET_TEST(test_one_of_two),
     LNET_TEST(test_index_kept),
     LNET_TEST(test_index_waiting),

@@ -91,7 +91,7 @@ static void test_rules(void **state)
     assert_int_equal(del(ib0->net), -EBUSY);
     pass(3 * SEC);
     assert_int_equal(stopped, 1);
-    assert_int_equal(fk.quiesced, 1);
+    assert_int_equal(fk.quiesced, 3);
     assert_int_equal(fk.stopping, 3);
     check_quiet();
     node_gone();
@@ -689,7 +689,7 @@ static void test_stop_while_removing(void **state)
         pass(3 * SEC);
         assert_int_equal(stopped, 1);
         assert_int_equal(removed, 1);
-        assert_int_equal(fk.quiesced, 2);
+        assert_int_equal(fk.quiesced, 3);
         assert_int_equal(fk.stopping, 3);
         assert_int_equal(drops_of(LNET_DROP_NI_REMOVED), 1);
         assert_int_equal(drops_of(LNET_DROP_SHUTDOWN), 1);

@@ -2,6 +2,11 @@
 /* Methods that count and explain: their results are as the table of methods says, and true. */
 #include "test/unit/rpc_test.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "app/millraced/daemon_internal.h"
+#include "lib/log/log.h"
 #include "lib/reactor/mark.h"
 
 /* ---- results are what the table says ---- */
@@ -120,6 +125,37 @@ static void test_drops(void **state)
         assert_string_not_equal(info->remedy, info->text);
     }
     fails("drops_get", "[1]", -32602, "explain");
+}
+
+/* What more is known of one is in the answer, and in the log. */
+static void test_drop_why(void **state)
+{
+    static const struct lnet_drop_why why = {"connecting", "nobody listens there", 8};
+    struct drop_watch *watch = drop_watch_start(node);
+    char err[256] = "", text[4096] = "";
+    struct log_opts opts = {.to = "stderr"};
+    struct lnet_nid peer;
+    json_t *row;
+    int ends[2];
+
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    opts.fd = ends[1];
+    assert_int_equal(log_open(&opts, err, sizeof(err)), 0);
+    assert_int_equal(nid_parse("10.0.0.78@o2ib", &peer), 0);
+    lnet_drop_event_why(node, LNET_DROP_O2IB_DIAL_FAILED, node->ni[0], &peer, NULL, &why);
+    row = json_array_get(at(checked("drops_get", ""), "drops"), LNET_DROP_O2IB_DIAL_FAILED - 1);
+    IS(row, "name", "o2ib_dial_failed");
+    IS(row, "example/stage", "connecting");
+    IS(row, "example/why", "nobody listens there");
+    assert_int_equal(NUMBER(row, "example/code"), 8);
+    drop_watch_stop(watch); /* looks once more */
+    log_close();            /* writes what there is */
+    assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
+    if (!strstr(text, " drop=o2ib_dial_failed ") || !strstr(text, " peer=10.0.0.78@o2ib ") ||
+        !strstr(text, " stage=connecting why=\"nobody listens there\" code=8\n"))
+        fail_msg("%s", text);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 static void test_waits(void **state)
@@ -413,12 +449,13 @@ static void test_in_flight(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stats),        cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_waits),        cmocka_unit_test(test_reactors),
-        cmocka_unit_test(test_reactors_set), cmocka_unit_test(test_why_local),
-        cmocka_unit_test(test_why_routed),   cmocka_unit_test(test_why_not),
-        cmocka_unit_test(test_unheard),      cmocka_unit_test(test_capture),
-        cmocka_unit_test(test_top),          cmocka_unit_test(test_in_flight),
+        cmocka_unit_test(test_stats),     cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_drop_why),  cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_reactors),  cmocka_unit_test(test_reactors_set),
+        cmocka_unit_test(test_why_local), cmocka_unit_test(test_why_routed),
+        cmocka_unit_test(test_why_not),   cmocka_unit_test(test_unheard),
+        cmocka_unit_test(test_capture),   cmocka_unit_test(test_top),
+        cmocka_unit_test(test_in_flight),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

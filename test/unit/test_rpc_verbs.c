@@ -13,6 +13,7 @@
 
 static bool no_device;
 static unsigned conns_now; /* of each NI */
+static enum ibv_port_state port_now = IBV_PORT_ACTIVE;
 
 static int ib_init(struct lnet_ni *ni, char *err, size_t errlen)
 {
@@ -33,7 +34,7 @@ static void ib_info(const struct lnet_ni *ni, struct rdma_info *out)
                               .firmware = "1.2",
                               .vendor = 0xffffff,
                               .port = 1,
-                              .state = IBV_PORT_ACTIVE,
+                              .state = port_now,
                               .pkey = 0xffff,
                               .gid_index = 1,
                               .mtu = 1024,
@@ -51,7 +52,7 @@ static void ib_counters(const struct lnet_ni *ni, struct verbs_counters *out)
 struct gathering {
     struct reactor_task task;
     unsigned max;
-    void (*done)(void *arg, const struct verbs_conn_row *rows, unsigned n, unsigned total);
+    void (*done)(void *arg, const struct verbs_rows *rows);
     void *arg;
 };
 
@@ -59,24 +60,32 @@ static void gathered(struct reactor_task *task)
 {
     struct gathering *g = (struct gathering *)task;
     struct verbs_conn_row rows[8] = {0};
+    struct verbs_peer_row peers[2] = {{.state = "down",
+                                       .depth_max = 7,
+                                       .again_us = 2500000,
+                                       .failed = LNET_DROP_O2IB_DIAL_FAILED,
+                                       .why = {"connecting", "nobody listens there", 8},
+                                       .failed_age_us = 1500000},
+                                      {.state = "up", .conns = 2}};
+    struct verbs_rows all;
     unsigned n = conns_now < g->max ? conns_now : g->max, i;
 
     assert_true(n <= 8);
     for (i = 0; i < n; i++) {
         assert_int_equal(nid_parse("10.2.0.9@o2ib", &rows[i].peer), 0);
+        peers[i % 2].peer = rows[i].peer;
         rows[i].state = "up";
         rows[i].active = i == 0;
         rows[i].depth = 300 + i; /* more than a byte holds */
         rows[i].bytes_out = 5;
     }
-    g->done(g->arg, rows, n, conns_now);
+    all = (struct verbs_rows){rows, peers, n, conns_now, n > 2 ? 2 : n, conns_now};
+    g->done(g->arg, &all);
     free(g);
 }
 
 static int ib_conns(struct lnet_ni *ni, unsigned max,
-                    void (*done)(void *arg, const struct verbs_conn_row *rows, unsigned n,
-                                 unsigned total),
-                    void *arg)
+                    void (*done)(void *arg, const struct verbs_rows *rows), void *arg)
 {
     struct gathering *g = calloc(1, sizeof(*g));
 
@@ -293,6 +302,9 @@ static void test_device(void **state)
     assert_int_equal(NUMBER(r, "verbs/0/counters/requests"), 77);
     assert_null(json_object_get(at(r, "verbs/0"), "connections"));
     assert_int_equal(NUMBER(r, "memory/registered"), 1 << 20);
+    port_now = IBV_PORT_NOP;
+    IS(checked("verbs_get", ""), "verbs/0/state", "removed");
+    port_now = IBV_PORT_ACTIVE;
 }
 
 static void test_counters(void **state)
@@ -322,6 +334,17 @@ static void test_conns(void **state)
     assert_true(json_is_true(at(r, "verbs/0/connections/0/active")));
     assert_int_equal(NUMBER(r, "verbs/0/connections/1/depth"), 301);
     assert_int_equal(NUMBER(r, "verbs/0/connections/1/bytes_out"), 5);
+    assert_int_equal(NUMBER(r, "verbs/0/peers_total"), 3);
+    IS(r, "verbs/0/peers/0/peer", "10.2.0.9@o2ib");
+    IS(r, "verbs/0/peers/0/state", "down");
+    assert_int_equal(NUMBER(r, "verbs/0/peers/0/depth_max"), 7);
+    assert_int_equal(NUMBER(r, "verbs/0/peers/0/again_us"), 2500000);
+    IS(r, "verbs/0/peers/0/failure/drop", "o2ib_dial_failed");
+    IS(r, "verbs/0/peers/0/failure/stage", "connecting");
+    IS(r, "verbs/0/peers/0/failure/why", "nobody listens there");
+    assert_int_equal(NUMBER(r, "verbs/0/peers/0/failure/code"), 8);
+    assert_int_equal(NUMBER(r, "verbs/0/peers/0/failure/age_ms"), 1500);
+    assert_null(json_object_get(at(r, "verbs/0/peers/1"), "failure"));
     r = checked("verbs_get", "{\"net\":\"o2ib1\",\"conns\":true}");
     assert_int_equal(json_array_size(at(r, "verbs")), 1);
     assert_int_equal(json_array_size(at(r, "verbs/0/connections")), 3);

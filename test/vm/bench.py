@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Payload over RDMA devices in a guest: `./dev vm bench`. Prints one table; --json FILE writes its rows.
 
-    test/vm/bench.py --build BUILDDIR [--rounds N] [--seconds S] [--concurrency N] [--json FILE]
+    test/vm/bench.py --build BUILDDIR [--rounds N] [--routed N] [--seconds S] [--concurrency N] [--json FILE]
+    test/vm/bench.py --build BUILDDIR --hunt MINUTES [--hunted PATH:OPERATION,...] [--seconds S] [--concurrency N]
 
 What end nodes move over o2ib is compared with what ib_write_bw moves between the same two devices, and what they move through
 millraced with what they move directly. All in one boot and in turn, so each ratio is of neighbouring runs. Ratios are what is
 measured: rates are those of software devices, which compute a CRC of each packet on the cores that everything else needs too.
+
+--hunt measures nothing: it makes runs of a few kinds one after the other, each by a client of its own, and says what router, devices
+and sockets are about as soon as nothing moves for a while, or messages were lost.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import statistics
@@ -37,16 +42,19 @@ SERVER = {"direct": "10.77.0.5@o2ib", "o2ib1": "10.77.0.4@o2ib1", "tcp": "10.78.
 # Where a server's payload is counted: an interface, and whether it is the router's end of the link instead of the server's.
 COUNTED = {"direct": ("roce4", False), "o2ib1": ("roce3", False), "tcp": ("totcp", True)}
 PATHS = {"direct": "o2ib, direct", "o2ib1": "o2ib, millraced, o2ib1", "tcp": "o2ib, millraced, tcp"}
+ROUTED = [path for path in PATHS if path != "direct"]
 REFERENCE, TX_DEPTH = ("ib_write_bw", "write"), 128     # of which the second is its own default
 BARS = {"direct": 0.8, "o2ib1": 0.5}
 
 ROWS = "ROWS "          # begins the line by which the guest hands the rows over
 TRIES = 3
 TIMEOUT = 60            # seconds until a message is called lost
+STILL = 5               # seconds without payload after the first: then the state is shown, also while a client takes long to end
 DECIDING = 5            # rounds; with fewer even the lowest and highest do not bound the median (results.py, CERTAIN)
 OVERHEAD = 1.15         # bytes on the link for each one of payload; above, data was sent again
 AGREE = (0.6, 1.3)      # the program's own rate, of ours: it has the beginning and the end of the run in it
-RESENT = ("duplicate_request", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err", "rcvd_rnr_err", "send_rnr_err")
+RESENT = ("duplicate_request", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err", "rcvd_rnr_err", "send_rnr_err",
+          "retry_exceeded_err", "retry_rnr_exceeded_err")
 COUNTERS = ("bytes_in", "bytes_out", "copied_in", "copied_out", "puts_in", "puts_out")
 
 CONFIG = """\
@@ -133,9 +141,15 @@ class Bench:
             arguments += ["--route", f"{path} {ROUTER['o2ib']}"]
         samples = [(time.monotonic(), interface_bytes(*begin), interface_bytes(*end))]
         client = self.node("client", CLIENT, *arguments, operation, SERVER[path])
-        while client.running() and time.monotonic() < samples[0][0] + 150:
+        moved, told = samples[0], False
+        while client.running() and time.monotonic() < samples[0][0] + self.options.seconds + 150:
             time.sleep(verbs.LOOK)
             samples.append((time.monotonic(), interface_bytes(*begin), interface_bytes(*end)))
+            if samples[-1][2] >= moved[2] + SIZE / 16 or samples[-1][2] < samples[0][2] + SIZE:
+                moved = samples[-1]
+            elif not told and samples[-1][0] >= moved[0] + STILL:
+                told = True
+                self.show(f"nothing has moved for {STILL} s")
         result = client.result(1)
         self.processes.remove(client)
         if result["exit_status"] != 0 or not result["ok"]:
@@ -153,11 +167,30 @@ class Bench:
 
     def tell(self, result):
         """What is known of a run in which messages went astray: that is no noise of the machine, and must be looked into."""
-        drops = {d["name"]: d["count"] for d in self.router.call("drops_get")["drops"] if d["count"]}
         print(f"   the client: {json.dumps({k: result.get(k) for k in ('put', 'get', 'receiver', 'drops', 'figures')})}")
-        print(f"   the router's drops so far: {drops}")
+        self.show("messages went astray")
+
+    def show(self, why):
+        """What router, devices and sockets are about."""
+        drops = {d["name"]: d["count"] for d in self.router.call("drops_get")["drops"] if d["count"]}
+        print(f"   {why}. The router's drops so far: {drops}")
+        for event in self.router.call("events_get", limit=20)["events"]:
+            print(f"   the router, {event['time']:.1f} of {time.time():.1f}: {event['text']} ({event['cause']})")
         for found in self.router.call("verbs_get", conns=True)["verbs"]:
-            print(f"   the router, {found['nid']}: {json.dumps(found['counters'])} {json.dumps(found['connections'])}", flush=True)
+            print(f"   the router, {found['nid']}: {json.dumps(found['counters'])} {json.dumps(found['connections'])}")
+        print(f"   the router waits for: {self.router.call('waits_get')['waits']}")
+        print(f"   devices: {resent()}")
+        for ns, command in ((lab.Here, "rdma -d resource show qp"), (lab.Here, "ss -tnimo"), (self.far, "ss -tnimo")):
+            print(ns.popen(command.split(), stdout=subprocess.PIPE, text=True).communicate()[0], flush=True)
+
+    def end_servers(self):
+        """What they counted. They are not asked earlier: they tell it at their end."""
+        for process in self.processes:
+            if process.name.startswith("server") and process.running():
+                try:
+                    print(f"   {process.name}: {json.dumps(process.stop_result())}", flush=True)
+                except lab.LabError as why:
+                    print(f"   {why}", flush=True)
 
     def attempt(self, name, call, *arguments):
         """A run, made again when something spoilt it. None: each time."""
@@ -175,10 +208,10 @@ class Bench:
                 self.env.clean()
         return None
 
-    def round(self, backwards):
+    def round(self, paths, backwards):
         """{(path or program, operation): run}, or None if one could not be had."""
         runs = [(REFERENCE, self.reference, ())]
-        runs += [((path, operation), self.load, (path, operation)) for path in PATHS for operation in ("put", "get")]
+        runs += [((path, operation), self.load, (path, operation)) for path in paths for operation in ("put", "get")]
         found = {}
         for key, call, arguments in reversed(runs) if backwards else runs:
             found[key] = self.attempt(" ".join(key), call, *arguments)
@@ -215,6 +248,7 @@ def steady(samples, payload, seconds):
 def row(bench, rounds, key, reference, bar=None):
     """A row of the table (the form: test/perf/results.py)."""
     path, operation = key
+    rounds = [r for r in rounds if key in r]
     rates = [r[key]["rate"] for r in rounds]
     said = [r[key]["program"] for r in rounds]
     o = bench.options
@@ -231,7 +265,10 @@ def row(bench, rounds, key, reference, bar=None):
         found.update(results.compared(rates, other, True), reference=f"{PATHS.get(reference[0], reference[0])} {reference[1]}")
         if bar is not None:
             of = results.ratios(rates, other, True)
-            found.update(bar=bar, met=results.decided(of, bar) if len(of) >= DECIDING else "too few rounds")
+            found.update(bar=bar, met="not decided: too few rounds")
+            if len(of) >= DECIDING:
+                low, high = results.between(of)
+                found.update(met=f"{results.decided(of, bar)} ({low:.2f}-{high:.2f})", certain=(low, high))
     if "router" in rounds[0][key]:
         found["router"] = {name: sum(r[key]["router"][name] for r in rounds) for name in rounds[0][key]["router"]}
     return found
@@ -240,7 +277,8 @@ def row(bench, rounds, key, reference, bar=None):
 def rows_of(bench, rounds):
     rows = [row(bench, rounds, REFERENCE, None)]
     rows += [row(bench, rounds, ("direct", op), REFERENCE, BARS["direct"]) for op in ("put", "get")]
-    rows += [row(bench, rounds, (path, op), ("direct", op), BARS.get(path)) for path in ("o2ib1", "tcp") for op in ("put", "get")]
+    rows += [row(bench, rounds, (path, op), ("direct", op), BARS.get(path)) for path in ROUTED for op in ("put", "get")
+             if any((path, op) in r for r in rounds)]
     return rows
 
 
@@ -257,34 +295,58 @@ def line(r):
             f"{router['copied_in']} / {router['copied_out']} of {router['payload']}" if router else "")
 
 
+def hunt(bench, kinds):
+    """Runs until the time is over. The exit status."""
+    options, end, runs = bench.options, time.monotonic() + bench.options.hunt * 60, 0
+    try:
+        bench.start()
+        for kind in itertools.cycle(kinds):
+            if time.monotonic() >= end:
+                break
+            runs += bench.attempt(" ".join(kind), bench.load, *kind) is not None
+        if bench.lost:
+            bench.end_servers()
+    finally:
+        bench.close()
+    print(f"{runs} runs of {options.seconds} s, {len(bench.spoilt)} more were spoilt; messages were lost in {bench.lost}.")
+    return 1 if bench.lost else 0
+
+
 def guest(options):
     lab.START_DEADLINE = 90     # an emulated machine takes its time
     bench = Bench(options)
+    if options.hunt:
+        return hunt(bench, options.hunted)
     rounds, left_out = [], 0
     try:
         bench.start()
         for n in range(options.rounds):
             print(f"round {n + 1} of {options.rounds}", flush=True)
-            found = bench.round(n % 2 == 1)
+            # Those through the router are spread over all rounds, and as often backwards as not.
+            routed = n * options.routed // options.rounds != (n + 1) * options.routed // options.rounds
+            found = bench.round(PATHS if routed else ["direct"], n % 2 == 1)
             if found:
                 rounds.append(found)
             else:
                 left_out += 1
         check(rounds, "there is no round without a spoilt run")
         bench.peer_credits = bench.depth()
+        if bench.lost:
+            bench.end_servers()
     except (verbs.Failed, lab.LabError, OSError, RuntimeError) as why:
         print(f"vm bench: {why}")
         return 1
     finally:
         bench.close()
-    rows = rows_of(bench, rounds)
+    rows, routed = rows_of(bench, rounds), sum(any(path in ROUTED for path, _ in r) for r in rounds)
     for r in rows:
         r.update(machine=machine.describe(), repeated=len(bench.spoilt), left_out=left_out, lost_runs=bench.lost)
     print()
     results.print_table(("path", "operation", "MiB/s (lowest-highest)", "program says", "against", "ratio (lowest-highest)", "bar",
                          "router copied in / out, bytes"), [line(r) for r in rows])
     print(f"""
-Medians of {len(rounds)} rounds of {options.seconds} s a run, in turn, each second round backwards; ratios are of runs of one round.
+Medians of {len(rounds)} rounds of {options.seconds} s a run, in turn, each second round backwards, {routed} of them with the router too;
+ratios are of runs of one round. Behind a bar: where the median of ever more such rounds is, with a certainty of {results.CERTAIN:.0%}.
 1 MiB messages, {options.concurrency} on their way, peer_credits {bench.peer_credits} (as negotiated), idle adaptive, verification off,
 router: one reactor.
 ib_write_bw: RDMA WRITEs of 1 MiB, up to {TX_DEPTH} on their way; it polls for completions (it cannot sleep), which takes a core.
@@ -309,11 +371,13 @@ def host(options):
     described, span, shares = machine.describe(), machine.Span(), []
     print(f"host: {described}", flush=True)
     boot = [sys.executable, os.path.join(HERE, "vm.py"), "--build", options.build, "--rxe", str(DEVICES), "--memory", "3072",
-            "--limit", str(240 + options.rounds * 8 * (options.seconds + 20))]
+            "--limit", str(240 + (60 * (options.hunt + 3) if options.hunt else
+                                 (options.rounds * 3 + options.routed * 4) * (options.seconds + 20)))]
     if options.accel:
         boot += ["--accel", options.accel]
     boot += ["--", "python3", "-B", os.path.join(HERE, "bench.py"), "--guest", "--build", options.build, "--rounds", options.rounds,
-             "--seconds", options.seconds, "--concurrency", options.concurrency]
+             "--routed", options.routed, "--seconds", options.seconds, "--concurrency", options.concurrency, "--hunt", options.hunt,
+             "--hunted", ",".join(map(":".join, options.hunted))]
     rows = None
     with subprocess.Popen(list(map(str, boot)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, bufsize=1) as vm:
         try:
@@ -328,12 +392,16 @@ def host(options):
         except KeyboardInterrupt:
             vm.terminate()
             return 130
+    if options.hunt:
+        return vm.returncode
     if rows is None:
         return vm.returncode or 1
     shares = {name: [s[name] for s in shares] for name in shares[0]}
     foreign = shares["foreign_share"]
     print(f"On the host others had {statistics.median(foreign):.0%} of the CPU time used around a run ({min(foreign):.0%} to "
           f"{max(foreign):.0%}), the hypervisor at most {max(shares['stolen_share']):.0%} of the time.")
+    if statistics.median(foreign) > machine.FOREIGN_LIMIT:
+        print(f"NOISY: above {machine.FOREIGN_LIMIT:.0%} a bar says little. Who polls, as ib_write_bw does, loses more by others than who sleeps.")
     if options.json:
         for r in rows:
             r.update(shares, host=described)
@@ -342,18 +410,32 @@ def host(options):
     return vm.returncode
 
 
+def kinds_of(text):
+    kinds = [tuple(kind.split(":")) for kind in text.split(",")]
+    for kind in kinds:
+        if len(kind) != 2 or kind[0] not in PATHS or kind[1] not in ("put", "get"):
+            raise argparse.ArgumentTypeError(f"not PATH:OPERATION: {':'.join(kind)}")
+    return kinds
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each kind (5)")
-    parser.add_argument("--seconds", type=int, default=4, help="length of a run (4)")
+    parser.add_argument("--build", required=True, help="the build folder (./dev gives it)")
+    parser.add_argument("--rounds", type=int, default=13, help="of ib_write_bw and the direct runs (13)")
+    parser.add_argument("--routed", type=int, default=5, help="how many of these have the runs through the router too (5)")
+    parser.add_argument("--seconds", type=int, default=3, help="length of a run (3)")
     parser.add_argument("--concurrency", type=int, default=8, help="messages on their way (8)")
+    parser.add_argument("--hunt", type=int, metavar="MINUTES", default=0, help="no table: runs of the kinds in --hunted for so long")
+    parser.add_argument("--hunted", metavar="LIST", type=kinds_of, default="tcp:get",
+                        help="these, in turn: PATH:OPERATION,..., of direct, o2ib1, tcp and put, get (tcp:get)")
     parser.add_argument("--json", metavar="FILE", help="write the rows there, with all samples and settings")
     parser.add_argument("--accel", choices=("auto", "kvm", "tcg"), help="of the guest (test/vm/vm.py)")
     parser.add_argument("--guest", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.rounds < 1 or not 2 <= options.seconds <= 600 or not 1 <= options.concurrency <= 512:
-        parser.error("--rounds is at least 1, --seconds from 2 to 600, --concurrency from 1 to 512")
+    options.routed = min(options.routed, options.rounds)
+    if options.rounds < 1 or options.routed < 0 or not 2 <= options.seconds <= 600 or not 1 <= options.concurrency <= 512 \
+            or options.hunt < 0:
+        parser.error("--rounds is at least 1, --routed and --hunt 0, --seconds from 2 to 600, --concurrency from 1 to 512")
     options.build = os.path.abspath(options.build)
     return guest(options) if options.guest else host(options)
 

@@ -5,12 +5,14 @@ Every test ends with the ledger: each message arrived once and unaltered, or was
 """
 
 import asyncio
+import re
 import time
 
 from iblnd import wire as W
 from iblnd.conn import Tx
 from lnetpy import nid as N
 from lnetpy import wire
+from lnetpy.crowd import OWN
 from lnetpy.node import pattern
 from lnetpy.scene import join
 from scene import CLIENT, ROUTER, ROUTER1, SERVER1, TCP_ROUTER, TCP_SERVER, Books
@@ -57,6 +59,17 @@ async def verbs_verbs(env, client=None, server=None, router=None):
     await joined(env, c, r, "o2ib1")
     await joined(env, s, r, "o2ib")
     return c, r, s
+
+
+def scattered(size):
+    """Rows (offset, bytes) of 257 fragments, none aligned, some with a gap behind."""
+    count = min(257, size)
+    rows, at, left = [], 5, size
+    for i in range(count):
+        n = left if i == count - 1 else max(1, min(left - (count - 1 - i), 37 * (i % 7) + 1))
+        rows.append((at, n))
+        at, left = at + n + i % 5, left - n
+    return rows
 
 
 async def both_ways(c, s, sizes):
@@ -139,14 +152,6 @@ async def test_router_mixed(env):
 
 async def test_router_shapes(env):
     """257 fragments in front of one rkey, a node of the other byte order, and one with GPU memory on the other side."""
-    def scattered(size):
-        count = min(257, size)
-        rows, at, left = [], 5, size
-        for i in range(count):
-            n = left if i == count - 1 else max(1, min(left - (count - 1 - i), 37 * (i % 7) + 1))
-            rows.append((at, n))
-            at, left = at + n + i % 5, left - n
-        return rows
     c, r, s = await verbs_verbs(env, {"order": ">"}, {"depth": 8})
     s.ni.layout = scattered
     await both_ways(c, s, (3977, 70000, 1 << 20))
@@ -347,6 +352,18 @@ async def test_router_starved(env):
     await at_rest(env, c)
 
 
+async def test_router_one_way(env):
+    """Messages go one way only, first from the node, then to it: credits come back by NOOPs alone."""
+    c, r, s = await verbs_tcp(env)
+    for a, b, way in ((c, s, "in"), (s, c, "out")):
+        before = c.ni.counts[way, W.NOOP]
+        for i in range(40):
+            assert await a.put(b.nid, pattern(i, SMALL if i % 4 else BULK), ack=False)
+        await env.settle()
+        assert c.ni.counts[way, W.NOOP] > before, c.ni.counts
+    await at_rest(env, c)
+
+
 async def test_router_slow_node(env):
     """A node that takes its time with each message; others go on meanwhile."""
     c, r, s = await verbs_tcp(env)
@@ -355,6 +372,51 @@ async def test_router_slow_node(env):
     c.ni.delay = 0
     await env.settle(30)
     await at_rest(env, c)
+
+
+@alone
+async def test_router_exhausted(env):
+    """No large router buffers for ten seconds: PUTs that wait for one that long are dropped by name, with a NAK that tells of no
+    failure. The connections go on, and what has a buffer arrives."""
+    c, r, s = await verbs_verbs(env, router={"reactors": 1, "buffers": {"small": 2, "large": 2}})
+    books = await Books.open(env, r)
+    await at_rest(env, c, s)
+    nodes = (c, s)
+
+    async def waits(what):
+        rows = (await r.rpc("buffers_get"))["reactors"]
+        return [sum(row[pool][what] for row in rows) for pool in ("small", "large")]
+    begun, had = env.now(), sum(await waits("waited"))
+    for n in nodes:
+        n.ni.failures_expected = True
+    for a, b in ((s, c), (c, s)):   # what the router has no credit of b for stays in its buffers
+        b.ni.hold_credits = True
+        for i in range(12):
+            assert await a.put(b.nid, pattern(i, SMALL if i % 2 else BULK), ack=False)
+
+        async def waited():     # whether or not they still do
+            return sum(await waits("waited")) - had >= (2 if b is c else 3)     # pylint: disable=cell-var-from-loop
+        await env.until_async(waited, f"messages of {a.name} wait for buffers")
+    most = sum(await waits("waited")) - had
+
+    async def expired():
+        return not any(await waits("waiting"))
+    await env.until_async(expired, "nobody waits any more", 40, 0.2)
+    took = env.now() - begun
+    for n in nodes:
+        n.ni.hold_credits = False
+        for x in n.conns():
+            x.service()
+    said, drops = await books.balance(), books.dropped
+    assert took >= 9.9, f"dropped after {took:.1f} s"
+    assert set(drops) <= {"buffer_wait_expired", "destination_share_expired"} and "buffer_wait_expired" in drops, drops
+    naks = [status for n in nodes for _, status in n.ni.naks]
+    assert naks and not any(naks) and len(naks) <= sum(drops.values()), f"NAKs {naks}, drops {drops}"
+    await both_ways(c, s, (SMALL, BULK))
+    await env.settle()
+    await at_rest(env, c, s)
+    assert not c.closes and not s.closes, (c.closes, s.closes)
+    return f"after {took:.1f} s, {said}, {len(naks)} NAKs, {most} had to wait"
 
 
 # ------------------------------------------------------------------------------------------------------- failures
@@ -436,8 +498,7 @@ async def test_router_broken_queue_pair(env):
     c.conns()[0].break_qp()
     await env.until(lambda: c.closes, "the connection has ended", 60)
     await again(env, c, s, 60)
-    said = await books.balance(cut=1)
-    return said
+    return await books.balance()
 
 
 @millrace
@@ -474,19 +535,51 @@ async def test_router_impostors(env):
     return str({k: v - before[k] for k, v in after.items() if v != before[k]})
 
 
+def logged_drops(r):
+    """How many drops of messages the router's log tells of by now."""
+    counts = re.findall(r"event=drop drop=(\w+) count=(\d+)", r.text())
+    return sum(int(n) for name, n in counts if name not in OWN)
+
+
 @alone
 async def test_router_graceful_stop(env):
     """SIGTERM with transfers under way: what was begun ends, status 0, connections end with a DREQ."""
+    count, drain = 8, 10    # as many as have router credits of s: the router reads them all
     c, r, s = await verbs_tcp(env)
-    c.ni.delay = 0.1
-    for i in range(10):
+    await env.settle()
+    done, named = c.ni.counts["in", W.PUT_DONE], logged_drops(r)
+    held = []
+
+    def hold(conn, m, i):
+        if m.mtype == W.PUT_REQ:
+            held.append((conn, m, i))
+        return m.mtype == W.PUT_REQ
+
+    async def received():
+        return (await r.peers())[str(s.nid)]["statistics"]["recv_count"]
+    before = await received()
+    c.ni.on_message = hold
+    for i in range(count):
         await s.put(c.nid, pattern(i, BULK), ack=False)
-    await env.until(lambda: c.ni.counts["in", W.PUT_REQ] >= 3, "transfers are under way")
+
+    async def accepted():
+        return await received() - before >= count
+    await env.until_async(accepted, "the router has all messages")
+    await env.until(lambda: len(held) >= 3, "transfers are under way")
+    assert len(env.ledger.outstanding()) == count, "some were delivered although none was answered"
     r.spec.allow_rst = True     # what s sends meanwhile is read by nobody
     begun = time.monotonic()
-    await r.stop()
+    stopping = asyncio.ensure_future(r.stop())
+    await env.until(lambda: "event=stopping" in r.text(), "the router stops")
+    c.ni.on_message = None
+    for conn, m, i in held:
+        conn.on_put_req(m, i)
+    await stopping
     took = time.monotonic() - begun
     await env.until(lambda: not c.conns() and not s.conns(), "connections closed")
     assert all(how == "disconnected" for _, how in c.closes), c.closes
-    left = env.ledger.forget(lambda e: True)
-    return f"{10 - len(left)} of 10 delivered, stopped in {took:.1f} s"
+    left, named = env.ledger.forget(lambda e: True), logged_drops(r) - named
+    assert len(left) == named, f"{len(left)} of {count} did not arrive, {named} were dropped by name"
+    assert not left or took >= drain, f"{named} dropped although there was time: stopped in {took:.1f} s"
+    assert c.ni.counts["in", W.PUT_DONE] - done == count - len(left), c.ni.counts
+    return f"{count - len(left)} of {count} delivered, {named} dropped by name, stopped in {took:.1f} s"

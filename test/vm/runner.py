@@ -4,7 +4,7 @@
 
     test/vm/runner.py --build BUILDDIR [--filter X] [--verbose] [--reference] MODULE...
 
-The tests of a module share a process and one router, as a guest may be slow to start another; after a failure both are made
+The tests share a process and one router, as a guest may be slow to start another; after a failure both are made
 anew. A test that is marked `alone` has both for itself. Each has a deadline.
 """
 
@@ -127,11 +127,9 @@ def main():
     parser.add_argument("--reference", action="store_true", help="a scripted router in place of the program: tries the tests")
     parser.add_argument("modules", nargs="+")
     options = parser.parse_args()
-    failed = 0
-    for module in options.modules:
-        failed += run_all(options, {n: f for n, f in collect(module).items() if options.filter in n and
-                                    not (options.reference and getattr(f, "millrace", False))})
-    return 1 if failed else 0
+    tests = {n: f for module in options.modules for n, f in collect(module).items() if options.filter in n and
+             not (options.reference and getattr(f, "millrace", False))}
+    return 1 if run_all(options, tests) else 0
 
 
 if __name__ == "__main__":

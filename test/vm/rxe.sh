@@ -62,6 +62,12 @@ rules()
 interfaces | ip -batch -
 [ "$count" -eq 1 ] || rules | ip -batch -
 
+# The core that sends is the one that takes in, unless told otherwise, and a queue pair sends from several: then packets overtake
+# each other and much is sent again. By flow, as an adapter does it, those of a queue pair stay in order.
+for queue in /sys/class/net/{roce,to}[0-9]*/queues/rx-*/rps_cpus; do
+    [ ! -e "$queue" ] || printf '%x\n' $(((1 << $(nproc)) - 1)) >"$queue"
+done
+
 for ((i = 0; i < count; i++)); do
     rdma link add "rxe$i" type rxe netdev "roce$i"
 done

@@ -18,7 +18,7 @@ import time
 
 import runner
 
-MODULES = ("personas", "router")
+MODULES = ("personas", "router", "peers", "ends", "events")
 DEVICES = ("rxe0", "rxe1")
 INTERFACES = {f"rxe{i}": f"roce{i}" for i in range(9)}  # as rxe.sh makes them
 ADDRESSES = {f"rxe{i}": f"10.77.0.{i + 1}" for i in range(9)}
@@ -287,8 +287,7 @@ def main():
             env.clean()
         print(f"   {time.monotonic() - begun:.1f} s", flush=True)
     options.reference = options.verbose = False
-    for some in scripted:
-        failed += runner.run_all(options, some)
+    failed += runner.run_all(options, {name: f for some in scripted for name, f in some.items()})
     return 1 if failed else 0
 
 

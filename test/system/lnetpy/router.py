@@ -45,12 +45,13 @@ class RpcError(Exception):
 
 
 class Millraced:
-    """One millraced in a namespace. Its stderr is kept and shown when the test fails."""
+    """One millraced in a namespace. Its stderr is kept and shown when the test fails. absent: NIs that are configured, and for
+    which the host has nothing."""
 
     def __init__(self, env, name, ns, nids, routes=(), conns_per_peer=1, timeout=50, routing=True,
                  check_interval=60, ping_timeout=50, hello_map=(), buffers=None, reactors=2,
                  buffer_wait=None, memory=None, extra="", unprivileged=False, rpc=None, ports=(), args=(),
-                 idle="adaptive"):
+                 idle="adaptive", absent=(), tunables=None):
         self.env, self.name, self.ns, self.nids = env, name, ns, nids
         self.dir = tempfile.TemporaryDirectory(prefix=f"millrace-{name}-")
         self.sock = os.path.join(self.dir.name, "rpc.sock")
@@ -62,17 +63,20 @@ class Millraced:
         self.settings = dict(routes=routes, cpp=conns_per_peer, timeout=timeout, routing=routing,
                              interval=check_interval, ping=ping_timeout, hello_map=hello_map, buffers=buffers,
                              reactors=reactors, buffer_wait=buffer_wait, memory=memory, extra=extra,
-                             rpc=rpc, ports=ports, idle=idle)
+                             rpc=rpc, ports=ports, idle=idle, absent=list(absent), tunables=tunables)
 
     def yaml(self, **other):
         """Its configuration, or one with `other` settings."""
         s, out, nets = {**self.settings, **other}, ["net:"], {}
-        for n in self.nids:
+        for n in [*self.nids, *s["absent"]]:
             nets.setdefault(N.net_str(n.net), []).append(n)
         for net, nids in nets.items():
             out += [f"  - net type: {net}", "    local NI(s):"]
             for n in nids:
-                out += [f"      - nid: {n}", "        lnd tunables:",
+                out += [f"      - nid: {n}"]
+                if s["tunables"]:
+                    out.append("        tunables: {" + ", ".join(f"{k}: {v}" for k, v in s["tunables"].items()) + "}")
+                out += ["        lnd tunables:",
                         f"          conns_per_peer: {s['cpp']}", f"          timeout: {s['timeout']}"]
         if s["routes"]:
             out.append("route:")

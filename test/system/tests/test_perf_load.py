@@ -10,10 +10,9 @@ import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
+from lnetpy.end_node import EndNode
 from lnetpy.env import Failed
 from lnetpy.scene import CLIENT, ROUTER, SERVER, alone, cases, deadline, only
-
-from .test_end_nodes import EndNode
 
 ROUTE = f"tcp1 {ROUTER[0]}"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """millrace-perf's simulated peers, over memif, on both sides of a router."""
 
+from lnetpy.end_node import Perf
 from lnetpy.scene import cases, deadline
-
-from .test_end_nodes import Perf
 
 GATEWAYS = ("10.20.255.1@tcp", "10.21.255.1@tcp1")
 FIRST = ("10.20.0.1@tcp", "10.21.0.1@tcp1")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Messages through the router, both ways, between kernel personas."""
 
+import re
+
 from lnetpy import nid as N
 from lnetpy import wire
 from lnetpy.node import pattern
@@ -180,6 +182,25 @@ async def test_graceful_stop(env):
     await r.stop()
     await env.until(lambda: not c.conns() and not s.conns(), "connections closed")
     assert all(how.endswith("fin") for n in (c, s) for _, how in n.closes), [h for n in (c, s) for _, h in n.closes]
+
+
+async def test_no_rdma_device(env):
+    """An NI on o2ib for which the host has nothing: it says so, nobody is told of that NI, and the rest routes."""
+    env.need_millrace()
+    absent = N.parse("10.9.0.1@o2ib")
+    c, r, s = await line(env, router={"absent": [absent]})
+    found = (await r.rpc("verbs_get"))["absent"]
+    assert [x["nid"] for x in found] == [str(absent)] and re.search("RDMA device|no interface", found[0]["reason"]), found
+    assert f"event=ni_absent nid={absent}" in r.text(), r.tail(20)
+    assert await c.ping(s.nid) and await s.ping(c.nid)
+    assert await c.put(s.nid, pattern(1, 100000)) and await s.get(c.nid, 70000)
+    await env.settle()
+    await c.put(N.parse("10.9.0.2@o2ib"), pattern(2, 1000), ack=False, via=(c.nis[0], r.nids[0]))
+
+    async def dropped():
+        return (await r.drops())["no_route"] == 1
+    await env.until_async(dropped, "what is for that net has no route")
+    env.ledger.forget(lambda e: True)
 
 
 async def test_keepalives(env):

@@ -7,11 +7,10 @@ import signal
 import subprocess
 
 from lnetpy.control import clients
+from lnetpy.end_node import EndNode
 from lnetpy.router import find_program
 from lnetpy.scene import CLIENT, ROUTER, SERVER, deadline, join
 from lnetpy.terminal import Terminal
-
-from .test_end_nodes import EndNode
 
 NAMES = f"  names: {{'{CLIENT}': 'cli\u00e9nt-1', '{ROUTER[0]}': rtr-near}}\n"
 

@@ -56,7 +56,7 @@ class Conn:
         self.early, self.memory, self.zc_out = [], None, {}
         self.sq_free = 0
         self.free_sends, self.posted_sends = [], {}
-        self.last_send = self.up_since = self.begun = time.monotonic()
+        self.last_send = self.last_recv = self.begun = time.monotonic()
         self.counts = {}            # (direction, type) -> number
         self.credits_seen = 0       # the most that one message returned
         self.vanished = self.pending = False
@@ -133,8 +133,8 @@ class Conn:
         if ack:
             self.depth, self.frags_max = ack.depth, ack.frags_max
         self.C = self.R = self.theirs = self.depth
-        self.state, self.up_since = "up", time.monotonic()
-        self.last_send = self.up_since
+        self.state = "up"
+        self.last_send = self.last_recv = time.monotonic()
         early, self.early = self.early, []
         for wr_id, size in early:
             if self.state == "up":
@@ -320,8 +320,9 @@ class Conn:
             self.theirs -= 1
             if self.theirs < 0:
                 self.problem(f"{m.name} without credit: a kernel would panic")
-        if m.mtype == W.NOOP and not m.credits and self.ni.now() - self.up_since < 5:
+        if m.mtype == W.NOOP and not m.credits and self.ni.now() - self.last_recv < self.ni.peer_keepalive:
             self.problem("NOOP that returns nothing, on a connection that is not idle")
+        self.last_recv = self.ni.now()
         self.service()
         if self.ni.on_message and self.ni.on_message(self, m, i):
             return None

@@ -92,6 +92,7 @@ class Ni:
         self.requests = []          # CONNREQs that came
         self.next_cookie = 1
         self.listener = self.arena = None
+        self.calls_held, self.answers_held = [], []
         self.stopped = False
         # ---- faults
         self.rejects = []           # functions (msg) -> Reject, bytes, or None for none of it; each for one request
@@ -104,7 +105,10 @@ class Ni:
         self.force_rdma = False     # as for the memory of a GPU: PUT_REQ whatever the size
         self.rdma_of_any_size = False
         self.failures_expected = False
-        self.never_answer = False   # CONNREQs find no one
+        self.crossing = 0           # the peer's call meets ours: it is decided when ours has left, and is told once this many
+                                    # of ours have been answered
+        self.peer_keepalive = 90.0  # seconds of silence before a NOOP that returns nothing
+        self.first_port = 1023      # to call from
         self.races_lost = 0
 
     # ------------------------------------------------------------ life
@@ -278,7 +282,7 @@ class Ni:
             if not got:
                 return
             if ev.type == R.CONNECT_REQUEST:
-                self.passive(ev)
+                self.called(ev)
                 continue
             conn = self.conns.get(ev.id)
             if conn is None:
@@ -287,6 +291,8 @@ class Ni:
                 continue
             self.node.env.log(f"{self.nid}: {conn} {R.EVENT_NAMES[ev.type]} {ev.status}")
             self.event(conn, ev)
+            if conn.active and ev.type in (R.REJECTED, R.ESTABLISHED):
+                self.crossed()
 
     def event(self, conn, ev):
         if ev.type == R.ADDR_RESOLVED:
@@ -311,11 +317,41 @@ class Ni:
         elif ev.type == R.DEVICE_REMOVAL:
             conn.close(-19, "device removed")
 
+    # ------------------------------------------------------------ calls that meet
+
+    def called(self, ev):
+        if not self.crossing or any(c.active and c.state == "connecting" for c in self.conns.values()):
+            self.passive(ev)
+            return
+        self.calls_held.append(R.Event.from_buffer_copy(ev))
+        self.node.kick()
+
+    def judge_held(self):
+        """Those that came before our own call left, which now has."""
+        held, self.calls_held = self.calls_held, []
+        for ev in held:
+            self.passive(ev)
+
+    def answer(self, f):
+        """What becomes of a call is decided; the caller hears of it once ours has been answered."""
+        if self.crossing:
+            self.answers_held.append(f)
+        else:
+            f()
+
+    def crossed(self):
+        self.crossing = max(0, self.crossing - 1)
+        if self.crossing:
+            return
+        held, self.answers_held = self.answers_held, []
+        for f in held:
+            f()
+
     # ------------------------------------------------------------ active side
 
     def connect(self, peer):
         so, error = R.so(), ctypes.c_int()
-        for port in range(1023, 0, -1):
+        for port in range(self.first_port, 0, -1):
             cm = so.ibn_new(self.channel, R.ip_word(self.nid.ip), port, ctypes.byref(error))
             if cm or -error.value not in (98, 99):
                 break
@@ -339,6 +375,8 @@ class Ni:
         status = R.so().ibn_connect(conn.cm, raw, len(raw))
         if status < 0:
             self.dial_failed(conn, status)
+        else:
+            self.judge_held()
 
     def pending(self, conn, begins):
         """Connections of a peer that are being made are counted."""
@@ -468,8 +506,12 @@ class Ni:
         self.rejects_sent.append(rej)
         if not isinstance(rej, bytes):
             rej = rej.pack(self.order)
-        R.so().ibn_reject(ev.id, rej, len(rej))
-        R.so().ibn_destroy(ev.id)
+        cm = ev.id
+
+        def reject():
+            R.so().ibn_reject(cm, rej, len(rej))
+            R.so().ibn_destroy(cm)
+        self.answer(reject)
         self.node.kick()
 
     def reject(self, why):
@@ -534,14 +576,21 @@ class Ni:
         ack = W.Msg(W.CONNACK, self.nid.word(), self.stamp, m.src, m.src_stamp, depth=m.depth, frags_max=m.frags_max)
         if self.ack_depth:
             conn.depth = ack.depth = min(self.ack_depth, m.depth)
+        if self.ack_frags:
+            conn.frags_max = ack.frags_max = min(self.ack_frags, m.frags_max)
         raw = ack.pack(self.order)
         if self.on_wire:
             raw = self.on_wire(conn, ack, raw)
-        status = R.so().ibn_accept(conn.cm, raw, len(raw))
-        if status < 0:
-            conn.close(status, "accept")
 
-    ack_depth = 0       # a smaller queue depth than asked for, as where the queue pair cannot be so deep
+        def reply():
+            if conn.state != "accepting":
+                return
+            status = R.so().ibn_accept(conn.cm, raw, len(raw))
+            if status < 0:
+                conn.close(status, "accept")
+        self.answer(reply)
+
+    ack_depth = ack_frags = 0   # less than asked for, as where the queue pair cannot have so much
 
     # ------------------------------------------------------------ ends
 

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* In words: why a connection was not made, or was lost. docs/protocol/o2iblnd.md §1.8, §1.11. */
+#include "lib/lnd_verbs/ib_conn.h"
+
+#include <errno.h>
+
+const char *ib_state_name(enum ib_conn_state state)
+{
+    static const char *const names[] = {
+        [IB_CONN_FREE] = "free",           [IB_CONN_RESOLVING] = "resolving",
+        [IB_CONN_OPENING] = "opening",     [IB_CONN_CONNECTING] = "connecting",
+        [IB_CONN_ACCEPTING] = "accepting", [IB_CONN_UP] = "up",
+        [IB_CONN_CLOSING] = "closing",     [IB_CONN_SHUT] = "shut",
+    };
+
+    return names[state];
+}
+
+static const char *error_words(int error)
+{
+    switch (-error) {
+    case EHOSTUNREACH:
+        return "its address is not resolved";
+    case ENETUNREACH:
+        return "there is no route to it on the fabric";
+    case ENETDOWN:
+        return "unreachable: the connection manager had no answer of it";
+    case ETIMEDOUT:
+        return "no answer in time";
+    case ENOTCONN:
+        return "the connection manager could not connect";
+    case ECONNRESET:
+        return "ended before it was up";
+    case ENOMEM:
+        return "no memory for a queue pair";
+    case EINVAL:
+        return "the device makes no such queue pair";
+    case EIO:
+        return "the queue pair, its device or the port failed";
+    default:
+        return "failed";
+    }
+}
+
+struct lnet_drop_why ib_why_error(const struct ib_conn *c, int error, int status)
+{
+    return (struct lnet_drop_why){
+        .stage = ib_state_name(c->state),
+        .why = error_words(error),
+        .code = status != 0 ? status : error,
+    };
+}
+
+struct lnet_drop_why ib_why_event(const struct ib_conn *c, const struct rdma_event *ev)
+{
+    bool ended = ev->kind == RDMA_EV_DISCONNECTED && ev->error == 0;
+
+    return ib_why_error(c, ended ? -ECONNRESET : ev->error, ended ? 0 : ev->status);
+}
+
+/* ---- refused ---- */
+
+static const char *cm_words(int status)
+{
+    switch (status) {
+    case IB_CM_NO_RESOURCES:
+        return "refused by its connection manager: no resources";
+    case IB_CM_TIMEOUT:
+        return "refused by its connection manager: it gave up waiting";
+    case IB_CM_INVALID_SERVICE:
+        return "nobody listens there: no LNet on it, or another service";
+    case IB_CM_STALE_CONN:
+        return "refused by its connection manager: it still has an old connection";
+    case IB_CM_CONSUMER:
+    case -ECONNREFUSED:
+        return "refused in words that are not o2iblnd's, or without any";
+    default:
+        return "refused by its connection manager";
+    }
+}
+
+struct lnet_drop_why ib_why_reject(const struct ib_conn *c, const struct rdma_event *ev)
+{
+    struct lnet_drop_why out = {ib_state_name(c->state), cm_words(ev->status), ev->status};
+    struct ib_reject rej;
+
+    if ((ev->status == IB_CM_CONSUMER || ev->status == -ECONNREFUSED) &&
+        ib_reject_decode(ev->priv, ev->priv_len, &rej) == LNET_DROP_NONE) {
+        out.why = ib_why_text(rej.why);
+        out.code = rej.why;
+    }
+    return out;
+}
+
+/* ---- broken ---- */
+
+static const char *status_words(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+        return "it acknowledges nothing any more, packets were sent retry_count times";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        return "it had no receive buffer posted, rnr_retry_count times";
+    case IBV_WC_REM_ACCESS_ERR:
+        return "it does not let us write where it told us to";
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_OP_ERR:
+        return "its device could not do what was asked of it";
+    case IBV_WC_LOC_LEN_ERR:
+        return "a message longer than a receive buffer";
+    case IBV_WC_LOC_PROT_ERR:
+        return "memory that this device may not use";
+    case IBV_WC_LOC_ACCESS_ERR:
+        return "it wrote where it may not";
+    case IBV_WC_WR_FLUSH_ERR:
+        return "flushed: the queue pair was in error already";
+    default:
+        return "error of the device";
+    }
+}
+
+void ib_blame(struct ib_conn *c, const char *why, int code)
+{
+    if (c->state == IB_CONN_UP && c->blame.why == NULL)
+        c->blame = (struct lnet_drop_why){ib_state_name(c->state), why, code};
+}
+
+void ib_blame_status(struct ib_conn *c, enum ibv_wc_status status)
+{
+    ib_blame(c, status_words(status), (int)status);
+}
+
+void ib_blame_error(struct ib_conn *c, int error)
+{
+    ib_blame(c, error_words(error), error);
+}
+
+/* ---- told ---- */
+
+void ib_peer_failed(struct ib_peer *p, enum lnet_drop drop, const struct lnet_hdr *hdr,
+                    const struct lnet_drop_why *why)
+{
+    p->failure = (struct ib_failure){.when_us = reactor_now_us(), .drop = drop, .why = *why};
+    lnet_drop_event_why(p->ini->ni->node, drop, p->ini->ni, &p->peer->nid, hdr, why);
+}

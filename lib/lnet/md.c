@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory descriptors and match entries: finding them, using them up, what their owners are told.
+ * docs/protocol/lnet-core.md §3.1. All on the node's home reactor.
+ */
+#include "lib/lnet/lnet_internal.h"
+
+#include <errno.h>
+
+#define COOKIE_TYPE_MD 1u /* low two bits of an object cookie, §2.4 */
+
+static struct lnet_md **md_bucket(struct lnet_node *node, uint64_t cookie)
+{
+    return &node->md_hash[(cookie >> 2) % LNET_MD_BUCKETS];
+}
+
+struct lnet_md *lnet_md_find(struct lnet_node *node, const struct lnet_handle *h)
+{
+    struct lnet_md *md;
+
+    if (h->interface_cookie != node->interface_cookie)
+        return NULL;
+    for (md = *md_bucket(node, h->object_cookie); md; md = md->hash_next)
+        if (md->cookie == h->object_cookie)
+            return md;
+    return NULL;
+}
+
+static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *me)
+{
+    struct lnet_md **bucket;
+    uint64_t bytes = 0;
+    unsigned i;
+
+    if (md->nsegs > LNET_MD_MAX_SEGS)
+        return -EINVAL;
+    for (i = 0; i < md->nsegs; i++)
+        bytes += md->segs[i].len;
+    if (bytes != md->length)
+        return -EINVAL;
+    md->node = node;
+    md->me = me;
+    md->cookie = node->next_cookie++ << 2 | COOKIE_TYPE_MD;
+    md->refs = 0;
+    md->local_offset = 0;
+    md->replies = md->acks = 0;
+    md->state = MD_ACTIVE;
+    bucket = md_bucket(node, md->cookie);
+    md->hash_next = *bucket;
+    *bucket = md;
+    return 0;
+}
+
+static void me_unlink(struct lnet_node *node, struct lnet_me *me)
+{
+    if (me->prev)
+        me->prev->next = me->next;
+    else
+        node->portal[me->portal].head = me->next;
+    if (me->next)
+        me->next->prev = me->prev;
+    else
+        node->portal[me->portal].tail = me->prev;
+    me->md = NULL;
+}
+
+/* Nothing new finds the MD from now on; what is under way goes on. */
+static void md_detach(struct lnet_md *md)
+{
+    struct lnet_md **link = md_bucket(md->node, md->cookie);
+
+    while (*link != md)
+        link = &(*link)->hash_next;
+    *link = md->hash_next;
+    if (md->me)
+        me_unlink(md->node, md->me);
+    md->me = NULL;
+    md->state = MD_UNLINKED;
+}
+
+/* An ME's MD that is used up stops matching at once. */
+void lnet_md_use(struct lnet_md *md)
+{
+    if (md->threshold != LNET_THRESH_INF)
+        md->threshold--;
+    if (md->me && (md->threshold == 0 || ((md->options & LNET_MD_MAX_SIZE) &&
+                                          md->length - md->local_offset < md->max_size)))
+        md_detach(md);
+}
+
+void lnet_md_event(struct lnet_md *md, struct lnet_event *ev)
+{
+    if (md->state == MD_ACTIVE && md->threshold == 0 && md->refs == 0)
+        md_detach(md);
+    ev->unlinked = md->state == MD_UNLINKED && md->refs == 0;
+    if (ev->unlinked)
+        md->state = MD_FREE;
+    if (md->eq)
+        md->eq->fn(md, ev);
+}
+
+int lnet_md_bind(struct lnet_node *node, struct lnet_md *md)
+{
+    return md_link(node, md, NULL);
+}
+
+void lnet_md_unlink(struct lnet_md *md)
+{
+    struct lnet_event ev = {.type = LNET_EVENT_UNLINK, .status = -ECANCELED};
+
+    if (md->state != MD_ACTIVE)
+        return;
+    md_detach(md);
+    if (md->refs == 0)
+        lnet_md_event(md, &ev);
+}
+
+int lnet_me_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *md)
+{
+    int rc;
+
+    if (me->portal >= LNET_PORTALS)
+        return -EINVAL;
+    rc = md_link(node, md, me);
+    if (rc)
+        return rc;
+    me->md = md;
+    me->next = NULL;
+    me->prev = node->portal[me->portal].tail;
+    if (me->prev)
+        me->prev->next = me;
+    else
+        node->portal[me->portal].head = me;
+    node->portal[me->portal].tail = me;
+    return 0;
+}
+
+void lnet_md_slice(const struct lnet_md *md, uint32_t offset, uint32_t len, struct lnet_msg *msg)
+{
+    unsigned i, n = 0;
+
+    for (i = 0; i < md->nsegs && len > 0; i++) {
+        struct mem_seg seg = md->segs[i];
+
+        if (offset >= seg.len) {
+            offset -= seg.len;
+            continue;
+        }
+        seg.addr += offset;
+        seg.len -= offset;
+        offset = 0;
+        if (seg.len > len)
+            seg.len = len;
+        len -= seg.len;
+        msg->payload.bytes += seg.len;
+        msg->segs[n++] = seg;
+    }
+    msg->payload.seg = msg->segs;
+    msg->payload.n = n;
+}

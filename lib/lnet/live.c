@@ -375,17 +375,23 @@ int lnet_ni_set(struct lnet_node *node, const struct lnet_nid *nid, const struct
 
 /* ---- adding ---- */
 
-static void add_listed(struct reactor_task *task)
+static void shard_serves(struct reactor_task *task)
 {
-    change_end(container_of(task, struct change_mail, task)->change);
+    struct lnet_change *ch = container_of(task, struct change_mail, task)->change;
+
+    if (--ch->pending == 0)
+        change_end(ch);
 }
 
-static void list_ni(struct reactor_task *task)
+/* What the LND told this reactor when it started the NI came before: who calls once the change has
+ * ended is heard here. */
+static void serve_shard(struct reactor_task *task)
 {
     struct change_mail *m = container_of(task, struct change_mail, task);
 
-    lnet_ni_listed(m->change->add);
-    answer(m, add_listed);
+    if (m->shard->reactor == lnet_node_home(m->change->node))
+        lnet_ni_listed(m->change->add);
+    answer(m, shard_serves);
 }
 
 static struct lnet_conf *conf_with(const struct lnet_change *ch)
@@ -427,8 +433,7 @@ static void begin_to_serve(struct lnet_change *ch)
     shared_set(&ch->add->removed, false);
     lnet_conf_publish(node, conf);
     shared_set(&ch->add->starting, false);
-    ch->mail[0].task.fn = list_ni;
-    reactor_post(lnet_node_home(node), &ch->mail[0].task);
+    on_each_reactor(ch, serve_shard);
 }
 
 static void shard_cleared(struct reactor_task *task)

@@ -83,7 +83,8 @@ int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set,
                        size_t errlen);
 /* Makes NIs of the LND's type possible; ctx reaches it as ni->lnd_ctx and stays the caller's. */
 int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx);
-/* Starts all NIs; reactors must be running (or be stepped by the caller). 0 or -errno. */
+/* Starts all NIs; reactors must be running (or be stepped by the caller). After it each running
+ * reactor serves them: who calls then is heard. 0 or -errno. */
 int lnet_node_start(struct lnet_node *node, char *err, size_t errlen);
 /* Stops in order: no new messages are read, those in flight, received or still being received, get
  * up to drain_s seconds in all, then NIs stop and what is left is dropped as LNET_DROP_SHUTDOWN.

@@ -355,7 +355,11 @@ int lnet_node_start(struct lnet_node *node, char *err, size_t errlen)
     }
     /* After them: its first gateway checks are sent at once. */
     snprintf(err, errlen, "no memory");
-    return post_home(node, start_monitor);
+    rc = post_home(node, start_monitor);
+    /* LNDs tell reactors of listeners by mail: who is told that the node is up can call it. */
+    if (rc == 0)
+        reactor_mail_settle(node->env);
+    return rc;
 }
 
 /* ---- stop ---- */

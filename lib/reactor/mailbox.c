@@ -12,6 +12,8 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -235,4 +237,36 @@ int mailbox_run(struct reactor *r)
         stats_stage(r, REACTOR_STAGE_MAIL);
     }
     return n;
+}
+
+struct settle {
+    struct reactor_task task;
+    bool read;
+};
+
+static void on_settle(struct reactor_task *task)
+{
+    struct settle *s = (struct settle *)((char *)task - offsetof(struct settle, task));
+
+    __atomic_store_n(&s->read, true, __ATOMIC_RELEASE);
+}
+
+void reactor_mail_settle(struct reactor_env *env)
+{
+    struct settle s[REACTOR_MAX] = {0};
+    struct reactor *self = reactor_self();
+
+    for (unsigned i = 0; i < env->count; i++) {
+        s[i].task.fn = on_settle;
+        s[i].read = !env->slot[i]->running;
+        if (!s[i].read)
+            reactor_post(env->slot[i], &s[i].task);
+    }
+    for (unsigned i = 0; i < env->count; i++) {
+        while (!__atomic_load_n(&s[i].read, __ATOMIC_ACQUIRE)) {
+            mailbox_flush(self);
+            mailbox_ring_bells(self);
+            sched_yield(); /* a reactor that is not pinned may wait for this very core */
+        }
+    }
 }

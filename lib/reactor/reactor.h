@@ -130,6 +130,9 @@ struct reactor_task {
  * fails: when the ring is full the task waits in the sender's own queue. From within a loop, a
  * sleeping receiver is woken at the end of the sender's iteration; otherwise at once. */
 void reactor_post(struct reactor *to, struct reactor_task *task);
+/* Waits until each reactor that runs has run what this thread posted to it before the call. Control
+ * thread only; blocks (a turn of each reactor). */
+void reactor_mail_settle(struct reactor_env *env);
 
 /* ---- time and timers ---- */
 

@@ -684,20 +684,42 @@ static void test_traffic(void **state)
     node_down();
 }
 
+/* Who is told that an NI was added can be called at it on every reactor: what its LND told them
+ * has been read. */
+static void test_added_everywhere(void **state)
+{
+    struct lnet_ni_conf conf;
+    unsigned started, i, k;
+
+    node_up(opts_default());
+    conf = conf_of("10.7.0.1@tcp7");
+    for (i = 0; i < nreactors; i++) { /* i is late */
+        started = fk.started;
+        assert_int_equal(add_conf(&conf), 0);
+        while (fk.started == started)
+            step_all();
+        for (k = 0; k < 50 * nreactors; k++) {
+            if (k % nreactors != i)
+                ON(k % nreactors, reactor_step(reactor_self(), 0));
+            reactor_step(reactor_control(env), 0);
+        }
+        assert_int_equal(ended, 0);
+        settle();
+        assert_int_equal(ended, 1);
+        assert_int_equal(ended_rc, 0);
+        deleted("10.7.0.1@tcp7");
+    }
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_rules),
-    LNET_TEST(test_none),
-    LNET_TEST(test_told),
-    LNET_TEST(test_start_fails),
-    LNET_TEST(test_stop_while_adding),
-    LNET_TEST(test_comes_to_rest),
-    LNET_TEST(test_ends_before_rest),
-    LNET_TEST(test_one_of_two),
-    LNET_TEST(test_index_kept),
-    LNET_TEST(test_index_waiting),
-    LNET_TEST(test_clean_index),
-    LNET_TEST(test_peer_credits),
-    LNET_TEST(test_many),
+    LNET_TEST(test_rules),         LNET_TEST(test_added_everywhere),
+    LNET_TEST(test_none),          LNET_TEST(test_told),
+    LNET_TEST(test_start_fails),   LNET_TEST(test_stop_while_adding),
+    LNET_TEST(test_comes_to_rest), LNET_TEST(test_ends_before_rest),
+    LNET_TEST(test_one_of_two),    LNET_TEST(test_index_kept),
+    LNET_TEST(test_index_waiting), LNET_TEST(test_clean_index),
+    LNET_TEST(test_peer_credits),  LNET_TEST(test_many),
     LNET_TEST(test_traffic),
 };
 

@@ -192,6 +192,56 @@ static void test_flood_overflows_in_order(void **state)
     free(flood);
 }
 
+/* ---- waiting for mail to be read ---- */
+
+static unsigned settled_ran[REACTORS];
+
+static void on_settled(struct reactor_task *task)
+{
+    unsigned me = reactor_index(reactor_self());
+
+    if (settled_ran[me] == 0)
+        usleep(5000);
+    ATOMIC_SET(settled_ran[me], settled_ran[me] + 1);
+}
+
+/* More than rings hold, to each. */
+static void settle_flood(struct numbered *mail)
+{
+    memset(settled_ran, 0, sizeof(settled_ran));
+    for (unsigned i = 0; i < FLOOD; i++) {
+        mail[i].task.fn = on_settled;
+        reactor_post(reactor_at(env, i % REACTORS), &mail[i].task);
+    }
+    reactor_mail_settle(env);
+    for (unsigned i = 0; i < REACTORS; i++)
+        assert_int_equal(ATOMIC_GET(settled_ran[i]), FLOOD / REACTORS);
+}
+
+static bool settled_in_loop;
+
+static void on_settle_in_loop(struct reactor_task *task)
+{
+    settle_flood(flood);
+    settled_in_loop = true;
+}
+
+/* Also when the reactors sleep, and from within mail: nobody rings for it then. */
+static void test_mail_settles(void **state)
+{
+    struct reactor_task task = {.fn = on_settle_in_loop};
+
+    flood = calloc(FLOOD, sizeof(*flood));
+    assert_non_null(flood);
+    settle_flood(flood);
+    let_pass(100000);
+    reactor_post(reactor_control(env), &task);
+    WAIT_FOR(settled_in_loop);
+    let_pass(100000);
+    reactor_mail_settle(env);
+    free(flood);
+}
+
 /* ---- round trips between two reactors ---- */
 
 #define ROUND_TRIPS 20000u
@@ -571,6 +621,7 @@ int main(void)
         cmocka_unit_test(test_post_before_start),
         cmocka_unit_test(test_ping_pong_of_many),
         cmocka_unit_test(test_flood_overflows_in_order),
+        cmocka_unit_test(test_mail_settles),
         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_adaptive_sleeps),
         cmocka_unit_test(test_mail_wakes),

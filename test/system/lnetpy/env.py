@@ -178,7 +178,7 @@ class Env:
         """Until every route of these nodes is alive."""
         for n in nodes:
             await self.until(lambda n=n: n.gateways and all(g.discovered and g.polls for g in n.gateways.values())
-                             and all(n.route_alive(r) for r in n.routes), f"{n.name}: routes alive", 40)
+                             and all(n.route_alive(r) for r in n.routes), f"{n.name}: routes alive", 15)
 
     # ------------------------------------------------------------ the end
 

@@ -66,6 +66,10 @@ async def test_routed(env, name):
     await env.until(lambda: not any(c.zc_out for p in players for c in p.node.conns()), "every ZC request acked")
     for p in players:
         assert p.node.zc_acked == p.cookies, (p.node.name, p.node.zc_acked, p.cookies)
+    # What the recording lost may arrive here, and then as late as it likes: nobody's script waits for it.
+    there = set(plan.hosts)
+    await env.until(lambda: not any(plan.routed and e.header.dst in there for e in env.ledger.outstanding()),
+                    "what the recording lost, too")
     gone = env.ledger.forget(lambda e: True)
     delivered = sum(s.what == "expect" for h in plan.hosts.values() for s in h.steps)
     extra = sum(p.extra for p in players)
@@ -73,9 +77,6 @@ async def test_routed(env, name):
     assert len(gone) + extra == plan.lost, (len(gone), extra, plan.lost)
     if not plan.routed:
         assert extra == 0 and delivered == 0
-    there = set(plan.hosts)
-    stray = [e.header for e in gone if plan.routed and e.header.dst in there]
-    assert not stray, f"not delivered: {stray[0]}"
 
 
 @no_router

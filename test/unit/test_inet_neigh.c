@@ -480,6 +480,32 @@ static void test_room(void **state)
     end_inet();
 }
 
+/* Stations of one subnet are spread, whichever of their octets is their own. */
+static void test_hash(void **state)
+{
+    static const struct {
+        const char *net;
+        unsigned octet; /* of two: this and the next */
+    } rows[] = {{"10.1.0.0", 14}, {"10.0.0.7", 13},     {"0.0.3.7", 12},
+                {"fd00::", 14},   {"fd00::1:0:0:1", 6}, {"fe80::1", 8}};
+
+    for (unsigned row = 0; row < RTE_DIM(rows); row++) {
+        static uint16_t load[INET_NEIGH_MIN];
+        struct inet_addr a = addr(rows[row].net);
+        unsigned longest = 0;
+
+        memset(load, 0, sizeof(load));
+        for (unsigned i = 0; i < INET_NEIGH_MIN; i++) {
+            a.b[rows[row].octet] = (uint8_t)(i >> 8);
+            a.b[rows[row].octet + 1] = (uint8_t)i;
+            longest =
+                RTE_MAX(longest, (unsigned)++load[inet_hash(&a, 0x1234567 + row) % INET_NEIGH_MIN]);
+        }
+        /* Of as many balls as bins: 7 or 8. */
+        assert_in_range(longest, 1, 12);
+    }
+}
+
 /* Answers to echo requests do not take the place of TCP's neighbours. */
 static void test_flood_by_echo(void **state)
 {
@@ -555,6 +581,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_tcp_does_not_decide),
         cmocka_unit_test(test_flood_by_tcp),
         cmocka_unit_test(test_room),
+        cmocka_unit_test(test_hash),
         cmocka_unit_test(test_flood_by_echo),
         cmocka_unit_test(test_malformed),
     };

@@ -59,6 +59,8 @@ static inline uint32_t inet_hash(const struct inet_addr *a, uint64_t seed)
     memcpy(w, a->b, sizeof(w));
     seed = (seed ^ w[0]) * UINT64_C(0x9e3779b97f4a7c15);
     seed = (seed ^ seed >> 32 ^ w[1]) * UINT64_C(0xbf58476d1ce4e5b9);
+    /* An IPv4 address is the upper half of w[1], and a product carries upwards only. */
+    seed = (seed ^ seed >> 32) * UINT64_C(0x94d049bb133111eb);
     return (uint32_t)(seed >> 32);
 }
 

@@ -53,6 +53,8 @@ struct lnet_ni *ih_ni(unsigned node)
     return &nodes[node].ni;
 }
 
+#define PATTERN 65536u /* bytes, after which it begins again */
+
 uint8_t ih_pattern(uint32_t i)
 {
     return (uint8_t)(i * 7 + (i >> 8) * 13 + 1);
@@ -60,8 +62,13 @@ uint8_t ih_pattern(uint32_t i)
 
 void ih_fill(uint8_t *p, uint32_t len)
 {
-    for (uint32_t i = 0; i < len; i++)
-        p[i] = ih_pattern(i);
+    static uint8_t bytes[PATTERN];
+
+    if (bytes[0] != ih_pattern(0))
+        for (uint32_t i = 0; i < PATTERN; i++)
+            bytes[i] = ih_pattern(i);
+    for (uint32_t at = 0; at < len; at += PATTERN)
+        memcpy(p + at, bytes, len - at < PATTERN ? len - at : PATTERN);
 }
 
 void ih_expect_pattern(const uint8_t *p, uint32_t len)

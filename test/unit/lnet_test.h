@@ -518,9 +518,34 @@ static struct lnd_ops fake_ib;
 
 /* ---- received messages ---- */
 
+/* Payloads are parts of one sequence, which begins again after PATTERN bytes. */
+#define PATTERN 65536u
+
+static const uint8_t *pattern_bytes(void)
+{
+    static uint8_t bytes[PATTERN];
+    static bool made;
+    unsigned i;
+
+    for (i = 0; !made && i < PATTERN; i++)
+        bytes[i] = (uint8_t)(i * 2654435761u >> 24);
+    made = true;
+    return bytes;
+}
+
 static inline uint8_t pattern(uint32_t seed, uint32_t i)
 {
-    return (uint8_t)((seed * 2654435761u + i) * 2654435761u >> 24);
+    return pattern_bytes()[(seed * 2654435761u + i) % PATTERN];
+}
+
+static inline void pattern_fill(uint8_t *p, uint32_t seed, uint32_t len)
+{
+    uint32_t at = seed * 2654435761u % PATTERN, n;
+
+    for (; len > 0; p += n, len -= n, at = 0) {
+        n = len < PATTERN - at ? len : PATTERN - at;
+        memcpy(p, pattern_bytes() + at, n);
+    }
 }
 
 static inline struct lnet_hdr hdr_of(uint32_t type, struct lnet_nid src, struct lnet_nid dest,
@@ -543,15 +568,14 @@ static inline struct fake_rx *rx_new(struct lnet_ni *ni, struct lnet_nid from, s
                                      uint32_t seed)
 {
     struct fake_rx *fx = calloc(1, sizeof(*fx));
-    uint32_t i, len = hdr.payload_len <= LNET_MAX_PAYLOAD ? hdr.payload_len : 0;
+    uint32_t len = hdr.payload_len <= LNET_MAX_PAYLOAD ? hdr.payload_len : 0;
 
     fx->from = from;
     fx->reactor = home_of(&from);
     fx->rx.hdr = hdr;
     fx->rx.ni = ni;
     fx->payload = malloc(len + 1);
-    for (i = 0; i < len; i++)
-        fx->payload[i] = pattern(seed, i);
+    pattern_fill(fx->payload, seed, len);
     fx->next = fk.rxs;
     fk.rxs = fx;
     return fx;

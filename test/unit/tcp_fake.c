@@ -2,6 +2,7 @@
 #include "test/unit/tcp_fake.h"
 
 #include "lib/reactor/mem_mbuf.h"
+#include "lib/reactor/reactor_internal.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -292,22 +293,38 @@ void net_bind(unsigned reactor)
     reactor_bind(reactor == REACTOR_CONTROL ? reactor_control(env) : reactor_at(env, reactor));
 }
 
-static void step(void)
+#define TURN_US 250u
+
+static int step(void)
 {
+    int work = 0;
+
     for (unsigned i = 0; i < net.reactors; i++) {
         net_bind(i);
-        reactor_step(reactor_at(env, i), 0);
+        work += reactor_step(reactor_at(env, i), 0);
     }
     net_bind(REACTOR_CONTROL);
-    reactor_step(reactor_control(env), 0);
+    return work + reactor_step(reactor_control(env), 0);
+}
+
+/* When something may happen next, if all are idle until then. */
+static uint64_t next_event(void)
+{
+    uint64_t us = wheel_next_us(&reactor_control(env)->wheel);
+
+    if (net.flying)
+        us = RTE_MIN(us, net.flying->due_us);
+    for (unsigned i = 0; i < net.reactors; i++)
+        us = RTE_MIN(us, wheel_next_us(&reactor_at(env, i)->wheel));
+    return us;
 }
 
 void net_run(uint64_t us)
 {
-    uint64_t end = net.now + us;
+    uint64_t end = net.now + us, next = net.now + TURN_US;
 
     do {
-        net.now = RTE_MIN(net.now + 250, end);
+        net.now = RTE_MIN(next, end);
         reactor_test_clock(net.now);
         while (net.flying && net.flying->due_us <= net.now) {
             struct wire *w = net.flying;
@@ -315,7 +332,9 @@ void net_run(uint64_t us)
             net.flying = w->next;
             arrive(w);
         }
-        step();
+        next = net.now + TURN_US;
+        if (step() == 0)
+            next = RTE_MAX(next, next_event());
     } while (net.now < end);
 }
 

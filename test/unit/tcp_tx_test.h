@@ -15,6 +15,7 @@
 #include "lib/lnd_eth/tcp/tcp_rto.c"
 #include "lib/lnd_eth/tcp/tcp_sack.c"
 #include "lib/lnd_eth/tcp/tcp_tx.c"
+#include "lib/reactor/reactor_internal.h"
 
 #include "test/unit/reactor_test.h"
 
@@ -219,11 +220,13 @@ static void clock_to(uint64_t us)
     reactor_test_clock(now);
 }
 
-/* Steps of a millisecond, as the wheel's are. */
+/* Steps of a millisecond, as the wheel's are, where a timer may be due. */
 static inline void pass_until(uint64_t us)
 {
     while (now < us) {
-        clock_to(RTE_MIN(us, (now / 1000 + 1) * 1000));
+        uint64_t next = RTE_MAX((now / 1000 + 1) * 1000, wheel_next_us(&reactor_self()->wheel));
+
+        clock_to(RTE_MIN(us, next));
         reactor_step(reactor_self(), 0);
         flush();
     }

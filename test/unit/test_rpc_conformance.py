@@ -394,7 +394,6 @@ def test_crowd():
     for c in more:
         c.nothing_more()
     with Client() as c:
-        c.sock.sendall(b"")
         a = c.line()
         assert code(a) == -32000 and "too many" in a["error"]["message"] and a["error"]["data"]["remedy"], a
         assert c.line() is None

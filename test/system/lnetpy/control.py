@@ -276,9 +276,10 @@ def longest_us(answer):
     return longest
 
 
-async def never_held_up(env, client, work, times=3):
+async def never_held_up(env, client, work, times=6):
     """Does work() and asserts that it held up no reactor. Where it seems so it is done again, as what is too long itself is so
-    each time. The longest callback is that of the last time."""
+    each time, while a machine that loses cores to others often does two or three times in a row. The longest callback is that of
+    the last time."""
     for _ in range(times):
         await client.call("stats_reset")
         before = stalls(await client.call("reactors_get"))

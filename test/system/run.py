@@ -222,7 +222,7 @@ def main():
     p.add_argument("--tamper", metavar="JSON", help="rules of `tamper_set` for every port of every router")
     p.add_argument("--list", action="store_true")
     p.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT, help="deadline of an ordinary test, s")
-    p.add_argument("--jobs", type=int, default=3)
+    p.add_argument("--jobs", type=int, default=4)
     p.add_argument("--repeat", type=int, default=1)
     p.add_argument("--reference", action="store_true", help="a scripted kernel router in place of Millrace")
     p.add_argument("--long", action="store_true", help="load tests for as long as they should take")

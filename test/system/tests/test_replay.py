@@ -52,6 +52,8 @@ async def test_routed(env, name):
     if not any(s.what == "send" for h in plan.hosts.values() for s in h.steps):
         raise Skip("nobody says anything that could be replayed")
     r = await env.router("r", *[str(n) for n in plan.router], routing=plan.routed)
+    # The router calls a host for which it has something; on a busy machine the host may be about to call too.
+    r.spec.allow_none = r.spec.any_type = True
     players = []
     for i, host in enumerate(sorted(plan.hosts.values(), key=lambda h: str(h.nid))):
         near = next(n for n in plan.router if n.net == host.nid.net)

@@ -112,3 +112,12 @@ async def traffic(env, a, b, count, workers=8, seed=1, big=0.004, timeout=60):
                     timeout * 2)
     if bad:
         env.problem(f"{a.name}: unanswered: {bad[:5]}")
+
+
+async def routes_up(env, *routers):
+    """The routes of routers in line: one is up before the other, and its first ping fails. A persona in the router's place has
+    no control socket, and no ping of its own that could have failed."""
+    async def up(r):
+        return not hasattr(r, "rpc") or all(x["state"] == "up" for x in (await r.rpc("route_get"))["route"])
+    for r in routers:
+        await env.until_async(lambda r=r: up(r), f"the routes of {r.name} are up", 20)

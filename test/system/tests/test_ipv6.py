@@ -8,7 +8,7 @@ from lnetpy import nid as N
 from lnetpy import wire
 from lnetpy.badpeer import BadPeer
 from lnetpy.node import pattern
-from lnetpy.scene import join, traffic
+from lnetpy.scene import join, routes_up, traffic
 
 
 async def test_both_sides(env):
@@ -97,6 +97,7 @@ async def test_nid4_through_ipv6(env):
     c.add_route(N.parse_net("tcp1"), a.nids[0], hop=2)
     s.add_route(N.parse_net("tcp"), b.nids[1], hop=2)
     await env.bring_up(c, s)
+    await routes_up(env, a, b)
     assert await c.ping(s.nid, timeout=20)
     for size in (0, 904, 928, 70000, 1 << 20):
         assert await c.put(s.nid, pattern(1, size)) and await s.get(c.nid, size), size

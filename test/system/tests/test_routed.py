@@ -6,7 +6,7 @@ import re
 from lnetpy import nid as N
 from lnetpy import wire
 from lnetpy.node import pattern
-from lnetpy.scene import cases, deadline, join, line, traffic
+from lnetpy.scene import cases, deadline, join, line, routes_up, traffic
 from lnetpy.socklnd import close_socket
 
 
@@ -243,11 +243,6 @@ async def test_two_routers_in_line(env):
     await two_in_line(env)
 
 
-async def routes_up(router):
-    """A persona in the router's place has no control socket, and no ping of its own that could have failed."""
-    return not hasattr(router, "rpc") or all(x["state"] == "up" for x in (await router.rpc("route_get"))["route"])
-
-
 async def two_in_line(env):
     a = await env.router("ra", "10.0.0.1@tcp", "10.0.1.1@tcp1",
                          routes=[{"net": "tcp2", "gateway": "10.0.1.2@tcp1", "hop": 1}])
@@ -258,9 +253,7 @@ async def two_in_line(env):
     c.add_route(N.parse_net("tcp2"), a.nids[0], hop=2)
     s.add_route(N.parse_net("tcp"), b.nids[1], hop=2)
     await env.bring_up(c, s)
-    # One is up before the other, and its first ping fails.
-    for r in (a, b):
-        await env.until_async(lambda r=r: routes_up(r), f"the route of {r.name} is up", 20)
+    await routes_up(env, a, b)
     for size in (0, 1000, 4096, 1 << 20):
         assert await c.put(s.nid, pattern(1, size), timeout=20) and await s.get(c.nid, size), size
     assert await c.ping(s.nid)

@@ -2,6 +2,7 @@
 """Scenes of the load tests: crowds around one router, or around two in line, and what they do to each other."""
 
 from .crowd import MASK, Rest, pairs
+from .scene import routes_up
 
 NEAR, FAR = "10.1.0.1@tcp", "10.2.0.1@tcp1"     # a router, on nets with room for hundreds of nodes
 SECOND, THIRD = "10.2.0.2@tcp1", "10.3.0.1@tcp2"    # the second of two in line
@@ -45,11 +46,7 @@ async def line(env, **kw):
     a, b = await env.crowd("a", CLIENTS, 8), await env.crowd("b", "10.3.1.1@tcp2", 8)
     await a.nodes(NEAR)
     await b.nodes(THIRD)
-
-    async def routes_up():
-        rows = [route for r in (r1, r2) for route in (await r.rpc("route_get"))["route"]]
-        return all(route["state"] == "up" for route in rows)
-    await env.until_async(routes_up, "routes up", 10)
+    await routes_up(env, r1, r2, timeout=10)
     return (r1, rest1), (r2, rest2), a, b
 
 

@@ -114,10 +114,10 @@ async def traffic(env, a, b, count, workers=8, seed=1, big=0.004, timeout=60):
         env.problem(f"{a.name}: unanswered: {bad[:5]}")
 
 
-async def routes_up(env, *routers):
+async def routes_up(env, *routers, timeout=20):
     """The routes of routers in line: one is up before the other, and its first ping fails. A persona in the router's place has
     no control socket, and no ping of its own that could have failed."""
     async def up(r):
         return not hasattr(r, "rpc") or all(x["state"] == "up" for x in (await r.rpc("route_get"))["route"])
     for r in routers:
-        await env.until_async(lambda r=r: up(r), f"the routes of {r.name} are up", 20)
+        await env.until_async(lambda r=r: up(r), f"the routes of {r.name} are up", timeout)

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#include "lib/lnet/nid.h"
+#include "lib/lnet/wire/nid.h"
 
 #define NETSPEC_MAX_INTERFACES 64
 

@@ -7,7 +7,7 @@
 #ifndef MILLRACE_PERF_PAYLOAD_H
 #define MILLRACE_PERF_PAYLOAD_H
 
-#include "lib/lnet/lnet_wire.h"
+#include "lib/lnet/wire/lnet_wire.h"
 
 /* All payload is cut from one pseudo-random pattern, the same in every process. It is longer than a
  * message, so that messages of one size still differ. */

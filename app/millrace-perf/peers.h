@@ -15,7 +15,7 @@
 #define MILLRACE_PERF_PEERS_H
 
 #include "app/millrace-perf/perf.h"
-#include "lib/lnd_eth/socklnd_wire.h"
+#include "lib/lnd_eth/socklnd/socklnd_wire.h"
 #include "lib/lnd_eth/stream.h"
 
 #include <sys/queue.h>

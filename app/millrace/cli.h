@@ -16,8 +16,8 @@
 #include <jansson.h>
 
 #include "app/millrace/yaml_out.h"
+#include "rpc/engine/rpc_table.h"
 #include "rpc/rpc_client.h"
-#include "rpc/rpc_table.h"
 
 #define CLI_DEFAULT_SOCKET "/run/millrace/millraced.sock"
 #define CLI_TIMEOUT_MS     30000 /* for an answer that nobody asked to take longer */

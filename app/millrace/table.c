@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "app/millrace/cli.h"
-#include "rpc/capture_params.h"
+#include "rpc/methods/capture_params.h"
 
 #define PARAMS(...)                                                                                \
     (const struct jrpc_param[])                                                                    \

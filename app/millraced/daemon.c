@@ -16,12 +16,12 @@
 
 #include "app/millraced/daemon_internal.h"
 #include "lib/log/log.h"
-#include "rpc/rpc_absent.h"
-#include "rpc/rpc_events.h"
-#include "rpc/rpc_methods.h"
-#include "rpc/rpc_packets.h"
-#include "rpc/rpc_server.h"
-#include "rpc/rpc_timed.h"
+#include "rpc/engine/rpc_server.h"
+#include "rpc/methods/absent.h"
+#include "rpc/methods/capture.h"
+#include "rpc/methods/events.h"
+#include "rpc/methods/methods.h"
+#include "rpc/methods/timed.h"
 
 #define ERR_SIZE 400
 

@@ -9,7 +9,7 @@
 #include "lib/lnd_eth/tcp/tcp.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/reactor/reactor.h"
-#include "rpc/rpc_server.h"
+#include "rpc/engine/rpc_server.h"
 
 #define DAEMON_MIB ((size_t)1 << 20)
 

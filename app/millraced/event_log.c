@@ -7,7 +7,7 @@
 
 #include "app/millraced/daemon_internal.h"
 #include "lib/log/log.h"
-#include "rpc/rpc_events.h"
+#include "rpc/methods/events.h"
 
 /* Of parameters that are longer, a whole configuration, the log has the beginning. */
 #define PARAMS_MAX 400

@@ -8,7 +8,7 @@
 #include "app/millraced/daemon_internal.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/log/log.h"
-#include "rpc/rpc_events.h"
+#include "rpc/methods/events.h"
 
 struct daemon_ports {
     struct port *port[CFG_MAX_DEVICES];

@@ -12,7 +12,7 @@
 
 #include "app/millraced/daemon_internal.h"
 #include "lib/lnd_eth/ip/inet.h"
-#include "lib/lnet/drops.h"
+#include "lib/lnet/wire/drops.h"
 
 struct number {
     const char *name;

@@ -15,7 +15,7 @@
 #ifndef MILLRACE_IB_WIRE_H
 #define MILLRACE_IB_WIRE_H
 
-#include "lib/lnet/lnet_wire.h"
+#include "lib/lnet/wire/lnet_wire.h"
 
 /* ---- constants ---- */
 

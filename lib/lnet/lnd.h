@@ -25,8 +25,8 @@
 #ifndef MILLRACE_LND_H
 #define MILLRACE_LND_H
 
-#include "lib/lnet/event.h"
-#include "lib/lnet/lnet_wire.h"
+#include "lib/lnet/node/event.h"
+#include "lib/lnet/wire/lnet_wire.h"
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor.h"
 

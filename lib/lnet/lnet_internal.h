@@ -7,8 +7,8 @@
 #ifndef MILLRACE_LNET_INTERNAL_H
 #define MILLRACE_LNET_INTERNAL_H
 
-#include "lib/lnet/event.h"
 #include "lib/lnet/lnet.h"
+#include "lib/lnet/node/event.h"
 
 #define LNET_MAX_GATEWAYS 1024 /* with routes */
 #define LNET_GW_KEPT      64   /* without */

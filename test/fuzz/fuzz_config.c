@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: the text of a configuration file; read as a document of its own, and onto another one. */
-#include "config/plan.h"
 #include "config/write.h"
+#include "control/plan.h"
 #include "test/fuzz/fuzz.h"
 
 #include <stdlib.h>

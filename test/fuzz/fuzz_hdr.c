@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: an LNet header, in the 4-byte and (when long enough) in the 16-byte form. */
-#include "lib/lnet/lnet_wire.h"
+#include "lib/lnet/wire/lnet_wire.h"
 #include "test/fuzz/fuzz.h"
 
 /* Fields of the union, put back, are the same fields; and the bytes they cover are the same. */

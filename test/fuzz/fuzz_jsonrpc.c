@@ -5,8 +5,8 @@
  * handlers that end now, later, with an error or with notifications. Role and phase at the
  * beginning are by the length of the input.
  */
-#include "rpc/json_frame.h"
-#include "rpc/jsonrpc.h"
+#include "rpc/engine/json_frame.h"
+#include "rpc/engine/jsonrpc.h"
 #include "test/fuzz/fuzz.h"
 
 #define MAX_LATER 128

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: text for the parsers of NIDs and nets; its first 20 bytes are also taken as a NID. */
-#include "lib/lnet/nid.h"
+#include "lib/lnet/wire/nid.h"
 #include "test/fuzz/fuzz.h"
 
 static void check_hashes(const struct lnet_nid *nid)

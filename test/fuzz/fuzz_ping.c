@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: a ping info, in either byte order. */
-#include "lib/lnet/lnet_wire.h"
+#include "lib/lnet/wire/lnet_wire.h"
 #include "test/fuzz/fuzz.h"
 
 static struct lnet_ping_info info, back;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: one byte that says which header form is used, then a stream of frames. */
-#include "lib/lnd_eth/socklnd_wire.h"
+#include "lib/lnd_eth/socklnd/socklnd_wire.h"
 #include "test/fuzz/fuzz.h"
 
 static void check_zc_ack(const struct sock_frame *f, const struct sock_zc_ack *ack)

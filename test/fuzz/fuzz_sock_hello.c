@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: one byte that says which version is spoken, then a HELLO. */
-#include "lib/lnd_eth/socklnd_wire.h"
+#include "lib/lnd_eth/socklnd/socklnd_wire.h"
 #include "test/fuzz/fuzz.h"
 
 static size_t read_in_steps(const uint8_t *data, size_t size, uint32_t version,

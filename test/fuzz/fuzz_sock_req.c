@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: what a caller sends first: an acceptor request, and what it may be taken for. */
-#include "lib/lnd_eth/socklnd_wire.h"
+#include "lib/lnd_eth/socklnd/socklnd_wire.h"
 #include "test/fuzz/fuzz.h"
 
 /* Read as the receiver does, in the steps asked for; returns the size of the request. */

@@ -6,7 +6,7 @@
 #ifndef MILLRACE_TEST_GOLDEN_ITEMS_H
 #define MILLRACE_TEST_GOLDEN_ITEMS_H
 
-#include "lib/lnd_eth/socklnd_wire.h"
+#include "lib/lnd_eth/socklnd/socklnd_wire.h"
 
 enum item_kind {
     ITEM_REQ,

@@ -15,9 +15,9 @@
 
 #include <cmocka.h>
 
-#include "rpc/json_frame.h"
-#include "rpc/json_wide.h"
-#include "rpc/jsonrpc.h"
+#include "rpc/engine/json_frame.h"
+#include "rpc/engine/json_wide.h"
+#include "rpc/engine/jsonrpc.h"
 
 static struct jrpc_call *waiting[4]; /* calls of `wait` */
 static unsigned waiting_count;

@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 #include "lib/lnet/lnet_internal.h"
-#include "lib/lnet/ping.h"
+#include "lib/lnet/wire/ping.h"
 
 #define MAX_HELD 4096
 #define MAX_SENT 8192

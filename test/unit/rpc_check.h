@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rpc/rpc_openrpc.h"
+#include "rpc/engine/rpc_openrpc.h"
 
 static bool rpc_check_members(const struct jrpc_field *fields, const json_t *value, char *path,
                               size_t room);

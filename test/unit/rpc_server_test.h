@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rpc/engine/rpc_server.h"
 #include "rpc/rpc_client.h"
-#include "rpc/rpc_server.h"
 
 #define TEXT_MAX (40u << 20)
 

@@ -13,9 +13,9 @@
 #include <time.h>
 
 #include "lib/lnet/lnet_internal.h"
-#include "rpc/rpc_events.h"
-#include "rpc/rpc_methods.h"
-#include "rpc/rpc_timed.h"
+#include "rpc/methods/events.h"
+#include "rpc/methods/methods.h"
+#include "rpc/methods/timed.h"
 
 static struct lnet_node *node;
 static struct rpc_ctx ctx;

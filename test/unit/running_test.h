@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "config/plan.h"
 #include "config/write.h"
+#include "control/plan.h"
 
 #define ROUNDS 400
 

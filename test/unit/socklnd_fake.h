@@ -8,7 +8,7 @@
 #define MILLRACE_SOCKLND_FAKE_H
 
 #include "lib/lnd_eth/lnd_eth.h"
-#include "lib/lnd_eth/socklnd_wire.h"
+#include "lib/lnd_eth/socklnd/socklnd_wire.h"
 
 #define FAKE_REACTORS 2
 #define FAKE_SEC      1000000ull

@@ -6,7 +6,7 @@
 #include "test/unit/rpc_check.h"
 
 #include "lib/lnd_eth/capture.h"
-#include "rpc/rpc_packets.h"
+#include "rpc/methods/capture.h"
 
 static struct rte_mempool *frames;
 static struct capture *capture;

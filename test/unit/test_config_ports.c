@@ -10,11 +10,11 @@
 
 #include <cmocka.h>
 
-#include "config/diff.h"
-#include "config/plan.h"
-#include "config/running.h"
 #include "config/save.h"
 #include "config/write.h"
+#include "control/diff.h"
+#include "control/plan.h"
+#include "control/running.h"
 
 #define NI(nid) "net: [{net type: tcp, local NI(s): [{nid: '" nid "@tcp'}]}]\n"
 #define PORTS(items)                                                                               \

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdbool.h>
 
-#include "lib/lnet/nid.h"
+#include "lib/lnet/wire/nid.h"
 #include "test/unit/wire_bytes.h"
 
 #include <setjmp.h>

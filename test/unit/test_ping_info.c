@@ -2,7 +2,7 @@
 /* The ping info: docs/protocol/lnet-core.md §3.2, with the worked bytes of socklnd.md §8.5. */
 #include <endian.h>
 
-#include "lib/lnet/lnet_wire.h"
+#include "lib/lnet/wire/lnet_wire.h"
 #include "test/unit/wire_bytes.h"
 
 #include <setjmp.h>

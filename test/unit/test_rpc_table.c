@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "rpc/rpc_openrpc.h"
-#include "rpc/rpc_table.h"
+#include "rpc/engine/rpc_openrpc.h"
+#include "rpc/engine/rpc_table.h"
 
 static const struct jrpc_method *find(const char *name)
 {

@@ -6,7 +6,7 @@
 #include <arpa/inet.h>
 
 #include "lib/lnd_verbs/lnd_verbs.h"
-#include "rpc/rpc_absent.h"
+#include "rpc/methods/absent.h"
 #include "test/unit/rpc_check.h"
 
 /* ---- the driver ---- */

@@ -7,7 +7,7 @@
 
 #include <arpa/inet.h>
 
-#include "lib/lnd_eth/sock_internal.h"
+#include "lib/lnd_eth/socklnd/sock_internal.h"
 
 #define MIB (1u << 20)
 #define OWN "127.0.0.1@tcp"

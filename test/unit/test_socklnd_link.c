@@ -6,7 +6,7 @@
 static int test_ioctl(int fd, unsigned long what, void *arg);
 
 #define ioctl(fd, what, arg) test_ioctl(fd, what, arg)
-#include "lib/lnd_eth/sock_link.c"
+#include "lib/lnd_eth/socklnd/sock_link.c"
 #undef ioctl
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Acceptor requests, HELLOs and frames: docs/protocol/socklnd.md, with the worked bytes of its §8.
  */
-#include "lib/lnd_eth/socklnd_wire.h"
+#include "lib/lnd_eth/socklnd/socklnd_wire.h"
 #include "test/unit/wire_bytes.h"
 
 #include <setjmp.h>

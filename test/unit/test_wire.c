@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The LNet header: docs/protocol/lnet-core.md §2, with the worked bytes of socklnd.md §8. Also the
  * table of drop reasons. */
-#include "lib/lnet/lnet_wire.h"
+#include "lib/lnet/wire/lnet_wire.h"
 #include "test/unit/wire_bytes.h"
 
 #include <setjmp.h>

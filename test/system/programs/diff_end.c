@@ -19,7 +19,7 @@
  */
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/port/port.h"
-#include "lib/lnd_eth/socklnd_wire.h"
+#include "lib/lnd_eth/socklnd/socklnd_wire.h"
 #include "lib/lnd_eth/stream.h"
 #include "lib/lnd_eth/tcp/tcp.h"
 

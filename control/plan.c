@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* See plan.h. */
+#include "control/plan.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct planner {
+    const struct cfg *from, *to;
+    const struct cfg_diff *diff;
+    struct cfg_plan *plan;
+};
+
+static struct cfg_step *add_step(struct planner *p, enum cfg_step_kind kind, const char *key)
+{
+    struct cfg_plan *plan = p->plan;
+    struct cfg_step *grown = plan->step;
+
+    if (!plan->failed && (plan->count & (plan->count + 1)) == 0)
+        grown = realloc(grown, (2 * (size_t)plan->count + 1) * sizeof(*grown));
+    if (plan->failed || !grown) {
+        plan->failed = true;
+        return NULL;
+    }
+    plan->step = grown;
+    grown[plan->count] = (struct cfg_step){.kind = kind};
+    snprintf(grown[plan->count].key, sizeof(grown[plan->count].key), "%s", key);
+    return &grown[plan->count++];
+}
+
+/* ---- buffers ---- */
+
+/* 0 is the default of docs/protocol/lnet-core.md §4.9, or fewer. */
+static int pool_size(int value, int pool)
+{
+    static const int defaults[LNET_POOLS] = {2048, 16384, 1024};
+
+    return value ? value : defaults[pool];
+}
+
+static void plan_buffers(struct planner *p, bool grow)
+{
+    const int from[LNET_POOLS] = {p->from->tiny, p->from->small, p->from->large};
+    const int to[LNET_POOLS] = {p->to->tiny, p->to->small, p->to->large};
+    struct cfg_step step = {.key = ""};
+    bool any = false;
+    int i;
+
+    for (i = 0; i < LNET_POOLS; i++) {
+        bool now = from[i] != to[i] && (pool_size(to[i], i) > pool_size(from[i], i)) == grow;
+
+        step.pools[i] = now ? to[i] : -1;
+        step.pools_back[i] = now ? from[i] : -1;
+        any |= now;
+    }
+    if (any) {
+        struct cfg_step *made = add_step(p, CFG_STEP_BUFFERS, "buffers");
+
+        if (made) {
+            memcpy(made->pools, step.pools, sizeof(step.pools));
+            memcpy(made->pools_back, step.pools_back, sizeof(step.pools_back));
+        }
+    }
+}
+
+/* ---- NIs ---- */
+
+static void plan_ni(struct planner *p, enum cfg_step_kind kind, const struct cfg_ni *ni,
+                    const char *key)
+{
+    struct cfg_step *step = add_step(p, kind, key);
+
+    if (step)
+        step->ni = *ni;
+}
+
+static const struct lnet_nid *ni_nid(const struct cfg_ni *ni)
+{
+    return nid_is_any(&ni->conf.nid) && ni->live.known ? &ni->live.nid : &ni->conf.nid;
+}
+
+/* Two NIs that cannot be at the same time: they would listen on the same address. */
+static bool in_the_way(const struct cfg_ni *x, const struct cfg_ni *y)
+{
+    const struct lnet_nid *a = ni_nid(x), *b = ni_nid(y);
+
+    if (!nid_is_any(a) && !nid_is_any(b))
+        return a->type == b->type && memcmp(a->addr_be, b->addr_be, sizeof(a->addr_be)) == 0;
+    return x->conf.ifname[0] && strcmp(x->conf.ifname, y->conf.ifname) == 0;
+}
+
+/* Does an NI that is added need the place of this one, which goes? */
+static bool makes_room(const struct planner *p, const struct cfg_ni *goes)
+{
+    unsigned i;
+
+    for (i = 0; i < p->diff->count; i++) {
+        const struct cfg_change *c = &p->diff->change[i];
+
+        if (c->what == CFG_OF_NI && c->action == CFG_ADD && in_the_way(goes, &p->to->ni[c->b]))
+            return true;
+    }
+    return false;
+}
+
+/* Several changes may be of one NI: is this the first that asks for so much? */
+static bool first_of(const struct planner *p, unsigned index, enum cfg_applies applies)
+{
+    const struct cfg_change *c = &p->diff->change[index], *other;
+    unsigned i;
+
+    for (i = 0; i < index; i++) {
+        other = &p->diff->change[i];
+        if (other->what == CFG_OF_NI && other->a == c->a && other->applies == applies)
+            return false;
+    }
+    return true;
+}
+
+static bool restarts(const struct planner *p, unsigned ni)
+{
+    unsigned i;
+
+    for (i = 0; i < p->diff->count; i++) {
+        const struct cfg_change *c = &p->diff->change[i];
+
+        if (c->what == CFG_OF_NI && c->action == CFG_SET && c->a == ni &&
+            c->applies == CFG_NI_RESTART)
+            return true;
+    }
+    return false;
+}
+
+/* Those that take no other's place first, then those that do. */
+static void plan_ni_adds(struct planner *p)
+{
+    unsigned i, j;
+    bool takes;
+    int round;
+
+    for (round = 0; round < 2; round++) {
+        for (i = 0; i < p->diff->count && round; i++) {
+            const struct cfg_change *c = &p->diff->change[i];
+
+            if (c->what == CFG_OF_NI && c->action == CFG_DEL && makes_room(p, &p->from->ni[c->a]))
+                plan_ni(p, CFG_STEP_NI_DEL, &p->from->ni[c->a], c->key);
+        }
+        for (i = 0; i < p->diff->count; i++) {
+            const struct cfg_change *c = &p->diff->change[i];
+
+            if (c->what != CFG_OF_NI || c->action != CFG_ADD)
+                continue;
+            takes = false;
+            for (j = 0; j < p->diff->count; j++) {
+                const struct cfg_change *d = &p->diff->change[j];
+
+                takes |= d->what == CFG_OF_NI && d->action == CFG_DEL &&
+                         in_the_way(&p->from->ni[d->a], &p->to->ni[c->b]);
+            }
+            if (takes == (round == 1))
+                plan_ni(p, CFG_STEP_NI_ADD, &p->to->ni[c->b], c->key);
+        }
+    }
+}
+
+/* What -1 leaves open is what the NI has: so it can be put back. */
+static struct cfg_ni settled(const struct cfg_ni *ni, const struct cfg_ni_live *live)
+{
+    struct cfg_ni out = *ni;
+    struct lnd_tunables *tun = &out.conf.lnd_tun;
+
+    if (live->known) {
+        tun->conns_per_peer =
+            tun->conns_per_peer == -1 ? live->lnd_tun.conns_per_peer : tun->conns_per_peer;
+        tun->timeout = tun->timeout == -1 ? live->lnd_tun.timeout : tun->timeout;
+        tun->tos = tun->tos == -1 ? live->lnd_tun.tos : tun->tos;
+    }
+    out.live = *live;
+    return out;
+}
+
+static void plan_ni_sets(struct planner *p)
+{
+    unsigned i;
+
+    for (i = 0; i < p->diff->count; i++) {
+        const struct cfg_change *c = &p->diff->change[i];
+        const struct cfg_ni *old, *new;
+        struct cfg_step *step;
+
+        if (c->what != CFG_OF_NI || c->action != CFG_SET || c->kept || !first_of(p, i, c->applies))
+            continue;
+        old = &p->from->ni[c->a];
+        new = &p->to->ni[c->b];
+        if (c->applies == CFG_NI_RESTART) {
+            plan_ni(p, CFG_STEP_NI_DEL, old, c->key);
+            plan_ni(p, CFG_STEP_NI_ADD, new, c->key);
+        } else if (!restarts(p, c->a)) {
+            step = add_step(p, CFG_STEP_NI_SET, c->key);
+            if (step) {
+                step->ni = settled(new, &old->live);
+                step->ni_back = settled(old, &old->live);
+            }
+        }
+    }
+}
+
+static void plan_ni_dels(struct planner *p)
+{
+    unsigned i;
+
+    for (i = 0; i < p->diff->count; i++) {
+        const struct cfg_change *c = &p->diff->change[i];
+
+        if (c->what == CFG_OF_NI && c->action == CFG_DEL && !makes_room(p, &p->from->ni[c->a]))
+            plan_ni(p, CFG_STEP_NI_DEL, &p->from->ni[c->a], c->key);
+    }
+}
+
+/* ---- routes ---- */
+
+static bool is_local(const struct cfg *cfg, lnet_net_t net)
+{
+    unsigned i;
+
+    for (i = 0; i < cfg->ni_count; i++)
+        if (cfg->ni[i].conf.net == net)
+            return true;
+    return false;
+}
+
+enum when {
+    EARLY, /* to nets that become local: the NI could not be added; through NIs that make room */
+    ADDS,
+    LAST,
+    LATE, /* to nets that were local until now */
+};
+
+/* Does a net end before the NIs that are only removed? Its routes could not be put back after. */
+static bool net_makes_room(const struct planner *p, lnet_net_t net)
+{
+    unsigned i;
+
+    for (i = 0; i < p->diff->count && !is_local(p->to, net); i++) {
+        const struct cfg_change *c = &p->diff->change[i];
+
+        if (c->what == CFG_OF_NI && c->action == CFG_DEL && p->from->ni[c->a].conf.net == net &&
+            makes_room(p, &p->from->ni[c->a]))
+            return true;
+    }
+    return false;
+}
+
+static enum when route_when(const struct planner *p, const struct cfg_change *c)
+{
+    const struct lnet_route_conf *gone;
+
+    if (c->action == CFG_DEL) {
+        gone = &p->from->route[c->a].conf;
+        return is_local(p->to, gone->net) || net_makes_room(p, nid_net(&gone->gateway)) ? EARLY
+                                                                                        : LAST;
+    }
+    return is_local(p->from, p->to->route[c->b].conf.net) ? LATE : ADDS;
+}
+
+static void put_route(struct cfg_plan *plan, struct lnet_route_conf **list, unsigned *count,
+                      const struct lnet_route_conf *conf)
+{
+    struct lnet_route_conf *grown = *list;
+
+    if ((*count & (*count + 1)) == 0)
+        grown = realloc(grown, (2 * (size_t)*count + 1) * sizeof(*grown));
+    if (!grown) {
+        plan->failed = true;
+        return;
+    }
+    *list = grown;
+    grown[(*count)++] = *conf;
+}
+
+static void plan_routes(struct planner *p, enum when when)
+{
+    struct cfg_step *step = NULL;
+    unsigned i;
+
+    for (i = 0; i < p->diff->count && !p->plan->failed; i++) {
+        const struct cfg_change *c = &p->diff->change[i];
+
+        if (c->what != CFG_OF_ROUTE || route_when(p, c) != when)
+            continue;
+        if (!step)
+            step = add_step(p, CFG_STEP_ROUTES, c->key);
+        if (!step)
+            return;
+        if (c->a != CFG_NONE)
+            put_route(p->plan, &step->del, &step->ndel, &p->from->route[c->a].conf);
+        if (c->b != CFG_NONE)
+            put_route(p->plan, &step->add, &step->nadd, &p->to->route[c->b].conf);
+    }
+}
+
+/* ---- settings ---- */
+
+static enum cfg_part part_of(const char *path)
+{
+    static const struct {
+        const char *prefix;
+        enum cfg_part part;
+    } parts[] = {
+        {"routing.", CFG_PART_ROUTING},
+        {"global.alive_router_check_interval", CFG_PART_TIMING},
+        {"global.router_ping_timeout", CFG_PART_TIMING},
+        {"millrace.source_check", CFG_PART_TIMING},
+        {"millrace.egress_share", CFG_PART_ADMISSION},
+        {"millrace.buffer_wait", CFG_PART_ADMISSION},
+        {"millrace.log.", CFG_PART_LOG},
+        {"millrace.drain", CFG_PART_REST},
+        {"millrace.names[", CFG_PART_REST},
+    };
+    unsigned i;
+
+    for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (strncmp(path, parts[i].prefix, strlen(parts[i].prefix)) == 0)
+            return parts[i].part;
+    return CFG_PARTS;
+}
+
+static void plan_parts(struct planner *p)
+{
+    bool planned[CFG_PARTS + 1] = {[CFG_PARTS] = true}; /* buffers; what is only kept */
+    unsigned i;
+
+    for (i = 0; i < p->diff->count; i++) {
+        const struct cfg_change *c = &p->diff->change[i];
+        enum cfg_part part = part_of(c->key);
+        struct cfg_step *step;
+
+        if (planned[part] || (c->what != CFG_OF_SETTING && c->what != CFG_OF_NAME))
+            continue;
+        planned[part] = true;
+        step = add_step(p, CFG_STEP_PART, c->key);
+        if (step)
+            step->part = part;
+    }
+}
+
+void cfg_plan_make(const struct cfg *from, const struct cfg *to, const struct cfg_diff *diff,
+                   struct cfg_plan *out)
+{
+    struct planner p = {.from = from, .to = to, .diff = diff, .plan = out};
+
+    memset(out, 0, sizeof(*out));
+    plan_buffers(&p, true);
+    plan_routes(&p, EARLY);
+    plan_ni_adds(&p);
+    plan_ni_sets(&p);
+    plan_routes(&p, ADDS);
+    plan_parts(&p);
+    plan_routes(&p, LAST);
+    plan_ni_dels(&p);
+    plan_routes(&p, LATE);
+    plan_buffers(&p, false);
+}
+
+void cfg_plan_free(struct cfg_plan *plan)
+{
+    unsigned i;
+
+    for (i = 0; i < plan->count; i++) {
+        free(plan->step[i].del);
+        free(plan->step[i].add);
+    }
+    free(plan->step);
+    memset(plan, 0, sizeof(*plan));
+}

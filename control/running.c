@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* See running.h. */
+#include "control/running.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/plan.h"
+
+#define ROLLBACK_AGAIN_S 10 /* after one that failed */
+
+/* A change under way. */
+struct change {
+    struct cfg_running *running;
+    struct cfg *to;
+    struct cfg_plan plan;
+    unsigned next; /* step to be done; when undoing: number of those still to be undone */
+    bool undoing;
+    bool in_call;  /* an operation is being called: its callback is looked at after it */
+    bool answered; /* … and has come */
+    int answer;
+    char answer_err[CFG_ERR_SIZE];
+    unsigned confirm_s;
+    bool rollback;
+    char cause[64];
+    cfg_outcome_fn done;
+    void *arg;
+    int rc;
+    char err[CFG_ERR_SIZE];
+    char key[192];
+    bool broken;
+};
+
+struct cfg_running {
+    struct cfg *now;
+    struct cfg *before; /* while a change waits to be confirmed */
+    struct cfg *saved;  /* as it is in the file; NULL: in none */
+    char source[4096];  /* PATH_MAX */
+    unsigned revision;
+    bool started, stopping, in_change;
+    unsigned compared; /* revision at which unsaved was found out, 0 = never */
+    bool unsaved;
+    const struct cfg_ops *ops;
+    void *arg;
+};
+
+struct cfg_running *cfg_running_new(struct cfg *cfg, const char *source)
+{
+    struct cfg_running *r = calloc(1, sizeof(*r));
+
+    if (!r) {
+        cfg_free(cfg);
+        return NULL;
+    }
+    r->now = cfg;
+    r->revision = 1;
+    if (source)
+        cfg_running_saved(r, source);
+    return r;
+}
+
+void cfg_running_free(struct cfg_running *r)
+{
+    if (!r)
+        return;
+    cfg_free(r->now);
+    cfg_free(r->before);
+    cfg_free(r->saved);
+    free(r);
+}
+
+static void look_at_nis(struct cfg_running *r)
+{
+    unsigned i;
+
+    for (i = 0; i < r->now->ni_count; i++)
+        r->ops->live(r->arg, &r->now->ni[i]);
+}
+
+void cfg_running_started(struct cfg_running *r, const struct cfg_ops *ops, void *arg)
+{
+    r->ops = ops;
+    r->arg = arg;
+    r->started = true;
+    look_at_nis(r);
+}
+
+void cfg_running_stopping(struct cfg_running *r)
+{
+    r->stopping = true;
+    if (r->started)
+        r->ops->timer(r->arg, 0);
+}
+
+const struct cfg *cfg_running_get(const struct cfg_running *r)
+{
+    return r->now;
+}
+
+unsigned cfg_running_revision(const struct cfg_running *r)
+{
+    return r->revision;
+}
+
+const char *cfg_running_source(const struct cfg_running *r)
+{
+    return r->source;
+}
+
+bool cfg_running_waiting(const struct cfg_running *r)
+{
+    return !r->started;
+}
+
+void cfg_running_saved(struct cfg_running *r, const char *path)
+{
+    cfg_free(r->saved);
+    r->saved = cfg_copy(r->now);
+    r->compared = 0;
+    if (path != r->source)
+        snprintf(r->source, sizeof(r->source), "%s", path);
+}
+
+bool cfg_running_unsaved(struct cfg_running *r)
+{
+    struct cfg_diff diff;
+
+    if (!r->saved)
+        return true;
+    if (r->compared != r->revision) {
+        cfg_diff_make(r->saved, r->now, &diff);
+        r->unsaved = diff.count || diff.failed;
+        r->compared = r->revision;
+        cfg_diff_free(&diff);
+    }
+    return r->unsaved;
+}
+
+bool cfg_running_pending(const struct cfg_running *r, unsigned *left)
+{
+    if (!r->before)
+        return false;
+    if (left)
+        *left = r->ops->timer_left(r->arg);
+    return true;
+}
+
+int cfg_running_busy(const struct cfg_running *r, char *err, size_t errlen)
+{
+    if (r->stopping)
+        snprintf(err, errlen, "the node is stopping");
+    else if (r->in_change)
+        snprintf(err, errlen, "another change is under way; try again when it has been answered");
+    else if (r->before)
+        snprintf(err, errlen,
+                 "a change waits for its confirmation; config_confirm keeps it, "
+                 "config_rollback takes it back");
+    else
+        return 0;
+    return -EBUSY;
+}
+
+/* ---- what cannot be changed now ---- */
+
+/* Before the node is started only what the process itself is made of stands fast. */
+static bool is_fixed(const struct cfg_running *r, const struct cfg_change *c)
+{
+    static const char *const process[] = {
+        "millrace.cores",  "millrace.reactors", "millrace.idle",      "millrace.hugepages",
+        "millrace.memory", "millrace.eal_args", "millrace.telemetry", "millrace.rpc."};
+    unsigned i;
+
+    if (c->applies != CFG_RESTART)
+        return false;
+    if (r->started)
+        return true;
+    for (i = 0; i < sizeof(process) / sizeof(process[0]); i++)
+        if (strncmp(c->key, process[i], strlen(process[i])) == 0)
+            return true;
+    return false;
+}
+
+int cfg_running_check(const struct cfg_running *r, const struct cfg_diff *diff, char *err,
+                      size_t errlen)
+{
+    char keys[256] = "";
+    unsigned i;
+
+    for (i = 0; i < diff->count; i++) {
+        size_t used = strlen(keys);
+
+        if (is_fixed(r, &diff->change[i]))
+            snprintf(keys + used, sizeof(keys) - used, "%s%s", used ? ", " : "",
+                     diff->change[i].key);
+    }
+    if (!keys[0])
+        return 0;
+    snprintf(err, errlen,
+             "%s cannot change while it runs; write it to the file and restart, or leave it as it "
+             "is",
+             keys);
+    return -EOPNOTSUPP;
+}
+
+/* ---- steps ---- */
+
+static void step_done(void *arg, int rc, const char *err);
+
+static int do_step(struct change *c, struct cfg_step *s, bool undo, bool *async, char *err)
+{
+    const struct cfg_ops *ops = c->running->ops;
+    void *arg = c->running->arg;
+    bool add = (s->kind == CFG_STEP_NI_ADD) != undo;
+
+    *async = false;
+    switch (s->kind) {
+    case CFG_STEP_BUFFERS:
+        return ops->buffers(arg, undo ? s->pools_back : s->pools, err, CFG_ERR_SIZE);
+    case CFG_STEP_NI_ADD:
+    case CFG_STEP_NI_DEL:
+        *async = true;
+        return (add ? ops->ni_add : ops->ni_del)(arg, &s->ni, step_done, c, err, CFG_ERR_SIZE);
+    case CFG_STEP_NI_SET:
+        return ops->ni_set(arg, undo ? &s->ni_back : &s->ni, err, CFG_ERR_SIZE);
+    case CFG_STEP_ROUTES:
+        return undo ? ops->routes(arg, s->add, s->nadd, s->del, s->ndel, err, CFG_ERR_SIZE)
+                    : ops->routes(arg, s->del, s->ndel, s->add, s->nadd, err, CFG_ERR_SIZE);
+    case CFG_STEP_PART:
+        return ops->set(arg, s->part, undo ? c->running->now : c->to, err, CFG_ERR_SIZE);
+    }
+    return -EINVAL;
+}
+
+/* It could not be taken back: it still waits, and that is tried again. */
+static void keep_waiting(struct cfg_running *r, struct cfg *before)
+{
+    r->before = before;
+    if (!r->stopping)
+        r->ops->timer(r->arg, ROLLBACK_AGAIN_S);
+}
+
+static void finish(struct change *c)
+{
+    struct cfg_running *r = c->running;
+    struct cfg_outcome outcome = {
+        .rc = c->rc, .err = c->err, .key = c->key[0] ? c->key : NULL, .broken = c->broken};
+    char text[128];
+
+    r->in_change = false;
+    if (c->rc == 0) {
+        if (c->confirm_s && r->started) {
+            r->before = r->now;
+            r->ops->timer(r->arg, c->confirm_s);
+        } else {
+            cfg_free(r->now);
+        }
+        r->now = c->to;
+        c->to = NULL;
+        r->revision++;
+        if (r->started) {
+            look_at_nis(r);
+            snprintf(text, sizeof(text), "revision %u holds%s", r->revision,
+                     r->before ? ", it waits to be confirmed" : "");
+            r->ops->changed(r->arg, c->rollback ? "config_rolled_back" : "config_applied", c->cause,
+                            text);
+        }
+    } else if (r->started) {
+        look_at_nis(r);
+        if (c->rollback) {
+            keep_waiting(r, c->to);
+            c->to = NULL;
+        }
+    }
+    cfg_plan_free(&c->plan);
+    cfg_free(c->to);
+    if (c->done)
+        c->done(c->arg, &outcome);
+    free(c);
+}
+
+/* The first error stands; one of undoing is told beside it. */
+static void failed(struct change *c, const struct cfg_step *s, int rc, const char *err)
+{
+    size_t used = strlen(c->err);
+
+    if (!c->undoing) {
+        c->rc = rc;
+        snprintf(c->err, sizeof(c->err), "%s", err);
+        snprintf(c->key, sizeof(c->key), "%s", s->key);
+        c->undoing = true;
+        return;
+    }
+    c->broken = true;
+    snprintf(c->err + used, sizeof(c->err) - used,
+             "; and what was done before it could not all be undone (%s: %s): restart millraced",
+             s->key, err);
+}
+
+/* After an answer: where to go on. */
+static void settle(struct change *c, int rc, const char *err)
+{
+    struct cfg_step *s = &c->plan.step[c->undoing ? c->next - 1 : c->next];
+
+    if (rc != 0)
+        failed(c, s, rc, err);
+    else if (!c->undoing)
+        c->next++;
+    if (c->undoing && c->next && s == &c->plan.step[c->next - 1])
+        c->next--;
+}
+
+static void run(struct change *c)
+{
+    char err[CFG_ERR_SIZE];
+    bool async;
+    int rc;
+
+    while (c->undoing ? c->next > 0 : c->next < c->plan.count) {
+        err[0] = '\0';
+        c->in_call = true;
+        c->answered = false;
+        rc = do_step(c, &c->plan.step[c->undoing ? c->next - 1 : c->next], c->undoing, &async, err);
+        c->in_call = false;
+        if (rc == 0 && async && !c->answered)
+            return; /* step_done() goes on */
+        if (c->answered)
+            settle(c, c->answer, c->answer_err);
+        else
+            settle(c, rc, err);
+    }
+    finish(c);
+}
+
+static void step_done(void *arg, int rc, const char *err)
+{
+    struct change *c = arg;
+
+    if (c->in_call) {
+        c->answered = true;
+        c->answer = rc;
+        snprintf(c->answer_err, sizeof(c->answer_err), "%s", err ? err : "");
+        return;
+    }
+    settle(c, rc, err ? err : "");
+    run(c);
+}
+
+/* ---- changes ---- */
+
+static void refuse(struct cfg *cfg, int rc, const char *err, cfg_outcome_fn done, void *arg)
+{
+    struct cfg_outcome outcome = {.rc = rc, .err = err};
+
+    cfg_free(cfg);
+    if (done)
+        done(arg, &outcome);
+}
+
+static void begin(struct cfg_running *r, struct cfg *cfg, unsigned confirm_s, bool rollback,
+                  const char *cause, cfg_outcome_fn done, void *arg)
+{
+    struct change *c = calloc(1, sizeof(*c));
+    struct cfg_diff diff;
+    char err[CFG_ERR_SIZE];
+    int rc;
+
+    cfg_diff_make(r->now, cfg, &diff);
+    rc = cfg_running_check(r, &diff, err, sizeof(err));
+    if (rc == 0 && c && r->started)
+        cfg_plan_make(r->now, cfg, &diff, &c->plan);
+    if (rc == 0 && (!c || diff.failed || c->plan.failed)) {
+        rc = -ENOMEM;
+        snprintf(err, sizeof(err), "out of memory");
+    }
+    cfg_diff_free(&diff);
+    if (rc != 0) {
+        if (c)
+            cfg_plan_free(&c->plan);
+        free(c);
+        if (rollback) {
+            keep_waiting(r, cfg);
+            cfg = NULL;
+        }
+        refuse(cfg, rc, err, done, arg);
+        return;
+    }
+    c->running = r;
+    c->to = cfg;
+    c->confirm_s = confirm_s;
+    c->rollback = rollback;
+    snprintf(c->cause, sizeof(c->cause), "%s", cause);
+    c->done = done;
+    c->arg = arg;
+    r->in_change = true;
+    run(c);
+}
+
+void cfg_running_change(struct cfg_running *r, struct cfg *cfg, unsigned confirm_s,
+                        const char *cause, cfg_outcome_fn done, void *arg)
+{
+    char err[CFG_ERR_SIZE];
+    int rc = cfg_running_busy(r, err, sizeof(err));
+
+    if (rc != 0)
+        refuse(cfg, rc, err, done, arg);
+    else
+        begin(r, cfg, confirm_s, false, cause, done, arg);
+}
+
+int cfg_running_confirm(struct cfg_running *r)
+{
+    if (!r->before)
+        return -ENOENT;
+    cfg_free(r->before);
+    r->before = NULL;
+    r->ops->timer(r->arg, 0);
+    r->ops->changed(r->arg, "config_confirmed", "config_confirm", "the change is kept");
+    return 0;
+}
+
+int cfg_running_rollback(struct cfg_running *r, const char *cause, cfg_outcome_fn done, void *arg)
+{
+    struct cfg *before = r->before;
+
+    if (!before)
+        return -ENOENT;
+    r->before = NULL;
+    r->ops->timer(r->arg, 0);
+    begin(r, before, 0, true, cause, done, arg);
+    return 0;
+}
+
+/* Nobody waits for the answer: what went wrong is told as an event. */
+static void expired(void *arg, const struct cfg_outcome *outcome)
+{
+    struct cfg_running *r = arg;
+
+    if (outcome->rc != 0)
+        r->ops->changed(r->arg, "config_rolled_back", "failed", outcome->err);
+}
+
+void cfg_running_expired(struct cfg_running *r)
+{
+    if (!r->stopping)
+        cfg_running_rollback(r, "not confirmed in time", expired, r);
+}

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Being called: acceptor request and HELLO on the listener's reactor, then the decisions about the
+ * peer on its home reactor. docs/protocol/socklnd.md §1.3, §2.3 to §2.5.
+ */
+#include "lib/lnd_eth/socklnd/sock_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SETTLE_US 2000 /* in which a reactor looks at all its descriptors */
+
+/* ---- HELLO ---- */
+
+size_t sock_hello_write(const struct sock_ni *sni, uint32_t version, const struct lnet_nid *dst,
+                        enum sock_ctype type, const struct sock_hello *in,
+                        uint8_t buf[SOCK_HELLO_MAX])
+{
+    struct sock_hello out = {
+        .version = version,
+        .src_nid = sni->ni->nid,
+        .dst_nid = *dst,
+        .src_pid = LNET_PID_LUSTRE,
+        .dst_pid = in != NULL ? in->dst_pid : 0,
+        .src_incarnation = sni->incarnation,
+        .dst_incarnation = in != NULL ? in->dst_incarnation : 0,
+        .ctype = type,
+    };
+
+    return sock_hello_encode(&out, buf);
+}
+
+static void write_all(struct stream *s, uint8_t *buf, size_t len)
+{
+    struct mem_seg seg = {buf, (uint32_t)len, MEM_REGION_NONE, 0};
+
+    /* A fresh stream takes this little; if not, the caller learns from the close. */
+    (void)s->ops->send(s, &seg, 1, false);
+}
+
+uint32_t sock_hello_version(const struct sock_ni *sni)
+{
+    return nid_is_nid4(&sni->ni->nid) ? SOCK_HELLO_V3 : SOCK_HELLO_V4;
+}
+
+/* ---- ends ---- */
+
+static void hs_free(struct sock_hs *hs)
+{
+    struct sock_listener *l = hs->listener;
+
+    reactor_timer_cancel(&hs->timer);
+    TAILQ_REMOVE(&l->hss, hs, link);
+    if (hs->stream != NULL)
+        hs->stream->ops->close(hs->stream, false);
+    sock_hs_free(hs);
+}
+
+static struct sock_ni *any_ni(const struct sock_listener *l)
+{
+    return TAILQ_FIRST(&l->nis);
+}
+
+static void caller_nid(const struct sock_hs *hs, const struct sock_ni *sni, struct lnet_nid *nid)
+{
+    sock_addr_to_nid(sni->ni->net, &hs->addr, nid);
+}
+
+/* Refuses on the listener's reactor. */
+static void refuse(struct sock_hs *hs, enum lnet_drop reason)
+{
+    struct sock_ni *sni = hs->sni != NULL ? hs->sni : any_ni(hs->listener);
+    struct lnet_nid nid;
+
+    caller_nid(hs, sni, &nid);
+    sock_event(sni, reason, &nid, NULL);
+    hs_free(hs);
+}
+
+static void refuse_answered(struct sock_hs *hs, enum lnet_drop reason)
+{
+    uint8_t buf[SOCK_HELLO_MAX];
+    struct lnet_nid nid;
+
+    if (hs->hello) {
+        caller_nid(hs, hs->sni, &nid);
+        write_all(hs->stream, buf,
+                  sock_hello_write(hs->sni, sock_hello_version(hs->sni), &nid, SOCK_CTYPE_NONE,
+                                   NULL, buf));
+    } else {
+        sock_reply_encode(buf);
+        write_all(hs->stream, buf, SOCK_REPLY_SIZE);
+    }
+    refuse(hs, reason);
+}
+
+/* ---- decisions on the home reactor, §2.5 ---- */
+
+static void hs_back(struct reactor_task *task)
+{
+    struct sock_hs *hs = sock_container(task, struct sock_hs, task);
+    struct sock_ni_shard *ns = &hs->sni->shard[hs->shard->index];
+
+    hs_free(hs);
+    ns->hs_away--;
+    sock_ni_progress(ns);
+}
+
+static void send_back(struct sock_hs *hs)
+{
+    hs->task.fn = hs_back;
+    reactor_post(hs->shard->reactor, &hs->task);
+}
+
+static unsigned type_limit(enum sock_ctype type)
+{
+    return type == SOCK_CTYPE_CONTROL ? 1 : SOCK_BULK_MAX;
+}
+
+static enum lnet_drop decide(struct sock_peer *sp, const struct sock_hello *in,
+                             enum sock_ctype type)
+{
+    const struct lnet_nid *mine = &sp->sni->ni->nid;
+
+    if (sp->dial.state == SOCK_DIAL_RUN && memcmp(&in->src_nid, mine, sizeof(*mine)) < 0)
+        return LNET_DROP_TCP_HELLO_RACE;
+    if (!TAILQ_EMPTY(&sp->conns) && in->src_incarnation != sp->incarnation)
+        return LNET_DROP_TCP_HELLO_STALE;
+    if (sp->count[type] >= type_limit(type))
+        return LNET_DROP_TCP_HELLO_DUPLICATE;
+    return LNET_DROP_NONE;
+}
+
+/* Says no in a way that makes the caller try again. */
+static void answer_none(struct sock_hs *hs, struct sock_peer *sp, enum lnet_drop reason)
+{
+    uint8_t buf[SOCK_HELLO_MAX];
+
+    sock_event(hs->sni, reason, &hs->in.src_nid, NULL);
+    if (reason == LNET_DROP_TCP_HELLO_STALE)
+        sock_peer_restarted(sp, hs->in.src_incarnation);
+    /* A peer that gave up its ends while the link was down calls anew, and ours are in its way
+     * until its RST comes. */
+    if (reason == LNET_DROP_TCP_HELLO_DUPLICATE)
+        sock_peer_probe(sp);
+    write_all(
+        hs->stream, buf,
+        sock_hello_write(hs->sni, sp->version, &hs->in.src_nid, SOCK_CTYPE_NONE, &hs->in, buf));
+}
+
+static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type)
+{
+    struct sock_conn *c = sock_conn_new(sp, type);
+
+    if (c == NULL || hs->stream->ops->attach(hs->stream, &sock_conn_events, c) < 0) {
+        static const struct sock_why why = {.tx = LNET_DROP_NEXT_HOP_LOST};
+
+        sock_event(hs->sni, LNET_DROP_TCP_NO_MEMORY, &hs->in.src_nid, NULL);
+        if (c != NULL)
+            sock_conn_close(c, &why);
+        return;
+    }
+    c->stream = hs->stream;
+    hs->stream = NULL;
+    c->raw_len =
+        (uint16_t)sock_hello_write(hs->sni, sp->version, &hs->in.src_nid, type, &hs->in, c->raw);
+    sock_dial_yield(sp);
+    sock_peer_conn_up(sp, c, hs->in.src_incarnation);
+}
+
+/* False: not yet. */
+static bool decide_at_home(struct sock_hs *hs)
+{
+    struct sock_ni *sni = hs->sni;
+    enum sock_ctype type = sock_ctype_invert(hs->in.ctype);
+    struct lnet_peer_ni *peer;
+    struct sock_peer *sp = NULL;
+    enum lnet_drop drop = LNET_DROP_TCP_NO_MEMORY;
+    bool decided = true;
+
+    peer = lnet_peer_get(sni->ni->node, &hs->in.src_nid);
+    if (peer != NULL)
+        sp = sock_peer_get(sni, peer);
+    if (sp == NULL) {
+        sock_event(sni, drop, &hs->in.src_nid, NULL);
+    } else {
+        sock_peer_hold(sp);
+        drop = decide(sp, &hs->in, type);
+        if (!hs->waited &&
+            (drop == LNET_DROP_TCP_HELLO_STALE || drop == LNET_DROP_TCP_HELLO_DUPLICATE))
+            decided = false;
+        else if (drop == LNET_DROP_NONE)
+            admit(hs, sp, type);
+        else
+            answer_none(hs, sp, drop);
+        sock_peer_release(sp);
+    }
+    if (peer != NULL)
+        lnet_peer_put(peer);
+    return decided;
+}
+
+static void settle_at_home(struct sock_hs *hs)
+{
+    struct sock_ni_shard *ns = &hs->sni->shard[reactor_index(reactor_self())];
+
+    if (!ns->started) {
+        /* The control thread told every reactor before it listened; that mail is behind this. */
+        reactor_timer_arm(&hs->home_timer, SETTLE_US);
+        return;
+    }
+    if (!ns->quiesced && !ns->stopping && !decide_at_home(hs)) {
+        /* The old connections may have ended, and the news be behind this mail. */
+        hs->waited = true;
+        reactor_timer_arm(&hs->home_timer, SETTLE_US);
+        return;
+    }
+    if (hs->stream != NULL)
+        hs->stream->ops->close(hs->stream, false);
+    hs->stream = NULL;
+    send_back(hs);
+}
+
+static void hs_settled(struct reactor_timer *t)
+{
+    settle_at_home(sock_container(t, struct sock_hs, home_timer));
+}
+
+static void hs_at_home(struct reactor_task *task)
+{
+    struct sock_hs *hs = sock_container(task, struct sock_hs, task);
+
+    reactor_timer_init(&hs->home_timer, hs_settled);
+    settle_at_home(hs);
+}
+
+/* ---- request and HELLO on the listener's reactor ---- */
+
+static bool source_allowed(const struct sock_hs *hs)
+{
+    const struct lnd_sock *sock = hs->listener->sock;
+    struct lnet_nid address;
+
+    caller_nid(hs, hs->sni, &address);
+    if (nid_same(&address, &hs->in.src_nid))
+        return true;
+    for (unsigned i = 0; i < sock->opts.hello_map_count; i++) {
+        if (nid_same(&sock->map[i].address, &address) &&
+            nid_same(&sock->map[i].nid, &hs->in.src_nid))
+            return true;
+    }
+    return false;
+}
+
+static enum lnet_drop check_hello(const struct sock_hs *hs)
+{
+    if (lnet_nid_is_mine(hs->sni->ni->node, &hs->in.src_nid))
+        return LNET_DROP_TCP_HELLO_NID;
+    if (hs->in.ctype == SOCK_CTYPE_NONE)
+        return LNET_DROP_TCP_HELLO_TYPE;
+    if (!source_allowed(hs))
+        return LNET_DROP_TCP_HELLO_SOURCE;
+    return LNET_DROP_NONE;
+}
+
+/* By mail to self: the stream is still on the stack of whoever said that it is readable, and must
+ * not be another reactor's before that has returned. */
+static void hs_leave(struct reactor_task *task)
+{
+    struct sock_hs *hs = sock_container(task, struct sock_hs, task);
+
+    hs->task.fn = hs_at_home;
+    reactor_post(lnet_nid_home(hs->sni->ni->node, &hs->in.src_nid), &hs->task);
+}
+
+static void hello_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
+{
+    enum lnet_drop drop = sock_hello_decode(p, n, sock_hello_version(hs->sni), &hs->in);
+
+    hs->stream->ops->skip(hs->stream, n);
+    if (drop == LNET_DROP_NONE)
+        drop = check_hello(hs);
+    if (drop != LNET_DROP_NONE) {
+        refuse(hs, drop);
+        return;
+    }
+    reactor_timer_cancel(&hs->timer);
+    hs->stream->ops->detach(hs->stream);
+    hs->away = true;
+    hs->sni->shard[hs->shard->index].hs_away++;
+    hs->task.fn = hs_leave;
+    reactor_post(reactor_self(), &hs->task);
+}
+
+static struct sock_ni *find_target(const struct sock_listener *l, const struct lnet_nid *nid)
+{
+    struct sock_ni *sni;
+
+    TAILQ_FOREACH(sni, &l->nis, of_listener) {
+        if (nid_same(&sni->ni->nid, nid))
+            break;
+    }
+    return sni;
+}
+
+/* False: refused. */
+static bool request_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
+{
+    struct sock_req req;
+    enum lnet_drop drop = sock_req_decode(p, n, &req);
+
+    hs->stream->ops->skip(hs->stream, n);
+    if (drop == LNET_DROP_NONE) {
+        hs->sni = find_target(hs->listener, &req.target);
+        if (hs->sni == NULL)
+            drop = LNET_DROP_TCP_REQ_NID;
+    }
+    if (drop != LNET_DROP_NONE) {
+        refuse(hs, drop);
+        return false;
+    }
+    hs->hello = true;
+    hs->want = 4;
+    return true;
+}
+
+static void arm_read(struct sock_hs *hs)
+{
+    reactor_timer_arm(&hs->timer, hs->listener->sock->opts.accept_timeout * SOCK_SEC);
+}
+
+/* One part after the other, each with its own time limit (§1.2): magic, version, rest. */
+static void hs_readable(void *user)
+{
+    struct sock_hs *hs = user;
+    struct sock_stage stage;
+    const uint8_t *p;
+    size_t n;
+
+    for (;;) {
+        n = hs->stream->ops->peek(hs->stream, hs->want, &p);
+        if (n < hs->want)
+            return;
+        stage =
+            hs->hello ? sock_hello_stage(p, n, sock_hello_version(hs->sni)) : sock_req_stage(p, n);
+        if (stage.drop != LNET_DROP_NONE) {
+            hs->stream->ops->skip(hs->stream, n);
+            if (stage.answer)
+                refuse_answered(hs, stage.drop);
+            else
+                refuse(hs, stage.drop);
+            return;
+        }
+        if (stage.need == 0 && hs->hello) {
+            hello_complete(hs, p, n);
+            return;
+        }
+        if (stage.need == 0 && !request_complete(hs, p, n))
+            return;
+        hs->want += stage.need;
+        arm_read(hs);
+    }
+}
+
+static void hs_writable(void *user)
+{
+    (void)user; /* nothing is written that would have to wait */
+}
+
+static void hs_closed(void *user, enum stream_end end)
+{
+    (void)end;
+    refuse(user, LNET_DROP_TCP_REQ_EOF);
+}
+
+static void hs_timer(struct reactor_timer *t)
+{
+    refuse(sock_container(t, struct sock_hs, timer), LNET_DROP_TCP_REQ_TIMEOUT);
+}
+
+static const struct stream_events hs_events = {
+    .readable = hs_readable,
+    .writable = hs_writable,
+    .closed = hs_closed,
+};
+
+/* ---- accepting ---- */
+
+static bool too_many(const struct sock_listener *l, const union stream_addr *addr)
+{
+    const struct sock_hs *hs;
+    unsigned n = 0;
+
+    TAILQ_FOREACH(hs, &l->hss, link)
+        n += sock_addr_same(&hs->addr, addr);
+    return n >= SOCK_HS_PER_SOURCE;
+}
+
+static enum lnet_drop check_caller(const struct sock_listener *l, const union stream_addr *addr)
+{
+    if (l->sock->opts.accept == SOCK_ACCEPT_SECURE && sock_addr_port(addr) > SOCK_PORT_MAX)
+        return LNET_DROP_TCP_PORT;
+    if (too_many(l, addr) || l->shard->free_hss == NULL)
+        return LNET_DROP_TCP_REQ_LIMIT;
+    return LNET_DROP_NONE;
+}
+
+static void accepted(void *user, struct stream *s, const union stream_addr *addr)
+{
+    struct sock_listener *l = user;
+    enum lnet_drop drop = check_caller(l, addr);
+    struct sock_ni *sni = any_ni(l);
+    struct lnet_nid nid;
+    struct sock_hs *hs;
+
+    if (drop != LNET_DROP_NONE) {
+        sock_addr_to_nid(sni->ni->net, addr, &nid);
+        sock_event(sni, drop, &nid, NULL);
+        s->ops->close(s, false);
+        return;
+    }
+    hs = sock_hs_alloc(l->shard);
+    hs->listener = l;
+    hs->stream = s;
+    hs->addr = *addr;
+    hs->want = 4;
+    reactor_timer_init(&hs->timer, hs_timer);
+    TAILQ_INSERT_TAIL(&l->hss, hs, link);
+    if (s->ops->attach(s, &hs_events, hs) < 0) {
+        refuse(hs, LNET_DROP_TCP_NO_MEMORY);
+        return;
+    }
+    arm_read(hs);
+}
+
+/* ---- listening ---- */
+
+/* Several NIs may have one address, on different nets. */
+static struct sock_listener *shared_listener(const struct sock_ni *sni)
+{
+    const struct lnd_sock *sock = sni->sock;
+
+    for (unsigned i = 0; i < sock->nnis; i++) {
+        if (sock_addr_same(&sock->nis[i]->addr, &sni->addr))
+            return sock->nis[i]->listener;
+    }
+    return NULL;
+}
+
+int sock_listener_get(struct sock_ni *sni)
+{
+    struct sock_listener *l = shared_listener(sni);
+
+    if (l == NULL) {
+        l = calloc(1, sizeof(*l));
+        if (l == NULL)
+            return -ENOMEM;
+        l->sock = sni->sock;
+        l->shard = &sni->sock->shards[sni->link_shard];
+        TAILQ_INIT(&l->hss);
+        TAILQ_INIT(&l->nis);
+        sock_nid_to_addr(sni, &sni->ni->nid, sni->sock->opts.accept_port, &l->addr);
+    }
+    l->refs++;
+    sni->listener = l;
+    return 0;
+}
+
+void sock_listener_put(struct sock_ni *sni)
+{
+    struct sock_listener *l = sni->listener;
+
+    sni->listener = NULL;
+    if (l != NULL && --l->refs == 0)
+        free(l);
+}
+
+int sock_listen(struct sock_ni *sni, char *err, size_t errlen)
+{
+    const struct lnd_sock *sock = sni->sock;
+    struct sock_listener *l = sni->listener;
+    char nid[LNET_NIDSTR_SIZE];
+    int rc;
+
+    if (sock->opts.accept == SOCK_ACCEPT_NONE)
+        return 0;
+    sni->serving = true;
+    if (l->users++ > 0)
+        return 0;
+    rc = sni->transport.ops->listen(sni->transport.ctx, &l->addr, sni->ni->ifname,
+                                    l->shard->reactor, accepted, l, &l->stream);
+    if (rc < 0) {
+        l->users--;
+        sni->serving = false;
+        snprintf(err, errlen, "cannot listen on %s port %u: %s%s", nid_format(&sni->ni->nid, nid),
+                 sock->opts.accept_port, strerror(-rc),
+                 rc == -EADDRINUSE ? " (is LNet loaded, or another millraced running here?)"
+                 : rc == -EACCES   ? " (needs CAP_NET_BIND_SERVICE)"
+                                   : "");
+    }
+    return rc;
+}
+
+void sock_shut_begin(struct sock_ni *sni)
+{
+    if (!sni->serving)
+        return;
+    sni->serving = false;
+    sni->unlisten = --sni->listener->users == 0;
+}
+
+void sock_serve(struct sock_ni *sni)
+{
+    TAILQ_INSERT_TAIL(&sni->listener->nis, sni, of_listener);
+    sni->listed = true;
+}
+
+/* Those that called this NI, or have not said whom yet when it is the last. */
+static void drop_pending(struct sock_listener *l, const struct sock_ni *sni)
+{
+    struct sock_hs *hs, *next;
+
+    for (hs = TAILQ_FIRST(&l->hss); hs != NULL; hs = next) {
+        next = TAILQ_NEXT(hs, link);
+        if (!hs->away && (hs->sni == sni || sni->unlisten))
+            hs_free(hs);
+    }
+}
+
+void sock_unlisten(struct sock_ni *sni)
+{
+    struct sock_listener *l = sni->listener;
+
+    if (sni->listed)
+        TAILQ_REMOVE(&l->nis, sni, of_listener);
+    sni->listed = false;
+    if (sni->unlisten) {
+        l->stream->ops->unlisten(l->stream);
+        l->stream = NULL;
+    }
+    drop_pending(l, sni);
+    sni->unlisten = false;
+}

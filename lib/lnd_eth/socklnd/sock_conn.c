@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Life of one connection: its events, how it ends, and what is looked at four times a timeout. */
+#include "lib/lnd_eth/socklnd/sock_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- events of the stream ---- */
+
+static void on_connected(void *user)
+{
+    sock_dial_connected(user);
+}
+
+static void on_readable(void *user)
+{
+    struct sock_conn *c = user;
+
+    sock_fetch(c, 5);
+    if (c->state == SOCK_CONN_UP)
+        sock_rx_readable(c);
+    else
+        sock_dial_readable(c);
+}
+
+static void on_writable(void *user)
+{
+    struct sock_conn *c = user;
+
+    c->tx_blocked = false;
+    sock_tx_run(c);
+}
+
+static void on_acked(void *user)
+{
+    sock_tx_acked(user);
+}
+
+/* docs/protocol/socklnd.md §6.1: the peer's FIN between messages is a clean end of the whole set.
+ */
+static void ended(struct sock_conn *c, enum stream_end end)
+{
+    struct sock_why why = {
+        .tx = LNET_DROP_NEXT_HOP_LOST,
+        .rx = LNET_DROP_RX_INCOMPLETE,
+        .tx_health = LNET_HEALTH_LOCAL_ERROR,
+        .begun_health = LNET_HEALTH_LOCAL_ERROR,
+    };
+
+    if (!c->listed)
+        return;
+    if (end != STREAM_END_EOF) {
+        why.event = LNET_DROP_TCP_RESET;
+        why.begun_health =
+            end == STREAM_END_TIMEOUT ? LNET_HEALTH_REMOTE_TIMEOUT : LNET_HEALTH_LOCAL_ERROR;
+    } else if (c->rx_begun) {
+        why.event = LNET_DROP_TCP_EOF_IN_MESSAGE;
+    }
+    sock_peer_close(c->sp, &why, c->rx_state > SOCK_RX_HDR ? &c->rx.hdr : NULL);
+}
+
+static void on_closed(void *user, enum stream_end end)
+{
+    struct sock_conn *c = user;
+
+    if (c->state == SOCK_CONN_UP)
+        ended(c, end);
+    else
+        sock_dial_closed(c, end);
+}
+
+const struct stream_events sock_conn_events = {
+    .connected = on_connected,
+    .readable = on_readable,
+    .writable = on_writable,
+    .acked = on_acked,
+    .closed = on_closed,
+};
+
+/* ---- life ---- */
+
+struct sock_conn *sock_conn_new(struct sock_peer *sp, enum sock_ctype type)
+{
+    struct sock_conn *c = sock_conn_alloc(sp->shard);
+    uint64_t now = reactor_now_us();
+
+    if (c == NULL)
+        return NULL;
+    c->sp = sp;
+    c->type = type;
+    c->txq_tail = &c->txq;
+    c->unacked_tail = &c->unacked;
+    c->rx_us = now;
+    c->tx_us = now;
+    sp->objects++;
+    return c;
+}
+
+void sock_conn_hold(struct sock_conn *c)
+{
+    c->busy++;
+}
+
+void sock_conn_release(struct sock_conn *c)
+{
+    struct sock_peer *sp = c->sp;
+
+    if (--c->busy > 0 || c->state != SOCK_CONN_DEAD || !sock_rx_let_go(c))
+        return;
+    sock_peer_hold(sp);
+    sock_conn_free(c);
+    sp->objects--;
+    sock_peer_release(sp);
+}
+
+static void close_stream(struct sock_conn *c, bool abort)
+{
+    struct stream_stats st;
+
+    if (c->stream == NULL)
+        return;
+    c->stream->ops->stats(c->stream, &st);
+    c->sp->bytes_in += st.bytes_in;
+    c->sp->bytes_out += st.bytes_out;
+    c->stream->ops->close(c->stream, abort);
+    c->stream = NULL;
+}
+
+void sock_conn_close(struct sock_conn *c, const struct sock_why *why)
+{
+    if (c->state == SOCK_CONN_DEAD)
+        return;
+    assert(!c->listed);
+    sock_conn_hold(c);
+    c->state = SOCK_CONN_DEAD;
+    sock_unready(c);
+    close_stream(c, why->abort);
+    sock_tx_abandon(c, why);
+    sock_rx_abandon(c, why);
+    sock_conn_release(c);
+}
+
+void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lnet_hdr *hdr)
+{
+    struct sock_why why = {
+        .event = reason,
+        .tx = LNET_DROP_NEXT_HOP_LOST,
+        .rx = LNET_DROP_RX_INCOMPLETE,
+        .tx_health = LNET_HEALTH_LOCAL_ERROR,
+        .begun_health = LNET_HEALTH_LOCAL_ERROR,
+        .abort = reason == LNET_DROP_TCP_TX_STALL || reason == LNET_DROP_TCP_RX_STALL,
+    };
+
+    if (c->listed) /* else it is being closed already */
+        sock_peer_close(c->sp, &why, hdr);
+}
+
+/* ---- stalls, §3.5 ---- */
+
+static bool rx_stalled(const struct sock_conn *c, uint64_t now)
+{
+    /* A message that waits for the core waits for us, not for the peer. */
+    return c->rx_begun && !c->parked && c->rx_state != SOCK_RX_PARSE &&
+           now - c->rx_us >= sock_timeout_us(c->sp->sni);
+}
+
+bool sock_conn_check(struct sock_conn *c, uint64_t now)
+{
+    struct stream_stats st;
+    uint64_t acked;
+
+    c->stream->ops->stats(c->stream, &st);
+    acked = st.bytes_out - st.unacked;
+    if (acked != c->seen_acked) {
+        /* When it came is not known, only that it was after the last byte went. */
+        uint64_t when = st.unacked > 0 ? now : c->sent_us;
+
+        c->seen_acked = acked;
+        c->tx_us = now;
+        if (c->sp->alive_us < when)
+            c->sp->alive_us = when;
+    }
+    if (sock_tx_idle(c) && st.unacked == 0)
+        c->tx_us = now;
+    if (now - c->tx_us >= sock_timeout_us(c->sp->sni)) {
+        sock_conn_fail(c, LNET_DROP_TCP_TX_STALL, c->txq != NULL ? &c->txq->hdr : NULL);
+        return false;
+    }
+    if (c->rx_begun && !c->parked)
+        c->stream->ops->rx_pause(c->stream, false); /* what waits for more shows that it moves */
+    if (rx_stalled(c, now)) {
+        sock_conn_fail(c, LNET_DROP_TCP_RX_STALL, c->rx_state > SOCK_RX_HDR ? &c->rx.hdr : NULL);
+        return false;
+    }
+    return true;
+}

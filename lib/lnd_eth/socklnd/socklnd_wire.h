@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the socklnd protocol puts on a TCP connection besides LNet headers and payload: the acceptor
+ * request and reply, the HELLO, and the frame in front of each message. docs/protocol/socklnd.md.
+ *
+ * Pure functions: no allocation, no state; buffers need no alignment. All integers are
+ * little-endian on the wire (§0) and in host order in the structs here.
+ *
+ * A connection in set-up is read in steps, because a caller may send any part of a request and
+ * stop, and because more than the request must not be read: sock_*_stage() looks at what has come
+ * so far and says how much more to read, or that and how to refuse. sock_*_decode() then takes the
+ * whole.
+ */
+#ifndef MILLRACE_SOCKLND_WIRE_H
+#define MILLRACE_SOCKLND_WIRE_H
+
+#include "lib/lnet/wire/lnet_wire.h"
+
+/* ---- constants, §0 ---- */
+
+#define SOCK_ACCEPTOR_PORT  988
+#define SOCK_PORT_MIN       512 /* reserved ports that callers use */
+#define SOCK_PORT_MAX       1023
+#define SOCK_MAGIC_ACCEPTOR 0xacce7100u
+#define SOCK_MAGIC_LNET     0x45726963u /* HELLO v2 and later */
+#define SOCK_MAGIC_TCP_V1   0xeebc0dedu
+#define SOCK_REQ_V1         1u /* 4-byte NID */
+#define SOCK_REQ_V2         2u /* 20-byte NID */
+#define SOCK_HELLO_V3       3u /* over IPv4 */
+#define SOCK_HELLO_V4       4u /* over IPv6 */
+#define SOCK_NIPS_MAX       16u
+#define SOCK_MIN_BULK       1024u
+#define SOCK_COOKIE_PING    1u /* ZC cookie that means keepalive */
+
+enum sock_ctype {
+    SOCK_CTYPE_NONE = -1, /* "no connection": a refusal */
+    SOCK_CTYPE_ANY = 0,
+    SOCK_CTYPE_CONTROL = 1,
+    SOCK_CTYPE_BULK_IN = 2,
+    SOCK_CTYPE_BULK_OUT = 3,
+};
+
+/* The type that the other side of a connection has; NONE for what is no type. §2.3 */
+enum sock_ctype sock_ctype_invert(enum sock_ctype type);
+const char *sock_ctype_name(enum sock_ctype type); /* "control"; "?" when unknown */
+
+/* ---- wire forms ---- */
+
+struct sock_wire_req4 {
+    uint32_t magic;
+    uint32_t version;
+    uint64_t nid;
+} __attribute__((packed));
+
+struct sock_wire_req16 {
+    uint32_t magic;
+    uint32_t version;
+    struct lnet_nid nid;
+} __attribute__((packed));
+
+struct sock_wire_hello4 { /* v3; nips IPv4 addresses follow */
+    uint32_t magic;
+    uint32_t version;
+    uint64_t src_nid;
+    uint64_t dst_nid;
+    uint32_t src_pid;
+    uint32_t dst_pid;
+    uint64_t src_incarnation;
+    uint64_t dst_incarnation;
+    uint32_t ctype;
+    uint32_t nips;
+} __attribute__((packed));
+
+struct sock_wire_hello16 { /* v4; nothing follows */
+    uint32_t magic;
+    uint32_t version;
+    struct lnet_nid src_nid;
+    struct lnet_nid dst_nid;
+    uint32_t src_pid;
+    uint32_t dst_pid;
+    uint64_t src_incarnation;
+    uint64_t dst_incarnation;
+    uint32_t ctype;
+    uint32_t nips;
+} __attribute__((packed));
+
+struct sock_wire_frame {
+    uint32_t type;
+    uint32_t csum;
+    uint64_t cookie[2];
+} __attribute__((packed));
+
+#define SOCK_REQ4_SIZE    16
+#define SOCK_REQ16_SIZE   28
+#define SOCK_REQ_MAX      SOCK_REQ16_SIZE
+#define SOCK_REPLY_SIZE   16
+#define SOCK_HELLO4_SIZE  56
+#define SOCK_HELLO16_SIZE 80
+#define SOCK_HELLO_MAX    (SOCK_HELLO4_SIZE + 4 * SOCK_NIPS_MAX)
+#define SOCK_FRAME_SIZE   24
+
+#define SOCK_ASSERT_AT(type, field, offset)                                                        \
+    _Static_assert(offsetof(struct type, field) == (offset), #type "." #field)
+
+SOCK_ASSERT_AT(sock_wire_req4, magic, 0); /* §1.1 */
+SOCK_ASSERT_AT(sock_wire_req4, version, 4);
+SOCK_ASSERT_AT(sock_wire_req4, nid, 8);
+_Static_assert(sizeof(struct sock_wire_req4) == SOCK_REQ4_SIZE, "acceptor request v1");
+SOCK_ASSERT_AT(sock_wire_req16, nid, 8);
+_Static_assert(sizeof(struct sock_wire_req16) == SOCK_REQ16_SIZE, "acceptor request v2");
+SOCK_ASSERT_AT(sock_wire_hello4, src_nid, 8); /* §2.1 */
+SOCK_ASSERT_AT(sock_wire_hello4, dst_nid, 16);
+SOCK_ASSERT_AT(sock_wire_hello4, src_pid, 24);
+SOCK_ASSERT_AT(sock_wire_hello4, dst_pid, 28);
+SOCK_ASSERT_AT(sock_wire_hello4, src_incarnation, 32);
+SOCK_ASSERT_AT(sock_wire_hello4, dst_incarnation, 40);
+SOCK_ASSERT_AT(sock_wire_hello4, ctype, 48);
+SOCK_ASSERT_AT(sock_wire_hello4, nips, 52);
+_Static_assert(sizeof(struct sock_wire_hello4) == SOCK_HELLO4_SIZE, "HELLO v3");
+SOCK_ASSERT_AT(sock_wire_hello16, src_nid, 8);
+SOCK_ASSERT_AT(sock_wire_hello16, dst_nid, 28);
+SOCK_ASSERT_AT(sock_wire_hello16, src_pid, 48);
+SOCK_ASSERT_AT(sock_wire_hello16, dst_pid, 52);
+SOCK_ASSERT_AT(sock_wire_hello16, src_incarnation, 56);
+SOCK_ASSERT_AT(sock_wire_hello16, dst_incarnation, 64);
+SOCK_ASSERT_AT(sock_wire_hello16, ctype, 72);
+SOCK_ASSERT_AT(sock_wire_hello16, nips, 76);
+_Static_assert(sizeof(struct sock_wire_hello16) == SOCK_HELLO16_SIZE, "HELLO v4");
+SOCK_ASSERT_AT(sock_wire_frame, type, 0); /* §4.1 */
+SOCK_ASSERT_AT(sock_wire_frame, csum, 4);
+SOCK_ASSERT_AT(sock_wire_frame, cookie, 8);
+_Static_assert(sizeof(struct sock_wire_frame) == SOCK_FRAME_SIZE, "frame header");
+
+/* ---- reading in steps ---- */
+
+/* The first four bytes that a caller sends. */
+enum sock_magic {
+    SOCK_FIRST_UNKNOWN,
+    SOCK_FIRST_ACCEPTOR,
+    SOCK_FIRST_ACCEPTOR_FLIP, /* a caller of the other byte order */
+    SOCK_FIRST_LNET,          /* generic: asks what is spoken here */
+    SOCK_FIRST_LNET_FLIP,
+    SOCK_FIRST_TCP_V1, /* either order */
+};
+
+enum sock_magic sock_magic(const void *wire);
+
+struct sock_stage {
+    enum lnet_drop drop; /* not NONE: refuse and close */
+    bool answer;         /* before closing write the acceptor reply, or a HELLO with type NONE */
+    size_t need;         /* bytes still to read before asking again; 0 = complete, or refused */
+};
+
+/* ---- acceptor request and reply, §1.1, §1.3 ---- */
+
+struct sock_req {
+    uint32_t version; /* SOCK_REQ_V1 or V2 */
+    bool flip;        /* came from a caller of the other byte order; encode ignores it */
+    struct lnet_nid target;
+};
+
+/* What to do with the first len bytes of a request. Reads magic, version and NID one after the
+ * other, as refusals are given at the first of them that is wrong. Bytes behind it are not looked
+ * at. The NID itself is checked by sock_req_decode(). */
+struct sock_stage sock_req_stage(const void *buf, size_t len);
+/* The whole request; len at least what sock_req_stage() asked for. LNET_DROP_TCP_REQ_EOF when it
+ * is less, LNET_DROP_TCP_REQ_NID when the NID is malformed. */
+enum lnet_drop sock_req_decode(const void *buf, size_t len, struct sock_req *out);
+/* Version by the target: 4-byte address 1, else 2. Returns the size. */
+size_t sock_req_encode(const struct lnet_nid *target, uint8_t buf[SOCK_REQ_MAX]);
+/* {acceptor magic, 1, 0}: the answer to an unknown version and to the generic magic. */
+void sock_reply_encode(uint8_t buf[SOCK_REPLY_SIZE]);
+
+/* ---- HELLO, §2 ---- */
+
+struct sock_hello {
+    uint32_t version; /* SOCK_HELLO_V3 or V4 */
+    struct lnet_nid src_nid;
+    struct lnet_nid dst_nid;
+    uint32_t src_pid;
+    uint32_t dst_pid;
+    uint64_t src_incarnation;
+    uint64_t dst_incarnation;
+    enum sock_ctype ctype;
+    uint32_t nips;               /* 0 to send; what v4 carries here means nothing */
+    uint32_t ips[SOCK_NIPS_MAX]; /* of v3, host order */
+};
+
+/* What to do with the first len bytes of a HELLO, when version (V3, V4) is spoken on this
+ * connection. Bytes behind the HELLO are not looked at. A HELLO in the other byte order is refused
+ * without an answer (§1.3); v1, v2 and whatever else is a version not spoken, with one. */
+struct sock_stage sock_hello_stage(const void *buf, size_t len, uint32_t version);
+/* The whole HELLO and every check that needs no more than its bytes: magic, version, NIDs, type
+ * (NONE passes: on the calling side it is an answer; the accepting side refuses it), addresses. The
+ * destination may be ANY, the source not. LNET_DROP_TCP_REQ_EOF when len is too short. */
+enum lnet_drop sock_hello_decode(const void *buf, size_t len, uint32_t version,
+                                 struct sock_hello *out);
+/* Returns the size, or 0 when it cannot be said in that version: a version not known, a large NID
+ * in v3 (it is never truncated), too many addresses. */
+size_t sock_hello_encode(const struct sock_hello *in, uint8_t buf[SOCK_HELLO_MAX]);
+
+/* ---- frames, §4 ---- */
+
+enum sock_frame_type {
+    SOCK_FRAME_NOOP = 0xc0,
+    SOCK_FRAME_LNET = 0xc1
+};
+
+struct sock_frame {
+    uint32_t type;
+    uint32_t csum; /* 0 = none. We send none */
+    uint64_t cookie[2];
+};
+
+/* Checks type and, of a NOOP, the checksum: on v3 and v4 it covers no bytes, so 0 or the bare seed
+ * (§4.6). The payload's checksum is the receiver's to compare. */
+enum lnet_drop sock_frame_decode(const void *wire, struct sock_frame *out);
+void sock_frame_encode(const struct sock_frame *in, uint8_t buf[SOCK_FRAME_SIZE]);
+
+/* Cookie of the acknowledgement that this LNET frame wants once its payload is in; 0 = none. */
+static inline uint64_t sock_frame_zc_req(const struct sock_frame *f)
+{
+    return f->type == SOCK_FRAME_LNET ? f->cookie[0] : 0;
+}
+
+/* What a frame acknowledges, §4.5. */
+struct sock_zc_ack {
+    uint64_t count; /* cookies acknowledged; 0 = none (nothing, or a keepalive) */
+    uint64_t first; /* of a pair the higher one */
+    uint64_t last;  /* equal to first when count is 1 */
+    bool range;     /* first..last inclusive; else first and last are all there are */
+    bool keepalive;
+};
+
+/* LNET_DROP_TCP_ZC_ACK when the cookies are a combination that does not exist (the keepalive's
+ * cookie in a pair). */
+enum lnet_drop sock_frame_zc_ack(const struct sock_frame *f, struct sock_zc_ack *out);
+
+/* CRC-32, reflected, no final inversion (§4.6). Start with SOCK_CRC_SEED, go on with the result. */
+#define SOCK_CRC_SEED 0xffffffffu
+uint32_t sock_crc32(uint32_t crc, const void *buf, size_t len);
+
+/* A message of nob bytes, frame header and LNet header included, belongs on BULK_OUT. §3.3 */
+static inline bool sock_msg_is_bulk(size_t nob)
+{
+    return nob >= SOCK_MIN_BULK;
+}
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What happened to a node, for people and programs that watch it: peers, NIs, routes, gateways and
+ * buffers change their state. Each reactor writes its events into a ring of its own, which the
+ * control thread empties; when it is full the event is counted as missed. Writing costs no memory,
+ * no lock and no system call beyond the mail that wakes the control thread.
+ */
+#ifndef MILLRACE_LNET_EVENT_H
+#define MILLRACE_LNET_EVENT_H
+
+#include "lib/lnet/wire/drops.h"
+#include "lib/lnet/wire/nid.h"
+
+enum lnet_event_kind {
+    LNET_EV_PEER_UP,      /* nid: first connection; cause: "connected", "dialled" … */
+    LNET_EV_PEER_DOWN,    /* its last connection is gone; drop: why */
+    LNET_EV_PEER_RESTART, /* another incarnation of it came */
+    LNET_EV_NI_UP,        /* nid: the NI */
+    LNET_EV_NI_DOWN,      /* link, or nobody pings it (§3.7) */
+    LNET_EV_NI_ADDED,
+    LNET_EV_NI_REMOVED,
+    LNET_EV_ROUTE_UP, /* net, nid: the gateway */
+    LNET_EV_ROUTE_DOWN,
+    LNET_EV_GATEWAY_UP, /* nid */
+    LNET_EV_GATEWAY_DOWN,
+    LNET_EV_BUFFERS_EXHAUSTED, /* pool: the first header waits for one since some were free */
+    LNET_EV_BUFFERS_FREE,      /* nobody waits any more */
+    LNET_EV_ROUTING,           /* value: enum lnet_routing */
+    LNET_EV_COUNT
+};
+
+struct lnet_event_row {
+    enum lnet_event_kind kind;
+    uint64_t when_us; /* reactor_now_us() clock */
+    unsigned reactor;
+    struct lnet_nid nid;
+    lnet_net_t net;
+    int value;           /* pool, or state */
+    enum lnet_drop drop; /* cause where one of these names is it */
+    const char *cause;   /* else a word of our own, static; NULL = none */
+};
+
+const char *lnet_event_name(enum lnet_event_kind kind); /* "peer_up" … */
+const char *lnet_event_text(enum lnet_event_kind kind); /* a sentence for the documentation */
+
+struct lnet_node;
+
+/* Events from now on go to fn, in batches; missed: how many were lost since the last call. Control
+ * thread, which fn runs on too. One watcher; NULL = nobody. */
+typedef void (*lnet_events_fn)(void *arg, const struct lnet_event_row *rows, unsigned n,
+                               uint64_t missed);
+void lnet_events_watch(struct lnet_node *node, lnet_events_fn fn, void *arg);
+
+/* Called by whoever detects it, on a reactor or the control thread; row is copied, when_us and
+ * reactor are filled in. */
+void lnet_event_post(struct lnet_node *node, const struct lnet_event_row *row);
+
+#endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Forwarding is started and stopped while the node runs, and what depends on how often neighbours
+ * look. docs/protocol/lnet-core.md §3.9. Control thread.
+ *
+ * A node that begins to route forwards at once, but says so only when all that ping it have had the
+ * time to: so a neighbour does not use it before its NIs have been pinged. One that stops says so
+ * at once and goes on until all may have heard and no message holds a buffer, but not for ever.
+ * Buffers stay allocated, so what is in flight when it stops is delivered, and stopping can be
+ * taken back.
+ */
+#include "lib/lnet/wire/ping.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LOOK_US      1000000ull /* between looks whether all buffers have come back */
+#define STOP_PERIODS 3          /* in which others may all look, after which it stops anyway */
+#define SECONDS_MAX  86400u
+
+/* ---- telling others (node home) ---- */
+
+struct tell {
+    struct reactor_task task;
+    struct lnet_node *node;
+    bool push;
+};
+
+static void tell_home(struct reactor_task *task)
+{
+    struct tell *t = container_of(task, struct tell, task);
+    struct lnet_node *node = t->node;
+
+    lnet_routing_changed(node);
+    if (lnet_ping_republish(node) && t->push)
+        lnet_ping_push_all(node, true);
+    free(t);
+}
+
+/* ---- states ---- */
+
+static uint64_t period_us(const struct lnet_node *node)
+{
+    return lnet_check_interval_us(node) + lnet_ping_timeout_us(node);
+}
+
+static int enter(struct lnet_node *node, enum lnet_routing state, bool push)
+{
+    struct lnet_event_row row = {.kind = LNET_EV_ROUTING, .value = (int)state, .cause = "command"};
+    struct tell *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return -ENOMEM;
+    t->node = node;
+    t->push = push;
+    t->task.fn = tell_home;
+    shared_set(&node->routing, state);
+    node->routing_since_us = reactor_now_us();
+    lnet_event_post(node, &row);
+    reactor_post(lnet_node_home(node), &t->task);
+    return 0;
+}
+
+static bool buffers_in_use(const struct lnet_node *node)
+{
+    unsigned i, k;
+
+    for (i = 0; i < node->nshards; i++)
+        for (k = 0; k < LNET_POOLS; k++) {
+            const struct lnet_router_pool *p = &node->shard[i]->pool[k];
+
+            if (shared_get(&p->used) > 0 || shared_get(&p->waiting) > 0)
+                return true;
+        }
+    return false;
+}
+
+static void period_over(struct reactor_timer *timer)
+{
+    struct lnet_node *node = container_of(timer, struct lnet_node, routing_timer);
+    uint64_t since = reactor_now_us() - node->routing_since_us;
+    bool starting = node->routing == LNET_ROUTING_STARTING;
+
+    if (!starting && buffers_in_use(node) && since < STOP_PERIODS * period_us(node)) {
+        reactor_timer_arm(timer, LOOK_US);
+        return;
+    }
+    if (enter(node, starting ? LNET_ROUTING_ON : LNET_ROUTING_OFF, starting))
+        reactor_timer_arm(timer, LOOK_US);
+}
+
+void lnet_routing_init(struct lnet_node *node)
+{
+    node->routing = node->opts.routing ? LNET_ROUTING_ON : LNET_ROUTING_OFF;
+    reactor_timer_init(&node->routing_timer, period_over);
+}
+
+void lnet_routing_stop(struct lnet_node *node)
+{
+    reactor_timer_cancel(&node->routing_timer);
+}
+
+enum lnet_routing lnet_routing_get(const struct lnet_node *node)
+{
+    return shared_get(&node->routing);
+}
+
+static int begin(struct lnet_node *node, bool on)
+{
+    enum lnet_routing state = on ? LNET_ROUTING_STARTING : LNET_ROUTING_STOPPING;
+    bool back = on && node->routing == LNET_ROUTING_STOPPING;
+    int rc = enter(node, back ? LNET_ROUTING_ON : state, back);
+
+    if (rc)
+        return rc;
+    if (back)
+        reactor_timer_cancel(&node->routing_timer);
+    else
+        reactor_timer_arm(&node->routing_timer, period_us(node));
+    return 0;
+}
+
+int lnet_routing_set(struct lnet_node *node, bool on, char *err, size_t errlen)
+{
+    bool is_on = node->routing == LNET_ROUTING_ON || node->routing == LNET_ROUTING_STARTING;
+    int rc;
+
+    if (node->stop) {
+        snprintf(err, errlen, "routing cannot be changed: the node stops");
+        return -EBUSY;
+    }
+    if (is_on == on)
+        return 0;
+    if (!node->started) { /* nobody has looked at it yet */
+        node->routing = on ? LNET_ROUTING_ON : LNET_ROUTING_OFF;
+        return 0;
+    }
+    rc = begin(node, on);
+    if (rc)
+        snprintf(err, errlen, "no memory");
+    return rc;
+}
+
+/* ---- timing ---- */
+
+void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out)
+{
+    *out = node->timing;
+}
+
+static int check_seconds(const char *name, unsigned seconds, char *err, size_t errlen)
+{
+    if (seconds <= SECONDS_MAX)
+        return 0;
+    snprintf(err, errlen, "%s: %u s is too long, at most %u", name, seconds, SECONDS_MAX);
+    return -EINVAL;
+}
+
+static void timing_home(struct reactor_task *task)
+{
+    struct tell *t = container_of(task, struct tell, task);
+
+    lnet_checks_retime(t->node);
+    free(t);
+}
+
+int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, char *err, size_t errlen)
+{
+    struct tell *t;
+    int rc = check_seconds("check_interval", set->check_interval, err, errlen);
+
+    if (!rc)
+        rc = check_seconds("ping_timeout", set->ping_timeout, err, errlen);
+    if (rc)
+        return rc;
+    if (set->source_check > LNET_SOURCE_OFF) {
+        snprintf(err, errlen, "source_check: %d is not one of its values", (int)set->source_check);
+        return -EINVAL;
+    }
+    t = calloc(1, sizeof(*t));
+    if (!t) {
+        snprintf(err, errlen, "no memory");
+        return -ENOMEM;
+    }
+    if (set->check_interval)
+        shared_set(&node->timing.check_interval, set->check_interval);
+    if (set->ping_timeout)
+        shared_set(&node->timing.ping_timeout, set->ping_timeout);
+    shared_set(&node->timing.source_check, set->source_check);
+    t->node = node;
+    t->task.fn = timing_home;
+    if (node->started)
+        reactor_post(lnet_node_home(node), &t->task);
+    else
+        free(t);
+    return 0;
+}

@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What this node tells others of itself: the ping target (portal 0 GET), PUSHes received and sent,
+ * and pings on request. docs/protocol/lnet-core.md §3.1 to §3.7. All on the node's home reactor.
+ *
+ * The ping info is never changed in place, since a REPLY may be reading it: each change takes
+ * another of a few buffers. Nodes are not discovered; those that push their info to us (routed
+ * nodes do at each router check) are known, and are pushed to in turn.
+ */
+#include "lib/lnet/wire/ping.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SWEEP_BURST     256         /* known nodes looked at, */
+#define PUSH_BURST      4           /* and PUSHes sent before others have their turn */
+#define PUSH_TIMEOUT_US 30000000ull /* an ACK comes at once or not at all */
+
+/* ---- the published info ---- */
+
+static void collect_info(const struct lnet_node *node, struct lnet_ping_info *info)
+{
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    unsigned i;
+
+    memset(info, 0, offsetof(struct lnet_ping_info, ni));
+    info->features = LNET_PING_NI_STATUS | LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY;
+    /* Others may use it when all had the time to see that it lives, §3.9. */
+    if (shared_get(&node->routing) != LNET_ROUTING_ON)
+        info->features |= LNET_PING_RTE_DISABLED;
+    info->pid = LNET_PID_LUSTRE;
+    info->seqno = node->ping->seqno;
+    for (i = 0; i < conf->nnis; i++) {
+        info->ni[info->count].nid = conf->ni[i]->nid;
+        info->ni[info->count++].status = conf->ni[i]->status;
+    }
+}
+
+static void target_put(struct lnet_ping *p, struct ping_target *t)
+{
+    /* What could not be published for want of a buffer is due now, and nobody was told of it. */
+    if (--t->refs == 0 && p->dirty && lnet_ping_republish(p->node))
+        lnet_ping_push_all(p->node, true);
+}
+
+static void target_event(struct lnet_md *md, const struct lnet_event *ev)
+{
+    struct ping_target *t = md->user;
+
+    if (ev->unlinked)
+        target_put(md->eq->arg, t);
+}
+
+static struct ping_target *target_free(struct lnet_ping *p)
+{
+    unsigned i;
+
+    for (i = 0; i < PING_TARGETS; i++)
+        if (p->target[i].refs == 0)
+            return &p->target[i];
+    return NULL;
+}
+
+/* Publishes the present state. If all buffers are still being read it is done when one is free. */
+bool lnet_ping_republish(struct lnet_node *node)
+{
+    struct lnet_ping *p = node->ping;
+    struct ping_target *t = target_free(p), *old = p->current;
+
+    p->dirty = t == NULL;
+    if (!t)
+        return false;
+    collect_info(node, &p->scratch);
+    t->seg.len = (uint32_t)lnet_ping_encode(&p->scratch, t->data, sizeof(t->data));
+    t->seg.addr = t->data;
+    t->seg.region = MEM_REGION_NONE;
+    t->seqno = p->seqno;
+    t->refs = 1;
+    memset(&t->me, 0, sizeof(t->me));
+    t->me.match_nid = LNET_NID_ANY;
+    t->me.match_pid = UINT32_MAX;
+    t->me.match_bits = LNET_PING_MATCH_BITS;
+    t->me.portal = LNET_RESERVED_PORTAL;
+    memset(&t->md, 0, sizeof(t->md));
+    t->md.segs = &t->seg;
+    t->md.nsegs = 1;
+    t->md.length = t->seg.len;
+    t->md.options = LNET_MD_OP_GET | LNET_MD_TRUNCATE | LNET_MD_MANAGE_REMOTE;
+    t->md.threshold = LNET_THRESH_INF;
+    t->md.eq = &p->target_eq;
+    t->md.user = t;
+    p->current = t;
+    if (lnet_me_attach(node, &t->me, &t->md)) {
+        t->refs = 0;
+        p->current = old;
+        return false;
+    }
+    if (old)
+        lnet_md_unlink(&old->md);
+    return true;
+}
+
+/* ---- nodes that know us ---- */
+
+static struct known_node *known_find(struct lnet_ping *p, const struct lnet_nid *nid, bool make)
+{
+    struct known_node **bucket = &p->hash[nid_hash(nid) & p->hash_mask];
+    struct known_node *k;
+
+    for (k = *bucket; k; k = k->hash_next)
+        if (nid_same(&k->nid, nid))
+            return k;
+    if (!make || p->nknown == p->max_known)
+        return NULL;
+    k = &p->known[p->nknown++];
+    k->nid = *nid;
+    k->hash_next = *bucket;
+    *bucket = k;
+    return k;
+}
+
+static void push_some(struct lnet_ping *p);
+
+static void want_push(struct lnet_ping *p, struct known_node *k)
+{
+    const uint32_t need = LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY;
+
+    if (k->want || (k->features & need) != need)
+        return;
+    if (k->pushing) { /* one at a time */
+        k->again = true;
+        return;
+    }
+    k->want = true;
+    k->want_next = NULL;
+    *p->want_tail = k;
+    p->want_tail = &k->want_next;
+}
+
+static void sweep_soon(struct lnet_ping *p)
+{
+    if (p->sweep_posted)
+        return;
+    p->sweep_posted = true;
+    reactor_post(lnet_node_home(p->node), &p->sweep);
+}
+
+static void sweep(struct reactor_task *task)
+{
+    struct lnet_ping *p = container_of(task, struct lnet_ping, sweep);
+    unsigned i;
+
+    p->sweep_posted = false;
+    for (i = 0; i < SWEEP_BURST && p->sweep_next < p->nknown; i++, p->sweep_next++)
+        if (p->sweep_force || p->known[p->sweep_next].acked_seqno < p->seqno)
+            want_push(p, &p->known[p->sweep_next]);
+    push_some(p);
+    if (p->sweep_next < p->nknown)
+        sweep_soon(p);
+    else
+        p->sweep_force = false;
+}
+
+void lnet_ping_push_all(struct lnet_node *node, bool force)
+{
+    struct lnet_ping *p = node->ping;
+
+    p->sweep_force |= force;
+    p->sweep_next = 0;
+    sweep_soon(p);
+}
+
+/* ---- sending PUSHes ---- */
+
+static void push_done(struct push_out *o)
+{
+    struct lnet_ping *p = o->ping;
+    struct known_node *k = o->to;
+
+    reactor_timer_cancel(&o->timer);
+    lnet_rst_add(p->node, -1);
+    k->pushing = false;
+    if (o->acked) {
+        k->acked_seqno = o->target->seqno;
+    } else {
+        k->acked_seqno = 0; /* it does not know; its next PUSH to us is answered with ours, */
+        k->features = 0;    /* until when it is left alone */
+    }
+    o->to = NULL;
+    o->next = p->out_free;
+    p->out_free = o;
+    if (k->again)
+        want_push(p, k);
+    k->again = false;
+    target_put(p, o->target);
+    push_some(p);
+}
+
+static void push_event(struct lnet_md *md, const struct lnet_event *ev)
+{
+    struct push_out *o = md->user;
+
+    if (ev->type == LNET_EVENT_ACK && ev->status == 0)
+        o->acked = true;
+    if (ev->unlinked)
+        push_done(o);
+    else if (ev->type == LNET_EVENT_SEND && ev->status != 0)
+        lnet_md_unlink(md);
+}
+
+static void push_timeout(struct reactor_timer *t)
+{
+    struct push_out *o = container_of(t, struct push_out, timer);
+
+    count_add(&lnet_shard_self(o->ping->node)->stats[LNET_STAT_RESPONSE_TIMEOUT_COUNT], 1);
+    lnet_md_unlink(&o->md);
+}
+
+/* The NID by which it knows us, or another on that net if it is no longer ours. */
+static const struct lnet_nid *our_nid(const struct lnet_node *node, const struct known_node *k)
+{
+    const struct lnet_conf_net *net;
+
+    if (lnet_ni_find(node, &k->mine))
+        return &k->mine;
+    net = lnet_net_find(node, nid_net(&k->mine));
+    return net ? &net->ni[0]->nid : &LNET_NID_ANY;
+}
+
+static void push_to(struct lnet_ping *p, struct push_out *o, struct known_node *k)
+{
+    struct lnet_node *node = p->node;
+
+    o->to = k;
+    o->acked = false;
+    o->target = p->current;
+    o->target->refs++;
+    k->pushing = true;
+    lnet_rst_add(node, 1);
+    memset(&o->md, 0, sizeof(o->md));
+    o->md.segs = &o->target->seg;
+    o->md.nsegs = 1;
+    o->md.length = o->target->seg.len;
+    o->md.threshold = 2;
+    o->md.eq = &p->out_eq;
+    o->md.user = o;
+    reactor_timer_arm(&o->timer, PUSH_TIMEOUT_US);
+    if (lnet_md_bind(node, &o->md) ||
+        lnet_put(&o->md, true, our_nid(node, k), &k->nid, LNET_PID_LUSTRE, LNET_RESERVED_PORTAL,
+                 LNET_PING_MATCH_BITS, 0, 0))
+        lnet_md_unlink(&o->md);
+}
+
+/* Bounded in depth: a failing push ends in push_done(), which comes back here. */
+static void push_some(struct lnet_ping *p)
+{
+    unsigned n = 0;
+
+    if (p->in_push_some)
+        return;
+    p->in_push_some = true;
+    while (n++ < PUSH_BURST && p->want_head && p->out_free && p->current &&
+           !shared_get(&p->node->stopping)) {
+        struct known_node *k = p->want_head;
+        struct push_out *o = p->out_free;
+
+        p->want_head = k->want_next;
+        if (!p->want_head)
+            p->want_tail = &p->want_head;
+        k->want = false;
+        p->out_free = o->next;
+        push_to(p, o, k);
+    }
+    p->in_push_some = false;
+    if (n > PUSH_BURST && p->want_head && p->out_free)
+        sweep_soon(p);
+}
+
+void lnet_ping_changed(struct lnet_node *node)
+{
+    node->ping->seqno++;
+    if (lnet_ping_republish(node))
+        lnet_ping_push_all(node, true);
+}
+
+/* ---- receiving PUSHes ---- */
+
+static void push_received(struct lnet_ping *p, const struct push_in *in,
+                          const struct lnet_event *ev)
+{
+    struct lnet_node *node = p->node;
+    struct known_node *k;
+    enum lnet_drop why;
+
+    why = lnet_ping_decode(in->data, ev->mlength, &p->scratch);
+    if (why) {
+        lnet_drop_event(node, why, lnet_ni_find(node, &ev->target), &ev->sender, NULL);
+        return;
+    }
+    if (!(p->scratch.features & LNET_PING_MULTI_RAIL))
+        return;
+    if (nid_same(&ev->sender, &ev->initiator)) /* else somebody else could speak for it */
+        lnet_gw_pushed(node, &ev->initiator, &p->scratch);
+    k = known_find(p, &ev->initiator, true);
+    if (!k)
+        return;
+    k->features = p->scratch.features;
+    k->mine = ev->target;
+    if (k->acked_seqno < p->seqno && !k->pushing)
+        want_push(p, k);
+    push_some(p);
+}
+
+static void push_in_post(struct lnet_ping *p, struct push_in *in)
+{
+    memset(&in->me, 0, sizeof(in->me));
+    in->me.match_nid = LNET_NID_ANY;
+    in->me.match_pid = UINT32_MAX;
+    in->me.match_bits = LNET_PING_MATCH_BITS;
+    in->me.portal = LNET_RESERVED_PORTAL;
+    in->seg.addr = in->data;
+    in->seg.len = sizeof(in->data);
+    in->seg.region = MEM_REGION_NONE;
+    memset(&in->md, 0, sizeof(in->md));
+    in->md.segs = &in->seg;
+    in->md.nsegs = 1;
+    in->md.length = in->seg.len;
+    in->md.options = LNET_MD_OP_PUT | LNET_MD_TRUNCATE;
+    in->md.threshold = 1;
+    in->md.eq = &p->in_eq;
+    in->md.user = in;
+    (void)lnet_me_attach(p->node, &in->me, &in->md); /* portal and lengths are constants */
+}
+
+static void push_in_event(struct lnet_md *md, const struct lnet_event *ev)
+{
+    struct lnet_ping *p = md->eq->arg;
+    struct push_in *in = md->user;
+
+    if (ev->type == LNET_EVENT_PUT && ev->status == 0)
+        push_received(p, in, ev);
+    if (ev->unlinked && !p->stopped) {
+        push_in_post(p, in);
+        lnet_lazy_retry(p->node);
+    }
+}
+
+/* ---- pings on request ---- */
+
+struct ping_request {
+    struct lnet_node *node;
+    struct lnet_nid dest, src;
+    uint64_t timeout_us;
+    lnet_ping_fn fn;
+    void *arg;
+    int status;
+    bool told; /* fn got its answer in time, the MD is still with the network driver */
+    struct reactor_task task, late;
+    struct reactor_timer timer;
+    struct ping_request *next, **pprev; /* in lnet_ping.requests */
+    struct lnet_eq eq;
+    struct lnet_md md;
+    struct mem_seg seg;
+    struct lnet_ping_info info;
+    uint8_t data[PING_CLI_SINK];
+};
+
+static void request_deliver(struct reactor_task *task)
+{
+    struct ping_request *q = container_of(task, struct ping_request, task);
+
+    q->fn(q->arg, q->status, q->status == 0 ? &q->info : NULL);
+    free(q);
+}
+
+static void request_tell_late(struct reactor_task *task)
+{
+    struct ping_request *q = container_of(task, struct ping_request, late);
+
+    q->fn(q->arg, q->status, NULL);
+}
+
+static void request_free(struct reactor_task *task)
+{
+    free(container_of(task, struct ping_request, task));
+}
+
+static void request_end(struct ping_request *q)
+{
+    reactor_timer_cancel(&q->timer);
+    lnet_rst_add(q->node, -1);
+    *q->pprev = q->next;
+    if (q->next)
+        q->next->pprev = q->pprev;
+    q->task.fn = q->told ? request_free : request_deliver;
+    reactor_post(reactor_control(q->node->env), &q->task);
+}
+
+static void request_answer(struct ping_request *q, const void *data, size_t len)
+{
+    enum lnet_drop why = lnet_ping_decode(data, len, &q->info);
+
+    q->status = why ? -EPROTO : 0;
+    if (why)
+        lnet_drop_event(q->node, why, NULL, &q->dest, NULL);
+}
+
+static void request_event(struct lnet_md *md, const struct lnet_event *ev)
+{
+    struct ping_request *q = md->user;
+
+    if (ev->type == LNET_EVENT_REPLY && ev->status == 0 && !q->told)
+        request_answer(q, q->data, ev->mlength);
+    else if (ev->type == LNET_EVENT_REPLY && q->status == -EINPROGRESS)
+        q->status = -EIO;
+    if (ev->type == LNET_EVENT_SEND && ev->status != 0 && q->status == -EINPROGRESS)
+        q->status = -EHOSTUNREACH;
+    if (ev->unlinked)
+        request_end(q);
+    else if (q->status != -EINPROGRESS && ev->type != LNET_EVENT_UNLINK)
+        lnet_md_unlink(md);
+}
+
+static void request_timeout(struct reactor_timer *t)
+{
+    struct ping_request *q = container_of(t, struct ping_request, timer);
+
+    q->status = -ETIMEDOUT;
+    if (q->md.refs > 0) { /* a GET that waits for a connection: that can take much longer */
+        q->told = true;
+        q->late.fn = request_tell_late;
+        reactor_post(reactor_control(q->node->env), &q->late);
+    }
+    lnet_md_unlink(&q->md);
+}
+
+static void request_begin(struct reactor_task *task)
+{
+    struct ping_request *q = container_of(task, struct ping_request, task);
+    struct lnet_ping *p = q->node->ping;
+    int rc;
+
+    q->next = p->requests;
+    q->pprev = &p->requests;
+    if (q->next)
+        q->next->pprev = &q->next;
+    p->requests = q;
+    lnet_rst_add(q->node, 1);
+    reactor_timer_init(&q->timer, request_timeout);
+    if (lnet_nid_is_mine(q->node, &q->dest) && p->current) {
+        request_answer(q, p->current->data, p->current->seg.len);
+        request_end(q);
+        return;
+    }
+    q->seg = (struct mem_seg){.addr = q->data, .len = sizeof(q->data), .region = MEM_REGION_NONE};
+    q->eq.fn = request_event;
+    q->md.segs = &q->seg;
+    q->md.nsegs = 1;
+    q->md.length = q->seg.len;
+    q->md.options = LNET_MD_TRUNCATE;
+    q->md.threshold = 2;
+    q->md.eq = &q->eq;
+    q->md.user = q;
+    q->status = -EINPROGRESS;
+    reactor_timer_arm(&q->timer, q->timeout_us);
+    rc = p->stopped ? -ESHUTDOWN : lnet_md_bind(q->node, &q->md);
+    if (rc) {
+        q->status = rc;
+        request_end(q);
+        return;
+    }
+    rc = lnet_get(&q->md, &q->src, &q->dest, LNET_PID_LUSTRE, LNET_RESERVED_PORTAL,
+                  LNET_PING_MATCH_BITS, 0);
+    if (rc) {
+        q->status = rc;
+        lnet_md_unlink(&q->md); /* its event ends the request */
+    }
+}
+
+int lnet_ping(struct lnet_node *node, const struct lnet_nid *dest, const struct lnet_nid *src,
+              unsigned timeout_ms, lnet_ping_fn fn, void *arg)
+{
+    struct ping_request *q = calloc(1, sizeof(*q));
+
+    if (!q)
+        return -ENOMEM;
+    q->node = node;
+    q->dest = *dest;
+    q->src = src ? *src : LNET_NID_ANY;
+    q->timeout_us = (uint64_t)timeout_ms * 1000;
+    q->fn = fn;
+    q->arg = arg;
+    q->task.fn = request_begin;
+    reactor_post(lnet_node_home(node), &q->task);
+    return 0;
+}
+
+/* ---- life ---- */
+
+int lnet_ping_init(struct lnet_node *node)
+{
+    struct lnet_ping *p = calloc(1, sizeof(*p));
+    uint32_t buckets = 64;
+    unsigned i;
+
+    if (!p)
+        return -ENOMEM;
+    node->ping = p;
+    p->node = node;
+    p->max_known = node->opts.max_peers ? node->opts.max_peers : 16384;
+    while (buckets < p->max_known)
+        buckets *= 2;
+    p->hash_mask = buckets - 1;
+    p->known = calloc(p->max_known, sizeof(*p->known));
+    p->hash = calloc(buckets, sizeof(*p->hash));
+    if (!p->known || !p->hash)
+        return -ENOMEM;
+    p->want_tail = &p->want_head;
+    p->sweep.fn = sweep;
+    p->sweep_next = 0;
+    p->target_eq = (struct lnet_eq){target_event, p};
+    p->out_eq = (struct lnet_eq){push_event, p};
+    p->in_eq = (struct lnet_eq){push_in_event, p};
+    for (i = 0; i < PUSH_OUT; i++) {
+        p->out[i].ping = p;
+        reactor_timer_init(&p->out[i].timer, push_timeout);
+        p->out[i].next = p->out_free;
+        p->out_free = &p->out[i];
+    }
+    return 0;
+}
+
+void lnet_ping_fini(struct lnet_node *node)
+{
+    struct lnet_ping *p = node->ping;
+    struct ping_request *q;
+
+    if (!p)
+        return;
+    while ((q = p->requests)) {
+        p->requests = q->next;
+        if (!q->told)
+            q->fn(q->arg, -ESHUTDOWN, NULL);
+        free(q);
+    }
+    free(p->known);
+    free(p->hash);
+    free(p);
+    node->ping = NULL;
+}
+
+void lnet_ping_start(struct lnet_node *node)
+{
+    struct lnet_ping *p = node->ping;
+    unsigned i;
+
+    /* As a node that was configured net by net: 1 + nets, §3.2. */
+    p->seqno = 1 + lnet_conf_get(node)->nnets;
+    lnet_ping_republish(node);
+    for (i = 0; i < PUSH_IN; i++)
+        push_in_post(p, &p->in[i]);
+    lnet_lazy_retry(node); /* another reactor's mail may have been quicker than the start's */
+}
+
+void lnet_ping_stop(struct lnet_node *node)
+{
+    struct lnet_ping *p = node->ping;
+    struct ping_request *q, *next;
+    unsigned i;
+
+    p->stopped = true;
+    for (q = p->requests; q; q = next) {
+        next = q->next;
+        if (q->status == -EINPROGRESS) {
+            q->status = -ESHUTDOWN;
+            lnet_md_unlink(&q->md);
+        }
+    }
+    for (i = 0; i < PUSH_OUT; i++)
+        if (p->out[i].to)
+            lnet_md_unlink(&p->out[i].md);
+    lnet_lazy_flush(node);
+}

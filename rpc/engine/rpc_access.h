@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who may do what on the socket: the kernel says who a client was when it connected (SO_PEERCRED,
+ * SO_PEERGROUPS); groups are known by number, so that no name service is asked for a client.
+ */
+#ifndef MILLRACE_RPC_ACCESS_H
+#define MILLRACE_RPC_ACCESS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "rpc/engine/jsonrpc.h"
+
+/* A client as it was when it connected. */
+struct rpc_peer {
+    pid_t pid;
+    uid_t uid;
+    gid_t gid;
+    enum jrpc_role role;
+    bool privileged; /* root, or the user this process runs as */
+};
+
+struct rpc_access {
+    uid_t own_uid;
+    bool has_admin, has_read; /* there is such a group */
+    gid_t admin, read;
+    char remedy[192]; /* for whom only may read */
+};
+
+/* Looks the groups up (may ask name services, so before the process serves); NULL or "" = none. 0
+ * or -errno with a sentence. */
+int rpc_access_init(struct rpc_access *access, const char *admin_group, const char *read_group,
+                    char *err, size_t errlen);
+/* The number of a group. 0 or -errno with a sentence; key is what names it in the configuration. */
+int rpc_group_find(const char *name, const char *key, gid_t *out, char *err, size_t errlen);
+
+/* Sets the role of a peer that is a member of these groups besides its gid. False: it may not even
+ * read. */
+bool rpc_access_decide(const struct rpc_access *access, struct rpc_peer *peer, const gid_t *groups,
+                       unsigned count);
+/* Who is at the other end of a connected socket. False: it may not even read, or cannot be told
+ * (then pid is 0). */
+bool rpc_access_peer(const struct rpc_access *access, int fd, struct rpc_peer *out);
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * counters_capture: named counters now and a while later, and how they moved. Nothing of this asks
+ * a reactor: all are numbers that anybody may read.
+ */
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/lnd_eth/tcp/tcp.h"
+#include "lib/lnd_verbs/lnd_verbs.h"
+#include "lib/reactor/mark.h"
+#include "rpc/methods/eth.h"
+#include "rpc/methods/timed.h"
+
+#define MAX_COUNTERS 65536
+#define DEFAULT_MS   1000
+
+struct counter {
+    char name[112];
+    int64_t value;
+};
+
+struct snapshot {
+    const char *match; /* NULL: all */
+    struct counter *counter;
+    size_t n, room;
+    bool failed;
+};
+
+struct capture {
+    struct rpc_timed timed; /* first */
+    const char *match;      /* lives as long as the call */
+    uint64_t began_us;
+    struct snapshot before;
+};
+
+/* ---- names and values ---- */
+
+static void put(struct snapshot *s, uint64_t value, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void put(struct snapshot *s, uint64_t value, const char *fmt, ...)
+{
+    struct counter c = {.value = (int64_t)value};
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(c.name, sizeof(c.name), fmt, args);
+    va_end(args);
+    if (s->failed || (s->match && fnmatch(s->match, c.name, 0) != 0))
+        return;
+    if (s->n == s->room) {
+        size_t room = s->room ? 2 * s->room : 256;
+        struct counter *grown =
+            room <= MAX_COUNTERS ? reallocarray(s->counter, room, sizeof(c)) : NULL;
+
+        s->failed = !grown;
+        if (!grown)
+            return;
+        s->counter = grown;
+        s->room = room;
+    }
+    s->counter[s->n++] = c;
+}
+
+static void put_node(struct snapshot *s, const struct lnet_node *node)
+{
+    uint64_t stat[LNET_STAT_COUNT], drop[LNET_DROP_COUNT];
+    int i;
+
+    lnet_stats_get(node, stat);
+    lnet_drops_get(node, drop);
+    for (i = 0; i < LNET_STAT_COUNT; i++)
+        put(s, stat[i], "stats.%s", lnet_stat_name((enum lnet_stat)i));
+    for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
+        put(s, drop[i], "drops.%s", lnet_drop_info((enum lnet_drop)i)->name);
+}
+
+static void put_ni(struct snapshot *s, const struct lnet_node *node, const struct lnet_ni *ni)
+{
+    static const char *const types[LNET_MSG_TYPES] = {"ack", "put", "get", "reply", "hello"};
+    struct lnet_ni_stats stats = {0};
+    struct lnet_credits tx = {0};
+    char nid[LNET_NIDSTR_SIZE];
+    uint32_t waiting = 0;
+    unsigned t;
+
+    nid_format(&ni->nid, nid);
+    lnet_ni_stats_get(node, ni->index, &stats);
+    lnet_ni_credits_get(node, ni->index, &tx, &waiting);
+    for (t = 0; t < LNET_MSG_TYPES; t++) {
+        put(s, stats.sent[t], "ni.%s.sent.%s", nid, types[t]);
+        put(s, stats.received[t], "ni.%s.received.%s", nid, types[t]);
+        put(s, stats.dropped[t], "ni.%s.dropped.%s", nid, types[t]);
+    }
+    put(s, waiting, "ni.%s.tx_waiting", nid);
+    put(s, tx.waited, "ni.%s.tx_waited", nid);
+}
+
+static void put_buffers(struct snapshot *s, const struct lnet_node *node, unsigned reactor)
+{
+    static const char *const names[LNET_POOLS] = {"tiny", "small", "large"};
+    unsigned i;
+
+    for (i = 0; i < LNET_POOLS; i++) {
+        struct lnet_pool_stats p = {0};
+
+        lnet_pool_stats_get(node, reactor, (enum lnet_pool)i, &p);
+        put(s, p.total, "buffers.%u.%s.total", reactor, names[i]);
+        put(s, (uint64_t)(int64_t)p.free, "buffers.%u.%s.free", reactor, names[i]);
+        put(s, p.waiting, "buffers.%u.%s.waiting", reactor, names[i]);
+        put(s, p.waited, "buffers.%u.%s.waited", reactor, names[i]);
+    }
+}
+
+static void put_reactor(struct snapshot *s, const struct reactor *r, const char *name)
+{
+    struct reactor_stats st = {0};
+    const struct {
+        const char *name;
+        uint64_t value;
+    } rows[] = {
+        {"loops", (reactor_stats_get(r, &st), st.loops)},
+        {"busy_loops", st.busy_loops},
+        {"busy_cycles", st.busy_cycles},
+        {"total_cycles", st.total_cycles},
+        {"polls", st.polls},
+        {"useful_polls", st.useful_polls},
+        {"sleeps", st.sleeps},
+        {"sleep_us", st.sleep_us},
+        {"mails_in", st.mails_in},
+        {"mails_queued", st.mails_queued},
+        {"timers_fired", st.timers_fired},
+        {"stalls", st.long_calls},
+        {"preempted", st.preempted},
+    };
+    unsigned i;
+
+    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        put(s, rows[i].value, "reactor.%s.%s", name, rows[i].name);
+    for (i = 0; i < REACTOR_STAGES; i++)
+        put(s, st.stage_cycles[i], "reactor.%s.cycles.%s", name,
+            reactor_stage_name((enum reactor_stage)i));
+}
+
+static void put_work(struct snapshot *s, const struct reactor *r, const char *name)
+{
+    struct reactor_work_stats w;
+    unsigned i, k;
+
+    reactor_work_get(r, &w);
+    for (i = 0; i < REACTOR_WORKS; i++)
+        put(s, w.cycles[i], "reactor.%s.work.%s", name, reactor_work_name((enum reactor_work)i));
+    for (i = 0; i < REACTOR_WAITS; i++) {
+        const struct reactor_wait_hist *h = &w.wait[i];
+        const char *what = reactor_wait_name((enum reactor_wait)i);
+        uint64_t waits = 0;
+
+        for (k = 0; k < REACTOR_WAIT_BUCKETS; k++)
+            waits += h->bucket[k];
+        put(s, h->none, "reactor.%s.waited.%s.none", name, what);
+        put(s, waits, "reactor.%s.waited.%s.waits", name, what);
+        put(s, h->total_us, "reactor.%s.waited.%s.total_us", name, what);
+    }
+}
+
+/* ---- ports, IP and TCP ---- */
+
+/* Each number of a struct, below a name. */
+static void put_numbers(struct snapshot *s, const struct rpc_number *row, const void *from,
+                        const char *of, const char *part)
+{
+    for (; row->name; row++)
+        put(s, rpc_number_of(row, from), "%s.%s.%s", of, part, row->name);
+}
+
+static void put_port(struct snapshot *s, const struct port *port)
+{
+    struct port_queue_stats sum;
+    char of[8 + PORT_NAME_MAX];
+
+    snprintf(of, sizeof(of), "port.%s", port->name);
+    rpc_port_sum(port, false, &sum);
+    put_numbers(s, rpc_queue_numbers, &sum, of, "rx");
+    rpc_port_sum(port, true, &sum);
+    put_numbers(s, rpc_queue_numbers, &sum, of, "tx");
+}
+
+static void put_verbs(struct snapshot *s, const struct rpc_ctx *ctx, const struct lnet_ni *ni)
+{
+    struct verbs_counters counters = {0};
+    char nid[LNET_NIDSTR_SIZE];
+
+    ctx->verbs->counters(ni, &counters);
+    put_numbers(s, rpc_verbs_numbers, &counters, "verbs", nid_format(&ni->nid, nid));
+}
+
+static void put_tcp(struct snapshot *s, const struct rpc_ctx *ctx, unsigned reactor)
+{
+    struct inet_stats ip = {0};
+    struct tcp_stats tcp = {0};
+    char name[16];
+
+    snprintf(name, sizeof(name), "%u", reactor);
+    inet_stats_get(ctx->inet, reactor, &ip);
+    put_numbers(s, rpc_inet_numbers, &ip, "ip", name);
+    if (!ctx->tcp)
+        return;
+    tcp_stats_get(ctx->tcp, reactor, &tcp);
+    put_numbers(s, rpc_tcp_numbers, &tcp, "tcp", name);
+}
+
+/* A node without ports has none of this. */
+static void put_eth(struct snapshot *s, const struct rpc_ctx *ctx)
+{
+    uint64_t drop[PKT_DROP_COUNT];
+    struct port *port[PORT_MAX];
+    unsigned n = rpc_ports(ctx, port), i;
+
+    if (!ctx->inet)
+        return;
+    for (i = 0; i < n; i++)
+        put_port(s, port[i]);
+    for (i = 0; i < reactor_count(ctx->env); i++)
+        put_tcp(s, ctx, i);
+    rpc_pkt_drops(ctx, drop);
+    for (i = PKT_DROP_NONE + 1; i < PKT_DROP_COUNT; i++)
+        put(s, drop[i], "pkt_drops.%s", pkt_drop_info((enum pkt_drop)i)->name);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct counter *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
+static void look(struct snapshot *s, const struct rpc_ctx *ctx)
+{
+    const struct lnet_ni *ni;
+    char name[16];
+    unsigned i;
+
+    put_node(s, ctx->node);
+    for (i = 0; i < lnet_ni_count(ctx->node); i++)
+        if ((ni = lnet_ni_at(ctx->node, i))) {
+            put_ni(s, ctx->node, ni);
+            if (ctx->verbs && ni->net >> 16 == LNET_LND_O2IB)
+                put_verbs(s, ctx, ni);
+        }
+    for (i = 0; i < reactor_count(ctx->env); i++) {
+        put_buffers(s, ctx->node, i);
+        snprintf(name, sizeof(name), "%u", i);
+        put_reactor(s, reactor_at(ctx->env, i), name);
+        put_work(s, reactor_at(ctx->env, i), name);
+    }
+    put_reactor(s, reactor_control(ctx->env), "control");
+    put_eth(s, ctx);
+    if (s->n > 0)
+        qsort(s->counter, s->n, sizeof(s->counter[0]), by_name);
+}
+
+/* ---- the answer ---- */
+
+static json_t *row(const struct counter *before, const struct counter *after, double seconds)
+{
+    int64_t delta = after->value - before->value;
+
+    return json_pack("{s:s, s:I, s:I, s:I, s:f}", "name", after->name, "before",
+                     (json_int_t)before->value, "after", (json_int_t)after->value, "delta",
+                     (json_int_t)delta, "per_second", (double)delta / seconds);
+}
+
+/* Those that were there both times. */
+static json_t *compare(const struct snapshot *before, const struct snapshot *after, double seconds)
+{
+    json_t *list = json_array();
+    size_t i = 0, k = 0;
+
+    while (i < before->n && k < after->n) {
+        int order = by_name(&before->counter[i], &after->counter[k]);
+
+        if (order == 0)
+            json_array_append_new(list, row(&before->counter[i], &after->counter[k], seconds));
+        i += order <= 0;
+        k += order >= 0;
+    }
+    return list;
+}
+
+static void capture_over(struct rpc_timed *t, bool cancelled)
+{
+    struct capture *c = (struct capture *)t;
+    struct snapshot after = {.match = c->match};
+    double seconds = (double)(reactor_now_us() - c->began_us) / 1e6;
+    json_t *answer = NULL;
+
+    if (!cancelled)
+        look(&after, t->ctx);
+    if (!cancelled && !after.failed)
+        answer = json_pack("{s:f, s:o}", "seconds", seconds, "counters",
+                           compare(&c->before, &after, seconds));
+    free(after.counter);
+    free(c->before.counter);
+    rpc_timed_end(t);
+    jrpc_result(t->call, answer);
+}
+
+void rpc_counters_capture(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    struct capture *c;
+    unsigned ms = args[1].given   ? (unsigned)args[1].integer * 1000
+                  : args[2].given ? (unsigned)args[2].integer
+                                  : DEFAULT_MS;
+
+    if (args[1].given && args[2].given) {
+        jrpc_refuse(call, "interval_ms", "give one of them",
+                    "seconds and interval_ms exclude each "
+                    "other");
+        return;
+    }
+    c = jrpc_alloc(call, sizeof(*c));
+    if (!c) {
+        jrpc_result(call, NULL);
+        return;
+    }
+    if (!rpc_timed_begin(&c->timed, call, capture_over))
+        return;
+    c->match = args[0].given ? args[0].string : NULL;
+    c->before.match = c->match;
+    c->began_us = reactor_now_us();
+    look(&c->before, c->timed.ctx);
+    if (c->before.failed)
+        capture_over(&c->timed, true);
+    else
+        rpc_timed_wait(&c->timed, ms);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What happened, told to whoever subscribed: events of the node (lib/lnet/node/event.h) and of the
+ * control plane. The newest RPC_EVENTS_KEPT are kept; a subscriber is a place in these, so that one
+ * who does not read takes no memory but only misses some, which it is told. Control thread.
+ */
+#ifndef MILLRACE_RPC_EVENTS_H
+#define MILLRACE_RPC_EVENTS_H
+
+#include <jansson.h>
+
+#include "rpc/methods/methods.h"
+
+#define RPC_EVENTS_KEPT     1024u
+#define RPC_EVENTS_QUEUE    256u /* events that may wait for a subscriber who names no number */
+#define RPC_EVENTS_SUBS     8u   /* subscriptions of one client */
+#define RPC_EVENTS_SUBS_ALL 256u
+
+struct rpc_events;
+
+/* Every type there is: names of enum lnet_event_kind and those of the control plane; ends with
+ * NULL. */
+extern const char *const rpc_event_types[];
+
+/* Makes ctx->events, before the first client. 0 or -ENOMEM. */
+int rpc_events_start(struct rpc_ctx *ctx);
+/* From now on events of ctx->node are told too; once, when there is a node. */
+void rpc_events_watch(struct rpc_ctx *ctx);
+/* The node is about to be destroyed; its reactors have stopped. Another can be watched then. */
+void rpc_events_unwatch(struct rpc_ctx *ctx);
+/* Forgets all; after the last client has gone, the reactors have stopped. ctx->events may be NULL.
+ */
+void rpc_events_stop(struct rpc_ctx *ctx);
+
+/* An event of the control plane. type: one of rpc_event_types; cause: a word (or several) that says
+ * why or by whom; text: a sentence. more: further members (net, state, port, …) or NULL; is taken.
+ * With a member `address` it concerns all NIDs of that address. Subscribers hear of it soon, not
+ * from inside this call. Nothing happens without ctx->events. */
+void rpc_events_emit(struct rpc_ctx *ctx, const char *type, const char *cause, const char *text,
+                     json_t *more);
+
+struct inet_event;
+/* An event of a port (lib/lnd_eth/ip/inet.h) as such a one. */
+void rpc_events_of_port(struct rpc_ctx *ctx, const struct inet_event *event);
+
+/* fn hears of every event too, e.g. for the log: the members of the notification without
+ * subscription; missed: how many were lost before this one. It must not end or start anything here.
+ * One listener; NULL = nobody. */
+typedef void (*rpc_event_fn)(void *arg, const json_t *event, uint64_t missed);
+void rpc_events_listen(struct rpc_ctx *ctx, rpc_event_fn fn, void *arg);
+
+#endif

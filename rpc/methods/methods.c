@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The handlers by the row of their method, and those that concern the process rather than the node.
+ */
+#include "rpc/methods/methods.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "rpc/engine/rpc_openrpc.h"
+#include "rpc/methods/methods_internal.h"
+
+void rpc_refuse_cursor(struct jrpc_call *call)
+{
+    jrpc_refuse(call, "cursor",
+                "give the `cursor` of the page before, unchanged; none for the first",
+                "cursor is none of this method");
+}
+
+void rpc_version(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+
+    jrpc_result(call, json_pack("{s:s, s:s, s:i, s:I}", "program", "millraced", "version",
+                                MILLRACE_VERSION, "pid", (int)getpid(), "uptime",
+                                (json_int_t)((reactor_now_us() - ctx->start_us) / 1000000)));
+}
+
+void rpc_describe(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    jrpc_result(call, json_pack("{s:o}", "methods", jrpc_describe(jrpc_of(call))));
+}
+
+void rpc_discover(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    jrpc_result(call, rpc_openrpc(jrpc_of(call)->methods));
+}
+
+void rpc_start(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    char err[RPC_ERR_SIZE] = "";
+    int rc;
+
+    if (!ctx->start) {
+        jrpc_fail(call, EALREADY, NULL, NULL, "this process does not wait to be started");
+        return;
+    }
+    rc = ctx->start(ctx->start_arg, err, sizeof(err));
+    if (rc == 0)
+        jrpc_result(call, json_true());
+    else
+        jrpc_fail(call, -rc, NULL, "change the configuration (config_apply) and try again", "%s",
+                  err);
+}
+
+void rpc_shutdown(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+
+    ctx->shutdown(ctx->shutdown_arg, args[0].given ? (unsigned)args[0].integer : ctx->drain_s);
+    jrpc_result(call, json_true());
+}
+
+const jrpc_handler rpc_handlers[] = {
+#define METHOD(id, text, ...) rpc_##id,
+#include "rpc/methods/methods.def"
+#undef METHOD
+};

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Methods whose answer takes a while: peer_get asks reactors, ping another node. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rpc/methods/methods_internal.h"
+
+/* ---- peers ---- */
+
+#define FULL_PAGE 250 /* rows that are not brief; a page shall not hold the control thread up */
+
+struct peer_call {
+    struct jrpc_call *call;
+    struct lnet_nid nid; /* of one peer */
+    bool brief;
+    /* a page that waits for its turn: */
+    struct lnet_peer_cursor from;
+    unsigned limit;
+    uint64_t turn;
+    struct peer_call *next;
+};
+
+static json_t *peer_own(const struct lnet_peer_row *peer)
+{
+    uint64_t now = reactor_now_us();
+    json_t *own = json_pack(
+        "{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:I}", "reactor", (int)peer->reactor,
+        "max_rtr_credits", peer->rtr.max, "tx_waiting", (json_int_t)peer->tx_waiting, "tx_waited",
+        (json_int_t)peer->tx.waited, "rtr_waiting", (json_int_t)peer->rtr_waiting, "rtr_waited",
+        (json_int_t)peer->rtr.waited, "tx_queued", (json_int_t)peer->tx_queued, "connecting",
+        (int)peer->lnd.connecting, "bytes_in", (json_int_t)peer->lnd.bytes_in, "bytes_out",
+        (json_int_t)peer->lnd.bytes_out);
+
+    json_object_set_new(own, "connections",
+                        json_pack("{s:i, s:i, s:i, s:i}", "any", (int)peer->lnd.conns[0], "control",
+                                  (int)peer->lnd.conns[1], "bulk_in", (int)peer->lnd.conns[2],
+                                  "bulk_out", (int)peer->lnd.conns[3]));
+    if (peer->last_alive_us && peer->last_alive_us <= now)
+        json_object_set_new(own, "alive_ms_ago",
+                            json_integer((json_int_t)((now - peer->last_alive_us) / 1000)));
+    return own;
+}
+
+/* Health is not kept: this is what a peer that is well has. */
+static json_t *peer_health(void)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "health value", 1000, "dropped", 0,
+                     "timeout", 0, "error", 0, "network timeout", 0, "ping_count", 0, "next_ping",
+                     0);
+}
+
+/* docs/protocol/lnet-core.md §10.3, in its order; but what is negative stays so. */
+json_t *rpc_peer_ni(const struct lnet_peer_row *peer, bool brief)
+{
+    const char *state = peer->up ? "up" : "down";
+    json_t *ni;
+
+    if (brief)
+        return json_pack("{s:o, s:s}", "nid", rpc_nid(&peer->nid), "state", state);
+    ni = json_pack("{s:o, s:o, s:s, s:i, s:i, s:i, s:I, s:i, s:i, s:I}", "nid", rpc_nid(&peer->nid),
+                   "udsp info", rpc_udsp(), "state", state, "max_ni_tx_credits", peer->tx.max,
+                   "available_tx_credits", peer->tx.now, "min_tx_credits", peer->tx.min,
+                   "tx_q_num_of_buf", (json_int_t)peer->tx_queued_bytes, "available_rtr_credits",
+                   peer->rtr.now, "min_rtr_credits", peer->rtr.min, "refcount",
+                   (json_int_t)peer->refs);
+    rpc_add_counts(ni, peer->send_count, peer->recv_count, peer->drop_count);
+    json_object_set_new(ni, "health stats", peer_health());
+    json_object_set_new(ni, "millrace", peer_own(peer));
+    return ni;
+}
+
+/* One that is not configured. Without discovery it is known by one NID, and has none of the states
+ * of §3.6. */
+static json_t *peer_row(const struct lnet_peer_row *peer, bool brief)
+{
+    json_t *row = json_pack("{s:o, s:b}", "primary nid", rpc_nid(&peer->nid), "Multi-Rail", 0);
+
+    if (!brief)
+        json_object_set_new(row, "peer state", json_integer(0));
+    json_object_set_new(row, "peer ni", json_pack("[o]", rpc_peer_ni(peer, brief)));
+    return row;
+}
+
+/* A cursor is where the next page begins; behind the node's peers are those configured. */
+static json_t *peer_cursor(const struct rpc_ctx *ctx, const struct lnet_peer_cursor *next)
+{
+    if (next->end)
+        return rpc_peer_conf_count(ctx) ? json_string(RPC_PEER_CONF_CURSOR "0") : NULL;
+    return json_sprintf("%u.%u", next->reactor, next->slot);
+}
+
+static bool read_cursor(const char *text, struct lnet_peer_cursor *out)
+{
+    int used = 0;
+
+    *out = (struct lnet_peer_cursor){0};
+    return text[0] >= '0' && text[0] <= '9' && strlen(text) < 22 &&
+           sscanf(text, "%" SCNu32 ".%" SCNu32 "%n", &out->reactor, &out->slot, &used) == 2 &&
+           text[used] == '\0';
+}
+
+/* A place among the configured peers. */
+static bool read_conf_cursor(const char *text, unsigned *from)
+{
+    size_t prefix = strlen(RPC_PEER_CONF_CURSOR);
+    int used = 0;
+
+    return strncmp(text, RPC_PEER_CONF_CURSOR, prefix) == 0 && text[prefix] >= '0' &&
+           text[prefix] <= '9' && strlen(text) < prefix + 10 &&
+           sscanf(text + prefix, "%u%n", from, &used) == 1 && text[prefix + (size_t)used] == '\0';
+}
+
+/* Pages are made one at a time, and clients have their turns: whoever asks for many at once makes
+ * others wait for one of them, not for all. */
+static void begin_page(struct rpc_ctx *ctx);
+
+static void peer_page(void *arg, const struct lnet_peer_row *rows, unsigned n,
+                      const struct lnet_peer_cursor *next)
+{
+    struct peer_call *p = arg;
+    struct rpc_ctx *ctx = jrpc_ctx(p->call);
+    json_t *list = json_array();
+    unsigned i;
+
+    for (i = 0; i < n; i++)
+        if (rpc_peer_conf_find(ctx, &rows[i].nid) < 0)
+            json_array_append_new(list, peer_row(&rows[i], p->brief));
+    jrpc_result(p->call, json_pack("{s:o, s:o*}", "peer", list, "cursor", peer_cursor(ctx, next)));
+    ctx->pages.busy = false;
+    begin_page(ctx);
+}
+
+static void refuse_page(struct peer_call *p, int rc)
+{
+    if (rc == -EINVAL)
+        rpc_refuse_cursor(p->call);
+    else
+        jrpc_result(p->call, NULL);
+}
+
+static void begin_page(struct rpc_ctx *ctx)
+{
+    while (ctx->pages.first && !ctx->pages.busy) {
+        struct peer_call *p = ctx->pages.first;
+        int rc;
+
+        ctx->pages.first = p->next;
+        ctx->pages.turn = p->turn;
+        ctx->pages.busy = true;
+        /* Nobody waits for it any more: no reactor is asked. */
+        rc = jrpc_session_of(p->call) ? lnet_peer_page(ctx->node, &p->from, p->limit, peer_page, p)
+                                      : -ECANCELED;
+        if (rc != 0) {
+            ctx->pages.busy = false;
+            refuse_page(p, rc);
+        }
+    }
+}
+
+/* Each page of a client comes one turn after the one before. */
+static void queue_page(struct rpc_ctx *ctx, struct peer_call *p)
+{
+    struct peer_call **at;
+
+    p->turn = ctx->pages.turn + 1;
+    for (at = &ctx->pages.first; *at; at = &(*at)->next)
+        if (jrpc_session_of((*at)->call) == jrpc_session_of(p->call))
+            p->turn = (*at)->turn + 1;
+    for (at = &ctx->pages.first; *at && (*at)->turn <= p->turn; at = &(*at)->next)
+        ;
+    p->next = *at;
+    *at = p;
+    begin_page(ctx);
+}
+
+static void peer_found(void *arg, const struct lnet_peer_row *rows, unsigned n,
+                       const struct lnet_peer_cursor *next)
+{
+    struct peer_call *p = arg;
+    char nid[LNET_NIDSTR_SIZE];
+
+    if (n == 0)
+        jrpc_fail(p->call, ENOENT, "nid", "peer_get without parameters lists the peers there are",
+                  "there is no peer %s", nid_format(&p->nid, nid));
+    else
+        jrpc_result(p->call, json_pack("{s:[o]}", "peer", peer_row(&rows[0], p->brief)));
+}
+
+void rpc_peer_get(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    struct rpc_ctx *ctx = jrpc_ctx(call);
+    struct peer_call *p = jrpc_alloc(call, sizeof(*p));
+    unsigned from_conf = 0;
+    bool conf;
+
+    if (!p) {
+        jrpc_result(call, NULL);
+        return;
+    }
+    conf = args[1].given && read_conf_cursor(args[1].string, &from_conf);
+    if (args[1].given && !conf && !read_cursor(args[1].string, &p->from)) {
+        rpc_refuse_cursor(call);
+        return;
+    }
+    p->call = call;
+    p->nid = args[0].nid;
+    p->brief = args[3].boolean;
+    p->limit = args[2].given ? (unsigned)args[2].integer : RPC_PAGE;
+    if (!p->brief && p->limit > FULL_PAGE)
+        p->limit = FULL_PAGE;
+    if (args[0].given && rpc_peer_conf_find(ctx, &p->nid) >= 0)
+        rpc_peer_conf_page(call, (unsigned)rpc_peer_conf_find(ctx, &p->nid), 1, p->brief, false);
+    else if (conf)
+        rpc_peer_conf_page(call, from_conf, p->limit, p->brief, true);
+    else if (!args[0].given)
+        queue_page(ctx, p);
+    else if (lnet_peer_find(ctx->node, &p->nid, peer_found, p) != 0)
+        jrpc_result(call, NULL);
+}
+
+/* ---- ping ---- */
+
+static json_t *ping_row(const struct lnet_nid *nid, const struct lnet_ping_info *info)
+{
+    struct lnet_nid primary = *nid;
+    json_t *list = json_array();
+    uint32_t i;
+
+    lnet_ping_primary(info, &primary);
+    for (i = 0; i < info->count; i++)
+        json_array_append_new(list,
+                              json_pack("{s:o, s:s}", "nid", rpc_nid(&info->ni[i].nid), "status",
+                                        info->ni[i].status == LNET_NI_UP ? "up" : "down"));
+    return json_pack("{s:o, s:b, s:o, s:I, s:I, s:I}", "primary nid", rpc_nid(&primary),
+                     "Multi-Rail", (info->features & LNET_PING_MULTI_RAIL) != 0, "peer_ni", list,
+                     "features", (json_int_t)info->features, "pid", (json_int_t)info->pid, "seqno",
+                     (json_int_t)info->seqno);
+}
+
+struct ping_call {
+    struct jrpc_call *call;
+    struct lnet_nid nid;
+};
+
+static void ping_fail(const struct ping_call *p, int err)
+{
+    char nid[LNET_NIDSTR_SIZE];
+
+    jrpc_fail(p->call, err, "nid",
+              err == EHOSTUNREACH ? "route_get shows the routes and whether their gateways are up"
+                                  : "look at peer_get and drops_get, or wait longer (timeout_ms)",
+              "failed to ping %s: %s", nid_format(&p->nid, nid), strerror(err));
+}
+
+static void ping_done(void *arg, int status, const struct lnet_ping_info *info)
+{
+    struct ping_call *p = arg;
+
+    if (status != 0)
+        ping_fail(p, -status);
+    else
+        jrpc_result(p->call, json_pack("{s:[o]}", "ping", ping_row(&p->nid, info)));
+}
+
+void rpc_ping(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    const struct lnet_nid *source = args[1].given ? &args[1].nid : &LNET_NID_ANY;
+    unsigned timeout_ms = args[2].given ? (unsigned)args[2].integer : 1000;
+    struct ping_call *p;
+    int rc;
+
+    if (args[1].given && !lnet_nid_is_mine(ctx->node, source)) {
+        jrpc_refuse(call, "source", "net_get lists this node's NIDs", "source %s is not ours",
+                    args[1].string);
+        return;
+    }
+    p = jrpc_alloc(call, sizeof(*p));
+    if (!p) {
+        jrpc_result(call, NULL);
+        return;
+    }
+    p->call = call;
+    p->nid = args[0].nid;
+    rc = lnet_ping(ctx->node, &p->nid, source, timeout_ms, ping_done, p);
+    if (rc != 0)
+        ping_fail(p, -rc);
+}

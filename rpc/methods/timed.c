@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "rpc/methods/timed.h"
+
+#include <errno.h>
+
+static void fired(struct reactor_timer *timer)
+{
+    struct rpc_timed *t = (struct rpc_timed *)((char *)timer - offsetof(struct rpc_timed, timer));
+
+    t->over(t, false);
+}
+
+/* Those that wait and whose client has gone, or all that wait. */
+static void cancel(struct rpc_ctx *ctx, bool all)
+{
+    struct rpc_timed *t, *next;
+
+    for (t = ctx->timed; t; t = next) {
+        next = t->next;
+        if (!reactor_timer_armed(&t->timer) || (!all && jrpc_session_of(t->call)))
+            continue;
+        reactor_timer_cancel(&t->timer);
+        t->over(t, true);
+    }
+}
+
+bool rpc_timed_begin(struct rpc_timed *t, struct jrpc_call *call,
+                     void (*over)(struct rpc_timed *t, bool cancelled))
+{
+    struct rpc_ctx *ctx = jrpc_ctx(call);
+    unsigned all = 0, here = 0;
+    const struct rpc_timed *i;
+
+    cancel(ctx, false);
+    for (i = ctx->timed; i; i = i->next) {
+        all++;
+        here += jrpc_session_of(i->call) == jrpc_session_of(call);
+    }
+    if (all >= RPC_TIMED_MAX || here >= RPC_TIMED_MAX_SESSION) {
+        jrpc_fail(call, EBUSY, NULL, "try again when one of them has ended",
+                  "too many calls that take time: at most %d of one client and %d of all",
+                  RPC_TIMED_MAX_SESSION, RPC_TIMED_MAX);
+        return false;
+    }
+    t->call = call;
+    t->ctx = ctx;
+    t->over = over;
+    reactor_timer_init(&t->timer, fired);
+    t->next = ctx->timed;
+    t->pprev = &ctx->timed;
+    if (t->next)
+        t->next->pprev = &t->next;
+    ctx->timed = t;
+    return true;
+}
+
+void rpc_timed_wait(struct rpc_timed *t, unsigned ms)
+{
+    reactor_timer_arm(&t->timer, (uint64_t)ms * 1000);
+}
+
+void rpc_timed_end(struct rpc_timed *t)
+{
+    *t->pprev = t->next;
+    if (t->next)
+        t->next->pprev = t->pprev;
+}
+
+void rpc_timed_stop(struct rpc_ctx *ctx)
+{
+    cancel(ctx, true);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Pages of rows that reactors have. A few rows per mail, so that no reactor is held up; what is not
+ * asked for is left out here, so a page may take many mails. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rpc/methods/eth.h"
+
+static void end(struct rpc_walk *w)
+{
+    char cursor[32];
+
+    snprintf(cursor, sizeof(cursor), "%u.%" PRIu32, w->reactor, w->at);
+    jrpc_result(w->call, w->reactor < reactor_count(w->ctx->env)
+                             ? json_pack("{s:o, s:s}", w->key, w->list, "cursor", cursor)
+                             : json_pack("{s:o}", w->key, w->list));
+}
+
+static void take_rows(struct reactor_task *task);
+
+/* On the reactor. */
+static void read_rows(struct reactor_task *task)
+{
+    struct rpc_walk *w = (struct rpc_walk *)((char *)task - offsetof(struct rpc_walk, task));
+    unsigned room = w->limit - (unsigned)json_array_size(w->list);
+
+    w->n = w->read(w, w->reactor, &w->at, room < RPC_WALK_ROWS ? room : RPC_WALK_ROWS);
+    task->fn = take_rows;
+    reactor_post(reactor_control(w->ctx->env), task);
+}
+
+static void take_rows(struct reactor_task *task)
+{
+    struct rpc_walk *w = (struct rpc_walk *)((char *)task - offsetof(struct rpc_walk, task));
+    unsigned i;
+
+    for (i = 0; i < w->n; i++) {
+        json_t *row = w->show(w, i);
+
+        if (row)
+            json_array_append_new(w->list, row);
+    }
+    if (w->n == 0) {
+        w->reactor++;
+        w->at = 0;
+    }
+    if (!jrpc_session_of(w->call) || w->reactor == reactor_count(w->ctx->env) ||
+        json_array_size(w->list) >= w->limit) {
+        end(w);
+        return;
+    }
+    task->fn = read_rows;
+    reactor_post(reactor_at(w->ctx->env, w->reactor), task);
+}
+
+void rpc_walk(struct rpc_walk *w, const char *cursor)
+{
+    int used = 0;
+
+    if (cursor && (cursor[0] < '0' || cursor[0] > '9' || strlen(cursor) > 22 ||
+                   sscanf(cursor, "%u.%" SCNu32 "%n", &w->reactor, &w->at, &used) != 2 ||
+                   cursor[used] != '\0')) {
+        rpc_refuse_cursor(w->call);
+        return;
+    }
+    w->list = json_array();
+    if (!w->ctx->inet || w->reactor >= reactor_count(w->ctx->env)) {
+        w->reactor = reactor_count(w->ctx->env);
+        end(w);
+        return;
+    }
+    w->task.fn = read_rows;
+    reactor_post(reactor_at(w->ctx->env, w->reactor), &w->task);
+}

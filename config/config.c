@@ -83,11 +83,10 @@ static void *copy_array(const void *from, unsigned count, size_t size, bool *fai
 static bool copy_peers(struct cfg *to, const struct cfg *from)
 {
     bool failed = false;
-    unsigned i;
 
     to->peer_count = 0;
     to->peer = copy_array(from->peer, from->peer_count, sizeof(*to->peer), &failed);
-    for (i = 0; i < from->peer_count && !failed; i++) {
+    for (unsigned i = 0; i < from->peer_count && !failed; i++) {
         to->peer[i].nid =
             copy_array(from->peer[i].nid, from->peer[i].nid_count, sizeof(*to->peer->nid), &failed);
         to->peer_count += !failed;
@@ -135,9 +134,7 @@ bool cfg_same_ni(const struct cfg_ni *a, const struct cfg_ni *b)
 
 struct cfg_ni *cfg_find_ni(const struct cfg *cfg, const struct cfg_ni *like)
 {
-    unsigned i;
-
-    for (i = 0; i < cfg->ni_count; i++)
+    for (unsigned i = 0; i < cfg->ni_count; i++)
         if (cfg_same_ni(&cfg->ni[i], like))
             return &cfg->ni[i];
     return NULL;
@@ -180,13 +177,12 @@ bool cfg_add_route(struct cfg *cfg, const struct cfg_route *route)
 static struct cfg *base_of(const struct cfg_text *from)
 {
     struct cfg *cfg = from->mode == CFG_REPLACE ? cfg_new() : cfg_copy(from->base);
-    unsigned i;
 
-    for (i = 0; cfg && i < cfg->ni_count; i++)
+    for (unsigned i = 0; cfg && i < cfg->ni_count; i++)
         cfg->ni[i].line = 0;
-    for (i = 0; cfg && i < cfg->route_count; i++)
+    for (unsigned i = 0; cfg && i < cfg->route_count; i++)
         cfg->route[i].line = 0;
-    for (i = 0; cfg && i < cfg->port_count; i++)
+    for (unsigned i = 0; cfg && i < cfg->port_count; i++)
         cfg->port[i].line = 0;
     return cfg;
 }
@@ -250,11 +246,9 @@ int cfg_validate(const char *name, const struct cfg *cfg, struct cfg_report *rep
 
 void cfg_free(struct cfg *cfg)
 {
-    unsigned i;
-
     if (!cfg)
         return;
-    for (i = 0; i < cfg->peer_count; i++)
+    for (unsigned i = 0; i < cfg->peer_count; i++)
         free(cfg->peer[i].nid);
     free(cfg->peer);
     free(cfg->udsp);
@@ -268,9 +262,9 @@ void cfg_free(struct cfg *cfg)
 
 void cfg_report_print(const struct cfg_report *report, FILE *to)
 {
-    unsigned i, more = report->errors + report->warnings - report->count;
+    unsigned more = report->errors + report->warnings - report->count;
 
-    for (i = 0; i < report->count; i++)
+    for (unsigned i = 0; i < report->count; i++)
         fprintf(to, "%s\n", report->message[i].text);
     if (more)
         fprintf(to, "… and %u more\n", more);
@@ -278,9 +272,7 @@ void cfg_report_print(const struct cfg_report *report, FILE *to)
 
 void cfg_report_free(struct cfg_report *report)
 {
-    unsigned i;
-
-    for (i = 0; i < report->count; i++)
+    for (unsigned i = 0; i < report->count; i++)
         free(report->message[i].text);
     free(report->message);
     memset(report, 0, sizeof(*report));
@@ -293,9 +285,9 @@ unsigned cfg_reactor_count(const struct cfg *cfg)
 
 unsigned cfg_gateway_count(const struct cfg *cfg)
 {
-    unsigned count = 0, i, j;
+    unsigned count = 0, j;
 
-    for (i = 0; i < cfg->route_count; i++) {
+    for (unsigned i = 0; i < cfg->route_count; i++) {
         for (j = 0; j < i; j++)
             if (nid_same(&cfg->route[i].conf.gateway, &cfg->route[j].conf.gateway))
                 break;

@@ -8,9 +8,7 @@
 
 static bool net_is_local(const struct cfg *cfg, lnet_net_t net)
 {
-    unsigned i;
-
-    for (i = 0; i < cfg->ni_count; i++)
+    for (unsigned i = 0; i < cfg->ni_count; i++)
         if (cfg->ni[i].conf.net == net)
             return true;
     return false;
@@ -19,9 +17,7 @@ static bool net_is_local(const struct cfg *cfg, lnet_net_t net)
 /* Only as far as the file says it: an NI given by its interface gets its NID at the start. */
 static bool nid_is_own(const struct cfg *cfg, const struct lnet_nid *nid)
 {
-    unsigned i;
-
-    for (i = 0; i < cfg->ni_count; i++)
+    for (unsigned i = 0; i < cfg->ni_count; i++)
         if (nid_same(&cfg->ni[i].conf.nid, nid))
             return true;
     return false;
@@ -76,13 +72,12 @@ static void check_repeated_routes(struct cfg_reader *r)
     struct cfg *cfg = r->cfg;
     const struct cfg_route **sorted = calloc(cfg->route_count + 1, sizeof(*sorted));
     char where[32];
-    unsigned i;
 
-    for (i = 0; sorted && i < cfg->route_count; i++)
+    for (unsigned i = 0; sorted && i < cfg->route_count; i++)
         sorted[i] = &cfg->route[i];
     if (sorted)
         qsort(sorted, cfg->route_count, sizeof(*sorted), route_order);
-    for (i = 1; sorted && i < cfg->route_count; i++)
+    for (unsigned i = 1; sorted && i < cfg->route_count; i++)
         if (sorted[i]->conf.net == sorted[i - 1]->conf.net &&
             nid_same(&sorted[i]->conf.gateway, &sorted[i - 1]->conf.gateway))
             cfg_error(r, sorted[i]->line, "route: the same route is %s; remove one",
@@ -94,9 +89,8 @@ static void check_ni(struct cfg_reader *r, unsigned index)
 {
     const struct cfg_ni *ni = &r->cfg->ni[index], *other;
     char nid[LNET_NIDSTR_SIZE], where[32];
-    unsigned i;
 
-    for (i = 0; i < index; i++) {
+    for (unsigned i = 0; i < index; i++) {
         other = &r->cfg->ni[i];
         if (!nid_is_any(&ni->conf.nid) && nid_same(&ni->conf.nid, &other->conf.nid))
             cfg_error(r, ni->line, "net: NID %s is already %s; remove one",
@@ -115,7 +109,6 @@ static void check_nets(struct cfg_reader *r)
 {
     struct cfg *cfg = r->cfg;
     bool several = false;
-    unsigned i;
 
     if (!cfg->ni_count && r->from && (r->from->may_be_empty || r->from->mode != CFG_REPLACE)) {
         cfg_warning(r, 0, "net: no NI is left");
@@ -127,7 +120,7 @@ static void check_nets(struct cfg_reader *r)
                   "`net: [{net type: tcp, local NI(s): [{interfaces: {0: eth0}}]}]`");
         return;
     }
-    for (i = 0; i < cfg->ni_count; i++) {
+    for (unsigned i = 0; i < cfg->ni_count; i++) {
         check_ni(r, i);
         several |= cfg->ni[i].conf.net != cfg->ni[0].conf.net;
     }
@@ -137,12 +130,10 @@ static void check_nets(struct cfg_reader *r)
 
 void cfg_check(struct cfg_reader *r)
 {
-    unsigned i;
-
     if (r->report->errors)
         return; /* what is missing below may be missing for that reason */
     check_nets(r);
-    for (i = 0; i < r->cfg->route_count; i++)
+    for (unsigned i = 0; i < r->cfg->route_count; i++)
         check_route(r, &r->cfg->route[i]);
     check_repeated_routes(r);
     cfg_check_ports(r);

@@ -207,9 +207,7 @@ struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line)
 
 static struct cfg_ni *find_base_ni(struct cfg_reader *r, const struct cfg_ni *ni)
 {
-    unsigned i;
-
-    for (i = 0; i < r->cfg->ni_count; i++)
+    for (unsigned i = 0; i < r->cfg->ni_count; i++)
         if (of_base(r, r->cfg->ni[i].line) && cfg_same_ni(&r->cfg->ni[i], ni))
             return &r->cfg->ni[i];
     return NULL;
@@ -313,9 +311,9 @@ static const struct cfg_key net_keys[] = {
 static void take_net(struct cfg_reader *r, lnet_net_t net, unsigned line)
 {
     char name[LNET_NETSTR_SIZE];
-    unsigned i, before = r->cfg->ni_count;
+    unsigned before = r->cfg->ni_count;
 
-    for (i = r->cfg->ni_count; i-- > 0;)
+    for (unsigned i = r->cfg->ni_count; i-- > 0;)
         if (r->cfg->ni[i].conf.net == net)
             cfg_remove_ni(r->cfg, i);
     if (r->cfg->ni_count == before)
@@ -405,9 +403,7 @@ static const struct cfg_key route_keys[] = {
 struct cfg_route *cfg_find_route(const struct cfg *cfg, lnet_net_t net,
                                  const struct lnet_nid *gateway)
 {
-    unsigned i;
-
-    for (i = 0; i < cfg->route_count; i++)
+    for (unsigned i = 0; i < cfg->route_count; i++)
         if (cfg->route[i].conf.net == net && nid_same(&cfg->route[i].conf.gateway, gateway))
             return &cfg->route[i];
     return NULL;
@@ -606,7 +602,6 @@ static void put_name(struct cfg_reader *r, const struct cfg_name *name, unsigned
 
 void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
-    const struct yaml_tree_node *entry;
     struct cfg_name name;
     const char *host;
 
@@ -616,7 +611,7 @@ void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node
         cfg_error(r, value->line, "must be a mapping; write `10.0.0.1@tcp: host` lines below it");
         return;
     }
-    for (entry = value->child; entry; entry = entry->next) {
+    for (const struct yaml_tree_node *entry = value->child; entry; entry = entry->next) {
         host = cfg_scalar(r, entry);
         if (!host)
             continue;

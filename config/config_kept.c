@@ -10,9 +10,7 @@
 
 struct cfg_peer *cfg_find_peer(const struct cfg *cfg, const struct lnet_nid *primary)
 {
-    unsigned i;
-
-    for (i = 0; i < cfg->peer_count; i++)
+    for (unsigned i = 0; i < cfg->peer_count; i++)
         if (nid_same(&cfg->peer[i].primary, primary))
             return &cfg->peer[i];
     return NULL;
@@ -28,9 +26,8 @@ void cfg_remove_peer(struct cfg *cfg, unsigned index)
 bool cfg_peer_add_nid(struct cfg_peer *peer, const struct lnet_nid *nid)
 {
     struct lnet_nid *grown;
-    unsigned i;
 
-    for (i = 0; i < peer->nid_count; i++)
+    for (unsigned i = 0; i < peer->nid_count; i++)
         if (nid_same(&peer->nid[i], nid))
             return true;
     if (peer->nid_count == CFG_MAX_PEER_NIDS)
@@ -136,13 +133,11 @@ static const struct cfg_key peer_keys[] = {
 /* Removes the NIDs listed, or the peer when none is, or none is left. */
 static void take_peer(struct cfg_reader *r, struct cfg_peer *there, const struct cfg_peer *peer)
 {
-    unsigned i;
-
     if (!there) {
         cfg_error(r, peer->line, "there is no such peer to be removed; peer_get lists them");
         return;
     }
-    for (i = 0; i < peer->nid_count; i++)
+    for (unsigned i = 0; i < peer->nid_count; i++)
         cfg_peer_remove_nid(there, &peer->nid[i]);
     if (!peer->nid_count || !there->nid_count)
         cfg_remove_peer(r->cfg, (unsigned)(there - r->cfg->peer));
@@ -151,7 +146,6 @@ static void take_peer(struct cfg_reader *r, struct cfg_peer *there, const struct
 static void put_peer(struct cfg_reader *r, struct cfg_peer *peer)
 {
     struct cfg_peer *there = NULL;
-    unsigned i;
 
     if (cfg_mode(r) != CFG_REPLACE)
         there = cfg_find_peer(r->cfg, &peer->primary);
@@ -166,7 +160,7 @@ static void put_peer(struct cfg_reader *r, struct cfg_peer *peer)
         return;
     }
     there->multi_rail = peer->multi_rail;
-    for (i = 0; i < peer->nid_count; i++)
+    for (unsigned i = 0; i < peer->nid_count; i++)
         if (!cfg_peer_add_nid(there, &peer->nid[i]))
             cfg_error(r, peer->line, "has too many NIDs; at most %d", CFG_MAX_PEER_NIDS);
 }

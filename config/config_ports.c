@@ -65,9 +65,7 @@ char *cfg_prefix_text(const struct inet_prefix *prefix, char buf[CFG_PREFIX_SIZE
 
 struct cfg_port *cfg_find_port(const struct cfg *cfg, const char *name)
 {
-    unsigned i;
-
-    for (i = 0; i < cfg->port_count; i++)
+    for (unsigned i = 0; i < cfg->port_count; i++)
         if (strcmp(cfg->port[i].name, name) == 0)
             return &cfg->port[i];
     return NULL;
@@ -194,11 +192,10 @@ static void port_gateway(struct cfg_reader *r, void *obj, const struct yaml_tree
     struct cfg_port *port = obj;
     struct inet_addr addr;
     bool there = false;
-    unsigned i;
 
     if (!read_addr(r, item, &addr))
         return;
-    for (i = 0; i < port->gateway_count; i++)
+    for (unsigned i = 0; i < port->gateway_count; i++)
         there |= inet_is4(&port->gateway[i]) == inet_is4(&addr);
     if (there)
         cfg_error(r, item->line,

@@ -25,9 +25,9 @@ static bool in_net(const struct inet_prefix *net, const struct inet_addr *addr)
 /* The address's bits behind those of the net: all `bit`? */
 static bool host_part_is(const struct inet_prefix *p, bool bit)
 {
-    unsigned from = p->bits + (inet_is4(&p->addr) ? 96 : 0), i;
+    unsigned from = p->bits + (inet_is4(&p->addr) ? 96 : 0);
 
-    for (i = from; i < 128; i++)
+    for (unsigned i = from; i < 128; i++)
         if ((p->addr.b[i / 8] >> (7 - i % 8) & 1) != bit)
             return false;
     return true;
@@ -84,11 +84,9 @@ static const struct cfg_port *owner_before(const struct cfg *cfg, const struct c
                                            unsigned index)
 {
     const struct inet_addr *addr = &port->address[index].addr;
-    const struct cfg_port *p;
-    unsigned i;
 
-    for (p = cfg->port; p <= port; p++)
-        for (i = 0; i < (p == port ? index : p->address_count); i++)
+    for (const struct cfg_port *p = cfg->port; p <= port; p++)
+        for (unsigned i = 0; i < (p == port ? index : p->address_count); i++)
             /* A link-local address is one on each link. */
             if (inet_same(&p->address[i].addr, addr) && (p == port || !is_link_local(addr)))
                 return p;
@@ -99,12 +97,11 @@ static void check_addresses(struct cfg_reader *r, const struct cfg_port *port)
 {
     const struct cfg_port *other;
     char text[CFG_PREFIX_SIZE];
-    unsigned i;
 
     if (!port->address_count)
         cfg_error(r, port->line,
                   "ports: %s has no address; add one, as in addresses: [10.0.0.1/24]", port->name);
-    for (i = 0; i < port->address_count; i++) {
+    for (unsigned i = 0; i < port->address_count; i++) {
         check_address(r, port, &port->address[i]);
         other = owner_before(r->cfg, port, i);
         if (other)
@@ -121,9 +118,8 @@ static void check_next_hop(struct cfg_reader *r, const struct cfg_port *port, co
     bool on_net = is_link_local(via), own = false;
     const char *why = why_not(via);
     char text[CFG_PREFIX_SIZE];
-    unsigned i;
 
-    for (i = 0; i < port->address_count; i++) {
+    for (unsigned i = 0; i < port->address_count; i++) {
         on_net |= in_net(&port->address[i], via);
         own |= inet_same(&port->address[i].addr, via);
     }
@@ -140,7 +136,6 @@ static void check_route(struct cfg_reader *r, const struct cfg_port *port, unsig
 {
     const struct inet_route *route = &port->route[index];
     char to[CFG_PREFIX_SIZE];
-    unsigned i;
 
     cfg_prefix_text(&route->to, to);
     check_next_hop(r, port, "route via", &route->via);
@@ -155,7 +150,7 @@ static void check_route(struct cfg_reader *r, const struct cfg_port *port, unsig
     if (route->to.bits == 0)
         cfg_error(r, port->line, "ports: %s: route to %s is for all; write gateway: instead",
                   port->name, to);
-    for (i = 0; i < index; i++)
+    for (unsigned i = 0; i < index; i++)
         if (memcmp(&port->route[i].to, &route->to, sizeof(route->to)) == 0)
             cfg_error(r, port->line, "ports: %s: there are two routes to %s; remove one",
                       port->name, to);
@@ -163,11 +158,9 @@ static void check_route(struct cfg_reader *r, const struct cfg_port *port, unsig
 
 static void check_routes(struct cfg_reader *r, const struct cfg_port *port)
 {
-    unsigned i;
-
-    for (i = 0; i < port->gateway_count; i++)
+    for (unsigned i = 0; i < port->gateway_count; i++)
         check_next_hop(r, port, "gateway", &port->gateway[i]);
-    for (i = 0; i < port->route_count; i++)
+    for (unsigned i = 0; i < port->route_count; i++)
         check_route(r, port, i);
 }
 
@@ -213,13 +206,13 @@ static void check_against(struct cfg_reader *r, const struct cfg_port *port,
 static void check_devices(struct cfg_reader *r)
 {
     const struct cfg *cfg = r->cfg;
-    unsigned devices = 0, i, j;
+    unsigned devices = 0;
 
-    for (i = 0; i < cfg->port_count; i++) {
+    for (unsigned i = 0; i < cfg->port_count; i++) {
         bool first = true;
 
         check_device(r, &cfg->port[i]);
-        for (j = 0; j < i; j++) {
+        for (unsigned j = 0; j < i; j++) {
             check_against(r, &cfg->port[i], &cfg->port[j]);
             first &= !same_device(&cfg->port[i], &cfg->port[j]);
         }
@@ -246,10 +239,9 @@ static void addr_of_nid(const struct lnet_nid *nid, struct inet_addr *out)
 static bool has_address(const struct cfg_port *port, const struct lnet_nid *nid)
 {
     struct inet_addr addr;
-    unsigned i;
 
     addr_of_nid(nid, &addr);
-    for (i = 0; i < port->address_count; i++)
+    for (unsigned i = 0; i < port->address_count; i++)
         if (inet_same(&port->address[i].addr, &addr))
             return true;
     return false;
@@ -257,9 +249,7 @@ static bool has_address(const struct cfg_port *port, const struct lnet_nid *nid)
 
 static const struct cfg_port *port_with(const struct cfg *cfg, const struct lnet_nid *nid)
 {
-    unsigned i;
-
-    for (i = 0; i < cfg->port_count; i++)
+    for (unsigned i = 0; i < cfg->port_count; i++)
         if (has_address(&cfg->port[i], nid))
             return &cfg->port[i];
     return NULL;
@@ -276,9 +266,7 @@ const struct cfg_port *cfg_port_of(const struct cfg *cfg, const struct cfg_ni *n
 
 static bool has_global(const struct cfg_port *port)
 {
-    unsigned i;
-
-    for (i = 0; i < port->address_count; i++)
+    for (unsigned i = 0; i < port->address_count; i++)
         if (!is_link_local(&port->address[i].addr))
             return true;
     return false;
@@ -306,9 +294,8 @@ static void check_ni_beside(struct cfg_reader *r, const struct cfg_ni *ni)
     const struct cfg *cfg = r->cfg;
     const struct cfg_port *port = NULL;
     char nid[LNET_NIDSTR_SIZE];
-    unsigned i;
 
-    for (i = 0; i < cfg->port_count && !port; i++)
+    for (unsigned i = 0; i < cfg->port_count && !port; i++)
         if (strcmp(cfg_port_device(&cfg->port[i]), ni->conf.ifname) == 0)
             port = &cfg->port[i];
     if (port) {

@@ -132,11 +132,10 @@ static size_t distance(const char *a, const char *b)
 
 const char *cfg_nearest(const struct cfg_key *keys, const char *word)
 {
-    const struct cfg_key *key;
     const char *best = NULL;
     size_t limit = strlen(word) / 3 + 2; /* further away is no slip of the pen */
 
-    for (key = keys; key->name; key++) {
+    for (const struct cfg_key *key = keys; key->name; key++) {
         size_t d = distance(word, key->name);
 
         if (d < limit) {
@@ -193,11 +192,10 @@ static void read_bool(struct cfg_reader *r, const struct yaml_tree_node *value, 
     static const char *const no[] = {"false", "no", "off", "0"};
     static const char *const yes[] = {"true", "yes", "on", "1"};
     const char *text = cfg_scalar(r, value);
-    unsigned i;
 
     if (!text)
         return;
-    for (i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         if (strcasecmp(text, yes[i]) == 0 || strcasecmp(text, no[i]) == 0) {
             *out = strcasecmp(text, yes[i]) == 0;
             return;
@@ -211,11 +209,10 @@ static void read_word(struct cfg_reader *r, const struct yaml_tree_node *value,
 {
     const char *text = cfg_scalar(r, value);
     char known[128] = "";
-    int i;
 
     if (!text)
         return;
-    for (i = 0; key->words[i]; i++) {
+    for (int i = 0; key->words[i]; i++) {
         size_t used = strlen(known);
 
         if (strcmp(text, key->words[i]) == 0) {
@@ -341,7 +338,6 @@ static void unknown_key(struct cfg_reader *r, const struct yaml_tree_node *value
 void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
                   const struct cfg_key *keys, void *obj)
 {
-    const struct yaml_tree_node *value;
     char not_yet[256] = "";
     unsigned line = 0;
 
@@ -351,7 +347,7 @@ void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
         cfg_error(r, map->line, "must be a mapping; write `key: value` lines below it");
         return;
     }
-    for (value = map->child; value; value = value->next) {
+    for (const struct yaml_tree_node *value = map->child; value; value = value->next) {
         size_t before = path_push(r, "%s%s", r->path_len ? "." : "", value->key);
         const struct cfg_key *key = find_key(keys, value->key);
 
@@ -375,7 +371,6 @@ void cfg_read_items(struct cfg_reader *r, const struct yaml_tree_node *value,
                     void (*fn)(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item),
                     void *obj)
 {
-    const struct yaml_tree_node *item;
     unsigned index = 0;
 
     if (value->kind != YAML_SEQ) {
@@ -383,7 +378,7 @@ void cfg_read_items(struct cfg_reader *r, const struct yaml_tree_node *value,
             fn(r, obj, value);
         return;
     }
-    for (item = value->child; item; item = item->next) {
+    for (const struct yaml_tree_node *item = value->child; item; item = item->next) {
         size_t before = path_push(r, "[%u]", index++);
 
         fn(r, obj, item);

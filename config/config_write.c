@@ -199,9 +199,7 @@ static struct yaml_tree_node *net_item(struct build *b, struct yaml_tree_node *n
 
 static bool net_before(const struct cfg *cfg, unsigned index)
 {
-    unsigned i;
-
-    for (i = 0; i < index; i++)
+    for (unsigned i = 0; i < index; i++)
         if (cfg->ni[i].conf.net == cfg->ni[index].conf.net)
             return true;
     return false;
@@ -210,13 +208,12 @@ static bool net_before(const struct cfg *cfg, unsigned index)
 static void add_nets(struct build *b, struct yaml_tree_node *root, const struct cfg *cfg)
 {
     struct yaml_tree_node *nets = add(b, root, "net", YAML_SEQ, NULL), *list;
-    unsigned i, j;
 
-    for (i = 0; i < cfg->ni_count; i++) {
+    for (unsigned i = 0; i < cfg->ni_count; i++) {
         if (net_before(cfg, i))
             continue;
         list = net_item(b, nets, cfg->ni[i].conf.net);
-        for (j = i; j < cfg->ni_count; j++)
+        for (unsigned j = i; j < cfg->ni_count; j++)
             if (cfg->ni[j].conf.net == cfg->ni[i].conf.net)
                 add_ni(b, list, &cfg->ni[j]);
     }
@@ -247,7 +244,7 @@ static void add_routes(struct build *b, struct yaml_tree_node *root, const struc
 static void add_peers(struct build *b, struct yaml_tree_node *root, const struct cfg *cfg)
 {
     struct yaml_tree_node *list = add(b, root, "peer", YAML_SEQ, NULL), *item, *nis;
-    unsigned i, j;
+    unsigned i;
 
     for (i = 0; i < cfg->peer_count; i++) {
         const struct cfg_peer *peer = &cfg->peer[i];
@@ -256,7 +253,7 @@ static void add_peers(struct build *b, struct yaml_tree_node *root, const struct
         add_nid(b, item, "primary nid", &peer->primary);
         add_literal(b, item, "Multi-Rail", peer->multi_rail ? "true" : "false");
         nis = add(b, item, "peer ni", YAML_SEQ, NULL);
-        for (j = 0; j < peer->nid_count; j++)
+        for (unsigned j = 0; j < peer->nid_count; j++)
             add_nid(b, add(b, nis, NULL, YAML_MAP, NULL), "nid", &peer->nid[j]);
         drop_empty(item, nis);
     }
@@ -326,9 +323,8 @@ static void add_hello(struct build *b, struct yaml_tree_node *to, const struct c
 {
     struct yaml_tree_node *list = add(b, to, "hello_map", YAML_SEQ, NULL), *item;
     char address[LNET_NIDSTR_SIZE];
-    unsigned i;
 
-    for (i = 0; i < cfg->hello_count; i++) {
+    for (unsigned i = 0; i < cfg->hello_count; i++) {
         item = add(b, list, NULL, YAML_MAP, NULL);
         nid_format(&cfg->hello[i].address, address);
         address[strcspn(address, "@")] = '\0';
@@ -342,9 +338,8 @@ static void add_names(struct build *b, struct yaml_tree_node *to, const struct c
 {
     struct yaml_tree_node *map = add(b, to, "names", YAML_MAP, NULL);
     char nid[LNET_NIDSTR_SIZE];
-    unsigned i;
 
-    for (i = 0; i < cfg->name_count; i++)
+    for (unsigned i = 0; i < cfg->name_count; i++)
         add_text(b, map, nid_format(&cfg->name[i].nid, nid), cfg->name[i].host);
     drop_empty(to, map);
 }
@@ -354,13 +349,12 @@ static void add_port_addresses(struct build *b, struct yaml_tree_node *item,
 {
     struct yaml_tree_node *list = add(b, item, "addresses", YAML_SEQ, NULL);
     char text[CFG_PREFIX_SIZE];
-    unsigned i;
 
-    for (i = 0; i < port->address_count; i++)
+    for (unsigned i = 0; i < port->address_count; i++)
         add_text(b, list, NULL, cfg_prefix_text(&port->address[i], text));
     drop_empty(item, list);
     list = port->gateway_count == 2 ? add(b, item, "gateway", YAML_SEQ, NULL) : NULL;
-    for (i = 0; i < port->gateway_count; i++)
+    for (unsigned i = 0; i < port->gateway_count; i++)
         add_text(b, list ? list : item, list ? NULL : "gateway",
                  cfg_addr_text(&port->gateway[i], text));
 }
@@ -370,9 +364,8 @@ static void add_port_routes(struct build *b, struct yaml_tree_node *item,
 {
     struct yaml_tree_node *list = add(b, item, "routes", YAML_SEQ, NULL), *route;
     char text[CFG_PREFIX_SIZE];
-    unsigned i;
 
-    for (i = 0; i < port->route_count; i++) {
+    for (unsigned i = 0; i < port->route_count; i++) {
         route = add(b, list, NULL, YAML_MAP, NULL);
         add_text(b, route, "to", cfg_prefix_text(&port->route[i].to, text));
         add_text(b, route, "via", cfg_addr_text(&port->route[i].via, text));
@@ -421,9 +414,8 @@ static void add_section(struct build *b, struct yaml_tree_node *root, const stru
                         const struct cfg *cfg, bool lnetctls)
 {
     struct yaml_tree_node *map = add(b, root, section->name, YAML_MAP, NULL);
-    const struct cfg_key *key;
 
-    for (key = section->sub; key->name && map; key++) {
+    for (const struct cfg_key *key = section->sub; key->name && map; key++) {
         if (key->kind == CFG_SECTION)
             add_section(b, map, key, cfg, lnetctls);
         else if (cfg_is_setting(key) && !key->alias && shown(b, key, cfg, lnetctls))

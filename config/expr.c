@@ -74,9 +74,8 @@ static int match_mask(const char *pattern, const uint8_t addr[4])
     const char *p = pattern;
     uint32_t want = 0, have = 0, mask;
     long n;
-    int i;
 
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         n = number(&p, 255);
         if (n < 0 || *p++ != (i < 3 ? '.' : '/'))
             return -EINVAL;
@@ -93,11 +92,11 @@ static int match_mask(const char *pattern, const uint8_t addr[4])
 int cfg_expr_match(const char *pattern, const uint8_t addr[4])
 {
     const char *p = pattern, *slash = strchr(pattern, '/');
-    int i, rc, hit = 1;
+    int rc, hit = 1;
 
     if (slash && !strchr(pattern, '['))
         return match_mask(pattern, addr);
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         rc = match_part(&p, addr[i]);
         if (rc < 0 || *p != (i < 3 ? '.' : '\0'))
             return -EINVAL;
@@ -124,7 +123,6 @@ static int expand(struct expansion *e, size_t len, const char *rest)
     size_t before = open ? (size_t)(open - rest) : strlen(rest);
     struct range r;
     int rc = 0, n;
-    long i;
 
     if (len + before >= WORD_MAX || (open && !close) || (!open && strchr(rest, ']')))
         return -EINVAL;
@@ -138,7 +136,7 @@ static int expand(struct expansion *e, size_t len, const char *rest)
         p++;
         if (!read_range(&p, 65535, &r))
             return -EINVAL;
-        for (i = r.lo; i <= r.hi && rc == 0; i += r.stride) {
+        for (long i = r.lo; i <= r.hi && rc == 0; i += r.stride) {
             n = snprintf(e->word + len, WORD_MAX - len, "%ld", i);
             rc = len + (size_t)n < WORD_MAX ? expand(e, len + (size_t)n, close + 1) : -EINVAL;
         }

@@ -41,12 +41,12 @@ struct addresses {
 
 unsigned ip2nets_addresses(struct cfg_address *out, unsigned max)
 {
-    struct ifaddrs *all = NULL, *one;
+    struct ifaddrs *all = NULL;
     unsigned count = 0;
 
     if (getifaddrs(&all) != 0)
         return 0;
-    for (one = all; one && count < max; one = one->ifa_next) {
+    for (struct ifaddrs *one = all; one && count < max; one = one->ifa_next) {
         struct cfg_address *a = &out[count];
 
         if (!one->ifa_addr || one->ifa_addr->sa_family != AF_INET ||
@@ -90,9 +90,7 @@ static bool add_word(struct cfg_reader *r, struct words *words, const char *text
 
 static bool matches(struct cfg_reader *r, const struct rule *rule, const uint8_t addr[4])
 {
-    unsigned i;
-
-    for (i = 0; i < rule->patterns.count; i++)
+    for (unsigned i = 0; i < rule->patterns.count; i++)
         if (cfg_expr_match(rule->patterns.word[i], addr) == 1)
             return true;
     return false;
@@ -101,14 +99,13 @@ static bool matches(struct cfg_reader *r, const struct rule *rule, const uint8_t
 static void put(struct cfg_reader *r, const struct rule *rule, const char *ifname, const char *cpt)
 {
     struct cfg_ni ni = rule->like;
-    unsigned i;
 
     snprintf(ni.conf.ifname, sizeof(ni.conf.ifname), "%s", ifname);
     if (cpt[0])
         snprintf(ni.cpt, sizeof(ni.cpt), "%s", cpt);
     ni.by_rule = true;
     ni.line = rule->line;
-    for (i = 0; i < r->cfg->ni_count; i++)
+    for (unsigned i = 0; i < r->cfg->ni_count; i++)
         if (r->cfg->ni[i].by_rule && r->cfg->ni[i].line && cfg_same_ni(&r->cfg->ni[i], &ni))
             return; /* two addresses of it match, or two rules */
     cfg_put_ni(r, &ni);
@@ -116,9 +113,7 @@ static void put(struct cfg_reader *r, const struct rule *rule, const char *ifnam
 
 static bool check_patterns(struct cfg_reader *r, const struct rule *rule)
 {
-    unsigned i;
-
-    for (i = 0; i < rule->patterns.count; i++) {
+    for (unsigned i = 0; i < rule->patterns.count; i++) {
         if (cfg_expr_match(rule->patterns.word[i], (const uint8_t[4]){0}) < 0) {
             cfg_error(
                 r, rule->line,
@@ -135,16 +130,15 @@ static bool apply(struct cfg_reader *r, const struct rule *rule, const struct ad
 {
     const struct netspec_interface *one = rule->spec.interface;
     bool any = false;
-    unsigned i;
 
-    for (i = 0; i < have->count; i++) {
+    for (unsigned i = 0; i < have->count; i++) {
         if (!matches(r, rule, have->address[i].addr))
             continue;
         any = true;
         if (!rule->spec.count)
             put(r, rule, have->address[i].ifname, rule->spec.cpt);
     }
-    for (i = 0; any && i < rule->spec.count; i++)
+    for (unsigned i = 0; any && i < rule->spec.count; i++)
         put(r, rule, one[i].name, one[i].cpt);
     return any;
 }
@@ -158,14 +152,13 @@ static void rule_net(struct cfg_reader *r, void *obj, const struct yaml_tree_nod
 static void rule_interfaces(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct netspec *spec = &((struct rule *)obj)->spec;
-    const struct yaml_tree_node *entry;
     const char *text;
 
     if (value->kind != YAML_MAP) {
         cfg_error(r, value->line, "must be a mapping of numbers, as in {0: eth0}");
         return;
     }
-    for (entry = value->child; entry; entry = entry->next) {
+    for (const struct yaml_tree_node *entry = value->child; entry; entry = entry->next) {
         text = cfg_scalar(r, entry);
         if (!text)
             continue;
@@ -184,14 +177,13 @@ static void rule_interfaces(struct cfg_reader *r, void *obj, const struct yaml_t
 static void rule_ranges(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct rule *rule = obj;
-    const struct yaml_tree_node *entry;
     const char *text;
 
     if (value->kind != YAML_MAP) {
         cfg_error(r, value->line, "must be a mapping of numbers, as in {0: 10.0.*.*}");
         return;
     }
-    for (entry = value->child; entry; entry = entry->next) {
+    for (const struct yaml_tree_node *entry = value->child; entry; entry = entry->next) {
         text = cfg_scalar(r, entry);
         if (text && !add_word(r, &rule->patterns, text, strlen(text), entry->line))
             return;
@@ -355,7 +347,7 @@ static char *find_patterns(char *text)
 static void text_rule(struct cfg_reader *r, struct text_reader *t, char *text)
 {
     unsigned errors = r->report->errors;
-    char *save = NULL, *patterns, *one;
+    char *save = NULL, *patterns;
 
     text[strcspn(text, "#")] = '\0';
     text += strspn(text, " \t\r");
@@ -365,7 +357,7 @@ static void text_rule(struct cfg_reader *r, struct text_reader *t, char *text)
     if (*patterns)
         *patterns++ = '\0';
     t->rule.patterns.count = 0;
-    for (one = strtok_r(patterns, " \t\r", &save); one; one = strtok_r(NULL, " \t\r", &save))
+    for (char *one = strtok_r(patterns, " \t\r", &save); one; one = strtok_r(NULL, " \t\r", &save))
         if (!add_word(r, &t->rule.patterns, one, strlen(one), t->rule.line))
             return;
     if (!t->rule.patterns.count)
@@ -389,7 +381,7 @@ void ip2nets_read_text(struct cfg_reader *r, unsigned line, const char *text)
     }
     t->rule.line = line;
     find_addresses(r, &t->have);
-    while ((rule = strsep(&rest, ";\n")) != NULL) {
+    while ((rule = strsep(&rest, ";\n"))) {
         if (++rules > CFG_MAX_RULES) {
             cfg_error(r, line, "has more than %d rules; write fewer", CFG_MAX_RULES);
             break;

@@ -35,11 +35,9 @@ const struct mp_given *mp_get(const struct mp_import *m, const char *module, con
 
 bool mp_ni_nid(const struct mp_import *m, const struct cfg_ni *ni, struct lnet_nid *out)
 {
-    unsigned i;
-
     if (!lnd_type_has_ip((uint8_t)(ni->conf.net >> 16)))
         return false;
-    for (i = 0; i < m->from.address_count; i++) {
+    for (unsigned i = 0; i < m->from.address_count; i++) {
         if (strcmp(m->from.address[i].ifname, ni->conf.ifname) == 0) {
             *out = nid_make(ni->conf.net, m->from.address[i].addr, 4);
             return true;
@@ -197,10 +195,9 @@ static void take_buffer_credits(struct mp_import *m)
 
 static void take_tables(struct mp_import *m)
 {
-    const struct mp_option *option;
     const struct mp_given *given;
 
-    for (option = mp_options; option->name; option++) {
+    for (const struct mp_option *option = mp_options; option->name; option++) {
         given = mp_get(m, option->module, option->name);
         if (!given->value)
             continue;
@@ -221,11 +218,10 @@ static void put_ni(struct mp_import *m, unsigned line, lnet_net_t net, const cha
 {
     struct cfg_ni ni = cfg_new_ni(net, line);
     char name[LNET_NETSTR_SIZE];
-    unsigned i;
 
     snprintf(ni.conf.ifname, sizeof(ni.conf.ifname), "%s", ifname);
     snprintf(ni.cpt, sizeof(ni.cpt), "%s", cpt);
-    for (i = 0; i < m->r.cfg->ni_count; i++) {
+    for (unsigned i = 0; i < m->r.cfg->ni_count; i++) {
         if (m->r.cfg->ni[i].conf.net == net && strcmp(m->r.cfg->ni[i].conf.ifname, ifname) == 0) {
             cfg_error(&m->r, line, "net %s is on %s twice; remove one", net_format(net, name),
                       ifname);
@@ -265,7 +261,6 @@ static void read_networks(struct mp_import *m, unsigned line, const char *text)
 {
     struct netspec spec;
     char err[200];
-    unsigned i;
     int rc;
 
     text += strspn(text, " \t\r");
@@ -274,7 +269,7 @@ static void read_networks(struct mp_import *m, unsigned line, const char *text)
             continue; /* every node has it */
         if (!spec.count)
             put_first(m, line, &spec);
-        for (i = 0; i < spec.count; i++)
+        for (unsigned i = 0; i < spec.count; i++)
             put_ni(m, line, spec.net, spec.interface[i].name, spec.interface[i].cpt);
     }
     if (rc < 0)
@@ -287,9 +282,9 @@ static void read_networks(struct mp_import *m, unsigned line, const char *text)
 static void warn_of_drivers(struct mp_import *m, unsigned line)
 {
     char name[LNET_NETSTR_SIZE];
-    unsigned i, j;
+    unsigned j;
 
-    for (i = 0; i < m->r.cfg->ni_count; i++) {
+    for (unsigned i = 0; i < m->r.cfg->ni_count; i++) {
         lnet_net_t net = m->r.cfg->ni[i].conf.net;
 
         for (j = 0; j < i && m->r.cfg->ni[j].conf.net != net; j++)
@@ -366,7 +361,6 @@ static int write_text(struct mp_import *m, char **yaml)
     char *text = cfg_text(m->r.cfg, CFG_FORM_FILE);
     struct cfg_report report;
     struct cfg *back = NULL;
-    unsigned i;
     int rc;
 
     if (!text)
@@ -378,7 +372,7 @@ static int write_text(struct mp_import *m, char **yaml)
         return -ENOMEM;
     }
     rc = cfg_parse("result", *yaml, strlen(*yaml), &back, &report);
-    for (i = 0; i < report.count; i++)
+    for (unsigned i = 0; i < report.count; i++)
         if (report.message[i].error)
             cfg_error(&m->r, 0, "%s", report.message[i].text);
     cfg_report_free(&report);
@@ -389,10 +383,9 @@ static int write_text(struct mp_import *m, char **yaml)
 static int convert(struct mp_import *m, const struct modprobe_file *file, unsigned count,
                    char **yaml)
 {
-    unsigned i;
     int rc = 0;
 
-    for (i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++)
         mp_read_file(m, &file[i]);
     m->r.path_len = 0;
     m->r.path[0] = '\0';
@@ -425,7 +418,6 @@ int modprobe_convert(const struct modprobe_file *file, unsigned count,
 {
     static const struct cfg_address none;
     struct mp_import *m = calloc(1, sizeof(*m));
-    unsigned i;
     int rc = -ENOMEM;
 
     *yaml = NULL;
@@ -441,7 +433,7 @@ int modprobe_convert(const struct modprobe_file *file, unsigned count,
                                .cfg = cfg_new()};
     if (m->r.cfg)
         rc = convert(m, file, count, yaml);
-    for (i = 0; i < MP_MAX_OPTIONS; i++)
+    for (unsigned i = 0; i < MP_MAX_OPTIONS; i++)
         free(m->given[i].value);
     cfg_free(m->r.cfg);
     free(m);

@@ -12,10 +12,9 @@ static int read_files(const char *const *path, unsigned count, struct modprobe_f
 {
     struct cfg_reader r = {.report = report};
     char *text;
-    unsigned i;
     int rc;
 
-    for (i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count; i++) {
         r.name = path[i];
         rc = cfg_read_file(path[i], &text, &file[i].len);
         if (rc != 0) {
@@ -33,7 +32,6 @@ int modprobe_import(const char *const *path, unsigned count, char **yaml, struct
     struct cfg_reader r = {.report = report, .name = "modprobe"};
     struct modprobe_file *file = calloc(MODPROBE_MAX_FILES, sizeof(*file));
     struct cfg_address *address = calloc(CFG_MAX_ADDRESSES, sizeof(*address));
-    unsigned i;
     int rc = -ENOMEM;
 
     *yaml = NULL;
@@ -50,7 +48,7 @@ int modprobe_import(const char *const *path, unsigned count, char **yaml, struct
         rc = modprobe_convert(file, count, address, ip2nets_addresses(address, CFG_MAX_ADDRESSES),
                               yaml, report);
 out:
-    for (i = 0; file && i < MODPROBE_MAX_FILES; i++)
+    for (unsigned i = 0; file && i < MODPROBE_MAX_FILES; i++)
         free((char *)(uintptr_t)file[i].text);
     free(address);
     free(file);

@@ -62,9 +62,9 @@ static char *next_parameter(char **rest, bool *single, bool *open)
 static const char *nearest(const char *module, const char *name)
 {
     struct cfg_key keys[MP_MAX_OPTIONS];
-    unsigned i, count = 0;
+    unsigned count = 0;
 
-    for (i = 0; mp_options[i].name; i++)
+    for (unsigned i = 0; mp_options[i].name; i++)
         if (strcmp(mp_options[i].module, module) == 0)
             keys[count++] = (struct cfg_key){.name = mp_options[i].name};
     keys[count].name = NULL;
@@ -119,7 +119,7 @@ static void take_parameters(struct mp_import *m, const char *file, unsigned line
     bool single, open;
     char *one;
 
-    while ((one = next_parameter(&rest, &single, &open)) != NULL) {
+    while ((one = next_parameter(&rest, &single, &open))) {
         mp_about(m, module, NULL, &given);
         if (one[0] == '#') {
             cfg_warning(

@@ -162,9 +162,7 @@ static bool same_name(const char *a, const char *b)
 
 int mp_find(const char *module, const char *name)
 {
-    unsigned i;
-
-    for (i = 0; mp_options[i].name; i++)
+    for (unsigned i = 0; mp_options[i].name; i++)
         if (same_name(mp_options[i].module, module) && same_name(mp_options[i].name, name))
             return (int)i;
     return -1;

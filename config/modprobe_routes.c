@@ -179,9 +179,7 @@ static bool read_words(struct rule *rule, char *text)
 
 static bool is_local(const struct cfg *cfg, lnet_net_t net)
 {
-    unsigned i;
-
-    for (i = 0; i < cfg->ni_count; i++)
+    for (unsigned i = 0; i < cfg->ni_count; i++)
         if (cfg->ni[i].conf.net == net)
             return true;
     return false;
@@ -190,9 +188,8 @@ static bool is_local(const struct cfg *cfg, lnet_net_t net)
 static bool is_mine(const struct mp_import *m, const struct lnet_nid *nid)
 {
     struct lnet_nid mine;
-    unsigned i;
 
-    for (i = 0; i < m->r.cfg->ni_count; i++)
+    for (unsigned i = 0; i < m->r.cfg->ni_count; i++)
         if (mp_ni_nid(m, &m->r.cfg->ni[i], &mine) && nid_same(&mine, nid))
             return true;
     return false;
@@ -249,20 +246,18 @@ static bool add_route(struct rule *rule, lnet_net_t net, const struct lnet_nid *
 
 static void add_routes(struct rule *rule)
 {
-    unsigned i, j;
-
     rule->tried += rule->net_count * rule->gateway_count;
     if (rule->tried > MAX_TRIED) {
         cfg_error(&rule->m->r, rule->line, "stands for more than %d routes; write fewer",
                   MAX_TRIED);
         return;
     }
-    for (j = 0; j < rule->gateway_count; j++) {
+    for (unsigned j = 0; j < rule->gateway_count; j++) {
         if (is_mine(rule->m, &rule->gateway[j])) {
             rule->m->is_gateway = true;
             continue;
         }
-        for (i = 0; i < rule->net_count; i++)
+        for (unsigned i = 0; i < rule->net_count; i++)
             if (!add_route(rule, rule->net[i], &rule->gateway[j]))
                 return;
     }
@@ -279,7 +274,7 @@ void mp_read_routes(struct mp_import *m, unsigned line, const char *text)
     }
     rule->m = m;
     rule->line = line;
-    while ((one = strsep(&rest, ";\n")) != NULL) {
+    while ((one = strsep(&rest, ";\n"))) {
         one[strcspn(one, "#")] = '\0';
         if (one[strspn(one, " \t\r")] == '\0')
             continue;

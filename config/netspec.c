@@ -76,7 +76,6 @@ int netspec_next(const char **text, struct netspec *out, char *err, size_t errle
 {
     char name[LNET_NETSTR_SIZE];
     const char *p = *text;
-    unsigned i;
 
     if (!*p || strchr(SPACE, *p))
         return 0;
@@ -90,7 +89,7 @@ int netspec_next(const char **text, struct netspec *out, char *err, size_t errle
         return -EINVAL;
     if (take_cpt(&p, out->cpt, err, errlen) != 0)
         return -EINVAL;
-    for (i = 0; i < out->count; i++)
+    for (unsigned i = 0; i < out->count; i++)
         if (!out->interface[i].cpt[0])
             memcpy(out->interface[i].cpt, out->cpt, sizeof(out->cpt));
     if (*p == ',') {

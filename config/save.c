@@ -115,14 +115,12 @@ static void render_key(FILE *to, const struct yaml_tree_node *node)
 /* In braces and brackets, in one line. */
 static void render_flow(FILE *to, const struct yaml_tree_node *node)
 {
-    const struct yaml_tree_node *child;
-
     if (node->kind == YAML_SCALAR) {
         render_scalar(to, node);
         return;
     }
     putc(node->kind == YAML_MAP ? '{' : '[', to);
-    for (child = node->child; child; child = child->next) {
+    for (const struct yaml_tree_node *child = node->child; child; child = child->next) {
         if (node->kind == YAML_MAP) {
             render_key(to, child);
             putc(' ', to);
@@ -161,9 +159,7 @@ static void render_item(FILE *to, const struct yaml_tree_node *node, size_t col)
 /* A collection at col; first: the cursor stands there. */
 static void render(FILE *to, const struct yaml_tree_node *node, size_t col, bool first)
 {
-    const struct yaml_tree_node *child;
-
-    for (child = node->child; child; child = child->next) {
+    for (const struct yaml_tree_node *child = node->child; child; child = child->next) {
         if (!first)
             fprintf(to, "%*s", (int)col, "");
         first = false;
@@ -193,15 +189,13 @@ static void spell(struct yaml_tree_node *node)
     char text[LNET_NIDSTR_SIZE + LNET_NETSTR_SIZE] = "";
     struct inet_prefix prefix;
     struct inet_addr addr;
-    struct yaml_tree_node *child;
     bool about = !node->key;
     struct lnet_nid nid;
     lnet_net_t net;
-    unsigned i;
 
-    for (child = node->child; child; child = child->next)
+    for (struct yaml_tree_node *child = node->child; child; child = child->next)
         spell(child);
-    for (i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (unsigned i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         about |= node->key && strcmp(node->key, keys[i]) == 0;
     if (node->kind != YAML_SCALAR || !about)
         return;
@@ -224,13 +218,13 @@ static const struct yaml_tree_node *find_item(const struct yaml_tree_node *list,
 /* Whatever the order of keys and items. */
 static bool same_tree(const struct yaml_tree_node *a, const struct yaml_tree_node *b)
 {
-    const struct yaml_tree_node *x, *y, *hint = NULL;
+    const struct yaml_tree_node *y, *hint = NULL;
 
     if (!a || !b || a->kind != b->kind || a->children != b->children)
         return a == b;
     if (a->kind == YAML_SCALAR)
         return strcmp(a->text, b->text) == 0;
-    for (x = a->child; x; x = x->next) {
+    for (const struct yaml_tree_node *x = a->child; x; x = x->next) {
         y = a->kind == YAML_MAP ? yaml_tree_get(b, x->key) : find_item(b, x, &hint);
         if (!y || !same_tree(x, y))
             return false;
@@ -245,7 +239,6 @@ static bool same_item(const struct yaml_tree_node *a, const struct yaml_tree_nod
                                         "gateway",  "idx",         "address", "to"};
     const struct yaml_tree_node *x, *y;
     bool equal = false;
-    unsigned i;
 
     if (a->kind != b->kind || a->kind == YAML_SEQ)
         return false;
@@ -255,7 +248,7 @@ static bool same_item(const struct yaml_tree_node *a, const struct yaml_tree_nod
     y = yaml_tree_get(b, "name");
     if (x && y)
         return same_tree(x, y); /* of a port nothing else is */
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         x = yaml_tree_get(a, names[i]);
         y = yaml_tree_get(b, names[i]);
         if (x && y && !same_tree(x, y))
@@ -272,10 +265,9 @@ static const struct yaml_tree_node *find_item(const struct yaml_tree_node *list,
                                               const struct yaml_tree_node **hint)
 {
     const struct yaml_tree_node *item;
-    unsigned i;
 
     item = *hint ? *hint : list->child;
-    for (i = 0; i < list->children; i++) {
+    for (unsigned i = 0; i < list->children; i++) {
         if (same_item(item, like)) {
             *hint = item->next;
             return item;
@@ -357,10 +349,10 @@ static void cut(struct patch *p, const struct yaml_tree_node *of,
                 const struct yaml_tree_node *entry)
 {
     size_t start = entry_start(p, of, entry), end = entry->end;
-    const struct yaml_tree_node *before = NULL, *child;
+    const struct yaml_tree_node *before = NULL;
     char *nothing = strdup("");
 
-    for (child = of->child; child != entry; child = child->next)
+    for (const struct yaml_tree_node *child = of->child; child != entry; child = child->next)
         before = child;
     if (of->flow) {
         if (entry->next)
@@ -416,19 +408,18 @@ static void patch_node(struct patch *p, const struct yaml_tree_node *of,
 static void remove_node(struct patch *p, const struct yaml_tree_node *of,
                         const struct yaml_tree_node *gone, const struct yaml_tree_node *x)
 {
-    const struct yaml_tree_node *child;
     bool all = x->kind != YAML_MAP || gone->kind != YAML_MAP || of->kind == YAML_SEQ || p->coarse;
 
     if (!all) {
         all = true;
-        for (child = x->child; child; child = child->next)
+        for (const struct yaml_tree_node *child = x->child; child; child = child->next)
             all &= yaml_tree_get(gone, child->key) != NULL;
     }
     if (all) {
         cut(p, of, x);
         return;
     }
-    for (child = gone->child; child; child = child->next)
+    for (const struct yaml_tree_node *child = gone->child; child; child = child->next)
         if (yaml_tree_get(x, child->key))
             remove_node(p, x, child, yaml_tree_get(x, child->key));
 }
@@ -437,14 +428,14 @@ static void patch_map(struct patch *p, const struct yaml_tree_node *o,
                       const struct yaml_tree_node *n, const struct yaml_tree_node *x,
                       unsigned depth)
 {
-    const struct yaml_tree_node *child, *now, *was, *there;
+    const struct yaml_tree_node *was, *there;
 
-    for (child = o->child; child; child = child->next) {
+    for (const struct yaml_tree_node *child = o->child; child; child = child->next) {
         there = yaml_tree_get(x, child->key);
         if (!yaml_tree_get(n, child->key) && there)
             remove_node(p, x, child, there);
     }
-    for (now = n->child; now; now = now->next) {
+    for (const struct yaml_tree_node *now = n->child; now; now = now->next) {
         was = yaml_tree_get(o, now->key);
         there = yaml_tree_get(x, now->key);
         if (was && same_tree(was, now))
@@ -460,15 +451,15 @@ static void patch_seq(struct patch *p, const struct yaml_tree_node *o,
                       const struct yaml_tree_node *n, const struct yaml_tree_node *x,
                       unsigned depth)
 {
-    const struct yaml_tree_node *item, *was, *there, *in_o = NULL, *in_n = NULL, *in_x = NULL;
+    const struct yaml_tree_node *was, *there, *in_o = NULL, *in_n = NULL, *in_x = NULL;
 
-    for (item = o->child; item; item = item->next) {
+    for (const struct yaml_tree_node *item = o->child; item; item = item->next) {
         there = find_item(x, item, &in_x);
         if (!find_item(n, item, &in_n) && there)
             cut(p, x, there);
     }
     in_x = NULL;
-    for (item = n->child; item; item = item->next) {
+    for (const struct yaml_tree_node *item = n->child; item; item = item->next) {
         was = find_item(o, item, &in_o);
         there = find_item(x, was ? was : item, &in_x);
         if (was && same_tree(was, item))
@@ -484,9 +475,9 @@ static void patch_seq(struct patch *p, const struct yaml_tree_node *o,
 static bool none_left(const struct yaml_tree_node *o, const struct yaml_tree_node *n,
                       const struct yaml_tree_node *x)
 {
-    const struct yaml_tree_node *item, *in_o = NULL, *in_n = NULL;
+    const struct yaml_tree_node *in_o = NULL, *in_n = NULL;
 
-    for (item = x->child; item; item = item->next)
+    for (const struct yaml_tree_node *item = x->child; item; item = item->next)
         if (!find_item(o, item, &in_o) || find_item(n, item, &in_n))
             return false;
     return true;
@@ -563,12 +554,11 @@ static char *patched(const char *old, size_t len, const struct yaml_tree_node *o
 {
     struct patch p = {.text = old, .len = len, .coarse = coarse};
     char *out = NULL;
-    unsigned i;
 
     patch_node(&p, x, o, n, x, 0);
     if (!p.failed)
         out = apply_edits(&p);
-    for (i = 0; i < p.count; i++)
+    for (unsigned i = 0; i < p.count; i++)
         free(p.edit[i].text);
     free(p.edit);
     return out;

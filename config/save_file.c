@@ -83,11 +83,10 @@ static int replace_file(const char *path, const char *text)
 static int follow_links(const char *path, char real[PATH_MAX])
 {
     char target[PATH_MAX], folder[PATH_MAX];
-    unsigned links;
 
     if (snprintf(real, PATH_MAX, "%s", path) >= PATH_MAX)
         return -ENAMETOOLONG;
-    for (links = 0; links < MAX_LINKS; links++) {
+    for (unsigned links = 0; links < MAX_LINKS; links++) {
         ssize_t n = readlink(real, target, sizeof(target));
 
         if (n < 0)

@@ -73,9 +73,7 @@ bool cfg_setting_at(unsigned index, struct cfg_setting *out)
 
 bool cfg_setting_find(const char *name, struct cfg_setting *out, unsigned *index)
 {
-    unsigned i;
-
-    for (i = 0; cfg_setting_at(i, out); i++) {
+    for (unsigned i = 0; cfg_setting_at(i, out); i++) {
         if (strcmp(out->path, name) == 0 || strcmp(out->name, name) == 0) {
             if (index)
                 *index = i;

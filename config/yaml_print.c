@@ -18,14 +18,14 @@ static bool needs_quotes(const char *text)
 {
     static const char *const words[] = {"true", "false", "yes", "no",   "on",
                                         "off",  "y",     "n",   "null", "~"};
-    size_t len = strlen(text), i;
+    size_t len = strlen(text);
 
     if (!len || strspn(text, "0123456789.+-eExXoO_") == len)
         return true;
-    for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcasecmp(text, words[i]) == 0)
             return true;
-    for (i = 0; i < len; i++)
+    for (size_t i = 0; i < len; i++)
         if ((unsigned char)text[i] < 0x20 || (unsigned char)text[i] >= 0x7f ||
             strchr("\"'\\{}[],&*#?|`!", text[i]))
             return true;
@@ -101,8 +101,6 @@ static void put_map(FILE *to, const struct yaml_tree_node *map, int column, bool
 static void put_value(FILE *to, const struct yaml_tree_node *node, int column,
                       const struct layout *layout)
 {
-    const struct yaml_tree_node *item;
-
     if (node->kind == YAML_SCALAR) {
         putc(' ', to);
         put_scalar(to, node);
@@ -114,7 +112,7 @@ static void put_value(FILE *to, const struct yaml_tree_node *node, int column,
         put_map(to, node, column + layout->map, false, layout);
         return;
     }
-    for (item = node->child; item; item = item->next) {
+    for (const struct yaml_tree_node *item = node->child; item; item = item->next) {
         fprintf(to, "%*s-%*s", column + layout->seq, "", layout->item - 1, "");
         if (item->kind == YAML_MAP) {
             put_map(to, item, column + layout->seq + layout->item, true, layout);
@@ -128,10 +126,9 @@ static void put_value(FILE *to, const struct yaml_tree_node *node, int column,
 static void put_map(FILE *to, const struct yaml_tree_node *map, int column, bool first,
                     const struct layout *layout)
 {
-    const struct yaml_tree_node *node;
     struct yaml_tree_node key = {.kind = YAML_SCALAR};
 
-    for (node = map->child; node; node = node->next) {
+    for (const struct yaml_tree_node *node = map->child; node; node = node->next) {
         const struct layout *own = layout;
 
         if (!own)

@@ -179,13 +179,12 @@ static int open_collection(struct builder *b, enum yaml_kind kind, const yaml_ev
 static void close_collection(struct builder *b, const yaml_event_t *event)
 {
     struct level *top = &b->stack[--b->depth];
-    const struct yaml_tree_node *child;
 
     if (top->node->flow) {
         top->node->end = offset_of(b, &event->end_mark);
         return;
     }
-    for (child = top->node->child; child; child = child->next)
+    for (const struct yaml_tree_node *child = top->node->child; child; child = child->next)
         top->node->end = child->end;
 }
 
@@ -288,11 +287,9 @@ void yaml_tree_free(struct yaml_tree_node *root)
 
 const struct yaml_tree_node *yaml_tree_get(const struct yaml_tree_node *map, const char *key)
 {
-    const struct yaml_tree_node *node;
-
     if (!map || map->kind != YAML_MAP)
         return NULL;
-    for (node = map->child; node; node = node->next)
+    for (const struct yaml_tree_node *node = map->child; node; node = node->next)
         if (strcmp(node->key, key) == 0)
             return node;
     return NULL;

@@ -54,9 +54,8 @@ static void diff_settings(struct cfg_diff *d, const struct cfg *a, const struct 
     struct cfg_setting setting;
     char text[CFG_MAX_VALUE];
     struct cfg_change *c;
-    unsigned i;
 
-    for (i = 0; cfg_setting_at(i, &setting); i++) {
+    for (unsigned i = 0; cfg_setting_at(i, &setting); i++) {
         if (cfg_setting_same(&setting, a, b))
             continue;
         c = add(d, CFG_SET, CFG_OF_SETTING, i, i);
@@ -208,16 +207,15 @@ static void ni_whole(struct cfg_diff *d, enum cfg_action action, unsigned i, uns
 static void diff_nis(struct cfg_diff *d, const struct cfg *a, const struct cfg *b)
 {
     const struct cfg_ni *there;
-    unsigned i;
 
-    for (i = 0; i < a->ni_count; i++) {
+    for (unsigned i = 0; i < a->ni_count; i++) {
         there = cfg_find_ni(b, &a->ni[i]);
         if (there)
             diff_ni(d, i, &a->ni[i], (unsigned)(there - b->ni), there);
         else
             ni_whole(d, CFG_DEL, i, CFG_NONE, &a->ni[i]);
     }
-    for (i = 0; i < b->ni_count; i++)
+    for (unsigned i = 0; i < b->ni_count; i++)
         if (!cfg_find_ni(a, &b->ni[i]))
             ni_whole(d, CFG_ADD, CFG_NONE, i, &b->ni[i]);
 }
@@ -265,9 +263,8 @@ static void list_change(struct cfg_diff *d, const struct kind *kind, enum cfg_ac
 static const void **sorted(const struct list *list, const struct kind *kind)
 {
     const void **out = calloc(list->count + 1, sizeof(*out));
-    unsigned i;
 
-    for (i = 0; out && i < list->count; i++)
+    for (unsigned i = 0; out && i < list->count; i++)
         out[i] = list->items + i * list->size;
     if (out)
         qsort(out, list->count, sizeof(*out), kind->order);
@@ -535,7 +532,6 @@ static char *port_text(const void *a)
     char buf[CFG_PREFIX_SIZE], via[CFG_PREFIX_SIZE], *text = NULL;
     size_t len = 0;
     FILE *to = open_memstream(&text, &len);
-    unsigned i;
 
     if (!to)
         return NULL;
@@ -544,11 +540,11 @@ static char *port_text(const void *a)
         fprintf(to, " mtu %d", x->mtu);
     if (x->vlan)
         fprintf(to, " vlan %d", x->vlan);
-    for (i = 0; i < x->address_count; i++)
+    for (unsigned i = 0; i < x->address_count; i++)
         fprintf(to, " %s", cfg_prefix_text(&x->address[i], buf));
-    for (i = 0; i < x->gateway_count; i++)
+    for (unsigned i = 0; i < x->gateway_count; i++)
         fprintf(to, " gateway %s", cfg_addr_text(&x->gateway[i], buf));
-    for (i = 0; i < x->route_count; i++)
+    for (unsigned i = 0; i < x->route_count; i++)
         fprintf(to, " route %s via %s", cfg_prefix_text(&x->route[i].to, buf),
                 cfg_addr_text(&x->route[i].via, via));
     if (!x->duplicate_check)
@@ -571,20 +567,16 @@ static const struct kind kinds[] = {
 
 void cfg_diff_make(const struct cfg *a, const struct cfg *b, struct cfg_diff *out)
 {
-    unsigned i;
-
     memset(out, 0, sizeof(*out));
     diff_nis(out, a, b);
-    for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+    for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         diff_list(out, &kinds[i], a, b);
     diff_settings(out, a, b);
 }
 
 void cfg_diff_free(struct cfg_diff *diff)
 {
-    unsigned i;
-
-    for (i = 0; i < diff->count; i++) {
+    for (unsigned i = 0; i < diff->count; i++) {
         free(diff->change[i].from);
         free(diff->change[i].to);
     }
@@ -613,11 +605,10 @@ char *cfg_diff_text(const struct cfg_diff *diff)
     char *text = NULL;
     size_t len = 0;
     FILE *to = open_memstream(&text, &len);
-    unsigned i;
 
     if (!to)
         return NULL;
-    for (i = 0; i < diff->count; i++)
+    for (unsigned i = 0; i < diff->count; i++)
         put_change(to, &diff->change[i]);
     if (fclose(to) != 0) {
         free(text);

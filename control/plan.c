@@ -46,9 +46,8 @@ static void plan_buffers(struct planner *p, bool grow)
     const int to[LNET_POOLS] = {p->to->tiny, p->to->small, p->to->large};
     struct cfg_step step = {.key = ""};
     bool any = false;
-    int i;
 
-    for (i = 0; i < LNET_POOLS; i++) {
+    for (int i = 0; i < LNET_POOLS; i++) {
         bool now = from[i] != to[i] && (pool_size(to[i], i) > pool_size(from[i], i)) == grow;
 
         step.pools[i] = now ? to[i] : -1;
@@ -109,9 +108,8 @@ static bool makes_room(const struct planner *p, const struct cfg_ni *goes)
 static bool first_of(const struct planner *p, unsigned index, enum cfg_applies applies)
 {
     const struct cfg_change *c = &p->diff->change[index], *other;
-    unsigned i;
 
-    for (i = 0; i < index; i++) {
+    for (unsigned i = 0; i < index; i++) {
         other = &p->diff->change[i];
         if (other->what == CFG_OF_NI && other->a == c->a && other->applies == applies)
             return false;
@@ -138,9 +136,8 @@ static void plan_ni_adds(struct planner *p)
 {
     unsigned i, j;
     bool takes;
-    int round;
 
-    for (round = 0; round < 2; round++) {
+    for (int round = 0; round < 2; round++) {
         for (i = 0; i < p->diff->count && round; i++) {
             const struct cfg_change *c = &p->diff->change[i];
 
@@ -223,9 +220,7 @@ static void plan_ni_dels(struct planner *p)
 
 static bool is_local(const struct cfg *cfg, lnet_net_t net)
 {
-    unsigned i;
-
-    for (i = 0; i < cfg->ni_count; i++)
+    for (unsigned i = 0; i < cfg->ni_count; i++)
         if (cfg->ni[i].conf.net == net)
             return true;
     return false;
@@ -319,9 +314,8 @@ static enum cfg_part part_of(const char *path)
         {"millrace.drain", CFG_PART_REST},
         {"millrace.names[", CFG_PART_REST},
     };
-    unsigned i;
 
-    for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+    for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (strncmp(path, parts[i].prefix, strlen(parts[i].prefix)) == 0)
             return parts[i].part;
     return CFG_PARTS;
@@ -366,9 +360,7 @@ void cfg_plan_make(const struct cfg *from, const struct cfg *to, const struct cf
 
 void cfg_plan_free(struct cfg_plan *plan)
 {
-    unsigned i;
-
-    for (i = 0; i < plan->count; i++) {
+    for (unsigned i = 0; i < plan->count; i++) {
         free(plan->step[i].del);
         free(plan->step[i].add);
     }

@@ -73,9 +73,7 @@ void cfg_running_free(struct cfg_running *r)
 
 static void look_at_nis(struct cfg_running *r)
 {
-    unsigned i;
-
-    for (i = 0; i < r->now->ni_count; i++)
+    for (unsigned i = 0; i < r->now->ni_count; i++)
         r->ops->live(r->arg, &r->now->ni[i]);
 }
 
@@ -170,13 +168,12 @@ static bool is_fixed(const struct cfg_running *r, const struct cfg_change *c)
     static const char *const process[] = {
         "millrace.cores",  "millrace.reactors", "millrace.idle",      "millrace.hugepages",
         "millrace.memory", "millrace.eal_args", "millrace.telemetry", "millrace.rpc."};
-    unsigned i;
 
     if (c->applies != CFG_RESTART)
         return false;
     if (r->started)
         return true;
-    for (i = 0; i < sizeof(process) / sizeof(process[0]); i++)
+    for (unsigned i = 0; i < sizeof(process) / sizeof(process[0]); i++)
         if (strncmp(c->key, process[i], strlen(process[i])) == 0)
             return true;
     return false;
@@ -186,9 +183,8 @@ int cfg_running_check(const struct cfg_running *r, const struct cfg_diff *diff, 
                       size_t errlen)
 {
     char keys[256] = "";
-    unsigned i;
 
-    for (i = 0; i < diff->count; i++) {
+    for (unsigned i = 0; i < diff->count; i++) {
         size_t used = strlen(keys);
 
         if (is_fixed(r, &diff->change[i]))

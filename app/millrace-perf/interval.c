@@ -52,7 +52,7 @@ double interval_seconds(const struct interval *iv)
 int series_init(struct series *s)
 {
     *s = (struct series){.point = calloc(SERIES_POINTS, sizeof(*s->point)), .per_point = 1};
-    return s->point == NULL ? -ENOMEM : 0;
+    return !s->point ? -ENOMEM : 0;
 }
 
 void series_fini(struct series *s)

@@ -10,7 +10,7 @@ int lines_init(struct lines *l, uint32_t sources, uint32_t items)
     memset(l, 0, sizeof(*l));
     l->line = calloc(sources, sizeof(*l->line));
     l->next = calloc(items, sizeof(*l->next)); /* untouched pages cost nothing */
-    if (l->line == NULL || l->next == NULL) {
+    if (!l->line || !l->next) {
         lines_fini(l);
         return -ENOMEM;
     }

@@ -465,7 +465,7 @@ void perf_collected(struct perf_engine *e, bool have, const struct run_report *s
     if (c->phase != PHASE_REPORT)
         return;
     c->results->have_report = have;
-    if (sum != NULL)
+    if (sum)
         c->results->report = *sum;
     finish(c);
 }
@@ -625,11 +625,11 @@ static int load_alloc(struct load *c)
     c->msgs = calloc(c->nmsgs, sizeof(*c->msgs)); /* untouched pages cost nothing */
     c->results = calloc(1, sizeof(*c->results));
     c->intervals = calloc(1, sizeof(*c->intervals));
-    if (c->msgs == NULL || c->results == NULL || c->intervals == NULL)
+    if (!c->msgs || !c->results || !c->intervals)
         return -ENOMEM;
     c->results->sources = c->engine->sources;
     c->results->source_bytes = calloc(c->engine->sources, sizeof(uint64_t));
-    if (c->results->source_bytes == NULL)
+    if (!c->results->source_bytes)
         return -ENOMEM;
     return lines_init(&c->lines, c->engine->sources, c->nmsgs);
 }
@@ -651,7 +651,7 @@ int load_new(struct perf *p)
 {
     struct load *c = calloc(1, sizeof(*c));
 
-    if (c == NULL)
+    if (!c)
         return -ENOMEM;
     p->load = c;
     c->perf = p;
@@ -702,11 +702,11 @@ void load_interrupt(struct load *c)
 
 void load_free(struct load *c)
 {
-    if (c == NULL)
+    if (!c)
         return;
     lines_fini(&c->lines);
     free(c->msgs);
-    if (c->results != NULL)
+    if (c->results)
         free(c->results->source_bytes);
     free(c->results);
     free(c->intervals);

@@ -53,7 +53,7 @@ void perf_engine_failed(struct perf_engine *e, const char *why)
 
 void perf_engine_ready(struct perf_engine *e, int error, const char *why, unsigned unanswered)
 {
-    if (e->perf->load != NULL)
+    if (e->perf->load)
         load_begin(e->perf->load, error, why, unanswered);
     else if (error != 0)
         perf_engine_failed(e, why);
@@ -91,9 +91,9 @@ static void signalled(struct reactor_fd *fd, uint32_t events)
         return;
     p->signalled = true;
     sigprocmask(SIG_UNBLOCK, &s->set, NULL);
-    if (p->pinger != NULL)
+    if (p->pinger)
         ping_interrupt(p->pinger);
-    else if (p->load != NULL && !p->work_done)
+    else if (p->load && !p->work_done)
         load_interrupt(p->load);
     else
         perf_stop(p);
@@ -115,7 +115,7 @@ static int signals_open(struct signals *s)
 
 static const struct perf_engine_ops *engine_of(const struct perf_opts *o)
 {
-    return o->port != NULL ? &engine_peers : &engine_node;
+    return o->port ? &engine_peers : &engine_node;
 }
 
 static bool sends(const struct perf_opts *o)
@@ -129,7 +129,7 @@ static int prepare(struct perf *p, struct signals *s)
     int rc = signals_open(s);
 
     p->pattern = pattern_make();
-    if (rc != 0 || p->pattern == NULL) {
+    if (rc != 0 || !p->pattern) {
         fprintf(stderr, "millrace-perf: out of memory or descriptors\n");
         return -ENOMEM;
     }
@@ -175,7 +175,7 @@ static int run(struct perf *p, struct signals *s)
 
 out:
     reactor_fd_del(&s->fd);
-    if (p->engine != NULL) {
+    if (p->engine) {
         report_end(p);
         p->engine->ops->halt(p->engine);
         p->engine->ops->close(p->engine);

@@ -63,7 +63,7 @@ int perf_memory_open(struct perf *p, char *err, size_t errlen)
                            (uint32_t)(need / LNET_MAX_PAYLOAD), "messages", err, errlen);
     if (rc != 0)
         return rc;
-    while (mem_pool_get(&p->memory) != NULL) /* all of them are in use from now on */
+    while (mem_pool_get(&p->memory)) /* all of them are in use from now on */
         ;
     pattern = perf_memory_take(p, PATTERN_SIZE);
     memcpy(pattern, p->pattern, PATTERN_SIZE);
@@ -77,7 +77,7 @@ uint8_t *perf_memory_take(struct perf *p, size_t bytes)
     size_t all = (size_t)p->memory.total * p->memory.buf_size;
     uint8_t *at = p->memory.base + p->memory_used;
 
-    if (p->memory.base == NULL)
+    if (!p->memory.base)
         return aligned_alloc(ALIGN, aligned(bytes));
     if (aligned(bytes) > all - p->memory_used)
         return NULL;
@@ -89,7 +89,7 @@ static bool is_of_pool(const struct perf *p, const void *addr)
 {
     const uint8_t *at = addr;
 
-    return p->memory.base != NULL && at >= p->memory.base &&
+    return p->memory.base && at >= p->memory.base &&
            at < p->memory.base + (size_t)p->memory.total * p->memory.buf_size;
 }
 
@@ -108,9 +108,9 @@ void perf_memory_close(struct perf *p)
 {
     if (is_of_pool(p, p->pattern))
         p->pattern = NULL;
-    if (p->memory.base != NULL)
+    if (p->memory.base)
         mem_pool_fini(&p->memory);
-    if (p->arena != NULL)
+    if (p->arena)
         mem_arena_destroy(p->arena);
     memset(&p->memory, 0, sizeof(p->memory));
     p->arena = NULL;

@@ -90,7 +90,7 @@ static int node_make(struct perf *p, char *err, size_t errlen)
         return rc;
     p->sock = lnd_sock_new(&sock_opts);
     p->verbs = lnd_verbs_new(&verbs_opts);
-    if (p->sock == NULL || p->verbs == NULL)
+    if (!p->sock || !p->verbs)
         return -ENOMEM;
     rc = lnet_lnd_register(p->node, &lnd_sock_ops, p->sock);
     if (rc == 0)
@@ -108,7 +108,7 @@ static int targets_list(struct node_engine *n)
     for (unsigned r = 0; r < o->ntargets; r++)
         n->base.targets += o->targets[r].count;
     n->target = calloc(n->base.targets + 1, sizeof(*n->target));
-    if (n->target == NULL)
+    if (!n->target)
         return -ENOMEM;
     for (unsigned r = 0; r < o->ntargets; r++)
         for (uint32_t i = 0; i < o->targets[r].count; i++)
@@ -122,7 +122,7 @@ static int node_open(struct perf *p, struct perf_engine **out)
     char err[512] = "out of memory";
     int rc = -ENOMEM;
 
-    if (n == NULL)
+    if (!n)
         goto failed;
     n->base = (struct perf_engine){.ops = &engine_node, .perf = p, .sources = 1};
     *out = &n->base;
@@ -298,15 +298,15 @@ static void node_close(struct perf_engine *e)
     struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
     struct perf *p = e->perf;
 
-    if (p->node != NULL)
+    if (p->node)
         lnet_node_destroy(p->node);
-    if (p->sock != NULL)
+    if (p->sock)
         lnd_sock_free(p->sock);
     lnd_verbs_free(p->verbs);
     server_free(p->server);
     node_ops_free(n);
     perf_memory_close(p);
-    if (p->env != NULL)
+    if (p->env)
         reactor_env_destroy(p->env);
     free(n->target);
     free(n);
@@ -330,7 +330,7 @@ static void node_counters(const struct perf_engine *e, struct perf_engine_counte
         .bytes_out = counter_get(&c->bytes_out),
         .bytes_in = counter_get(&c->bytes_in),
     };
-    if (e->perf->node != NULL) {
+    if (e->perf->node) {
         uint64_t drops[LNET_DROP_COUNT];
         lnet_drops_get(e->perf->node, drops);
         out->unmatched = drops[LNET_DROP_ACK_NO_MATCH] + drops[LNET_DROP_REPLY_NO_MATCH];
@@ -339,12 +339,12 @@ static void node_counters(const struct perf_engine *e, struct perf_engine_counte
 
 static const struct server_counters *node_served(const struct perf_engine *e)
 {
-    return e->perf->server != NULL ? server_counters(e->perf->server) : NULL;
+    return e->perf->server ? server_counters(e->perf->server) : NULL;
 }
 
 static uint64_t node_missing(const struct perf_engine *e)
 {
-    return e->perf->server != NULL ? server_missing(e->perf->server) : 0;
+    return e->perf->server ? server_missing(e->perf->server) : 0;
 }
 
 static void node_drops(const struct perf_engine *e, perf_row_fn row, void *arg)

@@ -189,7 +189,7 @@ int node_send(struct perf_engine *e, const struct perf_msg *m)
     struct op *op = n->free_ops;
     int rc;
 
-    if (op == NULL) {
+    if (!op) {
         n->starved = true;
         return -EAGAIN;
     }
@@ -301,7 +301,7 @@ int node_ops_alloc(struct node_engine *n)
     n->ops = calloc(n->nops + 1, sizeof(*n->ops)); /* one to ask for records */
     n->memory = perf_memory_take(n->base.perf, n->nops * room + 64);
     n->seq = calloc(n->base.targets, sizeof(*n->seq));
-    if (n->ops == NULL || n->memory == NULL || n->seq == NULL)
+    if (!n->ops || !n->memory || !n->seq)
         return -ENOMEM;
     for (unsigned i = n->nops; i > 0; i--) {
         struct op *op = &n->ops[i - 1];

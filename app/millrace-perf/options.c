@@ -101,7 +101,7 @@ static int set_nid(struct perf_opts *o, const char *arg, char *err, size_t errle
         return -EINVAL;
     }
     ni = ni_new(o, err, errlen);
-    if (ni == NULL)
+    if (!ni)
         return -EINVAL;
     ni->nid = nid;
     ni->net = nid_net(&nid);
@@ -117,7 +117,7 @@ static int set_if(struct perf_opts *o, const char *arg, char *err, size_t errlen
         return -EINVAL;
     }
     ni = ni_new(o, err, errlen);
-    if (ni == NULL)
+    if (!ni)
         return -EINVAL;
     memcpy(ni->ifname, arg, strlen(arg) + 1);
     ni->net = LNET_NET_ANY; /* --net may still come */
@@ -504,7 +504,7 @@ static void usage(FILE *f)
 static void print_plain(const char *text)
 {
     for (; *text != '\0'; text++) {
-        if (strchr("*_\\#", *text) != NULL)
+        if (strchr("*_\\#", *text))
             putchar('\\');
         putchar(*text);
     }
@@ -513,7 +513,7 @@ static void print_plain(const char *text)
 static void print_row(const char *bold, const char *argument, const char *help)
 {
     printf("*%s*", bold);
-    if (argument != NULL) {
+    if (argument) {
         printf(" _");
         print_plain(argument);
         printf("_");
@@ -550,7 +550,7 @@ static int reference(const char *path)
     size_t room = 0;
     char *line = NULL;
 
-    if (f == NULL) {
+    if (!f) {
         fprintf(stderr, "millrace-perf: %s cannot be read: %s\n", path, strerror(errno));
         return -1;
     }
@@ -615,7 +615,7 @@ static int complete_engine(struct perf_opts *o)
 
     for (unsigned i = 0; i < o->ntargets; i++)
         targets += o->targets[i].count;
-    if (o->port != NULL) {
+    if (o->port) {
         if (o->peers.count == 0)
             return fail("--port", "wants --peers NID*COUNT");
         if (o->command == PERF_PING || o->serve || o->nnis > 0 || o->nroutes > 0)
@@ -624,7 +624,7 @@ static int complete_engine(struct perf_opts *o)
                         "--serve");
         return 0;
     }
-    if (o->server_port != NULL || o->peers.count > 0)
+    if (o->server_port || o->peers.count > 0)
         return fail("", "--server-port and --peers want --port");
     if (o->nnis == 0)
         return fail("", "who am I? Give --nid NID, or --if IFACE");
@@ -637,15 +637,15 @@ static int complete_engine(struct perf_opts *o)
 
 static int complete_load(struct perf_opts *o)
 {
-    if (o->kinds.text != NULL && o->command != PERF_BOTH)
+    if (o->kinds.text && o->command != PERF_BOTH)
         return fail("--mix", "is for both");
     if (o->command == PERF_PUT)
         o->kinds.weight[OP_PUT] = 1;
     else if (o->command == PERF_GET)
         o->kinds.weight[OP_GET] = 1;
-    else if (o->kinds.text == NULL)
+    else if (!o->kinds.text)
         o->kinds.in_turn = true;
-    if (!sends(o) && (o->rate > 0 || o->csv != NULL || o->plot != NULL))
+    if (!sends(o) && (o->rate > 0 || o->csv || o->plot))
         return fail("", "--rate, --csv and --plot are for put, get and both");
     if (o->rate == 0 && o->queue != 0)
         return fail("--queue", "wants --rate");

@@ -16,7 +16,7 @@ static FILE *file_in(const char *dir, const char *name)
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     f = fopen(path, "w");
-    if (f == NULL) {
+    if (!f) {
         perror(path);
         exit(1);
     }

@@ -34,7 +34,7 @@ uint8_t *pattern_make(void)
     uint8_t *pattern = aligned_alloc(64, PATTERN_SIZE);
     uint64_t state = PATTERN_SEED;
 
-    if (pattern == NULL)
+    if (!pattern)
         return NULL;
     for (size_t i = 0; i < PATTERN_SIZE; i += sizeof(uint64_t)) {
         uint64_t word = htole64(payload_random(&state));

@@ -90,7 +90,7 @@ int peers_make(struct peers *e)
     e->op = calloc(PEERS_OPS, sizeof(*e->op));
     e->answer = calloc(answers, sizeof(*e->answer));
     e->target_up = calloc(e->base.targets + 1, 1);
-    if (e->op == NULL || e->answer == NULL || e->target_up == NULL)
+    if (!e->op || !e->answer || !e->target_up)
         return -ENOMEM;
     for (size_t i = 0; i < PEERS_OPS; i++)
         TAILQ_INSERT_TAIL(&e->free_ops, &e->op[i], link);
@@ -98,7 +98,7 @@ int peers_make(struct peers *e)
         TAILQ_INSERT_TAIL(&e->free_answers, &e->answer[i], link);
     for (unsigned i = 0; i < e->sides; i++) {
         e->side[i].peer = calloc(e->side[i].range.count, sizeof(*e->side[i].peer));
-        if (e->side[i].peer == NULL)
+        if (!e->side[i].peer)
             return -ENOMEM;
         peers_init(e, i);
     }
@@ -144,15 +144,15 @@ static const char *fill(struct peers *e)
         return "simulated peers have one connection of each kind";
     if (o->peer_credits > 0)
         return "simulated peers take no --peer-credits";
-    if (wrong == NULL && !only_serves && o->ntargets == 0)
+    if (!wrong && !only_serves && o->ntargets == 0)
         return "nobody to send to: name the targets";
-    if (wrong == NULL && !only_serves && o->server_port != NULL) {
+    if (!wrong && !only_serves && o->server_port) {
         if (o->ntargets != 1)
             return "targets on a port of this process are one range of NIDs";
         side_fill(e, o->server_port, &o->targets[0], &o->server_gateway, true);
         wrong = range_wrong(&o->targets[0], &o->server_gateway);
     }
-    if (wrong != NULL || only_serves)
+    if (wrong || only_serves)
         return wrong;
     e->direct = peers_are_direct(e);
     e->base.sources = o->peers.count;
@@ -168,7 +168,7 @@ static int peers_open(struct perf *p, struct perf_engine **out)
     const char *wrong;
     int rc = -ENOMEM;
 
-    if (e == NULL)
+    if (!e)
         goto failed;
     *out = &e->base;
     e->base.ops = &engine_peers;
@@ -176,7 +176,7 @@ static int peers_open(struct perf *p, struct perf_engine **out)
     e->pattern = p->pattern;
     e->inject_replies = p->opts.inject == PERF_INJECT_CORRUPT && p->opts.command == PERF_SERVER;
     wrong = fill(e);
-    if (wrong != NULL) {
+    if (wrong) {
         snprintf(err, sizeof(err), "%s", wrong);
         rc = -EINVAL;
         goto failed;
@@ -218,7 +218,7 @@ static void tell_serving(struct reactor_task *task)
 
 static void ready(struct peers *e, int error)
 {
-    if (e->told_ready || e->ready_task.fn == NULL)
+    if (e->told_ready || !e->ready_task.fn)
         return;
     e->told_ready = true;
     e->told_error = error;
@@ -228,7 +228,7 @@ static void ready(struct peers *e, int error)
 void peers_ready_changed(struct peers *e)
 {
     e->progress_us = reactor_now_us();
-    if (e->ready < e->all || e->told_serving || e->serving_task.fn == NULL)
+    if (e->ready < e->all || e->told_serving || !e->serving_task.fn)
         return;
     e->told_serving = true;
     reactor_post(reactor_control(e->base.perf->env), &e->serving_task);
@@ -366,7 +366,7 @@ static void peers_halt(struct perf_engine *base)
 {
     struct reactor_env *env = base->perf->env;
 
-    if (env == NULL || base->home == NULL)
+    if (!env || !base->home)
         return;
     reactor_env_stop(env);
     (void)reactor_env_drain(env);
@@ -425,7 +425,7 @@ static uint64_t cpu_ns(void)
 
 void peers_mark_begin(struct peers *e)
 {
-    if (e->has_begun || e->base.home == NULL)
+    if (e->has_begun || !e->base.home)
         return;
     e->has_begun = true;
     reactor_stats_get(e->base.home, &e->begun);

@@ -81,7 +81,7 @@ static void conn_send(struct peer_conn *c)
     unsigned nsegs;
     ssize_t n;
 
-    while (c->up && (tx = TAILQ_FIRST(&c->queue)) != NULL) {
+    while (c->up && (tx = TAILQ_FIRST(&c->queue))) {
         nsegs = segments(c->peer->e, tx, c->tx_done, segs);
         n = ops(c)->send(c->stream, segs, nsegs, TAILQ_NEXT(tx, link) != NULL);
         if (n < 0)
@@ -100,7 +100,7 @@ void peer_push(struct peer *p)
 
     if (p->state != PEER_PINGS && p->state != PEER_READY)
         return;
-    while (p->credits > 0 && (tx = TAILQ_FIRST(&p->wait)) != NULL) {
+    while (p->credits > 0 && (tx = TAILQ_FIRST(&p->wait))) {
         struct peer_conn *c = conn_for(p, tx);
 
         TAILQ_REMOVE(&p->wait, tx, link);
@@ -124,7 +124,7 @@ bool peer_noop(struct peer_conn *c, uint64_t cookie)
     struct sock_frame frame = {.type = SOCK_FRAME_NOOP, .cookie = {0, cookie}};
     struct peers_tx *tx = peers_answer(c->peer);
 
-    if (tx == NULL)
+    if (!tx)
         return false;
     sock_frame_encode(&frame, tx->head);
     tx->peer = c->peer;
@@ -403,7 +403,7 @@ static void on_readable(void *user)
     unsigned steps = 0;
     bool more = true;
 
-    while (more && c->stream != NULL && !c->paused && steps++ < RX_STEPS) {
+    while (more && c->stream && !c->paused && steps++ < RX_STEPS) {
         if (c->rx_state == PEER_RX_HELLO)
             more = read_hello(c);
         else if (c->rx_state == PEER_RX_FRAME)
@@ -411,7 +411,7 @@ static void on_readable(void *user)
         else
             more = read_payload(c);
     }
-    if (c->stream == NULL)
+    if (!c->stream)
         return;
     if (c->up)
         window_tell(c);
@@ -428,7 +428,7 @@ void peer_resume(struct peer *p)
     for (unsigned i = 0; i < PEER_CONNS; i++) {
         struct peer_conn *c = &p->conn[i];
 
-        if (!c->paused || c->stream == NULL)
+        if (!c->paused || !c->stream)
             continue;
         c->paused = false;
         ops(c)->rx_pause(c->stream, false);
@@ -480,7 +480,7 @@ void peer_conn_close(struct peer_conn *c, bool abort)
 {
     struct peers_tx *tx;
 
-    if (c->stream == NULL)
+    if (!c->stream)
         return;
     ops(c)->close(c->stream, abort);
     c->stream = NULL;
@@ -488,7 +488,7 @@ void peer_conn_close(struct peer_conn *c, bool abort)
         counter_add(&c->peer->e->count.connections, (uint64_t)-1);
     c->up = false;
     c->paused = false;
-    while ((tx = TAILQ_FIRST(&c->queue)) != NULL) {
+    while ((tx = TAILQ_FIRST(&c->queue))) {
         TAILQ_REMOVE(&c->queue, tx, link);
         peers_tx_end(tx, false);
     }

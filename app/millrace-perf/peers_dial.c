@@ -97,7 +97,7 @@ void peers_dial_next(struct peers *e)
 {
     struct peer *p;
 
-    while (e->dialling < PEERS_DIALS && !e->stopping && (p = TAILQ_FIRST(&e->idle)) != NULL) {
+    while (e->dialling < PEERS_DIALS && !e->stopping && (p = TAILQ_FIRST(&e->idle))) {
         TAILQ_REMOVE(&e->idle, p, link);
         e->dialling++;
         p->state = PEER_DIALS;
@@ -140,7 +140,7 @@ static void ping_again(struct peer *p)
 static bool under_way(const struct peer *p)
 {
     for (unsigned i = 0; i < PEER_CONNS; i++)
-        if (p->conn[i].stream != NULL && !p->conn[i].up)
+        if (p->conn[i].stream && !p->conn[i].up)
             return true;
     return false;
 }
@@ -176,7 +176,7 @@ static void close_all(struct peer *p, bool abort)
     reactor_timer_cancel(&p->timer);
     for (unsigned i = 0; i < PEER_CONNS; i++)
         peer_conn_close(&p->conn[i], abort);
-    while ((tx = TAILQ_FIRST(&p->wait)) != NULL) {
+    while ((tx = TAILQ_FIRST(&p->wait))) {
         TAILQ_REMOVE(&p->wait, tx, link);
         peers_tx_end(tx, false);
     }

@@ -28,7 +28,7 @@ static void accepted(void *user, struct stream *s, const union stream_addr *from
     struct peer_conn *c = NULL;
     unsigned i = 0;
 
-    while (i < PEER_CONNS && p->conn[place_of[i]].stream != NULL)
+    while (i < PEER_CONNS && p->conn[place_of[i]].stream)
         i++;
     if (i == PEER_CONNS || p->state != PEER_DIALS ||
         from->in.sin_addr.s_addr != p->e->side[1].gateway.addr_be[0]) {
@@ -64,7 +64,7 @@ int peers_direct_start(struct peers *e)
 
 void peers_direct_stop(struct peers *e)
 {
-    if (e->listener != NULL)
+    if (e->listener)
         e->transport.ops->unlisten(e->listener);
     e->listener = NULL;
 }

@@ -28,7 +28,7 @@ struct peers_tx *peers_answer(struct peer *p)
 {
     struct peers_tx *tx = TAILQ_FIRST(&p->e->free_answers);
 
-    if (tx == NULL || p->answers >= PEER_ANSWERS + PEER_OWN)
+    if (!tx || p->answers >= PEER_ANSWERS + PEER_OWN)
         return NULL;
     TAILQ_REMOVE(&p->e->free_answers, tx, link);
     p->answers++;
@@ -52,7 +52,7 @@ void peers_tx_end(struct peers_tx *tx, bool sent)
 {
     struct peer *p = tx->peer;
 
-    if (tx->op == NULL) {
+    if (!tx->op) {
         TAILQ_INSERT_HEAD(&p->e->free_answers, tx, link);
         p->answers--;
         peer_resume(p);
@@ -79,7 +79,7 @@ bool peers_ping(struct peer *p, const struct lnet_nid *nid, uint64_t object)
     };
     struct peers_tx *tx = peers_answer(p);
 
-    if (tx == NULL)
+    if (!tx)
         return false;
     lnet_body_set_get(&h, &get);
     peers_tx_fill(tx, &h, NULL, 0);
@@ -94,7 +94,7 @@ static struct peers_op *op_take(struct peer *p, unsigned kind, uint64_t cookie)
     struct peers *e = p->e;
     struct peers_op *op = TAILQ_FIRST(&e->free_ops);
 
-    if (op == NULL)
+    if (!op)
         return NULL;
     TAILQ_REMOVE(&e->free_ops, op, link);
     TAILQ_INSERT_TAIL(&p->ops, op, link);
@@ -165,7 +165,7 @@ int peers_send(struct perf_engine *base, const struct perf_msg *m)
     peers_mark_begin(e);
     p = &e->side[0].peer[m->from];
     op = op_take(p, m->op, m->cookie);
-    if (op == NULL) {
+    if (!op) {
         e->wanted = true;
         return -EAGAIN;
     }
@@ -232,7 +232,7 @@ void peers_fail_ops(struct peer *p, int error)
 {
     struct peers_op *op;
 
-    while ((op = TAILQ_FIRST(&p->ops)) != NULL) {
+    while ((op = TAILQ_FIRST(&p->ops))) {
         struct perf_end end = {.status = error};
 
         op_done(p->e, op, &end);
@@ -254,7 +254,7 @@ void peers_collect(struct perf_engine *base, uint32_t run, unsigned patience_ms)
     };
     struct peers_op *op = op_take(p, PEERS_OP_REPORT, 0);
 
-    if (op == NULL) {
+    if (!op) {
         perf_collected(base, false, NULL);
         return;
     }
@@ -271,7 +271,7 @@ void peers_collect_look(struct peers *e)
 {
     struct perf_end end = {.status = -ETIMEDOUT};
 
-    if (e->collecting != NULL && reactor_now_us() >= e->collect_until_us)
+    if (e->collecting && reactor_now_us() >= e->collect_until_us)
         op_done(e, e->collecting, &end);
 }
 
@@ -319,7 +319,7 @@ static enum lnet_drop header_reply(struct peer_conn *c)
         return LNET_DROP_NONE;
     }
     c->op = op_find(c->peer, &reply.dst);
-    if (c->op == NULL)
+    if (!c->op)
         return LNET_DROP_NONE;
     c->op_generation = c->op->generation;
     if (c->op->kind == OP_PUT || c->hdr.payload_len > c->op->length)
@@ -353,7 +353,7 @@ static void answer(struct peer_conn *c, struct lnet_hdr *h, uint32_t offset, con
 {
     struct peers_tx *tx = peers_answer(c->peer); /* there is one, or the header had not been read */
 
-    if (tx == NULL)
+    if (!tx)
         return;
     h->dest_nid = c->hdr.src_nid;
     h->src_nid = c->peer->nid;
@@ -467,7 +467,7 @@ static enum lnet_drop got_ack(struct peer_conn *c)
 
     lnet_body_get_ack(&c->hdr, &ack);
     op = op_find(c->peer, &ack.dst);
-    if (op == NULL) {
+    if (!op) {
         unmatched(c->peer, LNET_DROP_ACK_NO_MATCH);
         return LNET_DROP_NONE;
     }
@@ -519,7 +519,7 @@ static enum lnet_drop got_reply(struct peer_conn *c)
         return reply.dst.interface_cookie == e->incarnation ? ping_heard(c, reply.dst.object_cookie)
                                                             : LNET_DROP_NONE;
     op = op_find(c->peer, &reply.dst); /* it may have been given up since its header came */
-    if (op == NULL || op != c->op || op->generation != c->op_generation) {
+    if (!op || op != c->op || op->generation != c->op_generation) {
         unmatched(c->peer, LNET_DROP_REPLY_NO_MATCH);
         return LNET_DROP_NONE;
     }

@@ -116,7 +116,7 @@ static int pattern_open(struct peers *e, char *err, size_t errlen)
     e->chunk_region = mem_mbufs_region(p->pool);
     for (unsigned i = 0; i < PEERS_CHUNKS; i++) {
         p->chunk[i] = rte_pktmbuf_alloc(p->pool);
-        if (p->chunk[i] == NULL) {
+        if (!p->chunk[i]) {
             snprintf(err, errlen, "no memory for the pattern");
             return -ENOMEM;
         }
@@ -177,7 +177,7 @@ int peers_ports_open(struct peers *e, char *err, size_t errlen)
     struct tcp_opts tcp;
     int rc;
 
-    if (p == NULL) {
+    if (!p) {
         snprintf(err, errlen, "out of memory");
         return -ENOMEM;
     }
@@ -246,22 +246,22 @@ void peers_ports_close(struct peers *e)
 {
     struct peers_ports *p = e->ports;
 
-    if (p == NULL)
+    if (!p)
         return;
     for (unsigned i = 0; i < e->sides; i++)
-        if (p->port[i] != NULL)
+        if (p->port[i])
             port_stop(p->port[i]);
-    if (p->tcp != NULL)
+    if (p->tcp)
         tcp_destroy(p->tcp);
-    if (p->inet != NULL)
+    if (p->inet)
         inet_destroy(p->inet);
     for (unsigned i = 0; i < e->sides; i++)
-        if (p->port[i] != NULL)
+        if (p->port[i])
             port_close(p->port[i]);
     for (unsigned i = 0; i < PEERS_CHUNKS; i++)
         rte_pktmbuf_free(p->chunk[i]);
     mem_mbufs_destroy(p->pool);
-    if (e->base.perf->env != NULL)
+    if (e->base.perf->env)
         reactor_env_destroy(e->base.perf->env);
     e->base.perf->env = NULL;
     free(p);
@@ -272,7 +272,7 @@ void peers_ports_drops(const struct peers *e, perf_row_fn row, void *arg)
 {
     uint64_t n[PKT_DROP_COUNT];
 
-    if (e->ports == NULL || e->ports->inet == NULL)
+    if (!e->ports || !e->ports->inet)
         return;
     inet_drops_get(e->ports->inet, n);
     for (unsigned i = 0; i < PKT_DROP_COUNT; i++)

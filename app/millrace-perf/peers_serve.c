@@ -21,7 +21,7 @@ static struct peers_run *run_new(struct peers *e, uint32_t number)
     if (e->runs == PEERS_RUNS)
         return NULL;
     r = calloc(1, sizeof(*r));
-    if (r == NULL)
+    if (!r)
         return NULL;
     if (track_init(&r->track) != 0) {
         free(r);
@@ -43,9 +43,9 @@ void peers_put_received(struct peers *e, const struct match *m, uint32_t length,
     counter_add(&e->served.put_bytes, length);
     counter_add(&e->served.checked, check);
     counter_add(&e->served.bad_checksum, check && !good);
-    if (r == NULL)
+    if (!r)
         r = run_new(e, m->run);
-    if (r == NULL) {
+    if (!r) {
         counter_add(&e->served.untracked, 1);
         return;
     }
@@ -65,7 +65,7 @@ void peers_report(const struct peers *e, uint32_t run, uint8_t out[RUN_REPORT_SI
     const struct peers_run *r = run_find(e, run);
     struct run_report report = {0};
 
-    if (r != NULL) {
+    if (r) {
         report = r->report;
         report.repeated = r->track.repeated;
         report.stale = r->track.stale;

@@ -72,7 +72,7 @@ int ping_begin(struct perf *p)
 {
     struct pinger *g = calloc(1, sizeof(*g));
 
-    if (g == NULL)
+    if (!g)
         return -ENOMEM;
     p->pinger = g;
     g->perf = p;

@@ -314,7 +314,7 @@ static void quantile_panel(FILE *f, unsigned index, const struct plot *plot)
 
     for (int op = 0; op < OP_KINDS; op++) {
         const struct hist *h = plot->rtt[op];
-        if (h == NULL || h->count == 0)
+        if (!h || h->count == 0)
             continue;
         lo = fmin(lo, (double)h->min);
         hi = fmax(hi, (double)h->max);
@@ -330,7 +330,7 @@ static void quantile_panel(FILE *f, unsigned index, const struct plot *plot)
     ticks_log_time(&p);
     for (int op = 0; op < OP_KINDS; op++) {
         const struct hist *h = plot->rtt[op];
-        if (h == NULL || h->count == 0)
+        if (!h || h->count == 0)
             continue;
         line_begin(&p, plot->rtt_name[op]);
         for (double n = 0; n <= nines_of(h) + 1e-9; n += 0.02)

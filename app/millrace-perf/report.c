@@ -86,11 +86,11 @@ static void progress_tick(struct reactor_timer *timer)
     struct totals t = {0};
 
     reactor_timer_arm(&r->timer, every != 0 ? every : TERMINAL_US);
-    if (p->load != NULL && !p->work_done)
+    if (p->load && !p->work_done)
         return; /* report_interval() tells */
-    if (served != NULL)
+    if (served)
         totals_of_server(served, &t);
-    if (p->pinger != NULL)
+    if (p->pinger)
         t.messages = ping_results(p->pinger)->answered;
     line_begin(r);
     fprintf(p->progress, "%7.1f s  %10.0f messages/s  %10.2f MB/s  %" PRIu64 " bad",
@@ -128,7 +128,7 @@ void report_interval(struct perf *p)
         r->bad += iv.bad;
         if (r->lines || r->terminal)
             interval_line(r, &iv);
-        if (r->csv != NULL) {
+        if (r->csv) {
             csv_row(r->csv, &iv);
             fflush(r->csv); /* so that it can be followed */
         }
@@ -138,10 +138,10 @@ void report_interval(struct perf *p)
 
 static int file_open(const char *path, FILE **out)
 {
-    if (path == NULL)
+    if (!path)
         return 0;
     *out = fopen(path, "we");
-    if (*out != NULL)
+    if (*out)
         return 0;
     fprintf(stderr, "millrace-perf: cannot write %s: %s\n", path, strerror(errno));
     return -EIO;
@@ -151,7 +151,7 @@ int report_open(struct perf *p)
 {
     struct report *r = calloc(1, sizeof(*r));
 
-    if (r == NULL || series_init(&r->series) != 0) {
+    if (!r || series_init(&r->series) != 0) {
         free(r);
         fprintf(stderr, "millrace-perf: out of memory\n");
         return -ENOMEM;
@@ -163,7 +163,7 @@ int report_open(struct perf *p)
     r->terminal = !p->opts.interval_set && isatty(fileno(p->progress));
     if (file_open(p->opts.csv, &r->csv) != 0 || file_open(p->opts.plot, &r->plot) != 0)
         return -EIO;
-    if (r->csv != NULL)
+    if (r->csv)
         csv_header(r->csv);
     return 0;
 }
@@ -189,12 +189,12 @@ void report_end(struct perf *p)
 
 void report_free(struct report *r)
 {
-    if (r == NULL)
+    if (!r)
         return;
     series_fini(&r->series);
-    if (r->csv != NULL)
+    if (r->csv)
         fclose(r->csv);
-    if (r->plot != NULL)
+    if (r->plot)
         fclose(r->plot);
     free(r);
 }
@@ -286,11 +286,11 @@ static void verdict(const struct perf *p, struct verdict *v)
 
     e->ops->counters(e, &counters);
     *v = (struct verdict){.ok = true};
-    if (p->load != NULL)
+    if (p->load)
         judge_load(v, load_results(p->load), counters.unmatched);
-    if (served != NULL)
+    if (served)
         judge_server(v, served, e->ops->missing(e));
-    if (p->pinger != NULL)
+    if (p->pinger)
         judge_ping(v, ping_results(p->pinger));
     trouble_count(v, counters.failed_peers, "simulated peers gave up");
     trouble_count(v, counters.broken_input, "received messages broke the protocol");
@@ -425,15 +425,15 @@ static void print_human(const struct perf *p, const struct verdict *v)
     const struct perf_engine *e = p->engine;
     const struct server_counters *served = e->ops->served(e);
 
-    if (p->pinger != NULL)
+    if (p->pinger)
         print_ping(p, ping_results(p->pinger));
-    if (p->load != NULL)
+    if (p->load)
         print_load(p);
-    if (served != NULL)
+    if (served)
         print_server(served, e->ops->missing(e));
-    if (e->ops->figures != NULL)
+    if (e->ops->figures)
         e->ops->figures(e, print_figure, stdout);
-    e->ops->drops(e, print_drop, p->pinger != NULL ? stderr : stdout);
+    e->ops->drops(e, print_drop, p->pinger ? stderr : stdout);
     if (!v->ok)
         fprintf(stderr, "FAILED: %s\n", v->why);
 }
@@ -468,7 +468,7 @@ static void file_close(FILE **f, const char *path, struct verdict *v)
 {
     bool bad;
 
-    if (*f == NULL)
+    if (!*f)
         return;
     bad = ferror(*f) != 0;
     bad |= fclose(*f) != 0;
@@ -481,7 +481,7 @@ static int exit_code(const struct perf *p, const struct verdict *v)
 {
     if (!v->ok)
         return PERF_EXIT_FAILED;
-    return p->load != NULL && load_results(p->load)->interrupted ? PERF_EXIT_SIGNAL : PERF_EXIT_OK;
+    return p->load && load_results(p->load)->interrupted ? PERF_EXIT_SIGNAL : PERF_EXIT_OK;
 }
 
 int report_final(struct perf *p)
@@ -490,9 +490,9 @@ int report_final(struct perf *p)
     struct verdict v;
 
     verdict(p, &v);
-    if (p->load != NULL)
+    if (p->load)
         report_interval(p);
-    if (r->plot != NULL)
+    if (r->plot)
         draw(p, r->plot);
     file_close(&r->csv, p->opts.csv, &v);
     file_close(&r->plot, p->opts.plot, &v);

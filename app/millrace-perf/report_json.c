@@ -95,7 +95,7 @@ static void json_settings(json_t *root, const struct perf *p)
                                     : o->kept_order ? "kept"
                                                     : "round-robin"));
     json_object_set_new(root, "size", json_string(o->sizes.text));
-    if (o->kinds.text != NULL)
+    if (o->kinds.text)
         json_object_set_new(root, "mix", json_string(o->kinds.text));
     json_object_set_new(root, "inflight", json_count(o->inflight));
     json_verify(root, o->verify_every);
@@ -190,7 +190,7 @@ static void json_engine(json_t *root, const struct perf_engine *e)
 
     e->ops->drops(e, json_row, drops);
     json_object_set_new(root, "drops", drops);
-    if (e->ops->figures != NULL)
+    if (e->ops->figures)
         e->ops->figures(e, json_row, figures);
     json_object_set_new(root, "figures", figures);
 }
@@ -211,11 +211,11 @@ void report_json(const struct perf *p, const struct verdict *v)
     json_t *root = json_pack("{s:s, s:s, s:s}", "program", "millrace-perf", "version",
                              MILLRACE_VERSION, "command", p->opts.command_name);
 
-    if (p->load != NULL)
+    if (p->load)
         json_load(root, p, v);
-    if (served != NULL)
+    if (served)
         json_object_set_new(root, "server", json_server(served, e->ops->missing(e)));
-    if (p->pinger != NULL)
+    if (p->pinger)
         json_object_set_new(root, "ping", json_ping(p, ping_results(p->pinger)));
     json_engine(root, e);
     json_object_set_new(root, "cpu_seconds", json_real(cpu_seconds()));

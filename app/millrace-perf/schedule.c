@@ -239,7 +239,7 @@ int range_parse(const char *text, struct perf_range *out)
 {
     char nid[LNET_NIDSTR_SIZE];
     const char *star = strchr(text, '*');
-    size_t len = star != NULL ? (size_t)(star - text) : strlen(text);
+    size_t len = star ? (size_t)(star - text) : strlen(text);
     struct perf_range range = {.count = 1};
     unsigned last;
 
@@ -249,7 +249,7 @@ int range_parse(const char *text, struct perf_range *out)
     nid[len] = '\0';
     if (nid_parse(nid, &range.first) != 0)
         return -EINVAL;
-    if (star != NULL) {
+    if (star) {
         uint64_t count;
         star++;
         if (number_parse(&star, 1u << 24, &count) != 0 || *star != '\0' || count == 0)

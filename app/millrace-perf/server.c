@@ -94,7 +94,7 @@ static struct run *run_new(struct server *s, const struct lnet_event *ev, uint32
     if (s->nruns == MAX_RUNS)
         return NULL;
     r = calloc(1, sizeof(*r));
-    if (r == NULL)
+    if (!r)
         return NULL;
     if (track_init(&r->track) != 0)
         goto fail;
@@ -161,14 +161,14 @@ static void put_received(struct server *s, const struct offer *o, const struct l
         return;
     }
     r = run_find(s, ev, match.run);
-    if (r == NULL)
+    if (!r)
         r = run_new(s, ev, match.run);
-    if (r == NULL)
+    if (!r)
         counter_add(&s->counters.untracked, 1);
     counter_add(&s->counters.puts, 1);
     counter_add(&s->counters.put_bytes, ev->mlength);
-    put_check(s, r != NULL ? &r->report : &nowhere, o, ev, match.source != 0);
-    if (r == NULL)
+    put_check(s, r ? &r->report : &nowhere, o, ev, match.source != 0);
+    if (!r)
         return;
     r->report.received++;
     r->report.bytes += ev->mlength;
@@ -252,7 +252,7 @@ static uint8_t *content_altered(struct perf *p)
 {
     uint8_t *copy = perf_memory_take(p, PATTERN_SIZE);
 
-    if (copy == NULL)
+    if (!copy)
         return NULL;
     memcpy(copy, p->pattern, PATTERN_SIZE);
     for (size_t i = 0; i < PATTERN_SIZE; i += GET_ALTERED_EVERY)
@@ -265,7 +265,7 @@ int server_begin(struct perf *p)
     struct server *s = calloc(1, sizeof(*s));
     bool altered = p->opts.inject == PERF_INJECT_CORRUPT && p->opts.command == PERF_SERVER;
 
-    if (s == NULL)
+    if (!s)
         return -ENOMEM;
     p->server = s;
     s->perf = p;
@@ -275,7 +275,7 @@ int server_begin(struct perf *p)
     s->buffers = calloc(p->opts.buffers, sizeof(*s->buffers));
     s->memory = perf_memory_take(p, (size_t)p->opts.buffers * LNET_MAX_PAYLOAD);
     s->content = altered ? content_altered(p) : p->pattern;
-    if (s->buffers == NULL || s->memory == NULL || s->content == NULL)
+    if (!s->buffers || !s->memory || !s->content)
         return -ENOMEM;
     s->start.fn = server_start;
     reactor_post(lnet_node_home(p->node), &s->start);
@@ -284,7 +284,7 @@ int server_begin(struct perf *p)
 
 void server_free(struct server *s)
 {
-    if (s == NULL)
+    if (!s)
         return;
     for (unsigned i = 0; i < s->nruns; i++) {
         track_fini(&s->runs[i]->track);

@@ -53,7 +53,7 @@ void reactor_timer_arm(struct reactor_timer *t, uint64_t delay_us)
     unsigned i = 0;
 
     reactor_timer_cancel(t);
-    while (timers[i] != NULL)
+    while (timers[i])
         i++;
     t->expires_us = now_ns / 1000 + delay_us;
     timers[i] = t;
@@ -73,7 +73,7 @@ void reactor_post(struct reactor *to, struct reactor_task *task)
 {
     struct reactor_task **at = &mail;
 
-    while (*at != NULL)
+    while (*at)
         at = &(*at)->next;
     task->next = NULL;
     *at = task;
@@ -281,7 +281,7 @@ static void bench_free(struct bench *b)
 
 static void mails_run(void)
 {
-    while (mail != NULL) {
+    while (mail) {
         struct reactor_task *task = mail;
         mail = task->next;
         task->fn(task);
@@ -293,7 +293,7 @@ static uint64_t timers_next(void)
     uint64_t next = FOREVER;
 
     for (unsigned i = 0; i < 8; i++)
-        if (timers[i] != NULL && timers[i]->expires_us * 1000 < next)
+        if (timers[i] && timers[i]->expires_us * 1000 < next)
             next = timers[i]->expires_us * 1000;
     return next;
 }
@@ -302,7 +302,7 @@ static void timers_run(void)
 {
     for (unsigned i = 0; i < 8; i++) {
         struct reactor_timer *t = timers[i];
-        if (t == NULL || t->expires_us * 1000 > now_ns)
+        if (!t || t->expires_us * 1000 > now_ns)
             continue;
         timers[i] = NULL;
         t->fn(t);
@@ -318,11 +318,11 @@ static void step(struct bench *b)
     fake_answer(&b->fake);
     mails_run();
     timers_run();
-    if (poller != NULL)
+    if (poller)
         did = poller->fn(poller->arg);
-    if (poller != NULL && (did > 0 || poller->max_sleep_us == 0))
+    if (poller && (did > 0 || poller->max_sleep_us == 0))
         until = now_ns + 1000;
-    else if (poller != NULL && poller->max_sleep_us < FOREVER / 1000)
+    else if (poller && poller->max_sleep_us < FOREVER / 1000)
         until = now_ns + poller->max_sleep_us * 1000;
     if (timers_next() < until)
         until = timers_next();
@@ -343,7 +343,7 @@ static void run(struct bench *b)
 {
     uint64_t start = now_ns;
 
-    if (b->perf.load == NULL)
+    if (!b->perf.load)
         begin(b);
     while (!ended) {
         step(b);

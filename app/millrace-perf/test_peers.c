@@ -293,7 +293,7 @@ static void test_reads_no_more(void **state)
     assert_true(target->conn[0].paused && wire_of(target, 0)->paused);
     assert_true(target->answers <= PEER_ANSWERS);
     wire_of(target, 0)->room = SIZE_MAX;
-    wire_of(target, 0)->ev->writable(target->conn[0].stream == NULL ? NULL : &target->conn[0]);
+    wire_of(target, 0)->ev->writable(!target->conn[0].stream ? NULL : &target->conn[0]);
     for (unsigned i = 0; i < 100; i++) {
         while (hear(target, 0, &h, &payload))
             n++;
@@ -468,7 +468,7 @@ static void test_noise(void **state)
         struct peer *p = payload_random(&rnd) % 2 ? source : target;
         struct lnet_hdr h = header_to(p, (enum lnet_msg_type)(payload_random(&rnd) % 4));
         struct perf_msg m = message(round % 2 ? OP_PUT : OP_GET, 100, round);
-        unsigned i = (unsigned)(payload_random(&rnd) % PEER_CONNS), n;
+        unsigned i = (unsigned)(payload_random(&rnd) % PEER_CONNS);
 
         if (p->state == PEER_PAUSES) {
             pass_ms(16001);
@@ -479,16 +479,16 @@ static void test_noise(void **state)
             answer_ping(p, true);
         }
         (void)peers_send(&e->base, &m);
-        for (n = 0; n < sizeof(h.body); n++)
+        for (unsigned n = 0; n < sizeof(h.body); n++)
             h.body[n] = (uint8_t)payload_random(&rnd);
         h.payload_len = h.type == LNET_MSG_PUT || h.type == LNET_MSG_REPLY ? 64 : 0;
         frame_bytes(buf, &h);
-        for (n = (unsigned)(payload_random(&rnd) % 3); n > 0; n--)
+        for (unsigned n = (unsigned)(payload_random(&rnd) % 3); n > 0; n--)
             buf[payload_random(&rnd) % sizeof(buf)] ^= (uint8_t)payload_random(&rnd);
         say(p, i, buf, PEERS_HEAD + h.payload_len);
         assert_true(p->credits <= PEER_CREDITS && p->answers <= PEER_ANSWERS + PEER_OWN);
         for (i = 0; i < PEER_CONNS; i++) {
-            if (p->conn[i].stream == NULL)
+            if (!p->conn[i].stream)
                 continue;
             wire_of(p, i)->acked = wire_of(p, i)->out_len;
             wire_of(p, i)->ev->acked(&p->conn[i]);

@@ -429,7 +429,7 @@ static void say_message(struct peer *p, unsigned i, const struct lnet_hdr *h, co
     sock_frame_encode(&frame, buf);
     assert_int_equal(lnet_hdr_encode4(h, buf + SOCK_FRAME_SIZE), LNET_DROP_NONE);
     say(p, i, buf, sizeof(buf));
-    if (h->payload_len > 0 && p->conn[i].stream != NULL)
+    if (h->payload_len > 0 && p->conn[i].stream)
         say(p, i, payload, h->payload_len);
 }
 

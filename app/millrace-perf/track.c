@@ -11,7 +11,7 @@ int track_init(struct track *t)
 {
     memset(t, 0, sizeof(*t));
     t->bits = calloc(1, TRACK_BYTES);
-    return t->bits == NULL ? -ENOMEM : 0;
+    return !t->bits ? -ENOMEM : 0;
 }
 
 void track_fini(struct track *t)

@@ -241,13 +241,12 @@ static void complete_rpc(struct complete *c, const json_t *words, size_t first, 
 {
     const struct jrpc_method *m = first < last ? cli_method(word_at(words, first)) : NULL;
     const char *eq = strchr(c->cur, '=');
-    const struct jrpc_param *p;
     char text[80];
 
     if (first == last)
         for (const struct jrpc_method *row = rpc_method_table; row->name; row++)
             offer(c, row->name, row->help);
-    for (p = m ? m->params : NULL; p && p->name; p++) {
+    for (const struct jrpc_param *p = m ? m->params : NULL; p && p->name; p++) {
         if (eq && strlen(p->name) == (size_t)(eq - c->cur) &&
             strncmp(p->name, c->cur, strlen(p->name)) == 0) {
             complete_part(c, (size_t)(eq + 1 - c->cur));
@@ -279,10 +278,10 @@ static void complete_command(struct complete *c, const struct cli_command *comma
 {
     const struct jrpc_param *p = NULL, *wanting = NULL;
     json_t *given = json_object();
-    size_t bare = 0, i;
+    size_t bare = 0;
     const char *value;
 
-    for (i = first; i < last; i++) {
+    for (size_t i = first; i < last; i++) {
         const char *word = word_at(words, i);
 
         if (wanting) {

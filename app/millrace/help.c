@@ -26,7 +26,6 @@ void cli_metavar(const struct jrpc_param *param, char *buf, size_t len)
 {
     static const char *const units[][2] = {
         {"s", "SECONDS"}, {"ms", "MILLISECONDS"}, {"%", "PERCENT"}, {NULL, NULL}};
-    const char *c;
 
     buf[0] = '\0';
     for (size_t i = 0; param->words && param->words[i]; i++)
@@ -45,7 +44,7 @@ void cli_metavar(const struct jrpc_param *param, char *buf, size_t len)
     else if (param->type == JRPC_TEXT)
         snprintf(buf, len, "FILE");
     else
-        for (c = param->name; *c; c++)
+        for (const char *c = param->name; *c; c++)
             append(buf, len, "%c", toupper((unsigned char)*c));
     if (param->type == JRPC_STRINGS)
         append(buf, len, "[,%s...]", param->name[0] == 'n' ? "NID" : "");
@@ -149,11 +148,10 @@ void cli_help_command(FILE *to, const struct cli_command *command)
 
 void cli_help(FILE *to)
 {
-    const struct cli_command *c;
     char text[1024];
 
     fputs("usage: millrace [-s SOCKET] [--json] COMMAND [OPTION...]\n\n", to);
-    for (c = cli_commands(); c->words; c++) {
+    for (const struct cli_command *c = cli_commands(); c->words; c++) {
         if (c->hidden)
             continue;
         cli_synopsis(c, text, sizeof(text));

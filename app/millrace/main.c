@@ -80,9 +80,7 @@ static int finish(int rc)
 
 static int list_commands(void)
 {
-    const struct cli_command *c;
-
-    for (c = cli_commands(); c->words; c++)
+    for (const struct cli_command *c = cli_commands(); c->words; c++)
         if (!c->hidden)
             puts(c->words);
     return finish(CLI_OK);

@@ -78,10 +78,9 @@ int cmd_peer_list(struct cli *cli, json_t *args)
 {
     const struct jrpc_method *method = cli_method("peer_get");
     json_t *params = json_object(), *list = json_array();
-    const struct jrpc_param *p;
     int rc;
 
-    for (p = method ? method->params : NULL; p && p->name; p++)
+    for (const struct jrpc_param *p = method ? method->params : NULL; p && p->name; p++)
         if (strcmp(p->name, "brief") == 0)
             json_object_set_new(params, "brief", json_true());
     rc = cli_pages(cli, "peer_get", params, print_primaries, list);

@@ -19,13 +19,11 @@ static const struct {
 
 const char *cli_option_name(const struct jrpc_param *param, char *buf, size_t len)
 {
-    char *c;
-
     if (param->option && !param->option[0])
         return NULL;
     snprintf(buf, len, "%s", param->option ? param->option : param->name);
     if (!param->option)
-        for (c = buf; *c; c++)
+        for (char *c = buf; *c; c++)
             *c = *c == '_' ? '-' : *c;
     return buf;
 }
@@ -348,11 +346,11 @@ int cli_parse(struct cli *cli, const struct cli_command *command, int argc, char
 {
     json_t *found = json_object(), *words = NULL;
     bool options = true;
-    int i, rc = CLI_OK;
+    int rc = CLI_OK;
 
     if (command->any_words)
         json_object_set_new(found, "words", words = json_array());
-    for (i = 0; i < argc && rc == CLI_OK; i++) {
+    for (int i = 0; i < argc && rc == CLI_OK; i++) {
         if (words)
             json_array_append_new(words, json_string(argv[i]));
         else if (options && strcmp(argv[i], "--") == 0)

@@ -101,9 +101,8 @@ static int interface_of(struct pcapng *p, const char *ifname)
 {
     static const uint8_t resolution = NANOSECONDS;
     struct body fixed = {.n = 0}, options = {.n = 0};
-    unsigned i;
 
-    for (i = 0; i < p->n; i++)
+    for (unsigned i = 0; i < p->n; i++)
         if (strcmp(p->name[i], ifname) == 0)
             return (int)i;
     if (p->n == PCAPNG_IFS)

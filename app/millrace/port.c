@@ -160,9 +160,7 @@ static bool same_text(const json_t *row, const struct yaml_tree_node *node, cons
 /* Whether the file's list has an entry with the same keys. */
 static bool is_named(const json_t *row, const struct yaml_tree_node *list, const char *const *keys)
 {
-    const struct yaml_tree_node *item;
-
-    for (item = list->child; item; item = item->next)
+    for (const struct yaml_tree_node *item = list->child; item; item = item->next)
         if (same_text(row, item, keys[0]) && (!keys[1] || same_text(row, item, keys[1])))
             return true;
     return false;

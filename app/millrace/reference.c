@@ -44,9 +44,7 @@ static void print_command(const struct cli_command *command)
 
 static void print_commands(void)
 {
-    const struct cli_command *c;
-
-    for (c = cli_commands(); c->words; c++)
+    for (const struct cli_command *c = cli_commands(); c->words; c++)
         if (!c->hidden)
             print_command(c);
 }

@@ -77,10 +77,9 @@ int cli_call(struct cli *cli, const char *method, json_t *params, unsigned timeo
 unsigned cli_timeout(const char *method, const json_t *params)
 {
     const struct jrpc_method *m = cli_method(method);
-    const struct jrpc_param *p;
     json_int_t ms = CLI_TIMEOUT_MS;
 
-    for (p = m ? m->params : NULL; p && p->name; p++) {
+    for (const struct jrpc_param *p = m ? m->params : NULL; p && p->name; p++) {
         json_int_t n = json_integer_value(json_object_get(params, p->name));
 
         if (!p->unit || n < 0 || n > 86400000)

@@ -306,9 +306,8 @@ const struct jrpc_method *cli_setting(const struct cli_command *command)
 
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         const struct jrpc_method *m = cli_method(settings[i].method);
-        const struct jrpc_param *p;
 
-        for (p = m ? m->params : NULL; p && p->name; p++)
+        for (const struct jrpc_param *p = m ? m->params : NULL; p && p->name; p++)
             if (strcmp(p->name, name) == 0 && (settings[i].suffix || !strcmp(word, "routing")) &&
                 (!settings[i].suffix || strlen(word) == strlen(name) + strlen(settings[i].suffix)))
                 return m;
@@ -344,13 +343,12 @@ static int compare(const void *a, const void *b)
 const struct cli_command *cli_commands(void)
 {
     static struct table t;
-    const struct jrpc_method *m;
 
     if (t.row)
         return t.row;
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         add(&t, &own[i]);
-    for (m = rpc_method_table; m->name; m++)
+    for (const struct jrpc_method *m = rpc_method_table; m->name; m++)
         if (m->cli && !lookup(&t, m->cli))
             add(&t, &(struct cli_command){
                         .words = m->cli, .help = m->help, .run = cli_run_method, .method = m});
@@ -416,9 +414,7 @@ const struct jrpc_param *cli_param(const struct cli_command *c, size_t i)
 
 bool cli_sent(const struct cli_command *c, const char *name)
 {
-    const struct jrpc_param *p;
-
-    for (p = c->method ? c->method->params : NULL; p && p->name; p++)
+    for (const struct jrpc_param *p = c->method ? c->method->params : NULL; p && p->name; p++)
         if (strcmp(p->name, name) == 0)
             return true;
     return false;
@@ -426,9 +422,7 @@ bool cli_sent(const struct cli_command *c, const char *name)
 
 const struct jrpc_method *cli_method(const char *name)
 {
-    const struct jrpc_method *m;
-
-    for (m = rpc_method_table; m->name; m++)
+    for (const struct jrpc_method *m = rpc_method_table; m->name; m++)
         if (strcmp(m->name, name) == 0)
             return m;
     return NULL;

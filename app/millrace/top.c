@@ -79,9 +79,7 @@ static void finish(struct top *t)
 
 static void print_text(const struct top_text *text)
 {
-    size_t i;
-
-    for (i = 0; i < text->n; i++)
+    for (size_t i = 0; i < text->n; i++)
         puts(text->row[i].text);
 }
 
@@ -182,9 +180,7 @@ static void draw_foot(const struct top *t)
 
 static void draw_help(int top, int lines)
 {
-    int i;
-
-    for (i = 0; help_lines[i] && i < lines; i++)
+    for (int i = 0; help_lines[i] && i < lines; i++)
         draw_line(top + i, TOP_PLAIN, help_lines[i]);
 }
 
@@ -201,13 +197,13 @@ static unsigned peers_shown(const struct top *t, int lines)
 static void draw_body(struct top *t, int top, int lines)
 {
     struct top_text body = {.row = NULL};
-    int i, last;
+    int last;
 
     if (top_body(&body, &t->view, sorts[t->sort], peers_shown(t, lines), COLS) == 0) {
         last = (int)body.n - lines;
         t->scroll = t->scroll > last ? last : t->scroll;
         t->scroll = t->scroll < 0 ? 0 : t->scroll;
-        for (i = 0; i < lines && i + t->scroll < (int)body.n; i++)
+        for (int i = 0; i < lines && i + t->scroll < (int)body.n; i++)
             draw_line(top + i, body.row[i + t->scroll].look, body.row[i + t->scroll].text);
     }
     top_text_clear(&body);
@@ -216,11 +212,10 @@ static void draw_body(struct top *t, int top, int lines)
 static void draw(struct top *t)
 {
     struct top_text head = {.row = NULL};
-    size_t i;
 
     erase();
     if (t->now && top_head(&head, &t->view, COLS < TOP_MAX_COLS ? COLS : TOP_MAX_COLS) == 0)
-        for (i = 0; i < head.n; i++)
+        for (size_t i = 0; i < head.n; i++)
             draw_line((int)i, TOP_PLAIN, head.row[i].text);
     if (t->help)
         draw_help((int)head.n, LINES - 1 - (int)head.n);
@@ -335,11 +330,10 @@ int cmd_top(struct cli *cli, json_t *args)
                  *batch = json_object_get(args, "batch");
     const char *sort = json_string_value(json_object_get(args, "sort"));
     struct top t = {.interval_s = interval ? (unsigned)json_integer_value(interval) : 2};
-    unsigned i;
     int rc;
 
     setlocale(LC_CTYPE, "");
-    for (i = 0; sort && i < sizeof(sorts) / sizeof(sorts[0]); i++)
+    for (unsigned i = 0; sort && i < sizeof(sorts) / sizeof(sorts[0]); i++)
         if (strcmp(sort, sorts[i]) == 0)
             t.sort = i;
     t.fetch = top_fetch_start(cli->path, t.interval_s, sorts[t.sort]);

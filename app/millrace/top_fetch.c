@@ -83,7 +83,6 @@ static int fill(struct top_fetch *f, struct top_sample *s, const char *sort, cha
         {"net_get", &s->nets},    {"buffers_get", &s->buffers}, {"drops_get", &s->drops},
     };
     json_t *names = NULL;
-    unsigned i;
     int rc;
 
     rc = call(
@@ -91,7 +90,7 @@ static int fill(struct top_fetch *f, struct top_sample *s, const char *sort, cha
         json_pack("{s:s, s:i, s:i}", "by", sort, "count", PEERS, "interval_ms", PEER_INTERVAL_MS),
         &s->peers, err, errlen);
     s->when = now_s();
-    for (i = 0; rc == 0 && i < sizeof(calls) / sizeof(calls[0]); i++)
+    for (unsigned i = 0; rc == 0 && i < sizeof(calls) / sizeof(calls[0]); i++)
         rc = call(f, calls[i].method, NULL, calls[i].out, err, errlen);
     if (rc == 0 && f->samples++ % NAMES_EVERY == 0) {
         rc = call(f, "names_get", NULL, &names, err, errlen);

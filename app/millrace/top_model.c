@@ -76,7 +76,6 @@ static void works(struct top_reactor *r, const json_t *before, const json_t *now
     const json_t *was = json_object_get(before, "work");
     double all = 0;
     const char *name;
-    unsigned i;
 
     if (number(is, "every") <= 0)
         return;
@@ -87,7 +86,7 @@ static void works(struct top_reactor *r, const json_t *before, const json_t *now
         r->work[r->nworks].share = growth(was, is, name);
         all += r->work[r->nworks++].share;
     }
-    for (i = 0; i < r->nworks; i++)
+    for (unsigned i = 0; i < r->nworks; i++)
         r->work[i].share = all > 0 ? r->work[i].share / all : NAN;
 }
 
@@ -100,7 +99,6 @@ static double stages(struct top_reactor *r, const json_t *before, const json_t *
     const json_t *was = json_object_get(before, "stages");
     double awake = 0;
     const char *name;
-    unsigned i;
 
     *work = *lost = 0;
     json_object_foreach(is, name, value) {
@@ -116,7 +114,7 @@ static double stages(struct top_reactor *r, const json_t *before, const json_t *
         snprintf(r->stage[r->nstages].name, TOP_NAME, "%s", name);
         r->stage[r->nstages++].share = us;
     }
-    for (i = 0; i < r->nstages; i++)
+    for (unsigned i = 0; i < r->nstages; i++)
         r->stage[i].share = awake > 0 ? r->stage[i].share / awake : NAN;
     return awake;
 }
@@ -249,12 +247,11 @@ static void pools(struct top_view *v, const struct top_sample *now)
     static const char *const names[TOP_POOLS] = {"tiny", "small", "large"};
     const json_t *reactor;
     size_t i;
-    int k;
 
-    for (k = 0; k < TOP_POOLS; k++)
+    for (int k = 0; k < TOP_POOLS; k++)
         v->pool[k].name = names[k];
     json_array_foreach(json_object_get(now->buffers, "reactors"), i, reactor) {
-        for (k = 0; k < TOP_POOLS; k++) {
+        for (int k = 0; k < TOP_POOLS; k++) {
             const json_t *pool = json_object_get(reactor, names[k]);
 
             v->pool[k].total += number(pool, "nbuffers");

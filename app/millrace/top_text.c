@@ -95,7 +95,6 @@ __attribute__((format(printf, 3, 4))) static int add(struct top_text *t, enum to
 {
     char text[TOP_LINE];
     va_list args;
-    size_t len;
 
     if (t->n == t->room) {
         size_t room = t->room ? 2 * t->room : 64;
@@ -111,7 +110,7 @@ __attribute__((format(printf, 3, 4))) static int add(struct top_text *t, enum to
     va_end(args);
     t->row[t->n].look = look;
     top_fit(t->row[t->n].text, TOP_LINE, text, t->cols);
-    for (len = strlen(t->row[t->n].text); len && t->row[t->n].text[len - 1] == ' ';)
+    for (size_t len = strlen(t->row[t->n].text); len && t->row[t->n].text[len - 1] == ' ';)
         t->row[t->n].text[--len] = '\0';
     t->n++;
     return 0;
@@ -142,9 +141,8 @@ static int put_work(struct top_text *t, const struct top_reactor *r)
 {
     char text[TOP_LINE] = "";
     size_t n = 0;
-    unsigned k;
 
-    for (k = 0; k < r->nworks && n < sizeof(text) - 64; k++)
+    for (unsigned k = 0; k < r->nworks && n < sizeof(text) - 64; k++)
         if (!isnan(r->work[k].share))
             n += (size_t)snprintf(text + n, sizeof(text) - n, " %.16s %.0f", r->work[k].name,
                                   100 * r->work[k].share);
@@ -154,7 +152,7 @@ static int put_work(struct top_text *t, const struct top_reactor *r)
 static int put_reactors(struct top_text *t, const struct top_view *v)
 {
     char a[16], b[16], c[16], d[16], stages[TOP_LINE];
-    unsigned i, k;
+    unsigned i;
     int rc = add(t, TOP_TITLE, "%-7s %3s %5s %7s %6s %8s %6s  %s", "REACTOR", "CPT", "BUSY",
                  "PREEMPT", "ASLEEP", "SLEEPS/s", "STALLS", "AWAKE, IN %");
 
@@ -163,7 +161,7 @@ static int put_reactors(struct top_text *t, const struct top_view *v)
         size_t n = 0;
 
         stages[0] = '\0';
-        for (k = 0; k < r->nstages && n < sizeof(stages) - 64; k++)
+        for (unsigned k = 0; k < r->nstages && n < sizeof(stages) - 64; k++)
             if (!isnan(r->stage[k].share))
                 n += (size_t)snprintf(stages + n, sizeof(stages) - n, "%s%.16s %.0f", n ? " " : "",
                                       r->stage[k].name, 100 * r->stage[k].share);
@@ -258,11 +256,10 @@ static int put_drops(struct top_text *t, const struct top_view *v)
 {
     char a[16];
     int rc = add(t, TOP_TITLE, "%-32s %9s %12s", "DROPS", "PER s", "TOTAL");
-    unsigned i;
 
     if (rc == 0 && v->ndrops == 0)
         rc = add(t, TOP_PLAIN, "none");
-    for (i = 0; rc == 0 && i < v->ndrops; i++)
+    for (unsigned i = 0; rc == 0 && i < v->ndrops; i++)
         rc = add(t, v->drop[i].rate > 0 ? TOP_ALERT : TOP_PLAIN, "%-32s %9s %12lld",
                  v->drop[i].name, top_number(v->drop[i].rate, a), (long long)v->drop[i].count);
     return rc;

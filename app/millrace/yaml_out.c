@@ -79,16 +79,16 @@ void yaml_put_json(FILE *to, const json_t *value, size_t flags)
 static bool needs_quotes(const char *text)
 {
     static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "null", "~"};
-    size_t len = strlen(text), i;
+    size_t len = strlen(text);
     char *end;
 
     if (!len || strchr("-?:,[]{}#&*!|>'\"%@` ", text[0]) || text[len - 1] == ':' ||
         text[len - 1] == ' ' || strstr(text, ": ") || strstr(text, " #"))
         return true;
-    for (i = 0; i < len; i++)
+    for (size_t i = 0; i < len; i++)
         if (yaml_control(text + i))
             return true;
-    for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcasecmp(text, words[i]) == 0)
             return true;
     strtod(text, &end);

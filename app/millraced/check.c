@@ -10,9 +10,7 @@ static const struct lnd_ops *const drivers[] = {&lnd_sock_ops, &lnd_verbs_ops};
 
 const struct lnd_ops *daemon_driver(lnet_net_t net)
 {
-    unsigned i;
-
-    for (i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
+    for (unsigned i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
         if (drivers[i]->type == net >> 16)
             return drivers[i];
     return NULL;
@@ -97,9 +95,8 @@ bool daemon_port_opts(const struct cfg *cfg, unsigned index, struct port_opts *o
 {
     const struct cfg_port *port = &cfg->port[index], *other;
     int mtu = 0;
-    unsigned i;
 
-    for (i = 0; i < cfg->port_count; i++) {
+    for (unsigned i = 0; i < cfg->port_count; i++) {
         other = &cfg->port[i];
         if (strcmp(cfg_port_device(port), cfg_port_device(other)) != 0)
             continue;
@@ -145,7 +142,6 @@ static bool print_ni(const struct cfg *cfg, const struct cfg_ni *ni)
 static void print_port(const struct cfg_port *port)
 {
     char text[CFG_PREFIX_SIZE];
-    unsigned i;
 
     printf("  - {name: %s, device: '%s', mtu: ", port->name, cfg_port_device(port));
     if (port->mtu)
@@ -155,10 +151,10 @@ static void print_port(const struct cfg_port *port)
     if (port->vlan)
         printf(", vlan: %d", port->vlan);
     printf(", addresses: [");
-    for (i = 0; i < port->address_count; i++)
+    for (unsigned i = 0; i < port->address_count; i++)
         printf("%s'%s'", i ? ", " : "", cfg_prefix_text(&port->address[i], text));
     printf("]");
-    for (i = 0; i < port->gateway_count; i++)
+    for (unsigned i = 0; i < port->gateway_count; i++)
         printf("%s'%s'%s", i ? ", " : ", gateway: [", cfg_addr_text(&port->gateway[i], text),
                i + 1 == port->gateway_count ? "]" : "");
     if (port->route_count)
@@ -238,7 +234,6 @@ static void print_memory(const struct cfg *cfg, const struct daemon_memory *m)
     static const unsigned recommended[LNET_POOLS] = {512, 4096, 256}; /* lnet-core §4.9 */
     const unsigned *now = m->node.buffers, *most = m->node.most;
     bool few = false;
-    unsigned i;
 
     printf("memory:\n");
     print_eal(cfg, m);
@@ -247,7 +242,7 @@ static void print_memory(const struct cfg *cfg, const struct daemon_memory *m)
            now[LNET_POOL_LARGE]);
     printf("most: {tiny: %u, small: %u, large: %u}  # up to which they can be set at run time\n",
            most[LNET_POOL_TINY], most[LNET_POOL_SMALL], most[LNET_POOL_LARGE]);
-    for (i = 0; i < LNET_POOLS; i++)
+    for (unsigned i = 0; i < LNET_POOLS; i++)
         few |= now[i] < recommended[i];
     if (few)
         printf("# kernel routers are recommended to have at least: tiny: %u, small: %u, "
@@ -280,20 +275,19 @@ int daemon_check(const struct cfg *cfg)
 {
     static const char *const accept[] = {"secure", "all", "none"};
     bool ok = true;
-    unsigned i;
 
     printf("ni:\n");
-    for (i = 0; i < cfg->ni_count; i++)
+    for (unsigned i = 0; i < cfg->ni_count; i++)
         ok &= print_ni(cfg, &cfg->ni[i]);
     if (cfg->port_count)
         printf("ports:\n");
-    for (i = 0; i < cfg->port_count; i++)
+    for (unsigned i = 0; i < cfg->port_count; i++)
         print_port(&cfg->port[i]);
     if (cfg->port_count)
         printf("congestion: %s\n", cfg->congestion == CFG_CONGESTION_NEWRENO ? "newreno" : "cubic");
     if (cfg->route_count)
         printf("route:\n");
-    for (i = 0; i < cfg->route_count; i++)
+    for (unsigned i = 0; i < cfg->route_count; i++)
         print_route(&cfg->route[i]);
     printf("routing: %s\n", cfg->routing ? "enabled" : "disabled");
     printf("reactors: {count: %u, cores: '%s', idle: %s}\n", cfg_reactor_count(cfg), cfg->cores,

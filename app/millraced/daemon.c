@@ -185,11 +185,10 @@ static char *pci_devices(const struct cfg *cfg)
     char *text = NULL;
     size_t len;
     FILE *to = open_memstream(&text, &len);
-    unsigned i;
 
     if (!to)
         return NULL;
-    for (i = 0; i < cfg->port_count; i++)
+    for (unsigned i = 0; i < cfg->port_count; i++)
         if (cfg_port_is_pci(&cfg->port[i]) && daemon_port_opts(cfg, i, &opts))
             fprintf(to, "%s ", opts.device);
     if (fclose(to) == 0)
@@ -265,12 +264,11 @@ static int make_sock(struct daemon *d, char *err)
     const struct cfg *cfg = d->cfg;
     struct sock_opts opts;
     struct sock_hello_map *map = calloc(cfg->hello_count + 1, sizeof(*map));
-    unsigned i;
 
     daemon_sock_opts(cfg, &opts);
     if (d->ports)
         opts.ports = daemon_ports_table(d->ports);
-    for (i = 0; map && i < cfg->hello_count; i++)
+    for (unsigned i = 0; map && i < cfg->hello_count; i++)
         map[i] = (struct sock_hello_map){cfg->hello[i].address, cfg->hello[i].nid};
     opts.hello_map = map;
     opts.hello_map_count = map ? cfg->hello_count : 0;
@@ -474,7 +472,6 @@ static void log_ready(const struct daemon *d)
 {
     const struct daemon_memory *m = &d->memory;
     char nid[LNET_NIDSTR_SIZE];
-    unsigned i;
 
     daemon_memory_warn(d->cfg, m, log_warning);
     log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "buffers",
@@ -483,7 +480,7 @@ static void log_ready(const struct daemon *d)
               LOG_U("large", m->node.buffers[LNET_POOL_LARGE]), LOG_U("eal_mib", m->eal));
     if (d->ports)
         daemon_ports_log(d->ports);
-    for (i = 0; i < lnet_ni_count(d->node); i++) {
+    for (unsigned i = 0; i < lnet_ni_count(d->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(d->node, i);
 
         if (!ni)

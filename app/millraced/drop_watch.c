@@ -44,10 +44,9 @@ static void look(struct reactor_timer *timer)
 {
     struct drop_watch *w = (struct drop_watch *)timer;
     uint64_t now[LNET_DROP_COUNT] = {0};
-    int i;
 
     lnet_drops_get(w->node, now);
-    for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
+    for (int i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
         if (now[i] < w->seen[i] || /* counters were reset */
             (now[i] > w->seen[i] && log_drop(w, (enum lnet_drop)i, now[i] - w->seen[i], now[i])))
             w->seen[i] = now[i];

@@ -44,11 +44,10 @@ static size_t ports_take(const struct cfg *cfg, size_t segments)
     struct tcp_opts tcp;
     struct tcp_memory own;
     size_t sum = 0;
-    unsigned i;
 
     if (!cfg->port_count)
         return 0;
-    for (i = 0; i < cfg->port_count; i++) {
+    for (unsigned i = 0; i < cfg->port_count; i++) {
         if (!daemon_port_opts(cfg, i, &port))
             continue;
         port.buffer_bytes = port_buffers(segments);
@@ -64,11 +63,10 @@ static void ports_plan(const struct cfg *cfg, struct daemon_memory *m)
     struct port_opts port;
     struct tcp_opts tcp;
     struct tcp_memory own;
-    unsigned i;
 
     if (!cfg->port_count)
         return;
-    for (i = 0; i < cfg->port_count; i++)
+    for (unsigned i = 0; i < cfg->port_count; i++)
         m->devices += daemon_port_opts(cfg, i, &port);
     daemon_tcp_opts(cfg, &tcp);
     tcp_memory(&tcp, m->reactors, &own);
@@ -278,10 +276,10 @@ void daemon_memory_warn(const struct cfg *cfg, const struct daemon_memory *m,
                         void (*say)(const char *text))
 {
     static const char *const names[LNET_POOLS] = {"tiny", "small", "large"};
-    unsigned wanted = 2 * cfg_gateway_count(cfg), i;
+    unsigned wanted = 2 * cfg_gateway_count(cfg);
 
     /* docs/architecture.md "Two routers in line do not deadlock" */
-    for (i = 0; cfg->routing && i < LNET_POOLS; i++)
+    for (unsigned i = 0; cfg->routing && i < LNET_POOLS; i++)
         if (m->node.buffers[i] / m->reactors < wanted)
             warn(say,
                  "buffers: %s: %u is fewer than %u for each of %u threads (2 for each gateway): "

@@ -80,10 +80,9 @@ static int open_devices(struct daemon_ports *p, const struct cfg *cfg, size_t bu
                         size_t errlen)
 {
     struct port_opts opts;
-    unsigned i;
     int rc;
 
-    for (i = 0; i < cfg->port_count; i++) {
+    for (unsigned i = 0; i < cfg->port_count; i++) {
         if (!daemon_port_opts(cfg, i, &opts))
             continue;
         opts.buffer_bytes = buffers;
@@ -126,10 +125,10 @@ static struct port *port_of(const struct daemon_ports *p, const struct cfg_port 
 static unsigned routes_of(const struct cfg_port *entry, struct inet_route *out)
 {
     static const struct inet_addr any4 = {{[10] = 0xff, [11] = 0xff}}, any6;
-    unsigned n = entry->route_count, i;
+    unsigned n = entry->route_count;
 
     memcpy(out, entry->route, n * sizeof(*out));
-    for (i = 0; i < entry->gateway_count; i++)
+    for (unsigned i = 0; i < entry->gateway_count; i++)
         out[n++] = (struct inet_route){
             .to = {.addr = inet_is4(&entry->gateway[i]) ? any4 : any6},
             .via = entry->gateway[i],
@@ -160,11 +159,10 @@ static int open_all(struct daemon_ports *p, const struct cfg *cfg, struct reacto
                     const struct daemon_memory *m, char *err, size_t errlen)
 {
     int rc = open_devices(p, cfg, m->port_buffers, err, errlen);
-    unsigned i;
 
     if (rc == 0)
         rc = make_ip(p, cfg, env, err, errlen);
-    for (i = 0; i < cfg->port_count && rc == 0; i++)
+    for (unsigned i = 0; i < cfg->port_count && rc == 0; i++)
         rc = add_interface(p, &cfg->port[i], err, errlen);
     return rc;
 }
@@ -196,10 +194,9 @@ int daemon_ports_open(const struct cfg *cfg, struct reactor_env *env, const stru
 
 int daemon_ports_start(struct daemon_ports *p, char *err, size_t errlen)
 {
-    unsigned i;
     int rc = 0;
 
-    for (i = 0; i < p->count && rc == 0; i++)
+    for (unsigned i = 0; i < p->count && rc == 0; i++)
         rc = port_start(p->port[i], err, errlen);
     if (rc == 0)
         rc = inet_start(p->inet, err, errlen);
@@ -211,9 +208,8 @@ void daemon_ports_log(const struct daemon_ports *p)
 {
     char mac[RTE_ETHER_ADDR_FMT_SIZE];
     struct port_info info;
-    unsigned i;
 
-    for (i = 0; i < p->count; i++) {
+    for (unsigned i = 0; i < p->count; i++) {
         port_info_get(p->port[i], &info);
         rte_ether_format_addr(mac, sizeof(mac), &info.mac);
         log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "port", LOG_S("name", info.name),
@@ -259,11 +255,9 @@ void daemon_ports_stop(struct daemon_ports *p, void (*done)(void *arg), void *ar
 
 void daemon_ports_close(struct daemon_ports *p)
 {
-    unsigned i;
-
     if (!p)
         return;
-    for (i = 0; i < p->count; i++)
+    for (unsigned i = 0; i < p->count; i++)
         port_stop(p->port[i]);
     if (p->tcp)
         tcp_destroy(p->tcp);

@@ -47,9 +47,8 @@ static void add_up(void *sum, const void *more, size_t size)
 {
     uint64_t *to = sum;
     const uint64_t *from = more;
-    size_t i;
 
-    for (i = 0; i < size / sizeof(*to); i++)
+    for (size_t i = 0; i < size / sizeof(*to); i++)
         to[i] += from[i];
 }
 
@@ -75,10 +74,10 @@ static void add_queues(struct rte_tel_data *out, const struct port *port, bool t
          {"tx_checksums", offsetof(struct port_queue_stats, csums)}},
     };
     struct port_queue_stats sum = {0}, one;
-    unsigned n = tx ? port->tx_queues : port->rx_queues, i;
+    unsigned n = tx ? port->tx_queues : port->rx_queues;
 
     _Static_assert(sizeof(sum) % sizeof(uint64_t) == 0, "nothing but uint64_t");
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         memset(&one, 0, sizeof(one));
         port_stats_get(port, tx, i, &one);
         add_up(&sum, &one, sizeof(sum));
@@ -88,10 +87,8 @@ static void add_queues(struct rte_tel_data *out, const struct port *port, bool t
 
 static void list_ports(struct rte_tel_data *out)
 {
-    unsigned i;
-
     rte_tel_data_start_array(out, RTE_TEL_STRING_VAL);
-    for (i = 0; shown.inet && i < inet_if_count(shown.inet); i++)
+    for (unsigned i = 0; shown.inet && i < inet_if_count(shown.inet); i++)
         rte_tel_data_add_array_string(out, inet_if_name(inet_if_at(shown.inet, i)));
 }
 
@@ -159,13 +156,12 @@ static int on_tcp(const char *cmd, const char *params, struct rte_tel_data *out)
 {
     struct inet_stats ip = {0}, ip_one;
     struct tcp_stats tcp = {0}, tcp_one;
-    unsigned i;
 
     (void)cmd;
     (void)params;
     rte_tel_data_start_dict(out);
     pthread_mutex_lock(&shown.lock);
-    for (i = 0; shown.inet && i < shown.reactors; i++) {
+    for (unsigned i = 0; shown.inet && i < shown.reactors; i++) {
         memset(&ip_one, 0, sizeof(ip_one));
         memset(&tcp_one, 0, sizeof(tcp_one));
         inet_stats_get(shown.inet, i, &ip_one);
@@ -184,7 +180,6 @@ static int on_tcp(const char *cmd, const char *params, struct rte_tel_data *out)
 static int on_stats(const char *cmd, const char *params, struct rte_tel_data *out)
 {
     uint64_t stat[LNET_STAT_COUNT] = {0};
-    unsigned i;
 
     (void)cmd;
     (void)params;
@@ -193,7 +188,7 @@ static int on_stats(const char *cmd, const char *params, struct rte_tel_data *ou
         lnet_stats_ever(shown.node, stat);
     pthread_mutex_unlock(&shown.lock);
     rte_tel_data_start_dict(out);
-    for (i = 0; i < LNET_STAT_COUNT; i++)
+    for (unsigned i = 0; i < LNET_STAT_COUNT; i++)
         rte_tel_data_add_dict_u64(out, lnet_stat_name((enum lnet_stat)i), stat[i]);
     return 0;
 }
@@ -201,11 +196,10 @@ static int on_stats(const char *cmd, const char *params, struct rte_tel_data *ou
 static void drops_of_node(struct rte_tel_data *out)
 {
     uint64_t count[LNET_DROP_COUNT] = {0};
-    unsigned i;
 
     if (shown.node)
         lnet_drops_get(shown.node, count);
-    for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
+    for (unsigned i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
         rte_tel_data_add_dict_u64(out, lnet_drop_info((enum lnet_drop)i)->name, count[i]);
 }
 
@@ -213,11 +207,10 @@ static void drops_of_node(struct rte_tel_data *out)
 static void drops_of_ports(struct rte_tel_data *out)
 {
     uint64_t count[PKT_DROP_COUNT] = {0};
-    unsigned i;
 
     if (shown.inet)
         inet_drops_get(shown.inet, count);
-    for (i = PKT_DROP_NONE + 1; i < PKT_DROP_COUNT; i++)
+    for (unsigned i = PKT_DROP_NONE + 1; i < PKT_DROP_COUNT; i++)
         if (i != PKT_DROP_TAMPER)
             rte_tel_data_add_dict_u64(out, pkt_drop_info((enum pkt_drop)i)->name, count[i]);
 }
@@ -256,10 +249,9 @@ int daemon_telemetry_register(void)
          "Messages and connections dropped, by reason; with `ports`, packets. Parameters: ports "
          "(optional)"},
     };
-    size_t i;
     int rc = 0;
 
-    for (i = 0; i < sizeof(row) / sizeof(row[0]) && rc == 0; i++)
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]) && rc == 0; i++)
         rc = rte_telemetry_register_cmd(row[i].cmd, row[i].fn, row[i].help);
     return rc;
 }

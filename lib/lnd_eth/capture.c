@@ -185,9 +185,8 @@ static const struct header *first(struct ring *r)
 bool capture_next(struct capture *c, struct capture_record *out)
 {
     const struct header *best = NULL;
-    unsigned i;
 
-    for (i = 0; i < c->nrings; i++) {
+    for (unsigned i = 0; i < c->nrings; i++) {
         const struct header *h = first(&c->ring[i]);
 
         if (h && (!best || h->time_ns < best->time_ns)) {
@@ -219,9 +218,8 @@ void capture_pop(struct capture *c)
 uint64_t capture_missed(const struct capture *c)
 {
     uint64_t missed = 0;
-    unsigned i;
 
-    for (i = 0; i < c->nrings; i++)
+    for (unsigned i = 0; i < c->nrings; i++)
         missed += __atomic_load_n(&c->ring[i].missed, __ATOMIC_RELAXED);
     return missed;
 }
@@ -230,22 +228,18 @@ uint64_t capture_missed(const struct capture *c)
 
 static void rings_free(struct capture *c)
 {
-    unsigned i;
-
-    for (i = 0; c->ring && i < c->nrings; i++)
+    for (unsigned i = 0; c->ring && i < c->nrings; i++)
         free(c->ring[i].mem);
     free(c->ring);
 }
 
 static bool rings_make(struct capture *c)
 {
-    unsigned i;
-
     c->ring = aligned_alloc(RTE_CACHE_LINE_SIZE, c->nrings * sizeof(c->ring[0]));
     if (!c->ring)
         return false;
     memset(c->ring, 0, c->nrings * sizeof(c->ring[0]));
-    for (i = 0; i < c->nrings; i++) {
+    for (unsigned i = 0; i < c->nrings; i++) {
         c->ring[i].mask = c->conf.ring_size - 1;
         c->ring[i].mem = aligned_alloc(RTE_CACHE_LINE_SIZE, c->conf.ring_size);
         if (!c->ring[i].mem)

@@ -208,7 +208,7 @@ static struct kernel_stream *stream_new(int sock)
 {
     struct kernel_stream *s = malloc(sizeof(*s));
 
-    if (s == NULL)
+    if (!s)
         return NULL;
     memset(s, 0, offsetof(struct kernel_stream, buf));
     s->base.ops = &stream_kernel;
@@ -290,7 +290,7 @@ static int kernel_connect(void *ctx, const union stream_addr *local, const char 
     set_tos(sock, remote->sa.sa_family, tos);
     rc = -ENOMEM;
     s = stream_new(sock);
-    if (s == NULL)
+    if (!s)
         goto fail_sock;
     if (bind(sock, &local->sa, addr_len(local)) < 0 ||
         (connect(sock, &remote->sa, addr_len(remote)) < 0 && errno != EINPROGRESS)) {
@@ -358,7 +358,7 @@ static bool accept_one(struct kernel_listener *l)
         return false;
     }
     s = stream_new(sock);
-    if (s == NULL) {
+    if (!s) {
         close(sock);
         accept_error(l);
         return false;
@@ -404,7 +404,7 @@ kernel_listen(void *ctx, const union stream_addr *addr, const char *ifname, stru
         return sock;
     rc = -ENOMEM;
     l = calloc(1, sizeof(*l));
-    if (l == NULL)
+    if (!l)
         goto fail_sock;
     if (bind(sock, &addr->sa, addr_len(addr)) < 0 || listen(sock, LISTEN_BACKLOG) < 0) {
         rc = -errno;

@@ -59,7 +59,7 @@ static struct ib_ni *any_ni(const struct request *r)
 {
     struct ib_ni_shard *ns;
 
-    if (r->ns != NULL)
+    if (r->ns)
         return r->ns->ini;
     TAILQ_FOREACH(ns, &r->shard->nis, of_shard) {
         if (ns->ini->port == r->port)
@@ -87,7 +87,7 @@ static void take_request(struct request *r, struct rdma_request *req)
     };
     if (r->caller.decoded == LNET_DROP_NONE)
         r->ns = find_ni(r);
-    if (r->ns != NULL)
+    if (r->ns)
         r->caller.ni = &r->ns->ini->terms;
     if (r->caller.decoded == LNET_DROP_NONE)
         r->nid = nid_from_u64(r->msg.hdr.src_nid);
@@ -97,16 +97,16 @@ static void take_request(struct request *r, struct rdma_request *req)
 static void count_refusal(struct request *r, enum lnet_drop drop)
 {
     struct ib_ni *ini = any_ni(r);
-    lnet_net_t net = ini != NULL ? ini->ni->net : LNET_NET(LNET_LND_O2IB, 0);
+    lnet_net_t net = ini ? ini->ni->net : LNET_NET(LNET_LND_O2IB, 0);
     struct lnet_nid nid = nid_make(net, &r->rdma->from.sin_addr, 4);
 
     if (r->caller.decoded == LNET_DROP_NONE && drop != LNET_DROP_O2IB_CONN_SOURCE)
         nid = r->nid;
-    if (ini == NULL)
+    if (!ini)
         lnet_drop_event(r->shard->lv->node, drop, NULL, &nid, NULL);
     else
         ib_event(ini, drop, &nid, NULL);
-    if (r->ns != NULL)
+    if (r->ns)
         ib_count(&r->ns->count.refused, 1);
 }
 
@@ -149,7 +149,7 @@ static void adopt(struct request *r, struct ib_peer *p)
 {
     struct ib_conn *c = ib_conn_new(p, false);
 
-    if (c == NULL) {
+    if (!c) {
         refuse(r, LNET_DROP_O2IB_CONN_NO_MEMORY);
         return;
     }
@@ -188,16 +188,16 @@ static void with_peer(struct request *r)
 {
     struct ib_ni *ini = r->ns->ini;
     struct lnet_peer_ni *peer = lnet_peer_get(ini->ni->node, &r->nid);
-    struct ib_peer *p = peer != NULL ? ib_peer_get(ini, peer) : NULL;
+    struct ib_peer *p = peer ? ib_peer_get(ini, peer) : NULL;
 
-    if (p == NULL) {
+    if (!p) {
         refuse(r, LNET_DROP_O2IB_CONN_NO_MEMORY);
     } else {
         ib_peer_hold(p);
         judge_peer(r, p);
         ib_peer_release(p);
     }
-    if (peer != NULL)
+    if (peer)
         lnet_peer_put(peer);
 }
 
@@ -252,7 +252,7 @@ static void early_look(struct reactor_timer *t)
     struct rdma_request *req = shard->early;
 
     shard->early = NULL;
-    while (req != NULL) {
+    while (req) {
         struct rdma_request *next = req->next;
 
         decide(req, true);
@@ -269,7 +269,7 @@ void ib_accept_early_end(struct ib_shard *shard, const struct ib_port *port)
 {
     struct rdma_request **at = &shard->early, *req;
 
-    while ((req = *at) != NULL) {
+    while ((req = *at)) {
         if (req->port != &port->port) {
             at = &req->next;
             continue;
@@ -277,7 +277,7 @@ void ib_accept_early_end(struct ib_shard *shard, const struct ib_port *port)
         *at = req->next;
         decide(req, false);
     }
-    if (shard->early == NULL)
+    if (!shard->early)
         reactor_timer_cancel(&shard->early_timer);
 }
 

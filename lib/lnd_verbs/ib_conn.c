@@ -246,7 +246,7 @@ static void try_end(struct ib_conn *c)
     if (!drained && !c->undrained)
         return;
     c->busy++;
-    if (c->rxs != NULL)
+    if (c->rxs)
         ib_rx_cancel(c);
     if (c->parsed == 0) {
         reactor_timer_cancel(&c->timer);
@@ -264,7 +264,7 @@ void ib_conn_close(struct ib_conn *c, const struct ib_cause *why)
     c->state = IB_CONN_CLOSING;
     c->why = why;
     ib_rdma(c)->disconnect(&c->link);
-    if (c->rxs != NULL) {
+    if (c->rxs) {
         reactor_timer_arm(&c->timer, DRAIN_US);
         ib_rx_early(c);
         ib_tx_abort(c);
@@ -277,7 +277,7 @@ void ib_conn_close(struct ib_conn *c, const struct ib_cause *why)
  * the core hears of all that have not ended. */
 static void closed(struct ib_conn *c)
 {
-    if (c->rxs != NULL) {
+    if (c->rxs) {
         ib_tx_finalize(c);
         ib_rx_finalize(c);
         area_leave(c);
@@ -314,7 +314,7 @@ static void completed(struct ib_shard *shard, const struct ibv_wc *wc)
     struct ib_conn *c = &shard->conns[wr.slot];
     bool good = wc->status == IBV_WC_SUCCESS;
 
-    if (c->rxs == NULL || (c->generation & IB_WR_GENERATIONS) != wr.generation)
+    if (!c->rxs || (c->generation & IB_WR_GENERATIONS) != wr.generation)
         return; /* of a queue pair that is gone */
     ib_count(&ib_counters(c)->completions, 1);
     ib_conn_soon(c);
@@ -331,7 +331,7 @@ int ib_settle_all(struct ib_shard *shard)
     struct ib_conn *c;
     int n = 0;
 
-    while ((c = shard->ready) != NULL) {
+    while ((c = shard->ready)) {
         shard->ready = c->next_ready;
         c->ready = false;
         ib_conn_settle(c);
@@ -364,13 +364,12 @@ int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq)
 
 static uint32_t queued(const struct ib_conn *c)
 {
-    const struct lnet_msg *msg;
     const struct ib_tx *tx;
     uint32_t n = 0;
 
-    for (msg = c->sendq; msg != NULL; msg = msg->lnd_next)
+    for (const struct lnet_msg *msg = c->sendq; msg; msg = msg->lnd_next)
         n++;
-    for (msg = c->rsrvd; msg != NULL; msg = msg->lnd_next)
+    for (const struct lnet_msg *msg = c->rsrvd; msg; msg = msg->lnd_next)
         n++;
     TAILQ_FOREACH(tx, &c->answers, link)
         n++;
@@ -404,8 +403,8 @@ void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out)
         .reserved = c->credits.reserved,
         .sends = c->credits.sends,
         .noops = c->credits.noops,
-        .queued = c->rxs != NULL ? queued(c) : 0,
-        .waiting = c->rxs != NULL ? waiting(c) : 0,
+        .queued = c->rxs ? queued(c) : 0,
+        .waiting = c->rxs ? waiting(c) : 0,
         .send_wrs = c->link.send_wrs,
         .inline_bytes = c->link.inline_bytes,
         .retries = was_up || !c->active ? c->retries : c->ibp->dial.ask.tries,

@@ -77,7 +77,7 @@ static void drop_conn(struct ib_peer *p)
     static const struct ib_cause why = {.tx = LNET_DROP_NEXT_HOP_LOST,
                                         .rx = LNET_DROP_RX_INCOMPLETE};
 
-    if (p->dial.conn != NULL)
+    if (p->dial.conn)
         ib_conn_unmake(p->dial.conn, &why);
 }
 
@@ -182,7 +182,7 @@ static void call_one(struct ib_peer *p)
         .why = "all connections of this thread are in use (verbs: max_connections)"};
     struct ib_conn *c = ib_conn_new(p, true);
 
-    if (c == NULL) {
+    if (!c) {
         ib_peer_failed(p, LNET_DROP_O2IB_CONN_NO_MEMORY, NULL, &none_free);
         round_failed(p, LNET_HEALTH_LOCAL_DROPPED);
         return;
@@ -226,7 +226,7 @@ static void call_next(struct ib_peer *p)
         round_done(p);
     } else if (p->nconns == 0 && p->accepting > 0) {
         go_on(p, ACCEPT_US); /* each stage of that has its time */
-    } else if (p->nconns == 0 && p->queue == NULL) {
+    } else if (p->nconns == 0 && !p->queue) {
         stop_round(p); /* nobody waits for it any more */
     } else {
         call_one(p);
@@ -356,7 +356,7 @@ static bool is_early(const struct rdma_event *ev)
 
 static void call_later(struct ib_peer *p, const struct rdma_event *ev)
 {
-    if (!is_early(ev) || p->queue == NULL) {
+    if (!is_early(ev) || !p->queue) {
         round_failed(p, health_of(error_of_reject(ev->status)));
         return;
     }

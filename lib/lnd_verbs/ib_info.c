@@ -14,7 +14,7 @@ void lnd_verbs_memory(const struct verbs_opts *opts, unsigned reactors, unsigned
     struct ib_ni *ini = calloc(1, sizeof(*ini));
     struct rdma_open open = {0};
 
-    if (lv != NULL && ini != NULL) {
+    if (lv && ini) {
         lv->opts = *opts;
         ini->lv = lv;
         ini->terms.depth = (uint16_t)depth;
@@ -44,7 +44,7 @@ void lnd_verbs_info(const struct lnet_ni *ni, struct rdma_info *out)
 bool lnd_verbs_provider(const struct lnd_verbs *lv, struct rdma_counters *out)
 {
     memset(out, 0, sizeof(*out));
-    if (lv->rdma != NULL)
+    if (lv->rdma)
         lv->opts.rdma->counters(lv->rdma, out);
     return lv->rdma != NULL;
 }
@@ -181,11 +181,11 @@ int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,
 
     if (max > most)
         max = most;
-    if (ask == NULL)
+    if (!ask)
         return -ENOMEM;
     ask->conns = calloc(max > 0 ? max : 1, sizeof(*ask->conns));
     ask->peers = calloc(max > 0 ? max : 1, sizeof(*ask->peers));
-    if (ask->conns == NULL || ask->peers == NULL) {
+    if (!ask->conns || !ask->peers) {
         ask_free(ask);
         return -ENOMEM;
     }

@@ -36,9 +36,9 @@ void ib_refuse(enum lnet_drop drop, const struct ib_terms *ni, struct ib_reject 
         .version = IB_VERSION_2, /* version 1 here would make a kernel go on with that, §1.8 */
         .why = (uint8_t)why_of(drop),
         .params = true,
-        .stamp = ni != NULL ? ni->stamp : 0,
-        .queue_depth = ni != NULL ? ni->depth : 0,
-        .max_frags = ni != NULL ? ni->frags : 0,
+        .stamp = ni ? ni->stamp : 0,
+        .queue_depth = ni ? ni->depth : 0,
+        .max_frags = ni ? ni->frags : 0,
         .max_msg_size = IB_MSG_SIZE,
     };
 }
@@ -76,7 +76,7 @@ static enum lnet_drop check_request(const struct ib_caller *caller, const struct
         return caller->decoded;
     if (req->hdr.version != IB_VERSION_2) /* ours: good, but of version 1 */
         return LNET_DROP_O2IB_CONN_VERSION;
-    if (caller->ni == NULL) /* 5, 6 */
+    if (!caller->ni) /* 5, 6 */
         return caller->starting ? LNET_DROP_O2IB_CONN_EARLY : LNET_DROP_O2IB_CONN_DEST;
     if (caller->ni->nid != req->hdr.dst_nid) /* 6 */
         return LNET_DROP_O2IB_CONN_DEST;

@@ -31,7 +31,7 @@ struct lnd_verbs *lnd_verbs_new(const struct verbs_opts *opts)
 {
     struct lnd_verbs *lv = calloc(1, sizeof(*lv));
 
-    if (lv == NULL)
+    if (!lv)
         return NULL;
     lv->opts = *opts;
     if (lv->opts.max_conns == 0)
@@ -42,9 +42,9 @@ struct lnd_verbs *lnd_verbs_new(const struct verbs_opts *opts)
 
 void lnd_verbs_free(struct lnd_verbs *lv)
 {
-    if (lv == NULL)
+    if (!lv)
         return;
-    if (lv->rdma != NULL)
+    if (lv->rdma)
         lv->opts.rdma->close(lv->rdma);
     ib_shards_fini(lv);
     free(lv);
@@ -147,7 +147,7 @@ static void set_terms(struct ib_ni *ini)
 
 static const struct ifaddrs *next_ip4(const struct ifaddrs *i)
 {
-    while (i != NULL && (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET))
+    while (i && (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET))
         i = i->ifa_next;
     return i;
 }
@@ -161,9 +161,7 @@ static struct in_addr ip4_of(const struct ifaddrs *i)
 static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, char *err,
                                 size_t errlen)
 {
-    const struct ifaddrs *i;
-
-    for (i = next_ip4(list); i != NULL; i = next_ip4(i->ifa_next)) {
+    for (const struct ifaddrs *i = next_ip4(list); i; i = next_ip4(i->ifa_next)) {
         struct in_addr addr = ip4_of(i);
 
         if (strcmp(i->ifa_name, ni->ifname) != 0)
@@ -188,9 +186,8 @@ static int interface_of_address(struct lnet_ni *ni, const struct ifaddrs *list, 
                                 size_t errlen)
 {
     char nid[LNET_NIDSTR_SIZE];
-    const struct ifaddrs *i;
 
-    for (i = next_ip4(list); i != NULL; i = next_ip4(i->ifa_next)) {
+    for (const struct ifaddrs *i = next_ip4(list); i; i = next_ip4(i->ifa_next)) {
         struct in_addr addr = ip4_of(i);
 
         if (memcmp(&addr, ni->nid.addr_be, sizeof(addr)) != 0)
@@ -279,7 +276,7 @@ static struct ib_port *port_new(struct ib_ni *ini, char *err, size_t errlen)
     char nid[LNET_NIDSTR_SIZE], why[256] = "";
     int rc;
 
-    if (p == NULL) {
+    if (!p) {
         snprintf(err, errlen, "no memory for an NI");
         return NULL;
     }
@@ -302,9 +299,9 @@ static int port_get(struct ib_ni *ini, char *err, size_t errlen)
     struct ib_port *p = shared_port(ini);
 
     errno = ENOMEM;
-    if (p == NULL)
+    if (!p)
         p = port_new(ini, err, errlen);
-    if (p == NULL)
+    if (!p)
         return -errno;
     p->refs++;
     p->bound++;
@@ -326,7 +323,7 @@ static void port_let_go(struct ib_ni *ini)
     if (--p->bound > 0)
         return;
     /* It was not stopped: then no reactor runs that would be told. */
-    if (p->listener != NULL)
+    if (p->listener)
         ini->lv->opts.rdma->unlisten(&p->port);
     ini->lv->opts.rdma->unbind(&p->port);
 }
@@ -337,7 +334,7 @@ static void port_put(struct ib_ni *ini)
 
     port_let_go(ini);
     ini->port = NULL;
-    if (p == NULL || --p->refs > 0)
+    if (!p || --p->refs > 0)
         return;
     free(p->listener);
     free(p);
@@ -346,7 +343,7 @@ static void port_put(struct ib_ni *ini)
 /* Those that were asked to start have taken theirs back. */
 static void never_starts(struct ib_ni *ini)
 {
-    if (ini->port != NULL)
+    if (ini->port)
         __atomic_fetch_sub(&ini->port->starting, ini->nshards, __ATOMIC_RELAXED);
 }
 
@@ -371,7 +368,7 @@ static int listener_new(struct ib_ni *ini, char *err, size_t errlen)
     struct ib_reject busy;
     int rc = -ENOMEM;
 
-    if (l != NULL) {
+    if (l) {
         l->rdma = (struct rdma_listener){.route = ib_accept_route,
                                          .request = ib_accept_request,
                                          .unlistened = unlistened,
@@ -428,7 +425,7 @@ static void unserve(struct ib_ni *ini)
 /* After it: what was refused meanwhile was refused by the list of NIs. */
 static void unlisten(struct ib_ni *ini, bool was_serving)
 {
-    if (was_serving && ini->ending != NULL)
+    if (was_serving && ini->ending)
         ini->lv->opts.rdma->unlisten(&ini->port->port);
 }
 
@@ -531,7 +528,7 @@ static void on_stop(struct reactor_task *task)
     ns->stopping = true;
     ns->unlisten = ns->ini->ending != NULL;
     /* Closing one tells the core of its messages, which may make others go too. */
-    while ((p = next_to_shut(ns)) != NULL) {
+    while ((p = next_to_shut(ns))) {
         p->shut = true;
         ib_peer_shutdown(p);
     }
@@ -602,7 +599,7 @@ static void ni_shards_init(struct ib_ni *ini)
 
 static int provider(struct lnd_verbs *lv, char *err, size_t errlen)
 {
-    if (lv->rdma != NULL)
+    if (lv->rdma)
         return 0;
     return lv->opts.rdma->open(lnet_node_env(lv->node), &lv->rdma, err, errlen);
 }
@@ -641,7 +638,7 @@ static int ni_init(struct lnet_ni *ni, char *err, size_t errlen)
     if (rc < 0)
         return rc;
     ini = calloc(1, sizeof(*ini) + lv->nshards * sizeof(ini->shard[0]));
-    if (ini == NULL || lv->nnis == LNET_MAX_NI) {
+    if (!ini || lv->nnis == LNET_MAX_NI) {
         free(ini);
         snprintf(err, errlen, "no room for another NI");
         return -ENOMEM;
@@ -752,13 +749,13 @@ static void peer_shrink(void *ctx)
 {
     struct lnd_verbs *lv = ctx;
 
-    if (lv->shards != NULL)
+    if (lv->shards)
         (void)ib_peer_forget_one(&lv->shards[reactor_index(reactor_self())]);
 }
 
 static void peer_free(struct lnet_peer_ni *peer)
 {
-    assert(peer->lnd_peer == NULL); /* each of ours has a reference */
+    assert(!peer->lnd_peer); /* each of ours has a reference */
     (void)peer;
 }
 

@@ -19,7 +19,7 @@ struct ib_peer *ib_peer_find(const struct ib_ni *ini, const struct lnet_peer_ni 
 {
     struct ib_peer *p = peer->lnd_peer;
 
-    while (p != NULL && p->ini != ini)
+    while (p && p->ini != ini)
         p = p->next_of_peer;
     return p;
 }
@@ -29,12 +29,12 @@ struct ib_peer *ib_peer_get(struct ib_ni *ini, struct lnet_peer_ni *peer)
     struct ib_shard *shard = &ini->lv->shards[reactor_index(reactor_self())];
     struct ib_peer *p = ib_peer_find(ini, peer);
 
-    if (p != NULL)
+    if (p)
         return p;
     p = ib_peer_alloc(shard);
-    if (p == NULL && ib_peer_forget_one(shard))
+    if (!p && ib_peer_forget_one(shard))
         p = ib_peer_alloc(shard);
-    if (p == NULL)
+    if (!p)
         return NULL;
     lnet_peer_hold(peer);
     p->ini = ini;
@@ -53,7 +53,7 @@ struct ib_peer *ib_peer_get(struct ib_ni *ini, struct lnet_peer_ni *peer)
 
 static bool in_use(const struct ib_peer *p)
 {
-    return p->busy > 0 || p->objects > 0 || p->queue != NULL || p->dial.state != IB_DIAL_IDLE;
+    return p->busy > 0 || p->objects > 0 || p->queue || p->dial.state != IB_DIAL_IDLE;
 }
 
 static void spare_set(struct ib_peer *p, bool spare)
@@ -91,7 +91,7 @@ bool ib_peer_forget_one(struct ib_shard *shard)
 {
     struct ib_peer *p = TAILQ_FIRST(&shard->spare);
 
-    if (p == NULL)
+    if (!p)
         return false;
     forget(p);
     return true;
@@ -133,7 +133,7 @@ static void queue_timer_set(struct ib_peer *p)
 {
     uint64_t now = reactor_now_us();
 
-    if (p->queue == NULL)
+    if (!p->queue)
         reactor_timer_cancel(&p->queue_timer);
     else
         reactor_timer_arm(&p->queue_timer,
@@ -155,7 +155,7 @@ static struct lnet_msg *dequeue(struct ib_peer *p)
     struct lnet_msg *msg = p->queue;
 
     p->queue = msg->lnd_next;
-    if (p->queue == NULL)
+    if (!p->queue)
         p->queue_tail = &p->queue;
     msg->lnd_next = NULL;
     return msg;
@@ -167,7 +167,7 @@ static void queue_timer(struct reactor_timer *t)
     struct ib_peer *p = ib_container(t, struct ib_peer, queue_timer);
 
     ib_peer_hold(p);
-    while (p->queue != NULL && p->queue->lnd_deadline_us <= reactor_now_us())
+    while (p->queue && p->queue->lnd_deadline_us <= reactor_now_us())
         fail_msg(dequeue(p), LNET_DROP_NEXT_HOP_TIMEOUT, LNET_HEALTH_NETWORK_TIMEOUT);
     queue_timer_set(p);
     ib_peer_release(p);
@@ -182,7 +182,7 @@ void ib_peer_fail_queue(struct ib_peer *p, enum lnet_drop reason, enum lnet_heal
     p->queue_tail = &p->queue;
     queue_timer_set(p);
     ib_peer_hold(p);
-    while (msg != NULL) {
+    while (msg) {
         last = msg;
         msg = msg->lnd_next;
         last->lnd_next = NULL;
@@ -206,13 +206,13 @@ static struct ib_conn *choose(struct ib_peer *p)
 /* A connection may be lost by what is sent on it. */
 static void flush_queue(struct ib_peer *p)
 {
-    while (p->queue != NULL && !TAILQ_EMPTY(&p->conns)) {
+    while (p->queue && !TAILQ_EMPTY(&p->conns)) {
         struct lnet_msg *msg = dequeue(p);
 
         ib_conn_send(choose(p), msg);
     }
     queue_timer_set(p);
-    if (p->queue != NULL)
+    if (p->queue)
         ib_dial_start(p);
 }
 
@@ -247,7 +247,7 @@ void ib_send(struct lnet_msg *msg)
         return;
     }
     p = ib_peer_get(ini, msg->tx_peer);
-    if (p == NULL) {
+    if (!p) {
         fail_msg(msg, LNET_DROP_NO_PEER_MEMORY, LNET_HEALTH_LOCAL_ERROR);
         return;
     }
@@ -271,7 +271,7 @@ static bool is_connected(const struct lnet_peer_ni *peer)
 {
     const struct ib_peer *p = peer->lnd_peer;
 
-    while (p != NULL && TAILQ_EMPTY(&p->conns))
+    while (p && TAILQ_EMPTY(&p->conns))
         p = p->next_of_peer;
     return p != NULL;
 }
@@ -313,7 +313,7 @@ struct ib_conn *ib_conn_new(struct ib_peer *p, bool active)
 {
     struct ib_conn *c = ib_conn_alloc(p->shard);
 
-    if (c == NULL)
+    if (!c)
         return NULL;
     c->ibp = p;
     c->active = active;
@@ -365,7 +365,7 @@ void ib_conn_unmake(struct ib_conn *c, const struct ib_cause *why)
 /* What waited for that call to come up is called for now, or fails. */
 void ib_peer_call_over(struct ib_peer *p)
 {
-    if (p->queue == NULL || p->nconns > 0 || p->accepting > 0 || p->dial.state != IB_DIAL_IDLE)
+    if (!p->queue || p->nconns > 0 || p->accepting > 0 || p->dial.state != IB_DIAL_IDLE)
         return;
     if (ib_dial_may(p))
         ib_dial_start(p);
@@ -491,13 +491,13 @@ static void close_listed(struct ib_peer *p, const struct ib_cause *why)
 {
     struct ib_conn *c, *list = NULL;
 
-    while ((c = TAILQ_FIRST(&p->conns)) != NULL) {
+    while ((c = TAILQ_FIRST(&p->conns))) {
         unlist(p, c);
         c->next = list;
         list = c;
         ib_conn_hold(c);
     }
-    while ((c = list) != NULL) {
+    while ((c = list)) {
         list = c->next;
         ib_conn_close(c, why);
         ib_conn_release(c);
@@ -508,11 +508,11 @@ static void close_listed(struct ib_peer *p, const struct ib_cause *why)
  * value of it stands for none. */
 static void close_called(struct ib_peer *p, const uint64_t *but, const struct ib_cause *why)
 {
-    struct ib_conn *c, *next;
+    struct ib_conn *next;
 
-    for (c = TAILQ_FIRST(&p->making); c != NULL; c = next) {
+    for (struct ib_conn *c = TAILQ_FIRST(&p->making); c; c = next) {
         next = TAILQ_NEXT(c, link_of_peer);
-        if (!c->active && (but == NULL || c->ends.peer_stamp != *but))
+        if (!c->active && (!but || c->ends.peer_stamp != *but))
             ib_conn_unmake(c, why);
     }
 }
@@ -574,17 +574,16 @@ void ib_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop
 {
     struct ib_peer *p = ib_peer_find(ni->lnd_ni, peer);
 
-    if (p != NULL)
+    if (p)
         close_all(p, why);
 }
 
 void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
 {
-    const struct ib_peer *p;
     const struct ib_conn *c;
 
     memset(out, 0, sizeof(*out));
-    for (p = peer->lnd_peer; p != NULL; p = p->next_of_peer) {
+    for (const struct ib_peer *p = peer->lnd_peer; p; p = p->next_of_peer) {
         out->conns[0] += p->nconns;
         out->connecting += p->dial.state != IB_DIAL_IDLE || p->accepting > 0;
         out->bytes_in += p->bytes_in;

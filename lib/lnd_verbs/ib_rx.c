@@ -76,15 +76,15 @@ void ib_rx_repost(struct ib_conn *c, struct ib_rx *rx, unsigned type, bool acked
 
 int ib_rx_post(struct ib_conn *c)
 {
-    struct ibv_recv_wr *first = c->repost, *bad = NULL, *wr;
+    struct ibv_recv_wr *first = c->repost, *bad = NULL;
     int rc;
 
-    if (first == NULL)
+    if (!first)
         return 0;
     c->repost = NULL;
     c->repost_tail = &c->repost;
     rc = ib_rdma(c)->post_recv(&c->link, first, &bad);
-    for (wr = first; wr != NULL && (rc == 0 || wr != bad); wr = wr->next)
+    for (struct ibv_recv_wr *wr = first; wr && (rc == 0 || wr != bad); wr = wr->next)
         c->posted++;
     return rc > 0 ? -rc : rc;
 }
@@ -95,7 +95,7 @@ static struct ib_recv *recv_get(struct ib_conn *c)
 {
     struct ib_recv *r = c->free_recvs;
 
-    if (r == NULL)
+    if (!r)
         return NULL;
     c->free_recvs = r->next;
     ib_unpoison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
@@ -133,7 +133,7 @@ void ib_recv_end(struct ib_recv *r, struct lnet_result result)
     ib_conn_hold(c);
     tell(r, result);
     recv_put(r);
-    if (buf != NULL && c->state == IB_CONN_UP) {
+    if (buf && c->state == IB_CONN_UP) {
         ib_rx_repost(c, buf, type, false);
         ib_conn_soon(c);
     }
@@ -214,9 +214,9 @@ static uint32_t describe(struct ib_conn *c, const struct mem_seg *segs, unsigned
 
         if (len == 0)
             continue;
-        if (key == NULL && segs[i].region < MEM_REGION_MAX)
+        if (!key && segs[i].region < MEM_REGION_MAX)
             ib_rdma(c)->want_region(c->link.port, segs[i].region);
-        if (key == NULL || key->rkey == 0 || n == IB_ACK_FRAGS || (n > 0 && key->rkey != *rkey))
+        if (!key || key->rkey == 0 || n == IB_ACK_FRAGS || (n > 0 && key->rkey != *rkey))
             return 0;
         *rkey = key->rkey;
         frags[n++] = (struct ib_frag){.addr = (uintptr_t)segs[i].addr, .nob = len};
@@ -242,11 +242,11 @@ static bool put_ack(struct ib_recv *r, struct ib_tx *tx, const struct mem_seg *s
     size = IB_PUT_ACK_SIZE + (size_t)m.rd.nfrags * IB_FRAG_SIZE;
     if (size > IB_HEAD) {
         tx->bounce = ib_bounce_get(c);
-        if (tx->bounce == NULL)
+        if (!tx->bounce)
             return false;
     }
-    tx->len = (uint32_t)ib_msg_encode(&m, frags, tx->bounce != NULL ? tx->bounce->mem : tx->head,
-                                      tx->bounce != NULL ? IB_MSG_SIZE : IB_HEAD);
+    tx->len = (uint32_t)ib_msg_encode(&m, frags, tx->bounce ? tx->bounce->mem : tx->head,
+                                      tx->bounce ? IB_MSG_SIZE : IB_HEAD);
     return tx->len > 0;
 }
 
@@ -314,7 +314,7 @@ static void serve_get(struct ib_recv *r, const struct mem_seg *segs, unsigned ns
 
 static struct lnet_result incomplete(const struct ib_conn *c)
 {
-    enum lnet_drop why = c->why != NULL ? c->why->rx : LNET_DROP_RX_INCOMPLETE;
+    enum lnet_drop why = c->why ? c->why->rx : LNET_DROP_RX_INCOMPLETE;
 
     if (ib_ns(c->ibp)->stopping)
         why = __atomic_load_n(&c->ibp->ini->ni->removed, __ATOMIC_RELAXED) ? LNET_DROP_NI_REMOVED
@@ -355,7 +355,7 @@ static bool has_hdr(const struct ib_msg *m)
  * not understood. */
 static void fail(struct ib_conn *c, enum lnet_drop why, const struct ib_msg *m)
 {
-    const struct lnet_hdr *hdr = m != NULL && has_hdr(m) ? &m->lnet : NULL;
+    const struct lnet_hdr *hdr = m && has_hdr(m) ? &m->lnet : NULL;
 
     if (c->state == IB_CONN_UP)
         ib_conn_fail(c, &ib_cause_broken, why, hdr);
@@ -369,7 +369,7 @@ static void begin(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
     struct ib_recv *r = recv_get(c);
     enum lnet_drop why;
 
-    assert(r != NULL); /* one for each credit, and the credits were checked */
+    assert(r); /* one for each credit, and the credits were checked */
     r->buf = rx;
     r->type = m->hdr.type;
     r->cookie = m->cookie;
@@ -401,7 +401,7 @@ static enum lnet_drop put_done(struct ib_conn *c, const struct ib_msg *m)
     unsigned index = m->cookie & 0xffff;
     struct ib_recv *r = index < c->nrecvs ? &c->recvs[index] : NULL;
 
-    if (r == NULL || r->state != IB_RECV_ACKED || !r->told || r->own_cookie != m->cookie)
+    if (!r || r->state != IB_RECV_ACKED || !r->told || r->own_cookie != m->cookie)
         return LNET_DROP_O2IB_ANSWER;
     if (m->status < 0) {
         ib_recv_end(r, (struct lnet_result){LNET_DROP_O2IB_PEER_FAILED, LNET_HEALTH_REMOTE_ERROR});
@@ -560,7 +560,7 @@ void ib_rx_early(struct ib_conn *c)
 {
     struct ib_rx *rx;
 
-    while ((rx = TAILQ_FIRST(&c->early)) != NULL) {
+    while ((rx = TAILQ_FIRST(&c->early))) {
         TAILQ_REMOVE(&c->early, rx, link);
         take(c, rx);
     }

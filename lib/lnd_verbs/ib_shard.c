@@ -28,7 +28,7 @@ static int poll_all(struct ib_shard *shard)
     int work = 0;
 
     for (unsigned i = 0; left > 0 && i < shard->cq_rows; i++) {
-        if (shard->cqs[i].cq == NULL)
+        if (!shard->cqs[i].cq)
             continue;
         left--;
         work += ib_cq_poll(shard, shard->cqs[i].cq);
@@ -58,7 +58,7 @@ static bool arm_all(struct ib_shard *shard)
     for (unsigned i = 0; left > 0 && i < shard->cq_rows; i++) {
         struct ib_shard_cq *row = &shard->cqs[i];
 
-        if (row->cq == NULL)
+        if (!row->cq)
             continue;
         left--;
         if (row->armed)
@@ -104,9 +104,9 @@ bool ib_shard_add_cq(struct ib_conn *c)
     struct ib_shard *shard = c->shard;
     struct ib_shard_cq *row = find_row(shard, c->link.cq);
 
-    if (row == NULL) {
+    if (!row) {
         row = find_row(shard, NULL);
-        if (row == NULL)
+        if (!row)
             return false;
         shard->ncqs++;
         row->cq = c->link.cq;
@@ -141,7 +141,7 @@ static void cq_left(const struct ib_conn *c)
 #define POOL_GET(shard_, list, var)                                                                \
     do {                                                                                           \
         (var) = (shard_)->list;                                                                    \
-        if ((var) != NULL) {                                                                       \
+        if ((var)) {                                                                               \
             (shard_)->list = (var)->next;                                                          \
             ib_show(var);                                                                          \
             memset((var), 0, sizeof(*(var)));                                                      \
@@ -186,7 +186,7 @@ void ib_peer_free(struct ib_peer *p)
 
 #define POOL_FILL(shard_, array, list, count, first)                                               \
     do {                                                                                           \
-        for (unsigned i_ = (count); (shard_)->array != NULL && i_-- > 0;) {                        \
+        for (unsigned i_ = (count); (shard_)->array && i_-- > 0;) {                                \
             (shard_)->array[i_].next = (shard_)->list;                                             \
             (shard_)->list = &(shard_)->array[i_];                                                 \
             ib_hide(&(shard_)->array[i_], first);                                                  \
@@ -219,12 +219,12 @@ static bool shard_init(struct ib_shard *shard, struct lnd_verbs *lv, unsigned in
     shard->peers = calloc(max, sizeof(*shard->peers));
     POOL_FILL(shard, conns, free_conns, max, link);
     POOL_FILL(shard, peers, free_peers, max, ini);
-    return shard->cqs != NULL && shard->conns != NULL && shard->peers != NULL;
+    return shard->cqs && shard->conns && shard->peers;
 }
 
 void ib_shards_fini(struct lnd_verbs *lv)
 {
-    for (unsigned i = 0; lv->shards != NULL && i < lv->nshards; i++) {
+    for (unsigned i = 0; lv->shards && i < lv->nshards; i++) {
         free(lv->shards[i].cqs);
         free(lv->shards[i].conns);
         free(lv->shards[i].peers);
@@ -237,14 +237,14 @@ int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, char *err, size
 {
     bool all = true;
 
-    if (lv->shards != NULL)
+    if (lv->shards)
         return 0;
     lv->node = node;
     lv->nshards = reactor_count(lnet_node_env(node));
     lv->shards = calloc(lv->nshards, sizeof(*lv->shards));
-    for (unsigned i = 0; lv->shards != NULL && i < lv->nshards; i++)
+    for (unsigned i = 0; lv->shards && i < lv->nshards; i++)
         all = shard_init(&lv->shards[i], lv, i) && all;
-    if (lv->shards == NULL || !all) {
+    if (!lv->shards || !all) {
         ib_shards_fini(lv);
         snprintf(err, errlen, "no memory for %u o2ib connections per reactor; lower max_conns",
                  lv->opts.max_conns);

@@ -63,7 +63,7 @@ static struct ib_tx *tx_get(struct ib_conn *c, unsigned type)
 {
     struct ib_tx *tx = TAILQ_FIRST(&c->free_txs);
 
-    if (tx == NULL)
+    if (!tx)
         return NULL;
     TAILQ_REMOVE(&c->free_txs, tx, link);
     ib_unpoison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
@@ -85,7 +85,7 @@ static struct ib_tx *tx_get(struct ib_conn *c, unsigned type)
 
 static void tx_put(struct ib_conn *c, struct ib_tx *tx)
 {
-    if (tx->bounce != NULL)
+    if (tx->bounce)
         ib_bounce_put(c, tx->bounce);
     tx->used = false;
     TAILQ_INSERT_HEAD(&c->free_txs, tx, link);
@@ -100,9 +100,9 @@ static void tx_end(struct ib_conn *c, struct ib_tx *tx, struct lnet_result resul
     struct ib_recv *recv = tx->type == IB_GET_DONE ? tx->recv : NULL;
 
     tx_put(c, tx);
-    if (msg != NULL)
+    if (msg)
         lnet_send_done(msg, result);
-    if (recv != NULL)
+    if (recv)
         ib_recv_end(recv, recv->result);
 }
 
@@ -126,7 +126,7 @@ static struct lnet_msg *pop(struct lnet_msg **head, struct lnet_msg ***tail)
     struct lnet_msg *msg = *head;
 
     *head = msg->lnd_next;
-    if (*head == NULL)
+    if (!*head)
         *tail = head;
     msg->lnd_next = NULL;
     return msg;
@@ -153,7 +153,7 @@ struct ib_tx *ib_tx_answer(struct ib_conn *c, unsigned type, struct ib_recv *rec
 {
     struct ib_tx *tx = tx_get(c, type);
 
-    assert(tx != NULL);
+    assert(tx);
     tx->recv = recv;
     tx->peer_cookie = recv->cookie;
     return tx;
@@ -225,7 +225,7 @@ static void add_plain(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 
     tx->returned = ib_credits_post(&c->credits, tx->type);
     if (tx->len > 0) { /* PUT_ACK */
-        at = tx->bounce != NULL ? tx->bounce->mem : at;
+        at = tx->bounce ? tx->bounce->mem : at;
         ((struct ib_wire_hdr *)at)->credits = tx->returned;
     } else {
         m.hdr = ib_tx_hdr(c, tx->type, tx->returned);
@@ -251,7 +251,7 @@ static void add_write(struct ib_conn *c, struct batch *b, struct ib_tx *tx,
 
     b->nsge += (unsigned)wr->num_sge;
     tx->writing = true;
-    if (bounce != NULL) {
+    if (bounce) {
         wr->wr_id = ib_wr_id(c, IB_WR_BOUNCE, wrs, bounce->index);
     } else if (wrs == IB_WRITE_BATCH) {
         wr->wr_id = ib_wr_id(c, IB_WR_BATCH, wrs, tx->index);
@@ -281,7 +281,7 @@ static bool add_writes(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
             return false;
         add_write(c, b, tx, bounce);
     }
-    if (tx->w.rx != NULL)
+    if (tx->w.rx)
         ib_rx_repost(c, tx->w.rx, IB_PUT_ACK, false);
     tx->w.rx = NULL;
     return true;
@@ -320,29 +320,29 @@ static bool add_immediate(struct ib_conn *c, struct batch *b, struct lnet_msg *m
         if (max < least(c->link.send_sges, IB_SGES))
             return false; /* there is room in the next batch */
         bounce = ib_bounce_get(c);
-        if (bounce == NULL)
+        if (!bounce)
             return false; /* goes on when one completes */
         n = 0;
     }
     tx = tx_get(c, IB_IMMEDIATE);
-    if (tx == NULL) {
-        if (bounce != NULL)
+    if (!tx) {
+        if (bounce)
             ib_bounce_put(c, bounce);
         return false;
     }
     tx->msg = msg;
     tx->bounce = bounce;
-    at = bounce != NULL ? bounce->mem : tx->head;
+    at = bounce ? bounce->mem : tx->head;
     tx->returned = ib_credits_post(&c->credits, IB_IMMEDIATE);
     m.hdr = ib_tx_hdr(c, IB_IMMEDIATE, tx->returned);
     m.lnet = msg->hdr;
     m.carried = msg->payload.bytes;
     ib_msg_encode(&m, NULL, at, IB_HEAD);
-    if (bounce != NULL)
+    if (bounce)
         ib_copy_out(c, at + IB_IMMEDIATE_SIZE, msg->payload.seg, msg->payload.n, 0,
                     msg->payload.bytes);
-    b->sge[b->nsge] = (struct ibv_sge){(uintptr_t)at, bounce != NULL ? bytes : IB_IMMEDIATE_SIZE,
-                                       c->link.area_lkey};
+    b->sge[b->nsge] =
+        (struct ibv_sge){(uintptr_t)at, bounce ? bytes : IB_IMMEDIATE_SIZE, c->link.area_lkey};
     add_send(c, b, tx, n + 1, bytes);
     c->bytes_out += msg->payload.bytes;
     ib_count(&ib_counters(c)->immediates_out, 1);
@@ -354,7 +354,7 @@ static bool add_put_req(struct ib_conn *c, struct batch *b, struct lnet_msg *msg
 {
     struct ib_tx *tx = tx_get(c, IB_PUT_REQ);
 
-    if (tx == NULL)
+    if (!tx)
         return false;
     tx->msg = msg;
     tx->cookie = ++c->next_cookie << 16 | tx->index;
@@ -395,7 +395,7 @@ static bool add_queued(struct ib_conn *c, struct batch *b)
         return false;
     TAILQ_LAST(&c->active_txs, ib_txs)->deadline_us = msg->lnd_deadline_us;
     c->sendq = next;
-    if (next == NULL)
+    if (!next)
         c->sendq_tail = &c->sendq;
     return true;
 }
@@ -414,7 +414,7 @@ static bool add_noop(struct ib_conn *c, struct batch *b)
     if (!has_room(c, b, 1) || ib_credits_may_post(&c->credits, IB_NOOP) != IB_MAY_POST)
         return false;
     tx = tx_get(c, IB_NOOP);
-    if (tx == NULL)
+    if (!tx)
         return false;
     tx->deadline_us = reactor_now_us() + ib_timeout_us(c->ibp->ini);
     add_plain(c, b, tx);
@@ -424,9 +424,9 @@ static bool add_noop(struct ib_conn *c, struct batch *b)
 
 static void reserve(struct ib_conn *c)
 {
-    while (c->rsrvd != NULL && ib_credits_reserve(&c->credits))
+    while (c->rsrvd && ib_credits_reserve(&c->credits))
         append(&c->sendq_tail, pop(&c->rsrvd, &c->rsrvd_tail));
-    if (c->rsrvd != NULL)
+    if (c->rsrvd)
         count_wait(c->rsrvd, &ib_counters(c)->reserve_waits);
 }
 
@@ -435,13 +435,13 @@ static void gather(struct ib_conn *c, struct batch *b)
     struct ib_tx *tx;
 
     reserve(c);
-    while ((tx = TAILQ_FIRST(&c->answers)) != NULL) {
+    while ((tx = TAILQ_FIRST(&c->answers))) {
         if (!add_answer(c, b, tx))
             return;
     }
     if (ib_credits_need_noop(&c->credits, is_idle(c), false, c->sendq != NULL))
         add_noop(c, b);
-    while (c->sendq != NULL) {
+    while (c->sendq) {
         if (!add_queued(c, b))
             return;
     }
@@ -458,7 +458,7 @@ static void unpost(struct ib_conn *c, struct batch *b, unsigned from)
         c->sq_free++;
         if (b->wr[i].send_flags & IBV_SEND_SIGNALED)
             c->outstanding--;
-        if (tx == NULL)
+        if (!tx)
             continue;
         ib_credits_unpost(&c->credits, tx->type, tx->returned);
         tx->sending--;
@@ -487,21 +487,21 @@ static void on_posted(struct ib_tx *tx)
 static void post(struct ib_conn *c, struct batch *b)
 {
     struct ibv_send_wr *bad = NULL;
-    unsigned good = b->n, i;
+    unsigned good = b->n;
     int rc;
 
-    for (i = 0; i + 1 < b->n; i++)
+    for (unsigned i = 0; i + 1 < b->n; i++)
         b->wr[i].next = &b->wr[i + 1];
     rc = ib_rdma(c)->post_send(&c->link, b->wr, &bad);
     if (rc != 0) {
-        good = bad != NULL ? (unsigned)(bad - b->wr) : 0;
+        good = bad ? (unsigned)(bad - b->wr) : 0;
         unpost(c, b, good);
     }
     ib_count(&ib_counters(c)->posts, 1);
     ib_count(&ib_counters(c)->requests, good);
     c->sent_us = reactor_now_us();
-    for (i = 0; i < good; i++) {
-        if (b->tx[i] != NULL)
+    for (unsigned i = 0; i < good; i++) {
+        if (b->tx[i])
             on_posted(b->tx[i]);
     }
     if (rc != 0) {
@@ -534,7 +534,7 @@ void ib_tx_run(struct ib_conn *c)
         gather(c, &b);
         if (b.n > 0)
             post(c, &b);
-    } while (c->state == IB_CONN_UP && (b.n > 0 || c->tx_again || c->repost != NULL));
+    } while (c->state == IB_CONN_UP && (b.n > 0 || c->tx_again || c->repost));
     c->in_tx = false;
     ib_conn_release(c);
     reactor_mark(was);
@@ -548,7 +548,7 @@ static struct ib_tx *find_waiting(const struct ib_conn *c, uint64_t cookie)
     unsigned index = cookie & 0xffff;
     struct ib_tx *tx = index < c->ntxs ? &c->txs[index] : NULL;
 
-    if (tx == NULL || !tx->used || tx->type != IB_PUT_REQ || !tx->waiting || tx->cookie != cookie)
+    if (!tx || !tx->used || tx->type != IB_PUT_REQ || !tx->waiting || tx->cookie != cookie)
         return NULL;
     return tx;
 }
@@ -558,7 +558,7 @@ enum lnet_drop ib_tx_put_acked(struct ib_conn *c, const struct ib_msg *m, struct
 {
     struct ib_tx *tx = find_waiting(c, m->cookie);
 
-    if (tx == NULL)
+    if (!tx)
         return LNET_DROP_O2IB_ANSWER;
     tx->waiting = false;
     tx->type = IB_PUT_DONE;
@@ -593,7 +593,7 @@ enum lnet_drop ib_tx_put_refused(struct ib_conn *c, const struct ib_msg *m)
 {
     struct ib_tx *tx = find_waiting(c, m->cookie);
 
-    if (tx == NULL)
+    if (!tx)
         return LNET_DROP_O2IB_ANSWER;
     tx->waiting = false;
     if (m->status < 0)
@@ -606,7 +606,7 @@ enum lnet_drop ib_tx_put_refused(struct ib_conn *c, const struct ib_msg *m)
 
 static void failed(struct ib_conn *c, struct ib_tx *tx)
 {
-    if (tx != NULL && tx->result.reason == LNET_DROP_NONE)
+    if (tx && tx->result.reason == LNET_DROP_NONE)
         tx->result = (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED};
     ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_SEND, NULL);
 }
@@ -653,7 +653,7 @@ void ib_tx_done(struct ib_conn *c, const struct ib_wr *wr, bool good)
 
 static bool any_expired(const struct lnet_msg *msg, uint64_t now, const struct lnet_hdr **hdr)
 {
-    for (; msg != NULL; msg = msg->lnd_next) {
+    for (; msg; msg = msg->lnd_next) {
         if (now >= msg->lnd_deadline_us) {
             *hdr = &msg->hdr;
             return true;
@@ -668,7 +668,7 @@ static bool any_tx_expired(const struct ib_txs *list, uint64_t now, const struct
 
     TAILQ_FOREACH(tx, list, link) {
         if (now >= tx->deadline_us) {
-            *hdr = tx->msg != NULL ? &tx->msg->hdr : NULL;
+            *hdr = tx->msg ? &tx->msg->hdr : NULL;
             return true;
         }
     }
@@ -695,7 +695,7 @@ static void mark(struct ib_tx *tx, const struct ib_cause *why)
 
 static void fail_all(struct lnet_msg *msg, const struct ib_cause *why)
 {
-    while (msg != NULL) {
+    while (msg) {
         struct lnet_msg *next = msg->lnd_next;
 
         msg->lnd_next = NULL;
@@ -729,7 +729,7 @@ static void finalize(struct ib_conn *c, struct ib_txs *list)
 {
     struct ib_tx *tx;
 
-    while ((tx = TAILQ_FIRST(list)) != NULL) {
+    while ((tx = TAILQ_FIRST(list))) {
         TAILQ_REMOVE(list, tx, link);
         tx->recv = NULL;
         tx_end(c, tx, tx->result);

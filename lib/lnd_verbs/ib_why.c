@@ -121,7 +121,7 @@ static const char *status_words(enum ibv_wc_status status)
 
 void ib_blame(struct ib_conn *c, const char *why, int code)
 {
-    if (c->state == IB_CONN_UP && c->blame.why == NULL)
+    if (c->state == IB_CONN_UP && !c->blame.why)
         c->blame = (struct lnet_drop_why){ib_state_name(c->state), why, code};
 }
 

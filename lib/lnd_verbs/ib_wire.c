@@ -75,9 +75,8 @@ uint32_t ib_cksum(const void *msg, size_t nob, bool signed_bytes)
     const size_t field = offsetof(struct ib_wire_hdr, cksum);
     const uint8_t *p = msg;
     uint32_t sum = 0;
-    size_t i;
 
-    for (i = 0; i < nob; i++) {
+    for (size_t i = 0; i < nob; i++) {
         uint8_t byte = i - field < sizeof(uint32_t) ? 0 : p[i];
 
         sum = (sum << 1 | sum >> 31) + (signed_bytes ? (uint32_t)(int8_t)byte : byte);
@@ -185,7 +184,6 @@ static enum lnet_drop take_rd(const uint8_t *wire, size_t room, bool flip, struc
 {
     struct ib_wire_rd w;
     struct ib_frag frag;
-    uint32_t i;
 
     memcpy(&w, wire, sizeof(w));
     out->flip = flip;
@@ -197,7 +195,7 @@ static enum lnet_drop take_rd(const uint8_t *wire, size_t room, bool flip, struc
         return LNET_DROP_O2IB_FRAGS;
     if (room - sizeof(w) < (size_t)out->nfrags * IB_FRAG_SIZE)
         return LNET_DROP_O2IB_FRAGS;
-    for (i = 0; i < out->nfrags; i++) {
+    for (uint32_t i = 0; i < out->nfrags; i++) {
         ib_rd_frag(out, i, &frag);
         if (!add_frag(&frag, &out->total))
             return LNET_DROP_O2IB_FRAG_RANGE;
@@ -209,10 +207,10 @@ static enum lnet_drop take_rd(const uint8_t *wire, size_t room, bool flip, struc
 static size_t put_rd(const struct ib_rd *rd, const struct ib_frag *frags, bool flip, uint8_t *wire)
 {
     struct ib_wire_rd w = {order32(rd->key, flip), order32(rd->nfrags, flip)};
-    uint32_t total = 0, i;
+    uint32_t total = 0;
 
     memcpy(wire, &w, sizeof(w));
-    for (i = 0; i < rd->nfrags; i++) {
+    for (uint32_t i = 0; i < rd->nfrags; i++) {
         struct ib_wire_frag f = {order32(frags[i].nob, flip), order64(frags[i].addr, flip)};
 
         if (!add_frag(&frags[i], &total))

@@ -14,7 +14,7 @@ struct ib_bounce *ib_bounce_get(struct ib_conn *c)
 {
     struct ib_bounce *b = c->free_bounces;
 
-    if (b == NULL)
+    if (!b)
         return NULL;
     c->free_bounces = b->next;
     ib_unpoison(b->mem, IB_MSG_SIZE);
@@ -50,7 +50,7 @@ static bool local_key(const struct ib_conn *c, uint16_t region, uint32_t *lkey)
 {
     const struct rdma_key *key = ib_key(c, region);
 
-    if (key == NULL) {
+    if (!key) {
         if (region < MEM_REGION_MAX)
             ib_rdma(c)->want_region(c->link.port, region);
         return false;
@@ -158,7 +158,7 @@ bool ib_writer_next(struct ib_conn *c, struct ib_writer *w, struct ibv_send_wr *
     n = gather_write(c, w, sge, max);
     if (n == 0) {
         b = ib_bounce_get(c);
-        if (b == NULL)
+        if (!b)
             return false;
         len = least(least(IB_MSG_SIZE, w->to.nob), w->left);
         ib_copy_out(c, b->mem, &w->segs[w->seg], w->nsegs - w->seg, w->off, len);

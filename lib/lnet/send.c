@@ -283,7 +283,7 @@ static void held_look(struct reactor_timer *t)
     enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
     struct lnet_msg **link = &s->held, *msg, *list = NULL;
 
-    while ((msg = *link) != NULL) {
+    while ((msg = *link)) {
         if (is_held(msg)) {
             link = &msg->lnd_next;
             continue;
@@ -292,7 +292,7 @@ static void held_look(struct reactor_timer *t)
         msg->lnd_next = list;
         list = msg;
     }
-    while ((msg = list) != NULL) { /* may bring more that is held */
+    while ((msg = list)) { /* may bring more that is held */
         list = msg->lnd_next;
         end(msg);
     }

@@ -70,9 +70,7 @@ const char *log_level_name(enum log_level level)
 
 static int find(const char *const *names, const char *name)
 {
-    int i;
-
-    for (i = 0; names[i]; i++)
+    for (int i = 0; names[i]; i++)
         if (strcmp(names[i], name) == 0)
             return i;
     return -1;
@@ -131,9 +129,8 @@ static uint64_t now_ms(void)
 static struct source *find_source(enum log_module module, const char *event, uint64_t now)
 {
     struct source *s;
-    unsigned i;
 
-    for (i = 0; i < L.sources; i++)
+    for (unsigned i = 0; i < L.sources; i++)
         if (L.source[i].module == module && strcmp(L.source[i].event, event) == 0)
             return &L.source[i];
     if (L.sources == SOURCES)

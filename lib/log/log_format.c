@@ -53,12 +53,12 @@ __attribute__((format(printf, 2, 3))) static void put_fmt(struct log_buffer *b, 
 static size_t decode(const unsigned char *p, size_t left, uint32_t *out)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4, i;
+    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
     uint32_t c = n <= 1 ? p[0] : p[0] & (0xffu >> (n + 1));
 
     if (n == 0 || n > left || p[0] > 0xf4)
         return 0;
-    for (i = 1; i < n; i++) {
+    for (size_t i = 1; i < n; i++) {
         if ((p[i] & 0xc0) != 0x80)
             return 0;
         c = c << 6 | (p[i] & 0x3f);
@@ -183,8 +183,6 @@ static void put_time(struct log_buffer *b, const struct timespec *when)
 void log_format_text(struct log_buffer *b, const struct log_line *line, const struct timespec *when,
                      bool prefix)
 {
-    const struct log_field *f;
-
     b->len = 0;
     b->cut = false;
     if (prefix)
@@ -193,7 +191,7 @@ void log_format_text(struct log_buffer *b, const struct log_line *line, const st
         put_time(b, when);
     put_fmt(b, "%s %s event=%s", log_level_name(line->level), log_module_name(line->module),
             line->event);
-    for (f = line->fields; f->key; f++)
+    for (const struct log_field *f = line->fields; f->key; f++)
         put_field(b, f);
     if (b->cut) {
         memcpy(b->text + b->len, cut_end, sizeof(cut_end) - 1);
@@ -266,10 +264,9 @@ static unsigned journal_field(struct log_buffer *b, const struct log_field *f)
 static unsigned journal_message(struct log_buffer *b, const struct log_line *line)
 {
     size_t before = b->len;
-    const struct log_field *f;
 
     put_fmt(b, "MESSAGE=%s event=%s", log_module_name(line->module), line->event);
-    for (f = line->fields; f->key && b->len < sizeof(b->text) / 2; f++)
+    for (const struct log_field *f = line->fields; f->key && b->len < sizeof(b->text) / 2; f++)
         put_field(b, f);
     b->cut = false;
     return end_member(b, before);
@@ -277,7 +274,6 @@ static unsigned journal_message(struct log_buffer *b, const struct log_line *lin
 
 unsigned log_format_journal(struct log_buffer *b, const struct log_line *line)
 {
-    const struct log_field *f;
     unsigned n;
 
     b->len = 0;
@@ -291,7 +287,7 @@ unsigned log_format_journal(struct log_buffer *b, const struct log_line *line)
     put_fmt(b, "MILLRACE_EVENT=%s", line->event);
     put(b, "", 1);
     n += 4;
-    for (f = line->fields; f->key; f++)
+    for (const struct log_field *f = line->fields; f->key; f++)
         n += journal_field(b, f);
     return n;
 }

@@ -128,7 +128,7 @@ static int parse_pinned(struct parser *p)
 {
     int rc;
 
-    if (strchr(p->text, ':') == NULL && strchr(p->text, ';') == NULL) {
+    if (!strchr(p->text, ':') && !strchr(p->text, ';')) {
         rc = parse_list(p, 0);
     } else {
         do {
@@ -144,7 +144,7 @@ int cores_parse(const char *text, unsigned count, const cpu_set_t *allowed, stru
                 char *err, size_t errlen)
 {
     struct parser p = {
-        .text = text != NULL ? text : "auto",
+        .text = text ? text : "auto",
         .allowed = allowed,
         .plan = plan,
         .err = err,
@@ -202,7 +202,7 @@ char *cores_lcores_arg(const struct core_plan *plan, const cpu_set_t *allowed)
     cpu_set_t set;
     FILE *f = open_memstream(&text, &len);
 
-    if (f == NULL)
+    if (!f)
         return NULL;
     control_set(plan, allowed, &set);
     fputs("0@", f);

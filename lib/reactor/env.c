@@ -60,10 +60,10 @@ static void args_free(struct reactor_env *env)
 /* Adds each word of a list behind a prefix. Returns how many there were, or -errno. */
 static int args_add_words(struct reactor_env *env, const char *prefix, const char *list)
 {
-    char *copy = strdup(list), *save, *word;
-    int rc = copy != NULL ? 0 : -ENOMEM, n = 0;
+    char *copy = strdup(list), *save;
+    int rc = copy ? 0 : -ENOMEM, n = 0;
 
-    for (word = copy != NULL ? strtok_r(copy, " ", &save) : NULL; word != NULL && rc == 0;
+    for (char *word = copy ? strtok_r(copy, " ", &save) : NULL; word && rc == 0;
          word = strtok_r(NULL, " ", &save), n++)
         rc = arg_add(env, "%s%s", prefix, word);
     free(copy);
@@ -73,18 +73,18 @@ static int args_add_words(struct reactor_env *env, const char *prefix, const cha
 /* Which PCI devices EAL looks at: those that are named, else none at all, nor the bus. */
 static int args_add_devices(struct reactor_env *env, const char *devices)
 {
-    int n = devices != NULL ? args_add_words(env, "--allow=", devices) : 0;
+    int n = devices ? args_add_words(env, "--allow=", devices) : 0;
 
     return n == 0 ? arg_add(env, "--no-pci") : n;
 }
 
 static const char *prog_name(const struct reactor_opts *opts)
 {
-    const char *name = opts->prog != NULL ? opts->prog : DEFAULT_PROG;
+    const char *name = opts->prog ? opts->prog : DEFAULT_PROG;
     const char *slash = strrchr(name, '/');
 
-    name = slash != NULL ? slash + 1 : name;
-    return name[0] != '\0' && strchr(name, '%') == NULL ? name : DEFAULT_PROG;
+    name = slash ? slash + 1 : name;
+    return name[0] != '\0' && !strchr(name, '%') ? name : DEFAULT_PROG;
 }
 
 static int args_make(struct reactor_env *env, const struct reactor_opts *opts,
@@ -92,7 +92,7 @@ static int args_make(struct reactor_env *env, const struct reactor_opts *opts,
 {
     char *lcores = cores_lcores_arg(plan, &env->affinity);
     const char *prog = prog_name(opts);
-    int rc = lcores != NULL ? 0 : -ENOMEM;
+    int rc = lcores ? 0 : -ENOMEM;
 
     if (rc == 0)
         rc = arg_add(env, "%s", prog);
@@ -105,7 +105,7 @@ static int args_make(struct reactor_env *env, const struct reactor_opts *opts,
     if (rc == 0)
         rc = args_add_devices(env, opts->devices);
     if (rc >= 0)
-        rc = arg_add(env, opts->telemetry_dir != NULL ? "--telemetry" : "--no-telemetry");
+        rc = arg_add(env, opts->telemetry_dir ? "--telemetry" : "--no-telemetry");
     if (rc == 0)
         rc = arg_add(env, "--iova-mode=va");
     if (rc == 0)
@@ -120,7 +120,7 @@ static int args_make(struct reactor_env *env, const struct reactor_opts *opts,
         rc = arg_add(env, "%s", opts->hugepages ? "--in-memory" : "--no-huge");
     if (rc == 0)
         rc = arg_add(env, "%s", opts->hugepages ? "--single-file-segments" : "--no-shconf");
-    if (rc == 0 && opts->eal_args != NULL)
+    if (rc == 0 && opts->eal_args)
         rc = args_add_words(env, "", opts->eal_args);
     free(lcores);
     return rc;
@@ -154,11 +154,11 @@ static void runtime_dir_enter(struct runtime_dir *dir, const char *keep)
 {
     const char *before = getenv("RUNTIME_DIRECTORY");
 
-    dir->before = before != NULL ? strdup(before) : NULL;
-    snprintf(dir->path, sizeof(dir->path), "%s", keep != NULL ? keep : "/tmp/millrace-eal.XXXXXX");
-    if (keep != NULL)
+    dir->before = before ? strdup(before) : NULL;
+    snprintf(dir->path, sizeof(dir->path), "%s", keep ? keep : "/tmp/millrace-eal.XXXXXX");
+    if (keep)
         mkdir(dir->path, 0755); /* if it cannot be made, EAL says so */
-    else if (mkdtemp(dir->path) == NULL)
+    else if (!mkdtemp(dir->path))
         dir->path[0] = '\0';
     if (dir->path[0] != '\0')
         setenv("RUNTIME_DIRECTORY", dir->path, 1);
@@ -166,7 +166,7 @@ static void runtime_dir_enter(struct runtime_dir *dir, const char *keep)
 
 static void runtime_dir_leave(struct runtime_dir *dir)
 {
-    if (dir->path[0] != '\0' && dir->before != NULL)
+    if (dir->path[0] != '\0' && dir->before)
         setenv("RUNTIME_DIRECTORY", dir->before, 1);
     else if (dir->path[0] != '\0')
         unsetenv("RUNTIME_DIRECTORY");
@@ -230,7 +230,7 @@ static int eal_init(struct reactor_env *env, const char *telemetry_dir, const ch
     rc = rte_eal_init(env->argc, env->argv);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     runtime_dir_leave(&dir);
-    if (telemetry_dir == NULL && dir.path[0] != '\0') {
+    if (!telemetry_dir && dir.path[0] != '\0') {
         runtime_dir_remove(dir.path, prefix);
         rmdir(dir.path);
     }
@@ -244,8 +244,7 @@ static int eal_start(struct reactor_env *env, const struct reactor_opts *opts, c
     int rc;
 
     snprintf(prefix, sizeof(prefix), "%s.%ld", prog_name(opts), (long)getpid());
-    if (opts->telemetry_dir != NULL &&
-        !telemetry_path(opts->telemetry_dir, prefix, env->telemetry)) {
+    if (opts->telemetry_dir && !telemetry_path(opts->telemetry_dir, prefix, env->telemetry)) {
         env->telemetry[0] = '\0';
         snprintf(err, errlen, "%s is too long a name for the directory of a telemetry socket",
                  opts->telemetry_dir);
@@ -259,7 +258,7 @@ static int eal_start(struct reactor_env *env, const struct reactor_opts *opts, c
         return rc;
     }
     env->eal_up = true;
-    return opts->telemetry_dir != NULL ? telemetry_check(env, err, errlen) : 0;
+    return opts->telemetry_dir ? telemetry_check(env, err, errlen) : 0;
 }
 
 const char *reactor_telemetry_path(const struct reactor_env *env)
@@ -291,7 +290,7 @@ int reactor_env_create(const struct reactor_opts *opts, struct reactor_env **out
     struct reactor_env *env = calloc(1, sizeof(*env));
     int rc;
 
-    if (env == NULL) {
+    if (!env) {
         snprintf(err, errlen, "out of memory");
         return -ENOMEM;
     }
@@ -402,9 +401,9 @@ void reactor_env_clear(struct reactor_env *env)
 
 void reactor_env_destroy(struct reactor_env *env)
 {
-    if (env == NULL)
+    if (!env)
         return;
-    if (reactor_self() != NULL && reactor_env_of(reactor_self()) == env)
+    if (reactor_self() && reactor_env_of(reactor_self()) == env)
         reactor_bind(NULL);
     for (unsigned i = 0; i < REACTOR_SLOTS; i++)
         reactor_destroy(env->slot[i]);

@@ -68,7 +68,7 @@ int fds_dispatch(struct reactor *r)
 
         if (ev->data.ptr == r) {
             bell_silence(r);
-        } else if (f != NULL) {
+        } else if (f) {
             n++;
             f->fn(f, ev->events);
         }
@@ -90,7 +90,7 @@ int reactor_fd_add(struct reactor_fd *f, int fd, uint32_t events, reactor_fd_fn 
     struct epoll_event ev = {.events = events, .data.ptr = f};
     struct reactor *r = reactor_self();
 
-    assert(r != NULL && fn != NULL);
+    assert(r && fn);
     *f = (struct reactor_fd){.fd = fd, .events = events, .fn = fn};
     if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
         return -errno;
@@ -118,7 +118,7 @@ void reactor_fd_del(struct reactor_fd *f)
 
     if (!f->registered)
         return;
-    assert(r != NULL);
+    assert(r);
     /* Fails only when the descriptor was closed before, and then the kernel has removed it. */
     (void)epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, f->fd, NULL);
     f->registered = false;

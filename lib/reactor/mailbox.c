@@ -67,7 +67,7 @@ static struct rte_ring *ring_make(unsigned sender)
     struct rte_ring *ring = aligned_alloc(RTE_CACHE_LINE_SIZE, size);
     char name[RTE_RING_NAMESIZE];
 
-    if (ring == NULL)
+    if (!ring)
         return NULL;
     snprintf(name, sizeof(name), "mail from %u", sender);
     if (rte_ring_init(ring, name, REACTOR_RING_SIZE, RING_F_SP_ENQ | RING_F_SC_DEQ) < 0) {
@@ -85,7 +85,7 @@ int mailbox_init(struct reactor *r)
         if (i == r->slot)
             continue;
         r->in[i] = ring_make(i);
-        if (r->in[i] == NULL)
+        if (!r->in[i])
             return -ENOMEM;
     }
     r->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -137,7 +137,7 @@ void reactor_post(struct reactor *to, struct reactor_task *task)
 {
     struct reactor *r = reactor_self();
 
-    assert(r != NULL && r->env == to->env && task->fn != NULL);
+    assert(r && r->env == to->env && task->fn);
     if (to == r) {
         list_append(&r->own, task);
         return;
@@ -165,14 +165,14 @@ void mailbox_flush(struct reactor *r)
     while ((slot = bit_take(todo)) >= 0) {
         struct task_list *l = &r->out[slot];
 
-        while (l->head != NULL) {
+        while (l->head) {
             struct reactor_task *task = l->head, *next = task->next;
 
             if (!ring_send(r, r->env->slot[slot], task))
                 break;
             l->head = next; /* the task is the receiver's now */
         }
-        if (l->head == NULL) {
+        if (!l->head) {
             list_init(l);
             bit_clear(r->out_waiting, (unsigned)slot);
         }
@@ -181,10 +181,10 @@ void mailbox_flush(struct reactor *r)
 
 bool mailbox_pending(const struct reactor *r)
 {
-    if (r->own.head != NULL)
+    if (r->own.head)
         return true;
     for (unsigned i = 0; i <= r->env->count; i++) {
-        if (r->in[i] != NULL && !rte_ring_empty(r->in[i]))
+        if (r->in[i] && !rte_ring_empty(r->in[i]))
             return true;
     }
     return false;
@@ -198,7 +198,7 @@ static int run_own(struct reactor *r)
 
     list_init(&r->own);
     call_begin(r);
-    while (task != NULL) {
+    while (task) {
         struct reactor_task *next = task->next;
 
         task->fn(task);
@@ -214,12 +214,12 @@ int mailbox_run(struct reactor *r)
     void *tasks[REACTOR_MAIL_BURST];
     int n = 0;
 
-    if (r->own.head != NULL)
+    if (r->own.head)
         n = run_own(r);
     for (unsigned i = 0; i <= r->env->count; i++) {
         unsigned got;
 
-        if (r->in[i] == NULL)
+        if (!r->in[i])
             continue;
         got = rte_ring_sc_dequeue_burst(r->in[i], tasks, REACTOR_MAIL_BURST, NULL);
         if (got > 0)

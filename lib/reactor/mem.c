@@ -57,7 +57,7 @@ static unsigned region_count;                     /* highest index in use + 1 */
 
 const struct mem_region *mem_region_get(uint16_t index)
 {
-    if (index >= mem_region_count() || regions[index].base == NULL)
+    if (index >= mem_region_count() || !regions[index].base)
         return NULL;
     return &regions[index];
 }
@@ -70,7 +70,7 @@ unsigned mem_region_count(void)
 int mem_region_add(void *base, size_t len, enum mem_part part, int socket, uint16_t *index)
 {
     for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
-        if (regions[i].base != NULL)
+        if (regions[i].base)
             continue;
         regions[i] = (struct mem_region){base, len, part, socket};
         if (i >= region_count)
@@ -93,9 +93,9 @@ void mem_watch_del(struct mem_watch *watch)
 {
     struct mem_watch **at = &watches;
 
-    while (*at != NULL && *at != watch)
+    while (*at && *at != watch)
         at = &(*at)->next;
-    if (*at != NULL)
+    if (*at)
         *at = watch->next;
 }
 
@@ -104,9 +104,9 @@ void mem_region_del(uint16_t index)
     unsigned n = region_count;
 
     regions[index].base = NULL; /* first, so that no watcher takes it up again */
-    for (struct mem_watch *w = watches; w != NULL; w = w->next)
+    for (struct mem_watch *w = watches; w; w = w->next)
         w->gone(w, index);
-    while (n > 0 && regions[n - 1].base == NULL)
+    while (n > 0 && !regions[n - 1].base)
         n--;
     __atomic_store_n(&region_count, n, __ATOMIC_RELEASE);
 }
@@ -120,7 +120,7 @@ static const struct rte_memzone *spare[MEM_REGION_MAX];
 static void spare_put(const struct rte_memzone *zone)
 {
     for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
-        if (spare[i] == NULL) {
+        if (!spare[i]) {
             spare[i] = zone;
             return;
         }
@@ -136,11 +136,11 @@ static const struct rte_memzone *spare_get(size_t bytes, size_t align, int socke
 
     for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
         zone = spare[i];
-        if (zone != NULL && zone->len >= bytes && (uintptr_t)zone->addr % align == 0 &&
-            (socket < 0 || zone->socket_id == socket) && (best == NULL || zone->len < (*best)->len))
+        if (zone && zone->len >= bytes && (uintptr_t)zone->addr % align == 0 &&
+            (socket < 0 || zone->socket_id == socket) && (!best || zone->len < (*best)->len))
             best = &spare[i];
     }
-    if (best == NULL)
+    if (!best)
         return NULL;
     zone = *best;
     *best = NULL;
@@ -152,7 +152,7 @@ bool mem_spare_free(void)
     bool any = false;
 
     for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
-        if (spare[i] == NULL)
+        if (!spare[i])
             continue;
         ASAN_UNPOISON_MEMORY_REGION(spare[i]->addr, spare[i]->len);
         rte_memzone_free(spare[i]);
@@ -170,10 +170,10 @@ static const struct rte_memzone *zone_get(enum mem_part part, size_t bytes, size
     char name[RTE_MEMZONE_NAMESIZE];
 
     snprintf(name, sizeof(name), "millrace_%s_%u", part_name[part], serial++);
-    while (zone == NULL) {
+    while (!zone) {
         zone = rte_memzone_reserve_aligned(name, bytes, socket < 0 ? SOCKET_ID_ANY : socket, 0,
                                            (unsigned)align);
-        if (zone == NULL && !mem_spare_free())
+        if (!zone && !mem_spare_free())
             return NULL;
     }
     return zone;
@@ -221,7 +221,7 @@ static int part_create(struct mem_arena *arena, enum mem_part part, size_t bytes
     }
     bytes = RTE_ALIGN_CEIL(bytes, (size_t)MEM_PAGE);
     p->zone = zone_get(part, bytes, align, socket);
-    if (p->zone == NULL) {
+    if (!p->zone) {
         rc = rte_errno > 0 ? -rte_errno : -ENOMEM;
         goto fail;
     }
@@ -249,7 +249,7 @@ static void part_destroy(struct arena_part *p)
         mem_holds_del(p->region);
         mem_region_del(p->region);
     }
-    if (p->zone != NULL)
+    if (p->zone)
         spare_put(p->zone);
 }
 
@@ -274,7 +274,7 @@ static void lingering_look(bool all)
 {
     struct mem_arena **link = &lingering, *arena;
 
-    while ((arena = *link) != NULL) {
+    while ((arena = *link)) {
         if (!all && arena_busy(arena)) {
             link = &arena->next;
             continue;
@@ -292,7 +292,7 @@ int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, 
 
     lingering_look(false);
     arena = calloc(1, sizeof(*arena));
-    if (arena == NULL) {
+    if (!arena) {
         snprintf(err, errlen, "out of memory");
         return -ENOMEM;
     }
@@ -313,7 +313,7 @@ int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, 
 
 void mem_arena_destroy(struct mem_arena *arena)
 {
-    if (arena == NULL)
+    if (!arena)
         return;
     if (!arena_busy(arena)) {
         arena_free(arena);
@@ -327,7 +327,7 @@ void mem_end(void)
 {
     lingering_look(true); /* no device is left either */
     for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
-        if (spare[i] != NULL)
+        if (spare[i])
             ASAN_UNPOISON_MEMORY_REGION(spare[i]->addr, spare[i]->len);
         spare[i] = NULL;
     }
@@ -383,7 +383,7 @@ int mem_pool_init(struct mem_pool *pool, struct mem_arena *arena, enum mem_part 
     };
     if (part == MEM_LANDING)
         rc = mem_holds_pool(p->region, pool->base, stride, count);
-    if (pool->free == NULL || rc < 0) {
+    if (!pool->free || rc < 0) {
         snprintf(err, errlen, "pool %s: %s", name,
                  rc == -ENOSPC ? "too many pools in landing memory" : "out of memory");
         mem_pool_fini(pool);

@@ -52,7 +52,7 @@ int mem_holds_add(uint16_t region, void *base, size_t len)
     r->page = calloc(len / MEM_PAGE, sizeof(r->page[0]));
     r->iova = calloc(slots, sizeof(r->iova[0]));
     r->sets = calloc(SETS_MAX, sizeof(r->sets[0]));
-    if (r->page == NULL || r->iova == NULL || r->sets == NULL) {
+    if (!r->page || !r->iova || !r->sets) {
         mem_holds_del(region);
         return -ENOMEM;
     }
@@ -71,7 +71,7 @@ int mem_holds_pool(uint16_t region, uint8_t *base, size_t stride, uint32_t count
     if (r->nsets == SETS_MAX)
         return -ENOSPC;
     *set = (struct hold_set){base, stride, count, calloc(count, sizeof(set->info[0]))};
-    if (set->info == NULL)
+    if (!set->info)
         return -ENOMEM;
     for (uint32_t i = 0; i < count; i++) {
         set->info[i].free_cb = freed;
@@ -117,7 +117,7 @@ static const struct hold_region *region_of(uint16_t region, const uint8_t *addr,
     if (region >= MEM_REGION_MAX)
         return NULL;
     r = &holds[region];
-    if (r->base == NULL || addr < r->base || (size_t)(addr - r->base) >= r->len ||
+    if (!r->base || addr < r->base || (size_t)(addr - r->base) >= r->len ||
         len > r->len - (size_t)(addr - r->base))
         return NULL;
     return r;
@@ -134,10 +134,10 @@ static const struct hold_set *set_of(const struct hold_region *r, const uint8_t 
 struct rte_mbuf_ext_shared_info *mem_hold_of(uint16_t region, const void *addr, size_t len)
 {
     const struct hold_region *r = region_of(region, addr, len);
-    const struct hold_set *set = r != NULL && len > 0 ? set_of(r, addr) : NULL;
+    const struct hold_set *set = r && len > 0 ? set_of(r, addr) : NULL;
     size_t at, i;
 
-    if (set == NULL)
+    if (!set)
         return NULL;
     at = (size_t)((const uint8_t *)addr - set->base);
     i = at / set->stride;
@@ -160,11 +160,11 @@ bool mem_held(uint16_t region, const void *addr, size_t len)
     const uint8_t *at = addr, *end = at + len;
     const struct hold_region *r = region_of(region, at, len);
 
-    while (r != NULL && at < end) {
+    while (r && at < end) {
         const struct hold_set *set = set_of(r, at);
         size_t i;
 
-        if (set == NULL) {
+        if (!set) {
             at += MEM_PAGE - (size_t)(at - r->base) % MEM_PAGE;
             continue;
         }

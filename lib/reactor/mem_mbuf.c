@@ -70,7 +70,7 @@ static const struct rte_memzone *zone_get(const char *name, size_t bytes, int so
     do {
         zone = rte_memzone_reserve_aligned(zname, bytes, socket < 0 ? SOCKET_ID_ANY : socket,
                                            RTE_MEMZONE_IOVA_CONTIG, RTE_CACHE_LINE_SIZE);
-    } while (zone == NULL && mem_spare_free());
+    } while (!zone && mem_spare_free());
     return zone;
 }
 
@@ -91,7 +91,7 @@ static int pool_fill(struct rte_mempool *pool, uint32_t count, size_t stride, ch
     uint16_t region;
     int rc;
 
-    if (zone == NULL) {
+    if (!zone) {
         snprintf(err, errlen,
                  "%zu KiB for %u packet buffers (%s): EAL has not that much in a piece",
                  stride * count >> 10, count, pool->name);
@@ -143,7 +143,7 @@ int mem_mbufs_create(const char *name, uint32_t count, uint16_t priv, uint16_t r
     pool = rte_mempool_create_empty(name, count, size.elt_size, cache_size(count),
                                     sizeof(struct rte_pktmbuf_pool_private),
                                     socket < 0 ? SOCKET_ID_ANY : socket, 0);
-    if (pool == NULL) {
+    if (!pool) {
         rc = rte_errno > 0 ? -rte_errno : -ENOMEM;
         snprintf(err, errlen, "a pool of packet buffers (%s): %s", name,
                  rc == -EEXIST ? "there is one of that name" : strerror(-rc));
@@ -173,7 +173,7 @@ void mem_mbufs_destroy(struct rte_mempool *pool)
 {
     uint16_t region;
 
-    if (pool == NULL)
+    if (!pool)
         return;
     region = region_of(pool);
     if (region != MEM_REGION_NONE) {
@@ -208,7 +208,7 @@ struct rte_mbuf *mem_mbuf_of(uint16_t region, const void *addr)
     const struct mbuf_region *r;
     size_t at;
 
-    if (region >= MEM_REGION_MAX || mbufs[region].pool == NULL)
+    if (region >= MEM_REGION_MAX || !mbufs[region].pool)
         return NULL;
     r = &mbufs[region];
     at = (size_t)((const uint8_t *)addr - r->base) / r->stride;

@@ -20,7 +20,7 @@ int qsbr_init(struct reactor_env *env)
         RTE_ALIGN_CEIL(rte_rcu_qsbr_get_memsize(REACTOR_MAX), (size_t)RTE_CACHE_LINE_SIZE);
 
     env->qsbr = aligned_alloc(RTE_CACHE_LINE_SIZE, size);
-    if (env->qsbr == NULL)
+    if (!env->qsbr)
         return -ENOMEM;
     return rte_rcu_qsbr_init(env->qsbr, REACTOR_MAX) == 0 ? 0 : -EINVAL;
 }
@@ -56,7 +56,7 @@ void reactor_synchronize(struct reactor_env *env)
     unsigned spins = 0;
 
     /* A test may have bound a reactor to this thread: it holds nothing here. */
-    if (self != NULL)
+    if (self)
         qsbr_offline(self);
     token = rte_rcu_qsbr_start(env->qsbr);
     while (rte_rcu_qsbr_check(env->qsbr, token, false) == 0) {
@@ -66,6 +66,6 @@ void reactor_synchronize(struct reactor_env *env)
         else
             rte_pause();
     }
-    if (self != NULL)
+    if (self)
         qsbr_online(self);
 }

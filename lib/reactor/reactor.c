@@ -41,7 +41,7 @@ uint64_t clock_now_us(void)
 
 uint64_t reactor_now_us(void)
 {
-    return self != NULL && self->in_loop ? self->now_us : clock_now_us();
+    return self && self->in_loop ? self->now_us : clock_now_us();
 }
 
 /* ---- making and binding ---- */
@@ -51,7 +51,7 @@ int reactor_create(struct reactor_env *env, unsigned slot, struct reactor **out)
     struct reactor *r = aligned_alloc(RTE_CACHE_LINE_SIZE, sizeof(*r));
     int rc;
 
-    if (r == NULL)
+    if (!r)
         return -ENOMEM;
     *r = (struct reactor){
         .env = env,
@@ -78,7 +78,7 @@ int reactor_create(struct reactor_env *env, unsigned slot, struct reactor **out)
 
 void reactor_destroy(struct reactor *r)
 {
-    if (r == NULL)
+    if (!r)
         return;
     fds_fini(r);
     mailbox_fini(r);
@@ -87,11 +87,11 @@ void reactor_destroy(struct reactor *r)
 
 void reactor_bind(struct reactor *r)
 {
-    assert(r == NULL || !r->running);
-    if (self != NULL)
+    assert(!r || !r->running);
+    if (self)
         qsbr_detach(self);
     self = r;
-    if (r != NULL) {
+    if (r) {
         qsbr_attach(r);
         stats_begin(r);
     }
@@ -103,7 +103,7 @@ void reactor_poller_add(struct reactor *r, struct reactor_poller *p)
 {
     struct reactor_poller **end = &r->pollers;
 
-    while (*end != NULL)
+    while (*end)
         end = &(*end)->next;
     p->next = NULL;
     *end = p;
@@ -113,9 +113,9 @@ void reactor_poller_del(struct reactor *r, struct reactor_poller *p)
 {
     struct reactor_poller **at = &r->pollers;
 
-    while (*at != NULL && *at != p)
+    while (*at && *at != p)
         at = &(*at)->next;
-    if (*at == NULL)
+    if (!*at)
         return;
     *at = p->next;
     if (r->poller_next == p)
@@ -129,7 +129,7 @@ static int pollers_run(struct reactor *r)
     uint64_t sleep_us = UINT64_MAX, polls = 0, useful = 0;
     int work = 0;
 
-    for (struct reactor_poller *p = r->pollers; p != NULL; p = r->poller_next) {
+    for (struct reactor_poller *p = r->pollers; p; p = r->poller_next) {
         int found;
 
         r->poller_now = p;
@@ -140,7 +140,7 @@ static int pollers_run(struct reactor *r)
         work += found;
         /* Looked at after it ran, which may have armed its device, and only if it is still there.
          */
-        if (r->poller_now != NULL)
+        if (r->poller_now)
             sleep_us = RTE_MIN(sleep_us, p->max_sleep_us);
     }
     r->poller_now = NULL;

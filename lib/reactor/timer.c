@@ -26,7 +26,7 @@ void wheel_init(struct timer_wheel *w, uint64_t now_us)
 static void list_push(struct reactor_timer **head, struct reactor_timer *t)
 {
     t->next = *head;
-    if (t->next != NULL)
+    if (t->next)
         t->next->pprev = &t->next;
     t->pprev = head;
     *head = t;
@@ -35,7 +35,7 @@ static void list_push(struct reactor_timer **head, struct reactor_timer *t)
 static void list_unlink(struct reactor_timer *t)
 {
     *t->pprev = t->next;
-    if (t->next != NULL)
+    if (t->next)
         t->next->pprev = t->pprev;
     t->pprev = NULL;
     t->next = NULL;
@@ -56,7 +56,7 @@ void wheel_clear(struct timer_wheel *w)
 {
     for (unsigned level = 0; level < WHEEL_LEVELS; level++) {
         for (unsigned slot = 0; slot < WHEEL_SLOTS; slot++) {
-            while (w->slot[level][slot] != NULL)
+            while (w->slot[level][slot])
                 list_unlink(w->slot[level][slot]);
         }
         w->busy[level] = 0;
@@ -77,7 +77,7 @@ void wheel_cancel(struct timer_wheel *w, struct reactor_timer *t)
     uintptr_t head = (uintptr_t)t->pprev;
     size_t index;
 
-    if (t->pprev == NULL)
+    if (!t->pprev)
         return;
     list_unlink(t);
     /* Its predecessor was a timer, the list being fired, or a slot. A slot left empty loses its
@@ -115,7 +115,7 @@ static void wheel_take(struct timer_wheel *w, unsigned level, unsigned slot,
 
     *head = NULL;
     w->busy[level] &= ~(UINT64_C(1) << slot);
-    while ((t = w->slot[level][slot]) != NULL) {
+    while ((t = w->slot[level][slot])) {
         list_unlink(t);
         list_push(head, t);
     }
@@ -134,17 +134,17 @@ unsigned wheel_advance(struct timer_wheel *w, uint64_t now_us)
     while (wheel_first(w, &level, &slot, &start) && start <= target) {
         w->tick = start;
         wheel_take(w, level, slot, &taken);
-        if (w->owner != NULL)
+        if (w->owner)
             call_begin(w->owner);
         /* One at a time from the front: a callback may cancel any other timer of the list. */
-        while ((t = taken) != NULL) {
+        while ((t = taken)) {
             list_unlink(t);
             if (level > 0) {
                 wheel_insert(w, t);
             } else {
                 fired++;
                 t->fn(t);
-                if (w->owner != NULL)
+                if (w->owner)
                     call_end(w->owner);
             }
         }
@@ -172,7 +172,7 @@ void reactor_timer_arm(struct reactor_timer *t, uint64_t delay_us)
 {
     struct reactor *r = reactor_self();
 
-    assert(r != NULL && t->fn != NULL);
+    assert(r && t->fn);
     /* The clock, not the time cached by the loop: that one is older than "now", and the timer would
      * be early by as much. */
     wheel_arm(&r->wheel, t, clock_now_us() + RTE_MIN(delay_us, REACTOR_DELAY_MAX));
@@ -180,9 +180,9 @@ void reactor_timer_arm(struct reactor_timer *t, uint64_t delay_us)
 
 void reactor_timer_cancel(struct reactor_timer *t)
 {
-    if (t->pprev == NULL)
+    if (!t->pprev)
         return;
-    assert(reactor_self() != NULL);
+    assert(reactor_self());
     wheel_cancel(&reactor_self()->wheel, t);
 }
 

@@ -40,12 +40,10 @@ void jrpc_session_init(struct jrpc_session *session, const struct jrpc *jrpc,
 
 void jrpc_session_close(struct jrpc_session *session)
 {
-    struct jrpc_request *request;
-
     if (session->closed)
         session->closed(session);
 
-    for (request = session->open; request; request = request->next)
+    for (struct jrpc_request *request = session->open; request; request = request->next)
         request->session = NULL;
     session->open = NULL;
     session->open_calls = 0;
@@ -338,9 +336,7 @@ static bool is_text(const json_t *value)
 
 static bool all_texts(const json_t *array)
 {
-    size_t i;
-
-    for (i = 0; i < json_array_size(array); i++)
+    for (size_t i = 0; i < json_array_size(array); i++)
         if (!is_text(json_array_get(array, i)))
             return false;
     return true;
@@ -408,7 +404,7 @@ static const char *surplus_key(const struct jrpc_method *method, unsigned n, jso
 static bool decode_params(struct jrpc_call *call, json_t *params, struct jrpc_arg *args)
 {
     const struct jrpc_method *method = call->method;
-    unsigned n = param_count(method), i;
+    unsigned n = param_count(method);
     const char *surplus = surplus_key(method, n, params);
     char remedy[128];
 
@@ -418,7 +414,7 @@ static bool decode_params(struct jrpc_call *call, json_t *params, struct jrpc_ar
                     surplus ? surplus : "");
         return false;
     }
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         const struct jrpc_param *param = &method->params[i];
         const json_t *value = json_is_array(params) ? json_array_get(params, i)
                                                     : json_object_get(params, param->name);
@@ -439,9 +435,7 @@ static bool decode_params(struct jrpc_call *call, json_t *params, struct jrpc_ar
 
 static const struct jrpc_method *find_method(const struct jrpc *jrpc, const char *name)
 {
-    const struct jrpc_method *method;
-
-    for (method = jrpc->methods; method->name; method++)
+    for (const struct jrpc_method *method = jrpc->methods; method->name; method++)
         if (strcmp(method->name, name) == 0)
             return method;
     return NULL;
@@ -548,7 +542,7 @@ static void run_one(struct jrpc_request *request, json_t *object)
 /* §6: a batch is answered by an array; an empty one and one too long by a single error. */
 static void run_batch(struct jrpc_request *request)
 {
-    size_t n = json_array_size(request->root), i;
+    size_t n = json_array_size(request->root);
 
     if (n == 0 || n > JRPC_MAX_BATCH) {
         request->batch = false;
@@ -556,7 +550,7 @@ static void run_batch(struct jrpc_request *request)
                       n ? "Invalid Request: too many calls in one batch" : "Invalid Request", NULL);
         return;
     }
-    for (i = 0; i < n && request->session; i++)
+    for (size_t i = 0; i < n && request->session; i++)
         run_one(request, json_array_get(request->root, i));
 }
 
@@ -677,14 +671,13 @@ static json_t *describe_param(const struct jrpc_param *param)
 
 json_t *jrpc_describe(const struct jrpc *jrpc)
 {
-    const struct jrpc_method *method;
     json_t *all = json_array();
 
-    for (method = jrpc->methods; method->name; method++) {
-        unsigned n = param_count(method), i;
+    for (const struct jrpc_method *method = jrpc->methods; method->name; method++) {
+        unsigned n = param_count(method);
         json_t *params = json_array();
 
-        for (i = 0; i < n; i++)
+        for (unsigned i = 0; i < n; i++)
             json_array_append_new(params, describe_param(&method->params[i]));
         json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "name", method->name,
                                              "help", method->help, "result", method->result, "role",

@@ -54,9 +54,7 @@ int rpc_access_init(struct rpc_access *access, const char *admin_group, const ch
 
 static bool is_member(gid_t wanted, gid_t gid, const gid_t *groups, unsigned count)
 {
-    unsigned i;
-
-    for (i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++)
         if (groups[i] == wanted)
             return true;
     return gid == wanted;

@@ -157,9 +157,9 @@ static bool reserve(char **buf, size_t *room, size_t used, size_t more, size_t l
 /* Cuts off whoever has most waiting. */
 static void relieve(struct rpc_server *server)
 {
-    struct client *c, *most = NULL;
+    struct client *most = NULL;
 
-    for (c = server->clients; c; c = c->next)
+    for (struct client *c = server->clients; c; c = c->next)
         if (!c->broken && (!most || waiting_for(c) > waiting_for(most)))
             most = c;
     if (most) {
@@ -380,9 +380,9 @@ static void sweep(struct reactor_timer *t)
 {
     struct rpc_server *server =
         (struct rpc_server *)((char *)t - offsetof(struct rpc_server, sweep));
-    struct client *c, *next;
+    struct client *next;
 
-    for (c = server->clients; c; c = next) {
+    for (struct client *c = server->clients; c; c = next) {
         next = c->next;
         if (waiting_for(c) && is_past(c->taken_us, RPC_STALL_S))
             client_close(c, RPC_CLIENT_STALLED);
@@ -450,13 +450,13 @@ static bool goes_before(const struct client *a, const struct client *b)
 static bool make_place(struct rpc_server *server, const struct rpc_peer *newcomer)
 {
     unsigned places = RPC_MAX_CLIENTS + (newcomer->privileged ? RPC_MORE_CLIENTS : 0);
-    struct client *c, *victim = NULL;
+    struct client *victim = NULL;
 
     if (server->client_count >= places)
         reap(server);
     if (server->client_count < places)
         return true;
-    for (c = server->clients; c; c = c->next)
+    for (struct client *c = server->clients; c; c = c->next)
         if (may_displace(c, newcomer) && (!victim || goes_before(c, victim)))
             victim = c;
     if (!victim)
@@ -533,9 +533,8 @@ static void accept_failed(struct rpc_server *server, int err)
 static void server_event(struct reactor_fd *f, uint32_t events)
 {
     struct rpc_server *server = (struct rpc_server *)f;
-    unsigned i;
 
-    for (i = 0; i < ACCEPT_BURST; i++) {
+    for (unsigned i = 0; i < ACCEPT_BURST; i++) {
         int fd = accept4(f->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (fd < 0) {
@@ -598,11 +597,11 @@ out_free:
 
 void rpc_server_destroy(struct rpc_server *server)
 {
-    struct client *c, *next;
+    struct client *next;
 
     if (!server)
         return;
-    for (c = server->clients; c; c = next) {
+    for (struct client *c = server->clients; c; c = next) {
         next = c->next;
         client_close(c, RPC_CLIENT_CLOSED);
     }

@@ -104,9 +104,7 @@ bool rpc_absent_del(struct rpc_ctx *ctx, const struct lnet_ni_conf *conf)
 
 static bool has_ni(const struct rpc_ctx *ctx, lnet_net_t net)
 {
-    unsigned i;
-
-    for (i = 0; i < lnet_ni_count(ctx->node); i++) {
+    for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
 
         if (ni && ni->net == net && !__atomic_load_n(&ni->removed, __ATOMIC_RELAXED))
@@ -117,9 +115,7 @@ static bool has_ni(const struct rpc_ctx *ctx, lnet_net_t net)
 
 bool rpc_absent_net(const struct rpc_ctx *ctx, lnet_net_t net)
 {
-    unsigned i;
-
-    for (i = 0; ctx->absent && i < ctx->absent->nis; i++)
+    for (unsigned i = 0; ctx->absent && i < ctx->absent->nis; i++)
         if (ctx->absent->ni[i].conf.net == net)
             return !has_ni(ctx, net);
     return false;
@@ -152,9 +148,8 @@ static void take_route(struct rpc_absent *a, unsigned i)
 bool rpc_absent_route_del(struct rpc_ctx *ctx, const struct lnet_route_conf *route)
 {
     struct rpc_absent *a = ctx->absent;
-    unsigned i;
 
-    for (i = 0; a && i < a->routes; i++)
+    for (unsigned i = 0; a && i < a->routes; i++)
         if (same_route(&a->route[i], route)) {
             take_route(a, i);
             return true;

@@ -39,9 +39,8 @@ static json_t *reactor_pools(const struct rpc_ctx *ctx, unsigned reactor)
     json_t *row = json_pack("{s:i, s:i}", "reactor", (int)reactor, "cpt",
                             (int)reactor_cpt(reactor_at(ctx->env, reactor)));
     struct lnet_segment_stats segments = {0};
-    int i;
 
-    for (i = 0; i < LNET_POOLS; i++) {
+    for (int i = 0; i < LNET_POOLS; i++) {
         struct lnet_pool_stats s = {0};
 
         lnet_pool_stats_get(ctx->node, reactor, (enum lnet_pool)i, &s);
@@ -56,13 +55,11 @@ static json_t *reactor_pools(const struct rpc_ctx *ctx, unsigned reactor)
 static json_t *totals(const struct rpc_ctx *ctx)
 {
     json_t *sums = json_object();
-    unsigned r;
-    int i;
 
-    for (i = 0; i < LNET_POOLS; i++) {
+    for (int i = 0; i < LNET_POOLS; i++) {
         json_int_t total = 0;
 
-        for (r = 0; r < reactor_count(ctx->env); r++) {
+        for (unsigned r = 0; r < reactor_count(ctx->env); r++) {
             struct lnet_pool_stats s = {0};
 
             lnet_pool_stats_get(ctx->node, r, (enum lnet_pool)i, &s);
@@ -77,9 +74,8 @@ void rpc_buffers_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; i < reactor_count(ctx->env); i++)
+    for (unsigned i = 0; i < reactor_count(ctx->env); i++)
         json_array_append_new(list, reactor_pools(ctx, i));
     jrpc_result(call, json_pack("{s:i, s:o, s:o}", "enable", (int)lnet_routing_get(ctx->node),
                                 "buffers", totals(ctx), "reactors", list));

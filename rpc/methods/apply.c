@@ -23,9 +23,7 @@ static int set_buffers(void *arg, const int totals[LNET_POOLS], char *err, size_
 /* The running NI that a document's is; NULL: none. */
 static struct lnet_ni *find_ni(const struct rpc_ctx *ctx, const struct cfg_ni *like)
 {
-    unsigned i;
-
-    for (i = 0; i < lnet_ni_count(ctx->node); i++) {
+    for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++) {
         struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
 
         if (!ni || ni->net != like->conf.net || __atomic_load_n(&ni->removed, __ATOMIC_RELAXED))
@@ -128,9 +126,9 @@ static int set_ni(void *arg, const struct cfg_ni *ni, char *err, size_t errlen)
 static unsigned possible(struct rpc_ctx *ctx, const struct lnet_route_conf *list, unsigned n,
                          struct lnet_route_conf *out, bool add, bool now)
 {
-    unsigned i, m = 0;
+    unsigned m = 0;
 
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         if (!rpc_absent_net(ctx, nid_net(&list[i].gateway)))
             out[m++] = list[i];
         else if (now && add)
@@ -182,9 +180,7 @@ static int set_timing(const struct rpc_ctx *ctx, const struct cfg *to, char *err
 
 static void set_log(const struct cfg *to)
 {
-    int i;
-
-    for (i = 0; i < CFG_LOG_MODULES; i++)
+    for (int i = 0; i < CFG_LOG_MODULES; i++)
         log_level_set((enum log_module)i,
                       (enum log_level)(to->log_levels[i] >= 0 ? to->log_levels[i] : to->log_level));
 }

@@ -69,10 +69,8 @@ void rpc_packets_stop(struct rpc_ctx *ctx)
 /* "any", or the name of a reason. */
 static bool read_reason(const char *name, enum pkt_drop *out)
 {
-    int i;
-
     *out = PKT_DROP_NONE;
-    for (i = PKT_DROP_NONE + 1; i < PKT_DROP_COUNT; i++)
+    for (int i = PKT_DROP_NONE + 1; i < PKT_DROP_COUNT; i++)
         if (strcmp(pkt_drop_info((enum pkt_drop)i)->name, name) == 0)
             *out = (enum pkt_drop)i;
     return *out != PKT_DROP_NONE || strcmp(name, "any") == 0;
@@ -170,11 +168,10 @@ static json_t *hex(const uint8_t *data, uint32_t len)
     static const char digits[] = "0123456789abcdef";
     char *text = malloc(2 * (size_t)len + 1);
     json_t *value;
-    uint32_t i;
 
     if (!text)
         return NULL;
-    for (i = 0; i < len; i++) {
+    for (uint32_t i = 0; i < len; i++) {
         text[2 * i] = digits[data[i] >> 4];
         text[2 * i + 1] = digits[data[i] & 15];
     }

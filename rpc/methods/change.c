@@ -75,9 +75,8 @@ static void ni_params(struct cfg_ni *ni, const struct jrpc_arg *args)
                            &ni->conf.lnd_tun.conns_per_peer,
                            &ni->conf.lnd_tun.tos,
                            &ni->conf.lnd_tun.timeout};
-    unsigned i;
 
-    for (i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+    for (unsigned i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         if (fields[i] && args[i].given)
             *fields[i] = (int)args[i].integer;
     if (args[4].given)
@@ -93,7 +92,7 @@ static struct cfg *with_pattern(struct jrpc_call *call, struct cfg *cfg,
     struct cfg_report report = {0};
     struct cfg_text from = {.name = "ip2net", .mode = CFG_MERGE, .base = cfg};
     struct cfg *out = NULL;
-    unsigned before = cfg->ni_count, i;
+    unsigned before = cfg->ni_count;
     bool whole = strchr(pattern, ' ') && pattern[0] >= 'a' && pattern[0] <= 'z';
 
     net_format(args[0].net, net);
@@ -117,7 +116,7 @@ static struct cfg *with_pattern(struct jrpc_call *call, struct cfg *cfg,
         jrpc_fail(call, EINVAL, "ip2net", "give patterns as in 10.0.*.* 10.1.[0-3].*", "%s",
                   report.count ? report.message[0].text : "out of memory");
     }
-    for (i = before; out && i < out->ni_count; i++) {
+    for (unsigned i = before; out && i < out->ni_count; i++) {
         out->ni[i].by_rule = false;
         ni_params(&out->ni[i], &args[4]);
     }
@@ -211,9 +210,7 @@ void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
 
 static bool net_is_left(const struct cfg *cfg, lnet_net_t net)
 {
-    unsigned i;
-
-    for (i = 0; i < cfg->ni_count; i++)
+    for (unsigned i = 0; i < cfg->ni_count; i++)
         if (cfg->ni[i].conf.net == net)
             return true;
     return false;
@@ -234,17 +231,16 @@ void rpc_net_del(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     struct cfg *cfg = edit(call);
     bool any = false;
-    unsigned i;
 
     if (!cfg)
         return;
-    for (i = cfg->ni_count; i-- > 0;) {
+    for (unsigned i = cfg->ni_count; i-- > 0;) {
         if (ni_meant(&cfg->ni[i], &args[0], &args[1], &args[2])) {
             cfg_remove_ni(cfg, i);
             any = true;
         }
     }
-    for (i = cfg->route_count; any && !net_is_left(cfg, args[0].net) && i-- > 0;)
+    for (unsigned i = cfg->route_count; any && !net_is_left(cfg, args[0].net) && i-- > 0;)
         if (nid_net(&cfg->route[i].conf.gateway) == args[0].net)
             cfg_remove_route(cfg, i);
     if (any) {
@@ -263,7 +259,6 @@ void rpc_net_set(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     bool all = args[2].given && args[2].boolean, any = false;
     struct cfg *cfg;
-    unsigned i;
 
     if (!args[0].given && !args[1].given && !all) {
         jrpc_fail(call, EINVAL, "nid", "give net, nid or all", "it is not said which NI");
@@ -275,7 +270,7 @@ void rpc_net_set(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     }
     cfg = edit(call);
-    for (i = 0; cfg && i < cfg->ni_count; i++) {
+    for (unsigned i = 0; cfg && i < cfg->ni_count; i++) {
         if (!ni_meant(&cfg->ni[i], &args[0], NULL, &args[1]))
             continue;
         any = true;
@@ -357,9 +352,8 @@ static bool each_nid(struct jrpc_call *call, const struct jrpc_arg *list, struct
 {
     struct lnet_nid nid;
     const char *text;
-    size_t i;
 
-    for (i = 0; list->given && i < json_array_size(list->value); i++) {
+    for (size_t i = 0; list->given && i < json_array_size(list->value); i++) {
         text = json_string_value(json_array_get(list->value, i));
         if (!text || nid_parse(text, &nid) != 0 || nid_is_lo(&nid)) {
             jrpc_refuse(call, "nid", "give address@net, as in 10.0.0.1@tcp", "'%.60s' is not a NID",
@@ -458,9 +452,9 @@ void rpc_buffers_set(struct jrpc_call *call, const struct jrpc_arg *args)
     static const char *const names[] = {"tiny", "small", "large"};
     struct buffers_call *b;
     struct cfg *cfg;
-    unsigned given = 0, i;
+    unsigned given = 0;
 
-    for (i = 0; i < LNET_POOLS; i++)
+    for (unsigned i = 0; i < LNET_POOLS; i++)
         given += args[i].given;
     if (!given) {
         jrpc_refuse(call, NULL, "give one or more of tiny, small and large",
@@ -476,7 +470,7 @@ void rpc_buffers_set(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     }
     b->call = call;
-    for (i = 0; i < LNET_POOLS && given == 1; i++)
+    for (unsigned i = 0; i < LNET_POOLS && given == 1; i++)
         b->blame = args[i].given ? names[i] : b->blame;
     cfg->tiny = args[0].given ? (int)args[0].integer : cfg->tiny;
     cfg->small = args[1].given ? (int)args[1].integer : cfg->small;
@@ -531,9 +525,8 @@ void rpc_global_set(struct jrpc_call *call, const struct jrpc_arg *args)
     struct cfg *cfg = edit(call);
     struct cfg_setting setting;
     bool any = false;
-    unsigned i;
 
-    for (i = 0; cfg && i < sizeof(names) / sizeof(names[0]); i++) {
+    for (unsigned i = 0; cfg && i < sizeof(names) / sizeof(names[0]); i++) {
         if (!args[i].given)
             continue;
         any = true;
@@ -566,7 +559,6 @@ static json_t *setting_row(const struct cfg_setting *s, const char *scope, const
                   "key", s->path, "type", s->type, "default", fallback, "value", value, "applies",
                   cfg_applies_name(s->applies), "acted_on", !s->kept, "help", s->help);
     json_t *words;
-    unsigned i;
 
     if (s->unit)
         json_object_set_new(row, "unit", json_string(s->unit));
@@ -576,7 +568,7 @@ static json_t *setting_row(const struct cfg_setting *s, const char *scope, const
         json_object_set_new(row, "max", json_integer(s->max));
     if (s->words) {
         words = json_array();
-        for (i = 0; s->words[i]; i++)
+        for (unsigned i = 0; s->words[i]; i++)
             json_array_append_new(words, json_string(s->words[i]));
         json_object_set_new(row, "words", words);
     }
@@ -588,10 +580,9 @@ static void ni_rows(json_t *list, const struct cfg_ni *ni, bool lnd)
     struct cfg_setting s;
     char text[24], nid[LNET_NIDSTR_SIZE];
     json_t *row;
-    unsigned i;
     int value;
 
-    for (i = 0; cfg_ni_setting_at(lnd, i, &s); i++) {
+    for (unsigned i = 0; cfg_ni_setting_at(lnd, i, &s); i++) {
         value = cfg_ni_setting_get(&s, ni);
         snprintf(text, sizeof(text), "%d", value);
         row = setting_row(&s, lnd ? "lnd" : "net", "-1", text);
@@ -611,13 +602,12 @@ void rpc_tunables_get(struct jrpc_call *call, const struct jrpc_arg *args)
     char value[CFG_MAX_VALUE], fallback[CFG_MAX_VALUE];
     json_t *list = json_array();
     struct cfg_setting s;
-    unsigned i;
 
-    for (i = 0; cfg_setting_at(i, &s); i++)
+    for (unsigned i = 0; cfg_setting_at(i, &s); i++)
         if (!only || strcmp(only, s.scope) == 0)
             json_array_append_new(list, setting_row(&s, s.scope, cfg_setting_default(&s, fallback),
                                                     cfg_setting_text(&s, cfg, value)));
-    for (i = 0; i < cfg->ni_count; i++) {
+    for (unsigned i = 0; i < cfg->ni_count; i++) {
         if (!only || strcmp(only, "net") == 0)
             ni_rows(list, &cfg->ni[i], false);
         if (!only || strcmp(only, "lnd") == 0)
@@ -637,9 +627,8 @@ static bool set_on_nis(struct jrpc_call *call, struct cfg *cfg, const struct cfg
 {
     char err[CFG_ERR_SIZE] = "";
     bool any = false;
-    unsigned i;
 
-    for (i = 0; i < cfg->ni_count; i++) {
+    for (unsigned i = 0; i < cfg->ni_count; i++) {
         if (args[3].given && cfg->ni[i].conf.net != args[3].net)
             continue;
         any = true;

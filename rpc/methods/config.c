@@ -14,7 +14,6 @@
 
 static json_t *to_json(const struct yaml_tree_node *node)
 {
-    const struct yaml_tree_node *child;
     json_t *out;
 
     if (node->kind == YAML_SCALAR) {
@@ -26,7 +25,7 @@ static json_t *to_json(const struct yaml_tree_node *node)
                              : json_string(node->text);
     }
     out = node->kind == YAML_MAP ? json_object() : json_array();
-    for (child = node->child; child; child = child->next) {
+    for (const struct yaml_tree_node *child = node->child; child; child = child->next) {
         if (node->kind == YAML_MAP)
             json_object_set_new(out, child->key, to_json(child));
         else
@@ -58,11 +57,11 @@ static char *all_messages(const struct cfg_report *report, bool errors)
     char *text = NULL;
     size_t len = 0;
     FILE *to = open_memstream(&text, &len);
-    unsigned i, n = 0;
+    unsigned n = 0;
 
     if (!to)
         return NULL;
-    for (i = 0; i < report->count; i++)
+    for (unsigned i = 0; i < report->count; i++)
         if (report->message[i].error == errors)
             fprintf(to, "%s%s", n++ ? "\n" : "", report->message[i].text);
     fclose(to);
@@ -72,9 +71,8 @@ static char *all_messages(const struct cfg_report *report, bool errors)
 static json_t *warnings(const struct cfg_report *report)
 {
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; i < report->count; i++)
+    for (unsigned i = 0; i < report->count; i++)
         if (!report->message[i].error)
             json_array_append_new(list, json_string(report->message[i].text));
     return list;
@@ -143,11 +141,10 @@ static json_t *compared(const struct cfg_diff *diff, const struct cfg_report *re
 {
     char *text = diff->failed ? NULL : cfg_diff_text(diff);
     json_t *list, *out = NULL;
-    unsigned i;
 
     if (text) {
         list = json_array();
-        for (i = 0; i < diff->count; i++)
+        for (unsigned i = 0; i < diff->count; i++)
             json_array_append_new(list, change_row(&diff->change[i]));
         out = json_pack("{s:o, s:s, s:o}", "changes", list, "text", text, "warnings",
                         warnings(report));
@@ -437,9 +434,8 @@ void rpc_names_get(struct jrpc_call *call, const struct jrpc_arg *args)
     const struct cfg *cfg = cfg_running_get(ctx->running);
     json_t *names = json_object();
     char nid[LNET_NIDSTR_SIZE];
-    unsigned i;
 
-    for (i = 0; i < cfg->name_count; i++)
+    for (unsigned i = 0; i < cfg->name_count; i++)
         if (!args[0].given || nid_same(&args[0].nid, &cfg->name[i].nid))
             json_object_set_new(names, nid_format(&cfg->name[i].nid, nid),
                                 json_string(cfg->name[i].host));

@@ -69,13 +69,12 @@ static void put(struct snapshot *s, uint64_t value, const char *fmt, ...)
 static void put_node(struct snapshot *s, const struct lnet_node *node)
 {
     uint64_t stat[LNET_STAT_COUNT], drop[LNET_DROP_COUNT];
-    int i;
 
     lnet_stats_get(node, stat);
     lnet_drops_get(node, drop);
-    for (i = 0; i < LNET_STAT_COUNT; i++)
+    for (int i = 0; i < LNET_STAT_COUNT; i++)
         put(s, stat[i], "stats.%s", lnet_stat_name((enum lnet_stat)i));
-    for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
+    for (int i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
         put(s, drop[i], "drops.%s", lnet_drop_info((enum lnet_drop)i)->name);
 }
 
@@ -86,12 +85,11 @@ static void put_ni(struct snapshot *s, const struct lnet_node *node, const struc
     struct lnet_credits tx = {0};
     char nid[LNET_NIDSTR_SIZE];
     uint32_t waiting = 0;
-    unsigned t;
 
     nid_format(&ni->nid, nid);
     lnet_ni_stats_get(node, ni->index, &stats);
     lnet_ni_credits_get(node, ni->index, &tx, &waiting);
-    for (t = 0; t < LNET_MSG_TYPES; t++) {
+    for (unsigned t = 0; t < LNET_MSG_TYPES; t++) {
         put(s, stats.sent[t], "ni.%s.sent.%s", nid, types[t]);
         put(s, stats.received[t], "ni.%s.received.%s", nid, types[t]);
         put(s, stats.dropped[t], "ni.%s.dropped.%s", nid, types[t]);
@@ -103,9 +101,8 @@ static void put_ni(struct snapshot *s, const struct lnet_node *node, const struc
 static void put_buffers(struct snapshot *s, const struct lnet_node *node, unsigned reactor)
 {
     static const char *const names[LNET_POOLS] = {"tiny", "small", "large"};
-    unsigned i;
 
-    for (i = 0; i < LNET_POOLS; i++) {
+    for (unsigned i = 0; i < LNET_POOLS; i++) {
         struct lnet_pool_stats p = {0};
 
         lnet_pool_stats_get(node, reactor, (enum lnet_pool)i, &p);
@@ -137,11 +134,10 @@ static void put_reactor(struct snapshot *s, const struct reactor *r, const char 
         {"stalls", st.long_calls},
         {"preempted", st.preempted},
     };
-    unsigned i;
 
-    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         put(s, rows[i].value, "reactor.%s.%s", name, rows[i].name);
-    for (i = 0; i < REACTOR_STAGES; i++)
+    for (unsigned i = 0; i < REACTOR_STAGES; i++)
         put(s, st.stage_cycles[i], "reactor.%s.cycles.%s", name,
             reactor_stage_name((enum reactor_stage)i));
 }
@@ -149,7 +145,7 @@ static void put_reactor(struct snapshot *s, const struct reactor *r, const char 
 static void put_work(struct snapshot *s, const struct reactor *r, const char *name)
 {
     struct reactor_work_stats w;
-    unsigned i, k;
+    unsigned i;
 
     reactor_work_get(r, &w);
     for (i = 0; i < REACTOR_WORKS; i++)
@@ -159,7 +155,7 @@ static void put_work(struct snapshot *s, const struct reactor *r, const char *na
         const char *what = reactor_wait_name((enum reactor_wait)i);
         uint64_t waits = 0;
 
-        for (k = 0; k < REACTOR_WAIT_BUCKETS; k++)
+        for (unsigned k = 0; k < REACTOR_WAIT_BUCKETS; k++)
             waits += h->bucket[k];
         put(s, h->none, "reactor.%s.waited.%s.none", name, what);
         put(s, waits, "reactor.%s.waited.%s.waits", name, what);
@@ -242,16 +238,15 @@ static void look(struct snapshot *s, const struct rpc_ctx *ctx)
 {
     const struct lnet_ni *ni;
     char name[16];
-    unsigned i;
 
     put_node(s, ctx->node);
-    for (i = 0; i < lnet_ni_count(ctx->node); i++)
+    for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++)
         if ((ni = lnet_ni_at(ctx->node, i))) {
             put_ni(s, ctx->node, ni);
             if (ctx->verbs && ni->net >> 16 == LNET_LND_O2IB)
                 put_verbs(s, ctx, ni);
         }
-    for (i = 0; i < reactor_count(ctx->env); i++) {
+    for (unsigned i = 0; i < reactor_count(ctx->env); i++) {
         put_buffers(s, ctx->node, i);
         snprintf(name, sizeof(name), "%u", i);
         put_reactor(s, reactor_at(ctx->env, i), name);

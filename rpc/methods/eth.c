@@ -76,9 +76,9 @@ void rpc_add_numbers(json_t *object, const void *from, const struct rpc_number *
 
 unsigned rpc_ports(const struct rpc_ctx *ctx, struct port *out[PORT_MAX])
 {
-    unsigned n = 0, i, k;
+    unsigned n = 0, k;
 
-    for (i = 0; ctx->inet && i < inet_if_count(ctx->inet); i++) {
+    for (unsigned i = 0; ctx->inet && i < inet_if_count(ctx->inet); i++) {
         struct port *port = inet_if_port(inet_if_at(ctx->inet, i));
 
         for (k = 0; k < n && out[k] != port; k++)
@@ -128,9 +128,8 @@ static json_t *addresses(const struct inet_if *ifp)
     json_t *list = json_array();
     struct inet_prefix p;
     char text[RPC_INET_SIZE];
-    unsigned i;
 
-    for (i = 0; inet_if_addr(ifp, i, &p); i++)
+    for (unsigned i = 0; inet_if_addr(ifp, i, &p); i++)
         json_array_append_new(list, json_sprintf("%s/%u", rpc_inet_text(&p.addr, text), p.bits));
     return list;
 }
@@ -138,9 +137,8 @@ static json_t *addresses(const struct inet_if *ifp)
 static json_t *interfaces(struct inet *inet, const struct port *port)
 {
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; i < inet_if_count(inet); i++) {
+    for (unsigned i = 0; i < inet_if_count(inet); i++) {
         const struct inet_if *ifp = inet_if_at(inet, i);
 
         if (inet_if_port(ifp) == port)
@@ -168,10 +166,10 @@ const struct rpc_number rpc_queue_numbers[] = {
 
 void rpc_port_sum(const struct port *port, bool tx, struct port_queue_stats *out)
 {
-    unsigned n = tx ? port->tx_queues : port->rx_queues, i;
+    unsigned n = tx ? port->tx_queues : port->rx_queues;
 
     *out = (struct port_queue_stats){0};
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         struct port_queue_stats q = {0};
 
         port_stats_get(port, tx, i, &q);
@@ -194,11 +192,10 @@ static json_t *queue_row(const struct port *port, bool tx, unsigned queue)
 static json_t *queues(const struct port *port)
 {
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; i < port->rx_queues; i++)
+    for (unsigned i = 0; i < port->rx_queues; i++)
         json_array_append_new(list, queue_row(port, false, i));
-    for (i = 0; i < port->tx_queues; i++)
+    for (unsigned i = 0; i < port->tx_queues; i++)
         json_array_append_new(list, queue_row(port, true, i));
     return list;
 }
@@ -269,10 +266,9 @@ void rpc_pkt_drops_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     uint64_t count[PKT_DROP_COUNT];
     json_t *list = json_array();
-    int i;
 
     rpc_pkt_drops(jrpc_ctx(call), count);
-    for (i = PKT_DROP_NONE + 1; i < PKT_DROP_COUNT; i++) {
+    for (int i = PKT_DROP_NONE + 1; i < PKT_DROP_COUNT; i++) {
         const struct pkt_drop_info *info = pkt_drop_info((enum pkt_drop)i);
 
         json_array_append_new(list, json_pack("{s:s, s:I, s:s}", "name", info->name, "count",
@@ -313,9 +309,8 @@ void rpc_tcp_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; ctx->inet && i < reactor_count(ctx->env); i++) {
+    for (unsigned i = 0; ctx->inet && i < reactor_count(ctx->env); i++) {
         json_t *ip = json_object(), *tcp = json_object();
         struct inet_stats is = {0};
         struct tcp_stats ts = {0};

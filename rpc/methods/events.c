@@ -123,9 +123,7 @@ static struct event *event_at(struct rpc_events *ev, uint64_t seq)
 
 static bool names(const struct sub *sub, const struct lnet_nid *nid)
 {
-    unsigned i;
-
-    for (i = 0; i < sub->nnids && !nid_is_any(nid); i++)
+    for (unsigned i = 0; i < sub->nnids && !nid_is_any(nid); i++)
         if (nid_same(&sub->nid[i], nid))
             return true;
     return false;
@@ -135,9 +133,8 @@ static bool names(const struct sub *sub, const struct lnet_nid *nid)
 static bool names_address(const struct sub *sub, const char *address)
 {
     char text[LNET_NIDSTR_SIZE];
-    unsigned i;
 
-    for (i = 0; i < sub->nnids && address; i++) {
+    for (unsigned i = 0; i < sub->nnids && address; i++) {
         nid_format(&sub->nid[i], text);
         if (strcspn(text, "@") == strlen(address) && strncmp(text, address, strlen(address)) == 0)
             return true;
@@ -258,10 +255,9 @@ static void pump(struct reactor_task *task)
 {
     struct rpc_events *ev = (struct rpc_events *)((char *)task - offsetof(struct rpc_events, task));
     bool behind = false, more = false;
-    struct sub *sub;
 
     ev->posted = false;
-    for (sub = ev->subs; sub; sub = sub->next) {
+    for (struct sub *sub = ev->subs; sub; sub = sub->next) {
         enum pumped pumped = pump_sub(sub);
 
         behind |= pumped == PUMPED_BEHIND;
@@ -296,12 +292,11 @@ static void add(struct rpc_events *ev, unsigned type, const struct lnet_nid *nid
 {
     struct event *e = event_at(ev, ev->seq);
     uint64_t missed = ev->missed_new;
-    struct sub *sub;
 
     if (!members)
         return;
     json_object_set_new(members, "seq", json_integer((json_int_t)(ev->seq + ev->missed)));
-    for (sub = ev->subs; sub; sub = sub->next) {
+    for (struct sub *sub = ev->subs; sub; sub = sub->next) {
         if (ev->seq >= RPC_EVENTS_KEPT && sub->at <= ev->seq - RPC_EVENTS_KEPT)
             skip_one(sub); /* its place is needed */
         sub->missed += missed;
@@ -311,7 +306,7 @@ static void add(struct rpc_events *ev, unsigned type, const struct lnet_nid *nid
                         json_string_value(json_object_get(members, "address"))};
     ev->missed_new = 0;
     ev->seq++;
-    for (sub = ev->subs; sub; sub = sub->next)
+    for (struct sub *sub = ev->subs; sub; sub = sub->next)
         sub_add(sub, e);
     if (ev->listener)
         ev->listener(ev->listener_arg, members, missed);
@@ -455,11 +450,10 @@ static void node_events(void *arg, const struct lnet_event_row *rows, unsigned n
 {
     struct rpc_events *ev = arg;
     uint64_t now_us = reactor_now_us();
-    unsigned i;
 
     ev->missed += missed;
     ev->missed_new += missed;
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         if ((unsigned)rows[i].kind < LNET_EV_COUNT)
             add_row(ev, &rows[i], now_us);
 }
@@ -500,7 +494,6 @@ void rpc_events_stop(struct rpc_ctx *ctx)
 {
     struct rpc_events *ev = ctx->events;
     struct sub *sub;
-    unsigned i;
 
     if (!ev)
         return;
@@ -511,7 +504,7 @@ void rpc_events_stop(struct rpc_ctx *ctx)
         sub->session->closed = NULL;
         free(sub);
     }
-    for (i = 0; i < RPC_EVENTS_KEPT; i++)
+    for (unsigned i = 0; i < RPC_EVENTS_KEPT; i++)
         json_decref(ev->kept[i].members);
     free(ev);
     ctx->events = NULL;
@@ -540,14 +533,13 @@ static struct rpc_events *events_of(struct jrpc_call *call)
 /* False: the call has been ended. */
 static bool read_types(struct jrpc_call *call, const struct jrpc_arg *arg, uint32_t *out)
 {
-    size_t i;
     unsigned k;
 
     *out = UINT32_MAX;
     if (!arg->given)
         return true;
     *out = 0;
-    for (i = 0; i < json_array_size(arg->value); i++) {
+    for (size_t i = 0; i < json_array_size(arg->value); i++) {
         const char *name = json_string_value(json_array_get(arg->value, i));
 
         for (k = 0; k < TYPES && strcmp(rpc_event_types[k], name) != 0; k++)
@@ -564,9 +556,7 @@ static bool read_types(struct jrpc_call *call, const struct jrpc_arg *arg, uint3
 
 static bool read_nids(struct jrpc_call *call, const struct jrpc_arg *arg, struct sub *sub)
 {
-    size_t i;
-
-    for (i = 0; arg->given && i < json_array_size(arg->value) && i < MAX_NIDS; i++) {
+    for (size_t i = 0; arg->given && i < json_array_size(arg->value) && i < MAX_NIDS; i++) {
         const char *text = json_string_value(json_array_get(arg->value, i));
 
         if (nid_parse(text, &sub->nid[i]) != 0 || nid_is_any(&sub->nid[i])) {
@@ -582,10 +572,9 @@ static bool read_nids(struct jrpc_call *call, const struct jrpc_arg *arg, struct
 static bool room_for(struct jrpc_call *call, const struct rpc_events *ev,
                      const struct jrpc_session *session)
 {
-    const struct sub *sub;
     unsigned n = 0;
 
-    for (sub = ev->subs; sub; sub = sub->next)
+    for (const struct sub *sub = ev->subs; sub; sub = sub->next)
         n += sub->session == session;
     if (n < RPC_EVENTS_SUBS && ev->nsubs < RPC_EVENTS_SUBS_ALL)
         return true;

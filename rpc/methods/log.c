@@ -10,9 +10,8 @@ void rpc_log_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     json_t *levels = json_object();
     struct log_stats stats;
-    int i;
 
-    for (i = 0; i < LOG_MODULES; i++)
+    for (int i = 0; i < LOG_MODULES; i++)
         json_object_set_new(levels, log_module_name((enum log_module)i),
                             json_string(log_level_name(log_level_get((enum log_module)i))));
     log_stats_get(&stats);
@@ -24,7 +23,7 @@ void rpc_log_get(struct jrpc_call *call, const struct jrpc_arg *args)
 void rpc_log_set(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     int level = log_level_find(args[0].string);
-    int module = args[1].given ? log_module_find(args[1].string) : -1, i;
+    int module = args[1].given ? log_module_find(args[1].string) : -1;
     char text[80];
 
     if (level < 0 || (args[1].given && module < 0)) {
@@ -32,7 +31,7 @@ void rpc_log_set(struct jrpc_call *call, const struct jrpc_arg *args)
                     "no such level or module"); /* the words differ from the log's */
         return;
     }
-    for (i = 0; i < LOG_MODULES; i++)
+    for (int i = 0; i < LOG_MODULES; i++)
         if (module < 0 || module == i)
             log_level_set((enum log_module)i, (enum log_level)level);
     snprintf(text, sizeof(text), "%s %s logged from %s on",

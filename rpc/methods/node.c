@@ -33,9 +33,8 @@ static json_t *by_type(const uint64_t count[LNET_MSG_TYPES])
 static json_int_t sum(const uint64_t count[LNET_MSG_TYPES])
 {
     uint64_t all = 0;
-    unsigned i;
 
-    for (i = 0; i < LNET_MSG_TYPES; i++)
+    for (unsigned i = 0; i < LNET_MSG_TYPES; i++)
         all += count[i];
     return (json_int_t)all;
 }
@@ -87,10 +86,10 @@ static json_t *ni_own(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
 static json_t *cpts(const struct rpc_ctx *ctx)
 {
     char text[256] = "[";
-    unsigned n = reactor_count(ctx->env), i, j;
+    unsigned n = reactor_count(ctx->env), j;
     size_t used = 1;
 
-    for (i = 0; i < n && used < sizeof(text) - 16; i++) {
+    for (unsigned i = 0; i < n && used < sizeof(text) - 16; i++) {
         unsigned cpt = reactor_cpt(reactor_at(ctx->env, i));
 
         for (j = 0; j < i && reactor_cpt(reactor_at(ctx->env, j)) != cpt; j++)
@@ -231,9 +230,8 @@ static json_t *absent_row(const struct rpc_ctx *ctx, const struct lnet_ni_conf *
 static json_t *net_row(json_t *nets, lnet_net_t net)
 {
     json_t *name = rpc_net(net), *row = NULL, *list = NULL;
-    size_t i;
 
-    for (i = 0; i < json_array_size(nets) && !list; i++) {
+    for (size_t i = 0; i < json_array_size(nets) && !list; i++) {
         row = json_array_get(nets, i);
         if (json_equal(json_object_get(row, "net type"), name))
             list = json_object_get(row, "local NI(s)");
@@ -256,11 +254,10 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
     json_t *nets = json_array();
     const struct lnet_ni_conf *absent;
     const char *why;
-    unsigned i;
 
     if (only == LNET_NET_ANY || only == nid_net(&LNET_NID_LO))
         json_array_append_new(net_row(nets, nid_net(&LNET_NID_LO)), lo_row(ctx));
-    for (i = 0; i < lnet_ni_count(ctx->node); i++) {
+    for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
 
         if (!ni || __atomic_load_n(&ni->removed, __ATOMIC_RELAXED) ||
@@ -269,7 +266,7 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
         if (only == LNET_NET_ANY || only == ni->net)
             json_array_append_new(net_row(nets, ni->net), ni_row(ctx, ni));
     }
-    for (i = 0; (absent = rpc_absent_at(ctx, i, &why)); i++)
+    for (unsigned i = 0; (absent = rpc_absent_at(ctx, i, &why)); i++)
         if (only == LNET_NET_ANY || only == absent->net)
             json_array_append_new(net_row(nets, absent->net), absent_row(ctx, absent, why));
     if (json_array_size(nets) == 0) {
@@ -340,9 +337,8 @@ static json_t *route_page(json_t *list, const struct lnet_route_row *rows, unsig
 {
     size_t limit = args[5].given ? (size_t)args[5].integer : RPC_PAGE;
     const struct lnet_route_row *last = NULL;
-    unsigned i;
 
-    for (i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count; i++) {
         if ((behind && compare_routes(&rows[i], behind) <= 0) || !route_wanted(&rows[i], args))
             continue;
         if (json_array_size(list) == limit)

@@ -122,9 +122,8 @@ static void peer_page(void *arg, const struct lnet_peer_row *rows, unsigned n,
     struct peer_call *p = arg;
     struct rpc_ctx *ctx = jrpc_ctx(p->call);
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         if (rpc_peer_conf_find(ctx, &rows[i].nid) < 0)
             json_array_append_new(list, peer_row(&rows[i], p->brief));
     jrpc_result(p->call, json_pack("{s:o, s:o*}", "peer", list, "cursor", peer_cursor(ctx, next)));
@@ -226,10 +225,9 @@ static json_t *ping_row(const struct lnet_nid *nid, const struct lnet_ping_info 
 {
     struct lnet_nid primary = *nid;
     json_t *list = json_array();
-    uint32_t i;
 
     lnet_ping_primary(info, &primary);
-    for (i = 0; i < info->count; i++)
+    for (uint32_t i = 0; i < info->count; i++)
         json_array_append_new(list,
                               json_pack("{s:o, s:s}", "nid", rpc_nid(&info->ni[i].nid), "status",
                                         info->ni[i].status == LNET_NI_UP ? "up" : "down"));

@@ -31,9 +31,7 @@ const struct cfg *rpc_document(const struct rpc_ctx *ctx)
 
 static bool has_nid(const struct cfg_peer *peer, const struct lnet_nid *nid)
 {
-    unsigned i;
-
-    for (i = 0; i < peer->nid_count; i++)
+    for (unsigned i = 0; i < peer->nid_count; i++)
         if (nid_same(&peer->nid[i], nid))
             return true;
     return nid_same(&peer->primary, nid);
@@ -42,9 +40,8 @@ static bool has_nid(const struct cfg_peer *peer, const struct lnet_nid *nid)
 int rpc_peer_conf_find(const struct rpc_ctx *ctx, const struct lnet_nid *nid)
 {
     const struct cfg *cfg = rpc_document(ctx);
-    unsigned i;
 
-    for (i = 0; cfg && i < cfg->peer_count; i++)
+    for (unsigned i = 0; cfg && i < cfg->peer_count; i++)
         if (has_nid(&cfg->peer[i], nid))
             return (int)i;
     return -1;
@@ -133,11 +130,10 @@ static void ask(struct conf_page *p)
 static void add_items(struct conf_page *p, const struct cfg_peer *peer)
 {
     struct item *item = &p->item[p->count++];
-    unsigned i;
 
     *item = (struct item){
         .primary = peer->primary, .nid = peer->primary, .multi_rail = peer->multi_rail};
-    for (i = 0; i < peer->nid_count; i++) {
+    for (unsigned i = 0; i < peer->nid_count; i++) {
         if (nid_same(&peer->nid[i], &peer->primary))
             continue;
         p->item[p->count] = *item;
@@ -149,13 +145,13 @@ void rpc_peer_conf_page(struct jrpc_call *call, unsigned from, unsigned limit, b
                         bool more)
 {
     const struct cfg *cfg = rpc_document(jrpc_ctx(call));
-    unsigned peers = cfg ? cfg->peer_count : 0, end, i;
+    unsigned peers = cfg ? cfg->peer_count : 0, end;
     struct conf_page *p = calloc(1, sizeof(*p));
     size_t room = 1;
 
     from = from < peers ? from : peers;
     end = peers - from > limit ? from + limit : peers;
-    for (i = from; i < end; i++)
+    for (unsigned i = from; i < end; i++)
         room += cfg->peer[i].nid_count + 1;
     if (p)
         p->item = calloc(room, sizeof(*p->item));
@@ -167,7 +163,7 @@ void rpc_peer_conf_page(struct jrpc_call *call, unsigned from, unsigned limit, b
     p->call = call;
     p->brief = brief;
     p->next = more && end < peers ? end : 0;
-    for (i = from; i < end; i++)
+    for (unsigned i = from; i < end; i++)
         add_items(p, &cfg->peer[i]);
     ask(p);
 }

@@ -11,9 +11,8 @@ static double to_us(uint64_t cycles, const struct reactor_stats *s)
 static json_t *stages(const struct reactor_stats *s)
 {
     json_t *object = json_object();
-    unsigned i;
 
-    for (i = 0; i < REACTOR_STAGES; i++)
+    for (unsigned i = 0; i < REACTOR_STAGES; i++)
         json_object_set_new(object, reactor_stage_name((enum reactor_stage)i),
                             json_integer((json_int_t)to_us(s->stage_cycles[i], s)));
     return object;
@@ -24,9 +23,8 @@ static json_t *stages(const struct reactor_stats *s)
 static double busy_share(const struct reactor_stats *s)
 {
     double all = to_us(s->total_cycles, s) + (double)s->sleep_us, work = 0;
-    unsigned i;
 
-    for (i = 0; i < REACTOR_STAGES; i++)
+    for (unsigned i = 0; i < REACTOR_STAGES; i++)
         if (i != REACTOR_STAGE_REST && i != REACTOR_STAGE_PREEMPTED)
             work += to_us(s->stage_cycles[i], s);
     return all > work ? work / all : work > 0;
@@ -50,9 +48,8 @@ static json_t *works(const struct reactor_work_stats *w, const struct reactor_st
 {
     json_t *object =
         json_pack("{s:I, s:I}", "every", (json_int_t)w->every, "turns", (json_int_t)w->turns);
-    unsigned i;
 
-    for (i = 0; i < REACTOR_WORKS; i++)
+    for (unsigned i = 0; i < REACTOR_WORKS; i++)
         json_object_set_new(object, reactor_work_name((enum reactor_work)i),
                             json_integer((json_int_t)to_us(w->cycles[i], s)));
     return object;
@@ -62,9 +59,8 @@ static json_t *wait_row(enum reactor_wait wait, const struct reactor_wait_hist *
 {
     json_t *times = json_array();
     uint64_t waits = 0;
-    unsigned i;
 
-    for (i = 0; i < REACTOR_WAIT_BUCKETS; i++) {
+    for (unsigned i = 0; i < REACTOR_WAIT_BUCKETS; i++) {
         json_t *row = json_object();
 
         waits += h->bucket[i];
@@ -84,9 +80,8 @@ static json_t *wait_row(enum reactor_wait wait, const struct reactor_wait_hist *
 static json_t *waits(const struct reactor_work_stats *w)
 {
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; i < REACTOR_WAITS; i++)
+    for (unsigned i = 0; i < REACTOR_WAITS; i++)
         json_array_append_new(list, wait_row((enum reactor_wait)i, &w->wait[i]));
     return list;
 }
@@ -134,9 +129,8 @@ void rpc_reactors_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; i < reactor_count(ctx->env); i++)
+    for (unsigned i = 0; i < reactor_count(ctx->env); i++)
         json_array_append_new(list, reactor_row(reactor_at(ctx->env, i)));
     jrpc_result(call, json_pack("{s:o, s:o}", "reactors", list, "control",
                                 reactor_row(reactor_control(ctx->env))));
@@ -145,13 +139,13 @@ void rpc_reactors_get(struct jrpc_call *call, const struct jrpc_arg *args)
 void rpc_reactors_set(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
-    unsigned every = args[1].given ? (unsigned)args[1].integer : REACTOR_EVERY_DEFAULT, i;
+    unsigned every = args[1].given ? (unsigned)args[1].integer : REACTOR_EVERY_DEFAULT;
 
     if (!MILLRACE_MARKS && args[0].integer) {
         jrpc_refuse(call, "stages", "ask a router of a usual build", "this build has no marks");
         return;
     }
-    for (i = 0; i < reactor_count(ctx->env); i++)
+    for (unsigned i = 0; i < reactor_count(ctx->env); i++)
         reactor_work_set(reactor_at(ctx->env, i), args[0].integer ? every : 0);
     jrpc_result(call, json_true());
 }

@@ -7,10 +7,9 @@ void rpc_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     uint64_t stat[LNET_STAT_COUNT] = {0};
     json_t *result = json_object();
-    int i;
 
     lnet_stats_get(ctx->node, stat);
-    for (i = 0; i < LNET_STAT_COUNT; i++)
+    for (int i = 0; i < LNET_STAT_COUNT; i++)
         json_object_set_new(result, lnet_stat_name((enum lnet_stat)i),
                             json_integer((json_int_t)stat[i]));
     jrpc_result(call, result);
@@ -19,10 +18,9 @@ void rpc_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
 void rpc_stats_reset(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
-    unsigned i;
 
     lnet_stats_reset(ctx->node);
-    for (i = 0; i < reactor_count(ctx->env); i++)
+    for (unsigned i = 0; i < reactor_count(ctx->env); i++)
         reactor_stats_restart(reactor_at(ctx->env, i));
     reactor_stats_restart(reactor_control(ctx->env));
     jrpc_result(call, json_true());
@@ -83,10 +81,9 @@ void rpc_drops_get(struct jrpc_call *call, const struct jrpc_arg *args)
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     uint64_t count[LNET_DROP_COUNT] = {0};
     json_t *list = json_array();
-    int i;
 
     lnet_drops_get(ctx->node, count);
-    for (i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
+    for (int i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
         json_array_append_new(list, drop_row(ctx, (enum lnet_drop)i, count[i], args[0].boolean));
     jrpc_result(call, json_pack("{s:o}", "drops", list));
 }

@@ -66,9 +66,9 @@ void rpc_tamper_set(struct jrpc_call *call, const struct jrpc_arg *args)
     struct port *port[PORT_MAX];
     char err[RPC_ERR_SIZE] = "";
     struct inet_addr peer;
-    unsigned n, i, id;
+    unsigned n, id;
     json_t *set;
-    int out, rc = 0;
+    int rc = 0;
 
     if (args[3].given && !rpc_inet_arg(call, &args[3], "peer", &peer))
         return;
@@ -78,8 +78,8 @@ void rpc_tamper_set(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     read_conf(args + 3, &conf);
     set = json_array();
-    for (i = 0; i < n; i++) {
-        for (out = 0; out < 2 && rc == 0; out++) {
+    for (unsigned i = 0; i < n; i++) {
+        for (int out = 0; out < 2 && rc == 0; out++) {
             if (!is_meant(&args[1], out))
                 continue;
             rc = port_tamper_set(port[i], out, &conf, args[2].boolean, &id, err, sizeof(err));
@@ -184,13 +184,12 @@ void rpc_tamper_get(struct jrpc_call *call, const struct jrpc_arg *args)
     struct port *port[PORT_MAX];
     unsigned n = rpc_ports(jrpc_ctx(call), port), i, k, nrows;
     json_t *list = json_array(), *held = json_array();
-    int out;
 
     for (i = 0; i < n; i++) {
         nrows = port_tamper_rows(port[i], rows, RTE_DIM(rows));
         for (k = 0; k < nrows; k++)
             json_array_append_new(list, rule_row(port[i], &rows[k]));
-        for (out = 0; port[i]->tamper && out < 2; out++) {
+        for (int out = 0; port[i]->tamper && out < 2; out++) {
             struct tamper_queues q;
 
             port_tamper_queues(port[i], out, &q);
@@ -206,8 +205,8 @@ void rpc_tamper_get(struct jrpc_call *call, const struct jrpc_arg *args)
 void rpc_tamper_clear(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     struct port *port[PORT_MAX];
-    unsigned n, i, removed = 0;
-    int out, rc;
+    unsigned n, removed = 0;
+    int rc;
 
     if (args[2].given && !args[0].given) {
         jrpc_refuse(call, "rule", "name the port that has the rule",
@@ -225,8 +224,8 @@ void rpc_tamper_clear(struct jrpc_call *call, const struct jrpc_arg *args)
                       "the port has no rule %u", (unsigned)args[2].integer);
         return;
     }
-    for (i = 0; i < n; i++)
-        for (out = 0; out < 2; out++)
+    for (unsigned i = 0; i < n; i++)
+        for (int out = 0; out < 2; out++)
             if (is_meant(&args[1], out))
                 removed += port_tamper_clear(port[i], out);
     jrpc_result(call, json_pack("{s:i}", "removed", (int)removed));

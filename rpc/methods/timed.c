@@ -13,9 +13,9 @@ static void fired(struct reactor_timer *timer)
 /* Those that wait and whose client has gone, or all that wait. */
 static void cancel(struct rpc_ctx *ctx, bool all)
 {
-    struct rpc_timed *t, *next;
+    struct rpc_timed *next;
 
-    for (t = ctx->timed; t; t = next) {
+    for (struct rpc_timed *t = ctx->timed; t; t = next) {
         next = t->next;
         if (!reactor_timer_armed(&t->timer) || (!all && jrpc_session_of(t->call)))
             continue;
@@ -29,10 +29,9 @@ bool rpc_timed_begin(struct rpc_timed *t, struct jrpc_call *call,
 {
     struct rpc_ctx *ctx = jrpc_ctx(call);
     unsigned all = 0, here = 0;
-    const struct rpc_timed *i;
 
     cancel(ctx, false);
-    for (i = ctx->timed; i; i = i->next) {
+    for (const struct rpc_timed *i = ctx->timed; i; i = i->next) {
         all++;
         here += jrpc_session_of(i->call) == jrpc_session_of(call);
     }

@@ -68,9 +68,8 @@ static json_t *best_row(const struct best *b)
 static void answer(struct top *top)
 {
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; i < top->nbest; i++)
+    for (unsigned i = 0; i < top->nbest; i++)
         json_array_append_new(list, best_row(&top->best[i]));
     top_end(top, json_pack("{s:o, s:f}", "peers", list, "seconds", top->seconds));
 }
@@ -136,9 +135,8 @@ static void second(void *arg, const struct lnet_peer_row *rows, unsigned n,
                    const struct lnet_peer_cursor *next)
 {
     struct top *top = arg;
-    unsigned i;
 
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         judge(top, &rows[i]);
     if (next->end)
         answer(top);
@@ -181,9 +179,8 @@ static void first_look(void *arg, const struct lnet_peer_row *rows, unsigned n,
 {
     struct top *top = arg;
     bool ok = true;
-    unsigned i;
 
-    for (i = 0; i < n && ok; i++)
+    for (unsigned i = 0; i < n && ok; i++)
         ok = remember(top, &rows[i]);
     if (ok && next->end)
         rpc_timed_wait(&top->timed, top->ms);

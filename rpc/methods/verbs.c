@@ -143,9 +143,8 @@ static json_t *absent_list(const struct verbs_call *v)
     const struct lnet_ni_conf *conf;
     json_t *list = json_array();
     const char *why;
-    unsigned i;
 
-    for (i = 0; (conf = rpc_absent_at(v->ctx, i, &why)); i++) {
+    for (unsigned i = 0; (conf = rpc_absent_at(v->ctx, i, &why)); i++) {
         json_t *row;
 
         if (!wanted(v, conf->net, &conf->nid))

@@ -51,11 +51,8 @@ static void add(struct waits *w, enum wait_for kind, uint64_t waiting, uint64_t 
 
 static void add_pools(struct waits *w, const struct rpc_ctx *ctx)
 {
-    unsigned r;
-    int i;
-
-    for (r = 0; r < reactor_count(ctx->env); r++) {
-        for (i = 0; i < LNET_POOLS; i++) {
+    for (unsigned r = 0; r < reactor_count(ctx->env); r++) {
+        for (int i = 0; i < LNET_POOLS; i++) {
             struct lnet_pool_stats s = {0};
 
             lnet_pool_stats_get(ctx->node, r, (enum lnet_pool)i, &s);
@@ -66,9 +63,7 @@ static void add_pools(struct waits *w, const struct rpc_ctx *ctx)
 
 static void add_nis(struct waits *w, const struct rpc_ctx *ctx)
 {
-    unsigned i;
-
-    for (i = 0; i < lnet_ni_count(ctx->node); i++) {
+    for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
         struct lnet_credits tx = {0};
         uint32_t waiting = 0;
@@ -97,16 +92,15 @@ static void peer_rows(void *arg, const struct lnet_peer_row *rows, unsigned n, b
 {
     struct waits *w = arg;
     json_t *list;
-    unsigned i;
 
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         add(w, WAIT_PEER_RTR, rows[i].rtr_waiting, rows[i].rtr.waited, &rows[i].nid);
         add(w, WAIT_PEER_TX, rows[i].tx_waiting, rows[i].tx.waited, &rows[i].nid);
     }
     if (!last)
         return;
     list = json_array();
-    for (i = 0; i < WAIT_KINDS; i++)
+    for (unsigned i = 0; i < WAIT_KINDS; i++)
         json_array_append_new(list, wait_row(w, (enum wait_for)i));
     jrpc_result(w->call, json_pack("{s:o}", "waits", list));
 }

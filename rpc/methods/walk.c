@@ -33,9 +33,8 @@ static void read_rows(struct reactor_task *task)
 static void take_rows(struct reactor_task *task)
 {
     struct rpc_walk *w = (struct rpc_walk *)((char *)task - offsetof(struct rpc_walk, task));
-    unsigned i;
 
-    for (i = 0; i < w->n; i++) {
+    for (unsigned i = 0; i < w->n; i++) {
         json_t *row = w->show(w, i);
 
         if (row)

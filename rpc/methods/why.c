@@ -28,9 +28,8 @@ static json_t *route_row(const struct lnet_why_route *route)
 static json_t *routes(const struct lnet_why_answer *a)
 {
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; i < a->nroutes && i < LNET_WHY_MAX; i++)
+    for (unsigned i = 0; i < a->nroutes && i < LNET_WHY_MAX; i++)
         json_array_append_new(list, route_row(&a->route[i]));
     return list;
 }
@@ -51,9 +50,8 @@ static json_t *ni_row(const struct why_call *w, const struct lnet_ni *ni, enum l
 static json_t *nis(const struct why_call *w, const struct lnet_why_answer *a)
 {
     json_t *list = json_array();
-    unsigned i;
 
-    for (i = 0; i < a->nnis; i++) {
+    for (unsigned i = 0; i < a->nnis; i++) {
         const struct lnet_ni *ni = lnet_ni_at(w->ctx->node, a->nis[i].index);
 
         if (ni) /* else removed meanwhile */

@@ -26,34 +26,30 @@ static void check_route(const struct cfg_route *route)
 
 static void check_port(const struct cfg_port *port)
 {
-    unsigned i;
-
     HOLDS(port->name[0] && memchr(port->name, '\0', sizeof(port->name)));
     HOLDS(memchr(port->device, '\0', sizeof(port->device)));
     HOLDS(port->mtu == 0 || (port->mtu >= 576 && port->mtu <= 9000));
     HOLDS(port->vlan >= 0 && port->vlan <= 4094);
     HOLDS(port->address_count >= 1 && port->address_count <= CFG_PORT_ADDRESSES);
     HOLDS(port->gateway_count <= 2 && port->route_count <= CFG_PORT_ROUTES);
-    for (i = 0; i < port->address_count; i++)
+    for (unsigned i = 0; i < port->address_count; i++)
         HOLDS(port->address[i].bits >= 1 && port->address[i].bits <= 128);
-    for (i = 0; i < port->route_count; i++)
+    for (unsigned i = 0; i < port->route_count; i++)
         HOLDS(inet_is4(&port->route[i].to.addr) == inet_is4(&port->route[i].via));
 }
 
 /* What is accepted is complete and within range. */
 static void check(const struct cfg *cfg)
 {
-    unsigned i;
-
     HOLDS(cfg->ni_count <= LNET_MAX_NI);
-    for (i = 0; i < cfg->ni_count; i++)
+    for (unsigned i = 0; i < cfg->ni_count; i++)
         check_ni(&cfg->ni[i]);
-    for (i = 0; i < cfg->route_count; i++)
+    for (unsigned i = 0; i < cfg->route_count; i++)
         check_route(&cfg->route[i]);
     HOLDS(cfg->port_count <= CFG_MAX_PORTS);
-    for (i = 0; i < cfg->port_count; i++)
+    for (unsigned i = 0; i < cfg->port_count; i++)
         check_port(&cfg->port[i]);
-    for (i = 0; i < cfg->hello_count; i++)
+    for (unsigned i = 0; i < cfg->hello_count; i++)
         HOLDS(nid_net(&cfg->hello[i].address) == nid_net(&cfg->hello[i].nid));
     HOLDS(cfg_reactor_count(cfg) >= 1 && cfg_reactor_count(cfg) <= REACTOR_MAX);
     HOLDS(cfg_gateway_count(cfg) <= cfg->route_count &&
@@ -84,12 +80,11 @@ static struct cfg *parse(const struct cfg *base, enum cfg_mode mode, const char 
     struct cfg_report report;
     struct cfg *cfg;
     int rc = cfg_parse_onto(&from, &cfg, &report);
-    unsigned i;
 
     HOLDS((rc == 0) == (cfg != NULL));
     HOLDS((report.errors == 0) == (rc == 0));
     HOLDS(report.count <= CFG_MAX_MESSAGES && report.count <= report.errors + report.warnings);
-    for (i = 0; i < report.count; i++)
+    for (unsigned i = 0; i < report.count; i++)
         HOLDS(strncmp(report.message[i].text, "fuzz:", 5) == 0 &&
               !strchr(report.message[i].text, '\n'));
     if (!null)
@@ -125,10 +120,9 @@ static void check_settings(const struct cfg *cfg)
     char text[CFG_MAX_VALUE], err[256];
     struct cfg_report report;
     struct cfg_setting s, found;
-    unsigned i;
 
     HOLDS(other);
-    for (i = 0; cfg_setting_at(i, &s); i++) {
+    for (unsigned i = 0; cfg_setting_at(i, &s); i++) {
         HOLDS(cfg_setting_find(s.path, &found, NULL) && strcmp(found.path, s.path) == 0);
         cfg_setting_text(&s, cfg, text);
         if (text[0] || strcmp(s.type, "string") == 0)
@@ -136,13 +130,13 @@ static void check_settings(const struct cfg *cfg)
         HOLDS(cfg_setting_set(&s, other, "\x01", err, sizeof(err)) == 0 || err[0]);
         cfg_setting_set(&s, other, cfg_setting_default(&s, text), err, sizeof(err));
     }
-    for (i = 0; i < cfg->ni_count; i++)
+    for (unsigned i = 0; i < cfg->ni_count; i++)
         HOLDS(cfg_add_ni(other, &cfg->ni[i]));
-    for (i = 0; i < cfg->route_count; i++)
+    for (unsigned i = 0; i < cfg->route_count; i++)
         HOLDS(cfg_add_route(other, &cfg->route[i]));
     HOLDS((cfg_validate("by hand", other, &report) == 0) == (report.errors == 0));
     cfg_report_free(&report);
-    for (i = 0; other->ni_count && cfg_ni_setting_at(i & 1, i / 2, &s); i++) {
+    for (unsigned i = 0; other->ni_count && cfg_ni_setting_at(i & 1, i / 2, &s); i++) {
         HOLDS(cfg_ni_setting_set(&s, &other->ni[0], "7", err, sizeof(err)) == 0);
         HOLDS(cfg_ni_setting_get(&s, &other->ni[0]) == 7);
     }
@@ -174,13 +168,12 @@ static void check_written(const struct cfg *cfg)
 {
     static const enum cfg_form forms[] = {CFG_FORM_RUNNING, CFG_FORM_BACKUP, CFG_FORM_FILE};
     struct cfg *again, *copy = cfg_copy(cfg);
-    unsigned i;
     char *text;
 
     HOLDS(copy && changes(cfg, copy) == 0);
     check_scalar(cfg->eal_args);
     cfg_free(copy);
-    for (i = 0; i < 3 && cfg->ni_count; i++) {
+    for (unsigned i = 0; i < 3 && cfg->ni_count; i++) {
         text = cfg_text(cfg, forms[i]);
         HOLDS(text);
         again = parse(NULL, CFG_REPLACE, text, strlen(text));
@@ -204,7 +197,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const enum cfg_mode modes[] = {CFG_MERGE, CFG_DELETE};
     static struct cfg *base;
     struct cfg *cfg = parse(NULL, CFG_REPLACE, (const char *)data, size);
-    unsigned i;
 
     if (!base)
         base = parse(NULL, CFG_REPLACE, base_text, sizeof(base_text) - 1);
@@ -218,7 +210,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         changes(cfg, base);
     }
     cfg_free(cfg);
-    for (i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         cfg = parse(base, modes[i], (const char *)data, size);
         if (cfg) {
             check(cfg);

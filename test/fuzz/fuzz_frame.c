@@ -67,7 +67,7 @@ static void on_accepted(void *user, struct stream *s, const union stream_addr *p
 {
     (void)user, (void)peer;
     for (unsigned i = 0; i < STREAMS_MAX; i++) {
-        if (stream[i] != NULL)
+        if (stream[i])
             continue;
         stream[i] = s;
         if (s->ops->attach(s, &events, &stream[i]) == 0) {
@@ -174,13 +174,13 @@ static void look_at_answers(struct world *w)
 {
     struct world_frame *f;
 
-    while ((f = world_take(w)) != NULL) {
+    while ((f = world_take(w))) {
         struct frame_ends ends;
 
         HOLDS(frame_tcp_read(f->data, f->len, &ends, &last));
-        if (last.bad != NULL)
+        if (last.bad)
             fprintf(stderr, "%s\n", last.bad);
-        HOLDS(last.bad == NULL);
+        HOLDS(!last.bad);
         HOLDS(memcmp(ends.src_mac, world_mac, 6) == 0);
         free(f);
     }
@@ -225,7 +225,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     world_settle(w);
     look_at_answers(w);
     for (unsigned i = 0; i < STREAMS_MAX; i++) {
-        if (stream[i] != NULL)
+        if (stream[i])
             stream[i]->ops->close(stream[i], true);
         stream[i] = NULL;
     }

@@ -50,7 +50,7 @@ static void check_reject(const struct ib_reject *sent, const struct ib_terms *ni
     HOLDS(ib_reject_decode(wire, sizeof(wire), &back) == LNET_DROP_NONE);
     HOLDS(back.version == IB_VERSION_2 && back.params && back.why == sent->why);
     HOLDS(back.why != IB_WHY_NONE && back.why != IB_WHY_UNCOMPAT && back.why != IB_WHY_SERVICE);
-    HOLDS(back.stamp == (ni != NULL ? ni->stamp : 0));
+    HOLDS(back.stamp == (ni ? ni->stamp : 0));
     HOLDS(strcmp(ib_why_text(back.why), ib_why_text(IB_WHY_NONE)) != 0);
 }
 
@@ -127,7 +127,7 @@ static void fuzz_reject(const uint8_t *data, size_t size, unsigned known)
     HOLDS(req.queue_depth == ask.mine.depth && req.hdr.dst_stamp == ask.peer_stamp);
     if (ib_reject_decode(data, size, &rej) != LNET_DROP_NONE)
         return;
-    HOLDS(size >= IB_REJECT_MIN && ib_why_text(rej.why) != NULL);
+    HOLDS(size >= IB_REJECT_MIN && ib_why_text(rej.why));
     HOLDS(rej.params || (rej.stamp == 0 && rej.queue_depth == 0 && rej.max_frags == 0));
     if (!rej.params)
         return;

@@ -9,11 +9,10 @@ static struct ib_frag frags[IB_FRAGS_MAX];
 static void check_descriptor(const struct ib_msg *m, const uint8_t *data)
 {
     uint64_t total = 0;
-    uint32_t i;
 
     HOLDS(m->rd.nfrags >= 1 && m->rd.nfrags <= IB_FRAGS_MAX);
     HOLDS(m->rd.wire + (size_t)m->rd.nfrags * IB_FRAG_SIZE <= data + m->hdr.nob);
-    for (i = 0; i < m->rd.nfrags; i++) {
+    for (uint32_t i = 0; i < m->rd.nfrags; i++) {
         ib_rd_frag(&m->rd, i, &frags[i]);
         HOLDS(frags[i].nob > 0);
         HOLDS(frags[i].addr + (frags[i].nob - 1) >= frags[i].addr);
@@ -40,7 +39,6 @@ static void check_other_order(const struct ib_msg *m)
     static uint8_t wire[IB_MSG_SIZE];
     struct ib_msg turned = *m, back;
     struct ib_frag frag;
-    uint32_t i;
 
     turned.hdr.flip = !m->hdr.flip;
     turned.hdr.cksum = 0;
@@ -55,7 +53,7 @@ static void check_other_order(const struct ib_msg *m)
         return;
     HOLDS(back.rd.key == m->rd.key && back.rd.nfrags == m->rd.nfrags);
     HOLDS(back.rd.total == m->rd.total && back.cookie == m->cookie);
-    for (i = 0; i < back.rd.nfrags; i++) {
+    for (uint32_t i = 0; i < back.rd.nfrags; i++) {
         ib_rd_frag(&back.rd, i, &frag);
         HOLDS(frag.addr == frags[i].addr && frag.nob == frags[i].nob);
     }

@@ -13,7 +13,7 @@ static const struct cfg_address machine[] = {
 
 static void check_nis(const struct cfg *cfg)
 {
-    unsigned i, j;
+    unsigned i;
 
     for (i = 0; i < cfg->ni_count; i++) {
         const struct cfg_ni *ni = &cfg->ni[i];
@@ -25,7 +25,7 @@ static void check_nis(const struct cfg *cfg)
         HOLDS(!strpbrk(ni->conf.ifname, "/ \t\r\n"));
         HOLDS(memchr(ni->cpt, '\0', sizeof(ni->cpt)));
         HOLDS(!ni->cpt[0] || (ni->cpt[0] == '[' && ni->cpt[strlen(ni->cpt) - 1] == ']'));
-        for (j = 0; j < i; j++)
+        for (unsigned j = 0; j < i; j++)
             HOLDS(!cfg->ni[j].by_rule || !cfg_same_ni(&cfg->ni[j], ni));
     }
 }
@@ -49,14 +49,13 @@ static void check_twice(const char *text, const struct cfg *once)
     struct cfg_report report;
     struct cfg *twice;
     char *copy;
-    unsigned i;
 
     if (asprintf(&copy, "%s\n%s", text, text) < 0)
         abort();
     twice = read_text(copy, &report);
     if (!report.errors) { /* there may be too many rules now */
         HOLDS(twice->ni_count == once->ni_count);
-        for (i = 0; i < once->ni_count; i++)
+        for (unsigned i = 0; i < once->ni_count; i++)
             HOLDS(cfg_same_ni(&once->ni[i], &twice->ni[i]) &&
                   strcmp(once->ni[i].cpt, twice->ni[i].cpt) == 0);
     }
@@ -97,7 +96,6 @@ static void check_netspec(const char *text)
     struct netspec spec;
     char err[200];
     const char *p = text, *before;
-    unsigned i;
     int rc;
 
     do {
@@ -109,7 +107,7 @@ static void check_netspec(const char *text)
         if (rc != 1)
             break;
         HOLDS(spec.count <= NETSPEC_MAX_INTERFACES);
-        for (i = 0; i < spec.count; i++)
+        for (unsigned i = 0; i < spec.count; i++)
             HOLDS(spec.interface[i].name[0] &&
                   memchr(spec.interface[i].name, '\0', sizeof(spec.interface[i].name)));
     } while (rc == 1);

@@ -14,13 +14,12 @@ static const struct cfg_address machine[] = {
 static int convert(const struct modprobe_file *file, unsigned count, char **yaml,
                    struct cfg_report *report)
 {
-    unsigned i;
     int rc =
         modprobe_convert(file, count, machine, sizeof(machine) / sizeof(machine[0]), yaml, report);
 
     HOLDS((rc == 0) == (*yaml != NULL) && (rc == 0) == (report->errors == 0));
     HOLDS(report->count <= CFG_MAX_MESSAGES);
-    for (i = 0; i < report->count; i++)
+    for (unsigned i = 0; i < report->count; i++)
         HOLDS(strncmp(report->message[i].text, "fuzz", 4) == 0 &&
               !strchr(report->message[i].text, '\n'));
     return rc;
@@ -31,16 +30,15 @@ static void check_document(const char *yaml)
 {
     struct cfg_report report;
     struct cfg *cfg, *back;
-    unsigned i;
     char *text;
 
     HOLDS(cfg_parse("document", yaml, strlen(yaml), &cfg, &report) == 0);
     cfg_report_free(&report);
     text = cfg_text(cfg, CFG_FORM_FILE);
-    HOLDS(text != NULL && cfg_parse("again", text, strlen(text), &back, &report) == 0);
+    HOLDS(text && cfg_parse("again", text, strlen(text), &back, &report) == 0);
     HOLDS(cfg->ni_count == back->ni_count && cfg->route_count == back->route_count);
     HOLDS(cfg->routing == back->routing);
-    for (i = 0; i < cfg->ni_count; i++)
+    for (unsigned i = 0; i < cfg->ni_count; i++)
         HOLDS(cfg_same_ni(&cfg->ni[i], &back->ni[i]));
     cfg_report_free(&report);
     cfg_free(back);

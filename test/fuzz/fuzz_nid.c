@@ -5,10 +5,8 @@
 
 static void check_hashes(const struct lnet_nid *nid)
 {
-    unsigned n;
-
     HOLDS(nid_cpt_hash(nid, 0) == 0 && nid_cpt_hash(nid, 1) == 0);
-    for (n = 2; n < 300; n += 7)
+    for (unsigned n = 2; n < 300; n += 7)
         HOLDS(nid_cpt_hash(nid, n) < n);
     HOLDS(nid_hash(nid) == nid_hash(nid));
 }
@@ -43,7 +41,7 @@ static void check_id(const struct lnet_nid *nid, uint32_t pid)
 
     lnet_id_format(nid, pid, buf);
     dash = strchr(buf, '-');
-    HOLDS(dash != NULL && strcmp(dash + 1, nid_format(nid, nid_buf)) == 0);
+    HOLDS(dash && strcmp(dash + 1, nid_format(nid, nid_buf)) == 0);
     HOLDS((buf[0] == 'U') == (pid != UINT32_MAX && (pid & 0x80000000u) != 0));
 }
 
@@ -86,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);
 
-    if (text == NULL)
+    if (!text)
         return 0;
     if (size > 0)
         memcpy(text, data, size);

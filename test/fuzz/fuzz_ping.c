@@ -8,13 +8,11 @@ static uint8_t wire[LNET_PING_MAX_SIZE];
 
 static void check_entries(void)
 {
-    uint32_t i;
-
     HOLDS(info.features & LNET_PING_NI_STATUS);
     HOLDS(info.nnis >= 1 && info.nnis <= 4096);
     HOLDS(info.full_size >= LNET_PING_HDR_SIZE + 16 * info.nnis && info.full_size % 4 == 0);
     HOLDS(info.count <= LNET_PING_MAX_NIDS);
-    for (i = 0; i < info.count; i++) {
+    for (uint32_t i = 0; i < info.count; i++) {
         HOLDS(nid_wire_valid(&info.ni[i].nid) && !nid_is_lo(&info.ni[i].nid));
         HOLDS(i == 0 || nid_is_nid4(&info.ni[i - 1].nid) || !nid_is_nid4(&info.ni[i].nid));
     }

@@ -26,11 +26,10 @@ static void check_zc_ack(const struct sock_frame *f, const struct sock_zc_ack *a
 static uint32_t crc_by_bits(const uint8_t *p, size_t len)
 {
     uint32_t crc = SOCK_CRC_SEED;
-    unsigned bit;
 
     for (; len > 0; p++, len--) {
         crc ^= *p;
-        for (bit = 0; bit < 8; bit++)
+        for (unsigned bit = 0; bit < 8; bit++)
             crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
     }
     return crc;

@@ -39,13 +39,12 @@ static void check_good(const struct sock_hello *h, const uint8_t *data, size_t s
 {
     enum sock_ctype other = sock_ctype_invert(h->ctype);
     uint8_t wire[SOCK_HELLO_MAX];
-    uint32_t i;
 
     HOLDS(nid_wire_valid(&h->src_nid));
     HOLDS(nid_wire_valid(&h->dst_nid) || nid_is_any(&h->dst_nid));
     HOLDS(strcmp(sock_ctype_name(h->ctype), "?") != 0);
     HOLDS(sock_ctype_invert(other) == h->ctype);
-    for (i = 0; h->version == SOCK_HELLO_V3 && i < h->nips; i++)
+    for (uint32_t i = 0; h->version == SOCK_HELLO_V3 && i < h->nips; i++)
         HOLDS(h->ips[i] != 0);
     HOLDS(sock_hello_encode(h, wire) == size);
     HOLDS(memcmp(wire, data, size) == 0);

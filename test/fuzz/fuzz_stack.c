@@ -22,9 +22,9 @@ struct world *stack_world(void (*accepted)(void *user, struct stream *s,
         return &world;
     made = true;
     wrong = world_start();
-    if (wrong == NULL)
+    if (!wrong)
         wrong = world_open(&world, &opts);
-    if (wrong != NULL) {
+    if (wrong) {
         fprintf(stderr, "%s\n", wrong);
         abort();
     }
@@ -47,11 +47,11 @@ void stack_end(struct world *w)
     /* Half-open connections, FIN-WAIT-2, TIME-WAIT: whatever has a time comes to it. */
     for (unsigned i = 0; i < 8; i++) {
         world_jump(w, w->now_us + 100 * SECOND);
-        while ((f = world_take(w)) != NULL)
+        while ((f = world_take(w)))
             free(f);
     }
     world_forget(w);
-    HOLDS(w->trouble == NULL);
+    HOLDS(!w->trouble);
     tcp_stats_get(w->tcp, 0, &st);
     HOLDS(st.half_open == 0);
     HOLDS(st.time_wait == 0);

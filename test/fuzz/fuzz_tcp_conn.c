@@ -58,7 +58,7 @@ static const struct stream_events events = {.connected = ignore,
 static void on_accepted(void *user, struct stream *s, const union stream_addr *peer)
 {
     (void)user, (void)peer;
-    if (run.chan[0].accepted != NULL)
+    if (run.chan[0].accepted)
         s->ops->close(s, true);
     else
         run.chan[0].accepted = s;
@@ -102,7 +102,7 @@ static void do_send(struct chan *c, uint32_t n)
 /* The old connection has died; its user hears of it once all is read. */
 static void must_be_told(struct chan *c)
 {
-    if (c->s == NULL)
+    if (!c->s)
         return;
     while (c->closed == 0 && do_read(c, 1 << 20) > 0)
         world_settle(real);
@@ -119,8 +119,8 @@ static bool is_reborn(struct chan *c, const struct world_frame *f)
     struct frame_tcp t;
 
     HOLDS(frame_tcp_read(f->data, f->len, &ends, &t));
-    HOLDS(t.bad == NULL);
-    if ((t.flags & SYN) != 0 && c->accepted != NULL) {
+    HOLDS(!t.bad);
+    if ((t.flags & SYN) != 0 && c->accepted) {
         reborn = true;
         must_be_told(c);
     }
@@ -140,7 +140,7 @@ static void look(struct chan *c)
 {
     struct world_frame *f;
 
-    while ((f = world_take(real)) != NULL) {
+    while ((f = world_take(real))) {
         struct frame_tcp t;
         struct chan *who;
 
@@ -153,7 +153,7 @@ static void look(struct chan *c)
             if (fin_end[i] == acks(f))
                 c->peer_fin = true, c->peer_end = fin_end[i];
         if (!peer_learn(&run, f, &t, &who) || who != c) {
-            fprintf(stderr, "%s\n%s\n", run.why, run.trace != NULL ? run.trace : "");
+            fprintf(stderr, "%s\n%s\n", run.why, run.trace ? run.trace : "");
             abort();
         }
         free(f);
@@ -221,7 +221,7 @@ static bool handshake(struct chan *c, bool keepalive)
     t = (struct frame_tcp){.flags = ACK, .seq = c->peer_isn + 1, .ack = c->own_isn + 1};
     segment(c, &t);
     feed(c, &t);
-    if (c->accepted == NULL)
+    if (!c->accepted)
         return false;
     c->s = c->accepted;
     HOLDS(c->s->ops->attach(c->s, &events, c) == 0);
@@ -302,7 +302,7 @@ static void icmp_step(struct chan *c, struct input *in)
     unsigned kind = take_bytes(in, 1), mtu = take_bytes(in, 2);
     size_t n;
 
-    if (c->last == NULL)
+    if (!c->last)
         return;
     n = station_icmp_error(real, frame, c->last->data, c->last->len, type[c->ip6][kind & 3],
                            (uint8_t)(kind >> 2 & 15), mtu);
@@ -324,7 +324,7 @@ static void user_step(struct chan *c, enum step what, struct input *in)
 {
     uint32_t n = take_bytes(in, 2);
 
-    if (c->s == NULL)
+    if (!c->s)
         return;
     if (what == READ)
         do_read(c, n + 1);
@@ -399,9 +399,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         c->peer_isn = 0xffffff00u;
     HOLDS(handshake(c, (how & 2) != 0));
     steps(c, &in);
-    if (c->s != NULL)
+    if (c->s)
         do_read(c, 1 << 20);
-    if (c->s != NULL)
+    if (c->s)
         c->s->ops->close(c->s, true);
     world_settle(real);
     look(c);

@@ -25,7 +25,7 @@ static bool read_all(int fd, struct blob *out)
 
     out->len = 0;
     out->data = malloc(cap);
-    while (out->data != NULL) {
+    while (out->data) {
         n = read(fd, out->data + out->len, cap - out->len);
         if (n <= 0)
             return n == 0;
@@ -149,13 +149,13 @@ static void udp_packet(const struct sink *sink, const struct tcp_segment *seg, c
 
 static bool is_wanted(const struct sink *sink, unsigned protocol)
 {
-    return protocol == (sink->segment != NULL ? 6 : 17);
+    return protocol == (sink->segment ? 6 : 17);
 }
 
 static void transport_packet(const struct sink *sink, struct tcp_segment *seg, const uint8_t *p,
                              size_t cap, size_t len)
 {
-    if (sink->segment != NULL)
+    if (sink->segment)
         tcp_packet(sink, seg, p, cap, len);
     else
         udp_packet(sink, seg, p, cap, len);

@@ -16,11 +16,9 @@ void complain(struct run *run, const char *what, const struct item *item)
 
 static bool fields_equal(const struct field *a, size_t na, const struct field *b, size_t nb)
 {
-    size_t i;
-
     if (na != nb)
         return false;
-    for (i = 0; i < na; i++) {
+    for (size_t i = 0; i < na; i++) {
         if (a[i].size != b[i].size || memcmp(a[i].at, b[i].at, a[i].size) != 0)
             return false;
     }
@@ -76,14 +74,12 @@ static void mutate_head_bits(struct run *run, struct item *item, const uint8_t *
 {
     uint8_t copy[ITEM_HEAD_MAX];
     struct item other;
-    size_t i;
-    unsigned bit;
 
     memcpy(copy, head, len);
-    for (i = 0; i < len; i++) {
+    for (size_t i = 0; i < len; i++) {
         if (item_head_ignored(item, i))
             continue;
-        for (bit = 0; bit < 8; bit++) {
+        for (unsigned bit = 0; bit < 8; bit++) {
             struct decoded d;
 
             copy[i] ^= (uint8_t)(1u << bit);
@@ -160,14 +156,12 @@ static void mutate_ping_bits(struct run *run, const struct item *item, const uin
 {
     static struct lnet_ping_info other;
     static uint8_t copy[LNET_PING_MAX_SIZE];
-    size_t i;
-    unsigned bit;
 
     memcpy(copy, wire, len);
-    for (i = 0; i < len; i++) {
+    for (size_t i = 0; i < len; i++) {
         if (ping_ignored(item->ping, i))
             continue;
-        for (bit = 0; bit < 8; bit++) {
+        for (unsigned bit = 0; bit < 8; bit++) {
             copy[i] ^= (uint8_t)(1u << bit);
             if (lnet_ping_decode(copy, len, &other) == LNET_DROP_NONE &&
                 same_ping(item->ping, &other))
@@ -197,7 +191,7 @@ static void take_ping(struct run *run, struct item *item)
     enum lnet_drop drop;
 
     item->ping = malloc(sizeof(*item->ping));
-    if (item->ping == NULL)
+    if (!item->ping)
         abort();
     drop = lnet_ping_decode(item->payload, len, item->ping);
     if (drop == LNET_DROP_NONE && !item->ping->truncated) {
@@ -240,9 +234,9 @@ void take_pings(struct run *run)
             continue;
         if (item->body_type == LNET_MSG_REPLY)
             get = asked_by(run, item);
-        if (get != NULL && get->get.src_offset != 0)
+        if (get && get->get.src_offset != 0)
             run->counts.ping_cut++;
-        else if (get != NULL || item_is_push(item))
+        else if (get || item_is_push(item))
             take_ping(run, item);
     }
 }

@@ -41,10 +41,10 @@ static const char *base_name(const char *path, char *buf, size_t cap)
 {
     static const char *const suffixes[] = {".xz", ".pcap", ".pcapng"};
     const char *slash = strrchr(path, '/');
-    size_t i, n;
+    size_t n;
 
-    snprintf(buf, cap, "%s", slash != NULL ? slash + 1 : path);
-    for (i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+    snprintf(buf, cap, "%s", slash ? slash + 1 : path);
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         n = strlen(buf);
         if (n > strlen(suffixes[i]) && strcmp(buf + n - strlen(suffixes[i]), suffixes[i]) == 0)
             buf[n - strlen(suffixes[i])] = '\0';
@@ -54,9 +54,7 @@ static const char *base_name(const char *path, char *buf, size_t cap)
 
 static void free_run(struct run *run)
 {
-    size_t i;
-
-    for (i = 0; i < run->nitems; i++)
+    for (size_t i = 0; i < run->nitems; i++)
         item_free(&run->items[i]);
     free(run->items);
 }
@@ -75,7 +73,7 @@ static const char *decode_file(struct run *run, const char *path)
     const char *why = capture_read(path, connections_add, &all);
     size_t i;
 
-    if (why == NULL) {
+    if (!why) {
         connections_assemble(&all);
         for (i = 0; i < all.count; i++) {
             struct connection *conn = &all.list[i];
@@ -104,17 +102,17 @@ static enum outcome run_file(const char *path, const char *want, bool print)
     counted = got + strlen(name);
     if (print)
         printf("%s\n", got);
-    if (why == NULL && want != NULL && strcmp(got, want) != 0) {
+    if (!why && want && strcmp(got, want) != 0) {
         printf("    expected %s\n    counted  %s\n", want, got);
         why = "other counts than expected";
     }
-    if (why == NULL && run.failures > 0)
+    if (!why && run.failures > 0)
         why = "see above";
-    if (why != NULL) {
+    if (why) {
         outcome = FAILED;
         printf("FAIL %s: %s;%s\n", name, why, counted);
     } else if (run.nitems == 0 && run.counts.refused == 0) {
-        outcome = want == NULL ? NOTHING : FAILED;
+        outcome = !want ? NOTHING : FAILED;
         printf("%s %s: nothing of LNet over TCP in it\n", outcome == FAILED ? "FAIL" : "NONE",
                name);
     } else {
@@ -129,7 +127,7 @@ static void run_list(FILE *list, const char *dir, bool print, unsigned outcomes[
 {
     char line[1024], path[2048];
 
-    while (fgets(line, sizeof(line), list) != NULL) {
+    while (fgets(line, sizeof(line), list)) {
         line[strcspn(line, "\n")] = '\0';
         if (line[0] == '#' || line[0] == '\0')
             continue;
@@ -167,11 +165,11 @@ int main(int argc, char **argv)
             return usage();
         }
     }
-    if ((expected != NULL) != (dir != NULL) || (expected == NULL) == (optind == argc))
+    if ((expected != NULL) != (dir != NULL) || (!expected) == (optind == argc))
         return usage();
-    if (expected != NULL) {
+    if (expected) {
         list = fopen(expected, "r");
-        if (list == NULL) {
+        if (!list) {
             perror(expected);
             return 2;
         }

@@ -40,7 +40,6 @@ static bool has_lnet(const struct unit *u)
 static enum lnet_drop decode(int kind, const uint8_t *buf, size_t len, struct unit *out)
 {
     enum lnet_drop drop;
-    uint32_t i;
 
     memset(out, 0, sizeof(*out));
     out->kind = kind;
@@ -51,7 +50,7 @@ static enum lnet_drop decode(int kind, const uint8_t *buf, size_t len, struct un
     drop = ib_msg_decode(buf, len, &out->msg);
     if (drop != LNET_DROP_NONE)
         return drop;
-    for (i = 0; i < out->msg.rd.nfrags; i++)
+    for (uint32_t i = 0; i < out->msg.rd.nfrags; i++)
         ib_rd_frag(&out->msg.rd, i, &out->frags[i]);
     out->msg.rd.wire = NULL;
     out->msg.payload = NULL;
@@ -111,7 +110,6 @@ static size_t msg_fields(struct unit *u, struct field *list, bool derived)
     struct ib_msg *m = &u->msg;
     size_t n = hdr_fields(&m->hdr, list, derived);
     unsigned type = m->hdr.type;
-    uint32_t i;
 
     if (has_lnet(u))
         n += item_hdr_fields(&u->lnet, list + n);
@@ -130,7 +128,7 @@ static size_t msg_fields(struct unit *u, struct field *list, bool derived)
         PUT(m->rd.nfrags);
         PUT(m->rd.total);
     }
-    for (i = 0; i < m->rd.nfrags && i < IB_FRAGS_MAX; i++) {
+    for (uint32_t i = 0; i < m->rd.nfrags && i < IB_FRAGS_MAX; i++) {
         PUT(u->frags[i].addr);
         PUT(u->frags[i].nob);
     }
@@ -226,12 +224,10 @@ static void mutate_bits(struct ib_run *run, struct unit *u, const uint8_t *buf, 
 {
     static uint8_t copy[HEAD_MAX];
     static struct unit other;
-    unsigned bit;
-    size_t i;
 
     memcpy(copy, buf, len);
-    for (i = 0; i < size; i++) {
-        for (bit = 0; !ignored(u, i) && bit < 8; bit++) {
+    for (size_t i = 0; i < size; i++) {
+        for (unsigned bit = 0; !ignored(u, i) && bit < 8; bit++) {
             copy[i] ^= (uint8_t)(1u << bit);
             if (decode(u->kind, copy, len, &other) == LNET_DROP_NONE && same(u, &other))
                 ib_complain(run, unit_name(u), "a changed bit is neither refused nor seen");

@@ -62,16 +62,14 @@ struct ib_conns *ib_conns_new(void)
 {
     struct ib_conns *all = calloc(1, sizeof(*all));
 
-    if (all == NULL)
+    if (!all)
         abort();
     return all;
 }
 
 void ib_conns_free(struct ib_conns *all)
 {
-    size_t i;
-
-    for (i = 0; i < all->count; i++) {
+    for (size_t i = 0; i < all->count; i++) {
         free(all->list[i]->steps);
         free(all->list[i]);
     }
@@ -87,7 +85,7 @@ static struct conn *conn_add(struct ib_conns *all)
         all->cap = all->cap * 2 + 16;
         all->list = realloc(all->list, all->cap * sizeof(all->list[0]));
     }
-    if (c == NULL || all->list == NULL)
+    if (!c || !all->list)
         abort();
     c->depth = 8; /* what all of these nodes offer, when its beginning is not recorded */
     return all->list[all->count++] = c;
@@ -103,9 +101,7 @@ static bool same_addr(const uint8_t *a, const uint8_t *b)
 /* by: who sent the REQ. */
 static struct conn *conn_by_id(struct ib_conns *all, uint32_t id, const uint8_t *by)
 {
-    size_t i;
-
-    for (i = all->count; i-- > 0;) {
+    for (size_t i = all->count; i-- > 0;) {
         if (all->list[i]->cm_id == id && same_addr(all->list[i]->side[0].addr, by))
             return all->list[i];
     }
@@ -191,7 +187,7 @@ static void take_rej(struct ib_conns *all, struct ib_run *run, const struct roce
 {
     struct conn *c = conn_by_id(all, p->cm.remote_id, p->dst);
 
-    if (c == NULL || p->cm.reason == CM_REASON_TIMEOUT)
+    if (!c || p->cm.reason == CM_REASON_TIMEOUT)
         return; /* who gives up tells so, without an answer being due */
     if (p->cm.reason == IB_CM_CONSUMER)
         judge_rejected(run, c, p);
@@ -222,7 +218,7 @@ static void take_req(struct ib_conns *all, struct ib_run *run, const struct roce
 {
     struct conn *c;
 
-    if (conn_by_id(all, p->cm.local_id, p->src) != NULL) {
+    if (conn_by_id(all, p->cm.local_id, p->src)) {
         run->counts.again++;
         return;
     }
@@ -242,7 +238,7 @@ static void take_rep(struct ib_conns *all, struct ib_run *run, const struct roce
 {
     struct conn *c = conn_by_id(all, p->cm.remote_id, p->dst);
 
-    if (c == NULL) {
+    if (!c) {
         ib_complain(run, "CONNACK", "answers nothing");
         return;
     }
@@ -297,12 +293,11 @@ static struct conn *add_early(struct ib_conns *all, const struct roce_packet *p)
 static struct conn *add_resumed(struct ib_conns *all, const struct conn *old)
 {
     struct conn *c = conn_add(all);
-    unsigned i;
 
     c->up = c->early = true;
     c->ends_known = old->ends_known;
     c->depth = old->depth;
-    for (i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         c->side[i] = old->side[i];
         c->side[i].psn_known = false;
     }
@@ -314,7 +309,7 @@ static struct conn *owner(struct ib_conns *all, struct ib_run *run, const struct
 {
     struct conn *c = find_conn(all, p, from);
 
-    if (c == NULL) {
+    if (!c) {
         *from = 0;
         c = add_early(all, p);
     } else if (c->run != run && c->side[*from].psn_known && c->side[*from].psn != p->psn) {
@@ -349,9 +344,7 @@ static bool is_next(struct ib_run *run, struct side *s, const struct roce_packet
 static struct transfer *transfer_find(struct conn *c, unsigned type, unsigned sink, bool acked,
                                       uint64_t cookie)
 {
-    struct transfer *t;
-
-    for (t = c->transfers; t < c->transfers + TRANSFERS_MAX; t++) {
+    for (struct transfer *t = c->transfers; t < c->transfers + TRANSFERS_MAX; t++) {
         if (t->type == type && t->sink == sink && t->acked == acked &&
             (acked && type == IB_PUT_REQ ? t->dst_cookie : t->cookie) == cookie)
             return t;
@@ -361,9 +354,7 @@ static struct transfer *transfer_find(struct conn *c, unsigned type, unsigned si
 
 static struct transfer *transfer_add(struct conn *c)
 {
-    struct transfer *t;
-
-    for (t = c->transfers; t < c->transfers + TRANSFERS_MAX; t++) {
+    for (struct transfer *t = c->transfers; t < c->transfers + TRANSFERS_MAX; t++) {
         if (t->type == 0)
             return t;
     }
@@ -386,7 +377,7 @@ static const char *take_request(struct conn *c, unsigned from, const struct ib_m
     struct transfer *t = transfer_add(c);
     struct lnet_get get;
 
-    if (t == NULL)
+    if (!t)
         return "too many transfers at once";
     *t = (struct transfer){.type = m->hdr.type, .cookie = m->cookie};
     if (t->type == IB_PUT_REQ) {
@@ -402,7 +393,7 @@ static const char *take_request(struct conn *c, unsigned from, const struct ib_m
 
 static const char *take_done(struct transfer *t, const struct ib_msg *m)
 {
-    if (t == NULL)
+    if (!t)
         return "ends nothing that was begun";
     t->type = 0;
     if (m->status < 0)
@@ -422,13 +413,13 @@ static const char *take_transfer(struct conn *c, unsigned from, const struct ib_
         return take_request(c, from, m);
     case IB_PUT_ACK:
         t = transfer_find(c, IB_PUT_REQ, from, false, m->cookie);
-        if (t == NULL)
+        if (!t)
             return "answers nothing";
         t->dst_cookie = m->dst_cookie;
         return take_rd(t, m);
     case IB_PUT_NAK:
         t = transfer_find(c, IB_PUT_REQ, from, false, m->cookie);
-        if (t == NULL)
+        if (!t)
             return "answers nothing";
         t->type = 0;
         return NULL;
@@ -444,11 +435,9 @@ static const char *take_transfer(struct conn *c, unsigned from, const struct ib_
 static void take_write(struct conn *c, unsigned from, struct ib_run *run,
                        const struct roce_packet *p)
 {
-    struct transfer *t;
-
     run->counts.write++;
     run->counts.written += p->total;
-    for (t = c->transfers; t < c->transfers + TRANSFERS_MAX; t++) {
+    for (struct transfer *t = c->transfers; t < c->transfers + TRANSFERS_MAX; t++) {
         if (t->type != 0 && t->acked && t->sink != from && t->key == p->key &&
             p->addr - t->frag.addr <= t->frag.nob &&
             p->total <= t->frag.nob - (p->addr - t->frag.addr)) {
@@ -485,7 +474,7 @@ static void add_step(struct conn *c, unsigned from, const struct ib_hdr *h, uint
     if (c->nsteps == c->cap_steps) {
         c->cap_steps = c->cap_steps * 2 + 64;
         c->steps = realloc(c->steps, c->cap_steps * sizeof(c->steps[0]));
-        if (c->steps == NULL)
+        if (!c->steps)
             abort();
     }
     c->steps[c->nsteps++] = (struct step){(uint8_t)from, h->type, h->credits, now};
@@ -509,7 +498,7 @@ static void take_send(struct conn *c, unsigned from, struct ib_run *run,
     s->last_len = p->len;
     check_ends(c, from, run, &m.hdr);
     wrong = take_transfer(c, from, &m);
-    if (wrong != NULL)
+    if (wrong)
         ib_complain(run, ib_type_name(m.hdr.type), wrong);
     run->counts.returned += m.hdr.credits;
     add_step(c, from, &m.hdr, p->time_us);
@@ -610,7 +599,7 @@ static const char *sender_step(struct account *a, const struct step *s, unsigned
         ib_credits_repost(&a->c, IB_PUT_REQ, true);
     }
     wrong = owe(a, s, late);
-    if (wrong != NULL)
+    if (wrong)
         return wrong;
     if (ib_class_of(s->type) == IB_CLASS_REQUEST && !ib_credits_reserve(&a->c))
         return "sends a request without reserve";
@@ -674,13 +663,13 @@ static void replay(const struct conn *c, const unsigned owed[2], struct replay *
         for (k = 0; k < owed[i]; k++)
             hold(&r->side[i], IB_IMMEDIATE, 0);
     }
-    for (n = 0; n < c->nsteps && r->wrong == NULL; n++) {
+    for (n = 0; n < c->nsteps && !r->wrong; n++) {
         const struct step *s = &c->steps[n];
 
         r->wrong = sender_step(&r->side[s->from], s, n < c->checked ? &before : &r->late);
-        if (r->wrong == NULL)
+        if (!r->wrong)
             r->wrong = receiver_step(&r->side[!s->from], s);
-        for (i = 0; i < 2 && r->wrong == NULL; i++) {
+        for (i = 0; i < 2 && !r->wrong; i++) {
             /* Nothing is on its way here, so every credit is at home or spent. */
             if (r->side[i].c.credits + r->side[!i].c.spent != c->depth)
                 r->wrong = "credits are lost";
@@ -747,9 +736,7 @@ static void check_credits(struct conn *c, struct ib_run *run)
 
 void ib_conns_credits(struct ib_conns *all, struct ib_run *run)
 {
-    size_t i;
-
-    for (i = 0; i < all->count; i++) {
+    for (size_t i = 0; i < all->count; i++) {
         if (all->list[i]->run == run)
             check_credits(all->list[i], run);
     }

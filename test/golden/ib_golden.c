@@ -59,7 +59,7 @@ static void base_name(const char *path, char *buf, size_t cap)
 {
     const char *slash = strrchr(path, '/');
 
-    snprintf(buf, cap, "%s", slash != NULL ? slash + 1 : path);
+    snprintf(buf, cap, "%s", slash ? slash + 1 : path);
     buf[strcspn(buf, ".")] = '\0';
 }
 
@@ -86,17 +86,17 @@ static enum outcome run_file(struct ib_conns *conns, struct ib_run *run, const c
     counted = got + strlen(name);
     if (print)
         printf("%s\n", got);
-    if (why == NULL && want != NULL && strcmp(got, want) != 0) {
+    if (!why && want && strcmp(got, want) != 0) {
         printf("    expected %s\n    counted  %s\n", want, got);
         why = "other counts than expected";
     }
-    if (why == NULL && run->failures > 0)
+    if (!why && run->failures > 0)
         why = "see above";
-    if (why != NULL) {
+    if (why) {
         outcome = FAILED;
         printf("FAIL %s: %s;%s\n", name, why, counted);
     } else if (run->units == 0) {
-        outcome = want == NULL ? NOTHING : FAILED;
+        outcome = !want ? NOTHING : FAILED;
         printf("%s %s: nothing of o2iblnd in it\n", outcome == FAILED ? "FAIL" : "NONE", name);
     } else {
         printf("PASS %s:%s; %llu units, %llu bytes of fields and %llu bits changed\n", name,
@@ -129,7 +129,7 @@ static void run_list(struct session *s, FILE *list, const char *dir)
 {
     char line[1024], path[2048];
 
-    while (fgets(line, sizeof(line), list) != NULL) {
+    while (fgets(line, sizeof(line), list)) {
         line[strcspn(line, "\n")] = '\0';
         if (line[0] == '#' || line[0] == '\0')
             continue;
@@ -166,12 +166,12 @@ int main(int argc, char **argv)
             return usage();
         }
     }
-    if ((expected != NULL) != (dir != NULL) || (expected == NULL) == (optind == argc))
+    if ((expected != NULL) != (dir != NULL) || (!expected) == (optind == argc))
         return usage();
     s.conns = ib_conns_new();
-    if (expected != NULL) {
+    if (expected) {
         list = fopen(expected, "r");
-        if (list == NULL) {
+        if (!list) {
             perror(expected);
             return 2;
         }

@@ -269,7 +269,6 @@ size_t item_fields(struct item *item, struct field list[ITEM_FIELDS_MAX], bool d
 size_t ping_fields(struct lnet_ping_info *info, struct field list[PING_FIELDS_MAX], bool derived)
 {
     size_t n = 0;
-    uint32_t i;
 
     PUT(info->features);
     PUT(info->pid);
@@ -282,7 +281,7 @@ size_t ping_fields(struct lnet_ping_info *info, struct field list[PING_FIELDS_MA
         PUT(info->truncated);
         PUT(info->swapped);
     }
-    for (i = 0; i < info->count && i < LNET_PING_MAX_NIDS; i++) {
+    for (uint32_t i = 0; i < info->count && i < LNET_PING_MAX_NIDS; i++) {
         n += nid_fields(&info->ni[i].nid, list + n);
         PUT(info->ni[i].status);
     }

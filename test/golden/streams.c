@@ -8,7 +8,7 @@ static void *grow(void *list, size_t *cap, size_t size)
 {
     *cap = *cap ? *cap * 2 : 16;
     list = realloc(list, *cap * size);
-    if (list == NULL)
+    if (!list)
         abort();
     return list;
 }
@@ -24,16 +24,15 @@ static struct connection *find(struct connections *all, const struct endpoint *c
                                bool from_client)
 {
     struct connection *conn = NULL;
-    size_t i;
 
-    for (i = all->count; i > 0 && conn == NULL; i--) {
+    for (size_t i = all->count; i > 0 && !conn; i--) {
         if (same_endpoint(&all->list[i - 1].client, client) &&
             same_endpoint(&all->list[i - 1].server, server))
             conn = &all->list[i - 1];
     }
-    if (conn != NULL && !(seg->syn && from_client && !seg->ack))
+    if (conn && !(seg->syn && from_client && !seg->ack))
         return conn;
-    if (conn != NULL && conn->to_server.syn_seen && conn->to_server.isn == seg->seq)
+    if (conn && conn->to_server.syn_seen && conn->to_server.isn == seg->seq)
         return conn;
     if (all->count == all->cap)
         all->list = grow(all->list, &all->cap, sizeof(*all->list));
@@ -56,7 +55,7 @@ static void add_span(struct stream *s, const struct tcp_segment *seg, size_t pac
     span->packet = packet;
     span->len = seg->captured;
     span->data = malloc(seg->captured);
-    if (span->data == NULL)
+    if (!span->data)
         abort();
     memcpy(span->data, seg->data, seg->captured);
 }
@@ -104,12 +103,11 @@ static int by_offset(const void *a, const void *b)
 static uint32_t base_of(const struct stream *s)
 {
     uint32_t base;
-    size_t i;
 
     if (s->syn_seen)
         return s->isn + 1;
     base = s->spans[0].seq;
-    for (i = 1; i < s->nspans; i++) {
+    for (size_t i = 1; i < s->nspans; i++) {
         if ((int32_t)(s->spans[i].seq - base) < 0)
             base = s->spans[i].seq;
     }
@@ -119,7 +117,7 @@ static uint32_t base_of(const struct stream *s)
 /* Appends what p has beyond the end of what there is, and a hole if it begins behind that. */
 static void append(struct stream *s, const struct place *p)
 {
-    size_t end = p->offset + p->span->len, overlap, i;
+    size_t end = p->offset + p->span->len, overlap;
 
     if (p->offset > s->len) {
         s->holes[s->nholes++] = (struct hole){s->len, p->offset};
@@ -129,7 +127,7 @@ static void append(struct stream *s, const struct place *p)
     if (overlap > p->span->len)
         overlap = p->span->len;
     /* Sorted by offset, so nothing here lies in a hole but what an earlier, longer one covers. */
-    for (i = 0; i < overlap; i++)
+    for (size_t i = 0; i < overlap; i++)
         s->conflicts += s->bytes[p->offset + i] != p->span->data[i];
     memcpy(s->bytes + p->offset + overlap, p->span->data + overlap, p->span->len - overlap);
     if (end > s->len)
@@ -142,7 +140,7 @@ static void append(struct stream *s, const struct place *p)
 static void assemble(struct stream *s)
 {
     struct place *places;
-    size_t i, end = 0, n = 0;
+    size_t end = 0, n = 0;
     uint32_t base;
 
     if (s->nspans == 0)
@@ -151,9 +149,9 @@ static void assemble(struct stream *s)
     places = calloc(s->nspans, sizeof(*places));
     s->starts = calloc(s->nspans, sizeof(*s->starts));
     s->holes = calloc(s->nspans, sizeof(*s->holes));
-    if (places == NULL || s->starts == NULL || s->holes == NULL)
+    if (!places || !s->starts || !s->holes)
         abort();
-    for (i = 0; i < s->nspans; i++) {
+    for (size_t i = 0; i < s->nspans; i++) {
         int32_t offset = (int32_t)(s->spans[i].seq - base);
 
         if (offset < 0 || offset > STRAY) /* below the base are keepalive probes */
@@ -163,10 +161,10 @@ static void assemble(struct stream *s)
             end = (size_t)offset + s->spans[i].len;
     }
     s->bytes = calloc(1, end + 1);
-    if (s->bytes == NULL)
+    if (!s->bytes)
         abort();
     qsort(places, n, sizeof(*places), by_offset);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         s->starts[s->nstarts++] = places[i].offset;
         append(s, &places[i]);
     }
@@ -175,9 +173,7 @@ static void assemble(struct stream *s)
 
 size_t stream_contiguous(const struct stream *s, size_t pos)
 {
-    size_t i;
-
-    for (i = 0; i < s->nholes; i++) {
+    for (size_t i = 0; i < s->nholes; i++) {
         if (pos < s->holes[i].from)
             return s->holes[i].from - pos;
         if (pos < s->holes[i].to)
@@ -189,9 +185,8 @@ size_t stream_contiguous(const struct stream *s, size_t pos)
 size_t stream_packet(const struct stream *s, size_t pos)
 {
     uint32_t base = base_of(s);
-    size_t i;
 
-    for (i = 0; i < s->nspans; i++) {
+    for (size_t i = 0; i < s->nspans; i++) {
         if (pos - (size_t)(s->spans[i].seq - base) < s->spans[i].len)
             return s->spans[i].packet;
     }
@@ -205,18 +200,16 @@ size_t stream_last_packet(const struct stream *s)
 
 size_t stream_missing(const struct stream *s)
 {
-    size_t i, n = 0;
+    size_t n = 0;
 
-    for (i = 0; i < s->nholes; i++)
+    for (size_t i = 0; i < s->nholes; i++)
         n += s->holes[i].to - s->holes[i].from;
     return n;
 }
 
 void connections_assemble(struct connections *all)
 {
-    size_t i;
-
-    for (i = 0; i < all->count; i++) {
+    for (size_t i = 0; i < all->count; i++) {
         assemble(&all->list[i].to_server);
         assemble(&all->list[i].to_client);
     }
@@ -224,9 +217,7 @@ void connections_assemble(struct connections *all)
 
 static void stream_free(struct stream *s)
 {
-    size_t i;
-
-    for (i = 0; i < s->nspans; i++)
+    for (size_t i = 0; i < s->nspans; i++)
         free(s->spans[i].data);
     free(s->spans);
     free(s->bytes);
@@ -236,9 +227,7 @@ static void stream_free(struct stream *s)
 
 void connections_free(struct connections *all)
 {
-    size_t i;
-
-    for (i = 0; i < all->count; i++) {
+    for (size_t i = 0; i < all->count; i++) {
         stream_free(&all->list[i].to_server);
         stream_free(&all->list[i].to_client);
     }

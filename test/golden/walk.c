@@ -11,7 +11,7 @@ static struct item *keep(struct run *run, const struct item *item)
     if (run->nitems == run->cap_items) {
         run->cap_items = run->cap_items ? run->cap_items * 2 : 256;
         run->items = realloc(run->items, run->cap_items * sizeof(*run->items));
-        if (run->items == NULL)
+        if (!run->items)
             abort();
     }
     run->items[run->nitems] = *item;
@@ -52,7 +52,7 @@ static void re_encode(struct walk *w)
     size_t want = w->pos - w->checked_from, room = want + ITEM_HEAD_MAX, len = 0, i;
     uint8_t *out = calloc(1, room);
 
-    if (out == NULL)
+    if (!out)
         abort();
     for (i = w->first_item; i < w->run->nitems; i++) {
         const struct item *item = &w->run->items[i];
@@ -138,7 +138,7 @@ static void accept_item(struct walk *w, struct item *item)
     }
     if (payload > 0) {
         item->payload = malloc(payload);
-        if (item->payload == NULL)
+        if (!item->payload)
             abort();
         memcpy(item->payload, at(w) + head, payload);
     }

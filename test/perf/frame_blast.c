@@ -71,7 +71,7 @@ static void mix_parse(struct way *w, char *text)
     unsigned long size, count;
     int end;
 
-    for (char *s = strtok_r(text, ",", &save); s != NULL; s = strtok_r(NULL, ",", &save)) {
+    for (char *s = strtok_r(text, ",", &save); s; s = strtok_r(NULL, ",", &save)) {
         if (sscanf(s, "%lu:%lu%n", &size, &count, &end) != 2 || s[end] != '\0' ||
             size < FRAME_MIN || size > FRAME_MAX || count > 1000000000 || w->kinds == KINDS_MAX)
             frame_die(PROG, "a mix is SIZE:COUNT,… of at most 8 sizes from 60 to 9014");
@@ -197,11 +197,11 @@ static uint64_t room(const struct way *w, unsigned window)
 static void run(struct way way[2], unsigned ways, unsigned window, double seconds)
 {
     struct way *lead = &way[way[1].count > way[0].count], *other = &way[lead == way];
-    uint64_t now = rte_rdtsc(), end = now + (uint64_t)(seconds * (double)rte_get_tsc_hz()), last;
+    uint64_t now = rte_rdtsc(), end = now + (uint64_t)(seconds * (double)rte_get_tsc_hz());
     uint64_t lead_came = lead->came, other_sent = other->sent, seen = 0, due;
     double ratio = (double)other->count / (double)lead->count;
 
-    for (last = now; now < end; now = rte_rdtsc()) {
+    for (uint64_t last = now; now < end; now = rte_rdtsc()) {
         way_send(lead, room(lead, window));
         if (ways == 2) {
             due = other_sent + (uint64_t)((double)(lead->came - lead_came) * ratio);
@@ -304,7 +304,7 @@ int main(int argc, char **argv)
         frame_die(PROG, "usage: frame-blast [-m MTU] [-c CORE] [-w WINDOW] [-t SECONDS] [-p] [-H] "
                         "-f MIX [-r MIX] DEVICE DEVICE");
     times = pings ? calloc(TIMES_MAX, sizeof(*times)) : NULL;
-    if (pings && times == NULL)
+    if (pings && !times)
         frame_die(PROG, "no memory");
     frame_ports_open(&ports, argv + optind, mtu, core, huge);
     if (mem_mbufs_create("blast", MBUFS, PKT_PRIV, RTE_PKTMBUF_HEADROOM + FRAME_MAX, -1, &pool, err,

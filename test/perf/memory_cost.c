@@ -87,7 +87,7 @@ static unsigned frames_make(uint32_t size, bool sum)
         uint32_t len = (uint32_t)tx_min(size, tx->end - tx->nxt);
         struct rte_mbuf *m = tcp_queue_first(&conn, tx->unsent, tx->nxt, len);
 
-        if (m == NULL)
+        if (!m)
             die("no buffer for a frame");
         len = m->pkt_len;
         if (sum)

@@ -92,7 +92,7 @@ static struct rte_ring *ring_new(const struct side *s, const char *way)
 
     snprintf(name, sizeof(name), "%s_%s", s->name, way);
     r = rte_ring_create(name, RING_FRAMES, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
-    if (r == NULL)
+    if (!r)
         die("no memory for rings");
     return r;
 }
@@ -172,12 +172,12 @@ static struct rte_mbuf *land(struct rte_mempool *pool, const struct rte_mbuf *fr
 {
     struct rte_mbuf *to = rte_pktmbuf_alloc(pool);
 
-    if (to == NULL)
+    if (!to)
         return NULL;
-    for (const struct rte_mbuf *s = from; s != NULL; s = s->next) {
+    for (const struct rte_mbuf *s = from; s; s = s->next) {
         char *at = rte_pktmbuf_append(to, s->data_len);
 
-        if (at == NULL)
+        if (!at)
             die("a frame that does not fit into a buffer of the router's");
         memcpy(at, rte_pktmbuf_mtod(s, const void *), s->data_len);
     }
@@ -196,7 +196,7 @@ static uint16_t to_router(uint16_t port, uint16_t queue, struct rte_mbuf **pkts,
 
         if (!lab.copy && m->pool != s->port->rx_small) { /* else it waited here before */
             m = land(s->port->rx_small, m);
-            if (m == NULL)
+            if (!m)
                 return i;
             rte_pktmbuf_free(pkts[i]);
             pkts[i] = m;
@@ -227,11 +227,11 @@ static void attach(struct port *port, const struct port_opts *opts)
             s->port = port;
         if (strcmp(opts->device, s->ends) != 0)
             continue;
-        if (s->port == NULL)
+        if (!s->port)
             die("CONFIG has no port on net_ring_near, or none on net_ring_far");
         if (rte_eth_dev_get_port_by_name(s->ends, &id) < 0 ||
-            rte_eth_add_tx_callback(id, 0, to_router, s) == NULL ||
-            rte_eth_add_rx_callback(id, 0, from_router, s) == NULL)
+            !rte_eth_add_tx_callback(id, 0, to_router, s) ||
+            !rte_eth_add_rx_callback(id, 0, from_router, s))
             die("DPDK was compiled without callbacks of devices");
     }
 }
@@ -281,7 +281,7 @@ static void *router(void *arg)
     cfg_load(lab.config, &cfg, &report);
     cfg_report_print(&report, stderr);
     cfg_report_free(&report);
-    if (cfg == NULL)
+    if (!cfg)
         die("CONFIG is not one");
     daemon_run(cfg, lab.config, false);
     die("the router has ended");

@@ -143,7 +143,7 @@ static void receive(int sock)
     uint8_t *buf = malloc(READ_BYTES);
     ssize_t n;
 
-    if (buf == NULL)
+    if (!buf)
         die("memory");
     while ((n = recv(sock, buf, READ_BYTES, 0)) > 0) {
         if (r.bytes == 0)
@@ -184,7 +184,7 @@ static bool give_back(int sock, struct pool *p)
     }
     p->r->calls++;
     c = CMSG_FIRSTHDR(&msg);
-    if (c == NULL || c->cmsg_len < CMSG_LEN(sizeof(e)))
+    if (!c || c->cmsg_len < CMSG_LEN(sizeof(e)))
         return true;
     memcpy(&e, CMSG_DATA(c), sizeof(e));
     if (e.ee_origin != SO_EE_ORIGIN_ZEROCOPY || e.ee_data - e.ee_info >= p->count)
@@ -248,7 +248,7 @@ static void send_all(int sock, uint32_t size, uint32_t seconds, bool lend)
 
     p.mem = aligned_alloc(4096, POOL_BYTES);
     p.lent = calloc(p.count, sizeof(p.lent[0]));
-    if (p.mem == NULL || p.lent == NULL)
+    if (!p.mem || !p.lent)
         die("memory");
     memset(p.mem, 0x5a, POOL_BYTES);
     if (lend)
@@ -345,7 +345,7 @@ static void relay(int from, int to, uint32_t part, bool splices)
     int pipes[2];
     uint32_t n;
 
-    if (buf == NULL || pipe(pipes) < 0 || fcntl(pipes[1], F_SETPIPE_SZ, SIZE_MAX_) < 0)
+    if (!buf || pipe(pipes) < 0 || fcntl(pipes[1], F_SETPIPE_SZ, SIZE_MAX_) < 0)
         die("memory");
     set_int(from, SOL_SOCKET, SO_RCVLOWAT, (int)(part < READ_BYTES ? part : READ_BYTES),
             "SO_RCVLOWAT");

@@ -68,7 +68,7 @@ static struct rte_mbuf *frame_mbuf(struct port *port, const struct world_frame *
         struct rte_mbuf *m = rte_pktmbuf_alloc(port->rx_small);
         size_t n;
 
-        if (m == NULL) {
+        if (!m) {
             rte_pktmbuf_free(first);
             return NULL;
         }
@@ -91,15 +91,15 @@ static unsigned fake_rx(struct port *port, unsigned queue, struct rte_mbuf **pkt
     unsigned got = 0;
 
     (void)queue;
-    while (got < n && w->in != NULL) {
+    while (got < n && w->in) {
         struct world_frame *f = w->in;
 
         w->in = f->next;
-        if (w->in == NULL)
+        if (!w->in)
             w->in_tail = &w->in;
         pkts[got] = frame_mbuf(port, f);
         free(f);
-        if (pkts[got] == NULL)
+        if (!pkts[got])
             continue; /* as a device without buffers */
         w->frames_in++;
         got++;
@@ -176,7 +176,7 @@ static void send_one(struct world *w, struct port *port, struct rte_mbuf *m)
     uint32_t len = m->pkt_len;
     uint8_t *frame = malloc(len + 1), *at = frame;
 
-    for (const struct rte_mbuf *s = m; s != NULL; s = s->next) {
+    for (const struct rte_mbuf *s = m; s; s = s->next) {
         memcpy(at, rte_pktmbuf_mtod(s, uint8_t *), s->data_len);
         at += s->data_len;
     }

@@ -49,7 +49,7 @@ static bool expect_stats(struct run *r, const char *what, unsigned at)
 {
     struct stream_stats st;
 
-    if (r->c->s == NULL)
+    if (!r->c->s)
         return run_fail(r, "this connection has no stream");
     r->c->s->ops->stats(r->c->s, &st);
     return expect_number(r, at,

@@ -20,7 +20,7 @@ static bool verbose;
 
 static void list_cases(const struct script_case *cs)
 {
-    for (; cs != NULL; cs = cs->next)
+    for (; cs; cs = cs->next)
         printf("%s\t%s\t%s\t%s%s\n", cs->name, cs->rfc, cs->shows, cs->ip4 ? "4" : "",
                cs->ip6 ? "6" : "");
 }
@@ -31,7 +31,7 @@ static void print_trace(const struct run *r)
     const char *at = r->trace, *p;
     unsigned lines = 0;
 
-    if (at == NULL)
+    if (!at)
         return;
     for (p = at + r->trace_len; p > at && lines < 31; p--)
         lines += p[-1] == '\n';
@@ -43,7 +43,7 @@ static int child(const struct script_case *cs, bool ip6)
     static struct run run;
     const char *wrong = world_own_memory();
 
-    if (wrong != NULL) {
+    if (wrong) {
         printf("  %s\n", wrong);
         return 1;
     }
@@ -88,8 +88,8 @@ static bool run_all(const struct script_case *cs, const char *only)
 {
     bool all = true;
 
-    for (; cs != NULL; cs = cs->next) {
-        if (only != NULL && strcmp(only, cs->name) != 0)
+    for (; cs; cs = cs->next) {
+        if (only && strcmp(only, cs->name) != 0)
             continue;
         if (cs->ip4 && !run_one(cs, false))
             all = false;
@@ -119,14 +119,14 @@ int main(int argc, char **argv)
             return 2;
     }
     wrong = list ? NULL : world_start();
-    if (wrong != NULL) {
+    if (wrong) {
         printf("FAIL %s\n", wrong);
         return 1;
     }
     for (int i = optind; i < argc; i++) {
         struct script_case *cases = script_read(argv[i], common, err, sizeof(err));
 
-        if (cases == NULL) {
+        if (!cases) {
             printf("FAIL %s\n", err);
             all = false;
         } else if (list) {

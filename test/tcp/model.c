@@ -152,7 +152,7 @@ static void go_on(struct model *m, uint64_t most_us)
     if (m->events > 0 && m->event[0].at_us < until)
         until = m->event[0].at_us;
     world_advance(&r->w, until);
-    while (m->events > 0 && m->event[0].at_us <= r->w.now_us && r->w.out == NULL) {
+    while (m->events > 0 && m->event[0].at_us <= r->w.now_us && !r->w.out) {
         struct frame_tcp t = m->event[0].t;
 
         memmove(m->event, m->event + 1, --m->events * sizeof(m->event[0]));
@@ -312,7 +312,7 @@ static bool bulk(struct model *m)
 
         user_sends(m);
         go_on(m, 40 * MS);
-        while ((f = world_take(&r->w)) != NULL) {
+        while ((f = world_take(&r->w))) {
             bool ok = bulk_take(m, f, &seen);
 
             free(f);
@@ -420,7 +420,7 @@ static bool check_all(struct model *m)
 {
     struct world_frame *f;
 
-    while ((f = world_take(&m->r->w)) != NULL) {
+    while ((f = world_take(&m->r->w))) {
         bool ok = receive_check(m, f);
 
         free(f);
@@ -465,7 +465,7 @@ static bool serve(struct model *m)
         bool any = false;
 
         go_on(m, SECOND);
-        while ((f = world_take(&r->w)) != NULL) {
+        while ((f = world_take(&r->w))) {
             struct frame_tcp t;
             struct chan *c;
 
@@ -500,7 +500,7 @@ bool model_run(struct run *r)
 
     *m = (struct model){.r = r, .c = r->c, .rtt_ms = 20, .limit = 600};
     ok = read_words(m);
-    if (ok && r->c->s == NULL)
+    if (ok && !r->c->s)
         ok = run_fail(r, "this connection has no stream");
     m->have = calloc(1, (size_t)m->bytes + 1);
     m->told = calloc(1, (size_t)m->bytes + 1);

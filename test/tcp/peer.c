@@ -96,7 +96,7 @@ bool peer_in(struct run *r, unsigned at)
         return false;
     if (x.t.len > FRAME_MAX - 200)
         return run_fail(r, "too long for a frame");
-    if (r->w.out != NULL) {
+    if (r->w.out) {
         struct frame_tcp t;
         struct chan *who;
         char text[512] = "?";
@@ -201,10 +201,10 @@ bool peer_learn(struct run *r, const struct world_frame *f, struct frame_tcp *t,
     struct chan *c;
 
     frame_tcp_read(f->data, f->len, &ends, t);
-    if (t->bad != NULL)
+    if (t->bad)
         return run_fail(r, "a frame that is wrong: %s", t->bad);
     c = *who = chan_of(r, ends.dst[15], t->sport, t->dport);
-    if (c == NULL)
+    if (!c)
         return run_fail(r, "a segment from port %u to %u, of no connection here", t->sport,
                         t->dport);
     if ((t->flags & SYN) != 0)
@@ -214,11 +214,11 @@ bool peer_learn(struct run *r, const struct world_frame *f, struct frame_tcp *t,
         memcmp(ends.src, world_own(&r->w, c->ip6)->b, 16) != 0 || ends.dst[15] != c->host)
         return run_fail(r, "a frame from or to a wrong address");
     bad = check_options(c, t);
-    if (bad == NULL && !c->raw)
+    if (!bad && !c->raw)
         bad = check_window(c, t);
-    if (bad == NULL && !c->raw)
+    if (!bad && !c->raw)
         bad = check_payload(c, t);
-    if (bad != NULL) {
+    if (bad) {
         char text[512];
 
         peer_describe(c, true, t, text, sizeof(text));
@@ -243,7 +243,7 @@ static struct world_frame *wait_frame(struct run *r, uint64_t from_us, uint64_t 
 
     world_advance(&r->w, r->event_us + to_us);
     f = world_take(&r->w);
-    if (f == NULL) {
+    if (!f) {
         run_fail(r, "nothing was sent");
         return NULL;
     }
@@ -271,7 +271,7 @@ bool peer_out(struct run *r, unsigned at, uint64_t from_us, uint64_t to_us)
     struct chan *c;
     bool ok;
 
-    if (f == NULL)
+    if (!f)
         return false;
     ok = peer_learn(r, f, &t, &c);
     if (ok) {
@@ -305,7 +305,7 @@ bool peer_burst(struct run *r, unsigned at, uint64_t from_us, uint64_t to_us)
         struct chan *c;
         bool ok;
 
-        if (f == NULL)
+        if (!f)
             return false;
         ok = peer_learn(r, f, &t, &c);
         if (ok)
@@ -337,7 +337,7 @@ bool peer_probe(struct run *r, unsigned at, uint64_t from_us, uint64_t to_us)
     struct chan *c;
     bool ok;
 
-    if (f == NULL)
+    if (!f)
         return false;
     ok = peer_learn(r, f, &t, &c);
     if (ok) {
@@ -375,7 +375,7 @@ bool peer_nothing(struct run *r, uint64_t us)
 
     world_advance(&r->w, r->event_us + us);
     f = world_take(&r->w);
-    if (f == NULL) {
+    if (!f) {
         r->event_us += us;
         return true;
     }
@@ -398,7 +398,7 @@ bool peer_ignore(struct run *r, uint64_t us)
     for (;;) {
         world_advance(&r->w, until);
         f = world_take(&r->w);
-        if (f == NULL)
+        if (!f)
             break;
         if (!peer_learn(r, f, &t, &c)) {
             free(f);
@@ -425,7 +425,7 @@ bool peer_icmp(struct run *r, unsigned at)
     uint32_t mtu = 0, raw;
     size_t l4;
 
-    if (c->last == NULL)
+    if (!c->last)
         return run_fail(r, "nothing was sent that an ICMP error could be about");
     if (strcmp(what, "exceeded") != 0 && !run_number(r, at + 1, &n))
         return false;
@@ -482,12 +482,12 @@ bool peer_flood(struct run *r, unsigned at)
         struct world_frame *f;
 
         world_feed(&r->w, frame, frame_tcp_write(frame, &ends, &t));
-        while ((f = world_take(&r->w)) != NULL) {
+        while ((f = world_take(&r->w))) {
             struct frame_ends e;
             struct frame_tcp o;
 
-            if (frame_tcp_read(f->data, f->len, &e, &o) && o.bad == NULL &&
-                o.flags == (SYN | ACK) && o.ack == t.seq + 1 && o.dport == t.sport)
+            if (frame_tcp_read(f->data, f->len, &e, &o) && !o.bad && o.flags == (SYN | ACK) &&
+                o.ack == t.seq + 1 && o.dport == t.sport)
                 answered++;
             free(f);
         }

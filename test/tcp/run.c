@@ -22,7 +22,7 @@ bool run_fail(struct run *r, const char *fmt, ...)
 
     if (r->why[0] != '\0')
         return false;
-    if (r->line != NULL)
+    if (r->line)
         snprintf(r->why, sizeof(r->why), "%s:%d: `%s`: ", r->cs->file, r->line->number,
                  r->line->text);
     n = strlen(r->why);
@@ -111,9 +111,9 @@ static bool do_chan(struct run *r)
     for (unsigned i = 0; i < r->chans && l->words > 1; i++)
         if (strcmp(r->chan[i].name, l->word[1]) == 0)
             c = &r->chan[i];
-    if (c == NULL && l->words > 1)
+    if (!c && l->words > 1)
         c = chan_add(r, l->word[1]);
-    if (c == NULL)
+    if (!c)
         return run_fail(r, "no name, or too many connections");
     r->c = c;
     for (unsigned i = 2; i + 1 < l->words; i += 2) {
@@ -252,7 +252,7 @@ static bool when(struct run *r, const char *text, uint64_t *from, uint64_t *to)
         *to = *from + 2 * MS;
         return true;
     }
-    if (dots == NULL || (size_t)(dots - text) >= sizeof(first))
+    if (!dots || (size_t)(dots - text) >= sizeof(first))
         return run_fail(r, "not a time: %s", text);
     memcpy(first, text, (size_t)(dots - text));
     first[dots - text] = '\0';
@@ -341,7 +341,7 @@ static bool do_line(struct run *r)
 
     if (is_setting(r->line))
         return true;
-    if (v[0] == '+' || strstr(v, "..") != NULL) {
+    if (v[0] == '+' || strstr(v, "..")) {
         if (!when(r, v, &from, &to))
             return false;
         if (r->line->words < 2)
@@ -395,14 +395,14 @@ static const char *make_memory(struct run *r)
     if (mem_arena_create(&opts, &r->arena, err, sizeof(err)) < 0)
         return err;
     reactor_bind(r->w.reactor);
-    for (uint16_t i = 0; i < MEM_REGION_MAX && r->memory == NULL; i++) {
+    for (uint16_t i = 0; i < MEM_REGION_MAX && !r->memory; i++) {
         region = mem_region_get(i);
-        if (region != NULL && region->part == MEM_LANDING) {
+        if (region && region->part == MEM_LANDING) {
             r->memory = region->base;
             r->region = i;
         }
     }
-    if (r->memory == NULL)
+    if (!r->memory)
         return "no landing memory";
     /* Without a pool, as one piece: what is in no pool is poisoned under ASan. */
     ASAN_UNPOISON_MEMORY_REGION(r->memory, 2 * MEM_LANDING_SLOT);
@@ -422,11 +422,11 @@ static bool prepare(struct run *r)
             return false;
     r->line = NULL;
     wrong = world_open(&r->w, &opts);
-    if (wrong != NULL)
+    if (wrong)
         return run_fail(r, "%s", wrong);
     r->world_up = true;
     wrong = make_memory(r);
-    if (wrong != NULL)
+    if (wrong)
         return run_fail(r, "%s", wrong);
     inet_drops_get(r->w.inet, r->drops_before);
     chan_add(r, "A");
@@ -445,10 +445,10 @@ bool run_case(struct run *r, const struct script_case *cs, bool ip6)
     for (unsigned i = 0; ok && i < cs->lines; i++) {
         r->line = &cs->line[i];
         ok = do_line(r);
-        if (ok && r->w.trouble != NULL)
+        if (ok && r->w.trouble)
             ok = run_fail(r, "%s", r->w.trouble);
     }
-    if (ok && r->w.out != NULL) {
+    if (ok && r->w.out) {
         struct world_frame *f = world_take(&r->w);
         char text[512] = "?";
         struct frame_tcp t;
@@ -466,7 +466,7 @@ bool run_case(struct run *r, const struct script_case *cs, bool ip6)
         r->line = NULL;
         user_end(r);
         wrong = world_close(&r->w);
-        if (wrong != NULL)
+        if (wrong)
             ok = run_fail(r, "%s: after the end: %s", cs->file, wrong);
     }
     return ok;

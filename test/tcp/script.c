@@ -43,7 +43,7 @@ static void cut(struct script_line *l)
     char *save = NULL;
 
     l->copy = strdup(l->text);
-    for (char *w = strtok_r(l->copy, " \t", &save); w != NULL; w = strtok_r(NULL, " \t", &save)) {
+    for (char *w = strtok_r(l->copy, " \t", &save); w; w = strtok_r(NULL, " \t", &save)) {
         if (l->words == WORDS_MAX)
             break;
         l->word[l->words++] = w;
@@ -230,9 +230,9 @@ static void use_macro(struct reader *r, struct script_line *use, unsigned depth)
     const struct macro *m = r->macros;
     char line[512];
 
-    while (m != NULL && (use->words < 2 || strcmp(m->name, use->word[1]) != 0))
+    while (m && (use->words < 2 || strcmp(m->name, use->word[1]) != 0))
         m = m->next;
-    if (m == NULL || depth == DEPTH_MAX) {
+    if (!m || depth == DEPTH_MAX) {
         wrong(r, "there is no such macro");
         return;
     }
@@ -253,7 +253,7 @@ static bool case_head(struct reader *r, const struct script_line *l)
     struct script_case *c = r->now;
     const char *rest = after_word(l->text);
 
-    if (c == NULL || c->lines > 0)
+    if (!c || c->lines > 0)
         return false;
     if (strcmp(l->word[0], "rfc") == 0) {
         free(c->rfc);
@@ -272,7 +272,7 @@ static bool case_head(struct reader *r, const struct script_line *l)
 
 static void case_done(struct reader *r)
 {
-    if (r->now != NULL && (r->now->rfc == NULL || r->now->shows == NULL))
+    if (r->now && (!r->now->rfc || !r->now->shows))
         wrong(r, "a case without `rfc` or `shows`");
     if (r->repeats > 0)
         wrong(r, "a `repeat` without `end`");
@@ -294,7 +294,7 @@ static void take_words(struct reader *r, struct script_line *l, unsigned depth)
         case_begin(r, l->word[1]);
     else if (case_head(r, l))
         return;
-    else if (r->now == NULL)
+    else if (!r->now)
         wrong(r, "a line outside of any case");
     else if (strcmp(l->word[0], "repeat") == 0 && l->words == 2)
         repeat_begin(r, l->word[1]);
@@ -337,9 +337,9 @@ static void file_line(struct reader *r, char *text)
         return;
     if (strncmp(text, "define ", 7) == 0) {
         define(r, text + 7);
-    } else if (r->defining != NULL && strcmp(text, "enddef") == 0) {
+    } else if (r->defining && strcmp(text, "enddef") == 0) {
         r->defining = NULL;
-    } else if (r->defining != NULL) {
+    } else if (r->defining) {
         if (r->defining->lines == MACRO_LINES_MAX)
             wrong(r, "a macro of too many lines");
         else
@@ -357,7 +357,7 @@ static void read_file(struct reader *r, const char *path)
 
     r->path = path;
     r->number = 0;
-    if (f == NULL) {
+    if (!f) {
         wrong(r, "cannot be read");
         return;
     }
@@ -374,12 +374,12 @@ struct script_case *script_read(const char *path, const char *common, char *err,
     struct reader r = {.err = err, .errlen = errlen};
 
     r.tail = &r.cases;
-    if (common != NULL)
+    if (common)
         read_file(&r, common);
     if (!r.failed)
         read_file(&r, path);
     case_done(&r);
-    while (r.macros != NULL) {
+    while (r.macros) {
         struct macro *m = r.macros;
 
         r.macros = m->next;
@@ -388,7 +388,7 @@ struct script_case *script_read(const char *path, const char *common, char *err,
         free(m->name);
         free(m);
     }
-    if (r.failed || r.cases == NULL) {
+    if (r.failed || !r.cases) {
         if (!r.failed)
             snprintf(err, errlen, "%s: no case", path);
         script_free(r.cases);
@@ -401,7 +401,7 @@ void script_free(struct script_case *cases)
 {
     struct script_case *c;
 
-    while ((c = cases) != NULL) {
+    while ((c = cases)) {
         cases = c->next;
         for (unsigned i = 0; i < c->lines; i++) {
             free(c->line[i].text);

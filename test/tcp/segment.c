@@ -79,11 +79,11 @@ static bool read_blocks(struct run *r, const char *text, uint32_t base, struct f
     char copy[256], *save = NULL;
 
     snprintf(copy, sizeof(copy), "%s", text);
-    for (char *w = strtok_r(copy, ",", &save); w != NULL; w = strtok_r(NULL, ",", &save)) {
+    for (char *w = strtok_r(copy, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
         char *dots = strstr(w, "..");
         int64_t left, right;
 
-        if (dots == NULL || t->nsack == 4)
+        if (!dots || t->nsack == 4)
             return run_fail(r, "not SACK blocks L..R,L..R: %s", text);
         *dots = '\0';
         if (!script_number(r->line, w, &left) || !script_number(r->line, dots + 2, &right))

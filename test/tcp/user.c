@@ -41,7 +41,7 @@ static void on_closed(void *user, enum stream_end end)
     c->end = end;
     run_trace(c->run, "%10.6f %s user is told of the end %d",
               (double)(c->run->w.now_us - WORLD_START_US) / 1e6, c->name, end);
-    if (c->close_in_closed && c->s != NULL) {
+    if (c->close_in_closed && c->s) {
         c->s->ops->close(c->s, false);
         c->s = NULL;
     }
@@ -63,9 +63,9 @@ static void on_accepted(void *user, struct stream *s, const union stream_addr *p
     struct chan *c = NULL;
 
     for (unsigned i = 0; i < r->chans; i++)
-        if (r->chan[i].peer_port == port && r->chan[i].s == NULL && r->chan[i].accepted == NULL)
+        if (r->chan[i].peer_port == port && !r->chan[i].s && !r->chan[i].accepted)
             c = &r->chan[i];
-    if (c == NULL) {
+    if (!c) {
         run_trace(r, "a connection from port %u was accepted that no line speaks of", port);
         s->ops->close(s, true);
         return;
@@ -136,7 +136,7 @@ static bool do_connect(struct run *r)
     int64_t tos = -1, fails = 0;
     int rc;
 
-    if (c->s != NULL)
+    if (c->s)
         return run_fail(r, "this connection has a stream");
     for (unsigned i = 1; i + 1 < r->line->words; i += 2)
         if (!run_number(r, i + 1, strcmp(r->line->word[i], "tos") == 0 ? &tos : &fails))
@@ -164,7 +164,7 @@ static bool do_accept(struct run *r)
     union stream_addr addr;
     int rc;
 
-    if (c->accepted == NULL)
+    if (!c->accepted)
         return run_fail(r, "no connection was accepted");
     address(r, peer, c->host, c->peer_port, &addr);
     if (memcmp(&addr, &c->accepted_peer, r->ip6 ? sizeof(addr.in6) : sizeof(addr.in)) != 0)
@@ -190,9 +190,9 @@ static struct mem_seg piece(const struct run *r, uint64_t offset, uint32_t len, 
 static bool piece_by_reference(struct run *r, uint64_t offset, uint32_t len, struct mem_seg *out)
 {
     struct rte_mbuf *m = rte_pktmbuf_alloc(r->w.port->rx_small);
-    uint8_t *at = m != NULL ? (uint8_t *)rte_pktmbuf_append(m, (uint16_t)len) : NULL;
+    uint8_t *at = m ? (uint8_t *)rte_pktmbuf_append(m, (uint16_t)len) : NULL;
 
-    if (at == NULL || r->held == HELD_MAX)
+    if (!at || r->held == HELD_MAX)
         return run_fail(r, "no buffer of that size");
     for (uint32_t i = 0; i < len; i++)
         at[i] = pattern_at(offset + i);
@@ -228,7 +228,7 @@ static bool do_send(struct run *r)
                  (++i >= r->line->words || !script_range(r->line, r->line->word[i], &least, &most)))
             return run_fail(r, "`takes` wants numbers");
     }
-    if (n > (int64_t)PATTERN_PERIOD || segs < 1 || segs > 16 || c->s == NULL)
+    if (n > (int64_t)PATTERN_PERIOD || segs < 1 || segs > 16 || !c->s)
         return run_fail(r, "cannot be sent in one call");
     for (int64_t i = 0; i < segs; i++) {
         int64_t from = n * i / segs, to = n * (i + 1) / segs;
@@ -355,7 +355,7 @@ static bool do_close(struct run *r, bool abort)
 {
     struct chan *c = r->c;
 
-    if (c->s == NULL)
+    if (!c->s)
         return run_fail(r, "this connection has no stream");
     c->s->ops->close(c->s, abort);
     c->s = NULL;
@@ -437,7 +437,7 @@ bool user_verb(struct run *r, bool *known)
         r->c->close_in_closed = true;
         return true;
     }
-    if (r->c->s == NULL) {
+    if (!r->c->s) {
         static const char *const need[] = {"send",   "read",   "peek",  "skip",    "window",
                                            "attach", "detach", "pause", "unpause", "established"};
 
@@ -457,9 +457,9 @@ void user_end(struct run *r)
 
         if (c->kept > 0)
             stream_tcp.give_back(c->keep, c->kept);
-        if (c->accepted != NULL)
+        if (c->accepted)
             c->accepted->ops->close(c->accepted, true);
-        if (c->s != NULL)
+        if (c->s)
             c->s->ops->close(c->s, true);
         c->s = c->accepted = NULL;
         c->kept = 0;

@@ -46,7 +46,7 @@ static void frames_free(struct world_frame **head, struct world_frame ***tail)
 {
     struct world_frame *f;
 
-    while ((f = *head) != NULL) {
+    while ((f = *head)) {
         *head = f->next;
         free(f);
     }
@@ -95,9 +95,9 @@ struct world_frame *world_take(struct world *w)
 {
     struct world_frame *f = w->out;
 
-    if (f != NULL) {
+    if (f) {
         w->out = f->next;
-        if (w->out == NULL)
+        if (!w->out)
             w->out_tail = &w->out;
     }
     return f;
@@ -132,7 +132,7 @@ void world_settle(struct world *w)
     unsigned idle = 0;
 
     for (unsigned i = 0; i < 4096 && idle < 3; i++)
-        idle = step(w) == 0 && w->in == NULL ? idle + 1 : 0;
+        idle = step(w) == 0 && !w->in ? idle + 1 : 0;
 }
 
 void world_jump(struct world *w, uint64_t to_us)
@@ -145,7 +145,7 @@ void world_jump(struct world *w, uint64_t to_us)
 void world_advance(struct world *w, uint64_t until_us)
 {
     world_settle(w);
-    while (w->out == NULL && w->now_us < until_us) {
+    while (!w->out && w->now_us < until_us) {
         uint64_t next =
             RTE_MIN(wheel_next_us(&w->reactor->wheel), wheel_next_us(&w->control->wheel));
         uint64_t tick = w->now_us / MS * MS + MS;
@@ -231,7 +231,7 @@ const char *world_own_memory(void)
 
 static const char *take_env(struct world *w)
 {
-    if (started == NULL)
+    if (!started)
         return "world_start() was not called";
     w->now_us = WORLD_START_US;
     w->env = started;
@@ -308,12 +308,11 @@ const char *world_open(struct world *w, const struct world_opts *opts)
     w->out_tail = &w->out;
     w->in_tail = &w->in;
     w->icmp_tail = &w->icmp;
-    address4(&w->own4, opts->own4 != NULL ? opts->own4 : "10.9.8.1");
-    address4(&w->peer4, opts->peer4 != NULL ? opts->peer4 : "10.9.8.2");
+    address4(&w->own4, opts->own4 ? opts->own4 : "10.9.8.1");
+    address4(&w->peer4, opts->peer4 ? opts->peer4 : "10.9.8.2");
     inet_pton(AF_INET6, "fd00:9:8::1", w->own6.b);
     inet_pton(AF_INET6, "fd00:9:8::2", w->peer6.b);
-    if ((wrong = take_env(w)) != NULL || (wrong = make_port(w)) != NULL ||
-        (wrong = make_inet(w)) != NULL)
+    if ((wrong = take_env(w)) || (wrong = make_port(w)) || (wrong = make_inet(w)))
         return wrong;
     reactor_bind(w->reactor);
     world_advance(w, w->now_us + 5 * SECOND); /* duplicate-address detection */
@@ -321,7 +320,7 @@ const char *world_open(struct world *w, const struct world_opts *opts)
         introduce(w, false);
         introduce(w, true);
         world_advance(w, w->now_us + 100 * MS);
-        if (w->icmp == NULL || w->icmp->next == NULL)
+        if (!w->icmp || !w->icmp->next)
             return "the stack does not answer an echo request of both families";
     }
     world_forget(w);
@@ -354,7 +353,7 @@ static bool wait_done(struct world *w, struct waiting *d)
 
 static const char *left_in(struct rte_mempool *pool, const char *name)
 {
-    unsigned out = pool != NULL ? rte_mempool_in_use_count(pool) : 0;
+    unsigned out = pool ? rte_mempool_in_use_count(pool) : 0;
 
     if (out == 0)
         return NULL;
@@ -380,9 +379,9 @@ const char *world_close(struct world *w)
     port_stop(w->port);
     world_forget(w);
     wrong = left_in(w->port->rx_small, "receive");
-    if (wrong == NULL)
+    if (!wrong)
         wrong = left_in(w->port->tx_pool, "send");
-    if (wrong != NULL)
+    if (wrong)
         return wrong;
     port_close(w->port);
     world_stop();

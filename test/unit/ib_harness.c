@@ -235,7 +235,7 @@ static enum lnet_drop parse(struct lnet_rx *rx)
 
     assert_ptr_equal(lnet_nid_home(rx->ni->node, &rx->from->nid), reactor_self());
     assert_true(rx->from->refs > 0);
-    if (core.on_parse != NULL)
+    if (core.on_parse)
         core.parse = core.on_parse(rx);
     if (core.parse == IH_REFUSE)
         return core.refusal;
@@ -294,7 +294,7 @@ static void recv_done(struct lnet_rx *rx, struct lnet_result result)
     r->rx = NULL;
     rx->msg = NULL;
     r->result = result;
-    if (r->memory != NULL) {
+    if (r->memory) {
         if (!fake.fast && fake_told(r->memory, r->mlen))
             fail_msg("a receive ended while the peer may still write to it");
         if (!fake.fast && fake_in_flight(r->memory, r->mlen))
@@ -308,7 +308,7 @@ static void recv_done(struct lnet_rx *rx, struct lnet_result result)
     }
     core.open--;
     core.nreceived++;
-    if (core.on_received != NULL)
+    if (core.on_received)
         core.on_received(r);
 }
 
@@ -336,8 +336,8 @@ bool lnet_rx_cancel(struct lnet_rx *rx)
 
 struct ih_rx *ih_waiting(void)
 {
-    for (struct ih_rx *r = core.rxs; r != NULL; r = r->next) {
-        if (r->rx != NULL && !r->asked)
+    for (struct ih_rx *r = core.rxs; r; r = r->next) {
+        if (r->rx && !r->asked)
             return r;
     }
     return NULL;
@@ -451,13 +451,13 @@ static void send_done(struct lnet_msg *msg, struct lnet_result result)
     } else {
         core.failed++;
     }
-    if (m->memory != NULL) {
+    if (m->memory) {
         if (!fake.fast && fake_in_flight(m->memory, msg->payload.bytes))
             fail_msg("a message ended while the device may still read its payload");
         memory_put(m->region, m->memory, msg->payload.bytes);
         m->memory = NULL;
     }
-    if (core.on_sent != NULL)
+    if (core.on_sent)
         core.on_sent(m);
 }
 
@@ -688,7 +688,7 @@ void ih_stop(unsigned node)
         struct ih_rx *r;
 
         /* What the core would not cancel it must ask for in the end. */
-        while ((r = ih_waiting()) != NULL)
+        while ((r = ih_waiting()))
             ih_recv(r, 0);
         fake_settle();
         ir_advance(IR_SEC / 4);
@@ -701,7 +701,7 @@ static void free_msgs(bool all)
     struct ih_msg **m = &core.msgs;
     struct ih_rx **r = &core.rxs;
 
-    while (*m != NULL) {
+    while (*m) {
         struct ih_msg *x = *m;
 
         if (all && x->done != 1)
@@ -713,12 +713,12 @@ static void free_msgs(bool all)
         *m = x->next;
         free(x);
     }
-    while (*r != NULL) {
+    while (*r) {
         struct ih_rx *x = *r;
 
-        if (all && x->rx != NULL)
+        if (all && x->rx)
             fail_msg("a receive never ended");
-        if (x->rx != NULL) {
+        if (x->rx) {
             r = &x->next;
             continue;
         }

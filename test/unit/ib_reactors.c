@@ -141,7 +141,7 @@ static int run_mail(struct reactor *r)
 
     r->mail = NULL;
     r->mail_tail = &r->mail;
-    while (list != NULL) {
+    while (list) {
         struct reactor_task *t = list;
 
         list = t->next;
@@ -167,11 +167,11 @@ void reactor_timer_cancel(struct reactor_timer *t)
 {
     struct reactor *r = self;
 
-    if (t->pprev == NULL)
+    if (!t->pprev)
         return;
     assert_true(r->index < IR_REACTORS);
     *t->pprev = t->next;
-    if (t->next != NULL)
+    if (t->next)
         t->next->pprev = t->pprev;
     else if (r->timers_tail == &t->next)
         r->timers_tail = t->pprev;
@@ -182,7 +182,7 @@ void reactor_timer_cancel(struct reactor_timer *t)
 
 void reactor_timer_arm(struct reactor_timer *t, uint64_t delay_us)
 {
-    assert_true(self != NULL && self->index < IR_REACTORS);
+    assert_true(self && self->index < IR_REACTORS);
     reactor_timer_cancel(t);
     /* The wheel has ticks of 1 ms. */
     t->expires_us = (now_us + delay_us + 999) / 1000 * 1000;
@@ -201,8 +201,8 @@ static struct reactor_timer *due(const struct reactor *r)
 {
     struct reactor_timer *best = NULL;
 
-    for (struct reactor_timer *t = r->timers; t != NULL; t = t->next) {
-        if (t->expires_us <= now_us && (best == NULL || t->expires_us < best->expires_us))
+    for (struct reactor_timer *t = r->timers; t; t = t->next) {
+        if (t->expires_us <= now_us && (!best || t->expires_us < best->expires_us))
             best = t;
     }
     return best;
@@ -213,7 +213,7 @@ static int run_timers(struct reactor *r)
     struct reactor_timer *t = due(r);
 
     /* One at a time, as what is armed now fires in the next round. */
-    if (t == NULL)
+    if (!t)
         return 0;
     reactor_timer_cancel(t);
     t->fn(t);
@@ -225,7 +225,7 @@ static uint64_t next_timer(void)
     uint64_t next = UINT64_MAX;
 
     for (unsigned i = 0; i < IR_REACTORS; i++) {
-        for (struct reactor_timer *t = env.reactor[i].timers; t != NULL; t = t->next)
+        for (struct reactor_timer *t = env.reactor[i].timers; t; t = t->next)
             next = t->expires_us < next ? t->expires_us : next;
     }
     return next;
@@ -238,7 +238,7 @@ void reactor_poller_add(struct reactor *r, struct reactor_poller *p)
     struct reactor_poller **at = &r->pollers;
 
     assert_ptr_equal(r, self);
-    while (*at != NULL) {
+    while (*at) {
         assert_ptr_not_equal(*at, p);
         at = &(*at)->next;
     }
@@ -251,9 +251,9 @@ void reactor_poller_del(struct reactor *r, struct reactor_poller *p)
     struct reactor_poller **at = &r->pollers;
 
     assert_ptr_equal(r, self);
-    while (*at != NULL && *at != p)
+    while (*at && *at != p)
         at = &(*at)->next;
-    if (*at != NULL)
+    if (*at)
         *at = p->next;
 }
 
@@ -297,7 +297,7 @@ void reactor_fd_del(struct reactor_fd *f)
 static bool readable(const struct reactor *r)
 {
     for (int i = 0; i < fds; i++) {
-        if (r->fds[i] != NULL && ready[i])
+        if (r->fds[i] && ready[i])
             return true;
     }
     return false;
@@ -308,10 +308,10 @@ static int run_fds(struct reactor *r)
     int n = 0;
 
     for (int i = 0; i < fds; i++) {
-        if (r->fds[i] == NULL || !ready[i] || !(r->fds[i]->events & EPOLLIN))
+        if (!r->fds[i] || !ready[i] || !(r->fds[i]->events & EPOLLIN))
             continue;
         r->fds[i]->fn(r->fds[i], EPOLLIN);
-        if (r->fds[i] != NULL && ready[i])
+        if (r->fds[i] && ready[i])
             fail_msg("a descriptor stays readable after its callback");
         n++;
     }
@@ -320,10 +320,10 @@ static int run_fds(struct reactor *r)
 
 static int run_pollers(struct reactor *r)
 {
-    struct reactor_poller *p, *next;
+    struct reactor_poller *next;
     int work = 0;
 
-    for (p = r->pollers; p != NULL; p = next) {
+    for (struct reactor_poller *p = r->pollers; p; p = next) {
         next = p->next;
         fake_leave();
         work += p->fn(p->arg);
@@ -336,7 +336,7 @@ static int run_pollers(struct reactor *r)
 
 static bool may_sleep(const struct reactor *r)
 {
-    for (const struct reactor_poller *p = r->pollers; p != NULL; p = p->next) {
+    for (const struct reactor_poller *p = r->pollers; p; p = p->next) {
         if (p->max_sleep_us != UINT64_MAX)
             return false;
     }
@@ -348,7 +348,7 @@ int ir_turn(unsigned index)
     struct reactor *r = &env.reactor[index], *before = self;
     int work = 0;
 
-    if (r->asleep && r->mail == NULL && due(r) == NULL && !readable(r))
+    if (r->asleep && !r->mail && !due(r) && !readable(r))
         return 0;
     r->asleep = false;
     self = r;
@@ -407,8 +407,7 @@ bool ir_asleep(unsigned index)
 bool ir_idle(void)
 {
     for (unsigned i = 0; i <= IR_REACTORS; i++) {
-        if (env.reactor[i].timers != NULL || env.reactor[i].pollers != NULL ||
-            env.reactor[i].mail != NULL)
+        if (env.reactor[i].timers || env.reactor[i].pollers || env.reactor[i].mail)
             return false;
     }
     return true;

@@ -170,7 +170,7 @@ static inline struct inet_addr addr(const char *text)
 {
     struct inet_addr a = {{0}};
 
-    if (strchr(text, ':') != NULL) {
+    if (strchr(text, ':')) {
         assert_int_equal(inet_pton(AF_INET6, text, a.b), 1);
     } else {
         a.b[10] = a.b[11] = 0xff;
@@ -317,7 +317,7 @@ static inline void make_arp(struct frame *f, const uint8_t *to, unsigned op, con
     put16(f, op);
     put(f, smac, 6);
     put(f, s.b + 12, 4);
-    put(f, tmac == NULL ? none : tmac, 6);
+    put(f, !tmac ? none : tmac, 6);
     put(f, t.b + 12, 4);
 }
 
@@ -333,7 +333,7 @@ static inline struct rte_mbuf *arrive_on(struct paper *p, unsigned queue, const 
         part = RTE_MIN(f->len - done, rte_pktmbuf_tailroom(m));
         memcpy(rte_pktmbuf_append(m, (uint16_t)part), f->b + done, part);
         done += part;
-        if (head == NULL)
+        if (!head)
             head = m;
         else
             assert_int_equal(rte_pktmbuf_chain(head, m), 0);
@@ -355,10 +355,10 @@ static inline bool leave_from(struct paper *p, struct frame *f, struct rte_mbuf 
     m = p->out[0];
     p->nout--;
     memmove(p->out, p->out + 1, p->nout * sizeof(p->out[0]));
-    for (const struct rte_mbuf *s = m; s != NULL; s = s->next)
+    for (const struct rte_mbuf *s = m; s; s = s->next)
         put(f, rte_pktmbuf_mtod(s, uint8_t *), s->data_len);
     assert_int_equal(f->len, m->pkt_len);
-    if (keep != NULL)
+    if (keep)
         *keep = m;
     else
         rte_pktmbuf_free(m);
@@ -476,7 +476,7 @@ static unsigned nhappened;
 static void event_happened(void *ctx, const struct inet_event *event)
 {
     assert_ptr_equal(reactor_self(), reactor_control(test_env));
-    assert_true(nhappened < TOLD_MAX && event->cause != NULL && event->port != NULL);
+    assert_true(nhappened < TOLD_MAX && event->cause && event->port);
     happened[nhappened++] = *event;
 }
 
@@ -684,7 +684,7 @@ static inline int inet_test_main(int argc, char **argv, const struct CMUnitTest 
     }
     pool = rte_pktmbuf_pool_create("paper", POOL_SIZE, 0, PKT_PRIV, RTE_PKTMBUF_HEADROOM + 2048,
                                    SOCKET_ID_ANY);
-    if (pool == NULL)
+    if (!pool)
         return 1;
     return _cmocka_run_group_tests("inet", tests, n, NULL, NULL);
 }

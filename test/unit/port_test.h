@@ -168,7 +168,7 @@ static inline size_t chain_read(const struct rte_mbuf *m, uint8_t *out)
     size_t len = 0;
     unsigned segs = 0;
 
-    for (const struct rte_mbuf *s = m; s != NULL; s = s->next, segs++) {
+    for (const struct rte_mbuf *s = m; s; s = s->next, segs++) {
         memcpy(out + len, rte_pktmbuf_mtod(s, const void *), s->data_len);
         len += s->data_len;
     }
@@ -189,7 +189,7 @@ static inline void pools_are_full(const struct port *port)
     assert_true(rte_mempool_full(port->rx_small));
     assert_true(rte_mempool_full(port->rx_large));
     assert_true(rte_mempool_full(port->tx_pool));
-    if (port->tx_linear != NULL)
+    if (port->tx_linear)
         assert_true(rte_mempool_full(port->tx_linear));
 }
 

@@ -38,16 +38,16 @@ static void compare_pool(unsigned r, enum lnet_pool k)
 {
     const struct lnet_router_pool *core = &node->shard[r]->pool[k];
     const struct model_pool *m = &books.pool[r][k];
-    unsigned i, waiting = 0, gw_holding = 0, with_memory = 0;
+    unsigned waiting = 0, gw_holding = 0, with_memory = 0;
 
-    for (i = 0; i < nconns; i++)
+    for (unsigned i = 0; i < nconns; i++)
         waiting += conns[i].peer->reactor == r && conns[i].pool == k &&
                    stage_now(&conns[i]) == STAGE_BUFFER;
-    for (i = 0; i < npeers; i++)
+    for (unsigned i = 0; i < npeers; i++)
         gw_holding += m->held[2 * i + 1] > 0;
-    for (i = 0; i < books.nactive; i++)
-        with_memory += books.active[i]->home == r && books.active[i]->pool == k &&
-                       books.active[i]->buffer != NULL;
+    for (unsigned i = 0; i < books.nactive; i++)
+        with_memory +=
+            books.active[i]->home == r && books.active[i]->pool == k && books.active[i]->buffer;
     if (core->used != m->used || core->stalled != m->stalled || core->waiting != waiting ||
         core->gw_held != held_for(r, k, true) || core->end_held != held_for(r, k, false) ||
         core->gws_holding != gw_holding)
@@ -72,12 +72,12 @@ static void compare_pool(unsigned r, enum lnet_pool k)
 
 static void compare(void)
 {
-    unsigned i, k;
+    unsigned i;
 
     for (i = 0; i < nreactors; i++) {
-        for (k = 0; k < LNET_POOLS; k++)
+        for (unsigned k = 0; k < LNET_POOLS; k++)
             compare_pool(i, (enum lnet_pool)k);
-        for (k = 0; k < run.plan->nnis; k++)
+        for (unsigned k = 0; k < run.plan->nnis; k++)
             compare_credits("NI", k, &node->shard[i]->tq[k].credits, &books.tq[i][k].credit);
     }
     for (i = 0; i < npeers; i++) {
@@ -106,7 +106,7 @@ static void compare(void)
 static void sync_conn(struct conn *c)
 {
     enum stage s = stage_now(c);
-    unsigned acct, i;
+    unsigned acct;
 
     if (c->state != CONN_PARSED || c->local)
         return;
@@ -121,7 +121,7 @@ static void sync_conn(struct conn *c)
         covered(COVER_REROUTED);
     if (s == STAGE_BUFFER) {
         covered(COVER_BUFFER_WAIT);
-        for (i = 0; i < nconns; i++)
+        for (unsigned i = 0; i < nconns; i++)
             if (conns[i].peer == c->peer && stage_now(&conns[i]) == STAGE_CREDIT &&
                 conns[i].seq < c->seq)
                 prop_fail("header %x passed %x, which waits for the same router credits", c->id,
@@ -134,12 +134,10 @@ static void sync_conn(struct conn *c)
 
 void model_sync(void)
 {
-    unsigned i;
-
     sync_stalled();
-    for (i = 0; i < nreactors; i++)
+    for (unsigned i = 0; i < nreactors; i++)
         sync_overdue(i);
-    for (i = 0; i < nconns; i++)
+    for (unsigned i = 0; i < nconns; i++)
         sync_conn(&conns[i]);
     compare();
 }
@@ -170,9 +168,9 @@ void model_rule_changed(void)
 
 static unsigned headers_waiting(void)
 {
-    unsigned i, n = 0;
+    unsigned n = 0;
 
-    for (i = 0; i < nconns; i++)
+    for (unsigned i = 0; i < nconns; i++)
         n += conns[i].state == CONN_PARSED && !conns[i].local;
     return n;
 }
@@ -212,22 +210,20 @@ static void check_told(void)
 
 void model_quiet(void)
 {
-    unsigned i, k;
-
     covered(COVER_QUIET);
-    for (i = 0; i < nconns; i++)
+    for (unsigned i = 0; i < nconns; i++)
         if (conns[i].state == CONN_PARSED && !conns[i].local)
             check_waiting(&conns[i]);
-    for (i = 0; i < books.nactive; i++)
+    for (unsigned i = 0; i < books.nactive; i++)
         if (books.active[i]->state != T_RECEIVING && books.active[i]->state != T_WAIT_PEER &&
             books.active[i]->state != T_WAIT_NI && books.active[i]->state != T_LND)
             prop_fail("message %x is in state %d and nobody does anything", books.active[i]->id,
                       books.active[i]->state);
-    for (i = 0; i < nreactors; i++) {
+    for (unsigned i = 0; i < nreactors; i++) {
         if (books.ready[i].head)
             prop_fail("message %x has its credits and was not handed to the LND",
                       books.ready[i].head->id);
-        for (k = 0; k < LNET_POOLS; k++)
+        for (unsigned k = 0; k < LNET_POOLS; k++)
             if (node->shard[i]->pool[k].total * nreactors != pool_totals[k])
                 prop_fail("reactor %u pool %u: total %u, asked for %u over all", i, k,
                           node->shard[i]->pool[k].total, pool_totals[k]);
@@ -242,9 +238,7 @@ void model_quiet(void)
 
 bool model_open(void)
 {
-    unsigned i;
-
-    for (i = 0; i < nconns; i++)
+    for (unsigned i = 0; i < nconns; i++)
         if (conns[i].state != CONN_IDLE)
             return true;
     return books.nactive > 0 || nat_lnd > 0;
@@ -252,10 +246,9 @@ bool model_open(void)
 
 static void end_of_shard(const struct lnet_shard *s)
 {
-    const struct lnet_dest *d;
     unsigned i, free_dests = 0;
 
-    for (d = s->free_dests; d; d = d->hash_next)
+    for (const struct lnet_dest *d = s->free_dests; d; d = d->hash_next)
         free_dests++;
     for (i = 0; i <= s->dest_mask; i++)
         if (s->dest_hash[i])
@@ -282,7 +275,7 @@ static void end_of_shard(const struct lnet_shard *s)
 void model_end(void)
 {
     uint64_t stats[LNET_STAT_COUNT];
-    unsigned i, k;
+    unsigned i;
 
     model_sync();
     model_quiet();
@@ -291,7 +284,7 @@ void model_end(void)
                   books.nactive, nat_lnd);
     for (i = 0; i < nreactors; i++) {
         end_of_shard(node->shard[i]);
-        for (k = 0; k < run.plan->nnis; k++)
+        for (unsigned k = 0; k < run.plan->nnis; k++)
             if (node->shard[i]->tq[k].credits.now != node->shard[i]->tq[k].credits.max)
                 prop_fail("NI %u on reactor %u has %d of %d credits", k, i,
                           node->shard[i]->tq[k].credits.now, node->shard[i]->tq[k].credits.max);

@@ -217,8 +217,6 @@ static int lnd_ni_init(struct lnet_ni *n, char *err, size_t errlen)
 /* It is chosen, and called, from here on. */
 static int lnd_ni_start(struct lnet_ni *n, char *err, size_t errlen)
 {
-    unsigned i;
-
     if (ni_cannot_start) {
         snprintf(err, errlen, "cannot start");
         return -EADDRINUSE;
@@ -226,7 +224,7 @@ static int lnd_ni_start(struct lnet_ni *n, char *err, size_t errlen)
     say("    NI %u starts", n->index);
     ni[n->index] = n;
     ni_gone[n->index] = ni_closed[n->index] = false;
-    for (i = 0; i < nconns; i++)
+    for (unsigned i = 0; i < nconns; i++)
         if (conns[i].ni == n->index)
             conns[i].gone = false;
     return 0;
@@ -234,9 +232,7 @@ static int lnd_ni_start(struct lnet_ni *n, char *err, size_t errlen)
 
 void close_conns(unsigned index)
 {
-    unsigned i;
-
-    for (i = 0; i < nconns; i++)
+    for (unsigned i = 0; i < nconns; i++)
         if (conns[i].ni == index) {
             conns[i].gone = true;
             conns[i].nbacklog = 0;
@@ -307,9 +303,7 @@ static bool end_ni(unsigned index)
 
 void stop_poll(void)
 {
-    unsigned i;
-
-    for (i = 0; i < run.plan->nnis; i++)
+    for (unsigned i = 0; i < run.plan->nnis; i++)
         if (ni_stop_done[i] && end_ni(i)) {
             reactor_post(reactor_control(env), ni_stop_done[i]);
             ni_stop_done[i] = NULL;
@@ -468,11 +462,11 @@ struct lnet_nid nid_of(const char *text)
 /* A neighbour on another net, or a node behind gateways. */
 static struct lnet_nid choose_dest(const struct conn *c, uint32_t b)
 {
-    unsigned i, n = b >> 8;
+    unsigned n = b >> 8;
 
     if (run.plan->nroutes > 0 && b % 3 == 0)
         return nid_of(remote_nid[n % NREMOTE]);
-    for (i = 0; i < npeers; i++) {
+    for (unsigned i = 0; i < npeers; i++) {
         const struct peer *p = &peers[(n + i) % npeers];
 
         if (nid_net(&p->nid) != nid_net(&c->peer->nid))
@@ -585,9 +579,7 @@ void lnd_reset(void)
 
 void conns_make(struct peer *p, unsigned n)
 {
-    unsigned i;
-
-    for (i = 0; i < n + p->gateway && nconns < MAX_CONNS; i++) {
+    for (unsigned i = 0; i < n + p->gateway && nconns < MAX_CONNS; i++) {
         struct conn *c = &conns[nconns];
 
         *c = (struct conn){.index = nconns++, .ni = p->ni, .peer = p};

@@ -28,9 +28,7 @@ unsigned pool_totals[LNET_POOLS], pool_totals_old[LNET_POOLS];
 
 struct peer *peer_of(const struct lnet_nid *nid)
 {
-    unsigned i;
-
-    for (i = 0; i < npeers; i++)
+    for (unsigned i = 0; i < npeers; i++)
         if (nid_same(&peers[i].nid, nid))
             return &peers[i];
     prop_fail("a next hop that is no neighbour");
@@ -64,9 +62,9 @@ static bool acct_gateway(unsigned acct)
 static unsigned gateways_with_routes(void)
 {
     bool seen[MAX_PEERS] = {false};
-    unsigned i, n = 0;
+    unsigned n = 0;
 
-    for (i = 0; i < run.plan->nroutes; i++)
+    for (unsigned i = 0; i < run.plan->nroutes; i++)
         if (route_there[i] && !seen[run.plan->route[i].gw]) {
             seen[run.plan->route[i].gw] = true;
             n++;
@@ -86,9 +84,7 @@ void model_reset(void)
 
 void model_done(void)
 {
-    unsigned i;
-
-    for (i = 0; i < nreactors; i++)
+    for (unsigned i = 0; i < nreactors; i++)
         free(books.table[i]);
 }
 
@@ -96,9 +92,8 @@ void model_done(void)
 static void check_budget(void)
 {
     size_t bytes = 0;
-    unsigned i;
 
-    for (i = 0; i < nreactors; i++)
+    for (unsigned i = 0; i < nreactors; i++)
         bytes += node->shard[i]->pool[LNET_POOL_SMALL].capacity * (size_t)LNET_SMALL_BUFFER +
                  node->shard[i]->pool[LNET_POOL_LARGE].capacity * (size_t)MEM_LANDING_SLOT;
     if (bytes > run.plan->memory)
@@ -131,8 +126,7 @@ void __wrap_lnet_ni_credits_init(struct lnet_shard *s, const struct lnet_ni *n)
 void model_init(void)
 {
     const struct plan *p = run.plan;
-    const struct lnet_dest *d;
-    unsigned i, k;
+    unsigned i;
 
     check_budget();
     for (i = 0; i < nreactors; i++) {
@@ -140,9 +134,9 @@ void model_init(void)
         if (!books.table[i])
             prop_fail("no memory");
         tracked_queue_init(&books.ready[i]);
-        for (d = node->shard[i]->free_dests; d; d = d->hash_next)
+        for (const struct lnet_dest *d = node->shard[i]->free_dests; d; d = d->hash_next)
             books.dests_at_start[i]++;
-        for (k = 0; k < p->nnis; k++) {
+        for (unsigned k = 0; k < p->nnis; k++) {
             ni_credit_init(i, k);
             tracked_queue_init(&books.tq[i][k].queue);
         }
@@ -168,10 +162,10 @@ static unsigned least(unsigned a, unsigned b)
 static int free_for(unsigned r, enum lnet_pool k, unsigned acct, bool urgent)
 {
     const struct model_pool *p = &books.pool[r][k];
-    unsigned total = node->shard[r]->pool[k].total, aside = gateways_with_routes(), i, reserve;
+    unsigned total = node->shard[r]->pool[k].total, aside = gateways_with_routes(), reserve;
     int left = (int)total - (int)p->used;
 
-    for (i = 0; i < npeers; i++) /* gateways that hold one need none set aside */
+    for (unsigned i = 0; i < npeers; i++) /* gateways that hold one need none set aside */
         if (p->held[2 * i + 1] > 0 && aside > 0)
             aside--;
     aside = least(aside, total / 2);
@@ -252,10 +246,9 @@ void model_parse(struct conn *c)
 
 int waiting_for_credit(const struct peer *p)
 {
-    unsigned i;
     int n = 0;
 
-    for (i = 0; i < nconns; i++)
+    for (unsigned i = 0; i < nconns; i++)
         n += conns[i].peer == p && stage_now(&conns[i]) == STAGE_CREDIT;
     return n;
 }
@@ -297,17 +290,16 @@ static void take_router_credit(struct conn *c, bool waits)
 static void check_path(const struct conn *c, const struct lnet_nid *next_hop, bool gateway)
 {
     lnet_net_t net = nid_net(&c->rx.hdr.dest_nid);
-    unsigned i;
 
     if (c->rx.path.ni->net != nid_net(next_hop) || ni_gone[c->rx.path.ni->index])
         prop_fail("header %x shall leave by an NI that is on another net or gone", c->id);
-    for (i = 0; i < run.plan->nnis; i++)
+    for (unsigned i = 0; i < run.plan->nnis; i++)
         if (!ni_gone[i] && ni[i]->net == net) {
             if (gateway || !nid_same(next_hop, &c->rx.hdr.dest_nid))
                 prop_fail("header %x is for a neighbour and goes elsewhere", c->id);
             return;
         }
-    for (i = 0; i < run.plan->nroutes; i++) {
+    for (unsigned i = 0; i < run.plan->nroutes; i++) {
         lnet_net_t to;
 
         if (net_parse(run.plan->route[i].net, &to) != 0 || to != net || !route_there[i])
@@ -387,7 +379,7 @@ static void check_turn(const struct conn *c, unsigned acct)
 static void admitted(struct conn *c)
 {
     struct tracked *t = tracked_of(c->rx.msg);
-    unsigned r = c->peer->reactor, i;
+    unsigned r = c->peer->reactor;
 
     take_router_credit(c, false);
     if (c->peer->rtr.now + waiting_for_credit(c->peer) < 0)
@@ -418,7 +410,7 @@ static void admitted(struct conn *c)
                   books.pool[r][t->pool].used, node->shard[r]->pool[t->pool].total,
                   books.pool[r][t->pool].held[t->acct], held_for(r, t->pool, true), share);
     check_turn(c, t->acct);
-    for (i = 0; t->buffer && i < books.nactive; i++)
+    for (unsigned i = 0; t->buffer && i < books.nactive; i++)
         if (books.active[i]->buffer == t->buffer)
             prop_fail("headers %x and %x have the same buffer", c->id, books.active[i]->id);
     if (books.nactive == MAX_TRACKED)
@@ -660,21 +652,20 @@ void __wrap_lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const
                               const struct lnet_hdr *hdr)
 {
     uint32_t id = hdr->src_pid;
-    unsigned i;
 
     __real_lnet_drop_message(s, reason, n, peer, peer_nid, hdr);
     if (id < FIRST_ID)
         return; /* the node's own */
     say("    %x dropped: %s", id, lnet_drop_info(reason)->name);
     sync_stalled();
-    for (i = 0; i < books.nactive; i++)
+    for (unsigned i = 0; i < books.nactive; i++)
         if (books.active[i]->id == id) {
             books.dropped++;
             covered(COVER_DROPPED);
             message_dropped(books.active[i], reason);
             return;
         }
-    for (i = 0; i < nconns; i++)
+    for (unsigned i = 0; i < nconns; i++)
         if (conns[i].id == id && conns[i].state == CONN_PARSED) {
             if (conns[i].local)
                 return;

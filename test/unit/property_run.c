@@ -82,9 +82,8 @@ static void after_step(void)
 static int step_all(void)
 {
     int work = 0;
-    unsigned i;
 
-    for (i = 0; i < nreactors; i++)
+    for (unsigned i = 0; i < nreactors; i++)
         ON(i, work += reactor_step(reactor_self(), 0));
     work += reactor_step(reactor_control(env), 0);
     after_step();
@@ -122,9 +121,7 @@ static void pass(uint64_t us)
  * well.) */
 static struct conn *conn_from(uint32_t n, enum conn_state state)
 {
-    unsigned i;
-
-    for (i = 0; i < nconns; i++) {
+    for (unsigned i = 0; i < nconns; i++) {
         struct conn *c = &conns[(n + i) % nconns];
 
         if (c->state == state && !c->local)
@@ -136,10 +133,10 @@ static struct conn *conn_from(uint32_t n, enum conn_state state)
 /* One of the messages with the LND, of the first peer from the n-th on that has any. */
 static struct tracked *held_from(uint32_t n, bool accepted_too)
 {
-    unsigned i, k, skip = n / npeers % 4;
+    unsigned k, skip = n / npeers % 4;
     struct tracked *found = NULL;
 
-    for (i = 0; i < npeers && !found; i++)
+    for (unsigned i = 0; i < npeers && !found; i++)
         for (k = 0; k < nat_lnd; k++) {
             struct tracked *t = at_lnd[k];
 
@@ -222,13 +219,13 @@ static void ni_deleted(void *arg, int rc, const char *why)
 
 static void do_net_del(const struct event *e)
 {
-    unsigned index = e->a % run.plan->nnis, i, others = 0;
+    unsigned index = e->a % run.plan->nnis, others = 0;
     char err[256] = "";
     int rc;
 
     if (ni_gone[index] || changes_pending)
         return;
-    for (i = 0; i < run.plan->nnis; i++)
+    for (unsigned i = 0; i < run.plan->nnis; i++)
         others += !ni_gone[i] && ni[i]->net != ni[index]->net;
     if (others < 2)
         return;
@@ -237,7 +234,7 @@ static void do_net_del(const struct event *e)
     if (rc)
         prop_fail("net del: %s", err);
     changes_pending++;
-    for (i = 0; i < run.plan->nnis; i++)
+    for (unsigned i = 0; i < run.plan->nnis; i++)
         if (i == index || (e->b % 2 == 0 && !ni_gone[i] && ni[i]->net == ni[index]->net)) {
             ni_gone[i] = true;
             close_conns(i);
@@ -248,13 +245,12 @@ static void do_net_del(const struct event *e)
 static bool index_is_free(unsigned index)
 {
     const struct lnet_ni *old = node->ni[index];
-    unsigned i;
 
     if (!old)
         return true;
     if (!old->stopped || old->links_told != old->links_heard)
         return false;
-    for (i = 0; i < nreactors; i++)
+    for (unsigned i = 0; i < nreactors; i++)
         if (node->shard[i]->ni_refs[index] > 0)
             return false;
     return true;
@@ -308,10 +304,10 @@ static void do_resize(const struct event *e)
     unsigned want[LNET_POOLS];
     int totals[LNET_POOLS];
     char err[256] = "";
-    unsigned i, most;
+    unsigned most;
     bool fits = true;
 
-    for (i = 0; i < LNET_POOLS; i++) {
+    for (unsigned i = 0; i < LNET_POOLS; i++) {
         most = node->shard[0]->pool[i].capacity * nreactors;
         totals[i] = raw[i] % 4 == 0 ? -1 : 1 + (int)(raw[i] / 4 % (10 * nreactors));
         want[i] = totals[i] < 0 ? pool_totals[i] : (unsigned)totals[i] / nreactors * nreactors;
@@ -458,9 +454,8 @@ static void begin(void)
 static void make_peers(void)
 {
     const struct plan *p = run.plan;
-    unsigned i;
 
-    for (i = 0; i < p->npeers; i++) {
+    for (unsigned i = 0; i < p->npeers; i++) {
         struct peer *peer = &peers[npeers++];
 
         *peer = (struct peer){.index = i,
@@ -487,13 +482,12 @@ static void make_node(void)
                                   .local_msgs = 256,
                                   .source_check = LNET_SOURCE_OFF};
     char err[256] = "";
-    unsigned i;
 
     if (lnet_node_create(&opts, &node, err, sizeof(err)))
         prop_fail("%s", err);
     lnet_lnd_register(node, &lnd_tcp, NULL);
     lnet_lnd_register(node, &lnd_ib, NULL);
-    for (i = 0; i < p->nnis; i++) {
+    for (unsigned i = 0; i < p->nnis; i++) {
         struct lnet_ni_conf conf = {
             .nid = nid_of(p->ni_nid[i]), .tun = p->tun[i], .lnd_tun = LND_TUNABLES_DEFAULT};
 
@@ -504,7 +498,7 @@ static void make_node(void)
     make_peers();
     share = p->egress_share;
     wait_s = p->buffer_wait;
-    for (i = 0; i < LNET_POOLS; i++)
+    for (unsigned i = 0; i < LNET_POOLS; i++)
         pool_totals[i] = pool_totals_old[i] = node->shard[0]->pool[i].total * nreactors;
 }
 
@@ -512,12 +506,11 @@ static void start_node(void)
 {
     char err[256] = "";
     struct event add = {.kind = EV_ROUTE_ADD};
-    unsigned i;
 
     if (lnet_node_start(node, err, sizeof(err)))
         prop_fail("%s", err);
     model_init();
-    for (i = 0; i < run.plan->nroutes; i++) {
+    for (unsigned i = 0; i < run.plan->nroutes; i++) {
         add.a = i;
         do_route(&add, true);
     }
@@ -532,9 +525,7 @@ static void drain(void)
     mode = 0;
     rest();
     while (model_open()) {
-        unsigned i;
-
-        for (i = 0; i < nconns; i++)
+        for (unsigned i = 0; i < nconns; i++)
             if (conns[i].state == CONN_RECEIVING)
                 ON(conns[i].peer->reactor, recv_end(&conns[i], ok));
         while (nat_lnd > 0)

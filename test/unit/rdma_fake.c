@@ -96,12 +96,12 @@ void fake_export(uint32_t key, uint64_t addr, uint8_t *bytes, uint32_t len)
 {
     unsigned i = 0;
 
-    while (i < EXPORTS && (bytes != NULL ? exports[i].bytes != NULL : exports[i].key != key))
+    while (i < EXPORTS && (bytes ? exports[i].bytes != NULL : exports[i].key != key))
         i++;
-    if (bytes == NULL && i == EXPORTS)
+    if (!bytes && i == EXPORTS)
         return;
     assert_true(i < EXPORTS);
-    exports[i].key = bytes != NULL ? key : 0;
+    exports[i].key = bytes ? key : 0;
     exports[i].addr = addr;
     exports[i].bytes = bytes;
     exports[i].len = len;
@@ -115,7 +115,7 @@ uint8_t *fk_exported(uint32_t key, uint64_t addr, uint32_t len)
         return p >= base && p + len <= base + FAKE_LANDING_BYTES ? p : NULL;
     }
     for (unsigned i = 0; i < EXPORTS; i++) {
-        if (exports[i].bytes != NULL && exports[i].key == key && addr >= exports[i].addr &&
+        if (exports[i].bytes && exports[i].key == key && addr >= exports[i].addr &&
             addr + len <= exports[i].addr + exports[i].len)
             return exports[i].bytes + (addr - exports[i].addr);
     }
@@ -201,7 +201,7 @@ static void f_unbind(struct rdma_port *port)
 {
     assert_ptr_equal(port->rdma->port, port);
     assert_false(port->rdma->listening);
-    for (struct fake_link *fl = fake.links; fl != NULL; fl = fl->next)
+    for (struct fake_link *fl = fake.links; fl; fl = fl->next)
         assert_ptr_not_equal(fl->link->port, port);
     port->rdma->port = NULL;
 }
@@ -337,10 +337,10 @@ static void run_event(struct fake_link *fl)
     struct fake_event *e = fl->events;
     struct rdma_link *link = fl->link;
 
-    if (e == NULL)
+    if (!e)
         return;
     fl->events = e->next;
-    if (fl->events == NULL)
+    if (!fl->events)
         fl->events_tail = &fl->events;
     assert_ptr_equal(reactor_self(), link->home);
     if (e->ev.kind == RDMA_EV_CLOSED)
@@ -361,13 +361,13 @@ static void run_events(struct reactor_task *task)
     struct fake_link *fl = (struct fake_link *)((char *)task - offsetof(struct fake_link, task));
 
     fl->posted_task = false;
-    while (fl->events != NULL)
+    while (fl->events)
         run_event(fl);
 }
 
 void fake_post_events(struct fake_link *fl)
 {
-    if (fl->hold_events || fl->posted_task || fl->events == NULL)
+    if (fl->hold_events || fl->posted_task || !fl->events)
         return;
     fl->posted_task = true;
     fl->task.fn = run_events;
@@ -382,8 +382,8 @@ void fake_tell(struct fake_link *fl, enum rdma_event_kind kind, int error, int s
     assert_true(fl->phase != FAKE_CLOSED && len <= RDMA_PRIV_MAX);
     e->ev = (struct rdma_event){.kind = kind, .error = error, .status = status};
     e->ev.priv = e->priv;
-    e->ev.priv_len = priv != NULL ? len : 0;
-    if (priv != NULL)
+    e->ev.priv_len = priv ? len : 0;
+    if (priv)
         memcpy(e->priv, priv, len);
     if (kind == RDMA_EV_ESTABLISHED && fl->active)
         fk_depth_from(fl, e->priv, len);
@@ -402,7 +402,7 @@ void fake_events_go(struct fake_link *fl)
 
 static void forget_events(struct fake_link *fl)
 {
-    while (fl->events != NULL) {
+    while (fl->events) {
         struct fake_event *e = fl->events;
 
         fl->events = e->next;
@@ -489,7 +489,7 @@ static void say_no(struct fake_call *call, const void *priv, size_t len)
     call->rejected = true;
     memcpy(call->priv, priv, len);
     call->priv_len = len;
-    if (call->mate != NULL && fake.rejecting != NULL)
+    if (call->mate && fake.rejecting)
         fake.rejecting(call->mate, call->priv, len);
 }
 
@@ -503,7 +503,7 @@ static void f_connect(struct rdma_link *link, const void *priv, size_t len, unsi
     assert_int_equal(fl->nrecvs, fl->open.recv_wrs); /* §1.7: before it is told */
     keep_priv(fl, priv, len, retry, rnr_retry);
     fl->phase = FAKE_CONNECTING;
-    if (fake.connecting != NULL)
+    if (fake.connecting)
         fake.connecting(fl);
 }
 
@@ -518,7 +518,7 @@ static void f_accept(struct rdma_link *link, const void *priv, size_t len, unsig
     fk_depth_from(fl, fl->priv, len);
     assert_true(fl->nrecvs >= 2 * fl->led.depth + 2);
     fl->phase = FAKE_ACCEPTING;
-    if (fake.accepting != NULL)
+    if (fake.accepting)
         fake.accepting(fl);
 }
 
@@ -544,7 +544,7 @@ static void f_disconnect(struct rdma_link *link)
     if (fl->phase == FAKE_DOWN)
         return;
     fk_error(fl);
-    if (was_up && fake.disconnecting != NULL)
+    if (was_up && fake.disconnecting)
         fake.disconnecting(fl);
 }
 
@@ -554,7 +554,7 @@ static void f_shut(struct rdma_link *link)
 
     assert_int_equal(fl->shuts, 0);
     fl->shuts++;
-    if (fl->phase < FAKE_DOWN && fake.disconnecting != NULL)
+    if (fl->phase < FAKE_DOWN && fake.disconnecting)
         fake.disconnecting(fl);
     fl->phase = FAKE_SHUT;
     forget_events(fl);
@@ -610,7 +610,7 @@ static void f_reject(struct rdma_request *req, const void *priv, size_t len)
 {
     struct request *r = req->impl;
 
-    assert_false(r->call->rejected || r->call->link != NULL);
+    assert_false(r->call->rejected || r->call->link);
     say_no(r->call, priv, len);
     free(r);
 }
@@ -620,7 +620,7 @@ static void f_adopt(struct rdma_link *link, struct rdma_request *req)
     struct request *r = req->impl;
     struct fake_link *fl = link_new(link);
 
-    assert_false(r->call->rejected || r->call->link != NULL);
+    assert_false(r->call->rejected || r->call->link);
     r->call->link = fl;
     fl->phase = FAKE_ADOPTED;
     fl->from = req->from;
@@ -720,18 +720,18 @@ void fake_fini(void)
     assert_null(fake.links);
     for (unsigned i = 0; i < FAKE_NODES; i++)
         assert_false(nodes[i].open);
-    while (dead != NULL) {
+    while (dead) {
         struct fake_link *fl = dead;
 
         dead = fl->next;
         assert_int_equal(fl->shuts, 1);
         free_link(fl);
     }
-    while (fake.calls != NULL) {
+    while (fake.calls) {
         struct fake_call *call = fake.calls;
 
         fake.calls = call->next;
-        assert_true(call->asked && (call->rejected || call->link != NULL));
+        assert_true(call->asked && (call->rejected || call->link));
         free(call);
     }
     for (unsigned i = 0; i < nregions; i++)

@@ -42,7 +42,7 @@ struct rdma_cq *fk_cq(struct rdma *rdma, unsigned reactor)
 {
     struct cq *q = &cqs[rdma->index][reactor];
 
-    if (q->tail == NULL) {
+    if (!q->tail) {
         q->base = (struct rdma_cq){.rdma = rdma, .fd = ir_fd_new(), .impl = q};
         q->tail = &q->head;
     }
@@ -53,7 +53,7 @@ void fk_cqs_fini(void)
 {
     for (unsigned n = 0; n < FAKE_NODES; n++) {
         for (unsigned r = 0; r < IR_REACTORS; r++) {
-            while (cqs[n][r].head != NULL) {
+            while (cqs[n][r].head) {
                 struct fake_wc *w = cqs[n][r].head;
 
                 cqs[n][r].head = w->next;
@@ -61,13 +61,13 @@ void fk_cqs_fini(void)
             }
         }
     }
-    while (free_wcs != NULL) {
+    while (free_wcs) {
         struct fake_wc *w = free_wcs;
 
         free_wcs = w->next;
         free(w);
     }
-    while (free_wrs != NULL) {
+    while (free_wrs) {
         struct fake_wr *w = free_wrs;
 
         free_wrs = w->next;
@@ -81,7 +81,7 @@ static struct fake_wc *wc_new(struct fake_link *fl, uint64_t wr_id, enum ibv_wc_
 {
     struct fake_wc *w = free_wcs;
 
-    if (w != NULL)
+    if (w)
         free_wcs = w->next;
     else
         w = malloc(sizeof(*w));
@@ -116,11 +116,11 @@ int fk_poll(struct rdma_cq *cq, struct ibv_wc *wc, int n)
     int got = 0;
 
     assert_int_equal(reactor_index(reactor_self()), (q - &cqs[0][0]) % IR_REACTORS);
-    while (got < n && q->head != NULL) {
+    while (got < n && q->head) {
         struct fake_wc *w = q->head;
 
         q->head = w->next;
-        if (q->head == NULL)
+        if (!q->head)
             q->tail = &q->head;
         wc[got++] = w->wc;
         w->fl->sq_used -= w->slots;
@@ -135,7 +135,7 @@ int fk_arm(struct rdma_cq *cq)
 {
     struct cq *q = cq->impl;
 
-    if (fake.arming != NULL)
+    if (fake.arming)
         fake.arming();
     q->armed = true;
     return 0;
@@ -165,7 +165,7 @@ int fk_post_recv(struct rdma_link *link, struct ibv_recv_wr *wr, struct ibv_recv
     struct fake_link *fl = fk_of(link);
 
     (void)bad;
-    for (; wr != NULL; wr = wr->next) {
+    for (; wr; wr = wr->next) {
         struct fake_recv *r;
 
         assert_true((fl->phase >= FAKE_OPENED && fl->phase <= FAKE_UP) || is_broken(fl));
@@ -208,11 +208,11 @@ static void show_or_hold(struct fake_link *fl, struct fake_wc *w)
 
 void fake_show(struct fake_link *fl, unsigned n)
 {
-    while (n-- > 0 && fl->shown != NULL) {
+    while (n-- > 0 && fl->shown) {
         struct fake_wc *w = fl->shown;
 
         fl->shown = w->next;
-        if (fl->shown == NULL)
+        if (!fl->shown)
             fl->shown_tail = &fl->shown;
         w->next = NULL;
         wc_push(w);
@@ -319,7 +319,7 @@ static void check_unchanged(const struct fake_wr *w)
 
 void fk_check_posted(const struct fake_link *fl)
 {
-    for (const struct fake_wr *w = fl->wrs; w != NULL; w = w->next)
+    for (const struct fake_wr *w = fl->wrs; w; w = w->next)
         check_unchanged(w);
 }
 
@@ -327,7 +327,7 @@ static struct fake_wr *wr_new(struct fake_link *fl, const struct ibv_send_wr *wr
 {
     struct fake_wr *w = free_wrs;
 
-    if (w != NULL)
+    if (w)
         free_wrs = w->next;
     else
         w = malloc(sizeof(*w));
@@ -384,7 +384,7 @@ int fk_post_send(struct rdma_link *link, struct ibv_send_wr *wr, struct ibv_send
 {
     struct fake_link *fl = fk_of(link);
 
-    for (; wr != NULL; wr = wr->next) {
+    for (; wr; wr = wr->next) {
         struct fake_wr *w;
 
         check_send(fl, wr);
@@ -425,19 +425,19 @@ DEVICE static void apply_write(struct fake_link *fl, const struct fake_wr *w)
 
     if (fake.fast)
         return;
-    if (fl->mate != NULL)
+    if (fl->mate)
         assert_true(led_told(fl->mate, w->rkey, w->remote, w->len));
-    for (uint32_t i = 0; i < w->len && to != NULL; i++)
+    for (uint32_t i = 0; i < w->len && to; i++)
         to[i] = w->bytes[i];
 }
 
 static bool wire_one(struct fake_link *fl, struct fake_wr *w)
 {
-    if (fl->mate != NULL && fl->mate->phase != FAKE_UP && fl->mate->phase != FAKE_ACCEPTING)
+    if (fl->mate && fl->mate->phase != FAKE_UP && fl->mate->phase != FAKE_ACCEPTING)
         return false;
     if (w->write)
         apply_write(fl, w);
-    else if (fl->mate == NULL)
+    else if (!fl->mate)
         keep_out(fl, w);
     else if (!fake_deliver(fl->mate, w->bytes, w->len))
         return false;
@@ -449,21 +449,21 @@ bool fake_wire(struct fake_link *fl)
 {
     struct fake_wr *w = fl->wrs;
 
-    while (w != NULL && w->wired)
+    while (w && w->wired)
         w = w->next;
-    return w != NULL && fl->phase == FAKE_UP && wire_one(fl, w);
+    return w && fl->phase == FAKE_UP && wire_one(fl, w);
 }
 
 bool fake_next(struct fake_link *fl, struct pe_msg *m)
 {
-    while (fl->out == NULL && fake_wire(fl))
+    while (!fl->out && fake_wire(fl))
         ;
-    if (fl->out == NULL)
+    if (!fl->out)
         return false;
     free(fl->last);
     fl->last = fl->out;
     fl->out = fl->last->next;
-    if (fl->out == NULL)
+    if (!fl->out)
         fl->out_tail = &fl->out;
     if (!pe_decode(fl->last->bytes, fl->last->len, m))
         fail_msg("not a message");
@@ -474,9 +474,9 @@ unsigned fake_unsent(const struct fake_link *fl)
 {
     unsigned n = 0;
 
-    for (const struct fake_out *o = fl->out; o != NULL; o = o->next)
+    for (const struct fake_out *o = fl->out; o; o = o->next)
         n++;
-    for (const struct fake_wr *w = fl->wrs; w != NULL; w = w->next)
+    for (const struct fake_wr *w = fl->wrs; w; w = w->next)
         n += !w->write && !w->wired;
     return n;
 }
@@ -488,7 +488,7 @@ static struct fake_wr *take_wr(struct fake_link *fl)
     struct fake_wr *w = fl->wrs;
 
     fl->wrs = w->next;
-    if (fl->wrs == NULL)
+    if (!fl->wrs)
         fl->wrs_tail = &fl->wrs;
     check_unchanged(w);
     if (!w->write && w->type == PE_NOOP && fl->led.noops > 0)
@@ -503,11 +503,11 @@ static bool complete_one(struct fake_link *fl, enum ibv_wc_status status)
     unsigned slots = 1;
     struct fake_wc *wc;
 
-    while (end != NULL && !end->signaled && status == IBV_WC_SUCCESS) {
+    while (end && !end->signaled && status == IBV_WC_SUCCESS) {
         end = end->next;
         slots++;
     }
-    if (end == NULL)
+    if (!end)
         return false;
     while (!end->wired && status == IBV_WC_SUCCESS) {
         if (!fake_wire(fl))
@@ -535,7 +535,7 @@ unsigned fake_complete(struct fake_link *fl, unsigned n)
 void fake_flush(struct fake_link *fl, unsigned n)
 {
     assert_true(fl->phase == FAKE_DOWN || fl->phase == FAKE_SHUT);
-    while (n > 0 && fl->wrs != NULL) {
+    while (n > 0 && fl->wrs) {
         complete_one(fl, IBV_WC_WR_FLUSH_ERR);
         n--;
     }
@@ -568,7 +568,7 @@ void fake_break(struct fake_link *fl)
 
 void fk_drop_requests(struct fake_link *fl)
 {
-    while (fl->wrs != NULL) {
+    while (fl->wrs) {
         struct fake_wr *w = fl->wrs;
 
         fl->wrs = w->next;
@@ -576,14 +576,14 @@ void fk_drop_requests(struct fake_link *fl)
     }
     fl->wrs_tail = &fl->wrs;
     fl->nrecvs = 0;
-    while (fl->shown != NULL) {
+    while (fl->shown) {
         struct fake_wc *w = fl->shown;
 
         fl->shown = w->next;
         free(w);
     }
     fl->shown_tail = &fl->shown;
-    while (fl->out != NULL) {
+    while (fl->out) {
         struct fake_out *o = fl->out;
 
         fl->out = o->next;
@@ -612,12 +612,12 @@ void fake_settle(void)
     do {
         done = 0;
         ir_run();
-        for (struct fake_link *fl = fake.links; fl != NULL; fl = fl->next) {
+        for (struct fake_link *fl = fake.links; fl; fl = fl->next) {
             if (!fl->hold_sends)
                 done += fake_complete(fl, UINT32_MAX);
         }
     } while (done > 0);
-    for (struct fake_link *fl = fake.links; fl != NULL; fl = fl->next)
+    for (struct fake_link *fl = fake.links; fl; fl = fl->next)
         led_check(fl);
 }
 
@@ -632,8 +632,8 @@ static bool overlaps(const void *a, size_t alen, uint64_t b, uint64_t blen)
 
 bool fake_in_flight(const void *addr, size_t len)
 {
-    for (const struct fake_link *fl = fake.links; fl != NULL; fl = fl->next) {
-        for (const struct fake_wr *w = fl->wrs; w != NULL; w = w->next) {
+    for (const struct fake_link *fl = fake.links; fl; fl = fl->next) {
+        for (const struct fake_wr *w = fl->wrs; w; w = w->next) {
             for (unsigned i = 0; i < w->nsge && !w->inlined; i++) {
                 if (overlaps(addr, len, w->sge[i].addr, w->sge[i].length))
                     return true;
@@ -645,7 +645,7 @@ bool fake_in_flight(const void *addr, size_t len)
 
 bool fake_told(const void *addr, size_t len)
 {
-    for (const struct fake_link *fl = fake.links; fl != NULL; fl = fl->next) {
+    for (const struct fake_link *fl = fake.links; fl; fl = fl->next) {
         for (unsigned i = 0; i < fl->led.ntold; i++) {
             const struct led_told *t = &fl->led.told[i];
 

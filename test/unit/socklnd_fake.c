@@ -81,21 +81,21 @@ void reactor_timer_init(struct reactor_timer *t, reactor_timer_fn fn)
 
 void reactor_timer_cancel(struct reactor_timer *t)
 {
-    if (t->pprev == NULL)
+    if (!t->pprev)
         return;
     *t->pprev = t->next;
-    if (t->next != NULL)
+    if (t->next)
         t->next->pprev = t->pprev;
     t->pprev = NULL;
 }
 
 void reactor_timer_arm(struct reactor_timer *t, uint64_t delay_us)
 {
-    assert_true(self != NULL && self->index < FAKE_REACTORS);
+    assert_true(self && self->index < FAKE_REACTORS);
     reactor_timer_cancel(t);
     t->expires_us = now_us + delay_us;
     t->next = self->timers;
-    if (t->next != NULL)
+    if (t->next)
         t->next->pprev = &t->next;
     t->pprev = &self->timers;
     self->timers = t;
@@ -165,7 +165,7 @@ static int run_mail(struct reactor *r)
 
     r->mail = NULL;
     r->mail_tail = &r->mail;
-    while (list != NULL) {
+    while (list) {
         struct reactor_task *t = list;
 
         list = t->next;
@@ -179,8 +179,8 @@ static struct reactor_timer *due(const struct reactor *r)
 {
     struct reactor_timer *best = NULL;
 
-    for (struct reactor_timer *t = r->timers; t != NULL; t = t->next) {
-        if (t->expires_us <= now_us && (best == NULL || t->expires_us < best->expires_us))
+    for (struct reactor_timer *t = r->timers; t; t = t->next) {
+        if (t->expires_us <= now_us && (!best || t->expires_us < best->expires_us))
             best = t;
     }
     return best;
@@ -192,7 +192,7 @@ static int run_timers(struct reactor *r)
     int n = 0;
 
     /* As the wheel does: what is armed now fires in the next round. */
-    if ((t = due(r)) != NULL) {
+    if ((t = due(r))) {
         reactor_timer_cancel(t);
         t->fn(t);
         n++;
@@ -204,11 +204,11 @@ static int streams_run(struct reactor *r);
 
 static int step(struct reactor *r)
 {
-    struct reactor_poller *p, *next;
+    struct reactor_poller *next;
     int work = 0;
 
     self = r;
-    for (p = r->pollers; p != NULL; p = next) {
+    for (struct reactor_poller *p = r->pollers; p; p = next) {
         next = p->next;
         work += p->fn(p->arg);
     }
@@ -238,7 +238,7 @@ static uint64_t next_timer(void)
     uint64_t next = UINT64_MAX;
 
     for (unsigned i = 0; i < FAKE_REACTORS; i++) {
-        for (struct reactor_timer *t = env.reactor[i].timers; t != NULL; t = t->next)
+        for (struct reactor_timer *t = env.reactor[i].timers; t; t = t->next)
             next = t->expires_us < next ? t->expires_us : next;
     }
     return next;
@@ -336,7 +336,7 @@ static int f_connect(void *ctx, const union stream_addr *local, const char *ifna
     (void)tos;
     if (fake_connect_error != 0)
         return fake_connect_error;
-    for (s = streams; s != NULL; s = s->next) {
+    for (s = streams; s; s = s->next) {
         if (s->dialled && !s->closed && port_of(&s->local) == port_of(local) &&
             memcmp(&s->remote, remote, sizeof(*remote)) == 0)
             return -EADDRNOTAVAIL;
@@ -594,7 +594,7 @@ static int streams_run(struct reactor *r)
 {
     int work = 0;
 
-    for (struct fake_stream *s = streams; s != NULL; s = s->next) {
+    for (struct fake_stream *s = streams; s; s = s->next) {
         if (s->reactor == r)
             work += stream_run(s);
     }
@@ -621,7 +621,7 @@ struct fake_stream *fake_call(const char *from, uint16_t port)
     struct reactor *before = self;
 
     make_addr(from, port, &s->remote);
-    while (l != NULL && l->addr.sa.sa_family != s->remote.sa.sa_family)
+    while (l && l->addr.sa.sa_family != s->remote.sa.sa_family)
         l = l->next;
     assert_non_null(l);
     self = l->on;
@@ -998,7 +998,7 @@ void fake_grant(void)
 
 void lnet_grant_close(struct lnet_grant *grant)
 {
-    if (grant->shard == NULL)
+    if (!grant->shard)
         return;
     assert_ptr_equal(grant->shard, self);
     if (core.grant_waits == grant)
@@ -1084,7 +1084,7 @@ void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
     row->accepted = true;
     row->result = result;
     core.ndone++;
-    if (core.on_sent != NULL)
+    if (core.on_sent)
         core.on_sent(msg);
 }
 
@@ -1222,7 +1222,7 @@ void fake_mail_comes(void)
 {
     struct reactor_task *task;
 
-    while ((task = late_mail) != NULL) {
+    while ((task = late_mail)) {
         late_mail = task->next;
         reactor_post(&env.reactor[fake_late], task);
     }
@@ -1234,7 +1234,7 @@ int fake_setup(void **state)
     char err[256] = "";
 
     (void)state;
-    if (fake_opts.transport == NULL)
+    if (!fake_opts.transport)
         fake_defaults();
     memset(&core, 0, sizeof(core));
     memset(peers, 0, sizeof(peers));
@@ -1269,7 +1269,7 @@ void fake_stop_later(void)
     self = reactor_control(&env);
     stopped = 0;
     for (int i = 0; i < 2; i++) {
-        if (nis[i].lnd_ni == NULL)
+        if (!nis[i].lnd_ni)
             continue;
         done[i].fn = on_stopped;
         lnd_sock_ops.ni_stop(&nis[i], &done[i]);
@@ -1290,7 +1290,7 @@ void fake_stop(void)
 
 static void free_streams(void)
 {
-    while (streams != NULL) {
+    while (streams) {
         struct fake_stream *s = streams;
 
         streams = s->next;
@@ -1404,7 +1404,7 @@ size_t fake_frame(uint8_t *buf, const char *src, const char *dst, uint32_t len, 
 
     lnet_body_set_put(&hdr, &put);
     sock_frame_encode(&frame, buf);
-    if (strchr(dst, ':') != NULL) {
+    if (strchr(dst, ':')) {
         lnet_hdr_encode16(&hdr, buf + n);
         n += LNET_HDR16_SIZE;
     } else {

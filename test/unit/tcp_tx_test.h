@@ -66,7 +66,7 @@ static void check_bytes(const struct rte_mbuf *m, uint64_t off)
 {
     uint32_t all = 0;
 
-    for (const struct rte_mbuf *s = m; s != NULL; s = s->next) {
+    for (const struct rte_mbuf *s = m; s; s = s->next) {
         const uint8_t *p = rte_pktmbuf_mtod(s, const uint8_t *);
 
         for (uint32_t i = 0; i < s->data_len; i++) {
@@ -105,12 +105,12 @@ bool tcp_out(struct tcp_conn *conn, uint32_t seq, uint8_t flags, struct rte_mbuf
         rte_pktmbuf_free(payload);
         return false;
     }
-    left = payload != NULL ? payload->pkt_len : 0;
+    left = payload ? payload->pkt_len : 0;
     s.begins = true;
-    s.segs = payload != NULL ? payload->nb_segs : 0;
-    if (payload != NULL)
+    s.segs = payload ? payload->nb_segs : 0;
+    if (payload)
         check_bytes(payload, s.off);
-    if (payload != NULL && RTE_MBUF_DIRECT(payload))
+    if (payload && RTE_MBUF_DIRECT(payload))
         put_in_place(payload, &s);
     if (!tso)
         assert_true(left <= mss);
@@ -236,14 +236,14 @@ static inline void pass_until(uint64_t us)
 
 static unsigned check_tree(const struct tcp_tx_seg *s, const struct tcp_tx_seg *up)
 {
-    if (s == NULL)
+    if (!s)
         return 0;
     assert_ptr_equal(s->up, up);
-    if (up != NULL)
+    if (up)
         assert_true(s->prio <= up->prio);
-    if (s->left != NULL)
+    if (s->left)
         assert_true(seq_lt(s->left->seq, s->seq));
-    if (s->right != NULL)
+    if (s->right)
         assert_true(seq_lt(s->seq, s->right->seq));
     return check_tree(s->left, s) + 1 + check_tree(s->right, s);
 }
@@ -257,13 +257,13 @@ static void check_board(void)
 
     if (!tx->open)
         return;
-    for (s = tx->first; s != NULL; before = s, s = s->next) {
+    for (s = tx->first; s; before = s, s = s->next) {
         n++;
         assert_ptr_equal(s->prev, before);
         assert_int_equal(s->seq, at);
         assert_true(s->len > 0 && s->size > 0 && s->segs > 0);
         at += s->len;
-        assert_true(!s->fin || s->next == NULL);
+        assert_true(!s->fin || !s->next);
         if (s->len > s->fin) {
             assert_non_null(s->data);
             assert_true(seq_leq(s->data->seq, s->seq));
@@ -295,7 +295,7 @@ static void check_board(void)
     assert_int_equal(listed, in_lists);
     assert_int_equal(check_tree(tx->root, NULL), n);
     at = tx->una;
-    for (d = tx->head; d != NULL; d = d->next) {
+    for (d = tx->head; d; d = d->next) {
         assert_true(seq_leq(d->seq, at));
         at = d->seq + d->len;
         if (seq_leq(d->seq, tx->nxt) && seq_lt(tx->nxt, at))
@@ -427,14 +427,14 @@ static inline uint32_t give(uint64_t off, uint32_t len, uint32_t piece, bool by_
         struct rte_mbuf *m = by_ref ? rte_pktmbuf_alloc(payload_pool) : NULL;
 
         n = (uint32_t)tx_min(tx_min(len - done, piece), sizeof(lent) - 128);
-        seg.addr = m != NULL ? rte_pktmbuf_mtod(m, uint8_t *) : lent;
+        seg.addr = m ? rte_pktmbuf_mtod(m, uint8_t *) : lent;
         seg.len = n;
         for (uint32_t i = 0; i < n; i++)
             seg.addr[i] = byte_at(off + done + i);
-        if (m != NULL)
+        if (m)
             seg.region = mem_mbufs_region(payload_pool);
         took = tcp_tx_append(c, &seg, 1, more || done + n < len);
-        if (m != NULL)
+        if (m)
             rte_pktmbuf_free_seg(m);
         memset(lent, 0xee, sizeof(lent));
         assert_true(took >= 0 && took <= n);

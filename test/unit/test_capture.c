@@ -95,11 +95,10 @@ static void test_which(void **state)
         {{.has_peer = true, .peer = addr_of("fd00::1")}, {0, 0, 0, 0, 0, 0}},
     };
     struct capture_record r;
-    unsigned i, k;
 
-    for (i = 0; i < RTE_DIM(row); i++) {
+    for (unsigned i = 0; i < RTE_DIM(row); i++) {
         begin_capture(row[i].conf);
-        for (k = 0; k < 6; k++) {
+        for (unsigned k = 0; k < 6; k++) {
             static const enum pkt_drop why[] = {0, 0, 0, 0, PKT_DROP_IP_BAD, PKT_DROP_TCP_PAWS};
 
             pass(packet(k == 2 ? 2 : 1, 10), k == 3, k == 1, why[k]);
@@ -120,14 +119,13 @@ static void test_how_much(void **state)
     static const uint8_t ether[14] = {[12] = 0x88, [13] = 0xcc};
     struct capture_record r;
     struct rte_mbuf *m;
-    unsigned i;
 
     begin_capture((struct capture_conf){.snap = 0});
     pass(packet(1, 1000), 0, false, PKT_DROP_NONE);
     assert_true(capture_next(capture, &r));
     assert_int_equal(r.caplen, 66);
     assert_int_equal(r.len, 1066);
-    for (i = 0; i < r.caplen; i++)
+    for (unsigned i = 0; i < r.caplen; i++)
         assert_int_not_equal(r.data[i], 0xdd);
     capture_pop(capture);
 
@@ -236,7 +234,6 @@ static void test_rpc(void **state)
 {
     char id[32], params[64];
     json_t *r;
-    unsigned i;
 
     start("{\"drops\":true,\"packets\":700}", id);
     fails("capture_start", "", -EBUSY, NULL);
@@ -256,10 +253,10 @@ static void test_rpc(void **state)
     /* Whoever has the id may take packets, but not begin. In pages; so many and no more. */
     session.role = JRPC_READ;
     fails("capture_start", "", -EACCES, NULL);
-    for (i = 0; i < 600; i++)
+    for (unsigned i = 0; i < 600; i++)
         pass(packet(7, 5), 0, true, PKT_DROP_NONE);
     assert_int_equal(json_array_size(at(page(id), "packets")), 512);
-    for (i = 0; i < 600; i++)
+    for (unsigned i = 0; i < 600; i++)
         pass(packet(7, 5), 0, true, PKT_DROP_NONE);
     r = page(id);
     assert_int_equal(json_array_size(at(r, "packets")), 700 - 513);

@@ -44,9 +44,7 @@ static void good(const char *text)
 
 static bool reported(const char *want)
 {
-    unsigned i;
-
-    for (i = 0; i < report.count; i++)
+    for (unsigned i = 0; i < report.count; i++)
         if (strstr(report.message[i].text, want))
             return true;
     return false;
@@ -197,9 +195,7 @@ static const char *const good_texts[] = {
 
 static void test_good(void **state)
 {
-    size_t i;
-
-    for (i = 0; i < sizeof(good_texts) / sizeof(good_texts[0]); i++) {
+    for (size_t i = 0; i < sizeof(good_texts) / sizeof(good_texts[0]); i++) {
         good(good_texts[i]);
         done();
     }
@@ -218,9 +214,8 @@ static void test_enable(void **state)
 {
     static const int want[] = {0, 1, 0, 1}; /* disabled, enabled, stopping, starting */
     char text[512];
-    int i;
 
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         snprintf(text, sizeof(text), NET "routing: {enable: %d}\n", i);
         good(text);
         assert_int_equal(cfg->routing, want[i]);
@@ -241,9 +236,8 @@ static void test_lnetctl_router(void **state)
     static const char *const files[] = {TEST_DATA "/lnetctl-export-router-tcp-full.yaml",
                                         TEST_DATA "/lnetctl-export-router-tcp-backup.yaml"};
     char nid[LNET_NIDSTR_SIZE];
-    int i;
 
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         load(files[i]);
         assert_int_equal(cfg->ni_count, 2);
         assert_string_equal(cfg->ni[0].conf.ifname, "eth0");
@@ -465,9 +459,7 @@ static const struct {
 
 static void test_bad(void **state)
 {
-    size_t i;
-
-    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         if (parse(bad[i].text) != -EINVAL || cfg)
             fail_msg("accepted: %s", bad[i].text);
         if (!reported(bad[i].want))
@@ -500,10 +492,8 @@ static void test_one_net(void **state)
 /* A file may hold anything; a terminal must not get it. */
 static void test_printable(void **state)
 {
-    const char *p;
-
     assert_int_equal(parse("\"a\\e[31mb\\n\": 1\n"), -EINVAL);
-    for (p = report.message[0].text; *p; p++)
+    for (const char *p = report.message[0].text; *p; p++)
         assert_true((unsigned char)*p >= 0x20);
     done();
     assert_int_equal(parse("\"a\\x9b31mb\": 1\n"), -EINVAL);
@@ -522,11 +512,10 @@ static char *repeat(const char *head, const char *unit, unsigned count, const ch
 {
     size_t size = strlen(head) + (strlen(unit) + 16) * count + strlen(tail) + 1, used;
     char *text = malloc(size);
-    unsigned i;
 
     assert_non_null(text);
     used = (size_t)snprintf(text, size, "%s", head);
-    for (i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++)
         used += (size_t)snprintf(text + used, size - used, unit, i / 256 % 256, i % 256);
     snprintf(text + used, size - used, "%s", tail);
     return text;

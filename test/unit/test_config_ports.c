@@ -126,9 +126,7 @@ static const char *const good_texts[] = {
 
 static void test_good(void **state)
 {
-    size_t i;
-
-    for (i = 0; i < sizeof(good_texts) / sizeof(good_texts[0]); i++) {
+    for (size_t i = 0; i < sizeof(good_texts) / sizeof(good_texts[0]); i++) {
         good(good_texts[i]);
         done();
     }
@@ -236,9 +234,7 @@ static const struct {
 
 static bool reported(const char *want)
 {
-    unsigned i;
-
-    for (i = 0; i < report.count; i++)
+    for (unsigned i = 0; i < report.count; i++)
         if (strstr(report.message[i].text, want))
             return true;
     return false;
@@ -246,9 +242,7 @@ static bool reported(const char *want)
 
 static void test_bad(void **state)
 {
-    size_t i;
-
-    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         if (parse_onto(bad[i].text, CFG_REPLACE, NULL) != -EINVAL || cfg)
             fail_msg("accepted: %s", bad[i].text);
         if (!reported(bad[i].want))
@@ -264,14 +258,13 @@ static char *many(unsigned count, unsigned devices, unsigned routes)
     char *text = NULL;
     size_t len;
     FILE *to = open_memstream(&text, &len);
-    unsigned i, j;
 
     assert_non_null(to);
     fputs(NI("10.0.0.1") "millrace:\n  ports:\n", to);
-    for (i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count; i++) {
         fprintf(to, "  - {name: p%u, device: e%u, vlan: %u, addresses: [10.0.%u.1/24], routes: [",
                 i, i % devices, i / devices + 1, i);
-        for (j = 0; j < routes; j++)
+        for (unsigned j = 0; j < routes; j++)
             fprintf(to, "%s{to: 11.%u.%u.0/24, via: 10.0.%u.9}", j ? ", " : "", i, j, i);
         fputs("]}\n", to);
     }
@@ -292,9 +285,8 @@ static void test_limits(void **state)
         {1, 1, CFG_PORT_ROUTES + 1, "is one route too many; at most 64"},
         {5, 1, 52, "260 routes and gateways are too many; at most 256"},
     };
-    unsigned i;
 
-    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char *text = many(rows[i].count, rows[i].devices, rows[i].routes);
         int rc = parse_onto(text, CFG_REPLACE, NULL);
 
@@ -336,12 +328,11 @@ static void test_written(void **state)
     static const enum cfg_form forms[] = {CFG_FORM_RUNNING, CFG_FORM_BACKUP, CFG_FORM_FILE};
     struct cfg *first;
     struct cfg_diff diff;
-    unsigned i;
 
     good(ALL);
     first = cfg_copy(cfg);
     done();
-    for (i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         char *text = cfg_text(first, forms[i]);
 
         if (forms[i] == CFG_FORM_FILE)
@@ -357,7 +348,7 @@ static void test_written(void **state)
     cfg_free(first);
     /* What has no ports says nothing of them. */
     good(NI("10.0.0.1"));
-    for (i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         char *text = cfg_text(cfg, forms[i]);
 
         assert_null(strstr(text, "ports"));

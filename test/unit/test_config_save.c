@@ -231,15 +231,14 @@ static void thousands_of_routes(void **state)
     FILE *to = open_memstream(&old, &len);
     struct cfg *cfg;
     enum cfg_saved how;
-    unsigned i;
     char *got;
 
     fputs(NI0 "route:\n", to);
-    for (i = 0; i < 2000; i++)
+    for (unsigned i = 0; i < 2000; i++)
         fprintf(to, "- {net: tcp%u, gateway: 10.0.%u.9@tcp} # %u\n", i + 5, i % 50, i);
     fclose(to);
     cfg = parse(old);
-    for (i = 0; i < 2000; i += 2)
+    for (unsigned i = 0; i < 2000; i += 2)
         cfg->route[i].conf.priority = 7;
     got = save(old, cfg, &how);
     assert_int_equal(how, CFG_SAVED_PATCHED);

@@ -108,7 +108,7 @@ static void test_errors(void **state)
 
         if (cores_parse(wrong[i].text, 0, &allowed, &plan, err, sizeof(err)) != -EINVAL)
             fail_msg("accepted: %s", wrong[i].text);
-        if (strstr(err, wrong[i].says) == NULL)
+        if (!strstr(err, wrong[i].says))
             fail_msg("\"%s\" gave: %s", wrong[i].text, err);
     }
 }

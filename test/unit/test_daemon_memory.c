@@ -99,9 +99,7 @@ static void test_counts(void **state)
 
 static void test_quarter(void **state)
 {
-    size_t ram;
-
-    for (ram = 256; ram <= 4096; ram += 77) {
+    for (size_t ram = 256; ram <= 4096; ram += 77) {
         good("", ram * DAEMON_MIB);
         assert_int_equal(m.unlimited, even(1024) + 64 + 2);
         assert_true(m.eal <= ram / 4);
@@ -144,10 +142,10 @@ static void test_memory(void **state)
 /* Whatever is written, it fits or is refused. */
 static void test_any_memory(void **state)
 {
-    unsigned mib, fit = 0;
+    unsigned fit = 0;
     char text[64];
 
-    for (mib = 1; mib < 1500; mib += 1 + mib / 16) {
+    for (unsigned mib = 1; mib < 1500; mib += 1 + mib / 16) {
         snprintf(text, sizeof(text), "millrace: {memory: %u}", mib);
         if (plan(text, 64 * GIB) != 0) {
             assert_int_equal(fit, 0); /* more is never too little */
@@ -252,9 +250,7 @@ static void test_segments(void **state)
  * the least of each. */
 static void test_ports_quarter(void **state)
 {
-    size_t ram;
-
-    for (ram = 2048; ram <= 8192; ram += 307) {
+    for (size_t ram = 2048; ram <= 8192; ram += 307) {
         good_ports("millrace: {" PORTS "}", ram * DAEMON_MIB);
         assert_true(m.eal <= ram / 4 || m.unlimited == 0);
         if (m.unlimited)
@@ -266,10 +262,10 @@ static void test_ports_quarter(void **state)
 
 static void test_ports_any_memory(void **state)
 {
-    unsigned mib, fit = 0;
+    unsigned fit = 0;
     char text[512];
 
-    for (mib = 1; mib < 3000; mib += 1 + mib / 16) {
+    for (unsigned mib = 1; mib < 3000; mib += 1 + mib / 16) {
         snprintf(text, sizeof(text), "millrace: {memory: %u, " PORTS "}", mib);
         if (plan(text, 64 * GIB) != 0) {
             assert_int_equal(fit, 0); /* more is never too little */

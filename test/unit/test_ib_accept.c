@@ -268,7 +268,7 @@ static void rows_half_open(void **state)
     unsigned n = 0;
 
     (void)state;
-    for (unsigned i = 2; i < 60 && (call == NULL || !call->rejected); i += 2) {
+    for (unsigned i = 2; i < 60 && (!call || !call->rejected); i += 2) {
         snprintf(address, sizeof(address), "10.0.0.%u", i);
         ih_persona_is(address);
         for (unsigned k = 0; k < 100 && !(call = ih_call())->rejected; k++)

@@ -72,9 +72,8 @@ static void test_classes(void **state)
         {IB_PUT_NAK, IB_CLASS_ANSWER, 8, 8},  {IB_PUT_DONE, IB_CLASS_ANSWER, 8, 8},
         {IB_GET_DONE, IB_CLASS_ANSWER, 8, 8}, {IB_NOOP, IB_CLASS_NOOP, 8, 8},
     };
-    size_t i;
 
-    for (i = 0; i < ROWS(rows); i++) {
+    for (size_t i = 0; i < ROWS(rows); i++) {
         fresh();
         assert_int_equal(ib_class_of(rows[i].type), rows[i].class);
         assert_int_equal(send_one(rows[i].type), 0);
@@ -85,10 +84,8 @@ static void test_classes(void **state)
 /* §3.3 step 4: without credit nothing but what needs none; one that comes lets one go. */
 static void test_no_credit(void **state)
 {
-    unsigned i;
-
     fresh();
-    for (i = 0; i < DEPTH; i++)
+    for (unsigned i = 0; i < DEPTH; i++)
         send_one(IB_IMMEDIATE);
     assert_int_equal(ib_credits_may_post(&c, IB_IMMEDIATE), IB_MAY_WAIT_CREDIT);
     assert_int_equal(ib_credits_may_post(&c, IB_PUT_REQ), IB_MAY_WAIT_CREDIT);
@@ -104,10 +101,8 @@ static void test_no_credit(void **state)
 /* §3.3 step 2: the reserve runs out before the credits do, and only an answer brings it back. */
 static void test_reserve(void **state)
 {
-    unsigned i;
-
     fresh();
-    for (i = 0; i < DEPTH; i++)
+    for (unsigned i = 0; i < DEPTH; i++)
         send_one(IB_PUT_REQ);
     take_one(IB_NOOP, DEPTH, false); /* credits are back, answers are not */
     assert_counters(8, 0, 0);
@@ -152,9 +147,8 @@ static void test_piggy_back(void **state)
 {
     static const unsigned types[] = {IB_IMMEDIATE, IB_PUT_REQ,  IB_GET_REQ,  IB_PUT_ACK,
                                      IB_PUT_NAK,   IB_PUT_DONE, IB_GET_DONE, IB_NOOP};
-    size_t i;
 
-    for (i = 0; i < ROWS(types); i++) {
+    for (size_t i = 0; i < ROWS(types); i++) {
         fresh();
         take_one(IB_IMMEDIATE, 0, false);
         take_one(IB_IMMEDIATE, 0, false);
@@ -173,9 +167,8 @@ static void test_unpost(void **state)
     static const unsigned types[] = {IB_IMMEDIATE, IB_PUT_REQ, IB_PUT_ACK, IB_NOOP};
     struct ib_credits before;
     uint8_t returned;
-    size_t i;
 
-    for (i = 0; i < ROWS(types); i++) {
+    for (size_t i = 0; i < ROWS(types); i++) {
         fresh();
         take_one(IB_IMMEDIATE, 0, false);
         take_one(IB_IMMEDIATE, 0, false);
@@ -211,14 +204,12 @@ static void test_need_noop(void **state)
         {0, true, false, true, true, true},
         {0, true, true, false, false, false},
     };
-    size_t i;
-    unsigned k;
 
-    for (i = 0; i < ROWS(rows); i++) {
+    for (size_t i = 0; i < ROWS(rows); i++) {
         fresh();
-        for (k = 0; k < rows[i].owed; k++)
+        for (unsigned k = 0; k < rows[i].owed; k++)
             take_one(IB_IMMEDIATE, 0, false);
-        for (k = 0; rows[i].no_credit && k < DEPTH; k++)
+        for (unsigned k = 0; rows[i].no_credit && k < DEPTH; k++)
             c.credits--;
         if (ib_credits_need_noop(&c, rows[i].idle, rows[i].answers, rows[i].sends) != rows[i].need)
             fail_msg("row %zu", i);
@@ -241,9 +232,8 @@ static void test_hiw(void **state)
         {4, 8, 0, 2},
     };
     unsigned depth, peer_credits, hiw;
-    size_t i;
 
-    for (i = 0; i < ROWS(rows); i++) {
+    for (size_t i = 0; i < ROWS(rows); i++) {
         if (ib_credits_hiw(rows[i].depth, rows[i].peer_credits, rows[i].hiw) != rows[i].want)
             fail_msg("row %zu: %u", i,
                      ib_credits_hiw(rows[i].depth, rows[i].peer_credits, rows[i].hiw));
@@ -278,12 +268,10 @@ static void test_received(void **state)
         {"GET_DONE", IB_GET_DONE, false, 0, 2},
         {"NOOP", IB_NOOP, false, 0, 1},
     };
-    unsigned k;
-    size_t i;
 
-    for (i = 0; i < ROWS(rows); i++) {
+    for (size_t i = 0; i < ROWS(rows); i++) {
         fresh();
-        for (k = 0; k < 7; k++)
+        for (unsigned k = 0; k < 7; k++)
             send_one(IB_PUT_REQ);
         take_one(IB_PUT_REQ, 0, true);
         assert_counters(1, 0, 1);
@@ -325,20 +313,18 @@ static void test_returned_too_many(void **state)
 static void test_spent_too_many(void **state)
 {
     static const unsigned types[] = {IB_IMMEDIATE, IB_PUT_REQ, IB_GET_REQ};
-    unsigned k;
-    size_t i;
 
-    for (i = 0; i < ROWS(types); i++) {
+    for (size_t i = 0; i < ROWS(types); i++) {
         fresh();
-        for (k = 0; k < DEPTH; k++)
+        for (unsigned k = 0; k < DEPTH; k++)
             assert_drop(ib_credits_receive(&c, types[k % 3], 0), LNET_DROP_NONE);
         assert_drop(ib_credits_receive(&c, IB_NOOP, 0), LNET_DROP_NONE);
         assert_drop(ib_credits_receive(&c, types[i], 0), LNET_DROP_O2IB_SPENT);
         fresh();
-        for (k = 0; k < DEPTH; k++)
+        for (unsigned k = 0; k < DEPTH; k++)
             take_one(IB_IMMEDIATE, 0, false);
         assert_int_equal(send_one(IB_NOOP), DEPTH); /* now it has been told */
-        for (k = 0; k < DEPTH; k++)
+        for (unsigned k = 0; k < DEPTH; k++)
             take_one(types[i], 0, false);
         assert_drop(ib_credits_receive(&c, types[i], 0), LNET_DROP_O2IB_SPENT);
     }
@@ -347,9 +333,8 @@ static void test_spent_too_many(void **state)
 static void test_unasked(void **state)
 {
     static const unsigned types[] = {IB_PUT_ACK, IB_PUT_NAK, IB_GET_DONE, IB_PUT_DONE};
-    size_t i;
 
-    for (i = 0; i < ROWS(types); i++) {
+    for (size_t i = 0; i < ROWS(types); i++) {
         fresh();
         assert_drop(ib_credits_receive(&c, types[i], 0), LNET_DROP_O2IB_ANSWER);
         fresh();
@@ -534,9 +519,7 @@ static void random_run(uint64_t seed, unsigned depth)
 
 static void test_random(void **state)
 {
-    uint64_t seed;
-
-    for (seed = 1; seed <= 20; seed++) {
+    for (uint64_t seed = 1; seed <= 20; seed++) {
         random_run(seed, 4);
         random_run(seed, 8);
         random_run(seed, 17);

@@ -449,7 +449,7 @@ static void rows_early_for_ever(void **state)
     (void)state;
     soon();
     for (unsigned i = 0; i < 40 && m->done == 0; i++) {
-        if (fake.links != NULL && fake_newest()->phase == FAKE_CONNECTING)
+        if (fake.links && fake_newest()->phase == FAKE_CONNECTING)
             ih_reject(fake_newest(), WHY_EARLY, 0, 0, 0);
         ir_advance(IR_SEC);
     }

@@ -285,13 +285,13 @@ static void receive_one(void)
 {
     struct ih_rx *r = ih_waiting();
 
-    if (r != NULL)
+    if (r)
         ih_recv(r, once_in(4) ? 0 : r->rdma_get ? 1 + rnd(9000) : r->hdr.payload_len);
 }
 
 static void receive_all(void)
 {
-    while (ih_waiting() != NULL)
+    while (ih_waiting())
         receive_one();
 }
 
@@ -329,7 +329,7 @@ static void step(void)
     }
     if (!once_in(4))
         fake_settle();
-    if (fl->link != NULL)
+    if (fl->link)
         listen_to_it();
 }
 
@@ -351,7 +351,7 @@ static void begin(void)
 /* All that it had must end. */
 static void end(void)
 {
-    for (unsigned i = 0; i < 20 && fl != NULL && fake.links != NULL; i++) {
+    for (unsigned i = 0; i < 20 && fl && fake.links; i++) {
         fake.links->hold_sends = false;
         receive_all();
         ir_advance(IR_SEC);
@@ -362,7 +362,7 @@ static void end(void)
     ended_well += core.sent;
     received_well += core.nreceived;
     core.sent = core.nreceived = 0;
-    for (struct ih_msg *m = core.msgs; m != NULL; m = m->next)
+    for (struct ih_msg *m = core.msgs; m; m = m->next)
         assert_int_equal(m->done, 1);
     ih_forget();
 }
@@ -375,7 +375,7 @@ static void test_hostile(void **state)
     begin();
     for (unsigned i = 0; i < steps; i++) {
         step();
-        if (fl->link != NULL && fl->phase == FAKE_UP)
+        if (fl->link && fl->phase == FAKE_UP)
             continue;
         end();
         begin();
@@ -537,7 +537,7 @@ static void test_ghosts(void **state)
     fake_break(fl);
     end();
     begin();
-    assert_true(fl != old || fl->link != NULL);
+    assert_true(fl != old || fl->link);
     assert_true(recv != fl->recvs[fl->recv_head].wr_id); /* or the test shows nothing */
     assert_int_equal(recv >> 44, fl->recvs[fl->recv_head].wr_id >> 44);
     for (unsigned i = 0; i < 20; i++) { /* more than the connection has receives */

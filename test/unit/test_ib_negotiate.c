@@ -188,9 +188,8 @@ static void assert_reject(const char *what, const struct ib_reject *r, enum ib_w
 static void test_refused(void **state)
 {
     struct ib_verdict v;
-    size_t i;
 
-    for (i = 0; i < ROWS(calls); i++) {
+    for (size_t i = 0; i < ROWS(calls); i++) {
         struct call c = good_call();
 
         calls[i].spoil(&c);
@@ -207,10 +206,9 @@ static void test_order(void **state)
 {
     struct ib_verdict v;
     unsigned pairs = 0;
-    size_t i, k;
 
-    for (i = 0; i < ROWS(calls); i++) {
-        for (k = i + 1; k < ROWS(calls); k++) {
+    for (size_t i = 0; i < ROWS(calls); i++) {
+        for (size_t k = i + 1; k < ROWS(calls); k++) {
             struct call c = good_call();
 
             if (calls[i].row == calls[k].row)
@@ -304,9 +302,8 @@ static void test_accepted(void **state)
         {"after 20 races", 1023, 8, 257, 4096, 0, 0, true, true, 20, 255, 8, 257},
     };
     struct ib_verdict v;
-    size_t i;
 
-    for (i = 0; i < ROWS(rows); i++) {
+    for (size_t i = 0; i < ROWS(rows); i++) {
         struct call c = good_call();
 
         c.caller.port = rows[i].port;
@@ -346,9 +343,8 @@ static void test_race(void **state)
         {0x000500000a000109, 0x000500000a000409, false},
         {0x000500000a000101, 0x000500000a000202, true},
     };
-    size_t i;
 
-    for (i = 0; i < ROWS(rows); i++) {
+    for (size_t i = 0; i < ROWS(rows); i++) {
         if (ib_race_lower(rows[i].src, rows[i].mine) != rows[i].lower)
             fail_msg("row %zu", i);
     }
@@ -400,13 +396,12 @@ static void test_ack(void **state)
     const struct ib_ask ask = {.mine = terms_a, .peer_nid = NID_B};
     struct call c = good_call();
     struct ib_verdict v;
-    size_t i;
 
     ib_request_judge(&c.caller, &c.req, &v);
     assert_int_equal(ib_ack_judge(&ask, LNET_DROP_NONE, &v.ack), LNET_DROP_NONE);
     assert_int_equal(ib_ack_judge(&ask, LNET_DROP_O2IB_CONN_LENGTH, &v.ack),
                      LNET_DROP_O2IB_CONN_LENGTH);
-    for (i = 0; i < ROWS(rows); i++) {
+    for (size_t i = 0; i < ROWS(rows); i++) {
         struct ib_conn_msg ack = v.ack;
 
         memcpy((uint8_t *)&ack + rows[i].offset, &rows[i].value, rows[i].size);
@@ -463,9 +458,7 @@ static const struct {
 
 static void test_rejected(void **state)
 {
-    size_t i;
-
-    for (i = 0; i < ROWS(rejects); i++) {
+    for (size_t i = 0; i < ROWS(rejects); i++) {
         struct ib_ask ask = {.mine = terms_a, .peer_nid = NID_B, .peer_stamp = OLD_STAMP};
         struct ib_reject rej = {.version = rejects[i].version,
                                 .why = rejects[i].why,
@@ -493,9 +486,8 @@ static void test_rejected(void **state)
 static void test_bounded(void **state)
 {
     struct ib_ask ask = {.mine = terms_a, .peer_nid = NID_B};
-    unsigned i;
 
-    for (i = 0; i < 10; i++)
+    for (unsigned i = 0; i < 10; i++)
         assert_int_equal(ib_rejected(&ask, IB_CM_STALE_CONN, NULL, 0), IB_NEXT_NOW);
     assert_int_equal(ib_rejected(&ask, IB_CM_STALE_CONN, NULL, 0), IB_NEXT_LATER);
     ask.tries = 0;

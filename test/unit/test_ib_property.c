@@ -87,7 +87,7 @@ static void new_message(void)
     m = ih_msg(node, node == 0 ? PEER : OWN, type, len, regions[rnd(5)], 1 + rnd(4));
     m->id = nids++;
     memcpy(m->msg.hdr.body + 20, &m->id, 4);
-    for (uint32_t i = 0; m->memory != NULL && i < len; i++)
+    for (uint32_t i = 0; m->memory && i < len; i++)
         m->memory[i] = byte_of(m->id, i);
     outstanding[node]++;
     ih_give(m);
@@ -123,7 +123,7 @@ static void on_received(struct ih_rx *r)
         ids[id].refused |= r->result.reason == LNET_DROP_O2IB_NO_LANDING;
         return;
     }
-    for (uint32_t i = 0; r->data != NULL && i < r->mlen; i++) {
+    for (uint32_t i = 0; r->data && i < r->mlen; i++) {
         if (r->data[i] != byte_of(id, i))
             fail_msg("byte %u of message %u is wrong", i, id);
     }
@@ -137,8 +137,8 @@ static void answer_later(void)
     struct ih_rx *r = core.rxs, *waiting[64];
     unsigned n = 0;
 
-    for (; r != NULL && n < 64; r = r->next) {
-        if (r->rx != NULL && !r->asked)
+    for (; r && n < 64; r = r->next) {
+        if (r->rx && !r->asked)
             waiting[n++] = r;
     }
     if (n > 0) {
@@ -151,7 +151,7 @@ static void answer_later(void)
 
 static bool alive(const struct fake_link *fl)
 {
-    return fl != NULL && fl->phase < FAKE_SHUT;
+    return fl && fl->phase < FAKE_SHUT;
 }
 
 static void connecting(struct fake_link *fl)
@@ -189,7 +189,7 @@ static void rejecting(struct fake_link *mate, const uint8_t *priv, size_t len)
 
 static void disconnecting(struct fake_link *fl)
 {
-    if (fl->mate != NULL && fl->mate->mate == fl && alive(fl->mate))
+    if (fl->mate && fl->mate->mate == fl && alive(fl->mate))
         fake_tell(fl->mate, RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
 }
 
@@ -233,7 +233,7 @@ static void fault(struct fake_link *fl)
     static const enum ibv_wc_status bad[] = {IBV_WC_RETRY_EXC_ERR, IBV_WC_REM_ACCESS_ERR,
                                              IBV_WC_RNR_RETRY_EXC_ERR};
 
-    if (fl == NULL || fl->phase > FAKE_UP)
+    if (!fl || fl->phase > FAKE_UP)
         return;
     nfaults++;
     switch (rnd(7)) {
@@ -244,7 +244,7 @@ static void fault(struct fake_link *fl)
         }
         break;
     case 1:
-        if (fl->phase == FAKE_UP && fl->wrs != NULL)
+        if (fl->phase == FAKE_UP && fl->wrs)
             fake_fail_send(fl, bad[rnd(3)]);
         break;
     case 2:
@@ -313,12 +313,12 @@ static void step(bool more)
         break;
     case 9:
         fl = random_link();
-        if (fl != NULL)
+        if (fl)
             fake_events_go(fl);
         break;
     default:
         fl = random_link();
-        if (fl != NULL)
+        if (fl)
             device_step(fl);
         break;
     }
@@ -330,7 +330,7 @@ static void step(bool more)
 
 static void look(void)
 {
-    for (const struct fake_link *fl = fake.links; fl != NULL; fl = fl->next)
+    for (const struct fake_link *fl = fake.links; fl; fl = fl->next)
         led_check(fl);
     ih_forget();
 }
@@ -403,7 +403,7 @@ static void run(void **state)
 static int teardown(void **state)
 {
     fake.hold_events = fake.hold_all = false;
-    for (struct fake_link *fl = fake.links; fl != NULL; fl = fl->next) {
+    for (struct fake_link *fl = fake.links; fl; fl = fl->next) {
         fl->hold_events = fl->hold_sends = fl->hold_recvs = fl->hold_flush = false;
         fake_show(fl, UINT32_MAX);
         if (fl->phase == FAKE_DOWN)

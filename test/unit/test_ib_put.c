@@ -189,7 +189,7 @@ static void unknown(uint8_t type, uint64_t off, const char *row)
     struct ih_msg *m;
     uint64_t cookie;
 
-    fl = fl != NULL && fl->phase == FAKE_UP ? fl : ih_called();
+    fl = fl && fl->phase == FAKE_UP ? fl : ih_called();
     m = begin(BIG, &cookie);
     fl->hostile = true;
     if (type == PE_PUT_ACK)

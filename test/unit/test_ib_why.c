@@ -93,7 +93,7 @@ static void look(void)
 static void expect_why(enum lnet_drop drop, const char *stage, const char *part, int code)
 {
     assert_string_equal(core.why.stage, stage);
-    if (strstr(core.why.why, part) == NULL)
+    if (!strstr(core.why.why, part))
         fail_msg("\"%s\" is not in \"%s\"", part, core.why.why);
     assert_int_equal(core.why.code, code);
     look();

@@ -98,11 +98,10 @@ struct whole {
 static enum lnet_drop decode(const void *buf, size_t len, struct whole *out)
 {
     enum lnet_drop drop;
-    uint32_t i;
 
     memset(out, 0, sizeof(*out));
     drop = ib_msg_decode(buf, len, &out->msg);
-    for (i = 0; drop == LNET_DROP_NONE && i < out->msg.rd.nfrags; i++)
+    for (uint32_t i = 0; drop == LNET_DROP_NONE && i < out->msg.rd.nfrags; i++)
         ib_rd_frag(&out->msg.rd, i, &out->frags[i]);
     return drop;
 }
@@ -229,9 +228,9 @@ static void test_encode(void **state)
 {
     uint8_t out[IB_MSG_SIZE];
     struct whole w;
-    size_t i, len;
+    size_t len;
 
-    for (i = 0; i < ROWS(messages); i++) {
+    for (size_t i = 0; i < ROWS(messages); i++) {
         decode_hex(messages[i], &w);
         len = head_len(&w.msg);
         memset(out, 0xa5, sizeof(out));
@@ -246,11 +245,11 @@ static void test_encode(void **state)
 static void test_truncated(void **state)
 {
     struct whole w;
-    size_t i, n, len;
+    size_t len;
 
-    for (i = 0; i < ROWS(messages); i++) {
+    for (size_t i = 0; i < ROWS(messages); i++) {
         len = unhex(messages[i], wire, sizeof(wire));
-        for (n = 0; n < len; n++) {
+        for (size_t n = 0; n < len; n++) {
             uint8_t *copy = malloc(n + 1); /* ASan sees what is read behind it */
 
             memcpy(copy + 1, wire, n);
@@ -287,8 +286,6 @@ static void test_short_nob(void **state)
 
 static void assert_same(const struct whole *a, const struct whole *b)
 {
-    uint32_t i;
-
     assert_int_equal(a->msg.hdr.version, b->msg.hdr.version);
     assert_int_equal(a->msg.hdr.type, b->msg.hdr.type);
     assert_int_equal(a->msg.hdr.credits, b->msg.hdr.credits);
@@ -304,7 +301,7 @@ static void assert_same(const struct whole *a, const struct whole *b)
     assert_int_equal(a->msg.rd.key, b->msg.rd.key);
     assert_int_equal(a->msg.rd.nfrags, b->msg.rd.nfrags);
     assert_int_equal(a->msg.rd.total, b->msg.rd.total);
-    for (i = 0; i < a->msg.rd.nfrags; i++) {
+    for (uint32_t i = 0; i < a->msg.rd.nfrags; i++) {
         assert_int_equal(a->frags[i].nob, b->frags[i].nob);
         assert_true(a->frags[i].addr == b->frags[i].addr);
     }
@@ -329,9 +326,9 @@ static void turn_round(uint8_t *m, unsigned nfrags)
     static const uint8_t hdr[][2] = {{0, 4},  {4, 2},  {8, 4},  {12, 4},
                                      {16, 8}, {24, 8}, {32, 8}, {40, 8}};
     unsigned type = m[6];
-    size_t rd = type == IB_PUT_ACK ? 64 : type == IB_GET_REQ ? 128 : 0, i;
+    size_t rd = type == IB_PUT_ACK ? 64 : type == IB_GET_REQ ? 128 : 0;
 
-    for (i = 0; i < ROWS(hdr); i++)
+    for (size_t i = 0; i < ROWS(hdr); i++)
         reverse(m + hdr[i][0], hdr[i][1]);
     if (type == IB_PUT_NAK || type == IB_PUT_DONE || type == IB_GET_DONE)
         reverse(m + 56, 4);
@@ -339,7 +336,7 @@ static void turn_round(uint8_t *m, unsigned nfrags)
         return;
     reverse(m + rd, 4);
     reverse(m + rd + 4, 4);
-    for (i = 0; i < nfrags; i++) {
+    for (size_t i = 0; i < nfrags; i++) {
         reverse(m + rd + 8 + 12 * i, 4);
         reverse(m + rd + 12 + 12 * i, 8);
     }
@@ -349,9 +346,9 @@ static void test_other_order(void **state)
 {
     uint8_t out[IB_MSG_SIZE];
     struct whole w, back;
-    size_t i, len;
+    size_t len;
 
-    for (i = 0; i < ROWS(messages); i++) {
+    for (size_t i = 0; i < ROWS(messages); i++) {
         decode_hex(messages[i], &w);
         len = head_len(&w.msg);
         turn_round(wire, w.msg.rd.nfrags);
@@ -416,9 +413,9 @@ static const struct {
 static void test_bad_messages(void **state)
 {
     struct whole w;
-    size_t i, len;
+    size_t len;
 
-    for (i = 0; i < ROWS(bad_messages); i++) {
+    for (size_t i = 0; i < ROWS(bad_messages); i++) {
         len = unhex(bad_messages[i].message, wire, sizeof(wire));
         unhex(bad_messages[i].bytes, wire + bad_messages[i].offset, 16);
         if (decode(wire, len, &w) != bad_messages[i].drop)
@@ -461,11 +458,9 @@ static void test_short_payload(void **state)
 
 static void fill_frags(struct whole *w, unsigned type, uint32_t n)
 {
-    uint32_t i;
-
     decode_hex(type == IB_PUT_ACK ? PUT_ACK : GET_REQ, w);
     w->msg.rd.nfrags = n;
-    for (i = 0; i < n && i < IB_FRAGS_MAX; i++)
+    for (uint32_t i = 0; i < n && i < IB_FRAGS_MAX; i++)
         w->frags[i] = (struct ib_frag){.addr = 0x1000ull * i + 7, .nob = 4096 - i};
 }
 
@@ -477,11 +472,10 @@ static void test_257_fragments(void **state)
     } rows[] = {{IB_PUT_ACK, 3156}, {IB_GET_REQ, 3220}}; /* §2.2 */
     struct whole w, back;
     uint32_t total = 0;
-    size_t i;
 
-    for (i = 0; i < 257; i++)
+    for (size_t i = 0; i < 257; i++)
         total += 4096 - (uint32_t)i;
-    for (i = 0; i < ROWS(rows); i++) {
+    for (size_t i = 0; i < ROWS(rows); i++) {
         fill_frags(&w, rows[i].type, 257);
         assert_int_equal(ib_msg_encode(&w.msg, w.frags, wire, sizeof(wire)), rows[i].size);
         assert_drop(decode(wire, rows[i].size, &back), LNET_DROP_NONE);
@@ -546,7 +540,7 @@ static void test_longest(void **state)
 static void test_cksum(void **state)
 {
     struct whole w;
-    size_t len, i;
+    size_t len;
 
     len = unhex(CONNREQ, wire, sizeof(wire));
     assert_int_equal(ib_cksum(wire, len, true), 0xa3660591);
@@ -554,9 +548,8 @@ static void test_cksum(void **state)
     len = unhex(PING_GET, wire, sizeof(wire));
     assert_int_equal(ib_cksum(wire, len, true), 0x784101f7);
     assert_int_equal(ib_cksum(wire, len, false), 0x1b390230);
-    for (i = 0; i < 4; i++) { /* both variants, in both orders */
+    for (size_t i = 0; i < 4; i++) { /* both variants, in both orders */
         uint32_t sum;
-        unsigned at;
 
         unhex(PING_GET, wire, sizeof(wire));
         if (i & 2)
@@ -566,7 +559,7 @@ static void test_cksum(void **state)
             sum = __builtin_bswap32(sum);
         memcpy(wire + 12, &sum, sizeof(sum));
         assert_drop(decode(wire, len, &w), LNET_DROP_NONE);
-        for (at = 16; at < len; at++) {
+        for (unsigned at = 16; at < len; at++) {
             wire[at] ^= 0x10;
             assert_drop(decode(wire, len, &w), LNET_DROP_O2IB_CKSUM);
             wire[at] ^= 0x10;
@@ -679,9 +672,8 @@ static const struct {
 static void test_bad_conn(void **state)
 {
     struct ib_conn_msg c;
-    size_t i;
 
-    for (i = 0; i < ROWS(bad_conns); i++) {
+    for (size_t i = 0; i < ROWS(bad_conns); i++) {
         enum lnet_drop drop;
 
         unhex(CONNREQ, wire, sizeof(wire));
@@ -707,7 +699,6 @@ static void check_reject(const char *hex, unsigned why)
 {
     uint8_t out[IB_REJECT_SIZE];
     struct ib_reject r;
-    size_t n;
 
     unhex(hex, wire, sizeof(wire));
     memset(wire + IB_REJECT_SIZE, 0, 124); /* padded to 148, §1.2 */
@@ -716,7 +707,7 @@ static void check_reject(const char *hex, unsigned why)
     assert_reject(&r, why);
     ib_reject_encode(&r, out);
     assert_memory_equal(out, wire, sizeof(out));
-    for (n = 0; n < 24; n++) {
+    for (size_t n = 0; n < 24; n++) {
         uint8_t *copy = malloc(n + 1); /* ASan sees what is read behind it */
         enum lnet_drop drop;
 

@@ -313,7 +313,7 @@ static void address_event(enum inet_event_kind kind, const char *cause, const ch
 
     assert_string_equal(e.ifname, "eth0");
     assert_memory_equal(e.addr.b, a.b, 16);
-    assert_memory_equal(e.mac.addr_bytes, mac == NULL ? none : mac, 6);
+    assert_memory_equal(e.mac.addr_bytes, !mac ? none : mac, 6);
     assert_int_equal(e.used, used);
 }
 

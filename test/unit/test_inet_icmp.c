@@ -146,7 +146,7 @@ static void make_error(struct frame *f, struct error e)
     put8(f, e.code);
     put16(f, 0);
     put32(f, e.rest);
-    put_ip4(f, e.src == NULL ? "10.0.0.1" : e.src, e.dst == NULL ? "10.0.9.9" : e.dst,
+    put_ip4(f, !e.src ? "10.0.0.1" : e.src, !e.dst ? "10.0.9.9" : e.dst,
             e.proto == 0 ? 6 : e.proto);
     set16(f->b + 44, e.len == 0 ? 1500 : e.len);
     put16(f, 988);

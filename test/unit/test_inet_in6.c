@@ -45,7 +45,7 @@ static void make_nd(struct frame *f, unsigned type, uint32_t flags, const char *
     put16(f, 0);
     put32(f, flags);
     put(f, t.b, 16);
-    if (mac != NULL) {
+    if (mac) {
         put16(f, type == 135 ? 0x0101 : 0x0201);
         put(f, mac, 6);
     }
@@ -62,7 +62,7 @@ static void expect_solicit(const char *target, const uint8_t *to)
     if (!leave(&f))
         fail_msg("nobody was asked");
     assert_int_equal(get16(f.b + 12), 0x86dd);
-    assert_memory_equal(f.b, to != NULL ? to : group, 6);
+    assert_memory_equal(f.b, to ? to : group, 6);
     assert_int_equal(f.b[21], 255);
     assert_int_equal(f.b[ICMP], 135);
     assert_true(icmp_right(&f, ICMP));
@@ -149,8 +149,8 @@ static void test_solicited(void **state)
         struct inet_addr t;
 
         assert_true(inet_if_addr(inet_if_find(inet, "eth0"), 2, &own));
-        snprintf(text, sizeof(text), "%s", ours[i] != NULL ? ours[i] : "");
-        if (ours[i] == NULL)
+        snprintf(text, sizeof(text), "%s", ours[i] ? ours[i] : "");
+        if (!ours[i])
             inet_text(&own.addr, text);
         t = addr(text);
         snprintf(node, sizeof(node), "ff02::1:ff%02x:%02x%02x", t.b[13], t.b[14], t.b[15]);

@@ -34,7 +34,7 @@ static void expect_refusal(const struct inet_if_opts *opts, int rc, const char *
 
     if (try_if(opts, err) != rc)
         fail_msg("not refused, or otherwise: %s", err);
-    if (strstr(err, word) == NULL)
+    if (!strstr(err, word))
         fail_msg("\"%s\" does not say %s", err, word);
 }
 

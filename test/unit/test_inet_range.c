@@ -33,7 +33,7 @@ static void refused(const char *first, unsigned bits, unsigned count, int rc, co
     char err[256];
 
     range = (struct inet_range){prefix(first, bits), count};
-    if (try_if(&opts, err) != rc || strstr(err, word) == NULL)
+    if (try_if(&opts, err) != rc || !strstr(err, word))
         fail_msg("%s/%u*%u: %s", first, bits, count, err);
 }
 

@@ -47,10 +47,9 @@ static const char *nis(void)
     static char text[2048];
     char net[LNET_NETSTR_SIZE];
     size_t len = 0;
-    unsigned i;
 
     text[0] = '\0';
-    for (i = 0; i < cfg->ni_count && len < sizeof(text); i++)
+    for (unsigned i = 0; i < cfg->ni_count && len < sizeof(text); i++)
         len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s(%s)%s", i ? " " : "",
                                 net_format(cfg->ni[i].conf.net, net), cfg->ni[i].conf.ifname,
                                 cfg->ni[i].cpt);
@@ -165,30 +164,30 @@ static void test_said(void **state)
 static void test_bounds(void **state)
 {
     char *text = malloc(70000);
-    unsigned i, len;
+    unsigned len;
 
     len = (unsigned)sprintf(text, "ip2nets: \"");
-    for (i = 0; i < 513; i++)
+    for (unsigned i = 0; i < 513; i++)
         len += (unsigned)sprintf(text + len, ";");
     sprintf(text + len, "\"");
     says(text, "has more than 512 rules");
     len = (unsigned)sprintf(text, "ip2nets: \"tcp(eth0) ");
-    for (i = 0; i < 65; i++)
+    for (unsigned i = 0; i < 65; i++)
         len += (unsigned)sprintf(text + len, " 1.1.1.1");
     sprintf(text + len, "\"");
     says(text, "one too many; at most 64");
     len = (unsigned)sprintf(text, "ip2nets: \"");
-    for (i = 0; i < 65; i++)
+    for (unsigned i = 0; i < 65; i++)
         len += (unsigned)sprintf(text + len, "tcp%u(eth0) *.*.*.*;", i);
     sprintf(text + len, "\"");
     says(text, "gives more than 64 nets");
     len = (unsigned)sprintf(text, "ip2nets: \"");
-    for (i = 0; i < 65; i++)
+    for (unsigned i = 0; i < 65; i++)
         len += (unsigned)sprintf(text + len, "%stcp%u(eth0)", i ? "," : "", i);
     sprintf(text + len, " 9.9.9.9\"");
     says(text, "or is one too many");
     len = (unsigned)sprintf(text, "ip2nets: \"tcp(");
-    for (i = 0; i < 65; i++)
+    for (unsigned i = 0; i < 65; i++)
         len += (unsigned)sprintf(text + len, "%se%u", i ? "," : "", i);
     sprintf(text + len, ") 9.9.9.9\"");
     says(text, "has more than 64 interfaces");

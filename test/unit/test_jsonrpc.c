@@ -68,9 +68,7 @@ static const struct {
 
 static void test_specification(void **state)
 {
-    size_t i;
-
-    for (i = 0; i < sizeof(examples) / sizeof(examples[0]); i++) {
+    for (size_t i = 0; i < sizeof(examples) / sizeof(examples[0]); i++) {
         input(examples[i].in);
         replied(examples[i].out);
     }
@@ -95,15 +93,14 @@ static void test_ids(void **state)
     static const char *const not_ids[] = {"true", "[]", "{}", "9223372036854775808",
                                           "-9223372036854775809"};
     char text[256], want[256];
-    size_t i;
 
-    for (i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+    for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
         snprintf(text, sizeof(text), CALL("\"method\":\"get_data\",\"id\":%s"), ids[i]);
         snprintf(want, sizeof(want), CALL("\"result\":[\"hello\",5],\"id\":%s"), ids[i]);
         input(text);
         replied(want);
     }
-    for (i = 0; i < sizeof(not_ids) / sizeof(not_ids[0]); i++) {
+    for (size_t i = 0; i < sizeof(not_ids) / sizeof(not_ids[0]); i++) {
         snprintf(text, sizeof(text), CALL("\"method\":\"get_data\",\"id\":%s"), not_ids[i]);
         input(text);
         replied(INVALID);
@@ -126,9 +123,8 @@ static void test_invalid_requests(void **state)
         CALL("\"method\":\"sum\",\"params\":\"x\""),
         CALL("\"method\":\"sum\",\"params\":null"),
     };
-    size_t i;
 
-    for (i = 0; i < sizeof(invalid) / sizeof(invalid[0]); i++) {
+    for (size_t i = 0; i < sizeof(invalid) / sizeof(invalid[0]); i++) {
         input(invalid[i]);
         replied(INVALID);
     }
@@ -158,9 +154,8 @@ static void test_no_json(void **state)
                                         "\"\\ud800\"",
                                         "\"\\udc00\\ud800\"",
                                         "{\"jsonrpc\":}"};
-    size_t i;
 
-    for (i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         input(texts[i]);
         replied(PARSE_ERROR);
     }
@@ -196,9 +191,8 @@ static void test_good_params(void **state)
         {LIST("{\"real\":100}"), ECHOED("{\"real\":100.0}")},
         {LIST("{\"real\":-1.0}"), ECHOED("{\"real\":-1.0}")},
     };
-    size_t i;
 
-    for (i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         input(row[i].in);
         replied(row[i].out);
     }
@@ -246,9 +240,8 @@ static void test_bad_params(void **state)
         {CALL("\"method\":\"get_data\",\"id\":1,\"params\":[1]"), NULL,
          "get_data takes 0 parameters"},
     };
-    size_t i;
 
-    for (i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         const char *parameter = NULL, *message = NULL, *remedy = NULL;
         int code = 0, number = 0, id = 0;
         json_t *got;
@@ -334,13 +327,12 @@ static void test_large_reply(void **state)
 static void test_batch_limit(void **state)
 {
     char text[JRPC_MAX_BATCH * 64];
-    unsigned n, i;
     json_t *got;
 
-    for (n = JRPC_MAX_BATCH; n <= JRPC_MAX_BATCH + 1; n++) {
+    for (unsigned n = JRPC_MAX_BATCH; n <= JRPC_MAX_BATCH + 1; n++) {
         size_t used = (size_t)snprintf(text, sizeof(text), "[");
 
-        for (i = 0; i < n; i++)
+        for (unsigned i = 0; i < n; i++)
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? "," : "",
                                      CALL("\"method\":\"sum\",\"id\":1"));
         snprintf(text + used, sizeof(text) - used, "]");

@@ -188,9 +188,9 @@ static void test_wide(void **state)
         {"\"9999999999999999999", "\"9999999999999999999"},
         {"\"\\", "\"\\"},
     };
-    size_t i, len;
+    size_t len;
 
-    for (i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         char *out = json_wide_as_reals(row[i].in, strlen(row[i].in), &len);
 
         assert_non_null(out);

@@ -15,9 +15,8 @@ static void test_router_credits_number(void **state)
     static const struct {
         int peer_credits, peer_buffer_credits, want;
     } cases[] = {{8, 0, 8}, {8, -1, 8}, {8, 3, 3}, {8, 100, 100}, {1, 0, 1}, {16, 16, 16}};
-    unsigned i;
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct lnet_nid a = N("10.0.0.9@tcp"), b = N("10.2.0.9@o2ib");
         struct lnet_peer_ni *p;
 
@@ -58,9 +57,8 @@ static unsigned rows_seen;
 static void on_rows(void *arg, const struct lnet_peer_row *rows, unsigned n, bool last)
 {
     const struct lnet_nid *nid = arg;
-    unsigned i;
 
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         if (!nid_same(&rows[i].nid, nid))
             continue;
         rows_seen++;
@@ -147,7 +145,6 @@ static void test_credit_then_buffer(void **state)
     struct fake_rx *a, *b, *c, *d;
     struct lnet_nid from;
     const struct lnet_peer_ni *p;
-    unsigned i;
 
     credits_up(2);
     from = sender(210);
@@ -178,7 +175,7 @@ static void test_credit_then_buffer(void **state)
     assert_int_equal(d->recvs, 1);                /* of the tiny ones there are enough */
     assert_int_equal(small_pool().waited, 1 + 3); /* with the one of fill() */
     assert_int_equal(p->rtr.waited, 2);
-    for (i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++)
         end_all();
     node_down();
 }
@@ -189,11 +186,11 @@ static void test_credits_pipelined(void **state)
 {
     struct fake_rx *fx[200];
     struct lnet_nid from;
-    unsigned i, in = 0;
+    unsigned in = 0;
 
     credits_up(2);
     from = sender(210);
-    for (i = 0; i < 200; i++) {
+    for (unsigned i = 0; i < 200; i++) {
         fx[i] = rx_new(tcp0, from, hdr_of(LNET_MSG_PUT, from, hop(i % 5), 1 + i), i);
         if (i > 0)
             fx[i - 1]->again = fx[i];
@@ -211,7 +208,7 @@ static void test_credits_pipelined(void **state)
     assert_true(fk.max_depth <= 2);
     end_all();
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), 200);
-    for (i = 0; i < 200; i++)
+    for (unsigned i = 0; i < 200; i++)
         assert_int_equal(fk.sent[i].len, 1 + i);
     node_down();
 }
@@ -236,11 +233,10 @@ static void test_share(void **state)
         {16, 50, {5, 4, 2, 2, 1, 1, 0}}, /* the sixteenth is for what is urgent */
         {64, 50, {20, 14, 9, 6}},
     };
-    unsigned i, k;
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         admit_up(cases[i].each, cases[i].share);
-        for (k = 0; k == 0 || cases[i].held[k - 1] > 0; k++) {
+        for (unsigned k = 0; k == 0 || cases[i].held[k - 1] > 0; k++) {
             struct lnet_nid to = hop(k);
             unsigned n = hang(to, 100);
 
@@ -264,15 +260,14 @@ static void test_share_apart(void **state)
 {
     struct lnet_nid to, from;
     struct fake_rx *fx;
-    unsigned r, i;
 
     admit_up(8, 50);
     to = hop(0);
     assert_int_equal(hang(to, 100), 3);
     assert_int_equal(hang(to, 0), 3);
     assert_int_equal(hang(to, 5000), 1);
-    for (r = 1; r < nreactors; r++)
-        for (i = 0; i < 4; i++) {
+    for (unsigned r = 1; r < nreactors; r++)
+        for (unsigned i = 0; i < 4; i++) {
             from = peer_on(r, 0, "tcp", i);
             fx = from_to(from, to, LNET_MSG_PUT, 100);
             assert_int_equal(fx->recvs, i < 3);
@@ -465,11 +460,9 @@ static void test_gateway_reserve(void **state)
 /* But no more than half of the pool is set aside. */
 static void test_gateway_reserve_half(void **state)
 {
-    unsigned k;
-
     gateways_up(8, 50, 6);
     assert_int_equal(fill(100), 4);
-    for (k = 0; k < 4; k++)
+    for (unsigned k = 0; k < 4; k++)
         assert_int_equal(put(behind(k), 200)->recvs, 1);
     assert_int_equal(put(behind(4), 200)->recvs, 0);
     assert_int_equal(put(behind(5), 200)->recvs, 0);
@@ -501,14 +494,14 @@ static void test_gateways_never_all(void **state)
         unsigned each, gateways;
     } cases[] = {{2, 1}, {2, 2}, {2, 5}, {3, 2},   {4, 1},   {4, 3},
                  {4, 4}, {4, 9}, {8, 8}, {16, 15}, {16, 20}, {32, 40}};
-    unsigned i, k, round, in;
+    unsigned round, in;
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct fake_rx *fx;
 
         gateways_up(cases[i].each, 100, cases[i].gateways);
         for (round = 0, in = 0; round < cases[i].each; round++)
-            for (k = 0; k < cases[i].gateways; k++) {
+            for (unsigned k = 0; k < cases[i].gateways; k++) {
                 fx = put(behind(k), 100);
                 in += (unsigned)fx->recvs;
                 if (!fx->recvs)
@@ -530,13 +523,12 @@ static void test_gateways_never_all(void **state)
 static void test_turns_of_next_hops(void **state)
 {
     struct fake_rx *a[4], *b[2], *c;
-    unsigned i;
 
     admit_up(8, 50);
     assert_int_equal(fill(100), 8);
-    for (i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 4; i++)
         a[i] = put(hop(0), 1000 + i);
-    for (i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 2; i++)
         b[i] = put(hop(1), 2000 + i);
     c = put(hop(2), 3000);
     assert_int_equal(small_pool().waiting, 7);
@@ -596,17 +588,17 @@ static void test_no_starvation(void **state)
 static void test_turns_of_classes(void **state)
 {
     struct fake_rx *urgent[6], *bulk[6];
-    unsigned i, u, b;
+    unsigned u, b;
 
     admit_up(8, 50);
-    for (i = 0; i < 8; i++)
+    for (unsigned i = 0; i < 8; i++)
         send_kind(PUT, hop(100 + i));
-    for (i = 0; i < 6; i++) {
+    for (unsigned i = 0; i < 6; i++) {
         urgent[i] = send_kind(PING_PUT, hop(i));
         bulk[i] = send_kind(PUT, hop(10 + i));
         assert_int_equal(urgent[i]->recvs + bulk[i]->recvs, 0);
     }
-    for (i = 1; i <= 8; i++) {
+    for (unsigned i = 1; i <= 8; i++) {
         send_end(fk.held[0], ok);
         settle();
         for (u = 0; u < 6 && urgent[u]->recvs; u++)
@@ -625,19 +617,18 @@ static void test_turns_of_classes(void **state)
 static void test_no_overtaking_when_served(void **state)
 {
     struct fake_rx *fx[8], *next;
-    unsigned i;
 
     admit_up(8, 50);
     assert_int_equal(fill(100), 8);
-    for (i = 0; i < 8; i++)
+    for (unsigned i = 0; i < 8; i++)
         fx[i] = put(hop(i), 1000 + i);
     /* the first one's connection has a message for yet another next hop behind it */
     next = rx_new(tcp0, fx[0]->from, hdr_of(LNET_MSG_PUT, fx[0]->from, hop(20), 2000), 1);
     fx[0]->again = next;
-    for (i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 4; i++)
         send_end(fk.held[0], ok); /* no step in between */
     settle();
-    for (i = 0; i < 8; i++)
+    for (unsigned i = 0; i < 8; i++)
         assert_int_equal(fx[i]->recvs, i < 4);
     assert_int_equal(next->recvs, 0);
     end_all();
@@ -651,13 +642,12 @@ static void test_many_wait(void **state)
 {
     struct fake_rx *late;
     struct lnet_nid last;
-    unsigned i;
 
     admit_up(160, 1); /* each may hold one */
     last = hop(79);
-    for (i = 0; i < 80; i++)
+    for (unsigned i = 0; i < 80; i++)
         assert_int_equal(put(hop(i), 100)->recvs, 1);
-    for (i = 0; i < 80; i++)
+    for (unsigned i = 0; i < 80; i++)
         assert_int_equal(put(hop(i), 200)->recvs, 0);
     assert_int_equal(small_pool().free, 80);
     assert_int_equal(put(hop(90), 300)->recvs, 1);

@@ -153,7 +153,6 @@ static void leave_room(struct conn *c, uint32_t room)
 static void test_out_of_line(void **state)
 {
     struct conn *first = &conns[1], *second = &conns[2], *urgent = &conns[3], *c = &conns[4];
-    unsigned i;
 
     grants_up(LEAST + FULL + 19 * BASE, 50, 12);
     open_all(20);
@@ -165,7 +164,7 @@ static void test_out_of_line(void **state)
     begin_put(first, hop(1), MIB);
     begin_put(second, hop(2), 4096);
     assert_false(is_in(first) || is_in(second));
-    for (i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         begin(urgent, hdr_put(urgent->from, hop(1), 0, 1, 0, 4000, false));
         assert_true(is_in(urgent));
         took(urgent, 4000, 10000);
@@ -251,10 +250,10 @@ static void test_gateways(void **state)
 {
     static const char *const nets[] = {"tcp50", "tcp51", "tcp52", "tcp53", "tcp54", "tcp55"};
     struct conn *end, *gw;
-    unsigned i, n;
+    unsigned n;
 
     grants_up(LEAST + 24 * BASE, 100, 12);
-    for (i = 0; i < 6; i++)
+    for (unsigned i = 0; i < 6; i++)
         assert_int_equal(route_add(nets[i], gateway(i), -1, 0), 0);
     settle();
     open_all(24);
@@ -292,16 +291,15 @@ static void test_gateways(void **state)
 static void test_reroute(void **state)
 {
     struct conn *c;
-    unsigned i;
 
     grants_up(LEAST, 50, 12);
-    for (i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 2; i++)
         assert_int_equal(route_add("tcp50", gateway(i), -1, 0), 0);
     settle();
     c = conn_open(0);
     begin_put(c, behind(0), 100000);
     assert_true(is_in(c));
-    for (i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         struct lnet_nid gw = gateway(i);
         char err[256];
 
@@ -318,7 +316,7 @@ static void test_reroute(void **state)
 static void test_stalled(void **state)
 {
     struct conn *c = NULL;
-    unsigned i, n;
+    unsigned n;
     struct conn *other;
 
     grants_up(LEAST + FULL + 40 * BASE, 50, 12);
@@ -336,7 +334,7 @@ static void test_stalled(void **state)
     c->fx = NULL;
     begin_put(other, hop(0), MIB);
     assert_false(is_in(other));
-    for (i = 0; i < 10 && !is_in(other); i++) {
+    for (unsigned i = 0; i < 10 && !is_in(other); i++) {
         pass(100000);
         check();
     }
@@ -344,7 +342,7 @@ static void test_stalled(void **state)
     assert_in_range(fk.abandoned, 1, n - 1);
     assert_int_equal(drops_of(LNET_DROP_RX_STALLED), fk.abandoned);
     receive(other);
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         c = &conns[1 + i];
         if (c->fx->abandoned) {
             /* its peer may still send the rest, which is thrown away: no memory is kept for it */
@@ -362,7 +360,7 @@ static void test_stalled(void **state)
 static void test_stalled_large(void **state)
 {
     struct conn *c = &conns[20], *other = &conns[21];
-    unsigned i, n;
+    unsigned n;
 
     grants_up(LEAST + 40 * BASE, 50, 12);
     open_all(22);
@@ -373,14 +371,14 @@ static void test_stalled_large(void **state)
     }
     assert_true(rx_cancel(conns[n].fx));
     conns[n].fx = NULL;
-    for (i = 0; i < 200; i++) { /* what is left goes to small ones that are received */
+    for (unsigned i = 0; i < 200; i++) { /* what is left goes to small ones that are received */
         begin_put(c, hop(200 + i), 4096);
         if (!is_in(c))
             break;
         receive(c);
     }
     assert_int_equal(pool_stats(0, LNET_POOL_LARGE).waiting, 0);
-    for (i = 0; i < 10 && !is_in(c); i++)
+    for (unsigned i = 0; i < 10 && !is_in(c); i++)
         pass(100000);
     assert_true(is_in(c));
     assert_in_range(fk.abandoned, 1, n);
@@ -388,7 +386,7 @@ static void test_stalled_large(void **state)
     begin_put(other, hop(1), 5000);
     assert_true(is_in(other));
     receive(other);
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         if (conns[i].fx->abandoned) {
             ON(0, lnet_grant_consumed(&conns[i].g, conns[i].left));
             conns[i].left = 0;

@@ -57,10 +57,9 @@ static void test_all_or_nothing(void **state)
 {
     struct lnet_route_conf r[4];
     uint64_t before;
-    unsigned i;
 
     node_up(opts_default());
-    for (i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 4; i++)
         r[i] = route(50 + i, gateway(i), 1, 0);
     before = generation();
     assert_int_equal(change(NULL, 0, r, 4), 0);
@@ -130,12 +129,12 @@ static void test_judged_in_parts(void **state)
 {
     static struct lnet_route_conf r[600];
     static struct lnet_route_row rows[600];
-    unsigned i, down = 0;
+    unsigned down = 0;
     uint8_t info[1024];
     uint32_t len;
 
     node_up(opts_default());
-    for (i = 0; i < 600; i++)
+    for (unsigned i = 0; i < 600; i++)
         r[i] = route(100 + i, gateway(0), 1, 0);
     assert_int_equal(change(NULL, 0, r, 500), 0);
     pass(SEC);
@@ -157,14 +156,14 @@ static void test_judged_in_parts(void **state)
     while (down == 0) {
         step_all();
         assert_int_equal(lnet_route_rows(node, rows, 600), 500);
-        for (i = 0; i < 500; i++)
+        for (unsigned i = 0; i < 500; i++)
             down += !rows[i].up;
     }
     assert_true(down < 500); /* in parts */
     assert_int_equal(change(r, 1, &r[500], 100), 0);
     settle();
     assert_int_equal(lnet_route_rows(node, rows, 600), 599);
-    for (i = 0; i < 599; i++)
+    for (unsigned i = 0; i < 599; i++)
         assert_false(rows[i].up);
     node_down();
 }
@@ -183,13 +182,12 @@ static void test_many_routes(void **state)
     static struct lnet_route_conf r[MANY];
     struct lnet_node_opts o = opts_default();
     uint64_t before, began;
-    unsigned i;
 
     o.max_peers = 4096;
     o.local_msgs = 4096;
     node_up(o);
     fk.hold_send = true;
-    for (i = 0; i < MANY; i++) {
+    for (unsigned i = 0; i < MANY; i++) {
         char gw[64];
 
         snprintf(gw, sizeof(gw), "10.1.%u.%u@tcp1", 4 + i % 1000 / 200, 2 + i % 200);
@@ -223,12 +221,12 @@ static void test_gateways_go(void **state)
 {
     static struct lnet_route_conf r[LNET_MAX_GATEWAYS];
     struct lnet_node_opts o = opts_default();
-    unsigned round, i, n;
+    unsigned i, n;
 
     o.max_peers = 64 * nreactors;
     o.local_msgs = 4096;
     node_up(o);
-    for (round = 0; round < 6; round++) {
+    for (unsigned round = 0; round < 6; round++) {
         fk.hold_send = round % 2; /* checks that hang */
         for (i = 0; i < LNET_MAX_GATEWAYS; i++) {
             char gw[64];
@@ -289,14 +287,14 @@ static void test_routes_traffic(void **state)
         STEADY = 3,
         ALL = 6
     };
-    unsigned in = 0, in_steady = 0, sent_steady = 0, changes = 0, i, k;
+    unsigned in = 0, in_steady = 0, sent_steady = 0, changes = 0, k;
     unsigned now[ALL] = {0}; /* 1 + gateway of each net */
     struct lnet_node_opts o = opts_default();
 
     o.tiny = o.small = 64 * nreactors;
     o.max_peers = 1024;
     node_up(o);
-    for (i = 0; i < STEADY; i++) {
+    for (unsigned i = 0; i < STEADY; i++) {
         struct lnet_route_conf r = route(50 + i, gateway(0), -1, 0);
 
         assert_int_equal(change(NULL, 0, &r, 1), 0);
@@ -304,7 +302,7 @@ static void test_routes_traffic(void **state)
     }
     settle();
     fk.hold_send = true;
-    for (i = 0; i < 3000; i++) {
+    for (unsigned i = 0; i < 3000; i++) {
         struct lnet_nid from = peer_on(rnd(4), 0, "tcp", rnd(6));
         unsigned to = rnd(ALL);
         char dest[64];
@@ -568,10 +566,9 @@ static void test_health_counts(void **state)
         {LNET_HEALTH_REMOTE_TIMEOUT, LNET_STAT_REMOTE_TIMEOUT_COUNT},
         {LNET_HEALTH_NETWORK_TIMEOUT, LNET_STAT_NETWORK_TIMEOUT_COUNT},
     };
-    unsigned i, k;
 
     node_up(opts_default());
-    for (i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+    for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         fk.send_result = (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, row[i].health};
         put(hop(0), 10);
         fk.send_result = LNET_RESULT_OK;
@@ -579,11 +576,11 @@ static void test_health_counts(void **state)
         put(hop(0), 10);
         fk.recv_result = LNET_RESULT_OK;
         put(hop(0), 10);
-        for (k = 0; k < sizeof(row) / sizeof(row[0]); k++)
+        for (unsigned k = 0; k < sizeof(row) / sizeof(row[0]); k++)
             assert_int_equal(stat_of(row[k].stat), k <= i ? 2 : 0);
     }
     lnet_stats_reset(node);
-    for (k = 0; k < sizeof(row) / sizeof(row[0]); k++)
+    for (unsigned k = 0; k < sizeof(row) / sizeof(row[0]); k++)
         assert_int_equal(stat_of(row[k].stat), 0);
     settle();
     node_down();
@@ -593,12 +590,11 @@ static void test_reset(void **state)
 {
     struct lnet_nid from, to;
     struct lnet_ni_stats s;
-    unsigned i;
 
     admit_up(64, 100);
     from = sender(0);
     to = hop(0);
-    for (i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++)
         from_to(from, to, LNET_MSG_PUT, 100);
     end(100);
     end(100);

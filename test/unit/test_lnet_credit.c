@@ -52,9 +52,7 @@ static unsigned sent_tag(unsigned i)
 
 static struct lnet_msg *held_tagged(unsigned tag)
 {
-    unsigned i;
-
-    for (i = 0; i < fk.nheld; i++)
+    for (unsigned i = 0; i < fk.nheld; i++)
         if (fk.held[i]->hdr.type == LNET_MSG_ACK && tag_of(&fk.held[i]->hdr) == tag)
             return fk.held[i];
     fail_msg("message %u is not with the LND", tag);
@@ -148,11 +146,9 @@ static void test_ni_credits(void **state)
 
 static void test_peer_credits(void **state)
 {
-    unsigned r, i;
-
-    for (r = 0; r < nreactors; r++) {
+    for (unsigned r = 0; r < nreactors; r++) {
         credits_up(64, 3);
-        for (i = 0; i < 10; i++)
+        for (unsigned i = 0; i < 10; i++)
             ack_to(r, 0, i);
         assert_int_equal(fk.nsent, 3);
         check_credits(&hop(r, 0)->tx, 3, -7, -7, 7);
@@ -177,7 +173,7 @@ static void test_peer_credits(void **state)
         assert_int_equal(hop(r, 0)->tx_queued, 7);
         /* who comes now waits behind those who wait */
         ack_to(r, 0, 10);
-        for (i = 2; i < 8; i++) {
+        for (unsigned i = 2; i < 8; i++) {
             static const unsigned next[] = {2, 4, 5, 6, 7, 8};
 
             end(next[i - 2]);
@@ -202,10 +198,9 @@ static void test_accepted(void **state)
 {
     struct lnet_msg *first;
     struct lnet_nid from;
-    unsigned i;
 
     credits_up(64, 1);
-    for (i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++)
         ack_to(1, 0, i);
     first = held_tagged(0);
     from = first->hdr.src_nid;
@@ -237,7 +232,7 @@ static void test_accepted(void **state)
     check_quiet();
     /* an LND that accepts all at once is never waited for */
     fk.accept_only = true;
-    for (i = 0; i < 50; i++)
+    for (unsigned i = 0; i < 50; i++)
         ack_to(1, 0, i);
     assert_int_equal(fk.nsent, 53);
     assert_int_equal(hop(1, 0)->tx.waited, 2);
@@ -252,15 +247,15 @@ static void test_accepted(void **state)
 /* 4 credits of the NI on each reactor; 2 of each peer. */
 static void test_ni_queue(void **state)
 {
-    unsigned r, k, i, n = 0;
+    unsigned n = 0;
 
-    for (r = 0; r < nreactors; r++) {
+    for (unsigned r = 0; r < nreactors; r++) {
         credits_up(4, 2);
-        for (k = 0; k < 5; k++) /* tags 00, 01, 10, 11, … */
-            for (i = 0; i < 2; i++)
+        for (unsigned k = 0; k < 5; k++) /* tags 00, 01, 10, 11, … */
+            for (unsigned i = 0; i < 2; i++)
                 ack_to(r, k, 10 * k + i);
         assert_int_equal(fk.nsent, 4);
-        for (k = 0; k < 5; k++) /* those that wait for the NI have their peer credit */
+        for (unsigned k = 0; k < 5; k++) /* those that wait for the NI have their peer credit */
             check_credits(&hop(r, k)->tx, 2, 0, 0, 0);
         check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors - 10, -6, 6, 6);
         /* another reactor has its own, another NI too */
@@ -304,8 +299,6 @@ static void test_ni_queue(void **state)
 /* A message takes its peer credit first, and keeps it while it waits for the NI's. */
 static void test_both_queues(void **state)
 {
-    unsigned i;
-
     credits_up(2, 1);
     ack_to(0, 0, 0);
     ack_to(0, 1, 10);
@@ -325,7 +318,7 @@ static void test_both_queues(void **state)
     assert_int_equal(fk.nsent, 4); /* and 21 too */
     end(10);
     assert_int_equal(sent_tag(4), 21);
-    for (i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++)
         assert_true(hop(0, i)->tx.now <= 1);
     send_end_all(ok);
     settle();
@@ -339,9 +332,8 @@ static unsigned rows_seen;
 static void on_rows(void *arg, const struct lnet_peer_row *rows, unsigned n, bool last)
 {
     const struct lnet_nid *nid = arg;
-    unsigned i;
 
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         if (!nid_same(&rows[i].nid, nid))
             continue;
         rows_seen++;
@@ -358,10 +350,9 @@ static void on_rows(void *arg, const struct lnet_peer_row *rows, unsigned n, boo
 static void test_rows(void **state)
 {
     struct lnet_nid nid;
-    unsigned i;
 
     credits_up(64, 2);
-    for (i = 0; i < 5; i++)
+    for (unsigned i = 0; i < 5; i++)
         ack_to(1, 3, i);
     nid = hop(1, 3)->nid;
     rows_seen = 0;
@@ -385,7 +376,6 @@ static void test_order_of_return(void **state)
     struct lnet_node_opts o = opts_default();
     struct fake_rx *for_buffer, *for_router;
     struct lnet_nid from[5], to[4];
-    unsigned i;
 
     o.small = 4 * nreactors;
     o.egress_share = 100;
@@ -394,9 +384,9 @@ static void test_order_of_return(void **state)
     tcp1 = ni_add_with("10.1.0.1@tcp1", 1, 1, -1); /* one credit for everything */
     node_begin();
     fk.hold_send = true;
-    for (i = 0; i < 5; i++)
+    for (unsigned i = 0; i < 5; i++)
         from[i] = peer_on(0, 0, "tcp", i);
-    for (i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 4; i++)
         to[i] = peer_on(0, 1, "tcp1", i);
     arrive(tcp0, from[0], hdr_of(LNET_MSG_PUT, from[0], to[0], 10)); /* has everything */
     arrive(tcp0, from[1], hdr_of(LNET_MSG_PUT, from[1], to[1], 20)); /* waits for the NI */
@@ -421,7 +411,7 @@ static void test_order_of_return(void **state)
     assert_true(for_buffer->when < for_router->when);
     /* to[0]'s credit went on before the rest returned: its message is at the NI before the one that
      * had to be received first */
-    for (i = 2; i < 6; i++) {
+    for (unsigned i = 2; i < 6; i++) {
         static const uint32_t len[] = {40, 30, 50, 0};
 
         send_end(fk.held[0], ok);
@@ -465,19 +455,19 @@ static void on_pong(void *arg, int status, const struct lnet_ping_info *info)
  * does what is past its credits. */
 static void test_peer_down(void **state)
 {
-    unsigned r, i, n;
+    unsigned n;
 
-    for (r = 0; r < nreactors; r++) {
+    for (unsigned r = 0; r < nreactors; r++) {
         struct lnet_nid p, own = LNET_NID_ANY;
         int pong[2] = {0};
 
         credits_up(64, 2);
         p = peer_on(r, 1, "tcp1", 0);
-        for (i = 0; i < 5; i++)
+        for (unsigned i = 0; i < 5; i++)
             ack_to(r, 0, i);
         assert_int_equal(lnet_ping(node, &p, &own, 60000, on_pong, pong), 0);
         settle();
-        for (i = 5; i < 8; i++)
+        for (unsigned i = 5; i < 8; i++)
             ack_to(r, 0, i);
         ack_to(r, 1, 100);
         n = fk.nsent;
@@ -577,12 +567,10 @@ static void test_refused(void **state)
  * is sent from within a refusal is too. */
 static void test_refused_at_once(void **state)
 {
-    unsigned i;
-
     credits_up(8, 2);
     fk.hold_send = false;
     fk.send_result = down;
-    for (i = 0; i < 500; i++)
+    for (unsigned i = 0; i < 500; i++)
         ack_to(i, i % 7, i);
     assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_DOWN), 500);
     check_ni(tcp1, 8 * (int)nreactors, 8 * (int)nreactors, 7, 0, 0);
@@ -642,15 +630,13 @@ static void test_overdue(void **state)
 /* Not before the second is over, for each of them; several NIs and reactors. */
 static void test_overdue_in_time(void **state)
 {
-    unsigned r, i;
-
     credits_up(3, 3);
-    for (r = 0; r < nreactors; r++)
-        for (i = 0; i < 3; i++)
+    for (unsigned r = 0; r < nreactors; r++)
+        for (unsigned i = 0; i < 3; i++)
             ack_to(r, 0, 10 * r + i);
     pass_ms(450); /* it is looked at 700, 950 and 1200 ms */
-    for (r = 0; r < nreactors; r++)
-        for (i = 0; i < 2; i++)
+    for (unsigned r = 0; r < nreactors; r++)
+        for (unsigned i = 0; i < 2; i++)
             ack_to(r, 1, 100 + 10 * r + i);
     assert_int_equal(fk.nsent, 3 * nreactors);
     check_ni(tcp1, 3 * (int)nreactors, -2 * (int)nreactors, -2, 2 * nreactors, 2 * nreactors);
@@ -660,11 +646,11 @@ static void test_overdue_in_time(void **state)
     assert_int_equal(fk.nsent, 5 * nreactors);
     check_ni(tcp1, 3 * (int)nreactors, 0, -2, 2 * nreactors, 0);
     /* what now has the credits may be overdue in turn */
-    for (r = 0; r < nreactors; r++)
+    for (unsigned r = 0; r < nreactors; r++)
         ack_to(r, 2, 200 + r);
     pass_ms(LOOK_MS + 20);
     assert_int_equal(fk.nsent, 6 * nreactors); /* the last of the first three */
-    for (r = 0; r < nreactors; r++)
+    for (unsigned r = 0; r < nreactors; r++)
         ack_to(r, 2, 300 + r);
     pass_ms(400);
     assert_int_equal(fk.nsent, 6 * nreactors);

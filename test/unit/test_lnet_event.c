@@ -17,12 +17,10 @@ static bool no_nis; /* those age beside what a test is about */
 
 static void note(void *arg, const struct lnet_event_row *rows, unsigned n, uint64_t lost)
 {
-    unsigned i;
-
     assert_ptr_equal(arg, told);
     assert_ptr_equal(reactor_self(), reactor_control(env));
     assert_true(ntold + n <= sizeof(told) / sizeof(told[0]));
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         if (!no_nis || rows[i].kind != LNET_EV_NI_DOWN)
             told[ntold++] = rows[i];
     missed += lost;
@@ -39,9 +37,7 @@ static void watch(void)
 static const struct lnet_event_row *find(enum lnet_event_kind kind, lnet_net_t net,
                                          struct lnet_nid nid)
 {
-    unsigned i;
-
-    for (i = 0; i < ntold; i++)
+    for (unsigned i = 0; i < ntold; i++)
         if (told[i].kind == kind && told[i].net == net && nid_same(&told[i].nid, &nid))
             return &told[i];
     return NULL;
@@ -77,13 +73,11 @@ static void post(unsigned reactor, int value)
 
 static void test_way(void **state)
 {
-    unsigned i;
-
     node_up(opts_default());
     post(0, 1);
     settle();
     watch(); /* what was before is not told */
-    for (i = 0; i < nreactors; i++) {
+    for (unsigned i = 0; i < nreactors; i++) {
         post(i, (int)(2 * i));
         clock_us += 5;
         post(i, (int)(2 * i + 1));
@@ -91,7 +85,7 @@ static void test_way(void **state)
     assert_int_equal(ntold, 0);
     settle();
     assert_int_equal(ntold, 2 * nreactors);
-    for (i = 0; i < 2 * nreactors; i++) {
+    for (unsigned i = 0; i < 2 * nreactors; i++) {
         assert_int_equal(told[i].value, i);
         assert_int_equal(told[i].reactor, i / 2);
     }
@@ -110,19 +104,17 @@ static void test_way(void **state)
 
 static void test_missed(void **state)
 {
-    unsigned i, round;
-
     node_up(opts_default());
     watch();
-    for (round = 0; round < 3; round++) {
+    for (unsigned round = 0; round < 3; round++) {
         watch();
-        for (i = 0; i < LNET_EVENT_RING + 7; i++)
+        for (unsigned i = 0; i < LNET_EVENT_RING + 7; i++)
             post(0, (int)i);
         post(nreactors - 1, 5000);
         settle();
         assert_int_equal(missed, nreactors > 1 ? 7 : 8);
         assert_int_equal(ntold, LNET_EVENT_RING + (nreactors > 1));
-        for (i = 0; i < LNET_EVENT_RING; i++)
+        for (unsigned i = 0; i < LNET_EVENT_RING; i++)
             assert_int_equal(told[i].value, i);
         post(0, 1); /* there is room again */
         settle();
@@ -133,12 +125,10 @@ static void test_missed(void **state)
 
 static void test_names(void **state)
 {
-    unsigned i, k;
-
-    for (i = 0; i < LNET_EV_COUNT; i++) {
+    for (unsigned i = 0; i < LNET_EV_COUNT; i++) {
         assert_true(strlen(lnet_event_name((enum lnet_event_kind)i)) >= 5);
         assert_true(strlen(lnet_event_text((enum lnet_event_kind)i)) > 20);
-        for (k = 0; k < i; k++)
+        for (unsigned k = 0; k < i; k++)
             assert_string_not_equal(lnet_event_name((enum lnet_event_kind)i),
                                     lnet_event_name((enum lnet_event_kind)k));
     }
@@ -200,9 +190,9 @@ static void answer(uint32_t features, uint32_t near, uint32_t tcp5, uint32_t tcp
 /* Until the gateway is asked again. */
 static void asked_again(void)
 {
-    unsigned n = sent_count(LNET_MSG_GET), i;
+    unsigned n = sent_count(LNET_MSG_GET);
 
-    for (i = 0; sent_count(LNET_MSG_GET) == n; i++) {
+    for (unsigned i = 0; sent_count(LNET_MSG_GET) == n; i++) {
         if (i > 200)
             fail_msg("the gateway is not asked");
         pass(SEC);
@@ -310,10 +300,9 @@ static void test_many_routes(void **state)
     struct lnet_nid gw = N(GW);
     struct lnet_peer_ni *p;
     char net[32];
-    unsigned i;
 
     node_up(opts_default());
-    for (i = 0; i < 300; i++) {
+    for (unsigned i = 0; i < 300; i++) {
         snprintf(net, sizeof(net), "tcp%u", 100 + i);
         assert_int_equal(route_add(net, gw, -1, 0), 0);
     }
@@ -323,7 +312,7 @@ static void test_many_routes(void **state)
     ON(home_of(&gw), lnet_peer_notify(tcp0, p, false); lnet_peer_put(p));
     settle();
     assert_int_equal(ntold, 301);
-    for (i = 0; i < 300; i++)
+    for (unsigned i = 0; i < 300; i++)
         expect(LNET_EV_ROUTE_DOWN, LNET_NET(LNET_LND_SOCK, 100 + i), gw, "connection_lost");
     expect(LNET_EV_GATEWAY_DOWN, 0, gw, "connection_lost");
     node_down();
@@ -334,7 +323,6 @@ static void test_many_routes(void **state)
 static void test_buffers(void **state)
 {
     struct fake_rx *rx[8];
-    unsigned i;
 
     admit_up(8, 50);
     watch();
@@ -346,9 +334,9 @@ static void test_buffers(void **state)
     assert_int_equal(told[0].value, LNET_POOL_SMALL);
     assert_int_equal(told[0].reactor, 0);
     expect(LNET_EV_BUFFERS_EXHAUSTED, 0, (struct lnet_nid){0}, "no_free_buffer");
-    for (i = 0; i < 8; i++) /* once, however many wait, and however often */
+    for (unsigned i = 0; i < 8; i++) /* once, however many wait, and however often */
         rx[i] = put(hop(500 + i), 100);
-    for (i = 0; i < 8; i++)
+    for (unsigned i = 0; i < 8; i++)
         assert_true(rx_cancel(rx[i]));
     expect_nothing();
     pass_ms(300);

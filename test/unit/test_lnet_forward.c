@@ -28,9 +28,8 @@ static void check_pool_of(unsigned reactor, uint32_t len)
     enum lnet_pool want = len == 0      ? LNET_POOL_TINY
                           : len <= 4096 ? LNET_POOL_SMALL
                                         : LNET_POOL_LARGE;
-    unsigned i;
 
-    for (i = 0; i < LNET_POOLS; i++)
+    for (unsigned i = 0; i < LNET_POOLS; i++)
         assert_int_equal(pool_stats(reactor, i).free + (i == want), pool_stats(reactor, i).total);
 }
 
@@ -83,14 +82,12 @@ static void forward_one(unsigned in, unsigned out, uint32_t type, uint32_t len, 
 
 static void test_forward(void **state)
 {
-    unsigned in, out, t, n, late;
-
     node_up(opts_default());
-    for (in = 0; in < nreactors; in++)
-        for (out = 0; out < nreactors; out++)
-            for (t = 0; t < 4; t++)
-                for (n = 0; n < sizeof(sizes) / sizeof(sizes[0]); n++)
-                    for (late = 0; late < 2; late++)
+    for (unsigned in = 0; in < nreactors; in++)
+        for (unsigned out = 0; out < nreactors; out++)
+            for (unsigned t = 0; t < 4; t++)
+                for (unsigned n = 0; n < sizeof(sizes) / sizeof(sizes[0]); n++)
+                    for (unsigned late = 0; late < 2; late++)
                         if (sizes[n] == 0 || types[t] == LNET_MSG_PUT || types[t] == LNET_MSG_REPLY)
                             forward_one(in, out, types[t], sizes[n], late);
     assert_int_equal(drops_sum(), 0);
@@ -129,12 +126,11 @@ static void test_failed_sends(void **state)
     static const enum lnet_drop reasons[] = {LNET_DROP_NEXT_HOP_DOWN, LNET_DROP_NEXT_HOP_LOST,
                                              LNET_DROP_NEXT_HOP_TIMEOUT,
                                              LNET_DROP_LARGE_NID_ON_NID4, LNET_DROP_SHUTDOWN};
-    unsigned i, late, out;
 
     node_up(opts_default());
-    for (out = 0; out < nreactors; out++)
-        for (i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
-            for (late = 0; late < 2; late++) {
+    for (unsigned out = 0; out < nreactors; out++)
+        for (unsigned i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+            for (unsigned late = 0; late < 2; late++) {
                 struct lnet_nid from = peer_on(0, 0, "tcp", 0), to = peer_on(out, 1, "tcp1", 0);
                 uint64_t n = drops_of(reasons[i]), all = drops_sum();
                 uint64_t count = stat_of(LNET_STAT_DROP_COUNT);
@@ -168,10 +164,8 @@ static void test_failed_sends(void **state)
 /* The connection ends in the middle of the payload. */
 static void test_failed_receive(void **state)
 {
-    unsigned in;
-
     node_up(opts_default());
-    for (in = 0; in < nreactors; in++) {
+    for (unsigned in = 0; in < nreactors; in++) {
         struct lnet_nid from = peer_on(in, 0, "tcp", 0);
         struct fake_rx *fx;
 
@@ -204,7 +198,7 @@ static void test_failed_receive(void **state)
 static void test_no_peer_memory(void **state)
 {
     struct lnet_nid from, to;
-    unsigned i, home;
+    unsigned home;
     struct lnet_peer_ni *p[512];
     unsigned n = 0;
 
@@ -212,7 +206,7 @@ static void test_no_peer_memory(void **state)
     from = peer_on(0, 0, "tcp", 0);
     to = peer_on(nreactors - 1, 1, "tcp1", 0);
     home = home_of(&to);
-    for (i = 0;; i++) {
+    for (unsigned i = 0;; i++) {
         struct lnet_nid nid = peer_on(home, 3, "tcp", i);
 
         ON(home, p[n] = lnet_peer_get(node, &nid));
@@ -228,7 +222,7 @@ static void test_no_peer_memory(void **state)
     assert_int_equal(drops_sum(), 1);
     assert_int_equal(ni_stats(tcp1).dropped[LNET_MSG_PUT], 1);
     assert_int_equal(fk.nsent, 0);
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         ON(home, lnet_peer_put(p[i]));
     arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 50));
     settle();
@@ -243,13 +237,12 @@ static void test_take(void **state)
 {
     struct lnet_nid from, to;
     struct fake_rx *fx;
-    unsigned late;
 
     node_up(opts_default());
     tcp0->rx_take = true;
     from = peer_on(0, 0, "tcp", 0);
     to = peer_on(1, 1, "tcp1", 0);
-    for (late = 0; late < 2; late++) {
+    for (unsigned late = 0; late < 2; late++) {
         sent_clear();
         fk.hold_send = late;
         fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 100000));
@@ -347,7 +340,7 @@ static void test_wait_in_order(void **state)
 {
     struct fake_rx *fx[NRX], *tiny, *large;
     struct lnet_nid from, to;
-    unsigned i, total;
+    unsigned total;
 
     node_up(opts_default());
     total = pool_stats(0, LNET_POOL_SMALL).total;
@@ -361,7 +354,7 @@ static void test_wait_in_order(void **state)
     assert_int_equal(tiny->recvs, 1);
     assert_int_equal(large->recvs, 1);
     /* each buffer that comes free goes to the one that has waited longest */
-    for (i = total; i < NRX; i++) {
+    for (unsigned i = total; i < NRX; i++) {
         assert_int_equal(fx[i]->recvs, 0);
         send_end(fk.held[0], ok);
         settle();
@@ -372,9 +365,9 @@ static void test_wait_in_order(void **state)
     send_end_all(ok);
     settle();
     assert_int_equal(fk.nsent, NRX + 2);
-    for (i = 0; i < total; i++) /* in the order of arrival, through and through */
+    for (unsigned i = 0; i < total; i++) /* in the order of arrival, through and through */
         check_forwarded(i, fx[i], i);
-    for (i = total; i < NRX; i++)
+    for (unsigned i = total; i < NRX; i++)
         check_forwarded(i + 2, fx[i], i);
     assert_int_equal(drops_sum(), 0);
     check_quiet();
@@ -385,14 +378,14 @@ static void test_wait_in_order(void **state)
 static void test_wait_in_order_of_one(void **state)
 {
     struct fake_rx *fx[NRX], *one[NRX];
-    unsigned i, n = 0, total;
+    unsigned n = 0, total;
 
     node_up(opts_default());
     total = pool_stats(0, LNET_POOL_SMALL).total;
     fill_small(fx, 1);
-    for (i = total; i < NRX; i++)
+    for (unsigned i = total; i < NRX; i++)
         assert_true(rx_cancel(fx[i]));
-    for (i = 0; i < NRX; i++) {
+    for (unsigned i = 0; i < NRX; i++) {
         struct lnet_nid from = peer_on(0, 0, "tcp", NRX - i);
 
         one[i] = arrive(tcp0, from, put_to(from, 30, 1 + 300 * i));
@@ -404,7 +397,7 @@ static void test_wait_in_order_of_one(void **state)
         assert_true(fk.nheld > 0);
         send_end(fk.held[0], ok);
         settle();
-        for (i = 0; i < NRX; i++)
+        for (unsigned i = 0; i < NRX; i++)
             assert_true(one[i]->recvs == 1 || i + 1 == NRX || one[i + 1]->recvs == 0);
         for (n = 0; n < NRX && one[n]->recvs == 1; n++)
             ;
@@ -412,7 +405,7 @@ static void test_wait_in_order_of_one(void **state)
     send_end_all(ok);
     settle();
     assert_int_equal(fk.nsent, total + NRX);
-    for (i = 0; i < NRX; i++)
+    for (unsigned i = 0; i < NRX; i++)
         check_forwarded(total + i, one[i], 30);
     check_quiet();
     node_down();
@@ -423,12 +416,12 @@ static void test_wait_in_order_of_one(void **state)
 static void test_wake_all(void **state)
 {
     struct fake_rx *fx[NRX], *more[NRX];
-    unsigned i, total;
+    unsigned total;
 
     node_up(opts_default());
     total = pool_stats(0, LNET_POOL_SMALL).total;
     fill_small(fx, 0);
-    for (i = 0; i < NRX; i++) {
+    for (unsigned i = 0; i < NRX; i++) {
         more[i] = rx_new(tcp0, fx[i]->from, fx[i]->rx.hdr, i);
         if (i >= total)
             fx[i]->again = more[i];
@@ -438,7 +431,7 @@ static void test_wake_all(void **state)
     settle();
     /* All that waited have gone on. Who waits now is the second for its next hop, which may hold
      * fewer than half of what is free. */
-    for (i = 0; i < NRX; i++)
+    for (unsigned i = 0; i < NRX; i++)
         assert_int_equal(fx[i]->recvs, 1);
     assert_true(pool_stats(0, LNET_POOL_SMALL).waiting == 0 ||
                 pool_stats(0, LNET_POOL_SMALL).free <= 2);
@@ -446,7 +439,7 @@ static void test_wake_all(void **state)
     send_end_all(ok);
     settle();
     assert_int_equal(fk.nsent, NRX + (NRX - total));
-    for (i = 0; i < NRX; i++)
+    for (unsigned i = 0; i < NRX; i++)
         assert_true(fx[i]->done && (i < total || more[i]->done));
     check_quiet();
     node_down();
@@ -457,7 +450,7 @@ static void test_wait_expires(void **state)
     struct lnet_node_opts o = opts_default();
     struct fake_rx *fx[NRX], *late;
     struct lnet_nid from;
-    unsigned i, total;
+    unsigned total;
 
     o.buffer_wait = 3;
     node_up(o);
@@ -474,7 +467,7 @@ static void test_wait_expires(void **state)
     settle();
     assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), NRX - total);
     assert_int_equal(drops_sum(), NRX - total);
-    for (i = total; i < NRX; i++) {
+    for (unsigned i = total; i < NRX; i++) {
         assert_int_equal(fx[i]->recvs, 1);
         assert_int_equal(fx[i]->mlen, 0); /* read and thrown away */
         assert_true(fx[i]->done);
@@ -501,7 +494,7 @@ static void test_behind_expired(void **state)
     struct lnet_node_opts o = opts_default();
     struct fake_rx *fx[NRX], *other;
     struct lnet_nid from;
-    unsigned i, total, dropped;
+    unsigned total, dropped;
 
     o.buffer_wait = 3;
     node_up(o);
@@ -512,7 +505,7 @@ static void test_behind_expired(void **state)
     settle();
     dropped = NRX - total;
     assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), dropped);
-    for (i = 0; i < 5; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         next_on(fx[total]);
         settle();
         assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), ++dropped);
@@ -590,7 +583,7 @@ static void test_no_overtaking(void **state)
 {
     struct fake_rx *fx[NRX], *late;
     struct lnet_nid from;
-    unsigned i, total;
+    unsigned total;
 
     node_up(opts_default());
     total = pool_stats(0, LNET_POOL_SMALL).total;
@@ -604,7 +597,7 @@ static void test_no_overtaking(void **state)
     assert_int_equal(fx[total]->recvs, 1);
     assert_int_equal(late->recvs, 0);
     /* the connections of all that wait are closed: nothing is left of the waiting */
-    for (i = total + 1; i < NRX; i++)
+    for (unsigned i = total + 1; i < NRX; i++)
         assert_true(rx_cancel(fx[i]));
     assert_true(reactor_timer_armed(&node->shard[0]->wait_timer));
     assert_true(rx_cancel(late));
@@ -620,14 +613,14 @@ static void test_mixed_load(void **state)
 {
     struct lnet_nid from[6], to[6];
     uint64_t rnd = 88172645463325252ull;
-    unsigned i, n = 0;
+    unsigned n = 0;
 
     node_up(opts_default());
-    for (i = 0; i < 6; i++) {
+    for (unsigned i = 0; i < 6; i++) {
         from[i] = peer_on(i % nreactors, 0, "tcp", i);
         to[i] = peer_on((i + i / 3) % nreactors, 1, "tcp1", i);
     }
-    for (i = 0; i < 3000; i++) {
+    for (unsigned i = 0; i < 3000; i++) {
         struct fake_rx *fx;
 
         rnd ^= rnd << 13;
@@ -655,7 +648,7 @@ static void test_mixed_load(void **state)
             settle();
     }
     fk.hold_recv = fk.hold_send = false;
-    for (i = 0; i < 1000 && stat_of(LNET_STAT_ROUTE_COUNT) < n; i++) {
+    for (unsigned i = 0; i < 1000 && stat_of(LNET_STAT_ROUTE_COUNT) < n; i++) {
         struct fake_rx *fx;
 
         for (fx = fk.rxs; fx; fx = fx->next)
@@ -679,7 +672,6 @@ static void hold_one(unsigned in, unsigned out, uint32_t len, struct lnet_result
     struct lnet_shard *s = node->shard[in];
     struct rte_mbuf_ext_shared_info *info;
     const struct mem_seg *seg;
-    unsigned i;
 
     fk.hold_send = true;
     sent_clear();
@@ -693,7 +685,7 @@ static void hold_one(unsigned in, unsigned out, uint32_t len, struct lnet_result
     rte_mbuf_ext_refcnt_update(info, 1);
     send_end_all(result);
     settle();
-    for (i = 0; i < 5; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         pass(2000);
         assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 1);
         assert_int_equal(s->held->state, LNET_MSG_HELD);
@@ -715,13 +707,12 @@ static void test_frames_refer(void **state)
 {
     static const struct lnet_result lost = {LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR};
     struct lnet_node_opts opts = opts_default();
-    unsigned in, out;
 
     opts.large = 5 * nreactors;
     node_up(opts);
     tcp1->tx_refers = true;
-    for (in = 0; in < nreactors; in++)
-        for (out = 0; out < nreactors; out++) {
+    for (unsigned in = 0; in < nreactors; in++)
+        for (unsigned out = 0; out < nreactors; out++) {
             hold_one(in, out, 1, ok);
             hold_one(in, out, 4096, lost);
             hold_one(in, out, LNET_MAX_PAYLOAD, ok);

@@ -12,12 +12,11 @@
 static void test_base(void **state)
 {
     struct conn *c[6];
-    unsigned i;
 
     grants_up(LEAST + 3 * BASE, 50, 10);
-    for (i = 0; i < 6; i++)
+    for (unsigned i = 0; i < 6; i++)
         c[i] = conn_open(i);
-    for (i = 0; i < 4; i++) /* one is part of the least */
+    for (unsigned i = 0; i < 4; i++) /* one is part of the least */
         check_window(c[i], 8192, BASE);
     assert_false(lnet_grant_is_open(&c[4]->g) || lnet_grant_is_open(&c[5]->g));
     assert_int_equal(stats().grants_waiting, 2);
@@ -54,11 +53,10 @@ static void test_base(void **state)
 static void test_base_goes_on(void **state)
 {
     struct conn *c;
-    unsigned i;
 
     grants_up(LEAST, 50, 10);
     c = conn_open(0);
-    for (i = 0; i < 100; i++) {
+    for (unsigned i = 0; i < 100; i++) {
         ON(0, lnet_grant_consumed(&c->g, 100 + 80 * i));
         check_window(c, 8192, BASE);
     }
@@ -118,21 +116,21 @@ static uint32_t ratio_after(struct conn *c, uint32_t percent)
 
 static void test_ratio(void **state)
 {
-    unsigned r, was, n;
+    unsigned r, was;
     struct conn *c;
 
     grants_up(2 * LEAST, 50, 10);
     c = conn_open(0);
     was = c->g.ratio;
     assert_int_equal(was, 512);
-    for (n = 0; n < 100; n++, was = r) { /* down to what is there, little by little */
+    for (unsigned n = 0; n < 100; n++, was = r) { /* down to what is there, little by little */
         r = ratio_after(c, 150);
         assert_true(r <= was && was - r <= 9);
     }
     assert_in_range(r, 383, 385);
     assert_in_range(ratio_after(c, 300), 766, 769); /* up at once */
     assert_int_equal(ratio_after(c, 700), 1024);    /* within limits */
-    for (n = 0; n < 300; n++)
+    for (unsigned n = 0; n < 300; n++)
         r = ratio_after(c, 101);
     assert_int_equal(r, 320);
     begin_put(c, hop(0), 1000); /* a small one shows nothing */
@@ -183,11 +181,10 @@ static void test_copy(void **state)
 {
     struct conn *c;
     struct fake_rx *fx;
-    unsigned i;
 
     grants_up(LEAST, 50, 10);
     c = conn_open(0);
-    for (i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         fx = begin_put(c, hop(0), 5000 * i + 3000);
         ON(0, fx->segs = lnet_rx_copy(&fx->rx, NULL, 0));
         fx->nsegs = 1;
@@ -273,12 +270,11 @@ static void test_ahead(void **state)
 {
     uint32_t m, w, was = 0, told;
     struct conn *c, *idle, *d;
-    unsigned i;
 
     grants_up(LEAST + 128 * MIB, 50, 12);
     c = conn_open(0);
     idle = conn_open(1);
-    for (i = 0; i < 10; i++) {
+    for (unsigned i = 0; i < 10; i++) {
         bulk(c);
         w = window(c, &m);
         assert_true(w >= was);
@@ -286,7 +282,7 @@ static void test_ahead(void **state)
         was = w;
     }
     assert_int_equal(w, MIB); /* a whole message may follow at once */
-    for (i = 0; i < 10; i++) {
+    for (unsigned i = 0; i < 10; i++) {
         ON(0, lnet_grant_consumed(&idle->g, 24)); /* keepalives */
         w = window(idle, &m);
     }
@@ -306,7 +302,7 @@ static void test_ahead(void **state)
     send_end_all(ok);
     settle();
     /* Half of the budget stays free of that. */
-    for (i = 2; i < 40; i++) {
+    for (unsigned i = 2; i < 40; i++) {
         d = conn_open(i);
         bulk(d);
         window(d, &m);
@@ -402,14 +398,12 @@ static void event(struct conn *c)
 
 static void test_random(void **state)
 {
-    unsigned i, k;
-
     rnd_state = 20240607 + nreactors;
     grants_up(LEAST + 30 * BASE + 2 * MIB, 50, 2);
     assert_int_equal(route_add("tcp50", gateway(0), -1, 0), 0);
     assert_int_equal(route_add("tcp51", gateway(1), -1, 0), 0);
     settle();
-    for (i = 0; i < 30000; i++) {
+    for (unsigned i = 0; i < 30000; i++) {
         event(&conns[rnd(40)]);
         while (fk.nheld > 0 && (fk.nheld > 30 || rnd(3) == 0))
             send_end(fk.held[rnd(fk.nheld)], ok);
@@ -426,7 +420,7 @@ static void test_random(void **state)
     assert_true(stats().waited > 100);
     assert_true(fk.abandoned > 10);
     assert_true(drops_of(LNET_DROP_BUFFER_WAIT) > 10);
-    for (k = 0; k < CONNS; k++)
+    for (unsigned k = 0; k < CONNS; k++)
         if (conns[k].g.shard)
             lose(&conns[k]);
     grants_down();

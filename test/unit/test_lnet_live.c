@@ -63,9 +63,8 @@ static struct lnet_ni *find(const char *text)
 {
     struct lnet_nid nid = N(text);
     struct lnet_ni *found = NULL;
-    unsigned i;
 
-    for (i = 0; i < lnet_ni_count(node); i++) {
+    for (unsigned i = 0; i < lnet_ni_count(node); i++) {
         struct lnet_ni *ni = lnet_ni_at(node, i);
 
         if (ni && nid_same(&ni->nid, &nid)) {
@@ -114,9 +113,8 @@ static bool is_published(const char *text)
     const struct lnet_ping_info *info = published();
     struct lnet_nid nid = N(text);
     bool is = false;
-    unsigned i;
 
-    for (i = 0; i < info->count; i++)
+    for (unsigned i = 0; i < info->count; i++)
         is |= nid_same(&info->ni[i].nid, &nid);
     return is;
 }
@@ -193,14 +191,12 @@ static void test_rules(void **state)
 /* A node may start without NIs, and be left without. */
 static void test_none(void **state)
 {
-    unsigned round;
-
     node_make(opts_default());
     node_begin();
     assert_int_equal(published()->count, 0);
     assert_int_equal(published()->seqno, 1);
     pass(200 * SEC);
-    for (round = 0; round < 3; round++) {
+    for (unsigned round = 0; round < 3; round++) {
         added("10.0.0.1@tcp");
         added("10.1.0.1@tcp1");
         assert_int_equal(published()->count, 2);
@@ -417,7 +413,7 @@ static void test_ends_before_rest(void **state)
 static void test_one_of_two(void **state)
 {
     struct lnet_ni *second;
-    unsigned i, by_second = 0;
+    unsigned by_second = 0;
 
     node_make(opts_default());
     tcp0 = ni_add("10.0.0.1@tcp");
@@ -425,9 +421,9 @@ static void test_one_of_two(void **state)
     second = ni_add_with("10.1.0.2@tcp1", 1, 2, -1);
     node_begin();
     fk.hold_send = true;
-    for (i = 0; i < 8; i++)
+    for (unsigned i = 0; i < 8; i++)
         from_to(sender(0), hop(i % 2), LNET_MSG_PUT, i & 4 ? 0 : 100);
-    for (i = 0; i < fk.nheld; i++)
+    for (unsigned i = 0; i < fk.nheld; i++)
         by_second += fk.held[i]->tx_ni == second;
     assert_int_equal(by_second, 1);
     deleted("10.1.0.2@tcp1");
@@ -499,13 +495,13 @@ static void test_index_waiting(void **state)
 {
     struct lnet_node_opts o = opts_default();
     struct fake_rx *fx;
-    unsigned index, i;
+    unsigned index;
 
     o.tiny = 2 * nreactors;
     node_up(o);
     fk.hold_send = true;
     index = added("10.5.0.1@tcp5")->index;
-    for (i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 2; i++)
         put(hop(i), 0); /* has all buffers there are */
     fx = put(peer_on(0, 5, "tcp5", 0), 0);
     assert_int_equal(fx->recvs, 0);
@@ -528,12 +524,12 @@ static void test_clean_index(void **state)
     struct lnet_drop_example e;
     struct lnet_ni_stats s;
     struct lnet_ni *ni;
-    unsigned index, i;
+    unsigned index;
 
     node_up(opts_default());
     ni = added("10.5.0.1@tcp5");
     index = ni->index;
-    for (i = 0; i < nreactors; i++) {
+    for (unsigned i = 0; i < nreactors; i++) {
         struct lnet_nid from = peer_on(i, 5, "tcp5", 0);
 
         arrive(ni, from, hdr_of(LNET_MSG_PUT, from, hop(0), 10));
@@ -556,12 +552,12 @@ static void test_clean_index(void **state)
     ni = find("10.6.0.1@tcp6");
     assert_int_equal(ni->index, index);
     s = ni_stats(ni);
-    for (i = 0; i < LNET_MSG_TYPES; i++)
+    for (unsigned i = 0; i < LNET_MSG_TYPES; i++)
         assert_true(s.sent[i] == 0 && s.received[i] == 0 && s.dropped[i] == 0);
     lnet_drop_example_get(node, LNET_DROP_NO_ROUTE, &e);
     assert_true(e.seen);
     assert_int_equal(e.ni, -1);
-    for (i = 0; i < nreactors; i++)
+    for (unsigned i = 0; i < nreactors; i++)
         assert_true(node->shard[i]->tq[index].credits.max <= 32);
     node_down();
 }
@@ -594,17 +590,16 @@ static void test_peer_credits(void **state)
 static void test_many(void **state)
 {
     char nid[64];
-    unsigned i;
 
     node_make(opts_default());
     node_begin();
-    for (i = 0; i < LNET_MAX_NI; i++) {
+    for (unsigned i = 0; i < LNET_MAX_NI; i++) {
         snprintf(nid, sizeof(nid), "10.9.%u.%u@tcp%u", i / 100, 1 + i % 100, i / 2);
         added(nid);
     }
     assert_int_equal(add("10.8.0.1@tcp"), -ENOSPC);
     assert_int_equal(published()->count, LNET_MAX_NI);
-    for (i = 0; i < LNET_MAX_NI; i++) {
+    for (unsigned i = 0; i < LNET_MAX_NI; i++) {
         snprintf(nid, sizeof(nid), "10.9.%u.%u@tcp%u", i / 100, 1 + i % 100, i / 2);
         deleted(nid);
         added(nid);
@@ -633,7 +628,7 @@ static void test_traffic(void **state)
     static const char *const nid[] = {"10.0.0.1@tcp", "10.1.0.1@tcp1", "10.5.0.1@tcp5",
                                       "10.6.0.1@tcp6", "10.7.0.1@tcp7"};
     static const unsigned byte[] = {0, 1, 5, 6, 7};
-    unsigned in = 0, steady = 0, steady_sent = 0, changes = 0, i, k;
+    unsigned in = 0, steady = 0, steady_sent = 0, changes = 0, k;
     struct lnet_node_opts o = opts_default();
 
     o.tiny = 64 * nreactors;
@@ -641,7 +636,7 @@ static void test_traffic(void **state)
     node_up(o);
     fk.hold_send = true;
     ended = 1;
-    for (i = 0; i < 3000; i++) {
+    for (unsigned i = 0; i < 3000; i++) {
         unsigned a = rnd(5), b = rnd(5);
         struct lnet_ni *ni = find(nid[a]);
 
@@ -689,16 +684,16 @@ static void test_traffic(void **state)
 static void test_added_everywhere(void **state)
 {
     struct lnet_ni_conf conf;
-    unsigned started, i, k;
+    unsigned started;
 
     node_up(opts_default());
     conf = conf_of("10.7.0.1@tcp7");
-    for (i = 0; i < nreactors; i++) { /* i is late */
+    for (unsigned i = 0; i < nreactors; i++) { /* i is late */
         started = fk.started;
         assert_int_equal(add_conf(&conf), 0);
         while (fk.started == started)
             step_all();
-        for (k = 0; k < 50 * nreactors; k++) {
+        for (unsigned k = 0; k < 50 * nreactors; k++) {
             if (k % nreactors != i)
                 ON(k % nreactors, reactor_step(reactor_self(), 0));
             reactor_step(reactor_control(env), 0);

@@ -28,10 +28,8 @@ static struct lnet_route_row row(lnet_net_t net)
 /* Steps time until the gateway has been asked n times in all. */
 static struct sent *asked(unsigned n)
 {
-    unsigned i;
-
     settle();
-    for (i = 0; sent_count(LNET_MSG_GET) < n; i++) {
+    for (unsigned i = 0; sent_count(LNET_MSG_GET) < n; i++) {
         if (i > 200)
             fail_msg("the gateway is not asked a %uth time", n);
         pass(SEC);
@@ -104,12 +102,11 @@ static void test_judgement(void **state)
         {{0x1a, UP, UP}, true, true, true, true},
     };
     static const int hops[] = {1, LNET_HOPS_UNDEFINED, 3};
-    unsigned h, i;
 
-    for (h = 0; h < 3; h++) {
+    for (unsigned h = 0; h < 3; h++) {
         node_up(opts_default());
         assert_int_equal(route_add("tcp5", N(GW), hops[h], 0), 0);
-        for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
             bool up = h == 0   ? cases[i].up_1hop
                       : h == 1 ? cases[i].up_undefined
                                : cases[i].up_3hops;
@@ -349,11 +346,10 @@ static void test_lnd_notify(void **state)
 static void load(void)
 {
     struct lnet_nid from, to;
-    unsigned i, k;
 
     fk.hold_send = true;
-    for (i = 0; i < 3; i++)
-        for (k = 0; k < 6; k++) {
+    for (unsigned i = 0; i < 3; i++)
+        for (unsigned k = 0; k < 6; k++) {
             from = peer_on(i, 0, "tcp", k);
             to = peer_on(i + k, 1, "tcp1", k);
             arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000)); /* sending, and waiting */
@@ -362,11 +358,12 @@ static void load(void)
         }
     settle();
     fk.hold_recv = true;
-    for (k = 0; k < 3; k++) {
+    for (unsigned k = 0; k < 3; k++) {
         from = peer_on(k, 2, "o2ib", 9);
         arrive(ib0, from, hdr_of(LNET_MSG_REPLY, from, N("10.1.0.9@tcp1"), 50)); /* receiving */
     }
-    for (i = 0; i < PUSH_IN + 8; i++) { /* receiving, and parked; of many, for nobody gets all */
+    for (unsigned i = 0; i < PUSH_IN + 8;
+         i++) { /* receiving, and parked; of many, for nobody gets all */
         from = peer_on(i % 3, 2, "o2ib", 10 + i / 2);
         arrive(ib0, from, hdr_put(from, ib0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
     }
@@ -406,18 +403,18 @@ static void test_stop_counts(void **state)
 {
     struct lnet_nid from;
     int stopped = 0;
-    unsigned i, n;
+    unsigned n;
 
     node_up(opts_default());
     from = peer_on(0, 0, "tcp", 0);
     fk.hold_send = true;
     n = pool_stats(0, LNET_POOL_LARGE).total;
-    for (i = 0; i < n + 3; i++)
+    for (unsigned i = 0; i < n + 3; i++)
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, peer_on(1, 1, "tcp1", i), 5000));
     settle();
     lnet_node_stop(node, 0, on_stopped, &stopped);
     lnet_node_stop(node, 0, on_stopped, &stopped); /* under way already */
-    for (i = 0; !stopped && i < ROUNDS; i++) {
+    for (unsigned i = 0; !stopped && i < ROUNDS; i++) {
         settle();
         clock_us += 1000;
     }
@@ -438,13 +435,12 @@ static void test_stop_drains(void **state)
     struct lnet_nid from, to;
     int stopped = 0;
     uint64_t t;
-    unsigned i;
 
     node_up(opts_default());
     from = peer_on(0, 0, "tcp", 0);
     to = peer_on(1, 1, "tcp1", 0);
     fk.hold_send = true;
-    for (i = 0; i < pool_stats(0, LNET_POOL_LARGE).total + 2; i++)
+    for (unsigned i = 0; i < pool_stats(0, LNET_POOL_LARGE).total + 2; i++)
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, peer_on(1, 1, "tcp1", i), 5000));
     settle();
     assert_int_equal(fk.nheld, pool_stats(0, LNET_POOL_LARGE).total);
@@ -459,7 +455,7 @@ static void test_stop_drains(void **state)
         settle();
     }
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), pool_stats(0, LNET_POOL_LARGE).total + 2);
-    for (i = 0; !stopped && i < ROUNDS; i++) {
+    for (unsigned i = 0; !stopped && i < ROUNDS; i++) {
         settle();
         clock_us += 1000;
     }
@@ -497,10 +493,9 @@ static void test_stop_begun(void **state)
     static const unsigned drain_s[] = {0, 4};
     struct lnet_nid from, to;
     uint64_t t;
-    unsigned i;
     int stopped;
 
-    for (i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         node_up(opts_default());
         from = peer_on(0, 0, "tcp", 0);
         to = peer_on(1, 1, "tcp1", 0);
@@ -528,7 +523,6 @@ static void test_stop_begun(void **state)
 static void test_stop_idle(void **state)
 {
     struct lnet_nid from;
-    unsigned i;
     int stopped = 0;
 
     node_up(opts_default());
@@ -536,7 +530,7 @@ static void test_stop_idle(void **state)
 
     node_up(opts_default());
     fk.hold_recv = true;
-    for (i = 0; i < PUSH_IN; i++) {
+    for (unsigned i = 0; i < PUSH_IN; i++) {
         from = peer_on(0, 0, "tcp", i);
         arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
     }
@@ -559,13 +553,12 @@ static void test_stop_early(void **state)
 {
     char err[256];
     int stopped = 0;
-    unsigned i;
 
     node_make(opts_default());
     tcp0 = ni_add("10.0.0.1@tcp");
     assert_int_equal(lnet_node_start(node, err, sizeof(err)), 0);
     lnet_node_stop(node, 1, on_stopped, &stopped);
-    for (i = 0; !stopped && i < ROUNDS; i++) {
+    for (unsigned i = 0; !stopped && i < ROUNDS; i++) {
         settle();
         clock_us += 1000;
     }

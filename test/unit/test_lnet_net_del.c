@@ -141,13 +141,13 @@ static void on_pong(void *arg, int status, const struct lnet_ping_info *info)
 static void test_queued(void **state)
 {
     struct lnet_nid from, to, dest;
-    unsigned r, k, i, held;
+    unsigned r, i, held;
     int pong[2] = {0};
 
     del_up();
     for (r = 0; r < nreactors; r++) {
         from = peer_on(r, 0, "tcp", 0);
-        for (k = 0; k < 4; k++)
+        for (unsigned k = 0; k < 4; k++)
             for (i = 0; i < 3; i++) {
                 to = peer_on(r + i, 1, "tcp1", k);
                 arrive(tcp0, from, hdr_of(LNET_MSG_ACK, from, to, 0));
@@ -205,7 +205,7 @@ static void test_queued(void **state)
 static void test_queued_two_nis(void **state)
 {
     struct lnet_ni *second;
-    unsigned i, by_second = 0;
+    unsigned by_second = 0;
 
     node_make(opts_default());
     tcp0 = ni_add("10.0.0.1@tcp");
@@ -213,9 +213,9 @@ static void test_queued_two_nis(void **state)
     second = ni_add_with("10.1.0.2@tcp1", 1, 2, -1);
     node_begin();
     fk.hold_send = true;
-    for (i = 0; i < 8; i++)
+    for (unsigned i = 0; i < 8; i++)
         from_to(sender(0), hop(i % 2), LNET_MSG_PUT, i & 4 ? 0 : 100);
-    for (i = 0; i < fk.nheld; i++)
+    for (unsigned i = 0; i < fk.nheld; i++)
         by_second += fk.held[i]->tx_ni == second;
     assert_int_equal(fk.nheld, 2);
     assert_int_equal(by_second, 1);
@@ -238,11 +238,10 @@ static void test_queued_two_nis(void **state)
 static void test_many_queued(void **state)
 {
     struct lnet_nid from;
-    unsigned i;
 
     del_up();
     from = peer_on(0, 0, "tcp", 0);
-    for (i = 0; i < 500; i++) {
+    for (unsigned i = 0; i < 500; i++) {
         arrive(tcp0, from, hdr_of(LNET_MSG_ACK, from, peer_on(i / 100, 1, "tcp1", i % 100), 0));
         if (i % 100 == 99)
             settle();
@@ -279,10 +278,10 @@ static void test_crossing(void **state)
 {
     struct lnet_nid from, to, back;
     struct lnet_msg *msg;
-    unsigned n = 0, r;
+    unsigned n = 0;
 
     del_up();
-    for (r = 0; r < nreactors; r++) {
+    for (unsigned r = 0; r < nreactors; r++) {
         from = peer_on(r, 0, "tcp", 0);
         to = peer_on(r + 1, 1, "tcp1", 0);
         back = peer_on(r + 1, 1, "tcp1", 1);
@@ -310,14 +309,13 @@ static void test_crossing(void **state)
 static void test_waiting_headers(void **state)
 {
     struct fake_rx *fx[3], *recv, *other;
-    unsigned i;
 
     del_up();
     fk.hold_recv = true;
     recv = put(hop(50), 300);
     fk.hold_recv = false;
     assert_int_equal(fill(100), 7);
-    for (i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++)
         fx[i] = put(hop(i), 200 + i);
     other = put(peer_on(0, 2, "o2ib", 0), 400);
     assert_int_equal(small_pool().waiting, 4);
@@ -325,7 +323,7 @@ static void test_waiting_headers(void **state)
     assert_int_equal(del(NET(1)), 0);
     settle();
     pass_ms(260);
-    for (i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++)
         assert_true(fx[i]->done);
     assert_int_equal(other->recvs, 1); /* what they held came back */
     fk.hold_stop = NULL;
@@ -481,7 +479,7 @@ static void test_told(void **state)
 {
     struct lnet_nid near = N("10.0.0.9@tcp"), gone = N("10.1.0.9@tcp1");
     struct lnet_ping_info *info;
-    unsigned seqno, n, i;
+    unsigned seqno, n;
 
     del_up();
     fk.hold_send = false;
@@ -499,7 +497,7 @@ static void test_told(void **state)
     info = exchange(tcp0, near, false);
     assert_int_equal(info->seqno, seqno + 1);
     assert_int_equal(info->count, 2);
-    for (i = 0; i < info->count; i++)
+    for (unsigned i = 0; i < info->count; i++)
         assert_true(nid_net(&info->ni[i].nid) != NET(1));
     assert_true(nid_same(&info->ni[0].nid, &tcp0->nid));
     assert_int_equal(info->ni[0].status, LNET_NI_UP);
@@ -599,7 +597,6 @@ static void test_routes(void **state)
     struct lnet_nid from = N("10.0.0.9@tcp"), far = N("10.5.0.9@tcp5"), gw = N("10.1.0.11@tcp1"),
                     other = N("10.2.0.11@o2ib");
     struct lnet_route_conf conf = {.net = NET(6), .gateway = gw, .hops = -1};
-    unsigned i;
 
     del_up();
     fk.hold_send = false;
@@ -618,7 +615,7 @@ static void test_routes(void **state)
     assert_int_equal(lnet_route_add(node, &conf, err, sizeof(err)), -EHOSTUNREACH);
     /* another gateway is not mistaken for it, whoever's turn it is and whatever is preferred */
     assert_int_equal(route_add("tcp5", other, 9, 3), 0);
-    for (i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, far, 10));
         settle();
     }
@@ -667,9 +664,7 @@ static void test_own_requests(void **state)
 /* The node has not stopped before the net is gone, and says so in that order. */
 static void test_stop_while_removing(void **state)
 {
-    unsigned how;
-
-    for (how = 0; how < 2; how++) {
+    for (unsigned how = 0; how < 2; how++) {
         int stopped = 0;
 
         del_up();

@@ -15,10 +15,9 @@ static void on_page(void *arg, const struct lnet_peer_row *rows, unsigned n,
                     const struct lnet_peer_cursor *next)
 {
     struct page *p = arg;
-    unsigned i;
 
     assert_ptr_equal(reactor_self(), reactor_control(env));
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         assert_int_equal(rows[i].reactor, home_of(&rows[i].nid));
         p->nid[i] = rows[i].nid;
     }
@@ -29,9 +28,9 @@ static void on_page(void *arg, const struct lnet_peer_row *rows, unsigned n,
 
 static unsigned times(const struct lnet_nid *all, unsigned n, const struct lnet_nid *nid)
 {
-    unsigned i, k = 0;
+    unsigned k = 0;
 
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         k += nid_same(&all[i], nid);
     return k;
 }
@@ -48,11 +47,11 @@ static void test_pages(void **state)
     static struct page p;
     static const unsigned sizes[] = {1, 7, LNET_PEER_BURST, LNET_PEER_BURST + 1, 100, 1000};
     struct lnet_node_opts o = opts_default();
-    unsigned i, k, n;
+    unsigned k, n;
 
     o.max_peers = 300 * nreactors;
     node_up(o);
-    for (i = 0; i < 200 * nreactors; i++)
+    for (unsigned i = 0; i < 200 * nreactors; i++)
         make_peer(peer_on(i, 4, "tcp", i / nreactors));
     for (k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
         memset(&p.next, 0, sizeof(p.next));
@@ -69,7 +68,7 @@ static void test_pages(void **state)
             n += p.n;
         } while (!p.next.end);
         assert_int_equal(n, 200 * nreactors);
-        for (i = 0; i < 200 * nreactors; i++) {
+        for (unsigned i = 0; i < 200 * nreactors; i++) {
             struct lnet_nid nid = peer_on(i, 4, "tcp", i / nreactors);
 
             assert_int_equal(times(all, n, &nid), 1);
@@ -86,11 +85,11 @@ static void test_pages(void **state)
         settle();
         memcpy(&all[n], p.nid, p.n * sizeof(p.nid[0]));
         n += p.n;
-        for (i = 0; i < 5 * nreactors; i++, k++)
+        for (unsigned i = 0; i < 5 * nreactors; i++, k++)
             make_peer(peer_on(i, 5, "tcp", k / nreactors));
     } while (!p.next.end && n < 4000);
     assert_true(p.next.end);
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         assert_int_equal(times(all, n, &all[i]), 1);
     node_down();
 }
@@ -135,11 +134,11 @@ static void test_burst(void **state)
     static struct page p;
     struct lnet_node_opts o = opts_default();
     struct lnet_peer_cursor from = {0};
-    unsigned i, steps = 0;
+    unsigned steps = 0;
 
     o.max_peers = 1000 * nreactors;
     node_up(o);
-    for (i = 0; i < 640; i++)
+    for (unsigned i = 0; i < 640; i++)
         make_peer(peer_on(0, 4, "tcp", i));
     p.calls = 0;
     assert_int_equal(lnet_peer_page(node, &from, 640, on_page, &p), 0);
@@ -164,11 +163,10 @@ static void test_no_faults(void **state)
     struct lnet_peer_cursor from = {0};
     const long pages = (long)(PEERS * sizeof(struct lnet_peer_row)) / sysconf(_SC_PAGESIZE);
     struct rusage before, after;
-    unsigned i;
 
     o.max_peers = 1000 * nreactors;
     node_up(o);
-    for (i = 0; i < PEERS; i++)
+    for (unsigned i = 0; i < PEERS; i++)
         make_peer(peer_on(0, 4, "tcp", i));
     p.calls = 0;
     assert_int_equal(lnet_peer_page(node, &from, 1, on_page, &p), 0); /* all code has run once */
@@ -177,7 +175,7 @@ static void test_no_faults(void **state)
     from = (struct lnet_peer_cursor){0};
     assert_int_equal(lnet_peer_page(node, &from, LNET_PEER_PAGE_MAX, on_page, &p), 0);
     assert_int_equal(getrusage(RUSAGE_THREAD, &before), 0);
-    for (i = 0; i < PEERS / LNET_PEER_BURST; i++)
+    for (unsigned i = 0; i < PEERS / LNET_PEER_BURST; i++)
         ON(0, reactor_step(reactor_self(), 0));
     assert_int_equal(getrusage(RUSAGE_THREAD, &after), 0);
     settle();

@@ -139,9 +139,8 @@ static void check_counts(const struct row *r, const struct counts *a, const stru
 {
     bool drop = r->outcome == DROPPED || r->outcome == LOCAL;
     bool routed = r->outcome == FORWARDED;
-    unsigned d;
 
-    for (d = 0; d < LNET_DROP_COUNT; d++)
+    for (unsigned d = 0; d < LNET_DROP_COUNT; d++)
         assert_int_equal(b->drop[d] - a->drop[d], drop && d == r->why ? 1 : 0);
     assert_int_equal(b->stat[LNET_STAT_DROP_COUNT] - a->stat[LNET_STAT_DROP_COUNT], drop);
     assert_int_equal(b->stat[LNET_STAT_DROP_LENGTH] - a->stat[LNET_STAT_DROP_LENGTH],
@@ -189,10 +188,8 @@ static void check_row(const struct row *r)
 
 static void test_outcomes(void **state)
 {
-    unsigned i;
-
     make_node(true, LNET_SOURCE_STRICT);
-    for (i = 0; i < ROWS_N; i++)
+    for (unsigned i = 0; i < ROWS_N; i++)
         check_row(&rows[i]);
     node_down();
 }
@@ -260,7 +257,6 @@ static void test_source_check_net(void **state)
 static void test_bad_nids(void **state)
 {
     struct lnet_nid from, bad[4];
-    unsigned i;
 
     node_up(opts_default());
     from = N("10.0.0.9@tcp");
@@ -271,7 +267,7 @@ static void test_bad_nids(void **state)
     bad[2].addr_be[1] = 1; /* an unused word that is not zero */
     bad[3] = N("fd00::1@tcp1");
     bad[3].size = 11; /* so the last byte is unused */
-    for (i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         struct fake_rx *fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, bad[i], 4));
 
         assert_int_equal(fx->parse, LNET_DROP_HDR_BAD_NID);

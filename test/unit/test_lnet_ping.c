@@ -153,10 +153,9 @@ static void test_end_node_info(void **state)
 static void test_largest_info(void **state)
 {
     struct lnet_ni *ni = NULL;
-    unsigned i;
 
     node_make(opts_default());
-    for (i = 1; i <= LNET_MAX_NI; i++) {
+    for (unsigned i = 1; i <= LNET_MAX_NI; i++) {
         char text[64];
 
         snprintf(text, sizeof(text), "fd00::%x@tcp", i);
@@ -226,7 +225,6 @@ static void test_push_and_push_back(void **state)
 {
     struct lnet_ack ack;
     struct lnet_nid from;
-    unsigned i;
 
     node_up(opts_default());
     from = peer();
@@ -245,7 +243,7 @@ static void test_push_and_push_back(void **state)
     assert_int_equal(sent_count(LNET_MSG_PUT), 1);
     ack_push(sent_last(LNET_MSG_PUT));
     /* what was acknowledged is not sent again */
-    for (i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++)
         push_from(tcp0, from, 0x1e);
     settle();
     assert_int_equal(sent_count(LNET_MSG_ACK), 5);
@@ -360,7 +358,7 @@ static void test_push_garbage(void **state)
 static void test_push_flood(void **state)
 {
     static struct fake_rx *fx[3 * PUSH_IN];
-    unsigned i, n;
+    unsigned i;
 
     node_up(opts_default());
     fk.hold_recv = true;
@@ -375,7 +373,7 @@ static void test_push_flood(void **state)
     for (i = 0; i < 5; i++) {
         recv_end(fx[i], ok);
         settle();
-        for (n = 0; n < 3 * PUSH_IN; n++)
+        for (unsigned n = 0; n < 3 * PUSH_IN; n++)
             assert_int_equal(fx[n]->recvs, n <= PUSH_IN + i);
     }
     /* all others: those parked are received as soon as a buffer is there, and do not nest */
@@ -415,12 +413,12 @@ static void test_push_hog(void **state)
 {
     static struct fake_rx *fx[PUSH_IN], *other;
     struct lnet_nid hog;
-    unsigned i, refused;
+    unsigned refused;
 
     node_up(opts_default());
     fk.hold_recv = true;
     hog = peer_on(0, 0, "tcp", 0);
-    for (i = 0; i < PUSH_IN; i++) {
+    for (unsigned i = 0; i < PUSH_IN; i++) {
         fx[i] = push_from(tcp0, hog, 0x06);
         settle();
     }
@@ -433,7 +431,7 @@ static void test_push_hog(void **state)
     assert_int_equal(drops_sum(), refused);
     /* what it holds it gives back, and may have again */
     fk.hold_recv = false;
-    for (i = 0; i < PUSH_IN; i++)
+    for (unsigned i = 0; i < PUSH_IN; i++)
         recv_end(fx[i], ok);
     recv_end(other, ok);
     settle();
@@ -452,9 +450,8 @@ static void test_push_hog(void **state)
 static uint32_t status_of(const struct lnet_ni *ni)
 {
     const struct lnet_ping_info *info = published();
-    unsigned i;
 
-    for (i = 0; i < info->count; i++)
+    for (unsigned i = 0; i < info->count; i++)
         if (nid_same(&info->ni[i].nid, &ni->nid)) {
             assert_int_equal(info->ni[i].status, ni->status);
             return info->ni[i].status;
@@ -490,7 +487,6 @@ static void test_ageing(void **state)
 {
     struct lnet_nid from, from1;
     uint32_t seqno;
-    unsigned i;
 
     node_up(opts_default());
     from = peer();
@@ -527,7 +523,7 @@ static void test_ageing(void **state)
     ping_from(tcp0, from);
     assert_int_equal(sent_count(LNET_MSG_PUT), 2);
     /* and by one that passes through, on every reactor */
-    for (i = 0; i < nreactors; i++) {
+    for (unsigned i = 0; i < nreactors; i++) {
         struct lnet_nid p = peer_on(i, 0, "tcp", 0);
 
         pass_acking(AGE + 2 * SEC);
@@ -661,7 +657,6 @@ static void test_changes_while_read(void **state)
 {
     struct lnet_node_opts o = opts_default();
     struct lnet_nid from;
-    unsigned i;
 
     o.check_interval = 5;
     o.ping_timeout = 2;
@@ -669,7 +664,7 @@ static void test_changes_while_read(void **state)
     from = peer();
     befriend(tcp0, from);
     /* each round: a reply in flight with the present info, then a change */
-    for (i = 0; i < PING_TARGETS - 1; i++) {
+    for (unsigned i = 0; i < PING_TARGETS - 1; i++) {
         fk.hold_send = true;
         ping_from(ib0, peer_on(0, 2, "o2ib", 1));
         fk.hold_send = false;

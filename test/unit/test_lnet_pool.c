@@ -32,9 +32,8 @@ static void check_plan(const struct lnet_node_opts *o, unsigned reactors,
                        const struct lnet_memory *m)
 {
     size_t taken;
-    unsigned i;
 
-    for (i = 0; i < LNET_POOLS; i++) {
+    for (unsigned i = 0; i < LNET_POOLS; i++) {
         assert_int_equal(m->buffers[i] % reactors, 0);
         assert_int_equal(m->most[i] % reactors, 0);
         assert_true(m->buffers[i] >= 2 * reactors);
@@ -51,9 +50,8 @@ static void test_plan_defaults(void **state)
 {
     struct lnet_node_opts o = {0};
     struct lnet_memory m;
-    unsigned r;
 
-    for (r = 1; r <= 64; r++) {
+    for (unsigned r = 1; r <= 64; r++) {
         assert_int_equal(plan(&o, r, &m), 0);
         check_plan(&o, r, &m);
         assert_int_equal(m.buffers[LNET_POOL_TINY], 2048 / r * r);
@@ -85,10 +83,10 @@ static void test_plan_memory(void **state)
                                  500, 1000, 1087, 1088, 1089, 4000, 100000};
     struct lnet_node_opts o = {0};
     struct lnet_memory m;
-    unsigned r, i, fits = 0;
+    unsigned fits = 0;
 
-    for (r = 1; r <= 16; r++)
-        for (i = 0; i < sizeof(mib) / sizeof(mib[0]); i++) {
+    for (unsigned r = 1; r <= 16; r++)
+        for (unsigned i = 0; i < sizeof(mib) / sizeof(mib[0]); i++) {
             size_t least = 2 * r * (MIB + 4096);
 
             o.memory = mib[i] * MIB;
@@ -172,10 +170,9 @@ static void test_plan_too_much(void **state)
         {4000000000u, 0, 64 * MIB}, {0, 4000000000u, 64 * MIB},
     };
     struct lnet_memory m;
-    unsigned i, r;
 
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-        for (r = 1; r <= 8; r++) {
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        for (unsigned r = 1; r <= 8; r++) {
             struct lnet_node_opts o = {
                 .small = cases[i].small, .large = cases[i].large, .memory = cases[i].memory};
 
@@ -183,7 +180,7 @@ static void test_plan_too_much(void **state)
             check_does_not_fit(o, r);
         }
     /* not even the least */
-    for (r = 1; r <= 8; r++) {
+    for (unsigned r = 1; r <= 8; r++) {
         struct lnet_node_opts o = {.memory = 2 * r * (MIB + 4096) - 1};
 
         assert_int_equal(plan(&o, r, &m), -ENOMEM);
@@ -252,9 +249,7 @@ static int resize(int tiny, int small, int large)
 
 static void check_total(enum lnet_pool pool, unsigned each)
 {
-    unsigned r;
-
-    for (r = 0; r < nreactors; r++)
+    for (unsigned r = 0; r < nreactors; r++)
         assert_int_equal(pool_stats(r, pool).total, each);
 }
 
@@ -307,13 +302,11 @@ static void test_resize_rules(void **state)
 
 static void test_resize_errors(void **state)
 {
-    unsigned i;
-
     resize_up();
     assert_int_equal(resize(-2, -1, -1), -EINVAL);
     assert_int_equal(resize(16, 16, -1000), -EINVAL);
     assert_int_equal(resize(-1, INT32_MIN, -1), -EINVAL);
-    for (i = 0; i < LNET_POOLS; i++) {
+    for (unsigned i = 0; i < LNET_POOLS; i++) {
         int totals[LNET_POOLS] = {16 * (int)nreactors, 16 * (int)nreactors, 3 * (int)nreactors};
         unsigned long n;
 
@@ -341,11 +334,10 @@ static void test_resize_in_use(void **state)
 {
     struct fake_rx *waits[4];
     int n = (int)nreactors;
-    unsigned i;
 
     resize_up();
     assert_int_equal(fill(100), 8);
-    for (i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 4; i++)
         waits[i] = put(hop(i), 200 + i);
     check_small(8, 0, -4, 4);
     assert_int_equal(resize(-1, 10 * n, -1), 0);
@@ -354,7 +346,7 @@ static void test_resize_in_use(void **state)
     assert_int_equal(pool_stats(0, LNET_POOL_TINY).low, 8); /* not its resize */
     assert_int_equal(resize(-1, 4 * n, -1), 0);
     check_small(4, -6, -8, 2);
-    for (i = 0; i < 6; i++) {
+    for (unsigned i = 0; i < 6; i++) {
         end(100);
         check_small(4, -5 + (int)i, -8, 2);
         assert_int_equal(waits[2]->recvs, 0);
@@ -414,10 +406,10 @@ static void test_resize_to_the_most(void **state)
 static void test_resize_under_load(void **state)
 {
     uint64_t rnd = 0x9e3779b97f4a7c15ull;
-    unsigned i, n = 0;
+    unsigned n = 0;
 
     resize_up();
-    for (i = 0; i < 3000; i++) {
+    for (unsigned i = 0; i < 3000; i++) {
         rnd ^= rnd << 13;
         rnd ^= rnd >> 7;
         rnd ^= rnd << 17;
@@ -437,7 +429,7 @@ static void test_resize_under_load(void **state)
             settle();
         }
     }
-    for (i = 0; i < 10000 && stat_of(LNET_STAT_ROUTE_COUNT) < n; i++) {
+    for (unsigned i = 0; i < 10000 && stat_of(LNET_STAT_ROUTE_COUNT) < n; i++) {
         send_end_all(ok);
         settle();
     }

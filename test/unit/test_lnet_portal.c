@@ -77,9 +77,9 @@ static void unlink_md(struct buf *b)
 
 static unsigned unlinks_of(const struct buf *b)
 {
-    unsigned i, n = 0;
+    unsigned n = 0;
 
-    for (i = 0; i < nseen; i++)
+    for (unsigned i = 0; i < nseen; i++)
         n += seen[i].md == &b->md && seen[i].ev.unlinked;
     return n;
 }
@@ -304,14 +304,13 @@ static void test_thresholds(void **state)
 {
     static struct buf b, c;
     struct fake_rx *fx[4];
-    unsigned i;
 
     begin();
     /* operations in flight when it is used up: unlinked with the last, once */
     buf_init(&b, 1000, LNET_MD_OP_PUT, 2);
     attach(&b, 1, 0);
     fk.hold_recv = true;
-    for (i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++)
         fx[i] = put_in(1, 0, 100, false);
     assert_int_equal(drops_of(LNET_DROP_PUT_NO_MATCH), 1);
     recv_end(fx[2], ok); /* thrown away */
@@ -379,13 +378,12 @@ static void test_repost(void **state)
 {
     static struct buf b;
     struct lnet_eq again = {.fn = on_repost};
-    unsigned i;
 
     begin();
     buf_init(&b, 1000, LNET_MD_OP_PUT, 1);
     b.md.eq = &again;
     attach(&b, 1, 0);
-    for (i = 0; i < 10; i++)
+    for (unsigned i = 0; i < 10; i++)
         put_in(1, 0, 10, true);
     assert_int_equal(nseen, 10);
     assert_int_equal(unlinks_of(&b), 10);
@@ -407,12 +405,12 @@ static void test_half_a_handle(void **state)
         {{0, 0}, true},
     };
     static struct buf b;
-    unsigned i, acks = 0;
+    unsigned acks = 0;
 
     begin();
     buf_init(&b, 1000, LNET_MD_OP_PUT, LNET_THRESH_INF);
     attach(&b, 1, 0);
-    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct lnet_hdr h = hdr_put(peer(), tcp0->nid, PORTAL, 1, 0, 10, true);
         struct lnet_put put;
         struct lnet_ack ack;
@@ -450,11 +448,10 @@ static void assert_reply(const uint8_t *data, uint32_t len)
 static void test_get(void **state)
 {
     static struct buf b;
-    unsigned i;
 
     begin();
     buf_init(&b, 10000, LNET_MD_OP_GET | LNET_MD_MANAGE_REMOTE | LNET_MD_TRUNCATE, LNET_THRESH_INF);
-    for (i = 0; i < 10000; i++)
+    for (unsigned i = 0; i < 10000; i++)
         b.data[i] = pattern(3, i);
     attach(&b, 1, 0);
     get_in(1, 0, 10000);
@@ -511,11 +508,10 @@ static void test_rdma_get(void **state)
     static struct buf b;
     struct lnet_ni_stats st;
     struct fake_rx *fx;
-    unsigned i;
 
     begin();
     buf_init(&b, 10000, LNET_MD_OP_GET | LNET_MD_MANAGE_REMOTE | LNET_MD_TRUNCATE, LNET_THRESH_INF);
-    for (i = 0; i < 10000; i++)
+    for (unsigned i = 0; i < 10000; i++)
         b.data[i] = pattern(5, i);
     attach(&b, 1, 0);
     fx = rdma_get_in(1, 1999, 5000);
@@ -651,14 +647,13 @@ static void test_put_ack(void **state)
     static struct buf b;
     struct lnet_put put;
     struct sent *s;
-    unsigned order, i;
 
     begin();
-    for (order = 0; order < 2; order++) {
+    for (unsigned order = 0; order < 2; order++) {
         nseen = 0;
         sent_clear();
         buf_init(&b, 5000, 0, 2);
-        for (i = 0; i < 5000; i++)
+        for (unsigned i = 0; i < 5000; i++)
             b.data[i] = pattern(order, i);
         bind(&b);
         fk.hold_send = true;
@@ -716,10 +711,9 @@ static void test_get_reply(void **state)
     struct fake_rx *fx;
     struct lnet_get get;
     struct sent *s;
-    unsigned order;
 
     begin();
-    for (order = 0; order < 2; order++) {
+    for (unsigned order = 0; order < 2; order++) {
         nseen = 0;
         sent_clear();
         buf_init(&b, 5000, 0, 2);
@@ -886,11 +880,10 @@ static void test_answer_from_behind(void **state)
 static void test_failed_operations(void **state)
 {
     static struct buf b;
-    unsigned late;
     struct fake_rx *fx;
 
     begin();
-    for (late = 0; late < 2; late++) {
+    for (unsigned late = 0; late < 2; late++) {
         nseen = 0;
         buf_init(&b, 100, 0, 2);
         bind(&b);
@@ -974,7 +967,6 @@ static void test_descriptors_used_up(void **state)
     static struct buf b, target;
     struct lnet_nid from;
     struct fake_rx *fx;
-    unsigned i;
     int rc = 0;
 
     o.local_msgs = 20;
@@ -985,7 +977,7 @@ static void test_descriptors_used_up(void **state)
     buf_init(&b, 100, 0, LNET_THRESH_INF);
     bind(&b);
     fk.hold_send = true;
-    for (i = 0; i < 20; i++)
+    for (unsigned i = 0; i < 20; i++)
         assert_int_equal(do_put(&b, false, peer()), 0);
     rc = do_put(&b, false, peer());
     assert_int_equal(rc, -ENOMEM);

@@ -113,9 +113,7 @@ static void plan_peers(struct plan *p, uint64_t *r, unsigned index, const char *
 
 static void plan_routes(struct plan *p, uint64_t *r)
 {
-    unsigned i;
-
-    for (i = 0; i < p->npeers; i++)
+    for (unsigned i = 0; i < p->npeers; i++)
         if (p->peer[i].gateway && p->nroutes + 2 <= MAX_ROUTES) {
             unsigned which = between(r, 1, 3);
 
@@ -506,9 +504,7 @@ static void shrink(struct shrink *s)
 
 static void print_events(const struct event *e, unsigned n)
 {
-    unsigned i;
-
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         fprintf(stderr, "%s %u %u %u\n", event_names[e[i].kind], e[i].a, e[i].b, e[i].c);
 }
 
@@ -543,9 +539,8 @@ static void report(unsigned steps)
 static bool print_cover(bool must)
 {
     bool all = true;
-    unsigned i;
 
-    for (i = 0; i < COVER_KINDS; i++) {
+    for (unsigned i = 0; i < COVER_KINDS; i++) {
         printf("%12llu %s\n", (unsigned long long)outcome->cover[i], cover_names[i]);
         if (outcome->cover[i] == 0 && must) {
             fprintf(stderr, "never: %s\n", cover_names[i]);

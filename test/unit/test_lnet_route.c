@@ -61,7 +61,7 @@ static void test_rows(void **state)
 {
     struct lnet_route_row rows[8];
     struct lnet_nid gw;
-    unsigned i, n;
+    unsigned n;
 
     node_up(opts_default());
     gw = N("10.0.0.9@tcp");
@@ -70,7 +70,7 @@ static void test_rows(void **state)
     memset(rows, 0xee, sizeof(rows));
     n = lnet_route_rows(node, rows, 8);
     assert_int_equal(n, 2);
-    for (i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         bool five = rows[i].conf.net == LNET_NET(LNET_LND_SOCK, 5);
 
         assert_int_equal(rows[i].conf.net, LNET_NET(LNET_LND_SOCK, five ? 5 : 6));
@@ -218,7 +218,7 @@ static void test_best_ni(void **state)
 {
     struct lnet_ni *a, *b, *six;
     struct lnet_nid from;
-    unsigned i, n = 0;
+    unsigned n = 0;
 
     node_make(opts_default());
     tcp0 = ni_add("10.0.0.1@tcp");
@@ -227,7 +227,7 @@ static void test_best_ni(void **state)
     b = ni_add("10.1.0.2@tcp1");
     node_begin();
     from = N("10.0.0.9@tcp");
-    for (i = 0; i < 10; i++) {
+    for (unsigned i = 0; i < 10; i++) {
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, N("10.1.0.9@tcp1"), 1));
         settle();
         n += sent_last(LNET_MSG_PUT)->ni == a;
@@ -239,7 +239,7 @@ static void test_best_ni(void **state)
     assert_ptr_equal(sent_last(LNET_MSG_PUT)->ni, six);
     ON(0, lnet_ni_link(a, false));
     settle();
-    for (i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, N("10.1.0.9@tcp1"), 1));
         settle();
         assert_ptr_equal(sent_last(LNET_MSG_PUT)->ni, b);
@@ -253,7 +253,7 @@ static void test_replaced_while_parked(void **state)
 {
     struct fake_rx *fx[20];
     struct lnet_nid from, gw1, gw2;
-    unsigned i, n, total;
+    unsigned n, total;
     char err[256];
 
     node_up(opts_default());
@@ -265,7 +265,7 @@ static void test_replaced_while_parked(void **state)
     total = 2 * pool_stats(home_of(&from), LNET_POOL_SMALL).total;
     fk.hold_send = true;
     sent_clear();
-    for (i = 0; i < total; i++)
+    for (unsigned i = 0; i < total; i++)
         fx[i] = arrive(tcp1, from, hdr_of(LNET_MSG_PUT, from, N("10.5.0.1@tcp5"), 100 + i));
     settle();
     n = fk.nsent;
@@ -278,9 +278,9 @@ static void test_replaced_while_parked(void **state)
         settle();
     }
     assert_int_equal(sent_count(LNET_MSG_PUT), total);
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         assert_true(nid_same(&fk.sent[i].to, &gw1));
-    for (i = n; i < fk.nsent; i++)
+    for (unsigned i = n; i < fk.nsent; i++)
         assert_true(nid_same(&fk.sent[i].to, &gw2));
     assert_true(fx[total - 1]->done);
     send_end_all(ok);
@@ -291,20 +291,20 @@ static void test_replaced_while_parked(void **state)
 
 static void test_thousands(void **state)
 {
-    unsigned i, n = 3000;
+    unsigned n = 3000;
     char net[32], dest[64], gw[64], err[256];
     struct lnet_nid nid;
 
     node_up(opts_default());
     fk.hold_send = false;
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         snprintf(net, sizeof(net), "%s%u", i & 1 ? "o2ib" : "tcp", 100 + i / 2);
         snprintf(gw, sizeof(gw), "10.0.1.%u@tcp", 1 + i % 50);
         assert_int_equal(route_add(net, N(gw), 1, 0), 0);
     }
     assert_int_equal(lnet_route_rows(node, NULL, 0), n);
     settle();
-    for (i = 0; i < n; i += 37) {
+    for (unsigned i = 0; i < n; i += 37) {
         snprintf(dest, sizeof(dest), "10.9.0.1@%s%u", i & 1 ? "o2ib" : "tcp", 100 + i / 2);
         snprintf(gw, sizeof(gw), "10.0.1.%u@tcp", 1 + i % 50);
         assert_via(dest, gw);
@@ -313,14 +313,14 @@ static void test_thousands(void **state)
     assert_true(nid_is_any(&nid));
     nid = via("10.9.0.1@gip100");
     assert_true(nid_is_any(&nid));
-    for (i = 0; i < n; i += 3) {
+    for (unsigned i = 0; i < n; i += 3) {
         lnet_net_t num = LNET_NET(i & 1 ? LNET_LND_O2IB : LNET_LND_SOCK, 100 + i / 2);
 
         snprintf(gw, sizeof(gw), "10.0.1.%u@tcp", 1 + i % 50);
         nid = N(gw);
         assert_int_equal(lnet_route_del(node, num, &nid, err, sizeof(err)), 0);
     }
-    for (i = 0; i < n; i += 17) {
+    for (unsigned i = 0; i < n; i += 17) {
         snprintf(dest, sizeof(dest), "10.9.0.1@%s%u", i & 1 ? "o2ib" : "tcp", 100 + i / 2);
         snprintf(gw, sizeof(gw), "10.0.1.%u@tcp", 1 + i % 50);
         if (i % 3 == 0) {
@@ -340,17 +340,17 @@ static void test_peer_eviction(void **state)
     struct lnet_node_opts o = opts_default();
     struct lnet_peer_ni *kept[10], *p;
     struct lnet_nid nid;
-    unsigned i, max;
+    unsigned max;
 
     o.max_peers = 16 * nreactors;
     node_up(o);
     max = 16 * 5 / 4 + 64;
-    for (i = 0; i < 10; i++) {
+    for (unsigned i = 0; i < 10; i++) {
         nid = peer_on(0, 3, "tcp", i);
         ON(0, kept[i] = lnet_peer_get(node, &nid));
         kept[i]->send_count[0] = i + 1;
     }
-    for (i = 10; i < max; i++) {
+    for (unsigned i = 10; i < max; i++) {
         nid = peer_on(0, 3, "tcp", i);
         ON(0, p = lnet_peer_get(node, &nid); lnet_peer_put(p));
     }
@@ -358,7 +358,7 @@ static void test_peer_eviction(void **state)
     /* 10 is used again, so 11 is the oldest. */
     nid = peer_on(0, 3, "tcp", 10);
     ON(0, p = lnet_peer_get(node, &nid); lnet_peer_put(p));
-    for (i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         nid = peer_on(0, 3, "tcp", max + i);
         ON(0, p = lnet_peer_get(node, &nid); lnet_peer_put(p));
         assert_int_equal(fk.peers_freed, i + 1);
@@ -369,11 +369,11 @@ static void test_peer_eviction(void **state)
     nid = peer_on(0, 3, "tcp", 10);
     assert_non_null(peer_find(&nid));
     /* Those with references stay whatever comes. */
-    for (i = 0; i < 3 * max; i++) {
+    for (unsigned i = 0; i < 3 * max; i++) {
         nid = peer_on(0, 4, "tcp", i);
         ON(0, p = lnet_peer_get(node, &nid); lnet_peer_put(p));
     }
-    for (i = 0; i < 10; i++) {
+    for (unsigned i = 0; i < 10; i++) {
         nid = peer_on(0, 3, "tcp", i);
         assert_ptr_equal(peer_find(&nid), kept[i]);
         assert_int_equal(kept[i]->send_count[0], i + 1);
@@ -391,13 +391,12 @@ struct rows_seen {
 static void on_rows(void *arg, const struct lnet_peer_row *rows, unsigned n, bool last)
 {
     struct rows_seen *seen = arg;
-    unsigned i;
 
     assert_ptr_equal(reactor_self(), reactor_control(env));
     seen->calls++;
     seen->rows += n;
     seen->last += last;
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         assert_int_equal(rows[i].reactor, home_of(&rows[i].nid));
         if (nid_same(&rows[i].nid, &seen->want)) {
             seen->found++;
@@ -413,7 +412,6 @@ static void test_peer_rows(void **state)
     struct rows_seen seen = {0};
     struct lnet_peer_ni *p;
     struct lnet_nid nid, from;
-    unsigned i, r;
 
     o.max_peers = 2000;
     node_up(o);
@@ -424,8 +422,8 @@ static void test_peer_rows(void **state)
     assert_int_equal(seen.rows, 0);
     from = peer_on(1, 0, "tcp", 0);
     arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, N("10.1.9.9@tcp1"), 5));
-    for (r = 0; r < nreactors; r++)
-        for (i = 0; i < 500; i++) {
+    for (unsigned r = 0; r < nreactors; r++)
+        for (unsigned i = 0; i < 500; i++) {
             nid = peer_on(r, 3, "tcp", i);
             ON(r, p = lnet_peer_get(node, &nid); lnet_peer_put(p));
         }
@@ -446,7 +444,6 @@ static void test_ni_rules(void **state)
     struct lnet_ni_conf conf = {.nid = N("10.0.0.1@tcp"), .net = LNET_NET(LNET_LND_SOCK, 0)};
     struct lnet_ni_conf bad;
     char err[256];
-    unsigned i;
 
     node_make(opts_default());
     assert_int_equal(lnet_ni_add(node, &conf, NULL, err, sizeof(err)), 0);
@@ -464,7 +461,7 @@ static void test_ni_rules(void **state)
     fk.init_error = 0;
     fk.inited -= fk.fini;
     fk.fini = 0;
-    for (i = 1; i < LNET_MAX_NI; i++) {
+    for (unsigned i = 1; i < LNET_MAX_NI; i++) {
         char text[64];
 
         snprintf(text, sizeof(text), "10.0.1.%u@tcp%u", i, i);

@@ -18,10 +18,8 @@ static uint32_t stalled(enum lnet_pool pool)
 /* n receives that hang, each for another next hop. */
 static void stall(struct fake_rx *fx[], unsigned n, unsigned first_hop)
 {
-    unsigned i;
-
     fk.hold_recv = true;
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         fx[i] = put(hop(first_hop + i), 1000 + i);
         assert_int_equal(fx[i]->recvs, 1);
     }
@@ -30,9 +28,7 @@ static void stall(struct fake_rx *fx[], unsigned n, unsigned first_hop)
 
 static void finish(struct fake_rx *fx[], unsigned n)
 {
-    unsigned i;
-
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         if (!fx[i]->done)
             recv_end(fx[i], ok);
     settle();
@@ -44,17 +40,16 @@ static void test_stalled(void **state)
 {
     struct fake_rx *fx[5], *waits, *more;
     struct lnet_nid d;
-    unsigned i;
 
     admit_up(16, 50);
     d = hop(0);
     fk.hold_recv = true;
-    for (i = 0; i < 5; i++)
+    for (unsigned i = 0; i < 5; i++)
         fx[i] = put(d, 100 + i);
     fk.hold_recv = false;
     pass_ms(5000); /* nobody waits */
     assert_int_equal(stalled(LNET_POOL_SMALL), 0);
-    for (i = 0; i < 5; i++)
+    for (unsigned i = 0; i < 5; i++)
         progress(fx[i]);
     waits = put(d, 200);
     assert_int_equal(waits->recvs, 0);
@@ -198,11 +193,10 @@ static void test_not_abandoned(void **state)
 {
     struct fake_rx *large[2], *fx[8], *ib, *waits[8];
     struct lnet_nid from;
-    unsigned i;
 
     admit_up(8, 50);
     fk.hold_recv = true;
-    for (i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 2; i++)
         large[i] = put(hop(10 + i), 5000);
     from = peer_on(0, 2, "o2ib", 0);
     fake_ib.recv_abandon = NULL;
@@ -210,23 +204,23 @@ static void test_not_abandoned(void **state)
     fk.hold_recv = false;
     stall(fx, 7, 0);
     fx[0]->keep = fx[2]->keep = true;
-    for (i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++)
         waits[i] = put(hop(30 + i), 2000);
     pass_ms(800);
     assert_int_equal(fk.abandoned, 3);
-    for (i = 0; i < 7; i++)
+    for (unsigned i = 0; i < 7; i++)
         assert_int_equal(fx[i]->abandoned, i == 1 || i == 3 || i == 4);
     assert_false(ib->abandoned);
     assert_false(large[0]->abandoned || large[1]->abandoned);
     assert_int_equal(stalled(LNET_POOL_LARGE), 0);
     /* only such are left: who waits goes on waiting, and nothing breaks */
-    for (i = 5; i < 7; i++)
+    for (unsigned i = 5; i < 7; i++)
         fx[i]->keep = true;
-    for (i = 3; i < 6; i++)
+    for (unsigned i = 3; i < 6; i++)
         waits[i] = put(hop(30 + i), 2100);
     pass_ms(5000);
     assert_int_equal(fk.abandoned, 3);
-    for (i = 3; i < 6; i++)
+    for (unsigned i = 3; i < 6; i++)
         assert_int_equal(waits[i]->recvs, 0);
     pass_ms(6000);
     assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), 3);
@@ -289,26 +283,25 @@ static void test_abandoned_take(void **state)
 static void test_slow(void **state)
 {
     struct fake_rx *fx[8], *waits;
-    unsigned i, k;
 
     admit_up(8, 50);
     stall(fx, 8, 0);
-    for (k = 0; k < 4; k++) {
+    for (unsigned k = 0; k < 4; k++) {
         pass_ms(400);
-        for (i = 0; i < 8; i++)
+        for (unsigned i = 0; i < 8; i++)
             progress(fx[i]);
     }
     waits = put(hop(20), 2000);
-    for (k = 0; k < 20; k++) {
+    for (unsigned k = 0; k < 20; k++) {
         pass_ms(400);
-        for (i = 0; i < 8; i++)
+        for (unsigned i = 0; i < 8; i++)
             progress(fx[i]);
     }
     assert_int_equal(fk.abandoned, 0); /* 9.6 s */
     assert_int_equal(waits->recvs, 0);
-    for (k = 0; k < 3; k++) {
+    for (unsigned k = 0; k < 3; k++) {
         pass_ms(250);
-        for (i = 0; i < 8; i++)
+        for (unsigned i = 0; i < 8; i++)
             progress(fx[i]);
     }
     assert_int_equal(fk.abandoned, 1);
@@ -324,7 +317,6 @@ static void test_moves_again(void **state)
 {
     struct fake_rx *fx[2];
     struct lnet_nid to;
-    unsigned i;
 
     admit_up(16, 50);
     to = hop(10);
@@ -341,7 +333,7 @@ static void test_moves_again(void **state)
     /* all buffers are wanted: it is the younger that has stopped */
     assert_int_equal(fill(300), 8);
     put(hop(30), 400);
-    for (i = 0; i < 8; i++) {
+    for (unsigned i = 0; i < 8; i++) {
         progress(fx[0]);
         pass_ms(100);
     }

@@ -203,7 +203,6 @@ static void test_behind_expired(void **state)
 {
     struct fake_rx *credit, *share;
     struct lnet_nid s, d;
-    unsigned i;
 
     wait_up(3);
     s = sender(300);
@@ -214,7 +213,7 @@ static void test_behind_expired(void **state)
     credit = from_to(s, hop(1), LNET_MSG_ACK, 0);
     share = put(d, 200);
     pass_ms(3010);
-    for (i = 1; i < 4; i++) {
+    for (unsigned i = 1; i < 4; i++) {
         assert_int_equal(drops_of(LNET_DROP_RTR_CREDIT), i);
         assert_int_equal(drops_of(LNET_DROP_DEST_SHARE), i);
         pass_ms(300);
@@ -250,13 +249,13 @@ static void test_no_account(void **state)
     struct lnet_node_opts o = opts_default();
     struct lnet_nid s;
     struct fake_rx *fx;
-    unsigned i, n = 0;
+    unsigned n = 0;
 
     o.max_peers = 16 * nreactors; /* 84 peers and 18 buffers: 102 accounts */
     node_up(o);
     fk.hold_send = true;
     s = sender(0);
-    for (i = 0; i < 120; i++) {
+    for (unsigned i = 0; i < 120; i++) {
         fx = from_to(s, hop(i), LNET_MSG_PUT, 100);
         n += fx->recvs == 0 || fx->mlen == 100;
     }
@@ -360,22 +359,21 @@ static void test_cancel_buffer(void **state)
 static void test_cancel_all(void **state)
 {
     struct fake_rx *fx[40];
-    unsigned i;
 
     wait_up(10);
-    for (i = 0; i < 40; i++)
+    for (unsigned i = 0; i < 40; i++)
         fx[i] = from_to(sender(300 + i % 5), hop(i % 7), LNET_MSG_PUT, 100);
-    for (i = 0; i < 40; i += 2) {
+    for (unsigned i = 0; i < 40; i += 2) {
         if (fx[i]->recvs == 0)
             assert_true(rx_cancel(fx[i]));
         if (i % 8 == 0 && fk.nheld > 0)
             send_end(fk.held[0], ok);
     }
-    for (i = 1; i < 40; i += 2)
+    for (unsigned i = 1; i < 40; i += 2)
         if (fx[i]->recvs == 0)
             assert_true(rx_cancel(fx[i]));
     settle();
-    for (i = 0; i < 40; i++)
+    for (unsigned i = 0; i < 40; i++)
         assert_true(fx[i]->done || fx[i]->cancelled);
     end_all();
     assert_int_equal(drops_sum(), drops_of(LNET_DROP_RX_INCOMPLETE));
@@ -428,14 +426,14 @@ static void test_reroute_waiting(void **state)
 {
     struct lnet_nid far = N("10.5.0.9@tcp5"), gw1;
     struct fake_rx *fx[4];
-    unsigned how, i, n;
+    unsigned n;
 
-    for (how = 0; how < 2; how++) {
+    for (unsigned how = 0; how < 2; how++) {
         two_ways();
         gw1 = gateway(1);
         n = hang(far, 100);
         assert_int_equal(n, 3);
-        for (i = 0; i < 4; i++)
+        for (unsigned i = 0; i < 4; i++)
             fx[i] = put(far, 200 + i);
         assert_int_equal(small_pool().waiting, 4);
         if (how == 0)
@@ -456,7 +454,7 @@ static void test_reroute_waiting(void **state)
         end(200);
         end(201);
         assert_int_equal(fx[3]->recvs, 1);
-        for (i = 0; i < 4; i++)
+        for (unsigned i = 0; i < 4; i++)
             assert_int_equal(fk.sent[fk.nsent - 4 + i].len, 200 + i);
         assert_int_equal(drops_sum(), drops_of(LNET_DROP_RX_INCOMPLETE));
         end_all();
@@ -494,13 +492,12 @@ static void test_no_way_left(void **state)
 {
     struct lnet_nid far = N("10.5.0.9@tcp5");
     struct fake_rx *fx[3], *other;
-    unsigned how, i;
 
-    for (how = 0; how < 2; how++) {
+    for (unsigned how = 0; how < 2; how++) {
         two_ways();
         route_gone(gateway(1));
         assert_int_equal(hang(far, 100), 3);
-        for (i = 0; i < 3; i++)
+        for (unsigned i = 0; i < 3; i++)
             fx[i] = put(far, 200);
         assert_int_equal(hang(hop(0), 300), 2);
         other = put(hop(0), 400);
@@ -510,7 +507,7 @@ static void test_no_way_left(void **state)
             route_gone(gateway(0));
         pass_ms(260);
         assert_int_equal(drops_of(how == 0 ? LNET_DROP_NO_LIVE_ROUTE : LNET_DROP_NO_ROUTE), 3);
-        for (i = 0; i < 3; i++)
+        for (unsigned i = 0; i < 3; i++)
             check_discarded(fx[i]);
         assert_int_equal(other->recvs, 0);
         assert_int_equal(small_pool().waiting, 1);
@@ -526,9 +523,8 @@ static void test_reroute_received(void **state)
 {
     struct lnet_nid far = N("10.5.0.9@tcp5"), gw1;
     struct fake_rx *fx;
-    unsigned how;
 
-    for (how = 0; how < 2; how++) {
+    for (unsigned how = 0; how < 2; how++) {
         two_ways();
         gw1 = gateway(1);
         fk.hold_recv = true;

@@ -27,9 +27,7 @@ static void ask(struct lnet_nid dest, struct lnet_nid src)
 
 static enum lnet_why verdict(struct lnet_nid gw)
 {
-    unsigned i;
-
-    for (i = 0; i < said.nroutes; i++)
+    for (unsigned i = 0; i < said.nroutes; i++)
         if (nid_same(&said.route[i].row.conf.gateway, &gw))
             return said.route[i].why;
     fail_msg("a route is not told of");
@@ -38,9 +36,7 @@ static enum lnet_why verdict(struct lnet_nid gw)
 
 static enum lnet_why ni_verdict(const struct lnet_ni *ni)
 {
-    unsigned i;
-
-    for (i = 0; i < said.nnis; i++)
+    for (unsigned i = 0; i < said.nnis; i++)
         if (said.nis[i].index == ni->index)
             return said.nis[i].why;
     fail_msg("an NI is not told of");
@@ -318,10 +314,9 @@ static void test_refused(void **state)
 static void test_peer(void **state)
 {
     struct lnet_peer_ni *p;
-    unsigned i;
 
     why_up();
-    for (i = 0; i < nreactors; i++) {
+    for (unsigned i = 0; i < nreactors; i++) {
         struct lnet_nid nid = peer_on(i, 1, "tcp1", 7);
 
         ask(nid, LNET_NID_ANY);
@@ -338,11 +333,9 @@ static void test_peer(void **state)
 
 static void test_names(void **state)
 {
-    unsigned i, k;
-
-    for (i = 0; i < LNET_WHY_COUNT; i++) {
+    for (unsigned i = 0; i < LNET_WHY_COUNT; i++) {
         assert_true(strlen(lnet_why_text((enum lnet_why)i)) > 20);
-        for (k = 0; k < i; k++)
+        for (unsigned k = 0; k < i; k++)
             assert_string_not_equal(lnet_why_name((enum lnet_why)i),
                                     lnet_why_name((enum lnet_why)k));
     }

@@ -95,9 +95,9 @@ static void close_pipe(void)
 static unsigned lines_with(const char *word)
 {
     unsigned n = 0;
-    const char *p, *end;
+    const char *end;
 
-    for (p = text; (end = strchr(p, '\n')); p = end + 1) {
+    for (const char *p = text; (end = strchr(p, '\n')); p = end + 1) {
         const char *hit = strstr(p, word);
 
         n += hit && hit < end;
@@ -109,9 +109,9 @@ static unsigned lines_with(const char *word)
 static uint64_t counts_with(const char *word)
 {
     uint64_t sum = 0;
-    char *copy = strdup(text), *save = NULL, *line;
+    char *copy = strdup(text), *save = NULL;
 
-    for (line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+    for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         const char *count = strstr(line, " count=");
 
         if (strstr(line, word) && count)
@@ -240,10 +240,10 @@ static void test_levels(void **state)
 static void test_limit(void **state)
 {
     struct log_stats stats;
-    unsigned i, yes = 0;
+    unsigned yes = 0;
 
     open_pipe((struct log_opts){.burst = 3, .refill = 1, .interval_ms = 3600000});
-    for (i = 0; i < 1000; i++)
+    for (unsigned i = 0; i < 1000; i++)
         yes += log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "noise", LOG_U("i", i));
     assert_true(log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "other"));
     assert_true(log_event(LOG_LEVEL_INFO, LOG_MODULE_RPC, "noise"));
@@ -262,14 +262,14 @@ static void test_limit(void **state)
 static void test_limit_interval(void **state)
 {
     int64_t end = now_ms() + DEADLINE_MS;
-    unsigned i, yes = 0, calls = 10;
+    unsigned yes = 0, calls = 10;
 
     open_pipe((struct log_opts){.burst = 2, .refill = 1, .interval_ms = 50});
-    for (i = 0; i < 10; i++)
+    for (unsigned i = 0; i < 10; i++)
         yes += log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "noise");
     assert_true(yes >= 2 && yes < 10);
     read_until("of=noise");
-    for (i = 0; i == 0;) {
+    for (unsigned i = 0; i == 0;) {
         calls++;
         i = log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "noise");
         yes += i;
@@ -283,11 +283,11 @@ static void test_limit_interval(void **state)
 /* More sources than are told apart: the count is still whole. */
 static void test_many_sources(void **state)
 {
-    unsigned i, yes = 0;
+    unsigned yes = 0;
     char name[32];
 
     open_pipe((struct log_opts){.burst = 1, .refill = 1, .interval_ms = 3600000});
-    for (i = 0; i < 200; i++) {
+    for (unsigned i = 0; i < 200; i++) {
         snprintf(name, sizeof(name), "source%u", i);
         yes += log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, name);
     }
@@ -306,12 +306,11 @@ static void test_blocked_pipe(void **state)
     char value[400];
     struct log_stats stats;
     int64_t begin, longest = 0, end;
-    unsigned i;
 
     memset(value, 'v', sizeof(value));
     value[sizeof(value) - 1] = '\0';
     open_pipe((struct log_opts){.queue = 100, .burst = 1000000});
-    for (i = 0; i < lines; i++) {
+    for (unsigned i = 0; i < lines; i++) {
         begin = now_ms();
         assert_true(log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "full", LOG_S("v", value)));
         if (now_ms() - begin > longest)
@@ -332,14 +331,13 @@ static void test_blocked_pipe(void **state)
 static void test_close_while_blocked(void **state)
 {
     int64_t begin;
-    unsigned i;
     pid_t child = fork();
     int status;
 
     assert_true(child >= 0);
     if (child == 0) {
         open_pipe((struct log_opts){.burst = 1000000});
-        for (i = 0; i < 2000; i++)
+        for (unsigned i = 0; i < 2000; i++)
             log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "full", LOG_S("v", "0123456789 0123456789"));
         begin = now_ms();
         log_close();
@@ -371,9 +369,7 @@ static void test_broken_pipe(void **state)
 
 static void *chatter(void *arg)
 {
-    int i;
-
-    for (i = 0; i < 500; i++)
+    for (int i = 0; i < 500; i++)
         log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "chatter", LOG_S("who", arg), LOG_I("i", i));
     return NULL;
 }
@@ -383,12 +379,11 @@ static void test_threads(void **state)
 {
     char names[4][2] = {"a", "b", "c", "d"};
     pthread_t thread[4];
-    int i;
 
     open_pipe((struct log_opts){.burst = 1000000, .queue = 10000});
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         pthread_create(&thread[i], NULL, chatter, names[i]);
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         pthread_join(thread[i], NULL);
     log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "last");
     read_until("event=last\n");
@@ -465,10 +460,9 @@ static void test_disk_full(void **state)
 {
     struct log_stats stats = {0};
     int64_t end = now_ms() + DEADLINE_MS;
-    int i;
 
     open_log((struct log_opts){.to = "/dev/full", .interval_ms = 1});
-    for (i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i++)
         log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "test");
     while (stats.lost < 5) {
         assert_true(now_ms() < end);
@@ -524,9 +518,7 @@ static unsigned journal_calls;
 
 static int fake_journal(const struct iovec *fields, int n)
 {
-    int i;
-
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         memcpy(text + text_len, fields[i].iov_base, fields[i].iov_len);
         text_len += fields[i].iov_len;
         text[text_len++] = '|';

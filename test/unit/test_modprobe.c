@@ -100,10 +100,9 @@ static const char *routes(void)
     static char text[4096];
     char net[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE];
     size_t len = 0;
-    unsigned i;
 
     text[0] = '\0';
-    for (i = 0; i < cfg->route_count && len < sizeof(text); i++)
+    for (unsigned i = 0; i < cfg->route_count && len < sizeof(text); i++)
         len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s %d %s:%u", i ? " " : "",
                                 net_format(cfg->route[i].conf.net, net), cfg->route[i].conf.hops,
                                 nid_format(&cfg->route[i].conf.gateway, nid),
@@ -116,10 +115,9 @@ static const char *nis(void)
     static char text[1024];
     char net[LNET_NETSTR_SIZE];
     size_t len = 0;
-    unsigned i;
 
     text[0] = '\0';
-    for (i = 0; i < cfg->ni_count && len < sizeof(text); i++)
+    for (unsigned i = 0; i < cfg->ni_count && len < sizeof(text); i++)
         len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s(%s)%s", i ? " " : "",
                                 net_format(cfg->ni[i].conf.net, net), cfg->ni[i].conf.ifname,
                                 cfg->ni[i].cpt);
@@ -130,8 +128,6 @@ static const char *nis(void)
 
 static void test_router(void **state)
 {
-    unsigned i;
-
     good(
         "# LNet of router 7\n"
         "options lnet networks=\"tcp0(eth0),tcp1(eth1)\" \\\n"
@@ -142,7 +138,7 @@ static void test_router(void **state)
         "options bonding mode=4\n");
     assert_int_equal(report.count, 0);
     assert_string_equal(nis(), "tcp(eth0) tcp1(eth1)");
-    for (i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         assert_int_equal(cfg->ni[i].conf.tun.peer_credits, 16);
         assert_int_equal(cfg->ni[i].conf.tun.credits, 512);
         assert_int_equal(cfg->ni[i].conf.tun.peer_timeout, -1);
@@ -166,10 +162,9 @@ static void test_kernel_defaults(void **state)
 {
     char text[8192];
     size_t len = 0;
-    unsigned i;
 
     len += (size_t)sprintf(text, LNET "\n");
-    for (i = 0; mp_options[i].name; i++)
+    for (unsigned i = 0; mp_options[i].name; i++)
         if (mp_options[i].kind == MP_NO_EFFECT)
             len += (size_t)sprintf(text + len, "options %s %s=%s\n", mp_options[i].module,
                                    mp_options[i].name, mp_options[i].initial);
@@ -396,9 +391,8 @@ static void test_networks(void **state)
         {"tcp(eth0:1)", "tcp(eth0:1)"},
     };
     char text[256];
-    unsigned i;
 
-    for (i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+    for (unsigned i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         snprintf(text, sizeof(text), "options lnet forwarding=disabled networks=%s\n",
                  table[i].value);
         good(text);
@@ -492,9 +486,8 @@ static void test_routes(void **state)
          "tcp2 -1 192.168.0.3@tcp:0 tcp2 -1 192.168.0.3@tcp1:0"},
     };
     char text[512];
-    unsigned i;
 
-    for (i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+    for (unsigned i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         snprintf(text, sizeof(text), TWO "options lnet routes=\"%s\"\n", table[i].value);
         good(text);
         assert_string_equal(routes(), table[i].want);
@@ -549,9 +542,8 @@ static void test_forwarding(void **state)
         {"routes=\"tcp2 172.16.0.9@tcp\" forwarding=disabled", 0, false},
     };
     char text[256];
-    unsigned i;
 
-    for (i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+    for (unsigned i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         snprintf(text, sizeof(text), "options lnet networks=tcp(eth0),tcp1(eth1) %s\n",
                  table[i].more);
         good(text);
@@ -662,13 +654,13 @@ static void test_every_row(void **state)
 {
     const char *base = "options lnet networks=tcp(eth0),o2ib(ib0) forwarding=enabled\n";
     char text[256], *plain;
-    unsigned i, said;
+    unsigned said;
 
     good(base);
     plain = strdup(yaml);
     said = report.count;
     done();
-    for (i = 0; mp_options[i].name; i++) {
+    for (unsigned i = 0; mp_options[i].name; i++) {
         if (mp_options[i].kind == MP_OTHER)
             continue;
         snprintf(text, sizeof(text), "%soptions %s %s=%s\n", base, mp_options[i].module,

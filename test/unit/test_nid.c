@@ -114,15 +114,14 @@ static const struct {
 static void test_syntax(void **state)
 {
     char buf[LNET_NIDSTR_SIZE];
-    size_t i;
 
-    for (i = 0; i < ROWS(nid_rows); i++) {
+    for (size_t i = 0; i < ROWS(nid_rows); i++) {
         const struct lnet_nid before = {.size = 3, .type = 77, .num_be = 5, .addr_be = {9}};
         struct lnet_nid nid = before;
         uint8_t wire[20];
         int rc = nid_parse(nid_rows[i].in, &nid);
 
-        if (nid_rows[i].wire == NULL) {
+        if (!nid_rows[i].wire) {
             if (rc != -EINVAL)
                 fail_msg("\"%s\" was taken (%d)", nid_rows[i].in, rc);
             assert_memory_equal(&nid, &before, sizeof(nid));
@@ -134,7 +133,7 @@ static void test_syntax(void **state)
         assert_memory_equal(&nid, wire, sizeof(wire));
         assert_true(nid_wire_valid(&nid));
         assert_string_equal(nid_format(&nid, buf),
-                            nid_rows[i].out != NULL ? nid_rows[i].out : nid_rows[i].in);
+                            nid_rows[i].out ? nid_rows[i].out : nid_rows[i].in);
     }
 }
 
@@ -182,9 +181,8 @@ static const struct {
 static void test_net_syntax(void **state)
 {
     char buf[LNET_NETSTR_SIZE];
-    size_t i;
 
-    for (i = 0; i < ROWS(net_rows); i++) {
+    for (size_t i = 0; i < ROWS(net_rows); i++) {
         lnet_net_t net = 0x12345678;
         int rc = net_parse(net_rows[i].in, &net);
 
@@ -248,9 +246,8 @@ static void test_type_names(void **state)
 static void test_all_type_names(void **state)
 {
     char want[16];
-    unsigned i;
 
-    for (i = 0; i < 256; i++) {
+    for (unsigned i = 0; i < 256; i++) {
         const char *name = lnd_type_name((uint8_t)i);
 
         snprintf(want, sizeof(want), "?%u?", i);
@@ -288,9 +285,8 @@ static void test_forms(void **state)
 static void test_forms_random(void **state)
 {
     uint64_t seed = 1;
-    unsigned i;
 
-    for (i = 0; i < 100000; i++) {
+    for (unsigned i = 0; i < 100000; i++) {
         uint64_t nid4 = rnd64(&seed) >> 8;
         struct lnet_nid nid;
 
@@ -309,9 +305,8 @@ static void test_forms_random(void **state)
 static void test_print_parse_random(void **state)
 {
     uint64_t seed = 2;
-    unsigned i;
 
-    for (i = 0; i < 50000; i++) {
+    for (unsigned i = 0; i < 50000; i++) {
         struct lnet_nid nid, back;
         char buf[LNET_NIDSTR_SIZE];
         uint8_t addr[16];
@@ -343,10 +338,9 @@ static void test_net_print_parse(void **state)
 static void test_wire_valid(void **state)
 {
     struct lnet_nid nid;
-    unsigned i;
 
     assert_int_equal(nid_parse("10.0.0.1@tcp", &nid), 0);
-    for (i = 4; i < 16; i++) { /* any byte behind a 4-byte address */
+    for (unsigned i = 4; i < 16; i++) { /* any byte behind a 4-byte address */
         struct lnet_nid bad = nid;
 
         ((uint8_t *)bad.addr_be)[i] = 1;
@@ -392,7 +386,7 @@ static void test_cpt_hash_nid4(void **state)
 {
     struct lnet_nid nid;
     uint64_t seed = 3;
-    unsigned n, i;
+    unsigned n;
 
     assert_int_equal(nid_parse("10.0.0.1@tcp", &nid), 0);
     assert_int_equal(nid_cpt_hash(&nid, 1), 0);
@@ -401,7 +395,7 @@ static void test_cpt_hash_nid4(void **state)
     assert_int_equal(nid_cpt_hash(&nid, 8), 13 % 8);
     assert_int_equal(nid_parse("192.168.20.3@tcp1", &nid), 0);
     assert_int_equal(nid_cpt_hash(&nid, 256), (2 + 1 + 192 + 168 + 20 + 3) % 256);
-    for (i = 0; i < 10000; i++) {
+    for (unsigned i = 0; i < 10000; i++) {
         uint64_t nid4 = (rnd64(&seed) & 0xffffffffffffull) | 5ull << 48;
 
         nid = nid_from_u64(nid4);
@@ -492,9 +486,8 @@ static const struct {
 static void test_cpt_hash_golden(void **state)
 {
     struct lnet_nid nid;
-    size_t i;
 
-    for (i = 0; i < ROWS(cpt_rows); i++) {
+    for (size_t i = 0; i < ROWS(cpt_rows); i++) {
         assert_int_equal(nid_parse(cpt_rows[i].nid, &nid), 0);
         if (nid_cpt_hash(&nid, cpt_rows[i].n) != cpt_rows[i].cpt)
             fail_msg("%s among %u: %u, not %u", cpt_rows[i].nid, cpt_rows[i].n,
@@ -505,9 +498,9 @@ static void test_cpt_hash_golden(void **state)
 static void test_cpt_hash_range(void **state)
 {
     uint64_t seed = 4;
-    unsigned i, n;
+    unsigned n;
 
-    for (i = 0; i < 20000; i++) {
+    for (unsigned i = 0; i < 20000; i++) {
         struct lnet_nid nid;
         uint8_t addr[16];
 
@@ -521,14 +514,13 @@ static void test_cpt_hash_range(void **state)
 static void test_table_hash(void **state)
 {
     unsigned buckets[64] = {0};
-    unsigned i;
 
-    for (i = 0; i < 64 * 256; i++) { /* neighbouring addresses must spread */
+    for (unsigned i = 0; i < 64 * 256; i++) { /* neighbouring addresses must spread */
         struct lnet_nid nid = nid_from_u64(0x000200000a000000ull + i);
 
         buckets[nid_hash(&nid) % 64]++;
     }
-    for (i = 0; i < 64; i++)
+    for (unsigned i = 0; i < 64; i++)
         assert_in_range(buckets[i], 128, 512);
 }
 

@@ -168,10 +168,8 @@ static enum lnet_drop decode_with(size_t offset, uint32_t value, size_t len)
 
 static void test_refused(void **state)
 {
-    size_t len;
-
     unhex(MIXED_INFO, wire, sizeof(wire));
-    for (len = 0; len < 16; len++)
+    for (size_t len = 0; len < 16; len++)
         assert_int_equal(lnet_ping_decode(wire, len, &info), LNET_DROP_PING_BAD_INFO);
     assert_int_equal(decode_with(0, 0x70696e68, 72), LNET_DROP_PING_BAD_INFO);
     assert_int_equal(decode_with(4, 0x7c, 72), LNET_DROP_PING_BAD_INFO); /* NI_STATUS missing */
@@ -198,9 +196,7 @@ static void test_unknown_features(void **state)
  * exactly as long, so that a sanitizer sees it). */
 static void test_truncated(void **state)
 {
-    size_t len;
-
-    for (len = 16; len < 72; len++) {
+    for (size_t len = 16; len < 72; len++) {
         uint8_t *cut = malloc(len);
 
         assert_non_null(cut);
@@ -257,10 +253,10 @@ static void test_entries_passed_over(void **state)
 
 static void test_too_many(void **state)
 {
-    uint32_t n = LNET_PING_MAX_NIDS + 3, i;
+    uint32_t n = LNET_PING_MAX_NIDS + 3;
 
     unhex(NODE_INFO, wire, sizeof(wire));
-    for (i = 1; i <= n; i++)
+    for (uint32_t i = 1; i <= n; i++)
         memcpy(wire + 16 + 16 * i, wire + 32, 16);
     wire[12] = (uint8_t)(n + 1);
     wire[13] = (uint8_t)((n + 1) >> 8);
@@ -285,9 +281,9 @@ static void test_no_primary(void **state)
 
 static void test_encode_limits(void **state)
 {
-    size_t len = decode(MIXED_INFO), cap;
+    size_t len = decode(MIXED_INFO);
 
-    for (cap = 0; cap < len; cap++)
+    for (size_t cap = 0; cap < len; cap++)
         assert_int_equal(lnet_ping_encode(&info, out, cap), 0);
     assert_int_equal(lnet_ping_encode(&info, out, len), len);
     info.ni[1].nid.size = 13;
@@ -299,14 +295,12 @@ static void test_encode_limits(void **state)
 
 static void fill_random(uint64_t *seed)
 {
-    uint32_t i;
-
     memset(&info, 0, sizeof(info));
     info.features = LNET_PING_NI_STATUS | ((uint32_t)rnd64(seed) & 0x1d);
     info.pid = (uint32_t)rnd64(seed);
     info.seqno = (uint32_t)rnd64(seed);
     info.count = (uint32_t)(rnd64(seed) % (LNET_PING_MAX_NIDS + 1));
-    for (i = 0; i < info.count; i++) {
+    for (uint32_t i = 0; i < info.count; i++) {
         uint8_t addr[16];
 
         rnd_fill(seed, addr, sizeof(addr));

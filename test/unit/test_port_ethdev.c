@@ -44,7 +44,7 @@ static void ports_down(void)
     for (unsigned i = 0; i < RTE_DIM(ring); i++) {
         void *m;
 
-        while (ring[i] != NULL && rte_ring_dequeue(ring[i], &m) == 0)
+        while (ring[i] && rte_ring_dequeue(ring[i], &m) == 0)
             rte_pktmbuf_free(m);
     }
     pools_are_full(near);
@@ -124,7 +124,7 @@ static void passes(struct port *from, struct port *to, bool v6, size_t size, uns
     assert_int_equal((m->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) != 0, vlan >= 0);
     if (vlan >= 0)
         assert_int_equal(m->vlan_tci, vlan);
-    for (struct rte_mbuf *s = m; s != NULL; s = s->next)
+    for (struct rte_mbuf *s = m; s; s = s->next)
         assert_ptr_equal(mem_mbuf_of(mem_mbufs_region(to->rx_small), rte_pktmbuf_mtod(s, void *)),
                          s);
     rte_pktmbuf_free(m);
@@ -337,7 +337,7 @@ static void refused(const char *device, unsigned mtu, const char *remedy)
 
     opts.mtu = mtu;
     assert_true(port_open(&opts, NULL, &port, err, sizeof(err)) < 0);
-    if (strstr(err, remedy) == NULL)
+    if (!strstr(err, remedy))
         fail_msg("\"%s\" does not say \"%s\"", err, remedy);
     assert_null(port);
 }

@@ -302,7 +302,7 @@ static void comes_in(struct rte_mempool *pool, const uint8_t *f, size_t len, siz
         size_t part = RTE_MIN(len - at, piece);
 
         memcpy(rte_pktmbuf_append(s, (uint16_t)part), f + at, part);
-        if (first == NULL) {
+        if (!first) {
             first = s;
         } else {
             last->next = s;
@@ -404,9 +404,9 @@ static void test_no_buffers(void **state)
     unsigned n = 0;
 
     port_up(PORT_SOFT_FOREIGN, 100);
-    while ((held[n] = rte_pktmbuf_alloc(port->rx_large)) != NULL)
+    while ((held[n] = rte_pktmbuf_alloc(port->rx_large)))
         n++;
-    while ((held[n] = rte_pktmbuf_alloc(port->rx_small)) != NULL)
+    while ((held[n] = rte_pktmbuf_alloc(port->rx_small)))
         n++;
     rte_pktmbuf_free(held[--n]);
     comes_in(payload, frame, 12000, 500); /* takes more than one */

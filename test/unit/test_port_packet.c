@@ -62,7 +62,7 @@ static void peer_open(void)
 static void peer_send(const struct virtio_net_hdr *vh, const uint8_t *f, size_t len)
 {
     static const struct virtio_net_hdr none;
-    struct iovec iov[2] = {{(void *)(uintptr_t)(vh != NULL ? vh : &none), sizeof(none)},
+    struct iovec iov[2] = {{(void *)(uintptr_t)(vh ? vh : &none), sizeof(none)},
                            {(void *)(uintptr_t)f, len}};
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2};
 
@@ -92,7 +92,7 @@ static size_t peer_recv(struct virtio_net_hdr *vh, uint8_t *f, int *vlan)
         n = recvmsg(peer, &msg, 0);
         assert_true(n >= (ssize_t)sizeof(*vh) + 14);
         memset(&aux, 0, sizeof(aux));
-        for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c != NULL; c = CMSG_NXTHDR(&msg, c)) {
+        for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
             if (c->cmsg_level == SOL_PACKET && c->cmsg_type == PACKET_AUXDATA)
                 memcpy(&aux, CMSG_DATA(c), sizeof(aux));
         }
@@ -155,9 +155,9 @@ static uint64_t l4_flags(const struct rte_mbuf *m)
 static bool file_write(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");
-    bool ok = f != NULL && fputs(text, f) >= 0;
+    bool ok = f && fputs(text, f) >= 0;
 
-    return f != NULL ? fclose(f) == 0 && ok : false;
+    return f ? fclose(f) == 0 && ok : false;
 }
 
 /* A network namespace with the veth pair; without root in a user namespace. */
@@ -199,7 +199,7 @@ static int teardown(void **state)
 {
     if (peer >= 0)
         close(peer);
-    if (payload != NULL)
+    if (payload)
         assert_true(rte_mempool_full(payload));
     mem_mbufs_destroy(payload);
     reactor_env_destroy(env);
@@ -211,7 +211,7 @@ static int teardown(void **state)
 static void refused(const struct port_opts *opts, int rc, const char *remedy)
 {
     assert_int_equal(port_open(opts, NULL, &port, err, sizeof(err)), rc);
-    if (strstr(err, remedy) == NULL)
+    if (!strstr(err, remedy))
         fail_msg("\"%s\" does not say \"%s\"", err, remedy);
     port = NULL;
 }
@@ -266,7 +266,7 @@ static void test_permission(void **state)
         if (syscall(SYS_capset, &head, none) < 0)
             _exit(2);
         _exit(port_open(&opts, NULL, &port, err, sizeof(err)) == -EPERM &&
-                      strstr(err, "CAP_NET_RAW") != NULL
+                      strstr(err, "CAP_NET_RAW")
                   ? 0
                   : 1);
     }
@@ -375,7 +375,7 @@ static void test_rx_tso(void **state)
         assert_int_equal(l4_flags(m), RTE_MBUF_F_RX_L4_CKSUM_NONE);
         assert_true(m->ol_flags & RTE_MBUF_F_RX_LRO);
         assert_int_equal(m->tso_segsz, 1448);
-        for (struct rte_mbuf *s = m; s != NULL; s = s->next)
+        for (struct rte_mbuf *s = m; s; s = s->next)
             assert_ptr_equal(mem_mbuf_of(mem_mbufs_region(s->pool),
                                          rte_pktmbuf_mtod_offset(s, void *, s->data_len - 1)),
                              s);

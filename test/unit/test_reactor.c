@@ -339,7 +339,7 @@ static int on_poll(void *arg)
 
     c->calls++;
     c->order = poll_serial++;
-    if (c->victim != NULL)
+    if (c->victim)
         reactor_poller_del(r0, c->victim);
     if (c->free_self) {
         reactor_poller_del(r0, &c->poller);
@@ -469,7 +469,7 @@ static void on_readable(struct reactor_fd *f, uint32_t events)
     w->events = events;
     if (w->drain)
         assert_int_equal(read(w->pipe[0], &c, 1), 1);
-    if (w->victim != NULL) {
+    if (w->victim) {
         struct watch *victim = *w->victim;
 
         *w->victim = NULL;
@@ -569,8 +569,8 @@ static void test_fd_delete_other_in_callback(void **state)
     fd_calls = 0;
     assert_int_equal(reactor_step(r0, 0), 1);
     assert_int_equal(fd_calls, 1);
-    assert_true((a == NULL) != (b == NULL));
-    watch_free(a != NULL ? a : b);
+    assert_true((!a) != (!b));
+    watch_free(a ? a : b);
     assert_int_equal(reactor_step(r0, 0), 0);
 }
 

@@ -105,7 +105,7 @@ static void life_body(void)
     CHILD_CHECK(sched_getaffinity(0, sizeof(before), &before) == 0);
     CHILD_CHECK(create("auto", NULL, err, sizeof(err)) == 0);
     runtime = getenv("RUNTIME_DIRECTORY");
-    CHILD_CHECK(runtime != NULL && strcmp(runtime, "/tmp/as-before") == 0);
+    CHILD_CHECK(runtime && strcmp(runtime, "/tmp/as-before") == 0);
     CHILD_CHECK(reactor_self() == reactor_control(env));
     CHILD_CHECK(reactor_count(env) == 2);
     CHILD_CHECK(reactor_env_start(env) == 0);
@@ -113,7 +113,7 @@ static void life_body(void)
     no_files_left(); /* not even while it runs */
     reactor_env_stop(env);
     reactor_env_destroy(env);
-    CHILD_CHECK(reactor_self() == NULL);
+    CHILD_CHECK(!reactor_self());
     CHILD_CHECK(sched_getaffinity(0, sizeof(after), &after) == 0);
     CHILD_CHECK(CPU_EQUAL(&before, &after));
 }
@@ -185,7 +185,7 @@ static void refusals_body(void)
 
     CHILD_CHECK(create("bogus", NULL, err, sizeof(err)) == -EINVAL);
     CHILD_CHECK(strstr(err, "cores \"bogus\"") != NULL);
-    CHILD_CHECK(env == NULL && reactor_self() == NULL);
+    CHILD_CHECK(!env && !reactor_self());
     /* After a refusal another attempt is good. */
     CHILD_CHECK(create("auto", "  ", err, sizeof(err)) == 0);
     first = env;
@@ -211,7 +211,7 @@ static void bad_eal_args_body(void)
     CHILD_CHECK(freopen("/dev/null", "w", stdout) != NULL); /* it prints its usage */
     CHILD_CHECK(create("auto", "--no-such-option", err, sizeof(err)) < 0);
     CHILD_CHECK(strstr(err, "DPDK's environment cannot start") != NULL);
-    CHILD_CHECK(env == NULL && reactor_self() == NULL);
+    CHILD_CHECK(!env && !reactor_self());
     no_files_left();
 }
 

@@ -264,10 +264,9 @@ static void test_bad_options(void **state)
 /* Each method with words is a command with all its parameters as options or words, and is found. */
 static void test_methods_are_commands(void **state)
 {
-    const struct jrpc_method *m;
     unsigned count = 0;
 
-    for (m = rpc_method_table; m->name; m++) {
+    for (const struct jrpc_method *m = rpc_method_table; m->name; m++) {
         char copy[64], *argv[8], *save = NULL, *word;
         const struct cli_command *c;
         int argc = 0, used;
@@ -289,11 +288,10 @@ static void test_methods_are_commands(void **state)
 /* An option has one meaning within a command, and a name that can be typed. */
 static void test_options_differ(void **state)
 {
-    const struct cli_command *c;
     const struct jrpc_param *p, *q;
     char name[64], other[64];
 
-    for (c = cli_commands(); c->words; c++)
+    for (const struct cli_command *c = cli_commands(); c->words; c++)
         for (size_t i = 0; (p = cli_param(c, i)); i++) {
             if (!cli_option_name(p, name, sizeof(name)))
                 continue;
@@ -311,10 +309,9 @@ static void test_options_differ(void **state)
 /* The row that a word of `set` stands for has the parameter of that word. */
 static void test_set(void **state)
 {
-    const struct cli_command *c;
     unsigned count = 0;
 
-    for (c = cli_commands(); c->words; c++) {
+    for (const struct cli_command *c = cli_commands(); c->words; c++) {
         const struct jrpc_param *p;
 
         if (strncmp(c->words, "set ", 4) != 0 || c->method)

@@ -119,10 +119,10 @@ static json_t *all_pages(const char *method, const char *key, const char *params
 
 static void test_arp(void **state)
 {
-    unsigned i, pages;
+    unsigned pages;
     json_t *all;
 
-    for (i = 0; i < 600; i++)
+    for (unsigned i = 0; i < 600; i++)
         eth.neigh[i] = (struct inet_neigh_row){.ifname = "eth0",
                                                .addr = addr_of("10.0.0.9"),
                                                .mac = {{2, 1, 0, 0, (uint8_t)(i >> 8), (uint8_t)i}},
@@ -160,10 +160,10 @@ static void test_arp(void **state)
 
 static void test_tcp(void **state)
 {
-    unsigned i, pages;
+    unsigned pages;
     json_t *all, *row;
 
-    for (i = 0; i < 250; i++)
+    for (unsigned i = 0; i < 250; i++)
         eth.conn[i] = (struct tcp_info){.local = addr_of("10.0.0.1"),
                                         .remote = addr_of(i % 2 ? "10.0.0.2" : "fd00::2"),
                                         .lport = 988,

@@ -139,14 +139,13 @@ static void test_told(void **state)
 static void test_every_kind(void **state)
 {
     json_int_t id = subscribe("{\"queue\":1024}");
-    unsigned i;
 
-    for (i = 0; i < LNET_EV_COUNT; i++) {
+    for (unsigned i = 0; i < LNET_EV_COUNT; i++) {
         assert_string_equal(rpc_event_types[i], lnet_event_name((enum lnet_event_kind)i));
         post((enum lnet_event_kind)i, "10.0.0.7@tcp", "because");
     }
     RUN_UNTIL(json_array_size(notes) == LNET_EV_COUNT);
-    for (i = 0; i < LNET_EV_COUNT; i++) {
+    for (unsigned i = 0; i < LNET_EV_COUNT; i++) {
         IS(note(i), "type", rpc_event_types[i]);
         IS(note(i), "cause", "because");
         assert_true(json_string_length(at(note(i), "text")) > 10);
@@ -239,16 +238,15 @@ static void test_overrun(void **state)
 {
     json_int_t a = subscribe("{\"queue\":1024}"), b = subscribe("{\"types\":[\"config_applied\"]}");
     uint64_t want = 3 * RPC_EVENTS_KEPT, got = 0, got_b = 0;
-    size_t i;
 
     backlog = 1u << 20;
-    for (i = 0; i < 3 * RPC_EVENTS_KEPT / 64; i++) {
+    for (size_t i = 0; i < 3 * RPC_EVENTS_KEPT / 64; i++) {
         emit(64);
         step_all();
     }
     backlog = 0;
     RUN_UNTIL(json_array_size(notes) == 1024 + 256);
-    for (i = 0; i < 1024 + 256; i++) {
+    for (size_t i = 0; i < 1024 + 256; i++) {
         json_t *n = note((unsigned)i);
         uint64_t some = 1 + (uint64_t)json_integer_value(json_object_get(n, "missed"));
 
@@ -267,12 +265,11 @@ static void test_overrun(void **state)
 static void test_lost(void **state)
 {
     json_int_t id = subscribe("{\"queue\":1024,\"types\":[\"peer_up\"]}"), before, after;
-    unsigned i;
 
     json_t *r = result("events_get", "");
 
     before = NUMBER(r, "missed");
-    for (i = 0; i < LNET_EVENT_RING + 50; i++)
+    for (unsigned i = 0; i < LNET_EVENT_RING + 50; i++)
         post(LNET_EV_PEER_UP, "10.0.0.7@tcp", "x");
     RUN_UNTIL(json_array_size(notes) == LNET_EVENT_RING);
     r = result("events_get", "{\"limit\":1}");
@@ -288,12 +285,11 @@ static void test_lost(void **state)
 static void test_get(void **state)
 {
     json_t *events;
-    size_t i;
 
     emit(2000);
     events = at(result("events_get", ""), "events");
     assert_int_equal(json_array_size(events), RPC_EVENTS_KEPT);
-    for (i = 1; i < RPC_EVENTS_KEPT; i++)
+    for (size_t i = 1; i < RPC_EVENTS_KEPT; i++)
         assert_int_equal(json_integer_value(json_object_get(json_array_get(events, i), "seq")),
                          json_integer_value(json_object_get(json_array_get(events, i - 1), "seq")) +
                              1);
@@ -310,14 +306,13 @@ static void test_many(void **state)
 {
     struct jrpc_session other;
     json_int_t id[RPC_EVENTS_SUBS];
-    unsigned i;
 
-    for (i = 0; i < RPC_EVENTS_SUBS; i++)
+    for (unsigned i = 0; i < RPC_EVENTS_SUBS; i++)
         id[i] = subscribe("");
     fails("events_subscribe", "", -EMFILE, NULL);
     emit(1);
     RUN_UNTIL(json_array_size(notes) == RPC_EVENTS_SUBS);
-    for (i = 0; i < RPC_EVENTS_SUBS; i++)
+    for (unsigned i = 0; i < RPC_EVENTS_SUBS; i++)
         unsubscribe(id[i]);
     assert_null(session.closed); /* nothing is kept for it */
     subscribe("");

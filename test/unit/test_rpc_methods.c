@@ -200,9 +200,8 @@ static void test_route_pages(void **state)
 {
     char params[128];
     json_t *r;
-    int i;
 
-    for (i = 10; i < 30; i++) {
+    for (int i = 10; i < 30; i++) {
         snprintf(params, sizeof(params), "[\"o2ib%d\",\"10.0.0.9@tcp\",2,%d]", i, i % 2);
         is_true("route_add", params);
         snprintf(params, sizeof(params), "[\"o2ib%d\",\"10.1.0.9@tcp1\"]", i);
@@ -229,7 +228,7 @@ static void test_route_pages(void **state)
     is_true("route_add", "[\"o2ib10\",\"10.0.0.9@tcp\"]");
     is_true("route_add", "[\"o2ib10\",\"10.1.0.9@tcp1\"]");
     walk("route_get", "route", 5, 40, 0, "net", remove_a_route);
-    for (i = 10; i < 30; i++) {
+    for (int i = 10; i < 30; i++) {
         snprintf(params, sizeof(params), "[\"o2ib%d\",\"10.1.0.9@tcp1\"]", i);
         is_true("route_del", params);
         snprintf(params, sizeof(params), "[\"o2ib%d\",\"10.0.0.9@tcp\"]", i);
@@ -321,10 +320,9 @@ static void test_routes(void **state)
 static void test_stats(void **state)
 {
     json_t *stats = result("stats_get", "");
-    int i;
 
     assert_int_equal(json_object_size(stats), LNET_STAT_COUNT);
-    for (i = 0; i < LNET_STAT_COUNT; i++)
+    for (int i = 0; i < LNET_STAT_COUNT; i++)
         assert_true(json_is_integer(at(stats, lnet_stat_name((enum lnet_stat)i))));
 }
 
@@ -384,18 +382,17 @@ static void test_buffers(void **state)
     static const int want[3][6] = {{0, 16, 16, 16, 0, 0}, {1, 8, 8, 8, 0, 0}, {256, 2, 2, 2, 0, 0}};
     json_t *r = result("buffers_get", "");
     char path[64];
-    int i, k;
 
     assert_int_equal(NUMBER(r, "enable"), 1);
     assert_int_equal(json_array_size(at(r, "reactors")), 1);
     assert_int_equal(NUMBER(r, "reactors/0/reactor"), 0);
     assert_int_equal(NUMBER(r, "reactors/0/cpt"), 0);
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         snprintf(path, sizeof(path), "buffers/%s", pools[i]);
         assert_int_equal(NUMBER(r, path), want[i][1]);
         snprintf(path, sizeof(path), "reactors/0/%s", pools[i]);
         assert_int_equal(json_object_size(at(r, path)), 6);
-        for (k = 0; k < 6; k++) {
+        for (int k = 0; k < 6; k++) {
             snprintf(path, sizeof(path), "reactors/0/%s/%s", pools[i], keys[k]);
             assert_int_equal(NUMBER(r, path), want[i][k]);
         }

@@ -167,9 +167,8 @@ static void test_reactors(void **state)
 {
     json_t *r, *row;
     double share;
-    unsigned i;
 
-    for (i = 0; i < 10; i++)
+    for (unsigned i = 0; i < 10; i++)
         step_all();
     r = checked("reactors_get", "");
     row = at(r, "reactors/0");
@@ -199,10 +198,9 @@ static void test_reactors_set(void **state)
     struct reactor_task task = {.fn = on_nothing};
     json_t *row, *times;
     int64_t turns;
-    unsigned i;
 
     is_true("reactors_set", "[\"on\", 1]");
-    for (i = 0; i < 10; i++) {
+    for (unsigned i = 0; i < 10; i++) {
         reactor_post(reactor_at(env, 0), &task);
         step_all();
     }
@@ -231,12 +229,12 @@ static void test_reactors_set(void **state)
     fails("reactors_set", "[\"on\", 0]", -32602, "every");
     fails("reactors_set", "[\"on\", 65537]", -32602, "every");
     fails("reactors_set", "[]", -32602, "stages");
-    for (i = 0; i < 10; i++)
+    for (unsigned i = 0; i < 10; i++)
         step_all();
     row = at(checked("reactors_get", ""), "reactors/0");
     assert_int_equal(NUMBER(row, "work/every"), 0);
     turns = NUMBER(row, "work/turns");
-    for (i = 0; i < 10; i++) {
+    for (unsigned i = 0; i < 10; i++) {
         reactor_post(reactor_at(env, 0), &task);
         step_all();
     }
@@ -398,12 +396,11 @@ static void test_top(void **state)
     struct lnet_peer_ni *a = make_peer("10.0.0.60@tcp"), *b = make_peer("10.0.0.61@tcp");
     char params[64];
     json_t *peers;
-    unsigned i;
 
     a->tx_queued = 5;
     b->tx_queued = 9;
     a->rtrq.length = 4;
-    for (i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         snprintf(params, sizeof(params), "[\"%s\",1,50]", by[i]);
         begin("peer_top", params);
         peers = at(finish("peer_top"), "peers");
@@ -430,9 +427,7 @@ static void test_top(void **state)
 /* So many at once and no more; those of a client that has gone make room. */
 static void test_in_flight(void **state)
 {
-    unsigned i;
-
-    for (i = 0; i < RPC_TIMED_MAX_SESSION; i++)
+    for (unsigned i = 0; i < RPC_TIMED_MAX_SESSION; i++)
         begin("counters_capture", i % 2 ? "{\"seconds\":60}" : "{\"match\":\"no\",\"seconds\":60}");
     assert_null(answer);
     fails("counters_capture", "{\"seconds\":60}", -EBUSY, NULL);

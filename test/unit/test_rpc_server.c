@@ -7,9 +7,9 @@
 static void test_byte_by_byte(void **state)
 {
     static const char request[] = CALL("echo", "7", "1");
-    int fd = dial(), i;
+    int fd = dial();
 
-    for (i = 0; request[i]; i++) {
+    for (int i = 0; request[i]; i++) {
         assert_int_equal(send(fd, request + i, 1, MSG_NOSIGNAL), 1);
         reactor_step(reactor_control(env), 0);
         assert_int_equal(hear(fd), 0);
@@ -409,12 +409,12 @@ static void test_readers_make_way(void **state)
 /* Who takes nothing of what waits for him is cut off in the end; who takes a little is not. */
 static void test_stalled(void **state)
 {
-    int dead = dial(), slow = dial(), i;
+    int dead = dial(), slow = dial();
 
     say(dead, CALL("large", "1000000", "1"));
     say(slow, CALL("large", "1000000", "1"));
     WAIT_FOR(large_count == 2);
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         skip_s += RPC_STALL_S - 10;
         hear(slow);
         WAIT_FOR(rpc_server_clients(server) == (i ? 1 : 2));
@@ -483,14 +483,13 @@ static void test_half_closed_subscriber(void **state)
 static void test_all_queues(void **state)
 {
     int fd[6];
-    unsigned i;
 
-    for (i = 0; i < 6; i++) {
+    for (unsigned i = 0; i < 6; i++) {
         fd[i] = dial();
         say(fd[i], CALL("wait", "", "1") CALL("wait", "", "2"));
         WAIT_FOR(waiting_count == 2 * i + 2);
     }
-    for (i = 0; i < 12; i++) {
+    for (unsigned i = 0; i < 12; i++) {
         jrpc_result(waiting[i], large(i == 6 ? 31 << 20 : 24 << 20));
         reactor_step(reactor_control(env), 0);
     }
@@ -498,7 +497,7 @@ static void test_all_queues(void **state)
     assert_int_equal(logged[RPC_CLIENT_STALLED], 1);
     text_len = 0;
     WAIT_FOR(hear(fd[3]) < 0); /* whose queue was the longest */
-    for (i = 0; i < 6; i++)
+    for (unsigned i = 0; i < 6; i++)
         close(fd[i]);
     WAIT_FOR(rpc_server_clients(server) == 0);
 }

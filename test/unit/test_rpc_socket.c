@@ -43,9 +43,8 @@ static void with_groups(const char *admin, const char *read)
 static void test_roles(void **state)
 {
     const gid_t admins = 1, readers = 2;
-    unsigned i;
 
-    for (i = 0; i < 100; i++)
+    for (unsigned i = 0; i < 100; i++)
         fake_groups[i] = 1000 + i;
     fake_groups[3] = readers;
     fake_groups[99] = admins;                              /* more groups than fit at once */
@@ -126,7 +125,7 @@ static void test_groups(void **state)
 static void test_no_descriptors(void **state)
 {
     struct rlimit limit, none;
-    int fd, next, i, busy = 0;
+    int fd, next, busy = 0;
 
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     fd = dial();
@@ -135,7 +134,7 @@ static void test_no_descriptors(void **state)
     none = limit;
     none.rlim_cur = (rlim_t)next;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    for (i = 0; i < 100; i++)
+    for (int i = 0; i < 100; i++)
         busy += reactor_step(reactor_control(env), 0) > 0;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     assert_int_equal(rpc_server_clients(server), 0);
@@ -239,16 +238,16 @@ static void client_walks(struct rpc_client *client)
 {
     json_t *out = NULL;
     char err[320] = "";
-    int rc, left = 100, i;
+    int rc, left = 100;
 
     rc = rpc_client_call_all(client, "pages", json_pack("{s:i}", "n", 10), "rows", 20000, &out, err,
                              sizeof(err));
     CHECK(10, rc == 0 && json_array_size(json_object_get(out, "rows")) == 10);
     CHECK(11, !json_object_get(out, "cursor"));
-    for (i = 0; i < 10; i++)
+    for (int i = 0; i < 10; i++)
         CHECK(12, json_integer_value(json_array_get(json_object_get(out, "rows"), (size_t)i)) == i);
     json_decref(out);
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         rc = rpc_client_next_notification(client, 20000, &out, err, sizeof(err));
         CHECK(13,
               rc == 0 && strcmp(json_string_value(json_object_get(out, "method")), "turned") == 0);

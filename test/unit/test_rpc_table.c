@@ -16,9 +16,7 @@
 
 static const struct jrpc_method *find(const char *name)
 {
-    const struct jrpc_method *m;
-
-    for (m = rpc_method_table; m->name; m++)
+    for (const struct jrpc_method *m = rpc_method_table; m->name; m++)
         if (strcmp(m->name, name) == 0)
             return m;
     return NULL;
@@ -33,11 +31,9 @@ static bool is_sentence(const char *text)
 
 static void check_param(const struct jrpc_method *m, const struct jrpc_param *p)
 {
-    const char *c;
-
     if (!p->help || !p->help[0] || p->help[strlen(p->help) - 1] == '.')
         fail_msg("%s: parameter %s: help is words without a full stop", m->name, p->name);
-    for (c = p->name; *c; c++)
+    for (const char *c = p->name; *c; c++)
         if (!islower((unsigned char)*c) && !isdigit((unsigned char)*c) && *c != '_')
             fail_msg("%s: parameter '%s' is not in small letters", m->name, p->name);
     if (p->type >= JRPC_OBJECT)
@@ -66,10 +62,7 @@ static void check_fields(const struct jrpc_method *m, const struct jrpc_field *f
 
 static void test_rows(void **state)
 {
-    const struct jrpc_method *m;
-    const struct jrpc_param *p, *q;
-
-    for (m = rpc_method_table; m->name; m++) {
+    for (const struct jrpc_method *m = rpc_method_table; m->name; m++) {
         unsigned n = 0;
 
         if (find(m->name) != m)
@@ -78,9 +71,9 @@ static void test_rows(void **state)
             fail_msg("%s: help is a sentence", m->name);
         if (!m->result || !m->result[0] || m->result[strlen(m->result) - 1] == '.')
             fail_msg("%s: result is words without a full stop", m->name);
-        for (p = m->params; p && p->name; p++) {
+        for (const struct jrpc_param *p = m->params; p && p->name; p++) {
             check_param(m, p);
-            for (q = m->params; q != p; q++)
+            for (const struct jrpc_param *q = m->params; q != p; q++)
                 if (strcmp(p->name, q->name) == 0)
                     fail_msg("%s: two parameters %s", m->name, p->name);
             if (p != m->params && p->required && !p[-1].required)
@@ -98,9 +91,7 @@ static void test_rows(void **state)
 /* Every result that is not `true` says what it is made of. */
 static void test_fields(void **state)
 {
-    const struct jrpc_method *m;
-
-    for (m = rpc_method_table; m->name; m++)
+    for (const struct jrpc_method *m = rpc_method_table; m->name; m++)
         if (!m->fields && !rpc_result_is_true(m))
             fail_msg("%s has no FIELDS", m->name);
 }
@@ -108,11 +99,9 @@ static void test_fields(void **state)
 static void test_roles(void **state)
 {
     static const char *const change[] = {"_set", "_add", "_del", "_reset", "_apply", "_save"};
-    const struct jrpc_method *m;
-    size_t i;
 
-    for (m = rpc_method_table; m->name; m++)
-        for (i = 0; i < sizeof(change) / sizeof(change[0]); i++)
+    for (const struct jrpc_method *m = rpc_method_table; m->name; m++)
+        for (size_t i = 0; i < sizeof(change) / sizeof(change[0]); i++)
             if (strstr(m->name, change[i]) && m->role != JRPC_ADMIN)
                 fail_msg("%s changes something and is not for admins", m->name);
     assert_int_equal(find("shutdown")->role, JRPC_ADMIN);

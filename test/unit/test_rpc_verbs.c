@@ -68,10 +68,10 @@ static void gathered(struct reactor_task *task)
                                        .failed_age_us = 1500000},
                                       {.state = "up", .conns = 2}};
     struct verbs_rows all;
-    unsigned n = conns_now < g->max ? conns_now : g->max, i;
+    unsigned n = conns_now < g->max ? conns_now : g->max;
 
     assert_true(n <= 8);
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         assert_int_equal(nid_parse("10.2.0.9@o2ib", &rows[i].peer), 0);
         peers[i % 2].peer = rows[i].peer;
         rows[i].state = "up";

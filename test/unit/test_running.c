@@ -8,9 +8,7 @@
 
 static void test_any_change(void **state)
 {
-    unsigned i;
-
-    for (i = 0; i < ROUNDS; i++) {
+    for (unsigned i = 0; i < ROUNDS; i++) {
         struct cfg *a, *b;
         struct cfg_running *r;
 
@@ -38,11 +36,11 @@ static void test_any_change(void **state)
 
 static void test_any_step_fails(void **state)
 {
-    unsigned i, step, tried = 0;
+    unsigned tried = 0;
 
-    for (i = 0; i < ROUNDS / 4; i++) {
+    for (unsigned i = 0; i < ROUNDS / 4; i++) {
         seed = i;
-        for (step = 1;; step++) {
+        for (unsigned step = 1;; step++) {
             struct cfg *a, *b;
             struct cfg_running *r;
             int rc;
@@ -81,9 +79,9 @@ static void test_any_step_fails(void **state)
 /* When undoing fails too, that is said. */
 static void test_not_undone(void **state)
 {
-    unsigned i, seen = 0;
+    unsigned seen = 0;
 
-    for (i = 0; i < 50; i++) {
+    for (unsigned i = 0; i < 50; i++) {
         struct cfg *a, *b;
         struct cfg_running *r;
 
@@ -108,16 +106,15 @@ static void test_not_undone(void **state)
 static void test_written(void **state)
 {
     static const enum cfg_form forms[] = {CFG_FORM_RUNNING, CFG_FORM_BACKUP, CFG_FORM_FILE};
-    unsigned i, f;
 
-    for (i = 0; i < ROUNDS; i++) {
+    for (unsigned i = 0; i < ROUNDS; i++) {
         struct cfg *a, *b;
         struct cfg_running *r;
 
         seed = i;
         a = draw_document();
         r = start(a);
-        for (f = 0; f < 3; f++) {
+        for (unsigned f = 0; f < 3; f++) {
             char *text = cfg_text(cfg_running_get(r), forms[f]);
             struct cfg_report report;
 

@@ -203,7 +203,6 @@ static void test_order(void **state)
     struct cfg *a, *b;
     struct cfg_diff diff;
     struct cfg_plan plan;
-    unsigned i;
 
     assert_int_equal(cfg_parse("a", from, strlen(from), &a, &report), 0);
     cfg_report_free(&report);
@@ -212,7 +211,7 @@ static void test_order(void **state)
     cfg_diff_make(a, b, &diff);
     cfg_plan_make(a, b, &diff, &plan);
     assert_int_equal(plan.count, sizeof(want) / sizeof(want[0]));
-    for (i = 0; i < plan.count; i++)
+    for (unsigned i = 0; i < plan.count; i++)
         assert_int_equal(plan.step[i].kind, want[i]);
     assert_int_equal(plan.step[0].pools[0], 200);
     assert_int_equal(plan.step[0].pools[1], -1);
@@ -292,9 +291,7 @@ static struct cfg *onto(const struct cfg *base, enum cfg_mode mode, const char *
 /* What was merged and is deleted again leaves what was there. */
 static void test_merge_and_delete(void **state)
 {
-    unsigned i;
-
-    for (i = 0; i < ROUNDS; i++) {
+    for (unsigned i = 0; i < ROUNDS; i++) {
         static const char more[] =
             "net: [{net type: tcp20, local NI(s): [{nid: 10.9.0.1@tcp20, tunables: {credits: 99}}]}]\n"
             "route: [{net: tcp30, gateway: 10.9.0.9@tcp20, hop: 3}]\n"

@@ -359,7 +359,7 @@ static void test_refused_for_ever(void **state)
 
         fake_advance(2000);
         s = fake_dialled();
-        if (s != NULL) {
+        if (s) {
             fake_connected(s);
             answer(s, NID, SOCK_CTYPE_NONE, INC);
             calls++;

@@ -69,9 +69,7 @@ static void events(struct wire *w)
 
 static void go(void)
 {
-    unsigned i;
-
-    for (i = 0; i < nwires; i++)
+    for (unsigned i = 0; i < nwires; i++)
         events(&wires[i]);
     settle();
     check();
@@ -80,9 +78,9 @@ static void go(void)
 /* Some segments of a peer come, some of them late. */
 static void traffic(struct wire *w)
 {
-    uint32_t i, n = 1 + rnd(64), at = w->next;
+    uint32_t n = 1 + rnd(64), at = w->next;
 
-    for (i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         if (rnd(8) == 0)
             at += rnd(20);
         while (at < w->nsegs && w->early[at])
@@ -132,14 +130,13 @@ static void add_message(struct wire *w, uint64_t number, unsigned to, uint32_t l
     struct sock_frame frame = {.type = SOCK_FRAME_LNET};
     struct lnet_hdr h = hdr_put(w->nid, server(to), 30, number, 0, len, false);
     uint8_t *p;
-    uint32_t i;
 
     w->script = realloc(w->script, w->len + SOCK_FRAME_SIZE + LNET_HDR4_SIZE + len);
     p = w->script + w->len;
     sock_frame_encode(&frame, p);
     assert_int_equal(lnet_hdr_encode4(&h, p + SOCK_FRAME_SIZE), LNET_DROP_NONE);
     p += SOCK_FRAME_SIZE + LNET_HDR4_SIZE;
-    for (i = 0; i < len; i++)
+    for (uint32_t i = 0; i < len; i++)
         p[i] = byte_of(number, i);
     w->len += SOCK_FRAME_SIZE + LNET_HDR4_SIZE + len;
 }
@@ -231,12 +228,10 @@ static void up(size_t segments)
 static void check_payloads(void)
 {
     struct lnet_put p;
-    unsigned i;
-    uint32_t k;
 
-    for (i = 0; i < fk.nsent; i++) {
+    for (unsigned i = 0; i < fk.nsent; i++) {
         lnet_body_get_put(&fk.sent[i].hdr, &p);
-        for (k = 0; k < fk.sent[i].len; k++)
+        for (uint32_t k = 0; k < fk.sent[i].len; k++)
             if (fk.sent[i].payload[k] != byte_of(p.match_bits, k))
                 fail_msg("message %u: byte %u", (unsigned)p.match_bits, k);
         assert_int_equal(seen[p.match_bits]++, 0); /* once */
@@ -257,9 +252,8 @@ static void serve_some(void)
 static struct lnet_segment_stats stats_sum(void)
 {
     struct lnet_segment_stats sum = {0}, one;
-    unsigned k;
 
-    for (k = 0; k < nreactors; k++) {
+    for (unsigned k = 0; k < nreactors; k++) {
         lnet_segment_stats_get(node, k, &one);
         sum.payload_copies += one.payload_copies;
         sum.waited += one.waited;
@@ -278,21 +272,20 @@ static void hang_up(struct wire *w)
 static void down(void)
 {
     int stopped = 0;
-    unsigned i;
 
     fk.hold_send = false;
     send_end_all((struct lnet_result){LNET_DROP_NONE, LNET_HEALTH_OK});
     go();
     check_payloads();
-    for (i = 0; i < nwires; i++)
+    for (unsigned i = 0; i < nwires; i++)
         if (wires[i].open)
             hang_up(&wires[i]);
-    for (i = 0; i < nreactors; i++) {
+    for (unsigned i = 0; i < nreactors; i++) {
         assert_int_equal(in_use[i], 0);
         assert_int_equal(node->shard[i]->budget.used, 0);
     }
     lnet_node_stop(node, 0, on_stopped, &stopped);
-    for (i = 0; !stopped && i < ROUNDS; i++) {
+    for (unsigned i = 0; !stopped && i < ROUNDS; i++) {
         settle();
         clock_us += 1000;
     }
@@ -302,7 +295,7 @@ static void down(void)
     sent_clear();
     node_gone();
     lnd_sock_free(lnd);
-    for (i = 0; i < nwires; i++) {
+    for (unsigned i = 0; i < nwires; i++) {
         free(wires[i].script);
         free(wires[i].early);
         free(wires[i].queue);
@@ -318,11 +311,11 @@ static size_t least_and(unsigned conns)
 /* Until everything has been sent. */
 static void send_everything(void)
 {
-    unsigned i, done, steps = 0;
+    unsigned done, steps = 0;
 
     do {
         done = 0;
-        for (i = 0; i < nwires; i++)
+        for (unsigned i = 0; i < nwires; i++)
             done += all_came(&wires[i]);
         traffic(&wires[rnd(nwires)]);
         if (rnd(4) == 0)
@@ -342,13 +335,13 @@ static void test_many(void **state)
 {
     static const uint32_t sizes[] = {0, 200, 4096, 5000, 100000, MIB};
     static const uint32_t mss[] = {536, 1448, 2048};
-    unsigned i, k, n = 0;
+    unsigned n = 0;
 
     up(least_and(40));
-    for (i = 0; i < 40; i++) {
+    for (unsigned i = 0; i < 40; i++) {
         struct wire *w = peer(mss[i % 3]);
 
-        for (k = 0; k < 6; k++)
+        for (unsigned k = 0; k < 6; k++)
             add_message(w, n++, rnd(8), sizes[(i + k) % 6]);
         call(w);
     }
@@ -362,13 +355,13 @@ static void test_many(void **state)
 /* A hundred bytes in each buffer: what cannot be kept so is copied, and nobody waits for ever. */
 static void test_sparse(void **state)
 {
-    unsigned i, k, n = 0, refused = 0;
+    unsigned n = 0, refused = 0;
 
     up(least_and(8));
-    for (i = 0; i < 8; i++) {
+    for (unsigned i = 0; i < 8; i++) {
         struct wire *w = peer(i < 4 ? 100 : 1448);
 
-        for (k = 0; k < 3; k++)
+        for (unsigned k = 0; k < 3; k++)
             add_message(w, n++, i, k == 1 ? 1000 : 300000 + 100000 * i);
         call(w);
     }
@@ -376,7 +369,7 @@ static void test_sparse(void **state)
     assert_int_equal(nreceived, n);
     assert_int_equal(drops_sum(), 0);
     assert_true(stats_sum().payload_copies > 0);
-    for (i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 4; i++)
         refused += wires[i].refused > 0;
     assert_true(refused > 0); /* what came out of order had to find room too */
     down();
@@ -385,21 +378,21 @@ static void test_sparse(void **state)
 /* Plenty of memory: whole messages are promised ahead, and come in any order, sparse or dense. */
 static void test_plenty(void **state)
 {
-    unsigned i, k, n = 0;
+    unsigned n = 0;
     uint64_t ahead = 0;
 
     up(80 * (size_t)MIB);
-    for (i = 0; i < 6; i++) {
+    for (unsigned i = 0; i < 6; i++) {
         struct wire *w = peer(i % 2 ? 1448 : 300);
 
-        for (k = 0; k < 8; k++)
+        for (unsigned k = 0; k < 8; k++)
             add_message(w, n++, i, k % 2 ? MIB : 300000 + 1000 * k);
         call(w);
     }
-    for (i = 0; i < 2000; i++) {
+    for (unsigned i = 0; i < 2000; i++) {
         traffic(&wires[rnd(nwires)]);
         serve_some();
-        for (k = 0; k < nwires; k++)
+        for (unsigned k = 0; k < nwires; k++)
             if (wires[k].open && wires[k].edge - wires[k].consumed > ahead)
                 ahead = wires[k].edge - wires[k].consumed;
     }
@@ -413,17 +406,17 @@ static void test_plenty(void **state)
 /* Connections die anywhere; the others do not notice. */
 static void test_die(void **state)
 {
-    unsigned i, k, n = 0, kept = 0, steps;
+    unsigned i, n = 0, kept = 0;
 
     up(least_and(40));
     for (i = 0; i < 40; i++) {
         struct wire *w = peer(1448);
 
-        for (k = 0; k < 4; k++)
+        for (unsigned k = 0; k < 4; k++)
             add_message(w, n++, rnd(6), rnd(2) ? MIB : rnd(200000));
         call(w);
     }
-    for (steps = 0; steps < 3000; steps++) {
+    for (unsigned steps = 0; steps < 3000; steps++) {
         i = rnd(nwires);
         if (i % 2 && rnd(60) == 0 && wires[i].open)
             hang_up(&wires[i]);
@@ -454,7 +447,7 @@ static void send_part(struct wire *w, uint32_t nsegs)
  * after all it is thrown away and the next message is as good as any. */
 static void test_stalled(void **state)
 {
-    unsigned i, k, n = 0, stalled;
+    unsigned n = 0, stalled;
     struct wire *w;
 
     up(least_and(20));
@@ -467,15 +460,15 @@ static void test_stalled(void **state)
     }
     assert_int_equal(stalled, 3);
     stalled--; /* the last one waits, and sends on */
-    for (i = 0; i < 6; i++) {
+    for (unsigned i = 0; i < 6; i++) {
         w = peer_at(1448, 0);
         add_message(w, n++, 10 + i, 500000);
         add_message(w, n++, 10 + i, 3000);
         call(w);
     }
     fk.hold_send = false;
-    for (i = 0; i < 100 && nreceived < 14; i++) {
-        for (k = stalled; k < nwires; k++)
+    for (unsigned i = 0; i < 100 && nreceived < 14; i++) {
+        for (unsigned k = stalled; k < nwires; k++)
             send_part(&wires[k], wires[k].nsegs);
         check_payloads();
         clock_us += 10000;
@@ -492,7 +485,7 @@ static void test_stalled(void **state)
 /* More connections than there is memory for: each may begin when another has ended. */
 static void test_no_base(void **state)
 {
-    unsigned i, n = 0, open_first = 3, waiting = 0;
+    unsigned n = 0, open_first = 3, waiting = 0;
     struct wire *w;
 
     up(least_and(open_first));
@@ -503,7 +496,7 @@ static void test_no_base(void **state)
         waiting = (unsigned)stats_sum().grants_waiting;
     }
     assert_in_range(nwires, open_first + 5, open_first + 7);
-    for (i = 0; i < nwires; i++) {
+    for (unsigned i = 0; i < nwires; i++) {
         w = &wires[i];
         while (may_come(w, w->next))
             deliver(w, w->next);
@@ -511,7 +504,7 @@ static void test_no_base(void **state)
         if (i >= nwires - 5)
             assert_false(w->told);
     }
-    for (i = 0; i < nwires; i++) {
+    for (unsigned i = 0; i < nwires; i++) {
         w = &wires[i];
         assert_true(w->told); /* by now */
         while (!all_came(w)) {

@@ -33,7 +33,7 @@ static struct lnet_ni make(const char *nid, const char *ifname)
         .lnd_tun = DEFAULT_LND,
     };
 
-    if (nid != NULL) {
+    if (nid) {
         assert_int_equal(nid_parse(nid, &ni.nid), 0);
         ni.net = nid_net(&ni.nid);
     }

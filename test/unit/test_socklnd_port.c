@@ -55,7 +55,7 @@ static struct inet_if *find(struct inet *of, const char *name)
 
 static bool addr_at(const struct inet_if *ifp, unsigned index, struct inet_prefix *out)
 {
-    if (index >= 3 || ifp->addr[index] == NULL)
+    if (index >= 3 || !ifp->addr[index])
         return false;
     out->addr = addr_of(ifp->addr[index]);
     out->bits = 24;
@@ -112,7 +112,7 @@ static void set_link(struct inet_if *ifp, bool up)
     struct reactor *before = fake_on(FAKE_REACTORS);
 
     ifp->up = up;
-    for (struct inet_watch *w = ifp->watchers; w != NULL; w = w->next)
+    for (struct inet_watch *w = ifp->watchers; w; w = w->next)
         w->changed(w, up);
     fake_restore(before);
 }
@@ -206,7 +206,7 @@ static int init(const char *nid, const char *ifname)
         .link_up = true,
     };
 
-    if (nid != NULL) {
+    if (nid) {
         assert_int_equal(nid_parse(nid, &ni.nid), 0);
         ni.net = nid_net(&ni.nid);
     }
@@ -264,7 +264,7 @@ static void test_addresses(void **state)
     for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(init(rows[i].nid, rows[i].ifname), rows[i].rc);
         if (rows[i].rc < 0) {
-            if (strstr(err, rows[i].gives) == NULL)
+            if (!strstr(err, rows[i].gives))
                 fail_msg("said: %s", err);
             assert_null(ni.lnd_ni);
             continue;

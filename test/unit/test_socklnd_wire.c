@@ -146,9 +146,8 @@ static const struct {
 static void test_bad_req(void **state)
 {
     struct sock_req req;
-    size_t i;
 
-    for (i = 0; i < ROWS(bad_reqs); i++) {
+    for (size_t i = 0; i < ROWS(bad_reqs); i++) {
         size_t len = unhex(bad_reqs[i].bytes, wire, sizeof(wire));
 
         assert_stage(sock_req_stage(wire, len), bad_reqs[i].drop, bad_reqs[i].answer, 0);
@@ -175,9 +174,8 @@ static void test_first_magic(void **state)
         {"ed 0d bc ee", SOCK_FIRST_TCP_V1},   {"ee bc 0d ed", SOCK_FIRST_TCP_V1},
         {"67 6e 69 70", SOCK_FIRST_UNKNOWN},  {"16 03 01 02", SOCK_FIRST_UNKNOWN},
     };
-    size_t i;
 
-    for (i = 0; i < ROWS(rows); i++) {
+    for (size_t i = 0; i < ROWS(rows); i++) {
         unhex(rows[i].bytes, wire + i % 4, 4);
         assert_int_equal(sock_magic(wire + i % 4), rows[i].magic);
     }
@@ -278,9 +276,8 @@ static const struct {
 static void test_bad_hello_start(void **state)
 {
     struct sock_hello h;
-    size_t i;
 
-    for (i = 0; i < ROWS(bad_hellos); i++) {
+    for (size_t i = 0; i < ROWS(bad_hellos); i++) {
         size_t len = unhex(bad_hellos[i].bytes, wire, sizeof(wire));
 
         assert_stage(sock_hello_stage(wire, len, bad_hellos[i].version), bad_hellos[i].drop,
@@ -355,7 +352,7 @@ static void test_hello_round_trip(void **state)
 {
     uint8_t out[8 + SOCK_HELLO_MAX];
     uint64_t seed = 7;
-    unsigned i, k;
+    unsigned i;
 
     for (i = 0; i < 20000; i++) {
         uint32_t version = 3 + i % 2;
@@ -372,7 +369,7 @@ static void test_hello_round_trip(void **state)
         h.dst_incarnation = rnd64(&seed);
         h.ctype = (enum sock_ctype)((int)(rnd64(&seed) % 5) - 1);
         h.nips = version == 3 ? (uint32_t)(rnd64(&seed) % 17) : 0;
-        for (k = 0; k < h.nips; k++)
+        for (unsigned k = 0; k < h.nips; k++)
             h.ips[k] = (uint32_t)rnd64(&seed) | 1;
         len = sock_hello_encode(&h, buf);
         assert_int_equal(len, version == 3 ? 56 + 4 * h.nips : 80);
@@ -463,9 +460,8 @@ static const struct { /* §8.6 first, then the rest of the table in §4.5 */
 static void test_frames(void **state)
 {
     uint8_t out[SOCK_FRAME_SIZE];
-    size_t i;
 
-    for (i = 0; i < ROWS(frames); i++) {
+    for (size_t i = 0; i < ROWS(frames); i++) {
         struct sock_zc_ack ack;
         struct sock_frame f;
 
@@ -499,10 +495,9 @@ static void test_bad_frames(void **state)
         {"c1000000 01000000", LNET_DROP_NONE}, /* to be compared with the payload */
     };
     struct sock_frame f;
-    size_t i;
 
     memset(wire, 0, sizeof(wire));
-    for (i = 0; i < ROWS(rows); i++) {
+    for (size_t i = 0; i < ROWS(rows); i++) {
         unhex(rows[i].bytes, wire, sizeof(wire));
         assert_int_equal(sock_frame_decode(wire, &f), rows[i].drop);
     }
@@ -539,11 +534,9 @@ static void test_is_bulk(void **state)
 
 static uint32_t crc_by_bits(uint32_t crc, const uint8_t *p, size_t len)
 {
-    unsigned bit;
-
     for (; len > 0; p++, len--) {
         crc ^= *p;
-        for (bit = 0; bit < 8; bit++)
+        for (unsigned bit = 0; bit < 8; bit++)
             crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
     }
     return crc;
@@ -553,7 +546,6 @@ static void test_crc(void **state)
 {
     uint8_t buf[300];
     uint64_t seed = 9;
-    unsigned i;
 
     assert_int_equal(sock_crc32(SOCK_CRC_SEED, "123456789", 9), 0x340bc6d9);
     assert_int_equal(sock_crc32(SOCK_CRC_SEED, "", 0), 0xffffffff);
@@ -561,7 +553,8 @@ static void test_crc(void **state)
     assert_int_equal(sock_crc32(SOCK_CRC_SEED, wire, 24), 0x757e3d7d);
     assert_int_equal(unhex(GET_MSG, wire, sizeof(wire)), 96);
     assert_int_equal(sock_crc32(SOCK_CRC_SEED, wire, 96), 0xf1fac13f);
-    for (i = 0; i < 5000; i++) { /* against the definition; also in pieces, at odd places */
+    for (unsigned i = 0; i < 5000;
+         i++) { /* against the definition; also in pieces, at odd places */
         size_t from = rnd64(&seed) % 16, len = rnd64(&seed) % 280, cut = rnd64(&seed) % (len + 1);
         uint32_t crc, want;
 

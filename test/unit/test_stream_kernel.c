@@ -472,7 +472,7 @@ static void test_send(void **state)
     bool was_full = false;
     int fd = accepted_stream(&u);
 
-    assert_true(mem != NULL && got != NULL);
+    assert_true(mem && got);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     for (size_t i = 0; i < BIG; i++)
         mem[i] = pattern(i);

@@ -32,10 +32,10 @@ static int finish(void **state)
 /* Brings n frames numbered by seq, lets them pass on a queue, and says which came. */
 static unsigned pass(unsigned queue, unsigned n, uint8_t *came)
 {
-    unsigned i, all = 0, at;
+    unsigned all = 0, at;
 
     memset(came, 0, n);
-    for (i = 0; i < n;) {
+    for (unsigned i = 0; i < n;) {
         for (; i < n && wire.nin < PORT_BURST; i++)
             bring(frame_of((struct frame){.seq = i, .host = 1}));
         at = wire.nout;
@@ -107,12 +107,12 @@ static void test_bursts(void **state)
         N = 200000
     };
     static uint8_t came[N];
-    unsigned i, lost = 0, runs = 0;
+    unsigned lost = 0, runs = 0;
     double mean;
 
     add_rule(false, (struct tamper_conf){.burst_enter = PERCENT / 2, .burst_leave = 20 * PERCENT});
     pass(0, N, came);
-    for (i = 0; i < N; i++) {
+    for (unsigned i = 0; i < N; i++) {
         lost += !came[i];
         runs += !came[i] && (i == 0 || came[i - 1]);
     }
@@ -162,11 +162,11 @@ static void test_jitter(void **state)
         N = 2000
     };
     static uint64_t due[N];
-    unsigned i, at = 0;
+    unsigned at = 0;
     uint64_t least = UINT64_MAX, most = 0;
 
     add_rule(true, (struct tamper_conf){.delay_us = 10000, .jitter_us = 4000});
-    for (i = 0; i < N; i++) { /* so far apart that keeping the order moves none */
+    for (unsigned i = 0; i < N; i++) { /* so far apart that keeping the order moves none */
         clock_to(START + i * 20000);
         assert_int_equal(transmit(1, frame_of((struct frame){.seq = i})), 1);
         due[i] = port_tamper_wait(&port, -1, 1);
@@ -180,14 +180,14 @@ static void test_jitter(void **state)
 
     /* Close together: the order stays, nothing is lost. */
     clock_to(now + 100000);
-    for (i = 0; i < 500; i++) {
+    for (unsigned i = 0; i < 500; i++) {
         clock_to(now + 10);
         assert_int_equal(transmit(1, frame_of((struct frame){.seq = N + i})), 1);
     }
     clock_to(now + 14000);
     transmit(1, NULL);
     assert_int_equal(wire.nout, N + 500);
-    for (i = 0; i < N + 500; i++)
+    for (unsigned i = 0; i < N + 500; i++)
         assert_int_equal(seq_of(wire.out[i]), i);
 }
 
@@ -197,11 +197,11 @@ static void test_reorder(void **state)
         N = 3000
     };
     static uint8_t seen[N];
-    unsigned i, late = 0;
+    unsigned late = 0;
     uint32_t top = 0;
 
     add_rule(false, (struct tamper_conf){.reorder = 5 * PERCENT, .reorder_us = 2000});
-    for (i = 0; i < N; i++) {
+    for (unsigned i = 0; i < N; i++) {
         clock_to(START + i * 100);
         bring(frame_of((struct frame){.seq = i}));
         receive(0);
@@ -209,7 +209,7 @@ static void test_reorder(void **state)
     clock_to(now + 2000);
     receive(0);
     assert_int_equal(wire.nout, N);
-    for (i = 0; i < N; i++) {
+    for (unsigned i = 0; i < N; i++) {
         uint32_t seq = seq_of(wire.out[i]);
 
         assert_int_equal(seen[seq]++, 0);
@@ -226,16 +226,15 @@ static void test_reorder(void **state)
 static void test_rate(void **state)
 {
     const unsigned bytes = ETH + 20 + 32 + 1000;
-    unsigned i;
 
     /* 1 Mbit/s: 1066 bytes take 8528 µs. */
     add_rule(true,
              (struct tamper_conf){.rate = 1000000, .queue_packets = 10, .queue_bytes = 8 * bytes});
-    for (i = 0; i < 30; i++)
+    for (unsigned i = 0; i < 30; i++)
         assert_int_equal(transmit(0, frame_of((struct frame){.payload = 1000, .seq = i})), 1);
     assert_int_equal(wire.nout, 0);
     assert_int_equal(counts_of(0).queue_dropped, 22);
-    for (i = 0; i < 8; i++) {
+    for (unsigned i = 0; i < 8; i++) {
         assert_int_equal(port_tamper_wait(&port, -1, 0), START + (i + 1) * 8528 - now);
         clock_to(START + (i + 1) * 8528);
         transmit(0, NULL);
@@ -252,7 +251,7 @@ static void test_rate(void **state)
     assert_int_equal(counts_of(0).queue_dropped, 1);
     port_tamper_clear(&port, true);
     add_rule(true, (struct tamper_conf){.rate = 1000000, .queue_packets = 3});
-    for (i = 0; i < 5; i++)
+    for (unsigned i = 0; i < 5; i++)
         transmit(0, frame_of((struct frame){.payload = 1000}));
     assert_int_equal(counts_of(0).queue_dropped, 2);
     assert_int_equal(counts_of(0).matched, 5);
@@ -267,11 +266,11 @@ static void test_duplicate(void **state)
     };
     static uint8_t came[N];
     static uint8_t a[2000], b[2000];
-    unsigned i, doubled = 0;
+    unsigned doubled = 0;
 
     add_rule(false, (struct tamper_conf){.duplicate = 2 * PERCENT});
     pass(0, N, came);
-    for (i = 0; i < N; i++) {
+    for (unsigned i = 0; i < N; i++) {
         assert_true(came[i] == 1 || came[i] == 2);
         doubled += came[i] == 2;
     }
@@ -311,11 +310,10 @@ static void test_corrupt(void **state)
 {
     static const uint64_t rx[] = {0, RTE_MBUF_F_RX_L4_CKSUM_GOOD | RTE_MBUF_F_RX_IP_CKSUM_GOOD,
                                   RTE_MBUF_F_RX_L4_CKSUM_NONE | RTE_MBUF_F_RX_IP_CKSUM_NONE};
-    unsigned i, k;
 
     add_rule(false, (struct tamper_conf){.corrupt = TAMPER_ALL});
     add_rule(true, (struct tamper_conf){.corrupt = TAMPER_ALL});
-    for (i = 0; i < 300; i++) {
+    for (unsigned i = 0; i < 300; i++) {
         struct frame f = {.family = i % 2 ? 6 : 4,
                           .proto = 6,
                           .payload = i,
@@ -358,7 +356,7 @@ static void test_corrupt(void **state)
     bring(mbuf_of(arp, sizeof(arp), 0));
     assert_int_equal(receive(0), 1);
     assert_memory_equal(rte_pktmbuf_mtod(wire.out[wire.nout - 1], void *), arp, sizeof(arp));
-    for (k = 0; k < 2; k++)
+    for (unsigned k = 0; k < 2; k++)
         assert_int_equal(counts_of(k).skipped, 0);
 }
 
@@ -374,12 +372,11 @@ static void matched(struct tamper_conf conf, const bool *want)
         {.host = 2, .family = 6, .payload = 1300},
         {.host = 2, .proto = 17, .payload = 10},
     };
-    unsigned i;
 
     conf.loss = TAMPER_ALL;
     port_tamper_clear(&port, false);
     add_rule(false, conf);
-    for (i = 0; i <= RTE_DIM(frames); i++) {
+    for (unsigned i = 0; i <= RTE_DIM(frames); i++) {
         bring(i == RTE_DIM(frames) ? mbuf_of(arp, sizeof(arp), 0) : frame_of(frames[i]));
         if (receive(0) != !want[i])
             fail_msg("frame %u", i);
@@ -428,13 +425,13 @@ static void test_rules(void **state)
     struct tamper_conf bad = {.loss = TAMPER_ALL + 1};
     struct tamper_row rows[2 * TAMPER_RULES_MAX];
     char err[128];
-    unsigned id, i;
+    unsigned id;
 
     add_rule(false, (struct tamper_conf){.delay_us = 1000});
     add_rule(false, (struct tamper_conf){.loss = 50 * PERCENT});
     add_rule(false, (struct tamper_conf){.duplicate = TAMPER_ALL});
     add_rule(true, (struct tamper_conf){.loss = 1});
-    for (i = 0; i < 1000; i++)
+    for (unsigned i = 0; i < 1000; i++)
         bring(frame_of((struct frame){.seq = i}));
     assert_int_equal(receive(0), 0);
     assert_int_equal(counts_of(0).delayed, 1000);
@@ -473,10 +470,9 @@ static void test_rules(void **state)
 static void test_no_room(void **state)
 {
     struct tamper_queues q;
-    unsigned i;
 
     add_rule(false, (struct tamper_conf){.delay_us = 1000000});
-    for (i = 0; i < TAMPER_HELD_MAX + 100; i++) {
+    for (unsigned i = 0; i < TAMPER_HELD_MAX + 100; i++) {
         bring(frame_of((struct frame){.seq = i}));
         if (wire.nin == PORT_BURST)
             receive(0);
@@ -486,7 +482,7 @@ static void test_no_room(void **state)
     assert_int_equal(q.held, TAMPER_HELD_MAX);
     assert_int_equal(q.no_room, 100);
     /* Another queue has places of its own, as long as there are buffers: an eighth stays free. */
-    for (i = 0; i < TAMPER_HELD_MAX; i++) {
+    for (unsigned i = 0; i < TAMPER_HELD_MAX; i++) {
         bring(frame_of((struct frame){.seq = i}));
         if (wire.nin == PORT_BURST)
             receive(1);
@@ -501,11 +497,11 @@ static void test_no_room(void **state)
 /* The device takes nothing for a while: what was taken stays in order, no more is taken. */
 static void test_device_full(void **state)
 {
-    unsigned i, taken = 0;
+    unsigned taken = 0;
 
     add_rule(true, (struct tamper_conf){.loss = 1});
     wire.room = 3;
-    for (i = 0; i < 10; i++) {
+    for (unsigned i = 0; i < 10; i++) {
         struct rte_mbuf *m = frame_of((struct frame){.seq = i});
 
         if (transmit(0, m))
@@ -519,7 +515,7 @@ static void test_device_full(void **state)
     wire.room = 10;
     transmit(0, NULL);
     assert_int_equal(wire.nout, 4);
-    for (i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 4; i++)
         assert_int_equal(seq_of(wire.out[i]), i);
     assert_int_equal(port_tamper_wait(&port, -1, 0), UINT64_MAX);
 }
@@ -564,7 +560,7 @@ static struct rte_mbuf *large(struct frame f, uint64_t ol_flags, uint16_t segmen
 static void check_pieces(unsigned at, const struct frame *f, unsigned segment, unsigned lost)
 {
     static uint8_t p[70000];
-    unsigned ip = f->family == 6 ? 40 : 20, got = 0, n = 0, i;
+    unsigned ip = f->family == 6 ? 40 : 20, got = 0, n = 0;
 
     for (; at < wire.nout; at++, n++) {
         unsigned size = flat(wire.out[at], p, sizeof(p)), head = ETH + ip + 32, len = size - head;
@@ -576,7 +572,7 @@ static void check_pieces(unsigned at, const struct frame *f, unsigned segment, u
         assert_int_equal(len, off + segment < f->payload ? segment : f->payload - off);
         if (f->family == 4)
             assert_int_equal(word_at(p + ETH + 4), 0x1234 + off / segment);
-        for (i = 0; i < len; i++)
+        for (unsigned i = 0; i < len; i++)
             assert_int_equal(p[head + i], (uint8_t)(f->seq + off + i));
         assert_int_equal(flags & 0x80, off == 0 ? f->flags & 0x80 : 0); /* CWR: the first */
         assert_int_equal(flags & 0x09,
@@ -591,11 +587,11 @@ static void check_pieces(unsigned at, const struct frame *f, unsigned segment, u
 static void test_cut(void **state)
 {
     static const int families[] = {4, 6};
-    unsigned i, at;
+    unsigned at;
 
     add_rule(true, (struct tamper_conf){.cut = true});
     add_rule(false, (struct tamper_conf){.cut = true});
-    for (i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         struct frame f = {.family = families[i],
                           .proto = 6,
                           .payload = 30000,
@@ -644,10 +640,10 @@ static void test_cut_and_fault(void **state)
         .family = 4, .proto = 6, .payload = 60000, .seq = 5, .sport = 1023, .dport = 988};
     uint64_t flags = RTE_MBUF_F_TX_TCP_SEG | RTE_MBUF_F_TX_TCP_CKSUM | RTE_MBUF_F_TX_IPV4 |
                      RTE_MBUF_F_TX_IP_CKSUM;
-    unsigned i, bad = 0;
+    unsigned bad = 0;
 
     add_rule(true, (struct tamper_conf){.cut = true, .loss = 10 * PERCENT});
-    for (i = 0; i < 20; i++)
+    for (unsigned i = 0; i < 20; i++)
         transmit(0, large(f, flags, 1000));
     assert_int_equal(counts_of(0).cut, 20 * 60);
     assert_int_equal(counts_of(0).matched, 20 * 60);
@@ -658,10 +654,10 @@ static void test_cut_and_fault(void **state)
 
     port_tamper_clear(&port, true);
     add_rule(true, (struct tamper_conf){.corrupt = 10 * PERCENT});
-    for (i = 0; i < 20; i++)
+    for (unsigned i = 0; i < 20; i++)
         transmit(0, large(f, flags, 1000));
     assert_int_equal(wire.nout, 20 * 60);
-    for (i = 0; i < wire.nout; i++)
+    for (unsigned i = 0; i < wire.nout; i++)
         bad += !sums_right(p, flat(wire.out[i], p, sizeof(p)));
     assert_int_equal(bad, counts_of(0).corrupted);
     assert_true(as_likely(bad, 20 * 60, 0.1));
@@ -680,7 +676,7 @@ static void test_malformed(void **state)
 {
     uint64_t seed = 11;
     uint8_t p[200];
-    unsigned i, k, n;
+    unsigned i, n;
 
     add_rule(false, (struct tamper_conf){.corrupt = TAMPER_ALL,
                                          .cut = true,
@@ -694,7 +690,7 @@ static void test_malformed(void **state)
 
         n = frame_bytes(&f, p);
         n = (unsigned)(test_random(&seed) % (n + 1));
-        for (k = 0; k < 3 && n > 0; k++)
+        for (unsigned k = 0; k < 3 && n > 0; k++)
             p[12 + test_random(&seed) % 60] = (uint8_t)test_random(&seed);
         if (n == 0)
             continue;

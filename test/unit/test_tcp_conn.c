@@ -572,7 +572,7 @@ static void test_stop(void **state)
     net_run(50 * MS);
     net_bind(REACTOR_CONTROL);
     tcp_stop(net.tcp[0], &done);
-    NET_UNTIL(done.fn == NULL, 1 * SECONDS);
+    NET_UNTIL(!done.fn, 1 * SECONDS);
     NET_UNTIL(b.closed && a.closed, 1 * SECONDS);
     assert_int_equal(b.end, STREAM_END_RESET);
     app_close(&a, false);

@@ -107,7 +107,7 @@ static struct rte_mbuf *carry(const struct rte_mbuf *m, struct port *to)
         if (from != put)
             memcpy(put, from, n);
         at += n;
-        if (first == NULL) {
+        if (!first) {
             first = p;
         } else {
             last->next = p;

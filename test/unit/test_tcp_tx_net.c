@@ -133,9 +133,9 @@ static void wire(const struct sent *s)
 
 static void put_range(uint64_t left, uint64_t right)
 {
-    unsigned i, keep = 0;
+    unsigned keep = 0;
 
-    for (i = 0; i < rcv.nranges; i++) {
+    for (unsigned i = 0; i < rcv.nranges; i++) {
         if (rcv.range[i].right < left || right < rcv.range[i].left) {
             rcv.range[keep++] = rcv.range[i];
             continue;
@@ -265,7 +265,7 @@ static void compare(void)
 {
     uint64_t at = una_off;
 
-    for (const struct tcp_tx_seg *s = c->tx.first; s != NULL; s = s->next) {
+    for (const struct tcp_tx_seg *s = c->tx.first; s; s = s->next) {
         for (uint32_t i = 0; i < s->len - s->fin; i++, at++) {
             if (told_map[at] != (s->state == TCP_SEG_SACKED))
                 fail_msg("byte %" PRIu64 " of the scoreboard: told %d, record %" PRIu64
@@ -418,7 +418,7 @@ static void random_run(uint64_t seed)
 static void test_random_nets(void **state)
 {
     for (uint64_t seed = first; seed <= seeds; seed++) {
-        if (getenv("TCP_TX_SHOW") != NULL)
+        if (getenv("TCP_TX_SHOW"))
             fprintf(stderr, "seed %" PRIu64 "\n", seed);
         random_run(seed);
     }
@@ -436,7 +436,7 @@ static double goodput(const char *cc, uint32_t loss, uint64_t bytes)
     open_conn((struct test_opts){
         .mss = 1448, .wnd = 60000, .cc = cc, .rtt_us = 10 * MS, .wscale = 7, .isn = 1});
     us = transfer(600 * UINT64_C(1000000), false);
-    if (getenv("TCP_TX_SHOW") != NULL)
+    if (getenv("TCP_TX_SHOW"))
         fprintf(stderr,
                 "%s: %.2f MB/s, %" PRIu64 " sent again, %" PRIu64 " RTOs, %" PRIu64 " lost\n", cc,
                 (double)total / (double)us, c->count.resent, c->count.rtos, drops);

@@ -711,7 +711,7 @@ static void test_tiny_blocks(void **state)
     assert_int_equal(sh.copies->nfree_segs, before);
     assert_int_equal(c->tx.sacked_bytes, 0);
     tell_ack((struct told){.ack = 0, .win = 1 << 20, .sack = {SEG, 999 * SEG}});
-    for (struct tcp_tx_seg *s = c->tx.first; s != NULL; s = s->next)
+    for (struct tcp_tx_seg *s = c->tx.first; s; s = s->next)
         n++;
     assert_int_equal(n, 3); /* the first, what is sacked, and the last */
     assert_int_equal(c->tx.sacked_bytes, 998 * SEG);

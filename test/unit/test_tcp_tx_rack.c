@@ -25,7 +25,7 @@ static void begin_with(struct test_opts o)
     o.wnd = 60000;
     o.isn = o.isn != 0 ? o.isn : UINT32_MAX - 3500; /* numbers wrap in the third segment */
     o.rtt_us = o.rtt_us != 0 ? o.rtt_us : RTT;
-    o.cc = o.cc != NULL ? o.cc : "newreno";
+    o.cc = o.cc ? o.cc : "newreno";
     open_conn(o);
     c->ts_on = !o.no_ts;
     nout = 0;

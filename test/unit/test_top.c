@@ -88,7 +88,6 @@ static void test_work(void **state)
     char text[600];
     struct top_view v;
     bool seen = false;
-    size_t i;
 
     json_decref(a->reactors);
     json_decref(b->reactors);
@@ -104,7 +103,7 @@ static void test_work(void **state)
     near(v.reactors[0].work[0].share, 1.0 / 3);
     near(v.reactors[0].work[1].share, 2.0 / 3);
     assert_int_equal(top_body(&body, &v, "bytes", 10, 120), 0);
-    for (i = 0; i < body.n; i++)
+    for (size_t i = 0; i < body.n; i++)
         seen |= strstr(body.row[i].text, "work, in %: tcp_in 33 other 67") != NULL;
     assert_true(seen);
     top_text_clear(&body);
@@ -208,9 +207,8 @@ static void test_strange(void **state)
                                           "\"drops\":[{\"count\":1}],\"peers\":[7]}"};
     struct top_text text = {.row = NULL};
     struct top_view v;
-    size_t i;
 
-    for (i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
         struct top_sample *s = calloc(1, sizeof(*s)), *t = calloc(1, sizeof(*t));
 
         t->when = 1;
@@ -237,9 +235,7 @@ static void test_strange(void **state)
 
 static const struct top_row *row_with(const struct top_text *text, const char *word)
 {
-    size_t i;
-
-    for (i = 0; i < text->n; i++)
+    for (size_t i = 0; i < text->n; i++)
         if (strstr(text->row[i].text, word))
             return &text->row[i];
     fail_msg("no line has '%s'", word);
@@ -251,8 +247,6 @@ static void test_lines(void **state)
     struct top_sample *a = make(100, 10, 1000), *b = make(102, 93784, 3000);
     struct top_text text = {.row = NULL};
     struct top_view v;
-    size_t i;
-    int cols;
 
     view_of(&v, a, b);
     assert_int_equal(top_head(&text, &v, 80), 0);
@@ -276,9 +270,9 @@ static void test_lines(void **state)
     top_text_clear(&text);
 
     /* No line is wider than the terminal. */
-    for (cols = 1; cols <= TOP_MAX_COLS; cols++) {
+    for (int cols = 1; cols <= TOP_MAX_COLS; cols++) {
         assert_int_equal(top_body(&text, &v, "bytes", 5, cols), 0);
-        for (i = 0; i < text.n; i++)
+        for (size_t i = 0; i < text.n; i++)
             assert_true(mbstowcs(NULL, text.row[i].text, 0) <= (size_t)cols);
         top_text_clear(&text);
     }

@@ -192,9 +192,8 @@ static void test_type_and_length(void **state)
 {
     struct lnet_hdr h = build_get("10.0.0.2@tcp", "10.0.0.1@tcp"), back;
     uint8_t wire[LNET_HDR16_SIZE];
-    size_t i;
 
-    for (i = 0; i < ROWS(type_rows); i++) {
+    for (size_t i = 0; i < ROWS(type_rows); i++) {
         h.type = type_rows[i].type;
         h.payload_len = type_rows[i].len;
         assert_int_equal(lnet_hdr_validate(&h), type_rows[i].drop);
@@ -211,11 +210,10 @@ static void test_bad_nids(void **state)
 {
     uint8_t wire4[LNET_HDR4_SIZE], wire16[LNET_HDR16_SIZE], bad[LNET_HDR16_SIZE];
     struct lnet_hdr h;
-    unsigned field;
 
     unhex(GET4, wire4, sizeof(wire4));
     unhex(GET16, wire16, sizeof(wire16));
-    for (field = 0; field < 2; field++) {
+    for (unsigned field = 0; field < 2; field++) {
         memcpy(bad, wire4, sizeof(wire4));
         bad[field * 8 + 7] = 1; /* top byte: a NID to come */
         assert_int_equal(lnet_hdr_decode4(bad, &h), LNET_DROP_HDR_BAD_NID);
@@ -242,9 +240,9 @@ static void test_round_trip_random(void **state)
 {
     uint8_t room[8 + LNET_HDR16_SIZE], out[8 + LNET_HDR16_SIZE];
     uint64_t seed = 5;
-    unsigned i, good = 0;
+    unsigned good = 0;
 
-    for (i = 0; i < 20000; i++) {
+    for (unsigned i = 0; i < 20000; i++) {
         uint8_t *wire = room + i % 8, *to = out + (i / 8) % 8;
         struct lnet_hdr h;
 
@@ -293,16 +291,14 @@ static void assert_name_is_stable(const char *name)
 
 static void test_drop_table(void **state)
 {
-    int i, k;
-
-    for (i = 0; i < LNET_DROP_COUNT; i++) {
+    for (int i = 0; i < LNET_DROP_COUNT; i++) {
         const struct lnet_drop_info *row = lnet_drop_info((enum lnet_drop)i);
 
         assert_non_null(row->name);
         assert_name_is_stable(row->name);
         assert_string_not_equal(lnet_drop_kind_name(row->kind), "unknown");
         assert_int_equal(row->text[strlen(row->text) - 1], '.');
-        for (k = 0; k < i; k++)
+        for (int k = 0; k < i; k++)
             assert_string_not_equal(row->name, lnet_drop_info((enum lnet_drop)k)->name);
     }
     assert_ptr_equal(lnet_drop_info(LNET_DROP_COUNT), lnet_drop_info(LNET_DROP_NONE));

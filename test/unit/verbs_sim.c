@@ -155,7 +155,7 @@ static struct sim_id *id_new(void *context)
 {
     struct sim_id *id = calloc(1, sizeof(*id));
 
-    if (id == NULL)
+    if (!id)
         abort();
     id->id.channel = channel;
     id->id.context = context;
@@ -184,7 +184,7 @@ static struct sim_event *event_new(struct rdma_cm_id *id, enum rdma_cm_event_typ
 {
     struct sim_event *ev = calloc(1, sizeof(*ev));
 
-    if (ev == NULL)
+    if (!ev)
         abort();
     ev->event.id = id;
     ev->event.event = type;
@@ -203,7 +203,7 @@ static void call_locked(void)
         if (listener->listens)
             break;
     }
-    if (listener == NULL)
+    if (!listener)
         return;
     caller = id_new(NULL);
     id_on_device(caller);
@@ -276,7 +276,7 @@ int getifaddrs(struct ifaddrs **list)
     static struct sockaddr_in addr = {.sin_family = AF_INET};
     struct ifaddrs *one = calloc(1, sizeof(*one));
 
-    if (one == NULL)
+    if (!one)
         abort();
     inet_pton(AF_INET, SIM_ADDRESS, &addr.sin_addr);
     one->ifa_addr = (struct sockaddr *)&addr;
@@ -320,7 +320,7 @@ void sim_add_device(bool same_context)
 struct rdma_event_channel *rdma_create_event_channel(void)
 {
     channel = calloc(1, sizeof(*channel));
-    if (channel == NULL)
+    if (!channel)
         abort();
     channel->fd = eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE);
     return channel;
@@ -341,14 +341,14 @@ int rdma_get_cm_event(struct rdma_event_channel *c, struct rdma_cm_event **out)
         return -1;
     pthread_mutex_lock(&lock);
     ev = STAILQ_FIRST(&events);
-    if (ev != NULL) {
+    if (ev) {
         STAILQ_REMOVE_HEAD(&events, link);
         count.events--;
         if (for_ever && ev->event.event == RDMA_CM_EVENT_CONNECT_REQUEST)
             call_locked();
     }
     pthread_mutex_unlock(&lock);
-    if (ev == NULL) { /* of one that was destroyed meanwhile */
+    if (!ev) { /* of one that was destroyed meanwhile */
         errno = EAGAIN;
         return -1;
     }
@@ -383,12 +383,12 @@ static void id_free(struct sim_id *id)
 /* Events of it that nobody took go with it, and so do those who called it. */
 int rdma_destroy_id(struct rdma_cm_id *id)
 {
-    struct sim_event *ev, *next;
+    struct sim_event *next;
 
-    if (id->qp != NULL)
+    if (id->qp)
         abort(); /* nobody would ever destroy that */
     pthread_mutex_lock(&lock);
-    for (ev = STAILQ_FIRST(&events); ev != NULL; ev = next) {
+    for (struct sim_event *ev = STAILQ_FIRST(&events); ev; ev = next) {
         next = STAILQ_NEXT(ev, link);
         if (ev->event.id != id && ev->event.listen_id != id)
             continue;
@@ -507,14 +507,14 @@ struct ibv_context **rdma_get_devices(int *n)
 {
     struct ibv_context **list = calloc(2, sizeof(*list));
 
-    if (list == NULL)
+    if (!list)
         abort();
     pthread_mutex_lock(&lock);
     list[0] = &device->ctx;
     count.lists++;
     count.taken++;
     pthread_mutex_unlock(&lock);
-    if (n != NULL)
+    if (n)
         *n = 1;
     return list;
 }
@@ -525,7 +525,7 @@ static void *made(unsigned *counter, size_t size)
 {
     void *thing = calloc(1, size);
 
-    if (thing == NULL)
+    if (!thing)
         abort();
     pthread_mutex_lock(&lock);
     (*counter)++;
@@ -689,7 +689,7 @@ struct ibv_device **ibv_get_device_list(int *n)
 {
     struct ibv_device **list = calloc(2, sizeof(*list));
 
-    if (list == NULL)
+    if (!list)
         abort();
     list[0] = &devices[0].device;
     *n = 1;

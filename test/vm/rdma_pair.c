@@ -23,7 +23,7 @@ static void test_port_events(void)
     const char *device = getenv("RDMA_PAIR_INTERFACE");
     char command[256];
 
-    if (device == NULL)
+    if (!device)
         fail("RDMA_PAIR_INTERFACE is not set");
     memset(port_events, 0, sizeof(port_events));
     snprintf(command, sizeof(command), "ip link set %s down", device);
@@ -44,7 +44,7 @@ static void test_port_address(void)
     const char *device = getenv("RDMA_PAIR_INTERFACE");
     char command[256], ip[INET_ADDRSTRLEN];
 
-    if (device == NULL)
+    if (!device)
         fail("RDMA_PAIR_INTERFACE is not set");
     inet_ntop(AF_INET, &address[1].sin_addr, ip, sizeof(ip));
     memset(port_events, 0, sizeof(port_events));
@@ -178,16 +178,16 @@ static void little_memory(void)
     rc = ops->bind(rdma, &port[0], &address[0], err, sizeof(err));
     printf("   %s\n", err);
     EQUAL(rc, -ENOMEM);
-    CHECK(strstr(err, "RLIMIT_MEMLOCK") != NULL && strstr(err, "64 KiB") != NULL);
+    CHECK(strstr(err, "RLIMIT_MEMLOCK") && strstr(err, "64 KiB"));
     EQUAL(counters().registered, 0);
 }
 
 static void run(const struct test *tests, const char *filter)
 {
-    for (; tests->name != NULL; tests++) {
+    for (; tests->name; tests++) {
         double begun = now();
 
-        if (filter != NULL && strcmp(tests->name, filter) != 0)
+        if (filter && strcmp(tests->name, filter) != 0)
             continue;
         test_name = tests->name;
         tests->run();

@@ -327,7 +327,7 @@ static void test_shut_anywhere(void)
                 events -= e->count[i];
             EQUAL(events, 0);
             shut_end(e);
-            if (other != NULL) {
+            if (other) {
                 UNTIL(COUNT(other, REJECTED) + COUNT(other, FAILED) + COUNT(other, DISCONNECTED));
                 shut_end(other);
             }

@@ -184,7 +184,7 @@ void shut_end(struct end *e)
     ops->shut(&e->link);
     ops->shut(&e->link);
     UNTIL(COUNT(e, CLOSED));
-    if (e->link.cq != NULL)
+    if (e->link.cq)
         (void)drain(e);
     turn();
     EQUAL(COUNT(e, CLOSED), 1);
@@ -281,7 +281,7 @@ struct end *dialled(const struct rdma_open *open)
     dial_to(e, address[1], SERVICE);
     UNTIL(COUNT(e, RESOLVED) || COUNT(e, FAILED));
     EQUAL(COUNT(e, FAILED), 0);
-    if (open != NULL) {
+    if (open) {
         open_end(e, open);
         EQUAL(COUNT(e, OPENED), 1);
         post_recvs(e, open->recv_wrs);
@@ -305,7 +305,7 @@ struct end *adopted(const struct rdma_open *open)
 
     as(1);
     ops->adopt(&e->link, req);
-    if (open != NULL) {
+    if (open) {
         open_end(e, open);
         EQUAL(COUNT(e, OPENED), 1);
         post_recvs(e, open->recv_wrs);

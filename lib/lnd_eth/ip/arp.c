@@ -13,9 +13,9 @@ static void put(struct inet_shard *sh, struct inet_if *ifp, uint8_t op,
 {
     static const uint8_t begin[7] = {0, 1, 8, 0, 6, 4, 0};
     struct rte_mbuf *m = port_tx_alloc(ifp->ip->port);
-    uint8_t *p = m == NULL ? NULL : (uint8_t *)rte_pktmbuf_append(m, ARP_SIZE);
+    uint8_t *p = !m ? NULL : (uint8_t *)rte_pktmbuf_append(m, ARP_SIZE);
 
-    if (p == NULL) {
+    if (!p) {
         rte_pktmbuf_free(m);
         inet_count_drop(sh, PKT_DROP_NO_MBUF);
         return;
@@ -24,9 +24,9 @@ static void put(struct inet_shard *sh, struct inet_if *ifp, uint8_t op,
     memcpy(p, begin, sizeof(begin));
     p[7] = op;
     memcpy(p + 8, ifp->ip->port->mac.addr_bytes, 6);
-    if (from != NULL)
+    if (from)
         memcpy(p + 14, from->b + 12, 4);
-    if (target_mac != NULL)
+    if (target_mac)
         memcpy(p + 18, target_mac->addr_bytes, 6);
     memcpy(p + 24, target->b + 12, 4);
     out_ether(ifp, m, to, RTE_ETHER_TYPE_ARP);
@@ -37,7 +37,7 @@ static void put(struct inet_shard *sh, struct inet_if *ifp, uint8_t op,
 void arp_send_request(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
                       const struct inet_addr *target, const struct rte_ether_addr *to)
 {
-    put(sh, ifp, OP_REQUEST, from, target, NULL, to == NULL ? &broadcast : to);
+    put(sh, ifp, OP_REQUEST, from, target, NULL, !to ? &broadcast : to);
 }
 
 /* Whether the packet is about an address of ours, and says that another has it. */
@@ -46,7 +46,7 @@ static bool conflict(struct inet_shard *sh, struct inet_if *ifp, const struct ar
     bool probe = inet_is_none(&arp->sender);
     struct inet_own *own = own_find(ifp, probe ? &arp->target : &arp->sender);
 
-    if (own == NULL || rte_is_same_ether_addr(&arp->sender_mac, &ifp->ip->port->mac))
+    if (!own || rte_is_same_ether_addr(&arp->sender_mac, &ifp->ip->port->mac))
         return false;
     /* Who asks before it takes an address that we use is answered; who asks while we do is before
      * or after us, and both must yield. RFC 5227 §2.1.1 */
@@ -94,7 +94,7 @@ void arp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m)
         return;
     }
     own = own_find(ifp, &arp.target);
-    if (arp.request && own != NULL && own_usable(own))
+    if (arp.request && own && own_usable(own))
         put(sh, ifp, OP_REPLY, &arp.target, &arp.sender, &arp.sender_mac, &arp.sender_mac);
     learn(sh, ifp, &arp, !rte_is_multicast_ether_addr(&eth->dst_addr));
     rte_pktmbuf_free(m);

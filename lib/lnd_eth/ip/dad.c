@@ -61,7 +61,7 @@ static void tell(struct inet_own *own, const struct rte_ether_addr *mac, const c
 {
     if (__atomic_exchange_n(&own->telling, true, __ATOMIC_ACQ_REL))
         return;
-    own->other = mac == NULL ? (struct rte_ether_addr){0} : *mac;
+    own->other = !mac ? (struct rte_ether_addr){0} : *mac;
     own->cause = cause;
     own->tell.fn = told;
     reactor_post(reactor_control(own->ifp->inet->env), &own->tell);

@@ -76,12 +76,12 @@ static struct rte_mbuf *put_head(struct inet_shard *sh, struct inet_if *ifp, str
                                  const uint8_t head[ICMP_SIZE])
 {
     struct rte_mbuf *h = port_tx_alloc(ifp->ip->port);
-    uint8_t *p = h == NULL ? NULL : (uint8_t *)rte_pktmbuf_append(h, ICMP_SIZE);
+    uint8_t *p = !h ? NULL : (uint8_t *)rte_pktmbuf_append(h, ICMP_SIZE);
 
     bool empty = m->pkt_len == 0;
 
     m->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL; /* whose its bytes are */
-    if (p == NULL || (!empty && rte_pktmbuf_chain(h, m) < 0)) {
+    if (!p || (!empty && rte_pktmbuf_chain(h, m) < 0)) {
         rte_pktmbuf_free(h);
         rte_pktmbuf_free(m);
         inet_count_drop(sh, PKT_DROP_NO_MBUF);
@@ -110,7 +110,7 @@ void icmp_echo(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
     head[0] = reply;
     rte_pktmbuf_adj(m, (uint16_t)(l4 + ICMP_SIZE));
     m = put_head(sh, ifp, m, head);
-    if (m == NULL)
+    if (!m)
         return;
     icmp_csum_put(m, ip->family == 4 ? 0 : icmp6_pseudo(&ip->dst, &ip->src, m->pkt_len));
     icmp_send(sh, ifp, &ip->dst, &ip->src, m);
@@ -123,10 +123,10 @@ void icmp_send_back(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf 
 {
     const struct inet_own *own = own_find(ifp, &ip->dst);
 
-    if (own == NULL)
+    if (!own)
         own = if_source(ifp, ip->family == 4);
     /* Without a source there is nobody to tell. */
-    if (own == NULL || inet_is_none(&ip->src)) {
+    if (!own || inet_is_none(&ip->src)) {
         inet_drop(sh, m, why);
         return;
     }
@@ -138,7 +138,7 @@ void icmp_send_back(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf 
     rte_pktmbuf_adj(m, RTE_ETHER_HDR_LEN);
     pkt_cut(m, RTE_MIN(ip->len, ip->family == 4 ? (uint32_t)QUOTE_ROOM : (uint32_t)QUOTE_ROOM6));
     m = put_head(sh, ifp, m, head);
-    if (m == NULL)
+    if (!m)
         return;
     icmp_csum_put(m, ip->family == 4 ? 0 : icmp6_pseudo(&own->net.addr, &ip->src, m->pkt_len));
     icmp_send(sh, ifp, &own->net.addr, &ip->src, m);
@@ -156,7 +156,7 @@ static void tell_tcp(struct inet_shard *sh, const struct note *n)
 {
     const struct inet_upper *tcp = &sh->inet->opts.tcp;
 
-    if (tcp->error == NULL)
+    if (!tcp->error)
         return;
     tcp->error(tcp->ctx, sh, (enum inet_icmp_error)n->what, &n->a, &n->b, n->lport, n->rport,
                n->seq, n->mtu);
@@ -191,7 +191,7 @@ void icmp_error_heard(struct inet_shard *sh, struct rte_mbuf *m, uint32_t at, ui
     }
     if (what == INET_ICMP_TOO_BIG && family == 4 && mtu == 0)
         mtu = plateau(q.len);
-    if (own_find(ifp, &q.src) == NULL || !inet_is_unicast(&q.dst) ||
+    if (!own_find(ifp, &q.src) || !inet_is_unicast(&q.dst) ||
         (what == INET_ICMP_TOO_BIG && mtu >= pmtu_get(sh, &q.dst, ifp->mtu))) {
         inet_drop(sh, m, PKT_DROP_ICMP_IGNORED);
         return;

@@ -13,7 +13,7 @@
 
 static void shard_free(struct inet_shard *sh)
 {
-    if (sh == NULL)
+    if (!sh)
         return;
     out_clear(sh);
     for (unsigned i = 0; i < PORT_MAX; i++)
@@ -31,7 +31,7 @@ static int shard_make(struct inet *inet, unsigned index)
                                           RTE_ALIGN_CEIL(sizeof(*sh), (size_t)RTE_CACHE_LINE_SIZE));
     int rc;
 
-    if (sh == NULL)
+    if (!sh)
         return -ENOMEM;
     *sh = (struct inet_shard){
         .inet = inet,
@@ -52,9 +52,9 @@ static int shard_make(struct inet *inet, unsigned index)
 int inet_create(const struct inet_opts *opts, struct inet **out, char *err, size_t errlen)
 {
     struct inet *inet = calloc(1, sizeof(*inet));
-    int rc = inet == NULL ? -ENOMEM : 0;
+    int rc = !inet ? -ENOMEM : 0;
 
-    if (inet != NULL) {
+    if (inet) {
         inet->opts = *opts;
         inet->env = opts->env;
         inet->seed = rte_rand();
@@ -73,7 +73,7 @@ int inet_create(const struct inet_opts *opts, struct inet **out, char *err, size
 
 void inet_destroy(struct inet *inet)
 {
-    if (inet == NULL)
+    if (!inet)
         return;
     for (unsigned i = 0; i < inet->nshards; i++)
         shard_free(inet->shard[i]);
@@ -120,14 +120,14 @@ static int queues_make(struct inet_shard *sh)
     for (unsigned p = 0; p < inet->ports; p++)
         n += inet->port[p]->port->rx_queues;
     sh->rxq = calloc(n + 1, sizeof(sh->rxq[0]));
-    if (sh->rxq == NULL)
+    if (!sh->rxq)
         return -ENOMEM;
     for (unsigned p = 0; p < inet->ports; p++) {
         for (unsigned q = 0; q < inet->port[p]->port->rx_queues; q++)
             if (reactor_of_queue(inet, p, q) == sh->index)
                 sh->rxq[sh->rxqs++] = (struct inet_rxq){.ip = inet->port[p], .queue = q};
         sh->txq[p] = calloc(1, sizeof(*sh->txq[p]));
-        if (sh->txq[p] == NULL)
+        if (!sh->txq[p])
             return -ENOMEM;
     }
     return 0;
@@ -216,7 +216,7 @@ static void shard_end(struct reactor_task *task)
 static bool mail_under_way(const struct inet_shard *sh)
 {
     for (unsigned i = 0; i < sh->inet->nshards; i++)
-        if (sh->in[i] != NULL && __atomic_load_n(&sh->in[i]->woken, __ATOMIC_ACQUIRE) != 0)
+        if (sh->in[i] && __atomic_load_n(&sh->in[i]->woken, __ATOMIC_ACQUIRE) != 0)
             return true;
     return false;
 }
@@ -232,7 +232,7 @@ static void shard_empty(struct reactor_task *task)
     for (unsigned i = 0; i < sh->inet->nshards; i++) {
         void *m;
 
-        while (sh->in[i] != NULL && rte_ring_sc_dequeue(sh->in[i]->packets, &m) == 0)
+        while (sh->in[i] && rte_ring_sc_dequeue(sh->in[i]->packets, &m) == 0)
             rte_pktmbuf_free(m);
     }
     task->fn = shard_stopped;
@@ -247,7 +247,7 @@ static void shard_stopped(struct reactor_task *task)
         return;
     if (inet->stop_round++ == 0)
         shards_post(inet, shard_empty);
-    else if (inet->stop_done != NULL)
+    else if (inet->stop_done)
         reactor_post(reactor_control(inet->env), inet->stop_done);
 }
 
@@ -277,7 +277,7 @@ unsigned inet_home(struct inet *inet, const struct inet_addr *local, const struc
 {
     unsigned home;
 
-    if (inet->opts.home == NULL)
+    if (!inet->opts.home)
         return inet_hash(remote, inet_hash(local, inet->seed)) % inet->nshards;
     home = inet->opts.home(inet->opts.home_ctx, local, remote);
     return home < inet->nshards ? home : 0;

@@ -25,7 +25,7 @@ static struct rte_ring *ring_make(unsigned from)
     struct rte_ring *ring = aligned_alloc(RTE_CACHE_LINE_SIZE, ring_size());
     char name[RTE_RING_NAMESIZE];
 
-    if (ring == NULL)
+    if (!ring)
         return NULL;
     snprintf(name, sizeof(name), "packets from %u", from);
     if (rte_ring_init(ring, name, INET_HAND_RING, RING_F_SP_ENQ | RING_F_SC_DEQ) < 0) {
@@ -47,7 +47,7 @@ static struct inet_pair *pair_make(unsigned from)
 {
     struct inet_pair *pair = aligned_alloc(RTE_CACHE_LINE_SIZE, sizeof(*pair));
 
-    if (pair == NULL)
+    if (!pair)
         return NULL;
     *pair = (struct inet_pair){.wake.fn = woken};
     pair->packets = ring_make(from);
@@ -58,13 +58,13 @@ static struct inet_pair *pair_make(unsigned from)
 int hand_init(struct inet_shard *sh)
 {
     sh->in = calloc(sh->inet->nshards, sizeof(struct inet_pair *));
-    if (sh->in == NULL)
+    if (!sh->in)
         return -ENOMEM;
     for (unsigned i = 0; i < sh->inet->nshards; i++) {
         if (i == sh->index)
             continue;
         sh->in[i] = pair_make(i);
-        if (sh->in[i] == NULL || sh->in[i]->packets == NULL || sh->in[i]->notes == NULL)
+        if (!sh->in[i] || !sh->in[i]->packets || !sh->in[i]->notes)
             return -ENOMEM;
     }
     return 0;
@@ -74,7 +74,7 @@ static void pair_free(struct inet_pair *pair)
 {
     void *m;
 
-    while (pair->packets != NULL && rte_ring_sc_dequeue(pair->packets, &m) == 0)
+    while (pair->packets && rte_ring_sc_dequeue(pair->packets, &m) == 0)
         rte_pktmbuf_free(m);
     free(pair->packets);
     free(pair->notes);
@@ -83,8 +83,8 @@ static void pair_free(struct inet_pair *pair)
 
 void hand_fini(struct inet_shard *sh)
 {
-    for (unsigned i = 0; sh->in != NULL && i < sh->inet->nshards; i++)
-        if (sh->in[i] != NULL)
+    for (unsigned i = 0; sh->in && i < sh->inet->nshards; i++)
+        if (sh->in[i])
             pair_free(sh->in[i]);
     free(sh->in);
 }
@@ -162,7 +162,7 @@ static void note_read(struct inet_shard *sh, const struct note *n)
     struct inet_own *own;
 
     if (n->kind == NOTE_ICMP_ERROR) {
-        if (tcp->error != NULL)
+        if (tcp->error)
             tcp->error(tcp->ctx, sh, (enum inet_icmp_error)n->what, &n->a, &n->b, n->lport,
                        n->rport, n->seq, n->mtu);
         return;
@@ -181,7 +181,7 @@ static void note_read(struct inet_shard *sh, const struct note *n)
         return;
     }
     own = own_find(ifp, &n->a);
-    if (own != NULL)
+    if (own)
         dad_conflict(sh, own, &n->mac, n->flags != 0);
 }
 
@@ -210,7 +210,7 @@ unsigned hand_poll(struct inet_shard *sh)
         struct inet_pair *pair = sh->in[i];
         unsigned n;
 
-        if (pair == NULL)
+        if (!pair)
             continue;
         n = rte_ring_sc_dequeue_burst(pair->packets, (void **)burst, PORT_BURST, NULL);
         if (n > 0)

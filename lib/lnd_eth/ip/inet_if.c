@@ -29,7 +29,7 @@ struct inet_if *inet_if_find(struct inet *inet, const char *name)
 struct inet_if *inet_if_of(struct inet *inet, const struct inet_addr *own)
 {
     for (unsigned i = 0; i < inet->nifs; i++)
-        if (own_find(inet->ifs[i], own) != NULL)
+        if (own_find(inet->ifs[i], own))
             return inet->ifs[i];
     return NULL;
 }
@@ -102,7 +102,7 @@ static int check_addr(struct inet *inet, const struct inet_if_opts *opts, unsign
     for (unsigned i = 0; i < index; i++)
         if (inet_same(&opts->addr[i].addr, &net->addr))
             return REFUSE(-EEXIST, "interface %s: address %s is given twice", opts->name, text);
-    if (!inet_is_link_local(&net->addr) && inet_if_of(inet, &net->addr) != NULL)
+    if (!inet_is_link_local(&net->addr) && inet_if_of(inet, &net->addr))
         return REFUSE(-EEXIST, "interface %s: interface %s has address %s already", opts->name,
                       inet_if_of(inet, &net->addr)->name, text);
     if (port_host_has(net->addr.b, host))
@@ -151,7 +151,7 @@ static int check_range(struct inet *inet, const struct inet_if_opts *opts,
                           text, net->bits);
         if (given_before(opts, range, v))
             return REFUSE(-EEXIST, "interface %s: address %s is given twice", opts->name, text);
-        if (inet_if_of(inet, &a) != NULL)
+        if (inet_if_of(inet, &a))
             return REFUSE(-EEXIST, "interface %s: interface %s has address %s already", opts->name,
                           inet_if_of(inet, &a)->name, text);
         if (port_host_has(a.b, host))
@@ -189,14 +189,14 @@ static int check_route(const struct inet_if *ifp, const struct inet_route *r, ch
 
 static int check_if(struct inet *inet, const struct inet_if_opts *opts, char *err, size_t errlen)
 {
-    size_t len = opts->name == NULL ? 0 : strlen(opts->name);
+    size_t len = !opts->name ? 0 : strlen(opts->name);
 
     if (inet->started)
         return REFUSE(-EBUSY, "interfaces cannot be added while they are in use");
     if (len == 0 || len >= PORT_NAME_MAX)
         return REFUSE(-EINVAL, "an interface needs a name of 1 to %d characters",
                       PORT_NAME_MAX - 1);
-    if (inet_if_find(inet, opts->name) != NULL)
+    if (inet_if_find(inet, opts->name))
         return REFUSE(-EEXIST, "interface %s is there already", opts->name);
     if (inet->nifs == INET_IF_MAX)
         return REFUSE(-ENOSPC, "interface %s: more than %d", opts->name, INET_IF_MAX);
@@ -239,7 +239,7 @@ static int port_find(struct inet *inet, struct port *port, unsigned *index)
     if (i == PORT_MAX)
         return -ENOSPC;
     inet->port[i] = calloc(1, sizeof(*inet->port[i]));
-    if (inet->port[i] == NULL)
+    if (!inet->port[i])
         return -ENOMEM;
     inet->port[i]->port = port;
     inet->ports++;
@@ -312,7 +312,7 @@ static struct inet_if *if_make(struct inet *inet, const struct inet_if_opts *opt
 {
     struct inet_if *ifp = calloc(1, sizeof(*ifp));
 
-    if (ifp == NULL)
+    if (!ifp)
         return NULL;
     ifp->inet = inet;
     snprintf(ifp->name, sizeof(ifp->name), "%s", opts->name);
@@ -325,7 +325,7 @@ static struct inet_if *if_make(struct inet *inet, const struct inet_if_opts *opt
     ifp->back.fn = dad_link_back;
     ifp->routes = opts->routes;
     ifp->route = calloc(opts->routes + 1, sizeof(ifp->route[0]));
-    if (ifp->route == NULL) {
+    if (!ifp->route) {
         free(ifp);
         return NULL;
     }
@@ -352,7 +352,7 @@ int inet_if_add(struct inet *inet, const struct inet_if_opts *opts, char *err, s
         return REFUSE(-EEXIST, "interface %s: interface %s is of that port and VLAN already",
                       opts->name, inet->ifs[inet->port[port]->by_vlan[opts->vlan] - 1]->name);
     ifp = if_make(inet, opts, port);
-    if (ifp == NULL)
+    if (!ifp)
         return REFUSE(-ENOMEM, "interface %s: out of memory", opts->name);
     for (unsigned i = 0; rc == 0 && i < ifp->routes; i++)
         rc = check_route(ifp, &ifp->route[i], err, errlen);
@@ -394,9 +394,9 @@ void inet_if_unwatch(struct inet_if *ifp, struct inet_watch *w)
 {
     struct inet_watch **at = &ifp->watch;
 
-    while (*at != NULL && *at != w)
+    while (*at && *at != w)
         at = &(*at)->next;
-    if (*at != NULL)
+    if (*at)
         *at = w->next;
 }
 
@@ -408,7 +408,7 @@ void if_judge(struct inet_if *ifp)
     if (up == ifp->told)
         return;
     ifp->told = up;
-    for (struct inet_watch *w = ifp->watch; w != NULL; w = next) {
+    for (struct inet_watch *w = ifp->watch; w; w = next) {
         next = w->next;
         w->changed(w, up);
     }
@@ -416,16 +416,16 @@ void if_judge(struct inet_if *ifp)
 
 void inet_event(const struct inet *inet, const struct inet_event *event)
 {
-    if (inet->opts.event != NULL)
+    if (inet->opts.event)
         inet->opts.event(inet->opts.event_ctx, event);
 }
 
 /* Why a port has no link, where its back-end knows more than that. */
 static const char *down_cause(const struct inet *inet, struct port *port)
 {
-    const char *why = port->ops->link_why != NULL ? port->ops->link_why(port) : NULL;
+    const char *why = port->ops->link_why ? port->ops->link_why(port) : NULL;
 
-    if (why != NULL)
+    if (why)
         return why;
     return inet->watching ? "link_lost" : "no_link";
 }

@@ -35,7 +35,7 @@ void inet_drop_keep(struct inet_shard *sh, struct rte_mbuf *m, enum pkt_drop why
 
     inet_count_drop(sh, why);
     inet_look_drop(sh, m, false, why);
-    tap(sh, ifp, ifp == NULL ? NULL : ifp->ip->port, m, why);
+    tap(sh, ifp, !ifp ? NULL : ifp->ip->port, m, why);
 }
 
 void inet_drop(struct inet_shard *sh, struct rte_mbuf *m, enum pkt_drop why)
@@ -60,7 +60,7 @@ void pkt_cut(struct rte_mbuf *m, uint32_t len)
     seg->next = NULL;
     m->pkt_len = len;
     m->nb_segs = 1;
-    for (seg = m; seg->next != NULL; seg = seg->next)
+    for (seg = m; seg->next; seg = seg->next)
         m->nb_segs++;
 }
 
@@ -100,7 +100,7 @@ static enum dst dst_of(struct inet_if *ifp, const struct inet_hdr *ip, bool grou
         own = own_find(ifp, &ip->dst);
     /* RFC 1122 §3.3.6: nothing sent to all stations is for one address. While an address is
      * checked only questions about it are heard, which are multicast. */
-    if (own != NULL)
+    if (own)
         return !group && own_usable(own) ? DST_OURS : DST_OTHER;
     if (ip->family == 6 && group && inet_is_multicast(&ip->dst) && in_group(ifp, &ip->dst))
         return DST_GROUP;
@@ -151,7 +151,7 @@ static void input_proto(struct inet_shard *sh, struct inet_if *ifp, struct rte_m
         icmp6_input(sh, ifp, m, ip);
     else if (dst != DST_OURS)
         inet_drop(sh, m, PKT_DROP_IP_NOT_OURS);
-    else if (ip->proto == IPPROTO_TCP && sh->inet->opts.tcp.input != NULL)
+    else if (ip->proto == IPPROTO_TCP && sh->inet->opts.tcp.input)
         input_tcp(sh, m, ip);
     else if (ip->family == 4 && ip->proto == IPPROTO_ICMP)
         icmp_input(sh, ifp, m, ip);
@@ -257,7 +257,7 @@ void inet_input(struct inet_shard *sh, struct inet_port *ip, struct rte_mbuf *m)
         early_drop(sh, ip, m, PKT_DROP_ETH_SHORT);
         return;
     }
-    if (ifp == NULL) {
+    if (!ifp) {
         early_drop(sh, ip, m, PKT_DROP_ETH_VLAN);
         return;
     }
@@ -340,7 +340,7 @@ static uint64_t delayed_send(struct inet_shard *sh)
     for (unsigned i = 0; i < sh->inet->ports; i++) {
         struct port *port = sh->inet->port[i]->port;
 
-        if (likely(__atomic_load_n(&port->tamper, __ATOMIC_ACQUIRE) == NULL))
+        if (likely(!__atomic_load_n(&port->tamper, __ATOMIC_ACQUIRE)))
             continue;
         port_tx(port, sh->index, NULL, 0);
         wait = RTE_MIN(wait, port_tamper_wait(port, -1, sh->index));
@@ -374,7 +374,7 @@ int inet_poll(void *arg)
         work += poll_queue(sh, &sh->rxq[i]);
     work += hand_poll(sh);
     reactor_mark(REACTOR_WORK_TCP_OUT);
-    if (tcp->flush != NULL)
+    if (tcp->flush)
         work += tcp->flush(tcp->ctx, sh);
     if (sh->backlog != 0)
         inet_flush(sh);

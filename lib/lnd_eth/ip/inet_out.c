@@ -130,9 +130,9 @@ void out_clear(struct inet_shard *sh)
     for (unsigned i = 0; i < sh->inet->ports; i++) {
         struct inet_txq *q = sh->txq[i];
 
-        while (q != NULL && txq_len(q) > 0)
+        while (q && txq_len(q) > 0)
             rte_pktmbuf_free(q->m[q->head++ & (INET_TXQ - 1)]);
-        if (q != NULL)
+        if (q)
             q->mbufs = 0;
     }
     sh->backlog = 0;
@@ -302,7 +302,7 @@ struct rte_mbuf *inet_alloc(struct inet_shard *sh, const struct inet_path *path)
 {
     struct rte_mbuf *m = port_tx_alloc(path->ifp->ip->port);
 
-    if (m == NULL)
+    if (!m)
         inet_count_drop(sh, PKT_DROP_NO_MBUF);
     return m;
 }

@@ -75,9 +75,9 @@ static struct rte_mbuf *message(struct inet_shard *sh, struct inet_if *ifp, uint
                                 uint16_t size)
 {
     struct rte_mbuf *m = port_tx_alloc(ifp->ip->port);
-    uint8_t *p = m == NULL ? NULL : (uint8_t *)rte_pktmbuf_append(m, size);
+    uint8_t *p = !m ? NULL : (uint8_t *)rte_pktmbuf_append(m, size);
 
-    if (p == NULL) {
+    if (!p) {
         rte_pktmbuf_free(m);
         inet_count_drop(sh, PKT_DROP_NO_MBUF);
         return NULL;
@@ -113,7 +113,7 @@ static void report_v1(struct inet_shard *sh, struct inet_if *ifp)
     while (next_group(ifp, &at, &group)) {
         struct rte_mbuf *m = message(sh, ifp, REPORT_V1, MLD_SIZE);
 
-        if (m == NULL)
+        if (!m)
             return;
         memcpy(rte_pktmbuf_mtod_offset(m, uint8_t *, 8), group.b, 16);
         send_message(sh, ifp, m, &group);
@@ -134,7 +134,7 @@ static void report_v2(struct inet_shard *sh, struct inet_if *ifp, uint8_t kind)
         if (n == 0)
             return;
         m = message(sh, ifp, REPORT_V2, (uint16_t)(8 + n * RECORD_SIZE));
-        if (m == NULL)
+        if (!m)
             return;
         p = rte_pktmbuf_mtod(m, uint8_t *);
         p[7] = (uint8_t)n;

@@ -30,10 +30,10 @@ static void put(struct inet_shard *sh, struct inet_if *ifp, uint8_t type, uint8_
 {
     size_t size = ND_SIZE + (option != 0 ? OPTION_SIZE : 0);
     struct rte_mbuf *m = port_tx_alloc(ifp->ip->port);
-    uint8_t *p = m == NULL ? NULL : (uint8_t *)rte_pktmbuf_append(m, (uint16_t)size);
+    uint8_t *p = !m ? NULL : (uint8_t *)rte_pktmbuf_append(m, (uint16_t)size);
     struct rte_ether_addr group;
 
-    if (p == NULL) {
+    if (!p) {
         rte_pktmbuf_free(m);
         inet_count_drop(sh, PKT_DROP_NO_MBUF);
         return;
@@ -51,7 +51,7 @@ static void put(struct inet_shard *sh, struct inet_if *ifp, uint8_t type, uint8_
     if (!out_ip(sh, ifp, src, dst, ifp->mtu, m, IPPROTO_ICMPV6, 0, ND_HOP_LIMIT))
         return;
     nd_group_mac(dst, &group);
-    out_ether(ifp, m, to == NULL ? &group : to, RTE_ETHER_TYPE_IPV6);
+    out_ether(ifp, m, !to ? &group : to, RTE_ETHER_TYPE_IPV6);
     out_queue(sh, ifp, m);
     inet_count(&sh->stats.nd_sent, 1);
 }
@@ -62,8 +62,8 @@ void nd_send_solicit(struct inet_shard *sh, struct inet_if *ifp, const struct in
     struct inet_addr node;
 
     inet_solicited_node(target, &node);
-    put(sh, ifp, SOLICIT, 0, from == NULL ? &none : from, to == NULL ? &node : target, target,
-        from == NULL ? 0 : SOURCE_MAC, to);
+    put(sh, ifp, SOLICIT, 0, !from ? &none : from, !to ? &node : target, target,
+        !from ? 0 : SOURCE_MAC, to);
 }
 
 void nd_announce(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *own)
@@ -91,7 +91,7 @@ static void solicited(struct inet_shard *sh, struct inet_if *ifp, const struct i
 {
     struct inet_own *own = own_find(ifp, &nd->target);
 
-    if (own == NULL)
+    if (!own)
         return;
     if (!own_usable(own)) {
         if (inet_is_none(&ip->src)) {
@@ -113,7 +113,7 @@ static void advertised(struct inet_shard *sh, struct inet_if *ifp, const struct 
     struct inet_own *own = own_find(ifp, &nd->target);
     unsigned flags = (nd->solicited ? NEIGH_SOLICITED : 0u) | (nd->override ? NEIGH_OVERRIDE : 0u);
 
-    if (own != NULL) {
+    if (own) {
         inet_count_drop(sh, PKT_DROP_ARP_CONFLICT);
         dad_conflict(sh, own, mac, false);
         return;

@@ -68,7 +68,7 @@ int neigh_init(struct inet_shard *sh)
     sh->neigh_mask = slots - 1;
     sh->neigh = calloc(room, sizeof(sh->neigh[0]));
     sh->neigh_hash = malloc(slots * sizeof(sh->neigh_hash[0]));
-    if (sh->neigh == NULL || sh->neigh_hash == NULL)
+    if (!sh->neigh || !sh->neigh_hash)
         return -ENOMEM;
     TAILQ_INIT(&sh->unresolved_list);
     memset(sh->neigh_hash, 0xff, slots * sizeof(sh->neigh_hash[0]));
@@ -170,7 +170,7 @@ static bool room_of_unresolved(struct inet_shard *sh, uint64_t now)
 {
     struct neigh *n = TAILQ_FIRST(&sh->unresolved_list);
 
-    if (n == NULL || (n->state != NEIGH_FAILED && now - n->since_us < ASK_US))
+    if (!n || (n->state != NEIGH_FAILED && now - n->since_us < ASK_US))
         return false;
     entry_free(sh, n);
     return true;
@@ -238,7 +238,7 @@ static void ask(struct inet_shard *sh, struct neigh *n, bool unicast)
         return;
     n->asked_us = reactor_now_us();
     n->probes++;
-    if (own == NULL)
+    if (!own)
         return;
     if (inet_is4(&n->addr))
         arp_send_request(sh, ifp, &own->net.addr, &n->addr, unicast ? &n->mac : NULL);
@@ -260,7 +260,7 @@ void paths_renew(struct inet_shard *sh)
     const struct inet_upper *tcp = &sh->inet->opts.tcp;
 
     sh->generation++;
-    if (tcp->changed != NULL)
+    if (tcp->changed)
         tcp->changed(tcp->ctx, sh);
 }
 
@@ -272,7 +272,7 @@ static void tell_unreachable(struct inet_shard *sh, struct rte_mbuf *m)
     const uint8_t *p = rte_pktmbuf_mtod(m, const uint8_t *);
     struct icmp_quote q;
 
-    if (tcp->error != NULL && icmp_quote_decode(p, m->data_len, p[0] >> 4, &q))
+    if (tcp->error && icmp_quote_decode(p, m->data_len, p[0] >> 4, &q))
         tcp->error(tcp->ctx, sh, INET_ICMP_UNREACHABLE, &q.src, &q.dst, q.sport, q.dport, q.seq, 0);
 }
 
@@ -388,7 +388,7 @@ static void held_send(struct inet_shard *sh, struct neigh *n)
 static struct neigh *entry_of(struct inet_shard *sh, struct inet_if *ifp,
                               const struct inet_addr *addr, uint16_t *hint)
 {
-    uint16_t i = hint == NULL ? INET_NEIGH_NONE : *hint;
+    uint16_t i = !hint ? INET_NEIGH_NONE : *hint;
     struct neigh *n;
 
     if (i < sh->neigh_max && sh->neigh[i].state != NEIGH_FREE &&
@@ -398,14 +398,14 @@ static struct neigh *entry_of(struct inet_shard *sh, struct inet_if *ifp,
     if (i != INET_NEIGH_NONE) {
         n = &sh->neigh[i];
     } else {
-        if (hint == NULL && !bucket_take(&sh->make_bucket, MAKES_PER_SEC, MAKES_BURST))
+        if (!hint && !bucket_take(&sh->make_bucket, MAKES_PER_SEC, MAKES_BURST))
             return NULL;
         n = entry_make(sh, ifp, addr);
-        if (n == NULL)
+        if (!n)
             return NULL;
         begin(n, NEIGH_INCOMPLETE);
     }
-    if (hint != NULL)
+    if (hint)
         *hint = (uint16_t)(n - sh->neigh);
     return n;
 }
@@ -421,7 +421,7 @@ void neigh_output(struct inet_shard *sh, struct inet_if *ifp, const struct inet_
         return;
     }
     n = entry_of(sh, ifp, next_hop, hint);
-    if (n == NULL) {
+    if (!n) {
         out_drop(sh, ifp, m, PKT_DROP_NEIGH_FULL);
         return;
     }

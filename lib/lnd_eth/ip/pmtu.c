@@ -18,7 +18,7 @@ int pmtu_init(struct inet_shard *sh)
 {
     sh->pmtu = calloc(INET_PMTU_MAX, sizeof(sh->pmtu[0]));
     sh->pmtu_hash = malloc(PMTU_HASH * sizeof(sh->pmtu_hash[0]));
-    if (sh->pmtu == NULL || sh->pmtu_hash == NULL)
+    if (!sh->pmtu || !sh->pmtu_hash)
         return -ENOMEM;
     memset(sh->pmtu_hash, 0xff, PMTU_HASH * sizeof(sh->pmtu_hash[0]));
     return 0;

@@ -63,10 +63,10 @@ int inet_path_get(struct inet_shard *sh, struct inet_if *ifp, const struct inet_
 {
     const struct inet_own *own;
 
-    if (ifp == NULL)
+    if (!ifp)
         ifp = inet_if_of(sh->inet, local);
-    own = ifp == NULL ? NULL : own_find(ifp, local);
-    if (own == NULL || !own_usable(own))
+    own = !ifp ? NULL : own_find(ifp, local);
+    if (!own || !own_usable(own))
         return -EADDRNOTAVAIL;
     *out = (struct inet_path){
         .ifp = ifp, .local = *local, .remote = *remote, .generation = sh->generation};

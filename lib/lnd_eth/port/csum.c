@@ -192,7 +192,7 @@ uint16_t csum_chain(const struct rte_mbuf *m, uint32_t off, uint32_t len, uint32
     uint64_t all = sum;
     bool odd = false;
 
-    for (; m != NULL && len > 0; m = m->next) {
+    for (; m && len > 0; m = m->next) {
         uint32_t part;
         uint16_t s;
 

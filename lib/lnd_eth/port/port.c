@@ -80,11 +80,11 @@ static const struct port_ops *ops_for(const char *device)
 
 static int opts_check(const struct port_opts *opts, char *err, size_t errlen)
 {
-    if (opts->name == NULL || opts->name[0] == '\0' || strlen(opts->name) >= PORT_NAME_MAX) {
+    if (!opts->name || opts->name[0] == '\0' || strlen(opts->name) >= PORT_NAME_MAX) {
         snprintf(err, errlen, "a port's name has 1 to %d characters", PORT_NAME_MAX - 1);
         return -EINVAL;
     }
-    if (opts->device == NULL || opts->device[0] == '\0' ||
+    if (!opts->device || opts->device[0] == '\0' ||
         strlen(opts->device) >= sizeof(((struct port *)NULL)->device)) {
         snprintf(err, errlen, "port %s: the name of its device is missing or too long", opts->name);
         return -EINVAL;
@@ -95,8 +95,8 @@ static int opts_check(const struct port_opts *opts, char *err, size_t errlen)
         return -EINVAL;
     }
     for (unsigned i = 0; i < PORT_MAX; i++) {
-        if (ports[i] != NULL && (strcmp(ports[i]->name, opts->name) == 0 ||
-                                 strcmp(ports[i]->device, opts->device) == 0)) {
+        if (ports[i] && (strcmp(ports[i]->name, opts->name) == 0 ||
+                         strcmp(ports[i]->device, opts->device) == 0)) {
             snprintf(err, errlen, "port %s (%s): there is a port %s on %s already", opts->name,
                      opts->device, ports[i]->name, ports[i]->device);
             return -EEXIST;
@@ -108,7 +108,7 @@ static int opts_check(const struct port_opts *opts, char *err, size_t errlen)
 static int index_get(struct port *port, char *err, size_t errlen)
 {
     for (unsigned i = 0; i < PORT_MAX; i++) {
-        if (ports[i] == NULL) {
+        if (!ports[i]) {
             ports[i] = port;
             port->index = i;
             return 0;
@@ -141,7 +141,7 @@ int port_open(const struct port_opts *opts, const struct port_ops *ops, struct p
     if (rc < 0)
         return rc;
     port = calloc(1, sizeof(*port));
-    if (port == NULL || stats_make(port) < 0) {
+    if (!port || stats_make(port) < 0) {
         snprintf(err, errlen, "port %s: out of memory", opts->name);
         rc = -ENOMEM;
         goto fail;
@@ -157,7 +157,7 @@ int port_open(const struct port_opts *opts, const struct port_ops *ops, struct p
     rc = index_get(port, err, errlen);
     if (rc < 0)
         goto fail;
-    port->ops = ops != NULL ? ops : ops_for(opts->device);
+    port->ops = ops ? ops : ops_for(opts->device);
     rc = port_pool(port, "tx", TX_MBUFS * want.reactors, PORT_ROOM_TX, &port->tx_pool, err, errlen);
     if (rc < 0)
         goto fail_pools;
@@ -170,7 +170,7 @@ fail_pools:
     pools_destroy(port);
     ports[port->index] = NULL;
 fail:
-    if (port != NULL) {
+    if (port) {
         free(port->rx_stats);
         free(port->tx_stats);
     }
@@ -197,7 +197,7 @@ void port_stop(struct port *port)
 
 void port_close(struct port *port)
 {
-    if (port == NULL)
+    if (!port)
         return;
     port_stop(port);
     port_tamper_end(port); /* rules that came after the stop */
@@ -223,7 +223,7 @@ static bool same_address(const struct sockaddr *sa, const uint8_t addr[16])
 {
     uint8_t mine[16] = {[10] = 0xff, [11] = 0xff};
 
-    if (sa == NULL || (sa->sa_family != AF_INET && sa->sa_family != AF_INET6))
+    if (!sa || (sa->sa_family != AF_INET && sa->sa_family != AF_INET6))
         return false;
     if (sa->sa_family == AF_INET)
         memcpy(mine + 12, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, 4);
@@ -234,12 +234,12 @@ static bool same_address(const struct sockaddr *sa, const uint8_t addr[16])
 
 bool port_host_has(const uint8_t addr[16], char ifname[16])
 {
-    struct ifaddrs *all, *at;
+    struct ifaddrs *all;
     bool found = false;
 
     if (getifaddrs(&all) < 0)
         return false;
-    for (at = all; at != NULL && !found; at = at->ifa_next) {
+    for (struct ifaddrs *at = all; at && !found; at = at->ifa_next) {
         if (same_address(at->ifa_addr, addr)) {
             snprintf(ifname, IFNAMSIZ, "%s", at->ifa_name);
             found = true;

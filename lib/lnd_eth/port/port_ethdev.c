@@ -68,7 +68,7 @@ static void name_of(const char *device, char *name, size_t len)
  * of the next one: each frame must fit into one. */
 static void args_of(const char *device, char *args, size_t len)
 {
-    bool small = strncmp(device, "net_memif", 9) == 0 && strstr(device, "bsize=") == NULL;
+    bool small = strncmp(device, "net_memif", 9) == 0 && !strstr(device, "bsize=");
 
     snprintf(args, len, small ? "%s,bsize=%u" : "%s", device, MEMIF_SLOT);
 }
@@ -278,7 +278,7 @@ static bool gives_back(const char *driver, const char *device)
 
     for (unsigned i = 0; i < RTE_DIM(names); i++) {
         if (strcmp(driver, names[i]) == 0)
-            return strstr(device, "zero-copy=yes") == NULL; /* memif's way to keep frames */
+            return !strstr(device, "zero-copy=yes"); /* memif's way to keep frames */
     }
     return false;
 }
@@ -364,7 +364,7 @@ static void ethdev_close(struct port *port)
         rte_eth_dev_close(dev->id);
     }
     /* A PCI device stays with EAL: it may have other ports. */
-    if (dev->device != NULL && !dev->gone && !is_pci(port->device))
+    if (dev->device && !dev->gone && !is_pci(port->device))
         rte_dev_remove(dev->device);
     free(dev);
     port->dev = NULL;
@@ -422,7 +422,7 @@ static bool ethdev_link(struct port *port, unsigned *speed_mbit)
 
     if (!dev->gone)
         rte_eth_link_get_nowait(dev->id, &link);
-    if (speed_mbit != NULL)
+    if (speed_mbit)
         *speed_mbit =
             link.link_status && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN ? link.link_speed : 0;
     return link.link_status == RTE_ETH_LINK_UP;
@@ -447,8 +447,7 @@ static unsigned ethdev_xstats(struct port *port, struct port_xstat *out, unsigne
         name = calloc((size_t)n, sizeof(*name));
         value = calloc((size_t)n, sizeof(*value));
     }
-    if (name != NULL && value != NULL &&
-        rte_eth_xstats_get_names(dev->id, name, (unsigned)n) == n &&
+    if (name && value && rte_eth_xstats_get_names(dev->id, name, (unsigned)n) == n &&
         rte_eth_xstats_get(dev->id, value, (unsigned)n) == n) {
         for (; k < (unsigned)n && k < max; k++) {
             uint64_t id = value[k].id < (uint64_t)n ? value[k].id : k;

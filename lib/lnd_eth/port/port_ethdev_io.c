@@ -95,7 +95,7 @@ int ethdev_shared_make(struct port *port)
         snprintf(name, sizeof(name), "port%u_tx%u", port->index, r);
         *ring = rte_ring_create(name, SHARED_RING, port->socket < 0 ? SOCKET_ID_ANY : port->socket,
                                 RING_F_SP_ENQ | RING_F_SC_DEQ);
-        if (*ring == NULL)
+        if (!*ring)
             return -ENOMEM;
     }
     return 0;
@@ -106,13 +106,13 @@ void ethdev_shared_clear(struct port *port)
     struct ethdev_dev *dev = port->dev;
     void *m;
 
-    for (unsigned q = 0; q < dev->nshared && dev->shared != NULL; q++) {
+    for (unsigned q = 0; q < dev->nshared && dev->shared; q++) {
         struct ethdev_shared *s = &dev->shared[q];
 
         rte_pktmbuf_free_bulk(s->wait, s->waits);
         s->waits = 0;
         for (unsigned r = 0; r < REACTOR_MAX; r++) {
-            while (s->from[r] != NULL && rte_ring_sc_dequeue(s->from[r], &m) == 0)
+            while (s->from[r] && rte_ring_sc_dequeue(s->from[r], &m) == 0)
                 rte_pktmbuf_free(m);
         }
     }
@@ -123,7 +123,7 @@ void ethdev_shared_free(struct port *port)
     struct ethdev_dev *dev = port->dev;
 
     ethdev_shared_clear(port);
-    for (unsigned q = 0; q < dev->nshared && dev->shared != NULL; q++) {
+    for (unsigned q = 0; q < dev->nshared && dev->shared; q++) {
         for (unsigned r = 0; r < REACTOR_MAX; r++)
             rte_ring_free(dev->shared[q].from[r]);
     }
@@ -139,7 +139,7 @@ static void shared_send(struct port *port, struct port_queue_stats *stats, unsig
     unsigned took;
 
     for (unsigned r = 0; r < dev->reactors; r++) {
-        if (s->from[r] != NULL && s->waits < PORT_BURST)
+        if (s->from[r] && s->waits < PORT_BURST)
             s->waits += rte_ring_sc_dequeue_burst(s->from[r], (void **)&s->wait[s->waits],
                                                   PORT_BURST - s->waits, NULL);
     }
@@ -155,7 +155,7 @@ static void shared_turn(struct port *port, unsigned queue)
 {
     struct ethdev_dev *dev = port->dev;
     const struct reactor *self = reactor_self();
-    unsigned me = self != NULL ? reactor_index(self) : queue;
+    unsigned me = self ? reactor_index(self) : queue;
 
     if (queue >= dev->nshared || me >= dev->reactors)
         return;
@@ -177,7 +177,7 @@ unsigned ethdev_rx(struct port *port, unsigned queue, struct rte_mbuf **pkts, un
 
     if (gone(dev))
         return 0;
-    if (dev->shared != NULL)
+    if (dev->shared)
         shared_turn(port, queue);
     return rte_eth_rx_burst(dev->id, (uint16_t)queue, pkts, (uint16_t)n);
 }

@@ -57,7 +57,7 @@ static enum port_finish vlan_put(struct rte_mbuf *m)
     struct rte_vlan_hdr tag = {.vlan_tci = rte_cpu_to_be_16(m->vlan_tci)};
     struct rte_ether_hdr *eth;
 
-    if (m->data_len < sizeof(*eth) || rte_pktmbuf_prepend(m, sizeof(tag)) == NULL)
+    if (m->data_len < sizeof(*eth) || !rte_pktmbuf_prepend(m, sizeof(tag)))
         return PORT_BAD;
     memmove(at(m, 0), at(m, sizeof(tag)), 2 * sizeof(struct rte_ether_addr));
     eth = at(m, 0);
@@ -74,15 +74,15 @@ static enum port_finish linearise(struct port *port, struct port_queue_stats *st
 {
     struct rte_mbuf *from = *pkt, *to;
 
-    if (port->tx_linear == NULL ||
+    if (!port->tx_linear ||
         from->pkt_len + RTE_PKTMBUF_HEADROOM > rte_pktmbuf_data_room_size(port->tx_linear))
         return PORT_BAD;
     to = rte_pktmbuf_alloc(port->tx_linear);
-    if (to == NULL) {
+    if (!to) {
         port_count(&stats->no_buffer, 1);
         return PORT_LATER;
     }
-    for (struct rte_mbuf *s = from; s != NULL; s = s->next) {
+    for (struct rte_mbuf *s = from; s; s = s->next) {
         port_copy(stats, at(to, to->data_len), rte_pktmbuf_mtod(s, void *), s->data_len);
         to->data_len += s->data_len;
     }
@@ -122,7 +122,7 @@ static struct rte_mbuf *buffer_for(struct port *port, uint32_t len)
     bool small = len <= PORT_ROOM_SMALL - RTE_PKTMBUF_HEADROOM;
     struct rte_mbuf *m = rte_pktmbuf_alloc(small ? port->rx_small : port->rx_large);
 
-    if (unlikely(m == NULL) && port->rx_small != port->rx_large)
+    if (unlikely(!m) && port->rx_small != port->rx_large)
         m = rte_pktmbuf_alloc(small ? port->rx_large : port->rx_small);
     return m;
 }
@@ -137,7 +137,7 @@ struct rte_mbuf *port_copy_in(struct port *port, struct port_queue_stats *stats,
 
     do {
         m = buffer_for(port, left);
-        if (unlikely(m == NULL)) {
+        if (unlikely(!m)) {
             rte_pktmbuf_free(head);
             port_count(&stats->no_buffer, 1);
             return NULL;
@@ -159,7 +159,7 @@ struct rte_mbuf *port_copy_in(struct port *port, struct port_queue_stats *stats,
 
 static bool ours_alone(const struct port *port, const struct rte_mbuf *m)
 {
-    for (; m != NULL; m = m->next) {
+    for (; m; m = m->next) {
         if (!RTE_MBUF_DIRECT(m) || (m->pool != port->rx_small && m->pool != port->rx_large) ||
             rte_mbuf_refcnt_read(m) != 1)
             return false;
@@ -174,11 +174,11 @@ static struct rte_mbuf *take_in(struct port *port, struct port_queue_stats *stat
     struct rte_mbuf *head = NULL, **end = &head, *to = NULL;
     uint32_t left = from->pkt_len, part;
 
-    for (const struct rte_mbuf *s = from; s != NULL; s = s->next) {
+    for (const struct rte_mbuf *s = from; s; s = s->next) {
         for (uint32_t done = 0; done < s->data_len; done += part) {
-            if (to == NULL || rte_pktmbuf_tailroom(to) == 0) {
+            if (!to || rte_pktmbuf_tailroom(to) == 0) {
                 to = buffer_for(port, left);
-                if (to == NULL) {
+                if (!to) {
                     port_count(&stats->no_buffer, 1);
                     goto fail;
                 }
@@ -195,7 +195,7 @@ static struct rte_mbuf *take_in(struct port *port, struct port_queue_stats *stat
             left -= RTE_MIN(left, part);
         }
     }
-    if (head == NULL) {
+    if (!head) {
         port_count(&stats->bad, 1);
         goto fail;
     }
@@ -220,7 +220,7 @@ static bool pull(struct port_queue_stats *stats, struct rte_mbuf *m)
         struct rte_mbuf *next = m->next;
         uint32_t part;
 
-        if (next == NULL || rte_pktmbuf_tailroom(m) == 0)
+        if (!next || rte_pktmbuf_tailroom(m) == 0)
             return false;
         part = RTE_MIN(want - m->data_len, (uint32_t)next->data_len);
         part = RTE_MIN(part, (uint32_t)rte_pktmbuf_tailroom(m));
@@ -264,7 +264,7 @@ unsigned port_finish_rx(struct port *port, struct port_queue_stats *stats, struc
 
         if (port->soft & PORT_SOFT_FOREIGN && !ours_alone(port, m)) {
             m = take_in(port, stats, m);
-            if (m == NULL)
+            if (!m)
                 continue;
         }
         if (port->soft & PORT_SOFT_PULL && m->nb_segs > 1 && !pull(stats, m)) {

@@ -165,7 +165,7 @@ static bool packet_link(struct port *port, unsigned *speed_mbit)
     if (port->started && ifindex > 0 && ifindex != __atomic_load_n(&dev->ifindex, __ATOMIC_RELAXED))
         rebind(port, ifindex);
     up = up_and_running(dev);
-    if (speed_mbit != NULL)
+    if (speed_mbit)
         *speed_mbit = up ? speed_get(dev) : 0;
     return up;
 }
@@ -182,7 +182,7 @@ static void warn_if_forwarding(const struct port *port, const char *family)
 
     snprintf(path, sizeof(path), "/proc/sys/net/%s/conf/%s/forwarding", family, dev->ifname);
     f = fopen(path, "re");
-    if (f == NULL)
+    if (!f)
         return;
     if (getc(f) == '1')
         log_event(LOG_LEVEL_WARNING, LOG_MODULE_SOCKLND, "port_host_forwards",
@@ -266,13 +266,13 @@ static int queues_open(struct port *port, char *err, size_t errlen)
 
     for (unsigned i = 0; i < port->tx_queues && rc == 0; i++) {
         dev->tx[i] = aligned_zero(sizeof(*dev->tx[i]));
-        rc = dev->tx[i] != NULL ? tx_open(dev->tx[i]) : -ENOMEM;
+        rc = dev->tx[i] ? tx_open(dev->tx[i]) : -ENOMEM;
         if (rc < 0)
             snprintf(err, errlen, "a packet socket to send with: %s", strerror(-rc));
     }
     for (unsigned i = 0; i < port->rx_queues && rc == 0; i++) {
         dev->rx[i] = aligned_zero(sizeof(*dev->rx[i]));
-        if (dev->rx[i] == NULL) {
+        if (!dev->rx[i]) {
             snprintf(err, errlen, "out of memory");
             return -ENOMEM;
         }
@@ -289,12 +289,12 @@ static void packet_close(struct port *port)
     struct packet_dev *dev = port->dev;
 
     for (unsigned i = 0; i < PACKET_RX_QUEUES; i++) {
-        if (dev->rx[i] != NULL)
+        if (dev->rx[i])
             packet_rx_close(dev->rx[i]);
         free(dev->rx[i]);
     }
     for (unsigned i = 0; i < REACTOR_MAX; i++) {
-        if (dev->tx[i] != NULL && dev->tx[i]->fd >= 0)
+        if (dev->tx[i] && dev->tx[i]->fd >= 0)
             close(dev->tx[i]->fd);
         free(dev->tx[i]);
     }
@@ -309,7 +309,7 @@ static int packet_open(struct port *port, const struct port_opts *opts, char *er
     struct packet_dev *dev = calloc(1, sizeof(*dev));
     int rc;
 
-    if (dev == NULL) {
+    if (!dev) {
         snprintf(err, errlen, "port %s: out of memory", port->name);
         return -ENOMEM;
     }

@@ -69,7 +69,7 @@ static struct tpacket2_hdr *rx_next(struct packet_rx *rx, struct packet_ring **f
         for (int kind = 0; kind < PACKET_KINDS; kind++) {
             struct tpacket2_hdr *slot = ring_peek(&rx->ring[kind]);
 
-            if (slot != NULL && (oldest == NULL || before(slot, oldest))) {
+            if (slot && (!oldest || before(slot, oldest))) {
                 oldest = slot;
                 *from = &rx->ring[kind];
             }
@@ -133,7 +133,7 @@ static struct rte_mbuf *frame_in(struct port *port, struct port_queue_stats *sta
     }
     memcpy(&vh, data - sizeof(vh), sizeof(vh));
     m = port_copy_in(port, stats, data, slot->tp_snaplen);
-    if (m != NULL)
+    if (m)
         flags_set(m, slot, &vh);
     return m;
 }
@@ -148,9 +148,9 @@ static struct rte_mbuf *buffers_for(struct port *port, struct packet_reads *r, u
 
     for (; left > 0; left -= part) {
         m = rte_pktmbuf_alloc(port->rx_large);
-        if (unlikely(m == NULL))
+        if (unlikely(!m))
             m = rte_pktmbuf_alloc(port->rx_small);
-        if (unlikely(m == NULL)) {
+        if (unlikely(!m)) {
             rte_pktmbuf_free(head);
             return NULL;
         }
@@ -162,7 +162,7 @@ static struct rte_mbuf *buffers_for(struct port *port, struct packet_reads *r, u
         *end = m;
         end = &m->next;
     }
-    if (head != NULL) {
+    if (head) {
         head->pkt_len = len;
         head->nb_segs = segs;
     }
@@ -184,7 +184,7 @@ static struct rte_mbuf *frame_prepare(struct port *port, struct port_queue_stats
         return NULL;
     }
     m = buffers_for(port, r, slot->tp_len);
-    if (m == NULL) {
+    if (!m) {
         r->iovs = iovs;
         port_count(&stats->no_buffer, 1);
     }
@@ -259,12 +259,12 @@ static unsigned reads_finish(struct packet_ring *ring, struct packet_reads *r,
     for (unsigned i = 0; i < r->n; i++) {
         struct rte_mbuf *m = r->m[i];
 
-        if (m != NULL && (i >= done || !read_fits(r, i))) {
+        if (m && (i >= done || !read_fits(r, i))) {
             rte_pktmbuf_free(m);
             port_count(&stats->bad, 1);
             astray = true;
             m = NULL;
-        } else if (m != NULL) {
+        } else if (m) {
             flags_set(m, r->slot[i], &r->head[i]);
             port_count(&stats->copies, 1);
             port_count(&stats->copied_bytes, m->pkt_len);
@@ -279,7 +279,7 @@ static unsigned reads_finish(struct packet_ring *ring, struct packet_reads *r,
     r->n = 0;
     r->iovs = 0;
     for (unsigned i = 0; i < n; i++) {
-        if (pkts[i] != NULL)
+        if (pkts[i])
             pkts[left++] = pkts[i];
     }
     return left;
@@ -316,7 +316,7 @@ unsigned packet_rx(struct port *port, unsigned queue, struct rte_mbuf **pkts, un
         struct tpacket2_hdr *slot = rx_next(rx, &ring);
         struct rte_mbuf *m;
 
-        if (slot == NULL)
+        if (!slot)
             break;
         if (ring->handed && slot->tp_status & TP_STATUS_COPY) {
             if (!read_add(port, stats, ring, &rx->reads, slot, got))
@@ -327,7 +327,7 @@ unsigned packet_rx(struct port *port, unsigned queue, struct rte_mbuf **pkts, un
         }
         m = frame_in(port, stats, ring, slot);
         ring_pop(ring, slot);
-        if (m != NULL)
+        if (m)
             pkts[got++] = m;
     }
     if (rx->reads.n > 0)
@@ -345,7 +345,7 @@ void packet_rx_drain(struct packet_rx *rx)
         struct packet_ring *ring = &rx->ring[kind];
         struct tpacket2_hdr *slot;
 
-        for (uint32_t i = 0; i < ring->slots && (slot = ring_peek(ring)) != NULL; i++)
+        for (uint32_t i = 0; i < ring->slots && (slot = ring_peek(ring)); i++)
             ring_pop(ring, slot);
         if (ring->handed)
             socket_empty(ring->fd, ring->slots);
@@ -412,7 +412,7 @@ static unsigned batch_make(struct packet_tx *tx, struct rte_mbuf **pkts, unsigne
         }
         msg->msg_iov = &tx->iov[used];
         tx->iov[used++] = (struct iovec){&tx->head[k], sizeof(tx->head[k])};
-        for (struct rte_mbuf *m = pkts[k]; m != NULL; m = m->next)
+        for (struct rte_mbuf *m = pkts[k]; m; m = m->next)
             tx->iov[used++] = (struct iovec){rte_pktmbuf_mtod(m, void *), m->data_len};
         msg->msg_iovlen = (size_t)(&tx->iov[used] - msg->msg_iov);
     }

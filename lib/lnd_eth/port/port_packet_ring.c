@@ -189,7 +189,7 @@ static int ring_open(struct packet_ring *ring, enum packet_kind kind, unsigned q
 
 static void ring_close(struct packet_ring *ring)
 {
-    if (ring->map != NULL)
+    if (ring->map)
         munmap(ring->map, ring->map_len);
     if (ring->fd >= 0)
         close(ring->fd);

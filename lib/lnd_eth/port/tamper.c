@@ -22,9 +22,8 @@ static int check(const struct tamper_conf *c, char *err, size_t errlen)
 {
     const uint32_t chances[] = {c->chance,    c->loss,    c->burst_enter, c->burst_leave,
                                 c->duplicate, c->corrupt, c->reorder};
-    unsigned i;
 
-    for (i = 0; i < RTE_DIM(chances); i++)
+    for (unsigned i = 0; i < RTE_DIM(chances); i++)
         if (chances[i] > TAMPER_ALL)
             return refuse(err, errlen, "a chance is above 100 %");
     if (c->delay_us > TAMPER_DELAY_MAX || c->jitter_us > TAMPER_DELAY_MAX ||
@@ -51,9 +50,8 @@ static int check(const struct tamper_conf *c, char *err, size_t errlen)
 static uint64_t rule_lost(const struct tamper_rule *rule)
 {
     uint64_t lost = 0;
-    unsigned i;
 
-    for (i = 0; i < rule->queues; i++)
+    for (unsigned i = 0; i < rule->queues; i++)
         lost += __atomic_load_n(&rule->state[i].counts.lost, __ATOMIC_RELAXED) +
                 __atomic_load_n(&rule->state[i].counts.queue_dropped, __ATOMIC_RELAXED);
     return lost;
@@ -61,10 +59,8 @@ static uint64_t rule_lost(const struct tamper_rule *rule)
 
 static void rule_free(struct tamper_rule *rule)
 {
-    unsigned i;
-
     if (rule && rule->state)
-        for (i = 0; i < rule->queues; i++)
+        for (unsigned i = 0; i < rule->queues; i++)
             free(rule->state[i].queue);
     if (rule)
         free(rule->state);
@@ -111,12 +107,12 @@ fail:
 
 static void queues_free(struct port_tamper *t, int out)
 {
-    unsigned i, k;
+    unsigned i;
 
     for (i = 0; t->queue[out] && i < t->queues[out]; i++) {
         struct tamper_queue *q = &t->queue[out][i];
 
-        for (k = 0; k < q->n; k++)
+        for (unsigned k = 0; k < q->n; k++)
             rte_pktmbuf_free(q->heap[k].m);
         rte_pktmbuf_free_bulk(q->ready, q->nready);
         free(q->heap);
@@ -126,15 +122,13 @@ static void queues_free(struct port_tamper *t, int out)
 
 static bool queues_make(struct port_tamper *t, int out, unsigned n)
 {
-    unsigned i;
-
     t->rules[out] = calloc(1, sizeof(*t->rules[out]));
     t->queue[out] = aligned_alloc(RTE_CACHE_LINE_SIZE, n * sizeof(t->queue[out][0]));
     if (!t->rules[out] || !t->queue[out])
         return false;
     t->queues[out] = n;
     memset(t->queue[out], 0, n * sizeof(t->queue[out][0]));
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         t->queue[out][i].heap = calloc(TAMPER_HELD_MAX, sizeof(struct tamper_held));
         if (!t->queue[out][i].heap)
             return false;
@@ -144,12 +138,8 @@ static bool queues_make(struct port_tamper *t, int out, unsigned n)
 
 static void tamper_free(struct port_tamper *t)
 {
-    int out;
-
-    for (out = 0; out < 2; out++) {
-        unsigned i;
-
-        for (i = 0; t->rules[out] && i < t->rules[out]->n; i++)
+    for (int out = 0; out < 2; out++) {
+        for (unsigned i = 0; t->rules[out] && i < t->rules[out]->n; i++)
             rule_free(t->rules[out]->rule[i]);
         free(t->rules[out]);
         queues_free(t, out);
@@ -193,15 +183,15 @@ static void publish(struct port_tamper *t, bool out, struct tamper_rules *rules)
 {
     struct tamper_rules *old = t->rules[out];
     struct reactor *self = reactor_self();
-    unsigned i, k;
+    unsigned k;
 
     rules->cuts = false;
-    for (i = 0; i < rules->n; i++)
+    for (unsigned i = 0; i < rules->n; i++)
         rules->cuts |= rules->rule[i]->conf.cut || (out && rules->rule[i]->conf.corrupt);
     __atomic_store_n(&t->rules[out], rules, __ATOMIC_RELEASE);
     if (self)
         reactor_synchronize(reactor_env_of(self));
-    for (i = 0; i < old->n; i++) {
+    for (unsigned i = 0; i < old->n; i++) {
         for (k = 0; k < rules->n && rules->rule[k] != old->rule[i]; k++)
             ;
         if (k == rules->n) {
@@ -262,11 +252,9 @@ static int remove_rule(struct port_tamper *t, bool out, unsigned i)
 int port_tamper_del(struct port *port, unsigned id)
 {
     struct port_tamper *t = port->tamper;
-    unsigned i;
-    int out;
 
-    for (out = 0; t && out < 2; out++)
-        for (i = 0; i < t->rules[out]->n; i++)
+    for (int out = 0; t && out < 2; out++)
+        for (unsigned i = 0; i < t->rules[out]->n; i++)
             if (t->rules[out]->rule[i]->id == id)
                 return remove_rule(t, out, i);
     return -ENOENT;
@@ -289,16 +277,15 @@ static void add_counts(struct tamper_counts *sum, const struct tamper_counts *c)
 {
     const uint64_t *from = (const uint64_t *)c;
     uint64_t *to = (uint64_t *)sum;
-    size_t i;
 
-    for (i = 0; i < sizeof(*sum) / sizeof(*to); i++)
+    for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++)
         to[i] += __atomic_load_n(&from[i], __ATOMIC_RELAXED);
 }
 
 unsigned port_tamper_rows(const struct port *port, struct tamper_row *rows, unsigned max)
 {
     const struct port_tamper *t = port->tamper;
-    unsigned n = 0, i, q;
+    unsigned n = 0, i;
     int out;
 
     for (out = 0; t && out < 2; out++) {
@@ -306,7 +293,7 @@ unsigned port_tamper_rows(const struct port *port, struct tamper_row *rows, unsi
             const struct tamper_rule *rule = t->rules[out]->rule[i];
 
             rows[n] = (struct tamper_row){.id = rule->id, .out = out, .conf = rule->conf};
-            for (q = 0; q < rule->queues; q++)
+            for (unsigned q = 0; q < rule->queues; q++)
                 add_counts(&rows[n].counts, &rule->state[q].counts);
             n++;
         }
@@ -319,11 +306,9 @@ uint64_t port_tamper_lost(const struct port *port)
     const struct port_tamper *t = port->tamper;
     struct tamper_queues q;
     uint64_t lost = t ? t->lost_before : 0;
-    unsigned i;
-    int out;
 
-    for (out = 0; t && out < 2; out++) {
-        for (i = 0; i < t->rules[out]->n; i++)
+    for (int out = 0; t && out < 2; out++) {
+        for (unsigned i = 0; i < t->rules[out]->n; i++)
             lost += rule_lost(t->rules[out]->rule[i]);
         port_tamper_queues(port, out, &q);
         lost += q.no_room;

@@ -218,7 +218,7 @@ unsigned tamper_cut(struct port *port, struct rte_mbuf *m, const struct frame_vi
                     uint32_t size, bool out, struct rte_mbuf **piece)
 {
     struct rte_mempool *pool = copy_pool(port);
-    uint32_t len = v->ip_end - v->payload, at;
+    uint32_t len = v->ip_end - v->payload;
     uint64_t l4 = m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
     unsigned n = 0;
 
@@ -227,7 +227,7 @@ unsigned tamper_cut(struct port *port, struct rte_mbuf *m, const struct frame_vi
         (!out && (l4 == RTE_MBUF_F_RX_L4_CKSUM_BAD ||
                   (l4 == RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN && l4_sum(m, v) != 0xffff))))
         return 0;
-    for (at = 0; at < len; at += size, n++) {
+    for (uint32_t at = 0; at < len; at += size, n++) {
         uint32_t part = RTE_MIN(size, len - at);
 
         piece[n] = piece_of(pool, m, v, at, part);

@@ -225,17 +225,16 @@ static struct rte_mbuf *corrupt(struct port *port, struct rte_mbuf *m, const str
                                 bool out, struct fate *f)
 {
     struct rte_mbuf *copy = tamper_copy(port, m);
-    uint32_t i;
 
     if (copy && !tamper_complete(copy, v, out)) {
         rte_pktmbuf_free(copy);
         copy = NULL;
     }
-    for (i = 0; i < f->flips; i++)
+    for (uint32_t i = 0; i < f->flips; i++)
         count(copy ? &f->flipper[i]->counts.corrupted : &f->flipper[i]->counts.skipped);
     if (!copy)
         return m;
-    for (i = 0; i < f->flips; i++)
+    for (uint32_t i = 0; i < f->flips; i++)
         tamper_flip(copy, f->flip[i]);
     rte_pktmbuf_free(m);
     return copy;
@@ -247,10 +246,9 @@ static void treat(struct port_tamper *t, const struct tamper_rules *rules, bool 
     struct tamper_queue *q = &t->queue[out][queue];
     struct fate f = {.release_us = now};
     struct frame_view v;
-    unsigned i;
 
     frame_view(m, &v);
-    for (i = 0; i < rules->n && !f.lost; i++)
+    for (unsigned i = 0; i < rules->n && !f.lost; i++)
         if (of_its_kind(t->port, &rules->rule[i]->conf, m, &v, out))
             apply(rules->rule[i], queue, m, &v, &f);
     if (f.lost) {
@@ -259,7 +257,7 @@ static void treat(struct port_tamper *t, const struct tamper_rules *rules, bool 
     }
     if (f.flips > 0)
         m = corrupt(t->port, m, &v, out, &f);
-    for (i = 0; i < f.duplicates; i++) {
+    for (unsigned i = 0; i < f.duplicates; i++) {
         struct rte_mbuf *copy = tamper_copy(t->port, m);
 
         count(copy ? &f.doubler[i]->counts.duplicated : &f.doubler[i]->counts.skipped);
@@ -291,7 +289,7 @@ static void take(struct port_tamper *t, const struct tamper_rules *rules, bool o
     struct rte_mbuf *piece[TAMPER_PIECES_MAX];
     struct tamper_state *st = NULL;
     struct frame_view v;
-    unsigned n = 0, i;
+    unsigned n = 0;
     uint32_t size = 0;
 
     if (rules->cuts) {
@@ -311,7 +309,7 @@ static void take(struct port_tamper *t, const struct tamper_rules *rules, bool o
     }
     __atomic_store_n(&st->counts.cut, st->counts.cut + n, __ATOMIC_RELAXED);
     rte_pktmbuf_free(m);
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         treat(t, rules, out, queue, piece[i], now);
 }
 
@@ -369,7 +367,6 @@ unsigned port_tamper_tx(struct port_tamper *t, unsigned queue, struct rte_mbuf *
     struct tamper_queue *q = &t->queue[true][queue];
     const struct tamper_rules *rules = rules_of(t, true);
     uint64_t now;
-    unsigned i;
 
     if (rules->n == 0 && q->n == 0 && q->nready == 0)
         return n ? plain(t->port, queue, pkts, n) : 0;
@@ -377,7 +374,7 @@ unsigned port_tamper_tx(struct port_tamper *t, unsigned queue, struct rte_mbuf *
     send_due(t, q, queue, now, plain);
     if (q->nready > 0)
         n = 0;
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         take(t, rules, true, queue, pkts[i], now);
     if (n > 0)
         send_due(t, q, queue, now, plain);

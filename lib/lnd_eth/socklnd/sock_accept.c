@@ -23,9 +23,9 @@ size_t sock_hello_write(const struct sock_ni *sni, uint32_t version, const struc
         .src_nid = sni->ni->nid,
         .dst_nid = *dst,
         .src_pid = LNET_PID_LUSTRE,
-        .dst_pid = in != NULL ? in->dst_pid : 0,
+        .dst_pid = in ? in->dst_pid : 0,
         .src_incarnation = sni->incarnation,
-        .dst_incarnation = in != NULL ? in->dst_incarnation : 0,
+        .dst_incarnation = in ? in->dst_incarnation : 0,
         .ctype = type,
     };
 
@@ -53,7 +53,7 @@ static void hs_free(struct sock_hs *hs)
 
     reactor_timer_cancel(&hs->timer);
     TAILQ_REMOVE(&l->hss, hs, link);
-    if (hs->stream != NULL)
+    if (hs->stream)
         hs->stream->ops->close(hs->stream, false);
     sock_hs_free(hs);
 }
@@ -71,7 +71,7 @@ static void caller_nid(const struct sock_hs *hs, const struct sock_ni *sni, stru
 /* Refuses on the listener's reactor. */
 static void refuse(struct sock_hs *hs, enum lnet_drop reason)
 {
-    struct sock_ni *sni = hs->sni != NULL ? hs->sni : any_ni(hs->listener);
+    struct sock_ni *sni = hs->sni ? hs->sni : any_ni(hs->listener);
     struct lnet_nid nid;
 
     caller_nid(hs, sni, &nid);
@@ -154,11 +154,11 @@ static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type
 {
     struct sock_conn *c = sock_conn_new(sp, type);
 
-    if (c == NULL || hs->stream->ops->attach(hs->stream, &sock_conn_events, c) < 0) {
+    if (!c || hs->stream->ops->attach(hs->stream, &sock_conn_events, c) < 0) {
         static const struct sock_why why = {.tx = LNET_DROP_NEXT_HOP_LOST};
 
         sock_event(hs->sni, LNET_DROP_TCP_NO_MEMORY, &hs->in.src_nid, NULL);
-        if (c != NULL)
+        if (c)
             sock_conn_close(c, &why);
         return;
     }
@@ -181,9 +181,9 @@ static bool decide_at_home(struct sock_hs *hs)
     bool decided = true;
 
     peer = lnet_peer_get(sni->ni->node, &hs->in.src_nid);
-    if (peer != NULL)
+    if (peer)
         sp = sock_peer_get(sni, peer);
-    if (sp == NULL) {
+    if (!sp) {
         sock_event(sni, drop, &hs->in.src_nid, NULL);
     } else {
         sock_peer_hold(sp);
@@ -197,7 +197,7 @@ static bool decide_at_home(struct sock_hs *hs)
             answer_none(hs, sp, drop);
         sock_peer_release(sp);
     }
-    if (peer != NULL)
+    if (peer)
         lnet_peer_put(peer);
     return decided;
 }
@@ -217,7 +217,7 @@ static void settle_at_home(struct sock_hs *hs)
         reactor_timer_arm(&hs->home_timer, SETTLE_US);
         return;
     }
-    if (hs->stream != NULL)
+    if (hs->stream)
         hs->stream->ops->close(hs->stream, false);
     hs->stream = NULL;
     send_back(hs);
@@ -314,7 +314,7 @@ static bool request_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
     hs->stream->ops->skip(hs->stream, n);
     if (drop == LNET_DROP_NONE) {
         hs->sni = find_target(hs->listener, &req.target);
-        if (hs->sni == NULL)
+        if (!hs->sni)
             drop = LNET_DROP_TCP_REQ_NID;
     }
     if (drop != LNET_DROP_NONE) {
@@ -402,7 +402,7 @@ static enum lnet_drop check_caller(const struct sock_listener *l, const union st
 {
     if (l->sock->opts.accept == SOCK_ACCEPT_SECURE && sock_addr_port(addr) > SOCK_PORT_MAX)
         return LNET_DROP_TCP_PORT;
-    if (too_many(l, addr) || l->shard->free_hss == NULL)
+    if (too_many(l, addr) || !l->shard->free_hss)
         return LNET_DROP_TCP_REQ_LIMIT;
     return LNET_DROP_NONE;
 }
@@ -453,9 +453,9 @@ int sock_listener_get(struct sock_ni *sni)
 {
     struct sock_listener *l = shared_listener(sni);
 
-    if (l == NULL) {
+    if (!l) {
         l = calloc(1, sizeof(*l));
-        if (l == NULL)
+        if (!l)
             return -ENOMEM;
         l->sock = sni->sock;
         l->shard = &sni->sock->shards[sni->link_shard];
@@ -473,7 +473,7 @@ void sock_listener_put(struct sock_ni *sni)
     struct sock_listener *l = sni->listener;
 
     sni->listener = NULL;
-    if (l != NULL && --l->refs == 0)
+    if (l && --l->refs == 0)
         free(l);
 }
 
@@ -520,9 +520,9 @@ void sock_serve(struct sock_ni *sni)
 /* Those that called this NI, or have not said whom yet when it is the last. */
 static void drop_pending(struct sock_listener *l, const struct sock_ni *sni)
 {
-    struct sock_hs *hs, *next;
+    struct sock_hs *next;
 
-    for (hs = TAILQ_FIRST(&l->hss); hs != NULL; hs = next) {
+    for (struct sock_hs *hs = TAILQ_FIRST(&l->hss); hs; hs = next) {
         next = TAILQ_NEXT(hs, link);
         if (!hs->away && (hs->sni == sni || sni->unlisten))
             hs_free(hs);

@@ -84,7 +84,7 @@ struct sock_conn *sock_conn_new(struct sock_peer *sp, enum sock_ctype type)
     struct sock_conn *c = sock_conn_alloc(sp->shard);
     uint64_t now = reactor_now_us();
 
-    if (c == NULL)
+    if (!c)
         return NULL;
     c->sp = sp;
     c->type = type;
@@ -117,7 +117,7 @@ static void close_stream(struct sock_conn *c, bool abort)
 {
     struct stream_stats st;
 
-    if (c->stream == NULL)
+    if (!c->stream)
         return;
     c->stream->ops->stats(c->stream, &st);
     c->sp->bytes_in += st.bytes_in;
@@ -183,7 +183,7 @@ bool sock_conn_check(struct sock_conn *c, uint64_t now)
     if (sock_tx_idle(c) && st.unacked == 0)
         c->tx_us = now;
     if (now - c->tx_us >= sock_timeout_us(c->sp->sni)) {
-        sock_conn_fail(c, LNET_DROP_TCP_TX_STALL, c->txq != NULL ? &c->txq->hdr : NULL);
+        sock_conn_fail(c, LNET_DROP_TCP_TX_STALL, c->txq ? &c->txq->hdr : NULL);
         return false;
     }
     if (c->rx_begun && !c->parked)

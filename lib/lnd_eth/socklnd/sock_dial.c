@@ -50,7 +50,7 @@ static void drop_conn(struct sock_peer *sp)
     struct sock_conn *c = sp->dial.conn;
 
     sp->dial.conn = NULL;
-    if (c != NULL)
+    if (c)
         sock_conn_close(c, &why);
 }
 
@@ -96,7 +96,7 @@ static void dial_done(struct sock_peer *sp)
     sp->dial.next_us = 0;
     /* Waits for a connection and there is none it could take: cannot be when all types are there.
      */
-    if (sp->queue != NULL)
+    if (sp->queue)
         sock_peer_fail_queue(sp, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_LOCAL_ERROR);
 }
 
@@ -193,7 +193,7 @@ static void dial_one(struct sock_peer *sp, enum sock_ctype type)
     struct sock_conn *c = sock_conn_new(sp, type);
     int rc;
 
-    if (c == NULL) {
+    if (!c) {
         sock_event(sp->sni, LNET_DROP_TCP_NO_MEMORY, &sp->peer->nid, NULL);
         dial_failed(sp, LNET_HEALTH_LOCAL_ERROR);
         return;
@@ -244,7 +244,7 @@ void sock_dial_timer(struct reactor_timer *t)
     struct sock_peer *sp = dialler(t);
 
     sock_peer_hold(sp);
-    if (sp->dial.state == SOCK_DIAL_RUN && sp->dial.conn != NULL) {
+    if (sp->dial.state == SOCK_DIAL_RUN && sp->dial.conn) {
         connect_failed(sp, LNET_HEALTH_NETWORK_TIMEOUT);
     } else if (sp->dial.state != SOCK_DIAL_IDLE) {
         if (sp->dial.state == SOCK_DIAL_WAIT)

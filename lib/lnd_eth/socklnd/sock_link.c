@@ -66,12 +66,12 @@ static const struct sockaddr *first_address(const struct ifaddrs *list, const ch
 {
     const struct sockaddr *v6 = NULL;
 
-    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
-        if (i->ifa_addr == NULL || strcmp(i->ifa_name, ifname) != 0)
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
+        if (!i->ifa_addr || strcmp(i->ifa_name, ifname) != 0)
             continue;
         if (i->ifa_addr->sa_family == AF_INET)
             return i->ifa_addr;
-        if (i->ifa_addr->sa_family == AF_INET6 && v6 == NULL &&
+        if (i->ifa_addr->sa_family == AF_INET6 && !v6 &&
             !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr))
             v6 = i->ifa_addr;
     }
@@ -81,10 +81,10 @@ static const struct sockaddr *first_address(const struct ifaddrs *list, const ch
 static const char *owner_of(const struct ifaddrs *list, const union stream_addr *addr,
                             const char *ifname)
 {
-    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
         union stream_addr a = {0};
 
-        if (i->ifa_addr == NULL ||
+        if (!i->ifa_addr ||
             (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
             continue;
         memcpy(&a, i->ifa_addr, i->ifa_addr->sa_family == AF_INET6 ? sizeof(a.in6) : sizeof(a.in));
@@ -103,12 +103,12 @@ static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, 
     const struct sockaddr *sa = first_address(list, ni->ifname);
     union stream_addr a = {0};
 
-    if (sa == NULL && if_nametoindex(ni->ifname) == 0) {
+    if (!sa && if_nametoindex(ni->ifname) == 0) {
         snprintf(err, errlen, "there is no interface %s; `ip link` lists those there are",
                  ni->ifname);
         return -ENODEV;
     }
-    if (sa == NULL) {
+    if (!sa) {
         snprintf(err, errlen, "interface %s has no IP address; give it one (ip addr add)",
                  ni->ifname);
         return -EADDRNOTAVAIL;
@@ -127,7 +127,7 @@ static int interface_of_address(struct sock_ni *sni, const struct ifaddrs *list,
 
     sock_nid_to_addr(sni, &ni->nid, 0, &sni->addr);
     ifname = owner_of(list, &sni->addr, ni->ifname);
-    if (ifname == NULL) {
+    if (!ifname) {
         snprintf(err, errlen,
                  "%s: the address is not on %s%s; add it there (ip addr add) or "
                  "correct the NI",
@@ -179,10 +179,10 @@ int sock_link_conns_by_speed(const char *ifname)
 
     snprintf(path, sizeof(path), "/sys/class/net/%s/speed", ifname);
     f = fopen(path, "re");
-    if (f == NULL)
+    if (!f)
         return 1;
     /* Reading fails where there is no speed to tell; that is 1 as well. */
-    if (fgets(text, sizeof(text), f) == NULL)
+    if (!fgets(text, sizeof(text), f))
         text[0] = '\0';
     fclose(f);
     mbit = strtol(text, NULL, 10);
@@ -229,7 +229,6 @@ static bool is_our_address(const struct sock_link *l, const struct nlmsghdr *h)
 {
     const struct ifaddrmsg *m = NLMSG_DATA(h);
     const union stream_addr *addr = &l->sni->addr;
-    const struct rtattr *a;
     int len = (int)IFA_PAYLOAD(h);
     const void *want = addr->sa.sa_family == AF_INET6 ? (const void *)&addr->in6.sin6_addr
                                                       : (const void *)&addr->in.sin_addr;
@@ -238,7 +237,7 @@ static bool is_our_address(const struct sock_link *l, const struct nlmsghdr *h)
 
     if (m->ifa_family != addr->sa.sa_family || m->ifa_index != l->ifindex)
         return false;
-    for (a = IFA_RTA(m); RTA_OK(a, len); a = RTA_NEXT(a, len)) {
+    for (const struct rtattr *a = IFA_RTA(m); RTA_OK(a, len); a = RTA_NEXT(a, len)) {
         if (a->rta_type == type && RTA_PAYLOAD(a) == size && memcmp(RTA_DATA(a), want, size) == 0)
             return true;
     }
@@ -332,7 +331,7 @@ struct sock_link *sock_link_new(void)
 {
     struct sock_link *l = calloc(1, sizeof(*l));
 
-    if (l != NULL)
+    if (l)
         l->sock = -1;
     return l;
 }

@@ -44,14 +44,14 @@ static void fetch_next(const struct sock_conn *c)
 {
     const struct sock_conn *next = TAILQ_NEXT(c, ready_link);
 
-    if (next == NULL)
+    if (!next)
         return;
-    if (next->txq != NULL)
+    if (next->txq)
         sock_fetch(next->txq, 3);
-    if (next->stream != NULL)
+    if (next->stream)
         sock_fetch(next->stream, 1);
     next = TAILQ_NEXT(next, ready_link);
-    if (next != NULL)
+    if (next)
         sock_fetch(next, 2);
 }
 
@@ -65,7 +65,7 @@ static int shard_poll(void *arg)
     TAILQ_CONCAT(&shard->turn, &shard->ready, ready_link);
     TAILQ_FOREACH(c, &shard->turn, ready_link)
         c->ready = SOCK_TURN;
-    while ((c = TAILQ_FIRST(&shard->turn)) != NULL) {
+    while ((c = TAILQ_FIRST(&shard->turn))) {
         fetch_next(c);
         sock_unready(c);
         sock_conn_hold(c);
@@ -83,7 +83,7 @@ static int shard_poll(void *arg)
 #define POOL_GET(shard, list, var)                                                                 \
     do {                                                                                           \
         (var) = (shard)->list;                                                                     \
-        if ((var) != NULL) {                                                                       \
+        if ((var)) {                                                                               \
             (shard)->list = (var)->next;                                                           \
             memset((var), 0, sizeof(*(var)));                                                      \
             (var)->shard = (shard);                                                                \
@@ -135,7 +135,7 @@ void sock_hs_free(struct sock_hs *hs)
 
 #define POOL_FILL(shard, array, list, count)                                                       \
     do {                                                                                           \
-        for (unsigned i = (count); (shard)->array != NULL && i-- > 0;) {                           \
+        for (unsigned i = (count); (shard)->array && i-- > 0;) {                                   \
             (shard)->array[i].next = (shard)->list;                                                \
             (shard)->list = &(shard)->array[i];                                                    \
         }                                                                                          \
@@ -152,7 +152,7 @@ static void *table_alloc(size_t n, size_t size, void **memory)
 static bool has_takes(const struct sock_opts *o)
 {
     return o->transport->caps & STREAM_CAP_TAKE ||
-           (o->ports != NULL && o->ports->transport.ops->caps & STREAM_CAP_TAKE);
+           (o->ports && o->ports->transport.ops->caps & STREAM_CAP_TAKE);
 }
 
 static bool shard_init(struct sock_shard *shard, struct lnd_sock *sock, unsigned index)
@@ -177,11 +177,10 @@ static bool shard_init(struct sock_shard *shard, struct lnd_sock *sock, unsigned
         shard->takes = calloc(SOCK_TAKES, sizeof(*shard->takes));
         POOL_FILL(shard, takes, free_takes, SOCK_TAKES);
     }
-    for (unsigned i = 0; take && shard->takes != NULL && i < SOCK_TAKES; i++)
+    for (unsigned i = 0; take && shard->takes && i < SOCK_TAKES; i++)
         shard->takes[i].shard = shard;
     shard->scratch = malloc(SOCK_SCRATCH);
-    return shard->conns != NULL && shard->peers != NULL && shard->hss != NULL &&
-           shard->scratch != NULL && (!take || shard->takes != NULL);
+    return shard->conns && shard->peers && shard->hss && shard->scratch && (!take || shard->takes);
 }
 
 void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes,
@@ -201,7 +200,7 @@ void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes
 
 static void shards_fini(struct lnd_sock *sock)
 {
-    for (unsigned i = 0; sock->shards != NULL && i < sock->nshards; i++) {
+    for (unsigned i = 0; sock->shards && i < sock->nshards; i++) {
         struct sock_shard *shard = &sock->shards[i];
 
         free(shard->conns_memory);
@@ -216,16 +215,16 @@ static void shards_fini(struct lnd_sock *sock)
 
 static int shards_init(struct lnd_sock *sock, struct lnet_node *node, char *err, size_t errlen)
 {
-    if (sock->shards != NULL)
+    if (sock->shards)
         return 0;
     sock->node = node;
     sock->nshards = reactor_count(lnet_node_env(node));
     sock->shards = calloc(sock->nshards, sizeof(*sock->shards));
-    for (unsigned i = 0; sock->shards != NULL && i < sock->nshards; i++) {
+    for (unsigned i = 0; sock->shards && i < sock->nshards; i++) {
         if (!shard_init(&sock->shards[i], sock, i))
             shards_fini(sock);
     }
-    if (sock->shards == NULL) {
+    if (!sock->shards) {
         snprintf(err, errlen, "no memory for %u connections per reactor; lower max_conns",
                  sock->opts.max_conns);
         return -ENOMEM;
@@ -239,14 +238,14 @@ struct lnd_sock *lnd_sock_new(const struct sock_opts *opts)
 {
     struct lnd_sock *sock = calloc(1, sizeof(*sock));
 
-    if (sock == NULL)
+    if (!sock)
         return NULL;
     sock->opts = *opts;
     if (sock->opts.max_conns == 0)
         sock->opts.max_conns = SOCK_CONNS_DEFAULT;
     if (opts->hello_map_count > 0) {
         sock->map = calloc(opts->hello_map_count, sizeof(*sock->map));
-        if (sock->map == NULL) {
+        if (!sock->map) {
             free(sock);
             return NULL;
         }
@@ -258,7 +257,7 @@ struct lnd_sock *lnd_sock_new(const struct sock_opts *opts)
 
 void lnd_sock_free(struct lnd_sock *sock)
 {
-    if (sock == NULL)
+    if (!sock)
         return;
     shards_fini(sock);
     free(sock->map);
@@ -302,7 +301,7 @@ static int check_tunables(struct lnet_tunables *t, char *err, size_t errlen)
 
 static int conns_by_speed(const struct sock_ni *sni)
 {
-    if (sni->ifp != NULL)
+    if (sni->ifp)
         return sock_link_conns_of_speed(sni->sock->opts.ports->speed(sni->ifp));
     return sock_link_conns_by_speed(sni->ni->ifname);
 }
@@ -350,7 +349,7 @@ static void on_start(struct reactor_task *task)
         reactor_poller_add(ns->shard->reactor, &ns->shard->poller);
     if (ns->shard == ns->sni->listener->shard)
         sock_serve(ns->sni);
-    if (ns->shard->index == ns->sni->link_shard && ns->sni->ifp == NULL)
+    if (ns->shard->index == ns->sni->link_shard && !ns->sni->ifp)
         sock_link_start(ns->sni);
 }
 
@@ -405,11 +404,11 @@ static void on_stop(struct reactor_task *task)
     struct sock_peer *sp;
 
     shut_for_new(ns);
-    if (ns->shard->index == ns->sni->link_shard && ns->sni->ifp == NULL)
+    if (ns->shard->index == ns->sni->link_shard && !ns->sni->ifp)
         sock_link_stop(ns->sni);
     ns->stopping = true;
     /* Closing one tells the core of its messages, which may make others go too. */
-    while ((sp = next_to_shut(ns)) != NULL) {
+    while ((sp = next_to_shut(ns))) {
         sp->shut = true;
         sock_peer_shutdown(sp);
     }
@@ -457,7 +456,7 @@ static int ni_resolve(struct sock_ni *sni, char *err, size_t errlen)
 {
     int rc = 0;
 
-    if (sni->sock->opts.ports != NULL)
+    if (sni->sock->opts.ports)
         rc = sock_port_resolve(sni, err, errlen);
     if (rc != 0)
         return rc < 0 ? rc : 0;
@@ -485,7 +484,7 @@ static int ni_prepare(struct sock_ni *sni, char *err, size_t errlen)
     }
     sni->link_shard = reactor_index(lnet_nid_home(ni->node, &ni->nid));
     sni->link = sock_link_new();
-    if (sni->link == NULL || sock_listener_get(sni) < 0) {
+    if (!sni->link || sock_listener_get(sni) < 0) {
         snprintf(err, errlen, "no memory for an NI");
         return -ENOMEM;
     }
@@ -509,7 +508,7 @@ static int ni_init(struct lnet_ni *ni, char *err, size_t errlen)
     if (rc < 0)
         return rc;
     sni = calloc(1, sizeof(*sni) + sock->nshards * sizeof(sni->shard[0]));
-    if (sni == NULL || sock->nnis == LNET_MAX_NI) {
+    if (!sni || sock->nnis == LNET_MAX_NI) {
         free(sni);
         snprintf(err, errlen, "no room for another NI");
         return -ENOMEM;
@@ -553,7 +552,7 @@ static int ni_start(struct lnet_ni *ni, char *err, size_t errlen)
         reactor_post(sni->sock->shards[i].reactor, &sni->shard[i].start);
     sni->running = true;
     rc = sock_listen(sni, err, errlen);
-    if (rc == 0 && sni->ifp != NULL)
+    if (rc == 0 && sni->ifp)
         sock_port_watch(sni);
     return rc;
 }
@@ -618,13 +617,13 @@ static void peer_shrink(void *ctx)
 {
     struct lnd_sock *sock = ctx;
 
-    if (sock->shards != NULL)
+    if (sock->shards)
         (void)sock_peer_forget_one(&sock->shards[reactor_index(reactor_self())]);
 }
 
 static void peer_free(struct lnet_peer_ni *peer)
 {
-    assert(peer->lnd_peer == NULL); /* each of ours has a reference */
+    assert(!peer->lnd_peer); /* each of ours has a reference */
     (void)peer;
 }
 

@@ -26,7 +26,7 @@ struct sock_peer *sock_peer_find(const struct sock_ni *sni, const struct lnet_pe
 {
     struct sock_peer *sp = peer->lnd_peer;
 
-    while (sp != NULL && sp->sni != sni)
+    while (sp && sp->sni != sni)
         sp = sp->next_of_peer;
     return sp;
 }
@@ -36,12 +36,12 @@ struct sock_peer *sock_peer_get(struct sock_ni *sni, struct lnet_peer_ni *peer)
     struct sock_shard *shard = &sni->sock->shards[reactor_index(reactor_self())];
     struct sock_peer *sp = sock_peer_find(sni, peer);
 
-    if (sp != NULL)
+    if (sp)
         return sp;
     sp = sock_peer_alloc(shard);
-    if (sp == NULL && sock_peer_forget_one(shard))
+    if (!sp && sock_peer_forget_one(shard))
         sp = sock_peer_alloc(shard);
-    if (sp == NULL)
+    if (!sp)
         return NULL;
     lnet_peer_hold(peer);
     sp->sni = sni;
@@ -62,7 +62,7 @@ struct sock_peer *sock_peer_get(struct sock_ni *sni, struct lnet_peer_ni *peer)
 
 static bool in_use(const struct sock_peer *sp)
 {
-    return sp->busy > 0 || sp->objects > 0 || sp->queue != NULL || sp->dial.state != SOCK_DIAL_IDLE;
+    return sp->busy > 0 || sp->objects > 0 || sp->queue || sp->dial.state != SOCK_DIAL_IDLE;
 }
 
 /* A peer that failed is remembered for a while, so that its back-off goes on growing. */
@@ -113,7 +113,7 @@ bool sock_peer_forget_one(struct sock_shard *shard)
 {
     struct sock_peer *sp = TAILQ_FIRST(&shard->spare);
 
-    if (sp == NULL)
+    if (!sp)
         return false;
     forget(sp);
     return true;
@@ -177,7 +177,7 @@ static struct sock_conn *choose(const struct sock_peer *sp, size_t nob)
     enum verdict best_verdict = VERDICT_NO;
     struct sock_conn *c, *best = NULL;
 
-    if (sp->only[bulk] != NULL)
+    if (sp->only[bulk])
         return sp->only[bulk];
     TAILQ_FOREACH(c, &sp->conns, link) {
         enum verdict v = match(c->type, bulk);
@@ -194,7 +194,7 @@ static struct sock_conn *only_of_type(const struct sock_peer *sp, enum sock_ctyp
 {
     struct sock_conn *c = TAILQ_FIRST(&sp->conns);
 
-    while (c != NULL && c->type != type)
+    while (c && c->type != type)
         c = TAILQ_NEXT(c, link);
     return c;
 }
@@ -234,7 +234,7 @@ static void queue_timer_set(struct sock_peer *sp)
 {
     uint64_t now = reactor_now_us();
 
-    if (sp->queue == NULL)
+    if (!sp->queue)
         reactor_timer_cancel(&sp->queue_timer);
     else
         reactor_timer_arm(&sp->queue_timer,
@@ -255,7 +255,7 @@ static struct lnet_msg *dequeue(struct sock_peer *sp)
     struct lnet_msg *msg = sp->queue;
 
     sp->queue = msg->lnd_next;
-    if (sp->queue == NULL)
+    if (!sp->queue)
         sp->queue_tail = &sp->queue;
     msg->lnd_next = NULL;
     return msg;
@@ -267,7 +267,7 @@ static void queue_timer(struct reactor_timer *t)
     struct sock_peer *sp = sock_container(t, struct sock_peer, queue_timer);
 
     sock_peer_hold(sp);
-    while (sp->queue != NULL && sp->queue->lnd_deadline_us <= reactor_now_us())
+    while (sp->queue && sp->queue->lnd_deadline_us <= reactor_now_us())
         fail_msg(dequeue(sp), LNET_DROP_NEXT_HOP_TIMEOUT, LNET_HEALTH_NETWORK_TIMEOUT);
     queue_timer_set(sp);
     sock_peer_release(sp);
@@ -282,7 +282,7 @@ void sock_peer_fail_queue(struct sock_peer *sp, enum lnet_drop reason, enum lnet
     sp->queue_tail = &sp->queue;
     queue_timer_set(sp);
     sock_peer_hold(sp);
-    while (msg != NULL) {
+    while (msg) {
         last = msg;
         msg = msg->lnd_next;
         fail_msg(last, reason, health);
@@ -294,11 +294,11 @@ static void flush_queue(struct sock_peer *sp)
 {
     struct lnet_msg **at = &sp->queue;
 
-    while (*at != NULL) {
+    while (*at) {
         struct lnet_msg *msg = *at;
         struct sock_conn *c = choose(sp, msg->lnd_hdr_len + msg->payload.bytes);
 
-        if (c == NULL) {
+        if (!c) {
             at = &msg->lnd_next;
             continue;
         }
@@ -322,7 +322,7 @@ void sock_send(struct lnet_msg *msg)
         return;
     }
     sp = sock_peer_get(sni, msg->tx_peer);
-    if (sp == NULL) {
+    if (!sp) {
         fail_msg(msg, LNET_DROP_NO_PEER_MEMORY, LNET_HEALTH_LOCAL_ERROR);
         return;
     }
@@ -333,7 +333,7 @@ void sock_send(struct lnet_msg *msg)
     }
     c = choose(sp, msg->lnd_hdr_len + msg->payload.bytes);
     sock_peer_hold(sp);
-    if (c != NULL) {
+    if (c) {
         sock_tx_queue(c, msg);
         sock_dial_complete(sp);
     } else if (sp->dial.state != SOCK_DIAL_IDLE) {
@@ -362,7 +362,7 @@ static bool is_connected(const struct lnet_peer_ni *peer)
 {
     const struct sock_peer *sp = peer->lnd_peer;
 
-    while (sp != NULL && TAILQ_EMPTY(&sp->conns))
+    while (sp && TAILQ_EMPTY(&sp->conns))
         sp = sp->next_of_peer;
     return sp != NULL;
 }
@@ -416,7 +416,7 @@ static void close_listed(struct sock_peer *sp, const struct sock_why *why)
 {
     struct sock_conn *c, *list = NULL;
 
-    while ((c = TAILQ_LAST(&sp->conns, sock_conns)) != NULL) {
+    while ((c = TAILQ_LAST(&sp->conns, sock_conns))) {
         TAILQ_REMOVE(&sp->conns, c, link);
         sp->count[c->type]--;
         c->listed = false;
@@ -425,7 +425,7 @@ static void close_listed(struct sock_peer *sp, const struct sock_why *why)
         sock_conn_hold(c);
     }
     conns_changed(sp);
-    while ((c = list) != NULL) {
+    while ((c = list)) {
         list = c->next;
         sock_conn_close(c, why);
         sock_conn_release(c);
@@ -491,18 +491,17 @@ void sock_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_dr
 {
     struct sock_peer *sp = sock_peer_find(ni->lnd_ni, peer);
 
-    if (sp != NULL)
+    if (sp)
         close_all(sp, why);
 }
 
 void sock_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
 {
-    const struct sock_peer *sp;
     const struct sock_conn *c;
     struct stream_stats st;
 
     memset(out, 0, sizeof(*out));
-    for (sp = peer->lnd_peer; sp != NULL; sp = sp->next_of_peer) {
+    for (const struct sock_peer *sp = peer->lnd_peer; sp; sp = sp->next_of_peer) {
         for (int i = 0; i < 4; i++)
             out->conns[i] += sp->count[i];
         out->connecting += sp->dial.state != SOCK_DIAL_IDLE;
@@ -543,7 +542,7 @@ void sock_peer_probe(struct sock_peer *sp)
         if (i->type == SOCK_CTYPE_BULK_IN)
             c = i;
     }
-    if (c != NULL && sock_tx_idle(c) && reactor_now_us() - sp->alive_us >= SOCK_DOUBT)
+    if (c && sock_tx_idle(c) && reactor_now_us() - sp->alive_us >= SOCK_DOUBT)
         sock_tx_ack(c, SOCK_COOKIE_PING);
 }
 

@@ -46,12 +46,12 @@ static int home_take(struct sock_ni *sni, char *err, size_t errlen)
 
     addr_of_nid(&sni->ni->nid, &addr);
     h = home_of(sock, &addr);
-    if (h == NULL && sock->nhomes == SOCK_HOMES) {
+    if (!h && sock->nhomes == SOCK_HOMES) {
         snprintf(err, errlen, "NIs have had more than %u addresses; restart the program",
                  SOCK_HOMES);
         return -ENOSPC;
     }
-    if (h == NULL) {
+    if (!h) {
         h = &sock->home[sock->nhomes];
         h->addr = addr;
         __atomic_store_n(&sock->nhomes, sock->nhomes + 1, __ATOMIC_RELEASE);
@@ -69,9 +69,9 @@ unsigned lnd_sock_home(void *ctx, const struct inet_addr *local, const struct in
     lnet_net_t net = LNET_NET(LNET_LND_SOCK, 0);
     struct lnet_nid nid;
 
-    if (sock->node == NULL)
+    if (!sock->node)
         return 0;
-    if (h != NULL)
+    if (h)
         net = __atomic_load_n(&h->net, __ATOMIC_RELAXED);
     nid = nid_of_addr(net, remote);
     return reactor_index(lnet_nid_home(sock->node, &nid));
@@ -163,7 +163,7 @@ int sock_port_resolve(struct sock_ni *sni, char *err, size_t errlen)
     struct inet_if *ifp = port_of(ports, ni);
     int rc;
 
-    if (ifp == NULL)
+    if (!ifp)
         return 0;
     sni->ifp = ifp;
     sni->transport = ports->transport;
@@ -247,7 +247,7 @@ void sock_port_unwatch(struct sock_ni *sni)
 void sock_port_free(struct sock_ni *sni)
 {
     sock_port_unwatch(sni); /* of a node that was not stopped in order */
-    if (sni->home != NULL)
+    if (sni->home)
         sni->home->refs--;
     sni->home = NULL;
 }

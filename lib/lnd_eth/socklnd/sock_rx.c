@@ -127,7 +127,7 @@ static bool take_alloc(struct sock_conn *c)
 {
     struct sock_shard *shard = c->shard;
 
-    if (shard->free_takes == NULL)
+    if (!shard->free_takes)
         return false;
     c->take = shard->free_takes;
     shard->free_takes = c->take->next;
@@ -141,22 +141,22 @@ static bool take_alloc(struct sock_conn *c)
 /* Segments that there is a place for. Few lie in the message, more in a `take`. */
 static unsigned place_room(struct sock_conn *c)
 {
-    if (c->place == NULL) {
+    if (!c->place) {
         c->nsegs = 0;
         c->place = lnet_rx_segs(&c->rx);
     }
-    if (c->take == NULL && (c->place == NULL || c->nsegs == LNET_MD_MAX_SEGS) && !take_alloc(c))
+    if (!c->take && (!c->place || c->nsegs == LNET_MD_MAX_SEGS) && !take_alloc(c))
         return 0;
-    return (c->take != NULL ? SOCK_TAKE_SEGS : LNET_MD_MAX_SEGS) - c->nsegs;
+    return (c->take ? SOCK_TAKE_SEGS : LNET_MD_MAX_SEGS) - c->nsegs;
 }
 
 static void give_back_place(struct sock_conn *c)
 {
-    if (c->place == NULL)
+    if (!c->place)
         return;
     c->sp->sni->transport.ops->give_back(c->place, c->nsegs);
     c->place = NULL;
-    if (c->take != NULL)
+    if (c->take)
         take_free(c->take);
     c->take = NULL;
 }
@@ -245,10 +245,10 @@ static size_t take_and_copy(struct sock_conn *c)
 /* There is no room for the message as segments: the core has it copied, and the rest too. */
 static void leave_take(struct sock_conn *c)
 {
-    unsigned n = c->place != NULL ? c->nsegs : 0;
+    unsigned n = c->place ? c->nsegs : 0;
     struct mem_seg few[LNET_MD_MAX_SEGS];
 
-    if (n > 0 && c->take == NULL) { /* the core needs the place itself */
+    if (n > 0 && !c->take) { /* the core needs the place itself */
         memcpy(few, c->place, n * sizeof(few[0]));
         c->place = few;
     }
@@ -287,7 +287,7 @@ static size_t read_payload(struct sock_conn *c)
     size_t got;
 
     if (takes(c))
-        return c->segs == NULL ? take_for_core(c) : take_and_copy(c);
+        return !c->segs ? take_for_core(c) : take_and_copy(c);
     got = ops(c)->read_into(c->stream, segs, remaining_segs(c, segs));
     advance(c, got);
     return got;
@@ -326,11 +326,10 @@ static void payload_done(struct sock_conn *c)
         sock_tx_ack(c, cookie);
     if (c->state != SOCK_CONN_UP)
         return;
-    if (c->place != NULL) {
+    if (c->place) {
         c->rx.taken = (struct lnet_sgl){c->place, c->nsegs, c->mlen};
-        c->rx.release = c->take != NULL ? take_release : place_release;
-        c->rx.release_owner =
-            c->take != NULL ? c->take : (void *)(uintptr_t)c->sp->sni->transport.ops;
+        c->rx.release = c->take ? take_release : place_release;
+        c->rx.release_owner = c->take ? c->take : (void *)(uintptr_t)c->sp->sni->transport.ops;
         c->place = NULL;
         c->take = NULL;
     }

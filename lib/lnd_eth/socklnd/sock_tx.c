@@ -31,7 +31,7 @@ static uint32_t frame_len(const struct lnet_msg *msg)
 
 bool sock_tx_idle(const struct sock_conn *c)
 {
-    return c->raw_sent == c->raw_len && c->nacks == 0 && c->txq == NULL;
+    return c->raw_sent == c->raw_len && c->nacks == 0 && !c->txq;
 }
 
 /* ---- what is sent next ---- */
@@ -118,7 +118,7 @@ static bool add_noops(const struct sock_conn *c, struct tx_batch *b)
 
 static bool msg_begun(const struct sock_conn *c)
 {
-    return c->txq != NULL && c->txq->lnd_sent > 0;
+    return c->txq && c->txq->lnd_sent > 0;
 }
 
 static void gather(struct sock_conn *c, struct tx_batch *b)
@@ -140,7 +140,7 @@ static void gather(struct sock_conn *c, struct tx_batch *b)
     }
     if (!add_noops(c, b))
         return;
-    for (; msg != NULL; msg = msg->lnd_next) {
+    for (; msg; msg = msg->lnd_next) {
         if (!add_msg(b, msg))
             return;
     }
@@ -184,13 +184,13 @@ static void consume(struct sock_conn *c, size_t n, struct lnet_msg **done)
         } else {
             struct lnet_msg *msg = c->txq;
 
-            assert(msg != NULL);
+            assert(msg);
             c->sent_us = reactor_now_us();
             part = least(n, frame_len(msg) - msg->lnd_sent);
             msg->lnd_sent += (uint32_t)part;
             if (msg->lnd_sent == frame_len(msg)) {
                 c->txq = msg->lnd_next;
-                if (c->txq == NULL)
+                if (!c->txq)
                     c->txq_tail = &c->txq;
                 c->txq_bytes -= frame_len(msg);
                 msg->lnd_next = NULL;
@@ -212,7 +212,7 @@ static void report(struct sock_conn *c, struct lnet_msg *done)
     struct lnet_msg *msg;
 
     if (by_reference) {
-        for (msg = done; msg != NULL; msg = msg->lnd_next) {
+        for (msg = done; msg; msg = msg->lnd_next) {
             *c->unacked_tail = msg;
             c->unacked_tail = &msg->lnd_next;
             lnet_send_accepted(msg);
@@ -221,7 +221,7 @@ static void report(struct sock_conn *c, struct lnet_msg *done)
         }
         return;
     }
-    while ((msg = done) != NULL) {
+    while ((msg = done)) {
         done = msg->lnd_next;
         lnet_send_done(msg, LNET_RESULT_OK);
     }
@@ -325,13 +325,13 @@ void sock_tx_acked(struct sock_conn *c)
     struct stream_stats st;
     struct lnet_msg *msg;
 
-    if (c->unacked != NULL)
+    if (c->unacked)
         sock_fetch(c->unacked, 3);
     c->stream->ops->stats(c->stream, &st);
     sock_conn_hold(c);
-    while ((msg = c->unacked) != NULL && msg->lnd_deadline_us <= st.bytes_out - st.unacked) {
+    while ((msg = c->unacked) && msg->lnd_deadline_us <= st.bytes_out - st.unacked) {
         c->unacked = msg->lnd_next;
-        if (c->unacked == NULL)
+        if (!c->unacked)
             c->unacked_tail = &c->unacked;
         else
             sock_fetch(c->unacked, 3);
@@ -361,7 +361,7 @@ void sock_tx_abandon(struct sock_conn *c, const struct sock_why *why)
     c->txq_bytes = 0;
     c->nacks = 0;
     for (int i = 0; i < 2; i++) {
-        while ((msg = lists[i]) != NULL) {
+        while ((msg = lists[i])) {
             lists[i] = msg->lnd_next;
             lnet_send_done(msg, (struct lnet_result){why->tx, msg->lnd_sent > 0 ? why->begun_health
                                                                                 : why->tx_health});

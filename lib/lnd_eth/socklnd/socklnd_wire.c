@@ -244,9 +244,7 @@ static bool hello_v4_fields(const void *buf, struct sock_hello *out)
 
 static bool hello_ips(const void *buf, struct sock_hello *out)
 {
-    uint32_t i;
-
-    for (i = 0; i < out->nips; i++) {
+    for (uint32_t i = 0; i < out->nips; i++) {
         out->ips[i] = peek32(buf, SOCK_HELLO4_SIZE + 4 * i);
         if (out->ips[i] == 0)
             return false;
@@ -295,12 +293,11 @@ static size_t hello_v3_encode(const struct sock_hello *in, uint8_t *buf)
         .ctype = htole32((uint32_t)in->ctype),
         .nips = htole32(in->nips),
     };
-    size_t i;
 
     if (!fits_nid4(&in->src_nid) || !fits_nid4(&in->dst_nid) || in->nips > SOCK_NIPS_MAX)
         return 0;
     memcpy(buf, &w, sizeof(w));
-    for (i = 0; i < in->nips; i++) {
+    for (size_t i = 0; i < in->nips; i++) {
         uint32_t ip = htole32(in->ips[i]);
 
         memcpy(buf + sizeof(w) + sizeof(ip) * i, &ip, sizeof(ip));

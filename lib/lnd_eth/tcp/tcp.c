@@ -162,7 +162,7 @@ static unsigned go_on(struct tcp_shard *sh)
     struct tcp_conn *c;
     unsigned n = 0;
 
-    while (n < FLUSH_MAX && (c = tcp_tx_next_waiter(sh)) != NULL) {
+    while (n < FLUSH_MAX && (c = tcp_tx_next_waiter(sh))) {
         sh->current = c;
         send_what_is_due(c);
         sh->current = NULL;
@@ -477,9 +477,9 @@ static bool is_ending(const struct tcp_conn *c)
 
 static void abort_all(struct tcp_conns *conns, bool ending_too)
 {
-    struct tcp_conn *c, *next;
+    struct tcp_conn *next;
 
-    for (c = TAILQ_FIRST(conns); c; c = next) {
+    for (struct tcp_conn *c = TAILQ_FIRST(conns); c; c = next) {
         next = TAILQ_NEXT(c, link);
         if (ending_too || !is_ending(c))
             tcp_conn_abort(c, STREAM_END_RESET);

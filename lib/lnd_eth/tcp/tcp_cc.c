@@ -8,7 +8,7 @@ static const struct tcp_cc *const table[] = {&tcp_cc_cubic, &tcp_cc_newreno};
 
 const struct tcp_cc *tcp_cc_find(const char *name)
 {
-    if (name == NULL)
+    if (!name)
         return table[0];
     for (unsigned i = 0; i < RTE_DIM(table); i++) {
         if (strcmp(table[i]->name, name) == 0)
@@ -63,6 +63,6 @@ void tcp_cc_idle(struct tcp_conn *c, uint64_t idle_us)
         tx->ssthresh = tx_max(tx->ssthresh == UINT32_MAX ? 0 : tx->ssthresh, tx->cwnd / 4 * 3);
     for (; idle_us > tx->rto && tx->cwnd > least; idle_us -= tx->rto)
         tx->cwnd = tx_max(tx->cwnd / 2, least);
-    if (c->sh->tcp->cc->idle != NULL)
+    if (c->sh->tcp->cc->idle)
         c->sh->tcp->cc->idle(c, idle_us);
 }

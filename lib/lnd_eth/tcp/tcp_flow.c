@@ -328,7 +328,7 @@ void tcp_flow_leave(struct tcp_conn *c)
         return;
     }
     c->left->at = sh;
-    c->left->home = c->home == NULL && home_of(sh, &c->flow.key) == sh;
+    c->left->home = !c->home && home_of(sh, &c->flow.key) == sh;
     tcp_flow_insert(sh, &c->left->flow);
 }
 

@@ -83,12 +83,12 @@ void tcp_mtu_progress(struct tcp_conn *c)
  * (RFC 1191 §6.5). After an RTO it is known to be lost. Records are cut as they are sent. */
 void tcp_tx_remss(struct tcp_conn *c, bool by_icmp)
 {
-    struct tcp_tx_seg *s, *next;
+    struct tcp_tx_seg *next;
     uint32_t mss = tcp_tx_mss(c);
 
     if (!c->tx.open || !by_icmp)
         return;
-    for (s = TAILQ_FIRST(&c->tx.sent); s != NULL; s = next) {
+    for (struct tcp_tx_seg *s = TAILQ_FIRST(&c->tx.sent); s; s = next) {
         next = TAILQ_NEXT(s, link);
         if (s->size > mss && s->len - s->fin > mss)
             tcp_segs_lose(c, s);

@@ -47,12 +47,12 @@ int tcp_tx_shard_create(struct tcp_shard *sh)
 {
     struct tcp_copies *st = calloc(1, sizeof(*st));
 
-    if (st == NULL)
+    if (!st)
         return -ENOMEM;
     st->sh = sh;
     st->data = calloc(TX_DATA_MAX, sizeof(*st->data));
     st->segs = calloc(TX_SEGS_MAX, sizeof(*st->segs));
-    if (st->data == NULL || st->segs == NULL) {
+    if (!st->data || !st->segs) {
         free(st->data);
         free(st->segs);
         free(st);
@@ -76,7 +76,7 @@ int tcp_tx_shard_create(struct tcp_shard *sh)
 /* Pieces move between reactors with their connections: all connections of all reactors are gone. */
 void tcp_tx_shard_destroy(struct tcp_shard *sh)
 {
-    if (sh->copies == NULL)
+    if (!sh->copies)
         return;
     free(sh->copies->data);
     free(sh->copies->segs);
@@ -121,7 +121,7 @@ static void wake_waiters(struct reactor_timer *t)
     struct tcp_conn *c;
 
     if (st->nfree_data > 0 && rte_mempool_avail_count(st->sh->tcp->copy_pool) > 0) {
-        for (unsigned i = 0; i < WAKE_BATCH && (c = TAILQ_FIRST(&st->waiters)) != NULL; i++) {
+        for (unsigned i = 0; i < WAKE_BATCH && (c = TAILQ_FIRST(&st->waiters)); i++) {
             wait_no_more(c);
             tcp_queue_wake(c);
         }
@@ -172,7 +172,7 @@ static struct rte_mbuf *copy_alloc(struct tcp_copies *st)
 {
     struct rte_mbuf *m = rte_pktmbuf_alloc(st->sh->tcp->copy_pool);
 
-    if (m != NULL && st->copies_free > 0)
+    if (m && st->copies_free > 0)
         st->copies_free--;
     return m;
 }
@@ -213,13 +213,13 @@ static struct tcp_tx_data *piece_add(struct tcp_conn *c, uint8_t *addr, uint32_t
     struct tcp_copies *st = c->sh->copies;
     struct tcp_tx_data *d = st->free_data;
 
-    if (d == NULL || c->tx.pieces >= piece_most(c))
+    if (!d || c->tx.pieces >= piece_most(c))
         return NULL;
     st->free_data = d->next;
     st->nfree_data--;
     c->tx.pieces++;
     *d = (struct tcp_tx_data){.addr = addr, .seq = c->tx.end, .len = len};
-    if (c->tx.tail != NULL)
+    if (c->tx.tail)
         c->tx.tail->next = d;
     else
         c->tx.head = d;
@@ -232,7 +232,7 @@ static struct tcp_tx_data *data_add(struct tcp_conn *c, struct rte_mbuf *m, uint
 {
     struct tcp_tx_data *d = piece_add(c, addr, len);
 
-    if (d == NULL)
+    if (!d)
         return NULL;
     rte_mbuf_refcnt_update(m, 1);
     d->m = m;
@@ -258,7 +258,7 @@ static void data_free(struct tcp_conn *c, struct tcp_tx_data *d)
 
 static void fill_end(struct tcp_conn *c)
 {
-    if (c->tx.fill != NULL)
+    if (c->tx.fill)
         rte_pktmbuf_free_seg(c->tx.fill);
     c->tx.fill = NULL;
 }
@@ -266,7 +266,7 @@ static void fill_end(struct tcp_conn *c)
 /* Bytes [end, end + len) have been added to the queue. */
 static void grown(struct tcp_conn *c, uint32_t len)
 {
-    if (c->tx.unsent == NULL)
+    if (!c->tx.unsent)
         c->tx.unsent = c->tx.tail;
     c->tx.end += len;
     c->tx.unacked += len;
@@ -290,7 +290,7 @@ static bool goes_on(const struct tcp_conn *c, const struct rte_mbuf *m, const ui
 {
     const struct tcp_tx_data *d = c->tx.tail;
 
-    return d != NULL && !d->copied && !d->landing && d->m == m && d->addr + d->len == addr;
+    return d && !d->copied && !d->landing && d->m == m && d->addr + d->len == addr;
 }
 
 static void go_on(struct tcp_conn *c, const uint8_t *addr, uint32_t len)
@@ -317,7 +317,7 @@ static uint32_t refer(struct tcp_conn *c, struct rte_mbuf *m, uint8_t *addr, uin
         return len;
     }
     d = data_add(c, m, addr, len, false);
-    if (d == NULL)
+    if (!d)
         return 0;
     d->own = own;
     if (own)
@@ -332,13 +332,13 @@ static uint32_t refer_landing(struct tcp_conn *c, struct rte_mbuf_ext_shared_inf
 {
     struct tcp_tx_data *d = c->tx.tail;
 
-    if (d != NULL && d->landing && d->info == info && d->addr + d->len == seg->addr) {
+    if (d && d->landing && d->info == info && d->addr + d->len == seg->addr) {
         d->len += len;
         grown(c, len);
         return len;
     }
     d = piece_add(c, seg->addr, len);
-    if (d == NULL)
+    if (!d)
         return 0;
     rte_mbuf_ext_refcnt_update(info, 1);
     d->info = info;
@@ -357,7 +357,7 @@ static uint32_t refer_with(struct tcp_conn *c, const uint8_t *head, uint32_t hea
     struct tcp_tx_data *d = data_add(c, m, to, head_len + len, false);
     struct pkt *p = pkt_of(m);
 
-    if (d == NULL)
+    if (!d)
         return 0;
     d->own = 1;
     pkt_sum_trim(m, offset_in(m, addr), len);
@@ -378,20 +378,20 @@ static uint32_t copy_some(struct tcp_conn *c, const uint8_t *from, uint32_t len)
     struct tcp_tx *tx = &c->tx;
     uint8_t *to;
 
-    if (tx->fill != NULL && tx->fill_used == TX_COPY_ROOM)
+    if (tx->fill && tx->fill_used == TX_COPY_ROOM)
         fill_end(c);
-    if (tx->fill == NULL) {
+    if (!tx->fill) {
         tx->fill = copy_alloc(c->sh->copies);
         tx->fill_used = 0;
     }
-    if (tx->fill == NULL)
+    if (!tx->fill)
         return 0;
     len = tx_min(len, TX_COPY_ROOM - tx->fill_used);
     to = (uint8_t *)tx->fill->buf_addr + tx->fill_used;
-    if (tx->tail != NULL && tx->tail->copied && tx->tail->m == tx->fill &&
+    if (tx->tail && tx->tail->copied && tx->tail->m == tx->fill &&
         tx->tail->addr + tx->tail->len == to)
         tx->tail->len += len;
-    else if (data_add(c, tx->fill, to, len, true) == NULL)
+    else if (!data_add(c, tx->fill, to, len, true))
         return 0;
     memcpy(to, from, len);
     tx->fill_used += len;
@@ -426,7 +426,7 @@ static struct rte_mbuf_ext_shared_info *landing_of(const struct tcp_conn *c,
     struct rte_mbuf_ext_shared_info *info =
         seg->region == MEM_REGION_NONE ? NULL : mem_hold_of(seg->region, seg->addr, seg->len);
 
-    return info != NULL && seg->len <= TX_PIECE_MAX &&
+    return info && seg->len <= TX_PIECE_MAX &&
                    (inet_if_port(c->path.ifp)->caps & PORT_TX_RETURNS) != 0
                ? info
                : NULL;
@@ -441,10 +441,10 @@ static uint32_t take_seg(struct tcp_conn *c, const struct mem_seg *seg, uint32_t
     *copied = false;
     if (want == 0)
         return 0;
-    if (m != NULL)
+    if (m)
         return refer(c, m, seg->addr, want);
     info = landing_of(c, seg);
-    if (info != NULL)
+    if (info)
         return refer_landing(c, info, seg, want);
     *copied = true;
     return copy_in(c, seg->addr, want);
@@ -459,8 +459,7 @@ static struct rte_mbuf *joins(const struct mem_seg *seg, uint32_t left)
         left <= seg[0].len)
         return NULL;
     m = buffer_of(&seg[1]);
-    return m != NULL && offset_in(m, seg[1].addr) >= seg[0].len &&
-                   is_own(m, seg[1].addr - seg[0].len)
+    return m && offset_in(m, seg[1].addr) >= seg[0].len && is_own(m, seg[1].addr - seg[0].len)
                ? m
                : NULL;
 }
@@ -477,7 +476,7 @@ ssize_t tcp_tx_append(struct tcp_conn *c, const struct mem_seg *segs, unsigned n
         c->tx.progress_us = reactor_now_us();
     c->tx.more = more;
     for (unsigned i = 0; i < nsegs; i++) {
-        if (i + 1 < nsegs && (m = joins(&segs[i], left)) != NULL) {
+        if (i + 1 < nsegs && (m = joins(&segs[i], left))) {
             want = tx_min(segs[i + 1].len, left - segs[i].len);
             got = refer_with(c, segs[i].addr, segs[i].len, m, segs[i + 1].addr, want);
             left -= got;
@@ -511,7 +510,7 @@ ssize_t tcp_tx_append(struct tcp_conn *c, const struct mem_seg *segs, unsigned n
 
 struct tcp_tx_data *tcp_queue_at(struct tcp_tx_data *d, uint32_t seq)
 {
-    while (d != NULL && seq_leq(d->seq + d->len, seq))
+    while (d && seq_leq(d->seq + d->len, seq))
         d = d->next;
     return d;
 }
@@ -542,11 +541,11 @@ struct rte_mbuf *tcp_queue_chain(struct tcp_conn *c, struct tcp_tx_data *d, uint
     uint32_t off, n;
 
     d = tcp_queue_at(d, seq);
-    for (unsigned i = 0; i < TX_PIECES && len > 0 && d != NULL; i++, d = d->next) {
+    for (unsigned i = 0; i < TX_PIECES && len > 0 && d; i++, d = d->next) {
         off = seq - d->seq;
         n = tx_min(len, d->len - off);
         m = inet_alloc(c->sh->inet, &c->path);
-        if (m == NULL || !refer_to(m, d, off, (uint16_t)n)) {
+        if (!m || !refer_to(m, d, off, (uint16_t)n)) {
             rte_pktmbuf_free(m);
             rte_pktmbuf_free(head);
             return NULL;
@@ -555,7 +554,7 @@ struct rte_mbuf *tcp_queue_chain(struct tcp_conn *c, struct tcp_tx_data *d, uint
         m->pkt_len = n;
         m->next = NULL;
         m->nb_segs = 1;
-        if (head == NULL) {
+        if (!head) {
             head = m;
         } else {
             tail->next = m;
@@ -586,7 +585,7 @@ uint32_t tcp_queue_cut(const struct tcp_tx_data *d, uint32_t seq, uint32_t len, 
     if (d->own && seq == d->seq && rest >= mss / 2)
         return rest;
     /* A short one, and then others can be whole again. */
-    return d->next != NULL && is_worth(d->next, mss) ? rest : len;
+    return d->next && is_worth(d->next, mss) ? rest : len;
 }
 
 /* A message waits long enough to be in no cache any more. What is sent next is fetched while this
@@ -597,7 +596,7 @@ static void prefetch_after(const struct tcp_tx_data *d)
     const struct tcp_tx_data *next = d->next;
     const uint8_t *p, *end;
 
-    if (next == NULL)
+    if (!next)
         return;
     rte_prefetch0(next->next);
     rte_prefetch0(next->m);
@@ -640,13 +639,13 @@ void tcp_queue_acked(struct tcp_conn *c)
     struct tcp_tx_data *d;
     uint64_t unacked = seq_lt(tx->una, tx->end) ? tx->end - tx->una : 0;
 
-    while ((d = tx->head) != NULL && seq_leq(d->seq + d->len, tx->una)) {
+    while ((d = tx->head) && seq_leq(d->seq + d->len, tx->una)) {
         tx->head = d->next;
         if (tx->unsent == d)
             tx->unsent = d->next;
         data_free(c, d);
     }
-    if (tx->head == NULL) {
+    if (!tx->head) {
         tx->tail = NULL;
         fill_end(c);
     }
@@ -669,7 +668,7 @@ void tcp_queue_free(struct tcp_conn *c)
     struct tcp_tx_data *d;
 
     wait_no_more(c);
-    while ((d = c->tx.head) != NULL) {
+    while ((d = c->tx.head)) {
         c->tx.head = d->next;
         data_free(c, d);
     }

@@ -99,7 +99,7 @@ static uint32_t reo_wnd(const struct tcp_conn *c)
 bool tcp_rack_mark(struct tcp_conn *c, uint64_t now_us)
 {
     struct tcp_tx *tx = &c->tx;
-    struct tcp_tx_seg *s, *next;
+    struct tcp_tx_seg *next;
     uint64_t due;
     bool found = false;
 
@@ -107,7 +107,8 @@ bool tcp_rack_mark(struct tcp_conn *c, uint64_t now_us)
     if (!tx->rack_valid)
         return false;
     tx->rack_reo_wnd = reo_wnd(c);
-    for (s = TAILQ_FIRST(&tx->sent); s != NULL && s->sent_us <= tx->rack_sent_us; s = next) {
+    for (struct tcp_tx_seg *s = TAILQ_FIRST(&tx->sent); s && s->sent_us <= tx->rack_sent_us;
+         s = next) {
         next = TAILQ_NEXT(s, link);
         if (!sent_after(tx->rack_sent_us, tx->rack_end, s->sent_us, s->seq + s->len))
             continue; /* of the same burst */
@@ -138,7 +139,7 @@ void tcp_rack_rto(struct tcp_conn *c, uint64_t now_us)
     struct tcp_tx_seg *s;
     uint64_t least = tx->rack_valid && c->sack_on ? tx->rack_rtt + (uint64_t)reo_wnd(c) : 0;
 
-    while ((s = TAILQ_FIRST(&tx->sent)) != NULL && s->sent_us + least <= now_us)
+    while ((s = TAILQ_FIRST(&tx->sent)) && s->sent_us + least <= now_us)
         tcp_segs_lose(c, s);
     s = tx->first;
     tcp_segs_lose(c, s);
@@ -182,7 +183,7 @@ static struct tcp_tx_seg *last_segment(struct tcp_conn *c)
     if (payload <= mss)
         return s;
     t = tcp_segs_split(c, s, (payload - 1) / mss * mss);
-    return t != NULL ? t : s;
+    return t ? t : s;
 }
 
 /* §7.3: a segment that is new, beyond cwnd if need be; else the last again. */

@@ -68,7 +68,7 @@ static void lose_first(struct tcp_conn *c)
     struct tcp_tx_seg *s = c->tx.first;
     uint32_t mss = tcp_tx_mss(c);
 
-    if (s == NULL || s->state != TCP_SEG_SENT)
+    if (!s || s->state != TCP_SEG_SENT)
         return;
     if (s->len - s->fin > mss)
         (void)tcp_segs_split(c, s, mss);
@@ -154,7 +154,7 @@ static void take_back(struct tcp_conn *c)
     tcp_segs_found(c);
     tx->cwnd = tx_max(tx->cwnd, tx->prior_cwnd);
     tx->ssthresh = tx_max(tx->ssthresh, tx->prior_ssthresh);
-    if (c->sh->tcp->cc->undo != NULL)
+    if (c->sh->tcp->cc->undo)
         c->sh->tcp->cc->undo(c);
     tx->undo = false;
     tx->state = TCP_CC_OPEN;

@@ -15,7 +15,7 @@
 
 static struct tcp_tx_seg **seg_slot(struct tcp_tx *tx, struct tcp_tx_seg *s)
 {
-    if (s->up == NULL)
+    if (!s->up)
         return &tx->root;
     return s->up->left == s ? &s->up->left : &s->up->right;
 }
@@ -36,7 +36,7 @@ static void rotate_up(struct tcp_tx *tx, struct tcp_tx_seg *s)
         p->right = child;
         s->left = p;
     }
-    if (child != NULL)
+    if (child)
         child->up = p;
     p->up = s;
 }
@@ -48,18 +48,18 @@ static void seg_insert(struct tcp_tx *tx, struct tcp_tx_seg *after, struct tcp_t
 
     s->left = s->right = NULL;
     s->prev = after;
-    s->next = after != NULL ? after->next : NULL;
-    if (s->next != NULL)
+    s->next = after ? after->next : NULL;
+    if (s->next)
         s->next->prev = s;
     else
         tx->last = s;
-    if (after == NULL) {
+    if (!after) {
         tx->first = tx->root = s;
         s->up = NULL;
         return;
     }
     after->next = s;
-    if (p->right == NULL) {
+    if (!p->right) {
         p->right = s;
     } else {
         /* What follows `after` is the leftmost of its right side. */
@@ -67,7 +67,7 @@ static void seg_insert(struct tcp_tx *tx, struct tcp_tx_seg *after, struct tcp_t
         p->left = s;
     }
     s->up = p;
-    while (s->up != NULL && s->up->prio < s->prio)
+    while (s->up && s->up->prio < s->prio)
         rotate_up(tx, s);
 }
 
@@ -75,17 +75,17 @@ static void seg_unlink(struct tcp_tx *tx, struct tcp_tx_seg *s)
 {
     struct tcp_tx_seg *child;
 
-    while (s->left != NULL && s->right != NULL)
+    while (s->left && s->right)
         rotate_up(tx, s->left->prio > s->right->prio ? s->left : s->right);
-    child = s->left != NULL ? s->left : s->right;
+    child = s->left ? s->left : s->right;
     *seg_slot(tx, s) = child;
-    if (child != NULL)
+    if (child)
         child->up = s->up;
-    if (s->prev != NULL)
+    if (s->prev)
         s->prev->next = s->next;
     else
         tx->first = s->next;
-    if (s->next != NULL)
+    if (s->next)
         s->next->prev = s->prev;
     else
         tx->last = s->prev;
@@ -96,7 +96,7 @@ static struct tcp_tx_seg *seg_find(const struct tcp_tx *tx, uint32_t seq)
 {
     struct tcp_tx_seg *s = tx->root;
 
-    while (s != NULL) {
+    while (s) {
         if (seq_lt(seq, s->seq))
             s = s->left;
         else if (seq_lt(seq, s->seq + s->len))
@@ -114,7 +114,7 @@ static struct tcp_tx_seg *seg_alloc(struct tcp_conn *c)
     struct tcp_copies *st = c->sh->copies;
     struct tcp_tx_seg *s = st->free_segs;
 
-    if (s == NULL)
+    if (!s)
         return NULL;
     st->free_segs = s->next;
     st->nfree_segs--;
@@ -193,7 +193,7 @@ struct tcp_tx_seg *tcp_segs_add(struct tcp_conn *c, uint32_t len)
     struct tcp_tx *tx = &c->tx;
     struct tcp_tx_seg *s = tcp_segs_room(c) ? seg_alloc(c) : NULL;
 
-    if (s == NULL)
+    if (!s)
         return NULL;
     s->seq = tx->nxt;
     s->len = len;
@@ -215,7 +215,7 @@ struct tcp_tx_seg *tcp_segs_split(struct tcp_conn *c, struct tcp_tx_seg *s, uint
     struct tcp_tx *tx = &c->tx;
     struct tcp_tx_seg *t = seg_alloc(c);
 
-    if (t == NULL)
+    if (!t)
         return NULL;
     t->seq = s->seq + len;
     t->len = s->len - len;
@@ -268,7 +268,7 @@ void tcp_segs_found(struct tcp_conn *c)
     struct tcp_tx *tx = &c->tx;
     struct tcp_tx_seg *s;
 
-    while ((s = TAILQ_LAST(&tx->lost, tcp_tx_segs)) != NULL) {
+    while ((s = TAILQ_LAST(&tx->lost, tcp_tx_segs))) {
         leave_state(c, s);
         s->state = TCP_SEG_SENT;
         TAILQ_INSERT_HEAD(&tx->sent, s, link);
@@ -279,9 +279,8 @@ void tcp_segs_found(struct tcp_conn *c)
 void tcp_segs_forget_sacks(struct tcp_conn *c)
 {
     struct tcp_tx *tx = &c->tx;
-    struct tcp_tx_seg *s;
 
-    for (s = tx->first; s != NULL && tx->sacked_bytes > 0; s = s->next) {
+    for (struct tcp_tx_seg *s = tx->first; s && tx->sacked_bytes > 0; s = s->next) {
         if (s->state != TCP_SEG_SACKED)
             continue;
         leave_state(c, s);
@@ -292,7 +291,7 @@ void tcp_segs_forget_sacks(struct tcp_conn *c)
 
 void tcp_segs_free(struct tcp_conn *c)
 {
-    while (c->tx.first != NULL)
+    while (c->tx.first)
         seg_remove(c, c->tx.first);
 }
 
@@ -341,11 +340,11 @@ void tcp_segs_acked(struct tcp_conn *c, struct tcp_ack_sum *sum)
     struct tcp_tx *tx = &c->tx;
     struct tcp_tx_seg *s;
 
-    while ((s = tx->first) != NULL && seq_leq(s->seq + s->len, tx->una)) {
+    while ((s = tx->first) && seq_leq(s->seq + s->len, tx->una)) {
         acked_part(c, s, s->len, sum);
         seg_remove(c, s);
     }
-    if (s != NULL && seq_lt(s->seq, tx->una)) {
+    if (s && seq_lt(s->seq, tx->una)) {
         acked_part(c, s, tx->una - s->seq, sum);
         trim(c, s, tx->una - s->seq);
     }
@@ -356,8 +355,8 @@ static struct tcp_tx_seg *join(struct tcp_conn *c, struct tcp_tx_seg *s, struct 
 {
     struct tcp_tx *tx = &c->tx;
 
-    if (s == NULL || t == NULL || s->state != TCP_SEG_SACKED || t->state != TCP_SEG_SACKED)
-        return t != NULL ? t : s;
+    if (!s || !t || s->state != TCP_SEG_SACKED || t->state != TCP_SEG_SACKED)
+        return t ? t : s;
     tx->sacked_bytes += t->len; /* seg_remove() takes them away */
     tx->sacked_segs += t->segs;
     s->len += t->len;
@@ -386,7 +385,7 @@ static struct tcp_tx_seg *sack(struct tcp_conn *c, struct tcp_tx_seg *s, struct 
     tx->sacked_bytes += s->len;
     tx->sacked_segs += s->segs;
     s = join(c, s->prev, s);
-    if (s->next != NULL && s->next->state == TCP_SEG_SACKED)
+    if (s->next && s->next->state == TCP_SEG_SACKED)
         s = join(c, s, s->next);
     return s;
 }
@@ -406,7 +405,7 @@ static void sack_block(struct tcp_conn *c, uint32_t left, uint32_t right, struct
     struct tcp_tx_seg *s = seg_find(&c->tx, left);
     uint32_t off, n;
 
-    for (; s != NULL && seq_lt(s->seq, right); s = s->next) {
+    for (; s && seq_lt(s->seq, right); s = s->next) {
         if (s->state == TCP_SEG_SACKED)
             continue;
         off = seq_lt(s->seq, left) ? left - s->seq : 0;
@@ -414,10 +413,10 @@ static void sack_block(struct tcp_conn *c, uint32_t left, uint32_t right, struct
         n = whole(s, right - s->seq);
         if (n <= off || off >= payload_of(s) + (off == 0))
             continue;
-        if (off > 0 && (s = tcp_segs_split(c, s, off)) == NULL)
+        if (off > 0 && !(s = tcp_segs_split(c, s, off)))
             return;
         n -= off;
-        if (n < s->len && tcp_segs_split(c, s, n) == NULL)
+        if (n < s->len && !tcp_segs_split(c, s, n))
             return;
         s = sack(c, s, sum);
     }

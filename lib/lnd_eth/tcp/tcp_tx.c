@@ -54,7 +54,7 @@ bool tcp_tx_resend(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t most, uint
 
     if (len > 0) {
         m = tcp_queue_chain(c, s->data, s->seq, len);
-        if (m == NULL)
+        if (!m)
             return false;
         len = m->pkt_len;
     }
@@ -63,7 +63,7 @@ bool tcp_tx_resend(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t most, uint
         flags |= TCP_FLAG_FIN;
         len++;
     }
-    if (len < s->len && tcp_segs_split(c, s, len) == NULL) {
+    if (len < s->len && !tcp_segs_split(c, s, len)) {
         rte_pktmbuf_free(m);
         return false;
     }
@@ -71,7 +71,7 @@ bool tcp_tx_resend(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t most, uint
         flags |= TCP_FLAG_PSH;
     s->size = mss;
     s->probe = false;
-    if (!tcp_out(c, s->seq, flags, m, m != NULL && m->pkt_len > mss))
+    if (!tcp_out(c, s->seq, flags, m, m && m->pkt_len > mss))
         return false;
     tcp_segs_sent(c, s, now_us);
     count_sent(c, len, now_us);
@@ -93,7 +93,7 @@ bool tcp_tx_new(struct tcp_conn *c, uint32_t most, uint64_t now_us)
         if (len <= mss)
             len = tcp_queue_cut(tx->unsent, tx->nxt, len, mss);
         m = tcp_queue_first(c, tx->unsent, tx->nxt, len);
-        if (m == NULL)
+        if (!m)
             return false;
         len = m->pkt_len;
     }
@@ -103,7 +103,7 @@ bool tcp_tx_new(struct tcp_conn *c, uint32_t most, uint64_t now_us)
         len++;
     }
     s = len > 0 ? tcp_segs_add(c, len) : NULL;
-    if (s == NULL) {
+    if (!s) {
         rte_pktmbuf_free(m);
         return false;
     }
@@ -152,7 +152,7 @@ static void take_back_probe(struct tcp_conn *c)
     struct tcp_tx *tx = &c->tx;
     struct tcp_tx_seg *s = tx->last;
 
-    if (s == NULL || s != tx->first || !s->probe || s->state == TCP_SEG_SACKED || tx->wnd < 2)
+    if (!s || s != tx->first || !s->probe || s->state == TCP_SEG_SACKED || tx->wnd < 2)
         return;
     if (s->fin)
         return; /* nothing follows: it is lost, or will be answered */
@@ -226,7 +226,7 @@ static enum tcp_limit send_lost(struct tcp_conn *c, uint64_t now_us, unsigned *f
     struct tcp_tx_seg *s;
     uint32_t room;
 
-    while ((s = TAILQ_FIRST(&tx->lost)) != NULL) {
+    while ((s = TAILQ_FIRST(&tx->lost))) {
         /* RFC 9293 §3.8.6: the window may have shrunk; the oldest is sent even so. */
         if (s != tx->first && seq_lt(tx->una + tx->wnd, s->seq + 1))
             return TCP_LIMIT_WINDOW;

@@ -44,7 +44,7 @@ static bool push(struct rdma_note **stack, struct rdma_note *note)
         note->next = top;
     } while (
         !__atomic_compare_exchange_n(stack, &top, note, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
-    return top == NULL;
+    return !top;
 }
 
 /* All there are, the first pushed first. */
@@ -52,7 +52,7 @@ static struct rdma_note *take(struct rdma_note **stack)
 {
     struct rdma_note *note = __atomic_exchange_n(stack, NULL, __ATOMIC_ACQUIRE), *first = NULL;
 
-    while (note != NULL) {
+    while (note) {
         struct rdma_note *next = note->next;
 
         note->next = first;
@@ -67,7 +67,7 @@ static unsigned deliver(struct rdma_note *note)
 {
     unsigned n = 0;
 
-    for (; note != NULL; n++) {
+    for (; note; n++) {
         struct rdma_note *next = note->next;
 
         note->fn(note);
@@ -303,7 +303,7 @@ static int channel_open(struct rdma *rdma, char *err, size_t errlen)
     int flags, rc;
 
     rdma->channel = rdma_create_event_channel();
-    if (rdma->channel == NULL) {
+    if (!rdma->channel) {
         rc = errno > 0 ? -errno : -ENODEV;
         rcore_say_no_device(NULL, rc, err, errlen);
         return rc;
@@ -333,7 +333,7 @@ static struct rdma *provider_new(struct reactor_env *env)
     unsigned nlanes = reactor_count(env) + 1;
     struct rdma *rdma = calloc(1, sizeof(*rdma) + nlanes * sizeof(rdma->lanes[0]));
 
-    if (rdma == NULL)
+    if (!rdma)
         return NULL;
     rdma->env = env;
     rdma->epoll_fd = rdma->bell.fd = -1;
@@ -349,7 +349,7 @@ static struct rdma *provider_new(struct reactor_env *env)
 static void provider_free(struct rdma *rdma)
 {
     lanes_close(rdma);
-    if (rdma->channel != NULL)
+    if (rdma->channel)
         rdma_destroy_event_channel(rdma->channel);
     if (rdma->bell.fd >= 0)
         close(rdma->bell.fd);
@@ -368,7 +368,7 @@ static int core_open(struct reactor_env *env, struct rdma **out, char *err, size
     struct rdma *rdma = provider_new(env);
     int rc;
 
-    if (rdma == NULL) {
+    if (!rdma) {
         snprintf(err, errlen, "out of memory");
         return -ENOMEM;
     }
@@ -417,7 +417,7 @@ static void core_close(struct rdma *rdma)
     while (!LIST_EMPTY(&rdma->devices))
         rcore_device_free(LIST_FIRST(&rdma->devices));
     rcore_listeners_sweep(rdma, true);
-    while ((port = LIST_FIRST(&rdma->ports)) != NULL) {
+    while ((port = LIST_FIRST(&rdma->ports))) {
         LIST_REMOVE(port, link);
         free(port);
     }
@@ -584,7 +584,7 @@ static void cq_dry(struct rcore_cq *c)
 {
     struct rcore_link *l;
 
-    while ((l = c->leaving) != NULL) {
+    while ((l = c->leaving)) {
         c->leaving = l->next_leaving;
         rcore_ask(l->rdma, &l->gone, rcore_link_gone, l);
     }

@@ -68,15 +68,15 @@ static struct rcore_slab *slab_make(struct rcore_device *dev, size_t each, uint3
     struct rcore_slab *slab = calloc(1, sizeof(*slab) + n * sizeof(slab->free[0]));
 
     *error = -ENOMEM;
-    if (slab == NULL)
+    if (!slab)
         return NULL;
     slab->base = map_aligned(len);
-    if (slab->base == NULL)
+    if (!slab->base)
         goto fail;
     (void)madvise(slab->base, len, MADV_DONTFORK);
     (void)madvise(slab->base, len, MADV_HUGEPAGE);
     slab->mr = ibv_reg_mr(dev->pd, slab->base, len, IBV_ACCESS_LOCAL_WRITE);
-    if (slab->mr == NULL) {
+    if (!slab->mr) {
         *error = errno > 0 ? -errno : -ENOMEM;
         munmap(slab->base, len);
         goto fail;
@@ -133,11 +133,11 @@ int rcore_area_get(struct rcore_device *dev, size_t bytes, struct rcore_slab **s
 
     if (bytes > (size_t)1 << 40)
         return -EINVAL;
-    if (s == NULL)
+    if (!s)
         s = slab_make(dev, each, n, &rc);
-    if (s == NULL && n > 1) /* there may be little that can be pinned */
+    if (!s && n > 1) /* there may be little that can be pinned */
         s = slab_make(dev, each, 1, &rc);
-    if (s == NULL)
+    if (!s)
         return rc;
     *slab = s;
     *area = s->base + s->free[--s->nfree] * each;
@@ -160,7 +160,7 @@ void rcore_area_put(struct rcore_device *dev, struct rcore_slab *slab, uint8_t *
         if (s != slab && s->each == slab->each && s->nfree > 0)
             other = s;
     }
-    if (other != NULL)
+    if (other)
         slab_free(dev, slab);
 }
 

@@ -36,9 +36,9 @@ static bool folder_has_any(const char *path)
     struct dirent *entry;
     bool any = false;
 
-    if (dir == NULL)
+    if (!dir)
         return false;
-    while (!any && (entry = readdir(dir)) != NULL)
+    while (!any && (entry = readdir(dir)))
         any = entry->d_name[0] != '.';
     closedir(dir);
     return any;
@@ -53,10 +53,10 @@ static int device_names(char *out, size_t len)
 
     out[0] = '\0';
     list = ibv_get_device_list(&n);
-    for (int i = 0; list != NULL && i < n && at < len; i++)
+    for (int i = 0; list && i < n && at < len; i++)
         at += (size_t)snprintf(out + at, len - at, "%s%s", i > 0 ? ", " : "",
                                ibv_get_device_name(list[i]));
-    if (list != NULL)
+    if (list)
         ibv_free_device_list(list);
     return n;
 }
@@ -65,7 +65,7 @@ void rcore_say_no_device(const struct sockaddr_in *addr, int error, char *err, s
 {
     char names[256], ip[INET_ADDRSTRLEN] = "";
 
-    if (addr != NULL)
+    if (addr)
         inet_ntop(AF_INET, &addr->sin_addr, ip, sizeof(ip));
     if (!folder_has_any("/sys/class/infiniband"))
         snprintf(
@@ -81,7 +81,7 @@ void rcore_say_no_device(const struct sockaddr_in *addr, int error, char *err, s
         snprintf(err, errlen,
                  "this host has RDMA devices, but libibverbs finds none that it can drive: install "
                  "ibverbs-providers, modprobe ib_uverbs");
-    else if (addr == NULL)
+    else if (!addr)
         snprintf(err, errlen, "the RDMA connection manager cannot be used: %s", strerror(-error));
     else if (error == -EADDRNOTAVAIL)
         snprintf(err, errlen, "no interface of this host has the address %s", ip);
@@ -118,13 +118,13 @@ static int region_register(struct rcore_device *dev, uint16_t index, size_t *byt
     int access = IBV_ACCESS_LOCAL_WRITE;
     struct ibv_mr *mr;
 
-    if (r == NULL || dev->mrs[index] != NULL)
+    if (!r || dev->mrs[index])
         return 0;
     *bytes = r->len;
     if (r->part == MEM_LANDING)
         access |= IBV_ACCESS_REMOTE_WRITE;
     mr = ibv_reg_mr(dev->pd, r->base, r->len, access);
-    if (mr == NULL)
+    if (!mr)
         return errno > 0 ? -errno : -ENOMEM;
     dev->mrs[index] = mr;
     key->lkey = mr->lkey;
@@ -138,7 +138,7 @@ static void region_forget(struct rcore_device *dev, uint16_t index)
 {
     struct ibv_mr *mr = dev->mrs[index];
 
-    if (mr == NULL)
+    if (!mr)
         return;
     __atomic_store_n(&dev->keys[index].valid, false, __ATOMIC_RELEASE);
     dev->mrs[index] = NULL;
@@ -185,9 +185,9 @@ void rcore_want_region(struct rdma_note *note)
 
 static void cq_free(struct rcore_cq *c)
 {
-    if (c->cq != NULL)
+    if (c->cq)
         (void)ibv_destroy_cq(c->cq);
-    if (c->channel != NULL)
+    if (c->channel)
         (void)ibv_destroy_comp_channel(c->channel);
     free(c);
 }
@@ -198,16 +198,16 @@ static int cq_make(struct rcore_device *dev, uint32_t entries, struct rcore_cq *
     uint32_t max = (uint32_t)dev->attr.max_cqe;
     int rc;
 
-    if (c == NULL)
+    if (!c)
         return -ENOMEM;
     c->size = entries > RDMA_CQ_ENTRIES ? entries : RDMA_CQ_ENTRIES;
     c->size = c->size < max ? c->size : max;
     c->channel = ibv_create_comp_channel(dev->ctx);
-    if (c->channel != NULL) {
+    if (c->channel) {
         fd_nonblock(c->channel->fd);
         c->cq = ibv_create_cq(dev->ctx, (int)c->size, c, c->channel, 0);
     }
-    if (c->cq == NULL) {
+    if (!c->cq) {
         rc = errno > 0 ? -errno : -ENOMEM;
         cq_free(c);
         return rc;
@@ -225,11 +225,11 @@ int rcore_cq_get(struct rcore_device *dev, struct rcore_lane *lane, uint32_t ent
 
     if (entries > (uint32_t)dev->attr.max_cqe)
         return -EINVAL;
-    for (c = *list; c != NULL; c = c->next) {
+    for (c = *list; c; c = c->next) {
         if (!c->dead && c->size - c->taken >= entries)
             break;
     }
-    if (c == NULL) {
+    if (!c) {
         rc = cq_make(dev, entries, &c);
         if (rc < 0)
             return rc;
@@ -245,10 +245,10 @@ int rcore_cq_get(struct rcore_device *dev, struct rcore_lane *lane, uint32_t ent
 
 static void cq_failed(struct rcore_device *dev, struct rcore_cq *c)
 {
-    struct rcore_link *l, *next;
+    struct rcore_link *next;
 
     c->dead = true;
-    for (l = LIST_FIRST(&dev->links); l != NULL; l = next) {
+    for (struct rcore_link *l = LIST_FIRST(&dev->links); l; l = next) {
         next = LIST_NEXT(l, link);
         if (l->cq == c)
             rcore_link_lost(l, -EIO);
@@ -337,7 +337,7 @@ void rcore_device_free(struct rcore_device *dev)
         (void)rcore_unbind(dev->rdma, &arg);
     }
     for (unsigned i = 0; i < dev->rdma->nlanes; i++) {
-        while (dev->cqs[i] != NULL) {
+        while (dev->cqs[i]) {
             struct rcore_cq *c = dev->cqs[i];
 
             dev->cqs[i] = c->next;
@@ -349,9 +349,9 @@ void rcore_device_free(struct rcore_device *dev)
         region_forget(dev, (uint16_t)i);
     if (!dev->dead)
         rcore_watch_del(dev->rdma, &dev->watch);
-    if (dev->pd != NULL)
+    if (dev->pd)
         (void)ibv_dealloc_pd(dev->pd);
-    if (dev->held != NULL)
+    if (dev->held)
         rdma_free_devices(dev->held);
     LIST_REMOVE(dev, link);
     free(dev);
@@ -374,7 +374,7 @@ static bool has_link_on(const struct rcore_device *dev)
 
 static bool is_in(struct ibv_context *const *list, const struct ibv_context *ctx)
 {
-    while (*list != NULL && *list != ctx)
+    while (*list && *list != ctx)
         list++;
     return *list != NULL;
 }
@@ -384,13 +384,13 @@ static void hold_anew(struct rcore_device *dev)
 {
     struct ibv_context **before = dev->held, **now = rdma_get_devices(NULL);
 
-    if (now == NULL)
+    if (!now)
         return;
     if (is_in(now, dev->ctx))
         dev->held = now;
     else
         before = now;
-    if (before != NULL)
+    if (before)
         rdma_free_devices(before);
 }
 
@@ -408,15 +408,15 @@ static void device_close(struct rcore_device *dev)
             hold_anew(other);
     }
     now = rdma_get_devices(NULL); /* looks for what has changed, also where there is no other */
-    if (now != NULL)
+    if (now)
         rdma_free_devices(now);
 }
 
 void rcore_devices_sweep(struct rdma *rdma)
 {
-    struct rcore_device *dev, *next;
+    struct rcore_device *next;
 
-    for (dev = LIST_FIRST(&rdma->devices); dev != NULL; dev = next) {
+    for (struct rcore_device *dev = LIST_FIRST(&rdma->devices); dev; dev = next) {
         next = LIST_NEXT(dev, link);
         if (dev->dead && LIST_EMPTY(&dev->ports) && !has_link_on(dev))
             device_close(dev);
@@ -432,7 +432,7 @@ static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_
     struct rcore_device *dev = calloc(1, sizeof(*dev));
     int rc = -ENOMEM;
 
-    if (dev == NULL) {
+    if (!dev) {
         snprintf(err, errlen, "out of memory");
         return rc;
     }
@@ -443,7 +443,7 @@ static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_
     LIST_INSERT_HEAD(&rdma->devices, dev, link);
     if (ibv_query_device(ctx, &dev->attr) == 0)
         dev->pd = ibv_alloc_pd(ctx);
-    if (dev->pd == NULL) {
+    if (!dev->pd) {
         rc = errno > 0 ? -errno : -ENOMEM;
         goto fail;
     }
@@ -477,14 +477,14 @@ int rcore_device_get(struct rdma *rdma, struct ibv_context *ctx, struct rcore_de
     int rc = 0;
 
     *out = rcore_device_of(rdma, ctx);
-    if (*out == NULL)
+    if (!*out)
         rc = device_open(rdma, ctx, out, err, errlen);
     return rc < 0 ? rc : regions_register(*out, err, errlen);
 }
 
 void rcore_id_drop(struct rdma_cm_id **id)
 {
-    if (*id != NULL)
+    if (*id)
         (void)rdma_destroy_id(*id);
     *id = NULL;
 }
@@ -493,7 +493,7 @@ void rcore_id_drop(struct rdma_cm_id **id)
  * are at once, those of links when their owners have shut them. */
 void rcore_device_dead(struct rcore_device *dev)
 {
-    struct rcore_link *l, *next;
+    struct rcore_link *next;
     struct rcore_port *p;
 
     if (dev->dead)
@@ -502,11 +502,11 @@ void rcore_device_dead(struct rcore_device *dev)
     rcore_watch_del(dev->rdma, &dev->watch); /* if it comes back it is another one that watches */
     LIST_FOREACH(p, &dev->ports, link) {
         rcore_id_drop(&p->id);
-        if (p->listener != NULL)
+        if (p->listener)
             rcore_id_drop(&p->listener->id);
         rcore_port_look(p, RCORE_PORT_REMOVED);
     }
-    for (l = LIST_FIRST(&dev->links); l != NULL; l = next) {
+    for (struct rcore_link *l = LIST_FIRST(&dev->links); l; l = next) {
         next = LIST_NEXT(l, link);
         rcore_link_lost(l, -EIO);
     }

@@ -52,7 +52,7 @@ static void home_reply(struct rdma_note *note)
     if (link->mail.ended)
         return; /* what it speaks of may be gone */
     l = link->impl;
-    if (l != NULL) {
+    if (l) {
         ev.status = l->status;
         ev.priv = l->priv;
         ev.priv_len = l->priv_len;
@@ -77,25 +77,25 @@ static void home_closed(struct rdma_note *note)
     struct rdma_link *link = note->of;
     struct rdma_event ev = {.kind = RDMA_EV_CLOSED};
     struct rcore_link *l = link->impl;
-    struct rcore_cq *c = l != NULL && link->cq != NULL ? l->cq : NULL;
+    struct rcore_cq *c = l && link->cq ? l->cq : NULL;
 
-    if (c != NULL) {
+    if (c) {
         l->next_leaving = c->leaving;
         c->leaving = l;
-    } else if (l != NULL) {
+    } else if (l) {
         rcore_ask(l->rdma, &l->gone, rcore_link_gone, l);
     }
     link->event(link, &ev);
-    if (c != NULL && --c->live == 0)
+    if (c && --c->live == 0)
         rcore_cq_empty(c);
 }
 
 static void reply(struct rdma_link *link, enum rdma_event_kind kind, int error)
 {
     struct rcore_link *l = link->impl;
-    struct rcore_lane *lane = l != NULL ? l->lane : rcore_lane_of(link->port->rdma, link->home);
+    struct rcore_lane *lane = l ? l->lane : rcore_lane_of(link->port->rdma, link->home);
 
-    if (l != NULL)
+    if (l)
         l->replies = false;
     link->mail.reply.kind = kind;
     link->mail.reply.error = error;
@@ -141,7 +141,7 @@ static struct rcore_link *link_new(struct rdma_link *pub)
 {
     struct rcore_link *l = calloc(1, sizeof(*l));
 
-    if (l == NULL)
+    if (!l)
         return NULL;
     l->owner.kind = RCORE_LINK;
     l->rdma = pub->port->rdma;
@@ -162,11 +162,11 @@ static void link_on_device(struct rcore_link *l, struct rcore_device *dev)
 /* Its queue pair and its identifier. False: the device still has the queue pair. */
 static bool link_drop(struct rcore_link *l)
 {
-    struct ibv_qp *qp = l->id != NULL ? l->id->qp : NULL;
+    struct ibv_qp *qp = l->id ? l->id->qp : NULL;
 
-    if (l->id == NULL)
+    if (!l->id)
         return true;
-    if (qp != NULL) {
+    if (qp) {
         if (ibv_destroy_qp(qp) != 0 && !l->dev->dead)
             return false;
         l->id->qp = NULL;
@@ -178,9 +178,9 @@ static bool link_drop(struct rcore_link *l)
 
 static void link_give_back(struct rcore_link *l)
 {
-    if (l->slab != NULL)
+    if (l->slab)
         rcore_area_put(l->dev, l->slab, l->area);
-    if (l->cq != NULL)
+    if (l->cq)
         l->cq->taken -= l->cq_entries;
     l->slab = NULL;
     l->cq = NULL;
@@ -224,9 +224,9 @@ static void link_keep(struct rcore_link *l)
 
 void rcore_kept_again(struct rdma *rdma)
 {
-    struct rcore_link *l, *next;
+    struct rcore_link *next;
 
-    for (l = LIST_FIRST(&rdma->kept); l != NULL; l = next) {
+    for (struct rcore_link *l = LIST_FIRST(&rdma->kept); l; l = next) {
         next = LIST_NEXT(l, link);
         if (!link_drop(l))
             continue;
@@ -267,7 +267,7 @@ void rcore_link_dial(struct rdma_note *note)
     struct sockaddr_in to = pub->mail.dial.to;
     int rc;
 
-    if (l == NULL) {
+    if (!l) {
         reply(pub, RDMA_EV_FAILED, -ENOMEM);
         return;
     }
@@ -292,7 +292,7 @@ static void address_resolved(struct rcore_link *l)
     struct rcore_device *dev = rcore_device_of(l->rdma, l->id->verbs);
     uint8_t tos = (uint8_t)dial->tos;
 
-    if (dev == NULL || dev->dead) {
+    if (!dev || dev->dead) {
         fail(l, -EHOSTUNREACH);
         return;
     }
@@ -308,7 +308,7 @@ static void address_resolved(struct rcore_link *l)
 
 void rcore_caller_free(struct rcore_caller *c)
 {
-    if (c->id != NULL)
+    if (c->id)
         (void)rdma_destroy_id(c->id);
     LIST_REMOVE(c, link);
     c->rdma->ncallers--;
@@ -337,9 +337,9 @@ static void caller_new(struct rcore_listener *listener, struct rdma_cm_id *id, c
     struct rcore_caller *c = calloc(1, sizeof(*c));
     struct reactor *to = NULL;
 
-    if (c != NULL && listener->port->rdma->ncallers < CALLERS)
+    if (c && listener->port->rdma->ncallers < CALLERS)
         to = listener->to.route(listener->to.arg, priv, len);
-    if (c == NULL || to == NULL) {
+    if (!c || !to) {
         (void)rdma_reject(id, listener->to.busy, (uint8_t)listener->to.busy_len);
         (void)rdma_destroy_id(id);
         rcore_count(&listener->port->rdma->count.turned_away, 1);
@@ -366,13 +366,13 @@ void rcore_link_adopt(struct rdma_note *note)
     struct rcore_link *l = link_new(pub);
     struct rcore_device *dev = rcore_device_of(c->rdma, c->id->verbs);
 
-    if (l != NULL) {
+    if (l) {
         l->called = true;
-        l->state = c->gone || dev == NULL || dev->dead ? RCORE_ENDED : RCORE_READY;
+        l->state = c->gone || !dev || dev->dead ? RCORE_ENDED : RCORE_READY;
         l->id = c->id;
         l->id->context = &l->owner;
         c->id = NULL;
-        if (dev != NULL)
+        if (dev)
             link_on_device(l, dev);
     }
     rcore_caller_free(c);
@@ -430,7 +430,7 @@ static int link_open(struct rcore_link *l, const struct rdma_open *open)
     const struct ibv_device_attr *attr;
     int rc;
 
-    if (l == NULL)
+    if (!l)
         return -ENOTCONN; /* there was no memory for it; nor would less help */
     if (l->state != RCORE_READY || l->dev->dead)
         return -ENOTCONN;
@@ -481,8 +481,8 @@ static void link_join(struct rdma_link *pub,
     struct rdma_conn_param param = params_of(&pub->mail);
     struct rcore_link *l = pub->impl;
 
-    if (l == NULL || l->left) {
-        if (l == NULL)
+    if (!l || l->left) {
+        if (!l)
             reply(pub, RDMA_EV_FAILED, -ENOTCONN);
         return;
     }
@@ -511,7 +511,7 @@ void rcore_link_refuse(struct rdma_note *note)
     struct rdma_link *pub = note->of;
     struct rcore_link *l = pub->impl;
 
-    if (l == NULL || !l->called || (l->state != RCORE_READY && l->state != RCORE_OPEN))
+    if (!l || !l->called || (l->state != RCORE_READY && l->state != RCORE_OPEN))
         return;
     (void)rdma_reject(l->id, pub->mail.priv, (uint8_t)pub->mail.priv_len);
     l->state = RCORE_ENDED;
@@ -544,9 +544,9 @@ static void link_leave(struct rcore_link *l)
     l->told = true; /* it was us */
     if (l->called && (state == RCORE_READY || state == RCORE_OPEN))
         (void)rdma_reject(l->id, NULL, 0);
-    else if (l->id != NULL && l->id->qp != NULL)
+    else if (l->id && l->id->qp)
         (void)rdma_disconnect(l->id);
-    if (l->id != NULL && l->id->qp != NULL)
+    if (l->id && l->id->qp)
         (void)ibv_modify_qp(l->id->qp, &attr, IBV_QP_STATE);
 }
 
@@ -554,7 +554,7 @@ void rcore_link_disconnect(struct rdma_note *note)
 {
     struct rdma_link *pub = note->of;
 
-    if (pub->impl != NULL)
+    if (pub->impl)
         link_leave(pub->impl);
 }
 
@@ -563,7 +563,7 @@ void rcore_link_shut(struct rdma_note *note)
     struct rdma_link *pub = note->of;
     struct rcore_link *l = pub->impl;
 
-    if (l == NULL) {
+    if (!l) {
         rcore_tell(rcore_lane_of(pub->port->rdma, pub->home), &pub->mail.closed, home_closed, pub);
         return;
     }
@@ -642,7 +642,7 @@ static void link_event(struct rcore_link *l, const struct cm_event *ev)
             down(l, 0);
         break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        if (l->dev != NULL)
+        if (l->dev)
             rcore_device_dead(l->dev);
         else
             rcore_link_lost(l, -EIO);
@@ -658,7 +658,7 @@ static void caller_event(struct rcore_caller *c, const struct cm_event *ev)
 
     if (ev->type != RDMA_CM_EVENT_ADDR_CHANGE)
         c->gone = true;
-    if (ev->type == RDMA_CM_EVENT_DEVICE_REMOVAL && dev != NULL)
+    if (ev->type == RDMA_CM_EVENT_DEVICE_REMOVAL && dev)
         rcore_device_dead(dev);
 }
 
@@ -678,7 +678,7 @@ static void cm_event(const struct cm_event *ev)
         caller_new(rcore_container(owner, struct rcore_listener, owner), ev->id, ev->priv, ev->len);
         return;
     }
-    if (owner == NULL)
+    if (!owner)
         return;
     switch (owner->kind) {
     case RCORE_PORT:
@@ -706,7 +706,7 @@ void rcore_cm_events(struct rcore_watch *watch)
 
     for (unsigned i = 0; i < CM_EVENTS && rdma_get_cm_event(rdma->channel, &from) == 0; i++) {
         const struct rdma_conn_param *conn = &from->param.conn;
-        const struct rdma_cm_id *whose = from->listen_id != NULL ? from->listen_id : from->id;
+        const struct rdma_cm_id *whose = from->listen_id ? from->listen_id : from->id;
         struct cm_event ev = {
             .type = from->event,
             .id = from->id,
@@ -714,7 +714,7 @@ void rcore_cm_events(struct rcore_watch *watch)
             .status = from->status,
         };
 
-        if (conn->private_data != NULL) {
+        if (conn->private_data) {
             ev.len =
                 conn->private_data_len < sizeof(ev.priv) ? conn->private_data_len : sizeof(ev.priv);
             memcpy(ev.priv, conn->private_data, ev.len);

@@ -157,16 +157,14 @@ static bool is_elsewhere(const struct rcore_port *p, const struct rdma_cm_id *id
 static bool interface_is_up(const struct sockaddr_in *addr)
 {
     struct ifaddrs *list = NULL;
-    const struct ifaddrs *i;
     bool up = false, seen = false;
 
     if (getifaddrs(&list) < 0)
         return true;
-    for (i = list; i != NULL; i = i->ifa_next) {
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
         const struct sockaddr_in *has = (const struct sockaddr_in *)(const void *)i->ifa_addr;
 
-        if (has == NULL || has->sin_family != AF_INET ||
-            has->sin_addr.s_addr != addr->sin_addr.s_addr)
+        if (!has || has->sin_family != AF_INET || has->sin_addr.s_addr != addr->sin_addr.s_addr)
             continue;
         seen = true;
         up = up || (i->ifa_flags & IFF_UP) != 0;
@@ -236,7 +234,7 @@ static int id_bind(struct rdma *rdma, struct rcore_owner *owner, const struct so
     if (rdma_create_id(rdma->channel, &id, owner, RDMA_PS_TCP) < 0)
         return -errno;
     rc = rdma_bind_addr(id, (struct sockaddr *)&to) < 0 ? -errno : 0;
-    if (rc == 0 && id->verbs == NULL)
+    if (rc == 0 && !id->verbs)
         rc = -ENODEV;
     if (rc < 0)
         (void)rdma_destroy_id(id);
@@ -252,7 +250,7 @@ int rcore_bind(struct rdma *rdma, void *arg)
     struct rcore_port *p = calloc(1, sizeof(*p));
     int rc;
 
-    if (p == NULL) {
+    if (!p) {
         snprintf(b->err, b->errlen, "out of memory");
         return -ENOMEM;
     }
@@ -336,13 +334,13 @@ int rcore_listen(struct rdma *rdma, void *arg)
     int rc;
 
     rcore_listeners_sweep(rdma, false);
-    if (p->listener != NULL || p->id == NULL) {
+    if (p->listener || !p->id) {
         snprintf(b->err, b->errlen, "%s",
-                 p->id == NULL ? "the RDMA device is gone" : "it listens already");
-        return p->id == NULL ? -ENODEV : -EALREADY;
+                 !p->id ? "the RDMA device is gone" : "it listens already");
+        return !p->id ? -ENODEV : -EALREADY;
     }
     l = calloc(1, sizeof(*l) + n * sizeof(l->notes[0]));
-    if (l == NULL) {
+    if (!l) {
         snprintf(b->err, b->errlen, "out of memory");
         return -ENOMEM;
     }
@@ -369,7 +367,7 @@ static void unlistened(struct rdma_note *note)
 {
     struct rcore_listener *l = note->of;
 
-    if (l->to.unlistened != NULL)
+    if (l->to.unlistened)
         l->to.unlistened(l->to.arg);
     __atomic_fetch_sub(&l->untold, 1, __ATOMIC_RELEASE);
 }
@@ -381,7 +379,7 @@ int rcore_unlisten(struct rdma *rdma, void *arg)
     struct rcore_port *p = b->port->impl;
     struct rcore_listener *l = p->listener;
 
-    if (l == NULL)
+    if (!l)
         return 0;
     p->listener = NULL;
     rcore_id_drop(&l->id);
@@ -394,9 +392,9 @@ int rcore_unlisten(struct rdma *rdma, void *arg)
 
 void rcore_listeners_sweep(struct rdma *rdma, bool all)
 {
-    struct rcore_listener *l, *next;
+    struct rcore_listener *next;
 
-    for (l = LIST_FIRST(&rdma->listeners); l != NULL; l = next) {
+    for (struct rcore_listener *l = LIST_FIRST(&rdma->listeners); l; l = next) {
         next = LIST_NEXT(l, link);
         if (!all && __atomic_load_n(&l->untold, __ATOMIC_ACQUIRE) > 0)
             continue;

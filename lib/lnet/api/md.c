@@ -16,11 +16,9 @@ static struct lnet_md **md_bucket(struct lnet_node *node, uint64_t cookie)
 
 struct lnet_md *lnet_md_find(struct lnet_node *node, const struct lnet_handle *h)
 {
-    struct lnet_md *md;
-
     if (h->interface_cookie != node->interface_cookie)
         return NULL;
-    for (md = *md_bucket(node, h->object_cookie); md; md = md->hash_next)
+    for (struct lnet_md *md = *md_bucket(node, h->object_cookie); md; md = md->hash_next)
         if (md->cookie == h->object_cookie)
             return md;
     return NULL;
@@ -30,11 +28,10 @@ static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *m
 {
     struct lnet_md **bucket;
     uint64_t bytes = 0;
-    unsigned i;
 
     if (md->nsegs > LNET_MD_MAX_SEGS)
         return -EINVAL;
-    for (i = 0; i < md->nsegs; i++)
+    for (unsigned i = 0; i < md->nsegs; i++)
         bytes += md->segs[i].len;
     if (bytes != md->length)
         return -EINVAL;

@@ -70,11 +70,10 @@ static bool me_wants(const struct lnet_me *me, const struct match *m, const stru
 static enum lnet_drop find_match(struct lnet_node *node, struct match *m, const struct lnet_hdr *h)
 {
     enum lnet_drop why = m->op == LNET_MD_OP_GET ? LNET_DROP_GET_NO_MATCH : LNET_DROP_PUT_NO_MATCH;
-    struct lnet_me *me;
 
     if (m->portal >= LNET_PORTALS)
         return LNET_DROP_PORTAL_RANGE;
-    for (me = node->portal[m->portal].head; me; me = me->next) {
+    for (struct lnet_me *me = node->portal[m->portal].head; me; me = me->next) {
         if (!me_wants(me, m, h))
             continue;
         why = md_fits(m, me->md);

@@ -483,9 +483,8 @@ static struct lnet_rx *next_to_admit(struct lnet_shard *s, enum lnet_pool pool, 
 {
     struct lnet_router_pool *p = &s->pool[pool];
     struct lnet_rx *rx = NULL;
-    unsigned i;
 
-    for (i = 0; i < LNET_CLASSES && !rx; i++) {
+    for (unsigned i = 0; i < LNET_CLASSES && !rx; i++) {
         enum lnet_class class = (enum lnet_class)p->turn;
 
         p->turn = (uint8_t)((p->turn + 1) % LNET_CLASSES);
@@ -558,11 +557,9 @@ static void look_at_ring(struct lnet_ring *ring)
 
 static void look_at_all(struct lnet_shard *s)
 {
-    unsigned i, k;
-
     s->wake_all = false;
-    for (i = 0; i < LNET_POOLS; i++)
-        for (k = 0; k < LNET_CLASSES; k++)
+    for (unsigned i = 0; i < LNET_POOLS; i++)
+        for (unsigned k = 0; k < LNET_CLASSES; k++)
             look_at_ring(&s->pool[i].ring[k]);
 }
 
@@ -575,19 +572,18 @@ static void wake_waiters(struct reactor_task *task)
     struct lnet_peer_ni *list = s->rtr_wake, *peer;
     enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
     bool all = true;
-    unsigned i;
 
     s->rtr_wake = NULL;
     if (s->wake_all)
         look_at_all(s);
     lnet_budget_serve(s);
-    for (i = 0; i < LNET_POOLS; i++) /* they share the budget: each is first in turn */
+    for (unsigned i = 0; i < LNET_POOLS; i++) /* they share the budget: each is first in turn */
         all &= serve(s, (enum lnet_pool)((s->turn + i) % LNET_POOLS));
     s->turn = (uint8_t)((s->turn + 1) % LNET_POOLS);
     s->wake_posted = false; /* only now: what came on the connections served was not ahead */
     if (!all || s->wake_all)
         post_wake(s);
-    while ((peer = list) != NULL) {
+    while ((peer = list)) {
         list = peer->rtr_next;
         peer->rtr_waking = false;
         start_credited(peer);
@@ -689,9 +685,7 @@ static bool is_wanted(const struct lnet_shard *s, const struct lnet_msg *msg)
 /* Moves what has stalled from its next hops' accounts to the common one, and back what moves. */
 static void find_stalled(struct lnet_shard *s, uint64_t now)
 {
-    struct lnet_rx *rx;
-
-    for (rx = s->receiving.head; rx; rx = rx->age_next) {
+    for (struct lnet_rx *rx = s->receiving.head; rx; rx = rx->age_next) {
         if (is_wanted(s, rx->msg))
             set_stalled(rx->msg, is_stalled(rx, now));
     }
@@ -799,12 +793,11 @@ static void stall_look(struct reactor_timer *t)
 {
     struct lnet_shard *s = container_of(t, struct lnet_shard, stall_timer);
     bool waiting = false;
-    unsigned i;
 
     reroute_waiting(s);
     find_stalled(s, reactor_now_us());
     abandon_for_memory(s);
-    for (i = 0; i < LNET_POOLS; i++) {
+    for (unsigned i = 0; i < LNET_POOLS; i++) {
         abandon_stalled(s, (enum lnet_pool)i);
         waiting |= s->pool[i].waiting > 0;
     }

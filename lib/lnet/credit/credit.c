@@ -383,14 +383,12 @@ bool lnet_credit_fail_removed(struct lnet_shard *s, uint32_t *bucket)
 
 int lnet_credits_init(struct lnet_shard *s, char *err, size_t errlen)
 {
-    unsigned i;
-
     s->tq = calloc(LNET_MAX_NI, sizeof(*s->tq));
     if (!s->tq) {
         snprintf(err, errlen, "no memory for the queues of NIs");
         return -ENOMEM;
     }
-    for (i = 0; i < LNET_MAX_NI; i++) {
+    for (unsigned i = 0; i < LNET_MAX_NI; i++) {
         queue_init(&s->tq[i].queue);
         s->tq[i].newest = &s->tq[i].oldest;
     }

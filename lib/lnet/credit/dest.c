@@ -25,7 +25,6 @@
 int lnet_dests_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen)
 {
     uint32_t buckets = 64;
-    unsigned i;
 
     while (buckets < max)
         buckets *= 2;
@@ -36,7 +35,7 @@ int lnet_dests_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen
         return -ENOMEM;
     }
     s->dest_mask = buckets - 1;
-    for (i = max; i-- > 0;) {
+    for (unsigned i = max; i-- > 0;) {
         s->dests[i].hash_next = s->free_dests;
         s->free_dests = &s->dests[i];
     }
@@ -59,7 +58,6 @@ struct lnet_dest *lnet_dest_get_hashed(struct lnet_shard *s, const struct lnet_n
 {
     struct lnet_dest **bucket = &s->dest_hash[hash & s->dest_mask];
     struct lnet_dest *d;
-    unsigned i, k;
 
     for (d = *bucket; d; d = d->hash_next)
         if (d->gateway == gateway && nid_same(&d->nid, nid)) {
@@ -74,8 +72,8 @@ struct lnet_dest *lnet_dest_get_hashed(struct lnet_shard *s, const struct lnet_n
     d->nid = *nid;
     d->gateway = gateway;
     d->refs = 1;
-    for (i = 0; i < LNET_POOLS; i++)
-        for (k = 0; k < LNET_CLASSES; k++) {
+    for (unsigned i = 0; i < LNET_POOLS; i++)
+        for (unsigned k = 0; k < LNET_CLASSES; k++) {
             d->wait[i][k].dest = d;
             lnet_rx_queue_init(&d->wait[i][k].queue);
         }

@@ -356,11 +356,10 @@ const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *seg
     struct lnet_msg *msg = rx->msg;
     struct lnet_budget *b = &rx->shard->budget;
     uint8_t *to;
-    unsigned i;
 
     lnet_msg_buffer(msg);
     to = msg->buffer;
-    for (i = 0; i < nsegs; to += segs[i++].len)
+    for (unsigned i = 0; i < nsegs; to += segs[i++].len)
         memcpy(to, segs[i].addr, segs[i].len);
     count_add(&b->copies, 1);
     count_add(&b->copy_bytes, msg->hdr.payload_len);

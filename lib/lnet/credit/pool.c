@@ -63,9 +63,8 @@ static enum lnet_pool too_many(const unsigned asked[LNET_POOLS], unsigned count[
                                unsigned least, size_t memory)
 {
     enum lnet_pool pool = asked[LNET_POOL_LARGE] ? LNET_POOL_LARGE : LNET_POOL_SMALL;
-    unsigned i;
 
-    for (i = 0; i < 2; i++, pool = other_than(pool))
+    for (unsigned i = 0; i < 2; i++, pool = other_than(pool))
         if (asked[pool] &&
             count[other_than(pool)] * sizes[other_than(pool)] + least * sizes[pool] <= memory)
             return pool;
@@ -128,9 +127,8 @@ static void shrink_defaults(const struct lnet_node_opts *o, unsigned reactors,
 static void plan_most(const struct lnet_node_opts *o, unsigned reactors, struct lnet_memory *out)
 {
     size_t left, for_large;
-    unsigned i;
 
-    for (i = 0; i < LNET_POOLS; i++)
+    for (unsigned i = 0; i < LNET_POOLS; i++)
         out->most[i] = out->buffers[i];
     if (!o->memory)
         return;
@@ -154,9 +152,9 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
                      char *err, size_t errlen)
 {
     const unsigned asked[LNET_POOLS] = {o->tiny, o->small, o->large};
-    unsigned i, forward = 0;
+    unsigned forward = 0;
 
-    for (i = 0; i < LNET_POOLS; i++)
+    for (unsigned i = 0; i < LNET_POOLS; i++)
         out->buffers[i] = even(asked[i] ? asked[i] : defaults[i], reactors);
     if (o->memory && bytes_of(out->buffers) > o->memory) {
         shrink_defaults(o, reactors, out->buffers);
@@ -176,7 +174,7 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
     }
     plan_most(o, reactors, out);
     out->landing = bytes_of(out->most);
-    for (i = 0; i < LNET_POOLS; i++)
+    for (unsigned i = 0; i < LNET_POOLS; i++)
         forward += out->most[i];
     out->tables =
         (forward + (size_t)reactors * lnet_local_msgs(o)) * sizeof(struct lnet_msg) +
@@ -345,7 +343,7 @@ int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], char
 {
     struct resize *r[REACTOR_MAX] = {NULL};
     unsigned want[LNET_POOLS];
-    unsigned i, k;
+    unsigned i;
     int rc = resize_check(node, totals, want, err, errlen);
 
     if (rc)
@@ -356,12 +354,12 @@ int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], char
             goto no_memory;
         r[i]->shard = node->shard[i];
         r[i]->task.fn = resize_task;
-        for (k = 0; k < LNET_POOLS; k++)
+        for (unsigned k = 0; k < LNET_POOLS; k++)
             r[i]->each[k] = want[k] / node->nshards;
     }
     for (i = 0; i < node->nshards; i++)
         reactor_post(node->shard[i]->reactor, &r[i]->task);
-    for (k = 0; k < LNET_POOLS; k++)
+    for (unsigned k = 0; k < LNET_POOLS; k++)
         node->totals[k] = want[k];
     return 0;
 no_memory:

@@ -45,13 +45,13 @@ void lnet_conf_free(struct lnet_conf *c)
 /* The NIs of a net adjoin: docs/protocol/lnet-core.md §3.2. */
 static int build_nets(struct lnet_conf *c, struct lnet_ni *const *ni, unsigned n)
 {
-    unsigned i, k;
+    unsigned k;
 
     c->ni = calloc(n + 1, sizeof(struct lnet_ni *));
     c->net = calloc(n + 1, sizeof(*c->net));
     if (!c->ni || !c->net)
         return -ENOMEM;
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         struct lnet_conf_net *net = &c->net[c->nnets];
 
         for (k = 0; k < c->nnets && c->net[k].net != ni[i]->net; k++)
@@ -72,9 +72,8 @@ static int build_nets(struct lnet_conf *c, struct lnet_ni *const *ni, unsigned n
 const struct lnet_conf_net *lnet_net_find(const struct lnet_node *node, lnet_net_t net)
 {
     const struct lnet_conf *c = lnet_conf_get(node);
-    unsigned i;
 
-    for (i = 0; i < c->nnets; i++)
+    for (unsigned i = 0; i < c->nnets; i++)
         if (c->net[i].net == net)
             return &c->net[i];
     return NULL;
@@ -83,9 +82,8 @@ const struct lnet_conf_net *lnet_net_find(const struct lnet_node *node, lnet_net
 struct lnet_ni *lnet_ni_find(const struct lnet_node *node, const struct lnet_nid *nid)
 {
     const struct lnet_conf *c = lnet_conf_get(node);
-    unsigned i;
 
-    for (i = 0; i < c->nnis; i++)
+    for (unsigned i = 0; i < c->nnis; i++)
         if (nid_same(&c->ni[i]->nid, nid))
             return c->ni[i];
     return NULL;
@@ -109,7 +107,6 @@ static int by_net(const void *a, const void *b)
 static int build_routes(struct lnet_conf *c, struct lnet_route *const *routes, unsigned n)
 {
     uint32_t buckets = hash_size(n), h;
-    unsigned i;
 
     c->mask = buckets - 1;
     c->nroutes = n;
@@ -121,7 +118,7 @@ static int build_routes(struct lnet_conf *c, struct lnet_route *const *routes, u
         memcpy(c->route, routes, n * sizeof(struct lnet_route *));
         qsort(c->route, n, sizeof(struct lnet_route *), by_net);
     }
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         if (i > 0 && c->route[i]->net == c->route[i - 1]->net)
             continue;
         for (h = net_hash(c->route[i]->net) & c->mask; c->first[h]; h = (h + 1) & c->mask)
@@ -155,12 +152,12 @@ unsigned lnet_conf_routes(const struct lnet_conf *c, lnet_net_t net,
 static void place_gateways(struct lnet_conf *c, struct lnet_gw *const *gw,
                            const unsigned routes[LNET_GW_SLOTS], unsigned at[LNET_GW_SLOTS])
 {
-    unsigned i, busy = 0, idle, used = 0;
+    unsigned busy = 0, idle, used = 0;
 
-    for (i = 0; i < LNET_GW_SLOTS; i++)
+    for (unsigned i = 0; i < LNET_GW_SLOTS; i++)
         c->ngws += routes[i] > 0;
     idle = c->ngws;
-    for (i = 0; i < LNET_GW_SLOTS; i++) {
+    for (unsigned i = 0; i < LNET_GW_SLOTS; i++) {
         if (!gw[i] || gw[i]->leaving)
             continue;
         at[i] = routes[i] > 0 ? busy++ : idle++;

@@ -59,7 +59,6 @@ static void stop_nis(struct lnet_change *ch);
 static struct lnet_change *change_new(struct lnet_node *node, void *arg, char *err, size_t errlen)
 {
     struct lnet_change *ch = calloc(1, sizeof(*ch));
-    unsigned i;
 
     if (!ch) {
         snprintf(err, errlen, "no memory");
@@ -68,7 +67,7 @@ static struct lnet_change *change_new(struct lnet_node *node, void *arg, char *e
     ch->node = node;
     ch->arg = arg;
     reactor_timer_init(&ch->quiet_timer, quiet_late);
-    for (i = 0; i < node->nshards; i++) {
+    for (unsigned i = 0; i < node->nshards; i++) {
         ch->mail[i].change = ch;
         ch->mail[i].shard = node->shard[i];
     }
@@ -117,10 +116,8 @@ void lnet_change_abandon(struct lnet_node *node)
 /* Runs fn on each reactor; then `then` on the control thread, once for each. */
 static void on_each_reactor(struct lnet_change *ch, reactor_task_fn fn)
 {
-    unsigned i;
-
     ch->pending = ch->node->nshards;
-    for (i = 0; i < ch->node->nshards; i++) {
+    for (unsigned i = 0; i < ch->node->nshards; i++) {
         ch->mail[i].task.fn = fn;
         reactor_post(ch->node->shard[i]->reactor, &ch->mail[i].task);
     }
@@ -158,11 +155,9 @@ static int change_begin(struct lnet_node *node, const char *name, void *arg,
 
 static bool is_unused(const struct lnet_node *node, const struct lnet_ni *ni)
 {
-    unsigned i;
-
     if (!ni->stopped || ni->links_told != __atomic_load_n(&ni->links_heard, __ATOMIC_ACQUIRE))
         return false;
-    for (i = 0; i < node->nshards; i++)
+    for (unsigned i = 0; i < node->nshards; i++)
         if (__atomic_load_n(&node->shard[i]->ni_refs[ni->index], __ATOMIC_ACQUIRE) > 0)
             return false;
     return true;
@@ -173,16 +168,16 @@ static bool is_unused(const struct lnet_node *node, const struct lnet_ni *ni)
 static void collect(struct lnet_node *node)
 {
     struct lnet_ni *gone[LNET_MAX_NI];
-    unsigned i, n = 0;
+    unsigned n = 0;
 
-    for (i = 0; i < node->nnis; i++)
+    for (unsigned i = 0; i < node->nnis; i++)
         if (node->ni[i] && is_unused(node, node->ni[i])) {
             gone[n++] = node->ni[i];
             __atomic_store_n(&node->ni[i], NULL, __ATOMIC_RELEASE);
         }
     if (n > 0)
         reactor_synchronize(node->env);
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         lnet_ni_free(gone[i]);
 }
 
@@ -204,10 +199,8 @@ static void ni_stopped(struct reactor_task *task)
 
 static void stop_nis(struct lnet_change *ch)
 {
-    unsigned i;
-
     ch->pending = ch->ndel;
-    for (i = 0; i < ch->ndel; i++) {
+    for (unsigned i = 0; i < ch->ndel; i++) {
         ch->del[i].change = ch;
         ch->del[i].task.fn = ni_stopped;
         ch->del[i].ni->lnd->ni_stop(ch->del[i].ni, &ch->del[i].task);
@@ -231,15 +224,13 @@ static void ni_quiet(struct reactor_task *task)
 
 static void quiesce_nis(struct lnet_change *ch)
 {
-    unsigned i;
-
     if (ch->abandoned) {
         stop_nis(ch);
         return;
     }
     ch->quiet_wait = ch->ndel;
     reactor_timer_arm(&ch->quiet_timer, QUIET_US);
-    for (i = 0; i < ch->ndel; i++) {
+    for (unsigned i = 0; i < ch->ndel; i++) {
         ch->del[i].change = ch;
         ch->del[i].quiet.fn = ni_quiet;
         ch->del[i].ni->lnd->ni_quiesce(ch->del[i].ni, &ch->del[i].quiet);
@@ -271,9 +262,9 @@ static struct lnet_conf *conf_without(const struct lnet_change *ch)
 {
     const struct lnet_conf *old = ch->node->conf;
     struct lnet_ni *left[LNET_MAX_NI];
-    unsigned i, k, n = 0;
+    unsigned k, n = 0;
 
-    for (i = 0; i < old->nnis; i++) {
+    for (unsigned i = 0; i < old->nnis; i++) {
         for (k = 0; k < ch->ndel && ch->del[k].ni != old->ni[i]; k++)
             ;
         if (k == ch->ndel)
@@ -285,7 +276,6 @@ static struct lnet_conf *conf_without(const struct lnet_change *ch)
 static int remove_nis(struct lnet_change *ch, char *err, size_t errlen)
 {
     struct lnet_conf *conf = conf_without(ch);
-    unsigned i;
 
     if (!conf) {
         snprintf(err, errlen, "no memory");
@@ -293,7 +283,7 @@ static int remove_nis(struct lnet_change *ch, char *err, size_t errlen)
         return -ENOMEM;
     }
     ch->node->change = ch;
-    for (i = 0; i < ch->ndel; i++)
+    for (unsigned i = 0; i < ch->ndel; i++)
         shared_set(&ch->del[i].ni->removed, true);
     lnet_conf_publish(ch->node, conf);
     on_each_reactor(ch, flush_shard);
@@ -323,7 +313,6 @@ int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg)
     const struct lnet_conf_net *n = lnet_net_find(node, net);
     char name[LNET_NETSTR_SIZE];
     struct lnet_change *ch;
-    unsigned i;
     int rc;
 
     net_format(net, name);
@@ -335,7 +324,7 @@ int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg)
     if (rc)
         return rc;
     ch->net_done = done;
-    for (i = 0; i < n->nni; i++)
+    for (unsigned i = 0; i < n->nni; i++)
         removal_add(ch, n->ni[i]);
     return remove_nis(ch, err, errlen);
 }

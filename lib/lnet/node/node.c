@@ -30,7 +30,6 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
 {
     struct lnet_node *node = calloc(1, sizeof(*node));
     struct mem_arena_opts arena = {.socket = -1};
-    unsigned i;
     int rc = -ENOMEM;
 
     snprintf(err, errlen, "no memory for the node");
@@ -58,7 +57,7 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
         rc = -ENOMEM;
         goto fail;
     }
-    for (i = 0; i <= node->nshards; i++) {
+    for (unsigned i = 0; i <= node->nshards; i++) {
         rc = lnet_shard_create(node, i, err, errlen);
         if (rc)
             goto fail;
@@ -74,13 +73,11 @@ static void stop_free(struct lnet_node *node);
 
 void lnet_node_destroy(struct lnet_node *node)
 {
-    unsigned i;
-
     stop_free(node);
-    for (i = 0; i < node->nnis; i++)
+    for (unsigned i = 0; i < node->nnis; i++)
         if (node->ni[i])
             lnet_ni_free(node->ni[i]);
-    for (i = 0; i <= node->nshards; i++)
+    for (unsigned i = 0; i <= node->nshards; i++)
         lnet_shard_destroy(node->shard[i]);
     lnet_ping_fini(node);
     lnet_portals_fini(node);
@@ -244,7 +241,6 @@ int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct 
     char net[LNET_NETSTR_SIZE];
     struct lnet_conf *c;
     struct lnet_ni *ni;
-    unsigned i;
     int rc;
 
     net_format(conf->net, net);
@@ -265,7 +261,7 @@ int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct 
         return -ENOMEM;
     }
     ni->removed = false;
-    for (i = 0; i < node->nshards; i++)
+    for (unsigned i = 0; i < node->nshards; i++)
         lnet_ni_credits_init(node->shard[i], ni);
     lnet_ni_place(ni);
     lnet_conf_publish(node, c);
@@ -339,7 +335,6 @@ static int post_home(struct lnet_node *node, reactor_task_fn fn)
 
 int lnet_node_start(struct lnet_node *node, char *err, size_t errlen)
 {
-    unsigned i;
     int rc;
 
     snprintf(err, errlen, "no memory");
@@ -348,7 +343,7 @@ int lnet_node_start(struct lnet_node *node, char *err, size_t errlen)
     if (rc)
         return rc;
     node->started = true;
-    for (i = 0; i < node->nnis; i++) { /* maybe none: they can be added later */
+    for (unsigned i = 0; i < node->nnis; i++) { /* maybe none: they can be added later */
         rc = node->ni[i]->lnd->ni_start(node->ni[i], err, errlen);
         if (rc)
             return rc;
@@ -396,9 +391,8 @@ static void stop_free(struct lnet_node *node)
 static uint64_t messages_in_node(const struct lnet_node *node)
 {
     uint64_t n = 0;
-    unsigned i;
 
-    for (i = 0; i < node->nshards; i++)
+    for (unsigned i = 0; i < node->nshards; i++)
         n += shared_get(&node->shard[i]->stats[LNET_STAT_MSGS_ALLOC]);
     return n;
 }

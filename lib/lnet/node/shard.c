@@ -28,11 +28,9 @@ void *lnet_table_alloc(size_t n, size_t size, void **memory)
 
 static int msgs_init(struct lnet_shard *s, char *err, size_t errlen)
 {
-    unsigned i;
-
     s->max_local = lnet_local_msgs(&s->node->opts);
     s->total_msgs = s->max_local;
-    for (i = 0; i < LNET_POOLS; i++) /* a forwarded message holds a buffer */
+    for (unsigned i = 0; i < LNET_POOLS; i++) /* a forwarded message holds a buffer */
         s->total_msgs += s->pool[i].capacity;
     s->msgs = lnet_table_alloc(s->total_msgs, sizeof(*s->msgs), &s->msgs_memory);
     if (!s->msgs) {
@@ -40,7 +38,7 @@ static int msgs_init(struct lnet_shard *s, char *err, size_t errlen)
                  s->total_msgs);
         return -ENOMEM;
     }
-    for (i = s->total_msgs; i-- > 0;) {
+    for (unsigned i = s->total_msgs; i-- > 0;) {
         s->msgs[i].lnd_next = s->free_msgs;
         s->free_msgs = &s->msgs[i];
     }
@@ -169,11 +167,10 @@ void lnet_msg_free(struct lnet_msg *msg)
 static void example_write(struct lnet_drop_slot *slot, const union lnet_drop_words *new)
 {
     uint32_t lock = slot->lock;
-    unsigned i;
 
     __atomic_store_n(&slot->lock, lock + 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
-    for (i = 0; i < LNET_DROP_WORDS; i++)
+    for (unsigned i = 0; i < LNET_DROP_WORDS; i++)
         shared_set(&slot->u.word[i], new->word[i]);
     __atomic_store_n(&slot->lock, lock + 2, __ATOMIC_RELEASE);
 }
@@ -206,11 +203,10 @@ static void example_get(const struct lnet_drop_slot *slot, struct lnet_drop_exam
 {
     union lnet_drop_words copy;
     uint32_t before, after;
-    unsigned i;
 
     do {
         before = __atomic_load_n(&slot->lock, __ATOMIC_ACQUIRE);
-        for (i = 0; i < LNET_DROP_WORDS; i++)
+        for (unsigned i = 0; i < LNET_DROP_WORDS; i++)
             copy.word[i] = shared_get(&slot->u.word[i]);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         after = __atomic_load_n(&slot->lock, __ATOMIC_RELAXED);
@@ -270,11 +266,10 @@ static void example_forget_ni(struct lnet_drop_slot *slot, unsigned index)
 void lnet_shard_clear_ni(struct lnet_shard *s, unsigned index)
 {
     uint64_t *count = (uint64_t *)&s->ni_stats[index];
-    unsigned i;
 
-    for (i = 0; i < sizeof(s->ni_stats[index]) / sizeof(*count); i++)
+    for (unsigned i = 0; i < sizeof(s->ni_stats[index]) / sizeof(*count); i++)
         shared_set(&count[i], 0);
-    for (i = 0; i < LNET_DROP_COUNT; i++)
+    for (unsigned i = 0; i < LNET_DROP_COUNT; i++)
         example_forget_ni(&s->drop_slots[i], index);
     if (s->ni_seq)
         s->ni_seq[index] = 0;
@@ -284,11 +279,9 @@ void lnet_shard_clear_ni(struct lnet_shard *s, unsigned index)
 
 void lnet_drops_get(const struct lnet_node *node, uint64_t out[LNET_DROP_COUNT])
 {
-    unsigned i, k;
-
     memset(out, 0, LNET_DROP_COUNT * sizeof(out[0]));
-    for (i = 0; i <= node->nshards; i++)
-        for (k = 0; k < LNET_DROP_COUNT; k++)
+    for (unsigned i = 0; i <= node->nshards; i++)
+        for (unsigned k = 0; k < LNET_DROP_COUNT; k++)
             out[k] += shared_get(&node->shard[i]->drops[k]);
 }
 
@@ -296,10 +289,9 @@ void lnet_drop_example_get(const struct lnet_node *node, enum lnet_drop reason,
                            struct lnet_drop_example *out)
 {
     struct lnet_drop_example e;
-    unsigned i;
 
     memset(out, 0, sizeof(*out));
-    for (i = 0; i <= node->nshards; i++) {
+    for (unsigned i = 0; i <= node->nshards; i++) {
         example_get(&node->shard[i]->drop_slots[reason], &e);
         if (e.seen && (!out->seen || e.when_us > out->when_us))
             *out = e;

@@ -85,20 +85,16 @@ static bool is_level(enum lnet_stat stat)
 
 static void sum_stats(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
 {
-    unsigned i, k;
-
     memset(out, 0, LNET_STAT_COUNT * sizeof(out[0]));
-    for (i = 0; i <= node->nshards; i++)
-        for (k = 0; k < LNET_STAT_COUNT; k++)
+    for (unsigned i = 0; i <= node->nshards; i++)
+        for (unsigned k = 0; k < LNET_STAT_COUNT; k++)
             out[k] += shared_get(&node->shard[i]->stats[k]);
 }
 
 void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
 {
-    unsigned k;
-
     sum_stats(node, out);
-    for (k = 0; k < LNET_STAT_COUNT; k++)
+    for (unsigned k = 0; k < LNET_STAT_COUNT; k++)
         out[k] -= node->stat_base[k];
 }
 
@@ -110,12 +106,11 @@ void lnet_stats_ever(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT]
 static void sum_ni(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out)
 {
     const struct lnet_ni_stats *in;
-    unsigned i, t;
 
     memset(out, 0, sizeof(*out));
-    for (i = 0; i <= node->nshards; i++) {
+    for (unsigned i = 0; i <= node->nshards; i++) {
         in = &node->shard[i]->ni_stats[ni];
-        for (t = 0; t < LNET_MSG_TYPES; t++) {
+        for (unsigned t = 0; t < LNET_MSG_TYPES; t++) {
             out->sent[t] += shared_get(&in->sent[t]);
             out->received[t] += shared_get(&in->received[t]);
             out->dropped[t] += shared_get(&in->dropped[t]);
@@ -126,14 +121,13 @@ static void sum_ni(const struct lnet_node *node, unsigned ni, struct lnet_ni_sta
 void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out)
 {
     const struct lnet_ni_stats *base;
-    unsigned t;
 
     memset(out, 0, sizeof(*out));
     if (ni >= LNET_MAX_NI)
         return;
     base = &node->ni_base[ni];
     sum_ni(node, ni, out);
-    for (t = 0; t < LNET_MSG_TYPES; t++) {
+    for (unsigned t = 0; t < LNET_MSG_TYPES; t++) {
         out->sent[t] -= base->sent[t];
         out->received[t] -= base->received[t];
         out->dropped[t] -= base->dropped[t];
@@ -172,10 +166,9 @@ static void reset_peer(struct lnet_peer_ni *p)
 static void reset_shard(struct reactor_task *task)
 {
     struct lnet_shard *s = container_of(task, struct lnet_shard, reset.task);
-    unsigned i;
 
     shared_set(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
-    for (i = 0; i < RESET_PEERS && s->reset.slot < s->peers_used; i++)
+    for (unsigned i = 0; i < RESET_PEERS && s->reset.slot < s->peers_used; i++)
         reset_peer(&s->peers[s->reset.slot++]);
     if (s->reset.slot < s->peers_used) {
         reactor_post(s->reactor, task);
@@ -187,15 +180,13 @@ static void reset_shard(struct reactor_task *task)
 
 void lnet_stats_reset(struct lnet_node *node)
 {
-    unsigned i;
-
     sum_stats(node, node->stat_base);
-    for (i = 0; i < LNET_STAT_COUNT; i++)
+    for (unsigned i = 0; i < LNET_STAT_COUNT; i++)
         if (is_level((enum lnet_stat)i))
             node->stat_base[i] = 0;
-    for (i = 0; i < node->nnis; i++)
+    for (unsigned i = 0; i < node->nnis; i++)
         sum_ni(node, i, &node->ni_base[i]);
-    for (i = 0; i < node->nshards; i++)
+    for (unsigned i = 0; i < node->nshards; i++)
         if (node->shard[i]->reset.busy)
             node->shard[i]->reset.again = true;
         else

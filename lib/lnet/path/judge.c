@@ -55,12 +55,12 @@ static bool net_listed(const struct lnet_judge *j, lnet_net_t net, bool *up)
 
 static void remember(struct lnet_judge *j, const struct lnet_ping_info *info, bool pushed)
 {
-    unsigned i, k;
+    unsigned k;
 
     j->pushed = pushed;
     j->routes = !(info->features & LNET_PING_RTE_DISABLED);
     j->nnets = 0;
-    for (i = 0; i < info->count; i++) {
+    for (unsigned i = 0; i < info->count; i++) {
         lnet_net_t net = nid_net(&info->ni[i].nid);
 
         for (k = 0; k < j->nnets && j->net[k].net != net; k++)
@@ -104,13 +104,13 @@ static void judge_some(struct lnet_judge *j)
 {
     const struct lnet_conf *conf = lnet_conf_get(j->gw->node);
     const struct lnet_conf_gw *g = lnet_conf_gateway(conf, &j->gw->nid);
-    unsigned i, n = g && g->gw == j->gw ? g->nroutes : 0;
+    unsigned n = g && g->gw == j->gw ? g->nroutes : 0;
     bool changed = false;
 
     if (j->generation != conf->generation)
         j->next = 0;
     j->generation = conf->generation;
-    for (i = 0; i < BURST && j->next < n; i++)
+    for (unsigned i = 0; i < BURST && j->next < n; i++)
         changed |= judge_route(j, g->route[j->next++]);
     if (changed)
         lnet_routes_tell(j->gw->node);

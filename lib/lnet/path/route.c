@@ -28,14 +28,14 @@ struct lnet_gw *lnet_source_gateway(const struct lnet_node *node, const struct l
     const struct lnet_conf *conf = lnet_conf_get(node);
     const struct lnet_conf_gw *g;
     struct lnet_route *const *r;
-    unsigned i, n;
+    unsigned n;
 
     if (src_net == nid_net(via)) {
         g = lnet_conf_gateway(conf, via);
         return g && g->nroutes > 0 ? g->gw : NULL;
     }
     n = lnet_conf_routes(conf, src_net, &r);
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         if (nid_same(&r[i]->gw->nid, via))
             return r[i]->gw;
     return NULL;
@@ -159,13 +159,11 @@ static void gw_forget_peer(struct reactor_task *task)
 
 void lnet_routes_fini(struct lnet_node *node)
 {
-    unsigned i;
-
-    for (i = 0; node->conf && i < node->conf->nroutes; i++)
+    for (unsigned i = 0; node->conf && i < node->conf->nroutes; i++)
         free(node->conf->route[i]);
     lnet_conf_free(node->conf);
     node->conf = NULL;
-    for (i = 0; i < LNET_GW_SLOTS; i++)
+    for (unsigned i = 0; i < LNET_GW_SLOTS; i++)
         if (node->gw[i])
             gw_free(node->gw[i]);
 }
@@ -260,14 +258,12 @@ static int change_alloc(struct change *ch, unsigned nadd)
 /* What was made only for this change, and nobody knows. */
 static void change_undo(struct change *ch)
 {
-    unsigned i;
-
-    for (i = 0; i < ch->nmade; i++)
+    for (unsigned i = 0; i < ch->nmade; i++)
         free(ch->made[i]);
-    for (i = 0; i < LNET_GW_SLOTS; i++)
+    for (unsigned i = 0; i < LNET_GW_SLOTS; i++)
         if (ch->node->gw[i] && !ch->node->gw[i]->bound)
             gw_free(ch->node->gw[i]);
-    for (i = 0; i < ch->nleaving; i++)
+    for (unsigned i = 0; i < ch->nleaving; i++)
         ch->leaving[i]->leaving = false;
 }
 
@@ -393,12 +389,11 @@ static void let_gateways_go(struct change *ch)
 static struct lnet_conf *change_build(struct change *ch)
 {
     struct lnet_conf *c;
-    unsigned i;
 
-    for (i = 0; i < ch->old->nroutes; i++)
+    for (unsigned i = 0; i < ch->old->nroutes; i++)
         if (!ch->gone[i])
             ch->list[ch->nlist++] = ch->old->route[i];
-    for (i = 0; i < ch->nmade; i++)
+    for (unsigned i = 0; i < ch->nmade; i++)
         ch->list[ch->nlist++] = ch->made[i];
     let_gateways_go(ch);
     c = lnet_conf_build(ch->node, ch->list, ch->nlist, ch->old->ni, ch->old->nnis);
@@ -444,13 +439,12 @@ static void change_publish(struct change *ch, struct lnet_conf *c)
 static int change_collect(struct change *ch, const struct lnet_route_conf *del, unsigned ndel,
                           const struct lnet_route_conf *add, unsigned nadd, unsigned *bad)
 {
-    unsigned i;
     int rc = change_alloc(ch, nadd);
 
     *bad = 0;
-    for (i = 0; !rc && i < ndel; i++, *bad += !rc)
+    for (unsigned i = 0; !rc && i < ndel; i++, *bad += !rc)
         rc = take_out(ch, &del[i]);
-    for (i = 0; !rc && i < nadd; i++, *bad += !rc)
+    for (unsigned i = 0; !rc && i < nadd; i++, *bad += !rc)
         rc = put_in(ch, &add[i]);
     return rc;
 }

@@ -29,13 +29,12 @@ static void tell_some(struct reactor_task *task)
     struct lnet_route_events *t = container_of(task, struct lnet_route_events, task);
     struct lnet_node *node = container_of(t, struct lnet_node, route_events);
     const struct lnet_conf *c = lnet_conf_get(node);
-    unsigned n;
 
     if (t->again || t->generation != c->generation)
         t->next = 0;
     t->again = false;
     t->generation = c->generation;
-    for (n = 0; n < BURST && t->next < c->nroutes; n++)
+    for (unsigned n = 0; n < BURST && t->next < c->nroutes; n++)
         tell_route(node, c->route[t->next++]);
     t->busy = t->next < c->nroutes;
     if (t->busy)

@@ -26,9 +26,8 @@ static struct lnet_ni *best_ni(const struct lnet_shard *s, const struct lnet_con
                                const struct lnet_nid *next_hop)
 {
     struct lnet_ni *best = NULL;
-    unsigned i;
 
-    for (i = 0; i < net->nni; i++)
+    for (unsigned i = 0; i < net->nni; i++)
         if (!best || lnet_ni_behind(s, net->ni[i], best, next_hop) == LNET_WHY_CHOSEN)
             best = net->ni[i];
     return best;
@@ -78,12 +77,12 @@ static enum lnet_drop best_gateway(const struct lnet_shard *s, lnet_net_t net, l
     struct lnet_route *const *r;
     const struct lnet_route *best = NULL;
     bool unreachable = false;
-    unsigned i, n;
+    unsigned n;
 
     n = lnet_conf_routes(lnet_conf_get(s->node), net, &r);
     if (n == 0)
         return LNET_DROP_NO_ROUTE;
-    for (i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         enum lnet_why why = lnet_route_usable(s, r[i], from_net);
 
         unreachable |= why == LNET_WHY_NO_LOCAL_NET;

@@ -104,9 +104,8 @@ static void list_nis(const struct lnet_shard *s, struct lnet_why_answer *a,
                      const struct lnet_ni *src, const struct lnet_path *path)
 {
     const struct lnet_conf_net *net = lnet_net_find(s->node, nid_net(&path->next_hop));
-    unsigned i;
 
-    for (i = 0; net && i < net->nni; i++) {
+    for (unsigned i = 0; net && i < net->nni; i++) {
         struct lnet_why_ni *row = &a->nis[a->nnis++];
 
         row->index = net->ni[i]->index;
@@ -143,12 +142,12 @@ static enum lnet_drop explain(const struct lnet_shard *s, struct why_request *q,
 static struct lnet_nid sender_of(const struct lnet_shard *s, const struct lnet_nid *src)
 {
     struct lnet_route *const *r;
-    unsigned i, n;
+    unsigned n;
 
     if (lnet_net_find(s->node, nid_net(src)))
         return *src;
     n = lnet_conf_routes(lnet_conf_get(s->node), nid_net(src), &r);
-    for (i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++)
         if (lnet_route_usable(s, r[i], LNET_NET_ANY) == LNET_WHY_CHOSEN)
             return r[i]->gw->nid;
     return n > 0 ? r[0]->gw->nid : LNET_NID_ANY; /* down as it is, it may still bring one */

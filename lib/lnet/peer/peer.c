@@ -18,7 +18,6 @@
 int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen)
 {
     uint32_t buckets = 64;
-    unsigned i;
 
     while (buckets < max)
         buckets *= 2;
@@ -29,7 +28,7 @@ int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen
         return -ENOMEM;
     }
     s->hash_mask = buckets - 1;
-    for (i = max; i-- > 0;) {
+    for (unsigned i = max; i-- > 0;) {
         s->peers[i].hash_next = s->free_peers;
         s->free_peers = &s->peers[i];
     }
@@ -75,9 +74,7 @@ static void idle_del(struct lnet_shard *s, struct lnet_peer_ni *p)
 
 static const struct lnd_ops *lnd_of_type(const struct lnet_node *node, uint8_t type)
 {
-    unsigned i;
-
-    for (i = 0; i < node->nlnds; i++)
+    for (unsigned i = 0; i < node->nlnds; i++)
         if (node->lnd[i].ops->type == type)
             return node->lnd[i].ops;
     return NULL;
@@ -108,9 +105,7 @@ static void evict_one(struct lnet_shard *s)
 
 static void make_room(struct lnet_shard *s)
 {
-    unsigned i;
-
-    for (i = 0; i < s->node->nlnds && !s->idle_head; i++)
+    for (unsigned i = 0; i < s->node->nlnds && !s->idle_head; i++)
         if (s->node->lnd[i].ops->peer_shrink)
             s->node->lnd[i].ops->peer_shrink(s->node->lnd[i].ctx);
     evict_one(s);
@@ -258,9 +253,9 @@ static void collect(struct reactor_task *task)
 static void touch(void *memory, size_t size)
 {
     volatile char *byte = memory;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), i;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-    for (i = 0; i < size; i += page)
+    for (size_t i = 0; i < size; i += page)
         byte[i] = 0;
     byte[size - 1] = 0;
 }

@@ -50,9 +50,8 @@ static void status_changed(struct lnet_node *node)
 static void net_alive(struct lnet_node *node, lnet_net_t net)
 {
     const struct lnet_conf_net *n = lnet_net_find(node, net);
-    unsigned i;
 
-    for (i = 0; n && i < n->nni; i++)
+    for (unsigned i = 0; n && i < n->nni; i++)
         n->ni[i]->alive_us = reactor_now_us();
 }
 
@@ -106,13 +105,12 @@ static void pinged_post(struct lnet_shard *s)
 static void pinged_back(struct reactor_task *task)
 {
     struct lnet_shard *s = container_of(task, struct lnet_shard, pinged.task);
-    unsigned i;
 
     s->pinged.busy = false;
-    for (i = 0; i < LNET_MAX_NI; i++)
+    for (unsigned i = 0; i < LNET_MAX_NI; i++)
         if (s->pinged.sent[i])
             lnet_ni_put(s, s->node->ni[i]);
-    for (i = 0; i < LNET_MAX_NI; i++)
+    for (unsigned i = 0; i < LNET_MAX_NI; i++)
         if (s->pinged.pending[i]) {
             pinged_post(s);
             return;
@@ -122,9 +120,8 @@ static void pinged_back(struct reactor_task *task)
 static void pinged_home(struct reactor_task *task)
 {
     struct lnet_shard *s = container_of(task, struct lnet_shard, pinged.task);
-    unsigned i;
 
-    for (i = 0; i < LNET_MAX_NI; i++)
+    for (unsigned i = 0; i < LNET_MAX_NI; i++)
         if (s->pinged.sent[i])
             lnet_ping_seen(s->node->ni[i]);
     task->fn = pinged_back;
@@ -207,9 +204,8 @@ void lnet_ni_link(struct lnet_ni *ni, bool up)
 void lnet_routing_changed(struct lnet_node *node)
 {
     const struct lnet_conf *conf = lnet_conf_get(node);
-    unsigned i;
 
-    for (i = 0; i < conf->nnis; i++) {
+    for (unsigned i = 0; i < conf->nnis; i++) {
         if (shared_get(&node->routing) == LNET_ROUTING_STARTING)
             conf->ni[i]->alive_us = reactor_now_us();
         if (!lnet_is_router(node) && !conf->ni[i]->fatal)
@@ -395,9 +391,8 @@ void lnet_checks_retime(struct lnet_node *node)
 {
     const struct lnet_conf *conf = lnet_conf_get(node);
     uint64_t last = reactor_now_us() + lnet_check_interval_us(node);
-    unsigned i;
 
-    for (i = 0; i < conf->ngws_known; i++)
+    for (unsigned i = 0; i < conf->ngws_known; i++)
         if (conf->gw[i].gw->check->next_us > last)
             conf->gw[i].gw->check->next_us = last;
 }
@@ -484,9 +479,8 @@ static void tick(struct reactor_timer *t)
 void lnet_monitor_start(struct lnet_node *node)
 {
     const struct lnet_conf *conf = lnet_conf_get(node);
-    unsigned i;
 
-    for (i = 0; i < conf->nnis; i++)
+    for (unsigned i = 0; i < conf->nnis; i++)
         conf->ni[i]->alive_us = reactor_now_us();
     reactor_timer_init(&node->tick, tick);
     reactor_timer_init(&node->gw_timer, check_gateways);
@@ -497,11 +491,10 @@ void lnet_monitor_start(struct lnet_node *node)
 void lnet_monitor_stop(struct lnet_node *node)
 {
     const struct lnet_conf *conf = lnet_conf_get(node);
-    unsigned i;
 
     reactor_timer_cancel(&node->tick);
     reactor_timer_cancel(&node->gw_timer);
-    for (i = 0; i < conf->ngws_known; i++)
+    for (unsigned i = 0; i < conf->ngws_known; i++)
         if (conf->gw[i].gw->check->busy)
             cancel(conf->gw[i].gw->check);
 }

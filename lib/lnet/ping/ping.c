@@ -23,7 +23,6 @@
 static void collect_info(const struct lnet_node *node, struct lnet_ping_info *info)
 {
     const struct lnet_conf *conf = lnet_conf_get(node);
-    unsigned i;
 
     memset(info, 0, offsetof(struct lnet_ping_info, ni));
     info->features = LNET_PING_NI_STATUS | LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY;
@@ -32,7 +31,7 @@ static void collect_info(const struct lnet_node *node, struct lnet_ping_info *in
         info->features |= LNET_PING_RTE_DISABLED;
     info->pid = LNET_PID_LUSTRE;
     info->seqno = node->ping->seqno;
-    for (i = 0; i < conf->nnis; i++) {
+    for (unsigned i = 0; i < conf->nnis; i++) {
         info->ni[info->count].nid = conf->ni[i]->nid;
         info->ni[info->count++].status = conf->ni[i]->status;
     }
@@ -55,9 +54,7 @@ static void target_event(struct lnet_md *md, const struct lnet_event *ev)
 
 static struct ping_target *target_free(struct lnet_ping *p)
 {
-    unsigned i;
-
-    for (i = 0; i < PING_TARGETS; i++)
+    for (unsigned i = 0; i < PING_TARGETS; i++)
         if (p->target[i].refs == 0)
             return &p->target[i];
     return NULL;
@@ -69,7 +66,7 @@ bool lnet_ping_republish(struct lnet_node *node)
     struct lnet_ping *p = node->ping;
     struct ping_target *t = target_free(p), *old = p->current;
 
-    p->dirty = t == NULL;
+    p->dirty = !t;
     if (!t)
         return false;
     collect_info(node, &p->scratch);
@@ -150,10 +147,9 @@ static void sweep_soon(struct lnet_ping *p)
 static void sweep(struct reactor_task *task)
 {
     struct lnet_ping *p = container_of(task, struct lnet_ping, sweep);
-    unsigned i;
 
     p->sweep_posted = false;
-    for (i = 0; i < SWEEP_BURST && p->sweep_next < p->nknown; i++, p->sweep_next++)
+    for (unsigned i = 0; i < SWEEP_BURST && p->sweep_next < p->nknown; i++, p->sweep_next++)
         if (p->sweep_force || p->known[p->sweep_next].acked_seqno < p->seqno)
             want_push(p, &p->known[p->sweep_next]);
     push_some(p);
@@ -503,7 +499,6 @@ int lnet_ping_init(struct lnet_node *node)
 {
     struct lnet_ping *p = calloc(1, sizeof(*p));
     uint32_t buckets = 64;
-    unsigned i;
 
     if (!p)
         return -ENOMEM;
@@ -523,7 +518,7 @@ int lnet_ping_init(struct lnet_node *node)
     p->target_eq = (struct lnet_eq){target_event, p};
     p->out_eq = (struct lnet_eq){push_event, p};
     p->in_eq = (struct lnet_eq){push_in_event, p};
-    for (i = 0; i < PUSH_OUT; i++) {
+    for (unsigned i = 0; i < PUSH_OUT; i++) {
         p->out[i].ping = p;
         reactor_timer_init(&p->out[i].timer, push_timeout);
         p->out[i].next = p->out_free;
@@ -554,12 +549,11 @@ void lnet_ping_fini(struct lnet_node *node)
 void lnet_ping_start(struct lnet_node *node)
 {
     struct lnet_ping *p = node->ping;
-    unsigned i;
 
     /* As a node that was configured net by net: 1 + nets, §3.2. */
     p->seqno = 1 + lnet_conf_get(node)->nnets;
     lnet_ping_republish(node);
-    for (i = 0; i < PUSH_IN; i++)
+    for (unsigned i = 0; i < PUSH_IN; i++)
         push_in_post(p, &p->in[i]);
     lnet_lazy_retry(node); /* another reactor's mail may have been quicker than the start's */
 }
@@ -567,18 +561,17 @@ void lnet_ping_start(struct lnet_node *node)
 void lnet_ping_stop(struct lnet_node *node)
 {
     struct lnet_ping *p = node->ping;
-    struct ping_request *q, *next;
-    unsigned i;
+    struct ping_request *next;
 
     p->stopped = true;
-    for (q = p->requests; q; q = next) {
+    for (struct ping_request *q = p->requests; q; q = next) {
         next = q->next;
         if (q->status == -EINPROGRESS) {
             q->status = -ESHUTDOWN;
             lnet_md_unlink(&q->md);
         }
     }
-    for (i = 0; i < PUSH_OUT; i++)
+    for (unsigned i = 0; i < PUSH_OUT; i++)
         if (p->out[i].to)
             lnet_md_unlink(&p->out[i].md);
     lnet_lazy_flush(node);

@@ -50,9 +50,7 @@ static const struct lnd_row lnd_rows[] = {
 
 static const struct lnd_row *row_of(uint8_t type)
 {
-    size_t i;
-
-    for (i = 0; i < LND_ROWS; i++) {
+    for (size_t i = 0; i < LND_ROWS; i++) {
         if (lnd_rows[i].type == type)
             return &lnd_rows[i];
     }
@@ -75,14 +73,14 @@ const char *lnd_type_name(uint8_t type)
 {
     const struct lnd_row *row = row_of(type);
 
-    return row != NULL ? row->name : unnamed[type];
+    return row ? row->name : unnamed[type];
 }
 
 bool lnd_type_has_ip(uint8_t type)
 {
     const struct lnd_row *row = row_of(type);
 
-    return row != NULL && (row->syntax == ADDR_IP || row->syntax == ADDR_IPV4);
+    return row && (row->syntax == ADDR_IP || row->syntax == ADDR_IPV4);
 }
 
 /* ---- the 64-bit form and the 20-byte form ---- */
@@ -122,11 +120,10 @@ struct lnet_nid nid_make(lnet_net_t net, const void *addr, unsigned addr_len)
 bool nid_wire_valid(const struct lnet_nid *nid)
 {
     const uint8_t *addr = (const uint8_t *)nid->addr_be;
-    unsigned i;
 
     if (nid_is_any(nid) || nid->size > NID_SIZE_MAX)
         return false;
-    for (i = nid->size + NID4_ADDR_LEN; i < NID16_ADDR_LEN; i++) {
+    for (unsigned i = nid->size + NID4_ADDR_LEN; i < NID16_ADDR_LEN; i++) {
         if (addr[i] != 0)
             return false;
     }
@@ -192,18 +189,18 @@ int net_parse(const char *str, lnet_net_t *out)
 {
     const struct lnd_row *row = NULL;
     uint32_t num = 0;
-    size_t i, len;
+    size_t len;
 
     if (str[0] == '<')
         return parse_unnamed_net(str, out);
-    for (i = 0; i < LND_ROWS && row == NULL; i++) {
+    for (size_t i = 0; i < LND_ROWS && !row; i++) {
         len = strlen(lnd_rows[i].name);
         if (strncmp(str, lnd_rows[i].name, len) == 0) {
             row = &lnd_rows[i];
             str += len;
         }
     }
-    if (row == NULL)
+    if (!row)
         return -EINVAL;
     if (*str != '\0') {
         if (row->type == LNET_LND_LO || !take_number(&str, 10, NET_NUM_MAX, &num) || *str != '\0')
@@ -264,7 +261,7 @@ static int parse_addr(const char *str, const char *net_str, lnet_net_t net, stru
 {
     const struct lnd_row *row = row_of((uint8_t)(net >> 16));
 
-    if (net_str[0] == '<' || row == NULL)
+    if (net_str[0] == '<' || !row)
         return parse_words(str, net, out);
     switch (row->syntax) {
     case ADDR_ZERO: /* loopback: any address means 0 (§1.3) */
@@ -282,8 +279,8 @@ static int parse_addr(const char *str, const char *net_str, lnet_net_t net, stru
 int nid_parse(const char *str, struct lnet_nid *out)
 {
     const char *at = strchr(str, '@');
-    const char *net_str = at != NULL ? at + 1 : "tcp";
-    size_t len = at != NULL ? (size_t)(at - str) : strlen(str);
+    const char *net_str = at ? at + 1 : "tcp";
+    size_t len = at ? (size_t)(at - str) : strlen(str);
     char addr[LNET_NIDSTR_SIZE];
     struct lnet_nid nid;
     lnet_net_t net;
@@ -308,7 +305,7 @@ char *net_format(lnet_net_t net, char buf[LNET_NETSTR_SIZE])
     const struct lnd_row *row = net >> 24 == 0 ? row_of((uint8_t)(net >> 16)) : NULL;
     unsigned num = net & NET_NUM_MAX;
 
-    if (row == NULL || (row->type == LNET_LND_LO && num != 0))
+    if (!row || (row->type == LNET_LND_LO && num != 0))
         snprintf(buf, LNET_NETSTR_SIZE, "<%u:%u>", net >> 16 & 0xff, num);
     else if (num == 0)
         snprintf(buf, LNET_NETSTR_SIZE, "%s", row->name);
@@ -322,7 +319,7 @@ static bool format_addr(const struct lnet_nid *nid, char *buf, size_t cap)
 {
     const struct lnd_row *row = row_of(nid->type);
 
-    if (row == NULL)
+    if (!row)
         return false;
     if (nid->size == NID_SIZE_MAX && row->syntax == ADDR_IP)
         return inet_ntop(AF_INET6, nid->addr_be, buf, (socklen_t)cap) != NULL;
@@ -347,9 +344,8 @@ static void format_words(const struct lnet_nid *nid, char *buf, size_t cap)
 {
     unsigned words = nid->size > NID_SIZE_MAX ? 4 : (nid->size + NID4_ADDR_LEN + 3u) / 4;
     size_t len = 0;
-    unsigned i;
 
-    for (i = 0; i < words; i++)
+    for (unsigned i = 0; i < words; i++)
         len += (size_t)snprintf(buf + len, cap - len, i ? ":%x" : "%x", ntohl(nid->addr_be[i]));
     snprintf(buf + len, cap - len, "@<%u:%u>", nid->type, ntohs(nid->num_be));
 }
@@ -417,9 +413,8 @@ static unsigned cpt_hash_kfi(uint64_t key, unsigned n)
 static unsigned cpt_hash_large(const struct lnet_nid *nid, unsigned n)
 {
     uint32_t h = 0, v;
-    unsigned i;
 
-    for (i = 0; i < 4; i++)
+    for (unsigned i = 0; i < 4; i++)
         h = (ntohl(nid->addr_be[i]) ^ h) * GOLDEN_32;
     v = (nid_net(nid) ^ h) * GOLDEN_32 >> (32 - cpt_bits(n));
     return v < n ? v : (h + v + (v >> 1)) % n;

@@ -124,9 +124,8 @@ static enum lnet_drop decode_first(const uint8_t *buf, struct lnet_ping_info *ou
 static size_t decode_nid4s(const uint8_t *buf, size_t end, struct lnet_ping_info *out)
 {
     size_t pos = LNET_PING_HDR_SIZE + NI_SIZE;
-    uint32_t i;
 
-    for (i = 1; i < out->nnis && end - pos >= NI_SIZE; i++, pos += NI_SIZE) {
+    for (uint32_t i = 1; i < out->nnis && end - pos >= NI_SIZE; i++, pos += NI_SIZE) {
         struct wire_ping_ni w;
         struct lnet_nid nid;
 
@@ -227,11 +226,9 @@ static uint8_t *put_large(uint8_t *pos, const struct lnet_ping_ni *ni)
 
 static bool all_encodable(const struct lnet_ping_info *info)
 {
-    uint32_t i;
-
     if (info->count > LNET_PING_MAX_NIDS)
         return false;
-    for (i = 0; i < info->count; i++) {
+    for (uint32_t i = 0; i < info->count; i++) {
         if (!nid_wire_valid(&info->ni[i].nid))
             return false;
     }
@@ -241,7 +238,7 @@ static bool all_encodable(const struct lnet_ping_info *info)
 size_t lnet_ping_encode(const struct lnet_ping_info *info, void *buf, size_t cap)
 {
     struct wire_ping_hdr w;
-    uint32_t nnis, features, i;
+    uint32_t nnis, features;
     uint8_t *pos = buf;
     size_t size;
 
@@ -257,11 +254,11 @@ size_t lnet_ping_encode(const struct lnet_ping_info *info, void *buf, size_t cap
     memcpy(pos, &w, sizeof(w));
     pos = put_nid4(pos + sizeof(w), LNET_NID4_LO, info->seqno,
                    features & LNET_PING_LARGE_ADDR ? (uint32_t)size : 0);
-    for (i = 0; i < info->count; i++) {
+    for (uint32_t i = 0; i < info->count; i++) {
         if (nid_is_nid4(&info->ni[i].nid))
             pos = put_nid4(pos, nid_to_u64(&info->ni[i].nid), info->ni[i].status, 0);
     }
-    for (i = 0; i < info->count; i++) {
+    for (uint32_t i = 0; i < info->count; i++) {
         if (!nid_is_nid4(&info->ni[i].nid))
             pos = put_large(pos, &info->ni[i]);
     }
@@ -270,9 +267,7 @@ size_t lnet_ping_encode(const struct lnet_ping_info *info, void *buf, size_t cap
 
 static const struct lnet_nid *first_of(const struct lnet_ping_info *info, bool nid4)
 {
-    uint32_t i;
-
-    for (i = 0; i < info->count; i++) {
+    for (uint32_t i = 0; i < info->count; i++) {
         if (nid_is_nid4(&info->ni[i].nid) == nid4)
             return &info->ni[i].nid;
     }
@@ -285,9 +280,9 @@ bool lnet_ping_primary(const struct lnet_ping_info *info, struct lnet_nid *out)
 
     if (info->features & LNET_PING_PRIMARY_LARGE)
         nid = first_of(info, false);
-    if (nid == NULL)
+    if (!nid)
         nid = first_of(info, true);
-    if (nid == NULL)
+    if (!nid)
         return false;
     *out = *nid;
     return true;

@@ -199,7 +199,7 @@ static bool step(struct conn *c)
 
 static void go_on(struct conn *c)
 {
-    while (!c->over && !c->stalling && c->stream != NULL && c->at < c->nops && step(c))
+    while (!c->over && !c->stalling && c->stream && c->at < c->nops && step(c))
         c->at++;
 }
 
@@ -242,7 +242,7 @@ static void on_accepted(void *user, struct stream *s, const union stream_addr *p
 {
     struct conn *c = user;
 
-    if (c->stream != NULL || c->over) {
+    if (c->stream || c->over) {
         s->ops->close(s, true);
         return;
     }
@@ -261,23 +261,23 @@ static bool parse_line(char *line)
     struct conn *c = &conns[nconns];
     char *save, *word = strtok_r(line, " \n", &save);
 
-    if (word == NULL)
+    if (!word)
         return true;
     c->listens = strcmp(word, "listen") == 0;
     word = strtok_r(NULL, " \n", &save);
-    if (word == NULL)
+    if (!word)
         return false;
     c->port = (uint16_t)atoi(word);
     c->crc = SOCK_CRC_SEED;
     c->end = "unfinished";
     reactor_timer_init(&c->timer, stalled);
-    while ((word = strtok_r(NULL, " \n", &save)) != NULL && c->nops < OPS_MAX) {
+    while ((word = strtok_r(NULL, " \n", &save)) && c->nops < OPS_MAX) {
         struct op *op = &c->op[c->nops++];
 
         op->what = word[0];
-        if (strchr("wrs", op->what) != NULL) {
+        if (strchr("wrs", op->what)) {
             word = strtok_r(NULL, " \n", &save);
-            if (word == NULL)
+            if (!word)
                 return false;
             op->n = (uint32_t)strtoul(word, NULL, 10);
         }

@@ -109,11 +109,11 @@ static void tamper(struct port *port, char **words)
     char err[400] = "";
     unsigned id;
 
-    if (*words == NULL)
+    if (!*words)
         return;
-    for (; *words != NULL; words++) {
+    for (; *words; words++) {
         char *eq = strchr(*words, '=');
-        size_t len = eq != NULL ? (size_t)(eq - *words) : 0;
+        size_t len = eq ? (size_t)(eq - *words) : 0;
 
         for (unsigned i = 0; len > 0 && i < sizeof(names) / sizeof(names[0]); i++) {
             if (strlen(names[i].name) == len && strncmp(*words, names[i].name, len) == 0)

@@ -227,16 +227,25 @@ static int take_response(const struct rpc_client *client, json_t *response, json
     return result ? 0 : 1;
 }
 
-int rpc_client_call(struct rpc_client *client, const char *method, json_t *params,
-                    unsigned timeout_ms, json_t **out, char *err, size_t errlen)
+int rpc_client_ask(struct rpc_client *client, const char *method, json_t *params, char *err,
+                   size_t errlen)
+{
+    int rc = send_request(client, method, params);
+
+    if (rc == 0 || rc == -EPIPE) /* a server that turns us away says why before it closes */
+        return 0;
+    snprintf(err, errlen, "no answer to %s: %s", method, strerror(-rc));
+    return rc;
+}
+
+int rpc_client_answer(struct rpc_client *client, const char *method, unsigned timeout_ms,
+                      json_t **out, char *err, size_t errlen)
 {
     json_t *response = NULL;
     int rc;
 
     *out = NULL;
-    rc = send_request(client, method, params);
-    if (rc == 0 || rc == -EPIPE) /* a server that turns us away says why before it closes */
-        rc = receive_response(client, timeout_ms, &response);
+    rc = receive_response(client, timeout_ms, &response);
     if (rc == 0)
         rc = take_response(client, response, out);
     json_decref(response);
@@ -244,6 +253,15 @@ int rpc_client_call(struct rpc_client *client, const char *method, json_t *param
         snprintf(err, errlen, "no answer to %s: %s", method,
                  rc == -ECONNRESET ? "millraced closed the connection" : strerror(-rc));
     return rc;
+}
+
+int rpc_client_call(struct rpc_client *client, const char *method, json_t *params,
+                    unsigned timeout_ms, json_t **out, char *err, size_t errlen)
+{
+    int rc = rpc_client_ask(client, method, params, err, errlen);
+
+    *out = NULL;
+    return rc == 0 ? rpc_client_answer(client, method, timeout_ms, out, err, errlen) : rc;
 }
 
 /* Takes note of the cursor of a page. 0, or -EPROTO with a sentence: there is no end to this. */

@@ -28,6 +28,13 @@ int rpc_client_fd(const struct rpc_client *client);
 int rpc_client_call(struct rpc_client *client, const char *method, json_t *params,
                     unsigned timeout_ms, json_t **out, char *err, size_t errlen);
 
+/* The two halves of a call, for a program that waits in a loop of its own: rpc_client_ask() sends
+ * the request, rpc_client_answer() receives the response to it as rpc_client_call() does. */
+int rpc_client_ask(struct rpc_client *client, const char *method, json_t *params, char *err,
+                   size_t errlen);
+int rpc_client_answer(struct rpc_client *client, const char *method, unsigned timeout_ms,
+                      json_t **out, char *err, size_t errlen);
+
 /* A result that comes in pages: calls the method with the `cursor` of each page for the next one
  * until there is none; -EPROTO with a sentence that names the cursor, and *out NULL, when one comes
  * twice, cannot be one, or belongs to page RPC_CLIENT_MAX_PAGES. fn gets each page's result, which

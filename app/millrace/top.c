@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `millrace top`: a running millraced, live. */
+/* `millrace top` shows a running millraced, live: on a terminal, or with --batch as text. */
 #include <curses.h>
 #include <errno.h>
+#include <limits.h>
 #include <locale.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "app/millrace/cli.h"
-#include "app/millrace/top_fetch.h"
+#include "app/millrace/top.h"
 
-#define BATCH_COLS 120
-#define MIN_PEERS  3
-#define ERR_SIZE   320
+#define BATCH_COLS       120
+#define PEERS            100
+#define PEER_INTERVAL_MS 500 /* over which millraced measures its peers */
+#define TIMEOUT_MS       5000
+#define AGAIN_S          1 /* between attempts to connect */
+#define METHOD_NOT_FOUND (-32601)
 
 static const char *const sorts[] = {"bytes", "queued", "waiting"};
 static const unsigned intervals[] = {1, 2, 3, 5, 10, 20, 30, 60};
@@ -23,14 +26,17 @@ static const unsigned intervals[] = {1, 2, 3, 5, 10, 20, 30, 60};
 static volatile sig_atomic_t asked_to_end;
 
 struct top {
-    struct top_fetch *fetch;
-    struct top_sample *before, *now;
-    struct top_view view;
+    struct cli *cli;
+    bool asked; /* the answer of peer_top, which begins a sample, is outstanding */
+    unsigned asked_sort;
+    double began, due; /* s: of the sample under way, of the next one */
+    struct top_sample before, now;
+    bool has_now; /* there is a sample */
     unsigned interval_s;
     unsigned sort; /* index in sorts */
     bool paused, help, quit;
     int scroll;
-    char err[ERR_SIZE]; /* why there is nothing new */
+    char err[320]; /* why there is nothing new */
 };
 
 static void end_signal(int number)
@@ -47,72 +53,143 @@ static void catch_signals(void)
     sigaction(SIGHUP, &action, NULL);
 }
 
-/* Takes over what the thread has; true: there is a new view. While paused it is thrown away, so
- * that going on shows rates of now. */
-static bool take(struct top *t)
-{
-    struct top_sample *s = top_fetch_take(t->fetch, t->err, sizeof(t->err));
+/* ---- samples ---- */
 
-    if (!s || t->paused) {
-        top_sample_free(s);
-        return false;
-    }
-    top_view_free(&t->view);
-    top_sample_free(t->before);
-    t->before = t->now;
-    t->now = s;
-    if (top_view_make(&t->view, t->before, t->now) == 0)
-        return true;
-    snprintf(t->err, sizeof(t->err), "out of memory");
-    return false;
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void finish(struct top *t)
+static void clear_sample(struct top_sample *s)
 {
-    top_fetch_stop(t->fetch);
-    top_view_free(&t->view);
-    top_sample_free(t->before);
-    top_sample_free(t->now);
+    for (int i = 0; i < TOP_PARTS; i++)
+        json_decref(s->part[i]);
+    memset(s, 0, sizeof(*s));
+}
+
+/* Closes the connection; t->err says why. The next attempt comes a second later. */
+static void lose(struct top *t)
+{
+    rpc_client_close(t->cli->client);
+    t->cli->client = NULL;
+    t->asked = false;
+    t->due = now_s() + AGAIN_S;
+}
+
+/* Begins a sample: sends peer_top, which millraced answers after PEER_INTERVAL_MS. */
+static void ask(struct top *t)
+{
+    json_t *params = json_pack("{s:s, s:i, s:i}", "by", sorts[t->sort], "count", PEERS,
+                               "interval_ms", PEER_INTERVAL_MS);
+    int rc = 0;
+
+    if (!t->cli->client)
+        rc = rpc_client_open(t->cli->path, &t->cli->client, t->err, sizeof(t->err));
+    if (rc == 0)
+        rc =
+            rpc_client_ask(t->cli->client, "peer_top", json_incref(params), t->err, sizeof(t->err));
+    json_decref(params);
+    t->began = now_s();
+    t->asked_sort = t->sort;
+    t->asked = rc == 0;
+    if (rc != 0)
+        lose(t);
+}
+
+/* Takes the outcome of a method as a part of a sample. A method that this millraced does not have,
+ * or that is refused for now (EBUSY), leaves the part unknown. */
+static int take_part(struct top *t, const char *method, int rc, json_t **part)
+{
+    json_int_t code = json_integer_value(json_object_get(*part, "code"));
+    const char *text = json_string_value(json_object_get(*part, "message"));
+
+    if (rc <= 0)
+        return rc;
+    if (code != METHOD_NOT_FOUND && code != -EBUSY)
+        snprintf(t->err, sizeof(t->err), "%s: %s", method, text ? text : "refused");
+    json_decref(*part);
+    *part = NULL;
+    return code == METHOD_NOT_FOUND || code == -EBUSY ? 0 : -EPROTO;
+}
+
+/* Completes the sample whose peers have come. True: there is a new one. */
+static bool take_sample(struct top *t)
+{
+    static const char *const methods[TOP_PARTS] = {"peer_top",     "version",  "stats_get",
+                                                   "reactors_get", "net_get",  "buffers_get",
+                                                   "drops_get",    "names_get"};
+    struct top_sample s = {.when = now_s()};
+    struct rpc_client *client = t->cli->client;
+    int rc = rpc_client_answer(client, "peer_top", TIMEOUT_MS, &s.part[0], t->err, sizeof(t->err));
+
+    rc = take_part(t, methods[0], rc, &s.part[0]);
+    for (int i = 1; i < TOP_PARTS && rc == 0; i++) {
+        rc = rpc_client_call(client, methods[i], NULL, TIMEOUT_MS, &s.part[i], t->err,
+                             sizeof(t->err));
+        rc = take_part(t, methods[i], rc, &s.part[i]);
+    }
+    t->asked = false;
+    t->due = t->asked_sort == t->sort ? t->began + t->interval_s : 0;
+    if (rc != 0) {
+        clear_sample(&s);
+        lose(t);
+        return false;
+    }
+    clear_sample(&t->before);
+    t->before = t->now;
+    t->now = s;
+    t->has_now = true;
+    t->err[0] = '\0';
+    return true;
+}
+
+/* Waits for a key (keys: file descriptor, or -1), an answer, or the time of the next sample. True:
+ * there is a new sample. */
+static bool step(struct top *t, int keys)
+{
+    struct pollfd p[2] = {{.fd = keys, .events = POLLIN}, {.fd = -1, .events = POLLIN}};
+    double end;
+
+    if (!t->asked && !t->paused && now_s() >= t->due)
+        ask(t);
+    if (t->asked)
+        p[1].fd = rpc_client_fd(t->cli->client);
+    end = t->asked ? t->began + TIMEOUT_MS / 1e3 : t->due;
+    end = 1000 * (end - now_s()) + 1;
+    if (poll(p, 2, t->paused && !t->asked ? -1 : end < 0 ? 0 : (int)end) < 0)
+        return false;                                         /* a signal */
+    t->quit |= p[0].revents & (POLLHUP | POLLERR | POLLNVAL); /* the terminal is gone */
+    if (t->asked && p[1].revents)
+        return take_sample(t);
+    if (t->asked && now_s() >= t->began + TIMEOUT_MS / 1e3) {
+        snprintf(t->err, sizeof(t->err), "no answer to peer_top: %s", strerror(ETIMEDOUT));
+        lose(t);
+    }
+    return false;
 }
 
 /* ---- frames as text ---- */
 
-static void print_text(const struct top_text *text)
-{
-    for (size_t i = 0; i < text->n; i++)
-        puts(text->row[i].text);
-}
-
-static int print_frame(const struct top *t)
-{
-    struct top_text head = {.row = NULL}, body = {.row = NULL};
-    int rc = top_head(&head, &t->view, BATCH_COLS);
-
-    if (rc == 0)
-        rc = top_body(&body, &t->view, sorts[t->sort], UINT32_MAX, BATCH_COLS);
-    if (rc == 0) {
-        print_text(&head);
-        print_text(&body);
-        putchar('\n');
-        fflush(stdout);
-    }
-    top_text_clear(&head);
-    top_text_clear(&body);
-    return rc;
-}
-
 /* The first sample has no rates and is not shown. */
-static int run_batch(struct cli *cli, struct top *t, json_int_t frames)
+static int run_batch(struct top *t, json_int_t frames)
 {
-    while (frames > 0 && !asked_to_end && !ferror(stdout)) {
-        struct pollfd p = {.fd = top_fetch_fd(t->fetch), .events = POLLIN};
+    struct top_text text = {.row = NULL};
 
-        if (poll(&p, 1, -1) < 0)
-            continue; /* a signal */
-        if (take(t) && t->before && print_frame(t) == 0)
+    while (frames > 0 && !asked_to_end && !ferror(stdout)) {
+        if (step(t, -1) && t->before.when > 0) {
+            top_frame(&text, &t->before, &t->now, sorts[t->sort], INT_MAX, BATCH_COLS);
+            for (size_t i = 0; i < text.n; i++)
+                puts(text.row[i].text);
+            putchar('\n');
+            fflush(stdout);
+            top_text_clear(&text);
             frames--;
+        }
         if (t->err[0]) {
-            cli_error(cli, -ENOTCONN, t->err, NULL);
+            cli_error(t->cli, -ENOTCONN, t->err, NULL);
             return CLI_NO_ANSWER;
         }
     }
@@ -139,22 +216,10 @@ static const char *const help_lines[] = {
     NULL,
 };
 
-static int attributes(enum top_look look)
-{
-    switch (look) {
-    case TOP_TITLE:
-        return A_REVERSE;
-    case TOP_ALERT:
-        return A_BOLD;
-    default:
-        return A_NORMAL;
-    }
-}
-
 /* A line over the whole width, without what it had. */
 static void draw_line(int y, enum top_look look, const char *text)
 {
-    attrset(attributes(look));
+    attrset(look == TOP_TITLE ? A_REVERSE : look == TOP_ALERT ? A_BOLD : A_NORMAL);
     if (look == TOP_TITLE)
         mvhline(y, 0, ' ', COLS);
     mvaddstr(y, 0, text);
@@ -178,51 +243,27 @@ static void draw_foot(const struct top *t)
     attrset(A_NORMAL);
 }
 
-static void draw_help(int top, int lines)
-{
-    for (int i = 0; help_lines[i] && i < lines; i++)
-        draw_line(top + i, TOP_PLAIN, help_lines[i]);
-}
-
-/* As many peers as leave room for all the rest. */
-static unsigned peers_shown(const struct top *t, int lines)
-{
-    const struct top_view *v = &t->view;
-    int rest = lines - 5 /* titles */ - (int)v->nreactors - (int)v->nnis - TOP_POOLS -
-               (v->ndrops ? (int)v->ndrops : 1);
-
-    return rest < MIN_PEERS ? MIN_PEERS : (unsigned)rest;
-}
-
-static void draw_body(struct top *t, int top, int lines)
-{
-    struct top_text body = {.row = NULL};
-    int last;
-
-    if (top_body(&body, &t->view, sorts[t->sort], peers_shown(t, lines), COLS) == 0) {
-        last = (int)body.n - lines;
-        t->scroll = t->scroll > last ? last : t->scroll;
-        t->scroll = t->scroll < 0 ? 0 : t->scroll;
-        for (int i = 0; i < lines && i + t->scroll < (int)body.n; i++)
-            draw_line(top + i, body.row[i + t->scroll].look, body.row[i + t->scroll].text);
-    }
-    top_text_clear(&body);
-}
-
 static void draw(struct top *t)
 {
-    struct top_text head = {.row = NULL};
+    int cols = COLS < TOP_MAX_COLS ? COLS : TOP_MAX_COLS, lines = LINES - 1 - TOP_HEAD, last, top;
+    struct top_text text = {.row = NULL};
 
     erase();
-    if (t->now && top_head(&head, &t->view, COLS < TOP_MAX_COLS ? COLS : TOP_MAX_COLS) == 0)
-        for (size_t i = 0; i < head.n; i++)
-            draw_line((int)i, TOP_PLAIN, head.row[i].text);
-    if (t->help)
-        draw_help((int)head.n, LINES - 1 - (int)head.n);
-    else if (t->now)
-        draw_body(t, (int)head.n, LINES - 1 - (int)head.n);
+    if (t->has_now)
+        top_frame(&text, t->before.when > 0 ? &t->before : NULL, &t->now, sorts[t->sort], lines,
+                  cols);
+    last = (int)text.n - TOP_HEAD - lines;
+    t->scroll = t->scroll > last ? last : t->scroll;
+    t->scroll = t->scroll < 0 ? 0 : t->scroll;
+    top = t->has_now ? TOP_HEAD : 0;
+    for (int i = 0; i < top; i++)
+        draw_line(i, TOP_PLAIN, text.row[i].text);
+    for (int i = 0; t->help && help_lines[i] && i < lines; i++)
+        draw_line(top + i, TOP_PLAIN, help_lines[i]);
+    for (int i = top + t->scroll; !t->help && i < (int)text.n && i < LINES - 1 + t->scroll; i++)
+        draw_line(i - t->scroll, text.row[i].look, text.row[i].text);
+    top_text_clear(&text);
     draw_foot(t);
-    top_text_clear(&head);
     refresh();
 }
 
@@ -234,7 +275,7 @@ static void change_interval(struct top *t, int step)
         i++;
     i += step;
     t->interval_s = intervals[i < 0 ? 0 : i >= n ? n - 1 : i];
-    top_fetch_set(t->fetch, t->interval_s, sorts[t->sort]);
+    t->due = 0;
 }
 
 static void key(struct top *t, int c)
@@ -250,7 +291,7 @@ static void key(struct top *t, int c)
         break;
     case 's':
         t->sort = (t->sort + 1) % (sizeof(sorts) / sizeof(sorts[0]));
-        top_fetch_set(t->fetch, t->interval_s, sorts[t->sort]);
+        t->due = 0;
         break;
     case '+':
     case '=':
@@ -283,29 +324,22 @@ static void key(struct top *t, int c)
     }
 }
 
-static int run_terminal(struct top *t)
+static void run_terminal(struct top *t)
 {
-    while (!t->quit && !asked_to_end) {
-        struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN},
-                             {.fd = top_fetch_fd(t->fetch), .events = POLLIN}};
-        int c;
+    int c;
 
+    while (!t->quit && !asked_to_end) {
         draw(t);
-        if (poll(p, 2, -1) > 0 && (p[0].revents & (POLLHUP | POLLERR | POLLNVAL)))
-            break; /* the terminal is gone */
+        step(t, STDIN_FILENO);
         while ((c = getch()) != ERR)
             key(t, c);
-        if (p[1].revents & POLLIN)
-            take(t);
     }
-    return CLI_OK;
 }
 
 static int on_terminal(struct top *t)
 {
     SCREEN *screen =
         isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? newterm(NULL, stdout, stdin) : NULL;
-    int rc;
 
     if (!screen) {
         fputs("millrace: top needs a terminal (and TERM); `millrace top --batch 1` needs none\n",
@@ -318,10 +352,10 @@ static int on_terminal(struct top *t)
     nodelay(stdscr, TRUE);
     set_escdelay(50);
     curs_set(0);
-    rc = run_terminal(t);
+    run_terminal(t);
     endwin();
     delscreen(screen);
-    return rc;
+    return CLI_OK;
 }
 
 int cmd_top(struct cli *cli, json_t *args)
@@ -329,20 +363,17 @@ int cmd_top(struct cli *cli, json_t *args)
     const json_t *interval = json_object_get(args, "interval"),
                  *batch = json_object_get(args, "batch");
     const char *sort = json_string_value(json_object_get(args, "sort"));
-    struct top t = {.interval_s = interval ? (unsigned)json_integer_value(interval) : 2};
+    struct top t = {.cli = cli,
+                    .interval_s = interval ? (unsigned)json_integer_value(interval) : 2};
     int rc;
 
     setlocale(LC_CTYPE, "");
     for (unsigned i = 0; sort && i < sizeof(sorts) / sizeof(sorts[0]); i++)
         if (strcmp(sort, sorts[i]) == 0)
             t.sort = i;
-    t.fetch = top_fetch_start(cli->path, t.interval_s, sorts[t.sort]);
-    if (!t.fetch) {
-        cli_error(cli, -ENOMEM, "out of memory", NULL);
-        return CLI_NO_ANSWER;
-    }
     catch_signals();
-    rc = batch ? run_batch(cli, &t, json_integer_value(batch)) : on_terminal(&t);
-    finish(&t);
+    rc = batch ? run_batch(&t, json_integer_value(batch)) : on_terminal(&t);
+    clear_sample(&t.before);
+    clear_sample(&t.now);
     return rc;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A view of `millrace top` as lines of text. */
-#include <errno.h>
+/* Two samples of `millrace top` as lines of text. A value that a sample lacks is shown as "-". */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +7,11 @@
 #include <string.h>
 #include <wchar.h>
 
-#include "app/millrace/top_model.h"
+#include "app/millrace/top.h"
+
+#define MIN_PEERS 3 /* shown however small the terminal is */
+
+/* ---- text ---- */
 
 const char *top_number(double n, char buf[16])
 {
@@ -32,19 +35,8 @@ const char *top_number(double n, char buf[16])
 
 static const char *percent(double share, char buf[16])
 {
-    if (isnan(share))
-        snprintf(buf, 16, "-");
-    else
-        snprintf(buf, 16, "%.0f%%", 100 * share);
+    snprintf(buf, 16, isnan(share) ? "-" : "%.0f%%", 100 * share);
     return buf;
-}
-
-/* ---- lines ---- */
-
-void top_text_clear(struct top_text *text)
-{
-    free(text->row);
-    *text = (struct top_text){.row = NULL};
 }
 
 int top_fit(char *out, size_t len, const char *text, int cols)
@@ -78,206 +70,367 @@ int top_fit(char *out, size_t len, const char *text, int cols)
     return at;
 }
 
-/* The same, filled with blanks up to the width. */
-static const char *column(char *out, size_t len, const char *text, int width)
+/* Like top_fit(), filled with blanks up to the width. */
+static const char *column(char out[TOP_LINE], const char *text, int width)
 {
-    int at = top_fit(out, len, text, width);
+    int at = top_fit(out, TOP_LINE, text, width);
     size_t used = strlen(out);
 
-    while (at++ < width && used + 1 < len)
+    while (at++ < width && used + 1 < TOP_LINE)
         out[used++] = ' ';
     out[used] = '\0';
     return out;
 }
 
-__attribute__((format(printf, 3, 4))) static int add(struct top_text *t, enum top_look look,
-                                                     const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void add(struct top_text *t, enum top_look look,
+                                                      const char *fmt, ...)
 {
-    char text[TOP_LINE];
+    char text[TOP_LINE], *row;
     va_list args;
 
-    if (t->n == t->room) {
-        size_t room = t->room ? 2 * t->room : 64;
-        struct top_row *row = realloc(t->row, room * sizeof(*row));
-
-        if (!row)
-            return -ENOMEM;
-        t->row = row;
-        t->room = room;
-    }
+    t->row = reallocarray(t->row, t->n + 1, sizeof(*t->row));
+    if (!t->row)
+        abort();
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    t->row[t->n].look = look;
-    top_fit(t->row[t->n].text, TOP_LINE, text, t->cols);
-    for (size_t len = strlen(t->row[t->n].text); len && t->row[t->n].text[len - 1] == ' ';)
-        t->row[t->n].text[--len] = '\0';
-    t->n++;
-    return 0;
+    row = t->row[t->n].text;
+    top_fit(row, TOP_LINE, text, t->cols);
+    for (size_t len = strlen(row); len && row[len - 1] == ' ';)
+        row[--len] = '\0';
+    t->row[t->n++].look = look;
 }
 
-/* ---- header ---- */
-
-int top_head(struct top_text *t, const struct top_view *v, int cols)
+void top_text_clear(struct top_text *t)
 {
+    free(t->row);
+    *t = (struct top_text){.row = NULL};
+}
+
+/* ---- values ---- */
+
+static long long number(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+static double real(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static const char *string(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? text : "";
+}
+
+/* Growth of a counter; NAN when there is no earlier value, or the counter was reset. */
+static double growth(const json_t *was, const json_t *is, const char *key)
+{
+    const json_t *a = json_object_get(was, key), *b = json_object_get(is, key);
+
+    if (!json_is_integer(a) || !json_is_integer(b) || json_integer_value(b) < json_integer_value(a))
+        return NAN;
+    return (double)(json_integer_value(b) - json_integer_value(a));
+}
+
+/* The row of a list whose member key is equal to that of row. */
+static const json_t *same_row(const json_t *list, const json_t *row, const char *key)
+{
+    const json_t *value = json_object_get(row, key), *other;
+    size_t i;
+
+    json_array_foreach(list, i, other)
+        if (value && json_equal(json_object_get(other, key), value))
+            return other;
+    return NULL;
+}
+
+static const json_t *list_of(const struct top_sample *s, enum top_part part, const char *key)
+{
+    return s ? json_object_get(s->part[part], key) : NULL;
+}
+
+/* ---- the frame ---- */
+
+struct frame {
+    struct top_text *t;
+    const struct top_sample *was, *is;
+    double seconds; /* between the samples; NAN: there is only one */
+};
+
+static void put_head(const struct frame *f)
+{
+    static const char *const states[] = {"off", "on", "stopping", "starting"};
+    const json_t *version = f->is->part[TOP_VERSION], *is = f->is->part[TOP_STATS];
+    const json_t *was = f->was ? f->was->part[TOP_STATS] : NULL;
+    const json_t *enable = json_object_get(f->is->part[TOP_BUFFERS], "enable");
+    long long up = number(version, "uptime"), state = json_integer_value(enable);
     char a[16], b[16], c[16];
-    int64_t s = v->uptime;
-    int rc;
 
-    t->cols = cols;
-    rc = add(t, TOP_PLAIN, "millraced %s  up %lldd %02d:%02d:%02d  routing %s", v->version,
-             (long long)(s / 86400), (int)(s / 3600 % 24), (int)(s / 60 % 60), (int)(s % 60),
-             v->routing);
-    if (rc == 0)
-        rc = add(t, TOP_PLAIN, "forwarded %s messages/s  %sB/s  dropped %s/s",
-                 top_number(v->messages, a), top_number(v->bytes, b), top_number(v->drops, c));
-    return rc;
+    add(f->t, TOP_PLAIN, "millraced %s  up %lldd %02d:%02d:%02d  routing %s",
+        string(version, "version"), up / 86400, (int)(up / 3600 % 24), (int)(up / 60 % 60),
+        (int)(up % 60), json_is_integer(enable) && state >= 0 && state < 4 ? states[state] : "?");
+    add(f->t, TOP_PLAIN, "forwarded %s messages/s  %sB/s  dropped %s/s",
+        top_number(growth(was, is, "route_count") / f->seconds, a),
+        top_number(growth(was, is, "route_length") / f->seconds, b),
+        top_number(growth(was, is, "drop_count") / f->seconds, c));
 }
 
-/* ---- body ---- */
+/* ---- reactors ---- */
 
-/* Of a reactor that looks at what its work is. */
-static int put_work(struct top_text *t, const struct top_reactor *r)
+static bool is_count(const char *key)
 {
-    char text[TOP_LINE] = "";
+    return strcmp(key, "every") == 0 || strcmp(key, "turns") == 0;
+}
+
+/* Writes the members of an object of times that grow as " name percent" each. Returns the sum of
+ * their growth. */
+static double put_shares(char out[TOP_LINE], const json_t *was, json_t *is)
+{
+    json_t *value;
+    const char *key;
+    double sum = 0;
     size_t n = 0;
 
-    for (unsigned k = 0; k < r->nworks && n < sizeof(text) - 64; k++)
-        if (!isnan(r->work[k].share))
-            n += (size_t)snprintf(text + n, sizeof(text) - n, " %.16s %.0f", r->work[k].name,
-                                  100 * r->work[k].share);
-    return n ? add(t, TOP_PLAIN, "%11s work, in %%:%s", "", text) : 0;
+    out[0] = '\0';
+    json_object_foreach(is, key, value)
+        if (!is_count(key))
+            sum += growth(was, is, key);
+    json_object_foreach(is, key, value)
+        if (!is_count(key) && sum > 0 && n < TOP_LINE - 64)
+            n += (size_t)snprintf(out + n, TOP_LINE - n, " %.16s %.0f", key,
+                                  100 * growth(was, is, key) / sum);
+    return sum;
 }
 
-static int put_reactors(struct top_text *t, const struct top_view *v)
+/* Growth of a stage, 0 where there is no such stage. */
+static double stage(const json_t *was, const json_t *is, const char *key)
 {
-    char a[16], b[16], c[16], d[16], stages[TOP_LINE];
-    unsigned i;
-    int rc = add(t, TOP_TITLE, "%-7s %3s %5s %7s %6s %8s %6s  %s", "REACTOR", "CPT", "BUSY",
-                 "PREEMPT", "ASLEEP", "SLEEPS/s", "STALLS", "AWAKE, IN %");
+    return json_object_get(is, key) ? growth(was, is, key) : 0;
+}
 
-    for (i = 0; rc == 0 && i < v->nreactors; i++) {
-        const struct top_reactor *r = &v->reactors[i];
-        size_t n = 0;
+static void put_reactor(const struct frame *f, const json_t *was, const json_t *is)
+{
+    json_t *stages = json_object_get(is, "stages"), *work = json_object_get(is, "work");
+    const json_t *before = json_object_get(was, "stages");
+    bool timed = json_object_size(stages) > 0;
+    char a[16], b[16], c[16], d[16], shares[TOP_LINE];
+    double all, busy, awake = put_shares(shares, before, stages);
 
-        stages[0] = '\0';
-        for (unsigned k = 0; k < r->nstages && n < sizeof(stages) - 64; k++)
-            if (!isnan(r->stage[k].share))
-                n += (size_t)snprintf(stages + n, sizeof(stages) - n, "%s%.16s %.0f", n ? " " : "",
-                                      r->stage[k].name, 100 * r->stage[k].share);
-        rc = add(t, r->busy > 0.9 ? TOP_ALERT : TOP_PLAIN, "%7lld %3lld %5s %7s %6s %8s %6lld  %s",
-                 (long long)r->index, (long long)r->cpt, percent(r->busy, a),
-                 percent(r->preempted, d), percent(r->asleep, b), top_number(r->sleeps, c),
-                 (long long)r->stalls, stages);
-        if (rc == 0)
-            rc = put_work(t, r);
+    if (timed) {
+        all = awake + growth(was, is, "sleep_us");
+        busy = awake - stage(before, stages, "rest") - stage(before, stages, "preempted");
+    } else { /* without times: the share of the time awake */
+        all = growth(was, is, "total_cycles");
+        busy = growth(was, is, "busy_cycles");
     }
-    return rc;
+    busy = all > 0 ? busy / all : NAN;
+    all = timed && all > 0 ? all : NAN;
+    add(f->t, busy > 0.9 ? TOP_ALERT : TOP_PLAIN, "%7lld %3lld %5s %7s %6s %8s %6lld %s",
+        number(is, "reactor"), number(is, "cpt"), percent(busy, a),
+        percent(stage(before, stages, "preempted") / all, b),
+        percent(growth(was, is, "sleep_us") / all, c),
+        top_number(growth(was, is, "sleeps") / f->seconds, d), number(is, "stalls"), shares);
+    if (number(work, "every") > 0 && put_shares(shares, json_object_get(was, "work"), work) > 0)
+        add(f->t, TOP_PLAIN, "%11s work, in %%:%s", "", shares);
 }
 
-/* A NID with the host it stands for. */
-static const char *who(char out[TOP_LINE], const char *nid, const char *host, int width)
+static void put_reactors(const struct frame *f)
 {
-    char both[TOP_NID + TOP_HOST + 4];
+    const json_t *was = list_of(f->was, TOP_REACTORS, "reactors"), *row;
+    size_t i;
 
-    snprintf(both, sizeof(both), host[0] ? "%s (%s)" : "%s", nid, host);
-    return column(out, TOP_LINE, both, width);
+    add(f->t, TOP_TITLE, "%-7s %3s %5s %7s %6s %8s %6s  %s", "REACTOR", "CPT", "BUSY", "PREEMPT",
+        "ASLEEP", "SLEEPS/s", "STALLS", "AWAKE, IN %");
+    json_array_foreach(list_of(f->is, TOP_REACTORS, "reactors"), i, row)
+        put_reactor(f, same_row(was, row, "reactor"), row);
 }
 
-/* Columns for NIDs: what the numbers leave. */
-static int who_width(const struct top_text *t, int numbers)
-{
-    int width = t->cols - numbers;
+/* ---- NIs and peers ---- */
 
-    return width < 16 ? 16 : width > 48 ? 48 : width;
+/* A column of the width that the numbers leave, with a NID and its host. */
+static const char *who(const struct frame *f, char out[TOP_LINE], const char *nid, int numbers)
+{
+    const char *host = string(json_object_get(f->is->part[TOP_NAMES], "names"), nid);
+    int width = f->t->cols - numbers;
+    char both[TOP_LINE];
+
+    snprintf(both, sizeof(both), host[0] ? "%.64s (%.64s)" : "%.64s", nid, host);
+    return column(out, both, width < 16 ? 16 : width > 48 ? 48 : width);
 }
 
-static int put_nis(struct top_text *t, const struct top_view *v)
+static const json_t *find_ni(const struct top_sample *s, const json_t *ni)
 {
+    const json_t *net, *found = NULL;
+    size_t i;
+
+    json_array_foreach(list_of(s, TOP_NETS, "net"), i, net)
+        if (!found)
+            found = same_row(json_object_get(net, "local NI(s)"), ni, "nid");
+    return found;
+}
+
+static void put_ni(const struct frame *f, const json_t *ni)
+{
+    const json_t *is = json_object_get(ni, "statistics"), *own = json_object_get(ni, "millrace");
+    const json_t *was = json_object_get(find_ni(f->was, ni), "statistics");
     char a[16], b[16], c[16], name[TOP_LINE];
-    int width = who_width(t, 54), rc;
-    unsigned i;
 
-    rc = add(t, TOP_TITLE, "%s %-6s %7s %7s %7s %7s %6s %6s",
-             column(name, sizeof(name), "NI", width), "STATUS", "IN/s", "OUT/s", "DROP/s",
-             "CREDITS", "LOW", "WAIT");
-    for (i = 0; rc == 0 && i < v->nnis; i++) {
-        const struct top_ni *n = &v->nis[i];
-        const char *host = json_string_value(json_object_get(v->names, n->nid));
-
-        rc = add(t, strcmp(n->status, "up") ? TOP_ALERT : TOP_PLAIN,
-                 "%s %-6s %7s %7s %7s %7lld %6lld %6lld",
-                 who(name, n->nid, host ? host : "", width), n->status, top_number(n->received, a),
-                 top_number(n->sent, b), top_number(n->dropped, c), (long long)n->credits,
-                 (long long)n->min_credits, (long long)n->waiting);
-    }
-    return rc;
+    add(f->t, strcmp(string(ni, "status"), "up") != 0 ? TOP_ALERT : TOP_PLAIN,
+        "%s %-6s %7s %7s %7s %7lld %6lld %6lld", who(f, name, string(ni, "nid"), 54),
+        string(ni, "status"), top_number(growth(was, is, "recv_count") / f->seconds, a),
+        top_number(growth(was, is, "send_count") / f->seconds, b),
+        top_number(growth(was, is, "drop_count") / f->seconds, c),
+        number(own, "available_tx_credits"), number(own, "min_tx_credits"),
+        number(own, "tx_waiting"));
 }
 
-static int put_peers(struct top_text *t, const struct top_view *v, const char *sort, unsigned max)
+/* All but 0@lo, through which nothing is sent. */
+static void put_nis(const struct frame *f)
 {
+    const json_t *net, *ni;
+    char name[TOP_LINE];
+    size_t i, j;
+
+    add(f->t, TOP_TITLE, "%s %-6s %7s %7s %7s %7s %6s %6s", who(f, name, "NI", 54), "STATUS",
+        "IN/s", "OUT/s", "DROP/s", "CREDITS", "LOW", "WAIT");
+    json_array_foreach(list_of(f->is, TOP_NETS, "net"), i, net)
+        json_array_foreach(json_object_get(net, "local NI(s)"), j, ni)
+            if (string(ni, "nid")[0] && strcmp(string(ni, "nid"), "0@lo") != 0)
+                put_ni(f, ni);
+}
+
+static void put_peers(const struct frame *f, const char *sort)
+{
+    const json_t *list = list_of(f->is, TOP_PEERS, "peers"), *row;
     char a[16], b[16], name[TOP_LINE], title[64];
-    int width = who_width(t, 45), rc;
-    unsigned i;
+    size_t i;
 
     snprintf(title, sizeof(title), "PEER by %s", sort);
-    rc = add(t, TOP_TITLE, "%s %-5s %8s %8s %6s %6s %6s", column(name, sizeof(name), title, width),
-             "STATE", "IN B/s", "OUT B/s", "QUEUE", "WAIT", "RTR");
-    if (rc == 0 && !v->has_peers)
-        rc = add(t, TOP_PLAIN, "  not told by this millraced, or not now");
-    for (i = 0; rc == 0 && i < v->npeers && i < max; i++) {
-        const struct top_peer *p = &v->peers[i];
-
-        rc = add(t, TOP_PLAIN, "%s %-5s %8s %8s %6lld %6lld %6lld",
-                 who(name, p->nid, p->host, width), p->up ? "up" : "down", top_number(p->in, a),
-                 top_number(p->out, b), (long long)p->queued, (long long)p->waiting,
-                 (long long)p->rtr_waiting);
-    }
-    return rc;
+    add(f->t, TOP_TITLE, "%s %-5s %8s %8s %6s %6s %6s", who(f, name, title, 45), "STATE", "IN B/s",
+        "OUT B/s", "QUEUE", "WAIT", "RTR");
+    if (!json_is_array(list))
+        add(f->t, TOP_PLAIN, "  this millraced does not report peers, or not now");
+    json_array_foreach(list, i, row)
+        add(f->t, TOP_PLAIN, "%s %-5s %8s %8s %6lld %6lld %6lld",
+            who(f, name, string(row, "nid"), 45),
+            json_is_true(json_object_get(row, "up")) ? "up" : "down",
+            top_number(real(row, "bytes_in_per_s"), a), top_number(real(row, "bytes_out_per_s"), b),
+            number(row, "tx_queued"), number(row, "tx_waiting"), number(row, "rtr_waiting"));
 }
 
-static int put_pools(struct top_text *t, const struct top_view *v)
+/* ---- buffers and drops ---- */
+
+static void put_pool(const struct frame *f, const char *name)
 {
-    int rc = add(t, TOP_TITLE, "%-8s %9s %9s %9s %9s %10s", "BUFFERS", "TOTAL", "FREE", "LOW",
-                 "WAITING", "WAITED"),
-        k;
+    static const char *const keys[] = {"nbuffers", "credits", "mincredits", "waiting", "waited"};
+    const json_t *reactor;
+    long long sum[5] = {0};
+    size_t i;
 
-    for (k = 0; rc == 0 && k < TOP_POOLS; k++) {
-        const struct top_pool *p = &v->pool[k];
-
-        rc = add(t, p->waiting ? TOP_ALERT : TOP_PLAIN, "%-8s %9lld %9lld %9lld %9lld %10lld",
-                 p->name, (long long)p->total, (long long)p->free, (long long)p->low,
-                 (long long)p->waiting, (long long)p->waited);
-    }
-    return rc;
+    json_array_foreach(list_of(f->is, TOP_BUFFERS, "reactors"), i, reactor)
+        for (int k = 0; k < 5; k++)
+            sum[k] += number(json_object_get(reactor, name), keys[k]);
+    add(f->t, sum[3] ? TOP_ALERT : TOP_PLAIN, "%-8s %9lld %9lld %9lld %9lld %10lld", name, sum[0],
+        sum[1], sum[2], sum[3], sum[4]);
 }
 
-static int put_drops(struct top_text *t, const struct top_view *v)
+static void put_pools(const struct frame *f)
 {
+    add(f->t, TOP_TITLE, "%-8s %9s %9s %9s %9s %10s", "BUFFERS", "TOTAL", "FREE", "LOW", "WAITING",
+        "WAITED");
+    put_pool(f, "tiny");
+    put_pool(f, "small");
+    put_pool(f, "large");
+}
+
+struct drop {
+    const char *name;
+    long long count;
+    double rate;
+};
+
+/* By rate, then by count. */
+static int by_rate(const void *a, const void *b)
+{
+    const struct drop *x = a, *y = b;
+    double p = isnan(x->rate) ? 0 : x->rate, q = isnan(y->rate) ? 0 : y->rate;
+
+    if (p != q)
+        return p < q ? 1 : -1;
+    if (x->count != y->count)
+        return x->count < y->count ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+static void put_drops(const struct frame *f)
+{
+    const json_t *list = list_of(f->is, TOP_DROPS, "drops"), *row;
+    const json_t *was = list_of(f->was, TOP_DROPS, "drops");
+    struct drop *drop = calloc(json_array_size(list) + 1, sizeof(*drop));
+    size_t i, n = 0;
     char a[16];
-    int rc = add(t, TOP_TITLE, "%-32s %9s %12s", "DROPS", "PER s", "TOTAL");
 
-    if (rc == 0 && v->ndrops == 0)
-        rc = add(t, TOP_PLAIN, "none");
-    for (unsigned i = 0; rc == 0 && i < v->ndrops; i++)
-        rc = add(t, v->drop[i].rate > 0 ? TOP_ALERT : TOP_PLAIN, "%-32s %9s %12lld",
-                 v->drop[i].name, top_number(v->drop[i].rate, a), (long long)v->drop[i].count);
-    return rc;
+    if (!drop)
+        abort();
+    json_array_foreach(list, i, row)
+        if (number(row, "count") > 0)
+            drop[n++] =
+                (struct drop){string(row, "name"), number(row, "count"),
+                              growth(same_row(was, row, "name"), row, "count") / f->seconds};
+    qsort(drop, n, sizeof(*drop), by_rate);
+    add(f->t, TOP_TITLE, "%-32s %9s %12s", "DROPS", "PER s", "TOTAL");
+    if (n == 0)
+        add(f->t, TOP_PLAIN, "none");
+    for (i = 0; i < n; i++)
+        add(f->t, drop[i].rate > 0 ? TOP_ALERT : TOP_PLAIN, "%-32.47s %9s %12lld", drop[i].name,
+            top_number(drop[i].rate, a), drop[i].count);
+    free(drop);
 }
 
-int top_body(struct top_text *t, const struct top_view *v, const char *sort, unsigned max, int cols)
+/* ---- all of it ---- */
+
+/* The counters of another process say nothing about those of this one. */
+static bool same_process(const struct top_sample *was, const struct top_sample *is)
 {
-    int rc;
+    const json_t *a = was->part[TOP_VERSION], *b = is->part[TOP_VERSION];
+
+    return number(a, "pid") == number(b, "pid") && number(a, "uptime") <= number(b, "uptime") &&
+           is->when > was->when;
+}
+
+/* Removes the last peers, MIN_PEERS stay, so that the body fits into `lines` lines. */
+static void cut_peers(struct top_text *t, size_t first, size_t end, int lines)
+{
+    size_t body = t->n - TOP_HEAD, cut = body > (size_t)lines ? body - (size_t)lines : 0;
+    size_t spare = end - first > MIN_PEERS ? end - first - MIN_PEERS : 0;
+
+    cut = cut < spare ? cut : spare;
+    memmove(&t->row[end - cut], &t->row[end], (t->n - end) * sizeof(*t->row));
+    t->n -= cut;
+}
+
+void top_frame(struct top_text *t, const struct top_sample *before, const struct top_sample *now,
+               const char *sort, int lines, int cols)
+{
+    struct frame f = {t, before && same_process(before, now) ? before : NULL, now, NAN};
+    size_t peers, end;
 
     t->cols = cols;
-    rc = put_reactors(t, v);
-    if (rc == 0)
-        rc = put_nis(t, v);
-    if (rc == 0)
-        rc = put_peers(t, v, sort, max);
-    if (rc == 0)
-        rc = put_pools(t, v);
-    if (rc == 0)
-        rc = put_drops(t, v);
-    return rc;
+    if (f.was)
+        f.seconds = now->when - before->when;
+    put_head(&f);
+    put_reactors(&f);
+    put_nis(&f);
+    peers = t->n + 1; /* behind the title */
+    put_peers(&f, sort);
+    end = t->n;
+    put_pools(&f);
+    put_drops(&f);
+    cut_peers(t, peers, end, lines < 0 ? 0 : lines);
 }

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "app/millrace/top_model.h"
+#include "app/millrace/top.h"
 
 static json_t *json(const char *text)
 {
@@ -23,22 +23,21 @@ static json_t *json(const char *text)
 }
 
 /* A node that has forwarded n messages of 1000 bytes. */
-static struct top_sample *make(double when, int uptime, int n)
+static struct top_sample make(double when, int uptime, int n)
 {
-    struct top_sample *s = calloc(1, sizeof(*s));
+    struct top_sample s = {.when = when};
     char text[2000];
 
-    s->when = when;
     snprintf(text, sizeof(text), "{\"version\":\"1.2\",\"pid\":7,\"uptime\":%d}", uptime);
-    s->version = json(text);
+    s.part[TOP_VERSION] = json(text);
     snprintf(text, sizeof(text), "{\"route_count\":%d,\"route_length\":%d,\"drop_count\":%d}", n,
              1000 * n, n / 10);
-    s->stats = json(text);
+    s.part[TOP_STATS] = json(text);
     snprintf(text, sizeof(text),
              "{\"reactors\":[{\"reactor\":0,\"cpt\":1,\"sleep_us\":%d,\"loops\":%d,"
              "\"sleeps\":%d,\"stalls\":3,\"stages\":{\"poll\":%d,\"mail\":%d,\"rest\":%d}}]}",
              500 * n, n, n, 200 * n, 50 * n, 250 * n);
-    s->reactors = json(text);
+    s.part[TOP_REACTORS] = json(text);
     snprintf(text, sizeof(text),
              "{\"net\":[{\"net type\":\"lo\",\"local NI(s)\":[{\"nid\":\"0@lo\"}]},"
              "{\"net type\":\"tcp\",\"local NI(s)\":[{\"nid\":\"10.0.0.1@tcp\",\"status\":\"down\","
@@ -46,34 +45,66 @@ static struct top_sample *make(double when, int uptime, int n)
              "{\"available_tx_credits\":5,\"min_tx_credits\":-2,\"max_tx_credits\":8,"
              "\"tx_waiting\":4}}]}]}",
              n, 2 * n);
-    s->nets = json(text);
-    s->buffers = json("{\"enable\":1,\"reactors\":["
-                      "{\"tiny\":{\"nbuffers\":10,\"credits\":4,\"mincredits\":-1,\"waiting\":2,"
-                      "\"waited\":9}},"
-                      "{\"tiny\":{\"nbuffers\":20,\"credits\":6,\"mincredits\":3,\"waiting\":0,"
-                      "\"waited\":1}}]}");
+    s.part[TOP_NETS] = json(text);
+    s.part[TOP_BUFFERS] =
+        json("{\"enable\":1,\"reactors\":["
+             "{\"tiny\":{\"nbuffers\":10,\"credits\":4,\"mincredits\":-1,\"waiting\":2,"
+             "\"waited\":9}},"
+             "{\"tiny\":{\"nbuffers\":20,\"credits\":6,\"mincredits\":3,\"waiting\":0,"
+             "\"waited\":1}}]}");
     snprintf(text, sizeof(text),
              "{\"drops\":[{\"name\":\"never\",\"count\":0},{\"name\":\"old\",\"count\":5000},"
              "{\"name\":\"fast\",\"count\":%d},{\"name\":\"older\",\"count\":6000}]}",
              n / 10);
-    s->drops = json(text);
-    s->peers = json("{\"peers\":[{\"nid\":\"10.0.0.2@tcp\",\"bytes_in_per_s\":1234567,"
-                    "\"bytes_out_per_s\":0.0,\"tx_queued\":3,\"tx_waiting\":2,\"rtr_waiting\":1,"
-                    "\"up\":true}],\"seconds\":0.5}");
-    s->names = json("{\"10.0.0.1@tcp\":\"rtr1\",\"10.0.0.2@tcp\":\"oss\\u00fc\\u001b[2J\"}");
+    s.part[TOP_DROPS] = json(text);
+    s.part[TOP_PEERS] =
+        json("{\"peers\":[{\"nid\":\"10.0.0.2@tcp\",\"bytes_in_per_s\":1234567,"
+             "\"bytes_out_per_s\":0.0,\"tx_queued\":3,\"tx_waiting\":2,\"rtr_waiting\":1,"
+             "\"up\":true}],\"seconds\":0.5}");
+    s.part[TOP_NAMES] =
+        json("{\"names\":{\"10.0.0.1@tcp\":\"rtr1\",\"10.0.0.2@tcp\":\"oss\\u00fc\\u001b[2J\"}}");
     return s;
 }
 
-static void near(double value, double wanted)
+static void release(struct top_sample *s)
 {
-    if (fabs(value - wanted) > 1e-9 * (1 + fabs(wanted)))
-        fail_msg("%g is not %g", value, wanted);
+    for (int i = 0; i < TOP_PARTS; i++)
+        json_decref(s->part[i]);
 }
 
-static void view_of(struct top_view *v, const struct top_sample *before,
-                    const struct top_sample *now)
+/* Replaces a part of a sample. */
+static void put(struct top_sample *s, enum top_part part, const char *text)
 {
-    assert_int_equal(top_view_make(v, before, now), 0);
+    json_decref(s->part[part]);
+    s->part[part] = json(text);
+}
+
+static size_t find(const struct top_text *text, const char *words)
+{
+    for (size_t i = 0; i < text->n; i++)
+        if (strstr(text->row[i].text, words))
+            return i;
+    return text->n;
+}
+
+/* The look of the line that has the words. */
+static enum top_look look_of(const struct top_text *text, const char *words)
+{
+    size_t i = find(text, words);
+
+    if (i == text->n) {
+        for (i = 0; i < text->n; i++)
+            print_error("%s\n", text->row[i].text);
+        fail_msg("no line has '%s'", words);
+    }
+    return text->row[i].look;
+}
+
+static void frame(struct top_text *text, const struct top_sample *before,
+                  const struct top_sample *now)
+{
+    *text = (struct top_text){.row = NULL};
+    top_frame(text, before, now, "bytes", 100, 100);
 }
 
 /* Of 2 s: preempted 0.8 s, work 0.6 s, of which a third was TCP; asleep 0.5 s. */
@@ -83,202 +114,170 @@ static void test_work(void **state)
         "{\"reactors\":[{\"reactor\":0,\"cpt\":1,\"sleep_us\":%d,\"sleeps\":1,\"stalls\":0,"
         "\"stages\":{\"poll\":%d,\"rest\":%d,\"preempted\":%d},"
         "\"work\":{\"every\":%d,\"turns\":%d,\"tcp_in\":%d,\"other\":%d}}]}";
-    struct top_sample *a = make(100, 10, 1000), *b = make(102, 12, 3000);
-    struct top_text body = {.row = NULL};
+    struct top_sample a = make(100, 10, 1000), b = make(102, 12, 3000);
+    struct top_text body;
     char text[600];
-    struct top_view v;
-    bool seen = false;
 
-    json_decref(a->reactors);
-    json_decref(b->reactors);
     snprintf(text, sizeof(text), form, 0, 7, 9, 3, 16, 5, 10, 30);
-    a->reactors = json(text);
+    put(&a, TOP_REACTORS, text);
     snprintf(text, sizeof(text), form, 500000, 600007, 100009, 800003, 16, 9, 200010, 400030);
-    b->reactors = json(text);
-    view_of(&v, a, b);
-    near(v.reactors[0].busy, 0.3);
-    near(v.reactors[0].preempted, 0.4);
-    near(v.reactors[0].asleep, 0.25);
-    assert_int_equal(v.reactors[0].nworks, 2);
-    near(v.reactors[0].work[0].share, 1.0 / 3);
-    near(v.reactors[0].work[1].share, 2.0 / 3);
-    assert_int_equal(top_body(&body, &v, "bytes", 10, 120), 0);
-    for (size_t i = 0; i < body.n; i++)
-        seen |= strstr(body.row[i].text, "work, in %: tcp_in 33 other 67") != NULL;
-    assert_true(seen);
+    put(&b, TOP_REACTORS, text);
+    frame(&body, &a, &b);
+    look_of(&body, "      0   1   30%     40%    25%        0      0  poll 40 rest 7 preempted 53");
+    look_of(&body, "work, in %: tcp_in 33 other 67");
     top_text_clear(&body);
-    top_view_free(&v);
-    /* Off: what there was before is not shown. */
+    /* Off: the values of before are not shown. */
     snprintf(text, sizeof(text), form, 500000, 600007, 100009, 800003, 0, 9, 200010, 400030);
-    json_decref(b->reactors);
-    b->reactors = json(text);
-    view_of(&v, a, b);
-    assert_int_equal(v.reactors[0].nworks, 0);
-    top_view_free(&v);
-    top_sample_free(a);
-    top_sample_free(b);
+    put(&b, TOP_REACTORS, text);
+    frame(&body, &a, &b);
+    assert_int_equal(find(&body, "work, in %"), body.n);
+    top_text_clear(&body);
+    release(&a);
+    release(&b);
 }
 
 static void test_rates(void **state)
 {
-    struct top_sample *a = make(100, 10, 1000), *b = make(102, 12, 3000);
-    struct top_view v;
+    struct top_sample a = make(100, 10, 1000), b = make(102, 12, 3000);
+    struct top_text text;
 
-    view_of(&v, a, b);
-    assert_string_equal(v.version, "1.2");
-    assert_string_equal(v.routing, "on");
-    assert_int_equal(v.uptime, 12);
-    near(v.messages, 1000);
-    near(v.bytes, 1e6);
-    near(v.drops, 100);
-    assert_int_equal(v.nreactors, 1);
+    frame(&text, &a, &b);
+    look_of(&text, "millraced 1.2  up 0d 00:00:12  routing on");
+    look_of(&text, "forwarded 1.00k messages/s  1.00MB/s  dropped 100/s");
     /* Of 2 s: 0.5 s of work, 0.5 s of empty turns, 1 s asleep. */
-    near(v.reactors[0].busy, 0.25);
-    near(v.reactors[0].asleep, 0.5);
-    near(v.reactors[0].sleeps, 1000);
-    assert_int_equal(v.reactors[0].stalls, 3);
-    assert_int_equal(v.reactors[0].cpt, 1);
-    assert_int_equal(v.reactors[0].nstages, 3);
-    near(v.reactors[0].stage[0].share, 0.4);
-    near(v.reactors[0].stage[1].share, 0.1);
-    near(v.reactors[0].stage[2].share, 0.5);
-    assert_int_equal(v.nnis, 1); /* without 0@lo */
-    near(v.nis[0].sent, 1000);
-    near(v.nis[0].received, 2000);
-    assert_int_equal(v.nis[0].min_credits, -2);
-    assert_int_equal(v.npeers, 1);
-    near(v.peers[0].in, 1234567);
-    assert_int_equal(v.pool[0].total, 30);
-    assert_int_equal(v.pool[0].free, 10);
-    assert_int_equal(v.pool[0].low, 2);
-    assert_int_equal(v.pool[0].waiting, 2);
-    assert_int_equal(v.pool[0].waited, 10);
-    /* What happens now comes first, then what happened most. */
-    assert_int_equal(v.ndrops, 3);
-    assert_string_equal(v.drop[0].name, "fast");
-    near(v.drop[0].rate, 100);
-    assert_string_equal(v.drop[1].name, "older");
-    assert_string_equal(v.drop[2].name, "old");
-    top_view_free(&v);
-    top_sample_free(a);
-    top_sample_free(b);
+    look_of(&text, "      0   1   25%      0%    50%    1.00k      3  poll 40 mail 10 rest 50");
+    assert_int_equal(find(&text, "0@lo"), text.n);
+    look_of(&text, " down     2.00k   1.00k       0       5     -2      4");
+    look_of(&text, " up       1.23M        0      3      2      1");
+    look_of(&text, "tiny            30        10         2         2         10");
+    /* The reason that grows comes first, then the greatest count. */
+    assert_true(find(&text, "fast ") < find(&text, "older "));
+    assert_true(find(&text, "older ") < find(&text, "old "));
+    look_of(&text, "fast                                   100          300");
+    assert_int_equal(find(&text, "never"), text.n);
+    top_text_clear(&text);
+    release(&a);
+    release(&b);
+}
+
+static void no_rates(const struct top_sample *before, const struct top_sample *now)
+{
+    struct top_text text;
+
+    frame(&text, before, now);
+    look_of(&text, "forwarded - messages/s  -B/s  dropped -/s");
+    look_of(&text, "      0   1     -       -      -        -      3");
+    look_of(&text, " down         -       -       -       5     -2      4");
+    look_of(&text, "fast                                     -");
+    top_text_clear(&text);
 }
 
 /* One sample has no rates; neither have two of different processes, or of no time between. */
 static void test_unknown(void **state)
 {
-    struct top_sample *a = make(100, 10, 1000), *b = make(102, 12, 3000);
-    struct top_view v;
+    struct top_sample a = make(100, 10, 1000), b = make(102, 12, 3000);
 
-    view_of(&v, NULL, a);
-    assert_true(isnan(v.messages) && isnan(v.reactors[0].busy) && isnan(v.nis[0].sent));
-    top_view_free(&v);
-    json_object_set_new(b->version, "pid", json_integer(8));
-    view_of(&v, a, b);
-    assert_true(isnan(v.messages) && isnan(v.drop[0].rate));
-    top_view_free(&v);
-    view_of(&v, a, a);
-    assert_true(isnan(v.messages));
-    top_view_free(&v);
-    top_sample_free(a);
-    top_sample_free(b);
+    no_rates(NULL, &a);
+    json_object_set_new(b.part[TOP_VERSION], "pid", json_integer(8));
+    no_rates(&a, &b);
+    no_rates(&a, &a);
+    release(&a);
+    release(&b);
 }
 
-/* Counters that were reset: not known, rather than below zero or huge. */
+/* A counter that was reset has no rate, rather than one below zero or a huge one. */
 static void test_reset(void **state)
 {
-    struct top_sample *a = make(100, 10, 3000), *b = make(102, 12, 50);
-    struct top_view v;
+    struct top_sample a = make(100, 10, 3000), b = make(102, 12, 50);
+    struct top_text text;
 
-    view_of(&v, a, b);
-    assert_true(isnan(v.messages) && isnan(v.bytes) && isnan(v.nis[0].sent));
-    assert_true(isnan(v.reactors[0].stage[0].share));
-    top_view_free(&v);
-    top_sample_free(a);
-    top_sample_free(b);
+    frame(&text, &a, &b);
+    look_of(&text, "forwarded - messages/s  -B/s  dropped -/s");
+    look_of(&text, "      0   1     -       -      -        -      3");
+    assert_int_equal(find(&text, "poll "), text.n);
+    look_of(&text, " down         -       -       0       5     -2      4");
+    top_text_clear(&text);
+    release(&a);
+    release(&b);
 }
 
-/* A millraced that lacks methods, or answers something else: shown as far as it goes. */
+/* A millraced that lacks methods, or answers something else: shown as far as possible. */
 static void test_strange(void **state)
 {
     static const char *const answers[] = {"{}", "[]", "\"text\"", "{\"reactors\":{\"a\":1}}",
                                           "{\"reactors\":[1,null,\"x\",{\"stages\":[1]}],"
                                           "\"net\":[1,{\"local NI(s)\":[2,{\"nid\":3}]}],"
                                           "\"drops\":[{\"count\":1}],\"peers\":[7]}"};
-    struct top_text text = {.row = NULL};
-    struct top_view v;
+    struct top_text text;
 
     for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
-        struct top_sample *s = calloc(1, sizeof(*s)), *t = calloc(1, sizeof(*t));
+        struct top_sample s = {.when = 0}, none = {.when = 1};
 
-        t->when = 1;
-        s->version = json_loads(answers[i], JSON_DECODE_ANY, NULL);
-        assert_non_null(s->version);
-        s->stats = json_incref(s->version);
-        s->reactors = json_incref(s->version);
-        s->nets = json_incref(s->version);
-        s->buffers = json_incref(s->version);
-        s->drops = json_incref(s->version);
-        s->peers = json_incref(s->version);
-        s->names = json_incref(s->version);
-        view_of(&v, s, t);
-        assert_int_equal(top_head(&text, &v, 80), 0);
-        top_view_free(&v);
-        view_of(&v, t, s);
-        assert_int_equal(top_body(&text, &v, "bytes", 5, 80), 0);
-        top_view_free(&v);
+        for (int part = 0; part < TOP_PARTS; part++) {
+            s.part[part] = json_loads(answers[i], JSON_DECODE_ANY, NULL);
+            assert_non_null(s.part[part]);
+        }
+        frame(&text, &s, &none);
         top_text_clear(&text);
-        top_sample_free(s);
-        top_sample_free(t);
+        frame(&text, &none, &s);
+        top_text_clear(&text);
+        release(&s);
     }
-}
-
-static const struct top_row *row_with(const struct top_text *text, const char *word)
-{
-    for (size_t i = 0; i < text->n; i++)
-        if (strstr(text->row[i].text, word))
-            return &text->row[i];
-    fail_msg("no line has '%s'", word);
-    return NULL;
 }
 
 static void test_lines(void **state)
 {
-    struct top_sample *a = make(100, 10, 1000), *b = make(102, 93784, 3000);
+    struct top_sample a = make(100, 10, 1000), b = make(102, 93784, 3000);
     struct top_text text = {.row = NULL};
-    struct top_view v;
 
-    view_of(&v, a, b);
-    assert_int_equal(top_head(&text, &v, 80), 0);
+    top_frame(&text, &a, &b, "queued", 100, 80);
     assert_string_equal(text.row[0].text, "millraced 1.2  up 1d 02:03:04  routing on");
     assert_string_equal(text.row[1].text, "forwarded 1.00k messages/s  1.00MB/s  dropped 100/s");
-    top_text_clear(&text);
-
-    assert_int_equal(top_body(&text, &v, "queued", 5, 80), 0);
-    assert_int_equal(row_with(&text, "REACTOR")->look, TOP_TITLE);
-    row_with(&text, "PEER by queued");
-    row_with(&text, "poll 40 mail 10 rest 50");
-    row_with(&text, "25%      0%    50%");
-    assert_int_equal(row_with(&text, "10.0.0.1@tcp (rtr1)")->look, TOP_ALERT); /* down */
-    row_with(&text, "1.23M");
-    /* What a name has in it does not reach the terminal. */
-    row_with(&text, "10.0.0.2@tcp (oss\xc3\xbc?[2J)");
-    assert_int_equal(row_with(&text, "tiny ")->look, TOP_ALERT); /* some wait */
-    assert_int_equal(row_with(&text, "small ")->look, TOP_PLAIN);
-    assert_int_equal(row_with(&text, "fast ")->look, TOP_ALERT);
-    assert_int_equal(row_with(&text, "older ")->look, TOP_PLAIN);
+    assert_int_equal(look_of(&text, "REACTOR"), TOP_TITLE);
+    look_of(&text, "PEER by queued");
+    assert_int_equal(look_of(&text, "10.0.0.1@tcp (rtr1)"), TOP_ALERT); /* down */
+    /* A control character of a name does not reach the terminal. */
+    look_of(&text, "10.0.0.2@tcp (oss\xc3\xbc?[2J)");
+    assert_int_equal(look_of(&text, "tiny "), TOP_ALERT); /* some wait */
+    assert_int_equal(look_of(&text, "small "), TOP_PLAIN);
+    assert_int_equal(look_of(&text, "fast "), TOP_ALERT);
+    assert_int_equal(look_of(&text, "older "), TOP_PLAIN);
     top_text_clear(&text);
 
     /* No line is wider than the terminal. */
     for (int cols = 1; cols <= TOP_MAX_COLS; cols++) {
-        assert_int_equal(top_body(&text, &v, "bytes", 5, cols), 0);
+        top_frame(&text, &a, &b, "bytes", 5, cols);
         for (size_t i = 0; i < text.n; i++)
             assert_true(mbstowcs(NULL, text.row[i].text, 0) <= (size_t)cols);
         top_text_clear(&text);
     }
-    top_view_free(&v);
-    top_sample_free(a);
-    top_sample_free(b);
+    release(&a);
+    release(&b);
+}
+
+/* A terminal with few lines shows fewer peers, three at least, and all the rest. */
+static void test_few_lines(void **state)
+{
+    struct top_sample s = make(100, 10, 1000);
+    json_t *list = json_object_get(s.part[TOP_PEERS], "peers");
+    struct top_text text = {.row = NULL};
+    size_t rest;
+
+    for (int i = 2; i <= 20; i++)
+        json_array_append_new(list, json_pack("{s:s}", "nid", "1.1.1.1@tcp"));
+    top_frame(&text, NULL, &s, "bytes", 100, 80);
+    rest = text.n - TOP_HEAD - 20;
+    top_text_clear(&text);
+    top_frame(&text, NULL, &s, "bytes", (int)rest + 7, 80);
+    assert_int_equal(text.n, TOP_HEAD + rest + 7);
+    assert_string_equal(text.row[text.n - 1].text,
+                        "fast                                     -          100");
+    look_of(&text, "BUFFERS");
+    top_text_clear(&text);
+    top_frame(&text, NULL, &s, "bytes", 1, 80);
+    assert_int_equal(text.n, TOP_HEAD + rest + 3);
+    top_text_clear(&text);
+    release(&s);
 }
 
 static void shown(double n, const char *wanted)
@@ -309,7 +308,7 @@ int main(void)
         cmocka_unit_test(test_rates),   cmocka_unit_test(test_work),
         cmocka_unit_test(test_unknown), cmocka_unit_test(test_reset),
         cmocka_unit_test(test_strange), cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_few_lines),
     };
 
     if (!setlocale(LC_CTYPE, "C.UTF-8"))

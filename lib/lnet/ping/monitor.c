@@ -227,18 +227,13 @@ void lnet_ni_listed(struct lnet_ni *ni)
 /* ---- our gateways ---- */
 
 struct lnet_gw_check {
+    struct lnet_ping_op op;
     struct lnet_gw *gw;
-    bool busy;
     bool leaving; /* to be freed when it has ended */
     uint32_t seen_wanted;
     unsigned failures; /* in a row */
     uint64_t next_us;
     uint32_t sink;
-    int status;
-    struct reactor_timer timer;
-    struct lnet_eq eq;
-    struct lnet_md md;
-    struct mem_seg seg;
     uint8_t data[CHECK_SINK_MAX];
 };
 
@@ -270,32 +265,25 @@ static void check_failed(struct lnet_gw_check *c)
 
     c->failures++;
     c->next_us = reactor_now_us() + (wait < interval ? wait : interval);
-    gw_down(gw, c->status == -ETIMEDOUT ? "ping_timeout" : "ping_failed");
+    gw_down(gw, c->op.status == -ETIMEDOUT ? "ping_timeout" : "ping_failed");
 }
 
-static void check_end(struct lnet_gw_check *c)
+static void check_done(struct lnet_ping_op *op)
 {
-    reactor_timer_cancel(&c->timer);
-    c->busy = false;
-    lnet_rst_add(c->gw->node, -1);
+    struct lnet_gw_check *c = container_of(op, struct lnet_gw_check, op);
+
     if (c->leaving)
         lnet_gw_judged(c->gw);
-    else if (c->status)
-        check_failed(c);
-    else
+    else if (op->status == 0)
         c->failures = 0;
+    else if (op->status != -ESHUTDOWN) /* our end says nothing about the gateway */
+        check_failed(c);
 }
 
-static void check_reply(struct lnet_gw_check *c, uint32_t len)
+static void check_answered(struct lnet_ping_op *op, const struct lnet_ping_info *info)
 {
-    struct lnet_ping_info *info = &c->gw->node->ping->scratch;
-    enum lnet_drop why = lnet_ping_decode(c->data, len, info);
+    struct lnet_gw_check *c = container_of(op, struct lnet_gw_check, op);
 
-    c->status = why ? -EPROTO : 0;
-    if (why) {
-        lnet_drop_event(c->gw->node, why, NULL, &c->gw->nid, NULL);
-        return;
-    }
     if (info->truncated && c->sink < CHECK_SINK_MAX) {
         c->sink *= 2;
         if (info->full_size > c->sink)
@@ -310,58 +298,22 @@ static void check_reply(struct lnet_gw_check *c, uint32_t len)
     lnet_judge_routes(c->gw, info, false);
 }
 
-static void check_event(struct lnet_md *md, const struct lnet_event *ev)
+/* The routes go down now; the check ends only when the network driver lets go of its GET. */
+static void check_late(struct lnet_ping_op *op)
 {
-    struct lnet_gw_check *c = md->user;
-
-    if (ev->type == LNET_EVENT_REPLY && ev->status == 0)
-        check_reply(c, ev->mlength);
-    else if (ev->type == LNET_EVENT_REPLY && c->status == -EINPROGRESS)
-        c->status = -EIO;
-    if (ev->type == LNET_EVENT_SEND && ev->status != 0 && c->status == -EINPROGRESS)
-        c->status = -EHOSTUNREACH;
-    if (ev->unlinked)
-        check_end(c);
-    else if (c->status != -EINPROGRESS && ev->type != LNET_EVENT_UNLINK)
-        lnet_md_unlink(md);
+    if (op->status)
+        gw_down(container_of(op, struct lnet_gw_check, op)->gw, "ping_timeout");
 }
 
-static void check_timeout(struct reactor_timer *t)
-{
-    struct lnet_gw_check *c = container_of(t, struct lnet_gw_check, timer);
-    struct lnet_node *node = c->gw->node;
-
-    count_add(&lnet_shard_self(node)->stats[LNET_STAT_RESPONSE_TIMEOUT_COUNT], 1);
-    c->status = -ETIMEDOUT;
-    gw_down(
-        c->gw,
-        "ping_timeout"); /* now: the check ends only when the network driver lets go of its GET */
-    lnet_md_unlink(&c->md);
-}
+static const struct lnet_ping_kind check_kind = {
+    .count_timeout = true, .answered = check_answered, .late = check_late, .done = check_done};
 
 static void check_begin(struct lnet_gw_check *c)
 {
     struct lnet_node *node = c->gw->node;
 
-    c->seg = (struct mem_seg){.addr = c->data, .len = c->sink, .region = MEM_REGION_NONE};
-    memset(&c->md, 0, sizeof(c->md));
-    c->md.segs = &c->seg;
-    c->md.nsegs = 1;
-    c->md.length = c->sink;
-    c->md.options = LNET_MD_TRUNCATE;
-    c->md.threshold = 2;
-    c->md.eq = &c->eq;
-    c->md.user = c;
-    c->status = -EINPROGRESS;
-    c->busy = true;
-    lnet_rst_add(node, 1);
     c->next_us = reactor_now_us() + lnet_check_interval_us(node);
-    reactor_timer_arm(&c->timer, lnet_ping_timeout_us(node));
-    if (lnet_md_bind(node, &c->md) || lnet_get(&c->md, NULL, &c->gw->nid, LNET_PID_LUSTRE,
-                                               LNET_RESERVED_PORTAL, LNET_PING_MATCH_BITS, 0)) {
-        c->status = -EHOSTUNREACH;
-        lnet_md_unlink(&c->md);
-    }
+    lnet_ping_op_start(&c->op, &LNET_NID_ANY, c->data, c->sink, lnet_ping_timeout_us(node));
 }
 
 int lnet_gw_check_new(struct lnet_node *node, struct lnet_gw *gw)
@@ -375,9 +327,10 @@ int lnet_gw_check_new(struct lnet_node *node, struct lnet_gw *gw)
         return -ENOMEM;
     }
     c->gw = gw;
+    c->op.node = node;
+    c->op.kind = &check_kind;
+    c->op.target = gw->nid;
     c->sink = LNET_PING_MIN_SINK;
-    c->eq.fn = check_event;
-    reactor_timer_init(&c->timer, check_timeout);
     gw->check = c;
     return 0;
 }
@@ -397,24 +350,14 @@ void lnet_checks_retime(struct lnet_node *node)
             conf->gw[i].gw->check->next_us = last;
 }
 
-/* Our end says nothing about the gateway. */
-static void cancel(struct lnet_gw_check *c)
-{
-    if (c->status != -EINPROGRESS)
-        return;
-    c->status = 0;
-    lnet_md_unlink(&c->md);
-}
-
 bool lnet_gw_check_end(struct lnet_gw *gw)
 {
     struct lnet_gw_check *c = gw->check;
 
-    if (!c->busy && !lnet_judge_busy(gw))
+    if (!c->op.running && !lnet_judge_busy(gw))
         return true;
-    c->leaving = true; /* it may end inside this */
-    if (c->busy)
-        cancel(c);
+    c->leaving = true;
+    lnet_ping_op_cancel(&c->op); /* may complete the check before it returns */
     return false;
 }
 
@@ -422,7 +365,7 @@ void lnet_gw_judged(struct lnet_gw *gw)
 {
     struct lnet_gw_check *c = gw->check;
 
-    if (!c->leaving || c->busy || lnet_judge_busy(gw))
+    if (!c->leaving || c->op.running || lnet_judge_busy(gw))
         return;
     c->leaving = false; /* once */
     lnet_gw_leave(gw);
@@ -432,7 +375,7 @@ static bool is_due(const struct lnet_gw *gw, uint64_t now)
 {
     const struct lnet_gw_check *c = gw->check;
 
-    return !c->busy && (now >= c->next_us || shared_get(&gw->wanted) != c->seen_wanted);
+    return !c->op.running && (now >= c->next_us || shared_get(&gw->wanted) != c->seen_wanted);
 }
 
 /* Goes through all gateways once, and sends to those that are due; not more at a time than a
@@ -490,11 +433,6 @@ void lnet_monitor_start(struct lnet_node *node)
 
 void lnet_monitor_stop(struct lnet_node *node)
 {
-    const struct lnet_conf *conf = lnet_conf_get(node);
-
     reactor_timer_cancel(&node->tick);
     reactor_timer_cancel(&node->gw_timer);
-    for (unsigned i = 0; i < conf->ngws_known; i++)
-        if (conf->gw[i].gw->check->busy)
-            cancel(conf->gw[i].gw->check);
 }

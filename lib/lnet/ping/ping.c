@@ -170,21 +170,19 @@ void lnet_ping_push_all(struct lnet_node *node, bool force)
 
 /* ---- sending PUSHes ---- */
 
-static void push_done(struct push_out *o)
+static void push_done(struct lnet_ping_op *op)
 {
+    struct push_out *o = container_of(op, struct push_out, op);
     struct lnet_ping *p = o->ping;
     struct known_node *k = o->to;
 
-    reactor_timer_cancel(&o->timer);
-    lnet_rst_add(p->node, -1);
     k->pushing = false;
-    if (o->acked) {
+    if (op->status == 0) {
         k->acked_seqno = o->target->seqno;
     } else {
         k->acked_seqno = 0; /* it does not know; its next PUSH to us is answered with ours, */
         k->features = 0;    /* until when it is left alone */
     }
-    o->to = NULL;
     o->next = p->out_free;
     p->out_free = o;
     if (k->again)
@@ -194,25 +192,8 @@ static void push_done(struct push_out *o)
     push_some(p);
 }
 
-static void push_event(struct lnet_md *md, const struct lnet_event *ev)
-{
-    struct push_out *o = md->user;
-
-    if (ev->type == LNET_EVENT_ACK && ev->status == 0)
-        o->acked = true;
-    if (ev->unlinked)
-        push_done(o);
-    else if (ev->type == LNET_EVENT_SEND && ev->status != 0)
-        lnet_md_unlink(md);
-}
-
-static void push_timeout(struct reactor_timer *t)
-{
-    struct push_out *o = container_of(t, struct push_out, timer);
-
-    count_add(&lnet_shard_self(o->ping->node)->stats[LNET_STAT_RESPONSE_TIMEOUT_COUNT], 1);
-    lnet_md_unlink(&o->md);
-}
+static const struct lnet_ping_kind push_kind = {
+    .push = true, .count_timeout = true, .done = push_done};
 
 /* The NID by which it knows us, or another on that net if it is no longer ours. */
 static const struct lnet_nid *our_nid(const struct lnet_node *node, const struct known_node *k)
@@ -227,26 +208,13 @@ static const struct lnet_nid *our_nid(const struct lnet_node *node, const struct
 
 static void push_to(struct lnet_ping *p, struct push_out *o, struct known_node *k)
 {
-    struct lnet_node *node = p->node;
-
     o->to = k;
-    o->acked = false;
     o->target = p->current;
     o->target->refs++;
     k->pushing = true;
-    lnet_rst_add(node, 1);
-    memset(&o->md, 0, sizeof(o->md));
-    o->md.segs = &o->target->seg;
-    o->md.nsegs = 1;
-    o->md.length = o->target->seg.len;
-    o->md.threshold = 2;
-    o->md.eq = &p->out_eq;
-    o->md.user = o;
-    reactor_timer_arm(&o->timer, PUSH_TIMEOUT_US);
-    if (lnet_md_bind(node, &o->md) ||
-        lnet_put(&o->md, true, our_nid(node, k), &k->nid, LNET_PID_LUSTRE, LNET_RESERVED_PORTAL,
-                 LNET_PING_MATCH_BITS, 0, 0))
-        lnet_md_unlink(&o->md);
+    o->op.target = k->nid;
+    lnet_ping_op_start(&o->op, our_nid(p->node, k), o->target->data, o->target->seg.len,
+                       PUSH_TIMEOUT_US);
 }
 
 /* Bounded in depth: a failing push ends in push_done(), which comes back here. */
@@ -346,19 +314,14 @@ static void push_in_event(struct lnet_md *md, const struct lnet_event *ev)
 /* ---- pings on request ---- */
 
 struct ping_request {
-    struct lnet_node *node;
-    struct lnet_nid dest, src;
+    struct lnet_ping_op op;
+    struct lnet_nid src;
     uint64_t timeout_us;
     lnet_ping_fn fn;
     void *arg;
-    int status;
-    bool told; /* fn got its answer in time, the MD is still with the network driver */
-    struct reactor_task task, late;
-    struct reactor_timer timer;
-    struct ping_request *next, **pprev; /* in lnet_ping.requests */
-    struct lnet_eq eq;
-    struct lnet_md md;
-    struct mem_seg seg;
+    int result;
+    bool delivered; /* at the deadline, while the LND still had the GET */
+    struct reactor_task task, deadline;
     struct lnet_ping_info info;
     uint8_t data[PING_CLI_SINK];
 };
@@ -367,112 +330,71 @@ static void request_deliver(struct reactor_task *task)
 {
     struct ping_request *q = container_of(task, struct ping_request, task);
 
-    q->fn(q->arg, q->status, q->status == 0 ? &q->info : NULL);
+    if (!q->delivered)
+        q->fn(q->arg, q->result, q->result == 0 ? &q->info : NULL);
     free(q);
 }
 
-static void request_tell_late(struct reactor_task *task)
+static void request_deliver_late(struct reactor_task *task)
 {
-    struct ping_request *q = container_of(task, struct ping_request, late);
+    struct ping_request *q = container_of(task, struct ping_request, deadline);
 
-    q->fn(q->arg, q->status, NULL);
+    q->fn(q->arg, q->result, q->result == 0 ? &q->info : NULL);
 }
 
-static void request_free(struct reactor_task *task)
+static void request_answered(struct lnet_ping_op *op, const struct lnet_ping_info *info)
 {
-    free(container_of(task, struct ping_request, task));
+    struct ping_request *q = container_of(op, struct ping_request, op);
+
+    if (!q->delivered)
+        q->info = *info;
 }
 
-static void request_end(struct ping_request *q)
+/* A GET that waits for a connection can take much longer than the operator wants to wait. */
+static void request_late(struct lnet_ping_op *op)
 {
-    reactor_timer_cancel(&q->timer);
-    lnet_rst_add(q->node, -1);
-    *q->pprev = q->next;
-    if (q->next)
-        q->next->pprev = q->pprev;
-    q->task.fn = q->told ? request_free : request_deliver;
-    reactor_post(reactor_control(q->node->env), &q->task);
+    struct ping_request *q = container_of(op, struct ping_request, op);
+
+    if (op->md.refs == 0)
+        return; /* completes at once */
+    q->result = op->status;
+    q->delivered = true;
+    q->deadline.fn = request_deliver_late;
+    reactor_post(reactor_control(op->node->env), &q->deadline);
 }
 
-static void request_answer(struct ping_request *q, const void *data, size_t len)
+static void request_done(struct lnet_ping_op *op)
 {
-    enum lnet_drop why = lnet_ping_decode(data, len, &q->info);
+    struct ping_request *q = container_of(op, struct ping_request, op);
 
-    q->status = why ? -EPROTO : 0;
-    if (why)
-        lnet_drop_event(q->node, why, NULL, &q->dest, NULL);
+    if (!q->delivered)
+        q->result = op->status;
+    q->task.fn = request_deliver;
+    reactor_post(reactor_control(op->node->env), &q->task);
 }
 
-static void request_event(struct lnet_md *md, const struct lnet_event *ev)
-{
-    struct ping_request *q = md->user;
-
-    if (ev->type == LNET_EVENT_REPLY && ev->status == 0 && !q->told)
-        request_answer(q, q->data, ev->mlength);
-    else if (ev->type == LNET_EVENT_REPLY && q->status == -EINPROGRESS)
-        q->status = -EIO;
-    if (ev->type == LNET_EVENT_SEND && ev->status != 0 && q->status == -EINPROGRESS)
-        q->status = -EHOSTUNREACH;
-    if (ev->unlinked)
-        request_end(q);
-    else if (q->status != -EINPROGRESS && ev->type != LNET_EVENT_UNLINK)
-        lnet_md_unlink(md);
-}
-
-static void request_timeout(struct reactor_timer *t)
-{
-    struct ping_request *q = container_of(t, struct ping_request, timer);
-
-    q->status = -ETIMEDOUT;
-    if (q->md.refs > 0) { /* a GET that waits for a connection: that can take much longer */
-        q->told = true;
-        q->late.fn = request_tell_late;
-        reactor_post(reactor_control(q->node->env), &q->late);
-    }
-    lnet_md_unlink(&q->md);
-}
+static const struct lnet_ping_kind request_kind = {
+    .answered = request_answered, .late = request_late, .done = request_done};
 
 static void request_begin(struct reactor_task *task)
 {
     struct ping_request *q = container_of(task, struct ping_request, task);
-    struct lnet_ping *p = q->node->ping;
-    int rc;
+    const struct ping_target *own = q->op.node->ping->current;
 
-    q->next = p->requests;
-    q->pprev = &p->requests;
-    if (q->next)
-        q->next->pprev = &q->next;
-    p->requests = q;
-    lnet_rst_add(q->node, 1);
-    reactor_timer_init(&q->timer, request_timeout);
-    if (lnet_nid_is_mine(q->node, &q->dest) && p->current) {
-        request_answer(q, p->current->data, p->current->seg.len);
-        request_end(q);
-        return;
+    if (lnet_nid_is_mine(q->op.node, &q->op.target) && own) {
+        q->op.status = lnet_ping_decode(own->data, own->seg.len, &q->info) ? -EPROTO : 0;
+        request_done(&q->op);
+    } else {
+        lnet_ping_op_start(&q->op, &q->src, q->data, sizeof(q->data), q->timeout_us);
     }
-    q->seg = (struct mem_seg){.addr = q->data, .len = sizeof(q->data), .region = MEM_REGION_NONE};
-    q->eq.fn = request_event;
-    q->md.segs = &q->seg;
-    q->md.nsegs = 1;
-    q->md.length = q->seg.len;
-    q->md.options = LNET_MD_TRUNCATE;
-    q->md.threshold = 2;
-    q->md.eq = &q->eq;
-    q->md.user = q;
-    q->status = -EINPROGRESS;
-    reactor_timer_arm(&q->timer, q->timeout_us);
-    rc = p->stopped ? -ESHUTDOWN : lnet_md_bind(q->node, &q->md);
-    if (rc) {
-        q->status = rc;
-        request_end(q);
-        return;
-    }
-    rc = lnet_get(&q->md, &q->src, &q->dest, LNET_PID_LUSTRE, LNET_RESERVED_PORTAL,
-                  LNET_PING_MATCH_BITS, 0);
-    if (rc) {
-        q->status = rc;
-        lnet_md_unlink(&q->md); /* its event ends the request */
-    }
+}
+
+/* Reactors stopped: the operation cannot complete. */
+static void request_abandon(struct ping_request *q)
+{
+    if (!q->delivered)
+        q->fn(q->arg, -ESHUTDOWN, NULL);
+    free(q);
 }
 
 int lnet_ping(struct lnet_node *node, const struct lnet_nid *dest, const struct lnet_nid *src,
@@ -482,8 +404,9 @@ int lnet_ping(struct lnet_node *node, const struct lnet_nid *dest, const struct 
 
     if (!q)
         return -ENOMEM;
-    q->node = node;
-    q->dest = *dest;
+    q->op.node = node;
+    q->op.kind = &request_kind;
+    q->op.target = *dest;
     q->src = src ? *src : LNET_NID_ANY;
     q->timeout_us = (uint64_t)timeout_ms * 1000;
     q->fn = fn;
@@ -516,11 +439,11 @@ int lnet_ping_init(struct lnet_node *node)
     p->sweep.fn = sweep;
     p->sweep_next = 0;
     p->target_eq = (struct lnet_eq){target_event, p};
-    p->out_eq = (struct lnet_eq){push_event, p};
     p->in_eq = (struct lnet_eq){push_in_event, p};
     for (unsigned i = 0; i < PUSH_OUT; i++) {
         p->out[i].ping = p;
-        reactor_timer_init(&p->out[i].timer, push_timeout);
+        p->out[i].op.node = node;
+        p->out[i].op.kind = &push_kind;
         p->out[i].next = p->out_free;
         p->out_free = &p->out[i];
     }
@@ -530,15 +453,14 @@ int lnet_ping_init(struct lnet_node *node)
 void lnet_ping_fini(struct lnet_node *node)
 {
     struct lnet_ping *p = node->ping;
-    struct ping_request *q;
+    struct lnet_ping_op *op;
 
     if (!p)
         return;
-    while ((q = p->requests)) {
-        p->requests = q->next;
-        if (!q->told)
-            q->fn(q->arg, -ESHUTDOWN, NULL);
-        free(q);
+    while ((op = LIST_FIRST(&p->ops))) {
+        LIST_REMOVE(op, link);
+        if (op->kind == &request_kind)
+            request_abandon(container_of(op, struct ping_request, op));
     }
     free(p->known);
     free(p->hash);
@@ -561,18 +483,12 @@ void lnet_ping_start(struct lnet_node *node)
 void lnet_ping_stop(struct lnet_node *node)
 {
     struct lnet_ping *p = node->ping;
-    struct ping_request *next;
+    struct lnet_ping_op *next;
 
     p->stopped = true;
-    for (struct ping_request *q = p->requests; q; q = next) {
-        next = q->next;
-        if (q->status == -EINPROGRESS) {
-            q->status = -ESHUTDOWN;
-            lnet_md_unlink(&q->md);
-        }
+    for (struct lnet_ping_op *op = LIST_FIRST(&p->ops); op; op = next) {
+        next = LIST_NEXT(op, link);
+        lnet_ping_op_cancel(op);
     }
-    for (unsigned i = 0; i < PUSH_OUT; i++)
-        if (p->out[i].to)
-            lnet_md_unlink(&p->out[i].md);
     lnet_lazy_flush(node);
 }

@@ -5,6 +5,8 @@
 
 #include "lib/lnet/lnet_internal.h"
 
+#include <sys/queue.h>
+
 #define PING_TARGETS  8    /* versions of the info that may be in use at once */
 #define PING_INFO_MAX 8192 /* 200 NIDs of either length */
 #define PING_CLI_SINK 3960 /* what lnetctl ping asks for, §3.4 */
@@ -32,14 +34,52 @@ struct known_node {
     struct known_node *want_next, *hash_next;
 };
 
-struct push_out {
-    struct lnet_ping *ping;
-    struct known_node *to; /* NULL: free */
-    struct ping_target *target;
-    bool acked;
+/*
+ * A ping operation sends a GET or a PUSH to the reserved portal of a peer and waits for the REPLY
+ * or the ACK. Operator pings, gateway checks and PUSHes are its three kinds. The owner embeds the
+ * operation, fills node, kind and target, and starts it. The operation then calls, on the node's
+ * home: answered() when a valid ping info has arrived, late() when the deadline passes before the
+ * operation can complete, done() once at the end. After done() the owner may start the operation
+ * again or free it. The deadline unlinks the MD, but the operation completes only when the LND has
+ * released the message.
+ */
+struct lnet_ping_op;
+
+struct lnet_ping_kind {
+    bool push;          /* PUT of the info with an ACK; otherwise GET of the target's info */
+    bool count_timeout; /* in LNET_STAT_RESPONSE_TIMEOUT_COUNT */
+    void (*answered)(struct lnet_ping_op *op, const struct lnet_ping_info *info); /* GET only */
+    void (*late)(struct lnet_ping_op *op);                                        /* or NULL */
+    void (*done)(struct lnet_ping_op *op);
+};
+
+struct lnet_ping_op {
+    struct lnet_node *node;
+    const struct lnet_ping_kind *kind;
+    struct lnet_nid target;
+    int status; /* -EINPROGRESS, 0, -ETIMEDOUT, -ESHUTDOWN (cancelled) or another -errno */
+    bool running;
+    /* private */
+    LIST_ENTRY(lnet_ping_op) link; /* in lnet_ping.ops */
     struct reactor_timer timer;
+    struct lnet_eq eq;
     struct lnet_md md;
-    struct push_out *next;
+    struct mem_seg seg;
+};
+
+/* Sends from src (ANY: any NI that leads to the target). data: the sink of a GET or the info of a
+ * PUSH, in use until done(). May call done() before it returns. */
+void lnet_ping_op_start(struct lnet_ping_op *op, const struct lnet_nid *src, void *data,
+                        uint32_t size, uint64_t timeout_us);
+/* Ends a running operation with -ESHUTDOWN unless its status is decided; done() may come later. */
+void lnet_ping_op_cancel(struct lnet_ping_op *op);
+
+struct push_out {
+    struct lnet_ping_op op;
+    struct lnet_ping *ping;
+    struct known_node *to;
+    struct ping_target *target;
+    struct push_out *next; /* in lnet_ping.out_free */
 };
 
 struct push_in {
@@ -49,15 +89,13 @@ struct push_in {
     uint8_t data[PUSH_IN_SIZE];
 };
 
-struct ping_request;
-
 struct lnet_ping {
     struct lnet_node *node;
     uint32_t seqno;
     bool dirty; /* state changed and no target was free */
     bool stopped;
     struct ping_target target[PING_TARGETS], *current;
-    struct lnet_eq target_eq, out_eq, in_eq;
+    struct lnet_eq target_eq, in_eq;
     struct known_node *known, **hash, *want_head, **want_tail;
     unsigned nknown, max_known;
     uint32_t hash_mask;
@@ -68,7 +106,7 @@ struct lnet_ping {
     bool sweep_posted, sweep_force;
     unsigned sweep_next; /* known node; all before have been looked at */
     struct push_in in[PUSH_IN];
-    struct ping_request *requests;
+    LIST_HEAD(, lnet_ping_op) ops; /* running operations */
     struct lnet_ping_info scratch;
 };
 

@@ -6,6 +6,7 @@
  * rules of a text only the first that holds counts for each net.
  */
 #include "config/config_internal.h"
+#include "lib/base/err.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -302,12 +303,13 @@ static bool text_net(struct cfg_reader *r, struct text_reader *t, lnet_net_t net
 static void text_nets(struct cfg_reader *r, struct text_reader *t, const char *list, bool put_them)
 {
     lnet_net_t seen[MAX_NETS];
-    char err[200], net[LNET_NETSTR_SIZE];
+    struct err err = {0};
+    char net[LNET_NETSTR_SIZE];
     unsigned count = 0, i;
     int rc;
 
     t->rule_start = t->done_count;
-    while ((rc = netspec_next(&list, &t->rule.spec, err, sizeof(err))) == 1) {
+    while ((rc = netspec_next(&list, &t->rule.spec, &err)) == 1) {
         for (i = 0; i < count && seen[i] != t->rule.spec.net; i++)
             ;
         if (i < count || count == MAX_NETS) {
@@ -322,7 +324,7 @@ static void text_nets(struct cfg_reader *r, struct text_reader *t, const char *l
             return;
     }
     if (rc < 0)
-        cfg_error(r, t->rule.line, "%s", err);
+        cfg_error(r, t->rule.line, "%s", err.message);
 }
 
 /* Patterns follow the first white space that is neither in parentheses nor behind a comma. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From options of modules to a document. See modprobe.h. */
 #include "config/modprobe_internal.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -110,7 +111,8 @@ static void take_setting(struct mp_import *m, const struct mp_option *option,
                          const struct mp_given *given)
 {
     unsigned line = mp_about(m, option->module, option->name, given);
-    char text[CFG_MAX_VALUE], err[256];
+    struct err err = {0};
+    char text[CFG_MAX_VALUE];
     struct cfg_setting setting;
     bool flag;
     long n;
@@ -128,8 +130,8 @@ static void take_setting(struct mp_import *m, const struct mp_option *option,
         snprintf(text, sizeof(text), "%s", n ? "true" : "false");
     else
         snprintf(text, sizeof(text), "%ld", n);
-    if (cfg_setting_set(&setting, m->r.cfg, text, err, sizeof(err)) != 0)
-        cfg_error(&m->r, line, "%s", err);
+    if (cfg_setting_set(&setting, m->r.cfg, text, &err) != 0)
+        cfg_error(&m->r, line, "%s", err.message);
 }
 
 static const struct cfg_key *find_key(const struct cfg_key *keys, const char *name)
@@ -260,11 +262,11 @@ static void put_first(struct mp_import *m, unsigned line, const struct netspec *
 static void read_networks(struct mp_import *m, unsigned line, const char *text)
 {
     struct netspec spec;
-    char err[200];
+    struct err err = {0};
     int rc;
 
     text += strspn(text, " \t\r");
-    while ((rc = netspec_next(&text, &spec, err, sizeof(err))) == 1) {
+    while ((rc = netspec_next(&text, &spec, &err)) == 1) {
         if (spec.net >> 16 == LNET_LND_LO)
             continue; /* every node has it */
         if (!spec.count)
@@ -273,7 +275,7 @@ static void read_networks(struct mp_import *m, unsigned line, const char *text)
             put_ni(m, line, spec.net, spec.interface[i].name, spec.interface[i].cpt);
     }
     if (rc < 0)
-        cfg_error(&m->r, line, "%s", err);
+        cfg_error(&m->r, line, "%s", err.message);
     else if (*(text += strspn(text, " \t\r")))
         cfg_error(&m->r, line, "'%.40s' cannot stand after the nets; separate them with commas",
                   text);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* See netspec.h. */
 #include "config/netspec.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ static size_t take_word(const char **p, const char *stop, char *out, size_t size
 }
 
 /* "[0,1]", if there is one. */
-static int take_cpt(const char **p, char out[64], char *err, size_t errlen)
+static int take_cpt(const char **p, char out[64], struct err *err)
 {
     size_t len;
 
@@ -33,8 +34,7 @@ static int take_cpt(const char **p, char out[64], char *err, size_t errlen)
         return 0;
     len = 1 + strspn(*p + 1, "0123456789,-");
     if (len < 2 || len + 1 >= 64 || (*p)[len] != ']') {
-        snprintf(err, errlen, "'%.30s' is not a list of CPTs; write one as in [0,1]", *p);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "'%.30s' is not a list of CPTs; write one as in [0,1]", *p);
     }
     memcpy(out, *p, len + 1);
     out[len + 1] = '\0';
@@ -43,36 +43,34 @@ static int take_cpt(const char **p, char out[64], char *err, size_t errlen)
 }
 
 /* "(eth0,eth1[0])" */
-static int take_interfaces(const char **p, struct netspec *out, char *err, size_t errlen)
+static int take_interfaces(const char **p, struct netspec *out, struct err *err)
 {
     struct netspec_interface *one;
 
     do {
         (*p)++; /* the parenthesis or comma */
         if (out->count == NETSPEC_MAX_INTERFACES) {
-            snprintf(err, errlen, "has more than %d interfaces; name fewer",
-                     NETSPEC_MAX_INTERFACES);
-            return -EINVAL;
+            return err_set(err, -EINVAL, "has more than %d interfaces; name fewer",
+                           NETSPEC_MAX_INTERFACES);
         }
         one = &out->interface[out->count++];
         if (!take_word(p, "[]()/,; \t\r\n", one->name, sizeof(one->name))) {
-            snprintf(err, errlen, "no interface can be read at '%.20s'; write tcp(eth0,eth1)", *p);
-            return -EINVAL;
+            return err_set(err, -EINVAL,
+                           "no interface can be read at '%.20s'; write tcp(eth0,eth1)", *p);
         }
-        if (take_cpt(p, one->cpt, err, errlen) != 0)
+        if (take_cpt(p, one->cpt, err) != 0)
             return -EINVAL;
         *p += strspn(*p, SPACE);
     } while (**p == ',');
     if (**p != ')') {
-        snprintf(err, errlen, "the list of interfaces does not end at '%.20s'; write tcp(eth0)",
-                 *p);
-        return -EINVAL;
+        return err_set(err, -EINVAL,
+                       "the list of interfaces does not end at '%.20s'; write tcp(eth0)", *p);
     }
     (*p)++;
     return 0;
 }
 
-int netspec_next(const char **text, struct netspec *out, char *err, size_t errlen)
+int netspec_next(const char **text, struct netspec *out, struct err *err)
 {
     char name[LNET_NETSTR_SIZE];
     const char *p = *text;
@@ -81,13 +79,13 @@ int netspec_next(const char **text, struct netspec *out, char *err, size_t errle
         return 0;
     memset(out, 0, sizeof(*out));
     if (!take_word(&p, "[](),; \t\r\n", name, sizeof(name)) || net_parse(name, &out->net) != 0) {
-        snprintf(err, errlen, "'%.*s' is not a net; write a type and number as in tcp or o2ib1",
-                 (int)strcspn(*text, "(,; \t\r\n"), *text);
-        return -EINVAL;
+        return err_set(err, -EINVAL,
+                       "'%.*s' is not a net; write a type and number as in tcp or o2ib1",
+                       (int)strcspn(*text, "(,; \t\r\n"), *text);
     }
-    if (*p == '(' && take_interfaces(&p, out, err, errlen) != 0)
+    if (*p == '(' && take_interfaces(&p, out, err) != 0)
         return -EINVAL;
-    if (take_cpt(&p, out->cpt, err, errlen) != 0)
+    if (take_cpt(&p, out->cpt, err) != 0)
         return -EINVAL;
     for (unsigned i = 0; i < out->count; i++)
         if (!out->interface[i].cpt[0])
@@ -95,12 +93,11 @@ int netspec_next(const char **text, struct netspec *out, char *err, size_t errle
     if (*p == ',') {
         p += 1 + strspn(p + 1, SPACE);
         if (!*p) {
-            snprintf(err, errlen, "the list ends with a comma; remove it");
-            return -EINVAL;
+            return err_set(err, -EINVAL, "the list ends with a comma; remove it");
         }
     } else if (*p && !strchr(SPACE, *p)) {
-        snprintf(err, errlen, "'%.20s' cannot stand after a net; write tcp(eth0)[0],o2ib(ib0)", p);
-        return -EINVAL;
+        return err_set(err, -EINVAL,
+                       "'%.20s' cannot stand after a net; write tcp(eth0)[0],o2ib(ib0)", p);
     }
     *text = p;
     return 1;

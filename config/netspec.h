@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 
+#include "lib/base/err.h"
 #include "lib/lnet/wire/nid.h"
 
 #define NETSPEC_MAX_INTERFACES 64
@@ -27,6 +28,6 @@ struct netspec {
 /* Takes the first net off the list at *text, with the comma and white space behind it. 1; 0 when
  * nothing is left of the list: *text is at its end or at white space that no comma goes before; or
  * -EINVAL with a sentence. */
-int netspec_next(const char **text, struct netspec *out, char *err, size_t errlen);
+int netspec_next(const char **text, struct netspec *out, struct err *err);
 
 #endif

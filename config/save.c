@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From what the file's text says and what the document says to the changed text. See save.h. */
 #include "config/save.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -616,7 +617,7 @@ static bool keep(const char *name, const char *old, size_t len, const struct yam
 }
 
 int cfg_save_text(const char *name, const char *old, size_t len, const struct cfg *cfg, char **out,
-                  enum cfg_saved *how, char *err, size_t errlen)
+                  enum cfg_saved *how, struct err *err)
 {
     struct yaml_tree_node *want = cfg_tree(cfg, CFG_FORM_FILE);
     struct yaml_tree_node *was = NULL;
@@ -626,7 +627,7 @@ int cfg_save_text(const char *name, const char *old, size_t len, const struct cf
     if (want && old)
         was = tree_of_text(name, old, len);
     if (old && !was) {
-        snprintf(err, errlen,
+        err_text(err,
                  "%s has errors (or memory is short), so it is left alone; correct it, `millraced "
                  "--check` names them, or save to another file",
                  name);
@@ -634,19 +635,17 @@ int cfg_save_text(const char *name, const char *old, size_t len, const struct cf
         return -EINVAL;
     }
     if (!want) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
     if (!old || !keep(name, old, len, was, want, out, how)) {
         *how = CFG_SAVED_WHOLE;
         *out = cfg_print(want);
         if (!*out) {
-            snprintf(err, errlen, "out of memory");
+            err_text(err, "out of memory");
             rc = -ENOMEM;
         } else if (!says(name, *out, want)) {
-            snprintf(err, errlen,
-                     "the document cannot be written in a form that can be read again; "
-                     "millrace config show has it");
+            err_text(err, "the document cannot be written in a form that can be read again; "
+                          "millrace config show has it");
             free(*out);
             *out = NULL;
             rc = -EINVAL;

@@ -10,6 +10,7 @@
 #define MILLRACE_CONFIG_SAVE_H
 
 #include "config/config.h"
+#include "lib/base/err.h"
 
 enum cfg_saved {
     CFG_SAVED_SAME,     /* the text says so already */
@@ -23,11 +24,10 @@ extern const char *const cfg_saved_names[]; /* "same", "patched", "sections", "w
  * *out is to be freed. 0 or -ENOMEM, -EINVAL with a sentence: a document that cannot be written, or
  * an old text that has errors and is left alone. */
 int cfg_save_text(const char *name, const char *old, size_t len, const struct cfg *cfg, char **out,
-                  enum cfg_saved *how, char *err, size_t errlen);
+                  enum cfg_saved *how, struct err *err);
 /* Writes it: a new file beside the old one, with its mode and owner, synchronized, then renamed to
  * it; a symbolic link is followed, also to a file that is not there yet. -errno with a sentence;
  * then the file is as it was. */
-int cfg_save_file(const char *path, const struct cfg *cfg, enum cfg_saved *how, char *err,
-                  size_t errlen);
+int cfg_save_file(const char *path, const struct cfg *cfg, enum cfg_saved *how, struct err *err);
 
 #endif

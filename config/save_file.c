@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "config/save.h"
+#include "lib/base/err.h"
 
 #define MAX_LINKS 40 /* symbolic links that lead to a file, as many as the kernel follows */
 
@@ -103,8 +104,7 @@ static int follow_links(const char *path, char real[PATH_MAX])
     return -ELOOP;
 }
 
-int cfg_save_file(const char *path, const struct cfg *cfg, enum cfg_saved *how, char *err,
-                  size_t errlen)
+int cfg_save_file(const char *path, const struct cfg *cfg, enum cfg_saved *how, struct err *err)
 {
     char real[PATH_MAX], *old = NULL, *text = NULL;
     size_t len = 0;
@@ -113,14 +113,13 @@ int cfg_save_file(const char *path, const struct cfg *cfg, enum cfg_saved *how, 
     if (rc == 0)
         rc = cfg_read_file(real, &old, &len);
     if (rc != 0 && rc != -ENOENT) {
-        snprintf(err, errlen, "%s cannot be read: %s", path, strerror(-rc));
-        return rc;
+        return err_set(err, rc, "%s cannot be read: %s", path, strerror(-rc));
     }
-    rc = cfg_save_text(path, old, len, cfg, &text, how, err, errlen);
+    rc = cfg_save_text(path, old, len, cfg, &text, how, err);
     if (rc == 0 && *how != CFG_SAVED_SAME) {
         rc = replace_file(real, text);
         if (rc != 0)
-            snprintf(err, errlen, "%s cannot be written: %s", path, strerror(-rc));
+            err_text(err, "%s cannot be written: %s", path, strerror(-rc));
     }
     free(text);
     free(old);

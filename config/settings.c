@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Settings by number, path and name: a walk through the tables of keys. See settings.h. */
 #include "config/config_internal.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -127,8 +128,7 @@ bool cfg_setting_same(const struct cfg_setting *setting, const struct cfg *a, co
 }
 
 /* obj: what the offset of the key is of. */
-static int set_field(const struct cfg_key *key, void *obj, const char *text, char *err,
-                     size_t errlen)
+static int set_field(const struct cfg_key *key, void *obj, const char *text, struct err *err)
 {
     struct cfg_report report = {0};
     struct cfg_reader r = {.report = &report, .name = key->name};
@@ -137,27 +137,27 @@ static int set_field(const struct cfg_key *key, void *obj, const char *text, cha
     struct yaml_tree_node map = {.kind = YAML_MAP, .child = &value};
     char *name = strdup(key->name), *copy = strdup(text);
 
-    err[0] = '\0';
+    *err = (struct err){0};
     if (!name || !copy) {
-        snprintf(err, errlen, "out of memory");
+        err_text(err, "out of memory");
     } else {
         value.key = name;
         value.text = copy;
         keys[0].kept = false; /* no warning */
         cfg_read_map(&r, &map, keys, obj);
         if (report.count)
-            snprintf(err, errlen, "%s", report.message[0].text);
+            err_text(err, "%s", report.message[0].text);
     }
     cfg_report_free(&report);
     free(copy);
     free(name);
-    return err[0] ? -EINVAL : 0;
+    return err->message[0] ? -EINVAL : 0;
 }
 
-int cfg_setting_set(const struct cfg_setting *setting, struct cfg *cfg, const char *text, char *err,
-                    size_t errlen)
+int cfg_setting_set(const struct cfg_setting *setting, struct cfg *cfg, const char *text,
+                    struct err *err)
 {
-    return set_field(setting->key, cfg, text, err, errlen);
+    return set_field(setting->key, cfg, text, err);
 }
 
 /* ---- of NIs ---- */
@@ -194,9 +194,9 @@ int cfg_ni_setting_get(const struct cfg_setting *setting, const struct cfg_ni *n
 }
 
 int cfg_ni_setting_set(const struct cfg_setting *setting, struct cfg_ni *ni, const char *text,
-                       char *err, size_t errlen)
+                       struct err *err)
 {
-    return set_field(setting->key, ni, text, err, errlen);
+    return set_field(setting->key, ni, text, err);
 }
 
 struct cfg_ni cfg_ni_new(lnet_net_t net)

@@ -8,6 +8,7 @@
 #define MILLRACE_SETTINGS_H
 
 #include "config/config.h"
+#include "lib/base/err.h"
 
 enum cfg_applies { /* when a change holds */
     CFG_AT_ONCE,
@@ -46,15 +47,15 @@ char *cfg_setting_text(const struct cfg_setting *setting, const struct cfg *cfg,
 char *cfg_setting_default(const struct cfg_setting *setting, char buf[CFG_MAX_VALUE]);
 bool cfg_setting_same(const struct cfg_setting *setting, const struct cfg *a, const struct cfg *b);
 /* Sets it from text. 0, or -EINVAL with a sentence. */
-int cfg_setting_set(const struct cfg_setting *setting, struct cfg *cfg, const char *text, char *err,
-                    size_t errlen);
+int cfg_setting_set(const struct cfg_setting *setting, struct cfg *cfg, const char *text,
+                    struct err *err);
 
 /* ---- tunables of an NI: `tunables` and, with lnd, `lnd tunables` ---- */
 bool cfg_ni_setting_at(bool lnd, unsigned index, struct cfg_setting *out);
 /* -1 = default; what the NI really has where that is known. */
 int cfg_ni_setting_get(const struct cfg_setting *setting, const struct cfg_ni *ni);
 int cfg_ni_setting_set(const struct cfg_setting *setting, struct cfg_ni *ni, const char *text,
-                       char *err, size_t errlen);
+                       struct err *err);
 /* An NI of the net, all at its defaults. */
 struct cfg_ni cfg_ni_new(lnet_net_t net);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* See running.h. */
 #include "control/running.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -145,16 +146,15 @@ bool cfg_running_pending(const struct cfg_running *r, unsigned *left)
     return true;
 }
 
-int cfg_running_busy(const struct cfg_running *r, char *err, size_t errlen)
+int cfg_running_busy(const struct cfg_running *r, struct err *err)
 {
     if (r->stopping)
-        snprintf(err, errlen, "the node is stopping");
+        err_text(err, "the node is stopping");
     else if (r->in_change)
-        snprintf(err, errlen, "another change is under way; try again when it has been answered");
+        err_text(err, "another change is under way; try again when it has been answered");
     else if (r->before)
-        snprintf(err, errlen,
-                 "a change waits for its confirmation; config_confirm keeps it, "
-                 "config_rollback takes it back");
+        err_text(err, "a change waits for its confirmation; config_confirm keeps it, "
+                      "config_rollback takes it back");
     else
         return 0;
     return -EBUSY;
@@ -179,8 +179,7 @@ static bool is_fixed(const struct cfg_running *r, const struct cfg_change *c)
     return false;
 }
 
-int cfg_running_check(const struct cfg_running *r, const struct cfg_diff *diff, char *err,
-                      size_t errlen)
+int cfg_running_check(const struct cfg_running *r, const struct cfg_diff *diff, struct err *err)
 {
     char keys[256] = "";
 
@@ -193,18 +192,18 @@ int cfg_running_check(const struct cfg_running *r, const struct cfg_diff *diff, 
     }
     if (!keys[0])
         return 0;
-    snprintf(err, errlen,
-             "%s cannot change while it runs; write it to the file and restart, or leave it as it "
-             "is",
-             keys);
-    return -EOPNOTSUPP;
+    return err_set(
+        err, -EOPNOTSUPP,
+        "%s cannot change while it runs; write it to the file and restart, or leave it as it "
+        "is",
+        keys);
 }
 
 /* ---- steps ---- */
 
 static void step_done(void *arg, int rc, const char *err);
 
-static int do_step(struct change *c, struct cfg_step *s, bool undo, bool *async, char *err)
+static int do_step(struct change *c, struct cfg_step *s, bool undo, bool *async, struct err *err)
 {
     const struct cfg_ops *ops = c->running->ops;
     void *arg = c->running->arg;
@@ -213,18 +212,18 @@ static int do_step(struct change *c, struct cfg_step *s, bool undo, bool *async,
     *async = false;
     switch (s->kind) {
     case CFG_STEP_BUFFERS:
-        return ops->buffers(arg, undo ? s->pools_back : s->pools, err, CFG_ERR_SIZE);
+        return ops->buffers(arg, undo ? s->pools_back : s->pools, err);
     case CFG_STEP_NI_ADD:
     case CFG_STEP_NI_DEL:
         *async = true;
-        return (add ? ops->ni_add : ops->ni_del)(arg, &s->ni, step_done, c, err, CFG_ERR_SIZE);
+        return (add ? ops->ni_add : ops->ni_del)(arg, &s->ni, step_done, c, err);
     case CFG_STEP_NI_SET:
-        return ops->ni_set(arg, undo ? &s->ni_back : &s->ni, err, CFG_ERR_SIZE);
+        return ops->ni_set(arg, undo ? &s->ni_back : &s->ni, err);
     case CFG_STEP_ROUTES:
-        return undo ? ops->routes(arg, s->add, s->nadd, s->del, s->ndel, err, CFG_ERR_SIZE)
-                    : ops->routes(arg, s->del, s->ndel, s->add, s->nadd, err, CFG_ERR_SIZE);
+        return undo ? ops->routes(arg, s->add, s->nadd, s->del, s->ndel, err)
+                    : ops->routes(arg, s->del, s->ndel, s->add, s->nadd, err);
     case CFG_STEP_PART:
-        return ops->set(arg, s->part, undo ? c->running->now : c->to, err, CFG_ERR_SIZE);
+        return ops->set(arg, s->part, undo ? c->running->now : c->to, err);
     }
     return -EINVAL;
 }
@@ -309,22 +308,23 @@ static void settle(struct change *c, int rc, const char *err)
 
 static void run(struct change *c)
 {
-    char err[CFG_ERR_SIZE];
+    struct err err = {0};
     bool async;
     int rc;
 
     while (c->undoing ? c->next > 0 : c->next < c->plan.count) {
-        err[0] = '\0';
+        err.message[0] = '\0';
         c->in_call = true;
         c->answered = false;
-        rc = do_step(c, &c->plan.step[c->undoing ? c->next - 1 : c->next], c->undoing, &async, err);
+        rc =
+            do_step(c, &c->plan.step[c->undoing ? c->next - 1 : c->next], c->undoing, &async, &err);
         c->in_call = false;
         if (rc == 0 && async && !c->answered)
             return; /* step_done() goes on */
         if (c->answered)
             settle(c, c->answer, c->answer_err);
         else
-            settle(c, rc, err);
+            settle(c, rc, err.message);
     }
     finish(c);
 }
@@ -359,16 +359,16 @@ static void begin(struct cfg_running *r, struct cfg *cfg, unsigned confirm_s, bo
 {
     struct change *c = calloc(1, sizeof(*c));
     struct cfg_diff diff;
-    char err[CFG_ERR_SIZE];
+    struct err err = {0};
     int rc;
 
     cfg_diff_make(r->now, cfg, &diff);
-    rc = cfg_running_check(r, &diff, err, sizeof(err));
+    rc = cfg_running_check(r, &diff, &err);
     if (rc == 0 && c && r->started)
         cfg_plan_make(r->now, cfg, &diff, &c->plan);
     if (rc == 0 && (!c || diff.failed || c->plan.failed)) {
         rc = -ENOMEM;
-        snprintf(err, sizeof(err), "out of memory");
+        err_text(&err, "out of memory");
     }
     cfg_diff_free(&diff);
     if (rc != 0) {
@@ -379,7 +379,7 @@ static void begin(struct cfg_running *r, struct cfg *cfg, unsigned confirm_s, bo
             keep_waiting(r, cfg);
             cfg = NULL;
         }
-        refuse(cfg, rc, err, done, arg);
+        refuse(cfg, rc, err.message, done, arg);
         return;
     }
     c->running = r;
@@ -396,11 +396,11 @@ static void begin(struct cfg_running *r, struct cfg *cfg, unsigned confirm_s, bo
 void cfg_running_change(struct cfg_running *r, struct cfg *cfg, unsigned confirm_s,
                         const char *cause, cfg_outcome_fn done, void *arg)
 {
-    char err[CFG_ERR_SIZE];
-    int rc = cfg_running_busy(r, err, sizeof(err));
+    struct err err = {0};
+    int rc = cfg_running_busy(r, &err);
 
     if (rc != 0)
-        refuse(cfg, rc, err, done, arg);
+        refuse(cfg, rc, err.message, done, arg);
     else
         begin(r, cfg, confirm_s, false, cause, done, arg);
 }

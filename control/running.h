@@ -16,6 +16,7 @@
 #define MILLRACE_CONFIG_RUNNING_H
 
 #include "control/diff.h"
+#include "lib/base/err.h"
 
 #define CFG_ERR_SIZE 512
 
@@ -34,16 +35,16 @@ typedef void (*cfg_done_fn)(void *arg, int rc, const char *err);
  * with a sentence; then nothing has changed. An asynchronous one that returns 0 calls done once. */
 struct cfg_ops {
     /* Totals; 0 = default, -1 = as it is. */
-    int (*buffers)(void *arg, const int totals[LNET_POOLS], char *err, size_t errlen);
-    int (*ni_add)(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg, char *err,
-                  size_t errlen);
-    int (*ni_del)(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg, char *err,
-                  size_t errlen);
+    int (*buffers)(void *arg, const int totals[LNET_POOLS], struct err *err);
+    int (*ni_add)(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg,
+                  struct err *err);
+    int (*ni_del)(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg,
+                  struct err *err);
     /* The tunables that change without a restart of the NI. */
-    int (*ni_set)(void *arg, const struct cfg_ni *ni, char *err, size_t errlen);
+    int (*ni_set)(void *arg, const struct cfg_ni *ni, struct err *err);
     int (*routes)(void *arg, const struct lnet_route_conf *del, unsigned ndel,
-                  const struct lnet_route_conf *add, unsigned nadd, char *err, size_t errlen);
-    int (*set)(void *arg, enum cfg_part part, const struct cfg *to, char *err, size_t errlen);
+                  const struct lnet_route_conf *add, unsigned nadd, struct err *err);
+    int (*set)(void *arg, enum cfg_part part, const struct cfg *to, struct err *err);
     /* Fills in ni->live; known = false if there is no such NI. */
     void (*live)(void *arg, struct cfg_ni *ni);
     /* cfg_running_expired() is to be called in so many seconds; 0 = not any more. */
@@ -74,7 +75,7 @@ bool cfg_running_unsaved(struct cfg_running *running);
 /* True while a change waits for its confirmation; seconds that are left. */
 bool cfg_running_pending(const struct cfg_running *running, unsigned *left);
 /* Whether a change is refused now: 0, or -EBUSY with a sentence that names the remedy. */
-int cfg_running_busy(const struct cfg_running *running, char *err, size_t errlen);
+int cfg_running_busy(const struct cfg_running *running, struct err *err);
 
 struct cfg_outcome {
     int rc;          /* 0 or -errno: then the old document stands */
@@ -97,8 +98,8 @@ int cfg_running_rollback(struct cfg_running *running, const char *cause, cfg_out
 void cfg_running_expired(struct cfg_running *running);
 /* Whether a change to cfg could be applied at all: 0, or -EOPNOTSUPP with a sentence that names the
  * keys which need a restart. */
-int cfg_running_check(const struct cfg_running *running, const struct cfg_diff *diff, char *err,
-                      size_t errlen);
+int cfg_running_check(const struct cfg_running *running, const struct cfg_diff *diff,
+                      struct err *err);
 /* The document has been written to a file (save.h). */
 void cfg_running_saved(struct cfg_running *running, const char *path);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/rpc_client.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -22,22 +23,20 @@ struct rpc_client {
     unsigned long lost;
 };
 
-int rpc_client_open(const char *path, struct rpc_client **out, char *err, size_t errlen)
+int rpc_client_open(const char *path, struct rpc_client **out, struct err *err)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     struct rpc_client *client;
     int rc;
 
     if (strlen(path) >= sizeof(addr.sun_path)) {
-        snprintf(err, errlen, "the path of a socket has at most %zu characters",
-                 sizeof(addr.sun_path) - 1);
-        return -ENAMETOOLONG;
+        return err_set(err, -ENAMETOOLONG, "the path of a socket has at most %zu characters",
+                       sizeof(addr.sun_path) - 1);
     }
     memcpy(addr.sun_path, path, strlen(path));
     client = calloc(1, sizeof(*client));
     if (!client) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
     client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (client->fd >= 0 && connect(client->fd, (struct sockaddr *)&addr, sizeof(addr)) == 0) {
@@ -45,7 +44,7 @@ int rpc_client_open(const char *path, struct rpc_client **out, char *err, size_t
         return 0;
     }
     rc = -errno;
-    snprintf(err, errlen, "cannot connect to %s: %s; %s", path, strerror(-rc),
+    err_text(err, "cannot connect to %s: %s; %s", path, strerror(-rc),
              rc == -EACCES ? "run as a user who may (millrace: rpc: mode:)"
                            : "is millraced running? name its socket with --socket");
     rpc_client_close(client);
@@ -227,19 +226,17 @@ static int take_response(const struct rpc_client *client, json_t *response, json
     return result ? 0 : 1;
 }
 
-int rpc_client_ask(struct rpc_client *client, const char *method, json_t *params, char *err,
-                   size_t errlen)
+int rpc_client_ask(struct rpc_client *client, const char *method, json_t *params, struct err *err)
 {
     int rc = send_request(client, method, params);
 
     if (rc == 0 || rc == -EPIPE) /* a server that turns us away says why before it closes */
         return 0;
-    snprintf(err, errlen, "no answer to %s: %s", method, strerror(-rc));
-    return rc;
+    return err_set(err, rc, "no answer to %s: %s", method, strerror(-rc));
 }
 
 int rpc_client_answer(struct rpc_client *client, const char *method, unsigned timeout_ms,
-                      json_t **out, char *err, size_t errlen)
+                      json_t **out, struct err *err)
 {
     json_t *response = NULL;
     int rc;
@@ -250,23 +247,22 @@ int rpc_client_answer(struct rpc_client *client, const char *method, unsigned ti
         rc = take_response(client, response, out);
     json_decref(response);
     if (rc < 0)
-        snprintf(err, errlen, "no answer to %s: %s", method,
+        err_text(err, "no answer to %s: %s", method,
                  rc == -ECONNRESET ? "millraced closed the connection" : strerror(-rc));
     return rc;
 }
 
 int rpc_client_call(struct rpc_client *client, const char *method, json_t *params,
-                    unsigned timeout_ms, json_t **out, char *err, size_t errlen)
+                    unsigned timeout_ms, json_t **out, struct err *err)
 {
-    int rc = rpc_client_ask(client, method, params, err, errlen);
+    int rc = rpc_client_ask(client, method, params, err);
 
     *out = NULL;
-    return rc == 0 ? rpc_client_answer(client, method, timeout_ms, out, err, errlen) : rc;
+    return rc == 0 ? rpc_client_answer(client, method, timeout_ms, out, err) : rc;
 }
 
 /* Takes note of the cursor of a page. 0, or -EPROTO with a sentence: there is no end to this. */
-static int check_cursor(json_t *seen, const char *method, const json_t *cursor, char *err,
-                        size_t errlen)
+static int check_cursor(json_t *seen, const char *method, const json_t *cursor, struct err *err)
 {
     const char *text = json_string_value(cursor);
     const char *why = NULL;
@@ -280,7 +276,7 @@ static int check_cursor(json_t *seen, const char *method, const json_t *cursor, 
     else if (json_object_size(seen) >= RPC_CLIENT_MAX_PAGES - 1)
         why = "leads to more pages than there can be";
     if (why)
-        snprintf(err, errlen, "%s: the cursor '%.*s' of page %zu %s", method, CURSOR_SHOWN,
+        err_text(err, "%s: the cursor '%.*s' of page %zu %s", method, CURSOR_SHOWN,
                  text ? text : "", json_object_size(seen) + 1, why);
     else
         json_object_set_new(seen, text, json_true());
@@ -288,14 +284,14 @@ static int check_cursor(json_t *seen, const char *method, const json_t *cursor, 
 }
 
 int rpc_client_walk(struct rpc_client *client, const char *method, json_t *params,
-                    unsigned timeout_ms, rpc_client_page_fn fn, void *arg, json_t **out, char *err,
-                    size_t errlen)
+                    unsigned timeout_ms, rpc_client_page_fn fn, void *arg, json_t **out,
+                    struct err *err)
 {
     json_t *ask = params ? params : json_object(), *cursor, *seen = json_object();
     int rc;
 
     do {
-        rc = rpc_client_call(client, method, json_deep_copy(ask), timeout_ms, out, err, errlen);
+        rc = rpc_client_call(client, method, json_deep_copy(ask), timeout_ms, out, err);
         if (rc != 0)
             break;
         cursor = json_object_get(*out, "cursor");
@@ -306,7 +302,7 @@ int rpc_client_walk(struct rpc_client *client, const char *method, json_t *param
         *out = NULL;
         cursor = cursor ? json_object_get(ask, "cursor") : NULL;
         if (rc == 0 && cursor)
-            rc = check_cursor(seen, method, cursor, err, errlen);
+            rc = check_cursor(seen, method, cursor, err);
     } while (rc == 0 && cursor);
     json_decref(seen);
     json_decref(ask);
@@ -333,14 +329,13 @@ static int gather(void *arg, json_t *result)
 }
 
 int rpc_client_call_all(struct rpc_client *client, const char *method, json_t *params,
-                        const char *key, unsigned timeout_ms, json_t **out, char *err,
-                        size_t errlen)
+                        const char *key, unsigned timeout_ms, json_t **out, struct err *err)
 {
     struct gathered g = {.key = key};
     int rc;
 
-    snprintf(err, errlen, "%s did not answer with a list", method);
-    rc = rpc_client_walk(client, method, params, timeout_ms, gather, &g, out, err, errlen);
+    err_text(err, "%s did not answer with a list", method);
+    rc = rpc_client_walk(client, method, params, timeout_ms, gather, &g, out, err);
     if (rc == 0)
         *out = g.all;
     else
@@ -349,7 +344,7 @@ int rpc_client_call_all(struct rpc_client *client, const char *method, json_t *p
 }
 
 int rpc_client_next_notification(struct rpc_client *client, unsigned timeout_ms, json_t **out,
-                                 char *err, size_t errlen)
+                                 struct err *err)
 {
     int rc;
 
@@ -359,9 +354,8 @@ int rpc_client_next_notification(struct rpc_client *client, unsigned timeout_ms,
 
         rc = receive_value(client, timeout_ms, &value);
         if (rc != 0) {
-            snprintf(err, errlen, "no notification: %s",
-                     rc == -ECONNRESET ? "millraced closed the connection" : strerror(-rc));
-            return rc;
+            return err_set(err, rc, "no notification: %s",
+                           rc == -ECONNRESET ? "millraced closed the connection" : strerror(-rc));
         }
         if (is_notification(value))
             keep_notification(client, value);

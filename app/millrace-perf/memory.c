@@ -5,6 +5,7 @@
  * which the host's sockets copy from and to in any case.
  */
 #include "app/millrace-perf/perf.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ size_t perf_memory_need(const struct perf_opts *o)
 }
 
 /* Buffers of a pool follow each other: taken together they are one piece. */
-int perf_memory_open(struct perf *p, char *err, size_t errlen)
+int perf_memory_open(struct perf *p, struct err *err)
 {
     size_t need = perf_memory_need(&p->opts);
     struct mem_arena_opts opts = {.socket = -1, .landing_bytes = need};
@@ -57,10 +58,10 @@ int perf_memory_open(struct perf *p, char *err, size_t errlen)
 
     if (need == 0)
         return 0;
-    rc = mem_arena_create(&opts, &p->arena, err, errlen);
+    rc = mem_arena_create(&opts, &p->arena, err);
     if (rc == 0)
         rc = mem_pool_init(&p->memory, p->arena, MEM_LANDING, LNET_MAX_PAYLOAD,
-                           (uint32_t)(need / LNET_MAX_PAYLOAD), "messages", err, errlen);
+                           (uint32_t)(need / LNET_MAX_PAYLOAD), "messages", err);
     if (rc != 0)
         return rc;
     while (mem_pool_get(&p->memory)) /* all of them are in use from now on */

@@ -4,6 +4,7 @@
  * routes. Here: its life, and pings until every target has answered. All on the control thread.
  */
 #include "app/millrace-perf/node.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static unsigned local_msgs(const struct perf_opts *o)
     return n > LOCAL_MSGS_MIN ? n : LOCAL_MSGS_MIN;
 }
 
-static int env_open(struct perf *p, struct lnet_node_opts *node_opts, char *err, size_t errlen)
+static int env_open(struct perf *p, struct lnet_node_opts *node_opts, struct err *err)
 {
     struct reactor_opts opts = {
         .prog = "millrace-perf",
@@ -38,29 +39,29 @@ static int env_open(struct perf *p, struct lnet_node_opts *node_opts, char *err,
     int rc;
 
     if (opts.mem_mb == 0) {
-        rc = lnet_memory_plan(node_opts, 1, &need, err, errlen);
+        rc = lnet_memory_plan(node_opts, 1, &need, err);
         if (rc)
             return rc;
         opts.mem_mb = (unsigned)((need.landing + perf_memory_need(&p->opts)) >> 20) + MEM_SPARE_MB;
     }
-    rc = reactor_env_create(&opts, &p->env, err, errlen);
+    rc = reactor_env_create(&opts, &p->env, err);
     if (rc == 0 && reactor_count(p->env) != 1) {
-        snprintf(err, errlen, "--cores must name one core");
+        err_text(err, "--cores must name one core");
         rc = -EINVAL;
     }
     node_opts->env = p->env;
     return rc;
 }
 
-static int nets_add(struct perf *p, char *err, size_t errlen)
+static int nets_add(struct perf *p, struct err *err)
 {
     struct lnet_ni *ni;
     int rc = 0;
 
     for (unsigned i = 0; i < p->opts.nnis && rc == 0; i++)
-        rc = lnet_ni_add(p->node, &p->opts.ni[i], &ni, err, errlen);
+        rc = lnet_ni_add(p->node, &p->opts.ni[i], &ni, err);
     for (unsigned i = 0; i < p->opts.nroutes && rc == 0; i++)
-        rc = lnet_route_add(p->node, &p->opts.route[i], err, errlen);
+        rc = lnet_route_add(p->node, &p->opts.route[i], err);
     return rc;
 }
 
@@ -70,7 +71,7 @@ static bool sends(const struct perf *p)
            p->opts.command == PERF_BOTH;
 }
 
-static int node_make(struct perf *p, char *err, size_t errlen)
+static int node_make(struct perf *p, struct err *err)
 {
     struct lnet_node_opts node_opts = {
         .tiny = 1, /* router buffers: an end node forwards nothing */
@@ -82,10 +83,10 @@ static int node_make(struct perf *p, char *err, size_t errlen)
     struct verbs_opts verbs_opts = VERBS_OPTS_DEFAULT;
     int rc;
 
-    rc = env_open(p, &node_opts, err, errlen);
+    rc = env_open(p, &node_opts, err);
     if (rc != 0)
         return rc;
-    rc = lnet_node_create(&node_opts, &p->node, err, errlen);
+    rc = lnet_node_create(&node_opts, &p->node, err);
     if (rc != 0)
         return rc;
     p->sock = lnd_sock_new(&sock_opts);
@@ -96,8 +97,8 @@ static int node_make(struct perf *p, char *err, size_t errlen)
     if (rc == 0)
         rc = lnet_lnd_register(p->node, &lnd_verbs_ops, p->verbs);
     if (rc == 0)
-        rc = perf_memory_open(p, err, errlen);
-    return rc != 0 ? rc : nets_add(p, err, errlen);
+        rc = perf_memory_open(p, err);
+    return rc != 0 ? rc : nets_add(p, err);
 }
 
 static int targets_list(struct node_engine *n)
@@ -119,7 +120,7 @@ static int targets_list(struct node_engine *n)
 static int node_open(struct perf *p, struct perf_engine **out)
 {
     struct node_engine *n = calloc(1, sizeof(*n));
-    char err[512] = "out of memory";
+    struct err err = {.message = "out of memory"};
     int rc = -ENOMEM;
 
     if (!n)
@@ -128,7 +129,7 @@ static int node_open(struct perf *p, struct perf_engine **out)
     *out = &n->base;
     rc = targets_list(n);
     if (rc == 0)
-        rc = node_make(p, err, sizeof(err));
+        rc = node_make(p, &err);
     if (rc == 0 && sends(p))
         rc = node_ops_alloc(n);
     if (rc != 0)
@@ -136,14 +137,14 @@ static int node_open(struct perf *p, struct perf_engine **out)
     n->base.home = lnet_node_home(p->node);
     rc = reactor_env_start(p->env);
     if (rc != 0) {
-        snprintf(err, sizeof(err), "cannot start the reactor: %s", strerror(-rc));
+        err_text(&err, "cannot start the reactor: %s", strerror(-rc));
         goto failed;
     }
     n->reactor_runs = true;
     return 0;
 
 failed:
-    fprintf(stderr, "millrace-perf: %s\n", err);
+    fprintf(stderr, "millrace-perf: %s\n", err.message);
     return rc;
 }
 
@@ -247,7 +248,7 @@ static int node_start(struct perf_engine *e)
 {
     struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
     struct perf *p = e->perf;
-    char err[512];
+    struct err err = {0};
     int rc = 0;
 
     if (p->opts.command == PERF_SERVER || p->opts.serve) /* who can ping us finds a server */
@@ -256,9 +257,9 @@ static int node_start(struct perf_engine *e)
         fprintf(stderr, "millrace-perf: no memory for %u buffers\n", p->opts.buffers);
         return rc;
     }
-    rc = lnet_node_start(p->node, err, sizeof(err));
+    rc = lnet_node_start(p->node, &err);
     if (rc != 0) {
-        fprintf(stderr, "millrace-perf: %s\n", err);
+        fprintf(stderr, "millrace-perf: %s\n", err.message);
         return rc;
     }
     if (sends(p))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "app/millrace-perf/perf.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -17,7 +18,7 @@
 struct option_row {
     const char *name;
     const char *arg; /* NULL: a flag */
-    int (*set)(struct perf_opts *o, const char *arg, char *err, size_t errlen);
+    int (*set)(struct perf_opts *o, const char *arg, struct err *err);
     const char *help;
 };
 
@@ -37,23 +38,20 @@ static const struct command_row {
 
 /* ---- values ---- */
 
-static int number_set(const char *arg, uint64_t min, uint64_t max, uint64_t *out, char *err,
-                      size_t errlen)
+static int number_set(const char *arg, uint64_t min, uint64_t max, uint64_t *out, struct err *err)
 {
     const char *s = arg;
 
     if (number_parse(&s, max, out) == 0 && *s == '\0' && *out >= min)
         return 0;
-    snprintf(err, errlen, "wants a whole number from %llu to %llu, not '%s'",
-             (unsigned long long)min, (unsigned long long)max, arg);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "wants a whole number from %llu to %llu, not '%s'",
+                   (unsigned long long)min, (unsigned long long)max, arg);
 }
 
-static int unsigned_set(const char *arg, unsigned min, unsigned max, unsigned *out, char *err,
-                        size_t errlen)
+static int unsigned_set(const char *arg, unsigned min, unsigned max, unsigned *out, struct err *err)
 {
     uint64_t v;
-    int rc = number_set(arg, min, max, &v, err, errlen);
+    int rc = number_set(arg, min, max, &v, err);
 
     if (rc == 0)
         *out = (unsigned)v;
@@ -61,7 +59,7 @@ static int unsigned_set(const char *arg, unsigned min, unsigned max, unsigned *o
 }
 
 /* Seconds, with a fraction if wanted, into microseconds. */
-static int seconds_set(const char *arg, uint64_t *out_us, char *err, size_t errlen)
+static int seconds_set(const char *arg, uint64_t *out_us, struct err *err)
 {
     char *end;
     double v = strtod(arg, &end);
@@ -70,16 +68,15 @@ static int seconds_set(const char *arg, uint64_t *out_us, char *err, size_t errl
         *out_us = (uint64_t)(v * 1e6);
         return 0;
     }
-    snprintf(err, errlen, "wants seconds above 0, not '%s'", arg);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "wants seconds above 0, not '%s'", arg);
 }
 
-static struct lnet_ni_conf *ni_new(struct perf_opts *o, char *err, size_t errlen)
+static struct lnet_ni_conf *ni_new(struct perf_opts *o, struct err *err)
 {
     struct lnet_ni_conf *ni;
 
     if (o->nnis == PERF_MAX_NIS) {
-        snprintf(err, errlen, "no more than %u NIs", PERF_MAX_NIS);
+        err_text(err, "no more than %u NIs", PERF_MAX_NIS);
         return NULL;
     }
     ni = &o->ni[o->nnis++];
@@ -91,16 +88,15 @@ static struct lnet_ni_conf *ni_new(struct perf_opts *o, char *err, size_t errlen
 
 /* ---- one function per option ---- */
 
-static int set_nid(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_nid(struct perf_opts *o, const char *arg, struct err *err)
 {
     struct lnet_nid nid;
     struct lnet_ni_conf *ni;
 
     if (nid_parse(arg, &nid) != 0) {
-        snprintf(err, errlen, "'%s' is not a NID (ADDRESS@NET, such as 10.0.0.1@tcp)", arg);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "'%s' is not a NID (ADDRESS@NET, such as 10.0.0.1@tcp)", arg);
     }
-    ni = ni_new(o, err, errlen);
+    ni = ni_new(o, err);
     if (!ni)
         return -EINVAL;
     ni->nid = nid;
@@ -108,15 +104,14 @@ static int set_nid(struct perf_opts *o, const char *arg, char *err, size_t errle
     return 0;
 }
 
-static int set_if(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_if(struct perf_opts *o, const char *arg, struct err *err)
 {
     struct lnet_ni_conf *ni;
 
     if (*arg == '\0' || strlen(arg) >= sizeof(ni->ifname)) {
-        snprintf(err, errlen, "'%s' is not the name of an interface", arg);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "'%s' is not the name of an interface", arg);
     }
-    ni = ni_new(o, err, errlen);
+    ni = ni_new(o, err);
     if (!ni)
         return -EINVAL;
     memcpy(ni->ifname, arg, strlen(arg) + 1);
@@ -124,61 +119,58 @@ static int set_if(struct perf_opts *o, const char *arg, char *err, size_t errlen
     return 0;
 }
 
-static int set_net(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_net(struct perf_opts *o, const char *arg, struct err *err)
 {
     if (net_parse(arg, &o->net) == 0)
         return 0;
-    snprintf(err, errlen, "'%s' is not a net (such as tcp or tcp1)", arg);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "'%s' is not a net (such as tcp or tcp1)", arg);
 }
 
-static int set_route(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_route(struct perf_opts *o, const char *arg, struct err *err)
 {
     struct lnet_route_conf route = {.hops = LNET_HOPS_UNDEFINED};
     char net[LNET_NETSTR_SIZE], gateway[LNET_NIDSTR_SIZE], more;
 
     if (o->nroutes == PERF_MAX_ROUTES) {
-        snprintf(err, errlen, "no more than %u routes", PERF_MAX_ROUTES);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "no more than %u routes", PERF_MAX_ROUTES);
     }
     if (sscanf(arg, "%23s %63s %c", net, gateway, &more) != 2 || net_parse(net, &route.net) != 0 ||
         nid_parse(gateway, &route.gateway) != 0) {
-        snprintf(err, errlen, "wants 'NET GATEWAY_NID', such as 'tcp1 10.0.0.254@tcp', not '%s'",
-                 arg);
-        return -EINVAL;
+        return err_set(err, -EINVAL,
+                       "wants 'NET GATEWAY_NID', such as 'tcp1 10.0.0.254@tcp', not '%s'", arg);
     }
     o->route[o->nroutes++] = route;
     return 0;
 }
 
-static int set_size(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_size(struct perf_opts *o, const char *arg, struct err *err)
 {
     if (sizes_parse(arg, &o->sizes) == 0)
         return 0;
-    snprintf(err, errlen,
-             "wants a size up to 1M, a range 'lo-hi', a list 'size:weight,size:weight', or 'mix', "
-             "not '%s'",
-             arg);
-    return -EINVAL;
+    return err_set(
+        err, -EINVAL,
+        "wants a size up to 1M, a range 'lo-hi', a list 'size:weight,size:weight', or 'mix', "
+        "not '%s'",
+        arg);
 }
 
-static int set_count(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_count(struct perf_opts *o, const char *arg, struct err *err)
 {
-    return number_set(arg, 1, UINT32_MAX, &o->count, err, errlen);
+    return number_set(arg, 1, UINT32_MAX, &o->count, err);
 }
 
-static int set_seconds(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_seconds(struct perf_opts *o, const char *arg, struct err *err)
 {
-    return seconds_set(arg, &o->duration_us, err, errlen);
+    return seconds_set(arg, &o->duration_us, err);
 }
 
-static int set_inflight(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_inflight(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->inflight_set = true;
-    return unsigned_set(arg, 1, PERF_MAX_INFLIGHT, &o->inflight, err, errlen);
+    return unsigned_set(arg, 1, PERF_MAX_INFLIGHT, &o->inflight, err);
 }
 
-static int set_rate(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_rate(struct perf_opts *o, const char *arg, struct err *err)
 {
     char *end;
     double v = strtod(arg, &end);
@@ -191,54 +183,50 @@ static int set_rate(struct perf_opts *o, const char *arg, char *err, size_t errl
         o->rate = v;
         return 0;
     }
-    snprintf(err, errlen, "wants messages per second from 0.001 to 100M, not '%s'", arg);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "wants messages per second from 0.001 to 100M, not '%s'", arg);
 }
 
-static int set_arrivals(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_arrivals(struct perf_opts *o, const char *arg, struct err *err)
 {
     if (strcmp(arg, "poisson") == 0)
         o->arrivals = ARRIVALS_POISSON;
     else if (strcmp(arg, "fixed") == 0)
         o->arrivals = ARRIVALS_FIXED;
     else {
-        snprintf(err, errlen, "is poisson or fixed, not '%s'", arg);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "is poisson or fixed, not '%s'", arg);
     }
     return 0;
 }
 
-static int set_queue(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_queue(struct perf_opts *o, const char *arg, struct err *err)
 {
-    return unsigned_set(arg, 1, PERF_MAX_QUEUE, &o->queue, err, errlen);
+    return unsigned_set(arg, 1, PERF_MAX_QUEUE, &o->queue, err);
 }
 
-static int set_mix(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_mix(struct perf_opts *o, const char *arg, struct err *err)
 {
     if (kinds_parse(arg, &o->kinds) == 0)
         return 0;
-    snprintf(err, errlen, "wants weights, such as put:70,get:30, not '%s'", arg);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "wants weights, such as put:70,get:30, not '%s'", arg);
 }
 
-static int set_order(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_order(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->random_order = strcmp(arg, "random") == 0;
     o->kept_order = strcmp(arg, "kept") == 0;
     if (o->random_order || o->kept_order || strcmp(arg, "round-robin") == 0)
         return 0;
-    snprintf(err, errlen, "is round-robin, random or kept, not '%s'", arg);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "is round-robin, random or kept, not '%s'", arg);
 }
 
-static int set_seed(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_seed(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->seed_set = true;
-    return number_set(arg, 0, INT64_MAX, &o->seed, err, errlen);
+    return number_set(arg, 0, INT64_MAX, &o->seed, err);
 }
 
 /* full, none or off, 1/N */
-static int set_verify(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_verify(struct perf_opts *o, const char *arg, struct err *err)
 {
     const char *s = arg + 2;
     uint64_t every;
@@ -251,166 +239,159 @@ static int set_verify(struct perf_opts *o, const char *arg, char *err, size_t er
              *s == '\0' && every > 0)
         o->verify_every = (unsigned)every;
     else {
-        snprintf(err, errlen, "is full, off, or 1/N for one message in N, not '%s'", arg);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "is full, off, or 1/N for one message in N, not '%s'", arg);
     }
     return 0;
 }
 
-static int set_timeout(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_timeout(struct perf_opts *o, const char *arg, struct err *err)
 {
     uint64_t us;
-    int rc = seconds_set(arg, &us, err, errlen);
+    int rc = seconds_set(arg, &us, err);
 
     if (rc != 0)
         return rc;
     if (us < 1000 || us > 3600ull * 1000000) {
-        snprintf(err, errlen, "is between 0.001 and 3600 seconds");
-        return -EINVAL;
+        return err_set(err, -EINVAL, "is between 0.001 and 3600 seconds");
     }
     o->timeout_ms = (unsigned)(us / 1000);
     return 0;
 }
 
-static int set_interval(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_interval(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->interval_set = true;
     if (strcmp(arg, "0") == 0) {
         o->interval_us = 0;
         return 0;
     }
-    return seconds_set(arg, &o->interval_us, err, errlen);
+    return seconds_set(arg, &o->interval_us, err);
 }
 
-static int set_buffers(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_buffers(struct perf_opts *o, const char *arg, struct err *err)
 {
-    return unsigned_set(arg, 1, PERF_MAX_BUFFERS, &o->buffers, err, errlen);
+    return unsigned_set(arg, 1, PERF_MAX_BUFFERS, &o->buffers, err);
 }
 
-static int set_conns(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_conns(struct perf_opts *o, const char *arg, struct err *err)
 {
     unsigned v;
-    int rc = unsigned_set(arg, 1, 127, &v, err, errlen);
+    int rc = unsigned_set(arg, 1, 127, &v, err);
 
     if (rc == 0)
         o->conns_per_peer = (int)v;
     return rc;
 }
 
-static int set_peer_credits(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_peer_credits(struct perf_opts *o, const char *arg, struct err *err)
 {
     unsigned v;
-    int rc = unsigned_set(arg, 1, UINT16_MAX, &v, err, errlen);
+    int rc = unsigned_set(arg, 1, UINT16_MAX, &v, err);
 
     if (rc == 0)
         o->peer_credits = (int)v;
     return rc;
 }
 
-static int set_mem(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_mem(struct perf_opts *o, const char *arg, struct err *err)
 {
-    return unsigned_set(arg, 16, 1u << 20, &o->mem_mb, err, errlen);
+    return unsigned_set(arg, 16, 1u << 20, &o->mem_mb, err);
 }
 
-static int set_hugepages(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_hugepages(struct perf_opts *o, const char *arg, struct err *err)
 {
     (void)arg;
     (void)err;
-    (void)errlen;
     o->hugepages = true;
     return 0;
 }
 
-static int set_json(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_json(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->json = true;
     return 0;
 }
 
-static int set_csv(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_csv(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->csv = arg;
     return 0;
 }
 
-static int set_plot(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_plot(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->plot = arg;
     return 0;
 }
 
-static int set_port(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_port(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->port = arg;
     return 0;
 }
 
-static int set_server_port(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_server_port(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->server_port = arg;
     return 0;
 }
 
-static int set_peers(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_peers(struct perf_opts *o, const char *arg, struct err *err)
 {
     if (range_parse(arg, &o->peers) == 0)
         return 0;
-    snprintf(err, errlen, "wants FIRST_NID*COUNT, such as 10.0.0.2@tcp*64, not '%s'", arg);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "wants FIRST_NID*COUNT, such as 10.0.0.2@tcp*64, not '%s'", arg);
 }
 
-static int gateway_set(struct lnet_nid *out, const char *arg, char *err, size_t errlen)
+static int gateway_set(struct lnet_nid *out, const char *arg, struct err *err)
 {
     if (nid_parse(arg, out) == 0)
         return 0;
-    snprintf(err, errlen, "'%s' is not a NID", arg);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "'%s' is not a NID", arg);
 }
 
-static int set_gateway(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_gateway(struct perf_opts *o, const char *arg, struct err *err)
 {
-    return gateway_set(&o->gateway, arg, err, errlen);
+    return gateway_set(&o->gateway, arg, err);
 }
 
-static int set_server_gateway(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_server_gateway(struct perf_opts *o, const char *arg, struct err *err)
 {
-    return gateway_set(&o->server_gateway, arg, err, errlen);
+    return gateway_set(&o->server_gateway, arg, err);
 }
 
-static int set_serve(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_serve(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->serve = true;
     return 0;
 }
 
-static int set_cores(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_cores(struct perf_opts *o, const char *arg, struct err *err)
 {
     o->cores = arg;
     return 0;
 }
 
-static int set_idle(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_idle(struct perf_opts *o, const char *arg, struct err *err)
 {
     if (strcmp(arg, "spin") == 0)
         o->idle = REACTOR_IDLE_SPIN;
     else if (strcmp(arg, "adaptive") == 0)
         o->idle = REACTOR_IDLE_ADAPTIVE;
     else {
-        snprintf(err, errlen, "is spin or adaptive, not '%s'", arg);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "is spin or adaptive, not '%s'", arg);
     }
     return 0;
 }
 
-static int set_inject(struct perf_opts *o, const char *arg, char *err, size_t errlen)
+static int set_inject(struct perf_opts *o, const char *arg, struct err *err)
 {
     if (strcmp(arg, "corrupt") == 0)
         o->inject = PERF_INJECT_CORRUPT;
     else if (strcmp(arg, "repeat") == 0)
         o->inject = PERF_INJECT_REPEAT;
     else {
-        snprintf(err, errlen, "is corrupt or repeat, not '%s'", arg);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "is corrupt or repeat, not '%s'", arg);
     }
     return 0;
 }
@@ -692,7 +673,8 @@ static void defaults(struct perf_opts *o)
 int options_parse(struct perf_opts *opts, int argc, char **argv)
 {
     struct option longopts[ROWS + 3] = {0};
-    char err[256], name[64];
+    struct err err = {0};
+    char name[64];
     int index, c;
 
     if (argc == 3 && strcmp(argv[1], "__reference") == 0)
@@ -715,8 +697,8 @@ int options_parse(struct perf_opts *opts, int argc, char **argv)
         if (c != 0)
             return -1; /* getopt has said why */
         snprintf(name, sizeof(name), "--%s", rows[index].name);
-        if (rows[index].set(opts, optarg, err, sizeof(err)) != 0)
-            return fail(name, err);
+        if (rows[index].set(opts, optarg, &err) != 0)
+            return fail(name, err.message);
     }
     if (parse_command(opts, argc - optind, argv + optind) != 0)
         return -1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The engine `peers`: its memory, how it begins and ends, and what it tells of itself. */
 #include "app/millrace-perf/peers.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -164,7 +165,7 @@ static const char *fill(struct peers *e)
 static int peers_open(struct perf *p, struct perf_engine **out)
 {
     struct peers *e = calloc(1, sizeof(*e));
-    char err[512] = "out of memory";
+    struct err err = {.message = "out of memory"};
     const char *wrong;
     int rc = -ENOMEM;
 
@@ -177,19 +178,19 @@ static int peers_open(struct perf *p, struct perf_engine **out)
     e->inject_replies = p->opts.inject == PERF_INJECT_CORRUPT && p->opts.command == PERF_SERVER;
     wrong = fill(e);
     if (wrong) {
-        snprintf(err, sizeof(err), "%s", wrong);
+        err_text(&err, "%s", wrong);
         rc = -EINVAL;
         goto failed;
     }
     rc = peers_make(e);
     if (rc == 0)
-        rc = peers_ports_open(e, err, sizeof(err));
+        rc = peers_ports_open(e, &err);
     if (rc == 0)
         e->base.home = reactor_at(p->env, 0);
     if (rc == 0)
         return 0;
 failed:
-    fprintf(stderr, "millrace-perf: %s\n", err);
+    fprintf(stderr, "millrace-perf: %s\n", err.message);
     return rc;
 }
 
@@ -305,16 +306,16 @@ static void start_on_home(struct reactor_task *task)
 static int peers_start(struct perf_engine *base)
 {
     struct peers *e = engine(base);
-    char err[512] = "";
-    int rc = peers_ports_start(e, err, sizeof(err));
+    struct err err = {0};
+    int rc = peers_ports_start(e, &err);
 
     if (rc == 0) {
         rc = peers_direct_start(e);
         if (rc != 0)
-            snprintf(err, sizeof(err), "the target cannot listen: %s", strerror(-rc));
+            err_text(&err, "the target cannot listen: %s", strerror(-rc));
     }
     if (rc != 0) {
-        fprintf(stderr, "millrace-perf: %s\n", err);
+        fprintf(stderr, "millrace-perf: %s\n", err.message);
         return rc;
     }
     e->ready_task.fn = tell_ready;

@@ -15,6 +15,7 @@
 #define MILLRACE_PERF_PEERS_H
 
 #include "app/millrace-perf/perf.h"
+#include "lib/base/err.h"
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
 #include "lib/lnd_eth/stream.h"
 
@@ -223,8 +224,8 @@ struct peers {
 
 /* Ports with the addresses of both sides, IP and TCP over them: after this e->transport is there.
  * 0, or -errno with a sentence. perf->env is made here, as its memory is the ports'. */
-int peers_ports_open(struct peers *e, char *err, size_t errlen);
-int peers_ports_start(struct peers *e, char *err, size_t errlen);
+int peers_ports_open(struct peers *e, struct err *err);
+int peers_ports_start(struct peers *e, struct err *err);
 /* All connections are closed. Ends in perf_engine_stopped(). */
 void peers_ports_stop(struct peers *e);
 void peers_ports_close(struct peers *e); /* reactor stopped; the environment too */

@@ -4,6 +4,7 @@
  * in buffers that a device may read from, so that no payload is copied before it is sent.
  */
 #include "app/millrace-perf/peers.h"
+#include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/port/port_ethdev.h"
 #include "lib/lnd_eth/tcp/tcp.h"
@@ -75,7 +76,7 @@ static unsigned memory_mb(const struct peers *e)
     return (unsigned)((sum + own.eal) / MIB) + SPARE_MB;
 }
 
-static int env_open(struct peers *e, char *err, size_t errlen)
+static int env_open(struct peers *e, struct err *err)
 {
     const struct perf_opts *o = &e->base.perf->opts;
     char devices[256] = "";
@@ -97,19 +98,18 @@ static int env_open(struct peers *e, char *err, size_t errlen)
         if (port_is_ethdev(device) && strncmp(device, "net_", 4) != 0)
             len += (size_t)snprintf(devices + len, sizeof(devices) - len, "%s ", device);
     }
-    rc = reactor_env_create(&opts, &e->base.perf->env, err, errlen);
+    rc = reactor_env_create(&opts, &e->base.perf->env, err);
     if (rc == 0 && reactor_count(e->base.perf->env) != 1) {
-        snprintf(err, errlen, "--cores must name one core");
+        err_text(err, "--cores must name one core");
         rc = -EINVAL;
     }
     return rc;
 }
 
-static int pattern_open(struct peers *e, char *err, size_t errlen)
+static int pattern_open(struct peers *e, struct err *err)
 {
     struct peers_ports *p = e->ports;
-    int rc =
-        mem_mbufs_create("perf_pattern", PEERS_CHUNKS, 0, PATTERN_ROOM, -1, &p->pool, err, errlen);
+    int rc = mem_mbufs_create("perf_pattern", PEERS_CHUNKS, 0, PATTERN_ROOM, -1, &p->pool, err);
 
     if (rc != 0)
         return rc;
@@ -117,8 +117,7 @@ static int pattern_open(struct peers *e, char *err, size_t errlen)
     for (unsigned i = 0; i < PEERS_CHUNKS; i++) {
         p->chunk[i] = rte_pktmbuf_alloc(p->pool);
         if (!p->chunk[i]) {
-            snprintf(err, errlen, "no memory for the pattern");
-            return -ENOMEM;
+            return err_set(err, -ENOMEM, "no memory for the pattern");
         }
         e->chunk[i] = (uint8_t *)p->chunk[i]->buf_addr + RTE_PKTMBUF_HEADROOM;
         memcpy(e->chunk[i], e->pattern + (size_t)i * PEERS_CHUNK, PEERS_CHUNK);
@@ -149,7 +148,7 @@ static unsigned bits_of(uint32_t first, uint32_t last, uint32_t gateway)
     return bits;
 }
 
-static int side_open(struct peers *e, unsigned side, char *err, size_t errlen)
+static int side_open(struct peers *e, unsigned side, struct err *err)
 {
     struct peers_side *s = &e->side[side];
     uint32_t first = ntohl(s->range.first.addr_be[0]), last = first + s->range.count - 1;
@@ -163,14 +162,14 @@ static int side_open(struct peers *e, unsigned side, char *err, size_t errlen)
     int rc;
 
     port_opts(e, side, &opts);
-    rc = port_open(&opts, NULL, &e->ports->port[side], err, errlen);
+    rc = port_open(&opts, NULL, &e->ports->port[side], err);
     if (rc != 0)
         return rc;
     ifo.port = e->ports->port[side];
-    return inet_if_add(e->ports->inet, &ifo, err, errlen);
+    return inet_if_add(e->ports->inet, &ifo, err);
 }
 
-int peers_ports_open(struct peers *e, char *err, size_t errlen)
+int peers_ports_open(struct peers *e, struct err *err)
 {
     struct peers_ports *p = calloc(1, sizeof(*p));
     struct inet_opts inet;
@@ -178,38 +177,37 @@ int peers_ports_open(struct peers *e, char *err, size_t errlen)
     int rc;
 
     if (!p) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
     e->ports = p;
     p->e = e;
-    rc = env_open(e, err, errlen);
+    rc = env_open(e, err);
     if (rc != 0)
         return rc;
     inet = (struct inet_opts){.env = e->base.perf->env};
-    rc = inet_create(&inet, &p->inet, err, errlen);
+    rc = inet_create(&inet, &p->inet, err);
     if (rc != 0)
         return rc;
     tcp_opts_fill(e, &tcp);
-    rc = tcp_create(&tcp, p->inet, &p->tcp, err, errlen);
+    rc = tcp_create(&tcp, p->inet, &p->tcp, err);
     for (unsigned i = 0; i < e->sides && rc == 0; i++)
-        rc = side_open(e, i, err, errlen);
+        rc = side_open(e, i, err);
     if (rc == 0)
-        rc = pattern_open(e, err, errlen);
+        rc = pattern_open(e, err);
     if (rc == 0)
         rc = reactor_env_start(e->base.perf->env);
     e->transport = (struct stream_transport){&stream_tcp, p->tcp};
     return rc;
 }
 
-int peers_ports_start(struct peers *e, char *err, size_t errlen)
+int peers_ports_start(struct peers *e, struct err *err)
 {
     int rc = 0;
 
     for (unsigned i = 0; i < e->sides && rc == 0; i++)
-        rc = port_start(e->ports->port[i], err, errlen);
+        rc = port_start(e->ports->port[i], err);
     if (rc == 0)
-        rc = inet_start(e->ports->inet, err, errlen);
+        rc = inet_start(e->ports->inet, err);
     e->ports->runs = rc == 0;
     return rc;
 }

@@ -17,6 +17,7 @@
 #include "app/millrace-perf/payload.h"
 #include "app/millrace-perf/schedule.h"
 #include "app/millrace-perf/track.h"
+#include "lib/base/err.h"
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/lnet/lnet.h"
@@ -220,7 +221,7 @@ size_t perf_memory_need(const struct perf_opts *o);
 size_t perf_get_room(const struct perf_opts *o);
 /* Takes that memory, before devices are opened, and moves the pattern into it. 0 or -errno with a
  * sentence. */
-int perf_memory_open(struct perf *p, char *err, size_t errlen);
+int perf_memory_open(struct perf *p, struct err *err);
 /* 64-byte aligned, for messages; NULL: there is none left. */
 uint8_t *perf_memory_take(struct perf *p, size_t bytes);
 void perf_memory_give(struct perf *p, void *taken); /* NULL is allowed */

@@ -4,6 +4,7 @@
  * what it likes.
  */
 #include "app/millrace-perf/test_peers.h"
+#include "lib/base/err.h"
 
 /* ---- what must work ---- */
 
@@ -535,12 +536,12 @@ int main(void)
         cmocka_unit_test(test_sum_in_pieces),
     };
     struct reactor_opts opts = {.prog = "test_peers", .cores = "auto", .count = 1, .mem_mb = 32};
-    char err[256] = "";
+    struct err err = {0};
     int rc;
 
     reactor_test_clock(clock_us);
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) != 0) {
-        fprintf(stderr, "%s\n", err);
+    if (reactor_env_create(&opts, &env, &err) != 0) {
+        fprintf(stderr, "%s\n", err.message);
         return 1;
     }
     pattern = pattern_make();

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "app/millrace-perf/peers.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -218,12 +219,12 @@ void perf_engine_serving(struct perf_engine *e, const char *who)
 {
 }
 
-int peers_ports_open(struct peers *e, char *err, size_t errlen)
+int peers_ports_open(struct peers *e, struct err *err)
 {
     return -ENOSYS;
 }
 
-int peers_ports_start(struct peers *e, char *err, size_t errlen)
+int peers_ports_start(struct peers *e, struct err *err)
 {
     return -ENOSYS;
 }

@@ -13,6 +13,7 @@
 
 #include "app/millrace/cli.h"
 #include "app/millrace/pcapng.h"
+#include "lib/base/err.h"
 
 #define LOOK_MS    100          /* between pages while nothing comes */
 #define LATE_PAGES 64           /* of packets that were there when the end was asked for, at most */
@@ -122,7 +123,8 @@ static int run(struct cli *cli, json_t *params, struct pcapng *to)
 {
     json_t *begun = NULL, *last = NULL, *stopped = NULL;
     int rc = cli_call(cli, "capture_start", params, CLI_TIMEOUT_MS, &begun);
-    char id[32], err[320];
+    struct err err = {0};
+    char id[32];
 
     if (rc != CLI_OK)
         return rc;
@@ -134,7 +136,7 @@ static int run(struct cli *cli, json_t *params, struct pcapng *to)
     rc = follow(cli, id, to, &last);
     if (rc != CLI_NO_ANSWER || ferror(to->to))
         rpc_client_call(cli->client, "capture_stop", json_pack("{s:s}", "id", id), CLI_TIMEOUT_MS,
-                        &stopped, err, sizeof(err));
+                        &stopped, &err);
     json_decref(stopped);
     if (last)
         fprintf(stderr, "%" JSON_INTEGER_FORMAT " packets, %" JSON_INTEGER_FORMAT " missed\n",

@@ -16,6 +16,7 @@
 #include <jansson.h>
 
 #include "app/millrace/yaml_out.h"
+#include "lib/base/err.h"
 #include "rpc/engine/rpc_table.h"
 #include "rpc/rpc_client.h"
 
@@ -99,7 +100,7 @@ bool cli_value_optional(const struct jrpc_param *param);
 const char *cli_option_name(const struct jrpc_param *param, char *buf, size_t len);
 /* A value by the type of its parameter (NULL: unknown), as a new reference; NULL: it is none, and
  * err says why. */
-json_t *cli_value(const struct jrpc_param *param, const char *text, char *err, size_t len);
+json_t *cli_value(const struct jrpc_param *param, const char *text, struct err *err);
 /* The text of a file of at most CLI_MAX_FILE bytes, "-" = standard input; NULL after a message. */
 json_t *cli_read_file(const char *path);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "app/millrace/cli.h"
+#include "lib/base/err.h"
 
 #define LIVE_TIMEOUT_MS 300
 #define LIVE_SECONDS    2 /* after which nothing is completed, whatever hangs */
@@ -159,7 +160,7 @@ static void offer_live(struct complete *c, const char *words, const struct jrpc_
 {
     const struct live *l, *end = lives + sizeof(lives) / sizeof(lives[0]);
     json_t *result = NULL;
-    char err[320];
+    struct err err = {0};
 
     for (l = lives; l < end; l++)
         if (l->type == p->type && (!l->param || strcmp(l->param, p->name) == 0) &&
@@ -168,10 +169,9 @@ static void offer_live(struct complete *c, const char *words, const struct jrpc_
     if (l == end)
         return;
     alarm(LIVE_SECONDS);
-    if (rpc_client_open(c->cli->path, &c->cli->client, err, sizeof(err)) != 0)
+    if (rpc_client_open(c->cli->path, &c->cli->client, &err) != 0)
         return;
-    if (rpc_client_call(c->cli->client, l->method, NULL, LIVE_TIMEOUT_MS, &result, err,
-                        sizeof(err)) == 0)
+    if (rpc_client_call(c->cli->client, l->method, NULL, LIVE_TIMEOUT_MS, &result, &err) == 0)
         offer_all(c, result, l->key, l->help);
     json_decref(result);
 }

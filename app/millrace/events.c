@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "app/millrace/cli.h"
+#include "lib/base/err.h"
 
 #define LOOK_MS  200  /* how soon a signal is seen */
 #define AGAIN_MS 1000 /* between attempts to connect anew */
@@ -171,14 +172,14 @@ static int subscribe(struct watch *w)
 }
 
 /* Until the end that was asked for (CLI_OK) or that of the connection. */
-static int follow(struct watch *w, char *err, size_t errlen)
+static int follow(struct watch *w, struct err *err)
 {
     int rc = 0;
 
     while (!at_end(w) && (rc == 0 || rc == -ETIMEDOUT)) {
         json_t *note = NULL, *params;
 
-        rc = rpc_client_next_notification(w->cli->client, LOOK_MS, &note, err, errlen);
+        rc = rpc_client_next_notification(w->cli->client, LOOK_MS, &note, err);
         params = json_object_get(note, "params");
         if (rc == 0 && params)
             show(w, params);
@@ -193,17 +194,17 @@ static bool try_again(struct watch *w)
 {
     struct cli *cli = w->cli;
     json_t *result = NULL;
-    char err[320];
+    struct err err = {0};
     int rc;
 
     rpc_client_close(cli->client);
     cli->client = NULL;
     json_decref(cli->names);
     cli->names = NULL;
-    if (rpc_client_open(cli->path, &cli->client, err, sizeof(err)) != 0)
+    if (rpc_client_open(cli->path, &cli->client, &err) != 0)
         return false;
     rc = rpc_client_call(cli->client, "events_subscribe", subscription(w), CLI_TIMEOUT_MS, &result,
-                         err, sizeof(err));
+                         &err);
     json_decref(result);
     return rc == 0;
 }
@@ -220,7 +221,7 @@ int cmd_events(struct cli *cli, json_t *args)
     const json_t *count = json_object_get(args, "count");
     struct watch w = {cli, args, count ? json_integer_value(count) : -1};
     bool stay = json_is_true(json_object_get(args, "follow"));
-    char err[320];
+    struct err err = {0};
     int rc;
 
     sigaction(SIGINT, &action, NULL);
@@ -229,14 +230,14 @@ int cmd_events(struct cli *cli, json_t *args)
         return show_recent(&w);
     rc = subscribe(&w);
     while (rc == CLI_OK && !at_end(&w)) {
-        rc = follow(&w, err, sizeof(err));
+        rc = follow(&w, &err);
         if (rc == CLI_OK || !stay)
             break;
-        fprintf(stderr, "millrace: %s; trying again\n", err);
+        fprintf(stderr, "millrace: %s; trying again\n", err.message);
         reconnect(&w);
         rc = CLI_OK;
     }
     if (rc == CLI_NO_ANSWER && !stay)
-        cli_error(cli, -ECONNRESET, err, "--follow waits for millraced to come back");
+        cli_error(cli, -ECONNRESET, err.message, "--follow waits for millraced to come back");
     return rc;
 }

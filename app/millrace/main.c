@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "app/millrace/cli.h"
+#include "lib/base/err.h"
 
 /* With a standard stream closed, the socket must not take its number: what is printed would go to
  * millraced. What takes it instead can only be read, so that writing fails. */
@@ -43,7 +44,8 @@ static void name_words(struct cli *cli, const char *words, char *buf, size_t len
 static int run(struct cli *cli, int argc, char **argv)
 {
     const struct cli_command *command = cli->command;
-    char err[320], words[64];
+    struct err err = {0};
+    char words[64];
     json_t *args = NULL;
     int rc;
 
@@ -51,9 +53,8 @@ static int run(struct cli *cli, int argc, char **argv)
     rc = cli_parse(cli, command, argc, argv, &args);
     if (rc != CLI_OK)
         return rc;
-    if (!command->offline &&
-        (rc = rpc_client_open(cli->path, &cli->client, err, sizeof(err))) != 0) {
-        cli_error(cli, rc, err, NULL);
+    if (!command->offline && (rc = rpc_client_open(cli->path, &cli->client, &err)) != 0) {
+        cli_error(cli, rc, err.message, NULL);
         json_decref(args);
         return CLI_NO_ANSWER;
     }

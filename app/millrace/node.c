@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app/millrace/cli.h"
+#include "lib/base/err.h"
 
 /* ---- ping ---- */
 
@@ -174,7 +175,8 @@ static bool add_assignment(struct cli *cli, const struct jrpc_method *method, co
 {
     const char *text = strchr(word, '=');
     const struct jrpc_param *p;
-    char err[256] = "", name[64];
+    struct err err = {0};
+    char name[64];
     json_t *value;
 
     if (!text || text == word || (size_t)(text - word) >= sizeof(name)) {
@@ -189,11 +191,12 @@ static bool add_assignment(struct cli *cli, const struct jrpc_method *method, co
         value = p->type == JRPC_STRINGS && text[0] == '[' ? json_loads(text, 0, NULL)
                 : p->type == JRPC_TEXT && text[0] != '@'  ? json_string(text)
                 : p->type == JRPC_TEXT                    ? cli_read_file(text + 1)
-                                                          : cli_value(p, text, err, sizeof(err));
+                                                          : cli_value(p, text, &err);
     else if (!(value = json_loads(text, JSON_DECODE_ANY, NULL)))
         value = json_string(text);
     if (!value)
-        cli_usage(cli->command, "%s: %s", name, err[0] ? err : "is not what it takes");
+        cli_usage(cli->command, "%s: %s", name,
+                  err.message[0] ? err.message : "is not what it takes");
     json_object_set_new(params, name, value);
     return value != NULL;
 }

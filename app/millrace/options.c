@@ -8,6 +8,7 @@
 
 #include "app/millrace/cli.h"
 #include "config/expr.h"
+#include "lib/base/err.h"
 
 /* Further names of parameters: lnetctl has two for some. */
 static const struct {
@@ -199,7 +200,7 @@ out:
     return value;
 }
 
-static json_t *word_value(const struct jrpc_param *param, const char *text, char *err, size_t len)
+static json_t *word_value(const struct jrpc_param *param, const char *text, struct err *err)
 {
     char words[160];
 
@@ -207,11 +208,11 @@ static json_t *word_value(const struct jrpc_param *param, const char *text, char
         if (strcmp(param->words[i], text) == 0)
             return json_string(text);
     cli_metavar(param, words, sizeof(words));
-    snprintf(err, len, "'%s' is none of %s", text, words);
+    err_text(err, "'%s' is none of %s", text, words);
     return NULL;
 }
 
-json_t *cli_value(const struct jrpc_param *param, const char *text, char *err, size_t len)
+json_t *cli_value(const struct jrpc_param *param, const char *text, struct err *err)
 {
     json_int_t n;
     json_t *value;
@@ -220,31 +221,31 @@ json_t *cli_value(const struct jrpc_param *param, const char *text, char *err, s
     case JRPC_INTEGER:
         if (whole_number(text, &n))
             return json_integer(n);
-        snprintf(err, len, "'%s' is not a whole number", text);
+        err_text(err, "'%s' is not a whole number", text);
         return NULL;
     case JRPC_NUMBER:
         value = number(text);
         if (!value)
-            snprintf(err, len, "'%s' is not a number", text);
+            err_text(err, "'%s' is not a number", text);
         return value;
     case JRPC_BOOLEAN:
         value = boolean(text);
         if (!value)
-            snprintf(err, len, "'%s' is neither true nor false", text);
+            err_text(err, "'%s' is neither true nor false", text);
         return value;
     case JRPC_WORD:
-        return word_value(param, text, err, len);
+        return word_value(param, text, err);
     case JRPC_STRINGS:
         return split(text);
     case JRPC_TEXT:
         value = cli_read_file(text);
         if (!value)
-            snprintf(err, len, "name a file that can be read");
+            err_text(err, "name a file that can be read");
         return value;
     default:
         value = json_string(text);
         if (!value)
-            snprintf(err, len, "the text is not UTF-8");
+            err_text(err, "the text is not UTF-8");
         return value;
     }
 }
@@ -255,17 +256,18 @@ static int put(const struct cli_command *command, const struct jrpc_param *p, co
                json_t *args)
 {
     json_t *value, *old = json_object_get(args, p->name);
-    char err[256], name[64];
+    struct err err = {0};
+    char name[64];
 
     if (!text) {
         json_object_set_new(args, p->name, cli_is_flag(p) ? json_true() : json_integer(1));
         return CLI_OK;
     }
-    value = cli_value(p, text, err, sizeof(err));
+    value = cli_value(p, text, &err);
     if (!value && cli_option_name(p, name, sizeof(name)))
-        return cli_usage(command, "--%s: %s", name, err);
+        return cli_usage(command, "--%s: %s", name, err.message);
     if (!value)
-        return cli_usage(command, "%s", err);
+        return cli_usage(command, "%s", err.message);
     if (p->type == JRPC_STRINGS && old) { /* given again: more of them */
         json_array_extend(old, value);
         json_decref(value);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "app/millrace/cli.h"
+#include "lib/base/err.h"
 
 int cli_usage(const struct cli_command *command, const char *fmt, ...)
 {
@@ -65,10 +66,10 @@ static int answered(const struct cli *cli, int rc, json_t *error, const char *er
 int cli_call(struct cli *cli, const char *method, json_t *params, unsigned timeout_ms,
              json_t **result)
 {
-    char err[320];
-    int rc = rpc_client_call(cli->client, method, params, timeout_ms, result, err, sizeof(err));
+    struct err err = {0};
+    int rc = rpc_client_call(cli->client, method, params, timeout_ms, result, &err);
 
-    rc = answered(cli, rc, *result, err);
+    rc = answered(cli, rc, *result, err.message);
     if (rc != CLI_OK)
         *result = NULL;
     return rc;
@@ -113,7 +114,7 @@ int cli_pages(struct cli *cli, const char *method, json_t *params,
     unsigned timeout = cli_timeout(method, params);
     struct walk walk = {page, arg};
     json_t *result = NULL;
-    char err[320];
+    struct err err = {0};
     int rc;
 
     if (json_object_get(params, "cursor") || json_object_get(params, "limit")) { /* just one */
@@ -123,9 +124,8 @@ int cli_pages(struct cli *cli, const char *method, json_t *params,
         json_decref(result);
         return rc;
     }
-    rc = rpc_client_walk(cli->client, method, params, timeout, show_walked, &walk, &result, err,
-                         sizeof(err));
-    return ferror(stdout) ? CLI_OK : answered(cli, rc, result, err);
+    rc = rpc_client_walk(cli->client, method, params, timeout, show_walked, &walk, &result, &err);
+    return ferror(stdout) ? CLI_OK : answered(cli, rc, result, err.message);
 }
 
 /* ---- names ---- */
@@ -133,15 +133,14 @@ int cli_pages(struct cli *cli, const char *method, json_t *params,
 const char *cli_host(void *arg, const char *nid)
 {
     struct cli *cli = arg;
-    char err[320];
+    struct err err = {0};
     json_t *result = NULL;
 
     if (!strchr(nid, '@'))
         return NULL;
     if (!cli->names) {
         if (cli->client && cli_method("names_get") &&
-            rpc_client_call(cli->client, "names_get", NULL, CLI_TIMEOUT_MS, &result, err,
-                            sizeof(err)) == 0)
+            rpc_client_call(cli->client, "names_get", NULL, CLI_TIMEOUT_MS, &result, &err) == 0)
             cli->names = json_incref(json_object_get(result, "names"));
         json_decref(result);
         if (!cli->names)

@@ -12,6 +12,7 @@
 
 #include "app/millrace/cli.h"
 #include "app/millrace/top.h"
+#include "lib/base/err.h"
 
 #define BATCH_COLS       120
 #define PEERS            100
@@ -36,7 +37,7 @@ struct top {
     unsigned sort; /* index in sorts */
     bool paused, help, quit;
     int scroll;
-    char err[320]; /* why there is nothing new */
+    struct err err; /* why there is nothing new */
 };
 
 static void end_signal(int number)
@@ -87,10 +88,9 @@ static void ask(struct top *t)
     int rc = 0;
 
     if (!t->cli->client)
-        rc = rpc_client_open(t->cli->path, &t->cli->client, t->err, sizeof(t->err));
+        rc = rpc_client_open(t->cli->path, &t->cli->client, &t->err);
     if (rc == 0)
-        rc =
-            rpc_client_ask(t->cli->client, "peer_top", json_incref(params), t->err, sizeof(t->err));
+        rc = rpc_client_ask(t->cli->client, "peer_top", json_incref(params), &t->err);
     json_decref(params);
     t->began = now_s();
     t->asked_sort = t->sort;
@@ -109,7 +109,7 @@ static int take_part(struct top *t, const char *method, int rc, json_t **part)
     if (rc <= 0)
         return rc;
     if (code != METHOD_NOT_FOUND && code != -EBUSY)
-        snprintf(t->err, sizeof(t->err), "%s: %s", method, text ? text : "refused");
+        err_text(&t->err, "%s: %s", method, text ? text : "refused");
     json_decref(*part);
     *part = NULL;
     return code == METHOD_NOT_FOUND || code == -EBUSY ? 0 : -EPROTO;
@@ -123,12 +123,11 @@ static bool take_sample(struct top *t)
                                                    "drops_get",    "names_get"};
     struct top_sample s = {.when = now_s()};
     struct rpc_client *client = t->cli->client;
-    int rc = rpc_client_answer(client, "peer_top", TIMEOUT_MS, &s.part[0], t->err, sizeof(t->err));
+    int rc = rpc_client_answer(client, "peer_top", TIMEOUT_MS, &s.part[0], &t->err);
 
     rc = take_part(t, methods[0], rc, &s.part[0]);
     for (int i = 1; i < TOP_PARTS && rc == 0; i++) {
-        rc = rpc_client_call(client, methods[i], NULL, TIMEOUT_MS, &s.part[i], t->err,
-                             sizeof(t->err));
+        rc = rpc_client_call(client, methods[i], NULL, TIMEOUT_MS, &s.part[i], &t->err);
         rc = take_part(t, methods[i], rc, &s.part[i]);
     }
     t->asked = false;
@@ -142,7 +141,7 @@ static bool take_sample(struct top *t)
     t->before = t->now;
     t->now = s;
     t->has_now = true;
-    t->err[0] = '\0';
+    t->err = (struct err){0};
     return true;
 }
 
@@ -165,7 +164,7 @@ static bool step(struct top *t, int keys)
     if (t->asked && p[1].revents)
         return take_sample(t);
     if (t->asked && now_s() >= t->began + TIMEOUT_MS / 1e3) {
-        snprintf(t->err, sizeof(t->err), "no answer to peer_top: %s", strerror(ETIMEDOUT));
+        err_text(&t->err, "no answer to peer_top: %s", strerror(ETIMEDOUT));
         lose(t);
     }
     return false;
@@ -188,8 +187,8 @@ static int run_batch(struct top *t, json_int_t frames)
             top_text_clear(&text);
             frames--;
         }
-        if (t->err[0]) {
-            cli_error(t->cli, -ENOTCONN, t->err, NULL);
+        if (t->err.message[0]) {
+            cli_error(t->cli, -ENOTCONN, t->err.message, NULL);
             return CLI_NO_ANSWER;
         }
     }
@@ -231,13 +230,14 @@ static void draw_foot(const struct top *t)
 {
     char text[TOP_LINE], shown[TOP_LINE];
 
-    if (t->err[0])
-        snprintf(text, sizeof(text), "millraced does not answer, trying again: %s", t->err);
+    if (t->err.message[0])
+        snprintf(text, sizeof(text), "millraced does not answer, trying again: %.300s",
+                 t->err.message);
     else
         snprintf(text, sizeof(text),
                  "%severy %u s  by %s  |  q quit  p pause  s sort  +- interval  h help",
                  t->paused ? "PAUSED  " : "", t->interval_s, sorts[t->sort]);
-    attrset(t->err[0] || t->paused ? A_REVERSE : A_BOLD);
+    attrset(t->err.message[0] || t->paused ? A_REVERSE : A_BOLD);
     top_fit(shown, sizeof(shown), text, COLS - 1);
     mvaddstr(LINES - 1, 0, shown);
     attrset(A_NORMAL);

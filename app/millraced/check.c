@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "app/millraced/daemon_internal.h"
+#include "lib/base/err.h"
 
 static const struct lnd_ops *const drivers[] = {&lnd_sock_ops, &lnd_verbs_ops};
 
@@ -259,15 +260,15 @@ static void say_warning(const char *text)
 static bool check_memory(const struct cfg *cfg)
 {
     struct daemon_memory m;
-    char err[400] = "";
-    int rc = daemon_memory(cfg, daemon_ram(), &m, err, sizeof(err));
+    struct err err = {0};
+    int rc = daemon_memory(cfg, daemon_ram(), &m, &err);
 
     if (m.eal)
         print_memory(cfg, &m);
     if (rc == 0)
         daemon_memory_warn(cfg, &m, say_warning);
     else
-        fprintf(stderr, "millraced: %s\n", err);
+        fprintf(stderr, "millraced: %s\n", err.message);
     return rc == 0;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "app/millraced/daemon_internal.h"
+#include "lib/base/err.h"
 #include "lib/log/log.h"
 #include "rpc/engine/rpc_server.h"
 #include "rpc/methods/absent.h"
@@ -22,8 +23,6 @@
 #include "rpc/methods/events.h"
 #include "rpc/methods/methods.h"
 #include "rpc/methods/timed.h"
-
-#define ERR_SIZE 400
 
 struct daemon {
     const struct cfg *cfg;       /* as it was started; gone with the first change */
@@ -143,17 +142,6 @@ static void signal_event(struct reactor_fd *f, uint32_t events)
 
 /* ---- starting; each returns 0 or -errno with a sentence in err ---- */
 
-/* Adds what the operator can do to a sentence of a library, which does not know our keys. */
-__attribute__((format(printf, 2, 3))) static void hint(char *err, const char *fmt, ...)
-{
-    size_t used = strlen(err);
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(err + used, ERR_SIZE - used, fmt, args);
-    va_end(args);
-}
-
 /* Before any thread is made, so that all of them have these blocked. */
 static void block_signals(sigset_t *set)
 {
@@ -165,14 +153,14 @@ static void block_signals(sigset_t *set)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static int watch_signals(struct daemon *d, const sigset_t *set, char *err)
+static int watch_signals(struct daemon *d, const sigset_t *set, struct err *err)
 {
     int fd = signalfd(-1, set, SFD_CLOEXEC | SFD_NONBLOCK), rc;
 
     rc = fd < 0 ? -errno : reactor_fd_add(&d->signals, fd, EPOLLIN, signal_event);
     if (rc == 0)
         return 0;
-    snprintf(err, ERR_SIZE, "signals: %s", strerror(-rc));
+    err_text(err, "signals: %s", strerror(-rc));
     if (fd >= 0)
         close(fd);
     return rc;
@@ -209,7 +197,7 @@ static char *socket_dir(const struct cfg *cfg)
 }
 
 /* The environment, with telemetry where it is wanted. */
-static int make_env(struct daemon *d, struct reactor_opts *opts, char *err)
+static int make_env(struct daemon *d, struct reactor_opts *opts, struct err *err)
 {
     char *dir = NULL;
     int rc = 0;
@@ -219,16 +207,16 @@ static int make_env(struct daemon *d, struct reactor_opts *opts, char *err)
         rc = dir ? daemon_telemetry_register() : -ENOMEM;
     }
     if (rc != 0)
-        snprintf(err, ERR_SIZE, "telemetry: %s", strerror(-rc));
+        err_text(err, "telemetry: %s", strerror(-rc));
     else
-        rc = reactor_env_create(opts, &d->env, err, ERR_SIZE);
+        rc = reactor_env_create(opts, &d->env, err);
     if (rc == 0)
         reactor_capacity_watch(d->env);
     free(dir);
     return rc;
 }
 
-static int start_env(struct daemon *d, char *err)
+static int start_env(struct daemon *d, struct err *err)
 {
     const struct cfg *cfg = d->cfg;
     struct reactor_opts opts = {
@@ -242,7 +230,7 @@ static int start_env(struct daemon *d, char *err)
     char *devices;
     int rc;
 
-    rc = daemon_memory(cfg, daemon_ram(), &d->memory, err, ERR_SIZE);
+    rc = daemon_memory(cfg, daemon_ram(), &d->memory, err);
     if (rc != 0)
         return rc;
     opts.mem_mb = d->memory.eal;
@@ -250,16 +238,16 @@ static int start_env(struct daemon *d, char *err)
     rc = make_env(d, &opts, err);
     free(devices);
     if (rc != 0 && cfg->hugepages)
-        hint(err,
-             "; are there %u MiB of free hugepages (sysctl vm.nr_hugepages)? If not, write "
-             "hugepages: false",
-             opts.mem_mb);
+        err_add(err,
+                "; are there %u MiB of free hugepages (sysctl vm.nr_hugepages)? If not, write "
+                "hugepages: false",
+                opts.mem_mb);
     else if (rc != 0 && cfg->eal_args[0])
-        hint(err, "; check eal_args: and the other keys of millrace:");
+        err_add(err, "; check eal_args: and the other keys of millrace:");
     return rc;
 }
 
-static int make_sock(struct daemon *d, char *err)
+static int make_sock(struct daemon *d, struct err *err)
 {
     const struct cfg *cfg = d->cfg;
     struct sock_opts opts;
@@ -276,7 +264,7 @@ static int make_sock(struct daemon *d, char *err)
         d->sock = lnd_sock_new(&opts);
     free(map);
     if (!d->sock) {
-        snprintf(err, ERR_SIZE, "out of memory");
+        err_text(err, "out of memory");
         return -ENOMEM;
     }
     if (d->ports)
@@ -290,7 +278,7 @@ static bool verbs_memory(void *arg, struct rdma_counters *out)
 }
 
 /* It opens no device before it has an NI. */
-static int make_verbs(struct daemon *d, char *err)
+static int make_verbs(struct daemon *d, struct err *err)
 {
     static const struct rpc_verbs shown = {lnd_verbs_info, lnd_verbs_counters, lnd_verbs_conns,
                                            verbs_memory};
@@ -299,7 +287,7 @@ static int make_verbs(struct daemon *d, char *err)
     daemon_verbs_opts(d->cfg, &opts);
     d->verbs = lnd_verbs_new(&opts);
     if (!d->verbs) {
-        snprintf(err, ERR_SIZE, "out of memory");
+        err_text(err, "out of memory");
         return -ENOMEM;
     }
     d->rpc_ctx.verbs = &shown;
@@ -307,7 +295,7 @@ static int make_verbs(struct daemon *d, char *err)
     return 0;
 }
 
-static int make_node(struct daemon *d, char *err)
+static int make_node(struct daemon *d, struct err *err)
 {
     struct lnet_node_opts opts;
     int rc;
@@ -316,12 +304,12 @@ static int make_node(struct daemon *d, char *err)
     opts.env = d->env;
     opts.memory = d->memory.for_buffers;
     opts.segments = d->memory.segments;
-    rc = lnet_node_create(&opts, &d->node, err, ERR_SIZE);
+    rc = lnet_node_create(&opts, &d->node, err);
     d->rpc_ctx.node = d->node; /* methods that look at it wait for jrpc.started */
     if (rc == -ENOMEM)
-        hint(err, "; millraced --check shows what is needed");
+        err_add(err, "; millraced --check shows what is needed");
     if (rc == 0)
-        rc = daemon_ports_open(d->cfg, d->env, &d->memory, &d->rpc_ctx, &d->ports, err, ERR_SIZE);
+        rc = daemon_ports_open(d->cfg, d->env, &d->memory, &d->rpc_ctx, &d->ports, err);
     if (rc == 0)
         rc = make_sock(d, err);
     if (rc == 0)
@@ -335,77 +323,78 @@ static int make_node(struct daemon *d, char *err)
 
 /* An NI that cannot be, in words. */
 static void ni_failed(const struct daemon *d, const struct cfg_ni *ni, const char *reason,
-                      char *err)
+                      struct err *err)
 {
-    snprintf(err, ERR_SIZE, "NI on line %u of the configuration: %s", ni->line, reason);
+    err_text(err, "NI on line %u of the configuration: %s", ni->line, reason);
     if (ni->conf.ifname[0] && !cfg_port_of(d->cfg, ni) && !if_nametoindex(ni->conf.ifname))
-        hint(err, "; there is no interface %s, `ip link` lists those there are", ni->conf.ifname);
+        err_add(err, "; there is no interface %s, `ip link` lists those there are",
+                ni->conf.ifname);
 }
 
-static int add_nis(struct daemon *d, char *err)
+static int add_nis(struct daemon *d, struct err *err)
 {
-    char reason[ERR_SIZE / 2];
+    struct err reason = {0};
     unsigned i, absent = 0;
     int rc;
 
     for (i = 0; i < d->cfg->ni_count; i++) {
         const struct cfg_ni *ni = &d->cfg->ni[i];
 
-        reason[0] = '\0';
-        rc = lnet_ni_add(d->node, &ni->conf, NULL, reason, sizeof(reason));
+        reason = (struct err){0};
+        rc = lnet_ni_add(d->node, &ni->conf, NULL, &reason);
         if (rc == 0)
             continue;
-        ni_failed(d, ni, reason, err);
+        ni_failed(d, ni, reason.message, err);
         if (!rpc_absent_may(ni->conf.net, rc) || ++absent == d->cfg->ni_count)
             return rc; /* nothing would be left to run */
-        rc = rpc_absent_add(&d->rpc_ctx, &ni->conf, err);
+        rc = rpc_absent_add(&d->rpc_ctx, &ni->conf, err->message);
         if (rc != 0)
             return rc;
     }
     return 0;
 }
 
-static int add_routes(struct daemon *d, char *err)
+static int add_routes(struct daemon *d, struct err *err)
 {
-    char reason[ERR_SIZE / 2];
+    struct err reason = {0};
     unsigned i;
     int rc;
 
     for (i = 0; i < d->cfg->route_count; i++) {
         const struct cfg_route *route = &d->cfg->route[i];
 
-        reason[0] = '\0';
+        reason = (struct err){0};
         if (rpc_absent_net(&d->rpc_ctx, nid_net(&route->conf.gateway)))
             rc = rpc_absent_route(&d->rpc_ctx, &route->conf);
         else
-            rc = lnet_route_add(d->node, &route->conf, reason, sizeof(reason));
+            rc = lnet_route_add(d->node, &route->conf, &reason);
         if (rc != 0) {
-            snprintf(err, ERR_SIZE, "route on line %u of the configuration: %s", route->line,
-                     reason);
+            err_text(err, "route on line %u of the configuration: %s", route->line, reason.message);
             return rc;
         }
     }
     return 0;
 }
 
-static int start_node(struct daemon *d, char *err)
+static int start_node(struct daemon *d, struct err *err)
 {
     int rc = reactor_env_start(d->env);
 
     if (rc != 0) {
-        snprintf(err, ERR_SIZE, "reactors cannot be started: %s", strerror(-rc));
+        err_text(err, "reactors cannot be started: %s", strerror(-rc));
         return rc;
     }
     if (d->ports)
-        rc = daemon_ports_start(d->ports, err, ERR_SIZE);
+        rc = daemon_ports_start(d->ports, err);
     if (rc != 0)
         return rc;
     d->reactors_run = true;
-    rc = lnet_node_start(d->node, err, ERR_SIZE);
+    rc = lnet_node_start(d->node, err);
     if (rc == -EACCES)
-        hint(err, "; run it as root or give it that capability (setcap cap_net_bind_service+ep)");
-    if (rc == -EADDRINUSE && !strstr(err, "o2ib"))
-        hint(err, "; `ss -ltnp sport = %d` shows who has the port", d->cfg->accept_port);
+        err_add(err,
+                "; run it as root or give it that capability (setcap cap_net_bind_service+ep)");
+    if (rc == -EADDRINUSE && !strstr(err->message, "o2ib"))
+        err_add(err, "; `ss -ltnp sport = %d` shows who has the port", d->cfg->accept_port);
     if (rc == 0)
         d->drops = drop_watch_start(d->node);
     return rc;
@@ -498,13 +487,13 @@ static void log_ready(const struct daemon *d)
 }
 
 /* What was planned for the process at its start must do for a document that came later. */
-static int plan_memory(struct daemon *d, char *err)
+static int plan_memory(struct daemon *d, struct err *err)
 {
     unsigned eal = d->memory.eal;
-    int rc = daemon_memory(d->cfg, daemon_ram(), &d->memory, err, ERR_SIZE);
+    int rc = daemon_memory(d->cfg, daemon_ram(), &d->memory, err);
 
     if (rc == 0 && d->memory.eal > eal) {
-        snprintf(err, ERR_SIZE,
+        err_text(err,
                  "router buffers: %u MiB are needed, the process was started with %u; write "
                  "millrace: memory: %u into its file and restart it",
                  d->memory.eal, eal, d->memory.eal);
@@ -515,14 +504,14 @@ static int plan_memory(struct daemon *d, char *err)
 }
 
 /* The node of the document as it is now. After an error there may be a part of it. */
-static int bring_up(struct daemon *d, char *err)
+static int bring_up(struct daemon *d, struct err *err)
 {
     int rc;
 
     d->cfg = cfg_running_get(d->running);
     rc = plan_memory(d, err);
     if (rc == 0 && !d->cfg->ni_count) {
-        snprintf(err, ERR_SIZE, "no NI is configured; add one under net:");
+        err_text(err, "no NI is configured; add one under net:");
         rc = -EINVAL;
     }
     if (rc == 0)
@@ -589,31 +578,30 @@ static void abandon(struct daemon *d)
     lnet_node_stop(d->node, 0, abandoned_stopped, d);
 }
 
-static int leave_waiting(void *arg, char *err, size_t errlen)
+static int leave_waiting(void *arg, struct err *err)
 {
     struct daemon *d = arg;
-    char reason[ERR_SIZE] = "";
+    struct err reason = {0};
     int rc;
 
     if (d->abandoning || d->stopping) {
-        snprintf(err, errlen, "%s",
-                 d->stopping ? "the node is stopping"
-                             : "what the last start began is still being stopped");
-        return -EBUSY;
+        return err_set(err, -EBUSY, "%s",
+                       d->stopping ? "the node is stopping"
+                                   : "what the last start began is still being stopped");
     }
-    rc = bring_up(d, reason);
+    rc = bring_up(d, &reason);
     if (rc == 0) {
         log_ready(d);
     } else {
         abandon(d);
-        snprintf(err, errlen, "%s", reason);
+        err_text(err, "%s", reason.message);
     }
     return rc;
 }
 
 /* Clients can connect at once; they are answered when the control loop runs, so a first answer says
  * that the node is up. */
-static int start_rpc(struct daemon *d, char *err)
+static int start_rpc(struct daemon *d, struct err *err)
 {
     struct rpc_server_opts opts = {.path = d->cfg->rpc_socket,
                                    .mode = (unsigned)d->cfg->rpc_mode,
@@ -631,7 +619,7 @@ static int start_rpc(struct daemon *d, char *err)
                                   .shutdown = begin_stop,
                                   .shutdown_arg = d};
     if (rpc_events_start(&d->rpc_ctx) != 0) {
-        snprintf(err, ERR_SIZE, "out of memory");
+        err_text(err, "out of memory");
         return -ENOMEM;
     }
     event_log_start(&d->rpc_ctx);
@@ -640,7 +628,7 @@ static int start_rpc(struct daemon *d, char *err)
                             .ctx = &d->rpc_ctx,
                             .calls = &d->calls,
                             .changed = event_log_change};
-    return rpc_server_create(&opts, &d->jrpc, &d->rpc, err, ERR_SIZE);
+    return rpc_server_create(&opts, &d->jrpc, &d->rpc, err);
 }
 
 _Static_assert((int)CFG_LOG_MODULES == (int)LOG_MODULES &&
@@ -648,10 +636,10 @@ _Static_assert((int)CFG_LOG_MODULES == (int)LOG_MODULES &&
                "modules of the log are numbered alike");
 _Static_assert((int)CFG_LOG_ERROR == (int)LOG_LEVEL_ERROR, "levels too");
 
-static int start_log(const struct cfg *cfg, char *err)
+static int start_log(const struct cfg *cfg, struct err *err)
 {
     struct log_opts opts = {.to = cfg->log_to, .level = (enum log_level)cfg->log_level};
-    int rc = log_open(&opts, err, ERR_SIZE), i;
+    int rc = log_open(&opts, err), i;
 
     for (i = 0; rc == 0 && i < LOG_MODULES; i++)
         if (cfg->log_levels[i] >= 0)
@@ -659,7 +647,7 @@ static int start_log(const struct cfg *cfg, char *err)
     return rc;
 }
 
-static int start(struct daemon *d, const sigset_t *signals, char *err)
+static int start(struct daemon *d, const sigset_t *signals, struct err *err)
 {
     int rc = start_env(d, err);
 
@@ -705,7 +693,7 @@ int daemon_run(struct cfg *cfg, const char *path, bool wait)
 {
     char *file = absolute(path);
     struct daemon d = {.cfg = cfg, .path = file ? file : path, .waiting = wait};
-    char err[ERR_SIZE] = "";
+    struct err err = {0};
     bool orderly = false;
     sigset_t signals;
     int rc;
@@ -716,9 +704,9 @@ int daemon_run(struct cfg *cfg, const char *path, bool wait)
         return 1;
     }
     block_signals(&signals);
-    rc = start_log(cfg, err);
+    rc = start_log(cfg, &err);
     if (rc == 0)
-        rc = start(&d, &signals, err);
+        rc = start(&d, &signals, &err);
     if (rc == 0) {
         if (d.waiting)
             log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "waiting",
@@ -734,7 +722,7 @@ int daemon_run(struct cfg *cfg, const char *path, bool wait)
                   LOG_S("orderly", orderly ? "yes" : "no"));
     } else {
         log_event(LOG_LEVEL_ERROR, LOG_MODULE_MILLRACED, "failed",
-                  LOG_S("errno", strerrorname_np(-rc)), LOG_S("msg", err));
+                  LOG_S("errno", strerrorname_np(-rc)), LOG_S("msg", err.message));
     }
     finish(&d);
     log_close();

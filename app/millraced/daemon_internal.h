@@ -4,6 +4,7 @@
 #define MILLRACE_DAEMON_INTERNAL_H
 
 #include "app/millraced/daemon.h"
+#include "lib/base/err.h"
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnd_eth/port/port.h"
 #include "lib/lnd_eth/tcp/tcp.h"
@@ -54,12 +55,12 @@ struct rpc_ctx;
 /* Opens the devices; reactors need not run. What happens to ports becomes events of rpc's, which
  * lives longer. 0 with *out NULL: there are none; -errno with a sentence, then nothing is open. */
 int daemon_ports_open(const struct cfg *cfg, struct reactor_env *env, const struct daemon_memory *m,
-                      struct rpc_ctx *rpc, struct daemon_ports **out, char *err, size_t errlen);
+                      struct rpc_ctx *rpc, struct daemon_ports **out, struct err *err);
 /* For the driver that is made next, whose NIs' homes are those of packets. */
 const struct sock_ports *daemon_ports_table(const struct daemon_ports *p);
 void daemon_ports_driver(struct daemon_ports *p, struct lnd_sock *sock);
 /* Frames flow from now on; reactors run. */
-int daemon_ports_start(struct daemon_ports *p, char *err, size_t errlen);
+int daemon_ports_start(struct daemon_ports *p, struct err *err);
 /* All streams have ended or are to be reset: TCP ends, then IP. done is called when no reactor
  * looks at a port any more: from its mail, or at once when nothing runs. Reactors run, or mail is
  * delivered by reactor_env_drain() afterwards. */
@@ -73,8 +74,7 @@ void daemon_ports_close(struct daemon_ports *p);
 /* ---- memory.c ---- */
 size_t daemon_ram(void); /* bytes */
 /* 0, or -ENOMEM with a sentence that says what would fit; then *m is what it would take. */
-int daemon_memory(const struct cfg *cfg, size_t ram, struct daemon_memory *m, char *err,
-                  size_t errlen);
+int daemon_memory(const struct cfg *cfg, size_t ram, struct daemon_memory *m, struct err *err);
 /* Says what will run but not well. */
 void daemon_memory_warn(const struct cfg *cfg, const struct daemon_memory *m,
                         void (*say)(const char *text));

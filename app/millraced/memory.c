@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "app/millraced/daemon_internal.h"
+#include "lib/base/err.h"
 
 #define RAM_PART     4   /* of the machine's RAM: the part that defaults take at most */
 #define SEGMENT_FEW  64u /* MiB of them for each reactor, but for less RAM: 1,700 connections */
@@ -116,14 +117,14 @@ struct plan {
 /* A node's plan with so much memory for buffers (0 = what they take) and segments, and all that
  * goes with it. */
 static int plan(const struct plan *p, size_t for_buffers, size_t segments, struct daemon_memory *m,
-                char *err, size_t errlen)
+                struct err *err)
 {
     struct lnet_node_opts o = p->opts;
     int rc;
 
     o.memory = for_buffers;
     o.segments = m->devices ? segments : 0;
-    rc = lnet_memory_plan(&o, m->reactors, &m->node, err, errlen);
+    rc = lnet_memory_plan(&o, m->reactors, &m->node, err);
     if (rc != 0)
         return rc;
     m->for_buffers = for_buffers;
@@ -140,21 +141,21 @@ static size_t segments_least(const struct plan *p, const struct daemon_memory *m
 }
 
 /* What the counts take, with a part of that for segments. */
-static int plan_counts(const struct plan *p, struct daemon_memory *m, char *err, size_t errlen)
+static int plan_counts(const struct plan *p, struct daemon_memory *m, struct err *err)
 {
     size_t least = segments_least(p, m), part;
-    int rc = plan(p, 0, least, m, err, errlen);
+    int rc = plan(p, 0, least, m, err);
 
     if (rc != 0 || !m->devices || p->opts.segments)
         return rc;
     part = m->node.landing / SEGMENT_PART;
     if (part < m->reactors * SEGMENT_FEW * DAEMON_MIB)
         part = m->reactors * SEGMENT_FEW * DAEMON_MIB;
-    return part > least ? plan(p, 0, part, m, err, errlen) : 0;
+    return part > least ? plan(p, 0, part, m, err) : 0;
 }
 
 /* The least that a node with the counts given takes: of those left out, the fewest. */
-static int plan_least(const struct plan *p, struct daemon_memory *m, char *err, size_t errlen)
+static int plan_least(const struct plan *p, struct daemon_memory *m, struct err *err)
 {
     struct plan least = *p;
 
@@ -162,12 +163,11 @@ static int plan_least(const struct plan *p, struct daemon_memory *m, char *err, 
         least.opts.small = LNET_POOL_MIN * m->reactors;
     if (!least.opts.large)
         least.opts.large = LNET_POOL_MIN * m->reactors;
-    return plan(&least, 0, segments_least(p, m), m, err, errlen);
+    return plan(&least, 0, segments_least(p, m), m, err);
 }
 
 /* All of `bytes` but what DPDK takes: a part for ports, the rest for buffers. */
-static int plan_within(const struct plan *p, size_t bytes, struct daemon_memory *m, char *err,
-                       size_t errlen)
+static int plan_within(const struct plan *p, size_t bytes, struct daemon_memory *m, struct err *err)
 {
     size_t fixed = m->env.eal + ports_take(p->cfg, 0), least = segments_least(p, m), segments, take;
 
@@ -178,63 +178,62 @@ static int plan_within(const struct plan *p, size_t bytes, struct daemon_memory 
      * more buffers. */
     for (; segments > least; segments -= segments / SEGMENT_STEP) {
         take = m->env.eal + ports_take(p->cfg, segments);
-        if (bytes > take && plan(p, bytes - take, segments, m, err, errlen) == 0)
+        if (bytes > take && plan(p, bytes - take, segments, m, err) == 0)
             return 0;
     }
     take = m->env.eal + ports_take(p->cfg, least);
-    return bytes > take ? plan(p, bytes - take, least, m, err, errlen) : -ENOMEM;
+    return bytes > take ? plan(p, bytes - take, least, m, err) : -ENOMEM;
 }
 
 /* `memory:` says how much. Where it is too little, *m is what it would have to be. */
-static int plan_fixed(const struct plan *p, struct daemon_memory *m, char *err, size_t errlen)
+static int plan_fixed(const struct plan *p, struct daemon_memory *m, struct err *err)
 {
     const struct cfg *cfg = p->cfg;
     size_t all = (size_t)cfg->memory * DAEMON_MIB;
-    char reason[256] = "nothing is left for buffers", ignored[256], more[64] = "", ports[64] = "";
+    struct err reason = {.message = "nothing is left for buffers"}, ignored;
+    char more[64] = "", ports[64] = "";
     unsigned least = 0;
-    int rc = plan_within(p, all, m, reason, sizeof(reason));
+    int rc = plan_within(p, all, m, &reason);
 
     if (rc == 0) {
         m->eal = (unsigned)cfg->memory;
         return 0;
     }
-    if (plan_least(p, m, ignored, sizeof(ignored)) == 0)
+    if (plan_least(p, m, &ignored) == 0)
         least = m->eal;
-    if (plan_counts(p, m, ignored, sizeof(ignored)) != 0)
+    if (plan_counts(p, m, &ignored) != 0)
         m->eal = 0;
     if (m->devices)
         snprintf(ports, sizeof(ports), " and ports %u or more",
                  mib_up(ports_take(cfg, segments_least(p, m))));
     if (m->eal > least)
         snprintf(more, sizeof(more), " (%u for the defaults of those left out)", m->eal);
-    snprintf(err, errlen,
-             "memory: %d MiB, of which DPDK takes %u%s: %s; write %u or more%s, 0 to have it "
-             "computed, or lower buffers:",
-             cfg->memory, mib_up(m->env.eal), ports, reason, least, more);
-    return rc;
+    return err_set(err, rc,
+                   "memory: %d MiB, of which DPDK takes %u%s: %s; write %u or more%s, 0 to have it "
+                   "computed, or lower buffers:",
+                   cfg->memory, mib_up(m->env.eal), ports, reason.message, least, more);
 }
 
 /* What the counts take. Counts left out are the defaults, as far as all of it is within a part of
  * the machine's RAM. */
-static int plan_computed(const struct plan *p, struct daemon_memory *m, char *err, size_t errlen)
+static int plan_computed(const struct plan *p, struct daemon_memory *m, struct err *err)
 {
     size_t part = m->ram / RAM_PART / DAEMON_MIB * DAEMON_MIB, least;
-    int rc = plan_counts(p, m, err, errlen);
+    int rc = plan_counts(p, m, err);
 
     if (rc != 0 || (p->opts.small && p->opts.large) || m->eal * DAEMON_MIB <= part)
         return rc;
     m->unlimited = m->eal;
-    rc = plan_least(p, m, err, errlen);
+    rc = plan_least(p, m, err);
     if (rc != 0)
         return rc;
     least = m->node.landing;
-    if (part > least + m->env.eal + m->ports && plan_within(p, part, m, err, errlen) == 0)
+    if (part > least + m->env.eal + m->ports && plan_within(p, part, m, err) == 0)
         return 0;
-    return plan(p, least, segments_least(p, m), m, err, errlen);
+    return plan(p, least, segments_least(p, m), m, err);
 }
 
-int daemon_memory(const struct cfg *cfg, size_t ram, struct daemon_memory *m, char *err,
-                  size_t errlen)
+int daemon_memory(const struct cfg *cfg, size_t ram, struct daemon_memory *m, struct err *err)
 {
     struct plan p = {.cfg = cfg};
     struct sock_opts sock;
@@ -251,9 +250,9 @@ int daemon_memory(const struct cfg *cfg, size_t ram, struct daemon_memory *m, ch
     lnd_sock_memory(&sock, m->reactors, m->devices > 0, &m->tcp);
     verbs_plan(cfg, m);
     if (cfg->memory)
-        rc = plan_fixed(&p, m, err, errlen);
+        rc = plan_fixed(&p, m, err);
     else
-        rc = plan_computed(&p, m, err, errlen);
+        rc = plan_computed(&p, m, err);
     reactor_memory(m->reactors, m->eal, cfg->hugepages, &m->env);
     return rc;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app/millraced/daemon_internal.h"
+#include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/log/log.h"
 #include "rpc/methods/events.h"
@@ -76,8 +77,8 @@ void daemon_ports_driver(struct daemon_ports *p, struct lnd_sock *sock)
 
 /* ---- opening ---- */
 
-static int open_devices(struct daemon_ports *p, const struct cfg *cfg, size_t buffers, char *err,
-                        size_t errlen)
+static int open_devices(struct daemon_ports *p, const struct cfg *cfg, size_t buffers,
+                        struct err *err)
 {
     struct port_opts opts;
     int rc;
@@ -86,7 +87,7 @@ static int open_devices(struct daemon_ports *p, const struct cfg *cfg, size_t bu
         if (!daemon_port_opts(cfg, i, &opts))
             continue;
         opts.buffer_bytes = buffers;
-        rc = port_open(&opts, NULL, &p->port[p->count], err, errlen);
+        rc = port_open(&opts, NULL, &p->port[p->count], err);
         if (rc != 0)
             return rc;
         p->count++;
@@ -95,7 +96,7 @@ static int open_devices(struct daemon_ports *p, const struct cfg *cfg, size_t bu
 }
 
 static int make_ip(struct daemon_ports *p, const struct cfg *cfg, struct reactor_env *env,
-                   char *err, size_t errlen)
+                   struct err *err)
 {
     struct inet_opts opts = {.env = env,
                              .home = home_of,
@@ -104,12 +105,12 @@ static int make_ip(struct daemon_ports *p, const struct cfg *cfg, struct reactor
                              .event = happened,
                              .event_ctx = p};
     struct tcp_opts tcp;
-    int rc = inet_create(&opts, &p->inet, err, errlen);
+    int rc = inet_create(&opts, &p->inet, err);
 
     if (rc != 0)
         return rc;
     daemon_tcp_opts(cfg, &tcp);
-    return tcp_create(&tcp, p->inet, &p->tcp, err, errlen);
+    return tcp_create(&tcp, p->inet, &p->tcp, err);
 }
 
 static struct port *port_of(const struct daemon_ports *p, const struct cfg_port *entry)
@@ -136,8 +137,7 @@ static unsigned routes_of(const struct cfg_port *entry, struct inet_route *out)
     return n;
 }
 
-static int add_interface(struct daemon_ports *p, const struct cfg_port *entry, char *err,
-                         size_t errlen)
+static int add_interface(struct daemon_ports *p, const struct cfg_port *entry, struct err *err)
 {
     struct inet_route routes[CFG_PORT_ROUTES + 2];
     struct inet_if_opts opts = {
@@ -152,23 +152,23 @@ static int add_interface(struct daemon_ports *p, const struct cfg_port *entry, c
         .dad_ms = entry->duplicate_check ? INET_DAD_MS : 0,
     };
 
-    return inet_if_add(p->inet, &opts, err, errlen);
+    return inet_if_add(p->inet, &opts, err);
 }
 
 static int open_all(struct daemon_ports *p, const struct cfg *cfg, struct reactor_env *env,
-                    const struct daemon_memory *m, char *err, size_t errlen)
+                    const struct daemon_memory *m, struct err *err)
 {
-    int rc = open_devices(p, cfg, m->port_buffers, err, errlen);
+    int rc = open_devices(p, cfg, m->port_buffers, err);
 
     if (rc == 0)
-        rc = make_ip(p, cfg, env, err, errlen);
+        rc = make_ip(p, cfg, env, err);
     for (unsigned i = 0; i < cfg->port_count && rc == 0; i++)
-        rc = add_interface(p, &cfg->port[i], err, errlen);
+        rc = add_interface(p, &cfg->port[i], err);
     return rc;
 }
 
 int daemon_ports_open(const struct cfg *cfg, struct reactor_env *env, const struct daemon_memory *m,
-                      struct rpc_ctx *rpc, struct daemon_ports **out, char *err, size_t errlen)
+                      struct rpc_ctx *rpc, struct daemon_ports **out, struct err *err)
 {
     struct daemon_ports *p;
     int rc;
@@ -178,11 +178,10 @@ int daemon_ports_open(const struct cfg *cfg, struct reactor_env *env, const stru
         return 0;
     p = calloc(1, sizeof(*p));
     if (!p) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
     p->rpc = rpc;
-    rc = open_all(p, cfg, env, m, err, errlen);
+    rc = open_all(p, cfg, env, m, err);
     if (rc != 0) {
         daemon_ports_close(p);
         return rc;
@@ -192,14 +191,14 @@ int daemon_ports_open(const struct cfg *cfg, struct reactor_env *env, const stru
     return 0;
 }
 
-int daemon_ports_start(struct daemon_ports *p, char *err, size_t errlen)
+int daemon_ports_start(struct daemon_ports *p, struct err *err)
 {
     int rc = 0;
 
     for (unsigned i = 0; i < p->count && rc == 0; i++)
-        rc = port_start(p->port[i], err, errlen);
+        rc = port_start(p->port[i], err);
     if (rc == 0)
-        rc = inet_start(p->inet, err, errlen);
+        rc = inet_start(p->inet, err);
     p->runs = rc == 0;
     return rc;
 }

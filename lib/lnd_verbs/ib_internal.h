@@ -22,6 +22,7 @@
 #ifndef MILLRACE_IB_INTERNAL_H
 #define MILLRACE_IB_INTERNAL_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_verbs/ib_negotiate.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 
@@ -424,7 +425,7 @@ void ib_peer_failed(struct ib_peer *p, enum lnet_drop drop, const struct lnet_hd
 /* ---- ib_shard.c ---- */
 
 /* The parts of all reactors, made with the first NI. Control. 0 or -ENOMEM with a sentence. */
-int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, char *err, size_t errlen);
+int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, struct err *err);
 void ib_shards_fini(struct lnd_verbs *lv);
 size_t ib_shard_bytes(unsigned max_conns);
 /* Completion queues that so many connections fill, of the depth that takes most, and more. */

@@ -3,6 +3,7 @@
  * NIs of the driver: settings, ports and who listens there, start, quiesce, stop.
  * docs/protocol/o2iblnd.md §1.1, §1.5, §7.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_verbs/ib_internal.h"
 
 #include <arpa/inet.h>
@@ -58,10 +59,10 @@ void ib_event(struct ib_ni *ini, enum lnet_drop reason, const struct lnet_nid *p
 
 /* ---- settings, §7 ---- */
 
-static int bad(char *err, size_t errlen, const char *name, int value, int min, int max)
+static int bad(struct err *err, const char *name, int value, int min, int max)
 {
-    snprintf(err, errlen, "%s is %d; it must be %d to %d (or left out)", name, value, min, max);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "%s is %d; it must be %d to %d (or left out)", name, value, min,
+                   max);
 }
 
 static int clamp(int value, int min, int max)
@@ -81,7 +82,7 @@ unsigned lnd_verbs_depth(const struct lnet_tunables *t)
 
 /* peer_credits is the queue depth that is offered: what a kernel would take to the nearer end of
  * its range is here, and shown as it is used. */
-static int check_tunables(struct lnet_tunables *t, char *err, size_t errlen)
+static int check_tunables(struct lnet_tunables *t, struct err *err)
 {
     if (t->credits == -1)
         t->credits = CREDITS_DEFAULT;
@@ -92,27 +93,27 @@ static int check_tunables(struct lnet_tunables *t, char *err, size_t errlen)
     if (t->peer_buffer_credits == -1)
         t->peer_buffer_credits = 0;
     if (t->credits < DEPTH_LEAST || t->credits > 65535)
-        return bad(err, errlen, "credits", t->credits, DEPTH_LEAST, 65535);
+        return bad(err, "credits", t->credits, DEPTH_LEAST, 65535);
     if (t->peer_credits < 1 || t->peer_credits > 65535)
-        return bad(err, errlen, "peer_credits", t->peer_credits, DEPTH_LEAST, IB_DEPTH_MAX);
+        return bad(err, "peer_credits", t->peer_credits, DEPTH_LEAST, IB_DEPTH_MAX);
     if (t->peer_buffer_credits < 0)
-        return bad(err, errlen, "peer_buffer_credits", t->peer_buffer_credits, 0, 65535);
+        return bad(err, "peer_buffer_credits", t->peer_buffer_credits, 0, 65535);
     t->peer_credits = (int)lnd_verbs_depth(t);
     return 0;
 }
 
-static int check_lnd_tunables(struct lnd_tunables *t, char *err, size_t errlen)
+static int check_lnd_tunables(struct lnd_tunables *t, struct err *err)
 {
     if (t->timeout == -1 || t->timeout == 0)
         t->timeout = IB_TIMEOUT;
     if (t->timeout < 1 || t->timeout > TIMEOUT_MAX)
-        return bad(err, errlen, "timeout", t->timeout, 1, TIMEOUT_MAX);
+        return bad(err, "timeout", t->timeout, 1, TIMEOUT_MAX);
     if (t->conns_per_peer == -1 || t->conns_per_peer == 0)
         t->conns_per_peer = CONNS_PER_PEER_DEFAULT;
     if (t->conns_per_peer < 1 || t->conns_per_peer > CONNS_PER_PEER_MAX)
-        return bad(err, errlen, "conns_per_peer", t->conns_per_peer, 0, CONNS_PER_PEER_MAX);
+        return bad(err, "conns_per_peer", t->conns_per_peer, 0, CONNS_PER_PEER_MAX);
     if (t->tos < -1 || t->tos > TOS_MAX)
-        return bad(err, errlen, "tos", t->tos, -1, TOS_MAX);
+        return bad(err, "tos", t->tos, -1, TOS_MAX);
     return 0;
 }
 
@@ -158,8 +159,7 @@ static struct in_addr ip4_of(const struct ifaddrs *i)
 }
 
 /* The first IPv4 address of the interface. */
-static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, char *err,
-                                size_t errlen)
+static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, struct err *err)
 {
     for (const struct ifaddrs *i = next_ip4(list); i; i = next_ip4(i->ifa_next)) {
         struct in_addr addr = ip4_of(i);
@@ -170,20 +170,17 @@ static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, 
         return 0;
     }
     if (if_nametoindex(ni->ifname) == 0) {
-        snprintf(err, errlen, "there is no interface %s; `ip link` lists those there are",
-                 ni->ifname);
-        return -ENODEV;
+        return err_set(err, -ENODEV, "there is no interface %s; `ip link` lists those there are",
+                       ni->ifname);
     }
-    snprintf(err, errlen,
-             "interface %s has no IPv4 address, which o2ib needs; give it one (ip addr add)",
-             ni->ifname);
-    return -EADDRNOTAVAIL;
+    return err_set(err, -EADDRNOTAVAIL,
+                   "interface %s has no IPv4 address, which o2ib needs; give it one (ip addr add)",
+                   ni->ifname);
 }
 
 /* Whether the address is on the interface that was named, or which it is on, for people: that it is
  * an RDMA device's is the provider's to say. */
-static int interface_of_address(struct lnet_ni *ni, const struct ifaddrs *list, char *err,
-                                size_t errlen)
+static int interface_of_address(struct lnet_ni *ni, const struct ifaddrs *list, struct err *err)
 {
     char nid[LNET_NIDSTR_SIZE];
 
@@ -199,33 +196,32 @@ static int interface_of_address(struct lnet_ni *ni, const struct ifaddrs *list, 
     }
     if (ni->ifname[0] == '\0')
         return 0;
-    snprintf(err, errlen,
-             "%s: the address is not on interface %s; add it there (ip addr add) or correct the NI",
-             nid_format(&ni->nid, nid), ni->ifname);
-    return -EADDRNOTAVAIL;
+    return err_set(
+        err, -EADDRNOTAVAIL,
+        "%s: the address is not on interface %s; add it there (ip addr add) or correct the NI",
+        nid_format(&ni->nid, nid), ni->ifname);
 }
 
-static int resolve(struct lnet_ni *ni, char *err, size_t errlen)
+static int resolve(struct lnet_ni *ni, struct err *err)
 {
     struct ifaddrs *list = NULL;
     char nid[LNET_NIDSTR_SIZE];
     int rc = 0;
 
     if (!nid_is_any(&ni->nid) && !nid_is_nid4(&ni->nid)) {
-        snprintf(err, errlen,
-                 "%s: o2ib nets have IPv4 addresses only (their messages have no room for others)",
-                 nid_format(&ni->nid, nid));
-        return -EAFNOSUPPORT;
+        return err_set(
+            err, -EAFNOSUPPORT,
+            "%s: o2ib nets have IPv4 addresses only (their messages have no room for others)",
+            nid_format(&ni->nid, nid));
     }
     if (getifaddrs(&list) < 0) {
         rc = -errno;
-        snprintf(err, errlen, "cannot list the interfaces: %s", strerror(-rc));
-        return rc;
+        return err_set(err, rc, "cannot list the interfaces: %s", strerror(-rc));
     }
     if (nid_is_any(&ni->nid))
-        rc = address_of_interface(ni, list, err, errlen);
+        rc = address_of_interface(ni, list, err);
     if (rc == 0)
-        rc = interface_of_address(ni, list, err, errlen);
+        rc = interface_of_address(ni, list, err);
     freeifaddrs(list);
     return rc;
 }
@@ -268,39 +264,40 @@ static struct ib_port *shared_port(const struct ib_ni *ini)
     return NULL;
 }
 
-static struct ib_port *port_new(struct ib_ni *ini, char *err, size_t errlen)
+static struct ib_port *port_new(struct ib_ni *ini, struct err *err)
 {
     struct lnd_verbs *lv = ini->lv;
     struct ib_port *p = calloc(1, sizeof(*p));
     struct sockaddr_in addr = {.sin_family = AF_INET};
-    char nid[LNET_NIDSTR_SIZE], why[256] = "";
+    struct err why = {0};
+    char nid[LNET_NIDSTR_SIZE];
     int rc;
 
     if (!p) {
-        snprintf(err, errlen, "no memory for an NI");
+        err_text(err, "no memory for an NI");
         return NULL;
     }
     memcpy(&addr.sin_addr, ini->ni->nid.addr_be, sizeof(addr.sin_addr));
     p->lv = lv;
     p->port.event = port_event;
     p->port.home = lnet_nid_home(ini->ni->node, &ini->ni->nid);
-    rc = lv->opts.rdma->bind(lv->rdma, &p->port, &addr, why, sizeof(why));
+    rc = lv->opts.rdma->bind(lv->rdma, &p->port, &addr, &why);
     if (rc == 0)
         return p;
-    snprintf(err, errlen, "%s: %s", nid_format(&ini->ni->nid, nid),
-             why[0] != '\0' ? why : strerror(-rc));
+    err_text(err, "%s: %s", nid_format(&ini->ni->nid, nid),
+             why.message[0] ? why.message : strerror(-rc));
     free(p);
     errno = -rc;
     return NULL;
 }
 
-static int port_get(struct ib_ni *ini, char *err, size_t errlen)
+static int port_get(struct ib_ni *ini, struct err *err)
 {
     struct ib_port *p = shared_port(ini);
 
     errno = ENOMEM;
     if (!p)
-        p = port_new(ini, err, errlen);
+        p = port_new(ini, err);
     if (!p)
         return -errno;
     p->refs++;
@@ -360,11 +357,12 @@ static void unlistened(void *arg)
     ib_ni_progress(ns);
 }
 
-static int listener_new(struct ib_ni *ini, char *err, size_t errlen)
+static int listener_new(struct ib_ni *ini, struct err *err)
 {
     const struct verbs_opts *o = &ini->lv->opts;
     struct ib_listener *l = calloc(1, sizeof(*l));
-    char nid[LNET_NIDSTR_SIZE], why[256] = "";
+    struct err why = {0};
+    char nid[LNET_NIDSTR_SIZE];
     struct ib_reject busy;
     int rc = -ENOMEM;
 
@@ -378,27 +376,26 @@ static int listener_new(struct ib_ni *ini, char *err, size_t errlen)
         ib_refuse(LNET_DROP_O2IB_CONN_NO_MEMORY, NULL, &busy);
         ib_reject_encode(&busy, l->busy);
         l->port = ini->port;
-        rc = o->rdma->listen(&ini->port->port, o->service, &l->rdma, why, sizeof(why));
+        rc = o->rdma->listen(&ini->port->port, o->service, &l->rdma, &why);
     }
     if (rc == 0) {
         ini->port->listener = l;
         return 0;
     }
     free(l);
-    snprintf(err, errlen, "cannot listen on %s service %u: %s%s", nid_format(&ini->ni->nid, nid),
-             o->service, why[0] != '\0' ? why : strerror(-rc),
-             rc == -EADDRINUSE ? " (is LNet loaded, or another millraced running here?)"
-             : rc == -EACCES   ? " (needs CAP_NET_BIND_SERVICE)"
-                               : "");
-    return rc;
+    return err_set(err, rc, "cannot listen on %s service %u: %s%s", nid_format(&ini->ni->nid, nid),
+                   o->service, why.message[0] ? why.message : strerror(-rc),
+                   rc == -EADDRINUSE ? " (is LNet loaded, or another millraced running here?)"
+                   : rc == -EACCES   ? " (needs CAP_NET_BIND_SERVICE)"
+                                     : "");
 }
 
-static int serve(struct ib_ni *ini, char *err, size_t errlen)
+static int serve(struct ib_ni *ini, struct err *err)
 {
     int rc = 0;
 
     if (ini->port->users == 0)
-        rc = listener_new(ini, err, errlen);
+        rc = listener_new(ini, err);
     if (rc == 0) {
         ini->port->users++;
         ini->serving = true;
@@ -597,26 +594,26 @@ static void ni_shards_init(struct ib_ni *ini)
     }
 }
 
-static int provider(struct lnd_verbs *lv, char *err, size_t errlen)
+static int provider(struct lnd_verbs *lv, struct err *err)
 {
     if (lv->rdma)
         return 0;
-    return lv->opts.rdma->open(lnet_node_env(lv->node), &lv->rdma, err, errlen);
+    return lv->opts.rdma->open(lnet_node_env(lv->node), &lv->rdma, err);
 }
 
-static int ni_prepare(struct ib_ni *ini, char *err, size_t errlen)
+static int ni_prepare(struct ib_ni *ini, struct err *err)
 {
     struct lnet_ni *ni = ini->ni;
-    int rc = resolve(ni, err, errlen);
+    int rc = resolve(ni, err);
 
     if (rc == 0)
-        rc = check_tunables(&ni->tun, err, errlen);
+        rc = check_tunables(&ni->tun, err);
     if (rc == 0)
-        rc = check_lnd_tunables(&ni->lnd_tun, err, errlen);
+        rc = check_lnd_tunables(&ni->lnd_tun, err);
     if (rc == 0)
-        rc = provider(ini->lv, err, errlen);
+        rc = provider(ini->lv, err);
     if (rc == 0)
-        rc = port_get(ini, err, errlen);
+        rc = port_get(ini, err);
     if (rc == 0)
         set_terms(ini);
     return rc;
@@ -629,25 +626,24 @@ static void ni_free(struct ib_ni *ini)
     free(ini);
 }
 
-static int ni_init(struct lnet_ni *ni, char *err, size_t errlen)
+static int ni_init(struct lnet_ni *ni, struct err *err)
 {
     struct lnd_verbs *lv = ni->lnd_ctx;
     struct ib_ni *ini;
-    int rc = ib_shards_init(lv, ni->node, err, errlen);
+    int rc = ib_shards_init(lv, ni->node, err);
 
     if (rc < 0)
         return rc;
     ini = calloc(1, sizeof(*ini) + lv->nshards * sizeof(ini->shard[0]));
     if (!ini || lv->nnis == LNET_MAX_NI) {
         free(ini);
-        snprintf(err, errlen, "no room for another NI");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no room for another NI");
     }
     ini->ni = ni;
     ini->lv = lv;
     ini->nshards = lv->nshards;
     ni_shards_init(ini);
-    rc = ni_prepare(ini, err, errlen);
+    rc = ni_prepare(ini, err);
     if (rc < 0) {
         ni_free(ini);
         return rc;
@@ -671,7 +667,7 @@ static uint64_t new_stamp(struct lnd_verbs *lv)
     return now;
 }
 
-static int ni_start(struct lnet_ni *ni, char *err, size_t errlen)
+static int ni_start(struct lnet_ni *ni, struct err *err)
 {
     struct ib_ni *ini = ni->lnd_ni;
 
@@ -680,13 +676,13 @@ static int ni_start(struct lnet_ni *ni, char *err, size_t errlen)
     ini->running = true;
     for (unsigned i = 0; i < ini->nshards; i++)
         reactor_post(ini->lv->shards[i].reactor, &ini->shard[i].start);
-    return serve(ini, err, errlen);
+    return serve(ini, err);
 }
 
-static int ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, char *err, size_t errlen)
+static int ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, struct err *err)
 {
     struct lnd_tunables tun = lnd_tunables_with(ni->lnd_tun, set);
-    int rc = check_lnd_tunables(&tun, err, errlen);
+    int rc = check_lnd_tunables(&tun, err);
 
     if (rc == 0)
         lnd_tunables_store(&ni->lnd_tun, &tun);

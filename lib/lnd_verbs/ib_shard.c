@@ -4,6 +4,7 @@
  * the connections there are, which are polled while something completes and watched when nothing
  * does.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_verbs/ib_internal.h"
 
 #include <assert.h>
@@ -233,7 +234,7 @@ void ib_shards_fini(struct lnd_verbs *lv)
     lv->shards = NULL;
 }
 
-int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, char *err, size_t errlen)
+int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, struct err *err)
 {
     bool all = true;
 
@@ -246,9 +247,9 @@ int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, char *err, size
         all = shard_init(&lv->shards[i], lv, i) && all;
     if (!lv->shards || !all) {
         ib_shards_fini(lv);
-        snprintf(err, errlen, "no memory for %u o2ib connections per reactor; lower max_conns",
-                 lv->opts.max_conns);
-        return -ENOMEM;
+        return err_set(err, -ENOMEM,
+                       "no memory for %u o2ib connections per reactor; lower max_conns",
+                       lv->opts.max_conns);
     }
     return 0;
 }

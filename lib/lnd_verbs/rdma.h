@@ -18,6 +18,7 @@
 #ifndef MILLRACE_RDMA_H
 #define MILLRACE_RDMA_H
 
+#include "lib/base/err.h"
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor.h"
 
@@ -213,7 +214,7 @@ struct rdma_ops {
     const char *name;
 
     /* control. Starts the worker. 0 or -errno with a sentence. */
-    int (*open)(struct reactor_env *env, struct rdma **out, char *err, size_t errlen);
+    int (*open)(struct reactor_env *env, struct rdma **out, struct err *err);
     /* control; all ports were unbound, reactors were stopped (and drained, if they are to be). */
     void (*close)(struct rdma *rdma);
     void (*counters)(struct rdma *rdma, struct rdma_counters *out); /* any thread */
@@ -222,14 +223,14 @@ struct rdma_ops {
      * all regions of memory there are. -ENODEV: the host has no RDMA device at all, or none with
      * that address; err says which and the remedy. */
     int (*bind)(struct rdma *rdma, struct rdma_port *port, const struct sockaddr_in *addr,
-                char *err, size_t errlen);
+                struct err *err);
     /* control; no link of it is left and it does not listen. */
     void (*unbind)(struct rdma_port *port);
     /* control. What the port is now. */
     void (*info)(struct rdma_port *port, struct rdma_info *out);
     /* control. Takes calls for port->addr and this service. */
     int (*listen)(struct rdma_port *port, uint16_t service, const struct rdma_listener *l,
-                  char *err, size_t errlen);
+                  struct err *err);
     void (*unlisten)(struct rdma_port *port); /* control; answered by l->unlistened() */
 
     /* Any reactor that received it: the call is refused. */

@@ -25,6 +25,7 @@
 #ifndef MILLRACE_LND_H
 #define MILLRACE_LND_H
 
+#include "lib/base/err.h"
 #include "lib/lnet/node/event.h"
 #include "lib/lnet/wire/lnet_wire.h"
 #include "lib/reactor/mem.h"
@@ -327,13 +328,13 @@ struct lnd_ops {
     /* Checks and completes ni->tun, ni->lnd_tun (-1 = default), resolves ifname <-> nid address,
      * allocates ni->lnd_ni. Nothing is on the network yet. Control thread, may block. 0 or -errno
      * with a sentence naming the remedy. */
-    int (*ni_init)(struct lnet_ni *ni, char *err, size_t errlen);
+    int (*ni_init)(struct lnet_ni *ni, struct err *err);
     /* Begins to listen and serve. Control thread, reactors running. 0 or -errno as above. */
-    int (*ni_start)(struct lnet_ni *ni, char *err, size_t errlen);
+    int (*ni_start)(struct lnet_ni *ni, struct err *err);
     /* Changes ni->lnd_tun as far as that is possible while it runs, for the connections there are
      * or those to come; -1 = as it is. All or nothing. Control thread. 0 or -errno as above. May be
      * NULL. */
-    int (*ni_set)(struct lnet_ni *ni, const struct lnd_tunables *set, char *err, size_t errlen);
+    int (*ni_set)(struct lnet_ni *ni, const struct lnd_tunables *set, struct err *err);
     /* Stops reading new messages on all connections of ni; those begun are finished. Where a device
      * takes and acknowledges messages by itself, peers get no more leave to send, and what comes
      * until they have used up theirs is received. Any number of reactors involved; done is posted

@@ -10,6 +10,7 @@
 #ifndef MILLRACE_LNET_H
 #define MILLRACE_LNET_H
 
+#include "lib/base/err.h"
 #include "lib/lnet/lnd.h"
 
 enum lnet_pool { /* router buffers by payload: none, up to 4 KiB, up to 1 MiB. §4.9 */
@@ -48,8 +49,7 @@ struct lnet_node_opts {
 };
 
 /* Allocates the node, its pools and tables; reactors exist but need not run. */
-int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, char *err,
-                     size_t errlen);
+int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, struct err *err);
 #define LNET_POOL_MIN 2 /* of each kind per reactor: one for gateways, one for destinations */
 
 /* What a node with these options takes. */
@@ -67,25 +67,23 @@ size_t lnet_segments_least(unsigned reactors);
 unsigned lnet_segments_conns(size_t segments, unsigned reactors);
 /* Any thread. 0, or -ENOMEM with a sentence that says how many buffers would fit. */
 int lnet_memory_plan(const struct lnet_node_opts *opts, unsigned reactors, struct lnet_memory *out,
-                     char *err, size_t errlen);
+                     struct err *err);
 /* Sets the numbers of router buffers, totals over all reactors; 0 = default, -1 = as it is. What is
  * too many vanishes as it comes back. Control, node started. -EINVAL, -ENOMEM with a sentence that
  * says how many would fit; then nothing has changed. */
-int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], char *err,
-                      size_t errlen);
+int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], struct err *err);
 struct lnet_admission {
     unsigned egress_share; /* % */
     unsigned buffer_wait;  /* s */
 };
 void lnet_admission_get(const struct lnet_node *node, struct lnet_admission *out);
 /* At run time; 0 = as it is. Those that wait already keep their time. Control. -EINVAL. */
-int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, char *err,
-                       size_t errlen);
+int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, struct err *err);
 /* Makes NIs of the LND's type possible; ctx reaches it as ni->lnd_ctx and stays the caller's. */
 int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx);
 /* Starts all NIs; reactors must be running (or be stepped by the caller). After it each running
  * reactor serves them: who calls then is heard. 0 or -errno. */
-int lnet_node_start(struct lnet_node *node, char *err, size_t errlen);
+int lnet_node_start(struct lnet_node *node, struct err *err);
 /* Stops in order: no new messages are read, those in flight, received or still being received, get
  * up to drain_s seconds in all, then NIs stop and what is left is dropped as LNET_DROP_SHUTDOWN.
  * done(arg) runs on the control thread. */
@@ -108,14 +106,14 @@ struct lnet_ni_conf {
 /* Before lnet_node_start(). -EINVAL, -EEXIST, -EOPNOTSUPP (no LND for the net), … with a sentence.
  */
 int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
-                char *err, size_t errlen);
+                struct err *err);
 /* Removes all NIs of a net at run time: what peers have begun to send is received, for two seconds
  * at most; then connections close, what is queued for them is dropped as LNET_DROP_NI_REMOVED, the
  * ping info no longer lists them. done(arg) runs on the control thread
  * when nothing is left of it. -ENOENT, -EBUSY (being removed, or the node stops) with a sentence;
  * then done is not called. Control. */
 int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg), void *arg,
-                 char *err, size_t errlen);
+                 struct err *err);
 /* Indices of NIs that are gone stay unused: lnet_ni_at() returns NULL for them. */
 unsigned lnet_ni_count(const struct lnet_node *node);
 struct lnet_ni *lnet_ni_at(const struct lnet_node *node, unsigned index);
@@ -129,10 +127,9 @@ struct lnet_route_conf {
 };
 /* At any time. Errors as §11 "Route add rules": -EINVAL, -EEXIST, -EHOSTUNREACH, with a sentence;
  * del: -ENOENT. */
-int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, char *err,
-                   size_t errlen);
+int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, struct err *err);
 int lnet_route_del(struct lnet_node *node, lnet_net_t net, const struct lnet_nid *gateway,
-                   char *err, size_t errlen);
+                   struct err *err);
 
 /* ---- the running node changes (control; live.c, net_del.c, route.c) ----
  *
@@ -147,22 +144,22 @@ typedef void (*lnet_done_fn)(void *arg, int rc, const char *err);
  * to its net), -EAGAIN (all indices are in use, some by NIs that are gone but for messages in
  * flight). Its index may be one that an NI which is gone had. */
 int lnet_ni_add_live(struct lnet_node *node, const struct lnet_ni_conf *conf, lnet_done_fn done,
-                     void *arg, char *err, size_t errlen);
+                     void *arg, struct err *err);
 /* Removes one NI as lnet_net_del() removes all of a net; the net goes with its last one. -ENOENT.
  */
 int lnet_ni_del(struct lnet_node *node, const struct lnet_nid *nid, lnet_done_fn done, void *arg,
-                char *err, size_t errlen);
+                struct err *err);
 /* Changes what can change without a restart of the NI; -1 = as it is. Connections there are keep
  * their number; their timeout is the new one. -ENOENT, -EINVAL. */
 int lnet_ni_set(struct lnet_node *node, const struct lnet_nid *nid, const struct lnd_tunables *tun,
-                char *err, size_t errlen);
+                struct err *err);
 
 /* Several routes at once: published together, or with an error (as lnet_route_add() and _del()) not
  * at all. A net and gateway in both lists is a route whose hops or priority change: it keeps its
  * state. bad (may be NULL): index of the entry the error is about, those of del first. */
 int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del, unsigned ndel,
-                       const struct lnet_route_conf *add, unsigned nadd, unsigned *bad, char *err,
-                       size_t errlen);
+                       const struct lnet_route_conf *add, unsigned nadd, unsigned *bad,
+                       struct err *err);
 
 enum lnet_routing { /* numbers of `lnetctl routing show`, docs/protocol/lnet-core.md §3.9, §10.4 */
     LNET_ROUTING_OFF,
@@ -175,7 +172,7 @@ enum lnet_routing lnet_routing_get(const struct lnet_node *node);
  * delivered. Starting, it forwards at once and says so after the time in which all pinged it;
  * stopping, it says so at once and goes on for that time, and until no buffer is in use (at most
  * three times as long). Turned on while stopping, it is on as before. -EBUSY: the node stops. */
-int lnet_routing_set(struct lnet_node *node, bool on, char *err, size_t errlen);
+int lnet_routing_set(struct lnet_node *node, bool on, struct err *err);
 
 struct lnet_timing {
     unsigned check_interval, ping_timeout; /* s */
@@ -183,8 +180,7 @@ struct lnet_timing {
 };
 void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out);
 /* At once; 0 s = as it is, source_check is always taken. -EINVAL. */
-int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, char *err,
-                    size_t errlen);
+int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struct err *err);
 
 /* ---- observation (control) ---- */
 

@@ -7,6 +7,7 @@
 #ifndef MILLRACE_LNET_INTERNAL_H
 #define MILLRACE_LNET_INTERNAL_H
 
+#include "lib/base/err.h"
 #include "lib/lnet/lnet.h"
 #include "lib/lnet/node/event.h"
 
@@ -398,7 +399,7 @@ void lnet_stop_change_ended(struct lnet_node *node);
 /* An NI that its LND knows, with an index, but in no table yet. Errors as lnet_ni_add(). Control.
  */
 int lnet_ni_make(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
-                 char *err, size_t errlen);
+                 struct err *err);
 void lnet_ni_place(struct lnet_ni *ni);
 void lnet_ni_free(struct lnet_ni *ni);
 
@@ -406,7 +407,7 @@ void lnet_ni_free(struct lnet_ni *ni);
 struct lnet_shard *lnet_shard_self(const struct lnet_node *node);
 /* A table that begins at a block, all zero; *memory is what free() takes. NULL: no memory. */
 void *lnet_table_alloc(size_t n, size_t size, void **memory);
-int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t errlen);
+int lnet_shard_create(struct lnet_node *node, unsigned index, struct err *err);
 void lnet_shard_destroy(struct lnet_shard *s);
 /* Another NI will have the index: nothing is left of the one that had it. */
 void lnet_shard_clear_ni(struct lnet_shard *s, unsigned index);
@@ -438,7 +439,7 @@ void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct
 /* ---- pool.c: router buffers, how many and where ---- */
 unsigned lnet_local_msgs(const struct lnet_node_opts *opts);
 unsigned lnet_peers_per_shard(const struct lnet_node_opts *opts, unsigned reactors);
-int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen);
+int lnet_pools_init(struct lnet_shard *s, struct err *err);
 void lnet_pools_fini(struct lnet_shard *s);
 /* A header waits because no buffer is free: watchers are told once until that has ended. */
 void lnet_pool_short(struct lnet_shard *s, enum lnet_pool pool);
@@ -448,7 +449,7 @@ static inline int32_t lnet_pool_free(const struct lnet_router_pool *p)
 }
 
 /* ---- dest.c: accounts of next hops ---- */
-int lnet_dests_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen);
+int lnet_dests_init(struct lnet_shard *s, unsigned max, struct err *err);
 void lnet_dests_fini(struct lnet_shard *s);
 /* The account of a next hop, made if there is none, with a reference. NULL: the table is full. */
 struct lnet_dest *lnet_dest_get(struct lnet_shard *s, const struct lnet_nid *nid, bool gateway);
@@ -523,7 +524,7 @@ void lnet_rx_queue_del(struct lnet_rx_queue *q, struct lnet_rx *rx);
 void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason);
 
 /* ---- credit.c: send side credits, on the next hop's home ---- */
-int lnet_credits_init(struct lnet_shard *s, char *err, size_t errlen);
+int lnet_credits_init(struct lnet_shard *s, struct err *err);
 void lnet_credits_fini(struct lnet_shard *s);
 /* First numbers of a peer NI that is new, or was not used: from the tunables of its net. */
 void lnet_peer_credits_init(const struct lnet_node *node, struct lnet_peer_ni *peer);
@@ -540,7 +541,7 @@ void lnet_credit_fail_peer(struct lnet_peer_ni *peer, struct lnet_result result)
 bool lnet_credit_fail_removed(struct lnet_shard *s, uint32_t *bucket);
 
 /* ---- peer.c ---- */
-int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen);
+int lnet_peers_init(struct lnet_shard *s, unsigned max, struct err *err);
 void lnet_peers_fini(struct lnet_shard *s);
 /* The peer NI of a NID whose home this is, if there is one; without a reference. */
 struct lnet_peer_ni *lnet_peer_find_here(const struct lnet_node *node, const struct lnet_nid *nid);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Levels, limits, the queue and its thread. */
 #include "lib/log/log.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -372,10 +373,10 @@ static unsigned or_default(unsigned value, unsigned fallback)
     return value ? value : fallback;
 }
 
-int log_open(const struct log_opts *opts, char *err, size_t errlen)
+int log_open(const struct log_opts *opts, struct err *err)
 {
     struct log_sink sink;
-    int rc = log_sink_open(&sink, opts, err, errlen), i;
+    int rc = log_sink_open(&sink, opts, err), i;
 
     if (rc != 0)
         return rc;
@@ -396,7 +397,7 @@ int log_open(const struct log_opts *opts, char *err, size_t errlen)
     L.open = rc == 0;
     pthread_mutex_unlock(&L.lock);
     if (rc != 0) {
-        snprintf(err, errlen, "log: no thread: %s", strerror(-rc));
+        err_text(err, "log: no thread: %s", strerror(-rc));
         log_sink_close(&sink);
         return rc;
     }

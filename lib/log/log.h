@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/err.h"
+
 enum log_level {
     LOG_LEVEL_DEBUG,
     LOG_LEVEL_INFO,
@@ -70,7 +72,7 @@ struct log_stats {
 
 /* Starts the thread. Before it, and after log_close(), lines of level info and above go to stderr
  * at once. 0 or -errno with a sentence that names the remedy; then nothing has changed. */
-int log_open(const struct log_opts *opts, char *err, size_t errlen);
+int log_open(const struct log_opts *opts, struct err *err);
 /* Writes what waits, for up to 2 s, and ends the thread. */
 void log_close(void);
 /* A file is opened anew before the next line: it was rotated. One that was renamed or removed is

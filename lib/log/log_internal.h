@@ -5,6 +5,7 @@
 
 #include <time.h>
 
+#include "lib/base/err.h"
 #include "lib/log/log.h"
 
 /* A line that waits to be written: what it says in the form its sink wants. */
@@ -56,7 +57,7 @@ struct log_sink {
     int (*journal)(const struct iovec *fields, int n);
 };
 
-int log_sink_open(struct log_sink *sink, const struct log_opts *opts, char *err, size_t errlen);
+int log_sink_open(struct log_sink *sink, const struct log_opts *opts, struct err *err);
 void log_sink_close(struct log_sink *sink);
 /* The file behind the path, if it is no longer the one that is open. */
 void log_sink_renew(struct log_sink *sink, bool rotated);

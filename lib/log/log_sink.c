@@ -13,6 +13,7 @@
 #define SD_JOURNAL_SUPPRESS_LOCATION
 #include <systemd/sd-journal.h>
 
+#include "lib/base/err.h"
 #include "lib/log/log_internal.h"
 
 #define JOURNAL_SOCKET  "/run/systemd/journal/socket"
@@ -46,25 +47,24 @@ static int open_file(const char *path)
     return rc;
 }
 
-static int open_path(struct log_sink *sink, const char *path, char *err, size_t errlen)
+static int open_path(struct log_sink *sink, const char *path, struct err *err)
 {
     if (path[0] != '/' || strlen(path) >= sizeof(sink->path)) {
-        snprintf(err, errlen,
-                 "log: to: '%s': stderr, journald or the path of a file that begins with /", path);
-        return -EINVAL;
+        return err_set(err, -EINVAL,
+                       "log: to: '%s': stderr, journald or the path of a file that begins with /",
+                       path);
     }
     sink->kind = LOG_SINK_FILE;
     snprintf(sink->path, sizeof(sink->path), "%s", path);
     sink->fd = open_file(path);
     if (sink->fd >= 0)
         return 0;
-    snprintf(err, errlen, "log: %s: %s; the directory must be there and be ours to write", path,
+    err_text(err, "log: %s: %s; the directory must be there and be ours to write", path,
              strerror(-sink->fd));
     return sink->fd;
 }
 
-static int open_journal(struct log_sink *sink, const struct log_opts *opts, char *err,
-                        size_t errlen)
+static int open_journal(struct log_sink *sink, const struct log_opts *opts, struct err *err)
 {
     int rc;
 
@@ -74,21 +74,21 @@ static int open_journal(struct log_sink *sink, const struct log_opts *opts, char
     if (opts->journal || access(JOURNAL_SOCKET, W_OK) == 0)
         return 0;
     rc = -errno;
-    snprintf(err, errlen,
-             "log: journald is not there (" JOURNAL_SOCKET ": %s); log: to: stderr needs nothing",
-             strerror(-rc));
-    return rc;
+    return err_set(err, rc,
+                   "log: journald is not there (" JOURNAL_SOCKET
+                   ": %s); log: to: stderr needs nothing",
+                   strerror(-rc));
 }
 
-int log_sink_open(struct log_sink *sink, const struct log_opts *opts, char *err, size_t errlen)
+int log_sink_open(struct log_sink *sink, const struct log_opts *opts, struct err *err)
 {
     const char *to = opts->to && opts->to[0] ? opts->to : "stderr";
 
     *sink = (struct log_sink){.kind = LOG_SINK_FD, .fd = -1};
     if (strcmp(to, "journald") == 0)
-        return open_journal(sink, opts, err, errlen);
+        return open_journal(sink, opts, err);
     if (strcmp(to, "stderr") != 0)
-        return open_path(sink, to, err, errlen);
+        return open_path(sink, to, err);
     sink->fd = opts->fd ? opts->fd : STDERR_FILENO;
     sink->systemd = is_journal_stream(sink->fd);
     return 0;

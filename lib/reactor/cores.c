@@ -7,6 +7,7 @@
  *     list   = range *("," range)
  *     range  = cpu ["-" cpu]
  */
+#include "lib/base/err.h"
 #include "lib/reactor/reactor_internal.h"
 
 #include <errno.h>
@@ -22,20 +23,17 @@ struct parser {
     struct core_plan *plan;
     cpu_set_t seen;
     uint64_t cpts_seen;
-    char *err;
-    size_t errlen;
+    struct err *err;
 };
 
 __attribute__((format(printf, 2, 3))) static int refuse(struct parser *p, const char *fmt, ...)
 {
     va_list ap;
-    int n = snprintf(p->err, p->errlen, "cores \"%s\": ", p->text);
 
-    if (n >= 0 && (size_t)n < p->errlen) {
-        va_start(ap, fmt);
-        vsnprintf(p->err + n, p->errlen - (size_t)n, fmt, ap);
-        va_end(ap);
-    }
+    err_set(p->err, -EINVAL, "cores \"%s\": ", p->text);
+    va_start(ap, fmt);
+    err_vadd(p->err, fmt, ap);
+    va_end(ap);
     return -EINVAL;
 }
 
@@ -141,14 +139,13 @@ static int parse_pinned(struct parser *p)
 }
 
 int cores_parse(const char *text, unsigned count, const cpu_set_t *allowed, struct core_plan *plan,
-                char *err, size_t errlen)
+                struct err *err)
 {
     struct parser p = {
         .text = text ? text : "auto",
         .allowed = allowed,
         .plan = plan,
         .err = err,
-        .errlen = errlen,
     };
 
     _Static_assert(REACTOR_MAX <= 64, "cpts_seen has one bit per CPT");

@@ -4,6 +4,7 @@
  * a socket where telemetry is wanted), so that any number of processes run side by side, as any
  * user, and none has to clean up after another.
  */
+#include "lib/base/err.h"
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor_internal.h"
 
@@ -193,13 +194,12 @@ static bool telemetry_path(const char *dir, const char *prefix, char out[TELEMET
 }
 
 /* EAL runs on where it could not make the socket; we promised it. */
-static int telemetry_check(const struct reactor_env *env, char *err, size_t errlen)
+static int telemetry_check(const struct reactor_env *env, struct err *err)
 {
     int rc = access(env->telemetry, F_OK) == 0 ? 0 : -errno;
 
     if (rc < 0)
-        snprintf(err, errlen, "the telemetry socket %s is not there: %s", env->telemetry,
-                 strerror(-rc));
+        err_text(err, "the telemetry socket %s is not there: %s", env->telemetry, strerror(-rc));
     return rc;
 }
 
@@ -237,8 +237,7 @@ static int eal_init(struct reactor_env *env, const char *telemetry_dir, const ch
     return rc;
 }
 
-static int eal_start(struct reactor_env *env, const struct reactor_opts *opts, char *err,
-                     size_t errlen)
+static int eal_start(struct reactor_env *env, const struct reactor_opts *opts, struct err *err)
 {
     char prefix[NAME_MAX];
     int rc;
@@ -246,19 +245,18 @@ static int eal_start(struct reactor_env *env, const struct reactor_opts *opts, c
     snprintf(prefix, sizeof(prefix), "%s.%ld", prog_name(opts), (long)getpid());
     if (opts->telemetry_dir && !telemetry_path(opts->telemetry_dir, prefix, env->telemetry)) {
         env->telemetry[0] = '\0';
-        snprintf(err, errlen, "%s is too long a name for the directory of a telemetry socket",
-                 opts->telemetry_dir);
-        return -ENAMETOOLONG;
+        return err_set(err, -ENAMETOOLONG,
+                       "%s is too long a name for the directory of a telemetry socket",
+                       opts->telemetry_dir);
     }
     rc = eal_init(env, opts->telemetry_dir, prefix);
     if (rc < 0) {
         rc = rte_errno > 0 ? -rte_errno : -EINVAL;
-        snprintf(err, errlen, "DPDK's environment cannot start: %s (its own message is above)",
-                 rc == -EALREADY ? "it was started before in this process" : strerror(-rc));
-        return rc;
+        return err_set(err, rc, "DPDK's environment cannot start: %s (its own message is above)",
+                       rc == -EALREADY ? "it was started before in this process" : strerror(-rc));
     }
     env->eal_up = true;
-    return opts->telemetry_dir ? telemetry_check(env, err, errlen) : 0;
+    return opts->telemetry_dir ? telemetry_check(env, err) : 0;
 }
 
 const char *reactor_telemetry_path(const struct reactor_env *env)
@@ -283,39 +281,37 @@ static int reactors_make(struct reactor_env *env, const struct reactor_opts *opt
     return 0;
 }
 
-int reactor_env_create(const struct reactor_opts *opts, struct reactor_env **out, char *err,
-                       size_t errlen)
+int reactor_env_create(const struct reactor_opts *opts, struct reactor_env **out, struct err *err)
 {
     struct core_plan plan;
     struct reactor_env *env = calloc(1, sizeof(*env));
     int rc;
 
     if (!env) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
     if (sched_getaffinity(0, sizeof(env->affinity), &env->affinity) < 0) {
         rc = -errno;
-        snprintf(err, errlen, "cannot tell which cores may be used: %s", strerror(-rc));
+        err_text(err, "cannot tell which cores may be used: %s", strerror(-rc));
         goto fail;
     }
-    rc = cores_parse(opts->cores, opts->count, &env->affinity, &plan, err, errlen);
+    rc = cores_parse(opts->cores, opts->count, &env->affinity, &plan, err);
     if (rc < 0)
         goto fail;
     env->count = plan.count;
     rc = args_make(env, opts, &plan);
     if (rc < 0) {
-        snprintf(err, errlen, "arguments for DPDK's environment: %s", strerror(-rc));
+        err_text(err, "arguments for DPDK's environment: %s", strerror(-rc));
         goto fail;
     }
-    rc = eal_start(env, opts, err, errlen);
+    rc = eal_start(env, opts, err);
     if (rc < 0)
         goto fail;
     rc = qsbr_init(env);
     if (rc == 0)
         rc = reactors_make(env, opts, &plan);
     if (rc < 0) {
-        snprintf(err, errlen, "reactors: %s", strerror(-rc));
+        err_text(err, "reactors: %s", strerror(-rc));
         goto fail;
     }
     reactor_bind(reactor_control(env));

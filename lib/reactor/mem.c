@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Arenas from EAL memory, their regions, and the pools carved from them. See mem.h. */
+#include "lib/base/err.h"
 #include "lib/reactor/mem_internal.h"
 
 #include <assert.h>
@@ -195,19 +196,18 @@ static void heap_free(int socket, size_t *total, size_t *largest)
     }
 }
 
-static void say_short(enum mem_part part, size_t bytes, int socket, int rc, char *err,
-                      size_t errlen)
+static void say_short(enum mem_part part, size_t bytes, int socket, int rc, struct err *err)
 {
     size_t total, largest;
 
     heap_free(socket, &total, &largest);
-    snprintf(err, errlen,
+    err_text(err,
              "%zu KiB asked for as %s memory, but EAL has %zu KiB free, %zu KiB in one piece (%s)",
              bytes >> 10, part_name[part], total >> 10, largest >> 10, strerror(-rc));
 }
 
 static int part_create(struct mem_arena *arena, enum mem_part part, size_t bytes, size_t align,
-                       int socket, char *err, size_t errlen)
+                       int socket, struct err *err)
 {
     struct arena_part *p = &arena->part[part];
     int rc;
@@ -227,19 +227,17 @@ static int part_create(struct mem_arena *arena, enum mem_part part, size_t bytes
     }
     rc = mem_region_add(p->zone->addr, bytes, part, p->zone->socket_id, &p->region);
     if (rc < 0) {
-        snprintf(err, errlen, "more than %d memory regions", MEM_REGION_MAX);
-        return rc;
+        return err_set(err, rc, "more than %d memory regions", MEM_REGION_MAX);
     }
     if (part == MEM_LANDING && mem_holds_add(p->region, p->zone->addr, bytes) < 0) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
     p->base = p->zone->addr;
     p->len = bytes;
     ASAN_POISON_MEMORY_REGION(p->base, p->len);
     return 0;
 fail:
-    say_short(part, bytes, socket, rc, err, errlen);
+    say_short(part, bytes, socket, rc, err);
     return rc;
 }
 
@@ -284,8 +282,7 @@ static void lingering_look(bool all)
     }
 }
 
-int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, char *err,
-                     size_t errlen)
+int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, struct err *err)
 {
     struct mem_arena *arena;
     int rc;
@@ -293,16 +290,13 @@ int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, 
     lingering_look(false);
     arena = calloc(1, sizeof(*arena));
     if (!arena) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
     for (int i = 0; i < PARTS; i++)
         arena->part[i].region = MEM_REGION_NONE;
-    rc = part_create(arena, MEM_LANDING, opts->landing_bytes, MEM_LANDING_SLOT, opts->socket, err,
-                     errlen);
+    rc = part_create(arena, MEM_LANDING, opts->landing_bytes, MEM_LANDING_SLOT, opts->socket, err);
     if (rc == 0)
-        rc = part_create(arena, MEM_LOCAL, opts->local_bytes, LOCAL_ALIGN, opts->socket, err,
-                         errlen);
+        rc = part_create(arena, MEM_LOCAL, opts->local_bytes, LOCAL_ALIGN, opts->socket, err);
     if (rc < 0) {
         mem_arena_destroy(arena);
         return rc;
@@ -351,7 +345,7 @@ static uint8_t *part_carve(struct arena_part *p, enum mem_part part, size_t stri
 }
 
 int mem_pool_init(struct mem_pool *pool, struct mem_arena *arena, enum mem_part part,
-                  uint32_t buf_size, uint32_t count, const char *name, char *err, size_t errlen)
+                  uint32_t buf_size, uint32_t count, const char *name, struct err *err)
 {
     struct arena_part *p = &arena->part[part];
     size_t align = part == MEM_LANDING ? MEM_PAGE : RTE_CACHE_LINE_SIZE;
@@ -361,15 +355,14 @@ int mem_pool_init(struct mem_pool *pool, struct mem_arena *arena, enum mem_part 
     int rc = 0;
 
     if (buf_size == 0 || count == 0) {
-        snprintf(err, errlen, "pool %s: %u buffers of %u bytes", name, count, buf_size);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "pool %s: %u buffers of %u bytes", name, count, buf_size);
     }
     if (need > left) {
-        snprintf(err, errlen,
-                 "pool %s: %u buffers of %u bytes need %zu KiB, but %zu of %zu KiB of the %s "
-                 "memory are left",
-                 name, count, buf_size, need >> 10, left >> 10, p->len >> 10, part_name[part]);
-        return -ENOMEM;
+        return err_set(err, -ENOMEM,
+                       "pool %s: %u buffers of %u bytes need %zu KiB, but %zu of %zu KiB of the %s "
+                       "memory are left",
+                       name, count, buf_size, need >> 10, left >> 10, p->len >> 10,
+                       part_name[part]);
     }
     *pool = (struct mem_pool){
         .name = name,
@@ -384,7 +377,7 @@ int mem_pool_init(struct mem_pool *pool, struct mem_arena *arena, enum mem_part 
     if (part == MEM_LANDING)
         rc = mem_holds_pool(p->region, pool->base, stride, count);
     if (!pool->free || rc < 0) {
-        snprintf(err, errlen, "pool %s: %s", name,
+        err_text(err, "pool %s: %s", name,
                  rc == -ENOSPC ? "too many pools in landing memory" : "out of memory");
         mem_pool_fini(pool);
         return rc < 0 ? rc : -ENOMEM;

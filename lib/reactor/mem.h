@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/err.h"
+
 #define MEM_LANDING_SLOT (1u << 20) /* bytes; LNET_MAX_PAYLOAD */
 #define MEM_PAGE         4096u      /* bytes; what landing memory is carved in */
 #define MEM_REGION_MAX   64
@@ -53,8 +55,7 @@ struct mem_arena_opts {
 
 /* Takes both parts from EAL memory (rte_memzone). Control thread, after reactor_env_create().
  * Returns 0 or -errno; err then says how much was asked for and how much there was. */
-int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, char *err,
-                     size_t errlen);
+int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, struct err *err);
 void mem_arena_destroy(struct mem_arena *arena);
 /* EAL is about to give its memory back to the system, where others may get the same addresses: no
  * arena is left, and nothing of them is poisoned any more. */
@@ -88,7 +89,7 @@ struct mem_pool {
  * its own, MEM_PAGE) from a part. Control thread, before the pool's reactor runs. -ENOMEM with a
  * sentence when the part is used up. name is kept. */
 int mem_pool_init(struct mem_pool *pool, struct mem_arena *arena, enum mem_part part,
-                  uint32_t buf_size, uint32_t count, const char *name, char *err, size_t errlen);
+                  uint32_t buf_size, uint32_t count, const char *name, struct err *err);
 /* Frees the bookkeeping; the memory goes with the arena. */
 void mem_pool_fini(struct mem_pool *pool);
 

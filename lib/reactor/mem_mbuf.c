@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Pools of mbufs, each in one piece of EAL memory, all mbufs at one distance. See mem_mbuf.h. */
 #include "lib/reactor/mem_mbuf.h"
+#include "lib/base/err.h"
 #include "lib/reactor/mem_internal.h"
 
 #include <errno.h>
@@ -83,8 +84,7 @@ static void place_check(struct rte_mempool *pool, void *wrong, void *obj, unsign
         *(bool *)wrong = true;
 }
 
-static int pool_fill(struct rte_mempool *pool, uint32_t count, size_t stride, char *err,
-                     size_t errlen)
+static int pool_fill(struct rte_mempool *pool, uint32_t count, size_t stride, struct err *err)
 {
     const struct rte_memzone *zone = zone_get(pool->name, stride * count, pool->socket_id);
     bool wrong = false;
@@ -92,14 +92,13 @@ static int pool_fill(struct rte_mempool *pool, uint32_t count, size_t stride, ch
     int rc;
 
     if (!zone) {
-        snprintf(err, errlen,
-                 "%zu KiB for %u packet buffers (%s): EAL has not that much in a piece",
-                 stride * count >> 10, count, pool->name);
-        return -ENOMEM;
+        return err_set(err, -ENOMEM,
+                       "%zu KiB for %u packet buffers (%s): EAL has not that much in a piece",
+                       stride * count >> 10, count, pool->name);
     }
     rc = mem_region_add(zone->addr, zone->len, MEM_LOCAL, zone->socket_id, &region);
     if (rc < 0) {
-        snprintf(err, errlen, "more than %d memory regions", MEM_REGION_MAX);
+        err_text(err, "more than %d memory regions", MEM_REGION_MAX);
         rte_memzone_free(zone);
         return rc;
     }
@@ -112,23 +111,21 @@ static int pool_fill(struct rte_mempool *pool, uint32_t count, size_t stride, ch
                                    (void *)(uintptr_t)zone);
     if (rc < 0) {
         rte_memzone_free(zone);
-        snprintf(err, errlen, "packet buffers (%s): %s", pool->name, strerror(-rc));
-        return rc;
+        return err_set(err, rc, "packet buffers (%s): %s", pool->name, strerror(-rc));
     }
     pool->flags &= ~RTE_MEMPOOL_F_NO_IOVA_CONTIG;
     rte_mempool_obj_iter(pool, place_check, &wrong);
     if (rc != (int)count || wrong) {
-        snprintf(err, errlen,
-                 "packet buffers (%s): EAL does not lay them out evenly; do not give it "
-                 "--iova-mode=pa",
-                 pool->name);
-        return -ENOTSUP;
+        return err_set(err, -ENOTSUP,
+                       "packet buffers (%s): EAL does not lay them out evenly; do not give it "
+                       "--iova-mode=pa",
+                       pool->name);
     }
     return 0;
 }
 
 int mem_mbufs_create(const char *name, uint32_t count, uint16_t priv, uint16_t room, int socket,
-                     struct rte_mempool **out, char *err, size_t errlen)
+                     struct rte_mempool **out, struct err *err)
 {
     struct rte_pktmbuf_pool_private own = {.mbuf_data_room_size = room, .mbuf_priv_size = priv};
     struct rte_mempool_objsz size;
@@ -137,28 +134,26 @@ int mem_mbufs_create(const char *name, uint32_t count, uint16_t priv, uint16_t r
     int rc;
 
     if (count == 0 || count > UINT32_MAX / 2 || RTE_ALIGN(priv, RTE_MBUF_PRIV_ALIGN) != priv) {
-        snprintf(err, errlen, "%u packet buffers (%s) with %u private bytes", count, name, priv);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "%u packet buffers (%s) with %u private bytes", count, name,
+                       priv);
     }
     pool = rte_mempool_create_empty(name, count, size.elt_size, cache_size(count),
                                     sizeof(struct rte_pktmbuf_pool_private),
                                     socket < 0 ? SOCKET_ID_ANY : socket, 0);
     if (!pool) {
         rc = rte_errno > 0 ? -rte_errno : -ENOMEM;
-        snprintf(err, errlen, "a pool of packet buffers (%s): %s", name,
-                 rc == -EEXIST ? "there is one of that name" : strerror(-rc));
-        return rc;
+        return err_set(err, rc, "a pool of packet buffers (%s): %s", name,
+                       rc == -EEXIST ? "there is one of that name" : strerror(-rc));
     }
     /* What was freed last is used first, while it is in the CPU's caches; and a thread that loses
      * its core in the middle does not stop the others. */
     rc = rte_mempool_set_ops_byname(pool, "lf_stack", NULL);
     if (rc < 0) {
-        snprintf(err, errlen, "packet buffers (%s): DPDK's stack memory pools are not installed",
-                 name);
+        err_text(err, "packet buffers (%s): DPDK's stack memory pools are not installed", name);
         goto fail;
     }
     rte_pktmbuf_pool_init(pool, &own);
-    rc = pool_fill(pool, count, stride, err, errlen);
+    rc = pool_fill(pool, count, stride, err);
     if (rc < 0)
         goto fail;
     rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);

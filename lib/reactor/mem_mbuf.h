@@ -6,6 +6,7 @@
 #ifndef MILLRACE_MEM_MBUF_H
 #define MILLRACE_MEM_MBUF_H
 
+#include "lib/base/err.h"
 #include "lib/reactor/mem.h"
 
 #include <rte_mbuf.h>
@@ -15,7 +16,7 @@
  * multi-thread kind that survives preemption, with a cache per reactor). Control thread. 0 or
  * -errno with a sentence. */
 int mem_mbufs_create(const char *name, uint32_t count, uint16_t priv, uint16_t room, int socket,
-                     struct rte_mempool **out, char *err, size_t errlen);
+                     struct rte_mempool **out, struct err *err);
 /* All mbufs must have come back. NULL is allowed. */
 void mem_mbufs_destroy(struct rte_mempool *pool);
 /* What one mbuf takes, with all that belongs to it. */

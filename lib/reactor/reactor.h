@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/err.h"
+
 #define REACTOR_MAX     64 /* data-path reactors in one process */
 #define REACTOR_CONTROL REACTOR_MAX
 
@@ -60,8 +62,7 @@ void reactor_memory(unsigned reactors, unsigned mem_mb, bool hugepages, struct r
  * with a sentence in err. The calling thread becomes the control thread and is bound to the control
  * reactor. Leaves no files and needs no root; any number of processes may do it side by side. The
  * threads made here block all signals: those come to the control thread. */
-int reactor_env_create(const struct reactor_opts *opts, struct reactor_env **out, char *err,
-                       size_t errlen);
+int reactor_env_create(const struct reactor_opts *opts, struct reactor_env **out, struct err *err);
 /* The path of DPDK's telemetry socket, which is there until reactor_env_destroy(); NULL: there is
  * none. Any thread. */
 const char *reactor_telemetry_path(const struct reactor_env *env);

@@ -20,6 +20,7 @@
 #include <rte_rcu_qsbr.h>
 #include <rte_ring.h>
 
+#include "lib/base/err.h"
 #include "lib/reactor/mark.h"
 #include "lib/reactor/reactor.h"
 
@@ -47,7 +48,7 @@ struct core_plan {
 /* Reads reactor_opts.cores. allowed is the affinity mask of the process; naming a core outside it
  * is an error. Returns 0, or -EINVAL with a sentence in err. */
 int cores_parse(const char *text, unsigned count, const cpu_set_t *allowed, struct core_plan *plan,
-                char *err, size_t errlen);
+                struct err *err);
 /* The EAL --lcores argument of a plan: lcore 0 is the control thread, lcore i + 1 reactor i. To be
  * freed; NULL when memory is short. */
 char *cores_lcores_arg(const struct core_plan *plan, const cpu_set_t *allowed);

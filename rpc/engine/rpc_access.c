@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/engine/rpc_access.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -11,7 +12,7 @@
 
 #define MAX_GROUPS 65536 /* the kernel's own limit */
 
-int rpc_group_find(const char *name, const char *key, gid_t *out, char *err, size_t errlen)
+int rpc_group_find(const char *name, const char *key, gid_t *out, struct err *err)
 {
     const struct group *group;
 
@@ -21,11 +22,11 @@ int rpc_group_find(const char *name, const char *key, gid_t *out, char *err, siz
         *out = group->gr_gid;
         return 0;
     }
-    snprintf(err, errlen,
-             "there is no group %s; make it (groupadd --system %s) or name another (millrace: rpc: "
-             "%s:)",
-             name, name, key);
-    return -ENOENT;
+    return err_set(
+        err, -ENOENT,
+        "there is no group %s; make it (groupadd --system %s) or name another (millrace: rpc: "
+        "%s:)",
+        name, name, key);
 }
 
 static bool is_named(const char *group)
@@ -34,16 +35,16 @@ static bool is_named(const char *group)
 }
 
 int rpc_access_init(struct rpc_access *access, const char *admin_group, const char *read_group,
-                    char *err, size_t errlen)
+                    struct err *err)
 {
     int rc = 0;
 
     *access = (struct rpc_access){
         .own_uid = geteuid(), .has_admin = is_named(admin_group), .has_read = is_named(read_group)};
     if (access->has_admin)
-        rc = rpc_group_find(admin_group, "admin_group", &access->admin, err, errlen);
+        rc = rpc_group_find(admin_group, "admin_group", &access->admin, err);
     if (rc == 0 && access->has_read)
-        rc = rpc_group_find(read_group, "read_group", &access->read, err, errlen);
+        rc = rpc_group_find(read_group, "read_group", &access->read, err);
     snprintf(access->remedy, sizeof(access->remedy),
              access->has_admin ? "run it as root or as a member of group %s"
                                : "run it as root, or name an admin_group in the configuration "

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "lib/base/err.h"
 #include "rpc/engine/jsonrpc.h"
 
 /* A client as it was when it connected. */
@@ -30,9 +31,9 @@ struct rpc_access {
 /* Looks the groups up (may ask name services, so before the process serves); NULL or "" = none. 0
  * or -errno with a sentence. */
 int rpc_access_init(struct rpc_access *access, const char *admin_group, const char *read_group,
-                    char *err, size_t errlen);
+                    struct err *err);
 /* The number of a group. 0 or -errno with a sentence; key is what names it in the configuration. */
-int rpc_group_find(const char *name, const char *key, gid_t *out, char *err, size_t errlen);
+int rpc_group_find(const char *name, const char *key, gid_t *out, struct err *err);
 
 /* Sets the role of a peer that is a member of these groups besides its gid. False: it may not even
  * read. */

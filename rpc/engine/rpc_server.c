@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/engine/rpc_server.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -547,42 +548,41 @@ static void server_event(struct reactor_fd *f, uint32_t events)
 
 /* ---- the server ---- */
 
-static int open_socket(struct rpc_server *server, const struct rpc_server_opts *opts, char *err,
-                       size_t errlen)
+static int open_socket(struct rpc_server *server, const struct rpc_server_opts *opts,
+                       struct err *err)
 {
     bool has_group = opts->group && opts->group[0];
     gid_t group = 0;
-    int rc = rpc_access_init(&server->access, opts->admin_group, opts->read_group, err, errlen);
+    int rc = rpc_access_init(&server->access, opts->admin_group, opts->read_group, err);
 
     if (rc == 0 && has_group)
-        rc = rpc_group_find(opts->group, "group", &group, err, errlen);
+        rc = rpc_group_find(opts->group, "group", &group, err);
     if (rc == 0)
         rc = rpc_socket_open(&server->socket, opts->path, opts->mode, has_group ? &group : NULL,
-                             ACCEPT_QUEUE, err, errlen);
+                             ACCEPT_QUEUE, err);
     return rc;
 }
 
 int rpc_server_create(const struct rpc_server_opts *opts, const struct jrpc *jrpc,
-                      struct rpc_server **out, char *err, size_t errlen)
+                      struct rpc_server **out, struct err *err)
 {
     struct rpc_server *server = calloc(1, sizeof(*server));
     int rc;
 
     if (!server) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
     server->jrpc = jrpc;
     server->log = opts->log;
     server->log_arg = opts->log_arg;
     reactor_timer_init(&server->pause, accept_again);
     reactor_timer_init(&server->sweep, sweep);
-    rc = open_socket(server, opts, err, errlen);
+    rc = open_socket(server, opts, err);
     if (rc != 0)
         goto out_free;
     rc = reactor_fd_add(&server->fd, server->socket.fd, EPOLLIN, server_event);
     if (rc != 0) {
-        snprintf(err, errlen, "cannot watch the socket: %s", strerror(-rc));
+        err_text(err, "cannot watch the socket: %s", strerror(-rc));
         goto out_socket;
     }
     *out = server;

@@ -14,6 +14,7 @@
 
 #include <stddef.h>
 
+#include "lib/base/err.h"
 #include "rpc/engine/jsonrpc.h"
 #include "rpc/engine/rpc_access.h"
 
@@ -58,7 +59,7 @@ struct rpc_server_opts {
  * With an admin_group its members may, others may only read; with a read_group only its members. 0
  * or -errno with a sentence. jrpc must outlive the server. */
 int rpc_server_create(const struct rpc_server_opts *opts, const struct jrpc *jrpc,
-                      struct rpc_server **out, char *err, size_t errlen);
+                      struct rpc_server **out, struct err *err);
 /* Closes all clients and removes the socket. Calls in flight go on and answer nobody. */
 void rpc_server_destroy(struct rpc_server *server);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/engine/rpc_socket.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +48,7 @@ static int lock_file(const char *path)
 }
 
 /* Whoever has the lock owns the path; the kernel gives it back however its owner ends. */
-static int take_lock(struct rpc_socket *s, char *err, size_t errlen)
+static int take_lock(struct rpc_socket *s, struct err *err)
 {
     make_directory(s->path);
     snprintf(s->lock_path, sizeof(s->lock_path), "%s.lock", s->path);
@@ -55,13 +56,13 @@ static int take_lock(struct rpc_socket *s, char *err, size_t errlen)
     if (s->lock_fd >= 0)
         return 0;
     if (s->lock_fd == -EWOULDBLOCK) {
-        snprintf(err, errlen,
-                 "%s is served by another process; stop it or name another socket (millrace: rpc: "
-                 "socket:)",
-                 s->path);
-        return -EADDRINUSE;
+        return err_set(
+            err, -EADDRINUSE,
+            "%s is served by another process; stop it or name another socket (millrace: rpc: "
+            "socket:)",
+            s->path);
     }
-    snprintf(err, errlen,
+    err_text(err,
              "cannot make %s: %s; name another socket (millrace: rpc: socket:) or give this user "
              "the directory",
              s->lock_path, strerror(-s->lock_fd));
@@ -88,7 +89,7 @@ static int own_socket(const char *path, unsigned mode, const gid_t *group)
 
 /* A listening socket at the path, which nobody can connect to before it has its owner and mode. */
 static int bind_socket(struct rpc_socket *s, unsigned mode, const gid_t *group, int backlog,
-                       char *err, size_t errlen)
+                       struct err *err)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc = 0;
@@ -96,13 +97,12 @@ static int bind_socket(struct rpc_socket *s, unsigned mode, const gid_t *group, 
     memcpy(addr.sun_path, s->path, sizeof(addr.sun_path));
     if (fd < 0) {
         rc = -errno;
-        snprintf(err, errlen, "no socket: %s", strerror(-rc));
-        return rc;
+        return err_set(err, rc, "no socket: %s", strerror(-rc));
     }
     remove_stale(s->path);
     if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
         rc = -errno;
-        snprintf(err, errlen,
+        err_text(err,
                  "cannot listen on %s: %s; remove what is there or name another socket "
                  "(millrace: rpc: socket:)",
                  s->path, strerror(-rc));
@@ -111,7 +111,7 @@ static int bind_socket(struct rpc_socket *s, unsigned mode, const gid_t *group, 
     }
     if (own_socket(s->path, mode, group) != 0 || listen(fd, backlog) != 0) {
         rc = -errno;
-        snprintf(err, errlen,
+        err_text(err,
                  "cannot give %s its owner group and permissions: %s; run as root or as a member "
                  "of that group (millrace: rpc: group:)",
                  s->path, strerror(-rc));
@@ -123,21 +123,21 @@ static int bind_socket(struct rpc_socket *s, unsigned mode, const gid_t *group, 
 }
 
 int rpc_socket_open(struct rpc_socket *s, const char *path, unsigned mode, const gid_t *group,
-                    int backlog, char *err, size_t errlen)
+                    int backlog, struct err *err)
 {
     int rc;
 
     *s = (struct rpc_socket){.fd = -1, .lock_fd = -1};
     if (!path[0] || strlen(path) >= sizeof(s->path)) {
-        snprintf(err, errlen, "'%s' is no path for a socket (1 to %zu characters); name another",
-                 path, sizeof(s->path) - 1);
-        return -ENAMETOOLONG;
+        return err_set(err, -ENAMETOOLONG,
+                       "'%s' is no path for a socket (1 to %zu characters); name another", path,
+                       sizeof(s->path) - 1);
     }
     memcpy(s->path, path, strlen(path));
-    rc = take_lock(s, err, errlen);
+    rc = take_lock(s, err);
     if (rc != 0)
         return rc;
-    rc = bind_socket(s, mode, group, backlog, err, errlen);
+    rc = bind_socket(s, mode, group, backlog, err);
     if (rc >= 0) {
         s->fd = rc;
         return 0;

@@ -7,6 +7,8 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+#include "lib/base/err.h"
+
 struct rpc_socket {
     int fd; /* listening */
     int lock_fd;
@@ -18,7 +20,7 @@ struct rpc_socket {
  * left behind by a dead process is replaced, one in use is an error. 0 or -errno with a sentence.
  */
 int rpc_socket_open(struct rpc_socket *s, const char *path, unsigned mode, const gid_t *group,
-                    int backlog, char *err, size_t errlen);
+                    int backlog, struct err *err);
 /* Closes and removes it. */
 void rpc_socket_close(struct rpc_socket *s);
 

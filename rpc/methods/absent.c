@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* See rpc_absent.h. Both lists are short and seldom looked at. */
 #include "rpc/methods/absent.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -160,7 +161,7 @@ bool rpc_absent_route_del(struct rpc_ctx *ctx, const struct lnet_route_conf *rou
 void rpc_absent_routes_back(struct rpc_ctx *ctx, lnet_net_t net)
 {
     struct rpc_absent *a = ctx->absent;
-    char err[RPC_ERR_SIZE] = "";
+    struct err err = {0};
     unsigned i = 0;
 
     while (a && i < a->routes) {
@@ -168,8 +169,8 @@ void rpc_absent_routes_back(struct rpc_ctx *ctx, lnet_net_t net)
             i++;
             continue;
         }
-        if (lnet_route_add(ctx->node, &a->route[i], err, sizeof(err)) != 0)
-            log_event(LOG_LEVEL_WARNING, LOG_MODULE_LNET, "route", LOG_S("msg", err));
+        if (lnet_route_add(ctx->node, &a->route[i], &err) != 0)
+            log_event(LOG_LEVEL_WARNING, LOG_MODULE_LNET, "route", LOG_S("msg", err.message));
         take_route(a, i);
     }
 }

@@ -8,16 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/err.h"
 #include "lib/log/log.h"
 #include "rpc/methods/absent.h"
 #include "rpc/methods/events.h"
 #include "rpc/methods/methods_internal.h"
 
-static int set_buffers(void *arg, const int totals[LNET_POOLS], char *err, size_t errlen)
+static int set_buffers(void *arg, const int totals[LNET_POOLS], struct err *err)
 {
     const struct rpc_ctx *ctx = arg;
 
-    return lnet_pools_resize(ctx->node, totals, err, errlen);
+    return lnet_pools_resize(ctx->node, totals, err);
 }
 
 /* The running NI that a document's is; NULL: none. */
@@ -54,19 +55,19 @@ static void added(void *arg, int rc, const char *err)
 
 /* As it was before: a change is taken back. */
 static int add_absent(struct rpc_ctx *ctx, const struct cfg_ni *ni, cfg_done_fn done,
-                      void *done_arg, char *err, size_t errlen)
+                      void *done_arg, struct err *err)
 {
-    int rc = rpc_absent_add(ctx, &ni->conf, err);
+    int rc = rpc_absent_add(ctx, &ni->conf, err->message);
 
     if (rc == 0)
         done(done_arg, 0, "");
     else
-        snprintf(err, errlen, "out of memory");
+        err_text(err, "out of memory");
     return rc;
 }
 
-static int add_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg, char *err,
-                  size_t errlen)
+static int add_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg,
+                  struct err *err)
 {
     struct rpc_ctx *ctx = arg;
     struct adding *a = malloc(sizeof(*a));
@@ -74,24 +75,23 @@ static int add_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *do
 
     if (a) {
         *a = (struct adding){ctx, ni->conf.net, done, done_arg};
-        rc = lnet_ni_add_live(ctx->node, &ni->conf, added, a, err, errlen);
+        rc = lnet_ni_add_live(ctx->node, &ni->conf, added, a, err);
     } else {
-        snprintf(err, errlen, "out of memory");
+        err_text(err, "out of memory");
     }
     if (rc != 0)
         free(a);
     if (rc != 0 && ni->conf.ifname[0] && !if_nametoindex(ni->conf.ifname)) {
-        snprintf(err, errlen, "there is no interface %s; `ip link` lists those there are",
-                 ni->conf.ifname);
+        err_text(err, "there is no interface %s; `ip link` lists those there are", ni->conf.ifname);
         rc = -ENODEV;
     }
     if (ni->live.absent && rpc_absent_may(ni->conf.net, rc))
-        rc = add_absent(ctx, ni, done, done_arg, err, errlen);
+        rc = add_absent(ctx, ni, done, done_arg, err);
     return rc;
 }
 
-static int del_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg, char *err,
-                  size_t errlen)
+static int del_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg,
+                  struct err *err)
 {
     struct rpc_ctx *ctx = arg;
     const struct lnet_ni *there = find_ni(ctx, ni);
@@ -101,13 +101,12 @@ static int del_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *do
         return 0;
     }
     if (!there) {
-        snprintf(err, errlen, "there is no such NI");
-        return -ENOENT;
+        return err_set(err, -ENOENT, "there is no such NI");
     }
-    return lnet_ni_del(ctx->node, &there->nid, done, done_arg, err, errlen);
+    return lnet_ni_del(ctx->node, &there->nid, done, done_arg, err);
 }
 
-static int set_ni(void *arg, const struct cfg_ni *ni, char *err, size_t errlen)
+static int set_ni(void *arg, const struct cfg_ni *ni, struct err *err)
 {
     const struct rpc_ctx *ctx = arg;
     const struct lnet_ni *there = find_ni(ctx, ni);
@@ -115,10 +114,9 @@ static int set_ni(void *arg, const struct cfg_ni *ni, char *err, size_t errlen)
     if (!there && rpc_absent_is(ctx, &ni->conf))
         return 0; /* it will have them when it comes */
     if (!there) {
-        snprintf(err, errlen, "there is no such NI");
-        return -ENOENT;
+        return err_set(err, -ENOENT, "there is no such NI");
     }
-    return lnet_ni_set(ctx->node, &there->nid, &ni->conf.lnd_tun, err, errlen);
+    return lnet_ni_set(ctx->node, &there->nid, &ni->conf.lnd_tun, err);
 }
 
 /* Those the node can have, into out; the others are left out, or were: that changes here, once the
@@ -140,22 +138,21 @@ static unsigned possible(struct rpc_ctx *ctx, const struct lnet_route_conf *list
 }
 
 static int change_routes(void *arg, const struct lnet_route_conf *del, unsigned ndel,
-                         const struct lnet_route_conf *add, unsigned nadd, char *err, size_t errlen)
+                         const struct lnet_route_conf *add, unsigned nadd, struct err *err)
 {
     struct rpc_ctx *ctx = arg;
     struct lnet_route_conf *some;
     int rc;
 
     if (!ctx->absent)
-        return lnet_routes_change(ctx->node, del, ndel, add, nadd, NULL, err, errlen);
+        return lnet_routes_change(ctx->node, del, ndel, add, nadd, NULL, err);
     some = calloc(ndel + nadd + 1, sizeof(*some));
     if (!some) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
     rc = lnet_routes_change(ctx->node, some, possible(ctx, del, ndel, some, false, false),
                             some + ndel, possible(ctx, add, nadd, some + ndel, true, false), NULL,
-                            err, errlen);
+                            err);
     if (rc == 0) {
         possible(ctx, del, ndel, some, false, true);
         possible(ctx, add, nadd, some + ndel, true, true);
@@ -164,7 +161,7 @@ static int change_routes(void *arg, const struct lnet_route_conf *del, unsigned 
     return rc;
 }
 
-static int set_timing(const struct rpc_ctx *ctx, const struct cfg *to, char *err, size_t errlen)
+static int set_timing(const struct rpc_ctx *ctx, const struct cfg *to, struct err *err)
 {
     static const enum lnet_source_check checks[] = {
         [CFG_SOURCE_NET] = LNET_SOURCE_NET,
@@ -175,7 +172,7 @@ static int set_timing(const struct rpc_ctx *ctx, const struct cfg *to, char *err
                                  .ping_timeout = (unsigned)to->ping_timeout,
                                  .source_check = checks[to->source_check]};
 
-    return lnet_timing_set(ctx->node, &timing, err, errlen);
+    return lnet_timing_set(ctx->node, &timing, err);
 }
 
 static void set_log(const struct cfg *to)
@@ -185,7 +182,7 @@ static void set_log(const struct cfg *to)
                       (enum log_level)(to->log_levels[i] >= 0 ? to->log_levels[i] : to->log_level));
 }
 
-static int set_part(void *arg, enum cfg_part part, const struct cfg *to, char *err, size_t errlen)
+static int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct err *err)
 {
     struct rpc_ctx *ctx = arg;
     struct lnet_admission admission = {.egress_share = (unsigned)to->egress_share,
@@ -193,11 +190,11 @@ static int set_part(void *arg, enum cfg_part part, const struct cfg *to, char *e
 
     switch (part) {
     case CFG_PART_ROUTING:
-        return lnet_routing_set(ctx->node, to->routing, err, errlen);
+        return lnet_routing_set(ctx->node, to->routing, err);
     case CFG_PART_TIMING:
-        return set_timing(ctx, to, err, errlen);
+        return set_timing(ctx, to, err);
     case CFG_PART_ADMISSION:
-        return lnet_admission_set(ctx->node, &admission, err, errlen);
+        return lnet_admission_set(ctx->node, &admission, err);
     case CFG_PART_LOG:
         set_log(to);
         return 0;

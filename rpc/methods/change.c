@@ -7,20 +7,21 @@
 #include <string.h>
 
 #include "config/settings.h"
+#include "lib/base/err.h"
 #include "rpc/methods/methods_internal.h"
 
 /* A copy to be edited. NULL: the call has been ended. */
 static struct cfg *edit(struct jrpc_call *call)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
-    char err[CFG_ERR_SIZE];
+    struct err err = {0};
     struct cfg *cfg;
 
-    if (cfg_running_busy(ctx->running, err, sizeof(err)) != 0) {
+    if (cfg_running_busy(ctx->running, &err) != 0) {
         jrpc_fail(call, EBUSY, NULL,
                   "config_status tells whether a change waits for config_confirm or "
                   "config_rollback",
-                  "%s", err);
+                  "%s", err.message);
         return NULL;
     }
     cfg = cfg_copy(cfg_running_get(ctx->running));
@@ -521,7 +522,8 @@ void rpc_global_set(struct jrpc_call *call, const struct jrpc_arg *args)
                                         "max_recovery_ping_interval",
                                         "alive_router_check_interval",
                                         "router_ping_timeout"};
-    char path[CFG_MAX_PATH], value[24], err[CFG_ERR_SIZE];
+    struct err err = {0};
+    char path[CFG_MAX_PATH], value[24];
     struct cfg *cfg = edit(call);
     struct cfg_setting setting;
     bool any = false;
@@ -533,8 +535,8 @@ void rpc_global_set(struct jrpc_call *call, const struct jrpc_arg *args)
         snprintf(path, sizeof(path), "global.%s", names[i]);
         snprintf(value, sizeof(value), "%lld", (long long)args[i].integer);
         if (!cfg_setting_find(path, &setting, NULL) ||
-            cfg_setting_set(&setting, cfg, value, err, sizeof(err)) != 0) {
-            jrpc_refuse(call, names[i], "tunables_get lists the ranges", "%s", err);
+            cfg_setting_set(&setting, cfg, value, &err) != 0) {
+            jrpc_refuse(call, names[i], "tunables_get lists the ranges", "%s", err.message);
             cfg_free(cfg);
             return;
         }
@@ -625,15 +627,16 @@ static int value_error(const char *err)
 static bool set_on_nis(struct jrpc_call *call, struct cfg *cfg, const struct cfg_setting *s,
                        const struct jrpc_arg *args)
 {
-    char err[CFG_ERR_SIZE] = "";
+    struct err err = {0};
     bool any = false;
 
     for (unsigned i = 0; i < cfg->ni_count; i++) {
         if (args[3].given && cfg->ni[i].conf.net != args[3].net)
             continue;
         any = true;
-        if (cfg_ni_setting_set(s, &cfg->ni[i], args[2].string, err, sizeof(err)) != 0) {
-            jrpc_fail(call, value_error(err), "value", "tunables_get lists the ranges", "%s", err);
+        if (cfg_ni_setting_set(s, &cfg->ni[i], args[2].string, &err) != 0) {
+            jrpc_fail(call, value_error(err.message), "value", "tunables_get lists the ranges",
+                      "%s", err.message);
             return false;
         }
     }
@@ -646,7 +649,7 @@ void rpc_tunables_set(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const char *scope = scopes[args[0].integer];
     bool lnd = strcmp(scope, "lnd") == 0, of_ni = lnd || strcmp(scope, "net") == 0, found;
-    char err[CFG_ERR_SIZE] = "";
+    struct err err = {0};
     struct cfg *cfg = edit(call);
     struct cfg_setting s;
     unsigned i;
@@ -665,8 +668,9 @@ void rpc_tunables_set(struct jrpc_call *call, const struct jrpc_arg *args)
             commit(call, cfg, "tunables_set", rpc_changed);
             return;
         }
-    } else if (cfg_setting_set(&s, cfg, args[2].string, err, sizeof(err)) != 0) {
-        jrpc_fail(call, value_error(err), "value", "tunables_get lists the ranges", "%s", err);
+    } else if (cfg_setting_set(&s, cfg, args[2].string, &err) != 0) {
+        jrpc_fail(call, value_error(err.message), "value", "tunables_get lists the ranges", "%s",
+                  err.message);
     } else {
         commit(call, cfg, "tunables_set", rpc_changed);
         return;

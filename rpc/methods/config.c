@@ -8,6 +8,7 @@
 
 #include "config/save.h"
 #include "config/write.h"
+#include "lib/base/err.h"
 #include "rpc/methods/methods_internal.h"
 
 /* ---- a tree as JSON; its depth is that of our own tables ---- */
@@ -303,14 +304,14 @@ static void applied(void *arg, const struct cfg_outcome *outcome)
 static void tried(struct apply_call *a, const struct cfg_diff *diff)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(a->call);
-    char err[CFG_ERR_SIZE];
-    int rc = cfg_running_busy(ctx->running, err, sizeof(err));
+    struct err err = {0};
+    int rc = cfg_running_busy(ctx->running, &err);
 
     if (rc == 0)
-        rc = cfg_running_check(ctx->running, diff, err, sizeof(err));
+        rc = cfg_running_check(ctx->running, diff, &err);
     if (rc != 0) {
         json_decref(a->result);
-        jrpc_fail(a->call, -rc, "text", apply_remedy(-rc), "%s", err);
+        jrpc_fail(a->call, -rc, "text", apply_remedy(-rc), "%s", err.message);
         return;
     }
     json_object_set_new(a->result, "revision", json_integer(cfg_running_revision(ctx->running)));
@@ -387,26 +388,26 @@ void rpc_config_save(struct jrpc_call *call, const struct jrpc_arg *args)
     const char *source = cfg_running_source(ctx->running);
     const char *path = args[0].given ? args[0].string : source;
     enum cfg_saved how = CFG_SAVED_SAME;
-    char err[CFG_ERR_SIZE] = "";
+    struct err err = {0};
     struct stat st;
-    int rc = cfg_running_busy(ctx->running, err, sizeof(err));
+    int rc = cfg_running_busy(ctx->running, &err);
 
     if (rc == 0 && path[0] != '/') {
-        snprintf(err, sizeof(err), "%s%s", path,
+        err_text(&err, "%s%s", path,
                  path[0] ? " is no absolute path" : "the document came from no file");
         rc = path[0] ? -EINVAL : -ENOENT;
     }
     if (rc == 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        snprintf(err, sizeof(err), "%s is no file", path);
+        err_text(&err, "%s is no file", path);
         rc = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
     }
     if (rc == 0)
-        rc = cfg_save_file(path, cfg_running_get(ctx->running), &how, err, sizeof(err));
+        rc = cfg_save_file(path, cfg_running_get(ctx->running), &how, &err);
     if (rc != 0) {
         jrpc_fail(call, -rc, rc == -EBUSY ? NULL : "path",
                   rc == -EBUSY ? apply_remedy(EBUSY)
                                : "give the path of a file in a directory that the daemon may write",
-                  "%s", err);
+                  "%s", err.message);
         return;
     }
     if (path == source || strcmp(path, source) == 0 || !source[0])

@@ -2,6 +2,7 @@
 /* The handlers by the row of their method, and those that concern the process rather than the node.
  */
 #include "rpc/methods/methods.h"
+#include "lib/base/err.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -38,19 +39,19 @@ void rpc_discover(struct jrpc_call *call, const struct jrpc_arg *args)
 void rpc_start(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
-    char err[RPC_ERR_SIZE] = "";
+    struct err err = {0};
     int rc;
 
     if (!ctx->start) {
         jrpc_fail(call, EALREADY, NULL, NULL, "this process does not wait to be started");
         return;
     }
-    rc = ctx->start(ctx->start_arg, err, sizeof(err));
+    rc = ctx->start(ctx->start_arg, &err);
     if (rc == 0)
         jrpc_result(call, json_true());
     else
         jrpc_fail(call, -rc, NULL, "change the configuration (config_apply) and try again", "%s",
-                  err);
+                  err.message);
 }
 
 void rpc_shutdown(struct jrpc_call *call, const struct jrpc_arg *args)

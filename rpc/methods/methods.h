@@ -5,6 +5,7 @@
 #define MILLRACE_RPC_METHODS_H
 
 #include "control/running.h"
+#include "lib/base/err.h"
 #include "lib/lnet/lnet.h"
 #include "rpc/engine/rpc_table.h"
 
@@ -39,7 +40,7 @@ struct rpc_ctx {
     uint64_t start_us; /* reactor_now_us() clock */
     /* Leaves the waiting state (--wait-for-rpc): starts the node and sets jrpc.started. 0 or -errno
      * with a sentence. NULL: the process does not wait. */
-    int (*start)(void *arg, char *err, size_t errlen);
+    int (*start)(void *arg, struct err *err);
     void *start_arg;
     /* Begins to stop; returns at once. */
     void (*shutdown)(void *arg, unsigned drain_s);

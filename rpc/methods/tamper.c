@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/tamper.h"
 #include "rpc/methods/eth.h"
 
@@ -64,7 +65,7 @@ void rpc_tamper_set(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     struct tamper_conf conf = {.has_peer = args[3].given};
     struct port *port[PORT_MAX];
-    char err[RPC_ERR_SIZE] = "";
+    struct err err = {0};
     struct inet_addr peer;
     unsigned n, id;
     json_t *set;
@@ -82,7 +83,7 @@ void rpc_tamper_set(struct jrpc_call *call, const struct jrpc_arg *args)
         for (int out = 0; out < 2 && rc == 0; out++) {
             if (!is_meant(&args[1], out))
                 continue;
-            rc = port_tamper_set(port[i], out, &conf, args[2].boolean, &id, err, sizeof(err));
+            rc = port_tamper_set(port[i], out, &conf, args[2].boolean, &id, &err);
             if (rc == 0)
                 json_array_append_new(set,
                                       json_pack("{s:s, s:s, s:I}", "port", port[i]->name,
@@ -94,7 +95,7 @@ void rpc_tamper_set(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     }
     json_decref(set);
-    jrpc_fail(call, -rc, NULL, "tamper_get shows the rules there are", "%s", err);
+    jrpc_fail(call, -rc, NULL, "tamper_get shows the rules there are", "%s", err.message);
 }
 
 /* What a rule does not have is left out. */

@@ -2,6 +2,7 @@
 /* Input: the text of a configuration file; read as a document of its own, and onto another one. */
 #include "config/write.h"
 #include "control/plan.h"
+#include "lib/base/err.h"
 #include "test/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -117,7 +118,8 @@ static unsigned changes(const struct cfg *a, const struct cfg *b)
 static void check_settings(const struct cfg *cfg)
 {
     struct cfg *other = cfg_new();
-    char text[CFG_MAX_VALUE], err[256];
+    struct err err = {0};
+    char text[CFG_MAX_VALUE];
     struct cfg_report report;
     struct cfg_setting s, found;
 
@@ -126,9 +128,9 @@ static void check_settings(const struct cfg *cfg)
         HOLDS(cfg_setting_find(s.path, &found, NULL) && strcmp(found.path, s.path) == 0);
         cfg_setting_text(&s, cfg, text);
         if (text[0] || strcmp(s.type, "string") == 0)
-            HOLDS(cfg_setting_set(&s, other, text, err, sizeof(err)) == 0 || strchr(err, ':'));
-        HOLDS(cfg_setting_set(&s, other, "\x01", err, sizeof(err)) == 0 || err[0]);
-        cfg_setting_set(&s, other, cfg_setting_default(&s, text), err, sizeof(err));
+            HOLDS(cfg_setting_set(&s, other, text, &err) == 0 || strchr(err.message, ':'));
+        HOLDS(cfg_setting_set(&s, other, "\x01", &err) == 0 || err.message[0]);
+        cfg_setting_set(&s, other, cfg_setting_default(&s, text), &err);
     }
     for (unsigned i = 0; i < cfg->ni_count; i++)
         HOLDS(cfg_add_ni(other, &cfg->ni[i]));
@@ -137,7 +139,7 @@ static void check_settings(const struct cfg *cfg)
     HOLDS((cfg_validate("by hand", other, &report) == 0) == (report.errors == 0));
     cfg_report_free(&report);
     for (unsigned i = 0; other->ni_count && cfg_ni_setting_at(i & 1, i / 2, &s); i++) {
-        HOLDS(cfg_ni_setting_set(&s, &other->ni[0], "7", err, sizeof(err)) == 0);
+        HOLDS(cfg_ni_setting_set(&s, &other->ni[0], "7", &err) == 0);
         HOLDS(cfg_ni_setting_get(&s, &other->ni[0]) == 7);
     }
     cfg_free(other);

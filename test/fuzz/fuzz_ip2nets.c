@@ -3,6 +3,7 @@
 #include "config/config_internal.h"
 #include "config/ip2nets.h"
 #include "config/netspec.h"
+#include "lib/base/err.h"
 #include "test/fuzz/fuzz.h"
 
 static const struct cfg_address machine[] = {
@@ -94,15 +95,15 @@ static void check_document(const char *text, size_t len)
 static void check_netspec(const char *text)
 {
     struct netspec spec;
-    char err[200];
+    struct err err = {0};
     const char *p = text, *before;
     int rc;
 
     do {
         before = p;
-        err[0] = '\0';
-        rc = netspec_next(&p, &spec, err, sizeof(err));
-        HOLDS(rc <= 1 && (rc == 1) == (p > before) && (rc < 0) == (err[0] != '\0'));
+        err.message[0] = '\0';
+        rc = netspec_next(&p, &spec, &err);
+        HOLDS(rc <= 1 && (rc == 1) == (p > before) && (rc < 0) == (err.message[0] != '\0'));
         HOLDS(p <= text + strlen(text));
         if (rc != 1)
             break;

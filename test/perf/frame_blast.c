@@ -14,6 +14,7 @@
  * JSON: what was sent, what came, what was missing in the order of numbers, what was altered. Exit
  * code 1: nothing came, for a while or at all.
  */
+#include "lib/base/err.h"
 #include "lib/reactor/mem_mbuf.h"
 #include "test/perf/frame_ports.h"
 
@@ -280,7 +281,7 @@ int main(int argc, char **argv)
     unsigned mtu = 0, window = 256, seconds = 2, ways;
     int core = -1, c;
     bool pings = false, huge = false;
-    char err[256];
+    struct err err = {0};
 
     while ((c = getopt(argc, argv, "m:c:w:t:pHf:r:")) != -1) {
         if (c == 'm')
@@ -307,9 +308,9 @@ int main(int argc, char **argv)
     if (pings && !times)
         frame_die(PROG, "no memory");
     frame_ports_open(&ports, argv + optind, mtu, core, huge);
-    if (mem_mbufs_create("blast", MBUFS, PKT_PRIV, RTE_PKTMBUF_HEADROOM + FRAME_MAX, -1, &pool, err,
-                         sizeof(err)) < 0)
-        frame_die(PROG, err);
+    if (mem_mbufs_create("blast", MBUFS, PKT_PRIV, RTE_PKTMBUF_HEADROOM + FRAME_MAX, -1, &pool,
+                         &err) < 0)
+        frame_die(PROG, err.message);
     ways = way[1].count > 0 ? 2 : 1;
     for (unsigned i = 0; i < 2; i++) {
         way[i].from = ports.port[i];

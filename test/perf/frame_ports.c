@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test/perf/frame_ports.h"
+#include "lib/base/err.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -35,10 +36,10 @@ void frame_ports_open(struct frame_ports *p, char *const device[2], unsigned mtu
     struct reactor_opts opts = {
         .prog = p->prog, .cores = "auto", .count = 1, .mem_mb = MEMORY_MB, .hugepages = hugepages};
     cpu_set_t set;
-    char err[256];
+    struct err err = {0};
 
-    if (reactor_env_create(&opts, &p->env, err, sizeof(err)) < 0)
-        frame_die(p->prog, err);
+    if (reactor_env_create(&opts, &p->env, &err) < 0)
+        frame_die(p->prog, err.message);
     for (int i = 0; i < 2; i++) {
         struct port_opts po = {.name = i == 0 ? "left" : "right",
                                .device = device[i],
@@ -48,9 +49,8 @@ void frame_ports_open(struct frame_ports *p, char *const device[2], unsigned mtu
                                .buffer_bytes = BUFFER_BYTES,
                                .socket = -1};
 
-        if (port_open(&po, NULL, &p->port[i], err, sizeof(err)) < 0 ||
-            port_start(p->port[i], err, sizeof(err)) < 0)
-            frame_die(p->prog, err);
+        if (port_open(&po, NULL, &p->port[i], &err) < 0 || port_start(p->port[i], &err) < 0)
+            frame_die(p->prog, err.message);
     }
     if (core >= 0) {
         CPU_ZERO(&set);

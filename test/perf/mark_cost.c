@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lib/base/err.h"
 #include "lib/reactor/mark.h"
 
 #define MARKS 64
@@ -53,10 +54,10 @@ int main(void)
     struct reactor_poller poller = {.fn = poll};
     struct reactor_env *env;
     struct reactor *r;
-    char err[256] = "";
+    struct err err = {0};
 
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0) {
-        fprintf(stderr, "mark_cost: %s\n", err);
+    if (reactor_env_create(&opts, &env, &err) < 0) {
+        fprintf(stderr, "mark_cost: %s\n", err.message);
         return EXIT_FAILURE;
     }
     r = reactor_at(env, 0);

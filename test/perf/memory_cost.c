@@ -10,6 +10,7 @@
  * The buffers of a run follow each other, so that the caches hold none of the next one; the figure
  * is the median of all runs.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/tcp/tcp_queue.c"
 #include "lib/reactor/reactor.h"
 
@@ -232,18 +233,16 @@ static void make(struct reactor_env **env)
     struct mem_arena_opts want = {.socket = -1,
                                   .landing_bytes = (size_t)BUFFERS * MEM_LANDING_SLOT};
     struct mem_arena *arena;
-    char err[256] = "";
+    struct err err = {0};
 
     tcp.opts.copy_bytes = 64u << 20;
-    if (reactor_env_create(&opts, env, err, sizeof(err)) < 0 ||
-        mem_arena_create(&want, &arena, err, sizeof(err)) < 0 ||
-        mem_pool_init(&large, arena, MEM_LANDING, MEM_LANDING_SLOT, BUFFERS, "large", err,
-                      sizeof(err)) < 0 ||
-        mem_mbufs_create("shells", SHELLS, 0, 384, -1, &shells, err, sizeof(err)) < 0 ||
+    if (reactor_env_create(&opts, env, &err) < 0 || mem_arena_create(&want, &arena, &err) < 0 ||
+        mem_pool_init(&large, arena, MEM_LANDING, MEM_LANDING_SLOT, BUFFERS, "large", &err) < 0 ||
+        mem_mbufs_create("shells", SHELLS, 0, 384, -1, &shells, &err) < 0 ||
         mem_mbufs_create("frames", BUFFERS * SEGS, PKT_PRIV, RTE_PKTMBUF_HEADROOM + 2048, -1,
-                         &frames, err, sizeof(err)) < 0 ||
-        tcp_tx_create(&tcp, err, sizeof(err)) < 0)
-        die(err);
+                         &frames, &err) < 0 ||
+        tcp_tx_create(&tcp, &err) < 0)
+        die(err.message);
     reactor_bind(reactor_at(*env, 0));
     shard.tcp = &tcp;
     shard.reactor = reactor_self();

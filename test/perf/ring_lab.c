@@ -17,6 +17,7 @@
  * buffers of somebody else, which the router's port copies: what one copy costs.
  */
 #include "app/millraced/daemon.h"
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/port.h"
 
 #include <errno.h>
@@ -50,9 +51,9 @@ int __real_rte_eal_remote_launch(lcore_function_t *fn, void *arg, unsigned lcore
 int __wrap_rte_eal_wait_lcore(unsigned lcore);
 int __real_rte_eal_wait_lcore(unsigned lcore);
 int __wrap_port_open(const struct port_opts *opts, const struct port_ops *ops, struct port **out,
-                     char *err, size_t errlen);
+                     struct err *err);
 int __real_port_open(const struct port_opts *opts, const struct port_ops *ops, struct port **out,
-                     char *err, size_t errlen);
+                     struct err *err);
 void __wrap_reactor_control_run(struct reactor_env *env);
 void __real_reactor_control_run(struct reactor_env *env);
 int __wrap_pthread_setname_np(pthread_t thread, const char *name);
@@ -246,9 +247,9 @@ static void address(struct port *port)
 
 /* Ports whose checksums a device would see to. */
 int __wrap_port_open(const struct port_opts *opts, const struct port_ops *ops, struct port **out,
-                     char *err, size_t errlen)
+                     struct err *err)
 {
-    int rc = __real_port_open(opts, ops, out, err, errlen);
+    int rc = __real_port_open(opts, ops, out, err);
 
     if (rc == 0) {
         (*out)->soft &= ~(uint32_t)(PORT_SOFT_IP_CSUM | PORT_SOFT_L4_CSUM);

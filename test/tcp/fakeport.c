@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A port whose device is the test: what the stack sends is handed to the world, what the world has
  * queued is received. */
+#include "lib/base/err.h"
 #include "test/tcp/world.h"
 
 #include "lib/reactor/mem_mbuf.h"
@@ -19,10 +20,10 @@ void fake_port_world(struct world *w)
     world = w;
 }
 
-static int fake_open(struct port *port, const struct port_opts *opts, char *err, size_t errlen)
+static int fake_open(struct port *port, const struct port_opts *opts, struct err *err)
 {
     unsigned buffers = world->opts.buffers != 0 ? world->opts.buffers : 2048;
-    int rc = mem_mbufs_create("fake_rx", buffers, PKT_PRIV, ROOM, -1, &port->rx_small, err, errlen);
+    int rc = mem_mbufs_create("fake_rx", buffers, PKT_PRIV, ROOM, -1, &port->rx_small, err);
 
     if (rc < 0)
         return rc;
@@ -42,9 +43,9 @@ static int fake_open(struct port *port, const struct port_opts *opts, char *err,
     return 0;
 }
 
-static int fake_start(struct port *port, char *err, size_t errlen)
+static int fake_start(struct port *port, struct err *err)
 {
-    (void)port, (void)err, (void)errlen;
+    (void)port, (void)err;
     return 0;
 }
 

@@ -6,6 +6,7 @@
  *   tcp-conformance [-v] [-c COMMON] [-n NAME] FILE
  *   tcp-conformance -l FILE…      lists the cases: name, RFC sections, sentence
  */
+#include "lib/base/err.h"
 #include "test/tcp/run.h"
 
 #include <stdio.h>
@@ -103,7 +104,7 @@ int main(int argc, char **argv)
 {
     const char *common = NULL, *only = NULL, *wrong;
     bool list = false, all = true;
-    char err[256];
+    struct err err = {0};
     int opt;
 
     while ((opt = getopt(argc, argv, "vlc:n:")) != -1) {
@@ -124,10 +125,10 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int i = optind; i < argc; i++) {
-        struct script_case *cases = script_read(argv[i], common, err, sizeof(err));
+        struct script_case *cases = script_read(argv[i], common, &err);
 
         if (!cases) {
-            printf("FAIL %s\n", err);
+            printf("FAIL %s\n", err.message);
             all = false;
         } else if (list) {
             list_cases(cases);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test/tcp/run.h"
+#include "lib/base/err.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -388,12 +389,12 @@ static bool do_line(struct run *r)
 static const char *make_memory(struct run *r)
 {
     struct mem_arena_opts opts = {.socket = -1, .landing_bytes = 2 * MEM_LANDING_SLOT};
-    static char err[256];
+    static struct err err = {0};
     const struct mem_region *region;
 
     reactor_bind(r->w.control);
-    if (mem_arena_create(&opts, &r->arena, err, sizeof(err)) < 0)
-        return err;
+    if (mem_arena_create(&opts, &r->arena, &err) < 0)
+        return err.message;
     reactor_bind(r->w.reactor);
     for (uint16_t i = 0; i < MEM_REGION_MAX && !r->memory; i++) {
         region = mem_region_get(i);

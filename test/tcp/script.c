@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test/tcp/script.h"
+#include "lib/base/err.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -24,15 +25,14 @@ struct reader {
     unsigned repeat_from[DEPTH_MAX]; /* index of the first line inside */
     int64_t repeat_times[DEPTH_MAX];
     unsigned repeats;
-    char *err;
-    size_t errlen;
+    struct err *err;
     bool failed;
 };
 
 static void wrong(struct reader *r, const char *what)
 {
     if (!r->failed)
-        snprintf(r->err, r->errlen, "%s:%d: %s", r->path, r->number, what);
+        err_text(r->err, "%s:%d: %s", r->path, r->number, what);
     r->failed = true;
 }
 
@@ -369,9 +369,9 @@ static void read_file(struct reader *r, const char *path)
     fclose(f);
 }
 
-struct script_case *script_read(const char *path, const char *common, char *err, size_t errlen)
+struct script_case *script_read(const char *path, const char *common, struct err *err)
 {
-    struct reader r = {.err = err, .errlen = errlen};
+    struct reader r = {.err = err};
 
     r.tail = &r.cases;
     if (common)
@@ -390,7 +390,7 @@ struct script_case *script_read(const char *path, const char *common, char *err,
     }
     if (r.failed || !r.cases) {
         if (!r.failed)
-            snprintf(err, errlen, "%s: no case", path);
+            err_text(err, "%s: no case", path);
         script_free(r.cases);
         return NULL;
     }

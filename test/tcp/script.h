@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/err.h"
+
 #define WORDS_MAX 64
 
 struct script_line {
@@ -32,7 +34,7 @@ struct script_case {
 
 /* Reads a file; cases in order. NULL and a sentence in err: it is not as it should be. common: a
  * file of macros alone, or NULL. */
-struct script_case *script_read(const char *path, const char *common, char *err, size_t errlen);
+struct script_case *script_read(const char *path, const char *common, struct err *err);
 void script_free(struct script_case *cases);
 
 /* A number: digits, + - * and i, the index of the innermost `repeat`. */

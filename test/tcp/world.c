@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test/tcp/world.h"
+#include "lib/base/err.h"
 
 #include "lib/reactor/reactor_internal.h"
 
@@ -17,7 +18,7 @@
 const uint8_t world_mac[6] = {0x02, 0, 0, 0, 0, 0x01};
 const uint8_t station_mac[6] = {0x02, 0, 0, 0, 0, 0x02};
 
-static char complaint[512];
+static char complaint[640];
 
 static const char *complain(const char *what, const char *err)
 {
@@ -192,11 +193,11 @@ const char *world_start(void)
                                 .count = 1,
                                 .mem_mb = 96,
                                 .idle = REACTOR_IDLE_ADAPTIVE};
-    char err[256] = "";
+    struct err err = {0};
 
     reactor_test_clock(WORLD_START_US);
-    if (reactor_env_create(&opts, &started, err, sizeof(err)) < 0)
-        return complain("reactors", err);
+    if (reactor_env_create(&opts, &started, &err) < 0)
+        return complain("reactors", err.message);
     return NULL;
 }
 
@@ -251,13 +252,13 @@ static const char *make_port(struct world *w)
                              .socket = -1,
                              .mtu = w->opts.mtu,
                              .buffer_bytes = 4 << 20};
-    char err[256] = "";
+    struct err err = {0};
 
     fake_port_world(w);
-    if (port_open(&opts, &fake_port, &w->port, err, sizeof(err)) < 0)
-        return complain("port", err);
-    if (port_start(w->port, err, sizeof(err)) < 0)
-        return complain("port", err);
+    if (port_open(&opts, &fake_port, &w->port, &err) < 0)
+        return complain("port", err.message);
+    if (port_start(w->port, &err) < 0)
+        return complain("port", err.message);
     return NULL;
 }
 
@@ -266,16 +267,16 @@ static const char *make_inet(struct world *w)
     struct inet_prefix addr[2] = {{.addr = w->own4, .bits = 24}, {.addr = w->own6, .bits = 64}};
     struct inet_opts opts = {.env = w->env};
     struct inet_if_opts ifo = {.name = "p0", .port = w->port, .addr = addr, .addrs = 2};
-    char err[256] = "";
+    struct err err = {0};
 
-    if (inet_create(&opts, &w->inet, err, sizeof(err)) < 0)
-        return complain("inet", err);
-    if (tcp_create(&w->opts.tcp, w->inet, &w->tcp, err, sizeof(err)) < 0)
-        return complain("tcp", err);
-    if (inet_if_add(w->inet, &ifo, err, sizeof(err)) < 0)
-        return complain("interface", err);
-    if (inet_start(w->inet, err, sizeof(err)) < 0)
-        return complain("inet", err);
+    if (inet_create(&opts, &w->inet, &err) < 0)
+        return complain("inet", err.message);
+    if (tcp_create(&w->opts.tcp, w->inet, &w->tcp, &err) < 0)
+        return complain("tcp", err.message);
+    if (inet_if_add(w->inet, &ifo, &err) < 0)
+        return complain("interface", err.message);
+    if (inet_start(w->inet, &err) < 0)
+        return complain("inet", err.message);
     w->ifp = inet_if_find(w->inet, "p0");
     w->shard = inet_shard_of(w->inet, 0);
     return NULL;

@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/port/port_internal.h"
 #include "lib/lnd_eth/tcp/tcp.h"
@@ -192,7 +193,7 @@ void inet_tap_set(struct inet *inet, const struct inet_tap *tap)
 
 /* ---- devices ---- */
 
-static int fake_port_open(struct port *port, const struct port_opts *opts, char *err, size_t errlen)
+static int fake_port_open(struct port *port, const struct port_opts *opts, struct err *err)
 {
     port->caps = PORT_TX_TSO | PORT_TX_CSUM | PORT_RX_CSUM | PORT_TX_CHAINS | PORT_COPIES_IN;
     port->tso_max = 65000;
@@ -202,10 +203,10 @@ static int fake_port_open(struct port *port, const struct port_opts *opts, char 
     port->mac = (struct rte_ether_addr){{2, 0, 0, 0, 0, (uint8_t)port->index}};
     port->rx_small = port->rx_large = NULL;
     snprintf(port->driver, sizeof(port->driver), "paper");
-    return port_pools_copied(port, 0, err, errlen);
+    return port_pools_copied(port, 0, err);
 }
 
-static int fake_port_start(struct port *port, char *err, size_t errlen)
+static int fake_port_start(struct port *port, struct err *err)
 {
     return 0;
 }
@@ -254,7 +255,7 @@ static const struct port_ops fake_port_ops = {
 static inline void eth_begin(void)
 {
     static const char *const names[FAKE_PORTS] = {"eth0", "eth1"};
-    char err[256] = "";
+    struct err err = {0};
 
     memset(&eth, 0, sizeof(eth));
     for (unsigned i = 0; i < FAKE_PORTS; i++) {
@@ -264,9 +265,9 @@ static inline void eth_begin(void)
                                  .reactors = reactor_count(env),
                                  .socket = -1};
 
-        if (port_open(&opts, &fake_port_ops, &eth.port[i], err, sizeof(err)) != 0 ||
-            port_start(eth.port[i], err, sizeof(err)) != 0) {
-            print_error("%s\n", err);
+        if (port_open(&opts, &fake_port_ops, &eth.port[i], &err) != 0 ||
+            port_start(eth.port[i], &err) != 0) {
+            print_error("%s\n", err.message);
             abort();
         }
     }

@@ -3,6 +3,7 @@
  * The LNet core the driver is tested with.
  */
 #include "test/unit/ib_harness.h"
+#include "lib/base/err.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -549,14 +550,14 @@ struct verbs_counters ih_counters(void)
 
 static void ni_begin(struct lnet_node *n)
 {
-    char err[256] = "";
+    struct err err = {0};
 
-    if (lnd_verbs_ops.ni_init(&n->ni, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (lnd_verbs_ops.ni_init(&n->ni, &err) != 0)
+        fail_msg("%s", err.message);
     if (ih_opts.no_start)
         return;
-    if (lnd_verbs_ops.ni_start(&n->ni, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (lnd_verbs_ops.ni_start(&n->ni, &err) != 0)
+        fail_msg("%s", err.message);
     n->started = true;
 }
 

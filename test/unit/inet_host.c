@@ -4,6 +4,7 @@
  * inet_host DEVICE DAD_MS GATEWAY ADDRESS/BITS... Commands on stdin, one answer line each: `link`
  * (0 or 1), `drops` (name=count …), `neigh` (address mac state; …). It ends with its stdin.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet_wire.h"
 
 #include <arpa/inet.h>
@@ -113,7 +114,7 @@ static void add_interface(char **argv, int argc)
                                 .route = &route,
                                 .routes = 1,
                                 .dad_ms = (unsigned)atoi(argv[2])};
-    char err[256] = "";
+    struct err err = {0};
 
     none.addr = addr_of("0.0.0.0");
     route.to = none;
@@ -124,7 +125,7 @@ static void add_interface(char **argv, int argc)
         net[opts.addrs].addr = addr_of(argv[i]);
         net[opts.addrs++].bits = (uint8_t)atoi(slash + 1);
     }
-    must(inet_if_add(inet, &opts, err, sizeof(err)), err);
+    must(inet_if_add(inet, &opts, &err), err.message);
 }
 
 static void has_stopped(struct reactor_task *task)
@@ -144,18 +145,19 @@ int main(int argc, char **argv)
     struct inet_opts opts = {0};
     struct reactor_task stopped = {.fn = has_stopped};
     struct reactor_fd input;
-    char err[256] = "", line[64];
+    struct err err = {0};
+    char line[64];
 
     must(argc > 4 ? 0 : -1, "arguments");
     ports.device = argv[1];
-    must(reactor_env_create(&reactors, &env, err, sizeof(err)), err);
-    must(port_open(&ports, NULL, &port, err, sizeof(err)), err);
+    must(reactor_env_create(&reactors, &env, &err), err.message);
+    must(port_open(&ports, NULL, &port, &err), err.message);
     opts.env = env;
-    must(inet_create(&opts, &inet, err, sizeof(err)), err);
+    must(inet_create(&opts, &inet, &err), err.message);
     add_interface(argv, argc);
-    must(port_start(port, err, sizeof(err)), err);
+    must(port_start(port, &err), err.message);
     must(reactor_env_start(env), "reactors");
-    must(inet_start(inet, err, sizeof(err)), err);
+    must(inet_start(inet, &err), err.message);
     must(reactor_fd_add(&input, 0, EPOLLIN, input_came), "stdin");
     printf("ready\n");
     fflush(stdout);

@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet_internal.h"
 
 #define POOL_SIZE 8191
@@ -512,7 +513,7 @@ static inline void begin_inet(void)
         .neighbours = test_neighbours,
         .event = event_happened,
     };
-    char err[256] = "";
+    struct err err = {0};
 
     memset(&above, 0, sizeof(above));
     memset(&host_addr, 0, sizeof(host_addr));
@@ -523,29 +524,29 @@ static inline void begin_inet(void)
     paper_begin(&paper2, 1);
     reactor_test_clock(now_us);
     reactor_bind(reactor_control(test_env));
-    assert_int_equal(inet_create(&opts, &inet, err, sizeof(err)), 0);
+    assert_int_equal(inet_create(&opts, &inet, &err), 0);
 }
 
-static inline int try_if(const struct inet_if_opts *opts, char err[256])
+static inline int try_if(const struct inet_if_opts *opts, struct err *err)
 {
-    err[0] = '\0';
-    return inet_if_add(inet, opts, err, 256);
+    *err = (struct err){0};
+    return inet_if_add(inet, opts, err);
 }
 
 static inline struct inet_if *add_if(const struct inet_if_opts *opts)
 {
-    char err[256];
+    struct err err = {0};
 
-    if (try_if(opts, err) != 0)
-        fail_msg("%s", err);
+    if (try_if(opts, &err) != 0)
+        fail_msg("%s", err.message);
     return inet_if_find(inet, opts->name);
 }
 
 static inline void start_inet(void)
 {
-    char err[256] = "";
+    struct err err = {0};
 
-    assert_int_equal(inet_start(inet, err, sizeof(err)), 0);
+    assert_int_equal(inet_start(inet, &err), 0);
     settle();
 }
 
@@ -674,12 +675,12 @@ static inline void send_tcp(unsigned i, const char *local, const char *remote, u
 static inline int inet_test_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n)
 {
     struct reactor_opts opts = {.prog = "inet_test", .cores = "auto", .mem_mb = 128};
-    char err[256] = "";
+    struct err err = {0};
 
     reactor_test_clock(now_us); /* the wheels of the reactors begin there */
     opts.count = test_reactors = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
-    if (reactor_env_create(&opts, &test_env, err, sizeof(err)) != 0) {
-        fprintf(stderr, "%s\n", err);
+    if (reactor_env_create(&opts, &test_env, &err) != 0) {
+        fprintf(stderr, "%s\n", err.message);
         return 1;
     }
     pool = rte_pktmbuf_pool_create("paper", POOL_SIZE, 0, PKT_PRIV, RTE_PKTMBUF_HEADROOM + 2048,

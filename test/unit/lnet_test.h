@@ -20,6 +20,7 @@
 
 #include <cmocka.h>
 
+#include "lib/base/err.h"
 #include "lib/lnet/lnet_internal.h"
 #include "lib/lnet/wire/ping.h"
 
@@ -380,12 +381,12 @@ static bool fake_recv_abandon(struct lnet_rx *rx, bool too_long)
     return true;
 }
 
-static int fake_ni_init(struct lnet_ni *ni, char *err, size_t errlen)
+static int fake_ni_init(struct lnet_ni *ni, struct err *err)
 {
     struct lnet_tunables *t = &ni->tun;
 
     if (fk.init_error)
-        snprintf(err, errlen, "fake: no");
+        err_text(err, "fake: no");
     else
         fk.inited++;
     /* The index may have been another's. */
@@ -398,10 +399,10 @@ static int fake_ni_init(struct lnet_ni *ni, char *err, size_t errlen)
     return fk.init_error;
 }
 
-static int fake_ni_start(struct lnet_ni *ni, char *err, size_t errlen)
+static int fake_ni_start(struct lnet_ni *ni, struct err *err)
 {
     if (fk.start_error)
-        snprintf(err, errlen, "fake: cannot start");
+        err_text(err, "fake: cannot start");
     else
         fk.started++;
     return fk.start_error;
@@ -799,14 +800,14 @@ static inline struct lnet_ni *ni_add_with(const char *nid, int credits, int peer
     struct lnet_ni_conf conf = {
         .nid = N(nid), .tun = {-1, -1, -1, -1}, .lnd_tun = LND_TUNABLES_DEFAULT};
     struct lnet_ni *ni = NULL;
-    char err[256] = "";
+    struct err err = {0};
 
     conf.net = nid_net(&conf.nid);
     conf.tun.credits = credits;
     conf.tun.peer_credits = peer_credits;
     conf.tun.peer_buffer_credits = peer_buffer_credits;
-    if (lnet_ni_add(node, &conf, &ni, err, sizeof(err)))
-        fail_msg("%s", err);
+    if (lnet_ni_add(node, &conf, &ni, &err))
+        fail_msg("%s", err.message);
     return ni;
 }
 
@@ -829,24 +830,24 @@ static inline struct lnet_node_opts opts_default(void)
 /* A node without NIs. */
 static inline void node_make(struct lnet_node_opts opts)
 {
-    char err[256] = "";
+    struct err err = {0};
 
     memset(&fk, 0, sizeof(fk));
     fake_ib = fake_tcp;
     fake_ib.name = "o2ib";
     fake_ib.type = LNET_LND_O2IB;
-    if (lnet_node_create(&opts, &node, err, sizeof(err)))
-        fail_msg("%s", err);
+    if (lnet_node_create(&opts, &node, &err))
+        fail_msg("%s", err.message);
     assert_int_equal(lnet_lnd_register(node, &fake_tcp, NULL), 0);
     assert_int_equal(lnet_lnd_register(node, &fake_ib, NULL), 0);
 }
 
 static inline void node_begin(void)
 {
-    char err[256] = "";
+    struct err err = {0};
 
-    if (lnet_node_start(node, err, sizeof(err)))
-        fail_msg("%s", err);
+    if (lnet_node_start(node, &err))
+        fail_msg("%s", err.message);
     settle();
 }
 
@@ -863,12 +864,12 @@ static inline void node_up(struct lnet_node_opts opts)
 static inline int route_add(const char *net, struct lnet_nid gw, int hops, unsigned priority)
 {
     struct lnet_route_conf conf = {.gateway = gw, .hops = hops, .priority = priority};
-    char err[256] = "";
+    struct err err = {0};
     int rc;
 
     assert_int_equal(net_parse(net, &conf.net), 0);
-    rc = lnet_route_add(node, &conf, err, sizeof(err));
-    assert_true((rc == 0) == (err[0] == 0));
+    rc = lnet_route_add(node, &conf, &err);
+    assert_true((rc == 0) == (err.message[0] == 0));
     return rc;
 }
 
@@ -1026,15 +1027,15 @@ static inline int tests_main(int argc, char **argv, const char *prog, int (*run)
 {
     struct reactor_opts opts = {
         .prog = prog, .cores = "auto", .idle = REACTOR_IDLE_SPIN, .mem_mb = EAL_MB};
-    char err[256] = "";
+    struct err err = {0};
     int rc;
 
     nreactors = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
     if (argc > 2)
         cmocka_set_test_filter(argv[2]); /* for whoever looks for a bug */
     opts.count = nreactors;
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0) {
-        fprintf(stderr, "%s\n", err);
+    if (reactor_env_create(&opts, &env, &err) < 0) {
+        fprintf(stderr, "%s\n", err.message);
         return 1;
     }
     rc = run();

@@ -7,11 +7,12 @@
 
 #include <string.h>
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/port.h"
 #include "lib/reactor/mem_hold.h"
 #include "lib/reactor/mem_mbuf.h"
 
-static char err[512] __rte_unused;
+static struct err err __rte_unused;
 
 /* One's complement sum by the definition: big-endian words, an odd byte is the upper half. */
 static inline uint16_t naive_sum(const uint8_t *p, size_t len, uint32_t sum)

@@ -4,6 +4,7 @@
  * completes, fails and cancels as its events tell. It tells the model of every call in either
  * direction, and looks whether payload is still its own message's.
  */
+#include "lib/base/err.h"
 #include "test/unit/property.h"
 
 #include <errno.h>
@@ -206,7 +207,7 @@ static bool lnd_recv_abandon(struct lnet_rx *rx, bool too_long)
 
 /* ---- the LND: its other duties ---- */
 
-static int lnd_ni_init(struct lnet_ni *n, char *err, size_t errlen)
+static int lnd_ni_init(struct lnet_ni *n, struct err *err)
 {
     if (n->index >= run.plan->nnis)
         prop_fail("an NI has index %u, of %u NIs", n->index, run.plan->nnis);
@@ -215,11 +216,10 @@ static int lnd_ni_init(struct lnet_ni *n, char *err, size_t errlen)
 }
 
 /* It is chosen, and called, from here on. */
-static int lnd_ni_start(struct lnet_ni *n, char *err, size_t errlen)
+static int lnd_ni_start(struct lnet_ni *n, struct err *err)
 {
     if (ni_cannot_start) {
-        snprintf(err, errlen, "cannot start");
-        return -EADDRINUSE;
+        return err_set(err, -EADDRINUSE, "cannot start");
     }
     say("    NI %u starts", n->index);
     ni[n->index] = n;

@@ -3,6 +3,7 @@
  * Carries the events of a run out: a node after the plan, an LND that does as the events say, and
  * at the end everything is completed (or the node stopped in the middle) and must be as it began.
  */
+#include "lib/base/err.h"
 #include "test/unit/property.h"
 
 #include <errno.h>
@@ -181,7 +182,7 @@ static void do_notify(const struct event *e)
 
 static void do_route(const struct event *e, bool add)
 {
-    char err[256] = "";
+    struct err err = {0};
     struct lnet_route_conf conf = {.hops = LNET_HOPS_UNDEFINED};
     const struct plan_route *r;
     unsigned i;
@@ -197,10 +198,10 @@ static void do_route(const struct event *e, bool add)
     conf.priority = r->priority;
     if (net_parse(r->net, &conf.net) != 0)
         prop_fail("bad net %s", r->net);
-    rc = add ? lnet_route_add(node, &conf, err, sizeof(err))
-             : lnet_route_del(node, conf.net, &conf.gateway, err, sizeof(err));
+    rc = add ? lnet_route_add(node, &conf, &err)
+             : lnet_route_del(node, conf.net, &conf.gateway, &err);
     if (rc)
-        prop_fail("route: %s", err);
+        prop_fail("route: %s", err.message);
     route_there[i] = add;
     model_rule_changed();
 }
@@ -220,7 +221,7 @@ static void ni_deleted(void *arg, int rc, const char *why)
 static void do_net_del(const struct event *e)
 {
     unsigned index = e->a % run.plan->nnis, others = 0;
-    char err[256] = "";
+    struct err err = {0};
     int rc;
 
     if (ni_gone[index] || changes_pending)
@@ -229,10 +230,10 @@ static void do_net_del(const struct event *e)
         others += !ni_gone[i] && ni[i]->net != ni[index]->net;
     if (others < 2)
         return;
-    rc = e->b % 2 ? lnet_ni_del(node, &ni[index]->nid, ni_deleted, NULL, err, sizeof(err))
-                  : lnet_net_del(node, ni[index]->net, net_deleted, NULL, err, sizeof(err));
+    rc = e->b % 2 ? lnet_ni_del(node, &ni[index]->nid, ni_deleted, NULL, &err)
+                  : lnet_net_del(node, ni[index]->net, net_deleted, NULL, &err);
     if (rc)
-        prop_fail("net del: %s", err);
+        prop_fail("net del: %s", err.message);
     changes_pending++;
     for (unsigned i = 0; i < run.plan->nnis; i++)
         if (i == index || (e->b % 2 == 0 && !ni_gone[i] && ni[i]->net == ni[index]->net)) {
@@ -273,7 +274,7 @@ static void do_ni_add(const struct event *e)
 {
     static unsigned index;
     struct lnet_ni_conf conf = {.lnd_tun = LND_TUNABLES_DEFAULT};
-    char err[256] = "";
+    struct err err = {0};
 
     if (changes_pending)
         return;
@@ -285,8 +286,8 @@ static void do_ni_add(const struct event *e)
     conf.net = nid_net(&conf.nid);
     conf.tun = run.plan->tun[index];
     ni_cannot_start = e->b % 4 == 0;
-    if (lnet_ni_add_live(node, &conf, ni_added, &index, err, sizeof(err)))
-        prop_fail("NI add: %s", err);
+    if (lnet_ni_add_live(node, &conf, ni_added, &index, &err))
+        prop_fail("NI add: %s", err.message);
     changes_pending++;
 }
 
@@ -303,7 +304,7 @@ static void do_resize(const struct event *e)
     const uint32_t raw[LNET_POOLS] = {e->a, e->b, e->c};
     unsigned want[LNET_POOLS];
     int totals[LNET_POOLS];
-    char err[256] = "";
+    struct err err = {0};
     unsigned most;
     bool fits = true;
 
@@ -317,8 +318,8 @@ static void do_resize(const struct event *e)
     }
     rest(); /* what was asked for before has become so */
     say("    pools %d %d %d", totals[0], totals[1], totals[2]);
-    if ((lnet_pools_resize(node, totals, err, sizeof(err)) == 0) != fits)
-        prop_fail("resize to %d %d %d: %s", totals[0], totals[1], totals[2], err);
+    if ((lnet_pools_resize(node, totals, &err) == 0) != fits)
+        prop_fail("resize to %d %d %d: %s", totals[0], totals[1], totals[2], err.message);
     if (fits)
         memcpy(pool_totals, want, sizeof(want));
 }
@@ -326,10 +327,10 @@ static void do_resize(const struct event *e)
 static void do_admission(const struct event *e)
 {
     struct lnet_admission set = {.egress_share = e->a % 101, .buffer_wait = e->b % 5};
-    char err[256] = "";
+    struct err err = {0};
 
-    if (lnet_admission_set(node, &set, err, sizeof(err)))
-        prop_fail("admission: %s", err);
+    if (lnet_admission_set(node, &set, &err))
+        prop_fail("admission: %s", err.message);
     if (set.egress_share)
         model_rule_changed();
     share = set.egress_share ? set.egress_share : share;
@@ -481,10 +482,10 @@ static void make_node(void)
                                   .max_peers = 256,
                                   .local_msgs = 256,
                                   .source_check = LNET_SOURCE_OFF};
-    char err[256] = "";
+    struct err err = {0};
 
-    if (lnet_node_create(&opts, &node, err, sizeof(err)))
-        prop_fail("%s", err);
+    if (lnet_node_create(&opts, &node, &err))
+        prop_fail("%s", err.message);
     lnet_lnd_register(node, &lnd_tcp, NULL);
     lnet_lnd_register(node, &lnd_ib, NULL);
     for (unsigned i = 0; i < p->nnis; i++) {
@@ -492,8 +493,8 @@ static void make_node(void)
             .nid = nid_of(p->ni_nid[i]), .tun = p->tun[i], .lnd_tun = LND_TUNABLES_DEFAULT};
 
         conf.net = nid_net(&conf.nid);
-        if (lnet_ni_add(node, &conf, &ni[i], err, sizeof(err)))
-            prop_fail("%s", err);
+        if (lnet_ni_add(node, &conf, &ni[i], &err))
+            prop_fail("%s", err.message);
     }
     make_peers();
     share = p->egress_share;
@@ -504,11 +505,11 @@ static void make_node(void)
 
 static void start_node(void)
 {
-    char err[256] = "";
+    struct err err = {0};
     struct event add = {.kind = EV_ROUTE_ADD};
 
-    if (lnet_node_start(node, err, sizeof(err)))
-        prop_fail("%s", err);
+    if (lnet_node_start(node, &err))
+        prop_fail("%s", err.message);
     model_init();
     for (unsigned i = 0; i < run.plan->nroutes; i++) {
         add.a = i;

@@ -2,6 +2,7 @@
 /*
  * The provider: devices, memory, the connection manager. Queue pairs are in rdma_fake_qp.c.
  */
+#include "lib/base/err.h"
 #include "test/unit/rdma_fake_internal.h"
 
 #include <arpa/inet.h>
@@ -143,11 +144,10 @@ void fk_check_sge(const struct fake_link *fl, const struct ibv_sge *s)
 
 /* ---- the provider ---- */
 
-static int f_open(struct reactor_env *env, struct rdma **out, char *err, size_t errlen)
+static int f_open(struct reactor_env *env, struct rdma **out, struct err *err)
 {
     (void)env;
     (void)err;
-    (void)errlen;
     assert_true(nnodes < FAKE_NODES);
     nodes[nnodes].index = nnodes;
     nodes[nnodes].open = true;
@@ -169,12 +169,11 @@ static void f_counters(struct rdma *rdma, struct rdma_counters *out)
 }
 
 static int f_bind(struct rdma *rdma, struct rdma_port *port, const struct sockaddr_in *addr,
-                  char *err, size_t errlen)
+                  struct err *err)
 {
     assert_ptr_equal(reactor_self(), reactor_control(ir_env()));
     if (fake.unbound_error) {
-        snprintf(err, errlen, "no RDMA device has this address");
-        return -ENODEV;
+        return err_set(err, -ENODEV, "no RDMA device has this address");
     }
     assert_null(rdma->port);
     port->rdma = rdma;
@@ -212,10 +211,9 @@ static void f_info(struct rdma_port *port, struct rdma_info *out)
 }
 
 static int f_listen(struct rdma_port *port, uint16_t service, const struct rdma_listener *l,
-                    char *err, size_t errlen)
+                    struct err *err)
 {
     (void)err;
-    (void)errlen;
     assert_false(port->rdma->listening);
     port->rdma->service = service;
     port->rdma->listener = *l;

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "lib/base/err.h"
 #include "lib/reactor/reactor.h"
 
 #define DEADLINE_US (60 * UINT64_C(1000000)) /* for what takes microseconds on an idle machine */
@@ -28,10 +29,10 @@ static inline void test_env_make(enum reactor_idle idle, const char *cores, unsi
         .idle = idle,
         .mem_mb = 32,
     };
-    char err[256] = "";
+    struct err err = {0};
 
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (reactor_env_create(&opts, &env, &err) < 0)
+        fail_msg("%s", err.message);
 }
 
 /* Evaluates cond over and over, stepping the control reactor, until it holds; fails the test at the

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/base/err.h"
 #include "rpc/engine/rpc_server.h"
 #include "rpc/rpc_client.h"
 
@@ -229,19 +230,19 @@ static inline int teardown(void **state)
 
 static struct rpc_server_opts server_opts;
 
-static inline int create(char err[320])
+static inline int create(struct err *err)
 {
     server_opts.path = path;
     server_opts.mode = 0640;
     server_opts.log = note_client;
     server_opts.log_arg = logged;
-    err[0] = '\0';
-    return rpc_server_create(&server_opts, &engine, &server, err, 320);
+    *err = (struct err){0};
+    return rpc_server_create(&server_opts, &engine, &server, err);
 }
 
 static inline int begin(void **state)
 {
-    char err[320];
+    struct err err = {0};
 
     waiting_count = large_count = subscriptions_gone = 0;
     subscriber = NULL;
@@ -249,8 +250,8 @@ static inline int begin(void **state)
     server_opts = (struct rpc_server_opts){0};
     memset(logged, 0, sizeof(logged));
     be_myself();
-    if (create(err) != 0)
-        fail_msg("%s", err);
+    if (create(&err) != 0)
+        fail_msg("%s", err.message);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #ifndef MILLRACE_RPC_TEST_H
 #define MILLRACE_RPC_TEST_H
 
+#include "lib/base/err.h"
 #include "test/unit/reactor_test.h"
 
 #include <errno.h>
@@ -29,14 +30,14 @@ static bool stopped;
 
 /* ---- a driver ---- */
 
-static int fake_init(struct lnet_ni *ni, char *err, size_t errlen)
+static int fake_init(struct lnet_ni *ni, struct err *err)
 {
     ni->tun = (struct lnet_tunables){180, 8, 0, 256};
     ni->lnd_tun = (struct lnd_tunables){4, 50, -1};
     return 0;
 }
 
-static int fake_start(struct lnet_ni *ni, char *err, size_t errlen)
+static int fake_start(struct lnet_ni *ni, struct err *err)
 {
     return 0;
 }
@@ -128,13 +129,13 @@ static void note_stopped(void *arg)
 static inline void add_ni(const char *text, const char *ifname)
 {
     struct lnet_ni_conf conf = {.tun = {-1, -1, -1, -1}, .lnd_tun = LND_TUNABLES_DEFAULT};
-    char err[320] = "";
+    struct err err = {0};
 
     assert_int_equal(nid_parse(text, &conf.nid), 0);
     conf.net = nid_net(&conf.nid);
     snprintf(conf.ifname, sizeof(conf.ifname), "%s", ifname);
-    if (lnet_ni_add(node, &conf, NULL, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (lnet_ni_add(node, &conf, NULL, &err) != 0)
+        fail_msg("%s", err.message);
 }
 
 /* What setup() makes by hand. */
@@ -165,17 +166,17 @@ static int setup(void **state)
                                       (3u << 20) + (1 << 20) / 4, /* room for another large one */
                                   .max_peers = 64,
                                   .local_msgs = 16};
-    char err[320] = "";
+    struct err err = {0};
 
     test_env_make(REACTOR_IDLE_ADAPTIVE, "auto", 1);
     opts.env = env;
-    if (lnet_node_create(&opts, &node, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (lnet_node_create(&opts, &node, &err) != 0)
+        fail_msg("%s", err.message);
     assert_int_equal(lnet_lnd_register(node, &fake, NULL), 0);
     add_ni("10.0.0.1@tcp", "eth0");
     add_ni("10.1.0.1@tcp1", "");
     add_ni("10.0.0.2@tcp", "eth0");
-    assert_int_equal(lnet_node_start(node, err, sizeof(err)), 0);
+    assert_int_equal(lnet_node_start(node, &err), 0);
     ctx = (struct rpc_ctx){.node = node,
                            .env = env,
                            .running = make_document(),

@@ -17,6 +17,7 @@
 
 #include "config/write.h"
 #include "control/plan.h"
+#include "lib/base/err.h"
 
 #define ROUNDS 400
 
@@ -47,20 +48,20 @@ struct model {
 
 static struct model node;
 
-static inline bool fails(char *err, size_t errlen)
+static inline bool fails(struct err *err)
 {
     node.calls++;
     if (node.calls != node.fail && (!node.broken || node.calls < node.broken))
         return false;
-    snprintf(err, errlen, "operation %u fails", node.calls);
+    err_text(err, "operation %u fails", node.calls);
     return true;
 }
 
-static inline int set_buffers(void *arg, const int totals[LNET_POOLS], char *err, size_t errlen)
+static inline int set_buffers(void *arg, const int totals[LNET_POOLS], struct err *err)
 {
     int i;
 
-    if (fails(err, errlen))
+    if (fails(err))
         return -ENOMEM;
     for (i = 0; i < LNET_POOLS; i++)
         node.pools[i] = totals[i] >= 0 ? totals[i] : node.pools[i];
@@ -112,11 +113,11 @@ static inline void deliver(void)
 }
 
 static inline int add_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg,
-                         char *err, size_t errlen)
+                         struct err *err)
 {
     unsigned i;
 
-    if (fails(err, errlen))
+    if (fails(err))
         return node.calls % 2 ? -ENODEV : end(done, done_arg, -EADDRINUSE);
     assert_int_equal(find(ni), -1);
     for (i = 0; i < node.routes; i++) /* docs/protocol/lnet-core.md §11: -EUSERS */
@@ -128,22 +129,22 @@ static inline int add_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, v
 }
 
 static inline int del_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg,
-                         char *err, size_t errlen)
+                         struct err *err)
 {
     int i = find(ni);
 
-    if (fails(err, errlen))
+    if (fails(err))
         return -EBUSY;
     assert_true(i >= 0);
     node.ni[i] = node.ni[--node.nis];
     return end(done, done_arg, 0);
 }
 
-static inline int set_ni(void *arg, const struct cfg_ni *ni, char *err, size_t errlen)
+static inline int set_ni(void *arg, const struct cfg_ni *ni, struct err *err)
 {
     int i = find(ni);
 
-    if (fails(err, errlen))
+    if (fails(err))
         return -EINVAL;
     assert_true(i >= 0);
     node.ni[i].conf.lnd_tun = ni->conf.lnd_tun;
@@ -161,12 +162,11 @@ static inline int find_route(const struct lnet_route_conf *conf)
 }
 
 static inline int change_routes(void *arg, const struct lnet_route_conf *del, unsigned ndel,
-                                const struct lnet_route_conf *add, unsigned nadd, char *err,
-                                size_t errlen)
+                                const struct lnet_route_conf *add, unsigned nadd, struct err *err)
 {
     unsigned i;
 
-    if (fails(err, errlen))
+    if (fails(err))
         return -EHOSTUNREACH;
     for (i = 0; i < ndel; i++) {
         int at = find_route(&del[i]);
@@ -183,10 +183,9 @@ static inline int change_routes(void *arg, const struct lnet_route_conf *del, un
     return 0;
 }
 
-static inline int set_part(void *arg, enum cfg_part part, const struct cfg *to, char *err,
-                           size_t errlen)
+static inline int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct err *err)
 {
-    if (fails(err, errlen))
+    if (fails(err))
         return -EINVAL;
     switch (part) {
     case CFG_PART_ROUTING:

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test/unit/socklnd_fake.h"
+#include "lib/base/err.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -1193,7 +1194,7 @@ static void reactors_init(void)
 
 static void ni_init(struct lnet_ni *ni, const char *nid, unsigned index)
 {
-    char err[256] = "";
+    struct err err = {0};
 
     memset(ni, 0, sizeof(*ni));
     ni->node = &node;
@@ -1204,8 +1205,8 @@ static void ni_init(struct lnet_ni *ni, const char *nid, unsigned index)
     ni->tun = (struct lnet_tunables){-1, -1, -1, -1};
     ni->lnd_tun = (struct lnd_tunables){fake_conns_per_peer, fake_timeout, -1};
     assert_int_equal(nid_parse(nid, &ni->nid), 0);
-    if (lnd_sock_ops.ni_init(ni, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (lnd_sock_ops.ni_init(ni, &err) != 0)
+        fail_msg("%s", err.message);
 }
 
 static struct reactor_task *late_mail;
@@ -1231,7 +1232,7 @@ void fake_mail_comes(void)
 
 int fake_setup(void **state)
 {
-    char err[256] = "";
+    struct err err = {0};
 
     (void)state;
     if (!fake_opts.transport)
@@ -1246,7 +1247,7 @@ int fake_setup(void **state)
     ni_init(&nis[0], "10.0.0.5@tcp", 0);
     ni_init(&nis[1], "fd00::5@tcp", 1);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(lnd_sock_ops.ni_start(&nis[i], err, sizeof(err)), 0);
+        assert_int_equal(lnd_sock_ops.ni_start(&nis[i], &err), 0);
     if (fake_late >= 0)
         mail_lies(&env.reactor[fake_late]);
     fake_run();

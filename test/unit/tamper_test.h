@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/tamper.h"
 
 #define POOL_SIZE 8191
@@ -67,11 +68,11 @@ static inline void port_finish(void)
 
 static inline void add_rule(bool out, struct tamper_conf conf)
 {
-    char err[128] = "";
+    struct err err = {0};
     unsigned id;
 
-    if (port_tamper_set(&port, out, &conf, true, &id, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (port_tamper_set(&port, out, &conf, true, &id, &err) != 0)
+        fail_msg("%s", err.message);
 }
 
 static inline struct tamper_counts counts_of(unsigned row)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test/unit/tcp_fake.h"
+#include "lib/base/err.h"
 
 #include "lib/reactor/mem_mbuf.h"
 #include "lib/reactor/reactor_internal.h"
@@ -367,12 +368,12 @@ void net_make(unsigned reactors)
                                 .count = reactors,
                                 .idle = REACTOR_IDLE_SPIN,
                                 .mem_mb = 160};
-    char err[256] = "";
+    struct err err = {0};
 
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0 ||
-        mem_mbufs_create("rx", MBUFS, PKT_PRIV, ROOM, -1, &net.rx, err, sizeof(err)) < 0 ||
-        mem_mbufs_create("tx", MBUFS, PKT_PRIV, 512, -1, &net.tx, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (reactor_env_create(&opts, &env, &err) < 0 ||
+        mem_mbufs_create("rx", MBUFS, PKT_PRIV, ROOM, -1, &net.rx, &err) < 0 ||
+        mem_mbufs_create("tx", MBUFS, PKT_PRIV, 512, -1, &net.tx, &err) < 0)
+        fail_msg("%s", err.message);
     net.reactors = reactors;
     net.now = reactor_now_us() + SECONDS; /* timer wheels began before */
 }
@@ -410,7 +411,7 @@ static void host_open(unsigned i)
 void net_open(const struct tcp_opts *a, const struct tcp_opts *b)
 {
     const struct tcp_opts *opts[HOSTS] = {a, b};
-    char err[256] = "";
+    struct err err = {0};
 
     net.delay_us = DELAY;
     net.filter = NULL;
@@ -418,8 +419,8 @@ void net_open(const struct tcp_opts *a, const struct tcp_opts *b)
     net_bind(REACTOR_CONTROL);
     for (unsigned i = 0; i < HOSTS; i++) {
         host_open(i);
-        if (tcp_create(opts[i], &net.host[i], &net.tcp[i], err, sizeof(err)) < 0)
-            fail_msg("%s", err);
+        if (tcp_create(opts[i], &net.host[i], &net.tcp[i], &err) < 0)
+            fail_msg("%s", err.message);
     }
 }
 

@@ -6,6 +6,7 @@
 #ifndef MILLRACE_TCP_TX_TEST_H
 #define MILLRACE_TCP_TX_TEST_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/tcp/tcp_cc.c"
 #include "lib/lnd_eth/tcp/tcp_mtu.c"
 #include "lib/lnd_eth/tcp/tcp_prr.c"
@@ -345,7 +346,7 @@ static inline void open_another(struct test_opts o)
 
 static inline void open_conn(struct test_opts o)
 {
-    char err[256] = "";
+    struct err err = {0};
 
     clock_to(now + START_US); /* never back: the reactor's wheel has turned */
     reactor_step(reactor_self(), 0);
@@ -356,8 +357,8 @@ static inline void open_conn(struct test_opts o)
     tcp.cc = tcp_cc_find(o.cc);
     sh.tcp = &tcp;
     sh.reactor = reactor_self();
-    if (tcp_tx_create(&tcp, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (tcp_tx_create(&tcp, &err) < 0)
+        fail_msg("%s", err.message);
     assert_int_equal(tcp_tx_shard_create(&sh), 0);
     open_another(o);
 }
@@ -385,18 +386,18 @@ static inline void close_conn(void)
 
 static int begin_env(void **state)
 {
-    char err[256] = "";
+    struct err err = {0};
     struct reactor_opts opts = {.prog = "millrace-test",
                                 .cores = "auto",
                                 .count = 1,
                                 .idle = REACTOR_IDLE_ADAPTIVE,
                                 .mem_mb = 128};
 
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
-    if (mem_mbufs_create("shells", POOL, 0, 384, -1, &shells, err, sizeof(err)) < 0 ||
-        mem_mbufs_create("payload", POOL, 0, 2048, -1, &payload_pool, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (reactor_env_create(&opts, &env, &err) < 0)
+        fail_msg("%s", err.message);
+    if (mem_mbufs_create("shells", POOL, 0, 384, -1, &shells, &err) < 0 ||
+        mem_mbufs_create("payload", POOL, 0, 2048, -1, &payload_pool, &err) < 0)
+        fail_msg("%s", err.message);
     reactor_bind(reactor_at(env, 0));
     /* The wheel stands at the machine's time. */
     now = (reactor_now_us() / 1000 + 1) * 1000;

@@ -15,6 +15,7 @@
 #include "control/diff.h"
 #include "control/plan.h"
 #include "control/running.h"
+#include "lib/base/err.h"
 
 #define NI(nid) "net: [{net type: tcp, local NI(s): [{nid: '" nid "@tcp'}]}]\n"
 #define PORTS(items)                                                                               \
@@ -457,14 +458,15 @@ static void test_running(void **state)
         parsed(NI("10.0.0.1") "millrace: {ports: [{name: p0, addresses: [10.0.0.1/24]}]}\n");
     struct cfg_diff diff;
     struct cfg_plan plan;
-    char err[CFG_ERR_SIZE] = "";
+    struct err err = {0};
 
     cfg_diff_make(cfg_running_get(running), to, &diff);
-    assert_int_equal(cfg_running_check(running, &diff, err, sizeof(err)), 0);
+    assert_int_equal(cfg_running_check(running, &diff, &err), 0);
     cfg_running_started(running, &ops, NULL);
-    assert_int_equal(cfg_running_check(running, &diff, err, sizeof(err)), -EOPNOTSUPP);
-    assert_string_equal(err, "millrace.ports[p0], millrace.ports[p1] cannot change while it runs; "
-                             "write it to the file and restart, or leave it as it is");
+    assert_int_equal(cfg_running_check(running, &diff, &err), -EOPNOTSUPP);
+    assert_string_equal(err.message,
+                        "millrace.ports[p0], millrace.ports[p1] cannot change while it runs; "
+                        "write it to the file and restart, or leave it as it is");
     cfg_diff_free(&diff);
     cfg_free(to);
 
@@ -472,7 +474,7 @@ static void test_running(void **state)
                                 CFG_MERGE, cfg_running_get(running)),
                      0);
     cfg_diff_make(cfg_running_get(running), cfg, &diff);
-    assert_int_equal(cfg_running_check(running, &diff, err, sizeof(err)), 0);
+    assert_int_equal(cfg_running_check(running, &diff, &err), 0);
     cfg_plan_make(cfg_running_get(running), cfg, &diff, &plan);
     assert_int_equal(plan.count, 1);
     assert_int_equal(plan.step[0].kind, CFG_STEP_NI_ADD);
@@ -503,14 +505,15 @@ static void test_running(void **state)
 static void same_as_by_hand(const char *from, const char *to)
 {
     const char *at = strstr(HAND, from);
-    char *want = NULL, *got = NULL, err[400] = "";
+    struct err err = {0};
+    char *want = NULL, *got = NULL;
     enum cfg_saved how;
 
     assert_non_null(at);
     assert_true(asprintf(&want, "%.*s%s%s", (int)(at - HAND), HAND, to, at + strlen(from)) > 0);
     good(want);
-    if (cfg_save_text("f", HAND, strlen(HAND), cfg, &got, &how, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (cfg_save_text("f", HAND, strlen(HAND), cfg, &got, &how, &err) != 0)
+        fail_msg("%s", err.message);
     assert_string_equal(got, want);
     assert_int_equal(how, CFG_SAVED_PATCHED);
     free(got);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "config/save.h"
+#include "lib/base/err.h"
 
 #define NI0 "net:\n- net type: tcp\n  local NI(s):\n  - interfaces: {0: eth0}\n"
 
@@ -58,10 +59,11 @@ static struct cfg *parse(const char *text)
 
 static char *save(const char *old, const struct cfg *cfg, enum cfg_saved *how)
 {
-    char err[400] = "", *out = NULL;
+    struct err err = {0};
+    char *out = NULL;
 
-    if (cfg_save_text("test", old, old ? strlen(old) : 0, cfg, &out, how, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (cfg_save_text("test", old, old ? strlen(old) : 0, cfg, &out, how, &err) != 0)
+        fail_msg("%s", err.message);
     return out;
 }
 
@@ -251,7 +253,8 @@ static void thousands_of_routes(void **state)
 
 static void files(void **state)
 {
-    char dir[] = "/tmp/test_save.XXXXXX", path[80], link[80], err[400] = "", *text;
+    struct err err = {0};
+    char dir[] = "/tmp/test_save.XXXXXX", path[80], link[80], *text;
     struct cfg *cfg = parse(NI0);
     enum cfg_saved how;
     struct stat st;
@@ -261,12 +264,12 @@ static void files(void **state)
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof(path), "%s/a.yaml", dir);
     snprintf(link, sizeof(link), "%s/b.yaml", dir);
-    assert_int_equal(cfg_save_file(path, cfg, &how, err, sizeof(err)), 0);
+    assert_int_equal(cfg_save_file(path, cfg, &how, &err), 0);
     assert_int_equal(how, CFG_SAVED_WHOLE);
     assert_int_equal(chmod(path, 0640), 0);
     assert_int_equal(symlink("a.yaml", link), 0);
     cfg->tiny = 77;
-    assert_int_equal(cfg_save_file(link, cfg, &how, err, sizeof(err)), 0);
+    assert_int_equal(cfg_save_file(link, cfg, &how, &err), 0);
     assert_int_equal(how, CFG_SAVED_PATCHED);
     assert_int_equal(lstat(link, &st), 0);
     assert_true(S_ISLNK(st.st_mode));
@@ -280,11 +283,11 @@ static void files(void **state)
     assert_non_null(f);
     fputs("net: [\n", f);
     fclose(f);
-    assert_int_equal(cfg_save_file(path, cfg, &how, err, sizeof(err)), -EINVAL);
-    assert_non_null(strstr(err, "--check"));
+    assert_int_equal(cfg_save_file(path, cfg, &how, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "--check"));
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size, 7);
-    assert_int_equal(cfg_save_file("/proc/nowhere/x", cfg, &how, err, sizeof(err)), -ENOENT);
+    assert_int_equal(cfg_save_file("/proc/nowhere/x", cfg, &how, &err), -ENOENT);
     unlink(link);
     unlink(path);
     assert_int_equal(rmdir(dir), 0); /* nothing temporary is left */
@@ -304,8 +307,8 @@ static void check_link(const char *path, const char *target)
 /* A link that leads to nothing yet stays, and what it names is made; a circle is an error. */
 static void dangling_links(void **state)
 {
-    char dir[] = "/tmp/test_save.XXXXXX", path[80], link[80], far[80], sub[80], err[400] = "",
-         *text;
+    struct err err = {0};
+    char dir[] = "/tmp/test_save.XXXXXX", path[80], link[80], far[80], sub[80], *text;
     struct cfg *cfg = parse(NI0);
     enum cfg_saved how;
     size_t len;
@@ -316,11 +319,11 @@ static void dangling_links(void **state)
     snprintf(link, sizeof(link), "%s/b.yaml", dir);
     snprintf(far, sizeof(far), "%s/c.yaml", dir);
     assert_int_equal(symlink("sub/a.yaml", link), 0);
-    assert_int_equal(symlink(link, far), 0); /* absolute, over the other */
-    assert_int_equal(cfg_save_file(far, cfg, &how, err, sizeof(err)), -ENOENT); /* no folder */
-    assert_non_null(strstr(err, far));
+    assert_int_equal(symlink(link, far), 0);                        /* absolute, over the other */
+    assert_int_equal(cfg_save_file(far, cfg, &how, &err), -ENOENT); /* no folder */
+    assert_non_null(strstr(err.message, far));
     assert_int_equal(mkdir(sub, 0755), 0);
-    assert_int_equal(cfg_save_file(far, cfg, &how, err, sizeof(err)), 0);
+    assert_int_equal(cfg_save_file(far, cfg, &how, &err), 0);
     assert_int_equal(how, CFG_SAVED_WHOLE);
     check_link(far, link);
     check_link(link, "sub/a.yaml");
@@ -329,7 +332,7 @@ static void dangling_links(void **state)
     free(text);
     unlink(link);
     assert_int_equal(symlink("c.yaml", link), 0);
-    assert_int_equal(cfg_save_file(far, cfg, &how, err, sizeof(err)), -ELOOP);
+    assert_int_equal(cfg_save_file(far, cfg, &how, &err), -ELOOP);
     check_link(far, link);
     unlink(link);
     unlink(far);

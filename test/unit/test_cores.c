@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "lib/base/err.h"
 #include "lib/reactor/reactor_internal.h"
 
 static cpu_set_t cores_0_to_15(void)
@@ -25,10 +26,10 @@ static void check(const char *text, unsigned n, const unsigned cpus[], const uns
 {
     cpu_set_t allowed = cores_0_to_15();
     struct core_plan plan;
-    char err[200] = "";
+    struct err err = {0};
 
-    if (cores_parse(text, 0, &allowed, &plan, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (cores_parse(text, 0, &allowed, &plan, &err) != 0)
+        fail_msg("%s", err.message);
     assert_true(plan.pinned);
     assert_int_equal(plan.count, n);
     for (unsigned i = 0; i < n; i++) {
@@ -55,19 +56,18 @@ static void test_auto(void **state)
 {
     cpu_set_t allowed = cores_0_to_15();
     struct core_plan plan;
-    char err[200];
+    struct err err = {0};
 
-    assert_int_equal(cores_parse("auto", 0, &allowed, &plan, err, sizeof(err)), 0);
+    assert_int_equal(cores_parse("auto", 0, &allowed, &plan, &err), 0);
     assert_false(plan.pinned);
     assert_int_equal(plan.count, 1);
-    assert_int_equal(cores_parse("auto", 3, &allowed, &plan, err, sizeof(err)), 0);
+    assert_int_equal(cores_parse("auto", 3, &allowed, &plan, &err), 0);
     assert_int_equal(plan.count, 3);
     assert_int_equal(plan.core[2].cpt, 0);
-    assert_int_equal(cores_parse(NULL, REACTOR_MAX, &allowed, &plan, err, sizeof(err)), 0);
+    assert_int_equal(cores_parse(NULL, REACTOR_MAX, &allowed, &plan, &err), 0);
     assert_int_equal(plan.count, REACTOR_MAX);
-    assert_int_equal(cores_parse("auto", REACTOR_MAX + 1, &allowed, &plan, err, sizeof(err)),
-                     -EINVAL);
-    assert_non_null(strstr(err, "65 reactors"));
+    assert_int_equal(cores_parse("auto", REACTOR_MAX + 1, &allowed, &plan, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "65 reactors"));
 }
 
 static void test_errors(void **state)
@@ -104,12 +104,12 @@ static void test_errors(void **state)
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct core_plan plan;
-        char err[200] = "";
+        struct err err = {0};
 
-        if (cores_parse(wrong[i].text, 0, &allowed, &plan, err, sizeof(err)) != -EINVAL)
+        if (cores_parse(wrong[i].text, 0, &allowed, &plan, &err) != -EINVAL)
             fail_msg("accepted: %s", wrong[i].text);
-        if (!strstr(err, wrong[i].says))
-            fail_msg("\"%s\" gave: %s", wrong[i].text, err);
+        if (!strstr(err.message, wrong[i].says))
+            fail_msg("\"%s\" gave: %s", wrong[i].text, err.message);
     }
 }
 
@@ -117,35 +117,42 @@ static void test_too_many(void **state)
 {
     struct core_plan plan;
     cpu_set_t allowed;
-    char err[200] = "";
+    struct err err = {0};
 
     CPU_ZERO(&allowed);
     for (int i = 0; i < 128; i++)
         CPU_SET(i, &allowed);
-    assert_int_equal(cores_parse("0-63", 0, &allowed, &plan, err, sizeof(err)), 0);
+    assert_int_equal(cores_parse("0-63", 0, &allowed, &plan, &err), 0);
     assert_int_equal(plan.count, 64);
-    assert_int_equal(cores_parse("0-64", 0, &allowed, &plan, err, sizeof(err)), -EINVAL);
-    assert_non_null(strstr(err, "more than 64 cores"));
+    assert_int_equal(cores_parse("0-64", 0, &allowed, &plan, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "more than 64 cores"));
 }
 
-/* A short buffer is filled and ended, not overrun. */
-static void test_short_err(void **state)
+/* A message that is longer than its place is cut, not overrun. */
+static void test_long_err(void **state)
 {
     cpu_set_t allowed = cores_0_to_15();
     struct core_plan plan;
-    char err[8];
+    struct err err = {0};
+    char text[2 * sizeof(err.message)];
 
-    assert_int_equal(cores_parse("77", 0, &allowed, &plan, err, sizeof(err)), -EINVAL);
-    assert_string_equal(err, "cores \"");
+    memset(text, '7', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    assert_int_equal(cores_parse(text, 0, &allowed, &plan, &err), -EINVAL);
+    assert_int_equal(strlen(err.message), sizeof(err.message) - 1);
+    assert_int_equal(strncmp(err.message, "cores \"777", 10), 0);
+    assert_int_equal(err.code, -EINVAL);
+    assert_int_equal(err.remedy[0], '\0');
 }
 
 static void check_lcores(const char *text, unsigned count, const cpu_set_t *allowed,
                          const char *expected)
 {
     struct core_plan plan;
-    char err[200] = "", *arg;
+    struct err err = {0};
+    char *arg;
 
-    assert_int_equal(cores_parse(text, count, allowed, &plan, err, sizeof(err)), 0);
+    assert_int_equal(cores_parse(text, count, allowed, &plan, &err), 0);
     arg = cores_lcores_arg(&plan, allowed);
     assert_non_null(arg);
     assert_string_equal(arg, expected);
@@ -173,7 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_lists), cmocka_unit_test(test_labelled),
         cmocka_unit_test(test_auto),        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_too_many),    cmocka_unit_test(test_short_err),
+        cmocka_unit_test(test_too_many),    cmocka_unit_test(test_long_err),
         cmocka_unit_test(test_lcores),
     };
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "app/millraced/daemon_internal.h"
+#include "lib/base/err.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 size_t __sanitizer_get_current_allocated_bytes(void); /* gcc has no header for it */
@@ -24,7 +25,7 @@ size_t __sanitizer_get_current_allocated_bytes(void); /* gcc has no header for i
 static int reactors;
 static struct cfg *cfg;
 static struct daemon_memory m;
-static char err[400];
+static struct err err;
 
 static void parse_all(const char *text)
 {
@@ -48,15 +49,15 @@ static void parse(const char *text)
 static int plan(const char *text, size_t ram)
 {
     parse(text);
-    err[0] = '\0';
-    return daemon_memory(cfg, ram, &m, err, sizeof(err));
+    err.message[0] = '\0';
+    return daemon_memory(cfg, ram, &m, &err);
 }
 
 /* The plan of what must be possible. */
 static void good(const char *text, size_t ram)
 {
     if (plan(text, ram) != 0)
-        fail_msg("%s: %s", text, err);
+        fail_msg("%s: %s", text, err.message);
     assert_true(m.node.landing + m.env.eal <= m.eal * DAEMON_MIB);
     assert_true((size_t)m.node.buffers[LNET_POOL_LARGE] * MEM_LANDING_SLOT +
                     (size_t)m.node.buffers[LNET_POOL_SMALL] * LNET_SMALL_BUFFER <=
@@ -166,9 +167,9 @@ static void check_too_little(const char *buffers, unsigned mib)
 
     snprintf(text, sizeof(text), "%s\nmillrace: {memory: %u}", buffers, mib);
     assert_int_equal(plan(text, 64 * GIB), -ENOMEM);
-    assert_non_null(strstr(err, "memory: "));
+    assert_non_null(strstr(err.message, "memory: "));
     assert_true(m.eal > mib); /* what it would be, for --check to show */
-    p = strstr(err, "write ");
+    p = strstr(err.message, "write ");
     assert_non_null(p);
     need = (unsigned)atoi(p + 6);
     snprintf(text, sizeof(text), "%s\nmillrace: {memory: %u}", buffers, need);
@@ -180,7 +181,7 @@ static void check_too_little(const char *buffers, unsigned mib)
 static void test_too_little(void **state)
 {
     check_too_little("buffers: {tiny: 60, small: 600, large: 600}", 300);
-    assert_non_null(strstr(err, " large would fit"));
+    assert_non_null(strstr(err.message, " large would fit"));
     check_too_little("buffers: {large: 600}", 300);
     check_too_little("buffers: {small: 600000, large: 60}", 300);
     check_too_little("buffers: {tiny: 6, small: 6, large: 6}", 1);
@@ -240,7 +241,7 @@ static void test_segments(void **state)
     assert_int_equal(m.eal, 400);
     assert_int_equal(plan("millrace: {segments: 1, " PORTS "}", 64 * GIB), -ENOMEM);
     snprintf(want, sizeof(want), "segments: 1.0 MiB are too little for %d threads", reactors);
-    assert_non_null(strstr(err, want));
+    assert_non_null(strstr(err.message, want));
     /* Without ports there is nothing they could be of. */
     good("millrace: {segments: 600}", 64 * GIB);
     assert_int_equal(m.segments, 0);
@@ -288,8 +289,8 @@ static void test_ports_too_little(void **state)
     char text[512];
 
     assert_int_equal(plan("millrace: {memory: 40, " PORTS "}", 64 * GIB), -ENOMEM);
-    assert_non_null(strstr(err, " and ports "));
-    p = strstr(err, "write ");
+    assert_non_null(strstr(err.message, " and ports "));
+    p = strstr(err.message, "write ");
     assert_non_null(p);
     need = (unsigned)atoi(p + 6);
     assert_true(need > 40);
@@ -353,7 +354,7 @@ static void test_o2ib(void **state)
                  "{nid: 10.0.0.3@o2ib}]}]",
                  nis[i]);
         parse_all(text);
-        assert_int_equal(daemon_memory(cfg, 64 * GIB, &m, err, sizeof(err)), 0);
+        assert_int_equal(daemon_memory(cfg, 64 * GIB, &m, &err), 0);
         assert_int_equal(m.o2ib, 3);
         per_conn[i] = m.verbs.per_conn;
     }
@@ -369,7 +370,7 @@ static size_t per_conn_of(const char *tunables)
              "net: [{net type: o2ib, local NI(s): [{nid: 10.0.0.1@o2ib, tunables: {%s}}]}]",
              tunables);
     parse_all(text);
-    assert_int_equal(daemon_memory(cfg, 64 * GIB, &m, err, sizeof(err)), 0);
+    assert_int_equal(daemon_memory(cfg, 64 * GIB, &m, &err), 0);
     return m.verbs.per_conn;
 }
 
@@ -448,23 +449,23 @@ static void test_taken(void **state)
     r.count = (unsigned)reactors;
     r.mem_mb = m.eal;
     before = heap();
-    if (reactor_env_create(&r, &env, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (reactor_env_create(&r, &env, &err) != 0)
+        fail_msg("%s", err.message);
     near("reactors", heap() - before, m.env.heap);
     before = heap();
     daemon_node_opts(cfg, &opts);
     opts.env = env;
     opts.memory = m.for_buffers;
-    if (lnet_node_create(&opts, &node, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (lnet_node_create(&opts, &node, &err) != 0)
+        fail_msg("%s", err.message);
     near("node", heap() - before, m.node.tables);
     before = heap();
     daemon_sock_opts(cfg, &sock_opts);
     sock = lnd_sock_new(&sock_opts);
     assert_non_null(sock);
     assert_int_equal(lnet_lnd_register(node, &lnd_sock_ops, sock), 0);
-    if (lnet_ni_add(node, &cfg->ni[0].conf, NULL, err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (lnet_ni_add(node, &cfg->ni[0].conf, NULL, &err) != 0)
+        fail_msg("%s", err.message);
     near("tcp", heap() - before, m.tcp.pools);
     lnet_node_destroy(node);
     lnd_sock_free(sock);

@@ -3,6 +3,7 @@
  * Being called, beyond the tables of the protocol (those are in test_ib_called.c): limits, who the
  * caller is, several NIs of one address.
  */
+#include "lib/base/err.h"
 #include "test/unit/ib_harness.h"
 
 #include <errno.h>
@@ -356,10 +357,10 @@ static void rows_starting(void **state)
     struct reactor_task done = {.fn = second_stopped};
     struct fake_call *call;
     struct pe_msg m = request();
-    char err[256];
+    struct err err = {0};
 
     (void)state;
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), 0);
     m.src += 1ull << 32;
     m.dst += 1ull << 32;
     call = call_with(&m, 1023);
@@ -369,7 +370,7 @@ static void rows_starting(void **state)
     expect_reject(call, WHY_EARLY, LNET_DROP_O2IB_CONN_EARLY);
     call = call_with(&m, 1023); /* by the listener there is */
     assert_false(call->rejected);
-    assert_int_equal(lnd_verbs_ops.ni_start(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_start(&ni, &err), 0);
     fake_settle();
     ir_advance(4000);
     fake_settle();
@@ -398,10 +399,10 @@ static void rows_starting_stopped(void **state)
     struct lnet_ni ni = second_ni();
     struct fake_call *call;
     struct pe_msg m = request();
-    char err[256];
+    struct err err = {0};
 
     (void)state;
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), 0);
     m.src += 1ull << 32;
     m.dst += 1ull << 32;
     call = call_with(&m, 1023);

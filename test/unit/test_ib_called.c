@@ -4,6 +4,7 @@
  * (§1.9), several connections (§1.10), and what the connection manager says of the passive side
  * (§1.11).
  */
+#include "lib/base/err.h"
 #include "test/unit/ib_harness.h"
 
 #include <errno.h>
@@ -236,13 +237,13 @@ static void rows_early(void **state)
     struct lnet_ni second = *ih_ni(0);
     struct reactor *before = ir_at(reactor_control(ir_env()));
     struct fake_call *call;
-    char err[256];
+    struct err err = {0};
 
     second.lnd_ni = NULL;
     second.net = LNET_NET(LNET_LND_O2IB, 1);
     second.nid = nid_from_u64(pe_nid(OWN) + (1ull << 32));
     second.index = 1;
-    assert_int_equal(lnd_verbs_ops.ni_init(&second, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_init(&second, &err), 0);
     ir_restore(before);
     m.dst = pe_nid(OWN) + (1ull << 32);
     m.src = pe_nid(PEER) + (1ull << 32);

@@ -3,6 +3,7 @@
  * NIs of the driver: settings and what is wrong with them, ports, quiesce and stop, and what is
  * told of them. docs/protocol/o2iblnd.md §1.5, §7.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_verbs/ib_internal.h"
 #include "test/unit/ib_harness.h"
 
@@ -20,7 +21,7 @@
 
 /* ---- settings ---- */
 
-static char err[256];
+static struct err err;
 
 /* Another NI of the node, on o2ib1. */
 static struct lnet_ni other_ni(void)
@@ -42,7 +43,7 @@ static void test_defaults(void **state)
     struct lnet_ni ni = other_ni();
 
     (void)state;
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), 0);
     assert_int_equal(ni.tun.credits, 256);
     assert_int_equal(ni.tun.peer_credits, 8);
     assert_int_equal(ni.tun.peer_timeout, 180);
@@ -60,7 +61,7 @@ static int init_with(struct lnet_tunables tun, struct lnet_tunables *out)
     int rc;
 
     ni.tun = tun;
-    rc = lnd_verbs_ops.ni_init(&ni, err, sizeof(err));
+    rc = lnd_verbs_ops.ni_init(&ni, &err);
     *out = ni.tun;
     if (rc == 0)
         lnd_verbs_ops.ni_fini(&ni);
@@ -79,9 +80,9 @@ static void test_peer_credits(void **state)
     assert_int_equal(init_with((struct lnet_tunables){-1, 64, -1, 32}, &t), 0);
     assert_int_equal(t.peer_credits, 32);
     assert_int_equal(init_with((struct lnet_tunables){-1, 0, -1, -1}, &t), -EINVAL);
-    assert_non_null(strstr(err, "peer_credits"));
+    assert_non_null(strstr(err.message, "peer_credits"));
     assert_int_equal(init_with((struct lnet_tunables){-1, -1, -1, 7}, &t), -EINVAL);
-    assert_non_null(strstr(err, "credits is 7"));
+    assert_non_null(strstr(err.message, "credits is 7"));
 }
 
 static int init_lnd_with(struct lnd_tunables tun)
@@ -90,7 +91,7 @@ static int init_lnd_with(struct lnd_tunables tun)
     int rc;
 
     ni.lnd_tun = tun;
-    rc = lnd_verbs_ops.ni_init(&ni, err, sizeof(err));
+    rc = lnd_verbs_ops.ni_init(&ni, &err);
     if (rc == 0)
         lnd_verbs_ops.ni_fini(&ni);
     return rc;
@@ -105,7 +106,7 @@ static void test_lnd_tunables(void **state)
     assert_int_equal(init_lnd_with(t), 0);
     t.conns_per_peer = 128;
     assert_int_equal(init_lnd_with(t), -EINVAL);
-    assert_non_null(strstr(err, "conns_per_peer"));
+    assert_non_null(strstr(err.message, "conns_per_peer"));
     t = LND_TUNABLES_DEFAULT;
     t.timeout = 3601;
     assert_int_equal(init_lnd_with(t), -EINVAL);
@@ -124,13 +125,13 @@ static void test_set(void **state)
     (void)state;
     t.conns_per_peer = 2;
     t.timeout = 20;
-    assert_int_equal(lnd_verbs_ops.ni_set(ni, &t, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_set(ni, &t, &err), 0);
     assert_int_equal(ni->lnd_tun.conns_per_peer, 2);
     assert_int_equal(ni->lnd_tun.timeout, 20);
     assert_int_equal(ni->lnd_tun.tos, -1);
     t.tos = 999; /* all or nothing */
     t.timeout = 30;
-    assert_int_equal(lnd_verbs_ops.ni_set(ni, &t, err, sizeof(err)), -EINVAL);
+    assert_int_equal(lnd_verbs_ops.ni_set(ni, &t, &err), -EINVAL);
     assert_int_equal(ni->lnd_tun.timeout, 20);
 }
 
@@ -144,9 +145,9 @@ static void test_ipv6(void **state)
     (void)state;
     assert_int_equal(inet_pton(AF_INET6, "fd00::1", &addr), 1);
     ni.nid = nid_make(ni.net, &addr, 16);
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), -EAFNOSUPPORT);
-    assert_non_null(strstr(err, "fd00::1@o2ib1"));
-    assert_non_null(strstr(err, "IPv4"));
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), -EAFNOSUPPORT);
+    assert_non_null(strstr(err.message, "fd00::1@o2ib1"));
+    assert_non_null(strstr(err.message, "IPv4"));
 }
 
 static void test_interface(void **state)
@@ -156,13 +157,13 @@ static void test_interface(void **state)
     (void)state;
     ni.nid = LNET_NID_ANY;
     strcpy(ni.ifname, "no-such-if0");
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), -ENODEV);
-    assert_non_null(strstr(err, "no-such-if0"));
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), -ENODEV);
+    assert_non_null(strstr(err.message, "no-such-if0"));
     /* An address that is not on the interface named with it. */
     ni = other_ni();
     strcpy(ni.ifname, "lo");
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), -EADDRNOTAVAIL);
-    assert_non_null(strstr(err, "lo"));
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), -EADDRNOTAVAIL);
+    assert_non_null(strstr(err.message, "lo"));
 }
 
 /* The device says why, with the NI's name. */
@@ -172,11 +173,11 @@ static void test_no_device(void **state)
 
     (void)state;
     fake.unbound_error = true;
-    strcpy(err, "");
+    strcpy(err.message, "");
     ni.nid = LNET_NID_ANY;
     strcpy(ni.ifname, "lo");
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), -ENODEV);
-    assert_string_equal(err, "127.0.0.1@o2ib1: no RDMA device has this address");
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), -ENODEV);
+    assert_string_equal(err.message, "127.0.0.1@o2ib1: no RDMA device has this address");
 }
 
 /* ---- ports ---- */
@@ -211,9 +212,9 @@ static void test_port_shared(void **state)
 
     (void)state;
     fake_port(0, RDMA_PORT_DOWN);
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), 0);
     ni.link_up = true;
-    assert_int_equal(lnd_verbs_ops.ni_start(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_start(&ni, &err), 0);
     fake_settle();
     assert_false(ni.link_up);
     down = core.link_down;
@@ -265,9 +266,9 @@ static void test_stamps(void **state)
     (void)state;
     assert_true(stamp_of_call() == first);
     assert_true(first != 0 && first != UINT64_MAX);
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), 0);
     frozen = true; /* and was set back */
-    assert_int_equal(lnd_verbs_ops.ni_start(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_start(&ni, &err), 0);
     frozen = false;
     fake_settle();
     peer.nid += 1ull << 32;
@@ -440,8 +441,8 @@ static void test_stop_unbinds(void **state)
     struct rdma_info info;
 
     (void)state;
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
-    assert_int_equal(lnd_verbs_ops.ni_start(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), 0);
+    assert_int_equal(lnd_verbs_ops.ni_start(&ni, &err), 0);
     fake_settle();
     ih_stop(0);
     assert_non_null(fake_port_of(0));
@@ -462,12 +463,12 @@ static void test_stop_before_start(void **state)
 
     (void)state;
     ih_stop(0);
-    assert_int_equal(lnd_verbs_ops.ni_init(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_init(&ni, &err), 0);
     assert_non_null(fake_port_of(0));
     lnd_verbs_ops.ni_stop(&ni, &(struct reactor_task){.fn = nothing});
     fake_settle();
     assert_null(fake_port_of(0));
-    assert_int_equal(lnd_verbs_ops.ni_init(&next, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_init(&next, &err), 0);
     assert_non_null(fake_port_of(0));
     lnd_verbs_ops.ni_fini(&ni);
     assert_non_null(fake_port_of(0));

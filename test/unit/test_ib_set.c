@@ -3,6 +3,7 @@
  * The set of connections of a peer: how many, whose, again after a while; the rest of
  * docs/protocol/o2iblnd.md §6.3 where there is none; a peer that restarts while it is called.
  */
+#include "lib/base/err.h"
 #include "test/unit/ib_dial_test.h"
 
 #include <errno.h>
@@ -73,10 +74,10 @@ static void rows_several(void **state)
 static void set_conns(int n)
 {
     struct lnd_tunables t = LND_TUNABLES_DEFAULT;
-    char err[128];
+    struct err err = {0};
 
     t.conns_per_peer = n;
-    assert_int_equal(lnd_verbs_ops.ni_set(ih_ni(0), &t, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_set(ih_ni(0), &t, &err), 0);
 }
 
 /* What is set while there is a set of connections is for the next one. */

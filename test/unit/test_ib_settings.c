@@ -3,6 +3,7 @@
  * Settings of the o2iblnd driver as its provider sees them when it listens, calls and accepts:
  * other ones than the defaults, and the defaults. docs/protocol/o2iblnd.md §1.1, §7.
  */
+#include "lib/base/err.h"
 #include "test/unit/ib_harness.h"
 
 #include <arpa/inet.h>
@@ -68,10 +69,10 @@ static void rows_defaults(void **state)
 static void set_tos(int tos)
 {
     struct lnd_tunables t = LND_TUNABLES_DEFAULT;
-    char err[128];
+    struct err err = {0};
 
     t.tos = tos;
-    assert_int_equal(lnd_verbs_ops.ni_set(ih_ni(0), &t, err, sizeof(err)), 0);
+    assert_int_equal(lnd_verbs_ops.ni_set(ih_ni(0), &t, &err), 0);
 }
 
 static void rows_other(void **state)

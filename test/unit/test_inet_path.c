@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "lib/base/err.h"
+
 static struct inet_path path_of(const char *local, const char *remote, int expected)
 {
     struct inet_addr l = addr(local), r = addr(remote);
@@ -30,12 +32,12 @@ static struct inet_route routes[INET_ROUTE_MAX + 1];
 
 static void expect_refusal(const struct inet_if_opts *opts, int rc, const char *word)
 {
-    char err[256];
+    struct err err = {0};
 
-    if (try_if(opts, err) != rc)
-        fail_msg("not refused, or otherwise: %s", err);
-    if (!strstr(err, word))
-        fail_msg("\"%s\" does not say %s", err, word);
+    if (try_if(opts, &err) != rc)
+        fail_msg("not refused, or otherwise: %s", err.message);
+    if (!strstr(err.message, word))
+        fail_msg("\"%s\" does not say %s", err.message, word);
 }
 
 static void test_refused(void **state)

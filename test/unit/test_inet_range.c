@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "lib/base/err.h"
+
 #define COUNT 4000u /* 10.0.1.0 to 10.0.16.159 */
 
 static struct inet_range range;
@@ -30,11 +32,11 @@ static void begin(void)
 static void refused(const char *first, unsigned bits, unsigned count, int rc, const char *word)
 {
     struct inet_if_opts opts = opts_of();
-    char err[256];
+    struct err err = {0};
 
     range = (struct inet_range){prefix(first, bits), count};
-    if (try_if(&opts, err) != rc || !strstr(err, word))
-        fail_msg("%s/%u*%u: %s", first, bits, count, err);
+    if (try_if(&opts, &err) != rc || !strstr(err.message, word))
+        fail_msg("%s/%u*%u: %s", first, bits, count, err.message);
 }
 
 static void test_refused(void **state)
@@ -42,7 +44,7 @@ static void test_refused(void **state)
     struct inet_prefix one = prefix("10.0.0.77", 24);
     struct inet_if_opts opts;
     struct inet_range two[2];
-    char err[256];
+    struct err err = {0};
 
     begin_inet();
     refused("10.0.0.1", 24, 0, -EINVAL, "not all IPv4 of one net");
@@ -60,19 +62,19 @@ static void test_refused(void **state)
     range = (struct inet_range){prefix("10.0.0.70", 24), 20};
     opts.addr = &one;
     opts.addrs = 1;
-    assert_int_equal(try_if(&opts, err), -EEXIST);
+    assert_int_equal(try_if(&opts, &err), -EEXIST);
     two[0] = two[1] = range;
     two[1].first = prefix("10.0.0.89", 24);
     opts = opts_of();
     opts.range = two;
     opts.ranges = 2;
-    assert_int_equal(try_if(&opts, err), -EEXIST);
+    assert_int_equal(try_if(&opts, &err), -EEXIST);
     two[1].first = prefix("10.0.0.90", 24);
     add_if(&opts);
     opts = opts_of();
     opts.name = "eth1";
     opts.vlan = 5;
-    assert_int_equal(try_if(&opts, err), -EEXIST);
+    assert_int_equal(try_if(&opts, &err), -EEXIST);
     end_inet();
 }
 

@@ -14,6 +14,7 @@
 #include "config/config_internal.h"
 #include "config/ip2nets.h"
 #include "config/netspec.h"
+#include "lib/base/err.h"
 
 static const struct cfg_address machine[] = {
     {"eth0", {172, 16, 0, 9}}, {"eth1", {192, 168, 0, 2}}, {"eth1", {192, 168, 0, 3}},
@@ -210,18 +211,18 @@ static void test_netspec(void **state)
 {
     const char *text = "tcp1(eth0[0], eth1)[2] , x";
     struct netspec spec;
-    char err[200];
+    struct err err = {0};
 
-    assert_int_equal(netspec_next(&text, &spec, err, sizeof(err)), 1);
+    assert_int_equal(netspec_next(&text, &spec, &err), 1);
     assert_int_equal(spec.net, LNET_NET(LNET_LND_SOCK, 1));
     assert_int_equal(spec.count, 2);
     assert_string_equal(spec.interface[0].cpt, "[0]");
     assert_string_equal(spec.interface[1].name, "eth1");
     assert_string_equal(spec.interface[1].cpt, "[2]");
     assert_string_equal(text, " , x");
-    assert_int_equal(netspec_next(&text, &spec, err, sizeof(err)), 0);
+    assert_int_equal(netspec_next(&text, &spec, &err), 0);
     text = "o2ib,";
-    assert_int_equal(netspec_next(&text, &spec, err, sizeof(err)), -EINVAL);
+    assert_int_equal(netspec_next(&text, &spec, &err), -EINVAL);
     assert_string_equal(text, "o2ib,");
 }
 

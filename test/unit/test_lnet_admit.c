@@ -4,6 +4,7 @@
  * docs/architecture.md "Admission". How a wait ends is in test_lnet_wait.c.
  */
 #define EAL_MB 160 /* 32 large buffers on each of three reactors */
+#include "lib/base/err.h"
 #include "test/unit/lnet_admit_test.h"
 
 /* ---- router credits ---- */
@@ -291,20 +292,20 @@ static void test_share_at_run_time(void **state)
     struct lnet_admission a = {.egress_share = 100};
     struct lnet_nid to;
     struct fake_rx *fx;
-    char err[256];
+    struct err err = {0};
 
     admit_up(8, 50);
     to = hop(0);
     assert_int_equal(hang(to, 100), 3);
     fx = put(to, 200);
     assert_int_equal(fx->recvs, 0);
-    assert_int_equal(lnet_admission_set(node, &a, err, sizeof(err)), 0);
+    assert_int_equal(lnet_admission_set(node, &a, &err), 0);
     assert_int_equal(put(to, 300)->recvs, 0); /* there is room, but it is not first */
     pass(300000);
     assert_int_equal(fx->recvs, 1);
     assert_int_equal(hang(to, 100), 0);
     a.egress_share = 1;
-    assert_int_equal(lnet_admission_set(node, &a, err, sizeof(err)), 0);
+    assert_int_equal(lnet_admission_set(node, &a, &err), 0);
     assert_int_equal(hang(hop(1), 100), 1);
     end_all();
     assert_int_equal(hang(to, 100), 1);
@@ -426,7 +427,7 @@ static void test_gateway_reserve(void **state)
 {
     struct fake_rx *second, *late;
     struct lnet_nid gw;
-    char err[256];
+    struct err err = {0};
 
     gateways_up(8, 50, 2);
     assert_int_equal(fill(100), 6);
@@ -450,7 +451,7 @@ static void test_gateway_reserve(void **state)
     assert_int_equal(late->recvs, 0);
     /* without a route there is nothing to be kept for it */
     gw = gateway(1);
-    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 51), &gw, err, sizeof(err)), 0);
+    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 51), &gw, &err), 0);
     pass(300000);
     assert_int_equal(late->recvs, 1);
     end_all();

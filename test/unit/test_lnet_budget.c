@@ -3,6 +3,7 @@
  * Memory for segments of transports: who waits for it, why, and who is next.
  * docs/architecture.md "Segments of a transport".
  */
+#include "lib/base/err.h"
 #include "test/unit/lnet_grant_test.h"
 
 static void test_wait_ends(void **state)
@@ -301,11 +302,10 @@ static void test_reroute(void **state)
     assert_true(is_in(c));
     for (unsigned i = 0; i < 2; i++) {
         struct lnet_nid gw = gateway(i);
-        char err[256];
+        struct err err = {0};
 
         if (nid_same(&c->fx->rx.msg->next_hop, &gw))
-            assert_int_equal(
-                lnet_route_del(node, nid_net(&c->fx->rx.hdr.dest_nid), &gw, err, sizeof(err)), 0);
+            assert_int_equal(lnet_route_del(node, nid_net(&c->fx->rx.hdr.dest_nid), &gw, &err), 0);
     }
     receive(c);
     assert_int_equal(fk.nsent, 1);

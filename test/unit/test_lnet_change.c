@@ -2,11 +2,12 @@
 /* What changes while the node runs, besides its NIs: routes, routing, timing, counts. */
 #include <errno.h>
 
+#include "lib/base/err.h"
 #include "test/unit/lnet_admit_test.h"
 
 #define MANY 2000
 
-static char err[256];
+static struct err err;
 static unsigned bad;
 
 static struct lnet_route_conf route(unsigned net, struct lnet_nid gw, int hops, unsigned priority)
@@ -20,10 +21,10 @@ static int change(const struct lnet_route_conf *del, unsigned ndel,
 {
     int rc;
 
-    err[0] = 0;
+    err.message[0] = 0;
     bad = UINT32_MAX;
-    rc = lnet_routes_change(node, del, ndel, add, nadd, &bad, err, sizeof(err));
-    assert_true((rc == 0) == (err[0] == 0));
+    rc = lnet_routes_change(node, del, ndel, add, nadd, &bad, &err);
+    assert_true((rc == 0) == (err.message[0] == 0));
     return rc;
 }
 
@@ -372,9 +373,9 @@ static bool is_off_published(void)
 
 static void set_routing(bool on)
 {
-    err[0] = 0;
-    assert_int_equal(lnet_routing_set(node, on, err, sizeof(err)), 0);
-    assert_string_equal(err, "");
+    err.message[0] = 0;
+    assert_int_equal(lnet_routing_set(node, on, &err), 0);
+    assert_string_equal(err.message, "");
     settle();
 }
 
@@ -454,7 +455,7 @@ static void test_routing_before_start(void **state)
     node_make(opts_default());
     tcp0 = ni_add("10.0.0.1@tcp");
     tcp1 = ni_add("10.1.0.1@tcp1");
-    assert_int_equal(lnet_routing_set(node, false, err, sizeof(err)), 0);
+    assert_int_equal(lnet_routing_set(node, false, &err), 0);
     node_begin();
     check_routing(LNET_ROUTING_OFF, true, false);
     node_down();
@@ -508,10 +509,10 @@ static void test_timing(void **state)
     assert_int_equal(t.ping_timeout, 50);
     assert_int_equal(t.source_check, LNET_SOURCE_NET);
     t.check_interval = 86401;
-    assert_int_equal(lnet_timing_set(node, &t, err, sizeof(err)), -EINVAL);
+    assert_int_equal(lnet_timing_set(node, &t, &err), -EINVAL);
     t.check_interval = 10;
     t.source_check = LNET_SOURCE_OFF + 1;
-    assert_int_equal(lnet_timing_set(node, &t, err, sizeof(err)), -EINVAL);
+    assert_int_equal(lnet_timing_set(node, &t, &err), -EINVAL);
     lnet_timing_get(node, &t);
     assert_int_equal(t.check_interval, 60);
     /* a gateway that was asked just now is asked again in 5 s instead of 60 */
@@ -527,7 +528,7 @@ static void test_timing(void **state)
     pass(10 * SEC);
     assert_int_equal(sent_count(LNET_MSG_GET), 0);
     t = (struct lnet_timing){.check_interval = 5};
-    assert_int_equal(lnet_timing_set(node, &t, err, sizeof(err)), 0);
+    assert_int_equal(lnet_timing_set(node, &t, &err), 0);
     settle();
     pass(7 * SEC);
     assert_int_equal(sent_count(LNET_MSG_GET), 1);
@@ -540,7 +541,7 @@ static void test_timing(void **state)
     settle();
     assert_int_equal(drops_of(LNET_DROP_SRC_NOT_ALLOWED), 1);
     t.source_check = LNET_SOURCE_OFF;
-    assert_int_equal(lnet_timing_set(node, &t, err, sizeof(err)), 0);
+    assert_int_equal(lnet_timing_set(node, &t, &err), 0);
     arrive(tcp0, sender(0), hdr_of(LNET_MSG_PUT, N("10.9.9.9@tcp9"), hop(0), 0));
     settle();
     assert_int_equal(drops_of(LNET_DROP_SRC_NOT_ALLOWED), 1);

@@ -3,6 +3,7 @@
  * Memory for segments of transports: what is promised to peers and held by messages never exceeds
  * the budget, and everything comes back. docs/architecture.md "Segments of a transport".
  */
+#include "lib/base/err.h"
 #include "test/unit/lnet_grant_test.h"
 
 #include <errno.h>
@@ -432,16 +433,17 @@ static void test_plan(void **state)
 {
     struct lnet_node_opts o = opts_default();
     struct lnet_memory m;
-    char err[256] = "";
+    struct err err = {0};
 
-    assert_int_equal(lnet_memory_plan(&o, 3, &m, err, sizeof(err)), 0);
+    assert_int_equal(lnet_memory_plan(&o, 3, &m, &err), 0);
     assert_int_equal(m.segments, 0);
     o.segments = 3 * (size_t)LEAST + 2;
-    assert_int_equal(lnet_memory_plan(&o, 3, &m, err, sizeof(err)), 0);
+    assert_int_equal(lnet_memory_plan(&o, 3, &m, &err), 0);
     assert_int_equal(m.segments, 3 * (size_t)LEAST);
     o.segments = 3 * (size_t)LEAST - 1;
-    assert_int_equal(lnet_memory_plan(&o, 3, &m, err, sizeof(err)), -ENOMEM);
-    assert_string_equal(err, "segments: 24.4 MiB are too little for 3 threads; give 24.4 or more");
+    assert_int_equal(lnet_memory_plan(&o, 3, &m, &err), -ENOMEM);
+    assert_string_equal(err.message,
+                        "segments: 24.4 MiB are too little for 3 threads; give 24.4 or more");
 }
 
 static const struct CMUnitTest tests[] = {

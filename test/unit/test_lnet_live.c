@@ -2,9 +2,10 @@
 /* NIs come and go while the node runs. */
 #include <errno.h>
 
+#include "lib/base/err.h"
 #include "test/unit/lnet_admit_test.h"
 
-static char err[256];
+static struct err err;
 static int ended, ended_rc; /* how often done was called, and with what */
 static char ended_err[256];
 
@@ -31,10 +32,10 @@ static int add_conf(const struct lnet_ni_conf *conf)
 {
     int rc;
 
-    err[0] = 0;
+    err.message[0] = 0;
     ended = 0;
-    rc = lnet_ni_add_live(node, conf, on_end, &ended, err, sizeof(err));
-    assert_true((rc == 0) == (err[0] == 0));
+    rc = lnet_ni_add_live(node, conf, on_end, &ended, &err);
+    assert_true((rc == 0) == (err.message[0] == 0));
     assert_int_equal(ended, 0); /* not before it returns */
     return rc;
 }
@@ -51,10 +52,10 @@ static int del(const char *text)
     struct lnet_nid nid = N(text);
     int rc;
 
-    err[0] = 0;
+    err.message[0] = 0;
     ended = 0;
-    rc = lnet_ni_del(node, &nid, on_end, &ended, err, sizeof(err));
-    assert_true((rc == 0) == (err[0] == 0));
+    rc = lnet_ni_del(node, &nid, on_end, &ended, &err);
+    assert_true((rc == 0) == (err.message[0] == 0));
     assert_int_equal(ended, 0);
     return rc;
 }
@@ -157,7 +158,7 @@ static void test_rules(void **state)
     assert_int_equal(add_conf(&conf), -EOPNOTSUPP);
     fk.init_error = -EADDRNOTAVAIL;
     assert_int_equal(add("10.5.0.1@tcp5"), -EADDRNOTAVAIL);
-    assert_string_equal(err, "fake: no");
+    assert_string_equal(err.message, "fake: no");
     fk.init_error = 0;
     assert_int_equal(del("10.5.0.1@tcp5"), -ENOENT);
     assert_int_equal(lnet_ni_count(node), 1);
@@ -165,13 +166,13 @@ static void test_rules(void **state)
     assert_int_equal(ended, 0);
     assert_int_equal(add("10.5.0.1@tcp5"), 0);
     {
-        char why[256] = "";
+        struct err why = {0};
         struct lnet_ni_conf other = conf_of("10.7.0.1@tcp7");
         struct lnet_nid nid = N("10.0.0.1@tcp");
 
-        assert_int_equal(lnet_ni_add_live(node, &other, on_end, NULL, why, sizeof(why)), -EBUSY);
-        assert_int_equal(lnet_ni_del(node, &nid, on_end, NULL, why, sizeof(why)), -EBUSY);
-        assert_int_equal(lnet_net_del(node, tcp0->net, on_stopped, NULL, why, sizeof(why)), -EBUSY);
+        assert_int_equal(lnet_ni_add_live(node, &other, on_end, NULL, &why), -EBUSY);
+        assert_int_equal(lnet_ni_del(node, &nid, on_end, NULL, &why), -EBUSY);
+        assert_int_equal(lnet_net_del(node, tcp0->net, on_stopped, NULL, &why), -EBUSY);
     }
     settle();
     assert_int_equal(ended, 1);

@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnet/lnet.h"
 
@@ -28,7 +29,7 @@ static struct reactor_env *env;
 static struct lnet_node *router, *client;
 static struct lnd_sock *router_sock, *client_sock;
 static uint16_t port; /* of this run */
-static char err[256];
+static struct err err;
 
 static struct lnet_nid N(const char *text) {
     struct lnet_nid nid;
@@ -67,8 +68,8 @@ static struct lnet_node *node_new(struct lnd_sock **sock, bool routing)
     sopts.accept_port = port;
     sopts.max_conns = 64;
     sopts.max_reconnect = 1;
-    if (lnet_node_create(&opts, &node, err, sizeof(err)))
-        fail_msg("%s", err);
+    if (lnet_node_create(&opts, &node, &err))
+        fail_msg("%s", err.message);
     *sock = lnd_sock_new(&sopts);
     assert_non_null(*sock);
     assert_int_equal(lnet_lnd_register(node, &lnd_sock_ops, *sock), 0);
@@ -106,12 +107,12 @@ static int up(void **state)
     for (unsigned i = 0; i < sizeof(nids) / sizeof(nids[0]); i++) {
         struct lnet_ni_conf conf = conf_of(nids[i]);
 
-        if (lnet_ni_add(client, &conf, NULL, err, sizeof(err)))
-            fail_msg("%s", err);
+        if (lnet_ni_add(client, &conf, NULL, &err))
+            fail_msg("%s", err.message);
     }
     assert_int_equal(reactor_env_start(env), 0);
-    if (lnet_node_start(router, err, sizeof(err)) || lnet_node_start(client, err, sizeof(err)))
-        fail_msg("%s", err);
+    if (lnet_node_start(router, &err) || lnet_node_start(client, &err))
+        fail_msg("%s", err.message);
     return 0;
 }
 
@@ -140,7 +141,7 @@ static void on_end(void *arg, int rc, const char *why)
 
     end->ended = true;
     end->rc = rc;
-    snprintf(err, sizeof(err), "%s", why);
+    err_text(&err, "%s", why);
 }
 
 static int add(const char *nid)
@@ -148,8 +149,8 @@ static int add(const char *nid)
     struct lnet_ni_conf conf = conf_of(nid);
     struct end end = {0};
 
-    if (lnet_ni_add_live(router, &conf, on_end, &end, err, sizeof(err)))
-        fail_msg("%s", err);
+    if (lnet_ni_add_live(router, &conf, on_end, &end, &err))
+        fail_msg("%s", err.message);
     wait_for(&end.ended, "adding an NI");
     return end.rc;
 }
@@ -159,8 +160,8 @@ static void del(const char *text)
     struct lnet_nid nid = N(text);
     struct end end = {0};
 
-    if (lnet_ni_del(router, &nid, on_end, &end, err, sizeof(err)))
-        fail_msg("%s", err);
+    if (lnet_ni_del(router, &nid, on_end, &end, &err))
+        fail_msg("%s", err.message);
     wait_for(&end.ended, "removing an NI");
     assert_int_equal(end.rc, 0);
 }
@@ -301,7 +302,7 @@ static void test_start_fails(void **state)
         struct lnet_nid nid = N("127.0.0.2@tcp");
 
         assert_int_equal(add("127.0.0.2@tcp"), -EADDRINUSE);
-        assert_non_null(strstr(err, "127.0.0.2@tcp"));
+        assert_non_null(strstr(err.message, "127.0.0.2@tcp"));
         assert_false(lnet_nid_is_mine(router, &nid));
         assert_int_equal(ping("127.0.0.4@tcp1"), 1);
     }
@@ -349,15 +350,15 @@ static void test_set(void **state)
     struct lnd_tunables tun = {.conns_per_peer = 1, .timeout = 30, .tos = -1};
     struct lnet_nid mine = N("127.0.0.3@tcp"), other = N("127.0.0.9@tcp");
 
-    assert_int_equal(lnet_ni_set(client, &other, &tun, err, sizeof(err)), -ENOENT);
-    assert_int_equal(lnet_ni_set(client, &mine, &tun, err, sizeof(err)), 0);
+    assert_int_equal(lnet_ni_set(client, &other, &tun, &err), -ENOENT);
+    assert_int_equal(lnet_ni_set(client, &mine, &tun, &err), 0);
     assert_int_equal(add("127.0.0.2@tcp"), 0);
     complete_set("127.0.0.2@tcp", 3); /* control and one of each bulk type */
     tun = (struct lnd_tunables){.conns_per_peer = 2, .timeout = 100000, .tos = -1};
-    assert_int_equal(lnet_ni_set(client, &mine, &tun, err, sizeof(err)), -EINVAL);
-    assert_non_null(strstr(err, "timeout is 100000"));
+    assert_int_equal(lnet_ni_set(client, &mine, &tun, &err), -EINVAL);
+    assert_non_null(strstr(err.message, "timeout is 100000"));
     tun.timeout = -1;
-    assert_int_equal(lnet_ni_set(client, &mine, &tun, err, sizeof(err)), 0);
+    assert_int_equal(lnet_ni_set(client, &mine, &tun, &err), 0);
     ping("127.0.0.2@tcp");
     assert_int_equal(conns_to("127.0.0.2@tcp"), 3); /* they keep their number */
     for (unsigned i = 0; i < lnet_ni_count(client); i++)
@@ -421,8 +422,8 @@ int main(int argc, char **argv)
         return 1;
     }
     opts.count = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0) {
-        fprintf(stderr, "%s\n", err);
+    if (reactor_env_create(&opts, &env, &err) < 0) {
+        fprintf(stderr, "%s\n", err.message);
         return 1;
     }
     rc = cmocka_run_group_tests(tests, NULL, NULL);

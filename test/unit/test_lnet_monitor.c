@@ -2,6 +2,7 @@
 /* Checks of our gateways (docs/protocol/lnet-core.md §3.8) and stopping a node. */
 #include <errno.h>
 
+#include "lib/base/err.h"
 #include "test/unit/lnet_test.h"
 
 static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
@@ -131,7 +132,7 @@ static void test_schedule(void **state)
     struct lnet_nid gw, to;
     struct lnet_get get;
     struct sent *s;
-    char err[256];
+    struct err err = {0};
     uint64_t t;
 
     node_up(opts_default());
@@ -158,8 +159,8 @@ static void test_schedule(void **state)
     assert_true(row(TCP5).up);
     assert_false(row(LNET_NET(LNET_LND_SOCK, 6)).up);
     /* without routes nobody is asked */
-    assert_int_equal(lnet_route_del(node, TCP5, &gw, err, sizeof(err)), 0);
-    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 6), &gw, err, sizeof(err)), 0);
+    assert_int_equal(lnet_route_del(node, TCP5, &gw, &err), 0);
+    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 6), &gw, &err), 0);
     pass(130 * SEC);
     assert_int_equal(sent_count(LNET_MSG_GET), 3);
     route_add("tcp5", gw, 1, 0);
@@ -551,12 +552,12 @@ static void test_stop_idle(void **state)
 /* Stopped while it is still starting, and destroyed without ever having started. */
 static void test_stop_early(void **state)
 {
-    char err[256];
+    struct err err = {0};
     int stopped = 0;
 
     node_make(opts_default());
     tcp0 = ni_add("10.0.0.1@tcp");
-    assert_int_equal(lnet_node_start(node, err, sizeof(err)), 0);
+    assert_int_equal(lnet_node_start(node, &err), 0);
     lnet_node_stop(node, 1, on_stopped, &stopped);
     for (unsigned i = 0; !stopped && i < ROUNDS; i++) {
         settle();

@@ -2,11 +2,12 @@
 /* Removing a net at run time: docs/protocol/lnet-core.md §12.1 "net deleted". */
 #include <errno.h>
 
+#include "lib/base/err.h"
 #include "test/unit/lnet_admit_test.h"
 
 #define NET(n) LNET_NET(LNET_LND_SOCK, (n))
 
-static char err[256];
+static struct err err;
 static int removed; /* how often done was called */
 
 static void on_removed(void *arg)
@@ -20,10 +21,10 @@ static int del(lnet_net_t net)
 {
     int rc;
 
-    memset(err, 0, sizeof(err));
+    memset(err.message, 0, sizeof(err.message));
     removed = 0;
-    rc = lnet_net_del(node, net, on_removed, &removed, err, sizeof(err));
-    assert_true((rc == 0) == (err[0] == 0));
+    rc = lnet_net_del(node, net, on_removed, &removed, &err);
+    assert_true((rc == 0) == (err.message[0] == 0));
     assert_int_equal(removed, 0); /* not before it returns */
     return rc;
 }
@@ -612,7 +613,7 @@ static void test_routes(void **state)
     settle();
     assert_int_equal(drops_of(LNET_DROP_NO_LND), 1);
     assert_int_equal(drops_sum(), 1);
-    assert_int_equal(lnet_route_add(node, &conf, err, sizeof(err)), -EHOSTUNREACH);
+    assert_int_equal(lnet_route_add(node, &conf, &err), -EHOSTUNREACH);
     /* another gateway is not mistaken for it, whoever's turn it is and whatever is preferred */
     assert_int_equal(route_add("tcp5", other, 9, 3), 0);
     for (unsigned i = 0; i < 4; i++) {
@@ -624,8 +625,8 @@ static void test_routes(void **state)
     assert_int_equal(drops_sum(), 1);
     /* nobody can ask it how it is */
     pass(5 * SEC);
-    assert_int_equal(lnet_route_del(node, NET(5), &gw, err, sizeof(err)), 0);
-    assert_int_equal(lnet_route_del(node, NET(5), &other, err, sizeof(err)), 0);
+    assert_int_equal(lnet_route_del(node, NET(5), &gw, &err), 0);
+    assert_int_equal(lnet_route_del(node, NET(5), &other, &err), 0);
     node_down();
 }
 

@@ -2,11 +2,12 @@
 /* How many router buffers there are: docs/protocol/lnet-core.md §4.9. */
 #include <errno.h>
 
+#include "lib/base/err.h"
 #include "test/unit/lnet_admit_test.h"
 
 #define MIB ((size_t)1 << 20)
 
-static char err[400];
+static struct err err;
 
 /* ---- the plan ---- */
 
@@ -19,11 +20,11 @@ static int plan(const struct lnet_node_opts *o, unsigned reactors, struct lnet_m
 {
     int rc;
 
-    memset(err, 0, sizeof(err));
+    memset(err.message, 0, sizeof(err.message));
     memset(m, 0xee, sizeof(*m));
-    rc = lnet_memory_plan(o, reactors, m, err, sizeof(err));
+    rc = lnet_memory_plan(o, reactors, m, &err);
     assert_true(rc == 0 || rc == -ENOMEM);
-    assert_true((rc == 0) == (err[0] == 0)); /* every error has its sentence */
+    assert_true((rc == 0) == (err.message[0] == 0)); /* every error has its sentence */
     return rc;
 }
 
@@ -95,7 +96,7 @@ static void test_plan_memory(void **state)
                 continue;
             }
             if (plan(&o, r, &m))
-                fail_msg("%u reactors, %zu MiB: %s", r, mib[i], err);
+                fail_msg("%u reactors, %zu MiB: %s", r, mib[i], err.message);
             fits++;
             check_plan(&o, r, &m);
             assert_int_equal(m.buffers[LNET_POOL_TINY], 2048 / r * r);
@@ -119,13 +120,13 @@ static void test_plan_memory(void **state)
 /* The number in front of a word in err. */
 static unsigned long number_before(const char *word)
 {
-    const char *at = strstr(err, word);
+    const char *at = strstr(err.message, word);
 
     if (!at)
-        fail_msg("\"%s\" does not say \"%s\"", err, word);
-    while (at > err && at[-1] == ' ')
+        fail_msg("\"%s\" does not say \"%s\"", err.message, word);
+    while (at > err.message && at[-1] == ' ')
         at--;
-    while (at > err && at[-1] >= '0' && at[-1] <= '9')
+    while (at > err.message && at[-1] >= '0' && at[-1] <= '9')
         at--;
     return strtoul(at, NULL, 10);
 }
@@ -133,20 +134,20 @@ static unsigned long number_before(const char *word)
 /* What is asked for does not fit: the sentence names numbers that do, of which one is the most. */
 static void check_does_not_fit(struct lnet_node_opts o, unsigned reactors)
 {
-    bool large = strstr(err, "large would fit") != NULL;
+    bool large = strstr(err.message, "large would fit") != NULL;
     unsigned long n = number_before(large ? "large would fit" : "small would fit");
     unsigned long beside = number_before(large ? "small ones" : "large ones");
     unsigned *which = large ? &o.large : &o.small, *other = large ? &o.small : &o.large;
     struct lnet_memory m;
-    char first[400];
+    char first[512];
 
-    snprintf(first, sizeof(first), "%s", err);
+    snprintf(first, sizeof(first), "%s", err.message);
     assert_true(n >= 2 * reactors && n < *which); /* one that was asked for */
     *which = (unsigned)n;
     if (*other)
         *other = (unsigned)beside;
     if (plan(&o, reactors, &m))
-        fail_msg("\"%s\" is not true: %s", first, err);
+        fail_msg("\"%s\" is not true: %s", first, err.message);
     check_plan(&o, reactors, &m);
     assert_int_equal(m.buffers[large ? LNET_POOL_LARGE : LNET_POOL_SMALL], n);
     assert_true(m.buffers[large ? LNET_POOL_SMALL : LNET_POOL_LARGE] >= beside);
@@ -240,9 +241,9 @@ static int resize(int tiny, int small, int large)
     const int totals[LNET_POOLS] = {tiny, small, large};
     int rc;
 
-    memset(err, 0, sizeof(err));
-    rc = lnet_pools_resize(node, totals, err, sizeof(err));
-    assert_true(rc == 0 || err[0] != 0);
+    memset(err.message, 0, sizeof(err.message));
+    rc = lnet_pools_resize(node, totals, &err);
+    assert_true(rc == 0 || err.message[0] != 0);
     settle();
     return rc;
 }
@@ -457,9 +458,9 @@ static int set(unsigned share, unsigned wait)
     struct lnet_admission a = {share, wait};
     int rc;
 
-    memset(err, 0, sizeof(err));
-    rc = lnet_admission_set(node, &a, err, sizeof(err));
-    assert_true((rc == 0) == (err[0] == 0));
+    memset(err.message, 0, sizeof(err.message));
+    rc = lnet_admission_set(node, &a, &err);
+    assert_true((rc == 0) == (err.message[0] == 0));
     return rc;
 }
 

@@ -2,6 +2,7 @@
 /* The Put/Get API and messages for this node: docs/protocol/lnet-core.md §2.4, §3.1, §4.8. */
 #include <errno.h>
 
+#include "lib/base/err.h"
 #include "test/unit/lnet_test.h"
 
 #include "lib/reactor/mem_hold.h"
@@ -1038,12 +1039,12 @@ static void test_md_memory(void **state)
     struct mem_arena *arena;
     struct mem_pool pool;
     static struct buf b;
-    char err[256];
+    struct err err = {0};
 
     begin();
-    if (mem_arena_create(&opts, &arena, err, sizeof(err)) != 0 ||
-        mem_pool_init(&pool, arena, MEM_LANDING, 8000, 8, "md", err, sizeof(err)) != 0)
-        fail_msg("%s", err);
+    if (mem_arena_create(&opts, &arena, &err) != 0 ||
+        mem_pool_init(&pool, arena, MEM_LANDING, 8000, 8, "md", &err) != 0)
+        fail_msg("%s", err.message);
     assert_int_equal(mem_region_get(pool.region)->part, MEM_LANDING);
     buf_init(&b, 5000, 0, 1);
     b.md.nsegs = 1;

@@ -10,6 +10,7 @@
  * the clock. A run that fails is repeated with events left out for as long as it fails; what is
  * left is printed, and can be given back with --seed and --replay.
  */
+#include "lib/base/err.h"
 #include "test/unit/property.h"
 
 #include <errno.h>
@@ -316,10 +317,10 @@ static struct reactor_env *make_env(void)
                                 .idle = REACTOR_IDLE_SPIN,
                                 .mem_mb = 16 + the_reactors * ENV_MB_EACH};
     struct reactor_env *made = NULL;
-    char err[256] = "";
+    struct err err = {0};
 
-    if (reactor_env_create(&opts, &made, err, sizeof(err)) < 0)
-        prop_fail("%s", err);
+    if (reactor_env_create(&opts, &made, &err) < 0)
+        prop_fail("%s", err.message);
     return made;
 }
 

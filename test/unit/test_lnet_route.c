@@ -2,6 +2,7 @@
 /* Routes, path selection and the peer table: docs/protocol/lnet-core.md §7.4, §11. */
 #include <errno.h>
 
+#include "lib/base/err.h"
 #include "test/unit/lnet_test.h"
 
 static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
@@ -11,10 +12,10 @@ static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
 static int try_route(lnet_net_t net, struct lnet_nid gw, int hops)
 {
     struct lnet_route_conf conf = {.net = net, .gateway = gw, .hops = hops};
-    char err[256] = "";
-    int rc = lnet_route_add(node, &conf, err, sizeof(err));
+    struct err err = {0};
+    int rc = lnet_route_add(node, &conf, &err);
 
-    assert_true((rc == 0) == (err[0] == 0)); /* every error has its sentence */
+    assert_true((rc == 0) == (err.message[0] == 0)); /* every error has its sentence */
     return rc;
 }
 
@@ -22,7 +23,7 @@ static void test_add_rules(void **state)
 {
     const lnet_net_t tcp5 = LNET_NET(LNET_LND_SOCK, 5);
     struct lnet_nid gw, other_lo = LNET_NID_LO;
-    char err[256];
+    struct err err = {0};
 
     node_up(opts_default());
     gw = N("10.0.0.9@tcp");
@@ -48,10 +49,10 @@ static void test_add_rules(void **state)
     assert_int_equal(try_route(LNET_NET(LNET_LND_KFI, 1), gw, 1), 0); /* no LND needed there */
     assert_int_equal(lnet_route_rows(node, NULL, 0), 4);
 
-    assert_int_equal(lnet_route_del(node, tcp1->net, &gw, err, sizeof(err)), -ENOENT);
-    assert_int_equal(lnet_route_del(node, tcp5, &tcp0->nid, err, sizeof(err)), -ENOENT);
-    assert_int_equal(lnet_route_del(node, tcp5, &gw, err, sizeof(err)), 0);
-    assert_int_equal(lnet_route_del(node, tcp5, &gw, err, sizeof(err)), -ENOENT);
+    assert_int_equal(lnet_route_del(node, tcp1->net, &gw, &err), -ENOENT);
+    assert_int_equal(lnet_route_del(node, tcp5, &tcp0->nid, &err), -ENOENT);
+    assert_int_equal(lnet_route_del(node, tcp5, &gw, &err), 0);
+    assert_int_equal(lnet_route_del(node, tcp5, &gw, &err), -ENOENT);
     assert_int_equal(try_route(tcp5, gw, 7), 0);
     settle();
     node_down();
@@ -121,7 +122,7 @@ static void set_down(const char *gw_nid, bool down)
 static void test_priority_and_hops(void **state)
 {
     struct lnet_nid nid;
-    char err[256];
+    struct err err = {0};
 
     node_up(opts_default());
     route_add("tcp5", N("10.0.0.11@tcp"), 9, 1);
@@ -158,7 +159,7 @@ static void test_priority_and_hops(void **state)
     arrive(tcp0, nid, hdr_ping(nid, tcp0->nid));
     settle();
     assert_via("10.5.0.1@tcp5", "10.0.0.13@tcp");
-    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 5), &nid, err, sizeof(err)), 0);
+    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 5), &nid, &err), 0);
     assert_via("10.5.0.1@tcp5", "10.0.0.12@tcp");
     node_down();
 }
@@ -254,7 +255,7 @@ static void test_replaced_while_parked(void **state)
     struct fake_rx *fx[20];
     struct lnet_nid from, gw1, gw2;
     unsigned n, total;
-    char err[256];
+    struct err err = {0};
 
     node_up(opts_default());
     gw1 = N("10.0.0.11@tcp");
@@ -270,7 +271,7 @@ static void test_replaced_while_parked(void **state)
     settle();
     n = fk.nsent;
     assert_int_equal(n, 3); /* the gateway's share of 8 */
-    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 5), &gw1, err, sizeof(err)), 0);
+    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 5), &gw1, &err), 0);
     route_add("tcp5", gw2, 1, 0);
     while (sent_count(LNET_MSG_PUT) < total) {
         assert_true(fk.nheld > 0);
@@ -292,7 +293,8 @@ static void test_replaced_while_parked(void **state)
 static void test_thousands(void **state)
 {
     unsigned n = 3000;
-    char net[32], dest[64], gw[64], err[256];
+    struct err err = {0};
+    char net[32], dest[64], gw[64];
     struct lnet_nid nid;
 
     node_up(opts_default());
@@ -318,7 +320,7 @@ static void test_thousands(void **state)
 
         snprintf(gw, sizeof(gw), "10.0.1.%u@tcp", 1 + i % 50);
         nid = N(gw);
-        assert_int_equal(lnet_route_del(node, num, &nid, err, sizeof(err)), 0);
+        assert_int_equal(lnet_route_del(node, num, &nid, &err), 0);
     }
     for (unsigned i = 0; i < n; i += 17) {
         snprintf(dest, sizeof(dest), "10.9.0.1@%s%u", i & 1 ? "o2ib" : "tcp", 100 + i / 2);
@@ -443,21 +445,21 @@ static void test_ni_rules(void **state)
 {
     struct lnet_ni_conf conf = {.nid = N("10.0.0.1@tcp"), .net = LNET_NET(LNET_LND_SOCK, 0)};
     struct lnet_ni_conf bad;
-    char err[256];
+    struct err err = {0};
 
     node_make(opts_default());
-    assert_int_equal(lnet_ni_add(node, &conf, NULL, err, sizeof(err)), 0);
-    assert_int_equal(lnet_ni_add(node, &conf, NULL, err, sizeof(err)), -EEXIST);
+    assert_int_equal(lnet_ni_add(node, &conf, NULL, &err), 0);
+    assert_int_equal(lnet_ni_add(node, &conf, NULL, &err), -EEXIST);
     bad = conf;
     bad.net = LNET_NET(LNET_LND_SOCK, 1);
-    assert_int_equal(lnet_ni_add(node, &bad, NULL, err, sizeof(err)), -EINVAL);
+    assert_int_equal(lnet_ni_add(node, &bad, NULL, &err), -EINVAL);
     bad.nid = N("1@kfi");
     bad.net = LNET_NET(LNET_LND_KFI, 0);
-    assert_int_equal(lnet_ni_add(node, &bad, NULL, err, sizeof(err)), -EOPNOTSUPP);
+    assert_int_equal(lnet_ni_add(node, &bad, NULL, &err), -EOPNOTSUPP);
     fk.init_error = -ENODEV;
     conf.nid = N("10.0.0.2@tcp");
-    assert_int_equal(lnet_ni_add(node, &conf, NULL, err, sizeof(err)), -ENODEV);
-    assert_string_equal(err, "fake: no");
+    assert_int_equal(lnet_ni_add(node, &conf, NULL, &err), -ENODEV);
+    assert_string_equal(err.message, "fake: no");
     fk.init_error = 0;
     fk.inited -= fk.fini;
     fk.fini = 0;
@@ -468,10 +470,10 @@ static void test_ni_rules(void **state)
         ni_add(text);
     }
     conf.nid = N("10.0.0.2@tcp");
-    assert_int_equal(lnet_ni_add(node, &conf, NULL, err, sizeof(err)), -ENOSPC);
+    assert_int_equal(lnet_ni_add(node, &conf, NULL, &err), -ENOSPC);
     node_begin();
     assert_int_equal(fk.started, LNET_MAX_NI);
-    assert_int_equal(lnet_ni_add(node, &conf, NULL, err, sizeof(err)), -EBUSY);
+    assert_int_equal(lnet_ni_add(node, &conf, NULL, &err), -EBUSY);
     node_down();
 }
 
@@ -479,12 +481,12 @@ static void test_ni_rules(void **state)
 static void test_no_memory(void **state)
 {
     struct lnet_node_opts o = opts_default();
-    char err[256] = "";
+    struct err err = {0};
 
     o.large = 100000;
-    assert_true(lnet_node_create(&o, &node, err, sizeof(err)) < 0);
+    assert_true(lnet_node_create(&o, &node, &err) < 0);
     assert_null(node);
-    assert_true(err[0] != 0);
+    assert_true(err.message[0] != 0);
     node_up(opts_default());
     node_down();
 }

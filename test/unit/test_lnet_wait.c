@@ -3,6 +3,7 @@
  * Admission: how a wait ends. In vain, with the connection, or by another way. At the cost of
  * receives that do not move: test_lnet_stall.c. docs/architecture.md "Admission".
  */
+#include "lib/base/err.h"
 #include "test/unit/lnet_admit_test.h"
 
 static const struct lnet_result broken = {LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
@@ -163,18 +164,18 @@ static void test_how_long_at_run_time(void **state)
 {
     struct lnet_admission a = {.buffer_wait = 2};
     struct fake_rx *ten, *two, *twelve, *one;
-    char err[256];
+    struct err err = {0};
 
     wait_up(10);
     fill(100);
     ten = put(hop(0), 200);
-    assert_int_equal(lnet_admission_set(node, &a, err, sizeof(err)), 0);
+    assert_int_equal(lnet_admission_set(node, &a, &err), 0);
     two = put(hop(1), 200);
     a.buffer_wait = 12;
-    assert_int_equal(lnet_admission_set(node, &a, err, sizeof(err)), 0);
+    assert_int_equal(lnet_admission_set(node, &a, &err), 0);
     twelve = put(hop(2), 200);
     a.buffer_wait = 1;
-    assert_int_equal(lnet_admission_set(node, &a, err, sizeof(err)), 0);
+    assert_int_equal(lnet_admission_set(node, &a, &err), 0);
     one = put(hop(3), 200);
     pass_ms(980);
     assert_int_equal(one->recvs, 0);
@@ -399,9 +400,9 @@ static void set_up(struct lnet_nid gw, bool up)
 
 static void route_gone(struct lnet_nid gw)
 {
-    char err[256];
+    struct err err = {0};
 
-    assert_int_equal(lnet_route_del(node, TCP5, &gw, err, sizeof(err)), 0);
+    assert_int_equal(lnet_route_del(node, TCP5, &gw, &err), 0);
     settle();
 }
 

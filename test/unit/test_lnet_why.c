@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What lnet_why() says is what happens to the next message; and why the others are not taken. */
+#include "lib/base/err.h"
 #include "test/unit/lnet_test.h"
 
 /* ---- asking ---- */
@@ -199,7 +200,7 @@ static void test_routes(void **state)
 {
     struct lnet_nid a = far_gw(0), b = far_gw(1), c = far_gw(2), d = far_gw(4);
     struct lnet_nid far = N("10.5.0.1@tcp5"), from = N("10.0.0.50@tcp");
-    char err[256];
+    struct err err = {0};
 
     why_up();
     ask(far, from);
@@ -234,7 +235,7 @@ static void test_routes(void **state)
     assert_int_equal(said.nroutes, 4);
     assert_int_equal(verdict(a), LNET_WHY_GATEWAY_DOWN);
     gw_of(a)->lnd_down = gw_of(c)->lnd_down = false;
-    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 5), &c, err, sizeof(err)), 0);
+    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 5), &c, &err), 0);
     ask(far, from);
     assert_int_equal(said.nroutes, 3);
     node_down();

@@ -21,6 +21,7 @@
 
 #include <cmocka.h>
 
+#include "lib/base/err.h"
 #include "lib/log/log.h"
 
 #define DEADLINE_MS 60000 /* for what takes milliseconds on an idle machine */
@@ -38,10 +39,10 @@ static int64_t now_ms(void)
 
 static void open_log(struct log_opts opts)
 {
-    char err[300] = "";
+    struct err err = {0};
 
-    if (log_open(&opts, err, sizeof(err)) != 0)
-        fail_msg("log_open: %s", err);
+    if (log_open(&opts, &err) != 0)
+        fail_msg("log_open: %s", err.message);
     text_len = 0;
     text[0] = '\0';
 }
@@ -491,11 +492,11 @@ static void test_file_appends(void **state)
 static void refused(const char *to, int err, const char *words)
 {
     struct log_opts opts = {.to = to};
-    char sentence[300] = "";
+    struct err sentence = {0};
 
-    assert_int_equal(log_open(&opts, sentence, sizeof(sentence)), -err);
-    if (!strstr(sentence, words))
-        fail_msg("no '%s' in '%s'", words, sentence);
+    assert_int_equal(log_open(&opts, &sentence), -err);
+    if (!strstr(sentence.message, words))
+        fail_msg("no '%s' in '%s'", words, sentence.message);
 }
 
 static void test_refused(void **state)
@@ -585,15 +586,16 @@ static int journal_child(void)
 {
     static const char forged[] = "MILLRACE_CAUSE\n\x0e\0\0\0\0\0\0\0two\nMESSAGE=no\n";
     struct pollfd p = {.fd = make_journal(), .events = POLLIN};
-    char err[300] = "";
+    struct err err = {0};
     ssize_t n;
 
     if (p.fd < 0)
         return 77;
     /* Where there is no journal, that is an error, not silence. */
     if (rename(JOURNAL_DIR "/socket", JOURNAL_DIR "/gone") != 0 ||
-        log_open(&(struct log_opts){.to = "journald"}, err, sizeof(err)) != -ENOENT ||
-        !strstr(err, "log: to: stderr") || rename(JOURNAL_DIR "/gone", JOURNAL_DIR "/socket") != 0)
+        log_open(&(struct log_opts){.to = "journald"}, &err) != -ENOENT ||
+        !strstr(err.message, "log: to: stderr") ||
+        rename(JOURNAL_DIR "/gone", JOURNAL_DIR "/socket") != 0)
         return 6;
     open_log((struct log_opts){.to = "journald"});
     log_event(LOG_LEVEL_ERROR, LOG_MODULE_EVENTS, "ni_down", LOG_S("nid", "10.0.0.1@tcp"),

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/base/err.h"
 #include "lib/reactor/mem_hold.h"
 
 #define CACHE_LINE 64u
@@ -17,15 +18,15 @@
 #define ASAN_EXPECT(addr, poisoned) ((void)(addr))
 #endif
 
-static char err[256];
+static struct err err;
 
 static struct mem_arena *arena_make(size_t landing, size_t local)
 {
     struct mem_arena_opts opts = {.socket = -1, .landing_bytes = landing, .local_bytes = local};
     struct mem_arena *arena = NULL;
 
-    if (mem_arena_create(&opts, &arena, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (mem_arena_create(&opts, &arena, &err) < 0)
+        fail_msg("%s", err.message);
     return arena;
 }
 
@@ -76,15 +77,16 @@ static void test_arena_too_large(void **state)
     struct mem_arena_opts opts = {.socket = -1, .landing_bytes = UINT64_C(1) << 40};
     struct mem_arena *arena = NULL;
 
-    assert_true(mem_arena_create(&opts, &arena, err, sizeof(err)) < 0);
+    assert_true(mem_arena_create(&opts, &arena, &err) < 0);
     assert_null(arena);
-    assert_non_null(strstr(err, "1073741824 KiB asked for as landing memory, but EAL has "));
+    assert_non_null(
+        strstr(err.message, "1073741824 KiB asked for as landing memory, but EAL has "));
     opts.landing_bytes = SIZE_MAX;
-    assert_true(mem_arena_create(&opts, &arena, err, sizeof(err)) < 0);
+    assert_true(mem_arena_create(&opts, &arena, &err) < 0);
     /* The first part is given back when the second fails. */
     opts.landing_bytes = MEM_LANDING_SLOT;
     opts.local_bytes = UINT64_C(1) << 40;
-    assert_true(mem_arena_create(&opts, &arena, err, sizeof(err)) < 0);
+    assert_true(mem_arena_create(&opts, &arena, &err) < 0);
     assert_int_equal(mem_region_count(), 0);
 }
 
@@ -95,7 +97,7 @@ static void test_too_many_regions(void **state)
 
     for (int i = 0; i < MEM_REGION_MAX; i++)
         arena[i] = arena_make(0, 4096);
-    assert_int_equal(mem_arena_create(&opts, &more, err, sizeof(err)), -ENOSPC);
+    assert_int_equal(mem_arena_create(&opts, &more, &err), -ENOSPC);
     assert_null(more);
     for (int i = 0; i < MEM_REGION_MAX; i++)
         mem_arena_destroy(arena[i]);
@@ -139,8 +141,8 @@ static void test_pool_exhaust(void **state)
     struct mem_pool pool;
     uint8_t *buf[10];
 
-    if (mem_pool_init(&pool, arena, MEM_LOCAL, 1000, 10, "test", err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (mem_pool_init(&pool, arena, MEM_LOCAL, 1000, 10, "test", &err) < 0)
+        fail_msg("%s", err.message);
     region = mem_region_get(pool.region);
     assert_int_equal(region->part, MEM_LOCAL);
     assert_string_equal(pool.name, "test");
@@ -182,7 +184,7 @@ static void test_pool_low_water(void **state)
     struct mem_pool pool;
     void *a, *b;
 
-    assert_int_equal(mem_pool_init(&pool, arena, MEM_LOCAL, 64, 8, "low", err, sizeof(err)), 0);
+    assert_int_equal(mem_pool_init(&pool, arena, MEM_LOCAL, 64, 8, "low", &err), 0);
     assert_int_equal(pool.low, 8);
     a = mem_pool_get(&pool);
     b = mem_pool_get(&pool);
@@ -203,9 +205,8 @@ static void test_landing_pool(void **state)
     struct mem_pool pool;
     uint8_t *buf[3];
 
-    assert_int_equal(
-        mem_pool_init(&pool, arena, MEM_LANDING, MEM_LANDING_SLOT, 3, "landing", err, sizeof(err)),
-        0);
+    assert_int_equal(mem_pool_init(&pool, arena, MEM_LANDING, MEM_LANDING_SLOT, 3, "landing", &err),
+                     0);
     assert_int_equal(mem_region_get(pool.region)->part, MEM_LANDING);
     for (int i = 0; i < 3; i++) {
         buf[i] = mem_pool_get(&pool);
@@ -225,17 +226,15 @@ static void test_landing_layout(void **state)
     struct mem_pool small, odd, large;
     uint8_t *base = landing_base(), *end = base + mem_region_get(0)->len;
 
-    assert_int_equal(mem_pool_init(&small, arena, MEM_LANDING, 4096, 3, "s", err, sizeof(err)), 0);
-    assert_int_equal(mem_pool_init(&odd, arena, MEM_LANDING, 100, 2, "o", err, sizeof(err)), 0);
-    assert_int_equal(
-        mem_pool_init(&large, arena, MEM_LANDING, MEM_LANDING_SLOT, 2, "l", err, sizeof(err)), 0);
+    assert_int_equal(mem_pool_init(&small, arena, MEM_LANDING, 4096, 3, "s", &err), 0);
+    assert_int_equal(mem_pool_init(&odd, arena, MEM_LANDING, 100, 2, "o", &err), 0);
+    assert_int_equal(mem_pool_init(&large, arena, MEM_LANDING, MEM_LANDING_SLOT, 2, "l", &err), 0);
     assert_ptr_equal(large.base, base);
     assert_ptr_equal(small.base + (size_t)3 * MEM_PAGE, end);
     assert_ptr_equal(odd.base + (size_t)2 * MEM_PAGE, small.base);
     assert_ptr_equal(odd.base, base + (size_t)2 * MEM_LANDING_SLOT);
     mem_pool_fini(&small);
-    assert_int_equal(mem_pool_init(&small, arena, MEM_LANDING, 1, 1, "s", err, sizeof(err)),
-                     -ENOMEM);
+    assert_int_equal(mem_pool_init(&small, arena, MEM_LANDING, 1, 1, "s", &err), -ENOMEM);
     mem_pool_fini(&odd);
     mem_pool_fini(&large);
     mem_arena_destroy(arena);
@@ -248,12 +247,10 @@ static void test_holds(void **state)
     struct mem_pool small, large, local;
     uint8_t *s[4], *l, *end;
 
-    assert_int_equal(
-        mem_pool_init(&large, arena, MEM_LANDING, MEM_LANDING_SLOT, 1, "large", err, sizeof(err)),
-        0);
-    assert_int_equal(mem_pool_init(&small, arena, MEM_LANDING, 4096, 4, "small", err, sizeof(err)),
+    assert_int_equal(mem_pool_init(&large, arena, MEM_LANDING, MEM_LANDING_SLOT, 1, "large", &err),
                      0);
-    assert_int_equal(mem_pool_init(&local, arena, MEM_LOCAL, 64, 4, "local", err, sizeof(err)), 0);
+    assert_int_equal(mem_pool_init(&small, arena, MEM_LANDING, 4096, 4, "small", &err), 0);
+    assert_int_equal(mem_pool_init(&local, arena, MEM_LOCAL, 64, 4, "local", &err), 0);
     l = mem_pool_get(&large);
     for (int i = 0; i < 4; i++)
         s[i] = mem_pool_get(&small); /* ascending */
@@ -302,8 +299,7 @@ static void test_arena_lingers(void **state)
     struct mem_pool pool;
     uint8_t *base = landing_base();
 
-    assert_int_equal(
-        mem_pool_init(&pool, arena, MEM_LANDING, MEM_LANDING_SLOT, 1, "x", err, sizeof(err)), 0);
+    assert_int_equal(mem_pool_init(&pool, arena, MEM_LANDING, MEM_LANDING_SLOT, 1, "x", &err), 0);
     info = mem_hold_of(pool.region, base, 1);
     rte_mbuf_ext_refcnt_update(info, 1);
     mem_pool_fini(&pool);
@@ -324,23 +320,18 @@ static void test_pool_part_used_up(void **state)
     struct mem_arena *arena = arena_make(0, 4096);
     struct mem_pool one, two;
 
-    assert_int_equal(mem_pool_init(&one, arena, MEM_LOCAL, 1, 60, "one", err, sizeof(err)), 0);
-    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 64, 5, "two", err, sizeof(err)),
-                     -ENOMEM);
-    assert_non_null(strstr(err, "pool two: 5 buffers of 64 bytes"));
-    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 64, 4, "two", err, sizeof(err)), 0);
+    assert_int_equal(mem_pool_init(&one, arena, MEM_LOCAL, 1, 60, "one", &err), 0);
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 64, 5, "two", &err), -ENOMEM);
+    assert_non_null(strstr(err.message, "pool two: 5 buffers of 64 bytes"));
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 64, 4, "two", &err), 0);
     assert_true(two.base >= one.base + (size_t)60 * CACHE_LINE);
     mem_pool_fini(&two);
     /* Sizes whose product does not fit in 32 bits, a part that is not there, nothing at all. */
-    assert_int_equal(
-        mem_pool_init(&two, arena, MEM_LOCAL, UINT32_MAX, UINT32_MAX, "big", err, sizeof(err)),
-        -ENOMEM);
-    assert_int_equal(mem_pool_init(&two, arena, MEM_LANDING, 64, 1, "none", err, sizeof(err)),
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, UINT32_MAX, UINT32_MAX, "big", &err),
                      -ENOMEM);
-    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 0, 1, "zero", err, sizeof(err)),
-                     -EINVAL);
-    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 1, 0, "zero", err, sizeof(err)),
-                     -EINVAL);
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LANDING, 64, 1, "none", &err), -ENOMEM);
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 0, 1, "zero", &err), -EINVAL);
+    assert_int_equal(mem_pool_init(&two, arena, MEM_LOCAL, 1, 0, "zero", &err), -EINVAL);
     mem_pool_fini(&one);
     mem_arena_destroy(arena);
 }

@@ -29,10 +29,10 @@ static struct port *port_up(const struct port_opts *opts)
 {
     struct port *port;
 
-    if (port_open(opts, NULL, &port, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
-    if (port_start(port, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (port_open(opts, NULL, &port, &err) < 0)
+        fail_msg("%s", err.message);
+    if (port_start(port, &err) < 0)
+        fail_msg("%s", err.message);
     return port;
 }
 
@@ -225,7 +225,7 @@ static void test_restart(void **state)
     far = port_up(&b);
     passes_all(1500);
     port_stop(near);
-    assert_int_equal(port_start(near, err, sizeof(err)), 0);
+    assert_int_equal(port_start(near, &err), 0);
     passes_all(1500);
     ports_down();
     rings_free();
@@ -336,9 +336,9 @@ static void refused(const char *device, unsigned mtu, const char *remedy)
     struct port *port = NULL;
 
     opts.mtu = mtu;
-    assert_true(port_open(&opts, NULL, &port, err, sizeof(err)) < 0);
-    if (!strstr(err, remedy))
-        fail_msg("\"%s\" does not say \"%s\"", err, remedy);
+    assert_true(port_open(&opts, NULL, &port, &err) < 0);
+    if (!strstr(err.message, remedy))
+        fail_msg("\"%s\" does not say \"%s\"", err.message, remedy);
     assert_null(port);
 }
 
@@ -368,12 +368,11 @@ static int setup(void **state)
         .prog = "millrace-test", .cores = "auto", .count = 3, .mem_mb = 128};
     struct mem_arena_opts want = {.socket = -1, .landing_bytes = MEM_LANDING_SLOT};
 
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0 ||
-        mem_arena_create(&want, &arena, err, sizeof(err)) < 0 ||
-        mem_pool_init(&landing, arena, MEM_LANDING, FRAME_MAX, 4, "landing", err, sizeof(err)) < 0)
-        fail_msg("%s", err);
-    return mem_mbufs_create("test", 2048, PKT_PRIV, 9216 + RTE_PKTMBUF_HEADROOM, -1, &payload, err,
-                            sizeof(err));
+    if (reactor_env_create(&opts, &env, &err) < 0 || mem_arena_create(&want, &arena, &err) < 0 ||
+        mem_pool_init(&landing, arena, MEM_LANDING, FRAME_MAX, 4, "landing", &err) < 0)
+        fail_msg("%s", err.message);
+    return mem_mbufs_create("test", 2048, PKT_PRIV, 9216 + RTE_PKTMBUF_HEADROOM, -1, &payload,
+                            &err);
 }
 
 static int teardown(void **state)

@@ -21,12 +21,12 @@ static struct {
     uint32_t soft;
 } paper;
 
-static int paper_open(struct port *p, const struct port_opts *opts, char *e, size_t elen)
+static int paper_open(struct port *p, const struct port_opts *opts, struct err *e)
 {
-    int rc = port_pools_copied(p, opts->buffer_bytes, e, elen);
+    int rc = port_pools_copied(p, opts->buffer_bytes, e);
 
     if (rc == 0 && paper.segs < 8)
-        rc = port_pool(p, "linear", LINEAR, PORT_ROOM_LARGE, &p->tx_linear, e, elen);
+        rc = port_pool(p, "linear", LINEAR, PORT_ROOM_LARGE, &p->tx_linear, e);
     p->rx_queues = p->tx_queues = 1;
     p->tx_segs = paper.segs;
     p->soft = paper.soft;
@@ -34,7 +34,7 @@ static int paper_open(struct port *p, const struct port_opts *opts, char *e, siz
     return rc;
 }
 
-static int paper_start(struct port *p, char *e, size_t elen)
+static int paper_start(struct port *p, struct err *e)
 {
     return 0;
 }
@@ -85,9 +85,8 @@ static void port_up(uint32_t soft, unsigned segs)
     paper.soft = soft;
     paper.segs = segs;
     paper.room = PAPER_MAX;
-    if (port_open(&opts, &paper_ops, &port, err, sizeof(err)) < 0 ||
-        port_start(port, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (port_open(&opts, &paper_ops, &port, &err) < 0 || port_start(port, &err) < 0)
+        fail_msg("%s", err.message);
 }
 
 static void port_down(void)
@@ -450,21 +449,18 @@ static void test_mbufs_refused(void **state)
 {
     struct rte_mempool *pool = NULL;
 
-    assert_int_equal(mem_mbufs_create("none", 0, PKT_PRIV, 2048, -1, &pool, err, sizeof(err)),
-                     -EINVAL);
-    assert_int_equal(mem_mbufs_create("odd", 10, 3, 2048, -1, &pool, err, sizeof(err)), -EINVAL);
-    assert_true(mem_mbufs_create("huge", 1000000, PKT_PRIV, 9000, -1, &pool, err, sizeof(err)) < 0);
-    assert_non_null(strstr(err, "KiB"));
-    assert_int_equal(mem_mbufs_create("test", 10, PKT_PRIV, 2048, -1, &pool, err, sizeof(err)),
-                     -EEXIST);
+    assert_int_equal(mem_mbufs_create("none", 0, PKT_PRIV, 2048, -1, &pool, &err), -EINVAL);
+    assert_int_equal(mem_mbufs_create("odd", 10, 3, 2048, -1, &pool, &err), -EINVAL);
+    assert_true(mem_mbufs_create("huge", 1000000, PKT_PRIV, 9000, -1, &pool, &err) < 0);
+    assert_non_null(strstr(err.message, "KiB"));
+    assert_int_equal(mem_mbufs_create("test", 10, PKT_PRIV, 2048, -1, &pool, &err), -EEXIST);
     assert_null(pool);
 }
 
 static int setup(void **state)
 {
     test_env_make(REACTOR_IDLE_SPIN, "auto", 2);
-    return mem_mbufs_create("test", 256, PKT_PRIV, 9216 + RTE_PKTMBUF_HEADROOM, -1, &payload, err,
-                            sizeof(err));
+    return mem_mbufs_create("test", 256, PKT_PRIV, 9216 + RTE_PKTMBUF_HEADROOM, -1, &payload, &err);
 }
 
 static int teardown(void **state)

@@ -116,10 +116,10 @@ static struct port_opts opts_default(void)
 
 static void port_up(const struct port_opts *opts)
 {
-    if (port_open(opts, NULL, &port, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
-    if (port_start(port, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (port_open(opts, NULL, &port, &err) < 0)
+        fail_msg("%s", err.message);
+    if (port_start(port, &err) < 0)
+        fail_msg("%s", err.message);
 }
 
 static void port_down(void)
@@ -183,14 +183,14 @@ static bool namespace_make(void)
 
 static int setup(void **state)
 {
-    static char why[256];
+    static struct err why;
 
     must("ip link set near0 addrgenmode none up");
     must("ip link set far0 addrgenmode none up");
     test_env_make(REACTOR_IDLE_SPIN, "auto", 2);
-    if (mem_mbufs_create("test", 256, PKT_PRIV, 8192 + RTE_PKTMBUF_HEADROOM, -1, &payload, why,
-                         sizeof(why)) < 0)
-        fail_msg("%s", why);
+    if (mem_mbufs_create("test", 256, PKT_PRIV, 8192 + RTE_PKTMBUF_HEADROOM, -1, &payload, &why) <
+        0)
+        fail_msg("%s", why.message);
     peer_open();
     return 0;
 }
@@ -210,9 +210,9 @@ static int teardown(void **state)
 
 static void refused(const struct port_opts *opts, int rc, const char *remedy)
 {
-    assert_int_equal(port_open(opts, NULL, &port, err, sizeof(err)), rc);
-    if (!strstr(err, remedy))
-        fail_msg("\"%s\" does not say \"%s\"", err, remedy);
+    assert_int_equal(port_open(opts, NULL, &port, &err), rc);
+    if (!strstr(err.message, remedy))
+        fail_msg("\"%s\" does not say \"%s\"", err.message, remedy);
     port = NULL;
 }
 
@@ -246,9 +246,9 @@ static void test_twice(void **state)
 
     port_up(&opts);
     opts.name = "eth1";
-    assert_int_equal(port_open(&opts, NULL, &other, err, sizeof(err)), -EEXIST);
+    assert_int_equal(port_open(&opts, NULL, &other, &err), -EEXIST);
     opts.device = "far0";
-    assert_int_equal(port_open(&opts, NULL, &other, err, sizeof(err)), 0);
+    assert_int_equal(port_open(&opts, NULL, &other, &err), 0);
     port_close(other);
     port_down();
 }
@@ -265,8 +265,7 @@ static void test_permission(void **state)
     if (child == 0) {
         if (syscall(SYS_capset, &head, none) < 0)
             _exit(2);
-        _exit(port_open(&opts, NULL, &port, err, sizeof(err)) == -EPERM &&
-                      strstr(err, "CAP_NET_RAW")
+        _exit(port_open(&opts, NULL, &port, &err) == -EPERM && strstr(err.message, "CAP_NET_RAW")
                   ? 0
                   : 1);
     }

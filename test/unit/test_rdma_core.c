@@ -4,6 +4,7 @@
  * Reactors are turned by hand; the provider's worker is a thread as ever, and what it does is
  * waited for. What takes a device is tried by test/vm/rdma_pair.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/lnd_verbs/rdma.h"
 #include "test/unit/reactor_test.h"
@@ -114,31 +115,31 @@ static void unlistened(void *arg)
 static void bind_port(struct rdma_port *p)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET};
-    char err[256] = "";
+    struct err err = {0};
 
     *p = (struct rdma_port){.event = port_event, .home = reactor_at(env, 0)};
     inet_pton(AF_INET, SIM_ADDRESS, &addr.sin_addr);
     as_control();
-    if (ops->bind(rdma, p, &addr, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (ops->bind(rdma, p, &addr, &err) < 0)
+        fail_msg("%s", err.message);
 }
 
 static int setup(void **state)
 {
     static const struct rdma_listener listener = {route, request, unlistened,
                                                   NULL,  BUSY,    sizeof(BUSY)};
-    char err[256] = "";
+    struct err err = {0};
 
     (void)state;
     alarm(HANG_S);
     sim_init();
     removed = ncallers = unlistens = downs = ups = 0;
     as_control();
-    if (ops->open(env, &rdma, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (ops->open(env, &rdma, &err) < 0)
+        fail_msg("%s", err.message);
     bind_port(&port);
-    if (ops->listen(&port, SERVICE, &listener, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (ops->listen(&port, SERVICE, &listener, &err) < 0)
+        fail_msg("%s", err.message);
     return 0;
 }
 
@@ -571,13 +572,13 @@ int main(void)
     };
     struct mem_arena_opts want = {.socket = -1, .landing_bytes = 2 << 20, .local_bytes = 65536};
     struct mem_arena *arena;
-    char err[256] = "";
+    struct err err = {0};
     int failed;
 
     lnd_verbs_process_init();
     test_env_make(REACTOR_IDLE_ADAPTIVE, "auto", 1);
-    if (mem_arena_create(&want, &arena, err, sizeof(err)) < 0) {
-        fprintf(stderr, "%s\n", err);
+    if (mem_arena_create(&want, &arena, &err) < 0) {
+        fprintf(stderr, "%s\n", err.message);
         return 1;
     }
     failed = cmocka_run_group_tests(tests, NULL, NULL);

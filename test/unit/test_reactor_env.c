@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/base/err.h"
+
 #define NOBODY    65534
 #define PROCESSES 3
 
@@ -27,7 +29,7 @@
         }                                                                                          \
     } while (0)
 
-static int create(const char *cores, const char *eal_args, char *err, size_t errlen)
+static int create(const char *cores, const char *eal_args, struct err *err)
 {
     struct reactor_opts opts = {
         .prog = "some/path/millrace-test",
@@ -38,7 +40,7 @@ static int create(const char *cores, const char *eal_args, char *err, size_t err
         .eal_args = eal_args,
     };
 
-    return reactor_env_create(&opts, &env, err, errlen);
+    return reactor_env_create(&opts, &env, err);
 }
 
 static void run_child(void (*body)(void))
@@ -99,11 +101,11 @@ static void life_body(void)
 {
     cpu_set_t before, after;
     const char *runtime;
-    char err[256] = "";
+    struct err err = {0};
 
     CHILD_CHECK(setenv("RUNTIME_DIRECTORY", "/tmp/as-before", 1) == 0);
     CHILD_CHECK(sched_getaffinity(0, sizeof(before), &before) == 0);
-    CHILD_CHECK(create("auto", NULL, err, sizeof(err)) == 0);
+    CHILD_CHECK(create("auto", NULL, &err) == 0);
     runtime = getenv("RUNTIME_DIRECTORY");
     CHILD_CHECK(runtime && strcmp(runtime, "/tmp/as-before") == 0);
     CHILD_CHECK(reactor_self() == reactor_control(env));
@@ -127,11 +129,12 @@ static void test_life(void **state)
 
 static void side_body(int ready, int go, bool drop_root)
 {
-    char err[256] = "", c = 'r';
+    struct err err = {0};
+    char c = 'r';
 
     if (drop_root && geteuid() == 0)
         CHILD_CHECK(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
-    CHILD_CHECK(create("auto", NULL, err, sizeof(err)) == 0);
+    CHILD_CHECK(create("auto", NULL, &err) == 0);
     CHILD_CHECK(reactor_env_start(env) == 0);
     use_reactors();
     CHILD_CHECK(write(ready, &c, 1) == 1);
@@ -180,17 +183,17 @@ static void test_side_by_side(void **state)
 
 static void refusals_body(void)
 {
-    char err[256] = "";
+    struct err err = {0};
     struct reactor_env *first;
 
-    CHILD_CHECK(create("bogus", NULL, err, sizeof(err)) == -EINVAL);
-    CHILD_CHECK(strstr(err, "cores \"bogus\"") != NULL);
+    CHILD_CHECK(create("bogus", NULL, &err) == -EINVAL);
+    CHILD_CHECK(strstr(err.message, "cores \"bogus\"") != NULL);
     CHILD_CHECK(!env && !reactor_self());
     /* After a refusal another attempt is good. */
-    CHILD_CHECK(create("auto", "  ", err, sizeof(err)) == 0);
+    CHILD_CHECK(create("auto", "  ", &err) == 0);
     first = env;
-    CHILD_CHECK(create("auto", NULL, err, sizeof(err)) < 0);
-    CHILD_CHECK(strstr(err, "it was started before in this process") != NULL);
+    CHILD_CHECK(create("auto", NULL, &err) < 0);
+    CHILD_CHECK(strstr(err.message, "it was started before in this process") != NULL);
     env = first;
     CHILD_CHECK(reactor_self() == reactor_control(env)); /* the first is unharmed */
     CHILD_CHECK(reactor_env_start(env) == 0);
@@ -206,11 +209,11 @@ static void test_refusals(void **state)
 
 static void bad_eal_args_body(void)
 {
-    char err[256] = "";
+    struct err err = {0};
 
     CHILD_CHECK(freopen("/dev/null", "w", stdout) != NULL); /* it prints its usage */
-    CHILD_CHECK(create("auto", "--no-such-option", err, sizeof(err)) < 0);
-    CHILD_CHECK(strstr(err, "DPDK's environment cannot start") != NULL);
+    CHILD_CHECK(create("auto", "--no-such-option", &err) < 0);
+    CHILD_CHECK(strstr(err.message, "DPDK's environment cannot start") != NULL);
     CHILD_CHECK(!env && !reactor_self());
     no_files_left();
 }
@@ -222,14 +225,15 @@ static void test_bad_eal_args(void **state)
 
 static void many_eal_args_body(void)
 {
-    char err[256] = "", args[300];
+    struct err err = {0};
+    char args[300];
 
     memset(args, ' ', sizeof(args));
     for (int i = 0; i < 100; i++)
         memcpy(args + (ptrdiff_t)i * 3, "-v", 2);
     args[sizeof(args) - 1] = '\0';
-    CHILD_CHECK(create("auto", args, err, sizeof(err)) == -E2BIG);
-    CHILD_CHECK(strstr(err, "arguments") != NULL);
+    CHILD_CHECK(create("auto", args, &err) == -E2BIG);
+    CHILD_CHECK(strstr(err.message, "arguments") != NULL);
 }
 
 static void test_many_eal_args(void **state)
@@ -259,11 +263,11 @@ static void on_signal(int signo)
 static void signal_body(void)
 {
     struct sigaction action = {.sa_handler = on_signal};
-    char err[256] = "";
+    struct err err = {0};
     sigset_t mine;
 
     CHILD_CHECK(sigaction(SIGTERM, &action, NULL) == 0);
-    CHILD_CHECK(create("auto", NULL, err, sizeof(err)) == 0);
+    CHILD_CHECK(create("auto", NULL, &err) == 0);
     CHILD_CHECK(reactor_env_start(env) == 0);
     pthread_sigmask(SIG_BLOCK, NULL, &mine);
     CHILD_CHECK(!sigismember(&mine, SIGTERM) && !sigismember(&mine, SIGINT));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Methods for the process, nets, routes, counters, buffers, peers. */
+#include "lib/base/err.h"
 #include "test/unit/rpc_test.h"
 
 /* ---- the process ---- */
@@ -24,10 +25,10 @@ static void test_shutdown(void **state)
 
 static int started; /* what the next start returns */
 
-static int note_start(void *arg, char *err, size_t errlen)
+static int note_start(void *arg, struct err *err)
 {
     assert_ptr_equal(arg, &started);
-    snprintf(err, errlen, "there is no interface eth9");
+    err_text(err, "there is no interface eth9");
     engine.started = started == 0;
     return started;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Methods that count and explain: their results are as the table of methods says, and true. */
+#include "lib/base/err.h"
 #include "test/unit/rpc_test.h"
 
 #include <fcntl.h>
@@ -132,7 +133,8 @@ static void test_drop_why(void **state)
 {
     static const struct lnet_drop_why why = {"connecting", "nobody listens there", 8};
     struct drop_watch *watch = drop_watch_start(node);
-    char err[256] = "", text[4096] = "";
+    struct err err = {0};
+    char text[4096] = "";
     struct log_opts opts = {.to = "stderr"};
     struct lnet_nid peer;
     json_t *row;
@@ -140,7 +142,7 @@ static void test_drop_why(void **state)
 
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     opts.fd = ends[1];
-    assert_int_equal(log_open(&opts, err, sizeof(err)), 0);
+    assert_int_equal(log_open(&opts, &err), 0);
     assert_int_equal(nid_parse("10.0.0.78@o2ib", &peer), 0);
     lnet_drop_event_why(node, LNET_DROP_O2IB_DIAL_FAILED, node->ni[0], &peer, NULL, &why);
     row = json_array_get(at(checked("drops_get", ""), "drops"), LNET_DROP_O2IB_DIAL_FAILED - 1);

@@ -2,6 +2,8 @@
 /* The server on real sockets: streams of requests, clients that end or do not read. */
 #include "rpc_server_test.h"
 
+#include "lib/base/err.h"
+
 /* ---- requests in pieces ---- */
 
 static void test_byte_by_byte(void **state)
@@ -230,7 +232,7 @@ static void test_gone_make_place(void **state)
 static void test_destroyed_before_answer(void **state)
 {
     int fd = dial();
-    char err[320];
+    struct err err = {0};
 
     say(fd, CALL("wait", "", "1"));
     WAIT_FOR(waiting_count == 1);
@@ -238,7 +240,7 @@ static void test_destroyed_before_answer(void **state)
     WAIT_FOR(hear(fd) < 0);
     jrpc_result(waiting[0], json_true());
     close(fd);
-    assert_int_equal(create(err), 0);
+    assert_int_equal(create(&err), 0);
 }
 
 /* ---- clients that do not read ---- */
@@ -378,11 +380,11 @@ static void test_idle_makes_way(void **state)
 static void test_readers_make_way(void **state)
 {
     int fd[RPC_MAX_CLIENTS], one_more, i;
-    char err[320];
+    struct err err = {0};
 
     rpc_server_destroy(server);
     server_opts.admin_group = group_name(0);
-    assert_int_equal(create(err), 0);
+    assert_int_equal(create(&err), 0);
     be_nobody();
     fake_cred.gid = 0;
     for (i = 0; i < RPC_MAX_CLIENTS - 1; i++)

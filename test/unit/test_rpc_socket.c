@@ -2,6 +2,8 @@
 /* Who may use the server's socket and for what, its path, and the client. */
 #include "rpc_server_test.h"
 
+#include "lib/base/err.h"
+
 /* ---- roles ---- */
 
 /* What a client with these credentials may do: -1 nothing, else its role. */
@@ -30,14 +32,14 @@ static int may_do(uid_t uid, gid_t gid, unsigned groups)
 
 static void with_groups(const char *admin, const char *read)
 {
-    char err[320];
+    struct err err = {0};
 
     rpc_server_destroy(server);
     server = NULL;
     server_opts.admin_group = admin;
     server_opts.read_group = read;
-    if (create(err) != 0)
-        fail_msg("%s", err);
+    if (create(&err) != 0)
+        fail_msg("%s", err.message);
 }
 
 static void test_roles(void **state)
@@ -91,17 +93,17 @@ static void check_bad_group(const char *group, const char *admin, const char *re
     struct rpc_server_opts opts = {
         .path = path, .mode = 0600, .group = group, .admin_group = admin, .read_group = read};
     struct rpc_server *none = NULL;
-    char err[320] = "";
+    struct err err = {0};
 
-    assert_int_equal(rpc_server_create(&opts, &engine, &none, err, sizeof(err)), -ENOENT);
-    if (!strstr(err, "there is no group nosuchgroup") || !strstr(err, key))
-        fail_msg("%s", err);
+    assert_int_equal(rpc_server_create(&opts, &engine, &none, &err), -ENOENT);
+    if (!strstr(err.message, "there is no group nosuchgroup") || !strstr(err.message, key))
+        fail_msg("%s", err.message);
     assert_int_equal(access(path, F_OK), -1);
 }
 
 static void test_groups(void **state)
 {
-    char err[320];
+    struct err err = {0};
     struct stat st;
 
     rpc_server_destroy(server);
@@ -110,13 +112,13 @@ static void test_groups(void **state)
     check_bad_group("", "nosuchgroup", "", "admin_group:");
     check_bad_group("", NULL, "nosuchgroup", "read_group:");
     server_opts.group = group_name(2);
-    if (create(err) == 0) {
+    if (create(&err) == 0) {
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_gid, 2);
         assert_int_equal(st.st_mode & 0777, 0640);
     } else { /* not everybody may give a socket to any group */
         assert_int_not_equal(geteuid(), 0);
-        assert_non_null(strstr(err, "rpc: group:"));
+        assert_non_null(strstr(err.message, "rpc: group:"));
         assert_int_equal(access(path, F_OK), -1);
     }
 }
@@ -152,25 +154,25 @@ static void test_path(void **state)
     struct rpc_server_opts opts = {.path = path, .mode = 0640};
     struct rpc_server *second = NULL;
     struct stat st;
-    char err[320] = "";
+    struct err err = {0};
 
     assert_int_equal(stat(path, &st), 0);
     assert_true(S_ISSOCK(st.st_mode));
     assert_int_equal(st.st_mode & 0777, 0640);
-    assert_int_equal(rpc_server_create(&opts, &engine, &second, err, sizeof(err)), -EADDRINUSE);
-    assert_non_null(strstr(err, "is served by another process"));
+    assert_int_equal(rpc_server_create(&opts, &engine, &second, &err), -EADDRINUSE);
+    assert_non_null(strstr(err.message, "is served by another process"));
     assert_null(second);
     rpc_server_destroy(server);
     assert_int_equal(stat(path, &st), -1);
     assert_int_equal(stat(lock_path, &st), -1);
-    assert_int_equal(create(err), 0);
+    assert_int_equal(create(&err), 0);
 }
 
 /* The socket of a process that was killed is replaced; anything else at the path is not. */
 static void test_stale(void **state)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    char err[320];
+    struct err err = {0};
     int fd;
 
     rpc_server_destroy(server);
@@ -179,7 +181,7 @@ static void test_stale(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
     close(fd);
     close(open(lock_path, O_CREAT | O_WRONLY, 0600));
-    assert_int_equal(create(err), 0);
+    assert_int_equal(create(&err), 0);
     fd = dial();
     say(fd, CALL("echo", "1", "1"));
     hear_lines(fd, 1);
@@ -187,20 +189,20 @@ static void test_stale(void **state)
     rpc_server_destroy(server);
     close(open(path, O_CREAT | O_WRONLY, 0600));
     server = NULL;
-    assert_int_equal(create(err), -EADDRINUSE);
-    assert_non_null(strstr(err, "remove what is there"));
+    assert_int_equal(create(&err), -EADDRINUSE);
+    assert_non_null(strstr(err.message, "remove what is there"));
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(create(err), 0);
+    assert_int_equal(create(&err), 0);
 }
 
 static void check_bad_path(const char *bad, int rc)
 {
     struct rpc_server_opts opts = {.path = bad, .mode = 0600};
     struct rpc_server *none = NULL;
-    char err[320] = "";
+    struct err err = {0};
 
-    assert_int_equal(rpc_server_create(&opts, &engine, &none, err, sizeof(err)), rc);
-    assert_true(err[0] != '\0');
+    assert_int_equal(rpc_server_create(&opts, &engine, &none, &err), rc);
+    assert_true(err.message[0] != '\0');
     assert_null(none);
 }
 
@@ -237,39 +239,38 @@ static int count_pages(void *arg, json_t *result)
 static void client_walks(struct rpc_client *client)
 {
     json_t *out = NULL;
-    char err[320] = "";
+    struct err err = {0};
     int rc, left = 100;
 
-    rc = rpc_client_call_all(client, "pages", json_pack("{s:i}", "n", 10), "rows", 20000, &out, err,
-                             sizeof(err));
+    rc = rpc_client_call_all(client, "pages", json_pack("{s:i}", "n", 10), "rows", 20000, &out,
+                             &err);
     CHECK(10, rc == 0 && json_array_size(json_object_get(out, "rows")) == 10);
     CHECK(11, !json_object_get(out, "cursor"));
     for (int i = 0; i < 10; i++)
         CHECK(12, json_integer_value(json_array_get(json_object_get(out, "rows"), (size_t)i)) == i);
     json_decref(out);
     for (int i = 0; i < 4; i++) {
-        rc = rpc_client_next_notification(client, 20000, &out, err, sizeof(err));
+        rc = rpc_client_next_notification(client, 20000, &out, &err);
         CHECK(13,
               rc == 0 && strcmp(json_string_value(json_object_get(out, "method")), "turned") == 0);
         CHECK(14,
               json_integer_value(json_object_get(json_object_get(out, "params"), "at")) == 3 * i);
         json_decref(out);
     }
-    rc = rpc_client_next_notification(client, 0, &out, err, sizeof(err));
+    rc = rpc_client_next_notification(client, 0, &out, &err);
     CHECK(15, rc == -ETIMEDOUT && !out && rpc_client_lost(client) == 0);
     rc = rpc_client_walk(client, "pages", json_pack("{s:i}", "n", 9), 20000, count_pages, &left,
-                         &out, err, sizeof(err));
+                         &out, &err);
     CHECK(16, rc == 0 && left == 97 && !out);
     left = 2;
     rc = rpc_client_walk(client, "pages", json_pack("{s:i}", "n", 9), 20000, count_pages, &left,
-                         &out, err, sizeof(err));
+                         &out, &err);
     CHECK(17, rc == 99 && !out);
-    rc = rpc_client_walk(client, "fail", NULL, 20000, count_pages, &left, &out, err, sizeof(err));
+    rc = rpc_client_walk(client, "fail", NULL, 20000, count_pages, &left, &out, &err);
     CHECK(18, rc == 1 && json_integer_value(json_object_get(out, "code")) == -ENOENT);
     json_decref(out);
-    rc = rpc_client_call_all(client, "echo", json_pack("{s:i}", "n", 9), "rows", 20000, &out, err,
-                             sizeof(err));
-    CHECK(19, rc == -EPROTO && !out && strstr(err, "list"));
+    rc = rpc_client_call_all(client, "echo", json_pack("{s:i}", "n", 9), "rows", 20000, &out, &err);
+    CHECK(19, rc == -EPROTO && !out && strstr(err.message, "list"));
     CHECK(20, rpc_client_fd(client) >= 0);
 }
 
@@ -277,26 +278,26 @@ static void *client_main(void *arg)
 {
     struct rpc_client *client = NULL;
     json_t *out = NULL;
-    char err[320] = "";
+    struct err err = {0};
     int rc;
 
-    CHECK(1, rpc_client_open(path, &client, err, sizeof(err)) == 0);
-    rc = rpc_client_call(client, "echo", json_pack("{s:i}", "n", 5), 20000, &out, err, sizeof(err));
+    CHECK(1, rpc_client_open(path, &client, &err) == 0);
+    rc = rpc_client_call(client, "echo", json_pack("{s:i}", "n", 5), 20000, &out, &err);
     CHECK(2, rc == 0 && json_integer_value(out) == 5);
     json_decref(out);
-    rc = rpc_client_call(client, "large", json_pack("[i]", 3 << 20), 20000, &out, err, sizeof(err));
+    rc = rpc_client_call(client, "large", json_pack("[i]", 3 << 20), 20000, &out, &err);
     CHECK(3, rc == 0 && json_string_length(out) == 3 << 20);
     json_decref(out);
-    rc = rpc_client_call(client, "fail", json_pack("[i]", 4), 20000, &out, err, sizeof(err));
+    rc = rpc_client_call(client, "fail", json_pack("[i]", 4), 20000, &out, &err);
     CHECK(4, rc == 1 && json_integer_value(json_object_get(out, "code")) == -ENOENT);
     json_decref(out);
     client_walks(client);
-    rc = rpc_client_call(client, "wait", NULL, 1, &out, err, sizeof(err));
-    CHECK(5, rc == -ETIMEDOUT && !out && strstr(err, "no answer to wait"));
+    rc = rpc_client_call(client, "wait", NULL, 1, &out, &err);
+    CHECK(5, rc == -ETIMEDOUT && !out && strstr(err.message, "no answer to wait"));
     ATOMIC_SET(client_done, 1);
     while (ATOMIC_GET(client_done) == 1) /* the test answers it now, too late */
         sched_yield();
-    rc = rpc_client_call(client, "echo", json_pack("[i]", 6), 20000, &out, err, sizeof(err));
+    rc = rpc_client_call(client, "echo", json_pack("[i]", 6), 20000, &out, &err);
     CHECK(6, rc == 0 && json_integer_value(out) == 6);
     json_decref(out);
     rpc_client_close(client);
@@ -322,13 +323,14 @@ static void test_client(void **state)
 static void test_client_alone(void **state)
 {
     struct rpc_client *client = NULL;
-    char err[320] = "", long_path[200];
+    struct err err = {0};
+    char long_path[200];
 
     memset(long_path, 'a', sizeof(long_path) - 1);
     long_path[sizeof(long_path) - 1] = '\0';
-    assert_int_equal(rpc_client_open("/nonexistent", &client, err, sizeof(err)), -ENOENT);
-    assert_non_null(strstr(err, "is millraced running?"));
-    assert_int_equal(rpc_client_open(long_path, &client, err, sizeof(err)), -ENAMETOOLONG);
+    assert_int_equal(rpc_client_open("/nonexistent", &client, &err), -ENOENT);
+    assert_non_null(strstr(err.message, "is millraced running?"));
+    assert_int_equal(rpc_client_open(long_path, &client, &err), -ENAMETOOLONG);
     assert_null(client);
     rpc_client_close(NULL);
 }
@@ -339,19 +341,20 @@ static void check_answer(const char *answer, int want)
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     struct rpc_client *client = NULL;
     json_t *out = NULL;
-    char err[320], other[80];
+    struct err err = {0};
+    char other[80];
     int listener = socket(AF_UNIX, SOCK_STREAM, 0), fd;
 
     snprintf(other, sizeof(other), "%s/other", dir);
     snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", other);
     assert_int_equal(bind(listener, (struct sockaddr *)&addr, sizeof(addr)), 0);
     assert_int_equal(listen(listener, 1), 0);
-    assert_int_equal(rpc_client_open(other, &client, err, sizeof(err)), 0);
+    assert_int_equal(rpc_client_open(other, &client, &err), 0);
     fd = accept(listener, NULL, NULL);
     assert_true(fd >= 0);
     say(fd, answer); /* fits into the socket, so it can be sent before it is asked for */
     shutdown(fd, SHUT_WR);
-    assert_int_equal(rpc_client_call(client, "x", NULL, 20000, &out, err, sizeof(err)), want);
+    assert_int_equal(rpc_client_call(client, "x", NULL, 20000, &out, &err), want);
     assert_int_equal(out != NULL, want >= 0);
     json_decref(out);
     rpc_client_close(client);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* verbs_get, and NIs of o2ib nets that the node runs without: over a driver of o2ib that has a
  * device or has none, as a test wants it. */
+#include "lib/base/err.h"
 #include "test/unit/rpc_test.h"
 
 #include <arpa/inet.h>
@@ -15,11 +16,10 @@ static bool no_device;
 static unsigned conns_now; /* of each NI */
 static enum ibv_port_state port_now = IBV_PORT_ACTIVE;
 
-static int ib_init(struct lnet_ni *ni, char *err, size_t errlen)
+static int ib_init(struct lnet_ni *ni, struct err *err)
 {
     if (no_device) {
-        snprintf(err, errlen, "this host has no RDMA device");
-        return -ENODEV;
+        return err_set(err, -ENODEV, "this host has no RDMA device");
     }
     ni->tun = (struct lnet_tunables){180, 8, 0, 256};
     ni->lnd_tun = (struct lnd_tunables){1, 50, -1, 4, 8};

@@ -2,13 +2,15 @@
 /* The running document: what waits for its confirmation, what is refused, merging and deleting. */
 #include "running_test.h"
 
+#include "lib/base/err.h"
+
 /* ---- confirmation ---- */
 
 static void test_confirm(void **state)
 {
     struct cfg *a, *b;
     struct cfg_running *r;
-    char err[CFG_ERR_SIZE];
+    struct err err = {0};
     unsigned left = 0;
 
     seed = 1;
@@ -21,8 +23,8 @@ static void test_confirm(void **state)
     assert_int_equal(node.timer, 30);
     assert_true(cfg_running_pending(r, &left));
     assert_int_equal(left, 30);
-    assert_int_equal(cfg_running_busy(r, err, sizeof(err)), -EBUSY);
-    assert_non_null(strstr(err, "config_confirm"));
+    assert_int_equal(cfg_running_busy(r, &err), -EBUSY);
+    assert_non_null(strstr(err.message, "config_confirm"));
     assert_int_equal(change(r, a, 0), -EBUSY);
     is_model_of(b);
     assert_int_equal(cfg_running_confirm(r), 0);

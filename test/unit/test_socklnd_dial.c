@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calling: docs/protocol/socklnd.md §1.1, §2.3 to §2.7, §3.1, §3.2, §6.3. */
+#include "lib/base/err.h"
 #include "test/unit/socklnd_fake.h"
 
 #include <arpa/inet.h>
@@ -517,9 +518,9 @@ static void test_completes_surplus(void **state)
 static void set_conns_per_peer(int n)
 {
     struct lnd_tunables tun = {.conns_per_peer = n, .timeout = -1, .tos = -1};
-    char err[256];
+    struct err err = {0};
 
-    assert_int_equal(lnd_sock_ops.ni_set(fake_ni(), &tun, err, sizeof(err)), 0);
+    assert_int_equal(lnd_sock_ops.ni_set(fake_ni(), &tun, &err), 0);
 }
 
 /* A whole set of two of each bulk type, in the order of `order`. */

@@ -3,6 +3,7 @@
  * The core and socklnd over a transport that hands over segments. At each step what its buffers
  * really take is within what is reserved, and that within the budget.
  */
+#include "lib/base/err.h"
 #include "test/unit/take_stream.h"
 
 #include <arpa/inet.h>
@@ -199,7 +200,7 @@ static void up(size_t segments)
 {
     struct lnet_node_opts o = opts_default();
     struct sock_opts so = SOCK_OPTS_DEFAULT;
-    char err[256] = "";
+    struct err err = {0};
 
     o.tiny = o.small = 256 * nreactors;
     o.large = 12 * nreactors;
@@ -213,7 +214,7 @@ static void up(size_t segments)
     so.max_conns = PEERS;
     lnd = lnd_sock_new(&so);
     assert_non_null(lnd);
-    assert_int_equal(lnet_node_create(&o, &node, err, sizeof(err)), 0);
+    assert_int_equal(lnet_node_create(&o, &node, &err), 0);
     assert_int_equal(lnet_lnd_register(node, &lnd_sock_ops, lnd), 0);
     assert_int_equal(lnet_lnd_register(node, &fake_ib, NULL), 0);
     tcp0 = ni_add(OWN);

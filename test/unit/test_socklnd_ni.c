@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* NIs: settings, addresses, several on one address: docs/protocol/socklnd.md §3.1, §5.1, §5.2. */
+#include "lib/base/err.h"
 #include "test/unit/socklnd_fake.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
         -1, -1, -1                                                                                 \
     }
 
-static char err[256];
+static struct err err;
 
 static struct lnet_ni make(const char *nid, const char *ifname)
 {
@@ -38,13 +39,13 @@ static struct lnet_ni make(const char *nid, const char *ifname)
         ni.net = nid_net(&ni.nid);
     }
     snprintf(ni.ifname, sizeof(ni.ifname), "%s", ifname);
-    err[0] = '\0';
+    err.message[0] = '\0';
     return ni;
 }
 
 static int init(struct lnet_ni *ni)
 {
-    return lnd_sock_ops.ni_init(ni, err, sizeof(err));
+    return lnd_sock_ops.ni_init(ni, &err);
 }
 
 static void test_defaults(void **state)
@@ -96,7 +97,7 @@ static void test_settings(void **state)
         ni.lnd_tun = rows[i].lnd;
         assert_int_equal(init(&ni), rows[i].rc);
         if (rows[i].rc < 0) {
-            assert_non_null(strstr(err, rows[i].says));
+            assert_non_null(strstr(err.message, rows[i].says));
             assert_null(ni.lnd_ni);
             continue;
         }
@@ -128,7 +129,7 @@ static void test_addresses(void **state)
 
         assert_int_equal(init(&ni), rows[i].rc);
         if (rows[i].rc < 0) {
-            assert_non_null(strstr(err, rows[i].gives));
+            assert_non_null(strstr(err.message, rows[i].gives));
             continue;
         }
         assert_string_equal(nid_format(&ni.nid, nid), rows[i].gives);
@@ -165,7 +166,7 @@ static void test_shared_address(void **state)
 
     (void)state;
     assert_int_equal(init(&ni), 0);
-    assert_int_equal(lnd_sock_ops.ni_start(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_sock_ops.ni_start(&ni, &err), 0);
     fake_run();
     s = fake_call("10.0.0.3", 1023);
     fake_feed(s, buf, fake_hello(buf, "10.0.0.3@tcp7", "10.0.0.5@tcp7", SOCK_CTYPE_CONTROL, 1));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* NIs on ports beside NIs on interfaces of the host: which transport carries whom, addresses, link,
  * home reactors. The interfaces of ports are the test's. */
+#include "lib/base/err.h"
 #include "test/unit/socklnd_fake.h"
 
 #include <errno.h>
@@ -161,7 +162,7 @@ static const struct sock_ports ports = {
 
 /* ---- set-up ---- */
 
-static char err[256];
+static struct err err;
 static struct lnet_ni ni;
 
 static int setup(void **state)
@@ -211,14 +212,14 @@ static int init(const char *nid, const char *ifname)
         ni.net = nid_net(&ni.nid);
     }
     snprintf(ni.ifname, sizeof(ni.ifname), "%s", ifname);
-    err[0] = '\0';
-    return lnd_sock_ops.ni_init(&ni, err, sizeof(err));
+    err.message[0] = '\0';
+    return lnd_sock_ops.ni_init(&ni, &err);
 }
 
 static void start(void)
 {
     fake_on(FAKE_REACTORS);
-    assert_int_equal(lnd_sock_ops.ni_start(&ni, err, sizeof(err)), 0);
+    assert_int_equal(lnd_sock_ops.ni_start(&ni, &err), 0);
     fake_run();
 }
 
@@ -264,8 +265,8 @@ static void test_addresses(void **state)
     for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(init(rows[i].nid, rows[i].ifname), rows[i].rc);
         if (rows[i].rc < 0) {
-            if (!strstr(err, rows[i].gives))
-                fail_msg("said: %s", err);
+            if (!strstr(err.message, rows[i].gives))
+                fail_msg("said: %s", err.message);
             assert_null(ni.lnd_ni);
             continue;
         }

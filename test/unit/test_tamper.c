@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <math.h>
 
+#include "lib/base/err.h"
+
 #define PERCENT (TAMPER_ALL / 100)
 #define START   UINT64_C(1000000000)
 
@@ -424,7 +426,7 @@ static void test_rules(void **state)
     static uint8_t came[1000];
     struct tamper_conf bad = {.loss = TAMPER_ALL + 1};
     struct tamper_row rows[2 * TAMPER_RULES_MAX];
-    char err[128];
+    struct err err = {0};
     unsigned id;
 
     add_rule(false, (struct tamper_conf){.delay_us = 1000});
@@ -445,24 +447,21 @@ static void test_rules(void **state)
     assert_int_equal(port_tamper_del(&port, rows[1].id), 0);
     assert_int_equal(port_tamper_del(&port, rows[1].id), -ENOENT);
     assert_int_equal(counts_of(0).delayed, 1000);
-    assert_int_equal(port_tamper_set(&port, false, &(struct tamper_conf){.loss = 5}, false, &id,
-                                     err, sizeof(err)),
-                     0);
+    assert_int_equal(
+        port_tamper_set(&port, false, &(struct tamper_conf){.loss = 5}, false, &id, &err), 0);
     assert_int_equal(port_tamper_rows(&port, rows, 2 * TAMPER_RULES_MAX), 2);
     assert_int_equal(rows[0].id, id);
     rte_pktmbuf_free_bulk(wire.out, wire.nout);
     wire.nout = 0;
     assert_true(pass(1, 1000, came) > 0);
 
-    assert_int_equal(port_tamper_set(&port, false, &bad, true, &id, err, sizeof(err)), -EINVAL);
-    assert_int_equal(
-        port_tamper_set(&port, false, &(struct tamper_conf){0}, true, &id, err, sizeof(err)),
-        -EINVAL);
+    assert_int_equal(port_tamper_set(&port, false, &bad, true, &id, &err), -EINVAL);
+    assert_int_equal(port_tamper_set(&port, false, &(struct tamper_conf){0}, true, &id, &err),
+                     -EINVAL);
     while (port_tamper_rows(&port, rows, 2 * TAMPER_RULES_MAX) < TAMPER_RULES_MAX + 1)
         add_rule(false, (struct tamper_conf){.loss = 1});
-    assert_int_equal(port_tamper_set(&port, false, &(struct tamper_conf){.loss = 1}, true, &id, err,
-                                     sizeof(err)),
-                     -ENOSPC);
+    assert_int_equal(
+        port_tamper_set(&port, false, &(struct tamper_conf){.loss = 1}, true, &id, &err), -ENOSPC);
 }
 
 /* ---- bounds ---- */

@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/tcp/tcp.h"
 #include "lib/reactor/mem_mbuf.h"
 
@@ -43,7 +44,7 @@ static struct side *side_of(const struct port *port)
     return port->dev;
 }
 
-static int wire_open(struct port *port, const struct port_opts *opts, char *err, size_t errlen)
+static int wire_open(struct port *port, const struct port_opts *opts, struct err *err)
 {
     struct side *s = &side[sides_open++];
     char name[16];
@@ -58,13 +59,13 @@ static int wire_open(struct port *port, const struct port_opts *opts, char *err,
     port->mtu = 1500;
     port->rx_queues = port->tx_queues = 1;
     port->mac = (struct rte_ether_addr){{2, 0, 0, 0, 0, (uint8_t)sides_open}};
-    if (mem_mbufs_create(name, RX_BUFS, PKT_PRIV, RX_ROOM, -1, &port->rx_small, err, errlen) < 0)
+    if (mem_mbufs_create(name, RX_BUFS, PKT_PRIV, RX_ROOM, -1, &port->rx_small, err) < 0)
         return -ENOMEM;
     port->rx_large = port->rx_small;
     return 0;
 }
 
-static int wire_start(struct port *port, char *err, size_t errlen)
+static int wire_start(struct port *port, struct err *err)
 {
     return 0;
 }
@@ -317,17 +318,14 @@ static void open_side(unsigned i)
     struct inet_if_opts ifo = {.name = po.name, .addr = &addr, .addrs = 1};
     struct tcp_opts to = {.max_conns = 2 * CONNS, .wscale_max = 6};
     struct side *s = &side[i];
-    char err[256] = "";
+    struct err err = {0};
 
-    if (port_open(&po, &wire_ops, &s->port, err, sizeof(err)) < 0 ||
-        port_start(s->port, err, sizeof(err)) < 0 ||
-        inet_create(&io, &s->inet, err, sizeof(err)) < 0 ||
-        tcp_create(&to, s->inet, &s->tcp, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (port_open(&po, &wire_ops, &s->port, &err) < 0 || port_start(s->port, &err) < 0 ||
+        inet_create(&io, &s->inet, &err) < 0 || tcp_create(&to, s->inet, &s->tcp, &err) < 0)
+        fail_msg("%s", err.message);
     ifo.port = s->port;
-    if (inet_if_add(s->inet, &ifo, err, sizeof(err)) < 0 ||
-        inet_start(s->inet, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (inet_if_add(s->inet, &ifo, &err) < 0 || inet_start(s->inet, &err) < 0)
+        fail_msg("%s", err.message);
 }
 
 static bool stopped;
@@ -468,12 +466,12 @@ static int begin(void **state)
                                 .count = 1,
                                 .idle = REACTOR_IDLE_SPIN,
                                 .mem_mb = 192};
-    char err[256] = "";
+    struct err err = {0};
 
     reactor_test_clock(now_us);
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0 ||
-        mem_mbufs_create("payload", BLOCKS, 0, BLOCK, -1, &payload, err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (reactor_env_create(&opts, &env, &err) < 0 ||
+        mem_mbufs_create("payload", BLOCKS, 0, BLOCK, -1, &payload, &err) < 0)
+        fail_msg("%s", err.message);
     for (unsigned i = 0; i < BLOCKS; i++) {
         struct rte_mbuf *m = rte_pktmbuf_alloc(payload);
 

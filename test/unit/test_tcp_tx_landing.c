@@ -8,6 +8,8 @@
 
 #include <pthread.h>
 
+#include "lib/base/err.h"
+
 #define SEG 1000u
 
 static struct mem_arena *arena;
@@ -359,15 +361,14 @@ static void test_no_shell(void **state)
 static int begin_landing(void **state)
 {
     struct mem_arena_opts opts = {.socket = -1, .landing_bytes = (size_t)3 * MEM_LANDING_SLOT};
-    char err[256] = "";
+    struct err err = {0};
 
     if (begin_env(state) != 0)
         return -1;
-    if (mem_arena_create(&opts, &arena, err, sizeof(err)) < 0 ||
-        mem_pool_init(&large, arena, MEM_LANDING, MEM_LANDING_SLOT, 2, "large", err, sizeof(err)) <
-            0 ||
-        mem_pool_init(&small, arena, MEM_LANDING, 4096, 8, "small", err, sizeof(err)) < 0)
-        fail_msg("%s", err);
+    if (mem_arena_create(&opts, &arena, &err) < 0 ||
+        mem_pool_init(&large, arena, MEM_LANDING, MEM_LANDING_SLOT, 2, "large", &err) < 0 ||
+        mem_pool_init(&small, arena, MEM_LANDING, 4096, 8, "small", &err) < 0)
+        fail_msg("%s", err.message);
     return 0;
 }
 

@@ -5,6 +5,8 @@
  */
 #include "tcp_tx_test.h"
 
+#include "lib/base/err.h"
+
 #define SEG  1000u
 #define HEAD 96u
 
@@ -228,11 +230,11 @@ static void test_sums(void **state)
 
 static int begin_all(void **state)
 {
-    char err[256] = "";
+    struct err err = {0};
 
     if (begin_env(state) != 0)
         return -1;
-    return mem_mbufs_create("as_a_port", 1024, PKT_PRIV, 2048, -1, &port_pool, err, sizeof(err));
+    return mem_mbufs_create("as_a_port", 1024, PKT_PRIV, 2048, -1, &port_pool, &err);
 }
 
 static int end_all(void **state)

@@ -4,6 +4,7 @@
 // are turned by hand, so what happens is as its test says; the provider's worker is a thread as
 // ever. Prints `PASS name` or `FAIL name: why`; the status is 0 if none failed.
 #include "test/vm/rdma_pair.h"
+#include "lib/base/err.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -103,13 +104,13 @@ static void test_unprivileged(void)
     struct rdma_open open = usual();
     struct rdma_request *req;
     struct end *e;
-    char err[256] = "";
+    struct err err = {0};
 
     unlisten();
     as_control();
-    EQUAL(ops->listen(&port[1], 987, &listener, err, sizeof(err)), -EACCES);
-    printf("   %s\n", err);
-    CHECK(strstr(err, "CAP_NET_BIND_SERVICE") != NULL);
+    EQUAL(ops->listen(&port[1], 987, &listener, &err), -EACCES);
+    printf("   %s\n", err.message);
+    CHECK(strstr(err.message, "CAP_NET_BIND_SERVICE") != NULL);
     listen_on(SERVICE);
     e = dialled(&open);
     connect_end(e, 1);
@@ -132,20 +133,19 @@ static void setup(bool bind)
     struct reactor_opts opts = {
         .prog = "rdma_pair", .cores = "auto", .count = REACTORS, .mem_mb = 32};
     struct mem_arena_opts want = {.socket = -1, .landing_bytes = 2 * SLOT, .local_bytes = 65536};
-    char err[256];
+    struct err err = {0};
 
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0 ||
-        mem_arena_create(&want, &arena, err, sizeof(err)) < 0 ||
-        mem_pool_init(&landing, arena, MEM_LANDING, SLOT, 2, "landing", err, sizeof(err)) < 0 ||
-        ops->open(env, &rdma, err, sizeof(err)) < 0)
-        fail("%s", err);
+    if (reactor_env_create(&opts, &env, &err) < 0 || mem_arena_create(&want, &arena, &err) < 0 ||
+        mem_pool_init(&landing, arena, MEM_LANDING, SLOT, 2, "landing", &err) < 0 ||
+        ops->open(env, &rdma, &err) < 0)
+        fail("%s", err.message);
     slot[0] = mem_pool_get(&landing);
     slot[1] = mem_pool_get(&landing);
     for (unsigned i = 0; bind && i < 2; i++) {
         port[i].event = port_event;
         port[i].home = reactor_at(env, i);
-        if (ops->bind(rdma, &port[i], &address[i], err, sizeof(err)) < 0)
-            fail("bind: %s", err);
+        if (ops->bind(rdma, &port[i], &address[i], &err) < 0)
+            fail("bind: %s", err.message);
     }
     if (bind)
         listen_on(SERVICE);
@@ -171,14 +171,14 @@ static void teardown(bool bound)
 static void little_memory(void)
 {
     struct rlimit limit = {65536, 65536};
-    char err[512] = "";
+    struct err err = {0};
     int rc;
 
     EQUAL(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
-    rc = ops->bind(rdma, &port[0], &address[0], err, sizeof(err));
-    printf("   %s\n", err);
+    rc = ops->bind(rdma, &port[0], &address[0], &err);
+    printf("   %s\n", err.message);
     EQUAL(rc, -ENOMEM);
-    CHECK(strstr(err, "RLIMIT_MEMLOCK") && strstr(err, "64 KiB"));
+    CHECK(strstr(err.message, "RLIMIT_MEMLOCK") && strstr(err.message, "64 KiB"));
     EQUAL(counters().registered, 0);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Connections come and go: calls, answers and rejects, ends at any stage, listening.
+#include "lib/base/err.h"
 #include "test/vm/rdma_pair.h"
 
 #include <unistd.h>
@@ -36,23 +37,23 @@ static void test_bind_errors(void)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct sockaddr_in to = {.sin_family = AF_INET};
         struct rdma_port other = {0};
-        char err[256] = "";
+        struct err err = {0};
 
         inet_pton(AF_INET, rows[i].ip, &to.sin_addr);
         as_control();
-        EQUAL(ops->bind(rdma, &other, &to, err, sizeof(err)), rows[i].rc);
-        printf("   %s\n", err);
-        CHECK(strstr(err, rows[i].says) != NULL);
+        EQUAL(ops->bind(rdma, &other, &to, &err), rows[i].rc);
+        printf("   %s\n", err.message);
+        CHECK(strstr(err.message, rows[i].says) != NULL);
     }
     EQUAL(counters().registered, before);
 }
 
 static void test_listen_twice(void)
 {
-    char err[256] = "";
+    struct err err = {0};
 
     as_control();
-    EQUAL(ops->listen(&port[1], SERVICE, &listener, err, sizeof(err)), -EALREADY);
+    EQUAL(ops->listen(&port[1], SERVICE, &listener, &err), -EALREADY);
 }
 
 // What is said in each direction arrives, also where all 196 bytes of an answer are used; the port

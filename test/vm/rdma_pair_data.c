@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Data and memory: requests and their completions, errors of queue pairs, limits, queues, regions.
+#include "lib/base/err.h"
 #include "test/vm/rdma_pair.h"
 
 #include <poll.h>
@@ -261,12 +262,12 @@ static void test_want_region(void)
     struct mem_pool pool;
     uint64_t before = counters().registered;
     uint16_t region;
-    char err[256];
+    struct err err = {0};
 
     as_control();
-    if (mem_arena_create(&opts, &other, err, sizeof(err)) < 0 ||
-        mem_pool_init(&pool, other, MEM_LOCAL, 4096, 4, "late", err, sizeof(err)) < 0)
-        fail("%s", err);
+    if (mem_arena_create(&opts, &other, &err) < 0 ||
+        mem_pool_init(&pool, other, MEM_LOCAL, 4096, 4, "late", &err) < 0)
+        fail("%s", err.message);
     region = pool.region;
     CHECK(!port[0].keys[region].valid);
     as(0);

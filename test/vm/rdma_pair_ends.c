@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What tests of rdma_pair are made of: reactors turned by hand, ends of links, callers.
+#include "lib/base/err.h"
 #include "test/vm/rdma_pair.h"
 
 #include <stdarg.h>
@@ -251,11 +252,11 @@ void words_fill(uint8_t *words, size_t len, unsigned seed)
 
 void listen_on(uint16_t service)
 {
-    char err[256];
+    struct err err = {0};
 
     as_control();
-    if (ops->listen(&port[1], service, &listener, err, sizeof(err)) < 0)
-        fail("listen: %s", err);
+    if (ops->listen(&port[1], service, &listener, &err) < 0)
+        fail("listen: %s", err.message);
 }
 
 void unlisten(void)

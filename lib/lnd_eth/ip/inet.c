@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Making the IP layer, its start and its end. */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet_internal.h"
 
 #include <errno.h>
@@ -49,7 +50,7 @@ static int shard_make(struct inet *inet, unsigned index)
     return rc;
 }
 
-int inet_create(const struct inet_opts *opts, struct inet **out, char *err, size_t errlen)
+int inet_create(const struct inet_opts *opts, struct inet **out, struct err *err)
 {
     struct inet *inet = calloc(1, sizeof(*inet));
     int rc = !inet ? -ENOMEM : 0;
@@ -63,7 +64,7 @@ int inet_create(const struct inet_opts *opts, struct inet **out, char *err, size
     for (unsigned i = 0; rc == 0 && i < inet->nshards; i++)
         rc = shard_make(inet, i);
     if (rc < 0) {
-        snprintf(err, errlen, "IP: out of memory");
+        err_text(err, "IP: out of memory");
         inet_destroy(inet);
         return rc;
     }
@@ -162,12 +163,11 @@ static void look_at_links(struct reactor_timer *timer)
     reactor_timer_arm(timer, INET_LINK_US);
 }
 
-int inet_start(struct inet *inet, char *err, size_t errlen)
+int inet_start(struct inet *inet, struct err *err)
 {
     for (unsigned i = 0; i < inet->nshards; i++) {
         if (queues_make(inet->shard[i]) < 0) {
-            snprintf(err, errlen, "IP: out of memory");
-            return -ENOMEM;
+            return err_set(err, -ENOMEM, "IP: out of memory");
         }
     }
     inet->started = true;

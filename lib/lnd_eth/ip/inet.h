@@ -13,6 +13,7 @@
 #ifndef MILLRACE_INET_H
 #define MILLRACE_INET_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet_addr.h"
 #include "lib/lnd_eth/ip/pkt_drops.h"
 #include "lib/lnd_eth/port/port.h"
@@ -115,17 +116,17 @@ struct inet_opts {
 
 /* ---- making (control thread) ---- */
 
-int inet_create(const struct inet_opts *opts, struct inet **out, char *err, size_t errlen);
+int inet_create(const struct inet_opts *opts, struct inet **out, struct err *err);
 /* After inet_stop(). */
 void inet_destroy(struct inet *inet);
 /* TCP is made after this, on top of it. Before any interface. */
 void inet_upper_set(struct inet *inet, const struct inet_upper *tcp);
 /* Adds an interface; before inet_start(). Refuses what cannot work: an address that is the host's
  * there, a gateway that is on no net of it, two interfaces of one name or of one port and VLAN. */
-int inet_if_add(struct inet *inet, const struct inet_if_opts *opts, char *err, size_t errlen);
+int inet_if_add(struct inet *inet, const struct inet_if_opts *opts, struct err *err);
 /* Begins to poll the ports (port_start() was called). Duplicate-address detection and gratuitous
  * announcements begin. */
-int inet_start(struct inet *inet, char *err, size_t errlen);
+int inet_start(struct inet *inet, struct err *err);
 /* Reactors still run: polling ends, queues are emptied; done is posted to the control reactor. */
 void inet_stop(struct inet *inet, struct reactor_task *done);
 /* Heap, with opts.neighbours. */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Interfaces: ports and their VLANs with addresses and routes; what is refused, and their links. */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define REFUSE(rc, ...) (snprintf(err, errlen, __VA_ARGS__), (rc))
+#define REFUSE(rc, ...) (err_text(err, __VA_ARGS__), (rc))
 
 /* ---- finding ---- */
 
@@ -85,8 +86,8 @@ const struct inet_own *if_source(const struct inet_if *ifp, bool is4)
 
 /* ---- adding ---- */
 
-static int check_addr(struct inet *inet, const struct inet_if_opts *opts, unsigned index, char *err,
-                      size_t errlen)
+static int check_addr(struct inet *inet, const struct inet_if_opts *opts, unsigned index,
+                      struct err *err)
 {
     const struct inet_prefix *net = &opts->addr[index];
     char text[INET_TEXT_MAX], host[16] = "";
@@ -127,7 +128,7 @@ static bool given_before(const struct inet_if_opts *opts, const struct inet_rang
 }
 
 static int check_range(struct inet *inet, const struct inet_if_opts *opts,
-                       const struct inet_range *range, char *err, size_t errlen)
+                       const struct inet_range *range, struct err *err)
 {
     const struct inet_prefix *net = &range->first;
     char text[INET_TEXT_MAX], host[16] = "";
@@ -161,8 +162,7 @@ static int check_range(struct inet *inet, const struct inet_if_opts *opts,
     return 0;
 }
 
-static int check_route(const struct inet_if *ifp, const struct inet_route *r, char *err,
-                       size_t errlen)
+static int check_route(const struct inet_if *ifp, const struct inet_route *r, struct err *err)
 {
     char to[INET_TEXT_MAX], via[INET_TEXT_MAX];
 
@@ -187,7 +187,7 @@ static int check_route(const struct inet_if *ifp, const struct inet_route *r, ch
                   ifp->name, via);
 }
 
-static int check_if(struct inet *inet, const struct inet_if_opts *opts, char *err, size_t errlen)
+static int check_if(struct inet *inet, const struct inet_if_opts *opts, struct err *err)
 {
     size_t len = !opts->name ? 0 : strlen(opts->name);
 
@@ -213,13 +213,13 @@ static int check_if(struct inet *inet, const struct inet_if_opts *opts, char *er
         return REFUSE(-ENOSPC, "interface %s: more than %d routes in all", opts->name,
                       INET_ROUTE_MAX);
     for (unsigned i = 0; i < opts->addrs; i++) {
-        int rc = check_addr(inet, opts, i, err, errlen);
+        int rc = check_addr(inet, opts, i, err);
 
         if (rc < 0)
             return rc;
     }
     for (unsigned i = 0; i < opts->ranges; i++) {
-        int rc = check_range(inet, opts, &opts->range[i], err, errlen);
+        int rc = check_range(inet, opts, &opts->range[i], err);
 
         if (rc < 0)
             return rc;
@@ -336,11 +336,11 @@ static struct inet_if *if_make(struct inet *inet, const struct inet_if_opts *opt
     return ifp;
 }
 
-int inet_if_add(struct inet *inet, const struct inet_if_opts *opts, char *err, size_t errlen)
+int inet_if_add(struct inet *inet, const struct inet_if_opts *opts, struct err *err)
 {
     struct inet_if *ifp;
     unsigned port;
-    int rc = check_if(inet, opts, err, errlen);
+    int rc = check_if(inet, opts, err);
 
     if (rc < 0)
         return rc;
@@ -355,7 +355,7 @@ int inet_if_add(struct inet *inet, const struct inet_if_opts *opts, char *err, s
     if (!ifp)
         return REFUSE(-ENOMEM, "interface %s: out of memory", opts->name);
     for (unsigned i = 0; rc == 0 && i < ifp->routes; i++)
-        rc = check_route(ifp, &ifp->route[i], err, errlen);
+        rc = check_route(ifp, &ifp->route[i], err);
     if (rc < 0) {
         if_free(ifp);
         return rc;

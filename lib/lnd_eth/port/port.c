@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ports: what is the same for all back-ends. See port.h. */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/port_internal.h"
 #include "lib/lnd_eth/port/tamper.h"
 #include "lib/reactor/mem_mbuf.h"
@@ -23,12 +24,12 @@ static struct port *ports[PORT_MAX]; /* control thread */
 /* ---- pools ---- */
 
 int port_pool(struct port *port, const char *what, uint32_t count, uint16_t room,
-              struct rte_mempool **out, char *err, size_t errlen)
+              struct rte_mempool **out, struct err *err)
 {
     char name[RTE_MEMPOOL_NAMESIZE];
 
     snprintf(name, sizeof(name), "port%u_%s", port->index, what);
-    return mem_mbufs_create(name, count, PKT_PRIV, room, port->socket, out, err, errlen);
+    return mem_mbufs_create(name, count, PKT_PRIV, room, port->socket, out, err);
 }
 
 /* A quarter for short frames: a frame that finds none of its kind takes the other. */
@@ -41,15 +42,15 @@ static void counts_copied(size_t buffer_bytes, uint32_t *small, uint32_t *large)
     *large = (uint32_t)RTE_MAX(buffer_bytes / 4 * 3 / each_large, (size_t)LARGE_MIN);
 }
 
-int port_pools_copied(struct port *port, size_t buffer_bytes, char *err, size_t errlen)
+int port_pools_copied(struct port *port, size_t buffer_bytes, struct err *err)
 {
     uint32_t small, large;
     int rc;
 
     counts_copied(buffer_bytes, &small, &large);
-    rc = port_pool(port, "small", small, PORT_ROOM_SMALL, &port->rx_small, err, errlen);
+    rc = port_pool(port, "small", small, PORT_ROOM_SMALL, &port->rx_small, err);
     if (rc == 0)
-        rc = port_pool(port, "large", large, PORT_ROOM_LARGE, &port->rx_large, err, errlen);
+        rc = port_pool(port, "large", large, PORT_ROOM_LARGE, &port->rx_large, err);
     return rc;
 }
 
@@ -78,34 +79,31 @@ static const struct port_ops *ops_for(const char *device)
     return port_is_ethdev(device) ? &port_ethdev_ops : &port_packet_ops;
 }
 
-static int opts_check(const struct port_opts *opts, char *err, size_t errlen)
+static int opts_check(const struct port_opts *opts, struct err *err)
 {
     if (!opts->name || opts->name[0] == '\0' || strlen(opts->name) >= PORT_NAME_MAX) {
-        snprintf(err, errlen, "a port's name has 1 to %d characters", PORT_NAME_MAX - 1);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "a port's name has 1 to %d characters", PORT_NAME_MAX - 1);
     }
     if (!opts->device || opts->device[0] == '\0' ||
         strlen(opts->device) >= sizeof(((struct port *)NULL)->device)) {
-        snprintf(err, errlen, "port %s: the name of its device is missing or too long", opts->name);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "port %s: the name of its device is missing or too long",
+                       opts->name);
     }
     if (opts->mtu != 0 && (opts->mtu < PORT_MTU_MIN || opts->mtu > PORT_MTU_MAX)) {
-        snprintf(err, errlen, "port %s: an MTU of %u; it may be %d to %d", opts->name, opts->mtu,
-                 PORT_MTU_MIN, PORT_MTU_MAX);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "port %s: an MTU of %u; it may be %d to %d", opts->name,
+                       opts->mtu, PORT_MTU_MIN, PORT_MTU_MAX);
     }
     for (unsigned i = 0; i < PORT_MAX; i++) {
         if (ports[i] && (strcmp(ports[i]->name, opts->name) == 0 ||
                          strcmp(ports[i]->device, opts->device) == 0)) {
-            snprintf(err, errlen, "port %s (%s): there is a port %s on %s already", opts->name,
-                     opts->device, ports[i]->name, ports[i]->device);
-            return -EEXIST;
+            return err_set(err, -EEXIST, "port %s (%s): there is a port %s on %s already",
+                           opts->name, opts->device, ports[i]->name, ports[i]->device);
         }
     }
     return 0;
 }
 
-static int index_get(struct port *port, char *err, size_t errlen)
+static int index_get(struct port *port, struct err *err)
 {
     for (unsigned i = 0; i < PORT_MAX; i++) {
         if (!ports[i]) {
@@ -114,8 +112,7 @@ static int index_get(struct port *port, char *err, size_t errlen)
             return 0;
         }
     }
-    snprintf(err, errlen, "more than %d ports", PORT_MAX);
-    return -ENOSPC;
+    return err_set(err, -ENOSPC, "more than %d ports", PORT_MAX);
 }
 
 static int stats_make(struct port *port)
@@ -132,17 +129,17 @@ static int stats_make(struct port *port)
 }
 
 int port_open(const struct port_opts *opts, const struct port_ops *ops, struct port **out,
-              char *err, size_t errlen)
+              struct err *err)
 {
     struct port_opts want = *opts;
     struct port *port;
-    int rc = opts_check(opts, err, errlen);
+    int rc = opts_check(opts, err);
 
     if (rc < 0)
         return rc;
     port = calloc(1, sizeof(*port));
     if (!port || stats_make(port) < 0) {
-        snprintf(err, errlen, "port %s: out of memory", opts->name);
+        err_text(err, "port %s: out of memory", opts->name);
         rc = -ENOMEM;
         goto fail;
     }
@@ -154,14 +151,14 @@ int port_open(const struct port_opts *opts, const struct port_ops *ops, struct p
     want.reactors = RTE_MIN(want.reactors, (unsigned)REACTOR_MAX);
     want.rx_queues = RTE_MAX(want.rx_queues, 1u);
     want.rx_queues = RTE_MIN(want.rx_queues, want.reactors);
-    rc = index_get(port, err, errlen);
+    rc = index_get(port, err);
     if (rc < 0)
         goto fail;
     port->ops = ops ? ops : ops_for(opts->device);
-    rc = port_pool(port, "tx", TX_MBUFS * want.reactors, PORT_ROOM_TX, &port->tx_pool, err, errlen);
+    rc = port_pool(port, "tx", TX_MBUFS * want.reactors, PORT_ROOM_TX, &port->tx_pool, err);
     if (rc < 0)
         goto fail_pools;
-    rc = port->ops->open(port, &want, err, errlen);
+    rc = port->ops->open(port, &want, err);
     if (rc < 0)
         goto fail_pools;
     *out = port;
@@ -178,9 +175,9 @@ fail:
     return rc;
 }
 
-int port_start(struct port *port, char *err, size_t errlen)
+int port_start(struct port *port, struct err *err)
 {
-    int rc = port->ops->start(port, err, errlen);
+    int rc = port->ops->start(port, err);
 
     port->started = rc == 0;
     return rc;

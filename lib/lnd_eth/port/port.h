@@ -11,6 +11,7 @@
 #ifndef MILLRACE_PORT_H
 #define MILLRACE_PORT_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/pkt.h"
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor.h"
@@ -102,9 +103,9 @@ struct port_ops {
     const char *name;
     /* Claims the device and fills in what port.h's struct port has above the line. 0 or -errno with
      * a sentence that names the remedy. */
-    int (*open)(struct port *port, const struct port_opts *opts, char *err, size_t errlen);
+    int (*open)(struct port *port, const struct port_opts *opts, struct err *err);
     /* Frames may flow from now on. */
-    int (*start)(struct port *port, char *err, size_t errlen);
+    int (*start)(struct port *port, struct err *err);
     /* No queue is polled any more; everything given to the device has come back when this
      * returns. */
     void (*stop)(struct port *port);
@@ -154,8 +155,8 @@ struct port {
  * it is an interface of the kernel's. ops: NULL, or another back-end (tests). Refuses what cannot
  * work, with the remedy in err. */
 int port_open(const struct port_opts *opts, const struct port_ops *ops, struct port **out,
-              char *err, size_t errlen);
-int port_start(struct port *port, char *err, size_t errlen);
+              struct err *err);
+int port_start(struct port *port, struct err *err);
 void port_stop(struct port *port); /* reactors do not poll it any more */
 void port_close(struct port *port);
 /* Bytes of EAL memory a port takes for its buffers. Any thread, no device is touched. */

@@ -4,6 +4,7 @@
  * reactor_opts.devices) or by the devargs of a virtual device, which is made here.
  */
 #include "lib/lnd_eth/port/port_ethdev.h"
+#include "lib/base/err.h"
 #include "lib/reactor/mem_mbuf.h"
 
 #include <ctype.h>
@@ -73,7 +74,7 @@ static void args_of(const char *device, char *args, size_t len)
     snprintf(args, len, small ? "%s,bsize=%u" : "%s", device, MEMIF_SLOT);
 }
 
-static int find(struct port *port, char *err, size_t errlen)
+static int find(struct port *port, struct err *err)
 {
     struct ethdev_dev *dev = port->dev;
     char name[RTE_ETH_NAME_MAX_LEN], args[sizeof(port->device) + 16];
@@ -93,13 +94,13 @@ static int find(struct port *port, char *err, size_t errlen)
     if (rc == 0)
         return 0;
     if (is_pci(port->device))
-        snprintf(err, errlen,
+        err_text(err,
                  "port %s: no driver of DPDK's has the device %s; bind it to vfio-pci "
                  "(`dpdk-devbind.py -b vfio-pci %s`; not for mlx5, which wants the kernel's "
                  "driver), and see that this user may open it",
                  port->name, name, name);
     else
-        snprintf(err, errlen,
+        err_text(err,
                  "port %s: DPDK does not make the device %s: %s; see its own message above, and "
                  "the driver's page in DPDK's guide for its arguments",
                  port->name, port->device, strerror(-rc));
@@ -142,7 +143,7 @@ static unsigned mtu_limit(const struct rte_eth_dev_info *info)
 
 /* What the device is told; port->mtu is what is used. */
 static int mtu_choose(struct port *port, const struct rte_eth_dev_info *info,
-                      const struct port_opts *opts, unsigned *told, char *err, size_t errlen)
+                      const struct port_opts *opts, unsigned *told, struct err *err)
 {
     struct ethdev_dev *dev = port->dev;
     unsigned limit = mtu_limit(info);
@@ -155,9 +156,8 @@ static int mtu_choose(struct port *port, const struct rte_eth_dev_info *info,
     if (port->mtu <= limit)
         return 0;
     if (!passes_jumbo_unasked(info)) {
-        snprintf(err, errlen, "port %s: %s takes an MTU of at most %u; set mtu: %u", port->name,
-                 port->device, limit, limit);
-        return -EMSGSIZE;
+        return err_set(err, -EMSGSIZE, "port %s: %s takes an MTU of at most %u; set mtu: %u",
+                       port->name, port->device, limit, limit);
     }
     *told = RTE_MIN(limit, (unsigned)own);
     return 0;
@@ -234,19 +234,18 @@ static uint32_t rx_count(unsigned queues, unsigned descriptors, uint16_t room, s
            (uint32_t)(buffer_bytes / (room + sizeof(struct rte_mbuf) + PKT_PRIV)) + PORT_BURST;
 }
 
-static int pools_make(struct port *port, size_t buffer_bytes, uint16_t rxd, uint16_t txd, char *err,
-                      size_t errlen)
+static int pools_make(struct port *port, size_t buffer_bytes, uint16_t rxd, uint16_t txd,
+                      struct err *err)
 {
     struct ethdev_dev *dev = port->dev;
     uint16_t room = room_for(port->mtu);
     int rc;
 
     rc = port_pool(port, "rx", rx_count(port->rx_queues, rxd, room, buffer_bytes), room,
-                   &port->rx_small, err, errlen);
+                   &port->rx_small, err);
     port->rx_large = port->rx_small;
     if (rc == 0 && port->tx_segs < SEGS_ENOUGH)
-        rc = port_pool(port, "linear", dev->txqs * txd + LINEAR_MORE, room, &port->tx_linear, err,
-                       errlen);
+        rc = port_pool(port, "linear", dev->txqs * txd + LINEAR_MORE, room, &port->tx_linear, err);
     return rc;
 }
 
@@ -312,7 +311,7 @@ static void caps_set(struct port *port, const struct rte_eth_dev_info *info, uin
     dev->prepare = tx_on & (l4 | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_VLAN_INSERT);
 }
 
-static int device_set_up(struct port *port, const struct port_opts *opts, char *err, size_t errlen)
+static int device_set_up(struct port *port, const struct port_opts *opts, struct err *err)
 {
     struct ethdev_dev *dev = port->dev;
     uint16_t rxd = DESCRIPTORS, txd = DESCRIPTORS;
@@ -327,7 +326,7 @@ static int device_set_up(struct port *port, const struct port_opts *opts, char *
     snprintf(port->driver, sizeof(port->driver), "%s", info.driver_name);
     if (port->socket < 0)
         port->socket = rte_eth_dev_socket_id(dev->id);
-    rc = mtu_choose(port, &info, opts, &told, err, errlen);
+    rc = mtu_choose(port, &info, opts, &told, err);
     if (rc < 0)
         return rc;
     queues_choose(port, &info, opts);
@@ -337,7 +336,7 @@ static int device_set_up(struct port *port, const struct port_opts *opts, char *
     if (rc < 0)
         goto say;
     caps_set(port, &info, rx_on, tx_on);
-    rc = pools_make(port, opts->buffer_bytes, rxd, txd, err, errlen);
+    rc = pools_make(port, opts->buffer_bytes, rxd, txd, err);
     if (rc < 0)
         return rc;
     rc = queues_make(port, &info, rxd, txd, rx_on, tx_on);
@@ -347,8 +346,7 @@ static int device_set_up(struct port *port, const struct port_opts *opts, char *
         rc = ethdev_shared_make(port);
 say:
     if (rc < 0)
-        snprintf(err, errlen, "port %s: %s cannot be set up: %s", port->name, port->device,
-                 strerror(-rc));
+        err_text(err, "port %s: %s cannot be set up: %s", port->name, port->device, strerror(-rc));
     return rc;
 }
 
@@ -370,36 +368,34 @@ static void ethdev_close(struct port *port)
     port->dev = NULL;
 }
 
-static int ethdev_open(struct port *port, const struct port_opts *opts, char *err, size_t errlen)
+static int ethdev_open(struct port *port, const struct port_opts *opts, struct err *err)
 {
     struct ethdev_dev *dev;
     int rc;
 
     if (posix_memalign((void **)&dev, RTE_CACHE_LINE_SIZE, sizeof(*dev)) != 0) {
-        snprintf(err, errlen, "port %s: out of memory", port->name);
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "port %s: out of memory", port->name);
     }
     memset(dev, 0, sizeof(*dev));
     port->dev = dev;
-    rc = find(port, err, errlen);
+    rc = find(port, err);
     if (rc == 0) {
         rte_eth_dev_callback_register(dev->id, RTE_ETH_EVENT_INTR_RMV, on_removal, dev);
-        rc = device_set_up(port, opts, err, errlen);
+        rc = device_set_up(port, opts, err);
     }
     if (rc < 0)
         ethdev_close(port);
     return rc;
 }
 
-static int ethdev_start(struct port *port, char *err, size_t errlen)
+static int ethdev_start(struct port *port, struct err *err)
 {
     struct ethdev_dev *dev = port->dev;
     int rc = rte_eth_dev_start(dev->id);
 
     if (rc < 0) {
-        snprintf(err, errlen, "port %s: %s cannot be started: %s", port->name, port->device,
-                 strerror(-rc));
-        return rc;
+        return err_set(err, rc, "port %s: %s cannot be started: %s", port->name, port->device,
+                       strerror(-rc));
     }
     rte_eth_allmulticast_enable(dev->id); /* for neighbour discovery; some devices filter nothing */
     return 0;

@@ -3,6 +3,7 @@
 #ifndef MILLRACE_PORT_INTERNAL_H
 #define MILLRACE_PORT_INTERNAL_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/port.h"
 
 #include <string.h>
@@ -32,9 +33,9 @@ static inline void port_copy(struct port_queue_stats *stats, void *to, const voi
 
 /* A pool of the port's. what: of at most 6 characters. Control thread. */
 int port_pool(struct port *port, const char *what, uint32_t count, uint16_t room,
-              struct rte_mempool **out, char *err, size_t errlen);
+              struct rte_mempool **out, struct err *err);
 /* Makes rx_small and rx_large for frames that are copied in. */
-int port_pools_copied(struct port *port, size_t buffer_bytes, char *err, size_t errlen);
+int port_pools_copied(struct port *port, size_t buffer_bytes, struct err *err);
 size_t port_pools_copied_memory(size_t buffer_bytes);
 
 /* ---- csum.c ---- */

@@ -7,6 +7,7 @@
  * address is used, and all its multicast is asked for, which neighbour discovery needs.
  */
 #include "lib/lnd_eth/port/port_packet.h"
+#include "lib/base/err.h"
 #include "lib/log/log.h"
 
 #include <arpa/inet.h>
@@ -191,8 +192,7 @@ static void warn_if_forwarding(const struct port *port, const char *family)
     fclose(f);
 }
 
-static int check_interface(struct port *port, const struct port_opts *opts, char *err,
-                           size_t errlen)
+static int check_interface(struct port *port, const struct port_opts *opts, struct err *err)
 {
     struct packet_dev *dev = port->dev;
     struct ifreq req = {.ifr_flags = 0};
@@ -202,35 +202,32 @@ static int check_interface(struct port *port, const struct port_opts *opts, char
 
     dev->ifindex = index_now(dev);
     if (dev->ifindex < 0) {
-        snprintf(err, errlen,
-                 "port %s: there is no interface %s here; `ip link` lists those there are",
+        err_text(err, "port %s: there is no interface %s here; `ip link` lists those there are",
                  port->name, dev->ifname);
         return dev->ifindex;
     }
     rc = mac_get(dev, &port->mac, &ethernet);
     if (rc == 0 && !ethernet) {
-        snprintf(err, errlen, "port %s: %s is not an Ethernet interface", port->name, dev->ifname);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "port %s: %s is not an Ethernet interface", port->name,
+                       dev->ifname);
     }
     if (rc == 0)
         rc = ask(dev, SIOCGIFFLAGS, &req);
     if (rc == 0 && !(req.ifr_flags & IFF_UP)) {
-        snprintf(err, errlen, "port %s: interface %s is down; `ip link set %s up`", port->name,
-                 dev->ifname, dev->ifname);
-        return -ENETDOWN;
+        return err_set(err, -ENETDOWN, "port %s: interface %s is down; `ip link set %s up`",
+                       port->name, dev->ifname, dev->ifname);
     }
     if (rc == 0)
         rc = ask(dev, SIOCGIFMTU, &req);
     if (rc < 0) {
-        snprintf(err, errlen, "port %s: interface %s: %s", port->name, dev->ifname, strerror(-rc));
-        return rc;
+        return err_set(err, rc, "port %s: interface %s: %s", port->name, dev->ifname,
+                       strerror(-rc));
     }
     mtu = (unsigned)req.ifr_mtu;
     if (opts->mtu > mtu || mtu < PORT_MTU_MIN) {
-        snprintf(err, errlen, "port %s: interface %s has an MTU of %u; `ip link set %s mtu %u`",
-                 port->name, dev->ifname, mtu, dev->ifname,
-                 opts->mtu > mtu ? opts->mtu : PORT_MTU_MIN);
-        return -EMSGSIZE;
+        return err_set(
+            err, -EMSGSIZE, "port %s: interface %s has an MTU of %u; `ip link set %s mtu %u`",
+            port->name, dev->ifname, mtu, dev->ifname, opts->mtu > mtu ? opts->mtu : PORT_MTU_MIN);
     }
     port->mtu = opts->mtu != 0 ? opts->mtu : RTE_MIN(mtu, (unsigned)PORT_MTU_MAX);
     return 0;
@@ -259,7 +256,7 @@ static void *aligned_zero(size_t size)
     return p;
 }
 
-static int queues_open(struct port *port, char *err, size_t errlen)
+static int queues_open(struct port *port, struct err *err)
 {
     struct packet_dev *dev = port->dev;
     int rc = 0;
@@ -268,18 +265,17 @@ static int queues_open(struct port *port, char *err, size_t errlen)
         dev->tx[i] = aligned_zero(sizeof(*dev->tx[i]));
         rc = dev->tx[i] ? tx_open(dev->tx[i]) : -ENOMEM;
         if (rc < 0)
-            snprintf(err, errlen, "a packet socket to send with: %s", strerror(-rc));
+            err_text(err, "a packet socket to send with: %s", strerror(-rc));
     }
     for (unsigned i = 0; i < port->rx_queues && rc == 0; i++) {
         dev->rx[i] = aligned_zero(sizeof(*dev->rx[i]));
         if (!dev->rx[i]) {
-            snprintf(err, errlen, "out of memory");
-            return -ENOMEM;
+            return err_set(err, -ENOMEM, "out of memory");
         }
         dev->rx[i]->epoll_fd = -1;
         for (int kind = 0; kind < PACKET_KINDS; kind++)
             dev->rx[i]->ring[kind].fd = -1;
-        rc = packet_rx_open(dev->rx[i], i, port->rx_queues, err, errlen);
+        rc = packet_rx_open(dev->rx[i], i, port->rx_queues, err);
     }
     return rc;
 }
@@ -304,19 +300,18 @@ static void packet_close(struct port *port)
     port->dev = NULL;
 }
 
-static int packet_open(struct port *port, const struct port_opts *opts, char *err, size_t errlen)
+static int packet_open(struct port *port, const struct port_opts *opts, struct err *err)
 {
     struct packet_dev *dev = calloc(1, sizeof(*dev));
     int rc;
 
     if (!dev) {
-        snprintf(err, errlen, "port %s: out of memory", port->name);
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "port %s: out of memory", port->name);
     }
     port->dev = dev;
     if (strlen(opts->device) >= sizeof(dev->ifname)) {
         dev->control_fd = -1;
-        snprintf(err, errlen,
+        err_text(err,
                  "port %s: %s is neither a PCI address nor devargs (net_…) nor the name of an "
                  "interface (at most %zu characters)",
                  port->name, opts->device, sizeof(dev->ifname) - 1);
@@ -328,22 +323,22 @@ static int packet_open(struct port *port, const struct port_opts *opts, char *er
     dev->control_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (dev->control_fd < 0) {
         rc = -errno;
-        snprintf(err, errlen, "port %s: a socket: %s", port->name, strerror(-rc));
+        err_text(err, "port %s: a socket: %s", port->name, strerror(-rc));
         goto fail;
     }
-    rc = check_interface(port, opts, err, errlen);
+    rc = check_interface(port, opts, err);
     if (rc < 0)
         goto fail;
     port->rx_queues = RTE_MIN(opts->rx_queues, PACKET_RX_QUEUES);
     port->tx_queues = opts->reactors;
-    rc = queues_open(port, err, errlen);
+    rc = queues_open(port, err);
     if (rc == -EPERM || rc == -EACCES)
-        snprintf(err, errlen,
+        err_text(err,
                  "port %s: packet sockets on %s need CAP_NET_RAW; start as root, or give the "
                  "service that capability (AmbientCapabilities=CAP_NET_RAW)",
                  port->name, dev->ifname);
     if (rc == 0)
-        rc = port_pools_copied(port, opts->buffer_bytes, err, errlen);
+        rc = port_pools_copied(port, opts->buffer_bytes, err);
     if (rc < 0)
         goto fail;
     driver_get(dev, port->driver);
@@ -358,7 +353,7 @@ fail:
     return rc;
 }
 
-static int packet_start(struct port *port, char *err, size_t errlen)
+static int packet_start(struct port *port, struct err *err)
 {
     struct packet_dev *dev = port->dev;
     int rc;
@@ -370,7 +365,7 @@ static int packet_start(struct port *port, char *err, size_t errlen)
     warn_if_forwarding(port, "ipv6");
     rc = bind_all(port, dev->ifindex);
     if (rc < 0)
-        snprintf(err, errlen, "port %s: interface %s: %s", port->name, dev->ifname, strerror(-rc));
+        err_text(err, "port %s: interface %s: %s", port->name, dev->ifname, strerror(-rc));
     return rc;
 }
 

@@ -21,6 +21,7 @@
 #ifndef MILLRACE_PORT_PACKET_H
 #define MILLRACE_PORT_PACKET_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/port_internal.h"
 
 #include <linux/if_packet.h>
@@ -89,7 +90,7 @@ struct packet_dev {
 /* ---- port_packet_ring.c (control thread) ---- */
 
 /* Opens the rings of a queue, of queues; nothing is received yet. */
-int packet_rx_open(struct packet_rx *rx, unsigned queue, unsigned queues, char *err, size_t errlen);
+int packet_rx_open(struct packet_rx *rx, unsigned queue, unsigned queues, struct err *err);
 void packet_rx_close(struct packet_rx *rx);
 
 /* ---- port_packet_io.c (the reactor of that queue) ---- */

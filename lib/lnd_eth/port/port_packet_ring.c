@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Receive rings of AF_PACKET sockets, and the filters that share the frames out among them. */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/port_packet.h"
 
 #include <errno.h>
@@ -132,7 +133,7 @@ static bool hand_over(int fd)
 }
 
 static int ring_open(struct packet_ring *ring, enum packet_kind kind, unsigned queue,
-                     unsigned queues, char *err, size_t errlen)
+                     unsigned queues, struct err *err)
 {
     const struct shape *shape = &shapes[kind];
     const char *what = "a socket";
@@ -177,8 +178,7 @@ static int ring_open(struct packet_ring *ring, enum packet_kind kind, unsigned q
         ring->map = rc == 0 ? map : NULL;
     }
     if (rc < 0) {
-        snprintf(err, errlen, "receiving with a packet socket: %s: %s", what, strerror(-rc));
-        return rc;
+        return err_set(err, rc, "receiving with a packet socket: %s: %s", what, strerror(-rc));
     }
     ring->slot_size = req.tp_frame_size;
     ring->slots = req.tp_frame_nr;
@@ -196,22 +196,22 @@ static void ring_close(struct packet_ring *ring)
     *ring = (struct packet_ring){.fd = -1};
 }
 
-int packet_rx_open(struct packet_rx *rx, unsigned queue, unsigned queues, char *err, size_t errlen)
+int packet_rx_open(struct packet_rx *rx, unsigned queue, unsigned queues, struct err *err)
 {
     int rc = 0;
 
     rx->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (rx->epoll_fd < 0) {
         rc = -errno;
-        snprintf(err, errlen, "epoll: %s", strerror(-rc));
+        err_text(err, "epoll: %s", strerror(-rc));
     }
     for (int kind = 0; kind < PACKET_KINDS && rc == 0; kind++) {
         struct epoll_event ev = {.events = EPOLLIN};
 
-        rc = ring_open(&rx->ring[kind], kind, queue, queues, err, errlen);
+        rc = ring_open(&rx->ring[kind], kind, queue, queues, err);
         if (rc == 0 && epoll_ctl(rx->epoll_fd, EPOLL_CTL_ADD, rx->ring[kind].fd, &ev) < 0) {
             rc = -errno;
-            snprintf(err, errlen, "epoll: %s", strerror(-rc));
+            err_text(err, "epoll: %s", strerror(-rc));
         }
     }
     return rc;

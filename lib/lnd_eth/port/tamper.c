@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The rules of the tamper stage. Reactors see an immutable list, which is published anew with each
  * change; a rule itself stays, with what it has counted. */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/tamper_internal.h"
 
 #include <errno.h>
@@ -12,36 +13,35 @@
 
 /* ---- checking ---- */
 
-static int refuse(char *err, size_t errlen, const char *why)
+static int refuse(struct err *err, const char *why)
 {
-    snprintf(err, errlen, "%s", why);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "%s", why);
 }
 
-static int check(const struct tamper_conf *c, char *err, size_t errlen)
+static int check(const struct tamper_conf *c, struct err *err)
 {
     const uint32_t chances[] = {c->chance,    c->loss,    c->burst_enter, c->burst_leave,
                                 c->duplicate, c->corrupt, c->reorder};
 
     for (unsigned i = 0; i < RTE_DIM(chances); i++)
         if (chances[i] > TAMPER_ALL)
-            return refuse(err, errlen, "a chance is above 100 %");
+            return refuse(err, "a chance is above 100 %");
     if (c->delay_us > TAMPER_DELAY_MAX || c->jitter_us > TAMPER_DELAY_MAX ||
         c->reorder_us > TAMPER_DELAY_MAX)
-        return refuse(err, errlen, "a delay is above 60 s");
+        return refuse(err, "a delay is above 60 s");
     if ((c->burst_enter > 0) != (c->burst_leave > 0))
-        return refuse(err, errlen, "bursts of loss need both chances, to enter and to leave");
+        return refuse(err, "bursts of loss need both chances, to enter and to leave");
     if ((c->reorder > 0) != (c->reorder_us > 0))
-        return refuse(err, errlen, "reordering needs both a chance and a time");
+        return refuse(err, "reordering needs both a chance and a time");
     if (c->rate > 0 && (c->rate < 8000 || c->rate > UINT64_C(1000000000000)))
-        return refuse(err, errlen, "a rate is 8 kbit/s to 1 Tbit/s");
+        return refuse(err, "a rate is 8 kbit/s to 1 Tbit/s");
     if (c->queue_packets > TAMPER_QUEUE_MAX)
-        return refuse(err, errlen, "a queue has 4096 packets at most");
+        return refuse(err, "a queue has 4096 packets at most");
     if ((c->queue_packets > 0 || c->queue_bytes > 0) && c->rate == 0)
-        return refuse(err, errlen, "a queue needs a rate");
+        return refuse(err, "a queue needs a rate");
     if (!(c->loss || c->burst_enter || c->duplicate || c->corrupt || c->delay_us || c->jitter_us ||
           c->reorder || c->rate || c->cut))
-        return refuse(err, errlen, "the rule does nothing to the frames");
+        return refuse(err, "the rule does nothing to the frames");
     return 0;
 }
 
@@ -203,19 +203,18 @@ static void publish(struct port_tamper *t, bool out, struct tamper_rules *rules)
 }
 
 int port_tamper_set(struct port *port, bool out, const struct tamper_conf *conf, bool add,
-                    unsigned *id, char *err, size_t errlen)
+                    unsigned *id, struct err *err)
 {
     struct port_tamper *t;
     struct tamper_rules *rules = NULL;
     struct tamper_rule *rule = NULL;
-    int rc = check(conf, err, errlen);
+    int rc = check(conf, err);
 
     if (rc != 0)
         return rc;
     t = tamper_of(port);
     if (t && add && t->rules[out]->n == TAMPER_RULES_MAX) {
-        snprintf(err, errlen, "the port has %d rules in this direction", TAMPER_RULES_MAX);
-        return -ENOSPC;
+        return err_set(err, -ENOSPC, "the port has %d rules in this direction", TAMPER_RULES_MAX);
     }
     if (t) {
         rules = calloc(1, sizeof(*rules));
@@ -224,8 +223,7 @@ int port_tamper_set(struct port *port, bool out, const struct tamper_conf *conf,
     if (!rules || !rule) {
         free(rules);
         rule_free(rule);
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
     if (add)
         *rules = *t->rules[out];

@@ -17,6 +17,7 @@
 #ifndef MILLRACE_TAMPER_H
 #define MILLRACE_TAMPER_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/port.h"
 
 #define TAMPER_RULES_MAX 16      /* of a direction of a port */
@@ -77,7 +78,7 @@ struct tamper_queues { /* of a direction of a port */
 /* Adds a rule behind those there are, or puts it in their place, and gives its number, unique in
  * the port. -EINVAL with a sentence (no effect, a value out of range), -ENOSPC, -ENOMEM. */
 int port_tamper_set(struct port *port, bool out, const struct tamper_conf *conf, bool add,
-                    unsigned *id, char *err, size_t errlen);
+                    unsigned *id, struct err *err);
 /* -ENOENT. What waits already goes on waiting. */
 int port_tamper_del(struct port *port, unsigned id);
 /* Deletes all rules of a direction; returns how many there were. */

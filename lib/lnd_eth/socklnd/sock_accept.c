@@ -3,6 +3,7 @@
  * Being called: acceptor request and HELLO on the listener's reactor, then the decisions about the
  * peer on its home reactor. docs/protocol/socklnd.md §1.3, §2.3 to §2.5.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
 #include <errno.h>
@@ -477,7 +478,7 @@ void sock_listener_put(struct sock_ni *sni)
         free(l);
 }
 
-int sock_listen(struct sock_ni *sni, char *err, size_t errlen)
+int sock_listen(struct sock_ni *sni, struct err *err)
 {
     const struct lnd_sock *sock = sni->sock;
     struct sock_listener *l = sni->listener;
@@ -494,7 +495,7 @@ int sock_listen(struct sock_ni *sni, char *err, size_t errlen)
     if (rc < 0) {
         l->users--;
         sni->serving = false;
-        snprintf(err, errlen, "cannot listen on %s port %u: %s%s", nid_format(&sni->ni->nid, nid),
+        err_text(err, "cannot listen on %s port %u: %s%s", nid_format(&sni->ni->nid, nid),
                  sock->opts.accept_port, strerror(-rc),
                  rc == -EADDRINUSE ? " (is LNet loaded, or another millraced running here?)"
                  : rc == -EACCES   ? " (needs CAP_NET_BIND_SERVICE)"

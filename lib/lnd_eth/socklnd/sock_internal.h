@@ -27,6 +27,7 @@
 #ifndef MILLRACE_SOCK_INTERNAL_H
 #define MILLRACE_SOCK_INTERNAL_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
 
@@ -379,7 +380,7 @@ void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_ni
 
 /* ---- sock_link.c ---- */
 /* NI's address from its interface or the other way round. Control thread. 0 or -errno, sentence. */
-int sock_link_resolve(struct sock_ni *sni, char *err, size_t errlen);
+int sock_link_resolve(struct sock_ni *sni, struct err *err);
 struct sock_link *sock_link_new(void);
 int sock_link_conns_by_speed(const char *ifname);
 void sock_link_start(struct sock_ni *sni); /* on its shard */
@@ -395,7 +396,7 @@ bool sock_addr_same(const union stream_addr *a, const union stream_addr *b); /* 
 /* ---- sock_port.c; control thread ---- */
 /* As sock_link_resolve() for an NI on a port, whose interface and transport it becomes. 1; 0: it is
  * on none; -errno with a sentence. */
-int sock_port_resolve(struct sock_ni *sni, char *err, size_t errlen);
+int sock_port_resolve(struct sock_ni *sni, struct err *err);
 void sock_port_watch(struct sock_ni *sni);   /* its reactors have been told to start */
 void sock_port_unwatch(struct sock_ni *sni); /* before they are told to stop */
 void sock_port_free(struct sock_ni *sni);
@@ -408,7 +409,7 @@ uint32_t sock_hello_version(const struct sock_ni *sni);
 /* The listener of an NI's address, made if there is none; not listening yet. Control. */
 int sock_listener_get(struct sock_ni *sni);
 void sock_listener_put(struct sock_ni *sni);
-int sock_listen(struct sock_ni *sni, char *err, size_t errlen); /* control */
+int sock_listen(struct sock_ni *sni, struct err *err); /* control */
 /* The NI takes callers of its listener from now on, or no longer; the last one closes the listener
  * and what is pending. On the listener's shard. */
 void sock_serve(struct sock_ni *sni);

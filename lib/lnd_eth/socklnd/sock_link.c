@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Addresses of interfaces, and what becomes of an NI's link and address. */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
 #include <arpa/inet.h>
@@ -97,29 +98,25 @@ static const char *owner_of(const struct ifaddrs *list, const union stream_addr 
     return NULL;
 }
 
-static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, char *err,
-                                size_t errlen)
+static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, struct err *err)
 {
     const struct sockaddr *sa = first_address(list, ni->ifname);
     union stream_addr a = {0};
 
     if (!sa && if_nametoindex(ni->ifname) == 0) {
-        snprintf(err, errlen, "there is no interface %s; `ip link` lists those there are",
-                 ni->ifname);
-        return -ENODEV;
+        return err_set(err, -ENODEV, "there is no interface %s; `ip link` lists those there are",
+                       ni->ifname);
     }
     if (!sa) {
-        snprintf(err, errlen, "interface %s has no IP address; give it one (ip addr add)",
-                 ni->ifname);
-        return -EADDRNOTAVAIL;
+        return err_set(err, -EADDRNOTAVAIL,
+                       "interface %s has no IP address; give it one (ip addr add)", ni->ifname);
     }
     memcpy(&a, sa, sa->sa_family == AF_INET6 ? sizeof(a.in6) : sizeof(a.in));
     sock_addr_to_nid(ni->net, &a, &ni->nid);
     return 0;
 }
 
-static int interface_of_address(struct sock_ni *sni, const struct ifaddrs *list, char *err,
-                                size_t errlen)
+static int interface_of_address(struct sock_ni *sni, const struct ifaddrs *list, struct err *err)
 {
     struct lnet_ni *ni = sni->ni;
     char nid[LNET_NIDSTR_SIZE];
@@ -128,12 +125,11 @@ static int interface_of_address(struct sock_ni *sni, const struct ifaddrs *list,
     sock_nid_to_addr(sni, &ni->nid, 0, &sni->addr);
     ifname = owner_of(list, &sni->addr, ni->ifname);
     if (!ifname) {
-        snprintf(err, errlen,
-                 "%s: the address is not on %s%s; add it there (ip addr add) or "
-                 "correct the NI",
-                 nid_format(&ni->nid, nid), ni->ifname[0] != '\0' ? "interface " : "any interface",
-                 ni->ifname);
-        return -EADDRNOTAVAIL;
+        return err_set(err, -EADDRNOTAVAIL,
+                       "%s: the address is not on %s%s; add it there (ip addr add) or "
+                       "correct the NI",
+                       nid_format(&ni->nid, nid),
+                       ni->ifname[0] != '\0' ? "interface " : "any interface", ni->ifname);
     }
     if (ni->ifname[0] == '\0')
         snprintf(ni->ifname, sizeof(ni->ifname), "%s", ifname);
@@ -142,7 +138,7 @@ static int interface_of_address(struct sock_ni *sni, const struct ifaddrs *list,
     return 0;
 }
 
-int sock_link_resolve(struct sock_ni *sni, char *err, size_t errlen)
+int sock_link_resolve(struct sock_ni *sni, struct err *err)
 {
     struct lnet_ni *ni = sni->ni;
     struct ifaddrs *list = NULL;
@@ -150,13 +146,12 @@ int sock_link_resolve(struct sock_ni *sni, char *err, size_t errlen)
 
     if (getifaddrs(&list) < 0) {
         rc = -errno;
-        snprintf(err, errlen, "cannot list the interfaces: %s", strerror(-rc));
-        return rc;
+        return err_set(err, rc, "cannot list the interfaces: %s", strerror(-rc));
     }
     if (nid_is_any(&ni->nid))
-        rc = address_of_interface(ni, list, err, errlen);
+        rc = address_of_interface(ni, list, err);
     if (rc == 0)
-        rc = interface_of_address(sni, list, err, errlen);
+        rc = interface_of_address(sni, list, err);
     freeifaddrs(list);
     return rc;
 }

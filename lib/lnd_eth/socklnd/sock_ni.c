@@ -3,6 +3,7 @@
  * NIs of the LND and what each reactor has of it: settings, pools, start, quiesce, stop.
  * docs/protocol/socklnd.md §3.1, §5.1.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
 #include <assert.h>
@@ -213,7 +214,7 @@ static void shards_fini(struct lnd_sock *sock)
     sock->shards = NULL;
 }
 
-static int shards_init(struct lnd_sock *sock, struct lnet_node *node, char *err, size_t errlen)
+static int shards_init(struct lnd_sock *sock, struct lnet_node *node, struct err *err)
 {
     if (sock->shards)
         return 0;
@@ -225,9 +226,8 @@ static int shards_init(struct lnd_sock *sock, struct lnet_node *node, char *err,
             shards_fini(sock);
     }
     if (!sock->shards) {
-        snprintf(err, errlen, "no memory for %u connections per reactor; lower max_conns",
-                 sock->opts.max_conns);
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory for %u connections per reactor; lower max_conns",
+                       sock->opts.max_conns);
     }
     return 0;
 }
@@ -272,13 +272,13 @@ void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_ni
 
 /* ---- settings ---- */
 
-static int bad(char *err, size_t errlen, const char *name, int value, int min, int max)
+static int bad(struct err *err, const char *name, int value, int min, int max)
 {
-    snprintf(err, errlen, "%s is %d; it must be %d to %d (or left out)", name, value, min, max);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "%s is %d; it must be %d to %d (or left out)", name, value, min,
+                   max);
 }
 
-static int check_tunables(struct lnet_tunables *t, char *err, size_t errlen)
+static int check_tunables(struct lnet_tunables *t, struct err *err)
 {
     if (t->credits == -1)
         t->credits = CREDITS_DEFAULT;
@@ -289,11 +289,11 @@ static int check_tunables(struct lnet_tunables *t, char *err, size_t errlen)
     if (t->peer_buffer_credits == -1)
         t->peer_buffer_credits = 0;
     if (t->credits < 1 || t->credits > 65535)
-        return bad(err, errlen, "credits", t->credits, 1, 65535);
+        return bad(err, "credits", t->credits, 1, 65535);
     if (t->peer_credits < 1 || t->peer_credits > 65535)
-        return bad(err, errlen, "peer_credits", t->peer_credits, 1, 65535);
+        return bad(err, "peer_credits", t->peer_credits, 1, 65535);
     if (t->peer_buffer_credits < 0)
-        return bad(err, errlen, "peer_buffer_credits", t->peer_buffer_credits, 0, 65535);
+        return bad(err, "peer_buffer_credits", t->peer_buffer_credits, 0, 65535);
     if (t->peer_credits > t->credits)
         t->peer_credits = t->credits;
     return 0;
@@ -306,19 +306,18 @@ static int conns_by_speed(const struct sock_ni *sni)
     return sock_link_conns_by_speed(sni->ni->ifname);
 }
 
-static int check_lnd_tunables(struct lnd_tunables *t, const struct sock_ni *sni, char *err,
-                              size_t errlen)
+static int check_lnd_tunables(struct lnd_tunables *t, const struct sock_ni *sni, struct err *err)
 {
     if (t->timeout == -1 || t->timeout == 0)
         t->timeout = SOCK_TIMEOUT;
     if (t->timeout < 1 || t->timeout > TIMEOUT_MAX)
-        return bad(err, errlen, "timeout", t->timeout, 1, TIMEOUT_MAX);
+        return bad(err, "timeout", t->timeout, 1, TIMEOUT_MAX);
     if (t->conns_per_peer == -1 || t->conns_per_peer == 0)
         t->conns_per_peer = conns_by_speed(sni);
     if (t->conns_per_peer < 1 || t->conns_per_peer > CONNS_PER_PEER_MAX)
-        return bad(err, errlen, "conns_per_peer", t->conns_per_peer, 0, CONNS_PER_PEER_MAX);
+        return bad(err, "conns_per_peer", t->conns_per_peer, 0, CONNS_PER_PEER_MAX);
     if (t->tos < -1 || t->tos > TOS_MAX)
-        return bad(err, errlen, "tos", t->tos, -1, TOS_MAX);
+        return bad(err, "tos", t->tos, -1, TOS_MAX);
     return 0;
 }
 
@@ -452,41 +451,39 @@ static void ni_shards_init(struct sock_ni *sni)
 }
 
 /* Its address, its interface and what carries its streams. */
-static int ni_resolve(struct sock_ni *sni, char *err, size_t errlen)
+static int ni_resolve(struct sock_ni *sni, struct err *err)
 {
     int rc = 0;
 
     if (sni->sock->opts.ports)
-        rc = sock_port_resolve(sni, err, errlen);
+        rc = sock_port_resolve(sni, err);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     sni->transport = (struct stream_transport){.ops = sni->sock->opts.transport};
-    return sock_link_resolve(sni, err, errlen);
+    return sock_link_resolve(sni, err);
 }
 
-static int ni_prepare(struct sock_ni *sni, char *err, size_t errlen)
+static int ni_prepare(struct sock_ni *sni, struct err *err)
 {
     struct lnet_ni *ni = sni->ni;
-    int rc = ni_resolve(sni, err, errlen);
+    int rc = ni_resolve(sni, err);
 
     if (rc == 0)
-        rc = check_tunables(&ni->tun, err, errlen);
+        rc = check_tunables(&ni->tun, err);
     if (rc == 0)
-        rc = check_lnd_tunables(&ni->lnd_tun, sni, err, errlen);
+        rc = check_lnd_tunables(&ni->lnd_tun, sni, err);
     if (rc < 0)
         return rc;
     ni->rx_take = sni->transport.ops->caps & STREAM_CAP_TAKE;
     ni->tx_refers = sni->transport.ops->caps & STREAM_CAP_BY_REFERENCE;
     if (ni->rx_take && lnet_segment_memory(ni->node) == 0) {
-        snprintf(err, errlen, "%s: no memory for received segments; set `segments`",
-                 sni->transport.ops->name);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "%s: no memory for received segments; set `segments`",
+                       sni->transport.ops->name);
     }
     sni->link_shard = reactor_index(lnet_nid_home(ni->node, &ni->nid));
     sni->link = sock_link_new();
     if (!sni->link || sock_listener_get(sni) < 0) {
-        snprintf(err, errlen, "no memory for an NI");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory for an NI");
     }
     return 0;
 }
@@ -499,25 +496,24 @@ static void ni_free(struct sock_ni *sni)
     free(sni);
 }
 
-static int ni_init(struct lnet_ni *ni, char *err, size_t errlen)
+static int ni_init(struct lnet_ni *ni, struct err *err)
 {
     struct lnd_sock *sock = ni->lnd_ctx;
     struct sock_ni *sni;
-    int rc = shards_init(sock, ni->node, err, errlen);
+    int rc = shards_init(sock, ni->node, err);
 
     if (rc < 0)
         return rc;
     sni = calloc(1, sizeof(*sni) + sock->nshards * sizeof(sni->shard[0]));
     if (!sni || sock->nnis == LNET_MAX_NI) {
         free(sni);
-        snprintf(err, errlen, "no room for another NI");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no room for another NI");
     }
     sni->ni = ni;
     sni->sock = sock;
     sni->nshards = sock->nshards;
     ni_shards_init(sni);
-    rc = ni_prepare(sni, err, errlen);
+    rc = ni_prepare(sni, err);
     if (rc < 0) {
         ni_free(sni);
         return rc;
@@ -541,7 +537,7 @@ static uint64_t new_incarnation(struct lnd_sock *sock)
     return now;
 }
 
-static int ni_start(struct lnet_ni *ni, char *err, size_t errlen)
+static int ni_start(struct lnet_ni *ni, struct err *err)
 {
     struct sock_ni *sni = ni->lnd_ni;
     int rc;
@@ -551,16 +547,16 @@ static int ni_start(struct lnet_ni *ni, char *err, size_t errlen)
     for (unsigned i = 0; i < sni->nshards; i++)
         reactor_post(sni->sock->shards[i].reactor, &sni->shard[i].start);
     sni->running = true;
-    rc = sock_listen(sni, err, errlen);
+    rc = sock_listen(sni, err);
     if (rc == 0 && sni->ifp)
         sock_port_watch(sni);
     return rc;
 }
 
-static int ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, char *err, size_t errlen)
+static int ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, struct err *err)
 {
     struct lnd_tunables tun = lnd_tunables_with(ni->lnd_tun, set);
-    int rc = check_lnd_tunables(&tun, ni->lnd_ni, err, errlen);
+    int rc = check_lnd_tunables(&tun, ni->lnd_ni, err);
 
     if (rc == 0)
         lnd_tunables_store(&ni->lnd_tun, &tun);

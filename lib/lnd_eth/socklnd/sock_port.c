@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* NIs on ports: their addresses, their transport, what becomes of their link. */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
 #include <errno.h>
@@ -38,7 +39,7 @@ static struct sock_home *home_of(struct lnd_sock *sock, const struct inet_addr *
     return NULL;
 }
 
-static int home_take(struct sock_ni *sni, char *err, size_t errlen)
+static int home_take(struct sock_ni *sni, struct err *err)
 {
     struct lnd_sock *sock = sni->sock;
     struct sock_home *h;
@@ -47,9 +48,8 @@ static int home_take(struct sock_ni *sni, char *err, size_t errlen)
     addr_of_nid(&sni->ni->nid, &addr);
     h = home_of(sock, &addr);
     if (!h && sock->nhomes == SOCK_HOMES) {
-        snprintf(err, errlen, "NIs have had more than %u addresses; restart the program",
-                 SOCK_HOMES);
-        return -ENOSPC;
+        return err_set(err, -ENOSPC, "NIs have had more than %u addresses; restart the program",
+                       SOCK_HOMES);
     }
     if (!h) {
         h = &sock->home[sock->nhomes];
@@ -112,24 +112,21 @@ static bool has_address(const struct sock_ports *ports, const struct inet_if *if
     return false;
 }
 
-static int address_of_port(struct sock_ni *sni, const struct sock_ports *ports, char *err,
-                           size_t errlen)
+static int address_of_port(struct sock_ni *sni, const struct sock_ports *ports, struct err *err)
 {
     struct lnet_ni *ni = sni->ni;
     struct inet_addr addr;
 
     if (!first_address(ports, sni->ifp, &addr)) {
-        snprintf(err, errlen,
-                 "port %s has no IP address but those of its link; give it one (addresses:)",
-                 ni->ifname);
-        return -EADDRNOTAVAIL;
+        return err_set(err, -EADDRNOTAVAIL,
+                       "port %s has no IP address but those of its link; give it one (addresses:)",
+                       ni->ifname);
     }
     ni->nid = nid_of_addr(ni->net, &addr);
     return 0;
 }
 
-static int check_address(const struct sock_ni *sni, const struct sock_ports *ports, char *err,
-                         size_t errlen)
+static int check_address(const struct sock_ni *sni, const struct sock_ports *ports, struct err *err)
 {
     const struct lnet_ni *ni = sni->ni;
     char nid[LNET_NIDSTR_SIZE];
@@ -138,10 +135,9 @@ static int check_address(const struct sock_ni *sni, const struct sock_ports *por
     addr_of_nid(&ni->nid, &addr);
     if (has_address(ports, sni->ifp, &addr))
         return 0;
-    snprintf(err, errlen,
-             "%s: the address is not on port %s; add it there (addresses:) or correct the NI",
-             nid_format(&ni->nid, nid), ni->ifname);
-    return -EADDRNOTAVAIL;
+    return err_set(err, -EADDRNOTAVAIL,
+                   "%s: the address is not on port %s; add it there (addresses:) or correct the NI",
+                   nid_format(&ni->nid, nid), ni->ifname);
 }
 
 static struct inet_if *port_of(const struct sock_ports *ports, const struct lnet_ni *ni)
@@ -156,7 +152,7 @@ static struct inet_if *port_of(const struct sock_ports *ports, const struct lnet
     return ports->owner(ports->inet, &addr);
 }
 
-int sock_port_resolve(struct sock_ni *sni, char *err, size_t errlen)
+int sock_port_resolve(struct sock_ni *sni, struct err *err)
 {
     const struct sock_ports *ports = sni->sock->opts.ports;
     struct lnet_ni *ni = sni->ni;
@@ -168,12 +164,11 @@ int sock_port_resolve(struct sock_ni *sni, char *err, size_t errlen)
     sni->ifp = ifp;
     sni->transport = ports->transport;
     snprintf(ni->ifname, sizeof(ni->ifname), "%s", ports->name(ifp));
-    rc = nid_is_any(&ni->nid) ? address_of_port(sni, ports, err, errlen)
-                              : check_address(sni, ports, err, errlen);
+    rc = nid_is_any(&ni->nid) ? address_of_port(sni, ports, err) : check_address(sni, ports, err);
     if (rc < 0)
         return rc;
     sock_nid_to_addr(sni, &ni->nid, 0, &sni->addr);
-    rc = home_take(sni, err, errlen);
+    rc = home_take(sni, err);
     return rc < 0 ? rc : 1;
 }
 

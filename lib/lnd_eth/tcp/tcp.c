@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Making, the end of a burst, and the end of all. */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/tcp/tcp_internal.h"
 
 #include <limits.h>
@@ -377,8 +378,7 @@ static int set_secrets(struct tcp *tcp)
     return 0;
 }
 
-int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out, char *err,
-               size_t errlen)
+int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out, struct err *err)
 {
     struct tcp *tcp = calloc(1, sizeof(*tcp));
     struct inet_upper upper = {.ctx = tcp,
@@ -396,23 +396,22 @@ int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out,
     tcp->nshards = reactor_count(tcp->env);
     tcp->cc = tcp_cc_find(tcp->opts.cc);
     if (!tcp->cc) {
-        snprintf(err, errlen, "there is no congestion control \"%s\"", tcp->opts.cc);
+        err_text(err, "there is no congestion control \"%s\"", tcp->opts.cc);
         rc = -EINVAL;
         goto fail;
     }
     if (set_secrets(tcp) < 0) {
-        snprintf(err, errlen, "the system has no random numbers");
+        err_text(err, "the system has no random numbers");
         rc = -EIO;
         goto fail;
     }
-    rc = tcp_tx_create(tcp, err, errlen);
+    rc = tcp_tx_create(tcp, err);
     if (rc < 0)
         goto fail;
     for (unsigned i = 0; i < tcp->nshards; i++) {
         tcp->shard[i] = shard_new(tcp, i);
         if (!tcp->shard[i]) {
-            snprintf(err, errlen, "no memory for %u connections of reactor %u", tcp->opts.max_conns,
-                     i);
+            err_text(err, "no memory for %u connections of reactor %u", tcp->opts.max_conns, i);
             tcp_destroy(tcp);
             return -ENOMEM;
         }

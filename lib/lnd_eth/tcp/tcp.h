@@ -10,6 +10,7 @@
 #ifndef MILLRACE_TCP_H
 #define MILLRACE_TCP_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/stream.h"
 
@@ -30,8 +31,7 @@ struct tcp_opts {
 };
 
 /* Makes TCP over inet, which it becomes the upper of; before inet_start(). Control thread. */
-int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out, char *err,
-               size_t errlen);
+int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out, struct err *err);
 /* After inet_stop(); all streams closed. */
 void tcp_destroy(struct tcp *tcp);
 /* What it takes. Any thread. */

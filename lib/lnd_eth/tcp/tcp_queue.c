@@ -6,6 +6,7 @@
  * device still reads a frame. So is landing memory on a port that keeps what it has sent: its owner
  * would wait.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/tcp/tcp_tx_internal.h"
 #include "lib/reactor/mem_hold.h"
 #include "lib/reactor/mem_mbuf.h"
@@ -26,13 +27,13 @@ static uint32_t copy_count(const struct tcp_opts *opts)
     return (uint32_t)tx_max(tx_min(bytes / TX_COPY_ROOM, (size_t)1 << 20), (size_t)COPY_MIN);
 }
 
-int tcp_tx_create(struct tcp *tcp, char *err, size_t errlen)
+int tcp_tx_create(struct tcp *tcp, struct err *err)
 {
     char name[24]; /* a process may have several TCPs: tests do */
 
     snprintf(name, sizeof(name), "tcp_copy_%x", (unsigned)((uintptr_t)tcp >> 4));
-    return mem_mbufs_create(name, copy_count(&tcp->opts), 0, TX_COPY_ROOM, -1, &tcp->copy_pool, err,
-                            errlen);
+    return mem_mbufs_create(name, copy_count(&tcp->opts), 0, TX_COPY_ROOM, -1, &tcp->copy_pool,
+                            err);
 }
 
 void tcp_tx_destroy(struct tcp *tcp)

@@ -7,6 +7,7 @@
 #ifndef MILLRACE_TCP_TX_H
 #define MILLRACE_TCP_TX_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/pkt.h"
 #include "lib/lnd_eth/tcp/tcp_wire.h"
 #include "lib/reactor/mem.h"
@@ -135,7 +136,7 @@ struct tcp;
 struct tcp_shard;
 struct tcp_opts;
 /* Makes the pool for payload that must be copied (tcp->copy_pool). 0 or -errno with a sentence. */
-int tcp_tx_create(struct tcp *tcp, char *err, size_t errlen);
+int tcp_tx_create(struct tcp *tcp, struct err *err);
 void tcp_tx_destroy(struct tcp *tcp);
 /* Makes sh->copies, a reactor's stock of queue pieces and records of segments. */
 int tcp_tx_shard_create(struct tcp_shard *sh);

@@ -3,6 +3,7 @@
  * The RDMA provider over rdma-core: its table of functions, the worker thread and the ways between
  * it and reactors. See rdma.h for what is promised, rdma_core_internal.h for how it is divided.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/lnd_verbs/provider/rdma_core_internal.h"
 
@@ -298,14 +299,14 @@ static int worker_stop(struct rdma *rdma, void *arg)
 
 /* ---- open and close ---- */
 
-static int channel_open(struct rdma *rdma, char *err, size_t errlen)
+static int channel_open(struct rdma *rdma, struct err *err)
 {
     int flags, rc;
 
     rdma->channel = rdma_create_event_channel();
     if (!rdma->channel) {
         rc = errno > 0 ? -errno : -ENODEV;
-        rcore_say_no_device(NULL, rc, err, errlen);
+        rcore_say_no_device(NULL, rc, err);
         return rc;
     }
     flags = fcntl(rdma->channel->fd, F_GETFL);
@@ -363,26 +364,25 @@ static void region_gone(struct mem_watch *watch, uint16_t index)
     (void)on_worker(rcore_container(watch, struct rdma, mem), rcore_forget_region, &index);
 }
 
-static int core_open(struct reactor_env *env, struct rdma **out, char *err, size_t errlen)
+static int core_open(struct reactor_env *env, struct rdma **out, struct err *err)
 {
     struct rdma *rdma = provider_new(env);
     int rc;
 
     if (!rdma) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "out of memory");
     }
-    snprintf(err, errlen, "%s", "");
+    err_text(err, "%s", "");
     rc = base_open(rdma);
     if (rc == 0)
-        rc = channel_open(rdma, err, errlen);
+        rc = channel_open(rdma, err);
     if (rc == 0)
         rc = lanes_open(rdma);
     if (rc == 0)
         rc = worker_start(rdma);
     if (rc < 0) {
-        if (err[0] == '\0')
-            snprintf(err, errlen, "the RDMA worker cannot start: %s", strerror(-rc));
+        if (!err->message[0])
+            err_text(err, "the RDMA worker cannot start: %s", strerror(-rc));
         provider_free(rdma);
         return rc;
     }
@@ -436,9 +436,9 @@ static void core_counters(struct rdma *rdma, struct rdma_counters *out)
 /* ---- ports (control) ---- */
 
 static int core_bind(struct rdma *rdma, struct rdma_port *port, const struct sockaddr_in *addr,
-                     char *err, size_t errlen)
+                     struct err *err)
 {
-    struct rcore_bind arg = {.port = port, .addr = addr, .err = err, .errlen = errlen};
+    struct rcore_bind arg = {.port = port, .addr = addr, .err = err};
 
     return on_worker(rdma, rcore_bind, &arg);
 }
@@ -461,10 +461,9 @@ static void core_info(struct rdma_port *port, struct rdma_info *out)
 }
 
 static int core_listen(struct rdma_port *port, uint16_t service, const struct rdma_listener *l,
-                       char *err, size_t errlen)
+                       struct err *err)
 {
-    struct rcore_bind arg = {
-        .port = port, .service = service, .listener = l, .err = err, .errlen = errlen};
+    struct rcore_bind arg = {.port = port, .service = service, .listener = l, .err = err};
 
     return on_worker(port->rdma, rcore_listen, &arg);
 }

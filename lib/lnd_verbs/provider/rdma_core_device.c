@@ -6,6 +6,7 @@
  * A device stays open until the provider is closed: reactors may poll its queues until then. One
  * that was taken away is closed once its last port is unbound, for its driver may wait for that.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_verbs/provider/rdma_core_internal.h"
 
 #include <arpa/inet.h>
@@ -61,40 +62,39 @@ static int device_names(char *out, size_t len)
     return n;
 }
 
-void rcore_say_no_device(const struct sockaddr_in *addr, int error, char *err, size_t errlen)
+void rcore_say_no_device(const struct sockaddr_in *addr, int error, struct err *err)
 {
     char names[256], ip[INET_ADDRSTRLEN] = "";
 
     if (addr)
         inet_ntop(AF_INET, &addr->sin_addr, ip, sizeof(ip));
     if (!folder_has_any("/sys/class/infiniband"))
-        snprintf(
-            err, errlen,
+        err_text(
+            err,
             "this host has no RDMA device (/sys/class/infiniband is empty): load the driver of "
             "the adapter, or add one in software to an Ethernet interface: rdma link add rxe0 "
             "type rxe netdev eth0");
     else if (access("/dev/infiniband/rdma_cm", F_OK) < 0)
-        snprintf(err, errlen,
+        err_text(err,
                  "the RDMA connection manager cannot be reached, /dev/infiniband/rdma_cm is not "
                  "there: modprobe rdma_ucm");
     else if (device_names(names, sizeof(names)) == 0)
-        snprintf(err, errlen,
+        err_text(err,
                  "this host has RDMA devices, but libibverbs finds none that it can drive: install "
                  "ibverbs-providers, modprobe ib_uverbs");
     else if (!addr)
-        snprintf(err, errlen, "the RDMA connection manager cannot be used: %s", strerror(-error));
+        err_text(err, "the RDMA connection manager cannot be used: %s", strerror(-error));
     else if (error == -EADDRNOTAVAIL)
-        snprintf(err, errlen, "no interface of this host has the address %s", ip);
+        err_text(err, "no interface of this host has the address %s", ip);
     else if (error == -ENODEV)
-        snprintf(err, errlen,
-                 "the interface of %s is not that of an RDMA device; there are these: %s", ip,
+        err_text(err, "the interface of %s is not that of an RDMA device; there are these: %s", ip,
                  names);
     else
-        snprintf(err, errlen, "%s cannot be bound to an RDMA device: %s", ip, strerror(-error));
+        err_text(err, "%s cannot be bound to an RDMA device: %s", ip, strerror(-error));
 }
 
-static void say_not_registered(const struct rcore_device *dev, size_t bytes, int error, char *err,
-                               size_t errlen)
+static void say_not_registered(const struct rcore_device *dev, size_t bytes, int error,
+                               struct err *err)
 {
     struct rlimit limit = {0};
     char locked[32] = "unlimited";
@@ -102,8 +102,8 @@ static void say_not_registered(const struct rcore_device *dev, size_t bytes, int
     (void)getrlimit(RLIMIT_MEMLOCK, &limit);
     if (limit.rlim_cur != RLIM_INFINITY)
         snprintf(locked, sizeof(locked), "%llu KiB", (unsigned long long)limit.rlim_cur >> 10);
-    snprintf(
-        err, errlen,
+    err_text(
+        err,
         "%s cannot be given %zu KiB of memory: %s (the limit of locked memory, RLIMIT_MEMLOCK, "
         "is %s: LimitMEMLOCK=infinity in the systemd unit, or ulimit -l unlimited)",
         ibv_get_device_name(dev->ctx->device), bytes >> 10, strerror(-error), locked);
@@ -146,14 +146,14 @@ static void region_forget(struct rcore_device *dev, uint16_t index)
     (void)ibv_dereg_mr(mr);
 }
 
-static int regions_register(struct rcore_device *dev, char *err, size_t errlen)
+static int regions_register(struct rcore_device *dev, struct err *err)
 {
     for (unsigned i = 0; i < mem_region_count(); i++) {
         size_t bytes = 0;
         int rc = region_register(dev, (uint16_t)i, &bytes);
 
         if (rc < 0) {
-            say_not_registered(dev, bytes, rc, err, errlen);
+            say_not_registered(dev, bytes, rc, err);
             return rc;
         }
     }
@@ -427,14 +427,13 @@ void rcore_devices_sweep(struct rdma *rdma)
  * devices that is held keeps it open: else that of one which was taken away would be closed as soon
  * as no identifier is left on it. */
 static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_device **out,
-                       char *err, size_t errlen)
+                       struct err *err)
 {
     struct rcore_device *dev = calloc(1, sizeof(*dev));
     int rc = -ENOMEM;
 
     if (!dev) {
-        snprintf(err, errlen, "out of memory");
-        return rc;
+        return err_set(err, rc, "out of memory");
     }
     dev->rdma = rdma;
     dev->ctx = ctx;
@@ -454,8 +453,7 @@ static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_
     *out = dev;
     return 0;
 fail:
-    snprintf(err, errlen, "%s cannot be opened: %s", ibv_get_device_name(ctx->device),
-             strerror(-rc));
+    err_text(err, "%s cannot be opened: %s", ibv_get_device_name(ctx->device), strerror(-rc));
     rcore_device_free(dev);
     return rc;
 }
@@ -472,14 +470,14 @@ struct rcore_device *rcore_device_of(struct rdma *rdma, struct ibv_context *ctx)
 }
 
 int rcore_device_get(struct rdma *rdma, struct ibv_context *ctx, struct rcore_device **out,
-                     char *err, size_t errlen)
+                     struct err *err)
 {
     int rc = 0;
 
     *out = rcore_device_of(rdma, ctx);
     if (!*out)
-        rc = device_open(rdma, ctx, out, err, errlen);
-    return rc < 0 ? rc : regions_register(*out, err, errlen);
+        rc = device_open(rdma, ctx, out, err);
+    return rc < 0 ? rc : regions_register(*out, err);
 }
 
 void rcore_id_drop(struct rdma_cm_id **id)

@@ -21,6 +21,7 @@
 #ifndef MILLRACE_RDMA_CORE_INTERNAL_H
 #define MILLRACE_RDMA_CORE_INTERNAL_H
 
+#include "lib/base/err.h"
 #include "lib/lnd_verbs/rdma.h"
 
 #include <pthread.h>
@@ -255,12 +256,12 @@ void rcore_areas_free(struct rcore_device *dev);
 /* ---- rdma_core_device.c; the worker, if not said otherwise ---- */
 
 /* A sentence on why there is no device, or none of an address. Any thread. */
-void rcore_say_no_device(const struct sockaddr_in *addr, int error, char *err, size_t errlen);
+void rcore_say_no_device(const struct sockaddr_in *addr, int error, struct err *err);
 struct rcore_device *rcore_device_of(struct rdma *rdma, struct ibv_context *ctx);
 /* The same, opened if need be, with all regions of memory registered. 0 or -errno with a sentence.
  */
 int rcore_device_get(struct rdma *rdma, struct ibv_context *ctx, struct rcore_device **out,
-                     char *err, size_t errlen);
+                     struct err *err);
 /* The device is gone or failed for good: all on it are told. */
 void rcore_device_dead(struct rcore_device *dev);
 void rcore_device_free(struct rcore_device *dev);
@@ -283,8 +284,7 @@ struct rcore_bind { /* arguments of bind() and listen() */
     uint16_t service;
     const struct rdma_listener *listener;
     struct rdma_info *info;
-    char *err;
-    size_t errlen;
+    struct err *err;
 };
 
 int rcore_bind(struct rdma *rdma, void *arg);

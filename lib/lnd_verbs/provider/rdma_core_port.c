@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ports: the addresses of NIs and the device ports they are on, and who listens on them. */
+#include "lib/base/err.h"
 #include "lib/lnd_verbs/provider/rdma_core_internal.h"
 
 #include <arpa/inet.h>
@@ -251,8 +252,7 @@ int rcore_bind(struct rdma *rdma, void *arg)
     int rc;
 
     if (!p) {
-        snprintf(b->err, b->errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(b->err, -ENOMEM, "out of memory");
     }
     p->owner.kind = RCORE_PORT;
     p->rdma = rdma;
@@ -261,10 +261,10 @@ int rcore_bind(struct rdma *rdma, void *arg)
     pub->addr.sin_port = 0;
     rc = id_bind(rdma, &p->owner, &pub->addr, &p->id);
     if (rc < 0) {
-        rcore_say_no_device(&pub->addr, rc, b->err, b->errlen);
+        rcore_say_no_device(&pub->addr, rc, b->err);
         goto fail;
     }
-    rc = rcore_device_get(rdma, p->id->verbs, &p->dev, b->err, b->errlen);
+    rc = rcore_device_get(rdma, p->id->verbs, &p->dev, b->err);
     if (rc < 0)
         goto fail_id;
     info_fill(p);
@@ -312,16 +312,15 @@ static void say_not_listening(const struct rcore_bind *b, int error)
 
     inet_ntop(AF_INET, &b->port->addr.sin_addr, ip, sizeof(ip));
     if (error == -EACCES)
-        snprintf(b->err, b->errlen,
+        err_text(b->err,
                  "not allowed to listen at service %u of %s: it takes root or CAP_NET_BIND_SERVICE",
                  b->service, ip);
     else if (error == -EADDRINUSE)
-        snprintf(b->err, b->errlen,
+        err_text(b->err,
                  "another program, or the kernel's own o2iblnd, listens at service %u of %s",
                  b->service, ip);
     else
-        snprintf(b->err, b->errlen, "cannot listen at service %u of %s: %s", b->service, ip,
-                 strerror(-error));
+        err_text(b->err, "cannot listen at service %u of %s: %s", b->service, ip, strerror(-error));
 }
 
 int rcore_listen(struct rdma *rdma, void *arg)
@@ -335,14 +334,12 @@ int rcore_listen(struct rdma *rdma, void *arg)
 
     rcore_listeners_sweep(rdma, false);
     if (p->listener || !p->id) {
-        snprintf(b->err, b->errlen, "%s",
-                 !p->id ? "the RDMA device is gone" : "it listens already");
+        err_text(b->err, "%s", !p->id ? "the RDMA device is gone" : "it listens already");
         return !p->id ? -ENODEV : -EALREADY;
     }
     l = calloc(1, sizeof(*l) + n * sizeof(l->notes[0]));
     if (!l) {
-        snprintf(b->err, b->errlen, "out of memory");
-        return -ENOMEM;
+        return err_set(b->err, -ENOMEM, "out of memory");
     }
     l->owner.kind = RCORE_LISTENER;
     l->port = p;

@@ -9,6 +9,7 @@
  * message that has been with the LND for OVERDUE_US gives the NI credit up. Its peer credit, of
  * which each peer has few, still bounds what it can have under way.
  */
+#include "lib/base/err.h"
 #include "lib/lnet/lnet_internal.h"
 #include "lib/reactor/mark.h"
 
@@ -381,12 +382,11 @@ bool lnet_credit_fail_removed(struct lnet_shard *s, uint32_t *bucket)
 
 /* ---- init ---- */
 
-int lnet_credits_init(struct lnet_shard *s, char *err, size_t errlen)
+int lnet_credits_init(struct lnet_shard *s, struct err *err)
 {
     s->tq = calloc(LNET_MAX_NI, sizeof(*s->tq));
     if (!s->tq) {
-        snprintf(err, errlen, "no memory for the queues of NIs");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory for the queues of NIs");
     }
     for (unsigned i = 0; i < LNET_MAX_NI; i++) {
         queue_init(&s->tq[i].queue);

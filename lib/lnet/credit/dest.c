@@ -13,6 +13,7 @@
  *    of what is free for it (a dynamic threshold: n next hops that hang leave 1/(1 + n/2) of the
  *    pool free with the default share of 50).
  */
+#include "lib/base/err.h"
 #include "lib/lnet/lnet_internal.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@
 
 #define URGENT_PART 16
 
-int lnet_dests_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen)
+int lnet_dests_init(struct lnet_shard *s, unsigned max, struct err *err)
 {
     uint32_t buckets = 64;
 
@@ -31,8 +32,8 @@ int lnet_dests_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen
     s->dests = lnet_table_alloc(max, sizeof(*s->dests), &s->dests_memory);
     s->dest_hash = calloc(buckets, sizeof(*s->dest_hash));
     if (!s->dests || !s->dest_hash) {
-        snprintf(err, errlen, "no memory for the accounts of %u next hops; lower max_peers", max);
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory for the accounts of %u next hops; lower max_peers",
+                       max);
     }
     s->dest_mask = buckets - 1;
     for (unsigned i = max; i-- > 0;) {

@@ -8,6 +8,7 @@
  *
  * All of it is landing memory: a peer's RDMA may carry little too.
  */
+#include "lib/base/err.h"
 #include "lib/lnet/lnet_internal.h"
 
 #include <errno.h>
@@ -74,31 +75,29 @@ static enum lnet_pool too_many(const unsigned asked[LNET_POOLS], unsigned count[
 
 /* count: what is asked for, and the least of what is not. */
 static int does_not_fit(const unsigned asked[LNET_POOLS], unsigned count[LNET_POOLS],
-                        unsigned reactors, size_t memory, char *err, size_t errlen)
+                        unsigned reactors, size_t memory, struct err *err)
 {
     unsigned least[LNET_POOLS];
     enum lnet_pool pool, other;
-    int n;
 
     least[LNET_POOL_SMALL] = least[LNET_POOL_LARGE] = even(0, reactors);
     if (bytes_of(least) > memory) {
-        snprintf(err, errlen,
-                 "buffers: %u large and %u small ones, the least for %u reactors, take %.1f MiB; "
-                 "there are %.1f",
-                 least[LNET_POOL_LARGE], least[LNET_POOL_SMALL], reactors,
-                 (double)bytes_of(least) / MIB, (double)memory / MIB);
-        return -ENOMEM;
+        return err_set(
+            err, -ENOMEM,
+            "buffers: %u large and %u small ones, the least for %u reactors, take %.1f MiB; "
+            "there are %.1f",
+            least[LNET_POOL_LARGE], least[LNET_POOL_SMALL], reactors, (double)bytes_of(least) / MIB,
+            (double)memory / MIB);
     }
-    n = snprintf(err, errlen, "buffers: %u large and %u small take %.1f MiB, there are %.1f; ",
-                 count[LNET_POOL_LARGE], count[LNET_POOL_SMALL], (double)bytes_of(count) / MIB,
-                 (double)memory / MIB);
+    err_set(err, -ENOMEM, "buffers: %u large and %u small take %.1f MiB, there are %.1f; ",
+            count[LNET_POOL_LARGE], count[LNET_POOL_SMALL], (double)bytes_of(count) / MIB,
+            (double)memory / MIB);
     pool = too_many(asked, count, least[LNET_POOL_LARGE], memory);
     other = other_than(pool);
     count[pool] = 0;
     count[pool] = even((unsigned)((memory - bytes_of(count)) / sizes[pool]), reactors);
-    if (n > 0 && (size_t)n < errlen)
-        snprintf(err + n, errlen - (size_t)n, "beside %u %s ones %u %s would fit", count[other],
-                 names[other], count[pool], names[pool]);
+    err_add(err, "beside %u %s ones %u %s would fit", count[other], names[other], count[pool],
+            names[pool]);
     return -ENOMEM;
 }
 
@@ -149,7 +148,7 @@ size_t lnet_segments_least(unsigned reactors)
 }
 
 int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct lnet_memory *out,
-                     char *err, size_t errlen)
+                     struct err *err)
 {
     const unsigned asked[LNET_POOLS] = {o->tiny, o->small, o->large};
     unsigned forward = 0;
@@ -162,15 +161,14 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
             unsigned count[LNET_POOLS];
 
             memcpy(count, out->buffers, sizeof(count));
-            return does_not_fit(asked, count, reactors, o->memory, err, errlen);
+            return does_not_fit(asked, count, reactors, o->memory, err);
         }
     }
     out->segments = o->segments / reactors * reactors;
     if (o->segments && out->segments / reactors < lnet_budget_least()) {
-        snprintf(err, errlen, "segments: %.1f MiB are too little for %u threads; give %.1f or more",
-                 (double)o->segments / MIB, reactors,
-                 (double)(reactors * lnet_budget_least()) / MIB);
-        return -ENOMEM;
+        return err_set(
+            err, -ENOMEM, "segments: %.1f MiB are too little for %u threads; give %.1f or more",
+            (double)o->segments / MIB, reactors, (double)(reactors * lnet_budget_least()) / MIB);
     }
     plan_most(o, reactors, out);
     out->landing = bytes_of(out->most);
@@ -240,7 +238,7 @@ void lnet_pool_short(struct lnet_shard *s, enum lnet_pool pool)
 
 /* ---- the pools of a shard ---- */
 
-int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen)
+int lnet_pools_init(struct lnet_shard *s, struct err *err)
 {
     const struct lnet_memory *plan = &s->node->plan;
     unsigned i, k;
@@ -261,7 +259,7 @@ int lnet_pools_init(struct lnet_shard *s, char *err, size_t errlen)
         }
         if (rc == 0 && sizes[i] > 0)
             rc = mem_pool_init(&p->mem, s->node->arena, MEM_LANDING, (uint32_t)sizes[i],
-                               p->capacity, names[i], err, errlen);
+                               p->capacity, names[i], err);
     }
     return rc;
 }
@@ -311,7 +309,7 @@ static void resize_task(struct reactor_task *task)
 
 /* Totals as they shall be. */
 static int resize_check(const struct lnet_node *node, const int totals[LNET_POOLS],
-                        unsigned want[LNET_POOLS], char *err, size_t errlen)
+                        unsigned want[LNET_POOLS], struct err *err)
 {
     const struct lnet_memory *plan = &node->plan;
     unsigned i;
@@ -320,31 +318,29 @@ static int resize_check(const struct lnet_node *node, const int totals[LNET_POOL
         unsigned most = plan->most[i];
 
         if (totals[i] < -1) {
-            snprintf(err, errlen, "%s: %d is not a number of buffers", names[i], totals[i]);
-            return -EINVAL;
+            return err_set(err, -EINVAL, "%s: %d is not a number of buffers", names[i], totals[i]);
         }
         want[i] = totals[i] == -1 ? node->totals[i] : (unsigned)totals[i];
         if (totals[i] == 0)
             want[i] = defaults[i] < most ? defaults[i] : most;
         want[i] = even(want[i], node->nshards);
         if (want[i] > most) {
-            snprintf(err, errlen,
-                     "%s: there is memory for %u buffers, not for %u; more takes a restart with "
-                     "more `memory`",
-                     names[i], most, want[i]);
-            return -ENOMEM;
+            return err_set(
+                err, -ENOMEM,
+                "%s: there is memory for %u buffers, not for %u; more takes a restart with "
+                "more `memory`",
+                names[i], most, want[i]);
         }
     }
     return 0;
 }
 
-int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], char *err,
-                      size_t errlen)
+int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], struct err *err)
 {
     struct resize *r[REACTOR_MAX] = {NULL};
     unsigned want[LNET_POOLS];
     unsigned i;
-    int rc = resize_check(node, totals, want, err, errlen);
+    int rc = resize_check(node, totals, want, err);
 
     if (rc)
         return rc;
@@ -365,6 +361,5 @@ int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], char
 no_memory:
     while (i-- > 0)
         free(r[i]);
-    snprintf(err, errlen, "no memory");
-    return -ENOMEM;
+    return err_set(err, -ENOMEM, "no memory");
 }

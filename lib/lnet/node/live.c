@@ -13,6 +13,7 @@
  * snapshot with the NI is published, the node's home tells others. If the LND cannot, it stops what
  * it began, as if the NI were removed.
  */
+#include "lib/base/err.h"
 #include "lib/lnet/lnet_internal.h"
 
 #include <errno.h>
@@ -42,7 +43,7 @@ struct lnet_change {
     void (*net_done)(void *arg); /* of lnet_net_del(), instead */
     void *arg;
     int rc;
-    char err[256];
+    struct err err;
     bool abandoned; /* its caller has been answered */
     unsigned pending;
     struct lnet_ni *add;
@@ -56,12 +57,12 @@ struct lnet_change {
 static void quiet_late(struct reactor_timer *t);
 static void stop_nis(struct lnet_change *ch);
 
-static struct lnet_change *change_new(struct lnet_node *node, void *arg, char *err, size_t errlen)
+static struct lnet_change *change_new(struct lnet_node *node, void *arg, struct err *err)
 {
     struct lnet_change *ch = calloc(1, sizeof(*ch));
 
     if (!ch) {
-        snprintf(err, errlen, "no memory");
+        err_text(err, "no memory");
         return NULL;
     }
     ch->node = node;
@@ -79,7 +80,7 @@ static void change_answer(struct lnet_change *ch)
     if (ch->net_done)
         ch->net_done(ch->arg);
     else
-        ch->done(ch->arg, ch->rc, ch->rc ? ch->err : "");
+        ch->done(ch->arg, ch->rc, ch->rc ? ch->err.message : "");
 }
 
 static void change_end(struct lnet_change *ch)
@@ -104,7 +105,7 @@ void lnet_change_abandon(struct lnet_node *node)
         return;
     ch->abandoned = true;
     ch->rc = -ESHUTDOWN;
-    snprintf(ch->err, sizeof(ch->err), "the node has been stopped");
+    err_text(&ch->err, "the node has been stopped");
     if (reactor_timer_armed(&ch->quiet_timer)) {
         reactor_timer_cancel(&ch->quiet_timer);
         stop_nis(ch);
@@ -129,25 +130,24 @@ static void answer(struct change_mail *m, reactor_task_fn fn)
     reactor_post(reactor_control(m->change->node->env), &m->task);
 }
 
-static int may_change(const struct lnet_node *node, const char *what, char *err, size_t errlen)
+static int may_change(const struct lnet_node *node, const char *what, struct err *err)
 {
     if (node->started && !node->stop && !node->change)
         return 0;
-    snprintf(err, errlen, "%s cannot be changed while %s", what,
-             node->change ? "another NI or net is being added or removed"
-                          : "the node starts or stops");
-    return -EBUSY;
+    return err_set(err, -EBUSY, "%s cannot be changed while %s", what,
+                   node->change ? "another NI or net is being added or removed"
+                                : "the node starts or stops");
 }
 
 /* A change of what errors name. 0 and *out, in which nothing is yet, or -errno with a sentence. */
 static int change_begin(struct lnet_node *node, const char *name, void *arg,
-                        struct lnet_change **out, char *err, size_t errlen)
+                        struct lnet_change **out, struct err *err)
 {
-    int rc = may_change(node, name, err, errlen);
+    int rc = may_change(node, name, err);
 
     if (rc)
         return rc;
-    *out = change_new(node, arg, err, errlen);
+    *out = change_new(node, arg, err);
     return *out ? 0 : -ENOMEM;
 }
 
@@ -273,12 +273,12 @@ static struct lnet_conf *conf_without(const struct lnet_change *ch)
     return lnet_conf_build(ch->node, old->route, old->nroutes, left, n);
 }
 
-static int remove_nis(struct lnet_change *ch, char *err, size_t errlen)
+static int remove_nis(struct lnet_change *ch, struct err *err)
 {
     struct lnet_conf *conf = conf_without(ch);
 
     if (!conf) {
-        snprintf(err, errlen, "no memory");
+        err_text(err, "no memory");
         free(ch);
         return -ENOMEM;
     }
@@ -297,18 +297,18 @@ static void removal_add(struct lnet_change *ch, struct lnet_ni *ni)
 
 /* An NI of this node, or NULL with a sentence. */
 static struct lnet_ni *own_ni(struct lnet_node *node, const struct lnet_nid *nid,
-                              char name[LNET_NIDSTR_SIZE], char *err, size_t errlen)
+                              char name[LNET_NIDSTR_SIZE], struct err *err)
 {
     struct lnet_ni *ni = lnet_ni_find(node, nid);
 
     nid_format(nid, name);
     if (!ni)
-        snprintf(err, errlen, "nid: %s is not a NID of this node", name);
+        err_text(err, "nid: %s is not a NID of this node", name);
     return ni;
 }
 
 int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg), void *arg,
-                 char *err, size_t errlen)
+                 struct err *err)
 {
     const struct lnet_conf_net *n = lnet_net_find(node, net);
     char name[LNET_NETSTR_SIZE];
@@ -317,49 +317,48 @@ int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg)
 
     net_format(net, name);
     if (!n) {
-        snprintf(err, errlen, "net: there is no local net %s", name);
-        return -ENOENT;
+        return err_set(err, -ENOENT, "net: there is no local net %s", name);
     }
-    rc = change_begin(node, name, arg, &ch, err, errlen);
+    rc = change_begin(node, name, arg, &ch, err);
     if (rc)
         return rc;
     ch->net_done = done;
     for (unsigned i = 0; i < n->nni; i++)
         removal_add(ch, n->ni[i]);
-    return remove_nis(ch, err, errlen);
+    return remove_nis(ch, err);
 }
 
 int lnet_ni_del(struct lnet_node *node, const struct lnet_nid *nid, lnet_done_fn done, void *arg,
-                char *err, size_t errlen)
+                struct err *err)
 {
     char name[LNET_NIDSTR_SIZE];
-    struct lnet_ni *ni = own_ni(node, nid, name, err, errlen);
+    struct lnet_ni *ni = own_ni(node, nid, name, err);
     struct lnet_change *ch;
     int rc;
 
     if (!ni)
         return -ENOENT;
-    rc = change_begin(node, name, arg, &ch, err, errlen);
+    rc = change_begin(node, name, arg, &ch, err);
     if (rc)
         return rc;
     ch->done = done;
     removal_add(ch, ni);
-    return remove_nis(ch, err, errlen);
+    return remove_nis(ch, err);
 }
 
 int lnet_ni_set(struct lnet_node *node, const struct lnet_nid *nid, const struct lnd_tunables *tun,
-                char *err, size_t errlen)
+                struct err *err)
 {
     char name[LNET_NIDSTR_SIZE];
-    struct lnet_ni *ni = own_ni(node, nid, name, err, errlen);
+    struct lnet_ni *ni = own_ni(node, nid, name, err);
 
     if (!ni)
         return -ENOENT;
     if (!ni->lnd->ni_set) {
-        snprintf(err, errlen, "nid: %s: nothing of this NI can change while it runs", name);
-        return -EOPNOTSUPP;
+        return err_set(err, -EOPNOTSUPP, "nid: %s: nothing of this NI can change while it runs",
+                       name);
     }
-    return ni->lnd->ni_set(ni, tun, err, errlen);
+    return ni->lnd->ni_set(ni, tun, err);
 }
 
 /* ---- adding ---- */
@@ -407,11 +406,11 @@ static void begin_to_serve(struct lnet_change *ch)
     struct lnet_conf *conf = NULL;
     int rc = -ESHUTDOWN;
 
-    snprintf(ch->err, sizeof(ch->err), "the node stops");
+    err_text(&ch->err, "the node stops");
     if (!node->stop) {
         conf = conf_with(ch);
-        snprintf(ch->err, sizeof(ch->err), "no memory");
-        rc = conf ? ch->add->lnd->ni_start(ch->add, ch->err, sizeof(ch->err)) : -ENOMEM;
+        err_text(&ch->err, "no memory");
+        rc = conf ? ch->add->lnd->ni_start(ch->add, &ch->err) : -ENOMEM;
     }
     if (rc) {
         lnet_conf_free(conf);
@@ -443,18 +442,18 @@ static void clear_shard(struct reactor_task *task)
 }
 
 int lnet_ni_add_live(struct lnet_node *node, const struct lnet_ni_conf *conf, lnet_done_fn done,
-                     void *arg, char *err, size_t errlen)
+                     void *arg, struct err *err)
 {
     char name[LNET_NETSTR_SIZE];
     struct lnet_change *ch;
     int rc;
 
     net_format(conf->net, name);
-    rc = change_begin(node, name, arg, &ch, err, errlen);
+    rc = change_begin(node, name, arg, &ch, err);
     if (rc)
         return rc;
     collect(node);
-    rc = lnet_ni_make(node, conf, &ch->add, err, errlen);
+    rc = lnet_ni_make(node, conf, &ch->add, err);
     if (rc) {
         free(ch);
         return rc;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A node: making, starting, stopping. Control thread. */
+#include "lib/base/err.h"
 #include "lib/lnet/lnet_internal.h"
 
 #include <errno.h>
@@ -25,14 +26,13 @@ static uint64_t wall_clock_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
 }
 
-int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, char *err,
-                     size_t errlen)
+int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, struct err *err)
 {
     struct lnet_node *node = calloc(1, sizeof(*node));
     struct mem_arena_opts arena = {.socket = -1};
     int rc = -ENOMEM;
 
-    snprintf(err, errlen, "no memory for the node");
+    err_text(err, "no memory for the node");
     if (!node)
         return rc;
     node->opts = *opts;
@@ -45,12 +45,12 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     lnet_routing_init(node);
     node->egress_share = opts->egress_share ? opts->egress_share : EGRESS_SHARE_DEFAULT;
     node->buffer_wait = opts->buffer_wait ? opts->buffer_wait : BUFFER_WAIT_DEFAULT;
-    rc = lnet_memory_plan(opts, node->nshards, &node->plan, err, errlen);
+    rc = lnet_memory_plan(opts, node->nshards, &node->plan, err);
     if (rc)
         goto fail;
     memcpy(node->totals, node->plan.buffers, sizeof(node->totals));
     arena.landing_bytes = node->plan.landing;
-    rc = mem_arena_create(&arena, &node->arena, err, errlen);
+    rc = mem_arena_create(&arena, &node->arena, err);
     if (rc)
         goto fail;
     if (lnet_conf_init(node) || lnet_portals_init(node) || lnet_ping_init(node)) {
@@ -58,7 +58,7 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
         goto fail;
     }
     for (unsigned i = 0; i <= node->nshards; i++) {
-        rc = lnet_shard_create(node, i, err, errlen);
+        rc = lnet_shard_create(node, i, err);
         if (rc)
             goto fail;
     }
@@ -122,36 +122,32 @@ struct lnet_ni *lnet_ni_at(const struct lnet_node *node, unsigned index)
     return ni && !ni->removed ? ni : NULL;
 }
 
-static int check_ni(const struct lnet_node *node, const struct lnet_ni_conf *conf, char *err,
-                    size_t errlen)
+static int check_ni(const struct lnet_node *node, const struct lnet_ni_conf *conf, struct err *err)
 {
     char net[LNET_NETSTR_SIZE];
     struct lnet_route *const *r;
 
     net_format(conf->net, net);
     if (!nid_is_any(&conf->nid) && nid_net(&conf->nid) != conf->net) {
-        snprintf(err, errlen, "net %s: the NID given is on another net", net);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "net %s: the NID given is on another net", net);
     }
     if (lnet_conf_routes(node->conf, conf->net, &r) > 0) {
-        snprintf(err, errlen, "net %s: there are routes to it; delete them first", net);
-        return -EUSERS;
+        return err_set(err, -EUSERS, "net %s: there are routes to it; delete them first", net);
     }
     return 0;
 }
 
-static int free_index(const struct lnet_node *node, unsigned *index, char *err, size_t errlen)
+static int free_index(const struct lnet_node *node, unsigned *index, struct err *err)
 {
     for (*index = 0; *index < LNET_MAX_NI && node->ni[*index]; ++*index)
         ;
     if (*index < LNET_MAX_NI)
         return 0;
     if (node->conf->nnis < LNET_MAX_NI) {
-        snprintf(err, errlen, "messages of NIs that were removed are still in flight; try again");
-        return -EAGAIN;
+        return err_set(err, -EAGAIN,
+                       "messages of NIs that were removed are still in flight; try again");
     }
-    snprintf(err, errlen, "at most %d NIs (a ping info holds no more)", LNET_MAX_NI);
-    return -ENOSPC;
+    return err_set(err, -ENOSPC, "at most %d NIs (a ping info holds no more)", LNET_MAX_NI);
 }
 
 static struct lnet_ni *ni_new(struct lnet_node *node, const struct lnet_ni_conf *conf,
@@ -178,7 +174,7 @@ static struct lnet_ni *ni_new(struct lnet_node *node, const struct lnet_ni_conf 
 }
 
 int lnet_ni_make(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
-                 char *err, size_t errlen)
+                 struct err *err)
 {
     char net[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE];
     struct lnet_ni *ni;
@@ -186,31 +182,30 @@ int lnet_ni_make(struct lnet_node *node, const struct lnet_ni_conf *conf, struct
     int rc;
 
     net_format(conf->net, net);
-    rc = check_ni(node, conf, err, errlen);
+    rc = check_ni(node, conf, err);
     if (!rc)
-        rc = free_index(node, &index, err, errlen);
+        rc = free_index(node, &index, err);
     if (rc)
         return rc;
     for (i = 0; i < node->nlnds; i++)
         if (node->lnd[i].ops->type == conf->net >> 16)
             break;
     if (i == node->nlnds) {
-        snprintf(err, errlen, "net %s: no network driver for nets of type %s in this program", net,
-                 lnd_type_name((uint8_t)(conf->net >> 16)));
-        return -EOPNOTSUPP;
+        return err_set(err, -EOPNOTSUPP,
+                       "net %s: no network driver for nets of type %s in this program", net,
+                       lnd_type_name((uint8_t)(conf->net >> 16)));
     }
     ni = ni_new(node, conf, &node->lnd[i], index);
     if (!ni) {
-        snprintf(err, errlen, "no memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory");
     }
-    rc = ni->lnd->ni_init(ni, err, errlen);
+    rc = ni->lnd->ni_init(ni, err);
     if (rc) {
         free(ni);
         return rc;
     }
     if (lnet_nid_is_mine(node, &ni->nid)) {
-        snprintf(err, errlen, "NID %s is configured twice", nid_format(&ni->nid, nid));
+        err_text(err, "NID %s is configured twice", nid_format(&ni->nid, nid));
         lnet_ni_free(ni);
         return -EEXIST;
     }
@@ -234,7 +229,7 @@ void lnet_ni_place(struct lnet_ni *ni)
 }
 
 int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
-                char *err, size_t errlen)
+                struct err *err)
 {
     struct lnet_ni *all[LNET_MAX_NI + 1];
     const struct lnet_conf *old = node->conf;
@@ -245,10 +240,9 @@ int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct 
 
     net_format(conf->net, net);
     if (node->started) {
-        snprintf(err, errlen, "net %s: the node has started", net);
-        return -EBUSY;
+        return err_set(err, -EBUSY, "net %s: the node has started", net);
     }
-    rc = lnet_ni_make(node, conf, &ni, err, errlen);
+    rc = lnet_ni_make(node, conf, &ni, err);
     if (rc)
         return rc;
     if (old->nnis > 0)
@@ -256,7 +250,7 @@ int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct 
     all[old->nnis] = ni;
     c = lnet_conf_build(node, old->route, old->nroutes, all, old->nnis + 1);
     if (!c) {
-        snprintf(err, errlen, "no memory");
+        err_text(err, "no memory");
         lnet_ni_free(ni);
         return -ENOMEM;
     }
@@ -278,18 +272,15 @@ void lnet_admission_get(const struct lnet_node *node, struct lnet_admission *out
     out->buffer_wait = node->buffer_wait;
 }
 
-int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, char *err,
-                       size_t errlen)
+int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, struct err *err)
 {
     if (set->egress_share > 100) {
-        snprintf(err, errlen, "egress_share: %u is not a percentage of 1 to 100",
-                 set->egress_share);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "egress_share: %u is not a percentage of 1 to 100",
+                       set->egress_share);
     }
     if (set->buffer_wait > BUFFER_WAIT_MAX) {
-        snprintf(err, errlen, "buffer_wait: %u s is too long, at most %u", set->buffer_wait,
-                 BUFFER_WAIT_MAX);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "buffer_wait: %u s is too long, at most %u", set->buffer_wait,
+                       BUFFER_WAIT_MAX);
     }
     if (set->egress_share)
         shared_set(&node->egress_share, set->egress_share);
@@ -333,23 +324,23 @@ static int post_home(struct lnet_node *node, reactor_task_fn fn)
     return 0;
 }
 
-int lnet_node_start(struct lnet_node *node, char *err, size_t errlen)
+int lnet_node_start(struct lnet_node *node, struct err *err)
 {
     int rc;
 
-    snprintf(err, errlen, "no memory");
+    err_text(err, "no memory");
     /* Before the NIs: by the time a peer can reach us the ping target stands. */
     rc = post_home(node, start_ping);
     if (rc)
         return rc;
     node->started = true;
     for (unsigned i = 0; i < node->nnis; i++) { /* maybe none: they can be added later */
-        rc = node->ni[i]->lnd->ni_start(node->ni[i], err, errlen);
+        rc = node->ni[i]->lnd->ni_start(node->ni[i], err);
         if (rc)
             return rc;
     }
     /* After them: its first gateway checks are sent at once. */
-    snprintf(err, errlen, "no memory");
+    err_text(err, "no memory");
     rc = post_home(node, start_monitor);
     /* LNDs tell reactors of listeners by mail: who is told that the node is up can call it. */
     if (rc == 0)

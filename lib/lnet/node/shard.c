@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shards: the part of a node that one reactor owns; its message descriptors and counters. */
+#include "lib/base/err.h"
 #include "lib/lnet/lnet_internal.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@ void *lnet_table_alloc(size_t n, size_t size, void **memory)
     return (void *)at;
 }
 
-static int msgs_init(struct lnet_shard *s, char *err, size_t errlen)
+static int msgs_init(struct lnet_shard *s, struct err *err)
 {
     s->max_local = lnet_local_msgs(&s->node->opts);
     s->total_msgs = s->max_local;
@@ -34,9 +35,9 @@ static int msgs_init(struct lnet_shard *s, char *err, size_t errlen)
         s->total_msgs += s->pool[i].capacity;
     s->msgs = lnet_table_alloc(s->total_msgs, sizeof(*s->msgs), &s->msgs_memory);
     if (!s->msgs) {
-        snprintf(err, errlen, "no memory for %u message descriptors; lower the buffer counts",
-                 s->total_msgs);
-        return -ENOMEM;
+        return err_set(err, -ENOMEM,
+                       "no memory for %u message descriptors; lower the buffer counts",
+                       s->total_msgs);
     }
     for (unsigned i = s->total_msgs; i-- > 0;) {
         s->msgs[i].lnd_next = s->free_msgs;
@@ -45,15 +46,14 @@ static int msgs_init(struct lnet_shard *s, char *err, size_t errlen)
     return 0;
 }
 
-int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t errlen)
+int lnet_shard_create(struct lnet_node *node, unsigned index, struct err *err)
 {
     struct lnet_shard *s = calloc(1, sizeof(*s));
     unsigned max_peers = lnet_peers_per_shard(&node->opts, node->nshards);
     int rc;
 
     if (!s) {
-        snprintf(err, errlen, "no memory for a shard");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory for a shard");
     }
     s->node = node;
     s->index = index;
@@ -62,30 +62,29 @@ int lnet_shard_create(struct lnet_node *node, unsigned index, char *err, size_t 
         return 0; /* control: counters only */
 
     s->reactor = reactor_at(node->env, index);
-    rc = lnet_pools_init(s, err, errlen);
+    rc = lnet_pools_init(s, err);
     if (rc)
         return rc;
-    rc = msgs_init(s, err, errlen);
+    rc = msgs_init(s, err);
     if (rc)
         return rc;
     s->gw_seq = calloc(LNET_GW_SLOTS, sizeof(*s->gw_seq));
     s->ni_seq = calloc(LNET_MAX_NI, sizeof(*s->ni_seq));
     s->ni_refs = calloc(LNET_MAX_NI, sizeof(*s->ni_refs));
     if (!s->gw_seq || !s->ni_seq || !s->ni_refs) {
-        snprintf(err, errlen, "no memory for selection state");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory for selection state");
     }
     lnet_budget_init(s);
     lnet_admit_init(s);
     lnet_send_init(s);
-    rc = lnet_credits_init(s, err, errlen);
+    rc = lnet_credits_init(s, err);
     if (rc)
         return rc;
     /* One for each buffer held, and for what waits: at worst every peer's header for another. */
-    rc = lnet_dests_init(s, s->total_msgs - s->max_local + max_peers, err, errlen);
+    rc = lnet_dests_init(s, s->total_msgs - s->max_local + max_peers, err);
     if (rc)
         return rc;
-    return lnet_peers_init(s, max_peers, err, errlen);
+    return lnet_peers_init(s, max_peers, err);
 }
 
 void lnet_shard_destroy(struct lnet_shard *s)

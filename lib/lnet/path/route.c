@@ -6,6 +6,7 @@
  * gateway whose last route went is kept, so that one that comes back is known; but only so many
  * are.
  */
+#include "lib/base/err.h"
 #include "lib/lnet/lnet_internal.h"
 
 #include <errno.h>
@@ -182,8 +183,8 @@ void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
 
 /* ---- the rules ---- */
 
-static int check_route(const struct lnet_node *node, const struct lnet_route_conf *rc, char *err,
-                       size_t errlen)
+static int check_route(const struct lnet_node *node, const struct lnet_route_conf *rc,
+                       struct err *err)
 {
     lnet_net_t gw_net = nid_net(&rc->gateway);
     char net[LNET_NETSTR_SIZE], gw[LNET_NIDSTR_SIZE], gwnet[LNET_NETSTR_SIZE];
@@ -192,32 +193,27 @@ static int check_route(const struct lnet_node *node, const struct lnet_route_con
     nid_format(&rc->gateway, gw);
     net_format(gw_net, gwnet);
     if (rc->net == LNET_NET_ANY || rc->net >> 16 == LNET_LND_LO) {
-        snprintf(err, errlen, "net: %s cannot be routed to", net);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "net: %s cannot be routed to", net);
     }
     if (nid_is_any(&rc->gateway) || nid_is_lo(&rc->gateway)) {
-        snprintf(err, errlen, "gateway: %s cannot be a gateway; name a NID on a local net", gw);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "gateway: %s cannot be a gateway; name a NID on a local net",
+                       gw);
     }
     if (rc->net == gw_net) {
-        snprintf(err, errlen, "gateway: %s is itself on net %s", gw, net);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "gateway: %s is itself on net %s", gw, net);
     }
     if (rc->hops != LNET_HOPS_UNDEFINED && (rc->hops < 1 || rc->hops > 255)) {
-        snprintf(err, errlen, "hop: %d is not 1..255 (leave it out if unknown)", rc->hops);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "hop: %d is not 1..255 (leave it out if unknown)", rc->hops);
     }
     if (lnet_nid_is_mine(node, &rc->gateway)) {
-        snprintf(err, errlen, "gateway: %s is this node's own NID", gw);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "gateway: %s is this node's own NID", gw);
     }
     if (lnet_net_find(node, rc->net)) {
-        snprintf(err, errlen, "net: %s is a local net; no route is needed", net);
-        return -EEXIST;
+        return err_set(err, -EEXIST, "net: %s is a local net; no route is needed", net);
     }
     if (!lnet_net_find(node, gw_net)) {
-        snprintf(err, errlen, "gateway: %s is not reachable, no local NI on net %s", gw, gwnet);
-        return -EHOSTUNREACH;
+        return err_set(err, -EHOSTUNREACH, "gateway: %s is not reachable, no local NI on net %s",
+                       gw, gwnet);
     }
     return 0;
 }
@@ -236,8 +232,7 @@ struct change {
     uint32_t mask;
     struct lnet_gw *leaving[LNET_GW_SLOTS];
     unsigned nleaving;
-    char *err;
-    size_t errlen;
+    struct err *err;
 };
 
 static int change_alloc(struct change *ch, unsigned nadd)
@@ -251,7 +246,7 @@ static int change_alloc(struct change *ch, unsigned nadd)
     ch->made = calloc(nadd + 1, sizeof(struct lnet_route *));
     ch->list = calloc(ch->old->nroutes + nadd + 1, sizeof(struct lnet_route *));
     ch->seen = calloc(buckets, sizeof(*ch->seen));
-    snprintf(ch->err, ch->errlen, "no memory for routes");
+    err_text(ch->err, "no memory for routes");
     return ch->gone && ch->made && ch->list && ch->seen ? 0 : -ENOMEM;
 }
 
@@ -293,8 +288,7 @@ static int take_out(struct change *ch, const struct lnet_route_conf *rc)
     unsigned at = old_route(ch, rc);
 
     if (at == ch->old->nroutes || ch->gone[at]) {
-        snprintf(ch->err, ch->errlen, "route: no route to this net through this gateway");
-        return -ENOENT;
+        return err_set(ch->err, -ENOENT, "route: no route to this net through this gateway");
     }
     ch->gone[at] = true;
     return 0;
@@ -331,16 +325,16 @@ static int put_in(struct change *ch, const struct lnet_route_conf *rc)
     struct lnet_route *r;
     uint32_t *place;
     bool taken;
-    int rc2 = check_route(ch->node, rc, ch->err, ch->errlen);
+    int rc2 = check_route(ch->node, rc, ch->err);
 
     if (rc2)
         return rc2;
     place = seen_place(ch, rc, &taken);
     if (taken || (have < ch->old->nroutes && !ch->gone[have])) {
-        snprintf(ch->err, ch->errlen, "route: this net has a route through this gateway already");
-        return -EEXIST;
+        return err_set(ch->err, -EEXIST,
+                       "route: this net has a route through this gateway already");
     }
-    snprintf(ch->err, ch->errlen, "no memory for a route (at most %d gateways)", LNET_MAX_GATEWAYS);
+    err_text(ch->err, "no memory for a route (at most %d gateways)", LNET_MAX_GATEWAYS);
     r = calloc(1, sizeof(*r));
     if (!r)
         return -ENOMEM;
@@ -398,8 +392,7 @@ static struct lnet_conf *change_build(struct change *ch)
     let_gateways_go(ch);
     c = lnet_conf_build(ch->node, ch->list, ch->nlist, ch->old->ni, ch->old->nnis);
     if (c && c->ngws > LNET_MAX_GATEWAYS) {
-        snprintf(ch->err, ch->errlen, "gateway: %u are too many, at most %d", c->ngws,
-                 LNET_MAX_GATEWAYS);
+        err_text(ch->err, "gateway: %u are too many, at most %d", c->ngws, LNET_MAX_GATEWAYS);
         lnet_conf_free(c);
         c = NULL;
     }
@@ -433,7 +426,7 @@ static void change_publish(struct change *ch, struct lnet_conf *c)
         ch->leaving[i]->leave.fn = gw_forget_peer;
         reactor_post(lnet_nid_home(ch->node, &ch->leaving[i]->nid), &ch->leaving[i]->leave);
     }
-    ch->err[0] = 0;
+    ch->err->message[0] = '\0';
 }
 
 static int change_collect(struct change *ch, const struct lnet_route_conf *del, unsigned ndel,
@@ -450,8 +443,8 @@ static int change_collect(struct change *ch, const struct lnet_route_conf *del, 
 }
 
 int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del, unsigned ndel,
-                       const struct lnet_route_conf *add, unsigned nadd, unsigned *bad, char *err,
-                       size_t errlen)
+                       const struct lnet_route_conf *add, unsigned nadd, unsigned *bad,
+                       struct err *err)
 {
     struct change *ch = calloc(1, sizeof(*ch));
     struct lnet_conf *c = NULL;
@@ -459,16 +452,14 @@ int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del
     int rc;
 
     if (!ch) {
-        snprintf(err, errlen, "no memory for routes");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory for routes");
     }
     ch->node = node;
     ch->old = node->conf;
     ch->err = err;
-    ch->errlen = errlen;
     rc = change_collect(ch, del, ndel, add, nadd, bad ? bad : &at);
     if (!rc) {
-        snprintf(err, errlen, "no memory for routes");
+        err_text(err, "no memory for routes");
         c = change_build(ch);
         rc = c ? 0 : -ENOMEM;
     }
@@ -480,18 +471,17 @@ int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del
     return rc;
 }
 
-int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, char *err,
-                   size_t errlen)
+int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, struct err *err)
 {
-    return lnet_routes_change(node, NULL, 0, conf, 1, NULL, err, errlen);
+    return lnet_routes_change(node, NULL, 0, conf, 1, NULL, err);
 }
 
 int lnet_route_del(struct lnet_node *node, lnet_net_t net, const struct lnet_nid *gateway,
-                   char *err, size_t errlen)
+                   struct err *err)
 {
     struct lnet_route_conf rc = {.net = net, .gateway = *gateway};
 
-    return lnet_routes_change(node, &rc, 1, NULL, 0, NULL, err, errlen);
+    return lnet_routes_change(node, &rc, 1, NULL, 0, NULL, err);
 }
 
 unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *rows, unsigned max)

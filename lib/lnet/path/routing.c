@@ -9,6 +9,7 @@
  * Buffers stay allocated, so what is in flight when it stops is delivered, and stopping can be
  * taken back.
  */
+#include "lib/base/err.h"
 #include "lib/lnet/wire/ping.h"
 
 #include <errno.h>
@@ -121,14 +122,13 @@ static int begin(struct lnet_node *node, bool on)
     return 0;
 }
 
-int lnet_routing_set(struct lnet_node *node, bool on, char *err, size_t errlen)
+int lnet_routing_set(struct lnet_node *node, bool on, struct err *err)
 {
     bool is_on = node->routing == LNET_ROUTING_ON || node->routing == LNET_ROUTING_STARTING;
     int rc;
 
     if (node->stop) {
-        snprintf(err, errlen, "routing cannot be changed: the node stops");
-        return -EBUSY;
+        return err_set(err, -EBUSY, "routing cannot be changed: the node stops");
     }
     if (is_on == on)
         return 0;
@@ -138,7 +138,7 @@ int lnet_routing_set(struct lnet_node *node, bool on, char *err, size_t errlen)
     }
     rc = begin(node, on);
     if (rc)
-        snprintf(err, errlen, "no memory");
+        err_text(err, "no memory");
     return rc;
 }
 
@@ -149,12 +149,11 @@ void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out)
     *out = node->timing;
 }
 
-static int check_seconds(const char *name, unsigned seconds, char *err, size_t errlen)
+static int check_seconds(const char *name, unsigned seconds, struct err *err)
 {
     if (seconds <= SECONDS_MAX)
         return 0;
-    snprintf(err, errlen, "%s: %u s is too long, at most %u", name, seconds, SECONDS_MAX);
-    return -EINVAL;
+    return err_set(err, -EINVAL, "%s: %u s is too long, at most %u", name, seconds, SECONDS_MAX);
 }
 
 static void timing_home(struct reactor_task *task)
@@ -165,23 +164,22 @@ static void timing_home(struct reactor_task *task)
     free(t);
 }
 
-int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, char *err, size_t errlen)
+int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struct err *err)
 {
     struct tell *t;
-    int rc = check_seconds("check_interval", set->check_interval, err, errlen);
+    int rc = check_seconds("check_interval", set->check_interval, err);
 
     if (!rc)
-        rc = check_seconds("ping_timeout", set->ping_timeout, err, errlen);
+        rc = check_seconds("ping_timeout", set->ping_timeout, err);
     if (rc)
         return rc;
     if (set->source_check > LNET_SOURCE_OFF) {
-        snprintf(err, errlen, "source_check: %d is not one of its values", (int)set->source_check);
-        return -EINVAL;
+        return err_set(err, -EINVAL, "source_check: %d is not one of its values",
+                       (int)set->source_check);
     }
     t = calloc(1, sizeof(*t));
     if (!t) {
-        snprintf(err, errlen, "no memory");
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory");
     }
     if (set->check_interval)
         shared_set(&node->timing.check_interval, set->check_interval);

@@ -4,6 +4,7 @@
  * one, so the table is of fixed size, and when it is full the peer NI that has been unused for
  * longest makes room. A peer NI with references (connections, messages) is never removed.
  */
+#include "lib/base/err.h"
 #include "lib/lnet/lnet_internal.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 #define PEER_ROWS_PER_PAGE 128
 #define PEER_LOOKS         128 /* places of the table looked at in one mail */
 
-int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen)
+int lnet_peers_init(struct lnet_shard *s, unsigned max, struct err *err)
 {
     uint32_t buckets = 64;
 
@@ -24,8 +25,7 @@ int lnet_peers_init(struct lnet_shard *s, unsigned max, char *err, size_t errlen
     s->peers = lnet_table_alloc(max, sizeof(*s->peers), &s->peers_memory);
     s->hash = calloc(buckets, sizeof(*s->hash));
     if (!s->peers || !s->hash) {
-        snprintf(err, errlen, "no memory for a table of %u peers; lower max_peers", max);
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory for a table of %u peers; lower max_peers", max);
     }
     s->hash_mask = buckets - 1;
     for (unsigned i = max; i-- > 0;) {

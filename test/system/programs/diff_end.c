@@ -17,6 +17,7 @@
  * begins, and prints one line per connection when all have ended: PORT, bytes read, their CRC, how
  * it ended.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/port/port.h"
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
@@ -308,7 +309,7 @@ static void begin(struct reactor_task *task)
 
 static void make_port(struct port **port, struct inet **inet, struct tcp **tcp, unsigned bits)
 {
-    char err[400] = "";
+    struct err err = {0};
     struct port_opts popts = {.name = ifname,
                               .device = ifname,
                               .reactors = 1,
@@ -322,12 +323,11 @@ static void make_port(struct port **port, struct inet **inet, struct tcp **tcp, 
 
     prefix.addr.b[10] = prefix.addr.b[11] = 0xff;
     memcpy(prefix.addr.b + 12, &local.in.sin_addr, 4);
-    if (port_open(&popts, NULL, port, err, sizeof(err)) < 0 ||
-        inet_create(&iopts, inet, err, sizeof(err)) < 0 ||
-        tcp_create(&topts, *inet, tcp, err, sizeof(err)) < 0 ||
-        (fopts.port = *port, inet_if_add(*inet, &fopts, err, sizeof(err)) < 0) ||
-        port_start(*port, err, sizeof(err)) < 0 || inet_start(*inet, err, sizeof(err)) < 0) {
-        fprintf(stderr, "%s\n", err);
+    if (port_open(&popts, NULL, port, &err) < 0 || inet_create(&iopts, inet, &err) < 0 ||
+        tcp_create(&topts, *inet, tcp, &err) < 0 ||
+        (fopts.port = *port, inet_if_add(*inet, &fopts, &err) < 0) || port_start(*port, &err) < 0 ||
+        inet_start(*inet, &err) < 0) {
+        fprintf(stderr, "%s\n", err.message);
         exit(2);
     }
     transport = (struct stream_transport){&stream_tcp, *tcp};
@@ -347,7 +347,8 @@ int main(int argc, char **argv)
     struct port *port = NULL;
     struct inet *inet = NULL;
     struct tcp *tcp = NULL;
-    char err[400] = "", *line = NULL;
+    struct err err = {0};
+    char *line = NULL;
     size_t cap = 0;
     bool own = false;
     unsigned bits = 24, seconds = 60;
@@ -383,8 +384,8 @@ int main(int argc, char **argv)
         }
     }
     ropts.mem_mb = own ? 256 : 64;
-    if (reactor_env_create(&ropts, &env, err, sizeof(err)) < 0) {
-        fprintf(stderr, "%s\n", err);
+    if (reactor_env_create(&ropts, &env, &err) < 0) {
+        fprintf(stderr, "%s\n", err.message);
         return 2;
     }
     if (own)

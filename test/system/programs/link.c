@@ -8,6 +8,7 @@
  * jitter_us, reorder_us, rate, queue_bytes, seed), for both directions. Prints "ready"; ends with
  * SIGTERM, or when stdin ends.
  */
+#include "lib/base/err.h"
 #include "lib/lnd_eth/port/port.h"
 #include "lib/lnd_eth/port/tamper.h"
 
@@ -82,11 +83,10 @@ static struct port *open_port(const char *name)
                              .buffer_bytes = 32u << 20,
                              .socket = -1};
     struct port *port;
-    char err[400] = "";
+    struct err err = {0};
 
-    if (port_open(&opts, NULL, &port, err, sizeof(err)) < 0 ||
-        port_start(port, err, sizeof(err)) < 0) {
-        fprintf(stderr, "%s: %s\n", name, err);
+    if (port_open(&opts, NULL, &port, &err) < 0 || port_start(port, &err) < 0) {
+        fprintf(stderr, "%s: %s\n", name, err.message);
         exit(2);
     }
     return port;
@@ -106,7 +106,7 @@ static void tamper(struct port *port, char **words)
                  {"jitter_us", &conf.jitter_us},
                  {"reorder_us", &conf.reorder_us},
                  {"queue_bytes", &conf.queue_bytes}};
-    char err[400] = "";
+    struct err err = {0};
     unsigned id;
 
     if (!*words)
@@ -125,8 +125,8 @@ static void tamper(struct port *port, char **words)
             conf.seed = strtoull(eq + 1, NULL, 10);
     }
     conf.cut = true;
-    if (port_tamper_set(port, true, &conf, false, &id, err, sizeof(err)) < 0) {
-        fprintf(stderr, "%s\n", err);
+    if (port_tamper_set(port, true, &conf, false, &id, &err) < 0) {
+        fprintf(stderr, "%s\n", err.message);
         exit(2);
     }
 }
@@ -148,14 +148,15 @@ int main(int argc, char **argv)
         .prog = "link", .cores = "auto", .count = 1, .idle = REACTOR_IDLE_ADAPTIVE, .mem_mb = 256};
     struct reactor_task start = {.fn = begin};
     struct reactor_env *env;
-    char err[400] = "", c;
+    struct err err = {0};
+    char c;
 
     if (argc < 3) {
         fprintf(stderr, "usage: link LEFT RIGHT [NAME=VALUE…]\n");
         return 2;
     }
-    if (reactor_env_create(&opts, &env, err, sizeof(err)) < 0) {
-        fprintf(stderr, "%s\n", err);
+    if (reactor_env_create(&opts, &env, &err) < 0) {
+        fprintf(stderr, "%s\n", err.message);
         return 2;
     }
     for (int i = 0; i < 2; i++)

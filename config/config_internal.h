@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared by the files of config/ only. */
+/* Shared by the files of config/ and the converter of module options (app/millrace/modprobe*.c). */
 #ifndef MILLRACE_CONFIG_INTERNAL_H
 #define MILLRACE_CONFIG_INTERNAL_H
 

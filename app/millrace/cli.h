@@ -175,6 +175,8 @@ const char *cli_refusal(const char *words, const char **remedy); /* NULL: none *
 /* port.c */
 int cmd_export(struct cli *cli, json_t *args);
 int cmd_import(struct cli *cli, json_t *args);
+/* convert.c */
+int cmd_convert(struct cli *cli, json_t *args);
 /* config.c */
 int cmd_config_show(struct cli *cli, json_t *args);
 int cmd_config_diff(struct cli *cli, json_t *args);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "app/millrace/cli.h"
-#include "config/modprobe.h"
 #include "config/yaml_tree.h"
 
 /* ---- export ---- */
@@ -212,54 +211,11 @@ static int import_show(struct cli *cli, json_t *args, const json_t *text, const 
 
 /* ---- import ---- */
 
-/* The options of modprobe files as a configuration; NULL after a message. */
-static json_t *read_modprobe(const json_t *paths)
-{
-    const char *path[MODPROBE_MAX_FILES];
-    struct cfg_report report = {.message = NULL};
-    json_t *text = NULL, *one;
-    char *yaml = NULL;
-    unsigned count = 0;
-    size_t i;
-    int rc;
-
-    json_array_foreach(paths, i, one)
-        if (count < MODPROBE_MAX_FILES)
-            path[count++] = json_string_value(one);
-    rc = modprobe_import(path, count, &yaml, &report);
-    cfg_report_print(&report, stderr);
-    if (rc == 0)
-        text = json_string(yaml);
-    else if (!report.errors)
-        fprintf(stderr, "millrace: %s: %s\n", path[0], strerror(-rc));
-    cfg_report_free(&report);
-    free(yaml);
-    return text;
-}
-
-/* The text to be imported, and what it is called in messages; NULL after a message. */
-static json_t *import_text(struct cli *cli, const json_t *args, const char **name)
-{
-    const json_t *modprobe = json_object_get(args, "modprobe");
-    const char *path = json_string_value(json_object_get(args, "file"));
-
-    if (modprobe && path) {
-        cli_usage(cli->command, "one of FILE, --modprobe");
-        return NULL;
-    }
-    if (modprobe) {
-        *name = "options of modules";
-        return read_modprobe(modprobe);
-    }
-    *name = path && strcmp(path, "-") != 0 ? path : "stdin";
-    return cli_read_file(path ? path : "-");
-}
-
 int cmd_import(struct cli *cli, json_t *args)
 {
     bool del = json_is_true(json_object_get(args, "del"));
     bool show = json_is_true(json_object_get(args, "show"));
-    const char *name;
+    const char *path = json_string_value(json_object_get(args, "file")), *name;
     json_t *text;
     int rc;
 
@@ -270,7 +226,8 @@ int cmd_import(struct cli *cli, json_t *args)
     }
     if (del + show + json_is_true(json_object_get(args, "add")) > 1)
         return cli_usage(cli->command, "one of --add, --del, --show");
-    text = import_text(cli, args, &name);
+    name = path && strcmp(path, "-") != 0 ? path : "stdin";
+    text = cli_read_file(path ? path : "-");
     if (!text)
         return CLI_USAGE;
     rc = show ? import_show(cli, args, text, name)

@@ -82,12 +82,19 @@ static const struct cli_command own[] = {
           .help = "show what is running of the things it names"},
          {.name = "exec", .type = JRPC_BOOLEAN, .letter = 'e', .help = "refused: use `ping`"},
          {.name = "old-api", .type = JRPC_BOOLEAN, .letter = 'o', .help = "taken and ignored"},
-         {.name = "modprobe",
-          .type = JRPC_STRINGS,
-          .help = "files with options of the kernel modules (`options lnet networks=...`) instead; "
-                  "of an option written twice the last one counts"},
          CONFIRM_PARAM,
          {.name = "dry-run", .type = JRPC_BOOLEAN, .help = "print what would change, do nothing"})},
+    {.words = "convert",
+     .help = "Prints the options of a kernel node's modules as a configuration of millraced. Needs "
+             "no millraced; run it on the machine that the configuration is for.",
+     .run = cmd_convert,
+     .offline = true,
+     .params = PARAMS(
+         {.name = "modprobe",
+          .type = JRPC_STRINGS,
+          .required = true,
+          .help = "files with lines `options lnet networks=...`; a folder stands for its files "
+                  "*.conf, `-` for standard input; of an option given twice the last one counts"})},
     {.words = "export",
      .help = "Prints nets, routes, peers, routing and buffers in lnetctl's form.",
      .run = cmd_export,
@@ -319,7 +326,7 @@ const struct jrpc_method *cli_setting(const struct cli_command *command)
 static const char *const groups[] = {
     "lnet", "net", "route",   "peer",   "routing",  "buffers", "global", "set",      "stats",
     "ping", "why", "drops",   "waits",  "counters", "top",     "events", "reactors", "port",
-    "tcp",  "arp", "capture", "tamper", "import",   "export",  "config",
+    "tcp",  "arp", "capture", "tamper", "import",   "convert", "export", "config",
 };
 
 static size_t rank(const char *words)

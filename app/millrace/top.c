@@ -137,6 +137,10 @@ static bool take_sample(struct top *t)
         lose(t);
         return false;
     }
+    if (t->paused) { /* the pause began while the sample was under way */
+        clear_sample(&s);
+        return false;
+    }
     clear_sample(&t->before);
     t->before = t->now;
     t->now = s;

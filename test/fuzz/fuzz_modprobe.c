@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: a file of modprobe.d. */
-#include "config/modprobe.h"
+#include "app/millrace/modprobe.h"
 #include "config/write.h"
 #include "test/fuzz/fuzz.h"
 

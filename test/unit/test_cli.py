@@ -566,16 +566,37 @@ def test_round_trip():
         has(cli("net", "show")[0], "127.0.3.2@tcp", "127.0.3.3@tcp1")
 
 
-def test_modprobe():
-    path = os.path.join(DIR.name, "lustre.conf")
+def test_convert():
+    """Options of modules as a configuration: of a file, a folder or standard input, without a daemon; warnings are no failure."""
+    folder = os.path.join(DIR.name, "modprobe.d")
+    os.mkdir(folder)
+    path = os.path.join(folder, "lustre.conf")
     with open(path, "w", encoding="utf-8") as f:
-        f.write('options lnet networks="tcp7(lo)" routes="o2ib7 127.0.0.9@tcp7"\n')
-    has(cli("import", "--modprobe", path, "--dry-run")[0], "+ net[tcp7", "+ route[o2ib7")
-    assert "tcp7" not in cli("net", "show")[0]
+        f.write('options lnet networks="tcp7(lo)" routes="o2ib7 127.0.0.9@tcp7" forwarding=enabled keepalive=60\n')
+    with open(os.path.join(folder, "zz.conf"), "w", encoding="utf-8") as f:
+        f.write("options lnet accept_port=1988\n")
+    with open(os.path.join(folder, "README"), "w", encoding="utf-8") as f:
+        f.write('"options lnet')
+
+    def convert(*args, status=0, text=""):
+        p = subprocess.run([MILLRACE, "-s", "/nonexistent", "convert", *args], input=text, capture_output=True, text=True, check=False)
+        assert p.returncode == status, p
+        return p.stdout, p.stderr
+    out, err = convert("--modprobe", path)
+    has(out, "net type: tcp7", "gateway: 127.0.0.9@tcp7")
+    assert err == f"{path}:1: warning: lnet.keepalive: is not an option of this module, left out\n", err
+    assert convert("--modprobe", "-", text=open(path, encoding="utf-8").read())[0] == out
+    has(convert("--modprobe", folder)[0], "net type: tcp7", "accept_port: 1988")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(out)
+    has(cli("config", "diff", path)[0], "+ net[tcp7", "+ route[o2ib7")
     with open(path, "w", encoding="utf-8") as f:
         f.write('options lnet networks="nosuchlnd(lo)"\n')
-    has(cli("import", "--modprobe", path, status=2)[1], "lustre.conf:1: ")
-    has(cli("import", "--modprobe", path, path, status=2)[1], "one of FILE, --modprobe")
+    out, err = convert("--modprobe", path, status=1)
+    assert not out, out
+    has(err, "lustre.conf:1: ")
+    has(convert("--modprobe", path + "x", status=2)[1], "lustre.confx cannot be read: No such file")
+    has(convert(status=2)[1], "--modprobe is missing")
 
 
 def test_config():

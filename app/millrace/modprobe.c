@@ -1,119 +1,62 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From options of modules to a document. See modprobe.h. */
-#include "config/modprobe_internal.h"
-#include "lib/base/err.h"
+/* From options of modules to a configuration. See modprobe.h. */
+#include "app/millrace/modprobe.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 
 #include "config/ip2nets.h"
 #include "config/netspec.h"
 #include "config/write.h"
 
-unsigned mp_about(struct mp_import *m, const char *module, const char *name,
-                  const struct mp_given *given)
-{
-    struct cfg_reader *r = &m->r;
-    int n;
-
-    n = snprintf(r->path, sizeof(r->path), "%.60s%s%.60s", module, name ? "." : "",
-                 name ? name : "");
-    r->path_len = (size_t)n < sizeof(r->path) ? (size_t)n : sizeof(r->path) - 1;
-    if (given->file)
-        r->name = given->file;
-    return given->line;
-}
-
-const struct mp_given *mp_get(const struct mp_import *m, const char *module, const char *name)
-{
-    static const struct mp_given none;
-    int index = mp_find(module, name);
-
-    return index >= 0 && m->given[index].value && m->given[index].value[0] ? &m->given[index]
-                                                                           : &none;
-}
-
-bool mp_ni_nid(const struct mp_import *m, const struct cfg_ni *ni, struct lnet_nid *out)
-{
-    if (!lnd_type_has_ip((uint8_t)(ni->conf.net >> 16)))
-        return false;
-    for (unsigned i = 0; i < m->from.address_count; i++) {
-        if (strcmp(m->from.address[i].ifname, ni->conf.ifname) == 0) {
-            *out = nid_make(ni->conf.net, m->from.address[i].addr, 4);
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- numbers ---- */
 
-/* A whole number as the kernel reads it: decimal, 0x… or octal with a 0 in front. */
-static bool read_number(struct mp_import *m, unsigned line, const char *text, long *out)
+/* Reads a whole number as the kernel does, decimal, 0x… or octal with a 0 in front, and converts it
+ * to ours. False: it is to be left out, or wrong (reported). */
+static bool read_value(struct mp_import *m, enum mp_unit unit, unsigned line, const char *text,
+                       long min, long max, long *out)
 {
     char *end;
+    long n;
 
     errno = 0;
-    *out = strtol(text, &end, 0);
+    n = strtol(text, &end, 0);
     if (errno || end == text || *end || strchr(" \t\r", *text)) {
         cfg_error(&m->r, line, "'%.40s' is not a whole number; write one", text);
         return false;
     }
-    return true;
-}
-
-/* The kernel's number as ours. false: to be left out, or wrong (reported). */
-static bool read_value(struct mp_import *m, const struct mp_option *option, unsigned line,
-                       const char *text, long min, long max, long *out)
-{
-    long n;
-
-    if (!read_number(m, line, text, &n))
+    if (unit == MP_ZERO_IS_DEFAULT && n == 0)
         return false;
-    if (option->unit == MP_ZERO_IS_DEFAULT && n == 0)
-        return false;
-    if (option->unit == MP_POSITIVE_ONLY && n <= 0) {
-        cfg_warning(&m->r, line, "%ld has no effect: %s", n, option->why);
+    if (unit == MP_POSITIVE_ONLY && n <= 0) {
+        cfg_warning(&m->r, line, "%ld has no effect: gateways are always pinged here", n);
         return false;
     }
-    if (option->unit == MP_NOT_POSITIVE_IS_0 && n < 0)
+    if (unit == MP_NOT_POSITIVE_IS_0 && n < 0)
         n = 0;
-    if (option->unit == MP_NOT)
+    if (unit == MP_NOT)
         n = !n;
-    if (option->unit == MP_MS_TO_S) {
+    if (unit == MP_MS_TO_S) {
         if (n > 0 && n % 1000 != 0)
             cfg_warning(&m->r, line, "%ld ms are taken for %ld s, as the kernel does", n, n / 1000);
         n /= 1000;
     }
     if (n < min || n > max) {
         cfg_error(&m->r, line, "%.40s is out of range; %ld to %ld%s is what can be set here", text,
-                  min, max, option->unit == MP_MS_TO_S ? " s" : "");
+                  min, max, unit == MP_MS_TO_S ? " s" : "");
         return false;
     }
     *out = n;
     return true;
 }
 
-/* ---- options without effect, settings, tunables ---- */
+/* ---- settings, tunables ---- */
 
-static void say_no_effect(struct mp_import *m, const struct mp_option *option,
-                          const struct mp_given *given)
+static void take_setting(struct mp_import *m, const struct mp_option *option, unsigned line,
+                         const char *value)
 {
-    unsigned line = mp_about(m, option->module, option->name, given);
-
-    if (strcmp(given->value, option->initial) != 0)
-        cfg_warning(&m->r, line, "has no effect here%s%s", option->why ? "; " : "",
-                    option->why ? option->why : "");
-}
-
-static void take_setting(struct mp_import *m, const struct mp_option *option,
-                         const struct mp_given *given)
-{
-    unsigned line = mp_about(m, option->module, option->name, given);
-    struct err err = {0};
-    char text[CFG_MAX_VALUE];
     struct cfg_setting setting;
+    char text[CFG_MAX_VALUE];
+    struct err err = {0};
     bool flag;
     long n;
 
@@ -123,8 +66,8 @@ static void take_setting(struct mp_import *m, const struct mp_option *option,
     }
     flag = strcmp(setting.type, "boolean") == 0;
     if (setting.words)
-        snprintf(text, sizeof(text), "%.60s", given->value);
-    else if (!read_value(m, option, line, given->value, setting.min, flag ? 1 : setting.max, &n))
+        snprintf(text, sizeof(text), "%.60s", value);
+    else if (!read_value(m, option->unit, line, value, setting.min, flag ? 1 : setting.max, &n))
         return;
     else if (flag)
         snprintf(text, sizeof(text), "%s", n ? "true" : "false");
@@ -141,37 +84,35 @@ static const struct cfg_key *find_key(const struct cfg_key *keys, const char *na
     return keys->name ? keys : NULL;
 }
 
-/* Into the NIs of the nets of an LND type; 0: all of them. only_unset: where nothing is set yet. */
+/* Sets a tunable of the NIs of the nets of an LND type; 0: of all. only_unset: where none is set.
+ */
 static void set_tunable(struct mp_import *m, const struct cfg_key *key, uint32_t type, long n,
                         bool only_unset)
 {
-    unsigned i;
-    int *field;
-
-    for (i = 0; i < m->r.cfg->ni_count; i++) {
+    for (unsigned i = 0; i < m->r.cfg->ni_count; i++) {
         struct cfg_ni *ni = &m->r.cfg->ni[i];
+        int *field = (int *)(void *)((char *)ni + key->offset);
 
-        field = (int *)(void *)((char *)ni + key->offset);
         if ((!type || ni->conf.net >> 16 == type) && (!only_unset || *field == -1))
             *field = (int)n;
     }
 }
 
-static void take_tunable(struct mp_import *m, const struct mp_option *option,
-                         const struct mp_given *given)
+static void take_tunable(struct mp_import *m, const struct mp_option *option, unsigned line,
+                         const char *value)
 {
-    unsigned line = mp_about(m, option->module, option->name, given);
-    const struct cfg_key *key = find_key(cfg_tunables_keys, option->to);
+    const char *name = option->to + strlen("NI.");
+    const struct cfg_key *key = find_key(cfg_tunables_keys, name);
     uint32_t type = strcmp(option->module, "ksocklnd") == 0 ? LNET_LND_SOCK : LNET_LND_O2IB;
     long n;
 
     if (!key)
-        key = find_key(cfg_lnd_tunables_keys, option->to);
+        key = find_key(cfg_lnd_tunables_keys, name);
     if (!key) {
         cfg_error(&m->r, line, "has no place in a document of this version; remove it");
         return;
     }
-    if (!read_value(m, option, line, given->value, key->min, key->max, &n))
+    if (!read_value(m, option->unit, line, value, key->min, key->max, &n))
         return;
     if (n == 0 && strstr(option->name, "credits") && option->unit == MP_SAME)
         cfg_error(&m->r, line, "0 lets no message pass; write 1 or more");
@@ -179,10 +120,9 @@ static void take_tunable(struct mp_import *m, const struct mp_option *option,
         set_tunable(m, key, type, n, false);
 }
 
-/* That of lnet holds for the NIs whose driver has none. */
+/* The option of lnet holds for the NIs whose LND has none. */
 static void take_buffer_credits(struct mp_import *m)
 {
-    static const struct mp_option option = {.unit = MP_ZERO_IS_DEFAULT};
     const struct mp_given *given = mp_get(m, "lnet", "peer_buffer_credits");
     const struct cfg_key *key = find_key(cfg_tunables_keys, "peer_buffer_credits");
     unsigned line;
@@ -191,24 +131,23 @@ static void take_buffer_credits(struct mp_import *m)
     if (!given->value || !key)
         return;
     line = mp_about(m, "lnet", "peer_buffer_credits", given);
-    if (read_value(m, &option, line, given->value, 0, key->max, &n))
+    if (read_value(m, MP_ZERO_IS_DEFAULT, line, given->value, 0, key->max, &n))
         set_tunable(m, key, 0, n, true);
 }
 
 static void take_tables(struct mp_import *m)
 {
-    const struct mp_given *given;
-
     for (const struct mp_option *option = mp_options; option->name; option++) {
-        given = mp_get(m, option->module, option->name);
-        if (!given->value)
+        const struct mp_given *given = mp_get(m, option->module, option->name);
+        unsigned line;
+
+        if (!given->value || !option->to)
             continue;
-        if (option->kind == MP_NO_EFFECT)
-            say_no_effect(m, option, given);
-        else if (option->kind == MP_SETTING)
-            take_setting(m, option, given);
-        else if (option->kind == MP_NI)
-            take_tunable(m, option, given);
+        line = mp_about(m, option->module, option->name, given);
+        if (strncmp(option->to, "NI.", 3) == 0)
+            take_tunable(m, option, line, given->value);
+        else
+            take_setting(m, option, line, given->value);
     }
     take_buffer_credits(m);
 }

@@ -5,7 +5,7 @@
  * brackets. As in the kernel the last priority of a rule holds for all of its gateways, a gateway
  * that is this machine adds no route, and neither does one on a net that this machine is not on.
  */
-#include "config/modprobe_internal.h"
+#include "app/millrace/modprobe.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,9 +25,10 @@ struct rule {
     int hops;
     unsigned priority;
     bool has_priority;
-    unsigned tried; /* of all rules */
-    /* Routes there are, by net and gateway: index + 1, 0 is free. */
-    unsigned slot[4 * CFG_MAX_ROUTES];
+    /* of all rules */
+    unsigned words;   /* that expressions stood for */
+    unsigned tried;   /* routes */
+    unsigned skipped; /* routes whose gateway is on no net of this machine */
 };
 
 /* ---- words of a rule ---- */
@@ -36,7 +37,7 @@ static int take_net(void *arg, const char *word)
 {
     struct rule *rule = arg;
 
-    if (++rule->m->words > MAX_WORDS || rule->net_count == CFG_MAX_ROUTES)
+    if (++rule->words > MAX_WORDS || rule->net_count == CFG_MAX_ROUTES)
         return -E2BIG;
     if (net_parse(word, &rule->net[rule->net_count]) != 0) {
         cfg_error(&rule->m->r, rule->line,
@@ -52,7 +53,7 @@ static int take_gateway(void *arg, const char *word)
 {
     struct rule *rule = arg;
 
-    if (++rule->m->words > MAX_WORDS || rule->gateway_count == CFG_MAX_ROUTES)
+    if (++rule->words > MAX_WORDS || rule->gateway_count == CFG_MAX_ROUTES)
         return -E2BIG;
     if (nid_parse(word, &rule->gateway[rule->gateway_count]) != 0) {
         cfg_error(&rule->m->r, rule->line,
@@ -185,29 +186,23 @@ static bool is_local(const struct cfg *cfg, lnet_net_t net)
     return false;
 }
 
+/* Whether the NID is that of the first address of an interface that an NI is on. */
 static bool is_mine(const struct mp_import *m, const struct lnet_nid *nid)
 {
-    struct lnet_nid mine;
+    for (unsigned i = 0; i < m->r.cfg->ni_count; i++) {
+        const struct lnet_ni_conf *ni = &m->r.cfg->ni[i].conf;
+        const struct cfg_address *a = m->from.address, *end = a + m->from.address_count;
+        struct lnet_nid mine;
 
-    for (unsigned i = 0; i < m->r.cfg->ni_count; i++)
-        if (mp_ni_nid(m, &m->r.cfg->ni[i], &mine) && nid_same(&mine, nid))
+        while (a < end && strcmp(a->ifname, ni->ifname) != 0)
+            a++;
+        if (a == end || !lnd_type_has_ip((uint8_t)(ni->net >> 16)))
+            continue;
+        mine = nid_make(ni->net, a->addr, 4);
+        if (nid_same(&mine, nid))
             return true;
-    return false;
-}
-
-/* Where the route is kept in the table, or would be. */
-static unsigned *slot_of(struct rule *rule, lnet_net_t net, const struct lnet_nid *gateway)
-{
-    const struct cfg_route *route = rule->m->r.cfg->route;
-    unsigned i = nid_hash(gateway) ^ net * 2654435761u;
-
-    for (;; i++) {
-        unsigned *slot = &rule->slot[i % (4 * CFG_MAX_ROUTES)];
-
-        if (*slot == 0 ||
-            (route[*slot - 1].conf.net == net && nid_same(&route[*slot - 1].conf.gateway, gateway)))
-            return slot;
     }
+    return false;
 }
 
 /* false: nothing more can come of the rule. docs/protocol/lnet-core.md §11 "Route add rules" */
@@ -217,7 +212,6 @@ static bool add_route(struct rule *rule, lnet_net_t net, const struct lnet_nid *
     struct cfg_route route = {
         .conf = {.net = net, .gateway = *gateway, .hops = rule->hops, .priority = rule->priority},
         .line = rule->line};
-    unsigned *slot = slot_of(rule, net, gateway);
     char name[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE];
 
     if (net >> 16 == LNET_LND_LO || nid_is_lo(gateway)) {
@@ -229,19 +223,17 @@ static bool add_route(struct rule *rule, lnet_net_t net, const struct lnet_nid *
                   nid_format(gateway, nid), net_format(net, name));
         return false;
     }
-    if (is_local(r->cfg, net) || *slot != 0)
+    if (is_local(r->cfg, net) || cfg_find_route(r->cfg, net, gateway))
         return true;
     if (!is_local(r->cfg, nid_net(gateway))) {
-        rule->m->skipped++;
+        rule->skipped++;
         return true;
     }
-    if (!cfg_add_route(r->cfg, &route)) {
-        cfg_error(r, rule->line, "is more than %d routes, or memory is out; write fewer",
-                  CFG_MAX_ROUTES);
-        return false;
-    }
-    *slot = r->cfg->route_count;
-    return true;
+    if (cfg_add_route(r->cfg, &route))
+        return true;
+    cfg_error(r, rule->line, "is more than %d routes, or memory is out; write fewer",
+              CFG_MAX_ROUTES);
+    return false;
 }
 
 static void add_routes(struct rule *rule)
@@ -287,11 +279,11 @@ void mp_read_routes(struct mp_import *m, unsigned line, const char *text)
         if (rule->tried > MAX_TRIED)
             break;
     }
-    if (m->skipped)
+    if (rule->skipped)
         cfg_warning(&m->r, line,
                     "%u routes are left out: this machine is on no net of their gateways, the "
                     "kernel leaves them out too",
-                    m->skipped);
+                    rule->skipped);
 out:
     free(copy);
     free(rule);

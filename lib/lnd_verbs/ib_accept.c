@@ -12,8 +12,8 @@
 #define PER_PEER 254 /* connections of one node: twice what a kernel opens */
 #define PENDING  128 /* calls of one node that are being answered; a kernel makes up to 127 */
 
-#define EARLY_LOOK_US 2000   /* how often a call is looked at that waits for an NI */
-#define EARLY_US      IB_SEC /* how long it does */
+#define EARLY_LOOK_US 2000    /* how often a call is looked at that waits for an NI */
+#define EARLY_US      LND_SEC /* how long it does */
 
 /* ---- whose it is; on the worker thread ---- */
 
@@ -27,7 +27,7 @@ struct reactor *ib_accept_route(void *arg, const void *priv, size_t len)
     if (ib_conn_decode(priv, len, &req) != LNET_DROP_NONE)
         return port->home; /* who only counts it and says no */
     src = nid_from_u64(req.hdr.src_nid);
-    return lnet_nid_home(l->port->lv->node, &src);
+    return lnet_nid_home(l->port->lv->base.node, &src);
 }
 
 /* ---- a request ---- */
@@ -70,7 +70,7 @@ static struct ib_ni *any_ni(const struct request *r)
 
 static void take_request(struct request *r, struct rdma_request *req)
 {
-    const struct ib_port *port = ib_container(req->port, struct ib_port, port);
+    const struct ib_port *port = lnd_container(req->port, struct ib_port, port);
     struct lnd_verbs *lv = port->lv;
 
     *r = (struct request){
@@ -103,7 +103,7 @@ static void count_refusal(struct request *r, enum lnet_drop drop)
     if (r->caller.decoded == LNET_DROP_NONE && drop != LNET_DROP_O2IB_CONN_SOURCE)
         nid = r->nid;
     if (!ini)
-        lnet_drop_event(r->shard->lv->node, drop, NULL, &nid, NULL);
+        lnet_drop_event(r->shard->lv->base.node, drop, NULL, &nid, NULL);
     else
         ib_event(ini, drop, &nid, NULL);
     if (r->ns)
@@ -137,7 +137,7 @@ static enum lnet_drop check_limits(const struct request *r, const struct ib_peer
 {
     unsigned max = r->shard->lv->opts.max_conns;
 
-    if (p->objects >= PER_PEER || p->accepting >= PENDING)
+    if (p->base.objects >= PER_PEER || p->base.accepting >= PENDING)
         return LNET_DROP_O2IB_CONN_LIMIT;
     /* Calls that never complete must not keep those out that would. */
     if (r->shard->accepting >= (max >= 2 * PENDING ? max / 2 : max))
@@ -166,9 +166,9 @@ static void judge_peer(struct request *r, struct ib_peer *p)
 {
     enum lnet_drop drop;
 
-    if (p->nconns > 0 || p->accepting > 0)
-        r->caller.peer_stamp = p->stamp;
-    r->caller.dialling = p->dial.state == IB_DIAL_RUN;
+    if (p->base.nconns > 0 || p->base.accepting > 0)
+        r->caller.peer_stamp = p->base.incarnation;
+    r->caller.dialling = p->base.connecting == LND_CONNECT_RUN;
     r->caller.races = p->races;
     r->caller.depth_max = p->depth_max;
     drop = ib_request_judge(&r->caller, &r->msg, &r->verdict);
@@ -193,9 +193,9 @@ static void with_peer(struct request *r)
     if (!p) {
         refuse(r, LNET_DROP_O2IB_CONN_NO_MEMORY);
     } else {
-        ib_peer_hold(p);
+        lnd_peer_hold(&p->base);
         judge_peer(r, p);
-        ib_peer_release(p);
+        lnd_peer_release(&p->base);
     }
     if (peer)
         lnet_peer_put(peer);
@@ -248,7 +248,7 @@ void ib_accept_request(void *arg, struct rdma_request *req)
 
 static void early_look(struct reactor_timer *t)
 {
-    struct ib_shard *shard = ib_container(t, struct ib_shard, early_timer);
+    struct ib_shard *shard = lnd_container(t, struct ib_shard, early_timer);
     struct rdma_request *req = shard->early;
 
     shard->early = NULL;
@@ -285,13 +285,13 @@ void ib_accept_early_end(struct ib_shard *shard, const struct ib_port *port)
 
 static void give_up(struct ib_conn *c, enum lnet_drop drop, const struct lnet_drop_why *how)
 {
-    static const struct ib_cause why = {.tx = LNET_DROP_NEXT_HOP_LOST,
-                                        .rx = LNET_DROP_RX_INCOMPLETE};
+    static const struct lnd_close why = {.tx = LNET_DROP_NEXT_HOP_LOST,
+                                         .rx = LNET_DROP_RX_INCOMPLETE};
     struct ib_peer *p = c->ibp;
 
     ib_peer_failed(p, drop, NULL, how);
     ib_count(&ib_ns(p)->count.refused, 1);
-    ib_conn_unmake(c, &why);
+    ib_conn_end(&c->base, &why);
     ib_peer_call_over(p);
 }
 

@@ -9,34 +9,34 @@
 #include <errno.h>
 #include <string.h>
 
-#define DRAIN_US   (5 * IB_SEC) /* for what is posted to complete after a disconnect */
-#define LOOKS      4            /* per timeout, §6.1 */
-#define POLLS      4            /* of a cq before others have their turn */
+#define DRAIN_US   (5 * LND_SEC) /* for what is posted to complete after a disconnect */
+#define LOOKS      4             /* per timeout, §6.1 */
+#define POLLS      4             /* of a cq before others have their turn */
 #define AREA_ALIGN 64u
 
 /* §6.3: closed for another reason than time. What was being sent completes in error, §5.3. */
-const struct ib_cause ib_cause_broken = {
+const struct lnd_close ib_cause_broken = {
     .event = LNET_DROP_O2IB_LOST,
     .tx = LNET_DROP_NEXT_HOP_LOST,
     .rx = LNET_DROP_RX_INCOMPLETE,
     .queued = LNET_HEALTH_LOCAL_ERROR,
-    .sending = LNET_HEALTH_REMOTE_DROPPED,
+    .begun = LNET_HEALTH_REMOTE_DROPPED,
     .waiting = LNET_HEALTH_OK,
 };
 
-static const struct ib_cause cause_stall = {
+static const struct lnd_close cause_stall = {
     .event = LNET_DROP_O2IB_STALL,
     .tx = LNET_DROP_NEXT_HOP_LOST,
     .rx = LNET_DROP_RX_INCOMPLETE,
     .queued = LNET_HEALTH_LOCAL_TIMEOUT,
-    .sending = LNET_HEALTH_NETWORK_TIMEOUT,
+    .begun = LNET_HEALTH_NETWORK_TIMEOUT,
     .waiting = LNET_HEALTH_REMOTE_TIMEOUT,
 };
 
-static const struct ib_cause cause_ended = {
+static const struct lnd_close cause_ended = {
     /* by the peer, and no error of it */
     .tx = LNET_DROP_NEXT_HOP_LOST,     .rx = LNET_DROP_RX_INCOMPLETE,
-    .queued = LNET_HEALTH_LOCAL_ERROR, .sending = LNET_HEALTH_REMOTE_DROPPED,
+    .queued = LNET_HEALTH_LOCAL_ERROR, .begun = LNET_HEALTH_REMOTE_DROPPED,
     .waiting = LNET_HEALTH_OK,
 };
 
@@ -179,7 +179,7 @@ void ib_conn_soon(struct ib_conn *c)
 static void arm(struct ib_conn *c)
 {
     uint64_t timeout = ib_timeout_us(c->ibp->ini) / LOOKS;
-    uint64_t keepalive = c->shard->lv->opts.keepalive * IB_SEC;
+    uint64_t keepalive = c->shard->lv->opts.keepalive * LND_SEC;
 
     reactor_timer_arm(&c->timer, keepalive > 0 && keepalive < timeout ? keepalive : timeout);
 }
@@ -213,7 +213,7 @@ static void check(struct ib_conn *c)
 
 static void on_timer(struct reactor_timer *t)
 {
-    struct ib_conn *c = ib_container(t, struct ib_conn, timer);
+    struct ib_conn *c = lnd_container(t, struct ib_conn, timer);
 
     ib_conn_hold(c);
     if (c->state == IB_CONN_UP)
@@ -225,7 +225,7 @@ static void on_timer(struct reactor_timer *t)
 
 /* ---- the end ---- */
 
-void ib_conn_fail(struct ib_conn *c, const struct ib_cause *why, enum lnet_drop event,
+void ib_conn_fail(struct ib_conn *c, const struct lnd_close *why, enum lnet_drop event,
                   const struct lnet_hdr *hdr)
 {
     if (c->state != IB_CONN_UP)
@@ -256,7 +256,7 @@ static void try_end(struct ib_conn *c)
     c->busy--;
 }
 
-void ib_conn_close(struct ib_conn *c, const struct ib_cause *why)
+void ib_conn_close(struct ib_conn *c, const struct lnd_close *why)
 {
     if (c->state == IB_CONN_FREE || c->state == IB_CONN_CLOSING || c->state == IB_CONN_SHUT)
         return;
@@ -311,7 +311,7 @@ void ib_conn_event(struct ib_conn *c, const struct rdma_event *ev)
 static void completed(struct ib_shard *shard, const struct ibv_wc *wc)
 {
     struct ib_wr wr = ib_wr_of(wc->wr_id);
-    struct ib_conn *c = &shard->conns[wr.slot];
+    struct ib_conn *c = ib_conn_at(shard, wr.slot);
     bool good = wc->status == IBV_WC_SUCCESS;
 
     if (!c->rxs || (c->generation & IB_WR_GENERATIONS) != wr.generation)
@@ -392,10 +392,10 @@ void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out)
     bool was_up = c->up_us != 0;
 
     *out = (struct verbs_conn_row){
-        .peer = c->ibp->peer->nid,
-        .reactor = c->shard->index,
+        .peer = c->ibp->base.peer->nid,
+        .reactor = c->shard->base.index,
         .state = ib_state_name(c->state),
-        .active = c->active,
+        .active = c->base.initiated,
         .depth = c->depth,
         .frags = c->frags,
         .credits = c->credits.credits,
@@ -407,7 +407,7 @@ void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out)
         .waiting = c->rxs ? waiting(c) : 0,
         .send_wrs = c->link.send_wrs,
         .inline_bytes = c->link.inline_bytes,
-        .retries = was_up || !c->active ? c->retries : c->ibp->dial.ask.tries,
+        .retries = was_up || !c->base.initiated ? c->retries : c->ibp->dial.ask.tries,
         .age_us = was_up ? now - c->up_us : 0,
         .idle_us = was_up ? now - c->sent_us : 0,
         .bytes_in = c->bytes_in,

@@ -49,12 +49,18 @@ struct ib_wr {
 
 #define IB_WR_GENERATIONS 0xffffu
 
+/* A connection of the shard's pool, in use or not. */
+static inline struct ib_conn *ib_conn_at(const struct ib_shard *shard, unsigned slot)
+{
+    return (struct ib_conn *)shard->base.conns.objects + slot;
+}
+
 /* A number, not a pointer: completions of a queue pair that is gone may still be polled when its
  * area is used otherwise (rdma.h, shut()). */
 static inline uint64_t ib_wr_id(const struct ib_conn *c, enum ib_wr_kind kind, unsigned wrs,
                                 unsigned index)
 {
-    return (uint64_t)(c - c->shard->conns) << 44 |
+    return (uint64_t)(c - ib_conn_at(c->shard, 0)) << 44 |
            (uint64_t)(c->generation & IB_WR_GENERATIONS) << 28 | (uint64_t)kind << 24 |
            (uint64_t)wrs << 16 | index;
 }
@@ -180,7 +186,7 @@ void ib_conn_settle(struct ib_conn *c);
  * of the reactor brings from everywhere. Whoever calls it is doing work, so the reactor does not
  * sleep before. */
 void ib_conn_soon(struct ib_conn *c);
-extern const struct ib_cause ib_cause_broken; /* closed for something else than time, §6.3 */
+extern const struct lnd_close ib_cause_broken; /* closed for something else than time, §6.3 */
 
 /* ---- ib_tx.c ---- */
 

@@ -9,31 +9,22 @@
 #include <errno.h>
 #include <string.h>
 
-#define RESOLVE_MS 5000          /* of the address and of the route, each, §1.1 */
-#define ANSWER_MIN (5 * IB_SEC)  /* §1.1 */
-#define OPEN_US    (20 * IB_SEC) /* for the worker to make a queue pair, others before it too */
+#define RESOLVE_MS 5000           /* of the address and of the route, each, §1.1 */
+#define ANSWER_MIN (5 * LND_SEC)  /* §1.1 */
+#define OPEN_US    (20 * LND_SEC) /* for the worker to make a queue pair, others before it too */
 #define RESOLVE_US (2 * RESOLVE_MS * 1000ull + OPEN_US)
 #define PAUSE_MIN  1u /* s, for the other node's call to come up, §1.8 */
 #define PAUSE_MAX  8u
-#define ACCEPT_US  100000         /* between looks at a call of the peer's */
-#define LINGER_US  (180 * IB_SEC) /* an idle peer is remembered for */
+#define ACCEPT_US  100000 /* between looks at a call of the peer's */
 
 static const char no_cq[] = "the connections of this thread have too many completion queues";
 static const char no_posts[] = "the device takes no receives";
-
-static void dial_timer(struct reactor_timer *t);
 
 uint64_t ib_answer_us(const struct ib_ni *ini)
 {
     uint64_t quarter = ib_timeout_us(ini) / 4;
 
     return quarter > ANSWER_MIN ? quarter : ANSWER_MIN;
-}
-
-void ib_dial_init(struct ib_peer *p)
-{
-    reactor_timer_init(&p->dial.timer, dial_timer);
-    p->dial.ask = (struct ib_ask){.mine = p->ini->terms, .peer_nid = nid_to_u64(&p->peer->nid)};
 }
 
 /* ---- queue pairs, of both sides ---- */
@@ -74,69 +65,19 @@ bool ib_opened(struct ib_conn *c, struct lnet_drop_why *why)
 
 static void drop_conn(struct ib_peer *p)
 {
-    static const struct ib_cause why = {.tx = LNET_DROP_NEXT_HOP_LOST,
-                                        .rx = LNET_DROP_RX_INCOMPLETE};
-
-    if (p->dial.conn)
-        ib_conn_unmake(p->dial.conn, &why);
+    lnd_connect_drop(&p->base);
 }
 
-static void stop_round(struct ib_peer *p)
-{
-    reactor_timer_cancel(&p->dial.timer);
-    drop_conn(p);
-    p->dial.state = IB_DIAL_IDLE;
-    p->dial.ask.tries = 0;
-    p->dial.pause = 0;
-}
-
-void ib_dial_cancel(struct ib_peer *p)
-{
-    stop_round(p);
-    p->dial.record = false;
-}
-
-/* Goes on by the timer: not on the stack of whoever sends or tells. */
 static void go_on(struct ib_peer *p, uint64_t delay_us)
 {
-    p->dial.state = IB_DIAL_WAIT;
-    reactor_timer_arm(&p->dial.timer, delay_us);
+    lnd_connect_later(&p->base, delay_us);
 }
 
-static void round_done(struct ib_peer *p)
-{
-    stop_round(p);
-    p->dial.interval = 0;
-    p->dial.next_us = 0;
-}
-
-static void back_off(struct ib_peer *p)
-{
-    const struct verbs_opts *o = &p->shard->lv->opts;
-    unsigned twice = p->dial.interval * 2;
-
-    p->dial.interval = twice < o->min_reconnect   ? o->min_reconnect
-                       : twice > o->max_reconnect ? o->max_reconnect
-                                                  : twice;
-    p->dial.next_us = reactor_now_us() + p->dial.interval * IB_SEC;
-}
-
-/* It has what it made so far, if anything, and is called again later. */
+/* The peer NI keeps the connections that were made so far. The next run comes later. */
 static void round_failed(struct ib_peer *p, enum lnet_health health)
 {
-    ib_peer_hold(p);
     ib_count(&ib_ns(p)->count.failed, 1);
-    stop_round(p);
-    back_off(p);
-    p->dial.health = health;
-    /* A call of the peer's may still bring what the queue waits for. */
-    if (p->nconns == 0 && p->accepting == 0) {
-        p->dial.record = false;
-        if (!ib_ns(p)->stopping)
-            lnet_peer_notify(p->ini->ni, p->peer, false);
-        ib_peer_fail_queue(p, LNET_DROP_NEXT_HOP_DOWN, health);
-    }
-    ib_peer_release(p);
+    lnd_connect_failed(&p->base, health, health);
 }
 
 /* §6.3, where a connect has failed */
@@ -166,7 +107,7 @@ static struct sockaddr_in address_of(const struct ib_peer *p)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(p->shard->lv->opts.service)};
 
-    memcpy(&to.sin_addr, p->peer->nid.addr_be, sizeof(to.sin_addr));
+    memcpy(&to.sin_addr, p->base.peer->nid.addr_be, sizeof(to.sin_addr));
     return to;
 }
 
@@ -175,7 +116,7 @@ static void call_one(struct ib_peer *p)
     struct rdma_dial dial = {
         .to = address_of(p),
         .privileged = p->shard->lv->opts.use_privileged_port,
-        .tos = ib_setting(&p->ini->ni->lnd_tun.tos),
+        .tos = lnd_setting(&p->ini->ni->lnd_tun.tos),
         .timeout_ms = RESOLVE_MS,
     };
     static const struct lnet_drop_why none_free = {
@@ -187,96 +128,49 @@ static void call_one(struct ib_peer *p)
         round_failed(p, LNET_HEALTH_LOCAL_DROPPED);
         return;
     }
-    p->dial.ask.peer_stamp = p->stamp;
+    p->dial.ask.peer_stamp = p->base.incarnation;
     if (p->dial.ask.mine.depth > p->depth_max)
         p->dial.ask.mine.depth = (uint16_t)p->depth_max;
     c->depth = p->dial.ask.mine.depth;
     c->frags = p->dial.ask.mine.frags;
-    p->dial.conn = c;
-    p->dial.state = IB_DIAL_RUN;
+    p->base.connect.conn = &c->base;
+    p->base.connecting = LND_CONNECT_RUN;
     reactor_timer_arm(&c->setup, RESOLVE_US);
     ib_rdma(c)->dial(&c->link, &dial);
 }
 
-/* All there is was opened by the peer: then the set is the peer's to complete. */
-static bool peer_began(const struct ib_peer *p)
+void ib_dial_next(struct lnd_peer_ni *lp)
 {
-    const struct ib_conn *c;
+    struct ib_peer *p = ib_peer_of(lp);
 
-    TAILQ_FOREACH(c, &p->conns, link_of_peer) {
-        if (c->active)
-            return false;
-    }
-    return p->nconns > 0;
-}
-
-/* What is set while a set is made is for the next one. */
-static void number_set(struct ib_peer *p)
-{
-    if (p->nconns == 0)
-        p->dial.wanted = (unsigned)ib_setting(&p->ini->ni->lnd_tun.conns_per_peer);
-}
-
-static void call_next(struct ib_peer *p)
-{
-    if (peer_began(p)) {
-        p->dial.record = false;
-        round_done(p);
-    } else if (p->nconns >= p->dial.wanted) {
-        round_done(p);
-    } else if (p->nconns == 0 && p->accepting > 0) {
+    if (lnd_peer_began(lp)) {
+        lp->record = false;
+        lnd_connect_done(lp);
+    } else if (lp->nconns >= lp->connect.wanted) {
+        lnd_connect_done(lp);
+    } else if (lp->nconns == 0 && lp->accepting > 0) {
         go_on(p, ACCEPT_US); /* each stage of that has its time */
-    } else if (p->nconns == 0 && !p->queue) {
-        stop_round(p); /* nobody waits for it any more */
+    } else if (lp->nconns == 0 && !lp->queue) {
+        lnd_connect_stop(lp); /* no message waits for it any more */
     } else {
         call_one(p);
     }
 }
 
-static void dial_timer(struct reactor_timer *t)
-{
-    struct ib_peer *p = ib_container(t, struct ib_peer, dial.timer);
-
-    if (p->dial.state == IB_DIAL_IDLE) {
-        ib_peer_lingered(p);
-        return;
-    }
-    ib_peer_hold(p);
-    if (p->dial.state == IB_DIAL_WAIT)
-        call_next(p);
-    ib_peer_release(p);
-}
-
 /* ---- beginning ---- */
 
-bool ib_dial_may(const struct ib_peer *p)
+void ib_dial_begin(struct lnd_peer_ni *lp)
 {
-    return p->dial.state == IB_DIAL_IDLE && reactor_now_us() >= p->dial.next_us;
-}
+    struct ib_peer *p = ib_peer_of(lp);
 
-void ib_dial_start(struct ib_peer *p)
-{
-    if (!ib_dial_may(p) || ib_ns(p)->stopping)
-        return;
-    number_set(p);
-    p->dial.record = true;
     p->dial.ask.tries = 0;
     p->dial.pause = 0;
-    go_on(p, 0);
 }
 
 void ib_dial_complete(struct ib_peer *p)
 {
-    if (p->dial.record && p->nconns < p->dial.wanted)
-        ib_dial_start(p);
-}
-
-void ib_dial_linger(struct ib_peer *p)
-{
-    uint64_t now = reactor_now_us();
-    uint64_t wait = p->dial.next_us > now ? p->dial.next_us - now : 0;
-
-    reactor_timer_arm(&p->dial.timer, wait + LINGER_US);
+    if (p->base.record && p->base.nconns < p->base.connect.wanted)
+        lnd_connect_start(&p->base);
 }
 
 /* ---- answers ---- */
@@ -318,8 +212,9 @@ static void accepted(struct ib_conn *c, const struct rdma_event *ev)
     c->depth = ack.queue_depth;
     c->frags = ack.max_frags;
     c->ends.peer_stamp = ack.hdr.src_stamp;
-    number_set(p); /* what the round had made before may have ended */
-    p->dial.conn = NULL;
+    if (p->base.nconns == 0)
+        lnd_connect_number(&p->base); /* the run's earlier connections may be closed */
+    p->base.connect.conn = NULL;
     c->retries = p->dial.ask.tries;
     p->dial.ask.tries = 0;
     p->dial.pause = 0;
@@ -335,7 +230,7 @@ static void wait_for_call(struct ib_peer *p)
 
     drop_conn(p);
     p->dial.pause = pause < PAUSE_MIN ? PAUSE_MIN : pause > PAUSE_MAX ? PAUSE_MAX : pause;
-    go_on(p, p->dial.pause * IB_SEC);
+    go_on(p, p->dial.pause * LND_SEC);
 }
 
 /* §6.3: nothing listens there, or who does will not have us. */
@@ -356,13 +251,13 @@ static bool is_early(const struct rdma_event *ev)
 
 static void call_later(struct ib_peer *p, const struct rdma_event *ev)
 {
-    if (!is_early(ev) || !p->queue) {
+    if (!is_early(ev) || !p->base.queue) {
         round_failed(p, health_of(error_of_reject(ev->status)));
         return;
     }
     drop_conn(p);
-    back_off(p);
-    go_on(p, p->dial.interval * IB_SEC);
+    lnd_connect_back_off(&p->base);
+    go_on(p, p->base.connect.interval * LND_SEC);
 }
 
 static void rejected(struct ib_conn *c, const struct rdma_event *ev)
@@ -376,7 +271,7 @@ static void rejected(struct ib_conn *c, const struct rdma_event *ev)
     if (next != IB_NEXT_GIVE_UP)
         ib_peer_failed(p, LNET_DROP_O2IB_DIAL_REFUSED, NULL, &why);
     /* Unless it has called meanwhile, and that is how we know. */
-    if (ask->peer_stamp != known && ask->peer_stamp != p->stamp)
+    if (ask->peer_stamp != known && ask->peer_stamp != p->base.incarnation)
         ib_peer_restarted(p, ask->peer_stamp);
     if (next == IB_NEXT_NOW)
         ib_count(&ib_ns(p)->count.retried, 1);

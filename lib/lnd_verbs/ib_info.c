@@ -92,7 +92,7 @@ static void ask_free(struct ask *ask)
 
 static void ask_done(struct reactor_task *task)
 {
-    struct ask *ask = ib_container(task, struct ask, task);
+    struct ask *ask = lnd_container(task, struct ask, task);
     struct ib_ni *ini = ask->ini;
 
     ask->done(ask->arg, &ask->rows);
@@ -109,13 +109,13 @@ static void add_row(struct ask *ask, const struct ib_conn *c)
 
 static const char *peer_state(const struct ib_peer *p)
 {
-    if (p->nconns > 0)
+    if (p->base.nconns > 0)
         return "up";
-    if (p->dial.state != IB_DIAL_IDLE)
+    if (p->base.connecting != LND_CONNECT_IDLE)
         return "calling";
-    if (p->accepting > 0)
+    if (p->base.accepting > 0)
         return "called";
-    return ib_dial_may(p) ? "idle" : "down";
+    return lnd_connect_may(&p->base) ? "idle" : "down";
 }
 
 static void add_peer(struct ask *ask, const struct ib_peer *p)
@@ -126,13 +126,13 @@ static void add_peer(struct ask *ask, const struct ib_peer *p)
     if (ask->rows.npeers == ask->max)
         return;
     ask->peers[ask->rows.npeers++] = (struct verbs_peer_row){
-        .peer = p->peer->nid,
-        .reactor = p->shard->index,
+        .peer = p->base.peer->nid,
+        .reactor = p->shard->base.index,
         .state = peer_state(p),
-        .conns = p->nconns,
-        .retries = p->dial.ask.tries,
+        .conns = p->base.nconns,
+        .retries = p->base.connecting != LND_CONNECT_IDLE ? p->dial.ask.tries : 0,
         .depth_max = p->depth_max,
-        .again_us = p->dial.next_us > now ? p->dial.next_us - now : 0,
+        .again_us = p->base.connect.next_us > now ? p->base.connect.next_us - now : 0,
         .failed = p->failure.drop,
         .why = p->failure.why,
         .failed_age_us = p->failure.drop != LNET_DROP_NONE ? now - p->failure.when_us : 0,
@@ -143,17 +143,19 @@ static void ask_next(struct ask *ask);
 
 static void ask_here(struct reactor_task *task)
 {
-    struct ask *ask = ib_container(task, struct ask, task);
+    struct ask *ask = lnd_container(task, struct ask, task);
     const struct ib_ni_shard *ns = &ask->ini->shard[ask->next];
-    const struct ib_peer *p;
+    struct lnd_peer_ni *lp;
     const struct ib_conn *c;
 
-    TAILQ_FOREACH(p, &ns->peers, link) {
+    TAILQ_FOREACH(lp, &ns->base.peers, link) {
+        const struct ib_peer *p = ib_peer_of(lp);
+
         add_peer(ask, p);
-        TAILQ_FOREACH(c, &p->conns, link_of_peer)
-            add_row(ask, c);
-        TAILQ_FOREACH(c, &p->making, link_of_peer)
-            add_row(ask, c);
+        IB_CONN_FOREACH(c, &p->base.conns)
+        add_row(ask, c);
+        IB_CONN_FOREACH(c, &p->making)
+        add_row(ask, c);
     }
     ask->next++;
     ask_next(ask);
@@ -165,10 +167,10 @@ static void ask_next(struct ask *ask)
 
     if (ask->next < ask->ini->nshards) {
         ask->task.fn = ask_here;
-        reactor_post(lv->shards[ask->next].reactor, &ask->task);
+        reactor_post(lv->shards[ask->next].base.reactor, &ask->task);
     } else {
         ask->task.fn = ask_done;
-        reactor_post(reactor_control(lnet_node_env(lv->node)), &ask->task);
+        reactor_post(reactor_control(lnet_node_env(lv->base.node)), &ask->task);
     }
 }
 

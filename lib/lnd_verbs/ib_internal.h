@@ -1,39 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /*
- * What the files of the o2iblnd driver share.
+ * What the files of the o2iblnd LND share.
  *
- * ib_ni.c: settings, NIs, shards and their pools: start, quiesce, stop; what is told of them.
+ *   ib_ni.c      settings, NIs, ports and their listeners
+ *   ib_shard.c   the LND on one reactor: completion queues
+ *   ib_peer.c    a peer NI: which connection takes a message; connections come and go
+ *   ib_dial.c    opens connections
+ *   ib_accept.c  accepts connections
+ *   ib_why.c     reasons of failed connections in words
+ *   ib_conn.c    life of a connection from its queue pair to its end: receives, queues, credits,
+ *                timeouts, close and drain
+ *   ib_tx.c      messages sent and their completions
+ *   ib_write.c   payload as gather lists
+ *   ib_rx.c      messages received
+ *   ib_info.c    what RPC shows
  *
- * ib_peer.c: the connections of a peer: which takes a message, messages that wait for one, closing
- * them together, what the core is told.
+ * ib_conn.h has what ib_conn.c, ib_tx.c, ib_write.c and ib_rx.c alone share. lib/lnd has what all
+ * LNDs share: NI life cycle, a peer NI's set of connections, back-off, pools.
  *
- * ib_dial.c, ib_accept.c: active and passive side of setting a connection up.
- *
- * ib_why.c: what is said of connections that failed.
- *
- * ib_conn.c: life of a connection from its queue pair to its end: receives, queues, credits,
- * timeouts, close and drain. ib_tx.c: what is sent and its completions. ib_write.c: payload as
- * gather lists. ib_rx.c: what came. What only these share is in ib_conn.h.
- *
- * Ownership: a connection, its peer and all they queue belong to the home reactor of the peer's NID
- * and come from the fixed pools of that reactor's shard. Messages and buffers of a connection lie
- * in its area, memory of the provider's that goes with its queue pair.
+ * Ownership: a connection, its peer NI and all messages that they queue belong to the home reactor
+ * of the peer NI's NID and come from the fixed pools of that reactor's shard. Messages and buffers
+ * of a connection lie in its area, memory of the provider's that goes with its queue pair.
  */
+/* clang-format on */
 #ifndef MILLRACE_IB_INTERNAL_H
 #define MILLRACE_IB_INTERNAL_H
 
 #include "lib/base/err.h"
+#include "lib/lnd/connect.h"
 #include "lib/lnd_verbs/ib_negotiate.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 
-#include <sys/queue.h>
-
-#define IB_SEC           1000000ull /* us */
-#define IB_TIMEOUT       50         /* s, default LND timeout, §6.1 */
+#define IB_TIMEOUT       50 /* s, default LND timeout, §6.1 */
 #define IB_CONNS_DEFAULT 1024
 #define IB_WCS           32 /* completions taken at once */
-
-#define ib_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 /* ---- under ASan what is free is poisoned ---- */
 
@@ -52,11 +53,6 @@
 #define ib_poison(addr, size)   ((void)(addr), (void)(size))
 #define ib_unpoison(addr, size) ((void)(addr), (void)(size))
 #endif
-
-/* What of a thing lies behind what is kept while it is free. */
-#define ib_hide(thing, first)                                                                      \
-    ib_poison((uint8_t *)&(thing)->first, sizeof(*(thing)) - offsetof(__typeof__(*(thing)), first))
-#define ib_show(thing) ib_unpoison(thing, sizeof(*(thing)))
 
 struct ib_peer;
 struct ib_ni;
@@ -77,30 +73,18 @@ enum ib_conn_state { /* §6.2 */
     IB_CONN_SHUT,    /* the provider is taking it down; RDMA_EV_CLOSED ends it */
 };
 
-/* Why connections are being closed, and what their messages are told (§6.3). */
-struct ib_cause {
-    enum lnet_drop event; /* counted once, peer told down; NONE: a clean end */
-    enum lnet_drop cause; /* told to watchers where event is NONE; NONE: the peer closed */
-    enum lnet_drop tx, rx;
-    enum lnet_health queued;  /* of messages not posted yet */
-    enum lnet_health sending; /* posted and not completed */
-    enum lnet_health waiting; /* completed, the peer's answer is missing */
-};
-
 TAILQ_HEAD(ib_txs, ib_tx);
 TAILQ_HEAD(ib_rxs, ib_rx);
 
 struct ib_conn {
     struct ib_shard *shard;
-    struct ib_conn *next; /* free list, or list of those being closed */
     struct ib_rx *rxs;
     uint32_t generation; /* of its queue pair; completions of an earlier one are not looked at */
     enum ib_conn_state state;
     /* ---- poisoned from here on while it is free */
     struct rdma_link link;
+    struct lnd_conn base; /* in the set, or until it is up in ibp->making */
     struct ib_peer *ibp;
-    bool active; /* we called */
-    bool listed; /* in ibp->conns; else, until it is closed, in ibp->making */
     bool polled; /* counted for link.cq in shard->cqs */
     struct ib_credits credits;
     struct ib_ends ends;
@@ -128,27 +112,18 @@ struct ib_conn {
     uint32_t held;        /* messages the core has begun to receive */
     uint32_t parsed;      /* of these, those it has not called ops->recv() for */
     /* ---- ending */
-    const struct ib_cause *why;
+    const struct lnd_close *why;
     struct lnet_drop_why blame; /* UP: what went wrong, for people; the first thing that did */
-    struct ib_cause failed;     /* what `why` points to when it failed by itself */
+    struct lnd_close failed;    /* what `why` points to when it failed by itself */
     struct reactor_timer timer; /* from ib_conn_up() on: timeouts and keepalive; then drain */
     struct reactor_timer setup; /* until then, of ib_dial.c and ib_accept.c: a stage's time */
     unsigned busy;              /* calls on the stack that will look at it again */
     bool undrained;             /* the device did not give all back in time */
     bool ready;                 /* in shard->ready */
     struct ib_conn *next_ready;
-    TAILQ_ENTRY(ib_conn) link_of_peer;
     uint64_t up_us;
     uint32_t retries; /* calls it took before the one that brought it up */
     uint64_t bytes_in, bytes_out;
-};
-
-TAILQ_HEAD(ib_conns, ib_conn);
-
-enum ib_dial_state {
-    IB_DIAL_IDLE, /* the timer, if armed, says when the peer may be forgotten */
-    IB_DIAL_RUN,  /* a connection is being made: dial.conn */
-    IB_DIAL_WAIT, /* goes on when the timer fires */
 };
 
 /* Of a peer's connections, the last that failed or was refused. */
@@ -158,46 +133,33 @@ struct ib_failure {
     struct lnet_drop_why why;
 };
 
-/* Connection set of one peer NI on one NI. */
+/* A peer NI on one NI. */
 struct ib_peer {
+    struct lnd_peer_ni
+        base; /* the set: the next connection to be used first (round robin, §1.10) */
     struct ib_shard *shard;
-    struct ib_peer *next;
-    /* ---- poisoned from here on while it is free */
     struct ib_ni *ini;
-    struct lnet_peer_ni *peer; /* referenced */
-    struct ib_peer *next_of_peer;
-    struct ib_conns conns; /* that are up; the next to be used first (round robin, §1.10) */
-    unsigned nconns;
-    struct ib_conns making; /* not up yet: dialled or called */
-    unsigned accepting;     /* of these, that called */
-    unsigned objects;       /* connection objects, those being made or ended included */
-    struct lnet_msg *queue, **queue_tail; /* no connection yet */
-    uint64_t stamp;                       /* its incarnation as last known, 0 = not known */
-    unsigned races;     /* calls refused in a row because we were calling ourselves, §1.9 */
-    unsigned depth_max; /* what the device could make for it, §1.6 */
+    struct lnd_conns making; /* not up yet */
+    unsigned races;          /* connections refused in a row because we were opening one, §1.9 */
+    unsigned depth_max;      /* what the device could make for it, §1.6 */
     struct {
-        enum ib_dial_state state;
-        struct ib_conn *conn; /* RUN: one at a time */
         struct ib_ask ask;
-        bool record;             /* we began this set of connections, so we complete it */
-        unsigned wanted;         /* of this set: what was set when it was begun */
-        unsigned pause;          /* s, of the next wait for the other node's call */
-        unsigned interval;       /* s, back-off */
-        uint64_t next_us;        /* not before */
-        enum lnet_health health; /* of the last failure: what is told until then */
-        struct reactor_timer timer;
+        unsigned pause; /* s, of the next wait for the other node's connection */
     } dial;
     struct ib_failure failure;
-    struct reactor_timer queue_timer;
-    unsigned busy;
-    bool spare; /* in shard->spare: only remembered */
-    bool shut;  /* by ni_stop */
-    TAILQ_ENTRY(ib_peer) link;
-    TAILQ_ENTRY(ib_peer) spare_link;
-    uint64_t bytes_in, bytes_out; /* of connections that are gone */
 };
 
-TAILQ_HEAD(ib_peers, ib_peer);
+static inline struct ib_peer *ib_peer_of(struct lnd_peer_ni *lp)
+{
+    return lnd_container(lp, struct ib_peer, base);
+}
+static inline struct ib_conn *ib_conn_of(struct lnd_conn *conn)
+{
+    return conn ? lnd_container(conn, struct ib_conn, base) : NULL;
+}
+/* All connections of a set or of ib_peer.making. */
+#define IB_CONN_FOREACH(c, list)                                                                   \
+    for ((c) = ib_conn_of(TAILQ_FIRST(list)); (c); (c) = ib_conn_of(TAILQ_NEXT(&(c)->base, link)))
 
 /* Several NIs may have one address on different nets: they share its port and who listens there. */
 struct ib_listener;
@@ -221,13 +183,12 @@ struct ib_listener {
 };
 
 struct ib_ni_shard {
+    struct lnd_ni_shard base;
     struct ib_ni *ini;
     struct ib_shard *shard;
-    struct ib_peers peers;
     bool started;
-    bool listed;   /* in shard->nis: takes callers */
-    bool quiesced; /* no caller is taken any more, peers are given no more credits */
-    bool stopping;
+    bool listed;             /* in shard->nis: takes callers */
+    bool quiesced;           /* no caller is taken any more, peers are given no more credits */
     bool quiet_asked, quiet; /* quiesce: asked, answered */
     bool unlisten;           /* no more calls come once unlistened is set */
     bool unlistened;
@@ -262,9 +223,8 @@ struct ib_ni {
 
 /* The LND's part of a reactor. */
 struct ib_shard {
+    struct lnd_shard base;
     struct lnd_verbs *lv;
-    struct reactor *reactor;
-    unsigned index;
     unsigned users; /* NIs started */
     struct reactor_poller poller;
     struct ib_shard_cq {
@@ -280,26 +240,21 @@ struct ib_shard {
     uint64_t idle_us; /* since when nothing has completed; 0: something just did */
     uint64_t polls;   /* relaxed */
     struct ib_ni_shards nis;
-    struct ib_peers spare;            /* peers that make room for others, the first first */
     unsigned accepting;               /* calls being answered */
     struct rdma_request *early;       /* calls for an NI that may be about to start */
     struct reactor_timer early_timer; /* while there are any */
     uint32_t generations;             /* queue pairs there were */
     struct ib_conn *ready;            /* that go on in this round of pollers or the next */
-    struct ib_conn *conns, *free_conns;
-    struct ib_peer *peers, *free_peers;
 };
 
 struct lnd_verbs {
+    struct lnd_driver base;
     struct verbs_opts opts;
     struct rdma *rdma; /* NULL: no NI yet */
-    struct lnet_node *node;
     unsigned nshards;
     struct ib_shard *shards;
     struct ib_ni *nis[LNET_MAX_NI]; /* control thread */
     unsigned nnis;
-    uint64_t last_stamp;
-    struct ib_cause aborts[LNET_DROP_COUNT]; /* by reason of the core's */
 };
 
 /* ---- ib_conn.c, ib_tx.c, ib_write.c, ib_rx.c: a connection (home) ---- */
@@ -318,10 +273,10 @@ void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg);
  * shuts the link, and when that is done gives all messages and receives their end, and calls
  * ib_peer_conn_gone() last. Unlisted by the caller. `why` is static. Harmless when it is ending
  * already: the first reason stands. */
-void ib_conn_close(struct ib_conn *c, const struct ib_cause *why);
+void ib_conn_close(struct ib_conn *c, const struct lnd_close *why);
 /* Something on it went wrong, counted as event: ib_peer_conn_down() closes it. Nothing happens if
  * it is not up. */
-void ib_conn_fail(struct ib_conn *c, const struct ib_cause *why, enum lnet_drop event,
+void ib_conn_fail(struct ib_conn *c, const struct lnd_close *why, enum lnet_drop event,
                   const struct lnet_hdr *hdr);
 void ib_conn_hold(struct ib_conn *c);
 void ib_conn_release(struct ib_conn *c);
@@ -341,26 +296,23 @@ void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out);
 
 /* ---- ib_peer.c ---- */
 
-struct ib_peer *ib_peer_find(const struct ib_ni *ini, const struct lnet_peer_ni *peer);
-/* Made if unknown; NULL: no memory. */
+extern const struct lnd_proto ib_proto;
 struct ib_peer *ib_peer_get(struct ib_ni *ini, struct lnet_peer_ni *peer);
 /* A connection object, RESOLVING or OPENING, in p->making: lists empty, queues too, link's first
  * part filled in; all else is zero. NULL: none is free. */
 struct ib_conn *ib_conn_new(struct ib_peer *p, bool active);
-/* Closes a connection that never came up. */
-void ib_conn_unmake(struct ib_conn *c, const struct ib_cause *why);
+/* lnd_proto.conn_close: closes a connection that is not in the set. */
+void ib_conn_end(struct lnd_conn *conn, const struct lnd_close *why);
 /* A call of the peer's came to nothing. */
 void ib_peer_call_over(struct ib_peer *p);
 /* The owner of every link: gives each event to whom it concerns by the connection's state. */
 void ib_link_event(struct rdma_link *link, const struct rdma_event *ev);
-void ib_peer_hold(struct ib_peer *p);
-void ib_peer_release(struct ib_peer *p);
 void ib_send(struct lnet_msg *msg); /* ops->send() */
 /* A connection is established: lists it, tells the core, lets waiting messages go. */
 void ib_peer_conn_up(struct ib_peer *p, struct ib_conn *c);
 /* A connection that was up failed or was ended by the other side: unlists and closes it, tells the
  * core when it was the last. */
-void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct ib_cause *why,
+void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct lnd_close *why,
                        const struct lnet_hdr *hdr);
 /* A connection has ended for good; it is freed by the callee. */
 void ib_peer_conn_gone(struct ib_conn *c);
@@ -368,25 +320,16 @@ void ib_peer_conn_gone(struct ib_conn *c);
 void ib_peer_note(struct ib_peer *p, uint64_t stamp);
 /* The node has come anew: closes all connections of its old life (§1.7 row 13). */
 void ib_peer_restarted(struct ib_peer *p, uint64_t stamp);
-void ib_peer_fail_queue(struct ib_peer *p, enum lnet_drop reason, enum lnet_health health);
-void ib_aborts_init(struct lnd_verbs *lv);
-/* It has been of no use for a while. */
-void ib_peer_lingered(struct ib_peer *p);
-void ib_peer_shutdown(struct ib_peer *p);
 void ib_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);
 void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
-bool ib_peer_forget_one(struct ib_shard *shard);
 
 /* ---- ib_dial.c, ib_accept.c ---- */
 
-void ib_dial_init(struct ib_peer *p);
-void ib_dial_start(struct ib_peer *p);
-bool ib_dial_may(const struct ib_peer *p); /* its back-off has passed */
-/* A message found a connection: makes those that are missing of a set that we began. */
+/* lnd_proto */
+void ib_dial_begin(struct lnd_peer_ni *lp);
+void ib_dial_next(struct lnd_peer_ni *lp);
+/* A message found a connection: opens the missing ones of a set that we began. */
 void ib_dial_complete(struct ib_peer *p);
-void ib_dial_cancel(struct ib_peer *p);
-/* Nobody needs the peer: ib_peer_lingered() follows in a while. */
-void ib_dial_linger(struct ib_peer *p);
 /* Events of the link before it is up, of those we dialled and of those that called. */
 void ib_dial_event(struct ib_conn *c, const struct rdma_event *ev);
 void ib_accept_event(struct ib_conn *c, const struct rdma_event *ev);
@@ -433,10 +376,7 @@ unsigned ib_shard_cqs(unsigned max_conns);
 void ib_shard_use(struct ib_shard *shard); /* one more NI: it is polled */
 void ib_shard_unuse(struct ib_shard *shard);
 
-struct ib_conn *ib_conn_alloc(struct ib_shard *shard);
 void ib_conn_free(struct ib_conn *c);
-struct ib_peer *ib_peer_alloc(struct ib_shard *shard);
-void ib_peer_free(struct ib_peer *p);
 /* c->link.cq is polled as long as a connection that was told of here exists. false: too many. */
 bool ib_shard_add_cq(struct ib_conn *c);
 
@@ -449,15 +389,11 @@ unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits
 void ib_ni_progress(struct ib_ni_shard *ns);
 static inline struct ib_ni_shard *ib_ns(const struct ib_peer *p)
 {
-    return &p->ini->shard[p->shard->index];
-}
-static inline int ib_setting(const int *setting) /* one that changes while the NI runs */
-{
-    return __atomic_load_n(setting, __ATOMIC_RELAXED);
+    return lnd_container(p->base.ns, struct ib_ni_shard, base);
 }
 static inline uint64_t ib_timeout_us(const struct ib_ni *ini)
 {
-    return (uint64_t)ib_setting(&ini->ni->lnd_tun.timeout) * IB_SEC;
+    return lnd_timeout_us(ini->ni);
 }
 static inline const struct rdma_ops *ib_rdma(const struct ib_conn *c)
 {

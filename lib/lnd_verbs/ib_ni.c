@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define CREDITS_DEFAULT        256
 #define PEER_CREDITS_DEFAULT   8
@@ -24,6 +23,7 @@
 #define CONNS_PER_PEER_MAX     127
 #define TIMEOUT_MAX            3600 /* s */
 #define TOS_MAX                255
+#define LINGER_US              (180 * LND_SEC) /* a peer NI without connections is remembered for */
 #define QUIET_US               200000ull /* after which a peer that has credits sends no more */
 
 /* ---- the LND as a whole ---- */
@@ -37,7 +37,11 @@ struct lnd_verbs *lnd_verbs_new(const struct verbs_opts *opts)
     lv->opts = *opts;
     if (lv->opts.max_conns == 0)
         lv->opts.max_conns = IB_CONNS_DEFAULT;
-    ib_aborts_init(lv);
+    lv->base.max_conns = lv->opts.max_conns;
+    lv->base.min_reconnect = opts->min_reconnect;
+    lv->base.max_reconnect = opts->max_reconnect;
+    lv->base.linger_us = LINGER_US;
+    lnd_driver_init(&lv->base, &ib_proto);
     return lv;
 }
 
@@ -231,7 +235,7 @@ static int resolve(struct lnet_ni *ni, struct err *err)
 /* On port->home. */
 static void port_event(struct rdma_port *port, enum rdma_port_event event)
 {
-    struct ib_port *p = ib_container(port, struct ib_port, port);
+    struct ib_port *p = lnd_container(port, struct ib_port, port);
     struct ib_shard *shard = &p->lv->shards[reactor_index(reactor_self())];
     struct ib_ni_shard *ns;
 
@@ -436,11 +440,12 @@ static void on_stopped_here(struct reactor_task *task);
 static bool is_quiet(const struct ib_ni_shard *ns)
 {
     uint64_t since = reactor_now_us() - QUIET_US;
-    const struct ib_peer *p;
+    struct lnd_peer_ni *lp;
     const struct ib_conn *c;
 
-    TAILQ_FOREACH(p, &ns->peers, link) {
-        TAILQ_FOREACH(c, &p->conns, link_of_peer) {
+    TAILQ_FOREACH(lp, &ns->base.peers, link) {
+        IB_CONN_FOREACH(c, &lp->conns)
+        {
             if (!ib_conn_quiet(c, since < ns->quiesced_us ? 0 : since))
                 return false;
         }
@@ -450,22 +455,22 @@ static bool is_quiet(const struct ib_ni_shard *ns)
 
 void ib_ni_progress(struct ib_ni_shard *ns)
 {
-    struct reactor *control = reactor_control(lnet_node_env(ns->shard->lv->node));
+    struct reactor *control = reactor_control(lnet_node_env(ns->shard->lv->base.node));
 
     if (ns->quiet_asked && !ns->quiet && is_quiet(ns)) {
         ns->quiet = true;
         reactor_post(control, &ns->quiet_mail);
     }
-    if (ns->stopping && !ns->stopped && TAILQ_EMPTY(&ns->peers) &&
+    if (ns->base.stopping && !ns->stopped && TAILQ_EMPTY(&ns->base.peers) &&
         (!ns->unlisten || ns->unlistened)) {
         ns->stopped = true;
-        reactor_post(ns->shard->reactor, &ns->stopped_mail);
+        reactor_post(ns->shard->base.reactor, &ns->stopped_mail);
     }
 }
 
 static void on_start(struct reactor_task *task)
 {
-    struct ib_ni_shard *ns = ib_container(task, struct ib_ni_shard, start);
+    struct ib_ni_shard *ns = lnd_container(task, struct ib_ni_shard, start);
     struct ib_port *port = ns->ini->port;
 
     ns->started = true;
@@ -473,7 +478,7 @@ static void on_start(struct reactor_task *task)
     TAILQ_INSERT_TAIL(&ns->shard->nis, ns, of_shard);
     __atomic_fetch_sub(&port->starting, 1, __ATOMIC_RELAXED);
     ib_shard_use(ns->shard);
-    if (ns->shard->reactor == port->port.home)
+    if (ns->shard->base.reactor == port->port.home)
         lnet_ni_link(ns->ini->ni, port_is_up(port));
 }
 
@@ -487,7 +492,7 @@ static void shut_for_new(struct ib_ni_shard *ns)
 
 static void quiet_look(struct reactor_timer *t)
 {
-    struct ib_ni_shard *ns = ib_container(t, struct ib_ni_shard, quiet_timer);
+    struct ib_ni_shard *ns = lnd_container(t, struct ib_ni_shard, quiet_timer);
 
     ib_ni_progress(ns);
     if (!ns->quiet)
@@ -496,7 +501,7 @@ static void quiet_look(struct reactor_timer *t)
 
 static void on_quiesce(struct reactor_task *task)
 {
-    struct ib_ni_shard *ns = ib_container(task, struct ib_ni_shard, quiesce);
+    struct ib_ni_shard *ns = lnd_container(task, struct ib_ni_shard, quiesce);
 
     shut_for_new(ns);
     ns->quiet_asked = true;
@@ -504,30 +509,30 @@ static void on_quiesce(struct reactor_task *task)
     quiet_look(&ns->quiet_timer);
 }
 
-static struct ib_peer *next_to_shut(struct ib_ni_shard *ns)
+static struct lnd_peer_ni *next_to_shut(struct ib_ni_shard *ns)
 {
-    struct ib_peer *p;
+    struct lnd_peer_ni *lp;
 
-    TAILQ_FOREACH(p, &ns->peers, link) {
-        if (!p->shut)
-            return p;
+    TAILQ_FOREACH(lp, &ns->base.peers, link) {
+        if (!lp->shut)
+            return lp;
     }
     return NULL;
 }
 
 static void on_stop(struct reactor_task *task)
 {
-    struct ib_ni_shard *ns = ib_container(task, struct ib_ni_shard, stop);
-    struct ib_peer *p;
+    struct ib_ni_shard *ns = lnd_container(task, struct ib_ni_shard, stop);
+    struct lnd_peer_ni *lp;
 
     shut_for_new(ns);
     reactor_timer_cancel(&ns->quiet_timer);
-    ns->stopping = true;
+    ns->base.stopping = true;
     ns->unlisten = ns->ini->ending != NULL;
     /* Closing one tells the core of its messages, which may make others go too. */
-    while ((p = next_to_shut(ns))) {
-        p->shut = true;
-        ib_peer_shutdown(p);
+    while ((lp = next_to_shut(ns))) {
+        lp->shut = true;
+        lnd_peer_abort(lp, LNET_DROP_SHUTDOWN);
     }
     ib_ni_progress(ns);
 }
@@ -536,7 +541,7 @@ static void on_stop(struct reactor_task *task)
 
 static void on_quiet(struct reactor_task *task)
 {
-    struct ib_ni *ini = ib_container(task, struct ib_ni_shard, quiet_mail)->ini;
+    struct ib_ni *ini = lnd_container(task, struct ib_ni_shard, quiet_mail)->ini;
 
     if (--ini->quiet_wait == 0)
         reactor_post(reactor_self(), ini->quiesce_done);
@@ -558,7 +563,7 @@ void ib_ni_asked(struct ib_ni *ini)
 
 static void on_stopped(struct reactor_task *task)
 {
-    struct ib_ni *ini = ib_container(task, struct ib_ni_shard, stopped_mail)->ini;
+    struct ib_ni *ini = lnd_container(task, struct ib_ni_shard, stopped_mail)->ini;
 
     if (--ini->stop_wait > 0)
         return;
@@ -570,11 +575,11 @@ static void on_stopped(struct reactor_task *task)
 
 static void on_stopped_here(struct reactor_task *task)
 {
-    struct ib_ni_shard *ns = ib_container(task, struct ib_ni_shard, stopped_mail);
+    struct ib_ni_shard *ns = lnd_container(task, struct ib_ni_shard, stopped_mail);
 
     ib_shard_unuse(ns->shard);
     ns->stopped_mail.fn = on_stopped;
-    reactor_post(reactor_control(lnet_node_env(ns->shard->lv->node)), &ns->stopped_mail);
+    reactor_post(reactor_control(lnet_node_env(ns->shard->lv->base.node)), &ns->stopped_mail);
 }
 
 static void ni_shards_init(struct ib_ni *ini)
@@ -590,7 +595,9 @@ static void ni_shards_init(struct ib_ni *ini)
             .stopped_mail.fn = on_stopped_here,
         };
         reactor_timer_init(&ini->shard[i].quiet_timer, quiet_look);
-        TAILQ_INIT(&ini->shard[i].peers);
+        ini->shard[i].base.shard = &ini->lv->shards[i].base;
+        ini->shard[i].base.ni = ini->ni;
+        TAILQ_INIT(&ini->shard[i].base.peers);
     }
 }
 
@@ -598,7 +605,7 @@ static int provider(struct lnd_verbs *lv, struct err *err)
 {
     if (lv->rdma)
         return 0;
-    return lv->opts.rdma->open(lnet_node_env(lv->node), &lv->rdma, err);
+    return lv->opts.rdma->open(lnet_node_env(lv->base.node), &lv->rdma, err);
 }
 
 static int ni_prepare(struct ib_ni *ini, struct err *err)
@@ -653,29 +660,15 @@ static int ni_init(struct lnet_ni *ni, struct err *err)
     return 0;
 }
 
-/* Wall clock in us, and never twice the same in one node, nor one that means something (§1.5). */
-static uint64_t new_stamp(struct lnd_verbs *lv)
-{
-    struct timespec ts;
-    uint64_t now;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-    now = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-    if (now <= lv->last_stamp)
-        now = lv->last_stamp + 1;
-    lv->last_stamp = now;
-    return now;
-}
-
 static int ni_start(struct lnet_ni *ni, struct err *err)
 {
     struct ib_ni *ini = ni->lnd_ni;
 
-    ini->terms.stamp = new_stamp(ini->lv);
+    ini->terms.stamp = lnd_incarnation_new(&ini->lv->base, 1000);
     /* Before the first caller can come; mail is run in the order it is posted. */
     ini->running = true;
     for (unsigned i = 0; i < ini->nshards; i++)
-        reactor_post(ini->lv->shards[i].reactor, &ini->shard[i].start);
+        reactor_post(ini->lv->shards[i].base.reactor, &ini->shard[i].start);
     return serve(ini, err);
 }
 
@@ -702,7 +695,7 @@ static void ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
     ini->quiesce_done = done;
     ini->quiet_wait = ini->nshards;
     for (unsigned i = 0; i < ini->nshards; i++)
-        reactor_post(ini->lv->shards[i].reactor, &ini->shard[i].quiesce);
+        reactor_post(ini->lv->shards[i].base.reactor, &ini->shard[i].quiesce);
     unlisten(ini, serving);
 }
 
@@ -720,7 +713,7 @@ static void ni_stop(struct lnet_ni *ni, struct reactor_task *done)
     ini->stop_done = done;
     ini->stop_wait = ini->nshards;
     for (unsigned i = 0; i < ini->nshards; i++)
-        reactor_post(ini->lv->shards[i].reactor, &ini->shard[i].stop);
+        reactor_post(ini->lv->shards[i].base.reactor, &ini->shard[i].stop);
     unlisten(ini, serving);
 }
 
@@ -746,7 +739,7 @@ static void peer_shrink(void *ctx)
     struct lnd_verbs *lv = ctx;
 
     if (lv->shards)
-        (void)ib_peer_forget_one(&lv->shards[reactor_index(reactor_self())]);
+        (void)lnd_peer_forget_one(&lv->shards[reactor_index(reactor_self())].base);
 }
 
 static void peer_free(struct lnet_peer_ni *peer)

@@ -142,7 +142,7 @@ void ib_recv_end(struct ib_recv *r, struct lnet_result result)
 
 bool ib_conn_quiet(const struct ib_conn *c, uint64_t since_us)
 {
-    bool silent = c->ibp->peer->last_alive_us <= since_us;
+    bool silent = c->ibp->base.peer->last_alive_us <= since_us;
 
     return c->held == 0 && (silent || c->credits.spent == c->credits.depth);
 }
@@ -316,7 +316,7 @@ static struct lnet_result incomplete(const struct ib_conn *c)
 {
     enum lnet_drop why = c->why ? c->why->rx : LNET_DROP_RX_INCOMPLETE;
 
-    if (ib_ns(c->ibp)->stopping)
+    if (ib_ns(c->ibp)->base.stopping)
         why = __atomic_load_n(&c->ibp->ini->ni->removed, __ATOMIC_RELAXED) ? LNET_DROP_NI_REMOVED
                                                                            : LNET_DROP_SHUTDOWN;
     return (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
@@ -324,7 +324,7 @@ static struct lnet_result incomplete(const struct ib_conn *c)
 
 void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen)
 {
-    struct ib_recv *r = ib_container(rx, struct ib_recv, rx);
+    struct ib_recv *r = lnd_container(rx, struct ib_recv, rx);
     struct ib_conn *c = r->conn;
     enum reactor_work was = reactor_mark(REACTOR_WORK_PARSE);
 
@@ -360,7 +360,7 @@ static void fail(struct ib_conn *c, enum lnet_drop why, const struct ib_msg *m)
     if (c->state == IB_CONN_UP)
         ib_conn_fail(c, &ib_cause_broken, why, hdr);
     else
-        ib_event(c->ibp->ini, why, &c->ibp->peer->nid, hdr);
+        ib_event(c->ibp->ini, why, &c->ibp->base.peer->nid, hdr);
 }
 
 /* A message for LNet: the core decides what becomes of it. */
@@ -379,7 +379,7 @@ static void begin(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
     r->state = IB_RECV_PARSED;
     r->rx.hdr = m->lnet;
     r->rx.ni = c->ibp->ini->ni;
-    r->rx.from = c->ibp->peer;
+    r->rx.from = c->ibp->base.peer;
     r->rx.rdma_get = m->hdr.type == IB_GET_REQ;
     r->rx.grant = NULL;
     r->rx.expired_us = 0; /* it is behind no other message */
@@ -473,7 +473,7 @@ static void dispatch(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m
  * one is dropped by name. */
 static void dispatch_last(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
 {
-    bool takes = c->state == IB_CONN_CLOSING && c->up_us != 0 && !ib_ns(c->ibp)->stopping;
+    bool takes = c->state == IB_CONN_CLOSING && c->up_us != 0 && !ib_ns(c->ibp)->base.stopping;
     enum lnet_drop why = LNET_DROP_NONE;
 
     if (takes && m->hdr.type == IB_IMMEDIATE) {
@@ -514,7 +514,7 @@ static void take(struct ib_conn *c, struct ib_rx *rx)
     memset(&m.rd, 0, sizeof(m.rd));
     why = check(c, rx, &m);
     if (why == LNET_DROP_O2IB_PAYLOAD) {
-        ib_event(c->ibp->ini, why, &c->ibp->peer->nid, &m.lnet);
+        ib_event(c->ibp->ini, why, &c->ibp->base.peer->nid, &m.lnet);
         if (c->state == IB_CONN_UP)
             ib_rx_repost(c, rx, m.hdr.type, false);
         return;
@@ -550,7 +550,7 @@ void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len)
     was = reactor_mark(REACTOR_WORK_PARSE);
     ib_conn_hold(c);
     if (c->state == IB_CONN_UP)
-        c->ibp->peer->last_alive_us = reactor_now_us();
+        c->ibp->base.peer->last_alive_us = reactor_now_us();
     take(c, rx);
     ib_conn_release(c);
     reactor_mark(was);

@@ -41,7 +41,7 @@ static int poll_all(struct ib_shard *shard)
 /* The descriptor of a queue says that something has completed since it was armed. */
 static void cq_ready(struct reactor_fd *fd, uint32_t events)
 {
-    struct ib_shard_cq *row = ib_container(fd, struct ib_shard_cq, fd);
+    struct ib_shard_cq *row = lnd_container(fd, struct ib_shard_cq, fd);
 
     (void)events;
     row->armed = false;
@@ -83,7 +83,7 @@ static int shard_poll(void *arg)
     if (shard->idle_us == 0)
         shard->idle_us = reactor_now_us();
     if (shard->ncqs > 0 &&
-        (reactor_spins(shard->reactor) || reactor_now_us() - shard->idle_us < SPIN_US))
+        (reactor_spins(shard->base.reactor) || reactor_now_us() - shard->idle_us < SPIN_US))
         return settled;
     /* What completed before it was armed wakes nobody: only a look after that lets it sleep. */
     if (arm_all(shard))
@@ -137,27 +137,6 @@ static void cq_left(const struct ib_conn *c)
     c->shard->ncqs--;
 }
 
-/* ---- pools ---- */
-
-#define POOL_GET(shard_, list, var)                                                                \
-    do {                                                                                           \
-        (var) = (shard_)->list;                                                                    \
-        if ((var)) {                                                                               \
-            (shard_)->list = (var)->next;                                                          \
-            ib_show(var);                                                                          \
-            memset((var), 0, sizeof(*(var)));                                                      \
-            (var)->shard = (shard_);                                                               \
-        }                                                                                          \
-    } while (0)
-
-struct ib_conn *ib_conn_alloc(struct ib_shard *shard)
-{
-    struct ib_conn *c;
-
-    POOL_GET(shard, free_conns, c);
-    return c;
-}
-
 void ib_conn_free(struct ib_conn *c)
 {
     if (c->polled)
@@ -165,34 +144,8 @@ void ib_conn_free(struct ib_conn *c)
     c->polled = false;
     assert(!c->ready); /* nothing made it so since shut(), whose answer took a turn */
     c->state = IB_CONN_FREE;
-    c->next = c->shard->free_conns;
-    c->shard->free_conns = c;
-    ib_hide(c, link);
+    lnd_pool_put(&c->shard->base.conns, c);
 }
-
-struct ib_peer *ib_peer_alloc(struct ib_shard *shard)
-{
-    struct ib_peer *p;
-
-    POOL_GET(shard, free_peers, p);
-    return p;
-}
-
-void ib_peer_free(struct ib_peer *p)
-{
-    p->next = p->shard->free_peers;
-    p->shard->free_peers = p;
-    ib_hide(p, ini);
-}
-
-#define POOL_FILL(shard_, array, list, count, first)                                               \
-    do {                                                                                           \
-        for (unsigned i_ = (count); (shard_)->array && i_-- > 0;) {                                \
-            (shard_)->array[i_].next = (shard_)->list;                                             \
-            (shard_)->list = &(shard_)->array[i_];                                                 \
-            ib_hide(&(shard_)->array[i_], first);                                                  \
-        }                                                                                          \
-    } while (0)
 
 /* At the greatest depth, with twice as many sends, a queue of RDMA_CQ_ENTRIES has room for ten;
  * some are not full, and there are several devices. Of a device that makes smaller ones the rows
@@ -207,28 +160,20 @@ static bool shard_init(struct ib_shard *shard, struct lnd_verbs *lv, unsigned in
     unsigned max = lv->opts.max_conns;
 
     shard->lv = lv;
-    shard->index = index;
-    shard->reactor = reactor_at(lnet_node_env(lv->node), index);
     shard->poller =
         (struct reactor_poller){.fn = shard_poll, .arg = shard, .max_sleep_us = UINT64_MAX};
     TAILQ_INIT(&shard->nis);
-    TAILQ_INIT(&shard->spare);
     ib_accept_init(shard);
     shard->cq_rows = ib_shard_cqs(max);
     shard->cqs = calloc(shard->cq_rows, sizeof(*shard->cqs));
-    shard->conns = calloc(max, sizeof(*shard->conns));
-    shard->peers = calloc(max, sizeof(*shard->peers));
-    POOL_FILL(shard, conns, free_conns, max, link);
-    POOL_FILL(shard, peers, free_peers, max, ini);
-    return shard->cqs && shard->conns && shard->peers;
+    return lnd_shard_init(&shard->base, &lv->base, index) && shard->cqs;
 }
 
 void ib_shards_fini(struct lnd_verbs *lv)
 {
     for (unsigned i = 0; lv->shards && i < lv->nshards; i++) {
         free(lv->shards[i].cqs);
-        free(lv->shards[i].conns);
-        free(lv->shards[i].peers);
+        lnd_shard_fini(&lv->shards[i].base);
     }
     free(lv->shards);
     lv->shards = NULL;
@@ -240,7 +185,7 @@ int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, struct err *err
 
     if (lv->shards)
         return 0;
-    lv->node = node;
+    lv->base.node = node;
     lv->nshards = reactor_count(lnet_node_env(node));
     lv->shards = calloc(lv->nshards, sizeof(*lv->shards));
     for (unsigned i = 0; lv->shards && i < lv->nshards; i++)
@@ -257,7 +202,7 @@ int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, struct err *err
 size_t ib_shard_bytes(unsigned max_conns)
 {
     return sizeof(struct ib_shard) + ib_shard_cqs(max_conns) * sizeof(struct ib_shard_cq) +
-           (size_t)max_conns * (sizeof(struct ib_conn) + sizeof(struct ib_peer));
+           lnd_shard_bytes(&ib_proto, max_conns);
 }
 
 /* ---- NIs ---- */
@@ -265,11 +210,11 @@ size_t ib_shard_bytes(unsigned max_conns)
 void ib_shard_use(struct ib_shard *shard)
 {
     if (shard->users++ == 0)
-        reactor_poller_add(shard->reactor, &shard->poller);
+        reactor_poller_add(shard->base.reactor, &shard->poller);
 }
 
 void ib_shard_unuse(struct ib_shard *shard)
 {
     if (--shard->users == 0)
-        reactor_poller_del(shard->reactor, &shard->poller);
+        reactor_poller_del(shard->base.reactor, &shard->poller);
 }

@@ -402,7 +402,7 @@ static bool add_queued(struct ib_conn *c, struct batch *b)
 
 static bool is_idle(const struct ib_conn *c)
 {
-    uint64_t keepalive = c->shard->lv->opts.keepalive * IB_SEC;
+    uint64_t keepalive = c->shard->lv->opts.keepalive * LND_SEC;
 
     return keepalive > 0 && reactor_now_us() - c->sent_us >= keepalive;
 }
@@ -683,9 +683,9 @@ bool ib_tx_expired(const struct ib_conn *c, uint64_t now, const struct lnet_hdr 
 
 /* ---- the end, §6.2, §6.3 ---- */
 
-static void mark(struct ib_tx *tx, const struct ib_cause *why)
+static void mark(struct ib_tx *tx, const struct lnd_close *why)
 {
-    enum lnet_health health = tx->sending > 0 || tx->writing ? why->sending
+    enum lnet_health health = tx->sending > 0 || tx->writing ? why->begun
                               : tx->waiting                  ? why->waiting
                                                              : why->queued;
 
@@ -693,7 +693,7 @@ static void mark(struct ib_tx *tx, const struct ib_cause *why)
         tx->result = (struct lnet_result){why->tx, health};
 }
 
-static void fail_all(struct lnet_msg *msg, const struct ib_cause *why)
+static void fail_all(struct lnet_msg *msg, const struct lnd_close *why)
 {
     while (msg) {
         struct lnet_msg *next = msg->lnd_next;

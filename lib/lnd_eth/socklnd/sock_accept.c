@@ -56,7 +56,7 @@ static void hs_free(struct sock_hs *hs)
     TAILQ_REMOVE(&l->hss, hs, link);
     if (hs->stream)
         hs->stream->ops->close(hs->stream, false);
-    sock_hs_free(hs);
+    lnd_pool_put(&hs->shard->hss, hs);
 }
 
 static struct sock_ni *any_ni(const struct sock_listener *l)
@@ -101,8 +101,8 @@ static void refuse_answered(struct sock_hs *hs, enum lnet_drop reason)
 
 static void hs_back(struct reactor_task *task)
 {
-    struct sock_hs *hs = sock_container(task, struct sock_hs, task);
-    struct sock_ni_shard *ns = &hs->sni->shard[hs->shard->index];
+    struct sock_hs *hs = lnd_container(task, struct sock_hs, task);
+    struct sock_ni_shard *ns = &hs->sni->shard[hs->shard->base.index];
 
     hs_free(hs);
     ns->hs_away--;
@@ -112,7 +112,7 @@ static void hs_back(struct reactor_task *task)
 static void send_back(struct sock_hs *hs)
 {
     hs->task.fn = hs_back;
-    reactor_post(hs->shard->reactor, &hs->task);
+    reactor_post(hs->shard->base.reactor, &hs->task);
 }
 
 static unsigned type_limit(enum sock_ctype type)
@@ -125,9 +125,9 @@ static enum lnet_drop decide(struct sock_peer *sp, const struct sock_hello *in,
 {
     const struct lnet_nid *mine = &sp->sni->ni->nid;
 
-    if (sp->dial.state == SOCK_DIAL_RUN && memcmp(&in->src_nid, mine, sizeof(*mine)) < 0)
+    if (sp->base.connecting == LND_CONNECT_RUN && memcmp(&in->src_nid, mine, sizeof(*mine)) < 0)
         return LNET_DROP_TCP_HELLO_RACE;
-    if (!TAILQ_EMPTY(&sp->conns) && in->src_incarnation != sp->incarnation)
+    if (sp->base.nconns > 0 && in->src_incarnation != sp->base.incarnation)
         return LNET_DROP_TCP_HELLO_STALE;
     if (sp->count[type] >= type_limit(type))
         return LNET_DROP_TCP_HELLO_DUPLICATE;
@@ -156,7 +156,7 @@ static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type
     struct sock_conn *c = sock_conn_new(sp, type);
 
     if (!c || hs->stream->ops->attach(hs->stream, &sock_conn_events, c) < 0) {
-        static const struct sock_why why = {.tx = LNET_DROP_NEXT_HOP_LOST};
+        static const struct lnd_close why = {.tx = LNET_DROP_NEXT_HOP_LOST};
 
         sock_event(hs->sni, LNET_DROP_TCP_NO_MEMORY, &hs->in.src_nid, NULL);
         if (c)
@@ -187,7 +187,7 @@ static bool decide_at_home(struct sock_hs *hs)
     if (!sp) {
         sock_event(sni, drop, &hs->in.src_nid, NULL);
     } else {
-        sock_peer_hold(sp);
+        lnd_peer_hold(&sp->base);
         drop = decide(sp, &hs->in, type);
         if (!hs->waited &&
             (drop == LNET_DROP_TCP_HELLO_STALE || drop == LNET_DROP_TCP_HELLO_DUPLICATE))
@@ -196,7 +196,7 @@ static bool decide_at_home(struct sock_hs *hs)
             admit(hs, sp, type);
         else
             answer_none(hs, sp, drop);
-        sock_peer_release(sp);
+        lnd_peer_release(&sp->base);
     }
     if (peer)
         lnet_peer_put(peer);
@@ -212,7 +212,7 @@ static void settle_at_home(struct sock_hs *hs)
         reactor_timer_arm(&hs->home_timer, SETTLE_US);
         return;
     }
-    if (!ns->quiesced && !ns->stopping && !decide_at_home(hs)) {
+    if (!ns->quiesced && !ns->base.stopping && !decide_at_home(hs)) {
         /* The old connections may have ended, and the news be behind this mail. */
         hs->waited = true;
         reactor_timer_arm(&hs->home_timer, SETTLE_US);
@@ -226,12 +226,12 @@ static void settle_at_home(struct sock_hs *hs)
 
 static void hs_settled(struct reactor_timer *t)
 {
-    settle_at_home(sock_container(t, struct sock_hs, home_timer));
+    settle_at_home(lnd_container(t, struct sock_hs, home_timer));
 }
 
 static void hs_at_home(struct reactor_task *task)
 {
-    struct sock_hs *hs = sock_container(task, struct sock_hs, task);
+    struct sock_hs *hs = lnd_container(task, struct sock_hs, task);
 
     reactor_timer_init(&hs->home_timer, hs_settled);
     settle_at_home(hs);
@@ -270,7 +270,7 @@ static enum lnet_drop check_hello(const struct sock_hs *hs)
  * not be another reactor's before that has returned. */
 static void hs_leave(struct reactor_task *task)
 {
-    struct sock_hs *hs = sock_container(task, struct sock_hs, task);
+    struct sock_hs *hs = lnd_container(task, struct sock_hs, task);
 
     hs->task.fn = hs_at_home;
     reactor_post(lnet_nid_home(hs->sni->ni->node, &hs->in.src_nid), &hs->task);
@@ -290,7 +290,7 @@ static void hello_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
     reactor_timer_cancel(&hs->timer);
     hs->stream->ops->detach(hs->stream);
     hs->away = true;
-    hs->sni->shard[hs->shard->index].hs_away++;
+    hs->sni->shard[hs->shard->base.index].hs_away++;
     hs->task.fn = hs_leave;
     reactor_post(reactor_self(), &hs->task);
 }
@@ -329,7 +329,7 @@ static bool request_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
 
 static void arm_read(struct sock_hs *hs)
 {
-    reactor_timer_arm(&hs->timer, hs->listener->sock->opts.accept_timeout * SOCK_SEC);
+    reactor_timer_arm(&hs->timer, hs->listener->sock->opts.accept_timeout * LND_SEC);
 }
 
 /* One part after the other, each with its own time limit (§1.2): magic, version, rest. */
@@ -378,7 +378,7 @@ static void hs_closed(void *user, enum stream_end end)
 
 static void hs_timer(struct reactor_timer *t)
 {
-    refuse(sock_container(t, struct sock_hs, timer), LNET_DROP_TCP_REQ_TIMEOUT);
+    refuse(lnd_container(t, struct sock_hs, timer), LNET_DROP_TCP_REQ_TIMEOUT);
 }
 
 static const struct stream_events hs_events = {
@@ -403,7 +403,7 @@ static enum lnet_drop check_caller(const struct sock_listener *l, const union st
 {
     if (l->sock->opts.accept == SOCK_ACCEPT_SECURE && sock_addr_port(addr) > SOCK_PORT_MAX)
         return LNET_DROP_TCP_PORT;
-    if (too_many(l, addr) || !l->shard->free_hss)
+    if (too_many(l, addr) || !l->shard->hss.free)
         return LNET_DROP_TCP_REQ_LIMIT;
     return LNET_DROP_NONE;
 }
@@ -422,7 +422,8 @@ static void accepted(void *user, struct stream *s, const union stream_addr *addr
         s->ops->close(s, false);
         return;
     }
-    hs = sock_hs_alloc(l->shard);
+    hs = lnd_pool_get_zeroed(&l->shard->hss);
+    hs->shard = l->shard;
     hs->listener = l;
     hs->stream = s;
     hs->addr = *addr;
@@ -491,7 +492,7 @@ int sock_listen(struct sock_ni *sni, struct err *err)
     if (l->users++ > 0)
         return 0;
     rc = sni->transport.ops->listen(sni->transport.ctx, &l->addr, sni->ni->ifname,
-                                    l->shard->reactor, accepted, l, &l->stream);
+                                    l->shard->base.reactor, accepted, l, &l->stream);
     if (rc < 0) {
         l->users--;
         sni->serving = false;

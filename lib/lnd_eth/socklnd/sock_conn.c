@@ -40,18 +40,18 @@ static void on_acked(void *user)
  */
 static void ended(struct sock_conn *c, enum stream_end end)
 {
-    struct sock_why why = {
+    struct lnd_close why = {
         .tx = LNET_DROP_NEXT_HOP_LOST,
         .rx = LNET_DROP_RX_INCOMPLETE,
-        .tx_health = LNET_HEALTH_LOCAL_ERROR,
-        .begun_health = LNET_HEALTH_LOCAL_ERROR,
+        .queued = LNET_HEALTH_LOCAL_ERROR,
+        .begun = LNET_HEALTH_LOCAL_ERROR,
     };
 
-    if (!c->listed)
+    if (!c->base.listed)
         return;
     if (end != STREAM_END_EOF) {
         why.event = LNET_DROP_TCP_RESET;
-        why.begun_health =
+        why.begun =
             end == STREAM_END_TIMEOUT ? LNET_HEALTH_REMOTE_TIMEOUT : LNET_HEALTH_LOCAL_ERROR;
     } else if (c->rx_begun) {
         why.event = LNET_DROP_TCP_EOF_IN_MESSAGE;
@@ -81,18 +81,20 @@ const struct stream_events sock_conn_events = {
 
 struct sock_conn *sock_conn_new(struct sock_peer *sp, enum sock_ctype type)
 {
-    struct sock_conn *c = sock_conn_alloc(sp->shard);
+    struct lnd_shard *shard = sp->base.ns->shard;
+    struct sock_conn *c = lnd_pool_get_zeroed(&shard->conns);
     uint64_t now = reactor_now_us();
 
     if (!c)
         return NULL;
+    c->shard = lnd_container(shard, struct sock_shard, base);
     c->sp = sp;
     c->type = type;
     c->txq_tail = &c->txq;
     c->unacked_tail = &c->unacked;
     c->rx_us = now;
     c->tx_us = now;
-    sp->objects++;
+    sp->base.objects++;
     return c;
 }
 
@@ -107,10 +109,11 @@ void sock_conn_release(struct sock_conn *c)
 
     if (--c->busy > 0 || c->state != SOCK_CONN_DEAD || !sock_rx_let_go(c))
         return;
-    sock_peer_hold(sp);
-    sock_conn_free(c);
-    sp->objects--;
-    sock_peer_release(sp);
+    lnd_peer_hold(&sp->base);
+    c->state = SOCK_CONN_FREE;
+    lnd_pool_put(&c->shard->base.conns, c);
+    sp->base.objects--;
+    lnd_peer_release(&sp->base);
 }
 
 static void close_stream(struct sock_conn *c, bool abort)
@@ -120,17 +123,17 @@ static void close_stream(struct sock_conn *c, bool abort)
     if (!c->stream)
         return;
     c->stream->ops->stats(c->stream, &st);
-    c->sp->bytes_in += st.bytes_in;
-    c->sp->bytes_out += st.bytes_out;
+    c->sp->base.bytes_in += st.bytes_in;
+    c->sp->base.bytes_out += st.bytes_out;
     c->stream->ops->close(c->stream, abort);
     c->stream = NULL;
 }
 
-void sock_conn_close(struct sock_conn *c, const struct sock_why *why)
+void sock_conn_close(struct sock_conn *c, const struct lnd_close *why)
 {
     if (c->state == SOCK_CONN_DEAD)
         return;
-    assert(!c->listed);
+    assert(!c->base.listed);
     sock_conn_hold(c);
     c->state = SOCK_CONN_DEAD;
     sock_unready(c);
@@ -140,18 +143,23 @@ void sock_conn_close(struct sock_conn *c, const struct sock_why *why)
     sock_conn_release(c);
 }
 
+void sock_conn_end(struct lnd_conn *conn, const struct lnd_close *why)
+{
+    sock_conn_close(sock_conn_of(conn), why);
+}
+
 void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lnet_hdr *hdr)
 {
-    struct sock_why why = {
+    struct lnd_close why = {
         .event = reason,
         .tx = LNET_DROP_NEXT_HOP_LOST,
         .rx = LNET_DROP_RX_INCOMPLETE,
-        .tx_health = LNET_HEALTH_LOCAL_ERROR,
-        .begun_health = LNET_HEALTH_LOCAL_ERROR,
+        .queued = LNET_HEALTH_LOCAL_ERROR,
+        .begun = LNET_HEALTH_LOCAL_ERROR,
         .abort = reason == LNET_DROP_TCP_TX_STALL || reason == LNET_DROP_TCP_RX_STALL,
     };
 
-    if (c->listed) /* else it is being closed already */
+    if (c->base.listed) /* else it is being closed already */
         sock_peer_close(c->sp, &why, hdr);
 }
 

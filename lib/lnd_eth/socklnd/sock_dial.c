@@ -10,16 +10,11 @@
 
 #define REFUSALS_MAX 3 /* in a row, then what there is must do, §2.6 */
 
-static struct sock_peer *dialler(struct reactor_timer *t)
-{
-    return sock_container(t, struct sock_peer, dial.timer);
-}
-
 /* ---- what is missing, §3.1 ---- */
 
 static enum sock_ctype missing(const struct sock_peer *sp)
 {
-    unsigned max = sp->dial.bulk;
+    unsigned max = sp->base.connect.wanted; /* of each bulk type */
     unsigned in = sp->count[SOCK_CTYPE_BULK_IN], out = sp->count[SOCK_CTYPE_BULK_OUT];
 
     if (sp->count[SOCK_CTYPE_CONTROL] == 0)
@@ -27,12 +22,6 @@ static enum sock_ctype missing(const struct sock_peer *sp)
     if (in < max && (in <= out || out >= max))
         return SOCK_CTYPE_BULK_IN;
     return out < max ? SOCK_CTYPE_BULK_OUT : SOCK_CTYPE_NONE;
-}
-
-/* What is set while a set is made is for the next one. */
-static void number_set(struct sock_peer *sp)
-{
-    sp->dial.bulk = (uint8_t)sock_setting(&sp->sni->ni->lnd_tun.conns_per_peer);
 }
 
 static bool has_each(const struct sock_peer *sp)
@@ -43,79 +32,34 @@ static bool has_each(const struct sock_peer *sp)
 
 /* ---- ends of a run ---- */
 
-static void drop_conn(struct sock_peer *sp)
-{
-    static const struct sock_why why = {.tx = LNET_DROP_NEXT_HOP_LOST,
-                                        .rx = LNET_DROP_RX_INCOMPLETE};
-    struct sock_conn *c = sp->dial.conn;
-
-    sp->dial.conn = NULL;
-    if (c)
-        sock_conn_close(c, &why);
-}
-
-static void stop_run(struct sock_peer *sp)
-{
-    reactor_timer_cancel(&sp->dial.timer);
-    drop_conn(sp);
-    sp->dial.state = SOCK_DIAL_IDLE;
-    sp->dial.yield = false;
-    sp->dial.refusals = 0;
-}
-
-void sock_dial_cancel(struct sock_peer *sp)
-{
-    stop_run(sp);
-    sp->dial.record = false;
-}
-
 static void dial_failed(struct sock_peer *sp, enum lnet_health health)
 {
-    const struct sock_opts *o = &sp->sni->sock->opts;
-    struct sock_dial *d = &sp->dial;
-
-    sock_peer_hold(sp);
-    stop_run(sp);
-    d->interval = d->interval * 2 < o->min_reconnect   ? o->min_reconnect
-                  : d->interval * 2 > o->max_reconnect ? o->max_reconnect
-                                                       : d->interval * 2;
-    d->next_us = reactor_now_us() + d->interval * SOCK_SEC;
-    if (TAILQ_EMPTY(&sp->conns)) {
-        d->record = false;
-        if (!sock_ns(sp)->stopping)
-            lnet_peer_notify(sp->sni->ni, sp->peer, false);
-    }
-    sock_peer_fail_queue(sp, LNET_DROP_NEXT_HOP_DOWN, health);
-    sock_peer_release(sp);
+    lnd_connect_failed(&sp->base, health, LNET_HEALTH_REMOTE_ERROR);
 }
 
 static void dial_done(struct sock_peer *sp)
 {
-    stop_run(sp);
-    sp->dial.interval = 0;
-    sp->dial.next_us = 0;
-    /* Waits for a connection and there is none it could take: cannot be when all types are there.
-     */
-    if (sp->queue)
-        sock_peer_fail_queue(sp, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_LOCAL_ERROR);
+    lnd_connect_done(&sp->base);
+    /* A message waits and no connection can take it: cannot be when all types are there. */
+    if (sp->base.queue)
+        lnd_peer_fail_queue(&sp->base, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_LOCAL_ERROR);
 }
 
-/* The peer is there but said no: again in a while, having looked at what it opened itself. */
+/* The peer refused a connection: tries again later, when its own connections may have come. */
 static void dial_again(struct sock_peer *sp, uint64_t delay_us)
 {
-    drop_conn(sp);
-    sp->dial.state = SOCK_DIAL_WAIT;
-    reactor_timer_arm(&sp->dial.timer, delay_us);
+    lnd_connect_drop(&sp->base);
+    lnd_connect_later(&sp->base, delay_us);
 }
 
 static uint64_t retry_us(const struct sock_peer *sp)
 {
-    return sp->sni->sock->opts.min_reconnect * SOCK_SEC;
+    return sp->sni->sock->opts.min_reconnect * LND_SEC;
 }
 
 static void refused(struct sock_peer *sp)
 {
-    sock_event(sp->sni, LNET_DROP_TCP_DIAL_REFUSED, &sp->peer->nid, NULL);
+    sock_event(sp->sni, LNET_DROP_TCP_DIAL_REFUSED, &sp->base.peer->nid, NULL);
     if (++sp->dial.refusals >= REFUSALS_MAX && has_each(sp)) {
         sp->dial.complete = true;
         dial_done(sp);
@@ -133,7 +77,7 @@ static int connect_from_reserved(struct sock_peer *sp, struct sock_conn *c)
     union stream_addr local = sni->addr, remote;
     int rc = -EADDRINUSE;
 
-    sock_nid_to_addr(sni, &sp->peer->nid, sni->sock->opts.accept_port, &remote);
+    sock_nid_to_addr(sni, &sp->base.peer->nid, sni->sock->opts.accept_port, &remote);
     for (uint16_t port = SOCK_PORT_MAX; port >= SOCK_PORT_MIN; port--) {
         if (port == SOCK_ACCEPTOR_PORT)
             continue;
@@ -142,7 +86,7 @@ static int connect_from_reserved(struct sock_peer *sp, struct sock_conn *c)
         else
             local.in.sin_port = htons(port);
         rc = sni->transport.ops->connect(sni->transport.ctx, &local, sni->ni->ifname, &remote,
-                                         sock_setting(&sni->ni->lnd_tun.tos), &sock_conn_events, c,
+                                         lnd_setting(&sni->ni->lnd_tun.tos), &sock_conn_events, c,
                                          &c->stream);
         if (rc != -EADDRINUSE && rc != -EADDRNOTAVAIL)
             break;
@@ -184,7 +128,7 @@ static enum lnet_health health_of_end(enum stream_end end)
 
 static void connect_failed(struct sock_peer *sp, enum lnet_health health)
 {
-    sock_event(sp->sni, LNET_DROP_TCP_DIAL_FAILED, &sp->peer->nid, NULL);
+    sock_event(sp->sni, LNET_DROP_TCP_DIAL_FAILED, &sp->base.peer->nid, NULL);
     dial_failed(sp, health);
 }
 
@@ -194,44 +138,41 @@ static void dial_one(struct sock_peer *sp, enum sock_ctype type)
     int rc;
 
     if (!c) {
-        sock_event(sp->sni, LNET_DROP_TCP_NO_MEMORY, &sp->peer->nid, NULL);
+        sock_event(sp->sni, LNET_DROP_TCP_NO_MEMORY, &sp->base.peer->nid, NULL);
         dial_failed(sp, LNET_HEALTH_LOCAL_ERROR);
         return;
     }
     c->state = SOCK_CONN_CONNECTING;
-    sp->dial.conn = c;
-    sp->dial.state = SOCK_DIAL_RUN;
-    reactor_timer_arm(&sp->dial.timer, sock_timeout_us(sp->sni));
+    sp->base.connect.conn = &c->base;
+    sp->base.connecting = LND_CONNECT_RUN;
+    reactor_timer_arm(&sp->base.connect.timer, sock_timeout_us(sp->sni));
     rc = connect_from_reserved(sp, c);
     if (rc < 0)
         connect_failed(sp, health_of_errno(rc));
 }
 
-/* The peer opened all there is, meanwhile, and something can be sent: then the set is the peer's to
- * complete, §3.2. */
+/* The peer opened all connections that there are, and messages can be sent on them: then the peer
+ * completes the set, §3.2. */
 static bool peer_began(const struct sock_peer *sp)
 {
-    const struct sock_conn *c;
-
-    TAILQ_FOREACH(c, &sp->conns, link) {
-        if (c->dialled)
-            return false;
-    }
-    return sp->count[SOCK_CTYPE_CONTROL] + sp->count[SOCK_CTYPE_BULK_OUT] > 0;
+    return lnd_peer_began(&sp->base) &&
+           sp->count[SOCK_CTYPE_CONTROL] + sp->count[SOCK_CTYPE_BULK_OUT] > 0;
 }
 
-static void dial_next(struct sock_peer *sp)
+void sock_dial_next(struct lnd_peer_ni *lp)
 {
+    struct sock_peer *sp = sock_peer_of(lp);
+    bool waited = lp->connecting == LND_CONNECT_WAIT;
     enum sock_ctype type = sp->dial.complete && has_each(sp) ? SOCK_CTYPE_NONE : missing(sp);
 
     if (peer_began(sp)) {
-        sp->dial.record = false;
+        sp->base.record = false;
         dial_done(sp);
     } else if (type == SOCK_CTYPE_NONE) {
         dial_done(sp);
     } else if (reactor_now_us() - sp->dial.started_us >= sock_timeout_us(sp->sni)) {
         connect_failed(sp, LNET_HEALTH_NETWORK_TIMEOUT);
-    } else if (sp->dial.yield) {
+    } else if (sp->dial.yield && !waited) {
         sp->dial.yield = false;
         dial_again(sp, retry_us(sp));
     } else {
@@ -239,52 +180,31 @@ static void dial_next(struct sock_peer *sp)
     }
 }
 
-void sock_dial_timer(struct reactor_timer *t)
+void sock_dial_late(struct lnd_peer_ni *lp)
 {
-    struct sock_peer *sp = dialler(t);
-
-    sock_peer_hold(sp);
-    if (sp->dial.state == SOCK_DIAL_RUN && sp->dial.conn) {
-        connect_failed(sp, LNET_HEALTH_NETWORK_TIMEOUT);
-    } else if (sp->dial.state != SOCK_DIAL_IDLE) {
-        if (sp->dial.state == SOCK_DIAL_WAIT)
-            sp->dial.yield = false; /* it has just waited */
-        dial_next(sp);
-    }
-    sock_peer_release(sp);
+    connect_failed(sock_peer_of(lp), LNET_HEALTH_NETWORK_TIMEOUT);
 }
 
 /* ---- beginning, §3.2 ---- */
 
-bool sock_dial_may(const struct sock_peer *sp)
+void sock_dial_begin(struct lnd_peer_ni *lp)
 {
-    return sp->dial.state == SOCK_DIAL_IDLE && reactor_now_us() >= sp->dial.next_us;
-}
+    struct sock_peer *sp = sock_peer_of(lp);
 
-void sock_dial_start(struct sock_peer *sp)
-{
-    if (!sock_dial_may(sp))
-        return;
-    if (!sp->dial.record)
-        number_set(sp);
-    sp->dial.record = true;
     sp->dial.yield = false;
     sp->dial.refusals = 0;
     sp->dial.started_us = reactor_now_us();
-    /* From the timer: not on the stack of whoever sends, who may be one of our own callers. */
-    sp->dial.state = SOCK_DIAL_WAIT;
-    reactor_timer_arm(&sp->dial.timer, 0);
 }
 
 void sock_dial_complete(struct sock_peer *sp)
 {
-    if (sp->dial.record && !sp->dial.complete && missing(sp) != SOCK_CTYPE_NONE)
-        sock_dial_start(sp);
+    if (sp->base.record && !sp->dial.complete && missing(sp) != SOCK_CTYPE_NONE)
+        lnd_connect_start(&sp->base);
 }
 
 void sock_dial_yield(struct sock_peer *sp)
 {
-    if (sp->dial.state == SOCK_DIAL_RUN)
+    if (sp->base.connecting == LND_CONNECT_RUN)
         sp->dial.yield = true;
 }
 
@@ -293,9 +213,9 @@ void sock_dial_yield(struct sock_peer *sp)
 void sock_dial_connected(struct sock_conn *c)
 {
     const struct sock_peer *sp = c->sp;
-    size_t n = sock_req_encode(&sp->peer->nid, c->raw);
+    size_t n = sock_req_encode(&sp->base.peer->nid, c->raw);
 
-    n += sock_hello_write(sp->sni, sp->version, &sp->peer->nid, c->type, NULL, c->raw + n);
+    n += sock_hello_write(sp->sni, sp->version, &sp->base.peer->nid, c->type, NULL, c->raw + n);
     c->raw_len = (uint16_t)n;
     c->state = SOCK_CONN_HELLO;
     sock_tx_run(c);
@@ -303,14 +223,14 @@ void sock_dial_connected(struct sock_conn *c)
 
 static void hello_wrong(struct sock_peer *sp, enum lnet_drop reason)
 {
-    sock_event(sp->sni, reason, &sp->peer->nid, NULL);
+    sock_event(sp->sni, reason, &sp->base.peer->nid, NULL);
     dial_failed(sp, LNET_HEALTH_LOCAL_ERROR);
 }
 
 /* The peer has restarted: what we had with it before is dead, §2.5 #4. */
 static void peer_restarted(struct sock_peer *sp, uint64_t incarnation)
 {
-    sock_event(sp->sni, LNET_DROP_TCP_HELLO_STALE, &sp->peer->nid, NULL);
+    sock_event(sp->sni, LNET_DROP_TCP_HELLO_STALE, &sp->base.peer->nid, NULL);
     sock_peer_restarted(sp, incarnation);
     dial_again(sp, 0);
 }
@@ -319,22 +239,22 @@ static void hello_answered(struct sock_conn *c, const struct sock_hello *in)
 {
     struct sock_peer *sp = c->sp;
 
-    if (!nid_same(&in->src_nid, &sp->peer->nid) || in->src_pid != LNET_PID_LUSTRE) {
+    if (!nid_same(&in->src_nid, &sp->base.peer->nid) || in->src_pid != LNET_PID_LUSTRE) {
         hello_wrong(sp, LNET_DROP_TCP_HELLO_PEER);
     } else if (in->ctype == SOCK_CTYPE_NONE) {
         refused(sp);
     } else if (sock_ctype_invert(in->ctype) != c->type) {
         hello_wrong(sp, LNET_DROP_TCP_HELLO_TYPE);
-    } else if (!TAILQ_EMPTY(&sp->conns) && in->src_incarnation != sp->incarnation) {
+    } else if (sp->base.nconns > 0 && in->src_incarnation != sp->base.incarnation) {
         peer_restarted(sp, in->src_incarnation);
     } else {
-        sp->dial.conn = NULL;
+        sp->base.connect.conn = NULL;
         sp->dial.refusals = 0;
-        if (TAILQ_EMPTY(&sp->conns))
-            number_set(sp); /* what the run had made before may have died */
-        c->dialled = true;
+        if (sp->base.nconns == 0)
+            lnd_connect_number(&sp->base); /* the run's earlier connections may be closed */
+        c->base.initiated = true;
         /* The next one from the timer, so that the first message goes before it. */
-        reactor_timer_arm(&sp->dial.timer, 0);
+        reactor_timer_arm(&sp->base.connect.timer, 0);
         sock_peer_conn_up(sp, c, in->src_incarnation);
     }
 }
@@ -350,7 +270,7 @@ void sock_dial_readable(struct sock_conn *c)
 
     if (c->state != SOCK_CONN_HELLO)
         return;
-    sock_peer_hold(sp);
+    lnd_peer_hold(&sp->base);
     do {
         n = c->stream->ops->peek(c->stream, want, &p);
         if (n < want)
@@ -365,13 +285,13 @@ void sock_dial_readable(struct sock_conn *c)
     else
         hello_answered(c, &in);
 out:
-    sock_peer_release(sp);
+    lnd_peer_release(&sp->base);
 }
 
 void sock_dial_closed(struct sock_conn *c, enum stream_end end)
 {
     struct sock_peer *sp = c->sp;
 
-    if (sp->dial.conn == c)
+    if (sp->base.connect.conn == &c->base)
         connect_failed(sp, health_of_end(end));
 }

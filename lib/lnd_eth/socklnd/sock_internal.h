@@ -1,40 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /*
  * What the files of the socklnd LND share.
  *
- * sock_ni.c: NIs, shards and their pools: start, quiesce, stop; settings.
+ *   sock_ni.c      NIs, shards and their pools; settings
+ *   sock_link.c    addresses of the host's interfaces, link watcher
+ *   sock_port.c    the same for interfaces that are ports
+ *   sock_accept.c  accepts connections: request and HELLO on the listener's reactor, then the
+ *                  decision on the initiator's home reactor
+ *   sock_dial.c    opens connections
+ *   sock_peer.c    a peer NI: which connection takes a message, keepalive
+ *   sock_conn.c    life of one connection
+ *   sock_rx.c      receive machine for frames
+ *   sock_tx.c      transmit queue
  *
- * sock_link.c: addresses of the host's interfaces, link watcher.
+ * lib/lnd has what all LNDs share: NI life cycle, a peer NI's set of connections, back-off, pools.
  *
- * sock_port.c: the same for interfaces that are ports.
- *
- * sock_accept.c: passive side up to the HELLO, on the listener's reactor, then the decisions on the
- * caller's home reactor.
- *
- * sock_dial.c: active side.
- *
- * sock_peer.c: connection set of a peer: choice, waiting messages, liveness, closing.
- *
- * sock_conn.c: life of one connection.
- *
- * sock_rx.c, sock_tx.c: frame receive machine, transmit queue.
- *
- * Ownership: a connection, its peer and all they queue belong to the home reactor of the peer's
- * NID. A handshake (sock_hs) belongs to its listener's reactor, travels once to the home reactor
- * with its stream, and comes back empty. Connections, peers and handshakes come from the fixed
- * pools of a reactor's shard.
+ * Ownership: a connection, its peer NI and all messages that they queue belong to the home reactor
+ * of the peer NI's NID. A handshake (sock_hs) belongs to its listener's reactor, travels once to
+ * the home reactor with its stream, and comes back empty. Connections, peer NIs and handshakes come
+ * from the fixed pools of a reactor's shard.
  */
+/* clang-format on */
 #ifndef MILLRACE_SOCK_INTERNAL_H
 #define MILLRACE_SOCK_INTERNAL_H
 
 #include "lib/base/err.h"
+#include "lib/lnd/connect.h"
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
 
-#include <sys/queue.h>
-
-#define SOCK_SEC           1000000ull /* us */
-#define SOCK_TIMEOUT       50         /* s, default LND timeout, §5.2 */
+#define SOCK_TIMEOUT       50 /* s, default LND timeout, §5.2 */
 #define SOCK_CONNS_DEFAULT 8192
 #define SOCK_BULK_MAX      127  /* BULK connections of one type a peer may open, §3.4 */
 #define SOCK_HS_MAX        1024 /* handshakes pending on one reactor */
@@ -45,16 +41,8 @@
 #define SOCK_TAKE_SEGS     4096 /* segments of one message taken from a transport */
 #define SOCK_TAKES         256  /* messages held as segments of the transport, per reactor */
 #define SOCK_HOMES         1024 /* addresses of ports: INET_IF_MAX * INET_ADDR_MAX */
-#define SOCK_DOUBT         (2 * SOCK_SEC)  /* heard of more recently: certainly alive */
-#define SOCK_PING_GAP      (10 * SOCK_SEC) /* between keepalives to a peer, §3.5 */
-
-#define sock_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
-
-/* The first block from an address on. */
-static inline void *sock_align(void *p)
-{
-    return (void *)(((uintptr_t)p + SOCK_BLOCK - 1) / SOCK_BLOCK * SOCK_BLOCK);
-}
+#define SOCK_DOUBT         (2 * LND_SEC)  /* heard of more recently: certainly alive */
+#define SOCK_PING_GAP      (10 * LND_SEC) /* between keepalives to a peer, §3.5 */
 
 /* These blocks will be looked at soon: objects of a message are fetched side by side, not each when
  * the one before has told where it is. */
@@ -95,7 +83,6 @@ enum sock_rx_state { /* §4.4 */
 struct sock_take {
     struct sock_shard *shard;
     const struct stream_ops *ops; /* of the stream they came from, which may have ended */
-    struct sock_take *next;
     struct mem_seg segs[SOCK_TAKE_SEGS];
 };
 
@@ -107,8 +94,6 @@ struct sock_conn {
     struct stream *stream; /* NULL: closed */
     enum sock_conn_state state;
     enum sock_ctype type; /* as we see it */
-    bool listed;          /* in sp->conns and counted */
-    bool dialled;         /* we called */
     enum sock_ready ready;
     unsigned busy; /* calls on the stack that will look at it again */
     enum sock_rx_state rx_state;
@@ -148,8 +133,7 @@ struct sock_conn {
     struct lnet_rx rx __attribute__((aligned(SOCK_BLOCK)));
     struct lnet_grant grant; /* take mode: what the peer may send */
     /* ---- not for each message */
-    struct sock_conn *next; /* free list, or list of those being closed */
-    TAILQ_ENTRY(sock_conn) link;
+    struct lnd_conn base;
     uint64_t acks[SOCK_ACKS];                   /* cookies; SOCK_COOKIE_PING = keepalive */
     uint8_t raw[SOCK_REQ_MAX + SOCK_HELLO_MAX]; /* request and HELLO, in front of everything */
 } __attribute__((aligned(SOCK_BLOCK)));
@@ -157,60 +141,41 @@ struct sock_conn {
 _Static_assert(offsetof(struct sock_conn, txq_bytes) == SOCK_BLOCK, "blocks of two cache lines");
 _Static_assert(offsetof(struct sock_conn, rx) == 2 * SOCK_BLOCK, "blocks of two cache lines");
 
-TAILQ_HEAD(sock_conns, sock_conn);
+TAILQ_HEAD(sock_conns, sock_conn); /* ready ones */
 
-enum sock_dial_state {
-    SOCK_DIAL_IDLE,
-    SOCK_DIAL_RUN,  /* inside the loop that opens the missing connections, §2.5 #1 */
-    SOCK_DIAL_WAIT, /* goes on when the timer fires */
-};
-
-struct sock_dial {
-    enum sock_dial_state state;
-    bool record;   /* we began this set of connections, so we complete it, §3.2 */
-    bool complete; /* the peer refuses more of what it has already */
-    bool yield;    /* the peer opened a connection meanwhile */
-    uint8_t bulk;  /* connections of each bulk type in this set: what was set when it was begun */
-    unsigned refusals;
-    unsigned interval; /* s, back-off */
-    uint64_t started_us;
-    uint64_t next_us; /* not before */
-    struct sock_conn *conn;
-    struct reactor_timer timer;
-};
-
-/* Connection set of one peer NI on one NI. What messages touch lies in the first block. */
+/* A peer NI on one NI. Messages use the first block. */
 struct sock_peer {
-    struct sock_shard *shard;
     struct sock_ni *sni;
-    struct lnet_peer_ni *peer;            /* referenced */
-    struct sock_peer *next_of_peer;       /* other NIs' sets of the same peer NI */
-    struct sock_conn *only[2];            /* takes all messages, bulk ones; NULL: choose() looks */
-    struct lnet_msg *queue, **queue_tail; /* no connection yet; only while dialling */
-    uint64_t alive_us; /* bytes came, or were acknowledged, or a connection came up */
-    unsigned count[4]; /* of conns, by type */
-    uint32_t version;  /* sock_hello_version() */
-    unsigned objects;  /* connection objects, those dialling or dying included */
-    unsigned busy;
-    bool spare; /* in shard->spare: only remembered, for its back-off */
-    bool shut;  /* by ni_stop */
-    struct sock_dial dial;
-    struct sock_conns conns;
-    struct sock_peer *next; /* free list */
-    TAILQ_ENTRY(sock_peer) link;
-    TAILQ_ENTRY(sock_peer) spare_link;
-    uint64_t incarnation; /* while there are connections */
-    struct reactor_timer queue_timer;
+    struct sock_conn *only[2]; /* takes all messages, bulk ones; NULL: choose() looks */
+    uint64_t alive_us;         /* bytes came, or were acknowledged, or a connection came up */
+    uint16_t count[4];         /* of connections in the set, by type */
+    uint32_t version;          /* sock_hello_version() */
+    struct lnd_peer_ni base;
+    struct {
+        bool complete; /* the peer refuses more connections than it has */
+        bool yield;    /* the peer opened a connection meanwhile */
+        unsigned refusals;
+        uint64_t started_us;
+    } dial;
     struct reactor_timer poll_timer;
-    uint64_t ping_us;             /* last keepalive */
-    uint64_t bytes_in, bytes_out; /* of connections that are gone */
+    uint64_t ping_us; /* last keepalive */
 } __attribute__((aligned(SOCK_BLOCK)));
 
-_Static_assert(offsetof(struct sock_peer, dial) + offsetof(struct sock_dial, refusals) <=
-                   SOCK_BLOCK,
-               "what messages touch lies in the first block");
+_Static_assert(offsetof(struct sock_peer, base) + offsetof(struct lnd_peer_ni, link) <= SOCK_BLOCK,
+               "what messages use lies in the first block");
 
-TAILQ_HEAD(sock_peers, sock_peer);
+static inline struct sock_peer *sock_peer_of(struct lnd_peer_ni *lp)
+{
+    return lnd_container(lp, struct sock_peer, base);
+}
+static inline struct sock_conn *sock_conn_of(struct lnd_conn *conn)
+{
+    return conn ? lnd_container(conn, struct sock_conn, base) : NULL;
+}
+/* All connections in the set of sp. */
+#define SOCK_CONN_FOREACH(c, sp)                                                                   \
+    for ((c) = sock_conn_of(TAILQ_FIRST(&(sp)->base.conns)); (c);                                  \
+         (c) = sock_conn_of(TAILQ_NEXT(&(c)->base, link)))
 
 /* An accepted connection until its HELLO is complete, and on its way to the caller's home. */
 struct sock_hs {
@@ -228,7 +193,6 @@ struct sock_hs {
     struct reactor_timer home_timer;
     struct reactor_task task;
     TAILQ_ENTRY(sock_hs) link;
-    struct sock_hs *next;
 };
 
 TAILQ_HEAD(sock_hss, sock_hs);
@@ -261,12 +225,11 @@ struct sock_watch {
 };
 
 struct sock_ni_shard {
+    struct lnd_ni_shard base;
     struct sock_ni *sni;
     struct sock_shard *shard;
-    struct sock_peers peers;
     bool started;
     bool quiesced;
-    bool stopping;
     bool quiet_asked;
     bool quiet;       /* quiesce was answered */
     bool stopped;     /* stop was answered */
@@ -302,19 +265,13 @@ struct sock_ni {
 
 /* The LND's part of a reactor. */
 struct sock_shard {
+    struct lnd_shard base;
     struct lnd_sock *sock;
-    struct reactor *reactor;
-    unsigned index;
     unsigned users; /* NIs started */
     struct reactor_poller poller;
     struct sock_conns ready; /* connections with something to do, in order */
     struct sock_conns turn;  /* those whose turn it is */
-    struct sock_conn *conns, *free_conns;
-    struct sock_peer *peers, *free_peers;
-    void *conns_memory, *peers_memory; /* what those are a part of */
-    struct sock_peers spare;           /* peers that make room for others, the first first */
-    struct sock_hs *hss, *free_hss;
-    struct sock_take *takes, *free_takes;
+    struct lnd_pool hss, takes;
     uint64_t uses; /* messages given to connections */
     uint8_t *scratch;
 };
@@ -328,35 +285,19 @@ struct sock_home {
 };
 
 struct lnd_sock {
+    struct lnd_driver base;
     struct sock_opts opts;
     struct sock_hello_map *map;
-    struct lnet_node *node;
     unsigned nshards;
     struct sock_shard *shards;
     struct sock_ni *nis[LNET_MAX_NI]; /* control thread */
     unsigned nnis;
     struct sock_home home[SOCK_HOMES];
     unsigned nhomes; /* released when a row is complete */
-    uint64_t last_incarnation;
-};
-
-/* Why connections are being closed: what their messages are told, and how the streams end. */
-struct sock_why {
-    enum lnet_drop event;  /* counted once; NONE = a clean end, not counted and not reported down */
-    enum lnet_drop cause;  /* told to watchers where event is NONE; NONE = the peer closed */
-    enum lnet_drop tx, rx; /* reason given to messages */
-    enum lnet_health tx_health;
-    enum lnet_health begun_health; /* of a message of which something was sent */
-    bool abort;
 };
 
 /* ---- sock_ni.c ---- */
-struct sock_conn *sock_conn_alloc(struct sock_shard *shard);
-void sock_conn_free(struct sock_conn *c);
-struct sock_peer *sock_peer_alloc(struct sock_shard *shard);
-void sock_peer_free(struct sock_peer *sp);
-struct sock_hs *sock_hs_alloc(struct sock_shard *shard);
-void sock_hs_free(struct sock_hs *hs);
+extern const struct lnd_proto sock_proto;
 /* Puts a connection on its reactor's list of those with something to do. */
 void sock_ready(struct sock_conn *c);
 void sock_unready(struct sock_conn *c);
@@ -364,16 +305,11 @@ void sock_unready(struct sock_conn *c);
 void sock_ni_progress(struct sock_ni_shard *ns);
 static inline struct sock_ni_shard *sock_ns(const struct sock_peer *sp)
 {
-    return &sp->sni->shard[sp->shard->index];
-}
-/* One that can change while the NI runs. */
-static inline int sock_setting(const int *setting)
-{
-    return __atomic_load_n(setting, __ATOMIC_RELAXED);
+    return lnd_container(sp->base.ns, struct sock_ni_shard, base);
 }
 static inline uint64_t sock_timeout_us(const struct sock_ni *sni)
 {
-    return (uint64_t)sock_setting(&sni->ni->lnd_tun.timeout) * SOCK_SEC;
+    return lnd_timeout_us(sni->ni);
 }
 void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_nid *peer,
                 const struct lnet_hdr *hdr);
@@ -422,38 +358,31 @@ size_t sock_hello_write(const struct sock_ni *sni, uint32_t version, const struc
                         uint8_t buf[SOCK_HELLO_MAX]);
 
 /* ---- sock_dial.c ---- */
-/* Not dialling, and the back-off is over. */
-bool sock_dial_may(const struct sock_peer *sp);
-/* Begins to open what is missing, if it may. */
-void sock_dial_start(struct sock_peer *sp);
-/* After a message found a connection: completes a set that we began. */
+/* lnd_proto: a run begins; its next connection; its time for one connection has passed. */
+void sock_dial_begin(struct lnd_peer_ni *lp);
+void sock_dial_next(struct lnd_peer_ni *lp);
+void sock_dial_late(struct lnd_peer_ni *lp);
+/* A message found a connection: opens what is missing of a set that we began. */
 void sock_dial_complete(struct sock_peer *sp);
-/* A connection came from the peer. */
+/* The peer opened a connection: a run waits before it opens the next one. */
 void sock_dial_yield(struct sock_peer *sp);
-void sock_dial_cancel(struct sock_peer *sp);
 void sock_dial_readable(struct sock_conn *c);
 void sock_dial_connected(struct sock_conn *c);
 void sock_dial_closed(struct sock_conn *c, enum stream_end end);
-void sock_dial_timer(struct reactor_timer *t);
 
 /* ---- sock_peer.c ---- */
 struct sock_peer *sock_peer_get(struct sock_ni *sni, struct lnet_peer_ni *peer);
-struct sock_peer *sock_peer_find(const struct sock_ni *sni, const struct lnet_peer_ni *peer);
+/* lnd_proto */
+void sock_peer_init(struct lnd_peer_ni *lp);
+void sock_peer_fini(struct lnd_peer_ni *lp);
+void sock_peer_conn_listed(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool listed);
 void sock_send(struct lnet_msg *msg);
 /* A connection is established: it is listed and takes waiting messages. */
 void sock_peer_conn_up(struct sock_peer *sp, struct sock_conn *c, uint64_t incarnation);
 /* Closes all connections of the set, §6.1. */
-void sock_peer_close(struct sock_peer *sp, const struct sock_why *why, const struct lnet_hdr *hdr);
+void sock_peer_close(struct sock_peer *sp, const struct lnd_close *why, const struct lnet_hdr *hdr);
 /* The same because the peer came in another incarnation: what we had with it before is dead. */
 void sock_peer_restarted(struct sock_peer *sp, uint64_t incarnation);
-/* Fails the messages that wait for a connection. */
-void sock_peer_fail_queue(struct sock_peer *sp, enum lnet_drop reason, enum lnet_health health);
-void sock_peer_hold(struct sock_peer *sp);
-/* Frees sp when nothing needs it any more. */
-void sock_peer_release(struct sock_peer *sp);
-/* Forgets one peer that is only remembered; false: there is none. */
-bool sock_peer_forget_one(struct sock_shard *shard);
-void sock_peer_shutdown(struct sock_peer *sp);
 void sock_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);
 /* Something makes us doubt that the peer still has its ends: a keepalive shows. */
 void sock_peer_probe(struct sock_peer *sp);
@@ -464,8 +393,10 @@ extern const struct stream_events sock_conn_events;
 struct sock_conn *sock_conn_new(struct sock_peer *sp, enum sock_ctype type);
 void sock_conn_hold(struct sock_conn *c);
 void sock_conn_release(struct sock_conn *c);
-/* Closes this connection only. The object goes when nobody is inside it and the core let go. */
-void sock_conn_close(struct sock_conn *c, const struct sock_why *why);
+/* Closes this connection only. The object is freed when no function is inside it and the core does
+ * not use it any more. */
+void sock_conn_close(struct sock_conn *c, const struct lnd_close *why);
+void sock_conn_end(struct lnd_conn *conn, const struct lnd_close *why); /* lnd_proto.conn_close */
 /* A protocol error: counts it and closes the whole set. */
 void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lnet_hdr *hdr);
 /* Looks for stalls; false: the set was closed. */
@@ -481,7 +412,7 @@ void sock_rx_resume(struct sock_conn *c);
 void sock_rx_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
 bool sock_rx_give_up(struct lnet_rx *rx, bool too_long); /* lnd_ops.recv_abandon */
 /* The connection is being closed. */
-void sock_rx_abandon(struct sock_conn *c, const struct sock_why *why);
+void sock_rx_abandon(struct sock_conn *c, const struct lnd_close *why);
 /* Nobody is inside the dead connection: true when the core holds nothing of it any more. */
 bool sock_rx_let_go(struct sock_conn *c);
 
@@ -491,7 +422,7 @@ void sock_tx_queue(struct sock_conn *c, struct lnet_msg *msg);
 /* Queues a NOOP {0, cookie} in front of all messages not begun and sends. False: no room. */
 bool sock_tx_ack(struct sock_conn *c, uint64_t cookie);
 void sock_tx_acked(struct sock_conn *c);
-void sock_tx_abandon(struct sock_conn *c, const struct sock_why *why);
+void sock_tx_abandon(struct sock_conn *c, const struct lnd_close *why);
 bool sock_tx_idle(const struct sock_conn *c);
 
 #endif

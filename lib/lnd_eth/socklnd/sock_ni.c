@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define CREDITS_DEFAULT      256
 #define PEER_CREDITS_DEFAULT 8
@@ -81,74 +80,6 @@ static int shard_poll(void *arg)
 
 /* ---- pools ---- */
 
-#define POOL_GET(shard, list, var)                                                                 \
-    do {                                                                                           \
-        (var) = (shard)->list;                                                                     \
-        if ((var)) {                                                                               \
-            (shard)->list = (var)->next;                                                           \
-            memset((var), 0, sizeof(*(var)));                                                      \
-            (var)->shard = (shard);                                                                \
-        }                                                                                          \
-    } while (0)
-
-struct sock_conn *sock_conn_alloc(struct sock_shard *shard)
-{
-    struct sock_conn *c;
-
-    POOL_GET(shard, free_conns, c);
-    return c;
-}
-
-void sock_conn_free(struct sock_conn *c)
-{
-    c->state = SOCK_CONN_FREE;
-    c->next = c->shard->free_conns;
-    c->shard->free_conns = c;
-}
-
-struct sock_peer *sock_peer_alloc(struct sock_shard *shard)
-{
-    struct sock_peer *sp;
-
-    POOL_GET(shard, free_peers, sp);
-    return sp;
-}
-
-void sock_peer_free(struct sock_peer *sp)
-{
-    sp->next = sp->shard->free_peers;
-    sp->shard->free_peers = sp;
-}
-
-struct sock_hs *sock_hs_alloc(struct sock_shard *shard)
-{
-    struct sock_hs *hs;
-
-    POOL_GET(shard, free_hss, hs);
-    return hs;
-}
-
-void sock_hs_free(struct sock_hs *hs)
-{
-    hs->next = hs->shard->free_hss;
-    hs->shard->free_hss = hs;
-}
-
-#define POOL_FILL(shard, array, list, count)                                                       \
-    do {                                                                                           \
-        for (unsigned i = (count); (shard)->array && i-- > 0;) {                                   \
-            (shard)->array[i].next = (shard)->list;                                                \
-            (shard)->list = &(shard)->array[i];                                                    \
-        }                                                                                          \
-    } while (0)
-
-/* A table that begins at a block, all zero; *memory is what free() takes. */
-static void *table_alloc(size_t n, size_t size, void **memory)
-{
-    *memory = calloc(n + 1, size);
-    return *memory != NULL ? sock_align(*memory) : NULL;
-}
-
 /* Whether an NI may have a transport that hands over segments. */
 static bool has_takes(const struct sock_opts *o)
 {
@@ -161,27 +92,15 @@ static bool shard_init(struct sock_shard *shard, struct lnd_sock *sock, unsigned
     bool take = has_takes(&sock->opts);
 
     shard->sock = sock;
-    shard->index = index;
-    shard->reactor = reactor_at(lnet_node_env(sock->node), index);
     shard->poller =
         (struct reactor_poller){.fn = shard_poll, .arg = shard, .max_sleep_us = UINT64_MAX};
     TAILQ_INIT(&shard->ready);
     TAILQ_INIT(&shard->turn);
-    TAILQ_INIT(&shard->spare);
-    shard->conns = table_alloc(sock->opts.max_conns, sizeof(*shard->conns), &shard->conns_memory);
-    shard->peers = table_alloc(sock->opts.max_conns, sizeof(*shard->peers), &shard->peers_memory);
-    shard->hss = calloc(SOCK_HS_MAX, sizeof(*shard->hss));
-    POOL_FILL(shard, conns, free_conns, sock->opts.max_conns);
-    POOL_FILL(shard, peers, free_peers, sock->opts.max_conns);
-    POOL_FILL(shard, hss, free_hss, SOCK_HS_MAX);
-    if (take) {
-        shard->takes = calloc(SOCK_TAKES, sizeof(*shard->takes));
-        POOL_FILL(shard, takes, free_takes, SOCK_TAKES);
-    }
-    for (unsigned i = 0; take && shard->takes && i < SOCK_TAKES; i++)
-        shard->takes[i].shard = shard;
     shard->scratch = malloc(SOCK_SCRATCH);
-    return shard->conns && shard->peers && shard->hss && shard->scratch && (!take || shard->takes);
+    return lnd_shard_init(&shard->base, &sock->base, index) && shard->scratch &&
+           lnd_pool_init(&shard->hss, SOCK_HS_MAX, sizeof(struct sock_hs), sizeof(void *)) &&
+           (!take ||
+            lnd_pool_init(&shard->takes, SOCK_TAKES, sizeof(struct sock_take), sizeof(void *)));
 }
 
 void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes,
@@ -189,11 +108,11 @@ void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes
 {
     size_t conns = opts->max_conns ? opts->max_conns : SOCK_CONNS_DEFAULT;
     size_t shard = sizeof(struct sock_shard) + SOCK_SCRATCH +
-                   (conns + 1) * (sizeof(struct sock_conn) + sizeof(struct sock_peer)) +
-                   SOCK_HS_MAX * sizeof(struct sock_hs);
+                   lnd_shard_bytes(&sock_proto, (unsigned)conns) +
+                   lnd_pool_bytes(SOCK_HS_MAX, sizeof(struct sock_hs));
 
     if (takes || has_takes(opts))
-        shard += SOCK_TAKES * sizeof(struct sock_take);
+        shard += lnd_pool_bytes(SOCK_TAKES, sizeof(struct sock_take));
     out->conns = (unsigned)conns;
     out->pools = reactors * shard;
     out->streams = reactors * (conns + SOCK_HS_MAX) * opts->transport->stream_bytes;
@@ -204,10 +123,9 @@ static void shards_fini(struct lnd_sock *sock)
     for (unsigned i = 0; sock->shards && i < sock->nshards; i++) {
         struct sock_shard *shard = &sock->shards[i];
 
-        free(shard->conns_memory);
-        free(shard->peers_memory);
-        free(shard->hss);
-        free(shard->takes);
+        lnd_shard_fini(&shard->base);
+        lnd_pool_fini(&shard->hss);
+        lnd_pool_fini(&shard->takes);
         free(shard->scratch);
     }
     free(sock->shards);
@@ -218,7 +136,7 @@ static int shards_init(struct lnd_sock *sock, struct lnet_node *node, struct err
 {
     if (sock->shards)
         return 0;
-    sock->node = node;
+    sock->base.node = node;
     sock->nshards = reactor_count(lnet_node_env(node));
     sock->shards = calloc(sock->nshards, sizeof(*sock->shards));
     for (unsigned i = 0; sock->shards && i < sock->nshards; i++) {
@@ -252,6 +170,11 @@ struct lnd_sock *lnd_sock_new(const struct sock_opts *opts)
         memcpy(sock->map, opts->hello_map, opts->hello_map_count * sizeof(*sock->map));
     }
     sock->opts.hello_map = sock->map;
+    sock->base.max_conns = sock->opts.max_conns;
+    sock->base.min_reconnect = opts->min_reconnect;
+    sock->base.max_reconnect = opts->max_reconnect;
+    sock->base.linger_us = opts->max_reconnect * LND_SEC;
+    lnd_driver_init(&sock->base, &sock_proto);
     return sock;
 }
 
@@ -325,40 +248,41 @@ static int check_lnd_tunables(struct lnd_tunables *t, const struct sock_ni *sni,
 
 void sock_ni_progress(struct sock_ni_shard *ns)
 {
-    struct reactor *control = reactor_control(lnet_node_env(ns->shard->sock->node));
+    struct reactor *control = reactor_control(lnet_node_env(ns->shard->sock->base.node));
 
     if (ns->quiet_asked && !ns->quiet && ns->begun == 0) {
         ns->quiet = true;
         reactor_post(control, &ns->quiet_mail);
     }
-    if (ns->stopping && !ns->stopped && TAILQ_EMPTY(&ns->peers) && ns->hs_away == 0) {
+    if (ns->base.stopping && !ns->stopped && TAILQ_EMPTY(&ns->base.peers) && ns->hs_away == 0) {
         ns->stopped = true;
         if (--ns->shard->users == 0)
-            reactor_poller_del(ns->shard->reactor, &ns->shard->poller);
+            reactor_poller_del(ns->shard->base.reactor, &ns->shard->poller);
         reactor_post(control, &ns->stopped_mail);
     }
 }
 
 static void on_start(struct reactor_task *task)
 {
-    struct sock_ni_shard *ns = sock_container(task, struct sock_ni_shard, start);
+    struct sock_ni_shard *ns = lnd_container(task, struct sock_ni_shard, start);
 
     ns->started = true;
     if (ns->shard->users++ == 0)
-        reactor_poller_add(ns->shard->reactor, &ns->shard->poller);
+        reactor_poller_add(ns->shard->base.reactor, &ns->shard->poller);
     if (ns->shard == ns->sni->listener->shard)
         sock_serve(ns->sni);
-    if (ns->shard->index == ns->sni->link_shard && !ns->sni->ifp)
+    if (ns->shard->base.index == ns->sni->link_shard && !ns->sni->ifp)
         sock_link_start(ns->sni);
 }
 
 static void mark_begun(struct sock_ni_shard *ns)
 {
-    struct sock_peer *sp;
+    struct lnd_peer_ni *lp;
     struct sock_conn *c;
 
-    TAILQ_FOREACH(sp, &ns->peers, link) {
-        TAILQ_FOREACH(c, &sp->conns, link) {
+    TAILQ_FOREACH(lp, &ns->base.peers, link) {
+        SOCK_CONN_FOREACH(c, sock_peer_of(lp))
+        {
             if (c->rx_state == SOCK_RX_FRAME)
                 continue;
             c->draining = true;
@@ -378,7 +302,7 @@ static void shut_for_new(struct sock_ni_shard *ns)
 
 static void on_quiesce(struct reactor_task *task)
 {
-    struct sock_ni_shard *ns = sock_container(task, struct sock_ni_shard, quiesce);
+    struct sock_ni_shard *ns = lnd_container(task, struct sock_ni_shard, quiesce);
 
     shut_for_new(ns);
     ns->quiet_asked = true;
@@ -386,30 +310,30 @@ static void on_quiesce(struct reactor_task *task)
     sock_ni_progress(ns);
 }
 
-static struct sock_peer *next_to_shut(struct sock_ni_shard *ns)
+static struct lnd_peer_ni *next_to_shut(struct sock_ni_shard *ns)
 {
-    struct sock_peer *sp;
+    struct lnd_peer_ni *lp;
 
-    TAILQ_FOREACH(sp, &ns->peers, link) {
-        if (!sp->shut)
-            return sp;
+    TAILQ_FOREACH(lp, &ns->base.peers, link) {
+        if (!lp->shut)
+            return lp;
     }
     return NULL;
 }
 
 static void on_stop(struct reactor_task *task)
 {
-    struct sock_ni_shard *ns = sock_container(task, struct sock_ni_shard, stop);
-    struct sock_peer *sp;
+    struct sock_ni_shard *ns = lnd_container(task, struct sock_ni_shard, stop);
+    struct lnd_peer_ni *lp;
 
     shut_for_new(ns);
-    if (ns->shard->index == ns->sni->link_shard && !ns->sni->ifp)
+    if (ns->shard->base.index == ns->sni->link_shard && !ns->sni->ifp)
         sock_link_stop(ns->sni);
-    ns->stopping = true;
+    ns->base.stopping = true;
     /* Closing one tells the core of its messages, which may make others go too. */
-    while ((sp = next_to_shut(ns))) {
-        sp->shut = true;
-        sock_peer_shutdown(sp);
+    while ((lp = next_to_shut(ns))) {
+        lp->shut = true;
+        lnd_peer_abort(lp, LNET_DROP_SHUTDOWN);
     }
     sock_ni_progress(ns);
 }
@@ -418,7 +342,7 @@ static void on_stop(struct reactor_task *task)
 
 static void on_quiet(struct reactor_task *task)
 {
-    struct sock_ni *sni = sock_container(task, struct sock_ni_shard, quiet_mail)->sni;
+    struct sock_ni *sni = lnd_container(task, struct sock_ni_shard, quiet_mail)->sni;
 
     if (--sni->quiet_wait == 0)
         reactor_post(reactor_self(), sni->quiesce_done);
@@ -426,7 +350,7 @@ static void on_quiet(struct reactor_task *task)
 
 static void on_stopped(struct reactor_task *task)
 {
-    struct sock_ni *sni = sock_container(task, struct sock_ni_shard, stopped_mail)->sni;
+    struct sock_ni *sni = lnd_container(task, struct sock_ni_shard, stopped_mail)->sni;
 
     if (--sni->stop_wait == 0) {
         sni->running = false;
@@ -446,7 +370,9 @@ static void ni_shards_init(struct sock_ni *sni)
             .quiet_mail.fn = on_quiet,
             .stopped_mail.fn = on_stopped,
         };
-        TAILQ_INIT(&sni->shard[i].peers);
+        sni->shard[i].base.shard = &sni->sock->shards[i].base;
+        sni->shard[i].base.ni = sni->ni;
+        TAILQ_INIT(&sni->shard[i].base.peers);
     }
 }
 
@@ -523,29 +449,15 @@ static int ni_init(struct lnet_ni *ni, struct err *err)
     return 0;
 }
 
-/* Wall clock in ns, and never twice the same in one node (§2.1). */
-static uint64_t new_incarnation(struct lnd_sock *sock)
-{
-    struct timespec ts;
-    uint64_t now;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-    now = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-    if (now <= sock->last_incarnation)
-        now = sock->last_incarnation + 1;
-    sock->last_incarnation = now;
-    return now;
-}
-
 static int ni_start(struct lnet_ni *ni, struct err *err)
 {
     struct sock_ni *sni = ni->lnd_ni;
     int rc;
 
-    sni->incarnation = new_incarnation(sni->sock);
+    sni->incarnation = lnd_incarnation_new(&sni->sock->base, 1);
     /* Before the first caller can come; mail is run in the order it is posted. */
     for (unsigned i = 0; i < sni->nshards; i++)
-        reactor_post(sni->sock->shards[i].reactor, &sni->shard[i].start);
+        reactor_post(sni->sock->shards[i].base.reactor, &sni->shard[i].start);
     sni->running = true;
     rc = sock_listen(sni, err);
     if (rc == 0 && sni->ifp)
@@ -575,7 +487,7 @@ static void ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
     sni->quiesce_done = done;
     sni->quiet_wait = sni->nshards;
     for (unsigned i = 0; i < sni->nshards; i++)
-        reactor_post(sni->sock->shards[i].reactor, &sni->shard[i].quiesce);
+        reactor_post(sni->sock->shards[i].base.reactor, &sni->shard[i].quiesce);
 }
 
 static void ni_stop(struct lnet_ni *ni, struct reactor_task *done)
@@ -591,7 +503,7 @@ static void ni_stop(struct lnet_ni *ni, struct reactor_task *done)
     sni->stop_done = done;
     sni->stop_wait = sni->nshards;
     for (unsigned i = 0; i < sni->nshards; i++)
-        reactor_post(sni->sock->shards[i].reactor, &sni->shard[i].stop);
+        reactor_post(sni->sock->shards[i].base.reactor, &sni->shard[i].stop);
 }
 
 static void ni_fini(struct lnet_ni *ni)
@@ -614,7 +526,7 @@ static void peer_shrink(void *ctx)
     struct lnd_sock *sock = ctx;
 
     if (sock->shards)
-        (void)sock_peer_forget_one(&sock->shards[reactor_index(reactor_self())]);
+        (void)lnd_peer_forget_one(&sock->shards[reactor_index(reactor_self())].base);
 }
 
 static void peer_free(struct lnet_peer_ni *peer)
@@ -622,6 +534,28 @@ static void peer_free(struct lnet_peer_ni *peer)
     assert(!peer->lnd_peer); /* each of ours has a reference */
     (void)peer;
 }
+
+static void on_progress(struct lnd_ni_shard *ns)
+{
+    sock_ni_progress(lnd_container(ns, struct sock_ni_shard, base));
+}
+
+const struct lnd_proto sock_proto = {
+    .conn_size = sizeof(struct sock_conn),
+    .conn_kept = sizeof(struct sock_conn),
+    .peer_size = sizeof(struct sock_peer),
+    .peer_base = offsetof(struct sock_peer, base),
+    .abort_waiting = LNET_HEALTH_REMOTE_DROPPED,
+    .abort_begun = LNET_HEALTH_LOCAL_ERROR,
+    .peer_init = sock_peer_init,
+    .peer_fini = sock_peer_fini,
+    .ni_progress = on_progress,
+    .connect_begin = sock_dial_begin,
+    .connect_next = sock_dial_next,
+    .connect_late = sock_dial_late,
+    .conn_close = sock_conn_end,
+    .conn_listed = sock_peer_conn_listed,
+};
 
 const struct lnd_ops lnd_sock_ops = {
     .name = "tcp",

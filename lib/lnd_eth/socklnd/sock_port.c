@@ -69,12 +69,12 @@ unsigned lnd_sock_home(void *ctx, const struct inet_addr *local, const struct in
     lnet_net_t net = LNET_NET(LNET_LND_SOCK, 0);
     struct lnet_nid nid;
 
-    if (!sock->node)
+    if (!sock->base.node)
         return 0;
     if (h)
         net = __atomic_load_n(&h->net, __ATOMIC_RELAXED);
     nid = nid_of_addr(net, remote);
-    return reactor_index(lnet_nid_home(sock->node, &nid));
+    return reactor_index(lnet_nid_home(sock->base.node, &nid));
 }
 
 /* ---- interface <-> address, docs/protocol/socklnd.md §1.2 ---- */
@@ -179,8 +179,8 @@ static void link_told(struct reactor_task *task);
 /* The core hears of an NI's link always from the same reactor. */
 static void link_tell(struct reactor_task *task)
 {
-    struct sock_watch *w = sock_container(task, struct sock_watch, task);
-    struct sock_ni *sni = sock_container(w, struct sock_ni, watch);
+    struct sock_watch *w = lnd_container(task, struct sock_watch, task);
+    struct sock_ni *sni = lnd_container(w, struct sock_ni, watch);
 
     lnet_ni_link(sni->ni, w->told);
     task->fn = link_told;
@@ -196,25 +196,25 @@ static void link_send(struct sock_ni *sni)
     w->away = true;
     w->told = w->up;
     w->task.fn = link_tell;
-    reactor_post(sni->sock->shards[sni->link_shard].reactor, &w->task);
+    reactor_post(sni->sock->shards[sni->link_shard].base.reactor, &w->task);
 }
 
 static void link_told(struct reactor_task *task)
 {
-    struct sock_watch *w = sock_container(task, struct sock_watch, task);
+    struct sock_watch *w = lnd_container(task, struct sock_watch, task);
 
     w->away = false;
     /* It may have changed meanwhile. */
     if (w->on && w->up != w->told)
-        link_send(sock_container(w, struct sock_ni, watch));
+        link_send(lnd_container(w, struct sock_ni, watch));
 }
 
 static void link_changed(struct inet_watch *watch, bool up)
 {
-    struct sock_watch *w = sock_container(watch, struct sock_watch, watch);
+    struct sock_watch *w = lnd_container(watch, struct sock_watch, watch);
 
     w->up = up;
-    link_send(sock_container(w, struct sock_ni, watch));
+    link_send(lnd_container(w, struct sock_ni, watch));
 }
 
 void sock_port_watch(struct sock_ni *sni)

@@ -60,7 +60,7 @@ static_assert(STREAM_FIRST_WINDOW <= LNET_GRANT_BASE, "a grant never promises le
 
 static void on_grant(struct lnet_grant *grant)
 {
-    struct sock_conn *c = sock_container(grant, struct sock_conn, grant);
+    struct sock_conn *c = lnd_container(grant, struct sock_conn, grant);
 
     unpark(c);
     sock_ready(c);
@@ -70,7 +70,7 @@ void sock_rx_open(struct sock_conn *c)
 {
     if (!takes(c))
         return;
-    lnet_grant_open(&c->grant, c->shard->sock->node, ops(c)->rx_buffer, on_grant);
+    lnet_grant_open(&c->grant, c->shard->sock->base.node, ops(c)->rx_buffer, on_grant);
     c->rx.grant = &c->grant;
 }
 
@@ -99,20 +99,12 @@ static void tell_window(struct sock_conn *c)
 
 /* ---- segments lent to the core ---- */
 
-static void take_free(struct sock_take *take)
-{
-    struct sock_shard *shard = take->shard;
-
-    take->next = shard->free_takes;
-    shard->free_takes = take;
-}
-
 static void take_release(void *owner, struct lnet_sgl *sgl)
 {
     struct sock_take *take = owner;
 
     take->ops->give_back(sgl->seg, sgl->n);
-    take_free(take);
+    lnd_pool_put(&take->shard->takes, take);
 }
 
 /* Those that lie in the message itself. */
@@ -125,12 +117,10 @@ static void place_release(void *owner, struct lnet_sgl *sgl)
 
 static bool take_alloc(struct sock_conn *c)
 {
-    struct sock_shard *shard = c->shard;
-
-    if (!shard->free_takes)
+    c->take = lnd_pool_get(&c->shard->takes);
+    if (!c->take)
         return false;
-    c->take = shard->free_takes;
-    shard->free_takes = c->take->next;
+    c->take->shard = c->shard;
     c->take->ops = c->stream->ops;
     for (unsigned i = 0; i < c->nsegs; i++)
         c->take->segs[i] = c->place[i];
@@ -157,7 +147,7 @@ static void give_back_place(struct sock_conn *c)
     c->sp->sni->transport.ops->give_back(c->place, c->nsegs);
     c->place = NULL;
     if (c->take)
-        take_free(c->take);
+        lnd_pool_put(&c->shard->takes, c->take);
     c->take = NULL;
 }
 
@@ -396,7 +386,7 @@ static bool step_hdr(struct sock_conn *c)
     if (drop == LNET_DROP_NONE) {
         c->rx_state = SOCK_RX_PARSE;
         c->rx.ni = c->sp->sni->ni;
-        c->rx.from = c->sp->peer;
+        c->rx.from = c->sp->base.peer;
         c->rx.rdma_get = false;
         c->rx.taken = (struct lnet_sgl){0};
         c->rx.release = NULL;
@@ -467,10 +457,10 @@ void sock_rx_readable(struct sock_conn *c)
 {
     uint64_t now = reactor_now_us();
 
-    sock_fetch(c->sp->peer, 2);
+    sock_fetch(c->sp->base.peer, 2);
     c->rx_us = now;
     c->sp->alive_us = now;
-    c->sp->peer->last_alive_us = now;
+    c->sp->base.peer->last_alive_us = now;
     if (c->rx_state == SOCK_RX_PARSE)
         park(c);
     else
@@ -491,14 +481,14 @@ void sock_rx_resume(struct sock_conn *c)
 
 static struct lnet_result incomplete(const struct sock_conn *c)
 {
-    enum lnet_drop why = sock_ns(c->sp)->stopping ? LNET_DROP_SHUTDOWN : LNET_DROP_RX_INCOMPLETE;
+    enum lnet_drop why = c->sp->base.ns->stopping ? LNET_DROP_SHUTDOWN : LNET_DROP_RX_INCOMPLETE;
 
     return (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
 }
 
 void sock_rx_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen)
 {
-    struct sock_conn *c = sock_container(rx, struct sock_conn, rx);
+    struct sock_conn *c = lnd_container(rx, struct sock_conn, rx);
 
     assert(c->rx_state == SOCK_RX_PARSE && mlen <= rx->hdr.payload_len);
     c->segs = segs;
@@ -534,7 +524,7 @@ static bool unread(const struct sock_conn *c)
 
 bool sock_rx_give_up(struct lnet_rx *rx, bool too_long)
 {
-    struct sock_conn *c = sock_container(rx, struct sock_conn, rx);
+    struct sock_conn *c = lnd_container(rx, struct sock_conn, rx);
 
     if (c->state != SOCK_CONN_UP || c->rx_state != SOCK_RX_PAYLOAD || c->left == 0)
         return false;
@@ -557,7 +547,7 @@ bool sock_rx_give_up(struct lnet_rx *rx, bool too_long)
     return true;
 }
 
-void sock_rx_abandon(struct sock_conn *c, const struct sock_why *why)
+void sock_rx_abandon(struct sock_conn *c, const struct lnd_close *why)
 {
     struct lnet_result result = {why->rx, LNET_HEALTH_REMOTE_ERROR};
 

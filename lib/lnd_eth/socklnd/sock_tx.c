@@ -229,18 +229,18 @@ static void report(struct sock_conn *c, struct lnet_msg *done)
 
 static void send_failed(struct sock_conn *c, int err)
 {
-    struct sock_why why = {
+    struct lnd_close why = {
         .event = LNET_DROP_TCP_RESET,
         .tx = LNET_DROP_NEXT_HOP_LOST,
         .rx = LNET_DROP_RX_INCOMPLETE,
-        .tx_health = LNET_HEALTH_LOCAL_ERROR,
-        .begun_health = err == -ETIMEDOUT ? LNET_HEALTH_REMOTE_TIMEOUT : LNET_HEALTH_LOCAL_ERROR,
+        .queued = LNET_HEALTH_LOCAL_ERROR,
+        .begun = err == -ETIMEDOUT ? LNET_HEALTH_REMOTE_TIMEOUT : LNET_HEALTH_LOCAL_ERROR,
         .abort = true,
     };
 
     if (c->state == SOCK_CONN_HELLO)
         sock_dial_closed(c, err == -ETIMEDOUT ? STREAM_END_TIMEOUT : STREAM_END_RESET);
-    else if (c->listed)
+    else if (c->base.listed)
         sock_peer_close(c->sp, &why, NULL);
 }
 
@@ -352,7 +352,7 @@ static struct lnet_msg *detach_list(struct lnet_msg **head, struct lnet_msg ***t
     return list;
 }
 
-void sock_tx_abandon(struct sock_conn *c, const struct sock_why *why)
+void sock_tx_abandon(struct sock_conn *c, const struct lnd_close *why)
 {
     struct lnet_msg *lists[2], *msg;
 
@@ -363,8 +363,8 @@ void sock_tx_abandon(struct sock_conn *c, const struct sock_why *why)
     for (int i = 0; i < 2; i++) {
         while ((msg = lists[i])) {
             lists[i] = msg->lnd_next;
-            lnet_send_done(msg, (struct lnet_result){why->tx, msg->lnd_sent > 0 ? why->begun_health
-                                                                                : why->tx_health});
+            lnet_send_done(
+                msg, (struct lnet_result){why->tx, msg->lnd_sent > 0 ? why->begun : why->queued});
         }
     }
 }

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/lnd/connect.h"
+
+static const struct lnd_proto *proto_of(const struct lnd_peer_ni *lp)
+{
+    return lp->ns->shard->driver->proto;
+}
+
+/* ---- beginning ---- */
+
+bool lnd_connect_may(const struct lnd_peer_ni *lp)
+{
+    return lp->connecting == LND_CONNECT_IDLE && reactor_now_us() >= lp->connect.next_us;
+}
+
+void lnd_connect_number(struct lnd_peer_ni *lp)
+{
+    lp->connect.wanted = (unsigned)lnd_setting(&lp->ns->ni->lnd_tun.conns_per_peer);
+}
+
+void lnd_connect_later(struct lnd_peer_ni *lp, uint64_t delay_us)
+{
+    lp->connecting = LND_CONNECT_WAIT;
+    reactor_timer_arm(&lp->connect.timer, delay_us);
+}
+
+void lnd_connect_start(struct lnd_peer_ni *lp)
+{
+    if (!lnd_connect_may(lp) || lp->ns->stopping)
+        return;
+    if (!lp->record || lp->nconns == 0)
+        lnd_connect_number(lp);
+    lp->record = true;
+    proto_of(lp)->connect_begin(lp);
+    lnd_connect_later(lp, 0);
+}
+
+void lnd_connect_timer(struct reactor_timer *t)
+{
+    struct lnd_peer_ni *lp = lnd_container(t, struct lnd_peer_ni, connect.timer);
+
+    lnd_peer_hold(lp);
+    if (lp->connecting == LND_CONNECT_RUN && lp->connect.conn)
+        proto_of(lp)->connect_late(lp);
+    else if (lp->connecting != LND_CONNECT_IDLE)
+        proto_of(lp)->connect_next(lp);
+    lnd_peer_release(lp);
+}
+
+/* ---- end of a run ---- */
+
+void lnd_connect_drop(struct lnd_peer_ni *lp)
+{
+    static const struct lnd_close why = {.tx = LNET_DROP_NEXT_HOP_LOST,
+                                         .rx = LNET_DROP_RX_INCOMPLETE};
+    struct lnd_conn *conn = lp->connect.conn;
+
+    lp->connect.conn = NULL;
+    if (conn)
+        proto_of(lp)->conn_close(conn, &why);
+}
+
+void lnd_connect_stop(struct lnd_peer_ni *lp)
+{
+    reactor_timer_cancel(&lp->connect.timer);
+    lnd_connect_drop(lp);
+    lp->connecting = LND_CONNECT_IDLE;
+}
+
+void lnd_connect_cancel(struct lnd_peer_ni *lp)
+{
+    lnd_connect_stop(lp);
+    lp->record = false;
+}
+
+void lnd_connect_done(struct lnd_peer_ni *lp)
+{
+    lnd_connect_stop(lp);
+    lnd_connect_reachable(lp);
+}
+
+void lnd_connect_back_off(struct lnd_peer_ni *lp)
+{
+    const struct lnd_driver *d = lp->ns->shard->driver;
+    unsigned twice = lp->connect.interval * 2;
+
+    lp->connect.interval = twice < d->min_reconnect   ? d->min_reconnect
+                           : twice > d->max_reconnect ? d->max_reconnect
+                                                      : twice;
+    lp->connect.next_us = reactor_now_us() + lp->connect.interval * LND_SEC;
+}
+
+void lnd_connect_failed(struct lnd_peer_ni *lp, enum lnet_health now, enum lnet_health later)
+{
+    lnd_peer_hold(lp);
+    lnd_connect_stop(lp);
+    lnd_connect_back_off(lp);
+    lp->connect.health = later;
+    if (lp->nconns == 0 && lp->accepting == 0) {
+        lp->record = false;
+        if (!lp->ns->stopping)
+            lnet_peer_notify(lp->ns->ni, lp->peer, false);
+    }
+    if (lp->accepting == 0)
+        lnd_peer_fail_queue(lp, LNET_DROP_NEXT_HOP_DOWN, now);
+    lnd_peer_release(lp);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What all LNDs share: the driver of a node, its parts on the reactors, and the table of what a
+ * protocol adds.
+ *
+ * A driver is one LND in one node. It has a part on each reactor, the shard, with pools of
+ * connections and peer NIs. It has NIs (ni.h), and each NI has a part on each reactor too. On its
+ * home reactor a peer NI has a set of connections (peer_ni.h), and the driver opens the missing
+ * ones (connect.h).
+ *
+ * An LND embeds each struct of this library in a struct of its own and finds its own struct by
+ * container_of. The library calls the LND through `struct lnd_proto` only. It never does so for a
+ * message that finds a connection: the data path has no call through a table.
+ *
+ * Life: the LND's constructor fills `proto` and the settings in. lnd_shards_init() makes the parts
+ * on the reactors when the first NI is added. lnd_shards_fini() frees them when the node ended.
+ */
+#ifndef MILLRACE_LND_DRIVER_H
+#define MILLRACE_LND_DRIVER_H
+
+#include "lib/lnd/pool.h"
+#include "lib/lnet/lnd.h"
+
+#include <sys/queue.h>
+
+#define LND_SEC 1000000ull /* us */
+
+#define lnd_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+struct lnd_conn;
+struct lnd_driver;
+struct lnd_ni_shard;
+struct lnd_peer_ni;
+struct lnd_shard;
+
+TAILQ_HEAD(lnd_conns, lnd_conn);
+TAILQ_HEAD(lnd_peer_nis, lnd_peer_ni);
+
+/* Why connections are closed, what the core is told of their messages, how the streams end. */
+struct lnd_close {
+    enum lnet_drop event;     /* counted once and the peer reported down; NONE: a clean end */
+    enum lnet_drop cause;     /* reported to watchers where event is NONE; NONE: the peer closed */
+    enum lnet_drop tx, rx;    /* reason that messages being sent and being received get */
+    enum lnet_health queued;  /* of a message of which nothing was sent */
+    enum lnet_health begun;   /* of a message of which something was sent */
+    enum lnet_health waiting; /* of a message that was sent and waits for the peer's answer */
+    bool abort;               /* reset the stream instead of closing it in order */
+};
+
+/* What a protocol adds. All functions run on the home reactor of the peer NI. */
+struct lnd_proto {
+    size_t conn_size; /* of the LND's connection */
+    size_t conn_kept; /* bytes of a free connection that may be read, see pool.h */
+    size_t peer_size; /* of the LND's peer NI */
+    size_t peer_base; /* offset of its struct lnd_peer_ni */
+
+    /* Health that lnd_peer_abort() reports: of messages without a connection; of messages of which
+     * something was sent. */
+    enum lnet_health abort_waiting, abort_begun;
+
+    /* Initialises the LND's part of a new peer NI, whose bytes are zero. */
+    void (*peer_init)(struct lnd_peer_ni *lp);
+    /* The peer NI is freed next: stops timers of the LND's. NULL: nothing to do. */
+    void (*peer_fini)(struct lnd_peer_ni *lp);
+    /* lnd_peer_abort(): closes the connections that the peer is opening. NULL: they are closed in
+     * another way. */
+    void (*peer_abort)(struct lnd_peer_ni *lp, const struct lnd_close *why);
+
+    /* A peer NI of this part of an NI was freed: answers stop when that was the last. */
+    void (*ni_progress)(struct lnd_ni_shard *ns);
+
+    /* A run of connection attempts begins: forgets what the last run left. */
+    void (*connect_begin)(struct lnd_peer_ni *lp);
+    /* Opens the next missing connection, or ends the run by lnd_connect_done(),
+     * lnd_connect_later() or lnd_connect_failed(). */
+    void (*connect_next)(struct lnd_peer_ni *lp);
+    /* The time that the LND armed connect.timer for has passed and connect.conn is not up. NULL:
+     * the LND keeps that time itself. */
+    void (*connect_late)(struct lnd_peer_ni *lp);
+
+    /* Closes a connection that is not in the set: it was removed from the set just now, or it is
+     * still being opened. `why` stays valid until the connection is freed only if it is static. */
+    void (*conn_close)(struct lnd_conn *conn, const struct lnd_close *why);
+    /* A connection was added to the set, or removed from it. */
+    void (*conn_listed)(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool listed);
+};
+
+/* The part of a driver on one reactor. The LND's shard begins with it. */
+struct lnd_shard {
+    struct lnd_driver *driver;
+    struct reactor *reactor;
+    unsigned index;
+    struct lnd_pool conns, peers;
+    /* Peer NIs without connections and messages, which give way to others, oldest first. */
+    struct lnd_peer_nis spare;
+};
+
+struct lnd_driver {
+    const struct lnd_proto *proto;
+    unsigned max_conns;                    /* connections per reactor; as many peer NIs */
+    unsigned min_reconnect, max_reconnect; /* s, back-off of connection attempts */
+    uint64_t linger_us; /* a peer NI without connections is remembered for, behind its back-off */
+    struct lnet_node *node;
+    uint64_t last_incarnation;
+    struct lnd_close aborts[LNET_DROP_COUNT]; /* of lnd_peer_abort(), by reason */
+};
+
+/* Prepares a driver whose settings are filled in. Control thread. */
+void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto);
+
+/* Makes the part of a driver on reactor `index`. Returns false when there is no memory;
+ * lnd_shard_fini() may then be called. Control thread. */
+bool lnd_shard_init(struct lnd_shard *shard, struct lnd_driver *driver, unsigned index);
+void lnd_shard_fini(struct lnd_shard *shard);
+/* Returns the bytes of heap that lnd_shard_init() takes beside the shard itself. */
+size_t lnd_shard_bytes(const struct lnd_proto *proto, unsigned max_conns);
+
+/* Returns a new incarnation: wall clock time in units of `unit_ns` ns, never the same twice in one
+ * node. Control thread. */
+uint64_t lnd_incarnation_new(struct lnd_driver *driver, unsigned unit_ns);
+
+/* Returns a setting that the control thread may change while an NI runs. Any thread. */
+static inline int lnd_setting(const int *setting)
+{
+    return __atomic_load_n(setting, __ATOMIC_RELAXED);
+}
+/* Returns the LND timeout of an NI in us. Any thread. */
+static inline uint64_t lnd_timeout_us(const struct lnet_ni *ni)
+{
+    return (uint64_t)lnd_setting(&ni->lnd_tun.timeout) * LND_SEC;
+}
+
+#endif

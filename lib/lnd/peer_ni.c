@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/lnd/peer_ni.h"
+
+#include "lib/lnd/connect.h"
+
+static const struct lnd_proto *proto_of(const struct lnd_peer_ni *lp)
+{
+    return lp->ns->shard->driver->proto;
+}
+
+/* ---- life ---- */
+
+static void queue_timer(struct reactor_timer *t);
+static void linger_timer(struct reactor_timer *t);
+
+static struct lnd_peer_ni *alloc(struct lnd_shard *shard)
+{
+    char *object = lnd_pool_get_zeroed(&shard->peers);
+
+    return object ? (void *)(object + shard->driver->proto->peer_base) : NULL;
+}
+
+struct lnd_peer_ni *lnd_peer_get(struct lnd_ni_shard *ns, struct lnet_peer_ni *peer)
+{
+    struct lnd_peer_ni *lp = lnd_peer_find(ns, peer);
+
+    if (lp)
+        return lp;
+    lp = alloc(ns->shard);
+    if (!lp && lnd_peer_forget_one(ns->shard))
+        lp = alloc(ns->shard);
+    if (!lp)
+        return NULL;
+    lnet_peer_hold(peer);
+    lp->ns = ns;
+    lp->peer = peer;
+    lp->queue_tail = &lp->queue;
+    TAILQ_INIT(&lp->conns);
+    reactor_timer_init(&lp->queue_timer, queue_timer);
+    reactor_timer_init(&lp->linger_timer, linger_timer);
+    reactor_timer_init(&lp->connect.timer, lnd_connect_timer);
+    lp->next_of_peer = peer->lnd_peer;
+    peer->lnd_peer = lp;
+    TAILQ_INSERT_TAIL(&ns->peers, lp, link);
+    proto_of(lp)->peer_init(lp);
+    return lp;
+}
+
+void lnd_peer_spare_set(struct lnd_peer_ni *lp, bool spare)
+{
+    if (lp->spare == spare)
+        return;
+    lp->spare = spare;
+    if (spare)
+        TAILQ_INSERT_TAIL(&lp->ns->shard->spare, lp, spare_link);
+    else
+        TAILQ_REMOVE(&lp->ns->shard->spare, lp, spare_link);
+}
+
+static void forget(struct lnd_peer_ni *lp)
+{
+    const struct lnd_proto *proto = proto_of(lp);
+    struct lnet_peer_ni *peer = lp->peer;
+    struct lnd_ni_shard *ns = lp->ns;
+    struct lnd_peer_ni **at = (struct lnd_peer_ni **)&peer->lnd_peer;
+
+    lnd_peer_spare_set(lp, false);
+    while (*at != lp)
+        at = &(*at)->next_of_peer;
+    *at = lp->next_of_peer;
+    TAILQ_REMOVE(&ns->peers, lp, link);
+    reactor_timer_cancel(&lp->queue_timer);
+    reactor_timer_cancel(&lp->linger_timer);
+    reactor_timer_cancel(&lp->connect.timer);
+    if (proto->peer_fini)
+        proto->peer_fini(lp);
+    lnd_pool_put(&ns->shard->peers, (char *)lp - proto->peer_base);
+    lnet_peer_put(peer);
+    proto->ni_progress(ns);
+}
+
+/* A sender can name any number of destinations that cannot be reached. What is only remembered of
+ * them must not keep other peer NIs out. */
+bool lnd_peer_forget_one(struct lnd_shard *shard)
+{
+    struct lnd_peer_ni *lp = TAILQ_FIRST(&shard->spare);
+
+    if (!lp)
+        return false;
+    forget(lp);
+    return true;
+}
+
+/* What was learned of the peer NI (back-off, incarnation) is kept for a while. */
+void lnd_peer_idle(struct lnd_peer_ni *lp)
+{
+    uint64_t now = reactor_now_us();
+    uint64_t wait = lp->connect.next_us > now ? lp->connect.next_us - now : 0;
+
+    if (lp->ns->stopping) {
+        forget(lp);
+        return;
+    }
+    lnd_peer_spare_set(lp, true);
+    reactor_timer_arm(&lp->linger_timer, wait + lp->ns->shard->driver->linger_us);
+}
+
+static void linger_timer(struct reactor_timer *t)
+{
+    struct lnd_peer_ni *lp = lnd_container(t, struct lnd_peer_ni, linger_timer);
+
+    if (lp->spare)
+        forget(lp);
+}
+
+/* ---- messages that wait for a connection ---- */
+
+void lnd_queue_timer_set(struct lnd_peer_ni *lp)
+{
+    uint64_t now = reactor_now_us();
+
+    if (!lp->queue)
+        reactor_timer_cancel(&lp->queue_timer);
+    else
+        reactor_timer_arm(&lp->queue_timer,
+                          lp->queue->lnd_deadline_us > now ? lp->queue->lnd_deadline_us - now : 0);
+}
+
+static void enqueue(struct lnd_peer_ni *lp, struct lnet_msg *msg, uint64_t wait_us)
+{
+    msg->lnd_deadline_us = reactor_now_us() + wait_us;
+    msg->lnd_next = NULL;
+    *lp->queue_tail = msg;
+    lp->queue_tail = &msg->lnd_next;
+    if (lp->queue == msg)
+        lnd_queue_timer_set(lp);
+}
+
+void lnd_peer_wait(struct lnd_peer_ni *lp, struct lnet_msg *msg, uint64_t wait_us)
+{
+    if (lp->connecting != LND_CONNECT_IDLE || lp->accepting > 0) {
+        enqueue(lp, msg, wait_us);
+    } else if (!lnd_connect_may(lp)) {
+        lnd_msg_fail(msg, LNET_DROP_NEXT_HOP_DOWN, lp->connect.health);
+    } else {
+        enqueue(lp, msg, wait_us);
+        lnd_connect_start(lp);
+    }
+}
+
+struct lnet_msg *lnd_peer_dequeue(struct lnd_peer_ni *lp)
+{
+    struct lnet_msg *msg = lp->queue;
+
+    lp->queue = msg->lnd_next;
+    if (!lp->queue)
+        lp->queue_tail = &lp->queue;
+    msg->lnd_next = NULL;
+    return msg;
+}
+
+/* All wait equally long, so the first message expires first, or nearly so if the timeout was
+ * changed meanwhile. */
+static void queue_timer(struct reactor_timer *t)
+{
+    struct lnd_peer_ni *lp = lnd_container(t, struct lnd_peer_ni, queue_timer);
+
+    lnd_peer_hold(lp);
+    while (lp->queue && lp->queue->lnd_deadline_us <= reactor_now_us())
+        lnd_msg_fail(lnd_peer_dequeue(lp), LNET_DROP_NEXT_HOP_TIMEOUT, LNET_HEALTH_NETWORK_TIMEOUT);
+    lnd_queue_timer_set(lp);
+    lnd_peer_release(lp);
+}
+
+void lnd_peer_fail_queue(struct lnd_peer_ni *lp, enum lnet_drop reason, enum lnet_health health)
+{
+    struct lnet_msg *msg = lp->queue;
+
+    lp->queue = NULL;
+    lp->queue_tail = &lp->queue;
+    lnd_queue_timer_set(lp);
+    lnd_peer_hold(lp);
+    while (msg) {
+        struct lnet_msg *next = msg->lnd_next;
+
+        msg->lnd_next = NULL;
+        lnd_msg_fail(msg, reason, health);
+        msg = next;
+    }
+    lnd_peer_release(lp);
+}
+
+/* ---- events ---- */
+
+static void post(const struct lnd_peer_ni *lp, enum lnet_event_kind kind, enum lnet_drop drop,
+                 const char *cause)
+{
+    struct lnet_event_row row = {.kind = kind, .nid = lp->peer->nid, .drop = drop, .cause = cause};
+
+    lnet_event_post(lp->ns->ni->node, &row);
+}
+
+/* On any local NI. */
+static bool is_connected(const struct lnet_peer_ni *peer)
+{
+    const struct lnd_peer_ni *lp = peer->lnd_peer;
+
+    while (lp && lp->nconns == 0)
+        lp = lp->next_of_peer;
+    return lp != NULL;
+}
+
+static void post_down(const struct lnd_peer_ni *lp, const struct lnd_close *why)
+{
+    enum lnet_drop drop = why->event != LNET_DROP_NONE ? why->event : why->cause;
+
+    if (drop == LNET_DROP_SHUTDOWN && __atomic_load_n(&lp->ns->ni->removed, __ATOMIC_RELAXED))
+        drop = LNET_DROP_NI_REMOVED;
+    post(lp, LNET_EV_PEER_DOWN, drop, drop == LNET_DROP_NONE ? "closed_by_peer" : NULL);
+}
+
+bool lnd_peer_note(struct lnd_peer_ni *lp, uint64_t incarnation)
+{
+    bool other = lp->incarnation != 0 && lp->incarnation != incarnation;
+    struct lnet_peer_ni *peer = lp->peer;
+
+    if (peer->incarnation != 0 && peer->incarnation != incarnation)
+        post(lp, LNET_EV_PEER_RESTART, LNET_DROP_NONE, "new_incarnation");
+    peer->incarnation = incarnation;
+    lp->incarnation = incarnation;
+    return other;
+}
+
+/* ---- the set ---- */
+
+void lnd_conn_up(struct lnd_peer_ni *lp, struct lnd_conn *conn)
+{
+    bool first = lp->nconns == 0, first_of_all = !is_connected(lp->peer);
+
+    conn->listed = true;
+    TAILQ_INSERT_TAIL(&lp->conns, conn, link);
+    lp->nconns++;
+    proto_of(lp)->conn_listed(lp, conn, true);
+    if (first_of_all)
+        post(lp, LNET_EV_PEER_UP, LNET_DROP_NONE, conn->initiated ? "called" : "accepted");
+    if (first)
+        lnet_peer_notify(lp->ns->ni, lp->peer, true);
+}
+
+static void unlist(struct lnd_peer_ni *lp, struct lnd_conn *conn)
+{
+    TAILQ_REMOVE(&lp->conns, conn, link);
+    lp->nconns--;
+    conn->listed = false;
+    proto_of(lp)->conn_listed(lp, conn, false);
+}
+
+/* The last connection of the set was lost. The core may have opened others meanwhile. */
+static void all_lost(struct lnd_peer_ni *lp, const struct lnd_close *why)
+{
+    if (lp->nconns > 0)
+        return;
+    if (!is_connected(lp->peer))
+        post_down(lp, why);
+    if (why->event != LNET_DROP_NONE && !lp->ns->stopping)
+        lnet_peer_notify(lp->ns->ni, lp->peer, false);
+}
+
+void lnd_conn_down(struct lnd_peer_ni *lp, struct lnd_conn *conn, const struct lnd_close *why)
+{
+    unlist(lp, conn);
+    proto_of(lp)->conn_close(conn, why);
+    all_lost(lp, why);
+}
+
+/* Closing a connection reports its messages to the core, which may send others: these must not find
+ * a connection that is closed next. */
+void lnd_peer_close(struct lnd_peer_ni *lp, const struct lnd_close *why)
+{
+    struct lnd_conn *conn, *list = NULL;
+    bool had = lp->nconns > 0;
+
+    lnd_peer_hold(lp);
+    if (lp->connecting == LND_CONNECT_IDLE)
+        lp->record = false; /* whoever begins the next set completes it */
+    while ((conn = TAILQ_LAST(&lp->conns, lnd_conns))) {
+        unlist(lp, conn);
+        conn->next = list;
+        list = conn;
+    }
+    while ((conn = list)) {
+        list = conn->next;
+        proto_of(lp)->conn_close(conn, why);
+    }
+    if (had)
+        all_lost(lp, why);
+    lnd_peer_release(lp);
+}
+
+void lnd_peer_abort(struct lnd_peer_ni *lp, enum lnet_drop reason)
+{
+    const struct lnd_driver *driver = lp->ns->shard->driver;
+    const struct lnd_close *why = &driver->aborts[reason];
+
+    lnd_peer_hold(lp);
+    lnd_connect_cancel(lp);
+    if (driver->proto->peer_abort)
+        driver->proto->peer_abort(lp, why);
+    lnd_peer_fail_queue(lp, reason, driver->proto->abort_waiting);
+    lnd_peer_close(lp, why);
+    lnd_peer_release(lp);
+}
+
+bool lnd_peer_began(const struct lnd_peer_ni *lp)
+{
+    const struct lnd_conn *conn;
+
+    TAILQ_FOREACH(conn, &lp->conns, link) {
+        if (conn->initiated)
+            return false;
+    }
+    return lp->nconns > 0;
+}

@@ -2,6 +2,8 @@
 /* millrace-perf: start the engine and what was asked of it, wait for its end or a signal, report.
  */
 #include "app/millrace-perf/perf.h"
+#include "lib/lnd_eth/socklnd/sock_drops.h"
+#include "lib/lnd_verbs/ib_drops.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 
 #include <errno.h>
@@ -194,6 +196,8 @@ int main(int argc, char **argv)
     int rc;
 
     lnd_verbs_process_init();
+    lnet_drops_register(&sock_drops);
+    lnet_drops_register(&ib_drops);
     rc = options_parse(&perf.opts, argc, argv);
     if (rc != 0)
         return rc > 0 ? PERF_EXIT_OK : PERF_EXIT_USAGE;

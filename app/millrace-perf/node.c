@@ -353,10 +353,9 @@ static void node_drops(const struct perf_engine *e, perf_row_fn row, void *arg)
     uint64_t drops[LNET_DROP_COUNT];
 
     lnet_drops_get(e->perf->node, drops);
-    for (int i = 1; i < LNET_DROP_COUNT; i++)
-        if (drops[i] > 0)
-            row(arg, lnet_drop_info((enum lnet_drop)i)->name,
-                lnet_drop_info((enum lnet_drop)i)->text, drops[i]);
+    for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d))
+        if (drops[d] > 0)
+            row(arg, lnet_drop_info(d)->name, lnet_drop_info(d)->text, drops[d]);
 }
 
 const struct perf_engine_ops engine_node = {

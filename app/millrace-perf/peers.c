@@ -409,10 +409,9 @@ static void peers_drops(const struct perf_engine *base, perf_row_fn row, void *a
 {
     const struct peers *e = (const struct peers *)(const void *)base;
 
-    for (unsigned i = 0; i < LNET_DROP_COUNT; i++)
-        if (e->drops[i] != 0)
-            row(arg, lnet_drop_info((enum lnet_drop)i)->name,
-                lnet_drop_info((enum lnet_drop)i)->text, e->drops[i]);
+    for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d))
+        if (e->drops[d] != 0)
+            row(arg, lnet_drop_info(d)->name, lnet_drop_info(d)->text, e->drops[d]);
     peers_ports_drops(e, row, arg);
 }
 

@@ -186,7 +186,7 @@ static size_t hello_peek(struct peer_conn *c, const uint8_t **at, enum lnet_drop
     while (stage.drop == LNET_DROP_NONE && stage.need > 0) {
         want += stage.need;
         if (want > SOCK_HELLO_MAX || ops(c)->peek(c->stream, want, at) < want) {
-            *why = want > SOCK_HELLO_MAX ? LNET_DROP_TCP_HELLO_NIPS : LNET_DROP_NONE;
+            *why = want > SOCK_HELLO_MAX ? SOCK_DROP(HELLO_NIPS) : LNET_DROP_NONE;
             return 0;
         }
         stage = sock_hello_stage(*at, want, SOCK_HELLO_V3);
@@ -201,13 +201,13 @@ static enum lnet_drop hello_check(struct peer_conn *c, const struct sock_hello *
     struct peer *p = c->peer;
 
     if (!nid_same(&h->src_nid, &p->e->side[p->side].gateway) || h->src_pid != LNET_PID_LUSTRE)
-        return LNET_DROP_TCP_HELLO_PEER;
+        return SOCK_DROP(HELLO_PEER);
     if (h->ctype == SOCK_CTYPE_NONE)
-        return LNET_DROP_TCP_DIAL_REFUSED;
+        return SOCK_DROP(DIAL_REFUSED);
     if (sock_ctype_invert(h->ctype) != c->type)
-        return LNET_DROP_TCP_HELLO_TYPE;
+        return SOCK_DROP(HELLO_TYPE);
     if (p->gateway_incarnation != 0 && p->gateway_incarnation != h->src_incarnation)
-        return LNET_DROP_TCP_HELLO_STALE;
+        return SOCK_DROP(HELLO_STALE);
     p->gateway_incarnation = h->src_incarnation;
     return LNET_DROP_NONE;
 }
@@ -215,7 +215,7 @@ static enum lnet_drop hello_check(struct peer_conn *c, const struct sock_hello *
 /* Whether that is the router's fault. */
 static bool is_broken(enum lnet_drop why)
 {
-    return why != LNET_DROP_TCP_DIAL_REFUSED && why != LNET_DROP_TCP_HELLO_STALE;
+    return why != SOCK_DROP(DIAL_REFUSED) && why != SOCK_DROP(HELLO_STALE);
 }
 
 /* With a request before it, if we have called. False: the peer has failed. */
@@ -238,7 +238,7 @@ static bool say_hello(struct peer_conn *c)
     len += sock_hello_encode(&hello, buf + len);
     seg = (struct mem_seg){buf, (uint32_t)len, MEM_REGION_NONE, 0};
     if (ops(c)->send(c->stream, &seg, 1, false) != (ssize_t)len) {
-        peer_fail(p, LNET_DROP_TCP_NO_MEMORY, false);
+        peer_fail(p, SOCK_DROP(NO_MEMORY), false);
         return false;
     }
     c->out = len;
@@ -256,7 +256,7 @@ static bool read_request(struct peer_conn *c)
     if (ops(c)->peek(c->stream, len, &at) < len)
         return false;
     if (memcmp(at, want, len) != 0) {
-        peer_fail(c->peer, LNET_DROP_TCP_REQ_NID, true);
+        peer_fail(c->peer, SOCK_DROP(REQ_NID), true);
         return false;
     }
     skip(c, len);
@@ -383,9 +383,9 @@ static bool read_frame(struct peer_conn *c)
     if (why == LNET_DROP_NONE)
         why = sock_frame_zc_ack(&frame, &ack);
     if (why == LNET_DROP_NONE && ack.count > 0)
-        why = LNET_DROP_TCP_ZC_ACK; /* we never ask */
+        why = SOCK_DROP(ZC_ACK); /* we never ask */
     if (why == LNET_DROP_NONE && frame.type == SOCK_FRAME_LNET && frame.csum != 0)
-        why = LNET_DROP_TCP_PAYLOAD_CSUM; /* never sent in this version */
+        why = SOCK_DROP(PAYLOAD_CSUM); /* never sent in this version */
     if (broken(c, why))
         return false;
     if (frame.type == SOCK_FRAME_NOOP) {
@@ -466,11 +466,11 @@ static void on_closed(void *user, enum stream_end end)
     struct peer_conn *c = user;
 
     if (!c->up)
-        peer_fail(c->peer, LNET_DROP_TCP_DIAL_FAILED, false);
+        peer_fail(c->peer, SOCK_DROP(DIAL_FAILED), false);
     else if (end == STREAM_END_EOF && c->rx_state == PEER_RX_PAYLOAD)
-        peer_fail(c->peer, LNET_DROP_TCP_EOF_IN_MESSAGE, true);
+        peer_fail(c->peer, SOCK_DROP(EOF_IN_MESSAGE), true);
     else
-        peer_fail(c->peer, LNET_DROP_TCP_RESET, false);
+        peer_fail(c->peer, SOCK_DROP(RESET), false);
 }
 
 const struct stream_events peers_events = {on_connected, on_readable, on_writable, on_acked,

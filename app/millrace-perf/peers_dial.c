@@ -60,7 +60,7 @@ static void dial_one(struct peer *p, unsigned i)
     reactor_timer_arm(&p->timer, DIAL_US);
     if (rc < 0) {
         c->stream = NULL;
-        peer_fail(p, LNET_DROP_TCP_DIAL_FAILED, false);
+        peer_fail(p, SOCK_DROP(DIAL_FAILED), false);
     }
 }
 
@@ -152,7 +152,7 @@ static void timer_fired(struct reactor_timer *t)
     switch ((enum peer_state)p->state) {
     case PEER_DIALS:
         if (under_way(p))
-            peer_fail(p, LNET_DROP_TCP_DIAL_FAILED, false);
+            peer_fail(p, SOCK_DROP(DIAL_FAILED), false);
         else
             dial_more(p);
         break;

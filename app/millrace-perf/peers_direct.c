@@ -44,7 +44,7 @@ static void accepted(void *user, struct stream *s, const union stream_addr *from
     c->called = true;
     c->stream = s;
     if (s->ops->attach(s, &peers_events, c) != 0) {
-        peer_fail(p, LNET_DROP_TCP_NO_MEMORY, false);
+        peer_fail(p, SOCK_DROP(NO_MEMORY), false);
         return;
     }
     peers_events.readable(c);

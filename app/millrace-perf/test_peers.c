@@ -5,6 +5,9 @@
  */
 #include "app/millrace-perf/test_peers.h"
 #include "lib/base/err.h"
+#include "test/drops_test.h"
+
+REGISTER_DROPS(sock_drops);
 
 /* ---- what must work ---- */
 
@@ -275,7 +278,7 @@ static void test_no_room(void **state)
     assert_int_equal(peers_send(&e->base, &m), 0);
     m.to = 1;
     assert_int_equal(peers_send(&e->base, &m), -EINVAL);
-    peer_fail(source, LNET_DROP_TCP_RESET, false);
+    peer_fail(source, SOCK_DROP(RESET), false);
     assert_int_equal(told.done, PEERS_OPS);
 }
 
@@ -325,7 +328,7 @@ static void expect_failed(struct peer *p, enum lnet_drop why, bool broken)
 
 static void fail_now(struct peer *p)
 {
-    peer_fail(p, LNET_DROP_TCP_RESET, false);
+    peer_fail(p, SOCK_DROP(RESET), false);
     pass_ms(1010);
 }
 
@@ -337,10 +340,10 @@ static void test_bad_hello(void **state)
         enum lnet_drop why;
         bool broken;
     } cases[] = {
-        {0, 0, LNET_DROP_TCP_HELLO_MAGIC, true},   {4, 9, LNET_DROP_TCP_HELLO_VERSION, true},
-        {8, 77, LNET_DROP_TCP_HELLO_PEER, true},   {24, 1, LNET_DROP_TCP_HELLO_PEER, true},
-        {48, 2, LNET_DROP_TCP_HELLO_TYPE, true},   {48, 9, LNET_DROP_TCP_HELLO_TYPE, true},
-        {52, 200, LNET_DROP_TCP_HELLO_NIPS, true},
+        {0, 0, SOCK_DROP(HELLO_MAGIC), true},   {4, 9, SOCK_DROP(HELLO_VERSION), true},
+        {8, 77, SOCK_DROP(HELLO_PEER), true},   {24, 1, SOCK_DROP(HELLO_PEER), true},
+        {48, 2, SOCK_DROP(HELLO_TYPE), true},   {48, 9, SOCK_DROP(HELLO_TYPE), true},
+        {52, 200, SOCK_DROP(HELLO_NIPS), true},
     };
     struct sock_hello h = hello_for(source, SOCK_CTYPE_CONTROL);
     uint8_t buf[SOCK_HELLO_MAX];
@@ -359,7 +362,7 @@ static void test_bad_hello(void **state)
     h.ctype = SOCK_CTYPE_NONE;
     expect_call(source, 0, SOCK_CTYPE_CONTROL, 1023);
     say_hello(source, 0, &h);
-    expect_failed(source, LNET_DROP_TCP_DIAL_REFUSED, false);
+    expect_failed(source, SOCK_DROP(DIAL_REFUSED), false);
     /* Restarted between two connections. */
     fail_now(source);
     h = hello_for(source, SOCK_CTYPE_CONTROL);
@@ -370,7 +373,7 @@ static void test_bad_hello(void **state)
     h.src_incarnation++;
     expect_call(source, 1, SOCK_CTYPE_BULK_IN, 1022);
     say_hello(source, 1, &h);
-    expect_failed(source, LNET_DROP_TCP_HELLO_STALE, false);
+    expect_failed(source, SOCK_DROP(HELLO_STALE), false);
 }
 
 static void frame_bytes(uint8_t buf[PEERS_HEAD], const struct lnet_hdr *h)
@@ -390,8 +393,8 @@ static void test_bad_frames(void **state)
         uint8_t to;
         enum lnet_drop why;
     } cases[] = {
-        {&put, 0, 0xc2, LNET_DROP_TCP_FRAME_TYPE}, {&put, 4, 1, LNET_DROP_TCP_PAYLOAD_CSUM},
-        {&put, 16, 5, LNET_DROP_TCP_ZC_ACK},       {&put, 48, 4, LNET_DROP_HDR_TYPE},
+        {&put, 0, 0xc2, SOCK_DROP(FRAME_TYPE)},    {&put, 4, 1, SOCK_DROP(PAYLOAD_CSUM)},
+        {&put, 16, 5, SOCK_DROP(ZC_ACK)},          {&put, 48, 4, LNET_DROP_HDR_TYPE},
         {&put, 48, 9, LNET_DROP_HDR_TYPE},         {&put, 54, 0x20, LNET_DROP_HDR_TOO_LONG},
         {&get, 52, 1, LNET_DROP_HDR_LEN_NOT_ZERO}, {&put, 24, 99, LNET_DROP_DEST_OTHER_OWN_NID},
     };
@@ -411,7 +414,7 @@ static void test_bad_frames(void **state)
     say(target, 1, buf, 50);
     target->conn[1].stream->ops = &ops;
     wire_of(target, 1)->ev->closed(&target->conn[1], STREAM_END_EOF);
-    expect_failed(target, LNET_DROP_TCP_EOF_IN_MESSAGE, true);
+    expect_failed(target, SOCK_DROP(EOF_IN_MESSAGE), true);
 }
 
 static void test_bad_answers(void **state)

@@ -46,10 +46,10 @@ static void look(struct reactor_timer *timer)
     uint64_t now[LNET_DROP_COUNT] = {0};
 
     lnet_drops_get(w->node, now);
-    for (int i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
-        if (now[i] < w->seen[i] || /* counters were reset */
-            (now[i] > w->seen[i] && log_drop(w, (enum lnet_drop)i, now[i] - w->seen[i], now[i])))
-            w->seen[i] = now[i];
+    for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d))
+        if (now[d] < w->seen[d] || /* counters were reset */
+            (now[d] > w->seen[d] && log_drop(w, d, now[d] - w->seen[d], now[d])))
+            w->seen[d] = now[d];
     reactor_timer_arm(timer, WATCH_US);
 }
 

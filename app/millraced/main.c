@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "app/millraced/daemon.h"
+#include "lib/lnd_eth/socklnd/sock_drops.h"
+#include "lib/lnd_verbs/ib_drops.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 
 #define DEFAULT_CONFIG "/etc/millrace/millrace.yaml"
@@ -88,6 +90,8 @@ int main(int argc, char **argv)
     int status;
 
     lnd_verbs_process_init();
+    lnet_drops_register(&sock_drops);
+    lnet_drops_register(&ib_drops);
     status = parse_arguments(argc, argv, &args);
     if (status >= 0)
         return status;

@@ -199,8 +199,8 @@ static void drops_of_node(struct rte_tel_data *out)
 
     if (shown.node)
         lnet_drops_get(shown.node, count);
-    for (unsigned i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
-        rte_tel_data_add_dict_u64(out, lnet_drop_info((enum lnet_drop)i)->name, count[i]);
+    for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d))
+        rte_tel_data_add_dict_u64(out, lnet_drop_info(d)->name, count[d]);
 }
 
 /* All but what faults made on purpose cost, which tamper_get shows. */

@@ -100,7 +100,7 @@ static void count_refusal(struct request *r, enum lnet_drop drop)
     lnet_net_t net = ini ? ini->ni->net : LNET_NET(LNET_LND_O2IB, 0);
     struct lnet_nid nid = nid_make(net, &r->rdma->from.sin_addr, 4);
 
-    if (r->caller.decoded == LNET_DROP_NONE && drop != LNET_DROP_O2IB_CONN_SOURCE)
+    if (r->caller.decoded == LNET_DROP_NONE && drop != IB_DROP(CONN_SOURCE))
         nid = r->nid;
     if (!ini)
         lnet_drop_event(r->shard->lv->base.node, drop, NULL, &nid, NULL);
@@ -129,8 +129,8 @@ static enum lnet_drop check_source(const struct request *r)
     struct lnet_nid address = nid_make(ni->net, &r->rdma->from.sin_addr, 4);
 
     if (!nid_same(&address, &r->nid))
-        return LNET_DROP_O2IB_CONN_SOURCE;
-    return lnet_nid_is_mine(ni->node, &r->nid) ? LNET_DROP_O2IB_CONN_NID : LNET_DROP_NONE;
+        return IB_DROP(CONN_SOURCE);
+    return lnet_nid_is_mine(ni->node, &r->nid) ? IB_DROP(CONN_NID) : LNET_DROP_NONE;
 }
 
 static enum lnet_drop check_limits(const struct request *r, const struct ib_peer *p)
@@ -138,10 +138,10 @@ static enum lnet_drop check_limits(const struct request *r, const struct ib_peer
     unsigned max = r->shard->lv->opts.max_conns;
 
     if (p->base.objects >= PER_PEER || p->base.accepting >= PENDING)
-        return LNET_DROP_O2IB_CONN_LIMIT;
+        return IB_DROP(CONN_LIMIT);
     /* Calls that never complete must not keep those out that would. */
     if (r->shard->accepting >= (max >= 2 * PENDING ? max / 2 : max))
-        return LNET_DROP_O2IB_CONN_LIMIT;
+        return IB_DROP(CONN_LIMIT);
     return LNET_DROP_NONE;
 }
 
@@ -150,7 +150,7 @@ static void adopt(struct request *r, struct ib_peer *p)
     struct ib_conn *c = ib_conn_new(p, false);
 
     if (!c) {
-        refuse(r, LNET_DROP_O2IB_CONN_NO_MEMORY);
+        refuse(r, IB_DROP(CONN_NO_MEMORY));
         return;
     }
     c->depth = r->verdict.depth;
@@ -174,7 +174,7 @@ static void judge_peer(struct request *r, struct ib_peer *p)
     drop = ib_request_judge(&r->caller, &r->msg, &r->verdict);
     if (r->verdict.restarted)
         ib_peer_restarted(p, r->msg.hdr.src_stamp);
-    if (drop == LNET_DROP_O2IB_CONN_RACE)
+    if (drop == IB_DROP(CONN_RACE))
         p->races++;
     if (drop == LNET_DROP_NONE)
         drop = check_limits(r, p);
@@ -191,7 +191,7 @@ static void with_peer(struct request *r)
     struct ib_peer *p = peer ? ib_peer_get(ini, peer) : NULL;
 
     if (!p) {
-        refuse(r, LNET_DROP_O2IB_CONN_NO_MEMORY);
+        refuse(r, IB_DROP(CONN_NO_MEMORY));
     } else {
         lnd_peer_hold(&p->base);
         judge_peer(r, p);
@@ -228,7 +228,7 @@ static void decide(struct rdma_request *req, bool may_wait)
     take_request(&r, req);
     /* First without the peer, which somebody who is refused in any case does not become. */
     drop = ib_request_judge(&r.caller, &r.msg, &r.verdict);
-    if (drop == LNET_DROP_O2IB_CONN_EARLY && may_wait && wait_for_ni(&r))
+    if (drop == IB_DROP(CONN_EARLY) && may_wait && wait_for_ni(&r))
         return;
     if (drop == LNET_DROP_NONE)
         drop = check_source(&r);
@@ -301,10 +301,10 @@ static void refuse_call(struct ib_conn *c, const struct lnet_drop_why *how)
     uint8_t priv[IB_REJECT_SIZE];
     struct ib_reject rej;
 
-    ib_refuse(LNET_DROP_O2IB_CONN_NO_MEMORY, &c->ibp->ini->terms, &rej);
+    ib_refuse(IB_DROP(CONN_NO_MEMORY), &c->ibp->ini->terms, &rej);
     ib_reject_encode(&rej, priv);
     ib_rdma(c)->refuse(&c->link, priv, sizeof(priv));
-    give_up(c, LNET_DROP_O2IB_CONN_NO_MEMORY, how);
+    give_up(c, IB_DROP(CONN_NO_MEMORY), how);
 }
 
 static void accept_call(struct ib_conn *c)
@@ -353,14 +353,14 @@ void ib_accept_event(struct ib_conn *c, const struct rdma_event *ev)
         break;
     case RDMA_EV_FAILED:
         late = ev->error == -ETIMEDOUT || ev->status == -ETIMEDOUT;
-        give_up(c, late ? LNET_DROP_O2IB_CONN_TIMEOUT : LNET_DROP_O2IB_CONN_ACCEPT, &why);
+        give_up(c, late ? IB_DROP(CONN_TIMEOUT) : IB_DROP(CONN_ACCEPT), &why);
         break;
     case RDMA_EV_REJECTED: /* the caller took it back */
         why = ib_why_reject(c, ev);
-        give_up(c, LNET_DROP_O2IB_CONN_ACCEPT, &why);
+        give_up(c, IB_DROP(CONN_ACCEPT), &why);
         break;
     case RDMA_EV_DISCONNECTED: /* before it was up */
-        give_up(c, LNET_DROP_O2IB_CONN_ACCEPT, &why);
+        give_up(c, IB_DROP(CONN_ACCEPT), &why);
         break;
     case RDMA_EV_RESOLVED: /* of those we dial */
     case RDMA_EV_CLOSED:   /* only after shut(), which leaves this state */

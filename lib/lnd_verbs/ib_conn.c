@@ -16,7 +16,7 @@
 
 /* §6.3: closed for another reason than time. What was being sent completes in error, §5.3. */
 const struct lnd_close ib_cause_broken = {
-    .event = LNET_DROP_O2IB_LOST,
+    .event = IB_DROP(LOST),
     .tx = LNET_DROP_NEXT_HOP_LOST,
     .rx = LNET_DROP_RX_INCOMPLETE,
     .queued = LNET_HEALTH_LOCAL_ERROR,
@@ -25,7 +25,7 @@ const struct lnd_close ib_cause_broken = {
 };
 
 static const struct lnd_close cause_stall = {
-    .event = LNET_DROP_O2IB_STALL,
+    .event = IB_DROP(STALL),
     .tx = LNET_DROP_NEXT_HOP_LOST,
     .rx = LNET_DROP_RX_INCOMPLETE,
     .queued = LNET_HEALTH_LOCAL_TIMEOUT,
@@ -204,7 +204,7 @@ static void check(struct ib_conn *c)
     uint64_t now = reactor_now_us();
 
     if (ib_tx_expired(c, now, &hdr) || ib_recv_expired(c, now, &hdr)) {
-        ib_conn_fail(c, &cause_stall, LNET_DROP_O2IB_STALL, hdr);
+        ib_conn_fail(c, &cause_stall, IB_DROP(STALL), hdr);
         return;
     }
     arm(c);
@@ -299,7 +299,7 @@ void ib_conn_event(struct ib_conn *c, const struct rdma_event *ev)
             break;
         }
         ib_blame_error(c, ev->error);
-        ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_LOST, NULL);
+        ib_conn_fail(c, &ib_cause_broken, IB_DROP(LOST), NULL);
         break;
     default:
         break;

@@ -113,21 +113,21 @@ void ib_credits_sent(struct ib_credits *c, unsigned type)
 enum lnet_drop ib_credits_receive(struct ib_credits *c, unsigned type, uint8_t returned)
 {
     if (returned > c->depth - c->credits)
-        return LNET_DROP_O2IB_CREDITS;
+        return IB_DROP(CREDITS);
     c->credits += returned;
     if (takes_credit(type)) {
         if (c->spent == c->depth)
-            return LNET_DROP_O2IB_SPENT;
+            return IB_DROP(SPENT);
         c->spent++;
     }
     if (ends_request(type)) {
         if (c->asked == 0)
-            return LNET_DROP_O2IB_ANSWER;
+            return IB_DROP(ANSWER);
         c->asked--;
     }
     if (type == IB_PUT_DONE) {
         if (c->acked == 0)
-            return LNET_DROP_O2IB_ANSWER;
+            return IB_DROP(ANSWER);
         c->acked--;
     }
     return LNET_DROP_NONE;

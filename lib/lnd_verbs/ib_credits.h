@@ -94,9 +94,9 @@ void ib_credits_sent(struct ib_credits *c, unsigned type);
 
 /* A message has come: takes the credits it brings and counts what it cost the peer. Every one must
  * be told, in order, before anything is done with it. What is not NONE costs the connection:
- *   LNET_DROP_O2IB_CREDITS  it returns credits that were never spent (§3.7)
- *   LNET_DROP_O2IB_SPENT    it was sent without a credit
- *   LNET_DROP_O2IB_ANSWER   it ends something that was not begun: an answer while nothing
+ *   IB_DROP(CREDITS)  it returns credits that were never spent (§3.7)
+ *   IB_DROP(SPENT)    it was sent without a credit
+ *   IB_DROP(ANSWER)   it ends something that was not begun: an answer while nothing
  *                           is asked, a PUT_DONE without a PUT_ACK */
 enum lnet_drop ib_credits_receive(struct ib_credits *c, unsigned type, uint8_t returned);
 

@@ -97,7 +97,7 @@ static enum lnet_health health_of(int error)
 
 static void call_failed(struct ib_peer *p, int error, const struct lnet_drop_why *why)
 {
-    ib_peer_failed(p, LNET_DROP_O2IB_DIAL_FAILED, NULL, why);
+    ib_peer_failed(p, IB_DROP(DIAL_FAILED), NULL, why);
     round_failed(p, health_of(error));
 }
 
@@ -124,7 +124,7 @@ static void call_one(struct ib_peer *p)
     struct ib_conn *c = ib_conn_new(p, true);
 
     if (!c) {
-        ib_peer_failed(p, LNET_DROP_O2IB_CONN_NO_MEMORY, NULL, &none_free);
+        ib_peer_failed(p, IB_DROP(CONN_NO_MEMORY), NULL, &none_free);
         round_failed(p, LNET_HEALTH_LOCAL_DROPPED);
         return;
     }
@@ -269,7 +269,7 @@ static void rejected(struct ib_conn *c, const struct rdma_event *ev)
     enum ib_next next = ib_rejected(ask, ev->status, ev->priv, ev->priv_len);
 
     if (next != IB_NEXT_GIVE_UP)
-        ib_peer_failed(p, LNET_DROP_O2IB_DIAL_REFUSED, NULL, &why);
+        ib_peer_failed(p, IB_DROP(DIAL_REFUSED), NULL, &why);
     /* Unless it has called meanwhile, and that is how we know. */
     if (ask->peer_stamp != known && ask->peer_stamp != p->base.incarnation)
         ib_peer_restarted(p, ask->peer_stamp);
@@ -300,7 +300,7 @@ static void opened(struct ib_conn *c)
         send_request(c);
         return;
     }
-    ib_peer_failed(c->ibp, LNET_DROP_O2IB_CONN_NO_MEMORY, NULL, &why);
+    ib_peer_failed(c->ibp, IB_DROP(CONN_NO_MEMORY), NULL, &why);
     round_failed(c->ibp, LNET_HEALTH_LOCAL_DROPPED);
 }
 

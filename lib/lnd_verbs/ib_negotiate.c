@@ -10,20 +10,20 @@
 /* What a reason is called on the wire, §1.7. */
 static enum ib_why why_of(enum lnet_drop drop)
 {
-    switch (drop) {
-    case LNET_DROP_O2IB_CONN_RACE:
+    switch ((unsigned)drop) {
+    case IB_DROP(CONN_RACE):
         return IB_WHY_RACE;
-    case LNET_DROP_O2IB_CONN_NO_MEMORY:
-    case LNET_DROP_O2IB_CONN_LIMIT: /* of ours, and it passes: FATAL would not be called again */
+    case IB_DROP(CONN_NO_MEMORY):
+    case IB_DROP(CONN_LIMIT): /* of ours, and it passes: FATAL would not be called again */
         return IB_WHY_NO_RESOURCES;
-    case LNET_DROP_O2IB_CONN_STALE:
-    case LNET_DROP_O2IB_CONN_RESTARTED:
+    case IB_DROP(CONN_STALE):
+    case IB_DROP(CONN_RESTARTED):
         return IB_WHY_STALE;
-    case LNET_DROP_O2IB_CONN_FRAGS:
+    case IB_DROP(CONN_FRAGS):
         return IB_WHY_FRAGS;
-    case LNET_DROP_O2IB_CONN_DEPTH:
+    case IB_DROP(CONN_DEPTH):
         return IB_WHY_DEPTH;
-    case LNET_DROP_O2IB_CONN_EARLY:
+    case IB_DROP(CONN_EARLY):
         return IB_WHY_EARLY;
     default:
         return IB_WHY_FATAL;
@@ -58,11 +58,11 @@ bool ib_race_lower(uint64_t src, uint64_t mine)
 static enum lnet_drop check_params(const struct ib_terms *ni, const struct ib_conn_msg *req)
 {
     if (req->queue_depth > ni->depth || req->queue_depth < IB_DEPTH_MIN)
-        return LNET_DROP_O2IB_CONN_DEPTH;
+        return IB_DROP(CONN_DEPTH);
     if (req->max_frags > ni->frags || req->max_frags == 0)
-        return LNET_DROP_O2IB_CONN_FRAGS;
+        return IB_DROP(CONN_FRAGS);
     if (req->max_msg_size > IB_MSG_SIZE)
-        return LNET_DROP_O2IB_CONN_SIZE;
+        return IB_DROP(CONN_SIZE);
     return LNET_DROP_NONE;
 }
 
@@ -71,29 +71,29 @@ static enum lnet_drop check_request(const struct ib_caller *caller, const struct
     enum lnet_drop drop;
 
     if (caller->secure && caller->port >= PRIVILEGED_END) /* row 1 */
-        return LNET_DROP_O2IB_CONN_PORT;
+        return IB_DROP(CONN_PORT);
     if (caller->decoded != LNET_DROP_NONE) /* 2 to 4; 8 when it is no type of private data */
         return caller->decoded;
     if (req->hdr.version != IB_VERSION_2) /* ours: good, but of version 1 */
-        return LNET_DROP_O2IB_CONN_VERSION;
+        return IB_DROP(CONN_VERSION);
     if (!caller->ni) /* 5, 6 */
-        return caller->starting ? LNET_DROP_O2IB_CONN_EARLY : LNET_DROP_O2IB_CONN_DEST;
+        return caller->starting ? IB_DROP(CONN_EARLY) : IB_DROP(CONN_DEST);
     if (caller->ni->nid != req->hdr.dst_nid) /* 6 */
-        return LNET_DROP_O2IB_CONN_DEST;
+        return IB_DROP(CONN_DEST);
     if (req->hdr.dst_stamp != 0 && req->hdr.dst_stamp != caller->ni->stamp) /* 7 */
-        return LNET_DROP_O2IB_CONN_STALE;
+        return IB_DROP(CONN_STALE);
     if (req->hdr.type != IB_CONNREQ) /* 8 */
-        return LNET_DROP_O2IB_CONN_TYPE;
+        return IB_DROP(CONN_TYPE);
     drop = check_params(caller->ni, req); /* 9 to 11 */
     if (drop != LNET_DROP_NONE)
         return drop;
     if (caller->peer_stamp != 0 && caller->peer_stamp != req->hdr.src_stamp) /* 13 */
-        return LNET_DROP_O2IB_CONN_RESTARTED;
+        return IB_DROP(CONN_RESTARTED);
     if (caller->dialling && caller->races < IB_RACES_MAX &&
         ib_race_lower(req->hdr.src_nid, caller->ni->nid)) /* 14 */
-        return LNET_DROP_O2IB_CONN_RACE;
+        return IB_DROP(CONN_RACE);
     if (caller->depth_max < IB_DEPTH_MIN) /* 15 */
-        return LNET_DROP_O2IB_CONN_NO_MEMORY;
+        return IB_DROP(CONN_NO_MEMORY);
     return LNET_DROP_NONE;
 }
 
@@ -104,7 +104,7 @@ enum lnet_drop ib_request_judge(const struct ib_caller *caller, const struct ib_
 
     memset(out, 0, sizeof(*out));
     out->drop = check_request(caller, req);
-    out->restarted = out->drop == LNET_DROP_O2IB_CONN_RESTARTED;
+    out->restarted = out->drop == IB_DROP(CONN_RESTARTED);
     if (out->drop != LNET_DROP_NONE) {
         ib_refuse(out->drop, ni, &out->reject);
         return out->drop;
@@ -157,17 +157,17 @@ enum lnet_drop ib_ack_judge(const struct ib_ask *ask, enum lnet_drop decoded,
     if (decoded != LNET_DROP_NONE)
         return decoded;
     if (ack->hdr.type != IB_CONNACK)
-        return LNET_DROP_O2IB_CONN_TYPE;
+        return IB_DROP(CONN_TYPE);
     if (ack->hdr.version != IB_VERSION_2)
-        return LNET_DROP_O2IB_CONN_VERSION;
+        return IB_DROP(CONN_VERSION);
     drop = check_params(&ask->mine, ack);
     if (drop != LNET_DROP_NONE)
         return drop;
     /* A kernel finds a wrong source with the first message, §1.11; no need to wait for that. */
     if (ack->hdr.dst_nid != ask->mine.nid || ack->hdr.src_nid != ask->peer_nid)
-        return LNET_DROP_O2IB_CONN_DEST;
+        return IB_DROP(CONN_DEST);
     if (ack->hdr.dst_stamp != ask->mine.stamp)
-        return LNET_DROP_O2IB_CONN_STALE;
+        return IB_DROP(CONN_STALE);
     return LNET_DROP_NONE;
 }
 

@@ -377,7 +377,7 @@ static int listener_new(struct ib_ni *ini, struct err *err)
                                          .arg = l,
                                          .busy = l->busy,
                                          .busy_len = sizeof(l->busy)};
-        ib_refuse(LNET_DROP_O2IB_CONN_NO_MEMORY, NULL, &busy);
+        ib_refuse(IB_DROP(CONN_NO_MEMORY), NULL, &busy);
         ib_reject_encode(&busy, l->busy);
         l->port = ini->port;
         rc = o->rdma->listen(&ini->port->port, o->service, &l->rdma, &why);

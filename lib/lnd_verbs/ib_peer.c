@@ -283,7 +283,7 @@ static void close_called(struct ib_peer *p, const uint64_t *but, const struct ln
 void ib_peer_restarted(struct ib_peer *p, uint64_t stamp)
 {
     static const struct lnd_close why = {
-        .cause = LNET_DROP_O2IB_CONN_RESTARTED,
+        .cause = IB_DROP(CONN_RESTARTED),
         .tx = LNET_DROP_NEXT_HOP_LOST,
         .rx = LNET_DROP_RX_INCOMPLETE,
         .queued = LNET_HEALTH_LOCAL_ERROR,

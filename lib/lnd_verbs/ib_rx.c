@@ -263,7 +263,7 @@ static void accept_put(struct ib_recv *r, const struct mem_seg *segs, unsigned n
         tx->status = STATUS_NO_MEM;
         tx->len = 0;
         r->state = IB_RECV_ANSWERING;
-        r->result = (struct lnet_result){LNET_DROP_O2IB_NO_LANDING, LNET_HEALTH_LOCAL_ERROR};
+        r->result = (struct lnet_result){IB_DROP(NO_LANDING), LNET_HEALTH_LOCAL_ERROR};
         ib_count(&ib_counters(c)->naks_out, 1);
         ib_tx_queue_answer(c, tx);
         return;
@@ -287,7 +287,7 @@ static void take_put(struct ib_recv *r, const struct mem_seg *segs, unsigned nse
 /* §5.2, §5.5: the segments are what is asked for. */
 static void serve_get(struct ib_recv *r, const struct mem_seg *segs, unsigned nsegs)
 {
-    static const struct lnet_result too_small = {LNET_DROP_O2IB_TOO_MUCH, LNET_HEALTH_REMOTE_ERROR};
+    static const struct lnet_result too_small = {IB_DROP(TOO_MUCH), LNET_HEALTH_REMOTE_ERROR};
     struct ib_conn *c = r->conn;
     struct ib_tx *tx;
 
@@ -402,9 +402,9 @@ static enum lnet_drop put_done(struct ib_conn *c, const struct ib_msg *m)
     struct ib_recv *r = index < c->nrecvs ? &c->recvs[index] : NULL;
 
     if (!r || r->state != IB_RECV_ACKED || !r->told || r->own_cookie != m->cookie)
-        return LNET_DROP_O2IB_ANSWER;
+        return IB_DROP(ANSWER);
     if (m->status < 0) {
-        ib_recv_end(r, (struct lnet_result){LNET_DROP_O2IB_PEER_FAILED, LNET_HEALTH_REMOTE_ERROR});
+        ib_recv_end(r, (struct lnet_result){IB_DROP(PEER_FAILED), LNET_HEALTH_REMOTE_ERROR});
     } else {
         count_in(c, r->mlen);
         ib_recv_end(r, LNET_RESULT_OK);
@@ -457,7 +457,7 @@ static void dispatch(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m
         why = put_done(c, m);
         break;
     case IB_GET_DONE: /* we send no GET_REQ */
-        why = LNET_DROP_O2IB_ANSWER;
+        why = IB_DROP(ANSWER);
         break;
     default:
         break;
@@ -494,7 +494,7 @@ static enum lnet_drop check(struct ib_conn *c, struct ib_rx *rx, struct ib_msg *
 {
     enum lnet_drop why = ib_msg_decode(rx->buf, rx->len, m), worse;
 
-    if ((why != LNET_DROP_NONE && why != LNET_DROP_O2IB_PAYLOAD) || c->up_us == 0)
+    if ((why != LNET_DROP_NONE && why != IB_DROP(PAYLOAD)) || c->up_us == 0)
         return why;
     worse = ib_msg_ends(&m->hdr, &c->ends);
     if (worse == LNET_DROP_NONE)
@@ -513,7 +513,7 @@ static void take(struct ib_conn *c, struct ib_rx *rx)
     m.carried = 0;
     memset(&m.rd, 0, sizeof(m.rd));
     why = check(c, rx, &m);
-    if (why == LNET_DROP_O2IB_PAYLOAD) {
+    if (why == IB_DROP(PAYLOAD)) {
         ib_event(c->ibp->ini, why, &c->ibp->base.peer->nid, &m.lnet);
         if (c->state == IB_CONN_UP)
             ib_rx_repost(c, rx, m.hdr.type, false);
@@ -539,7 +539,7 @@ void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len)
     c->posted--;
     rx->len = len;
     if (!good) {
-        ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_LOST, NULL);
+        ib_conn_fail(c, &ib_cause_broken, IB_DROP(LOST), NULL);
         return;
     }
     ib_unpoison(rx->buf, len);

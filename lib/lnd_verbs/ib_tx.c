@@ -506,7 +506,7 @@ static void post(struct ib_conn *c, struct batch *b)
     }
     if (rc != 0) {
         ib_blame(c, no_posts, -rc);
-        ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_POST, NULL);
+        ib_conn_fail(c, &ib_cause_broken, IB_DROP(POST), NULL);
     }
 }
 
@@ -528,7 +528,7 @@ void ib_tx_run(struct ib_conn *c)
         b.nsge = 0;
         if (ib_rx_post(c) != 0) {
             ib_blame(c, no_posts, 0);
-            ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_POST, NULL);
+            ib_conn_fail(c, &ib_cause_broken, IB_DROP(POST), NULL);
             break;
         }
         gather(c, &b);
@@ -559,13 +559,13 @@ enum lnet_drop ib_tx_put_acked(struct ib_conn *c, const struct ib_msg *m, struct
     struct ib_tx *tx = find_waiting(c, m->cookie);
 
     if (!tx)
-        return LNET_DROP_O2IB_ANSWER;
+        return IB_DROP(ANSWER);
     tx->waiting = false;
     tx->type = IB_PUT_DONE;
     tx->peer_cookie = m->dst_cookie;
     if (m->rd.total > tx->msg->payload.bytes) {
         tx->status = STATUS_PROTO;
-        tx->result = (struct lnet_result){LNET_DROP_O2IB_TOO_MUCH, LNET_HEALTH_REMOTE_ERROR};
+        tx->result = (struct lnet_result){IB_DROP(TOO_MUCH), LNET_HEALTH_REMOTE_ERROR};
     } else {
         tx->status = (int32_t)m->rd.total;
         *keep = ib_writer_init(&tx->w, &m->rd, tx->msg->payload.seg, tx->msg->payload.n,
@@ -594,10 +594,10 @@ enum lnet_drop ib_tx_put_refused(struct ib_conn *c, const struct ib_msg *m)
     struct ib_tx *tx = find_waiting(c, m->cookie);
 
     if (!tx)
-        return LNET_DROP_O2IB_ANSWER;
+        return IB_DROP(ANSWER);
     tx->waiting = false;
     if (m->status < 0)
-        tx->result = (struct lnet_result){LNET_DROP_O2IB_PEER_FAILED, LNET_HEALTH_REMOTE_ERROR};
+        tx->result = (struct lnet_result){IB_DROP(PEER_FAILED), LNET_HEALTH_REMOTE_ERROR};
     end_if_over(c, tx);
     return LNET_DROP_NONE;
 }
@@ -608,7 +608,7 @@ static void failed(struct ib_conn *c, struct ib_tx *tx)
 {
     if (tx && tx->result.reason == LNET_DROP_NONE)
         tx->result = (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED};
-    ib_conn_fail(c, &ib_cause_broken, LNET_DROP_O2IB_SEND, NULL);
+    ib_conn_fail(c, &ib_cause_broken, IB_DROP(SEND), NULL);
 }
 
 static void send_done(struct ib_conn *c, struct ib_tx *tx, bool last, bool good)

@@ -150,9 +150,9 @@ static void put_hdr(const struct ib_hdr *in, size_t nob, void *buf)
 enum lnet_drop ib_msg_ends(const struct ib_hdr *hdr, const struct ib_ends *ends)
 {
     if (hdr->src_nid != ends->peer_nid || hdr->dst_nid != ends->my_nid)
-        return LNET_DROP_O2IB_NID;
+        return IB_DROP(NID);
     if (hdr->src_stamp != ends->peer_stamp || hdr->dst_stamp != ends->my_stamp)
-        return LNET_DROP_O2IB_STAMP;
+        return IB_DROP(STAMP);
     return LNET_DROP_NONE;
 }
 
@@ -192,13 +192,13 @@ static enum lnet_drop take_rd(const uint8_t *wire, size_t room, bool flip, struc
     out->total = 0;
     out->wire = wire + sizeof(w);
     if (out->nfrags == 0 || out->nfrags > IB_FRAGS_MAX)
-        return LNET_DROP_O2IB_FRAGS;
+        return IB_DROP(FRAGS);
     if (room - sizeof(w) < (size_t)out->nfrags * IB_FRAG_SIZE)
-        return LNET_DROP_O2IB_FRAGS;
+        return IB_DROP(FRAGS);
     for (uint32_t i = 0; i < out->nfrags; i++) {
         ib_rd_frag(out, i, &frag);
         if (!add_frag(&frag, &out->total))
-            return LNET_DROP_O2IB_FRAG_RANGE;
+            return IB_DROP(FRAG_RANGE);
     }
     return LNET_DROP_NONE;
 }
@@ -229,7 +229,7 @@ static enum lnet_drop take_immediate(const uint8_t *buf, struct ib_msg *out)
     out->payload = buf + IB_IMMEDIATE_SIZE;
     out->carried = out->hdr.nob - IB_IMMEDIATE_SIZE;
     if (drop == LNET_DROP_NONE && out->lnet.payload_len > out->carried)
-        return LNET_DROP_O2IB_PAYLOAD;
+        return IB_DROP(PAYLOAD);
     return drop;
 }
 
@@ -245,7 +245,7 @@ static enum lnet_drop take_put_req(const uint8_t *buf, struct ib_msg *out)
     take_cookie(buf, out);
     if (drop == LNET_DROP_NONE && out->lnet.type != LNET_MSG_PUT &&
         out->lnet.type != LNET_MSG_REPLY)
-        return LNET_DROP_O2IB_LNET_TYPE; /* §5.1 */
+        return IB_DROP(LNET_TYPE); /* §5.1 */
     return drop;
 }
 
@@ -257,7 +257,7 @@ static enum lnet_drop take_get_req(const uint8_t *buf, struct ib_msg *out)
     if (drop != LNET_DROP_NONE)
         return drop;
     if (out->lnet.type != LNET_MSG_GET)
-        return LNET_DROP_O2IB_LNET_TYPE; /* §5.1 */
+        return IB_DROP(LNET_TYPE); /* §5.1 */
     return take_rd(buf + IB_PUT_REQ_SIZE, out->hdr.nob - IB_PUT_REQ_SIZE, out->hdr.flip, &out->rd);
 }
 
@@ -311,9 +311,9 @@ static bool is_msg_type(unsigned type)
 static enum lnet_drop msg_hdr_drop(enum bad_hdr bad)
 {
     static const enum lnet_drop drops[] = {
-        [HDR_GOOD] = LNET_DROP_NONE,        [HDR_SHORT] = LNET_DROP_O2IB_LENGTH,
-        [HDR_MAGIC] = LNET_DROP_O2IB_MAGIC, [HDR_VERSION] = LNET_DROP_O2IB_VERSION,
-        [HDR_CKSUM] = LNET_DROP_O2IB_CKSUM,
+        [HDR_GOOD] = LNET_DROP_NONE,  [HDR_SHORT] = IB_DROP(LENGTH),
+        [HDR_MAGIC] = IB_DROP(MAGIC), [HDR_VERSION] = IB_DROP(VERSION),
+        [HDR_CKSUM] = IB_DROP(CKSUM),
     };
 
     return drops[bad];
@@ -326,11 +326,11 @@ enum lnet_drop ib_msg_decode(const void *buf, size_t len, struct ib_msg *out)
     if (bad != HDR_GOOD)
         return msg_hdr_drop(bad);
     if (out->hdr.version != IB_VERSION_2) /* no connection of another was accepted */
-        return LNET_DROP_O2IB_VERSION;
+        return IB_DROP(VERSION);
     if (!is_msg_type(out->hdr.type))
-        return LNET_DROP_O2IB_TYPE;
+        return IB_DROP(TYPE);
     if (out->hdr.nob < msg_types[out->hdr.type - IB_NOOP].size || out->hdr.nob > IB_MSG_SIZE)
-        return LNET_DROP_O2IB_LENGTH;
+        return IB_DROP(LENGTH);
     return msg_types[out->hdr.type - IB_NOOP].take(buf, out);
 }
 
@@ -413,11 +413,9 @@ size_t ib_msg_encode(const struct ib_msg *in, const struct ib_frag *frags, void 
 static enum lnet_drop conn_hdr_drop(enum bad_hdr bad)
 {
     static const enum lnet_drop drops[] = {
-        [HDR_GOOD] = LNET_DROP_NONE,
-        [HDR_SHORT] = LNET_DROP_O2IB_CONN_LENGTH,
-        [HDR_MAGIC] = LNET_DROP_O2IB_CONN_MAGIC,
-        [HDR_VERSION] = LNET_DROP_O2IB_CONN_VERSION,
-        [HDR_CKSUM] = LNET_DROP_O2IB_CONN_CKSUM,
+        [HDR_GOOD] = LNET_DROP_NONE,       [HDR_SHORT] = IB_DROP(CONN_LENGTH),
+        [HDR_MAGIC] = IB_DROP(CONN_MAGIC), [HDR_VERSION] = IB_DROP(CONN_VERSION),
+        [HDR_CKSUM] = IB_DROP(CONN_CKSUM),
     };
 
     return drops[bad];
@@ -437,14 +435,14 @@ enum lnet_drop ib_conn_decode(const void *buf, size_t len, struct ib_conn_msg *o
     if (bad != HDR_GOOD)
         return conn_hdr_drop(bad);
     if (out->hdr.type != IB_CONNREQ && out->hdr.type != IB_CONNACK)
-        return LNET_DROP_O2IB_CONN_TYPE;
+        return IB_DROP(CONN_TYPE);
     if (out->hdr.nob < IB_CONN_SIZE)
-        return LNET_DROP_O2IB_CONN_LENGTH;
+        return IB_DROP(CONN_LENGTH);
     memcpy(&w, (const uint8_t *)buf + IB_HDR_SIZE, sizeof(w));
     out->queue_depth = order16(w.queue_depth, out->hdr.flip);
     out->max_frags = order16(w.max_frags, out->hdr.flip);
     out->max_msg_size = order32(w.max_msg_size, out->hdr.flip);
-    return is_o2ib_nid(out->hdr.src_nid) ? LNET_DROP_NONE : LNET_DROP_O2IB_CONN_NID;
+    return is_o2ib_nid(out->hdr.src_nid) ? LNET_DROP_NONE : IB_DROP(CONN_NID);
 }
 
 static struct ib_wire_params wire_params(uint16_t depth, uint16_t frags, uint32_t size, bool flip)
@@ -471,13 +469,13 @@ enum lnet_drop ib_reject_decode(const void *buf, size_t len, struct ib_reject *o
 
     memset(out, 0, sizeof(*out));
     if (len < IB_REJECT_MIN)
-        return LNET_DROP_O2IB_CONN_LENGTH;
+        return IB_DROP(CONN_LENGTH);
     memcpy(&w, buf, len < sizeof(w) ? IB_REJECT_MIN : sizeof(w));
     out->flip =
         w.magic == __builtin_bswap32(IB_MAGIC) || w.magic == __builtin_bswap32(IB_MAGIC_LNET);
     out->generic = order32(w.magic, out->flip) == IB_MAGIC_LNET;
     if (order32(w.magic, out->flip) != IB_MAGIC && !out->generic)
-        return LNET_DROP_O2IB_CONN_MAGIC;
+        return IB_DROP(CONN_MAGIC);
     out->version = order16(w.version, out->flip);
     out->why = w.why;
     out->params = len >= sizeof(w) && out->version > IB_VERSION_1;

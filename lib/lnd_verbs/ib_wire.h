@@ -15,6 +15,7 @@
 #ifndef MILLRACE_IB_WIRE_H
 #define MILLRACE_IB_WIRE_H
 
+#include "lib/lnd_verbs/ib_drops.h"
 #include "lib/lnet/wire/lnet_wire.h"
 
 /* ---- constants ---- */
@@ -191,8 +192,8 @@ struct ib_msg {
 /*
  * One message as received, len bytes; what lies behind its nob is not looked at. Every check that
  * needs no more than the bytes (§2.4 items 1 to 5, and the LNet header's own). Of a refused message
- * the fields up to the bad one are set, hdr from LNET_DROP_O2IB_TYPE on. All refusals but one cost
- * the connection; LNET_DROP_O2IB_PAYLOAD (an IMMEDIATE that carries less than its LNet header says,
+ * the fields up to the bad one are set, hdr from IB_DROP(TYPE) on. All refusals but one cost
+ * the connection; IB_DROP(PAYLOAD) (an IMMEDIATE that carries less than its LNet header says,
  * §5.2) costs the message alone, and everything is decoded then.
  *
  * *out points into buf. Who the message is from is ib_msg_ends()'s to check; its credits are
@@ -263,8 +264,8 @@ struct ib_reject {
     uint32_t max_msg_size;
 };
 
-/* len bytes of private data of a reject: LNET_DROP_O2IB_CONN_LENGTH below 7,
- * LNET_DROP_O2IB_CONN_MAGIC. Fields behind why are zero unless params. */
+/* len bytes of private data of a reject: IB_DROP(CONN_LENGTH) below 7,
+ * IB_DROP(CONN_MAGIC). Fields behind why are zero unless params. */
 enum lnet_drop ib_reject_decode(const void *buf, size_t len, struct ib_reject *out);
 /* Always whole: params is not looked at. */
 void ib_reject_encode(const struct ib_reject *in, uint8_t buf[IB_REJECT_SIZE]);

@@ -74,8 +74,8 @@ static void put_node(struct snapshot *s, const struct lnet_node *node)
     lnet_drops_get(node, drop);
     for (int i = 0; i < LNET_STAT_COUNT; i++)
         put(s, stat[i], "stats.%s", lnet_stat_name((enum lnet_stat)i));
-    for (int i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
-        put(s, drop[i], "drops.%s", lnet_drop_info((enum lnet_drop)i)->name);
+    for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d))
+        put(s, drop[d], "drops.%s", lnet_drop_info(d)->name);
 }
 
 static void put_ni(struct snapshot *s, const struct lnet_node *node, const struct lnet_ni *ni)

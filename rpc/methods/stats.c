@@ -83,7 +83,7 @@ void rpc_drops_get(struct jrpc_call *call, const struct jrpc_arg *args)
     json_t *list = json_array();
 
     lnet_drops_get(ctx->node, count);
-    for (int i = LNET_DROP_NONE + 1; i < LNET_DROP_COUNT; i++)
-        json_array_append_new(list, drop_row(ctx, (enum lnet_drop)i, count[i], args[0].boolean));
+    for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d))
+        json_array_append_new(list, drop_row(ctx, d, count[d], args[0].boolean));
     jrpc_result(call, json_pack("{s:o}", "drops", list));
 }

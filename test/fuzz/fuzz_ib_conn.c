@@ -4,7 +4,10 @@
 #include "lib/lnd_verbs/ib_negotiate.h"
 #include "test/fuzz/fuzz.h"
 
+#include "test/drops_test.h"
 #include <errno.h>
+
+REGISTER_DROPS(ib_drops);
 
 #define NID_1   0x00050000c0a80a01ull /* 192.168.10.1@o2ib */
 #define NID_2   0x00050000c0a80a02ull
@@ -90,8 +93,7 @@ static void fuzz_request(const uint8_t *data, size_t size, unsigned known)
     HOLDS(ack.queue_depth == v.depth && ack.max_frags == v.frags);
     /* After a restart of its own it is asked to call again first. */
     caller.peer_stamp = req.hdr.src_stamp ^ 1;
-    HOLDS(caller.peer_stamp == 0 ||
-          ib_request_judge(&caller, &req, &v) == LNET_DROP_O2IB_CONN_RESTARTED);
+    HOLDS(caller.peer_stamp == 0 || ib_request_judge(&caller, &req, &v) == IB_DROP(CONN_RESTARTED));
 }
 
 static void fuzz_ack(const uint8_t *data, size_t size, unsigned known)

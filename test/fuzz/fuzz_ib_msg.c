@@ -2,7 +2,10 @@
 /* Input: one byte that says how deep the connection's queues are, then what a peer sends on it,
  * message after message. */
 #include "lib/lnd_verbs/ib_credits.h"
+#include "test/drops_test.h"
 #include "test/fuzz/fuzz.h"
+
+REGISTER_DROPS(ib_drops);
 
 static struct ib_frag frags[IB_FRAGS_MAX];
 
@@ -73,9 +76,9 @@ static void check_ends(const struct ib_hdr *h)
 
     HOLDS(ib_msg_ends(h, &ends) == LNET_DROP_NONE);
     ends.peer_stamp ^= 1;
-    HOLDS(ib_msg_ends(h, &ends) == LNET_DROP_O2IB_STAMP);
+    HOLDS(ib_msg_ends(h, &ends) == IB_DROP(STAMP));
     ends.my_nid ^= 1;
-    HOLDS(ib_msg_ends(h, &ends) == LNET_DROP_O2IB_NID);
+    HOLDS(ib_msg_ends(h, &ends) == IB_DROP(NID));
 }
 
 static void check_counters(const struct ib_credits *c)
@@ -139,7 +142,7 @@ static size_t one_message(const uint8_t *data, size_t size, struct ib_credits *c
     enum lnet_drop drop = ib_msg_decode(data, size, &m);
 
     HOLDS(*ib_type_name(drop == LNET_DROP_NONE ? m.hdr.type : 0) != '\0');
-    if (drop == LNET_DROP_O2IB_PAYLOAD) {
+    if (drop == IB_DROP(PAYLOAD)) {
         HOLDS(m.hdr.type == IB_IMMEDIATE && m.lnet.payload_len > m.carried);
         return m.hdr.nob;
     }
@@ -149,7 +152,7 @@ static size_t one_message(const uint8_t *data, size_t size, struct ib_credits *c
     }
     HOLDS(m.hdr.nob >= IB_HDR_SIZE && m.hdr.nob <= size && m.hdr.nob <= IB_MSG_SIZE);
     HOLDS(m.hdr.version == IB_VERSION_2);
-    HOLDS(ib_msg_decode(data, m.hdr.nob - 1, &m) == LNET_DROP_O2IB_LENGTH);
+    HOLDS(ib_msg_decode(data, m.hdr.nob - 1, &m) == IB_DROP(LENGTH));
     HOLDS(ib_msg_decode(data, m.hdr.nob, &m) == LNET_DROP_NONE);
     if (m.hdr.type == IB_IMMEDIATE)
         HOLDS(m.payload + m.carried == data + m.hdr.nob && m.lnet.payload_len <= m.carried);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: one byte that says which header form is used, then a stream of frames. */
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
+#include "test/drops_test.h"
 #include "test/fuzz/fuzz.h"
+
+REGISTER_DROPS(sock_drops);
 
 static void check_zc_ack(const struct sock_frame *f, const struct sock_zc_ack *ack)
 {
@@ -58,7 +61,7 @@ static size_t one_frame(const uint8_t *data, size_t size, bool nid16)
     HOLDS(memcmp(wire, data, sizeof(wire)) == 0);
     drop = sock_frame_zc_ack(&f, &ack);
     if (drop != LNET_DROP_NONE) {
-        HOLDS(drop == LNET_DROP_TCP_ZC_ACK && f.cookie[0] > 1 && f.cookie[1] == 1);
+        HOLDS(drop == SOCK_DROP(ZC_ACK) && f.cookie[0] > 1 && f.cookie[1] == 1);
         return 0;
     }
     check_zc_ack(&f, &ack);

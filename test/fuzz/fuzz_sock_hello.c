@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: one byte that says which version is spoken, then a HELLO. */
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
+#include "test/drops_test.h"
 #include "test/fuzz/fuzz.h"
+
+REGISTER_DROPS(sock_drops);
 
 static size_t read_in_steps(const uint8_t *data, size_t size, uint32_t version,
                             struct sock_stage *stage)
@@ -22,15 +25,15 @@ static size_t read_in_steps(const uint8_t *data, size_t size, uint32_t version,
 
 static void check_refused(const uint8_t *data, const struct sock_stage *stage)
 {
-    switch (stage->drop) {
-    case LNET_DROP_TCP_HELLO_MAGIC:
+    switch ((unsigned)stage->drop) {
+    case SOCK_DROP(HELLO_MAGIC):
         HOLDS(!stage->answer && sock_magic(data) != SOCK_FIRST_LNET);
         break;
-    case LNET_DROP_TCP_HELLO_VERSION:
+    case SOCK_DROP(HELLO_VERSION):
         HOLDS(stage->answer);
         break;
     default:
-        HOLDS(stage->drop == LNET_DROP_TCP_HELLO_NIPS && !stage->answer);
+        HOLDS(stage->drop == SOCK_DROP(HELLO_NIPS) && !stage->answer);
         break;
     }
 }
@@ -89,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_refused(data, &stage);
         HOLDS(drop == stage.drop);
     } else if (stage.need > 0) {
-        HOLDS(drop == LNET_DROP_TCP_REQ_EOF);
+        HOLDS(drop == SOCK_DROP(REQ_EOF));
     } else {
         HOLDS(version == SOCK_HELLO_V3 || version == SOCK_HELLO_V4);
         HOLDS(sock_hello_decode(data, size, version, &hello) == drop);
@@ -99,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_other_version(&hello, version);
         } else {
             sock_ctype_name(hello.ctype);
-            HOLDS(drop != LNET_DROP_TCP_HELLO_TYPE ||
+            HOLDS(drop != SOCK_DROP(HELLO_TYPE) ||
                   sock_ctype_invert(hello.ctype) == SOCK_CTYPE_NONE);
         }
     }

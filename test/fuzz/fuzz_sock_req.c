@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: what a caller sends first: an acceptor request, and what it may be taken for. */
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
+#include "test/drops_test.h"
 #include "test/fuzz/fuzz.h"
+
+REGISTER_DROPS(sock_drops);
 
 /* Read as the receiver does, in the steps asked for; returns the size of the request. */
 static size_t read_in_steps(const uint8_t *data, size_t size, struct sock_stage *stage)
@@ -24,9 +27,9 @@ static void check_answers(const uint8_t *data, const struct sock_stage *stage)
 {
     enum sock_magic magic = sock_magic(data);
 
-    HOLDS(stage->drop == LNET_DROP_TCP_REQ_MAGIC || stage->drop == LNET_DROP_TCP_REQ_VERSION);
+    HOLDS(stage->drop == SOCK_DROP(REQ_MAGIC) || stage->drop == SOCK_DROP(REQ_VERSION));
     HOLDS(stage->need == 0);
-    if (stage->drop == LNET_DROP_TCP_REQ_MAGIC)
+    if (stage->drop == SOCK_DROP(REQ_MAGIC))
         HOLDS(stage->answer == (magic == SOCK_FIRST_LNET || magic == SOCK_FIRST_LNET_FLIP));
     else
         HOLDS(stage->answer);
@@ -58,10 +61,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_answers(data, &stage);
         HOLDS(drop == stage.drop);
     } else if (stage.need > 0) {
-        HOLDS(drop == LNET_DROP_TCP_REQ_EOF);
+        HOLDS(drop == SOCK_DROP(REQ_EOF));
     } else {
         HOLDS(sock_req_decode(data, size, &req) == drop); /* what follows changes nothing */
-        HOLDS(drop == LNET_DROP_NONE || drop == LNET_DROP_TCP_REQ_NID);
+        HOLDS(drop == LNET_DROP_NONE || drop == SOCK_DROP(REQ_NID));
         if (drop == LNET_DROP_NONE)
             check_target(&req, data, len);
     }

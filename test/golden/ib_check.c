@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ib_check.h"
 
+#include "test/drops_test.h"
 #include <stdio.h>
+
+REGISTER_DROPS(ib_drops);
 
 #define MAX_COMPLAINTS 20
 
@@ -268,7 +271,7 @@ static void count_type(struct ib_counts *counts, unsigned type)
 bool ib_check_message(struct ib_run *run, const uint8_t *buf, size_t len, struct ib_msg *out)
 {
     static struct unit u;
-    enum lnet_drop drop = len <= HEAD_MAX ? decode(UNIT_MSG, buf, len, &u) : LNET_DROP_O2IB_LENGTH;
+    enum lnet_drop drop = len <= HEAD_MAX ? decode(UNIT_MSG, buf, len, &u) : IB_DROP(LENGTH);
     size_t size;
 
     if (drop != LNET_DROP_NONE) {

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "test/drops_test.h"
+
+REGISTER_DROPS(sock_drops);
 
 /* ---- keeping ---- */
 
@@ -177,7 +180,7 @@ static void refused(struct walk *w, const struct item *item, enum lnet_drop drop
     printf("    %s refused: %s, %zu bytes; %s\n", item_kind_name(item), lnet_drop_info(drop)->name,
            left(w), agreed ? "so did the node" : "the node took it");
     /* What a kernel takes and we do not speak, by design: other versions, the other byte order. */
-    if (!agreed && drop != LNET_DROP_TCP_HELLO_VERSION && drop != LNET_DROP_TCP_HELLO_MAGIC)
+    if (!agreed && drop != SOCK_DROP(HELLO_VERSION) && drop != SOCK_DROP(HELLO_MAGIC))
         w->run->failures++;
     give_up(w);
 }
@@ -232,7 +235,7 @@ static bool step(struct walk *w, struct item *item, struct decoded d)
         return false;
     }
     if (!csum_ok(w, item)) {
-        refused(w, item, LNET_DROP_TCP_PAYLOAD_CSUM);
+        refused(w, item, SOCK_DROP(PAYLOAD_CSUM));
         return false;
     }
     accept_item(w, item);
@@ -293,7 +296,7 @@ static void decode_to_server(struct walk *w)
 static void expect_end(struct walk *w, const struct item *item)
 {
     if (left(w) > 0 && !w->resynced)
-        refused(w, item, LNET_DROP_TCP_FRAME_TYPE);
+        refused(w, item, SOCK_DROP(FRAME_TYPE));
 }
 
 static void decode_to_client(struct walk *w)

@@ -11,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "test/drops_test.h"
 #include <cmocka.h>
+
+REGISTER_DROPS(ib_drops);
 
 #define MAX_PEERS 64
 

@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "test/drops_test.h"
 #include <cmocka.h>
+
+REGISTER_DROPS(sock_drops);
 
 #define MAX_PEERS 512
 #define MAX_MSGS  4096

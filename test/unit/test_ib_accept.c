@@ -106,12 +106,12 @@ static void rows_source(void **state)
     (void)state;
     m.src = pe_nid("10.0.0.4"); /* the same home, another node */
     call = call_with(&m, 1023);
-    expect_reject(call, WHY_FATAL, LNET_DROP_O2IB_CONN_SOURCE);
+    expect_reject(call, WHY_FATAL, IB_DROP(CONN_SOURCE));
     expect_untouched();
     m.src = peer.nid + (1ull << 32); /* of o2ib1, calls o2ib0 */
-    core.drops[LNET_DROP_O2IB_CONN_SOURCE] = 0;
+    core.drops[IB_DROP(CONN_SOURCE)] = 0;
     call = call_with(&m, 1023);
-    expect_reject(call, WHY_FATAL, LNET_DROP_O2IB_CONN_SOURCE);
+    expect_reject(call, WHY_FATAL, IB_DROP(CONN_SOURCE));
     expect_untouched();
     ih_row("source");
 }
@@ -129,7 +129,7 @@ static void rows_source_restart(void **state)
     m.src_stamp++;
     call = fake_call(0, "10.0.0.4", 1023, buf, pe_encode(&m, buf));
     fake_settle();
-    expect_reject(call, WHY_FATAL, LNET_DROP_O2IB_CONN_SOURCE);
+    expect_reject(call, WHY_FATAL, IB_DROP(CONN_SOURCE));
     assert_int_equal(fl->phase, FAKE_UP);
     ih_row("source");
 }
@@ -141,7 +141,7 @@ static void rows_ourselves(void **state)
     (void)state;
     ih_persona_is(OWN);
     call = ih_call();
-    expect_reject(call, WHY_FATAL, LNET_DROP_O2IB_CONN_NID);
+    expect_reject(call, WHY_FATAL, IB_DROP(CONN_NID));
     expect_untouched();
     ih_row("source");
 }
@@ -155,7 +155,7 @@ static void rows_restarted_pending(void **state)
     assert_int_equal(first->link->phase, FAKE_ACCEPTING);
     peer.stamp += 1000;
     second = ih_call();
-    expect_reject(second, WHY_STALE, LNET_DROP_O2IB_CONN_RESTARTED);
+    expect_reject(second, WHY_STALE, IB_DROP(CONN_RESTARTED));
     fake_settle();
     assert_int_equal(first->link->phase, FAKE_CLOSED);
     assert_int_equal(ih_called()->phase, FAKE_UP);
@@ -214,7 +214,7 @@ static void rows_open_late(void **state)
     ir_advance(30 * IR_SEC);
     fake_settle();
     assert_int_equal(call->link->phase, FAKE_CLOSED);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_CONN_TIMEOUT], 1);
+    assert_int_equal(core.drops[IB_DROP(CONN_TIMEOUT)], 1);
     ih_row("late");
 }
 
@@ -236,7 +236,7 @@ static void rows_one_peer_only(void **state)
     while (!(call = ih_call())->rejected)
         n++;
     assert_int_equal(n, 128);
-    expect_reject(call, WHY_RESOURCES, LNET_DROP_O2IB_CONN_LIMIT);
+    expect_reject(call, WHY_RESOURCES, IB_DROP(CONN_LIMIT));
     ih_persona_is("10.0.0.4"); /* of the same reactor: others get in */
     assert_int_equal(ih_called()->phase, FAKE_UP);
     ih_row("limits");
@@ -257,7 +257,7 @@ static void rows_one_peer_up(void **state)
         peer.my_stamp = 0;
     }
     assert_int_equal(n, 254);
-    expect_reject(call, WHY_RESOURCES, LNET_DROP_O2IB_CONN_LIMIT);
+    expect_reject(call, WHY_RESOURCES, IB_DROP(CONN_LIMIT));
     ih_row("limits");
 }
 
@@ -295,7 +295,7 @@ static void rows_pool(void **state)
         n++;
     } while (n < 1000);
     assert_int_equal(n, 64);
-    expect_reject(call, WHY_RESOURCES, LNET_DROP_O2IB_CONN_NO_MEMORY);
+    expect_reject(call, WHY_RESOURCES, IB_DROP(CONN_NO_MEMORY));
     ih_row("limits");
 }
 
@@ -367,7 +367,7 @@ static void rows_starting(void **state)
     ir_advance(IR_SEC - 4000);
     assert_false(call->rejected);
     ir_advance(4000);
-    expect_reject(call, WHY_EARLY, LNET_DROP_O2IB_CONN_EARLY);
+    expect_reject(call, WHY_EARLY, IB_DROP(CONN_EARLY));
     call = call_with(&m, 1023); /* by the listener there is */
     assert_false(call->rejected);
     assert_int_equal(lnd_verbs_ops.ni_start(&ni, &err), 0);
@@ -378,7 +378,7 @@ static void rows_starting(void **state)
     ih_row("early");
     m.dst += 1ull << 32;
     call = call_with(&m, 1023);
-    expect_reject(call, WHY_FATAL, LNET_DROP_O2IB_CONN_DEST);
+    expect_reject(call, WHY_FATAL, IB_DROP(CONN_DEST));
     /* The one that began to listen may go: the other is still called. */
     ih_stop(0);
     assert_true(fake_listening(0));
@@ -408,7 +408,7 @@ static void rows_starting_stopped(void **state)
     call = call_with(&m, 1023);
     assert_false(call->rejected);
     ih_stop_later(0);
-    expect_reject(call, WHY_EARLY, LNET_DROP_O2IB_CONN_EARLY);
+    expect_reject(call, WHY_EARLY, IB_DROP(CONN_EARLY));
     assert_false(fake_listening(0));
     lnd_verbs_ops.ni_fini(&ni);
     ih_row("early/stop");

@@ -111,7 +111,7 @@ static void rows_port(void **state)
     struct pe_msg m = request();
 
     expect_reject(call_with(&m, 1024), FATAL);
-    expect_drop(LNET_DROP_O2IB_CONN_PORT);
+    expect_drop(IB_DROP(CONN_PORT));
     assert_false(call_with(&m, 1023)->rejected);
     ih_row("1.7/1");
 }
@@ -177,7 +177,7 @@ static void rows_values(void **state)
     r = expect_reject(call_with(&m, 1023), FATAL);
     assert_int_equal(r.stamp, 0);
     assert_int_equal(r.depth, 0);
-    expect_drop(LNET_DROP_O2IB_CONN_DEST);
+    expect_drop(IB_DROP(CONN_DEST));
     ih_row("1.7/6");
     m = good;
     m.dst_stamp = 12345;
@@ -186,7 +186,7 @@ static void rows_values(void **state)
     assert_int_not_equal(r.stamp, 12345);
     assert_int_equal(r.depth, 8);
     assert_int_equal(r.frags, 257);
-    expect_drop(LNET_DROP_O2IB_CONN_STALE);
+    expect_drop(IB_DROP(CONN_STALE));
     ih_row("1.7/7");
     ih_row("1.4/reject");
     m.dst_stamp = r.stamp;
@@ -194,13 +194,13 @@ static void rows_values(void **state)
     m = good;
     m.type = PE_CONNACK;
     expect_reject(call_with(&m, 1023), FATAL);
-    expect_drop(LNET_DROP_O2IB_CONN_TYPE);
+    expect_drop(IB_DROP(CONN_TYPE));
     ih_row("1.7/8");
     m = good;
     m.depth = 9;
     r = expect_reject(call_with(&m, 1023), 7);
     assert_int_equal(r.depth, 8);
-    expect_drop(LNET_DROP_O2IB_CONN_DEPTH);
+    expect_drop(IB_DROP(CONN_DEPTH));
     m.depth = 0;
     expect_reject(call_with(&m, 1023), 7);
     ih_row("1.7/9");
@@ -208,12 +208,12 @@ static void rows_values(void **state)
     m.frags = 258;
     r = expect_reject(call_with(&m, 1023), 6);
     assert_int_equal(r.frags, 257);
-    expect_drop(LNET_DROP_O2IB_CONN_FRAGS);
+    expect_drop(IB_DROP(CONN_FRAGS));
     ih_row("1.7/10");
     m = good;
     m.size = 4097;
     expect_reject(call_with(&m, 1023), FATAL);
-    expect_drop(LNET_DROP_O2IB_CONN_SIZE);
+    expect_drop(IB_DROP(CONN_SIZE));
     ih_row("1.7/11");
     /* All of it is wrong: by rows 7, 9, 10, 11 in turn. */
     m = good;
@@ -250,7 +250,7 @@ static void rows_early(void **state)
     call = call_with(&m, 1023);
     ir_advance(IR_SEC); /* meanwhile it could be started */
     expect_reject(call, 9);
-    expect_drop(LNET_DROP_O2IB_CONN_EARLY);
+    expect_drop(IB_DROP(CONN_EARLY));
     ih_row("1.7/5");
     before = ir_at(reactor_control(ir_env()));
     lnd_verbs_ops.ni_fini(&second);
@@ -263,7 +263,7 @@ static void rows_no_memory(void **state)
 
     core.no_peers = true;
     expect_reject(call_with(&m, 1023), 2);
-    expect_drop(LNET_DROP_O2IB_CONN_NO_MEMORY);
+    expect_drop(IB_DROP(CONN_NO_MEMORY));
     core.no_peers = false;
     for (unsigned i = 0; i < 2; i++)
         assert_false(call_with(&m, 1023)->rejected);
@@ -290,7 +290,7 @@ static void rows_restarted(void **state)
     peer.stamp++;
     req = request();
     expect_reject(call_with(&req, 1023), 5);
-    expect_drop(LNET_DROP_O2IB_CONN_RESTARTED);
+    expect_drop(IB_DROP(CONN_RESTARTED));
     fake_settle();
     assert_int_equal(old->phase, FAKE_CLOSED);
     assert_int_equal(fl->phase, FAKE_CLOSED);
@@ -308,7 +308,7 @@ static void rows_queue_pair(void **state)
     fake.open_errors = 100;
     fake.open_error = -ENOMEM;
     expect_reject(call_with(&m, 1023), 2);
-    expect_drop(LNET_DROP_O2IB_CONN_NO_MEMORY);
+    expect_drop(IB_DROP(CONN_NO_MEMORY));
     assert_int_equal(fake.nlive, 0);
     ih_row("1.7/15");
 }
@@ -320,7 +320,7 @@ static void rows_accept_fails(void **state)
     fake_tell(call->link, RDMA_EV_FAILED, -ENOTCONN, 0, NULL, 0);
     fake_settle();
     assert_int_equal(call->link->phase, FAKE_CLOSED);
-    expect_drop(LNET_DROP_O2IB_CONN_ACCEPT);
+    expect_drop(IB_DROP(CONN_ACCEPT));
     ih_row("1.7/16");
     ih_row("1.11/failed");
     call = ih_call();
@@ -336,7 +336,7 @@ static void rows_accept_fails(void **state)
     call = ih_call();
     ir_advance(20 * IR_SEC);
     assert_int_equal(call->link->phase, FAKE_CLOSED);
-    expect_drop(LNET_DROP_O2IB_CONN_TIMEOUT);
+    expect_drop(IB_DROP(CONN_TIMEOUT));
     assert_int_equal(core.ups, 0);
     ih_row("1.11/silent");
 }
@@ -417,7 +417,7 @@ static void rows_race(void **state)
     struct fake_link *ours = fake_newest();
 
     expect_reject(call, 1);
-    expect_drop(LNET_DROP_O2IB_CONN_RACE);
+    expect_drop(IB_DROP(CONN_RACE));
     assert_int_equal(ours->phase, FAKE_CONNECTING);
     ih_row("1.9/lower-both");
     ih_row("1.7/14");

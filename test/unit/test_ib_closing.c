@@ -114,7 +114,7 @@ static void rows_batch(void **state)
     fake_fail_send(fl, IBV_WC_RETRY_EXC_ERR);
     see(8);
     assert_int_equal(core.nreceived, 8);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_SEND], 1);
+    assert_int_equal(core.drops[IB_DROP(SEND)], 1);
     assert_int_equal(all_drops(), 1);
     expect_closed();
     ih_expect_health(out, LNET_HEALTH_REMOTE_DROPPED);
@@ -152,9 +152,9 @@ static void rows_put_done(void **state)
     assert_int_equal(core.rxs->next->next->mlen, BIG);
     see(1);
     assert_int_equal(core.nreceived, 2);
-    assert_int_equal(core.rxs->next->result.reason, LNET_DROP_O2IB_PEER_FAILED);
+    assert_int_equal(core.rxs->next->result.reason, IB_DROP(PEER_FAILED));
     see(1);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_ANSWER], 1);
+    assert_int_equal(core.drops[IB_DROP(ANSWER)], 1);
     assert_int_equal(all_drops(), 1);
     assert_int_equal(core.open, 1);
     expect_closed();
@@ -256,12 +256,12 @@ static void rows_bad(void **state)
         ih_say(fl, &m);
     ended_by_peer();
     see(2);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_STAMP], 1);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_CREDITS], 1);
+    assert_int_equal(core.drops[IB_DROP(STAMP)], 1);
+    assert_int_equal(core.drops[IB_DROP(CREDITS)], 1);
     assert_int_equal(core.nreceived, 0);
     see(9);
     assert_int_equal(core.nreceived, 8);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_SPENT], 1);
+    assert_int_equal(core.drops[IB_DROP(SPENT)], 1);
     ih_row("bad");
     expect_closed();
     assert_int_equal(core.downs, 0);
@@ -273,7 +273,7 @@ static void rows_bad(void **state)
     ended_by_peer();
     see(1);
     expect_closed();
-    assert_int_equal(core.drops[LNET_DROP_O2IB_PAYLOAD], 1);
+    assert_int_equal(core.drops[IB_DROP(PAYLOAD)], 1);
     assert_int_equal(core.nreceived, 8);
     ih_row("short");
 }
@@ -384,7 +384,7 @@ static void rows_early_bad(void **state)
     fake_tell(fl, RDMA_EV_ESTABLISHED, 0, 0, NULL, 0);
     fake_settle();
     assert_int_equal(core.nreceived, 3);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_STAMP], 1);
+    assert_int_equal(core.drops[IB_DROP(STAMP)], 1);
     assert_int_equal(all_drops(), 1);
     assert_int_equal(fl->phase, FAKE_CLOSED);
     ih_row("early-bad");

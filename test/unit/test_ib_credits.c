@@ -3,8 +3,11 @@
 #include "lib/lnd_verbs/ib_credits.h"
 #include "test/unit/wire_bytes.h"
 
+#include "test/drops_test.h"
 #include <setjmp.h>
 #include <cmocka.h>
+
+REGISTER_DROPS(ib_drops);
 
 #define ROWS(t) (sizeof(t) / sizeof((t)[0]))
 #define DEPTH   8
@@ -298,16 +301,16 @@ static void test_put(void **state)
 static void test_returned_too_many(void **state)
 {
     fresh();
-    assert_drop(ib_credits_receive(&c, IB_NOOP, 1), LNET_DROP_O2IB_CREDITS);
+    assert_drop(ib_credits_receive(&c, IB_NOOP, 1), IB_DROP(CREDITS));
     fresh();
     send_one(IB_IMMEDIATE);
     send_one(IB_IMMEDIATE);
     assert_drop(ib_credits_receive(&c, IB_IMMEDIATE, 2), LNET_DROP_NONE);
-    assert_drop(ib_credits_receive(&c, IB_IMMEDIATE, 1), LNET_DROP_O2IB_CREDITS);
+    assert_drop(ib_credits_receive(&c, IB_IMMEDIATE, 1), IB_DROP(CREDITS));
     fresh();
-    assert_drop(ib_credits_receive(&c, IB_NOOP, 255), LNET_DROP_O2IB_CREDITS);
+    assert_drop(ib_credits_receive(&c, IB_NOOP, 255), IB_DROP(CREDITS));
     send_one(IB_NOOP); /* costs none, so none may come for it */
-    assert_drop(ib_credits_receive(&c, IB_NOOP, 1), LNET_DROP_O2IB_CREDITS);
+    assert_drop(ib_credits_receive(&c, IB_NOOP, 1), IB_DROP(CREDITS));
 }
 
 static void test_spent_too_many(void **state)
@@ -319,14 +322,14 @@ static void test_spent_too_many(void **state)
         for (unsigned k = 0; k < DEPTH; k++)
             assert_drop(ib_credits_receive(&c, types[k % 3], 0), LNET_DROP_NONE);
         assert_drop(ib_credits_receive(&c, IB_NOOP, 0), LNET_DROP_NONE);
-        assert_drop(ib_credits_receive(&c, types[i], 0), LNET_DROP_O2IB_SPENT);
+        assert_drop(ib_credits_receive(&c, types[i], 0), IB_DROP(SPENT));
         fresh();
         for (unsigned k = 0; k < DEPTH; k++)
             take_one(IB_IMMEDIATE, 0, false);
         assert_int_equal(send_one(IB_NOOP), DEPTH); /* now it has been told */
         for (unsigned k = 0; k < DEPTH; k++)
             take_one(types[i], 0, false);
-        assert_drop(ib_credits_receive(&c, types[i], 0), LNET_DROP_O2IB_SPENT);
+        assert_drop(ib_credits_receive(&c, types[i], 0), IB_DROP(SPENT));
     }
 }
 
@@ -336,21 +339,21 @@ static void test_unasked(void **state)
 
     for (size_t i = 0; i < ROWS(types); i++) {
         fresh();
-        assert_drop(ib_credits_receive(&c, types[i], 0), LNET_DROP_O2IB_ANSWER);
+        assert_drop(ib_credits_receive(&c, types[i], 0), IB_DROP(ANSWER));
         fresh();
         if (types[i] == IB_PUT_DONE)
             take_one(IB_PUT_REQ, 0, true);
         else
             send_one(IB_GET_REQ);
         take_one(types[i], 0, false);
-        assert_drop(ib_credits_receive(&c, types[i], 0), LNET_DROP_O2IB_ANSWER);
+        assert_drop(ib_credits_receive(&c, types[i], 0), IB_DROP(ANSWER));
     }
     fresh(); /* a reserve alone is no question yet */
     assert_true(ib_credits_reserve(&c));
-    assert_drop(ib_credits_receive(&c, IB_PUT_ACK, 0), LNET_DROP_O2IB_ANSWER);
+    assert_drop(ib_credits_receive(&c, IB_PUT_ACK, 0), IB_DROP(ANSWER));
     fresh(); /* refused PUT_REQs have no PUT_DONE */
     take_one(IB_PUT_REQ, 0, false);
-    assert_drop(ib_credits_receive(&c, IB_PUT_DONE, 0), LNET_DROP_O2IB_ANSWER);
+    assert_drop(ib_credits_receive(&c, IB_PUT_DONE, 0), IB_DROP(ANSWER));
 }
 
 /* ---- two sides, at random ---- */

@@ -78,7 +78,7 @@ static void rows_no_answer(void **state)
     assert_int_equal(m->done, 0);
     ir_advance(IR_SEC); /* a quarter of 50 s */
     ih_expect(m, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_NETWORK_TIMEOUT);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_DIAL_FAILED], 1);
+    assert_int_equal(core.drops[IB_DROP(DIAL_FAILED)], 1);
     assert_int_equal(core.downs, 1);
     fake_settle();
     assert_int_equal(fake.nlive, 0);
@@ -122,7 +122,7 @@ static void rows_stale(void **state)
     assert_int_equal(m->done, 0);
     peer.stamp = 4711;
     answer(m);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_DIAL_REFUSED], 1);
+    assert_int_equal(core.drops[IB_DROP(DIAL_REFUSED)], 1);
     assert_int_equal(core.downs, 0);
     ih_row("1.8/5");
 }
@@ -148,7 +148,7 @@ static void rows_frags_no_less(void **state)
     soon();
     ih_reject(fake_newest(), WHY_FRAGS, STAMP, 8, 257);
     ih_expect(m, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_REMOTE_DROPPED);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_DIAL_FAILED], 1);
+    assert_int_equal(core.drops[IB_DROP(DIAL_FAILED)], 1);
     ih_row("1.8/6");
 }
 
@@ -334,7 +334,7 @@ static void ends(int status, uint8_t why, enum lnet_health health, bool event)
     ih_expect(m, LNET_DROP_NEXT_HOP_DOWN, health);
     assert_int_equal(core.downs, downs + 1);
     if (event)
-        assert_int_equal(core.drops[LNET_DROP_O2IB_DIAL_FAILED], 1);
+        assert_int_equal(core.drops[IB_DROP(DIAL_FAILED)], 1);
     /* Until its back-off has passed it is not called, and messages end as the last one did. */
     m = one();
     ih_expect(m, LNET_DROP_NEXT_HOP_DOWN, health);
@@ -472,8 +472,8 @@ static void fails(enum rdma_event_kind kind, int error, enum lnet_health health)
     soon();
     tell(kind, error, 0);
     ih_expect(m, LNET_DROP_NEXT_HOP_DOWN, health);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_DIAL_FAILED], 1);
-    core.drops[LNET_DROP_O2IB_DIAL_FAILED] = 0;
+    assert_int_equal(core.drops[IB_DROP(DIAL_FAILED)], 1);
+    core.drops[IB_DROP(DIAL_FAILED)] = 0;
     assert_int_equal(fake.nlive, 0);
     ir_advance(61 * IR_SEC);
 }
@@ -574,14 +574,14 @@ static void spoil_stamp(struct pe_msg *m)
 static void rows_connack(void **state)
 {
     (void)state;
-    wrong_ack(spoil_type, LNET_DROP_O2IB_CONN_TYPE);
-    wrong_ack(spoil_version, LNET_DROP_O2IB_CONN_VERSION);
-    wrong_ack(spoil_depth, LNET_DROP_O2IB_CONN_DEPTH);
-    wrong_ack(spoil_frags, LNET_DROP_O2IB_CONN_FRAGS);
-    wrong_ack(spoil_size, LNET_DROP_O2IB_CONN_SIZE);
-    wrong_ack(spoil_dst, LNET_DROP_O2IB_CONN_DEST);
-    wrong_ack(spoil_src, LNET_DROP_O2IB_CONN_DEST);
-    wrong_ack(spoil_stamp, LNET_DROP_O2IB_CONN_STALE);
+    wrong_ack(spoil_type, IB_DROP(CONN_TYPE));
+    wrong_ack(spoil_version, IB_DROP(CONN_VERSION));
+    wrong_ack(spoil_depth, IB_DROP(CONN_DEPTH));
+    wrong_ack(spoil_frags, IB_DROP(CONN_FRAGS));
+    wrong_ack(spoil_size, IB_DROP(CONN_SIZE));
+    wrong_ack(spoil_dst, IB_DROP(CONN_DEST));
+    wrong_ack(spoil_src, IB_DROP(CONN_DEST));
+    wrong_ack(spoil_stamp, IB_DROP(CONN_STALE));
     ih_row("1.11/connack");
 }
 

@@ -102,7 +102,7 @@ static void rows_timeout_queued(void **state)
     ir_advance(14 * IR_SEC);
     expect_closed();
     ih_expect_health(m[8], LNET_HEALTH_LOCAL_TIMEOUT);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_STALL], 1);
+    assert_int_equal(core.drops[IB_DROP(STALL)], 1);
     assert_int_equal(core.downs, 1);
     ih_row("6.1/queued");
 }
@@ -124,7 +124,7 @@ static void rows_timeout_all(void **state)
     ih_expect_health(waits, LNET_HEALTH_REMOTE_TIMEOUT);
     ih_expect_health(sends, LNET_HEALTH_NETWORK_TIMEOUT);
     ih_expect_health(queued, LNET_HEALTH_LOCAL_TIMEOUT);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_STALL], 1);
+    assert_int_equal(core.drops[IB_DROP(STALL)], 1);
     ih_row("6.1/waiting");
     ih_row("6.1/all");
     fl = ih_called();
@@ -200,8 +200,8 @@ static void rows_drain(void **state)
     assert_int_equal(fl->disconnects, 1);
     fake_tell(fl, RDMA_EV_DISCONNECTED, -ETIMEDOUT, 0, NULL, 0);
     fake_settle();
-    assert_int_equal(core.drops[LNET_DROP_O2IB_ANSWER], 1);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_LOST], 0);
+    assert_int_equal(core.drops[IB_DROP(ANSWER)], 1);
+    assert_int_equal(core.drops[IB_DROP(LOST)], 0);
     assert_int_equal(core.downs, 1);
     ih_row("6.2/first");
     assert_int_equal(queued->done, 1);
@@ -288,7 +288,7 @@ static void rows_ended(void **state)
     expect_closed();
     ih_expect_health(sends, LNET_HEALTH_REMOTE_DROPPED);
     assert_int_equal(core.downs, 0);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_LOST], 0);
+    assert_int_equal(core.drops[IB_DROP(LOST)], 0);
     assert_int_equal(core.events[LNET_EV_PEER_DOWN], 1);
     ih_row("6.2/clean");
     fl = ih_called();
@@ -297,7 +297,7 @@ static void rows_ended(void **state)
     fake_tell(fl, RDMA_EV_DISCONNECTED, -EIO, 0, NULL, 0);
     expect_closed();
     assert_int_equal(core.downs, 0);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_LOST], 1);
+    assert_int_equal(core.drops[IB_DROP(LOST)], 1);
     assert_int_equal(second->phase, FAKE_UP);
     fl = second;
     fake_tell(fl, RDMA_EV_DISCONNECTED, -EIO, 0, NULL, 0);
@@ -326,12 +326,12 @@ static void rows_lost(void **state)
     expect_closed();
     ih_expect_health(m, LNET_HEALTH_REMOTE_DROPPED);
     ih_expect_health(behind, LNET_HEALTH_REMOTE_DROPPED);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_SEND], 1);
+    assert_int_equal(core.drops[IB_DROP(SEND)], 1);
     ih_row("6.3/lost");
     fl = ih_called();
     fake_fail_recv(fl, IBV_WC_LOC_LEN_ERR);
     expect_closed();
-    assert_int_equal(core.drops[LNET_DROP_O2IB_LOST], 1);
+    assert_int_equal(core.drops[IB_DROP(LOST)], 1);
     ih_row("6.3/recv");
 }
 

@@ -232,7 +232,7 @@ static void rows_post_fails(void **state)
     assert_int_equal(fl->phase, FAKE_CLOSED);
     ih_expect_health(m, LNET_HEALTH_LOCAL_ERROR);
     ih_expect_health(waiting, LNET_HEALTH_OK);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_POST], 1);
+    assert_int_equal(core.drops[IB_DROP(POST)], 1);
     ih_row("3.3/post-fails");
 }
 
@@ -336,7 +336,7 @@ static void rows_violations(void **state)
     fl->hostile = true;
     noop(2);
     assert_int_equal(fl->phase, FAKE_CLOSED);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_CREDITS], 1);
+    assert_int_equal(core.drops[IB_DROP(CREDITS)], 1);
     ih_row("3.5/too-many");
     fl = ih_called();
     core.parse = IH_LATER;
@@ -345,7 +345,7 @@ static void rows_violations(void **state)
     fl->hostile = true;
     immediates(1);
     assert_int_equal(fl->phase, FAKE_CLOSED);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_SPENT], 1);
+    assert_int_equal(core.drops[IB_DROP(SPENT)], 1);
     ih_row("3.5/overspent");
 }
 

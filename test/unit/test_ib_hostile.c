@@ -416,7 +416,7 @@ static void test_done_before_ack(void **state)
     assert_int_equal(core.open, 1);
     m = ih_completion(PE_PUT_DONE, ack.dst_cookie + (1 << 16), 5000);
     ih_say(fl, &m);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_ANSWER], 1);
+    assert_int_equal(core.drops[IB_DROP(ANSWER)], 1);
     assert_int_equal(core.nreceived, 2);
     assert_int_not_equal(ih_last()->result.reason, LNET_DROP_NONE);
     end();
@@ -437,7 +437,7 @@ static void test_arrived(void **state)
     ih_tell(fl, &m);
     fake_complete(fl, 1);
     fake_settle();
-    assert_int_equal(core.drops[LNET_DROP_O2IB_CREDITS], 1);
+    assert_int_equal(core.drops[IB_DROP(CREDITS)], 1);
     ih_expect_ok(first);
     ih_expect(second, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED);
     end();

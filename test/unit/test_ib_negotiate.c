@@ -5,9 +5,12 @@
 #include "lib/lnd_verbs/ib_negotiate.h"
 #include "test/unit/wire_bytes.h"
 
+#include "test/drops_test.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <cmocka.h>
+
+REGISTER_DROPS(ib_drops);
 
 #define ROWS(t) (sizeof(t) / sizeof((t)[0]))
 
@@ -43,17 +46,17 @@ static void row1(struct call *c)
 
 static void row2(struct call *c)
 {
-    c->caller.decoded = LNET_DROP_O2IB_CONN_LENGTH;
+    c->caller.decoded = IB_DROP(CONN_LENGTH);
 }
 
 static void row3_magic(struct call *c)
 {
-    c->caller.decoded = LNET_DROP_O2IB_CONN_MAGIC;
+    c->caller.decoded = IB_DROP(CONN_MAGIC);
 }
 
 static void row3_version(struct call *c)
 {
-    c->caller.decoded = LNET_DROP_O2IB_CONN_VERSION;
+    c->caller.decoded = IB_DROP(CONN_VERSION);
 }
 
 static void row4_v1(struct call *c)
@@ -63,17 +66,17 @@ static void row4_v1(struct call *c)
 
 static void row4_cksum(struct call *c)
 {
-    c->caller.decoded = LNET_DROP_O2IB_CONN_CKSUM;
+    c->caller.decoded = IB_DROP(CONN_CKSUM);
 }
 
 static void row4_type(struct call *c)
 {
-    c->caller.decoded = LNET_DROP_O2IB_CONN_TYPE;
+    c->caller.decoded = IB_DROP(CONN_TYPE);
 }
 
 static void row4_nid(struct call *c)
 {
-    c->caller.decoded = LNET_DROP_O2IB_CONN_NID;
+    c->caller.decoded = IB_DROP(CONN_NID);
 }
 
 static void row5(struct call *c)
@@ -150,28 +153,28 @@ static const struct {
     enum ib_why why;
     bool no_ni;
 } calls[] = {
-    {"source port", 1, row1, LNET_DROP_O2IB_CONN_PORT, IB_WHY_FATAL, false},
-    {"short", 2, row2, LNET_DROP_O2IB_CONN_LENGTH, IB_WHY_FATAL, false},
-    {"magic", 3, row3_magic, LNET_DROP_O2IB_CONN_MAGIC, IB_WHY_FATAL, false},
-    {"version", 3, row3_version, LNET_DROP_O2IB_CONN_VERSION, IB_WHY_FATAL, false},
-    {"checksum", 4, row4_cksum, LNET_DROP_O2IB_CONN_CKSUM, IB_WHY_FATAL, false},
-    {"type", 4, row4_type, LNET_DROP_O2IB_CONN_TYPE, IB_WHY_FATAL, false},
-    {"source NID", 4, row4_nid, LNET_DROP_O2IB_CONN_NID, IB_WHY_FATAL, false},
+    {"source port", 1, row1, IB_DROP(CONN_PORT), IB_WHY_FATAL, false},
+    {"short", 2, row2, IB_DROP(CONN_LENGTH), IB_WHY_FATAL, false},
+    {"magic", 3, row3_magic, IB_DROP(CONN_MAGIC), IB_WHY_FATAL, false},
+    {"version", 3, row3_version, IB_DROP(CONN_VERSION), IB_WHY_FATAL, false},
+    {"checksum", 4, row4_cksum, IB_DROP(CONN_CKSUM), IB_WHY_FATAL, false},
+    {"type", 4, row4_type, IB_DROP(CONN_TYPE), IB_WHY_FATAL, false},
+    {"source NID", 4, row4_nid, IB_DROP(CONN_NID), IB_WHY_FATAL, false},
     /* a kernel speaks it; we refuse it when its bytes are good: FATAL, as rows 3 and 4 */
-    {"version 1", 4, row4_v1, LNET_DROP_O2IB_CONN_VERSION, IB_WHY_FATAL, false},
-    {"NIs coming up", 5, row5, LNET_DROP_O2IB_CONN_EARLY, IB_WHY_EARLY, true},
-    {"no NI", 6, row6_none, LNET_DROP_O2IB_CONN_DEST, IB_WHY_FATAL, true},
-    {"NID differs", 6, row6_nid, LNET_DROP_O2IB_CONN_DEST, IB_WHY_FATAL, false},
-    {"our old stamp", 7, row7, LNET_DROP_O2IB_CONN_STALE, IB_WHY_STALE, false},
-    {"no CONNREQ", 8, row8, LNET_DROP_O2IB_CONN_TYPE, IB_WHY_FATAL, false},
-    {"depth", 9, row9, LNET_DROP_O2IB_CONN_DEPTH, IB_WHY_DEPTH, false},
-    {"depth of 3", 9, row9_few, LNET_DROP_O2IB_CONN_DEPTH, IB_WHY_DEPTH, false},
-    {"fragments", 10, row10, LNET_DROP_O2IB_CONN_FRAGS, IB_WHY_FRAGS, false},
-    {"no fragment", 10, row10_none, LNET_DROP_O2IB_CONN_FRAGS, IB_WHY_FRAGS, false},
-    {"message size", 11, row11, LNET_DROP_O2IB_CONN_SIZE, IB_WHY_FATAL, false},
-    {"restarted", 13, row13, LNET_DROP_O2IB_CONN_RESTARTED, IB_WHY_STALE, false},
-    {"race", 14, row14, LNET_DROP_O2IB_CONN_RACE, IB_WHY_RACE, false},
-    {"no queue pair", 15, row15, LNET_DROP_O2IB_CONN_NO_MEMORY, IB_WHY_NO_RESOURCES, false},
+    {"version 1", 4, row4_v1, IB_DROP(CONN_VERSION), IB_WHY_FATAL, false},
+    {"NIs coming up", 5, row5, IB_DROP(CONN_EARLY), IB_WHY_EARLY, true},
+    {"no NI", 6, row6_none, IB_DROP(CONN_DEST), IB_WHY_FATAL, true},
+    {"NID differs", 6, row6_nid, IB_DROP(CONN_DEST), IB_WHY_FATAL, false},
+    {"our old stamp", 7, row7, IB_DROP(CONN_STALE), IB_WHY_STALE, false},
+    {"no CONNREQ", 8, row8, IB_DROP(CONN_TYPE), IB_WHY_FATAL, false},
+    {"depth", 9, row9, IB_DROP(CONN_DEPTH), IB_WHY_DEPTH, false},
+    {"depth of 3", 9, row9_few, IB_DROP(CONN_DEPTH), IB_WHY_DEPTH, false},
+    {"fragments", 10, row10, IB_DROP(CONN_FRAGS), IB_WHY_FRAGS, false},
+    {"no fragment", 10, row10_none, IB_DROP(CONN_FRAGS), IB_WHY_FRAGS, false},
+    {"message size", 11, row11, IB_DROP(CONN_SIZE), IB_WHY_FATAL, false},
+    {"restarted", 13, row13, IB_DROP(CONN_RESTARTED), IB_WHY_STALE, false},
+    {"race", 14, row14, IB_DROP(CONN_RACE), IB_WHY_RACE, false},
+    {"no queue pair", 15, row15, IB_DROP(CONN_NO_MEMORY), IB_WHY_NO_RESOURCES, false},
 };
 
 static void assert_reject(const char *what, const struct ib_reject *r, enum ib_why why, bool no_ni)
@@ -229,11 +232,11 @@ static void test_refused_later(void **state)
 {
     struct ib_reject r;
 
-    ib_refuse(LNET_DROP_O2IB_CONN_NO_MEMORY, &terms_b, &r);
+    ib_refuse(IB_DROP(CONN_NO_MEMORY), &terms_b, &r);
     assert_reject("memory", &r, IB_WHY_NO_RESOURCES, false);
-    ib_refuse(LNET_DROP_O2IB_CONN_ACCEPT, &terms_b, &r);
+    ib_refuse(IB_DROP(CONN_ACCEPT), &terms_b, &r);
     assert_reject("accept", &r, IB_WHY_FATAL, false);
-    ib_refuse(LNET_DROP_O2IB_CONN_LENGTH, NULL, &r);
+    ib_refuse(IB_DROP(CONN_LENGTH), NULL, &r);
     assert_reject("nothing known", &r, IB_WHY_FATAL, true);
 }
 
@@ -358,7 +361,7 @@ static void test_race_refused(void **state)
 
     c.caller.dialling = true;
     c.caller.races = 19;
-    assert_int_equal(ib_request_judge(&c.caller, &c.req, &v), LNET_DROP_O2IB_CONN_RACE);
+    assert_int_equal(ib_request_judge(&c.caller, &c.req, &v), IB_DROP(CONN_RACE));
     c.caller.dialling = false;
     assert_int_equal(ib_request_judge(&c.caller, &c.req, &v), LNET_DROP_NONE);
     c.caller.dialling = true;
@@ -378,19 +381,19 @@ static void test_ack(void **state)
         enum lnet_drop drop;
     } rows[] = {
 #define AT(field) offsetof(struct ib_conn_msg, field), sizeof(((struct ib_conn_msg *)0)->field)
-        {"type", AT(hdr.type), IB_CONNREQ, LNET_DROP_O2IB_CONN_TYPE},
-        {"version", AT(hdr.version), IB_VERSION_1, LNET_DROP_O2IB_CONN_VERSION},
-        {"deeper", AT(queue_depth), 9, LNET_DROP_O2IB_CONN_DEPTH},
-        {"too shallow", AT(queue_depth), 3, LNET_DROP_O2IB_CONN_DEPTH},
+        {"type", AT(hdr.type), IB_CONNREQ, IB_DROP(CONN_TYPE)},
+        {"version", AT(hdr.version), IB_VERSION_1, IB_DROP(CONN_VERSION)},
+        {"deeper", AT(queue_depth), 9, IB_DROP(CONN_DEPTH)},
+        {"too shallow", AT(queue_depth), 3, IB_DROP(CONN_DEPTH)},
         {"less deep", AT(queue_depth), 4, LNET_DROP_NONE},
-        {"more fragments", AT(max_frags), 258, LNET_DROP_O2IB_CONN_FRAGS},
-        {"no fragments", AT(max_frags), 0, LNET_DROP_O2IB_CONN_FRAGS},
+        {"more fragments", AT(max_frags), 258, IB_DROP(CONN_FRAGS)},
+        {"no fragments", AT(max_frags), 0, IB_DROP(CONN_FRAGS)},
         {"fewer", AT(max_frags), 32, LNET_DROP_NONE},
-        {"message size", AT(max_msg_size), 4097, LNET_DROP_O2IB_CONN_SIZE},
+        {"message size", AT(max_msg_size), 4097, IB_DROP(CONN_SIZE)},
         {"smaller messages", AT(max_msg_size), 4095, LNET_DROP_NONE},
-        {"for another", AT(hdr.dst_nid), NID_B, LNET_DROP_O2IB_CONN_DEST},
-        {"from another", AT(hdr.src_nid), NID_A, LNET_DROP_O2IB_CONN_DEST},
-        {"for an earlier life", AT(hdr.dst_stamp), STAMP_A - 1, LNET_DROP_O2IB_CONN_STALE},
+        {"for another", AT(hdr.dst_nid), NID_B, IB_DROP(CONN_DEST)},
+        {"from another", AT(hdr.src_nid), NID_A, IB_DROP(CONN_DEST)},
+        {"for an earlier life", AT(hdr.dst_stamp), STAMP_A - 1, IB_DROP(CONN_STALE)},
         {"of an unknown life", AT(hdr.src_stamp), 7, LNET_DROP_NONE},
     };
     const struct ib_ask ask = {.mine = terms_a, .peer_nid = NID_B};
@@ -399,8 +402,7 @@ static void test_ack(void **state)
 
     ib_request_judge(&c.caller, &c.req, &v);
     assert_int_equal(ib_ack_judge(&ask, LNET_DROP_NONE, &v.ack), LNET_DROP_NONE);
-    assert_int_equal(ib_ack_judge(&ask, LNET_DROP_O2IB_CONN_LENGTH, &v.ack),
-                     LNET_DROP_O2IB_CONN_LENGTH);
+    assert_int_equal(ib_ack_judge(&ask, IB_DROP(CONN_LENGTH), &v.ack), IB_DROP(CONN_LENGTH));
     for (size_t i = 0; i < ROWS(rows); i++) {
         struct ib_conn_msg ack = v.ack;
 

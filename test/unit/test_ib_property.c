@@ -120,7 +120,7 @@ static void on_received(struct ih_rx *r)
     memcpy(&id, r->hdr.body + 20, 4);
     assert_true(id < nids);
     if (r->result.reason != LNET_DROP_NONE) {
-        ids[id].refused |= r->result.reason == LNET_DROP_O2IB_NO_LANDING;
+        ids[id].refused |= r->result.reason == IB_DROP(NO_LANDING);
         return;
     }
     for (uint32_t i = 0; r->data && i < r->mlen; i++) {

@@ -199,8 +199,8 @@ static void unknown(uint8_t type, uint64_t off, const char *row)
     expect_closed();
     assert_int_equal(m->done, 1);
     assert_int_not_equal(m->result.reason, LNET_DROP_NONE);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_ANSWER], 1);
-    core.drops[LNET_DROP_O2IB_ANSWER] = 0;
+    assert_int_equal(core.drops[IB_DROP(ANSWER)], 1);
+    core.drops[IB_DROP(ANSWER)] = 0;
     assert_int_equal(fl->writes, 0);
     ih_row(row);
 }
@@ -228,7 +228,7 @@ static void rows_source_twice(void **state)
     say_ack(cookie, BIG);
     expect_closed();
     assert_int_equal(m->done, 1);
-    assert_int_equal(core.drops[LNET_DROP_O2IB_ANSWER], 1);
+    assert_int_equal(core.drops[IB_DROP(ANSWER)], 1);
     ih_row("5.3/ack-twice");
 }
 
@@ -438,7 +438,7 @@ static void rows_bad_descriptor(void **state)
         m.nfrags = counts[i];
         ih_say(fl, &m);
         expect_closed();
-        assert_int_equal(core.drops[LNET_DROP_O2IB_FRAGS], i + 1);
+        assert_int_equal(core.drops[IB_DROP(FRAGS)], i + 1);
         assert_int_equal(put->done, 1);
         ih_row(row[i]);
     }
@@ -534,7 +534,7 @@ static void rows_sink_wrong_cookie(void **state)
                        BIG);
         (void)other;
         expect_closed();
-        assert_int_equal(core.drops[LNET_DROP_O2IB_ANSWER], i + 1);
+        assert_int_equal(core.drops[IB_DROP(ANSWER)], i + 1);
         assert_int_equal(core.open, 0);
         assert_int_equal(ih_last()->result.health, LNET_HEALTH_REMOTE_ERROR);
         ih_row(row[i]);
@@ -612,7 +612,7 @@ static void rows_other_connection(void **state)
     fl->hostile = true;
     say_ack(req.cookie, BIG);
     expect_closed();
-    assert_int_equal(core.drops[LNET_DROP_O2IB_ANSWER], 1);
+    assert_int_equal(core.drops[IB_DROP(ANSWER)], 1);
     assert_int_equal(first->writes + second->writes, 0);
     (void)m;
     ih_row("11/6");

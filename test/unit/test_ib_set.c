@@ -453,13 +453,13 @@ static void too_much(uint8_t why, uint16_t depth, uint16_t frags, enum lnet_drop
 static void rows_restart_depth(void **state)
 {
     (void)state;
-    too_much(WHY_DEPTH, 6, 257, LNET_DROP_O2IB_CONN_DEPTH);
+    too_much(WHY_DEPTH, 6, 257, IB_DROP(CONN_DEPTH));
 }
 
 static void rows_restart_frags(void **state)
 {
     (void)state;
-    too_much(WHY_FRAGS, 8, 256, LNET_DROP_O2IB_CONN_FRAGS);
+    too_much(WHY_FRAGS, 8, 256, IB_DROP(CONN_FRAGS));
 }
 
 int main(void)

@@ -120,41 +120,41 @@ static void rows_bytes(void **state)
 
     hostile();
     say_raw(buf, 5);
-    expect_closed(LNET_DROP_O2IB_LENGTH);
+    expect_closed(IB_DROP(LENGTH));
     hostile();
     say_raw(buf, 47);
-    expect_closed(LNET_DROP_O2IB_LENGTH);
+    expect_closed(IB_DROP(LENGTH));
     ih_row("2.4/short");
     hostile();
     buf[0] ^= 1;
     say_raw(buf, len);
     buf[0] ^= 1;
-    expect_closed(LNET_DROP_O2IB_MAGIC);
+    expect_closed(IB_DROP(MAGIC));
     ih_row("2.4/magic");
     hostile();
     buf[4] = 0x13;
     say_raw(buf, len);
     buf[4] = 0x12;
-    expect_closed(LNET_DROP_O2IB_VERSION);
+    expect_closed(IB_DROP(VERSION));
     ih_row("2.4/version");
     hostile();
     say_raw(buf, len - 1);
-    expect_closed(LNET_DROP_O2IB_LENGTH);
+    expect_closed(IB_DROP(LENGTH));
     hostile();
     m.nob = 119;
     say_raw(buf, pe_encode(&m, buf));
-    expect_closed(LNET_DROP_O2IB_LENGTH);
+    expect_closed(IB_DROP(LENGTH));
     m.nob = 0;
     ih_row("2.4/length");
     hostile();
     m.type = 0xde;
     say_raw(buf, pe_encode(&m, buf));
-    expect_closed(LNET_DROP_O2IB_TYPE);
+    expect_closed(IB_DROP(TYPE));
     ih_row("2.4/type");
     hostile();
     m.type = PE_CONNREQ;
     say_raw(buf, pe_encode(&m, buf));
-    expect_closed(LNET_DROP_O2IB_TYPE);
+    expect_closed(IB_DROP(TYPE));
     ih_row("2.4/conn-type");
     assert_int_equal(core.nreceived, 0);
 }
@@ -197,7 +197,7 @@ static void rows_checksum(void **state)
     fl->hostile = true;
     m.cksum ^= 0x10;
     say_raw(buf, pe_encode(&m, buf));
-    expect_closed(LNET_DROP_O2IB_CKSUM);
+    expect_closed(IB_DROP(CKSUM));
     ih_row("2.4/cksum");
 }
 
@@ -208,25 +208,25 @@ static void rows_ends(void **state)
     hostile();
     m.src ^= 8;
     ih_say(fl, &m);
-    expect_closed(LNET_DROP_O2IB_NID);
+    expect_closed(IB_DROP(NID));
     ih_row("2.4/srcnid");
     hostile();
     m = good;
     m.dst ^= 8;
     ih_say(fl, &m);
-    expect_closed(LNET_DROP_O2IB_NID);
+    expect_closed(IB_DROP(NID));
     ih_row("2.4/dstnid");
     hostile();
     m = good;
     m.src_stamp++;
     ih_say(fl, &m);
-    expect_closed(LNET_DROP_O2IB_STAMP);
+    expect_closed(IB_DROP(STAMP));
     ih_row("2.4/srcstamp");
     hostile();
     m = good;
     m.dst_stamp++;
     ih_say(fl, &m);
-    expect_closed(LNET_DROP_O2IB_STAMP);
+    expect_closed(IB_DROP(STAMP));
     ih_row("2.4/dststamp");
     assert_int_equal(core.nreceived, 0);
 }
@@ -404,7 +404,7 @@ static void rows_immediate(void **state)
     fl->hostile = true;
     ih_say(fl, &m);
     expect_up();
-    assert_int_equal(core.drops[LNET_DROP_O2IB_PAYLOAD], 1);
+    assert_int_equal(core.drops[IB_DROP(PAYLOAD)], 1);
     assert_int_equal(core.open, 0);
     m.lnet.len = 1000;
     ih_say(fl, &m);
@@ -455,14 +455,14 @@ static void rows_put_answers(void **state)
     out = ih_take(fl, PE_PUT_NAK);
     assert_int_equal(out.cookie, 5);
     assert_int_equal(out.status, -12);
-    assert_int_equal(ih_last()->result.reason, LNET_DROP_O2IB_NO_LANDING);
+    assert_int_equal(ih_last()->result.reason, IB_DROP(NO_LANDING));
     assert_int_equal(ih_last()->result.health, LNET_HEALTH_LOCAL_ERROR);
     ih_row("5.2/put-unmapped");
     core.parse = IH_LOCAL;
     m = ih_put_req(BIG, 6, 0);
     ih_say(fl, &m);
     assert_int_equal(ih_take(fl, PE_PUT_NAK).status, -12);
-    assert_int_equal(ih_last()->result.reason, LNET_DROP_O2IB_NO_LANDING);
+    assert_int_equal(ih_last()->result.reason, IB_DROP(NO_LANDING));
     ih_row("5.2/put-local");
 }
 
@@ -698,7 +698,7 @@ static void rows_get_lost(void **state)
     fl->hostile = true;
     m = ih_completion(PE_GET_DONE, 1, 0);
     ih_say(fl, &m);
-    expect_closed(LNET_DROP_O2IB_ANSWER);
+    expect_closed(IB_DROP(ANSWER));
     ih_row("5.5/get-done");
 }
 

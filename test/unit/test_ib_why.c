@@ -33,8 +33,8 @@ static void answered_and_failed(int error, int status, enum lnet_drop drop)
 static void rows_late(void **state)
 {
     (void)state;
-    answered_and_failed(-ENETDOWN, -ETIMEDOUT, LNET_DROP_O2IB_CONN_TIMEOUT);
-    answered_and_failed(-ENETDOWN, -ENETUNREACH, LNET_DROP_O2IB_CONN_ACCEPT);
+    answered_and_failed(-ENETDOWN, -ETIMEDOUT, IB_DROP(CONN_TIMEOUT));
+    answered_and_failed(-ENETDOWN, -ENETUNREACH, IB_DROP(CONN_ACCEPT));
     ih_row("1.11/late");
 }
 
@@ -125,21 +125,21 @@ static void rejected_by(int status, const char *part)
     one();
     soon();
     tell(RDMA_EV_REJECTED, 0, status);
-    expect_why(LNET_DROP_O2IB_DIAL_REFUSED, "connecting", part, status);
+    expect_why(IB_DROP(DIAL_REFUSED), "connecting", part, status);
     next_round();
 }
 
 static void rows_words(void **state)
 {
     (void)state;
-    refused_by(WHY_RESOURCES, LNET_DROP_O2IB_DIAL_REFUSED, "no memory or no queue pair");
+    refused_by(WHY_RESOURCES, IB_DROP(DIAL_REFUSED), "no memory or no queue pair");
     look();
     assert_string_equal(seen.peer.state, "idle"); /* the pause is over */
     assert_int_equal(ih_counters().failed, 1);
-    refused_by(WHY_FATAL, LNET_DROP_O2IB_DIAL_FAILED, "refused for good");
-    refused_by(WHY_FRAGS, LNET_DROP_O2IB_DIAL_FAILED, "fewer fragments");
-    refused_by(WHY_DEPTH, LNET_DROP_O2IB_DIAL_FAILED, "peer_credits");
-    refused_by(42, LNET_DROP_O2IB_DIAL_FAILED, "not known here");
+    refused_by(WHY_FATAL, IB_DROP(DIAL_FAILED), "refused for good");
+    refused_by(WHY_FRAGS, IB_DROP(DIAL_FAILED), "fewer fragments");
+    refused_by(WHY_DEPTH, IB_DROP(DIAL_FAILED), "peer_credits");
+    refused_by(42, IB_DROP(DIAL_FAILED), "not known here");
     rejected_by(3, "no resources");
     rejected_by(4, "gave up waiting");
     rejected_by(8, "nobody listens");
@@ -154,7 +154,7 @@ static void fails(int error, int status, const char *stage, const char *part)
     one();
     soon();
     tell(RDMA_EV_FAILED, error, status);
-    expect_why(LNET_DROP_O2IB_DIAL_FAILED, stage, part, status != 0 ? status : error);
+    expect_why(IB_DROP(DIAL_FAILED), stage, part, status != 0 ? status : error);
     look();
     assert_string_equal(seen.peer.state, "down");
     assert_true(seen.peer.again_us > 0);
@@ -175,18 +175,18 @@ static void rows_ends(void **state)
     one();
     soon();
     ir_advance(13 * IR_SEC); /* nothing at all is said */
-    expect_why(LNET_DROP_O2IB_DIAL_FAILED, "connecting", "no answer in time", -ETIMEDOUT);
+    expect_why(IB_DROP(DIAL_FAILED), "connecting", "no answer in time", -ETIMEDOUT);
     next_round();
     one();
     soon();
     tell(RDMA_EV_DISCONNECTED, 0, 0);
-    expect_why(LNET_DROP_O2IB_DIAL_FAILED, "connecting", "ended before", -ECONNRESET);
+    expect_why(IB_DROP(DIAL_FAILED), "connecting", "ended before", -ECONNRESET);
     next_round();
     fake.open_error = -EPERM;
     fake.open_errors = 1;
     one();
     soon();
-    expect_why(LNET_DROP_O2IB_DIAL_FAILED, "opening", "failed", -EPERM);
+    expect_why(IB_DROP(DIAL_FAILED), "opening", "failed", -EPERM);
     ih_row("1.11/words");
 }
 
@@ -199,7 +199,7 @@ static void breaks(enum ibv_wc_status status, const char *part)
     fake_settle();
     fake_fail_send(fl, status);
     fake_settle();
-    expect_why(LNET_DROP_O2IB_SEND, "up", part, (int)status);
+    expect_why(IB_DROP(SEND), "up", part, (int)status);
     next_round();
 }
 
@@ -212,7 +212,7 @@ static void rows_lost(void **state)
     breaks(IBV_WC_REM_OP_ERR, "what was asked of it");
     fake_tell(ih_called(), RDMA_EV_DISCONNECTED, -EIO, 0, NULL, 0);
     fake_settle();
-    expect_why(LNET_DROP_O2IB_LOST, "up", "failed", -EIO);
+    expect_why(IB_DROP(LOST), "up", "failed", -EIO);
     ih_row("6.3/words");
 }
 
@@ -223,7 +223,7 @@ static void rows_called(void **state)
     (void)state;
     fake_tell(call->link, RDMA_EV_FAILED, -ENETDOWN, -ETIMEDOUT, NULL, 0);
     fake_settle();
-    expect_why(LNET_DROP_O2IB_CONN_TIMEOUT, "accepting", "unreachable", -ETIMEDOUT);
+    expect_why(IB_DROP(CONN_TIMEOUT), "accepting", "unreachable", -ETIMEDOUT);
     ih_row("1.7/words");
 }
 

@@ -4,8 +4,11 @@
 #include "lib/lnd_verbs/ib_wire.h"
 #include "test/unit/wire_bytes.h"
 
+#include "test/drops_test.h"
 #include <setjmp.h>
 #include <cmocka.h>
+
+REGISTER_DROPS(ib_drops);
 
 #define ROWS(t) (sizeof(t) / sizeof((t)[0]))
 
@@ -253,7 +256,7 @@ static void test_truncated(void **state)
             uint8_t *copy = malloc(n + 1); /* ASan sees what is read behind it */
 
             memcpy(copy + 1, wire, n);
-            assert_drop(decode(copy + 1, n, &w), LNET_DROP_O2IB_LENGTH);
+            assert_drop(decode(copy + 1, n, &w), IB_DROP(LENGTH));
             free(copy);
         }
         assert_drop(decode(wire, len + 40, &w), LNET_DROP_NONE); /* what follows is ignored */
@@ -269,7 +272,7 @@ static void test_short_nob(void **state)
     size_t i, len;
 
     for (i = 0; i < ROWS(messages); i++) {
-        enum lnet_drop want = i == 4 || i == 7 ? LNET_DROP_O2IB_FRAGS : LNET_DROP_O2IB_LENGTH;
+        enum lnet_drop want = i == 4 || i == 7 ? IB_DROP(FRAGS) : IB_DROP(LENGTH);
         uint32_t nob = (uint32_t)least[i] - 1;
 
         len = unhex(messages[i], wire, sizeof(wire));
@@ -278,10 +281,10 @@ static void test_short_nob(void **state)
     }
     len = unhex(PUT_ACK, wire, sizeof(wire));
     wire[8] = 71;
-    assert_drop(decode(wire, len, &w), LNET_DROP_O2IB_LENGTH);
+    assert_drop(decode(wire, len, &w), IB_DROP(LENGTH));
     len = unhex(GET_REQ, wire, sizeof(wire));
     wire[8] = 135;
-    assert_drop(decode(wire, len, &w), LNET_DROP_O2IB_LENGTH);
+    assert_drop(decode(wire, len, &w), IB_DROP(LENGTH));
 }
 
 static void assert_same(const struct whole *a, const struct whole *b)
@@ -369,45 +372,45 @@ static const struct {
     const char *bytes; /* put there */
     enum lnet_drop drop;
 } bad_messages[] = {
-    {"magic", NOOP, 0, "92", LNET_DROP_O2IB_MAGIC},
-    {"generic magic", NOOP, 0, "63 69 72 45", LNET_DROP_O2IB_MAGIC},
-    {"version 1", NOOP, 4, "11 00", LNET_DROP_O2IB_VERSION},
-    {"version 0x13", NOOP, 4, "13 00", LNET_DROP_O2IB_VERSION},
-    {"version in the other order", NOOP, 4, "00 12", LNET_DROP_O2IB_VERSION},
-    {"magic alone in the other order", NOOP, 0, "0b e9 1b 91", LNET_DROP_O2IB_VERSION},
-    {"CONNREQ", PUT_DONE, 6, "c0", LNET_DROP_O2IB_TYPE},
-    {"CONNACK", PUT_DONE, 6, "c1", LNET_DROP_O2IB_TYPE},
-    {"type below", PUT_DONE, 6, "cf", LNET_DROP_O2IB_TYPE},
-    {"type above", PUT_DONE, 6, "d8", LNET_DROP_O2IB_TYPE},
-    {"type 0", PUT_DONE, 6, "00", LNET_DROP_O2IB_TYPE},
-    {"type 0xff", PUT_DONE, 6, "ff", LNET_DROP_O2IB_TYPE},
-    {"nob 0", NOOP, 8, "00 00 00 00", LNET_DROP_O2IB_LENGTH},
-    {"nob all ones", NOOP, 8, "ff ff ff ff", LNET_DROP_O2IB_LENGTH},
-    {"checksum", NOOP, 12, "01 00 00 00", LNET_DROP_O2IB_CKSUM},
+    {"magic", NOOP, 0, "92", IB_DROP(MAGIC)},
+    {"generic magic", NOOP, 0, "63 69 72 45", IB_DROP(MAGIC)},
+    {"version 1", NOOP, 4, "11 00", IB_DROP(VERSION)},
+    {"version 0x13", NOOP, 4, "13 00", IB_DROP(VERSION)},
+    {"version in the other order", NOOP, 4, "00 12", IB_DROP(VERSION)},
+    {"magic alone in the other order", NOOP, 0, "0b e9 1b 91", IB_DROP(VERSION)},
+    {"CONNREQ", PUT_DONE, 6, "c0", IB_DROP(TYPE)},
+    {"CONNACK", PUT_DONE, 6, "c1", IB_DROP(TYPE)},
+    {"type below", PUT_DONE, 6, "cf", IB_DROP(TYPE)},
+    {"type above", PUT_DONE, 6, "d8", IB_DROP(TYPE)},
+    {"type 0", PUT_DONE, 6, "00", IB_DROP(TYPE)},
+    {"type 0xff", PUT_DONE, 6, "ff", IB_DROP(TYPE)},
+    {"nob 0", NOOP, 8, "00 00 00 00", IB_DROP(LENGTH)},
+    {"nob all ones", NOOP, 8, "ff ff ff ff", IB_DROP(LENGTH)},
+    {"checksum", NOOP, 12, "01 00 00 00", IB_DROP(CKSUM)},
     {"LNet type 4", PING_GET, 48 + 24, "04", LNET_DROP_HDR_TYPE},
     {"GET with payload", PING_GET, 48 + 28, "01", LNET_DROP_HDR_LEN_NOT_ZERO},
     {"LNet NID", PING_GET, 48 + 7, "01", LNET_DROP_HDR_BAD_NID},
-    {"payload not there", PING_REPLY, 48 + 28, "31", LNET_DROP_O2IB_PAYLOAD},
-    {"1 MiB not there", PING_REPLY, 48 + 28, "00 00 10 00", LNET_DROP_O2IB_PAYLOAD},
+    {"payload not there", PING_REPLY, 48 + 28, "31", IB_DROP(PAYLOAD)},
+    {"1 MiB not there", PING_REPLY, 48 + 28, "00 00 10 00", IB_DROP(PAYLOAD)},
     {"more than 1 MiB", PING_REPLY, 48 + 28, "01 00 10 00", LNET_DROP_HDR_TOO_LONG},
     {"PUT_REQ above 1 MiB", PUT_REQ, 48 + 28, "01", LNET_DROP_HDR_TOO_LONG},
-    {"PUT_REQ of an ACK", PUT_REQ, 48 + 24, "00 00 00 00 00 00 00 00", LNET_DROP_O2IB_LNET_TYPE},
-    {"PUT_REQ of a GET", PUT_REQ, 48 + 24, "02 00 00 00 00 00 00 00", LNET_DROP_O2IB_LNET_TYPE},
-    {"GET_REQ of a PUT", GET_REQ, 48 + 24, "01", LNET_DROP_O2IB_LNET_TYPE},
-    {"GET_REQ of an ACK", GET_REQ, 48 + 24, "00", LNET_DROP_O2IB_LNET_TYPE},
+    {"PUT_REQ of an ACK", PUT_REQ, 48 + 24, "00 00 00 00 00 00 00 00", IB_DROP(LNET_TYPE)},
+    {"PUT_REQ of a GET", PUT_REQ, 48 + 24, "02 00 00 00 00 00 00 00", IB_DROP(LNET_TYPE)},
+    {"GET_REQ of a PUT", GET_REQ, 48 + 24, "01", IB_DROP(LNET_TYPE)},
+    {"GET_REQ of an ACK", GET_REQ, 48 + 24, "00", IB_DROP(LNET_TYPE)},
     {"GET_REQ of LNet type 4", GET_REQ, 48 + 24, "04", LNET_DROP_HDR_TYPE},
-    {"PUT_ACK without fragments", PUT_ACK, 68, "00", LNET_DROP_O2IB_FRAGS},
-    {"PUT_ACK with one more", PUT_ACK, 68, "02", LNET_DROP_O2IB_FRAGS},
-    {"PUT_ACK with 258", PUT_ACK, 68, "02 01", LNET_DROP_O2IB_FRAGS},
-    {"PUT_ACK with all ones", PUT_ACK, 68, "ff ff ff ff", LNET_DROP_O2IB_FRAGS},
-    {"PUT_ACK, product wraps", PUT_ACK, 68, "56 55 55 15", LNET_DROP_O2IB_FRAGS},
-    {"fragment of nothing", PUT_ACK, 72, "00 00 00 00", LNET_DROP_O2IB_FRAG_RANGE},
-    {"fragment of 2^31", PUT_ACK, 72, "00 00 00 80", LNET_DROP_O2IB_FRAG_RANGE},
-    {"end of addresses passed", PUT_ACK, 76, "01 00 f0 ff ff ff ff ff", LNET_DROP_O2IB_FRAG_RANGE},
-    {"GET_REQ without fragments", GET_REQ, 132, "00", LNET_DROP_O2IB_FRAGS},
-    {"GET_REQ with one more", GET_REQ, 132, "03", LNET_DROP_O2IB_FRAGS},
-    {"second fragment of nothing", GET_REQ, 148, "00 00", LNET_DROP_O2IB_FRAG_RANGE},
-    {"2^31 together", GET_REQ, 148, "00 fc ff 7f", LNET_DROP_O2IB_FRAG_RANGE},
+    {"PUT_ACK without fragments", PUT_ACK, 68, "00", IB_DROP(FRAGS)},
+    {"PUT_ACK with one more", PUT_ACK, 68, "02", IB_DROP(FRAGS)},
+    {"PUT_ACK with 258", PUT_ACK, 68, "02 01", IB_DROP(FRAGS)},
+    {"PUT_ACK with all ones", PUT_ACK, 68, "ff ff ff ff", IB_DROP(FRAGS)},
+    {"PUT_ACK, product wraps", PUT_ACK, 68, "56 55 55 15", IB_DROP(FRAGS)},
+    {"fragment of nothing", PUT_ACK, 72, "00 00 00 00", IB_DROP(FRAG_RANGE)},
+    {"fragment of 2^31", PUT_ACK, 72, "00 00 00 80", IB_DROP(FRAG_RANGE)},
+    {"end of addresses passed", PUT_ACK, 76, "01 00 f0 ff ff ff ff ff", IB_DROP(FRAG_RANGE)},
+    {"GET_REQ without fragments", GET_REQ, 132, "00", IB_DROP(FRAGS)},
+    {"GET_REQ with one more", GET_REQ, 132, "03", IB_DROP(FRAGS)},
+    {"second fragment of nothing", GET_REQ, 148, "00 00", IB_DROP(FRAG_RANGE)},
+    {"2^31 together", GET_REQ, 148, "00 fc ff 7f", IB_DROP(FRAG_RANGE)},
 };
 
 static void test_bad_messages(void **state)
@@ -449,8 +452,8 @@ static void test_short_payload(void **state)
     struct whole w;
 
     wire[48 + 28]++;
-    assert_drop(decode(wire, len, &w), LNET_DROP_O2IB_PAYLOAD);
-    assert_int_equal(lnet_drop_info(LNET_DROP_O2IB_PAYLOAD)->kind, DROP_KIND_MESSAGE);
+    assert_drop(decode(wire, len, &w), IB_DROP(PAYLOAD));
+    assert_int_equal(lnet_drop_info(IB_DROP(PAYLOAD))->kind, DROP_KIND_MESSAGE);
     assert_hdr(&w.msg.hdr, IB_IMMEDIATE, 1, false);
     assert_int_equal(w.msg.lnet.payload_len, 49);
     assert_int_equal(w.msg.carried, 48);
@@ -483,12 +486,12 @@ static void test_257_fragments(void **state)
         w.msg.rd.total = total;
         w.msg.hdr.nob = (uint32_t)rows[i].size;
         assert_same(&w, &back);
-        assert_drop(decode(wire, rows[i].size - 1, &back), LNET_DROP_O2IB_LENGTH);
+        assert_drop(decode(wire, rows[i].size - 1, &back), IB_DROP(LENGTH));
         /* one more, all there */
         memcpy(wire + rows[i].size, wire + rows[i].size - IB_FRAG_SIZE, IB_FRAG_SIZE);
         memcpy(wire + 8, &(uint32_t){(uint32_t)rows[i].size + IB_FRAG_SIZE}, 4);
         wire[rows[i].type == IB_PUT_ACK ? 68 : 132]++;
-        assert_drop(decode(wire, rows[i].size + IB_FRAG_SIZE, &back), LNET_DROP_O2IB_FRAGS);
+        assert_drop(decode(wire, rows[i].size + IB_FRAG_SIZE, &back), IB_DROP(FRAGS));
     }
 }
 
@@ -532,7 +535,7 @@ static void test_longest(void **state)
     assert_drop(decode(wire, 4096, &w), LNET_DROP_NONE);
     assert_int_equal(w.msg.carried, 3976);
     wire[8] = 1; /* nob 4097, in a buffer that is longer than ours ever are */
-    assert_drop(decode(wire, 4097, &w), LNET_DROP_O2IB_LENGTH);
+    assert_drop(decode(wire, 4097, &w), IB_DROP(LENGTH));
 }
 
 /* ---- checksum, §2.4 and the end of §8 ---- */
@@ -561,7 +564,7 @@ static void test_cksum(void **state)
         assert_drop(decode(wire, len, &w), LNET_DROP_NONE);
         for (unsigned at = 16; at < len; at++) {
             wire[at] ^= 0x10;
-            assert_drop(decode(wire, len, &w), LNET_DROP_O2IB_CKSUM);
+            assert_drop(decode(wire, len, &w), IB_DROP(CKSUM));
             wire[at] ^= 0x10;
         }
     }
@@ -581,16 +584,16 @@ static void test_ends(void **state)
     assert_drop(ib_msg_ends(&w.msg.hdr, &at_b), LNET_DROP_NONE);
     other = at_b;
     other.my_nid++;
-    assert_drop(ib_msg_ends(&w.msg.hdr, &other), LNET_DROP_O2IB_NID);
+    assert_drop(ib_msg_ends(&w.msg.hdr, &other), IB_DROP(NID));
     other = at_b;
     other.peer_nid++;
-    assert_drop(ib_msg_ends(&w.msg.hdr, &other), LNET_DROP_O2IB_NID);
+    assert_drop(ib_msg_ends(&w.msg.hdr, &other), IB_DROP(NID));
     other = at_b;
     other.my_stamp++;
-    assert_drop(ib_msg_ends(&w.msg.hdr, &other), LNET_DROP_O2IB_STAMP);
+    assert_drop(ib_msg_ends(&w.msg.hdr, &other), IB_DROP(STAMP));
     other = at_b;
     other.peer_stamp++;
-    assert_drop(ib_msg_ends(&w.msg.hdr, &other), LNET_DROP_O2IB_STAMP);
+    assert_drop(ib_msg_ends(&w.msg.hdr, &other), IB_DROP(STAMP));
 }
 
 /* ---- private data ---- */
@@ -625,7 +628,7 @@ static void check_conn(const char *hex, unsigned type, bool from_a, uint64_t sta
         uint8_t *copy = malloc(n + 1);
 
         memcpy(copy + 1, wire, n);
-        assert_drop(ib_conn_decode(copy + 1, n, &c), LNET_DROP_O2IB_CONN_LENGTH);
+        assert_drop(ib_conn_decode(copy + 1, n, &c), IB_DROP(CONN_LENGTH));
         free(copy);
     }
     turn_round(wire, 0);
@@ -651,21 +654,21 @@ static const struct {
     const char *bytes;
     enum lnet_drop drop;
 } bad_conns[] = {
-    {"magic", 0, "90", LNET_DROP_O2IB_CONN_MAGIC},
-    {"generic magic", 0, "63 69 72 45", LNET_DROP_O2IB_CONN_MAGIC},
-    {"version 0x10", 4, "10", LNET_DROP_O2IB_CONN_VERSION},
-    {"version 0x13", 4, "13", LNET_DROP_O2IB_CONN_VERSION},
+    {"magic", 0, "90", IB_DROP(CONN_MAGIC)},
+    {"generic magic", 0, "63 69 72 45", IB_DROP(CONN_MAGIC)},
+    {"version 0x10", 4, "10", IB_DROP(CONN_VERSION)},
+    {"version 0x13", 4, "13", IB_DROP(CONN_VERSION)},
     {"version 1 is known", 4, "11", LNET_DROP_NONE},
-    {"NOOP", 6, "d0", LNET_DROP_O2IB_CONN_TYPE},
-    {"type 0xc2", 6, "c2", LNET_DROP_O2IB_CONN_TYPE},
-    {"nob 55", 8, "37", LNET_DROP_O2IB_CONN_LENGTH},
-    {"nob 47", 8, "2f", LNET_DROP_O2IB_CONN_LENGTH},
-    {"nob above what came", 8, "39", LNET_DROP_O2IB_CONN_LENGTH},
-    {"nob all ones", 8, "ff ff ff ff", LNET_DROP_O2IB_CONN_LENGTH},
-    {"checksum", 12, "05", LNET_DROP_O2IB_CONN_CKSUM},
-    {"source ANY", 16, "ff ff ff ff ff ff ff ff", LNET_DROP_O2IB_CONN_NID},
-    {"source of another LND", 22, "02", LNET_DROP_O2IB_CONN_NID},
-    {"source with a high byte", 23, "01", LNET_DROP_O2IB_CONN_NID},
+    {"NOOP", 6, "d0", IB_DROP(CONN_TYPE)},
+    {"type 0xc2", 6, "c2", IB_DROP(CONN_TYPE)},
+    {"nob 55", 8, "37", IB_DROP(CONN_LENGTH)},
+    {"nob 47", 8, "2f", IB_DROP(CONN_LENGTH)},
+    {"nob above what came", 8, "39", IB_DROP(CONN_LENGTH)},
+    {"nob all ones", 8, "ff ff ff ff", IB_DROP(CONN_LENGTH)},
+    {"checksum", 12, "05", IB_DROP(CONN_CKSUM)},
+    {"source ANY", 16, "ff ff ff ff ff ff ff ff", IB_DROP(CONN_NID)},
+    {"source of another LND", 22, "02", IB_DROP(CONN_NID)},
+    {"source with a high byte", 23, "01", IB_DROP(CONN_NID)},
     {"source of o2ib7", 20, "07", LNET_DROP_NONE},
 };
 
@@ -714,7 +717,7 @@ static void check_reject(const char *hex, unsigned why)
         memcpy(copy + 1, wire, n);
         drop = ib_reject_decode(copy + 1, n, &r);
         free(copy);
-        assert_drop(drop, n < 7 ? LNET_DROP_O2IB_CONN_LENGTH : LNET_DROP_NONE);
+        assert_drop(drop, n < 7 ? IB_DROP(CONN_LENGTH) : LNET_DROP_NONE);
         assert_false(r.params);
         assert_true(r.stamp == 0 && r.queue_depth == 0 && r.max_frags == 0);
         assert_int_equal(r.why, n < 7 ? 0 : why);
@@ -753,7 +756,7 @@ static void test_reject(void **state)
     assert_false(r.params);
     assert_int_equal(r.version, 0x11);
     unhex("90", wire, 1);
-    assert_drop(ib_reject_decode(wire, 24, &r), LNET_DROP_O2IB_CONN_MAGIC);
+    assert_drop(ib_reject_decode(wire, 24, &r), IB_DROP(CONN_MAGIC));
 }
 
 static void test_names(void **state)

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Events: who is told of which, in what order, and what a client that does not read misses. */
+#include "lib/lnd_eth/socklnd/sock_drops.h"
+#include "lib/lnd_verbs/ib_drops.h"
+#include "test/drops_test.h"
 #include "test/unit/rpc_test.h"
+
+REGISTER_DROPS(sock_drops);
+REGISTER_DROPS(ib_drops);
 
 static size_t backlog; /* what the session says */
 
@@ -109,7 +115,7 @@ static void test_told(void **state)
         .kind = LNET_EV_BUFFERS_EXHAUSTED, .value = LNET_POOL_LARGE, .cause = "no_free_buffer"};
     lnet_event_post(node, &row);
     row = (struct lnet_event_row){
-        .kind = LNET_EV_PEER_DOWN, .nid = nid_of("10.0.0.7@tcp"), .drop = LNET_DROP_TCP_RESET};
+        .kind = LNET_EV_PEER_DOWN, .nid = nid_of("10.0.0.7@tcp"), .drop = SOCK_DROP(RESET)};
     lnet_event_post(node, &row);
     row = (struct lnet_event_row){.kind = LNET_EV_ROUTING, .value = LNET_ROUTING_OFF};
     lnet_event_post(node, &row);

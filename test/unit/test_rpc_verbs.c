@@ -6,9 +6,15 @@
 
 #include <arpa/inet.h>
 
+#include "lib/lnd_eth/socklnd/sock_drops.h"
+#include "lib/lnd_verbs/ib_drops.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 #include "rpc/methods/absent.h"
+#include "test/drops_test.h"
 #include "test/unit/rpc_check.h"
+
+REGISTER_DROPS(sock_drops);
+REGISTER_DROPS(ib_drops);
 
 /* ---- the driver ---- */
 
@@ -63,7 +69,7 @@ static void gathered(struct reactor_task *task)
     struct verbs_peer_row peers[2] = {{.state = "down",
                                        .depth_max = 7,
                                        .again_us = 2500000,
-                                       .failed = LNET_DROP_O2IB_DIAL_FAILED,
+                                       .failed = IB_DROP(DIAL_FAILED),
                                        .why = {"connecting", "nobody listens there", 8},
                                        .failed_age_us = 1500000},
                                       {.state = "up", .conns = 2}};

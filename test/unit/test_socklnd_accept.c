@@ -50,39 +50,38 @@ struct refusal {
 };
 
 static const struct refusal refusals[] = {
-    {"bad magic", 72, 0, "\x01", 1, LNET_DROP_TCP_REQ_MAGIC, SILENCE, true},
-    {"bad magic, nothing more", 4, 0, "\x01", 1, LNET_DROP_TCP_REQ_MAGIC, SILENCE, false},
-    {"LNet magic", 4, 0, "\x63\x69\x72\x45", 4, LNET_DROP_TCP_REQ_MAGIC, ACCEPTOR_ANSWER, false},
-    {"LNet magic, swapped", 4, 0, "\x45\x72\x69\x63", 4, LNET_DROP_TCP_REQ_MAGIC, ACCEPTOR_ANSWER,
+    {"bad magic", 72, 0, "\x01", 1, SOCK_DROP(REQ_MAGIC), SILENCE, true},
+    {"bad magic, nothing more", 4, 0, "\x01", 1, SOCK_DROP(REQ_MAGIC), SILENCE, false},
+    {"LNet magic", 4, 0, "\x63\x69\x72\x45", 4, SOCK_DROP(REQ_MAGIC), ACCEPTOR_ANSWER, false},
+    {"LNet magic, swapped", 4, 0, "\x45\x72\x69\x63", 4, SOCK_DROP(REQ_MAGIC), ACCEPTOR_ANSWER,
      false},
-    {"whole HELLO first", 72, 0, "\x63\x69\x72\x45", 4, LNET_DROP_TCP_REQ_MAGIC, ACCEPTOR_ANSWER,
+    {"whole HELLO first", 72, 0, "\x63\x69\x72\x45", 4, SOCK_DROP(REQ_MAGIC), ACCEPTOR_ANSWER,
      true},
-    {"TCP v1 magic", 4, 0, "\xed\x0d\xbc\xee", 4, LNET_DROP_TCP_REQ_MAGIC, SILENCE, false},
-    {"request version 0", 16, 4, "\x00", 1, LNET_DROP_TCP_REQ_VERSION, ACCEPTOR_ANSWER, true},
-    {"request version 3", 8, 4, "\x03", 1, LNET_DROP_TCP_REQ_VERSION, ACCEPTOR_ANSWER, false},
-    {"foreign NID", 16, 8, "\x06", 1, LNET_DROP_TCP_REQ_NID, SILENCE, false},
-    {"foreign NID, HELLO sent", 72, 8, "\x06", 1, LNET_DROP_TCP_REQ_NID, SILENCE, true},
-    {"own address on another net", 16, 12, "\x01", 1, LNET_DROP_TCP_REQ_NID, SILENCE, false},
-    {"malformed NID", 16, 15, "\x01", 1, LNET_DROP_TCP_REQ_NID, SILENCE, false},
-    {"HELLO magic", 20, 16, "\x00", 1, LNET_DROP_TCP_HELLO_MAGIC, SILENCE, false},
-    {"HELLO swapped", 72, 16, "\x45\x72\x69\x63", 4, LNET_DROP_TCP_HELLO_MAGIC, SILENCE, true},
-    {"HELLO v1 magic", 72, 16, "\xed\x0d\xbc\xee", 4, LNET_DROP_TCP_HELLO_VERSION, HELLO_NONE,
-     true},
-    {"HELLO version 1", 72, 20, "\x01", 1, LNET_DROP_TCP_HELLO_VERSION, HELLO_NONE, true},
-    {"HELLO version 2", 72, 20, "\x02", 1, LNET_DROP_TCP_HELLO_VERSION, HELLO_NONE, true},
-    {"HELLO version 4 over IPv4", 72, 20, "\x04", 1, LNET_DROP_TCP_HELLO_VERSION, HELLO_NONE, true},
-    {"HELLO version 5, nothing more", 24, 20, "\x05", 1, LNET_DROP_TCP_HELLO_VERSION, HELLO_NONE,
+    {"TCP v1 magic", 4, 0, "\xed\x0d\xbc\xee", 4, SOCK_DROP(REQ_MAGIC), SILENCE, false},
+    {"request version 0", 16, 4, "\x00", 1, SOCK_DROP(REQ_VERSION), ACCEPTOR_ANSWER, true},
+    {"request version 3", 8, 4, "\x03", 1, SOCK_DROP(REQ_VERSION), ACCEPTOR_ANSWER, false},
+    {"foreign NID", 16, 8, "\x06", 1, SOCK_DROP(REQ_NID), SILENCE, false},
+    {"foreign NID, HELLO sent", 72, 8, "\x06", 1, SOCK_DROP(REQ_NID), SILENCE, true},
+    {"own address on another net", 16, 12, "\x01", 1, SOCK_DROP(REQ_NID), SILENCE, false},
+    {"malformed NID", 16, 15, "\x01", 1, SOCK_DROP(REQ_NID), SILENCE, false},
+    {"HELLO magic", 20, 16, "\x00", 1, SOCK_DROP(HELLO_MAGIC), SILENCE, false},
+    {"HELLO swapped", 72, 16, "\x45\x72\x69\x63", 4, SOCK_DROP(HELLO_MAGIC), SILENCE, true},
+    {"HELLO v1 magic", 72, 16, "\xed\x0d\xbc\xee", 4, SOCK_DROP(HELLO_VERSION), HELLO_NONE, true},
+    {"HELLO version 1", 72, 20, "\x01", 1, SOCK_DROP(HELLO_VERSION), HELLO_NONE, true},
+    {"HELLO version 2", 72, 20, "\x02", 1, SOCK_DROP(HELLO_VERSION), HELLO_NONE, true},
+    {"HELLO version 4 over IPv4", 72, 20, "\x04", 1, SOCK_DROP(HELLO_VERSION), HELLO_NONE, true},
+    {"HELLO version 5, nothing more", 24, 20, "\x05", 1, SOCK_DROP(HELLO_VERSION), HELLO_NONE,
      false},
-    {"source any", 72, 24, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, LNET_DROP_TCP_HELLO_NID, SILENCE,
+    {"source any", 72, 24, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, SOCK_DROP(HELLO_NID), SILENCE,
      false},
-    {"source malformed", 72, 31, "\x01", 1, LNET_DROP_TCP_HELLO_NID, SILENCE, false},
-    {"source is ours", 72, 24, "\x05", 1, LNET_DROP_TCP_HELLO_NID, SILENCE, false},
-    {"source another address", 72, 24, "\x04", 1, LNET_DROP_TCP_HELLO_SOURCE, SILENCE, false},
-    {"source another net", 72, 28, "\x05", 1, LNET_DROP_TCP_HELLO_SOURCE, SILENCE, false},
-    {"source another LND", 72, 30, "\x05", 1, LNET_DROP_TCP_HELLO_SOURCE, SILENCE, false},
-    {"type NONE", 72, 64, "\xff\xff\xff\xff", 4, LNET_DROP_TCP_HELLO_TYPE, SILENCE, false},
-    {"type 7", 72, 64, "\x07", 1, LNET_DROP_TCP_HELLO_TYPE, SILENCE, false},
-    {"17 addresses", 72, 68, "\x11", 1, LNET_DROP_TCP_HELLO_NIPS, SILENCE, false},
+    {"source malformed", 72, 31, "\x01", 1, SOCK_DROP(HELLO_NID), SILENCE, false},
+    {"source is ours", 72, 24, "\x05", 1, SOCK_DROP(HELLO_NID), SILENCE, false},
+    {"source another address", 72, 24, "\x04", 1, SOCK_DROP(HELLO_SOURCE), SILENCE, false},
+    {"source another net", 72, 28, "\x05", 1, SOCK_DROP(HELLO_SOURCE), SILENCE, false},
+    {"source another LND", 72, 30, "\x05", 1, SOCK_DROP(HELLO_SOURCE), SILENCE, false},
+    {"type NONE", 72, 64, "\xff\xff\xff\xff", 4, SOCK_DROP(HELLO_TYPE), SILENCE, false},
+    {"type 7", 72, 64, "\x07", 1, SOCK_DROP(HELLO_TYPE), SILENCE, false},
+    {"17 addresses", 72, 68, "\x11", 1, SOCK_DROP(HELLO_NIPS), SILENCE, false},
 };
 
 static void expect_hello(struct fake_stream *s, const char *to, enum sock_ctype type,
@@ -158,7 +157,7 @@ static void test_zero_address(void **state)
     buf[72] = 9;
     fake_feed(s, buf, 80);
     assert_true(s->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_HELLO_NIPS], 1);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_NIPS)], 1);
 }
 
 static void test_addresses_are_skipped(void **state)
@@ -326,7 +325,7 @@ static void test_v3_over_ipv6(void **state)
     memcpy(buf + n, GOOD + 16, 56);
     fake_feed(s, buf, n + 56);
     assert_true(s->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_HELLO_VERSION], 1);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_VERSION)], 1);
     n = fake_take_out(s, buf, sizeof(buf));
     assert_int_equal(n, SOCK_HELLO16_SIZE);
     assert_int_equal(buf[4], 4);
@@ -340,7 +339,7 @@ static void test_secure_port(void **state)
     (void)state;
     assert_true(s->closed);
     fake_expect_nothing(s);
-    assert_int_equal(core.drops[LNET_DROP_TCP_PORT], 1);
+    assert_int_equal(core.drops[SOCK_DROP(PORT)], 1);
     s = fake_call(LOW, 1);
     assert_false(s->closed);
 }
@@ -383,7 +382,7 @@ static void test_hello_map(void **state)
     s = fake_call("10.0.0.7", 1023);
     fake_feed(s, GOOD, sizeof(GOOD));
     assert_true(s->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_HELLO_SOURCE], 1);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_SOURCE)], 1);
 }
 
 static int setup_map_ipv6(void **state)
@@ -445,7 +444,7 @@ static void test_timeouts(void **state)
         fake_advance(4000);
         assert_true(s->closed);
         fake_expect_nothing(s);
-        assert_int_equal(core.drops[LNET_DROP_TCP_REQ_TIMEOUT], i + 1);
+        assert_int_equal(core.drops[SOCK_DROP(REQ_TIMEOUT)], i + 1);
     }
 }
 
@@ -473,12 +472,12 @@ static void test_eof(void **state)
     (void)state;
     fake_end(s, STREAM_END_EOF);
     assert_true(s->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_REQ_EOF], 1);
+    assert_int_equal(core.drops[SOCK_DROP(REQ_EOF)], 1);
     s = fake_call(LOW, 1023);
     fake_feed(s, GOOD, 30);
     fake_end(s, STREAM_END_EOF);
     assert_true(s->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_REQ_EOF], 2);
+    assert_int_equal(core.drops[SOCK_DROP(REQ_EOF)], 2);
 }
 
 static void test_source_limit(void **state)
@@ -490,7 +489,7 @@ static void test_source_limit(void **state)
         s[i] = fake_call(LOW, (uint16_t)(1023 - i));
     more = fake_call(LOW, 900);
     assert_true(more->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_REQ_LIMIT], 1);
+    assert_int_equal(core.drops[SOCK_DROP(REQ_LIMIT)], 1);
     more = fake_call(HIGH, 900);
     assert_false(more->closed);
     fake_end(s[7], STREAM_END_EOF);
@@ -510,7 +509,7 @@ static void test_duplicates(void **state)
     assert_true(more->closed);
     assert_false(more->unread); /* so it is a FIN */
     assert_false(s->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_HELLO_DUPLICATE], 1);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_DUPLICATE)], 1);
     for (int i = 0; i < 127; i++) {
         fake_up(LOW, (uint16_t)(1000 - i), SOCK_CTYPE_BULK_IN, INC);
         fake_up(LOW, (uint16_t)(800 - i), SOCK_CTYPE_BULK_OUT, INC);
@@ -574,7 +573,7 @@ static void test_told(void **state)
     told(0, LNET_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
     fake_end(s, STREAM_END_RESET);
     assert_int_equal(core.nevents, 2);
-    told(1, LNET_EV_PEER_DOWN, LOW_NID, LNET_DROP_TCP_RESET, NULL);
+    told(1, LNET_EV_PEER_DOWN, LOW_NID, SOCK_DROP(RESET), NULL);
     s = fake_up(LOW, 1021, SOCK_CTYPE_CONTROL, INC);
     fake_end(s, STREAM_END_EOF);
     assert_int_equal(core.nevents, 4);
@@ -609,12 +608,12 @@ static void test_restarted_peer(void **state)
         assert_true(old[i]->closed);
         assert_false(old[i]->aborted);
     }
-    assert_int_equal(core.drops[LNET_DROP_TCP_HELLO_STALE], 1);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_STALE)], 1);
     assert_int_equal(core.nnotified, 1); /* up; a restart is no failure */
     fake_up(LOW, 899, SOCK_CTYPE_CONTROL, INC ^ 1);
     assert_int_equal(core.nevents, 4);
     told(1, LNET_EV_PEER_RESTART, LOW_NID, LNET_DROP_NONE, "new_incarnation");
-    told(2, LNET_EV_PEER_DOWN, LOW_NID, LNET_DROP_TCP_HELLO_STALE, NULL);
+    told(2, LNET_EV_PEER_DOWN, LOW_NID, SOCK_DROP(HELLO_STALE), NULL);
     told(3, LNET_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
 }
 
@@ -710,7 +709,7 @@ static void test_race(void **state)
     fake_feed(theirs, GOOD, sizeof(GOOD));
     expect_hello(theirs, LOW_NID, SOCK_CTYPE_NONE, 0, 0);
     assert_true(theirs->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_HELLO_RACE], 1);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_RACE)], 1);
     assert_false(ours->closed);
 
     fake_send(fake_msg(fake_ni(), HIGH_NID, 10));
@@ -751,7 +750,7 @@ static void test_no_memory(void **state)
     }
     assert_true(s->closed);
     fake_expect_nothing(s);
-    assert_int_equal(core.drops[LNET_DROP_TCP_NO_MEMORY], 1);
+    assert_int_equal(core.drops[SOCK_DROP(NO_MEMORY)], 1);
 }
 
 static void test_no_peer_memory(void **state)
@@ -762,7 +761,7 @@ static void test_no_peer_memory(void **state)
     core.no_peers = true;
     fake_feed(s, GOOD, sizeof(GOOD));
     assert_true(s->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_NO_MEMORY], 1);
+    assert_int_equal(core.drops[SOCK_DROP(NO_MEMORY)], 1);
 }
 
 static void test_stop_with_pending(void **state)

@@ -163,7 +163,7 @@ static void test_no_port_left(void **state)
     send_small();
     fake_advance(2000);
     expect_done(1, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_LOCAL_ERROR);
-    assert_int_equal(core.drops[LNET_DROP_TCP_DIAL_FAILED], 1);
+    assert_int_equal(core.drops[SOCK_DROP(DIAL_FAILED)], 1);
 }
 
 static void test_connect_errors(void **state)
@@ -213,7 +213,7 @@ static void test_connect_ends(void **state)
         assert_false(core.notified[i].up);
         fake_advance(61 * FAKE_SEC);
     }
-    assert_int_equal(core.drops[LNET_DROP_TCP_DIAL_FAILED], 5);
+    assert_int_equal(core.drops[SOCK_DROP(DIAL_FAILED)], 5);
 }
 
 /* 1, 2, 4 … 60 s; meanwhile messages fail at once. */
@@ -297,18 +297,18 @@ static void test_wrong_answers(void **state)
         size_t len;
         enum lnet_drop drop;
     } rows[] = {
-        {0, "\x00\x71\xce\xac", 4, LNET_DROP_TCP_HELLO_MAGIC}, /* an acceptor's reply */
-        {0, "\x45\x72\x69\x63", 4, LNET_DROP_TCP_HELLO_MAGIC},
-        {4, "\x04", 1, LNET_DROP_TCP_HELLO_VERSION},
-        {4, "\x02", 1, LNET_DROP_TCP_HELLO_VERSION},
-        {8, "\x04", 1, LNET_DROP_TCP_HELLO_PEER},
-        {12, "\x01", 1, LNET_DROP_TCP_HELLO_PEER},
-        {8, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, LNET_DROP_TCP_HELLO_NID},
-        {24, "\x3a", 1, LNET_DROP_TCP_HELLO_PEER},
-        {48, "\x02", 1, LNET_DROP_TCP_HELLO_TYPE},
-        {48, "\x00", 1, LNET_DROP_TCP_HELLO_TYPE},
-        {48, "\x09", 1, LNET_DROP_TCP_HELLO_TYPE},
-        {52, "\x11", 1, LNET_DROP_TCP_HELLO_NIPS},
+        {0, "\x00\x71\xce\xac", 4, SOCK_DROP(HELLO_MAGIC)}, /* an acceptor's reply */
+        {0, "\x45\x72\x69\x63", 4, SOCK_DROP(HELLO_MAGIC)},
+        {4, "\x04", 1, SOCK_DROP(HELLO_VERSION)},
+        {4, "\x02", 1, SOCK_DROP(HELLO_VERSION)},
+        {8, "\x04", 1, SOCK_DROP(HELLO_PEER)},
+        {12, "\x01", 1, SOCK_DROP(HELLO_PEER)},
+        {8, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, SOCK_DROP(HELLO_NID)},
+        {24, "\x3a", 1, SOCK_DROP(HELLO_PEER)},
+        {48, "\x02", 1, SOCK_DROP(HELLO_TYPE)},
+        {48, "\x00", 1, SOCK_DROP(HELLO_TYPE)},
+        {48, "\x09", 1, SOCK_DROP(HELLO_TYPE)},
+        {52, "\x11", 1, SOCK_DROP(HELLO_NIPS)},
     };
     uint8_t buf[128];
     struct fake_stream *s;
@@ -340,7 +340,7 @@ static void test_refused(void **state)
         s = next_call(SOCK_CTYPE_CONTROL);
         answer(s, NID, SOCK_CTYPE_NONE, INC);
         assert_true(s->closed);
-        assert_int_equal(core.drops[LNET_DROP_TCP_DIAL_REFUSED], i + 1);
+        assert_int_equal(core.drops[SOCK_DROP(DIAL_REFUSED)], i + 1);
         no_call(FAKE_SEC - 1000);
         assert_int_equal(core.ndone, 0);
     }
@@ -446,7 +446,7 @@ static void test_peer_restarted(void **state)
     answer(s, NID, SOCK_CTYPE_BULK_OUT, INC + 1);
     assert_true(s->closed);
     assert_true(old->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_HELLO_STALE], 1);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_STALE)], 1);
     answered_call(SOCK_CTYPE_CONTROL, INC + 1); /* at once */
 }
 

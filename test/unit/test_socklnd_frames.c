@@ -265,7 +265,7 @@ static void test_checksum(void **state)
     fake_feed(bulk_out, frame_buf, fake_frame(frame_buf, NID, OWN, 1000, 7, sum + 1));
     expect_lost(4, LNET_DROP_RX_INCOMPLETE);
     fake_expect_nothing(bulk_out); /* no acknowledgement */
-    expect_all_closed(LNET_DROP_TCP_PAYLOAD_CSUM);
+    expect_all_closed(SOCK_DROP(PAYLOAD_CSUM));
 }
 
 static void test_checksum_of_nothing(void **state)
@@ -273,7 +273,7 @@ static void test_checksum_of_nothing(void **state)
     (void)state;
     fake_feed(control, frame_buf, fake_frame(frame_buf, NID, OWN, 0, 0, 1));
     expect_lost(1, LNET_DROP_RX_INCOMPLETE);
-    expect_all_closed(LNET_DROP_TCP_PAYLOAD_CSUM);
+    expect_all_closed(SOCK_DROP(PAYLOAD_CSUM));
 }
 
 /* ---- frames that end everything ---- */
@@ -305,14 +305,14 @@ static void feed_bad(void **state, const struct bad *bad, bool noop)
         feed_bad(state, &bad, noop);                                                               \
     }
 
-BAD(test_bad_type, true, 0, "\xc2", 1, LNET_DROP_TCP_FRAME_TYPE)
-BAD(test_bad_type_swapped, true, 0, "\x00\x00\x00\xc0", 4, LNET_DROP_TCP_FRAME_TYPE)
-BAD(test_bad_noop_csum, true, 4, "\x01", 1, LNET_DROP_TCP_NOOP_CSUM)
-BAD(test_bad_ack, true, 16, "\x02", 1, LNET_DROP_TCP_ZC_ACK)
-BAD(test_bad_ack_range, true, 8, "\x02\0\0\0\0\0\0\0\x05", 9, LNET_DROP_TCP_ZC_ACK)
-BAD(test_bad_ack_pair, true, 8, "\x05\0\0\0\0\0\0\0\x03", 9, LNET_DROP_TCP_ZC_ACK)
-BAD(test_bad_keepalive_pair, true, 8, "\x05", 1, LNET_DROP_TCP_ZC_ACK)
-BAD(test_bad_piggyback, false, 16, "\x02", 1, LNET_DROP_TCP_ZC_ACK)
+BAD(test_bad_type, true, 0, "\xc2", 1, SOCK_DROP(FRAME_TYPE))
+BAD(test_bad_type_swapped, true, 0, "\x00\x00\x00\xc0", 4, SOCK_DROP(FRAME_TYPE))
+BAD(test_bad_noop_csum, true, 4, "\x01", 1, SOCK_DROP(NOOP_CSUM))
+BAD(test_bad_ack, true, 16, "\x02", 1, SOCK_DROP(ZC_ACK))
+BAD(test_bad_ack_range, true, 8, "\x02\0\0\0\0\0\0\0\x05", 9, SOCK_DROP(ZC_ACK))
+BAD(test_bad_ack_pair, true, 8, "\x05\0\0\0\0\0\0\0\x03", 9, SOCK_DROP(ZC_ACK))
+BAD(test_bad_keepalive_pair, true, 8, "\x05", 1, SOCK_DROP(ZC_ACK))
+BAD(test_bad_piggyback, false, 16, "\x02", 1, SOCK_DROP(ZC_ACK))
 BAD(test_bad_hdr_type, false, 48, "\x07", 1, LNET_DROP_HDR_TYPE)
 BAD(test_bad_hdr_hello, false, 48, "\x04", 1, LNET_DROP_HDR_TYPE)
 BAD(test_bad_get_length, false, 48, "\x02\0\0\0\x01", 5, LNET_DROP_HDR_LEN_NOT_ZERO)
@@ -375,7 +375,7 @@ static void eof_within(size_t len, bool received)
         expect_lost(1, LNET_DROP_RX_INCOMPLETE);
     else
         assert_int_equal(core.nreceived, 0);
-    expect_all_closed(LNET_DROP_TCP_EOF_IN_MESSAGE);
+    expect_all_closed(SOCK_DROP(EOF_IN_MESSAGE));
 }
 
 static void test_eof_in_frame(void **state)
@@ -404,7 +404,7 @@ static void test_eof_in_slop(void **state)
     fake_end(bulk_out, STREAM_END_EOF);
     assert_int_equal(core.nreceived, 1);
     assert_int_equal(core.received[0].result.reason, LNET_DROP_NONE);
-    expect_all_closed(LNET_DROP_TCP_EOF_IN_MESSAGE);
+    expect_all_closed(SOCK_DROP(EOF_IN_MESSAGE));
 }
 
 static void test_reset(void **state)
@@ -413,7 +413,7 @@ static void test_reset(void **state)
     fake_feed(bulk_out, frame_buf, fake_frame(frame_buf, NID, OWN, 100, 0, 0) - 1);
     fake_end(control, STREAM_END_RESET);
     expect_lost(1, LNET_DROP_RX_INCOMPLETE);
-    expect_all_closed(LNET_DROP_TCP_RESET);
+    expect_all_closed(SOCK_DROP(RESET));
     assert_false(core.notified[1].up);
 }
 
@@ -427,7 +427,7 @@ static void test_dies_cancelled(void **state)
     fake_end(control, STREAM_END_RESET);
     assert_int_equal(core.cancels, 1);
     assert_int_equal(core.nreceived, 0);
-    expect_all_closed(LNET_DROP_TCP_RESET);
+    expect_all_closed(SOCK_DROP(RESET));
 }
 
 /* … and does not: then the connection waits for recv(), and so does stopping. */
@@ -437,7 +437,7 @@ static void test_dies_waiting(void **state)
     core.parse = FAKE_LATER;
     fake_feed(bulk_out, frame_buf, fake_frame(frame_buf, NID, OWN, 100, 0, 0));
     fake_end(bulk_out, STREAM_END_RESET);
-    expect_all_closed(LNET_DROP_TCP_RESET);
+    expect_all_closed(SOCK_DROP(RESET));
     assert_int_equal(core.cancels, 1);
     assert_int_equal(core.nreceived, 0);
     fake_advance(100 * FAKE_SEC);
@@ -467,7 +467,7 @@ static void test_breaks_while_parked(void **state)
     fake_feed(bulk_out, frame_buf, 1);
     assert_true(bulk_out->paused);
     fake_end(bulk_out, STREAM_END_RESET);
-    expect_all_closed(LNET_DROP_TCP_RESET);
+    expect_all_closed(SOCK_DROP(RESET));
     fake_recv(100);
     expect_lost(1, LNET_DROP_RX_INCOMPLETE);
 }
@@ -624,7 +624,7 @@ static void test_too_many_segments(void **state)
     assert_int_equal(core.copied, 1);
     fake_feed(bulk_out, frame_buf, fake_frame(frame_buf, NID, OWN, 60000, 0, sum + 1));
     expect_lost(3, LNET_DROP_RX_INCOMPLETE);
-    expect_all_closed(LNET_DROP_TCP_PAYLOAD_CSUM);
+    expect_all_closed(SOCK_DROP(PAYLOAD_CSUM));
 }
 
 /* The core has no memory for segments: after the first bytes the message goes into its buffer. */

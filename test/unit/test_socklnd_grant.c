@@ -432,8 +432,7 @@ static void test_die(void **state)
             kept += seen[i];
     assert_int_equal(kept, n / 2);
     assert_true(nreceived < n);
-    assert_int_equal(drops_sum(),
-                     drops_of(LNET_DROP_TCP_RESET) + drops_of(LNET_DROP_RX_INCOMPLETE));
+    assert_int_equal(drops_sum(), drops_of(SOCK_DROP(RESET)) + drops_of(LNET_DROP_RX_INCOMPLETE));
     down();
 }
 

@@ -177,12 +177,12 @@ static void test_shared_address(void **state)
     s = fake_call("10.0.0.4", 1023);
     fake_feed(s, buf, fake_hello(buf, "10.0.0.4@tcp7", "10.0.0.5@tcp", SOCK_CTYPE_CONTROL, 1));
     assert_true(s->closed); /* named one net and said to come from the other */
-    assert_int_equal(core.drops[LNET_DROP_TCP_HELLO_SOURCE], 1);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_SOURCE)], 1);
     stop(&ni);
     s = fake_call("10.0.0.3", 1021); /* the socket is still there for tcp */
     fake_feed(s, buf, fake_hello(buf, "10.0.0.3@tcp7", "10.0.0.5@tcp7", SOCK_CTYPE_CONTROL, 1));
     assert_true(s->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_REQ_NID], 1);
+    assert_int_equal(core.drops[SOCK_DROP(REQ_NID)], 1);
     fake_up("10.0.0.3", 1020, SOCK_CTYPE_BULK_IN, 1);
 }
 

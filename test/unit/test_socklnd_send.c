@@ -318,7 +318,7 @@ static void test_lost_in_the_middle(void **state)
     expect_result(begun, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_TIMEOUT);
     expect_result(waiting, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR);
     expect_result(small, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR);
-    assert_int_equal(core.drops[LNET_DROP_TCP_RESET], 1);
+    assert_int_equal(core.drops[SOCK_DROP(RESET)], 1);
     assert_int_equal(core.nnotified, 2);
     assert_false(core.notified[1].up);
     fake_advance(10 * FAKE_SEC);
@@ -334,7 +334,7 @@ static void test_send_error(void **state)
     msg = post(0);
     assert_true(control->closed && bulk_out->closed && bulk_in->closed);
     expect_result(msg, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR);
-    assert_int_equal(core.drops[LNET_DROP_TCP_RESET], 1);
+    assert_int_equal(core.drops[SOCK_DROP(RESET)], 1);
 }
 
 /* ---- transports that hold by reference until acknowledged ---- */
@@ -383,7 +383,7 @@ static void test_tx_stall(void **state)
     fake_advance(37 * FAKE_SEC + 12345);
     bulk_out->window = 100;
     msg = post(5000);
-    expect_stall(bulk_out, 50, LNET_DROP_TCP_TX_STALL);
+    expect_stall(bulk_out, 50, SOCK_DROP(TX_STALL));
     expect_result(msg, LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_LOCAL_ERROR);
 }
 
@@ -393,7 +393,7 @@ static void test_tx_stall_16(void **state)
     fake_advance(11 * FAKE_SEC + 999);
     control->window = 0;
     post(0);
-    expect_stall(control, 16, LNET_DROP_TCP_TX_STALL);
+    expect_stall(control, 16, SOCK_DROP(TX_STALL));
 }
 
 /* All was taken by the transport and nothing is acknowledged. */
@@ -404,7 +404,7 @@ static void test_unacked_stall(void **state)
     bulk_out->auto_ack = false;
     post(5000);
     assert_int_equal(core.ndone, 1);
-    expect_stall(bulk_out, 50, LNET_DROP_TCP_TX_STALL);
+    expect_stall(bulk_out, 50, SOCK_DROP(TX_STALL));
 }
 
 /* … though the transport goes on taking messages. */
@@ -419,7 +419,7 @@ static void test_unacked_stall_under_load(void **state)
     }
     fake_advance(13 * FAKE_SEC);
     assert_true(control->closed && bulk_out->closed && bulk_in->closed);
-    assert_int_equal(core.drops[LNET_DROP_TCP_TX_STALL], 1);
+    assert_int_equal(core.drops[SOCK_DROP(TX_STALL)], 1);
     assert_int_equal(core.ndone, 50);
 }
 
@@ -455,7 +455,7 @@ static void test_rx_stall(void **state)
     (void)state;
     fake_advance(37 * FAKE_SEC + 12345);
     fake_feed(bulk_in, buf, fake_frame(buf, NID, OWN, 5000, 0, 0) - 1);
-    expect_stall(bulk_in, 50, LNET_DROP_TCP_RX_STALL);
+    expect_stall(bulk_in, 50, SOCK_DROP(RX_STALL));
     assert_int_equal(core.nreceived, 1);
     assert_int_equal(core.received[0].result.reason, LNET_DROP_RX_INCOMPLETE);
     assert_int_equal(core.received[0].result.health, LNET_HEALTH_REMOTE_ERROR);
@@ -467,7 +467,7 @@ static void test_rx_stall_in_header(void **state)
     fake_advance(FAKE_SEC);
     fake_frame(buf, NID, OWN, 0, 0, 0);
     fake_feed(control, buf, 1);
-    expect_stall(control, 16, LNET_DROP_TCP_RX_STALL);
+    expect_stall(control, 16, SOCK_DROP(RX_STALL));
 }
 
 static void test_idle_is_no_stall(void **state)

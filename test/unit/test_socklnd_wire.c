@@ -4,8 +4,11 @@
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
 #include "test/unit/wire_bytes.h"
 
+#include "test/drops_test.h"
 #include <setjmp.h>
 #include <cmocka.h>
+
+REGISTER_DROPS(sock_drops);
 
 #define ROWS(t) (sizeof(t) / sizeof((t)[0]))
 
@@ -87,7 +90,7 @@ static void assert_req(const char *hex, uint32_t version, bool flip, const char 
         size_t need = i < 4 ? 4 - i : i < 8 ? 8 - i : len - i;
 
         assert_stage(sock_req_stage(wire, i), LNET_DROP_NONE, false, need);
-        assert_int_equal(sock_req_decode(wire, i, &req), LNET_DROP_TCP_REQ_EOF);
+        assert_int_equal(sock_req_decode(wire, i, &req), SOCK_DROP(REQ_EOF));
     }
     assert_stage(sock_req_stage(wire, len), LNET_DROP_NONE, false, 0);
     assert_stage(sock_req_stage(wire, len + 56), LNET_DROP_NONE, false, 0);
@@ -130,17 +133,17 @@ static const struct {
     enum lnet_drop drop;
     bool answer;
 } bad_reqs[] = {
-    {"63 69 72 45", LNET_DROP_TCP_REQ_MAGIC, true}, /* generic magic: before more is read */
-    {"45 72 69 63", LNET_DROP_TCP_REQ_MAGIC, true},
-    {"ed 0d bc ee", LNET_DROP_TCP_REQ_MAGIC, false}, /* TCP v1 */
-    {"ee bc 0d ed", LNET_DROP_TCP_REQ_MAGIC, false},
-    {"de ad be ef", LNET_DROP_TCP_REQ_MAGIC, false},
-    {"00 00 00 00", LNET_DROP_TCP_REQ_MAGIC, false},
-    {"00 71 ce ac 00 00 00 00", LNET_DROP_TCP_REQ_VERSION, true},
-    {"00 71 ce ac 03 00 00 00", LNET_DROP_TCP_REQ_VERSION, true},
-    {"00 71 ce ac 00 00 00 01", LNET_DROP_TCP_REQ_VERSION, true},
-    {"ac ce 71 00 01 00 00 00", LNET_DROP_TCP_REQ_VERSION, true},
-    {"ac ce 71 00 00 00 00 03", LNET_DROP_TCP_REQ_VERSION, true},
+    {"63 69 72 45", SOCK_DROP(REQ_MAGIC), true}, /* generic magic: before more is read */
+    {"45 72 69 63", SOCK_DROP(REQ_MAGIC), true},
+    {"ed 0d bc ee", SOCK_DROP(REQ_MAGIC), false}, /* TCP v1 */
+    {"ee bc 0d ed", SOCK_DROP(REQ_MAGIC), false},
+    {"de ad be ef", SOCK_DROP(REQ_MAGIC), false},
+    {"00 00 00 00", SOCK_DROP(REQ_MAGIC), false},
+    {"00 71 ce ac 00 00 00 00", SOCK_DROP(REQ_VERSION), true},
+    {"00 71 ce ac 03 00 00 00", SOCK_DROP(REQ_VERSION), true},
+    {"00 71 ce ac 00 00 00 01", SOCK_DROP(REQ_VERSION), true},
+    {"ac ce 71 00 01 00 00 00", SOCK_DROP(REQ_VERSION), true},
+    {"ac ce 71 00 00 00 00 03", SOCK_DROP(REQ_VERSION), true},
 };
 
 static void test_bad_req(void **state)
@@ -155,12 +158,12 @@ static void test_bad_req(void **state)
     }
     unhex(REQ_V1, wire, sizeof(wire));
     wire[15] = 1; /* top byte of the nid4 */
-    assert_int_equal(sock_req_decode(wire, 16, &req), LNET_DROP_TCP_REQ_NID);
+    assert_int_equal(sock_req_decode(wire, 16, &req), SOCK_DROP(REQ_NID));
     memset(wire + 8, 0xff, 8);
-    assert_int_equal(sock_req_decode(wire, 16, &req), LNET_DROP_TCP_REQ_NID);
+    assert_int_equal(sock_req_decode(wire, 16, &req), SOCK_DROP(REQ_NID));
     unhex(REQ_V2, wire, sizeof(wire));
     wire[8] = 16;
-    assert_int_equal(sock_req_decode(wire, 28, &req), LNET_DROP_TCP_REQ_NID);
+    assert_int_equal(sock_req_decode(wire, 28, &req), SOCK_DROP(REQ_NID));
 }
 
 static void test_first_magic(void **state)
@@ -206,7 +209,7 @@ static void assert_hello(const char *hex, uint32_t version, const struct sock_he
         size_t need = i < 4 ? 4 - i : i < 8 ? 8 - i : i < base ? base - i : len - i;
 
         assert_stage(sock_hello_stage(wire, i, version), LNET_DROP_NONE, false, need);
-        assert_int_equal(sock_hello_decode(wire, i, version, &h), LNET_DROP_TCP_REQ_EOF);
+        assert_int_equal(sock_hello_decode(wire, i, version, &h), SOCK_DROP(REQ_EOF));
     }
     assert_stage(sock_hello_stage(wire, len, version), LNET_DROP_NONE, false, 0);
     assert_stage(sock_hello_stage(wire, sizeof(wire), version), LNET_DROP_NONE, false, 0);
@@ -259,18 +262,18 @@ static const struct {
     enum lnet_drop drop;
     bool answer;
 } bad_hellos[] = {
-    {"00 71 ce ac", 3, LNET_DROP_TCP_HELLO_MAGIC, false},
-    {"45 72 69 63", 3, LNET_DROP_TCP_HELLO_MAGIC, false}, /* the other byte order */
-    {"de ad be ef", 3, LNET_DROP_TCP_HELLO_MAGIC, false},
-    {"ed 0d bc ee 01 00 00 00", 3, LNET_DROP_TCP_HELLO_VERSION, true}, /* v1 */
-    {"63 69 72 45 00 00 00 00", 3, LNET_DROP_TCP_HELLO_VERSION, true},
-    {"63 69 72 45 01 00 00 00", 3, LNET_DROP_TCP_HELLO_VERSION, true},
-    {"63 69 72 45 02 00 00 00", 3, LNET_DROP_TCP_HELLO_VERSION, true},
-    {"63 69 72 45 04 00 00 00", 3, LNET_DROP_TCP_HELLO_VERSION, true},
-    {"63 69 72 45 05 00 00 00", 3, LNET_DROP_TCP_HELLO_VERSION, true},
-    {"63 69 72 45 03 00 00 00", 4, LNET_DROP_TCP_HELLO_VERSION, true},
-    {"63 69 72 45 00 00 00 03", 3, LNET_DROP_TCP_HELLO_VERSION, true},
-    {"63 69 72 45 07 00 00 00", 7, LNET_DROP_TCP_HELLO_VERSION, true}, /* we do not speak it */
+    {"00 71 ce ac", 3, SOCK_DROP(HELLO_MAGIC), false},
+    {"45 72 69 63", 3, SOCK_DROP(HELLO_MAGIC), false}, /* the other byte order */
+    {"de ad be ef", 3, SOCK_DROP(HELLO_MAGIC), false},
+    {"ed 0d bc ee 01 00 00 00", 3, SOCK_DROP(HELLO_VERSION), true}, /* v1 */
+    {"63 69 72 45 00 00 00 00", 3, SOCK_DROP(HELLO_VERSION), true},
+    {"63 69 72 45 01 00 00 00", 3, SOCK_DROP(HELLO_VERSION), true},
+    {"63 69 72 45 02 00 00 00", 3, SOCK_DROP(HELLO_VERSION), true},
+    {"63 69 72 45 04 00 00 00", 3, SOCK_DROP(HELLO_VERSION), true},
+    {"63 69 72 45 05 00 00 00", 3, SOCK_DROP(HELLO_VERSION), true},
+    {"63 69 72 45 03 00 00 00", 4, SOCK_DROP(HELLO_VERSION), true},
+    {"63 69 72 45 00 00 00 03", 3, SOCK_DROP(HELLO_VERSION), true},
+    {"63 69 72 45 07 00 00 00", 7, SOCK_DROP(HELLO_VERSION), true}, /* we do not speak it */
 };
 
 static void test_bad_hello_start(void **state)
@@ -299,38 +302,38 @@ static enum lnet_drop hello_with(const char *hex, size_t offset, const char *byt
 
 static void test_bad_hello_fields(void **state)
 {
-    assert_int_equal(hello_with(HELLO_V3, 48, "04 00 00 00"), LNET_DROP_TCP_HELLO_TYPE);
-    assert_int_equal(hello_with(HELLO_V3, 48, "07 00 00 00"), LNET_DROP_TCP_HELLO_TYPE);
-    assert_int_equal(hello_with(HELLO_V3, 48, "fe ff ff ff"), LNET_DROP_TCP_HELLO_TYPE);
+    assert_int_equal(hello_with(HELLO_V3, 48, "04 00 00 00"), SOCK_DROP(HELLO_TYPE));
+    assert_int_equal(hello_with(HELLO_V3, 48, "07 00 00 00"), SOCK_DROP(HELLO_TYPE));
+    assert_int_equal(hello_with(HELLO_V3, 48, "fe ff ff ff"), SOCK_DROP(HELLO_TYPE));
     assert_int_equal(hello_with(HELLO_V3, 48, "00 00 00 00"), LNET_DROP_NONE);
     assert_int_equal(hello_with(HELLO_V3, 48, "03 00 00 00"), LNET_DROP_NONE);
     assert_int_equal(hello_with(HELLO_V3, 48, "ff ff ff ff"), LNET_DROP_NONE);
-    assert_int_equal(hello_with(HELLO_V4, 72, "04 00 00 00"), LNET_DROP_TCP_HELLO_TYPE);
+    assert_int_equal(hello_with(HELLO_V4, 72, "04 00 00 00"), SOCK_DROP(HELLO_TYPE));
     /* NIDs: source and destination */
-    assert_int_equal(hello_with(HELLO_V3, 8, "ff ff ff ff ff ff ff ff"), LNET_DROP_TCP_HELLO_NID);
-    assert_int_equal(hello_with(HELLO_V3, 15, "01"), LNET_DROP_TCP_HELLO_NID);
-    assert_int_equal(hello_with(HELLO_V3, 14, "ff"), LNET_DROP_TCP_HELLO_NID);
-    assert_int_equal(hello_with(HELLO_V3, 23, "01"), LNET_DROP_TCP_HELLO_NID);
+    assert_int_equal(hello_with(HELLO_V3, 8, "ff ff ff ff ff ff ff ff"), SOCK_DROP(HELLO_NID));
+    assert_int_equal(hello_with(HELLO_V3, 15, "01"), SOCK_DROP(HELLO_NID));
+    assert_int_equal(hello_with(HELLO_V3, 14, "ff"), SOCK_DROP(HELLO_NID));
+    assert_int_equal(hello_with(HELLO_V3, 23, "01"), SOCK_DROP(HELLO_NID));
     assert_int_equal(hello_with(HELLO_V3, 16, "ff ff ff ff ff ff ff ff"), LNET_DROP_NONE);
-    assert_int_equal(hello_with(HELLO_V4, 8, "0d"), LNET_DROP_TCP_HELLO_NID);
-    assert_int_equal(hello_with(HELLO_V4, 9, "ff"), LNET_DROP_TCP_HELLO_NID);
-    assert_int_equal(hello_with(HELLO_V4, 8, "00"), LNET_DROP_TCP_HELLO_NID);
-    assert_int_equal(hello_with(HELLO_V4, 28, "0d"), LNET_DROP_TCP_HELLO_NID);
+    assert_int_equal(hello_with(HELLO_V4, 8, "0d"), SOCK_DROP(HELLO_NID));
+    assert_int_equal(hello_with(HELLO_V4, 9, "ff"), SOCK_DROP(HELLO_NID));
+    assert_int_equal(hello_with(HELLO_V4, 8, "00"), SOCK_DROP(HELLO_NID));
+    assert_int_equal(hello_with(HELLO_V4, 28, "0d"), SOCK_DROP(HELLO_NID));
     assert_int_equal(hello_with(HELLO_V4, 29, "ff"), LNET_DROP_NONE);
     /* addresses */
-    assert_int_equal(hello_with(HELLO_V3, 52, "11 00 00 00"), LNET_DROP_TCP_HELLO_NIPS);
-    assert_int_equal(hello_with(HELLO_V3, 52, "ff ff ff ff"), LNET_DROP_TCP_HELLO_NIPS);
+    assert_int_equal(hello_with(HELLO_V3, 52, "11 00 00 00"), SOCK_DROP(HELLO_NIPS));
+    assert_int_equal(hello_with(HELLO_V3, 52, "ff ff ff ff"), SOCK_DROP(HELLO_NIPS));
     assert_int_equal(hello_with(HELLO_V3, 52, "10 00 00 00"), LNET_DROP_NONE);
-    assert_int_equal(hello_with(HELLO_V3, 52, "01 00 00 00 00 00 00 00"), LNET_DROP_TCP_HELLO_NIPS);
+    assert_int_equal(hello_with(HELLO_V3, 52, "01 00 00 00 00 00 00 00"), SOCK_DROP(HELLO_NIPS));
     assert_int_equal(hello_with(HELLO_V3, 52, "02 00 00 00 01 00 00 00 00 00 00 00"),
-                     LNET_DROP_TCP_HELLO_NIPS);
+                     SOCK_DROP(HELLO_NIPS));
     /* v4 has no list, whatever it counts */
     assert_int_equal(hello_with(HELLO_V4, 76, "ff ff 00 00"), LNET_DROP_NONE);
     assert_stage(sock_hello_stage(wire, 80, 4), LNET_DROP_NONE, false, 0);
     /* too many addresses are refused before they are read */
     unhex(HELLO_V3, wire, sizeof(wire));
     wire[52] = 17;
-    assert_stage(sock_hello_stage(wire, 56, 3), LNET_DROP_TCP_HELLO_NIPS, false, 0);
+    assert_stage(sock_hello_stage(wire, 56, 3), SOCK_DROP(HELLO_NIPS), false, 0);
 }
 
 static void test_hello_not_sayable(void **state)
@@ -439,7 +442,7 @@ static const struct { /* §8.6 first, then the rest of the table in §4.5 */
      {0, 1, 1, false, true},
      0},
     {"c0000000 00000000 0200000000000000 0100000000000000",
-     LNET_DROP_TCP_ZC_ACK,
+     SOCK_DROP(ZC_ACK),
      {0, 0, 0, false, false},
      0},
     {"c0000000 00000000 0100000000000000 ffffffffffffffff",
@@ -485,12 +488,9 @@ static void test_bad_frames(void **state)
         const char *bytes;
         enum lnet_drop drop;
     } rows[] = {
-        {"c2000000 00000000", LNET_DROP_TCP_FRAME_TYPE},
-        {"00000000 00000000", LNET_DROP_TCP_FRAME_TYPE},
-        {"000000c1 00000000", LNET_DROP_TCP_FRAME_TYPE},
-        {"c1000001 00000000", LNET_DROP_TCP_FRAME_TYPE},
-        {"c0000000 01000000", LNET_DROP_TCP_NOOP_CSUM},
-        {"c0000000 feffffff", LNET_DROP_TCP_NOOP_CSUM},
+        {"c2000000 00000000", SOCK_DROP(FRAME_TYPE)}, {"00000000 00000000", SOCK_DROP(FRAME_TYPE)},
+        {"000000c1 00000000", SOCK_DROP(FRAME_TYPE)}, {"c1000001 00000000", SOCK_DROP(FRAME_TYPE)},
+        {"c0000000 01000000", SOCK_DROP(NOOP_CSUM)},  {"c0000000 feffffff", SOCK_DROP(NOOP_CSUM)},
         {"c0000000 ffffffff", LNET_DROP_NONE}, /* the sum of no bytes, §4.6 */
         {"c1000000 01000000", LNET_DROP_NONE}, /* to be compared with the payload */
     };

@@ -4,8 +4,12 @@
 #include "lib/lnet/wire/lnet_wire.h"
 #include "test/unit/wire_bytes.h"
 
+#include "lib/lnd_eth/socklnd/sock_drops.h"
+#include "test/drops_test.h"
 #include <setjmp.h>
 #include <cmocka.h>
+
+REGISTER_DROPS(sock_drops);
 
 #define ROWS(t) (sizeof(t) / sizeof((t)[0]))
 
@@ -291,31 +295,55 @@ static void assert_name_is_stable(const char *name)
 
 static void test_drop_table(void **state)
 {
-    for (int i = 0; i < LNET_DROP_COUNT; i++) {
-        const struct lnet_drop_info *row = lnet_drop_info((enum lnet_drop)i);
+    enum lnet_drop reason = LNET_DROP_NONE;
+    unsigned rows = 0;
+
+    do {
+        const struct lnet_drop_info *row = lnet_drop_info(reason);
 
         assert_non_null(row->name);
         assert_name_is_stable(row->name);
         assert_string_not_equal(lnet_drop_kind_name(row->kind), "unknown");
         assert_int_equal(row->text[strlen(row->text) - 1], '.');
-        for (int k = 0; k < i; k++)
-            assert_string_not_equal(row->name, lnet_drop_info((enum lnet_drop)k)->name);
-    }
+        for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d && d < reason;
+             d = lnet_drop_next(d))
+            assert_string_not_equal(row->name, lnet_drop_info(d)->name);
+        rows++;
+        reason = lnet_drop_next(reason);
+    } while (reason != LNET_DROP_NONE);
+    assert_int_equal(rows, LNET_DROP_CORE_COUNT + sock_drops.count);
+    assert_ptr_equal(lnet_drop_info(LNET_DROP_CORE_COUNT), lnet_drop_info(LNET_DROP_NONE));
     assert_ptr_equal(lnet_drop_info(LNET_DROP_COUNT), lnet_drop_info(LNET_DROP_NONE));
     assert_ptr_equal(lnet_drop_info((enum lnet_drop) - 1), lnet_drop_info(LNET_DROP_NONE));
     assert_string_equal(lnet_drop_info(LNET_DROP_HDR_TYPE)->name, "hdr_bad_type");
-    assert_int_equal(lnet_drop_info(LNET_DROP_TCP_PORT)->kind, DROP_KIND_REFUSAL);
+    assert_int_equal(lnet_drop_info(SOCK_DROP(PORT))->kind, DROP_KIND_REFUSAL);
     assert_string_equal(lnet_drop_kind_name((enum lnet_drop_kind)9), "unknown");
+}
+
+/* A block of numbers belongs to one table; a table that does not fit is refused. */
+static void test_drop_blocks(void **state)
+{
+    static const struct lnet_drop_info row = {"other", DROP_KIND_MESSAGE, "Other.", "Other."};
+    static const struct lnet_drop_table taken = {SOCK_DROP_BLOCK, 1, &row}, core = {0, 1, &row},
+                                        beyond = {LNET_DROP_BLOCKS, 1, &row},
+                                        large = {LNET_DROP_BLOCKS - 1, LNET_DROP_BLOCK + 1, &row};
+
+    assert_true(lnet_drops_register(&sock_drops));
+    assert_false(lnet_drops_register(&taken));
+    assert_false(lnet_drops_register(&core));
+    assert_false(lnet_drops_register(&beyond));
+    assert_false(lnet_drops_register(&large));
+    assert_string_equal(lnet_drop_info(SOCK_DROP(PORT))->name, "tcp_source_port");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_worked_get4),       cmocka_unit_test(test_worked_get16),
-        cmocka_unit_test(test_worked_reply),      cmocka_unit_test(test_put_ack_layout),
-        cmocka_unit_test(test_type_and_length),   cmocka_unit_test(test_bad_nids),
-        cmocka_unit_test(test_round_trip_random), cmocka_unit_test(test_type_names),
-        cmocka_unit_test(test_drop_table),
+        cmocka_unit_test(test_drop_blocks),    cmocka_unit_test(test_worked_get4),
+        cmocka_unit_test(test_worked_get16),   cmocka_unit_test(test_worked_reply),
+        cmocka_unit_test(test_put_ack_layout), cmocka_unit_test(test_type_and_length),
+        cmocka_unit_test(test_bad_nids),       cmocka_unit_test(test_round_trip_random),
+        cmocka_unit_test(test_type_names),     cmocka_unit_test(test_drop_table),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

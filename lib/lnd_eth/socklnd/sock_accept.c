@@ -126,11 +126,11 @@ static enum lnet_drop decide(struct sock_peer *sp, const struct sock_hello *in,
     const struct lnet_nid *mine = &sp->sni->ni->nid;
 
     if (sp->base.connecting == LND_CONNECT_RUN && memcmp(&in->src_nid, mine, sizeof(*mine)) < 0)
-        return LNET_DROP_TCP_HELLO_RACE;
+        return SOCK_DROP(HELLO_RACE);
     if (sp->base.nconns > 0 && in->src_incarnation != sp->base.incarnation)
-        return LNET_DROP_TCP_HELLO_STALE;
+        return SOCK_DROP(HELLO_STALE);
     if (sp->count[type] >= type_limit(type))
-        return LNET_DROP_TCP_HELLO_DUPLICATE;
+        return SOCK_DROP(HELLO_DUPLICATE);
     return LNET_DROP_NONE;
 }
 
@@ -140,11 +140,11 @@ static void answer_none(struct sock_hs *hs, struct sock_peer *sp, enum lnet_drop
     uint8_t buf[SOCK_HELLO_MAX];
 
     sock_event(hs->sni, reason, &hs->in.src_nid, NULL);
-    if (reason == LNET_DROP_TCP_HELLO_STALE)
+    if (reason == SOCK_DROP(HELLO_STALE))
         sock_peer_restarted(sp, hs->in.src_incarnation);
     /* A peer that gave up its ends while the link was down calls anew, and ours are in its way
      * until its RST comes. */
-    if (reason == LNET_DROP_TCP_HELLO_DUPLICATE)
+    if (reason == SOCK_DROP(HELLO_DUPLICATE))
         sock_peer_probe(sp);
     write_all(
         hs->stream, buf,
@@ -158,7 +158,7 @@ static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type
     if (!c || hs->stream->ops->attach(hs->stream, &sock_conn_events, c) < 0) {
         static const struct lnd_close why = {.tx = LNET_DROP_NEXT_HOP_LOST};
 
-        sock_event(hs->sni, LNET_DROP_TCP_NO_MEMORY, &hs->in.src_nid, NULL);
+        sock_event(hs->sni, SOCK_DROP(NO_MEMORY), &hs->in.src_nid, NULL);
         if (c)
             sock_conn_close(c, &why);
         return;
@@ -178,7 +178,7 @@ static bool decide_at_home(struct sock_hs *hs)
     enum sock_ctype type = sock_ctype_invert(hs->in.ctype);
     struct lnet_peer_ni *peer;
     struct sock_peer *sp = NULL;
-    enum lnet_drop drop = LNET_DROP_TCP_NO_MEMORY;
+    enum lnet_drop drop = SOCK_DROP(NO_MEMORY);
     bool decided = true;
 
     peer = lnet_peer_get(sni->ni->node, &hs->in.src_nid);
@@ -189,8 +189,7 @@ static bool decide_at_home(struct sock_hs *hs)
     } else {
         lnd_peer_hold(&sp->base);
         drop = decide(sp, &hs->in, type);
-        if (!hs->waited &&
-            (drop == LNET_DROP_TCP_HELLO_STALE || drop == LNET_DROP_TCP_HELLO_DUPLICATE))
+        if (!hs->waited && (drop == SOCK_DROP(HELLO_STALE) || drop == SOCK_DROP(HELLO_DUPLICATE)))
             decided = false;
         else if (drop == LNET_DROP_NONE)
             admit(hs, sp, type);
@@ -258,11 +257,11 @@ static bool source_allowed(const struct sock_hs *hs)
 static enum lnet_drop check_hello(const struct sock_hs *hs)
 {
     if (lnet_nid_is_mine(hs->sni->ni->node, &hs->in.src_nid))
-        return LNET_DROP_TCP_HELLO_NID;
+        return SOCK_DROP(HELLO_NID);
     if (hs->in.ctype == SOCK_CTYPE_NONE)
-        return LNET_DROP_TCP_HELLO_TYPE;
+        return SOCK_DROP(HELLO_TYPE);
     if (!source_allowed(hs))
-        return LNET_DROP_TCP_HELLO_SOURCE;
+        return SOCK_DROP(HELLO_SOURCE);
     return LNET_DROP_NONE;
 }
 
@@ -316,7 +315,7 @@ static bool request_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
     if (drop == LNET_DROP_NONE) {
         hs->sni = find_target(hs->listener, &req.target);
         if (!hs->sni)
-            drop = LNET_DROP_TCP_REQ_NID;
+            drop = SOCK_DROP(REQ_NID);
     }
     if (drop != LNET_DROP_NONE) {
         refuse(hs, drop);
@@ -373,12 +372,12 @@ static void hs_writable(void *user)
 static void hs_closed(void *user, enum stream_end end)
 {
     (void)end;
-    refuse(user, LNET_DROP_TCP_REQ_EOF);
+    refuse(user, SOCK_DROP(REQ_EOF));
 }
 
 static void hs_timer(struct reactor_timer *t)
 {
-    refuse(lnd_container(t, struct sock_hs, timer), LNET_DROP_TCP_REQ_TIMEOUT);
+    refuse(lnd_container(t, struct sock_hs, timer), SOCK_DROP(REQ_TIMEOUT));
 }
 
 static const struct stream_events hs_events = {
@@ -402,9 +401,9 @@ static bool too_many(const struct sock_listener *l, const union stream_addr *add
 static enum lnet_drop check_caller(const struct sock_listener *l, const union stream_addr *addr)
 {
     if (l->sock->opts.accept == SOCK_ACCEPT_SECURE && sock_addr_port(addr) > SOCK_PORT_MAX)
-        return LNET_DROP_TCP_PORT;
+        return SOCK_DROP(PORT);
     if (too_many(l, addr) || !l->shard->hss.free)
-        return LNET_DROP_TCP_REQ_LIMIT;
+        return SOCK_DROP(REQ_LIMIT);
     return LNET_DROP_NONE;
 }
 
@@ -431,7 +430,7 @@ static void accepted(void *user, struct stream *s, const union stream_addr *addr
     reactor_timer_init(&hs->timer, hs_timer);
     TAILQ_INSERT_TAIL(&l->hss, hs, link);
     if (s->ops->attach(s, &hs_events, hs) < 0) {
-        refuse(hs, LNET_DROP_TCP_NO_MEMORY);
+        refuse(hs, SOCK_DROP(NO_MEMORY));
         return;
     }
     arm_read(hs);

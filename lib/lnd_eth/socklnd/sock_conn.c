@@ -50,11 +50,11 @@ static void ended(struct sock_conn *c, enum stream_end end)
     if (!c->base.listed)
         return;
     if (end != STREAM_END_EOF) {
-        why.event = LNET_DROP_TCP_RESET;
+        why.event = SOCK_DROP(RESET);
         why.begun =
             end == STREAM_END_TIMEOUT ? LNET_HEALTH_REMOTE_TIMEOUT : LNET_HEALTH_LOCAL_ERROR;
     } else if (c->rx_begun) {
-        why.event = LNET_DROP_TCP_EOF_IN_MESSAGE;
+        why.event = SOCK_DROP(EOF_IN_MESSAGE);
     }
     sock_peer_close(c->sp, &why, c->rx_state > SOCK_RX_HDR ? &c->rx.hdr : NULL);
 }
@@ -156,7 +156,7 @@ void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lne
         .rx = LNET_DROP_RX_INCOMPLETE,
         .queued = LNET_HEALTH_LOCAL_ERROR,
         .begun = LNET_HEALTH_LOCAL_ERROR,
-        .abort = reason == LNET_DROP_TCP_TX_STALL || reason == LNET_DROP_TCP_RX_STALL,
+        .abort = reason == SOCK_DROP(TX_STALL) || reason == SOCK_DROP(RX_STALL),
     };
 
     if (c->base.listed) /* else it is being closed already */
@@ -191,13 +191,13 @@ bool sock_conn_check(struct sock_conn *c, uint64_t now)
     if (sock_tx_idle(c) && st.unacked == 0)
         c->tx_us = now;
     if (now - c->tx_us >= sock_timeout_us(c->sp->sni)) {
-        sock_conn_fail(c, LNET_DROP_TCP_TX_STALL, c->txq ? &c->txq->hdr : NULL);
+        sock_conn_fail(c, SOCK_DROP(TX_STALL), c->txq ? &c->txq->hdr : NULL);
         return false;
     }
     if (c->rx_begun && !c->parked)
         c->stream->ops->rx_pause(c->stream, false); /* what waits for more shows that it moves */
     if (rx_stalled(c, now)) {
-        sock_conn_fail(c, LNET_DROP_TCP_RX_STALL, c->rx_state > SOCK_RX_HDR ? &c->rx.hdr : NULL);
+        sock_conn_fail(c, SOCK_DROP(RX_STALL), c->rx_state > SOCK_RX_HDR ? &c->rx.hdr : NULL);
         return false;
     }
     return true;

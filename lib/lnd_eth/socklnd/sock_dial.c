@@ -59,7 +59,7 @@ static uint64_t retry_us(const struct sock_peer *sp)
 
 static void refused(struct sock_peer *sp)
 {
-    sock_event(sp->sni, LNET_DROP_TCP_DIAL_REFUSED, &sp->base.peer->nid, NULL);
+    sock_event(sp->sni, SOCK_DROP(DIAL_REFUSED), &sp->base.peer->nid, NULL);
     if (++sp->dial.refusals >= REFUSALS_MAX && has_each(sp)) {
         sp->dial.complete = true;
         dial_done(sp);
@@ -128,7 +128,7 @@ static enum lnet_health health_of_end(enum stream_end end)
 
 static void connect_failed(struct sock_peer *sp, enum lnet_health health)
 {
-    sock_event(sp->sni, LNET_DROP_TCP_DIAL_FAILED, &sp->base.peer->nid, NULL);
+    sock_event(sp->sni, SOCK_DROP(DIAL_FAILED), &sp->base.peer->nid, NULL);
     dial_failed(sp, health);
 }
 
@@ -138,7 +138,7 @@ static void dial_one(struct sock_peer *sp, enum sock_ctype type)
     int rc;
 
     if (!c) {
-        sock_event(sp->sni, LNET_DROP_TCP_NO_MEMORY, &sp->base.peer->nid, NULL);
+        sock_event(sp->sni, SOCK_DROP(NO_MEMORY), &sp->base.peer->nid, NULL);
         dial_failed(sp, LNET_HEALTH_LOCAL_ERROR);
         return;
     }
@@ -230,7 +230,7 @@ static void hello_wrong(struct sock_peer *sp, enum lnet_drop reason)
 /* The peer has restarted: what we had with it before is dead, §2.5 #4. */
 static void peer_restarted(struct sock_peer *sp, uint64_t incarnation)
 {
-    sock_event(sp->sni, LNET_DROP_TCP_HELLO_STALE, &sp->base.peer->nid, NULL);
+    sock_event(sp->sni, SOCK_DROP(HELLO_STALE), &sp->base.peer->nid, NULL);
     sock_peer_restarted(sp, incarnation);
     dial_again(sp, 0);
 }
@@ -240,11 +240,11 @@ static void hello_answered(struct sock_conn *c, const struct sock_hello *in)
     struct sock_peer *sp = c->sp;
 
     if (!nid_same(&in->src_nid, &sp->base.peer->nid) || in->src_pid != LNET_PID_LUSTRE) {
-        hello_wrong(sp, LNET_DROP_TCP_HELLO_PEER);
+        hello_wrong(sp, SOCK_DROP(HELLO_PEER));
     } else if (in->ctype == SOCK_CTYPE_NONE) {
         refused(sp);
     } else if (sock_ctype_invert(in->ctype) != c->type) {
-        hello_wrong(sp, LNET_DROP_TCP_HELLO_TYPE);
+        hello_wrong(sp, SOCK_DROP(HELLO_TYPE));
     } else if (sp->base.nconns > 0 && in->src_incarnation != sp->base.incarnation) {
         peer_restarted(sp, in->src_incarnation);
     } else {

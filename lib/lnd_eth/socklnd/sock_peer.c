@@ -226,7 +226,7 @@ void sock_peer_close(struct sock_peer *sp, const struct lnd_close *why, const st
 void sock_peer_restarted(struct sock_peer *sp, uint64_t incarnation)
 {
     static const struct lnd_close why = {
-        .cause = LNET_DROP_TCP_HELLO_STALE,
+        .cause = SOCK_DROP(HELLO_STALE),
         .tx = LNET_DROP_NEXT_HOP_LOST,
         .rx = LNET_DROP_RX_INCOMPLETE,
         .queued = LNET_HEALTH_LOCAL_ERROR,

@@ -309,7 +309,7 @@ static void payload_done(struct sock_conn *c)
     uint64_t cookie = sock_frame_zc_req(&c->frame);
 
     if (checksummed(c) && c->crc != c->frame.csum) {
-        sock_conn_fail(c, LNET_DROP_TCP_PAYLOAD_CSUM, &c->rx.hdr);
+        sock_conn_fail(c, SOCK_DROP(PAYLOAD_CSUM), &c->rx.hdr);
         return;
     }
     if (cookie != 0)
@@ -338,7 +338,7 @@ static enum lnet_drop check_zc_ack(const struct sock_frame *frame)
     enum lnet_drop drop = sock_frame_zc_ack(frame, &ack);
 
     if (drop == LNET_DROP_NONE && ack.count > 0)
-        drop = LNET_DROP_TCP_ZC_ACK;
+        drop = SOCK_DROP(ZC_ACK);
     return drop;
 }
 

@@ -230,7 +230,7 @@ static void report(struct sock_conn *c, struct lnet_msg *done)
 static void send_failed(struct sock_conn *c, int err)
 {
     struct lnd_close why = {
-        .event = LNET_DROP_TCP_RESET,
+        .event = SOCK_DROP(RESET),
         .tx = LNET_DROP_NEXT_HOP_LOST,
         .rx = LNET_DROP_RX_INCOMPLETE,
         .queued = LNET_HEALTH_LOCAL_ERROR,

@@ -94,9 +94,9 @@ struct sock_stage sock_req_stage(const void *buf, size_t len)
         return NEED(MAGIC_SIZE - len);
     magic = sock_magic(buf);
     if (magic == SOCK_FIRST_LNET || magic == SOCK_FIRST_LNET_FLIP)
-        return ANSWER(LNET_DROP_TCP_REQ_MAGIC);
+        return ANSWER(SOCK_DROP(REQ_MAGIC));
     if (magic != SOCK_FIRST_ACCEPTOR && magic != SOCK_FIRST_ACCEPTOR_FLIP)
-        return REFUSE(LNET_DROP_TCP_REQ_MAGIC);
+        return REFUSE(SOCK_DROP(REQ_MAGIC));
     if (len < VERSION_END)
         return NEED(VERSION_END - len);
     switch (req_version(buf, magic == SOCK_FIRST_ACCEPTOR_FLIP)) {
@@ -105,7 +105,7 @@ struct sock_stage sock_req_stage(const void *buf, size_t len)
     case SOCK_REQ_V2:
         return want(len, SOCK_REQ16_SIZE);
     default:
-        return ANSWER(LNET_DROP_TCP_REQ_VERSION);
+        return ANSWER(SOCK_DROP(REQ_VERSION));
     }
 }
 
@@ -117,7 +117,7 @@ static enum lnet_drop req_nid4(const void *buf, bool flip, struct lnet_nid *out)
     memcpy(&w, buf, sizeof(w));
     nid4 = flip ? be64toh(w.nid) : le64toh(w.nid);
     *out = nid_from_u64(nid4);
-    return nid4_wire_valid(nid4) ? LNET_DROP_NONE : LNET_DROP_TCP_REQ_NID;
+    return nid4_wire_valid(nid4) ? LNET_DROP_NONE : SOCK_DROP(REQ_NID);
 }
 
 enum lnet_drop sock_req_decode(const void *buf, size_t len, struct sock_req *out)
@@ -128,14 +128,14 @@ enum lnet_drop sock_req_decode(const void *buf, size_t len, struct sock_req *out
     if (stage.drop != LNET_DROP_NONE)
         return stage.drop;
     if (stage.need > 0)
-        return LNET_DROP_TCP_REQ_EOF;
+        return SOCK_DROP(REQ_EOF);
     out->flip = sock_magic(buf) == SOCK_FIRST_ACCEPTOR_FLIP;
     out->version = req_version(buf, out->flip);
     if (out->version == SOCK_REQ_V1)
         return req_nid4(buf, out->flip, &out->target);
     memcpy(&w, buf, sizeof(w));
     out->target = w.nid; /* never swapped */
-    return nid_wire_valid(&w.nid) ? LNET_DROP_NONE : LNET_DROP_TCP_REQ_NID;
+    return nid_wire_valid(&w.nid) ? LNET_DROP_NONE : SOCK_DROP(REQ_NID);
 }
 
 size_t sock_req_encode(const struct lnet_nid *target, uint8_t buf[SOCK_REQ_MAX])
@@ -182,7 +182,7 @@ static struct sock_stage hello_v3_stage(const void *buf, size_t len)
         return NEED(SOCK_HELLO4_SIZE - len);
     nips = peek32(buf, offsetof(struct sock_wire_hello4, nips));
     if (nips > SOCK_NIPS_MAX)
-        return REFUSE(LNET_DROP_TCP_HELLO_NIPS);
+        return REFUSE(SOCK_DROP(HELLO_NIPS));
     return want(len, SOCK_HELLO4_SIZE + 4 * nips);
 }
 
@@ -194,16 +194,16 @@ struct sock_stage sock_hello_stage(const void *buf, size_t len, uint32_t version
         return NEED(MAGIC_SIZE - len);
     magic = sock_magic(buf);
     if (magic != SOCK_FIRST_LNET && magic != SOCK_FIRST_TCP_V1)
-        return REFUSE(LNET_DROP_TCP_HELLO_MAGIC);
+        return REFUSE(SOCK_DROP(HELLO_MAGIC));
     if (len < VERSION_END)
         return NEED(VERSION_END - len);
     if (magic == SOCK_FIRST_TCP_V1 || peek32(buf, MAGIC_SIZE) != version)
-        return ANSWER(LNET_DROP_TCP_HELLO_VERSION);
+        return ANSWER(SOCK_DROP(HELLO_VERSION));
     if (version == SOCK_HELLO_V3)
         return hello_v3_stage(buf, len);
     if (version == SOCK_HELLO_V4)
         return want(len, SOCK_HELLO16_SIZE); /* whatever nips says, nothing follows, §2.1 */
-    return ANSWER(LNET_DROP_TCP_HELLO_VERSION);
+    return ANSWER(SOCK_DROP(HELLO_VERSION));
 }
 
 /* Returns whether both NIDs are usable. */
@@ -261,16 +261,16 @@ enum lnet_drop sock_hello_decode(const void *buf, size_t len, uint32_t version,
     if (stage.drop != LNET_DROP_NONE)
         return stage.drop;
     if (stage.need > 0)
-        return LNET_DROP_TCP_REQ_EOF;
+        return SOCK_DROP(REQ_EOF);
     memset(out, 0, sizeof(*out));
     out->version = version;
     nids_ok = version == SOCK_HELLO_V3 ? hello_v3_fields(buf, out) : hello_v4_fields(buf, out);
     if (version == SOCK_HELLO_V3 && !hello_ips(buf, out))
-        return LNET_DROP_TCP_HELLO_NIPS;
+        return SOCK_DROP(HELLO_NIPS);
     if (!nids_ok)
-        return LNET_DROP_TCP_HELLO_NID;
+        return SOCK_DROP(HELLO_NID);
     if (out->ctype < SOCK_CTYPE_NONE || out->ctype > SOCK_CTYPE_BULK_OUT)
-        return LNET_DROP_TCP_HELLO_TYPE;
+        return SOCK_DROP(HELLO_TYPE);
     return LNET_DROP_NONE;
 }
 
@@ -347,9 +347,9 @@ enum lnet_drop sock_frame_decode(const void *wire, struct sock_frame *out)
     if (out->type == SOCK_FRAME_LNET)
         return LNET_DROP_NONE;
     if (out->type != SOCK_FRAME_NOOP)
-        return LNET_DROP_TCP_FRAME_TYPE;
+        return SOCK_DROP(FRAME_TYPE);
     if (out->csum != 0 && out->csum != SOCK_CRC_SEED)
-        return LNET_DROP_TCP_NOOP_CSUM;
+        return SOCK_DROP(NOOP_CSUM);
     return LNET_DROP_NONE;
 }
 
@@ -379,7 +379,7 @@ enum lnet_drop sock_frame_zc_ack(const struct sock_frame *f, struct sock_zc_ack 
         return LNET_DROP_NONE;
     }
     if (b == SOCK_COOKIE_PING)
-        return LNET_DROP_TCP_ZC_ACK;
+        return SOCK_DROP(ZC_ACK);
     out->range = a < b;
     out->count = out->range ? b - a + 1 : 2;
     out->first = a;

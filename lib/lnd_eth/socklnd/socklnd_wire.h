@@ -14,6 +14,7 @@
 #ifndef MILLRACE_SOCKLND_WIRE_H
 #define MILLRACE_SOCKLND_WIRE_H
 
+#include "lib/lnd_eth/socklnd/sock_drops.h"
 #include "lib/lnet/wire/lnet_wire.h"
 
 /* ---- constants, §0 ---- */
@@ -163,8 +164,8 @@ struct sock_req {
  * other, as refusals are given at the first of them that is wrong. Bytes behind it are not looked
  * at. The NID itself is checked by sock_req_decode(). */
 struct sock_stage sock_req_stage(const void *buf, size_t len);
-/* The whole request; len at least what sock_req_stage() asked for. LNET_DROP_TCP_REQ_EOF when it
- * is less, LNET_DROP_TCP_REQ_NID when the NID is malformed. */
+/* The whole request; len at least what sock_req_stage() asked for. SOCK_DROP(REQ_EOF) when it
+ * is less, SOCK_DROP(REQ_NID) when the NID is malformed. */
 enum lnet_drop sock_req_decode(const void *buf, size_t len, struct sock_req *out);
 /* Version by the target: 4-byte address 1, else 2. Returns the size. */
 size_t sock_req_encode(const struct lnet_nid *target, uint8_t buf[SOCK_REQ_MAX]);
@@ -192,7 +193,7 @@ struct sock_hello {
 struct sock_stage sock_hello_stage(const void *buf, size_t len, uint32_t version);
 /* The whole HELLO and every check that needs no more than its bytes: magic, version, NIDs, type
  * (NONE passes: on the calling side it is an answer; the accepting side refuses it), addresses. The
- * destination may be ANY, the source not. LNET_DROP_TCP_REQ_EOF when len is too short. */
+ * destination may be ANY, the source not. SOCK_DROP(REQ_EOF) when len is too short. */
 enum lnet_drop sock_hello_decode(const void *buf, size_t len, uint32_t version,
                                  struct sock_hello *out);
 /* Returns the size, or 0 when it cannot be said in that version: a version not known, a large NID
@@ -232,7 +233,7 @@ struct sock_zc_ack {
     bool keepalive;
 };
 
-/* LNET_DROP_TCP_ZC_ACK when the cookies are a combination that does not exist (the keepalive's
+/* SOCK_DROP(ZC_ACK) when the cookies are a combination that does not exist (the keepalive's
  * cookie in a pair). */
 enum lnet_drop sock_frame_zc_ack(const struct sock_frame *f, struct sock_zc_ack *out);
 

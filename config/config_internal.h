@@ -134,8 +134,6 @@ void cfg_check_ports(struct cfg_reader *r);
 const char *cfg_on_line(unsigned line, char buf[32]);
 /* Number of cores of a list, 0 when it is malformed. */
 unsigned cfg_cores_count(const char *cores);
-/* The candidate nearest to word, NULL when none is near; keys as for cfg_read_map(). */
-const char *cfg_nearest(const struct cfg_key *keys, const char *word);
 
 /* Bytes of the control character that text begins with (of C0 and C1 in UTF-8, or DEL), 0 = none.
  */

@@ -130,19 +130,19 @@ static size_t distance(const char *a, const char *b)
     return row[lb];
 }
 
-const char *cfg_nearest(const struct cfg_key *keys, const char *word)
+const char *cfg_nearer(const char *word, const char *candidate, const char *best)
+{
+    size_t limit = best ? distance(word, best) : strlen(word) / 3 + 2; /* beyond: no typing error */
+
+    return distance(word, candidate) < limit ? candidate : best;
+}
+
+static const char *nearest(const struct cfg_key *keys, const char *word)
 {
     const char *best = NULL;
-    size_t limit = strlen(word) / 3 + 2; /* further away is no slip of the pen */
 
-    for (const struct cfg_key *key = keys; key->name; key++) {
-        size_t d = distance(word, key->name);
-
-        if (d < limit) {
-            limit = d;
-            best = key->name;
-        }
-    }
+    for (; keys->name; keys++)
+        best = cfg_nearer(word, keys->name, best);
     return best;
 }
 
@@ -325,7 +325,7 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
 static void unknown_key(struct cfg_reader *r, const struct yaml_tree_node *value,
                         const struct cfg_key *keys)
 {
-    const char *near = cfg_nearest(keys, value->key);
+    const char *near = nearest(keys, value->key);
 
     if (r->newer)
         cfg_warning(r, value->line, "left out: this version does not know it");

@@ -11,7 +11,7 @@
 #include "config/config_internal.h"
 #include "config/write.h"
 
-const char *const cfg_saved_names[] = {"same", "patched", "sections", "whole", NULL};
+const char *const cfg_saved_names[] = {"same", "patched", "sections", "whole", "new", NULL};
 
 #define STEP 4 /* columns of what is new */
 
@@ -638,7 +638,7 @@ int cfg_save_text(const char *name, const char *old, size_t len, const struct cf
         return err_set(err, -ENOMEM, "out of memory");
     }
     if (!old || !keep(name, old, len, was, want, out, how)) {
-        *how = CFG_SAVED_WHOLE;
+        *how = old ? CFG_SAVED_WHOLE : CFG_SAVED_NEW;
         *out = cfg_print(want);
         if (!*out) {
             err_text(err, "out of memory");

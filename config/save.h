@@ -17,8 +17,9 @@ enum cfg_saved {
     CFG_SAVED_PATCHED,  /* comments and layout kept */
     CFG_SAVED_SECTIONS, /* some sections were written anew */
     CFG_SAVED_WHOLE,    /* all of it */
+    CFG_SAVED_NEW,      /* there was no file */
 };
-extern const char *const cfg_saved_names[]; /* "same", "patched", "sections", "whole" */
+extern const char *const cfg_saved_names[]; /* "same", "patched", "sections", "whole", "new" */
 
 /* The text of a file that had the text `old` (NULL = there was none) and shall say what cfg says;
  * *out is to be freed. 0 or -ENOMEM, -EINVAL with a sentence: a document that cannot be written, or

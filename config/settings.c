@@ -72,15 +72,11 @@ bool cfg_setting_at(unsigned index, struct cfg_setting *out)
     return walk(cfg_top_keys, "", &index, out);
 }
 
-bool cfg_setting_find(const char *name, struct cfg_setting *out, unsigned *index)
+bool cfg_setting_find(const char *name, struct cfg_setting *out)
 {
-    for (unsigned i = 0; cfg_setting_at(i, out); i++) {
-        if (strcmp(out->path, name) == 0 || strcmp(out->name, name) == 0) {
-            if (index)
-                *index = i;
+    for (unsigned i = 0; cfg_setting_at(i, out); i++)
+        if (strcmp(out->path, name) == 0 || strcmp(out->name, name) == 0)
             return true;
-        }
-    }
     return false;
 }
 

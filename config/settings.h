@@ -39,8 +39,8 @@ struct cfg_setting {
 
 /* Settings by number, false when there are no more. */
 bool cfg_setting_at(unsigned index, struct cfg_setting *out);
-/* By path or by name; index may be NULL. */
-bool cfg_setting_find(const char *name, struct cfg_setting *out, unsigned *index);
+/* By path or by name. */
+bool cfg_setting_find(const char *name, struct cfg_setting *out);
 /* Its value as in a file. Returns buf. */
 char *cfg_setting_text(const struct cfg_setting *setting, const struct cfg *cfg,
                        char buf[CFG_MAX_VALUE]);
@@ -56,6 +56,9 @@ bool cfg_ni_setting_at(bool lnd, unsigned index, struct cfg_setting *out);
 int cfg_ni_setting_get(const struct cfg_setting *setting, const struct cfg_ni *ni);
 int cfg_ni_setting_set(const struct cfg_setting *setting, struct cfg_ni *ni, const char *text,
                        struct err *err);
+/* For suggestions: returns the candidate if it is nearer to a misspelt word than best (NULL: none
+ * yet) and near enough, else best. */
+const char *cfg_nearer(const char *word, const char *candidate, const char *best);
 /* An NI of the net, all at its defaults. */
 struct cfg_ni cfg_ni_new(lnet_net_t net);
 

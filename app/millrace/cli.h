@@ -74,6 +74,8 @@ struct cli_command {
 const struct cli_command *cli_commands(void);
 /* The command that the most of the first words name; *used is how many. NULL: none. */
 const struct cli_command *cli_find(int argc, char *const *argv, int *used);
+/* The command, or first word of commands, that is nearest to what was typed; NULL: none is near. */
+const char *cli_near(int argc, char *const *argv);
 /* The i-th parameter: of the method, of the row, of the view. NULL: no more. */
 const struct jrpc_param *cli_param(const struct cli_command *command, size_t i);
 /* Whether the method knows a parameter of this name. */
@@ -125,6 +127,9 @@ int cli_change(struct cli *cli, const char *method, json_t *params);
 int cli_show(struct cli *cli, const struct yaml_style *style, json_t *result);
 /* An error in lnetctl's form, docs/protocol/lnet-core.md §10.1. number is negative. */
 void cli_error(const struct cli *cli, json_int_t number, const char *descr, const char *remedy);
+/* Returns a text of millraced's with the names of methods replaced by the commands for them, to be
+ * freed: "net_get lists them" becomes "`millrace net show` lists them". */
+char *cli_as_commands(const char *text);
 /* The host of a NID, or NULL; asks millraced once. arg: struct cli. */
 const char *cli_host(void *arg, const char *nid);
 /* A message about wrong arguments, and where the help is. */
@@ -153,6 +158,8 @@ bool cli_print_tcp(struct cli *cli, const json_t *result, const json_t *args, bo
 /* ---- help.c ---- */
 
 void cli_help(FILE *to); /* all commands */
+/* Prints the commands that begin with these words. False: there is none. */
+bool cli_help_group(FILE *to, const char *words);
 void cli_help_command(FILE *to, const struct cli_command *command);
 /* What stands for a value: "NET", "SECONDS", "tcp|o2ib"; and `[--net NET] …` of a command. */
 void cli_metavar(const struct jrpc_param *param, char *buf, size_t len);

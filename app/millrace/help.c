@@ -106,15 +106,17 @@ void cli_help_option(const struct jrpc_param *p, char *left, size_t left_len, ch
 /* Prints text in lines of up to 78 columns from a column on; the cursor stands at `at`. */
 static void print_wrapped(FILE *to, const char *text, int column, int at)
 {
+    bool behind = at >= column; /* a word */
+
     fprintf(to, "%*s", at < column ? column - at : 0, "");
     at = at < column ? column : at;
-    while (*text) {
+    for (; *text; behind = true) {
         size_t word = strcspn(text, " ");
 
-        if (at > column && at + 1 + (int)word > 78) {
+        if (behind && at + 1 + (int)word > 78) {
             fprintf(to, "\n%*s", column, "");
             at = column;
-        } else if (at > column) {
+        } else if (behind) {
             fputc(' ', to);
             at++;
         }
@@ -146,18 +148,29 @@ void cli_help_command(FILE *to, const struct cli_command *command)
     }
 }
 
-void cli_help(FILE *to)
+bool cli_help_group(FILE *to, const char *words)
 {
+    size_t len = strlen(words);
+    bool any = false;
     char text[1024];
 
-    fputs("usage: millrace [-s SOCKET] [--json] COMMAND [OPTION...]\n\n", to);
     for (const struct cli_command *c = cli_commands(); c->words; c++) {
-        if (c->hidden)
+        if (c->hidden || (len && (strncmp(c->words, words, len) != 0 || c->words[len] != ' ')))
             continue;
+        if (!any && len)
+            fprintf(to, "usage: millrace %s COMMAND [OPTION...]\n\n", words);
+        any = true;
         cli_synopsis(c, text, sizeof(text));
         fprintf(to, "  %s", c->words);
         print_wrapped(to, text, 6, (int)strlen(c->words) + 2);
     }
+    return any;
+}
+
+void cli_help(FILE *to)
+{
+    fputs("usage: millrace [-s SOCKET] [--json] COMMAND [OPTION...]\n\n", to);
+    cli_help_group(to, "");
     fputs("\n  -s, --socket PATH    of millraced; default " CLI_DEFAULT_SOCKET "\n"
           "      --json           print results as JSON\n"
           "      --list-commands  print the commands alone\n"

@@ -92,18 +92,36 @@ static bool is_help(const char *word)
     return word && (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0);
 }
 
+/* Words that are no command: lists those that begin so, or says which ones are near. */
+static int no_command(int argc, char **argv, bool help)
+{
+    const char *near = cli_near(argc, argv);
+
+    help = help || (argc > 1 && is_help(argv[1]));
+    if ((help || argc == 1) && cli_help_group(help ? stdout : stderr, argv[0]))
+        return help ? finish(CLI_OK) : CLI_USAGE;
+    fprintf(stderr, "millrace: '%s%s%s' is not a command; ", argv[0], argc > 1 ? " " : "",
+            argc > 1 ? argv[1] : "");
+    fprintf(stderr, near ? "did you mean '%s'?\n" : "try: millrace --help\n", near);
+    return CLI_USAGE;
+}
+
 /* The words behind the options of millrace itself. */
 static int run_command(struct cli *cli, int argc, char **argv)
 {
+    bool help = strcmp(argv[0], "help") == 0;
     int used;
 
-    cli->command = cli_find(argc, argv, &used);
-    if (!cli->command) {
-        fprintf(stderr, "millrace: '%s%s%s' is not a command; try: millrace --help\n", argv[0],
-                argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
-        return CLI_USAGE;
+    if (help && argc == 1) {
+        cli_help(stdout);
+        return finish(CLI_OK);
     }
-    if (used < argc && is_help(argv[used])) {
+    argc -= help;
+    argv += help;
+    cli->command = cli_find(argc, argv, &used);
+    if (!cli->command)
+        return no_command(argc, argv, help);
+    if (help || (used < argc && is_help(argv[used]))) {
         cli_help_command(stdout, cli->command);
         return finish(CLI_OK);
     }

@@ -60,7 +60,7 @@ static void take_setting(struct mp_import *m, const struct mp_option *option, un
     bool flag;
     long n;
 
-    if (!cfg_setting_find(option->to, &setting, NULL)) {
+    if (!cfg_setting_find(option->to, &setting)) {
         cfg_error(&m->r, line, "has no place in a document of this version; remove it");
         return;
     }

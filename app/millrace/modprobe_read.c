@@ -149,9 +149,8 @@ unsigned mp_about(struct mp_import *m, const char *module, const char *name,
 static void warn_of(struct mp_import *m, unsigned line, const char *module, const char *name,
                     const char *value)
 {
-    struct cfg_key keys[MP_MAX_OPTIONS];
-    const char *remedy = "", *near;
-    unsigned i, count = 0;
+    const char *remedy = "", *near = NULL;
+    unsigned i;
     char word[128];
 
     for (i = 0; i < sizeof(remedies) / sizeof(remedies[0]) && !remedy[0]; i++)
@@ -169,9 +168,7 @@ static void warn_of(struct mp_import *m, unsigned line, const char *module, cons
     }
     for (i = 0; mp_options[i].name; i++)
         if (strcmp(mp_options[i].module, module) == 0)
-            keys[count++] = (struct cfg_key){.name = mp_options[i].name};
-    keys[count].name = NULL;
-    near = cfg_nearest(keys, name);
+            near = cfg_nearer(name, mp_options[i].name, near);
     cfg_warning(&m->r, line, "is not an option of this module, left out%s%s%s",
                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }

@@ -2,9 +2,11 @@
 /* Calls of methods, page by page where there are pages, and what is printed of their results. */
 #include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "app/millrace/cli.h"
+#include "config/settings.h"
 #include "lib/base/err.h"
 
 int cli_usage(const struct cli_command *command, const char *fmt, ...)
@@ -33,20 +35,109 @@ void cli_error(const struct cli *cli, json_int_t number, const char *descr, cons
     json_decref(all);
 }
 
-/* An error as the server sent it. */
+char *cli_as_commands(const char *text)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_", old[] = " without parameters";
+    char *out = NULL, name[64];
+    size_t len, word;
+    FILE *to = open_memstream(&out, &len);
+
+    for (; to && *text; text += word) {
+        const struct jrpc_method *m = NULL;
+
+        word = strspn(text, letters);
+        if (word && word < sizeof(name) && memchr(text, '_', word)) {
+            snprintf(name, sizeof(name), "%.*s", (int)word, text);
+            m = cli_method(name);
+        }
+        word += word == 0;
+        if (!m || !m->cli) {
+            fwrite(text, 1, word, to);
+            continue;
+        }
+        fprintf(to, "`millrace %s`", m->cli);
+        if (strncmp(text + word, old, strlen(old)) == 0) {
+            fputs(" without options", to);
+            word += strlen(old);
+        }
+    }
+    if (to)
+        fclose(to);
+    return out;
+}
+
+/* Replaces the methods in remedies that are part of a result by commands. */
+static void translate(json_t *value)
+{
+    const char *key;
+    json_t *inner;
+    size_t i;
+    void *tmp;
+
+    json_array_foreach(value, i, inner)
+        translate(inner);
+    json_object_foreach_safe(value, tmp, key, inner) {
+        if (strcmp(key, "remedy") == 0 && json_is_string(inner)) {
+            char *text = cli_as_commands(json_string_value(inner));
+
+            json_object_set_new(value, key, json_string(text));
+            free(text);
+        } else {
+            translate(inner);
+        }
+    }
+}
+
+/* What the CLI calls a parameter of the method: "--net", "tiny_buffers" of `set`; NULL: it has no
+ * such parameter. */
+static const char *called(const struct cli_command *c, const char *parameter, char buf[160])
+{
+    const struct jrpc_param *p;
+    char name[64];
+
+    for (size_t i = 0; parameter && (p = cli_param(c, i)); i++) {
+        if (strcmp(p->name, parameter) != 0)
+            continue;
+        if (cli_option_name(p, name, sizeof(name)))
+            snprintf(buf, 160, "--%s", name);
+        else if (strncmp(c->words, "set ", 4) == 0)
+            snprintf(buf, 160, "%s", c->words + 4);
+        else
+            cli_metavar(p, buf, 160);
+        return buf;
+    }
+    return NULL;
+}
+
+/* Prints an error that the server sent, in the words of the command: a message that begins with the
+ * parameter names the option, remedies name commands. */
 static void print_refusal(const struct cli *cli, const json_t *error)
 {
     const json_t *data = json_object_get(error, "data");
     const json_t *number = json_object_get(data, "errno");
     const char *message = json_string_value(json_object_get(error, "message"));
+    const char *remedy = json_string_value(json_object_get(data, "remedy"));
+    const char *parameter = json_string_value(json_object_get(data, "parameter")), *option = NULL;
+    char buf[160], *said = NULL, *todo = NULL;
+    bool raw = cli->command->run == cmd_rpc;
 
     if (cli->json) {
         yaml_put_json(stderr, error, JSON_INDENT(2));
         fputc('\n', stderr);
         return;
     }
+    message = message ? message : "refused";
+    if (!raw && parameter && strncmp(message, parameter, strlen(parameter)) == 0 &&
+        message[strlen(parameter)] == ' ')
+        option = called(cli->command, parameter, buf);
+    if (!option || asprintf(&said, "%s%s", option, message + strlen(parameter)) < 0)
+        said = raw ? strdup(message) : cli_as_commands(message);
+    if (remedy)
+        todo = raw ? strdup(remedy) : cli_as_commands(remedy);
     cli_error(cli, json_integer_value(number ? number : json_object_get(error, "code")),
-              message ? message : "refused", json_string_value(json_object_get(data, "remedy")));
+              said ? said : message, todo);
+    free(todo);
+    free(said);
 }
 
 /* Tells of an error of either kind; what rpc_client_call() gave as an exit status. */
@@ -181,11 +272,33 @@ int cli_show(struct cli *cli, const struct yaml_style *style, json_t *result)
     return CLI_OK;
 }
 
+/* Says of each setting that millraced keeps without acting on it that it has no effect. */
+static void note_kept(const json_t *params)
+{
+    struct cfg_setting setting;
+    char path[CFG_MAX_PATH];
+    const char *name;
+    json_t *value;
+
+    json_object_foreach((json_t *)params, name, value) {
+        snprintf(path, sizeof(path), "global.%s", name);
+        if (cfg_setting_find(path, &setting) && setting.kept)
+            fprintf(stderr, "millrace: %s is kept and shown, and has no effect in this version\n",
+                    name);
+    }
+}
+
 int cli_change(struct cli *cli, const char *method, json_t *params)
 {
     json_t *result = NULL;
     unsigned timeout = cli_timeout(method, params);
-    int rc = cli_call(cli, method, params, timeout, &result);
+    int rc;
+
+    json_incref(params);
+    rc = cli_call(cli, method, params, timeout, &result);
+    if (rc == CLI_OK && strcmp(method, "global_set") == 0)
+        note_kept(params);
+    json_decref(params);
 
     if (rc == CLI_OK && cli->json)
         print_json(result);
@@ -234,16 +347,17 @@ static void show_page(void *arg, json_t *result)
     struct listing *l = arg;
     struct cli *cli = l->cli;
     const struct cli_view *view = cli->command->view;
+    json_t *shown;
     struct yaml_out out = {.to = stdout,
                            .style = view && view->style ? view->style : &yaml_style_classic,
                            .comment = cli_host,
                            .arg = cli};
-    json_t *shown;
 
     if (cli->json) {
         add_json_page(l, result);
         return;
     }
+    translate(result);
     if (view && view->print && view->print(cli, result, l->args, !l->begun)) {
         l->begun = true;
         return;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "app/millrace/cli.h"
+#include "config/settings.h"
 #include "rpc/methods/capture_params.h"
 
 #define PARAMS(...)                                                                                \
@@ -396,6 +397,23 @@ const struct cli_command *cli_find(int argc, char *const *argv, int *used)
             best = c;
             *used = n;
         }
+    }
+    return best;
+}
+
+const char *cli_near(int argc, char *const *argv)
+{
+    const char *best = NULL;
+    char typed[128];
+
+    /* Two words as they are, then the first one against the first words of commands. */
+    for (int words = argc > 1 && argv[1][0] != '-' ? 2 : 1; !best && words > 0; words--) {
+        snprintf(typed, sizeof(typed), "%s%s%s", argv[0], words > 1 ? " " : "",
+                 words > 1 ? argv[1] : "");
+        for (const struct cli_command *c = cli_commands(); c->words; c++)
+            best = c->hidden ? best : cfg_nearer(typed, c->words, best);
+        for (size_t i = 0; words == 1 && i < sizeof(groups) / sizeof(groups[0]); i++)
+            best = cfg_nearer(typed, groups[i], best);
     }
     return best;
 }

@@ -534,8 +534,7 @@ void rpc_global_set(struct jrpc_call *call, const struct jrpc_arg *args)
         any = true;
         snprintf(path, sizeof(path), "global.%s", names[i]);
         snprintf(value, sizeof(value), "%lld", (long long)args[i].integer);
-        if (!cfg_setting_find(path, &setting, NULL) ||
-            cfg_setting_set(&setting, cfg, value, &err) != 0) {
+        if (!cfg_setting_find(path, &setting) || cfg_setting_set(&setting, cfg, value, &err) != 0) {
             jrpc_refuse(call, names[i], "tunables_get lists the ranges", "%s", err.message);
             cfg_free(cfg);
             return;
@@ -659,7 +658,7 @@ void rpc_tunables_set(struct jrpc_call *call, const struct jrpc_arg *args)
     for (i = 0, found = false; of_ni && !found && cfg_ni_setting_at(lnd, i, &s); i++)
         found = strcmp(s.name, args[1].string) == 0 || strcmp(s.path, args[1].string) == 0;
     if (!of_ni)
-        found = cfg_setting_find(args[1].string, &s, NULL) && strcmp(s.scope, scope) == 0;
+        found = cfg_setting_find(args[1].string, &s) && strcmp(s.scope, scope) == 0;
     if (!found) {
         jrpc_fail(call, ENOENT, "name", "tunables_get lists those there are",
                   "there is no tunable %s in the scope %s", args[1].string, scope);

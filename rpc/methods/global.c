@@ -45,7 +45,7 @@ static long setting_value(const struct cfg *cfg, const char *name)
     struct cfg_setting setting;
 
     snprintf(path, sizeof(path), "global.%s", name);
-    if (!cfg_setting_find(path, &setting, NULL))
+    if (!cfg_setting_find(path, &setting))
         return 0;
     if (cfg)
         cfg_setting_text(&setting, cfg, text);

@@ -125,7 +125,7 @@ static void check_settings(const struct cfg *cfg)
 
     HOLDS(other);
     for (unsigned i = 0; cfg_setting_at(i, &s); i++) {
-        HOLDS(cfg_setting_find(s.path, &found, NULL) && strcmp(found.path, s.path) == 0);
+        HOLDS(cfg_setting_find(s.path, &found) && strcmp(found.path, s.path) == 0);
         cfg_setting_text(&s, cfg, text);
         if (text[0] || strcmp(s.type, "string") == 0)
             HOLDS(cfg_setting_set(&s, other, text, &err) == 0 || strchr(err.message, ':'));

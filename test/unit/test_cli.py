@@ -132,6 +132,44 @@ def test_wrong_words():
         has(cli(*line.split(), status=2)[1], say)
 
 
+def test_groups():
+    """A first word alone lists its commands, a misspelt one brings a suggestion, `help` is --help."""
+    for words, status in ((["stats"], 2), (["net"], 2), (["set", "--help"], 0), (["help", "set"], 0), (["route", "-h"], 0)):
+        out, err = cli(*words, status=status)
+        group = words[1] if words[0] == "help" else words[0]
+        listed = [c for c in commands() if c.startswith(group + " ")]
+        has(err if status else out, f"usage: millrace {group} COMMAND", *(f"\n  {c}" for c in listed))
+        has_not(err, "is not a command")
+    assert cli("help")[0] == cli("--help")[0]
+    assert cli("help", "net", "add")[0] == cli("net", "add", "--help")[0]
+    for words, near in ((["net", "shwo"], "net show"), (["nett"], "net"), (["staus", "show"], "stats show"), (["pin"], "ping")):
+        has(cli(*words, status=2)[1], f"'{' '.join(words)}' is not a command; did you mean '{near}'?")
+    has_not(cli("xyzzyplugh", status=2)[1], "did you mean")
+    has(cli("--help")[0], "\n  ping NID[,NID...]")
+
+
+def test_no_effect():
+    """A setting that is kept without effect: the command says so."""
+    for name, value in (("discovery", "0"), ("drop_asym_route", "1"), ("health_sensitivity", "0")):
+        has(cli("set", name, value)[1], f"millrace: {name} is kept and shown, and has no effect in this version\n")
+    has(cli("global", "set", "--retry-count", "3")[1], "retry_count is kept")
+    assert cli("set", "router_ping_timeout", "51")[1] == ""
+    for name, value in (("discovery", "1"), ("drop_asym_route", "0"), ("health_sensitivity", "100"), ("retry_count", "2"),
+                        ("router_ping_timeout", "50")):
+        cli("set", name, value)
+
+
+def test_words_of_errors():
+    """Errors speak of commands and options, those of `rpc` of methods and parameters."""
+    err = cli("net", "show", "--net", "tcp9", status=1)[1]
+    has(err, "`millrace net show` without options lists the nets")
+    has(cli("rpc", "net_get", "net=tcp9", status=1)[1], "net_get without parameters lists the nets")
+    has(cli("set", "tiny_buffers", "-5", status=1)[1], "descr: tiny_buffers is out of range")
+    has(cli("buffers", "set", "--tiny", "-5", status=1)[1], "--tiny is out of range")
+    has(cli("rpc", "buffers_set", "tiny=-5", status=1)[1], "tiny is out of range")
+    has_not(cli("drops", "--explain", "--all")[0], "peer_get", "route_get")
+
+
 def test_rpc():
     assert json.loads(cli("rpc", "version")[0])["program"] == "millraced"
     assert [n["net type"] for n in json.loads(cli("rpc", "net_get", "net=tcp1")[0])["net"]] == ["tcp1"]
@@ -621,7 +659,7 @@ def test_config():
     cli("config", "apply", "--merge", path)
     has(cli("route", "show", "-v")[0], "hop: 7\n")
     # saved where this process stands, not millraced
-    run(MILLRACE, "-s", SOCKET, "config", "save", "saved.yaml", cwd=DIR.name)
+    assert run(MILLRACE, "-s", SOCKET, "config", "save", "saved.yaml", cwd=DIR.name)[1] == ""  # nothing was lost
     assert cli("config", "diff", os.path.join(DIR.name, "saved.yaml"))[0] == ""
     has(cli("config", "show", "--file")[0], "hop: 1")
     cli("config", "save")

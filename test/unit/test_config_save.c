@@ -265,7 +265,7 @@ static void files(void **state)
     snprintf(path, sizeof(path), "%s/a.yaml", dir);
     snprintf(link, sizeof(link), "%s/b.yaml", dir);
     assert_int_equal(cfg_save_file(path, cfg, &how, &err), 0);
-    assert_int_equal(how, CFG_SAVED_WHOLE);
+    assert_int_equal(how, CFG_SAVED_NEW);
     assert_int_equal(chmod(path, 0640), 0);
     assert_int_equal(symlink("a.yaml", link), 0);
     cfg->tiny = 77;
@@ -324,7 +324,7 @@ static void dangling_links(void **state)
     assert_non_null(strstr(err.message, far));
     assert_int_equal(mkdir(sub, 0755), 0);
     assert_int_equal(cfg_save_file(far, cfg, &how, &err), 0);
-    assert_int_equal(how, CFG_SAVED_WHOLE);
+    assert_int_equal(how, CFG_SAVED_NEW);
     check_link(far, link);
     check_link(link, "sub/a.yaml");
     assert_int_equal(cfg_read_file(path, &text, &len), 0);

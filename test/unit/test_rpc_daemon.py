@@ -121,7 +121,7 @@ def test_arguments():
         has(run(program, "--frob", status=2)[1], "--help")
     has(run(MILLRACED, "word", status=2)[1], "unexpected argument")
     has(run(MILLRACE, status=2)[1], "usage:")
-    has(run(MILLRACE, "net", status=2)[1], "'net' is not a command")
+    has(run(MILLRACE, "net", status=2)[1], "usage: millrace net COMMAND")
     has(run(MILLRACE, "net", "frob", status=2)[1], "'net frob' is not a command")
 
 

@@ -222,10 +222,10 @@ static void expire_waiting(struct load *c, uint64_t now)
                 break;
             lines_drop(&c->lines, s);
             if (late) {
-                counter_add(&counters->failed, 1);
+                count_add(&counters->failed, 1);
                 c->results->expired++;
             } else if (c->open) {
-                counter_add(&counters->unfinished, 1);
+                count_add(&counters->unfinished, 1);
             }
             msg_free(c, i);
         }
@@ -275,7 +275,7 @@ static int due_closed(struct load *c, uint64_t now)
 
 static void not_sent(struct load *c, uint32_t i, uint64_t now)
 {
-    counter_add(&c->results->op[c->msgs[i].m.op].failed, 1);
+    count_add(&c->results->op[c->msgs[i].m.op].failed, 1);
     if (!c->open)
         c->pause_ns = now + PAUSE_NS;
     msg_free(c, i);
@@ -305,7 +305,7 @@ static void send_turn(struct load *c, uint32_t i)
         not_sent(c, i, now);
         return;
     }
-    counter_add(&r->op[op].sent, 1);
+    count_add(&r->op[op].sent, 1);
     if (c->open)
         hist_add(&r->wait, late);
 }
@@ -342,13 +342,13 @@ void perf_done(struct perf_engine *e, uint64_t cookie, const struct perf_end *en
         return;
     }
     if (end->status != 0) {
-        counter_add(&counters->lost, 1);
+        count_add(&counters->lost, 1);
     } else if (end->check == PERF_ALTERED || end->length != msg->m.length) {
-        counter_add(&counters->altered, 1);
+        count_add(&counters->altered, 1);
     } else {
         uint64_t took = end->when_ns - (c->open ? msg->due_ns : msg->sent_ns);
-        counter_add(&counters->done, 1);
-        counter_add(&counters->bytes, msg->m.length);
+        count_add(&counters->done, 1);
+        count_add(&counters->bytes, msg->m.length);
         if (c->phase == PHASE_RUN)
             r->source_bytes[msg->m.from] += msg->m.length;
         r->checked += msg->m.verify;
@@ -374,7 +374,7 @@ void perf_room(struct perf_engine *e, uint32_t from)
 
 static void interval_told(struct reactor_task *task)
 {
-    struct load *c = PERF_OUTER(task, struct load, told);
+    struct load *c = container_of(task, struct load, told);
 
     __atomic_store_n(&c->told_posted, 0, __ATOMIC_RELEASE);
     report_interval(c->perf);
@@ -406,7 +406,7 @@ static uint64_t interval_us(const struct load *c)
 
 static void interval_tick(struct reactor_timer *timer)
 {
-    struct load *c = PERF_OUTER(timer, struct load, interval);
+    struct load *c = container_of(timer, struct load, interval);
 
     reactor_timer_arm(&c->interval, interval_us(c));
     interval_end(c, perf_now_ns());
@@ -416,7 +416,7 @@ static void interval_tick(struct reactor_timer *timer)
 
 static void load_ended(struct reactor_task *task)
 {
-    struct load *c = PERF_OUTER(task, struct load, ended);
+    struct load *c = container_of(task, struct load, ended);
 
     perf_load_ended(c->perf);
 }
@@ -526,7 +526,7 @@ static int load_poll(void *arg)
 
 static void give_up(struct load *c, uint32_t i, uint64_t *counter)
 {
-    counter_add(counter, 1);
+    count_add(counter, 1);
     c->engine->ops->cancel(c->engine, i);
     flight_remove(c, i);
     msg_free(c, i);
@@ -564,7 +564,7 @@ static void check_quiet(struct load *c, uint64_t now)
 
 static void load_tick(struct reactor_timer *timer)
 {
-    struct load *c = PERF_OUTER(timer, struct load, tick);
+    struct load *c = container_of(timer, struct load, tick);
     uint64_t now = perf_now_ns();
 
     reactor_timer_arm(&c->tick, TICK_US);
@@ -579,7 +579,7 @@ static void load_tick(struct reactor_timer *timer)
 
 static void load_stop(struct reactor_task *task)
 {
-    struct load *c = PERF_OUTER(task, struct load, stop);
+    struct load *c = container_of(task, struct load, stop);
     uint64_t now = perf_now_ns();
 
     if (c->phase == PHASE_ENDED)
@@ -594,7 +594,7 @@ static void load_stop(struct reactor_task *task)
 
 static void load_start(struct reactor_task *task)
 {
-    struct load *c = PERF_OUTER(task, struct load, start);
+    struct load *c = container_of(task, struct load, start);
     struct load_results *r = c->results;
     uint64_t now = perf_now_ns();
 

@@ -35,7 +35,7 @@ static void perf_stop(struct perf *p)
 {
     if (perf_stopping(p))
         return;
-    __atomic_store_n(&p->stopping, 1, __ATOMIC_RELAXED);
+    relaxed_store(&p->stopping, 1);
     report_end(p);
     p->engine->ops->stop(p->engine);
 }

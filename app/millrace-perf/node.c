@@ -207,7 +207,7 @@ static void probe_answer(void *arg, int status, const struct lnet_ping_info *inf
 
 static void probe_send(struct reactor_timer *timer)
 {
-    struct probe *probe = PERF_OUTER(timer, struct probe, retry);
+    struct probe *probe = container_of(timer, struct probe, retry);
     struct node_engine *n = probe->engine;
     int rc = lnet_ping(n->base.perf->node, &n->target[probe->target], &LNET_NID_ANY, PING_MS,
                        probe_answer, probe);
@@ -246,7 +246,7 @@ void perf_server_ready(struct perf *p, int error)
 
 static int node_start(struct perf_engine *e)
 {
-    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    struct node_engine *n = container_of(e, struct node_engine, base);
     struct perf *p = e->perf;
     struct err err = {0};
     int rc = 0;
@@ -276,7 +276,7 @@ static void node_stopped(void *arg)
 
 static void node_stop(struct perf_engine *e)
 {
-    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    struct node_engine *n = container_of(e, struct node_engine, base);
 
     if (n->probing)
         for (unsigned i = 0; i < NODE_PROBES; i++)
@@ -287,7 +287,7 @@ static void node_stop(struct perf_engine *e)
 
 static void node_halt(struct perf_engine *e)
 {
-    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    struct node_engine *n = container_of(e, struct node_engine, base);
 
     if (n->reactor_runs)
         reactor_env_stop(e->perf->env);
@@ -296,7 +296,7 @@ static void node_halt(struct perf_engine *e)
 
 static void node_close(struct perf_engine *e)
 {
-    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    struct node_engine *n = container_of(e, struct node_engine, base);
     struct perf *p = e->perf;
 
     if (p->node)
@@ -322,14 +322,14 @@ static void node_close(struct perf_engine *e)
 
 static void node_counters(const struct perf_engine *e, struct perf_engine_counters *out)
 {
-    const struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    const struct node_engine *n = container_of(e, struct node_engine, base);
     const struct perf_engine_counters *c = &n->counters;
 
     *out = (struct perf_engine_counters){
-        .messages_out = counter_get(&c->messages_out),
-        .messages_in = counter_get(&c->messages_in),
-        .bytes_out = counter_get(&c->bytes_out),
-        .bytes_in = counter_get(&c->bytes_in),
+        .messages_out = relaxed_load(&c->messages_out),
+        .messages_in = relaxed_load(&c->messages_in),
+        .bytes_out = relaxed_load(&c->bytes_out),
+        .bytes_in = relaxed_load(&c->bytes_in),
     };
     if (e->perf->node) {
         uint64_t drops[LNET_DROP_COUNT];

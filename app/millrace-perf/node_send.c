@@ -91,9 +91,9 @@ static void op_answered(struct op *op, const struct lnet_event *ev)
         report_answered(n, ev);
         return;
     }
-    counter_add(&n->counters.messages_in, 1);
+    count_add(&n->counters.messages_in, 1);
     if (ev->status == 0) {
-        counter_add(&n->counters.bytes_in, op->get ? ev->mlength : 0);
+        count_add(&n->counters.bytes_in, op->get ? ev->mlength : 0);
         end.check = op_check(op, ev);
     }
     perf_done(&n->base, op->cookie, &end);
@@ -177,7 +177,7 @@ static void op_retire(struct op *op)
 
 static void room_again(struct reactor_timer *timer)
 {
-    struct node_engine *n = PERF_OUTER(timer, struct node_engine, room);
+    struct node_engine *n = container_of(timer, struct node_engine, room);
 
     n->starved = false;
     perf_room(&n->base, PERF_ALL_SOURCES);
@@ -185,7 +185,7 @@ static void room_again(struct reactor_timer *timer)
 
 int node_send(struct perf_engine *e, const struct perf_msg *m)
 {
-    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    struct node_engine *n = container_of(e, struct node_engine, base);
     struct op *op = n->free_ops;
     int rc;
 
@@ -199,8 +199,8 @@ int node_send(struct perf_engine *e, const struct perf_msg *m)
     op->cookie = m->cookie;
     rc = op->get ? get_send(n, op, m) : put_send(n, op, m);
     if (rc == 0) {
-        counter_add(&n->counters.messages_out, 1);
-        counter_add(&n->counters.bytes_out, op->get ? 0 : m->length);
+        count_add(&n->counters.messages_out, 1);
+        count_add(&n->counters.bytes_out, op->get ? 0 : m->length);
         return 0;
     }
     if (op->state == OP_BUSY)
@@ -216,7 +216,7 @@ int node_send(struct perf_engine *e, const struct perf_msg *m)
 
 void node_cancel(struct perf_engine *e, uint64_t cookie)
 {
-    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    struct node_engine *n = container_of(e, struct node_engine, base);
 
     for (unsigned i = 0; i < n->nops; i++) {
         struct op *op = &n->ops[i];
@@ -270,7 +270,7 @@ static void collect_step(struct node_engine *n)
 
 static void collect_too_long(struct reactor_timer *timer)
 {
-    struct node_engine *n = PERF_OUTER(timer, struct node_engine, collect_patience);
+    struct node_engine *n = container_of(timer, struct node_engine, collect_patience);
 
     n->collected_all = false;
     n->collecting = false; /* what comes back now asks nobody */
@@ -281,7 +281,7 @@ static void collect_too_long(struct reactor_timer *timer)
 
 void node_collect(struct perf_engine *e, uint32_t run, unsigned patience_ms)
 {
-    struct node_engine *n = PERF_OUTER(e, struct node_engine, base);
+    struct node_engine *n = container_of(e, struct node_engine, base);
 
     n->collect_run = run;
     n->collecting = n->collected_all = true;

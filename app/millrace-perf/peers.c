@@ -198,15 +198,15 @@ failed:
 
 static void tell_ready(struct reactor_task *task)
 {
-    struct peers *e = PERF_OUTER(task, struct peers, ready_task);
+    struct peers *e = container_of(task, struct peers, ready_task);
 
-    if (!__atomic_load_n(&e->stopping, __ATOMIC_RELAXED))
+    if (!relaxed_load(&e->stopping))
         perf_engine_ready(&e->base, e->told_error, e->why, e->pings_out - e->targets_up);
 }
 
 static void tell_serving(struct reactor_task *task)
 {
-    struct peers *e = PERF_OUTER(task, struct peers, serving_task);
+    struct peers *e = container_of(task, struct peers, serving_task);
     char who[LNET_NIDSTR_SIZE + 16];
 
     for (unsigned i = 0; i < e->sides; i++) {
@@ -271,7 +271,7 @@ static void ping_targets(struct peers *e)
 
 static void tick(struct reactor_timer *t)
 {
-    struct peers *e = PERF_OUTER(t, struct peers, tick);
+    struct peers *e = container_of(t, struct peers, tick);
     uint64_t patience = e->base.perf->opts.timeout_ms * UINT64_C(1000);
 
     reactor_timer_arm(t, TICK_US);
@@ -290,7 +290,7 @@ static void tick(struct reactor_timer *t)
 
 static void start_on_home(struct reactor_task *task)
 {
-    struct peers *e = PERF_OUTER(task, struct peers, start_task);
+    struct peers *e = container_of(task, struct peers, start_task);
 
     e->progress_us = reactor_now_us();
     e->target_at = 0;
@@ -329,12 +329,12 @@ static int peers_start(struct perf_engine *base)
 
 static void stopped(struct reactor_task *task)
 {
-    peers_ports_stop(PERF_OUTER(task, struct peers, stop_task));
+    peers_ports_stop(container_of(task, struct peers, stop_task));
 }
 
 static void close_all(struct reactor_timer *t)
 {
-    struct peers *e = PERF_OUTER(t, struct peers, tick);
+    struct peers *e = container_of(t, struct peers, tick);
 
     peers_direct_stop(e);
     for (unsigned s = 0; s < e->sides; s++)
@@ -347,9 +347,9 @@ static void close_all(struct reactor_timer *t)
 /* What came last is acknowledged first: the router would count it as lost with its connection. */
 static void stop_on_home(struct reactor_task *task)
 {
-    struct peers *e = PERF_OUTER(task, struct peers, stop_task);
+    struct peers *e = container_of(task, struct peers, stop_task);
 
-    __atomic_store_n(&e->stopping, true, __ATOMIC_RELAXED);
+    relaxed_store(&e->stopping, true);
     reactor_timer_cancel(&e->tick);
     reactor_timer_init(&e->tick, close_all);
     reactor_timer_arm(&e->tick, LINGER_US);
@@ -392,7 +392,7 @@ static void peers_counters(const struct perf_engine *base, struct perf_engine_co
     uint64_t *to = (uint64_t *)(void *)out;
 
     for (size_t i = 0; i < sizeof(*out) / sizeof(*to); i++)
-        to[i] = counter_get(&from[i]);
+        to[i] = relaxed_load(&from[i]);
 }
 
 static const struct server_counters *peers_served(const struct perf_engine *base)

@@ -68,8 +68,8 @@ static void first_taken(struct peer_conn *c, struct peers_tx *tx)
         assert(c->ends < PEER_CREDITS);
         c->end[(c->end_at + c->ends++) % PEER_CREDITS] = c->out;
         (void)credits_back(c); /* who calls conn_send() sees to those that wait */
-        counter_add(&e->count.messages_out, 1);
-        counter_add(&e->count.bytes_out, tx->length + tx->head_len - PEERS_HEAD);
+        count_add(&e->count.messages_out, 1);
+        count_add(&e->count.bytes_out, tx->length + tx->head_len - PEERS_HEAD);
     }
     peers_tx_end(tx, true);
 }
@@ -306,8 +306,8 @@ static bool message_end(struct peer_conn *c)
     struct peers *e = c->peer->e;
 
     c->rx_state = PEER_RX_FRAME;
-    counter_add(&e->count.messages_in, 1);
-    counter_add(&e->count.bytes_in, c->rx_done);
+    count_add(&e->count.messages_in, 1);
+    count_add(&e->count.bytes_in, c->rx_done);
     if (c->zc != 0)
         (void)peer_noop(c, c->zc); /* there is room: see read_frame() */
     return !broken(c, peers_payload(c));
@@ -485,7 +485,7 @@ void peer_conn_close(struct peer_conn *c, bool abort)
     ops(c)->close(c->stream, abort);
     c->stream = NULL;
     if (c->up)
-        counter_add(&c->peer->e->count.connections, (uint64_t)-1);
+        count_add(&c->peer->e->count.connections, (uint64_t)-1);
     c->up = false;
     c->paused = false;
     while ((tx = TAILQ_FIRST(&c->queue))) {

@@ -111,7 +111,7 @@ void peers_dial_next(struct peers *e)
 void peer_conn_up(struct peer_conn *c)
 {
     c->up = true;
-    counter_add(&c->peer->e->count.connections, 1);
+    count_add(&c->peer->e->count.connections, 1);
     reactor_timer_arm(&c->peer->timer, 0);
 }
 
@@ -147,7 +147,7 @@ static bool under_way(const struct peer *p)
 
 static void timer_fired(struct reactor_timer *t)
 {
-    struct peer *p = PERF_OUTER(t, struct peer, timer);
+    struct peer *p = container_of(t, struct peer, timer);
 
     switch ((enum peer_state)p->state) {
     case PEER_DIALS:
@@ -194,10 +194,10 @@ void peer_fail(struct peer *p, enum lnet_drop why, bool broken)
 
     if (p->state == PEER_STOPPED || p->state == PEER_PAUSES)
         return;
-    counter_add(&e->drops[why], 1);
-    counter_add(&e->count.broken_input, broken);
-    counter_add(&e->count.failed_peers, broken);
-    counter_add(&e->count.reconnects, p->was_ready);
+    count_add(&e->drops[why], 1);
+    count_add(&e->count.broken_input, broken);
+    count_add(&e->count.failed_peers, broken);
+    count_add(&e->count.reconnects, p->was_ready);
     p->was_ready = false;
     close_all(p, true);
     pause_dial(p);

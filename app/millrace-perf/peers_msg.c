@@ -294,8 +294,8 @@ static struct peers_op *op_find(struct peer *p, const struct lnet_handle *h)
 
 static void unmatched(struct peer *p, enum lnet_drop why)
 {
-    counter_add(&p->e->count.unmatched, 1);
-    counter_add(&p->e->drops[why], 1);
+    count_add(&p->e->count.unmatched, 1);
+    count_add(&p->e->drops[why], 1);
 }
 
 static void header_put(struct peer_conn *c)
@@ -381,7 +381,7 @@ static void got_put(struct peer_conn *c)
 
         peers_put_received(p->e, &match, c->rx_done, good);
     } else if (put.portal != LNET_RESERVED_PORTAL) { /* a PUSH of the router's is for us */
-        counter_add(&p->e->drops[LNET_DROP_PUT_NO_MATCH], 1);
+        count_add(&p->e->drops[LNET_DROP_PUT_NO_MATCH], 1);
         return;
     }
     if (put.ack.interface_cookie == UINT64_MAX && put.ack.object_cookie == UINT64_MAX)
@@ -416,13 +416,13 @@ static void content_answer(struct peer_conn *c, struct lnet_hdr *h, const struct
 
     if (match.source >= PATTERN_SOURCES || get->sink_length > LNET_MAX_PAYLOAD ||
         get->src_offset > LNET_MAX_PAYLOAD - get->sink_length) {
-        counter_add(&e->drops[LNET_DROP_GET_OFFSET], 1);
-        counter_add(&e->served.gets_failed, 1);
+        count_add(&e->drops[LNET_DROP_GET_OFFSET], 1);
+        count_add(&e->served.gets_failed, 1);
         return;
     }
     peers_mark_begin(e);
-    counter_add(&e->served.gets, 1);
-    counter_add(&e->served.get_bytes, get->sink_length);
+    count_add(&e->served.gets, 1);
+    count_add(&e->served.get_bytes, get->sink_length);
     at = pattern_source_offset(match.source) + get->src_offset;
     if (e->inject_replies && ++e->replies % INJECT_EVERY == 0 &&
         at <= PATTERN_SIZE - get->sink_length - INJECT_SHIFT)
@@ -455,7 +455,7 @@ static void got_get(struct peer_conn *c)
         peers_report(p->e, match.run, report);
         answer(c, &h, 0, report, RUN_REPORT_SIZE);
     } else {
-        counter_add(&p->e->drops[LNET_DROP_GET_NO_MATCH], 1);
+        count_add(&p->e->drops[LNET_DROP_GET_NO_MATCH], 1);
     }
 }
 

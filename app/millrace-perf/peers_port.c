@@ -216,7 +216,7 @@ int peers_ports_start(struct peers *e, struct err *err)
 
 static void inet_stopped(struct reactor_task *task)
 {
-    struct peers_ports *p = PERF_OUTER(task, struct peers_ports, task);
+    struct peers_ports *p = container_of(task, struct peers_ports, task);
 
     p->runs = false;
     perf_engine_stopped(&p->e->base);
@@ -225,7 +225,7 @@ static void inet_stopped(struct reactor_task *task)
 static void tcp_stopped(struct reactor_task *task)
 {
     task->fn = inet_stopped;
-    inet_stop(PERF_OUTER(task, struct peers_ports, task)->inet, task);
+    inet_stop(container_of(task, struct peers_ports, task)->inet, task);
 }
 
 void peers_ports_stop(struct peers *e)

@@ -39,21 +39,21 @@ void peers_put_received(struct peers *e, const struct match *m, uint32_t length,
     bool check = m->source != 0;
 
     peers_mark_begin(e);
-    counter_add(&e->served.puts, 1);
-    counter_add(&e->served.put_bytes, length);
-    counter_add(&e->served.checked, check);
-    counter_add(&e->served.bad_checksum, check && !good);
+    count_add(&e->served.puts, 1);
+    count_add(&e->served.put_bytes, length);
+    count_add(&e->served.checked, check);
+    count_add(&e->served.bad_checksum, check && !good);
     if (!r)
         r = run_new(e, m->run);
     if (!r) {
-        counter_add(&e->served.untracked, 1);
+        count_add(&e->served.untracked, 1);
         return;
     }
     repeated = r->track.repeated;
     stale = r->track.stale;
     track_add(&r->track, m->seq);
-    counter_add(&e->served.repeated, r->track.repeated - repeated);
-    counter_add(&e->served.stale, r->track.stale - stale);
+    count_add(&e->served.repeated, r->track.repeated - repeated);
+    count_add(&e->served.stale, r->track.stale - stale);
     r->report.received++;
     r->report.bytes += length;
     r->report.checked += check;

@@ -17,6 +17,8 @@
 #include "app/millrace-perf/payload.h"
 #include "app/millrace-perf/schedule.h"
 #include "app/millrace-perf/track.h"
+#include "lib/base/atomic.h"
+#include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
@@ -187,24 +189,10 @@ struct perf {
     FILE *progress; /* stderr when the result is JSON, else stdout */
 };
 
-static inline uint64_t counter_get(const uint64_t *c)
-{
-    return __atomic_load_n(c, __ATOMIC_RELAXED);
-}
-
 static inline bool perf_stopping(const struct perf *p)
 {
-    return __atomic_load_n(&p->stopping, __ATOMIC_RELAXED) != 0;
+    return relaxed_load(&p->stopping) != 0;
 }
-
-/* One writer. */
-static inline void counter_add(uint64_t *c, uint64_t n)
-{
-    __atomic_store_n(c, __atomic_load_n(c, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
-}
-
-/* The struct of which *ptr is a member. */
-#define PERF_OUTER(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 uint64_t perf_now_ns(void); /* CLOCK_MONOTONIC; any thread */
 

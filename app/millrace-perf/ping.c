@@ -51,7 +51,7 @@ static void ping_answer(void *arg, int status, const struct lnet_ping_info *info
 
 static void ping_next(struct reactor_timer *timer)
 {
-    struct pinger *g = PERF_OUTER(timer, struct pinger, next);
+    struct pinger *g = container_of(timer, struct pinger, next);
     const struct perf_opts *o = &g->perf->opts;
     int rc;
 

@@ -55,10 +55,10 @@ struct totals {
 
 static void totals_of_server(const struct server_counters *c, struct totals *t)
 {
-    t->messages += counter_get(&c->puts) + counter_get(&c->gets);
-    t->bytes += counter_get(&c->put_bytes) + counter_get(&c->get_bytes);
-    t->bad += counter_get(&c->bad_checksum) + counter_get(&c->cut) + counter_get(&c->repeated) +
-              counter_get(&c->rx_failed);
+    t->messages += relaxed_load(&c->puts) + relaxed_load(&c->gets);
+    t->bytes += relaxed_load(&c->put_bytes) + relaxed_load(&c->get_bytes);
+    t->bad += relaxed_load(&c->bad_checksum) + relaxed_load(&c->cut) + relaxed_load(&c->repeated) +
+              relaxed_load(&c->rx_failed);
 }
 
 static void line_begin(struct report *r)
@@ -78,7 +78,7 @@ static void line_end(struct report *r)
 /* What a server or a pinger did since the last line. */
 static void progress_tick(struct reactor_timer *timer)
 {
-    struct report *r = PERF_OUTER(timer, struct report, timer);
+    struct report *r = container_of(timer, struct report, timer);
     struct perf *p = r->perf;
     const struct server_counters *served = p->engine->ops->served(p->engine);
     uint64_t every = p->opts.interval_us, now = perf_now_ns();

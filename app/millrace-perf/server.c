@@ -123,15 +123,15 @@ static void put_check(struct server *s, struct run_report *report, const struct 
                       const struct lnet_event *ev, bool with_sum)
 {
     if (ev->mlength != ev->rlength) {
-        counter_add(&s->counters.cut, 1);
+        count_add(&s->counters.cut, 1);
         report->cut++;
     } else if (with_sum) {
         bool inside = ev->offset <= o->seg.len && ev->mlength <= o->seg.len - ev->offset;
 
-        counter_add(&s->counters.checked, 1);
+        count_add(&s->counters.checked, 1);
         report->checked++;
         if (!inside || payload_sum(o->seg.addr + ev->offset, ev->mlength) != ev->hdr_data) {
-            counter_add(&s->counters.bad_checksum, 1);
+            count_add(&s->counters.bad_checksum, 1);
             report->bad_checksum++;
         }
     }
@@ -142,8 +142,8 @@ static void run_update(struct run *r, struct server_counters *c, uint32_t seq)
     uint64_t repeated = r->track.repeated, stale = r->track.stale;
 
     track_add(&r->track, seq);
-    counter_add(&c->repeated, r->track.repeated - repeated);
-    counter_add(&c->stale, r->track.stale - stale);
+    count_add(&c->repeated, r->track.repeated - repeated);
+    count_add(&c->stale, r->track.stale - stale);
     r->report.repeated = r->track.repeated;
     r->report.stale = r->track.stale;
     r->report.missing = track_missing(&r->track);
@@ -157,16 +157,16 @@ static void put_received(struct server *s, const struct offer *o, const struct l
     struct run *r;
 
     if (ev->status != 0) {
-        counter_add(&s->counters.rx_failed, 1);
+        count_add(&s->counters.rx_failed, 1);
         return;
     }
     r = run_find(s, ev, match.run);
     if (!r)
         r = run_new(s, ev, match.run);
     if (!r)
-        counter_add(&s->counters.untracked, 1);
-    counter_add(&s->counters.puts, 1);
-    counter_add(&s->counters.put_bytes, ev->mlength);
+        count_add(&s->counters.untracked, 1);
+    count_add(&s->counters.puts, 1);
+    count_add(&s->counters.put_bytes, ev->mlength);
     put_check(s, r ? &r->report : &nowhere, o, ev, match.source != 0);
     if (!r)
         return;
@@ -186,7 +186,7 @@ static void put_event(struct lnet_md *md, const struct lnet_event *ev)
         return;
     buffer_fill(s, o, o->seg.addr);
     if (offer_attach(o) != 0)
-        counter_add(&s->counters.not_posted, 1);
+        count_add(&s->counters.not_posted, 1);
 }
 
 /* ---- GET ---- */
@@ -199,11 +199,11 @@ static void get_event(struct lnet_md *md, const struct lnet_event *ev)
     if (ev->type != LNET_EVENT_GET)
         return;
     if (ev->status != 0) {
-        counter_add(&c->gets_failed, 1);
+        count_add(&c->gets_failed, 1);
         return;
     }
-    counter_add(&c->gets, 1);
-    counter_add(&c->get_bytes, ev->mlength);
+    count_add(&c->gets, 1);
+    count_add(&c->get_bytes, ev->mlength);
 }
 
 static void report_event(struct lnet_md *md, const struct lnet_event *ev)
@@ -227,14 +227,14 @@ static void source_fill(struct server *s, unsigned i)
 
 static void server_started(struct reactor_task *task)
 {
-    struct server *s = PERF_OUTER(task, struct server, started);
+    struct server *s = container_of(task, struct server, started);
 
     perf_server_ready(s->perf, s->error);
 }
 
 static void server_start(struct reactor_task *task)
 {
-    struct server *s = PERF_OUTER(task, struct server, start);
+    struct server *s = container_of(task, struct server, start);
 
     for (unsigned i = 0; i < PATTERN_SOURCES && s->error == 0; i++) {
         source_fill(s, i);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "app/millraced/daemon_internal.h"
+#include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/log/log.h"
 #include "rpc/engine/rpc_server.h"
@@ -119,7 +120,7 @@ static void say_reloaded(void *arg, bool ok, const char *text)
 
 static void signal_event(struct reactor_fd *f, uint32_t events)
 {
-    struct daemon *d = (struct daemon *)((char *)f - offsetof(struct daemon, signals));
+    struct daemon *d = container_of(f, struct daemon, signals);
     struct signalfd_siginfo info;
 
     if (read(f->fd, &info, sizeof(info)) != sizeof(info))
@@ -540,7 +541,7 @@ static int bring_up(struct daemon *d, struct err *err)
 
 static void abandoned(struct reactor_task *task)
 {
-    struct daemon *d = (struct daemon *)((char *)task - offsetof(struct daemon, abandoned));
+    struct daemon *d = container_of(task, struct daemon, abandoned);
 
     take_down(d);
     d->abandoning = false;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app/millraced/daemon_internal.h"
+#include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/log/log.h"
@@ -223,7 +224,7 @@ void daemon_ports_log(const struct daemon_ports *p)
 
 static struct daemon_ports *of_task(struct reactor_task *task)
 {
-    return (struct daemon_ports *)((char *)task - offsetof(struct daemon_ports, task));
+    return container_of(task, struct daemon_ports, task);
 }
 
 static void inet_stopped(struct reactor_task *task)

@@ -37,7 +37,7 @@ void lnd_connect_start(struct lnd_peer_ni *lp)
 
 void lnd_connect_timer(struct reactor_timer *t)
 {
-    struct lnd_peer_ni *lp = lnd_container(t, struct lnd_peer_ni, connect.timer);
+    struct lnd_peer_ni *lp = container_of(t, struct lnd_peer_ni, connect.timer);
 
     lnd_peer_hold(lp);
     if (lp->connecting == LND_CONNECT_RUN && lp->connect.conn)

@@ -18,14 +18,13 @@
 #ifndef MILLRACE_LND_DRIVER_H
 #define MILLRACE_LND_DRIVER_H
 
+#include "lib/base/container.h"
 #include "lib/lnd/pool.h"
 #include "lib/lnet/lnd.h"
 
 #include <sys/queue.h>
 
 #define LND_SEC 1000000ull /* us */
-
-#define lnd_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 struct lnd_conn;
 struct lnd_driver;
@@ -122,7 +121,7 @@ uint64_t lnd_incarnation_new(struct lnd_driver *driver, unsigned unit_ns);
 /* Returns a setting that the control thread may change while an NI runs. Any thread. */
 static inline int lnd_setting(const int *setting)
 {
-    return __atomic_load_n(setting, __ATOMIC_RELAXED);
+    return relaxed_load(setting);
 }
 /* Returns the LND timeout of an NI in us. Any thread. */
 static inline uint64_t lnd_timeout_us(const struct lnet_ni *ni)

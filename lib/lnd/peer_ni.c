@@ -107,7 +107,7 @@ void lnd_peer_idle(struct lnd_peer_ni *lp)
 
 static void linger_timer(struct reactor_timer *t)
 {
-    struct lnd_peer_ni *lp = lnd_container(t, struct lnd_peer_ni, linger_timer);
+    struct lnd_peer_ni *lp = container_of(t, struct lnd_peer_ni, linger_timer);
 
     if (lp->spare)
         forget(lp);
@@ -163,7 +163,7 @@ struct lnet_msg *lnd_peer_dequeue(struct lnd_peer_ni *lp)
  * changed meanwhile. */
 static void queue_timer(struct reactor_timer *t)
 {
-    struct lnd_peer_ni *lp = lnd_container(t, struct lnd_peer_ni, queue_timer);
+    struct lnd_peer_ni *lp = container_of(t, struct lnd_peer_ni, queue_timer);
 
     lnd_peer_hold(lp);
     while (lp->queue && lp->queue->lnd_deadline_us <= reactor_now_us())
@@ -214,7 +214,7 @@ static void post_down(const struct lnd_peer_ni *lp, const struct lnd_close *why)
 {
     enum lnet_drop drop = why->event != LNET_DROP_NONE ? why->event : why->cause;
 
-    if (drop == LNET_DROP_SHUTDOWN && __atomic_load_n(&lp->ns->ni->removed, __ATOMIC_RELAXED))
+    if (drop == LNET_DROP_SHUTDOWN && relaxed_load(&lp->ns->ni->removed))
         drop = LNET_DROP_NI_REMOVED;
     post(lp, LNET_EV_PEER_DOWN, drop, drop == LNET_DROP_NONE ? "closed_by_peer" : NULL);
 }

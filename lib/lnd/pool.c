@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/lnd/pool.h"
+#include "lib/base/asan.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,8 +15,8 @@
 #endif
 #ifdef POOL_ASAN
 #include <sanitizer/asan_interface.h>
-#define poison(addr, size)   ASAN_POISON_MEMORY_REGION(addr, size)
-#define unpoison(addr, size) ASAN_UNPOISON_MEMORY_REGION(addr, size)
+#define poison(addr, size)   asan_poison(addr, size)
+#define unpoison(addr, size) asan_unpoison(addr, size)
 #else
 #define poison(addr, size)   ((void)(addr), (void)(size))
 #define unpoison(addr, size) ((void)(addr), (void)(size))

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* See capture.h. Each ring has one writer, its reactor, and one reader, the control thread. */
 #include "lib/lnd_eth/capture.h"
+#include "lib/base/atomic.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd_eth/port/frame.h"
 
 #include <errno.h>
@@ -115,7 +117,7 @@ static void copy_frame(uint8_t *to, const struct rte_mbuf *m, bool tagged, uint3
         return;
     }
     copy_range(to, m, 0, macs);
-    memcpy(to + macs, tag, RTE_MIN(len - macs, VLAN_TAG));
+    memcpy(to + macs, tag, min(len - macs, VLAN_TAG));
     if (len > macs + VLAN_TAG)
         copy_range(to + macs + VLAN_TAG, m, macs, len - macs - VLAN_TAG);
 }
@@ -143,15 +145,15 @@ static void see(void *ctx, struct inet_shard *sh, struct inet_if *ifp, struct po
     frame_view(m, &v);
     if (!is_wanted(&c->conf, &v, port, out, why))
         return;
-    keep = RTE_MIN(c->conf.snap ? c->conf.snap : headers_end(&v), len);
+    keep = min(c->conf.snap ? c->conf.snap : headers_end(&v), len);
     if (tagged) {
         len += VLAN_TAG;
-        keep = RTE_MIN(keep + VLAN_TAG, c->conf.snap ? c->conf.snap : UINT32_MAX);
+        keep = min(keep + VLAN_TAG, c->conf.snap ? c->conf.snap : UINT32_MAX);
     }
     size = RTE_ALIGN_CEIL((uint32_t)sizeof(*h) + keep, ALIGN);
     h = room_for(r, size, &head);
     if (unlikely(!h)) {
-        __atomic_store_n(&r->missed, r->missed + 1, __ATOMIC_RELAXED);
+        count_add(&r->missed, 1);
         return;
     }
     *h = (struct header){.size = size,
@@ -220,7 +222,7 @@ uint64_t capture_missed(const struct capture *c)
     uint64_t missed = 0;
 
     for (unsigned i = 0; i < c->nrings; i++)
-        missed += __atomic_load_n(&c->ring[i].missed, __ATOMIC_RELAXED);
+        missed += relaxed_load(&c->ring[i].missed);
     return missed;
 }
 

@@ -4,6 +4,7 @@
  * stream, so that one system call brings many small messages; payload goes straight to the
  * caller's memory, with the buffer as the tail of the same readv().
  */
+#include "lib/base/container.h"
 #include "lib/lnd_eth/stream.h"
 
 #include <errno.h>
@@ -28,8 +29,6 @@
 #define KEEP_IDLE       30      /* s, §3.5 */
 #define KEEP_INTERVAL   5
 #define KEEP_COUNT      5
-
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 _Static_assert(READ_AHEAD >= STREAM_PEEK_MAX, "a peek must fit the buffer");
 

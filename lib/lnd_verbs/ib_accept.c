@@ -70,7 +70,7 @@ static struct ib_ni *any_ni(const struct request *r)
 
 static void take_request(struct request *r, struct rdma_request *req)
 {
-    const struct ib_port *port = lnd_container(req->port, struct ib_port, port);
+    const struct ib_port *port = container_of(req->port, struct ib_port, port);
     struct lnd_verbs *lv = port->lv;
 
     *r = (struct request){
@@ -82,7 +82,7 @@ static void take_request(struct request *r, struct rdma_request *req)
         .secure = lv->opts.require_privileged_port,
         .port = ntohs(req->from.sin_port),
         .decoded = ib_conn_decode(req->priv, req->priv_len, &r->msg),
-        .starting = __atomic_load_n(&port->starting, __ATOMIC_RELAXED) > 0,
+        .starting = relaxed_load(&port->starting) > 0,
         .depth_max = IB_DEPTH_MAX,
     };
     if (r->caller.decoded == LNET_DROP_NONE)
@@ -107,7 +107,7 @@ static void count_refusal(struct request *r, enum lnet_drop drop)
     else
         ib_event(ini, drop, &nid, NULL);
     if (r->ns)
-        ib_count(&r->ns->count.refused, 1);
+        count_add(&r->ns->count.refused, 1);
 }
 
 static void refuse(struct request *r, enum lnet_drop drop)
@@ -248,7 +248,7 @@ void ib_accept_request(void *arg, struct rdma_request *req)
 
 static void early_look(struct reactor_timer *t)
 {
-    struct ib_shard *shard = lnd_container(t, struct ib_shard, early_timer);
+    struct ib_shard *shard = container_of(t, struct ib_shard, early_timer);
     struct rdma_request *req = shard->early;
 
     shard->early = NULL;
@@ -290,7 +290,7 @@ static void give_up(struct ib_conn *c, enum lnet_drop drop, const struct lnet_dr
     struct ib_peer *p = c->ibp;
 
     ib_peer_failed(p, drop, NULL, how);
-    ib_count(&ib_ns(p)->count.refused, 1);
+    count_add(&ib_ns(p)->count.refused, 1);
     ib_conn_end(&c->base, &why);
     ib_peer_call_over(p);
 }

@@ -117,7 +117,7 @@ static void area_leave(struct ib_conn *c)
     struct layout l;
 
     lay_out(c->nrecvs, c->ntxs - 2 * c->nrecvs, &l);
-    ib_unpoison(area_of(c), l.size);
+    asan_unpoison(area_of(c), l.size);
 }
 
 static void on_timer(struct reactor_timer *t);
@@ -213,7 +213,7 @@ static void check(struct ib_conn *c)
 
 static void on_timer(struct reactor_timer *t)
 {
-    struct ib_conn *c = lnd_container(t, struct ib_conn, timer);
+    struct ib_conn *c = container_of(t, struct ib_conn, timer);
 
     ib_conn_hold(c);
     if (c->state == IB_CONN_UP)
@@ -316,7 +316,7 @@ static void completed(struct ib_shard *shard, const struct ibv_wc *wc)
 
     if (!c->rxs || (c->generation & IB_WR_GENERATIONS) != wr.generation)
         return; /* of a queue pair that is gone */
-    ib_count(&ib_counters(c)->completions, 1);
+    count_add(&ib_counters(c)->completions, 1);
     ib_conn_soon(c);
     if (!good)
         ib_blame_status(c, wc->status);

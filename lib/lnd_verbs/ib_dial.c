@@ -76,7 +76,7 @@ static void go_on(struct ib_peer *p, uint64_t delay_us)
 /* The peer NI keeps the connections that were made so far. The next run comes later. */
 static void round_failed(struct ib_peer *p, enum lnet_health health)
 {
-    ib_count(&ib_ns(p)->count.failed, 1);
+    count_add(&ib_ns(p)->count.failed, 1);
     lnd_connect_failed(&p->base, health, health);
 }
 
@@ -274,7 +274,7 @@ static void rejected(struct ib_conn *c, const struct rdma_event *ev)
     if (ask->peer_stamp != known && ask->peer_stamp != p->base.incarnation)
         ib_peer_restarted(p, ask->peer_stamp);
     if (next == IB_NEXT_NOW)
-        ib_count(&ib_ns(p)->count.retried, 1);
+        count_add(&ib_ns(p)->count.retried, 1);
     switch (next) {
     case IB_NEXT_NOW:
         drop_conn(p);

@@ -63,8 +63,8 @@ void lnd_verbs_counters(const struct lnet_ni *ni, struct verbs_counters *out)
         const uint64_t *part = (const uint64_t *)(const void *)&ini->shard[i].count;
 
         for (size_t k = 0; k < COUNTERS; k++)
-            sum[k] += __atomic_load_n(&part[k], __ATOMIC_RELAXED);
-        out->polls += __atomic_load_n(&ini->lv->shards[i].polls, __ATOMIC_RELAXED);
+            sum[k] += relaxed_load(&part[k]);
+        out->polls += relaxed_load(&ini->lv->shards[i].polls);
     }
 }
 
@@ -92,7 +92,7 @@ static void ask_free(struct ask *ask)
 
 static void ask_done(struct reactor_task *task)
 {
-    struct ask *ask = lnd_container(task, struct ask, task);
+    struct ask *ask = container_of(task, struct ask, task);
     struct ib_ni *ini = ask->ini;
 
     ask->done(ask->arg, &ask->rows);
@@ -143,7 +143,7 @@ static void ask_next(struct ask *ask);
 
 static void ask_here(struct reactor_task *task)
 {
-    struct ask *ask = lnd_container(task, struct ask, task);
+    struct ask *ask = container_of(task, struct ask, task);
     const struct ib_ni_shard *ns = &ask->ini->shard[ask->next];
     struct lnd_peer_ni *lp;
     const struct ib_conn *c;

@@ -27,7 +27,11 @@
 #ifndef MILLRACE_IB_INTERNAL_H
 #define MILLRACE_IB_INTERNAL_H
 
+#include "lib/base/asan.h"
+#include "lib/base/atomic.h"
+#include "lib/base/container.h"
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd/connect.h"
 #include "lib/lnd_verbs/ib_negotiate.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
@@ -37,22 +41,6 @@
 #define IB_WCS           32 /* completions taken at once */
 
 /* ---- under ASan what is free is poisoned ---- */
-
-#if defined(__SANITIZE_ADDRESS__)
-#define IB_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define IB_ASAN 1
-#endif
-#endif
-#ifdef IB_ASAN
-#include <sanitizer/asan_interface.h>
-#define ib_poison(addr, size)   ASAN_POISON_MEMORY_REGION(addr, size)
-#define ib_unpoison(addr, size) ASAN_UNPOISON_MEMORY_REGION(addr, size)
-#else
-#define ib_poison(addr, size)   ((void)(addr), (void)(size))
-#define ib_unpoison(addr, size) ((void)(addr), (void)(size))
-#endif
 
 struct ib_peer;
 struct ib_ni;
@@ -151,11 +139,11 @@ struct ib_peer {
 
 static inline struct ib_peer *ib_peer_of(struct lnd_peer_ni *lp)
 {
-    return lnd_container(lp, struct ib_peer, base);
+    return container_of(lp, struct ib_peer, base);
 }
 static inline struct ib_conn *ib_conn_of(struct lnd_conn *conn)
 {
-    return conn ? lnd_container(conn, struct ib_conn, base) : NULL;
+    return conn ? container_of(conn, struct ib_conn, base) : NULL;
 }
 /* All connections of a set or of ib_peer.making. */
 #define IB_CONN_FOREACH(c, list)                                                                   \
@@ -389,7 +377,7 @@ unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits
 void ib_ni_progress(struct ib_ni_shard *ns);
 static inline struct ib_ni_shard *ib_ns(const struct ib_peer *p)
 {
-    return lnd_container(p->base.ns, struct ib_ni_shard, base);
+    return container_of(p->base.ns, struct ib_ni_shard, base);
 }
 static inline uint64_t ib_timeout_us(const struct ib_ni *ini)
 {
@@ -398,10 +386,6 @@ static inline uint64_t ib_timeout_us(const struct ib_ni *ini)
 static inline const struct rdma_ops *ib_rdma(const struct ib_conn *c)
 {
     return c->shard->lv->opts.rdma;
-}
-static inline void ib_count(uint64_t *counter, uint64_t n) /* its own shard's */
-{
-    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 /* lnd_verbs_conns() has come back: a stop that waited for it is answered. Control. */
 void ib_ni_asked(struct ib_ni *ini);

@@ -235,7 +235,7 @@ static int resolve(struct lnet_ni *ni, struct err *err)
 /* On port->home. */
 static void port_event(struct rdma_port *port, enum rdma_port_event event)
 {
-    struct ib_port *p = lnd_container(port, struct ib_port, port);
+    struct ib_port *p = container_of(port, struct ib_port, port);
     struct ib_shard *shard = &p->lv->shards[reactor_index(reactor_self())];
     struct ib_ni_shard *ns;
 
@@ -253,7 +253,7 @@ static bool port_is_up(const struct ib_port *p)
 {
     if (p->heard)
         return !p->down;
-    return __atomic_load_n(&p->port.info.state, __ATOMIC_RELAXED) == IBV_PORT_ACTIVE;
+    return relaxed_load(&p->port.info.state) == IBV_PORT_ACTIVE;
 }
 
 static struct ib_port *shared_port(const struct ib_ni *ini)
@@ -470,7 +470,7 @@ void ib_ni_progress(struct ib_ni_shard *ns)
 
 static void on_start(struct reactor_task *task)
 {
-    struct ib_ni_shard *ns = lnd_container(task, struct ib_ni_shard, start);
+    struct ib_ni_shard *ns = container_of(task, struct ib_ni_shard, start);
     struct ib_port *port = ns->ini->port;
 
     ns->started = true;
@@ -492,7 +492,7 @@ static void shut_for_new(struct ib_ni_shard *ns)
 
 static void quiet_look(struct reactor_timer *t)
 {
-    struct ib_ni_shard *ns = lnd_container(t, struct ib_ni_shard, quiet_timer);
+    struct ib_ni_shard *ns = container_of(t, struct ib_ni_shard, quiet_timer);
 
     ib_ni_progress(ns);
     if (!ns->quiet)
@@ -501,7 +501,7 @@ static void quiet_look(struct reactor_timer *t)
 
 static void on_quiesce(struct reactor_task *task)
 {
-    struct ib_ni_shard *ns = lnd_container(task, struct ib_ni_shard, quiesce);
+    struct ib_ni_shard *ns = container_of(task, struct ib_ni_shard, quiesce);
 
     shut_for_new(ns);
     ns->quiet_asked = true;
@@ -522,7 +522,7 @@ static struct lnd_peer_ni *next_to_shut(struct ib_ni_shard *ns)
 
 static void on_stop(struct reactor_task *task)
 {
-    struct ib_ni_shard *ns = lnd_container(task, struct ib_ni_shard, stop);
+    struct ib_ni_shard *ns = container_of(task, struct ib_ni_shard, stop);
     struct lnd_peer_ni *lp;
 
     shut_for_new(ns);
@@ -541,7 +541,7 @@ static void on_stop(struct reactor_task *task)
 
 static void on_quiet(struct reactor_task *task)
 {
-    struct ib_ni *ini = lnd_container(task, struct ib_ni_shard, quiet_mail)->ini;
+    struct ib_ni *ini = container_of(task, struct ib_ni_shard, quiet_mail)->ini;
 
     if (--ini->quiet_wait == 0)
         reactor_post(reactor_self(), ini->quiesce_done);
@@ -563,7 +563,7 @@ void ib_ni_asked(struct ib_ni *ini)
 
 static void on_stopped(struct reactor_task *task)
 {
-    struct ib_ni *ini = lnd_container(task, struct ib_ni_shard, stopped_mail)->ini;
+    struct ib_ni *ini = container_of(task, struct ib_ni_shard, stopped_mail)->ini;
 
     if (--ini->stop_wait > 0)
         return;
@@ -575,7 +575,7 @@ static void on_stopped(struct reactor_task *task)
 
 static void on_stopped_here(struct reactor_task *task)
 {
-    struct ib_ni_shard *ns = lnd_container(task, struct ib_ni_shard, stopped_mail);
+    struct ib_ni_shard *ns = container_of(task, struct ib_ni_shard, stopped_mail);
 
     ib_shard_unuse(ns->shard);
     ns->stopped_mail.fn = on_stopped;

@@ -105,7 +105,7 @@ void ib_peer_note(struct ib_peer *p, uint64_t stamp)
 
 static void stage_timer(struct reactor_timer *t)
 {
-    struct ib_conn *c = lnd_container(t, struct ib_conn, setup);
+    struct ib_conn *c = container_of(t, struct ib_conn, setup);
     struct rdma_event late = {.kind = RDMA_EV_FAILED, .error = -ETIMEDOUT};
 
     ib_link_event(&c->link, &late);
@@ -182,7 +182,7 @@ void ib_peer_call_over(struct ib_peer *p)
 
 void ib_link_event(struct rdma_link *link, const struct rdma_event *ev)
 {
-    struct ib_conn *c = lnd_container(link, struct ib_conn, link);
+    struct ib_conn *c = container_of(link, struct ib_conn, link);
     struct ib_peer *p = c->ibp;
 
     lnd_peer_hold(&p->base);
@@ -226,7 +226,7 @@ void ib_peer_conn_up(struct ib_peer *p, struct ib_conn *c)
     lnd_connect_reachable(&p->base); /* whichever side opened it */
     c->state = IB_CONN_UP;
     c->up_us = reactor_now_us();
-    ib_count(c->base.initiated ? &ib_ns(p)->count.dialled : &ib_ns(p)->count.accepted, 1);
+    count_add(c->base.initiated ? &ib_ns(p)->count.dialled : &ib_ns(p)->count.accepted, 1);
     lnd_conn_up(&p->base, &c->base);
     ib_conn_up(c);
     flush_queue(p);
@@ -238,8 +238,8 @@ static void conn_listed(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool list
     struct verbs_counters *count = &ib_ns(ib_peer_of(lp))->count;
 
     (void)conn;
-    ib_count(&count->conns, listed ? 1 : (uint64_t)-1);
-    ib_count(&count->closed, !listed);
+    count_add(&count->conns, listed ? 1 : (uint64_t)-1);
+    count_add(&count->closed, !listed);
 }
 
 void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct lnd_close *why,
@@ -333,7 +333,7 @@ void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
 
 static void on_progress(struct lnd_ni_shard *ns)
 {
-    ib_ni_progress(lnd_container(ns, struct ib_ni_shard, base));
+    ib_ni_progress(container_of(ns, struct ib_ni_shard, base));
 }
 
 const struct lnd_proto ib_proto = {

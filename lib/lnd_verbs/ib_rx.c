@@ -49,7 +49,7 @@ void ib_rx_layout(struct ib_conn *c, struct ib_rx *rxs, unsigned n, uint8_t *buf
         r->index = (uint16_t)nrecvs;
         r->next = c->free_recvs;
         c->free_recvs = r;
-        ib_poison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
+        asan_poison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
     }
 }
 
@@ -65,7 +65,7 @@ static bool returns_credit(unsigned type, bool acked)
  * comes to an end of its own. */
 void ib_rx_repost(struct ib_conn *c, struct ib_rx *rx, unsigned type, bool acked)
 {
-    ib_poison(rx->buf, IB_MSG_SIZE); /* the device's, until it says what came */
+    asan_poison(rx->buf, IB_MSG_SIZE); /* the device's, until it says what came */
     rx->wr.next = NULL;
     *c->repost_tail = &rx->wr;
     c->repost_tail = &rx->wr.next;
@@ -98,7 +98,7 @@ static struct ib_recv *recv_get(struct ib_conn *c)
     if (!r)
         return NULL;
     c->free_recvs = r->next;
-    ib_unpoison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
+    asan_unpoison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
     c->held++;
     return r;
 }
@@ -111,7 +111,7 @@ static void recv_put(struct ib_recv *r)
     r->state = IB_RECV_FREE;
     r->next = c->free_recvs;
     c->free_recvs = r;
-    ib_poison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
+    asan_poison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
     c->held--;
     if (ns->quiesced)
         ib_ni_progress(ns);
@@ -153,7 +153,7 @@ bool ib_conn_quiet(const struct ib_conn *c, uint64_t since_us)
 static void copy_in(struct ib_conn *c, const struct mem_seg *segs, unsigned nsegs,
                     const uint8_t *from, uint32_t bytes)
 {
-    ib_count(&ib_counters(c)->copied_in, bytes);
+    count_add(&ib_counters(c)->copied_in, bytes);
     for (unsigned i = 0; bytes > 0; i++) {
         uint32_t len;
 
@@ -169,7 +169,7 @@ static void copy_in(struct ib_conn *c, const struct mem_seg *segs, unsigned nseg
 static void count_in(struct ib_conn *c, uint32_t bytes)
 {
     c->bytes_in += bytes;
-    ib_count(&ib_counters(c)->bytes_in, bytes);
+    count_add(&ib_counters(c)->bytes_in, bytes);
 }
 
 /* Payload that is there already: no connection is needed to hand it over. */
@@ -198,7 +198,7 @@ static void answer(struct ib_recv *r, unsigned type, int32_t status, struct lnet
 /* Nothing is wanted of a PUT, or it cannot be received. */
 static void refuse_put(struct ib_recv *r, int32_t status, struct lnet_result ends)
 {
-    ib_count(&ib_counters(r->conn)->naks_out, 1);
+    count_add(&ib_counters(r->conn)->naks_out, 1);
     answer(r, IB_PUT_NAK, status, ends);
 }
 
@@ -264,7 +264,7 @@ static void accept_put(struct ib_recv *r, const struct mem_seg *segs, unsigned n
         tx->len = 0;
         r->state = IB_RECV_ANSWERING;
         r->result = (struct lnet_result){IB_DROP(NO_LANDING), LNET_HEALTH_LOCAL_ERROR};
-        ib_count(&ib_counters(c)->naks_out, 1);
+        count_add(&ib_counters(c)->naks_out, 1);
         ib_tx_queue_answer(c, tx);
         return;
     }
@@ -317,14 +317,13 @@ static struct lnet_result incomplete(const struct ib_conn *c)
     enum lnet_drop why = c->why ? c->why->rx : LNET_DROP_RX_INCOMPLETE;
 
     if (ib_ns(c->ibp)->base.stopping)
-        why = __atomic_load_n(&c->ibp->ini->ni->removed, __ATOMIC_RELAXED) ? LNET_DROP_NI_REMOVED
-                                                                           : LNET_DROP_SHUTDOWN;
+        why = relaxed_load(&c->ibp->ini->ni->removed) ? LNET_DROP_NI_REMOVED : LNET_DROP_SHUTDOWN;
     return (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
 }
 
 void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen)
 {
-    struct ib_recv *r = lnd_container(rx, struct ib_recv, rx);
+    struct ib_recv *r = container_of(rx, struct ib_recv, rx);
     struct ib_conn *c = r->conn;
     enum reactor_work was = reactor_mark(REACTOR_WORK_PARSE);
 
@@ -418,16 +417,16 @@ static void count_message(struct ib_conn *c, unsigned type)
 
     switch (type) {
     case IB_IMMEDIATE:
-        ib_count(&n->immediates_in, 1);
+        count_add(&n->immediates_in, 1);
         break;
     case IB_PUT_REQ:
-        ib_count(&n->puts_in, 1);
+        count_add(&n->puts_in, 1);
         break;
     case IB_NOOP:
-        ib_count(&n->noops_in, 1);
+        count_add(&n->noops_in, 1);
         break;
     case IB_PUT_NAK:
-        ib_count(&n->naks_in, 1);
+        count_add(&n->naks_in, 1);
         break;
     default:
         break;
@@ -542,7 +541,7 @@ void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len)
         ib_conn_fail(c, &ib_cause_broken, IB_DROP(LOST), NULL);
         return;
     }
-    ib_unpoison(rx->buf, len);
+    asan_unpoison(rx->buf, len);
     if (c->state < IB_CONN_UP) {
         TAILQ_INSERT_TAIL(&c->early, rx, link);
         return;

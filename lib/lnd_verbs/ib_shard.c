@@ -34,14 +34,14 @@ static int poll_all(struct ib_shard *shard)
         left--;
         work += ib_cq_poll(shard, shard->cqs[i].cq);
     }
-    ib_count(&shard->polls, 1);
+    count_add(&shard->polls, 1);
     return work;
 }
 
 /* The descriptor of a queue says that something has completed since it was armed. */
 static void cq_ready(struct reactor_fd *fd, uint32_t events)
 {
-    struct ib_shard_cq *row = lnd_container(fd, struct ib_shard_cq, fd);
+    struct ib_shard_cq *row = container_of(fd, struct ib_shard_cq, fd);
 
     (void)events;
     row->armed = false;

@@ -53,8 +53,8 @@ void ib_tx_layout(struct ib_conn *c, struct ib_tx *txs, unsigned n, uint8_t *hea
         tx->index = (uint16_t)i;
         tx->head = heads + i * TX_HEADS;
         TAILQ_INSERT_TAIL(&c->free_txs, tx, link);
-        ib_poison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
-        ib_poison(tx->head, TX_HEADS);
+        asan_poison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
+        asan_poison(tx->head, TX_HEADS);
     }
 }
 
@@ -66,8 +66,8 @@ static struct ib_tx *tx_get(struct ib_conn *c, unsigned type)
     if (!tx)
         return NULL;
     TAILQ_REMOVE(&c->free_txs, tx, link);
-    ib_unpoison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
-    ib_unpoison(tx->head, TX_HEADS);
+    asan_unpoison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
+    asan_unpoison(tx->head, TX_HEADS);
     tx->used = true;
     tx->type = (uint8_t)type;
     tx->sending = 0;
@@ -89,8 +89,8 @@ static void tx_put(struct ib_conn *c, struct ib_tx *tx)
         ib_bounce_put(c, tx->bounce);
     tx->used = false;
     TAILQ_INSERT_HEAD(&c->free_txs, tx, link);
-    ib_poison(tx->head, TX_HEADS);
-    ib_poison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
+    asan_poison(tx->head, TX_HEADS);
+    asan_poison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
 }
 
 /* The tx is in no list any more; what it was for ends. */
@@ -264,15 +264,10 @@ static void add_write(struct ib_conn *c, struct batch *b, struct ib_tx *tx,
     c->outstanding++;
 }
 
-static unsigned least(unsigned a, unsigned b)
-{
-    return a < b ? a : b;
-}
-
 /* True: the last one is there, now the message that says so. */
 static bool add_writes(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 {
-    unsigned sges = least(c->link.send_sges, IB_SGES);
+    unsigned sges = min(c->link.send_sges, (uint32_t)IB_SGES);
     struct ib_bounce *bounce;
 
     while (tx->w.left > 0) {
@@ -298,7 +293,7 @@ static bool add_answer(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
     TAILQ_REMOVE(&c->answers, tx, link);
     if (tx->status > 0 && (tx->type == IB_PUT_DONE || tx->type == IB_GET_DONE)) {
         c->bytes_out += (uint32_t)tx->status;
-        ib_count(&ib_counters(c)->bytes_out, (uint32_t)tx->status);
+        count_add(&ib_counters(c)->bytes_out, (uint32_t)tx->status);
     }
     add_plain(c, b, tx);
     return true;
@@ -308,7 +303,8 @@ static bool add_answer(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 static bool add_immediate(struct ib_conn *c, struct batch *b, struct lnet_msg *msg)
 {
     uint32_t bytes = IB_IMMEDIATE_SIZE + msg->payload.bytes;
-    unsigned max = least(least(c->link.send_sges, IB_SGES), IB_POST_SGES - b->nsge), n = 0;
+    unsigned max = min(min(c->link.send_sges, (uint32_t)IB_SGES), (uint32_t)IB_POST_SGES - b->nsge),
+             n = 0;
     bool inlined = bytes <= c->link.inline_bytes;
     struct ib_bounce *bounce = NULL;
     struct ib_tx *tx;
@@ -317,7 +313,7 @@ static bool add_immediate(struct ib_conn *c, struct batch *b, struct lnet_msg *m
 
     if (ib_gather(c, &msg->payload, inlined, &b->sge[b->nsge + 1], max - 1, &n) ==
         IB_GATHER_BOUNCE) {
-        if (max < least(c->link.send_sges, IB_SGES))
+        if (max < min(c->link.send_sges, (uint32_t)IB_SGES))
             return false; /* there is room in the next batch */
         bounce = ib_bounce_get(c);
         if (!bounce)
@@ -345,8 +341,8 @@ static bool add_immediate(struct ib_conn *c, struct batch *b, struct lnet_msg *m
         (struct ibv_sge){(uintptr_t)at, bounce ? bytes : IB_IMMEDIATE_SIZE, c->link.area_lkey};
     add_send(c, b, tx, n + 1, bytes);
     c->bytes_out += msg->payload.bytes;
-    ib_count(&ib_counters(c)->immediates_out, 1);
-    ib_count(&ib_counters(c)->bytes_out, msg->payload.bytes);
+    count_add(&ib_counters(c)->immediates_out, 1);
+    count_add(&ib_counters(c)->bytes_out, msg->payload.bytes);
     return true;
 }
 
@@ -360,7 +356,7 @@ static bool add_put_req(struct ib_conn *c, struct batch *b, struct lnet_msg *msg
     tx->cookie = ++c->next_cookie << 16 | tx->index;
     tx->waiting = true;
     add_plain(c, b, tx);
-    ib_count(&ib_counters(c)->puts_out, 1);
+    count_add(&ib_counters(c)->puts_out, 1);
     return true;
 }
 
@@ -368,7 +364,7 @@ static bool add_put_req(struct ib_conn *c, struct batch *b, struct lnet_msg *msg
 static void count_wait(struct lnet_msg *msg, uint64_t *counter)
 {
     if (msg->lnd_sent == 0)
-        ib_count(counter, 1);
+        count_add(counter, 1);
     msg->lnd_sent = 1;
 }
 
@@ -418,7 +414,7 @@ static bool add_noop(struct ib_conn *c, struct batch *b)
         return false;
     tx->deadline_us = reactor_now_us() + ib_timeout_us(c->ibp->ini);
     add_plain(c, b, tx);
-    ib_count(&ib_counters(c)->noops_out, 1);
+    count_add(&ib_counters(c)->noops_out, 1);
     return true;
 }
 
@@ -497,8 +493,8 @@ static void post(struct ib_conn *c, struct batch *b)
         good = bad ? (unsigned)(bad - b->wr) : 0;
         unpost(c, b, good);
     }
-    ib_count(&ib_counters(c)->posts, 1);
-    ib_count(&ib_counters(c)->requests, good);
+    count_add(&ib_counters(c)->posts, 1);
+    count_add(&ib_counters(c)->requests, good);
     c->sent_us = reactor_now_us();
     for (unsigned i = 0; i < good; i++) {
         if (b->tx[i])

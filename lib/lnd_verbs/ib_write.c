@@ -17,13 +17,13 @@ struct ib_bounce *ib_bounce_get(struct ib_conn *c)
     if (!b)
         return NULL;
     c->free_bounces = b->next;
-    ib_unpoison(b->mem, IB_MSG_SIZE);
+    asan_unpoison(b->mem, IB_MSG_SIZE);
     return b;
 }
 
 void ib_bounce_put(struct ib_conn *c, struct ib_bounce *b)
 {
-    ib_poison(b->mem, IB_MSG_SIZE);
+    asan_poison(b->mem, IB_MSG_SIZE);
     b->next = c->free_bounces;
     c->free_bounces = b;
 }
@@ -31,7 +31,7 @@ void ib_bounce_put(struct ib_conn *c, struct ib_bounce *b)
 void ib_copy_out(struct ib_conn *c, uint8_t *to, const struct mem_seg *segs, uint32_t nsegs,
                  uint32_t off, uint32_t bytes)
 {
-    ib_count(&ib_counters(c)->copied_out, bytes);
+    count_add(&ib_counters(c)->copied_out, bytes);
     for (uint32_t i = 0; bytes > 0; i++, off = 0) {
         uint32_t len;
 
@@ -115,11 +115,6 @@ static void advance(struct ib_writer *w, uint32_t n)
     }
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Up to the end of the fragment, of the payload, of the list, or to memory without a key. */
 static int gather_write(struct ib_conn *c, struct ib_writer *w, struct ibv_sge *sge, unsigned max)
 {
@@ -137,7 +132,7 @@ static int gather_write(struct ib_conn *c, struct ib_writer *w, struct ibv_sge *
         }
         if (!local_key(c, seg->region, &lkey))
             break;
-        len = least(least(seg->len - w->off, w->to.nob), w->left);
+        len = min(min(seg->len - w->off, w->to.nob), w->left);
         sge[n++] = (struct ibv_sge){(uintptr_t)(seg->addr + w->off), len, lkey};
         advance(w, len);
     }
@@ -160,7 +155,7 @@ bool ib_writer_next(struct ib_conn *c, struct ib_writer *w, struct ibv_send_wr *
         b = ib_bounce_get(c);
         if (!b)
             return false;
-        len = least(least(IB_MSG_SIZE, w->to.nob), w->left);
+        len = min(min(IB_MSG_SIZE, w->to.nob), w->left);
         ib_copy_out(c, b->mem, &w->segs[w->seg], w->nsegs - w->seg, w->off, len);
         sge[0] = (struct ibv_sge){(uintptr_t)b->mem, len, c->link.area_lkey};
         advance(w, len);
@@ -173,6 +168,6 @@ bool ib_writer_next(struct ib_conn *c, struct ib_writer *w, struct ibv_send_wr *
         .num_sge = n,
         .wr.rdma = {.remote_addr = at, .rkey = w->rd.key},
     };
-    ib_count(&ib_counters(c)->writes, 1);
+    count_add(&ib_counters(c)->writes, 1);
     return true;
 }

@@ -25,6 +25,7 @@
 #ifndef MILLRACE_LND_H
 #define MILLRACE_LND_H
 
+#include "lib/base/atomic.h"
 #include "lib/base/err.h"
 #include "lib/lnet/node/event.h"
 #include "lib/lnet/wire/lnet_wire.h"
@@ -106,9 +107,9 @@ static inline struct lnd_tunables lnd_tunables_with(struct lnd_tunables now,
 
 static inline void lnd_tunables_store(struct lnd_tunables *to, const struct lnd_tunables *from)
 {
-    __atomic_store_n(&to->conns_per_peer, from->conns_per_peer, __ATOMIC_RELAXED);
-    __atomic_store_n(&to->timeout, from->timeout, __ATOMIC_RELAXED);
-    __atomic_store_n(&to->tos, from->tos, __ATOMIC_RELAXED);
+    relaxed_store(&to->conns_per_peer, from->conns_per_peer);
+    relaxed_store(&to->timeout, from->timeout);
+    relaxed_store(&to->tos, from->tos);
 }
 
 /* A network interface. Made by lnet_ni_add() or lnet_ni_add_live() on the control thread. It lives

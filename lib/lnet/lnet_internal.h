@@ -7,7 +7,11 @@
 #ifndef MILLRACE_LNET_INTERNAL_H
 #define MILLRACE_LNET_INTERNAL_H
 
+#include "lib/base/atomic.h"
+#include "lib/base/container.h"
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
+#include "lib/base/prefetch.h"
 #include "lib/lnet/lnet.h"
 #include "lib/lnet/node/event.h"
 
@@ -19,24 +23,6 @@
 #define LNET_MAX_LNDS   8
 #define LNET_MD_BUCKETS 4096u
 #define LNET_ASKERS     1024u
-
-#define LNET_BLOCK                                                                                 \
-    128u /* bytes that a CPU fetches together: objects of the data path keep to them */
-
-#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
-
-/* Single-writer values that other threads read. */
-#define shared_set(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
-#define shared_get(p)    __atomic_load_n((p), __ATOMIC_RELAXED)
-#define count_add(p, n)  shared_set((p), *(p) + (n))
-
-/* These blocks will be looked at soon: objects of a message are fetched side by side, not each when
- * the one before has told where it is. */
-static inline void lnet_fetch(const void *p, unsigned blocks)
-{
-    for (unsigned i = 0; i < 2 * blocks; i++)
-        __builtin_prefetch((const uint8_t *)p + (size_t)i * (LNET_BLOCK / 2), 1);
-}
 
 enum lnet_msg_state {
     LNET_MSG_FREE,      /* on its shard's free list */
@@ -91,7 +77,7 @@ struct lnet_dest {
 };
 
 _Static_assert(offsetof(struct lnet_dest, wait) == 64, "what is always needed lies in one line");
-_Static_assert(sizeof(struct lnet_dest) % LNET_BLOCK == 0, "blocks of two cache lines");
+_Static_assert(sizeof(struct lnet_dest) % CPU_BLOCK == 0, "blocks of two cache lines");
 
 /* Next hops for which headers wait, in the order of their turns. */
 struct lnet_ring {
@@ -415,7 +401,7 @@ struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind);
 void lnet_msg_free(struct lnet_msg *msg);
 static inline void lnet_ni_hold(struct lnet_shard *s, const struct lnet_ni *ni)
 {
-    shared_set(&s->ni_refs[ni->index], s->ni_refs[ni->index] + 1);
+    count_add(&s->ni_refs[ni->index], 1);
 }
 static inline void lnet_ni_put(struct lnet_shard *s, const struct lnet_ni *ni)
 {
@@ -588,7 +574,7 @@ void lnet_routing_stop(struct lnet_node *node); /* the node stops */
 /* Whether messages of others are forwarded. Any thread. */
 static inline bool lnet_is_router(const struct lnet_node *node)
 {
-    return shared_get(&node->routing) != LNET_ROUTING_OFF;
+    return relaxed_load(&node->routing) != LNET_ROUTING_OFF;
 }
 
 /* ---- route_event.c ---- */

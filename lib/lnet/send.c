@@ -30,7 +30,7 @@ static void heard_through(struct lnet_gw *gw)
 {
     bool was_alive = lnet_gw_alive(gw);
 
-    shared_set(&gw->heard_us, reactor_now_us());
+    relaxed_store(&gw->heard_us, reactor_now_us());
     if (!was_alive)
         lnet_gw_changed(gw, "message_received");
 }
@@ -42,7 +42,7 @@ static enum lnet_drop check_source(const struct lnet_rx *rx)
 {
     struct lnet_node *node = rx->ni->node;
     const struct lnet_nid *src = &rx->hdr.src_nid;
-    enum lnet_source_check rule = shared_get(&node->timing.source_check);
+    enum lnet_source_check rule = relaxed_load(&node->timing.source_check);
     struct lnet_gw *gw;
 
     if (nid_same(src, &rx->from->nid))
@@ -51,7 +51,7 @@ static enum lnet_drop check_source(const struct lnet_rx *rx)
         return LNET_DROP_SRC_IS_OWN;
     gw = lnet_source_gateway(node, &rx->from->nid, nid_net(src));
     if (gw) {
-        if (shared_get(&gw->ping_down) && nid_net(src) != nid_net(&rx->from->nid))
+        if (relaxed_load(&gw->ping_down) && nid_net(src) != nid_net(&rx->from->nid))
             heard_through(gw);
         return LNET_DROP_NONE;
     }
@@ -106,7 +106,7 @@ static enum lnet_drop parse(struct lnet_rx *rx)
     }
     rx->from->last_alive_us = reactor_now_us();
     if (rx->from->gw && rx->from->gw->lnd_down) {
-        shared_set(&rx->from->gw->lnd_down, false);
+        relaxed_store(&rx->from->gw->lnd_down, false);
         lnet_gw_changed(rx->from->gw, "message_received");
     }
     why = !for_me && !lnet_is_router(node) ? LNET_DROP_ROUTING_OFF : check_source(rx);
@@ -201,7 +201,7 @@ static void local_received(struct lnet_rx *rx, struct lnet_result result)
 /* An LND that stops an NI cannot know whether the node stops too. */
 static struct lnet_result of_ni(const struct lnet_ni *ni, struct lnet_result result)
 {
-    if (result.reason == LNET_DROP_SHUTDOWN && shared_get(&ni->removed))
+    if (result.reason == LNET_DROP_SHUTDOWN && relaxed_load(&ni->removed))
         result.reason = LNET_DROP_NI_REMOVED;
     return result;
 }
@@ -351,7 +351,7 @@ static void note_gateway_queue(struct lnet_peer_ni *peer)
     struct lnet_gw *gw = peer->gw;
 
     if (gw)
-        shared_set(&gw->queued_bytes, peer->tx_queued_bytes);
+        relaxed_store(&gw->queued_bytes, peer->tx_queued_bytes);
 }
 
 /* On the home of msg->next_hop. */
@@ -371,7 +371,7 @@ static void send_here(struct lnet_msg *msg)
     peer->tx_queued++;
     peer->tx_queued_bytes += msg->hdr.payload_len + LNET_HDR4_SIZE;
     note_gateway_queue(peer);
-    if (shared_get(&msg->tx_ni->removed))
+    if (relaxed_load(&msg->tx_ni->removed))
         lnet_send_failed(msg, (struct lnet_result){LNET_DROP_NI_REMOVED, LNET_HEALTH_LOCAL_ERROR});
     else
         lnet_credit_send(msg);
@@ -404,7 +404,7 @@ static enum lnet_drop choose_again(struct lnet_msg *msg)
     struct lnet_path path = {msg->tx_ni, msg->next_hop, msg->next_gw, msg->generation};
     enum lnet_drop why;
 
-    if (lnet_path_good(msg->home, &path) && !shared_get(&path.ni->fatal))
+    if (lnet_path_good(msg->home, &path) && !relaxed_load(&path.ni->fatal))
         return LNET_DROP_NONE;
     why = lnet_select(msg->home, &msg->hdr.dest_nid, &LNET_NID_ANY, NULL, &path);
     if (!why)
@@ -509,7 +509,7 @@ void lnet_msg_fetch(const struct lnet_msg *msg)
 {
     if (!msg->rx_peer || msg->home->reactor != reactor_self())
         return;
-    lnet_fetch(msg->rx_peer, 2);
+    prefetch_write(msg->rx_peer, 2 * CPU_BLOCK);
     __builtin_prefetch(msg->dest, 1);
 }
 

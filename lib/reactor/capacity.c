@@ -42,7 +42,7 @@ static uint64_t cpu_ns_of(const struct reactor *r)
  * what it did not sleep. */
 static void look(const struct reactor *r, struct capacity_look *out)
 {
-    uint64_t since = __atomic_load_n(&r->asleep_since, __ATOMIC_RELAXED);
+    uint64_t since = relaxed_load(&r->asleep_since);
     struct reactor_stats s;
 
     reactor_stats_get(r, &s);

@@ -120,7 +120,7 @@ void mailbox_ring_bells(struct reactor *r)
     while ((slot = bit_take(r->out_posted)) >= 0) {
         struct reactor *to = r->env->slot[slot];
 
-        if (__atomic_load_n(&to->sleeping, __ATOMIC_RELAXED) != 0)
+        if (relaxed_load(&to->sleeping) != 0)
             reactor_ring_bell(to);
     }
 }
@@ -145,7 +145,7 @@ void reactor_post(struct reactor *to, struct reactor_task *task)
     if (bit_test(r->out_waiting, to->slot) || !ring_send(r, to, task)) {
         list_append(&r->out[to->slot], task);
         bit_set(r->out_waiting, to->slot);
-        stat_add(&r->stats.mails_queued, 1);
+        count_add(&r->stats.mails_queued, 1);
     }
     /* Outside its loop nobody would ring later. */
     if (!r->in_loop)
@@ -233,7 +233,7 @@ int mailbox_run(struct reactor *r)
         n += (int)got;
     }
     if (n > 0) {
-        stat_add(&r->stats.mails_in, (uint64_t)n);
+        count_add(&r->stats.mails_in, (uint64_t)n);
         stats_stage(r, REACTOR_STAGE_MAIL);
     }
     return n;
@@ -246,7 +246,7 @@ struct settle {
 
 static void on_settle(struct reactor_task *task)
 {
-    struct settle *s = (struct settle *)((char *)task - offsetof(struct settle, task));
+    struct settle *s = container_of(task, struct settle, task);
 
     __atomic_store_n(&s->read, true, __ATOMIC_RELEASE);
 }

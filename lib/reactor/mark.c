@@ -66,7 +66,7 @@ static void take_back(struct reactor_marks *m, uint64_t lost)
         for (unsigned i = 1; i < REACTOR_WORKS; i++)
             if (m->round[i] > m->round[longest])
                 longest = i;
-        part = RTE_MIN(lost, m->round[longest]);
+        part = min(lost, m->round[longest]);
         if (part == 0)
             return;
         m->round[longest] -= part;
@@ -83,7 +83,7 @@ void marks_settle(struct reactor *r, uint64_t now, uint64_t lost)
         take_back(m, lost);
     for (unsigned i = 0; i < REACTOR_WORKS; i++) {
         if (m->round[i] > 0)
-            stat_add(&r->work.cycles[i], m->round[i] * r->marks_now);
+            count_add(&r->work.cycles[i], m->round[i] * r->marks_now);
         m->round[i] = 0;
     }
     m->tsc = now;
@@ -93,17 +93,17 @@ void marks_settle(struct reactor *r, uint64_t now, uint64_t lost)
 void marks_drop(struct reactor *r, uint64_t now, bool busy)
 {
     r->marks = (struct reactor_marks){.tsc = now};
-    stat_add(&r->work.turns, busy);
+    count_add(&r->work.turns, busy);
 }
 
 void reactor_wait_note(struct reactor_wait_hist *h, uint64_t us)
 {
     unsigned i = us == 0 ? 0 : 64 - (unsigned)__builtin_clzll(us);
 
-    stat_add(&h->bucket[RTE_MIN(i, REACTOR_WAIT_BUCKETS - 1u)], 1);
-    stat_add(&h->total_us, us);
+    count_add(&h->bucket[min(i, REACTOR_WAIT_BUCKETS - 1u)], 1);
+    count_add(&h->total_us, us);
     if (us > h->longest_us)
-        __atomic_store_n(&h->longest_us, us, __ATOMIC_RELAXED);
+        relaxed_store(&h->longest_us, us);
 }
 
 /* ---- any thread ---- */
@@ -134,17 +134,11 @@ const char *reactor_wait_name(enum reactor_wait wait)
 
 void reactor_work_set(struct reactor *r, unsigned every)
 {
-    __atomic_store_n(&r->marks_every, RTE_MIN(every, (unsigned)REACTOR_EVERY_MAX),
-                     __ATOMIC_RELAXED);
+    relaxed_store(&r->marks_every, min(every, (unsigned)REACTOR_EVERY_MAX));
 }
 
 void reactor_work_get(const struct reactor *r, struct reactor_work_stats *out)
 {
-    const uint64_t *from = (const uint64_t *)&r->work;
-    uint64_t *to = (uint64_t *)out;
-
-    _Static_assert(sizeof(*out) % sizeof(uint64_t) == 0, "counters only");
-    for (size_t i = 0; i < sizeof(*out) / sizeof(uint64_t); i++)
-        to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
-    out->every = __atomic_load_n(&r->marks_every, __ATOMIC_RELAXED);
+    counters_copy_all(out, &r->work);
+    out->every = relaxed_load(&r->marks_every);
 }

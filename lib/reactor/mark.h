@@ -18,6 +18,7 @@
 #include <rte_branch_prediction.h>
 #include <rte_cycles.h>
 
+#include "lib/base/atomic.h"
 #include "lib/reactor/reactor.h"
 
 enum reactor_work {
@@ -133,7 +134,7 @@ static inline void reactor_wait_none(enum reactor_wait wait)
     struct reactor_wait_hist *h = reactor_waits_here();
 
     if (unlikely(h != NULL))
-        __atomic_store_n(&h[wait].none, h[wait].none + 1, __ATOMIC_RELAXED);
+        count_add(&h[wait].none, 1);
 }
 
 /* A message has waited since since_us (of reactor_now_us()); with or without success. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Arenas from EAL memory, their regions, and the pools carved from them. See mem.h. */
+#include "lib/base/asan.h"
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/reactor/mem_internal.h"
 
 #include <assert.h>
@@ -16,20 +18,10 @@
 #include <rte_memzone.h>
 
 /* Under ASan a free buffer is poisoned, and so is what of the arena is in no pool. */
-#if defined(__SANITIZE_ADDRESS__)
-#define MEM_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define MEM_ASAN 1
-#endif
-#endif
-#ifdef MEM_ASAN
-#include <sanitizer/asan_interface.h>
+#ifdef BASE_ASAN
 #define BUFFER_IS_FREE(pool, buf) (!mem_held((pool)->region, buf, (pool)->buf_size))
 #else
-#define BUFFER_IS_FREE(pool, buf)               true /* not looked for on each message */
-#define ASAN_POISON_MEMORY_REGION(addr, size)   ((void)(addr), (void)(size))
-#define ASAN_UNPOISON_MEMORY_REGION(addr, size) ((void)(addr), (void)(size))
+#define BUFFER_IS_FREE(pool, buf) true /* not looked for on each message */
 #endif
 
 #define LOCAL_ALIGN MEM_PAGE /* a part never shares a page with anything else */
@@ -126,7 +118,7 @@ static void spare_put(const struct rte_memzone *zone)
             return;
         }
     }
-    ASAN_UNPOISON_MEMORY_REGION(zone->addr, zone->len);
+    asan_unpoison(zone->addr, zone->len);
     rte_memzone_free(zone);
 }
 
@@ -155,7 +147,7 @@ bool mem_spare_free(void)
     for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
         if (!spare[i])
             continue;
-        ASAN_UNPOISON_MEMORY_REGION(spare[i]->addr, spare[i]->len);
+        asan_unpoison(spare[i]->addr, spare[i]->len);
         rte_memzone_free(spare[i]);
         spare[i] = NULL;
         any = true;
@@ -192,7 +184,7 @@ static void heap_free(int socket, size_t *total, size_t *largest)
         if ((socket >= 0 && id != socket) || rte_malloc_get_socket_stats(id, &stats) < 0)
             continue;
         *total += stats.heap_freesz_bytes;
-        *largest = RTE_MAX(*largest, stats.greatest_free_size);
+        *largest = max(*largest, stats.greatest_free_size);
     }
 }
 
@@ -234,7 +226,7 @@ static int part_create(struct mem_arena *arena, enum mem_part part, size_t bytes
     }
     p->base = p->zone->addr;
     p->len = bytes;
-    ASAN_POISON_MEMORY_REGION(p->base, p->len);
+    asan_poison(p->base, p->len);
     return 0;
 fail:
     say_short(part, bytes, socket, rc, err);
@@ -322,7 +314,7 @@ void mem_end(void)
     lingering_look(true); /* no device is left either */
     for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
         if (spare[i])
-            ASAN_UNPOISON_MEMORY_REGION(spare[i]->addr, spare[i]->len);
+            asan_unpoison(spare[i]->addr, spare[i]->len);
         spare[i] = NULL;
     }
 }
@@ -400,8 +392,8 @@ void *mem_pool_get(struct mem_pool *pool)
     if (pool->nfree == 0)
         return NULL;
     buf = pool->free[--pool->nfree];
-    pool->low = RTE_MIN(pool->low, pool->nfree);
-    ASAN_UNPOISON_MEMORY_REGION(buf, pool->buf_size);
+    pool->low = min(pool->low, pool->nfree);
+    asan_unpoison(buf, pool->buf_size);
     return buf;
 }
 
@@ -410,6 +402,6 @@ void mem_pool_put(struct mem_pool *pool, void *buf)
     assert(pool->nfree < pool->total);
     assert((uint8_t *)buf >= pool->base);
     assert(BUFFER_IS_FREE(pool, buf));
-    ASAN_POISON_MEMORY_REGION(buf, pool->buf_size);
+    asan_poison(buf, pool->buf_size);
     pool->free[pool->nfree++] = buf;
 }

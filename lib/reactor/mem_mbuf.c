@@ -2,6 +2,7 @@
 /* Pools of mbufs, each in one piece of EAL memory, all mbufs at one distance. See mem_mbuf.h. */
 #include "lib/reactor/mem_mbuf.h"
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/reactor/mem_internal.h"
 
 #include <errno.h>
@@ -43,9 +44,9 @@ static size_t object_size(uint16_t priv, uint16_t room, struct rte_mempool_objsz
  * cache keeps up to half as much again as its size. */
 static unsigned cache_size(uint32_t count)
 {
-    unsigned size = count / (MBUF_CACHE_SHARE * 3 / 2 * RTE_MAX(rte_lcore_count(), 1u));
+    unsigned size = count / (MBUF_CACHE_SHARE * 3 / 2 * max(rte_lcore_count(), 1u));
 
-    return size < MBUF_CACHE_MIN ? 0 : RTE_MIN(size, MBUF_CACHE_MAX);
+    return size < MBUF_CACHE_MIN ? 0 : min(size, MBUF_CACHE_MAX);
 }
 
 static uint16_t region_of(const struct rte_mempool *pool)

@@ -141,14 +141,14 @@ static int pollers_run(struct reactor *r)
         /* Looked at after it ran, which may have armed its device, and only if it is still there.
          */
         if (r->poller_now)
-            sleep_us = RTE_MIN(sleep_us, p->max_sleep_us);
+            sleep_us = min(sleep_us, p->max_sleep_us);
     }
     r->poller_now = NULL;
     r->poller_sleep_us = sleep_us;
-    stat_add(&r->stats.polls, polls);
+    count_add(&r->stats.polls, polls);
     if (useful == 0)
         return work;
-    stat_add(&r->stats.useful_polls, useful);
+    count_add(&r->stats.useful_polls, useful);
     stats_stage(r, REACTOR_STAGE_POLL);
     return work;
 }
@@ -179,13 +179,13 @@ static int fds_look(struct reactor *r, int work)
  * allow. */
 static uint64_t sleep_limit(const struct reactor *r, uint64_t max_wait_us)
 {
-    uint64_t limit = RTE_MIN(max_wait_us, r->poller_sleep_us);
+    uint64_t limit = min(max_wait_us, r->poller_sleep_us);
     uint64_t next = wheel_next_us(&r->wheel);
 
     if (next != UINT64_MAX)
-        limit = RTE_MIN(limit, next > r->now_us ? next - r->now_us : 0);
+        limit = min(limit, next > r->now_us ? next - r->now_us : 0);
     if (mailbox_waiting(r))
-        limit = RTE_MIN(limit, REACTOR_RETRY_US);
+        limit = min(limit, REACTOR_RETRY_US);
     return limit;
 }
 
@@ -194,7 +194,7 @@ static int sleep_if_idle(struct reactor *r, uint64_t max_wait_us)
     uint64_t limit;
     int work;
 
-    __atomic_store_n(&r->sleeping, 1, __ATOMIC_RELAXED);
+    relaxed_store(&r->sleeping, 1);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     /* From here on senders ring; what came before is seen now. */
     work = pollers_run(r);
@@ -204,18 +204,18 @@ static int sleep_if_idle(struct reactor *r, uint64_t max_wait_us)
     if (work == 0 && limit > 0 && !mailbox_pending(r)) {
         uint64_t asleep_us = clock_now_us();
 
-        __atomic_store_n(&r->asleep_since, asleep_us, __ATOMIC_RELAXED);
+        relaxed_store(&r->asleep_since, asleep_us);
         qsbr_offline(r);
         fds_wait(r, limit);
         qsbr_online(r);
-        stat_add(&r->stats.sleeps, 1);
+        count_add(&r->stats.sleeps, 1);
         stats_resume(r);
         r->now_us = clock_now_us();
-        __atomic_store_n(&r->asleep_since, 0, __ATOMIC_RELAXED);
-        stat_add(&r->stats.sleep_us, r->now_us - asleep_us);
+        relaxed_store(&r->asleep_since, 0);
+        count_add(&r->stats.sleep_us, r->now_us - asleep_us);
         r->fd_looked_us = r->now_us;
     }
-    __atomic_store_n(&r->sleeping, 0, __ATOMIC_RELAXED);
+    relaxed_store(&r->sleeping, 0);
     if (r->event_next < r->nevents) {
         work += fds_serve(r);
         mailbox_ring_bells(r);
@@ -239,7 +239,7 @@ int reactor_step(struct reactor *r, uint64_t max_wait_us)
     work += mailbox_run(r);
     fired = wheel_advance(&r->wheel, r->now_us);
     if (fired > 0) {
-        stat_add(&r->stats.timers_fired, fired);
+        count_add(&r->stats.timers_fired, fired);
         stats_stage(r, REACTOR_STAGE_TIMER);
         work += (int)fired;
     }
@@ -254,9 +254,9 @@ int reactor_step(struct reactor *r, uint64_t max_wait_us)
     stats_loop(r, work);
     if (sleepy)
         work = sleep_if_idle(r, max_wait_us);
-    stat_add(&r->stats.loops, 1);
+    count_add(&r->stats.loops, 1);
     if (work > 0)
-        stat_add(&r->stats.busy_loops, 1);
+        count_add(&r->stats.busy_loops, 1);
     r->in_loop = false;
     return work;
 }

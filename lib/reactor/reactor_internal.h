@@ -20,7 +20,10 @@
 #include <rte_rcu_qsbr.h>
 #include <rte_ring.h>
 
+#include "lib/base/atomic.h"
+#include "lib/base/container.h"
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/reactor/mark.h"
 #include "lib/reactor/reactor.h"
 
@@ -171,11 +174,6 @@ struct reactor_env {
 
 uint64_t clock_now_us(void); /* CLOCK_MONOTONIC */
 
-static inline void stat_add(uint64_t *counter, uint64_t n)
-{
-    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
-}
-
 /* ---- stats.c: what a reactor spends its time on (self) ---- */
 
 void stats_init(struct reactor *r);
@@ -208,8 +206,7 @@ static inline void call_end(struct reactor *r)
 
 static inline void stats_look(struct reactor *r)
 {
-    if (unlikely(r->now_us - r->usage_us >= REACTOR_USAGE_US ||
-                 __atomic_load_n(&r->restart, __ATOMIC_RELAXED)))
+    if (unlikely(r->now_us - r->usage_us >= REACTOR_USAGE_US || relaxed_load(&r->restart)))
         stats_look_now(r);
 }
 
@@ -227,7 +224,7 @@ void marks_drop(struct reactor *r, uint64_t now, bool busy);
 
 static inline void marks_look(struct reactor *r)
 {
-    unsigned every = __atomic_load_n(&r->marks_every, __ATOMIC_RELAXED);
+    unsigned every = relaxed_load(&r->marks_every);
 
     if (unlikely((every | r->marks_now) != 0))
         marks_turn(r, every);

@@ -24,7 +24,7 @@ static long involuntary_switches(void)
 
 static void set_notable(struct reactor *r)
 {
-    r->call_notable = RTE_MIN(r->stats.longest_cycles, r->stall_cycles);
+    r->call_notable = min(r->stats.longest_cycles, r->stall_cycles);
 }
 
 void stats_init(struct reactor *r)
@@ -72,11 +72,11 @@ static uint64_t preempted_cycles(struct reactor *r, uint64_t now, uint64_t took)
 {
     uint64_t cpu_ns = thread_cpu_ns(), passed = now - r->cpu_tsc;
     uint64_t used = (uint64_t)((double)(cpu_ns - r->cpu_ns) * (double)r->stats.hz / 1e9);
-    uint64_t lost = passed > used ? RTE_MIN(passed - used, took) : 0;
+    uint64_t lost = passed > used ? min(passed - used, took) : 0;
 
     r->cpu_tsc = now;
     r->cpu_ns = cpu_ns;
-    stat_add(&r->stats.stage_cycles[REACTOR_STAGE_PREEMPTED], lost);
+    count_add(&r->stats.stage_cycles[REACTOR_STAGE_PREEMPTED], lost);
     r->turn_lost += lost;
     return lost;
 }
@@ -87,7 +87,7 @@ void stats_stage(struct reactor *r, enum reactor_stage stage)
 
     if (unlikely(took > r->stall_cycles))
         lost = preempted_cycles(r, now, took);
-    stat_add(&r->stats.stage_cycles[stage], took - lost);
+    count_add(&r->stats.stage_cycles[stage], took - lost);
     if (unlikely(reactor_marks_here() != NULL))
         marks_settle(r, now, lost);
     r->stage_tsc = now;
@@ -99,10 +99,10 @@ void stats_loop(struct reactor *r, int work)
 
     if (unlikely(took > r->stall_cycles))
         took -= preempted_cycles(r, now, took);
-    stat_add(&r->stats.total_cycles, turn);
-    stat_add(&r->stats.stage_cycles[REACTOR_STAGE_REST], took);
+    count_add(&r->stats.total_cycles, turn);
+    count_add(&r->stats.stage_cycles[REACTOR_STAGE_REST], took);
     if (work > 0)
-        stat_add(&r->stats.busy_cycles, turn - r->turn_lost);
+        count_add(&r->stats.busy_cycles, turn - r->turn_lost);
     if (unlikely(reactor_marks_here() != NULL))
         marks_drop(r, now, work > 0);
     r->turn_lost = 0;
@@ -122,10 +122,10 @@ void stats_look_now(struct reactor *r)
         r->stage_tsc += preempted_cycles(r, now, took);
     else
         look_at_cpu(r);
-    if (!__atomic_load_n(&r->restart, __ATOMIC_RELAXED))
+    if (!relaxed_load(&r->restart))
         return;
-    __atomic_store_n(&r->stats.longest_cycles, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&r->restart, false, __ATOMIC_RELAXED);
+    relaxed_store(&r->stats.longest_cycles, 0);
+    relaxed_store(&r->restart, false);
     set_notable(r);
 }
 
@@ -137,9 +137,9 @@ void stats_notable_call(struct reactor *r, uint64_t took)
 
     r->switches = switches;
     if (is_long)
-        stat_add(preempted ? &r->stats.preempted : &r->stats.long_calls, 1);
+        count_add(preempted ? &r->stats.preempted : &r->stats.long_calls, 1);
     if (!preempted && took > r->stats.longest_cycles)
-        __atomic_store_n(&r->stats.longest_cycles, took, __ATOMIC_RELAXED);
+        relaxed_store(&r->stats.longest_cycles, took);
     set_notable(r);
 }
 
@@ -158,17 +158,12 @@ const char *reactor_stage_name(enum reactor_stage stage)
 
 void reactor_stats_restart(struct reactor *r)
 {
-    __atomic_store_n(&r->restart, true, __ATOMIC_RELAXED);
+    relaxed_store(&r->restart, true);
 }
 
 void reactor_stats_get(const struct reactor *r, struct reactor_stats *out)
 {
-    const uint64_t *from = (const uint64_t *)&r->stats;
-    uint64_t *to = (uint64_t *)out;
-
-    _Static_assert(sizeof(*out) % sizeof(uint64_t) == 0, "counters only");
-    for (size_t i = 0; i < sizeof(*out) / sizeof(uint64_t); i++)
-        to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
-    if (__atomic_load_n(&r->restart, __ATOMIC_RELAXED)) /* it sleeps: nothing has been long since */
+    counters_copy_all(out, &r->stats);
+    if (relaxed_load(&r->restart)) /* it sleeps: nothing has been long since */
         out->longest_cycles = 0;
 }

@@ -67,7 +67,7 @@ void wheel_arm(struct timer_wheel *w, struct reactor_timer *t, uint64_t expires_
 {
     wheel_cancel(w, t);
     /* Kept in expires_us, so that a cascade finds the same tick again. */
-    t->expires_us = RTE_MAX(expires_us, w->earliest * WHEEL_TICK_US);
+    t->expires_us = max(expires_us, w->earliest * WHEEL_TICK_US);
     wheel_insert(w, t);
 }
 
@@ -175,7 +175,7 @@ void reactor_timer_arm(struct reactor_timer *t, uint64_t delay_us)
     assert(r && t->fn);
     /* The clock, not the time cached by the loop: that one is older than "now", and the timer would
      * be early by as much. */
-    wheel_arm(&r->wheel, t, clock_now_us() + RTE_MIN(delay_us, REACTOR_DELAY_MAX));
+    wheel_arm(&r->wheel, t, clock_now_us() + min(delay_us, REACTOR_DELAY_MAX));
 }
 
 void reactor_timer_cancel(struct reactor_timer *t)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/engine/rpc_server.h"
+#include "lib/base/container.h"
 #include "lib/base/err.h"
 
 #include <errno.h>
@@ -355,7 +356,7 @@ static void client_update(struct client *c)
 
 static void client_later(struct reactor_timer *t)
 {
-    client_update((struct client *)((char *)t - offsetof(struct client, update)));
+    client_update(container_of(t, struct client, update));
 }
 
 static void client_event(struct reactor_fd *f, uint32_t events)
@@ -379,8 +380,7 @@ static bool is_past(uint64_t since_us, unsigned seconds)
 /* Cuts off those who take nothing of what waits for them. */
 static void sweep(struct reactor_timer *t)
 {
-    struct rpc_server *server =
-        (struct rpc_server *)((char *)t - offsetof(struct rpc_server, sweep));
+    struct rpc_server *server = container_of(t, struct rpc_server, sweep);
     struct client *next;
 
     for (struct client *c = server->clients; c; c = next) {
@@ -514,8 +514,7 @@ static void client_admit(struct rpc_server *server, int fd)
 
 static void accept_again(struct reactor_timer *t)
 {
-    struct rpc_server *server =
-        (struct rpc_server *)((char *)t - offsetof(struct rpc_server, pause));
+    struct rpc_server *server = container_of(t, struct rpc_server, pause);
 
     reactor_fd_mod(&server->fd, EPOLLIN);
 }

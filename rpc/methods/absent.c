@@ -108,7 +108,7 @@ static bool has_ni(const struct rpc_ctx *ctx, lnet_net_t net)
     for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
 
-        if (ni && ni->net == net && !__atomic_load_n(&ni->removed, __ATOMIC_RELAXED))
+        if (ni && ni->net == net && !relaxed_load(&ni->removed))
             return true;
     }
     return false;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/log/log.h"
 #include "rpc/methods/absent.h"
@@ -27,7 +28,7 @@ static struct lnet_ni *find_ni(const struct rpc_ctx *ctx, const struct cfg_ni *l
     for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++) {
         struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
 
-        if (!ni || ni->net != like->conf.net || __atomic_load_n(&ni->removed, __ATOMIC_RELAXED))
+        if (!ni || ni->net != like->conf.net || relaxed_load(&ni->removed))
             continue;
         if (nid_is_any(&like->conf.nid) ? strcmp(ni->ifname, like->conf.ifname) == 0
                                         : nid_same(&ni->nid, &like->conf.nid))
@@ -220,7 +221,7 @@ static void see_ni(void *arg, struct cfg_ni *ni)
 
 static void confirm_over(struct reactor_timer *timer)
 {
-    struct rpc_ctx *ctx = (struct rpc_ctx *)((char *)timer - offsetof(struct rpc_ctx, confirm));
+    struct rpc_ctx *ctx = container_of(timer, struct rpc_ctx, confirm);
 
     cfg_running_expired(ctx->running);
 }

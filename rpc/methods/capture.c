@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "lib/base/container.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd_eth/capture.h"
 #include "rpc/methods/capture.h"
 #include "rpc/methods/eth.h"
@@ -50,12 +52,12 @@ static void end(struct rpc_packets *p)
 
 static void time_over(struct reactor_timer *timer)
 {
-    end((struct rpc_packets *)((char *)timer - offsetof(struct rpc_packets, end)));
+    end(container_of(timer, struct rpc_packets, end));
 }
 
 static void lease_over(struct reactor_timer *timer)
 {
-    forget((struct rpc_packets *)((char *)timer - offsetof(struct rpc_packets, lease)));
+    forget(container_of(timer, struct rpc_packets, lease));
 }
 
 void rpc_packets_stop(struct rpc_ctx *ctx)
@@ -214,7 +216,7 @@ void rpc_capture_get(struct jrpc_call *call, const struct jrpc_arg *args)
         json_array_append_new(list, packet_row(p->ctx, &r));
         bytes += r.caplen;
         p->packets--;
-        p->bytes -= RTE_MIN(p->bytes, (uint64_t)r.caplen);
+        p->bytes -= min(p->bytes, (uint64_t)r.caplen);
         p->captured++;
         capture_pop(p->capture);
     }

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/base/container.h"
 #include "lib/lnet/node/event.h"
 #include "rpc/methods/methods_internal.h"
 
@@ -253,7 +254,7 @@ static void post(struct rpc_events *ev)
 
 static void pump(struct reactor_task *task)
 {
-    struct rpc_events *ev = (struct rpc_events *)((char *)task - offsetof(struct rpc_events, task));
+    struct rpc_events *ev = container_of(task, struct rpc_events, task);
     bool behind = false, more = false;
 
     ev->posted = false;
@@ -271,7 +272,7 @@ static void pump(struct reactor_task *task)
 
 static void look_again(struct reactor_timer *t)
 {
-    struct rpc_events *ev = (struct rpc_events *)((char *)t - offsetof(struct rpc_events, again));
+    struct rpc_events *ev = container_of(t, struct rpc_events, again);
 
     post(ev);
 }

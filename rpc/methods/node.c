@@ -164,8 +164,8 @@ static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
 {
     struct lnet_ni_stats stats = {0};
     json_t *row = json_object();
-    bool fatal = __atomic_load_n(&ni->fatal, __ATOMIC_RELAXED);
-    bool down = fatal || __atomic_load_n(&ni->status, __ATOMIC_RELAXED) == LNET_NI_DOWN;
+    bool fatal = relaxed_load(&ni->fatal);
+    bool down = fatal || relaxed_load(&ni->status) == LNET_NI_DOWN;
 
     lnet_ni_stats_get(ctx->node, ni->index, &stats);
     json_object_set_new(row, "nid", rpc_nid(&ni->nid));
@@ -260,8 +260,7 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
     for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
 
-        if (!ni || __atomic_load_n(&ni->removed, __ATOMIC_RELAXED) ||
-            __atomic_load_n(&ni->starting, __ATOMIC_RELAXED))
+        if (!ni || relaxed_load(&ni->removed) || relaxed_load(&ni->starting))
             continue;
         if (only == LNET_NET_ANY || only == ni->net)
             json_array_append_new(net_row(nets, ni->net), ni_row(ctx, ni));

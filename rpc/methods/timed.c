@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/methods/timed.h"
+#include "lib/base/container.h"
 
 #include <errno.h>
 
 static void fired(struct reactor_timer *timer)
 {
-    struct rpc_timed *t = (struct rpc_timed *)((char *)timer - offsetof(struct rpc_timed, timer));
+    struct rpc_timed *t = container_of(timer, struct rpc_timed, timer);
 
     t->over(t, false);
 }

@@ -240,7 +240,7 @@ static void next_ni(struct verbs_call *v)
     while (v->ctx->verbs && v->index < lnet_ni_count(v->ctx->node)) {
         struct lnet_ni *ni = lnet_ni_at(v->ctx->node, v->index++);
 
-        if (!ni || __atomic_load_n(&ni->removed, __ATOMIC_RELAXED) || !wanted(v, ni->net, &ni->nid))
+        if (!ni || relaxed_load(&ni->removed) || !wanted(v, ni->net, &ni->nid))
             continue;
         json_array_append_new(v->list, device_row(v->ctx, ni));
         if (!v->conns)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/container.h"
 #include "rpc/methods/eth.h"
 
 static void end(struct rpc_walk *w)
@@ -22,7 +23,7 @@ static void take_rows(struct reactor_task *task);
 /* On the reactor. */
 static void read_rows(struct reactor_task *task)
 {
-    struct rpc_walk *w = (struct rpc_walk *)((char *)task - offsetof(struct rpc_walk, task));
+    struct rpc_walk *w = container_of(task, struct rpc_walk, task);
     unsigned room = w->limit - (unsigned)json_array_size(w->list);
 
     w->n = w->read(w, w->reactor, &w->at, room < RPC_WALK_ROWS ? room : RPC_WALK_ROWS);
@@ -32,7 +33,7 @@ static void read_rows(struct reactor_task *task)
 
 static void take_rows(struct reactor_task *task)
 {
-    struct rpc_walk *w = (struct rpc_walk *)((char *)task - offsetof(struct rpc_walk, task));
+    struct rpc_walk *w = container_of(task, struct rpc_walk, task);
 
     for (unsigned i = 0; i < w->n; i++) {
         json_t *row = w->show(w, i);

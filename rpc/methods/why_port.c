@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/container.h"
 #include "rpc/methods/why.h"
 
 #define RECENT_US (UINT64_C(600) * 1000000)
@@ -33,7 +34,7 @@ struct inet_if *rpc_why_interface(const struct rpc_ctx *ctx, const struct lnet_n
 
 static struct rpc_why_port *of_task(struct reactor_task *task)
 {
-    return (struct rpc_why_port *)((char *)task - offsetof(struct rpc_why_port, task));
+    return container_of(task, struct rpc_why_port, task);
 }
 
 static void drops_seen(struct reactor_task *task);

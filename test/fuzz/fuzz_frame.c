@@ -4,6 +4,7 @@
  * ARP and neighbour discovery, IP, ICMP, TCP, and a user that accepts, reads all and sends some of
  * it back. Whatever they are, what comes out is well formed, and afterwards nothing is left.
  */
+#include "lib/base/minmax.h"
 #include "test/fuzz/fuzz_stack.h"
 
 #include <netinet/in.h>
@@ -192,8 +193,8 @@ static void one_frame(struct world *w, struct input *in)
     unsigned flags = take_bytes(in, 1);
     size_t len = take_bytes(in, 2);
 
-    len = RTE_MIN(len, in->left);
-    len = RTE_MIN(len, sizeof(frame));
+    len = min(len, in->left);
+    len = min(len, sizeof(frame));
     memcpy(frame, in->p, len);
     in->p += len;
     in->left -= len;

@@ -6,6 +6,7 @@
  * sends is checked as in the conformance tests (test/tcp/peer.c): the right edge never moves left,
  * nothing is acknowledged that was not sent, payload is the user's. Afterwards nothing is left.
  */
+#include "lib/base/minmax.h"
 #include "test/fuzz/fuzz_stack.h"
 
 #include <netinet/in.h>
@@ -149,7 +150,7 @@ static void look(struct chan *c)
             continue;
         }
         /* Behind a FIN the window has no meaning any more. */
-        for (unsigned i = 0; i < RTE_MIN(fins, RTE_DIM(fin_end)); i++)
+        for (unsigned i = 0; i < min(fins, RTE_DIM(fin_end)); i++)
             if (fin_end[i] == acks(f))
                 c->peer_fin = true, c->peer_end = fin_end[i];
         if (!peer_learn(&run, f, &t, &who) || who != c) {

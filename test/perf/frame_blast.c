@@ -15,6 +15,7 @@
  * code 1: nothing came, for a while or at all.
  */
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/reactor/mem_mbuf.h"
 #include "test/perf/frame_ports.h"
 
@@ -119,7 +120,7 @@ static void frame_fill(const struct way *w, struct rte_mbuf *m, uint32_t size, u
 static void way_send(struct way *w, uint64_t n)
 {
     struct rte_mbuf *m[BURST];
-    unsigned want = (unsigned)RTE_MIN(n, (uint64_t)BURST), took;
+    unsigned want = (unsigned)min(n, (uint64_t)BURST), took;
     uint32_t size[BURST];
 
     if (want == 0 || rte_pktmbuf_alloc_bulk(pool, m, want) != 0)
@@ -207,7 +208,7 @@ static void run(struct way way[2], unsigned ways, unsigned window, double second
         if (ways == 2) {
             due = other_sent + (uint64_t)((double)(lead->came - lead_came) * ratio);
             due = due > other->sent ? due - other->sent : 0;
-            way_send(other, RTE_MIN(due, room(other, window)));
+            way_send(other, min(due, room(other, window)));
             way_receive(other);
         }
         way_receive(lead);

@@ -85,7 +85,7 @@ static unsigned frames_make(uint32_t size, bool sum)
     unsigned n = 0;
 
     while (tx->nxt != tx->end) {
-        uint32_t len = (uint32_t)tx_min(size, tx->end - tx->nxt);
+        uint32_t len = (uint32_t)min(size, tx->end - tx->nxt);
         struct rte_mbuf *m = tcp_queue_first(&conn, tx->unsent, tx->nxt, len);
 
         if (!m)
@@ -177,7 +177,7 @@ static void segs_of(unsigned buffer)
 {
     for (unsigned i = 0; i < SEGS; i++)
         segs[i] = (struct mem_seg){rte_pktmbuf_mtod(mbufs[buffer][i], uint8_t *),
-                                   (uint32_t)tx_min(MSS, MEM_LANDING_SLOT - i * MSS),
+                                   (uint32_t)min(MSS, MEM_LANDING_SLOT - i * MSS),
                                    mem_mbufs_region(frames), 0};
 }
 

@@ -4,6 +4,7 @@
 #include "lib/base/err.h"
 #include "test/tcp/world.h"
 
+#include "lib/base/minmax.h"
 #include "lib/reactor/mem_mbuf.h"
 
 #include <errno.h>
@@ -73,7 +74,7 @@ static struct rte_mbuf *frame_mbuf(struct port *port, const struct world_frame *
             rte_pktmbuf_free(first);
             return NULL;
         }
-        n = RTE_MIN(f->len - at, (size_t)rte_pktmbuf_tailroom(m));
+        n = min(f->len - at, (size_t)rte_pktmbuf_tailroom(m));
         memcpy(rte_pktmbuf_append(m, (uint16_t)n), f->data + at, n);
         at += n;
         *link = m;
@@ -144,7 +145,7 @@ static void cut_as_device(struct world *w, const struct rte_mbuf *m, const uint8
     memcpy(&seq, frame + l4 + 4, 4);
     seq = rte_be_to_cpu_32(seq);
     for (size_t at = hdr; at < len; at += m->tso_segsz) {
-        size_t n = RTE_MIN(len - at, (size_t)m->tso_segsz);
+        size_t n = min(len - at, (size_t)m->tso_segsz);
         uint8_t *out = malloc(hdr + n), *h = out + l4;
         uint32_t now = rte_cpu_to_be_32(seq + (uint32_t)(at - hdr));
         uint16_t sum;

@@ -13,6 +13,7 @@
  *   model serve to N
  *     A receiver that acknowledges what comes in order and keeps nothing else, until N.
  */
+#include "lib/base/minmax.h"
 #include "test/tcp/run.h"
 
 #include <inttypes.h>
@@ -286,7 +287,7 @@ static void user_sends(struct model *m)
     struct chan *c = m->c;
 
     while ((int64_t)c->sent < m->bytes) {
-        uint32_t n = (uint32_t)RTE_MIN(m->bytes - (int64_t)c->sent, (int64_t)(1 + rnd(m) % 60000));
+        uint32_t n = (uint32_t)min(m->bytes - (int64_t)c->sent, (int64_t)(1 + rnd(m) % 60000));
         struct mem_seg seg = {
             .addr = m->r->memory + c->sent % PATTERN_PERIOD, .len = n, .region = m->r->region};
         uint64_t before = c->sent;
@@ -362,14 +363,14 @@ static void send_some(struct model *m)
     uint32_t edge = c->edge - c->peer_isn - 1, from, len;
     struct frame_tcp t = {.flags = ACK | PSH, .ack = c->own_isn + 1};
 
-    edge = (uint32_t)RTE_MIN((int64_t)edge, m->bytes);
+    edge = (uint32_t)min((int64_t)edge, m->bytes);
     if (edge <= m->nxt)
         return;
     from = m->nxt;
     if (m->reorder > 0 && chance(m, m->reorder * 5))
         from += (uint32_t)(rnd(m) % (edge - from));
     if (from > 0 && chance(m, m->dup))
-        from -= (uint32_t)(rnd(m) % RTE_MIN(from, 3000u));
+        from -= (uint32_t)(rnd(m) % min(from, 3000u));
     len = (uint32_t)(1 + rnd(m) % (m->cut ? 300 : 1460));
     if (from + len > edge)
         len = edge - from;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test/tcp/run.h"
+#include "lib/base/asan.h"
 #include "lib/base/err.h"
 
 #include <inttypes.h>
@@ -7,12 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_UNPOISON_MEMORY_REGION(addr, size) ((void)(addr), (void)(size))
-#endif
 
 /* ---- failing and tracing ---- */
 
@@ -406,7 +401,7 @@ static const char *make_memory(struct run *r)
     if (!r->memory)
         return "no landing memory";
     /* Without a pool, as one piece: what is in no pool is poisoned under ASan. */
-    ASAN_UNPOISON_MEMORY_REGION(r->memory, 2 * MEM_LANDING_SLOT);
+    asan_unpoison(r->memory, 2 * MEM_LANDING_SLOT);
     for (size_t i = 0; i < 2 * MEM_LANDING_SLOT; i++)
         r->memory[i] = pattern_at(i);
     return NULL;

@@ -147,13 +147,12 @@ void world_advance(struct world *w, uint64_t until_us)
 {
     world_settle(w);
     while (!w->out && w->now_us < until_us) {
-        uint64_t next =
-            RTE_MIN(wheel_next_us(&w->reactor->wheel), wheel_next_us(&w->control->wheel));
+        uint64_t next = min(wheel_next_us(&w->reactor->wheel), wheel_next_us(&w->control->wheel));
         uint64_t tick = w->now_us / MS * MS + MS;
 
         /* The wheel fires what is due at whole ticks. */
-        next = RTE_MAX(next, tick);
-        world_jump(w, RTE_MIN(next, until_us));
+        next = max(next, tick);
+        world_jump(w, min(next, until_us));
     }
 }
 

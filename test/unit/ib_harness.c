@@ -3,6 +3,7 @@
  * The LNet core the driver is tested with.
  */
 #include "test/unit/ib_harness.h"
+#include "lib/base/container.h"
 #include "lib/base/err.h"
 
 #include <setjmp.h>
@@ -431,7 +432,7 @@ struct ih_msg *ih_put(uint32_t len)
 
 static struct ih_msg *of_msg(struct lnet_msg *msg)
 {
-    return (struct ih_msg *)((char *)msg - offsetof(struct ih_msg, msg));
+    return container_of(msg, struct ih_msg, msg);
 }
 
 void lnet_send_accepted(struct lnet_msg *msg)
@@ -624,8 +625,7 @@ int ih_setup_plain(void **state)
 
 static void on_stopped(struct reactor_task *task)
 {
-    struct lnet_node *n =
-        (struct lnet_node *)((char *)task - offsetof(struct lnet_node, stop_done));
+    struct lnet_node *n = container_of(task, struct lnet_node, stop_done);
 
     assert_ptr_equal(reactor_self(), reactor_control(ir_env()));
     assert_false(n->stopped);
@@ -634,8 +634,7 @@ static void on_stopped(struct reactor_task *task)
 
 static void on_quiet(struct reactor_task *task)
 {
-    struct lnet_node *n =
-        (struct lnet_node *)((char *)task - offsetof(struct lnet_node, quiesce_done));
+    struct lnet_node *n = container_of(task, struct lnet_node, quiesce_done);
 
     assert_ptr_equal(reactor_self(), reactor_control(ir_env()));
     assert_false(n->quiet);

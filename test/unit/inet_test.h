@@ -53,7 +53,7 @@ unsigned port_rx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsi
 {
     struct paper *p = paper_of(port);
 
-    n = RTE_MIN(n, p->nin[queue]);
+    n = min(n, p->nin[queue]);
     memcpy(pkts, p->in[queue], n * sizeof(pkts[0]));
     p->nin[queue] -= n;
     memmove(p->in[queue], p->in[queue] + n, p->nin[queue] * sizeof(p->in[queue][0]));
@@ -65,7 +65,7 @@ unsigned port_tx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsi
     struct paper *p = paper_of(port);
 
     assert_true(queue < test_reactors);
-    n = RTE_MIN(n, p->room);
+    n = min(n, p->room);
     assert_true(p->nout + n <= WIRE_MAX);
     if (n > 0)
         memcpy(p->out + p->nout, pkts, n * sizeof(pkts[0]));
@@ -331,7 +331,7 @@ static inline struct rte_mbuf *arrive_on(struct paper *p, unsigned queue, const 
     do {
         m = rte_pktmbuf_alloc(pool);
         assert_non_null(m);
-        part = RTE_MIN(f->len - done, rte_pktmbuf_tailroom(m));
+        part = min(f->len - done, rte_pktmbuf_tailroom(m));
         memcpy(rte_pktmbuf_append(m, (uint16_t)part), f->b + done, part);
         done += part;
         if (!head)
@@ -463,8 +463,8 @@ static inline void settle(void)
 
 static inline void pass_ms(unsigned ms)
 {
-    for (; ms > 0; ms -= RTE_MIN(ms, 10u)) {
-        now_us += RTE_MIN(ms, 10u) * MS;
+    for (; ms > 0; ms -= min(ms, 10u)) {
+        now_us += min(ms, 10u) * MS;
         reactor_test_clock(now_us);
         settle();
     }

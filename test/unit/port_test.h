@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd_eth/port/port.h"
 #include "lib/reactor/mem_hold.h"
 #include "lib/reactor/mem_mbuf.h"
@@ -116,10 +117,10 @@ static inline struct rte_mbuf *chain_make(struct port *port, struct rte_mempool 
     piece = piece == 0 ? len : piece;
     for (size_t at = head; at < len;) {
         struct rte_mbuf *s = rte_pktmbuf_alloc(pool);
-        size_t part = RTE_MIN(len - at, piece);
+        size_t part = min(len - at, piece);
 
         assert_non_null(s);
-        part = RTE_MIN(part, (size_t)rte_pktmbuf_tailroom(s));
+        part = min(part, (size_t)rte_pktmbuf_tailroom(s));
         memcpy(rte_pktmbuf_append(s, (uint16_t)part), f + at, part);
         at += part;
         last->next = s;
@@ -145,7 +146,7 @@ static inline struct rte_mbuf *chain_landing(struct port *port, const struct mem
     memcpy(buffer, f + head, len - head);
     for (size_t at = head; at < len;) {
         struct rte_mbuf *s = port_tx_alloc(port);
-        uint16_t part = (uint16_t)RTE_MIN(len - at, piece);
+        uint16_t part = (uint16_t)min(len - at, piece);
         uint8_t *addr = buffer + (at - head);
         struct rte_mbuf_ext_shared_info *info = mem_hold_of(pool->region, addr, part);
 
@@ -181,7 +182,7 @@ static inline size_t chain_read(const struct rte_mbuf *m, uint8_t *out)
 /* The same of a received frame, which has its headers in one piece. */
 static inline size_t frame_read(const struct rte_mbuf *m, uint8_t *out)
 {
-    assert_true(m->data_len >= RTE_MIN(m->pkt_len, (uint32_t)PKT_HEADERS));
+    assert_true(m->data_len >= min(m->pkt_len, (uint32_t)PKT_HEADERS));
     return chain_read(m, out);
 }
 

@@ -153,11 +153,6 @@ void model_init(void)
 
 /* ---- the rule ---- */
 
-static unsigned least(unsigned a, unsigned b)
-{
-    return a < b ? a : b;
-}
-
 /* What is free for an account, after what is set aside for others. */
 static int free_for(unsigned r, enum lnet_pool k, unsigned acct, bool urgent)
 {
@@ -168,10 +163,10 @@ static int free_for(unsigned r, enum lnet_pool k, unsigned acct, bool urgent)
     for (unsigned i = 0; i < npeers; i++) /* gateways that hold one need none set aside */
         if (p->held[2 * i + 1] > 0 && aside > 0)
             aside--;
-    aside = least(aside, total / 2);
+    aside = min(aside, total / 2);
     reserve = total / 16;
     if (k == LNET_POOL_LARGE)
-        reserve = least(reserve, 1);
+        reserve = min(reserve, 1u);
     return left - (int)aside - (urgent ? 0 : (int)reserve);
 }
 

@@ -2,6 +2,7 @@
 /*
  * The provider: devices, memory, the connection manager. Queue pairs are in rdma_fake_qp.c.
  */
+#include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "test/unit/rdma_fake_internal.h"
 
@@ -356,7 +357,7 @@ static void run_event(struct fake_link *fl)
 
 static void run_events(struct reactor_task *task)
 {
-    struct fake_link *fl = (struct fake_link *)((char *)task - offsetof(struct fake_link, task));
+    struct fake_link *fl = container_of(task, struct fake_link, task);
 
     fl->posted_task = false;
     while (fl->events)
@@ -571,7 +572,7 @@ struct request {
 
 static void come(struct reactor_task *task)
 {
-    struct request *r = (struct request *)((char *)task - offsetof(struct request, task));
+    struct request *r = container_of(task, struct request, task);
 
     r->call->asked = true;
     r->rdma->listener.request(r->rdma->listener.arg, &r->req);

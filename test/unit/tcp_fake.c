@@ -231,7 +231,7 @@ static struct rte_mbuf *received(struct inet *inet, const struct wire *w)
         memcpy(h + 14 + 24, w->key.local.b, 16);
     }
     while (at < w->len) { /* in several buffers where it does not fit into one */
-        uint16_t n = (uint16_t)RTE_MIN(w->len - at, (uint32_t)rte_pktmbuf_tailroom(last));
+        uint16_t n = (uint16_t)min(w->len - at, (uint32_t)rte_pktmbuf_tailroom(last));
 
         memcpy(rte_pktmbuf_mtod_offset(last, uint8_t *, last->data_len), w->data + at, n);
         last->data_len += n;
@@ -314,9 +314,9 @@ static uint64_t next_event(void)
     uint64_t us = wheel_next_us(&reactor_control(env)->wheel);
 
     if (net.flying)
-        us = RTE_MIN(us, net.flying->due_us);
+        us = min(us, net.flying->due_us);
     for (unsigned i = 0; i < net.reactors; i++)
-        us = RTE_MIN(us, wheel_next_us(&reactor_at(env, i)->wheel));
+        us = min(us, wheel_next_us(&reactor_at(env, i)->wheel));
     return us;
 }
 
@@ -325,7 +325,7 @@ void net_run(uint64_t us)
     uint64_t end = net.now + us, next = net.now + TURN_US;
 
     do {
-        net.now = RTE_MIN(next, end);
+        net.now = min(next, end);
         reactor_test_clock(net.now);
         while (net.flying && net.flying->due_us <= net.now) {
             struct wire *w = net.flying;
@@ -335,7 +335,7 @@ void net_run(uint64_t us)
         }
         next = net.now + TURN_US;
         if (step() == 0)
-            next = RTE_MAX(next, next_event());
+            next = max(next, next_event());
     } while (net.now < end);
 }
 
@@ -458,7 +458,7 @@ static void push(struct app *a)
     uint8_t buf[4096];
 
     while (a->sent < a->to_send) {
-        uint64_t n = RTE_MIN(a->to_send - a->sent, (uint64_t)sizeof(buf));
+        uint64_t n = min(a->to_send - a->sent, (uint64_t)sizeof(buf));
         struct mem_seg seg = {buf, (uint32_t)n, MEM_REGION_NONE, 0};
         ssize_t took;
 
@@ -619,5 +619,5 @@ void app_close(struct app *a, bool abort)
 
 struct tcp_conn *app_conn(struct app *a)
 {
-    return tcp_container(a->s, struct tcp_conn, base);
+    return container_of(a->s, struct tcp_conn, base);
 }

@@ -119,7 +119,7 @@ bool tcp_out(struct tcp_conn *conn, uint32_t seq, uint8_t flags, struct rte_mbuf
         assert_true(left > mss && left <= test_tso);
     assert_true(left > 0 || (flags & TCP_FLAG_FIN));
     do {
-        n = RTE_MIN(left, mss);
+        n = min(left, mss);
         left -= n;
         s.len = n;
         s.flags = left > 0 ? flags & ~(TCP_FLAG_PSH | TCP_FLAG_FIN) : flags;
@@ -225,9 +225,9 @@ static void clock_to(uint64_t us)
 static inline void pass_until(uint64_t us)
 {
     while (now < us) {
-        uint64_t next = RTE_MAX((now / 1000 + 1) * 1000, wheel_next_us(&reactor_self()->wheel));
+        uint64_t next = max((now / 1000 + 1) * 1000, wheel_next_us(&reactor_self()->wheel));
 
-        clock_to(RTE_MIN(us, next));
+        clock_to(min(us, next));
         reactor_step(reactor_self(), 0);
         flush();
     }
@@ -427,7 +427,7 @@ static inline uint32_t give(uint64_t off, uint32_t len, uint32_t piece, bool by_
         struct mem_seg seg = {.region = MEM_REGION_NONE};
         struct rte_mbuf *m = by_ref ? rte_pktmbuf_alloc(payload_pool) : NULL;
 
-        n = (uint32_t)tx_min(tx_min(len - done, piece), sizeof(lent) - 128);
+        n = (uint32_t)min(min(len - done, piece), sizeof(lent) - 128);
         seg.addr = m ? rte_pktmbuf_mtod(m, uint8_t *) : lent;
         seg.len = n;
         for (uint32_t i = 0; i < n; i++)

@@ -36,7 +36,7 @@ static void test_told_who_sends_what_nobody_speaks(void **state)
         assert_int_equal(out.b[35], 3);
         assert_true(icmp_right(&out, 34));
         /* As much as fits into 576 bytes, RFC 1812 §4.3.2.3. */
-        assert_int_equal(out.len, RTE_MIN(14 + 576u, 14 + 28 + 20 + payload));
+        assert_int_equal(out.len, min(14 + 576u, 14 + 28 + 20 + payload));
         assert_memory_equal(out.b + 42, f.b + 14, out.len - 42);
         assert_memory_equal(out.b + 30, addr("10.0.0.2").b + 12, 4);
     }

@@ -203,7 +203,7 @@ static void make_query(struct frame *f, const struct query *q)
     if (!q->v1) {
         put16(f, 0x027d);
         put16(f, q->sources);
-        put_fill(f, RTE_MIN(16 * q->sources, 64u));
+        put_fill(f, min(16 * q->sources, 64u));
     }
     end = q->len ? ICMP + q->len : f->len;
     while (f->len < end)

@@ -499,7 +499,7 @@ static void test_hash(void **state)
             a.b[rows[row].octet] = (uint8_t)(i >> 8);
             a.b[rows[row].octet + 1] = (uint8_t)i;
             longest =
-                RTE_MAX(longest, (unsigned)++load[inet_hash(&a, 0x1234567 + row) % INET_NEIGH_MIN]);
+                max(longest, (unsigned)++load[inet_hash(&a, 0x1234567 + row) % INET_NEIGH_MIN]);
         }
         /* Of as many balls as bins: 7 or 8. */
         assert_in_range(longest, 1, 12);

@@ -45,7 +45,7 @@ static void paper_nothing(struct port *p)
 
 static unsigned paper_rx(struct port *p, unsigned queue, struct rte_mbuf **pkts, unsigned n)
 {
-    n = RTE_MIN(n, paper.nin);
+    n = min(n, paper.nin);
     memcpy(pkts, paper.in, n * sizeof(pkts[0]));
     paper.nin -= n;
     memmove(paper.in, paper.in + n, paper.nin * sizeof(pkts[0]));
@@ -54,7 +54,7 @@ static unsigned paper_rx(struct port *p, unsigned queue, struct rte_mbuf **pkts,
 
 static unsigned paper_tx(struct port *p, unsigned queue, struct rte_mbuf **pkts, unsigned n)
 {
-    n = RTE_MIN(n, paper.room - paper.nout);
+    n = min(n, paper.room - paper.nout);
     memcpy(paper.out + paper.nout, pkts, n * sizeof(pkts[0]));
     paper.nout += n;
     return n;
@@ -298,7 +298,7 @@ static void comes_in(struct rte_mempool *pool, const uint8_t *f, size_t len, siz
 
     for (size_t at = 0; at < len; at += piece) {
         struct rte_mbuf *s = rte_pktmbuf_alloc(pool);
-        size_t part = RTE_MIN(len - at, piece);
+        size_t part = min(len - at, piece);
 
         memcpy(rte_pktmbuf_append(s, (uint16_t)part), f + at, part);
         if (!first) {

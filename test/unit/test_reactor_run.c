@@ -282,7 +282,7 @@ static void test_round_trips(void **state)
 
 static bool asleep(unsigned index)
 {
-    return __atomic_load_n(&reactor_at(env, index)->sleeping, __ATOMIC_RELAXED) != 0;
+    return relaxed_load(&reactor_at(env, index)->sleeping) != 0;
 }
 
 static bool all_asleep(void)
@@ -446,7 +446,7 @@ static void test_no_lost_wake_up(void **state)
         while (race_replies == i && elapsed_since_us(posted) < DEADLINE_US)
             reactor_step(reactor_control(env), DEADLINE_US);
         assert_int_equal(race_replies, i + 1);
-        longest = RTE_MAX(longest, elapsed_since_us(posted));
+        longest = max(longest, elapsed_since_us(posted));
     }
     reactor_stop(r);
     assert_int_equal(pthread_join(thread, NULL), 0);
@@ -515,7 +515,7 @@ static void on_read(struct reactor_task *task)
 
     check_on_reactor(*s == 4711);
     for (int i = 0; i < 100; i++)
-        check_on_reactor(__atomic_load_n(s, __ATOMIC_RELAXED) == 4711);
+        check_on_reactor(relaxed_load(s) == 4711);
     ATOMIC_SET(reader.reads, reader.reads + 1);
     if (ATOMIC_GET(reader.stop))
         ATOMIC_SET(reader.stopped, 1);
@@ -543,7 +543,7 @@ static void test_synchronize_frees_nothing_in_use(void **state)
         old = reader.snapshot;
         __atomic_store_n(&reader.snapshot, fresh, __ATOMIC_RELEASE);
         reactor_synchronize(env);
-        __atomic_store_n(old, 0, __ATOMIC_RELAXED);
+        relaxed_store(old, 0);
         free(old);
     }
     ATOMIC_SET(reader.stop, 1);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd_eth/tcp/tcp.h"
 #include "lib/reactor/mem_mbuf.h"
 
@@ -98,7 +99,7 @@ static struct rte_mbuf *carry(const struct rte_mbuf *m, struct port *to)
 
     while (at < m->pkt_len) {
         struct rte_mbuf *p = rte_pktmbuf_alloc(to->rx_small);
-        uint32_t n = RTE_MIN(m->pkt_len - at, (uint32_t)RX_ROOM - RTE_PKTMBUF_HEADROOM);
+        uint32_t n = min(m->pkt_len - at, (uint32_t)RX_ROOM - RTE_PKTMBUF_HEADROOM);
         uint8_t *put;
         const uint8_t *from;
 
@@ -129,7 +130,7 @@ static unsigned wire_tx(struct port *port, unsigned queue, struct rte_mbuf **pkt
 {
     struct side *s = side_of(port), *to = &side[s == side];
 
-    n = RTE_MIN(n, s->room);
+    n = min(n, s->room);
     for (unsigned i = 0; i < n; i++) {
         assert_true(to->tail - to->head < RX_BUFS);
         to->in[to->tail++ % RX_BUFS] = carry(pkts[i], to->port);
@@ -214,7 +215,7 @@ static void push(struct user *u)
 
         for (; n < RTE_DIM(segs) && left > 0; n++) {
             uint64_t at = (u->sent + all) % PERIOD;
-            uint32_t len = (uint32_t)RTE_MIN(left, (uint64_t)(BLOCK - at % BLOCK));
+            uint32_t len = (uint32_t)min(left, (uint64_t)(BLOCK - at % BLOCK));
 
             segs[n] =
                 (struct mem_seg){block[at / BLOCK] + at % BLOCK, len, mem_mbufs_region(payload), 0};
@@ -235,7 +236,7 @@ static void note_done(void)
         return;
     least_at_first_done = BYTES;
     for (unsigned i = 0; i < CONNS; i++)
-        least_at_first_done = RTE_MIN(least_at_first_done, rx_user[i].got);
+        least_at_first_done = min(least_at_first_done, rx_user[i].got);
 }
 
 static void read_all(struct user *u)
@@ -248,7 +249,7 @@ static void read_all(struct user *u)
         for (unsigned i = 0; i < n; i++) {
             for (uint32_t done = 0; done < segs[i].len;) {
                 uint64_t at = (u->got + done) % PERIOD;
-                uint32_t len = (uint32_t)RTE_MIN(segs[i].len - done, BLOCK - at % BLOCK);
+                uint32_t len = (uint32_t)min(segs[i].len - done, BLOCK - at % BLOCK);
 
                 assert_memory_equal(segs[i].addr + done, block[at / BLOCK] + at % BLOCK, len);
                 done += len;

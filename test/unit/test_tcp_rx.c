@@ -119,7 +119,7 @@ static void read_some(uint32_t *at, size_t want)
     size_t truesize, got;
 
     if (rnd(2)) {
-        got = stream_tcp.peek(&c->base, RTE_MIN(want, (size_t)STREAM_PEEK_MAX), &p);
+        got = stream_tcp.peek(&c->base, min(want, (size_t)STREAM_PEEK_MAX), &p);
         for (size_t i = 0; i < got; i++)
             assert_int_equal(p[i], byte_at(*at + (uint32_t)i));
         got = rnd((uint32_t)got + 1);
@@ -216,7 +216,7 @@ static void random_run(uint64_t seed, uint32_t seg_max, uint32_t wnd, uint32_t m
             break;
         }
         old = nxt;
-        most = RTE_MIN(at + len, edge);
+        most = min(at + len, edge);
         if (most > at)
             memset(here + at, 1, most - at);
         come(at, len, (uint16_t)(1 + rnd(1800)), false);

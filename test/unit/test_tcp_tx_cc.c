@@ -12,7 +12,7 @@ static uint64_t out_end;
 static void wire(const struct sent *s)
 {
     nout++;
-    out_end = RTE_MAX(out_end, s->off + s->len);
+    out_end = max(out_end, s->off + s->len);
 }
 
 static void begin_cc(const char *cc)
@@ -36,7 +36,7 @@ static void round_trip(uint64_t rtt_us)
     end = off_of(c->tx.nxt);
     begin = una_off;
     for (uint64_t off = begin; off < end;) {
-        off = RTE_MIN(off + SEG, end);
+        off = min(off + SEG, end);
         clock_to(start + rtt_us / 2 + (off - begin) * (rtt_us / 2) / (end - begin));
         tell_ack((struct told){.ack = off, .win = 900000});
         if (c->tell_writable) {
@@ -195,7 +195,7 @@ static void test_prr_even(void **state)
             .ack = 0, .win = 900000, .sack = {1 * SEG, (i + 1) * (uint64_t)SEG}, .ecr = 1});
         /* What arrives from the third on, times 10 / 20, in whole segments; the first at once. */
         if (i < 18)
-            assert_int_equal(nout, i < 3 ? 20 + i : 22 + RTE_MAX((i - 2) / 2, 1u));
+            assert_int_equal(nout, i < 3 ? 20 + i : 22 + max((i - 2) / 2, 1u));
     }
     /* ssthresh is reached with the 18th, and kept: what leaves is replaced. */
     assert_int_equal(nout, 30);

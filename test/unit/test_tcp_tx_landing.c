@@ -298,9 +298,8 @@ static void test_copied(void **state)
     /* Two buffers beside each other are not one. */
     two[0] = fill_buffer(&small, 0, 4096);
     two[1] = fill_buffer(&small, 0, 4096);
-    both =
-        (struct mem_seg){RTE_MIN(two[0].addr, two[1].addr) + 4096 - SEG, 2 * SEG, small.region, 0};
-    assert_ptr_equal(RTE_MAX(two[0].addr, two[1].addr), RTE_MIN(two[0].addr, two[1].addr) + 4096);
+    both = (struct mem_seg){min(two[0].addr, two[1].addr) + 4096 - SEG, 2 * SEG, small.region, 0};
+    assert_ptr_equal(max(two[0].addr, two[1].addr), min(two[0].addr, two[1].addr) + 4096);
     for (uint32_t i = 0; i < both.len; i++)
         both.addr[i] = byte_at(3 * SEG + i);
     check_copied(&both);

@@ -111,7 +111,7 @@ static void wire(const struct sent *s)
     uint64_t at = now;
 
     if (net.rate > 0) {
-        link_free_us = RTE_MAX(link_free_us, now);
+        link_free_us = max(link_free_us, now);
         if (link_free_us - now > net.queue_us) {
             drops++;
             return;
@@ -140,8 +140,8 @@ static void put_range(uint64_t left, uint64_t right)
             rcv.range[keep++] = rcv.range[i];
             continue;
         }
-        left = RTE_MIN(left, rcv.range[i].left);
-        right = RTE_MAX(right, rcv.range[i].right);
+        left = min(left, rcv.range[i].left);
+        right = max(right, rcv.range[i].right);
     }
     rcv.nranges = keep;
     assert_true(keep < MAX_RANGES);
@@ -169,7 +169,7 @@ static void send_ack(void)
 
     rcv.unacked = 0;
     rcv.last_ack = rcv.nxt;
-    t.win = (uint32_t)(rcv.read + net.window - RTE_MIN(rcv.nxt, rcv.read + net.window));
+    t.win = (uint32_t)(rcv.read + net.window - min(rcv.nxt, rcv.read + net.window));
     if (rcv.fin_got)
         t.ack++;
     if (rcv.dsack_right > 0) {
@@ -212,13 +212,13 @@ static void data_came(const struct sent *s)
         rcv.fin_at = right;
     }
     if (right > rcv.read + net.window) { /* beyond what it may send, as probes are */
-        right = RTE_MAX(left, rcv.read + net.window);
+        right = max(left, rcv.read + net.window);
     }
     if (left < right && had_all(left, right)) {
         rcv.dsack_left = left;
         rcv.dsack_right = right;
     } else if (left < right) {
-        put_range(RTE_MAX(left, rcv.nxt), right);
+        put_range(max(left, rcv.nxt), right);
         for (unsigned i = 0; i < rcv.nranges; i++) {
             if (rcv.range[i].left > rcv.nxt)
                 continue;
@@ -256,7 +256,7 @@ static void user_reads(void)
 static void note_told(const struct told *t)
 {
     for (unsigned i = 0; i < TCP_SACK_MAX; i++) {
-        for (uint64_t at = RTE_MAX(t->sack[2 * i], t->ack); at < t->sack[2 * i + 1]; at++)
+        for (uint64_t at = max(t->sack[2 * i], t->ack); at < t->sack[2 * i + 1]; at++)
             told_map[at] = 1;
     }
 }
@@ -283,7 +283,7 @@ static void feed(void)
     uint32_t n;
 
     while (given < total && !c->tx.blocked) {
-        n = (uint32_t)RTE_MIN(total - given, 1 + any(20000));
+        n = (uint32_t)min(total - given, 1 + any(20000));
         given += give(given, n, 1 + (uint32_t)any(1900), any(4) != 0, false);
     }
     if (given == total && !c->tx.fin)
@@ -350,7 +350,7 @@ static uint64_t transfer(uint64_t limit_us, bool exact)
             wake = (now / 1000 + 1) * 1000;
         if (nheap > 0 && heap[0].at_us <= wake) {
             e = pop();
-            clock_to(RTE_MAX(e.at_us, now));
+            clock_to(max(e.at_us, now));
             happen(e, exact);
         } else {
             clock_to(wake);
@@ -402,7 +402,7 @@ static void random_run(uint64_t seed)
     open_conn((struct test_opts){
         .isn = (uint32_t)(0 - any(total + 2)),
         .mss = 536 + (uint32_t)any(1500),
-        .wnd = RTE_MIN(net.window, 60000u),
+        .wnd = min(net.window, 60000u),
         .cc = any(2) ? "cubic" : "newreno",
         .no_ts = any(4) == 0,
         .no_sack = any(4) == 0,

@@ -141,7 +141,7 @@ static uint32_t give_bytes(uint64_t off, uint32_t len)
 
         m = rte_pktmbuf_alloc(payload_pool);
         assert_non_null(m);
-        n = RTE_MIN(len - done, (uint32_t)RTE_DIM(segs));
+        n = min(len - done, (uint32_t)RTE_DIM(segs));
         for (uint32_t i = 0; i < n; i++) {
             segs[i] = (struct mem_seg){rte_pktmbuf_mtod(m, uint8_t *) + 2 * i, 1,
                                        mem_mbufs_region(payload_pool), 0};
@@ -308,7 +308,7 @@ static void test_unsent_limit(void **state)
         assert_true(off < n);
         tell_ack(ack_at(off, 1 << 20));
     }
-    assert_true(n - off_of(c->tx.nxt) <= tx_max(c->tx.cwnd, TX_UNSENT_MIN / 2));
+    assert_true(n - off_of(c->tx.nxt) <= max(c->tx.cwnd, TX_UNSENT_MIN / 2));
     close_conn();
 }
 
@@ -429,7 +429,7 @@ static void test_probes(void **state)
     t0 = now;
     nout = 0;
     for (unsigned i = 0; i < 14; i++) {
-        when += RTE_MIN(wait, 60000 * MS);
+        when += min(wait, 60000 * MS);
         pass_until(t0 + when - 1 * MS);
         assert_int_equal(nout, i);
         pass_until(t0 + when + 1 * MS);

@@ -316,7 +316,7 @@ static void test_rto_backoff(void **state)
     tcp.opts.user_timeout = 300;
     send_segs(1);
     for (unsigned i = 0; i < RTE_DIM(doubled); i++) {
-        when += RTE_MIN(doubled[i] * RTO, 120000 * MS);
+        when += min(doubled[i] * RTO, 120000 * MS);
         at(when);
         assert_int_equal(nout, i + 2);
         expect(i + 1, when, 0);

@@ -4,6 +4,7 @@
 // are turned by hand, so what happens is as its test says; the provider's worker is a thread as
 // ever. Prints `PASS name` or `FAIL name: why`; the status is 0 if none failed.
 #include "test/vm/rdma_pair.h"
+#include "lib/base/atomic.h"
 #include "lib/base/err.h"
 
 #include <sys/resource.h>
@@ -30,12 +31,12 @@ static void test_port_events(void)
     snprintf(command, sizeof(command), "ip link set %s down", device);
     EQUAL(system(command), 0);
     UNTIL(port_events[1][RDMA_PORT_DOWN] > 0);
-    CHECK(__atomic_load_n(&port[1].info.state, __ATOMIC_RELAXED) != IBV_PORT_ACTIVE);
+    CHECK(relaxed_load(&port[1].info.state) != IBV_PORT_ACTIVE);
     EQUAL(port_events[1][RDMA_PORT_UP], 0);
     snprintf(command, sizeof(command), "ip link set %s up", device);
     EQUAL(system(command), 0);
     UNTIL(port_events[1][RDMA_PORT_UP] > 0);
-    EQUAL(__atomic_load_n(&port[1].info.state, __ATOMIC_RELAXED), IBV_PORT_ACTIVE);
+    EQUAL(relaxed_load(&port[1].info.state), IBV_PORT_ACTIVE);
     EQUAL(port_events[1][RDMA_PORT_REMOVED], 0);
 }
 

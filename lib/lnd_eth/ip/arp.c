@@ -31,7 +31,7 @@ static void put(struct inet_shard *sh, struct inet_if *ifp, uint8_t op,
     memcpy(p + 24, target->b + 12, 4);
     out_ether(ifp, m, to, RTE_ETHER_TYPE_ARP);
     out_queue(sh, ifp, m);
-    inet_count(&sh->stats.arp_sent, 1);
+    count_add(&sh->stats.arp_sent, 1);
 }
 
 void arp_send_request(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
@@ -80,7 +80,7 @@ void arp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m)
     const struct inet_own *own;
     enum pkt_drop why = arp_decode((const uint8_t *)(eth + 1), m->data_len - sizeof(*eth), &arp);
 
-    inet_count(&sh->stats.arp_received, 1);
+    count_add(&sh->stats.arp_received, 1);
     if (why != PKT_DROP_NONE) {
         inet_drop(sh, m, why);
         return;

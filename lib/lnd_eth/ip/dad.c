@@ -37,7 +37,7 @@ static struct inet_shard *shard_of(struct inet_own *own)
 
 static void told(struct reactor_task *task)
 {
-    struct inet_own *own = inet_container(task, struct inet_own, tell);
+    struct inet_own *own = container_of(task, struct inet_own, tell);
     struct inet_if *ifp = own->ifp;
     struct inet_event event = {
         .kind =
@@ -96,12 +96,12 @@ static void announce(struct inet_own *own)
 
 static uint64_t probe_us(const struct inet_own *own)
 {
-    return RTE_MAX(own->ifp->dad_ms * UINT64_C(1000) / PROBES, PROBE_US_MIN);
+    return max(own->ifp->dad_ms * UINT64_C(1000) / PROBES, PROBE_US_MIN);
 }
 
 static void timer_fired(struct reactor_timer *timer)
 {
-    struct inet_own *own = inet_container(timer, struct inet_own, timer);
+    struct inet_own *own = container_of(timer, struct inet_own, timer);
 
     if (own->probes > 0) {
         own->probes--;
@@ -137,7 +137,7 @@ static void begin(struct inet_own *own, unsigned probes, uint64_t after_us)
  * (neigh.c) instead of waiting until it does not answer any more. */
 static void range_fired(struct reactor_timer *timer)
 {
-    struct inet_own *own = inet_container(timer, struct inet_own, timer);
+    struct inet_own *own = container_of(timer, struct inet_own, timer);
     uint32_t first = inet_v4_value(&own->net.addr);
     struct inet_addr a = own->net.addr;
 
@@ -192,7 +192,7 @@ void dad_stop(struct inet_shard *sh)
 
 void dad_link_back(struct reactor_task *task)
 {
-    struct inet_if *ifp = inet_container(task, struct inet_if, back);
+    struct inet_if *ifp = container_of(task, struct inet_if, back);
 
     __atomic_store_n(&ifp->back_posted, false, __ATOMIC_RELEASE);
     if (!ifp->inet->shard[0]->running)

@@ -67,7 +67,7 @@ static void icmp_send(struct inet_shard *sh, struct inet_if *ifp, const struct i
     if (!out_ip(sh, ifp, src, dst, ifp->mtu, m, inet_is4(src) ? IPPROTO_ICMP : IPPROTO_ICMPV6, 0,
                 0))
         return;
-    inet_count(&sh->stats.icmp_sent, 1);
+    count_add(&sh->stats.icmp_sent, 1);
     neigh_output(sh, ifp, &next_hop, NULL, m);
 }
 
@@ -105,7 +105,7 @@ void icmp_echo(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
         inet_drop(sh, m, PKT_DROP_ICMP_LIMIT);
         return;
     }
-    inet_count(&sh->stats.echoes, 1);
+    count_add(&sh->stats.echoes, 1);
     memcpy(head, rte_pktmbuf_mtod_offset(m, const uint8_t *, l4), ICMP_SIZE);
     head[0] = reply;
     rte_pktmbuf_adj(m, (uint16_t)(l4 + ICMP_SIZE));
@@ -136,7 +136,7 @@ void icmp_send_back(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf 
     }
     inet_drop_keep(sh, m, why);
     rte_pktmbuf_adj(m, RTE_ETHER_HDR_LEN);
-    pkt_cut(m, RTE_MIN(ip->len, ip->family == 4 ? (uint32_t)QUOTE_ROOM : (uint32_t)QUOTE_ROOM6));
+    pkt_cut(m, min(ip->len, ip->family == 4 ? (uint32_t)QUOTE_ROOM : (uint32_t)QUOTE_ROOM6));
     m = put_head(sh, ifp, m, head);
     if (!m)
         return;
@@ -179,7 +179,7 @@ static unsigned plateau(unsigned len)
 void icmp_error_heard(struct inet_shard *sh, struct rte_mbuf *m, uint32_t at, uint8_t family,
                       enum inet_icmp_error what, unsigned mtu)
 {
-    uint32_t end = RTE_MIN((uint32_t)m->data_len, pkt_of(m)->l4 + pkt_of(m)->l4_len);
+    uint32_t end = min((uint32_t)m->data_len, pkt_of(m)->l4 + pkt_of(m)->l4_len);
     struct inet_if *ifp = pkt_of(m)->ifp;
     struct icmp_quote q;
     struct note note;
@@ -232,7 +232,7 @@ void icmp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
     const uint8_t *p = rte_pktmbuf_mtod_offset(m, const uint8_t *, pkt->l4);
     uint32_t quote = pkt->l4 + ICMP_SIZE;
 
-    inet_count(&sh->stats.icmp_received, 1);
+    count_add(&sh->stats.icmp_received, 1);
     if (pkt->l4_len < ICMP_SIZE || !icmp_csum_fine(m, pkt->l4, pkt->l4_len, 0)) {
         inet_drop(sh, m, PKT_DROP_ICMP_BAD);
         return;

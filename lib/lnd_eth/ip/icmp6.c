@@ -58,7 +58,7 @@ static void too_big(struct inet_shard *sh, struct rte_mbuf *m, const uint8_t *p,
     if (mtu < INET_MTU_MIN6)
         inet_drop(sh, m, PKT_DROP_ICMP_IGNORED);
     else
-        icmp_error_heard(sh, m, quote, 6, INET_ICMP_TOO_BIG, RTE_MIN(mtu, (uint32_t)UINT16_MAX));
+        icmp_error_heard(sh, m, quote, 6, INET_ICMP_TOO_BIG, min(mtu, (uint32_t)UINT16_MAX));
 }
 
 void icmp6_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
@@ -68,7 +68,7 @@ void icmp6_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
     const uint8_t *p = rte_pktmbuf_mtod_offset(m, const uint8_t *, pkt->l4);
     uint32_t quote = pkt->l4 + ICMP_SIZE;
 
-    inet_count(&sh->stats.icmp_received, 1);
+    count_add(&sh->stats.icmp_received, 1);
     if (pkt->l4_len < ICMP_SIZE ||
         !icmp_csum_fine(m, pkt->l4, pkt->l4_len, icmp6_pseudo(&ip->src, &ip->dst, pkt->l4_len))) {
         inet_drop(sh, m, PKT_DROP_ICMP_BAD);

@@ -144,7 +144,7 @@ static void queue_watch(struct inet_rxq *q)
 
 static void shard_start(struct reactor_task *task)
 {
-    struct inet_shard *sh = inet_container(task, struct inet_shard, task);
+    struct inet_shard *sh = container_of(task, struct inet_shard, task);
 
     sh->running = true;
     for (unsigned i = 0; i < sh->rxqs; i++)
@@ -157,7 +157,7 @@ static void shard_start(struct reactor_task *task)
 
 static void look_at_links(struct reactor_timer *timer)
 {
-    struct inet *inet = inet_container(timer, struct inet, link_timer);
+    struct inet *inet = container_of(timer, struct inet, link_timer);
 
     if_links_look(inet);
     reactor_timer_arm(timer, INET_LINK_US);
@@ -196,7 +196,7 @@ static void shards_post(struct inet *inet, reactor_task_fn fn)
 
 static void shard_end(struct reactor_task *task)
 {
-    struct inet_shard *sh = inet_container(task, struct inet_shard, task);
+    struct inet_shard *sh = container_of(task, struct inet_shard, task);
 
     if (sh->running)
         reactor_poller_del(sh->reactor, &sh->poller);
@@ -223,7 +223,7 @@ static bool mail_under_way(const struct inet_shard *sh)
 
 static void shard_empty(struct reactor_task *task)
 {
-    struct inet_shard *sh = inet_container(task, struct inet_shard, task);
+    struct inet_shard *sh = container_of(task, struct inet_shard, task);
 
     if (mail_under_way(sh)) {
         reactor_post(sh->reactor, task);
@@ -241,7 +241,7 @@ static void shard_empty(struct reactor_task *task)
 
 static void shard_stopped(struct reactor_task *task)
 {
-    struct inet *inet = inet_container(task, struct inet_shard, task)->inet;
+    struct inet *inet = container_of(task, struct inet_shard, task)->inet;
 
     if (--inet->stop_waits > 0)
         return;
@@ -290,17 +290,12 @@ void inet_drops_get(const struct inet *inet, uint64_t out[PKT_DROP_COUNT])
     memset(out, 0, PKT_DROP_COUNT * sizeof(out[0]));
     for (unsigned i = 0; i < inet->nshards; i++)
         for (unsigned k = 0; k < PKT_DROP_COUNT; k++)
-            out[k] += __atomic_load_n(&inet->shard[i]->drops[k], __ATOMIC_RELAXED);
+            out[k] += relaxed_load(&inet->shard[i]->drops[k]);
 }
 
 void inet_stats_get(const struct inet *inet, unsigned reactor, struct inet_stats *out)
 {
-    const uint64_t *in = (const uint64_t *)&inet->shard[reactor]->stats;
-    uint64_t *to = (uint64_t *)out;
-
-    _Static_assert(sizeof(*out) % sizeof(uint64_t) == 0, "an array of counters");
-    for (size_t i = 0; i < sizeof(*out) / sizeof(uint64_t); i++)
-        to[i] = __atomic_load_n(&in[i], __ATOMIC_RELAXED);
+    counters_copy_all(out, &inet->shard[reactor]->stats);
 }
 
 void inet_tap_set(struct inet *inet, const struct inet_tap *tap)

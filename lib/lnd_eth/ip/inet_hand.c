@@ -38,7 +38,7 @@ static struct rte_ring *ring_make(unsigned from)
 /* The reader is awake and looks in its next loop. From here on another mail is needed. */
 static void woken(struct reactor_task *task)
 {
-    struct inet_pair *pair = inet_container(task, struct inet_pair, wake);
+    struct inet_pair *pair = container_of(task, struct inet_pair, wake);
 
     __atomic_exchange_n(&pair->woken, 0, __ATOMIC_ACQ_REL);
 }
@@ -120,7 +120,7 @@ void inet_hand_over(struct inet_shard *sh, struct rte_mbuf *m, unsigned reactor)
         inet_drop(sh, m, sh->running ? PKT_DROP_HANDOVER_FULL : PKT_DROP_PORT_DOWN);
         return;
     }
-    inet_count(&sh->stats.handed_over, 1);
+    count_add(&sh->stats.handed_over, 1);
     wake(to, to->in[sh->index]);
 }
 

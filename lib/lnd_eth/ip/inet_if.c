@@ -376,7 +376,7 @@ void if_free(struct inet_if *ifp)
 
 bool inet_if_link(const struct inet_if *ifp)
 {
-    if (!__atomic_load_n(&ifp->ip->link, __ATOMIC_RELAXED))
+    if (!relaxed_load(&ifp->ip->link))
         return false;
     for (unsigned i = 0; i < ifp->owns; i++)
         if (!ifp->own[i].generated && !own_usable(&ifp->own[i]))
@@ -467,7 +467,7 @@ void if_links_look(struct inet *inet)
 
         if (up == ip->link && inet->watching) /* what it is at the start is told, too */
             continue;
-        __atomic_store_n(&ip->link, up, __ATOMIC_RELAXED);
+        relaxed_store(&ip->link, up);
         tell_link(inet, ip);
         link_changed(inet, ip);
     }

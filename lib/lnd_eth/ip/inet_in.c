@@ -26,7 +26,7 @@ static void tap(struct inet_shard *sh, struct inet_if *ifp, struct port *port,
 
 void inet_count_drop(struct inet_shard *sh, enum pkt_drop why)
 {
-    inet_count(&sh->drops[why], 1);
+    count_add(&sh->drops[why], 1);
 }
 
 void inet_drop_keep(struct inet_shard *sh, struct rte_mbuf *m, enum pkt_drop why)
@@ -248,8 +248,8 @@ void inet_input(struct inet_shard *sh, struct inet_port *ip, struct rte_mbuf *m)
     struct inet_if *ifp;
     bool group;
 
-    inet_count(&sh->stats.rx_packets, 1);
-    inet_count(&sh->stats.rx_bytes, m->pkt_len);
+    count_add(&sh->stats.rx_packets, 1);
+    count_add(&sh->stats.rx_bytes, m->pkt_len);
     ifp = if_of_frame(sh, ip, m);
     *pkt_of(m) = (struct pkt){.ifp = ifp};
     tap(sh, ifp, ip->port, m, PKT_DROP_NONE);
@@ -292,7 +292,7 @@ void inet_input(struct inet_shard *sh, struct inet_port *ip, struct rte_mbuf *m)
  * at, and acknowledgements do not wait for long. */
 static unsigned burst_of(const struct inet_rxq *q)
 {
-    return q->bytes > BURST_BYTES ? RTE_MAX(PORT_BURST * BURST_BYTES / q->bytes, BURST_LEAST)
+    return q->bytes > BURST_BYTES ? max(PORT_BURST * BURST_BYTES / q->bytes, BURST_LEAST)
                                   : PORT_BURST;
 }
 
@@ -343,7 +343,7 @@ static uint64_t delayed_send(struct inet_shard *sh)
         if (likely(!__atomic_load_n(&port->tamper, __ATOMIC_ACQUIRE)))
             continue;
         port_tx(port, sh->index, NULL, 0);
-        wait = RTE_MIN(wait, port_tamper_wait(port, -1, sh->index));
+        wait = min(wait, port_tamper_wait(port, -1, sh->index));
     }
     return wait;
 }
@@ -355,9 +355,9 @@ static uint64_t sleep_limit(const struct inet_shard *sh)
     for (unsigned i = 0; i < sh->rxqs; i++) {
         const struct inet_rxq *q = &sh->rxq[i];
 
-        limit = RTE_MIN(limit, port_tamper_wait(q->ip->port, (int)q->queue, sh->index));
+        limit = min(limit, port_tamper_wait(q->ip->port, (int)q->queue, sh->index));
         if (!q->sleeps)
-            limit = RTE_MIN(limit, (uint64_t)INET_POLL_US);
+            limit = min(limit, (uint64_t)INET_POLL_US);
     }
     return limit;
 }
@@ -381,6 +381,6 @@ int inet_poll(void *arg)
     work += out_eased(sh);
     reactor_mark(REACTOR_WORK_OTHER);
     delayed = delayed_send(sh);
-    sh->poller.max_sleep_us = RTE_MIN(delayed, sleep_limit(sh));
+    sh->poller.max_sleep_us = min(delayed, sleep_limit(sh));
     return (int)work;
 }

@@ -13,14 +13,15 @@
 #ifndef MILLRACE_INET_INTERNAL_H
 #define MILLRACE_INET_INTERNAL_H
 
+#include "lib/base/atomic.h"
+#include "lib/base/container.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/ip/inet_wire.h"
 
 #include <sys/queue.h>
 
 #include <rte_ring.h>
-
-#define inet_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 #define INET_OWN_MAX    (INET_ADDR_MAX + 1 + INET_RANGE_MAX) /* and a link-local one of our own */
 #define INET_TXQ        1024               /* frames that wait for a port, per reactor; 2^n */
@@ -38,12 +39,6 @@
 #define INET_SEC        UINT64_C(1000000)
 #define INET_MTU_MIN4   576
 #define INET_MTU_MIN6   1280
-
-/* One writer, relaxed loads by others. */
-static inline void inet_count(uint64_t *counter, uint64_t n)
-{
-    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
-}
 
 /* An IPv4 address as a number. */
 static inline uint32_t inet_v4_value(const struct inet_addr *a)

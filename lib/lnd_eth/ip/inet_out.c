@@ -65,9 +65,9 @@ static bool txq_give(struct inet_shard *sh, unsigned port)
 
     while (txq_len(q) > 0) {
         uint32_t at = q->head & (INET_TXQ - 1);
-        uint32_t n = RTE_MIN(txq_len(q), INET_TXQ - at), took;
+        uint32_t n = min(txq_len(q), INET_TXQ - at), took;
 
-        n = RTE_MIN(n, (uint32_t)PORT_BURST);
+        n = min(n, (uint32_t)PORT_BURST);
         q->mbufs -= mbufs_of(&q->m[at], n);
         took = port_tx(sh->inet->port[port]->port, sh->index, &q->m[at], n);
         q->mbufs += mbufs_of(&q->m[at + took], n - took);
@@ -153,8 +153,8 @@ void out_queue(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m)
         return;
     }
     tap(sh, ifp, m, PKT_DROP_NONE);
-    inet_count(&sh->stats.tx_packets, 1);
-    inet_count(&sh->stats.tx_bytes, m->pkt_len);
+    count_add(&sh->stats.tx_packets, 1);
+    count_add(&sh->stats.tx_bytes, m->pkt_len);
     q->mbufs += m->nb_segs;
     q->m[q->tail++ & (INET_TXQ - 1)] = m;
     sh->backlog |= UINT32_C(1) << ifp->port_index;
@@ -277,7 +277,7 @@ static bool fits(const struct inet_if *ifp, const struct rte_mbuf *m, uint32_t i
 {
     if (m->tso_segsz == 0)
         return m->pkt_len + ip <= ifp->mtu;
-    return m->pkt_len + ip <= RTE_MIN(ifp->ip->port->tso_max, (uint32_t)UINT16_MAX) &&
+    return m->pkt_len + ip <= min(ifp->ip->port->tso_max, (uint32_t)UINT16_MAX) &&
            ip + m->l4_len + m->tso_segsz <= ifp->mtu;
 }
 
@@ -294,7 +294,7 @@ void inet_send(struct inet_shard *sh, struct inet_path *path, struct rte_mbuf *m
     }
     put_ip(sh, m, &path->local, &path->remote, proto, tos, INET_HOP_LIMIT);
     if (proto == IPPROTO_TCP && put_tcp_csum(path->ifp, m))
-        inet_count(&sh->stats.sums_known, 1);
+        count_add(&sh->stats.sums_known, 1);
     neigh_output(sh, path->ifp, &path->next_hop, &path->neigh, m);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The validators of Ethernet's payloads below TCP. See inet_wire.h. */
 #include "lib/lnd_eth/ip/inet_wire.h"
+#include "lib/base/minmax.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -158,7 +159,7 @@ enum pkt_drop ip6_decode(const uint8_t *p, size_t have, size_t len, struct inet_
     };
     memcpy(out->src.b, p + 8, 16);
     memcpy(out->dst.b, p + 24, 16);
-    have = RTE_MIN(have, total);
+    have = min(have, total);
     for (unsigned n = 0; is_extension(out->proto); n++) {
         size_t size;
 
@@ -314,7 +315,7 @@ static bool quote6(const uint8_t *p, size_t have, size_t *l4, struct icmp_quote 
     if (have < IP6_SIZE || p[0] >> 4 != 6)
         return false;
     *l4 = IP6_SIZE; /* we send no extension headers */
-    out->len = (uint16_t)RTE_MIN(get16(p + 4) + IP6_SIZE, UINT16_MAX);
+    out->len = (uint16_t)min(get16(p + 4) + IP6_SIZE, UINT16_MAX);
     out->proto = p[6];
     memcpy(out->src.b, p + 8, 16);
     memcpy(out->dst.b, p + 24, 16);

@@ -102,7 +102,7 @@ static void send_message(struct inet_shard *sh, struct inet_if *ifp, struct rte_
     nd_group_mac(to, &mac);
     out_ether(ifp, m, &mac, RTE_ETHER_TYPE_IPV6);
     out_queue(sh, ifp, m);
-    inet_count(&sh->stats.icmp_sent, 1);
+    count_add(&sh->stats.icmp_sent, 1);
 }
 
 static void report_v1(struct inet_shard *sh, struct inet_if *ifp)
@@ -160,7 +160,7 @@ static void report(struct inet_if *ifp, uint8_t kind)
 
 static void tell_fired(struct reactor_timer *timer)
 {
-    struct inet_if *ifp = inet_container(timer, struct inet_if, mld.tell_timer);
+    struct inet_if *ifp = container_of(timer, struct inet_if, mld.tell_timer);
 
     report(ifp, TO_EXCLUDE);
     if (--ifp->mld.reports > 0)
@@ -169,7 +169,7 @@ static void tell_fired(struct reactor_timer *timer)
 
 static void answer_fired(struct reactor_timer *timer)
 {
-    report(inet_container(timer, struct inet_if, mld.answer_timer), IS_EXCLUDE);
+    report(container_of(timer, struct inet_if, mld.answer_timer), IS_EXCLUDE);
 }
 
 void mld_start(struct inet_if *ifp)
@@ -214,7 +214,7 @@ void mld_asked(struct inet_shard *sh, struct inet_if *ifp, bool v1, uint32_t wit
     if (v1)
         ifp->mld.v1_until_us = now + V1_US;
     after = rte_rand_max((uint64_t)within_ms * 1000 + 1);
-    after = RTE_MAX(after, ANSWER_US_MIN);
+    after = max(after, ANSWER_US_MIN);
     /* §6.2: an answer that is due sooner is this one's too. */
     if (reactor_timer_armed(&ifp->mld.answer_timer) && ifp->mld.answer_us <= now + after)
         return;

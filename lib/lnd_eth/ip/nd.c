@@ -53,7 +53,7 @@ static void put(struct inet_shard *sh, struct inet_if *ifp, uint8_t type, uint8_
     nd_group_mac(dst, &group);
     out_ether(ifp, m, !to ? &group : to, RTE_ETHER_TYPE_IPV6);
     out_queue(sh, ifp, m);
-    inet_count(&sh->stats.nd_sent, 1);
+    count_add(&sh->stats.nd_sent, 1);
 }
 
 void nd_send_solicit(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
@@ -129,7 +129,7 @@ void nd_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
     struct nd_msg nd;
     enum pkt_drop why = PKT_DROP_ND_BAD;
 
-    inet_count(&sh->stats.nd_received, 1);
+    count_add(&sh->stats.nd_received, 1);
     if (pkt->l4 + pkt->l4_len <= m->data_len)
         why = nd_decode(rte_pktmbuf_mtod_offset(m, const uint8_t *, pkt->l4), pkt->l4_len, ip, &nd);
     /* Our own, come back (RFC 7527): no other station has our MAC. */

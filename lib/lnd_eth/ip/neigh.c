@@ -322,7 +322,7 @@ static void next_question(struct inet_shard *sh, struct neigh *n)
 
 static void timer_fired(struct reactor_timer *timer)
 {
-    struct neigh *n = inet_container(timer, struct neigh, timer);
+    struct neigh *n = container_of(timer, struct neigh, timer);
     struct inet_shard *sh = n->sh;
     uint64_t now = reactor_now_us();
 

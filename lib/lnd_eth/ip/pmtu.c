@@ -80,7 +80,7 @@ static struct pmtu_entry *entry_add(struct inet_shard *sh, const struct inet_add
 /* A connection that never looks again would not notice that its path's entry has aged. */
 static void age(struct reactor_timer *timer)
 {
-    struct inet_shard *sh = inet_container(timer, struct inet_shard, pmtu_timer);
+    struct inet_shard *sh = container_of(timer, struct inet_shard, pmtu_timer);
     uint64_t now = reactor_now_us();
 
     for (uint16_t i = 0; i < INET_PMTU_MAX; i++)
@@ -104,7 +104,7 @@ unsigned pmtu_get(struct inet_shard *sh, const struct inet_addr *remote, unsigne
 {
     uint16_t i = entry_find(sh, remote);
 
-    return i == PMTU_NONE ? mtu : RTE_MIN(mtu, sh->pmtu[i].mtu);
+    return i == PMTU_NONE ? mtu : min(mtu, sh->pmtu[i].mtu);
 }
 
 void inet_path_mtu_set(struct inet_shard *sh, const struct inet_addr *remote, unsigned mtu)
@@ -113,8 +113,8 @@ void inet_path_mtu_set(struct inet_shard *sh, const struct inet_addr *remote, un
     uint16_t i = entry_find(sh, remote);
     struct pmtu_entry *e = i == PMTU_NONE ? entry_add(sh, remote) : &sh->pmtu[i];
 
-    mtu = RTE_MIN(mtu, (unsigned)UINT16_MAX);
-    e->mtu = (uint16_t)RTE_MAX(mtu, least);
+    mtu = min(mtu, (unsigned)UINT16_MAX);
+    e->mtu = (uint16_t)max(mtu, least);
     e->until_us = reactor_now_us() + PMTU_KEPT_US;
     sh->generation++;
 }

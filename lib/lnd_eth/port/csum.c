@@ -200,7 +200,7 @@ uint16_t csum_chain(const struct rte_mbuf *m, uint32_t off, uint32_t len, uint32
             off -= m->data_len;
             continue;
         }
-        part = RTE_MIN(m->data_len - off, len);
+        part = min(m->data_len - off, len);
         s = csum_partial(rte_pktmbuf_mtod_offset(m, const void *, off), part, 0);
         all += odd ? rte_bswap16(s) : s;
         odd ^= part & 1;

@@ -38,8 +38,8 @@ static void counts_copied(size_t buffer_bytes, uint32_t *small, uint32_t *large)
     size_t each_small = PORT_ROOM_SMALL + sizeof(struct rte_mbuf) + PKT_PRIV;
     size_t each_large = PORT_ROOM_LARGE + sizeof(struct rte_mbuf) + PKT_PRIV;
 
-    *small = (uint32_t)RTE_MAX(buffer_bytes / 4 / each_small, (size_t)SMALL_MIN);
-    *large = (uint32_t)RTE_MAX(buffer_bytes / 4 * 3 / each_large, (size_t)LARGE_MIN);
+    *small = (uint32_t)max(buffer_bytes / 4 / each_small, (size_t)SMALL_MIN);
+    *large = (uint32_t)max(buffer_bytes / 4 * 3 / each_large, (size_t)LARGE_MIN);
 }
 
 int port_pools_copied(struct port *port, size_t buffer_bytes, struct err *err)
@@ -147,10 +147,10 @@ int port_open(const struct port_opts *opts, const struct port_ops *ops, struct p
     snprintf(port->device, sizeof(port->device), "%s", opts->device);
     port->socket = opts->socket;
     port->tx_segs = UINT16_MAX;
-    want.reactors = RTE_MAX(want.reactors, 1u);
-    want.reactors = RTE_MIN(want.reactors, (unsigned)REACTOR_MAX);
-    want.rx_queues = RTE_MAX(want.rx_queues, 1u);
-    want.rx_queues = RTE_MIN(want.rx_queues, want.reactors);
+    want.reactors = max(want.reactors, 1u);
+    want.reactors = min(want.reactors, (unsigned)REACTOR_MAX);
+    want.rx_queues = max(want.rx_queues, 1u);
+    want.rx_queues = min(want.rx_queues, want.reactors);
     rc = index_get(port, err);
     if (rc < 0)
         goto fail;
@@ -211,7 +211,7 @@ size_t port_memory(const struct port_opts *opts)
     size_t rx = port_is_ethdev(opts->device) ? port_ethdev_memory(opts)
                                              : port_pools_copied_memory(opts->buffer_bytes);
 
-    return rx + mem_mbufs_memory(TX_MBUFS * RTE_MAX(opts->reactors, 1u), PKT_PRIV, PORT_ROOM_TX);
+    return rx + mem_mbufs_memory(TX_MBUFS * max(opts->reactors, 1u), PKT_PRIV, PORT_ROOM_TX);
 }
 
 /* ---- the host's own addresses ---- */
@@ -260,9 +260,9 @@ static unsigned rx_plain(struct port *port, unsigned queue, struct rte_mbuf **pk
         got = port_finish_rx(port, stats, pkts, got);
     for (unsigned i = 0; i < got; i++)
         bytes += pkts[i]->pkt_len;
-    port_count(&stats->packets, got);
-    port_count(&stats->bytes, bytes);
-    port_count(&stats->bursts, 1);
+    count_add(&stats->packets, got);
+    count_add(&stats->bytes, bytes);
+    count_add(&stats->bursts, 1);
     return got;
 }
 
@@ -300,9 +300,9 @@ static unsigned tx_offer(struct port *port, unsigned queue, struct rte_mbuf **pk
     took = port->ops->tx(port, queue, pkts, n);
     for (unsigned i = took; i < n; i++)
         bytes -= pkts[i]->pkt_len;
-    port_count(&stats->packets, took);
-    port_count(&stats->bytes, bytes);
-    port_count(&stats->bursts, 1);
+    count_add(&stats->packets, took);
+    count_add(&stats->bytes, bytes);
+    count_add(&stats->bursts, 1);
     return took;
 }
 
@@ -317,12 +317,12 @@ static unsigned tx_plain(struct port *port, unsigned queue, struct rte_mbuf **pk
         took = run > 0 ? tx_offer(port, queue, pkts + done, run) : 0;
         done += took;
         if (took < run || why == PORT_LATER) {
-            port_count(&stats->full, 1);
+            count_add(&stats->full, 1);
             break;
         }
         if (why == PORT_BAD) {
             rte_pktmbuf_free(pkts[done++]);
-            port_count(&stats->bad, 1);
+            count_add(&stats->bad, 1);
         }
     }
     return done;
@@ -372,13 +372,13 @@ void port_stats_get(const struct port *port, bool tx, unsigned queue, struct por
 {
     const struct port_queue_stats *s = tx ? &port->tx_stats[queue] : &port->rx_stats[queue];
 
-    out->packets = __atomic_load_n(&s->packets, __ATOMIC_RELAXED);
-    out->bytes = __atomic_load_n(&s->bytes, __ATOMIC_RELAXED);
-    out->bursts = __atomic_load_n(&s->bursts, __ATOMIC_RELAXED);
-    out->full = __atomic_load_n(&s->full, __ATOMIC_RELAXED);
-    out->no_buffer = __atomic_load_n(&s->no_buffer, __ATOMIC_RELAXED);
-    out->bad = __atomic_load_n(&s->bad, __ATOMIC_RELAXED);
-    out->copies = __atomic_load_n(&s->copies, __ATOMIC_RELAXED);
-    out->copied_bytes = __atomic_load_n(&s->copied_bytes, __ATOMIC_RELAXED);
-    out->csums = __atomic_load_n(&s->csums, __ATOMIC_RELAXED);
+    out->packets = relaxed_load(&s->packets);
+    out->bytes = relaxed_load(&s->bytes);
+    out->bursts = relaxed_load(&s->bursts);
+    out->full = relaxed_load(&s->full);
+    out->no_buffer = relaxed_load(&s->no_buffer);
+    out->bad = relaxed_load(&s->bad);
+    out->copies = relaxed_load(&s->copies);
+    out->copied_bytes = relaxed_load(&s->copied_bytes);
+    out->csums = relaxed_load(&s->csums);
 }

@@ -111,7 +111,7 @@ static int on_removal(uint16_t id, enum rte_eth_event_type event, void *arg, voi
 {
     struct ethdev_dev *dev = arg;
 
-    __atomic_store_n(&dev->gone, 1, __ATOMIC_RELAXED);
+    relaxed_store(&dev->gone, 1);
     return 0;
 }
 
@@ -137,8 +137,8 @@ static unsigned mtu_limit(const struct rte_eth_dev_info *info)
     if (info->max_mtu != UINT16_MAX && info->max_rx_pktlen > info->max_mtu)
         more = info->max_rx_pktlen - info->max_mtu;
     if (info->max_rx_pktlen > more)
-        limit = RTE_MIN(limit, info->max_rx_pktlen - more);
-    return RTE_MIN(limit, (unsigned)info->max_mtu);
+        limit = min(limit, info->max_rx_pktlen - more);
+    return min(limit, (unsigned)info->max_mtu);
 }
 
 /* What the device is told; port->mtu is what is used. */
@@ -151,7 +151,7 @@ static int mtu_choose(struct port *port, const struct rte_eth_dev_info *info,
 
     rte_eth_dev_get_mtu(dev->id, &own);
     port->mtu = opts->mtu != 0 ? opts->mtu : own;
-    port->mtu = RTE_MIN(port->mtu, (unsigned)PORT_MTU_MAX);
+    port->mtu = min(port->mtu, (unsigned)PORT_MTU_MAX);
     *told = port->mtu;
     if (port->mtu <= limit)
         return 0;
@@ -159,7 +159,7 @@ static int mtu_choose(struct port *port, const struct rte_eth_dev_info *info,
         return err_set(err, -EMSGSIZE, "port %s: %s takes an MTU of at most %u; set mtu: %u",
                        port->name, port->device, limit, limit);
     }
-    *told = RTE_MIN(limit, (unsigned)own);
+    *told = min(limit, (unsigned)own);
     return 0;
 }
 
@@ -176,9 +176,9 @@ static void queues_choose(struct port *port, const struct rte_eth_dev_info *info
     struct ethdev_dev *dev = port->dev;
 
     dev->reactors = opts->reactors;
-    dev->txqs = RTE_MIN(opts->reactors, most_queues(info, info->max_tx_queues));
+    dev->txqs = min(opts->reactors, most_queues(info, info->max_tx_queues));
     port->tx_queues = opts->reactors;
-    port->rx_queues = RTE_MIN(opts->rx_queues, most_queues(info, info->max_rx_queues));
+    port->rx_queues = min(opts->rx_queues, most_queues(info, info->max_rx_queues));
 }
 
 static int configure(struct port *port, const struct rte_eth_dev_info *info, unsigned told,
@@ -210,7 +210,7 @@ static int configure_somehow(struct port *port, const struct rte_eth_dev_info *i
     int rc = configure(port, info, told, rx_on, tx_on);
 
     if (rc < 0 && port->rx_queues != dev->txqs) {
-        port->rx_queues = dev->txqs = RTE_MIN(port->rx_queues, dev->txqs);
+        port->rx_queues = dev->txqs = min(port->rx_queues, dev->txqs);
         rc = configure(port, info, told, rx_on, tx_on);
     }
     if (rc < 0 && dev->txqs > 1) {
@@ -225,7 +225,7 @@ static uint16_t room_for(unsigned mtu)
 {
     unsigned frame = mtu + PORT_FRAME_MORE + RTE_ETHER_CRC_LEN;
 
-    return (uint16_t)(RTE_PKTMBUF_HEADROOM + RTE_MAX(RTE_ALIGN_CEIL(frame, 1024u), 2048u));
+    return (uint16_t)(RTE_PKTMBUF_HEADROOM + max(RTE_ALIGN_CEIL(frame, 1024u), 2048u));
 }
 
 static uint32_t rx_count(unsigned queues, unsigned descriptors, uint16_t room, size_t buffer_bytes)
@@ -464,7 +464,7 @@ static int ethdev_rx_fd(struct port *port, unsigned queue)
 
 size_t port_ethdev_memory(const struct port_opts *opts)
 {
-    unsigned rxqs = RTE_MAX(opts->rx_queues, 1u), reactors = RTE_MAX(opts->reactors, 1u);
+    unsigned rxqs = max(opts->rx_queues, 1u), reactors = max(opts->reactors, 1u);
     uint16_t room = room_for(opts->mtu != 0 ? opts->mtu : PORT_MTU_MAX);
 
     return mem_mbufs_memory(rx_count(rxqs, DESCRIPTORS, room, opts->buffer_bytes), PKT_PRIV, room) +

@@ -63,7 +63,7 @@ static unsigned queue_send(const struct ethdev_dev *dev, struct port_queue_stats
             break;
         if (done < n) {
             rte_pktmbuf_free(pkts[done++]);
-            port_count(&stats->bad, 1);
+            count_add(&stats->bad, 1);
         }
     }
     return done;
@@ -82,7 +82,7 @@ int ethdev_shared_make(struct port *port)
         return 0;
     for (unsigned r = 0; r < REACTOR_MAX; r++)
         dev->self[r].txq = ETHDEV_NO_QUEUE; /* until it polls the receive queue that goes with it */
-    dev->nshared = RTE_MIN(dev->txqs, port->rx_queues);
+    dev->nshared = min(dev->txqs, port->rx_queues);
     if (posix_memalign((void **)&dev->shared, RTE_CACHE_LINE_SIZE,
                        dev->nshared * sizeof(dev->shared[0])) != 0) {
         dev->shared = NULL;
@@ -168,7 +168,7 @@ static void shared_turn(struct port *port, unsigned queue)
 
 static bool gone(const struct ethdev_dev *dev)
 {
-    return unlikely(__atomic_load_n(&dev->gone, __ATOMIC_RELAXED) != 0);
+    return unlikely(relaxed_load(&dev->gone) != 0);
 }
 
 unsigned ethdev_rx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsigned n)
@@ -189,7 +189,7 @@ unsigned ethdev_tx(struct port *port, unsigned queue, struct rte_mbuf **pkts, un
 
     if (gone(dev)) {
         rte_pktmbuf_free_bulk(pkts, n);
-        port_count(&port->tx_stats[queue].bad, n);
+        count_add(&port->tx_stats[queue].bad, n);
         return n;
     }
     if (txq != ETHDEV_NO_QUEUE)

@@ -47,7 +47,7 @@ static enum port_finish l4_sum(struct port_queue_stats *stats, struct rte_mbuf *
         sum = 0xffff;
     memcpy(at(m, l4 + field), &sum, sizeof(sum));
     m->ol_flags &= ~RTE_MBUF_F_TX_L4_MASK;
-    port_count(&stats->csums, 1);
+    count_add(&stats->csums, 1);
     return PORT_READY;
 }
 
@@ -79,14 +79,14 @@ static enum port_finish linearise(struct port *port, struct port_queue_stats *st
         return PORT_BAD;
     to = rte_pktmbuf_alloc(port->tx_linear);
     if (!to) {
-        port_count(&stats->no_buffer, 1);
+        count_add(&stats->no_buffer, 1);
         return PORT_LATER;
     }
     for (struct rte_mbuf *s = from; s; s = s->next) {
         port_copy(stats, at(to, to->data_len), rte_pktmbuf_mtod(s, void *), s->data_len);
         to->data_len += s->data_len;
     }
-    port_count(&stats->copies, 1);
+    count_add(&stats->copies, 1);
     to->pkt_len = to->data_len;
     to->ol_flags = from->ol_flags & ~(RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL);
     to->tx_offload = from->tx_offload;
@@ -139,10 +139,10 @@ struct rte_mbuf *port_copy_in(struct port *port, struct port_queue_stats *stats,
         m = buffer_for(port, left);
         if (unlikely(!m)) {
             rte_pktmbuf_free(head);
-            port_count(&stats->no_buffer, 1);
+            count_add(&stats->no_buffer, 1);
             return NULL;
         }
-        part = (uint16_t)RTE_MIN(left, (uint32_t)rte_pktmbuf_tailroom(m));
+        part = (uint16_t)min(left, (uint32_t)rte_pktmbuf_tailroom(m));
         port_copy(stats, rte_pktmbuf_mtod(m, void *), from, part);
         m->data_len = part;
         from += part;
@@ -153,7 +153,7 @@ struct rte_mbuf *port_copy_in(struct port *port, struct port_queue_stats *stats,
     } while (left > 0);
     head->pkt_len = len;
     head->nb_segs = segs;
-    port_count(&stats->copies, 1);
+    count_add(&stats->copies, 1);
     return head;
 }
 
@@ -179,7 +179,7 @@ static struct rte_mbuf *take_in(struct port *port, struct port_queue_stats *stat
             if (!to || rte_pktmbuf_tailroom(to) == 0) {
                 to = buffer_for(port, left);
                 if (!to) {
-                    port_count(&stats->no_buffer, 1);
+                    count_add(&stats->no_buffer, 1);
                     goto fail;
                 }
                 *end = to;
@@ -187,22 +187,22 @@ static struct rte_mbuf *take_in(struct port *port, struct port_queue_stats *stat
                 head->nb_segs += to != head;
             }
             part = rte_pktmbuf_tailroom(to);
-            part = RTE_MIN(s->data_len - done, part);
+            part = min(s->data_len - done, part);
             port_copy(stats, at(to, to->data_len), rte_pktmbuf_mtod_offset(s, const void *, done),
                       part);
             to->data_len += (uint16_t)part;
             head->pkt_len += part;
-            left -= RTE_MIN(left, part);
+            left -= min(left, part);
         }
     }
     if (!head) {
-        port_count(&stats->bad, 1);
+        count_add(&stats->bad, 1);
         goto fail;
     }
     head->ol_flags = from->ol_flags & ~(RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL);
     head->vlan_tci = from->vlan_tci;
     head->tso_segsz = from->tso_segsz;
-    port_count(&stats->copies, 1);
+    count_add(&stats->copies, 1);
     rte_pktmbuf_free(from);
     return head;
 fail:
@@ -214,7 +214,7 @@ fail:
 /* Makes the first PKT_HEADERS bytes contiguous. False: the chain is none. */
 static bool pull(struct port_queue_stats *stats, struct rte_mbuf *m)
 {
-    uint32_t want = RTE_MIN(m->pkt_len, (uint32_t)PKT_HEADERS);
+    uint32_t want = min(m->pkt_len, (uint32_t)PKT_HEADERS);
 
     while (m->data_len < want) {
         struct rte_mbuf *next = m->next;
@@ -222,8 +222,8 @@ static bool pull(struct port_queue_stats *stats, struct rte_mbuf *m)
 
         if (!next || rte_pktmbuf_tailroom(m) == 0)
             return false;
-        part = RTE_MIN(want - m->data_len, (uint32_t)next->data_len);
-        part = RTE_MIN(part, (uint32_t)rte_pktmbuf_tailroom(m));
+        part = min(want - m->data_len, (uint32_t)next->data_len);
+        part = min(part, (uint32_t)rte_pktmbuf_tailroom(m));
         port_copy(stats, at(m, m->data_len), at(next, 0), part);
         m->data_len += (uint16_t)part;
         next->data_off += (uint16_t)part;
@@ -269,7 +269,7 @@ unsigned port_finish_rx(struct port *port, struct port_queue_stats *stats, struc
         }
         if (port->soft & PORT_SOFT_PULL && m->nb_segs > 1 && !pull(stats, m)) {
             rte_pktmbuf_free(m);
-            port_count(&stats->bad, 1);
+            count_add(&stats->bad, 1);
             continue;
         }
         if (port->soft & PORT_SOFT_VLAN_RX)

@@ -3,7 +3,9 @@
 #ifndef MILLRACE_PORT_INTERNAL_H
 #define MILLRACE_PORT_INTERNAL_H
 
+#include "lib/base/atomic.h"
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd_eth/port/port.h"
 
 #include <string.h>
@@ -19,16 +21,11 @@ bool port_is_ethdev(const char *device);
 /* EAL memory that such a port takes, besides tx_pool: a bound, since no device is asked. */
 size_t port_ethdev_memory(const struct port_opts *opts);
 
-static inline void port_count(uint64_t *counter, uint64_t n)
-{
-    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
-}
-
 /* The one place where payload is copied between a device's memory, or a chain, and a buffer. */
 static inline void port_copy(struct port_queue_stats *stats, void *to, const void *from, size_t len)
 {
     memcpy(to, from, len);
-    port_count(&stats->copied_bytes, len);
+    count_add(&stats->copied_bytes, len);
 }
 
 /* A pool of the port's. what: of at most 6 characters. Control thread. */

@@ -152,7 +152,7 @@ static void rebind(struct port *port, int ifindex)
         return; /* another thread does it */
     if (mac_get(dev, &mac, &ethernet) == 0 && ethernet && bind_all(port, ifindex) == 0) {
         port->mac = mac;
-        __atomic_store_n(&dev->ifindex, ifindex, __ATOMIC_RELAXED);
+        relaxed_store(&dev->ifindex, ifindex);
     }
     __atomic_store_n(&dev->rebinding, 0, __ATOMIC_RELEASE);
 }
@@ -163,7 +163,7 @@ static bool packet_link(struct port *port, unsigned *speed_mbit)
     int ifindex = index_now(dev);
     bool up;
 
-    if (port->started && ifindex > 0 && ifindex != __atomic_load_n(&dev->ifindex, __ATOMIC_RELAXED))
+    if (port->started && ifindex > 0 && ifindex != relaxed_load(&dev->ifindex))
         rebind(port, ifindex);
     up = up_and_running(dev);
     if (speed_mbit)
@@ -229,7 +229,7 @@ static int check_interface(struct port *port, const struct port_opts *opts, stru
             err, -EMSGSIZE, "port %s: interface %s has an MTU of %u; `ip link set %s mtu %u`",
             port->name, dev->ifname, mtu, dev->ifname, opts->mtu > mtu ? opts->mtu : PORT_MTU_MIN);
     }
-    port->mtu = opts->mtu != 0 ? opts->mtu : RTE_MIN(mtu, (unsigned)PORT_MTU_MAX);
+    port->mtu = opts->mtu != 0 ? opts->mtu : min(mtu, (unsigned)PORT_MTU_MAX);
     return 0;
 }
 
@@ -329,7 +329,7 @@ static int packet_open(struct port *port, const struct port_opts *opts, struct e
     rc = check_interface(port, opts, err);
     if (rc < 0)
         goto fail;
-    port->rx_queues = RTE_MIN(opts->rx_queues, PACKET_RX_QUEUES);
+    port->rx_queues = min(opts->rx_queues, PACKET_RX_QUEUES);
     port->tx_queues = opts->reactors;
     rc = queues_open(port, err);
     if (rc == -EPERM || rc == -EACCES)

@@ -124,11 +124,11 @@ static struct rte_mbuf *frame_in(struct port *port, struct port_queue_stats *sta
     if (slot_address(slot)->sll_pkttype == PACKET_OUTGOING)
         return NULL;
     if (ring->handed) {
-        port_count(&stats->no_buffer, 1); /* the socket had no room for it */
+        count_add(&stats->no_buffer, 1); /* the socket had no room for it */
         return NULL;
     }
     if (!slot_ok(ring, slot) || slot->tp_snaplen != slot->tp_len) {
-        port_count(&stats->bad, 1);
+        count_add(&stats->bad, 1);
         return NULL;
     }
     memcpy(&vh, data - sizeof(vh), sizeof(vh));
@@ -155,7 +155,7 @@ static struct rte_mbuf *buffers_for(struct port *port, struct packet_reads *r, u
             return NULL;
         }
         part = rte_pktmbuf_tailroom(m);
-        part = RTE_MIN(left, part);
+        part = min(left, part);
         m->data_len = (uint16_t)part;
         r->iov[r->iovs++] = (struct iovec){rte_pktmbuf_mtod(m, void *), part};
         segs++;
@@ -180,13 +180,13 @@ static struct rte_mbuf *frame_prepare(struct port *port, struct port_queue_stats
     if (slot_address(slot)->sll_pkttype == PACKET_OUTGOING)
         return NULL;
     if (!slot_ok(ring, slot) || slot->tp_len > READ_MAX) {
-        port_count(&stats->bad, 1);
+        count_add(&stats->bad, 1);
         return NULL;
     }
     m = buffers_for(port, r, slot->tp_len);
     if (!m) {
         r->iovs = iovs;
-        port_count(&stats->no_buffer, 1);
+        count_add(&stats->no_buffer, 1);
     }
     return m;
 }
@@ -231,7 +231,7 @@ static bool read_fits(const struct packet_reads *r, unsigned i)
 {
     const struct tpacket2_hdr *slot = r->slot[i];
     const struct rte_mbuf *m = r->m[i];
-    uint32_t known = RTE_MIN(slot->tp_snaplen, (uint32_t)m->data_len);
+    uint32_t known = min(slot->tp_snaplen, (uint32_t)m->data_len);
 
     return r->msg[i].msg_len == sizeof(r->head[i]) + m->pkt_len &&
            !(r->msg[i].msg_hdr.msg_flags & MSG_TRUNC) &&
@@ -261,13 +261,13 @@ static unsigned reads_finish(struct packet_ring *ring, struct packet_reads *r,
 
         if (m && (i >= done || !read_fits(r, i))) {
             rte_pktmbuf_free(m);
-            port_count(&stats->bad, 1);
+            count_add(&stats->bad, 1);
             astray = true;
             m = NULL;
         } else if (m) {
             flags_set(m, r->slot[i], &r->head[i]);
-            port_count(&stats->copies, 1);
-            port_count(&stats->copied_bytes, m->pkt_len);
+            count_add(&stats->copies, 1);
+            count_add(&stats->copied_bytes, m->pkt_len);
         }
         pkts[r->at[i]] = m;
         slot_give_back(r->slot[i]);
@@ -299,7 +299,7 @@ static void rx_look(struct port *port, struct packet_rx *rx, struct port_queue_s
         getsockopt(rx->ring[kind].fd, SOL_SOCKET, SO_ERROR, &error, &len);
         len = sizeof(st);
         if (count && getsockopt(rx->ring[kind].fd, SOL_PACKET, PACKET_STATISTICS, &st, &len) == 0)
-            port_count(&stats->no_buffer, st.tp_drops);
+            count_add(&stats->no_buffer, st.tp_drops);
     }
 }
 
@@ -440,8 +440,8 @@ static void sent(struct port_queue_stats *stats, struct rte_mbuf **pkts, unsigne
 
     for (unsigned i = 0; i < n; i++)
         bytes += pkts[i]->pkt_len;
-    port_count(&stats->copies, n);
-    port_count(&stats->copied_bytes, bytes);
+    count_add(&stats->copies, n);
+    count_add(&stats->copied_bytes, bytes);
     rte_pktmbuf_free_bulk(pkts, n);
 }
 
@@ -461,7 +461,7 @@ unsigned packet_tx(struct port *port, unsigned queue, struct rte_mbuf **pkts, un
         done += out;
         if (refused || (bad && out == k)) {
             rte_pktmbuf_free(pkts[done++]);
-            port_count(&stats->bad, 1);
+            count_add(&stats->bad, 1);
         } else if (out == 0) {
             break;
         }

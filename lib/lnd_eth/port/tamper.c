@@ -52,8 +52,8 @@ static uint64_t rule_lost(const struct tamper_rule *rule)
     uint64_t lost = 0;
 
     for (unsigned i = 0; i < rule->queues; i++)
-        lost += __atomic_load_n(&rule->state[i].counts.lost, __ATOMIC_RELAXED) +
-                __atomic_load_n(&rule->state[i].counts.queue_dropped, __ATOMIC_RELAXED);
+        lost += relaxed_load(&rule->state[i].counts.lost) +
+                relaxed_load(&rule->state[i].counts.queue_dropped);
     return lost;
 }
 
@@ -273,11 +273,7 @@ unsigned port_tamper_clear(struct port *port, bool out)
 
 static void add_counts(struct tamper_counts *sum, const struct tamper_counts *c)
 {
-    const uint64_t *from = (const uint64_t *)c;
-    uint64_t *to = (uint64_t *)sum;
-
-    for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++)
-        to[i] += __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+    counters_add_all(sum, c);
 }
 
 unsigned port_tamper_rows(const struct port *port, struct tamper_row *rows, unsigned max)
@@ -323,7 +319,7 @@ void port_tamper_queues(const struct port *port, bool out, struct tamper_queues 
     for (i = 0; t && i < t->queues[out]; i++) {
         const struct tamper_queues *c = &t->queue[out][i].counts;
 
-        sum->held += __atomic_load_n(&c->held, __ATOMIC_RELAXED);
-        sum->no_room += __atomic_load_n(&c->no_room, __ATOMIC_RELAXED);
+        sum->held += relaxed_load(&c->held);
+        sum->no_room += relaxed_load(&c->no_room);
     }
 }

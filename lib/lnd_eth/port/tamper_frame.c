@@ -136,7 +136,7 @@ static bool append(struct rte_mbuf *to, struct rte_mempool *pool, const struct r
     struct rte_mbuf *last = rte_pktmbuf_lastseg(to);
 
     while (len > 0) {
-        uint32_t n = RTE_MIN(len, (uint32_t)rte_pktmbuf_tailroom(last));
+        uint32_t n = min(len, (uint32_t)rte_pktmbuf_tailroom(last));
         const void *p;
         uint8_t *q;
 
@@ -228,7 +228,7 @@ unsigned tamper_cut(struct port *port, struct rte_mbuf *m, const struct frame_vi
                   (l4 == RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN && l4_sum(m, v) != 0xffff))))
         return 0;
     for (uint32_t at = 0; at < len; at += size, n++) {
-        uint32_t part = RTE_MIN(size, len - at);
+        uint32_t part = min(size, len - at);
 
         piece[n] = piece_of(pool, m, v, at, part);
         if (!piece[n]) {

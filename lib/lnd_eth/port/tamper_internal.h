@@ -3,6 +3,8 @@
 #ifndef MILLRACE_TAMPER_INTERNAL_H
 #define MILLRACE_TAMPER_INTERNAL_H
 
+#include "lib/base/atomic.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd_eth/port/frame.h"
 #include "lib/lnd_eth/port/tamper.h"
 

@@ -39,7 +39,7 @@ static bool happens(struct tamper_state *st, uint32_t ppm)
 
 static void count(uint64_t *counter)
 {
-    __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
+    relaxed_store(counter, *counter + 1);
 }
 
 /* ---- rules ---- */
@@ -101,7 +101,7 @@ static bool queue_for_rate(const struct tamper_conf *c, struct tamper_state *st,
         count(&st->counts.queue_dropped);
         return false;
     }
-    start = RTE_MAX(at_ns, st->free_ns);
+    start = max(at_ns, st->free_ns);
     st->free_ns = start + bytes * UINT64_C(8000000000) / c->rate;
     d = &st->queue[(st->head + st->queued) % c->queue_packets];
     *d = (struct tamper_departure){st->free_ns, bytes};
@@ -119,7 +119,7 @@ static void delay(const struct tamper_conf *c, struct tamper_state *st, struct f
         uint32_t spread = draw_below(st, 2 * c->jitter_us + 1);
 
         at += c->delay_us + spread > c->jitter_us ? c->delay_us + spread - c->jitter_us : 0;
-        at = st->last_us = RTE_MAX(at, st->last_us);
+        at = st->last_us = max(at, st->last_us);
     } else {
         at += c->delay_us;
     }
@@ -307,7 +307,7 @@ static void take(struct port_tamper *t, const struct tamper_rules *rules, bool o
         treat(t, rules, out, queue, m, now);
         return;
     }
-    __atomic_store_n(&st->counts.cut, st->counts.cut + n, __ATOMIC_RELAXED);
+    count_add(&st->counts.cut, n);
     rte_pktmbuf_free(m);
     for (unsigned i = 0; i < n; i++)
         treat(t, rules, out, queue, piece[i], now);
@@ -320,7 +320,7 @@ static const struct tamper_rules *rules_of(struct port_tamper *t, bool out)
 
 static void tell_held(struct tamper_queue *q)
 {
-    __atomic_store_n(&q->counts.held, q->n + q->nready, __ATOMIC_RELAXED);
+    relaxed_store(&q->counts.held, q->n + q->nready);
 }
 
 /* ---- bursts ---- */
@@ -397,5 +397,5 @@ uint64_t port_tamper_due(struct port_tamper *t, int rx_queue, unsigned tx_queue)
     uint64_t out = until(&t->queue[true][tx_queue], now);
     uint64_t in = rx_queue < 0 ? UINT64_MAX : until(&t->queue[false][rx_queue], now);
 
-    return RTE_MIN(in, out);
+    return min(in, out);
 }

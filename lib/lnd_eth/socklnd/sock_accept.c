@@ -101,7 +101,7 @@ static void refuse_answered(struct sock_hs *hs, enum lnet_drop reason)
 
 static void hs_back(struct reactor_task *task)
 {
-    struct sock_hs *hs = lnd_container(task, struct sock_hs, task);
+    struct sock_hs *hs = container_of(task, struct sock_hs, task);
     struct sock_ni_shard *ns = &hs->sni->shard[hs->shard->base.index];
 
     hs_free(hs);
@@ -225,12 +225,12 @@ static void settle_at_home(struct sock_hs *hs)
 
 static void hs_settled(struct reactor_timer *t)
 {
-    settle_at_home(lnd_container(t, struct sock_hs, home_timer));
+    settle_at_home(container_of(t, struct sock_hs, home_timer));
 }
 
 static void hs_at_home(struct reactor_task *task)
 {
-    struct sock_hs *hs = lnd_container(task, struct sock_hs, task);
+    struct sock_hs *hs = container_of(task, struct sock_hs, task);
 
     reactor_timer_init(&hs->home_timer, hs_settled);
     settle_at_home(hs);
@@ -269,7 +269,7 @@ static enum lnet_drop check_hello(const struct sock_hs *hs)
  * not be another reactor's before that has returned. */
 static void hs_leave(struct reactor_task *task)
 {
-    struct sock_hs *hs = lnd_container(task, struct sock_hs, task);
+    struct sock_hs *hs = container_of(task, struct sock_hs, task);
 
     hs->task.fn = hs_at_home;
     reactor_post(lnet_nid_home(hs->sni->ni->node, &hs->in.src_nid), &hs->task);
@@ -377,7 +377,7 @@ static void hs_closed(void *user, enum stream_end end)
 
 static void hs_timer(struct reactor_timer *t)
 {
-    refuse(lnd_container(t, struct sock_hs, timer), SOCK_DROP(REQ_TIMEOUT));
+    refuse(container_of(t, struct sock_hs, timer), SOCK_DROP(REQ_TIMEOUT));
 }
 
 static const struct stream_events hs_events = {

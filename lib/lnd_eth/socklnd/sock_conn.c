@@ -16,7 +16,7 @@ static void on_readable(void *user)
 {
     struct sock_conn *c = user;
 
-    sock_fetch(c, 5);
+    prefetch_write(c, 5 * CPU_BLOCK);
     if (c->state == SOCK_CONN_UP)
         sock_rx_readable(c);
     else
@@ -87,7 +87,7 @@ struct sock_conn *sock_conn_new(struct sock_peer *sp, enum sock_ctype type)
 
     if (!c)
         return NULL;
-    c->shard = lnd_container(shard, struct sock_shard, base);
+    c->shard = container_of(shard, struct sock_shard, base);
     c->sp = sp;
     c->type = type;
     c->txq_tail = &c->txq;

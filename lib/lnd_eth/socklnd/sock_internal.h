@@ -25,7 +25,11 @@
 #ifndef MILLRACE_SOCK_INTERNAL_H
 #define MILLRACE_SOCK_INTERNAL_H
 
+#include "lib/base/atomic.h"
+#include "lib/base/container.h"
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
+#include "lib/base/prefetch.h"
 #include "lib/lnd/connect.h"
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
@@ -37,20 +41,11 @@
 #define SOCK_HS_PER_SOURCE 32   /* of these from one address */
 #define SOCK_ACKS          64   /* ZC-ACKs a connection may owe before it stops reading */
 #define SOCK_SCRATCH       65536
-#define SOCK_BLOCK         128  /* bytes that a CPU fetches together */
 #define SOCK_TAKE_SEGS     4096 /* segments of one message taken from a transport */
 #define SOCK_TAKES         256  /* messages held as segments of the transport, per reactor */
 #define SOCK_HOMES         1024 /* addresses of ports: INET_IF_MAX * INET_ADDR_MAX */
 #define SOCK_DOUBT         (2 * LND_SEC)  /* heard of more recently: certainly alive */
 #define SOCK_PING_GAP      (10 * LND_SEC) /* between keepalives to a peer, §3.5 */
-
-/* These blocks will be looked at soon: objects of a message are fetched side by side, not each when
- * the one before has told where it is. */
-static inline void sock_fetch(const void *p, unsigned blocks)
-{
-    for (unsigned i = 0; i < 2 * blocks; i++)
-        __builtin_prefetch((const uint8_t *)p + (size_t)i * (SOCK_BLOCK / 2), 1);
-}
 
 struct sock_conn;
 struct sock_peer;
@@ -130,16 +125,16 @@ struct sock_conn {
     uint32_t crc;
     struct sock_frame frame;
     /* ---- blocks 2 to 4 */
-    struct lnet_rx rx __attribute__((aligned(SOCK_BLOCK)));
+    struct lnet_rx rx __attribute__((aligned(CPU_BLOCK)));
     struct lnet_grant grant; /* take mode: what the peer may send */
     /* ---- not for each message */
     struct lnd_conn base;
     uint64_t acks[SOCK_ACKS];                   /* cookies; SOCK_COOKIE_PING = keepalive */
     uint8_t raw[SOCK_REQ_MAX + SOCK_HELLO_MAX]; /* request and HELLO, in front of everything */
-} __attribute__((aligned(SOCK_BLOCK)));
+} __attribute__((aligned(CPU_BLOCK)));
 
-_Static_assert(offsetof(struct sock_conn, txq_bytes) == SOCK_BLOCK, "blocks of two cache lines");
-_Static_assert(offsetof(struct sock_conn, rx) == 2 * SOCK_BLOCK, "blocks of two cache lines");
+_Static_assert(offsetof(struct sock_conn, txq_bytes) == CPU_BLOCK, "blocks of two cache lines");
+_Static_assert(offsetof(struct sock_conn, rx) == 2 * CPU_BLOCK, "blocks of two cache lines");
 
 TAILQ_HEAD(sock_conns, sock_conn); /* ready ones */
 
@@ -159,18 +154,18 @@ struct sock_peer {
     } dial;
     struct reactor_timer poll_timer;
     uint64_t ping_us; /* last keepalive */
-} __attribute__((aligned(SOCK_BLOCK)));
+} __attribute__((aligned(CPU_BLOCK)));
 
-_Static_assert(offsetof(struct sock_peer, base) + offsetof(struct lnd_peer_ni, link) <= SOCK_BLOCK,
+_Static_assert(offsetof(struct sock_peer, base) + offsetof(struct lnd_peer_ni, link) <= CPU_BLOCK,
                "what messages use lies in the first block");
 
 static inline struct sock_peer *sock_peer_of(struct lnd_peer_ni *lp)
 {
-    return lnd_container(lp, struct sock_peer, base);
+    return container_of(lp, struct sock_peer, base);
 }
 static inline struct sock_conn *sock_conn_of(struct lnd_conn *conn)
 {
-    return conn ? lnd_container(conn, struct sock_conn, base) : NULL;
+    return conn ? container_of(conn, struct sock_conn, base) : NULL;
 }
 /* All connections in the set of sp. */
 #define SOCK_CONN_FOREACH(c, sp)                                                                   \
@@ -305,7 +300,7 @@ void sock_unready(struct sock_conn *c);
 void sock_ni_progress(struct sock_ni_shard *ns);
 static inline struct sock_ni_shard *sock_ns(const struct sock_peer *sp)
 {
-    return lnd_container(sp->base.ns, struct sock_ni_shard, base);
+    return container_of(sp->base.ns, struct sock_ni_shard, base);
 }
 static inline uint64_t sock_timeout_us(const struct sock_ni *sni)
 {

@@ -268,7 +268,7 @@ static void report(struct sock_link *l)
 
 static void link_event(struct reactor_fd *f, uint32_t events)
 {
-    struct sock_link *l = lnd_container(f, struct sock_link, fd);
+    struct sock_link *l = container_of(f, struct sock_link, fd);
     _Alignas(struct nlmsghdr) char buf[8192];
     ssize_t n;
 

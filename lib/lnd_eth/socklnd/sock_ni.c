@@ -47,12 +47,12 @@ static void fetch_next(const struct sock_conn *c)
     if (!next)
         return;
     if (next->txq)
-        sock_fetch(next->txq, 3);
+        prefetch_write(next->txq, 3 * CPU_BLOCK);
     if (next->stream)
-        sock_fetch(next->stream, 1);
+        prefetch_write(next->stream, 1 * CPU_BLOCK);
     next = TAILQ_NEXT(next, ready_link);
     if (next)
-        sock_fetch(next, 2);
+        prefetch_write(next, 2 * CPU_BLOCK);
 }
 
 static int shard_poll(void *arg)
@@ -264,7 +264,7 @@ void sock_ni_progress(struct sock_ni_shard *ns)
 
 static void on_start(struct reactor_task *task)
 {
-    struct sock_ni_shard *ns = lnd_container(task, struct sock_ni_shard, start);
+    struct sock_ni_shard *ns = container_of(task, struct sock_ni_shard, start);
 
     ns->started = true;
     if (ns->shard->users++ == 0)
@@ -302,7 +302,7 @@ static void shut_for_new(struct sock_ni_shard *ns)
 
 static void on_quiesce(struct reactor_task *task)
 {
-    struct sock_ni_shard *ns = lnd_container(task, struct sock_ni_shard, quiesce);
+    struct sock_ni_shard *ns = container_of(task, struct sock_ni_shard, quiesce);
 
     shut_for_new(ns);
     ns->quiet_asked = true;
@@ -323,7 +323,7 @@ static struct lnd_peer_ni *next_to_shut(struct sock_ni_shard *ns)
 
 static void on_stop(struct reactor_task *task)
 {
-    struct sock_ni_shard *ns = lnd_container(task, struct sock_ni_shard, stop);
+    struct sock_ni_shard *ns = container_of(task, struct sock_ni_shard, stop);
     struct lnd_peer_ni *lp;
 
     shut_for_new(ns);
@@ -342,7 +342,7 @@ static void on_stop(struct reactor_task *task)
 
 static void on_quiet(struct reactor_task *task)
 {
-    struct sock_ni *sni = lnd_container(task, struct sock_ni_shard, quiet_mail)->sni;
+    struct sock_ni *sni = container_of(task, struct sock_ni_shard, quiet_mail)->sni;
 
     if (--sni->quiet_wait == 0)
         reactor_post(reactor_self(), sni->quiesce_done);
@@ -350,7 +350,7 @@ static void on_quiet(struct reactor_task *task)
 
 static void on_stopped(struct reactor_task *task)
 {
-    struct sock_ni *sni = lnd_container(task, struct sock_ni_shard, stopped_mail)->sni;
+    struct sock_ni *sni = container_of(task, struct sock_ni_shard, stopped_mail)->sni;
 
     if (--sni->stop_wait == 0) {
         sni->running = false;
@@ -537,7 +537,7 @@ static void peer_free(struct lnet_peer_ni *peer)
 
 static void on_progress(struct lnd_ni_shard *ns)
 {
-    sock_ni_progress(lnd_container(ns, struct sock_ni_shard, base));
+    sock_ni_progress(container_of(ns, struct sock_ni_shard, base));
 }
 
 const struct lnd_proto sock_proto = {

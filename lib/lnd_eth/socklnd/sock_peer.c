@@ -304,7 +304,7 @@ void sock_peer_probe(struct sock_peer *sp)
 
 static void poll_timer(struct reactor_timer *t)
 {
-    struct sock_peer *sp = lnd_container(t, struct sock_peer, poll_timer);
+    struct sock_peer *sp = container_of(t, struct sock_peer, poll_timer);
     uint64_t now = reactor_now_us();
     struct sock_conn *c;
 

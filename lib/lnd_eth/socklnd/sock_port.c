@@ -57,7 +57,7 @@ static int home_take(struct sock_ni *sni, struct err *err)
         __atomic_store_n(&sock->nhomes, sock->nhomes + 1, __ATOMIC_RELEASE);
     }
     if (h->refs++ == 0)
-        __atomic_store_n(&h->net, sni->ni->net, __ATOMIC_RELAXED);
+        relaxed_store(&h->net, sni->ni->net);
     sni->home = h;
     return 0;
 }
@@ -72,7 +72,7 @@ unsigned lnd_sock_home(void *ctx, const struct inet_addr *local, const struct in
     if (!sock->base.node)
         return 0;
     if (h)
-        net = __atomic_load_n(&h->net, __ATOMIC_RELAXED);
+        net = relaxed_load(&h->net);
     nid = nid_of_addr(net, remote);
     return reactor_index(lnet_nid_home(sock->base.node, &nid));
 }
@@ -179,8 +179,8 @@ static void link_told(struct reactor_task *task);
 /* The core hears of an NI's link always from the same reactor. */
 static void link_tell(struct reactor_task *task)
 {
-    struct sock_watch *w = lnd_container(task, struct sock_watch, task);
-    struct sock_ni *sni = lnd_container(w, struct sock_ni, watch);
+    struct sock_watch *w = container_of(task, struct sock_watch, task);
+    struct sock_ni *sni = container_of(w, struct sock_ni, watch);
 
     lnet_ni_link(sni->ni, w->told);
     task->fn = link_told;
@@ -201,20 +201,20 @@ static void link_send(struct sock_ni *sni)
 
 static void link_told(struct reactor_task *task)
 {
-    struct sock_watch *w = lnd_container(task, struct sock_watch, task);
+    struct sock_watch *w = container_of(task, struct sock_watch, task);
 
     w->away = false;
     /* It may have changed meanwhile. */
     if (w->on && w->up != w->told)
-        link_send(lnd_container(w, struct sock_ni, watch));
+        link_send(container_of(w, struct sock_ni, watch));
 }
 
 static void link_changed(struct inet_watch *watch, bool up)
 {
-    struct sock_watch *w = lnd_container(watch, struct sock_watch, watch);
+    struct sock_watch *w = container_of(watch, struct sock_watch, watch);
 
     w->up = up;
-    link_send(lnd_container(w, struct sock_ni, watch));
+    link_send(container_of(w, struct sock_ni, watch));
 }
 
 void sock_port_watch(struct sock_ni *sni)

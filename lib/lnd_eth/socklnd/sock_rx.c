@@ -60,7 +60,7 @@ static_assert(STREAM_FIRST_WINDOW <= LNET_GRANT_BASE, "a grant never promises le
 
 static void on_grant(struct lnet_grant *grant)
 {
-    struct sock_conn *c = lnd_container(grant, struct sock_conn, grant);
+    struct sock_conn *c = container_of(grant, struct sock_conn, grant);
 
     unpark(c);
     sock_ready(c);
@@ -457,7 +457,7 @@ void sock_rx_readable(struct sock_conn *c)
 {
     uint64_t now = reactor_now_us();
 
-    sock_fetch(c->sp->base.peer, 2);
+    prefetch_write(c->sp->base.peer, 2 * CPU_BLOCK);
     c->rx_us = now;
     c->sp->alive_us = now;
     c->sp->base.peer->last_alive_us = now;
@@ -488,7 +488,7 @@ static struct lnet_result incomplete(const struct sock_conn *c)
 
 void sock_rx_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen)
 {
-    struct sock_conn *c = lnd_container(rx, struct sock_conn, rx);
+    struct sock_conn *c = container_of(rx, struct sock_conn, rx);
 
     assert(c->rx_state == SOCK_RX_PARSE && mlen <= rx->hdr.payload_len);
     c->segs = segs;
@@ -524,7 +524,7 @@ static bool unread(const struct sock_conn *c)
 
 bool sock_rx_give_up(struct lnet_rx *rx, bool too_long)
 {
-    struct sock_conn *c = lnd_container(rx, struct sock_conn, rx);
+    struct sock_conn *c = container_of(rx, struct sock_conn, rx);
 
     if (c->state != SOCK_CONN_UP || c->rx_state != SOCK_RX_PAYLOAD || c->left == 0)
         return false;

@@ -148,17 +148,12 @@ static void gather(struct sock_conn *c, struct tx_batch *b)
 
 /* ---- what was sent ---- */
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t consume_noop(struct sock_conn *c, size_t n)
 {
     /* A keepalive says nothing of the peer's life, or it would keep the next one back. */
     if (c->acks[c->ack_head] != SOCK_COOKIE_PING)
         c->sent_us = reactor_now_us();
-    n = least(n, SOCK_FRAME_SIZE - (size_t)c->noop_sent);
+    n = min(n, SOCK_FRAME_SIZE - (size_t)c->noop_sent);
     c->noop_sent += (uint16_t)n;
     if (c->noop_sent == SOCK_FRAME_SIZE) {
         c->noop_sent = 0;
@@ -176,7 +171,7 @@ static void consume(struct sock_conn *c, size_t n, struct lnet_msg **done)
         size_t part;
 
         if (c->raw_sent < c->raw_len) {
-            part = least(n, (size_t)(c->raw_len - c->raw_sent));
+            part = min(n, (size_t)(c->raw_len - c->raw_sent));
             c->sent_us = reactor_now_us();
             c->raw_sent += (uint16_t)part;
         } else if (c->nacks > 0 && !msg_begun(c)) {
@@ -186,7 +181,7 @@ static void consume(struct sock_conn *c, size_t n, struct lnet_msg **done)
 
             assert(msg);
             c->sent_us = reactor_now_us();
-            part = least(n, frame_len(msg) - msg->lnd_sent);
+            part = min(n, frame_len(msg) - msg->lnd_sent);
             msg->lnd_sent += (uint32_t)part;
             if (msg->lnd_sent == frame_len(msg)) {
                 c->txq = msg->lnd_next;
@@ -326,7 +321,7 @@ void sock_tx_acked(struct sock_conn *c)
     struct lnet_msg *msg;
 
     if (c->unacked)
-        sock_fetch(c->unacked, 3);
+        prefetch_write(c->unacked, 3 * CPU_BLOCK);
     c->stream->ops->stats(c->stream, &st);
     sock_conn_hold(c);
     while ((msg = c->unacked) && msg->lnd_deadline_us <= st.bytes_out - st.unacked) {
@@ -334,8 +329,8 @@ void sock_tx_acked(struct sock_conn *c)
         if (!c->unacked)
             c->unacked_tail = &c->unacked;
         else
-            sock_fetch(c->unacked, 3);
-        sock_fetch(msg->tx_peer, 2);
+            prefetch_write(c->unacked, 3 * CPU_BLOCK);
+        prefetch_write(msg->tx_peer, 2 * CPU_BLOCK);
         lnet_msg_fetch(msg);
         lnet_send_done(msg, LNET_RESULT_OK);
     }

@@ -256,7 +256,7 @@ static void shard_pools(struct tcp_shard *sh, unsigned stubs)
 /* What the table forwards for a while, and TIME-WAITs. */
 static void on_shard_timer(struct reactor_timer *t)
 {
-    struct tcp_shard *sh = tcp_container(t, struct tcp_shard, timer);
+    struct tcp_shard *sh = container_of(t, struct tcp_shard, timer);
     uint64_t now = reactor_now_us();
     struct tcp_tw *tw;
 
@@ -461,7 +461,7 @@ void tcp_memory(const struct tcp_opts *opts, unsigned reactors, struct tcp_memor
 
 static void on_stopped(struct reactor_task *task)
 {
-    struct tcp_shard *sh = tcp_container(task, struct tcp_shard, stop);
+    struct tcp_shard *sh = container_of(task, struct tcp_shard, stop);
     struct tcp *tcp = sh->tcp;
 
     if (--tcp->stopping == 0)
@@ -500,7 +500,7 @@ static bool any_ending(const struct tcp_shard *sh)
 /* A FIN may be lost as any other segment: nobody sends it again once we are gone. */
 static void on_stop_timer(struct reactor_timer *t)
 {
-    struct tcp_shard *sh = tcp_container(t, struct tcp_shard, stop_timer);
+    struct tcp_shard *sh = container_of(t, struct tcp_shard, stop_timer);
 
     if (any_ending(sh) && reactor_now_us() < sh->stop_until) {
         reactor_timer_arm(t, STOP_LOOK_US);
@@ -514,7 +514,7 @@ static void on_stop_timer(struct reactor_timer *t)
 
 static void on_stop(struct reactor_task *task)
 {
-    struct tcp_shard *sh = tcp_container(task, struct tcp_shard, stop);
+    struct tcp_shard *sh = container_of(task, struct tcp_shard, stop);
 
     sh->stopped = true;
     sh->stop_until = reactor_now_us() + STOP_LINGER_US;

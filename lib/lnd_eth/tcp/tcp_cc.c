@@ -20,18 +20,18 @@ const struct tcp_cc *tcp_cc_find(const char *name)
 /* Where una has moved since, flight is what there was before. */
 uint32_t tcp_cc_flight(const struct tcp_conn *c)
 {
-    return tx_min(tx_max(c->tx.flight, c->tx.nxt - c->tx.una), c->tx.cwnd);
+    return min(max(c->tx.flight, c->tx.nxt - c->tx.una), c->tx.cwnd);
 }
 
 /* RFC 6928 §2. */
 uint32_t tcp_cc_initial(const struct tcp_conn *c)
 {
-    return tx_min(10 * c->mss, tx_max(2 * c->mss, 14600u));
+    return min(10 * c->mss, max(2 * c->mss, 14600u));
 }
 
 void tcp_cc_grow(struct tcp_conn *c, uint32_t by)
 {
-    c->tx.cwnd = tx_min(c->tx.cwnd + tx_min(by, CWND_MAX), CWND_MAX);
+    c->tx.cwnd = min(c->tx.cwnd + min(by, CWND_MAX), CWND_MAX);
 }
 
 /* RFC 5681 §3.1, counting bytes (RFC 3465): an ACK may stand for many segments where a device or
@@ -44,7 +44,7 @@ uint32_t tcp_cc_slow_start(struct tcp_conn *c, uint32_t acked)
 
     if (tx->cwnd >= tx->ssthresh)
         return acked;
-    n = tx_min(acked, tx->ssthresh - tx->cwnd);
+    n = min(acked, tx->ssthresh - tx->cwnd);
     tcp_cc_grow(c, n);
     return acked - n;
 }
@@ -55,14 +55,14 @@ uint32_t tcp_cc_slow_start(struct tcp_conn *c, uint32_t acked)
 void tcp_cc_idle(struct tcp_conn *c, uint64_t idle_us)
 {
     struct tcp_tx *tx = &c->tx;
-    uint32_t least = tx_min(tcp_cc_initial(c), tx->cwnd);
+    uint32_t least = min(tcp_cc_initial(c), tx->cwnd);
 
     if (tx->state != TCP_CC_OPEN)
         return;
     if (tx->ssthresh != UINT32_MAX || tx->cwnd > least)
-        tx->ssthresh = tx_max(tx->ssthresh == UINT32_MAX ? 0 : tx->ssthresh, tx->cwnd / 4 * 3);
+        tx->ssthresh = max(tx->ssthresh == UINT32_MAX ? 0 : tx->ssthresh, tx->cwnd / 4 * 3);
     for (; idle_us > tx->rto && tx->cwnd > least; idle_us -= tx->rto)
-        tx->cwnd = tx_max(tx->cwnd / 2, least);
+        tx->cwnd = max(tx->cwnd / 2, least);
     if (c->sh->tcp->cc->idle)
         c->sh->tcp->cc->idle(c, idle_us);
 }

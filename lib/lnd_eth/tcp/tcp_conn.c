@@ -63,10 +63,10 @@ void tcp_conn_enter(struct tcp_conn *c, struct tcp_shard *sh)
     if (is_half_open(c)) {
         TAILQ_INSERT_TAIL(&sh->half, c, link);
         sh->half_open++;
-        tcp_stat_add(&sh->stats.half_open, 1);
+        count_add(&sh->stats.half_open, 1);
     } else {
         TAILQ_INSERT_TAIL(&sh->conns, c, link);
-        tcp_stat_add(&sh->stats.conns_now, 1);
+        count_add(&sh->stats.conns_now, 1);
     }
 }
 
@@ -77,10 +77,10 @@ void tcp_conn_exit(struct tcp_conn *c)
     if (is_half_open(c)) {
         TAILQ_REMOVE(&sh->half, c, link);
         sh->half_open--;
-        tcp_stat_add(&sh->stats.half_open, (uint64_t)-1);
+        count_add(&sh->stats.half_open, (uint64_t)-1);
     } else {
         TAILQ_REMOVE(&sh->conns, c, link);
-        tcp_stat_add(&sh->stats.conns_now, (uint64_t)-1);
+        count_add(&sh->stats.conns_now, (uint64_t)-1);
     }
     if (c->in_work)
         TAILQ_REMOVE(&sh->work, c, work_link);
@@ -280,7 +280,7 @@ static void handshake_timer(struct tcp_conn *c)
 
 void tcp_conn_up(struct tcp_conn *c, const struct tcp_seg *seg)
 {
-    uint64_t rtt = c->tries == 1 ? RTE_MAX(reactor_now_us() - c->syn_us, UINT64_C(1)) : 0;
+    uint64_t rtt = c->tries == 1 ? max(reactor_now_us() - c->syn_us, UINT64_C(1)) : 0;
     uint32_t wnd = seg->win;
 
     if (!(seg->flags & TCP_FLAG_SYN)) /* RFC 7323 §2.2: never scaled in a SYN */
@@ -347,7 +347,7 @@ void tcp_conn_timer_set(struct tcp_conn *c, uint64_t delay_us)
 
 static void on_conn_timer(struct reactor_timer *t)
 {
-    struct tcp_conn *c = tcp_container(t, struct tcp_conn, conn_timer);
+    struct tcp_conn *c = container_of(t, struct tcp_conn, conn_timer);
 
     switch (c->state) {
     case TCP_SYN_SENT:
@@ -365,7 +365,7 @@ static void on_conn_timer(struct reactor_timer *t)
 
 static void on_ack_timer(struct reactor_timer *t)
 {
-    struct tcp_conn *c = tcp_container(t, struct tcp_conn, ack_timer);
+    struct tcp_conn *c = container_of(t, struct tcp_conn, ack_timer);
 
     c->ack_now = true;
     tcp_work(c);

@@ -106,7 +106,7 @@ static uint32_t ssthresh(struct tcp_conn *c)
     cu->cwnd_prior = cwnd;
     cu->w_max = cwnd < cu->w_max ? cwnd * (1.0 + CUBIC_BETA) / 2.0 : cwnd;
     cu->epoch_us = 0;
-    return tx_max((uint32_t)(tcp_cc_flight(c) * CUBIC_BETA), 2 * c->mss);
+    return max((uint32_t)(tcp_cc_flight(c) * CUBIC_BETA), 2 * c->mss);
 }
 
 /* §4.8: the next stage of avoidance begins where slow start ends. */

@@ -168,7 +168,7 @@ static struct tcp_shard *home_of(const struct tcp_shard *sh, const struct tcp_ke
 
 static void on_stub_back(struct reactor_task *task)
 {
-    struct tcp_stub *s = tcp_container(task, struct tcp_stub, task);
+    struct tcp_stub *s = container_of(task, struct tcp_stub, task);
 
     s->next = s->owner->free_stubs;
     s->owner->free_stubs = s;
@@ -221,15 +221,15 @@ static struct tcp_stub *stub_find(struct tcp_shard *sh, const struct tcp_flow *f
 {
     struct tcp_flow *f = tcp_flow_find(sh, &flow->key, flow->hash);
 
-    return f && f->kind == TCP_FLOW_STUB ? tcp_container(f, struct tcp_stub, flow) : NULL;
+    return f && f->kind == TCP_FLOW_STUB ? container_of(f, struct tcp_stub, flow) : NULL;
 }
 
 static void log_short(struct reactor_task *task)
 {
-    struct tcp_shard *sh = tcp_container(task, struct tcp_shard, stubs_task);
+    struct tcp_shard *sh = container_of(task, struct tcp_shard, stubs_task);
 
     log_event(LOG_LEVEL_WARNING, LOG_MODULE_SOCKLND, "tcp_stubs_short", LOG_U("reactor", sh->index),
-              LOG_U("moves", __atomic_load_n(&sh->stats.stubs_short, __ATOMIC_RELAXED)),
+              LOG_U("moves", relaxed_load(&sh->stats.stubs_short)),
               LOG_S("remedy", "fewer connections: the peers of those that moved are told RST"));
     __atomic_store_n(&sh->stubs_posted, false, __ATOMIC_RELEASE);
 }
@@ -238,7 +238,7 @@ static void log_short(struct reactor_task *task)
  * line for those that come close together. */
 static void stubs_short(struct tcp_shard *sh)
 {
-    tcp_stat_add(&sh->stats.stubs_short, 1);
+    count_add(&sh->stats.stubs_short, 1);
     if (__atomic_load_n(&sh->stubs_posted, __ATOMIC_ACQUIRE))
         return;
     sh->stubs_posted = true;
@@ -248,7 +248,7 @@ static void stubs_short(struct tcp_shard *sh)
 
 static void pass_on(struct tcp_shard *sh, struct rte_mbuf *m, const struct tcp_shard *to)
 {
-    tcp_stat_add(&sh->stats.passed_on, 1);
+    count_add(&sh->stats.passed_on, 1);
     inet_hand_over(sh->inet, m, to->index);
 }
 
@@ -337,7 +337,7 @@ void tcp_flow_leave(struct tcp_conn *c)
 /* At the reactor that it left: it is at s->to now. */
 static void on_arrived(struct reactor_task *task)
 {
-    struct tcp_stub *s = tcp_container(task, struct tcp_stub, task);
+    struct tcp_stub *s = container_of(task, struct tcp_stub, task);
 
     s->to = s->arrived;
     pass_held(s);
@@ -348,13 +348,13 @@ static void on_arrived(struct reactor_task *task)
 /* At the home of a flow: s is to stand for it. */
 static void on_home(struct reactor_task *task)
 {
-    struct tcp_stub *s = tcp_container(task, struct tcp_stub, task);
+    struct tcp_stub *s = container_of(task, struct tcp_stub, task);
     struct tcp_shard *sh = s->at;
     struct tcp_flow *f = tcp_flow_find(sh, &s->flow.key, s->flow.hash);
     struct tcp_stub *old = stub_find(sh, &s->flow);
 
     if (f && f->kind == TCP_FLOW_TW && s->dialled) {
-        if (tcp_tw_reuse(sh, tcp_container(f, struct tcp_tw, flow)))
+        if (tcp_tw_reuse(sh, container_of(f, struct tcp_tw, flow)))
             f = NULL;
     }
     if (old && (!s->dialled || !old->home)) {
@@ -372,7 +372,7 @@ static void on_home(struct reactor_task *task)
 
 static void on_home_answer(struct reactor_task *task)
 {
-    struct tcp_stub *s = tcp_container(task, struct tcp_stub, answer);
+    struct tcp_stub *s = container_of(task, struct tcp_stub, answer);
     struct tcp_conn *c = s->dialled;
     bool refused = s->refused;
 
@@ -486,7 +486,7 @@ void tcp_flow_arrive(struct tcp_conn *c, struct tcp_shard *sh)
 
 static void on_back(struct reactor_task *task)
 {
-    struct tcp_conn *c = tcp_container(task, struct tcp_conn, task);
+    struct tcp_conn *c = container_of(task, struct tcp_conn, task);
 
     c->next = c->owner->free_conns;
     c->owner->free_conns = c;
@@ -504,7 +504,7 @@ static void go_back(struct tcp_conn *c, struct tcp_shard *here)
 /* At the home: the stub goes, and perhaps a TIME-WAIT comes in its place. */
 static void on_gone(struct reactor_task *task)
 {
-    struct tcp_conn *c = tcp_container(task, struct tcp_conn, task);
+    struct tcp_conn *c = container_of(task, struct tcp_conn, task);
     struct tcp_shard *home = c->home;
     struct tcp_stub *s = stub_find(home, &c->flow);
 

@@ -66,9 +66,5 @@ unsigned tcp_info_rows(struct tcp *tcp, uint32_t *at, struct tcp_info *out, unsi
 
 void tcp_stats_get(const struct tcp *tcp, unsigned reactor, struct tcp_stats *out)
 {
-    const uint64_t *from = (const uint64_t *)&tcp->shard[reactor]->stats;
-    uint64_t *to = (uint64_t *)out;
-
-    for (size_t i = 0; i < sizeof(*out) / sizeof(*to); i++)
-        to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+    counters_copy_all(out, &tcp->shard[reactor]->stats);
 }

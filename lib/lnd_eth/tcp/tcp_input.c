@@ -47,7 +47,7 @@ bool tcp_challenge_allowed(struct tcp_shard *sh, struct tcp_conn *c)
     if (c)
         refill_conn(c, now);
     if (sh->challenges_left == 0 || (c && c->challenges_left == 0)) {
-        tcp_stat_add(&sh->stats.challenges_limited, 1);
+        count_add(&sh->stats.challenges_limited, 1);
         return false;
     }
     sh->challenges_left--;
@@ -63,7 +63,7 @@ static void challenge(struct tcp_conn *c, struct rte_mbuf *m, enum pkt_drop why)
 
     if (tcp_challenge_allowed(sh, c)) {
         c->count.challenges++;
-        tcp_stat_add(&sh->stats.challenges, 1);
+        count_add(&sh->stats.challenges, 1);
         tcp_out_ack(c);
     }
     tcp_drop(sh, m, why);
@@ -81,7 +81,7 @@ static bool answer_allowed(struct tcp_conn *c)
         c->answers_left = CHALLENGES;
     }
     if (c->answers_left == 0) {
-        tcp_stat_add(&c->sh->stats.challenges_limited, 1);
+        count_add(&c->sh->stats.challenges_limited, 1);
         return false;
     }
     c->answers_left--;
@@ -163,7 +163,7 @@ static void no_connection(struct tcp_shard *sh, const struct tcp_key *key,
     struct tcp_listener *l = tcp_listener_find(sh, key, pkt_of(m)->ifp);
 
     if (l && l->on != sh) {
-        tcp_stat_add(&sh->stats.passed_on, 1);
+        count_add(&sh->stats.passed_on, 1);
         inet_hand_over(sh->inet, m, l->on->index);
     } else if (!l || seg->flags & (TCP_FLAG_RST | TCP_FLAG_ACK)) {
         tcp_out_reset(sh, m, seg, key);
@@ -186,13 +186,13 @@ static void dispatch(struct tcp_shard *sh, struct arrival *a)
     }
     switch (f->kind) {
     case TCP_FLOW_CONN:
-        conn_input(tcp_container(f, struct tcp_conn, flow), &a->seg, a->m);
+        conn_input(container_of(f, struct tcp_conn, flow), &a->seg, a->m);
         break;
     case TCP_FLOW_TW:
-        tcp_tw_input(sh, tcp_container(f, struct tcp_tw, flow), &a->seg, &a->key, a->m);
+        tcp_tw_input(sh, container_of(f, struct tcp_tw, flow), &a->seg, &a->key, a->m);
         break;
     default:
-        if (!tcp_flow_stub(sh, tcp_container(f, struct tcp_stub, flow), &a->seg, a->m))
+        if (!tcp_flow_stub(sh, container_of(f, struct tcp_stub, flow), &a->seg, a->m))
             no_connection(sh, &a->key, &a->seg, a->m);
         break;
     }
@@ -216,7 +216,7 @@ static bool arrive(struct tcp_shard *sh, struct rte_mbuf *m, struct arrival *a)
         tcp_drop(sh, m, PKT_DROP_TCP_BAD);
         return false;
     }
-    have = RTE_MIN((uint32_t)(m->data_len - p->l4), p->l4_len);
+    have = min((uint32_t)(m->data_len - p->l4), p->l4_len);
     if (tcp_seg_decode(rte_pktmbuf_mtod_offset(m, const uint8_t *, p->l4), have, p->l4_len,
                        &a->seg) != PKT_DROP_NONE) {
         tcp_drop(sh, m, PKT_DROP_TCP_BAD);
@@ -249,7 +249,7 @@ static void look_ahead(struct tcp_shard *sh, struct arrival *a)
 {
     struct tcp_flow *f = tcp_flow_find(sh, &a->key, a->hash);
 
-    a->c = f && f->kind == TCP_FLOW_CONN ? tcp_container(f, struct tcp_conn, flow) : NULL;
+    a->c = f && f->kind == TCP_FLOW_CONN ? container_of(f, struct tcp_conn, flow) : NULL;
     if (a->c)
         tcp_conn_fetch(a->c);
 }
@@ -286,7 +286,7 @@ void tcp_input(void *ctx, struct inet_shard *ish, struct rte_mbuf *const *m, uns
     struct tcp_shard *sh = tcp->shard[inet_shard_reactor(ish)];
 
     for (unsigned i = 0; i < n; i += ARRIVALS)
-        input_some(sh, m + i, RTE_MIN(n - i, ARRIVALS));
+        input_some(sh, m + i, min(n - i, ARRIVALS));
 }
 
 /* ---- parts of the processing ---- */
@@ -350,7 +350,7 @@ static bool predicted(const struct tcp_conn *c, const struct tcp_seg *seg)
 
 static void short_way(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
 {
-    tcp_stat_add(&c->sh->stats.predicted, 1);
+    count_add(&c->sh->stats.predicted, 1);
     update_ts(c, seg);
     confirm(c);
     tcp_tx_ack(c, seg, seg->len > 0);
@@ -497,7 +497,7 @@ static void on_rst(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbu
         challenge(c, m, PKT_DROP_TCP_RST_BAD);
         return;
     }
-    tcp_stat_add(&sh->stats.resets_in, 1);
+    count_add(&sh->stats.resets_in, 1);
     tcp_conn_end(c, c->state == TCP_SYN_RCVD ? STREAM_END_REFUSED : STREAM_END_RESET);
     rte_pktmbuf_free(m);
 }
@@ -645,7 +645,7 @@ static void others(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
 static void conn_input(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
 {
     c->count.segs_in++;
-    tcp_stat_add(&c->sh->stats.segs_in, 1);
+    count_add(&c->sh->stats.segs_in, 1);
     if (likely(predicted(c, seg)))
         short_way(c, seg, m);
     else if (c->state == TCP_SYN_SENT)
@@ -668,7 +668,7 @@ static struct tcp_conn *conn_of_error(struct tcp_shard *sh, const struct inet_ad
     f = tcp_flow_find(sh, &key, tcp_key_hash(sh->tcp, &key));
     if (!f || f->kind != TCP_FLOW_CONN)
         return NULL;
-    c = tcp_container(f, struct tcp_conn, flow);
+    c = container_of(f, struct tcp_conn, flow);
     /* RFC 5927 §4.1: it is about something that is on its way. */
     return seq_leq(c->tx.una, seq) && seq_lt(seq, c->snd_max) ? c : NULL;
 }

@@ -15,14 +15,16 @@
 #ifndef MILLRACE_TCP_INTERNAL_H
 #define MILLRACE_TCP_INTERNAL_H
 
+#include "lib/base/atomic.h"
+#include "lib/base/container.h"
+#include "lib/base/minmax.h"
+#include "lib/base/prefetch.h"
 #include "lib/lnd_eth/tcp/tcp.h"
 #include "lib/lnd_eth/tcp/tcp_rx.h"
 #include "lib/lnd_eth/tcp/tcp_tx.h"
 #include "lib/lnd_eth/tcp/tcp_wire.h"
 
 #include <sys/queue.h>
-
-#define tcp_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 /* ---- sequence numbers, RFC 9293 §3.4 ---- */
 static inline bool seq_lt(uint32_t a, uint32_t b)
@@ -157,16 +159,10 @@ struct tcp_conn {
     struct reactor_task task;   /* between reactors */
 };
 
-static inline void tcp_fetch(const void *from, const void *to)
-{
-    for (const char *p = from; p < (const char *)to; p += RTE_CACHE_LINE_SIZE)
-        rte_prefetch0(p);
-}
-
 /* A segment for it, or of it, is next. */
 static inline void tcp_conn_fetch(const struct tcp_conn *c)
 {
-    tcp_fetch(c, &c->rx.recent);
+    prefetch_read(c, offsetof(struct tcp_conn, rx.recent));
 }
 
 TAILQ_HEAD(tcp_conns, tcp_conn);
@@ -443,12 +439,6 @@ static inline struct tcp_shard *tcp_shard_self(const struct tcp *tcp)
 static inline void tcp_drop(struct tcp_shard *sh, struct rte_mbuf *m, enum pkt_drop why)
 {
     inet_drop(sh->inet, m, why);
-}
-
-/* A counter of tcp_stats: one writer, relaxed readers. */
-static inline void tcp_stat_add(uint64_t *counter, uint64_t n)
-{
-    __atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
 #endif

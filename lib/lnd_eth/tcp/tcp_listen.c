@@ -72,7 +72,7 @@ static bool same_place(const struct tcp_listener *a, const struct tcp_listener *
 
 static void on_add(struct reactor_task *task)
 {
-    struct tcp_listen_at *at = tcp_container(task, struct tcp_listen_at, add);
+    struct tcp_listen_at *at = container_of(task, struct tcp_listen_at, add);
     struct tcp_shard *sh = tcp_shard_self(at->l->tcp);
 
     at->next = sh->listeners;
@@ -81,7 +81,7 @@ static void on_add(struct reactor_task *task)
 
 static void on_forgotten(struct reactor_task *task)
 {
-    struct tcp_listen_at *at = tcp_container(task, struct tcp_listen_at, del);
+    struct tcp_listen_at *at = container_of(task, struct tcp_listen_at, del);
     struct tcp_listener *l = at->l;
 
     if (--l->known == 0)
@@ -90,7 +90,7 @@ static void on_forgotten(struct reactor_task *task)
 
 static void on_del(struct reactor_task *task)
 {
-    struct tcp_listen_at *at = tcp_container(task, struct tcp_listen_at, del);
+    struct tcp_listen_at *at = container_of(task, struct tcp_listen_at, del);
     struct tcp_shard *sh = tcp_shard_self(at->l->tcp);
     struct tcp_listen_at **p = &sh->listeners;
 
@@ -104,7 +104,7 @@ static void on_del(struct reactor_task *task)
 
 static void on_unlisten(struct reactor_task *task)
 {
-    struct tcp_listener *l = tcp_container(task, struct tcp_listener, task);
+    struct tcp_listener *l = container_of(task, struct tcp_listener, task);
     struct tcp_listener **p = &l->tcp->listeners;
 
     while (*p != l)
@@ -268,7 +268,7 @@ void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct t
 void tcp_listen_accept(struct tcp_conn *c)
 {
     c->user_gone = false;
-    tcp_stat_add(&c->sh->stats.conns_in, 1);
+    count_add(&c->sh->stats.conns_in, 1);
     tcp_work(c);
 }
 

@@ -15,7 +15,7 @@
 /* Control thread. */
 static void told(struct reactor_task *task)
 {
-    struct tcp_copies *st = tcp_container(task, struct tcp_copies, mtu_task);
+    struct tcp_copies *st = container_of(task, struct tcp_copies, mtu_task);
     struct inet_event event = {
         .kind = INET_EV_MTU_BLACK_HOLE,
         .cause = "large_segments_lost",
@@ -34,7 +34,7 @@ static void tell(struct tcp_conn *c, uint32_t mtu)
 {
     struct tcp_copies *st = c->sh->copies;
 
-    tcp_stat_add(&c->sh->stats.mtu_black_holes, 1);
+    count_add(&c->sh->stats.mtu_black_holes, 1);
     if (__atomic_load_n(&st->mtu_posted, __ATOMIC_ACQUIRE))
         return;
     st->mtu_posted = true;

@@ -33,7 +33,7 @@ static void acked(struct tcp_conn *c, uint32_t n, uint64_t now_us, bool limited)
 static uint32_t ssthresh(struct tcp_conn *c)
 {
     own(c)->counted = 0;
-    return tx_max(tcp_cc_flight(c) / 2, 2 * c->mss);
+    return max(tcp_cc_flight(c) / 2, 2 * c->mss);
 }
 
 static void start_over(struct tcp_conn *c)

@@ -177,10 +177,10 @@ bool tcp_out(struct tcp_conn *c, uint32_t seq, uint8_t flags, struct rte_mbuf *p
     if (flags & TCP_FLAG_ACK)
         acknowledged(c);
     c->count.segs_out++;
-    tcp_stat_add(&sh->stats.segs_out, 1);
-    tcp_stat_add(&sh->stats.bytes_out, len);
+    count_add(&sh->stats.segs_out, 1);
+    count_add(&sh->stats.bytes_out, len);
     if (flags & TCP_FLAG_RST)
-        tcp_stat_add(&sh->stats.resets_out, 1);
+        count_add(&sh->stats.resets_out, 1);
     inet_send(sh->inet, &c->path, m, IPPROTO_TCP, tos);
     return true;
 }
@@ -211,9 +211,9 @@ void tcp_out_bare(struct tcp_shard *sh, const struct tcp_key *key, struct inet_i
     m->l4_len = tcp_seg_encode(seg, rte_pktmbuf_mtod(m, uint8_t *));
     m->data_len = m->l4_len;
     m->pkt_len = m->l4_len;
-    tcp_stat_add(&sh->stats.segs_out, 1);
+    count_add(&sh->stats.segs_out, 1);
     if (seg->flags & TCP_FLAG_RST)
-        tcp_stat_add(&sh->stats.resets_out, 1);
+        count_add(&sh->stats.resets_out, 1);
     inet_send(sh->inet, &path, m, IPPROTO_TCP, tos);
 }
 

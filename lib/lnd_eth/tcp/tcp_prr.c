@@ -14,7 +14,7 @@ void tcp_prr_start(struct tcp_conn *c, uint32_t delivered)
     tx->prr_out = 0;
     /* RecoverFS: what was in flight when the ACK came. What was lost is part of it, what had been
      * sacked before is not. */
-    tx->prr_flight = tx_max(tcp_pipe(c) + tx->lost_bytes + delivered, 1u);
+    tx->prr_flight = max(tcp_pipe(c) + tx->lost_bytes + delivered, 1u);
 }
 
 /* delivered: bytes that arrived by this ACK. safe: una moved and nothing more was found lost. */
@@ -29,11 +29,11 @@ void tcp_prr_ack(struct tcp_conn *c, uint32_t delivered, bool safe)
         may = ((uint64_t)tx->prr_delivered * tx->ssthresh + tx->prr_flight - 1) / tx->prr_flight;
         may = may > tx->prr_out ? may - tx->prr_out : 0;
     } else {
-        limit = safe ? tx_max(owed, delivered) + c->mss : owed;
-        may = tx_min(tx->ssthresh - pipe, limit);
+        limit = safe ? max(owed, delivered) + c->mss : owed;
+        may = min(tx->ssthresh - pipe, limit);
     }
     /* The first retransmission is not held back. */
     if (tx->prr_out == 0)
-        may = tx_max(may, c->mss);
-    tx->cwnd = (uint32_t)tx_max(pipe + may, c->mss);
+        may = max(may, c->mss);
+    tx->cwnd = (uint32_t)max(pipe + may, c->mss);
 }

@@ -24,7 +24,7 @@ static uint32_t copy_count(const struct tcp_opts *opts)
 {
     size_t bytes = opts->copy_bytes > 0 ? opts->copy_bytes : TX_COPY_BYTES;
 
-    return (uint32_t)tx_max(tx_min(bytes / TX_COPY_ROOM, (size_t)1 << 20), (size_t)COPY_MIN);
+    return (uint32_t)max(min(bytes / TX_COPY_ROOM, (size_t)1 << 20), (size_t)COPY_MIN);
 }
 
 int tcp_tx_create(struct tcp *tcp, struct err *err)
@@ -118,7 +118,7 @@ static void wait_no_more(struct tcp_conn *c)
  * at as long as somebody waits. In turn: who finds none again goes to the end of the list. */
 static void wake_waiters(struct reactor_timer *t)
 {
-    struct tcp_copies *st = tcp_container(t, struct tcp_copies, wake);
+    struct tcp_copies *st = container_of(t, struct tcp_copies, wake);
     struct tcp_conn *c;
 
     if (st->nfree_data > 0 && rte_mempool_avail_count(st->sh->tcp->copy_pool) > 0) {
@@ -140,7 +140,7 @@ uint32_t tcp_tx_unsent(const struct tcp_conn *c)
  * those who give credits and choose paths by what is under way. */
 static uint32_t unsent_most(const struct tcp_conn *c)
 {
-    return (uint32_t)tx_min(tx_max(2 * (uint64_t)c->tx.cwnd, TX_UNSENT_MIN), TX_UNSENT_MAX);
+    return (uint32_t)min(max(2 * (uint64_t)c->tx.cwnd, TX_UNSENT_MIN), TX_UNSENT_MAX);
 }
 
 static uint32_t room(const struct tcp_conn *c)
@@ -387,7 +387,7 @@ static uint32_t copy_some(struct tcp_conn *c, const uint8_t *from, uint32_t len)
     }
     if (!tx->fill)
         return 0;
-    len = tx_min(len, TX_COPY_ROOM - tx->fill_used);
+    len = min(len, TX_COPY_ROOM - tx->fill_used);
     to = (uint8_t *)tx->fill->buf_addr + tx->fill_used;
     if (tx->tail && tx->tail->copied && tx->tail->m == tx->fill &&
         tx->tail->addr + tx->tail->len == to)
@@ -398,8 +398,8 @@ static uint32_t copy_some(struct tcp_conn *c, const uint8_t *from, uint32_t len)
     tx->fill_used += len;
     tx->copied += len;
     grown(c, len);
-    tcp_stat_add(&c->sh->stats.copies, 1);
-    tcp_stat_add(&c->sh->stats.copied_bytes, len);
+    count_add(&c->sh->stats.copies, 1);
+    count_add(&c->sh->stats.copied_bytes, len);
     return len;
 }
 
@@ -407,7 +407,7 @@ static uint32_t copy_in(struct tcp_conn *c, const uint8_t *from, uint32_t len)
 {
     uint32_t done = 0, n = 1;
 
-    len = tx_min(len, copy_share(c));
+    len = min(len, copy_share(c));
     while (done < len && n > 0) {
         n = copy_some(c, from + done, len - done);
         done += n;
@@ -478,7 +478,7 @@ ssize_t tcp_tx_append(struct tcp_conn *c, const struct mem_seg *segs, unsigned n
     c->tx.more = more;
     for (unsigned i = 0; i < nsegs; i++) {
         if (i + 1 < nsegs && (m = joins(&segs[i], left))) {
-            want = tx_min(segs[i + 1].len, left - segs[i].len);
+            want = min(segs[i + 1].len, left - segs[i].len);
             got = refer_with(c, segs[i].addr, segs[i].len, m, segs[i + 1].addr, want);
             left -= got;
             if (got == segs[i].len + segs[i + 1].len) {
@@ -492,7 +492,7 @@ ssize_t tcp_tx_append(struct tcp_conn *c, const struct mem_seg *segs, unsigned n
                 wait_for_room(c);
             break;
         }
-        want = tx_min(segs[i].len, left);
+        want = min(segs[i].len, left);
         got = take_seg(c, &segs[i], want, &copied);
         left -= got;
         if (got < segs[i].len) {
@@ -544,7 +544,7 @@ struct rte_mbuf *tcp_queue_chain(struct tcp_conn *c, struct tcp_tx_data *d, uint
     d = tcp_queue_at(d, seq);
     for (unsigned i = 0; i < TX_PIECES && len > 0 && d; i++, d = d->next) {
         off = seq - d->seq;
-        n = tx_min(len, d->len - off);
+        n = min(len, d->len - off);
         m = inet_alloc(c->sh->inet, &c->path);
         if (!m || !refer_to(m, d, off, (uint16_t)n)) {
             rte_pktmbuf_free(m);
@@ -606,7 +606,7 @@ static void prefetch_after(const struct tcp_tx_data *d)
         rte_prefetch0((const uint8_t *)next->m + 2 * RTE_CACHE_LINE_SIZE);
     }
     p = next->addr - (next->own ? RTE_CACHE_LINE_SIZE : 0);
-    end = next->addr + tx_min(next->len, TX_PREFETCH);
+    end = next->addr + min((uint32_t)next->len, TX_PREFETCH);
     for (; p < end; p += RTE_CACHE_LINE_SIZE)
         rte_prefetch0(p);
 }
@@ -630,7 +630,7 @@ struct rte_mbuf *tcp_queue_first(struct tcp_conn *c, struct tcp_tx_data *d, uint
     m->pkt_len = len;
     m->next = NULL;
     m->nb_segs = 1;
-    tcp_stat_add(&c->sh->stats.in_place, 1);
+    count_add(&c->sh->stats.in_place, 1);
     return m;
 }
 

@@ -50,7 +50,7 @@ void tcp_rack_delivered(struct tcp_conn *c, const struct tcp_tx_seg *s, uint32_t
     if (tx->rack_valid && !sent_after(s->sent_us, end, tx->rack_sent_us, tx->rack_end))
         return;
     tx->rack_valid = true;
-    tx->rack_rtt = (uint32_t)tx_min(rtt, (uint64_t)TX_RTO_MAX);
+    tx->rack_rtt = (uint32_t)min(rtt, (uint64_t)TX_RTO_MAX);
     tx->rack_sent_us = s->sent_us;
     tx->rack_end = end;
 }
@@ -91,7 +91,7 @@ static uint32_t reo_wnd(const struct tcp_conn *c)
 
     if (!tx->rack_reordering && (tx->state >= TCP_CC_RECOVERY || tx->sacked_segs >= TX_DUPTHRESH))
         return 0;
-    return (uint32_t)tx_min(wnd, (uint64_t)tx->srtt);
+    return (uint32_t)min(wnd, (uint64_t)tx->srtt);
 }
 
 /* ---- step 5 ---- */
@@ -162,7 +162,7 @@ void tcp_tlp_schedule(struct tcp_conn *c, uint64_t now_us)
         tx->una == tx->nxt || tx->tlp_out || !tx->tlp_rtt || tx->wnd == 0)
         return;
     if (tx->srtt > 0) {
-        pto = tx_max(2 * (uint64_t)tx->srtt, PTO_LEAST);
+        pto = max(2 * (uint64_t)tx->srtt, PTO_LEAST);
         /* RFC 8985 §7.2 says one segment: what is not more than one need not be acknowledged yet.
          */
         if (tx->nxt - tx->una <= tcp_tx_mss(c) + tx->fin_sent)
@@ -171,7 +171,7 @@ void tcp_tlp_schedule(struct tcp_conn *c, uint64_t now_us)
     tx->tlp_due = now_us + pto;
     if (tx->rto_due == 0)
         tcp_rto_restart(c, now_us);
-    tx->tlp_due = tx_min(tx->tlp_due, tx->rto_due);
+    tx->tlp_due = min(tx->tlp_due, tx->rto_due);
 }
 
 /* The last segment of what was sent, as a record of its own. */
@@ -190,7 +190,7 @@ static struct tcp_tx_seg *last_segment(struct tcp_conn *c)
 void tcp_tlp_send(struct tcp_conn *c, uint64_t now_us)
 {
     struct tcp_tx *tx = &c->tx;
-    uint32_t mss = tcp_tx_mss(c), most = tx_min(tcp_tx_unsent(c), mss);
+    uint32_t mss = tcp_tx_mss(c), most = min(tcp_tx_unsent(c), mss);
     bool sent;
 
     tx->tlp_due = 0;
@@ -207,7 +207,7 @@ void tcp_tlp_send(struct tcp_conn *c, uint64_t now_us)
         tx->tlp_end = tx->nxt;
         tx->tlp_rtt = false;
         c->count.tlps++;
-        tcp_stat_add(&c->sh->stats.tlps, 1);
+        count_add(&c->sh->stats.tlps, 1);
     }
     tcp_rto_restart(c, now_us);
 }

@@ -38,7 +38,7 @@ static void reduce_ssthresh(struct tcp_conn *c)
 void tcp_reduce(struct tcp_conn *c)
 {
     reduce_ssthresh(c);
-    c->tx.cwnd = tx_min(c->tx.cwnd, c->tx.ssthresh);
+    c->tx.cwnd = min(c->tx.cwnd, c->tx.ssthresh);
     c->tx.undo = false;
 }
 
@@ -48,7 +48,7 @@ void tcp_resent(struct tcp_conn *c, uint32_t end, uint32_t len)
 
     c->count.resent++;
     c->count.bytes_resent += len;
-    tcp_stat_add(&c->sh->stats.resent, 1);
+    count_add(&c->sh->stats.resent, 1);
     if (!tx->undo || tx->state < TCP_CC_RECOVERY)
         return;
     if (!tx->undo_sent) {
@@ -124,7 +124,7 @@ void tcp_recover_moved(struct tcp_conn *c)
     tx->undo = false;
     tx->state = TCP_CC_LOSS;
     tx->recover = tx->nxt;
-    tx->ssthresh = tx_min(tx->ssthresh, tx_max(tx->cwnd, 2 * c->mss));
+    tx->ssthresh = min(tx->ssthresh, max(tx->cwnd, 2 * c->mss));
     tx->tlp_out = false;
 }
 
@@ -143,7 +143,7 @@ static bool proven_needless(struct tcp_conn *c, const struct tcp_ack_sum *sum)
         return true;
     if (!sum->dsack || seq_lt(b->left, tx->undo_una) || seq_lt(tx->undo_high, b->right))
         return false;
-    tx->undo_bytes -= tx_min(tx->undo_bytes, b->right - b->left);
+    tx->undo_bytes -= min(tx->undo_bytes, b->right - b->left);
     return tx->undo_bytes == 0;
 }
 
@@ -152,8 +152,8 @@ static void take_back(struct tcp_conn *c)
     struct tcp_tx *tx = &c->tx;
 
     tcp_segs_found(c);
-    tx->cwnd = tx_max(tx->cwnd, tx->prior_cwnd);
-    tx->ssthresh = tx_max(tx->ssthresh, tx->prior_ssthresh);
+    tx->cwnd = max(tx->cwnd, tx->prior_cwnd);
+    tx->ssthresh = max(tx->ssthresh, tx->prior_ssthresh);
     if (c->sh->tcp->cc->undo)
         c->sh->tcp->cc->undo(c);
     tx->undo = false;
@@ -170,9 +170,9 @@ static void eat_dupacks(struct tcp_conn *c, struct tcp_ack_sum *sum)
 {
     struct tcp_tx *tx = &c->tx;
     uint32_t segs = (sum->acked + c->mss - 1) / c->mss;
-    uint32_t known = tx_min(tx->dupacks, segs - 1);
+    uint32_t known = min(tx->dupacks, segs - 1);
 
-    sum->delivered -= tx_min(sum->delivered, known * c->mss);
+    sum->delivered -= min(sum->delivered, known * c->mss);
     if (tx->state == TCP_CC_RECOVERY)
         tx->dupacks -= known;
     else
@@ -185,7 +185,7 @@ static void leave(struct tcp_conn *c)
     struct tcp_tx *tx = &c->tx;
 
     if (tx->state == TCP_CC_RECOVERY)
-        tx->cwnd = tx_max(tx_min(tx->ssthresh, tcp_pipe(c) + BURST_SEGS * c->mss), 2 * c->mss);
+        tx->cwnd = max(min(tx->ssthresh, tcp_pipe(c) + BURST_SEGS * c->mss), 2 * c->mss);
     tx->state = TCP_CC_OPEN;
     tx->dupacks = 0;
     tx->undo_end = tx->nxt;

@@ -19,9 +19,9 @@
 /* 200 ms above the mean, not in all: a peer may delay its ACK by so much at any time. */
 static void set_rto(struct tcp_tx *tx)
 {
-    uint64_t rto = tx->srtt + tx_max((uint64_t)tx->rttvar * 4, (uint64_t)TX_RTO_MIN);
+    uint64_t rto = tx->srtt + max((uint64_t)tx->rttvar * 4, (uint64_t)TX_RTO_MIN);
 
-    tx->rto = (uint32_t)tx_min(rto, (uint64_t)TX_RTO_MAX);
+    tx->rto = (uint32_t)min(rto, (uint64_t)TX_RTO_MAX);
 }
 
 static void first_sample(struct tcp_tx *tx, uint32_t rtt)
@@ -36,7 +36,7 @@ static void next_sample(struct tcp_tx *tx, uint32_t rtt)
     uint32_t off = rtt > tx->srtt ? rtt - tx->srtt : tx->srtt - rtt;
 
     tx->rttvar = (uint32_t)(((uint64_t)tx->rttvar * 3 + off) / 4);
-    tx->srtt = tx_max((uint32_t)(((uint64_t)tx->srtt * 7 + rtt) / 8), 1u);
+    tx->srtt = max((uint32_t)(((uint64_t)tx->srtt * 7 + rtt) / 8), 1u);
     set_rto(tx);
 }
 
@@ -58,7 +58,7 @@ uint32_t tcp_min_rtt(const struct tcp_conn *c)
 
     if (tx->min_rtt == 0 || tx->min_rtt_last == 0)
         return tx->min_rtt + tx->min_rtt_last;
-    return tx_min(tx->min_rtt, tx->min_rtt_last);
+    return min(tx->min_rtt, tx->min_rtt_last);
 }
 
 void tcp_rto_open(struct tcp_conn *c, uint64_t rtt_us)
@@ -71,7 +71,7 @@ void tcp_rto_open(struct tcp_conn *c, uint64_t rtt_us)
     tx->tlp_rtt = true; /* the handshake's, or none is known and the probe waits for long */
     if (rtt_us == 0)
         return;
-    first_sample(tx, (uint32_t)tx_min(rtt_us, (uint64_t)TX_RTO_MAX));
+    first_sample(tx, (uint32_t)min(rtt_us, (uint64_t)TX_RTO_MAX));
     min_sample(tx, tx->srtt, reactor_now_us());
 }
 
@@ -83,7 +83,7 @@ static uint32_t ts_sample(const struct tcp_conn *c, const struct tcp_ack_sum *su
     if (!c->ts_on || !sum->seg->has_ts || sum->seg->ts_ecr == 0)
         return 0;
     ms = tcp_ts_now(c) - sum->seg->ts_ecr;
-    return ms <= TS_RTT_MAX ? tx_max(ms, 1u) * 1000 : 0;
+    return ms <= TS_RTT_MAX ? max(ms, 1u) * 1000 : 0;
 }
 
 /* Once per round trip, as the constants of RFC 6298 want (its §4; RFC 7323 appendix G). */
@@ -116,7 +116,7 @@ void tcp_rto_sample(struct tcp_conn *c, struct tcp_ack_sum *sum)
 
 static uint64_t backed_off(uint32_t rto, unsigned times, uint32_t most)
 {
-    return tx_min((uint64_t)rto << tx_min(times, (unsigned)BACKOFF_MAX), (uint64_t)most);
+    return min((uint64_t)rto << min(times, (unsigned)BACKOFF_MAX), (uint64_t)most);
 }
 
 uint32_t tcp_rto_now(const struct tcp_conn *c)
@@ -140,7 +140,7 @@ static uint64_t user_timeout_us(const struct tcp_conn *c)
  * that is silent is given up. */
 static uint64_t interval(const struct tcp_conn *c)
 {
-    uint64_t most = tx_min((uint64_t)TX_PERSIST_MAX, user_timeout_us(c) / 4);
+    uint64_t most = min((uint64_t)TX_PERSIST_MAX, user_timeout_us(c) / 4);
 
     if (window_closed(c) || c->tx.una == c->tx.nxt)
         return backed_off(c->tx.rto, c->tx.persists, (uint32_t)most);
@@ -168,7 +168,7 @@ static uint64_t give_up_us(const struct tcp_conn *c)
     if (tx->una == tx->nxt && !to_send(c))
         return UINT64_MAX;
     if (!c->user_gone && (window_closed(c) || tx->persist_due != 0))
-        from = tx_max(from, c->heard_us);
+        from = max(from, c->heard_us);
     return from + user_timeout_us(c);
 }
 
@@ -268,7 +268,7 @@ static void rto(struct tcp_conn *c, uint64_t now_us)
     tcp_rto_restart(c, now_us);
     tx->tlp_due = tx->reo_due = 0;
     c->count.rtos++;
-    tcp_stat_add(&c->sh->stats.rtos, 1);
+    count_add(&c->sh->stats.rtos, 1);
     tcp_work(c);
 }
 
@@ -279,7 +279,7 @@ static bool is_due(uint64_t due, uint64_t now_us)
 
 static void timer_fires(struct reactor_timer *t)
 {
-    struct tcp_conn *c = tcp_container(t, struct tcp_conn, tx.timer);
+    struct tcp_conn *c = container_of(t, struct tcp_conn, tx.timer);
     struct tcp_tx *tx = &c->tx;
     uint64_t now_us = reactor_now_us();
 

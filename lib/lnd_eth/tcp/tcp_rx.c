@@ -128,7 +128,7 @@ static bool may_grow(const struct rte_mbuf *m)
 /* As many bytes of b as there is room for in a. The one place where what has arrived is copied. */
 static uint32_t pull(struct rte_mbuf *a, struct rte_mbuf *b)
 {
-    uint32_t n = RTE_MIN((uint32_t)(a->buf_len - a->data_len), b->data_len);
+    uint32_t n = min((uint32_t)(a->buf_len - a->data_len), b->data_len);
 
     if (a->data_off + a->data_len + n > a->buf_len) {
         memmove(a->buf_addr, rte_pktmbuf_mtod(a, void *), a->data_len);
@@ -184,8 +184,8 @@ static void squeeze(struct tcp_conn *c)
     }
     if (copied == 0)
         return;
-    tcp_stat_add(&c->sh->stats.sparse, 1);
-    tcp_stat_add(&c->sh->stats.sparse_bytes, copied);
+    count_add(&c->sh->stats.sparse, 1);
+    count_add(&c->sh->stats.sparse_bytes, copied);
 }
 
 /* ---- ranges ---- */
@@ -306,8 +306,8 @@ static void absorb(struct tcp_conn *c, struct piece *p)
     }
     if (copied == 0)
         return;
-    tcp_stat_add(&c->sh->stats.sparse, 1);
-    tcp_stat_add(&c->sh->stats.sparse_bytes, copied);
+    count_add(&c->sh->stats.sparse, 1);
+    count_add(&c->sh->stats.sparse_bytes, copied);
     measure(p);
 }
 
@@ -450,7 +450,7 @@ static void in_order(struct tcp_conn *c, struct piece *p)
     if (unlikely(rx->nrecent > 0))
         tcp_rx_sack_trim(c);
     c->count.bytes_in += rx->nxt - old;
-    tcp_stat_add(&c->sh->stats.bytes_in, rx->nxt - old);
+    count_add(&c->sh->stats.bytes_in, rx->nxt - old);
 }
 
 static void note_fin(struct tcp_rx *rx, const struct tcp_seg *seg)
@@ -477,7 +477,7 @@ static void note_mss(struct tcp_rx *rx, const struct tcp_seg *seg, const struct 
     uint32_t mss = m->ol_flags & RTE_MBUF_F_RX_LRO && m->tso_segsz > 0 ? m->tso_segsz : seg->len;
 
     if (unlikely(mss > rx->mss))
-        rx->mss = RTE_MIN(mss, (uint32_t)PORT_MTU_MAX);
+        rx->mss = min(mss, (uint32_t)PORT_MTU_MAX);
 }
 
 static void payload(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)

@@ -143,7 +143,7 @@ static uint32_t payload_of(const struct tcp_tx_seg *s)
 
 static void count_segs(struct tcp_tx_seg *s)
 {
-    s->segs = tx_max((payload_of(s) + s->size - 1) / s->size, 1u);
+    s->segs = max((payload_of(s) + s->size - 1) / s->size, 1u);
 }
 
 /* Takes s out of the list and the sum that its state says. */
@@ -311,7 +311,7 @@ static void acked_part(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t n,
         sum->resent_acked = true;
         sum->rtt = sum->rto_rtt = 0;
     } else if (!sum->resent_acked) {
-        sum->rtt = (uint32_t)tx_min(tx_max(rtt, 1u), (uint64_t)UINT32_MAX);
+        sum->rtt = (uint32_t)min(max(rtt, 1u), (uint64_t)UINT32_MAX);
         if (sum->rto_rtt == 0)
             sum->rto_rtt = sum->rtt;
     }
@@ -362,7 +362,7 @@ static struct tcp_tx_seg *join(struct tcp_conn *c, struct tcp_tx_seg *s, struct 
     s->len += t->len;
     s->segs += t->segs;
     s->fin = t->fin;
-    s->size = tx_max(s->size, t->size);
+    s->size = max(s->size, t->size);
     s->resent |= t->resent;
     seg_remove(c, t);
     return s;
@@ -377,7 +377,7 @@ static struct tcp_tx_seg *sack(struct tcp_conn *c, struct tcp_tx_seg *s, struct 
     if (!s->resent) {
         uint64_t rtt = sum->now_us - s->sent_us;
 
-        sum->rtt = (uint32_t)tx_min(tx_max(rtt, 1u), (uint64_t)UINT32_MAX);
+        sum->rtt = (uint32_t)min(max(rtt, 1u), (uint64_t)UINT32_MAX);
     }
     tcp_rack_delivered(c, s, s->seq + s->len, sum);
     leave_state(c, s);
@@ -444,7 +444,7 @@ static bool plausible(const struct tcp_conn *c, const struct tcp_sack_block *b)
 void tcp_segs_sacks(struct tcp_conn *c, struct tcp_ack_sum *sum)
 {
     const struct tcp_seg *seg = sum->seg;
-    unsigned i = 0, n = tx_min(seg->nsack, TCP_SACK_MAX);
+    unsigned i = 0, n = min(seg->nsack, TCP_SACK_MAX);
     uint32_t left;
 
     if (!c->sack_on || n == 0)

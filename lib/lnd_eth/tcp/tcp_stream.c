@@ -11,7 +11,7 @@
 
 static struct tcp_conn *conn(struct stream *s)
 {
-    return tcp_container(s, struct tcp_conn, base);
+    return container_of(s, struct tcp_conn, base);
 }
 
 /* ---- making ---- */
@@ -26,7 +26,7 @@ stream_listen(void *ctx, const union stream_addr *addr, const char *ifname, stru
 
 static void stream_unlisten(struct stream_listener *l)
 {
-    tcp_unlisten(tcp_container(l, struct tcp_listener, base));
+    tcp_unlisten(container_of(l, struct tcp_listener, base));
 }
 
 /* What a SYN offers; the answer says what becomes of it. */
@@ -48,7 +48,7 @@ static bool is_free(struct tcp_shard *sh, const struct tcp_key *key)
     struct tcp_flow *f = tcp_flow_find(sh, key, tcp_key_hash(sh->tcp, key));
 
     if (f && f->kind == TCP_FLOW_TW)
-        return tcp_tw_reuse(sh, tcp_container(f, struct tcp_tw, flow));
+        return tcp_tw_reuse(sh, container_of(f, struct tcp_tw, flow));
     return !f;
 }
 
@@ -86,7 +86,7 @@ static int dial(struct tcp_shard *sh, struct tcp_key *key, const struct inet_pat
     offer(c);
     tcp_out_mss(c);
     tcp_flow_insert(sh, &c->flow);
-    tcp_stat_add(&sh->stats.conns_out, 1);
+    count_add(&sh->stats.conns_out, 1);
     *out = &c->base;
     if (!tcp_flow_dial(c))
         tcp_conn_end(c, STREAM_END_ERROR);

@@ -22,7 +22,7 @@ void tcp_tw_free(struct tcp_shard *sh, struct tcp_tw *tw)
 {
     TAILQ_REMOVE(&sh->tws, tw, link);
     tcp_flow_remove(sh, &tw->flow);
-    tcp_stat_add(&sh->stats.time_wait, (uint64_t)-1);
+    count_add(&sh->stats.time_wait, (uint64_t)-1);
     tw->next = sh->free_tws;
     sh->free_tws = tw;
 }
@@ -49,7 +49,7 @@ void tcp_tw_add(struct tcp_shard *sh, const struct tcp_conn *c)
     tw->tos = c->tos;
     tcp_flow_insert(sh, &tw->flow);
     stay(sh, tw);
-    tcp_stat_add(&sh->stats.time_wait, 1);
+    count_add(&sh->stats.time_wait, 1);
     tcp_shard_timer(sh);
 }
 
@@ -98,7 +98,7 @@ static void begin_anew(struct tcp_shard *sh, struct tcp_tw *tw, const struct tcp
     if (!l) {
         tcp_out_reset(sh, m, seg, key);
     } else if (l->on != sh) {
-        tcp_stat_add(&sh->stats.passed_on, 1);
+        count_add(&sh->stats.passed_on, 1);
         inet_hand_over(sh->inet, m, l->on->index);
     } else {
         tcp_listen_syn(sh, l, key, seg, m, &after);

@@ -38,7 +38,7 @@ static void count_sent(struct tcp_conn *c, uint32_t len, uint64_t now_us)
 static uint32_t resend_len(const struct tcp_conn *c, const struct tcp_tx_seg *s, uint32_t most,
                            uint32_t mss)
 {
-    uint32_t payload = s->len - s->fin, len = tx_min(payload, tx_min(most, tso_max(c, mss)));
+    uint32_t payload = s->len - s->fin, len = min(payload, min(most, tso_max(c, mss)));
 
     if (len < payload && s->size <= mss && len >= s->size)
         len -= len % s->size;
@@ -84,7 +84,7 @@ bool tcp_tx_new(struct tcp_conn *c, uint32_t most, uint64_t now_us)
 {
     struct tcp_tx *tx = &c->tx;
     uint32_t mss = tcp_tx_mss(c);
-    uint32_t len = tx_min(tcp_tx_unsent(c), tx_min(most, tso_max(c, mss))), bytes;
+    uint32_t len = min(tcp_tx_unsent(c), min(most, tso_max(c, mss))), bytes;
     uint8_t flags = TCP_FLAG_ACK;
     struct tcp_tx_seg *s;
     struct rte_mbuf *m = NULL;
@@ -231,13 +231,13 @@ static enum tcp_limit send_lost(struct tcp_conn *c, uint64_t now_us, unsigned *f
         if (s != tx->first && seq_lt(tx->una + tx->wnd, s->seq + 1))
             return TCP_LIMIT_WINDOW;
         room = cwnd_room(c);
-        if (room < tx_min(s->len, tcp_tx_mss(c)) && tcp_pipe(c) > 0)
+        if (room < min(s->len, tcp_tx_mss(c)) && tcp_pipe(c) > 0)
             return TCP_LIMIT_CWND;
         if (*frames == 0)
             return TCP_LIMIT_BURST;
         if (port_busy(c))
             return TCP_LIMIT_QUEUE;
-        if (!tcp_tx_resend(c, s, tx_max(room, tcp_tx_mss(c)), now_us))
+        if (!tcp_tx_resend(c, s, max(room, tcp_tx_mss(c)), now_us))
             return TCP_LIMIT_PORT;
         --*frames;
         if (s == tx->first && tx->state == TCP_CC_RECOVERY)
@@ -251,7 +251,7 @@ static enum tcp_limit may_send(struct tcp_conn *c, uint32_t *most)
 {
     struct tcp_tx *tx = &c->tx;
     uint32_t unsent = tcp_tx_unsent(c), mss = tcp_tx_mss(c), room = window_room(c);
-    uint32_t n = tx_min(unsent, room), cwnd = cwnd_room(c);
+    uint32_t n = min(unsent, room), cwnd = cwnd_room(c);
 
     *most = room;
     if (unsent == 0) {
@@ -263,10 +263,10 @@ static enum tcp_limit may_send(struct tcp_conn *c, uint32_t *most)
         return TCP_LIMIT_WINDOW;
     if (n < mss && n == unsent && tx->more && !tx->fin && !tx->hold_over)
         return TCP_LIMIT_HOLD;
-    if (cwnd < tx_min(n, mss) && tcp_pipe(c) > 0)
+    if (cwnd < min(n, mss) && tcp_pipe(c) > 0)
         return TCP_LIMIT_CWND;
     if (n > mss) {
-        n = tx_min(n, tx_max(cwnd, mss));
+        n = min(n, max(cwnd, mss));
         /* What is not the end is whole segments, and the tail of `more` waits behind them. */
         if (n < unsent || (tx->more && !tx->fin && !tx->hold_over))
             n = n / mss * mss;
@@ -379,7 +379,7 @@ static void update_window(struct tcp_conn *c, const struct tcp_seg *seg)
     if (!seq_lt(tx->wl1, seg->seq) && !(tx->wl1 == seg->seq && seq_leq(tx->wl2, seg->ack)))
         return;
     tx->wnd = (uint32_t)seg->win << ((seg->flags & TCP_FLAG_SYN) ? 0 : c->snd_wscale);
-    tx->wnd_max = tx_max(tx->wnd_max, tx->wnd);
+    tx->wnd_max = max(tx->wnd_max, tx->wnd);
     tx->wl1 = seg->seq;
     tx->wl2 = seg->ack;
     if (tx->wnd > 0)
@@ -426,9 +426,9 @@ void tcp_tx_ack(struct tcp_conn *c, const struct tcp_seg *seg, bool data)
     acked_bytes(c, &sum);
     tcp_segs_sacks(c, &sum);
     if (!c->sack_on && is_dupack(c, &sum, data, wnd_before) &&
-        tx->dupacks < sum.flight / tx_max(c->mss, 1u)) {
+        tx->dupacks < sum.flight / max(c->mss, 1u)) {
         tx->dupacks++;
-        sum.delivered += tx_min(c->mss, sum.flight);
+        sum.delivered += min(c->mss, sum.flight);
     }
     tcp_rto_sample(c, &sum);
     if (sum.acked > 0)

@@ -39,21 +39,11 @@
 #define TX_COPY_PART  8
 #define TX_COPY_LEAST 4u
 
-static inline uint64_t tx_min(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static inline uint64_t tx_max(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 static inline uint32_t tx_share(uint32_t free, uint32_t all, uint32_t part, uint32_t least)
 {
     uint32_t reserve = all / TX_RESERVE;
 
-    return (uint32_t)tx_max(free > reserve ? (free - reserve) / part : 0, least);
+    return (uint32_t)max(free > reserve ? (free - reserve) / part : 0, least);
 }
 
 enum tcp_limit {

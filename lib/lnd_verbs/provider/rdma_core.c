@@ -29,17 +29,12 @@ void lnd_verbs_process_init(void)
     (void)mallopt(M_ARENA_MAX, 1);
 }
 
-void rcore_count(uint64_t *counter, int64_t by)
-{
-    __atomic_store_n(counter, *counter + (uint64_t)by, __ATOMIC_RELAXED);
-}
-
 /* ---- stacks of notes ---- */
 
 /* True: it was empty, so whoever takes from it may be asleep. */
 static bool push(struct rdma_note **stack, struct rdma_note *note)
 {
-    struct rdma_note *top = __atomic_load_n(stack, __ATOMIC_RELAXED);
+    struct rdma_note *top = relaxed_load(stack);
 
     do {
         note->next = top;
@@ -125,7 +120,7 @@ struct rcore_lane *rcore_lane_of(struct rdma *rdma, const struct reactor *r)
 
 static void lane_read(struct reactor_fd *f, uint32_t events)
 {
-    struct rcore_lane *lane = rcore_container(f, struct rcore_lane, fd);
+    struct rcore_lane *lane = container_of(f, struct rcore_lane, fd);
 
     (void)events;
     bell_silence(lane->bell);
@@ -135,7 +130,7 @@ static void lane_read(struct reactor_fd *f, uint32_t events)
 /* Cannot fail but for lack of memory in the kernel, and there is nobody to tell. */
 static void lane_begin(struct reactor_task *task)
 {
-    struct rcore_lane *lane = rcore_container(task, struct rcore_lane, begin);
+    struct rcore_lane *lane = container_of(task, struct rcore_lane, begin);
 
     if (reactor_fd_add(&lane->fd, lane->bell, EPOLLIN, lane_read) < 0)
         abort();
@@ -205,19 +200,19 @@ void rcore_watch_del(struct rdma *rdma, struct rcore_watch *watch)
 
 static void jobs_run(struct rcore_watch *watch)
 {
-    struct rdma *rdma = rcore_container(watch, struct rdma, bell);
+    struct rdma *rdma = container_of(watch, struct rdma, bell);
 
     bell_silence(watch->fd);
-    rcore_count(&rdma->count.worker_jobs, (int64_t)deliver(take(&rdma->notes)));
+    count_add(&rdma->count.worker_jobs, deliver(take(&rdma->notes)));
 }
 
 static void account(struct rdma *rdma, uint64_t since_us)
 {
     uint64_t took = rcore_now_us() - since_us;
 
-    rcore_count(&rdma->count.worker_busy_us, (int64_t)took);
+    count_add(&rdma->count.worker_busy_us, took);
     if (took > rdma->count.worker_longest_us)
-        __atomic_store_n(&rdma->count.worker_longest_us, took, __ATOMIC_RELAXED);
+        relaxed_store(&rdma->count.worker_longest_us, took);
 }
 
 static void *worker(void *arg)
@@ -361,7 +356,7 @@ static void provider_free(struct rdma *rdma)
 
 static void region_gone(struct mem_watch *watch, uint16_t index)
 {
-    (void)on_worker(rcore_container(watch, struct rdma, mem), rcore_forget_region, &index);
+    (void)on_worker(container_of(watch, struct rdma, mem), rcore_forget_region, &index);
 }
 
 static int core_open(struct reactor_env *env, struct rdma **out, struct err *err)
@@ -426,11 +421,7 @@ static void core_close(struct rdma *rdma)
 
 static void core_counters(struct rdma *rdma, struct rdma_counters *out)
 {
-    const uint64_t *from = (const uint64_t *)&rdma->count;
-    uint64_t *to = (uint64_t *)out;
-
-    for (size_t i = 0; i < sizeof(*out) / sizeof(*to); i++)
-        to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+    counters_copy_all(out, &rdma->count);
 }
 
 /* ---- ports (control) ---- */
@@ -638,7 +629,7 @@ static void core_want_region(struct rdma_port *port, uint16_t region)
     if (region >= MEM_REGION_MAX)
         return;
     want = &p->dev->wants[region];
-    if (__atomic_load_n(&want->not_until, __ATOMIC_RELAXED) > reactor_now_us() ||
+    if (relaxed_load(&want->not_until) > reactor_now_us() ||
         __atomic_exchange_n(&want->asked, true, __ATOMIC_ACQUIRE))
         return;
     rcore_ask(p->rdma, &want->note, rcore_want_region, p->dev);

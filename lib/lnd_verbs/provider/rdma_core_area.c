@@ -9,6 +9,7 @@
  * be is not known when that is sized. Children of the process do not get them: what a device writes
  * to must not be copied on write.
  */
+#include "lib/base/asan.h"
 #include "lib/lnd_verbs/provider/rdma_core_internal.h"
 
 #include <errno.h>
@@ -20,14 +21,6 @@
 #define SLAB_ALIGN ((size_t)2 << 20) /* so that it may be of huge pages */
 #define PAGE       ((size_t)4096)
 #define STEPS      8 /* sizes between two powers of two */
-
-/* Under ASan an area nobody has is poisoned. */
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(addr, size)   ((void)(addr), (void)(size))
-#define ASAN_UNPOISON_MEMORY_REGION(addr, size) ((void)(addr), (void)(size))
-#endif
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -86,10 +79,10 @@ static struct rcore_slab *slab_make(struct rcore_device *dev, size_t each, uint3
     slab->n = slab->nfree = n;
     for (uint32_t i = 0; i < n; i++)
         slab->free[i] = n - 1 - i;
-    ASAN_POISON_MEMORY_REGION(slab->base, len);
+    asan_poison(slab->base, len);
     LIST_INSERT_HEAD(&dev->slabs, slab, link);
-    rcore_count(&dev->rdma->count.areas_reserved, (int64_t)len);
-    rcore_count(&dev->rdma->count.registered, (int64_t)len);
+    count_add(&dev->rdma->count.areas_reserved, len);
+    count_add(&dev->rdma->count.registered, len);
     return slab;
 fail:
     free(slab);
@@ -101,11 +94,11 @@ static void slab_free(struct rcore_device *dev, struct rcore_slab *slab)
     int64_t len = (int64_t)slab->len;
 
     LIST_REMOVE(slab, link);
-    rcore_count(&dev->rdma->count.areas_reserved, -len);
-    rcore_count(&dev->rdma->count.registered, -len);
+    count_add(&dev->rdma->count.areas_reserved, (uint64_t)(-len));
+    count_add(&dev->rdma->count.registered, (uint64_t)(-len));
     /* What a device cannot be made to let go of stays where it is. */
     if (ibv_dereg_mr(slab->mr) == 0) {
-        ASAN_UNPOISON_MEMORY_REGION(slab->base, slab->len);
+        asan_unpoison(slab->base, slab->len);
         munmap(slab->base, slab->len);
     }
     free(slab);
@@ -141,9 +134,9 @@ int rcore_area_get(struct rcore_device *dev, size_t bytes, struct rcore_slab **s
         return rc;
     *slab = s;
     *area = s->base + s->free[--s->nfree] * each;
-    ASAN_UNPOISON_MEMORY_REGION(*area, each);
+    asan_unpoison(*area, each);
     memset(*area, 0, bytes);
-    rcore_count(&dev->rdma->count.areas, (int64_t)each);
+    count_add(&dev->rdma->count.areas, each);
     return 0;
 }
 
@@ -151,9 +144,9 @@ void rcore_area_put(struct rcore_device *dev, struct rcore_slab *slab, uint8_t *
 {
     struct rcore_slab *other = NULL, *s;
 
-    ASAN_POISON_MEMORY_REGION(area, slab->each);
+    asan_poison(area, slab->each);
     slab->free[slab->nfree++] = (uint32_t)((size_t)(area - slab->base) / slab->each);
-    rcore_count(&dev->rdma->count.areas, -(int64_t)slab->each);
+    count_add(&dev->rdma->count.areas, -(uint64_t)slab->each);
     if (slab->nfree < slab->n)
         return;
     LIST_FOREACH(s, &dev->slabs, link) {

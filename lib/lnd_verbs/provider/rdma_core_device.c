@@ -130,7 +130,7 @@ static int region_register(struct rcore_device *dev, uint16_t index, size_t *byt
     key->lkey = mr->lkey;
     key->rkey = r->part == MEM_LANDING ? mr->rkey : 0;
     __atomic_store_n(&key->valid, true, __ATOMIC_RELEASE);
-    rcore_count(&dev->rdma->count.registered, (int64_t)r->len);
+    count_add(&dev->rdma->count.registered, r->len);
     return 0;
 }
 
@@ -142,7 +142,7 @@ static void region_forget(struct rcore_device *dev, uint16_t index)
         return;
     __atomic_store_n(&dev->keys[index].valid, false, __ATOMIC_RELEASE);
     dev->mrs[index] = NULL;
-    rcore_count(&dev->rdma->count.registered, -(int64_t)mr->length);
+    count_add(&dev->rdma->count.registered, -(uint64_t)mr->length);
     (void)ibv_dereg_mr(mr);
 }
 
@@ -172,12 +172,12 @@ int rcore_forget_region(struct rdma *rdma, void *arg)
 
 void rcore_want_region(struct rdma_note *note)
 {
-    struct rcore_want *want = rcore_container(note, struct rcore_want, note);
+    struct rcore_want *want = container_of(note, struct rcore_want, note);
     struct rcore_device *dev = note->of;
     size_t bytes = 0;
 
     if (region_register(dev, (uint16_t)(want - dev->wants), &bytes) < 0)
-        __atomic_store_n(&want->not_until, reactor_now_us() + WANT_AGAIN_US, __ATOMIC_RELAXED);
+        relaxed_store(&want->not_until, reactor_now_us() + WANT_AGAIN_US);
     __atomic_store_n(&want->asked, false, __ATOMIC_RELEASE);
 }
 
@@ -313,7 +313,7 @@ static bool event_take(struct rcore_device *dev, struct ibv_async_event *ev)
 
 static void device_events(struct rcore_watch *watch)
 {
-    struct rcore_device *dev = rcore_container(watch, struct rcore_device, watch);
+    struct rcore_device *dev = container_of(watch, struct rcore_device, watch);
     struct ibv_async_event ev;
 
     while (event_take(dev, &ev)) {

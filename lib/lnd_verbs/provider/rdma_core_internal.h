@@ -21,6 +21,8 @@
 #ifndef MILLRACE_RDMA_CORE_INTERNAL_H
 #define MILLRACE_RDMA_CORE_INTERNAL_H
 
+#include "lib/base/atomic.h"
+#include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/lnd_verbs/rdma.h"
 
@@ -32,8 +34,6 @@
 #define RCORE_KEPT_AGAIN_MS 100u
 /* Between looks at ports for what no event tells of. */
 #define RCORE_LOOK_MS 1000u
-
-#define rcore_container(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 struct rcore_device;
 struct rcore_link;
@@ -242,7 +242,6 @@ void rcore_cq_empty(struct rcore_cq *c);
 int rcore_watch_add(struct rdma *rdma, struct rcore_watch *watch, int fd,
                     void (*fn)(struct rcore_watch *watch));
 void rcore_watch_del(struct rdma *rdma, struct rcore_watch *watch);
-void rcore_count(uint64_t *counter, int64_t by);
 uint64_t rcore_now_us(void); /* monotonic; any thread */
 
 /* ---- rdma_core_area.c; the worker ---- */

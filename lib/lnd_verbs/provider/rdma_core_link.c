@@ -215,7 +215,7 @@ static void link_keep(struct rcore_link *l)
     if (LIST_EMPTY(&rdma->kept))
         rdma->kept_again_us = rcore_now_us() + RCORE_KEPT_AGAIN_MS * 1000;
     LIST_INSERT_HEAD(&rdma->kept, l, link);
-    rcore_count(&rdma->count.kept, 1);
+    count_add(&rdma->count.kept, 1);
     log_event(LOG_LEVEL_WARNING, LOG_MODULE_LNET, "rdma_queue_pair_kept",
               LOG_S("device", ibv_get_device_name(l->dev->ctx->device)),
               LOG_U("qpn", l->id->qp->qp_num),
@@ -231,7 +231,7 @@ void rcore_kept_again(struct rdma *rdma)
         if (!link_drop(l))
             continue;
         LIST_REMOVE(l, link);
-        rcore_count(&rdma->count.kept, -1);
+        count_add(&rdma->count.kept, (uint64_t)(-1));
         link_closed(l);
     }
     rdma->kept_again_us = rcore_now_us() + RCORE_KEPT_AGAIN_MS * 1000;
@@ -342,7 +342,7 @@ static void caller_new(struct rcore_listener *listener, struct rdma_cm_id *id, c
     if (!c || !to) {
         (void)rdma_reject(id, listener->to.busy, (uint8_t)listener->to.busy_len);
         (void)rdma_destroy_id(id);
-        rcore_count(&listener->port->rdma->count.turned_away, 1);
+        count_add(&listener->port->rdma->count.turned_away, 1);
         free(c);
         return;
     }
@@ -675,24 +675,24 @@ static void cm_event(const struct cm_event *ev)
     struct rcore_owner *owner = ev->owner;
 
     if (ev->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-        caller_new(rcore_container(owner, struct rcore_listener, owner), ev->id, ev->priv, ev->len);
+        caller_new(container_of(owner, struct rcore_listener, owner), ev->id, ev->priv, ev->len);
         return;
     }
     if (!owner)
         return;
     switch (owner->kind) {
     case RCORE_PORT:
-        port_event(rcore_container(owner, struct rcore_port, owner), ev);
+        port_event(container_of(owner, struct rcore_port, owner), ev);
         break;
     case RCORE_LISTENER:
         if (ev->type == RDMA_CM_EVENT_DEVICE_REMOVAL)
-            rcore_device_dead(rcore_container(owner, struct rcore_listener, owner)->port->dev);
+            rcore_device_dead(container_of(owner, struct rcore_listener, owner)->port->dev);
         break;
     case RCORE_CALLER:
-        caller_event(rcore_container(owner, struct rcore_caller, owner), ev);
+        caller_event(container_of(owner, struct rcore_caller, owner), ev);
         break;
     case RCORE_LINK:
-        link_event(rcore_container(owner, struct rcore_link, owner), ev);
+        link_event(container_of(owner, struct rcore_link, owner), ev);
         break;
     }
 }
@@ -701,7 +701,7 @@ static void cm_event(const struct cm_event *ev)
  * the worker does from being done. */
 void rcore_cm_events(struct rcore_watch *watch)
 {
-    struct rdma *rdma = rcore_container(watch, struct rdma, cm);
+    struct rdma *rdma = container_of(watch, struct rdma, cm);
     struct rdma_cm_event *from;
 
     for (unsigned i = 0; i < CM_EVENTS && rdma_get_cm_event(rdma->channel, &from) == 0; i++) {

@@ -56,8 +56,8 @@ static unsigned gid_index_of(struct ibv_context *ctx, uint8_t port, int entries,
 /* What changes is read by others as it does. */
 static void gid_store(union ibv_gid *to, const union ibv_gid *from)
 {
-    __atomic_store_n(&to->global.subnet_prefix, from->global.subnet_prefix, __ATOMIC_RELAXED);
-    __atomic_store_n(&to->global.interface_id, from->global.interface_id, __ATOMIC_RELAXED);
+    relaxed_store(&to->global.subnet_prefix, from->global.subnet_prefix);
+    relaxed_store(&to->global.interface_id, from->global.interface_id);
 }
 
 /* state, mtu, gid. False: the port cannot be asked. */
@@ -67,11 +67,11 @@ static bool info_refresh(struct rcore_port *p, struct ibv_port_attr *attr)
     union ibv_gid gid;
 
     if (p->dev->dead || ibv_query_port(p->dev->ctx, info->port, attr) != 0) {
-        __atomic_store_n(&info->state, IBV_PORT_NOP, __ATOMIC_RELAXED);
+        relaxed_store(&info->state, IBV_PORT_NOP);
         return false;
     }
-    __atomic_store_n(&info->state, attr->state, __ATOMIC_RELAXED);
-    __atomic_store_n(&info->mtu, 128u << attr->active_mtu, __ATOMIC_RELAXED);
+    relaxed_store(&info->state, attr->state);
+    relaxed_store(&info->mtu, 128u << attr->active_mtu);
     if (ibv_query_gid(p->dev->ctx, info->port, (int)info->gid_index, &gid) == 0)
         gid_store(&info->gid, &gid);
     return true;

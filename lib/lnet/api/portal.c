@@ -435,7 +435,7 @@ void lnet_local_rx(struct lnet_rx *rx)
     case LNET_MSG_PUT:
         if (local_put(node, rx))
             break;
-        if (shared_get(&node->stopping))
+        if (relaxed_load(&node->stopping))
             answer(rx, LNET_DROP_SHUTDOWN);
         else
             lazy_wait(node, rx);
@@ -578,7 +578,7 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     if (md->state != MD_ACTIVE || md->threshold == 0 || md->me)
         return NULL;
     *rc = -EHOSTUNREACH;
-    if (lnet_nid_is_mine(node, dest) || nid_is_any(dest) || shared_get(&node->stopping))
+    if (lnet_nid_is_mine(node, dest) || nid_is_any(dest) || relaxed_load(&node->stopping))
         return NULL;
     if (src && !nid_is_any(src))
         src_ni = lnet_ni_find(node, src);

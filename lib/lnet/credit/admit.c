@@ -199,7 +199,7 @@ static void note_low(struct lnet_router_pool *p)
     int32_t low = lnet_pool_free(p) - (int32_t)p->waiting;
 
     if (low < p->low)
-        shared_set(&p->low, low);
+        relaxed_store(&p->low, low);
 }
 
 static void wait_for_buffer(struct lnet_rx *rx)
@@ -211,7 +211,7 @@ static void wait_for_buffer(struct lnet_rx *rx)
         list_add(&p->ring[rx->class].look, w);
     lnet_rx_queue_add(&w->queue, rx);
     rx->dest->waiting++;
-    shared_set(&p->waiting, p->waiting + 1);
+    count_add(&p->waiting, 1);
     note_low(p);
     if (!rx->lacks && lnet_dest_why(rx->shard, rx->dest, rx->pool) == LNET_DROP_BUFFER_WAIT)
         lnet_pool_short(rx->shard, rx->pool);
@@ -227,7 +227,7 @@ static void wait_for_buffer_ends(struct lnet_rx *rx)
     rx->dest->waiting--;
     if (!w->queue.head)
         list_del(w);
-    shared_set(&p->waiting, p->waiting - 1);
+    relaxed_store(&p->waiting, p->waiting - 1);
 }
 
 /* The message takes its place in the pool and its payload is received. */
@@ -237,7 +237,7 @@ static void admit_now(struct lnet_rx *rx)
     struct lnet_router_pool *pool = &s->pool[rx->pool];
     struct lnet_msg *msg = lnet_msg_alloc(s, LNET_KIND_FORWARD); /* one for each buffer there is */
 
-    shared_set(&pool->used, pool->used + 1);
+    count_add(&pool->used, 1);
     note_low(pool);
     lnet_dest_charge(s, rx->dest, rx->pool);
 
@@ -369,13 +369,13 @@ static void fetch_peer(const struct lnet_shard *s, const struct lnet_rx *rx)
     const struct lnet_peer_ni *peer = s->hash[rx->hash & s->hash_mask];
 
     if (peer)
-        lnet_fetch(peer, 2);
+        prefetch_write(peer, 2 * CPU_BLOCK);
 }
 
 void lnet_admit(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
-    unsigned wait_s = shared_get(&s->node->buffer_wait);
+    unsigned wait_s = relaxed_load(&s->node->buffer_wait);
     enum lnet_drop why = lnet_select(s, &rx->hdr.dest_nid, &LNET_NID_ANY, NULL, &rx->path);
     bool credit;
 
@@ -441,9 +441,9 @@ static void wait_expired(struct reactor_timer *t)
 
 static enum lnet_drop cancel_reason(const struct lnet_ni *ni)
 {
-    if (shared_get(&ni->node->stopping))
+    if (relaxed_load(&ni->node->stopping))
         return LNET_DROP_SHUTDOWN;
-    return shared_get(&ni->removed) ? LNET_DROP_NI_REMOVED : LNET_DROP_RX_INCOMPLETE;
+    return relaxed_load(&ni->removed) ? LNET_DROP_NI_REMOVED : LNET_DROP_RX_INCOMPLETE;
 }
 
 bool lnet_rx_cancel(struct lnet_rx *rx)
@@ -651,7 +651,7 @@ void lnet_release_buffer(struct lnet_msg *msg)
     lnet_dest_credit(s, msg->dest, msg->pool);
     lnet_dest_put(s, msg->dest);
     msg->dest = NULL;
-    shared_set(&pool->used, pool->used - 1);
+    relaxed_store(&pool->used, pool->used - 1);
     if (pool->waiting > 0)
         lnet_wake_soon(s);
     lnet_return_router_credit(msg);
@@ -712,7 +712,7 @@ static bool too_many_stalled(const struct lnet_shard *s, const struct lnet_route
 {
     int32_t free_here = lnet_pool_free(p) > 0 ? lnet_pool_free(p) : 0;
 
-    return (uint64_t)p->stalled * 100 > (uint64_t)free_here * shared_get(&s->node->egress_share);
+    return (uint64_t)p->stalled * 100 > (uint64_t)free_here * relaxed_load(&s->node->egress_share);
 }
 
 /* The oldest stalled receives make room, as many as there are headers waiting. */

@@ -78,9 +78,9 @@ static void credits_init(struct lnet_credits *c, int max)
 /* Written here only, those of NIs read anywhere. */
 static bool take(struct lnet_credits *c)
 {
-    shared_set(&c->now, c->now - 1);
+    relaxed_store(&c->now, c->now - 1);
     if (c->now < c->min)
-        shared_set(&c->min, c->now);
+        relaxed_store(&c->min, c->now);
     if (c->now >= 0)
         return true;
     count_add(&c->waited, 1);
@@ -89,21 +89,21 @@ static bool take(struct lnet_credits *c)
 
 static void give(struct lnet_credits *c)
 {
-    shared_set(&c->now, c->now + 1);
+    count_add(&c->now, 1);
 }
 
 /* An NI that starts can be called before the snapshot has it. */
 static const struct lnet_tunables *tunables_of(const struct lnet_node *node, lnet_net_t net)
 {
     const struct lnet_conf_net *n = lnet_net_find(node, net);
-    unsigned i, max = shared_get(&node->nnis);
+    unsigned i, max = relaxed_load(&node->nnis);
 
     if (n)
         return &n->ni[0]->tun;
     for (i = 0; i < max; i++) {
         const struct lnet_ni *ni = __atomic_load_n(&node->ni[i], __ATOMIC_ACQUIRE);
 
-        if (ni && ni->net == net && shared_get(&ni->starting))
+        if (ni && ni->net == net && relaxed_load(&ni->starting))
             return &ni->tun;
     }
     return NULL;
@@ -151,11 +151,11 @@ void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_
     *waiting = 0;
     for (i = 0; ni < LNET_MAX_NI && i < node->nshards; i++) {
         const struct lnet_credits *c = &node->shard[i]->tq[ni].credits;
-        int32_t now = shared_get(&c->now), min = shared_get(&c->min);
+        int32_t now = relaxed_load(&c->now), min = relaxed_load(&c->min);
 
-        out->max += shared_get(&c->max);
+        out->max += relaxed_load(&c->max);
         out->now += now;
-        out->waited += shared_get(&c->waited);
+        out->waited += relaxed_load(&c->waited);
         if (min < out->min)
             out->min = min;
         if (now < 0)
@@ -229,7 +229,7 @@ static void overdue(struct reactor_timer *t)
     bool waiting = false;
     unsigned i;
 
-    for (i = 0; i < shared_get(&s->node->nnis); i++) {
+    for (i = 0; i < relaxed_load(&s->node->nnis); i++) {
         struct lnet_tx_queue *q = &s->tq[i];
 
         while (q->queue.head && q->oldest && now - q->oldest->handed_us >= OVERDUE_US)
@@ -305,7 +305,7 @@ static bool is_forwarded(const struct lnet_msg *msg, const void *arg)
 
 static bool leaves_by_removed(const struct lnet_msg *msg, const void *arg)
 {
-    return shared_get(&msg->tx_ni->removed);
+    return relaxed_load(&msg->tx_ni->removed);
 }
 
 /* Nothing is with the LND: what a message held of credits goes back without its being accepted. */
@@ -370,10 +370,10 @@ bool lnet_credit_fail_removed(struct lnet_shard *s, uint32_t *bucket)
 
     for (i = 0; i < FAIL_BUCKETS && *bucket <= s->hash_mask; i++)
         fail_bucket(s, (*bucket)++);
-    for (i = 0; *bucket > s->hash_mask && i < shared_get(&s->node->nnis); i++) {
+    for (i = 0; *bucket > s->hash_mask && i < relaxed_load(&s->node->nnis); i++) {
         struct lnet_msg *first = s->tq[i].queue.head;
 
-        if (first && shared_get(&first->tx_ni->removed))
+        if (first && relaxed_load(&first->tx_ni->removed))
             fail_waiting_ni(s, &s->tq[i], ni_gone);
     }
     hand_ready(s);

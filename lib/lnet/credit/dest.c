@@ -170,8 +170,8 @@ bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum l
         free_here -= (int32_t)for_urgent(p, pool);
     if (free_here <= 0)
         return false;
-    return d->held[pool] == 0 ||
-           (uint64_t)d->held[pool] * 100 < (uint64_t)free_here * shared_get(&s->node->egress_share);
+    return d->held[pool] == 0 || (uint64_t)d->held[pool] * 100 <
+                                     (uint64_t)free_here * relaxed_load(&s->node->egress_share);
 }
 
 enum lnet_drop lnet_dest_why(const struct lnet_shard *s, const struct lnet_dest *d,

@@ -54,11 +54,6 @@ static uint32_t memory_for(const struct lnet_grant *g, uint32_t bytes)
     return bytes > 0 ? weigh(bytes, g->ratio) + g->buffer : 0;
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint64_t full_message(void)
 {
     return weigh(MEM_LANDING_SLOT, RATIO_MAX) + LNET_GRANT_BUFFER_MAX;
@@ -108,16 +103,16 @@ static int64_t room_for(const struct lnet_budget *b, bool gateway, enum lnet_cla
 
 static void budget_take(struct lnet_budget *b, uint64_t bytes)
 {
-    shared_set(&b->used, b->used + bytes);
+    count_add(&b->used, bytes);
     if (b->total - b->used < b->low)
-        shared_set(&b->low, b->total - b->used);
+        relaxed_store(&b->low, b->total - b->used);
 }
 
 static void budget_give(struct lnet_shard *s, uint64_t bytes)
 {
     struct lnet_budget *b = &s->budget;
 
-    shared_set(&b->used, b->used - bytes);
+    relaxed_store(&b->used, b->used - bytes);
     if (bytes > 0 && lnet_budget_wanted(b))
         lnet_wake_soon(s);
 }
@@ -134,7 +129,7 @@ static void set_memory(struct lnet_msg *msg, uint32_t memory)
     if (memory == had)
         return;
     msg->memory = memory;
-    shared_set(&b->held[msg->dest->gateway], b->held[msg->dest->gateway] + more);
+    count_add(&b->held[msg->dest->gateway], more);
     *(msg->stalled ? &b->stalled : &msg->dest->memory) += more;
     if (memory > had)
         budget_take(b, more);
@@ -165,8 +160,8 @@ void lnet_budget_move(struct lnet_msg *msg, struct lnet_dest *to)
 {
     struct lnet_budget *b = &msg->home->budget;
 
-    shared_set(&b->held[msg->dest->gateway], b->held[msg->dest->gateway] - msg->memory);
-    shared_set(&b->held[to->gateway], b->held[to->gateway] + msg->memory);
+    relaxed_store(&b->held[msg->dest->gateway], b->held[msg->dest->gateway] - msg->memory);
+    count_add(&b->held[to->gateway], msg->memory);
     msg->dest->memory -= msg->memory;
     to->memory += msg->memory;
 }
@@ -176,7 +171,7 @@ bool lnet_budget_stalled(const struct lnet_shard *s)
     const struct lnet_budget *b = &s->budget;
     int64_t spare = budget_spare(b) > 0 ? budget_spare(b) : 0;
 
-    return b->stalled * 100 > (uint64_t)spare * shared_get(&s->node->egress_share);
+    return b->stalled * 100 > (uint64_t)spare * relaxed_load(&s->node->egress_share);
 }
 
 /* ---- the rule ---- */
@@ -218,7 +213,7 @@ static void waits_for(struct lnet_rx *rx, enum lnet_drop what, bool in_line)
     struct lnet_rx **first = &b->first[rx->dest->gateway];
 
     if (rx->lacks == LNET_DROP_NONE) {
-        shared_set(&b->waiting, b->waiting + 1);
+        count_add(&b->waiting, 1);
         count_add(&b->waited, 1);
     }
     rx->lacks = what;
@@ -235,7 +230,7 @@ void lnet_budget_forget(struct lnet_rx *rx)
     if (rx->lacks == LNET_DROP_NONE)
         return;
     rx->lacks = LNET_DROP_NONE;
-    shared_set(&b->waiting, b->waiting - 1);
+    relaxed_store(&b->waiting, b->waiting - 1);
     leave_line(rx);
 }
 
@@ -252,7 +247,7 @@ bool lnet_budget_may(struct lnet_rx *rx)
     need = need_of(rx);
     room = room_for(b, d->gateway, rx->class);
     if (d->memory > 0 &&
-        (room <= 0 || d->memory * 100 >= (uint64_t)room * shared_get(&s->node->egress_share))) {
+        (room <= 0 || d->memory * 100 >= (uint64_t)room * relaxed_load(&s->node->egress_share))) {
         waits_for(rx, need <= room ? LNET_DROP_DEST_SHARE : LNET_DROP_BUFFER_WAIT, false);
         return false;
     }
@@ -269,7 +264,7 @@ bool lnet_budget_may(struct lnet_rx *rx)
 /* To what is promised ahead now, by so much at most. */
 static void lower_charge(struct lnet_grant *g, uint32_t most)
 {
-    uint32_t less = min_u32(g->charge - charge_for(g, g->ahead), most);
+    uint32_t less = min(g->charge - charge_for(g, g->ahead), most);
 
     g->charge -= less;
     budget_give(g->shard, less);
@@ -366,7 +361,7 @@ const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *seg
     if (rx->grant) {
         observe(rx->grant, (uint32_t)(to - (uint8_t *)msg->buffer), msg->truesize);
         msg->truesize = 0;
-        set_memory(msg, min_u32(msg->memory, memory_for(rx->grant, rx->grant->body)));
+        set_memory(msg, min(msg->memory, memory_for(rx->grant, rx->grant->body)));
     }
     return msg->segs;
 }
@@ -384,7 +379,7 @@ static uint32_t ahead_wanted(const struct lnet_grant *g)
         return 0;
     if (plenty / AHEAD_PART < weigh(AHEAD_MAX, RATIO_AHEAD))
         most = (uint32_t)(plenty / AHEAD_PART * RATIO_ONE / RATIO_AHEAD);
-    return min_u32(most, g->ahead + 2 * g->fresh);
+    return min(most, g->ahead + 2 * g->fresh);
 }
 
 static bool is_waiting(const struct lnet_rx *rx)
@@ -437,7 +432,7 @@ static void queue_add(struct lnet_budget *b, struct lnet_grant *g)
     g->pprev = b->grants.tail;
     *b->grants.tail = g;
     b->grants.tail = &g->next;
-    shared_set(&b->grants_waiting, b->grants_waiting + 1);
+    count_add(&b->grants_waiting, 1);
 }
 
 static void queue_del(struct lnet_budget *b, struct lnet_grant *g)
@@ -447,7 +442,7 @@ static void queue_del(struct lnet_budget *b, struct lnet_grant *g)
         g->next->pprev = g->pprev;
     else
         b->grants.tail = g->pprev;
-    shared_set(&b->grants_waiting, b->grants_waiting - 1);
+    relaxed_store(&b->grants_waiting, b->grants_waiting - 1);
 }
 
 void lnet_grant_open(struct lnet_grant *g, struct lnet_node *node, uint32_t buffer,
@@ -455,7 +450,7 @@ void lnet_grant_open(struct lnet_grant *g, struct lnet_node *node, uint32_t buff
 {
     memset(g, 0, sizeof(*g));
     g->shard = lnet_shard_self(node);
-    g->buffer = min_u32(buffer, LNET_GRANT_BUFFER_MAX);
+    g->buffer = min(buffer, LNET_GRANT_BUFFER_MAX);
     g->ratio = RATIO_AHEAD;
     g->opened = opened;
     if (g->shard->budget.grants.head || !open_now(g))
@@ -508,12 +503,12 @@ void lnet_segment_stats_get(const struct lnet_node *node, unsigned reactor,
     const struct lnet_budget *b = &node->shard[reactor]->budget;
 
     out->total = b->total;
-    out->free = b->total - shared_get(&b->used);
-    out->low = shared_get(&b->low);
-    out->held = shared_get(&b->held[0]) + shared_get(&b->held[1]);
-    out->waiting = shared_get(&b->waiting);
-    out->waited = shared_get(&b->waited);
-    out->grants_waiting = shared_get(&b->grants_waiting);
-    out->payload_copies = shared_get(&b->copies);
-    out->payload_copy_bytes = shared_get(&b->copy_bytes);
+    out->free = b->total - relaxed_load(&b->used);
+    out->low = relaxed_load(&b->low);
+    out->held = relaxed_load(&b->held[0]) + relaxed_load(&b->held[1]);
+    out->waiting = relaxed_load(&b->waiting);
+    out->waited = relaxed_load(&b->waited);
+    out->grants_waiting = relaxed_load(&b->grants_waiting);
+    out->payload_copies = relaxed_load(&b->copies);
+    out->payload_copy_bytes = relaxed_load(&b->copy_bytes);
 }

@@ -228,7 +228,7 @@ void lnet_pool_short(struct lnet_shard *s, enum lnet_pool pool)
     struct lnet_router_pool *p = &s->pool[pool];
 
     p->short_seen = true;
-    if (p->told_short || !shared_get(&s->node->events_wanted))
+    if (p->told_short || !relaxed_load(&s->node->events_wanted))
         return;
     p->told_short = true;
     tell_pool(s, LNET_EV_BUFFERS_EXHAUSTED, pool);
@@ -275,11 +275,11 @@ void lnet_pool_stats_get(const struct lnet_node *node, unsigned reactor, enum ln
 {
     const struct lnet_router_pool *p = &node->shard[reactor]->pool[pool];
 
-    out->total = shared_get(&p->total);
-    out->free = (int32_t)out->total - (int32_t)shared_get(&p->used);
-    out->low = shared_get(&p->low);
-    out->waiting = shared_get(&p->waiting);
-    out->waited = shared_get(&p->waited);
+    out->total = relaxed_load(&p->total);
+    out->free = (int32_t)out->total - (int32_t)relaxed_load(&p->used);
+    out->low = relaxed_load(&p->low);
+    out->waiting = relaxed_load(&p->waiting);
+    out->waited = relaxed_load(&p->waited);
 }
 
 /* ---- at run time ---- */
@@ -300,8 +300,8 @@ static void resize_task(struct reactor_task *task)
 
         if (p->total == r->each[i])
             continue;
-        shared_set(&p->total, r->each[i]);
-        shared_set(&p->low, lnet_pool_free(p) - (int32_t)p->waiting);
+        relaxed_store(&p->total, r->each[i]);
+        relaxed_store(&p->low, lnet_pool_free(p) - (int32_t)p->waiting);
     }
     lnet_wake_soon(r->shard);
     free(r);

@@ -56,27 +56,22 @@ static void deliver(struct lnet_event_ring *ring, uint32_t n, uint64_t missed)
     __atomic_store_n(&ring->tail, ring->tail + n, __ATOMIC_RELEASE);
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 static void drain(struct reactor_task *task)
 {
     struct lnet_event_ring *ring = container_of(task, struct lnet_event_ring, mail);
-    uint64_t missed, lost = shared_get(&ring->missed);
+    uint64_t missed, lost = relaxed_load(&ring->missed);
     uint32_t head, n;
 
     /* From here on the writer mails again; what it wrote before is seen now. */
-    shared_set(&ring->mailed, false);
+    relaxed_store(&ring->mailed, false);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
     missed = lost - ring->told;
     ring->told = lost;
     do {
         n = head - ring->tail;
-        n = least(n, BATCH);
-        n = least(n, LNET_EVENT_RING - ring->tail % LNET_EVENT_RING); /* in one piece */
+        n = min(n, BATCH);
+        n = min(n, LNET_EVENT_RING - ring->tail % LNET_EVENT_RING); /* in one piece */
         if (n > 0 || missed > 0)
             deliver(ring, n, missed);
         missed = 0;
@@ -87,7 +82,7 @@ void lnet_events_watch(struct lnet_node *node, lnet_events_fn fn, void *arg)
 {
     node->events_fn = fn;
     node->events_arg = arg;
-    shared_set(&node->events_wanted, fn != NULL);
+    relaxed_store(&node->events_wanted, fn != NULL);
 }
 
 /* ---- writing (any reactor) ---- */
@@ -98,7 +93,7 @@ void lnet_event_post(struct lnet_node *node, const struct lnet_event_row *row)
     struct lnet_event_ring *ring = &s->events;
     struct lnet_event_row *to = &ring->row[ring->head % LNET_EVENT_RING];
 
-    if (!shared_get(&node->events_wanted))
+    if (!relaxed_load(&node->events_wanted))
         return;
     if (ring->head - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) == LNET_EVENT_RING) {
         count_add(&ring->missed, 1);
@@ -110,9 +105,9 @@ void lnet_event_post(struct lnet_node *node, const struct lnet_event_row *row)
     }
     /* Either this sees that the last mail was read, or its reader sees what was just written. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (shared_get(&ring->mailed))
+    if (relaxed_load(&ring->mailed))
         return;
-    shared_set(&ring->mailed, true);
+    relaxed_store(&ring->mailed, true);
     ring->node = node;
     ring->mail.fn = drain;
     reactor_post(reactor_control(node->env), &ring->mail);

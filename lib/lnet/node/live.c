@@ -190,7 +190,7 @@ static void ni_stopped(struct reactor_task *task)
     struct lnet_event_row row = {.kind = LNET_EV_NI_REMOVED, .nid = d->ni->nid, .cause = "command"};
 
     d->ni->stopped = true;
-    shared_set(&d->ni->starting, false);
+    relaxed_store(&d->ni->starting, false);
     if (d->ni != d->change->add)
         lnet_event_post(d->change->node, &row);
     if (--d->change->pending == 0)
@@ -284,7 +284,7 @@ static int remove_nis(struct lnet_change *ch, struct err *err)
     }
     ch->node->change = ch;
     for (unsigned i = 0; i < ch->ndel; i++)
-        shared_set(&ch->del[i].ni->removed, true);
+        relaxed_store(&ch->del[i].ni->removed, true);
     lnet_conf_publish(ch->node, conf);
     on_each_reactor(ch, flush_shard);
     return 0;
@@ -418,9 +418,9 @@ static void begin_to_serve(struct lnet_change *ch)
         return;
     }
     ch->add->alive_us = reactor_now_us(); /* as of now */
-    shared_set(&ch->add->removed, false);
+    relaxed_store(&ch->add->removed, false);
     lnet_conf_publish(node, conf);
-    shared_set(&ch->add->starting, false);
+    relaxed_store(&ch->add->starting, false);
     on_each_reactor(ch, serve_shard);
 }
 

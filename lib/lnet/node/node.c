@@ -225,7 +225,7 @@ void lnet_ni_place(struct lnet_ni *ni)
 
     __atomic_store_n(&node->ni[ni->index], ni, __ATOMIC_RELEASE);
     if (ni->index >= node->nnis)
-        shared_set(&node->nnis, ni->index + 1);
+        relaxed_store(&node->nnis, ni->index + 1);
 }
 
 int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
@@ -283,9 +283,9 @@ int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set,
                        BUFFER_WAIT_MAX);
     }
     if (set->egress_share)
-        shared_set(&node->egress_share, set->egress_share);
+        relaxed_store(&node->egress_share, set->egress_share);
     if (set->buffer_wait)
-        shared_set(&node->buffer_wait, set->buffer_wait);
+        relaxed_store(&node->buffer_wait, set->buffer_wait);
     return 0;
 }
 
@@ -384,7 +384,7 @@ static uint64_t messages_in_node(const struct lnet_node *node)
     uint64_t n = 0;
 
     for (unsigned i = 0; i < node->nshards; i++)
-        n += shared_get(&node->shard[i]->stats[LNET_STAT_MSGS_ALLOC]);
+        n += relaxed_load(&node->shard[i]->stats[LNET_STAT_MSGS_ALLOC]);
     return n;
 }
 
@@ -502,7 +502,7 @@ void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void 
     }
     node->stop = s;
     lnet_routing_stop(node);
-    __atomic_store_n(&node->stopping, true, __ATOMIC_RELAXED);
+    relaxed_store(&node->stopping, true);
     s->node = node;
     s->done = done;
     s->arg = arg;
@@ -535,7 +535,7 @@ static void end_nis(struct lnet_node *node)
 
 void lnet_node_end(struct lnet_node *node)
 {
-    __atomic_store_n(&node->stopping, true, __ATOMIC_RELAXED);
+    relaxed_store(&node->stopping, true);
     lnet_change_abandon(node);
     if (!node->stop || !node->stop->told)
         end_nis(node);

@@ -23,7 +23,7 @@ void *lnet_table_alloc(size_t n, size_t size, void **memory)
     *memory = calloc(n + 1, size);
     if (!*memory)
         return NULL;
-    at = ((uintptr_t)*memory + LNET_BLOCK - 1) / LNET_BLOCK * LNET_BLOCK;
+    at = ((uintptr_t)*memory + CPU_BLOCK - 1) / CPU_BLOCK * CPU_BLOCK;
     return (void *)at;
 }
 
@@ -123,7 +123,7 @@ struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind)
         return NULL;
     s->free_msgs = msg->lnd_next;
     if (s->free_msgs)
-        lnet_fetch(s->free_msgs, 3); /* for the next one, in good time */
+        prefetch_write(s->free_msgs, 3 * CPU_BLOCK); /* for the next one, in good time */
     if (kind == LNET_KIND_LOCAL) {
         memset(msg, 0, sizeof(*msg));
         msg->via = LNET_NID_ANY;
@@ -134,9 +134,9 @@ struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind)
     msg->kind = (uint8_t)kind;
     msg->home = s;
     s->used_msgs++;
-    shared_set(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
+    relaxed_store(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
     if (s->used_msgs > s->stats[LNET_STAT_MSGS_MAX])
-        shared_set(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
+        relaxed_store(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
     return msg;
 }
 
@@ -154,7 +154,7 @@ void lnet_msg_free(struct lnet_msg *msg)
     if (msg->rx_ni)
         lnet_ni_put(s, msg->rx_ni);
     s->used_msgs--;
-    shared_set(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
+    relaxed_store(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
     msg->state = LNET_MSG_FREE;
     msg->lnd_next = s->free_msgs;
     s->free_msgs = msg;
@@ -167,10 +167,10 @@ static void example_write(struct lnet_drop_slot *slot, const union lnet_drop_wor
 {
     uint32_t lock = slot->lock;
 
-    __atomic_store_n(&slot->lock, lock + 1, __ATOMIC_RELAXED);
+    relaxed_store(&slot->lock, lock + 1);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     for (unsigned i = 0; i < LNET_DROP_WORDS; i++)
-        shared_set(&slot->u.word[i], new->word[i]);
+        relaxed_store(&slot->u.word[i], new->word[i]);
     __atomic_store_n(&slot->lock, lock + 2, __ATOMIC_RELEASE);
 }
 
@@ -206,9 +206,9 @@ static void example_get(const struct lnet_drop_slot *slot, struct lnet_drop_exam
     do {
         before = __atomic_load_n(&slot->lock, __ATOMIC_ACQUIRE);
         for (unsigned i = 0; i < LNET_DROP_WORDS; i++)
-            copy.word[i] = shared_get(&slot->u.word[i]);
+            copy.word[i] = relaxed_load(&slot->u.word[i]);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        after = __atomic_load_n(&slot->lock, __ATOMIC_RELAXED);
+        after = relaxed_load(&slot->lock);
     } while ((before & 1) || before != after);
     *out = copy.example;
 }
@@ -267,7 +267,7 @@ void lnet_shard_clear_ni(struct lnet_shard *s, unsigned index)
     uint64_t *count = (uint64_t *)&s->ni_stats[index];
 
     for (unsigned i = 0; i < sizeof(s->ni_stats[index]) / sizeof(*count); i++)
-        shared_set(&count[i], 0);
+        relaxed_store(&count[i], 0);
     for (unsigned i = 0; i < LNET_DROP_COUNT; i++)
         example_forget_ni(&s->drop_slots[i], index);
     if (s->ni_seq)
@@ -281,7 +281,7 @@ void lnet_drops_get(const struct lnet_node *node, uint64_t out[LNET_DROP_COUNT])
     memset(out, 0, LNET_DROP_COUNT * sizeof(out[0]));
     for (unsigned i = 0; i <= node->nshards; i++)
         for (unsigned k = 0; k < LNET_DROP_COUNT; k++)
-            out[k] += shared_get(&node->shard[i]->drops[k]);
+            out[k] += relaxed_load(&node->shard[i]->drops[k]);
 }
 
 void lnet_drop_example_get(const struct lnet_node *node, enum lnet_drop reason,

@@ -15,7 +15,7 @@ void lnet_rst_add(struct lnet_node *node, int n)
 {
     uint64_t *count = &lnet_shard_self(node)->stats[LNET_STAT_RST_ALLOC];
 
-    shared_set(count, *count + (uint64_t)(int64_t)n);
+    relaxed_store(count, *count + (uint64_t)(int64_t)n);
 }
 
 static const enum lnet_stat stat_of_health[LNET_HEALTH_COUNT] = {
@@ -88,7 +88,7 @@ static void sum_stats(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT
     memset(out, 0, LNET_STAT_COUNT * sizeof(out[0]));
     for (unsigned i = 0; i <= node->nshards; i++)
         for (unsigned k = 0; k < LNET_STAT_COUNT; k++)
-            out[k] += shared_get(&node->shard[i]->stats[k]);
+            out[k] += relaxed_load(&node->shard[i]->stats[k]);
 }
 
 void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
@@ -111,9 +111,9 @@ static void sum_ni(const struct lnet_node *node, unsigned ni, struct lnet_ni_sta
     for (unsigned i = 0; i <= node->nshards; i++) {
         in = &node->shard[i]->ni_stats[ni];
         for (unsigned t = 0; t < LNET_MSG_TYPES; t++) {
-            out->sent[t] += shared_get(&in->sent[t]);
-            out->received[t] += shared_get(&in->received[t]);
-            out->dropped[t] += shared_get(&in->dropped[t]);
+            out->sent[t] += relaxed_load(&in->sent[t]);
+            out->received[t] += relaxed_load(&in->received[t]);
+            out->dropped[t] += relaxed_load(&in->dropped[t]);
         }
     }
 }
@@ -167,7 +167,7 @@ static void reset_shard(struct reactor_task *task)
 {
     struct lnet_shard *s = container_of(task, struct lnet_shard, reset.task);
 
-    shared_set(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
+    relaxed_store(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
     for (unsigned i = 0; i < RESET_PEERS && s->reset.slot < s->peers_used; i++)
         reset_peer(&s->peers[s->reset.slot++]);
     if (s->reset.slot < s->peers_used) {

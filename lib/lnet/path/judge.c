@@ -93,8 +93,8 @@ static bool judge_route(const struct lnet_judge *j, struct lnet_route *r)
     enum judged judged = judge(j, r, &single_hop);
     bool up = judged == JUDGED_UP, changed = r->up != up;
 
-    shared_set(&r->single_hop, single_hop);
-    shared_set(&r->up, up);
+    relaxed_store(&r->single_hop, single_hop);
+    relaxed_store(&r->up, up);
     if (changed)
         r->cause = judged_causes[judged][j->pushed];
     return changed;

@@ -18,9 +18,10 @@
 
 bool lnet_gw_alive(const struct lnet_gw *gw)
 {
-    if (shared_get(&gw->lnd_down))
+    if (relaxed_load(&gw->lnd_down))
         return false;
-    return !shared_get(&gw->ping_down) || shared_get(&gw->heard_us) > shared_get(&gw->ping_down_us);
+    return !relaxed_load(&gw->ping_down) ||
+           relaxed_load(&gw->heard_us) > relaxed_load(&gw->ping_down_us);
 }
 
 struct lnet_gw *lnet_source_gateway(const struct lnet_node *node, const struct lnet_nid *via,
@@ -172,7 +173,7 @@ void lnet_routes_fini(struct lnet_node *node)
 void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
 {
     if (peer->gw) {
-        shared_set(&peer->gw->lnd_down, !up);
+        relaxed_store(&peer->gw->lnd_down, !up);
         lnet_gw_changed(peer->gw, up ? "connected" : "connection_lost");
     }
     /* What waits for credits to a peer that is down is of no use to it later, §4.5. */
@@ -312,11 +313,11 @@ static uint32_t *seen_place(const struct change *ch, const struct lnet_route_con
 /* What the node's home writes meanwhile is lost, but it looks again soon. */
 static void copy_state(struct lnet_route *r, const struct lnet_route *old)
 {
-    r->up = shared_get(&old->up);
-    r->single_hop = shared_get(&old->single_hop);
-    r->cause = shared_get(&old->cause);
-    r->told_down = shared_get(&old->told_down);
-    r->told_by_gw = shared_get(&old->told_by_gw);
+    r->up = relaxed_load(&old->up);
+    r->single_hop = relaxed_load(&old->single_hop);
+    r->cause = relaxed_load(&old->cause);
+    r->told_down = relaxed_load(&old->told_down);
+    r->told_by_gw = relaxed_load(&old->told_by_gw);
 }
 
 static int put_in(struct change *ch, const struct lnet_route_conf *rc)
@@ -496,8 +497,8 @@ unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *ro
         rows[i].conf.gateway = r->gw->nid;
         rows[i].conf.hops = r->hops;
         rows[i].conf.priority = r->priority;
-        rows[i].up = lnet_gw_alive(r->gw) && shared_get(&r->up);
-        rows[i].single_hop = shared_get(&r->single_hop);
+        rows[i].up = lnet_gw_alive(r->gw) && relaxed_load(&r->up);
+        rows[i].single_hop = relaxed_load(&r->single_hop);
     }
     return c->nroutes;
 }

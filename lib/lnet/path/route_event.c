@@ -12,7 +12,7 @@
 
 static void tell_route(struct lnet_node *node, struct lnet_route *r)
 {
-    bool gw_down = r->gw->told_down, down = gw_down || !shared_get(&r->up);
+    bool gw_down = r->gw->told_down, down = gw_down || !relaxed_load(&r->up);
     struct lnet_event_row row = {
         .kind = down ? LNET_EV_ROUTE_DOWN : LNET_EV_ROUTE_UP, .net = r->net, .nid = r->gw->nid};
 
@@ -65,7 +65,7 @@ void lnet_gw_tell(struct lnet_gw *gw, const char *cause)
         return;
     gw->told_down = down;
     gw->told_cause = cause;
-    if (shared_get(&gw->routes) == 0)
+    if (relaxed_load(&gw->routes) == 0)
         return;
     lnet_event_post(gw->node, &row);
     lnet_routes_tell(gw->node);
@@ -76,18 +76,18 @@ static void changed_home(struct reactor_task *task)
     struct lnet_gw *gw = container_of(task, struct lnet_gw, changed);
 
     /* From here on another change mails again; those before are seen now. */
-    shared_set(&gw->change_mailed, false);
+    relaxed_store(&gw->change_mailed, false);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    lnet_gw_tell(gw, shared_get(&gw->lnd_cause));
+    lnet_gw_tell(gw, relaxed_load(&gw->lnd_cause));
 }
 
 void lnet_gw_changed(struct lnet_gw *gw, const char *cause)
 {
-    shared_set(&gw->lnd_cause, cause);
+    relaxed_store(&gw->lnd_cause, cause);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (shared_get(&gw->change_mailed))
+    if (relaxed_load(&gw->change_mailed))
         return;
-    shared_set(&gw->change_mailed, true);
+    relaxed_store(&gw->change_mailed, true);
     gw->changed.fn = changed_home;
     reactor_post(lnet_node_home(gw->node), &gw->changed);
 }

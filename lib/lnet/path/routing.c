@@ -56,7 +56,7 @@ static int enter(struct lnet_node *node, enum lnet_routing state, bool push)
     t->node = node;
     t->push = push;
     t->task.fn = tell_home;
-    shared_set(&node->routing, state);
+    relaxed_store(&node->routing, state);
     node->routing_since_us = reactor_now_us();
     lnet_event_post(node, &row);
     reactor_post(lnet_node_home(node), &t->task);
@@ -71,7 +71,7 @@ static bool buffers_in_use(const struct lnet_node *node)
         for (k = 0; k < LNET_POOLS; k++) {
             const struct lnet_router_pool *p = &node->shard[i]->pool[k];
 
-            if (shared_get(&p->used) > 0 || shared_get(&p->waiting) > 0)
+            if (relaxed_load(&p->used) > 0 || relaxed_load(&p->waiting) > 0)
                 return true;
         }
     return false;
@@ -104,7 +104,7 @@ void lnet_routing_stop(struct lnet_node *node)
 
 enum lnet_routing lnet_routing_get(const struct lnet_node *node)
 {
-    return shared_get(&node->routing);
+    return relaxed_load(&node->routing);
 }
 
 static int begin(struct lnet_node *node, bool on)
@@ -182,10 +182,10 @@ int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struc
         return err_set(err, -ENOMEM, "no memory");
     }
     if (set->check_interval)
-        shared_set(&node->timing.check_interval, set->check_interval);
+        relaxed_store(&node->timing.check_interval, set->check_interval);
     if (set->ping_timeout)
-        shared_set(&node->timing.ping_timeout, set->ping_timeout);
-    shared_set(&node->timing.source_check, set->source_check);
+        relaxed_store(&node->timing.ping_timeout, set->ping_timeout);
+    relaxed_store(&node->timing.source_check, set->source_check);
     t->node = node;
     t->task.fn = timing_home;
     if (node->started)

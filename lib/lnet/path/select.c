@@ -13,7 +13,7 @@ enum lnet_why lnet_ni_behind(const struct lnet_shard *s, const struct lnet_ni *n
                              const struct lnet_ni *best, const struct lnet_nid *next_hop)
 {
     bool fits = ni->nid.size == next_hop->size, best_fits = best->nid.size == next_hop->size;
-    bool down = shared_get(&ni->fatal), best_down = shared_get(&best->fatal);
+    bool down = relaxed_load(&ni->fatal), best_down = relaxed_load(&best->fatal);
 
     if (fits != best_fits)
         return fits ? LNET_WHY_CHOSEN : LNET_WHY_NID_SIZE;
@@ -42,7 +42,7 @@ enum lnet_why lnet_route_usable(const struct lnet_shard *s, const struct lnet_ro
         return LNET_WHY_OTHER_NET;
     if (!lnet_gw_alive(r->gw))
         return LNET_WHY_GATEWAY_DOWN;
-    if (!shared_get(&r->up))
+    if (!relaxed_load(&r->up))
         return LNET_WHY_NET_DOWN;
     if (!lnet_net_find(s->node, nid_net(&r->gw->nid)))
         return LNET_WHY_NO_LOCAL_NET;
@@ -58,8 +58,8 @@ static int hops_of(const struct lnet_route *r)
 enum lnet_why lnet_route_behind(const struct lnet_shard *s, const struct lnet_route *r,
                                 const struct lnet_route *best)
 {
-    uint64_t queued = shared_get(&r->gw->queued_bytes);
-    uint64_t best_queued = shared_get(&best->gw->queued_bytes);
+    uint64_t queued = relaxed_load(&r->gw->queued_bytes);
+    uint64_t best_queued = relaxed_load(&best->gw->queued_bytes);
 
     if (r->priority != best->priority)
         return r->priority < best->priority ? LNET_WHY_CHOSEN : LNET_WHY_PRIORITY;
@@ -144,7 +144,7 @@ enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
 
 bool lnet_path_good(const struct lnet_shard *s, const struct lnet_path *path)
 {
-    if (shared_get(&path->ni->removed))
+    if (relaxed_load(&path->ni->removed))
         return false;
     if (!path->gw)
         return true;

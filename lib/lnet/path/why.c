@@ -63,9 +63,9 @@ static struct lnet_why_route route_row(const struct lnet_route *r)
 {
     return (struct lnet_why_route){
         .row = {.conf = {r->net, r->gw->nid, r->hops, r->priority},
-                .up = lnet_gw_alive(r->gw) && shared_get(&r->up),
-                .single_hop = shared_get(&r->single_hop)},
-        .queued_bytes = shared_get(&r->gw->queued_bytes),
+                .up = lnet_gw_alive(r->gw) && relaxed_load(&r->up),
+                .single_hop = relaxed_load(&r->single_hop)},
+        .queued_bytes = relaxed_load(&r->gw->queued_bytes),
     };
 }
 
@@ -168,7 +168,7 @@ static enum lnet_drop check(const struct lnet_node *node, struct why_request *q,
         return LNET_DROP_DEST_SAME_NET;
     if (!lnet_is_router(node))
         return LNET_DROP_ROUTING_OFF;
-    if (nid_is_any(sender) && shared_get(&node->timing.source_check) != LNET_SOURCE_OFF)
+    if (nid_is_any(sender) && relaxed_load(&node->timing.source_check) != LNET_SOURCE_OFF)
         return LNET_DROP_SRC_NOT_ALLOWED;
     return LNET_DROP_NONE;
 }

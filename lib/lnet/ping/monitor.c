@@ -17,12 +17,12 @@
 
 uint64_t lnet_check_interval_us(const struct lnet_node *node)
 {
-    return shared_get(&node->timing.check_interval) * 1000000ull;
+    return relaxed_load(&node->timing.check_interval) * 1000000ull;
 }
 
 uint64_t lnet_ping_timeout_us(const struct lnet_node *node)
 {
-    return shared_get(&node->timing.ping_timeout) * 1000000ull;
+    return relaxed_load(&node->timing.ping_timeout) * 1000000ull;
 }
 
 /* ---- status of our NIs ---- */
@@ -35,7 +35,7 @@ static bool set_status(struct lnet_ni *ni, uint32_t status, const char *cause)
 
     if (ni->status == status)
         return false;
-    shared_set(&ni->status, status);
+    relaxed_store(&ni->status, status);
     lnet_event_post(ni->node, &row);
     return true;
 }
@@ -59,7 +59,7 @@ void lnet_ping_seen(struct lnet_ni *ni)
 {
     struct lnet_node *node = ni->node;
 
-    if (shared_get(&ni->removed))
+    if (relaxed_load(&ni->removed))
         return;
     net_alive(node, ni->net);
     if (ni->fatal)
@@ -160,10 +160,10 @@ static void link_home(struct reactor_task *task)
     bool changed = false, up = m->up;
 
     free(m);
-    shared_set(&ni->fatal, !up);
+    relaxed_store(&ni->fatal, !up);
     /* From the next loop on nothing of this mail points to the NI. */
     __atomic_store_n(&ni->links_heard, ni->links_heard + 1, __ATOMIC_RELEASE);
-    if (shared_get(&ni->removed))
+    if (relaxed_load(&ni->removed))
         return;
     if (!up)
         changed = set_status(ni, LNET_NI_DOWN, "link_down");
@@ -192,7 +192,7 @@ void lnet_ni_link(struct lnet_ni *ni, bool up)
     if (!m)
         return;
     ni->link_up = up;
-    shared_set(&ni->links_told, ni->links_told + 1);
+    count_add(&ni->links_told, 1);
     m->ni = ni;
     m->up = up;
     m->task.fn = link_home;
@@ -206,7 +206,7 @@ void lnet_routing_changed(struct lnet_node *node)
     const struct lnet_conf *conf = lnet_conf_get(node);
 
     for (unsigned i = 0; i < conf->nnis; i++) {
-        if (shared_get(&node->routing) == LNET_ROUTING_STARTING)
+        if (relaxed_load(&node->routing) == LNET_ROUTING_STARTING)
             conf->ni[i]->alive_us = reactor_now_us();
         if (!lnet_is_router(node) && !conf->ni[i]->fatal)
             set_status(conf->ni[i], LNET_NI_UP, "routing_off");
@@ -250,8 +250,8 @@ void lnet_gw_pushed(struct lnet_node *node, const struct lnet_nid *nid,
 
 static void gw_down(struct lnet_gw *gw, const char *cause)
 {
-    shared_set(&gw->ping_down_us, reactor_now_us());
-    shared_set(&gw->ping_down, true);
+    relaxed_store(&gw->ping_down_us, reactor_now_us());
+    relaxed_store(&gw->ping_down, true);
     lnet_gw_tell(gw, cause);
 }
 
@@ -293,7 +293,7 @@ static void check_answered(struct lnet_ping_op *op, const struct lnet_ping_info 
         c->next_us = 0; /* once more with room for all of it, §3.4; half of it judges nothing */
         return;
     }
-    shared_set(&c->gw->ping_down, false);
+    relaxed_store(&c->gw->ping_down, false);
     lnet_gw_tell(c->gw, "ping_answered");
     lnet_judge_routes(c->gw, info, false);
 }
@@ -337,7 +337,7 @@ int lnet_gw_check_new(struct lnet_node *node, struct lnet_gw *gw)
 
 void lnet_gw_check_soon(struct lnet_gw *gw)
 {
-    shared_set(&gw->wanted, gw->wanted + 1);
+    count_add(&gw->wanted, 1);
 }
 
 void lnet_checks_retime(struct lnet_node *node)
@@ -375,7 +375,7 @@ static bool is_due(const struct lnet_gw *gw, uint64_t now)
 {
     const struct lnet_gw_check *c = gw->check;
 
-    return !c->op.running && (now >= c->next_us || shared_get(&gw->wanted) != c->seen_wanted);
+    return !c->op.running && (now >= c->next_us || relaxed_load(&gw->wanted) != c->seen_wanted);
 }
 
 /* Goes through all gateways once, and sends to those that are due; not more at a time than a
@@ -389,7 +389,7 @@ static void check_gateways(struct reactor_timer *t)
 
     for (; node->gw_next < conf->ngws; node->gw_next++) {
         struct lnet_gw *gw = conf->gw[node->gw_next].gw;
-        uint32_t wanted = shared_get(&gw->wanted);
+        uint32_t wanted = relaxed_load(&gw->wanted);
 
         if (looks++ == CHECK_LOOKS || begun == CHECK_BURST) {
             reactor_timer_arm(t, CHECK_GAP_US);

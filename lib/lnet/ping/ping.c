@@ -27,7 +27,7 @@ static void collect_info(const struct lnet_node *node, struct lnet_ping_info *in
     memset(info, 0, offsetof(struct lnet_ping_info, ni));
     info->features = LNET_PING_NI_STATUS | LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY;
     /* Others may use it when all had the time to see that it lives, §3.9. */
-    if (shared_get(&node->routing) != LNET_ROUTING_ON)
+    if (relaxed_load(&node->routing) != LNET_ROUTING_ON)
         info->features |= LNET_PING_RTE_DISABLED;
     info->pid = LNET_PID_LUSTRE;
     info->seqno = node->ping->seqno;
@@ -226,7 +226,7 @@ static void push_some(struct lnet_ping *p)
         return;
     p->in_push_some = true;
     while (n++ < PUSH_BURST && p->want_head && p->out_free && p->current &&
-           !shared_get(&p->node->stopping)) {
+           !relaxed_load(&p->node->stopping)) {
         struct known_node *k = p->want_head;
         struct push_out *o = p->out_free;
 

@@ -17,6 +17,7 @@
  * begins, and prints one line per connection when all have ended: PORT, bytes read, their CRC, how
  * it ended.
  */
+#include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/port/port.h"
@@ -150,7 +151,7 @@ static bool write_on(struct conn *c)
 
 static void stalled(struct reactor_timer *t)
 {
-    struct conn *c = (struct conn *)((char *)t - offsetof(struct conn, timer));
+    struct conn *c = container_of(t, struct conn, timer);
 
     c->stalling = false;
     c->at++;

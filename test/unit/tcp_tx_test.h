@@ -187,6 +187,13 @@ struct port *inet_if_port(const struct inet_if *ifp)
     return &test_port;
 }
 
+static bool link_is_down;
+
+bool inet_if_link(const struct inet_if *ifp)
+{
+    return !link_is_down;
+}
+
 const char *inet_if_name(const struct inet_if *ifp)
 {
     return "eth0";
@@ -339,6 +346,7 @@ static inline void open_another(struct test_opts o)
     no_buffer = 0;
     aborted = fin_was_acked = false;
     mtu_told = 0;
+    link_is_down = false;
     isn = o.isn;
     una_off = 0;
     tcp_tx_open(c, isn, o.wnd > 0 ? o.wnd : 1 << 20, 5000, o.rtt_us);

@@ -526,6 +526,29 @@ static void test_ecn(void **state)
 
 /* ---- the MTU ---- */
 
+static void begin_large(void)
+{
+    begin();
+    c->mss = 1448;
+    send_segs(20);
+    nout = 0;
+}
+
+static void rtos_until(unsigned n)
+{
+    while (c->count.rtos < n)
+        pass_until(now + 10 * MS);
+}
+
+/* The oldest segment was sent again in two parts, which are acknowledged. */
+static void small_passes(void)
+{
+    assert_int_equal(out[nout - 2].off, 0);
+    assert_int_equal(out[nout - 2].len, 1012);
+    assert_int_equal(out[nout - 1].len, 436);
+    tell_ack((struct told){.ack = 1448, .win = 60000});
+}
+
 static void test_black_hole(void **state)
 {
     begin();
@@ -538,23 +561,63 @@ static void test_black_hole(void **state)
         assert_int_equal(mtu_told, 0); /* 1000 bytes is less than the base */
     }
     close_conn();
-    begin();
-    c->mss = 1448;
-    send_segs(20);
-    nout = 0;
-    while (c->count.rtos < 2)
-        pass_until(now + 10 * MS);
+    begin_large();
+    rtos_until(3);
     assert_int_equal(mtu_told, 0);
-    while (c->count.rtos < 3)
-        pass_until(now + 10 * MS);
+    assert_int_equal(c->mss, 1448);
+    small_passes();
+    assert_int_equal(mtu_told, 0);
+    assert_int_equal(out[nout - 1].len, 1448);
+    rtos_until(4);
     assert_int_equal(mtu_told, 1064);
     assert_int_equal(c->mss, 1012);
     assert_int_equal(sh.stats.mtu_black_holes, 1);
     assert_int_equal(out[nout - 1].len, 1012);
-    assert_int_equal(out[nout - 1].off, 0);
+    assert_int_equal(out[nout - 1].off, 1448);
     assert_int_equal(black_holes, 0);
     close_conn();
     assert_int_equal(black_holes, 1);
+}
+
+/* The peer is silent for a while and large segments pass again afterwards: the small segment is
+ * lost, too, or a large one passes after it. */
+static void test_outage(void **state)
+{
+    begin_large();
+    rtos_until(3);
+    assert_int_equal(out[nout - 2].len, 1012);
+    rtos_until(4); /* the small segment was lost: large ones again */
+    assert_int_equal(out[nout - 1].len, 1012);
+    rtos_until(6);
+    tell_ack((struct told){.ack = 14480, .win = 60000});
+    assert_int_equal(c->mss, 1448);
+    assert_int_equal(mtu_told, 0);
+    close_conn();
+    begin_large();
+    rtos_until(3);
+    small_passes();
+    assert_int_equal(out[nout - 1].len, 1448);
+    tell_ack((struct told){.ack = 2896, .win = 60000});
+    rtos_until(5);
+    assert_int_equal(mtu_told, 0);
+    assert_int_equal(c->mss, 1448);
+    close_conn();
+    assert_int_equal(sh.stats.mtu_black_holes, 0);
+}
+
+/* Without a link every segment is lost: time-outs do not count. */
+static void test_outage_of_link(void **state)
+{
+    begin_large();
+    link_is_down = true;
+    rtos_until(4);
+    for (unsigned i = 0; i < nout; i++)
+        assert_int_equal(out[i].len, 1448);
+    link_is_down = false;
+    rtos_until(6);
+    assert_int_equal(out[nout - 1].len, 1448);
+    assert_int_equal(mtu_told, 0);
+    close_conn();
 }
 
 /* What ICMP says too large is sent again at once, smaller, and cwnd stays. */
@@ -591,7 +654,8 @@ int main(void)
         cmocka_unit_test(test_dsack_undo),       cmocka_unit_test(test_reneging),
         cmocka_unit_test(test_newreno),          cmocka_unit_test(test_no_dupack),
         cmocka_unit_test(test_limited_transmit), cmocka_unit_test(test_ecn),
-        cmocka_unit_test(test_black_hole),       cmocka_unit_test(test_remss),
+        cmocka_unit_test(test_black_hole),       cmocka_unit_test(test_outage),
+        cmocka_unit_test(test_outage_of_link),   cmocka_unit_test(test_remss),
     };
 
     return cmocka_run_group_tests_name("tcp_tx_rack", tests, begin_env, end_env);

@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Paths that are narrower than was thought: one that ICMP tells of, and one that swallows large
- * packets without a word (a black hole, RFC 2923 §2.1, RFC 8899): when a full-sized segment is lost
- * over and over, a size is used that nearly every path takes.
+ * Paths whose MTU is smaller than assumed. Either ICMP reports the smaller MTU, or the path drops
+ * large packets silently (a black hole, RFC 2923 §2.1, RFC 8899).
+ *
+ * A lost large segment alone proves nothing: the link, the path or the peer may be down. So after
+ * BLACK_HOLE_RTOS time-outs of a large segment TCP resends its first bytes in a segment of a size
+ * that nearly every path forwards. The path is a black hole if that segment is acknowledged and the
+ * next large one is lost again. Time-outs while the link is down do not count.
  */
 #include "lib/lnd_eth/tcp/tcp_tx_internal.h"
 
-#define BLACK_HOLE_RTOS 3    /* in a row, of full-sized segments */
+#define BLACK_HOLE_RTOS 3    /* in a row, of a large segment */
 #define MTU_BASE4       1064 /* IP bytes: 1024 for TCP's options and payload */
-#define MTU_BASE6       1280 /* RFC 8200 §5: all paths take that */
+#define MTU_BASE6       1280 /* RFC 8200 §5: every path forwards that */
 #define HEADERS4        40
 #define HEADERS6        60
+#define LARGE_WITHIN_US                                                                            \
+    10000000 /* from the small segment's ACK to the large segment's time-out                       \
+              */
 
-/* Control thread. */
+/* Sends the event. Control thread. */
 static void told(struct reactor_task *task)
 {
     struct tcp_copies *st = container_of(task, struct tcp_copies, mtu_task);
@@ -29,7 +36,7 @@ static void told(struct reactor_task *task)
     inet_event(st->sh->tcp->inet, &event);
 }
 
-/* One event for those that come close together. */
+/* Counts a black hole and posts the event; black holes found while one is posted send none. */
 static void tell(struct tcp_conn *c, uint32_t mtu)
 {
     struct tcp_copies *st = c->sh->copies;
@@ -45,38 +52,67 @@ static void tell(struct tcp_conn *c, uint32_t mtu)
     reactor_post(reactor_control(c->sh->tcp->env), &st->mtu_task);
 }
 
+static uint32_t base_mtu(const struct tcp_conn *c)
+{
+    return inet_is4(&c->path.remote) ? MTU_BASE4 : MTU_BASE6;
+}
+
+/* Returns the payload of a segment of the base MTU without SACK blocks. */
+static uint32_t base_mss(const struct tcp_conn *c)
+{
+    return base_mtu(c) - (inet_is4(&c->path.remote) ? HEADERS4 : HEADERS6) -
+           (c->ts_on ? TX_TS_BYTES : 0);
+}
+
 static void lower(struct tcp_conn *c)
 {
-    bool is4 = inet_is4(&c->path.remote);
-    uint32_t mtu = is4 ? MTU_BASE4 : MTU_BASE6;
-    uint32_t mss = mtu - (is4 ? HEADERS4 : HEADERS6) - (c->ts_on ? TX_TS_BYTES : 0);
-
-    if (c->mss <= mss)
-        return;
-    c->mss = mss;
-    c->path.mtu = mtu;
-    inet_path_mtu_set(c->sh->inet, &c->path.remote, mtu);
-    tell(c, mtu);
+    c->mss = base_mss(c);
+    c->path.mtu = base_mtu(c);
+    inet_path_mtu_set(c->sh->inet, &c->path.remote, c->path.mtu);
+    tell(c, c->path.mtu);
     tcp_tx_remss(c, false);
 }
 
-/* s was lost by an RTO. */
+/* Handles a time-out of s, the oldest record. */
 void tcp_mtu_rto(struct tcp_conn *c, const struct tcp_tx_seg *s)
 {
-    if (s->len - s->fin < s->size || s->size < tcp_tx_mss(c)) {
-        c->tx.mtu_rtos = 0;
-        return;
-    }
-    if (++c->tx.mtu_rtos >= BLACK_HOLE_RTOS) {
-        c->tx.mtu_rtos = 0;
-        lower(c);
+    struct tcp_tx *tx = &c->tx;
+    bool large = tx_min(s->len - s->fin, s->size) > base_mss(c) && c->mss > base_mss(c);
+
+    if (!large || !inet_if_link(c->path.ifp)) {
+        tx->mtu_state = TCP_MTU_OK; /* the small segment was lost, too: no black hole */
+        tx->mtu_rtos = 0;
+    } else if (tx->mtu_state == TCP_MTU_SMALL_ACKED) {
+        tx->mtu_state = TCP_MTU_OK;
+        if (reactor_now_us() - tx->mtu_us <= LARGE_WITHIN_US)
+            lower(c);
+    } else if (++tx->mtu_rtos >= BLACK_HOLE_RTOS) {
+        tx->mtu_state = TCP_MTU_SMALL_SENT;
+        tx->mtu_rtos = 0;
     }
 }
 
-/* Something was acknowledged: what is now the first may be as large as it is. */
-void tcp_mtu_progress(struct tcp_conn *c)
+/* Evaluates what an ACK covers: largest is the size of its largest segment. */
+void tcp_mtu_ack(struct tcp_conn *c, const struct tcp_ack_sum *sum)
 {
-    c->tx.mtu_rtos = 0;
+    struct tcp_tx *tx = &c->tx;
+
+    if (sum->largest > base_mss(c)) {
+        tx->mtu_state = TCP_MTU_OK;
+    } else if (sum->acked > 0 && tx->mtu_state == TCP_MTU_SMALL_SENT) {
+        tx->mtu_state = TCP_MTU_SMALL_ACKED;
+        tx->mtu_us = sum->now_us;
+    }
+    if (sum->acked > 0)
+        tx->mtu_rtos = 0;
+}
+
+/* Returns how many bytes of s one retransmission may have, at most most. */
+uint32_t tcp_mtu_most(const struct tcp_conn *c, const struct tcp_tx_seg *s, uint32_t most)
+{
+    if (c->tx.mtu_state != TCP_MTU_SMALL_SENT || s != c->tx.first)
+        return most;
+    return tx_min(most, base_mss(c) - (c->mss - tcp_tx_mss(c)));
 }
 
 /* What is in flight with segments that are too large now is lost, though not by congestion

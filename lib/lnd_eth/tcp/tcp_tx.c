@@ -48,7 +48,7 @@ static uint32_t resend_len(const struct tcp_conn *c, const struct tcp_tx_seg *s,
 /* Sends again up to most bytes of a record from its beginning on. False: the port had no buffer. */
 bool tcp_tx_resend(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t most, uint64_t now_us)
 {
-    uint32_t mss = tcp_tx_mss(c), len = resend_len(c, s, most, mss);
+    uint32_t mss = tcp_tx_mss(c), len = resend_len(c, s, tcp_mtu_most(c, s, most), mss);
     uint8_t flags = TCP_FLAG_ACK;
     struct rte_mbuf *m = NULL;
 
@@ -408,7 +408,6 @@ static void acked_bytes(struct tcp_conn *c, struct tcp_ack_sum *sum)
         payload--;
     c->count.bytes_acked += payload;
     tcp_queue_acked(c);
-    tcp_mtu_progress(c);
 }
 
 void tcp_tx_ack(struct tcp_conn *c, const struct tcp_seg *seg, bool data)
@@ -425,6 +424,7 @@ void tcp_tx_ack(struct tcp_conn *c, const struct tcp_seg *seg, bool data)
     update_window(c, seg);
     acked_bytes(c, &sum);
     tcp_segs_sacks(c, &sum);
+    tcp_mtu_ack(c, &sum);
     if (!c->sack_on && is_dupack(c, &sum, data, wnd_before) &&
         tx->dupacks < sum.flight / max(c->mss, 1u)) {
         tx->dupacks++;

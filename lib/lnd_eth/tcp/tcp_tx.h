@@ -42,6 +42,12 @@ enum tcp_cc_state {
     TCP_CC_LOSS,     /* after an RTO */
 };
 
+enum tcp_mtu_state {
+    TCP_MTU_OK,          /* large segments pass, or nothing is known */
+    TCP_MTU_SMALL_SENT,  /* a large segment was lost several times; its first bytes go alone */
+    TCP_MTU_SMALL_ACKED, /* the small segment passed; if the next large one is lost: black hole */
+};
+
 /* Bytes of a connection's sequence space and where they are. In struct tcp_tx, `due` times are of
  * the reactor's clock in microseconds, 0 = off; one timer is armed for the earliest of them. */
 struct tcp_tx {
@@ -120,7 +126,11 @@ struct tcp_tx {
     bool persist_push;    /* the next run sends what the window has room for, however little */
     uint64_t progress_us; /* when something was last acknowledged, or the queue was empty */
     uint64_t sent_us;     /* when data was last sent */
-    unsigned mtu_rtos;    /* RTOs in a row of a full-sized segment */
+
+    /* search for an MTU black hole, tcp_mtu.c */
+    enum tcp_mtu_state mtu_state;
+    unsigned mtu_rtos; /* RTOs in a row of a large segment */
+    uint64_t mtu_us;   /* when the small segment was acknowledged */
 
     uint32_t cwnd, ssthresh; /* bytes */
     bool cwnd_limited;       /* the last run stopped for cwnd */

@@ -128,6 +128,7 @@ struct tcp_ack_sum {
     uint32_t acked;     /* una moved by so much */
     uint32_t delivered; /* newly known to have arrived, by ACK or SACK */
     uint32_t sacked;    /* of which by SACK */
+    uint32_t largest;   /* payload of the largest segment of delivered */
     uint32_t rto_rtt;   /* µs; of the oldest segment acknowledged that was sent once; 0: none */
     uint32_t rtt;       /* µs; of the newest */
     bool dsack;
@@ -218,6 +219,7 @@ extern const struct tcp_cc tcp_cc_cubic, tcp_cc_newreno;
 
 /* tcp_mtu.c */
 void tcp_mtu_rto(struct tcp_conn *c, const struct tcp_tx_seg *s);
-void tcp_mtu_progress(struct tcp_conn *c);
+void tcp_mtu_ack(struct tcp_conn *c, const struct tcp_ack_sum *sum);
+uint32_t tcp_mtu_most(const struct tcp_conn *c, const struct tcp_tx_seg *s, uint32_t most);
 
 #endif

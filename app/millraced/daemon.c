@@ -25,6 +25,8 @@
 #include "rpc/methods/methods.h"
 #include "rpc/methods/timed.h"
 
+#define READY_LOOK_US 50000 /* between looks whether the ports' addresses are checked */
+
 struct daemon {
     const struct cfg *cfg;       /* as it was started; gone with the first change */
     const char *path;            /* of the file it came from */
@@ -41,8 +43,11 @@ struct daemon {
     struct daemon_memory memory;
     struct reactor_fd signals;
     struct reactor_task abandoned;
-    unsigned calls; /* of clients, not ended */
-    bool waiting;   /* for the method start */
+    struct reactor_timer ready_timer; /* bring_up() was complete, addresses are still checked */
+    uint64_t up_us;                   /* when bring_up() was complete */
+    bool checked;                     /* the last look found no address that is still checked */
+    unsigned calls;                   /* of clients, not ended */
+    bool waiting;                     /* for the method start */
     bool reactors_run;
     bool abandoning; /* what a start that failed had begun is being stopped */
     bool stopping;
@@ -100,6 +105,7 @@ static void begin_stop(void *arg, unsigned drain_s)
     if (d->stopping)
         return;
     d->stopping = true;
+    reactor_timer_cancel(&d->ready_timer);
     log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "stopping", LOG_U("drain", drain_s));
     notify_manager("STOPPING=1");
     cfg_running_stopping(d->running);
@@ -484,7 +490,42 @@ static void log_ready(const struct daemon *d)
               LOG_U("routes", lnet_route_rows(d->node, NULL, 0)),
               LOG_S("routing", d->cfg->routing ? "on" : "off"),
               LOG_U("reactors", reactor_count(d->env)), LOG_S("socket", d->cfg->rpc_socket),
-              LOG_S("telemetry", reactor_telemetry_path(d->env)));
+              LOG_S("telemetry", reactor_telemetry_path(d->env)),
+              LOG_U("waited_ms", (unsigned)((reactor_now_us() - d->up_us) / 1000)));
+    notify_manager("READY=1");
+}
+
+/* Logs `ready` and notifies systemd, but not before the ports' addresses are checked for
+ * duplicates: their NIs are down until then. The NIs learn the result by a message to a reactor, so
+ * `ready` follows one look later. */
+static void look_for_ready(struct reactor_timer *timer)
+{
+    struct daemon *d = (struct daemon *)((char *)timer - offsetof(struct daemon, ready_timer));
+
+    if (daemon_ports_checking(d->ports) > 0) {
+        d->checked = false;
+    } else if (d->checked) {
+        log_ready(d);
+        return;
+    } else {
+        d->checked = true;
+    }
+    reactor_timer_arm(timer, READY_LOOK_US);
+}
+
+static void brought_up(struct daemon *d)
+{
+    unsigned checking = daemon_ports_checking(d->ports);
+
+    d->up_us = reactor_now_us();
+    d->checked = false;
+    if (checking == 0) {
+        log_ready(d);
+        return;
+    }
+    log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "addresses_checking",
+              LOG_U("addresses", checking), LOG_U("ms", INET_DAD_MS));
+    reactor_timer_arm(&d->ready_timer, READY_LOOK_US);
 }
 
 /* What was planned for the process at its start must do for a document that came later. */
@@ -592,7 +633,7 @@ static int leave_waiting(void *arg, struct err *err)
     }
     rc = bring_up(d, &reason);
     if (rc == 0) {
-        log_ready(d);
+        brought_up(d);
     } else {
         abandon(d);
         err_text(err, "%s", reason.message);
@@ -652,6 +693,7 @@ static int start(struct daemon *d, const sigset_t *signals, struct err *err)
 {
     int rc = start_env(d, err);
 
+    reactor_timer_init(&d->ready_timer, look_for_ready);
     if (rc == 0)
         rc = watch_signals(d, signals, err);
     if (rc == 0)
@@ -709,12 +751,13 @@ int daemon_run(struct cfg *cfg, const char *path, bool wait)
     if (rc == 0)
         rc = start(&d, &signals, &err);
     if (rc == 0) {
-        if (d.waiting)
+        if (d.waiting) {
             log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "waiting",
                       LOG_S("socket", cfg->rpc_socket));
-        else
-            log_ready(&d);
-        notify_manager("READY=1");
+            notify_manager("READY=1"); /* ready for the method node_start */
+        } else {
+            brought_up(&d);
+        }
         reactor_control_run(d.env);
         drop_watch_stop(d.drops);
         d.drops = NULL;

@@ -65,6 +65,8 @@ int daemon_ports_start(struct daemon_ports *p, struct err *err);
  * looks at a port any more: from its mail, or at once when nothing runs. Reactors run, or mail is
  * delivered by reactor_env_drain() afterwards. */
 void daemon_ports_stop(struct daemon_ports *p, void (*done)(void *arg), void *arg);
+/* Returns how many addresses are still checked for duplicates: their NIs are down. */
+unsigned daemon_ports_checking(const struct daemon_ports *p);
 /* A line for each device. */
 void daemon_ports_log(const struct daemon_ports *p);
 /* Stopped or never started, and reactors have forgotten what was registered with them. NULL is

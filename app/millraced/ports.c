@@ -204,6 +204,11 @@ int daemon_ports_start(struct daemon_ports *p, struct err *err)
     return rc;
 }
 
+unsigned daemon_ports_checking(const struct daemon_ports *p)
+{
+    return p ? inet_checking(p->inet) : 0;
+}
+
 void daemon_ports_log(const struct daemon_ports *p)
 {
     char mac[RTE_ETHER_ADDR_FMT_SIZE];

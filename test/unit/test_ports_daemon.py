@@ -318,6 +318,18 @@ def test_telemetry():
     d.end()
 
 
+def test_ready_after_check():
+    """`ready` is logged once the address was checked for duplicates and its NI is up, and says how long that took."""
+    d = Daemon(config(check="true")).wait_ready()
+    until("ready", lambda: "event=ready" in d.text())
+    assert status_of("10.77.0.1@tcp") == "up"
+    text = d.text()
+    has(text, "event=addresses_checking addresses=2 ms=1200", "event=address_ready")
+    assert text.index("event=addresses_checking") < text.index("event=address_ready") < text.index("event=ready"), text
+    assert 1000 <= int(re.search(r"event=ready.* waited_ms=(\d+)", text)[1]) < 10000, text
+    d.end()
+
+
 def test_address_in_use():
     """An address that another station has is not used: its NI is down, and that is said."""
     FAR("ip", "addr", "add", "10.77.0.1/24", "dev", "b0")

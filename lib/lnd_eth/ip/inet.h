@@ -146,6 +146,8 @@ struct inet_if *inet_if_at(struct inet *inet, unsigned index);
 bool inet_if_addr(const struct inet_if *ifp, unsigned index, struct inet_prefix *out);
 /* The link is up, and its addresses were checked and not found to be another station's. */
 bool inet_if_link(const struct inet_if *ifp);
+/* Returns how many configured addresses are still checked for duplicates and so are not used. */
+unsigned inet_checking(const struct inet *inet);
 /* changed() is called on the control reactor after each change of inet_if_link(), with what it is
  * then. Control thread. */
 void inet_if_watch(struct inet_if *ifp, struct inet_watch *w);

@@ -384,6 +384,19 @@ bool inet_if_link(const struct inet_if *ifp)
     return true;
 }
 
+unsigned inet_checking(const struct inet *inet)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < inet->nifs; i++) {
+        const struct inet_if *ifp = inet->ifs[i];
+
+        for (unsigned k = 0; k < ifp->owns; k++)
+            n += !ifp->own[k].generated && own_is_checked(&ifp->own[k]);
+    }
+    return n;
+}
+
 void inet_if_watch(struct inet_if *ifp, struct inet_watch *w)
 {
     w->next = ifp->watch;

@@ -296,6 +296,10 @@ static inline bool own_usable(const struct inet_own *own)
 {
     return __atomic_load_n(&own->state, __ATOMIC_ACQUIRE) == OWN_VALID;
 }
+static inline bool own_is_checked(const struct inet_own *own)
+{
+    return __atomic_load_n(&own->state, __ATOMIC_ACQUIRE) == OWN_TENTATIVE;
+}
 /* Looks at all links; tells what has changed. Control. */
 void if_links_look(struct inet *inet);
 /* Tells watchers if inet_if_link() has changed. Control. */

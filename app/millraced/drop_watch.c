@@ -18,6 +18,7 @@ struct drop_watch {
 /* False: not now, the log is limited. */
 static bool log_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t more, uint64_t total)
 {
+    const struct lnet_drop_info *info = lnet_drop_info(reason);
     struct lnet_drop_example example = {.seen = false};
     char peer[LNET_NIDSTR_SIZE], src[LNET_NIDSTR_SIZE], dest[LNET_NIDSTR_SIZE];
     char code[24] = "";
@@ -28,8 +29,8 @@ static bool log_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t more,
     has_hdr = example.seen && example.has_hdr;
     if (example.seen && example.why.code != 0)
         snprintf(code, sizeof(code), "%d", example.why.code);
-    return log_event(LOG_LEVEL_WARNING, LOG_MODULE_DROPS, "drop",
-                     LOG_S("drop", lnet_drop_info(reason)->name), LOG_U("count", more),
+    return log_event(info->kind == DROP_KIND_RETRY ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
+                     LOG_MODULE_DROPS, "drop", LOG_S("drop", info->name), LOG_U("count", more),
                      LOG_U("total", total),
                      LOG_S("peer", has_peer ? nid_format(&example.peer, peer) : NULL),
                      LOG_S("src", has_hdr ? nid_format(&example.src, src) : NULL),

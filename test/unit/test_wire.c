@@ -317,6 +317,7 @@ static void test_drop_table(void **state)
     assert_ptr_equal(lnet_drop_info((enum lnet_drop) - 1), lnet_drop_info(LNET_DROP_NONE));
     assert_string_equal(lnet_drop_info(LNET_DROP_HDR_TYPE)->name, "hdr_bad_type");
     assert_int_equal(lnet_drop_info(SOCK_DROP(PORT))->kind, DROP_KIND_REFUSAL);
+    assert_int_equal(lnet_drop_info(SOCK_DROP(DIAL_REFUSED))->kind, DROP_KIND_RETRY);
     assert_string_equal(lnet_drop_kind_name((enum lnet_drop_kind)9), "unknown");
 }
 

@@ -18,6 +18,7 @@ static const char *const kind_names[] = {
     [DROP_KIND_MESSAGE] = "message",
     [DROP_KIND_CONNECTION] = "connection",
     [DROP_KIND_REFUSAL] = "refusal",
+    [DROP_KIND_RETRY] = "retry",
 };
 
 bool lnet_drops_register(const struct lnet_drop_table *table)

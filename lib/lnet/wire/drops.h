@@ -30,6 +30,7 @@ enum lnet_drop_kind {
     DROP_KIND_MESSAGE,    /* one message is gone */
     DROP_KIND_CONNECTION, /* the connection (and its siblings) is closed */
     DROP_KIND_REFUSAL,    /* a connection attempt is refused before it carries anything */
+    DROP_KIND_RETRY,      /* the same in normal operation: the initiator repeats the attempt */
 };
 
 struct lnet_drop_info {

@@ -171,7 +171,7 @@ static void feed(struct chan *c, struct frame_tcp *t)
     t->sport = c->peer_port;
     t->dport = c->own_port;
     for (size_t i = 0; i < t->len; i++)
-        data[i] = pattern_at((uint32_t)(t->seq - c->peer_isn - 1) + i);
+        data[i] = pattern_at(t->seq - c->peer_isn - 1 + (uint32_t)i);
     t->data = data;
     if ((int32_t)(end - c->peer_sent) > 0)
         c->peer_sent = end;

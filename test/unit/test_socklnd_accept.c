@@ -69,7 +69,6 @@ static const struct refusal refusals[] = {
     {"HELLO v1 magic", 72, 16, "\xed\x0d\xbc\xee", 4, SOCK_DROP(HELLO_VERSION), HELLO_NONE, true},
     {"HELLO version 1", 72, 20, "\x01", 1, SOCK_DROP(HELLO_VERSION), HELLO_NONE, true},
     {"HELLO version 2", 72, 20, "\x02", 1, SOCK_DROP(HELLO_VERSION), HELLO_NONE, true},
-    {"HELLO version 4 over IPv4", 72, 20, "\x04", 1, SOCK_DROP(HELLO_VERSION), HELLO_NONE, true},
     {"HELLO version 5, nothing more", 24, 20, "\x05", 1, SOCK_DROP(HELLO_VERSION), HELLO_NONE,
      false},
     {"source any", 72, 24, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, SOCK_DROP(HELLO_NID), SILENCE,
@@ -290,6 +289,44 @@ static void test_ipv6(void **state)
     assert_int_equal(in.ctype, SOCK_CTYPE_BULK_OUT);
     assert_true(nid_same(&in.src_nid, &fake_ni6()->nid));
     assert_int_equal(in.dst_incarnation, 0);
+}
+
+/* An initiator over IPv4 may choose v4, §2.2: the reply and the frames are v4, too. A second
+ * connection of v3 finds another version and closes the first, §2.5 #4. */
+static void test_v4_over_ipv4(void **state)
+{
+    struct fake_stream *s = fake_call(LOW, 1023), *t;
+    struct sock_hello in = {.version = SOCK_HELLO_V4,
+                            .dst_nid = fake_ni()->nid,
+                            .src_pid = LNET_PID_LUSTRE,
+                            .src_incarnation = INC,
+                            .ctype = SOCK_CTYPE_CONTROL};
+    uint8_t buf[256];
+    size_t n;
+
+    (void)state;
+    assert_int_equal(nid_parse(LOW_NID, &in.src_nid), 0);
+    n = sock_req_encode(&in.dst_nid, buf);
+    n += sock_hello_encode(&in, buf + n);
+    fake_feed(s, buf, n);
+    n = fake_take_out(s, buf, sizeof(buf));
+    assert_int_equal(n, SOCK_HELLO16_SIZE);
+    assert_int_equal(sock_hello_decode(buf, n, SOCK_HELLO_V4, &in), LNET_DROP_NONE);
+    assert_int_equal(in.ctype, SOCK_CTYPE_CONTROL);
+    assert_true(nid_same(&in.src_nid, &fake_ni()->nid));
+    fake_feed(s, buf, fake_frame(buf, LOW_NID, "fd00::5@tcp", 3, 0, 0));
+    assert_false(s->closed);
+    assert_int_equal(core.nreceived, 1);
+    assert_int_equal(core.received[0].len, 3);
+    t = fake_call(LOW, 1022);
+    fake_feed(t, GOOD, sizeof(GOOD));
+    fake_advance(10000);
+    assert_true(s->closed);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_STALE)], 1);
+    expect_hello(t, LOW_NID, SOCK_CTYPE_NONE, 0, 0);
+    t = fake_call(LOW, 1021);
+    fake_feed(t, GOOD, sizeof(GOOD));
+    expect_hello(t, LOW_NID, SOCK_CTYPE_CONTROL, 0, 0);
 }
 
 /* Incarnations of two NIs of one node differ. */
@@ -791,6 +828,7 @@ int main(void)
         TEST(test_type_any),
         TEST(test_unchecked_fields),
         TEST(test_ipv6),
+        TEST(test_v4_over_ipv4),
         TEST(test_incarnation_per_ni),
         TEST(test_v3_over_ipv6),
         TEST(test_secure_port),

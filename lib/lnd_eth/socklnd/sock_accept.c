@@ -46,6 +46,13 @@ uint32_t sock_hello_version(const struct sock_ni *sni)
     return nid_is_nid4(&sni->ni->nid) ? SOCK_HELLO_V3 : SOCK_HELLO_V4;
 }
 
+/* Returns the version that a received HELLO must have: v4 if the initiator chose it, over IPv4
+ * too; else the NI's own. */
+static uint32_t version_of(const struct sock_hs *hs, const uint8_t *p, size_t n)
+{
+    return sock_hello_is_v4(p, n) ? SOCK_HELLO_V4 : sock_hello_version(hs->sni);
+}
+
 /* ---- ends ---- */
 
 static void hs_free(struct sock_hs *hs)
@@ -127,7 +134,8 @@ static enum lnet_drop decide(struct sock_peer *sp, const struct sock_hello *in,
 
     if (sp->base.connecting == LND_CONNECT_RUN && memcmp(&in->src_nid, mine, sizeof(*mine)) < 0)
         return SOCK_DROP(HELLO_RACE);
-    if (sp->base.nconns > 0 && in->src_incarnation != sp->base.incarnation)
+    if (sp->base.nconns > 0 &&
+        (in->src_incarnation != sp->base.incarnation || in->version != sp->version))
         return SOCK_DROP(HELLO_STALE);
     if (sp->count[type] >= type_limit(type))
         return SOCK_DROP(HELLO_DUPLICATE);
@@ -148,7 +156,7 @@ static void answer_none(struct sock_hs *hs, struct sock_peer *sp, enum lnet_drop
         sock_peer_probe(sp);
     write_all(
         hs->stream, buf,
-        sock_hello_write(hs->sni, sp->version, &hs->in.src_nid, SOCK_CTYPE_NONE, &hs->in, buf));
+        sock_hello_write(hs->sni, hs->in.version, &hs->in.src_nid, SOCK_CTYPE_NONE, &hs->in, buf));
 }
 
 static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type)
@@ -163,6 +171,8 @@ static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type
             sock_conn_close(c, &why);
         return;
     }
+    if (sp->base.nconns == 0)
+        sock_peer_version(sp, hs->in.version);
     c->stream = hs->stream;
     hs->stream = NULL;
     c->raw_len =
@@ -277,7 +287,7 @@ static void hs_leave(struct reactor_task *task)
 
 static void hello_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
 {
-    enum lnet_drop drop = sock_hello_decode(p, n, sock_hello_version(hs->sni), &hs->in);
+    enum lnet_drop drop = sock_hello_decode(p, n, version_of(hs, p, n), &hs->in);
 
     hs->stream->ops->skip(hs->stream, n);
     if (drop == LNET_DROP_NONE)
@@ -343,8 +353,7 @@ static void hs_readable(void *user)
         n = hs->stream->ops->peek(hs->stream, hs->want, &p);
         if (n < hs->want)
             return;
-        stage =
-            hs->hello ? sock_hello_stage(p, n, sock_hello_version(hs->sni)) : sock_req_stage(p, n);
+        stage = hs->hello ? sock_hello_stage(p, n, version_of(hs, p, n)) : sock_req_stage(p, n);
         if (stage.drop != LNET_DROP_NONE) {
             hs->stream->ops->skip(hs->stream, n);
             if (stage.answer)

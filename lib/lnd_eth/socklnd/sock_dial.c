@@ -8,7 +8,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define REFUSALS_MAX 3 /* in a row, then what there is must do, §2.6 */
+#define REFUSALS_MAX 3     /* in a row, then what there is must do, §2.6 */
+#define FIRST_US     50000 /* until the second attempt, where the first one closed stale connections \
+                            */
 
 /* ---- what is missing, §3.1 ---- */
 
@@ -65,7 +67,9 @@ static void refused(struct sock_peer *sp)
         dial_done(sp);
         return;
     }
-    dial_again(sp, retry_us(sp));
+    /* A peer that still has connections of our last life refuses the first attempt and closes them,
+     * §2.5 #4: the next attempt succeeds at once. */
+    dial_again(sp, sp->dial.refusals == 1 && sp->base.nconns == 0 ? FIRST_US : retry_us(sp));
 }
 
 /* ---- connecting ---- */
@@ -191,6 +195,8 @@ void sock_dial_begin(struct lnd_peer_ni *lp)
 {
     struct sock_peer *sp = sock_peer_of(lp);
 
+    if (sp->base.nconns == 0)
+        sock_peer_version(sp, sock_hello_version(sp->sni));
     sp->dial.yield = false;
     sp->dial.refusals = 0;
     sp->dial.started_us = reactor_now_us();

@@ -337,6 +337,8 @@ void sock_port_free(struct sock_ni *sni);
  * does not decide: with a hello_map entry an IPv4 NID may call over IPv6, as kernel nodes do [cap:
  * G-02]. */
 uint32_t sock_hello_version(const struct sock_ni *sni);
+/* Sets the version that connections of sp and queued messages use. sp has no connection. */
+void sock_peer_version(struct sock_peer *sp, uint32_t version);
 /* The listener of an NI's address, made if there is none; not listening yet. Control. */
 int sock_listener_get(struct sock_ni *sni);
 void sock_listener_put(struct sock_ni *sni);

@@ -147,6 +147,30 @@ static enum lnet_drop prepare(const struct sock_peer *sp, struct lnet_msg *msg)
     return large || lnet_hdr_fits4(&msg->hdr) ? LNET_DROP_NONE : LNET_DROP_LARGE_NID_ON_NID4;
 }
 
+void sock_peer_version(struct sock_peer *sp, uint32_t version)
+{
+    struct lnet_msg *msg = sp->base.queue, *next;
+
+    if (version == sp->version)
+        return;
+    sp->version = version;
+    sp->base.queue = NULL;
+    sp->base.queue_tail = &sp->base.queue;
+    for (; msg; msg = next) {
+        enum lnet_drop drop;
+
+        next = msg->lnd_next;
+        drop = prepare(sp, msg);
+        if (drop == LNET_DROP_NONE) {
+            *sp->base.queue_tail = msg;
+            sp->base.queue_tail = &msg->lnd_next;
+        } else {
+            lnd_msg_fail(msg, drop, LNET_HEALTH_OK);
+        }
+    }
+    lnd_queue_timer_set(&sp->base);
+}
+
 static void flush_queue(struct sock_peer *sp)
 {
     struct lnet_msg **at = &sp->base.queue;

@@ -206,6 +206,12 @@ struct sock_stage sock_hello_stage(const void *buf, size_t len, uint32_t version
     return ANSWER(SOCK_DROP(HELLO_VERSION));
 }
 
+bool sock_hello_is_v4(const void *buf, size_t len)
+{
+    return len >= VERSION_END && sock_magic(buf) == SOCK_FIRST_LNET &&
+           peek32(buf, MAGIC_SIZE) == SOCK_HELLO_V4;
+}
+
 /* Returns whether both NIDs are usable. */
 static bool hello_v3_fields(const void *buf, struct sock_hello *out)
 {

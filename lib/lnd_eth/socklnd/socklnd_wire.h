@@ -187,6 +187,8 @@ struct sock_hello {
     uint32_t ips[SOCK_NIPS_MAX]; /* of v3, host order */
 };
 
+/* Returns whether a received HELLO begins like one of v4. */
+bool sock_hello_is_v4(const void *buf, size_t len);
 /* What to do with the first len bytes of a HELLO, when version (V3, V4) is spoken on this
  * connection. Bytes behind the HELLO are not looked at. A HELLO in the other byte order is refused
  * without an answer (§1.3); v1, v2 and whatever else is a version not spoken, with one. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "app/millraced/daemon.h"
+#include "control/controller.h"
 #include "lib/lnd_eth/socklnd/sock_drops.h"
 #include "lib/lnd_verbs/ib_drops.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
@@ -102,7 +103,7 @@ int main(int argc, char **argv)
     if (cfg && !args.check)
         return daemon_run(cfg, args.config, args.wait);
     if (cfg)
-        status = daemon_check(cfg);
+        status = controller_check(cfg);
     cfg_free(cfg);
     return status;
 }

@@ -37,16 +37,16 @@ static json_t *segments_row(const struct lnet_segment_stats *s)
 static json_t *reactor_pools(const struct rpc_ctx *ctx, unsigned reactor)
 {
     json_t *row = json_pack("{s:i, s:i}", "reactor", (int)reactor, "cpt",
-                            (int)reactor_cpt(reactor_at(ctx->env, reactor)));
+                            (int)reactor_cpt(reactor_at(ctx->control->env, reactor)));
     struct lnet_segment_stats segments = {0};
 
     for (int i = 0; i < LNET_POOLS; i++) {
         struct lnet_pool_stats s = {0};
 
-        lnet_pool_stats_get(ctx->node, reactor, (enum lnet_pool)i, &s);
+        lnet_pool_stats_get(ctx->control->node, reactor, (enum lnet_pool)i, &s);
         json_object_set_new(row, pools[i].name, pool_row(&s, pools[i].npages));
     }
-    lnet_segment_stats_get(ctx->node, reactor, &segments);
+    lnet_segment_stats_get(ctx->control->node, reactor, &segments);
     if (segments.total)
         json_object_set_new(row, "segments", segments_row(&segments));
     return row;
@@ -59,10 +59,10 @@ static json_t *totals(const struct rpc_ctx *ctx)
     for (int i = 0; i < LNET_POOLS; i++) {
         json_int_t total = 0;
 
-        for (unsigned r = 0; r < reactor_count(ctx->env); r++) {
+        for (unsigned r = 0; r < reactor_count(ctx->control->env); r++) {
             struct lnet_pool_stats s = {0};
 
-            lnet_pool_stats_get(ctx->node, r, (enum lnet_pool)i, &s);
+            lnet_pool_stats_get(ctx->control->node, r, (enum lnet_pool)i, &s);
             total += s.total;
         }
         json_object_set_new(sums, pools[i].name, json_integer(total));
@@ -75,10 +75,11 @@ void rpc_buffers_get(struct jrpc_call *call, const struct jrpc_arg *args)
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     json_t *list = json_array();
 
-    for (unsigned i = 0; i < reactor_count(ctx->env); i++)
+    for (unsigned i = 0; i < reactor_count(ctx->control->env); i++)
         json_array_append_new(list, reactor_pools(ctx, i));
-    jrpc_result(call, json_pack("{s:i, s:o, s:o}", "enable", (int)lnet_routing_get(ctx->node),
-                                "buffers", totals(ctx), "reactors", list));
+    jrpc_result(call,
+                json_pack("{s:i, s:o, s:o}", "enable", (int)lnet_routing_get(ctx->control->node),
+                          "buffers", totals(ctx), "reactors", list));
 }
 
 /* Asks each reactor in turn: mail stays in order, so by then it has taken the new numbers. */
@@ -101,7 +102,7 @@ static void resize_next(struct resize_call *r)
     const struct rpc_ctx *ctx = jrpc_ctx(r->call);
 
     r->task.fn = resize_there;
-    reactor_post(reactor_at(ctx->env, r->reactor++), &r->task);
+    reactor_post(reactor_at(ctx->control->env, r->reactor++), &r->task);
 }
 
 static void resize_back(struct reactor_task *task)
@@ -109,7 +110,7 @@ static void resize_back(struct reactor_task *task)
     struct resize_call *r = (struct resize_call *)task;
     const struct rpc_ctx *ctx = jrpc_ctx(r->call);
 
-    if (r->reactor < reactor_count(ctx->env))
+    if (r->reactor < reactor_count(ctx->control->env))
         resize_next(r);
     else
         jrpc_result(r->call, json_pack("{s:o}", "buffers", totals(ctx)));
@@ -133,7 +134,7 @@ static json_t *admission(const struct rpc_ctx *ctx)
 {
     struct lnet_admission a = {0};
 
-    lnet_admission_get(ctx->node, &a);
+    lnet_admission_get(ctx->control->node, &a);
     return json_pack("{s:i, s:i}", "egress_share", (int)a.egress_share, "buffer_wait",
                      (int)a.buffer_wait);
 }

@@ -120,7 +120,7 @@ void rpc_capture_start(struct jrpc_call *call, const struct jrpc_arg *args)
     struct capture_conf conf;
     struct rpc_packets *p;
 
-    if (!ctx->inet) {
+    if (!ctx->control->inet) {
         jrpc_fail(call, ENODEV, NULL,
                   "configure `millrace: ports:`; packets of other NIs are the "
                   "host's to capture",
@@ -135,7 +135,8 @@ void rpc_capture_start(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     }
     p = calloc(1, sizeof(*p));
-    if (!p || !make_id(p->id) || capture_start(ctx->inet, ctx->env, &conf, &p->capture) != 0) {
+    if (!p || !make_id(p->id) ||
+        capture_start(ctx->control->inet, ctx->control->env, &conf, &p->capture) != 0) {
         free(p);
         jrpc_result(call, NULL);
         return;

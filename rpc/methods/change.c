@@ -17,14 +17,14 @@ static struct cfg *edit(struct jrpc_call *call)
     struct err err = {0};
     struct cfg *cfg;
 
-    if (cfg_running_busy(ctx->running, &err) != 0) {
+    if (cfg_running_busy(ctx->control->running, &err) != 0) {
         jrpc_fail(call, EBUSY, NULL,
                   "config_status tells whether a change waits for config_confirm or "
                   "config_rollback",
                   "%s", err.message);
         return NULL;
     }
-    cfg = cfg_copy(cfg_running_get(ctx->running));
+    cfg = cfg_copy(cfg_running_get(ctx->control->running));
     if (!cfg)
         jrpc_result(call, NULL);
     return cfg;
@@ -46,7 +46,7 @@ static bool commit_with(struct jrpc_call *call, struct cfg *cfg, const char *met
     unsigned i = 0;
 
     if (good) {
-        cfg_running_change(ctx->running, cfg, 0, method, done, arg);
+        cfg_running_change(ctx->control->running, cfg, 0, method, done, arg);
     } else {
         while (i < report.count && !report.message[i].error)
             i++;
@@ -598,7 +598,7 @@ static void ni_rows(json_t *list, const struct cfg_ni *ni, bool lnd)
 void rpc_tunables_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
-    const struct cfg *cfg = cfg_running_get(ctx->running);
+    const struct cfg *cfg = cfg_running_get(ctx->control->running);
     const char *only = args[0].given ? args[0].string : NULL;
     char value[CFG_MAX_VALUE], fallback[CFG_MAX_VALUE];
     json_t *list = json_array();

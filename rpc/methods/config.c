@@ -52,23 +52,6 @@ static json_t *document(const struct cfg *cfg, enum cfg_form form, bool yaml)
 
 /* ---- reading documents ---- */
 
-/* All there is to say, in one text of lines. */
-static char *all_messages(const struct cfg_report *report, bool errors)
-{
-    char *text = NULL;
-    size_t len = 0;
-    FILE *to = open_memstream(&text, &len);
-    unsigned n = 0;
-
-    if (!to)
-        return NULL;
-    for (unsigned i = 0; i < report->count; i++)
-        if (report->message[i].error == errors)
-            fprintf(to, "%s%s", n++ ? "\n" : "", report->message[i].text);
-    fclose(to);
-    return text;
-}
-
 static json_t *warnings(const struct cfg_report *report)
 {
     json_t *list = json_array();
@@ -82,7 +65,7 @@ static json_t *warnings(const struct cfg_report *report)
 static void fail_report(struct jrpc_call *call, const struct cfg_report *report,
                         const char *parameter)
 {
-    char *text = all_messages(report, true);
+    char *text = control_messages(report, true);
 
     if (text)
         jrpc_fail(call, EINVAL, parameter,
@@ -93,20 +76,6 @@ static void fail_report(struct jrpc_call *call, const struct cfg_report *report,
     free(text);
 }
 
-/* A regular file only: nothing here may wait. 0 or -errno. */
-static int read_document(const char *path, char **text, size_t *len)
-{
-    struct stat st;
-
-    if (stat(path, &st) != 0)
-        return -errno;
-    if (S_ISDIR(st.st_mode))
-        return -EISDIR;
-    if (!S_ISREG(st.st_mode))
-        return -EINVAL;
-    return cfg_read_file(path, text, len);
-}
-
 static struct cfg *parse(const struct rpc_ctx *ctx, const char *name, const char *text, size_t len,
                          enum cfg_mode mode, bool may_be_empty, struct cfg_report *report)
 {
@@ -114,7 +83,7 @@ static struct cfg *parse(const struct rpc_ctx *ctx, const char *name, const char
                             .text = text,
                             .len = len,
                             .mode = mode,
-                            .base = cfg_running_get(ctx->running),
+                            .base = cfg_running_get(ctx->control->running),
                             .may_be_empty = may_be_empty};
     struct cfg *cfg = NULL;
 
@@ -163,7 +132,7 @@ static void compare(struct jrpc_call *call, const char *name, const char *text, 
     struct cfg_diff diff = {0};
 
     if (cfg) {
-        cfg_diff_make(cfg_running_get(ctx->running), cfg, &diff);
+        cfg_diff_make(cfg_running_get(ctx->control->running), cfg, &diff);
         jrpc_result(call, compared(&diff, &report));
     } else {
         fail_report(call, &report, parameter);
@@ -180,7 +149,7 @@ static bool may_read(struct jrpc_call *call, const char *path)
     const struct jrpc_session *session = jrpc_session_of(call);
 
     return !session || session->role == JRPC_ADMIN ||
-           strcmp(path, cfg_running_source(ctx->running)) == 0;
+           strcmp(path, cfg_running_source(ctx->control->running)) == 0;
 }
 
 static void compare_file(struct jrpc_call *call, const char *path, enum cfg_mode mode)
@@ -194,7 +163,7 @@ static void compare_file(struct jrpc_call *call, const char *path, enum cfg_mode
                   "only who may change things may name a file");
         return;
     }
-    rc = read_document(path, &text, &len);
+    rc = control_read_document(path, &text, &len);
     if (rc != 0)
         jrpc_fail(call, -rc, "path", "name a configuration file that the daemon can read",
                   "%s cannot be read: %s", path, strerror(-rc));
@@ -209,7 +178,7 @@ void rpc_config_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     static const enum cfg_form forms[] = {CFG_FORM_RUNNING, CFG_FORM_BACKUP, CFG_FORM_FILE};
-    const char *path = cfg_running_source(ctx->running);
+    const char *path = cfg_running_source(ctx->control->running);
     enum cfg_form form = forms[args[0].given ? args[0].integer : 0];
     bool yaml = args[1].given && args[1].integer == 1;
     struct cfg_report report = {0};
@@ -220,7 +189,7 @@ void rpc_config_get(struct jrpc_call *call, const struct jrpc_arg *args)
     int rc = 0;
 
     if (form == CFG_FORM_FILE) {
-        rc = path[0] ? read_document(path, &text, &len) : -ENOENT;
+        rc = path[0] ? control_read_document(path, &text, &len) : -ENOENT;
         if (rc == 0 && !yaml)
             file = parse(ctx, path, text, len, CFG_REPLACE, true, &report);
     }
@@ -233,10 +202,10 @@ void rpc_config_get(struct jrpc_call *call, const struct jrpc_arg *args)
         if (form == CFG_FORM_FILE && yaml)
             result = json_pack("{s:s%}", "yaml", text, len);
         else
-            result = document(file ? file : cfg_running_get(ctx->running), form, yaml);
+            result = document(file ? file : cfg_running_get(ctx->control->running), form, yaml);
         if (result)
             json_object_set_new(result, "revision",
-                                json_integer(cfg_running_revision(ctx->running)));
+                                json_integer(cfg_running_revision(ctx->control->running)));
         jrpc_result(call, result);
     }
     cfg_free(file);
@@ -295,7 +264,8 @@ static void applied(void *arg, const struct cfg_outcome *outcome)
         rpc_change_failed(a->call, outcome, "text", NULL);
         return;
     }
-    json_object_set_new(a->result, "revision", json_integer(cfg_running_revision(ctx->running)));
+    json_object_set_new(a->result, "revision",
+                        json_integer(cfg_running_revision(ctx->control->running)));
     json_object_set_new(a->result, "applied", json_true());
     jrpc_result(a->call, a->result);
 }
@@ -305,16 +275,17 @@ static void tried(struct apply_call *a, const struct cfg_diff *diff)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(a->call);
     struct err err = {0};
-    int rc = cfg_running_busy(ctx->running, &err);
+    int rc = cfg_running_busy(ctx->control->running, &err);
 
     if (rc == 0)
-        rc = cfg_running_check(ctx->running, diff, &err);
+        rc = cfg_running_check(ctx->control->running, diff, &err);
     if (rc != 0) {
         json_decref(a->result);
         jrpc_fail(a->call, -rc, "text", apply_remedy(-rc), "%s", err.message);
         return;
     }
-    json_object_set_new(a->result, "revision", json_integer(cfg_running_revision(ctx->running)));
+    json_object_set_new(a->result, "revision",
+                        json_integer(cfg_running_revision(ctx->control->running)));
     json_object_set_new(a->result, "applied", json_false());
     jrpc_result(a->call, a->result);
 }
@@ -335,7 +306,7 @@ void rpc_config_apply(struct jrpc_call *call, const struct jrpc_arg *args)
         cfg_report_free(&report);
         return;
     }
-    cfg_diff_make(cfg_running_get(ctx->running), cfg, &diff);
+    cfg_diff_make(cfg_running_get(ctx->control->running), cfg, &diff);
     if (a) {
         a->call = call;
         a->result = compared(&diff, &report);
@@ -347,8 +318,9 @@ void rpc_config_apply(struct jrpc_call *call, const struct jrpc_arg *args)
         cfg_free(cfg);
         tried(a, &diff);
     } else {
-        cfg_running_change(ctx->running, cfg, args[3].given ? (unsigned)args[3].integer : 0,
-                           "config_apply", applied, a);
+        cfg_running_change(ctx->control->running, cfg,
+                           args[3].given ? (unsigned)args[3].integer : 0, "config_apply", applied,
+                           a);
     }
     cfg_diff_free(&diff);
     cfg_report_free(&report);
@@ -358,7 +330,7 @@ void rpc_config_confirm(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
 
-    if (cfg_running_confirm(ctx->running) == 0)
+    if (cfg_running_confirm(ctx->control->running) == 0)
         jrpc_result(call, json_true());
     else
         jrpc_fail(call, ENOENT, NULL, "config_status tells whether something does",
@@ -377,7 +349,7 @@ void rpc_config_rollback(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
 
-    if (cfg_running_rollback(ctx->running, "config_rollback", rpc_changed, call) != 0)
+    if (cfg_running_rollback(ctx->control->running, "config_rollback", rpc_changed, call) != 0)
         jrpc_fail(call, ENOENT, NULL, "config_status tells whether something does",
                   "nothing waits for a confirmation");
 }
@@ -385,12 +357,12 @@ void rpc_config_rollback(struct jrpc_call *call, const struct jrpc_arg *args)
 void rpc_config_save(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
-    const char *source = cfg_running_source(ctx->running);
+    const char *source = cfg_running_source(ctx->control->running);
     const char *path = args[0].given ? args[0].string : source;
     enum cfg_saved how = CFG_SAVED_SAME;
     struct err err = {0};
     struct stat st;
-    int rc = cfg_running_busy(ctx->running, &err);
+    int rc = cfg_running_busy(ctx->control->running, &err);
 
     if (rc == 0 && path[0] != '/') {
         err_text(&err, "%s%s", path,
@@ -402,7 +374,7 @@ void rpc_config_save(struct jrpc_call *call, const struct jrpc_arg *args)
         rc = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
     }
     if (rc == 0)
-        rc = cfg_save_file(path, cfg_running_get(ctx->running), &how, &err);
+        rc = cfg_save_file(path, cfg_running_get(ctx->control->running), &how, &err);
     if (rc != 0) {
         jrpc_fail(call, -rc, rc == -EBUSY ? NULL : "path",
                   rc == -EBUSY ? apply_remedy(EBUSY)
@@ -411,7 +383,7 @@ void rpc_config_save(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     }
     if (path == source || strcmp(path, source) == 0 || !source[0])
-        cfg_running_saved(ctx->running, path);
+        cfg_running_saved(ctx->control->running, path);
     jrpc_result(call, json_pack("{s:s, s:s}", "path", path, "how", cfg_saved_names[how]));
 }
 
@@ -419,12 +391,13 @@ void rpc_config_status(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     unsigned left = 0;
-    json_t *result =
-        json_pack("{s:i, s:s, s:b, s:b}", "revision", (int)cfg_running_revision(ctx->running),
-                  "source", cfg_running_source(ctx->running), "unsaved",
-                  cfg_running_unsaved(ctx->running), "waiting", cfg_running_waiting(ctx->running));
+    json_t *result = json_pack("{s:i, s:s, s:b, s:b}", "revision",
+                               (int)cfg_running_revision(ctx->control->running), "source",
+                               cfg_running_source(ctx->control->running), "unsaved",
+                               cfg_running_unsaved(ctx->control->running), "waiting",
+                               cfg_running_waiting(ctx->control->running));
 
-    if (result && cfg_running_pending(ctx->running, &left))
+    if (result && cfg_running_pending(ctx->control->running, &left))
         json_object_set_new(result, "pending_confirm_s", json_integer(left));
     jrpc_result(call, result);
 }
@@ -432,7 +405,7 @@ void rpc_config_status(struct jrpc_call *call, const struct jrpc_arg *args)
 void rpc_names_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
-    const struct cfg *cfg = cfg_running_get(ctx->running);
+    const struct cfg *cfg = cfg_running_get(ctx->control->running);
     json_t *names = json_object();
     char nid[LNET_NIDSTR_SIZE];
 
@@ -441,59 +414,4 @@ void rpc_names_get(struct jrpc_call *call, const struct jrpc_arg *args)
             json_object_set_new(names, nid_format(&cfg->name[i].nid, nid),
                                 json_string(cfg->name[i].host));
     jrpc_result(call, json_pack("{s:o}", "names", names));
-}
-
-/* ---- a file again: SIGHUP ---- */
-
-struct reload {
-    struct rpc_ctx *ctx;
-    void (*say)(void *arg, bool ok, const char *text);
-    void *arg;
-};
-
-static void reloaded(void *arg, const struct cfg_outcome *outcome)
-{
-    struct reload *r = arg;
-    struct cfg_running *running = r->ctx->running;
-
-    if (outcome->rc == 0)
-        cfg_running_saved(running, cfg_running_source(running));
-    r->say(r->arg, outcome->rc == 0, outcome->rc == 0 ? "it holds" : outcome->err);
-    free(r);
-}
-
-/* What is wrong with the file, in words to be freed; NULL: out of memory. */
-static char *load(const char *path, struct cfg **out)
-{
-    struct cfg_report report = {0};
-    char *text = NULL, *wrong = NULL;
-    size_t len = 0;
-    int rc = read_document(path, &text, &len);
-
-    if (rc == 0)
-        cfg_parse(path, text, len, out, &report);
-    if (rc == 0)
-        wrong = all_messages(&report, true);
-    else if (asprintf(&wrong, "%s cannot be read: %s", path, strerror(-rc)) < 0)
-        wrong = NULL;
-    cfg_report_free(&report);
-    free(text);
-    return wrong;
-}
-
-void rpc_config_reload(struct rpc_ctx *ctx, const char *path,
-                       void (*say)(void *arg, bool ok, const char *text), void *arg)
-{
-    struct reload *r = calloc(1, sizeof(*r));
-    struct cfg *cfg = NULL;
-    char *wrong = r ? load(path, &cfg) : NULL;
-
-    if (cfg) {
-        *r = (struct reload){.ctx = ctx, .say = say, .arg = arg};
-        cfg_running_change(ctx->running, cfg, 0, "SIGHUP", reloaded, r);
-    } else {
-        say(arg, false, wrong ? wrong : "out of memory");
-        free(r);
-    }
-    free(wrong);
 }

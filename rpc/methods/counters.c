@@ -190,7 +190,7 @@ static void put_verbs(struct snapshot *s, const struct rpc_ctx *ctx, const struc
     struct verbs_counters counters = {0};
     char nid[LNET_NIDSTR_SIZE];
 
-    ctx->verbs->counters(ni, &counters);
+    ctx->control->verbs->counters(ni, &counters);
     put_numbers(s, rpc_verbs_numbers, &counters, "verbs", nid_format(&ni->nid, nid));
 }
 
@@ -201,11 +201,11 @@ static void put_tcp(struct snapshot *s, const struct rpc_ctx *ctx, unsigned reac
     char name[16];
 
     snprintf(name, sizeof(name), "%u", reactor);
-    inet_stats_get(ctx->inet, reactor, &ip);
+    inet_stats_get(ctx->control->inet, reactor, &ip);
     put_numbers(s, rpc_inet_numbers, &ip, "ip", name);
-    if (!ctx->tcp)
+    if (!ctx->control->tcp)
         return;
-    tcp_stats_get(ctx->tcp, reactor, &tcp);
+    tcp_stats_get(ctx->control->tcp, reactor, &tcp);
     put_numbers(s, rpc_tcp_numbers, &tcp, "tcp", name);
 }
 
@@ -216,11 +216,11 @@ static void put_eth(struct snapshot *s, const struct rpc_ctx *ctx)
     struct port *port[PORT_MAX];
     unsigned n = rpc_ports(ctx, port), i;
 
-    if (!ctx->inet)
+    if (!ctx->control->inet)
         return;
     for (i = 0; i < n; i++)
         put_port(s, port[i]);
-    for (i = 0; i < reactor_count(ctx->env); i++)
+    for (i = 0; i < reactor_count(ctx->control->env); i++)
         put_tcp(s, ctx, i);
     rpc_pkt_drops(ctx, drop);
     for (i = PKT_DROP_NONE + 1; i < PKT_DROP_COUNT; i++)
@@ -239,20 +239,20 @@ static void look(struct snapshot *s, const struct rpc_ctx *ctx)
     const struct lnet_ni *ni;
     char name[16];
 
-    put_node(s, ctx->node);
-    for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++)
-        if ((ni = lnet_ni_at(ctx->node, i))) {
-            put_ni(s, ctx->node, ni);
-            if (ctx->verbs && ni->net >> 16 == LNET_LND_O2IB)
+    put_node(s, ctx->control->node);
+    for (unsigned i = 0; i < lnet_ni_count(ctx->control->node); i++)
+        if ((ni = lnet_ni_at(ctx->control->node, i))) {
+            put_ni(s, ctx->control->node, ni);
+            if (ctx->control->verbs && ni->net >> 16 == LNET_LND_O2IB)
                 put_verbs(s, ctx, ni);
         }
-    for (unsigned i = 0; i < reactor_count(ctx->env); i++) {
-        put_buffers(s, ctx->node, i);
+    for (unsigned i = 0; i < reactor_count(ctx->control->env); i++) {
+        put_buffers(s, ctx->control->node, i);
         snprintf(name, sizeof(name), "%u", i);
-        put_reactor(s, reactor_at(ctx->env, i), name);
-        put_work(s, reactor_at(ctx->env, i), name);
+        put_reactor(s, reactor_at(ctx->control->env, i), name);
+        put_work(s, reactor_at(ctx->control->env, i), name);
     }
-    put_reactor(s, reactor_control(ctx->env), "control");
+    put_reactor(s, reactor_control(ctx->control->env), "control");
     put_eth(s, ctx);
     if (s->n > 0)
         qsort(s->counter, s->n, sizeof(s->counter[0]), by_name);

@@ -78,8 +78,8 @@ unsigned rpc_ports(const struct rpc_ctx *ctx, struct port *out[PORT_MAX])
 {
     unsigned n = 0, k;
 
-    for (unsigned i = 0; ctx->inet && i < inet_if_count(ctx->inet); i++) {
-        struct port *port = inet_if_port(inet_if_at(ctx->inet, i));
+    for (unsigned i = 0; ctx->control->inet && i < inet_if_count(ctx->control->inet); i++) {
+        struct port *port = inet_if_port(inet_if_at(ctx->control->inet, i));
 
         for (k = 0; k < n && out[k] != port; k++)
             ;
@@ -248,7 +248,7 @@ void rpc_port_get(struct jrpc_call *call, const struct jrpc_arg *args)
     list = json_array();
     for (i = 0; i < n; i++)
         if (!one || all[i] == one)
-            json_array_append_new(list, port_row(ctx->inet, all[i], args[1].boolean));
+            json_array_append_new(list, port_row(ctx->control->inet, all[i], args[1].boolean));
     jrpc_result(call, json_pack("{s:o}", "port", list));
 }
 
@@ -257,8 +257,8 @@ void rpc_port_get(struct jrpc_call *call, const struct jrpc_arg *args)
 void rpc_pkt_drops(const struct rpc_ctx *ctx, uint64_t out[PKT_DROP_COUNT])
 {
     memset(out, 0, PKT_DROP_COUNT * sizeof(out[0]));
-    if (ctx->inet)
-        inet_drops_get(ctx->inet, out);
+    if (ctx->control->inet)
+        inet_drops_get(ctx->control->inet, out);
     out[PKT_DROP_TAMPER] += rpc_tampered(ctx);
 }
 
@@ -310,14 +310,14 @@ void rpc_tcp_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     json_t *list = json_array();
 
-    for (unsigned i = 0; ctx->inet && i < reactor_count(ctx->env); i++) {
+    for (unsigned i = 0; ctx->control->inet && i < reactor_count(ctx->control->env); i++) {
         json_t *ip = json_object(), *tcp = json_object();
         struct inet_stats is = {0};
         struct tcp_stats ts = {0};
 
-        inet_stats_get(ctx->inet, i, &is);
-        if (ctx->tcp)
-            tcp_stats_get(ctx->tcp, i, &ts);
+        inet_stats_get(ctx->control->inet, i, &is);
+        if (ctx->control->tcp)
+            tcp_stats_get(ctx->control->tcp, i, &ts);
         rpc_add_numbers(ip, &is, rpc_inet_numbers, RTE_DIM(rpc_inet_numbers) - 1);
         rpc_add_numbers(tcp, &ts, rpc_tcp_numbers, RTE_DIM(rpc_tcp_numbers) - 1);
         json_array_append_new(

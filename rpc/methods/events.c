@@ -108,6 +108,7 @@ struct rpc_events {
     struct reactor_timer again;
     rpc_event_fn listener;
     void *listener_arg;
+    struct control_listener control; /* events of the controller and of ports */
 };
 
 static uint64_t first_kept(const struct rpc_events *ev)
@@ -249,7 +250,7 @@ static void post(struct rpc_events *ev)
     if (ev->posted)
         return;
     ev->posted = true;
-    reactor_post(reactor_control(ev->ctx->env), &ev->task);
+    reactor_post(reactor_control(ev->ctx->control->env), &ev->task);
 }
 
 static void pump(struct reactor_task *task)
@@ -461,6 +462,47 @@ static void node_events(void *arg, const struct lnet_event_row *rows, unsigned n
 
 /* ---- life ---- */
 
+static void watch(struct rpc_ctx *ctx)
+{
+    ctx->events->watching = true;
+    lnet_events_watch(ctx->control->node, node_events, ctx->events);
+}
+
+static void unwatch(struct rpc_ctx *ctx)
+{
+    if (!ctx->events->watching)
+        return;
+    lnet_events_watch(ctx->control->node, NULL, NULL);
+    ctx->events->watching = false;
+}
+
+static void phase(void *arg, enum control_phase phase)
+{
+    if (phase == CONTROL_STARTED)
+        watch(arg);
+    else if (phase == CONTROL_HALTED)
+        unwatch(arg);
+}
+
+static void controller_event(void *arg, const struct control_event *event)
+{
+    const struct lnet_ni_conf *ni = event->ni;
+    json_t *more = NULL;
+
+    if (ni)
+        more = json_pack("{s:o}", "net", rpc_net(ni->net));
+    if (ni && !nid_is_any(&ni->nid))
+        json_object_set_new(more, "nid", rpc_nid(&ni->nid));
+    if (ni && ni->ifname[0])
+        json_object_set_new(more, "interface", json_string(ni->ifname));
+    rpc_events_emit(arg, event->type, event->cause, event->text, more);
+}
+
+static void port_event(void *arg, const struct inet_event *event)
+{
+    rpc_events_of_port(arg, event);
+}
+
 int rpc_events_start(struct rpc_ctx *ctx)
 {
     struct rpc_events *ev = calloc(1, sizeof(*ev));
@@ -472,23 +514,10 @@ int rpc_events_start(struct rpc_ctx *ctx)
     ev->task.fn = pump;
     reactor_timer_init(&ev->again, look_again);
     ctx->events = ev;
+    ev->control = (struct control_listener){
+        .phase = phase, .event = controller_event, .port = port_event, .arg = ctx};
+    controller_listen(ctx->control, &ev->control);
     return 0;
-}
-
-void rpc_events_watch(struct rpc_ctx *ctx)
-{
-    if (!ctx->events)
-        return;
-    ctx->events->watching = true;
-    lnet_events_watch(ctx->node, node_events, ctx->events);
-}
-
-void rpc_events_unwatch(struct rpc_ctx *ctx)
-{
-    if (!ctx->events || !ctx->events->watching)
-        return;
-    lnet_events_watch(ctx->node, NULL, NULL);
-    ctx->events->watching = false;
 }
 
 void rpc_events_stop(struct rpc_ctx *ctx)
@@ -498,7 +527,7 @@ void rpc_events_stop(struct rpc_ctx *ctx)
 
     if (!ev)
         return;
-    rpc_events_unwatch(ctx);
+    unwatch(ctx);
     reactor_timer_cancel(&ev->again);
     while ((sub = ev->subs)) {
         ev->subs = sub->next;

@@ -22,12 +22,9 @@ struct rpc_events;
  * NULL. */
 extern const char *const rpc_event_types[];
 
-/* Makes ctx->events, before the first client. 0 or -ENOMEM. */
+/* Makes ctx->events, which listens to the controller from then on, before the first client. The
+ * node's own events are told while the node runs. 0 or -ENOMEM. */
 int rpc_events_start(struct rpc_ctx *ctx);
-/* From now on events of ctx->node are told too; once, when there is a node. */
-void rpc_events_watch(struct rpc_ctx *ctx);
-/* The node is about to be destroyed; its reactors have stopped. Another can be watched then. */
-void rpc_events_unwatch(struct rpc_ctx *ctx);
 /* Forgets all; after the last client has gone, the reactors have stopped. ctx->events may be NULL.
  */
 void rpc_events_stop(struct rpc_ctx *ctx);

@@ -22,7 +22,7 @@ static unsigned arp_read(struct rpc_walk *w, unsigned reactor, uint32_t *at, uns
 {
     struct arp_call *a = (struct arp_call *)w;
 
-    return inet_neigh_rows(inet_shard_of(w->ctx->inet, reactor), at, a->row, max);
+    return inet_neigh_rows(inet_shard_of(w->ctx->control->inet, reactor), at, a->row, max);
 }
 
 static json_t *arp_show(struct rpc_walk *w, unsigned i)
@@ -127,7 +127,7 @@ static unsigned tcp_read(struct rpc_walk *w, unsigned reactor, uint32_t *at, uns
 {
     struct tcp_call *t = (struct tcp_call *)w;
 
-    return w->ctx->tcp ? tcp_info_rows(w->ctx->tcp, at, t->row, max) : 0;
+    return w->ctx->control->tcp ? tcp_info_rows(w->ctx->control->tcp, at, t->row, max) : 0;
 }
 
 static bool tcp_wanted(const struct tcp_call *t, const struct tcp_info *i)

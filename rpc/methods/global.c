@@ -16,7 +16,7 @@ void rpc_routing_get(struct jrpc_call *call, const struct jrpc_arg *args)
         [LNET_ROUTING_STARTING] = "starting",
     };
     const struct rpc_ctx *ctx = jrpc_ctx(call);
-    enum lnet_routing routing = lnet_routing_get(ctx->node);
+    enum lnet_routing routing = lnet_routing_get(ctx->control->node);
 
     jrpc_result(call, json_pack("{s:i, s:s}", "enable", (int)routing, "state", names[routing]));
 }

@@ -21,9 +21,10 @@ void rpc_version(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
 
-    jrpc_result(call, json_pack("{s:s, s:s, s:i, s:I}", "program", "millraced", "version",
-                                MILLRACE_VERSION, "pid", (int)getpid(), "uptime",
-                                (json_int_t)((reactor_now_us() - ctx->start_us) / 1000000)));
+    jrpc_result(call,
+                json_pack("{s:s, s:s, s:i, s:I}", "program", "millraced", "version",
+                          MILLRACE_VERSION, "pid", (int)getpid(), "uptime",
+                          (json_int_t)((reactor_now_us() - ctx->control->start_us) / 1000000)));
 }
 
 void rpc_describe(struct jrpc_call *call, const struct jrpc_arg *args)
@@ -42,11 +43,11 @@ void rpc_start(struct jrpc_call *call, const struct jrpc_arg *args)
     struct err err = {0};
     int rc;
 
-    if (!ctx->start) {
+    if (!ctx->control->start) {
         jrpc_fail(call, EALREADY, NULL, NULL, "this process does not wait to be started");
         return;
     }
-    rc = ctx->start(ctx->start_arg, &err);
+    rc = ctx->control->start(ctx->control, &err);
     if (rc == 0)
         jrpc_result(call, json_true());
     else
@@ -57,8 +58,9 @@ void rpc_start(struct jrpc_call *call, const struct jrpc_arg *args)
 void rpc_shutdown(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
+    struct controller *c = ctx->control;
 
-    ctx->shutdown(ctx->shutdown_arg, args[0].given ? (unsigned)args[0].integer : ctx->drain_s);
+    c->shutdown(c, args[0].given ? (unsigned)args[0].integer : c->drain_s);
     jrpc_result(call, json_true());
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/methods/absent.h"
+#include "control/absent.h"
 #include "rpc/methods/methods_internal.h"
 
 json_t *rpc_nid(const struct lnet_nid *nid)
@@ -76,7 +76,7 @@ static json_t *ni_own(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
     struct lnet_credits tx = {0};
     uint32_t waiting = 0;
 
-    lnet_ni_credits_get(ctx->node, ni->index, &tx, &waiting);
+    lnet_ni_credits_get(ctx->control->node, ni->index, &tx, &waiting);
     return json_pack("{s:i, s:i, s:i, s:I, s:I}", "max_tx_credits", tx.max, "available_tx_credits",
                      tx.now, "min_tx_credits", tx.min, "tx_waiting", (json_int_t)waiting,
                      "tx_waited", (json_int_t)tx.waited);
@@ -86,13 +86,13 @@ static json_t *ni_own(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
 static json_t *cpts(const struct rpc_ctx *ctx)
 {
     char text[256] = "[";
-    unsigned n = reactor_count(ctx->env), j;
+    unsigned n = reactor_count(ctx->control->env), j;
     size_t used = 1;
 
     for (unsigned i = 0; i < n && used < sizeof(text) - 16; i++) {
-        unsigned cpt = reactor_cpt(reactor_at(ctx->env, i));
+        unsigned cpt = reactor_cpt(reactor_at(ctx->control->env, i));
 
-        for (j = 0; j < i && reactor_cpt(reactor_at(ctx->env, j)) != cpt; j++)
+        for (j = 0; j < i && reactor_cpt(reactor_at(ctx->control->env, j)) != cpt; j++)
             ;
         if (j == i)
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%u", used > 1 ? "," : "",
@@ -167,7 +167,7 @@ static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
     bool fatal = relaxed_load(&ni->fatal);
     bool down = fatal || relaxed_load(&ni->status) == LNET_NI_DOWN;
 
-    lnet_ni_stats_get(ctx->node, ni->index, &stats);
+    lnet_ni_stats_get(ctx->control->node, ni->index, &stats);
     json_object_set_new(row, "nid", rpc_nid(&ni->nid));
     json_object_set_new(row, "status", json_string(down ? "down" : "up"));
     if (ni->ifname[0])
@@ -257,15 +257,15 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
 
     if (only == LNET_NET_ANY || only == nid_net(&LNET_NID_LO))
         json_array_append_new(net_row(nets, nid_net(&LNET_NID_LO)), lo_row(ctx));
-    for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++) {
-        const struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
+    for (unsigned i = 0; i < lnet_ni_count(ctx->control->node); i++) {
+        const struct lnet_ni *ni = lnet_ni_at(ctx->control->node, i);
 
         if (!ni || relaxed_load(&ni->removed) || relaxed_load(&ni->starting))
             continue;
         if (only == LNET_NET_ANY || only == ni->net)
             json_array_append_new(net_row(nets, ni->net), ni_row(ctx, ni));
     }
-    for (unsigned i = 0; (absent = rpc_absent_at(ctx, i, &why)); i++)
+    for (unsigned i = 0; (absent = control_absent_at(ctx->control, i, &why)); i++)
         if (only == LNET_NET_ANY || only == absent->net)
             json_array_append_new(net_row(nets, absent->net), absent_row(ctx, absent, why));
     if (json_array_size(nets) == 0) {
@@ -351,7 +351,7 @@ static json_t *route_page(json_t *list, const struct lnet_route_row *rows, unsig
 void rpc_route_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
-    unsigned count = lnet_route_rows(ctx->node, NULL, 0);
+    unsigned count = lnet_route_rows(ctx->control->node, NULL, 0);
     struct lnet_route_row *rows, behind;
     json_t *list, *cursor;
 
@@ -364,7 +364,7 @@ void rpc_route_get(struct jrpc_call *call, const struct jrpc_arg *args)
         jrpc_result(call, NULL);
         return;
     }
-    lnet_route_rows(ctx->node, rows, count);
+    lnet_route_rows(ctx->control->node, rows, count);
     qsort(rows, count, sizeof(*rows), compare_routes);
     list = json_array();
     cursor = route_page(list, rows, count, args[4].given ? &behind : NULL, args);

@@ -149,8 +149,9 @@ static void begin_page(struct rpc_ctx *ctx)
         ctx->pages.turn = p->turn;
         ctx->pages.busy = true;
         /* Nobody waits for it any more: no reactor is asked. */
-        rc = jrpc_session_of(p->call) ? lnet_peer_page(ctx->node, &p->from, p->limit, peer_page, p)
-                                      : -ECANCELED;
+        rc = jrpc_session_of(p->call)
+                 ? lnet_peer_page(ctx->control->node, &p->from, p->limit, peer_page, p)
+                 : -ECANCELED;
         if (rc != 0) {
             ctx->pages.busy = false;
             refuse_page(p, rc);
@@ -215,7 +216,7 @@ void rpc_peer_get(struct jrpc_call *call, const struct jrpc_arg *args)
         rpc_peer_conf_page(call, from_conf, p->limit, p->brief, true);
     else if (!args[0].given)
         queue_page(ctx, p);
-    else if (lnet_peer_find(ctx->node, &p->nid, peer_found, p) != 0)
+    else if (lnet_peer_find(ctx->control->node, &p->nid, peer_found, p) != 0)
         jrpc_result(call, NULL);
 }
 
@@ -270,7 +271,7 @@ void rpc_ping(struct jrpc_call *call, const struct jrpc_arg *args)
     struct ping_call *p;
     int rc;
 
-    if (args[1].given && !lnet_nid_is_mine(ctx->node, source)) {
+    if (args[1].given && !lnet_nid_is_mine(ctx->control->node, source)) {
         jrpc_refuse(call, "source", "net_get lists this node's NIDs", "source %s is not ours",
                     args[1].string);
         return;
@@ -282,7 +283,7 @@ void rpc_ping(struct jrpc_call *call, const struct jrpc_arg *args)
     }
     p->call = call;
     p->nid = args[0].nid;
-    rc = lnet_ping(ctx->node, &p->nid, source, timeout_ms, ping_done, p);
+    rc = lnet_ping(ctx->control->node, &p->nid, source, timeout_ms, ping_done, p);
     if (rc != 0)
         ping_fail(p, -rc);
 }

@@ -26,7 +26,7 @@ struct conf_page {
 
 const struct cfg *rpc_document(const struct rpc_ctx *ctx)
 {
-    return ctx->running ? cfg_running_get(ctx->running) : NULL;
+    return ctx->control->running ? cfg_running_get(ctx->control->running) : NULL;
 }
 
 static bool has_nid(const struct cfg_peer *peer, const struct lnet_nid *nid)
@@ -119,7 +119,7 @@ static void ask(struct conf_page *p)
 
     if (p->at == p->count) {
         answer(p);
-    } else if (lnet_peer_find(ctx->node, &p->item[p->at].nid, found, p) != 0) {
+    } else if (lnet_peer_find(ctx->control->node, &p->item[p->at].nid, found, p) != 0) {
         jrpc_result(p->call, NULL);
         free(p->item);
         free(p);

@@ -130,10 +130,10 @@ void rpc_reactors_get(struct jrpc_call *call, const struct jrpc_arg *args)
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     json_t *list = json_array();
 
-    for (unsigned i = 0; i < reactor_count(ctx->env); i++)
-        json_array_append_new(list, reactor_row(reactor_at(ctx->env, i)));
+    for (unsigned i = 0; i < reactor_count(ctx->control->env); i++)
+        json_array_append_new(list, reactor_row(reactor_at(ctx->control->env, i)));
     jrpc_result(call, json_pack("{s:o, s:o}", "reactors", list, "control",
-                                reactor_row(reactor_control(ctx->env))));
+                                reactor_row(reactor_control(ctx->control->env))));
 }
 
 void rpc_reactors_set(struct jrpc_call *call, const struct jrpc_arg *args)
@@ -145,7 +145,7 @@ void rpc_reactors_set(struct jrpc_call *call, const struct jrpc_arg *args)
         jrpc_refuse(call, "stages", "ask a router of a usual build", "this build has no marks");
         return;
     }
-    for (unsigned i = 0; i < reactor_count(ctx->env); i++)
-        reactor_work_set(reactor_at(ctx->env, i), args[0].integer ? every : 0);
+    for (unsigned i = 0; i < reactor_count(ctx->control->env); i++)
+        reactor_work_set(reactor_at(ctx->control->env, i), args[0].integer ? every : 0);
     jrpc_result(call, json_true());
 }

@@ -8,7 +8,7 @@ void rpc_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
     uint64_t stat[LNET_STAT_COUNT] = {0};
     json_t *result = json_object();
 
-    lnet_stats_get(ctx->node, stat);
+    lnet_stats_get(ctx->control->node, stat);
     for (int i = 0; i < LNET_STAT_COUNT; i++)
         json_object_set_new(result, lnet_stat_name((enum lnet_stat)i),
                             json_integer((json_int_t)stat[i]));
@@ -19,10 +19,10 @@ void rpc_stats_reset(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
 
-    lnet_stats_reset(ctx->node);
-    for (unsigned i = 0; i < reactor_count(ctx->env); i++)
-        reactor_stats_restart(reactor_at(ctx->env, i));
-    reactor_stats_restart(reactor_control(ctx->env));
+    lnet_stats_reset(ctx->control->node);
+    for (unsigned i = 0; i < reactor_count(ctx->control->env); i++)
+        reactor_stats_restart(reactor_at(ctx->control->env, i));
+    reactor_stats_restart(reactor_control(ctx->control->env));
     jrpc_result(call, json_true());
 }
 
@@ -53,7 +53,7 @@ static json_t *drop_example(const struct rpc_ctx *ctx, const struct lnet_drop_ex
         json_object_set_new(row, "payload_length", json_integer(example->payload_len));
     }
     rpc_add_why(row, &example->why);
-    ni = example->ni >= 0 ? lnet_ni_at(ctx->node, (unsigned)example->ni) : NULL;
+    ni = example->ni >= 0 ? lnet_ni_at(ctx->control->node, (unsigned)example->ni) : NULL;
     if (ni)
         json_object_set_new(row, "ni", rpc_nid(&ni->nid));
     return row;
@@ -70,7 +70,7 @@ static json_t *drop_row(const struct rpc_ctx *ctx, enum lnet_drop reason, uint64
 
     if (explain)
         json_object_set_new(row, "remedy", json_string(info->remedy));
-    lnet_drop_example_get(ctx->node, reason, &example);
+    lnet_drop_example_get(ctx->control->node, reason, &example);
     if (example.seen)
         json_object_set_new(row, "example", drop_example(ctx, &example));
     return row;
@@ -82,7 +82,7 @@ void rpc_drops_get(struct jrpc_call *call, const struct jrpc_arg *args)
     uint64_t count[LNET_DROP_COUNT] = {0};
     json_t *list = json_array();
 
-    lnet_drops_get(ctx->node, count);
+    lnet_drops_get(ctx->control->node, count);
     for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d))
         json_array_append_new(list, drop_row(ctx, d, count[d], args[0].boolean));
     jrpc_result(call, json_pack("{s:o}", "drops", list));

@@ -140,7 +140,7 @@ static void second(void *arg, const struct lnet_peer_row *rows, unsigned n,
         judge(top, &rows[i]);
     if (next->end)
         answer(top);
-    else if (lnet_peer_page(top->timed.ctx->node, next, PAGE, second, top) != 0)
+    else if (lnet_peer_page(top->timed.ctx->control->node, next, PAGE, second, top) != 0)
         top_end(top, NULL);
 }
 
@@ -152,7 +152,7 @@ static void look_again(struct rpc_timed *t, bool cancelled)
     if (top->nseen)
         qsort(top->seen, top->nseen, sizeof(*top->seen), by_nid);
     top->seconds = (double)(reactor_now_us() - top->began_us) / 1e6;
-    if (cancelled || lnet_peer_page(t->ctx->node, &first, PAGE, second, top) != 0)
+    if (cancelled || lnet_peer_page(t->ctx->control->node, &first, PAGE, second, top) != 0)
         top_end(top, NULL);
 }
 
@@ -184,7 +184,7 @@ static void first_look(void *arg, const struct lnet_peer_row *rows, unsigned n,
         ok = remember(top, &rows[i]);
     if (ok && next->end)
         rpc_timed_wait(&top->timed, top->ms);
-    else if (!ok || lnet_peer_page(top->timed.ctx->node, next, PAGE, first_look, top) != 0)
+    else if (!ok || lnet_peer_page(top->timed.ctx->control->node, next, PAGE, first_look, top) != 0)
         top_end(top, NULL);
 }
 
@@ -203,6 +203,6 @@ void rpc_peer_top(struct jrpc_call *call, const struct jrpc_arg *args)
     top->count = args[1].given ? (unsigned)args[1].integer : DEFAULT_TOP;
     top->ms = args[2].given ? (unsigned)args[2].integer : DEFAULT_MS;
     top->began_us = reactor_now_us();
-    if (lnet_peer_page(top->timed.ctx->node, &first, PAGE, first_look, top) != 0)
+    if (lnet_peer_page(top->timed.ctx->control->node, &first, PAGE, first_look, top) != 0)
         top_end(top, NULL);
 }

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "control/absent.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
-#include "rpc/methods/absent.h"
 #include "rpc/methods/eth.h"
 
 #define CONNS_DEFAULT 256
@@ -109,8 +109,8 @@ static json_t *device_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
     char gid[INET6_ADDRSTRLEN] = "";
     json_t *row = json_object();
 
-    ctx->verbs->info(ni, &info);
-    ctx->verbs->counters(ni, &counters);
+    ctx->control->verbs->info(ni, &info);
+    ctx->control->verbs->counters(ni, &counters);
     if (info.max_mr_size > INT64_MAX) /* some say all bits: as large as there is */
         info.max_mr_size = INT64_MAX;
     inet_ntop(AF_INET6, info.gid.raw, gid, sizeof(gid));
@@ -144,7 +144,7 @@ static json_t *absent_list(const struct verbs_call *v)
     json_t *list = json_array();
     const char *why;
 
-    for (unsigned i = 0; (conf = rpc_absent_at(v->ctx, i, &why)); i++) {
+    for (unsigned i = 0; (conf = control_absent_at(v->ctx->control, i, &why)); i++) {
         json_t *row;
 
         if (!wanted(v, conf->net, &conf->nid))
@@ -173,7 +173,8 @@ static void finish(struct verbs_call *v)
         return;
     }
     result = json_pack("{s:o, s:o}", "verbs", v->list, "absent", absent);
-    if (v->ctx->verbs && v->ctx->verbs->memory(v->ctx->verbs_arg, &memory))
+    if (v->ctx->control->verbs &&
+        v->ctx->control->verbs->memory(v->ctx->control->verbs_arg, &memory))
         json_object_set_new(result, "memory",
                             numbers(&memory, memory_numbers, RTE_DIM(memory_numbers)));
     jrpc_result(v->call, result);
@@ -237,15 +238,15 @@ static void add_conns(void *arg, const struct verbs_rows *rows)
 /* From v->index on: NIs in their order, each with its connections before the next one. */
 static void next_ni(struct verbs_call *v)
 {
-    while (v->ctx->verbs && v->index < lnet_ni_count(v->ctx->node)) {
-        struct lnet_ni *ni = lnet_ni_at(v->ctx->node, v->index++);
+    while (v->ctx->control->verbs && v->index < lnet_ni_count(v->ctx->control->node)) {
+        struct lnet_ni *ni = lnet_ni_at(v->ctx->control->node, v->index++);
 
         if (!ni || relaxed_load(&ni->removed) || !wanted(v, ni->net, &ni->nid))
             continue;
         json_array_append_new(v->list, device_row(v->ctx, ni));
         if (!v->conns)
             continue;
-        if (v->ctx->verbs->conns(ni, v->max, add_conns, v) == 0)
+        if (v->ctx->control->verbs->conns(ni, v->max, add_conns, v) == 0)
             return; /* add_conns() goes on */
         json_decref(v->list);
         jrpc_result(v->call, NULL);

@@ -51,11 +51,11 @@ static void add(struct waits *w, enum wait_for kind, uint64_t waiting, uint64_t 
 
 static void add_pools(struct waits *w, const struct rpc_ctx *ctx)
 {
-    for (unsigned r = 0; r < reactor_count(ctx->env); r++) {
+    for (unsigned r = 0; r < reactor_count(ctx->control->env); r++) {
         for (int i = 0; i < LNET_POOLS; i++) {
             struct lnet_pool_stats s = {0};
 
-            lnet_pool_stats_get(ctx->node, r, (enum lnet_pool)i, &s);
+            lnet_pool_stats_get(ctx->control->node, r, (enum lnet_pool)i, &s);
             add(w, (enum wait_for)(WAIT_TINY + i), s.waiting, s.waited, NULL);
         }
     }
@@ -63,14 +63,14 @@ static void add_pools(struct waits *w, const struct rpc_ctx *ctx)
 
 static void add_nis(struct waits *w, const struct rpc_ctx *ctx)
 {
-    for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++) {
-        const struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
+    for (unsigned i = 0; i < lnet_ni_count(ctx->control->node); i++) {
+        const struct lnet_ni *ni = lnet_ni_at(ctx->control->node, i);
         struct lnet_credits tx = {0};
         uint32_t waiting = 0;
 
         if (!ni)
             continue;
-        lnet_ni_credits_get(ctx->node, i, &tx, &waiting);
+        lnet_ni_credits_get(ctx->control->node, i, &tx, &waiting);
         add(w, WAIT_NI_TX, waiting, tx.waited, &ni->nid);
     }
 }
@@ -117,6 +117,6 @@ void rpc_waits_get(struct jrpc_call *call, const struct jrpc_arg *args)
     w->call = call;
     add_pools(w, ctx);
     add_nis(w, ctx);
-    if (lnet_peer_rows(ctx->node, peer_rows, w) != 0)
+    if (lnet_peer_rows(ctx->control->node, peer_rows, w) != 0)
         jrpc_result(call, NULL);
 }

@@ -13,7 +13,7 @@ static void end(struct rpc_walk *w)
     char cursor[32];
 
     snprintf(cursor, sizeof(cursor), "%u.%" PRIu32, w->reactor, w->at);
-    jrpc_result(w->call, w->reactor < reactor_count(w->ctx->env)
+    jrpc_result(w->call, w->reactor < reactor_count(w->ctx->control->env)
                              ? json_pack("{s:o, s:s}", w->key, w->list, "cursor", cursor)
                              : json_pack("{s:o}", w->key, w->list));
 }
@@ -28,7 +28,7 @@ static void read_rows(struct reactor_task *task)
 
     w->n = w->read(w, w->reactor, &w->at, room < RPC_WALK_ROWS ? room : RPC_WALK_ROWS);
     task->fn = take_rows;
-    reactor_post(reactor_control(w->ctx->env), task);
+    reactor_post(reactor_control(w->ctx->control->env), task);
 }
 
 static void take_rows(struct reactor_task *task)
@@ -45,13 +45,13 @@ static void take_rows(struct reactor_task *task)
         w->reactor++;
         w->at = 0;
     }
-    if (!jrpc_session_of(w->call) || w->reactor == reactor_count(w->ctx->env) ||
+    if (!jrpc_session_of(w->call) || w->reactor == reactor_count(w->ctx->control->env) ||
         json_array_size(w->list) >= w->limit) {
         end(w);
         return;
     }
     task->fn = read_rows;
-    reactor_post(reactor_at(w->ctx->env, w->reactor), task);
+    reactor_post(reactor_at(w->ctx->control->env, w->reactor), task);
 }
 
 void rpc_walk(struct rpc_walk *w, const char *cursor)
@@ -65,11 +65,11 @@ void rpc_walk(struct rpc_walk *w, const char *cursor)
         return;
     }
     w->list = json_array();
-    if (!w->ctx->inet || w->reactor >= reactor_count(w->ctx->env)) {
-        w->reactor = reactor_count(w->ctx->env);
+    if (!w->ctx->control->inet || w->reactor >= reactor_count(w->ctx->control->env)) {
+        w->reactor = reactor_count(w->ctx->control->env);
         end(w);
         return;
     }
     w->task.fn = read_rows;
-    reactor_post(reactor_at(w->ctx->env, w->reactor), &w->task);
+    reactor_post(reactor_at(w->ctx->control->env, w->reactor), &w->task);
 }

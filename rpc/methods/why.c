@@ -52,7 +52,7 @@ static json_t *nis(const struct why_call *w, const struct lnet_why_answer *a)
     json_t *list = json_array();
 
     for (unsigned i = 0; i < a->nnis; i++) {
-        const struct lnet_ni *ni = lnet_ni_at(w->ctx->node, a->nis[i].index);
+        const struct lnet_ni *ni = lnet_ni_at(w->ctx->control->node, a->nis[i].index);
 
         if (ni) /* else removed meanwhile */
             json_array_append_new(list, ni_row(w, ni, a->nis[i].why));
@@ -101,7 +101,7 @@ static const char *about_peer(const struct lnet_why_answer *a)
 static void path_text(const struct why_call *w, const struct lnet_why_answer *a, char *out,
                       size_t len)
 {
-    const struct lnet_ni *ni = lnet_ni_at(w->ctx->node, (unsigned)a->ni);
+    const struct lnet_ni *ni = lnet_ni_at(w->ctx->control->node, (unsigned)a->ni);
     char nid[LNET_NIDSTR_SIZE], hop[LNET_NIDSTR_SIZE], by[LNET_NIDSTR_SIZE] = "an NI that is gone";
 
     nid_format(&w->nid, nid);
@@ -129,7 +129,7 @@ static const char *verdict(const struct why_call *w, const struct lnet_why_answe
 
 static void add_path(const struct why_call *w, const struct lnet_why_answer *a, json_t *why)
 {
-    const struct lnet_ni *ni = lnet_ni_at(w->ctx->node, (unsigned)a->ni);
+    const struct lnet_ni *ni = lnet_ni_at(w->ctx->control->node, (unsigned)a->ni);
     char text[400];
 
     path_text(w, a, text, sizeof(text));
@@ -176,7 +176,7 @@ static void answered(void *arg, const struct lnet_why_answer *a)
     if (a->nroutes > LNET_WHY_MAX)
         json_object_set_new(why, "routes_not_shown", json_integer(a->nroutes - LNET_WHY_MAX));
     json_object_set_new(why, "nis", nis(w, a));
-    ni = a->mine || a->drop ? NULL : lnet_ni_at(w->ctx->node, (unsigned)a->ni);
+    ni = a->mine || a->drop ? NULL : lnet_ni_at(w->ctx->control->node, (unsigned)a->ni);
     w->why = why;
     if (!ni || !rpc_why_port(&w->port, w->ctx, &ni->nid, &a->next_hop, port_told, w))
         jrpc_result(w->call, json_pack("{s:o}", "why", why));
@@ -200,7 +200,7 @@ void rpc_why(struct jrpc_call *call, const struct jrpc_arg *args)
     w->ctx = ctx;
     w->nid = args[0].nid;
     w->source = args[1].given ? args[1].nid : LNET_NID_ANY;
-    w->own = nid_is_any(&w->source) || lnet_nid_is_mine(ctx->node, &w->source);
-    if (lnet_why(ctx->node, &w->nid, &w->source, answered, w) != 0)
+    w->own = nid_is_any(&w->source) || lnet_nid_is_mine(ctx->control->node, &w->source);
+    if (lnet_why(ctx->control->node, &w->nid, &w->source, answered, w) != 0)
         jrpc_result(call, NULL);
 }

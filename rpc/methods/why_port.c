@@ -27,7 +27,8 @@ struct inet_if *rpc_why_interface(const struct rpc_ctx *ctx, const struct lnet_n
 {
     struct inet_addr local;
 
-    return ctx->inet && address_of(ni, &local) ? inet_if_of(ctx->inet, &local) : NULL;
+    return ctx->control->inet && address_of(ni, &local) ? inet_if_of(ctx->control->inet, &local)
+                                                        : NULL;
 }
 
 /* ---- on reactors ---- */
@@ -54,21 +55,22 @@ static void look_at_drops(struct reactor_task *task)
 {
     struct rpc_why_port *w = of_task(task);
     struct inet_drop_row row[PKT_DROP_COUNT];
-    struct inet_shard *sh = inet_shard_of(w->ctx->inet, w->reactor);
+    struct inet_shard *sh = inet_shard_of(w->ctx->control->inet, w->reactor);
     unsigned n = inet_drops_of(sh, &w->remote, RECENT_US, row);
 
     add_drops(w, row, n);
     task->fn = drops_seen;
-    reactor_post(reactor_control(w->ctx->env), task);
+    reactor_post(reactor_control(w->ctx->control->env), task);
 }
 
 static void look_at_path(struct reactor_task *task)
 {
     struct rpc_why_port *w = of_task(task);
 
-    w->rc = inet_path_look(inet_shard_of(w->ctx->inet, w->home), &w->local, &w->remote, &w->path);
+    w->rc = inet_path_look(inet_shard_of(w->ctx->control->inet, w->home), &w->local, &w->remote,
+                           &w->path);
     task->fn = ask_for_drops;
-    reactor_post(reactor_control(w->ctx->env), task);
+    reactor_post(reactor_control(w->ctx->control->env), task);
 }
 
 /* ---- on the control thread ---- */
@@ -153,7 +155,7 @@ static void ask_for_drops(struct reactor_task *task)
     const struct rpc_why_port *w = of_task(task);
 
     task->fn = look_at_drops;
-    reactor_post(reactor_at(w->ctx->env, w->reactor), task);
+    reactor_post(reactor_at(w->ctx->control->env, w->reactor), task);
 }
 
 /* One reactor has answered; the next is asked. */
@@ -161,7 +163,7 @@ static void drops_seen(struct reactor_task *task)
 {
     struct rpc_why_port *w = of_task(task);
 
-    if (++w->reactor < reactor_count(w->ctx->env))
+    if (++w->reactor < reactor_count(w->ctx->control->env))
         ask_for_drops(task);
     else
         end(w);
@@ -174,8 +176,8 @@ bool rpc_why_port(struct rpc_why_port *w, const struct rpc_ctx *ctx, const struc
     w->ifp = rpc_why_interface(ctx, ni);
     if (!w->ifp || !address_of(ni, &w->local) || !address_of(next_hop, &w->remote))
         return false;
-    w->home = inet_home(ctx->inet, &w->local, &w->remote);
+    w->home = inet_home(ctx->control->inet, &w->local, &w->remote);
     w->task.fn = look_at_path;
-    reactor_post(reactor_at(ctx->env, w->home), &w->task);
+    reactor_post(reactor_at(ctx->control->env, w->home), &w->task);
     return true;
 }

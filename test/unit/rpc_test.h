@@ -19,7 +19,8 @@
 #include "rpc/methods/timed.h"
 
 static struct lnet_node *node;
-static struct rpc_ctx ctx;
+static struct controller control;
+static struct rpc_ctx ctx = {.control = &control};
 static struct jrpc engine = {
     .methods = rpc_method_table, .handlers = rpc_handlers, .started = true, .ctx = &ctx};
 static struct jrpc_session session;
@@ -115,9 +116,9 @@ static void take(void *arg, const char *text, size_t len)
     answer = value;
 }
 
-static void note_shutdown(void *arg, unsigned drain_s)
+static void note_shutdown(struct controller *c, unsigned drain_s)
 {
-    assert_ptr_equal(arg, &ctx);
+    assert_ptr_equal(c, &control);
     drain = drain_s;
 }
 
@@ -177,16 +178,16 @@ static int setup(void **state)
     add_ni("10.1.0.1@tcp1", "");
     add_ni("10.0.0.2@tcp", "eth0");
     assert_int_equal(lnet_node_start(node, &err), 0);
-    ctx = (struct rpc_ctx){.node = node,
-                           .env = env,
-                           .running = make_document(),
-                           .drain_s = 9,
-                           .start_us = reactor_now_us(),
-                           .shutdown = note_shutdown,
-                           .shutdown_arg = &ctx};
-    rpc_running_start(&ctx);
+    ctx = (struct rpc_ctx){.control = &control};
+    control = (struct controller){.node = node,
+                                  .env = env,
+                                  .running = make_document(),
+                                  .drain_s = 9,
+                                  .start_us = reactor_now_us(),
+                                  .shutdown = note_shutdown};
     assert_int_equal(rpc_events_start(&ctx), 0);
-    rpc_events_watch(&ctx);
+    control_apply_start(&control);
+    control_enter(&control, CONTROL_STARTED);
     notes = json_array();
     jrpc_session_init(&session, &engine, take, NULL);
     session.role = JRPC_ADMIN;
@@ -203,7 +204,7 @@ static int teardown(void **state)
     RUN_UNTIL(stopped);
     rpc_timed_stop(&ctx);
     rpc_events_stop(&ctx);
-    cfg_running_free(ctx.running);
+    cfg_running_free(control.running);
     lnet_node_destroy(node);
     reactor_env_destroy(env);
     return 0;

@@ -15,8 +15,8 @@ static int begin(void **state)
 {
     setup(state);
     eth_begin();
-    ctx.inet = &eth.inet;
-    ctx.tcp = &eth.tcp;
+    control.inet = &eth.inet;
+    control.tcp = &eth.tcp;
     frames = rte_pktmbuf_pool_create("frames", 255, 0, PKT_PRIV, 2048, SOCKET_ID_ANY);
     assert_non_null(frames);
     return 0;
@@ -316,9 +316,9 @@ static void test_rpc_ends(void **state)
     reactor_test_clock(UINT64_MAX);
     snprintf(params, sizeof(params), "[\"%s\"]", id);
     fails("capture_get", params, -ENOENT, "id");
-    ctx.inet = NULL;
+    control.inet = NULL;
     fails("capture_start", "", -ENODEV, NULL);
-    ctx.inet = &eth.inet;
+    control.inet = &eth.inet;
     start("", id); /* left to the end of the program */
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/millraced/daemon_internal.h"
+#include "control/controller_internal.h"
 #include "lib/base/err.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -24,7 +24,7 @@ size_t __sanitizer_get_current_allocated_bytes(void); /* gcc has no header for i
 
 static int reactors;
 static struct cfg *cfg;
-static struct daemon_memory m;
+static struct control_memory m;
 static struct err err;
 
 static void parse_all(const char *text)
@@ -50,7 +50,7 @@ static int plan(const char *text, size_t ram)
 {
     parse(text);
     err.message[0] = '\0';
-    return daemon_memory(cfg, ram, &m, &err);
+    return control_memory(cfg, ram, &m, &err);
 }
 
 /* The plan of what must be possible. */
@@ -58,7 +58,7 @@ static void good(const char *text, size_t ram)
 {
     if (plan(text, ram) != 0)
         fail_msg("%s: %s", text, err.message);
-    assert_true(m.node.landing + m.env.eal <= m.eal * DAEMON_MIB);
+    assert_true(m.node.landing + m.env.eal <= m.eal * CONTROL_MIB);
     assert_true((size_t)m.node.buffers[LNET_POOL_LARGE] * MEM_LANDING_SLOT +
                     (size_t)m.node.buffers[LNET_POOL_SMALL] * LNET_SMALL_BUFFER <=
                 m.node.landing);
@@ -93,7 +93,7 @@ static void test_counts(void **state)
     is(30, 60, 90);
     assert_true(m.eal >= 90 && m.eal < 90 + 8);
     /* what is asked for by number is not limited by the size of the machine */
-    good("buffers: {small: 60, large: 90}", 128 * DAEMON_MIB);
+    good("buffers: {small: 60, large: 90}", 128 * CONTROL_MIB);
     is(2048, 60, 90);
     assert_int_equal(m.unlimited, 0);
 }
@@ -101,7 +101,7 @@ static void test_counts(void **state)
 static void test_quarter(void **state)
 {
     for (size_t ram = 256; ram <= 4096; ram += 77) {
-        good("", ram * DAEMON_MIB);
+        good("", ram * CONTROL_MIB);
         assert_int_equal(m.unlimited, even(1024) + 64 + 2);
         assert_true(m.eal <= ram / 4);
         assert_true(m.eal >= ram / 4 - 2 * (unsigned)reactors - 2); /* and makes use of it */
@@ -109,20 +109,20 @@ static void test_quarter(void **state)
         assert_true(m.node.buffers[LNET_POOL_LARGE] < 1024);
         assert_true(m.node.buffers[LNET_POOL_SMALL] < 16384);
     }
-    good("", 4400 * DAEMON_MIB);
+    good("", 4400 * CONTROL_MIB);
     assert_int_equal(m.unlimited, 0);
 }
 
 /* Beside what was asked for by number the others have the rest of the quarter, or the fewest. */
 static void test_quarter_and_counts(void **state)
 {
-    good("buffers: {small: 6400}", 2048 * DAEMON_MIB);
+    good("buffers: {small: 6400}", 2048 * CONTROL_MIB);
     is(2048, 6400, m.node.buffers[LNET_POOL_LARGE]);
     assert_in_range(m.node.buffers[LNET_POOL_LARGE], 460, 512 - 25);
-    good("buffers: {large: 1000}", 2048 * DAEMON_MIB);
+    good("buffers: {large: 1000}", 2048 * CONTROL_MIB);
     is(2048, LNET_POOL_MIN * (unsigned)reactors, 1000);
     assert_int_equal(m.unlimited, even(1000) + 64 + 2);
-    good("", 4 * DAEMON_MIB);
+    good("", 4 * CONTROL_MIB);
     is(2048, LNET_POOL_MIN * (unsigned)reactors, LNET_POOL_MIN * (unsigned)reactors);
 }
 
@@ -200,9 +200,9 @@ static void good_ports(const char *text, size_t ram)
     good(text, ram);
     assert_int_equal(m.devices, 2);
     assert_true(m.segments >= lnet_segments_least((unsigned)reactors));
-    assert_true(m.port_buffers >= m.segments + 4 * DAEMON_MIB);
+    assert_true(m.port_buffers >= m.segments + 4 * CONTROL_MIB);
     assert_true(m.ports >= 2 * m.port_buffers);
-    assert_true(m.node.landing + m.env.eal + m.ports <= m.eal * DAEMON_MIB);
+    assert_true(m.node.landing + m.env.eal + m.ports <= m.eal * CONTROL_MIB);
     assert_true(m.ports_heap > 0);
 }
 
@@ -228,16 +228,16 @@ static void test_ports(void **state)
 /* Segments by number; as buffers that are written they are kept, or refused. */
 static void test_segments(void **state)
 {
-    unsigned least = (unsigned)(lnet_segments_least((unsigned)reactors) / DAEMON_MIB) + 1;
+    unsigned least = (unsigned)(lnet_segments_least((unsigned)reactors) / CONTROL_MIB) + 1;
     char text[512], want[64];
 
     good_ports("millrace: {segments: 600, " PORTS "}", 64 * GIB);
-    assert_int_equal(m.segments, 600 * DAEMON_MIB);
+    assert_int_equal(m.segments, 600 * CONTROL_MIB);
     good_ports("millrace: {segments: 600, " PORTS "}", 2 * GIB);
-    assert_int_equal(m.segments, 600 * DAEMON_MIB);
+    assert_int_equal(m.segments, 600 * CONTROL_MIB);
     snprintf(text, sizeof(text), "millrace: {segments: %u, memory: 400, " PORTS "}", least);
     good_ports(text, 64 * GIB);
-    assert_int_equal(m.segments, least * DAEMON_MIB);
+    assert_int_equal(m.segments, least * CONTROL_MIB);
     assert_int_equal(m.eal, 400);
     assert_int_equal(plan("millrace: {segments: 1, " PORTS "}", 64 * GIB), -ENOMEM);
     snprintf(want, sizeof(want), "segments: 1.0 MiB are too little for %d threads", reactors);
@@ -252,12 +252,12 @@ static void test_segments(void **state)
 static void test_ports_quarter(void **state)
 {
     for (size_t ram = 2048; ram <= 8192; ram += 307) {
-        good_ports("millrace: {" PORTS "}", ram * DAEMON_MIB);
+        good_ports("millrace: {" PORTS "}", ram * CONTROL_MIB);
         assert_true(m.eal <= ram / 4 || m.unlimited == 0);
         if (m.unlimited)
             assert_true(m.eal + 6 * (unsigned)reactors + 6 >= ram / 4); /* and use is made of it */
     }
-    good_ports("millrace: {" PORTS "}", 16 * DAEMON_MIB);
+    good_ports("millrace: {" PORTS "}", 16 * CONTROL_MIB);
     is(2048, LNET_POOL_MIN * (unsigned)reactors, LNET_POOL_MIN * (unsigned)reactors);
 }
 
@@ -276,7 +276,7 @@ static void test_ports_any_memory(void **state)
         good_ports(text, 64 * GIB);
         assert_int_equal(m.eal, mib);
         /* Devices have half of what there is, unless the least takes more. */
-        assert_true(2 * m.port_buffers <= (size_t)mib * DAEMON_MIB / 2 + 8 * DAEMON_MIB ||
+        assert_true(2 * m.port_buffers <= (size_t)mib * CONTROL_MIB / 2 + 8 * CONTROL_MIB ||
                     m.segments == lnet_segments_least((unsigned)reactors));
     }
     assert_true(fit > 20);
@@ -306,15 +306,15 @@ static void test_port_opts(void **state)
     struct port_opts opts;
 
     parse("millrace: {" PORTS "}");
-    assert_true(daemon_port_opts(cfg, 0, &opts));
+    assert_true(control_port_opts(cfg, 0, &opts));
     assert_string_equal(opts.name, "p0");
     assert_int_equal(opts.mtu, 0);
-    assert_true(daemon_port_opts(cfg, 1, &opts));
+    assert_true(control_port_opts(cfg, 1, &opts));
     assert_string_equal(opts.name, "p1");
     assert_string_equal(opts.device, "p1");
     assert_int_equal(opts.mtu, 9000);
     assert_int_equal(opts.reactors, reactors);
-    assert_false(daemon_port_opts(cfg, 2, &opts));
+    assert_false(control_port_opts(cfg, 2, &opts));
 }
 
 /* ---- warnings ---- */
@@ -331,7 +331,7 @@ static const char *warnings(const char *text, size_t ram)
 {
     good(text, ram);
     said[0] = '\0';
-    daemon_memory_warn(cfg, &m, note);
+    control_memory_warn(cfg, &m, note);
     return said;
 }
 
@@ -354,7 +354,7 @@ static void test_o2ib(void **state)
                  "{nid: 10.0.0.3@o2ib}]}]",
                  nis[i]);
         parse_all(text);
-        assert_int_equal(daemon_memory(cfg, 64 * GIB, &m, &err), 0);
+        assert_int_equal(control_memory(cfg, 64 * GIB, &m, &err), 0);
         assert_int_equal(m.o2ib, 3);
         per_conn[i] = m.verbs.per_conn;
     }
@@ -370,7 +370,7 @@ static size_t per_conn_of(const char *tunables)
              "net: [{net type: o2ib, local NI(s): [{nid: 10.0.0.1@o2ib, tunables: {%s}}]}]",
              tunables);
     parse_all(text);
-    assert_int_equal(daemon_memory(cfg, 64 * GIB, &m, &err), 0);
+    assert_int_equal(control_memory(cfg, 64 * GIB, &m, &err), 0);
     return m.verbs.per_conn;
 }
 
@@ -429,7 +429,7 @@ static size_t heap(void)
 /* Within a tenth and 1 MiB of what was said. */
 static void near(const char *what, size_t taken, size_t computed)
 {
-    size_t off = computed / 10 + DAEMON_MIB;
+    size_t off = computed / 10 + CONTROL_MIB;
 
     if (taken + off < computed || taken > computed + off)
         fail_msg("%s: %zu bytes taken, %zu computed", what, taken, computed);
@@ -453,14 +453,14 @@ static void test_taken(void **state)
         fail_msg("%s", err.message);
     near("reactors", heap() - before, m.env.heap);
     before = heap();
-    daemon_node_opts(cfg, &opts);
+    control_node_opts(cfg, &opts);
     opts.env = env;
     opts.memory = m.for_buffers;
     if (lnet_node_create(&opts, &node, &err) != 0)
         fail_msg("%s", err.message);
     near("node", heap() - before, m.node.tables);
     before = heap();
-    daemon_sock_opts(cfg, &sock_opts);
+    control_sock_opts(cfg, &sock_opts);
     sock = lnd_sock_new(&sock_opts);
     assert_non_null(sock);
     assert_int_equal(lnet_lnd_register(node, &lnd_sock_ops, sock), 0);
@@ -481,7 +481,7 @@ static void test_verbs_opts(void **state)
     parse("millrace: {min_reconnect: 3, max_reconnect: 7, verbs: {service: 1001, keepalive: 11, "
           "retry_count: 2, rnr_retry_count: 4, require_privileged_port: true, "
           "use_privileged_port: false, max_connections: 99}}\n");
-    daemon_verbs_opts(cfg, &o);
+    control_verbs_opts(cfg, &o);
     assert_int_equal(o.min_reconnect, 3);
     assert_int_equal(o.max_reconnect, 7);
     assert_int_equal(o.service, 1001);

@@ -23,8 +23,8 @@ static int begin(void **state)
 {
     setup(state);
     eth_begin();
-    ctx.inet = &eth.inet;
-    ctx.tcp = &eth.tcp;
+    control.inet = &eth.inet;
+    control.tcp = &eth.tcp;
     return 0;
 }
 
@@ -37,8 +37,8 @@ static int finish(void **state)
 /* A node without ports answers all the same. */
 static void test_none(void **state)
 {
-    ctx.inet = NULL;
-    ctx.tcp = NULL;
+    control.inet = NULL;
+    control.tcp = NULL;
     assert_int_equal(json_array_size(at(checked("port_get", ""), "port")), 0);
     assert_int_equal(json_array_size(at(checked("arp_get", ""), "arp")), 0);
     assert_int_equal(json_array_size(at(checked("tcp_get", ""), "tcp")), 0);
@@ -50,8 +50,8 @@ static void test_none(void **state)
     assert_int_equal(NUMBER(checked("tamper_clear", ""), "removed"), 0);
     fails("port_get", "[\"eth0\"]", -ENOENT, "port");
     fails("tamper_set", "{\"port\":\"eth0\",\"loss\":1}", -ENOENT, "port");
-    ctx.inet = &eth.inet;
-    ctx.tcp = &eth.tcp;
+    control.inet = &eth.inet;
+    control.tcp = &eth.tcp;
 }
 
 static void test_port(void **state)
@@ -265,12 +265,12 @@ static void test_captured(void **state)
     eth.drops[PKT_DROP_TCP_CSUM] = 77;
     assert_int_equal(NUMBER(captured("pkt_drops.tcp_csum"), "0/after"), 77);
     assert_int_equal(json_array_size(captured("pkt_drops.*")), PKT_DROP_COUNT - 1);
-    ctx.inet = NULL;
-    ctx.tcp = NULL;
+    control.inet = NULL;
+    control.tcp = NULL;
     assert_int_equal(json_array_size(captured("port.*")), 0);
     assert_int_equal(json_array_size(captured("pkt_drops.*")), 0);
-    ctx.inet = &eth.inet;
-    ctx.tcp = &eth.tcp;
+    control.inet = &eth.inet;
+    control.tcp = &eth.tcp;
 }
 
 /* ---- why, over a port ---- */

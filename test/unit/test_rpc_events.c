@@ -36,7 +36,7 @@ static void post(enum lnet_event_kind kind, const char *nid, const char *cause)
 static uint64_t heard; /* by the listener */
 static json_t *heard_last;
 
-static void listen(void *arg, const json_t *event, uint64_t missed)
+static void note_event(void *arg, const json_t *event, uint64_t missed)
 {
     assert_ptr_equal(arg, &heard);
     heard += 1 + missed;
@@ -50,7 +50,7 @@ static int begin(void **state)
     backlog = 0;
     session.backlog = tell_backlog;
     heard = 0;
-    rpc_events_listen(&ctx, listen, &heard);
+    rpc_events_listen(&ctx, note_event, &heard);
     return 0;
 }
 

@@ -31,9 +31,9 @@ static void test_shutdown(void **state)
 
 static int started; /* what the next start returns */
 
-static int note_start(void *arg, struct err *err)
+static int note_start(struct controller *c, struct err *err)
 {
-    assert_ptr_equal(arg, &started);
+    assert_ptr_equal(c, &control);
     err_text(err, "there is no interface eth9");
     engine.started = started == 0;
     return started;
@@ -45,8 +45,7 @@ static void test_start(void **state)
     engine.started = false;
     fails("net_get", "", -EAGAIN, NULL);
     result("version", "");
-    ctx.start = note_start;
-    ctx.start_arg = &started;
+    control.start = note_start;
     started = -ENODEV;
     fails("start", "", -ENODEV, NULL);
     IS(answer, "error/message", "there is no interface eth9");
@@ -654,7 +653,7 @@ static void test_configured_peers(void **state)
 {
     struct lnet_peer_ni *known = make_peer("10.0.2.1@tcp"), *other = make_peer("10.0.2.9@tcp");
     unsigned others = (unsigned)json_array_size(at(result("peer_get", ""), "peer")) - 1, i;
-    struct cfg_running *was = ctx.running;
+    struct cfg_running *was = control.running;
     struct cfg *cfg = cfg_new();
     struct lnet_nid nid, second;
     struct cfg_peer *peer;
@@ -672,8 +671,8 @@ static void test_configured_peers(void **state)
     assert_int_equal(nid_parse("10.0.2.1@tcp", &second), 0);
     peer = cfg_add_peer(cfg, &nid, true, 0);
     assert_true(peer && cfg_peer_add_nid(peer, &nid) && cfg_peer_add_nid(peer, &second));
-    ctx.running = cfg_running_new(cfg, NULL);
-    assert_non_null(ctx.running);
+    control.running = cfg_running_new(cfg, NULL);
+    assert_non_null(control.running);
     assert_int_equal(NUMBER(result("global_get", ""), "transaction_timeout"), 50);
     assert_int_equal(NUMBER(result("global_get", ""), "lnd_timeout"), 16);
     walk("peer_get", "peer", 2000, others + 11, 2, "primary nid", NULL);
@@ -700,8 +699,8 @@ static void test_configured_peers(void **state)
     fails("peer_get", "{\"cursor\":\"c.-1\"}", -32602, "cursor");
     fails("peer_get", "{\"cursor\":\"c.1x\"}", -32602, "cursor");
     fails("peer_get", "{\"cursor\":\"c.99999999999\"}", -32602, "cursor");
-    cfg_running_free(ctx.running);
-    ctx.running = was;
+    cfg_running_free(control.running);
+    control.running = was;
     drop_peer(known);
     drop_peer(other);
 }

@@ -6,10 +6,10 @@
 
 #include <arpa/inet.h>
 
+#include "control/absent.h"
 #include "lib/lnd_eth/socklnd/sock_drops.h"
 #include "lib/lnd_verbs/ib_drops.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
-#include "rpc/methods/absent.h"
 #include "test/drops_test.h"
 #include "test/unit/rpc_check.h"
 
@@ -109,14 +109,14 @@ static bool ib_memory(void *arg, struct rdma_counters *out)
     return arg;
 }
 
-static const struct rpc_verbs verbs = {ib_info, ib_counters, ib_conns, ib_memory};
+static const struct control_verbs verbs = {ib_info, ib_counters, ib_conns, ib_memory};
 static struct lnd_ops ib;
 
 /* ---- around the tests: a document with an o2ib NI and a route through it ---- */
 
 static struct lnet_ni_conf absent_conf(void)
 {
-    return cfg_running_get(ctx.running)->ni[0].conf;
+    return cfg_running_get(control.running)->ni[0].conf;
 }
 
 static int begin(void **state)
@@ -135,16 +135,16 @@ static int begin(void **state)
 
     assert_int_equal(cfg_parse("document", text, strlen(text), &cfg, &report), 0);
     cfg_report_free(&report);
-    cfg_running_free(ctx.running);
-    ctx.running = cfg_running_new(cfg, NULL);
-    ctx.verbs = &verbs;
+    cfg_running_free(control.running);
+    control.running = cfg_running_new(cfg, NULL);
+    control.verbs = &verbs;
     conf = absent_conf();
     no_device = true;
-    assert_true(rpc_absent_may(conf.net, -ENODEV));
-    assert_int_equal(rpc_absent_add(&ctx, &conf, "this host has no RDMA device"), 0);
-    assert_true(rpc_absent_net(&ctx, conf.net));
-    assert_int_equal(rpc_absent_route(&ctx, &cfg->route[0].conf), 0);
-    rpc_running_start(&ctx);
+    assert_true(control_absent_may(conf.net, -ENODEV));
+    assert_int_equal(control_absent_add(&control, &conf, "this host has no RDMA device"), 0);
+    assert_true(control_absent_net(&control, conf.net));
+    assert_int_equal(control_absent_route(&control, &cfg->route[0].conf), 0);
+    control_apply_start(&control);
     return 0;
 }
 
@@ -154,8 +154,8 @@ static int end(void **state)
     call("net_del", "{\"net\":\"o2ib\"}");
     call("net_del", "{\"net\":\"o2ib1\"}");
     call("route_del", "{\"net\":\"o2ib9\",\"gateway\":\"10.0.0.9@tcp\"}");
-    rpc_absent_clear(&ctx);
-    ctx.verbs_arg = NULL;
+    control_absent_clear(&control);
+    control.verbs_arg = NULL;
     return 0;
 }
 
@@ -194,11 +194,11 @@ static void test_which(void **state)
 {
     lnet_net_t o2ib = LNET_NET(LNET_LND_O2IB, 3), tcp = LNET_NET(LNET_LND_SOCK, 0);
 
-    assert_true(rpc_absent_may(o2ib, -EADDRNOTAVAIL));
-    assert_false(rpc_absent_may(o2ib, -EINVAL));
-    assert_false(rpc_absent_may(o2ib, 0));
-    assert_false(rpc_absent_may(tcp, -ENODEV));
-    assert_false(rpc_absent_net(&ctx, tcp));
+    assert_true(control_absent_may(o2ib, -EADDRNOTAVAIL));
+    assert_false(control_absent_may(o2ib, -EINVAL));
+    assert_false(control_absent_may(o2ib, 0));
+    assert_false(control_absent_may(tcp, -ENODEV));
+    assert_false(control_absent_net(&control, tcp));
 }
 
 static void test_shown(void **state)
@@ -294,7 +294,7 @@ static void test_device(void **state)
     assert_null(json_object_get(at(checked("net_get", "[\"tcp\"]"), "net/0/local NI(s)/0/lnd "
                                                                     "tunables"),
                                 "concurrent_sends"));
-    ctx.verbs_arg = &ctx;
+    control.verbs_arg = &ctx;
     r = checked("verbs_get", "");
     assert_int_equal(json_array_size(at(r, "verbs")), 1);
     IS(r, "verbs/0/nid", "10.2.0.1@o2ib");
@@ -354,7 +354,7 @@ static void test_conns(void **state)
     r = checked("verbs_get", "{\"net\":\"o2ib1\",\"conns\":true}");
     assert_int_equal(json_array_size(at(r, "verbs")), 1);
     assert_int_equal(json_array_size(at(r, "verbs/0/connections")), 3);
-    ctx.verbs = NULL; /* a program without the driver */
+    control.verbs = NULL; /* a program without the driver */
     assert_int_equal(json_array_size(at(checked("verbs_get", ""), "verbs")), 0);
 }
 

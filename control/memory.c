@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "app/millraced/daemon_internal.h"
+#include "control/controller_internal.h"
 #include "lib/base/err.h"
 
 #define RAM_PART     4   /* of the machine's RAM: the part that defaults take at most */
@@ -17,14 +17,14 @@
 #define AHEAD_PART   8   /* of the segments, more: what comes before a connection has a grant … */
 #define AHEAD_LEAST  4u  /* … MiB */
 
-size_t daemon_ram(void)
+size_t control_ram(void)
 {
     return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 static unsigned mib_up(size_t bytes)
 {
-    return (unsigned)((bytes + DAEMON_MIB - 1) / DAEMON_MIB);
+    return (unsigned)((bytes + CONTROL_MIB - 1) / CONTROL_MIB);
 }
 
 /* ---- ports ---- */
@@ -35,7 +35,7 @@ static size_t port_buffers(size_t segments)
 {
     size_t ahead = segments / AHEAD_PART;
 
-    return segments + (ahead > AHEAD_LEAST * DAEMON_MIB ? ahead : AHEAD_LEAST * DAEMON_MIB);
+    return segments + (ahead > AHEAD_LEAST * CONTROL_MIB ? ahead : AHEAD_LEAST * CONTROL_MIB);
 }
 
 /* EAL memory of all ports, and of TCP over them, with so much for segments. */
@@ -49,17 +49,17 @@ static size_t ports_take(const struct cfg *cfg, size_t segments)
     if (!cfg->port_count)
         return 0;
     for (unsigned i = 0; i < cfg->port_count; i++) {
-        if (!daemon_port_opts(cfg, i, &port))
+        if (!control_port_opts(cfg, i, &port))
             continue;
         port.buffer_bytes = port_buffers(segments);
         sum += port_memory(&port);
     }
-    daemon_tcp_opts(cfg, &tcp);
+    control_tcp_opts(cfg, &tcp);
     tcp_memory(&tcp, cfg_reactor_count(cfg), &own);
     return sum + own.eal;
 }
 
-static void ports_plan(const struct cfg *cfg, struct daemon_memory *m)
+static void ports_plan(const struct cfg *cfg, struct control_memory *m)
 {
     struct port_opts port;
     struct tcp_opts tcp;
@@ -68,14 +68,14 @@ static void ports_plan(const struct cfg *cfg, struct daemon_memory *m)
     if (!cfg->port_count)
         return;
     for (unsigned i = 0; i < cfg->port_count; i++)
-        m->devices += daemon_port_opts(cfg, i, &port);
-    daemon_tcp_opts(cfg, &tcp);
+        m->devices += control_port_opts(cfg, i, &port);
+    control_tcp_opts(cfg, &tcp);
     tcp_memory(&tcp, m->reactors, &own);
-    m->ports_heap = own.heap + inet_memory(m->reactors, daemon_neighbours(cfg));
+    m->ports_heap = own.heap + inet_memory(m->reactors, control_neighbours(cfg));
 }
 
 /* Segments where the configuration does not say how much, of so much for buffers and ports. */
-static size_t segments_of(const struct daemon_memory *m, size_t all)
+static size_t segments_of(const struct control_memory *m, size_t all)
 {
     size_t part = all / SEGMENT_PART, least = lnet_segments_least(m->reactors);
     size_t most = m->devices ? all / PORTS_PART / m->devices / (AHEAD_PART + 1) * AHEAD_PART : 0;
@@ -87,12 +87,12 @@ static size_t segments_of(const struct daemon_memory *m, size_t all)
 /* ---- o2ib ---- */
 
 /* Connections are as large as those of the NI whose are the largest. */
-static void verbs_plan(const struct cfg *cfg, struct daemon_memory *m)
+static void verbs_plan(const struct cfg *cfg, struct control_memory *m)
 {
     struct verbs_opts opts;
     unsigned i;
 
-    daemon_verbs_opts(cfg, &opts);
+    control_verbs_opts(cfg, &opts);
     for (i = 0; i < cfg->ni_count; i++) {
         const struct lnet_ni_conf *ni = &cfg->ni[i].conf;
         size_t most = m->verbs.per_conn;
@@ -116,7 +116,7 @@ struct plan {
 
 /* A node's plan with so much memory for buffers (0 = what they take) and segments, and all that
  * goes with it. */
-static int plan(const struct plan *p, size_t for_buffers, size_t segments, struct daemon_memory *m,
+static int plan(const struct plan *p, size_t for_buffers, size_t segments, struct control_memory *m,
                 struct err *err)
 {
     struct lnet_node_opts o = p->opts;
@@ -135,13 +135,13 @@ static int plan(const struct plan *p, size_t for_buffers, size_t segments, struc
     return 0;
 }
 
-static size_t segments_least(const struct plan *p, const struct daemon_memory *m)
+static size_t segments_least(const struct plan *p, const struct control_memory *m)
 {
     return p->opts.segments ? p->opts.segments : lnet_segments_least(m->reactors);
 }
 
 /* What the counts take, with a part of that for segments. */
-static int plan_counts(const struct plan *p, struct daemon_memory *m, struct err *err)
+static int plan_counts(const struct plan *p, struct control_memory *m, struct err *err)
 {
     size_t least = segments_least(p, m), part;
     int rc = plan(p, 0, least, m, err);
@@ -149,13 +149,13 @@ static int plan_counts(const struct plan *p, struct daemon_memory *m, struct err
     if (rc != 0 || !m->devices || p->opts.segments)
         return rc;
     part = m->node.landing / SEGMENT_PART;
-    if (part < m->reactors * SEGMENT_FEW * DAEMON_MIB)
-        part = m->reactors * SEGMENT_FEW * DAEMON_MIB;
+    if (part < m->reactors * SEGMENT_FEW * CONTROL_MIB)
+        part = m->reactors * SEGMENT_FEW * CONTROL_MIB;
     return part > least ? plan(p, 0, part, m, err) : 0;
 }
 
 /* The least that a node with the counts given takes: of those left out, the fewest. */
-static int plan_least(const struct plan *p, struct daemon_memory *m, struct err *err)
+static int plan_least(const struct plan *p, struct control_memory *m, struct err *err)
 {
     struct plan least = *p;
 
@@ -167,7 +167,8 @@ static int plan_least(const struct plan *p, struct daemon_memory *m, struct err 
 }
 
 /* All of `bytes` but what DPDK takes: a part for ports, the rest for buffers. */
-static int plan_within(const struct plan *p, size_t bytes, struct daemon_memory *m, struct err *err)
+static int plan_within(const struct plan *p, size_t bytes, struct control_memory *m,
+                       struct err *err)
 {
     size_t fixed = m->env.eal + ports_take(p->cfg, 0), least = segments_least(p, m), segments, take;
 
@@ -186,10 +187,10 @@ static int plan_within(const struct plan *p, size_t bytes, struct daemon_memory 
 }
 
 /* `memory:` says how much. Where it is too little, *m is what it would have to be. */
-static int plan_fixed(const struct plan *p, struct daemon_memory *m, struct err *err)
+static int plan_fixed(const struct plan *p, struct control_memory *m, struct err *err)
 {
     const struct cfg *cfg = p->cfg;
-    size_t all = (size_t)cfg->memory * DAEMON_MIB;
+    size_t all = (size_t)cfg->memory * CONTROL_MIB;
     struct err reason = {.message = "nothing is left for buffers"}, ignored;
     char more[64] = "", ports[64] = "";
     unsigned least = 0;
@@ -216,12 +217,12 @@ static int plan_fixed(const struct plan *p, struct daemon_memory *m, struct err 
 
 /* What the counts take. Counts left out are the defaults, as far as all of it is within a part of
  * the machine's RAM. */
-static int plan_computed(const struct plan *p, struct daemon_memory *m, struct err *err)
+static int plan_computed(const struct plan *p, struct control_memory *m, struct err *err)
 {
-    size_t part = m->ram / RAM_PART / DAEMON_MIB * DAEMON_MIB, least;
+    size_t part = m->ram / RAM_PART / CONTROL_MIB * CONTROL_MIB, least;
     int rc = plan_counts(p, m, err);
 
-    if (rc != 0 || (p->opts.small && p->opts.large) || m->eal * DAEMON_MIB <= part)
+    if (rc != 0 || (p->opts.small && p->opts.large) || m->eal * CONTROL_MIB <= part)
         return rc;
     m->unlimited = m->eal;
     rc = plan_least(p, m, err);
@@ -233,7 +234,7 @@ static int plan_computed(const struct plan *p, struct daemon_memory *m, struct e
     return plan(p, least, segments_least(p, m), m, err);
 }
 
-int daemon_memory(const struct cfg *cfg, size_t ram, struct daemon_memory *m, struct err *err)
+int control_memory(const struct cfg *cfg, size_t ram, struct control_memory *m, struct err *err)
 {
     struct plan p = {.cfg = cfg};
     struct sock_opts sock;
@@ -242,9 +243,9 @@ int daemon_memory(const struct cfg *cfg, size_t ram, struct daemon_memory *m, st
     memset(m, 0, sizeof(*m));
     m->reactors = cfg_reactor_count(cfg);
     m->ram = ram;
-    daemon_node_opts(cfg, &p.opts);
-    p.opts.segments = (size_t)cfg->segments * DAEMON_MIB;
-    daemon_sock_opts(cfg, &sock);
+    control_node_opts(cfg, &p.opts);
+    p.opts.segments = (size_t)cfg->segments * CONTROL_MIB;
+    control_sock_opts(cfg, &sock);
     reactor_memory(m->reactors, 0, cfg->hugepages, &m->env);
     ports_plan(cfg, m);
     lnd_sock_memory(&sock, m->reactors, m->devices > 0, &m->tcp);
@@ -271,8 +272,8 @@ __attribute__((format(printf, 2, 3))) static void warn(void (*say)(const char *t
     say(text);
 }
 
-void daemon_memory_warn(const struct cfg *cfg, const struct daemon_memory *m,
-                        void (*say)(const char *text))
+void control_memory_warn(const struct cfg *cfg, const struct control_memory *m,
+                         void (*say)(const char *text))
 {
     static const char *const names[LNET_POOLS] = {"tiny", "small", "large"};
     unsigned wanted = 2 * cfg_gateway_count(cfg);
@@ -284,7 +285,7 @@ void daemon_memory_warn(const struct cfg *cfg, const struct daemon_memory *m,
                  "buffers: %s: %u is fewer than %u for each of %u threads (2 for each gateway): "
                  "routers in line may stall up to buffer_wait; write %u or more",
                  names[i], m->node.buffers[i], wanted, m->reactors, wanted * m->reactors);
-    if (m->eal > m->ram / DAEMON_MIB)
+    if (m->eal > m->ram / CONTROL_MIB)
         warn(say, "memory: %u MiB are needed, but this machine has %zu MiB in all", m->eal,
-             m->ram / DAEMON_MIB);
+             m->ram / CONTROL_MIB);
 }

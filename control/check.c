@@ -1,127 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a configuration makes: options of the node and of drivers, `--check`. */
-#include <limits.h>
+/* Prints what would run by a configuration: `millraced --check`. */
 #include <stdio.h>
 #include <string.h>
 
-#include "app/millraced/daemon_internal.h"
+#include "control/controller_internal.h"
 #include "lib/base/err.h"
-
-static const struct lnd_ops *const drivers[] = {&lnd_sock_ops, &lnd_verbs_ops};
-
-const struct lnd_ops *daemon_driver(lnet_net_t net)
-{
-    for (unsigned i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
-        if (drivers[i]->type == net >> 16)
-            return drivers[i];
-    return NULL;
-}
-
-static enum lnet_source_check source_check(const struct cfg *cfg)
-{
-    switch (cfg->source_check) {
-    case CFG_SOURCE_STRICT:
-        return LNET_SOURCE_STRICT;
-    case CFG_SOURCE_OFF:
-        return LNET_SOURCE_OFF;
-    default:
-        return LNET_SOURCE_NET;
-    }
-}
-
-void daemon_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts)
-{
-    *opts = (struct lnet_node_opts){
-        .routing = cfg->routing,
-        .tiny = (unsigned)cfg->tiny,
-        .small = (unsigned)cfg->small,
-        .large = (unsigned)cfg->large,
-        .max_peers = (unsigned)cfg->max_peers,
-        .check_interval = (unsigned)cfg->check_interval,
-        .ping_timeout = (unsigned)cfg->ping_timeout,
-        .egress_share = (unsigned)cfg->egress_share,
-        .buffer_wait = (unsigned)cfg->buffer_wait,
-        .source_check = source_check(cfg),
-    };
-}
-
-void daemon_sock_opts(const struct cfg *cfg, struct sock_opts *opts)
-{
-    _Static_assert((int)CFG_ACCEPT_SECURE == (int)SOCK_ACCEPT_SECURE &&
-                       (int)CFG_ACCEPT_ALL == (int)SOCK_ACCEPT_ALL &&
-                       (int)CFG_ACCEPT_NONE == (int)SOCK_ACCEPT_NONE,
-                   "the words of `accept` in the order of the driver");
-    *opts = SOCK_OPTS_DEFAULT;
-    opts->accept = (enum sock_accept)cfg->accept;
-    opts->accept_port = (uint16_t)cfg->accept_port;
-    opts->accept_timeout = (unsigned)cfg->accept_timeout;
-    opts->keepalive = (unsigned)cfg->keepalive;
-    opts->min_reconnect = (unsigned)cfg->min_reconnect;
-    opts->max_reconnect = (unsigned)cfg->max_reconnect;
-    opts->max_conns = (unsigned)cfg->max_connections;
-}
-
-void daemon_verbs_opts(const struct cfg *cfg, struct verbs_opts *opts)
-{
-    *opts = VERBS_OPTS_DEFAULT;
-    opts->service = (uint16_t)cfg->verbs_service;
-    opts->keepalive = (unsigned)cfg->verbs_keepalive;
-    opts->retry_count = (unsigned)cfg->verbs_retry_count;
-    opts->rnr_retry_count = (unsigned)cfg->verbs_rnr_retry_count;
-    opts->min_reconnect = (unsigned)cfg->min_reconnect;
-    opts->max_reconnect = (unsigned)cfg->max_reconnect;
-    opts->require_privileged_port = cfg->verbs_require_privileged_port;
-    opts->use_privileged_port = cfg->verbs_use_privileged_port;
-    opts->max_conns = (unsigned)cfg->verbs_max_connections;
-}
-
-void daemon_tcp_opts(const struct cfg *cfg, struct tcp_opts *opts)
-{
-    struct sock_opts sock;
-
-    daemon_sock_opts(cfg, &sock);
-    *opts = (struct tcp_opts){
-        .max_conns = sock.max_conns,
-        .cc = cfg->congestion == CFG_CONGESTION_NEWRENO ? "newreno" : "cubic",
-        .wscale_max = UINT_MAX,
-    };
-}
-
-unsigned daemon_neighbours(const struct cfg *cfg)
-{
-    return (unsigned)cfg->max_connections / 2;
-}
-
-bool daemon_port_opts(const struct cfg *cfg, unsigned index, struct port_opts *opts)
-{
-    const struct cfg_port *port = &cfg->port[index], *other;
-    int mtu = 0;
-
-    for (unsigned i = 0; i < cfg->port_count; i++) {
-        other = &cfg->port[i];
-        if (strcmp(cfg_port_device(port), cfg_port_device(other)) != 0)
-            continue;
-        if (i < index)
-            return false;
-        mtu = other->mtu > mtu ? other->mtu : mtu;
-    }
-    *opts = (struct port_opts){
-        .name = port->name,
-        .device = cfg_port_device(port),
-        .mtu = (unsigned)mtu,
-        .reactors = cfg_reactor_count(cfg),
-        .rx_queues = cfg_reactor_count(cfg),
-        .socket = -1,
-    };
-    return true;
-}
-
-/* ---- --check ---- */
 
 static bool print_ni(const struct cfg *cfg, const struct cfg_ni *ni)
 {
     const struct cfg_port *port = cfg_port_of(cfg, ni);
-    const struct lnd_ops *driver = daemon_driver(ni->conf.net);
+    const struct lnd_ops *driver = control_driver(ni->conf.net);
     char nid[LNET_NIDSTR_SIZE], net[LNET_NETSTR_SIZE];
 
     net_format(ni->conf.net, net);
@@ -174,10 +62,10 @@ static void print_route(const struct cfg_route *route)
 
 static double mib(size_t bytes)
 {
-    return (double)bytes / (double)DAEMON_MIB;
+    return (double)bytes / (double)CONTROL_MIB;
 }
 
-static void print_eal(const struct cfg *cfg, const struct daemon_memory *m)
+static void print_eal(const struct cfg *cfg, const struct control_memory *m)
 {
     size_t large = (size_t)m->node.buffers[LNET_POOL_LARGE] * MEM_LANDING_SLOT;
     size_t small = (size_t)m->node.buffers[LNET_POOL_SMALL] * LNET_SMALL_BUFFER;
@@ -205,7 +93,7 @@ static void print_eal(const struct cfg *cfg, const struct daemon_memory *m)
                mib(m->ram), m->unlimited);
 }
 
-static void print_heap(const struct cfg *cfg, const struct daemon_memory *m)
+static void print_heap(const struct cfg *cfg, const struct control_memory *m)
 {
     printf("    heap:  # MiB\n");
     printf("        node: %.1f  # descriptors of messages, %d peers, accounts of next hops\n",
@@ -230,7 +118,7 @@ static void print_heap(const struct cfg *cfg, const struct daemon_memory *m)
                mib(100 * m->verbs.per_conn));
 }
 
-static void print_memory(const struct cfg *cfg, const struct daemon_memory *m)
+static void print_memory(const struct cfg *cfg, const struct control_memory *m)
 {
     static const unsigned recommended[LNET_POOLS] = {512, 4096, 256}; /* lnet-core §4.9 */
     const unsigned *now = m->node.buffers, *most = m->node.most;
@@ -259,20 +147,20 @@ static void say_warning(const char *text)
 
 static bool check_memory(const struct cfg *cfg)
 {
-    struct daemon_memory m;
+    struct control_memory m;
     struct err err = {0};
-    int rc = daemon_memory(cfg, daemon_ram(), &m, &err);
+    int rc = control_memory(cfg, control_ram(), &m, &err);
 
     if (m.eal)
         print_memory(cfg, &m);
     if (rc == 0)
-        daemon_memory_warn(cfg, &m, say_warning);
+        control_memory_warn(cfg, &m, say_warning);
     else
         fprintf(stderr, "millraced: %s\n", err.message);
     return rc == 0;
 }
 
-int daemon_check(const struct cfg *cfg)
+int controller_check(const struct cfg *cfg)
 {
     static const char *const accept[] = {"secure", "all", "none"};
     bool ok = true;

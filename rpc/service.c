@@ -1,13 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What happens to the node and who changes what, in the log. Control thread. */
+/* Serves the methods for a controller, and logs events, clients and changes. */
+#include "rpc/service.h"
+#include "lib/base/err.h"
+
+#include <assert.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
-#include "app/millraced/daemon_internal.h"
 #include "lib/log/log.h"
+#include "rpc/engine/rpc_server.h"
+#include "rpc/methods/capture.h"
 #include "rpc/methods/events.h"
+#include "rpc/methods/methods.h"
+#include "rpc/methods/timed.h"
+
+struct rpc_service {
+    struct rpc_ctx ctx;
+    struct jrpc jrpc;
+    struct rpc_server *server;
+    struct control_listener listener;
+    unsigned calls; /* of clients, in flight */
+};
 
 /* Of parameters that are longer, a whole configuration, the log has the beginning. */
 #define PARAMS_MAX 400
@@ -36,7 +51,7 @@ static const char *member(const json_t *event, const char *key)
     return json_string_value(json_object_get(event, key));
 }
 
-static void log_one(void *arg, const json_t *event, uint64_t missed)
+static void log_event_row(void *arg, const json_t *event, uint64_t missed)
 {
     const char *type = member(event, "type");
     const json_t *reactor = json_object_get(event, "reactor");
@@ -58,14 +73,9 @@ static void log_one(void *arg, const json_t *event, uint64_t missed)
               LOG_S("msg", member(event, "text")));
 }
 
-void event_log_start(struct rpc_ctx *ctx)
-{
-    rpc_events_listen(ctx, log_one, NULL);
-}
-
 /* ---- clients ---- */
 
-void event_log_client(void *arg, enum rpc_client_event event, const struct rpc_peer *peer)
+static void log_client(void *arg, enum rpc_client_event event, const struct rpc_peer *peer)
 {
     bool usual = event == RPC_CLIENT_CONNECTED || event == RPC_CLIENT_CLOSED;
     char name[32];
@@ -76,7 +86,7 @@ void event_log_client(void *arg, enum rpc_client_event event, const struct rpc_p
               LOG_S("role", peer->role == JRPC_ADMIN ? "admin" : "read"));
 }
 
-void event_log_change(const struct jrpc_change *change)
+static void log_change(const struct jrpc_change *change)
 {
     char params[PARAMS_MAX + 4] = "", code[24];
 
@@ -89,4 +99,58 @@ void event_log_change(const struct jrpc_change *change)
               LOG_U("uid", change->who.uid), LOG_I("client_pid", change->who.pid),
               LOG_S("params", params[0] ? params : NULL), LOG_S("code", change->code ? code : NULL),
               LOG_S("msg", change->message));
+}
+
+/* ---- the controller's phases ---- */
+
+static void phase(void *arg, enum control_phase phase)
+{
+    struct rpc_service *s = arg;
+
+    if (phase == CONTROL_STARTED)
+        s->jrpc.started = true;
+    if (phase != CONTROL_ENDED)
+        return;
+    rpc_timed_stop(&s->ctx);
+    rpc_packets_stop(&s->ctx);
+}
+
+/* ---- life ---- */
+
+int rpc_service_start(struct controller *c, struct rpc_service **out, struct err *err)
+{
+    const struct cfg *cfg = cfg_running_get(c->running);
+    struct rpc_server_opts opts = {.path = cfg->rpc_socket,
+                                   .mode = (unsigned)cfg->rpc_mode,
+                                   .group = cfg->rpc_group,
+                                   .admin_group = cfg->rpc_admin_group,
+                                   .read_group = cfg->rpc_read_group,
+                                   .log = log_client};
+    struct rpc_service *s = calloc(1, sizeof(*s));
+
+    *out = s;
+    if (s)
+        s->ctx.control = c;
+    if (!s || rpc_events_start(&s->ctx) != 0) {
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    rpc_events_listen(&s->ctx, log_event_row, NULL);
+    s->listener = (struct control_listener){.phase = phase, .arg = s};
+    controller_listen(c, &s->listener);
+    s->jrpc = (struct jrpc){.methods = rpc_method_table,
+                            .handlers = rpc_handlers,
+                            .ctx = &s->ctx,
+                            .calls = &s->calls,
+                            .changed = log_change};
+    return rpc_server_create(&opts, &s->jrpc, &s->server, err);
+}
+
+void rpc_service_stop(struct rpc_service *s)
+{
+    if (!s)
+        return;
+    assert(s->calls == 0); /* each call has its answer, or its client has gone */
+    rpc_events_stop(&s->ctx);
+    rpc_server_destroy(s->server);
+    free(s);
 }

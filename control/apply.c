@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The operations of control/running.h on a real node. The argument of each is the struct rpc_ctx.
+/* The operations of control/running.h on a real node. The argument of each is the struct
+ * controller.
  */
 #include <errno.h>
 #include <net/if.h>
@@ -8,25 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/absent.h"
+#include "control/controller_internal.h"
 #include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/log/log.h"
-#include "rpc/methods/absent.h"
-#include "rpc/methods/events.h"
-#include "rpc/methods/methods_internal.h"
 
 static int set_buffers(void *arg, const int totals[LNET_POOLS], struct err *err)
 {
-    const struct rpc_ctx *ctx = arg;
+    const struct controller *c = arg;
 
-    return lnet_pools_resize(ctx->node, totals, err);
+    return lnet_pools_resize(c->node, totals, err);
 }
 
 /* The running NI that a document's is; NULL: none. */
-static struct lnet_ni *find_ni(const struct rpc_ctx *ctx, const struct cfg_ni *like)
+static struct lnet_ni *find_ni(const struct controller *c, const struct cfg_ni *like)
 {
-    for (unsigned i = 0; i < lnet_ni_count(ctx->node); i++) {
-        struct lnet_ni *ni = lnet_ni_at(ctx->node, i);
+    for (unsigned i = 0; i < lnet_ni_count(c->node); i++) {
+        struct lnet_ni *ni = lnet_ni_at(c->node, i);
 
         if (!ni || ni->net != like->conf.net || relaxed_load(&ni->removed))
             continue;
@@ -38,7 +38,7 @@ static struct lnet_ni *find_ni(const struct rpc_ctx *ctx, const struct cfg_ni *l
 }
 
 struct adding {
-    struct rpc_ctx *ctx;
+    struct controller *c;
     lnet_net_t net;
     cfg_done_fn done;
     void *arg;
@@ -50,15 +50,15 @@ static void added(void *arg, int rc, const char *err)
 
     free(arg);
     if (rc == 0)
-        rpc_absent_routes_back(a.ctx, a.net);
+        control_absent_routes_back(a.c, a.net);
     a.done(a.arg, rc, err);
 }
 
 /* As it was before: a change is taken back. */
-static int add_absent(struct rpc_ctx *ctx, const struct cfg_ni *ni, cfg_done_fn done,
+static int add_absent(struct controller *c, const struct cfg_ni *ni, cfg_done_fn done,
                       void *done_arg, struct err *err)
 {
-    int rc = rpc_absent_add(ctx, &ni->conf, err->message);
+    int rc = control_absent_add(c, &ni->conf, err->message);
 
     if (rc == 0)
         done(done_arg, 0, "");
@@ -70,13 +70,13 @@ static int add_absent(struct rpc_ctx *ctx, const struct cfg_ni *ni, cfg_done_fn 
 static int add_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg,
                   struct err *err)
 {
-    struct rpc_ctx *ctx = arg;
+    struct controller *c = arg;
     struct adding *a = malloc(sizeof(*a));
     int rc = -ENOMEM;
 
     if (a) {
-        *a = (struct adding){ctx, ni->conf.net, done, done_arg};
-        rc = lnet_ni_add_live(ctx->node, &ni->conf, added, a, err);
+        *a = (struct adding){c, ni->conf.net, done, done_arg};
+        rc = lnet_ni_add_live(c->node, &ni->conf, added, a, err);
     } else {
         err_text(err, "out of memory");
     }
@@ -86,54 +86,54 @@ static int add_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *do
         err_text(err, "there is no interface %s; `ip link` lists those there are", ni->conf.ifname);
         rc = -ENODEV;
     }
-    if (ni->live.absent && rpc_absent_may(ni->conf.net, rc))
-        rc = add_absent(ctx, ni, done, done_arg, err);
+    if (ni->live.absent && control_absent_may(ni->conf.net, rc))
+        rc = add_absent(c, ni, done, done_arg, err);
     return rc;
 }
 
 static int del_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *done_arg,
                   struct err *err)
 {
-    struct rpc_ctx *ctx = arg;
-    const struct lnet_ni *there = find_ni(ctx, ni);
+    struct controller *c = arg;
+    const struct lnet_ni *there = find_ni(c, ni);
 
-    if (!there && rpc_absent_del(ctx, &ni->conf)) {
+    if (!there && control_absent_del(c, &ni->conf)) {
         done(done_arg, 0, "");
         return 0;
     }
     if (!there) {
         return err_set(err, -ENOENT, "there is no such NI");
     }
-    return lnet_ni_del(ctx->node, &there->nid, done, done_arg, err);
+    return lnet_ni_del(c->node, &there->nid, done, done_arg, err);
 }
 
 static int set_ni(void *arg, const struct cfg_ni *ni, struct err *err)
 {
-    const struct rpc_ctx *ctx = arg;
-    const struct lnet_ni *there = find_ni(ctx, ni);
+    const struct controller *c = arg;
+    const struct lnet_ni *there = find_ni(c, ni);
 
-    if (!there && rpc_absent_is(ctx, &ni->conf))
+    if (!there && control_absent_is(c, &ni->conf))
         return 0; /* it will have them when it comes */
     if (!there) {
         return err_set(err, -ENOENT, "there is no such NI");
     }
-    return lnet_ni_set(ctx->node, &there->nid, &ni->conf.lnd_tun, err);
+    return lnet_ni_set(c->node, &there->nid, &ni->conf.lnd_tun, err);
 }
 
 /* Those the node can have, into out; the others are left out, or were: that changes here, once the
  * node has changed (now). Their number. */
-static unsigned possible(struct rpc_ctx *ctx, const struct lnet_route_conf *list, unsigned n,
+static unsigned possible(struct controller *c, const struct lnet_route_conf *list, unsigned n,
                          struct lnet_route_conf *out, bool add, bool now)
 {
     unsigned m = 0;
 
     for (unsigned i = 0; i < n; i++) {
-        if (!rpc_absent_net(ctx, nid_net(&list[i].gateway)))
+        if (!control_absent_net(c, nid_net(&list[i].gateway)))
             out[m++] = list[i];
         else if (now && add)
-            rpc_absent_route(ctx, &list[i]);
+            control_absent_route(c, &list[i]);
         else if (now)
-            rpc_absent_route_del(ctx, &list[i]);
+            control_absent_route_del(c, &list[i]);
     }
     return m;
 }
@@ -141,28 +141,27 @@ static unsigned possible(struct rpc_ctx *ctx, const struct lnet_route_conf *list
 static int change_routes(void *arg, const struct lnet_route_conf *del, unsigned ndel,
                          const struct lnet_route_conf *add, unsigned nadd, struct err *err)
 {
-    struct rpc_ctx *ctx = arg;
+    struct controller *c = arg;
     struct lnet_route_conf *some;
     int rc;
 
-    if (!ctx->absent)
-        return lnet_routes_change(ctx->node, del, ndel, add, nadd, NULL, err);
+    if (!c->absent)
+        return lnet_routes_change(c->node, del, ndel, add, nadd, NULL, err);
     some = calloc(ndel + nadd + 1, sizeof(*some));
     if (!some) {
         return err_set(err, -ENOMEM, "out of memory");
     }
-    rc = lnet_routes_change(ctx->node, some, possible(ctx, del, ndel, some, false, false),
-                            some + ndel, possible(ctx, add, nadd, some + ndel, true, false), NULL,
-                            err);
+    rc = lnet_routes_change(c->node, some, possible(c, del, ndel, some, false, false), some + ndel,
+                            possible(c, add, nadd, some + ndel, true, false), NULL, err);
     if (rc == 0) {
-        possible(ctx, del, ndel, some, false, true);
-        possible(ctx, add, nadd, some + ndel, true, true);
+        possible(c, del, ndel, some, false, true);
+        possible(c, add, nadd, some + ndel, true, true);
     }
     free(some);
     return rc;
 }
 
-static int set_timing(const struct rpc_ctx *ctx, const struct cfg *to, struct err *err)
+static int set_timing(const struct controller *c, const struct cfg *to, struct err *err)
 {
     static const enum lnet_source_check checks[] = {
         [CFG_SOURCE_NET] = LNET_SOURCE_NET,
@@ -173,7 +172,7 @@ static int set_timing(const struct rpc_ctx *ctx, const struct cfg *to, struct er
                                  .ping_timeout = (unsigned)to->ping_timeout,
                                  .source_check = checks[to->source_check]};
 
-    return lnet_timing_set(ctx->node, &timing, err);
+    return lnet_timing_set(c->node, &timing, err);
 }
 
 static void set_log(const struct cfg *to)
@@ -185,33 +184,33 @@ static void set_log(const struct cfg *to)
 
 static int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct err *err)
 {
-    struct rpc_ctx *ctx = arg;
+    struct controller *c = arg;
     struct lnet_admission admission = {.egress_share = (unsigned)to->egress_share,
                                        .buffer_wait = (unsigned)to->buffer_wait};
 
     switch (part) {
     case CFG_PART_ROUTING:
-        return lnet_routing_set(ctx->node, to->routing, err);
+        return lnet_routing_set(c->node, to->routing, err);
     case CFG_PART_TIMING:
-        return set_timing(ctx, to, err);
+        return set_timing(c, to, err);
     case CFG_PART_ADMISSION:
-        return lnet_admission_set(ctx->node, &admission, err);
+        return lnet_admission_set(c->node, &admission, err);
     case CFG_PART_LOG:
         set_log(to);
         return 0;
     default:
-        ctx->drain_s = (unsigned)to->drain;
+        c->drain_s = (unsigned)to->drain;
         return 0;
     }
 }
 
 static void see_ni(void *arg, struct cfg_ni *ni)
 {
-    const struct rpc_ctx *ctx = arg;
-    const struct lnet_ni *there = find_ni(ctx, ni);
+    const struct controller *c = arg;
+    const struct lnet_ni *there = find_ni(c, ni);
 
     ni->live =
-        (struct cfg_ni_live){.known = there, .absent = !there && rpc_absent_is(ctx, &ni->conf)};
+        (struct cfg_ni_live){.known = there, .absent = !there && control_absent_is(c, &ni->conf)};
     if (there) {
         ni->live.nid = there->nid;
         ni->live.tun = there->tun;
@@ -221,33 +220,35 @@ static void see_ni(void *arg, struct cfg_ni *ni)
 
 static void confirm_over(struct reactor_timer *timer)
 {
-    struct rpc_ctx *ctx = container_of(timer, struct rpc_ctx, confirm);
+    struct controller *c = container_of(timer, struct controller, confirm);
 
-    cfg_running_expired(ctx->running);
+    cfg_running_expired(c->running);
 }
 
 static void set_timer(void *arg, unsigned seconds)
 {
-    struct rpc_ctx *ctx = arg;
+    struct controller *c = arg;
 
-    reactor_timer_cancel(&ctx->confirm);
+    reactor_timer_cancel(&c->confirm);
     if (!seconds)
         return;
-    ctx->confirm_us = reactor_now_us() + seconds * 1000000ull;
-    reactor_timer_arm(&ctx->confirm, seconds * 1000000ull);
+    c->confirm_us = reactor_now_us() + seconds * 1000000ull;
+    reactor_timer_arm(&c->confirm, seconds * 1000000ull);
 }
 
 static unsigned timer_left(void *arg)
 {
-    const struct rpc_ctx *ctx = arg;
+    const struct controller *c = arg;
     uint64_t now = reactor_now_us();
 
-    return now < ctx->confirm_us ? (unsigned)((ctx->confirm_us - now + 999999) / 1000000) : 0;
+    return now < c->confirm_us ? (unsigned)((c->confirm_us - now + 999999) / 1000000) : 0;
 }
 
 static void tell(void *arg, const char *type, const char *cause, const char *text)
 {
-    rpc_events_emit(arg, type, cause, text, NULL);
+    const struct control_event event = {.type = type, .cause = cause, .text = text};
+
+    control_happened(arg, &event);
 }
 
 static const struct cfg_ops ops = {
@@ -263,8 +264,8 @@ static const struct cfg_ops ops = {
     .changed = tell,
 };
 
-void rpc_running_start(struct rpc_ctx *ctx)
+void control_apply_start(struct controller *c)
 {
-    reactor_timer_init(&ctx->confirm, confirm_over);
-    cfg_running_started(ctx->running, &ops, ctx);
+    reactor_timer_init(&c->confirm, confirm_over);
+    cfg_running_started(c->running, &ops, c);
 }

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "app/millraced/daemon_internal.h"
+#include "control/drop_watch.h"
+#include "lib/lnet/lnet.h"
 #include "lib/log/log.h"
 
 #define WATCH_US 1000000

@@ -5,21 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/millraced/daemon_internal.h"
+#include "control/controller_internal.h"
 #include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/log/log.h"
-#include "rpc/methods/events.h"
 
-struct daemon_ports {
+struct control_ports {
     struct port *port[CFG_MAX_DEVICES];
     unsigned count;
     struct inet *inet;
     struct tcp *tcp;
     struct sock_ports table;
     struct lnd_sock *sock; /* NULL: not made yet */
-    struct rpc_ctx *rpc;
+    struct controller *c;
     bool runs; /* inet_start() was called */
     struct reactor_task task;
     void (*done)(void *arg);
@@ -38,19 +37,19 @@ static unsigned speed_of(const struct inet_if *ifp)
 
 static unsigned home_of(void *ctx, const struct inet_addr *local, const struct inet_addr *remote)
 {
-    const struct daemon_ports *p = ctx;
+    const struct control_ports *p = ctx;
 
     return lnd_sock_home(p->sock, local, remote);
 }
 
 static void happened(void *ctx, const struct inet_event *event)
 {
-    const struct daemon_ports *p = ctx;
+    const struct control_ports *p = ctx;
 
-    rpc_events_of_port(p->rpc, event);
+    control_port_happened(p->c, event);
 }
 
-static void fill_table(struct daemon_ports *p)
+static void fill_table(struct control_ports *p)
 {
     p->table = (struct sock_ports){
         .transport = {&stream_tcp, p->tcp},
@@ -66,26 +65,26 @@ static void fill_table(struct daemon_ports *p)
     };
 }
 
-const struct sock_ports *daemon_ports_table(const struct daemon_ports *p)
+const struct sock_ports *control_ports_table(const struct control_ports *p)
 {
     return &p->table;
 }
 
-void daemon_ports_driver(struct daemon_ports *p, struct lnd_sock *sock)
+void control_ports_driver(struct control_ports *p, struct lnd_sock *sock)
 {
     p->sock = sock;
 }
 
 /* ---- opening ---- */
 
-static int open_devices(struct daemon_ports *p, const struct cfg *cfg, size_t buffers,
+static int open_devices(struct control_ports *p, const struct cfg *cfg, size_t buffers,
                         struct err *err)
 {
     struct port_opts opts;
     int rc;
 
     for (unsigned i = 0; i < cfg->port_count; i++) {
-        if (!daemon_port_opts(cfg, i, &opts))
+        if (!control_port_opts(cfg, i, &opts))
             continue;
         opts.buffer_bytes = buffers;
         rc = port_open(&opts, NULL, &p->port[p->count], err);
@@ -96,13 +95,13 @@ static int open_devices(struct daemon_ports *p, const struct cfg *cfg, size_t bu
     return 0;
 }
 
-static int make_ip(struct daemon_ports *p, const struct cfg *cfg, struct reactor_env *env,
+static int make_ip(struct control_ports *p, const struct cfg *cfg, struct reactor_env *env,
                    struct err *err)
 {
     struct inet_opts opts = {.env = env,
                              .home = home_of,
                              .home_ctx = p,
-                             .neighbours = daemon_neighbours(cfg),
+                             .neighbours = control_neighbours(cfg),
                              .event = happened,
                              .event_ctx = p};
     struct tcp_opts tcp;
@@ -110,11 +109,11 @@ static int make_ip(struct daemon_ports *p, const struct cfg *cfg, struct reactor
 
     if (rc != 0)
         return rc;
-    daemon_tcp_opts(cfg, &tcp);
+    control_tcp_opts(cfg, &tcp);
     return tcp_create(&tcp, p->inet, &p->tcp, err);
 }
 
-static struct port *port_of(const struct daemon_ports *p, const struct cfg_port *entry)
+static struct port *port_of(const struct control_ports *p, const struct cfg_port *entry)
 {
     unsigned i = 0;
 
@@ -138,7 +137,7 @@ static unsigned routes_of(const struct cfg_port *entry, struct inet_route *out)
     return n;
 }
 
-static int add_interface(struct daemon_ports *p, const struct cfg_port *entry, struct err *err)
+static int add_interface(struct control_ports *p, const struct cfg_port *entry, struct err *err)
 {
     struct inet_route routes[CFG_PORT_ROUTES + 2];
     struct inet_if_opts opts = {
@@ -156,8 +155,8 @@ static int add_interface(struct daemon_ports *p, const struct cfg_port *entry, s
     return inet_if_add(p->inet, &opts, err);
 }
 
-static int open_all(struct daemon_ports *p, const struct cfg *cfg, struct reactor_env *env,
-                    const struct daemon_memory *m, struct err *err)
+static int open_all(struct control_ports *p, const struct cfg *cfg, struct reactor_env *env,
+                    const struct control_memory *m, struct err *err)
 {
     int rc = open_devices(p, cfg, m->port_buffers, err);
 
@@ -168,10 +167,11 @@ static int open_all(struct daemon_ports *p, const struct cfg *cfg, struct reacto
     return rc;
 }
 
-int daemon_ports_open(const struct cfg *cfg, struct reactor_env *env, const struct daemon_memory *m,
-                      struct rpc_ctx *rpc, struct daemon_ports **out, struct err *err)
+int control_ports_open(const struct cfg *cfg, struct reactor_env *env,
+                       const struct control_memory *m, struct controller *c,
+                       struct control_ports **out, struct err *err)
 {
-    struct daemon_ports *p;
+    struct control_ports *p;
     int rc;
 
     *out = NULL;
@@ -181,10 +181,10 @@ int daemon_ports_open(const struct cfg *cfg, struct reactor_env *env, const stru
     if (!p) {
         return err_set(err, -ENOMEM, "out of memory");
     }
-    p->rpc = rpc;
+    p->c = c;
     rc = open_all(p, cfg, env, m, err);
     if (rc != 0) {
-        daemon_ports_close(p);
+        control_ports_close(p);
         return rc;
     }
     fill_table(p);
@@ -192,7 +192,7 @@ int daemon_ports_open(const struct cfg *cfg, struct reactor_env *env, const stru
     return 0;
 }
 
-int daemon_ports_start(struct daemon_ports *p, struct err *err)
+int control_ports_start(struct control_ports *p, struct err *err)
 {
     int rc = 0;
 
@@ -204,12 +204,12 @@ int daemon_ports_start(struct daemon_ports *p, struct err *err)
     return rc;
 }
 
-unsigned daemon_ports_checking(const struct daemon_ports *p)
+unsigned control_ports_checking(const struct control_ports *p)
 {
     return p ? inet_checking(p->inet) : 0;
 }
 
-void daemon_ports_log(const struct daemon_ports *p)
+void control_ports_log(const struct control_ports *p)
 {
     char mac[RTE_ETHER_ADDR_FMT_SIZE];
     struct port_info info;
@@ -227,14 +227,14 @@ void daemon_ports_log(const struct daemon_ports *p)
 
 /* ---- ending ---- */
 
-static struct daemon_ports *of_task(struct reactor_task *task)
+static struct control_ports *of_task(struct reactor_task *task)
 {
-    return container_of(task, struct daemon_ports, task);
+    return container_of(task, struct control_ports, task);
 }
 
 static void inet_stopped(struct reactor_task *task)
 {
-    struct daemon_ports *p = of_task(task);
+    struct control_ports *p = of_task(task);
 
     p->runs = false;
     p->done(p->arg);
@@ -246,7 +246,7 @@ static void tcp_stopped(struct reactor_task *task)
     inet_stop(of_task(task)->inet, task);
 }
 
-void daemon_ports_stop(struct daemon_ports *p, void (*done)(void *arg), void *arg)
+void control_ports_stop(struct control_ports *p, void (*done)(void *arg), void *arg)
 {
     if (!p->runs) {
         done(arg);
@@ -258,7 +258,7 @@ void daemon_ports_stop(struct daemon_ports *p, void (*done)(void *arg), void *ar
     tcp_stop(p->tcp, &p->task);
 }
 
-void daemon_ports_close(struct daemon_ports *p)
+void control_ports_close(struct control_ports *p)
 {
     if (!p)
         return;

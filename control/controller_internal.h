@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Shared by the files of the controller. */
+#ifndef MILLRACE_CONTROLLER_INTERNAL_H
+#define MILLRACE_CONTROLLER_INTERNAL_H
+
+#include "control/controller.h"
+#include "lib/base/err.h"
+#include "lib/lnd_eth/lnd_eth.h"
+#include "lib/lnd_eth/port/port.h"
+#include "lib/lnd_eth/tcp/tcp.h"
+#include "lib/lnd_verbs/lnd_verbs.h"
+#include "lib/reactor/reactor.h"
+
+#define CONTROL_MIB ((size_t)1 << 20)
+
+/* Memory of a configuration on a machine. */
+struct control_memory {
+    unsigned reactors;
+    size_t ram;                /* bytes, of the machine */
+    struct lnet_memory node;   /* the node's buffers and tables */
+    struct reactor_memory env; /* DPDK's and the reactors' own */
+    struct sock_memory tcp;    /* the driver's own */
+    unsigned o2ib;             /* NIs of o2ib nets; 0: nothing of `verbs` is taken */
+    struct verbs_memory verbs; /* that driver's; connections take theirs from the system */
+    unsigned devices;          /* that ports are on; 0: there are no ports */
+    size_t segments;           /* lnet_node_opts.segments */
+    size_t port_buffers;       /* port_opts.buffer_bytes of each device */
+    size_t ports;              /* EAL memory of ports and what is above them */
+    size_t ports_heap;         /* their heap */
+    size_t for_buffers;        /* lnet_node_opts.memory */
+    unsigned eal;              /* MiB that EAL is asked for; 0: cannot be told */
+    unsigned unlimited;        /* MiB it would be if the machine had more RAM; 0: the same */
+};
+
+/* From the configuration; env and memory are the caller's to fill in. */
+void control_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts);
+/* Without the map. */
+void control_sock_opts(const struct cfg *cfg, struct sock_opts *opts);
+void control_verbs_opts(const struct cfg *cfg, struct verbs_opts *opts);
+/* Of own TCP on ports. */
+void control_tcp_opts(const struct cfg *cfg, struct tcp_opts *opts);
+/* Of each reactor. A peer has three connections or more: half as many as these are enough even
+ * where peers have but two. */
+unsigned control_neighbours(const struct cfg *cfg);
+/* The entry of cfg->port by which a device is opened, or false when another entry before this one
+ * has the same device. Fills in what follows from the configuration. */
+bool control_port_opts(const struct cfg *cfg, unsigned index, struct port_opts *opts);
+
+/* ---- ports.c ---- */
+
+/* The ports of a configuration with IP and TCP over them. All on the control thread. */
+struct control_ports;
+/* Opens the devices; reactors need not run. Listeners of c receive the events of ports. 0 with *out
+ * NULL: there are none; -errno with a sentence, then nothing is open. */
+int control_ports_open(const struct cfg *cfg, struct reactor_env *env,
+                       const struct control_memory *m, struct controller *c,
+                       struct control_ports **out, struct err *err);
+/* For the driver that is made next, whose NIs' homes are those of packets. */
+const struct sock_ports *control_ports_table(const struct control_ports *p);
+void control_ports_driver(struct control_ports *p, struct lnd_sock *sock);
+/* Frames flow from now on; reactors run. */
+int control_ports_start(struct control_ports *p, struct err *err);
+/* All streams have ended or are to be reset: TCP ends, then IP. done is called when no reactor
+ * looks at a port any more: from its mail, or at once when nothing runs. Reactors run, or mail is
+ * delivered by reactor_env_drain() afterwards. */
+void control_ports_stop(struct control_ports *p, void (*done)(void *arg), void *arg);
+/* Returns how many addresses are still checked for duplicates: their NIs are down. */
+unsigned control_ports_checking(const struct control_ports *p);
+/* A line for each device. */
+void control_ports_log(const struct control_ports *p);
+/* Stopped or never started, and reactors have forgotten what was registered with them. NULL is
+ * allowed. */
+void control_ports_close(struct control_ports *p);
+
+/* ---- memory.c ---- */
+size_t control_ram(void); /* bytes */
+/* 0, or -ENOMEM with a sentence that says what would fit; then *m is what it would take. */
+int control_memory(const struct cfg *cfg, size_t ram, struct control_memory *m, struct err *err);
+/* Says what will run but not well. */
+void control_memory_warn(const struct cfg *cfg, const struct control_memory *m,
+                         void (*say)(const char *text));
+
+/* The driver of a net in this program; NULL when there is none. */
+const struct lnd_ops *control_driver(lnet_net_t net);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* JSON-RPC for a controller: the methods, on the socket that the document names. What clients do,
+ * and every event, goes to the log. Control thread. */
+#ifndef MILLRACE_RPC_SERVICE_H
+#define MILLRACE_RPC_SERVICE_H
+
+#include "control/controller.h"
+#include "lib/base/err.h"
+
+struct rpc_service;
+
+/* Begins to serve. Clients can connect at once; they are answered when the control loop runs. 0, or
+ * -errno with a sentence; then *out is to be stopped too. */
+int rpc_service_start(struct controller *c, struct rpc_service **out, struct err *err);
+/* After controller_take_down(), which ends the calls in flight. s may be NULL. */
+void rpc_service_stop(struct rpc_service *s);
+
+#endif

@@ -77,7 +77,7 @@ static void lower(struct tcp_conn *c)
 void tcp_mtu_rto(struct tcp_conn *c, const struct tcp_tx_seg *s)
 {
     struct tcp_tx *tx = &c->tx;
-    bool large = tx_min(s->len - s->fin, s->size) > base_mss(c) && c->mss > base_mss(c);
+    bool large = min(s->len - s->fin, s->size) > base_mss(c) && c->mss > base_mss(c);
 
     if (!large || !inet_if_link(c->path.ifp)) {
         tx->mtu_state = TCP_MTU_OK; /* the small segment was lost, too: no black hole */
@@ -112,7 +112,7 @@ uint32_t tcp_mtu_most(const struct tcp_conn *c, const struct tcp_tx_seg *s, uint
 {
     if (c->tx.mtu_state != TCP_MTU_SMALL_SENT || s != c->tx.first)
         return most;
-    return tx_min(most, base_mss(c) - (c->mss - tcp_tx_mss(c)));
+    return min(most, base_mss(c) - (c->mss - tcp_tx_mss(c)));
 }
 
 /* What is in flight with segments that are too large now is lost, though not by congestion

@@ -306,7 +306,7 @@ static void acked_part(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t n,
     if (s->state == TCP_SEG_SACKED)
         return; /* known, and measured, before */
     sum->delivered += n;
-    sum->largest = tx_max(sum->largest, tx_min(n, s->size));
+    sum->largest = max(sum->largest, min(n, s->size));
     if (s->resent) {
         /* What else this ACK covers may have waited at the peer for it: no measure of the path. */
         sum->resent_acked = true;
@@ -375,7 +375,7 @@ static struct tcp_tx_seg *sack(struct tcp_conn *c, struct tcp_tx_seg *s, struct 
 
     sum->delivered += s->len;
     sum->sacked += s->len;
-    sum->largest = tx_max(sum->largest, tx_min(s->len, s->size));
+    sum->largest = max(sum->largest, min(s->len, s->size));
     if (!s->resent) {
         uint64_t rtt = sum->now_us - s->sent_us;
 

@@ -8,10 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define REFUSALS_MAX 3 /* in a row, then what there is must do, §2.6 */
-#define FIRST_US                                                                                   \
-    50000 /* until the second attempt, where the first one closed stale connections                \
-           */
+#define REFUSALS_MAX 3     /* in a row, then what there is must do, §2.6 */
+#define FIRST_US     50000 /* from the first refusal to the next attempt */
 
 /* ---- what is missing, §3.1 ---- */
 

@@ -135,7 +135,8 @@ struct lnet_ni {
     uint32_t status;      /* LNET_NI_UP or LNET_NI_DOWN, as published in the ping info */
     bool fatal;           /* the link or device is down */
     bool pinged;          /* a ping GET has come in on it */
-    uint64_t alive_us;    /* last ping GET of anybody on its net */
+    uint64_t alive_us;    /* last sign of life of its net: a PUT or a GET of any peer */
+    uint64_t requests;    /* lnet_ni_requests() at the last look */
     uint32_t links_heard; /* calls of lnet_ni_link() that have arrived */
     /* ---- written by whoever calls lnet_ni_link() ---- */
     bool link_up;

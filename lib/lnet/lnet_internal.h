@@ -363,6 +363,7 @@ struct lnet_node {
     bool lazy_busy; /* in lnet_lazy_retry() */
     struct lnet_ping *ping;
     struct reactor_timer tick; /* monitor.c */
+    uint64_t ticked_us;        /* last tick */
     struct reactor_timer gw_timer;
     unsigned gw_next; /* gateway to be looked at, of the snapshot */
     struct lnet_route_events route_events;
@@ -417,6 +418,8 @@ static inline void lnet_msg_set_rx_ni(struct lnet_msg *msg, struct lnet_ni *ni)
 void lnet_rst_add(struct lnet_node *node, int n);
 /* A send or receive has failed: counts it by what the LND says of it. */
 void lnet_count_health(struct lnet_shard *s, struct lnet_result result);
+/* Returns the number of PUTs and GETs received over an NI since its start. Any thread. */
+uint64_t lnet_ni_requests(const struct lnet_node *node, unsigned ni);
 /* A message is gone: counts reason, example, drop_count, drop_length, NI and peer counters. */
 void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct lnet_ni *ni,
                        struct lnet_peer_ni *peer, const struct lnet_nid *peer_nid,

@@ -496,11 +496,9 @@ static void test_ageing(void **state)
     pass(AGE - 3 * SEC);
     assert_int_equal(status_of(tcp0), LNET_NI_UP);
     assert_int_equal(fk.nsent, 0);
-    /* tcp1 is pinged in time, by a ping for another node; tcp0 and o2ib by nobody, data does not
-     * count, nor does a GET on another portal or with a NID of ours as source */
+    /* tcp1 is pinged in time, by a ping for another node; no peer reaches us over tcp0 and o2ib: a
+     * refused GET with a NID of ours as source does not count */
     arrive(tcp1, from1, hdr_ping(from1, N("10.0.0.77@tcp")));
-    arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, from1, 500));
-    arrive(tcp0, from, hdr_get(from, from1, 1, LNET_PING_MATCH_BITS, 0, 10));
     arrive(tcp0, from, hdr_ping(tcp1->nid, from1));
     settle();
     sent_clear();
@@ -513,7 +511,8 @@ static void test_ageing(void **state)
     assert_push(sent_last(LNET_MSG_PUT), from);
     ack_push(sent_last(LNET_MSG_PUT));
     pass(20 * SEC);
-    assert_int_equal(sent_count(LNET_MSG_PUT), 1); /* once per change */
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);   /* once per change */
+    assert_int_equal(status_of(tcp0), LNET_NI_DOWN); /* the ACK did not raise it */
     /* UP again by a ping for us; the answer says so already */
     ping_from(tcp0, from);
     assert_int_equal(status_of(tcp0), LNET_NI_UP);
@@ -537,6 +536,59 @@ static void test_ageing(void **state)
         assert_int_equal(sent_count(LNET_MSG_PUT), 1);
         ack_push(sent_last(LNET_MSG_PUT));
     }
+    node_down();
+}
+
+/* Peers that send data and no pings keep the net they send over up, and raise it again. */
+static void test_ageing_data(void **state)
+{
+    node_up(opts_default());
+    for (unsigned i = 0; i < nreactors; i++) {
+        struct lnet_nid from = peer_on(i, 0, "tcp", 0), to = peer_on(0, 1, "tcp1", 0);
+
+        pass(AGE - 10 * SEC);
+        arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 500));
+        settle();
+        pass(AGE - 10 * SEC);
+        assert_int_equal(status_of(tcp0), LNET_NI_UP);
+        assert_int_equal(status_of(tcp1), LNET_NI_DOWN);
+        assert_int_equal(status_of(ib0), LNET_NI_DOWN);
+        arrive(tcp0, from, hdr_get(from, to, 1, LNET_PING_MATCH_BITS, 0, 10));
+        settle();
+        pass(AGE - 10 * SEC);
+        assert_int_equal(status_of(tcp0), LNET_NI_UP);
+        pass(20 * SEC);
+        assert_int_equal(status_of(tcp0), LNET_NI_DOWN);
+        arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 0));
+        settle();
+        pass(2 * SEC);
+        assert_int_equal(status_of(tcp0), LNET_NI_UP);
+        assert_int_equal(status_of(tcp1), LNET_NI_DOWN);
+    }
+    node_down();
+}
+
+/* Messages that came before a link went down do not raise its NI once the link is back. */
+static void test_ageing_data_and_link(void **state)
+{
+    struct lnet_nid from, to;
+
+    node_up(opts_default());
+    from = peer();
+    to = peer_on(0, 1, "tcp1", 0);
+    ping_from(tcp0, from);
+    pass(2 * SEC);
+    arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 500));
+    ON(nreactors - 1, lnet_ni_link(tcp0, true); lnet_ni_link(tcp0, false));
+    settle();
+    ON(nreactors - 1, lnet_ni_link(tcp0, true));
+    settle();
+    pass(5 * SEC);
+    assert_int_equal(status_of(tcp0), LNET_NI_DOWN);
+    arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 500));
+    settle();
+    pass(2 * SEC);
+    assert_int_equal(status_of(tcp0), LNET_NI_UP);
     node_down();
 }
 
@@ -871,6 +923,16 @@ static void test_ping_request(void **state)
     settle();
     assert_int_equal(p.calls, 1);
     assert_int_equal(p.status, 0);
+    /* as before, and the send is not done in time either: the answer counts */
+    ping_begin(&p, dest, NULL);
+    reply_to(sent_last(LNET_MSG_GET), data, len);
+    pass(3 * SEC);
+    assert_int_equal(p.calls, 1);
+    assert_int_equal(p.status, 0);
+    assert_int_equal(p.info.seqno, 7);
+    send_end_all(ok);
+    settle();
+    assert_int_equal(p.calls, 1);
     fk.hold_send = false;
     /* no way there, an unknown source, ourselves */
     ping_begin(&p, N("10.9.0.1@tcp9"), NULL);
@@ -895,6 +957,8 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_push_flood),
     LNET_TEST(test_push_hog),
     LNET_TEST(test_ageing),
+    LNET_TEST(test_ageing_data),
+    LNET_TEST(test_ageing_data_and_link),
     LNET_TEST(test_ageing_settings),
     LNET_TEST(test_ageing_two_nis),
     LNET_TEST(test_link_router),

@@ -15,9 +15,9 @@ static const struct {
     [LNET_EV_PEER_RESTART] = {"peer_restart",
                               "A peer NI came with another incarnation: it has restarted."},
     [LNET_EV_NI_UP] = {"ni_up", "An NI of this node is published as up."},
-    [LNET_EV_NI_DOWN] = {"ni_down",
-                         "An NI of this node is published as down: its link is, or nobody pings "
-                         "its net."},
+    [LNET_EV_NI_DOWN] =
+        {"ni_down", "An NI of this node is published as down: its link is down, or no peer has "
+                    "sent a message over its net."},
     [LNET_EV_NI_ADDED] = {"ni_added", "An NI was added to the running node."},
     [LNET_EV_NI_REMOVED] = {"ni_removed", "An NI was removed from the running node."},
     [LNET_EV_ROUTE_UP] = {"route_up", "Messages may take a route again."},

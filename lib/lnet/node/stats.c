@@ -134,6 +134,14 @@ void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni
     }
 }
 
+uint64_t lnet_ni_requests(const struct lnet_node *node, unsigned ni)
+{
+    struct lnet_ni_stats all;
+
+    sum_ni(node, ni, &all);
+    return all.received[LNET_MSG_PUT] + all.received[LNET_MSG_GET];
+}
+
 /* ---- beginning again ---- */
 
 static void reset_shard(struct reactor_task *task);

@@ -47,29 +47,57 @@ static void status_changed(struct lnet_node *node)
         lnet_ping_push_all(node, true);
 }
 
-static void net_alive(struct lnet_node *node, lnet_net_t net)
+static void net_alive(struct lnet_node *node, lnet_net_t net, uint64_t when_us)
 {
     const struct lnet_conf_net *n = lnet_net_find(node, net);
 
     for (unsigned i = 0; n && i < n->nni; i++)
-        n->ni[i]->alive_us = reactor_now_us();
+        if (n->ni[i]->alive_us < when_us)
+            n->ni[i]->alive_us = when_us;
+}
+
+/* A peer has reached this node over the NI. Returns whether the NI's status changed. */
+static bool ni_reached(struct lnet_ni *ni, uint64_t when_us, const char *cause)
+{
+    if (relaxed_load(&ni->removed))
+        return false;
+    net_alive(ni->node, ni->net, when_us);
+    if (ni->fatal)
+        return false;
+    ni->pinged = true;
+    return set_status(ni, LNET_NI_UP, cause);
 }
 
 void lnet_ping_seen(struct lnet_ni *ni)
 {
-    struct lnet_node *node = ni->node;
-
-    if (relaxed_load(&ni->removed))
-        return;
-    net_alive(node, ni->net);
-    if (ni->fatal)
-        return;
-    ni->pinged = true;
-    if (set_status(ni, LNET_NI_UP, "pinged"))
-        status_changed(node);
+    if (ni_reached(ni, reactor_now_us(), "pinged"))
+        status_changed(ni->node);
 }
 
-/* A net that nobody pings is of no use to anybody: all its NIDs are published DOWN. */
+/* Returns whether peers have sent PUTs or GETs over the NI since the last call. Answers do not
+ * count: peers acknowledge the PUSH that says that the NI is down, which would raise it again. */
+static bool has_requests(struct lnet_ni *ni)
+{
+    uint64_t before = ni->requests;
+
+    ni->requests = lnet_ni_requests(ni->node, ni->index);
+    return ni->requests != before;
+}
+
+/* A peer may send data for minutes without a ping. A kernel router counts only ping GETs, and the
+ * routes through it then go down although they work. The messages came after the last tick. */
+static bool look_for_messages(const struct lnet_node *node)
+{
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    bool changed = false;
+
+    for (unsigned i = 0; lnet_is_router(node) && i < conf->nnis; i++)
+        if (has_requests(conf->ni[i]))
+            changed |= ni_reached(conf->ni[i], node->ticked_us, "message_received");
+    return changed;
+}
+
+/* Publishes all NIDs of a net as DOWN when no peer has reached this node over it in time. */
 static bool age_nets(struct lnet_node *node)
 {
     uint64_t limit = lnet_check_interval_us(node) + lnet_ping_timeout_us(node);
@@ -165,12 +193,13 @@ static void link_home(struct reactor_task *task)
     __atomic_store_n(&ni->links_heard, ni->links_heard + 1, __ATOMIC_RELEASE);
     if (relaxed_load(&ni->removed))
         return;
+    (void)has_requests(ni); /* those until now came before the link changed */
     if (!up)
         changed = set_status(ni, LNET_NI_DOWN, "link_down");
     else if (!lnet_is_router(node) || !ni->pinged)
         changed = set_status(ni, LNET_NI_UP, "link_up");
     if (up && changed)
-        net_alive(node, ni->net);
+        net_alive(node, ni->net, reactor_now_us());
     if (lnet_is_router(node)) {
         if (changed)
             status_changed(node);
@@ -412,7 +441,11 @@ static void tick(struct reactor_timer *t)
 {
     struct lnet_node *node = container_of(t, struct lnet_node, tick);
 
-    if (age_nets(node))
+    bool changed = look_for_messages(node);
+
+    changed |= age_nets(node);
+    node->ticked_us = reactor_now_us();
+    if (changed)
         status_changed(node);
     if (!reactor_timer_armed(&node->gw_timer))
         check_gateways(&node->gw_timer);
@@ -425,6 +458,7 @@ void lnet_monitor_start(struct lnet_node *node)
 
     for (unsigned i = 0; i < conf->nnis; i++)
         conf->ni[i]->alive_us = reactor_now_us();
+    node->ticked_us = reactor_now_us();
     reactor_timer_init(&node->tick, tick);
     reactor_timer_init(&node->gw_timer, check_gateways);
     check_gateways(&node->gw_timer);

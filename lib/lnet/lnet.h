@@ -273,7 +273,8 @@ struct lnet_segment_stats { /* bytes, by truesize */
 void lnet_segment_stats_get(const struct lnet_node *node, unsigned reactor,
                             struct lnet_segment_stats *out);
 
-/* tx credits of an NI, over all reactors: sums, but min is the lowest of any. */
+/* Sums an NI's tx credits over all reactors. min is the sum of each reactor's lowest number, so a
+ * fresh NI has min == max. */
 void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_credits *out,
                          uint32_t *waiting);
 

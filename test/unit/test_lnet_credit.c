@@ -123,7 +123,7 @@ static void test_ni_credits(void **state)
         int each = cases[i].each[nreactors - 1];
 
         credits_up(cases[i].credits, cases[i].peer_credits);
-        check_ni(tcp1, each * (int)nreactors, each * (int)nreactors, each, 0, 0);
+        check_ni(tcp1, each * (int)nreactors, each * (int)nreactors, each * (int)nreactors, 0, 0);
         for (r = 0; r < nreactors; r++) {
             const struct lnet_credits *c = &node->shard[r]->tq[tcp1->index].credits;
 
@@ -133,10 +133,12 @@ static void test_ni_credits(void **state)
                           cases[i].peer_credits - 1, 0);
             check_credits(c, each, each - 1, each - 1, 0);
         }
-        check_ni(tcp1, each * (int)nreactors, (each - 1) * (int)nreactors, each - 1, 0, 0);
+        check_ni(tcp1, each * (int)nreactors, (each - 1) * (int)nreactors,
+                 (each - 1) * (int)nreactors, 0, 0);
         send_end_all(ok);
         settle();
-        check_ni(tcp1, each * (int)nreactors, each * (int)nreactors, each - 1, 0, 0);
+        check_ni(tcp1, each * (int)nreactors, each * (int)nreactors, (each - 1) * (int)nreactors, 0,
+                 0);
         check_quiet();
         node_down();
     }
@@ -248,6 +250,7 @@ static void test_accepted(void **state)
 static void test_ni_queue(void **state)
 {
     unsigned n = 0;
+    int low;
 
     for (unsigned r = 0; r < nreactors; r++) {
         credits_up(4, 2);
@@ -257,13 +260,14 @@ static void test_ni_queue(void **state)
         assert_int_equal(fk.nsent, 4);
         for (unsigned k = 0; k < 5; k++) /* those that wait for the NI have their peer credit */
             check_credits(&hop(r, k)->tx, 2, 0, 0, 0);
-        check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors - 10, -6, 6, 6);
+        check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors - 10, 4 * (int)nreactors - 10, 6, 6);
         /* another reactor has its own, another NI too */
         if (nreactors > 1) {
             ack_to(r + 1, 0, 200);
             assert_int_equal(sent_tag(4), 200);
             end(200);
         }
+        low = 4 * (int)nreactors - 10 - (nreactors > 1); /* the sum over the reactors */
         n = fk.nsent;
         /* in the order they came, whoever returns one */
         end(10);
@@ -281,14 +285,14 @@ static void test_ni_queue(void **state)
         assert_int_equal(sent_tag(n + 4), 40);
         end(11);
         assert_int_equal(sent_tag(n + 5), 41);
-        check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors - 4, -6, 6, 0);
+        check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors - 4, low, 6, 0);
         end(40); /* both its credits go to 42, which never waits at the NI */
         assert_int_equal(sent_tag(n + 6), 42);
         assert_int_equal(fk.nsent, n + 7);
-        check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors - 4, -6, 6, 0);
+        check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors - 4, low, 6, 0);
         send_end_all(ok);
         settle();
-        check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors, -6, 6, 0);
+        check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors, low, 6, 0);
         assert_int_equal(fk.nsent, n + 7);
         assert_int_equal(drops_sum(), 0);
         check_quiet();
@@ -573,7 +577,7 @@ static void test_refused_at_once(void **state)
     for (unsigned i = 0; i < 500; i++)
         ack_to(i, i % 7, i);
     assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_DOWN), 500);
-    check_ni(tcp1, 8 * (int)nreactors, 8 * (int)nreactors, 7, 0, 0);
+    check_ni(tcp1, 8 * (int)nreactors, 8 * (int)nreactors, 7 * (int)nreactors, 0, 0);
     check_quiet();
     node_down();
 }
@@ -639,12 +643,13 @@ static void test_overdue_in_time(void **state)
         for (unsigned i = 0; i < 2; i++)
             ack_to(r, 1, 100 + 10 * r + i);
     assert_int_equal(fk.nsent, 3 * nreactors);
-    check_ni(tcp1, 3 * (int)nreactors, -2 * (int)nreactors, -2, 2 * nreactors, 2 * nreactors);
+    check_ni(tcp1, 3 * (int)nreactors, -2 * (int)nreactors, -2 * (int)nreactors, 2 * nreactors,
+             2 * nreactors);
     pass_ms(OVERDUE_MS - 450 - 20);
     assert_int_equal(fk.nsent, 3 * nreactors);
     pass_ms(LOOK_MS + 40);
     assert_int_equal(fk.nsent, 5 * nreactors);
-    check_ni(tcp1, 3 * (int)nreactors, 0, -2, 2 * nreactors, 0);
+    check_ni(tcp1, 3 * (int)nreactors, 0, -2 * (int)nreactors, 2 * nreactors, 0);
     /* what now has the credits may be overdue in turn */
     for (unsigned r = 0; r < nreactors; r++)
         ack_to(r, 2, 200 + r);
@@ -660,7 +665,7 @@ static void test_overdue_in_time(void **state)
     while (fk.nheld > 0)
         send_end(fk.held[fk.nheld / 2], fk.nheld & 1 ? ok : down);
     settle();
-    check_ni(tcp1, 3 * (int)nreactors, 3 * (int)nreactors, -2, 4 * nreactors, 0);
+    check_ni(tcp1, 3 * (int)nreactors, 3 * (int)nreactors, -2 * (int)nreactors, 4 * nreactors, 0);
     check_quiet();
     node_down();
 }

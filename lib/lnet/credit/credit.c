@@ -147,17 +147,16 @@ void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_
 {
     unsigned i;
 
-    *out = (struct lnet_credits){.min = INT32_MAX};
+    *out = (struct lnet_credits){0};
     *waiting = 0;
     for (i = 0; ni < LNET_MAX_NI && i < node->nshards; i++) {
         const struct lnet_credits *c = &node->shard[i]->tq[ni].credits;
-        int32_t now = relaxed_load(&c->now), min = relaxed_load(&c->min);
+        int32_t now = relaxed_load(&c->now);
 
         out->max += relaxed_load(&c->max);
         out->now += now;
+        out->min += relaxed_load(&c->min);
         out->waited += relaxed_load(&c->waited);
-        if (min < out->min)
-            out->min = min;
         if (now < 0)
             *waiting += (uint32_t)-now;
     }

@@ -15,7 +15,7 @@ bool lnd_connect_may(const struct lnd_peer_ni *lp)
 
 void lnd_connect_number(struct lnd_peer_ni *lp)
 {
-    lp->connect.wanted = (unsigned)lnd_setting(&lp->ns->ni->lnd_tun.conns_per_peer);
+    lp->connect.wanted = (unsigned)lnd_setting(&lp->ns->lni->ni->lnd_tun.conns_per_peer);
 }
 
 void lnd_connect_later(struct lnd_peer_ni *lp, uint64_t delay_us)
@@ -26,7 +26,7 @@ void lnd_connect_later(struct lnd_peer_ni *lp, uint64_t delay_us)
 
 void lnd_connect_start(struct lnd_peer_ni *lp)
 {
-    if (!lnd_connect_may(lp) || lp->ns->stopping)
+    if (!lnd_connect_may(lp) || lnd_ns_is_stopping(lp->ns))
         return;
     if (!lp->record || lp->nconns == 0)
         lnd_connect_number(lp);
@@ -98,8 +98,8 @@ void lnd_connect_failed(struct lnd_peer_ni *lp, enum lnet_health now, enum lnet_
     lp->connect.health = later;
     if (lp->nconns == 0 && lp->accepting == 0) {
         lp->record = false;
-        if (!lp->ns->stopping)
-            lnet_peer_notify(lp->ns->ni, lp->peer, false);
+        if (!lnd_ns_is_stopping(lp->ns))
+            lnet_peer_notify(lp->ns->lni->ni, lp->peer, false);
     }
     if (lp->accepting == 0)
         lnd_peer_fail_queue(lp, LNET_DROP_NEXT_HOP_DOWN, now);

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/lnd/driver.h"
 
+#include "lib/base/err.h"
+
+#include <errno.h>
+#include <stdlib.h>
 #include <time.h>
 
 void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto)
@@ -17,27 +21,54 @@ void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto)
     }
 }
 
-bool lnd_shard_init(struct lnd_shard *shard, struct lnd_driver *driver, unsigned index)
+static bool shard_init(struct lnd_shard *shard, struct lnd_driver *driver, unsigned index)
 {
     const struct lnd_proto *proto = driver->proto;
 
     shard->driver = driver;
     shard->index = index;
     shard->reactor = reactor_at(lnet_node_env(driver->node), index);
+    shard->poller =
+        (struct reactor_poller){.fn = proto->poll, .arg = shard, .max_sleep_us = UINT64_MAX};
     TAILQ_INIT(&shard->spare);
     return lnd_pool_init(&shard->conns, driver->max_conns, proto->conn_size, proto->conn_kept) &&
-           lnd_pool_init(&shard->peers, driver->max_conns, proto->peer_size, sizeof(void *));
+           lnd_pool_init(&shard->peers, driver->max_conns, proto->peer_size, sizeof(void *)) &&
+           proto->shard_init(shard);
 }
 
-void lnd_shard_fini(struct lnd_shard *shard)
+void lnd_shards_fini(struct lnd_driver *driver)
 {
-    lnd_pool_fini(&shard->conns);
-    lnd_pool_fini(&shard->peers);
+    for (unsigned i = 0; driver->shards && i < driver->nshards; i++) {
+        struct lnd_shard *shard = lnd_shard_at(driver, i);
+
+        driver->proto->shard_fini(shard);
+        lnd_pool_fini(&shard->conns);
+        lnd_pool_fini(&shard->peers);
+    }
+    free(driver->shards);
+    driver->shards = NULL;
+}
+
+int lnd_shards_init(struct lnd_driver *driver, struct lnet_node *node, struct err *err)
+{
+    if (driver->shards)
+        return 0;
+    driver->node = node;
+    driver->nshards = reactor_count(lnet_node_env(node));
+    driver->shards = calloc(driver->nshards, driver->proto->shard_size);
+    for (unsigned i = 0; driver->shards && i < driver->nshards; i++) {
+        if (!shard_init(lnd_shard_at(driver, i), driver, i))
+            lnd_shards_fini(driver);
+    }
+    if (driver->shards)
+        return 0;
+    return err_set(err, -ENOMEM, "no memory for %u %s connections per reactor; lower max_conns",
+                   driver->max_conns, driver->proto->name);
 }
 
 size_t lnd_shard_bytes(const struct lnd_proto *proto, unsigned max_conns)
 {
-    return lnd_pool_bytes(max_conns, proto->conn_size) +
+    return proto->shard_size + lnd_pool_bytes(max_conns, proto->conn_size) +
            lnd_pool_bytes(max_conns, proto->peer_size);
 }
 

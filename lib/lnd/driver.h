@@ -24,10 +24,13 @@
 
 #include <sys/queue.h>
 
+struct err;
+
 #define LND_SEC 1000000ull /* us */
 
 struct lnd_conn;
 struct lnd_driver;
+struct lnd_ni;
 struct lnd_ni_shard;
 struct lnd_peer_ni;
 struct lnd_shard;
@@ -46,16 +49,59 @@ struct lnd_close {
     bool abort;               /* reset the stream instead of closing it in order */
 };
 
-/* What a protocol adds. All functions run on the home reactor of the peer NI. */
+/* What a protocol adds. An LND's struct for the driver, a shard, an NI or a part of an NI begins
+ * with the struct of this library, so that both have one address. */
 struct lnd_proto {
-    size_t conn_size; /* of the LND's connection */
-    size_t conn_kept; /* bytes of a free connection that may be read, see pool.h */
-    size_t peer_size; /* of the LND's peer NI */
-    size_t peer_base; /* offset of its struct lnd_peer_ni */
+    const char *name;     /* of its connections, in messages to the operator: "tcp" */
+    size_t shard_size;    /* of the LND's shard */
+    size_t ni_size;       /* of the LND's NI up to its array of parts */
+    size_t ni_shard_size; /* of the LND's part of an NI */
+    size_t conn_size;     /* of the LND's connection */
+    size_t conn_kept;     /* bytes of a free connection that may be read, see pool.h */
+    size_t peer_size;     /* of the LND's peer NI */
+    size_t peer_base;     /* offset of its struct lnd_peer_ni */
 
     /* Health that lnd_peer_abort() reports: of messages without a connection; of messages of which
      * something was sent. */
     enum lnet_health abort_waiting, abort_begun;
+
+    /* ---- control thread ---- */
+
+    /* Completes a shard that lnd_shards_init() made. False: no memory; shard_fini() follows. */
+    bool (*shard_init)(struct lnd_shard *shard);
+    void (*shard_fini)(struct lnd_shard *shard);
+    /* Completes an NI: address, settings, listener. 0 or -errno with an error; ni_fini() follows in
+     * any case, at once or when the NI is freed. */
+    int (*ni_init)(struct lnd_ni *lni, struct err *err);
+    void (*ni_fini)(struct lnd_ni *lni);
+    /* Checks the settings of an NI and replaces -1 by defaults. 0 or -errno with an error. */
+    int (*check_tunables)(struct lnd_ni *lni, struct lnd_tunables *tun, struct err *err);
+    /* Listens for the first NI of a listener. 0 or -errno with an error. */
+    int (*listen)(struct lnd_ni *lni, struct err *err);
+    /* The last NI of a listener is being quiesced or stopped, and its reactors were told. NULL: the
+     * reactors end the listener in ns_shut(). */
+    void (*unlisten)(struct lnd_ni *lni);
+    /* All parts of the NI have stopped, or it is stopped without having run. NULL: nothing to do.
+     */
+    void (*ni_stopped)(struct lnd_ni *lni);
+
+    /* ---- each reactor ---- */
+
+    reactor_poll_fn poll; /* of the shard, while an NI runs; arg is the shard */
+    /* The NI starts. */
+    void (*ns_start)(struct lnd_ni_shard *ns);
+    /* The NI takes no more connections. Once, before ns_quiesce() or ns_stop(). */
+    void (*ns_shut)(struct lnd_ni_shard *ns);
+    /* New messages are not read any more, or their senders get no more credits. */
+    void (*ns_quiesce)(struct lnd_ni_shard *ns);
+    /* All connections are closed next. */
+    void (*ns_stop)(struct lnd_ni_shard *ns);
+    /* Whether quiesce may be answered; whether stop may be, once there is no peer NI. The LND calls
+     * lnd_ns_progress() when that may have changed. */
+    bool (*ns_quiet)(const struct lnd_ni_shard *ns);
+    bool (*ns_closed)(const struct lnd_ni_shard *ns);
+
+    /* ---- home reactor of the peer NI ---- */
 
     /* Initialises the LND's part of a new peer NI, whose bytes are zero. */
     void (*peer_init)(struct lnd_peer_ni *lp);
@@ -64,9 +110,6 @@ struct lnd_proto {
     /* lnd_peer_abort(): closes the connections that the peer is opening. NULL: they are closed in
      * another way. */
     void (*peer_abort)(struct lnd_peer_ni *lp, const struct lnd_close *why);
-
-    /* A peer NI of this part of an NI was freed: answers stop when that was the last. */
-    void (*ni_progress)(struct lnd_ni_shard *ns);
 
     /* A run of connection attempts begins: forgets what the last run left. */
     void (*connect_begin)(struct lnd_peer_ni *lp);
@@ -89,6 +132,8 @@ struct lnd_shard {
     struct lnd_driver *driver;
     struct reactor *reactor;
     unsigned index;
+    unsigned users; /* NIs that run */
+    struct reactor_poller poller;
     struct lnd_pool conns, peers;
     /* Peer NIs without connections and messages, which give way to others, oldest first. */
     struct lnd_peer_nis spare;
@@ -100,6 +145,10 @@ struct lnd_driver {
     unsigned min_reconnect, max_reconnect; /* s, back-off of connection attempts */
     uint64_t linger_us; /* a peer NI without connections is remembered for, behind its back-off */
     struct lnet_node *node;
+    unsigned nshards;
+    void *shards;                    /* lnd_shard_at() */
+    struct lnd_ni *nis[LNET_MAX_NI]; /* control thread */
+    unsigned nnis;
     uint64_t last_incarnation;
     struct lnd_close aborts[LNET_DROP_COUNT]; /* of lnd_peer_abort(), by reason */
 };
@@ -107,11 +156,16 @@ struct lnd_driver {
 /* Prepares a driver whose settings are filled in. Control thread. */
 void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto);
 
-/* Makes the part of a driver on reactor `index`. Returns false when there is no memory;
- * lnd_shard_fini() may then be called. Control thread. */
-bool lnd_shard_init(struct lnd_shard *shard, struct lnd_driver *driver, unsigned index);
-void lnd_shard_fini(struct lnd_shard *shard);
-/* Returns the bytes of heap that lnd_shard_init() takes beside the shard itself. */
+/* Makes the parts of a driver on all reactors, unless there are any. 0 or -ENOMEM with an error.
+ * Control thread. */
+int lnd_shards_init(struct lnd_driver *driver, struct lnet_node *node, struct err *err);
+void lnd_shards_fini(struct lnd_driver *driver);
+/* Returns the part of a driver on reactor i. */
+static inline struct lnd_shard *lnd_shard_at(const struct lnd_driver *driver, unsigned i)
+{
+    return (void *)((char *)driver->shards + i * driver->proto->shard_size);
+}
+/* Returns the bytes of heap that one shard takes, without what shard_init() allocates. */
 size_t lnd_shard_bytes(const struct lnd_proto *proto, unsigned max_conns);
 
 /* Returns a new incarnation: wall clock time in units of `unit_ns` ns, never the same twice in one

@@ -3,6 +3,8 @@
 
 #include "lib/lnd/connect.h"
 
+#include <assert.h>
+
 static const struct lnd_proto *proto_of(const struct lnd_peer_ni *lp)
 {
     return lp->ns->shard->driver->proto;
@@ -76,7 +78,7 @@ static void forget(struct lnd_peer_ni *lp)
         proto->peer_fini(lp);
     lnd_pool_put(&ns->shard->peers, (char *)lp - proto->peer_base);
     lnet_peer_put(peer);
-    proto->ni_progress(ns);
+    lnd_ns_progress(ns);
 }
 
 /* A sender can name any number of destinations that cannot be reached. What is only remembered of
@@ -97,7 +99,7 @@ void lnd_peer_idle(struct lnd_peer_ni *lp)
     uint64_t now = reactor_now_us();
     uint64_t wait = lp->connect.next_us > now ? lp->connect.next_us - now : 0;
 
-    if (lp->ns->stopping) {
+    if (lnd_ns_is_stopping(lp->ns)) {
         forget(lp);
         return;
     }
@@ -197,7 +199,7 @@ static void post(const struct lnd_peer_ni *lp, enum lnet_event_kind kind, enum l
 {
     struct lnet_event_row row = {.kind = kind, .nid = lp->peer->nid, .drop = drop, .cause = cause};
 
-    lnet_event_post(lp->ns->ni->node, &row);
+    lnet_event_post(lp->ns->lni->ni->node, &row);
 }
 
 /* On any local NI. */
@@ -214,7 +216,7 @@ static void post_down(const struct lnd_peer_ni *lp, const struct lnd_close *why)
 {
     enum lnet_drop drop = why->event != LNET_DROP_NONE ? why->event : why->cause;
 
-    if (drop == LNET_DROP_SHUTDOWN && relaxed_load(&lp->ns->ni->removed))
+    if (drop == LNET_DROP_SHUTDOWN && relaxed_load(&lp->ns->lni->ni->removed))
         drop = LNET_DROP_NI_REMOVED;
     post(lp, LNET_EV_PEER_DOWN, drop, drop == LNET_DROP_NONE ? "closed_by_peer" : NULL);
 }
@@ -244,7 +246,7 @@ void lnd_conn_up(struct lnd_peer_ni *lp, struct lnd_conn *conn)
     if (first_of_all)
         post(lp, LNET_EV_PEER_UP, LNET_DROP_NONE, conn->initiated ? "called" : "accepted");
     if (first)
-        lnet_peer_notify(lp->ns->ni, lp->peer, true);
+        lnet_peer_notify(lp->ns->lni->ni, lp->peer, true);
 }
 
 static void unlist(struct lnd_peer_ni *lp, struct lnd_conn *conn)
@@ -262,8 +264,8 @@ static void all_lost(struct lnd_peer_ni *lp, const struct lnd_close *why)
         return;
     if (!is_connected(lp->peer))
         post_down(lp, why);
-    if (why->event != LNET_DROP_NONE && !lp->ns->stopping)
-        lnet_peer_notify(lp->ns->ni, lp->peer, false);
+    if (why->event != LNET_DROP_NONE && !lnd_ns_is_stopping(lp->ns))
+        lnet_peer_notify(lp->ns->lni->ni, lp->peer, false);
 }
 
 void lnd_conn_down(struct lnd_peer_ni *lp, struct lnd_conn *conn, const struct lnd_close *why)
@@ -320,4 +322,29 @@ bool lnd_peer_began(const struct lnd_peer_ni *lp)
             return false;
     }
     return lp->nconns > 0;
+}
+
+/* ---- struct lnd_ops ---- */
+
+void lnd_ni_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop reason)
+{
+    struct lnd_peer_ni *lp =
+        lnd_peer_find(lnd_ns_at(ni->lnd_ni, reactor_index(reactor_self())), peer);
+
+    if (lp)
+        lnd_peer_abort(lp, reason);
+}
+
+void lnd_peer_shrink(void *ctx)
+{
+    struct lnd_driver *driver = ctx;
+
+    if (driver->shards)
+        (void)lnd_peer_forget_one(lnd_shard_at(driver, reactor_index(reactor_self())));
+}
+
+void lnd_peer_free(struct lnet_peer_ni *peer)
+{
+    assert(!peer->lnd_peer); /* each lnd_peer_ni has a reference */
+    (void)peer;
 }

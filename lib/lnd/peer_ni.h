@@ -141,4 +141,10 @@ void lnd_peer_abort(struct lnd_peer_ni *lp, enum lnet_drop reason);
  */
 bool lnd_peer_began(const struct lnd_peer_ni *lp);
 
+/* ---- struct lnd_ops: peer_abort, peer_shrink, peer_free ---- */
+
+void lnd_ni_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop reason);
+void lnd_peer_shrink(void *ctx);
+void lnd_peer_free(struct lnet_peer_ni *peer);
+
 #endif

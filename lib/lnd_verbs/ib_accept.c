@@ -48,7 +48,8 @@ static struct ib_ni_shard *find_ni(const struct request *r)
     struct ib_ni_shard *ns;
 
     TAILQ_FOREACH(ns, &r->shard->nis, of_shard) {
-        if (ns->ini->port == r->port && ns->ini->terms.nid == r->msg.hdr.dst_nid)
+        if (ib_ni_of(ns->base.lni)->port == r->port &&
+            ib_ni_of(ns->base.lni)->terms.nid == r->msg.hdr.dst_nid)
             break;
     }
     return ns;
@@ -60,10 +61,10 @@ static struct ib_ni *any_ni(const struct request *r)
     struct ib_ni_shard *ns;
 
     if (r->ns)
-        return r->ns->ini;
+        return ib_ni_of(r->ns->base.lni);
     TAILQ_FOREACH(ns, &r->shard->nis, of_shard) {
-        if (ns->ini->port == r->port)
-            return ns->ini;
+        if (ib_ni_of(ns->base.lni)->port == r->port)
+            return ib_ni_of(ns->base.lni);
     }
     return NULL;
 }
@@ -76,7 +77,7 @@ static void take_request(struct request *r, struct rdma_request *req)
     *r = (struct request){
         .rdma = req,
         .port = port,
-        .shard = &lv->shards[reactor_index(reactor_self())],
+        .shard = ib_shard_of(lnd_shard_at(&lv->base, reactor_index(reactor_self()))),
     };
     r->caller = (struct ib_caller){
         .secure = lv->opts.require_privileged_port,
@@ -88,7 +89,7 @@ static void take_request(struct request *r, struct rdma_request *req)
     if (r->caller.decoded == LNET_DROP_NONE)
         r->ns = find_ni(r);
     if (r->ns)
-        r->caller.ni = &r->ns->ini->terms;
+        r->caller.ni = &ib_ni_of(r->ns->base.lni)->terms;
     if (r->caller.decoded == LNET_DROP_NONE)
         r->nid = nid_from_u64(r->msg.hdr.src_nid);
 }
@@ -97,7 +98,7 @@ static void take_request(struct request *r, struct rdma_request *req)
 static void count_refusal(struct request *r, enum lnet_drop drop)
 {
     struct ib_ni *ini = any_ni(r);
-    lnet_net_t net = ini ? ini->ni->net : LNET_NET(LNET_LND_O2IB, 0);
+    lnet_net_t net = ini ? ini->base.ni->net : LNET_NET(LNET_LND_O2IB, 0);
     struct lnet_nid nid = nid_make(net, &r->rdma->from.sin_addr, 4);
 
     if (r->caller.decoded == LNET_DROP_NONE && drop != IB_DROP(CONN_SOURCE))
@@ -125,7 +126,7 @@ static void refuse(struct request *r, enum lnet_drop drop)
  */
 static enum lnet_drop check_source(const struct request *r)
 {
-    const struct lnet_ni *ni = r->ns->ini->ni;
+    const struct lnet_ni *ni = ib_ni_of(r->ns->base.lni)->base.ni;
     struct lnet_nid address = nid_make(ni->net, &r->rdma->from.sin_addr, 4);
 
     if (!nid_same(&address, &r->nid))
@@ -186,8 +187,8 @@ static void judge_peer(struct request *r, struct ib_peer *p)
 
 static void with_peer(struct request *r)
 {
-    struct ib_ni *ini = r->ns->ini;
-    struct lnet_peer_ni *peer = lnet_peer_get(ini->ni->node, &r->nid);
+    struct ib_ni *ini = ib_ni_of(r->ns->base.lni);
+    struct lnet_peer_ni *peer = lnet_peer_get(ini->base.ni->node, &r->nid);
     struct ib_peer *p = peer ? ib_peer_get(ini, peer) : NULL;
 
     if (!p) {

@@ -116,7 +116,7 @@ static void call_one(struct ib_peer *p)
     struct rdma_dial dial = {
         .to = address_of(p),
         .privileged = p->shard->lv->opts.use_privileged_port,
-        .tos = lnd_setting(&p->ini->ni->lnd_tun.tos),
+        .tos = lnd_setting(&p->ini->base.ni->lnd_tun.tos),
         .timeout_ms = RESOLVE_MS,
     };
     static const struct lnet_drop_why none_free = {

@@ -59,12 +59,12 @@ void lnd_verbs_counters(const struct lnet_ni *ni, struct verbs_counters *out)
     uint64_t *sum = (uint64_t *)(void *)out;
 
     memset(out, 0, sizeof(*out));
-    for (unsigned i = 0; i < ini->nshards; i++) {
+    for (unsigned i = 0; i < ini->base.driver->nshards; i++) {
         const uint64_t *part = (const uint64_t *)(const void *)&ini->shard[i].count;
 
         for (size_t k = 0; k < COUNTERS; k++)
             sum[k] += relaxed_load(&part[k]);
-        out->polls += relaxed_load(&ini->lv->shards[i].polls);
+        out->polls += relaxed_load(&ib_shard_of(lnd_shard_at(ini->base.driver, i))->polls);
     }
 }
 
@@ -97,7 +97,7 @@ static void ask_done(struct reactor_task *task)
 
     ask->done(ask->arg, &ask->rows);
     ask_free(ask);
-    ib_ni_asked(ini);
+    lnd_ni_unpin(&ini->base);
 }
 
 static void add_row(struct ask *ask, const struct ib_conn *c)
@@ -153,9 +153,9 @@ static void ask_here(struct reactor_task *task)
 
         add_peer(ask, p);
         IB_CONN_FOREACH(c, &p->base.conns)
-        add_row(ask, c);
+            add_row(ask, c);
         IB_CONN_FOREACH(c, &p->making)
-        add_row(ask, c);
+            add_row(ask, c);
     }
     ask->next++;
     ask_next(ask);
@@ -165,9 +165,9 @@ static void ask_next(struct ask *ask)
 {
     struct lnd_verbs *lv = ask->ini->lv;
 
-    if (ask->next < ask->ini->nshards) {
+    if (ask->next < ask->ini->base.driver->nshards) {
         ask->task.fn = ask_here;
-        reactor_post(lv->shards[ask->next].base.reactor, &ask->task);
+        reactor_post(lnd_shard_at(&lv->base, ask->next)->reactor, &ask->task);
     } else {
         ask->task.fn = ask_done;
         reactor_post(reactor_control(lnet_node_env(lv->base.node)), &ask->task);
@@ -178,7 +178,7 @@ int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,
                     void (*done)(void *arg, const struct verbs_rows *rows), void *arg)
 {
     struct ib_ni *ini = ni->lnd_ni;
-    unsigned most = ini->nshards * ini->lv->opts.max_conns;
+    unsigned most = ini->base.driver->nshards * ini->lv->opts.max_conns;
     struct ask *ask = calloc(1, sizeof(*ask));
 
     if (max > most)
@@ -197,7 +197,7 @@ int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,
     ask->max = max;
     ask->done = done;
     ask->arg = arg;
-    ini->asks++;
+    lnd_ni_pin(&ini->base);
     ask_next(ask);
     return 0;
 }

@@ -152,12 +152,11 @@ static inline struct ib_conn *ib_conn_of(struct lnd_conn *conn)
 /* Several NIs may have one address on different nets: they share its port and who listens there. */
 struct ib_listener;
 struct ib_port {
+    struct lnd_listener base;
     struct rdma_port port;
     struct lnd_verbs *lv;
     struct ib_listener *listener; /* control; NULL: does not listen */
-    unsigned refs;                /* control: NIs that have it */
     unsigned bound;               /* control: those that were not stopped yet */
-    unsigned users;               /* control: of these, started and not yet told to shut */
     unsigned starting;            /* reactors' parts of NIs that are not started yet. Relaxed */
     bool heard, down;             /* port.home: what its events said last */
 };
@@ -172,40 +171,24 @@ struct ib_listener {
 
 struct ib_ni_shard {
     struct lnd_ni_shard base;
-    struct ib_ni *ini;
-    struct ib_shard *shard;
-    bool started;
-    bool listed;             /* in shard->nis: takes callers */
-    bool quiesced;           /* no caller is taken any more, peers are given no more credits */
-    bool quiet_asked, quiet; /* quiesce: asked, answered */
-    bool unlisten;           /* no more calls come once unlistened is set */
-    bool unlistened;
-    bool stopped; /* stop was answered */
+    bool unlistened; /* no more connection requests come */
     uint64_t quiesced_us;
-    struct reactor_timer quiet_timer; /* while quiesce is asked and not answered */
-    TAILQ_ENTRY(ib_ni_shard) of_shard;
-    struct reactor_task start, quiesce, stop, quiet_mail, stopped_mail;
-    struct verbs_counters count; /* relaxed */
+    struct reactor_timer quiet_timer;  /* QUIESCING */
+    TAILQ_ENTRY(ib_ni_shard) of_shard; /* SERVING */
+    struct verbs_counters count;       /* relaxed */
 };
 
 TAILQ_HEAD(ib_ni_shards, ib_ni_shard);
 
 struct ib_ni {
-    struct lnet_ni *ni;
+    struct lnd_ni base;
     struct lnd_verbs *lv;
     struct ib_port *port;
     struct ib_listener *ending; /* control: the listener that this NI ended */
     struct ib_terms terms;
     unsigned hiw;       /* peer_credits_hiw as it works out */
     unsigned sends_max; /* concurrent_sends as it works out */
-    bool running;       /* control */
     bool bound;         /* control: counted in port->bound */
-    bool serving;       /* control: counted in port->users */
-    unsigned asks;      /* control: lnd_verbs_conns() under way */
-    bool gone;          /* control: stopped, and only those are waited for */
-    unsigned nshards;
-    unsigned quiet_wait, stop_wait;
-    struct reactor_task *quiesce_done, *stop_done;
     struct ib_ni_shard shard[];
 };
 
@@ -213,8 +196,6 @@ struct ib_ni {
 struct ib_shard {
     struct lnd_shard base;
     struct lnd_verbs *lv;
-    unsigned users; /* NIs started */
-    struct reactor_poller poller;
     struct ib_shard_cq {
         struct rdma_cq *cq; /* NULL: a free row */
         struct ib_shard *shard;
@@ -239,10 +220,6 @@ struct lnd_verbs {
     struct lnd_driver base;
     struct verbs_opts opts;
     struct rdma *rdma; /* NULL: no NI yet */
-    unsigned nshards;
-    struct ib_shard *shards;
-    struct ib_ni *nis[LNET_MAX_NI]; /* control thread */
-    unsigned nnis;
 };
 
 /* ---- ib_conn.c, ib_tx.c, ib_write.c, ib_rx.c: a connection (home) ---- */
@@ -277,14 +254,17 @@ int ib_settle_all(struct ib_shard *shard);
 /* ops->recv(). */
 void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
 /* Nothing of the peer's is being received, and nothing more comes: it has no credit left, or was
- * silent since then. While ib_ns(p)->quiesced it is given none, and whenever a message ends
- * ib_ni_progress() is called. */
+ * silent since then. While its NI is quiesced it is given none, and whenever a message ends
+ * lnd_ns_progress() is called. */
 bool ib_conn_quiet(const struct ib_conn *c, uint64_t since_us);
 void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out);
 
 /* ---- ib_peer.c ---- */
 
 extern const struct lnd_proto ib_proto;
+void ib_peer_init(struct lnd_peer_ni *lp);
+void ib_peer_abort(struct lnd_peer_ni *lp, const struct lnd_close *why);
+void ib_peer_conn_listed(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool listed);
 struct ib_peer *ib_peer_get(struct ib_ni *ini, struct lnet_peer_ni *peer);
 /* A connection object, RESOLVING or OPENING, in p->making: lists empty, queues too, link's first
  * part filled in; all else is zero. NULL: none is free. */
@@ -308,7 +288,6 @@ void ib_peer_conn_gone(struct ib_conn *c);
 void ib_peer_note(struct ib_peer *p, uint64_t stamp);
 /* The node has come anew: closes all connections of its old life (§1.7 row 13). */
 void ib_peer_restarted(struct ib_peer *p, uint64_t stamp);
-void ib_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);
 void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
 
 /* ---- ib_dial.c, ib_accept.c ---- */
@@ -355,15 +334,14 @@ void ib_peer_failed(struct ib_peer *p, enum lnet_drop drop, const struct lnet_hd
 
 /* ---- ib_shard.c ---- */
 
-/* The parts of all reactors, made with the first NI. Control. 0 or -ENOMEM with a sentence. */
-int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, struct err *err);
-void ib_shards_fini(struct lnd_verbs *lv);
+/* lnd_proto */
+bool ib_shard_init(struct lnd_shard *base);
+void ib_shard_fini(struct lnd_shard *base);
+int ib_shard_poll(void *arg);
+/* Returns the bytes of heap that one shard takes. */
 size_t ib_shard_bytes(unsigned max_conns);
 /* Completion queues that so many connections fill, of the depth that takes most, and more. */
 unsigned ib_shard_cqs(unsigned max_conns);
-void ib_shard_use(struct ib_shard *shard); /* one more NI: it is polled */
-void ib_shard_unuse(struct ib_shard *shard);
-
 void ib_conn_free(struct ib_conn *c);
 /* c->link.cq is polled as long as a connection that was told of here exists. false: too many. */
 bool ib_shard_add_cq(struct ib_conn *c);
@@ -373,22 +351,30 @@ bool ib_shard_add_cq(struct ib_conn *c);
 /* Messages posted at once per connection of an NI with these peer_credits that says `own`, if that
  * is positive. */
 unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits);
-/* Answers quiesce and stop when this reactor has come that far. */
-void ib_ni_progress(struct ib_ni_shard *ns);
+static inline struct ib_ni *ib_ni_of(struct lnd_ni *lni)
+{
+    return container_of(lni, struct ib_ni, base);
+}
+static inline struct ib_shard *ib_shard_of(struct lnd_shard *shard)
+{
+    return container_of(shard, struct ib_shard, base);
+}
+static inline struct ib_ni_shard *ib_ns_of(const struct lnd_ni_shard *ns)
+{
+    return container_of(ns, struct ib_ni_shard, base);
+}
 static inline struct ib_ni_shard *ib_ns(const struct ib_peer *p)
 {
     return container_of(p->base.ns, struct ib_ni_shard, base);
 }
 static inline uint64_t ib_timeout_us(const struct ib_ni *ini)
 {
-    return lnd_timeout_us(ini->ni);
+    return lnd_timeout_us(ini->base.ni);
 }
 static inline const struct rdma_ops *ib_rdma(const struct ib_conn *c)
 {
     return c->shard->lv->opts.rdma;
 }
-/* lnd_verbs_conns() has come back: a stop that waited for it is answered. Control. */
-void ib_ni_asked(struct ib_ni *ini);
 void ib_event(struct ib_ni *ini, enum lnet_drop reason, const struct lnet_nid *peer,
               const struct lnet_hdr *hdr);
 

@@ -51,14 +51,14 @@ void lnd_verbs_free(struct lnd_verbs *lv)
         return;
     if (lv->rdma)
         lv->opts.rdma->close(lv->rdma);
-    ib_shards_fini(lv);
+    lnd_shards_fini(&lv->base);
     free(lv);
 }
 
 void ib_event(struct ib_ni *ini, enum lnet_drop reason, const struct lnet_nid *peer,
               const struct lnet_hdr *hdr)
 {
-    lnet_drop_event(ini->ni->node, reason, ini->ni, peer, hdr);
+    lnet_drop_event(ini->base.ni->node, reason, ini->base.ni, peer, hdr);
 }
 
 /* ---- settings, §7 ---- */
@@ -106,7 +106,7 @@ static int check_tunables(struct lnet_tunables *t, struct err *err)
     return 0;
 }
 
-static int check_lnd_tunables(struct lnd_tunables *t, struct err *err)
+static int check_lnd_tunables(struct lnd_ni *lni, struct lnd_tunables *t, struct err *err)
 {
     if (t->timeout == -1 || t->timeout == 0)
         t->timeout = IB_TIMEOUT;
@@ -133,8 +133,8 @@ unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits
 static void set_terms(struct ib_ni *ini)
 {
     const struct verbs_opts *o = &ini->lv->opts;
-    struct lnd_tunables *t = &ini->ni->lnd_tun;
-    unsigned pc = (unsigned)ini->ni->tun.peer_credits;
+    struct lnd_tunables *t = &ini->base.ni->lnd_tun;
+    unsigned pc = (unsigned)ini->base.ni->tun.peer_credits;
     unsigned hiw = t->peercredits_hiw > 0 ? (unsigned)t->peercredits_hiw : o->peer_credits_hiw;
 
     ini->hiw = ib_credits_hiw(pc, pc, hiw);
@@ -142,7 +142,7 @@ static void set_terms(struct ib_ni *ini)
     t->peercredits_hiw = (int)ini->hiw;
     t->concurrent_sends = (int)ini->sends_max;
     ini->terms = (struct ib_terms){
-        .nid = nid_to_u64(&ini->ni->nid),
+        .nid = nid_to_u64(&ini->base.ni->nid),
         .depth = (uint16_t)pc,
         .frags = IB_FRAGS_MAX,
     };
@@ -236,7 +236,7 @@ static int resolve(struct lnet_ni *ni, struct err *err)
 static void port_event(struct rdma_port *port, enum rdma_port_event event)
 {
     struct ib_port *p = container_of(port, struct ib_port, port);
-    struct ib_shard *shard = &p->lv->shards[reactor_index(reactor_self())];
+    struct ib_shard *shard = ib_shard_of(lnd_shard_at(&p->lv->base, reactor_index(reactor_self())));
     struct ib_ni_shard *ns;
 
     if (event == RDMA_PORT_CHANGED)
@@ -244,8 +244,8 @@ static void port_event(struct rdma_port *port, enum rdma_port_event event)
     p->heard = true;
     p->down = event != RDMA_PORT_UP;
     TAILQ_FOREACH(ns, &shard->nis, of_shard) {
-        if (ns->ini->port == p)
-            lnet_ni_link(ns->ini->ni, !p->down);
+        if (ib_ni_of(ns->base.lni)->port == p)
+            lnet_ni_link(ns->base.lni->ni, !p->down);
     }
 }
 
@@ -260,10 +260,12 @@ static struct ib_port *shared_port(const struct ib_ni *ini)
 {
     const struct lnd_verbs *lv = ini->lv;
 
-    for (unsigned i = 0; i < lv->nnis; i++) {
-        if (memcmp(lv->nis[i]->ni->nid.addr_be, ini->ni->nid.addr_be, 4) == 0 &&
-            lv->nis[i]->port->bound > 0)
-            return lv->nis[i]->port;
+    for (unsigned i = 0; i < lv->base.nnis; i++) {
+        const struct ib_ni *other = ib_ni_of(lv->base.nis[i]);
+
+        if (memcmp(other->base.ni->nid.addr_be, ini->base.ni->nid.addr_be, 4) == 0 &&
+            other->port->bound > 0)
+            return other->port;
     }
     return NULL;
 }
@@ -281,14 +283,14 @@ static struct ib_port *port_new(struct ib_ni *ini, struct err *err)
         err_text(err, "no memory for an NI");
         return NULL;
     }
-    memcpy(&addr.sin_addr, ini->ni->nid.addr_be, sizeof(addr.sin_addr));
+    memcpy(&addr.sin_addr, ini->base.ni->nid.addr_be, sizeof(addr.sin_addr));
     p->lv = lv;
     p->port.event = port_event;
-    p->port.home = lnet_nid_home(ini->ni->node, &ini->ni->nid);
+    p->port.home = lnet_nid_home(ini->base.ni->node, &ini->base.ni->nid);
     rc = lv->opts.rdma->bind(lv->rdma, &p->port, &addr, &why);
     if (rc == 0)
         return p;
-    err_text(err, "%s: %s", nid_format(&ini->ni->nid, nid),
+    err_text(err, "%s: %s", nid_format(&ini->base.ni->nid, nid),
              why.message[0] ? why.message : strerror(-rc));
     free(p);
     errno = -rc;
@@ -304,10 +306,10 @@ static int port_get(struct ib_ni *ini, struct err *err)
         p = port_new(ini, err);
     if (!p)
         return -errno;
-    p->refs++;
+    lnd_listener_get(&ini->base, &p->base);
     p->bound++;
     ini->bound = true;
-    __atomic_fetch_add(&p->starting, ini->nshards, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&p->starting, ini->base.driver->nshards, __ATOMIC_RELAXED);
     ini->port = p;
     return 0;
 }
@@ -335,7 +337,7 @@ static void port_put(struct ib_ni *ini)
 
     port_let_go(ini);
     ini->port = NULL;
-    if (!p || --p->refs > 0)
+    if (!lnd_listener_put(&ini->base))
         return;
     free(p->listener);
     free(p);
@@ -345,7 +347,7 @@ static void port_put(struct ib_ni *ini)
 static void never_starts(struct ib_ni *ini)
 {
     if (ini->port)
-        __atomic_fetch_sub(&ini->port->starting, ini->nshards, __ATOMIC_RELAXED);
+        __atomic_fetch_sub(&ini->port->starting, ini->base.driver->nshards, __ATOMIC_RELAXED);
 }
 
 /* ---- listening ---- */
@@ -356,13 +358,14 @@ static void unlistened(void *arg)
     struct ib_listener *l = arg;
     struct ib_ni_shard *ns = &l->last->shard[reactor_index(reactor_self())];
 
-    ib_accept_early_end(ns->shard, l->port);
+    ib_accept_early_end(ib_shard_of(ns->base.shard), l->port);
     ns->unlistened = true;
-    ib_ni_progress(ns);
+    lnd_ns_progress(&ns->base);
 }
 
-static int listener_new(struct ib_ni *ini, struct err *err)
+static int port_listen(struct lnd_ni *lni, struct err *err)
 {
+    struct ib_ni *ini = ib_ni_of(lni);
     const struct verbs_opts *o = &ini->lv->opts;
     struct ib_listener *l = calloc(1, sizeof(*l));
     struct err why = {0};
@@ -387,219 +390,87 @@ static int listener_new(struct ib_ni *ini, struct err *err)
         return 0;
     }
     free(l);
-    return err_set(err, rc, "cannot listen on %s service %u: %s%s", nid_format(&ini->ni->nid, nid),
-                   o->service, why.message[0] ? why.message : strerror(-rc),
-                   rc == -EADDRINUSE ? " (is LNet loaded, or another millraced running here?)"
-                   : rc == -EACCES   ? " (needs CAP_NET_BIND_SERVICE)"
-                                     : "");
+    return err_set(err, rc, "cannot listen on %s service %u: %s%s",
+                   nid_format(&ini->base.ni->nid, nid), o->service,
+                   why.message[0] ? why.message : strerror(-rc), lnd_listen_hint(rc));
 }
 
-static int serve(struct ib_ni *ini, struct err *err)
+/* The reactors were told before: a request that comes meanwhile is refused as one for an NI that is
+ * not there. */
+static void port_unlisten(struct lnd_ni *lni)
 {
-    int rc = 0;
-
-    if (ini->port->users == 0)
-        rc = listener_new(ini, err);
-    if (rc == 0) {
-        ini->port->users++;
-        ini->serving = true;
-    }
-    return rc;
-}
-
-/* Before the mail that makes reactors shut it for new connections. The last NI of a port ends the
- * listener. */
-static void unserve(struct ib_ni *ini)
-{
+    struct ib_ni *ini = ib_ni_of(lni);
     struct ib_port *p = ini->port;
 
-    if (!ini->serving)
-        return;
-    ini->serving = false;
-    if (--p->users > 0)
-        return;
     ini->ending = p->listener;
     p->listener = NULL;
     ini->ending->last = ini;
-}
-
-/* After it: what was refused meanwhile was refused by the list of NIs. */
-static void unlisten(struct ib_ni *ini, bool was_serving)
-{
-    if (was_serving && ini->ending)
-        ini->lv->opts.rdma->unlisten(&ini->port->port);
+    ini->lv->opts.rdma->unlisten(&p->port);
 }
 
 /* ---- on each reactor ---- */
 
-/* Not on the stack of whoever ended the last connection, who may look at its device again. */
-static void on_stopped_here(struct reactor_task *task);
-
 /* What a device has taken is acknowledged, so it must not be left lying: peers end their sending
  * for want of credits, or have nothing to send. */
-static bool is_quiet(const struct ib_ni_shard *ns)
+static bool ns_quiet(const struct lnd_ni_shard *ns)
 {
     uint64_t since = reactor_now_us() - QUIET_US;
     struct lnd_peer_ni *lp;
     const struct ib_conn *c;
 
-    TAILQ_FOREACH(lp, &ns->base.peers, link) {
-        IB_CONN_FOREACH(c, &lp->conns)
-        {
-            if (!ib_conn_quiet(c, since < ns->quiesced_us ? 0 : since))
+    if (since < ib_ns_of(ns)->quiesced_us)
+        since = 0;
+    TAILQ_FOREACH(lp, &ns->peers, link) {
+        IB_CONN_FOREACH(c, &lp->conns) {
+            if (!ib_conn_quiet(c, since))
                 return false;
         }
     }
     return true;
 }
 
-void ib_ni_progress(struct ib_ni_shard *ns)
+static bool ns_closed(const struct lnd_ni_shard *ns)
 {
-    struct reactor *control = reactor_control(lnet_node_env(ns->shard->lv->base.node));
-
-    if (ns->quiet_asked && !ns->quiet && is_quiet(ns)) {
-        ns->quiet = true;
-        reactor_post(control, &ns->quiet_mail);
-    }
-    if (ns->base.stopping && !ns->stopped && TAILQ_EMPTY(&ns->base.peers) &&
-        (!ns->unlisten || ns->unlistened)) {
-        ns->stopped = true;
-        reactor_post(ns->shard->base.reactor, &ns->stopped_mail);
-    }
-}
-
-static void on_start(struct reactor_task *task)
-{
-    struct ib_ni_shard *ns = container_of(task, struct ib_ni_shard, start);
-    struct ib_port *port = ns->ini->port;
-
-    ns->started = true;
-    ns->listed = true;
-    TAILQ_INSERT_TAIL(&ns->shard->nis, ns, of_shard);
-    __atomic_fetch_sub(&port->starting, 1, __ATOMIC_RELAXED);
-    ib_shard_use(ns->shard);
-    if (ns->shard->base.reactor == port->port.home)
-        lnet_ni_link(ns->ini->ni, port_is_up(port));
-}
-
-static void shut_for_new(struct ib_ni_shard *ns)
-{
-    ns->quiesced = true;
-    if (ns->listed)
-        TAILQ_REMOVE(&ns->shard->nis, ns, of_shard);
-    ns->listed = false;
+    return !ns->lni->last || ib_ns_of(ns)->unlistened;
 }
 
 static void quiet_look(struct reactor_timer *t)
 {
     struct ib_ni_shard *ns = container_of(t, struct ib_ni_shard, quiet_timer);
 
-    ib_ni_progress(ns);
-    if (!ns->quiet)
+    lnd_ns_progress(&ns->base);
+    if (ns->base.state == LND_NI_QUIESCING)
         reactor_timer_arm(t, QUIET_US / 4);
 }
 
-static void on_quiesce(struct reactor_task *task)
+static void ns_start(struct lnd_ni_shard *ns)
 {
-    struct ib_ni_shard *ns = container_of(task, struct ib_ni_shard, quiesce);
+    struct ib_port *port = ib_ni_of(ns->lni)->port;
 
-    shut_for_new(ns);
-    ns->quiet_asked = true;
-    ns->quiesced_us = reactor_now_us();
-    quiet_look(&ns->quiet_timer);
+    reactor_timer_init(&ib_ns_of(ns)->quiet_timer, quiet_look);
+    TAILQ_INSERT_TAIL(&ib_shard_of(ns->shard)->nis, ib_ns_of(ns), of_shard);
+    __atomic_fetch_sub(&port->starting, 1, __ATOMIC_RELAXED);
+    if (ns->shard->reactor == port->port.home)
+        lnet_ni_link(ns->lni->ni, port_is_up(port));
 }
 
-static struct lnd_peer_ni *next_to_shut(struct ib_ni_shard *ns)
+static void ns_shut(struct lnd_ni_shard *ns)
 {
-    struct lnd_peer_ni *lp;
-
-    TAILQ_FOREACH(lp, &ns->base.peers, link) {
-        if (!lp->shut)
-            return lp;
-    }
-    return NULL;
+    TAILQ_REMOVE(&ib_shard_of(ns->shard)->nis, ib_ns_of(ns), of_shard);
 }
 
-static void on_stop(struct reactor_task *task)
+static void ns_quiesce(struct lnd_ni_shard *ns)
 {
-    struct ib_ni_shard *ns = container_of(task, struct ib_ni_shard, stop);
-    struct lnd_peer_ni *lp;
+    ib_ns_of(ns)->quiesced_us = reactor_now_us();
+    reactor_timer_arm(&ib_ns_of(ns)->quiet_timer, QUIET_US / 4);
+}
 
-    shut_for_new(ns);
-    reactor_timer_cancel(&ns->quiet_timer);
-    ns->base.stopping = true;
-    ns->unlisten = ns->ini->ending != NULL;
-    /* Closing one tells the core of its messages, which may make others go too. */
-    while ((lp = next_to_shut(ns))) {
-        lp->shut = true;
-        lnd_peer_abort(lp, LNET_DROP_SHUTDOWN);
-    }
-    ib_ni_progress(ns);
+static void ns_stop(struct lnd_ni_shard *ns)
+{
+    reactor_timer_cancel(&ib_ns_of(ns)->quiet_timer);
 }
 
 /* ---- on the control thread ---- */
-
-static void on_quiet(struct reactor_task *task)
-{
-    struct ib_ni *ini = container_of(task, struct ib_ni_shard, quiet_mail)->ini;
-
-    if (--ini->quiet_wait == 0)
-        reactor_post(reactor_self(), ini->quiesce_done);
-}
-
-static void stopped_all(struct ib_ni *ini)
-{
-    ini->gone = false;
-    ini->running = false;
-    port_let_go(ini);
-    reactor_post(reactor_self(), ini->stop_done);
-}
-
-void ib_ni_asked(struct ib_ni *ini)
-{
-    if (--ini->asks == 0 && ini->gone)
-        stopped_all(ini);
-}
-
-static void on_stopped(struct reactor_task *task)
-{
-    struct ib_ni *ini = container_of(task, struct ib_ni_shard, stopped_mail)->ini;
-
-    if (--ini->stop_wait > 0)
-        return;
-    if (ini->asks > 0)
-        ini->gone = true;
-    else
-        stopped_all(ini);
-}
-
-static void on_stopped_here(struct reactor_task *task)
-{
-    struct ib_ni_shard *ns = container_of(task, struct ib_ni_shard, stopped_mail);
-
-    ib_shard_unuse(ns->shard);
-    ns->stopped_mail.fn = on_stopped;
-    reactor_post(reactor_control(lnet_node_env(ns->shard->lv->base.node)), &ns->stopped_mail);
-}
-
-static void ni_shards_init(struct ib_ni *ini)
-{
-    for (unsigned i = 0; i < ini->nshards; i++) {
-        ini->shard[i] = (struct ib_ni_shard){
-            .ini = ini,
-            .shard = &ini->lv->shards[i],
-            .start.fn = on_start,
-            .quiesce.fn = on_quiesce,
-            .stop.fn = on_stop,
-            .quiet_mail.fn = on_quiet,
-            .stopped_mail.fn = on_stopped_here,
-        };
-        reactor_timer_init(&ini->shard[i].quiet_timer, quiet_look);
-        ini->shard[i].base.shard = &ini->lv->shards[i].base;
-        ini->shard[i].base.ni = ini->ni;
-        TAILQ_INIT(&ini->shard[i].base.peers);
-    }
-}
 
 static int provider(struct lnd_verbs *lv, struct err *err)
 {
@@ -608,15 +479,18 @@ static int provider(struct lnd_verbs *lv, struct err *err)
     return lv->opts.rdma->open(lnet_node_env(lv->base.node), &lv->rdma, err);
 }
 
-static int ni_prepare(struct ib_ni *ini, struct err *err)
+static int ni_init(struct lnd_ni *lni, struct err *err)
 {
-    struct lnet_ni *ni = ini->ni;
-    int rc = resolve(ni, err);
+    struct ib_ni *ini = ib_ni_of(lni);
+    struct lnet_ni *ni = lni->ni;
+    int rc;
 
+    ini->lv = container_of(lni->driver, struct lnd_verbs, base);
+    rc = resolve(ni, err);
     if (rc == 0)
         rc = check_tunables(&ni->tun, err);
     if (rc == 0)
-        rc = check_lnd_tunables(&ni->lnd_tun, err);
+        rc = check_lnd_tunables(lni, &ni->lnd_tun, err);
     if (rc == 0)
         rc = provider(ini->lv, err);
     if (rc == 0)
@@ -626,141 +500,77 @@ static int ni_prepare(struct ib_ni *ini, struct err *err)
     return rc;
 }
 
-static void ni_free(struct ib_ni *ini)
+static void ni_fini(struct lnd_ni *lni)
 {
+    struct ib_ni *ini = ib_ni_of(lni);
+
+    if (ini->terms.stamp == 0)
+        never_starts(ini);
     port_put(ini);
     free(ini->ending);
-    free(ini);
 }
 
-static int ni_init(struct lnet_ni *ni, struct err *err)
+static void ni_stopped(struct lnd_ni *lni)
 {
-    struct lnd_verbs *lv = ni->lnd_ctx;
-    struct ib_ni *ini;
-    int rc = ib_shards_init(lv, ni->node, err);
-
-    if (rc < 0)
-        return rc;
-    ini = calloc(1, sizeof(*ini) + lv->nshards * sizeof(ini->shard[0]));
-    if (!ini || lv->nnis == LNET_MAX_NI) {
-        free(ini);
-        return err_set(err, -ENOMEM, "no room for another NI");
-    }
-    ini->ni = ni;
-    ini->lv = lv;
-    ini->nshards = lv->nshards;
-    ni_shards_init(ini);
-    rc = ni_prepare(ini, err);
-    if (rc < 0) {
-        ni_free(ini);
-        return rc;
-    }
-    ni->lnd_ni = ini;
-    lv->nis[lv->nnis++] = ini;
-    return 0;
+    port_let_go(ib_ni_of(lni));
 }
 
 static int ni_start(struct lnet_ni *ni, struct err *err)
 {
     struct ib_ni *ini = ni->lnd_ni;
 
-    ini->terms.stamp = lnd_incarnation_new(&ini->lv->base, 1000);
-    /* Before the first caller can come; mail is run in the order it is posted. */
-    ini->running = true;
-    for (unsigned i = 0; i < ini->nshards; i++)
-        reactor_post(ini->lv->shards[i].base.reactor, &ini->shard[i].start);
-    return serve(ini, err);
+    /* In us, and never 0, which means that it is not known (§1.5). */
+    ini->terms.stamp = lnd_incarnation_new(ini->base.driver, 1000);
+    return lnd_ni_start(ni, err);
 }
 
-static int ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, struct err *err)
-{
-    struct lnd_tunables tun = lnd_tunables_with(ni->lnd_tun, set);
-    int rc = check_lnd_tunables(&tun, err);
-
-    if (rc == 0)
-        lnd_tunables_store(&ni->lnd_tun, &tun);
-    return rc;
-}
-
-static void ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
-{
-    struct ib_ni *ini = ni->lnd_ni;
-    bool serving = ini->serving;
-
-    if (!ini->running) {
-        reactor_post(reactor_self(), done);
-        return;
-    }
-    unserve(ini);
-    ini->quiesce_done = done;
-    ini->quiet_wait = ini->nshards;
-    for (unsigned i = 0; i < ini->nshards; i++)
-        reactor_post(ini->lv->shards[i].base.reactor, &ini->shard[i].quiesce);
-    unlisten(ini, serving);
-}
-
-static void ni_stop(struct lnet_ni *ni, struct reactor_task *done)
-{
-    struct ib_ni *ini = ni->lnd_ni;
-    bool serving = ini->serving;
-
-    if (!ini->running) {
-        port_let_go(ini);
-        reactor_post(reactor_self(), done);
-        return;
-    }
-    unserve(ini);
-    ini->stop_done = done;
-    ini->stop_wait = ini->nshards;
-    for (unsigned i = 0; i < ini->nshards; i++)
-        reactor_post(ini->lv->shards[i].base.reactor, &ini->shard[i].stop);
-    unlisten(ini, serving);
-}
-
-static void ni_fini(struct lnet_ni *ni)
-{
-    struct ib_ni *ini = ni->lnd_ni;
-    struct lnd_verbs *lv = ini->lv;
-
-    for (unsigned i = 0; i < lv->nnis; i++) {
-        if (lv->nis[i] == ini) {
-            lv->nis[i] = lv->nis[--lv->nnis];
-            break;
-        }
-    }
-    ni->lnd_ni = NULL;
-    if (ini->terms.stamp == 0)
-        never_starts(ini);
-    ni_free(ini);
-}
-
-static void peer_shrink(void *ctx)
-{
-    struct lnd_verbs *lv = ctx;
-
-    if (lv->shards)
-        (void)lnd_peer_forget_one(&lv->shards[reactor_index(reactor_self())].base);
-}
-
-static void peer_free(struct lnet_peer_ni *peer)
-{
-    assert(!peer->lnd_peer); /* each of ours has a reference */
-    (void)peer;
-}
+const struct lnd_proto ib_proto = {
+    .name = "o2ib",
+    .shard_size = sizeof(struct ib_shard),
+    .ni_size = offsetof(struct ib_ni, shard),
+    .ni_shard_size = sizeof(struct ib_ni_shard),
+    .conn_size = sizeof(struct ib_conn),
+    .conn_kept = offsetof(struct ib_conn, link),
+    .peer_size = sizeof(struct ib_peer),
+    .peer_base = offsetof(struct ib_peer, base),
+    .abort_waiting = LNET_HEALTH_LOCAL_ABORTED,
+    .abort_begun = LNET_HEALTH_OK, /* we broke it off, which says nothing about either side */
+    .shard_init = ib_shard_init,
+    .shard_fini = ib_shard_fini,
+    .ni_init = ni_init,
+    .ni_fini = ni_fini,
+    .check_tunables = check_lnd_tunables,
+    .listen = port_listen,
+    .unlisten = port_unlisten,
+    .ni_stopped = ni_stopped,
+    .poll = ib_shard_poll,
+    .ns_start = ns_start,
+    .ns_shut = ns_shut,
+    .ns_quiesce = ns_quiesce,
+    .ns_stop = ns_stop,
+    .ns_quiet = ns_quiet,
+    .ns_closed = ns_closed,
+    .peer_init = ib_peer_init,
+    .peer_abort = ib_peer_abort,
+    .connect_begin = ib_dial_begin,
+    .connect_next = ib_dial_next,
+    .conn_close = ib_conn_end,
+    .conn_listed = ib_peer_conn_listed,
+};
 
 const struct lnd_ops lnd_verbs_ops = {
     .name = "o2ib",
     .type = LNET_LND_O2IB,
-    .ni_init = ni_init,
+    .ni_init = lnd_ni_init,
     .ni_start = ni_start,
-    .ni_set = ni_set,
-    .ni_quiesce = ni_quiesce,
-    .ni_stop = ni_stop,
-    .ni_fini = ni_fini,
+    .ni_set = lnd_ni_set,
+    .ni_quiesce = lnd_ni_quiesce,
+    .ni_stop = lnd_ni_stop,
+    .ni_fini = lnd_ni_fini,
     .send = ib_send,
     .recv = ib_recv,
-    .peer_abort = ib_peer_abort,
+    .peer_abort = lnd_ni_peer_abort,
     .peer_info = ib_peer_info,
-    .peer_free = peer_free,
-    .peer_shrink = peer_shrink,
+    .peer_free = lnd_peer_free,
+    .peer_shrink = lnd_peer_shrink,
 };

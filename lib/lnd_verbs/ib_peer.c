@@ -19,12 +19,12 @@ struct ib_peer *ib_peer_get(struct ib_ni *ini, struct lnet_peer_ni *peer)
     return lp ? ib_peer_of(lp) : NULL;
 }
 
-static void peer_init(struct lnd_peer_ni *lp)
+void ib_peer_init(struct lnd_peer_ni *lp)
 {
     struct ib_peer *p = ib_peer_of(lp);
 
-    p->ini = ib_ns(p)->ini;
-    p->shard = ib_ns(p)->shard;
+    p->ini = ib_ni_of(lp->ns->lni);
+    p->shard = ib_shard_of(lp->ns->shard);
     p->depth_max = IB_DEPTH_MAX;
     p->dial.ask = (struct ib_ask){.mine = p->ini->terms, .peer_nid = nid_to_u64(&lp->peer->nid)};
     TAILQ_INIT(&p->making);
@@ -73,7 +73,7 @@ void ib_send(struct lnet_msg *msg)
     struct ib_ni_shard *ns = &ini->shard[reactor_index(reactor_self())];
     struct ib_peer *p;
 
-    if (ns->base.stopping || !ns->started) {
+    if (!lnd_ns_sends(&ns->base)) {
         lnd_msg_fail(msg, LNET_DROP_SHUTDOWN, LNET_HEALTH_REMOTE_DROPPED);
         return;
     }
@@ -233,7 +233,7 @@ void ib_peer_conn_up(struct ib_peer *p, struct ib_conn *c)
     lnd_peer_release(&p->base);
 }
 
-static void conn_listed(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool listed)
+void ib_peer_conn_listed(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool listed)
 {
     struct verbs_counters *count = &ib_ns(ib_peer_of(lp))->count;
 
@@ -297,18 +297,9 @@ void ib_peer_restarted(struct ib_peer *p, uint64_t stamp)
     lnd_peer_release(&p->base);
 }
 
-static void peer_abort(struct lnd_peer_ni *lp, const struct lnd_close *why)
+void ib_peer_abort(struct lnd_peer_ni *lp, const struct lnd_close *why)
 {
     close_called(ib_peer_of(lp), NULL, why);
-}
-
-void ib_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why)
-{
-    struct ib_ni *ini = ni->lnd_ni;
-    struct lnd_peer_ni *lp = lnd_peer_find(&ini->shard[reactor_index(reactor_self())].base, peer);
-
-    if (lp)
-        lnd_peer_abort(lp, why);
 }
 
 void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
@@ -323,31 +314,9 @@ void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
         out->connecting += p->base.connecting != LND_CONNECT_IDLE || p->base.accepting > 0;
         out->bytes_in += p->base.bytes_in;
         out->bytes_out += p->base.bytes_out;
-        IB_CONN_FOREACH(c, &p->base.conns)
-        {
+        IB_CONN_FOREACH(c, &p->base.conns) {
             out->bytes_in += c->bytes_in;
             out->bytes_out += c->bytes_out;
         }
     }
 }
-
-static void on_progress(struct lnd_ni_shard *ns)
-{
-    ib_ni_progress(container_of(ns, struct ib_ni_shard, base));
-}
-
-const struct lnd_proto ib_proto = {
-    .conn_size = sizeof(struct ib_conn),
-    .conn_kept = offsetof(struct ib_conn, link),
-    .peer_size = sizeof(struct ib_peer),
-    .peer_base = offsetof(struct ib_peer, base),
-    .abort_waiting = LNET_HEALTH_LOCAL_ABORTED,
-    .abort_begun = LNET_HEALTH_OK, /* what was posted: it was us, says nothing */
-    .peer_init = peer_init,
-    .peer_abort = peer_abort,
-    .ni_progress = on_progress,
-    .connect_begin = ib_dial_begin,
-    .connect_next = ib_dial_next,
-    .conn_close = ib_conn_end,
-    .conn_listed = conn_listed,
-};

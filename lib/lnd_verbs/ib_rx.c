@@ -69,7 +69,7 @@ void ib_rx_repost(struct ib_conn *c, struct ib_rx *rx, unsigned type, bool acked
     rx->wr.next = NULL;
     *c->repost_tail = &rx->wr;
     c->repost_tail = &rx->wr.next;
-    if (type == IB_NOOP || (ib_ns(c->ibp)->quiesced && returns_credit(type, acked)))
+    if (type == IB_NOOP || (lnd_ns_is_shut(c->ibp->base.ns) && returns_credit(type, acked)))
         return;
     ib_credits_repost(&c->credits, type, acked);
 }
@@ -113,8 +113,8 @@ static void recv_put(struct ib_recv *r)
     c->free_recvs = r;
     asan_poison((uint8_t *)r + RECV_HIDDEN_AT, RECV_HIDDEN_SIZE);
     c->held--;
-    if (ns->quiesced)
-        ib_ni_progress(ns);
+    if (lnd_ns_is_shut(&ns->base))
+        lnd_ns_progress(&ns->base);
 }
 
 /* The core hears that the message has ended. */
@@ -316,8 +316,9 @@ static struct lnet_result incomplete(const struct ib_conn *c)
 {
     enum lnet_drop why = c->why ? c->why->rx : LNET_DROP_RX_INCOMPLETE;
 
-    if (ib_ns(c->ibp)->base.stopping)
-        why = relaxed_load(&c->ibp->ini->ni->removed) ? LNET_DROP_NI_REMOVED : LNET_DROP_SHUTDOWN;
+    if (lnd_ns_is_stopping(c->ibp->base.ns))
+        why = relaxed_load(&c->ibp->ini->base.ni->removed) ? LNET_DROP_NI_REMOVED
+                                                           : LNET_DROP_SHUTDOWN;
     return (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
 }
 
@@ -377,7 +378,7 @@ static void begin(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
     r->rd = m->rd;
     r->state = IB_RECV_PARSED;
     r->rx.hdr = m->lnet;
-    r->rx.ni = c->ibp->ini->ni;
+    r->rx.ni = c->ibp->ini->base.ni;
     r->rx.from = c->ibp->base.peer;
     r->rx.rdma_get = m->hdr.type == IB_GET_REQ;
     r->rx.grant = NULL;
@@ -472,7 +473,8 @@ static void dispatch(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m
  * one is dropped by name. */
 static void dispatch_last(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
 {
-    bool takes = c->state == IB_CONN_CLOSING && c->up_us != 0 && !ib_ns(c->ibp)->base.stopping;
+    bool takes =
+        c->state == IB_CONN_CLOSING && c->up_us != 0 && !lnd_ns_is_stopping(c->ibp->base.ns);
     enum lnet_drop why = LNET_DROP_NONE;
 
     if (takes && m->hdr.type == IB_IMMEDIATE) {

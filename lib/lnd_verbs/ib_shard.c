@@ -47,7 +47,7 @@ static void cq_ready(struct reactor_fd *fd, uint32_t events)
     row->armed = false;
     row->shard->lv->opts.rdma->disarm(row->cq);
     /* It is polled by the loop, which looks before it sleeps. */
-    row->shard->poller.max_sleep_us = 0;
+    row->shard->base.poller.max_sleep_us = 0;
 }
 
 /* Whether all were armed already. One that cannot be is polled for ever. */
@@ -70,12 +70,12 @@ static bool arm_all(struct ib_shard *shard)
     return all;
 }
 
-static int shard_poll(void *arg)
+int ib_shard_poll(void *arg)
 {
     struct ib_shard *shard = arg;
     int work = poll_all(shard), settled = ib_settle_all(shard);
 
-    shard->poller.max_sleep_us = 0;
+    shard->base.poller.max_sleep_us = 0;
     if (work > 0) {
         shard->idle_us = 0;
         return work + settled;
@@ -87,7 +87,7 @@ static int shard_poll(void *arg)
         return settled;
     /* What completed before it was armed wakes nobody: only a look after that lets it sleep. */
     if (arm_all(shard))
-        shard->poller.max_sleep_us = UINT64_MAX;
+        shard->base.poller.max_sleep_us = UINT64_MAX;
     return settled;
 }
 
@@ -119,7 +119,7 @@ bool ib_shard_add_cq(struct ib_conn *c)
     row->conns++;
     c->polled = true;
     shard->idle_us = 0; /* one that has just come is not armed */
-    shard->poller.max_sleep_us = 0;
+    shard->base.poller.max_sleep_us = 0;
     return true;
 }
 
@@ -155,66 +155,25 @@ unsigned ib_shard_cqs(unsigned max_conns)
     return CQS + max_conns / CQ_CONNS;
 }
 
-static bool shard_init(struct ib_shard *shard, struct lnd_verbs *lv, unsigned index)
+bool ib_shard_init(struct lnd_shard *base)
 {
-    unsigned max = lv->opts.max_conns;
+    struct ib_shard *shard = ib_shard_of(base);
 
-    shard->lv = lv;
-    shard->poller =
-        (struct reactor_poller){.fn = shard_poll, .arg = shard, .max_sleep_us = UINT64_MAX};
+    shard->lv = container_of(base->driver, struct lnd_verbs, base);
     TAILQ_INIT(&shard->nis);
     ib_accept_init(shard);
-    shard->cq_rows = ib_shard_cqs(max);
+    shard->cq_rows = ib_shard_cqs(base->driver->max_conns);
     shard->cqs = calloc(shard->cq_rows, sizeof(*shard->cqs));
-    return lnd_shard_init(&shard->base, &lv->base, index) && shard->cqs;
+    return shard->cqs;
 }
 
-void ib_shards_fini(struct lnd_verbs *lv)
+void ib_shard_fini(struct lnd_shard *base)
 {
-    for (unsigned i = 0; lv->shards && i < lv->nshards; i++) {
-        free(lv->shards[i].cqs);
-        lnd_shard_fini(&lv->shards[i].base);
-    }
-    free(lv->shards);
-    lv->shards = NULL;
-}
-
-int ib_shards_init(struct lnd_verbs *lv, struct lnet_node *node, struct err *err)
-{
-    bool all = true;
-
-    if (lv->shards)
-        return 0;
-    lv->base.node = node;
-    lv->nshards = reactor_count(lnet_node_env(node));
-    lv->shards = calloc(lv->nshards, sizeof(*lv->shards));
-    for (unsigned i = 0; lv->shards && i < lv->nshards; i++)
-        all = shard_init(&lv->shards[i], lv, i) && all;
-    if (!lv->shards || !all) {
-        ib_shards_fini(lv);
-        return err_set(err, -ENOMEM,
-                       "no memory for %u o2ib connections per reactor; lower max_conns",
-                       lv->opts.max_conns);
-    }
-    return 0;
+    free(ib_shard_of(base)->cqs);
 }
 
 size_t ib_shard_bytes(unsigned max_conns)
 {
-    return sizeof(struct ib_shard) + ib_shard_cqs(max_conns) * sizeof(struct ib_shard_cq) +
+    return ib_shard_cqs(max_conns) * sizeof(struct ib_shard_cq) +
            lnd_shard_bytes(&ib_proto, max_conns);
-}
-
-/* ---- NIs ---- */
-
-void ib_shard_use(struct ib_shard *shard)
-{
-    if (shard->users++ == 0)
-        reactor_poller_add(shard->base.reactor, &shard->poller);
-}
-
-void ib_shard_unuse(struct ib_shard *shard)
-{
-    if (--shard->users == 0)
-        reactor_poller_del(shard->base.reactor, &shard->poller);
 }

@@ -141,5 +141,5 @@ void ib_peer_failed(struct ib_peer *p, enum lnet_drop drop, const struct lnet_hd
                     const struct lnet_drop_why *why)
 {
     p->failure = (struct ib_failure){.when_us = reactor_now_us(), .drop = drop, .why = *why};
-    lnet_drop_event_why(p->ini->ni->node, drop, p->ini->ni, &p->base.peer->nid, hdr, why);
+    lnet_drop_event_why(p->ini->base.ni->node, drop, p->ini->base.ni, &p->base.peer->nid, hdr, why);
 }

@@ -59,7 +59,7 @@ static int setup(void **state)
     memset(&ni, 0, sizeof(ni));
     memset(&sni, 0, sizeof(sni));
     snprintf(ni.ifname, sizeof(ni.ifname), "lo");
-    sni.ni = &ni;
+    sni.base.ni = &ni;
     sni.addr.in.sin_family = AF_INET;
     sni.addr.in.sin_addr.s_addr = htonl(0x7f000001);
     l = sock_link_new();

@@ -21,7 +21,7 @@ size_t sock_hello_write(const struct sock_ni *sni, uint32_t version, const struc
 {
     struct sock_hello out = {
         .version = version,
-        .src_nid = sni->ni->nid,
+        .src_nid = sni->base.ni->nid,
         .dst_nid = *dst,
         .src_pid = LNET_PID_LUSTRE,
         .dst_pid = in ? in->dst_pid : 0,
@@ -43,7 +43,7 @@ static void write_all(struct stream *s, uint8_t *buf, size_t len)
 
 uint32_t sock_hello_version(const struct sock_ni *sni)
 {
-    return nid_is_nid4(&sni->ni->nid) ? SOCK_HELLO_V3 : SOCK_HELLO_V4;
+    return nid_is_nid4(&sni->base.ni->nid) ? SOCK_HELLO_V3 : SOCK_HELLO_V4;
 }
 
 /* Returns the version that a received HELLO must have: v4 if the initiator chose it, over IPv4
@@ -73,7 +73,7 @@ static struct sock_ni *any_ni(const struct sock_listener *l)
 
 static void caller_nid(const struct sock_hs *hs, const struct sock_ni *sni, struct lnet_nid *nid)
 {
-    sock_addr_to_nid(sni->ni->net, &hs->addr, nid);
+    sock_addr_to_nid(sni->base.ni->net, &hs->addr, nid);
 }
 
 /* Refuses on the listener's reactor. */
@@ -113,7 +113,7 @@ static void hs_back(struct reactor_task *task)
 
     hs_free(hs);
     ns->hs_away--;
-    sock_ni_progress(ns);
+    lnd_ns_progress(&ns->base);
 }
 
 static void send_back(struct sock_hs *hs)
@@ -130,7 +130,7 @@ static unsigned type_limit(enum sock_ctype type)
 static enum lnet_drop decide(struct sock_peer *sp, const struct sock_hello *in,
                              enum sock_ctype type)
 {
-    const struct lnet_nid *mine = &sp->sni->ni->nid;
+    const struct lnet_nid *mine = &sp->sni->base.ni->nid;
 
     if (sp->base.connecting == LND_CONNECT_RUN && memcmp(&in->src_nid, mine, sizeof(*mine)) < 0)
         return SOCK_DROP(HELLO_RACE);
@@ -191,7 +191,7 @@ static bool decide_at_home(struct sock_hs *hs)
     enum lnet_drop drop = SOCK_DROP(NO_MEMORY);
     bool decided = true;
 
-    peer = lnet_peer_get(sni->ni->node, &hs->in.src_nid);
+    peer = lnet_peer_get(sni->base.ni->node, &hs->in.src_nid);
     if (peer)
         sp = sock_peer_get(sni, peer);
     if (!sp) {
@@ -216,12 +216,12 @@ static void settle_at_home(struct sock_hs *hs)
 {
     struct sock_ni_shard *ns = &hs->sni->shard[reactor_index(reactor_self())];
 
-    if (!ns->started) {
+    if (ns->base.state == LND_NI_NEW) {
         /* The control thread told every reactor before it listened; that mail is behind this. */
         reactor_timer_arm(&hs->home_timer, SETTLE_US);
         return;
     }
-    if (!ns->quiesced && !ns->base.stopping && !decide_at_home(hs)) {
+    if (!lnd_ns_is_shut(&ns->base) && !decide_at_home(hs)) {
         /* The old connections may have ended, and the news be behind this mail. */
         hs->waited = true;
         reactor_timer_arm(&hs->home_timer, SETTLE_US);
@@ -266,7 +266,7 @@ static bool source_allowed(const struct sock_hs *hs)
 
 static enum lnet_drop check_hello(const struct sock_hs *hs)
 {
-    if (lnet_nid_is_mine(hs->sni->ni->node, &hs->in.src_nid))
+    if (lnet_nid_is_mine(hs->sni->base.ni->node, &hs->in.src_nid))
         return SOCK_DROP(HELLO_NID);
     if (hs->in.ctype == SOCK_CTYPE_NONE)
         return SOCK_DROP(HELLO_TYPE);
@@ -282,7 +282,7 @@ static void hs_leave(struct reactor_task *task)
     struct sock_hs *hs = container_of(task, struct sock_hs, task);
 
     hs->task.fn = hs_at_home;
-    reactor_post(lnet_nid_home(hs->sni->ni->node, &hs->in.src_nid), &hs->task);
+    reactor_post(lnet_nid_home(hs->sni->base.ni->node, &hs->in.src_nid), &hs->task);
 }
 
 static void hello_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
@@ -309,7 +309,7 @@ static struct sock_ni *find_target(const struct sock_listener *l, const struct l
     struct sock_ni *sni;
 
     TAILQ_FOREACH(sni, &l->nis, of_listener) {
-        if (nid_same(&sni->ni->nid, nid))
+        if (nid_same(&sni->base.ni->nid, nid))
             break;
     }
     return sni;
@@ -425,7 +425,7 @@ static void accepted(void *user, struct stream *s, const union stream_addr *addr
     struct sock_hs *hs;
 
     if (drop != LNET_DROP_NONE) {
-        sock_addr_to_nid(sni->ni->net, addr, &nid);
+        sock_addr_to_nid(sni->base.ni->net, addr, &nid);
         sock_event(sni, drop, &nid, NULL);
         s->ops->close(s, false);
         return;
@@ -452,9 +452,11 @@ static struct sock_listener *shared_listener(const struct sock_ni *sni)
 {
     const struct lnd_sock *sock = sni->sock;
 
-    for (unsigned i = 0; i < sock->nnis; i++) {
-        if (sock_addr_same(&sock->nis[i]->addr, &sni->addr))
-            return sock->nis[i]->listener;
+    for (unsigned i = 0; i < sock->base.nnis; i++) {
+        const struct sock_ni *other = sock_ni_of(sock->base.nis[i]);
+
+        if (sock_addr_same(&other->addr, &sni->addr))
+            return other->listener;
     }
     return NULL;
 }
@@ -468,12 +470,12 @@ int sock_listener_get(struct sock_ni *sni)
         if (!l)
             return -ENOMEM;
         l->sock = sni->sock;
-        l->shard = &sni->sock->shards[sni->link_shard];
+        l->shard = sock_shard_of(lnd_shard_at(sni->base.driver, sni->link_shard));
         TAILQ_INIT(&l->hss);
         TAILQ_INIT(&l->nis);
-        sock_nid_to_addr(sni, &sni->ni->nid, sni->sock->opts.accept_port, &l->addr);
+        sock_nid_to_addr(sni, &sni->base.ni->nid, sni->sock->opts.accept_port, &l->addr);
     }
-    l->refs++;
+    lnd_listener_get(&sni->base, &l->base);
     sni->listener = l;
     return 0;
 }
@@ -483,12 +485,13 @@ void sock_listener_put(struct sock_ni *sni)
     struct sock_listener *l = sni->listener;
 
     sni->listener = NULL;
-    if (l && --l->refs == 0)
+    if (lnd_listener_put(&sni->base))
         free(l);
 }
 
-int sock_listen(struct sock_ni *sni, struct err *err)
+int sock_listen(struct lnd_ni *lni, struct err *err)
 {
+    struct sock_ni *sni = sock_ni_of(lni);
     const struct lnd_sock *sock = sni->sock;
     struct sock_listener *l = sni->listener;
     char nid[LNET_NIDSTR_SIZE];
@@ -496,35 +499,17 @@ int sock_listen(struct sock_ni *sni, struct err *err)
 
     if (sock->opts.accept == SOCK_ACCEPT_NONE)
         return 0;
-    sni->serving = true;
-    if (l->users++ > 0)
-        return 0;
-    rc = sni->transport.ops->listen(sni->transport.ctx, &l->addr, sni->ni->ifname,
+    rc = sni->transport.ops->listen(sni->transport.ctx, &l->addr, lni->ni->ifname,
                                     l->shard->base.reactor, accepted, l, &l->stream);
-    if (rc < 0) {
-        l->users--;
-        sni->serving = false;
-        err_text(err, "cannot listen on %s port %u: %s%s", nid_format(&sni->ni->nid, nid),
-                 sock->opts.accept_port, strerror(-rc),
-                 rc == -EADDRINUSE ? " (is LNet loaded, or another millraced running here?)"
-                 : rc == -EACCES   ? " (needs CAP_NET_BIND_SERVICE)"
-                                   : "");
-    }
+    if (rc < 0)
+        err_set(err, rc, "cannot listen on %s port %u: %s%s", nid_format(&lni->ni->nid, nid),
+                sock->opts.accept_port, strerror(-rc), lnd_listen_hint(rc));
     return rc;
-}
-
-void sock_shut_begin(struct sock_ni *sni)
-{
-    if (!sni->serving)
-        return;
-    sni->serving = false;
-    sni->unlisten = --sni->listener->users == 0;
 }
 
 void sock_serve(struct sock_ni *sni)
 {
     TAILQ_INSERT_TAIL(&sni->listener->nis, sni, of_listener);
-    sni->listed = true;
 }
 
 /* Those that called this NI, or have not said whom yet when it is the last. */
@@ -534,7 +519,7 @@ static void drop_pending(struct sock_listener *l, const struct sock_ni *sni)
 
     for (struct sock_hs *hs = TAILQ_FIRST(&l->hss); hs; hs = next) {
         next = TAILQ_NEXT(hs, link);
-        if (!hs->away && (hs->sni == sni || sni->unlisten))
+        if (!hs->away && (hs->sni == sni || sni->base.last))
             hs_free(hs);
     }
 }
@@ -543,13 +528,10 @@ void sock_unlisten(struct sock_ni *sni)
 {
     struct sock_listener *l = sni->listener;
 
-    if (sni->listed)
-        TAILQ_REMOVE(&l->nis, sni, of_listener);
-    sni->listed = false;
-    if (sni->unlisten) {
+    TAILQ_REMOVE(&l->nis, sni, of_listener);
+    if (sni->base.last && l->stream) {
         l->stream->ops->unlisten(l->stream);
         l->stream = NULL;
     }
     drop_pending(l, sni);
-    sni->unlisten = false;
 }

@@ -88,9 +88,9 @@ static int connect_from_reserved(struct sock_peer *sp, struct sock_conn *c)
             local.in6.sin6_port = htons(port);
         else
             local.in.sin_port = htons(port);
-        rc = sni->transport.ops->connect(sni->transport.ctx, &local, sni->ni->ifname, &remote,
-                                         lnd_setting(&sni->ni->lnd_tun.tos), &sock_conn_events, c,
-                                         &c->stream);
+        rc = sni->transport.ops->connect(sni->transport.ctx, &local, sni->base.ni->ifname, &remote,
+                                         lnd_setting(&sni->base.ni->lnd_tun.tos), &sock_conn_events,
+                                         c, &c->stream);
         if (rc != -EADDRINUSE && rc != -EADDRNOTAVAIL)
             break;
     }

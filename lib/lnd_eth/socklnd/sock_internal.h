@@ -196,12 +196,11 @@ TAILQ_HEAD(sock_nis, sock_ni);
 
 /* One listening socket; several NIs may have the same address on different nets. */
 struct sock_listener {
+    struct lnd_listener base;
     struct lnd_sock *sock;
     union stream_addr addr;
     struct sock_shard *shard;
     struct stream_listener *stream; /* NULL: does not listen */
-    unsigned refs;                  /* control: NIs that have it */
-    unsigned users;                 /* control: of these, started and not yet told to shut */
     struct sock_nis nis;            /* its shard's: those that take new connections */
     struct sock_hss hss;
 };
@@ -221,21 +220,12 @@ struct sock_watch {
 
 struct sock_ni_shard {
     struct lnd_ni_shard base;
-    struct sock_ni *sni;
-    struct sock_shard *shard;
-    bool started;
-    bool quiesced;
-    bool quiet_asked;
-    bool quiet;       /* quiesce was answered */
-    bool stopped;     /* stop was answered */
     unsigned begun;   /* connections in the middle of a message, while quiescing */
     unsigned hs_away; /* handshakes on their way from here to other reactors */
-    struct reactor_task start, quiesce, stop;     /* control -> shard */
-    struct reactor_task quiet_mail, stopped_mail; /* shard -> control */
 };
 
 struct sock_ni {
-    struct lnet_ni *ni;
+    struct lnd_ni base;
     struct lnd_sock *sock;
     union stream_addr addr; /* port 0 */
     unsigned ifindex;
@@ -248,13 +238,6 @@ struct sock_ni {
     struct sock_link *link;
     unsigned link_shard;
     TAILQ_ENTRY(sock_ni) of_listener;
-    bool listed;   /* in listener->nis */
-    bool running;  /* control thread */
-    bool serving;  /* control thread: counted in listener->users */
-    bool unlisten; /* set before the mail that shuts it: it is the listener's last */
-    unsigned nshards;
-    unsigned quiet_wait, stop_wait; /* control thread: shards that have not answered */
-    struct reactor_task *quiesce_done, *stop_done;
     struct sock_ni_shard shard[];
 };
 
@@ -262,8 +245,6 @@ struct sock_ni {
 struct sock_shard {
     struct lnd_shard base;
     struct lnd_sock *sock;
-    unsigned users; /* NIs started */
-    struct reactor_poller poller;
     struct sock_conns ready; /* connections with something to do, in order */
     struct sock_conns turn;  /* those whose turn it is */
     struct lnd_pool hss, takes;
@@ -283,10 +264,6 @@ struct lnd_sock {
     struct lnd_driver base;
     struct sock_opts opts;
     struct sock_hello_map *map;
-    unsigned nshards;
-    struct sock_shard *shards;
-    struct sock_ni *nis[LNET_MAX_NI]; /* control thread */
-    unsigned nnis;
     struct sock_home home[SOCK_HOMES];
     unsigned nhomes; /* released when a row is complete */
 };
@@ -296,15 +273,25 @@ extern const struct lnd_proto sock_proto;
 /* Puts a connection on its reactor's list of those with something to do. */
 void sock_ready(struct sock_conn *c);
 void sock_unready(struct sock_conn *c);
-/* Answers quiesce or stop when this shard has come that far. */
-void sock_ni_progress(struct sock_ni_shard *ns);
+static inline struct sock_ni *sock_ni_of(struct lnd_ni *lni)
+{
+    return container_of(lni, struct sock_ni, base);
+}
+static inline struct sock_shard *sock_shard_of(struct lnd_shard *shard)
+{
+    return container_of(shard, struct sock_shard, base);
+}
+static inline struct sock_ni_shard *sock_ns_of(const struct lnd_ni_shard *ns)
+{
+    return container_of(ns, struct sock_ni_shard, base);
+}
 static inline struct sock_ni_shard *sock_ns(const struct sock_peer *sp)
 {
     return container_of(sp->base.ns, struct sock_ni_shard, base);
 }
 static inline uint64_t sock_timeout_us(const struct sock_ni *sni)
 {
-    return lnd_timeout_us(sni->ni);
+    return lnd_timeout_us(sni->base.ni);
 }
 void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_nid *peer,
                 const struct lnet_hdr *hdr);
@@ -342,13 +329,11 @@ void sock_peer_version(struct sock_peer *sp, uint32_t version);
 /* The listener of an NI's address, made if there is none; not listening yet. Control. */
 int sock_listener_get(struct sock_ni *sni);
 void sock_listener_put(struct sock_ni *sni);
-int sock_listen(struct sock_ni *sni, struct err *err); /* control */
-/* The NI takes callers of its listener from now on, or no longer; the last one closes the listener
- * and what is pending. On the listener's shard. */
+int sock_listen(struct lnd_ni *lni, struct err *err); /* lnd_proto.listen */
+/* The NI takes connections of its listener from now on, or no longer; the last one closes the
+ * listener and what is pending. On the listener's shard. */
 void sock_serve(struct sock_ni *sni);
 void sock_unlisten(struct sock_ni *sni);
-/* Before the mail that makes reactors shut it for new connections. Control. */
-void sock_shut_begin(struct sock_ni *sni);
 /* Writes our HELLO. in: the peer's when answering, else NULL. Returns its size. */
 size_t sock_hello_write(const struct sock_ni *sni, uint32_t version, const struct lnet_nid *dst,
                         enum sock_ctype type, const struct sock_hello *in,
@@ -380,7 +365,6 @@ void sock_peer_conn_up(struct sock_peer *sp, struct sock_conn *c, uint64_t incar
 void sock_peer_close(struct sock_peer *sp, const struct lnd_close *why, const struct lnet_hdr *hdr);
 /* The same because the peer came in another incarnation: what we had with it before is dead. */
 void sock_peer_restarted(struct sock_peer *sp, uint64_t incarnation);
-void sock_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);
 /* Something makes us doubt that the peer still has its ends: a keepalive shows. */
 void sock_peer_probe(struct sock_peer *sp);
 void sock_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);

@@ -118,7 +118,7 @@ static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, 
 
 static int interface_of_address(struct sock_ni *sni, const struct ifaddrs *list, struct err *err)
 {
-    struct lnet_ni *ni = sni->ni;
+    struct lnet_ni *ni = sni->base.ni;
     char nid[LNET_NIDSTR_SIZE];
     const char *ifname;
 
@@ -140,7 +140,7 @@ static int interface_of_address(struct sock_ni *sni, const struct ifaddrs *list,
 
 int sock_link_resolve(struct sock_ni *sni, struct err *err)
 {
-    struct lnet_ni *ni = sni->ni;
+    struct lnet_ni *ni = sni->base.ni;
     struct ifaddrs *list = NULL;
     int rc = 0;
 
@@ -198,10 +198,10 @@ static bool link_is_up(struct sock_link *l)
 {
     struct ifreq req = {0};
 
-    snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", l->sni->ni->ifname);
+    snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", l->sni->base.ni->ifname);
     if (ioctl(l->sock, SIOCGIFFLAGS, &req) < 0)
         return false;
-    l->ifindex = if_nametoindex(l->sni->ni->ifname); /* it may have been made anew */
+    l->ifindex = if_nametoindex(l->sni->base.ni->ifname); /* it may have been made anew */
     return (req.ifr_flags & IFF_UP) && (req.ifr_flags & IFF_RUNNING);
 }
 
@@ -263,7 +263,7 @@ static void report(struct sock_link *l)
     if (up == l->up)
         return;
     l->up = up;
-    lnet_ni_link(l->sni->ni, up);
+    lnet_ni_link(l->sni->base.ni, up);
 }
 
 static void link_event(struct reactor_fd *f, uint32_t events)

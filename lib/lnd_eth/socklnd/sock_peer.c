@@ -33,7 +33,7 @@ void sock_peer_init(struct lnd_peer_ni *lp)
 {
     struct sock_peer *sp = sock_peer_of(lp);
 
-    sp->sni = sock_ns(sp)->sni;
+    sp->sni = sock_ni_of(lp->ns->lni);
     sp->version = sock_hello_version(sp->sni);
     sp->alive_us = reactor_now_us();
     reactor_timer_init(&sp->poll_timer, poll_timer);
@@ -88,8 +88,7 @@ static struct sock_conn *choose(const struct sock_peer *sp, size_t nob)
 
     if (sp->only[bulk])
         return sp->only[bulk];
-    SOCK_CONN_FOREACH(c, sp)
-    {
+    SOCK_CONN_FOREACH(c, sp) {
         enum verdict v = match(c->type, bulk);
 
         if (v < best_verdict || v == VERDICT_NO || (v == best_verdict && !better(c, best)))
@@ -104,8 +103,7 @@ static struct sock_conn *only_of_type(const struct sock_peer *sp, enum sock_ctyp
 {
     struct sock_conn *c;
 
-    SOCK_CONN_FOREACH(c, sp)
-    {
+    SOCK_CONN_FOREACH(c, sp) {
         if (c->type == type)
             break;
     }
@@ -198,7 +196,7 @@ void sock_send(struct lnet_msg *msg)
     struct sock_conn *c;
     enum lnet_drop drop;
 
-    if (ns->base.stopping || !ns->started) {
+    if (!lnd_ns_sends(&ns->base)) {
         lnd_msg_fail(msg, LNET_DROP_SHUTDOWN, LNET_HEALTH_REMOTE_DROPPED);
         return;
     }
@@ -231,7 +229,7 @@ void sock_peer_conn_up(struct sock_peer *sp, struct sock_conn *c, uint64_t incar
     sp->alive_us = reactor_now_us();
     c->rx_us = sp->alive_us;
     c->tx_us = sp->alive_us;
-    c->stream->ops->established(c->stream, lnd_setting(&sp->sni->ni->lnd_tun.tos));
+    c->stream->ops->established(c->stream, lnd_setting(&sp->sni->base.ni->lnd_tun.tos));
     sock_rx_open(c);
     lnd_peer_note(&sp->base, incarnation);
     lnd_conn_up(&sp->base, &c->base);
@@ -261,15 +259,6 @@ void sock_peer_restarted(struct sock_peer *sp, uint64_t incarnation)
     sock_peer_close(sp, &why, NULL);
 }
 
-void sock_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why)
-{
-    struct sock_ni *sni = ni->lnd_ni;
-    struct lnd_peer_ni *lp = lnd_peer_find(&sni->shard[reactor_index(reactor_self())].base, peer);
-
-    if (lp)
-        lnd_peer_abort(lp, why);
-}
-
 void sock_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
 {
     const struct sock_conn *c;
@@ -284,8 +273,7 @@ void sock_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
         out->connecting += sp->base.connecting != LND_CONNECT_IDLE;
         out->bytes_in += sp->base.bytes_in;
         out->bytes_out += sp->base.bytes_out;
-        SOCK_CONN_FOREACH(c, sp)
-        {
+        SOCK_CONN_FOREACH(c, sp) {
             c->stream->ops->stats(c->stream, &st);
             out->bytes_in += st.bytes_in;
             out->bytes_out += st.bytes_out;
@@ -303,8 +291,7 @@ static void keepalive(struct sock_peer *sp, uint64_t now)
     if (idle == 0 || now < sp->alive_us + idle ||
         (sp->ping_us != 0 && now < sp->ping_us + SOCK_PING_GAP))
         return;
-    SOCK_CONN_FOREACH(c, sp)
-    {
+    SOCK_CONN_FOREACH(c, sp) {
         if (c->type != SOCK_CTYPE_BULK_IN || !sock_tx_idle(c))
             continue;
         sp->ping_us = now;
@@ -317,8 +304,7 @@ void sock_peer_probe(struct sock_peer *sp)
 {
     struct sock_conn *c = sock_conn_of(TAILQ_LAST(&sp->base.conns, lnd_conns)), *i;
 
-    SOCK_CONN_FOREACH(i, sp)
-    {
+    SOCK_CONN_FOREACH(i, sp) {
         if (i->type == SOCK_CTYPE_BULK_IN)
             c = i;
     }
@@ -336,8 +322,7 @@ static void poll_timer(struct reactor_timer *t)
     if (sp->base.nconns == 0)
         return;
     lnd_peer_hold(&sp->base);
-    SOCK_CONN_FOREACH(c, sp)
-    {
+    SOCK_CONN_FOREACH(c, sp) {
         if (!sock_conn_check(c, now))
             break; /* all are closed */
     }

@@ -45,7 +45,7 @@ static int home_take(struct sock_ni *sni, struct err *err)
     struct sock_home *h;
     struct inet_addr addr;
 
-    addr_of_nid(&sni->ni->nid, &addr);
+    addr_of_nid(&sni->base.ni->nid, &addr);
     h = home_of(sock, &addr);
     if (!h && sock->nhomes == SOCK_HOMES) {
         return err_set(err, -ENOSPC, "NIs have had more than %u addresses; restart the program",
@@ -57,7 +57,7 @@ static int home_take(struct sock_ni *sni, struct err *err)
         __atomic_store_n(&sock->nhomes, sock->nhomes + 1, __ATOMIC_RELEASE);
     }
     if (h->refs++ == 0)
-        relaxed_store(&h->net, sni->ni->net);
+        relaxed_store(&h->net, sni->base.ni->net);
     sni->home = h;
     return 0;
 }
@@ -114,7 +114,7 @@ static bool has_address(const struct sock_ports *ports, const struct inet_if *if
 
 static int address_of_port(struct sock_ni *sni, const struct sock_ports *ports, struct err *err)
 {
-    struct lnet_ni *ni = sni->ni;
+    struct lnet_ni *ni = sni->base.ni;
     struct inet_addr addr;
 
     if (!first_address(ports, sni->ifp, &addr)) {
@@ -128,7 +128,7 @@ static int address_of_port(struct sock_ni *sni, const struct sock_ports *ports, 
 
 static int check_address(const struct sock_ni *sni, const struct sock_ports *ports, struct err *err)
 {
-    const struct lnet_ni *ni = sni->ni;
+    const struct lnet_ni *ni = sni->base.ni;
     char nid[LNET_NIDSTR_SIZE];
     struct inet_addr addr;
 
@@ -155,7 +155,7 @@ static struct inet_if *port_of(const struct sock_ports *ports, const struct lnet
 int sock_port_resolve(struct sock_ni *sni, struct err *err)
 {
     const struct sock_ports *ports = sni->sock->opts.ports;
-    struct lnet_ni *ni = sni->ni;
+    struct lnet_ni *ni = sni->base.ni;
     struct inet_if *ifp = port_of(ports, ni);
     int rc;
 
@@ -182,9 +182,9 @@ static void link_tell(struct reactor_task *task)
     struct sock_watch *w = container_of(task, struct sock_watch, task);
     struct sock_ni *sni = container_of(w, struct sock_ni, watch);
 
-    lnet_ni_link(sni->ni, w->told);
+    lnet_ni_link(sni->base.ni, w->told);
     task->fn = link_told;
-    reactor_post(reactor_control(lnet_node_env(sni->ni->node)), task);
+    reactor_post(reactor_control(lnet_node_env(sni->base.ni->node)), task);
 }
 
 static void link_send(struct sock_ni *sni)
@@ -196,7 +196,7 @@ static void link_send(struct sock_ni *sni)
     w->away = true;
     w->told = w->up;
     w->task.fn = link_tell;
-    reactor_post(sni->sock->shards[sni->link_shard].base.reactor, &w->task);
+    reactor_post(lnd_shard_at(sni->base.driver, sni->link_shard)->reactor, &w->task);
 }
 
 static void link_told(struct reactor_task *task)

@@ -50,7 +50,7 @@ static void boundary(struct sock_conn *c)
     if (c->draining) {
         c->draining = false;
         ns->begun--;
-        sock_ni_progress(ns);
+        lnd_ns_progress(&ns->base);
     }
 }
 
@@ -348,7 +348,7 @@ static bool step_frame(struct sock_conn *c)
     enum lnet_drop drop;
     size_t n;
 
-    if (sock_ns(c->sp)->quiesced || c->nacks == SOCK_ACKS ||
+    if (lnd_ns_is_shut(c->sp->base.ns) || c->nacks == SOCK_ACKS ||
         (takes(c) && !lnet_grant_is_open(&c->grant))) {
         park(c);
         return false;
@@ -385,7 +385,7 @@ static bool step_hdr(struct sock_conn *c)
     skip(c, size);
     if (drop == LNET_DROP_NONE) {
         c->rx_state = SOCK_RX_PARSE;
-        c->rx.ni = c->sp->sni->ni;
+        c->rx.ni = c->sp->sni->base.ni;
         c->rx.from = c->sp->base.peer;
         c->rx.rdma_get = false;
         c->rx.taken = (struct lnet_sgl){0};
@@ -471,7 +471,7 @@ void sock_rx_readable(struct sock_conn *c)
 void sock_rx_resume(struct sock_conn *c)
 {
     if (c->parked && c->rx_state == SOCK_RX_FRAME && c->nacks < SOCK_ACKS &&
-        !sock_ns(c->sp)->quiesced) {
+        !lnd_ns_is_shut(c->sp->base.ns)) {
         unpark(c);
         sock_ready(c);
     }
@@ -481,7 +481,8 @@ void sock_rx_resume(struct sock_conn *c)
 
 static struct lnet_result incomplete(const struct sock_conn *c)
 {
-    enum lnet_drop why = c->sp->base.ns->stopping ? LNET_DROP_SHUTDOWN : LNET_DROP_RX_INCOMPLETE;
+    enum lnet_drop why =
+        lnd_ns_is_stopping(c->sp->base.ns) ? LNET_DROP_SHUTDOWN : LNET_DROP_RX_INCOMPLETE;
 
     return (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
 }

@@ -3,6 +3,7 @@
 #include "config/config_internal.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,57 +63,135 @@ struct cfg *cfg_new(void)
     return cfg;
 }
 
-/* Rounded up to the size cfg_room() keeps arrays at. */
-static void *copy_array(const void *from, unsigned count, size_t size, bool *failed)
-{
-    size_t room = 1;
-    void *to;
+/* ---- lists ---- */
 
-    if (!count)
-        return NULL;
-    while (room < count)
-        room = 2 * room + 1;
-    to = malloc(room * size);
-    if (to)
-        memcpy(to, from, count * size);
-    else
-        *failed = true;
-    return to;
+/* A growing array of a document: it has room for 1, 3, 7, … items. */
+static const struct list {
+    const char *one; /* in messages */
+    size_t array, count, size;
+    unsigned max;
+} lists[CFG_LISTS] = {
+#define LIST(field, one, max)                                                                      \
+    {                                                                                              \
+        one, offsetof(struct cfg, field), offsetof(struct cfg, field##_count),                     \
+            sizeof(*((struct cfg *)0)->field), max                                                 \
+    }
+    [CFG_NIS] = LIST(ni, "NI", LNET_MAX_NI),
+    [CFG_ROUTES] = LIST(route, "route", CFG_MAX_ROUTES),
+    [CFG_HELLOS] = LIST(hello, "entry", CFG_MAX_HELLO_MAP),
+    [CFG_PEERS] = LIST(peer, "peer", CFG_MAX_PEERS),
+    [CFG_UDSPS] = LIST(udsp, "policy", CFG_MAX_UDSP),
+    [CFG_NAMES] = LIST(name, "name", CFG_MAX_NAMES),
+    [CFG_PORTS] = LIST(port, "port", CFG_MAX_PORTS),
+};
+
+static char **array_of(struct cfg *cfg, const struct list *l)
+{
+    return (char **)(void *)((char *)cfg + l->array);
 }
 
-static bool copy_peers(struct cfg *to, const struct cfg *from)
+static unsigned *count_of(struct cfg *cfg, const struct list *l)
 {
-    bool failed = false;
+    return (unsigned *)(void *)((char *)cfg + l->count);
+}
 
-    to->peer_count = 0;
-    to->peer = copy_array(from->peer, from->peer_count, sizeof(*to->peer), &failed);
-    for (unsigned i = 0; i < from->peer_count && !failed; i++) {
-        to->peer[i].nid =
-            copy_array(from->peer[i].nid, from->peer[i].nid_count, sizeof(*to->peer->nid), &failed);
-        to->peer_count += !failed;
+void *cfg_append(struct cfg *cfg, enum cfg_list list, const void *item)
+{
+    const struct list *l = &lists[list];
+    char **array = array_of(cfg, l);
+    unsigned *count = count_of(cfg, l);
+
+    if (*count == l->max)
+        return NULL;
+    if ((*count & (*count + 1)) == 0) { /* full */
+        char *grown = realloc(*array, (2 * (size_t)*count + 1) * l->size);
+
+        if (!grown)
+            return NULL;
+        *array = grown;
     }
-    return !failed;
+    return memcpy(*array + (*count)++ * l->size, item, l->size);
+}
+
+void cfg_take(struct cfg *cfg, enum cfg_list list, const void *item)
+{
+    const struct list *l = &lists[list];
+    char *array = *array_of(cfg, l);
+    size_t at = (size_t)((const char *)item - array);
+
+    memmove(array + at, array + at + l->size, --*count_of(cfg, l) * l->size - at);
+}
+
+void cfg_put(struct cfg_reader *r, enum cfg_list list, const void *item, const void *there,
+             unsigned line, const char *none)
+{
+    const struct list *l = &lists[list];
+
+    if (cfg_mode(r) == CFG_DELETE && there)
+        cfg_take(r->cfg, list, there);
+    else if (cfg_mode(r) == CFG_DELETE && none)
+        cfg_error(r, line, "%s", none);
+    else if (there && cfg_mode(r) != CFG_DELETE)
+        memcpy((void *)(uintptr_t)there, item, l->size);
+    else if (cfg_mode(r) == CFG_DELETE || cfg_append(r->cfg, list, item))
+        return;
+    else if (*count_of(r->cfg, l) == l->max)
+        cfg_error(r, line, "is one %s too many; at most %d", l->one, l->max);
+    else
+        cfg_error(r, line, "out of memory");
+}
+
+/* Copies the NIDs of the peers, of which *to has those of another document. */
+static bool copy_nids(struct cfg *to)
+{
+    for (unsigned i = 0; i < to->peer_count; i++) {
+        struct cfg_peer *peer = &to->peer[i];
+        struct lnet_nid *nid = malloc((peer->nid_count + 1) * sizeof(*nid));
+
+        if (!nid) {
+            to->peer_count = i; /* the rest belongs to the other document */
+            return false;
+        }
+        peer->nid = memcpy(nid, peer->nid_count ? peer->nid : nid, peer->nid_count * sizeof(*nid));
+    }
+    return true;
 }
 
 struct cfg *cfg_copy(const struct cfg *cfg)
 {
     struct cfg *to = malloc(sizeof(*to));
-    bool failed = false;
+    bool ok = to != NULL;
 
     if (!to)
         return NULL;
     *to = *cfg;
-    to->ni = copy_array(cfg->ni, cfg->ni_count, sizeof(*to->ni), &failed);
-    to->route = copy_array(cfg->route, cfg->route_count, sizeof(*to->route), &failed);
-    to->hello = copy_array(cfg->hello, cfg->hello_count, sizeof(*to->hello), &failed);
-    to->udsp = copy_array(cfg->udsp, cfg->udsp_count, sizeof(*to->udsp), &failed);
-    to->name = copy_array(cfg->name, cfg->name_count, sizeof(*to->name), &failed);
-    to->port = copy_array(cfg->port, cfg->port_count, sizeof(*to->port), &failed);
-    if (!copy_peers(to, cfg) || failed) {
-        cfg_free(to);
-        return NULL;
+    for (int i = 0; i < CFG_LISTS; i++) {
+        const struct list *l = &lists[i];
+        char *from = *array_of(to, l);
+        size_t count = *count_of(to, l), room = 1;
+
+        while (room < count)
+            room = 2 * room + 1;
+        *array_of(to, l) = malloc(room * l->size);
+        if (*array_of(to, l) && count)
+            memcpy(*array_of(to, l), from, count * l->size);
+        ok &= *array_of(to, l) != NULL;
     }
-    return to;
+    if (!ok)
+        to->peer_count = 0;
+    if (ok && copy_nids(to))
+        return to;
+    cfg_free(to);
+    return NULL;
+}
+
+void cfg_free(struct cfg *cfg)
+{
+    for (unsigned i = 0; cfg && i < cfg->peer_count; i++)
+        free(cfg->peer[i].nid);
+    for (int i = 0; cfg && i < CFG_LISTS; i++)
+        free(*array_of(cfg, &lists[i]));
+    free(cfg);
 }
 
 static bool nid_of(const struct cfg_ni *ni, struct lnet_nid *out)
@@ -140,35 +219,14 @@ struct cfg_ni *cfg_find_ni(const struct cfg *cfg, const struct cfg_ni *like)
     return NULL;
 }
 
-void *cfg_room(void *array, unsigned count, size_t size)
-{
-    if ((count & (count + 1)) == 0) /* full at 0, 1, 3, 7, … elements */
-        return realloc(array, (2 * (size_t)count + 1) * size);
-    return array;
-}
-
 bool cfg_add_ni(struct cfg *cfg, const struct cfg_ni *ni)
 {
-    struct cfg_ni *grown = cfg_room(cfg->ni, cfg->ni_count, sizeof(*grown));
-
-    if (grown)
-        cfg->ni = grown;
-    if (!grown || cfg->ni_count == LNET_MAX_NI)
-        return false;
-    cfg->ni[cfg->ni_count++] = *ni;
-    return true;
+    return cfg_append(cfg, CFG_NIS, ni);
 }
 
 bool cfg_add_route(struct cfg *cfg, const struct cfg_route *route)
 {
-    struct cfg_route *grown = cfg_room(cfg->route, cfg->route_count, sizeof(*grown));
-
-    if (grown)
-        cfg->route = grown;
-    if (!grown || cfg->route_count == CFG_MAX_ROUTES)
-        return false;
-    cfg->route[cfg->route_count++] = *route;
-    return true;
+    return cfg_append(cfg, CFG_ROUTES, route);
 }
 
 /* ---- reading ---- */
@@ -242,22 +300,6 @@ int cfg_validate(const char *name, const struct cfg *cfg, struct cfg_report *rep
     memset(report, 0, sizeof(*report));
     cfg_check(&r);
     return report->errors ? -EINVAL : 0;
-}
-
-void cfg_free(struct cfg *cfg)
-{
-    if (!cfg)
-        return;
-    for (unsigned i = 0; i < cfg->peer_count; i++)
-        free(cfg->peer[i].nid);
-    free(cfg->peer);
-    free(cfg->udsp);
-    free(cfg->name);
-    free(cfg->port);
-    free(cfg->ni);
-    free(cfg->route);
-    free(cfg->hello);
-    free(cfg);
 }
 
 void cfg_report_print(const struct cfg_report *report, FILE *to)

@@ -32,8 +32,11 @@ enum cfg_key_kind {
     CFG_WORD,      /* one of words, its index into an int */
     CFG_TEXT,      /* up to max - 1 characters into a char array */
     CFG_MODE,      /* octal digits into an int */
+    CFG_NET,       /* a net into a lnet_net_t */
+    CFG_NID,       /* a NID into a struct lnet_nid */
     CFG_SECTION,   /* a mapping read by the table in sub, into the same object */
-    CFG_CALL,      /* fn; a list, no setting */
+    CFG_CALL,      /* fn reads it; no setting */
+    CFG_ITEMS,     /* fn reads each item of it; no setting */
     CFG_READ_ONLY, /* what lnetctl shows and nobody sets; ignored */
 };
 
@@ -53,8 +56,8 @@ struct cfg_key {
     const char *help; /* of a setting */
 };
 
-/* Rows of such a table: its end; a key that a function reads, that another table reads, that is
- * lnetctl's to show. */
+/* Rows of such a table: its end; a key that a function reads, or each item of it, that another
+ * table reads, that is lnetctl's to show. */
 #define CFG_KEYS_END                                                                               \
     {                                                                                              \
         .name = NULL                                                                               \
@@ -62,6 +65,10 @@ struct cfg_key {
 #define CFG_CALLS(key, function)                                                                   \
     {                                                                                              \
         .name = (key), .kind = CFG_CALL, .fn = (function)                                          \
+    }
+#define CFG_EACH(key, function)                                                                    \
+    {                                                                                              \
+        .name = (key), .kind = CFG_ITEMS, .fn = (function)                                         \
     }
 #define CFG_READS(key, table)                                                                      \
     {                                                                                              \
@@ -105,24 +112,44 @@ extern const struct cfg_key cfg_top_keys[];
 extern const struct cfg cfg_defaults;
 
 /* ---- lists, config_items.c, config_kept.c, ip2nets.c ---- */
-/* The array with room for one more of its elements, NULL: out of memory, the array stays. */
-void *cfg_room(void *array, unsigned count, size_t size);
-/* Room for one more element of a growing array; NULL when out of memory (reported). */
-void *cfg_grow(struct cfg_reader *r, unsigned line, void *array, unsigned count, size_t size);
+enum cfg_list {
+    CFG_NIS,
+    CFG_ROUTES,
+    CFG_HELLOS,
+    CFG_PEERS,
+    CFG_UDSPS,
+    CFG_NAMES,
+    CFG_PORTS,
+    CFG_LISTS
+};
+/* Appends a copy of item to a list of the document. Returns the copy; NULL: the list is full, or
+ * memory is out. */
+void *cfg_append(struct cfg *cfg, enum cfg_list list, const void *item);
+/* Takes an item, which is part of the list, out of it. */
+void cfg_take(struct cfg *cfg, enum cfg_list list, const void *item);
+/* Puts an item that was read into the list as the mode says. there: the item of the base that it
+ * replaces, or with CFG_DELETE removes; NULL: none, so it is appended, or with CFG_DELETE `none` is
+ * the error (NULL: no error). */
+void cfg_put(struct cfg_reader *r, enum cfg_list list, const void *item, const void *there,
+             unsigned line, const char *none);
 bool cfg_read_net(struct cfg_reader *r, const struct yaml_tree_node *value, lnet_net_t *out);
 bool cfg_read_nid(struct cfg_reader *r, const struct yaml_tree_node *value, struct lnet_nid *out);
-void cfg_read_nets(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_net_item(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 void cfg_read_ip2nets(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
-void cfg_read_routes(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_route(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 void cfg_read_peers(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
 void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
-void cfg_read_hello_map(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
-void cfg_read_ports(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 /* An NI of the net with the keys of item, not yet in the document. */
 struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line);
-/* Reads tunables, lnd tunables and CPT of an item, which may have those other keys too. */
-extern const struct cfg_key cfg_ni_tuning_keys[];
+/* Rows of a table of keys that begins with a struct cfg_ni: tunables, lnd tunables, CPT. */
+#define CFG_NI_TUNING                                                                              \
+    CFG_READS("tunables", cfg_tunables_keys), CFG_READS("lnd tunables", cfg_lnd_tunables_keys),    \
+        CFG_CALLS("CPT", cfg_read_cpt)
+void cfg_read_cpt(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+bool cfg_read_ifname(struct cfg_reader *r, const struct yaml_tree_node *value, char out[16]);
 extern const struct cfg_key cfg_lnd_tunables_keys[], cfg_tunables_keys[];
 /* Puts an NI that was read into the document, as the mode says. */
 void cfg_put_ni(struct cfg_reader *r, const struct cfg_ni *ni);

@@ -6,15 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *cfg_grow(struct cfg_reader *r, unsigned line, void *array, unsigned count, size_t size)
-{
-    void *grown = cfg_room(array, count, size);
-
-    if (!grown)
-        cfg_error(r, line, "out of memory");
-    return grown;
-}
-
 /* What a text adds to or takes from is of another one: it has no line. */
 static bool of_base(const struct cfg_reader *r, unsigned line)
 {
@@ -63,28 +54,30 @@ static void ni_nid(struct cfg_reader *r, void *obj, const struct yaml_tree_node 
                   value->text, net_format(ni->conf.net, net));
 }
 
+bool cfg_read_ifname(struct cfg_reader *r, const struct yaml_tree_node *value, char out[16])
+{
+    const char *name = cfg_scalar(r, value);
+    bool ok = name && strlen(name) < 16 && !strpbrk(name, "/ \t\r\n");
+
+    if (ok)
+        memcpy(out, name, strlen(name) + 1);
+    else if (name)
+        cfg_error(r, value->line, "'%.40s' cannot be an interface name; see `ip link`", name);
+    return ok;
+}
+
 static void ni_interfaces(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct cfg_ni *ni = obj;
-    const struct yaml_tree_node *entry = value->child;
-    const char *name;
 
-    if (value->kind != YAML_MAP || value->children != 1) {
+    if (value->kind != YAML_MAP || value->children != 1)
         cfg_error(r, value->line, "must be one interface, as in `0: eth0`; an NI has exactly one");
-        return;
-    }
-    name = cfg_scalar(r, entry);
-    if (!name)
-        return;
-    if (strlen(name) >= sizeof(ni->conf.ifname) || strpbrk(name, "/ \t\r\n")) {
-        cfg_error(r, entry->line, "'%.40s' cannot be an interface name; see `ip link`", name);
-        return;
-    }
-    memcpy(ni->conf.ifname, name, strlen(name) + 1);
+    else
+        cfg_read_ifname(r, value->child, ni->conf.ifname);
 }
 
 /* "[0,1]": numbers, ranges and commas in brackets. */
-static void ni_cpt(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+void cfg_read_cpt(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct cfg_ni *ni = obj;
     const char *text = value->kind == YAML_SCALAR ? value->text : NULL;
@@ -167,17 +160,10 @@ const struct cfg_key cfg_lnd_tunables_keys[] = {
     CFG_KEYS_END,
 };
 
-#define TUNING                                                                                     \
-    {.name = "tunables", .kind = CFG_SECTION, .sub = cfg_tunables_keys},                           \
-        {.name = "lnd tunables", .kind = CFG_SECTION, .sub = cfg_lnd_tunables_keys},               \
-        CFG_CALLS("CPT", ni_cpt)
-
-const struct cfg_key cfg_ni_tuning_keys[] = {TUNING, CFG_KEYS_END};
-
 static const struct cfg_key ni_keys[] = {
     CFG_CALLS("nid", ni_nid),
     CFG_CALLS("interfaces", ni_interfaces),
-    TUNING,
+    CFG_NI_TUNING,
     CFG_IGNORES("status"),
     CFG_IGNORES("reason"),
     CFG_IGNORES("dev cpt"),
@@ -215,45 +201,17 @@ static struct cfg_ni *find_base_ni(struct cfg_reader *r, const struct cfg_ni *ni
 
 void cfg_remove_ni(struct cfg *cfg, unsigned index)
 {
-    memmove(&cfg->ni[index], &cfg->ni[index + 1], (--cfg->ni_count - index) * sizeof(*cfg->ni));
-}
-
-static void take_ni(struct cfg_reader *r, const struct cfg_ni *ni)
-{
-    struct cfg_ni *there = find_base_ni(r, ni);
-    char net[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE];
-
-    if (there)
-        cfg_remove_ni(r->cfg, (unsigned)(there - r->cfg->ni));
-    else
-        cfg_error(r, ni->line, "there is no NI %s on net %s to be removed; net_get lists them",
-                  nid_is_any(&ni->conf.nid) ? ni->conf.ifname : nid_format(&ni->conf.nid, nid),
-                  net_format(ni->conf.net, net));
+    cfg_take(cfg, CFG_NIS, &cfg->ni[index]);
 }
 
 void cfg_put_ni(struct cfg_reader *r, const struct cfg_ni *ni)
 {
-    struct cfg *cfg = r->cfg;
-    struct cfg_ni *there, *grown;
+    char net[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE], none[200];
 
-    if (cfg_mode(r) == CFG_DELETE) {
-        take_ni(r, ni);
-        return;
-    }
-    there = find_base_ni(r, ni);
-    if (there) {
-        *there = *ni;
-        return;
-    }
-    if (cfg->ni_count == LNET_MAX_NI) {
-        cfg_error(r, ni->line, "is one NI too many; a node has at most %d", LNET_MAX_NI);
-        return;
-    }
-    grown = cfg_grow(r, ni->line, cfg->ni, cfg->ni_count, sizeof(*ni));
-    if (!grown)
-        return;
-    cfg->ni = grown;
-    cfg->ni[cfg->ni_count++] = *ni;
+    snprintf(none, sizeof(none), "there is no NI %s on net %s to be removed; net_get lists them",
+             nid_is_any(&ni->conf.nid) ? ni->conf.ifname : nid_format(&ni->conf.nid, nid),
+             net_format(ni->conf.net, net));
+    cfg_put(r, CFG_NIS, ni, find_base_ni(r, ni), ni->line, none);
 }
 
 static void read_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
@@ -291,19 +249,9 @@ static void read_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node
     cfg_put_ni(r, &ni);
 }
 
-/* "net type" was read before the NIs, whatever their order. */
-static void net_type(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-}
-
-static void net_nis(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    cfg_read_items(r, value, read_ni, obj);
-}
-
 static const struct cfg_key net_keys[] = {
-    CFG_CALLS("net type", net_type),
-    CFG_CALLS("local NI(s)", net_nis),
+    CFG_IGNORES("net type"), /* read before the NIs, whatever the order */
+    CFG_EACH("local NI(s)", read_ni),
     CFG_KEYS_END,
 };
 
@@ -321,7 +269,7 @@ static void take_net(struct cfg_reader *r, lnet_net_t net, unsigned line)
                   net_format(net, name));
 }
 
-static void read_net_item(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+void cfg_read_net_item(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
 {
     const struct yaml_tree_node *type = yaml_tree_get(item, "net type");
     lnet_net_t net;
@@ -340,26 +288,7 @@ static void read_net_item(struct cfg_reader *r, void *obj, const struct yaml_tre
         cfg_read_map(r, item, net_keys, &net);
 }
 
-void cfg_read_nets(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    cfg_read_items(r, value, read_net_item, NULL);
-}
-
 /* ---- route ---- */
-
-static void route_net(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct cfg_route *route = obj;
-
-    cfg_read_net(r, value, &route->conf.net);
-}
-
-static void route_gateway(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct cfg_route *route = obj;
-
-    cfg_read_nid(r, value, &route->conf.gateway);
-}
 
 /* 1..255, or undefined: -1 or its unsigned form. */
 static void route_hop(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
@@ -389,8 +318,8 @@ static void route_priority(struct cfg_reader *r, void *obj, const struct yaml_tr
 }
 
 static const struct cfg_key route_keys[] = {
-    CFG_CALLS("net", route_net),
-    CFG_CALLS("gateway", route_gateway),
+    {.name = "net", .kind = CFG_NET, .offset = offsetof(struct cfg_route, conf.net)},
+    {.name = "gateway", .kind = CFG_NID, .offset = offsetof(struct cfg_route, conf.gateway)},
     CFG_CALLS("hop", route_hop),
     CFG_CALLS("priority", route_priority),
     CFG_IGNORES("state"),
@@ -411,44 +340,15 @@ struct cfg_route *cfg_find_route(const struct cfg *cfg, lnet_net_t net,
 
 void cfg_remove_route(struct cfg *cfg, unsigned index)
 {
-    memmove(&cfg->route[index], &cfg->route[index + 1],
-            (--cfg->route_count - index) * sizeof(*cfg->route));
+    cfg_take(cfg, CFG_ROUTES, &cfg->route[index]);
 }
 
-static void put_route(struct cfg_reader *r, const struct cfg_route *route)
-{
-    struct cfg *cfg = r->cfg;
-    struct cfg_route *there = NULL, *grown;
-
-    if (r->from && r->from->mode != CFG_REPLACE)
-        there = cfg_find_route(cfg, route->conf.net, &route->conf.gateway);
-    if (cfg_mode(r) == CFG_DELETE) {
-        if (there)
-            cfg_remove_route(cfg, (unsigned)(there - cfg->route));
-        else
-            cfg_error(r, route->line, "there is no such route to be removed; route_get lists them");
-        return;
-    }
-    if (there && there->line == 0) {
-        *there = *route;
-        return;
-    }
-    if (cfg->route_count == CFG_MAX_ROUTES) {
-        cfg_error(r, route->line, "is one route too many; at most %d", CFG_MAX_ROUTES);
-        return;
-    }
-    grown = cfg_grow(r, route->line, cfg->route, cfg->route_count, sizeof(*route));
-    if (!grown)
-        return;
-    cfg->route = grown;
-    cfg->route[cfg->route_count++] = *route;
-}
-
-static void read_route(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+void cfg_read_route(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
 {
     struct cfg_route route = {
         .conf = {.net = LNET_NET_ANY, .gateway = LNET_NID_ANY, .hops = LNET_HOPS_UNDEFINED},
         .line = item->line};
+    const struct cfg_route *there = NULL;
 
     cfg_read_map(r, item, route_keys, &route);
     if (!yaml_tree_get(item, "net") || !yaml_tree_get(item, "gateway")) {
@@ -457,12 +357,10 @@ static void read_route(struct cfg_reader *r, void *obj, const struct yaml_tree_n
     }
     if (route.conf.net == LNET_NET_ANY || nid_is_any(&route.conf.gateway))
         return; /* reported */
-    put_route(r, &route);
-}
-
-void cfg_read_routes(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    cfg_read_items(r, value, read_route, NULL);
+    if (cfg_mode(r) != CFG_REPLACE)
+        there = cfg_find_route(r->cfg, route.conf.net, &route.conf.gateway);
+    cfg_put(r, CFG_ROUTES, &route, there && there->line == 0 ? there : NULL, route.line,
+            "there is no such route to be removed; route_get lists them");
 }
 
 /* ---- hello_map ---- */
@@ -472,16 +370,9 @@ struct hello_reader {
     struct lnet_nid nid;
 };
 
-static void hello_nid(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct hello_reader *hello = obj;
-
-    cfg_read_nid(r, value, &hello->nid);
-}
-
 static const struct cfg_key hello_keys[] = {
     {.name = "address", .kind = CFG_TEXT, .max = LNET_NIDSTR_SIZE},
-    CFG_CALLS("nid", hello_nid),
+    {.name = "nid", .kind = CFG_NID, .offset = offsetof(struct hello_reader, nid)},
     CFG_KEYS_END,
 };
 
@@ -496,44 +387,16 @@ static bool hello_address(const struct hello_reader *hello, struct lnet_nid *out
     return nid_parse(text, out) == 0 && nid_net(out) == nid_net(&hello->nid);
 }
 
-static bool same_hello(const struct cfg_hello *a, const struct cfg_hello *b)
+static const struct cfg_hello *find_hello(const struct cfg *cfg, const struct cfg_hello *like)
 {
-    return nid_same(&a->address, &b->address) && nid_same(&a->nid, &b->nid);
+    for (unsigned i = 0; i < cfg->hello_count; i++)
+        if (nid_same(&cfg->hello[i].address, &like->address) &&
+            nid_same(&cfg->hello[i].nid, &like->nid))
+            return &cfg->hello[i];
+    return NULL;
 }
 
-static void put_hello(struct cfg_reader *r, const struct cfg_hello *entry, unsigned line)
-{
-    struct cfg *cfg = r->cfg;
-    struct cfg_hello *grown;
-    unsigned i = 0;
-
-    if (r->from && r->from->mode != CFG_REPLACE)
-        while (i < cfg->hello_count && !same_hello(&cfg->hello[i], entry))
-            i++;
-    else
-        i = cfg->hello_count;
-    if (cfg_mode(r) == CFG_DELETE) {
-        if (i < cfg->hello_count)
-            memmove(&cfg->hello[i], &cfg->hello[i + 1],
-                    (--cfg->hello_count - i) * sizeof(*cfg->hello));
-        else
-            cfg_error(r, line, "there is no such entry to be removed");
-        return;
-    }
-    if (i < cfg->hello_count)
-        return; /* there already */
-    if (cfg->hello_count == CFG_MAX_HELLO_MAP) {
-        cfg_error(r, line, "is one entry too many; at most %d", CFG_MAX_HELLO_MAP);
-        return;
-    }
-    grown = cfg_grow(r, line, cfg->hello, cfg->hello_count, sizeof(*entry));
-    if (!grown)
-        return;
-    cfg->hello = grown;
-    cfg->hello[cfg->hello_count++] = *entry;
-}
-
-static void read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+void cfg_read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
 {
     struct hello_reader hello = {.nid = LNET_NID_ANY};
     struct cfg_hello entry;
@@ -553,12 +416,8 @@ static void read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_n
         return;
     }
     entry.nid = hello.nid;
-    put_hello(r, &entry, item->line);
-}
-
-void cfg_read_hello_map(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    cfg_read_items(r, value, read_hello, NULL);
+    cfg_put(r, CFG_HELLOS, &entry, cfg_mode(r) == CFG_REPLACE ? NULL : find_hello(r->cfg, &entry),
+            item->line, "there is no such entry to be removed");
 }
 
 /* ---- names ---- */
@@ -573,31 +432,12 @@ static bool is_host(const char *text)
     return !*text;
 }
 
-static void put_name(struct cfg_reader *r, const struct cfg_name *name, unsigned line)
+static const struct cfg_name *find_name(const struct cfg *cfg, const struct lnet_nid *nid)
 {
-    struct cfg *cfg = r->cfg;
-    struct cfg_name *grown;
-    unsigned i = 0;
-
-    while (i < cfg->name_count && !nid_same(&cfg->name[i].nid, &name->nid))
-        i++;
-    if (cfg_mode(r) == CFG_DELETE) {
-        if (i < cfg->name_count)
-            memmove(&cfg->name[i], &cfg->name[i + 1], (--cfg->name_count - i) * sizeof(*name));
-        return;
-    }
-    if (i == cfg->name_count) {
-        if (cfg->name_count == CFG_MAX_NAMES) {
-            cfg_error(r, line, "is one name too many; at most %d", CFG_MAX_NAMES);
-            return;
-        }
-        grown = cfg_grow(r, line, cfg->name, cfg->name_count, sizeof(*name));
-        if (!grown)
-            return;
-        cfg->name = grown;
-        cfg->name_count++;
-    }
-    cfg->name[i] = *name;
+    for (unsigned i = 0; i < cfg->name_count; i++)
+        if (nid_same(&cfg->name[i].nid, nid))
+            return &cfg->name[i];
+    return NULL;
 }
 
 void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
@@ -626,7 +466,7 @@ void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node
                 host, sizeof(name.host) - 1);
         else {
             memcpy(name.host, host, strlen(host) + 1);
-            put_name(r, &name, entry->line);
+            cfg_put(r, CFG_NAMES, &name, find_name(r->cfg, &name.nid), entry->line, NULL);
         }
     }
 }

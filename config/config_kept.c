@@ -19,8 +19,7 @@ struct cfg_peer *cfg_find_peer(const struct cfg *cfg, const struct lnet_nid *pri
 void cfg_remove_peer(struct cfg *cfg, unsigned index)
 {
     free(cfg->peer[index].nid);
-    memmove(&cfg->peer[index], &cfg->peer[index + 1],
-            (--cfg->peer_count - index) * sizeof(*cfg->peer));
+    cfg_take(cfg, CFG_PEERS, &cfg->peer[index]);
 }
 
 bool cfg_peer_add_nid(struct cfg_peer *peer, const struct lnet_nid *nid)
@@ -55,25 +54,9 @@ bool cfg_peer_remove_nid(struct cfg_peer *peer, const struct lnet_nid *nid)
 struct cfg_peer *cfg_add_peer(struct cfg *cfg, const struct lnet_nid *primary, bool multi_rail,
                               unsigned line)
 {
-    struct cfg_peer *grown = cfg->peer;
+    struct cfg_peer peer = {.primary = *primary, .multi_rail = multi_rail, .line = line};
 
-    if (cfg->peer_count == CFG_MAX_PEERS)
-        return NULL;
-    if ((cfg->peer_count & (cfg->peer_count + 1)) == 0)
-        grown = realloc(cfg->peer, (2 * (size_t)cfg->peer_count + 1) * sizeof(*grown));
-    if (!grown)
-        return NULL;
-    cfg->peer = grown;
-    grown[cfg->peer_count] =
-        (struct cfg_peer){.primary = *primary, .multi_rail = multi_rail, .line = line};
-    return &grown[cfg->peer_count++];
-}
-
-static void peer_primary(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct cfg_peer *peer = obj;
-
-    cfg_read_nid(r, value, &peer->primary);
+    return cfg_append(cfg, CFG_PEERS, &peer);
 }
 
 static void peer_multi_rail(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
@@ -116,15 +99,10 @@ static void peer_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node
     cfg_read_map(r, item, peer_ni_keys, obj);
 }
 
-static void peer_nis(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    cfg_read_items(r, value, peer_ni, obj);
-}
-
 static const struct cfg_key peer_keys[] = {
-    CFG_CALLS("primary nid", peer_primary),
+    {.name = "primary nid", .kind = CFG_NID, .offset = offsetof(struct cfg_peer, primary)},
     CFG_CALLS("Multi-Rail", peer_multi_rail),
-    CFG_CALLS("peer ni", peer_nis),
+    CFG_EACH("peer ni", peer_ni),
     CFG_IGNORES("peer state"),
     CFG_IGNORES("millrace"),
     CFG_KEYS_END,
@@ -186,28 +164,22 @@ void cfg_read_peers(struct cfg_reader *r, void *obj, const struct yaml_tree_node
 
 /* ---- udsp ---- */
 
-static void udsp_priority(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct cfg_udsp *udsp = obj;
-
-    cfg_read_int(r, value, -1, CFG_MAX_INT, &udsp->priority);
-}
-
-static const struct cfg_key action_keys[] = {
-    CFG_CALLS("priority", udsp_priority),
-    CFG_KEYS_END,
-};
-
+#define RULE_INT(field)                                                                            \
+    {                                                                                              \
+        .name = #field, .kind = CFG_INT, .offset = offsetof(struct cfg_udsp, field), .min = -1,    \
+        .max = CFG_MAX_INT                                                                         \
+    }
 #define RULE_TEXT(field)                                                                           \
     {                                                                                              \
         .name = #field, .kind = CFG_TEXT, .offset = offsetof(struct cfg_udsp, field), .max = 64    \
     }
+static const struct cfg_key action_keys[] = {
+    RULE_INT(priority),
+    CFG_KEYS_END,
+};
+
 static const struct cfg_key udsp_keys[] = {
-    {.name = "idx",
-     .kind = CFG_INT,
-     .offset = offsetof(struct cfg_udsp, idx),
-     .min = -1,
-     .max = CFG_MAX_INT},
+    RULE_INT(idx),
     RULE_TEXT(src),
     RULE_TEXT(dst),
     RULE_TEXT(rte),
@@ -215,42 +187,15 @@ static const struct cfg_key udsp_keys[] = {
     CFG_KEYS_END,
 };
 
-static unsigned find_udsp(const struct cfg *cfg, const struct cfg_udsp *udsp)
+static const struct cfg_udsp *find_udsp(const struct cfg *cfg, const struct cfg_udsp *like)
 {
-    unsigned i;
+    const struct cfg_udsp *udsp = cfg->udsp, *end = udsp + cfg->udsp_count;
 
-    for (i = 0; i < cfg->udsp_count; i++)
-        if (strcmp(cfg->udsp[i].src, udsp->src) == 0 && strcmp(cfg->udsp[i].dst, udsp->dst) == 0 &&
-            strcmp(cfg->udsp[i].rte, udsp->rte) == 0)
-            break;
-    return i;
-}
-
-static void put_udsp(struct cfg_reader *r, const struct cfg_udsp *udsp)
-{
-    struct cfg *cfg = r->cfg;
-    unsigned i = find_udsp(cfg, udsp);
-    struct cfg_udsp *grown;
-
-    if (cfg_mode(r) == CFG_DELETE) {
-        if (i < cfg->udsp_count)
-            memmove(&cfg->udsp[i], &cfg->udsp[i + 1], (--cfg->udsp_count - i) * sizeof(*udsp));
-        else
-            cfg_error(r, udsp->line, "there is no such policy to be removed");
-        return;
-    }
-    if (i == cfg->udsp_count) {
-        if (i == CFG_MAX_UDSP) {
-            cfg_error(r, udsp->line, "is one policy too many; at most %d", CFG_MAX_UDSP);
-            return;
-        }
-        grown = cfg_grow(r, udsp->line, cfg->udsp, cfg->udsp_count, sizeof(*udsp));
-        if (!grown)
-            return;
-        cfg->udsp = grown;
-        cfg->udsp_count++;
-    }
-    cfg->udsp[i] = *udsp;
+    for (; udsp < end; udsp++)
+        if (strcmp(udsp->src, like->src) == 0 && strcmp(udsp->dst, like->dst) == 0 &&
+            strcmp(udsp->rte, like->rte) == 0)
+            return udsp;
+    return NULL;
 }
 
 static void read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
@@ -262,7 +207,8 @@ static void read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_no
     if (!udsp.src[0] && !udsp.dst[0] && !udsp.rte[0])
         cfg_error(r, item->line, "needs one of 'src', 'dst' and 'rte'; add what it is about");
     else if (r->report->errors == errors)
-        put_udsp(r, &udsp);
+        cfg_put(r, CFG_UDSPS, &udsp, find_udsp(r->cfg, &udsp), item->line,
+                "there is no such policy to be removed");
 }
 
 void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)

@@ -278,7 +278,7 @@ static const struct cfg_key millrace_keys[] = {
         RESTART, .unit = "s"),
     INT("max_reconnect", max_reconnect, 1, 3600, "longest time between attempts to connect",
         RESTART, .unit = "s"),
-    CFG_CALLS("hello_map", cfg_read_hello_map),
+    CFG_EACH("hello_map", cfg_read_hello),
     WORD("source_check", source_check, source_words,
          "what a message whose source is not its sender needs"),
     INT("egress_share", egress_share, 1, 100,
@@ -289,7 +289,7 @@ static const struct cfg_key millrace_keys[] = {
     INT("max_connections", max_connections, 16, 1 << 17, "connections of each thread", RESTART),
     INT("drain", drain, 0, 3600, "time for messages in flight at the end", .unit = "s"),
     CFG_CALLS("names", cfg_read_names),
-    CFG_CALLS("ports", cfg_read_ports),
+    CFG_EACH("ports", cfg_read_port),
     CFG_READS("verbs", verbs_keys),
     WORD("congestion", congestion, congestion_words, "congestion control of connections on ports",
          RESTART),
@@ -308,9 +308,9 @@ static const struct cfg_key millrace_keys[] = {
     }
 
 const struct cfg_key cfg_top_keys[] = {
-    CFG_CALLS("net", cfg_read_nets),
+    CFG_EACH("net", cfg_read_net_item),
     CFG_CALLS("ip2nets", cfg_read_ip2nets),
-    CFG_CALLS("route", cfg_read_routes),
+    CFG_EACH("route", cfg_read_route),
     CFG_CALLS("peer", cfg_read_peers),
     {.name = "routing", .kind = CFG_SECTION, .sub = routing_keys, .fn = read_routing},
     CFG_READS("buffers", buffers_keys),

@@ -289,44 +289,13 @@ static struct cfg_port *find_base(const struct cfg_reader *r, const char *name)
     return port && port->line == 0 ? port : NULL;
 }
 
-static void take_port(struct cfg_reader *r, const struct cfg_port *port)
-{
-    struct cfg *cfg = r->cfg;
-    struct cfg_port *there = find_base(r, port->name);
-
-    if (there)
-        memmove(there, there + 1,
-                (size_t)(--cfg->port_count - (unsigned)(there - cfg->port)) * sizeof(*there));
-    else
-        cfg_error(r, port->line, "there is no port %s to be removed", port->name);
-}
-
-static void put_port(struct cfg_reader *r, const struct cfg_port *port)
-{
-    struct cfg *cfg = r->cfg;
-    struct cfg_port *there = find_base(r, port->name), *grown;
-
-    if (there) {
-        *there = *port;
-        return;
-    }
-    if (cfg->port_count == CFG_MAX_PORTS) {
-        cfg_error(r, port->line, "is one port too many; at most %d", CFG_MAX_PORTS);
-        return;
-    }
-    grown = cfg_grow(r, port->line, cfg->port, cfg->port_count, sizeof(*port));
-    if (!grown)
-        return;
-    cfg->port = grown;
-    cfg->port[cfg->port_count++] = *port;
-}
-
-static void read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+void cfg_read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
 {
     const struct yaml_tree_node *name = yaml_tree_get(item, "name");
     struct cfg_port port;
     unsigned errors = r->report->errors;
     const struct cfg_port *there;
+    char none[64];
 
     if (!name) {
         cfg_error(r, item->line, "has no 'name'; write {name: eth0, addresses: [10.0.0.1/24]}");
@@ -342,13 +311,6 @@ static void read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_no
     cfg_read_map(r, item, port_keys, &port);
     if (r->report->errors > errors)
         return;
-    if (cfg_mode(r) == CFG_DELETE)
-        take_port(r, &port);
-    else
-        put_port(r, &port);
-}
-
-void cfg_read_ports(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    cfg_read_items(r, value, read_port, NULL);
+    snprintf(none, sizeof(none), "there is no port %s to be removed", port.name);
+    cfg_put(r, CFG_PORTS, &port, find_base(r, port.name), port.line, none);
 }

@@ -293,6 +293,10 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
         memcpy(field, (const char *)&cfg_defaults + key->offset, cfg_field_size(key));
         return;
     }
+    if (key->kind == CFG_ITEMS) {
+        cfg_read_items(r, value, key->fn, obj);
+        return;
+    }
     if (key->fn) {
         key->fn(r, obj, value);
         return;
@@ -310,6 +314,12 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
     case CFG_TEXT:
         read_text(r, value, (size_t)key->max, field);
         break;
+    case CFG_NET:
+        cfg_read_net(r, value, field);
+        break;
+    case CFG_NID:
+        cfg_read_nid(r, value, field);
+        break;
     case CFG_SECTION:
         cfg_read_map(r, value, key->sub, obj);
         break;
@@ -317,6 +327,7 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
         read_mode(r, value, field);
         break;
     case CFG_CALL: /* has a function */
+    case CFG_ITEMS:
     case CFG_READ_ONLY:
         break;
     }

@@ -420,7 +420,7 @@ static void add_section(struct build *b, struct yaml_tree_node *root, const stru
             add_section(b, map, key, cfg, lnetctls);
         else if (cfg_is_setting(key) && !key->alias && shown(b, key, cfg, lnetctls))
             add_setting(b, map, key, cfg);
-        else if (key->kind == CFG_CALL)
+        else if (key->kind == CFG_CALL || key->kind == CFG_ITEMS)
             add_list(b, map, key, cfg);
     }
     drop_empty(root, map);

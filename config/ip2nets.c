@@ -28,7 +28,7 @@ struct words {
 };
 
 struct rule {
-    struct cfg_ni like;  /* net, tunables, CPT */
+    struct cfg_ni like;  /* net, tunables, CPT; first, as the tables of keys want it */
     struct netspec spec; /* interfaces */
     struct words patterns;
     unsigned line;
@@ -146,32 +146,27 @@ static bool apply(struct cfg_reader *r, const struct rule *rule, const struct ad
 
 /* ---- as a list ---- */
 
-static void rule_net(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+/* Whether value is a mapping; example: of one. */
+static bool is_map(struct cfg_reader *r, const struct yaml_tree_node *value, const char *example)
 {
+    if (value->kind != YAML_MAP)
+        cfg_error(r, value->line, "must be a mapping of numbers, as in %s", example);
+    return value->kind == YAML_MAP;
 }
 
 static void rule_interfaces(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct netspec *spec = &((struct rule *)obj)->spec;
-    const char *text;
 
-    if (value->kind != YAML_MAP) {
-        cfg_error(r, value->line, "must be a mapping of numbers, as in {0: eth0}");
+    if (!is_map(r, value, "{0: eth0}"))
         return;
-    }
     for (const struct yaml_tree_node *entry = value->child; entry; entry = entry->next) {
-        text = cfg_scalar(r, entry);
-        if (!text)
-            continue;
-        if (strlen(text) >= sizeof(spec->interface[0].name) || strpbrk(text, "/ \t\r\n")) {
-            cfg_error(r, entry->line, "'%.40s' cannot be an interface name; see `ip link`", text);
-        } else if (spec->count == NETSPEC_MAX_INTERFACES) {
+        if (spec->count == NETSPEC_MAX_INTERFACES) {
             cfg_error(r, entry->line, "is one interface too many; at most %d",
                       NETSPEC_MAX_INTERFACES);
             return;
-        } else {
-            memcpy(spec->interface[spec->count++].name, text, strlen(text) + 1);
         }
+        spec->count += cfg_read_ifname(r, entry, spec->interface[spec->count].name);
     }
 }
 
@@ -180,10 +175,8 @@ static void rule_ranges(struct cfg_reader *r, void *obj, const struct yaml_tree_
     struct rule *rule = obj;
     const char *text;
 
-    if (value->kind != YAML_MAP) {
-        cfg_error(r, value->line, "must be a mapping of numbers, as in {0: 10.0.*.*}");
+    if (!is_map(r, value, "{0: 10.0.*.*}"))
         return;
-    }
     for (const struct yaml_tree_node *entry = value->child; entry; entry = entry->next) {
         text = cfg_scalar(r, entry);
         if (text && !add_word(r, &rule->patterns, text, strlen(text), entry->line))
@@ -191,35 +184,12 @@ static void rule_ranges(struct cfg_reader *r, void *obj, const struct yaml_tree_
     }
 }
 
-static void rule_tunables(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct rule *rule = obj;
-
-    cfg_read_map(r, value, cfg_tunables_keys, &rule->like);
-}
-
-static void rule_lnd_tunables(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct rule *rule = obj;
-
-    cfg_read_map(r, value, cfg_lnd_tunables_keys, &rule->like);
-}
-
-static void rule_cpt(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct rule *rule = obj;
-
-    cfg_ni_tuning_keys[2].fn(r, &rule->like, value);
-}
-
 static const struct cfg_key rule_keys[] = {
-    {.name = "net-spec", .kind = CFG_CALL, .fn = rule_net},
-    {.name = "interfaces", .kind = CFG_CALL, .fn = rule_interfaces},
-    {.name = "ip-range", .kind = CFG_CALL, .fn = rule_ranges},
-    {.name = "tunables", .kind = CFG_CALL, .fn = rule_tunables},
-    {.name = "lnd tunables", .kind = CFG_CALL, .fn = rule_lnd_tunables},
-    {.name = "CPT", .kind = CFG_CALL, .fn = rule_cpt},
-    {.name = NULL},
+    CFG_IGNORES("net-spec"), /* read before */
+    CFG_CALLS("interfaces", rule_interfaces),
+    CFG_CALLS("ip-range", rule_ranges),
+    CFG_NI_TUNING,
+    CFG_KEYS_END,
 };
 
 static void read_rule(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
@@ -271,22 +241,14 @@ static void check_interface(struct cfg_reader *r, const struct text_reader *t, u
                     ni->conf.ifname);
 }
 
-/* Which of the nets that rules gave is net; done_count when none. */
-static unsigned find_net(const struct text_reader *t, lnet_net_t net)
-{
-    unsigned i;
-
-    for (i = 0; i < t->done_count && t->done[i] != net; i++)
-        ;
-    return i;
-}
-
 static bool text_net(struct cfg_reader *r, struct text_reader *t, lnet_net_t net)
 {
-    unsigned index = find_net(t, net), before = r->cfg->ni_count;
+    unsigned before = r->cfg->ni_count, i = 0;
 
     t->rule.like = cfg_new_ni(net, t->rule.line);
-    if (net >> 16 == LNET_LND_LO || index < t->rule_start)
+    while (i < t->rule_start && t->done[i] != net)
+        i++;
+    if (net >> 16 == LNET_LND_LO || i < t->rule_start)
         return true; /* every node has it; an earlier rule held */
     if (t->done_count == MAX_NETS) {
         cfg_error(r, t->rule.line, "gives more than %d nets; write fewer", MAX_NETS);

@@ -410,6 +410,15 @@ static void add_list(struct build *b, struct yaml_tree_node *to, const struct cf
         add_int(b, to, "schema", CFG_SCHEMA);
 }
 
+/* `lnd_timeout` follows from other settings, docs/protocol/lnet-core.md §6.1; it is shown, not
+ * read. */
+static void add_lnd_timeout(struct build *b, struct yaml_tree_node *to, const struct cfg *cfg)
+{
+    int timeout = (cfg->transaction_timeout - 1) / (cfg->retry_count + 1);
+
+    add_int(b, to, "lnd_timeout", timeout > 1 ? timeout : 1);
+}
+
 static void add_section(struct build *b, struct yaml_tree_node *root, const struct cfg_key *section,
                         const struct cfg *cfg, bool lnetctls)
 {
@@ -422,35 +431,10 @@ static void add_section(struct build *b, struct yaml_tree_node *root, const stru
             add_setting(b, map, key, cfg);
         else if (key->kind == CFG_CALL || key->kind == CFG_ITEMS)
             add_list(b, map, key, cfg);
+        if (b->form != CFG_FORM_FILE && strcmp(key->name, "router_sensitivity") == 0)
+            add_lnd_timeout(b, map, cfg);
     }
     drop_empty(root, map);
-}
-
-/* `lnd_timeout` follows from others, docs/protocol/lnet-core.md §6.1; it is shown, not read. */
-static void add_lnd_timeout(struct build *b, struct yaml_tree_node *root, const struct cfg *cfg)
-{
-    struct yaml_tree_node *map = root->last, *node, *after;
-    int timeout;
-
-    if (b->form == CFG_FORM_FILE || !map || strcmp(map->key, "global") != 0)
-        return;
-    for (after = map->child; after; after = after->next)
-        if (strcmp(after->key, "router_sensitivity") == 0)
-            break;
-    node = after ? add(b, NULL, "lnd_timeout", YAML_SCALAR, "") : NULL;
-    if (!node)
-        return;
-    free(node->text);
-    timeout = (cfg->transaction_timeout - 1) / (cfg->retry_count + 1);
-    if (asprintf(&node->text, "%d", timeout > 1 ? timeout : 1) < 0)
-        node->text = NULL;
-    b->failed |= !node->text;
-    node->literal = true;
-    node->next = after->next;
-    after->next = node;
-    map->children++;
-    if (map->last == after)
-        map->last = node;
 }
 
 static const struct cfg_key *section(const char *name)
@@ -475,7 +459,6 @@ struct yaml_tree_node *cfg_tree(const struct cfg *cfg, enum cfg_form form)
     add_section(&b, root, section("routing"), cfg, true);
     add_section(&b, root, section("buffers"), cfg, true);
     add_section(&b, root, section("global"), cfg, true);
-    add_lnd_timeout(&b, root, cfg);
     add_rules(&b, root, cfg);
     add_section(&b, root, section("millrace"), cfg, false);
     if (b.failed) {
@@ -483,22 +466,6 @@ struct yaml_tree_node *cfg_tree(const struct cfg *cfg, enum cfg_form form)
         return NULL;
     }
     return root;
-}
-
-struct yaml_tree_node *cfg_tree_section(const struct cfg *cfg, enum cfg_form form, const char *name)
-{
-    struct yaml_tree_node *root = cfg_tree(cfg, form), **link, *found = NULL;
-
-    for (link = root ? &root->child : NULL; link && *link; link = &(*link)->next) {
-        if (strcmp((*link)->key, name) == 0) {
-            found = *link;
-            *link = found->next;
-            found->next = NULL;
-            break;
-        }
-    }
-    yaml_tree_free(root);
-    return found;
 }
 
 char *cfg_text(const struct cfg *cfg, enum cfg_form form)

@@ -13,8 +13,6 @@
 
 const char *const cfg_saved_names[] = {"same", "patched", "sections", "whole", "new", NULL};
 
-#define STEP 4 /* columns of what is new */
-
 /* One replacement of bytes of the old text. */
 struct edit {
     size_t start, end;
@@ -82,97 +80,15 @@ static size_t entry_start(const struct patch *p, const struct yaml_tree_node *of
 
     if (of->kind == YAML_MAP)
         return entry->key_start;
-    while (!of->flow && at > 0 && p->text[at - 1] != '\n' && p->text[at] != '-')
+    while (at > 0 && p->text[at - 1] != '\n' && p->text[at] != '-')
         at--;
-    if (!of->flow && p->text[at] != '-') /* the '-' is in a line above */
+    if (p->text[at] != '-') /* the '-' is in a line above */
         while (at > 0 && p->text[at] != '-')
             at--;
     return at;
 }
 
 /* ---- what is new, as text ---- */
-
-static void render(FILE *to, const struct yaml_tree_node *node, size_t col, bool first);
-
-static void render_scalar(FILE *to, const struct yaml_tree_node *node)
-{
-    char buf[4 * YAML_MAX_SCALAR + 3];
-
-    fputs(cfg_print_scalar(node, buf, sizeof(buf)), to);
-}
-
-/* Keys are words of ours, with spaces and brackets, numbers or NIDs; anything else is quoted. */
-static void render_key(FILE *to, const struct yaml_tree_node *node)
-{
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@() ";
-    struct yaml_tree_node key = {.kind = YAML_SCALAR, .text = node->key};
-
-    key.literal = strspn(node->key, plain) == strlen(node->key);
-    render_scalar(to, &key);
-    putc(':', to);
-}
-
-/* In braces and brackets, in one line. */
-static void render_flow(FILE *to, const struct yaml_tree_node *node)
-{
-    if (node->kind == YAML_SCALAR) {
-        render_scalar(to, node);
-        return;
-    }
-    putc(node->kind == YAML_MAP ? '{' : '[', to);
-    for (const struct yaml_tree_node *child = node->child; child; child = child->next) {
-        if (node->kind == YAML_MAP) {
-            render_key(to, child);
-            putc(' ', to);
-        }
-        render_flow(to, child);
-        if (child->next)
-            fputs(", ", to);
-    }
-    putc(node->kind == YAML_MAP ? '}' : ']', to);
-}
-
-/* What stands behind a key at col, with the newline. */
-static void render_value(FILE *to, const struct yaml_tree_node *node, size_t col)
-{
-    if (node->kind == YAML_SCALAR || !node->child) {
-        putc(' ', to);
-        render_flow(to, node);
-        putc('\n', to);
-    } else {
-        putc('\n', to);
-        render(to, node, col + (node->kind == YAML_MAP ? STEP : STEP / 2), false);
-    }
-}
-
-/* An item behind its "- ", whose keys stand at col. */
-static void render_item(FILE *to, const struct yaml_tree_node *node, size_t col)
-{
-    if (node->kind == YAML_MAP && node->child) {
-        render(to, node, col, true);
-    } else {
-        render_flow(to, node);
-        putc('\n', to);
-    }
-}
-
-/* A collection at col; first: the cursor stands there. */
-static void render(FILE *to, const struct yaml_tree_node *node, size_t col, bool first)
-{
-    for (const struct yaml_tree_node *child = node->child; child; child = child->next) {
-        if (!first)
-            fprintf(to, "%*s", (int)col, "");
-        first = false;
-        if (node->kind == YAML_MAP) {
-            render_key(to, child);
-            render_value(to, child, col);
-        } else {
-            fputs("- ", to);
-            render_item(to, child, col + 2);
-        }
-    }
-}
 
 static FILE *open_text(char **text, size_t *len)
 {
@@ -280,32 +196,9 @@ static const struct yaml_tree_node *find_item(const struct yaml_tree_node *list,
 
 /* ---- editing ---- */
 
-/* Adds an entry to a collection in brackets. */
-static void insert_flow(struct patch *p, const struct yaml_tree_node *into,
-                        const struct yaml_tree_node *entry)
-{
-    char *text;
-    size_t len;
-    FILE *to = open_text(&text, &len);
-
-    if (!to) {
-        p->failed = true;
-        return;
-    }
-    if (into->child)
-        fputs(", ", to);
-    if (into->kind == YAML_MAP) {
-        render_key(to, entry);
-        putc(' ', to);
-    }
-    render_flow(to, entry);
-    fclose(to);
-    put_edit(p, into->end - 1, into->end - 1, text);
-}
-
 /* Adds an entry below the last one of a block; root: of the whole text. */
-static void insert_block(struct patch *p, const struct yaml_tree_node *into,
-                         const struct yaml_tree_node *entry)
+static void insert(struct patch *p, const struct yaml_tree_node *into,
+                   const struct yaml_tree_node *entry)
 {
     const struct yaml_tree_node *first = into->child;
     size_t at = first ? next_line(p, into->end > 0 ? into->end - 1 : 0) : p->len, col, item;
@@ -322,27 +215,17 @@ static void insert_block(struct patch *p, const struct yaml_tree_node *into,
         putc('\n', to);
     fprintf(to, "%*s", (int)col, "");
     if (into->kind == YAML_MAP) {
-        render_key(to, entry);
-        render_value(to, entry, col);
+        cfg_put_entry(to, entry, col);
     } else {
         item = first && first->kind == YAML_MAP && first->child && !first->flow
                    ? column(p, first->child->key_start)
                    : col + 2;
         item = item > col + 1 ? item : col + 2;
         fprintf(to, "-%*s", (int)(item - col - 1), "");
-        render_item(to, entry, item);
+        cfg_put_item(to, entry, item);
     }
     fclose(to);
     put_edit(p, at, at, text);
-}
-
-static void insert(struct patch *p, const struct yaml_tree_node *into,
-                   const struct yaml_tree_node *entry)
-{
-    if (into->flow)
-        insert_flow(p, into, entry);
-    else
-        insert_block(p, into, entry);
 }
 
 /* Takes an entry out of a collection that keeps others. */
@@ -350,18 +233,10 @@ static void cut(struct patch *p, const struct yaml_tree_node *of,
                 const struct yaml_tree_node *entry)
 {
     size_t start = entry_start(p, of, entry), end = entry->end;
-    const struct yaml_tree_node *before = NULL;
     char *nothing = strdup("");
 
-    for (const struct yaml_tree_node *child = of->child; child != entry; child = child->next)
-        before = child;
-    if (of->flow) {
-        if (entry->next)
-            end = entry_start(p, of, entry->next);
-        else if (before)
-            start = before->end;
-    } else if (!before && entry->next &&
-               strspn(p->text + line_start(p, start), " ") != column(p, start)) {
+    if (of->child == entry && entry->next &&
+        strspn(p->text + line_start(p, start), " ") != column(p, start)) {
         end = entry_start(p, of, entry->next); /* it stands behind a '-', where the next one goes */
     } else {
         start = line_start(p, start);
@@ -370,35 +245,32 @@ static void cut(struct patch *p, const struct yaml_tree_node *of,
     put_edit(p, start, end, nothing);
 }
 
-/* Writes another value in the place of one. of: what it is in, for the column. */
+/* Writes n in the place of x, an entry of `of`: with its key where one of them has lines of its
+ * own, else the value alone. */
 static void replace(struct patch *p, const struct yaml_tree_node *of,
                     const struct yaml_tree_node *x, const struct yaml_tree_node *n)
 {
-    bool block = !of->flow && !x->flow && x->kind != YAML_SCALAR;
-    size_t end = x->end;
+    bool lines = !x->flow && (n->kind != YAML_SCALAR || x->kind != YAML_SCALAR);
     char *text;
-    size_t len;
+    size_t len, end = x->end > x->key_start ? x->end - 1 : x->key_start;
     FILE *to = open_text(&text, &len);
 
     if (!to) {
         p->failed = true;
         return;
     }
-    if (of->kind == YAML_MAP && !of->flow && !x->flow && (n->kind != YAML_SCALAR || block)) {
-        size_t colon = x->key_start;
-
-        while (colon < x->start && p->text[colon] != ':')
-            colon++;
-        render_value(to, n, column(p, x->key_start));
-        fclose(to);
-        put_edit(p, colon + 1, next_line(p, end > colon ? end - 1 : end), text);
-        return;
-    }
-    if (x->start == x->end) /* nothing stood there */
+    lines &= of->kind == YAML_MAP;
+    if (lines)
+        cfg_put_entry(to, n, column(p, x->key_start));
+    else if (x->start == x->end) /* nothing stood there */
         putc(' ', to);
-    render_flow(to, n);
+    if (!lines)
+        cfg_put_flow(to, n);
     fclose(to);
-    put_edit(p, x->start, end, text);
+    if (lines)
+        put_edit(p, x->key_start, next_line(p, end), text);
+    else
+        put_edit(p, x->start, x->end, text);
 }
 
 static void patch_node(struct patch *p, const struct yaml_tree_node *of,
@@ -472,18 +344,6 @@ static void patch_seq(struct patch *p, const struct yaml_tree_node *o,
     }
 }
 
-/* Whether nothing of list would be left. */
-static bool none_left(const struct yaml_tree_node *o, const struct yaml_tree_node *n,
-                      const struct yaml_tree_node *x)
-{
-    const struct yaml_tree_node *in_o = NULL, *in_n = NULL;
-
-    for (const struct yaml_tree_node *item = x->child; item; item = item->next)
-        if (!find_item(o, item, &in_o) || find_item(n, item, &in_n))
-            return false;
-    return true;
-}
-
 /* x, in `of`, says o (NULL: a default) and shall say n. */
 static void patch_node(struct patch *p, const struct yaml_tree_node *of,
                        const struct yaml_tree_node *o, const struct yaml_tree_node *n,
@@ -493,9 +353,8 @@ static void patch_node(struct patch *p, const struct yaml_tree_node *of,
 
     if (!o)
         o = n->kind == YAML_MAP ? &no_map : &no_seq;
-    if (n->kind == YAML_SCALAR || x->kind != n->kind || (p->coarse && depth > 0) ||
-        (x->kind != YAML_SCALAR && !x->child && depth > 0) ||
-        (x->kind == YAML_SEQ && x->flow && none_left(o, n, x)))
+    if (n->kind == YAML_SCALAR || x->kind != n->kind || (depth > 0 && (p->coarse || !x->child)) ||
+        x->flow)
         replace(p, of, x, n);
     else if (n->kind == YAML_MAP)
         patch_map(p, o, n, x, depth);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Writing a document into a file that people write too: what did not change stays as it is, byte
- * for byte, with comments, order and layout. Values that changed are replaced where they stand,
- * what is gone is cut out with its lines, what is new comes after its siblings. The result is read
- * again before it is used: if it does not say what the document says, sections that differ are
- * written anew, and if that does not help the whole. Control thread or any other.
+ * Writes a document into a file that people write, too. What did not change stays as it is, byte
+ * for byte, with comments, order and layout. A value that changed is replaced where it stands, a
+ * value in brackets or braces as a whole; what was removed is cut out with its lines; what is new
+ * comes after its siblings. The result is read again before it is used: if it does not say what the
+ * document says, sections that differ are written anew, and if that does not help the whole file.
+ * Control thread or any other.
  */
 #ifndef MILLRACE_CONFIG_SAVE_H
 #define MILLRACE_CONFIG_SAVE_H

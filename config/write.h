@@ -17,14 +17,15 @@ enum cfg_form {
 
 /* To be freed with yaml_tree_free(); NULL: out of memory. */
 struct yaml_tree_node *cfg_tree(const struct cfg *cfg, enum cfg_form form);
-/* A part of it: "net", "route", …; NULL also when it would be empty. */
-struct yaml_tree_node *cfg_tree_section(const struct cfg *cfg, enum cfg_form form,
-                                        const char *name);
 /* A tree as text, to be freed; NULL: out of memory. */
 char *cfg_print(const struct yaml_tree_node *tree);
 /* The same as cfg_print(cfg_tree()). */
 char *cfg_text(const struct cfg *cfg, enum cfg_form form);
-/* One scalar as in a file, with quotes where it needs them. Returns buf. */
-char *cfg_print_scalar(const struct yaml_tree_node *scalar, char *buf, size_t size);
+/* Print a part of a file, each with its newline: "key: value" behind which lines are indented from
+ * column on; an item behind its "- ", whose keys stand at column. */
+void cfg_put_entry(FILE *to, const struct yaml_tree_node *entry, size_t column);
+void cfg_put_item(FILE *to, const struct yaml_tree_node *item, size_t column);
+/* Prints a value in braces and brackets, in one line. */
+void cfg_put_flow(FILE *to, const struct yaml_tree_node *value);
 
 #endif

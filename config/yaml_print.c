@@ -11,7 +11,7 @@ struct layout {
     int seq;  /* the '-' of an item of a sequence, likewise */
     int item; /* the keys of an item right of its '-' */
 };
-static const struct layout netlink = {6, 0, 6}, plain = {4, 4, 2};
+static const struct layout netlink = {6, 0, 6}, plain = {4, 4, 2}, patch = {4, 2, 2};
 
 /* Would it be read as something else than the text it is? */
 static bool needs_quotes(const char *text)
@@ -81,72 +81,89 @@ static void put_scalar(FILE *to, const struct yaml_tree_node *node)
         fputs(node->text, to);
 }
 
-char *cfg_print_scalar(const struct yaml_tree_node *scalar, char *buf, size_t size)
+static void put_key(FILE *to, const struct yaml_tree_node *node)
 {
-    FILE *to = fmemopen(buf, size, "w");
+    struct yaml_tree_node key = {.kind = YAML_SCALAR, .text = node->key};
 
-    buf[0] = '\0';
-    if (to) {
-        put_scalar(to, scalar);
-        fclose(to);
-        buf[size - 1] = '\0';
+    key.literal = strspn(node->key, "0123456789") == strlen(node->key);
+    put_scalar(to, &key);
+    putc(':', to);
+}
+
+void cfg_put_flow(FILE *to, const struct yaml_tree_node *node)
+{
+    if (node->kind == YAML_SCALAR) {
+        put_scalar(to, node);
+        return;
     }
-    return buf;
+    putc(node->kind == YAML_MAP ? '{' : '[', to);
+    for (const struct yaml_tree_node *child = node->child; child; child = child->next) {
+        if (node->kind == YAML_MAP) {
+            put_key(to, child);
+            putc(' ', to);
+        }
+        cfg_put_flow(to, child);
+        fputs(child->next ? ", " : "", to);
+    }
+    putc(node->kind == YAML_MAP ? '}' : ']', to);
 }
 
 static void put_map(FILE *to, const struct yaml_tree_node *map, int column, bool first,
                     const struct layout *layout);
 
-/* What follows a key: one value in its line, more in lines of their own. */
-static void put_value(FILE *to, const struct yaml_tree_node *node, int column,
+/* An item behind its "- ", whose keys stand at column. */
+static void put_item(FILE *to, const struct yaml_tree_node *item, int column,
+                     const struct layout *layout)
+{
+    if (item->kind == YAML_MAP && item->child) {
+        put_map(to, item, column, true, layout);
+    } else {
+        cfg_put_flow(to, item);
+        putc('\n', to);
+    }
+}
+
+/* A key at column and its value: a scalar in its line, more in lines of their own. */
+static void put_entry(FILE *to, const struct yaml_tree_node *node, int column,
                       const struct layout *layout)
 {
-    if (node->kind == YAML_SCALAR) {
+    put_key(to, node);
+    if (!node->child) {
         putc(' ', to);
-        put_scalar(to, node);
-        putc('\n', to);
-        return;
+        cfg_put_flow(to, node);
     }
     putc('\n', to);
-    if (node->kind == YAML_MAP) {
+    if (node->kind == YAML_MAP && node->child)
         put_map(to, node, column + layout->map, false, layout);
-        return;
-    }
-    for (const struct yaml_tree_node *item = node->child; item; item = item->next) {
+    for (const struct yaml_tree_node *item = node->kind == YAML_SEQ ? node->child : NULL; item;
+         item = item->next) {
         fprintf(to, "%*s-%*s", column + layout->seq, "", layout->item - 1, "");
-        if (item->kind == YAML_MAP) {
-            put_map(to, item, column + layout->seq + layout->item, true, layout);
-        } else {
-            put_scalar(to, item);
-            putc('\n', to);
-        }
+        put_item(to, item, column + layout->seq + layout->item, layout);
     }
 }
 
 static void put_map(FILE *to, const struct yaml_tree_node *map, int column, bool first,
                     const struct layout *layout)
 {
-    struct yaml_tree_node key = {.kind = YAML_SCALAR};
-
     for (const struct yaml_tree_node *node = map->child; node; node = node->next) {
-        const struct layout *own = layout;
+        bool wide = strcmp(node->key, "net") == 0 || strcmp(node->key, "route") == 0 ||
+                    strcmp(node->key, "peer") == 0;
 
-        if (!own)
-            own = strcmp(node->key, "net") == 0 || strcmp(node->key, "route") == 0 ||
-                          strcmp(node->key, "peer") == 0
-                      ? &netlink
-                      : &plain;
         if (!first)
             fprintf(to, "%*s", column, "");
         first = false;
-        key.text = node->key;
-        if (strspn(node->key, "0123456789") == strlen(node->key) || !needs_quotes(node->key))
-            fputs(node->key, to);
-        else
-            put_scalar(to, &key);
-        putc(':', to);
-        put_value(to, node, column, own);
+        put_entry(to, node, column, layout ? layout : wide ? &netlink : &plain);
     }
+}
+
+void cfg_put_entry(FILE *to, const struct yaml_tree_node *entry, size_t column)
+{
+    put_entry(to, entry, (int)column, &patch);
+}
+
+void cfg_put_item(FILE *to, const struct yaml_tree_node *item, size_t column)
+{
+    put_item(to, item, (int)column, &patch);
 }
 
 char *cfg_print(const struct yaml_tree_node *tree)

@@ -148,16 +148,16 @@ static void check_settings(const struct cfg *cfg)
 /* Any text is one value, also as an item of a list. */
 static void check_scalar(const char *text)
 {
-    char buf[8 * CFG_MAX_VALUE], *copy = strdup(text), *printed;
+    char *copy = strdup(text), *printed;
     struct yaml_tree_node item = {.kind = YAML_SCALAR, .text = copy};
     struct yaml_tree_node list = {.kind = YAML_SEQ, .child = &item};
     struct yaml_tree_node root = {.kind = YAML_MAP, .child = &list}, *again;
     struct yaml_tree_error err;
 
-    HOLDS(copy && cfg_print_scalar(&item, buf, sizeof(buf))[0]);
+    HOLDS(copy);
     list.key = (char[]){"list"};
     printed = cfg_print(&root);
-    HOLDS(printed && strstr(printed, buf));
+    HOLDS(printed);
     again = yaml_tree_parse(printed, strlen(printed), &err);
     HOLDS(again && strcmp(yaml_tree_get(again, "list")->child->text, text) == 0);
     yaml_tree_free(again);

@@ -493,7 +493,7 @@ static void test_running(void **state)
                     "  ports:\n"                                                                   \
                     "    - name: p0        # clients\n"                                            \
                     "      device: eth0\n"                                                         \
-                    "      addresses: [10.0.0.1/24, 10.0.0.3/24, 'FD00::1/64']  # both\n"          \
+                    "      addresses: [10.0.0.1/24, 10.0.0.3/24, fd00::1/64]  # both\n"            \
                     "      gateway: 10.0.0.254\n"                                                  \
                     "      routes:\n"                                                              \
                     "        - {to: 10.2.0.0/16, via: 10.0.0.253} # far\n"                         \
@@ -526,7 +526,7 @@ static void test_saved(void **state)
     same_as_by_hand("      gateway: 10.0.0.254\n", "");
     same_as_by_hand("gateway: 10.0.0.254", "gateway: \"10.0.0.252\"");
     same_as_by_hand("10.0.0.3/24, ", "");
-    same_as_by_hand("'FD00::1/64']", "'FD00::1/64', 10.0.0.2/24]");
+    same_as_by_hand("fd00::1/64]", "fd00::1/64, 10.0.0.2/24]");
     same_as_by_hand("10.2.0.0/16, via: 10.0.0.253", "10.2.0.0/16, via: \"10.0.0.252\"");
     same_as_by_hand("        - {to: 10.3.0.0/16, via: 10.0.0.253}\n", "");
     same_as_by_hand("    - {name: p1, addresses: [10.1.0.1/24]}   # servers\n", "");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What carries the messages of a run. The load (when, how large, from whom to whom, what it took)
- * knows no protocol; an engine knows no schedule. Two engines: `node`, one LNet node over lib/lnet,
- * and `peers`, many simulated peers on a port.
+ * knows no protocol; an engine knows no schedule. The engine of millrace-perf is one LNet node over
+ * lib/lnet; the test tool millrace-peers has another one, many simulated peers on a port.
  *
  * Threads: open, start, stop, halt, close and what is marked so run on the control thread; send,
  * cancel, collect and all that the engine tells the load (perf_done ...) on one reactor, the
@@ -144,9 +144,6 @@ struct perf_engine_ops {
     /* Calls row for each figure of the engine's own that belongs into the results. May be NULL. */
     void (*figures)(const struct perf_engine *e, perf_row_fn row, void *arg);
 };
-
-extern const struct perf_engine_ops engine_node;
-extern const struct perf_engine_ops engine_peers;
 
 /* ---- what an engine calls ---- */
 

@@ -1,206 +1,133 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* millrace-perf: start the engine and what was asked of it, wait for its end or a signal, report.
- */
-#include "app/millrace-perf/perf.h"
+/* millrace-perf: one LNet node that serves, or makes load. The options that only a node has. */
+#include "app/millrace-perf/node.h"
 #include "lib/lnd_eth/socklnd/sock_drops.h"
 #include "lib/lnd_verbs/ib_drops.h"
-#include "lib/lnd_verbs/lnd_verbs.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/signalfd.h>
-#include <time.h>
-#include <unistd.h>
 
-struct signals {
-    struct reactor_fd fd; /* first: the callback gets its address */
-    struct perf *perf;
-    sigset_t set;
+static struct lnet_ni_conf *ni_new(struct perf_opts *o, struct err *err)
+{
+    struct lnet_ni_conf *ni;
+
+    if (o->nnis == PERF_MAX_NIS) {
+        err_text(err, "no more than %u NIs", PERF_MAX_NIS);
+        return NULL;
+    }
+    ni = &o->ni[o->nnis++];
+    ni->nid = LNET_NID_ANY;
+    ni->tun = (struct lnet_tunables){-1, -1, -1, -1};
+    ni->lnd_tun = LND_TUNABLES_DEFAULT;
+    return ni;
+}
+
+static int set_nid(struct perf_opts *o, const char *arg, struct err *err)
+{
+    struct lnet_nid nid;
+    struct lnet_ni_conf *ni;
+
+    if (nid_parse(arg, &nid) != 0) {
+        return err_set(err, -EINVAL, "'%s' is not a NID (ADDRESS@NET, such as 10.0.0.1@tcp)", arg);
+    }
+    ni = ni_new(o, err);
+    if (!ni)
+        return -EINVAL;
+    ni->nid = nid;
+    ni->net = nid_net(&nid);
+    return 0;
+}
+
+static int set_if(struct perf_opts *o, const char *arg, struct err *err)
+{
+    struct lnet_ni_conf *ni;
+
+    if (*arg == '\0' || strlen(arg) >= sizeof(ni->ifname)) {
+        return err_set(err, -EINVAL, "'%s' is not the name of an interface", arg);
+    }
+    ni = ni_new(o, err);
+    if (!ni)
+        return -EINVAL;
+    memcpy(ni->ifname, arg, strlen(arg) + 1);
+    ni->net = LNET_NET_ANY; /* --net may still come */
+    return 0;
+}
+
+static int set_net(struct perf_opts *o, const char *arg, struct err *err)
+{
+    if (net_parse(arg, &o->net) == 0)
+        return 0;
+    return err_set(err, -EINVAL, "'%s' is not a net (such as tcp or tcp1)", arg);
+}
+
+static int set_route(struct perf_opts *o, const char *arg, struct err *err)
+{
+    struct lnet_route_conf route = {.hops = LNET_HOPS_UNDEFINED};
+    char net[LNET_NETSTR_SIZE], gateway[LNET_NIDSTR_SIZE], more;
+
+    if (o->nroutes == PERF_MAX_ROUTES) {
+        return err_set(err, -EINVAL, "no more than %u routes", PERF_MAX_ROUTES);
+    }
+    if (sscanf(arg, "%23s %63s %c", net, gateway, &more) != 2 || net_parse(net, &route.net) != 0 ||
+        nid_parse(gateway, &route.gateway) != 0) {
+        return err_set(err, -EINVAL,
+                       "wants 'NET GATEWAY_NID', such as 'tcp1 10.0.0.254@tcp', not '%s'", arg);
+    }
+    o->route[o->nroutes++] = route;
+    return 0;
+}
+
+static const struct perf_option options[] = {
+    {"nid", "NID", "own NID; may be given several times", .set = set_nid},
+    {"if", "IFACE", "or: own interface, whose address makes the NID", .set = set_if},
+    {"net", "NET", "net of that interface (tcp); o2ib nets are over RDMA", .set = set_net},
+    {"route", "'NET GATEWAY_NID'", "a route; may be given several times", .set = set_route},
+    {"serve", NULL, "put, get, both: serve too, and go on serving until a signal", PERF_OPTION_FLAG,
+     offsetof(struct perf_opts, serve)},
+    {"buffers", "N", "server: receive buffers, at least one per connection that sends at once (32)",
+     PERF_OPTION_NUMBER, offsetof(struct perf_opts, buffers), 1, PERF_MAX_BUFFERS},
+    {"conns-per-peer", "N", "connections of each kind to a peer", PERF_OPTION_NUMBER,
+     offsetof(struct perf_opts, conns_per_peer), 1, 127},
+    {"peer-credits", "N",
+     "messages handed to the network for a peer at a time; o2ib: depth of the queues (8)",
+     PERF_OPTION_NUMBER, offsetof(struct perf_opts, peer_credits), 1, UINT16_MAX},
 };
 
-uint64_t perf_now_ns(void)
+static int complete(struct perf_opts *o, struct err *err)
 {
-    struct timespec t;
+    uint64_t targets = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
-/* ---- how it ends ---- */
-
-static void perf_stop(struct perf *p)
-{
-    if (perf_stopping(p))
-        return;
-    relaxed_store(&p->stopping, 1);
-    report_end(p);
-    p->engine->ops->stop(p->engine);
-}
-
-void perf_engine_serving(struct perf_engine *e, const char *who)
-{
-    fprintf(e->perf->progress, "serving on %s\n", who);
-    fflush(e->perf->progress);
-}
-
-void perf_engine_failed(struct perf_engine *e, const char *why)
-{
-    fprintf(stderr, "millrace-perf: %s\n", why);
-    e->perf->start_failed = true;
-    perf_stop(e->perf);
-}
-
-void perf_engine_ready(struct perf_engine *e, int error, const char *why, unsigned unanswered)
-{
-    if (e->perf->load)
-        load_begin(e->perf->load, error, why, unanswered);
-    else if (error != 0)
-        perf_engine_failed(e, why);
-}
-
-void perf_engine_stopped(struct perf_engine *e)
-{
-    reactor_control_quit(e->perf->env);
-}
-
-void perf_load_ended(struct perf *p)
-{
-    p->work_done = true;
-    if (!p->opts.serve || p->signalled) {
-        perf_stop(p);
-        return;
+    for (unsigned i = 0; i < o->nnis; i++) {
+        if (o->ni[i].net == LNET_NET_ANY)
+            o->ni[i].net = o->net;
+        o->ni[i].lnd_tun.conns_per_peer = o->conns_per_peer;
+        o->ni[i].tun.peer_credits = o->peer_credits;
     }
-    fprintf(p->progress, "own work done, serving on\n");
-    fflush(p->progress);
+    for (unsigned i = 0; i < o->ntargets; i++)
+        targets += o->targets[i].count;
+    if (o->serve && !options_send(o))
+        return err_set(err, -EINVAL, "--serve is for put, get and both");
+    if (o->nnis == 0)
+        return err_set(err, -EINVAL, "no own NID: give --nid NID, or --if IFACE");
+    if (o->inflight > PERF_NODE_INFLIGHT)
+        return err_set(err, -EINVAL, "--concurrency is %u at most", PERF_NODE_INFLIGHT);
+    if (targets > PERF_NODE_TARGETS)
+        return err_set(err, -EINVAL, "%u targets at most", PERF_NODE_TARGETS);
+    return 0;
 }
 
-void perf_ping_ended(struct perf *p)
-{
-    perf_stop(p);
-}
-
-/* The first signal ends the work in order, a second one kills. */
-static void signalled(struct reactor_fd *fd, uint32_t events)
-{
-    struct signals *s = (struct signals *)(void *)fd;
-    struct perf *p = s->perf;
-    struct signalfd_siginfo info;
-
-    if (read(fd->fd, &info, sizeof(info)) != sizeof(info))
-        return;
-    p->signalled = true;
-    sigprocmask(SIG_UNBLOCK, &s->set, NULL);
-    if (p->pinger)
-        ping_interrupt(p->pinger);
-    else if (p->load && !p->work_done)
-        load_interrupt(p->load);
-    else
-        perf_stop(p);
-}
-
-/* Before any thread exists, so that all of them leave the signals to signalled(). */
-static int signals_open(struct signals *s)
-{
-    sigemptyset(&s->set);
-    sigaddset(&s->set, SIGINT);
-    sigaddset(&s->set, SIGTERM);
-    signal(SIGPIPE, SIG_IGN);
-    sigprocmask(SIG_BLOCK, &s->set, NULL);
-    s->fd.fd = signalfd(-1, &s->set, SFD_NONBLOCK | SFD_CLOEXEC);
-    return s->fd.fd < 0 ? -errno : 0;
-}
-
-/* ---- how it begins ---- */
-
-static const struct perf_engine_ops *engine_of(const struct perf_opts *o)
-{
-    return o->port ? &engine_peers : &engine_node;
-}
-
-static bool sends(const struct perf_opts *o)
-{
-    return o->command == PERF_PUT || o->command == PERF_GET || o->command == PERF_BOTH;
-}
-
-static int prepare(struct perf *p, struct signals *s)
-{
-    const struct perf_engine_ops *ops = engine_of(&p->opts);
-    int rc = signals_open(s);
-
-    p->pattern = pattern_make();
-    if (rc != 0 || !p->pattern) {
-        fprintf(stderr, "millrace-perf: out of memory or descriptors\n");
-        return -ENOMEM;
-    }
-    rc = report_open(p);
-    if (rc == 0)
-        rc = ops->open(p, &p->engine);
-    if (rc == 0 && sends(&p->opts)) {
-        rc = load_new(p);
-        if (rc != 0)
-            fprintf(stderr, "millrace-perf: no memory for the messages: %s\n", strerror(-rc));
-    }
-    return rc;
-}
-
-/* The engine has started, or is about to: what it tells comes from the control loop. */
-static int begin(struct perf *p, struct signals *s)
-{
-    int rc = reactor_fd_add(&s->fd, s->fd.fd, EPOLLIN, signalled);
-
-    if (rc == 0 && p->opts.command == PERF_PING)
-        rc = ping_begin(p);
-    if (rc == 0) {
-        report_begin(p);
-        return 0;
-    }
-    fprintf(stderr, "millrace-perf: cannot begin: %s\n", strerror(-rc));
-    return rc;
-}
-
-static int run(struct perf *p, struct signals *s)
-{
-    int code = PERF_EXIT_START;
-
-    if (prepare(p, s) != 0)
-        goto out;
-    p->start_ns = perf_now_ns();
-    if (begin(p, s) != 0 || p->engine->ops->start(p->engine) != 0)
-        goto out;
-    reactor_control_run(p->env);
-    p->engine->ops->halt(p->engine);
-    if (!p->start_failed)
-        code = report_final(p);
-
-out:
-    reactor_fd_del(&s->fd);
-    if (p->engine) {
-        report_end(p);
-        p->engine->ops->halt(p->engine);
-        p->engine->ops->close(p->engine);
-    }
-    load_free(p->load);
-    ping_free(p->pinger);
-    report_free(p->report);
-    free(p->pattern);
-    return code;
-}
+static const struct perf_program program = {
+    .name = "millrace-perf",
+    .engine = &engine_node,
+    .options = options,
+    .noptions = sizeof(options) / sizeof(options[0]),
+    .complete = complete,
+};
 
 int main(int argc, char **argv)
 {
-    struct perf perf = {0};
-    struct signals signals = {.perf = &perf};
-    int rc;
-
     lnd_verbs_process_init();
     lnet_drops_register(&sock_drops);
     lnet_drops_register(&ib_drops);
-    rc = options_parse(&perf.opts, argc, argv);
-    if (rc != 0)
-        return rc > 0 ? PERF_EXIT_OK : PERF_EXIT_USAGE;
-    perf.progress = perf.opts.json ? stderr : stdout;
-    return run(&perf, &signals);
+    return perf_run(&program, argc, argv);
 }

@@ -10,6 +10,8 @@
 struct op;
 struct node_engine;
 
+extern const struct perf_engine_ops engine_node;
+
 /* One target that is being pinged. Control thread. */
 struct probe {
     struct node_engine *engine;

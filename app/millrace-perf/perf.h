@@ -97,16 +97,37 @@ struct perf_opts {
     enum reactor_idle idle;
     unsigned mem_mb; /* 0: what the node needs */
     bool hugepages;
-    /* Engine `peers` (port != NULL): simulated peers on a port, devices as in millraced's `ports:`.
-     */
-    const char *port; /* of the sources (command put, get, both) or, of a server, of the targets */
-    const char *server_port; /* of the targets, if they are in this process as well; or NULL */
-    struct perf_range peers; /* of the sources, or, of a server, those who serve */
-    struct lnet_nid gateway; /* the router on the net of `port` */
-    struct lnet_nid server_gateway; /* the router on the net of `server_port` */
-    /* Whom put, get and both send to. */
-    struct perf_range targets[PERF_MAX_RANGES];
-    unsigned ntargets; /* ranges */
+    struct perf_range targets[PERF_MAX_RANGES]; /* of put, get and both */
+    unsigned ntargets;                          /* ranges */
+};
+
+/* An option of the command line. How its value is stored depends on the kind. */
+enum perf_option_kind {
+    PERF_OPTION_SET,    /* set() parses the argument */
+    PERF_OPTION_FLAG,   /* no argument: sets the bool at `offset` */
+    PERF_OPTION_TEXT,   /* stores the pointer at `offset` */
+    PERF_OPTION_NUMBER, /* an unsigned at `offset`, from min to max */
+    PERF_OPTION_CHOICE, /* an enum at `offset`: min + the position of the word in arg, "one|two" */
+};
+
+struct perf_option {
+    const char *name;
+    const char *arg; /* how the help names the argument; NULL: a flag */
+    const char *help;
+    enum perf_option_kind kind;
+    size_t offset; /* in struct perf_opts */
+    unsigned min, max;
+    int (*set)(struct perf_opts *o, const char *arg, struct err *err);
+};
+
+/* A program that makes load: an engine, its options beside the common ones, and its checks. */
+struct perf_program {
+    const char *name;
+    const struct perf_engine_ops *engine;
+    const struct perf_option *options;
+    unsigned noptions;
+    /* Checks the options together. Returns 0, or -errno with a sentence. */
+    int (*complete)(struct perf_opts *o, struct err *err);
 };
 
 /* What a client has done of one kind (PUT or GET). Written on the reactor. */
@@ -167,6 +188,7 @@ struct pinger;
 struct report;
 
 struct perf {
+    const struct perf_program *program;
     struct perf_opts opts;
     struct reactor_env *env;
     struct perf_engine *engine;
@@ -196,10 +218,21 @@ static inline bool perf_stopping(const struct perf *p)
 
 uint64_t perf_now_ns(void); /* CLOCK_MONOTONIC; any thread */
 
+/* ---- run.c ---- */
+
+/* Runs a program to its end and returns the exit code. */
+int perf_run(const struct perf_program *program, int argc, char **argv);
+
 /* ---- options.c ---- */
 
-/* Fills opts. Returns 0 to go on, 1 when all is done (--help), -1 after an error was printed. */
-int options_parse(struct perf_opts *opts, int argc, char **argv);
+/* Fills p->opts from the common options and those of p->program. Returns 0 to go on, 1 when all is
+ * done (--help), -1 after an error was printed. */
+int options_parse(struct perf *p, int argc, char **argv);
+/* Whether the command sends messages: put, get and both. */
+bool options_send(const struct perf_opts *o);
+/* Parse a number from min to max. Return 0, or -errno with a sentence. */
+int option_number(const char *arg, uint64_t min, uint64_t max, uint64_t *out, struct err *err);
+int option_unsigned(const char *arg, unsigned min, unsigned max, unsigned *out, struct err *err);
 
 /* ---- memory.c: engine node (control, but perf_region()) ---- */
 

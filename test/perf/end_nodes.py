@@ -301,7 +301,7 @@ def wrong_usage(pair):
                       ["--nid", A, "--size", "4k:1,", "put", B], ["--nid", A, "--verify", "1/0", "put", B],
                       ["--nid", A, "--order", "none", "put", B], ["--nid", A, "put", B + "*0"],
                       ["--nid", A, "put", B + "*2000"], ["--nid", A, "--csv", "x", "server"],
-                      ["--nid", A, "ping", B + "*2"], ["--nid", A, "--peers", A + "*2", "put", B],
+                      ["--nid", A, "ping", B + "*2"], ["--nid", A, "--serve", "server"],
                       [], ["server"], ["--nid", A], ["--nid", "nonsense", "server"], ["--nid", A, "put"],
                       ["--nid", A, "put", "x y"], ["--nid", A, "--size", "1048577", "put", B],
                       ["--nid", A, "--size", "9-3", "put", B], ["--nid", A, "--inflight", "0", "put", B],

@@ -96,7 +96,7 @@ def memif(number, role, path, mtu):
 
 
 def generator_arguments(case, seconds, devices, *more, sources=SOURCES, targets=TARGETS):
-    """Of millrace-perf, with sources on the first device and targets on the other."""
+    """Of millrace-peers, with sources on the first device and targets on the other."""
     near, far = devices
     return ("--json", "--cores", middle_cores()[1], "--idle", "spin", "--port", near, "--peers", f"{sources}@tcp*{case.peers}",
             "--gateway", f"{NEAR}@tcp", "--server-port", far, "--server-gateway", f"{FAR}@tcp1", "--size", case.size, "--order", case.order,
@@ -164,7 +164,7 @@ class Room:
     def generator(self, case, seconds, *more, sources=SOURCES, targets=TARGETS):
         """Sources on one port and targets on the other, in one process."""
         more = (*more, "--hugepages") if self.huge else more
-        return self.start("millrace-perf", "app/millrace-perf/millrace-perf",
+        return self.start("millrace-peers", "test/perf/peers/millrace-peers",
                           *generator_arguments(case, seconds, self.devices("client", case.mtu), *more, sources=sources, targets=targets))
 
     def frames(self, options):
@@ -241,9 +241,9 @@ def wait_flow(view, process):
     begun, deadline = view.router.stats()["route_length"], time.monotonic() + DEADLINE
     while view.router.stats()["route_length"] - begun < FLOW:
         if not process.running():
-            raise lab.LabError(f"millrace-perf ended before it sent much: {process.said()}")
+            raise lab.LabError(f"millrace-peers ended before it sent much: {process.said()}")
         if time.monotonic() > deadline:
-            raise lab.LabError(f"millrace-perf does not begin: {process.said()}")
+            raise lab.LabError(f"millrace-peers does not begin: {process.said()}")
         time.sleep(0.02)
     time.sleep(SETTLE)
 
@@ -266,7 +266,7 @@ def run_router(build, case, seconds, verify="none", cores=1, more="", millrace="
         span.stop()
         how = {**settings(router), "hugepages": room.huge}  # while both ends of its devices are there
         if not generator.running():
-            raise lab.LabError(f"{case}: millrace-perf had ended before the figures were taken: others use the machine too much")
+            raise lab.LabError(f"{case}: millrace-peers had ended before the figures were taken: others use the machine too much")
         result = generator.result(DEADLINE)
         out = {**figures(a, b), **span.shares(), "generator": result, "settings": how}
         if not result["ok"] or out["dropped"] or out["lost"]:
@@ -345,7 +345,7 @@ def run_direct_messages(build, case, seconds, verify="none"):
     with Room(build) as room:
         devices = room.device_pair(case.mtu)
         span, more = machine.Span(), ("--hugepages",) if room.huge else ()
-        generator = room.start("millrace-perf", "app/millrace-perf/millrace-perf", "--json", "--cores", middle_cores()[1], "--idle", "spin",
+        generator = room.start("millrace-peers", "test/perf/peers/millrace-peers", "--json", "--cores", middle_cores()[1], "--idle", "spin",
                                *more, "--port", devices[0], "--peers", f"{near}*1", "--gateway", far, "--server-port", devices[1],
                                "--server-gateway", near, "--size", case.size, "--inflight", min(case.inflight, ONE_INFLIGHT),
                                "--timeout", DEADLINE, "--seconds", seconds, "--verify", verify, case.operation, f"{far}*1")

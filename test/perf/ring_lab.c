@@ -6,9 +6,9 @@
  *   ring-lab [-c] CORE CONFIG ARGUMENT...
  *
  * This is millraced with CONFIG, whose ports are on net_ring_near and net_ring_far, and
- * millrace-perf with the ARGUMENTs, whose ports are net_ring_near_end and net_ring_far_end, on
+ * millrace-peers with the ARGUMENTs, whose ports are net_ring_near_end and net_ring_far_end, on
  * CORE. Both are the programs' own code; each believes that it has EAL for itself. The router is
- * asked over its control socket, as always; millrace-perf says its results on standard output, and
+ * asked over its control socket, as always; millrace-peers says its results on standard output, and
  * with its end all ends.
  *
  * The ends' core does for the router what a network card does: it writes each frame into a buffer
@@ -36,12 +36,12 @@
 
 #define PROG         "ring-lab"
 #define RING_FRAMES  1024u
-#define ENDS_MB      384 /* EAL memory of millrace-perf beside the router's */
+#define ENDS_MB      384 /* EAL memory of millrace-peers beside the router's */
 #define ROUTER_LCORE 1u  /* its only reactor's, as lib/reactor has it: 0 is the control thread's */
 #define ENDS_LCORE   2u
 #define SIDES        2
 
-int perf_main(int argc, char **argv); /* of millrace-perf */
+int peers_main(int argc, char **argv); /* of millrace-peers */
 
 /* In place of these, with their own as __real_…: see meson.build. */
 int __wrap_rte_eal_init(int argc, char **argv);
@@ -75,7 +75,7 @@ static struct {
 } lab = {.side = {{"near", "net_ring_near", "net_ring_near_end", NULL},
                   {"far", "net_ring_far", "net_ring_far_end", NULL}}};
 
-/* Whether this thread is one of millrace-perf's. */
+/* Whether this thread is one of millrace-peers's. */
 static __thread bool of_ends;
 
 __attribute__((noreturn)) static void die(const char *why)
@@ -111,7 +111,7 @@ static void devices_make(void)
     }
 }
 
-/* Adds to the router's arguments what millrace-perf needs: its core, and memory. */
+/* Adds to the router's arguments what millrace-peers needs: its core, and memory. */
 int __wrap_rte_eal_init(int argc, char **argv)
 {
     char lcores[512], mem[32];
@@ -143,7 +143,7 @@ static int ends_reactor(void *arg)
 int __wrap_rte_eal_remote_launch(lcore_function_t *fn, void *arg, unsigned lcore)
 {
     if (lcore != ROUTER_LCORE)
-        die("the router and millrace-perf have one reactor each");
+        die("the router and millrace-peers have one reactor each");
     if (!of_ends)
         return __real_rte_eal_remote_launch(fn, arg, lcore);
     lab.ends_fn = fn;
@@ -307,7 +307,7 @@ int main(int argc, char **argv)
         ;
     of_ends = true;
     argv[2] = argv[0];
-    code = perf_main(argc - 2, argv + 2);
+    code = peers_main(argc - 2, argv + 2);
     fflush(stdout);
     _exit(code);
 }

@@ -12,11 +12,11 @@ from .router import find_program
 
 
 class Perf:
-    """One millrace-perf process in a namespace."""
+    """One millrace-perf process, or another program that makes load, in a namespace."""
 
-    def __init__(self, env, name, *args, run_by=()):
+    def __init__(self, env, name, *args, program="millrace-perf", run_by=()):
         self.env, self.name = env, name
-        argv = [*run_by, find_program(env.build, "millrace-perf"), "--json", *map(str, args)]
+        argv = [*run_by, find_program(env.build, program), "--json", *map(str, args)]
         self.proc = env.fabric.host(name).popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                                 stderr=subprocess.PIPE)
         for f in (self.proc.stdout, self.proc.stderr):

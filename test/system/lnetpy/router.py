@@ -22,7 +22,8 @@ BAD_OUTPUT = ("AddressSanitizer", "ThreadSanitizer", "runtime error:", "LeakSani
 
 def find_program(build, name):
     """The program as meson places it; a build folder may hold other builds in sub-folders, so no search."""
-    path = os.path.join(build, "app", name, name)
+    folder = "test/perf/peers" if name == "millrace-peers" else f"app/{name}"
+    path = os.path.join(build, folder, name)
     if not os.access(path, os.X_OK):
         raise FileNotFoundError(f"no executable {path}")
     return path

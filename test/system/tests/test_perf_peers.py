@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""millrace-perf's simulated peers, over memif, on both sides of a router."""
+"""Simulated peers (millrace-peers), over memif, on both sides of a router."""
 
 from lnetpy.end_node import Perf
 from lnetpy.scene import cases, deadline
@@ -27,7 +27,7 @@ class Scene:
         return self.router
 
     def run(self, *args):
-        p = Perf(self.env, "r", *args)
+        p = Perf(self.env, "r", *args, program="millrace-peers")
         self.processes.append(p)
         return p
 

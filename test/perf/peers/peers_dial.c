@@ -3,7 +3,7 @@
  * Simulated peers call the router as a kernel node does: control, bulk in, bulk out, from ports
  * 1023 down, then a ping. docs/protocol/socklnd.md §1.1, §2.3, §3.1.
  */
-#include "app/millrace-perf/peers.h"
+#include "test/perf/peers/peers.h"
 
 #include <errno.h>
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The engine `peers`: its memory, how it begins and ends, and what it tells of itself. */
-#include "app/millrace-perf/peers.h"
+#include "test/perf/peers/peers.h"
 #include "lib/base/err.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
+
+struct peers_opts peers_opts;
 
 #define TICK_US      10000
 #define PINGS_A_TICK 64      /* of targets */
@@ -136,27 +138,24 @@ static void side_fill(struct peers *e, const char *device, const struct perf_ran
 static const char *fill(struct peers *e)
 {
     const struct perf_opts *o = &e->base.perf->opts;
+    const struct peers_opts *po = &peers_opts;
     bool only_serves = o->command == PERF_SERVER;
     const char *wrong;
 
-    side_fill(e, o->port, &o->peers, &o->gateway, only_serves || o->serve);
-    wrong = range_wrong(&o->peers, &o->gateway);
-    if (o->conns_per_peer > 1)
-        return "simulated peers have one connection of each kind";
-    if (o->peer_credits > 0)
-        return "simulated peers take no --peer-credits";
+    side_fill(e, po->port, &po->peers, &po->gateway, only_serves);
+    wrong = range_wrong(&po->peers, &po->gateway);
     if (!wrong && !only_serves && o->ntargets == 0)
         return "nobody to send to: name the targets";
-    if (!wrong && !only_serves && o->server_port) {
+    if (!wrong && !only_serves && po->server_port) {
         if (o->ntargets != 1)
             return "targets on a port of this process are one range of NIDs";
-        side_fill(e, o->server_port, &o->targets[0], &o->server_gateway, true);
-        wrong = range_wrong(&o->targets[0], &o->server_gateway);
+        side_fill(e, po->server_port, &o->targets[0], &po->server_gateway, true);
+        wrong = range_wrong(&o->targets[0], &po->server_gateway);
     }
     if (wrong || only_serves)
         return wrong;
     e->direct = peers_are_direct(e);
-    e->base.sources = o->peers.count;
+    e->base.sources = po->peers.count;
     for (unsigned i = 0; i < o->ntargets; i++)
         e->base.targets += o->targets[i].count;
     return NULL;
@@ -190,7 +189,7 @@ static int peers_open(struct perf *p, struct perf_engine **out)
     if (rc == 0)
         return 0;
 failed:
-    fprintf(stderr, "millrace-perf: %s\n", err.message);
+    fprintf(stderr, "millrace-peers: %s\n", err.message);
     return rc;
 }
 
@@ -315,7 +314,7 @@ static int peers_start(struct perf_engine *base)
             err_text(&err, "the target cannot listen: %s", strerror(-rc));
     }
     if (rc != 0) {
-        fprintf(stderr, "millrace-perf: %s\n", err.message);
+        fprintf(stderr, "millrace-peers: %s\n", err.message);
         return rc;
     }
     e->ready_task.fn = tell_ready;

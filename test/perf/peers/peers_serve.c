@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What simulated peers receive as servers: counters, and a record for each run of a client. */
-#include "app/millrace-perf/peers.h"
+#include "test/perf/peers/peers.h"
 
 #include <stdlib.h>
 

@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "app/millrace-perf/peers.h"
 #include "lib/base/err.h"
+#include "test/perf/peers/peers.h"
 
 #include <errno.h>
 #include <stdlib.h>

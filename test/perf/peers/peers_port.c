@@ -3,12 +3,12 @@
  * Ports of simulated peers: devices, a range of addresses on each, TCP over them. And the pattern
  * in buffers that a device may read from, so that no payload is copied before it is sent.
  */
-#include "app/millrace-perf/peers.h"
 #include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/port/port_ethdev.h"
 #include "lib/lnd_eth/tcp/tcp.h"
 #include "lib/reactor/mem_mbuf.h"
+#include "test/perf/peers/peers.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -81,7 +81,7 @@ static int env_open(struct peers *e, struct err *err)
     const struct perf_opts *o = &e->base.perf->opts;
     char devices[256] = "";
     struct reactor_opts opts = {
-        .prog = "millrace-perf",
+        .prog = "millrace-peers",
         .cores = o->cores,
         .count = 1,
         .idle = o->idle,

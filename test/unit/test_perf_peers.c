@@ -3,9 +3,9 @@
  * Simulated peers over a model of a transport (test_peers.h): the test is their router, and says
  * what it likes.
  */
-#include "app/millrace-perf/test_peers.h"
 #include "lib/base/err.h"
 #include "test/drops_test.h"
+#include "test/unit/perf_peers_test.h"
 
 REGISTER_DROPS(sock_drops);
 

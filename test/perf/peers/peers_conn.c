@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A connection of a simulated peer: its HELLO, frames in and frames out. socklnd.md §2, §4. */
-#include "app/millrace-perf/peers.h"
+#include "test/perf/peers/peers.h"
 
 #include <assert.h>
 

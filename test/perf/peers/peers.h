@@ -11,8 +11,8 @@
  *
  * All but what engine.h says runs on the engine's home reactor. docs/protocol/socklnd.md.
  */
-#ifndef MILLRACE_PERF_PEERS_H
-#define MILLRACE_PERF_PEERS_H
+#ifndef MILLRACE_PEERS_H
+#define MILLRACE_PEERS_H
 
 #include "app/millrace-perf/perf.h"
 #include "lib/base/err.h"
@@ -42,6 +42,17 @@
 
 struct peers;
 struct peer;
+
+/* The options that only this engine has. */
+struct peers_opts {
+    const char *port; /* of the sources (command put, get, both) or, of a server, of the targets */
+    const char *server_port; /* of the targets, if they are in this process as well; or NULL */
+    struct perf_range peers; /* of the sources, or, of a server, those who serve */
+    struct lnet_nid gateway; /* the router on the net of `port` */
+    struct lnet_nid server_gateway; /* the router on the net of `server_port` */
+};
+extern struct peers_opts peers_opts;
+extern const struct perf_engine_ops engine_peers;
 
 /* A message that is to be sent, with its header and perhaps a small payload behind it. */
 struct peers_tx {

@@ -3,7 +3,7 @@
  * LNet messages of simulated peers: PUTs and GETs of the load and what is answered to them, and as
  * servers the ACKs and REPLYs to those of others. docs/protocol/lnet-core.md §2.3, §3.4, §4.
  */
-#include "app/millrace-perf/peers.h"
+#include "test/perf/peers/peers.h"
 
 #include <errno.h>
 

@@ -4,7 +4,7 @@
  * takes the calls of the source instead of calling. What a router adds is known by it.
  * docs/protocol/socklnd.md §2.2, §2.4.
  */
-#include "app/millrace-perf/peers.h"
+#include "test/perf/peers/peers.h"
 
 #include <errno.h>
 

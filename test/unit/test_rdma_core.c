@@ -7,12 +7,14 @@
 #include "lib/base/err.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/lnd_verbs/rdma.h"
+#include "lib/log/log.h"
 #include "test/unit/reactor_test.h"
 #include "test/unit/verbs_sim.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -396,6 +398,21 @@ static void test_address_goes(void **state)
     UNTIL(ups == 2);
 }
 
+/* A port is queried when something changed, and not else. */
+static void test_unchanged_port_is_not_queried(void **state)
+{
+    uint64_t end_us = reactor_now_us() + 2500000;
+    unsigned before = sim_count().queries;
+
+    (void)state;
+    while (reactor_now_us() < end_us)
+        turn();
+    assert_int_equal(sim_count().queries, before);
+    sim_interface(false);
+    UNTIL(downs == 1);
+    assert_true(sim_count().queries > before);
+}
+
 /* A bond of two ports of one device: the one that has the address is the one that counts. */
 static void test_address_moves(void **state)
 {
@@ -452,6 +469,34 @@ static void test_device_is_held(void **state)
     as_control();
     ops->unbind(&second);
     assert_int_equal(sim_count().lists, 2);
+}
+
+/* An NI does not listen before its device has all memory: the log says that it is registered. */
+static void test_registering_is_logged(void **state)
+{
+    char path[] = "/tmp/millrace-test-XXXXXX", text[4096] = "";
+    struct log_opts opts = {.to = path};
+    struct rdma_port second;
+    struct err err = {0};
+    FILE *f;
+
+    (void)state;
+    close(mkstemp(path));
+    assert_int_equal(log_open(&opts, &err), 0);
+    sim_remove_device();
+    UNTIL(removed == 1);
+    sim_add_device(false);
+    bind_port(&second);
+    as_control();
+    ops->unbind(&second);
+    log_close();
+    f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+    fclose(f);
+    unlink(path);
+    assert_non_null(strstr(text, "event=rdma_registering device="));
+    assert_non_null(strstr(text, "event=rdma_registered device="));
 }
 
 /* It is closed when nothing of ours is on it any more: its driver may wait for that. Others hold
@@ -566,6 +611,8 @@ int main(void)
         CASE(test_device_removed),
         CASE(test_what_failed),
         CASE(test_address_goes),
+        CASE(test_unchanged_port_is_not_queried),
+        CASE(test_registering_is_logged),
         CASE(test_address_moves),
         CASE(test_address_moves_unasked),
         CASE(test_memory_of_threads),

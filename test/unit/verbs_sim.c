@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/queue.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* These are macros that pick one of several functions. */
@@ -51,6 +53,7 @@ static uint32_t next_qpn;
 static unsigned address_port;
 static bool interface_up, port_active[PORTS + 1];
 static unsigned port_fails; /* 0: none */
+static int netlink;         /* the end that the host writes to; 0: none */
 static struct {
     bool set;
     enum rdma_cm_event_type instead_of, type;
@@ -241,10 +244,17 @@ void sim_say(enum rdma_cm_event_type instead_of, enum rdma_cm_event_type type, i
     pthread_mutex_unlock(&lock);
 }
 
+static void host_notify(void)
+{
+    if (netlink > 0 && send(netlink, "", 1, MSG_NOSIGNAL) < 0)
+        return; /* one is under way */
+}
+
 void sim_address(unsigned port)
 {
     pthread_mutex_lock(&lock);
     address_port = port;
+    host_notify();
     pthread_mutex_unlock(&lock);
 }
 
@@ -252,6 +262,7 @@ void sim_interface(bool up)
 {
     pthread_mutex_lock(&lock);
     interface_up = up;
+    host_notify();
     pthread_mutex_unlock(&lock);
 }
 
@@ -259,6 +270,7 @@ void sim_port(unsigned port, bool active)
 {
     pthread_mutex_lock(&lock);
     port_active[port] = active;
+    host_notify();
     pthread_mutex_unlock(&lock);
 }
 
@@ -269,7 +281,26 @@ void sim_port_fails(unsigned port)
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- the host's interfaces: one, of the device ---- */
+/* ---- the host's interfaces: one, of the device; changes are reported by netlink ---- */
+
+int socket(int domain, int type, int protocol)
+{
+    int pair[2];
+
+    if (domain != AF_NETLINK)
+        return (int)syscall(SYS_socket, domain, type, protocol);
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0)
+        abort();
+    if (netlink > 0)
+        close(netlink);
+    netlink = pair[1];
+    return pair[0];
+}
+
+int bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    return addr->sa_family == AF_NETLINK ? 0 : (int)syscall(SYS_bind, fd, addr, len);
+}
 
 int getifaddrs(struct ifaddrs **list)
 {
@@ -728,6 +759,7 @@ int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_por
     if (device_is_gone(ctx))
         return EIO;
     pthread_mutex_lock(&lock);
+    count.queries++;
     fails = port_fails == port;
     if (fails)
         port_fails = 0;

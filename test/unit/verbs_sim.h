@@ -25,7 +25,8 @@ struct sim_count {
     unsigned rejects;  /* of rdma_reject(); the words of the last one */
     uint8_t last[24];
     size_t last_len;
-    unsigned events; /* of the connection manager, not taken yet */
+    unsigned events;  /* of the connection manager, not taken yet */
+    unsigned queries; /* of ports, ever */
 };
 
 void sim_init(void);
@@ -43,8 +44,8 @@ void sim_call_for_ever(bool on);
  * (ADDR_RESOLVED, ROUTE_RESOLVED, ESTABLISHED). */
 void sim_say(enum rdma_cm_event_type instead_of, enum rdma_cm_event_type type, int status);
 
-/* Where the address is from now on: on this port of the device; 0: nowhere. No event tells of it.
- */
+/* Where the address is from now on: on this port of the device; 0: nowhere. No event of the device
+ * reports this and the next two, only netlink does. */
 void sim_address(unsigned port);
 void sim_interface(bool up);               /* ip link set up, down */
 void sim_port(unsigned port, bool active); /* without an event, too */

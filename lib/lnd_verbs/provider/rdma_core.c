@@ -4,6 +4,7 @@
  * it and reactors. See rdma.h for what is promised, rdma_core_internal.h for how it is divided.
  */
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/lnd_verbs/provider/rdma_core_internal.h"
 
@@ -215,14 +216,22 @@ static void account(struct rdma *rdma, uint64_t since_us)
         relaxed_store(&rdma->count.worker_longest_us, took);
 }
 
+/* Returns how long the worker may sleep. */
+static int wait_ms(const struct rdma *rdma)
+{
+    uint64_t now = rcore_now_us(), look_us = rdma->look_us;
+    unsigned ms = look_us > now ? (unsigned)((look_us - now) / 1000 + 1) : 0;
+
+    return (int)(LIST_EMPTY(&rdma->kept) ? ms : min(ms, RCORE_KEPT_AGAIN_MS));
+}
+
 static void *worker(void *arg)
 {
     struct rdma *rdma = arg;
     struct epoll_event events[EPOLL_BURST];
 
     while (!rdma->stop) {
-        int wait_ms = (int)(LIST_EMPTY(&rdma->kept) ? RCORE_LOOK_MS : RCORE_KEPT_AGAIN_MS);
-        int n = epoll_wait(rdma->epoll_fd, events, EPOLL_BURST, wait_ms);
+        int n = epoll_wait(rdma->epoll_fd, events, EPOLL_BURST, wait_ms(rdma));
         uint64_t since_us = rcore_now_us();
 
         for (int i = 0; i < n; i++) {
@@ -332,7 +341,7 @@ static struct rdma *provider_new(struct reactor_env *env)
     if (!rdma)
         return NULL;
     rdma->env = env;
-    rdma->epoll_fd = rdma->bell.fd = -1;
+    rdma->epoll_fd = rdma->bell.fd = rdma->host.fd = -1;
     rdma->nlanes = nlanes;
     for (unsigned i = 0; i < nlanes; i++) {
         rdma->lanes[i].rdma = rdma;
@@ -349,6 +358,8 @@ static void provider_free(struct rdma *rdma)
         rdma_destroy_event_channel(rdma->channel);
     if (rdma->bell.fd >= 0)
         close(rdma->bell.fd);
+    if (rdma->host.fd >= 0)
+        close(rdma->host.fd);
     if (rdma->epoll_fd >= 0)
         close(rdma->epoll_fd);
     free(rdma);
@@ -371,6 +382,8 @@ static int core_open(struct reactor_env *env, struct rdma **out, struct err *err
     rc = base_open(rdma);
     if (rc == 0)
         rc = channel_open(rdma, err);
+    if (rc == 0)
+        rc = rcore_host_watch(rdma);
     if (rc == 0)
         rc = lanes_open(rdma);
     if (rc == 0)

@@ -8,6 +8,7 @@
  */
 #include "lib/base/err.h"
 #include "lib/lnd_verbs/provider/rdma_core_internal.h"
+#include "lib/log/log.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -146,8 +147,21 @@ static void region_forget(struct rcore_device *dev, uint16_t index)
     (void)ibv_dereg_mr(mr);
 }
 
+/* Registers all memory that a device has no key for. An NI listens afterwards: until then the host
+ * rejects connection requests (REJ 8), which can last seconds, so the log says why. */
 static int regions_register(struct rcore_device *dev, struct err *err)
 {
+    const char *name = ibv_get_device_name(dev->ctx->device);
+    uint64_t since_us = rcore_now_us(), before = dev->rdma->count.registered;
+    size_t missing = 0;
+
+    for (unsigned i = 0; i < mem_region_count(); i++)
+        missing +=
+            mem_region_get((uint16_t)i) && !dev->mrs[i] ? mem_region_get((uint16_t)i)->len : 0;
+    if (missing == 0)
+        return 0;
+    log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "rdma_registering", LOG_S("device", name),
+              LOG_U("mib", missing >> 20), LOG_S("msg", "NIs on it listen when this is done"));
     for (unsigned i = 0; i < mem_region_count(); i++) {
         size_t bytes = 0;
         int rc = region_register(dev, (uint16_t)i, &bytes);
@@ -157,6 +171,9 @@ static int regions_register(struct rcore_device *dev, struct err *err)
             return rc;
         }
     }
+    log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "rdma_registered", LOG_S("device", name),
+              LOG_U("mib", (dev->rdma->count.registered - before) >> 20),
+              LOG_U("ms", (rcore_now_us() - since_us) / 1000));
     return 0;
 }
 

@@ -32,8 +32,8 @@
 
 /* Between attempts to destroy queue pairs that a device does not let go of. */
 #define RCORE_KEPT_AGAIN_MS 100u
-/* Between looks at ports for what no event tells of. */
-#define RCORE_LOOK_MS 1000u
+/* Between queries of all ports, should an event have been lost. */
+#define RCORE_LOOK_MS 60000u
 
 struct rcore_device;
 struct rcore_link;
@@ -220,7 +220,9 @@ struct rdma {
     LIST_HEAD(, rcore_link) leaving;       /* their area and room in a queue are still in use */
     LIST_HEAD(, rcore_link) kept;          /* shut, but the device does not let go of them */
     uint64_t kept_again_us;                /* when it is asked to again */
-    uint64_t look_us;                      /* when ports are looked at again */
+    struct rcore_watch host;               /* netlink: interfaces and addresses change */
+    uint64_t look_us;                      /* when all ports are queried next */
+    unsigned looks;                        /* queries still due after a change of the host */
     LIST_HEAD(, rcore_listener) listeners; /* that have ended */
     LIST_HEAD(, rcore_port) ports;         /* that were unbound: a note may be under way */
     struct rdma_counters count;            /* relaxed; the worker's */
@@ -294,7 +296,11 @@ int rcore_unlisten(struct rdma *rdma, void *arg);
 void rcore_listeners_sweep(struct rdma *rdma, bool all);
 /* What a port is now may be something else than what was told. */
 void rcore_port_look(struct rcore_port *port, uint32_t bits);
-/* The same for all of them, with the time that has passed for a reason. */
+/* Watches the host's interfaces and addresses: a change makes rcore_look_again() due. 0 or -errno.
+ */
+int rcore_host_watch(struct rdma *rdma);
+/* Queries all ports. Due after a change of the host, again when the device has followed it, and
+ * every RCORE_LOOK_MS. */
 void rcore_look_again(struct rdma *rdma);
 
 /* ---- rdma_core_link.c ---- */

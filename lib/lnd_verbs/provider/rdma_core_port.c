@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ports: the addresses of NIs and the device ports they are on, and who listens on them. */
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd_verbs/provider/rdma_core_internal.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+
+#define SOON_US  50000ull   /* after a change of the host: several come together */
+#define AGAIN_US 1000000ull /* by then the device knows of the change, too */
 
 /* ---- what a port is ---- */
 
@@ -209,12 +215,41 @@ void rcore_port_look(struct rcore_port *p, uint32_t bits)
         rcore_tell(rcore_lane_of(p->rdma, p->pub->home), &p->note, port_tell, p);
 }
 
+/* ---- changes of the host: no event of a device reports these for InfiniBand ---- */
+
+static void host_changed(struct rcore_watch *watch)
+{
+    struct rdma *rdma = container_of(watch, struct rdma, host);
+    uint64_t soon = rcore_now_us() + SOON_US;
+    char text[4096];
+
+    /* Which change it was does not matter, nor does a lost one (ENOBUFS). */
+    while (recv(watch->fd, text, sizeof(text), 0) > 0)
+        continue;
+    rdma->looks = 2;
+    rdma->look_us = min(rdma->look_us, soon);
+}
+
+int rcore_host_watch(struct rdma *rdma)
+{
+    struct sockaddr_nl groups = {.nl_family = AF_NETLINK,
+                                 .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR};
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
+
+    rdma->host.fd = fd;
+    if (fd < 0 || bind(fd, (struct sockaddr *)&groups, sizeof(groups)) < 0)
+        return -errno;
+    return rcore_watch_add(rdma, &rdma->host, fd, host_changed);
+}
+
 void rcore_look_again(struct rdma *rdma)
 {
     struct rcore_device *dev;
     struct rcore_port *p;
 
-    rdma->look_us = rcore_now_us() + RCORE_LOOK_MS * 1000ull;
+    if (rdma->looks > 0)
+        rdma->looks--;
+    rdma->look_us = rcore_now_us() + (rdma->looks > 0 ? AGAIN_US : RCORE_LOOK_MS * 1000ull);
     LIST_FOREACH(dev, &rdma->devices, link) {
         LIST_FOREACH(p, &dev->ports, link) {
             if (!dev->dead)

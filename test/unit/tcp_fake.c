@@ -66,6 +66,11 @@ unsigned inet_if_mtu(const struct inet_if *ifp)
     return ifp->mtu;
 }
 
+bool inet_if_link(const struct inet_if *ifp)
+{
+    return true;
+}
+
 int inet_path_get(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *local,
                   const struct inet_addr *remote, struct inet_path *out)
 {

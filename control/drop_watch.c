@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Drops in the log: what grew within a second, with the newest example. */
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "control/drop_watch.h"
 #include "lib/lnet/lnet.h"
@@ -67,6 +69,31 @@ struct drop_watch *drop_watch_start(struct lnet_node *node)
     return w;
 }
 
+/* Logs the totals of all reasons in as few lines as they need, so that the limit of the log cannot
+ * hide one. */
+static void log_totals(const struct drop_watch *w)
+{
+    uint64_t total[LNET_DROP_COUNT] = {0};
+    char text[LOG_VALUE_MAX / 2];
+    size_t len = 0;
+
+    lnet_drops_get(w->node, total);
+    for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d)) {
+        const char *name = lnet_drop_info(d)->name;
+
+        if (total[d] == 0)
+            continue;
+        if (len + strlen(name) + 24 > sizeof(text)) {
+            log_event(LOG_LEVEL_INFO, LOG_MODULE_DROPS, "drops_total", LOG_S("counts", text));
+            len = 0;
+        }
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s %" PRIu64, len ? ", " : "",
+                                name, total[d]);
+    }
+    if (len > 0)
+        log_event(LOG_LEVEL_INFO, LOG_MODULE_DROPS, "drops_total", LOG_S("counts", text));
+}
+
 void drop_watch_stop(struct drop_watch *watch)
 {
     if (!watch)
@@ -74,5 +101,6 @@ void drop_watch_stop(struct drop_watch *watch)
     reactor_timer_cancel(&watch->timer);
     look(&watch->timer); /* what the last second brought */
     reactor_timer_cancel(&watch->timer);
+    log_totals(watch);
     free(watch);
 }

@@ -164,6 +164,8 @@ static void test_drop_why(void **state)
     if (!strstr(text, " drop=o2ib_dial_failed ") || !strstr(text, " peer=10.0.0.78@o2ib ") ||
         !strstr(text, " stage=connecting why=\"nobody listens there\" code=8\n"))
         fail_msg("%s", text);
+    if (!strstr(text, " event=drops_total counts=\"") || !strstr(text, "o2ib_dial_failed 1"))
+        fail_msg("%s", text);
     close(ends[0]);
     close(ends[1]);
 }

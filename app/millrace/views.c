@@ -214,25 +214,60 @@ static json_t *edit_capture(struct cli *cli, json_t *result, const json_t *args)
 
 /* ---- router buffers ---- */
 
-/* The pools of reactors as a list that ends with `enable`. lnetctl's form: a reactor is called a
- * CPT, for that is what it is to credits, and only lnetctl's keys are shown. */
+/* The entry of a name in a list of objects with one member each, or NULL. */
+static json_t *entry_of(const json_t *list, const char *name)
+{
+    json_t *item;
+    size_t i;
+
+    json_array_foreach(list, i, item)
+        if (json_object_get(item, name))
+            return json_object_get(item, name);
+    return NULL;
+}
+
+/* Adds the pools of one more reactor to those of its CPT. */
+static void add_pools(json_t *cpt, json_t *reactor)
+{
+    static const char *const summed[] = {"nbuffers", "credits", "mincredits"};
+    const char *name;
+    json_t *pool;
+
+    json_object_foreach(reactor, name, pool)
+        for (size_t i = 0; i < sizeof(summed) / sizeof(summed[0]); i++) {
+            json_t *sum = json_object_get(json_object_get(cpt, name), summed[i]);
+
+            json_integer_set(sum, json_integer_value(sum) +
+                                      json_integer_value(json_object_get(pool, summed[i])));
+        }
+}
+
+/* The pools of reactors as a list that ends with `enable`. lnetctl's form: the sums of each CPT,
+ * and only lnetctl's keys. */
 static json_t *routing_list(json_t *result, bool lnetctl)
 {
     static const struct shown pool_shown[] = {
         {"npages", 0}, {"nbuffers", 0}, {"credits", 0}, {"mincredits", 0}, {NULL}};
-    json_t *list = json_array(), *reactor, *pool;
+    json_t *list = json_array(), *reactor, *pool, *same;
     char name[32];
     const char *key;
     size_t i;
 
     json_array_foreach(json_object_get(result, "reactors"), i, reactor) {
-        snprintf(name, sizeof(name), "%s[%zu]", lnetctl ? "cpt" : "reactor", i);
+        snprintf(name, sizeof(name), "reactor[%zu]", i);
         json_object_del(reactor, "reactor");
         if (lnetctl) {
+            snprintf(name, sizeof(name), "cpt[%" JSON_INTEGER_FORMAT "]",
+                     json_integer_value(json_object_get(reactor, "cpt")));
             json_object_del(reactor, "cpt");
             json_object_del(reactor, "segments");
             json_object_foreach(reactor, key, pool)
                 filter_object(pool, pool_shown, 0, false);
+            same = entry_of(list, name);
+            if (same) {
+                add_pools(same, reactor);
+                continue;
+            }
         }
         json_array_append_new(list, json_pack("{s:O}", name, reactor));
     }

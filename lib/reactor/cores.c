@@ -11,10 +11,13 @@
 #include "lib/reactor/reactor_internal.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define CPT_OWN UINT_MAX
 
 struct parser {
     const char *text; /* whole, for messages */
@@ -60,6 +63,7 @@ static int parse_number(struct parser *p, const char *what, unsigned limit, unsi
     return 0;
 }
 
+/* cpt CPT_OWN: the core is a CPT of its own, numbered as its reactor. */
 static int add_core(struct parser *p, unsigned cpu, unsigned cpt)
 {
     struct core_plan *plan = p->plan;
@@ -72,7 +76,7 @@ static int add_core(struct parser *p, unsigned cpu, unsigned cpt)
         return refuse(p, "more than %d cores", REACTOR_MAX);
     CPU_SET(cpu, &p->seen);
     plan->core[plan->count].cpu = cpu;
-    plan->core[plan->count].cpt = cpt;
+    plan->core[plan->count].cpt = cpt == CPT_OWN ? plan->count : cpt;
     plan->count++;
     return 0;
 }
@@ -127,7 +131,7 @@ static int parse_pinned(struct parser *p)
     int rc;
 
     if (!strchr(p->text, ':') && !strchr(p->text, ';')) {
-        rc = parse_list(p, 0);
+        rc = parse_list(p, CPT_OWN);
     } else {
         do {
             rc = parse_group(p);
@@ -157,6 +161,8 @@ int cores_parse(const char *text, unsigned count, const cpu_set_t *allowed, stru
     if (count > REACTOR_MAX)
         return refuse(&p, "%u reactors, but the most is %d", count, REACTOR_MAX);
     plan->count = count > 0 ? count : 1;
+    for (unsigned i = 0; i < plan->count; i++)
+        plan->core[i].cpt = i;
     return 0;
 }
 

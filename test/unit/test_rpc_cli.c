@@ -82,6 +82,38 @@ static void test_classic(void **state)
                "    tiny: 2048\n");
 }
 
+static json_t *pools_of(int reactor, int cpt, int tiny)
+{
+    return json_pack("{s:i, s:i, s:{s:i, s:i, s:i, s:i}}", "reactor", reactor, "cpt", cpt, "tiny",
+                     "npages", 0, "nbuffers", 8, "credits", tiny, "mincredits", tiny - 1);
+}
+
+/* `routing show` has an entry for each CPT of reactors_get: the sums of its reactors. */
+static void test_routing_cpts(void **state)
+{
+    json_t *result = json_pack("{s:i, s:{s:i}, s:[o, o, o]}", "enable", 1, "buffers", "tiny", 24,
+                               "reactors", pools_of(0, 3, 8), pools_of(1, 3, 5), pools_of(2, 1, 8));
+
+    check_yaml(&yaml_style_classic, cli_routing(result),
+               "routing:\n"
+               "    - cpt[3]:\n"
+               "          tiny:\n"
+               "              npages: 0\n"
+               "              nbuffers: 16\n"
+               "              credits: 13\n"
+               "              mincredits: 11\n"
+               "    - cpt[1]:\n"
+               "          tiny:\n"
+               "              npages: 0\n"
+               "              nbuffers: 8\n"
+               "              credits: 8\n"
+               "              mincredits: 7\n"
+               "    - enable: 1\n"
+               "buffers:\n"
+               "    tiny: 24\n");
+    json_decref(result);
+}
+
 static void test_narrow(void **state)
 {
     check_yaml(&yaml_style_narrow,
@@ -328,17 +360,12 @@ static void test_set(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_controls),
-        cmocka_unit_test(test_classic),
-        cmocka_unit_test(test_narrow),
-        cmocka_unit_test(test_scalars),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(test_comments),
-        cmocka_unit_test(test_methods_are_commands),
-        cmocka_unit_test(test_options_differ),
-        cmocka_unit_test(test_set),
+        cmocka_unit_test(test_wide),           cmocka_unit_test(test_controls),
+        cmocka_unit_test(test_classic),        cmocka_unit_test(test_routing_cpts),
+        cmocka_unit_test(test_narrow),         cmocka_unit_test(test_scalars),
+        cmocka_unit_test(test_options),        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_comments),       cmocka_unit_test(test_methods_are_commands),
+        cmocka_unit_test(test_options_differ), cmocka_unit_test(test_set),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

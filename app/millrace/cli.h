@@ -2,7 +2,8 @@
 /*
  * The command line: lnetctl's words over JSON-RPC. Shared by the files of app/millrace.
  *
- * A command is a row. Most rows are made from the table of methods (rpc/methods*.def): one with
+ * A command is a row. Most rows are made from the table of methods (rpc/methods/methods.def): one
+ * with
  * `.cli` words is a command with the options, help and completion that its parameters tell. Rows of
  * table.c are commands that are no single method. A row of views.c says how a command shows what
  * the method answers, where that is not simply all of it as YAML.

@@ -14,7 +14,7 @@
 #include "lib/base/minmax.h"
 #include "lib/lnd_eth/capture.h"
 #include "rpc/methods/capture.h"
-#include "rpc/methods/eth.h"
+#include "rpc/methods/port.h"
 
 #define LEASE_S      10
 #define PAGE_PACKETS 512

@@ -233,27 +233,6 @@ struct apply_call {
     json_t *result; /* as far as it is known before */
 };
 
-static const char *apply_remedy(int err)
-{
-    switch (err) {
-    case EBUSY:
-        return "config_status tells whether a change waits for config_confirm or config_rollback";
-    case EOPNOTSUPP:
-        return "leave these keys as they are, or restart millraced with the new file";
-    case ENOMEM:
-        return "raise `millrace: memory:` and restart, or ask for fewer buffers";
-    default:
-        return "the old document holds; correct what is named and apply again";
-    }
-}
-
-void rpc_change_failed(struct jrpc_call *call, const struct cfg_outcome *outcome,
-                       const char *parameter, const char *remedy)
-{
-    jrpc_fail(call, -outcome->rc, parameter, remedy ? remedy : apply_remedy(-outcome->rc), "%s%s%s",
-              outcome->key ? outcome->key : "", outcome->key ? ": " : "", outcome->err);
-}
-
 static void applied(void *arg, const struct cfg_outcome *outcome)
 {
     struct apply_call *a = arg;
@@ -281,7 +260,7 @@ static void tried(struct apply_call *a, const struct cfg_diff *diff)
         rc = cfg_running_check(ctx->control->running, diff, &err);
     if (rc != 0) {
         json_decref(a->result);
-        jrpc_fail(a->call, -rc, "text", apply_remedy(-rc), "%s", err.message);
+        jrpc_fail(a->call, -rc, "text", rpc_apply_remedy(-rc), "%s", err.message);
         return;
     }
     json_object_set_new(a->result, "revision",
@@ -337,14 +316,6 @@ void rpc_config_confirm(struct jrpc_call *call, const struct jrpc_arg *args)
                   "nothing waits for a confirmation");
 }
 
-void rpc_changed(void *arg, const struct cfg_outcome *outcome)
-{
-    if (outcome->rc == 0)
-        jrpc_result(arg, json_true());
-    else
-        rpc_change_failed(arg, outcome, NULL, NULL);
-}
-
 void rpc_config_rollback(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
@@ -377,7 +348,7 @@ void rpc_config_save(struct jrpc_call *call, const struct jrpc_arg *args)
         rc = cfg_save_file(path, cfg_running_get(ctx->control->running), &how, &err);
     if (rc != 0) {
         jrpc_fail(call, -rc, rc == -EBUSY ? NULL : "path",
-                  rc == -EBUSY ? apply_remedy(EBUSY)
+                  rc == -EBUSY ? rpc_apply_remedy(EBUSY)
                                : "give the path of a file in a directory that the daemon may write",
                   "%s", err.message);
         return;

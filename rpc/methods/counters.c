@@ -12,7 +12,7 @@
 #include "lib/lnd_eth/tcp/tcp.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/reactor/mark.h"
-#include "rpc/methods/eth.h"
+#include "rpc/methods/port.h"
 #include "rpc/methods/timed.h"
 
 #define MAX_COUNTERS 65536

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Methods whose answer takes a while: peer_get asks reactors, ping another node. */
+/* Methods for peers; peer_get asks the reactors. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "config/settings.h"
+#include "lib/base/err.h"
 #include "rpc/methods/methods_internal.h"
-
-/* ---- peers ---- */
 
 #define FULL_PAGE 250 /* rows that are not brief; a page shall not hold the control thread up */
 
@@ -220,70 +221,74 @@ void rpc_peer_get(struct jrpc_call *call, const struct jrpc_arg *args)
         jrpc_result(call, NULL);
 }
 
-/* ---- ping ---- */
+/* ---- changes ---- */
 
-static json_t *ping_row(const struct lnet_nid *nid, const struct lnet_ping_info *info)
+/* Each of the NIDs listed; false: the call has been ended. */
+static bool each_nid(struct jrpc_call *call, const struct jrpc_arg *list, struct cfg_peer *peer,
+                     bool (*fn)(struct cfg_peer *peer, const struct lnet_nid *nid), int err,
+                     const char *why)
 {
-    struct lnet_nid primary = *nid;
-    json_t *list = json_array();
-
-    lnet_ping_primary(info, &primary);
-    for (uint32_t i = 0; i < info->count; i++)
-        json_array_append_new(list,
-                              json_pack("{s:o, s:s}", "nid", rpc_nid(&info->ni[i].nid), "status",
-                                        info->ni[i].status == LNET_NI_UP ? "up" : "down"));
-    return json_pack("{s:o, s:b, s:o, s:I, s:I, s:I}", "primary nid", rpc_nid(&primary),
-                     "Multi-Rail", (info->features & LNET_PING_MULTI_RAIL) != 0, "peer_ni", list,
-                     "features", (json_int_t)info->features, "pid", (json_int_t)info->pid, "seqno",
-                     (json_int_t)info->seqno);
-}
-
-struct ping_call {
-    struct jrpc_call *call;
     struct lnet_nid nid;
-};
+    const char *text;
 
-static void ping_fail(const struct ping_call *p, int err)
-{
-    char nid[LNET_NIDSTR_SIZE];
-
-    jrpc_fail(p->call, err, "nid",
-              err == EHOSTUNREACH ? "route_get shows the routes and whether their gateways are up"
-                                  : "look at peer_get and drops_get, or wait longer (timeout_ms)",
-              "failed to ping %s: %s", nid_format(&p->nid, nid), strerror(err));
+    for (size_t i = 0; list->given && i < json_array_size(list->value); i++) {
+        text = json_string_value(json_array_get(list->value, i));
+        if (!text || nid_parse(text, &nid) != 0 || nid_is_lo(&nid)) {
+            jrpc_refuse(call, "nid", "give address@net, as in 10.0.0.1@tcp", "'%.60s' is not a NID",
+                        text ? text : "?");
+            return false;
+        }
+        if (!fn(peer, &nid)) {
+            jrpc_fail(call, err, "nid", "peer_get lists the peers there are", "%s: %s", text, why);
+            return false;
+        }
+    }
+    return true;
 }
 
-static void ping_done(void *arg, int status, const struct lnet_ping_info *info)
+void rpc_peer_add(struct jrpc_call *call, const struct jrpc_arg *args)
 {
-    struct ping_call *p = arg;
+    struct cfg_peer *peer;
+    struct cfg *cfg;
 
-    if (status != 0)
-        ping_fail(p, -status);
+    if (nid_is_lo(&args[0].nid)) {
+        jrpc_fail(call, EINVAL, "prim_nid", "give the NID of another node",
+                  "%s cannot be the NID of a peer", args[0].string);
+        return;
+    }
+    cfg = rpc_edit(call);
+    if (!cfg)
+        return;
+    peer = cfg_find_peer(cfg, &args[0].nid);
+    if (!peer)
+        peer = cfg_add_peer(cfg, &args[0].nid, true, 0);
+    if (peer && args[2].given)
+        peer->multi_rail = !args[2].boolean;
+    if (!peer || !cfg_peer_add_nid(peer, &args[0].nid))
+        rpc_no_memory(call, cfg);
+    else if (each_nid(call, &args[1], peer, cfg_peer_add_nid, ENOSPC, "is one NID too many"))
+        rpc_commit(call, cfg, "peer_add", rpc_changed);
     else
-        jrpc_result(p->call, json_pack("{s:[o]}", "ping", ping_row(&p->nid, info)));
+        cfg_free(cfg);
 }
 
-void rpc_ping(struct jrpc_call *call, const struct jrpc_arg *args)
+void rpc_peer_del(struct jrpc_call *call, const struct jrpc_arg *args)
 {
-    const struct rpc_ctx *ctx = jrpc_ctx(call);
-    const struct lnet_nid *source = args[1].given ? &args[1].nid : &LNET_NID_ANY;
-    unsigned timeout_ms = args[2].given ? (unsigned)args[2].integer : 1000;
-    struct ping_call *p;
-    int rc;
+    struct cfg *cfg = rpc_edit(call);
+    struct cfg_peer *peer = cfg ? cfg_find_peer(cfg, &args[0].nid) : NULL;
 
-    if (args[1].given && !lnet_nid_is_mine(ctx->control->node, source)) {
-        jrpc_refuse(call, "source", "net_get lists this node's NIDs", "source %s is not ours",
-                    args[1].string);
+    if (cfg && !peer) {
+        jrpc_fail(call, ENOENT, "prim_nid", "config_get shows the peers that are configured",
+                  "there is no configured peer %s", args[0].string);
+        cfg_free(cfg);
+    }
+    if (!peer)
+        return;
+    if (!each_nid(call, &args[1], peer, cfg_peer_remove_nid, ENOENT, "the peer has no such NID")) {
+        cfg_free(cfg);
         return;
     }
-    p = jrpc_alloc(call, sizeof(*p));
-    if (!p) {
-        jrpc_result(call, NULL);
-        return;
-    }
-    p->call = call;
-    p->nid = args[0].nid;
-    rc = lnet_ping(ctx->control->node, &p->nid, source, timeout_ms, ping_done, p);
-    if (rc != 0)
-        ping_fail(p, -rc);
+    if (!args[1].given || !peer->nid_count)
+        cfg_remove_peer(cfg, (unsigned)(peer - cfg->peer));
+    rpc_commit(call, cfg, "peer_del", rpc_changed);
 }

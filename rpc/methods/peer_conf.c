@@ -24,11 +24,6 @@ struct conf_page {
     bool brief;
 };
 
-const struct cfg *rpc_document(const struct rpc_ctx *ctx)
-{
-    return ctx->control->running ? cfg_running_get(ctx->control->running) : NULL;
-}
-
 static bool has_nid(const struct cfg_peer *peer, const struct lnet_nid *nid)
 {
     for (unsigned i = 0; i < peer->nid_count; i++)

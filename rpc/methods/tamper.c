@@ -6,7 +6,7 @@
 
 #include "lib/base/err.h"
 #include "lib/lnd_eth/port/tamper.h"
-#include "rpc/methods/eth.h"
+#include "rpc/methods/port.h"
 
 #define SEED         1
 #define REORDER_US   1000

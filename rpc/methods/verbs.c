@@ -6,7 +6,7 @@
 
 #include "control/absent.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
-#include "rpc/methods/eth.h"
+#include "rpc/methods/port.h"
 
 #define CONNS_DEFAULT 256
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "lib/base/container.h"
-#include "rpc/methods/eth.h"
+#include "rpc/methods/port.h"
 
 static void end(struct rpc_walk *w)
 {

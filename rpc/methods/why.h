@@ -3,7 +3,7 @@
 #ifndef MILLRACE_RPC_WHY_H
 #define MILLRACE_RPC_WHY_H
 
-#include "rpc/methods/eth.h"
+#include "rpc/methods/port.h"
 
 /* Part of what jrpc_alloc() gave for the call. */
 struct rpc_why_port {

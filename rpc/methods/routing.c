@@ -1,9 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Methods for router buffers and the rules by which messages get them. Words:
+/* Methods for routing, router buffers and the rules by which messages get buffers. Words:
  * docs/protocol/lnet-core.md §10.4. */
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "config/settings.h"
+#include "lib/base/err.h"
 #include "rpc/methods/methods_internal.h"
+
+/* ---- routing on and off ---- */
+
+void rpc_routing_get(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    static const char *const names[] = {
+        [LNET_ROUTING_OFF] = "off",
+        [LNET_ROUTING_ON] = "on",
+        [LNET_ROUTING_STOPPING] = "stopping",
+        [LNET_ROUTING_STARTING] = "starting",
+    };
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    enum lnet_routing routing = lnet_routing_get(ctx->control->node);
+
+    jrpc_result(call, json_pack("{s:i, s:s}", "enable", (int)routing, "state", names[routing]));
+}
+
+void rpc_routing_set(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    struct cfg *cfg = rpc_edit(call);
+
+    if (!cfg)
+        return;
+    cfg->routing = (int)args[0].integer;
+    rpc_commit(call, cfg, "routing_set", rpc_changed);
+}
 
 /* ---- buffers ---- */
 
@@ -116,7 +147,7 @@ static void resize_back(struct reactor_task *task)
         jrpc_result(r->call, json_pack("{s:o}", "buffers", totals(ctx)));
 }
 
-void rpc_buffers_answer(struct jrpc_call *call)
+static void buffers_answer(struct jrpc_call *call)
 {
     struct resize_call *r = jrpc_alloc(call, sizeof(*r));
 
@@ -126,6 +157,58 @@ void rpc_buffers_answer(struct jrpc_call *call)
     }
     r->call = call;
     resize_next(r);
+}
+
+struct buffers_call {
+    struct jrpc_call *call;
+    const char *blame; /* the only parameter that was given */
+};
+
+static void buffers_changed(void *arg, const struct cfg_outcome *outcome)
+{
+    struct buffers_call *b = arg;
+
+    if (outcome->rc == 0)
+        buffers_answer(b->call);
+    else
+        rpc_change_failed(b->call, outcome, b->blame,
+                          outcome->rc == -ENOMEM
+                              ? "give less, or raise `millrace: memory:` in the configuration and "
+                                "restart; `millraced --check` shows what fits"
+                              : NULL);
+    free(b);
+}
+
+void rpc_buffers_set(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    static const char *const names[] = {"tiny", "small", "large"};
+    struct buffers_call *b;
+    struct cfg *cfg;
+    unsigned given = 0;
+
+    for (unsigned i = 0; i < LNET_POOLS; i++)
+        given += args[i].given;
+    if (!given) {
+        jrpc_refuse(call, NULL, "give one or more of tiny, small and large",
+                    "nothing is to be set");
+        return;
+    }
+    cfg = rpc_edit(call);
+    if (!cfg)
+        return;
+    b = calloc(1, sizeof(*b));
+    if (!b) {
+        rpc_no_memory(call, cfg);
+        return;
+    }
+    b->call = call;
+    for (unsigned i = 0; i < LNET_POOLS && given == 1; i++)
+        b->blame = args[i].given ? names[i] : b->blame;
+    cfg->tiny = args[0].given ? (int)args[0].integer : cfg->tiny;
+    cfg->small = args[1].given ? (int)args[1].integer : cfg->small;
+    cfg->large = args[2].given ? (int)args[2].integer : cfg->large;
+    if (!rpc_commit_with(call, cfg, "buffers_set", buffers_changed, b))
+        free(b);
 }
 
 /* ---- admission ---- */
@@ -144,7 +227,27 @@ void rpc_admission_get(struct jrpc_call *call, const struct jrpc_arg *args)
     jrpc_result(call, admission(jrpc_ctx(call)));
 }
 
-void rpc_admission_answer(struct jrpc_call *call)
+static void admission_changed(void *arg, const struct cfg_outcome *outcome)
 {
-    jrpc_result(call, admission(jrpc_ctx(call)));
+    if (outcome->rc == 0)
+        jrpc_result(arg, admission(jrpc_ctx(arg)));
+    else
+        rpc_change_failed(arg, outcome, NULL, NULL);
+}
+
+void rpc_admission_set(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    struct cfg *cfg;
+
+    if (!args[0].given && !args[1].given) {
+        jrpc_refuse(call, NULL, "give egress_share or buffer_wait, or both",
+                    "nothing is to be set");
+        return;
+    }
+    cfg = rpc_edit(call);
+    if (!cfg)
+        return;
+    cfg->egress_share = args[0].given ? (int)args[0].integer : cfg->egress_share;
+    cfg->buffer_wait = args[1].given ? (int)args[1].integer : cfg->buffer_wait;
+    rpc_commit(call, cfg, "admission_set", admission_changed);
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "lib/lnd_eth/tcp/tcp.h"
-#include "rpc/methods/eth.h"
+#include "rpc/methods/port.h"
 
 #define ARP_PAGE 250
 #define TCP_PAGE 100

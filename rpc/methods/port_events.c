@@ -2,8 +2,8 @@
 /* What happens to ports, as events: links, addresses, paths that lose large packets. */
 #include <stdio.h>
 
-#include "rpc/methods/eth.h"
 #include "rpc/methods/events.h"
+#include "rpc/methods/port.h"
 
 static const char *const types[INET_EV_COUNT] = {
     [INET_EV_PORT_UP] = "port_up",

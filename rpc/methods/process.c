@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The handlers by the row of their method, and those that concern the process rather than the node.
- */
-#include "rpc/methods/methods.h"
+/* The table of handlers, and the methods for the process. */
 #include "lib/base/err.h"
+#include "rpc/methods/methods.h"
 
 #include <errno.h>
 #include <unistd.h>
 
 #include "rpc/engine/rpc_openrpc.h"
 #include "rpc/methods/methods_internal.h"
-
-void rpc_refuse_cursor(struct jrpc_call *call)
-{
-    jrpc_refuse(call, "cursor",
-                "give the `cursor` of the page before, unchanged; none for the first",
-                "cursor is none of this method");
-}
 
 void rpc_version(struct jrpc_call *call, const struct jrpc_arg *args)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Methods for ports as a whole: port_get, pkt_drops_get, tcp_stats_get, and what the others of
  * ports share. */
-#include "rpc/methods/eth.h"
+#include "rpc/methods/port.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the method files share: JSON of common values, and changes of the running document. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/settings.h"
+#include "control/absent.h"
+#include "lib/base/err.h"
+#include "rpc/methods/methods_internal.h"
+
+json_t *rpc_nid(const struct lnet_nid *nid)
+{
+    char text[LNET_NIDSTR_SIZE];
+
+    return json_string(nid_format(nid, text));
+}
+
+json_t *rpc_net(lnet_net_t net)
+{
+    char text[LNET_NETSTR_SIZE];
+
+    return json_string(net_format(net, text));
+}
+
+static json_t *by_type(const uint64_t count[LNET_MSG_TYPES])
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "put", (json_int_t)count[LNET_MSG_PUT], "get",
+                     (json_int_t)count[LNET_MSG_GET], "reply", (json_int_t)count[LNET_MSG_REPLY],
+                     "ack", (json_int_t)count[LNET_MSG_ACK], "hello",
+                     (json_int_t)count[LNET_MSG_HELLO]);
+}
+
+static json_int_t sum(const uint64_t count[LNET_MSG_TYPES])
+{
+    uint64_t all = 0;
+
+    for (unsigned i = 0; i < LNET_MSG_TYPES; i++)
+        all += count[i];
+    return (json_int_t)all;
+}
+
+void rpc_add_sums(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
+                  const uint64_t received[LNET_MSG_TYPES], const uint64_t dropped[LNET_MSG_TYPES])
+{
+    json_object_set_new(object, "statistics",
+                        json_pack("{s:I, s:I, s:I}", "send_count", sum(sent), "recv_count",
+                                  sum(received), "drop_count", sum(dropped)));
+}
+
+void rpc_add_types(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
+                   const uint64_t received[LNET_MSG_TYPES], const uint64_t dropped[LNET_MSG_TYPES])
+{
+    json_object_set_new(object, "sent_stats", by_type(sent));
+    json_object_set_new(object, "received_stats", by_type(received));
+    json_object_set_new(object, "dropped_stats", by_type(dropped));
+}
+
+void rpc_add_counts(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
+                    const uint64_t received[LNET_MSG_TYPES], const uint64_t dropped[LNET_MSG_TYPES])
+{
+    rpc_add_sums(object, sent, received, dropped);
+    rpc_add_types(object, sent, received, dropped);
+}
+
+json_t *rpc_udsp(void)
+{
+    return json_pack("{s:i, s:i}", "net priority", -1, "nid priority", -1);
+}
+
+/* ---- the running document ---- */
+
+const struct cfg *rpc_document(const struct rpc_ctx *ctx)
+{
+    return ctx->control->running ? cfg_running_get(ctx->control->running) : NULL;
+}
+
+/* A copy to be edited. NULL: the call has been ended. */
+struct cfg *rpc_edit(struct jrpc_call *call)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    struct err err = {0};
+    struct cfg *cfg;
+
+    if (cfg_running_busy(ctx->control->running, &err) != 0) {
+        jrpc_fail(call, EBUSY, NULL,
+                  "config_status tells whether a change waits for config_confirm or "
+                  "config_rollback",
+                  "%s", err.message);
+        return NULL;
+    }
+    cfg = cfg_copy(cfg_running_get(ctx->control->running));
+    if (!cfg)
+        jrpc_result(call, NULL);
+    return cfg;
+}
+
+void rpc_no_memory(struct jrpc_call *call, struct cfg *cfg)
+{
+    cfg_free(cfg);
+    jrpc_result(call, NULL);
+}
+
+/* Makes the edited copy the running document; done gets arg. False: the call has been ended. */
+bool rpc_commit_with(struct jrpc_call *call, struct cfg *cfg, const char *method,
+                     cfg_outcome_fn done, void *arg)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    struct cfg_report report;
+    bool good = cfg_validate(method, cfg, &report) == 0;
+    unsigned i = 0;
+
+    if (good) {
+        cfg_running_change(ctx->control->running, cfg, 0, method, done, arg);
+    } else {
+        while (i < report.count && !report.message[i].error)
+            i++;
+        jrpc_fail(call, EINVAL, NULL, "config_get shows the document that it does not fit", "%s",
+                  i < report.count ? report.message[i].text : "it does not fit");
+        cfg_free(cfg);
+    }
+    cfg_report_free(&report);
+    return good;
+}
+
+void rpc_commit(struct jrpc_call *call, struct cfg *cfg, const char *method, cfg_outcome_fn done)
+{
+    rpc_commit_with(call, cfg, method, done, call);
+}
+
+const char *rpc_apply_remedy(int err)
+{
+    switch (err) {
+    case EBUSY:
+        return "config_status tells whether a change waits for config_confirm or config_rollback";
+    case EOPNOTSUPP:
+        return "leave these keys as they are, or restart millraced with the new file";
+    case ENOMEM:
+        return "raise `millrace: memory:` and restart, or ask for fewer buffers";
+    default:
+        return "the old document holds; correct what is named and apply again";
+    }
+}
+
+void rpc_change_failed(struct jrpc_call *call, const struct cfg_outcome *outcome,
+                       const char *parameter, const char *remedy)
+{
+    jrpc_fail(call, -outcome->rc, parameter, remedy ? remedy : rpc_apply_remedy(-outcome->rc),
+              "%s%s%s", outcome->key ? outcome->key : "", outcome->key ? ": " : "", outcome->err);
+}
+
+void rpc_changed(void *arg, const struct cfg_outcome *outcome)
+{
+    if (outcome->rc == 0)
+        jrpc_result(arg, json_true());
+    else
+        rpc_change_failed(arg, outcome, NULL, NULL);
+}
+
+bool rpc_net_configured(const struct cfg *cfg, lnet_net_t net)
+{
+    for (unsigned i = 0; i < cfg->ni_count; i++)
+        if (cfg->ni[i].conf.net == net)
+            return true;
+    return false;
+}
+
+void rpc_refuse_cursor(struct jrpc_call *call)
+{
+    jrpc_refuse(call, "cursor",
+                "give the `cursor` of the page before, unchanged; none for the first",
+                "cursor is none of this method");
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Methods for nets and NIs. Names and nesting: docs/protocol/lnet-core.md §10.2, §10.4. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/settings.h"
+#include "control/absent.h"
+#include "lib/base/err.h"
+#include "rpc/methods/methods_internal.h"
+
+static json_t *ni_own(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
+{
+    struct lnet_credits tx = {0};
+    uint32_t waiting = 0;
+
+    lnet_ni_credits_get(ctx->control->node, ni->index, &tx, &waiting);
+    return json_pack("{s:i, s:i, s:i, s:I, s:I}", "max_tx_credits", tx.max, "available_tx_credits",
+                     tx.now, "min_tx_credits", tx.min, "tx_waiting", (json_int_t)waiting,
+                     "tx_waited", (json_int_t)tx.waited);
+}
+
+/* "[0,1]": the CPTs whose reactors serve NIs. */
+static json_t *cpts(const struct rpc_ctx *ctx)
+{
+    char text[256] = "[";
+    unsigned n = reactor_count(ctx->control->env), j;
+    size_t used = 1;
+
+    for (unsigned i = 0; i < n && used < sizeof(text) - 16; i++) {
+        unsigned cpt = reactor_cpt(reactor_at(ctx->control->env, i));
+
+        for (j = 0; j < i && reactor_cpt(reactor_at(ctx->control->env, j)) != cpt; j++)
+            ;
+        if (j == i)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%u", used > 1 ? "," : "",
+                                     cpt);
+    }
+    snprintf(text + used, sizeof(text) - used, "]");
+    return json_string(text);
+}
+
+/* Health is not kept: but for the state of the link this is what an NI that is well has. */
+static json_t *ni_health(bool fatal, int value)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "fatal_error",
+                     fatal ? 1 : 0, "health value", value, "interrupts", 0, "dropped", 0, "aborted",
+                     0, "no route", 0, "timeouts", 0, "error", 0, "ping_count", 0, "next_ping", 0);
+}
+
+static json_t *ni_tunables(const struct lnet_tunables *tun)
+{
+    return json_pack("{s:i, s:i, s:i, s:i}", "peer_timeout", tun->peer_timeout, "peer_credits",
+                     tun->peer_credits, "peer_buffer_credits", tun->peer_buffer_credits, "credits",
+                     tun->credits);
+}
+
+static void add_given(json_t *object, const char *key, int value)
+{
+    if (value != -1)
+        json_object_set_new(object, key, json_integer(value));
+}
+
+/* In the order of lnetctl; what is only kept, as it is configured. */
+static json_t *lnd_tunables(lnet_net_t net, const struct lnd_tunables *tun, const struct cfg_ni *ni)
+{
+    json_t *map = json_object();
+
+    if (net >> 16 == LNET_LND_O2IB) {
+        add_given(map, "peercredits_hiw", tun->peercredits_hiw);
+        if (ni && ni->kept.map_on_demand != -1)
+            json_object_set_new(map, "map_on_demand", json_boolean(ni->kept.map_on_demand));
+        add_given(map, "concurrent_sends", tun->concurrent_sends);
+        add_given(map, "fmr_pool_size", ni ? ni->kept.fmr_pool_size : -1);
+        add_given(map, "fmr_flush_trigger", ni ? ni->kept.fmr_flush_trigger : -1);
+        add_given(map, "fmr_cache", ni ? ni->kept.fmr_cache : -1);
+        add_given(map, "ntx", ni ? ni->kept.ntx : -1);
+    }
+    json_object_set_new(map, "conns_per_peer", json_integer(tun->conns_per_peer));
+    json_object_set_new(map, "timeout", json_integer(tun->timeout));
+    json_object_set_new(map, "tos", json_integer(tun->tos));
+    return map;
+}
+
+/* What the document has of an NI; NULL: nothing. */
+static const struct cfg_ni *document_ni(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
+{
+    const struct cfg *cfg = rpc_document(ctx);
+    unsigned i;
+
+    for (i = 0; cfg && i < cfg->ni_count; i++) {
+        const struct cfg_ni *of = &cfg->ni[i];
+
+        if (of->conf.net == ni->net && of->live.known && nid_same(&of->live.nid, &ni->nid))
+            return of;
+    }
+    return NULL;
+}
+
+/* docs/protocol/lnet-core.md §10.2, in its order. */
+static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
+{
+    struct lnet_ni_stats stats = {0};
+    json_t *row = json_object();
+    bool fatal = relaxed_load(&ni->fatal);
+    bool down = fatal || relaxed_load(&ni->status) == LNET_NI_DOWN;
+
+    lnet_ni_stats_get(ctx->control->node, ni->index, &stats);
+    json_object_set_new(row, "nid", rpc_nid(&ni->nid));
+    json_object_set_new(row, "status", json_string(down ? "down" : "up"));
+    if (ni->ifname[0])
+        json_object_set_new(row, "interfaces", json_pack("{s:s}", "0", ni->ifname));
+    rpc_add_sums(row, stats.sent, stats.received, stats.dropped);
+    json_object_set_new(row, "udsp info", rpc_udsp());
+    rpc_add_types(row, stats.sent, stats.received, stats.dropped);
+    json_object_set_new(row, "health stats", ni_health(fatal, 1000));
+    json_object_set_new(row, "tunables", ni_tunables(&ni->tun));
+    json_object_set_new(row, "lnd tunables",
+                        lnd_tunables(ni->net, &ni->lnd_tun, document_ni(ctx, ni)));
+    json_object_set_new(row, "dev cpt", json_integer(-1));
+    json_object_set_new(row, "CPT", cpts(ctx));
+    json_object_set_new(row, "millrace", ni_own(ctx, ni));
+    return row;
+}
+
+/* Every node has 0@lo; nothing is sent through it. */
+static json_t *lo_row(const struct rpc_ctx *ctx)
+{
+    static const uint64_t none[LNET_MSG_TYPES];
+    static const struct lnet_tunables no_tunables;
+    json_t *row = json_pack("{s:o, s:s}", "nid", rpc_nid(&LNET_NID_LO), "status", "up");
+
+    rpc_add_sums(row, none, none, none);
+    json_object_set_new(row, "udsp info", rpc_udsp());
+    rpc_add_types(row, none, none, none);
+    json_object_set_new(row, "health stats", ni_health(false, 0));
+    json_object_set_new(row, "tunables", ni_tunables(&no_tunables));
+    json_object_set_new(row, "dev cpt", json_integer(0));
+    json_object_set_new(row, "CPT", cpts(ctx));
+    return row;
+}
+
+/* An NI of the document that the node runs without. */
+static json_t *absent_row(const struct rpc_ctx *ctx, const struct lnet_ni_conf *conf,
+                          const char *why)
+{
+    static const uint64_t none[LNET_MSG_TYPES];
+    json_t *row = json_object();
+
+    if (!nid_is_any(&conf->nid))
+        json_object_set_new(row, "nid", rpc_nid(&conf->nid));
+    json_object_set_new(row, "status", json_string("down"));
+    json_object_set_new(row, "reason", json_string(why));
+    if (conf->ifname[0])
+        json_object_set_new(row, "interfaces", json_pack("{s:s}", "0", conf->ifname));
+    rpc_add_sums(row, none, none, none);
+    json_object_set_new(row, "udsp info", rpc_udsp());
+    rpc_add_types(row, none, none, none);
+    json_object_set_new(row, "health stats", ni_health(true, 0));
+    json_object_set_new(row, "tunables", ni_tunables(&conf->tun));
+    json_object_set_new(row, "lnd tunables", lnd_tunables(conf->net, &conf->lnd_tun, NULL));
+    json_object_set_new(row, "dev cpt", json_integer(-1));
+    json_object_set_new(row, "CPT", cpts(ctx));
+    return row;
+}
+
+/* The list of NIs of a net in nets, made if it is new. */
+static json_t *net_row(json_t *nets, lnet_net_t net)
+{
+    json_t *name = rpc_net(net), *row = NULL, *list = NULL;
+
+    for (size_t i = 0; i < json_array_size(nets) && !list; i++) {
+        row = json_array_get(nets, i);
+        if (json_equal(json_object_get(row, "net type"), name))
+            list = json_object_get(row, "local NI(s)");
+    }
+    if (!list) {
+        list = json_array();
+        row = json_object();
+        json_object_set(row, "net type", name);
+        json_object_set_new(row, "local NI(s)", list);
+        json_array_append_new(nets, row);
+    }
+    json_decref(name);
+    return list;
+}
+
+void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    lnet_net_t only = args[0].given ? args[0].net : LNET_NET_ANY;
+    json_t *nets = json_array();
+    const struct lnet_ni_conf *absent;
+    const char *why;
+
+    if (only == LNET_NET_ANY || only == nid_net(&LNET_NID_LO))
+        json_array_append_new(net_row(nets, nid_net(&LNET_NID_LO)), lo_row(ctx));
+    for (unsigned i = 0; i < lnet_ni_count(ctx->control->node); i++) {
+        const struct lnet_ni *ni = lnet_ni_at(ctx->control->node, i);
+
+        if (!ni || relaxed_load(&ni->removed) || relaxed_load(&ni->starting))
+            continue;
+        if (only == LNET_NET_ANY || only == ni->net)
+            json_array_append_new(net_row(nets, ni->net), ni_row(ctx, ni));
+    }
+    for (unsigned i = 0; (absent = control_absent_at(ctx->control, i, &why)); i++)
+        if (only == LNET_NET_ANY || only == absent->net)
+            json_array_append_new(net_row(nets, absent->net), absent_row(ctx, absent, why));
+    if (json_array_size(nets) == 0) {
+        json_decref(nets);
+        jrpc_fail(call, ESRCH, "net", "net_get without parameters lists the nets there are",
+                  "there is no local net %s", args[0].string);
+        return;
+    }
+    jrpc_result(call, json_pack("{s:o}", "net", nets));
+}
+
+/* ---- changes ---- */
+
+/* What of the parameters from first on belongs to an NI, in the order of CONFIG_NI_PARAMS. */
+static void ni_params(struct cfg_ni *ni, const struct jrpc_arg *args)
+{
+    int *const fields[] = {&ni->conf.tun.peer_timeout,
+                           &ni->conf.tun.peer_credits,
+                           &ni->conf.tun.peer_buffer_credits,
+                           &ni->conf.tun.credits,
+                           NULL,
+                           &ni->conf.lnd_tun.conns_per_peer,
+                           &ni->conf.lnd_tun.tos,
+                           &ni->conf.lnd_tun.timeout};
+
+    for (unsigned i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (fields[i] && args[i].given)
+            *fields[i] = (int)args[i].integer;
+    if (args[4].given)
+        snprintf(ni->cpt, sizeof(ni->cpt), "%s", args[4].string);
+}
+
+/* "10.0.*.*": NIs by the addresses of this machine, read as a document with such a rule. */
+static struct cfg *with_pattern(struct jrpc_call *call, struct cfg *cfg,
+                                const struct jrpc_arg *args)
+{
+    const char *pattern = args[3].string;
+    char net[LNET_NETSTR_SIZE], *text = NULL;
+    struct cfg_report report = {0};
+    struct cfg_text from = {.name = "ip2net", .mode = CFG_MERGE, .base = cfg};
+    struct cfg *out = NULL;
+    unsigned before = cfg->ni_count;
+    bool whole = strchr(pattern, ' ') && pattern[0] >= 'a' && pattern[0] <= 'z';
+
+    net_format(args[0].net, net);
+    if (strpbrk(pattern, "'\"\\\n") ||
+        asprintf(&text, "ip2nets: '%s%s%s'\n", whole ? "" : net, whole ? "" : " ", pattern) < 0) {
+        jrpc_refuse(call, "ip2net", "give patterns as in 10.0.*.* 10.1.[0-3].*",
+                    "is no pattern of addresses");
+        free(text);
+        cfg_free(cfg);
+        return NULL;
+    }
+    from.text = text;
+    from.len = strlen(text);
+    cfg_parse_onto(&from, &out, &report);
+    if (out && out->ni_count == before) {
+        jrpc_fail(call, EADDRNOTAVAIL, "ip2net", "`ip address` lists those of this host",
+                  "no address of this host matches %s, or its NI is there already", pattern);
+        cfg_free(out);
+        out = NULL;
+    } else if (!out) {
+        jrpc_fail(call, EINVAL, "ip2net", "give patterns as in 10.0.*.* 10.1.[0-3].*", "%s",
+                  report.count ? report.message[0].text : "out of memory");
+    }
+    for (unsigned i = before; out && i < out->ni_count; i++) {
+        out->ni[i].by_rule = false;
+        ni_params(&out->ni[i], &args[4]);
+    }
+    cfg_report_free(&report);
+    cfg_free(cfg);
+    free(text);
+    return out;
+}
+
+/* One NI; false: the call has been ended, the copy freed. */
+static bool put_ni(struct jrpc_call *call, struct cfg *cfg, const struct cfg_ni *ni)
+{
+    char nid[LNET_NIDSTR_SIZE];
+
+    if (cfg_find_ni(cfg, ni)) {
+        jrpc_fail(call, EEXIST, nid_is_any(&ni->conf.nid) ? "interface" : "nid",
+                  "net_get lists the NIs there are; net_set changes one", "there is such an NI: %s",
+                  nid_is_any(&ni->conf.nid) ? ni->conf.ifname : nid_format(&ni->conf.nid, nid));
+        cfg_free(cfg);
+        return false;
+    }
+    if (!cfg_add_ni(cfg, ni)) {
+        jrpc_fail(call, ENOSPC, NULL, "remove others", "a node has at most %d NIs", LNET_MAX_NI);
+        cfg_free(cfg);
+        return false;
+    }
+    return true;
+}
+
+static void net_added(void *arg, const struct cfg_outcome *outcome)
+{
+    if (outcome->rc == -ENODEV)
+        rpc_change_failed(arg, outcome, "interface", "`ip link` lists the interfaces there are");
+    else if (outcome->rc == -EADDRNOTAVAIL)
+        rpc_change_failed(arg, outcome, "nid", "`ip address` lists the addresses of this host");
+    else
+        rpc_changed(arg, outcome);
+}
+
+/* Of an o2ib net: the interface may be there, and not be one of an RDMA device. */
+static void rdma_net_added(void *arg, const struct cfg_outcome *outcome)
+{
+    if (outcome->rc == -ENODEV)
+        rpc_change_failed(arg, outcome, NULL,
+                          "`rdma link` lists the RDMA devices there are, with their interfaces");
+    else
+        net_added(arg, outcome);
+}
+
+void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    struct cfg_ni ni = cfg_ni_new(args[0].net);
+    const char *name = args[1].string, *end;
+    struct cfg *cfg;
+
+    if (!args[1].given && !args[2].given && !args[3].given) {
+        jrpc_fail(call, EINVAL, "interface", "give interface, nid or ip2net",
+                  "it is not said where the NI is to be");
+        return;
+    }
+    if (args[2].given && nid_net(&args[2].nid) != args[0].net) {
+        jrpc_fail(call, EINVAL, "nid", "give a NID of that net", "the NID is of another net");
+        return;
+    }
+    cfg = rpc_edit(call);
+    if (cfg && args[3].given)
+        cfg = with_pattern(call, cfg, args);
+    if (!cfg)
+        return;
+    ni_params(&ni, &args[4]);
+    if (args[2].given)
+        ni.conf.nid = args[2].nid;
+    if (!args[1].given && args[2].given && !put_ni(call, cfg, &ni))
+        return;
+    for (; args[1].given && *name; name = *end ? end + 1 : end) {
+        end = strchrnul(name, ',');
+        if (end == name || (size_t)(end - name) >= sizeof(ni.conf.ifname) ||
+            strcspn(name, "/ \t") < (size_t)(end - name)) {
+            jrpc_fail(call, EINVAL, "interface", "`ip link` lists the interfaces there are",
+                      "'%s' cannot be an interface name", name);
+            cfg_free(cfg);
+            return;
+        }
+        memcpy(ni.conf.ifname, name, (size_t)(end - name));
+        ni.conf.ifname[end - name] = '\0';
+        if (!put_ni(call, cfg, &ni))
+            return;
+    }
+    rpc_commit(call, cfg, "net_add",
+               args[0].net >> 16 == LNET_LND_O2IB ? rdma_net_added : net_added);
+}
+
+static bool ni_meant(const struct cfg_ni *ni, const struct jrpc_arg *net,
+                     const struct jrpc_arg *ifname, const struct jrpc_arg *nid)
+{
+    if (net->given && ni->conf.net != net->net)
+        return false;
+    if (ifname && ifname->given && strcmp(ni->conf.ifname, ifname->string) != 0)
+        return false;
+    return !nid->given || nid_same(&ni->conf.nid, &nid->nid) ||
+           (ni->live.known && nid_same(&ni->live.nid, &nid->nid));
+}
+
+void rpc_net_del(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    struct cfg *cfg = rpc_edit(call);
+    bool any = false;
+
+    if (!cfg)
+        return;
+    for (unsigned i = cfg->ni_count; i-- > 0;) {
+        if (ni_meant(&cfg->ni[i], &args[0], &args[1], &args[2])) {
+            cfg_remove_ni(cfg, i);
+            any = true;
+        }
+    }
+    for (unsigned i = cfg->route_count; any && !rpc_net_configured(cfg, args[0].net) && i-- > 0;)
+        if (nid_net(&cfg->route[i].conf.gateway) == args[0].net)
+            cfg_remove_route(cfg, i);
+    if (any) {
+        rpc_commit(call, cfg, "net_del", rpc_changed);
+        return;
+    }
+    cfg_free(cfg);
+    jrpc_fail(call, ENOENT,
+              args[2].given   ? "nid"
+              : args[1].given ? "interface"
+                              : "net",
+              "net_get lists the nets there are", "there is no such NI on net %s", args[0].string);
+}
+
+void rpc_net_set(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    bool all = args[2].given && args[2].boolean, any = false;
+    struct cfg *cfg;
+
+    if (!args[0].given && !args[1].given && !all) {
+        jrpc_fail(call, EINVAL, "nid", "give net, nid or all", "it is not said which NI");
+        return;
+    }
+    if (!args[3].given && !args[4].given) {
+        jrpc_fail(call, EINVAL, "lnd_timeout", "give lnd_timeout or conns_per_peer",
+                  "nothing is to be set");
+        return;
+    }
+    cfg = rpc_edit(call);
+    for (unsigned i = 0; cfg && i < cfg->ni_count; i++) {
+        if (!ni_meant(&cfg->ni[i], &args[0], NULL, &args[1]))
+            continue;
+        any = true;
+        if (args[3].given)
+            cfg->ni[i].conf.lnd_tun.timeout = (int)args[3].integer;
+        if (args[4].given)
+            cfg->ni[i].conf.lnd_tun.conns_per_peer = (int)args[4].integer;
+    }
+    if (any) {
+        rpc_commit(call, cfg, "net_set", rpc_changed);
+    } else if (cfg) {
+        cfg_free(cfg);
+        jrpc_fail(call, ENOENT, args[1].given ? "nid" : "net", "net_get lists the NIs there are",
+                  "there is no such NI");
+    }
+}

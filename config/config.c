@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/lnd_eth/lnd_eth.h"
+
 /* What holds when a key is left out. docs/protocol/lnet-core.md §11 for those that lnetctl knows.
  */
 const struct cfg cfg_defaults = {
@@ -15,16 +17,16 @@ const struct cfg cfg_defaults = {
     .ping_timeout = 50,
     .cores = "auto",
     .reactors = 2,
-    .idle = CFG_IDLE_ADAPTIVE,
+    .idle = REACTOR_IDLE_ADAPTIVE,
     .rpc_socket = CFG_DEFAULT_SOCKET,
     .rpc_mode = 0660,
-    .accept = CFG_ACCEPT_SECURE,
+    .accept = SOCK_ACCEPT_SECURE,
     .accept_port = 988,
     .accept_timeout = 5,
     .keepalive = 30,
     .min_reconnect = 1,
     .max_reconnect = 60,
-    .source_check = CFG_SOURCE_NET,
+    .source_check = LNET_SOURCE_NET,
     .egress_share = 50,
     .buffer_wait = 10,
     .max_peers = 16384,
@@ -46,7 +48,7 @@ const struct cfg cfg_defaults = {
     .response_tracking = 3,
     .max_recovery_ping_interval = 900,
     .log_to = "stderr",
-    .log_level = CFG_LOG_INFO,
+    .log_level = LOG_LEVEL_INFO,
     .log_levels = {-1, -1, -1, -1, -1, -1, -1},
 };
 

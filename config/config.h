@@ -18,6 +18,7 @@
 
 #include "lib/lnd_eth/ip/inet_addr.h"
 #include "lib/lnet/lnet.h"
+#include "lib/log/log.h"
 
 #define CFG_SCHEMA         1 /* of the files this version writes; `millrace: schema:` */
 #define CFG_MAX_ROUTES     16384
@@ -36,42 +37,13 @@
 #define CFG_MAX_MESSAGES   100  /* kept of one file */
 #define CFG_DEFAULT_SOCKET "/run/millrace/millraced.sock"
 
-enum cfg_accept {
-    CFG_ACCEPT_SECURE,
-    CFG_ACCEPT_ALL,
-    CFG_ACCEPT_NONE
-};
-enum cfg_congestion {
-    CFG_CONGESTION_CUBIC,
-    CFG_CONGESTION_NEWRENO
-};
-enum cfg_idle {
-    CFG_IDLE_ADAPTIVE,
-    CFG_IDLE_SPIN
-};
-enum cfg_source {
-    CFG_SOURCE_NET,
-    CFG_SOURCE_STRICT,
-    CFG_SOURCE_OFF
-};
-enum cfg_log_level {
-    CFG_LOG_DEBUG,
-    CFG_LOG_INFO,
-    CFG_LOG_WARNING,
-    CFG_LOG_ERROR
-};
-enum cfg_log_module {
-    CFG_LOG_MILLRACED,
-    CFG_LOG_CONFIG,
-    CFG_LOG_RPC,
-    CFG_LOG_LNET,
-    CFG_LOG_SOCKLND,
-    CFG_LOG_EVENTS,
-    CFG_LOG_DROPS,
-    CFG_LOG_MODULES
-};
-extern const char *const cfg_log_module_names[CFG_LOG_MODULES + 1]; /* ends with NULL */
-extern const char *const cfg_log_level_names[];                     /* likewise */
+/* The words of settings, in the order of the libraries' enums; each ends with NULL. */
+extern const char *const cfg_idle_names[];       /* enum reactor_idle */
+extern const char *const cfg_accept_names[];     /* enum sock_accept */
+extern const char *const cfg_source_names[];     /* enum lnet_source_check */
+extern const char *const cfg_congestion_names[]; /* names of lib/lnd_eth/tcp */
+extern const char *const cfg_log_level_names[];  /* enum log_level */
+extern const char *const cfg_log_module_names[LOG_MODULES + 1];
 
 /* LND tunables that are kept and shown, and without effect in this version. -1 = not given. */
 struct cfg_lnd_kept {
@@ -175,7 +147,7 @@ struct cfg {
 
     char cores[256]; /* "auto" or a list, as reactor_opts.cores */
     int reactors;    /* with "auto" */
-    int idle;        /* enum cfg_idle */
+    int idle;        /* enum reactor_idle */
     int hugepages;   /* 0 or 1 */
     int memory;      /* MiB, 0 = computed */
     char eal_args[512];
@@ -185,22 +157,22 @@ struct cfg {
     char rpc_group[64]; /* owner group of the socket, "" = that of the process */
     char rpc_admin_group[64], rpc_read_group[64]; /* "" = none */
     char log_to[256];                             /* "stderr", "journald" or a path */
-    int log_level;                                /* enum cfg_log_level */
-    int log_levels[CFG_LOG_MODULES];              /* -1 = log_level */
-    int accept;                                   /* enum cfg_accept */
+    int log_level;                                /* enum log_level */
+    int log_levels[LOG_MODULES];                  /* -1 = log_level */
+    int accept;                                   /* enum sock_accept */
     int accept_port;
     int accept_timeout; /* s */
     int keepalive;      /* s, 0 = off */
     int min_reconnect;  /* s */
     int max_reconnect;  /* s */
-    int source_check;   /* enum cfg_source */
+    int source_check;   /* enum lnet_source_check */
     int egress_share;   /* % */
     int buffer_wait;    /* s */
     int max_peers;
     int max_connections; /* of each reactor */
     int drain;           /* s */
     int segments;        /* MiB, 0 = computed */
-    int congestion;      /* enum cfg_congestion */
+    int congestion;      /* index in cfg_congestion_names */
     /* the driver of o2ib nets, docs/protocol/o2iblnd.md §7 */
     int verbs_service, verbs_keepalive /* s */, verbs_retry_count, verbs_rnr_retry_count,
         verbs_require_privileged_port, verbs_use_privileged_port, verbs_max_connections;

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/lnd_eth/lnd_eth.h"
+
 #define FIELD(field) .offset = offsetof(struct cfg, field)
 
 /* An integer, a setting that holds at once unless more is said. */
@@ -160,8 +162,14 @@ static const struct cfg_key rpc_keys[] = {
 };
 
 const char *const cfg_log_level_names[] = {"debug", "info", "warning", "error", NULL};
-const char *const cfg_log_module_names[] = {"millraced", "config", "rpc",   "lnet",
-                                            "socklnd",   "events", "drops", NULL};
+const char *const cfg_log_module_names[] = {[LOG_MODULE_MILLRACED] = "millraced",
+                                            [LOG_MODULE_CONFIG] = "config",
+                                            [LOG_MODULE_RPC] = "rpc",
+                                            [LOG_MODULE_LNET] = "lnet",
+                                            [LOG_MODULE_SOCKLND] = "socklnd",
+                                            [LOG_MODULE_EVENTS] = "events",
+                                            [LOG_MODULE_DROPS] = "drops",
+                                            NULL};
 
 #define MODULE(key, module)                                                                        \
     {                                                                                              \
@@ -171,17 +179,17 @@ const char *const cfg_log_module_names[] = {"millraced", "config", "rpc",   "lne
     }
 
 static const struct cfg_key levels_keys[] = {
-    MODULE("millraced", CFG_LOG_MILLRACED),
-    MODULE("config", CFG_LOG_CONFIG),
-    MODULE("rpc", CFG_LOG_RPC),
-    MODULE("lnet", CFG_LOG_LNET),
-    MODULE("socklnd", CFG_LOG_SOCKLND),
-    MODULE("events", CFG_LOG_EVENTS),
-    MODULE("drops", CFG_LOG_DROPS),
+    MODULE("millraced", LOG_MODULE_MILLRACED),
+    MODULE("config", LOG_MODULE_CONFIG),
+    MODULE("rpc", LOG_MODULE_RPC),
+    MODULE("lnet", LOG_MODULE_LNET),
+    MODULE("socklnd", LOG_MODULE_SOCKLND),
+    MODULE("events", LOG_MODULE_EVENTS),
+    MODULE("drops", LOG_MODULE_DROPS),
     CFG_KEYS_END,
 };
 
-static void log_to(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+static void read_log_to(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct cfg *cfg = obj;
     const char *text = cfg_scalar(r, value);
@@ -198,7 +206,7 @@ static void log_to(struct cfg_reader *r, void *obj, const struct yaml_tree_node 
 }
 
 static const struct cfg_key log_keys[] = {
-    TEXT("to", log_to, "stderr, journald or a path", RESTART, .fn = log_to),
+    TEXT("to", log_to, "stderr, journald or a path", RESTART, .fn = read_log_to),
     WORD("level", log_level, cfg_log_level_names, "least level that is logged"),
     CFG_READS("levels", levels_keys),
     CFG_KEYS_END,
@@ -252,23 +260,26 @@ static void read_schema(struct cfg_reader *r, void *obj, const struct yaml_tree_
                     cfg->schema, CFG_SCHEMA);
 }
 
-static const char *const idle_words[] = {"adaptive", "spin", NULL};
-static const char *const accept_words[] = {"secure", "all", "none", NULL};
-static const char *const congestion_words[] = {"cubic", "newreno", NULL};
-static const char *const source_words[] = {"net", "strict", "off", NULL};
+const char *const cfg_idle_names[] = {
+    [REACTOR_IDLE_SPIN] = "spin", [REACTOR_IDLE_ADAPTIVE] = "adaptive", NULL};
+const char *const cfg_accept_names[] = {
+    [SOCK_ACCEPT_SECURE] = "secure", [SOCK_ACCEPT_ALL] = "all", [SOCK_ACCEPT_NONE] = "none", NULL};
+const char *const cfg_source_names[] = {
+    [LNET_SOURCE_NET] = "net", [LNET_SOURCE_STRICT] = "strict", [LNET_SOURCE_OFF] = "off", NULL};
+const char *const cfg_congestion_names[] = {"cubic", "newreno", NULL};
 
 static const struct cfg_key millrace_keys[] = {
     CFG_CALLS("schema", read_schema),
     TEXT("cores", cores, "auto, or the cores of the threads", RESTART, .fn = read_cores),
     INT("reactors", reactors, 1, REACTOR_MAX, "threads with cores: auto", RESTART),
-    WORD("idle", idle, idle_words, "what threads with nothing to do do", RESTART),
+    WORD("idle", idle, cfg_idle_names, "what threads with nothing to do do", RESTART),
     BOOL("hugepages", hugepages, "take memory from hugepages", RESTART),
     INT("memory", memory, 0, 1 << 20, "DPDK's memory; 0 = computed", RESTART, .unit = "MiB"),
     TEXT("eal_args", eal_args, "further arguments for DPDK's EAL", RESTART),
     BOOL("telemetry", telemetry, "DPDK's telemetry socket beside that of rpc", RESTART),
     CFG_READS("rpc", rpc_keys),
     CFG_READS("log", log_keys),
-    WORD("accept", accept, accept_words, "who may connect", RESTART),
+    WORD("accept", accept, cfg_accept_names, "who may connect", RESTART),
     INT("accept_port", accept_port, 1, 65535, "TCP port listened on and called", RESTART),
     INT("accept_timeout", accept_timeout, 1, 600, "time for each part of a greeting", RESTART,
         .unit = "s"),
@@ -279,7 +290,7 @@ static const struct cfg_key millrace_keys[] = {
     INT("max_reconnect", max_reconnect, 1, 3600, "longest time between attempts to connect",
         RESTART, .unit = "s"),
     CFG_EACH("hello_map", cfg_read_hello),
-    WORD("source_check", source_check, source_words,
+    WORD("source_check", source_check, cfg_source_names,
          "what a message whose source is not its sender needs"),
     INT("egress_share", egress_share, 1, 100,
         "of the free router buffers, what one next hop may hold", .unit = "%"),
@@ -291,8 +302,8 @@ static const struct cfg_key millrace_keys[] = {
     CFG_CALLS("names", cfg_read_names),
     CFG_EACH("ports", cfg_read_port),
     CFG_READS("verbs", verbs_keys),
-    WORD("congestion", congestion, congestion_words, "congestion control of connections on ports",
-         RESTART),
+    WORD("congestion", congestion, cfg_congestion_names,
+         "congestion control of connections on ports", RESTART),
     INT("segments", segments, 0, 1 << 20,
         "memory for what comes in on ports and waits to be sent on; 0 = computed", RESTART,
         .unit = "MiB"),

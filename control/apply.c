@@ -163,21 +163,16 @@ static int change_routes(void *arg, const struct lnet_route_conf *del, unsigned 
 
 static int set_timing(const struct controller *c, const struct cfg *to, struct err *err)
 {
-    static const enum lnet_source_check checks[] = {
-        [CFG_SOURCE_NET] = LNET_SOURCE_NET,
-        [CFG_SOURCE_STRICT] = LNET_SOURCE_STRICT,
-        [CFG_SOURCE_OFF] = LNET_SOURCE_OFF,
-    };
     struct lnet_timing timing = {.check_interval = (unsigned)to->check_interval,
                                  .ping_timeout = (unsigned)to->ping_timeout,
-                                 .source_check = checks[to->source_check]};
+                                 .source_check = (enum lnet_source_check)to->source_check};
 
     return lnet_timing_set(c->node, &timing, err);
 }
 
 static void set_log(const struct cfg *to)
 {
-    for (int i = 0; i < CFG_LOG_MODULES; i++)
+    for (int i = 0; i < LOG_MODULES; i++)
         log_level_set((enum log_module)i,
                       (enum log_level)(to->log_levels[i] >= 0 ? to->log_levels[i] : to->log_level));
 }

@@ -162,7 +162,6 @@ static bool check_memory(const struct cfg *cfg)
 
 int controller_check(const struct cfg *cfg)
 {
-    static const char *const accept[] = {"secure", "all", "none"};
     bool ok = true;
 
     printf("ni:\n");
@@ -173,15 +172,15 @@ int controller_check(const struct cfg *cfg)
     for (unsigned i = 0; i < cfg->port_count; i++)
         print_port(&cfg->port[i]);
     if (cfg->port_count)
-        printf("congestion: %s\n", cfg->congestion == CFG_CONGESTION_NEWRENO ? "newreno" : "cubic");
+        printf("congestion: %s\n", cfg_congestion_names[cfg->congestion]);
     if (cfg->route_count)
         printf("route:\n");
     for (unsigned i = 0; i < cfg->route_count; i++)
         print_route(&cfg->route[i]);
     printf("routing: %s\n", cfg->routing ? "enabled" : "disabled");
     printf("reactors: {count: %u, cores: '%s', idle: %s}\n", cfg_reactor_count(cfg), cfg->cores,
-           cfg->idle == CFG_IDLE_SPIN ? "spin" : "adaptive");
-    printf("acceptor: {accept: %s, port: %d}\n", accept[cfg->accept], cfg->accept_port);
+           cfg_idle_names[cfg->idle]);
+    printf("acceptor: {accept: %s, port: %d}\n", cfg_accept_names[cfg->accept], cfg->accept_port);
     printf("rpc: {socket: '%s', mode: '%04o'}\n", cfg->rpc_socket, (unsigned)cfg->rpc_mode);
     printf("admission: {egress_share: %d, buffer_wait: %d}\n", cfg->egress_share, cfg->buffer_wait);
     ok &= check_memory(cfg);

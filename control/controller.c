@@ -155,7 +155,7 @@ static int start_env(struct process *d, struct err *err)
         .prog = "millraced",
         .cores = cfg->cores,
         .count = (unsigned)cfg->reactors,
-        .idle = cfg->idle == CFG_IDLE_SPIN ? REACTOR_IDLE_SPIN : REACTOR_IDLE_ADAPTIVE,
+        .idle = (enum reactor_idle)cfg->idle,
         .hugepages = cfg->hugepages,
         .eal_args = cfg->eal_args[0] ? cfg->eal_args : NULL,
     };

@@ -15,18 +15,6 @@ const struct lnd_ops *control_driver(lnet_net_t net)
     return NULL;
 }
 
-static enum lnet_source_check source_check(const struct cfg *cfg)
-{
-    switch (cfg->source_check) {
-    case CFG_SOURCE_STRICT:
-        return LNET_SOURCE_STRICT;
-    case CFG_SOURCE_OFF:
-        return LNET_SOURCE_OFF;
-    default:
-        return LNET_SOURCE_NET;
-    }
-}
-
 void control_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts)
 {
     *opts = (struct lnet_node_opts){
@@ -39,16 +27,12 @@ void control_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts)
         .ping_timeout = (unsigned)cfg->ping_timeout,
         .egress_share = (unsigned)cfg->egress_share,
         .buffer_wait = (unsigned)cfg->buffer_wait,
-        .source_check = source_check(cfg),
+        .source_check = (enum lnet_source_check)cfg->source_check,
     };
 }
 
 void control_sock_opts(const struct cfg *cfg, struct sock_opts *opts)
 {
-    _Static_assert((int)CFG_ACCEPT_SECURE == (int)SOCK_ACCEPT_SECURE &&
-                       (int)CFG_ACCEPT_ALL == (int)SOCK_ACCEPT_ALL &&
-                       (int)CFG_ACCEPT_NONE == (int)SOCK_ACCEPT_NONE,
-                   "the words of `accept` in the order of the driver");
     *opts = SOCK_OPTS_DEFAULT;
     opts->accept = (enum sock_accept)cfg->accept;
     opts->accept_port = (uint16_t)cfg->accept_port;
@@ -80,7 +64,7 @@ void control_tcp_opts(const struct cfg *cfg, struct tcp_opts *opts)
     control_sock_opts(cfg, &sock);
     *opts = (struct tcp_opts){
         .max_conns = sock.max_conns,
-        .cc = cfg->congestion == CFG_CONGESTION_NEWRENO ? "newreno" : "cubic",
+        .cc = cfg_congestion_names[cfg->congestion],
         .wscale_max = UINT_MAX,
     };
 }

@@ -112,11 +112,6 @@ static int watch_signals(struct daemon *d, const sigset_t *set, struct err *err)
 
 /* ---- the log ---- */
 
-_Static_assert((int)CFG_LOG_MODULES == (int)LOG_MODULES &&
-                   (int)CFG_LOG_DROPS == (int)LOG_MODULE_DROPS,
-               "modules of the log are numbered alike");
-_Static_assert((int)CFG_LOG_ERROR == (int)LOG_LEVEL_ERROR, "levels too");
-
 static int start_log(const struct cfg *cfg, struct err *err)
 {
     struct log_opts opts = {.to = cfg->log_to, .level = (enum log_level)cfg->log_level};

@@ -14,6 +14,7 @@
 
 #include "config/config.h"
 #include "config/config_internal.h"
+#include "lib/lnd_eth/lnd_eth.h"
 
 #define NET                                                                                        \
     "net: [{net type: tcp, local NI(s): [{nid: 10.0.0.1@tcp}]}, "                                  \
@@ -65,9 +66,9 @@ static void test_defaults(void **state)
     assert_int_equal(cfg->ping_timeout, 50);
     assert_string_equal(cfg->cores, "auto");
     assert_int_equal(cfg_reactor_count(cfg), 2);
-    assert_int_equal(cfg->accept, CFG_ACCEPT_SECURE);
+    assert_int_equal(cfg->accept, SOCK_ACCEPT_SECURE);
     assert_int_equal(cfg->accept_port, 988);
-    assert_int_equal(cfg->source_check, CFG_SOURCE_NET);
+    assert_int_equal(cfg->source_check, LNET_SOURCE_NET);
     assert_int_equal(cfg->rpc_mode, 0660);
     assert_string_equal(cfg->rpc_socket, CFG_DEFAULT_SOCKET);
     assert_int_equal(cfg->egress_share, 50);
@@ -146,13 +147,13 @@ static void test_every_key(void **state)
     assert_int_equal(cfg->check_interval, 5);
     assert_int_equal(cfg->ping_timeout, 6);
     assert_int_equal(cfg_reactor_count(cfg), 6);
-    assert_int_equal(cfg->idle, CFG_IDLE_SPIN);
+    assert_int_equal(cfg->idle, REACTOR_IDLE_SPIN);
     assert_int_equal(cfg->hugepages, 1);
     assert_int_equal(cfg->memory, 300);
     assert_string_equal(cfg->eal_args, "--log-level 8");
     assert_string_equal(cfg->rpc_socket, "/tmp/x");
     assert_int_equal(cfg->rpc_mode, 0600);
-    assert_int_equal(cfg->accept, CFG_ACCEPT_ALL);
+    assert_int_equal(cfg->accept, SOCK_ACCEPT_ALL);
     assert_int_equal(cfg->accept_port, 1988);
     assert_int_equal(cfg->accept_timeout, 6);
     assert_int_equal(cfg->keepalive, 0);
@@ -162,7 +163,7 @@ static void test_every_key(void **state)
     assert_string_equal(nid_format(&cfg->hello[0].address, nid), "10.0.0.5@tcp");
     assert_string_equal(nid_format(&cfg->hello[0].nid, nid), "10.0.0.77@tcp");
     assert_string_equal(nid_format(&cfg->hello[1].address, nid), "fd00::5@tcp1");
-    assert_int_equal(cfg->source_check, CFG_SOURCE_OFF);
+    assert_int_equal(cfg->source_check, LNET_SOURCE_OFF);
     assert_int_equal(cfg->egress_share, 100);
     assert_int_equal(cfg->buffer_wait, 12);
     assert_int_equal(cfg_gateway_count(cfg), 3);
@@ -428,7 +429,7 @@ static const struct {
     {SET("reactors: 0"), "from 1 to 64"},
     {SET("reactors: 99999999999999999999"), "out of range"},
     {SET("reactors: ' 1'"), "not a whole number"},
-    {SET("idle: lazy"), "'lazy' is not known; write one of: adaptive, spin"},
+    {SET("idle: lazy"), "'lazy' is not known; write one of: spin, adaptive"},
     {SET("idle: []"), "write one value"},
     {SET("hugepages: 2"), "neither true nor false"},
     {SET("hugepages: []"), "write one value"},
@@ -475,7 +476,7 @@ static void test_all_errors(void **state)
     assert_int_equal(report.errors, 4);
     assert_int_equal(report.count, 4);
     assert_string_equal(report.message[1].text,
-                        "f:2: millrace.idle: 'lazy' is not known; write one of: adaptive, spin");
+                        "f:2: millrace.idle: 'lazy' is not known; write one of: spin, adaptive");
     done();
 }
 

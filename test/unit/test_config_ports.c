@@ -68,7 +68,7 @@ static void test_every_key(void **state)
         "       duplicate_check: false}\n"
         "    - {name: mem, device: 'net_memif0,role=client', addresses: ['fe80::5/64']}\n");
     assert_int_equal(report.errors, 0);
-    assert_int_equal(cfg->congestion, CFG_CONGESTION_NEWRENO);
+    assert_int_equal(cfg->congestion, 1);
     assert_int_equal(cfg->segments, 300);
     assert_int_equal(cfg->port_count, 4);
     p = cfg_find_port(cfg, "client");
@@ -101,7 +101,7 @@ static void test_defaults(void **state)
 {
     good(NI("10.0.0.1"));
     assert_int_equal(cfg->port_count, 0);
-    assert_int_equal(cfg->congestion, CFG_CONGESTION_CUBIC);
+    assert_int_equal(cfg->congestion, 0);
     assert_int_equal(cfg->segments, 0);
     assert_null(cfg_port_of(cfg, &cfg->ni[0]));
     done();

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "app/millrace/modprobe.h"
+#include "lib/lnd_eth/lnd_eth.h"
 
 static const struct cfg_address machine[] = {
     {"eth0", {172, 16, 0, 9}},
@@ -547,7 +548,7 @@ static void test_settings(void **state)
               "lnet_response_tracking=2 tiny_router_buffers=10 small_router_buffers=11 "
               "large_router_buffers=12\n"
               "options ksocklnd keepalive=-1 min_reconnectms=2000 max_reconnectms=3000\n");
-    assert_int_equal(cfg->accept, CFG_ACCEPT_ALL);
+    assert_int_equal(cfg->accept, SOCK_ACCEPT_ALL);
     assert_int_equal(cfg->accept_port, 1988);
     assert_int_equal(cfg->accept_timeout, 9);
     assert_int_equal(cfg->check_interval, 61);

@@ -60,6 +60,7 @@ struct lnd_proto {
     size_t conn_kept;     /* bytes of a free connection that may be read, see pool.h */
     size_t peer_size;     /* of the LND's peer NI */
     size_t peer_base;     /* offset of its struct lnd_peer_ni */
+    int credits_min;      /* an NI has at least */
 
     /* Health that lnd_peer_abort() reports: of messages without a connection; of messages of which
      * something was sent. */
@@ -70,12 +71,17 @@ struct lnd_proto {
     /* Completes a shard that lnd_shards_init() made. False: no memory; shard_fini() follows. */
     bool (*shard_init)(struct lnd_shard *shard);
     void (*shard_fini)(struct lnd_shard *shard);
-    /* Completes an NI: address, settings, listener. 0 or -errno with an error; ni_fini() follows in
+    /* Finds the address and the interface of an NI. 0 or -errno with an error; ni_fini() follows in
      * any case, at once or when the NI is freed. */
+    int (*ni_resolve)(struct lnd_ni *lni, struct err *err);
+    /* Completes an NI whose settings were checked: listener. As above. */
     int (*ni_init)(struct lnd_ni *lni, struct err *err);
     void (*ni_fini)(struct lnd_ni *lni);
-    /* Checks the settings of an NI and replaces -1 by defaults. 0 or -errno with an error. */
-    int (*check_tunables)(struct lnd_ni *lni, struct lnd_tunables *tun, struct err *err);
+    /* Returns conns_per_peer of an NI that says nothing of it. */
+    int (*conns_default)(const struct lnd_ni *lni);
+    /* Returns the peer credits that an NI with these credits and peer credits gives. NULL: as many
+     * as it says, at most its credits. */
+    unsigned (*peer_credits)(const struct lnet_tunables *tun);
     /* Listens for the first NI of a listener. 0 or -errno with an error. */
     int (*listen)(struct lnd_ni *lni, struct err *err);
     /* The last NI of a listener is being quiesced or stopped, and its reactors were told. NULL: the

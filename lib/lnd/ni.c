@@ -219,7 +219,13 @@ int lnd_ni_init(struct lnet_ni *ni, struct err *err)
     lni->ni = ni;
     lni->driver = driver;
     shards_init(lni);
-    rc = proto->ni_init(lni, err);
+    rc = proto->ni_resolve(lni, err);
+    if (rc == 0)
+        rc = lnd_check_tunables(proto, &ni->tun, err);
+    if (rc == 0)
+        rc = lnd_check_lnd_tunables(lni, &ni->lnd_tun, err);
+    if (rc == 0)
+        rc = proto->ni_init(lni, err);
     if (rc < 0) {
         proto->ni_fini(lni);
         free(lni);
@@ -268,7 +274,7 @@ int lnd_ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, struct err *e
 {
     struct lnd_ni *lni = ni->lnd_ni;
     struct lnd_tunables tun = lnd_tunables_with(ni->lnd_tun, set);
-    int rc = proto_of(lni)->check_tunables(lni, &tun, err);
+    int rc = lnd_check_lnd_tunables(lni, &tun, err);
 
     if (rc == 0)
         lnd_tunables_store(&ni->lnd_tun, &tun);

@@ -82,6 +82,14 @@ static inline bool lnd_ns_is_stopping(const struct lnd_ni_shard *ns)
 /* Something that quiesce or stop may wait for has ended: answers them when nothing is left. */
 void lnd_ns_progress(struct lnd_ni_shard *ns);
 
+/* ---- settings, tunables.c; control thread ---- */
+
+/* Replaces credits and peer_credits of -1 by their defaults. */
+void lnd_credits_default(struct lnet_tunables *tun);
+/* Replace settings of -1 by their defaults and check the others. 0 or -EINVAL with an error. */
+int lnd_check_tunables(const struct lnd_proto *proto, struct lnet_tunables *tun, struct err *err);
+int lnd_check_lnd_tunables(struct lnd_ni *lni, struct lnd_tunables *tun, struct err *err);
+
 /* ---- struct lnd_ops ---- */
 
 int lnd_ni_init(struct lnet_ni *ni, struct err *err);

@@ -48,6 +48,30 @@ struct lnd_peer_ni *lnd_peer_get(struct lnd_ni_shard *ns, struct lnet_peer_ni *p
     return lp;
 }
 
+struct lnd_peer_ni *lnd_peer_get_nid(struct lnd_ni_shard *ns, const struct lnet_nid *nid)
+{
+    struct lnet_peer_ni *peer = lnet_peer_get(ns->shard->driver->node, nid);
+    struct lnd_peer_ni *lp = peer ? lnd_peer_get(ns, peer) : NULL;
+
+    if (peer)
+        lnet_peer_put(peer);
+    return lp;
+}
+
+struct lnd_peer_ni *lnd_peer_for(struct lnd_ni_shard *ns, struct lnet_msg *msg)
+{
+    struct lnd_peer_ni *lp;
+
+    if (!lnd_ns_sends(ns)) {
+        lnd_msg_fail(msg, LNET_DROP_SHUTDOWN, LNET_HEALTH_REMOTE_DROPPED);
+        return NULL;
+    }
+    lp = lnd_peer_get(ns, msg->tx_peer);
+    if (!lp)
+        lnd_msg_fail(msg, LNET_DROP_NO_PEER_MEMORY, LNET_HEALTH_LOCAL_ERROR);
+    return lp;
+}
+
 void lnd_peer_spare_set(struct lnd_peer_ni *lp, bool spare)
 {
     if (lp->spare == spare)

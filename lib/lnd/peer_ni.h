@@ -81,6 +81,10 @@ static inline struct lnd_peer_ni *lnd_peer_find(const struct lnd_ni_shard *ns,
 /* Returns the set of this peer NI and makes it if there is none. NULL: no memory, even after
  * lnd_peer_forget_one(). */
 struct lnd_peer_ni *lnd_peer_get(struct lnd_ni_shard *ns, struct lnet_peer_ni *peer);
+/* The same by NID. */
+struct lnd_peer_ni *lnd_peer_get_nid(struct lnd_ni_shard *ns, const struct lnet_nid *nid);
+/* The same for a message to be sent. NULL: there is none, and msg was failed. */
+struct lnd_peer_ni *lnd_peer_for(struct lnd_ni_shard *ns, struct lnet_msg *msg);
 /* Frees the oldest spare peer NI of a reactor. Returns false when there is none. */
 bool lnd_peer_forget_one(struct lnd_shard *shard);
 

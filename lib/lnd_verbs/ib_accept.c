@@ -187,19 +187,15 @@ static void judge_peer(struct request *r, struct ib_peer *p)
 
 static void with_peer(struct request *r)
 {
-    struct ib_ni *ini = ib_ni_of(r->ns->base.lni);
-    struct lnet_peer_ni *peer = lnet_peer_get(ini->base.ni->node, &r->nid);
-    struct ib_peer *p = peer ? ib_peer_get(ini, peer) : NULL;
+    struct lnd_peer_ni *lp = lnd_peer_get_nid(&r->ns->base, &r->nid);
 
-    if (!p) {
+    if (!lp) {
         refuse(r, IB_DROP(CONN_NO_MEMORY));
-    } else {
-        lnd_peer_hold(&p->base);
-        judge_peer(r, p);
-        lnd_peer_release(&p->base);
+        return;
     }
-    if (peer)
-        lnet_peer_put(peer);
+    lnd_peer_hold(lp);
+    judge_peer(r, ib_peer_of(lp));
+    lnd_peer_release(lp);
 }
 
 /* Every reactor is told of an NI before anybody listens for it, but calls come by another way and

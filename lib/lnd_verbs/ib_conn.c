@@ -178,7 +178,7 @@ void ib_conn_soon(struct ib_conn *c)
 /* Often enough for the timeout and for the keepalive. */
 static void arm(struct ib_conn *c)
 {
-    uint64_t timeout = ib_timeout_us(c->ibp->ini) / LOOKS;
+    uint64_t timeout = lnd_timeout_us(c->ibp->ini->base.ni) / LOOKS;
     uint64_t keepalive = c->shard->lv->opts.keepalive * LND_SEC;
 
     reactor_timer_arm(&c->timer, keepalive > 0 && keepalive < timeout ? keepalive : timeout);

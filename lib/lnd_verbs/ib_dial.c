@@ -22,7 +22,7 @@ static const char no_posts[] = "the device takes no receives";
 
 uint64_t ib_answer_us(const struct ib_ni *ini)
 {
-    uint64_t quarter = ib_timeout_us(ini) / 4;
+    uint64_t quarter = lnd_timeout_us(ini->base.ni) / 4;
 
     return quarter > ANSWER_MIN ? quarter : ANSWER_MIN;
 }

@@ -36,7 +36,6 @@
 #include "lib/lnd_verbs/ib_negotiate.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 
-#define IB_TIMEOUT       50 /* s, default LND timeout, §6.1 */
 #define IB_CONNS_DEFAULT 1024
 #define IB_WCS           32 /* completions taken at once */
 
@@ -137,10 +136,6 @@ struct ib_peer {
     struct ib_failure failure;
 };
 
-static inline struct ib_peer *ib_peer_of(struct lnd_peer_ni *lp)
-{
-    return container_of(lp, struct ib_peer, base);
-}
 static inline struct ib_conn *ib_conn_of(struct lnd_conn *conn)
 {
     return conn ? container_of(conn, struct ib_conn, base) : NULL;
@@ -222,6 +217,13 @@ struct lnd_verbs {
     struct rdma *rdma; /* NULL: no NI yet */
 };
 
+/* From the structs of lib/lnd to those that embed them. */
+#define ib_ni_of(lni)      container_of(lni, struct ib_ni, base)
+#define ib_shard_of(shard) container_of(shard, struct ib_shard, base)
+#define ib_ns_of(ns)       container_of(ns, struct ib_ni_shard, base)
+#define ib_ns(p)           ib_ns_of((p)->base.ns)
+#define ib_peer_of(lp)     container_of(lp, struct ib_peer, base)
+
 /* ---- ib_conn.c, ib_tx.c, ib_write.c, ib_rx.c: a connection (home) ---- */
 
 /* What a queue pair and an area of a connection at this depth and number of fragments take. */
@@ -265,7 +267,6 @@ extern const struct lnd_proto ib_proto;
 void ib_peer_init(struct lnd_peer_ni *lp);
 void ib_peer_abort(struct lnd_peer_ni *lp, const struct lnd_close *why);
 void ib_peer_conn_listed(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool listed);
-struct ib_peer *ib_peer_get(struct ib_ni *ini, struct lnet_peer_ni *peer);
 /* A connection object, RESOLVING or OPENING, in p->making: lists empty, queues too, link's first
  * part filled in; all else is zero. NULL: none is free. */
 struct ib_conn *ib_conn_new(struct ib_peer *p, bool active);
@@ -351,26 +352,6 @@ bool ib_shard_add_cq(struct ib_conn *c);
 /* Messages posted at once per connection of an NI with these peer_credits that says `own`, if that
  * is positive. */
 unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits);
-static inline struct ib_ni *ib_ni_of(struct lnd_ni *lni)
-{
-    return container_of(lni, struct ib_ni, base);
-}
-static inline struct ib_shard *ib_shard_of(struct lnd_shard *shard)
-{
-    return container_of(shard, struct ib_shard, base);
-}
-static inline struct ib_ni_shard *ib_ns_of(const struct lnd_ni_shard *ns)
-{
-    return container_of(ns, struct ib_ni_shard, base);
-}
-static inline struct ib_ni_shard *ib_ns(const struct ib_peer *p)
-{
-    return container_of(p->base.ns, struct ib_ni_shard, base);
-}
-static inline uint64_t ib_timeout_us(const struct ib_ni *ini)
-{
-    return lnd_timeout_us(ini->base.ni);
-}
 static inline const struct rdma_ops *ib_rdma(const struct ib_conn *c)
 {
     return c->shard->lv->opts.rdma;

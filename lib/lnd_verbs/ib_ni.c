@@ -6,23 +6,17 @@
 #include "lib/base/err.h"
 #include "lib/lnd_verbs/ib_internal.h"
 
+#include "lib/lnd/host_if.h"
+
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CREDITS_DEFAULT        256
-#define PEER_CREDITS_DEFAULT   8
-#define DEPTH_LEAST            8   /* that is offered, §1.6 */
-#define PEER_TIMEOUT_DEFAULT   180 /* s */
+#define DEPTH_LEAST            8 /* that is offered, §1.6 */
 #define CONNS_PER_PEER_DEFAULT 1
-#define CONNS_PER_PEER_MAX     127
-#define TIMEOUT_MAX            3600 /* s */
-#define TOS_MAX                255
 #define LINGER_US              (180 * LND_SEC) /* a peer NI without connections is remembered for */
 #define QUIET_US               200000ull /* after which a peer that has credits sends no more */
 
@@ -63,12 +57,6 @@ void ib_event(struct ib_ni *ini, enum lnet_drop reason, const struct lnet_nid *p
 
 /* ---- settings, §7 ---- */
 
-static int bad(struct err *err, const char *name, int value, int min, int max)
-{
-    return err_set(err, -EINVAL, "%s is %d; it must be %d to %d (or left out)", name, value, min,
-                   max);
-}
-
 static int clamp(int value, int min, int max)
 {
     return value < min ? min : value > max ? max : value;
@@ -78,47 +66,17 @@ static int clamp(int value, int min, int max)
  * storms of NOOPs (§11 no. 22). */
 unsigned lnd_verbs_depth(const struct lnet_tunables *t)
 {
-    int credits = t->credits == -1 ? CREDITS_DEFAULT : t->credits;
-    int depth = t->peer_credits == -1 ? PEER_CREDITS_DEFAULT : t->peer_credits;
+    struct lnet_tunables full = *t;
 
-    return (unsigned)clamp(depth, DEPTH_LEAST, clamp(credits, DEPTH_LEAST, IB_DEPTH_MAX));
+    lnd_credits_default(&full);
+    return (unsigned)clamp(full.peer_credits, DEPTH_LEAST,
+                           clamp(full.credits, DEPTH_LEAST, IB_DEPTH_MAX));
 }
 
-/* peer_credits is the queue depth that is offered: what a kernel would take to the nearer end of
- * its range is here, and shown as it is used. */
-static int check_tunables(struct lnet_tunables *t, struct err *err)
+static int conns_default(const struct lnd_ni *lni)
 {
-    if (t->credits == -1)
-        t->credits = CREDITS_DEFAULT;
-    if (t->peer_credits == -1)
-        t->peer_credits = PEER_CREDITS_DEFAULT;
-    if (t->peer_timeout == -1)
-        t->peer_timeout = PEER_TIMEOUT_DEFAULT;
-    if (t->peer_buffer_credits == -1)
-        t->peer_buffer_credits = 0;
-    if (t->credits < DEPTH_LEAST || t->credits > 65535)
-        return bad(err, "credits", t->credits, DEPTH_LEAST, 65535);
-    if (t->peer_credits < 1 || t->peer_credits > 65535)
-        return bad(err, "peer_credits", t->peer_credits, DEPTH_LEAST, IB_DEPTH_MAX);
-    if (t->peer_buffer_credits < 0)
-        return bad(err, "peer_buffer_credits", t->peer_buffer_credits, 0, 65535);
-    t->peer_credits = (int)lnd_verbs_depth(t);
-    return 0;
-}
-
-static int check_lnd_tunables(struct lnd_ni *lni, struct lnd_tunables *t, struct err *err)
-{
-    if (t->timeout == -1 || t->timeout == 0)
-        t->timeout = IB_TIMEOUT;
-    if (t->timeout < 1 || t->timeout > TIMEOUT_MAX)
-        return bad(err, "timeout", t->timeout, 1, TIMEOUT_MAX);
-    if (t->conns_per_peer == -1 || t->conns_per_peer == 0)
-        t->conns_per_peer = CONNS_PER_PEER_DEFAULT;
-    if (t->conns_per_peer < 1 || t->conns_per_peer > CONNS_PER_PEER_MAX)
-        return bad(err, "conns_per_peer", t->conns_per_peer, 0, CONNS_PER_PEER_MAX);
-    if (t->tos < -1 || t->tos > TOS_MAX)
-        return bad(err, "tos", t->tos, -1, TOS_MAX);
-    return 0;
+    (void)lni;
+    return CONNS_PER_PEER_DEFAULT;
 }
 
 unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits)
@@ -146,88 +104,6 @@ static void set_terms(struct ib_ni *ini)
         .depth = (uint16_t)pc,
         .frags = IB_FRAGS_MAX,
     };
-}
-
-/* ---- address ---- */
-
-static const struct ifaddrs *next_ip4(const struct ifaddrs *i)
-{
-    while (i && (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET))
-        i = i->ifa_next;
-    return i;
-}
-
-static struct in_addr ip4_of(const struct ifaddrs *i)
-{
-    return ((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr;
-}
-
-/* The first IPv4 address of the interface. */
-static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, struct err *err)
-{
-    for (const struct ifaddrs *i = next_ip4(list); i; i = next_ip4(i->ifa_next)) {
-        struct in_addr addr = ip4_of(i);
-
-        if (strcmp(i->ifa_name, ni->ifname) != 0)
-            continue;
-        ni->nid = nid_make(ni->net, &addr, 4);
-        return 0;
-    }
-    if (if_nametoindex(ni->ifname) == 0) {
-        return err_set(err, -ENODEV, "there is no interface %s; `ip link` lists those there are",
-                       ni->ifname);
-    }
-    return err_set(err, -EADDRNOTAVAIL,
-                   "interface %s has no IPv4 address, which o2ib needs; give it one (ip addr add)",
-                   ni->ifname);
-}
-
-/* Whether the address is on the interface that was named, or which it is on, for people: that it is
- * an RDMA device's is the provider's to say. */
-static int interface_of_address(struct lnet_ni *ni, const struct ifaddrs *list, struct err *err)
-{
-    char nid[LNET_NIDSTR_SIZE];
-
-    for (const struct ifaddrs *i = next_ip4(list); i; i = next_ip4(i->ifa_next)) {
-        struct in_addr addr = ip4_of(i);
-
-        if (memcmp(&addr, ni->nid.addr_be, sizeof(addr)) != 0)
-            continue;
-        if (ni->ifname[0] == '\0')
-            snprintf(ni->ifname, sizeof(ni->ifname), "%s", i->ifa_name);
-        if (strcmp(ni->ifname, i->ifa_name) == 0)
-            return 0;
-    }
-    if (ni->ifname[0] == '\0')
-        return 0;
-    return err_set(
-        err, -EADDRNOTAVAIL,
-        "%s: the address is not on interface %s; add it there (ip addr add) or correct the NI",
-        nid_format(&ni->nid, nid), ni->ifname);
-}
-
-static int resolve(struct lnet_ni *ni, struct err *err)
-{
-    struct ifaddrs *list = NULL;
-    char nid[LNET_NIDSTR_SIZE];
-    int rc = 0;
-
-    if (!nid_is_any(&ni->nid) && !nid_is_nid4(&ni->nid)) {
-        return err_set(
-            err, -EAFNOSUPPORT,
-            "%s: o2ib nets have IPv4 addresses only (their messages have no room for others)",
-            nid_format(&ni->nid, nid));
-    }
-    if (getifaddrs(&list) < 0) {
-        rc = -errno;
-        return err_set(err, rc, "cannot list the interfaces: %s", strerror(-rc));
-    }
-    if (nid_is_any(&ni->nid))
-        rc = address_of_interface(ni, list, err);
-    if (rc == 0)
-        rc = interface_of_address(ni, list, err);
-    freeifaddrs(list);
-    return rc;
 }
 
 /* ---- ports ---- */
@@ -479,20 +355,26 @@ static int provider(struct lnd_verbs *lv, struct err *err)
     return lv->opts.rdma->open(lnet_node_env(lv->base.node), &lv->rdma, err);
 }
 
+/* That the address is an RDMA device's is the provider's to say. */
+static int ni_resolve(struct lnd_ni *lni, struct err *err)
+{
+    struct lnet_ni *ni = lni->ni;
+    char nid[LNET_NIDSTR_SIZE];
+
+    ib_ni_of(lni)->lv = container_of(lni->driver, struct lnd_verbs, base);
+    if (nid_is_any(&ni->nid) || nid_is_nid4(&ni->nid))
+        return lnd_host_if(ni, 0, err);
+    return err_set(
+        err, -EAFNOSUPPORT,
+        "%s: o2ib nets have IPv4 addresses only (their messages have no room for others)",
+        nid_format(&ni->nid, nid));
+}
+
 static int ni_init(struct lnd_ni *lni, struct err *err)
 {
     struct ib_ni *ini = ib_ni_of(lni);
-    struct lnet_ni *ni = lni->ni;
-    int rc;
+    int rc = provider(ini->lv, err);
 
-    ini->lv = container_of(lni->driver, struct lnd_verbs, base);
-    rc = resolve(ni, err);
-    if (rc == 0)
-        rc = check_tunables(&ni->tun, err);
-    if (rc == 0)
-        rc = check_lnd_tunables(lni, &ni->lnd_tun, err);
-    if (rc == 0)
-        rc = provider(ini->lv, err);
     if (rc == 0)
         rc = port_get(ini, err);
     if (rc == 0)
@@ -533,13 +415,16 @@ const struct lnd_proto ib_proto = {
     .conn_kept = offsetof(struct ib_conn, link),
     .peer_size = sizeof(struct ib_peer),
     .peer_base = offsetof(struct ib_peer, base),
+    .credits_min = DEPTH_LEAST,
     .abort_waiting = LNET_HEALTH_LOCAL_ABORTED,
     .abort_begun = LNET_HEALTH_OK, /* we broke it off, which says nothing about either side */
     .shard_init = ib_shard_init,
     .shard_fini = ib_shard_fini,
+    .ni_resolve = ni_resolve,
     .ni_init = ni_init,
     .ni_fini = ni_fini,
-    .check_tunables = check_lnd_tunables,
+    .conns_default = conns_default,
+    .peer_credits = lnd_verbs_depth,
     .listen = port_listen,
     .unlisten = port_unlisten,
     .ni_stopped = ni_stopped,

@@ -11,14 +11,6 @@
 
 #define QUEUE_SLACK (10 * LND_SEC) /* beyond the time that one call may take, §6.1 */
 
-struct ib_peer *ib_peer_get(struct ib_ni *ini, struct lnet_peer_ni *peer)
-{
-    struct ib_ni_shard *ns = &ini->shard[reactor_index(reactor_self())];
-    struct lnd_peer_ni *lp = lnd_peer_get(&ns->base, peer);
-
-    return lp ? ib_peer_of(lp) : NULL;
-}
-
 void ib_peer_init(struct lnd_peer_ni *lp)
 {
     struct ib_peer *p = ib_peer_of(lp);
@@ -70,26 +62,19 @@ static void send_by_peer(struct ib_peer *p, struct lnet_msg *msg)
 void ib_send(struct lnet_msg *msg)
 {
     struct ib_ni *ini = msg->tx_ni->lnd_ni;
-    struct ib_ni_shard *ns = &ini->shard[reactor_index(reactor_self())];
-    struct ib_peer *p;
+    struct lnd_peer_ni *lp;
 
-    if (!lnd_ns_sends(&ns->base)) {
-        lnd_msg_fail(msg, LNET_DROP_SHUTDOWN, LNET_HEALTH_REMOTE_DROPPED);
-        return;
-    }
     /* Says nothing about the health of either side. §2.6 */
     if (!lnet_hdr_fits4(&msg->hdr) || !nid_is_nid4(&msg->tx_peer->nid)) {
         lnd_msg_fail(msg, LNET_DROP_LARGE_NID_ON_NID4, LNET_HEALTH_OK);
         return;
     }
-    p = ib_peer_get(ini, msg->tx_peer);
-    if (!p) {
-        lnd_msg_fail(msg, LNET_DROP_NO_PEER_MEMORY, LNET_HEALTH_LOCAL_ERROR);
+    lp = lnd_peer_for(&ini->shard[reactor_index(reactor_self())].base, msg);
+    if (!lp)
         return;
-    }
-    lnd_peer_hold(&p->base);
-    send_by_peer(p, msg);
-    lnd_peer_release(&p->base);
+    lnd_peer_hold(lp);
+    send_by_peer(ib_peer_of(lp), msg);
+    lnd_peer_release(lp);
 }
 
 void ib_peer_note(struct ib_peer *p, uint64_t stamp)

@@ -271,7 +271,7 @@ static void accept_put(struct ib_recv *r, const struct mem_seg *segs, unsigned n
     r->state = IB_RECV_ACKED;
     r->told = false;
     r->buf = NULL;
-    r->deadline_us = reactor_now_us() + ib_timeout_us(c->ibp->ini);
+    r->deadline_us = reactor_now_us() + lnd_timeout_us(c->ibp->ini->base.ni);
     ib_rx_repost(c, buf, IB_PUT_REQ, true);
     ib_tx_queue_answer(c, tx);
 }

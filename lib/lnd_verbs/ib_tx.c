@@ -140,7 +140,7 @@ void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg)
         lnet_send_done(msg, (struct lnet_result){LNET_DROP_LARGE_NID_ON_NID4, LNET_HEALTH_OK});
         return;
     }
-    msg->lnd_deadline_us = reactor_now_us() + ib_timeout_us(c->ibp->ini);
+    msg->lnd_deadline_us = reactor_now_us() + lnd_timeout_us(c->ibp->ini->base.ni);
     msg->lnd_sent = 0;
     if (type_of(msg) == IB_PUT_REQ)
         append(&c->rsrvd_tail, msg);
@@ -162,7 +162,7 @@ struct ib_tx *ib_tx_answer(struct ib_conn *c, unsigned type, struct ib_recv *rec
 void ib_tx_queue_answer(struct ib_conn *c, struct ib_tx *tx)
 {
     tx->queued = true;
-    tx->deadline_us = reactor_now_us() + ib_timeout_us(c->ibp->ini);
+    tx->deadline_us = reactor_now_us() + lnd_timeout_us(c->ibp->ini->base.ni);
     TAILQ_INSERT_TAIL(&c->answers, tx, link);
     ib_conn_soon(c);
 }
@@ -412,7 +412,7 @@ static bool add_noop(struct ib_conn *c, struct batch *b)
     tx = tx_get(c, IB_NOOP);
     if (!tx)
         return false;
-    tx->deadline_us = reactor_now_us() + ib_timeout_us(c->ibp->ini);
+    tx->deadline_us = reactor_now_us() + lnd_timeout_us(c->ibp->ini->base.ni);
     add_plain(c, b, tx);
     count_add(&ib_counters(c)->noops_out, 1);
     return true;

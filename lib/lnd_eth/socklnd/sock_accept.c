@@ -181,34 +181,30 @@ static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type
     sock_peer_conn_up(sp, c, hs->in.src_incarnation);
 }
 
-/* False: not yet. */
+/* Returns false when it is too early to decide. */
 static bool decide_at_home(struct sock_hs *hs)
 {
-    struct sock_ni *sni = hs->sni;
+    struct lnd_ni_shard *ns = &hs->sni->shard[reactor_index(reactor_self())].base;
+    struct lnd_peer_ni *lp = lnd_peer_get_nid(ns, &hs->in.src_nid);
+    struct sock_peer *sp;
     enum sock_ctype type = sock_ctype_invert(hs->in.ctype);
-    struct lnet_peer_ni *peer;
-    struct sock_peer *sp = NULL;
-    enum lnet_drop drop = SOCK_DROP(NO_MEMORY);
+    enum lnet_drop drop;
     bool decided = true;
 
-    peer = lnet_peer_get(sni->base.ni->node, &hs->in.src_nid);
-    if (peer)
-        sp = sock_peer_get(sni, peer);
-    if (!sp) {
-        sock_event(sni, drop, &hs->in.src_nid, NULL);
-    } else {
-        lnd_peer_hold(&sp->base);
-        drop = decide(sp, &hs->in, type);
-        if (!hs->waited && (drop == SOCK_DROP(HELLO_STALE) || drop == SOCK_DROP(HELLO_DUPLICATE)))
-            decided = false;
-        else if (drop == LNET_DROP_NONE)
-            admit(hs, sp, type);
-        else
-            answer_none(hs, sp, drop);
-        lnd_peer_release(&sp->base);
+    if (!lp) {
+        sock_event(hs->sni, SOCK_DROP(NO_MEMORY), &hs->in.src_nid, NULL);
+        return true;
     }
-    if (peer)
-        lnet_peer_put(peer);
+    sp = sock_peer_of(lp);
+    lnd_peer_hold(lp);
+    drop = decide(sp, &hs->in, type);
+    if (!hs->waited && (drop == SOCK_DROP(HELLO_STALE) || drop == SOCK_DROP(HELLO_DUPLICATE)))
+        decided = false;
+    else if (drop == LNET_DROP_NONE)
+        admit(hs, sp, type);
+    else
+        answer_none(hs, sp, drop);
+    lnd_peer_release(lp);
     return decided;
 }
 

@@ -169,7 +169,7 @@ static bool rx_stalled(const struct sock_conn *c, uint64_t now)
 {
     /* A message that waits for the core waits for us, not for the peer. */
     return c->rx_begun && !c->parked && c->rx_state != SOCK_RX_PARSE &&
-           now - c->rx_us >= sock_timeout_us(c->sp->sni);
+           now - c->rx_us >= lnd_timeout_us(c->sp->sni->base.ni);
 }
 
 bool sock_conn_check(struct sock_conn *c, uint64_t now)
@@ -190,7 +190,7 @@ bool sock_conn_check(struct sock_conn *c, uint64_t now)
     }
     if (sock_tx_idle(c) && st.unacked == 0)
         c->tx_us = now;
-    if (now - c->tx_us >= sock_timeout_us(c->sp->sni)) {
+    if (now - c->tx_us >= lnd_timeout_us(c->sp->sni->base.ni)) {
         sock_conn_fail(c, SOCK_DROP(TX_STALL), c->txq ? &c->txq->hdr : NULL);
         return false;
     }

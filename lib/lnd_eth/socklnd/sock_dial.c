@@ -148,7 +148,7 @@ static void dial_one(struct sock_peer *sp, enum sock_ctype type)
     c->state = SOCK_CONN_CONNECTING;
     sp->base.connect.conn = &c->base;
     sp->base.connecting = LND_CONNECT_RUN;
-    reactor_timer_arm(&sp->base.connect.timer, sock_timeout_us(sp->sni));
+    reactor_timer_arm(&sp->base.connect.timer, lnd_timeout_us(sp->sni->base.ni));
     rc = connect_from_reserved(sp, c);
     if (rc < 0)
         connect_failed(sp, health_of_errno(rc));
@@ -173,7 +173,7 @@ void sock_dial_next(struct lnd_peer_ni *lp)
         dial_done(sp);
     } else if (type == SOCK_CTYPE_NONE) {
         dial_done(sp);
-    } else if (reactor_now_us() - sp->dial.started_us >= sock_timeout_us(sp->sni)) {
+    } else if (reactor_now_us() - sp->dial.started_us >= lnd_timeout_us(sp->sni->base.ni)) {
         connect_failed(sp, LNET_HEALTH_NETWORK_TIMEOUT);
     } else if (sp->dial.yield && !waited) {
         sp->dial.yield = false;

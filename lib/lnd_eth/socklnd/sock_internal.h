@@ -34,7 +34,6 @@
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
 
-#define SOCK_TIMEOUT       50 /* s, default LND timeout, §5.2 */
 #define SOCK_CONNS_DEFAULT 8192
 #define SOCK_BULK_MAX      127  /* BULK connections of one type a peer may open, §3.4 */
 #define SOCK_HS_MAX        1024 /* handshakes pending on one reactor */
@@ -159,10 +158,6 @@ struct sock_peer {
 _Static_assert(offsetof(struct sock_peer, base) + offsetof(struct lnd_peer_ni, link) <= CPU_BLOCK,
                "what messages use lies in the first block");
 
-static inline struct sock_peer *sock_peer_of(struct lnd_peer_ni *lp)
-{
-    return container_of(lp, struct sock_peer, base);
-}
 static inline struct sock_conn *sock_conn_of(struct lnd_conn *conn)
 {
     return conn ? container_of(conn, struct sock_conn, base) : NULL;
@@ -268,31 +263,18 @@ struct lnd_sock {
     unsigned nhomes; /* released when a row is complete */
 };
 
+/* From the structs of lib/lnd to those that embed them. */
+#define sock_ni_of(lni)      container_of(lni, struct sock_ni, base)
+#define sock_shard_of(shard) container_of(shard, struct sock_shard, base)
+#define sock_ns_of(ns)       container_of(ns, struct sock_ni_shard, base)
+#define sock_ns(sp)          sock_ns_of((sp)->base.ns)
+#define sock_peer_of(lp)     container_of(lp, struct sock_peer, base)
+
 /* ---- sock_ni.c ---- */
 extern const struct lnd_proto sock_proto;
 /* Puts a connection on its reactor's list of those with something to do. */
 void sock_ready(struct sock_conn *c);
 void sock_unready(struct sock_conn *c);
-static inline struct sock_ni *sock_ni_of(struct lnd_ni *lni)
-{
-    return container_of(lni, struct sock_ni, base);
-}
-static inline struct sock_shard *sock_shard_of(struct lnd_shard *shard)
-{
-    return container_of(shard, struct sock_shard, base);
-}
-static inline struct sock_ni_shard *sock_ns_of(const struct lnd_ni_shard *ns)
-{
-    return container_of(ns, struct sock_ni_shard, base);
-}
-static inline struct sock_ni_shard *sock_ns(const struct sock_peer *sp)
-{
-    return container_of(sp->base.ns, struct sock_ni_shard, base);
-}
-static inline uint64_t sock_timeout_us(const struct sock_ni *sni)
-{
-    return lnd_timeout_us(sni->base.ni);
-}
 void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_nid *peer,
                 const struct lnet_hdr *hdr);
 
@@ -353,7 +335,6 @@ void sock_dial_connected(struct sock_conn *c);
 void sock_dial_closed(struct sock_conn *c, enum stream_end end);
 
 /* ---- sock_peer.c ---- */
-struct sock_peer *sock_peer_get(struct sock_ni *sni, struct lnet_peer_ni *peer);
 /* lnd_proto */
 void sock_peer_init(struct lnd_peer_ni *lp);
 void sock_peer_fini(struct lnd_peer_ni *lp);

@@ -3,9 +3,10 @@
 #include "lib/base/err.h"
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
+#include "lib/lnd/host_if.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
 #include <limits.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -61,99 +62,16 @@ bool sock_addr_same(const union stream_addr *a, const union stream_addr *b)
 
 /* ---- interface <-> address, §1.2 ---- */
 
-/* The first IPv4 address of an interface; if it has none, the first IPv6 one that is not of the
- * link only. */
-static const struct sockaddr *first_address(const struct ifaddrs *list, const char *ifname)
-{
-    const struct sockaddr *v6 = NULL;
-
-    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
-        if (!i->ifa_addr || strcmp(i->ifa_name, ifname) != 0)
-            continue;
-        if (i->ifa_addr->sa_family == AF_INET)
-            return i->ifa_addr;
-        if (i->ifa_addr->sa_family == AF_INET6 && !v6 &&
-            !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr))
-            v6 = i->ifa_addr;
-    }
-    return v6;
-}
-
-static const char *owner_of(const struct ifaddrs *list, const union stream_addr *addr,
-                            const char *ifname)
-{
-    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
-        union stream_addr a = {0};
-
-        if (!i->ifa_addr ||
-            (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
-            continue;
-        memcpy(&a, i->ifa_addr, i->ifa_addr->sa_family == AF_INET6 ? sizeof(a.in6) : sizeof(a.in));
-        if (sock_addr_same(&a, addr) && (ifname[0] == '\0' || strcmp(ifname, i->ifa_name) == 0))
-            return i->ifa_name;
-    }
-    /* All of 127.0.0.0/8 is this host's, though only 127.0.0.1 is listed. */
-    if (addr->sa.sa_family == AF_INET && ntohl(addr->in.sin_addr.s_addr) >> 24 == 127)
-        return "lo";
-    return NULL;
-}
-
-static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, struct err *err)
-{
-    const struct sockaddr *sa = first_address(list, ni->ifname);
-    union stream_addr a = {0};
-
-    if (!sa && if_nametoindex(ni->ifname) == 0) {
-        return err_set(err, -ENODEV, "there is no interface %s; `ip link` lists those there are",
-                       ni->ifname);
-    }
-    if (!sa) {
-        return err_set(err, -EADDRNOTAVAIL,
-                       "interface %s has no IP address; give it one (ip addr add)", ni->ifname);
-    }
-    memcpy(&a, sa, sa->sa_family == AF_INET6 ? sizeof(a.in6) : sizeof(a.in));
-    sock_addr_to_nid(ni->net, &a, &ni->nid);
-    return 0;
-}
-
-static int interface_of_address(struct sock_ni *sni, const struct ifaddrs *list, struct err *err)
-{
-    struct lnet_ni *ni = sni->base.ni;
-    char nid[LNET_NIDSTR_SIZE];
-    const char *ifname;
-
-    sock_nid_to_addr(sni, &ni->nid, 0, &sni->addr);
-    ifname = owner_of(list, &sni->addr, ni->ifname);
-    if (!ifname) {
-        return err_set(err, -EADDRNOTAVAIL,
-                       "%s: the address is not on %s%s; add it there (ip addr add) or "
-                       "correct the NI",
-                       nid_format(&ni->nid, nid),
-                       ni->ifname[0] != '\0' ? "interface " : "any interface", ni->ifname);
-    }
-    if (ni->ifname[0] == '\0')
-        snprintf(ni->ifname, sizeof(ni->ifname), "%s", ifname);
-    sni->ifindex = if_nametoindex(ni->ifname);
-    sock_nid_to_addr(sni, &ni->nid, 0, &sni->addr); /* now with the scope */
-    return 0;
-}
-
 int sock_link_resolve(struct sock_ni *sni, struct err *err)
 {
     struct lnet_ni *ni = sni->base.ni;
-    struct ifaddrs *list = NULL;
-    int rc = 0;
+    int rc = lnd_host_if(ni, LND_HOST_IF_IP6 | LND_HOST_IF_MUST, err);
 
-    if (getifaddrs(&list) < 0) {
-        rc = -errno;
-        return err_set(err, rc, "cannot list the interfaces: %s", strerror(-rc));
-    }
-    if (nid_is_any(&ni->nid))
-        rc = address_of_interface(ni, list, err);
-    if (rc == 0)
-        rc = interface_of_address(sni, list, err);
-    freeifaddrs(list);
-    return rc;
+    if (rc < 0)
+        return rc;
+    sni->ifindex = if_nametoindex(ni->ifname);
+    sock_nid_to_addr(sni, &ni->nid, 0, &sni->addr);
+    return 0;
 }
 
 /* floor(log2(Gbit/s)) / 2 + 1, in integers; 1 when the speed is not known. */

@@ -12,13 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CREDITS_DEFAULT      256
-#define PEER_CREDITS_DEFAULT 8
-#define PEER_TIMEOUT_DEFAULT 180 /* s */
-#define CONNS_PER_PEER_MAX   127
-#define TIMEOUT_MAX          3600 /* s */
-#define TOS_MAX              255
-
 /* ---- connections with something to do ---- */
 
 void sock_ready(struct sock_conn *c)
@@ -169,53 +162,14 @@ void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_ni
 
 /* ---- settings ---- */
 
-static int bad(struct err *err, const char *name, int value, int min, int max)
+/* §3.1 */
+static int conns_default(const struct lnd_ni *lni)
 {
-    return err_set(err, -EINVAL, "%s is %d; it must be %d to %d (or left out)", name, value, min,
-                   max);
-}
+    const struct sock_ni *sni = container_of(lni, struct sock_ni, base);
 
-static int check_tunables(struct lnet_tunables *t, struct err *err)
-{
-    if (t->credits == -1)
-        t->credits = CREDITS_DEFAULT;
-    if (t->peer_credits == -1)
-        t->peer_credits = PEER_CREDITS_DEFAULT;
-    if (t->peer_timeout == -1)
-        t->peer_timeout = PEER_TIMEOUT_DEFAULT;
-    if (t->peer_buffer_credits == -1)
-        t->peer_buffer_credits = 0;
-    if (t->credits < 1 || t->credits > 65535)
-        return bad(err, "credits", t->credits, 1, 65535);
-    if (t->peer_credits < 1 || t->peer_credits > 65535)
-        return bad(err, "peer_credits", t->peer_credits, 1, 65535);
-    if (t->peer_buffer_credits < 0)
-        return bad(err, "peer_buffer_credits", t->peer_buffer_credits, 0, 65535);
-    if (t->peer_credits > t->credits)
-        t->peer_credits = t->credits;
-    return 0;
-}
-
-static int conns_by_speed(const struct sock_ni *sni)
-{
     if (sni->ifp)
         return sock_link_conns_of_speed(sni->sock->opts.ports->speed(sni->ifp));
-    return sock_link_conns_by_speed(sni->base.ni->ifname);
-}
-
-static int check_lnd_tunables(struct lnd_ni *lni, struct lnd_tunables *t, struct err *err)
-{
-    if (t->timeout == -1 || t->timeout == 0)
-        t->timeout = SOCK_TIMEOUT;
-    if (t->timeout < 1 || t->timeout > TIMEOUT_MAX)
-        return bad(err, "timeout", t->timeout, 1, TIMEOUT_MAX);
-    if (t->conns_per_peer == -1 || t->conns_per_peer == 0)
-        t->conns_per_peer = conns_by_speed(sock_ni_of(lni));
-    if (t->conns_per_peer < 1 || t->conns_per_peer > CONNS_PER_PEER_MAX)
-        return bad(err, "conns_per_peer", t->conns_per_peer, 0, CONNS_PER_PEER_MAX);
-    if (t->tos < -1 || t->tos > TOS_MAX)
-        return bad(err, "tos", t->tos, -1, TOS_MAX);
-    return 0;
+    return sock_link_conns_by_speed(lni->ni->ifname);
 }
 
 /* ---- on each reactor ---- */
@@ -280,11 +234,13 @@ static bool ns_closed(const struct lnd_ni_shard *ns)
 
 /* ---- on the control thread ---- */
 
-/* Its address, its interface and what carries its streams. */
-static int ni_resolve(struct sock_ni *sni, struct err *err)
+/* Finds the address, the interface and the transport of an NI. */
+static int ni_resolve(struct lnd_ni *lni, struct err *err)
 {
+    struct sock_ni *sni = sock_ni_of(lni);
     int rc = 0;
 
+    sni->sock = container_of(lni->driver, struct lnd_sock, base);
     if (sni->sock->opts.ports)
         rc = sock_port_resolve(sni, err);
     if (rc != 0)
@@ -297,16 +253,7 @@ static int ni_init(struct lnd_ni *lni, struct err *err)
 {
     struct sock_ni *sni = sock_ni_of(lni);
     struct lnet_ni *ni = lni->ni;
-    int rc;
 
-    sni->sock = container_of(lni->driver, struct lnd_sock, base);
-    rc = ni_resolve(sni, err);
-    if (rc == 0)
-        rc = check_tunables(&ni->tun, err);
-    if (rc == 0)
-        rc = check_lnd_tunables(lni, &ni->lnd_tun, err);
-    if (rc < 0)
-        return rc;
     ni->rx_take = sni->transport.ops->caps & STREAM_CAP_TAKE;
     ni->tx_refers = sni->transport.ops->caps & STREAM_CAP_BY_REFERENCE;
     if (ni->rx_take && lnet_segment_memory(ni->node) == 0)
@@ -355,13 +302,15 @@ const struct lnd_proto sock_proto = {
     .conn_kept = sizeof(struct sock_conn),
     .peer_size = sizeof(struct sock_peer),
     .peer_base = offsetof(struct sock_peer, base),
+    .credits_min = 1,
     .abort_waiting = LNET_HEALTH_REMOTE_DROPPED,
     .abort_begun = LNET_HEALTH_LOCAL_ERROR,
     .shard_init = shard_init,
     .shard_fini = shard_fini,
+    .ni_resolve = ni_resolve,
     .ni_init = ni_init,
     .ni_fini = ni_fini,
-    .check_tunables = check_lnd_tunables,
+    .conns_default = conns_default,
     .listen = sock_listen,
     .poll = shard_poll,
     .ns_start = ns_start,

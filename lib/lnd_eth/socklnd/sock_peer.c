@@ -13,20 +13,12 @@ static void poll_timer(struct reactor_timer *t);
 
 static void arm_poll(struct sock_peer *sp)
 {
-    uint64_t period = sock_timeout_us(sp->sni) / 4;
+    uint64_t period = lnd_timeout_us(sp->sni->base.ni) / 4;
     uint64_t half_keepalive = sp->sni->sock->opts.keepalive * LND_SEC / 2;
 
     if (half_keepalive > 0 && half_keepalive < period)
         period = half_keepalive;
     reactor_timer_arm(&sp->poll_timer, period);
-}
-
-struct sock_peer *sock_peer_get(struct sock_ni *sni, struct lnet_peer_ni *peer)
-{
-    struct sock_ni_shard *ns = &sni->shard[reactor_index(reactor_self())];
-    struct lnd_peer_ni *lp = lnd_peer_get(&ns->base, peer);
-
-    return lp ? sock_peer_of(lp) : NULL;
 }
 
 void sock_peer_init(struct lnd_peer_ni *lp)
@@ -191,20 +183,15 @@ static void flush_queue(struct sock_peer *sp)
 void sock_send(struct lnet_msg *msg)
 {
     struct sock_ni *sni = msg->tx_ni->lnd_ni;
-    struct sock_ni_shard *ns = &sni->shard[reactor_index(reactor_self())];
+    struct lnd_ni_shard *ns = &sni->shard[reactor_index(reactor_self())].base;
+    struct lnd_peer_ni *lp = lnd_peer_for(ns, msg);
     struct sock_peer *sp;
     struct sock_conn *c;
     enum lnet_drop drop;
 
-    if (!lnd_ns_sends(&ns->base)) {
-        lnd_msg_fail(msg, LNET_DROP_SHUTDOWN, LNET_HEALTH_REMOTE_DROPPED);
+    if (!lp)
         return;
-    }
-    sp = sock_peer_get(sni, msg->tx_peer);
-    if (!sp) {
-        lnd_msg_fail(msg, LNET_DROP_NO_PEER_MEMORY, LNET_HEALTH_LOCAL_ERROR);
-        return;
-    }
+    sp = sock_peer_of(lp);
     drop = prepare(sp, msg);
     if (drop != LNET_DROP_NONE) {
         lnd_msg_fail(msg, drop, LNET_HEALTH_OK); /* says nothing about the health of either side */
@@ -216,7 +203,7 @@ void sock_send(struct lnet_msg *msg)
         sock_tx_queue(c, msg);
         sock_dial_complete(sp);
     } else {
-        lnd_peer_wait(&sp->base, msg, sock_timeout_us(sni));
+        lnd_peer_wait(&sp->base, msg, lnd_timeout_us(sni->base.ni));
     }
     lnd_peer_release(&sp->base);
 }

@@ -27,7 +27,7 @@
 
 #include "lib/base/atomic.h"
 #include "lib/base/err.h"
-#include "lib/lnet/node/event.h"
+#include "lib/lnet/shard/event.h"
 #include "lib/lnet/wire/lnet_wire.h"
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor.h"
@@ -273,7 +273,7 @@ struct lnet_msg {
     struct lnet_ni *tx_ni;
     struct lnet_peer_ni *tx_peer;
     /* from here on the core's own, but for hdr */
-    uint8_t state; /* enum lnet_msg_state, lnet_internal.h */
+    uint8_t state; /* enum lnet_msg_state, shard/shard.h */
     uint8_t kind;  /* enum lnet_msg_kind */
     uint8_t pool;  /* enum lnet_pool of buffer */
     bool accepted;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What happened, told to whoever subscribed: events of the node (lib/lnet/node/event.h) and of the
+ * What happened, told to whoever subscribed: events of the node (lib/lnet/shard/event.h) and of the
  * control plane. The newest RPC_EVENTS_KEPT are kept; a subscriber is a place in these, so that one
  * who does not read takes no memory but only misses some, which it is told. Control thread.
  */

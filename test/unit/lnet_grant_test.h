@@ -33,7 +33,7 @@ static unsigned opens;
 
 static inline struct lnet_budget *budget(void)
 {
-    return &node->shard[0]->budget;
+    return &node->shard[0]->credit->budget;
 }
 
 static inline void check(void)
@@ -52,10 +52,10 @@ static inline void check(void)
         held[m->dest->gateway] += m->memory;
         stalled += m->stalled ? m->memory : 0;
     }
-    for (i = 0; i <= s->dest_mask; i++) {
+    for (i = 0; i <= s->credit->dest_mask; i++) {
         const struct lnet_dest *d;
 
-        for (d = s->dest_hash[i]; d; d = d->hash_next)
+        for (d = s->credit->dest_hash[i]; d; d = d->hash_next)
             of_dests += d->memory;
     }
     assert_int_equal(budget()->held[0], held[0]);

@@ -21,8 +21,7 @@
 #include <cmocka.h>
 
 #include "lib/base/err.h"
-#include "lib/lnet/lnet_internal.h"
-#include "lib/lnet/wire/ping.h"
+#include "test/unit/lnet_rooms.h"
 
 #define MAX_HELD 4096
 #define MAX_SENT 8192
@@ -765,7 +764,7 @@ static inline struct lnet_peer_ni *peer_find(const struct lnet_nid *nid)
     struct lnet_shard *s = node->shard[home_of(nid)];
     struct lnet_peer_ni *p;
 
-    for (p = s->hash[nid_hash(nid) & s->hash_mask]; p; p = p->hash_next)
+    for (p = s->peer->hash[nid_hash(nid) & s->peer->hash_mask]; p; p = p->hash_next)
         if (nid_same(&p->nid, nid))
             return p;
     return NULL;
@@ -778,7 +777,7 @@ static inline uint32_t dest_holds(unsigned reactor, const struct lnet_nid *nid, 
     const struct lnet_shard *s = node->shard[reactor];
     const struct lnet_dest *d;
 
-    for (d = s->dest_hash[nid_hash(nid) & s->dest_mask]; d; d = d->hash_next)
+    for (d = s->credit->dest_hash[nid_hash(nid) & s->credit->dest_mask]; d; d = d->hash_next)
         if (d->gateway == gateway && nid_same(&d->nid, nid))
             return d->held[pool];
     return 0;
@@ -912,26 +911,26 @@ static inline void check_quiet(void)
         assert_int_equal(s->used_msgs, 0);
         assert_int_equal(s->local_msgs, 0);
         for (k = 0; k < LNET_POOLS; k++)
-            check_pool_quiet(&s->pool[k], k != LNET_POOL_TINY);
-        check_budget_quiet(&s->budget);
+            check_pool_quiet(&s->credit->pool[k], k != LNET_POOL_TINY);
+        check_budget_quiet(&s->credit->budget);
         for (k = 0; k < LNET_MAX_NI; k++) {
-            assert_int_equal(s->tq[k].credits.now, s->tq[k].credits.max);
-            assert_null(s->tq[k].queue.head);
-            assert_null(s->tq[k].oldest);
+            assert_int_equal(s->tx->tq[k].credits.now, s->tx->tq[k].credits.max);
+            assert_null(s->tx->tq[k].queue.head);
+            assert_null(s->tx->tq[k].oldest);
             assert_int_equal(s->ni_refs[k], 0);
         }
-        assert_null(s->ready.head);
-        assert_null(s->held);
-        assert_null(s->waiting.head);
-        assert_null(s->receiving.head);
-        assert_null(s->rtr_wake);
-        for (k = 0; k <= s->dest_mask; k++)
-            assert_null(s->dest_hash[k]);
-        assert_false(reactor_timer_armed(&s->wait_timer));
-        for (k = 0; k <= s->hash_mask; k++) {
+        assert_null(s->tx->ready.head);
+        assert_null(s->tx->held);
+        assert_null(s->credit->waiting.head);
+        assert_null(s->credit->receiving.head);
+        assert_null(s->credit->rtr_wake);
+        for (k = 0; k <= s->credit->dest_mask; k++)
+            assert_null(s->credit->dest_hash[k]);
+        assert_false(reactor_timer_armed(&s->credit->wait_timer));
+        for (k = 0; k <= s->peer->hash_mask; k++) {
             struct lnet_peer_ni *p;
 
-            for (p = s->hash[k]; p; p = p->hash_next) {
+            for (p = s->peer->hash[k]; p; p = p->hash_next) {
                 assert_int_equal(p->refs, 0);
                 assert_int_equal(p->tx_queued, 0);
                 assert_int_equal(p->tx_queued_bytes, 0);
@@ -946,8 +945,8 @@ static inline void check_quiet(void)
         if (node->gw[i])
             assert_int_equal(node->gw[i]->queued_bytes, 0);
     assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 0);
-    assert_null(node->lazy.head);
-    assert_false(reactor_timer_armed(&node->lazy_timer));
+    assert_null(node->api->lazy.head);
+    assert_false(reactor_timer_armed(&node->api->lazy_timer));
     assert_int_equal(fk.nheld, 0);
 }
 
@@ -978,8 +977,8 @@ static inline void node_gone(void)
 
     pass(SEC);
     for (i = 0; i < nreactors; i++) {
-        assert_false(reactor_timer_armed(&node->shard[i]->stall_timer));
-        assert_false(reactor_timer_armed(&node->shard[i]->overdue_timer));
+        assert_false(reactor_timer_armed(&node->shard[i]->credit->stall_timer));
+        assert_false(reactor_timer_armed(&node->shard[i]->tx->overdue_timer));
     }
     lnet_node_destroy(node);
     node = NULL;
@@ -1011,7 +1010,8 @@ static inline void node_end(unsigned drain_s)
     pass(2 * SEC);
     assert_int_equal(stopped, 1);
     check_quiet();
-    assert_false(reactor_timer_armed(&node->tick));
+    assert_false(reactor_timer_armed(&node->ping->tick));
+    assert_false(reactor_timer_armed(&node->routes->tick));
     rx_free_all();
     sent_clear();
     node_gone();

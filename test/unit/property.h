@@ -13,7 +13,7 @@
 #ifndef MILLRACE_TEST_PROPERTY_H
 #define MILLRACE_TEST_PROPERTY_H
 
-#include "lib/lnet/lnet_internal.h"
+#include "test/unit/lnet_rooms.h"
 
 #define MAX_PEERS    48
 #define MAX_CONNS    96

@@ -23,7 +23,7 @@ static void compare_credits(const char *what, unsigned index, const struct lnet_
 /* The core's low-water mark is at least as low as what is seen from outside. */
 static void check_low(unsigned r, enum lnet_pool k, int now)
 {
-    const struct lnet_router_pool *core = &node->shard[r]->pool[k];
+    const struct lnet_router_pool *core = &node->shard[r]->credit->pool[k];
     struct model_pool *m = &books.pool[r][k];
 
     if (m->total_then != core->total || now < m->lowest)
@@ -36,7 +36,7 @@ static void check_low(unsigned r, enum lnet_pool k, int now)
 
 static void compare_pool(unsigned r, enum lnet_pool k)
 {
-    const struct lnet_router_pool *core = &node->shard[r]->pool[k];
+    const struct lnet_router_pool *core = &node->shard[r]->credit->pool[k];
     const struct model_pool *m = &books.pool[r][k];
     unsigned waiting = 0, gw_holding = 0, with_memory = 0;
 
@@ -78,7 +78,7 @@ static void compare(void)
         for (unsigned k = 0; k < LNET_POOLS; k++)
             compare_pool(i, (enum lnet_pool)k);
         for (unsigned k = 0; k < run.plan->nnis; k++)
-            compare_credits("NI", k, &node->shard[i]->tq[k].credits, &books.tq[i][k].credit);
+            compare_credits("NI", k, &node->shard[i]->tx->tq[k].credits, &books.tq[i][k].credit);
     }
     for (i = 0; i < npeers; i++) {
         const struct lnet_peer_ni *core = peers[i].core;
@@ -158,7 +158,7 @@ static void check_waiting(const struct conn *c)
         model_may(c->peer->reactor, c->pool, c->acct, c->urgent))
         prop_fail("header %x waits and could have a buffer: reactor %u pool %d, %u of %u in use",
                   c->id, c->peer->reactor, c->pool, books.pool[c->peer->reactor][c->pool].used,
-                  node->shard[c->peer->reactor]->pool[c->pool].total);
+                  node->shard[c->peer->reactor]->credit->pool[c->pool].total);
 }
 
 void model_rule_changed(void)
@@ -224,9 +224,9 @@ void model_quiet(void)
             prop_fail("message %x has its credits and was not handed to the LND",
                       books.ready[i].head->id);
         for (unsigned k = 0; k < LNET_POOLS; k++)
-            if (node->shard[i]->pool[k].total * nreactors != pool_totals[k])
+            if (node->shard[i]->credit->pool[k].total * nreactors != pool_totals[k])
                 prop_fail("reactor %u pool %u: total %u, asked for %u over all", i, k,
-                          node->shard[i]->pool[k].total, pool_totals[k]);
+                          node->shard[i]->credit->pool[k].total, pool_totals[k]);
     }
     memcpy(pool_totals_old, pool_totals, sizeof(pool_totals));
     check_told();
@@ -248,20 +248,21 @@ static void end_of_shard(const struct lnet_shard *s)
 {
     unsigned i, free_dests = 0;
 
-    for (const struct lnet_dest *d = s->free_dests; d; d = d->hash_next)
+    for (const struct lnet_dest *d = s->credit->free_dests; d; d = d->hash_next)
         free_dests++;
-    for (i = 0; i <= s->dest_mask; i++)
-        if (s->dest_hash[i])
+    for (i = 0; i <= s->credit->dest_mask; i++)
+        if (s->credit->dest_hash[i])
             prop_fail("reactor %u: an account is left", s->index);
     if (free_dests != books.dests_at_start[s->index])
         prop_fail("reactor %u: %u of %u accounts are free", s->index, free_dests,
                   books.dests_at_start[s->index]);
-    if (s->waiting.head || s->receiving.head || s->rtr_wake || s->ready.head)
+    if (s->credit->waiting.head || s->credit->receiving.head || s->credit->rtr_wake ||
+        s->tx->ready.head)
         prop_fail("reactor %u: something is left in a list", s->index);
-    if (reactor_timer_armed(&s->wait_timer))
+    if (reactor_timer_armed(&s->credit->wait_timer))
         prop_fail("reactor %u: the timer of waiting headers is armed", s->index);
     for (i = 0; i < LNET_POOLS; i++) {
-        const struct lnet_router_pool *p = &s->pool[i];
+        const struct lnet_router_pool *p = &s->credit->pool[i];
 
         if (p->used || p->waiting || p->stalled || p->gw_held || p->end_held || p->gws_holding)
             prop_fail("reactor %u pool %u: used %u waiting %u stalled %u gw_held %u holding %u",
@@ -285,9 +286,10 @@ void model_end(void)
     for (i = 0; i < nreactors; i++) {
         end_of_shard(node->shard[i]);
         for (unsigned k = 0; k < run.plan->nnis; k++)
-            if (node->shard[i]->tq[k].credits.now != node->shard[i]->tq[k].credits.max)
+            if (node->shard[i]->tx->tq[k].credits.now != node->shard[i]->tx->tq[k].credits.max)
                 prop_fail("NI %u on reactor %u has %d of %d credits", k, i,
-                          node->shard[i]->tq[k].credits.now, node->shard[i]->tq[k].credits.max);
+                          node->shard[i]->tx->tq[k].credits.now,
+                          node->shard[i]->tx->tq[k].credits.max);
     }
     for (i = 0; i < npeers; i++) {
         const struct lnet_peer_ni *p = peers[i].core;

@@ -94,8 +94,9 @@ static void check_budget(void)
     size_t bytes = 0;
 
     for (unsigned i = 0; i < nreactors; i++)
-        bytes += node->shard[i]->pool[LNET_POOL_SMALL].capacity * (size_t)LNET_SMALL_BUFFER +
-                 node->shard[i]->pool[LNET_POOL_LARGE].capacity * (size_t)MEM_LANDING_SLOT;
+        bytes +=
+            node->shard[i]->credit->pool[LNET_POOL_SMALL].capacity * (size_t)LNET_SMALL_BUFFER +
+            node->shard[i]->credit->pool[LNET_POOL_LARGE].capacity * (size_t)MEM_LANDING_SLOT;
     if (bytes > run.plan->memory)
         prop_fail("%zu bytes of buffers, and %zu were given", bytes, run.plan->memory);
 }
@@ -134,7 +135,7 @@ void model_init(void)
         if (!books.table[i])
             prop_fail("no memory");
         tracked_queue_init(&books.ready[i]);
-        for (const struct lnet_dest *d = node->shard[i]->free_dests; d; d = d->hash_next)
+        for (const struct lnet_dest *d = node->shard[i]->credit->free_dests; d; d = d->hash_next)
             books.dests_at_start[i]++;
         for (unsigned k = 0; k < p->nnis; k++) {
             ni_credit_init(i, k);
@@ -157,7 +158,7 @@ void model_init(void)
 static int free_for(unsigned r, enum lnet_pool k, unsigned acct, bool urgent)
 {
     const struct model_pool *p = &books.pool[r][k];
-    unsigned total = node->shard[r]->pool[k].total, aside = gateways_with_routes(), reserve;
+    unsigned total = node->shard[r]->credit->pool[k].total, aside = gateways_with_routes(), reserve;
     int left = (int)total - (int)p->used;
 
     for (unsigned i = 0; i < npeers; i++) /* gateways that hold one need none set aside */
@@ -186,7 +187,7 @@ unsigned held_for(unsigned r, enum lnet_pool k, bool gateways)
 bool model_may(unsigned r, enum lnet_pool k, unsigned acct, bool urgent)
 {
     const struct model_pool *p = &books.pool[r][k];
-    unsigned total = node->shard[r]->pool[k].total;
+    unsigned total = node->shard[r]->credit->pool[k].total;
     int left;
 
     if (p->used >= total)
@@ -402,7 +403,7 @@ static void admitted(struct conn *c)
                   t->pool == LNET_POOL_TINY    ? "tiny"
                   : t->pool == LNET_POOL_SMALL ? "small"
                                                : "large",
-                  books.pool[r][t->pool].used, node->shard[r]->pool[t->pool].total,
+                  books.pool[r][t->pool].used, node->shard[r]->credit->pool[t->pool].total,
                   books.pool[r][t->pool].held[t->acct], held_for(r, t->pool, true), share);
     check_turn(c, t->acct);
     for (unsigned i = 0; t->buffer && i < books.nactive; i++)
@@ -498,10 +499,10 @@ static void buffer_back(struct tracked *t)
     }
 }
 
-void __real_lnet_release_buffer(struct lnet_msg *msg);
-void __wrap_lnet_release_buffer(struct lnet_msg *msg);
+void __real_release_buffer(struct lnet_msg *msg);
+void __wrap_release_buffer(struct lnet_msg *msg);
 
-void __wrap_lnet_release_buffer(struct lnet_msg *msg)
+void __wrap_release_buffer(struct lnet_msg *msg)
 {
     struct tracked *t = tracked_of(msg);
 
@@ -510,7 +511,7 @@ void __wrap_lnet_release_buffer(struct lnet_msg *msg)
     if (!t->dropped && !t->sent_ok)
         prop_fail("message %x is gone: neither sent nor counted as dropped", t->id);
     books.releasing = t;
-    __real_lnet_release_buffer(msg);
+    __real_release_buffer(msg);
     books.releasing = NULL;
     buffer_back(t);
 }
@@ -523,7 +524,7 @@ static void check_return_order(void)
 
     if (!t)
         return;
-    if (t->to && (node->shard[t->to->reactor]->tq[t->ni].credits.now !=
+    if (t->to && (node->shard[t->to->reactor]->tx->tq[t->ni].credits.now !=
                       books.tq[t->to->reactor][t->ni].credit.now ||
                   t->to->core->tx.now != t->to->tx.now))
         prop_fail("message %x gives its buffer back before its tx credits", t->id);

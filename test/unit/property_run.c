@@ -309,7 +309,7 @@ static void do_resize(const struct event *e)
     bool fits = true;
 
     for (unsigned i = 0; i < LNET_POOLS; i++) {
-        most = node->shard[0]->pool[i].capacity * nreactors;
+        most = node->shard[0]->credit->pool[i].capacity * nreactors;
         totals[i] = raw[i] % 4 == 0 ? -1 : 1 + (int)(raw[i] / 4 % (10 * nreactors));
         want[i] = totals[i] < 0 ? pool_totals[i] : (unsigned)totals[i] / nreactors * nreactors;
         if (want[i] < LNET_POOL_MIN * nreactors)
@@ -500,7 +500,7 @@ static void make_node(void)
     share = p->egress_share;
     wait_s = p->buffer_wait;
     for (unsigned i = 0; i < LNET_POOLS; i++)
-        pool_totals[i] = pool_totals_old[i] = node->shard[0]->pool[i].total * nreactors;
+        pool_totals[i] = pool_totals_old[i] = node->shard[0]->credit->pool[i].total * nreactors;
 }
 
 static void start_node(void)

@@ -103,11 +103,11 @@ static void give_peer_credit(struct peer *p)
         want_ni_credit(p->reactor, next);
 }
 
-void __real_lnet_credit_send(struct lnet_msg *msg);
-void __wrap_lnet_credit_send(struct lnet_msg *msg);
+void __real_take_credits(struct lnet_msg *msg);
+void __wrap_take_credits(struct lnet_msg *msg);
 
 /* A message has come to its next hop's home. */
-void __wrap_lnet_credit_send(struct lnet_msg *msg)
+void __wrap_take_credits(struct lnet_msg *msg)
 {
     struct tracked *t = tracked_of(msg);
     struct peer *p = peer_of(&msg->tx_peer->nid);
@@ -131,7 +131,7 @@ void __wrap_lnet_credit_send(struct lnet_msg *msg)
         queue_add(&p->txq, t);
         covered(COVER_PEER_TX_WAIT);
     }
-    __real_lnet_credit_send(msg);
+    __real_take_credits(msg);
 }
 
 static void not_queued(struct tracked *t)
@@ -140,11 +140,11 @@ static void not_queued(struct tracked *t)
     books.tx_queued_bytes[t->to->index] -= t->len + LNET_HDR4_SIZE;
 }
 
-void __real_lnet_send_failed(struct lnet_msg *msg, struct lnet_result result);
-void __wrap_lnet_send_failed(struct lnet_msg *msg, struct lnet_result result);
+void __real_send_failed(struct lnet_msg *msg, struct lnet_result result);
+void __wrap_send_failed(struct lnet_msg *msg, struct lnet_result result);
 
 /* A message that waits for credits fails. */
-void __wrap_lnet_send_failed(struct lnet_msg *msg, struct lnet_result result)
+void __wrap_send_failed(struct lnet_msg *msg, struct lnet_result result)
 {
     struct tracked *t = tracked_of(msg);
     unsigned r = t->to ? t->to->reactor : 0;
@@ -162,7 +162,7 @@ void __wrap_lnet_send_failed(struct lnet_msg *msg, struct lnet_result result)
     covered(COVER_SEND_FAILED_WAITING);
     not_queued(t);
     t->state = t->id ? T_ENDED : T_FREE;
-    __real_lnet_send_failed(msg, result);
+    __real_send_failed(msg, result);
 }
 
 /* Messages that have been with the LND for long give their NI credit up, oldest first. */

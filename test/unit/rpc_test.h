@@ -13,10 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "lib/lnet/lnet_internal.h"
 #include "rpc/methods/events.h"
 #include "rpc/methods/methods.h"
 #include "rpc/methods/timed.h"
+#include "test/unit/lnet_rooms.h"
 
 static struct lnet_node *node;
 static struct controller control;
@@ -276,7 +276,7 @@ static inline json_t *at(json_t *value, const char *path)
 
 static inline struct lnet_router_pool *router_pool(unsigned reactor, enum lnet_pool pool)
 {
-    return &node->shard[reactor]->pool[pool];
+    return &node->shard[reactor]->credit->pool[pool];
 }
 
 static inline struct lnet_peer_ni *make_peer(const char *text)

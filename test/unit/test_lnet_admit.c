@@ -440,8 +440,8 @@ static void test_gateway_reserve(void **state)
     gw = gateway(0);
     assert_int_equal(dest_holds(0, &gw, true, LNET_POOL_SMALL), 1);
     assert_int_equal(dest_holds(0, &gw, false, LNET_POOL_SMALL), 0);
-    assert_int_equal(node->shard[0]->pool[LNET_POOL_SMALL].gw_held, 2);
-    assert_int_equal(node->shard[0]->pool[LNET_POOL_SMALL].gws_holding, 2);
+    assert_int_equal(node->shard[0]->credit->pool[LNET_POOL_SMALL].gw_held, 2);
+    assert_int_equal(node->shard[0]->credit->pool[LNET_POOL_SMALL].gws_holding, 2);
     assert_int_equal(small_pool().free, 0);
     /* a gateway's that comes back is set aside again */
     end(500);
@@ -482,7 +482,7 @@ static void test_gateway_is_destination(void **state)
     assert_int_equal(hang(gw, 200), 4);
     assert_int_equal(dest_holds(0, &gw, true, LNET_POOL_SMALL), 5);
     assert_int_equal(dest_holds(0, &gw, false, LNET_POOL_SMALL), 4);
-    assert_int_equal(node->shard[0]->pool[LNET_POOL_SMALL].gw_held, 5);
+    assert_int_equal(node->shard[0]->credit->pool[LNET_POOL_SMALL].gw_held, 5);
     end_all();
     node_down();
 }

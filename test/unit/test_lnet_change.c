@@ -264,9 +264,9 @@ static void test_gateways_go(void **state)
     for (i = 0; i < nreactors; i++) {
         const struct lnet_shard *s = node->shard[i];
 
-        for (n = 0; n < s->peers_used; n++)
-            if (s->peers[n].shard && s->peers[n].gw)
-                assert_ptr_equal(node->gw[s->peers[n].gw->index], s->peers[n].gw);
+        for (n = 0; n < s->peer->peers_used; n++)
+            if (s->peer->peers[n].shard && s->peer->peers[n].gw)
+                assert_ptr_equal(node->gw[s->peer->peers[n].gw->index], s->peer->peers[n].gw);
     }
     sent_clear();
     node_down();

@@ -77,7 +77,7 @@ static const struct lnet_peer_ni *hop(unsigned reactor, unsigned k)
 /* tcp1's on a reactor. */
 static const struct lnet_tx_queue *tq(unsigned reactor)
 {
-    return &node->shard[reactor % nreactors]->tq[tcp1->index];
+    return &node->shard[reactor % nreactors]->tx->tq[tcp1->index];
 }
 
 static void check_credits(const struct lnet_credits *c, int max, int now, int min, unsigned waited)
@@ -125,7 +125,7 @@ static void test_ni_credits(void **state)
         credits_up(cases[i].credits, cases[i].peer_credits);
         check_ni(tcp1, each * (int)nreactors, each * (int)nreactors, each * (int)nreactors, 0, 0);
         for (r = 0; r < nreactors; r++) {
-            const struct lnet_credits *c = &node->shard[r]->tq[tcp1->index].credits;
+            const struct lnet_credits *c = &node->shard[r]->tx->tq[tcp1->index].credits;
 
             check_credits(c, each, each, each, 0);
             ack_to(r, 0, r);

@@ -249,8 +249,8 @@ static void test_take(void **state)
         settle();
         check_sent(&fk.sent[0], fx, &to, tcp1);
         assert_int_equal(fx->releases, !late);
-        assert_int_equal(node->shard[0]->pool[LNET_POOL_LARGE].mem.nfree,
-                         node->shard[0]->pool[LNET_POOL_LARGE].total);
+        assert_int_equal(node->shard[0]->credit->pool[LNET_POOL_LARGE].mem.nfree,
+                         node->shard[0]->credit->pool[LNET_POOL_LARGE].total);
         assert_int_equal(pool_stats(0, LNET_POOL_LARGE).free,
                          pool_stats(0, LNET_POOL_LARGE).total - late);
         send_end_all(ok);
@@ -479,7 +479,7 @@ static void test_wait_expires(void **state)
     assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), NRX - total + 1);
     assert_int_equal(ni_stats(tcp0).dropped[LNET_MSG_PUT], NRX - total + 1);
     assert_int_equal(stat_of(LNET_STAT_DROP_COUNT), NRX - total + 1);
-    assert_false(reactor_timer_armed(&node->shard[0]->wait_timer));
+    assert_false(reactor_timer_armed(&node->shard[0]->credit->wait_timer));
     send_end_all(ok);
     settle();
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), total);
@@ -599,9 +599,9 @@ static void test_no_overtaking(void **state)
     /* the connections of all that wait are closed: nothing is left of the waiting */
     for (unsigned i = total + 1; i < NRX; i++)
         assert_true(rx_cancel(fx[i]));
-    assert_true(reactor_timer_armed(&node->shard[0]->wait_timer));
+    assert_true(reactor_timer_armed(&node->shard[0]->credit->wait_timer));
     assert_true(rx_cancel(late));
-    assert_false(reactor_timer_armed(&node->shard[0]->wait_timer));
+    assert_false(reactor_timer_armed(&node->shard[0]->credit->wait_timer));
     send_end_all(ok);
     settle();
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), total + 1);
@@ -688,7 +688,7 @@ static void hold_one(unsigned in, unsigned out, uint32_t len, struct lnet_result
     for (unsigned i = 0; i < 5; i++) {
         pass(2000);
         assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 1);
-        assert_int_equal(s->held->state, LNET_MSG_HELD);
+        assert_int_equal(s->tx->held->state, LNET_MSG_HELD);
         check_pool_of(in, len);
     }
     /* Others go on meanwhile, over other buffers. */
@@ -699,7 +699,7 @@ static void hold_one(unsigned in, unsigned out, uint32_t len, struct lnet_result
     check_pool_of(in, len);
     rte_mbuf_ext_refcnt_update(info, -1);
     pass(2000);
-    assert_null(s->held);
+    assert_null(s->tx->held);
     check_quiet();
 }
 
@@ -729,21 +729,21 @@ static void test_frames_outlive_node(void **state)
     struct mem_seg seg;
 
     node_up(opts_default());
-    seg = (struct mem_seg){.region = node->shard[0]->pool[LNET_POOL_LARGE].mem.region,
-                           .addr = node->shard[0]->pool[LNET_POOL_LARGE].mem.base,
+    seg = (struct mem_seg){.region = node->shard[0]->credit->pool[LNET_POOL_LARGE].mem.region,
+                           .addr = node->shard[0]->credit->pool[LNET_POOL_LARGE].mem.base,
                            .len = LNET_MAX_PAYLOAD};
     info = mem_hold_of(seg.region, seg.addr, seg.len);
     rte_mbuf_ext_refcnt_update(info, 1);
     node_down();
     node_up(opts_default());
-    assert_ptr_not_equal(node->shard[0]->pool[LNET_POOL_LARGE].mem.base, seg.addr);
+    assert_ptr_not_equal(node->shard[0]->credit->pool[LNET_POOL_LARGE].mem.base, seg.addr);
     assert_true(mem_held(seg.region, seg.addr, seg.len));
     rte_mbuf_ext_refcnt_update(info, -1);
     node_down();
     node_up(opts_default()); /* now it is looked at, and free for the next */
     node_down();
     node_up(opts_default());
-    assert_ptr_equal(node->shard[0]->pool[LNET_POOL_LARGE].mem.base, seg.addr);
+    assert_ptr_equal(node->shard[0]->credit->pool[LNET_POOL_LARGE].mem.base, seg.addr);
     node_down();
 }
 

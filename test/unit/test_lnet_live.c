@@ -404,6 +404,7 @@ static void test_ends_before_rest(void **state)
     settle();
     assert_int_equal(ended, 1);
     lnet_monitor_stop(node); /* here the reactors go on */
+    lnet_checks_stop(node);
     lnet_ping_stop(node);
     sent_clear();
     node_gone();
@@ -559,7 +560,7 @@ static void test_clean_index(void **state)
     assert_true(e.seen);
     assert_int_equal(e.ni, -1);
     for (unsigned i = 0; i < nreactors; i++)
-        assert_true(node->shard[i]->tq[index].credits.max <= 32);
+        assert_true(node->shard[i]->tx->tq[index].credits.max <= 32);
     node_down();
 }
 

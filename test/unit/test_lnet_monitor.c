@@ -369,7 +369,7 @@ static void load(void)
         arrive(ib0, from, hdr_put(from, ib0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
     }
     settle();
-    assert_true(node->lazy.length > 0);
+    assert_true(node->api->lazy.length > 0);
     assert_true(pool_stats(0, LNET_POOL_LARGE).waiting > 0);
     assert_true(fk.nheld > 0);
 }
@@ -540,7 +540,7 @@ static void test_stop_idle(void **state)
     arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
     settle();
     assert_int_equal(drops_of(LNET_DROP_SHUTDOWN), 1);
-    assert_int_equal(node->lazy.length, 0);
+    assert_int_equal(node->api->lazy.length, 0);
     pass(10 * SEC);
     assert_int_equal(stopped, 1);
     check_quiet();

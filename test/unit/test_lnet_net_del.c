@@ -173,7 +173,7 @@ static void test_queued(void **state)
     assert_int_equal(pong[0], 1);
     assert_int_equal(pong[1], -EHOSTUNREACH);
     for (r = 0; r < nreactors; r++) {
-        const struct lnet_tx_queue *q = &node->shard[r]->tq[tcp1->index];
+        const struct lnet_tx_queue *q = &node->shard[r]->tx->tq[tcp1->index];
 
         assert_int_equal(q->credits.now, q->credits.max - 2);
         assert_null(q->queue.head);

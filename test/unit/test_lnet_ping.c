@@ -214,7 +214,7 @@ static void assert_push(const struct sent *s, struct lnet_nid to)
     assert_true(put.match_bits == LNET_PING_MATCH_BITS);
     assert_int_equal(put.offset, 0);
     assert_int_equal(put.hdr_data, 0);
-    assert_int_equal(put.ack.interface_cookie, node->interface_cookie);
+    assert_int_equal(put.ack.interface_cookie, node->api->interface_cookie);
     assert_int_equal(s->hdr.dest_pid, PID);
     assert_int_equal(s->hdr.src_pid, PID);
     assert_int_equal(s->len, node->ping->current->seg.len);
@@ -368,7 +368,7 @@ static void test_push_flood(void **state)
     }
     for (i = 0; i < 3 * PUSH_IN; i++)
         assert_int_equal(fx[i]->recvs, i < PUSH_IN);
-    assert_int_equal(node->lazy.length, 2 * PUSH_IN);
+    assert_int_equal(node->api->lazy.length, 2 * PUSH_IN);
     /* one ends, one begins: the one that has waited longest */
     for (i = 0; i < 5; i++) {
         recv_end(fx[i], ok);
@@ -393,7 +393,7 @@ static void test_push_flood(void **state)
     for (i = 0; i < PUSH_IN + 2; i++)
         fx[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i), 0x06);
     settle();
-    assert_int_equal(node->lazy.length, 2);
+    assert_int_equal(node->api->lazy.length, 2);
     clock_us += 5 * SEC;
     settle();
     fx[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i), 0x06);
@@ -401,7 +401,7 @@ static void test_push_flood(void **state)
     clock_us += 5 * SEC + 2000;
     settle();
     assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), 2);
-    assert_int_equal(node->lazy.length, 1);
+    assert_int_equal(node->api->lazy.length, 1);
     clock_us += 5 * SEC + 2000;
     settle();
     assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), 3);
@@ -424,7 +424,7 @@ static void test_push_hog(void **state)
     }
     refused = (unsigned)drops_of(LNET_DROP_NO_MSG_MEMORY);
     assert_in_range(refused, 1, PUSH_IN - 1);
-    assert_int_equal(node->lazy.length, 0);
+    assert_int_equal(node->api->lazy.length, 0);
     other = push_from(tcp0, peer_on(0, 0, "tcp", 1), 0x06);
     settle();
     assert_int_equal(other->recvs, 1);
@@ -435,7 +435,7 @@ static void test_push_hog(void **state)
         recv_end(fx[i], ok);
     recv_end(other, ok);
     settle();
-    assert_int_equal(node->arriving_all, 0);
+    assert_int_equal(node->api->arriving_all, 0);
     other = push_from(tcp0, hog, 0x06);
     settle();
     assert_true(other->done);

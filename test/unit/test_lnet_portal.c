@@ -807,7 +807,7 @@ static void test_hostile_answers(void **state)
     get.ret = LNET_HANDLE_NONE;
     lnet_body_set_get(&fake.hdr, &get);
     answer_get(&fake, 5);
-    get.ret.interface_cookie = node->interface_cookie;
+    get.ret.interface_cookie = node->api->interface_cookie;
     get.ret.object_cookie = 0xfffffffffffffff1;
     lnet_body_set_get(&fake.hdr, &get);
     answer_get(&fake, 5);

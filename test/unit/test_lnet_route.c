@@ -381,7 +381,7 @@ static void test_peer_eviction(void **state)
         assert_int_equal(kept[i]->send_count[0], i + 1);
         ON(0, lnet_peer_put(kept[i]));
     }
-    assert_int_equal(node->shard[0]->npeers, max);
+    assert_int_equal(node->shard[0]->peer->npeers, max);
     node_down();
 }
 

@@ -12,7 +12,7 @@ static void progress(struct fake_rx *fx)
 
 static uint32_t stalled(enum lnet_pool pool)
 {
-    return node->shard[0]->pool[pool].stalled;
+    return node->shard[0]->credit->pool[pool].stalled;
 }
 
 /* n receives that hang, each for another next hop. */
@@ -369,7 +369,7 @@ static void test_stalled_for_gateway(void **state)
     recv_end(fx, ok);
     settle();
     assert_int_equal(dest_holds(0, &gw, true, LNET_POOL_SMALL), 1);
-    assert_int_equal(node->shard[0]->pool[LNET_POOL_SMALL].gw_held, 1);
+    assert_int_equal(node->shard[0]->credit->pool[LNET_POOL_SMALL].gw_held, 1);
     end(100);
     assert_int_equal(second->recvs, 1);
     end_all();

@@ -300,7 +300,7 @@ static void test_cancel_credit(void **state)
     assert_int_equal(p->rtrq.length, 2);
     assert_int_equal(drops_of(LNET_DROP_RX_INCOMPLETE), 3);
     assert_int_equal(p->drop_count[LNET_MSG_PUT], 3);
-    assert_true(reactor_timer_armed(&node->shard[0]->wait_timer));
+    assert_true(reactor_timer_armed(&node->shard[0]->credit->wait_timer));
     end(10);
     assert_int_equal(fx[3]->recvs, 1);
     assert_int_equal(fx[5]->recvs, 0);
@@ -309,7 +309,7 @@ static void test_cancel_credit(void **state)
         ;
     send_end(fk.held[i], ok);
     assert_true(rx_cancel(fx[5]));
-    assert_false(reactor_timer_armed(&node->shard[0]->wait_timer));
+    assert_false(reactor_timer_armed(&node->shard[0]->credit->wait_timer));
     settle();
     assert_int_equal(fx[5]->recvs, 0);
     assert_int_equal(p->rtr.now, 1);
@@ -350,7 +350,7 @@ static void test_cancel_buffer(void **state)
     assert_int_equal(b->rx.wait, LNET_RX_WAIT_BUFFER);
     assert_true(rx_cancel(b));
     assert_true(rx_cancel(a));
-    assert_false(reactor_timer_armed(&node->shard[0]->wait_timer));
+    assert_false(reactor_timer_armed(&node->shard[0]->credit->wait_timer));
     end_all();
     assert_int_equal(peer_find(&s)->rtr.now, 2);
     node_down();
@@ -541,8 +541,8 @@ static void test_reroute_received(void **state)
         settle();
         assert_int_equal(gw_holds(0), 0);
         assert_int_equal(gw_holds(1), 1);
-        assert_int_equal(node->shard[0]->pool[LNET_POOL_SMALL].gw_held, 1);
-        assert_int_equal(node->shard[0]->pool[LNET_POOL_SMALL].gws_holding, 1);
+        assert_int_equal(node->shard[0]->credit->pool[LNET_POOL_SMALL].gw_held, 1);
+        assert_int_equal(node->shard[0]->credit->pool[LNET_POOL_SMALL].gws_holding, 1);
         assert_true(nid_same(&sent_last(LNET_MSG_PUT)->to, &gw1));
         end(100);
         /* the first way is back: it is taken again */

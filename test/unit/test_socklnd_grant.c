@@ -48,9 +48,9 @@ static void check(void)
 
         for (i = 0; i < s->total_msgs; i++)
             reserved[k] += s->msgs[i].state != LNET_MSG_FREE ? s->msgs[i].memory : 0;
-        assert_int_equal(s->budget.used, reserved[k]);
+        assert_int_equal(s->credit->budget.used, reserved[k]);
         assert_true(in_use[k] <= reserved[k]);
-        assert_true(reserved[k] <= s->budget.total);
+        assert_true(reserved[k] <= s->credit->budget.total);
     }
 }
 
@@ -283,7 +283,7 @@ static void down(void)
             hang_up(&wires[i]);
     for (unsigned i = 0; i < nreactors; i++) {
         assert_int_equal(in_use[i], 0);
-        assert_int_equal(node->shard[i]->budget.used, 0);
+        assert_int_equal(node->shard[i]->credit->budget.used, 0);
     }
     lnet_node_stop(node, 0, on_stopped, &stopped);
     for (unsigned i = 0; !stopped && i < ROUNDS; i++) {

@@ -3,7 +3,7 @@
  * Memory descriptors and match entries: finding them, using them up, what their owners are told.
  * docs/protocol/lnet-core.md §3.1. All on the node's home reactor.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/api/api_internal.h"
 
 #include <errno.h>
 
@@ -11,12 +11,12 @@
 
 static struct lnet_md **md_bucket(struct lnet_node *node, uint64_t cookie)
 {
-    return &node->md_hash[(cookie >> 2) % LNET_MD_BUCKETS];
+    return &node->api->md_hash[(cookie >> 2) % LNET_MD_BUCKETS];
 }
 
 struct lnet_md *lnet_md_find(struct lnet_node *node, const struct lnet_handle *h)
 {
-    if (h->interface_cookie != node->interface_cookie)
+    if (h->interface_cookie != node->api->interface_cookie)
         return NULL;
     for (struct lnet_md *md = *md_bucket(node, h->object_cookie); md; md = md->hash_next)
         if (md->cookie == h->object_cookie)
@@ -37,7 +37,7 @@ static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *m
         return -EINVAL;
     md->node = node;
     md->me = me;
-    md->cookie = node->next_cookie++ << 2 | COOKIE_TYPE_MD;
+    md->cookie = node->api->next_cookie++ << 2 | COOKIE_TYPE_MD;
     md->refs = 0;
     md->local_offset = 0;
     md->replies = md->acks = 0;
@@ -53,11 +53,11 @@ static void me_unlink(struct lnet_node *node, struct lnet_me *me)
     if (me->prev)
         me->prev->next = me->next;
     else
-        node->portal[me->portal].head = me->next;
+        node->api->portal[me->portal].head = me->next;
     if (me->next)
         me->next->prev = me->prev;
     else
-        node->portal[me->portal].tail = me->prev;
+        node->api->portal[me->portal].tail = me->prev;
     me->md = NULL;
 }
 
@@ -123,12 +123,12 @@ int lnet_me_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *m
         return rc;
     me->md = md;
     me->next = NULL;
-    me->prev = node->portal[me->portal].tail;
+    me->prev = node->api->portal[me->portal].tail;
     if (me->prev)
         me->prev->next = me;
     else
-        node->portal[me->portal].head = me;
-    node->portal[me->portal].tail = me;
+        node->api->portal[me->portal].head = me;
+    node->api->portal[me->portal].tail = me;
     return 0;
 }
 

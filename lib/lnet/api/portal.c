@@ -4,31 +4,50 @@
  * docs/protocol/lnet-core.md §3.1, §4.8. All on the node's home reactor; a received header
  * whose connection lives elsewhere is mailed here and back.
  */
-#include "lib/lnet/wire/ping.h"
+#include "lib/lnet/api/api_internal.h"
+#include "lib/lnet/credit/credit.h"
+#include "lib/lnet/path/path.h"
+#include "lib/lnet/tx.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define LAZY_WAIT_US  10000000ull
 #define PUSHES_ANYWAY 4
 
 static void lazy_expired(struct reactor_timer *t);
 
-int lnet_portals_init(struct lnet_node *node)
+static void local_tx_done(struct lnet_msg *msg);
+
+static uint64_t wall_clock_ns(void)
 {
-    node->md_hash = calloc(LNET_MD_BUCKETS, sizeof(*node->md_hash));
-    if (!node->md_hash)
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+int lnet_api_init(struct lnet_node *node)
+{
+    struct lnet_api *api = calloc(1, sizeof(*api));
+
+    if (!api)
         return -ENOMEM;
-    node->next_cookie = 3; /* first cookie 0x0d, as kernels do [test/golden A-01] */
-    lnet_rx_queue_init(&node->lazy);
-    reactor_timer_init(&node->lazy_timer, lazy_expired);
+    node->api = api;
+    api->node = node;
+    api->interface_cookie = wall_clock_ns();
+    api->next_cookie = 3; /* first cookie 0x0d, as kernels do [test/golden A-01] */
+    lnet_rx_queue_init(&api->lazy);
+    reactor_timer_init(&api->lazy_timer, lazy_expired);
+    lnet_tx_on_local_sent(node, local_tx_done);
     return 0;
 }
 
-void lnet_portals_fini(struct lnet_node *node)
+void lnet_api_fini(struct lnet_node *node)
 {
-    free(node->md_hash);
+    free(node->api);
 }
 
 /* ---- matching ---- */
@@ -73,7 +92,7 @@ static enum lnet_drop find_match(struct lnet_node *node, struct match *m, const 
 
     if (m->portal >= LNET_PORTALS)
         return LNET_DROP_PORTAL_RANGE;
-    for (struct lnet_me *me = node->portal[m->portal].head; me; me = me->next) {
+    for (struct lnet_me *me = node->api->portal[m->portal].head; me; me = me->next) {
         if (!me_wants(me, m, h))
             continue;
         why = md_fits(m, me->md);
@@ -133,14 +152,21 @@ static struct lnet_msg *asked_msg(struct lnet_node *node, const struct lnet_rx *
     unsigned slot = nid_hash(&rx->from->nid) % LNET_ASKERS;
     struct lnet_msg *msg;
 
-    if (node->asked[slot] > s->max_local - s->local_msgs)
+    if (node->api->asked[slot] > s->max_local - s->local_msgs)
         return NULL;
     msg = local_msg(node);
     if (msg) {
         msg->asker = (uint16_t)(slot + 1);
-        node->asked[slot]++;
+        node->api->asked[slot]++;
     }
     return msg;
+}
+
+static void local_free(struct lnet_msg *msg)
+{
+    if (msg->asker)
+        msg->home->node->api->asked[msg->asker - 1]--;
+    lnet_msg_free(msg);
 }
 
 static bool is_push(const struct lnet_put *put)
@@ -154,20 +180,20 @@ static bool push_allowed(const struct lnet_node *node, const struct lnet_rx *rx)
 {
     unsigned slot = nid_hash(&rx->from->nid) % LNET_ASKERS;
 
-    return node->arriving[slot] < PUSHES_ANYWAY ||
-           node->arriving[slot] + node->arriving_all <= PUSH_IN;
+    return node->api->arriving[slot] < PUSHES_ANYWAY ||
+           node->api->arriving[slot] + node->api->arriving_all <= LNET_PUSH_BUFFERS;
 }
 
 static void push_begins(struct lnet_node *node, const struct lnet_msg *msg)
 {
-    node->arriving[msg->asker - 1]++;
-    node->arriving_all++;
+    node->api->arriving[msg->asker - 1]++;
+    node->api->arriving_all++;
 }
 
 static void push_ends(struct lnet_node *node, const struct lnet_msg *msg)
 {
-    node->arriving[msg->asker - 1]--;
-    node->arriving_all--;
+    node->api->arriving[msg->asker - 1]--;
+    node->api->arriving_all--;
 }
 
 static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_md *md, uint32_t at,
@@ -188,9 +214,9 @@ static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_m
 static void lazy_wait(struct lnet_node *node, struct lnet_rx *rx)
 {
     rx->wait_until_us = reactor_now_us() + LAZY_WAIT_US;
-    lnet_rx_queue_add(&node->lazy, rx);
-    if (!reactor_timer_armed(&node->lazy_timer))
-        reactor_timer_arm(&node->lazy_timer, LAZY_WAIT_US);
+    lnet_rx_queue_add(&node->api->lazy, rx);
+    if (!reactor_timer_armed(&node->api->lazy_timer))
+        reactor_timer_arm(&node->api->lazy_timer, LAZY_WAIT_US);
 }
 
 /* False: nothing matches on a lazy portal, the PUT can wait. */
@@ -214,7 +240,7 @@ static bool local_put(struct lnet_node *node, struct lnet_rx *rx)
         return true;
     }
     if (msg)
-        lnet_msg_free(msg);
+        local_free(msg);
     if (why == LNET_DROP_PUT_NO_MATCH && is_push(&put))
         return false;
     answer(rx, why);
@@ -223,48 +249,48 @@ static bool local_put(struct lnet_node *node, struct lnet_rx *rx)
 
 static void lazy_expired(struct reactor_timer *t)
 {
-    struct lnet_node *node = container_of(t, struct lnet_node, lazy_timer);
+    struct lnet_node *node = container_of(t, struct lnet_api, lazy_timer)->node;
     uint64_t now = reactor_now_us();
 
-    while (node->lazy.head && node->lazy.head->wait_until_us <= now) {
-        struct lnet_rx *rx = node->lazy.head;
+    while (node->api->lazy.head && node->api->lazy.head->wait_until_us <= now) {
+        struct lnet_rx *rx = node->api->lazy.head;
 
-        lnet_rx_queue_del(&node->lazy, rx);
+        lnet_rx_queue_del(&node->api->lazy, rx);
         answer(rx, LNET_DROP_BUFFER_WAIT);
     }
-    if (node->lazy.head)
-        reactor_timer_arm(t, node->lazy.head->wait_until_us - now);
+    if (node->api->lazy.head)
+        reactor_timer_arm(t, node->api->lazy.head->wait_until_us - now);
 }
 
 /* A receive that ends at once posts its buffer again and comes back here: that must not nest. */
 void lnet_lazy_retry(struct lnet_node *node)
 {
-    if (node->lazy_busy)
+    if (node->api->lazy_busy)
         return;
-    node->lazy_busy = true;
-    while (node->lazy.head) {
-        struct lnet_rx *rx = node->lazy.head;
+    node->api->lazy_busy = true;
+    while (node->api->lazy.head) {
+        struct lnet_rx *rx = node->api->lazy.head;
 
-        lnet_rx_queue_del(&node->lazy, rx);
+        lnet_rx_queue_del(&node->api->lazy, rx);
         if (!local_put(node, rx)) {
-            lnet_rx_queue_put_back(&node->lazy, rx);
+            lnet_rx_queue_add_first(&node->api->lazy, rx);
             break;
         }
     }
-    node->lazy_busy = false;
-    if (!node->lazy.head)
-        reactor_timer_cancel(&node->lazy_timer);
+    node->api->lazy_busy = false;
+    if (!node->api->lazy.head)
+        reactor_timer_cancel(&node->api->lazy_timer);
 }
 
 void lnet_lazy_flush(struct lnet_node *node)
 {
-    while (node->lazy.head) {
-        struct lnet_rx *rx = node->lazy.head;
+    while (node->api->lazy.head) {
+        struct lnet_rx *rx = node->api->lazy.head;
 
-        lnet_rx_queue_del(&node->lazy, rx);
+        lnet_rx_queue_del(&node->api->lazy, rx);
         answer(rx, LNET_DROP_SHUTDOWN);
     }
-    reactor_timer_cancel(&node->lazy_timer);
+    reactor_timer_cancel(&node->api->lazy_timer);
 }
 
 static void send_local(struct lnet_msg *msg, struct lnet_ni *src)
@@ -278,7 +304,7 @@ static void send_local(struct lnet_msg *msg, struct lnet_ni *src)
     if (why) {
         msg->result = (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
         lnet_drop_message(msg->home, why, src, NULL, NULL, &msg->hdr);
-        lnet_local_tx_done(msg);
+        local_tx_done(msg);
         return;
     }
     lnet_msg_set_path(msg, &path);
@@ -320,9 +346,6 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     enum lnet_drop why;
 
     lnet_body_get_get(&rx->hdr, &get);
-    if (get.portal == LNET_RESERVED_PORTAL && lnet_is_router(node) &&
-        !lnet_nid_is_mine(node, &rx->hdr.src_nid))
-        lnet_ping_seen(ni);
     m.portal = get.portal;
     m.bits = get.match_bits;
     m.offset = get.src_offset;
@@ -331,7 +354,7 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     why = msg ? find_match(node, &m, &rx->hdr) : LNET_DROP_NO_MSG_MEMORY;
     if (why) {
         if (msg)
-            lnet_msg_free(msg);
+            local_free(msg);
         answer(rx, why);
         return;
     }
@@ -502,7 +525,7 @@ static void rdma_get_served(struct lnet_msg *msg)
     ev.portal = msg->get.portal;
     ev.match_bits = msg->get.match_bits;
     ev.rlength = msg->get.sink_length;
-    lnet_msg_free(msg);
+    local_free(msg);
     md->refs--;
     lnet_md_event(md, &ev);
 }
@@ -537,10 +560,10 @@ void lnet_local_rx_done(struct lnet_msg *msg)
     if (ack)
         send_ack(msg, &put);
     else
-        lnet_msg_free(msg);
+        local_free(msg);
 }
 
-void lnet_local_tx_done(struct lnet_msg *msg)
+static void local_tx_done(struct lnet_msg *msg)
 {
     struct lnet_md *md = msg->md;
     struct lnet_event ev = {.type = LNET_EVENT_SEND};
@@ -558,7 +581,7 @@ void lnet_local_tx_done(struct lnet_msg *msg)
         }
         md->refs--;
     }
-    lnet_msg_free(msg);
+    local_free(msg);
     if (md)
         lnet_md_event(md, &ev);
 }
@@ -593,7 +616,7 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     msg->hdr.src_pid = LNET_PID_LUSTRE;
     msg->hdr.type = type;
     if (lnet_select(msg->home, dest, &msg->via, src_ni, &path)) {
-        lnet_msg_free(msg);
+        local_free(msg);
         *rc = -EHOSTUNREACH;
         return NULL;
     }
@@ -606,7 +629,7 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
 
 static struct lnet_handle md_handle(const struct lnet_md *md)
 {
-    return (struct lnet_handle){md->node->interface_cookie, md->cookie};
+    return (struct lnet_handle){md->node->api->interface_cookie, md->cookie};
 }
 
 int lnet_put(struct lnet_md *md, bool want_ack, const struct lnet_nid *src,

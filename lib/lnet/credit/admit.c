@@ -17,8 +17,14 @@
  * account of stalled receives; and while others wait and that account holds more than a next hop
  * might, the oldest of them give their buffers up.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/credit/credit_internal.h"
+#include "lib/lnet/path/path.h"
+#include "lib/lnet/peer/peer_ni.h"
 #include "lib/reactor/mark.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #define BEHIND_US     1000000ull  /* in which what lies behind an expired wait is read */
 #define STALL_LOOK_US 100000ull   /* between looks for stalled receives, while some wait */
@@ -26,47 +32,7 @@
 #define SLOW_US       10000000ull /* for all of the payload */
 #define SERVE_MAX     64          /* admissions and refusals before others have their turn */
 
-/* ---- queues of waiting headers ---- */
-
-void lnet_rx_queue_init(struct lnet_rx_queue *q)
-{
-    q->head = NULL;
-    q->tail = &q->head;
-    q->length = 0;
-}
-
-void lnet_rx_queue_add(struct lnet_rx_queue *q, struct lnet_rx *rx)
-{
-    rx->wait_next = NULL;
-    rx->wait_pprev = q->tail;
-    *q->tail = rx;
-    q->tail = &rx->wait_next;
-    q->length++;
-}
-
-void lnet_rx_queue_put_back(struct lnet_rx_queue *q, struct lnet_rx *rx)
-{
-    rx->wait_next = q->head;
-    rx->wait_pprev = &q->head;
-    if (q->head)
-        q->head->wait_pprev = &rx->wait_next;
-    else
-        q->tail = &rx->wait_next;
-    q->head = rx;
-    q->length++;
-}
-
-void lnet_rx_queue_del(struct lnet_rx_queue *q, struct lnet_rx *rx)
-{
-    *rx->wait_pprev = rx->wait_next;
-    if (rx->wait_next)
-        rx->wait_next->wait_pprev = rx->wait_pprev;
-    else
-        q->tail = rx->wait_pprev;
-    rx->wait_next = NULL;
-    rx->wait_pprev = NULL;
-    q->length--;
-}
+/* ---- headers by age ---- */
 
 static void age_add(struct lnet_rx_ages *list, struct lnet_rx *rx)
 {
@@ -165,8 +131,8 @@ static void wake_credited(struct lnet_peer_ni *peer)
         return;
     peer->rtr_waking = true;
     lnet_peer_hold(peer);
-    peer->rtr_next = s->rtr_wake;
-    s->rtr_wake = peer;
+    peer->rtr_next = s->credit->rtr_wake;
+    s->credit->rtr_wake = peer;
     lnet_wake_soon(s);
 }
 
@@ -204,7 +170,7 @@ static void note_low(struct lnet_router_pool *p)
 
 static void wait_for_buffer(struct lnet_rx *rx)
 {
-    struct lnet_router_pool *p = &rx->shard->pool[rx->pool];
+    struct lnet_router_pool *p = &rx->shard->credit->pool[rx->pool];
     struct lnet_dest_wait *w = wait_of(rx);
 
     if (!w->queue.head)
@@ -219,7 +185,7 @@ static void wait_for_buffer(struct lnet_rx *rx)
 
 static void wait_for_buffer_ends(struct lnet_rx *rx)
 {
-    struct lnet_router_pool *p = &rx->shard->pool[rx->pool];
+    struct lnet_router_pool *p = &rx->shard->credit->pool[rx->pool];
     struct lnet_dest_wait *w = wait_of(rx);
 
     lnet_budget_forget(rx);
@@ -234,7 +200,7 @@ static void wait_for_buffer_ends(struct lnet_rx *rx)
 static void admit_now(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
-    struct lnet_router_pool *pool = &s->pool[rx->pool];
+    struct lnet_router_pool *pool = &s->credit->pool[rx->pool];
     struct lnet_msg *msg = lnet_msg_alloc(s, LNET_KIND_FORWARD); /* one for each buffer there is */
 
     count_add(&pool->used, 1);
@@ -255,7 +221,7 @@ static void admit_now(struct lnet_rx *rx)
     rx->msg = msg;
     rx->wait = LNET_RX_BUSY;
     rx->begun_us = rx->progress_us = reactor_now_us();
-    age_add(&s->receiving, rx);
+    age_add(&s->credit->receiving, rx);
     lnet_budget_admit(rx);
     if (rx->hdr.payload_len > 0 && !rx->ni->rx_take) {
         lnet_msg_buffer(msg);
@@ -271,12 +237,12 @@ static void arm_wait_timer(struct lnet_shard *s)
 {
     uint64_t now = reactor_now_us(), until;
 
-    if (!s->waiting.head) {
-        reactor_timer_cancel(&s->wait_timer);
+    if (!s->credit->waiting.head) {
+        reactor_timer_cancel(&s->credit->wait_timer);
         return;
     }
-    until = s->waiting.head->wait_until_us;
-    reactor_timer_arm(&s->wait_timer, until > now ? until - now : 0);
+    until = s->credit->waiting.head->wait_until_us;
+    reactor_timer_arm(&s->credit->wait_timer, until > now ? until - now : 0);
 }
 
 static void begin_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
@@ -291,9 +257,9 @@ static void begin_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
         wake_credited(rx->from); /* it may wait only behind others that have not been woken yet */
     } else {
         wait_for_buffer(rx);
-        count_add(&s->pool[rx->pool].waited, 1);
-        if (!reactor_timer_armed(&s->stall_timer))
-            reactor_timer_arm(&s->stall_timer, STALL_LOOK_US);
+        count_add(&s->credit->pool[rx->pool].waited, 1);
+        if (!reactor_timer_armed(&s->credit->stall_timer))
+            reactor_timer_arm(&s->credit->stall_timer, STALL_LOOK_US);
     }
 }
 
@@ -308,9 +274,9 @@ static void wait_ends(struct lnet_rx *rx)
     else
         wait_for_buffer_ends(rx);
     rx->wait = LNET_RX_BUSY;
-    age_del(&s->waiting, rx);
-    if (!s->waiting.head)
-        reactor_timer_cancel(&s->wait_timer);
+    age_del(&s->credit->waiting, rx);
+    if (!s->credit->waiting.head)
+        reactor_timer_cancel(&s->credit->wait_timer);
 }
 
 /* Why a header that waits does. */
@@ -356,9 +322,10 @@ static bool may_go_now(struct lnet_rx *rx)
 
     if ((rx->dest->waiting > 0 && wait_of(rx)->queue.head) || !may(rx))
         return false;
-    if (!s->wake_posted || (s->pool[rx->pool].waiting == 0 && !lnet_budget_wanted(&s->budget)))
+    if (!s->credit->wake_posted ||
+        (s->credit->pool[rx->pool].waiting == 0 && !lnet_budget_wanted(&s->credit->budget)))
         return true;
-    s->wake_all = true; /* it may be behind those that are still to be looked at */
+    s->credit->wake_all = true; /* it may be behind those that are still to be looked at */
     return false;
 }
 
@@ -366,7 +333,7 @@ static bool may_go_now(struct lnet_rx *rx)
  * same bucket, or at home elsewhere: then it is in vain. */
 static void fetch_peer(const struct lnet_shard *s, const struct lnet_rx *rx)
 {
-    const struct lnet_peer_ni *peer = s->hash[rx->hash & s->hash_mask];
+    const struct lnet_peer_ni *peer = lnet_peer_bucket(s, rx->hash);
 
     if (peer)
         prefetch_write(peer, 2 * CPU_BLOCK);
@@ -403,13 +370,13 @@ void lnet_admit(struct lnet_rx *rx)
         admit_now(rx);
         return;
     }
-    age_add_waiting(&s->waiting, rx);
+    age_add_waiting(&s->credit->waiting, rx);
     begin_wait(rx, credit ? LNET_RX_WAIT_BUFFER : LNET_RX_WAIT_CREDIT);
     if (is_behind_expired(rx)) {
         why = wait_reason(rx);
         leave(rx);
         lnet_discard(rx, why);
-    } else if (s->waiting.head == rx) {
+    } else if (s->credit->waiting.head == rx) {
         arm_wait_timer(s);
     }
 }
@@ -425,11 +392,11 @@ void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason)
 
 static void wait_expired(struct reactor_timer *t)
 {
-    struct lnet_shard *s = container_of(t, struct lnet_shard, wait_timer);
+    struct lnet_shard *s = container_of(t, struct lnet_credit_shard, wait_timer)->shard;
     uint64_t now = reactor_now_us();
 
-    while (s->waiting.head && s->waiting.head->wait_until_us <= now) {
-        struct lnet_rx *rx = s->waiting.head;
+    while (s->credit->waiting.head && s->credit->waiting.head->wait_until_us <= now) {
+        struct lnet_rx *rx = s->credit->waiting.head;
         enum lnet_drop why = wait_reason(rx);
 
         leave(rx);
@@ -481,7 +448,7 @@ static struct lnet_rx *next_of_ring(struct lnet_shard *s, struct lnet_ring *ring
 /* Urgent and bulk take turns, so that neither starves the other. */
 static struct lnet_rx *next_to_admit(struct lnet_shard *s, enum lnet_pool pool, unsigned *looks)
 {
-    struct lnet_router_pool *p = &s->pool[pool];
+    struct lnet_router_pool *p = &s->credit->pool[pool];
     struct lnet_rx *rx = NULL;
 
     for (unsigned i = 0; i < LNET_CLASSES && !rx; i++) {
@@ -496,7 +463,7 @@ static struct lnet_rx *next_to_admit(struct lnet_shard *s, enum lnet_pool pool, 
 /* Returns false when there may be more that could go on. */
 static bool serve(struct lnet_shard *s, enum lnet_pool pool)
 {
-    struct lnet_router_pool *p = &s->pool[pool];
+    struct lnet_router_pool *p = &s->credit->pool[pool];
     unsigned looks = SERVE_MAX;
 
     while (p->waiting > 0 && lnet_pool_free(p) > 0) {
@@ -524,22 +491,22 @@ static void start_credited(struct lnet_peer_ni *peer)
             continue;
         }
         reactor_wait_none(REACTOR_WAIT_BUFFER);
-        age_del(&rx->shard->waiting, rx);
+        age_del(&rx->shard->credit->waiting, rx);
         admit_now(rx);
     }
 }
 
 static void post_wake(struct lnet_shard *s)
 {
-    if (s->wake_posted)
+    if (s->credit->wake_posted)
         return;
-    s->wake_posted = true;
-    reactor_post(s->reactor, &s->wake);
+    s->credit->wake_posted = true;
+    reactor_post(s->reactor, &s->credit->wake);
 }
 
 void lnet_wake_soon(struct lnet_shard *s)
 {
-    s->wake_all = true;
+    s->credit->wake_all = true;
     post_wake(s);
 }
 
@@ -557,10 +524,10 @@ static void look_at_ring(struct lnet_ring *ring)
 
 static void look_at_all(struct lnet_shard *s)
 {
-    s->wake_all = false;
+    s->credit->wake_all = false;
     for (unsigned i = 0; i < LNET_POOLS; i++)
         for (unsigned k = 0; k < LNET_CLASSES; k++)
-            look_at_ring(&s->pool[i].ring[k]);
+            look_at_ring(&s->credit->pool[i].ring[k]);
 }
 
 /* Runs as mail to self, not from where a buffer is given back: admitting may finish a message at
@@ -568,20 +535,21 @@ static void look_at_all(struct lnet_shard *s)
  * §4.6. */
 static void wake_waiters(struct reactor_task *task)
 {
-    struct lnet_shard *s = container_of(task, struct lnet_shard, wake);
-    struct lnet_peer_ni *list = s->rtr_wake, *peer;
+    struct lnet_shard *s = container_of(task, struct lnet_credit_shard, wake)->shard;
+    struct lnet_peer_ni *list = s->credit->rtr_wake, *peer;
     enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
     bool all = true;
 
-    s->rtr_wake = NULL;
-    if (s->wake_all)
+    s->credit->rtr_wake = NULL;
+    if (s->credit->wake_all)
         look_at_all(s);
     lnet_budget_serve(s);
     for (unsigned i = 0; i < LNET_POOLS; i++) /* they share the budget: each is first in turn */
-        all &= serve(s, (enum lnet_pool)((s->turn + i) % LNET_POOLS));
-    s->turn = (uint8_t)((s->turn + 1) % LNET_POOLS);
-    s->wake_posted = false; /* only now: what came on the connections served was not ahead */
-    if (!all || s->wake_all)
+        all &= serve(s, (enum lnet_pool)((s->credit->turn + i) % LNET_POOLS));
+    s->credit->turn = (uint8_t)((s->credit->turn + 1) % LNET_POOLS);
+    s->credit->wake_posted =
+        false; /* only now: what came on the connections served was not ahead */
+    if (!all || s->credit->wake_all)
         post_wake(s);
     while ((peer = list)) {
         list = peer->rtr_next;
@@ -589,8 +557,8 @@ static void wake_waiters(struct reactor_task *task)
         start_credited(peer);
         lnet_peer_put(peer);
     }
-    if (!s->waiting.head)
-        reactor_timer_cancel(&s->wait_timer);
+    if (!s->credit->waiting.head)
+        reactor_timer_cancel(&s->credit->wait_timer);
     reactor_mark(was);
 }
 
@@ -610,12 +578,12 @@ static void set_stalled(struct lnet_msg *msg, bool stalled)
 
 void lnet_admit_received(struct lnet_rx *rx)
 {
-    age_del(&rx->shard->receiving, rx);
+    age_del(&rx->shard->credit->receiving, rx);
     lnet_budget_received(rx->msg);
     if (!rx->msg->stalled)
         return;
     set_stalled(rx->msg, false);
-    if (rx->shard->pool[rx->msg->pool].waiting > 0)
+    if (rx->shard->credit->pool[rx->msg->pool].waiting > 0)
         lnet_wake_soon(rx->shard); /* its gateway has one again, none is set aside for it */
 }
 
@@ -635,10 +603,18 @@ void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path)
     lnet_wake_soon(s);
 }
 
-void lnet_release_buffer(struct lnet_msg *msg)
+void lnet_return_router_credit(struct lnet_msg *msg)
+{
+    if (!msg->router_credit)
+        return;
+    msg->router_credit = false;
+    give_router_credit(msg->rx_peer);
+}
+
+static void release_buffer(struct lnet_msg *msg)
 {
     struct lnet_shard *s = msg->home;
-    struct lnet_router_pool *pool = &s->pool[msg->pool];
+    struct lnet_router_pool *pool = &s->credit->pool[msg->pool];
 
     if (msg->release)
         msg->release(msg->release_owner, &msg->payload);
@@ -657,12 +633,11 @@ void lnet_release_buffer(struct lnet_msg *msg)
     lnet_return_router_credit(msg);
 }
 
-void lnet_return_router_credit(struct lnet_msg *msg)
+void lnet_forward_free(struct lnet_msg *msg)
 {
-    if (!msg->router_credit)
-        return;
-    msg->router_credit = false;
-    give_router_credit(msg->rx_peer);
+    release_buffer(msg);
+    lnet_peer_put(msg->rx_peer);
+    lnet_msg_free(msg);
 }
 
 /* ---- stalled receives ---- */
@@ -679,13 +654,14 @@ static bool is_stalled(const struct lnet_rx *rx, uint64_t now)
 
 static bool is_wanted(const struct lnet_shard *s, const struct lnet_msg *msg)
 {
-    return s->pool[msg->pool].waiting > 0 || (msg->memory > 0 && s->budget.waiting > 0);
+    return s->credit->pool[msg->pool].waiting > 0 ||
+           (msg->memory > 0 && s->credit->budget.waiting > 0);
 }
 
 /* Moves what has stalled from its next hops' accounts to the common one, and back what moves. */
 static void find_stalled(struct lnet_shard *s, uint64_t now)
 {
-    for (struct lnet_rx *rx = s->receiving.head; rx; rx = rx->age_next) {
+    for (struct lnet_rx *rx = s->credit->receiving.head; rx; rx = rx->age_next) {
         if (is_wanted(s, rx->msg))
             set_stalled(rx->msg, is_stalled(rx, now));
     }
@@ -701,7 +677,7 @@ static bool abandon(struct lnet_rx *rx)
         rx->msg = msg;
         return false;
     }
-    age_del(&rx->shard->receiving, rx);
+    age_del(&rx->shard->credit->receiving, rx);
     rx->drop = LNET_DROP_RX_STALLED;
     lnet_drop_message(rx->shard, LNET_DROP_RX_STALLED, rx->ni, rx->from, NULL, &msg->hdr);
     lnet_forward_free(msg);
@@ -718,8 +694,8 @@ static bool too_many_stalled(const struct lnet_shard *s, const struct lnet_route
 /* The oldest stalled receives make room, as many as there are headers waiting. */
 static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool)
 {
-    struct lnet_router_pool *p = &s->pool[pool];
-    struct lnet_rx *rx = s->receiving.head, *next;
+    struct lnet_router_pool *p = &s->credit->pool[pool];
+    struct lnet_rx *rx = s->credit->receiving.head, *next;
     uint32_t wanted = p->waiting;
 
     for (; rx && wanted > 0 && p->stalled > 0 && too_many_stalled(s, p); rx = next) {
@@ -732,8 +708,8 @@ static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool)
 /* The same for the memory that they hold in segments. */
 static void abandon_for_memory(struct lnet_shard *s)
 {
-    struct lnet_rx *rx = s->receiving.head, *next;
-    uint32_t wanted = s->budget.waiting;
+    struct lnet_rx *rx = s->credit->receiving.head, *next;
+    uint32_t wanted = s->credit->budget.waiting;
 
     for (; rx && wanted > 0 && lnet_budget_stalled(s); rx = next) {
         next = rx->age_next;
@@ -776,7 +752,7 @@ static void reroute_waiting(struct lnet_shard *s)
     struct lnet_rx *rx, *next;
 
     lnet_rx_queue_init(&lost);
-    for (rx = s->waiting.head; rx; rx = next) {
+    for (rx = s->credit->waiting.head; rx; rx = next) {
         next = rx->age_next;
         if (rx->wait != LNET_RX_WAIT_BUFFER || lnet_path_good(s, &rx->path) || reroute(rx))
             continue;
@@ -791,7 +767,7 @@ static void reroute_waiting(struct lnet_shard *s)
 
 static void stall_look(struct reactor_timer *t)
 {
-    struct lnet_shard *s = container_of(t, struct lnet_shard, stall_timer);
+    struct lnet_shard *s = container_of(t, struct lnet_credit_shard, stall_timer)->shard;
     bool waiting = false;
 
     reroute_waiting(s);
@@ -799,7 +775,7 @@ static void stall_look(struct reactor_timer *t)
     abandon_for_memory(s);
     for (unsigned i = 0; i < LNET_POOLS; i++) {
         abandon_stalled(s, (enum lnet_pool)i);
-        waiting |= s->pool[i].waiting > 0;
+        waiting |= s->credit->pool[i].waiting > 0;
     }
     if (!waiting)
         return;
@@ -809,11 +785,48 @@ static void stall_look(struct reactor_timer *t)
 
 /* ---- init ---- */
 
-void lnet_admit_init(struct lnet_shard *s)
+void lnet_admit_fetch(const struct lnet_shard *s, uint32_t hash)
 {
-    s->waiting.tail = &s->waiting.head;
-    s->receiving.tail = &s->receiving.head;
-    reactor_timer_init(&s->wait_timer, wait_expired);
-    reactor_timer_init(&s->stall_timer, stall_look);
-    s->wake.fn = wake_waiters;
+    __builtin_prefetch(&s->credit->dest_hash[hash & s->credit->dest_mask]);
+}
+
+uint32_t lnet_credit_capacity(const struct lnet_shard *s)
+{
+    uint32_t n = 0;
+
+    for (unsigned i = 0; i < LNET_POOLS; i++)
+        n += s->credit->pool[i].capacity;
+    return n;
+}
+
+int lnet_credit_shard_init(struct lnet_shard *s, unsigned max_peers, struct err *err)
+{
+    struct lnet_credit_shard *c = s->credit = calloc(1, sizeof(*c));
+    int rc;
+
+    if (!c) {
+        return err_set(err, -ENOMEM, "no memory for the accounts of a reactor");
+    }
+    c->shard = s;
+    c->waiting.tail = &c->waiting.head;
+    c->receiving.tail = &c->receiving.head;
+    reactor_timer_init(&c->wait_timer, wait_expired);
+    reactor_timer_init(&c->stall_timer, stall_look);
+    c->wake.fn = wake_waiters;
+    lnet_budget_init(s);
+    rc = lnet_pools_init(s, err);
+    if (rc)
+        return rc;
+    /* One for each buffer in use, and for what waits: at worst a header of every peer NI, each for
+     * another next hop. */
+    return lnet_dests_init(s, lnet_credit_capacity(s) + max_peers, err);
+}
+
+void lnet_credit_shard_fini(struct lnet_shard *s)
+{
+    if (!s->credit)
+        return;
+    lnet_pools_fini(s);
+    lnet_dests_fini(s);
+    free(s->credit);
 }

@@ -14,7 +14,7 @@
  *    pool free with the default share of 50).
  */
 #include "lib/base/err.h"
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/credit/credit_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,24 +29,24 @@ int lnet_dests_init(struct lnet_shard *s, unsigned max, struct err *err)
 
     while (buckets < max)
         buckets *= 2;
-    s->dests = lnet_table_alloc(max, sizeof(*s->dests), &s->dests_memory);
-    s->dest_hash = calloc(buckets, sizeof(*s->dest_hash));
-    if (!s->dests || !s->dest_hash) {
+    s->credit->dests = lnet_table_alloc(max, sizeof(*s->credit->dests), &s->credit->dests_memory);
+    s->credit->dest_hash = calloc(buckets, sizeof(*s->credit->dest_hash));
+    if (!s->credit->dests || !s->credit->dest_hash) {
         return err_set(err, -ENOMEM, "no memory for the accounts of %u next hops; lower max_peers",
                        max);
     }
-    s->dest_mask = buckets - 1;
+    s->credit->dest_mask = buckets - 1;
     for (unsigned i = max; i-- > 0;) {
-        s->dests[i].hash_next = s->free_dests;
-        s->free_dests = &s->dests[i];
+        s->credit->dests[i].hash_next = s->credit->free_dests;
+        s->credit->free_dests = &s->credit->dests[i];
     }
     return 0;
 }
 
 void lnet_dests_fini(struct lnet_shard *s)
 {
-    free(s->dests_memory);
-    free(s->dest_hash);
+    free(s->credit->dests_memory);
+    free(s->credit->dest_hash);
 }
 
 struct lnet_dest *lnet_dest_get(struct lnet_shard *s, const struct lnet_nid *nid, bool gateway)
@@ -57,7 +57,7 @@ struct lnet_dest *lnet_dest_get(struct lnet_shard *s, const struct lnet_nid *nid
 struct lnet_dest *lnet_dest_get_hashed(struct lnet_shard *s, const struct lnet_nid *nid,
                                        uint32_t hash, bool gateway)
 {
-    struct lnet_dest **bucket = &s->dest_hash[hash & s->dest_mask];
+    struct lnet_dest **bucket = &s->credit->dest_hash[hash & s->credit->dest_mask];
     struct lnet_dest *d;
 
     for (d = *bucket; d; d = d->hash_next)
@@ -65,10 +65,10 @@ struct lnet_dest *lnet_dest_get_hashed(struct lnet_shard *s, const struct lnet_n
             d->refs++;
             return d;
         }
-    d = s->free_dests;
+    d = s->credit->free_dests;
     if (!d)
         return NULL;
-    s->free_dests = d->hash_next;
+    s->credit->free_dests = d->hash_next;
     memset(d, 0, sizeof(*d));
     d->nid = *nid;
     d->gateway = gateway;
@@ -89,12 +89,12 @@ void lnet_dest_put(struct lnet_shard *s, struct lnet_dest *d)
 
     if (--d->refs > 0)
         return;
-    at = &s->dest_hash[nid_hash(&d->nid) & s->dest_mask];
+    at = &s->credit->dest_hash[nid_hash(&d->nid) & s->credit->dest_mask];
     while (*at != d)
         at = &(*at)->hash_next;
     *at = d->hash_next;
-    d->hash_next = s->free_dests;
-    s->free_dests = d;
+    d->hash_next = s->credit->free_dests;
+    s->credit->free_dests = d;
 }
 
 static uint32_t *held_by_kind(struct lnet_router_pool *p, const struct lnet_dest *d)
@@ -104,7 +104,7 @@ static uint32_t *held_by_kind(struct lnet_router_pool *p, const struct lnet_dest
 
 void lnet_dest_charge(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
 {
-    struct lnet_router_pool *p = &s->pool[pool];
+    struct lnet_router_pool *p = &s->credit->pool[pool];
 
     if (d->held[pool]++ == 0)
         p->gws_holding += d->gateway;
@@ -113,7 +113,7 @@ void lnet_dest_charge(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool 
 
 void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
 {
-    struct lnet_router_pool *p = &s->pool[pool];
+    struct lnet_router_pool *p = &s->credit->pool[pool];
 
     if (--d->held[pool] == 0)
         p->gws_holding -= d->gateway;
@@ -123,14 +123,14 @@ void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool 
 void lnet_dest_stall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
 {
     lnet_dest_credit(s, d, pool);
-    s->pool[pool].stalled++;
-    s->pool[pool].gw_held += d->gateway;
+    s->credit->pool[pool].stalled++;
+    s->credit->pool[pool].gw_held += d->gateway;
 }
 
 void lnet_dest_unstall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
 {
-    s->pool[pool].gw_held -= d->gateway;
-    s->pool[pool].stalled--;
+    s->credit->pool[pool].gw_held -= d->gateway;
+    s->credit->pool[pool].stalled--;
     lnet_dest_charge(s, d, pool);
 }
 
@@ -156,7 +156,7 @@ static uint32_t for_urgent(const struct lnet_router_pool *p, enum lnet_pool pool
 bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum lnet_pool pool,
                    enum lnet_class class)
 {
-    const struct lnet_router_pool *p = &s->pool[pool];
+    const struct lnet_router_pool *p = &s->credit->pool[pool];
     int32_t free_here = lnet_pool_free(p);
 
     if (free_here <= 0)
@@ -177,7 +177,7 @@ bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum l
 enum lnet_drop lnet_dest_why(const struct lnet_shard *s, const struct lnet_dest *d,
                              enum lnet_pool pool)
 {
-    const struct lnet_router_pool *p = &s->pool[pool];
+    const struct lnet_router_pool *p = &s->credit->pool[pool];
     bool short_of = lnet_pool_free(p) <= (int32_t)(for_gateways(s, p) + for_urgent(p, pool));
 
     return d->held[pool] > 0 && !short_of ? LNET_DROP_DEST_SHARE : LNET_DROP_BUFFER_WAIT;

@@ -19,7 +19,7 @@
  * always have memory for what has arrived; and a little for what is urgent. Who waits longest for
  * memory has what comes free until it is enough.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/credit/credit_internal.h"
 
 #include <string.h>
 
@@ -110,7 +110,7 @@ static void budget_take(struct lnet_budget *b, uint64_t bytes)
 
 static void budget_give(struct lnet_shard *s, uint64_t bytes)
 {
-    struct lnet_budget *b = &s->budget;
+    struct lnet_budget *b = &s->credit->budget;
 
     relaxed_store(&b->used, b->used - bytes);
     if (bytes > 0 && lnet_budget_wanted(b))
@@ -122,7 +122,7 @@ static void budget_give(struct lnet_shard *s, uint64_t bytes)
 static void set_memory(struct lnet_msg *msg, uint32_t memory)
 {
     struct lnet_shard *s = msg->home;
-    struct lnet_budget *b = &s->budget;
+    struct lnet_budget *b = &s->credit->budget;
     uint64_t more = (uint64_t)memory - msg->memory; /* or less: arithmetic modulo 2^64 */
     uint32_t had = msg->memory;
 
@@ -152,13 +152,13 @@ void lnet_budget_stall(struct lnet_msg *msg, bool stalled)
 {
     uint64_t move = stalled ? msg->memory : -(uint64_t)msg->memory;
 
-    msg->home->budget.stalled += move;
+    msg->home->credit->budget.stalled += move;
     msg->dest->memory -= move;
 }
 
 void lnet_budget_move(struct lnet_msg *msg, struct lnet_dest *to)
 {
-    struct lnet_budget *b = &msg->home->budget;
+    struct lnet_budget *b = &msg->home->credit->budget;
 
     relaxed_store(&b->held[msg->dest->gateway], b->held[msg->dest->gateway] - msg->memory);
     count_add(&b->held[to->gateway], msg->memory);
@@ -168,7 +168,7 @@ void lnet_budget_move(struct lnet_msg *msg, struct lnet_dest *to)
 
 bool lnet_budget_stalled(const struct lnet_shard *s)
 {
-    const struct lnet_budget *b = &s->budget;
+    const struct lnet_budget *b = &s->credit->budget;
     int64_t spare = budget_spare(b) > 0 ? budget_spare(b) : 0;
 
     return b->stalled * 100 > (uint64_t)spare * relaxed_load(&s->node->egress_share);
@@ -197,19 +197,19 @@ static int64_t need_of(const struct lnet_rx *rx)
 static void leave_line(const struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
-    struct lnet_rx **first = &s->budget.first[rx->dest->gateway];
+    struct lnet_rx **first = &s->credit->budget.first[rx->dest->gateway];
 
     if (*first != rx)
         return;
     *first = NULL;
-    if (s->budget.waiting > 0)
+    if (s->credit->budget.waiting > 0)
         lnet_wake_soon(s); /* what was kept for it is free */
 }
 
 /* It waits, and if only memory keeps it from going on, it may be the first to have some. */
 static void waits_for(struct lnet_rx *rx, enum lnet_drop what, bool in_line)
 {
-    struct lnet_budget *b = &rx->shard->budget;
+    struct lnet_budget *b = &rx->shard->credit->budget;
     struct lnet_rx **first = &b->first[rx->dest->gateway];
 
     if (rx->lacks == LNET_DROP_NONE) {
@@ -225,7 +225,7 @@ static void waits_for(struct lnet_rx *rx, enum lnet_drop what, bool in_line)
 
 void lnet_budget_forget(struct lnet_rx *rx)
 {
-    struct lnet_budget *b = &rx->shard->budget;
+    struct lnet_budget *b = &rx->shard->credit->budget;
 
     if (rx->lacks == LNET_DROP_NONE)
         return;
@@ -238,7 +238,7 @@ bool lnet_budget_may(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
     const struct lnet_dest *d = rx->dest;
-    const struct lnet_budget *b = &s->budget;
+    const struct lnet_budget *b = &s->credit->budget;
     const struct lnet_rx *first = b->first[d->gateway];
     int64_t room, need;
 
@@ -322,7 +322,8 @@ bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize)
     msg->truesize += truesize;
     need = msg->truesize + memory_for(g, g->body);
     if (need > msg->memory) {
-        if (need - msg->memory > room_for(&msg->home->budget, msg->dest->gateway, LNET_CLASS_BULK))
+        if (need - msg->memory >
+            room_for(&msg->home->credit->budget, msg->dest->gateway, LNET_CLASS_BULK))
             return false;
         set_memory(msg, need);
     }
@@ -338,7 +339,7 @@ struct mem_seg *lnet_rx_segs(struct lnet_rx *rx)
 
 void lnet_msg_buffer(struct lnet_msg *msg)
 {
-    struct mem_pool *pool = &msg->home->pool[msg->pool].mem;
+    struct mem_pool *pool = &msg->home->credit->pool[msg->pool].mem;
 
     msg->buffer = mem_pool_get(pool);
     msg->segs[0] = (struct mem_seg){msg->buffer, msg->hdr.payload_len, pool->region, 0};
@@ -349,7 +350,7 @@ void lnet_msg_buffer(struct lnet_msg *msg)
 const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs)
 {
     struct lnet_msg *msg = rx->msg;
-    struct lnet_budget *b = &rx->shard->budget;
+    struct lnet_budget *b = &rx->shard->credit->budget;
     uint8_t *to;
 
     lnet_msg_buffer(msg);
@@ -371,7 +372,7 @@ const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *seg
 /* Where there is plenty, a connection that has sent much may send more than its base. */
 static uint32_t ahead_wanted(const struct lnet_grant *g)
 {
-    const struct lnet_budget *b = &g->shard->budget;
+    const struct lnet_budget *b = &g->shard->credit->budget;
     int64_t plenty = budget_spare(b) - (int64_t)(b->total / 2);
     uint32_t most = AHEAD_MAX;
 
@@ -399,7 +400,7 @@ static void promise(struct lnet_grant *g)
     if (wanted <= g->ahead)
         return;
     g->ahead = wanted;
-    budget_take(&g->shard->budget, charge_for(g, wanted) - g->charge);
+    budget_take(&g->shard->credit->budget, charge_for(g, wanted) - g->charge);
     g->charge = charge_for(g, wanted);
 }
 
@@ -415,7 +416,7 @@ uint32_t lnet_grant_window(struct lnet_rx *rx, uint32_t *memory)
 
 static bool open_now(struct lnet_grant *g)
 {
-    struct lnet_budget *b = &g->shard->budget;
+    struct lnet_budget *b = &g->shard->credit->budget;
 
     if (budget_spare(b) < charge_for(g, 0))
         return false;
@@ -453,8 +454,8 @@ void lnet_grant_open(struct lnet_grant *g, struct lnet_node *node, uint32_t buff
     g->buffer = min(buffer, LNET_GRANT_BUFFER_MAX);
     g->ratio = RATIO_AHEAD;
     g->opened = opened;
-    if (g->shard->budget.grants.head || !open_now(g))
-        queue_add(&g->shard->budget, g);
+    if (g->shard->credit->budget.grants.head || !open_now(g))
+        queue_add(&g->shard->credit->budget, g);
 }
 
 void lnet_grant_close(struct lnet_grant *g)
@@ -464,7 +465,7 @@ void lnet_grant_close(struct lnet_grant *g)
     if (!s)
         return;
     if (!g->open)
-        queue_del(&s->budget, g);
+        queue_del(&s->credit->budget, g);
     g->shard = NULL;
     g->open = false;
     budget_give(s, g->charge);
@@ -476,8 +477,8 @@ void lnet_budget_serve(struct lnet_shard *s)
 {
     struct lnet_grant *g;
 
-    while ((g = s->budget.grants.head) && open_now(g)) {
-        queue_del(&s->budget, g);
+    while ((g = s->credit->budget.grants.head) && open_now(g)) {
+        queue_del(&s->credit->budget, g);
         g->opened(g);
     }
 }
@@ -486,7 +487,7 @@ void lnet_budget_serve(struct lnet_shard *s)
 
 void lnet_budget_init(struct lnet_shard *s)
 {
-    struct lnet_budget *b = &s->budget;
+    struct lnet_budget *b = &s->credit->budget;
 
     b->total = b->low = s->node->plan.segments / s->node->nshards;
     b->grants.tail = &b->grants.head;
@@ -500,7 +501,7 @@ size_t lnet_segment_memory(const struct lnet_node *node)
 void lnet_segment_stats_get(const struct lnet_node *node, unsigned reactor,
                             struct lnet_segment_stats *out)
 {
-    const struct lnet_budget *b = &node->shard[reactor]->budget;
+    const struct lnet_budget *b = &node->shard[reactor]->credit->budget;
 
     out->total = b->total;
     out->free = b->total - relaxed_load(&b->used);

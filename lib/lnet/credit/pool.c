@@ -9,16 +9,16 @@
  * All of it is landing memory: a peer's RDMA may carry little too.
  */
 #include "lib/base/err.h"
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/credit/credit_internal.h"
+#include "lib/lnet/peer/peer_ni.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB               (1024.0 * 1024.0)
-#define LOCAL_DEFAULT     4096  /* descriptors of messages of the node itself, per reactor */
-#define MAX_PEERS_DEFAULT 16384 /* over all reactors */
+#define MIB           (1024.0 * 1024.0)
+#define LOCAL_DEFAULT 4096 /* descriptors of messages of the node itself, per reactor */
 
 static const unsigned defaults[LNET_POOLS] = {2048, 16384, 1024};
 static const char *const names[LNET_POOLS] = {"tiny", "small", "large"};
@@ -29,14 +29,6 @@ static const size_t sizes[LNET_POOLS] = {0, LNET_SMALL_BUFFER, MEM_LANDING_SLOT}
 unsigned lnet_local_msgs(const struct lnet_node_opts *o)
 {
     return o->local_msgs ? o->local_msgs : LOCAL_DEFAULT;
-}
-
-unsigned lnet_peers_per_shard(const struct lnet_node_opts *o, unsigned reactors)
-{
-    unsigned max = o->max_peers ? o->max_peers : MAX_PEERS_DEFAULT;
-
-    /* The hash does not spread perfectly: a quarter more than an even share. */
-    return max / reactors * 5 / 4 + 64;
 }
 
 /* Every reactor has as many as any other, and what forwarding needs at least. */
@@ -206,12 +198,12 @@ static bool is_calm(struct lnet_router_pool *p)
 
 static void calm_look(struct reactor_timer *t)
 {
-    struct lnet_shard *s = container_of(t, struct lnet_shard, calm_timer);
+    struct lnet_shard *s = container_of(t, struct lnet_credit_shard, calm_timer)->shard;
     bool again = false;
     unsigned i;
 
     for (i = 0; i < LNET_POOLS; i++) {
-        struct lnet_router_pool *p = &s->pool[i];
+        struct lnet_router_pool *p = &s->credit->pool[i];
 
         if (p->told_short && is_calm(p)) {
             p->told_short = false;
@@ -225,15 +217,15 @@ static void calm_look(struct reactor_timer *t)
 
 void lnet_pool_short(struct lnet_shard *s, enum lnet_pool pool)
 {
-    struct lnet_router_pool *p = &s->pool[pool];
+    struct lnet_router_pool *p = &s->credit->pool[pool];
 
     p->short_seen = true;
     if (p->told_short || !relaxed_load(&s->node->events_wanted))
         return;
     p->told_short = true;
     tell_pool(s, LNET_EV_BUFFERS_EXHAUSTED, pool);
-    if (!reactor_timer_armed(&s->calm_timer))
-        reactor_timer_arm(&s->calm_timer, CALM_US);
+    if (!reactor_timer_armed(&s->credit->calm_timer))
+        reactor_timer_arm(&s->credit->calm_timer, CALM_US);
 }
 
 /* ---- the pools of a shard ---- */
@@ -244,9 +236,9 @@ int lnet_pools_init(struct lnet_shard *s, struct err *err)
     unsigned i, k;
     int rc = 0;
 
-    reactor_timer_init(&s->calm_timer, calm_look);
+    reactor_timer_init(&s->credit->calm_timer, calm_look);
     for (i = 0; i < LNET_POOLS; i++) {
-        struct lnet_router_pool *p = &s->pool[i];
+        struct lnet_router_pool *p = &s->credit->pool[i];
 
         p->capacity = plan->most[i] / s->node->nshards;
         p->total = plan->buffers[i] / s->node->nshards;
@@ -266,14 +258,14 @@ int lnet_pools_init(struct lnet_shard *s, struct err *err)
 
 void lnet_pools_fini(struct lnet_shard *s)
 {
-    mem_pool_fini(&s->pool[LNET_POOL_SMALL].mem);
-    mem_pool_fini(&s->pool[LNET_POOL_LARGE].mem);
+    mem_pool_fini(&s->credit->pool[LNET_POOL_SMALL].mem);
+    mem_pool_fini(&s->credit->pool[LNET_POOL_LARGE].mem);
 }
 
 void lnet_pool_stats_get(const struct lnet_node *node, unsigned reactor, enum lnet_pool pool,
                          struct lnet_pool_stats *out)
 {
-    const struct lnet_router_pool *p = &node->shard[reactor]->pool[pool];
+    const struct lnet_router_pool *p = &node->shard[reactor]->credit->pool[pool];
 
     out->total = relaxed_load(&p->total);
     out->free = (int32_t)out->total - (int32_t)relaxed_load(&p->used);
@@ -296,7 +288,7 @@ static void resize_task(struct reactor_task *task)
     unsigned i;
 
     for (i = 0; i < LNET_POOLS; i++) {
-        struct lnet_router_pool *p = &r->shard->pool[i];
+        struct lnet_router_pool *p = &r->shard->credit->pool[i];
 
         if (p->total == r->each[i])
             continue;

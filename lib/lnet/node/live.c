@@ -14,7 +14,9 @@
  * it began, as if the NI were removed.
  */
 #include "lib/base/err.h"
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/node/node_internal.h"
+#include "lib/lnet/ping/ping.h"
+#include "lib/lnet/tx.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -251,7 +253,7 @@ static void flush_shard(struct reactor_task *task)
 
     if (m->bucket == 0 && lnet_is_home(m->change->node))
         lnet_ping_changed(m->change->node);
-    if (lnet_credit_fail_removed(m->shard, &m->bucket))
+    if (lnet_tx_fail_removed(m->shard, &m->bucket))
         answer(m, shard_flushed);
     else
         reactor_post(m->shard->reactor, &m->task);

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A node: making, starting, stopping. Control thread. */
 #include "lib/base/err.h"
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/api/api.h"
+#include "lib/lnet/credit/credit.h"
+#include "lib/lnet/node/node_internal.h"
+#include "lib/lnet/peer/peer_ni.h"
+#include "lib/lnet/ping/ping.h"
+#include "lib/lnet/route/route.h"
+#include "lib/lnet/tx.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define STOP_POLL_US  20000   /* how often to look whether the last message is gone */
 #define STOP_AFTER_US 1000000 /* after the NIs have stopped, for mail still under way */
@@ -18,13 +23,59 @@
 #define BUFFER_WAIT_DEFAULT  10 /* s */
 #define BUFFER_WAIT_MAX      12 /* s: 2.15 peers give a connection up after 16 */
 
-static uint64_t wall_clock_ns(void)
-{
-    struct timespec ts;
+/* ---- shards ---- */
 
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+static int shard_create(struct lnet_node *node, unsigned index, struct err *err)
+{
+    struct lnet_shard *s = calloc(1, sizeof(*s));
+    unsigned max_peers = lnet_peers_per_shard(&node->opts, node->nshards);
+    unsigned local = lnet_local_msgs(&node->opts);
+    int rc;
+
+    if (!s) {
+        return err_set(err, -ENOMEM, "no memory for a shard");
+    }
+    s->node = node;
+    s->index = index;
+    node->shard[index] = s;
+    if (index == node->nshards)
+        return 0; /* control: counters only */
+
+    s->reactor = reactor_at(node->env, index);
+    s->gw_seq = calloc(LNET_GW_SLOTS, sizeof(*s->gw_seq));
+    s->ni_seq = calloc(LNET_MAX_NI, sizeof(*s->ni_seq));
+    s->ni_refs = calloc(LNET_MAX_NI, sizeof(*s->ni_refs));
+    if (!s->gw_seq || !s->ni_seq || !s->ni_refs) {
+        return err_set(err, -ENOMEM, "no memory for selection state");
+    }
+    rc = lnet_credit_shard_init(s, max_peers, err);
+    if (rc)
+        return rc;
+    /* A forwarded message has a buffer, so there are as many descriptors as buffers. */
+    rc = lnet_msgs_init(s, local + lnet_credit_capacity(s), local, err);
+    if (rc)
+        return rc;
+    rc = lnet_tx_init(s, err);
+    if (rc)
+        return rc;
+    return lnet_peers_init(s, max_peers, err);
 }
+
+static void shard_destroy(struct lnet_shard *s)
+{
+    if (!s)
+        return;
+    lnet_credit_shard_fini(s);
+    lnet_tx_fini(s);
+    lnet_peers_fini(s);
+    lnet_msgs_fini(s);
+    free(s->gw_seq);
+    free(s->ni_seq);
+    free(s->ni_refs);
+    free(s);
+}
+
+/* ---- the node ---- */
 
 int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, struct err *err)
 {
@@ -38,11 +89,9 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     node->opts = *opts;
     node->env = opts->env;
     node->nshards = reactor_count(opts->env);
-    node->interface_cookie = wall_clock_ns();
     node->timing.check_interval = opts->check_interval ? opts->check_interval : INTERVAL_DEFAULT;
     node->timing.ping_timeout = opts->ping_timeout ? opts->ping_timeout : TIMEOUT_DEFAULT;
     node->timing.source_check = opts->source_check;
-    lnet_routing_init(node);
     node->egress_share = opts->egress_share ? opts->egress_share : EGRESS_SHARE_DEFAULT;
     node->buffer_wait = opts->buffer_wait ? opts->buffer_wait : BUFFER_WAIT_DEFAULT;
     rc = lnet_memory_plan(opts, node->nshards, &node->plan, err);
@@ -53,12 +102,13 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     rc = mem_arena_create(&arena, &node->arena, err);
     if (rc)
         goto fail;
-    if (lnet_conf_init(node) || lnet_portals_init(node) || lnet_ping_init(node)) {
+    if (lnet_conf_init(node) || lnet_api_init(node) || lnet_ping_init(node) ||
+        lnet_routes_init(node)) {
         rc = -ENOMEM;
         goto fail;
     }
     for (unsigned i = 0; i <= node->nshards; i++) {
-        rc = lnet_shard_create(node, i, err);
+        rc = shard_create(node, i, err);
         if (rc)
             goto fail;
     }
@@ -78,24 +128,14 @@ void lnet_node_destroy(struct lnet_node *node)
         if (node->ni[i])
             lnet_ni_free(node->ni[i]);
     for (unsigned i = 0; i <= node->nshards; i++)
-        lnet_shard_destroy(node->shard[i]);
+        shard_destroy(node->shard[i]);
     lnet_ping_fini(node);
-    lnet_portals_fini(node);
+    lnet_api_fini(node);
     lnet_routes_fini(node);
     if (node->arena)
         mem_arena_destroy(node->arena);
     free(node->change);
     free(node);
-}
-
-struct reactor *lnet_node_home(const struct lnet_node *node)
-{
-    return reactor_at(node->env, 0);
-}
-
-struct reactor_env *lnet_node_env(const struct lnet_node *node)
-{
-    return node->env;
 }
 
 /* ---- NIs ---- */
@@ -309,6 +349,7 @@ static void start_monitor(struct reactor_task *task)
     struct home_task *t = container_of(task, struct home_task, task);
 
     lnet_monitor_start(t->node);
+    lnet_checks_start(t->node);
     free(t);
 }
 
@@ -484,6 +525,7 @@ static void stop_home(struct reactor_task *task)
     struct lnet_stop *s = container_of(task, struct lnet_stop, home);
 
     lnet_monitor_stop(s->node);
+    lnet_checks_stop(s->node);
     lnet_ping_stop(s->node);
     task->fn = stop_home_done;
     reactor_post(reactor_control(s->node->env), task);

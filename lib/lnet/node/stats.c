@@ -3,42 +3,9 @@
  * Counters of messages, in lnetctl's words: docs/protocol/lnet-core.md §10.5. Each is written by
  * the shard it belongs to and read by the control thread.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/peer/peer_ni.h"
 
 #include <string.h>
-
-#define RESET_PEERS 256 /* peers reset before others have their turn */
-
-/* ---- counting (the shard's reactor) ---- */
-
-void lnet_rst_add(struct lnet_node *node, int n)
-{
-    uint64_t *count = &lnet_shard_self(node)->stats[LNET_STAT_RST_ALLOC];
-
-    relaxed_store(count, *count + (uint64_t)(int64_t)n);
-}
-
-static const enum lnet_stat stat_of_health[LNET_HEALTH_COUNT] = {
-    [LNET_HEALTH_LOCAL_INTERRUPT] = LNET_STAT_LOCAL_INTERRUPT_COUNT,
-    [LNET_HEALTH_LOCAL_DROPPED] = LNET_STAT_LOCAL_DROPPED_COUNT,
-    [LNET_HEALTH_LOCAL_ABORTED] = LNET_STAT_LOCAL_ABORTED_COUNT,
-    [LNET_HEALTH_LOCAL_NO_ROUTE] = LNET_STAT_LOCAL_NO_ROUTE_COUNT,
-    [LNET_HEALTH_LOCAL_ERROR] = LNET_STAT_LOCAL_ERROR_COUNT,
-    [LNET_HEALTH_LOCAL_TIMEOUT] = LNET_STAT_LOCAL_TIMEOUT_COUNT,
-    [LNET_HEALTH_REMOTE_ERROR] = LNET_STAT_REMOTE_ERROR_COUNT,
-    [LNET_HEALTH_REMOTE_DROPPED] = LNET_STAT_REMOTE_DROPPED_COUNT,
-    [LNET_HEALTH_REMOTE_TIMEOUT] = LNET_STAT_REMOTE_TIMEOUT_COUNT,
-    [LNET_HEALTH_NETWORK_TIMEOUT] = LNET_STAT_NETWORK_TIMEOUT_COUNT,
-};
-
-/* Where the two disagree, nothing is said of anybody's health: §6.2. */
-void lnet_count_health(struct lnet_shard *s, struct lnet_result result)
-{
-    if (result.reason == LNET_DROP_NONE || result.health == LNET_HEALTH_OK ||
-        result.health >= LNET_HEALTH_COUNT)
-        return;
-    count_add(&s->stats[stat_of_health[result.health]], 1);
-}
 
 /* ---- reading ---- */
 
@@ -134,14 +101,6 @@ void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni
     }
 }
 
-uint64_t lnet_ni_requests(const struct lnet_node *node, unsigned ni)
-{
-    struct lnet_ni_stats all;
-
-    sum_ni(node, ni, &all);
-    return all.received[LNET_MSG_PUT] + all.received[LNET_MSG_GET];
-}
-
 /* ---- beginning again ---- */
 
 static void reset_shard(struct reactor_task *task);
@@ -164,21 +123,12 @@ static void reset_done(struct reactor_task *task)
         reset_post(s);
 }
 
-static void reset_peer(struct lnet_peer_ni *p)
-{
-    memset(p->send_count, 0, sizeof(p->send_count));
-    memset(p->recv_count, 0, sizeof(p->recv_count));
-    memset(p->drop_count, 0, sizeof(p->drop_count));
-}
-
 static void reset_shard(struct reactor_task *task)
 {
     struct lnet_shard *s = container_of(task, struct lnet_shard, reset.task);
 
     relaxed_store(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
-    for (unsigned i = 0; i < RESET_PEERS && s->reset.slot < s->peers_used; i++)
-        reset_peer(&s->peers[s->reset.slot++]);
-    if (s->reset.slot < s->peers_used) {
+    if (!lnet_peers_reset_counts(s, &s->reset.slot)) {
         reactor_post(s->reactor, task);
         return;
     }

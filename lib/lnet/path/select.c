@@ -3,7 +3,7 @@
  * Path selection: from a destination NID to the NI it leaves by and the next hop.
  * docs/protocol/lnet-core.md §4.4, §7.1, §7.4. Runs on the shard that holds the message.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/path/path.h"
 
 /* ---- NIs ---- */
 

@@ -4,7 +4,7 @@
  * each other candidate compares with it. On the reactor that such a message would be handled by;
  * then the next hop's home is asked about its peer NI.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/path/path.h"
 
 #include <errno.h>
 #include <stdlib.h>

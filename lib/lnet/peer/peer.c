@@ -5,7 +5,9 @@
  * longest makes room. A peer NI with references (connections, messages) is never removed.
  */
 #include "lib/base/err.h"
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/peer/peer_ni.h"
+#include "lib/lnet/shard/conf.h"
+#include "lib/lnet/shard/queue.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,31 +16,47 @@
 #include <unistd.h>
 
 #define PEER_ROWS_PER_PAGE 128
-#define PEER_LOOKS         128 /* places of the table looked at in one mail */
+#define PEER_LOOKS         128   /* places of the table looked at in one mail */
+#define RESET_PEERS        256   /* peers reset before others have their turn */
+#define MAX_PEERS_DEFAULT  16384 /* over all reactors */
+
+unsigned lnet_peers_per_shard(const struct lnet_node_opts *o, unsigned reactors)
+{
+    unsigned max = o->max_peers ? o->max_peers : MAX_PEERS_DEFAULT;
+
+    /* The hash does not spread perfectly: a quarter more than an even share. */
+    return max / reactors * 5 / 4 + 64;
+}
 
 int lnet_peers_init(struct lnet_shard *s, unsigned max, struct err *err)
 {
+    struct lnet_peer_shard *t = s->peer = calloc(1, sizeof(*t));
     uint32_t buckets = 64;
 
     while (buckets < max)
         buckets *= 2;
-    s->peers = lnet_table_alloc(max, sizeof(*s->peers), &s->peers_memory);
-    s->hash = calloc(buckets, sizeof(*s->hash));
-    if (!s->peers || !s->hash) {
+    if (t) {
+        t->peers = lnet_table_alloc(max, sizeof(*t->peers), &t->peers_memory);
+        t->hash = calloc(buckets, sizeof(*t->hash));
+    }
+    if (!t || !t->peers || !t->hash) {
         return err_set(err, -ENOMEM, "no memory for a table of %u peers; lower max_peers", max);
     }
-    s->hash_mask = buckets - 1;
+    t->hash_mask = buckets - 1;
     for (unsigned i = max; i-- > 0;) {
-        s->peers[i].hash_next = s->free_peers;
-        s->free_peers = &s->peers[i];
+        t->peers[i].hash_next = t->free_peers;
+        t->free_peers = &t->peers[i];
     }
     return 0;
 }
 
 void lnet_peers_fini(struct lnet_shard *s)
 {
-    free(s->peers_memory);
-    free(s->hash);
+    if (!s->peer)
+        return;
+    free(s->peer->peers_memory);
+    free(s->peer->hash);
+    free(s->peer);
 }
 
 struct reactor *lnet_nid_home(const struct lnet_node *node, const struct lnet_nid *nid)
@@ -51,12 +69,12 @@ struct reactor *lnet_nid_home(const struct lnet_node *node, const struct lnet_ni
 static void idle_add(struct lnet_shard *s, struct lnet_peer_ni *p)
 {
     p->lru_next = NULL;
-    p->lru_prev = s->idle_tail;
-    if (s->idle_tail)
-        s->idle_tail->lru_next = p;
+    p->lru_prev = s->peer->idle_tail;
+    if (s->peer->idle_tail)
+        s->peer->idle_tail->lru_next = p;
     else
-        s->idle_head = p;
-    s->idle_tail = p;
+        s->peer->idle_head = p;
+    s->peer->idle_tail = p;
 }
 
 static void idle_del(struct lnet_shard *s, struct lnet_peer_ni *p)
@@ -64,12 +82,46 @@ static void idle_del(struct lnet_shard *s, struct lnet_peer_ni *p)
     if (p->lru_prev)
         p->lru_prev->lru_next = p->lru_next;
     else
-        s->idle_head = p->lru_next;
+        s->peer->idle_head = p->lru_next;
     if (p->lru_next)
         p->lru_next->lru_prev = p->lru_prev;
     else
-        s->idle_tail = p->lru_prev;
+        s->peer->idle_tail = p->lru_prev;
     p->lru_next = p->lru_prev = NULL;
+}
+
+/* An NI that starts can be called before the snapshot has it. */
+static const struct lnet_tunables *tunables_of(const struct lnet_node *node, lnet_net_t net)
+{
+    const struct lnet_conf_net *n = lnet_net_find(node, net);
+    unsigned i, max = relaxed_load(&node->nnis);
+
+    if (n)
+        return &n->ni[0]->tun;
+    for (i = 0; i < max; i++) {
+        const struct lnet_ni *ni = __atomic_load_n(&node->ni[i], __ATOMIC_ACQUIRE);
+
+        if (ni && ni->net == net && relaxed_load(&ni->starting))
+            return &ni->tun;
+    }
+    return NULL;
+}
+
+/* Sets the credits of a peer NI that is new, or was not used, by the tunables of its net. */
+static void init_credits(const struct lnet_node *node, struct lnet_peer_ni *peer)
+{
+    const struct lnet_tunables *tun = tunables_of(node, nid_net(&peer->nid));
+    int tx = tun ? tun->peer_credits : 1;
+    int rtr = tun && tun->peer_buffer_credits > 0 ? tun->peer_buffer_credits : tx;
+
+    /* One that was not used meanwhile has all of its credits, perhaps of a net as it was before. */
+    if (peer->tx.max > 0 &&
+        (!tun || (peer->tx.max == lnet_credits_max(tx) && peer->rtr.max == lnet_credits_max(rtr))))
+        return;
+    lnet_credits_init(&peer->tx, tx);
+    lnet_credits_init(&peer->rtr, rtr);
+    lnet_msg_queue_init(&peer->txq);
+    lnet_rx_queue_init(&peer->rtrq);
 }
 
 static const struct lnd_ops *lnd_of_type(const struct lnet_node *node, uint8_t type)
@@ -83,7 +135,7 @@ static const struct lnd_ops *lnd_of_type(const struct lnet_node *node, uint8_t t
 /* Frees the peer NI that was unused for longest. */
 static void evict_one(struct lnet_shard *s)
 {
-    struct lnet_peer_ni *p = s->idle_head;
+    struct lnet_peer_ni *p = s->peer->idle_head;
     const struct lnd_ops *ops;
     struct lnet_peer_ni **link;
 
@@ -93,19 +145,19 @@ static void evict_one(struct lnet_shard *s)
     if (ops && ops->peer_free)
         ops->peer_free(p);
     idle_del(s, p);
-    link = &s->hash[nid_hash(&p->nid) & s->hash_mask];
+    link = &s->peer->hash[nid_hash(&p->nid) & s->peer->hash_mask];
     while (*link != p)
         link = &(*link)->hash_next;
     *link = p->hash_next;
-    s->npeers--;
+    s->peer->npeers--;
     p->shard = NULL; /* nobody's: not in a page */
-    p->hash_next = s->free_peers;
-    s->free_peers = p;
+    p->hash_next = s->peer->free_peers;
+    s->peer->free_peers = p;
 }
 
 static void make_room(struct lnet_shard *s)
 {
-    for (unsigned i = 0; i < s->node->nlnds && !s->idle_head; i++)
+    for (unsigned i = 0; i < s->node->nlnds && !s->peer->idle_head; i++)
         if (s->node->lnd[i].ops->peer_shrink)
             s->node->lnd[i].ops->peer_shrink(s->node->lnd[i].ctx);
     evict_one(s);
@@ -114,7 +166,7 @@ static void make_room(struct lnet_shard *s)
 struct lnet_peer_ni *lnet_peer_find_here(const struct lnet_node *node, const struct lnet_nid *nid)
 {
     struct lnet_shard *s = lnet_shard_self(node);
-    struct lnet_peer_ni *p = s->hash[nid_hash(nid) & s->hash_mask];
+    struct lnet_peer_ni *p = s->peer->hash[nid_hash(nid) & s->peer->hash_mask];
 
     while (p && !nid_same(&p->nid, nid))
         p = p->hash_next;
@@ -124,30 +176,30 @@ struct lnet_peer_ni *lnet_peer_find_here(const struct lnet_node *node, const str
 struct lnet_peer_ni *lnet_peer_get(struct lnet_node *node, const struct lnet_nid *nid)
 {
     struct lnet_shard *s = lnet_shard_self(node);
-    struct lnet_peer_ni **bucket = &s->hash[nid_hash(nid) & s->hash_mask];
+    struct lnet_peer_ni **bucket = &s->peer->hash[nid_hash(nid) & s->peer->hash_mask];
     struct lnet_peer_ni *p = lnet_peer_find_here(node, nid);
 
     if (p) {
         lnet_peer_hold(p);
         return p;
     }
-    if (!s->free_peers)
+    if (!s->peer->free_peers)
         make_room(s);
-    p = s->free_peers;
+    p = s->peer->free_peers;
     if (!p)
         return NULL;
-    s->free_peers = p->hash_next;
+    s->peer->free_peers = p->hash_next;
     memset(p, 0, sizeof(*p));
     p->nid = *nid;
     p->shard = s;
     p->refs = 1;
     p->gw = lnet_gw_find(node, nid);
-    lnet_peer_credits_init(node, p);
+    init_credits(node, p);
     p->hash_next = *bucket;
     *bucket = p;
-    s->npeers++;
-    if (p >= &s->peers[s->peers_used])
-        s->peers_used = (uint32_t)(p - s->peers) + 1;
+    s->peer->npeers++;
+    if (p >= &s->peer->peers[s->peer->peers_used])
+        s->peer->peers_used = (uint32_t)(p - s->peer->peers) + 1;
     return p;
 }
 
@@ -156,13 +208,27 @@ void lnet_peer_hold(struct lnet_peer_ni *p)
     if (p->refs++ > 0)
         return;
     idle_del(p->shard, p);
-    lnet_peer_credits_init(p->shard->node, p);
+    init_credits(p->shard->node, p);
 }
 
 void lnet_peer_put(struct lnet_peer_ni *p)
 {
     if (--p->refs == 0)
         idle_add(p->shard, p);
+}
+
+/* ---- counters ---- */
+
+bool lnet_peers_reset_counts(struct lnet_shard *s, uint32_t *slot)
+{
+    for (unsigned i = 0; i < RESET_PEERS && *slot < s->peer->peers_used; i++) {
+        struct lnet_peer_ni *p = &s->peer->peers[(*slot)++];
+
+        memset(p->send_count, 0, sizeof(p->send_count));
+        memset(p->recv_count, 0, sizeof(p->recv_count));
+        memset(p->drop_count, 0, sizeof(p->drop_count));
+    }
+    return *slot >= s->peer->peers_used;
 }
 
 /* ---- rows for observers ----
@@ -218,8 +284,8 @@ static bool fill_some(struct request *q, const struct lnet_shard *s)
 {
     unsigned rows = 0, looks = 0;
 
-    while (q->at.slot < s->peers_used && q->n < q->max) {
-        const struct lnet_peer_ni *p = &s->peers[q->at.slot];
+    while (q->at.slot < s->peer->peers_used && q->n < q->max) {
+        const struct lnet_peer_ni *p = &s->peer->peers[q->at.slot];
 
         if (rows == LNET_PEER_BURST || looks++ == PEER_LOOKS)
             return false;
@@ -229,7 +295,7 @@ static bool fill_some(struct request *q, const struct lnet_shard *s)
         fill_row(s, p, &q->rows[q->n++]);
         rows++;
     }
-    return q->at.slot >= s->peers_used;
+    return q->at.slot >= s->peer->peers_used;
 }
 
 static void collect(struct reactor_task *task)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One ping operation: a portal-0 GET or PUSH to a peer and its answer. The header says the rest. */
-#include "lib/lnet/wire/ping.h"
+#include "lib/lnet/ping/ping_internal.h"
 
 #include <errno.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * another of a few buffers. Nodes are not discovered; those that push their info to us (routed
  * nodes do at each router check) are known, and are pushed to in turn.
  */
-#include "lib/lnet/wire/ping.h"
+#include "lib/lnet/ping/ping_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -266,7 +266,7 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
     if (!(p->scratch.features & LNET_PING_MULTI_RAIL))
         return;
     if (nid_same(&ev->sender, &ev->initiator)) /* else somebody else could speak for it */
-        lnet_gw_pushed(node, &ev->initiator, &p->scratch);
+        p->on_push(node, &ev->initiator, &p->scratch);
     k = known_find(p, &ev->initiator, true);
     if (!k)
         return;
@@ -417,6 +417,13 @@ int lnet_ping(struct lnet_node *node, const struct lnet_nid *dest, const struct 
 }
 
 /* ---- life ---- */
+
+void lnet_ping_on_push(struct lnet_node *node,
+                       void (*fn)(struct lnet_node *node, const struct lnet_nid *nid,
+                                  const struct lnet_ping_info *info))
+{
+    node->ping->on_push = fn;
+}
 
 int lnet_ping_init(struct lnet_node *node)
 {

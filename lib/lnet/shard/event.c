@@ -3,7 +3,7 @@
  * Events on their way to the control thread: a ring per shard, written by its reactor only and
  * emptied by the control thread, and one mail that says that there is something in it.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/shard/shard.h"
 
 #define BATCH 64u
 

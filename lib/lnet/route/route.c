@@ -7,52 +7,13 @@
  * are.
  */
 #include "lib/base/err.h"
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/peer/peer_ni.h"
+#include "lib/lnet/route/route_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- gateways ---- */
-
-bool lnet_gw_alive(const struct lnet_gw *gw)
-{
-    if (relaxed_load(&gw->lnd_down))
-        return false;
-    return !relaxed_load(&gw->ping_down) ||
-           relaxed_load(&gw->heard_us) > relaxed_load(&gw->ping_down_us);
-}
-
-struct lnet_gw *lnet_source_gateway(const struct lnet_node *node, const struct lnet_nid *via,
-                                    lnet_net_t src_net)
-{
-    const struct lnet_conf *conf = lnet_conf_get(node);
-    const struct lnet_conf_gw *g;
-    struct lnet_route *const *r;
-    unsigned n;
-
-    if (src_net == nid_net(via)) {
-        g = lnet_conf_gateway(conf, via);
-        return g && g->nroutes > 0 ? g->gw : NULL;
-    }
-    n = lnet_conf_routes(conf, src_net, &r);
-    for (unsigned i = 0; i < n; i++)
-        if (nid_same(&r[i]->gw->nid, via))
-            return r[i]->gw;
-    return NULL;
-}
-
-bool lnet_net_routed_over(const struct lnet_node *node, lnet_net_t net, lnet_net_t over)
-{
-    struct lnet_route *const *r;
-    unsigned i, n = lnet_conf_routes(lnet_conf_get(node), net, &r);
-
-    for (i = 0; i < n; i++)
-        if (nid_net(&r[i]->gw->nid) == over)
-            return true;
-    return false;
-}
 
 /* ---- life of a gateway (control) ---- */
 
@@ -75,7 +36,7 @@ static unsigned gw_bucket(const struct lnet_nid *nid)
 
 static void gw_free(struct lnet_gw *gw)
 {
-    struct lnet_gw **at = &gw->node->gw_bucket[gw_bucket(&gw->nid)];
+    struct lnet_gw **at = &gw->node->routes->gw_bucket[gw_bucket(&gw->nid)];
 
     while (*at && *at != gw)
         at = &(*at)->next;
@@ -103,19 +64,20 @@ static struct lnet_gw *gw_new(struct lnet_node *node, const struct lnet_nid *nid
     gw->nid = *nid;
     gw->index = slot;
     gw->bind.fn = bind_peer;
+    gw->changed.fn = lnet_gw_changed_home;
     if (lnet_gw_check_new(node, gw)) {
         free(gw);
         return NULL;
     }
     node->gw[slot] = gw;
-    gw->next = node->gw_bucket[gw_bucket(nid)];
-    node->gw_bucket[gw_bucket(nid)] = gw;
+    gw->next = node->routes->gw_bucket[gw_bucket(nid)];
+    node->routes->gw_bucket[gw_bucket(nid)] = gw;
     return gw;
 }
 
 static struct lnet_gw *gw_get(struct lnet_node *node, const struct lnet_nid *nid)
 {
-    struct lnet_gw *gw = node->gw_bucket[gw_bucket(nid)];
+    struct lnet_gw *gw = node->routes->gw_bucket[gw_bucket(nid)];
 
     while (gw && (gw->leaving || !nid_same(&gw->nid, nid)))
         gw = gw->next;
@@ -159,6 +121,17 @@ static void gw_forget_peer(struct reactor_task *task)
     reactor_post(lnet_node_home(gw->node), &gw->leave);
 }
 
+int lnet_routes_init(struct lnet_node *node)
+{
+    node->routes = calloc(1, sizeof(*node->routes));
+    if (!node->routes)
+        return -ENOMEM;
+    node->routes->node = node;
+    lnet_routing_init(node);
+    lnet_ping_on_push(node, lnet_gw_pushed);
+    return 0;
+}
+
 void lnet_routes_fini(struct lnet_node *node)
 {
     for (unsigned i = 0; node->conf && i < node->conf->nroutes; i++)
@@ -168,18 +141,7 @@ void lnet_routes_fini(struct lnet_node *node)
     for (unsigned i = 0; i < LNET_GW_SLOTS; i++)
         if (node->gw[i])
             gw_free(node->gw[i]);
-}
-
-void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
-{
-    if (peer->gw) {
-        relaxed_store(&peer->gw->lnd_down, !up);
-        lnet_gw_changed(peer->gw, up ? "connected" : "connection_lost");
-    }
-    /* What waits for credits to a peer that is down is of no use to it later, §4.5. */
-    if (!up)
-        lnet_credit_fail_peer(
-            peer, (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED});
+    free(node->routes);
 }
 
 /* ---- the rules ---- */

@@ -4,7 +4,7 @@
  * depends on what its own home sees (connections) and on what the node's home sees (pings); the
  * node's home alone compares that with what was told last.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/route/route_internal.h"
 
 #define BURST 64 /* routes looked at before others have their turn */
 
@@ -27,7 +27,7 @@ static void tell_route(struct lnet_node *node, struct lnet_route *r)
 static void tell_some(struct reactor_task *task)
 {
     struct lnet_route_events *t = container_of(task, struct lnet_route_events, task);
-    struct lnet_node *node = container_of(t, struct lnet_node, route_events);
+    struct lnet_node *node = container_of(t, struct lnet_routes, events)->node;
     const struct lnet_conf *c = lnet_conf_get(node);
 
     if (t->again || t->generation != c->generation)
@@ -43,7 +43,7 @@ static void tell_some(struct reactor_task *task)
 
 void lnet_routes_tell(struct lnet_node *node)
 {
-    struct lnet_route_events *t = &node->route_events;
+    struct lnet_route_events *t = &node->routes->events;
 
     t->again = true;
     if (t->busy)
@@ -71,7 +71,7 @@ void lnet_gw_tell(struct lnet_gw *gw, const char *cause)
     lnet_routes_tell(gw->node);
 }
 
-static void changed_home(struct reactor_task *task)
+void lnet_gw_changed_home(struct reactor_task *task)
 {
     struct lnet_gw *gw = container_of(task, struct lnet_gw, changed);
 
@@ -79,15 +79,4 @@ static void changed_home(struct reactor_task *task)
     relaxed_store(&gw->change_mailed, false);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     lnet_gw_tell(gw, relaxed_load(&gw->lnd_cause));
-}
-
-void lnet_gw_changed(struct lnet_gw *gw, const char *cause)
-{
-    relaxed_store(&gw->lnd_cause, cause);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (relaxed_load(&gw->change_mailed))
-        return;
-    relaxed_store(&gw->change_mailed, true);
-    gw->changed.fn = changed_home;
-    reactor_post(lnet_node_home(gw->node), &gw->changed);
 }

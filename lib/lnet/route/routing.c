@@ -10,7 +10,7 @@
  * taken back.
  */
 #include "lib/base/err.h"
-#include "lib/lnet/wire/ping.h"
+#include "lib/lnet/route/route_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ static int enter(struct lnet_node *node, enum lnet_routing state, bool push)
     t->push = push;
     t->task.fn = tell_home;
     relaxed_store(&node->routing, state);
-    node->routing_since_us = reactor_now_us();
+    node->routes->routing_since_us = reactor_now_us();
     lnet_event_post(node, &row);
     reactor_post(lnet_node_home(node), &t->task);
     return 0;
@@ -69,9 +69,10 @@ static bool buffers_in_use(const struct lnet_node *node)
 
     for (i = 0; i < node->nshards; i++)
         for (k = 0; k < LNET_POOLS; k++) {
-            const struct lnet_router_pool *p = &node->shard[i]->pool[k];
+            struct lnet_pool_stats p;
 
-            if (relaxed_load(&p->used) > 0 || relaxed_load(&p->waiting) > 0)
+            lnet_pool_stats_get(node, i, (enum lnet_pool)k, &p);
+            if (p.free < (int32_t)p.total || p.waiting > 0)
                 return true;
         }
     return false;
@@ -79,8 +80,9 @@ static bool buffers_in_use(const struct lnet_node *node)
 
 static void period_over(struct reactor_timer *timer)
 {
-    struct lnet_node *node = container_of(timer, struct lnet_node, routing_timer);
-    uint64_t since = reactor_now_us() - node->routing_since_us;
+    struct lnet_routes *routes = container_of(timer, struct lnet_routes, routing_timer);
+    struct lnet_node *node = routes->node;
+    uint64_t since = reactor_now_us() - node->routes->routing_since_us;
     bool starting = node->routing == LNET_ROUTING_STARTING;
 
     if (!starting && buffers_in_use(node) && since < STOP_PERIODS * period_us(node)) {
@@ -94,12 +96,12 @@ static void period_over(struct reactor_timer *timer)
 void lnet_routing_init(struct lnet_node *node)
 {
     node->routing = node->opts.routing ? LNET_ROUTING_ON : LNET_ROUTING_OFF;
-    reactor_timer_init(&node->routing_timer, period_over);
+    reactor_timer_init(&node->routes->routing_timer, period_over);
 }
 
 void lnet_routing_stop(struct lnet_node *node)
 {
-    reactor_timer_cancel(&node->routing_timer);
+    reactor_timer_cancel(&node->routes->routing_timer);
 }
 
 enum lnet_routing lnet_routing_get(const struct lnet_node *node)
@@ -116,9 +118,9 @@ static int begin(struct lnet_node *node, bool on)
     if (rc)
         return rc;
     if (back)
-        reactor_timer_cancel(&node->routing_timer);
+        reactor_timer_cancel(&node->routes->routing_timer);
     else
-        reactor_timer_arm(&node->routing_timer, period_us(node));
+        reactor_timer_arm(&node->routes->routing_timer, period_us(node));
     return 0;
 }
 

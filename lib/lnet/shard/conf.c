@@ -6,7 +6,7 @@
  * is freed when all reactors have passed a quiescent state. What changes by itself (is the gateway
  * alive, does it list the net) lies in the route and gateway objects, one writer each.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/shard/conf.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,163 +1,50 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shards: the part of a node that one reactor owns; its message descriptors and counters. */
-#include "lib/base/err.h"
-#include "lib/lnet/lnet_internal.h"
+/* Counters of a shard, and the newest example of each drop reason. */
+#include "lib/lnet/shard/shard.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-struct lnet_shard *lnet_shard_self(const struct lnet_node *node)
-{
-    const struct reactor *r = reactor_self();
-    unsigned index = r ? reactor_index(r) : REACTOR_CONTROL;
+/* ---- counting (the shard's reactor) ---- */
 
-    return node->shard[index < node->nshards ? index : node->nshards];
+void lnet_rst_add(struct lnet_node *node, int n)
+{
+    uint64_t *count = &lnet_shard_self(node)->stats[LNET_STAT_RST_ALLOC];
+
+    relaxed_store(count, *count + (uint64_t)(int64_t)n);
 }
 
-void *lnet_table_alloc(size_t n, size_t size, void **memory)
+static const enum lnet_stat stat_of_health[LNET_HEALTH_COUNT] = {
+    [LNET_HEALTH_LOCAL_INTERRUPT] = LNET_STAT_LOCAL_INTERRUPT_COUNT,
+    [LNET_HEALTH_LOCAL_DROPPED] = LNET_STAT_LOCAL_DROPPED_COUNT,
+    [LNET_HEALTH_LOCAL_ABORTED] = LNET_STAT_LOCAL_ABORTED_COUNT,
+    [LNET_HEALTH_LOCAL_NO_ROUTE] = LNET_STAT_LOCAL_NO_ROUTE_COUNT,
+    [LNET_HEALTH_LOCAL_ERROR] = LNET_STAT_LOCAL_ERROR_COUNT,
+    [LNET_HEALTH_LOCAL_TIMEOUT] = LNET_STAT_LOCAL_TIMEOUT_COUNT,
+    [LNET_HEALTH_REMOTE_ERROR] = LNET_STAT_REMOTE_ERROR_COUNT,
+    [LNET_HEALTH_REMOTE_DROPPED] = LNET_STAT_REMOTE_DROPPED_COUNT,
+    [LNET_HEALTH_REMOTE_TIMEOUT] = LNET_STAT_REMOTE_TIMEOUT_COUNT,
+    [LNET_HEALTH_NETWORK_TIMEOUT] = LNET_STAT_NETWORK_TIMEOUT_COUNT,
+};
+
+/* Where the two disagree, nothing is said of anybody's health: §6.2. */
+void lnet_count_health(struct lnet_shard *s, struct lnet_result result)
 {
-    uintptr_t at;
-
-    *memory = calloc(n + 1, size);
-    if (!*memory)
-        return NULL;
-    at = ((uintptr_t)*memory + CPU_BLOCK - 1) / CPU_BLOCK * CPU_BLOCK;
-    return (void *)at;
-}
-
-static int msgs_init(struct lnet_shard *s, struct err *err)
-{
-    s->max_local = lnet_local_msgs(&s->node->opts);
-    s->total_msgs = s->max_local;
-    for (unsigned i = 0; i < LNET_POOLS; i++) /* a forwarded message holds a buffer */
-        s->total_msgs += s->pool[i].capacity;
-    s->msgs = lnet_table_alloc(s->total_msgs, sizeof(*s->msgs), &s->msgs_memory);
-    if (!s->msgs) {
-        return err_set(err, -ENOMEM,
-                       "no memory for %u message descriptors; lower the buffer counts",
-                       s->total_msgs);
-    }
-    for (unsigned i = s->total_msgs; i-- > 0;) {
-        s->msgs[i].lnd_next = s->free_msgs;
-        s->free_msgs = &s->msgs[i];
-    }
-    return 0;
-}
-
-int lnet_shard_create(struct lnet_node *node, unsigned index, struct err *err)
-{
-    struct lnet_shard *s = calloc(1, sizeof(*s));
-    unsigned max_peers = lnet_peers_per_shard(&node->opts, node->nshards);
-    int rc;
-
-    if (!s) {
-        return err_set(err, -ENOMEM, "no memory for a shard");
-    }
-    s->node = node;
-    s->index = index;
-    node->shard[index] = s;
-    if (index == node->nshards)
-        return 0; /* control: counters only */
-
-    s->reactor = reactor_at(node->env, index);
-    rc = lnet_pools_init(s, err);
-    if (rc)
-        return rc;
-    rc = msgs_init(s, err);
-    if (rc)
-        return rc;
-    s->gw_seq = calloc(LNET_GW_SLOTS, sizeof(*s->gw_seq));
-    s->ni_seq = calloc(LNET_MAX_NI, sizeof(*s->ni_seq));
-    s->ni_refs = calloc(LNET_MAX_NI, sizeof(*s->ni_refs));
-    if (!s->gw_seq || !s->ni_seq || !s->ni_refs) {
-        return err_set(err, -ENOMEM, "no memory for selection state");
-    }
-    lnet_budget_init(s);
-    lnet_admit_init(s);
-    lnet_send_init(s);
-    rc = lnet_credits_init(s, err);
-    if (rc)
-        return rc;
-    /* One for each buffer held, and for what waits: at worst every peer's header for another. */
-    rc = lnet_dests_init(s, s->total_msgs - s->max_local + max_peers, err);
-    if (rc)
-        return rc;
-    return lnet_peers_init(s, max_peers, err);
-}
-
-void lnet_shard_destroy(struct lnet_shard *s)
-{
-    if (!s)
+    if (result.reason == LNET_DROP_NONE || result.health == LNET_HEALTH_OK ||
+        result.health >= LNET_HEALTH_COUNT)
         return;
-    if (s->reactor) {
-        lnet_pools_fini(s);
-        lnet_credits_fini(s);
-        lnet_dests_fini(s);
-        lnet_peers_fini(s);
-    }
-    free(s->msgs_memory);
-    free(s->gw_seq);
-    free(s->ni_seq);
-    free(s->ni_refs);
-    free(s);
+    count_add(&s->stats[stat_of_health[result.health]], 1);
 }
 
-/* ---- messages ---- */
-
-/* What a forwarded message has; header and path are written whole by whoever admits it. */
-static void clear_forward(struct lnet_msg *msg)
+uint64_t lnet_ni_requests(const struct lnet_node *node, unsigned ni)
 {
-    memset(msg, 0, offsetof(struct lnet_msg, hdr));
-    msg->buffer = NULL;
-    msg->handed_us = 0;
-    msg->result = LNET_RESULT_OK;
-}
+    uint64_t n = 0;
 
-struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind)
-{
-    struct lnet_msg *msg = s->free_msgs;
+    for (unsigned i = 0; i <= node->nshards; i++) {
+        const uint64_t *received = node->shard[i]->ni_stats[ni].received;
 
-    if (!msg || (kind == LNET_KIND_LOCAL && s->local_msgs >= s->max_local))
-        return NULL;
-    s->free_msgs = msg->lnd_next;
-    if (s->free_msgs)
-        prefetch_write(s->free_msgs, 3 * CPU_BLOCK); /* for the next one, in good time */
-    if (kind == LNET_KIND_LOCAL) {
-        memset(msg, 0, sizeof(*msg));
-        msg->via = LNET_NID_ANY;
-        s->local_msgs++;
-    } else {
-        clear_forward(msg);
+        n += relaxed_load(&received[LNET_MSG_PUT]) + relaxed_load(&received[LNET_MSG_GET]);
     }
-    msg->kind = (uint8_t)kind;
-    msg->home = s;
-    s->used_msgs++;
-    relaxed_store(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
-    if (s->used_msgs > s->stats[LNET_STAT_MSGS_MAX])
-        relaxed_store(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
-    return msg;
-}
-
-void lnet_msg_free(struct lnet_msg *msg)
-{
-    struct lnet_shard *s = msg->home;
-
-    if (msg->kind == LNET_KIND_LOCAL) {
-        s->local_msgs--;
-        if (msg->asker)
-            s->node->asked[msg->asker - 1]--;
-    }
-    if (msg->tx_ni)
-        lnet_ni_put(s, msg->tx_ni);
-    if (msg->rx_ni)
-        lnet_ni_put(s, msg->rx_ni);
-    s->used_msgs--;
-    relaxed_store(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
-    msg->state = LNET_MSG_FREE;
-    msg->lnd_next = s->free_msgs;
-    s->free_msgs = msg;
+    return n;
 }
 
 /* ---- drops ---- */

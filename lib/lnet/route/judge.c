@@ -4,7 +4,7 @@
  * from a ping reply", with avoid_asym_router_failure on. Node home. There may be thousands, so they
  * are gone through in parts, by what is remembered of the info.
  */
-#include "lib/lnet/lnet_internal.h"
+#include "lib/lnet/route/route_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

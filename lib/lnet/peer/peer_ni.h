@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Peer NIs: each is one address that this node has connections to, or wants to. A peer NI lives in
+ * the hash of its home reactor's shard; a received header or a next hop can create one. The table
+ * is of fixed size: when it is full, the peer NI that has been unused for longest makes room. A
+ * peer NI with references (connections, messages) is never removed.
+ *
+ * lnd.h declares the structure and the functions that LNDs call too; lnet.h declares the rows that
+ * observers read.
+ */
+#ifndef MILLRACE_LNET_PEER_NI_H
+#define MILLRACE_LNET_PEER_NI_H
+
+#include "lib/lnet/shard/shard.h"
+
+struct lnet_peer_shard {
+    struct lnet_peer_ni *peers, *free_peers;
+    void *peers_memory;
+    struct lnet_peer_ni **hash; /* by nid_hash() */
+    uint32_t hash_mask, npeers;
+    uint32_t peers_used;                        /* slots of peers[] that have ever been used */
+    struct lnet_peer_ni *idle_head, *idle_tail; /* refs == 0, oldest first */
+};
+
+/* Returns how many peer NIs a shard has room for. */
+unsigned lnet_peers_per_shard(const struct lnet_node_opts *opts, unsigned reactors);
+int lnet_peers_init(struct lnet_shard *s, unsigned max, struct err *err);
+void lnet_peers_fini(struct lnet_shard *s);
+/* Returns the peer NI of a NID whose home is the calling reactor, without a reference; NULL if it
+ * does not exist. */
+struct lnet_peer_ni *lnet_peer_find_here(const struct lnet_node *node, const struct lnet_nid *nid);
+/* Sets the counters of some peer NIs to 0, from *slot on. Returns true after the last one. */
+bool lnet_peers_reset_counts(struct lnet_shard *s, uint32_t *slot);
+
+/* Returns the first peer NI of the bucket that a NID with this nid_hash() is in. */
+static inline struct lnet_peer_ni *lnet_peer_bucket(const struct lnet_shard *s, uint32_t hash)
+{
+    return s->peer->hash[hash & s->peer->hash_mask];
+}
+
+#endif

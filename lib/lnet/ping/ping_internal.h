@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What ping.c and monitor.c share. Node home only. */
+#ifndef MILLRACE_LNET_PING_INTERNAL_H
+#define MILLRACE_LNET_PING_INTERNAL_H
+
+#include "lib/lnet/api/api.h"
+#include "lib/lnet/ping/ping.h"
+#include "lib/lnet/shard/conf.h"
+
+#include <sys/queue.h>
+
+#define PING_TARGETS  8    /* versions of the info that may be in use at once */
+#define PING_INFO_MAX 8192 /* 200 NIDs of either length */
+#define PING_CLI_SINK 3960 /* what lnetctl ping asks for, §3.4 */
+#define PUSH_IN       LNET_PUSH_BUFFERS
+#define PUSH_IN_SIZE  8192
+#define PUSH_OUT      64 /* PUSHes of ours waiting for their ACK */
+
+struct ping_target {
+    unsigned refs; /* linked, and each PUSH that sends it */
+    uint32_t seqno;
+    struct lnet_me me;
+    struct lnet_md md;
+    struct mem_seg seg;
+    uint8_t data[PING_INFO_MAX];
+};
+
+/* A node that has pushed its info to us. Kept by the NID it pushed from. */
+struct known_node {
+    struct lnet_nid nid;
+    uint32_t features;
+    uint32_t acked_seqno; /* newest of our infos that it has acknowledged */
+    struct lnet_nid mine; /* our NID it talks to */
+    bool want, pushing;
+    bool again; /* something changed while a PUSH was on its way to it */
+    struct known_node *want_next, *hash_next;
+};
+
+struct push_out {
+    struct lnet_ping_op op;
+    struct lnet_ping *ping;
+    struct known_node *to;
+    struct ping_target *target;
+    struct push_out *next; /* in lnet_ping.out_free */
+};
+
+struct push_in {
+    struct lnet_me me;
+    struct lnet_md md;
+    struct mem_seg seg;
+    uint8_t data[PUSH_IN_SIZE];
+};
+
+/* NIs that were pinged by messages passing through a shard; sent to the node's home. */
+struct lnet_pinged_mail {
+    struct lnet_shard *shard;
+    struct reactor_task task;
+    bool busy;
+    bool pending[LNET_MAX_NI]; /* the shard's */
+    bool sent[LNET_MAX_NI];    /* the node's home's while busy */
+};
+
+struct lnet_ping {
+    struct lnet_node *node;
+    uint32_t seqno;
+    bool dirty; /* state changed and no target was free */
+    bool stopped;
+    struct ping_target target[PING_TARGETS], *current;
+    struct lnet_eq target_eq, in_eq;
+    struct known_node *known, **hash, *want_head, **want_tail;
+    unsigned nknown, max_known;
+    uint32_t hash_mask;
+    struct push_out out[PUSH_OUT], *out_free;
+    bool in_push_some;
+    /* goes through known nodes and sends PUSHes, some at a time */
+    struct reactor_task sweep;
+    bool sweep_posted, sweep_force;
+    unsigned sweep_next; /* known node; all before have been looked at */
+    struct push_in in[PUSH_IN];
+    LIST_HEAD(, lnet_ping_op) ops; /* running operations */
+    struct lnet_ping_info scratch;
+    void (*on_push)(struct lnet_node *node, const struct lnet_nid *nid,
+                    const struct lnet_ping_info *info);
+    struct reactor_timer tick; /* monitor.c */
+    uint64_t ticked_us;        /* last tick */
+    struct lnet_pinged_mail pinged[REACTOR_MAX];
+};
+
+#endif

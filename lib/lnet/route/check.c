@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Checks of this node's gateways with pings, once per check interval and sooner while a gateway
+ * does not answer. docs/protocol/lnet-core.md §3.8. Node home.
+ */
+#include "lib/lnet/route/route_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TICK_US        1000000ull
+#define CHECK_SINK_MAX 4096
+#define CHECK_LOOKS    128     /* gateways looked at, */
+#define CHECK_BURST    4       /* and checks begun at once, */
+#define CHECK_GAP_US   1000ull /* then others have their turn */
+
+struct lnet_gw_check {
+    struct lnet_ping_op op;
+    struct lnet_gw *gw;
+    bool leaving; /* to be freed when it has ended */
+    uint32_t seen_wanted;
+    unsigned failures; /* in a row */
+    uint64_t next_us;
+    uint32_t sink;
+    uint8_t data[CHECK_SINK_MAX];
+};
+
+/* A router PUSHes a link that went down within a second: its routes need not take messages to their
+ * loss until the next check (§16 on §3.7). */
+void lnet_gw_pushed(struct lnet_node *node, const struct lnet_nid *nid,
+                    const struct lnet_ping_info *info)
+{
+    struct lnet_gw *gw = lnet_gw_find(node, nid);
+
+    if (gw && !info->truncated) /* half of it judges nothing */
+        lnet_judge_routes(gw, info, true);
+}
+
+static void gw_down(struct lnet_gw *gw, const char *cause)
+{
+    relaxed_store(&gw->ping_down_us, reactor_now_us());
+    relaxed_store(&gw->ping_down, true);
+    lnet_gw_tell(gw, cause);
+}
+
+/* A gateway that does not answer is asked again after 1 s, 2 s, 4 s … up to the interval: it costs
+ * little, and its routes come back soon after it does. */
+static void check_failed(struct lnet_gw_check *c)
+{
+    struct lnet_gw *gw = c->gw;
+    uint64_t interval = lnet_check_interval_us(gw->node);
+    uint64_t wait = c->failures < 6 ? TICK_US << c->failures : interval;
+
+    c->failures++;
+    c->next_us = reactor_now_us() + (wait < interval ? wait : interval);
+    gw_down(gw, c->op.status == -ETIMEDOUT ? "ping_timeout" : "ping_failed");
+}
+
+static void check_done(struct lnet_ping_op *op)
+{
+    struct lnet_gw_check *c = container_of(op, struct lnet_gw_check, op);
+
+    if (c->leaving)
+        lnet_gw_judged(c->gw);
+    else if (op->status == 0)
+        c->failures = 0;
+    else if (op->status != -ESHUTDOWN) /* our end says nothing about the gateway */
+        check_failed(c);
+}
+
+static void check_answered(struct lnet_ping_op *op, const struct lnet_ping_info *info)
+{
+    struct lnet_gw_check *c = container_of(op, struct lnet_gw_check, op);
+
+    if (info->truncated && c->sink < CHECK_SINK_MAX) {
+        c->sink *= 2;
+        if (info->full_size > c->sink)
+            c->sink = info->full_size;
+        if (c->sink > CHECK_SINK_MAX)
+            c->sink = CHECK_SINK_MAX;
+        c->next_us = 0; /* once more with room for all of it, §3.4; half of it judges nothing */
+        return;
+    }
+    relaxed_store(&c->gw->ping_down, false);
+    lnet_gw_tell(c->gw, "ping_answered");
+    lnet_judge_routes(c->gw, info, false);
+}
+
+/* The routes go down now; the check ends only when the network driver lets go of its GET. */
+static void check_late(struct lnet_ping_op *op)
+{
+    if (op->status)
+        gw_down(container_of(op, struct lnet_gw_check, op)->gw, "ping_timeout");
+}
+
+static const struct lnet_ping_kind check_kind = {
+    .count_timeout = true, .answered = check_answered, .late = check_late, .done = check_done};
+
+static void check_begin(struct lnet_gw_check *c)
+{
+    struct lnet_node *node = c->gw->node;
+
+    c->next_us = reactor_now_us() + lnet_check_interval_us(node);
+    lnet_ping_op_start(&c->op, &LNET_NID_ANY, c->data, c->sink, lnet_ping_timeout_us(node));
+}
+
+int lnet_gw_check_new(struct lnet_node *node, struct lnet_gw *gw)
+{
+    struct lnet_gw_check *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return -ENOMEM;
+    if (lnet_judge_new(gw)) {
+        free(c);
+        return -ENOMEM;
+    }
+    c->gw = gw;
+    c->op.node = node;
+    c->op.kind = &check_kind;
+    c->op.target = gw->nid;
+    c->sink = LNET_PING_MIN_SINK;
+    gw->check = c;
+    return 0;
+}
+
+void lnet_gw_check_soon(struct lnet_gw *gw)
+{
+    count_add(&gw->wanted, 1);
+}
+
+void lnet_checks_retime(struct lnet_node *node)
+{
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    uint64_t last = reactor_now_us() + lnet_check_interval_us(node);
+
+    for (unsigned i = 0; i < conf->ngws_known; i++)
+        if (conf->gw[i].gw->check->next_us > last)
+            conf->gw[i].gw->check->next_us = last;
+}
+
+bool lnet_gw_check_end(struct lnet_gw *gw)
+{
+    struct lnet_gw_check *c = gw->check;
+
+    if (!c->op.running && !lnet_judge_busy(gw))
+        return true;
+    c->leaving = true;
+    lnet_ping_op_cancel(&c->op); /* may complete the check before it returns */
+    return false;
+}
+
+void lnet_gw_judged(struct lnet_gw *gw)
+{
+    struct lnet_gw_check *c = gw->check;
+
+    if (!c->leaving || c->op.running || lnet_judge_busy(gw))
+        return;
+    c->leaving = false; /* once */
+    lnet_gw_leave(gw);
+}
+
+static bool is_due(const struct lnet_gw *gw, uint64_t now)
+{
+    const struct lnet_gw_check *c = gw->check;
+
+    return !c->op.running && (now >= c->next_us || relaxed_load(&gw->wanted) != c->seen_wanted);
+}
+
+/* Goes through all gateways once, and sends to those that are due; not more at a time than a
+ * reactor has time for. */
+static void check_gateways(struct reactor_timer *t)
+{
+    struct lnet_routes *routes = container_of(t, struct lnet_routes, gw_timer);
+    struct lnet_node *node = routes->node;
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    uint64_t now = reactor_now_us();
+    unsigned looks = 0, begun = 0;
+
+    for (; routes->gw_next < conf->ngws; routes->gw_next++) {
+        struct lnet_gw *gw = conf->gw[routes->gw_next].gw;
+        uint32_t wanted = relaxed_load(&gw->wanted);
+
+        if (looks++ == CHECK_LOOKS || begun == CHECK_BURST) {
+            reactor_timer_arm(t, CHECK_GAP_US);
+            return;
+        }
+        if (!is_due(gw, now))
+            continue;
+        if (wanted != gw->check->seen_wanted)
+            lnet_routes_tell(node); /* a new one, perhaps of a gateway that is down */
+        gw->check->seen_wanted = wanted;
+        check_begin(gw->check);
+        begun++;
+    }
+    routes->gw_next = 0;
+}
+
+/* ---- tick ---- */
+
+static void tick(struct reactor_timer *t)
+{
+    struct lnet_routes *routes = container_of(t, struct lnet_routes, tick);
+
+    if (!reactor_timer_armed(&routes->gw_timer))
+        check_gateways(&routes->gw_timer);
+    reactor_timer_arm(t, TICK_US);
+}
+
+void lnet_checks_start(struct lnet_node *node)
+{
+    struct lnet_routes *routes = node->routes;
+
+    reactor_timer_init(&routes->tick, tick);
+    reactor_timer_init(&routes->gw_timer, check_gateways);
+    check_gateways(&routes->gw_timer);
+    reactor_timer_arm(&routes->tick, TICK_US);
+}
+
+void lnet_checks_stop(struct lnet_node *node)
+{
+    reactor_timer_cancel(&node->routes->tick);
+    reactor_timer_cancel(&node->routes->gw_timer);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Receiving: checks a header that an LND brought, decides whether it is for this node or to be
+ * forwarded, and goes on when its payload is in. docs/protocol/lnet-core.md §4.2;
+ * docs/architecture.md "A forwarded message".
+ */
+#include "lib/lnet/api/api.h"
+#include "lib/lnet/credit/credit.h"
+#include "lib/lnet/forward.h"
+#include "lib/lnet/path/path.h"
+#include "lib/lnet/peer/peer_ni.h"
+#include "lib/lnet/ping/ping.h"
+#include "lib/lnet/tx.h"
+#include "lib/reactor/mark.h"
+
+/* §4.2 rows 5..7 and 8: what may be asked of a router. */
+static enum lnet_drop check_foreign(const struct lnet_rx *rx)
+{
+    const struct lnet_node *node = rx->ni->node;
+
+    if (nid_net(&rx->hdr.dest_nid) == rx->ni->net)
+        return LNET_DROP_DEST_SAME_NET;
+    if (lnet_nid_is_mine(node, &rx->hdr.dest_nid))
+        return LNET_DROP_DEST_OTHER_OWN_NID;
+    if (rx->rdma_get)
+        return LNET_DROP_RDMA_GET_NOT_LOCAL;
+    return LNET_DROP_NONE;
+}
+
+/* A message that came through a gateway shows that it forwards (§4.2 row 14). */
+static void heard_through(struct lnet_gw *gw)
+{
+    bool was_alive = lnet_gw_alive(gw);
+
+    relaxed_store(&gw->heard_us, reactor_now_us());
+    if (!was_alive)
+        lnet_gw_changed(gw, "message_received");
+}
+
+/* The source NID is what servers trust: it must be the sender's own, or of a net that lies behind
+ * the sender. Routes may be asymmetric (§12.1), so by default it is enough that somebody on the
+ * ingress net is the way to the source's net. */
+static enum lnet_drop check_source(const struct lnet_rx *rx)
+{
+    struct lnet_node *node = rx->ni->node;
+    const struct lnet_nid *src = &rx->hdr.src_nid;
+    enum lnet_source_check rule = relaxed_load(&node->timing.source_check);
+    struct lnet_gw *gw;
+
+    if (nid_same(src, &rx->from->nid))
+        return LNET_DROP_NONE;
+    if (lnet_nid_is_mine(node, src))
+        return LNET_DROP_SRC_IS_OWN;
+    gw = lnet_source_gateway(node, &rx->from->nid, nid_net(src));
+    if (gw) {
+        if (relaxed_load(&gw->ping_down) && nid_net(src) != nid_net(&rx->from->nid))
+            heard_through(gw);
+        return LNET_DROP_NONE;
+    }
+    if (rule == LNET_SOURCE_OFF ||
+        (rule == LNET_SOURCE_NET && lnet_net_routed_over(node, nid_net(src), rx->ni->net)))
+        return LNET_DROP_NONE;
+    return LNET_DROP_SRC_NOT_ALLOWED;
+}
+
+/* Prefetches where the account of the next hop and its peer NI are found. */
+static void fetch_next_hop(const struct lnet_shard *s, uint32_t hash)
+{
+    lnet_admit_fetch(s, hash);
+    __builtin_prefetch(&s->peer->hash[hash & s->peer->hash_mask]);
+}
+
+/* Returns whether a header is a GET of the ping info that another node than this one sent. */
+static bool is_ping(const struct lnet_node *node, const struct lnet_hdr *hdr)
+{
+    struct lnet_get get;
+
+    if (hdr->type != LNET_MSG_GET)
+        return false;
+    lnet_body_get_get(hdr, &get);
+    return get.portal == LNET_RESERVED_PORTAL && !lnet_nid_is_mine(node, &hdr->src_nid);
+}
+
+static void local_rx_task(struct reactor_task *task)
+{
+    lnet_local_rx(container_of(task, struct lnet_rx, task));
+}
+
+static void receive_local(struct lnet_rx *rx)
+{
+    struct lnet_node *node = rx->ni->node;
+
+    if (lnet_is_router(node) && is_ping(node, &rx->hdr))
+        lnet_ping_seen(rx->shard, rx->ni);
+    if (lnet_is_home(node)) {
+        lnet_local_rx(rx);
+        return;
+    }
+    rx->task.fn = local_rx_task;
+    reactor_post(lnet_node_home(node), &rx->task);
+}
+
+static enum lnet_drop parse(struct lnet_rx *rx)
+{
+    struct lnet_node *node = rx->ni->node;
+    bool for_me = nid_same(&rx->hdr.dest_nid, &rx->ni->nid);
+    enum lnet_drop why;
+
+    rx->shard = rx->from->shard;
+    rx->hash = nid_hash(&rx->hdr.dest_nid);
+    if (!for_me)
+        fetch_next_hop(rx->shard, rx->hash);
+    rx->msg = NULL;
+    rx->drop = LNET_DROP_NONE;
+    rx->wait = LNET_RX_BUSY;
+    rx->taken.n = 0;
+    rx->release = NULL;
+
+    why = lnet_hdr_validate(&rx->hdr);
+    if (why)
+        return why;
+    if (!for_me) {
+        if (lnet_is_router(node) && is_ping(node, &rx->hdr))
+            lnet_ping_seen(rx->shard, rx->ni);
+        why = check_foreign(rx);
+        if (why)
+            return why;
+    }
+    rx->from->last_alive_us = reactor_now_us();
+    if (rx->from->gw && rx->from->gw->lnd_down) {
+        relaxed_store(&rx->from->gw->lnd_down, false);
+        lnet_gw_changed(rx->from->gw, "message_received");
+    }
+    why = !for_me && !lnet_is_router(node) ? LNET_DROP_ROUTING_OFF : check_source(rx);
+    if (why) {
+        lnet_discard(rx, why);
+    } else if (!for_me) {
+        lnet_admit(rx);
+    } else {
+        receive_local(rx);
+    }
+    return LNET_DROP_NONE;
+}
+
+enum lnet_drop lnet_parse(struct lnet_rx *rx)
+{
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+    enum lnet_drop why = parse(rx);
+
+    reactor_mark(was);
+    return why;
+}
+
+/* An RDMA-optimised GET, by the LND: as a REPLY of our own counts (counted_type()). */
+static void count_answered(struct lnet_rx *rx)
+{
+    count_add(&rx->shard->ni_stats[rx->ni->index].sent[LNET_MSG_GET], 1);
+    rx->from->send_count[LNET_MSG_GET]++;
+}
+
+static void local_done_task(struct reactor_task *task)
+{
+    lnet_local_rx_done(container_of(task, struct lnet_msg, task));
+}
+
+static void local_received(struct lnet_rx *rx, struct lnet_result result)
+{
+    struct lnet_msg *msg = rx->msg;
+    struct lnet_node *node = rx->ni->node;
+
+    rx->msg = NULL;
+    if (result.reason)
+        lnet_drop_message(rx->shard, result.reason, rx->ni, rx->from, NULL, &msg->hdr);
+    else
+        lnet_rx_count(rx);
+    if (!result.reason && rx->rdma_get)
+        count_answered(rx);
+    msg->result = result;
+    if (lnet_is_home(node)) {
+        lnet_local_rx_done(msg);
+        return;
+    }
+    msg->task.fn = local_done_task;
+    reactor_post(lnet_node_home(node), &msg->task);
+}
+
+static void received(struct lnet_rx *rx, struct lnet_result result)
+{
+    result = lnet_result_of_ni(rx->ni, result);
+    rx->wait = LNET_RX_NOT_WAITING;
+    if (!rx->msg) {
+        if (rx->drop == LNET_DROP_NONE && !result.reason)
+            lnet_rx_count(rx);
+        return;
+    }
+    lnet_count_health(rx->shard, result);
+    if (rx->msg->kind == LNET_KIND_FORWARD)
+        lnet_forward(rx, result);
+    else
+        local_received(rx, result);
+}
+
+void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
+{
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+    const struct lnet_peer_ni *to = lnet_peer_bucket(rx->shard, rx->hash);
+
+    if (rx->msg && to && to->lnd_peer)
+        __builtin_prefetch(to->lnd_peer, 1);
+    received(rx, result);
+    reactor_mark(was);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A node is cut into shards, one for each reactor and one for the counters of the control thread. A
+ * shard owns message descriptors, counters, and pointers to what each room of lib/lnet keeps for
+ * its reactor: peer NIs (peer/), router buffers and accounts (credit/), send queues (tx.c).
+ *
+ * Threads: only its reactor touches a shard. Counters are the exception: one thread writes them,
+ * any thread reads them with relaxed loads.
+ *
+ * This is the lowest room: it calls no other.
+ */
+#ifndef MILLRACE_LNET_SHARD_H
+#define MILLRACE_LNET_SHARD_H
+
+#include "lib/base/atomic.h"
+#include "lib/base/container.h"
+#include "lib/base/err.h"
+#include "lib/base/minmax.h"
+#include "lib/base/prefetch.h"
+#include "lib/lnet/lnet.h"
+
+#define LNET_MAX_GATEWAYS 1024 /* with routes */
+#define LNET_GW_KEPT      64   /* without */
+/* Slots for gateways: one change may replace all of them by others. */
+#define LNET_GW_SLOTS (2 * LNET_MAX_GATEWAYS + LNET_GW_KEPT)
+#define LNET_MAX_LNDS 8
+
+enum lnet_msg_state {
+    LNET_MSG_FREE,      /* on its shard's free list */
+    LNET_MSG_RECEIVING, /* the ingress LND writes its payload; owner: that LND, on msg->home */
+    LNET_MSG_ROUTING,   /* the core looks for its next hop, on msg->home */
+    LNET_MSG_CROSSING,  /* in a mailbox to the next hop's home, or on its way back; no owner */
+    LNET_MSG_WAIT_PEER, /* in the next hop's txq, on its home */
+    LNET_MSG_WAIT_NI,   /* in the NI's queue there; holds a peer credit */
+    LNET_MSG_SENDING,   /* has its credits. Owner: the egress LND, on the next hop's home */
+    LNET_MSG_HELD,      /* completed, but frames still refer to its buffer; on msg->home */
+};
+
+enum lnet_msg_kind {
+    LNET_KIND_FORWARD, /* from another node to another node; has a router buffer or the ingress
+                          LND's segments */
+    LNET_KIND_LOCAL,   /* sent or received by this node; its data lie in an MD */
+};
+
+enum lnet_rx_wait { /* what a received header waits for */
+    LNET_RX_NOT_WAITING,
+    LNET_RX_WAIT_CREDIT, /* for a router credit, in from->rtrq */
+    LNET_RX_WAIT_BUFFER, /* for a buffer, in its next hop's account; has a router credit */
+    LNET_RX_BUSY         /* for nothing: it is being parsed, or its payload received */
+};
+
+#define LNET_DROP_WORDS ((sizeof(struct lnet_drop_example) + 7) / 8)
+
+union lnet_drop_words {
+    struct lnet_drop_example example;
+    uint64_t word[LNET_DROP_WORDS];
+};
+
+struct lnet_drop_slot {
+    uint32_t lock; /* odd while being written */
+    union lnet_drop_words u;
+};
+
+#define LNET_EVENT_RING 1024u /* a power of two */
+
+/* Events of one shard on their way to the control thread. event.c */
+struct lnet_event_ring {
+    struct lnet_node *node;
+    struct reactor_task mail;
+    bool mailed;     /* set by the shard, cleared by control as it begins to read */
+    uint32_t head;   /* shard: written up to here */
+    uint32_t tail;   /* control: read up to here */
+    uint64_t missed; /* shard: events that found no room, ever */
+    uint64_t told;   /* control: of missed, reported to the watcher */
+    struct lnet_event_row row[LNET_EVENT_RING];
+};
+
+struct lnet_shard {
+    struct lnet_node *node;
+    struct reactor *reactor; /* NULL: the control thread's shard, counters only */
+    unsigned index;
+    /* what the rooms keep for this reactor */
+    struct lnet_peer_shard *peer;
+    struct lnet_credit_shard *credit;
+    struct lnet_tx_shard *tx;
+    /* message descriptors */
+    struct lnet_msg *msgs, *free_msgs;
+    void *msgs_memory; /* of which msgs is a part */
+    unsigned total_msgs, used_msgs, local_msgs, max_local;
+    /* path selection: sequence number of the last use by this shard. path/ */
+    uint64_t *gw_seq; /* [LNET_GW_SLOTS] */
+    uint64_t *ni_seq; /* [LNET_MAX_NI] */
+    uint64_t seq;     /* 32 bits would wrap within the hour */
+    /* [LNET_MAX_NI] messages, headers and pending ping notices of this shard that point to an NI.
+     * A removed NI can be freed when all shards have 0. */
+    uint32_t *ni_refs;
+    /* counters */
+    uint64_t stats[LNET_STAT_COUNT];
+    uint64_t drops[LNET_DROP_COUNT];
+    struct lnet_drop_slot drop_slots[LNET_DROP_COUNT];
+    struct lnet_ni_stats ni_stats[LNET_MAX_NI];
+    struct lnet_event_ring events;
+    struct lnet_stats_reset { /* node/stats.c */
+        struct reactor_task task;
+        uint32_t slot;    /* of the peer table: slots before it have been reset */
+        bool busy, again; /* control */
+    } reset;
+};
+
+struct lnet_lnd {
+    const struct lnd_ops *ops;
+    void *ctx;
+};
+
+struct lnet_node {
+    struct lnet_node_opts opts;
+    struct lnet_memory plan;
+    /* control writes, all read */
+    unsigned egress_share;       /* % */
+    unsigned buffer_wait;        /* s */
+    unsigned totals[LNET_POOLS]; /* control: router buffers asked for */
+    struct reactor_env *env;
+    struct mem_arena *arena;
+    unsigned nshards; /* reactors; shard[nshards] is the control thread's */
+    struct lnet_shard *shard[REACTOR_MAX + 1];
+    struct lnet_lnd lnd[LNET_MAX_LNDS];
+    unsigned nlnds;
+    /* All NIs by index, also those that are starting, and those that were removed as long as
+     * messages may point to them. Control; a reactor uses only an index that it has a reference to.
+     */
+    struct lnet_ni *ni[LNET_MAX_NI];
+    unsigned nnis; /* indices ever used */
+    bool started;
+    bool stopping;
+    /* control writes, all read */
+    enum lnet_routing routing;
+    struct lnet_timing timing;
+    struct lnet_conf *conf;              /* snapshot: release by control, acquire by reactors */
+    struct lnet_gw *gw[LNET_GW_SLOTS];   /* control */
+    uint64_t stat_base[LNET_STAT_COUNT]; /* control: values at the last reset */
+    struct lnet_ni_stats ni_base[LNET_MAX_NI];
+    /* what the rooms keep for the node */
+    struct lnet_api *api;
+    struct lnet_ping *ping;
+    struct lnet_routes *routes;
+    void (*local_sent)(struct lnet_msg *msg); /* lnet_tx_on_local_sent() */
+    struct lnet_stop *stop;                   /* control, while stopping */
+    struct lnet_change *change;               /* control, while NIs are being added or removed */
+    struct reactor_task end[LNET_MAX_NI];     /* lnet_node_end() */
+    bool events_wanted;                       /* control writes, all read: there is a watcher */
+    lnet_events_fn events_fn;                 /* control */
+    void *events_arg;
+};
+
+/* ---- shards and messages (shard.c) ---- */
+
+/* Returns the shard of the calling reactor, or the control thread's. */
+struct lnet_shard *lnet_shard_self(const struct lnet_node *node);
+/* Allocates a zeroed table that begins at a block; *memory is to be freed. NULL: no memory. */
+void *lnet_table_alloc(size_t n, size_t size, void **memory);
+/* Makes total descriptors, of which local ones may be used for this node's own messages. */
+int lnet_msgs_init(struct lnet_shard *s, unsigned total, unsigned local, struct err *err);
+void lnet_msgs_fini(struct lnet_shard *s);
+struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind);
+void lnet_msg_free(struct lnet_msg *msg);
+
+static inline void lnet_ni_hold(struct lnet_shard *s, const struct lnet_ni *ni)
+{
+    count_add(&s->ni_refs[ni->index], 1);
+}
+static inline void lnet_ni_put(struct lnet_shard *s, const struct lnet_ni *ni)
+{
+    __atomic_store_n(&s->ni_refs[ni->index], s->ni_refs[ni->index] - 1, __ATOMIC_RELEASE);
+}
+/* Sets the NI that a message came in by. The message references it until it is freed, as it does
+ * tx_ni. */
+static inline void lnet_msg_set_rx_ni(struct lnet_msg *msg, struct lnet_ni *ni)
+{
+    lnet_ni_hold(msg->home, ni);
+    msg->rx_ni = ni;
+}
+
+static inline bool lnet_is_home(const struct lnet_node *node)
+{
+    return reactor_self() == lnet_node_home(node);
+}
+/* Returns whether messages of other nodes are forwarded. Any thread. */
+static inline bool lnet_is_router(const struct lnet_node *node)
+{
+    return relaxed_load(&node->routing) != LNET_ROUTING_OFF;
+}
+
+/* ---- counters (drops.c) ---- */
+
+/* Adds n to the count of requests of this node that wait for an answer. Node home. */
+void lnet_rst_add(struct lnet_node *node, int n);
+/* Counts a failed send or receive by the health that the LND reported. */
+void lnet_count_health(struct lnet_shard *s, struct lnet_result result);
+/* Returns the number of PUTs and GETs received over an NI since its start. Any thread. */
+uint64_t lnet_ni_requests(const struct lnet_node *node, unsigned ni);
+/* Counts a received message for its NI and its sender. */
+static inline void lnet_rx_count(struct lnet_rx *rx)
+{
+    count_add(&rx->shard->ni_stats[rx->ni->index].received[rx->hdr.type], 1);
+    rx->from->recv_count[rx->hdr.type]++;
+}
+/* Returns the result of a send or receive on ni. An LND that stops an NI cannot know whether the
+ * node stops too, or only the NI is removed. */
+static inline struct lnet_result lnet_result_of_ni(const struct lnet_ni *ni,
+                                                   struct lnet_result result)
+{
+    if (result.reason == LNET_DROP_SHUTDOWN && relaxed_load(&ni->removed))
+        result.reason = LNET_DROP_NI_REMOVED;
+    return result;
+}
+/* Counts a dropped message: reason, example, drop_count, drop_length, NI and peer counters. */
+void lnet_drop_message(struct lnet_shard *s, enum lnet_drop reason, const struct lnet_ni *ni,
+                       struct lnet_peer_ni *peer, const struct lnet_nid *peer_nid,
+                       const struct lnet_hdr *hdr);
+/* Clears the counters of an NI index before another NI uses it. */
+void lnet_shard_clear_ni(struct lnet_shard *s, unsigned index);
+
+#endif

@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sending, from a chosen path to the end of the message. docs/protocol/lnet-core.md §4.5, §4.6,
+ * §5.1.
+ *
+ * A message crosses to the home of its next hop. There it takes a credit of its peer NI, then one
+ * of its NI on this reactor; where there is none it waits in that queue, in order. It keeps both
+ * until the LND has accepted it. When the LND has completed it, it crosses back to the shard that
+ * allocated it and ends there.
+ *
+ * An NI's credits are for all its peer NIs, so one that hangs must not keep them: while others
+ * wait, a message that has been with the LND for OVERDUE_US gives the NI credit up. Its peer
+ * credit, of which each peer NI has few, still bounds how many messages it can have under way.
+ */
+#include "lib/lnet/tx.h"
+#include "lib/lnet/credit/credit.h"
+#include "lib/lnet/peer/peer_ni.h"
+#include "lib/lnet/shard/conf.h"
+#include "lib/lnet/shard/queue.h"
+#include "lib/reactor/mark.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define OVERDUE_US   1000000ull
+#define FAIL_BUCKETS 256 /* of peer NIs looked at before others have their turn */
+
+/* ---- the end of a message, on the shard that allocated it ---- */
+
+static void finish(struct lnet_msg *msg);
+
+static void finish_task(struct reactor_task *task)
+{
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+
+    finish(container_of(task, struct lnet_msg, task));
+    reactor_mark(was);
+}
+
+/* Its memory is nobody else's any more. */
+static void end(struct lnet_msg *msg)
+{
+    if (msg->kind == LNET_KIND_LOCAL)
+        msg->home->node->local_sent(msg);
+    else
+        lnet_forward_free(msg);
+}
+
+/* ---- what frames still refer to ----
+ *
+ * A transport that sends by reference is through with a message when the next hop has acknowledged
+ * it, or when the connection is no more. Frames of it may be under way even so: sent twice, or in a
+ * queue. They are looked after until the last has gone; until then the buffer counts as in use. */
+
+#define HELD_LOOK_US 1000
+
+static bool is_held(const struct lnet_msg *msg)
+{
+    uint32_t i;
+
+    if (!msg->tx_ni || !msg->tx_ni->tx_refers || msg->release)
+        return false;
+    for (i = 0; i < msg->payload.n; i++) {
+        const struct mem_seg *seg = &msg->payload.seg[i];
+
+        if (seg->region != MEM_REGION_NONE && mem_held(seg->region, seg->addr, seg->len))
+            return true;
+    }
+    return false;
+}
+
+static void held_look(struct reactor_timer *t)
+{
+    struct lnet_shard *s = container_of(t, struct lnet_tx_shard, held_timer)->shard;
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+    struct lnet_msg **link = &s->tx->held, *msg, *list = NULL;
+
+    while ((msg = *link)) {
+        if (is_held(msg)) {
+            link = &msg->lnd_next;
+            continue;
+        }
+        *link = msg->lnd_next;
+        msg->lnd_next = list;
+        list = msg;
+    }
+    while ((msg = list)) { /* may bring more that is held */
+        list = msg->lnd_next;
+        end(msg);
+    }
+    if (s->tx->held && !reactor_timer_armed(t))
+        reactor_timer_arm(t, HELD_LOOK_US);
+    reactor_mark(was);
+}
+
+static void hold(struct lnet_msg *msg)
+{
+    struct lnet_shard *s = msg->home;
+
+    msg->state = LNET_MSG_HELD;
+    msg->lnd_next = s->tx->held;
+    s->tx->held = msg;
+    if (!reactor_timer_armed(&s->tx->held_timer))
+        reactor_timer_arm(&s->tx->held_timer, HELD_LOOK_US);
+}
+
+/* The message is through, well or badly, and back on the shard that allocated it. */
+static void finish(struct lnet_msg *msg)
+{
+    struct lnet_shard *s = msg->home;
+    bool local = msg->kind == LNET_KIND_LOCAL;
+
+    if (!msg->result.reason) {
+        count_add(&s->stats[local ? LNET_STAT_SEND_COUNT : LNET_STAT_ROUTE_COUNT], 1);
+        count_add(&s->stats[local ? LNET_STAT_SEND_LENGTH : LNET_STAT_ROUTE_LENGTH],
+                  msg->hdr.payload_len);
+    }
+    if (is_held(msg))
+        hold(msg);
+    else
+        end(msg);
+}
+
+/* Back from the next hop's home, where the failure was counted. */
+static void go_home(struct lnet_msg *msg)
+{
+    if (msg->home->reactor == reactor_self()) {
+        finish(msg);
+        return;
+    }
+    msg->state = LNET_MSG_CROSSING;
+    msg->task.fn = finish_task;
+    reactor_post(msg->home->reactor, &msg->task);
+}
+
+void lnet_transmit_failed(struct lnet_msg *msg)
+{
+    finish(msg);
+}
+
+void lnet_tx_on_local_sent(struct lnet_node *node, void (*fn)(struct lnet_msg *msg))
+{
+    node->local_sent = fn;
+}
+
+/* ---- credits ---- */
+
+/* Written here only, those of NIs read anywhere. */
+static bool take(struct lnet_credits *c)
+{
+    relaxed_store(&c->now, c->now - 1);
+    if (c->now < c->min)
+        relaxed_store(&c->min, c->now);
+    if (c->now >= 0)
+        return true;
+    count_add(&c->waited, 1);
+    return false;
+}
+
+static void give(struct lnet_credits *c)
+{
+    count_add(&c->now, 1);
+}
+
+/* §5.1: a reactor's part, but enough for eight peers. */
+static int ni_credits(const struct lnet_tunables *tun, unsigned reactors)
+{
+    int part = tun->credits / (int)reactors;
+
+    if (reactors == 1)
+        return tun->credits;
+    if (part < 8 * tun->peer_credits)
+        part = 8 * tun->peer_credits;
+    return part < tun->credits ? part : tun->credits;
+}
+
+void lnet_ni_credits_init(struct lnet_shard *s, const struct lnet_ni *ni)
+{
+    lnet_credits_init(&s->tx->tq[ni->index].credits, ni_credits(&ni->tun, s->node->nshards));
+}
+
+void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_credits *out,
+                         uint32_t *waiting)
+{
+    unsigned i;
+
+    *out = (struct lnet_credits){0};
+    *waiting = 0;
+    for (i = 0; ni < LNET_MAX_NI && i < node->nshards; i++) {
+        const struct lnet_credits *c = &node->shard[i]->tx->tq[ni].credits;
+        int32_t now = relaxed_load(&c->now);
+
+        out->max += relaxed_load(&c->max);
+        out->now += now;
+        out->min += relaxed_load(&c->min);
+        out->waited += relaxed_load(&c->waited);
+        if (now < 0)
+            *waiting += (uint32_t)-now;
+    }
+}
+
+/* ---- handing messages to the LND ---- */
+
+/* Not from where a credit comes back: the LND may refuse a message at once, which brings credits
+ * for the next, and that must not nest. */
+static void hand_ready(struct lnet_shard *s)
+{
+    if (s->tx->handing)
+        return;
+    s->tx->handing = true;
+    while (s->tx->ready.head) {
+        struct lnet_msg *msg = lnet_msg_queue_pop(&s->tx->ready);
+
+        msg->tx_ni->lnd->send(msg);
+    }
+    s->tx->handing = false;
+}
+
+/* It was in a queue since handed_us, which until it is handed over says that. */
+static void wait_ends(const struct lnet_msg *msg)
+{
+    reactor_waited(msg->state == LNET_MSG_WAIT_PEER ? REACTOR_WAIT_PEER_CREDIT
+                                                    : REACTOR_WAIT_NI_CREDIT,
+                   msg->handed_us);
+}
+
+static void has_credits(struct lnet_shard *s, struct lnet_msg *msg)
+{
+    struct lnet_tx_queue *q = &s->tx->tq[msg->tx_ni->index];
+
+    msg->state = LNET_MSG_SENDING;
+    msg->ni_credit = true;
+    msg->handed_us = reactor_now_us();
+    msg->tx_next = NULL;
+    msg->tx_pprev = q->newest;
+    *q->newest = msg;
+    q->newest = &msg->tx_next;
+    lnet_msg_queue_add(&s->tx->ready, msg);
+}
+
+static void give_ni_credit(struct lnet_shard *s, struct lnet_msg *msg)
+{
+    struct lnet_tx_queue *q = &s->tx->tq[msg->tx_ni->index];
+
+    *msg->tx_pprev = msg->tx_next;
+    if (msg->tx_next)
+        msg->tx_next->tx_pprev = msg->tx_pprev;
+    else
+        q->newest = msg->tx_pprev;
+    msg->ni_credit = false;
+    give(&q->credits);
+    if (q->queue.head) {
+        msg = lnet_msg_queue_pop(&q->queue);
+        wait_ends(msg);
+        has_credits(s, msg);
+    }
+}
+
+/* The first that waits at an NI is always the one that has waited longest, so it is enough to look
+ * at the messages with the LND from the oldest. */
+static void overdue(struct reactor_timer *t)
+{
+    struct lnet_shard *s = container_of(t, struct lnet_tx_shard, overdue_timer)->shard;
+    uint64_t now = reactor_now_us();
+    bool waiting = false;
+    unsigned i;
+
+    for (i = 0; i < relaxed_load(&s->node->nnis); i++) {
+        struct lnet_tx_queue *q = &s->tx->tq[i];
+
+        while (q->queue.head && q->oldest && now - q->oldest->handed_us >= OVERDUE_US)
+            give_ni_credit(s, q->oldest);
+        waiting |= q->queue.head != NULL;
+    }
+    if (waiting)
+        reactor_timer_arm(t, OVERDUE_US / 4);
+    hand_ready(s);
+}
+
+static void want_ni_credit(struct lnet_shard *s, struct lnet_msg *msg)
+{
+    struct lnet_tx_queue *q = &s->tx->tq[msg->tx_ni->index];
+
+    if (take(&q->credits)) {
+        reactor_wait_none(REACTOR_WAIT_NI_CREDIT);
+        has_credits(s, msg);
+        return;
+    }
+    msg->state = LNET_MSG_WAIT_NI;
+    msg->handed_us = reactor_now_us();
+    lnet_msg_queue_add(&q->queue, msg);
+    if (!reactor_timer_armed(&s->tx->overdue_timer))
+        reactor_timer_arm(&s->tx->overdue_timer, OVERDUE_US / 4);
+}
+
+/* The first that waits for a credit of a peer has it. */
+static void next_of_peer(struct lnet_shard *s, struct lnet_peer_ni *peer)
+{
+    struct lnet_msg *msg;
+
+    if (!peer->txq.head)
+        return;
+    msg = lnet_msg_queue_pop(&peer->txq);
+    wait_ends(msg);
+    want_ni_credit(s, msg);
+}
+
+static void take_credits(struct lnet_msg *msg)
+{
+    struct lnet_peer_ni *peer = msg->tx_peer;
+
+    if (take(&peer->tx)) {
+        reactor_wait_none(REACTOR_WAIT_PEER_CREDIT);
+        want_ni_credit(peer->shard, msg);
+    } else {
+        msg->state = LNET_MSG_WAIT_PEER;
+        msg->handed_us = reactor_now_us();
+        lnet_msg_queue_add(&peer->txq, msg);
+    }
+    hand_ready(peer->shard);
+}
+
+static void return_credits(struct lnet_msg *msg)
+{
+    struct lnet_peer_ni *peer = msg->tx_peer;
+    struct lnet_shard *s = peer->shard;
+
+    if (msg->ni_credit)
+        give_ni_credit(s, msg);
+    give(&peer->tx);
+    next_of_peer(s, peer);
+    hand_ready(s);
+}
+
+/* ---- to the next hop ---- */
+
+static void note_gateway_queue(struct lnet_peer_ni *peer)
+{
+    struct lnet_gw *gw = peer->gw;
+
+    if (gw)
+        relaxed_store(&gw->queued_bytes, peer->tx_queued_bytes);
+}
+
+/* It is no longer in the way of others to this peer. */
+static void unqueue(struct lnet_msg *msg)
+{
+    struct lnet_peer_ni *peer = msg->tx_peer;
+
+    peer->tx_queued--;
+    peer->tx_queued_bytes -= msg->hdr.payload_len + LNET_HDR4_SIZE;
+    note_gateway_queue(peer);
+}
+
+/* The type a sent message counts as: an answer of our own as what it answers, as kernel nodes show
+ * it (docs/protocol/lnet-core.md §10.5). */
+static uint32_t counted_type(const struct lnet_msg *msg)
+{
+    bool own = msg->kind == LNET_KIND_LOCAL;
+
+    if (own && msg->hdr.type == LNET_MSG_ACK)
+        return LNET_MSG_PUT;
+    if (own && msg->hdr.type == LNET_MSG_REPLY)
+        return LNET_MSG_GET;
+    return msg->hdr.type;
+}
+
+static void sent(struct lnet_msg *msg, struct lnet_result result)
+{
+    struct lnet_peer_ni *peer = msg->tx_peer;
+    struct lnet_shard *s = peer->shard;
+
+    msg->result = result = lnet_result_of_ni(msg->tx_ni, result);
+    lnet_count_health(s, result);
+    if (result.reason) {
+        lnet_drop_message(s, result.reason, msg->tx_ni, peer, NULL, &msg->hdr);
+    } else {
+        count_add(&s->ni_stats[msg->tx_ni->index].sent[counted_type(msg)], 1);
+        peer->send_count[counted_type(msg)]++;
+    }
+    msg->tx_peer = NULL;
+    lnet_peer_put(peer);
+    go_home(msg);
+}
+
+static void send_failed(struct lnet_msg *msg, struct lnet_result result)
+{
+    unqueue(msg);
+    sent(msg, result);
+}
+
+/* On the home of msg->next_hop. */
+static void send_here(struct lnet_msg *msg)
+{
+    struct lnet_node *node = msg->home->node;
+    struct lnet_shard *s = lnet_shard_self(node);
+    struct lnet_peer_ni *peer = lnet_peer_get(node, &msg->next_hop);
+
+    if (!peer) {
+        msg->result = (struct lnet_result){LNET_DROP_NO_PEER_MEMORY, LNET_HEALTH_LOCAL_ERROR};
+        lnet_drop_message(s, LNET_DROP_NO_PEER_MEMORY, msg->tx_ni, NULL, &msg->next_hop, &msg->hdr);
+        go_home(msg);
+        return;
+    }
+    msg->tx_peer = peer;
+    if (relaxed_load(&msg->tx_ni->removed)) {
+        sent(msg, (struct lnet_result){LNET_DROP_NI_REMOVED, LNET_HEALTH_LOCAL_ERROR});
+        return;
+    }
+    peer->tx_queued++;
+    peer->tx_queued_bytes += msg->hdr.payload_len + LNET_HDR4_SIZE;
+    note_gateway_queue(peer);
+    take_credits(msg);
+}
+
+static void send_task(struct reactor_task *task)
+{
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+
+    send_here(container_of(task, struct lnet_msg, task));
+    reactor_mark(was);
+}
+
+void lnet_transmit(struct lnet_msg *msg)
+{
+    struct reactor *to = lnet_nid_home(msg->home->node, &msg->next_hop);
+
+    if (to == reactor_self()) {
+        send_here(msg);
+        return;
+    }
+    msg->state = LNET_MSG_CROSSING;
+    msg->task.fn = send_task;
+    reactor_post(to, &msg->task);
+}
+
+/* ---- what the LND reports ---- */
+
+static void accepted(struct lnet_msg *msg)
+{
+    if (msg->accepted)
+        return;
+    msg->accepted = true;
+    unqueue(msg);
+    return_credits(msg);
+}
+
+static void accept_task(struct reactor_task *task)
+{
+    lnet_return_router_credit(container_of(task, struct lnet_msg, accept_task));
+}
+
+/* The payload stays until the next hop has acknowledged it, which may take its TCP 40 ms. The
+ * sender's router credit does not wait for that: to a kernel router a message is gone when its
+ * socket has taken it. What its memory allows is for the budget to say. Mail keeps its order: this
+ * is home before the message is. */
+void lnet_send_accepted(struct lnet_msg *msg)
+{
+    enum reactor_work was;
+
+    if (msg->accepted)
+        return;
+    was = reactor_mark(REACTOR_WORK_LNET);
+    accepted(msg);
+    if (msg->kind != LNET_KIND_FORWARD) {
+        /* holds none */
+    } else if (msg->home->reactor == reactor_self()) {
+        lnet_return_router_credit(msg);
+    } else {
+        msg->accept_task.fn = accept_task;
+        reactor_post(msg->home->reactor, &msg->accept_task);
+    }
+    reactor_mark(was);
+}
+
+void lnet_msg_fetch(const struct lnet_msg *msg)
+{
+    if (!msg->rx_peer || msg->home->reactor != reactor_self())
+        return;
+    prefetch_write(msg->rx_peer, 2 * CPU_BLOCK);
+    __builtin_prefetch(msg->dest, 1);
+}
+
+void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
+{
+    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
+
+    accepted(msg);
+    sent(msg, result);
+    reactor_mark(was);
+}
+
+/* ---- failing what waits ---- */
+
+static const struct lnet_result ni_gone = {LNET_DROP_NI_REMOVED, LNET_HEALTH_LOCAL_ERROR};
+
+/* Moves those that match to `out`, in order. */
+static void queue_split(struct lnet_msg_queue *q, struct lnet_msg_queue *out,
+                        bool (*match)(const struct lnet_msg *msg, const void *arg), const void *arg)
+{
+    struct lnet_msg *msg = q->head, *next;
+
+    lnet_msg_queue_init(q);
+    lnet_msg_queue_init(out);
+    for (; msg; msg = next) {
+        next = msg->lnd_next;
+        lnet_msg_queue_add(match(msg, arg) ? out : q, msg);
+    }
+}
+
+static bool is_forwarded(const struct lnet_msg *msg, const void *arg)
+{
+    return msg->kind == LNET_KIND_FORWARD;
+}
+
+static bool leaves_by_removed(const struct lnet_msg *msg, const void *arg)
+{
+    return relaxed_load(&msg->tx_ni->removed);
+}
+
+/* Nothing is with the LND: what a message held of credits goes back without its being accepted. */
+static void fail_waiting_peer(struct lnet_msg_queue *list, struct lnet_result result)
+{
+    while (list->head) {
+        struct lnet_msg *msg = lnet_msg_queue_pop(list);
+
+        wait_ends(msg);
+        give(&msg->tx_peer->tx);
+        send_failed(msg, result);
+    }
+}
+
+void lnet_tx_fail_peer(struct lnet_peer_ni *peer, struct lnet_result result)
+{
+    struct lnet_msg_queue list;
+
+    queue_split(&peer->txq, &list, is_forwarded, NULL);
+    lnet_peer_hold(peer);
+    fail_waiting_peer(&list, result);
+    lnet_peer_put(peer);
+}
+
+static void fail_waiting_ni(struct lnet_shard *s, struct lnet_tx_queue *q,
+                            struct lnet_result result)
+{
+    while (q->queue.head) {
+        struct lnet_msg *msg = lnet_msg_queue_pop(&q->queue);
+        struct lnet_peer_ni *peer = msg->tx_peer;
+
+        wait_ends(msg);
+        give(&q->credits);
+        lnet_peer_hold(peer);
+        give(&peer->tx);
+        next_of_peer(s, peer);
+        send_failed(msg, result);
+        lnet_peer_put(peer);
+    }
+}
+
+static void fail_bucket(struct lnet_shard *s, uint32_t bucket)
+{
+    struct lnet_peer_ni *p = s->peer->hash[bucket], *next;
+    struct lnet_msg_queue list;
+
+    for (; p; p = next) {
+        next = p->hash_next;
+        if (!p->txq.head)
+            continue;
+        lnet_peer_hold(p); /* what fails may make others come and go */
+        queue_split(&p->txq, &list, leaves_by_removed, NULL);
+        fail_waiting_peer(&list, ni_gone);
+        next = p->hash_next;
+        lnet_peer_put(p);
+    }
+}
+
+bool lnet_tx_fail_removed(struct lnet_shard *s, uint32_t *bucket)
+{
+    unsigned i;
+
+    for (i = 0; i < FAIL_BUCKETS && *bucket <= s->peer->hash_mask; i++)
+        fail_bucket(s, (*bucket)++);
+    for (i = 0; *bucket > s->peer->hash_mask && i < relaxed_load(&s->node->nnis); i++) {
+        struct lnet_msg *first = s->tx->tq[i].queue.head;
+
+        if (first && relaxed_load(&first->tx_ni->removed))
+            fail_waiting_ni(s, &s->tx->tq[i], ni_gone);
+    }
+    hand_ready(s);
+    return *bucket > s->peer->hash_mask;
+}
+
+/* ---- init ---- */
+
+int lnet_tx_init(struct lnet_shard *s, struct err *err)
+{
+    struct lnet_tx_shard *tx = s->tx = calloc(1, sizeof(*tx));
+
+    if (!tx) {
+        return err_set(err, -ENOMEM, "no memory for the queues of NIs");
+    }
+    tx->shard = s;
+    for (unsigned i = 0; i < LNET_MAX_NI; i++) {
+        lnet_msg_queue_init(&tx->tq[i].queue);
+        tx->tq[i].newest = &tx->tq[i].oldest;
+    }
+    lnet_msg_queue_init(&tx->ready);
+    reactor_timer_init(&tx->overdue_timer, overdue);
+    reactor_timer_init(&tx->held_timer, held_look);
+    return 0;
+}
+
+void lnet_tx_fini(struct lnet_shard *s)
+{
+    free(s->tx);
+}

@@ -172,13 +172,24 @@ static const struct cfg_key ni_keys[] = {
     CFG_KEYS_END,
 };
 
-/* Zero credits can carry nothing, docs/protocol/lnet-core.md §5.1. */
+#define CREDITS_DEFAULT 256 /* of every LND */
+
+/* Zero credits can carry nothing, and a peer cannot have more than all, docs/protocol/lnet-core.md
+ * §5.1. */
 static void check_credits(struct cfg_reader *r, const struct cfg_ni *ni)
 {
+    int credits = ni->conf.tun.credits == -1 ? CREDITS_DEFAULT : ni->conf.tun.credits;
+
     if (ni->conf.tun.credits == 0)
         cfg_error(r, ni->line, "credits: 0 lets no message pass; write 1 or more, or -1");
     if (ni->conf.tun.peer_credits == 0)
         cfg_error(r, ni->line, "peer_credits: 0 lets no message pass; write 1 or more, or -1");
+    if (credits > 0 && ni->conf.tun.peer_credits > credits)
+        cfg_warning(
+            r, ni->line,
+            "peer_credits: %d is more than credits, which is %d; the NI uses at most %d: raise "
+            "credits or lower peer_credits",
+            ni->conf.tun.peer_credits, credits, credits);
 }
 
 struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line)

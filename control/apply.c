@@ -37,9 +37,21 @@ static struct lnet_ni *find_ni(const struct controller *c, const struct cfg_ni *
     return NULL;
 }
 
+void control_log_lowered(const struct lnet_ni_conf *conf, const struct lnet_ni *ni)
+{
+    char nid[LNET_NIDSTR_SIZE];
+
+    if (!ni || conf->tun.peer_credits <= ni->tun.peer_credits)
+        return;
+    log_event(LOG_LEVEL_WARNING, LOG_MODULE_LNET, "peer_credits",
+              LOG_S("nid", nid_format(&ni->nid, nid)), LOG_I("configured", conf->tun.peer_credits),
+              LOG_I("used", ni->tun.peer_credits), LOG_I("credits", ni->tun.credits),
+              LOG_S("msg", "the NI cannot use as many; raise credits or lower peer_credits"));
+}
+
 struct adding {
     struct controller *c;
-    lnet_net_t net;
+    struct cfg_ni ni;
     cfg_done_fn done;
     void *arg;
 };
@@ -49,8 +61,10 @@ static void added(void *arg, int rc, const char *err)
     struct adding a = *(struct adding *)arg;
 
     free(arg);
-    if (rc == 0)
-        control_absent_routes_back(a.c, a.net);
+    if (rc == 0) {
+        control_log_lowered(&a.ni.conf, find_ni(a.c, &a.ni));
+        control_absent_routes_back(a.c, a.ni.conf.net);
+    }
     a.done(a.arg, rc, err);
 }
 
@@ -75,7 +89,7 @@ static int add_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *do
     int rc = -ENOMEM;
 
     if (a) {
-        *a = (struct adding){c, ni->conf.net, done, done_arg};
+        *a = (struct adding){c, *ni, done, done_arg};
         rc = lnet_ni_add_live(c->node, &ni->conf, added, a, err);
     } else {
         err_text(err, "out of memory");

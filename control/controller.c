@@ -266,15 +266,18 @@ static int add_nis(struct process *d, struct err *err)
 {
     struct err reason = {0};
     unsigned i, absent = 0;
+    struct lnet_ni *made;
     int rc;
 
     for (i = 0; i < d->cfg->ni_count; i++) {
         const struct cfg_ni *ni = &d->cfg->ni[i];
 
         reason = (struct err){0};
-        rc = lnet_ni_add(d->c.node, &ni->conf, NULL, &reason);
-        if (rc == 0)
+        rc = lnet_ni_add(d->c.node, &ni->conf, &made, &reason);
+        if (rc == 0) {
+            control_log_lowered(&ni->conf, made);
             continue;
+        }
         ni_failed(d, ni, reason.message, err);
         if (!control_absent_may(ni->conf.net, rc) || ++absent == d->cfg->ni_count)
             return rc; /* nothing would be left to run */

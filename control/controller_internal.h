@@ -80,6 +80,10 @@ int control_memory(const struct cfg *cfg, size_t ram, struct control_memory *m, 
 void control_memory_warn(const struct cfg *cfg, const struct control_memory *m,
                          void (*say)(const char *text));
 
+/* ---- apply.c ---- */
+/* Warns in the log when an NI uses fewer peer credits than configured. ni may be NULL. */
+void control_log_lowered(const struct lnet_ni_conf *conf, const struct lnet_ni *ni);
+
 /* The driver of a net in this program; NULL when there is none. */
 const struct lnd_ops *control_driver(lnet_net_t net);
 

@@ -304,6 +304,36 @@ static void test_samples(void **state)
     done();
 }
 
+/* An NI gives no peer more credits than it has: the operator is told what it uses instead. */
+static void test_peer_credits_above(void **state)
+{
+    static const struct {
+        const char *tunables, *want; /* NULL: no warning */
+    } rows[] = {
+        {"peer_credits: 512, credits: 256",
+         "peer_credits: 512 is more than credits, which is 256; the NI uses at most 256: raise "
+         "credits or lower peer_credits"},
+        {"peer_credits: 512", "peer_credits: 512 is more than credits, which is 256"},
+        {"peer_credits: 512, credits: 512", NULL},
+        {"credits: 4", NULL},
+        {"peer_credits: -1, credits: 1", NULL},
+    };
+
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[256];
+
+        snprintf(text, sizeof(text),
+                 "net: [{net type: tcp, local NI(s): [{nid: 1.1.1.1@tcp, tunables: {%s}}]}]\n",
+                 rows[i].tunables);
+        good(text);
+        if (rows[i].want)
+            assert_true(reported(rows[i].want));
+        else
+            assert_false(reported("is more than credits"));
+        done();
+    }
+}
+
 static void test_no_file(void **state)
 {
     assert_int_equal(cfg_load("/nonexistent/file", &cfg, &report), -ENOENT);
@@ -608,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_lnetctl_router),
         cmocka_unit_test(test_lnetctl_client),
         cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_peer_credits_above),
         cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_large_file),
         cmocka_unit_test(test_bad),

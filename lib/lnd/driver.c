@@ -7,9 +7,13 @@
 #include <stdlib.h>
 #include <time.h>
 
-void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto)
+void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto, unsigned max_conns,
+                     unsigned min_reconnect, unsigned max_reconnect)
 {
     driver->proto = proto;
+    driver->max_conns = max_conns ? max_conns : proto->max_conns;
+    driver->min_reconnect = min_reconnect;
+    driver->max_reconnect = max_reconnect;
     for (unsigned i = 0; i < LNET_DROP_COUNT; i++) {
         driver->aborts[i] = (struct lnd_close){
             .cause = i,

@@ -61,6 +61,8 @@ struct lnd_proto {
     size_t peer_size;     /* of the LND's peer NI */
     size_t peer_base;     /* offset of its struct lnd_peer_ni */
     int credits_min;      /* an NI has at least */
+    unsigned max_conns;   /* per reactor, where the settings say 0 */
+    unsigned linger;      /* s: a peer NI not in use is remembered, from the end of its back-off */
 
     /* Health that lnd_peer_abort() reports: of messages without a connection; of messages of which
      * something was sent. */
@@ -149,7 +151,6 @@ struct lnd_driver {
     const struct lnd_proto *proto;
     unsigned max_conns;                    /* connections per reactor; as many peer NIs */
     unsigned min_reconnect, max_reconnect; /* s, back-off of connection attempts */
-    uint64_t linger_us; /* a peer NI without connections is remembered for, behind its back-off */
     struct lnet_node *node;
     unsigned nshards;
     void *shards;                    /* lnd_shard_at() */
@@ -159,8 +160,9 @@ struct lnd_driver {
     struct lnd_close aborts[LNET_DROP_COUNT]; /* of lnd_peer_abort(), by reason */
 };
 
-/* Prepares a driver whose settings are filled in. Control thread. */
-void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto);
+/* Prepares a driver, whose bytes are zero. max_conns 0: the protocol's own. Control thread. */
+void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto, unsigned max_conns,
+                     unsigned min_reconnect, unsigned max_reconnect);
 
 /* Makes the parts of a driver on all reactors, unless there are any. 0 or -ENOMEM with an error.
  * Control thread. */

@@ -92,12 +92,21 @@ int lnd_check_lnd_tunables(struct lnd_ni *lni, struct lnd_tunables *tun, struct 
 
 /* ---- struct lnd_ops ---- */
 
+/* What all LNDs have in that table. Start and stop are left to the LND. */
+#define LND_OPS_COMMON                                                                             \
+    .ni_init = lnd_ni_init, .ni_set = lnd_ni_set, .ni_quiesce = lnd_ni_quiesce,                    \
+    .ni_fini = lnd_ni_fini, .peer_abort = lnd_ni_peer_abort, .peer_free = lnd_peer_free,           \
+    .peer_shrink = lnd_peer_shrink
+
 int lnd_ni_init(struct lnet_ni *ni, struct err *err);
 int lnd_ni_start(struct lnet_ni *ni, struct err *err);
 int lnd_ni_set(struct lnet_ni *ni, const struct lnd_tunables *set, struct err *err);
 void lnd_ni_quiesce(struct lnet_ni *ni, struct reactor_task *done);
 void lnd_ni_stop(struct lnet_ni *ni, struct reactor_task *done);
 void lnd_ni_fini(struct lnet_ni *ni);
+void lnd_ni_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop reason);
+void lnd_peer_free(struct lnet_peer_ni *peer);
+void lnd_peer_shrink(void *ctx);
 
 /* ---- control thread ---- */
 

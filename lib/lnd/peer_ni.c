@@ -128,7 +128,7 @@ void lnd_peer_idle(struct lnd_peer_ni *lp)
         return;
     }
     lnd_peer_spare_set(lp, true);
-    reactor_timer_arm(&lp->linger_timer, wait + lp->ns->shard->driver->linger_us);
+    reactor_timer_arm(&lp->linger_timer, wait + proto_of(lp)->linger * LND_SEC);
 }
 
 static void linger_timer(struct reactor_timer *t)

@@ -7,7 +7,7 @@
  * It is in use while it has connections, waiting messages or a run, or while a function holds it.
  * A peer NI that is not in use is spare: it keeps its back-off for a while, it gives way when the
  * pool is empty (lnd_peer_forget_one()), and it is freed when it has lingered for
- * driver->linger_us.
+ * proto->linger seconds.
  *
  * Rules: all functions run on the home reactor of the peer NI. The core may send new messages from
  * within lnet_send_done() and lnet_peer_notify(), so a peer NI is held around calls that report to
@@ -144,11 +144,5 @@ void lnd_peer_abort(struct lnd_peer_ni *lp, enum lnet_drop reason);
 /* Whether there are connections and the peer opened all of them. Then the peer completes the set.
  */
 bool lnd_peer_began(const struct lnd_peer_ni *lp);
-
-/* ---- struct lnd_ops: peer_abort, peer_shrink, peer_free ---- */
-
-void lnd_ni_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop reason);
-void lnd_peer_shrink(void *ctx);
-void lnd_peer_free(struct lnet_peer_ni *peer);
 
 #endif

@@ -136,7 +136,7 @@ static enum lnet_drop check_source(const struct request *r)
 
 static enum lnet_drop check_limits(const struct request *r, const struct ib_peer *p)
 {
-    unsigned max = r->shard->lv->opts.max_conns;
+    unsigned max = r->shard->lv->base.max_conns;
 
     if (p->base.objects >= PER_PEER || p->base.accepting >= PENDING)
         return IB_DROP(CONN_LIMIT);

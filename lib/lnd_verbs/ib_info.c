@@ -178,7 +178,7 @@ int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,
                     void (*done)(void *arg, const struct verbs_rows *rows), void *arg)
 {
     struct ib_ni *ini = ni->lnd_ni;
-    unsigned most = ini->base.driver->nshards * ini->lv->opts.max_conns;
+    unsigned most = ini->base.driver->nshards * ini->lv->base.max_conns;
     struct ask *ask = calloc(1, sizeof(*ask));
 
     if (max > most)

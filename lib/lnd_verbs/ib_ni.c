@@ -17,7 +17,6 @@
 
 #define DEPTH_LEAST            8 /* that is offered, §1.6 */
 #define CONNS_PER_PEER_DEFAULT 1
-#define LINGER_US              (180 * LND_SEC) /* a peer NI without connections is remembered for */
 #define QUIET_US               200000ull /* after which a peer that has credits sends no more */
 
 /* ---- the LND as a whole ---- */
@@ -29,13 +28,8 @@ struct lnd_verbs *lnd_verbs_new(const struct verbs_opts *opts)
     if (!lv)
         return NULL;
     lv->opts = *opts;
-    if (lv->opts.max_conns == 0)
-        lv->opts.max_conns = IB_CONNS_DEFAULT;
-    lv->base.max_conns = lv->opts.max_conns;
-    lv->base.min_reconnect = opts->min_reconnect;
-    lv->base.max_reconnect = opts->max_reconnect;
-    lv->base.linger_us = LINGER_US;
-    lnd_driver_init(&lv->base, &ib_proto);
+    lnd_driver_init(&lv->base, &ib_proto, opts->max_conns, opts->min_reconnect,
+                    opts->max_reconnect);
     return lv;
 }
 
@@ -416,6 +410,8 @@ const struct lnd_proto ib_proto = {
     .peer_size = sizeof(struct ib_peer),
     .peer_base = offsetof(struct ib_peer, base),
     .credits_min = DEPTH_LEAST,
+    .max_conns = IB_CONNS_DEFAULT,
+    .linger = 180,
     .abort_waiting = LNET_HEALTH_LOCAL_ABORTED,
     .abort_begun = LNET_HEALTH_OK, /* we broke it off, which says nothing about either side */
     .shard_init = ib_shard_init,
@@ -446,16 +442,10 @@ const struct lnd_proto ib_proto = {
 const struct lnd_ops lnd_verbs_ops = {
     .name = "o2ib",
     .type = LNET_LND_O2IB,
-    .ni_init = lnd_ni_init,
+    LND_OPS_COMMON,
     .ni_start = ni_start,
-    .ni_set = lnd_ni_set,
-    .ni_quiesce = lnd_ni_quiesce,
     .ni_stop = lnd_ni_stop,
-    .ni_fini = lnd_ni_fini,
     .send = ib_send,
     .recv = ib_recv,
-    .peer_abort = lnd_ni_peer_abort,
     .peer_info = ib_peer_info,
-    .peer_free = lnd_peer_free,
-    .peer_shrink = lnd_peer_shrink,
 };

@@ -126,8 +126,6 @@ struct lnd_sock *lnd_sock_new(const struct sock_opts *opts)
     if (!sock)
         return NULL;
     sock->opts = *opts;
-    if (sock->opts.max_conns == 0)
-        sock->opts.max_conns = SOCK_CONNS_DEFAULT;
     if (opts->hello_map_count > 0) {
         sock->map = calloc(opts->hello_map_count, sizeof(*sock->map));
         if (!sock->map) {
@@ -137,11 +135,8 @@ struct lnd_sock *lnd_sock_new(const struct sock_opts *opts)
         memcpy(sock->map, opts->hello_map, opts->hello_map_count * sizeof(*sock->map));
     }
     sock->opts.hello_map = sock->map;
-    sock->base.max_conns = sock->opts.max_conns;
-    sock->base.min_reconnect = opts->min_reconnect;
-    sock->base.max_reconnect = opts->max_reconnect;
-    sock->base.linger_us = opts->max_reconnect * LND_SEC;
-    lnd_driver_init(&sock->base, &sock_proto);
+    lnd_driver_init(&sock->base, &sock_proto, opts->max_conns, opts->min_reconnect,
+                    opts->max_reconnect);
     return sock;
 }
 
@@ -303,6 +298,8 @@ const struct lnd_proto sock_proto = {
     .peer_size = sizeof(struct sock_peer),
     .peer_base = offsetof(struct sock_peer, base),
     .credits_min = 1,
+    .max_conns = SOCK_CONNS_DEFAULT,
+    .linger = 60,
     .abort_waiting = LNET_HEALTH_REMOTE_DROPPED,
     .abort_begun = LNET_HEALTH_LOCAL_ERROR,
     .shard_init = shard_init,
@@ -331,17 +328,11 @@ const struct lnd_proto sock_proto = {
 const struct lnd_ops lnd_sock_ops = {
     .name = "tcp",
     .type = LNET_LND_SOCK,
-    .ni_init = lnd_ni_init,
+    LND_OPS_COMMON,
     .ni_start = ni_start,
-    .ni_set = lnd_ni_set,
-    .ni_quiesce = lnd_ni_quiesce,
     .ni_stop = ni_stop,
-    .ni_fini = lnd_ni_fini,
     .send = sock_send,
     .recv = sock_rx_recv,
     .recv_abandon = sock_rx_give_up,
-    .peer_abort = lnd_ni_peer_abort,
     .peer_info = sock_peer_info,
-    .peer_free = lnd_peer_free,
-    .peer_shrink = lnd_peer_shrink,
 };

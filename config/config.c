@@ -9,10 +9,9 @@
 
 #include "lib/lnd_eth/lnd_eth.h"
 
-/* What holds when a key is left out. docs/protocol/lnet-core.md §11 for those that lnetctl knows.
- */
+/* The defaults of all keys. docs/protocol/lnet-core.md §11 has those that lnetctl knows. */
 const struct cfg cfg_defaults = {
-    .routing = 1, /* a router is what this program is */
+    .routing = 1, /* this program is a router */
     .check_interval = 60,
     .ping_timeout = 50,
     .cores = "auto",
@@ -143,7 +142,7 @@ void cfg_put(struct cfg_reader *r, enum cfg_list list, const void *item, const v
         cfg_error(r, line, "out of memory");
 }
 
-/* Copies the NIDs of the peers, of which *to has those of another document. */
+/* Gives each peer of a copied document its own copy of the NIDs. */
 static bool copy_nids(struct cfg *to)
 {
     for (unsigned i = 0; i < to->peer_count; i++) {
@@ -247,7 +246,7 @@ static struct cfg *base_of(const struct cfg_text *from)
     return cfg;
 }
 
-/* Of a later version than this one? Must be known before the first key is read. */
+/* Whether the file is of a later version than this program. Called before the first key is read. */
 static bool is_newer(const struct yaml_tree_node *root)
 {
     const struct yaml_tree_node *schema = yaml_tree_get(yaml_tree_get(root, "millrace"), "schema");

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The configuration file: lnetctl's YAML (`net:`, `route:`, `routing:`, `buffers:`, `global:`, …;
- * docs/protocol/lnet-core.md §10) and a section `millrace:` of this program. docs/config.md is the
- * reference for users.
- *
- * Reading a file checks all that can be known without a device, so what comes out is complete and
- * within range; every error of a file is reported, not only the first. Nothing here logs, blocks on
- * anything but the file, or touches the network. Any thread.
- *
- * Order of the lists is that of the file; what is found by what: NIs by net with NID or interface,
- * routes by net and gateway, peers by their primary NID, names by NID.
+ * The configuration file, and the document (struct cfg) that is read from it. The file has
+ * lnetctl's YAML (`net:`, `route:`, `routing:`, `buffers:`, `global:`, …;
+ * docs/protocol/lnet-core.md §10) and a section `millrace:` of this program. docs/config.md is
+ * the reference for users.
+ * The reader checks all that can be checked without a device, so a document is complete and
+ * within range. It reports every error of a file. No function here logs, touches the network, or
+ * blocks on anything but the file. Any thread.
+ * The lists have the order of the file. Identity: an NI has its net and its NID or interface, a
+ * route its net and gateway, a peer its primary NID, a name its NID.
  */
 #ifndef MILLRACE_CONFIG_H
 #define MILLRACE_CONFIG_H
@@ -26,11 +25,11 @@
 #define CFG_MAX_PEERS      16384
 #define CFG_MAX_PEER_NIDS  64
 #define CFG_MAX_UDSP       256
-#define CFG_MAX_NAMES      4096 /* a file that has them can be read again: YAML_MAX_KEYS */
-#define CFG_MAX_RULES      512  /* of ip2nets */
+#define CFG_MAX_NAMES      4096 /* as many keys as a mapping may have: YAML_MAX_KEYS */
+#define CFG_MAX_RULES      512  /* rules of ip2nets */
 #define CFG_MAX_ADDRESSES  256  /* of this machine */
 #define CFG_MAX_PORTS      64   /* entries; an entry is a port or a VLAN of one */
-#define CFG_MAX_DEVICES    16   /* that they are on */
+#define CFG_MAX_DEVICES    16   /* devices of all ports */
 #define CFG_PORT_ADDRESSES 16   /* of one entry */
 #define CFG_PORT_ROUTES    64   /* of one entry */
 #define CFG_ALL_ROUTES     256  /* of all entries, gateways included */
@@ -52,10 +51,10 @@ struct cfg_lnd_kept {
     char traffic_class[32];
 };
 
-/* What a running NI really has where its configuration leaves it open. */
+/* The values of a running NI. They stand for those that its configuration leaves open. */
 struct cfg_ni_live {
     bool known;
-    bool absent; /* the node runs without it, for want of a device */
+    bool absent; /* the node runs without this NI, because its device is missing */
     struct lnet_nid nid;
     struct lnet_tunables tun;
     struct lnd_tunables lnd_tun;
@@ -66,7 +65,7 @@ struct cfg_ni {
     struct cfg_lnd_kept kept;
     char cpt[64]; /* as written, "" = none */
     struct cfg_ni_live live;
-    bool by_rule; /* by `ip2nets:` rather than `net:` */
+    bool by_rule; /* the NI comes from `ip2nets:`, not from `net:` */
     unsigned line;
 };
 
@@ -75,17 +74,17 @@ struct cfg_route {
     unsigned line;
 };
 
-/* `hello_map`: NID a connection from address (NID form, same net) may claim. */
+/* `hello_map`: the NID that a connection from an address (as a NID of the same net) may claim. */
 struct cfg_hello {
     struct lnet_nid address;
     struct lnet_nid nid;
 };
 
-/* `peer:`, kept and shown: there is no multi-rail yet. */
+/* `peer:`, kept and shown without effect: there is no multi-rail yet. */
 struct cfg_peer {
     struct lnet_nid primary;
     bool multi_rail;
-    struct lnet_nid *nid; /* with the primary, if it was listed */
+    struct lnet_nid *nid; /* includes the primary NID if the file lists it */
     unsigned nid_count;
     unsigned line;
 };
@@ -178,7 +177,7 @@ struct cfg {
         verbs_require_privileged_port, verbs_use_privileged_port, verbs_max_connections;
 };
 
-/* What there is to say about a file. */
+/* The errors and warnings of a file. */
 struct cfg_message {
     bool error; /* else a warning */
     char *text; /* "file:line: key: reason; remedy" */
@@ -193,9 +192,9 @@ struct cfg_report {
 
 /* How a text changes a document. */
 enum cfg_mode {
-    CFG_REPLACE, /* it is the document: what it leaves out is at its default */
-    CFG_MERGE,   /* lnetctl's `import --add`: what it names is added or set */
-    CFG_DELETE,  /* lnetctl's `import --del`: what it names is removed or set to its default */
+    CFG_REPLACE, /* the text is the document: a key that it lacks has its default */
+    CFG_MERGE,   /* lnetctl's `import --add`: adds items, sets keys */
+    CFG_DELETE,  /* lnetctl's `import --del`: removes items, sets keys to their defaults */
 };
 extern const char *const cfg_mode_names[]; /* ends with NULL */
 
@@ -205,7 +204,7 @@ struct cfg_address {
     uint8_t addr[4];
 };
 
-/* What is to be read, and by what it is to be read. */
+/* A text to be read, and how. */
 struct cfg_text {
     const char *name; /* stands for the file in messages */
     const char *text;
@@ -213,36 +212,38 @@ struct cfg_text {
     enum cfg_mode mode;
     const struct cfg *base; /* with CFG_MERGE and CFG_DELETE */
     bool may_be_empty;      /* a document without NIs is no error */
-    /* Of this machine, for `ip2nets:`; NULL: they are asked of the system if there is such a rule.
-     */
+    /* The addresses of this machine, for `ip2nets:`. NULL: the reader gets them from the system
+     * when there is such a rule. */
     const struct cfg_address *address;
     unsigned address_count;
 };
 
-/* Reads and checks a file. 0 with *out (to be freed with cfg_free()), or -EINVAL when the report
- * has errors, or -errno of opening and reading, also in the report. The report is filled in any
- * case; free it with cfg_report_free(). */
+/* Reads and checks a file. Returns 0 with *out, to be freed with cfg_free(); -EINVAL when the
+ * report has errors; -errno of opening or reading, which is in the report, too. Fills the report in
+ * any case; free it with cfg_report_free(). */
 int cfg_load(const char *path, struct cfg **out, struct cfg_report *report);
-/* Whole file into *text (to be freed), a NUL after it; -errno, -EFBIG above 4 MiB. */
+/* Reads a whole file into *text, to be freed, with a NUL after it. Returns 0 or -errno, -EFBIG
+ * above 4 MiB. */
 int cfg_read_file(const char *path, char **text, size_t *len);
-/* The same for text in memory; name stands for the file in messages. */
+/* Reads and checks a text in memory. Messages name it `name`. */
 int cfg_parse(const char *name, const char *text, size_t len, struct cfg **out,
               struct cfg_report *report);
-/* The same onto another document. */
+/* Reads and checks a text that changes another document (from->base). */
 int cfg_parse_onto(const struct cfg_text *from, struct cfg **out, struct cfg_report *report);
-/* Checks a document that was put together. 0 or -EINVAL. */
+/* Checks a document that was built by functions. Returns 0 or -EINVAL. */
 int cfg_validate(const char *name, const struct cfg *cfg, struct cfg_report *report);
-/* One without NIs, all at its defaults; a copy. NULL: out of memory. */
+/* Return a document without NIs and with all keys at their defaults, or a copy of one. NULL: out of
+ * memory. */
 struct cfg *cfg_new(void);
 struct cfg *cfg_copy(const struct cfg *cfg);
 void cfg_free(struct cfg *cfg);
 
-/* One line per message. */
+/* Prints one line per message. */
 void cfg_report_print(const struct cfg_report *report, FILE *to);
 void cfg_report_free(struct cfg_report *report);
 
-/* Whether two NIs are the same one: same net, and the same NID as far as both are known, else the
- * same interface. */
+/* Whether two NIs have the same identity: the same net, and the same NID if both are known, else
+ * the same interface. */
 bool cfg_same_ni(const struct cfg_ni *a, const struct cfg_ni *b);
 /* NULL when there is none. */
 struct cfg_ni *cfg_find_ni(const struct cfg *cfg, const struct cfg_ni *like);
@@ -256,28 +257,28 @@ struct cfg_peer *cfg_add_peer(struct cfg *cfg, const struct lnet_nid *primary, b
 void cfg_remove_peer(struct cfg *cfg, unsigned index);
 bool cfg_peer_add_nid(struct cfg_peer *peer, const struct lnet_nid *nid);    /* false: no room */
 bool cfg_peer_remove_nid(struct cfg_peer *peer, const struct lnet_nid *nid); /* false: not there */
-/* Adds to a document that is put together; false: no room or no memory. */
+/* Append to a document. False: the list is full, or memory is out. */
 bool cfg_add_ni(struct cfg *cfg, const struct cfg_ni *ni);
 bool cfg_add_route(struct cfg *cfg, const struct cfg_route *route);
 
 /* NULL when there is none. */
 struct cfg_port *cfg_find_port(const struct cfg *cfg, const char *name);
-/* The port an NI is on; NULL: it is on an interface of the host's. */
+/* Returns the port that an NI uses; NULL: it uses an interface of the host. */
 const struct cfg_port *cfg_port_of(const struct cfg *cfg, const struct cfg_ni *ni);
 const char *cfg_port_device(const struct cfg_port *port);
-/* Whether its device is given by a PCI address. */
+/* Whether the device of a port is given as a PCI address. */
 bool cfg_port_is_pci(const struct cfg_port *port);
 bool cfg_same_port(const struct cfg_port *a, const struct cfg_port *b);
-/* IPv4 or IPv6, without and with "/bits"; false: it is none. */
+/* Parse an IPv4 or IPv6 address, or one with "/bits". False: the text is none. */
 bool cfg_addr_parse(const char *text, struct inet_addr *out);
 bool cfg_prefix_parse(const char *text, struct inet_prefix *out);
 #define CFG_PREFIX_SIZE 52 /* of an address with "/128" */
 char *cfg_addr_text(const struct inet_addr *addr, char buf[CFG_PREFIX_SIZE]); /* return buf */
 char *cfg_prefix_text(const struct inet_prefix *prefix, char buf[CFG_PREFIX_SIZE]);
 
-/* Number of reactors the configuration makes. */
+/* Returns the number of reactors that the configuration asks for. */
 unsigned cfg_reactor_count(const struct cfg *cfg);
-/* Number of different gateways in its routes. */
+/* Returns the number of different gateways in the routes. */
 unsigned cfg_gateway_count(const struct cfg *cfg);
 
 #endif

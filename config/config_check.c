@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What can only be said of the whole file. Rules for routes: docs/protocol/lnet-core.md §11. */
+/* Checks that need the whole file. Rules for routes: docs/protocol/lnet-core.md §11. */
 #include "config/config_internal.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static bool net_is_local(const struct cfg *cfg, lnet_net_t net)
     return false;
 }
 
-/* Only as far as the file says it: an NI given by its interface gets its NID at the start. */
+/* Knows only the NIDs that the file has: an NI given by its interface gets its NID at the start. */
 static bool nid_is_own(const struct cfg *cfg, const struct lnet_nid *nid)
 {
     for (unsigned i = 0; i < cfg->ni_count; i++)
@@ -131,7 +131,7 @@ static void check_nets(struct cfg_reader *r)
 void cfg_check(struct cfg_reader *r)
 {
     if (r->report->errors)
-        return; /* what is missing below may be missing for that reason */
+        return; /* an item may be missing because of such an error */
     check_nets(r);
     for (unsigned i = 0; i < r->cfg->route_count; i++)
         check_route(r, &r->cfg->route[i]);
@@ -143,7 +143,7 @@ void cfg_check(struct cfg_reader *r)
 
 /* ---- lists of cores ---- */
 
-/* A decimal below limit; -1 when there is none. */
+/* Reads a decimal below limit. Returns -1 when there is none. */
 static long number(const char **p, long limit)
 {
     char *end;
@@ -156,7 +156,8 @@ static long number(const char **p, long limit)
     return n < limit ? n : -1;
 }
 
-/* "2" or "2-5": marks them in seen; how many, 0 when malformed or already seen. */
+/* Reads "2" or "2-5" and marks the cores in seen. Returns how many; 0 when malformed or seen
+ * before. */
 static unsigned core_range(const char **p, uint8_t seen[1024])
 {
     long from = number(p, 1024), to = from, i;

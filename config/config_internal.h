@@ -15,12 +15,12 @@ struct cfg_reader {
     struct cfg_report *report;
     const char *name; /* of the file */
     const struct cfg_text *from;
-    bool newer;     /* the file's schema is newer than ours: keys we do not know may be right */
-    char path[256]; /* where we are: "net[0].local NI(s)[1].tunables" */
+    bool newer;     /* the file is of a newer schema: unknown keys may be right */
+    char path[256]; /* of the current key: "net[0].local NI(s)[1].tunables" */
     size_t path_len;
 };
 
-/* What the text does to the document. */
+/* Returns how the text changes the document. */
 static inline enum cfg_mode cfg_mode(const struct cfg_reader *r)
 {
     return r->from ? r->from->mode : CFG_REPLACE;
@@ -37,27 +37,27 @@ enum cfg_key_kind {
     CFG_SECTION,   /* a mapping read by the table in sub, into the same object */
     CFG_CALL,      /* fn reads it; no setting */
     CFG_ITEMS,     /* fn reads each item of it; no setting */
-    CFG_READ_ONLY, /* what lnetctl shows and nobody sets; ignored */
+    CFG_READ_ONLY, /* lnetctl shows it, and it cannot be set; ignored */
 };
 
 struct cfg_key {
-    const char *name; /* a name that ends in '[' stands for all that begin so */
+    const char *name; /* a name that ends in '[' matches all keys that begin with it */
     enum cfg_key_kind kind;
     size_t offset; /* in the object */
     long min, max;
     const char *const *words;
     const struct cfg_key *sub;
-    /* Reads the value instead of what the kind does; gets the object. */
+    /* Reads the value in place of the kind's own reader. obj: what offset counts from. */
     void (*fn)(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
-    bool kept;  /* lnetctl's, understood there, not acted on here: a warning */
-    bool alias; /* of a setting that has another row */
+    bool kept;  /* a key of lnetctl's that has no effect here: a warning */
+    bool alias; /* another row has the setting */
     enum cfg_applies applies;
     const char *unit; /* "s", "%"; NULL = none */
     const char *help; /* of a setting */
 };
 
-/* Rows of such a table: its end; a key that a function reads, or each item of it, that another
- * table reads, that is lnetctl's to show. */
+/* Rows of a table of keys: its end; a key that a function reads; a list whose items a function
+ * reads, a section with a table of its own, a key that is ignored. */
 #define CFG_KEYS_END                                                                               \
     {                                                                                              \
         .name = NULL                                                                               \
@@ -78,36 +78,37 @@ struct cfg_key {
     {                                                                                              \
         .name = (key), .kind = CFG_READ_ONLY                                                       \
     }
-/* What `show` has below NIs, of this node or of a peer. */
+/* Keys that lnetctl's `show` prints below NIs of this node or of a peer. */
 #define CFG_IGNORES_COUNTS                                                                         \
     CFG_IGNORES("udsp info"), CFG_IGNORES("statistics"), CFG_IGNORES("sent_stats"),                \
         CFG_IGNORES("received_stats"), CFG_IGNORES("dropped_stats"), CFG_IGNORES("health stats"),  \
         CFG_IGNORES("millrace")
 
-/* Reads a mapping by a table that ends with a row without name. obj is what offsets count from. */
+/* Reads a mapping by a table of keys. Offsets count from obj. */
 void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
                   const struct cfg_key *keys, void *obj);
-/* Calls fn for each item of a sequence; a mapping or scalar counts as a sequence of one, null as
- * none. The path shows the index meanwhile. */
+/* Calls fn for each item of a sequence, with its index in the path. A mapping or scalar counts as a
+ * sequence of one item, null as an empty one. */
 void cfg_read_items(struct cfg_reader *r, const struct yaml_tree_node *value,
                     void (*fn)(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item),
                     void *obj);
-/* Text of a scalar, NULL (reported) when value is none or is empty. */
+/* Returns the text of a scalar; NULL, and an error, when value is no scalar or is null. */
 const char *cfg_scalar(struct cfg_reader *r, const struct yaml_tree_node *value);
 bool cfg_read_int(struct cfg_reader *r, const struct yaml_tree_node *value, long min, long max,
                   int *out);
 
-/* "path: reason" of a line; of the file when line is 0. */
+/* Add a message about a line, or with line 0 about the file: "path: reason". */
 void cfg_error(struct cfg_reader *r, unsigned line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void cfg_warning(struct cfg_reader *r, unsigned line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Of a key with one value: bytes of its field; whether it is one. */
+/* cfg_field_size() returns the bytes of the field of a key; cfg_is_setting() tells whether the key
+ * has one value. */
 size_t cfg_field_size(const struct cfg_key *key);
 bool cfg_is_setting(const struct cfg_key *key);
 
-/* Table of the top level, config_keys.c. */
+/* The keys of the top level. */
 extern const struct cfg_key cfg_top_keys[];
 extern const struct cfg cfg_defaults;
 
@@ -125,7 +126,7 @@ enum cfg_list {
 /* Appends a copy of item to a list of the document. Returns the copy; NULL: the list is full, or
  * memory is out. */
 void *cfg_append(struct cfg *cfg, enum cfg_list list, const void *item);
-/* Takes an item, which is part of the list, out of it. */
+/* Removes an item from its list. item points into the list. */
 void cfg_take(struct cfg *cfg, enum cfg_list list, const void *item);
 /* Puts an item that was read into the list as the mode says. there: the item of the base that it
  * replaces, or with CFG_DELETE removes; NULL: none, so it is appended, or with CFG_DELETE `none` is
@@ -142,7 +143,7 @@ void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node 
 void cfg_read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
 void cfg_read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
-/* An NI of the net with the keys of item, not yet in the document. */
+/* Returns an NI of the net, all at its defaults. */
 struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line);
 /* Rows of a table of keys that begins with a struct cfg_ni: tunables, lnd tunables, CPT. */
 #define CFG_NI_TUNING                                                                              \
@@ -151,19 +152,20 @@ struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line);
 void cfg_read_cpt(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
 bool cfg_read_ifname(struct cfg_reader *r, const struct yaml_tree_node *value, char out[16]);
 extern const struct cfg_key cfg_lnd_tunables_keys[], cfg_tunables_keys[];
-/* Puts an NI that was read into the document, as the mode says. */
+/* Puts an NI that was read into the document as the mode says. */
 void cfg_put_ni(struct cfg_reader *r, const struct cfg_ni *ni);
-/* What needs the whole file: routes against nets, repeated NIDs. config_check.c */
+/* Checks the document as a whole: routes against nets, repeated NIDs. config_check.c */
 void cfg_check(struct cfg_reader *r);
-/* Ports among themselves, NIs against ports. config_ports_check.c */
+/* Checks ports against each other and NIs against ports. config_ports_check.c */
 void cfg_check_ports(struct cfg_reader *r);
-/* Where another item is: what a text is added to has no lines. Returns buf, or "there". */
+/* Writes "on line N" into buf and returns it; returns "there" for an item of the base, which has no
+ * line. */
 const char *cfg_on_line(unsigned line, char buf[32]);
-/* Number of cores of a list, 0 when it is malformed. */
+/* Returns the number of cores of a list; 0 when it is malformed. */
 unsigned cfg_cores_count(const char *cores);
 
-/* Bytes of the control character that text begins with (of C0 and C1 in UTF-8, or DEL), 0 = none.
- */
+/* Returns the bytes of the control character that text begins with (of C0 and C1 in UTF-8, or DEL);
+ * 0: none. */
 unsigned cfg_control(const char *text);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The lists of a document that are acted on: NIs, routes, hello_map, names. */
+/* Reads the lists that have an effect: NIs, routes, hello_map, names. */
 #include "config/config_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What a text adds to or takes from is of another one: it has no line. */
+/* Whether an item with this line is of the base that the text changes. An item of the base has no
+ * line. */
 static bool of_base(const struct cfg_reader *r, unsigned line)
 {
     return cfg_mode(r) != CFG_REPLACE && line == 0;
@@ -237,7 +238,7 @@ static void read_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node
     if (!nid && !interfaces)
         cfg_error(r, item->line,
                   "has no address; add `interfaces: {0: NAME}` or `nid: ADDRESS@NET`");
-    /* What an NI that is there has, holds where the text does not say otherwise. */
+    /* A key that the text lacks keeps the value that the NI has in the base. */
     if (cfg_mode(r) == CFG_MERGE) {
         struct cfg_report silent = {0}, *said = r->report;
 
@@ -261,12 +262,12 @@ static void read_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node
 }
 
 static const struct cfg_key net_keys[] = {
-    CFG_IGNORES("net type"), /* read before the NIs, whatever the order */
+    CFG_IGNORES("net type"), /* read before the NIs, in any order */
     CFG_EACH("local NI(s)", read_ni),
     CFG_KEYS_END,
 };
 
-/* All NIs of a net that is to be removed and names none of them. */
+/* Removes all NIs of a net: the text names the net and no NI. */
 static void take_net(struct cfg_reader *r, lnet_net_t net, unsigned line)
 {
     char name[LNET_NETSTR_SIZE];
@@ -435,7 +436,7 @@ void cfg_read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_node
 
 _Static_assert(CFG_MAX_NAMES <= YAML_MAX_KEYS, "what is written can be read again");
 
-/* It gets onto terminals and into logs. */
+/* A host name is printed on terminals and in logs, so it has no control characters. */
 static bool is_host(const char *text)
 {
     for (; *text && *text != ' ' && !cfg_control(text); text++)

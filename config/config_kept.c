@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lists that are kept and shown but not acted on yet: peers and selection policies.
+/* Reads the lists that are kept and shown without effect: peers and selection policies.
  * docs/protocol/lnet-core.md §8.3, §10.3. */
 #include "config/config_internal.h"
 
@@ -108,7 +108,7 @@ static const struct cfg_key peer_keys[] = {
     CFG_KEYS_END,
 };
 
-/* Removes the NIDs listed, or the peer when none is, or none is left. */
+/* Removes the listed NIDs from a peer; removes the peer when no NID is listed or none is left. */
 static void take_peer(struct cfg_reader *r, struct cfg_peer *there, const struct cfg_peer *peer)
 {
     if (!there) {

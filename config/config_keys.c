@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The keys of the configuration file. lnetctl's: docs/protocol/lnet-core.md §10.2 to §10.7 (what it
- * exports can be loaded again, what it only shows is ignored); those of `millrace:` are our own.
- * The lists are in config_items.c and config_kept.c.
+ * The keys of the configuration file. lnetctl's keys: docs/protocol/lnet-core.md §10.2 to §10.7.
+ * A file that lnetctl exports can be loaded; keys that lnetctl only shows are ignored. The keys
+ * of `millrace:` are our own. config_items.c and config_kept.c read the lists.
  */
 #include "config/config_internal.h"
 
@@ -13,7 +13,7 @@
 
 #define FIELD(field) .offset = offsetof(struct cfg, field)
 
-/* An integer, a setting that holds at once unless more is said. */
+/* An integer setting. A new value applies at once unless the row has `.applies`. */
 #define INT(key, field, lo, hi, text, ...)                                                         \
     {                                                                                              \
         .name = (key), .kind = CFG_INT, FIELD(field), .min = (lo), .max = (hi), .help = (text),    \
@@ -64,7 +64,7 @@ static void read_routing(struct cfg_reader *r, void *obj, const struct yaml_tree
     cfg_read_items(r, value, routing_item, NULL);
 }
 
-/* -1 leaves a pool as it is: in a document of its own that is the default. */
+/* -1 leaves a pool as it is; in a whole document it means the default. */
 static void read_pool(struct cfg_reader *r, const struct yaml_tree_node *value, int max, int *out)
 {
     int n;
@@ -248,7 +248,7 @@ static void read_cores(struct cfg_reader *r, void *obj, const struct yaml_tree_n
     memcpy(cfg->cores, text, strlen(text) + 1);
 }
 
-/* A file of a later version can be read by this one: what it does not know it leaves out. */
+/* A file of a later version can be read: keys that this version does not know are left out. */
 static void read_schema(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct cfg *cfg = obj;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `ports:`: reading, and what a port's values may be by themselves. */
+/* Reads `ports:` and checks each value by itself. */
 #include "config/config_internal.h"
 
 #include <arpa/inet.h>
@@ -116,7 +116,8 @@ static void port_name(struct cfg_reader *r, void *obj, const struct yaml_tree_no
         memcpy(port->name, text, strlen(text) + 1);
 }
 
-/* An interface of the kernel's, a PCI address, or a name of DPDK's; the last two with arguments. */
+/* A device is an interface of the kernel, a PCI address, or a device name of DPDK; the last two may
+ * have arguments. */
 static void port_device(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct cfg_port *port = obj;
@@ -281,7 +282,7 @@ static const struct cfg_key port_keys[] = {
 
 /* ---- the list ---- */
 
-/* What a text adds to or takes from has no line. */
+/* Finds a port of the base that the text changes. An item of the base has no line. */
 static struct cfg_port *find_base(const struct cfg_reader *r, const char *name)
 {
     struct cfg_port *port = cfg_mode(r) == CFG_REPLACE ? NULL : cfg_find_port(r->cfg, name);
@@ -303,7 +304,7 @@ void cfg_read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node 
     }
     memset(&port, 0, sizeof(port));
     port.duplicate_check = 1;
-    /* What a port that is there has, holds where the text does not say otherwise. */
+    /* A key that the text lacks keeps the value that the port has in the base. */
     there = cfg_mode(r) == CFG_MERGE && name->kind == YAML_SCALAR ? find_base(r, name->text) : NULL;
     if (there)
         port = *there;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ports as a whole: addresses, nets and routes among themselves, devices, and NIs against ports. */
+/* Checks the ports as a whole: addresses, nets and routes against each other, devices, and NIs
+ * against ports. */
 #include "config/config_internal.h"
 
 #include <string.h>

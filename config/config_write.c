@@ -77,7 +77,7 @@ static void add_net(struct build *b, struct yaml_tree_node *to, const char *key,
     add_text(b, to, key, net_format(net, text));
 }
 
-/* Takes an empty collection off again. */
+/* Removes a collection again if it is empty. */
 static void drop_empty(struct yaml_tree_node *to, struct yaml_tree_node *node)
 {
     struct yaml_tree_node **link;
@@ -98,7 +98,7 @@ static void drop_empty(struct yaml_tree_node *to, struct yaml_tree_node *node)
 
 #define LIVE_NONE INT_MIN /* the NI's driver knows no such tunable */
 
-/* -1 stands for the default: what the NI really has is shown in its place, if that is known. */
+/* -1 is the default: the value of the running NI is written in its place if it is known. */
 static void add_tunable(struct build *b, struct yaml_tree_node *to, const char *key, int set,
                         int live, bool known)
 {
@@ -310,7 +310,8 @@ static void add_setting(struct build *b, struct yaml_tree_node *to, const struct
     }
 }
 
-/* lnetctl shows all of them but for the two module options. */
+/* Whether a form has the key. lnetctl's backup has all settings of lnetctl except the two module
+ * options. */
 static bool shown(const struct build *b, const struct cfg_key *key, const struct cfg *cfg,
                   bool lnetctls)
 {

@@ -115,8 +115,8 @@ struct expansion {
     char word[WORD_MAX];
 };
 
-/* rest is what of the token is still to be put behind the first len bytes of the word. Recursion is
- * as deep as the token has brackets, at most WORD_MAX / 3. */
+/* Appends the expansions of rest, the end of the token, to the first len bytes of the word.
+ * Recursion is as deep as the token has brackets, at most WORD_MAX / 3. */
 static int expand(struct expansion *e, size_t len, const char *rest)
 {
     const char *open = strchr(rest, '['), *close = open ? strchr(open, ']') : NULL, *p;

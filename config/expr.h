@@ -7,14 +7,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Does an IPv4 address match "a.b.c.d" of numbers, '*' and brackets, or "a.b.c.d/len"? 1, 0, or
- * -EINVAL when it is no such pattern. */
+/* Matches an IPv4 address against "a.b.c.d" of numbers, '*' and brackets, or "a.b.c.d/len". Returns
+ * 1, 0, or -EINVAL when the pattern is malformed. */
 int cfg_expr_match(const char *pattern, const uint8_t addr[4]);
 
 #define CFG_EXPAND_MAX 4096 /* words of one token */
-/* Calls fn for each word that a token with any number of brackets stands for, in order. 0, -EINVAL
- * when it is malformed, -E2BIG when it stands for more than CFG_EXPAND_MAX, or what fn returned if
- * that was not 0. */
+/* Calls fn for each word that a token with brackets stands for, in order. Returns 0; -EINVAL when
+ * the token is malformed; -E2BIG when it stands for more than CFG_EXPAND_MAX words; or the first
+ * nonzero result of fn. */
 int cfg_expand(const char *token, int (*fn)(void *arg, const char *word), void *arg);
 
 #endif

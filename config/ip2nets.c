@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * `ip2nets:`: which NIs this node has by the addresses it has, so that one file serves many nodes.
- * As a list (docs/protocol/lnet-core.md §10.7) or as the text of the module option (§1.6). A rule
- * makes an NI on each interface it names, or on each interface with an address that matches. Of the
- * rules of a text only the first that holds counts for each net.
+ * `ip2nets:` gives a node its NIs by its addresses, so that one file serves many nodes. It is a
+ * list (docs/protocol/lnet-core.md §10.7) or the text of the module option (§1.6). A rule makes
+ * an NI on each interface that it names, or on each interface with a matching address. In a
+ * text, only the first matching rule counts for each net.
  */
 #include "config/config_internal.h"
 #include "lib/base/err.h"
@@ -28,7 +28,8 @@ struct words {
 };
 
 struct rule {
-    struct cfg_ni like;  /* net, tunables, CPT; first, as the tables of keys want it */
+    struct cfg_ni
+        like; /* net, tunables, CPT; the first member, because CFG_NI_TUNING's offsets begin here */
     struct netspec spec; /* interfaces */
     struct words patterns;
     unsigned line;
@@ -62,7 +63,7 @@ unsigned ip2nets_addresses(struct cfg_address *out, unsigned max)
     return count;
 }
 
-/* Those the caller gave, else those of the system. */
+/* Takes the addresses that the caller gave, else those of the system. */
 static void find_addresses(const struct cfg_reader *r, struct addresses *out)
 {
     if (r->from && r->from->address) {
@@ -126,7 +127,7 @@ static bool check_patterns(struct cfg_reader *r, const struct rule *rule)
     return true;
 }
 
-/* Whether the rule holds, and then its NIs. */
+/* Puts the NIs of a rule if an address matches. Returns whether one does. */
 static bool apply(struct cfg_reader *r, const struct rule *rule, const struct addresses *have)
 {
     const struct netspec_interface *one = rule->spec.interface;
@@ -221,12 +222,13 @@ static void read_rule(struct cfg_reader *r, void *obj, const struct yaml_tree_no
 struct text_reader {
     struct rule rule;
     struct addresses have;
-    lnet_net_t done[MAX_NETS]; /* by rules that held */
+    lnet_net_t done[MAX_NETS]; /* nets of rules that matched */
     unsigned done_count;
-    unsigned rule_start; /* how many of them are of rules before */
+    unsigned rule_start; /* how many of done are of earlier rules */
 };
 
-/* Kernel nodes take their first interface for tcp when none is named, whatever matches. */
+/* Warns of a net without interface: a kernel node uses its first interface for tcp, not the one
+ * that matches. */
 static void check_interface(struct cfg_reader *r, const struct text_reader *t, unsigned before)
 {
     const struct cfg_ni *ni = before < r->cfg->ni_count ? &r->cfg->ni[before] : NULL;
@@ -249,7 +251,7 @@ static bool text_net(struct cfg_reader *r, struct text_reader *t, lnet_net_t net
     while (i < t->rule_start && t->done[i] != net)
         i++;
     if (net >> 16 == LNET_LND_LO || i < t->rule_start)
-        return true; /* every node has it; an earlier rule held */
+        return true; /* every node has lo; an earlier rule matched */
     if (t->done_count == MAX_NETS) {
         cfg_error(r, t->rule.line, "gives more than %d nets; write fewer", MAX_NETS);
         return false;
@@ -261,7 +263,8 @@ static bool text_net(struct cfg_reader *r, struct text_reader *t, lnet_net_t net
     return true;
 }
 
-/* The nets are read twice: what is wrong with the last of them shows before the first is put. */
+/* Reads the nets of a rule, and with put_them puts them. The caller first checks all of them
+ * without putting any. */
 static void text_nets(struct cfg_reader *r, struct text_reader *t, const char *list, bool put_them)
 {
     lnet_net_t seen[MAX_NETS];

@@ -9,8 +9,8 @@
 
 #define SPACE " \t\r\n"
 
-/* A word up to one of the characters in stop, without spaces around it. Its length; 0 when it is
- * empty or does not fit. */
+/* Reads a word up to one of the characters in stop, without leading space. Returns its length; 0
+ * when it is empty or does not fit. */
 static size_t take_word(const char **p, const char *stop, char *out, size_t size)
 {
     size_t len;

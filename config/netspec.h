@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Lists of nets as module options write them, docs/protocol/lnet-core.md §1.6:
+ * Lists of nets in the form of module options, docs/protocol/lnet-core.md §1.6:
  * `tcp0(eth0,eth1[0])[1],o2ib`. Pure functions.
  */
 #ifndef MILLRACE_NETSPEC_H
@@ -25,9 +25,9 @@ struct netspec {
     char cpt[64]; /* after the whole net, "" = none */
 };
 
-/* Takes the first net off the list at *text, with the comma and white space behind it. 1; 0 when
- * nothing is left of the list: *text is at its end or at white space that no comma goes before; or
- * -EINVAL with a sentence. */
+/* Reads the first net of the list at *text and moves *text behind it, its comma and white space.
+ * Returns 1; 0 at the end of the list, which is the end of the text or white space without a comma
+ * before it; -EINVAL with a sentence. */
 int netspec_next(const char **text, struct netspec *out, struct err *err);
 
 #endif

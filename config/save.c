@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From what the file's text says and what the document says to the changed text. See save.h. */
+/* Changes the text of a file so that it says what a document says. See save.h. */
 #include "config/save.h"
 #include "lib/base/err.h"
 
@@ -29,7 +29,7 @@ struct patch {
     bool failed; /* out of memory */
 };
 
-/* Takes text. */
+/* Adds an edit; takes text. */
 static void put_edit(struct patch *p, size_t start, size_t end, char *text)
 {
     if (p->count == p->room) {
@@ -59,7 +59,7 @@ static size_t line_start(const struct patch *p, size_t at)
     return at;
 }
 
-/* Behind the newline of the line `at` is in. */
+/* Returns the position behind the newline of the line that contains `at`. */
 static size_t next_line(const struct patch *p, size_t at)
 {
     while (at < p->len && p->text[at] != '\n')
@@ -72,7 +72,7 @@ static size_t column(const struct patch *p, size_t at)
     return at - line_start(p, at);
 }
 
-/* Where an entry of a collection begins: its key, its '-' or itself. */
+/* Returns where an entry of a block begins: at its key or its '-'. */
 static size_t entry_start(const struct patch *p, const struct yaml_tree_node *of,
                           const struct yaml_tree_node *entry)
 {
@@ -98,7 +98,7 @@ static FILE *open_text(char **text, size_t *len)
 
 /* ---- comparing ---- */
 
-/* Spells NIDs, nets and addresses as documents do: tcp0 is tcp. */
+/* Rewrites NIDs, nets and addresses in the spelling of documents: tcp0 becomes tcp. */
 static void spell(struct yaml_tree_node *node)
 {
     static const char *const keys[] = {"nid",         "net", "net type", "gateway",
@@ -132,7 +132,7 @@ static const struct yaml_tree_node *find_item(const struct yaml_tree_node *list,
                                               const struct yaml_tree_node *like,
                                               const struct yaml_tree_node **hint);
 
-/* Whatever the order of keys and items. */
+/* Whether two trees are equal in any order of keys and items. */
 static bool same_tree(const struct yaml_tree_node *a, const struct yaml_tree_node *b)
 {
     const struct yaml_tree_node *y, *hint = NULL;
@@ -149,7 +149,8 @@ static bool same_tree(const struct yaml_tree_node *a, const struct yaml_tree_nod
     return true;
 }
 
-/* Whether two items of lists are about the same thing: no name of it differs and one is equal. */
+/* Whether two items of lists have the same identity: no key of it differs, and at least one is
+ * equal. */
 static bool same_item(const struct yaml_tree_node *a, const struct yaml_tree_node *b)
 {
     static const char *const names[] = {"net type", "primary nid", "nid",     "interfaces", "net",
@@ -164,7 +165,7 @@ static bool same_item(const struct yaml_tree_node *a, const struct yaml_tree_nod
     x = yaml_tree_get(a, "name");
     y = yaml_tree_get(b, "name");
     if (x && y)
-        return same_tree(x, y); /* of a port nothing else is */
+        return same_tree(x, y); /* the name alone is the identity of a port */
     for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         x = yaml_tree_get(a, names[i]);
         y = yaml_tree_get(b, names[i]);
@@ -175,8 +176,8 @@ static bool same_item(const struct yaml_tree_node *a, const struct yaml_tree_nod
     return equal || same_tree(a, b);
 }
 
-/* The item of list about the same as `like`. hint: where the search begins and whereto it is moved;
- * lists are mostly in one order. */
+/* Finds the item of list with the identity of `like`. The search begins at *hint, and moves *hint
+ * behind the item: most lists have the same order. */
 static const struct yaml_tree_node *find_item(const struct yaml_tree_node *list,
                                               const struct yaml_tree_node *like,
                                               const struct yaml_tree_node **hint)
@@ -196,7 +197,7 @@ static const struct yaml_tree_node *find_item(const struct yaml_tree_node *list,
 
 /* ---- editing ---- */
 
-/* Adds an entry below the last one of a block; root: of the whole text. */
+/* Adds an entry below the last one of a block, or at the end of the text. */
 static void insert(struct patch *p, const struct yaml_tree_node *into,
                    const struct yaml_tree_node *entry)
 {
@@ -228,7 +229,7 @@ static void insert(struct patch *p, const struct yaml_tree_node *into,
     put_edit(p, at, at, text);
 }
 
-/* Takes an entry out of a collection that keeps others. */
+/* Removes an entry from a block that keeps other entries. */
 static void cut(struct patch *p, const struct yaml_tree_node *of,
                 const struct yaml_tree_node *entry)
 {
@@ -237,7 +238,8 @@ static void cut(struct patch *p, const struct yaml_tree_node *of,
 
     if (of->child == entry && entry->next &&
         strspn(p->text + line_start(p, start), " ") != column(p, start)) {
-        end = entry_start(p, of, entry->next); /* it stands behind a '-', where the next one goes */
+        end = entry_start(
+            p, of, entry->next); /* the entry stands behind a '-', where the next one moves to */
     } else {
         start = line_start(p, start);
         end = next_line(p, end > start ? end - 1 : end);
@@ -277,7 +279,7 @@ static void patch_node(struct patch *p, const struct yaml_tree_node *of,
                        const struct yaml_tree_node *o, const struct yaml_tree_node *n,
                        const struct yaml_tree_node *x, unsigned depth);
 
-/* What the file said, `gone`, holds no more: x, or as much of it as said so. */
+/* Removes x, or as much of x as says `gone`, which the document does not say any more. */
 static void remove_node(struct patch *p, const struct yaml_tree_node *of,
                         const struct yaml_tree_node *gone, const struct yaml_tree_node *x)
 {
@@ -344,7 +346,7 @@ static void patch_seq(struct patch *p, const struct yaml_tree_node *o,
     }
 }
 
-/* x, in `of`, says o (NULL: a default) and shall say n. */
+/* Edits x, a part of `of`, that says o (NULL: a default), so that it says n. */
 static void patch_node(struct patch *p, const struct yaml_tree_node *of,
                        const struct yaml_tree_node *o, const struct yaml_tree_node *n,
                        const struct yaml_tree_node *x, unsigned depth)
@@ -364,7 +366,7 @@ static void patch_node(struct patch *p, const struct yaml_tree_node *of,
 
 /* ---- the text with its edits ---- */
 
-/* What is only added at a place comes before what is cut from there on. */
+/* An addition at a place comes before a removal that begins there. */
 static int by_place(const void *a, const void *b)
 {
     const struct edit *x = a, *y = b;
@@ -377,7 +379,7 @@ static int by_place(const void *a, const void *b)
     return (x->order > y->order) - (x->order < y->order);
 }
 
-/* NULL: out of memory, or two edits are in each other's way. */
+/* Returns the edited text; NULL: out of memory, or two edits overlap. */
 static char *apply_edits(struct patch *p)
 {
     size_t done = 0, len;
@@ -408,7 +410,7 @@ static char *apply_edits(struct patch *p)
     return out;
 }
 
-/* The old text with what differs between o and n changed; NULL: it cannot be done. */
+/* Returns the old text with the differences between o and n applied; NULL: impossible. */
 static char *patched(const char *old, size_t len, const struct yaml_tree_node *o,
                      const struct yaml_tree_node *n, const struct yaml_tree_node *x, bool coarse)
 {
@@ -448,7 +450,7 @@ static bool says(const char *name, const char *text, const struct yaml_tree_node
     return same;
 }
 
-/* Patches old; false: that did not lead to a text that says so. */
+/* Patches old. False: no patched text says what the document says. */
 static bool keep(const char *name, const char *old, size_t len, const struct yaml_tree_node *was,
                  const struct yaml_tree_node *want, char **out, enum cfg_saved *how)
 {

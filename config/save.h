@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Writes a document into a file that people write, too. What did not change stays as it is, byte
- * for byte, with comments, order and layout. A value that changed is replaced where it stands, a
- * value in brackets or braces as a whole; what was removed is cut out with its lines; what is new
- * comes after its siblings. The result is read again before it is used: if it does not say what the
- * document says, sections that differ are written anew, and if that does not help the whole file.
- * Control thread or any other.
+ * Writes a document into a file that people edit, too.
+ * An unchanged part of the file stays as it is, byte for byte, with comments, order and layout.
+ * A changed value is replaced in place, a value in brackets or braces as a whole. A removed item
+ * is cut out with its lines. A new item comes after its siblings. The result is read again
+ * before it is used. If it does not say what the document says, sections that differ are written
+ * anew, and if that does not help, the whole file. Control thread or any other.
  */
 #ifndef MILLRACE_CONFIG_SAVE_H
 #define MILLRACE_CONFIG_SAVE_H
@@ -22,14 +22,14 @@ enum cfg_saved {
 };
 extern const char *const cfg_saved_names[]; /* "same", "patched", "sections", "whole", "new" */
 
-/* The text of a file that had the text `old` (NULL = there was none) and shall say what cfg says;
- * *out is to be freed. 0 or -ENOMEM, -EINVAL with a sentence: a document that cannot be written, or
- * an old text that has errors and is left alone. */
+/* Makes the text of a file that says what cfg says. old: its text before; NULL: there was no file.
+ * *out is to be freed. Returns 0; -ENOMEM, or -EINVAL with a sentence when the document cannot be
+ * written, or when old has errors and is left alone. */
 int cfg_save_text(const char *name, const char *old, size_t len, const struct cfg *cfg, char **out,
                   enum cfg_saved *how, struct err *err);
-/* Writes it: a new file beside the old one, with its mode and owner, synchronized, then renamed to
- * it; a symbolic link is followed, also to a file that is not there yet. -errno with a sentence;
- * then the file is as it was. */
+/* Writes the text into a new file beside the old one, with its mode and owner, synchronizes it, and
+ * renames it to the old one. Follows a symbolic link, also to a missing file. Returns -errno with a
+ * sentence; then the file is as it was. */
 int cfg_save_file(const char *path, const struct cfg *cfg, enum cfg_saved *how, struct err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Replacing a file as a whole: whoever reads it sees the old one or the new one. See save.h. */
+/* Replaces a file as a whole: a reader sees the old file or the new one. See save.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -32,7 +32,7 @@ static int write_all(int fd, const char *text)
     return fsync(fd) == 0 ? 0 : -errno;
 }
 
-/* The rename is on the disk, too. */
+/* Writes the rename to the disk. */
 static int sync_directory(const char *path)
 {
     char copy[PATH_MAX];
@@ -48,7 +48,7 @@ static int sync_directory(const char *path)
     return rc;
 }
 
-/* path must be of a file or of nothing. */
+/* Replaces a file, or creates it. */
 static int replace_file(const char *path, const char *text)
 {
     char temp[PATH_MAX];
@@ -79,8 +79,8 @@ static int replace_file(const char *path, const char *text)
     return rc;
 }
 
-/* The file that path means, through symbolic links; what the last of them names need not be there.
- * Folders on the way are the kernel's to follow. */
+/* Follows the symbolic links of path; the file that the last one names may be missing. The kernel
+ * follows links of the folders. */
 static int follow_links(const char *path, char real[PATH_MAX])
 {
     char target[PATH_MAX], folder[PATH_MAX];

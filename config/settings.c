@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Settings by number, path and name: a walk through the tables of keys. See settings.h. */
+/* Finds settings by number, path and name in the tables of keys. See settings.h. */
 #include "config/config_internal.h"
 #include "lib/base/err.h"
 
@@ -48,7 +48,7 @@ static void describe(const struct cfg_key *key, const char *prefix, struct cfg_s
     snprintf(out->path, sizeof(out->path), "%s%s%s", prefix, prefix[0] ? "." : "", key->name);
 }
 
-/* The one that *left counts down to. Recursion is as deep as the tables are. */
+/* Finds the setting that *left counts down to. Recursion is as deep as the tables. */
 static bool walk(const struct cfg_key *keys, const char *prefix, unsigned *left,
                  struct cfg_setting *out)
 {

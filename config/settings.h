@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Settings: the keys of a document that have one value, as opposed to its lists. Each has a path
- * ("global.retry_count"), a type, a range, a default, and a time from which a new value holds. Any
- * thread.
+ * Settings: the keys of a document that have one value, as opposed to lists. A setting has a
+ * path ("global.retry_count"), a type, a range, a default, and a time from which a new value
+ * applies. Any thread.
  */
 #ifndef MILLRACE_SETTINGS_H
 #define MILLRACE_SETTINGS_H
@@ -10,7 +10,7 @@
 #include "config/config.h"
 #include "lib/base/err.h"
 
-enum cfg_applies { /* when a change holds */
+enum cfg_applies { /* when a change applies */
     CFG_AT_ONCE,
     CFG_NEW_CONNECTIONS,
     CFG_NI_RESTART,
@@ -37,29 +37,29 @@ struct cfg_setting {
     bool kept; /* kept and shown, not acted on */
 };
 
-/* Settings by number, false when there are no more. */
+/* Finds a setting by number. False: there are no more. */
 bool cfg_setting_at(unsigned index, struct cfg_setting *out);
-/* By path or by name. */
+/* Finds a setting by path or by name. */
 bool cfg_setting_find(const char *name, struct cfg_setting *out);
-/* Its value as in a file. Returns buf. */
+/* Write a value as in a file. Return buf. */
 char *cfg_setting_text(const struct cfg_setting *setting, const struct cfg *cfg,
                        char buf[CFG_MAX_VALUE]);
 char *cfg_setting_default(const struct cfg_setting *setting, char buf[CFG_MAX_VALUE]);
 bool cfg_setting_same(const struct cfg_setting *setting, const struct cfg *a, const struct cfg *b);
-/* Sets it from text. 0, or -EINVAL with a sentence. */
+/* Sets a setting from text. Returns 0, or -EINVAL with a sentence. */
 int cfg_setting_set(const struct cfg_setting *setting, struct cfg *cfg, const char *text,
                     struct err *err);
 
 /* ---- tunables of an NI: `tunables` and, with lnd, `lnd tunables` ---- */
 bool cfg_ni_setting_at(bool lnd, unsigned index, struct cfg_setting *out);
-/* -1 = default; what the NI really has where that is known. */
+/* Returns the value; for a default the value of the running NI if it is known, else -1. */
 int cfg_ni_setting_get(const struct cfg_setting *setting, const struct cfg_ni *ni);
 int cfg_ni_setting_set(const struct cfg_setting *setting, struct cfg_ni *ni, const char *text,
                        struct err *err);
-/* For suggestions: returns the candidate if it is nearer to a misspelt word than best (NULL: none
- * yet) and near enough, else best. */
+/* Helps to suggest a word: returns candidate if it is nearer to a misspelt word than best (NULL:
+ * none yet) and near enough, else best. */
 const char *cfg_nearer(const char *word, const char *candidate, const char *best);
-/* An NI of the net, all at its defaults. */
+/* Returns an NI of the net, all at its defaults. */
 struct cfg_ni cfg_ni_new(lnet_net_t net);
 
 #endif

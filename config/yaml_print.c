@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A tree as text in the two layouts that lnetctl's exports mix, docs/protocol/lnet-core.md §10. */
+/* Prints a tree in the two layouts that lnetctl's exports mix, docs/protocol/lnet-core.md §10. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 #include "config/write.h"
 
 struct layout {
-    int map;  /* columns a mapping stands right of its key */
-    int seq;  /* the '-' of an item of a sequence, likewise */
-    int item; /* the keys of an item right of its '-' */
+    int map;  /* columns from a key to the keys of its mapping */
+    int seq;  /* columns from a key to the '-' of the items of its sequence */
+    int item; /* columns from a '-' to the keys of its item */
 };
 static const struct layout netlink = {6, 0, 6}, plain = {4, 4, 2}, patch = {4, 2, 2};
 
-/* Would it be read as something else than the text it is? */
+/* Whether a reader would take plain text for something else. */
 static bool needs_quotes(const char *text)
 {
     static const char *const words[] = {"true", "false", "yes", "no",   "on",
@@ -33,8 +33,8 @@ static bool needs_quotes(const char *text)
            strstr(text, ": ");
 }
 
-/* A character that YAML does not take as it is, or takes for the end of a line; how many bytes of
- * UTF-8 it has, 0 = it is another one. */
+/* Returns the bytes of a character that YAML does not accept as it is, or takes for the end of a
+ * line; 0: it is another one. */
 static unsigned special(const unsigned char *p, unsigned *character)
 {
     if (*p < 0x20 || *p == 0x7f) {
@@ -111,7 +111,7 @@ void cfg_put_flow(FILE *to, const struct yaml_tree_node *node)
 static void put_map(FILE *to, const struct yaml_tree_node *map, int column, bool first,
                     const struct layout *layout);
 
-/* An item behind its "- ", whose keys stand at column. */
+/* Prints an item behind its "- "; its keys stand at column. */
 static void put_item(FILE *to, const struct yaml_tree_node *item, int column,
                      const struct layout *layout)
 {
@@ -123,7 +123,8 @@ static void put_item(FILE *to, const struct yaml_tree_node *item, int column,
     }
 }
 
-/* A key at column and its value: a scalar in its line, more in lines of their own. */
+/* Prints a key at column and its value: a scalar in the same line, a collection in lines of its
+ * own. */
 static void put_entry(FILE *to, const struct yaml_tree_node *node, int column,
                       const struct layout *layout)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libyaml's events into a tree, see yaml_tree.h. */
+/* Builds a tree from libyaml's events. See yaml_tree.h. */
 #include "config/yaml_tree.h"
 
 #include <stdio.h>
@@ -35,7 +35,8 @@ static int refuse(struct builder *b, unsigned line, const char *why)
     return -1;
 }
 
-/* libyaml counts characters; of the text we want bytes. Places come in almost rising order. */
+/* Converts a position of libyaml, in characters, to bytes. Positions come in almost rising
+ * order. */
 static size_t offset_of(struct builder *b, const yaml_mark_t *mark)
 {
     if (mark->index < b->chars)
@@ -70,7 +71,7 @@ static bool key_known(const struct yaml_tree_node *map, const char *key)
     return yaml_tree_get(map, key) != NULL;
 }
 
-/* A scalar where a key is due. */
+/* Takes a scalar in the place of a key. */
 static int take_key(struct builder *b, const yaml_event_t *event)
 {
     struct level *top = &b->stack[b->depth - 1];
@@ -174,8 +175,8 @@ static int open_collection(struct builder *b, enum yaml_kind kind, const yaml_ev
     return 0;
 }
 
-/* The mark of a block's end is where the next token begins, behind blank lines and comments that
- * are not its own: it ends with its last value. */
+/* libyaml reports the end of a block where the next token begins, behind blank lines and comments.
+ * The block ends with its last value. */
 static void close_collection(struct builder *b, const yaml_event_t *event)
 {
     struct level *top = &b->stack[--b->depth];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A bounded tree of a YAML document, each node with its line. Made for files that nobody vouches
- * for: size, depth and number of nodes are limited, aliases (which can grow a small file without
- * end) and repeated keys are refused. Pure functions.
+ * A bounded tree of a YAML document, each node with its line. The text is not trusted: its size,
+ * depth and number of nodes are limited. Aliases, with which a small file can grow without end,
+ * and repeated keys are refused. Pure functions.
  */
 #ifndef MILLRACE_YAML_TREE_H
 #define MILLRACE_YAML_TREE_H
@@ -42,14 +42,14 @@ struct yaml_tree_error {
     char text[256];
 };
 
-/* The tree of the only document in text, to be freed with yaml_tree_free(). NULL with *err filled
- * when the text is refused; an empty document gives an empty mapping. */
+/* Parses a text with one document. Returns its tree, to be freed with yaml_tree_free(); an empty
+ * document gives an empty mapping. NULL with *err when the text is refused. */
 struct yaml_tree_node *yaml_tree_parse(const char *text, size_t len, struct yaml_tree_error *err);
 void yaml_tree_free(struct yaml_tree_node *root);
 
-/* The value of a key; NULL when map is no mapping or has no such key. */
+/* Returns the value of a key; NULL when map is no mapping or has no such key. */
 const struct yaml_tree_node *yaml_tree_get(const struct yaml_tree_node *map, const char *key);
-/* Plain empty, ~ or null. */
+/* Whether a node is plain and empty, ~ or null. */
 bool yaml_tree_is_null(const struct yaml_tree_node *node);
 
 #endif

@@ -134,7 +134,7 @@ struct rdma_event {
 
 /* Something on its way between a link's home and the worker; the provider's. */
 struct rdma_note {
-    struct rdma_note *next;
+    struct reactor_task task;
     void (*fn)(struct rdma_note *note);
     void *of;
     int kind, error;

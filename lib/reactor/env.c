@@ -385,13 +385,8 @@ bool reactor_env_drain(struct reactor_env *env)
 void reactor_env_clear(struct reactor_env *env)
 {
     for (unsigned i = 0; i < env->count; i++) {
-        struct reactor *r = env->slot[i];
-
-        assert(!r->running);
-        wheel_clear(&r->wheel);
-        fds_clear(r);
-        r->pollers = r->poller_next = r->poller_now = NULL;
-        r->poller_sleep_us = UINT64_MAX;
+        assert(!env->slot[i]->running);
+        reactor_clear(env->slot[i]);
     }
 }
 

@@ -77,15 +77,27 @@ static struct rte_ring *ring_make(unsigned sender)
     return ring;
 }
 
+int mailbox_add_sender(struct reactor *r, unsigned slot)
+{
+    struct rte_ring *ring = r->in[slot] ? r->in[slot] : ring_make(slot);
+
+    __atomic_store_n(&r->in[slot], ring, __ATOMIC_RELEASE);
+    return ring ? 0 : -ENOMEM;
+}
+
+/* The ring from a sender, or NULL: that of the worker may come while r runs. */
+static struct rte_ring *ring_from(const struct reactor *r, unsigned slot)
+{
+    return __atomic_load_n(&r->in[slot], __ATOMIC_ACQUIRE);
+}
+
 int mailbox_init(struct reactor *r)
 {
     list_init(&r->own);
-    for (unsigned i = 0; i <= r->env->count; i++) {
+    for (unsigned i = 0; i < REACTOR_SLOTS; i++)
         list_init(&r->out[i]);
-        if (i == r->slot)
-            continue;
-        r->in[i] = ring_make(i);
-        if (!r->in[i])
+    for (unsigned i = 0; i <= r->env->count; i++) {
+        if (i != r->slot && mailbox_add_sender(r, i) < 0)
             return -ENOMEM;
     }
     r->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -147,8 +159,8 @@ void reactor_post(struct reactor *to, struct reactor_task *task)
         bit_set(r->out_waiting, to->slot);
         count_add(&r->stats.mails_queued, 1);
     }
-    /* Outside its loop nobody would ring later. */
-    if (!r->in_loop)
+    /* Outside a loop there is no later bell, and the worker's loop may block before its end. */
+    if (!r->in_loop || r->index == REACTOR_WORKER)
         mailbox_ring_bells(r);
 }
 
@@ -183,8 +195,10 @@ bool mailbox_pending(const struct reactor *r)
 {
     if (r->own.head)
         return true;
-    for (unsigned i = 0; i <= r->env->count; i++) {
-        if (r->in[i] && !rte_ring_empty(r->in[i]))
+    for (unsigned i = 0; i <= r->env->count + 1; i++) {
+        const struct rte_ring *ring = ring_from(r, i);
+
+        if (ring && !rte_ring_empty(ring))
             return true;
     }
     return false;
@@ -216,12 +230,13 @@ int mailbox_run(struct reactor *r)
 
     if (r->own.head)
         n = run_own(r);
-    for (unsigned i = 0; i <= r->env->count; i++) {
+    for (unsigned i = 0; i <= r->env->count + 1; i++) {
+        struct rte_ring *ring = ring_from(r, i);
         unsigned got;
 
-        if (!r->in[i])
+        if (!ring)
             continue;
-        got = rte_ring_sc_dequeue_burst(r->in[i], tasks, REACTOR_MAIL_BURST, NULL);
+        got = rte_ring_sc_dequeue_burst(ring, tasks, REACTOR_MAIL_BURST, NULL);
         if (got > 0)
             call_begin(r);
         for (unsigned k = 0; k < got; k++) {
@@ -237,6 +252,39 @@ int mailbox_run(struct reactor *r)
         stats_stage(r, REACTOR_STAGE_MAIL);
     }
     return n;
+}
+
+void mailbox_send_now(struct reactor *r, struct reactor *to)
+{
+    for (;;) {
+        mailbox_flush(r);
+        mailbox_ring_bells(r);
+        if (!bit_test(r->out_waiting, to->slot))
+            return;
+        sched_yield();
+    }
+}
+
+static void forget(struct reactor *from, struct reactor *to)
+{
+    void *task;
+
+    while (rte_ring_sc_dequeue(to->in[from->slot], &task) == 0)
+        continue;
+    list_init(&from->out[to->slot]);
+    bit_clear(from->out_waiting, to->slot);
+    bit_clear(from->out_posted, to->slot);
+}
+
+void mailbox_forget_pair(struct reactor *r, struct reactor *w)
+{
+    forget(r, w);
+    forget(w, r);
+}
+
+void mailbox_forget_own(struct reactor *w)
+{
+    list_init(&w->own);
 }
 
 struct settle {

@@ -33,7 +33,7 @@ void qsbr_fini(struct reactor_env *env)
 
 void qsbr_attach(struct reactor *r)
 {
-    if (r->index == REACTOR_CONTROL)
+    if (r->index >= REACTOR_CONTROL) /* control and the worker */
         return;
     rte_rcu_qsbr_thread_register(r->env->qsbr, r->index);
     rte_rcu_qsbr_thread_online(r->env->qsbr, r->index);

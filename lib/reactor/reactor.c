@@ -56,7 +56,7 @@ int reactor_create(struct reactor_env *env, unsigned slot, struct reactor **out)
     *r = (struct reactor){
         .env = env,
         .slot = slot,
-        .index = slot == env->count ? REACTOR_CONTROL : slot,
+        .index = slot < env->count ? slot : REACTOR_CONTROL + slot - env->count,
         .wake_fd = -1,
         .epoll_fd = -1,
         .poller_sleep_us = UINT64_MAX,
@@ -83,6 +83,14 @@ void reactor_destroy(struct reactor *r)
     fds_fini(r);
     mailbox_fini(r);
     free(r);
+}
+
+void reactor_clear(struct reactor *r)
+{
+    wheel_clear(&r->wheel);
+    fds_clear(r);
+    r->pollers = r->poller_next = r->poller_now = NULL;
+    r->poller_sleep_us = UINT64_MAX;
 }
 
 void reactor_bind(struct reactor *r)

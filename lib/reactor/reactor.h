@@ -20,8 +20,9 @@
 
 #include "lib/base/err.h"
 
-#define REACTOR_MAX     64 /* data-path reactors in one process */
-#define REACTOR_CONTROL REACTOR_MAX
+#define REACTOR_MAX     64                /* data-path reactors in one process */
+#define REACTOR_CONTROL REACTOR_MAX       /* index of the control reactor */
+#define REACTOR_WORKER  (REACTOR_MAX + 1) /* index of the worker, worker.h */
 
 struct reactor;
 struct reactor_env;

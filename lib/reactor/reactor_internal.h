@@ -7,6 +7,7 @@
 #ifndef MILLRACE_REACTOR_INTERNAL_H
 #define MILLRACE_REACTOR_INTERNAL_H
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +28,7 @@
 #include "lib/reactor/mark.h"
 #include "lib/reactor/reactor.h"
 
-#define REACTOR_SLOTS      (REACTOR_MAX + 1) /* reactors plus the control reactor */
+#define REACTOR_SLOTS      (REACTOR_MAX + 2) /* reactors, the control reactor, the worker */
 #define REACTOR_RING_SIZE  1024u             /* mails under way from one reactor to another */
 #define REACTOR_MAIL_BURST 64u               /* mails taken from one ring per loop */
 #define REACTOR_SPIN_US    50u               /* adaptive: pausing before the first sleep */
@@ -103,9 +104,10 @@ struct reactor {
     uint32_t sleeping __rte_cache_aligned;
     uint32_t stop; /* written by the control thread, or by whoever quits the control reactor */
     int wake_fd;   /* eventfd; rung by a sender that sees the sleeping flag */
-    unsigned slot; /* index in the tables of the environment; control is the last */
+    unsigned slot; /* index in the tables of the environment; after reactors control, then worker */
     struct reactor_env *env;
-    unsigned index; /* REACTOR_CONTROL for control */
+    unsigned index;   /* REACTOR_CONTROL for control, REACTOR_WORKER for the worker */
+    pthread_t thread; /* the worker's */
     unsigned cpt;
     unsigned lcore;
     bool running; /* control thread's view */
@@ -164,7 +166,7 @@ struct reactor_env {
     bool eal_up;
     cpu_set_t affinity; /* of the control thread before EAL bound it */
     struct rte_rcu_qsbr *qsbr;
-    struct reactor *slot[REACTOR_SLOTS]; /* [count] is the control reactor */
+    struct reactor *slot[REACTOR_SLOTS]; /* [count]: control; [count + 1]: the worker, or NULL */
     int argc;
     char *argv[64];                 /* what EAL was given; it may rearrange and keep them */
     char *owned[64];                /* the same, for freeing */
@@ -239,9 +241,11 @@ void capacity_between(const struct capacity_look *before, const struct capacity_
 void capacity_thread_begins(struct reactor *r);
 void capacity_thread_ends(struct reactor *r);
 
-/* Makes r and everything in it; index REACTOR_CONTROL for the control reactor. */
+/* Makes r and everything in it. */
 int reactor_create(struct reactor_env *env, unsigned slot, struct reactor **out);
 void reactor_destroy(struct reactor *r);
+/* Forgets timers, descriptors and pollers; r does not run. */
+void reactor_clear(struct reactor *r);
 /* Body of a reactor thread: runs r until reactor_stop(). */
 int reactor_main(void *arg);
 /* Any thread, async-signal-safe. */
@@ -255,8 +259,16 @@ int mailbox_run(struct reactor *r);            /* runs what has come; returns ho
 bool mailbox_pending(const struct reactor *r); /* something has come */
 bool mailbox_waiting(const struct reactor *r); /* something could not be sent yet */
 void mailbox_flush(struct reactor *r);         /* tries again what found a ring full */
-void mailbox_ring_bells(struct reactor *r);    /* wakes those posted to, if asleep */
-void reactor_ring_bell(struct reactor *r);     /* any thread, async-signal-safe */
+/* Another reactor will post to r, which may be running. Control thread. 0 or -ENOMEM. */
+int mailbox_add_sender(struct reactor *r, unsigned slot);
+/* Waits until all that r has posted to `to` is in its ring, and wakes it. */
+void mailbox_send_now(struct reactor *r, struct reactor *to);
+/* Forgets what is under way between r and the worker w, and what w posted to itself. Neither runs,
+ * or nothing is under way. */
+void mailbox_forget_pair(struct reactor *r, struct reactor *w);
+void mailbox_forget_own(struct reactor *w);
+void mailbox_ring_bells(struct reactor *r); /* wakes those posted to, if asleep */
+void reactor_ring_bell(struct reactor *r);  /* any thread, async-signal-safe */
 
 /* ---- fd.c ---- */
 

@@ -47,7 +47,7 @@ static void test_identity(void **state)
     assert_int_equal(reactor_index(r0), 0);
     assert_int_equal(reactor_index(r1), 1);
     assert_int_equal(reactor_index(reactor_control(env)), REACTOR_CONTROL);
-    assert_int_equal(reactor_cpt(r1), 0);
+    assert_int_equal(reactor_cpt(r1), 1);
     assert_ptr_equal(reactor_env_of(r1), env);
     reactor_bind(r0);
     assert_ptr_equal(reactor_self(), r0);

@@ -4,6 +4,7 @@
  * quiescent states, start and stop. Checks on reactor threads count errors; the test's thread,
  * which is the control reactor, asserts.
  */
+#include "lib/reactor/worker.h"
 #include "reactor_test.h"
 
 #include <pthread.h>
@@ -602,6 +603,72 @@ static void test_stop_and_start_again(void **state)
     }
 }
 
+/* ---- the worker ---- */
+
+#define WORKER_ROUNDS 3000u /* more than a ring has room for */
+
+static struct worker_round {
+    struct reactor_task task;
+    struct reactor *worker;
+} worker_rounds[WORKER_ROUNDS];
+static unsigned worker_ran, worker_answered;
+static struct reactor *worker_called_on;
+
+static void on_worker_answer(struct reactor_task *task)
+{
+    check_on_reactor(reactor_self() == reactor_at(env, 1));
+    ATOMIC_SET(worker_answered, worker_answered + 1);
+}
+
+static void on_worker_round(struct reactor_task *task)
+{
+    struct worker_round *round = (struct worker_round *)(void *)task;
+
+    check_on_reactor(reactor_self() == round->worker && round == &worker_rounds[worker_ran]);
+    if (worker_ran % 1000 == 0)
+        usleep(1000); /* it may block */
+    ATOMIC_SET(worker_ran, worker_ran + 1);
+    task->fn = on_worker_answer;
+    reactor_post(reactor_at(env, 1), task);
+}
+
+static void on_worker_begin(struct reactor_task *task)
+{
+    for (unsigned i = 0; i < WORKER_ROUNDS; i++)
+        reactor_post(worker_rounds[i].worker, &worker_rounds[i].task);
+}
+
+static void on_worker_call(struct reactor_task *task)
+{
+    worker_called_on = reactor_self();
+}
+
+static void test_worker(void **state)
+{
+    struct reactor_task begin = {.fn = on_worker_begin}, call = {.fn = on_worker_call};
+    struct reactor *worker;
+
+    for (unsigned again = 0; again < 2; again++) {
+        errors = 0;
+        worker_called_on = NULL;
+        worker_ran = worker_answered = 0;
+        assert_int_equal(reactor_worker_start(env, "test-worker", &worker), 0);
+        assert_int_equal(reactor_index(worker), REACTOR_WORKER);
+        assert_int_equal(reactor_count(env), REACTORS);
+        reactor_worker_call(worker, &call);
+        assert_ptr_equal(worker_called_on, worker);
+        for (unsigned i = 0; i < WORKER_ROUNDS; i++)
+            worker_rounds[i] = (struct worker_round){{.fn = on_worker_round}, worker};
+        reactor_post(reactor_at(env, 0), &begin);
+        WAIT_FOR(ATOMIC_GET(worker_answered) == WORKER_ROUNDS);
+        assert_int_equal(ATOMIC_GET(errors), 0);
+        reactor_synchronize(env); /* does not wait for the worker */
+        reactor_env_stop(env);
+        reactor_worker_stop(worker);
+        assert_int_equal(reactor_env_start(env), 0);
+    }
+}
+
 static int group_setup(void **state)
 {
     test_env_make(REACTOR_IDLE_ADAPTIVE, "auto", REACTORS);
@@ -632,6 +699,7 @@ int main(void)
         cmocka_unit_test(test_synchronize_frees_nothing_in_use),
         cmocka_unit_test(test_control_quit),
         cmocka_unit_test(test_stop_and_start_again),
+        cmocka_unit_test(test_worker),
     };
 
     return cmocka_run_group_tests_name("reactor_run", tests, group_setup, group_teardown);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The RDMA provider over rdma-core: its table of functions, the worker thread and the ways between
- * it and reactors. See rdma.h for what is promised, rdma_core_internal.h for how it is divided.
+ * The RDMA provider over rdma-core: its table of functions, its start and its end. See rdma.h for
+ * what is promised, rdma_core_internal.h for how it is divided.
  */
 #include "lib/base/err.h"
 #include "lib/base/minmax.h"
@@ -11,18 +11,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
-#include <semaphore.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <rte_branch_prediction.h>
 
-#define EPOLL_BURST 16
 #define EMPTY_BURST 16
 
 void lnd_verbs_process_init(void)
@@ -30,151 +26,21 @@ void lnd_verbs_process_init(void)
     (void)mallopt(M_ARENA_MAX, 1);
 }
 
-/* ---- stacks of notes ---- */
-
-/* True: it was empty, so whoever takes from it may be asleep. */
-static bool push(struct rdma_note **stack, struct rdma_note *note)
+static void note_run(struct reactor_task *task)
 {
-    struct rdma_note *top = relaxed_load(stack);
+    struct rdma_note *note = container_of(task, struct rdma_note, task);
 
-    do {
-        note->next = top;
-    } while (
-        !__atomic_compare_exchange_n(stack, &top, note, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
-    return !top;
+    note->fn(note);
 }
 
-/* All there are, the first pushed first. */
-static struct rdma_note *take(struct rdma_note **stack)
-{
-    struct rdma_note *note = __atomic_exchange_n(stack, NULL, __ATOMIC_ACQUIRE), *first = NULL;
-
-    while (note) {
-        struct rdma_note *next = note->next;
-
-        note->next = first;
-        first = note;
-        note = next;
-    }
-    return first;
-}
-
-/* What a note is part of may be gone, or on its way again, once its function is called. */
-static unsigned deliver(struct rdma_note *note)
-{
-    unsigned n = 0;
-
-    for (; note; n++) {
-        struct rdma_note *next = note->next;
-
-        note->fn(note);
-        note = next;
-    }
-    return n;
-}
-
-static void bell_ring(int bell)
-{
-    int saved = errno;
-    uint64_t one = 1;
-
-    /* The only failure is a full counter, and then the bell is ringing. */
-    if (write(bell, &one, sizeof(one)) < 0)
-        errno = saved;
-}
-
-static void bell_silence(int bell)
-{
-    uint64_t count;
-
-    /* Fails only when it was read already. */
-    if (read(bell, &count, sizeof(count)) < 0)
-        return;
-}
-
-void rcore_ask(struct rdma *rdma, struct rdma_note *note, void (*fn)(struct rdma_note *note),
-               void *of)
-{
-    note->fn = fn;
-    note->of = of;
-    if (push(&rdma->notes, note))
-        bell_ring(rdma->bell.fd);
-}
-
-void rcore_tell(struct rcore_lane *lane, struct rdma_note *note, void (*fn)(struct rdma_note *note),
+void rcore_post(struct reactor *to, struct rdma_note *note, void (*fn)(struct rdma_note *note),
                 void *of)
 {
     note->fn = fn;
     note->of = of;
-    if (push(&lane->notes, note))
-        bell_ring(lane->bell);
+    note->task.fn = note_run;
+    reactor_post(to, &note->task);
 }
-
-/* ---- lanes ---- */
-
-struct rcore_lane *rcore_lane_of(struct rdma *rdma, const struct reactor *r)
-{
-    unsigned index = reactor_index(r);
-
-    return &rdma->lanes[index == REACTOR_CONTROL ? rdma->nlanes - 1 : index];
-}
-
-static void lane_read(struct reactor_fd *f, uint32_t events)
-{
-    struct rcore_lane *lane = container_of(f, struct rcore_lane, fd);
-
-    (void)events;
-    bell_silence(lane->bell);
-    (void)deliver(take(&lane->notes));
-}
-
-/* Cannot fail but for lack of memory in the kernel, and there is nobody to tell. */
-static void lane_begin(struct reactor_task *task)
-{
-    struct rcore_lane *lane = container_of(task, struct rcore_lane, begin);
-
-    if (reactor_fd_add(&lane->fd, lane->bell, EPOLLIN, lane_read) < 0)
-        abort();
-}
-
-static int lanes_open(struct rdma *rdma)
-{
-    for (unsigned i = 0; i < rdma->nlanes; i++) {
-        struct rcore_lane *lane = &rdma->lanes[i];
-
-        lane->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-        if (lane->bell < 0)
-            return -errno;
-    }
-    return 0;
-}
-
-static void lanes_begin(struct rdma *rdma)
-{
-    for (unsigned i = 0; i < rdma->nlanes; i++) {
-        struct rcore_lane *lane = &rdma->lanes[i];
-
-        lane->begin.fn = lane_begin;
-        if (lane->reactor == reactor_self())
-            lane_begin(&lane->begin);
-        else
-            reactor_post(lane->reactor, &lane->begin);
-    }
-}
-
-static void lanes_close(struct rdma *rdma)
-{
-    for (unsigned i = 0; i < rdma->nlanes; i++) {
-        struct rcore_lane *lane = &rdma->lanes[i];
-
-        if (lane->reactor == reactor_self())
-            reactor_fd_del(&lane->fd);
-        if (lane->bell >= 0)
-            close(lane->bell); /* and is in no epoll set any more */
-    }
-}
-
-/* ---- the worker ---- */
 
 uint64_t rcore_now_us(void)
 {
@@ -184,121 +50,29 @@ uint64_t rcore_now_us(void)
     return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 }
 
-int rcore_watch_add(struct rdma *rdma, struct rcore_watch *watch, int fd,
-                    void (*fn)(struct rcore_watch *watch))
-{
-    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = watch};
-
-    watch->fd = fd;
-    watch->fn = fn;
-    return epoll_ctl(rdma->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
-}
-
-void rcore_watch_del(struct rdma *rdma, struct rcore_watch *watch)
-{
-    (void)epoll_ctl(rdma->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
-}
-
-static void jobs_run(struct rcore_watch *watch)
-{
-    struct rdma *rdma = container_of(watch, struct rdma, bell);
-
-    bell_silence(watch->fd);
-    count_add(&rdma->count.worker_jobs, deliver(take(&rdma->notes)));
-}
-
-static void account(struct rdma *rdma, uint64_t since_us)
-{
-    uint64_t took = rcore_now_us() - since_us;
-
-    count_add(&rdma->count.worker_busy_us, took);
-    if (took > rdma->count.worker_longest_us)
-        relaxed_store(&rdma->count.worker_longest_us, took);
-}
-
-/* Returns how long the worker may sleep. */
-static int wait_ms(const struct rdma *rdma)
-{
-    uint64_t now = rcore_now_us(), look_us = rdma->look_us;
-    unsigned ms = look_us > now ? (unsigned)((look_us - now) / 1000 + 1) : 0;
-
-    return (int)(LIST_EMPTY(&rdma->kept) ? ms : min(ms, RCORE_KEPT_AGAIN_MS));
-}
-
-static void *worker(void *arg)
-{
-    struct rdma *rdma = arg;
-    struct epoll_event events[EPOLL_BURST];
-
-    while (!rdma->stop) {
-        int n = epoll_wait(rdma->epoll_fd, events, EPOLL_BURST, wait_ms(rdma));
-        uint64_t since_us = rcore_now_us();
-
-        for (int i = 0; i < n; i++) {
-            struct rcore_watch *watch = events[i].data.ptr;
-
-            watch->fn(watch);
-        }
-        if (!LIST_EMPTY(&rdma->kept) && since_us >= rdma->kept_again_us)
-            rcore_kept_again(rdma);
-        if (since_us >= rdma->look_us)
-            rcore_look_again(rdma);
-        rcore_devices_sweep(rdma);
-        account(rdma, since_us);
-    }
-    return NULL;
-}
-
-static int worker_start(struct rdma *rdma)
-{
-    sigset_t all, before;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&rdma->thread, NULL, worker, rdma);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0)
-        pthread_setname_np(rdma->thread, "rdma-worker");
-    return -rc;
-}
-
 /* ---- the control thread hands the worker a function ---- */
 
 struct call {
-    struct rdma_note note;
+    struct reactor_task task;
     struct rdma *rdma;
     int (*fn)(struct rdma *rdma, void *arg);
     void *arg;
     int rc;
-    sem_t done;
 };
 
-static void call_run(struct rdma_note *note)
+static void call_run(struct reactor_task *task)
 {
-    struct call *call = note->of;
+    struct call *call = container_of(task, struct call, task);
 
     call->rc = call->fn(call->rdma, call->arg);
-    sem_post(&call->done);
 }
 
 static int on_worker(struct rdma *rdma, int (*fn)(struct rdma *rdma, void *arg), void *arg)
 {
-    struct call call = {.rdma = rdma, .fn = fn, .arg = arg};
+    struct call call = {.task.fn = call_run, .rdma = rdma, .fn = fn, .arg = arg};
 
-    sem_init(&call.done, 0, 0);
-    rcore_ask(rdma, &call.note, call_run, &call);
-    while (sem_wait(&call.done) < 0)
-        continue; /* a signal */
-    sem_destroy(&call.done);
+    reactor_worker_call(rdma->worker, &call.task);
     return call.rc;
-}
-
-static int worker_stop(struct rdma *rdma, void *arg)
-{
-    (void)arg;
-    rdma->stop = true;
-    return 0;
 }
 
 /* ---- open and close ---- */
@@ -316,52 +90,36 @@ static int channel_open(struct rdma *rdma, struct err *err)
     flags = fcntl(rdma->channel->fd, F_GETFL);
     if (flags < 0 || fcntl(rdma->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0)
         return -errno;
-    return rcore_watch_add(rdma, &rdma->cm, rdma->channel->fd, rcore_cm_events);
+    return 0;
 }
 
-static int base_open(struct rdma *rdma)
+/* Runs before the worker looks at its descriptors: a device whose last object was just freed. */
+static int sweep(void *arg)
 {
-    int bell;
-
-    rdma->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (rdma->epoll_fd < 0)
-        return -errno;
-    bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (bell < 0)
-        return -errno;
-    rdma->bell.fd = bell;
-    return rcore_watch_add(rdma, &rdma->bell, bell, jobs_run);
+    rcore_devices_sweep(arg);
+    return 0;
 }
 
-static struct rdma *provider_new(struct reactor_env *env)
+static int worker_begin(struct rdma *rdma, void *arg)
 {
-    unsigned nlanes = reactor_count(env) + 1;
-    struct rdma *rdma = calloc(1, sizeof(*rdma) + nlanes * sizeof(rdma->lanes[0]));
+    int rc = reactor_fd_add(&rdma->cm, rdma->channel->fd, EPOLLIN, rcore_cm_events);
 
-    if (!rdma)
-        return NULL;
-    rdma->env = env;
-    rdma->epoll_fd = rdma->bell.fd = rdma->host.fd = -1;
-    rdma->nlanes = nlanes;
-    for (unsigned i = 0; i < nlanes; i++) {
-        rdma->lanes[i].rdma = rdma;
-        rdma->lanes[i].reactor = i + 1 < nlanes ? reactor_at(env, i) : reactor_control(env);
-        rdma->lanes[i].bell = -1;
-    }
-    return rdma;
+    if (rc == 0)
+        rc = rcore_host_watch(rdma);
+    reactor_timer_init(&rdma->try_kept, rcore_kept_again);
+    reactor_timer_init(&rdma->look, rcore_look_again);
+    reactor_timer_arm(&rdma->look, RCORE_LOOK_MS * 1000ull);
+    rdma->sweep = (struct reactor_poller){.fn = sweep, .arg = rdma, .max_sleep_us = UINT64_MAX};
+    reactor_poller_add(rdma->worker, &rdma->sweep);
+    return rc;
 }
 
 static void provider_free(struct rdma *rdma)
 {
-    lanes_close(rdma);
     if (rdma->channel)
         rdma_destroy_event_channel(rdma->channel);
-    if (rdma->bell.fd >= 0)
-        close(rdma->bell.fd);
     if (rdma->host.fd >= 0)
         close(rdma->host.fd);
-    if (rdma->epoll_fd >= 0)
-        close(rdma->epoll_fd);
     free(rdma);
 }
 
@@ -372,29 +130,29 @@ static void region_gone(struct mem_watch *watch, uint16_t index)
 
 static int core_open(struct reactor_env *env, struct rdma **out, struct err *err)
 {
-    struct rdma *rdma = provider_new(env);
+    struct rdma *rdma = calloc(1, sizeof(*rdma));
     int rc;
 
     if (!rdma) {
         return err_set(err, -ENOMEM, "out of memory");
     }
     err_text(err, "%s", "");
-    rc = base_open(rdma);
+    rdma->env = env;
+    rdma->host.fd = -1;
+    rc = channel_open(rdma, err);
     if (rc == 0)
-        rc = channel_open(rdma, err);
-    if (rc == 0)
-        rc = rcore_host_watch(rdma);
-    if (rc == 0)
-        rc = lanes_open(rdma);
-    if (rc == 0)
-        rc = worker_start(rdma);
+        rc = reactor_worker_start(env, "rdma-worker", &rdma->worker);
+    if (rc == 0) {
+        rc = on_worker(rdma, worker_begin, NULL);
+        if (rc < 0)
+            reactor_worker_stop(rdma->worker);
+    }
     if (rc < 0) {
         if (!err->message[0])
             err_text(err, "the RDMA worker cannot start: %s", strerror(-rc));
         provider_free(rdma);
         return rc;
     }
-    lanes_begin(rdma);
     rdma->mem.gone = region_gone;
     mem_watch_add(&rdma->mem);
     *out = rdma;
@@ -419,8 +177,7 @@ static void core_close(struct rdma *rdma)
     struct rcore_port *port;
 
     mem_watch_del(&rdma->mem);
-    (void)on_worker(rdma, worker_stop, NULL);
-    pthread_join(rdma->thread, NULL);
+    reactor_worker_stop(rdma->worker);
     links_free(rdma);
     while (!LIST_EMPTY(&rdma->devices))
         rcore_device_free(LIST_FIRST(&rdma->devices));
@@ -432,9 +189,20 @@ static void core_close(struct rdma *rdma)
     provider_free(rdma);
 }
 
+static uint64_t us_of(uint64_t cycles, uint64_t hz)
+{
+    return hz > 0 ? (uint64_t)((double)cycles * 1e6 / (double)hz) : 0;
+}
+
 static void core_counters(struct rdma *rdma, struct rdma_counters *out)
 {
+    struct reactor_stats stats;
+
     counters_copy_all(out, &rdma->count);
+    reactor_stats_get(rdma->worker, &stats);
+    out->worker_jobs = stats.mails_in;
+    out->worker_busy_us = us_of(stats.busy_cycles, stats.hz);
+    out->worker_longest_us = us_of(stats.longest_cycles, stats.hz);
 }
 
 /* ---- ports (control) ---- */
@@ -494,7 +262,7 @@ static void core_reject(struct rdma_request *req, const void *priv, size_t len)
     struct rcore_caller *c = req->impl;
 
     req->priv_len = words_copy(req->priv, priv, len); /* its own are not needed any more */
-    rcore_ask(c->rdma, &c->note, rcore_caller_reject, c);
+    rcore_post(c->rdma->worker, &c->note, rcore_caller_reject, c);
 }
 
 static void link_begin(struct rdma_link *link)
@@ -510,27 +278,27 @@ static void core_adopt(struct rdma_link *link, struct rdma_request *req)
 {
     link_begin(link);
     link->mail.req = req;
-    rcore_ask(link->port->rdma, &link->mail.begin, rcore_link_adopt, link);
+    rcore_post(link->port->rdma->worker, &link->mail.begin, rcore_link_adopt, link);
 }
 
 static void core_dial(struct rdma_link *link, const struct rdma_dial *dial)
 {
     link_begin(link);
     link->mail.dial = *dial;
-    rcore_ask(link->port->rdma, &link->mail.begin, rcore_link_dial, link);
+    rcore_post(link->port->rdma->worker, &link->mail.begin, rcore_link_dial, link);
 }
 
 static void core_open_qp(struct rdma_link *link, const struct rdma_open *open)
 {
     link->mail.open = *open;
-    rcore_ask(link->port->rdma, &link->mail.make, rcore_link_open, link);
+    rcore_post(link->port->rdma->worker, &link->mail.make, rcore_link_open, link);
 }
 
 static void ask_with_words(struct rdma_link *link, const void *priv, size_t len,
                            void (*fn)(struct rdma_note *note))
 {
     link->mail.priv_len = (uint32_t)words_copy(link->mail.priv, priv, len);
-    rcore_ask(link->port->rdma, &link->mail.join, fn, link);
+    rcore_post(link->port->rdma->worker, &link->mail.join, fn, link);
 }
 
 static void core_connect(struct rdma_link *link, const void *priv, size_t len, unsigned retry,
@@ -559,7 +327,7 @@ static void core_disconnect(struct rdma_link *link)
     if (link->mail.left || link->mail.ended)
         return;
     link->mail.left = true;
-    rcore_ask(link->port->rdma, &link->mail.leave, rcore_link_disconnect, link);
+    rcore_post(link->port->rdma->worker, &link->mail.leave, rcore_link_disconnect, link);
 }
 
 static void core_shut(struct rdma_link *link)
@@ -567,7 +335,7 @@ static void core_shut(struct rdma_link *link)
     if (link->mail.ended)
         return;
     link->mail.ended = true;
-    rcore_ask(link->port->rdma, &link->mail.end, rcore_link_shut, link);
+    rcore_post(link->port->rdma->worker, &link->mail.end, rcore_link_shut, link);
 }
 
 /* ---- data path ---- */
@@ -589,7 +357,7 @@ static void cq_dry(struct rcore_cq *c)
 
     while ((l = c->leaving)) {
         c->leaving = l->next_leaving;
-        rcore_ask(l->rdma, &l->gone, rcore_link_gone, l);
+        rcore_post(l->rdma->worker, &l->gone, rcore_link_gone, l);
     }
 }
 
@@ -645,7 +413,7 @@ static void core_want_region(struct rdma_port *port, uint16_t region)
     if (relaxed_load(&want->not_until) > reactor_now_us() ||
         __atomic_exchange_n(&want->asked, true, __ATOMIC_ACQUIRE))
         return;
-    rcore_ask(p->rdma, &want->note, rcore_want_region, p->dev);
+    rcore_post(p->rdma->worker, &want->note, rcore_want_region, p->dev);
 }
 
 const struct rdma_ops rdma_core = {

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -234,10 +235,10 @@ static int cq_make(struct rcore_device *dev, uint32_t entries, struct rcore_cq *
     return 0;
 }
 
-int rcore_cq_get(struct rcore_device *dev, struct rcore_lane *lane, uint32_t entries,
+int rcore_cq_get(struct rcore_device *dev, const struct reactor *home, uint32_t entries,
                  struct rcore_cq **out)
 {
-    struct rcore_cq **list = &dev->cqs[lane - dev->rdma->lanes], *c;
+    struct rcore_cq **list = &dev->cqs[reactor_index(home)], *c;
     int rc;
 
     if (entries > (uint32_t)dev->attr.max_cqe)
@@ -328,7 +329,7 @@ static bool event_take(struct rcore_device *dev, struct ibv_async_event *ev)
     return ibv_get_async_event(dev->ctx, ev) == 0;
 }
 
-static void device_events(struct rcore_watch *watch)
+static void device_events(struct reactor_fd *watch, uint32_t events)
 {
     struct rcore_device *dev = container_of(watch, struct rcore_device, watch);
     struct ibv_async_event ev;
@@ -353,7 +354,7 @@ void rcore_device_free(struct rcore_device *dev)
 
         (void)rcore_unbind(dev->rdma, &arg);
     }
-    for (unsigned i = 0; i < dev->rdma->nlanes; i++) {
+    for (unsigned i = 0; i <= REACTOR_MAX; i++) {
         while (dev->cqs[i]) {
             struct rcore_cq *c = dev->cqs[i];
 
@@ -365,7 +366,7 @@ void rcore_device_free(struct rcore_device *dev)
     for (unsigned i = 0; i < MEM_REGION_MAX; i++)
         region_forget(dev, (uint16_t)i);
     if (!dev->dead)
-        rcore_watch_del(dev->rdma, &dev->watch);
+        reactor_fd_del(&dev->watch);
     if (dev->pd)
         (void)ibv_dealloc_pd(dev->pd);
     if (dev->held)
@@ -464,7 +465,7 @@ static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_
         goto fail;
     }
     fd_nonblock(ctx->async_fd);
-    rc = rcore_watch_add(rdma, &dev->watch, ctx->async_fd, device_events);
+    rc = reactor_fd_add(&dev->watch, ctx->async_fd, EPOLLIN, device_events);
     if (rc < 0)
         goto fail;
     *out = dev;
@@ -514,7 +515,7 @@ void rcore_device_dead(struct rcore_device *dev)
     if (dev->dead)
         return;
     dev->dead = true;
-    rcore_watch_del(dev->rdma, &dev->watch); /* if it comes back it is another one that watches */
+    reactor_fd_del(&dev->watch); /* if it comes back it is another one that watches */
     LIST_FOREACH(p, &dev->ports, link) {
         rcore_id_drop(&p->id);
         if (p->listener)

@@ -12,11 +12,8 @@
  *
  * rdma_core_area.c: memory of connections.
  *
- * The worker owns all of this and waits in one epoll set. What a reactor wants of it is a note on
- * the worker's stack of notes; what a reactor is told is a note on the stack of that reactor's
- * lane. Whoever receives takes a stack whole and turns it round, so notes of one sender arrive in
- * the order sent, no stack can be full, and only the first on an empty one needs a bell. The
- * control thread hands over a function and waits until it has run.
+ * The worker (lib/reactor/worker.h) owns all of this. Reactors and the worker exchange notes, which
+ * are tasks with an argument; the control thread hands over a function and waits until it has run.
  */
 #ifndef MILLRACE_RDMA_CORE_INTERNAL_H
 #define MILLRACE_RDMA_CORE_INTERNAL_H
@@ -25,8 +22,8 @@
 #include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/lnd_verbs/rdma.h"
+#include "lib/reactor/worker.h"
 
-#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <sys/queue.h>
 
@@ -37,24 +34,6 @@
 
 struct rcore_device;
 struct rcore_link;
-
-/* ---- who waits for what ---- */
-
-/* A reactor, as the worker sees it. */
-struct rcore_lane {
-    struct rdma *rdma;
-    struct reactor *reactor;
-    struct rdma_note *notes; /* pushed by the worker, taken by the reactor */
-    int bell;                /* eventfd */
-    struct reactor_fd fd;
-    struct reactor_task begin;
-};
-
-/* A descriptor in the worker's epoll set. */
-struct rcore_watch {
-    void (*fn)(struct rcore_watch *watch);
-    int fd;
-};
 
 /* What the context of a cm_id, its first member, tells of it. */
 enum rcore_kind {
@@ -101,7 +80,7 @@ struct rcore_slab {
 };
 
 struct rcore_device {
-    struct rcore_watch watch;
+    struct reactor_fd watch;
     struct rdma *rdma;
     struct ibv_context *ctx;
     struct ibv_context **held; /* what keeps it */
@@ -112,7 +91,7 @@ struct rcore_device {
     struct rdma_key keys[MEM_REGION_MAX];
     struct ibv_mr *mrs[MEM_REGION_MAX];
     struct rcore_want wants[MEM_REGION_MAX];
-    struct rcore_cq *cqs[REACTOR_MAX + 1]; /* by lane */
+    struct rcore_cq *cqs[REACTOR_MAX + 1]; /* by index of the home */
     LIST_HEAD(, rcore_slab) slabs;
     LIST_HEAD(, rcore_link) links;
     LIST_HEAD(, rcore_port) ports;
@@ -182,7 +161,6 @@ struct rcore_link {
     bool told;    /* RDMA_EV_DISCONNECTED was */
     bool left;    /* disconnected or shut by its owner */
     struct rdma *rdma;
-    struct rcore_lane *lane;
     struct rdma_link *pub;
     struct rcore_device *dev; /* from RCORE_READY on */
     struct rdma_cm_id *id;
@@ -205,13 +183,13 @@ struct rcore_link {
 
 struct rdma {
     struct reactor_env *env;
-    pthread_t thread;
-    bool stop; /* worker's */
-    int epoll_fd;
-    struct rcore_watch bell; /* eventfd */
-    struct rcore_watch cm;
+    struct reactor *worker;
     struct rdma_event_channel *channel;
-    struct rdma_note *notes; /* pushed by anybody, taken by the worker */
+    struct reactor_fd cm;          /* events of the channel */
+    struct reactor_fd host;        /* netlink: interfaces and addresses change */
+    struct reactor_poller sweep;   /* rcore_devices_sweep() */
+    struct reactor_timer look;     /* all ports are queried next */
+    struct reactor_timer try_kept; /* queue pairs in `kept` are destroyed next */
     struct mem_watch mem;
     LIST_HEAD(, rcore_device) devices;
     LIST_HEAD(, rcore_caller) callers;
@@ -219,31 +197,19 @@ struct rdma {
     LIST_HEAD(, rcore_link) links;         /* of no device yet */
     LIST_HEAD(, rcore_link) leaving;       /* their area and room in a queue are still in use */
     LIST_HEAD(, rcore_link) kept;          /* shut, but the device does not let go of them */
-    uint64_t kept_again_us;                /* when it is asked to again */
-    struct rcore_watch host;               /* netlink: interfaces and addresses change */
-    uint64_t look_us;                      /* when all ports are queried next */
     unsigned looks;                        /* queries still due after a change of the host */
     LIST_HEAD(, rcore_listener) listeners; /* that have ended */
     LIST_HEAD(, rcore_port) ports;         /* that were unbound: a note may be under way */
     struct rdma_counters count;            /* relaxed; the worker's */
-    unsigned nlanes;                       /* reactors, and the last is control's */
-    struct rcore_lane lanes[];
 };
 
 /* ---- rdma_core.c ---- */
 
-/* To the worker; any thread. */
-void rcore_ask(struct rdma *rdma, struct rdma_note *note, void (*fn)(struct rdma_note *note),
-               void *of);
-/* To a reactor; the worker. */
-void rcore_tell(struct rcore_lane *lane, struct rdma_note *note, void (*fn)(struct rdma_note *note),
+/* Runs fn(note) on a reactor, with note->of = of. Reactors and the worker. */
+void rcore_post(struct reactor *to, struct rdma_note *note, void (*fn)(struct rdma_note *note),
                 void *of);
-struct rcore_lane *rcore_lane_of(struct rdma *rdma, const struct reactor *r);
 /* Throws away what is in a queue all links of which are closed; home. */
 void rcore_cq_empty(struct rcore_cq *c);
-int rcore_watch_add(struct rdma *rdma, struct rcore_watch *watch, int fd,
-                    void (*fn)(struct rcore_watch *watch));
-void rcore_watch_del(struct rdma *rdma, struct rcore_watch *watch);
 uint64_t rcore_now_us(void); /* monotonic; any thread */
 
 /* ---- rdma_core_area.c; the worker ---- */
@@ -272,8 +238,8 @@ void rcore_devices_sweep(struct rdma *rdma);
 /* A region is gone (arg: its index): no device has a key for it any more. */
 int rcore_forget_region(struct rdma *rdma, void *arg);
 void rcore_want_region(struct rdma_note *note);
-/* A completion queue of that lane with room. 0 or -errno. */
-int rcore_cq_get(struct rcore_device *dev, struct rcore_lane *lane, uint32_t entries,
+/* A completion queue of that reactor with room. 0 or -errno. */
+int rcore_cq_get(struct rcore_device *dev, const struct reactor *home, uint32_t entries,
                  struct rcore_cq **out);
 void rcore_id_drop(struct rdma_cm_id **id); /* may be NULL, is then */
 
@@ -296,12 +262,12 @@ int rcore_unlisten(struct rdma *rdma, void *arg);
 void rcore_listeners_sweep(struct rdma *rdma, bool all);
 /* What a port is now may be something else than what was told. */
 void rcore_port_look(struct rcore_port *port, uint32_t bits);
-/* Watches the host's interfaces and addresses: a change makes rcore_look_again() due. 0 or -errno.
+/* Watches the host's interfaces and addresses: after a change rcore_look_again() runs. 0 or -errno.
  */
 int rcore_host_watch(struct rdma *rdma);
-/* Queries all ports. Due after a change of the host, again when the device has followed it, and
- * every RCORE_LOOK_MS. */
-void rcore_look_again(struct rdma *rdma);
+/* Queries all ports: after a change of the host, again when the device has followed
+ * it, and every RCORE_LOOK_MS. */
+void rcore_look_again(struct reactor_timer *look);
 
 /* ---- rdma_core_link.c ---- */
 
@@ -320,9 +286,9 @@ void rcore_caller_reject(struct rdma_note *note);
 void rcore_link_lost(struct rcore_link *l, int error);
 void rcore_link_free(struct rcore_link *l);
 /* Tries once more to destroy the queue pairs in rdma->kept. */
-void rcore_kept_again(struct rdma *rdma);
+void rcore_kept_again(struct reactor_timer *try_kept);
 void rcore_caller_free(struct rcore_caller *c);
 /* All events of the connection manager there are. */
-void rcore_cm_events(struct rcore_watch *watch);
+void rcore_cm_events(struct reactor_fd *cm, uint32_t events);
 
 #endif

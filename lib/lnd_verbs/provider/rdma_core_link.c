@@ -83,7 +83,7 @@ static void home_closed(struct rdma_note *note)
         l->next_leaving = c->leaving;
         c->leaving = l;
     } else if (l) {
-        rcore_ask(l->rdma, &l->gone, rcore_link_gone, l);
+        rcore_post(l->rdma->worker, &l->gone, rcore_link_gone, l);
     }
     link->event(link, &ev);
     if (c && --c->live == 0)
@@ -93,13 +93,12 @@ static void home_closed(struct rdma_note *note)
 static void reply(struct rdma_link *link, enum rdma_event_kind kind, int error)
 {
     struct rcore_link *l = link->impl;
-    struct rcore_lane *lane = l ? l->lane : rcore_lane_of(link->port->rdma, link->home);
 
     if (l)
         l->replies = false;
     link->mail.reply.kind = kind;
     link->mail.reply.error = error;
-    rcore_tell(lane, &link->mail.reply, home_reply, link);
+    rcore_post(link->home, &link->mail.reply, home_reply, link);
 }
 
 /* What was asked for last does not come about. */
@@ -124,7 +123,7 @@ static void down(struct rcore_link *l, int error)
         return;
     l->told = true;
     l->pub->mail.down.error = error;
-    rcore_tell(l->lane, &l->pub->mail.down, home_down, l->pub);
+    rcore_post(l->pub->home, &l->pub->mail.down, home_down, l->pub);
 }
 
 void rcore_link_lost(struct rcore_link *l, int error)
@@ -145,7 +144,6 @@ static struct rcore_link *link_new(struct rdma_link *pub)
         return NULL;
     l->owner.kind = RCORE_LINK;
     l->rdma = pub->port->rdma;
-    l->lane = rcore_lane_of(l->rdma, pub->home);
     l->pub = pub;
     LIST_INSERT_HEAD(&l->rdma->links, l, link);
     pub->impl = l;
@@ -202,7 +200,7 @@ void rcore_link_gone(struct rdma_note *note)
 static void link_closed(struct rcore_link *l)
 {
     LIST_INSERT_HEAD(&l->rdma->leaving, l, link);
-    rcore_tell(l->lane, &l->pub->mail.closed, home_closed, l->pub);
+    rcore_post(l->pub->home, &l->pub->mail.closed, home_closed, l->pub);
 }
 
 /* A device that does not let go of a queue pair may go on writing to what was posted there: its
@@ -213,7 +211,7 @@ static void link_keep(struct rcore_link *l)
     struct rdma *rdma = l->rdma;
 
     if (LIST_EMPTY(&rdma->kept))
-        rdma->kept_again_us = rcore_now_us() + RCORE_KEPT_AGAIN_MS * 1000;
+        reactor_timer_arm(&rdma->try_kept, RCORE_KEPT_AGAIN_MS * 1000);
     LIST_INSERT_HEAD(&rdma->kept, l, link);
     count_add(&rdma->count.kept, 1);
     log_event(LOG_LEVEL_WARNING, LOG_MODULE_LNET, "rdma_queue_pair_kept",
@@ -222,8 +220,9 @@ static void link_keep(struct rcore_link *l)
               LOG_S("msg", "the device refuses to destroy a queue pair; it is tried again"));
 }
 
-void rcore_kept_again(struct rdma *rdma)
+void rcore_kept_again(struct reactor_timer *try_kept)
 {
+    struct rdma *rdma = container_of(try_kept, struct rdma, try_kept);
     struct rcore_link *next;
 
     for (struct rcore_link *l = LIST_FIRST(&rdma->kept); l; l = next) {
@@ -234,7 +233,8 @@ void rcore_kept_again(struct rdma *rdma)
         count_add(&rdma->count.kept, (uint64_t)(-1));
         link_closed(l);
     }
-    rdma->kept_again_us = rcore_now_us() + RCORE_KEPT_AGAIN_MS * 1000;
+    if (!LIST_EMPTY(&rdma->kept))
+        reactor_timer_arm(&rdma->try_kept, RCORE_KEPT_AGAIN_MS * 1000);
 }
 
 /* ---- dial ---- */
@@ -356,7 +356,7 @@ static void caller_new(struct rcore_listener *listener, struct rdma_cm_id *id, c
     memcpy(c->req.priv, priv, len);
     LIST_INSERT_HEAD(&c->rdma->callers, c, link);
     c->rdma->ncallers++;
-    rcore_tell(rcore_lane_of(c->rdma, to), &c->note, home_request, c);
+    rcore_post(to, &c->note, home_request, c);
 }
 
 void rcore_link_adopt(struct rdma_note *note)
@@ -439,7 +439,7 @@ static int link_open(struct rcore_link *l, const struct rdma_open *open)
         open->recv_wrs > (uint32_t)attr->max_qp_wr)
         return -EINVAL;
     l->cq_entries = open->send_wrs + open->recv_wrs;
-    rc = rcore_cq_get(l->dev, l->lane, l->cq_entries, &l->cq);
+    rc = rcore_cq_get(l->dev, l->pub->home, l->cq_entries, &l->cq);
     if (rc == 0)
         rc = rcore_area_get(l->dev, open->area, &l->slab, &l->area);
     if (rc == 0)
@@ -564,7 +564,7 @@ void rcore_link_shut(struct rdma_note *note)
     struct rcore_link *l = pub->impl;
 
     if (!l) {
-        rcore_tell(rcore_lane_of(pub->port->rdma, pub->home), &pub->mail.closed, home_closed, pub);
+        rcore_post(pub->home, &pub->mail.closed, home_closed, pub);
         return;
     }
     link_leave(l);
@@ -699,9 +699,9 @@ static void cm_event(const struct cm_event *ev)
 
 /* Not all there are: whoever calls faster than they are taken must not keep everything else that
  * the worker does from being done. */
-void rcore_cm_events(struct rcore_watch *watch)
+void rcore_cm_events(struct reactor_fd *cm, uint32_t events)
 {
-    struct rdma *rdma = container_of(watch, struct rdma, cm);
+    struct rdma *rdma = container_of(cm, struct rdma, cm);
     struct rdma_cm_event *from;
 
     for (unsigned i = 0; i < CM_EVENTS && rdma_get_cm_event(rdma->channel, &from) == 0; i++) {

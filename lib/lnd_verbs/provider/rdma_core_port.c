@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ports: the addresses of NIs and the device ports they are on, and who listens on them. */
 #include "lib/base/err.h"
-#include "lib/base/minmax.h"
 #include "lib/lnd_verbs/provider/rdma_core_internal.h"
 
 #include <arpa/inet.h>
@@ -12,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #define SOON_US  50000ull   /* after a change of the host: several come together */
@@ -212,22 +212,22 @@ void rcore_port_look(struct rcore_port *p, uint32_t bits)
         bits |= RCORE_PORT_STATE;
     __atomic_store_n(&p->up, up, __ATOMIC_RELEASE);
     if (bits != 0 && __atomic_fetch_or(&p->bits, bits, __ATOMIC_ACQ_REL) == 0)
-        rcore_tell(rcore_lane_of(p->rdma, p->pub->home), &p->note, port_tell, p);
+        rcore_post(p->pub->home, &p->note, port_tell, p);
 }
 
 /* ---- changes of the host: no event of a device reports these for InfiniBand ---- */
 
-static void host_changed(struct rcore_watch *watch)
+static void host_changed(struct reactor_fd *watch, uint32_t events)
 {
     struct rdma *rdma = container_of(watch, struct rdma, host);
-    uint64_t soon = rcore_now_us() + SOON_US;
     char text[4096];
 
     /* Which change it was does not matter, nor does a lost one (ENOBUFS). */
     while (recv(watch->fd, text, sizeof(text), 0) > 0)
         continue;
     rdma->looks = 2;
-    rdma->look_us = min(rdma->look_us, soon);
+    if (rdma->look.expires_us > reactor_now_us() + SOON_US)
+        reactor_timer_arm(&rdma->look, SOON_US);
 }
 
 int rcore_host_watch(struct rdma *rdma)
@@ -239,17 +239,18 @@ int rcore_host_watch(struct rdma *rdma)
     rdma->host.fd = fd;
     if (fd < 0 || bind(fd, (struct sockaddr *)&groups, sizeof(groups)) < 0)
         return -errno;
-    return rcore_watch_add(rdma, &rdma->host, fd, host_changed);
+    return reactor_fd_add(&rdma->host, fd, EPOLLIN, host_changed);
 }
 
-void rcore_look_again(struct rdma *rdma)
+void rcore_look_again(struct reactor_timer *look)
 {
+    struct rdma *rdma = container_of(look, struct rdma, look);
     struct rcore_device *dev;
     struct rcore_port *p;
 
     if (rdma->looks > 0)
         rdma->looks--;
-    rdma->look_us = rcore_now_us() + (rdma->looks > 0 ? AGAIN_US : RCORE_LOOK_MS * 1000ull);
+    reactor_timer_arm(look, rdma->looks > 0 ? AGAIN_US : RCORE_LOOK_MS * 1000ull);
     LIST_FOREACH(dev, &rdma->devices, link) {
         LIST_FOREACH(p, &dev->ports, link) {
             if (!dev->dead)
@@ -363,7 +364,7 @@ int rcore_listen(struct rdma *rdma, void *arg)
     struct rcore_bind *b = arg;
     struct rcore_port *p = b->port->impl;
     struct sockaddr_in addr = b->port->addr;
-    unsigned n = rdma->nlanes - 1;
+    unsigned n = reactor_count(rdma->env);
     struct rcore_listener *l;
     int rc;
 
@@ -410,15 +411,16 @@ int rcore_unlisten(struct rdma *rdma, void *arg)
     struct rcore_bind *b = arg;
     struct rcore_port *p = b->port->impl;
     struct rcore_listener *l = p->listener;
+    unsigned n = reactor_count(rdma->env);
 
     if (!l)
         return 0;
     p->listener = NULL;
     rcore_id_drop(&l->id);
     LIST_INSERT_HEAD(&rdma->listeners, l, link);
-    l->untold = rdma->nlanes - 1;
-    for (unsigned i = 0; i + 1 < rdma->nlanes; i++)
-        rcore_tell(&rdma->lanes[i], &l->notes[i], unlistened, l);
+    l->untold = n;
+    for (unsigned i = 0; i < n; i++)
+        rcore_post(reactor_at(rdma->env, i), &l->notes[i], unlistened, l);
     return 0;
 }
 

@@ -256,10 +256,14 @@ void rpc_port_get(struct jrpc_call *call, const struct jrpc_arg *args)
 
 void rpc_pkt_drops(const struct rpc_ctx *ctx, uint64_t out[PKT_DROP_COUNT])
 {
+    struct port *port[PORT_MAX];
+
     memset(out, 0, PKT_DROP_COUNT * sizeof(out[0]));
     if (ctx->control->inet)
         inet_drops_get(ctx->control->inet, out);
-    out[PKT_DROP_TAMPER] += rpc_tampered(ctx);
+    for (unsigned i = 0, n = rpc_ports(ctx, port); i < n; i++)
+        if (port[i]->faults)
+            out[PKT_DROP_TAMPER] += port[i]->faults->lost(port[i]);
 }
 
 void rpc_pkt_drops_get(struct jrpc_call *call, const struct jrpc_arg *args)

@@ -22,10 +22,7 @@ unsigned rpc_ports(const struct rpc_ctx *ctx, struct port *out[PORT_MAX]);
 /* The port of a name; NULL: there is none, the call has failed with ENOENT. */
 struct port *rpc_port_find(struct jrpc_call *call, const char *name);
 
-/* Frames that the tamper stages of all ports have lost; rpc_tamper.c. */
-uint64_t rpc_tampered(const struct rpc_ctx *ctx);
-
-/* Of all packets dropped between ports and TCP, by reason, those that were tampered with too. */
+/* Of all packets dropped between ports and TCP, by reason, those that fault injection lost too. */
 void rpc_pkt_drops(const struct rpc_ctx *ctx, uint64_t out[PKT_DROP_COUNT]);
 
 /* A member of a struct that is shown by its name. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A port of paper for the tests of the tamper stage, and frames with checksums of the tests' own.
+/* A port of paper for the tests of fault injection, and frames with checksums of the tests' own.
  */
 #ifndef MILLRACE_TAMPER_TEST_H
 #define MILLRACE_TAMPER_TEST_H
@@ -11,7 +11,7 @@
 #include <arpa/inet.h>
 
 #include "lib/base/err.h"
-#include "lib/lnd_eth/port/tamper.h"
+#include "test/faults/tamper.h"
 
 #define POOL_SIZE 8191
 #define WIRE_MAX  8192
@@ -62,7 +62,7 @@ static inline void port_finish(void)
     rte_pktmbuf_free_bulk(wire.out, wire.nout);
     rte_pktmbuf_free_bulk(wire.in, wire.nin);
     port_tamper_end(&port);
-    assert_null(port.tamper);
+    assert_null(port.faults);
     assert_int_equal(rte_mempool_avail_count(pool), POOL_SIZE);
 }
 
@@ -261,7 +261,7 @@ static inline unsigned receive(unsigned queue)
     unsigned got, all = 0;
 
     do {
-        got = port.tamper ? port_tamper_rx(port.tamper, queue, pkts, PORT_BURST, plain_rx)
+        got = port.faults ? port_tamper_rx(port.faults, queue, pkts, PORT_BURST, plain_rx)
                           : plain_rx(&port, queue, pkts, PORT_BURST);
         memcpy(wire.out + wire.nout, pkts, got * sizeof(pkts[0]));
         wire.nout += got;
@@ -272,7 +272,7 @@ static inline unsigned receive(unsigned queue)
 
 static inline unsigned transmit(unsigned queue, struct rte_mbuf *m)
 {
-    return port_tamper_tx(port.tamper, queue, &m, m ? 1 : 0, plain_tx);
+    return port_tamper_tx(port.faults, queue, &m, m ? 1 : 0, plain_tx);
 }
 
 #endif

@@ -336,7 +336,7 @@ static void test_why(void **state)
     assert_null(json_object_get(at(checked("why", "[\"10.0.0.1@tcp\"]"), "why"), "port_path"));
 }
 
-/* ---- tampering ---- */
+/* ---- fault injection ---- */
 
 static void test_tamper(void **state)
 {

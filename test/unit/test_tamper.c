@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The tamper stage: what happens to frames, how often, and when. The clock stands until moved. */
+/* Fault injection at a port: what happens to frames, how often, and when. The clock stands until
+ * moved. */
 #include "tamper_test.h"
 
 #include <errno.h>

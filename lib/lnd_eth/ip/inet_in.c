@@ -2,7 +2,6 @@
 /* From a port's queue to TCP: each header is checked, and a packet that is not ours, or not whole,
  * ends here under a name. */
 #include "lib/lnd_eth/ip/inet_internal.h"
-#include "lib/lnd_eth/port/tamper.h"
 #include "lib/reactor/mark.h"
 
 #include <netinet/in.h>
@@ -332,18 +331,20 @@ static unsigned poll_queue(struct inet_shard *sh, struct inet_rxq *q)
     return n;
 }
 
-/* What a tamper stage has delayed and is due goes out now; until when the rest waits. */
+/* Sends frames that fault injection has delayed and that are due. Returns how long the others wait.
+ */
 static uint64_t delayed_send(struct inet_shard *sh)
 {
     uint64_t wait = UINT64_MAX;
 
     for (unsigned i = 0; i < sh->inet->ports; i++) {
         struct port *port = sh->inet->port[i]->port;
+        struct port_faults *f = port_faults_of(port);
 
-        if (likely(!__atomic_load_n(&port->tamper, __ATOMIC_ACQUIRE)))
+        if (likely(!f))
             continue;
         port_tx(port, sh->index, NULL, 0);
-        wait = min(wait, port_tamper_wait(port, -1, sh->index));
+        wait = min(wait, f->due(f, -1, sh->index));
     }
     return wait;
 }
@@ -354,8 +355,10 @@ static uint64_t sleep_limit(const struct inet_shard *sh)
 
     for (unsigned i = 0; i < sh->rxqs; i++) {
         const struct inet_rxq *q = &sh->rxq[i];
+        struct port_faults *f = port_faults_of(q->ip->port);
 
-        limit = min(limit, port_tamper_wait(q->ip->port, (int)q->queue, sh->index));
+        if (unlikely(f != NULL))
+            limit = min(limit, f->due(f, (int)q->queue, sh->index));
         if (!q->sleeps)
             limit = min(limit, (uint64_t)INET_POLL_US);
     }

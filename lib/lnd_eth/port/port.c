@@ -2,7 +2,6 @@
 /* Ports: what is the same for all back-ends. See port.h. */
 #include "lib/base/err.h"
 #include "lib/lnd_eth/port/port_internal.h"
-#include "lib/lnd_eth/port/tamper.h"
 #include "lib/reactor/mem_mbuf.h"
 
 #include <arpa/inet.h>
@@ -183,11 +182,17 @@ int port_start(struct port *port, struct err *err)
     return rc;
 }
 
+static void faults_end(struct port *port)
+{
+    if (port->faults)
+        port->faults->end(port);
+}
+
 void port_stop(struct port *port)
 {
     if (!port->started)
         return;
-    port_tamper_end(port);
+    faults_end(port);
     port->ops->stop(port);
     port->started = false;
 }
@@ -197,7 +202,7 @@ void port_close(struct port *port)
     if (!port)
         return;
     port_stop(port);
-    port_tamper_end(port); /* rules that came after the stop */
+    faults_end(port); /* rules that came after the stop */
     port->ops->close(port);
     pools_destroy(port);
     ports[port->index] = NULL;
@@ -268,10 +273,10 @@ static unsigned rx_plain(struct port *port, unsigned queue, struct rte_mbuf **pk
 
 unsigned port_rx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsigned n)
 {
-    struct port_tamper *t = __atomic_load_n(&port->tamper, __ATOMIC_ACQUIRE);
+    struct port_faults *f = port_faults_of(port);
 
-    if (unlikely(t != NULL))
-        return port_tamper_rx(t, queue, pkts, n, rx_plain);
+    if (unlikely(f != NULL))
+        return f->rx(f, queue, pkts, n, rx_plain);
     return rx_plain(port, queue, pkts, n);
 }
 
@@ -330,10 +335,10 @@ static unsigned tx_plain(struct port *port, unsigned queue, struct rte_mbuf **pk
 
 unsigned port_tx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsigned n)
 {
-    struct port_tamper *t = __atomic_load_n(&port->tamper, __ATOMIC_ACQUIRE);
+    struct port_faults *f = port_faults_of(port);
 
-    if (unlikely(t != NULL))
-        return port_tamper_tx(t, queue, pkts, n, tx_plain);
+    if (unlikely(f != NULL))
+        return f->tx(f, queue, pkts, n, tx_plain);
     return tx_plain(port, queue, pkts, n);
 }
 

@@ -28,7 +28,6 @@
 #define PORT_MTU_MAX  9000
 
 struct port;
-struct port_tamper; /* tamper.h: faults on purpose */
 
 enum port_cap {
     PORT_TX_TSO = 1,      /* takes TCP frames above the MTU, up to tso_max */
@@ -145,9 +144,34 @@ struct port {
     int socket;
     bool started;
     struct rte_mempool *tx_pool; /* headers, small copies, and shells that refer to payload */
-    struct port_tamper *tamper;  /* NULL: none was ever asked for */
+    struct port_faults *faults;  /* NULL: none was ever asked for */
     struct port_queue_stats *rx_stats, *tx_stats; /* by queue */
 };
+
+/* Fault injection at the port, for tests: a stage between a port's queues and its callers that
+ * loses, delays and damages frames (test/faults/, built with -Dfaults=true). */
+typedef unsigned (*port_burst_fn)(struct port *port, unsigned queue, struct rte_mbuf **pkts,
+                                  unsigned n);
+struct port_faults {
+    /* Does what port_rx() and port_tx() do; plain does the same without faults. tx() with n = 0
+     * sends delayed frames that are due. */
+    unsigned (*rx)(struct port_faults *f, unsigned queue, struct rte_mbuf **pkts, unsigned n,
+                   port_burst_fn plain);
+    unsigned (*tx)(struct port_faults *f, unsigned queue, struct rte_mbuf **pkts, unsigned n,
+                   port_burst_fn plain);
+    /* Returns the microseconds until a delayed frame is due, UINT64_MAX: none is delayed.
+     * rx_queue -1: this reactor polls no queue of the port. */
+    uint64_t (*due)(struct port_faults *f, int rx_queue, unsigned tx_queue);
+    /* Returns the frames that were lost on purpose. Any thread. */
+    uint64_t (*lost)(const struct port *port);
+    /* Frees port->faults with all delayed frames. No reactor polls the port. */
+    void (*end)(struct port *port);
+};
+
+static inline struct port_faults *port_faults_of(const struct port *port)
+{
+    return __atomic_load_n(&port->faults, __ATOMIC_ACQUIRE);
+}
 
 /* ---- making (control thread; reactors need not run) ---- */
 
@@ -167,7 +191,7 @@ bool port_host_has(const uint8_t addr[16], char ifname[16]);
 
 /* ---- the data path ---- */
 
-/* Received frames in normal form; through the tamper stage if there is one. Returns how many. */
+/* Receives frames in normal form, through port->faults if there are any. Returns how many. */
 unsigned port_rx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsigned n);
 /* Sends frames in order: takes the first k, which are the device's (or freed, counted as bad) from
  * then on, and returns k; the caller keeps the rest, as they are in pkts then: what was already

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A link with faults: passes frames between two interfaces, through the tamper stage.
+ * A link with faults: passes frames between two interfaces, through fault injection at a port.
  *
  *   link LEFT RIGHT [NAME=VALUE…]
  *
@@ -10,7 +10,7 @@
  */
 #include "lib/base/err.h"
 #include "lib/lnd_eth/port/port.h"
-#include "lib/lnd_eth/port/tamper.h"
+#include "test/faults/tamper.h"
 
 #include <netinet/in.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random faults for long: ports that tamper, links that flap, nodes that die; with a ceiling on memory."""
+"""Random faults for long: ports that inject faults, links that flap, nodes that die; with a ceiling on memory."""
 
 import asyncio
 import random

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The rules of the tamper stage. Reactors see an immutable list, which is published anew with each
- * change; a rule itself stays, with what it has counted. */
+/* The rules of fault injection at ports. Reactors see an immutable list, which is published anew
+ * with each change; a rule itself stays, with what it has counted. */
 #include "lib/base/err.h"
-#include "lib/lnd_eth/port/tamper_internal.h"
+#include "test/faults/tamper_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -148,29 +148,31 @@ static void tamper_free(struct port_tamper *t)
 }
 
 /* The port's stage, made when it is first wanted. */
-static struct port_tamper *tamper_of(struct port *port)
+static struct port_tamper *tamper_make(struct port *port)
 {
-    struct port_tamper *t = port->tamper;
+    struct port_tamper *t = tamper_of(port);
 
     if (t)
         return t;
     t = calloc(1, sizeof(*t));
     if (!t)
         return NULL;
+    t->base = (struct port_faults){port_tamper_rx, port_tamper_tx, port_tamper_due,
+                                   port_tamper_lost, port_tamper_end};
     t->port = port;
     if (!queues_make(t, 0, port->rx_queues) || !queues_make(t, 1, port->tx_queues)) {
         tamper_free(t);
         return NULL;
     }
-    __atomic_store_n(&port->tamper, t, __ATOMIC_RELEASE);
+    __atomic_store_n(&port->faults, &t->base, __ATOMIC_RELEASE);
     return t;
 }
 
 void port_tamper_end(struct port *port)
 {
-    struct port_tamper *t = port->tamper;
+    struct port_tamper *t = tamper_of(port);
 
-    port->tamper = NULL;
+    port->faults = NULL;
     if (t)
         tamper_free(t);
 }
@@ -212,7 +214,7 @@ int port_tamper_set(struct port *port, bool out, const struct tamper_conf *conf,
 
     if (rc != 0)
         return rc;
-    t = tamper_of(port);
+    t = tamper_make(port);
     if (t && add && t->rules[out]->n == TAMPER_RULES_MAX) {
         return err_set(err, -ENOSPC, "the port has %d rules in this direction", TAMPER_RULES_MAX);
     }
@@ -249,7 +251,7 @@ static int remove_rule(struct port_tamper *t, bool out, unsigned i)
 
 int port_tamper_del(struct port *port, unsigned id)
 {
-    struct port_tamper *t = port->tamper;
+    struct port_tamper *t = tamper_of(port);
 
     for (int out = 0; t && out < 2; out++)
         for (unsigned i = 0; i < t->rules[out]->n; i++)
@@ -260,7 +262,7 @@ int port_tamper_del(struct port *port, unsigned id)
 
 unsigned port_tamper_clear(struct port *port, bool out)
 {
-    struct port_tamper *t = port->tamper;
+    struct port_tamper *t = tamper_of(port);
     struct tamper_rules *none = t && t->rules[out]->n > 0 ? calloc(1, sizeof(*none)) : NULL;
     unsigned n = none ? t->rules[out]->n : 0;
 
@@ -278,7 +280,7 @@ static void add_counts(struct tamper_counts *sum, const struct tamper_counts *c)
 
 unsigned port_tamper_rows(const struct port *port, struct tamper_row *rows, unsigned max)
 {
-    const struct port_tamper *t = port->tamper;
+    const struct port_tamper *t = tamper_of(port);
     unsigned n = 0, i;
     int out;
 
@@ -297,7 +299,7 @@ unsigned port_tamper_rows(const struct port *port, struct tamper_row *rows, unsi
 
 uint64_t port_tamper_lost(const struct port *port)
 {
-    const struct port_tamper *t = port->tamper;
+    const struct port_tamper *t = tamper_of(port);
     struct tamper_queues q;
     uint64_t lost = t ? t->lost_before : 0;
 
@@ -312,7 +314,7 @@ uint64_t port_tamper_lost(const struct port *port)
 
 void port_tamper_queues(const struct port *port, bool out, struct tamper_queues *sum)
 {
-    const struct port_tamper *t = port->tamper;
+    const struct port_tamper *t = tamper_of(port);
     unsigned i;
 
     *sum = (struct tamper_queues){0};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The tamper stage of a port: faults on purpose, for tests and to see how a net would behave. Off
- * until a rule is added; a port that never had one pays a branch per burst.
+ * Fault injection at a port: frames are lost, delayed and damaged on purpose, for tests and to see
+ * how a net would behave. Off until a rule is added; a port that never had one pays a branch per
+ * burst. Built with -Dfaults=true.
  *
  * A port has rules for frames that come in and for those that go out. A frame meets all rules of
  * its direction, in the order they were added; each looks whether the frame is one of its kind, and
@@ -93,24 +94,21 @@ void port_tamper_end(struct port *port);
 
 /* ---- for port_rx() and port_tx(), on the queue's reactor ---- */
 
-typedef unsigned (*port_burst_fn)(struct port *port, unsigned queue, struct rte_mbuf **pkts,
-                                  unsigned n);
-
-/* As port_rx(); plain does it without tampering. */
-unsigned port_tamper_rx(struct port_tamper *t, unsigned queue, struct rte_mbuf **pkts, unsigned n,
+/* As port_rx(); plain does it without faults. */
+unsigned port_tamper_rx(struct port_faults *f, unsigned queue, struct rte_mbuf **pkts, unsigned n,
                         port_burst_fn plain);
 /* As port_tx(); also with n = 0, to send what has waited long enough. Takes all or nothing. */
-unsigned port_tamper_tx(struct port_tamper *t, unsigned queue, struct rte_mbuf **pkts, unsigned n,
+unsigned port_tamper_tx(struct port_faults *f, unsigned queue, struct rte_mbuf **pkts, unsigned n,
                         port_burst_fn plain);
 /* Microseconds until something that waits is due, UINT64_MAX: nothing waits. rx_queue -1: this
  * reactor polls none. */
-uint64_t port_tamper_due(struct port_tamper *t, int rx_queue, unsigned tx_queue);
+uint64_t port_tamper_due(struct port_faults *f, int rx_queue, unsigned tx_queue);
 
 static inline uint64_t port_tamper_wait(const struct port *port, int rx_queue, unsigned tx_queue)
 {
-    struct port_tamper *t = __atomic_load_n(&port->tamper, __ATOMIC_ACQUIRE);
+    struct port_faults *f = port_faults_of(port);
 
-    return t ? port_tamper_due(t, rx_queue, tx_queue) : UINT64_MAX;
+    return f ? port_tamper_due(f, rx_queue, tx_queue) : UINT64_MAX;
 }
 
 #endif

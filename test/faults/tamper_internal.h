@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of the tamper stage share. */
+/* What the files of fault injection share. */
 #ifndef MILLRACE_TAMPER_INTERNAL_H
 #define MILLRACE_TAMPER_INTERNAL_H
 
 #include "lib/base/atomic.h"
 #include "lib/base/minmax.h"
 #include "lib/lnd_eth/port/frame.h"
-#include "lib/lnd_eth/port/tamper.h"
+#include "test/faults/tamper.h"
 
 /* ---- tamper_frame.c: frames ---- */
 
@@ -77,6 +77,7 @@ struct tamper_queue {
 } __rte_cache_aligned;
 
 struct port_tamper {
+    struct port_faults base; /* first */
     struct port *port;
     unsigned last_id;
     uint64_t lost_before;          /* by rules that are gone */
@@ -84,5 +85,11 @@ struct port_tamper {
     unsigned queues[2];
     struct tamper_queue *queue[2];
 };
+
+/* Returns the faults of a port, NULL: there are none. Control thread. */
+static inline struct port_tamper *tamper_of(const struct port *port)
+{
+    return (struct port_tamper *)port->faults;
+}
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The tamper stage's work on frames: copying, cutting, checksums, bits. */
-#include "lib/lnd_eth/port/tamper_internal.h"
+/* What fault injection does to frames: copying, cutting, checksums, bits. */
+#include "test/faults/tamper_internal.h"
 
 #include <netinet/in.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tamper_set, tamper_get, tamper_clear: the tamper stage of the ports. */
+/* tamper_set, tamper_get, tamper_clear: fault injection at the ports. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "lib/base/err.h"
-#include "lib/lnd_eth/port/tamper.h"
 #include "rpc/methods/port.h"
+#include "test/faults/tamper.h"
 
 #define SEED         1
 #define REORDER_US   1000
@@ -190,7 +190,7 @@ void rpc_tamper_get(struct jrpc_call *call, const struct jrpc_arg *args)
         nrows = port_tamper_rows(port[i], rows, RTE_DIM(rows));
         for (k = 0; k < nrows; k++)
             json_array_append_new(list, rule_row(port[i], &rows[k]));
-        for (int out = 0; port[i]->tamper && out < 2; out++) {
+        for (int out = 0; port[i]->faults && out < 2; out++) {
             struct tamper_queues q;
 
             port_tamper_queues(port[i], out, &q);
@@ -230,15 +230,4 @@ void rpc_tamper_clear(struct jrpc_call *call, const struct jrpc_arg *args)
             if (is_meant(&args[1], out))
                 removed += port_tamper_clear(port[i], out);
     jrpc_result(call, json_pack("{s:i}", "removed", (int)removed));
-}
-
-uint64_t rpc_tampered(const struct rpc_ctx *ctx)
-{
-    struct port *port[PORT_MAX];
-    unsigned n = rpc_ports(ctx, port), i;
-    uint64_t lost = 0;
-
-    for (i = 0; i < n; i++)
-        lost += port_tamper_lost(port[i]);
-    return lost;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The tamper stage on the data path: what becomes of each frame, and those that wait. */
-#include "lib/lnd_eth/port/tamper_internal.h"
+/* Fault injection on the data path: what becomes of each frame, and those that wait. */
+#include "test/faults/tamper_internal.h"
 
 #include <string.h>
 
@@ -325,9 +325,10 @@ static void tell_held(struct tamper_queue *q)
 
 /* ---- bursts ---- */
 
-unsigned port_tamper_rx(struct port_tamper *t, unsigned queue, struct rte_mbuf **pkts, unsigned n,
+unsigned port_tamper_rx(struct port_faults *f, unsigned queue, struct rte_mbuf **pkts, unsigned n,
                         port_burst_fn plain)
 {
+    struct port_tamper *t = (struct port_tamper *)f;
     struct tamper_queue *q = &t->queue[false][queue];
     const struct tamper_rules *rules = rules_of(t, false);
     unsigned got = plain(t->port, queue, pkts, n), i;
@@ -361,9 +362,10 @@ static void send_due(struct port_tamper *t, struct tamper_queue *q, unsigned que
     }
 }
 
-unsigned port_tamper_tx(struct port_tamper *t, unsigned queue, struct rte_mbuf **pkts, unsigned n,
+unsigned port_tamper_tx(struct port_faults *f, unsigned queue, struct rte_mbuf **pkts, unsigned n,
                         port_burst_fn plain)
 {
+    struct port_tamper *t = (struct port_tamper *)f;
     struct tamper_queue *q = &t->queue[true][queue];
     const struct tamper_rules *rules = rules_of(t, true);
     uint64_t now;
@@ -391,8 +393,9 @@ static uint64_t until(const struct tamper_queue *q, uint64_t now)
     return q->heap[0].release_us > now ? q->heap[0].release_us - now : 0;
 }
 
-uint64_t port_tamper_due(struct port_tamper *t, int rx_queue, unsigned tx_queue)
+uint64_t port_tamper_due(struct port_faults *f, int rx_queue, unsigned tx_queue)
 {
+    struct port_tamper *t = (struct port_tamper *)f;
     uint64_t now = reactor_now_us();
     uint64_t out = until(&t->queue[true][tx_queue], now);
     uint64_t in = rx_queue < 0 ? UINT64_MAX : until(&t->queue[false][rx_queue], now);

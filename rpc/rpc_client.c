@@ -19,7 +19,7 @@ struct rpc_client {
     int last_id;
     char *in;
     size_t used, room;
-    json_t *notes; /* notifications nobody has asked for yet, oldest first; NULL = none */
+    json_t *notes; /* notifications not yet requested, oldest first; NULL = none */
     unsigned long lost;
 };
 

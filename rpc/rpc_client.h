@@ -20,13 +20,13 @@ struct rpc_client;
 int rpc_client_open(const char *path, struct rpc_client **out, struct err *err);
 void rpc_client_close(struct rpc_client *client);
 
-/* For poll(): readable when something has come. What has been read already is not seen by poll();
- * ask rpc_client_next_notification() with a timeout of 0 until -ETIMEDOUT first. */
+/* For poll(): readable when a message has come. poll() does not see messages that were read
+ * already; call rpc_client_next_notification() with a timeout of 0 until -ETIMEDOUT first. */
 int rpc_client_fd(const struct rpc_client *client);
 
-/* One call; params (taken) may be NULL. 0: *out is the response's result. 1: *out is its error
- * object. -errno: no response (-ETIMEDOUT after timeout_ms without a byte), with a sentence; *out
- * is NULL. *out is the caller's. */
+/* Makes one call and takes params, which may be NULL. Returns 0 with the result in *out, or 1
+ * with the error object in *out; the caller owns *out. Returns -errno with *out NULL when no
+ * response came (-ETIMEDOUT after timeout_ms without a byte). */
 int rpc_client_call(struct rpc_client *client, const char *method, json_t *params,
                     unsigned timeout_ms, json_t **out, struct err *err);
 
@@ -36,24 +36,25 @@ int rpc_client_ask(struct rpc_client *client, const char *method, json_t *params
 int rpc_client_answer(struct rpc_client *client, const char *method, unsigned timeout_ms,
                       json_t **out, struct err *err);
 
-/* A result that comes in pages: calls the method with the `cursor` of each page for the next one
- * until there is none; -EPROTO with a sentence that names the cursor, and *out NULL, when one comes
- * twice, cannot be one, or belongs to page RPC_CLIENT_MAX_PAGES. fn gets each page's result, which
- * is not its own, and ends the walk with anything but 0, which is then what is returned (*out is
- * NULL). Else as rpc_client_call(), but with 0 *out is NULL. params (taken) is an object or NULL.
+/* Reads a result in pages: calls the method with the `cursor` of each page until a page has none.
+ * Returns -EPROTO with *out NULL and the cursor in the message when a cursor comes twice, has a
+ * wrong type, or belongs to page RPC_CLIENT_MAX_PAGES. fn receives each page's result, borrowed.
+ * A value of fn other than 0 ends the walk and is returned (*out is NULL). Otherwise as
+ * rpc_client_call(), but with 0 *out is NULL. params (taken) is an object or NULL.
  */
 typedef int (*rpc_client_page_fn)(void *arg, json_t *result);
 int rpc_client_walk(struct rpc_client *client, const char *method, json_t *params,
                     unsigned timeout_ms, rpc_client_page_fn fn, void *arg, json_t **out,
                     struct err *err);
-/* The same for whoever wants all of it at once: *out is the first page's result with the rows of
+/* The same, collected: *out is the first page's result with the rows of
  * all pages in the array `key`, and without `cursor`. */
 int rpc_client_call_all(struct rpc_client *client, const char *method, json_t *params,
                         const char *key, unsigned timeout_ms, json_t **out, struct err *err);
 
-/* The next notification, an object with `method` and `params`, the caller's; also one that came
- * while a call was waited for (of these the last RPC_CLIENT_MAX_NOTES are kept). 0, -ETIMEDOUT when
- * none came within timeout_ms (0: look only), or -errno with a sentence when none will come. */
+/* Returns the next notification, an object with `method` and `params`, owned by the caller.
+ * Notifications that came during a call are kept, the last RPC_CLIENT_MAX_NOTES of them. 0,
+ * -ETIMEDOUT when none came within timeout_ms (0: look only), or -errno with a sentence when none
+ * will come. */
 int rpc_client_next_notification(struct rpc_client *client, unsigned timeout_ms, json_t **out,
                                  struct err *err);
 /* How many were thrown away since the client was opened, for want of a reader. */

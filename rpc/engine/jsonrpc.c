@@ -441,8 +441,8 @@ static const struct jrpc_method *find_method(const struct jrpc *jrpc, const char
     return NULL;
 }
 
-/* A request object's id: its value, NULL when absent (a notification); *valid false for a type that
- * an id cannot have, or a number that could not be given back as it was. */
+/* Returns the id of a request object, NULL if it has none (a notification). Sets *valid to false
+ * if an id cannot have that type, or if the response could not repeat the number exactly. */
 static json_t *request_id(const struct jrpc_request *request, json_t *object, bool *valid)
 {
     json_t *id = json_object_get(object, "id");
@@ -463,7 +463,7 @@ static bool request_valid(json_t *object)
            (!params || json_is_object(params) || json_is_array(params));
 }
 
-/* What to do about a method that belongs to the other phase. */
+/* Returns the remedy for a method that belongs to the other phase. */
 static const char *const phase_remedies[] = {
     [JRPC_RUNTIME] = "call `start` first: the process waits for it",
     [JRPC_STARTUP] = "restart the process with --wait-for-rpc to call it before the node starts",

@@ -111,7 +111,7 @@ struct jrpc_arg {
 
 struct jrpc_call;
 
-/* What is known of a method without running it: also for the command line and the documentation. */
+/* Describes a method: the server, the command line and the documentation are made from it. */
 struct jrpc_method {
     const char *name;
     const char *help;   /* one sentence */
@@ -148,8 +148,8 @@ struct jrpc {
     const struct jrpc_method *methods; /* ends with a row without name */
     const jrpc_handler *handlers;      /* by the row of the method */
     void *ctx;
-    /* Told of each call of a method of JRPC_ADMIN as it ends, done or refused, e.g. for the log;
-     * NULL = nobody is. */
+    /* Receives each call of a JRPC_ADMIN method when it ends, done or refused, e.g. for the log;
+     * NULL = not needed. */
     void (*changed)(const struct jrpc_change *change);
     unsigned *calls; /* how many have not ended, of all sessions, closed ones too; NULL: not kept */
     /* Methods of JRPC_RUNTIME may be called, those of JRPC_STARTUP no more. Its owner may set it at
@@ -167,8 +167,8 @@ struct jrpc_session {
     void (*reply)(void *arg, const char *text, size_t len);
     /* Bytes of earlier ones that the client has not taken yet; NULL: it takes all at once. */
     size_t (*backlog)(void *arg);
-    /* Called when the session closes, by whoever keeps something for it (a subscription); NULL =
-     * nobody. While it is set a server does not take the client for idle. */
+    /* Called when the session closes; set by the owner of a subscription. NULL = none. While it
+     * is set the server does not count the client as idle. */
     void (*closed)(struct jrpc_session *session);
     void *arg;
     struct jrpc_who who;
@@ -184,7 +184,7 @@ void jrpc_session_init(struct jrpc_session *session, const struct jrpc *jrpc,
 /* Forgets the session: responses still to come are thrown away. */
 void jrpc_session_close(struct jrpc_session *session);
 
-/* One request or batch as text. Whatever it is, it is answered as the specification says. */
+/* Runs one request or batch, given as text. Invalid text is answered as the specification says. */
 void jrpc_input(struct jrpc_session *session, const char *text, size_t len);
 /* Answers something that is no JSON or is too large to be looked at: -32700, id null. */
 void jrpc_reject(struct jrpc_session *session, const char *why);

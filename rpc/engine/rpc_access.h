@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who may do what on the socket: the kernel says who a client was when it connected (SO_PEERCRED,
- * SO_PEERGROUPS); groups are known by number, so that no name service is asked for a client.
+ * Access to the socket. The role of a client follows from its user and groups at connect time
+ * (SO_PEERCRED, SO_PEERGROUPS). Groups are kept by number, so that no client costs a name service
+ * request.
  */
 #ifndef MILLRACE_RPC_ACCESS_H
 #define MILLRACE_RPC_ACCESS_H
@@ -35,8 +36,8 @@ int rpc_access_init(struct rpc_access *access, const char *admin_group, const ch
 /* The number of a group. 0 or -errno with a sentence; key is what names it in the configuration. */
 int rpc_group_find(const char *name, const char *key, gid_t *out, struct err *err);
 
-/* Sets the role of a peer that is a member of these groups besides its gid. False: it may not even
- * read. */
+/* Sets the role of a peer that is a member of these groups in addition to its gid. False: it may
+ * not even read. */
 bool rpc_access_decide(const struct rpc_access *access, struct rpc_peer *peer, const gid_t *groups,
                        unsigned count);
 /* Who is at the other end of a connected socket. False: it may not even read, or cannot be told

@@ -94,7 +94,7 @@ static json_t *members_schema(const struct jrpc_field *fields)
     return schema;
 }
 
-/* What stands in an array or a map: a single row `*` is itself the schema of a value. */
+/* Returns the schema of the items of an array or map: a single row `*` is itself that schema. */
 static json_t *values_schema(const struct jrpc_field *sub)
 {
     if (strcmp(sub[0].name, "*") == 0 && !sub[1].name)
@@ -206,7 +206,7 @@ static json_t *common_error(int code, const char *message)
     return json_pack("{s:i, s:s}", "code", code, "message", message);
 }
 
-/* What any method can end with. */
+/* Errors that any method can return. */
 static json_t *common_errors(void)
 {
     json_t *errors = json_object();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the table of methods says, for others: as an OpenRPC document and as text. Any thread. */
+/* Renders the method table as an OpenRPC document and as text. Any thread. */
 #ifndef MILLRACE_RPC_OPENRPC_H
 #define MILLRACE_RPC_OPENRPC_H
 

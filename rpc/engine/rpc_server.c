@@ -90,7 +90,7 @@ static size_t waiting_for(const struct client *c)
 static void client_close(struct client *c, enum rpc_client_event why)
 {
     tell(c->server, why, &c->peer);
-    c->busy = true; /* whoever is told now may still say something */
+    c->busy = true; /* the owner that is notified now may still send */
     jrpc_session_close(&c->session);
     reactor_timer_cancel(&c->update);
     reactor_fd_del(&c->fd);
@@ -156,7 +156,7 @@ static bool reserve(char **buf, size_t *room, size_t used, size_t more, size_t l
     return true;
 }
 
-/* Cuts off whoever has most waiting. */
+/* Disconnects the client with the longest output queue. */
 static void relieve(struct rpc_server *server)
 {
     struct client *most = NULL;
@@ -180,8 +180,8 @@ static void compact(struct client *c, size_t more)
     c->out_sent = 0;
 }
 
-/* Of the session: appends and, when it is no part of an update, tries to send. Neither closes nor
- * runs anything; that is left to the timer. */
+/* Sends for the session: appends and, outside an update, tries to send. Closes and runs nothing;
+ * the timer does that. */
 static void client_reply(void *arg, const char *text, size_t len)
 {
     struct client *c = arg;
@@ -325,7 +325,7 @@ static void client_linger(struct client *c)
         c->broken = true;
 }
 
-/* After anything that happened: send, decide what to wait for, close when it is over. */
+/* Runs after each event: sends, chooses the events to wait for, closes a finished client. */
 static void client_update(struct client *c)
 {
     uint64_t end_us = clock_us() + TURN_US;
@@ -366,7 +366,7 @@ static void client_event(struct reactor_fd *f, uint32_t events)
     c->busy = true;
     if (events & EPOLLIN)
         client_read(c);
-    if (events & (EPOLLHUP | EPOLLERR)) /* nobody is there to read responses */
+    if (events & (EPOLLHUP | EPOLLERR)) /* no reader is left */
         c->broken = true;
     c->busy = false;
     client_update(c);

@@ -3,11 +3,11 @@
  * JSON-RPC on a Unix socket: JSON values one after the other in each direction, each of ours ended
  * by a newline. Runs on the control reactor, whose thread all functions must be called on.
  *
- * No client can hold up the others or grow without bound: requests, clients, calls in flight and
- * output queues are limited, a client that does not read its responses is not read from, and one
- * that takes nothing for RPC_STALL_S is cut off. When all places are taken, the client that has
- * been idle for longest makes way; root and the user of this process have a few places of their
- * own.
+ * No client can delay the others or grow without bound. Requests, clients, calls in flight and
+ * output queues are limited. The server does not read from a client that does not read its
+ * responses, and closes one that takes nothing for RPC_STALL_S. When all places are taken, the
+ * client that has been idle for longest makes way; root and the user of this process have a few
+ * places of their own.
  */
 #ifndef MILLRACE_RPC_SERVER_H
 #define MILLRACE_RPC_SERVER_H
@@ -48,7 +48,7 @@ struct rpc_server_opts {
     const char *group;       /* owner group of the socket; NULL or "" = as the system has it */
     const char *admin_group; /* whose members may do everything; NULL or "" = none, see below */
     const char *read_group;  /* whose members may read */
-    /* Told of each client; NULL = nobody is. */
+    /* Receives each client event; NULL = not needed. */
     void (*log)(void *arg, enum rpc_client_event event, const struct rpc_peer *peer);
     void *log_arg;
 };
@@ -60,7 +60,8 @@ struct rpc_server_opts {
  * or -errno with a sentence. jrpc must outlive the server. */
 int rpc_server_create(const struct rpc_server_opts *opts, const struct jrpc *jrpc,
                       struct rpc_server **out, struct err *err);
-/* Closes all clients and removes the socket. Calls in flight go on and answer nobody. */
+/* Closes all clients and removes the socket. Calls in flight continue; their results are discarded.
+ */
 void rpc_server_destroy(struct rpc_server *server);
 
 unsigned rpc_server_clients(const struct rpc_server *server);

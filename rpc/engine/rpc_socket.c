@@ -47,7 +47,8 @@ static int lock_file(const char *path)
     }
 }
 
-/* Whoever has the lock owns the path; the kernel gives it back however its owner ends. */
+/* The holder of the lock owns the path. The kernel releases the lock when its owner ends in any
+ * way. */
 static int take_lock(struct rpc_socket *s, struct err *err)
 {
     make_directory(s->path);
@@ -87,7 +88,8 @@ static int own_socket(const char *path, unsigned mode, const gid_t *group)
     return chmod(path, mode & 0777);
 }
 
-/* A listening socket at the path, which nobody can connect to before it has its owner and mode. */
+/* Returns a listening socket at the path. No client can connect before the socket has its owner and
+ * mode. */
 static int bind_socket(struct rpc_socket *s, unsigned mode, const gid_t *group, int backlog,
                        struct err *err)
 {

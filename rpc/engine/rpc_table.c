@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is known of the methods without running them; links with nothing of the node. */
+/* The method table, without the handlers; links with nothing of the node. */
 #include "rpc/engine/rpc_table.h"
 
 #include <errno.h>

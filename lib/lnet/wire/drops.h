@@ -25,7 +25,7 @@ enum lnet_drop {
 };
 _Static_assert(LNET_DROP_CORE_COUNT <= LNET_DROP_BLOCK, "the core's rows fit into block 0");
 
-/* What the event costs. */
+/* The loss that the event causes. */
 enum lnet_drop_kind {
     DROP_KIND_MESSAGE,    /* one message is gone */
     DROP_KIND_CONNECTION, /* the connection (and its siblings) is closed */
@@ -47,11 +47,11 @@ struct lnet_drop_table {
     const struct lnet_drop_info *rows;
 };
 
-/* What more is known of one event than its reason. The texts are static. */
+/* Details of one event beyond its reason. The texts are static. */
 struct lnet_drop_why {
     const char *stage; /* of what was being done; NULL: not known */
     const char *why;   /* NULL: nothing more than the reason says */
-    int code;          /* the number whoever said so gave, 0 = none */
+    int code;          /* number of the system, the reject or the completion, 0 = none */
 };
 
 /* Adds the reasons of an LND; the table lives as long as the program. Main thread, before other

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What LNet itself puts on the wire: the message header in both forms and the ping info.
+ * LNet's own wire formats: the message header in both forms and the ping info.
  * docs/protocol/lnet-core.md §2, §3.2. One validating decoder per structure; each returns 0 or the
  * named reason (drops.h) for which the bytes are refused. Pure functions.
  */
@@ -121,7 +121,7 @@ enum lnet_ping_feature {
 
 struct lnet_ping_ni {
     struct lnet_nid nid;
-    uint32_t status; /* LNET_NI_UP, LNET_NI_DOWN, or whatever was sent */
+    uint32_t status; /* LNET_NI_UP, LNET_NI_DOWN, or any other value that was received */
 };
 
 struct lnet_ping_info {

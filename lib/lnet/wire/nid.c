@@ -339,7 +339,8 @@ static bool format_addr(const struct lnet_nid *nid, char *buf, size_t cap)
     }
 }
 
-/* What has no syntax of its own: address words in hexadecimal, then the type as a number (§1.3). */
+/* Formats an address without a syntax of its own: words in hexadecimal, then the type as a number
+ * (§1.3). */
 static void format_words(const struct lnet_nid *nid, char *buf, size_t cap)
 {
     unsigned words = nid->size > NID_SIZE_MAX ? 4 : (nid->size + NID4_ADDR_LEN + 3u) / 4;

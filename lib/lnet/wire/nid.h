@@ -2,8 +2,8 @@
 /*
  * Network identifiers. docs/protocol/lnet-core.md §1.
  *
- * struct lnet_nid is the 20-byte wire form (§1.2), always in network order and never swapped, used
- * everywhere in memory too; unused address words are zero, so equality is memcmp. The older 64-bit
+ * struct lnet_nid is the 20-byte wire form (§1.2). It is always in network order, in memory too.
+ * Unused address words are zero, so memcmp compares NIDs. The older 64-bit
  * form (nid4, §1.1) exists only on the wire. All functions are pure and may be called anywhere.
  */
 #ifndef MILLRACE_NID_H
@@ -80,7 +80,8 @@ uint64_t nid_to_u64(const struct lnet_nid *nid); /* caller made sure that nid_is
 struct lnet_nid nid_make(lnet_net_t net, const void *addr, unsigned addr_len /* 4 or 16 */);
 
 /* A nid4 as received: top byte zero (it marks NIDs to come, §1.1), type not ANY; the counterpart of
- * nid_wire_valid() for the 64-bit form. What passes survives nid_from_u64() and nid_to_u64(). */
+ * nid_wire_valid() for the 64-bit form. A value that passes survives nid_from_u64() and
+ * nid_to_u64(). */
 bool nid4_wire_valid(uint64_t nid4);
 /* A 20-byte NID as received: size 0..12, unused address words zero, type not ANY. The only check
  * that lets a NID from the wire in. */

@@ -5,7 +5,7 @@
 
 /*
  * docs/protocol/lnet-core.md §3.2. Everything is in the sender's byte order except struct lnet_nid.
- * What a kernel may put behind the declared size (the metadata of §3.3) is not looked at.
+ * The decoder ignores bytes behind the declared size (the metadata of §3.3).
  */
 
 struct wire_ping_hdr {

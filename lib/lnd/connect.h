@@ -3,9 +3,9 @@
  * Runs of connection attempts to a peer NI, and the back-off between them.
  *
  * A run opens the missing connections of a peer NI one after the other, as the protocol wants it
- * (lnd_proto.connect_next). A message that finds no connection begins a run. A run that fails fails
- * the messages that wait, and no new run begins before the back-off is over: min_reconnect seconds
- * after the first failure, twice as long after each further one, at most max_reconnect.
+ * (lnd_proto.connect_next). A message that finds no connection begins a run. When a run fails, the
+ * waiting messages fail too, and no new run begins before the back-off ends: min_reconnect seconds
+ * after the first failure, twice as long after each further failure, at most max_reconnect seconds.
  *
  * States: enum lnd_connect_state in peer_ni.h. A run begins in WAIT, so that connect_next() always
  * runs from the timer and not on the stack of a sender. All functions run on the home reactor.
@@ -15,7 +15,7 @@
 
 #include "lib/lnd/peer_ni.h"
 
-/* Whether there is no run and the back-off is over. */
+/* Whether a run may begin: there is none, and the back-off has ended. */
 bool lnd_connect_may(const struct lnd_peer_ni *lp);
 /* Begins a run if it may and the NI is not being stopped. */
 void lnd_connect_start(struct lnd_peer_ni *lp);
@@ -32,9 +32,9 @@ void lnd_connect_stop(struct lnd_peer_ni *lp);
 void lnd_connect_cancel(struct lnd_peer_ni *lp);
 /* Ends the run with success: there is no back-off any more. */
 void lnd_connect_done(struct lnd_peer_ni *lp);
-/* Ends the run with failure: fails the messages that wait with health `now`, and those that come
- * until the back-off is over with `later`. Reports the peer NI down if it has no connection. Does
- * not fail messages while the peer itself is opening a connection. May free lp. */
+/* Ends the run with failure. Fails the waiting messages with health `now`; messages that come
+ * before the end of the back-off fail with health `later`. Reports the peer NI down if it has no
+ * connection. Fails no message while the peer itself is opening a connection. May free lp. */
 void lnd_connect_failed(struct lnd_peer_ni *lp, enum lnet_health now, enum lnet_health later);
 
 /* Doubles the back-off, within the driver's limits. */

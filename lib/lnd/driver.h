@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What all LNDs share: the driver of a node, its parts on the reactors, and the table of what a
- * protocol adds.
+ * The floor under all LNDs: the driver of a node, its parts on the reactors, and the table of
+ * functions that a protocol adds.
  *
  * A driver is one LND in one node. It has a part on each reactor, the shard, with pools of
  * connections and peer NIs. It has NIs (ni.h), and each NI has a part on each reactor too. On its
@@ -38,7 +38,8 @@ struct lnd_shard;
 TAILQ_HEAD(lnd_conns, lnd_conn);
 TAILQ_HEAD(lnd_peer_nis, lnd_peer_ni);
 
-/* Why connections are closed, what the core is told of their messages, how the streams end. */
+/* Why connections are closed: the reasons that the core gets for their messages, and how the
+ * streams end. */
 struct lnd_close {
     enum lnet_drop event;     /* counted once and the peer reported down; NONE: a clean end */
     enum lnet_drop cause;     /* reported to watchers where event is NONE; NONE: the peer closed */
@@ -49,7 +50,7 @@ struct lnd_close {
     bool abort;               /* reset the stream instead of closing it in order */
 };
 
-/* What a protocol adds. An LND's struct for the driver, a shard, an NI or a part of an NI begins
+/* The table of a protocol. An LND's struct for the driver, a shard, an NI or a part of an NI begins
  * with the struct of this library, so that both have one address. */
 struct lnd_proto {
     const char *name;     /* of its connections, in messages to the operator: "tcp" */

@@ -112,7 +112,8 @@ static void on_stopped(struct reactor_task *task)
     try_stopped(lni);
 }
 
-/* A task of its own: whoever ended the last connection may still use the shard. */
+/* Runs as a task of its own: the function that ended the last connection may still use the shard.
+ */
 static void on_stopped_here(struct reactor_task *task)
 {
     struct lnd_ni_shard *ns = container_of(task, struct lnd_ni_shard, stopped);

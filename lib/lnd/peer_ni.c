@@ -105,8 +105,8 @@ static void forget(struct lnd_peer_ni *lp)
     lnd_ns_progress(ns);
 }
 
-/* A sender can name any number of destinations that cannot be reached. What is only remembered of
- * them must not keep other peer NIs out. */
+/* A sender can name any number of unreachable destinations. Peer NIs that are only remembered must
+ * not keep other peer NIs out. */
 bool lnd_peer_forget_one(struct lnd_shard *shard)
 {
     struct lnd_peer_ni *lp = TAILQ_FIRST(&shard->spare);
@@ -117,7 +117,7 @@ bool lnd_peer_forget_one(struct lnd_shard *shard)
     return true;
 }
 
-/* What was learned of the peer NI (back-off, incarnation) is kept for a while. */
+/* Keeps the back-off and the incarnation of the peer NI for a while. */
 void lnd_peer_idle(struct lnd_peer_ni *lp)
 {
     uint64_t now = reactor_now_us();
@@ -308,7 +308,7 @@ void lnd_peer_close(struct lnd_peer_ni *lp, const struct lnd_close *why)
 
     lnd_peer_hold(lp);
     if (lp->connecting == LND_CONNECT_IDLE)
-        lp->record = false; /* whoever begins the next set completes it */
+        lp->record = false; /* the node that begins the next set completes it */
     while ((conn = TAILQ_LAST(&lp->conns, lnd_conns))) {
         unlist(lp, conn);
         conn->next = list;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A peer NI as the LND of one local NI knows it: the set of its connections, the messages that
- * wait for a connection, its incarnation, and the run of connection attempts (connect.h).
+ * A peer NI as one local NI knows it. It has the set of connections, the messages that wait for a
+ * connection, the peer's incarnation and the run of connection attempts (connect.h).
  *
- * Life: lnd_peer_get() makes a peer NI when the first message is sent to it or when it connects.
- * It is in use while it has connections, waiting messages or a run, or while a function holds it.
- * A peer NI that is not in use is spare: it keeps its back-off for a while, it gives way when the
- * pool is empty (lnd_peer_forget_one()), and it is freed when it has lingered for
- * proto->linger seconds.
+ * Life: lnd_peer_get() makes a peer NI when the first message is sent to it or when it connects. It
+ * is in use while it has connections, waiting messages or a run, or while a function holds it. A
+ * peer NI that is not in use is spare: it keeps its back-off for a while. It is freed when the pool
+ * is empty (lnd_peer_forget_one()), or proto->linger seconds after the end of its back-off.
  *
  * Rules: all functions run on the home reactor of the peer NI. The core may send new messages from
  * within lnet_send_done() and lnet_peer_notify(), so a peer NI is held around calls that report to

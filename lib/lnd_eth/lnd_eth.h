@@ -74,7 +74,8 @@ struct sock_memory {
     size_t pools;   /* at the first NI: connections, peers, handshakes */
     size_t streams; /* as connections come, at most: the host transport's own */
 };
-/* takes: some NI's transport hands over segments, whatever opts says of ports. Any thread. */
+/* takes: the transport of some NI hands over segments, even if opts has no such port. Any thread.
+ */
 void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes,
                      struct sock_memory *out);
 

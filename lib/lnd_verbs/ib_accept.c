@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Being called: the decisions about a request, on the home reactor of the NID that it claims to
- * come from, and what follows until the connection is up. docs/protocol/o2iblnd.md §1.7, §1.9,
- * §1.11.
+ * Accepts connections: the decision about a request, on the home reactor of the NID that it claims,
+ * and the steps until the connection is up. docs/protocol/o2iblnd.md §1.7, §1.9, §1.11.
  */
 #include "lib/lnd_verbs/ib_internal.h"
 
@@ -162,7 +161,7 @@ static void adopt(struct request *r, struct ib_peer *p)
     ib_open(c);
 }
 
-/* What is known of the caller decides the rest: rows 13 to 15. */
+/* Decides rows 13 to 15, which depend on the state of the peer NI. */
 static void judge_peer(struct request *r, struct ib_peer *p)
 {
     enum lnet_drop drop;
@@ -198,9 +197,10 @@ static void with_peer(struct request *r)
     lnd_peer_release(lp);
 }
 
-/* Every reactor is told of an NI before anybody listens for it, but calls come by another way and
- * may be looked at first. A kernel that is refused as EARLY does not call again by itself (§1.8).
- * False: it has waited long enough. */
+/* Lets a request wait for its NI to start. Every reactor is told to start an NI before the listener
+ * begins, but a request comes on another path and may be seen first. A kernel that is refused with
+ * EARLY does not try again by itself (§1.8). Returns false if the request has waited long enough.
+ */
 static bool wait_for_ni(struct request *r)
 {
     struct ib_shard *shard = r->shard;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Life of one connection: its area, its completions, time, and how it ends: disconnect, wait until
- * the device has given everything back, destroy its queue pair, then tell the core, o2iblnd §6.1,
- * §6.2.
+ * The life of one connection: its area, its completions, its timeouts and its end (o2iblnd §6.1,
+ * §6.2). A connection ends in four steps: disconnect, wait until the device has returned all
+ * requests, destroy the queue pair, report to the core.
  */
 #include "lib/lnd_verbs/ib_conn.h"
 
@@ -11,10 +11,10 @@
 
 #define DRAIN_US   (5 * LND_SEC) /* for what is posted to complete after a disconnect */
 #define LOOKS      4             /* per timeout, §6.1 */
-#define POLLS      4             /* of a cq before others have their turn */
+#define POLLS      4             /* of one queue per iteration */
 #define AREA_ALIGN 64u
 
-/* §6.3: closed for another reason than time. What was being sent completes in error, §5.3. */
+/* §6.3: closed for another reason than a timeout. Messages being sent complete in error, §5.3. */
 const struct lnd_close ib_cause_broken = {
     .event = IB_DROP(LOST),
     .tx = LNET_DROP_NEXT_HOP_LOST,
@@ -55,9 +55,9 @@ static size_t place(size_t *at, size_t n, size_t size)
     return here;
 }
 
-/* Txs: what is posted; answers that are not, one for each receive; and PUTs that wait for PUT_ACK
- * or whose PUT_DONE is not posted, as many as there are reserves: while a PUT_DONE waits, no
- * PUT_REQ is posted. */
+/* A tx is needed for each posted message, for each answer that is not posted (one per receive), and
+ * for each PUT that waits for PUT_ACK or has not posted its PUT_DONE. There are as many such PUTs
+ * as reserves: while a PUT_DONE waits, no PUT_REQ is posted. */
 static void lay_out(unsigned depth, unsigned sends_max, struct layout *l)
 {
     size_t at = 0;
@@ -111,7 +111,7 @@ static uint8_t *area_of(const struct ib_conn *c)
     return c->link.area + (AREA_ALIGN - (uintptr_t)c->link.area % AREA_ALIGN) % AREA_ALIGN;
 }
 
-/* Whoever has the memory next may use all of it. */
+/* Makes the area usable for its next owner. */
 static void area_leave(struct ib_conn *c)
 {
     struct layout l;
@@ -235,10 +235,10 @@ void ib_conn_fail(struct ib_conn *c, const struct lnd_close *why, enum lnet_drop
     ib_peer_conn_down(c->ibp, c, &c->failed, hdr);
 }
 
-/* All is back, or does not come back: then the queue pair is destroyed, which ends the device's use
- * of memory too. Messages and receives end after that: all receives may have been used up by
- * messages while the disconnect is still on its way, and then a peer can go on writing where
- * PUT_ACK told it to. */
+/* Destroys the queue pair once all requests have come back, or will not come back: that ends the
+ * device's use of memory too. Messages and receives complete only after that. While the disconnect
+ * is on its way, messages may have used up all receives, and the peer may still write to the memory
+ * that a PUT_ACK named. */
 static void try_end(struct ib_conn *c)
 {
     bool drained = c->posted == 0 && c->outstanding == 0;
@@ -273,8 +273,8 @@ void ib_conn_close(struct ib_conn *c, const struct lnd_close *why)
     ib_conn_release(c);
 }
 
-/* No device uses memory of its messages any more, and no peer can write where it was told to: now
- * the core hears of all that have not ended. */
+/* No device uses the memory of the messages any more, and no peer can write to it: completes all
+ * messages and receives to the core. */
 static void closed(struct ib_conn *c)
 {
     if (c->rxs) {
@@ -360,7 +360,7 @@ int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq)
     return all;
 }
 
-/* ---- what is told of it ---- */
+/* ---- rows for RPC ---- */
 
 static uint32_t queued(const struct ib_conn *c)
 {

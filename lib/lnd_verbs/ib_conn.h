@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ib_conn.c, ib_tx.c, ib_write.c and ib_rx.c share: what lies in the area of a connection.
+ * The area of a connection: the header that ib_conn.c, ib_tx.c, ib_write.c and ib_rx.c share.
  *
- * Receive buffers and messages being received are two things: the buffer of a PUT_REQ is posted
- * again when PUT_ACK is queued, since PUT_DONE needs it (o2iblnd §3.6), while the core goes on
- * receiving. There are as many receives as the peer has credits: each keeps one spent until it
- * ends.
+ * A receive buffer (ib_rx) and a message being received (ib_recv) are two objects. The buffer of a
+ * PUT_REQ is posted again when PUT_ACK is queued, since PUT_DONE needs it (o2iblnd §3.6), while the
+ * core goes on receiving the message. There are as many ib_recv as the peer has credits: each keeps
+ * one credit spent until it ends.
  *
  * All belongs to the home reactor of the connection.
  */
@@ -55,8 +55,8 @@ static inline struct ib_conn *ib_conn_at(const struct ib_shard *shard, unsigned 
     return (struct ib_conn *)shard->base.conns.objects + slot;
 }
 
-/* A number, not a pointer: completions of a queue pair that is gone may still be polled when its
- * area is used otherwise (rdma.h, shut()). */
+/* An identifier is a number, not a pointer: completions of a destroyed queue pair may still be
+ * polled when its area has another use (rdma.h, shut()). */
 static inline uint64_t ib_wr_id(const struct ib_conn *c, enum ib_wr_kind kind, unsigned wrs,
                                 unsigned index)
 {
@@ -100,7 +100,7 @@ struct ib_rx {
 
 enum ib_recv_state {
     IB_RECV_FREE,
-    IB_RECV_PARSED,    /* the core was told and will call ops->recv() */
+    IB_RECV_PARSED,    /* the core has the header and will call ops->recv() */
     IB_RECV_ACKED,     /* PUT_ACK is queued or sent: the peer writes until PUT_DONE. `rx` is none */
     IB_RECV_ANSWERING, /* a PUT_NAK or GET_DONE will end it; GET: the device reads the payload */
 };
@@ -180,11 +180,10 @@ static inline struct verbs_counters *ib_counters(const struct ib_conn *c)
 
 /* ---- ib_conn.c ---- */
 
-/* Goes on with what a connection has to do, once nobody is inside it. */
+/* Continues the work of a connection when no function is inside it: sends, or ends it. */
 void ib_conn_settle(struct ib_conn *c);
-/* The same when the driver is polled, or already is: in one call goes to the device what one turn
- * of the reactor brings from everywhere. Whoever calls it is doing work, so the reactor does not
- * sleep before. */
+/* Does the same from the driver's poller. So one call gives the device all requests of one
+ * iteration of the reactor. The caller is doing work, so the reactor does not sleep before. */
 void ib_conn_soon(struct ib_conn *c);
 extern const struct lnd_close ib_cause_broken; /* closed for something else than time, §6.3 */
 
@@ -193,10 +192,10 @@ extern const struct lnd_close ib_cause_broken; /* closed for something else than
 void ib_tx_layout(struct ib_conn *c, struct ib_tx *txs, unsigned n, uint8_t *heads);
 /* Sends what may be sent, receives first. State UP. */
 void ib_tx_run(struct ib_conn *c);
-/* What a message of this connection begins with. */
+/* Returns the header of a message of this connection. */
 struct ib_hdr ib_tx_hdr(const struct ib_conn *c, unsigned type, uint8_t credits);
-/* An answer to recv, to be filled in and queued. There is always one: as many as there are
- * receives, besides those posted. */
+/* An answer to recv, to be filled in and queued. Never fails: there are as many as receives, in
+ * addition to those posted. */
 struct ib_tx *ib_tx_answer(struct ib_conn *c, unsigned type, struct ib_recv *recv);
 void ib_tx_queue_answer(struct ib_conn *c, struct ib_tx *tx);
 /* PUT_ACK and PUT_NAK have come. NONE, or what is wrong with them. *keep: the descriptor in rx is

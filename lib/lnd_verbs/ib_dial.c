@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calling a peer: its connections one after the other, so that what the first one is taught by
- * rejects serves all; what to do when it says no. docs/protocol/o2iblnd.md §1.1, §1.6, §1.8 to
- * §1.11, §6.3.
+ * Opens the connections of a peer NI one after the other, so that what a reject teaches serves all
+ * of them. Decides what follows a refusal. docs/protocol/o2iblnd.md §1.1, §1.6, §1.8 to §1.11,
+ * §6.3.
  */
 #include "lib/lnd_verbs/ib_internal.h"
 
@@ -200,7 +200,7 @@ static void accepted(struct ib_conn *c, const struct rdma_event *ev)
     struct ib_conn_msg ack;
     enum lnet_drop drop = ib_conn_decode(ev->priv, ev->priv_len, &ack);
 
-    /* What would be asked for next may be more by now: the peer has called in another life. */
+    /* The next request may ask for more by now: the peer has restarted and connected to us. */
     asked.mine.depth = c->depth;
     asked.mine.frags = c->frags;
     drop = ib_ack_judge(&asked, drop, &ack);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is told of the driver to people: memory, devices, counters, connections. */
+/* The state of the LND for RPC: memory, devices, counters, connections. */
 #include "lib/lnd_verbs/ib_internal.h"
 
 #include <errno.h>

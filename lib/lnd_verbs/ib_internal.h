@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* clang-format off */
 /*
- * What the files of the o2iblnd LND share.
+ * The internal header of the o2iblnd LND.
  *
  *   ib_ni.c      settings, NIs, ports and their listeners
  *   ib_shard.c   the LND on one reactor: completion queues
@@ -46,18 +46,19 @@ struct ib_ni;
 struct ib_shard;
 struct ib_rx;     /* a receive buffer and the message in it; ib_rx.c */
 struct ib_tx;     /* a message of ours on a connection; ib_tx.c */
-struct ib_recv;   /* a message of the peer's that the core was told of; ib_rx.c */
+struct ib_recv;   /* a received message that the core has; ib_rx.c */
 struct ib_bounce; /* memory for payload the device does not know; ib_write.c */
 
 enum ib_conn_state { /* §6.2 */
     IB_CONN_FREE,
-    IB_CONN_RESOLVING,  /* dialled: address and route */
-    IB_CONN_OPENING,    /* its queue pair is being made */
-    IB_CONN_CONNECTING, /* dialled, receives posted, CONNREQ sent */
-    IB_CONN_ACCEPTING,  /* called, receives posted, CONNACK sent. What comes now waits in `early` */
+    IB_CONN_RESOLVING,  /* we connect: resolves address and route */
+    IB_CONN_OPENING,    /* creates its queue pair */
+    IB_CONN_CONNECTING, /* we connect: receives are posted, CONNREQ is sent */
+    IB_CONN_ACCEPTING,  /* the peer connects: receives are posted, CONNACK is sent; messages wait in
+                           `early` */
     IB_CONN_UP,
-    IB_CONN_CLOSING, /* disconnect asked for: completions come; of messages only what is there */
-    IB_CONN_SHUT,    /* the provider is taking it down; RDMA_EV_CLOSED ends it */
+    IB_CONN_CLOSING, /* disconnecting: waits for completions; sends no new message */
+    IB_CONN_SHUT,    /* the provider destroys the queue pair; RDMA_EV_CLOSED ends it */
 };
 
 TAILQ_HEAD(ib_txs, ib_tx);
@@ -66,7 +67,7 @@ TAILQ_HEAD(ib_rxs, ib_rx);
 struct ib_conn {
     struct ib_shard *shard;
     struct ib_rx *rxs;
-    uint32_t generation; /* of its queue pair; completions of an earlier one are not looked at */
+    uint32_t generation; /* of its queue pair; completions of an earlier queue pair are ignored */
     enum ib_conn_state state;
     /* ---- poisoned from here on while it is free */
     struct rdma_link link;
@@ -100,22 +101,22 @@ struct ib_conn {
     uint32_t parsed;      /* of these, those it has not called ops->recv() for */
     /* ---- ending */
     const struct lnd_close *why;
-    struct lnet_drop_why blame; /* UP: what went wrong, for people; the first thing that did */
-    struct lnd_close failed;    /* what `why` points to when it failed by itself */
+    struct lnet_drop_why blame; /* UP: the first thing that went wrong, for the operator */
+    struct lnd_close failed;    /* `why` points here when the connection failed by itself */
     struct reactor_timer timer; /* from ib_conn_up() on: timeouts and keepalive; then drain */
     struct reactor_timer setup; /* until then, of ib_dial.c and ib_accept.c: a stage's time */
-    unsigned busy;              /* calls on the stack that will look at it again */
-    bool undrained;             /* the device did not give all back in time */
+    unsigned busy;              /* functions on the stack that use it after they return */
+    bool undrained;             /* the device did not return all requests in time */
     bool ready;                 /* in shard->ready */
     struct ib_conn *next_ready;
     uint64_t up_us;
-    uint32_t retries; /* calls it took before the one that brought it up */
+    uint32_t retries; /* refused attempts before the one that succeeded */
     uint64_t bytes_in, bytes_out;
 };
 
-/* Of a peer's connections, the last that failed or was refused. */
+/* The last failure or refusal of a connection of a peer NI. */
 struct ib_failure {
-    uint64_t when_us; /* 0: none did */
+    uint64_t when_us; /* 0: there was none */
     enum lnet_drop drop;
     struct lnet_drop_why why;
 };
@@ -128,7 +129,7 @@ struct ib_peer {
     struct ib_ni *ini;
     struct lnd_conns making; /* not up yet */
     unsigned races;          /* connections refused in a row because we were opening one, §1.9 */
-    unsigned depth_max;      /* what the device could make for it, §1.6 */
+    unsigned depth_max;      /* the greatest queue depth that the device could make for it, §1.6 */
     struct {
         struct ib_ask ask;
         unsigned pause; /* s, of the next wait for the other node's connection */
@@ -144,16 +145,17 @@ static inline struct ib_conn *ib_conn_of(struct lnd_conn *conn)
 #define IB_CONN_FOREACH(c, list)                                                                   \
     for ((c) = ib_conn_of(TAILQ_FIRST(list)); (c); (c) = ib_conn_of(TAILQ_NEXT(&(c)->base, link)))
 
-/* Several NIs may have one address on different nets: they share its port and who listens there. */
+/* An address of a device. NIs of different nets with the same address share the port and its
+ * listener. */
 struct ib_listener;
 struct ib_port {
     struct lnd_listener base;
     struct rdma_port port;
     struct lnd_verbs *lv;
     struct ib_listener *listener; /* control; NULL: does not listen */
-    unsigned bound;               /* control: those that were not stopped yet */
+    unsigned bound;               /* control: NIs that were not stopped yet */
     unsigned starting;            /* reactors' parts of NIs that are not started yet. Relaxed */
-    bool heard, down;             /* port.home: what its events said last */
+    bool heard, down;             /* port.home: an event came; the last event said down */
 };
 
 /* From listen() to the last reactor's unlistened(). */
@@ -181,8 +183,8 @@ struct ib_ni {
     struct ib_port *port;
     struct ib_listener *ending; /* control: the listener that this NI ended */
     struct ib_terms terms;
-    unsigned hiw;       /* peer_credits_hiw as it works out */
-    unsigned sends_max; /* concurrent_sends as it works out */
+    unsigned hiw;       /* peer_credits_hiw in use */
+    unsigned sends_max; /* concurrent_sends in use */
     bool bound;         /* control: counted in port->bound */
     struct ib_ni_shard shard[];
 };
@@ -201,14 +203,14 @@ struct ib_shard {
     } * cqs;
     unsigned cq_rows; /* as many as its connections may need */
     unsigned ncqs;    /* rows in use */
-    uint64_t idle_us; /* since when nothing has completed; 0: something just did */
+    uint64_t idle_us; /* when the last completion came; 0: just now */
     uint64_t polls;   /* relaxed */
     struct ib_ni_shards nis;
-    unsigned accepting;               /* calls being answered */
-    struct rdma_request *early;       /* calls for an NI that may be about to start */
+    unsigned accepting;               /* connections being accepted */
+    struct rdma_request *early;       /* requests for an NI that may be about to start */
     struct reactor_timer early_timer; /* while there are any */
-    uint32_t generations;             /* queue pairs there were */
-    struct ib_conn *ready;            /* that go on in this round of pollers or the next */
+    uint32_t generations;             /* queue pairs made so far */
+    struct ib_conn *ready; /* connections with something to do in this iteration or the next */
 };
 
 struct lnd_verbs {
@@ -226,38 +228,38 @@ struct lnd_verbs {
 
 /* ---- ib_conn.c, ib_tx.c, ib_write.c, ib_rx.c: a connection (home) ---- */
 
-/* What a queue pair and an area of a connection at this depth and number of fragments take. */
+/* Computes the sizes of the queue pair and the area of a connection with this depth and number of
+ * fragments. */
 void ib_conn_sizes(const struct ib_ni *ini, unsigned depth, unsigned frags, struct rdma_open *out);
-/* RDMA_EV_OPENED: lays its area out for c->depth and c->frags, posts all receives. 0 or -errno: it
- * is to be shut. */
+/* RDMA_EV_OPENED: lays out the area for c->depth and c->frags and posts all receives. Returns 0, or
+ * -errno: then the caller closes the connection. */
 int ib_conn_ready(struct ib_conn *c);
-/* It is established, c->depth and c->frags are final (not more than they were), ends are set: takes
- * what came early, sends. The peer has listed it, its state is UP. */
+/* The connection is established: c->depth and c->frags are final and not greater than before,
+ * c->ends is set, the state is UP. Takes the messages that came early, and sends. */
 void ib_conn_up(struct ib_conn *c);
 /* Queues a message of the core's; the connection is UP. */
 void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg);
-/* Ends it, whatever its state, also before it was ready: disconnects, waits for every completion,
- * shuts the link, and when that is done gives all messages and receives their end, and calls
- * ib_peer_conn_gone() last. Unlisted by the caller. `why` is static. Harmless when it is ending
- * already: the first reason stands. */
+/* Closes a connection in any state: disconnects, waits for every completion, shuts the link, then
+ * completes all messages and receives, and calls ib_peer_conn_gone() last. The caller has removed
+ * it from the set. `why` is static. A second call has no effect: the first reason stands. */
 void ib_conn_close(struct ib_conn *c, const struct lnd_close *why);
-/* Something on it went wrong, counted as event: ib_peer_conn_down() closes it. Nothing happens if
- * it is not up. */
+/* Counts the failure of a connection as `event` and closes it by ib_peer_conn_down(). Has no effect
+ * if the connection is not up. */
 void ib_conn_fail(struct ib_conn *c, const struct lnd_close *why, enum lnet_drop event,
                   const struct lnet_hdr *hdr);
 void ib_conn_hold(struct ib_conn *c);
 void ib_conn_release(struct ib_conn *c);
 /* Events of the link while its state is UP, CLOSING or SHUT; called by ib_link_event(). */
 void ib_conn_event(struct ib_conn *c, const struct rdma_event *ev);
-/* Takes completions of a cq; the amount. */
+/* Handles completions of a completion queue. Returns how many. */
 int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq);
-/* Lets those go on that are ready; how many. */
+/* Runs the connections that are ready. Returns how many. */
 int ib_settle_all(struct ib_shard *shard);
 /* ops->recv(). */
 void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
-/* Nothing of the peer's is being received, and nothing more comes: it has no credit left, or was
- * silent since then. While its NI is quiesced it is given none, and whenever a message ends
- * lnd_ns_progress() is called. */
+/* Whether no message is being received and none will come: the peer has no credit left, or sent
+ * nothing since since_us. While the NI is quiesced the peer gets no credits, and lnd_ns_progress()
+ * is called whenever a message ends. */
 bool ib_conn_quiet(const struct ib_conn *c, uint64_t since_us);
 void ib_conn_row(const struct ib_conn *c, struct verbs_conn_row *out);
 
@@ -267,27 +269,29 @@ extern const struct lnd_proto ib_proto;
 void ib_peer_init(struct lnd_peer_ni *lp);
 void ib_peer_abort(struct lnd_peer_ni *lp, const struct lnd_close *why);
 void ib_peer_conn_listed(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool listed);
-/* A connection object, RESOLVING or OPENING, in p->making: lists empty, queues too, link's first
- * part filled in; all else is zero. NULL: none is free. */
+/* Takes a connection from the pool, in state RESOLVING (active) or OPENING, and adds it to
+ * p->making. Its lists are empty and the first part of its link is filled in. NULL: none is free.
+ */
 struct ib_conn *ib_conn_new(struct ib_peer *p, bool active);
 /* lnd_proto.conn_close: closes a connection that is not in the set. */
 void ib_conn_end(struct lnd_conn *conn, const struct lnd_close *why);
-/* A call of the peer's came to nothing. */
+/* A connection of the peer's failed before it was up: the waiting messages begin a run or fail. */
 void ib_peer_call_over(struct ib_peer *p);
-/* The owner of every link: gives each event to whom it concerns by the connection's state. */
+/* Receives the events of every link and passes each on by the connection's state. */
 void ib_link_event(struct rdma_link *link, const struct rdma_event *ev);
 void ib_send(struct lnet_msg *msg); /* ops->send() */
-/* A connection is established: lists it, tells the core, lets waiting messages go. */
+/* A connection is established: adds it to the set, reports to the core, sends the waiting messages.
+ */
 void ib_peer_conn_up(struct ib_peer *p, struct ib_conn *c);
-/* A connection that was up failed or was ended by the other side: unlists and closes it, tells the
- * core when it was the last. */
+/* A connection that was up failed or the other side ended it: removes it from the set, closes it,
+ * and reports to the core when it was the last. */
 void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct lnd_close *why,
                        const struct lnet_hdr *hdr);
-/* A connection has ended for good; it is freed by the callee. */
+/* Frees a connection that is closed. */
 void ib_peer_conn_gone(struct ib_conn *c);
-/* It says in which incarnation it is. */
+/* Records the incarnation that the peer said. */
 void ib_peer_note(struct ib_peer *p, uint64_t stamp);
-/* The node has come anew: closes all connections of its old life (§1.7 row 13). */
+/* The peer has restarted: closes all connections of its old incarnation (§1.7 row 13). */
 void ib_peer_restarted(struct ib_peer *p, uint64_t stamp);
 void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
 
@@ -298,38 +302,39 @@ void ib_dial_begin(struct lnd_peer_ni *lp);
 void ib_dial_next(struct lnd_peer_ni *lp);
 /* A message found a connection: opens the missing ones of a set that we began. */
 void ib_dial_complete(struct ib_peer *p);
-/* Events of the link before it is up, of those we dialled and of those that called. */
+/* Handle events of a link before it is up: of a connection that we open, of one that we accept. */
 void ib_dial_event(struct ib_conn *c, const struct rdma_event *ev);
 void ib_accept_event(struct ib_conn *c, const struct rdma_event *ev);
 struct reactor *ib_accept_route(void *arg, const void *priv, size_t len); /* rdma_listener */
 void ib_accept_request(void *arg, struct rdma_request *req);
 void ib_accept_init(struct ib_shard *shard);
-/* No call waits any more for an NI of that port to be started. */
+/* Decides on all requests that wait for an NI of this port to start. */
 void ib_accept_early_end(struct ib_shard *shard, const struct ib_port *port);
-/* Makes the queue pair, for c->depth and c->frags. */
+/* Creates the queue pair, for c->depth and c->frags. */
 void ib_open(struct ib_conn *c);
-/* RDMA_EV_OPEN_FAILED: again, for fewer messages. False: it would not help, or there are too few.
- */
+/* RDMA_EV_OPEN_FAILED: tries again with a smaller depth. Returns false if that would not help, or
+ * if the depth is the least already. */
 bool ib_open_less(struct ib_conn *c, int error);
-/* RDMA_EV_OPENED: it is polled, its receives are posted. False: not possible, *why says so. */
+/* RDMA_EV_OPENED: polls the queue and posts the receives. Returns false if that is not possible;
+ * *why has the reason. */
 bool ib_opened(struct ib_conn *c, struct lnet_drop_why *why);
-/* How long the other node has to answer, §1.1. */
+/* Returns how long the other node has to answer, §1.1. */
 uint64_t ib_answer_us(const struct ib_ni *ini);
 
 /* ---- ib_why.c ---- */
 
 const char *ib_state_name(enum ib_conn_state state);
-/* Why c does not come up, in the words of its state now: of -errno and what the CM or the system
- * said besides (or 0); of an event; of RDMA_EV_REJECTED. */
+/* Return why c does not come up, with its state: from -errno and the status of the CM or the system
+ * (or 0); from an event; from RDMA_EV_REJECTED. */
 struct lnet_drop_why ib_why_error(const struct ib_conn *c, int error, int status);
 struct lnet_drop_why ib_why_event(const struct ib_conn *c, const struct rdma_event *ev);
 struct lnet_drop_why ib_why_reject(const struct ib_conn *c, const struct rdma_event *ev);
-/* Something on a connection that is up went wrong, and ib_conn_fail() follows: in words of our own
- * (static), of a completion, of -errno. The first stands. */
+/* Record why a connection that is up fails, before ib_conn_fail(): as a static text, from a
+ * completion, from -errno. The first reason stands. */
 void ib_blame(struct ib_conn *c, const char *why, int code);
 void ib_blame_status(struct ib_conn *c, enum ibv_wc_status status);
 void ib_blame_error(struct ib_conn *c, int error);
-/* Counts it, and keeps it to be shown with the peer. */
+/* Counts a failure, and keeps it to be shown with the peer. */
 void ib_peer_failed(struct ib_peer *p, enum lnet_drop drop, const struct lnet_hdr *hdr,
                     const struct lnet_drop_why *why);
 
@@ -341,16 +346,17 @@ void ib_shard_fini(struct lnd_shard *base);
 int ib_shard_poll(void *arg);
 /* Returns the bytes of heap that one shard takes. */
 size_t ib_shard_bytes(unsigned max_conns);
-/* Completion queues that so many connections fill, of the depth that takes most, and more. */
+/* Returns the rows for completion queues that so many connections need at most. */
 unsigned ib_shard_cqs(unsigned max_conns);
 void ib_conn_free(struct ib_conn *c);
-/* c->link.cq is polled as long as a connection that was told of here exists. false: too many. */
+/* Polls c->link.cq until all its connections are freed. Returns false if there are too many queues.
+ */
 bool ib_shard_add_cq(struct ib_conn *c);
 
 /* ---- ib_ni.c ---- */
 
-/* Messages posted at once per connection of an NI with these peer_credits that says `own`, if that
- * is positive. */
+/* Returns how many messages may be posted at once on a connection of an NI with these peer_credits;
+ * `own` is the NI's setting, 0 or -1 if it has none. */
 unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits);
 static inline const struct rdma_ops *ib_rdma(const struct ib_conn *c)
 {

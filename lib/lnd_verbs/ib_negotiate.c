@@ -7,7 +7,7 @@
 
 /* ---- called ---- */
 
-/* What a reason is called on the wire, §1.7. */
+/* The reasons on the wire, §1.7. */
 static enum ib_why why_of(enum lnet_drop drop)
 {
     switch ((unsigned)drop) {
@@ -217,7 +217,7 @@ enum ib_next ib_rejected(struct ib_ask *ask, int status, const void *priv, size_
     case -ECONNREFUSED:
         if (ib_reject_decode(priv, len, &rej) == LNET_DROP_NONE)
             return take_reject(ask, &rej);
-        return IB_NEXT_LATER; /* whoever answers there speaks something else, by now */
+        return IB_NEXT_LATER; /* the node answers in another protocol now */
     case IB_CM_STALE_CONN:
         return again(ask);
     default:

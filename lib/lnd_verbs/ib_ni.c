@@ -17,7 +17,7 @@
 
 #define DEPTH_LEAST            8 /* that is offered, §1.6 */
 #define CONNS_PER_PEER_DEFAULT 1
-#define QUIET_US               200000ull /* after which a peer that has credits sends no more */
+#define QUIET_US               200000ull /* a silent peer that has credits counts as quiet after this time */
 
 /* ---- the LND as a whole ---- */
 
@@ -56,8 +56,8 @@ static int clamp(int value, int min, int max)
     return value < min ? min : value > max ? max : value;
 }
 
-/* No fewer than 8 are offered, and fewer are taken only from who asks for them: kernels get into
- * storms of NOOPs (§11 no. 22). */
+/* Offers a depth of at least 8, and takes a smaller one only from a peer that asks for it: with
+ * fewer, kernels get into storms of NOOPs (§11 no. 22). */
 unsigned lnd_verbs_depth(const struct lnet_tunables *t)
 {
     struct lnet_tunables full = *t;
@@ -81,7 +81,8 @@ unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits
     return (unsigned)clamp((int)sends, (int)(pc / 2), (int)(2 * pc));
 }
 
-/* What the NI says goes before what is said for all; shown as it is used. */
+/* Works out the NI's terms. A setting of the NI overrides the setting of the node; the setting
+ * shows the value in use. */
 static void set_terms(struct ib_ni *ini)
 {
     const struct verbs_opts *o = &ini->lv->opts;
@@ -184,8 +185,8 @@ static int port_get(struct ib_ni *ini, struct err *err)
     return 0;
 }
 
-/* Once the NI has been stopped, not only when it is freed, which may be much later: a device that
- * is taken away may have to wait for it. */
+/* Unbinds the port when the NI has stopped. An NI may be freed much later, and the removal of a
+ * device may have to wait for this. */
 static void port_let_go(struct ib_ni *ini)
 {
     struct ib_port *p = ini->port;
@@ -195,7 +196,7 @@ static void port_let_go(struct ib_ni *ini)
     ini->bound = false;
     if (--p->bound > 0)
         return;
-    /* It was not stopped: then no reactor runs that would be told. */
+    /* The NI was not stopped: then no reactor runs that unlisten() would report to. */
     if (p->listener)
         ini->lv->opts.rdma->unlisten(&p->port);
     ini->lv->opts.rdma->unbind(&p->port);
@@ -213,7 +214,7 @@ static void port_put(struct ib_ni *ini)
     free(p);
 }
 
-/* Those that were asked to start have taken theirs back. */
+/* Undoes port_get()'s addition to `starting`; reactors that start an NI subtract their own part. */
 static void never_starts(struct ib_ni *ini)
 {
     if (ini->port)
@@ -222,7 +223,7 @@ static void never_starts(struct ib_ni *ini)
 
 /* ---- listening ---- */
 
-/* The last reactor's part of a listener that was ended. */
+/* A reactor gets no more requests of a listener that was ended. */
 static void unlistened(void *arg)
 {
     struct ib_listener *l = arg;
@@ -280,8 +281,8 @@ static void port_unlisten(struct lnd_ni *lni)
 
 /* ---- on each reactor ---- */
 
-/* What a device has taken is acknowledged, so it must not be left lying: peers end their sending
- * for want of credits, or have nothing to send. */
+/* The device acknowledges each message that it takes, so all must be received: until the peers have
+ * no credits left, or have been silent for QUIET_US. */
 static bool ns_quiet(const struct lnd_ni_shard *ns)
 {
     uint64_t since = reactor_now_us() - QUIET_US;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The connections of one peer NI on one NI: which of them takes a message, messages that wait for
- * one, closing them together, what the core and watchers are told. docs/protocol/o2iblnd.md §1.10,
- * §6.
+ * A peer NI: which connection takes a message; connections come and go. docs/protocol/o2iblnd.md
+ * §1.10, §6.
  */
 #include "lib/lnd_verbs/ib_internal.h"
 
 #include <assert.h>
 #include <string.h>
 
-#define QUEUE_SLACK (10 * LND_SEC) /* beyond the time that one call may take, §6.1 */
+#define QUEUE_SLACK (10 * LND_SEC) /* in addition to the time of one connection attempt, §6.1 */
 
 void ib_peer_init(struct lnd_peer_ni *lp)
 {
@@ -24,7 +23,7 @@ void ib_peer_init(struct lnd_peer_ni *lp)
 
 /* ---- sending ---- */
 
-/* They take turns, §1.10. */
+/* Returns the next connection in turn, §1.10. */
 static struct ib_conn *choose(struct ib_peer *p)
 {
     struct lnd_conn *conn = TAILQ_FIRST(&p->base.conns);
@@ -36,7 +35,7 @@ static struct ib_conn *choose(struct ib_peer *p)
     return ib_conn_of(conn);
 }
 
-/* A connection may be lost by what is sent on it. */
+/* Sending on a connection may close it. */
 static void flush_queue(struct ib_peer *p)
 {
     while (p->base.queue && p->base.nconns > 0) {
@@ -81,7 +80,7 @@ void ib_peer_note(struct ib_peer *p, uint64_t stamp)
 {
     if (!lnd_peer_note(&p->base, stamp))
         return;
-    /* What it agreed to before may be otherwise now. */
+    /* The peer may accept other values than before. */
     p->depth_max = IB_DEPTH_MAX;
     p->dial.ask.mine = p->ini->terms;
 }
@@ -153,7 +152,7 @@ void ib_conn_end(struct lnd_conn *conn, const struct lnd_close *why)
     ib_conn_close(c, why);
 }
 
-/* What waited for that call to come up is called for now, or fails. */
+/* The waiting messages begin a run of our own, or fail. */
 void ib_peer_call_over(struct ib_peer *p)
 {
     if (!p->base.queue || p->base.nconns > 0 || p->base.accepting > 0 ||
@@ -193,7 +192,7 @@ void ib_link_event(struct rdma_link *link, const struct rdma_event *ev)
     lnd_peer_release(&p->base);
 }
 
-/* Connections of another life of the node do not end by themselves. */
+/* Whether the peer has restarted: connections of its old incarnation do not end by themselves. */
 static bool is_restart(const struct ib_peer *p, uint64_t stamp)
 {
     return p->base.incarnation != 0 && p->base.incarnation != stamp &&
@@ -252,8 +251,8 @@ void ib_peer_conn_gone(struct ib_conn *c)
     lnd_peer_release(&p->base);
 }
 
-/* Those that called and are not up; not those of the life *but. The stamp is the peer's word, so no
- * value of it stands for none. */
+/* Closes the connections that the peer is opening, but those of the incarnation *but. Any value of
+ * it may come from the peer, so that NULL stands for none. */
 static void close_called(struct ib_peer *p, const uint64_t *but, const struct lnd_close *why)
 {
     struct ib_conn *next;

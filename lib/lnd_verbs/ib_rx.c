@@ -10,12 +10,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* What the other side is told, §6.4. */
+/* Status codes for the other side, §6.4. */
 #define STATUS_NO_DATA (-61)
 #define STATUS_NO_MEM  (-12)
 #define STATUS_PROTO   (-71)
 
-/* Of a receive, what nobody looks at while it is free. */
+/* The part of a free receive that is not read. */
 #define RECV_HIDDEN_AT   offsetof(struct ib_recv, rx)
 #define RECV_HIDDEN_SIZE sizeof(struct lnet_rx)
 
@@ -183,7 +183,7 @@ static void take_immediate(struct ib_recv *r, const struct mem_seg *segs, unsign
     ib_recv_end(r, LNET_RESULT_OK);
 }
 
-/* ends: once this is posted or sent, the receive is over with this result. */
+/* ends: the result of the receive, which completes once the answer is posted or sent. */
 static void answer(struct ib_recv *r, unsigned type, int32_t status, struct lnet_result ends)
 {
     struct ib_conn *c = r->conn;
@@ -434,8 +434,8 @@ static void count_message(struct ib_conn *c, unsigned type)
     }
 }
 
-/* The buffer of what is not handed to the core is posted again at once, before anything is done:
- * one that could not be would otherwise announce a place it does not have. */
+/* Handles a message. Posts the buffer again at once if the core does not get the message: a message
+ * that is sent first would announce a receive buffer that is not posted. */
 static void dispatch(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
 {
     enum lnet_drop why = LNET_DROP_NONE;
@@ -468,9 +468,9 @@ static void dispatch(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m
         ib_rx_repost(c, rx, m->hdr.type, false);
 }
 
-/* The same of a connection that is being closed or never came up. The device has acknowledged it,
- * so the peer takes it for received: payload that is there needs no connection, and what would need
- * one is dropped by name. */
+/* Handles a message of a connection that is being closed or never came up. The device has
+ * acknowledged the message, so the peer counts it as received. Payload in the message needs no
+ * connection; a message that needs one is dropped with a named reason. */
 static void dispatch_last(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
 {
     bool takes =
@@ -489,8 +489,8 @@ static void dispatch_last(struct ib_conn *c, struct ib_rx *rx, const struct ib_m
         fail(c, why, m);
 }
 
-/* What is wrong with it, by the bytes, by whose it is, and by its credits: in this order. One that
- * never came up has agreed on neither. */
+/* Checks a message: its bytes, its two ends, its credits, in this order. A connection that never
+ * came up has agreed on neither ends nor credits. */
 static enum lnet_drop check(struct ib_conn *c, struct ib_rx *rx, struct ib_msg *m)
 {
     enum lnet_drop why = ib_msg_decode(rx->buf, rx->len, m), worse;

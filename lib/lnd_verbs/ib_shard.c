@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the driver has on one reactor: pools of connections and peers, and the completion queues of
- * the connections there are, which are polled while something completes and watched when nothing
- * does.
+ * The LND on one reactor: the completion queues of its connections. They are polled while requests
+ * complete, and their descriptors are watched when nothing completes.
  */
 #include "lib/base/err.h"
 #include "lib/lnd_verbs/ib_internal.h"
@@ -50,7 +49,8 @@ static void cq_ready(struct reactor_fd *fd, uint32_t events)
     row->shard->base.poller.max_sleep_us = 0;
 }
 
-/* Whether all were armed already. One that cannot be is polled for ever. */
+/* Arms all queues. Returns whether all were armed already. A queue that cannot be armed is polled
+ * for ever. */
 static bool arm_all(struct ib_shard *shard)
 {
     unsigned left = shard->ncqs;
@@ -85,7 +85,8 @@ int ib_shard_poll(void *arg)
     if (shard->ncqs > 0 &&
         (reactor_spins(shard->base.reactor) || reactor_now_us() - shard->idle_us < SPIN_US))
         return settled;
-    /* What completed before it was armed wakes nobody: only a look after that lets it sleep. */
+    /* A request that completed before its queue was armed wakes no reactor: only a poll after that
+     * allows sleep. */
     if (arm_all(shard))
         shard->base.poller.max_sleep_us = UINT64_MAX;
     return settled;
@@ -147,9 +148,9 @@ void ib_conn_free(struct ib_conn *c)
     lnd_pool_put(&c->shard->base.conns, c);
 }
 
-/* At the greatest depth, with twice as many sends, a queue of RDMA_CQ_ENTRIES has room for ten;
- * some are not full, and there are several devices. Of a device that makes smaller ones the rows
- * may be in use before the connections are. */
+/* At the greatest depth, with twice as many sends, a queue of RDMA_CQ_ENTRIES has room for ten
+ * connections. Some queues are not full, and there are several devices. With a device that makes
+ * smaller queues the rows may run out before the connections do. */
 unsigned ib_shard_cqs(unsigned max_conns)
 {
     return CQS + max_conns / CQ_CONNS;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a connection sends, o2iblnd §3.2 to §3.4, §5.1, §5.3, §5.7, and what becomes of it.
+ * The sending side of a connection, o2iblnd §3.2 to §3.4, §5.1, §5.3, §5.7.
  *
- * Messages of the core's wait as such; a tx is taken when one is posted. All that may be posted is
- * gathered and given to the device with one call, behind the receive buffers whose credits it
- * announces. One transfer writes at a time: what is queued behind it waits until its last WRITE is
- * posted, so that only its own WRITEs can be without a signalled request behind them.
+ * Messages of the core wait in queues; a tx is taken when a message is posted. All messages that
+ * may be posted go to the device in one call, after the receive buffers whose credits they
+ * announce. One transfer writes at a time: messages behind it wait until its last WRITE is posted.
+ * So only its own WRITEs can be without a signalled request behind them.
  *
- * The core's credits come back (lnet_send_accepted) when all of a message is with the device: an
- * IMMEDIATE when it is posted, a PUT when its PUT_DONE is. So its tx credits bound what is queued
- * here and what waits for a peer's PUT_ACK alike; a kernel node gives them back a round trip
- * later, when the last message has completed (§3.8).
+ * The core's credits return (lnet_send_accepted) when the device has all of a message: an IMMEDIATE
+ * when it is posted, a PUT when its PUT_DONE is posted. So the tx credits bound both the messages
+ * queued here and those that wait for a PUT_ACK. A kernel node returns them a round trip later,
+ * when the last message has completed (§3.8).
  */
 #include "lib/lnd_verbs/ib_conn.h"
 #include "lib/reactor/mark.h"
@@ -132,8 +132,8 @@ static struct lnet_msg *pop(struct lnet_msg **head, struct lnet_msg ***tail)
     return msg;
 }
 
-/* §5.1. A GET is always asked for as a message: then its REPLY comes as one, whatever the length,
- * as it does when a GET is forwarded (GET_REQ has a defect in kernels, §4.2). */
+/* §5.1. A GET is always sent as a message. Then its REPLY comes as a message of any length, as it
+ * does when a GET is forwarded (GET_REQ has a defect in kernels, §4.2). */
 void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg)
 {
     if (!lnet_hdr_fits4(&msg->hdr)) {
@@ -242,7 +242,7 @@ static void add_plain(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 
 /* ---- transfers ---- */
 
-/* One that is signalled gives back all since the one before. */
+/* The completion of a signalled WRITE returns all requests since the signalled one before it. */
 static void add_write(struct ib_conn *c, struct batch *b, struct ib_tx *tx,
                       const struct ib_bounce *bounce)
 {
@@ -612,7 +612,7 @@ static void send_done(struct ib_conn *c, struct ib_tx *tx, bool last, bool good)
     ib_credits_sent(&c->credits, last ? IB_PUT_DONE : tx->type);
     tx->sending--;
     if (good && c->state == IB_CONN_CLOSING && !tx->waiting && !tx->queued && tx->sending == 0)
-        tx->result = tx->own; /* it has arrived, whatever happened since */
+        tx->result = tx->own; /* the message has arrived */
     if (good)
         end_if_over(c, tx);
     else

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Payload on its way out: as a gather list of a SEND, as RDMA WRITEs that walk payload and a
- * peer's fragments together (o2iblnd §4.2), and, where the device has no key for it, copied.
+ * Payload to be sent: as the gather list of a SEND, or as RDMA WRITEs that walk the payload and the
+ * peer's fragments together (o2iblnd §4.2). Payload in memory that the device has no key for is
+ * copied.
  */
 #include "lib/lnd_verbs/ib_conn.h"
 

@@ -4,8 +4,9 @@
  *
  * A run opens the missing connections of a peer NI one after the other, as the protocol wants it
  * (lnd_proto.connect_next). A message that finds no connection begins a run. When a run fails, the
- * waiting messages fail too, and no new run begins before the back-off ends: min_reconnect seconds
- * after the first failure, twice as long after each further failure, at most max_reconnect seconds.
+ * waiting messages fail too, and no new run begins before the back-off ends. The back-off is
+ * min_reconnect seconds after the first failure, twice as long after each further failure, and at
+ * most max_reconnect seconds.
  *
  * States: enum lnd_connect_state in peer_ni.h. A run begins in WAIT, so that connect_next() always
  * runs from the timer and not on the stack of a sender. All functions run on the home reactor.

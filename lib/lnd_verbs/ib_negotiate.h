@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What two nodes agree on when an o2iblnd connection is made: docs/protocol/o2iblnd.md §1.6 to §1.9
- * and §1.11. Version 2 of the protocol only; a node that asks for version 1 is refused in a way
- * that does not lead it to think that version 1 is spoken here (§1.8, §12 no. 10).
+ * The negotiation of an o2iblnd connection: docs/protocol/o2iblnd.md §1.6 to §1.9 and §1.11. Only
+ * version 2 of the protocol is spoken. The refusal of a version 1 request does not make the peer
+ * believe that we speak version 1 (§1.8, §12 no. 10).
  *
- * Pure functions of what was received and what is known; they may be called on any thread. Who is
- * asked, what is allocated and when it is tried again is the caller's.
+ * Pure functions; they may be called on any thread. The caller decides whom to ask, what to
+ * allocate and when to try again.
  */
 #ifndef MILLRACE_IB_NEGOTIATE_H
 #define MILLRACE_IB_NEGOTIATE_H
 
 #include "lib/lnd_verbs/ib_credits.h"
 
-/* An NI, as far as others are told. */
+/* The values of an NI that peers see. */
 struct ib_terms {
     uint64_t nid;
     uint64_t stamp; /* its incarnation, never 0 */
@@ -20,22 +20,22 @@ struct ib_terms {
     uint16_t frags; /* 1..IB_FRAGS_MAX */
 };
 
-/* ---- called: §1.7 ---- */
+/* ---- accepting: §1.7 ---- */
 
-#define IB_RACES_MAX 20u /* after so many the lower one is let in, §1.9 */
+#define IB_RACES_MAX 20u /* refused races, after which the lower NID is accepted, §1.9 */
 
-/* What is known of a request besides its private data. */
+/* A request, apart from its private data. */
 struct ib_caller {
     bool secure;            /* only privileged source ports are let in */
     uint16_t port;          /* the source port */
-    enum lnet_drop decoded; /* what ib_conn_decode() said */
+    enum lnet_drop decoded; /* result of ib_conn_decode() */
     const struct ib_terms
         *ni;             /* the NI with the NID it asks for, on the device it came by; or NULL */
-    bool starting;       /* there is none, and NIs of this device are still coming up */
-    uint64_t peer_stamp; /* the caller's incarnation as last known; 0 = not known */
-    bool dialling;       /* we are calling that node ourselves */
-    unsigned races;      /* refused for that, one after the other */
-    unsigned depth_max;  /* messages each way that a queue pair can be made for */
+    bool starting;       /* ni is NULL, and NIs of this device are still starting */
+    uint64_t peer_stamp; /* the initiator's incarnation as last known; 0 = not known */
+    bool dialling;       /* we are connecting to that node */
+    unsigned races;      /* connections refused for that in a row */
+    unsigned depth_max;  /* the greatest depth that a queue pair can be made for */
 };
 
 struct ib_verdict {
@@ -48,34 +48,35 @@ struct ib_verdict {
     struct ib_reject reject;
 };
 
-/* Judges a request by the checks of §1.7, of which the first that fails decides. req is not looked
- * at beyond its header's fields that are set when caller->decoded is not NONE. Allocation and what
- * the CM says come later: ib_refuse(). */
+/* Evaluates a request by the checks of §1.7; the first that fails decides. When caller->decoded is
+ * not NONE, reads only the fields of req's header that are set then. A failed allocation and an
+ * error of the CM come later: ib_refuse(). */
 enum lnet_drop ib_request_judge(const struct ib_caller *caller, const struct ib_conn_msg *req,
                                 struct ib_verdict *out);
-/* The reject for any reason of kind refusal: rows 12, 15, 16 too. ni may be NULL. */
+/* Fills in the reject for any reason of kind refusal, rows 12, 15, 16 too. ni may be NULL. */
 void ib_refuse(enum lnet_drop drop, const struct ib_terms *ni, struct ib_reject *out);
 
-/* Whether the one who calls with NID src gives way to us, by the rule of every version of the
- * kernel's: they compare in different orders, so only who is lower in both does. §1.9 */
+/* Returns whether the initiator with NID src gives way to us by the rule of every kernel version.
+ * Versions compare NIDs in different orders, so src must be lower in both orders. §1.9 */
 bool ib_race_lower(uint64_t src, uint64_t mine);
 
-/* ---- calling ---- */
+/* ---- connecting ---- */
 
-#define IB_TRIES_NOW 10u /* so many are made at once, §1.8 */
+#define IB_TRIES_NOW 10u /* attempts that follow at once, §1.8 */
 
-/* A call as it stands, over all its tries. */
+/* A run of attempts to open one connection. */
 struct ib_ask {
-    struct ib_terms mine; /* depth and frags: what is asked for next */
+    struct ib_terms mine; /* depth and frags: as the next request asks for */
     uint64_t peer_nid;
     uint64_t peer_stamp; /* last known, or 0 */
-    unsigned tries;      /* rejected, one after the other; the caller sets it back */
+    unsigned tries;      /* attempts rejected in a row; the caller resets it */
 };
 
-/* The CONNREQ to send. */
+/* Fills in the CONNREQ to send. */
 void ib_ask_request(const struct ib_ask *ask, struct ib_conn_msg *out);
-/* Judges the CONNACK (§1.11); decoded: what ib_conn_decode() said. When it is not NONE, the
- * connection is to be closed at once. ack's depth and frags are those of the connection. */
+/* Evaluates the CONNACK (§1.11); decoded: the result of ib_conn_decode(). When the result is not
+ * NONE, the caller closes the connection at once. The depth and frags of ack are those of the
+ * connection. */
 enum lnet_drop ib_ack_judge(const struct ib_ask *ask, enum lnet_drop decoded,
                             const struct ib_conn_msg *ack);
 
@@ -87,14 +88,14 @@ enum lnet_drop ib_ack_judge(const struct ib_ask *ask, enum lnet_drop decoded,
 #define IB_CM_CONSUMER        28 /* with an o2iblnd reject */
 
 enum ib_next {
-    IB_NEXT_NOW,     /* ask again, as *ask says now */
-    IB_NEXT_LATER,   /* the same after a pause */
-    IB_NEXT_WAIT,    /* the other node is calling us: for about a second, then as LATER */
-    IB_NEXT_GIVE_UP, /* it will not be otherwise */
+    IB_NEXT_NOW,   /* tries again, with the new *ask */
+    IB_NEXT_LATER, /* tries again after a pause */
+    IB_NEXT_WAIT,  /* the other node is connecting to us: waits for about a second, then as LATER */
+    IB_NEXT_GIVE_UP, /* another attempt has the same result */
 };
 
-/* What follows from a reject (§1.8). status: of the CM's event, or -ECONNREFUSED, which is what
- * iWARP says instead of 28 (§10.2). Changes *ask to what is to be asked next. */
+/* Decides what follows a reject (§1.8). status: of the CM's event, or -ECONNREFUSED, which iWARP
+ * has instead of 28 (§10.2). Changes *ask to the next request. */
 enum ib_next ib_rejected(struct ib_ask *ask, int status, const void *priv, size_t len);
 
 #endif

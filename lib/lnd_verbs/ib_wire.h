@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the o2iblnd protocol says: the messages that travel as RDMA sends, and the private data of
- * the RDMA CM by which a connection is asked for, accepted and rejected. docs/protocol/o2iblnd.md.
+ * The wire formats of the o2iblnd protocol: the messages that travel as RDMA sends, and the private
+ * data of the RDMA CM that requests, accepts and rejects a connection. docs/protocol/o2iblnd.md.
  *
  * Pure functions: no allocation, no state; buffers need no alignment; they may be called on any
- * thread. Integers are in the sender's byte order on the wire (§2.1), which the magic tells; flip
- * says that it was the other one than ours. In the structs here they are in host order, except
- * cookies: they are opaque and go back as they came (§2.4). We send in our own order (flip false);
- * the encoders obey flip so that tests can speak for a peer of the other one. The LNet header
- * inside a message is little-endian whatever the rest is (§2.3).
+ * thread. Integers are in the sender's byte order on the wire (§2.1), which the magic shows; flip
+ * means the other order than ours. In the structs here integers are in host order, except cookies,
+ * which are opaque and returned as they came (§2.4). We send in our own order (flip false); the
+ * encoders obey flip so that tests can play a peer of the other order. The LNet header inside a
+ * message is always little-endian (§2.3).
  *
  * NIDs of the hop are in their 64-bit form, which is all this protocol has (§2.6).
  */
@@ -190,21 +190,20 @@ struct ib_msg {
 };
 
 /*
- * One message as received, len bytes; what lies behind its nob is not looked at. Every check that
- * needs no more than the bytes (§2.4 items 1 to 5, and the LNet header's own). Of a refused message
- * the fields up to the bad one are set, hdr from IB_DROP(TYPE) on. All refusals but one cost
- * the connection; IB_DROP(PAYLOAD) (an IMMEDIATE that carries less than its LNet header says,
- * §5.2) costs the message alone, and everything is decoded then.
+ * Decodes one received message of len bytes and ignores the bytes behind its nob. Checks all that
+ * the bytes show (§2.4 items 1 to 5, and the LNet header's own checks). For a refused message the
+ * fields before the bad field are set, and hdr from IB_DROP(TYPE) on. All refusals but one close
+ * the connection: IB_DROP(PAYLOAD) drops the message alone, and then all fields are set: an
+ * IMMEDIATE carries less than its LNet header says (§5.2).
  *
- * *out points into buf. Who the message is from is ib_msg_ends()'s to check; its credits are
- * ib_credits_receive()'s.
+ * *out points into buf. ib_msg_ends() checks the sender, ib_credits_receive() the credits.
  */
 enum lnet_drop ib_msg_decode(const void *buf, size_t len, struct ib_msg *out);
 
 /* Writes a message; of an IMMEDIATE its first 120 bytes, behind which carried bytes of payload are
- * to go. frags: rd.nfrags of them, for PUT_ACK and GET_REQ. Returns the bytes written, or 0 for
- * what cannot be said: another type, NIDs of more than 4 bytes, no fragment or too many, one of no
- * bytes, too much payload, or when cap is less than needed. */
+ * to go. frags: rd.nfrags of them, for PUT_ACK and GET_REQ. Returns the bytes written. Returns 0 if
+ * the message cannot be encoded (another type, NIDs of more than 4 bytes, no fragment or too many,
+ * an empty fragment, too much payload) or if cap is too small. */
 size_t ib_msg_encode(const struct ib_msg *in, const struct ib_frag *frags, void *buf, size_t cap);
 
 /* The two ends of a connection, as each message repeats them. */
@@ -229,9 +228,8 @@ struct ib_conn_msg {
 };
 
 /* len bytes of private data of a request or a reply; the CM pads them (§1.2), so only nob counts.
- * Every check that needs no more than the bytes: magic, version (both known ones pass: which is
- * spoken is for the judge to say), length, checksum, type, source NID. What the values mean for a
- * connection is in ib_negotiate.h. */
+ * Checks all that the bytes show: magic, version (both known ones pass), length, checksum, type,
+ * source NID. ib_negotiate.h evaluates the values. */
 enum lnet_drop ib_conn_decode(const void *buf, size_t len, struct ib_conn_msg *out);
 void ib_conn_encode(const struct ib_conn_msg *in, uint8_t buf[IB_CONN_SIZE]);
 
@@ -248,7 +246,7 @@ enum ib_why { /* §1.8 */
     IB_WHY_EARLY = 9,
 };
 
-/* What a reject with it says, for people; static. */
+/* Returns the meaning of a reject with this reason, as a static text. */
 const char *ib_why_text(unsigned why);
 
 /* §1.4 */
@@ -256,7 +254,7 @@ struct ib_reject {
     bool flip;
     bool generic; /* begins with IB_MAGIC_LNET */
     uint16_t version;
-    uint8_t why;    /* enum ib_why, or whatever was sent */
+    uint8_t why;    /* enum ib_why, or an unknown value */
     bool params;    /* the rest is there: 24 bytes or more, of version 2 */
     uint64_t stamp; /* the rejecter's incarnation, 0 = it has no such NI */
     uint16_t queue_depth;

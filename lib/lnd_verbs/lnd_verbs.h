@@ -39,9 +39,10 @@ struct verbs_opts {
 extern const struct lnd_ops lnd_verbs_ops;
 
 /* Makes all threads of the process allocate small memory from one place. Must be the first call of
- * a process that will use the driver, on the main thread, while there is no other thread. librdmacm
- * (44) compares the addresses of its devices by their lower halves. With memory from places far
- * apart, known devices seem to be removed when a new one comes, and get another context. */
+ * a process that will use the driver, on the main thread, while there is no other thread. The
+ * reason: librdmacm 44 compares the addresses of its devices by their lower halves. With memory
+ * from places far apart, known devices seem to be removed when a new one comes, and get another
+ * context. */
 void lnd_verbs_process_init(void);
 
 struct lnd_verbs;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Being called: acceptor request and HELLO on the listener's reactor, then the decisions about the
+ * Accepts connections: request and HELLO on the listener's reactor, then the decision about the
  * peer on its home reactor. docs/protocol/socklnd.md §1.3, §2.3 to §2.5.
  */
 #include "lib/base/err.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SETTLE_US 2000 /* in which a reactor looks at all its descriptors */
+#define SETTLE_US 2000 /* a reactor has read all its descriptors after this time */
 
 /* ---- HELLO ---- */
 
@@ -37,7 +37,7 @@ static void write_all(struct stream *s, uint8_t *buf, size_t len)
 {
     struct mem_seg seg = {buf, (uint32_t)len, MEM_REGION_NONE, 0};
 
-    /* A fresh stream takes this little; if not, the caller learns from the close. */
+    /* A new stream accepts these few bytes. If it does not, the close tells the initiator. */
     (void)s->ops->send(s, &seg, 1, false);
 }
 
@@ -142,7 +142,7 @@ static enum lnet_drop decide(struct sock_peer *sp, const struct sock_hello *in,
     return LNET_DROP_NONE;
 }
 
-/* Says no in a way that makes the caller try again. */
+/* Refuses so that the initiator tries again. */
 static void answer_none(struct sock_hs *hs, struct sock_peer *sp, enum lnet_drop reason)
 {
     uint8_t buf[SOCK_HELLO_MAX];
@@ -150,7 +150,7 @@ static void answer_none(struct sock_hs *hs, struct sock_peer *sp, enum lnet_drop
     sock_event(hs->sni, reason, &hs->in.src_nid, NULL);
     if (reason == SOCK_DROP(HELLO_STALE))
         sock_peer_restarted(sp, hs->in.src_incarnation);
-    /* A peer that gave up its ends while the link was down calls anew, and ours are in its way
+    /* A peer that closed its ends while the link was down connects again. Our ends are in its way
      * until its RST comes. */
     if (reason == SOCK_DROP(HELLO_DUPLICATE))
         sock_peer_probe(sp);
@@ -213,12 +213,13 @@ static void settle_at_home(struct sock_hs *hs)
     struct sock_ni_shard *ns = &hs->sni->shard[reactor_index(reactor_self())];
 
     if (ns->base.state == LND_NI_NEW) {
-        /* The control thread told every reactor before it listened; that mail is behind this. */
+        /* The control thread told every reactor to start before it listened; that task comes after
+         * this one. */
         reactor_timer_arm(&hs->home_timer, SETTLE_US);
         return;
     }
     if (!lnd_ns_is_shut(&ns->base) && !decide_at_home(hs)) {
-        /* The old connections may have ended, and the news be behind this mail. */
+        /* The old connections may have ended, and their events may come after this task. */
         hs->waited = true;
         reactor_timer_arm(&hs->home_timer, SETTLE_US);
         return;
@@ -271,8 +272,8 @@ static enum lnet_drop check_hello(const struct sock_hs *hs)
     return LNET_DROP_NONE;
 }
 
-/* By mail to self: the stream is still on the stack of whoever said that it is readable, and must
- * not be another reactor's before that has returned. */
+/* Runs as a task of its own: the transport's function that reported the stream as readable must
+ * return before another reactor may own the stream. */
 static void hs_leave(struct reactor_task *task)
 {
     struct sock_hs *hs = container_of(task, struct sock_hs, task);
@@ -311,7 +312,7 @@ static struct sock_ni *find_target(const struct sock_listener *l, const struct l
     return sni;
 }
 
-/* False: refused. */
+/* Returns false if it refused the request. */
 static bool request_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
 {
     struct sock_req req;
@@ -337,7 +338,7 @@ static void arm_read(struct sock_hs *hs)
     reactor_timer_arm(&hs->timer, hs->listener->sock->opts.accept_timeout * LND_SEC);
 }
 
-/* One part after the other, each with its own time limit (§1.2): magic, version, rest. */
+/* Reads magic, version and the rest one after the other, each with its own time limit (§1.2). */
 static void hs_readable(void *user)
 {
     struct sock_hs *hs = user;
@@ -371,7 +372,7 @@ static void hs_readable(void *user)
 
 static void hs_writable(void *user)
 {
-    (void)user; /* nothing is written that would have to wait */
+    (void)user; /* no write waits */
 }
 
 static void hs_closed(void *user, enum stream_end end)
@@ -443,7 +444,7 @@ static void accepted(void *user, struct stream *s, const union stream_addr *addr
 
 /* ---- listening ---- */
 
-/* Several NIs may have one address, on different nets. */
+/* Returns the listener of another NI with the same address, on another net. */
 static struct sock_listener *shared_listener(const struct sock_ni *sni)
 {
     const struct lnd_sock *sock = sni->sock;
@@ -508,7 +509,8 @@ void sock_serve(struct sock_ni *sni)
     TAILQ_INSERT_TAIL(&sni->listener->nis, sni, of_listener);
 }
 
-/* Those that called this NI, or have not said whom yet when it is the last. */
+/* Closes the handshakes for this NI; with the last NI also those whose request has not named an NI.
+ */
 static void drop_pending(struct sock_listener *l, const struct sock_ni *sni)
 {
     struct sock_hs *next;

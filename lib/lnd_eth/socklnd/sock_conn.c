@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Life of one connection: its events, how it ends, and what is looked at four times a timeout. */
+/* The life of one connection: its events, its end, and the check for stalls four times per timeout.
+ */
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
 #include <assert.h>
@@ -159,7 +160,7 @@ void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lne
         .abort = reason == SOCK_DROP(TX_STALL) || reason == SOCK_DROP(RX_STALL),
     };
 
-    if (c->base.listed) /* else it is being closed already */
+    if (c->base.listed) /* else the connection is being closed already */
         sock_peer_close(c->sp, &why, hdr);
 }
 
@@ -167,7 +168,7 @@ void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lne
 
 static bool rx_stalled(const struct sock_conn *c, uint64_t now)
 {
-    /* A message that waits for the core waits for us, not for the peer. */
+    /* A message that waits for the core is not stalled by the peer. */
     return c->rx_begun && !c->parked && c->rx_state != SOCK_RX_PARSE &&
            now - c->rx_us >= lnd_timeout_us(c->sp->sni->base.ni);
 }
@@ -180,7 +181,7 @@ bool sock_conn_check(struct sock_conn *c, uint64_t now)
     c->stream->ops->stats(c->stream, &st);
     acked = st.bytes_out - st.unacked;
     if (acked != c->seen_acked) {
-        /* When it came is not known, only that it was after the last byte went. */
+        /* The time of the acknowledgement is not known. It came after the last byte was sent. */
         uint64_t when = st.unacked > 0 ? now : c->sent_us;
 
         c->seen_acked = acked;
@@ -195,7 +196,8 @@ bool sock_conn_check(struct sock_conn *c, uint64_t now)
         return false;
     }
     if (c->rx_begun && !c->parked)
-        c->stream->ops->rx_pause(c->stream, false); /* what waits for more shows that it moves */
+        c->stream->ops->rx_pause(
+            c->stream, false); /* a transport that waits for more bytes reports what it has */
     if (rx_stalled(c, now)) {
         sock_conn_fail(c, SOCK_DROP(RX_STALL), c->rx_state > SOCK_RX_HDR ? &c->rx.hdr : NULL);
         return false;

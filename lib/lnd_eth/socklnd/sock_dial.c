@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calling a peer: its missing connections one after the other, C, I, O, I, O …; what to do when it
- * says no. docs/protocol/socklnd.md §1.1, §2.3 to §2.7, §3.1, §3.2.
+ * Opens the missing connections of a peer NI one after the other: C, I, O, I, O …. Decides what
+ * follows a refusal. docs/protocol/socklnd.md §1.1, §2.3 to §2.7, §3.1, §3.2.
  */
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define REFUSALS_MAX 3     /* in a row, then what there is must do, §2.6 */
+#define REFUSALS_MAX 3     /* in a row, then the run ends with the connections that exist, §2.6 */
 #define FIRST_US     50000 /* from the first refusal to the next attempt */
 
 /* ---- what is missing, §3.1 ---- */
@@ -41,7 +41,7 @@ static void dial_failed(struct sock_peer *sp, enum lnet_health health)
 static void dial_done(struct sock_peer *sp)
 {
     lnd_connect_done(&sp->base);
-    /* A message waits and no connection can take it: cannot be when all types are there. */
+    /* No connection can take the waiting messages. Does not happen when all types exist. */
     if (sp->base.queue)
         lnd_peer_fail_queue(&sp->base, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_LOCAL_ERROR);
 }
@@ -73,7 +73,7 @@ static void refused(struct sock_peer *sp)
 
 /* ---- connecting ---- */
 
-/* Ports from 1023 down: the peer's acceptor wants a reserved one, §1.2. */
+/* Tries source ports from 1023 down: the peer's acceptor wants a reserved one, §1.2. */
 static int connect_from_reserved(struct sock_peer *sp, struct sock_conn *c)
 {
     const struct sock_ni *sni = sp->sni;
@@ -232,7 +232,7 @@ static void hello_wrong(struct sock_peer *sp, enum lnet_drop reason)
     dial_failed(sp, LNET_HEALTH_LOCAL_ERROR);
 }
 
-/* The peer has restarted: what we had with it before is dead, §2.5 #4. */
+/* The peer has restarted: closes all connections with its old incarnation, §2.5 #4. */
 static void peer_restarted(struct sock_peer *sp, uint64_t incarnation)
 {
     sock_event(sp->sni, SOCK_DROP(HELLO_STALE), &sp->base.peer->nid, NULL);
@@ -258,7 +258,7 @@ static void hello_answered(struct sock_conn *c, const struct sock_hello *in)
         if (sp->base.nconns == 0)
             lnd_connect_number(&sp->base); /* the run's earlier connections may be closed */
         c->base.initiated = true;
-        /* The next one from the timer, so that the first message goes before it. */
+        /* Opens the next connection from the timer, so that the first message goes before it. */
         reactor_timer_arm(&sp->base.connect.timer, 0);
         sock_peer_conn_up(sp, c, in->src_incarnation);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* clang-format off */
 /*
- * What the files of the socklnd LND share.
+ * The internal header of the socklnd LND.
  *
  *   sock_ni.c      NIs, shards and their pools; settings
  *   sock_link.c    addresses of the host's interfaces, link watcher
@@ -11,7 +11,7 @@
  *   sock_dial.c    opens connections
  *   sock_peer.c    a peer NI: which connection takes a message, keepalive
  *   sock_conn.c    life of one connection
- *   sock_rx.c      receive machine for frames
+ *   sock_rx.c      receive machine for established: frames
  *   sock_tx.c      transmit queue
  *
  * lib/lnd has what all LNDs share: NI life cycle, a peer NI's set of connections, back-off, pools.
@@ -37,13 +37,13 @@
 #define SOCK_CONNS_DEFAULT 8192
 #define SOCK_BULK_MAX      127  /* BULK connections of one type a peer may open, §3.4 */
 #define SOCK_HS_MAX        1024 /* handshakes pending on one reactor */
-#define SOCK_HS_PER_SOURCE 32   /* of these from one address */
+#define SOCK_HS_PER_SOURCE 32   /* handshakes pending from one address */
 #define SOCK_ACKS          64   /* ZC-ACKs a connection may owe before it stops reading */
 #define SOCK_SCRATCH       65536
-#define SOCK_TAKE_SEGS     4096 /* segments of one message taken from a transport */
-#define SOCK_TAKES         256  /* messages held as segments of the transport, per reactor */
-#define SOCK_HOMES         1024 /* addresses of ports: INET_IF_MAX * INET_ADDR_MAX */
-#define SOCK_DOUBT         (2 * LND_SEC)  /* heard of more recently: certainly alive */
+#define SOCK_TAKE_SEGS     4096           /* segments of one message taken from a transport */
+#define SOCK_TAKES         256            /* messages whose segments the core has, per reactor */
+#define SOCK_HOMES         1024           /* addresses of ports: INET_IF_MAX * INET_ADDR_MAX */
+#define SOCK_DOUBT         (2 * LND_SEC)  /* a peer that sent something more recently is alive */
 #define SOCK_PING_GAP      (10 * LND_SEC) /* between keepalives to a peer, §3.5 */
 
 struct sock_conn;
@@ -53,35 +53,35 @@ struct sock_shard;
 
 enum sock_conn_state {
     SOCK_CONN_FREE,
-    SOCK_CONN_CONNECTING, /* dialled, TCP not up yet */
-    SOCK_CONN_HELLO,      /* dialled, request and HELLO written, waits for the peer's HELLO */
-    SOCK_CONN_UP,         /* frames */
-    SOCK_CONN_DEAD,       /* stream gone; waits until nobody is inside it and the core let go */
+    SOCK_CONN_CONNECTING, /* we connect; the stream is not up yet */
+    SOCK_CONN_HELLO, /* we connect: request and HELLO are written; waits for the peer's HELLO */
+    SOCK_CONN_UP,    /* frames */
+    SOCK_CONN_DEAD,  /* closed; waits until no function is inside it and the core does not use it */
 };
 
 enum sock_ready {
     SOCK_NOT_READY,
-    SOCK_READY, /* in shard->ready: next round */
-    SOCK_TURN,  /* in shard->turn: this round */
+    SOCK_READY, /* in shard->ready: runs in the next iteration */
+    SOCK_TURN,  /* in shard->turn: runs in this iteration */
 };
 
 enum sock_rx_state { /* §4.4 */
     SOCK_RX_FRAME,   /* wants a frame header; the only state between messages */
     SOCK_RX_HDR,     /* wants an LNet header */
-    SOCK_RX_PARSE,   /* header given to the core, which has not called recv yet */
+    SOCK_RX_PARSE,   /* the core has the header and has not called recv yet */
     SOCK_RX_PAYLOAD, /* wants payload for the core's segments */
-    SOCK_RX_SLOP,    /* throws the rest of the payload away */
+    SOCK_RX_SLOP,    /* discards the rest of the payload */
 };
 
 /* Segments taken from a take-mode transport, lent to the core. */
 struct sock_take {
     struct sock_shard *shard;
-    const struct stream_ops *ops; /* of the stream they came from, which may have ended */
+    const struct stream_ops *ops; /* of the stream they came from, which may be closed */
     struct mem_seg segs[SOCK_TAKE_SEGS];
 };
 
-/* In blocks of two cache lines: messages touch the first five when they come in and the first two
- * when they go out. */
+/* A connection. In blocks of two cache lines: a received message uses the first five, a sent
+ * message the first two. */
 struct sock_conn {
     struct sock_shard *shard;
     struct sock_peer *sp;
@@ -89,19 +89,19 @@ struct sock_conn {
     enum sock_conn_state state;
     enum sock_ctype type; /* as we see it */
     enum sock_ready ready;
-    unsigned busy; /* calls on the stack that will look at it again */
+    unsigned busy; /* functions on the stack that use it after they return */
     enum sock_rx_state rx_state;
     bool in_rx;
     bool in_tx;
     bool tx_blocked; /* waits for writable() */
-    bool parked;     /* transport told to stop reading */
+    bool parked;     /* the transport does not read */
     bool rx_begun;   /* bytes of a frame have come */
     bool draining;   /* counted in the NI shard's `begun` */
-    bool rx_asked;   /* lnet_rx_cancel() said: recv will come */
+    bool rx_asked;   /* lnet_rx_cancel() returned that recv will come */
     TAILQ_ENTRY(sock_conn) ready_link;
     struct lnet_msg *txq, **txq_tail;         /* the first may be partly sent */
     struct lnet_msg *unacked, **unacked_tail; /* by-reference transports */
-    uint64_t sent_total;                      /* bytes the stream took */
+    uint64_t sent_total;                      /* bytes that the stream accepted */
     uint64_t rx_us;                           /* last progress of receiving */
     struct sock_take *take;                   /* what `place` is a part of, or NULL */
     /* ---- block 1: sending */
@@ -109,18 +109,18 @@ struct sock_conn {
     uint64_t sent_us;    /* the stream last took bytes other than keepalives */
     uint64_t tx_us;      /* last acknowledged, or nothing to acknowledge */
     uint64_t used;       /* shard->uses when last chosen */
-    uint64_t seen_acked; /* bytes acknowledged at the last look */
+    uint64_t seen_acked; /* bytes acknowledged at the last check */
     uint16_t raw_len, raw_sent;
-    uint16_t noop_sent; /* bytes gone of the NOOP for acks[ack_head] */
+    uint16_t noop_sent; /* bytes sent of the NOOP for acks[ack_head] */
     uint16_t ack_head, nacks;
     /* receiving */
     uint32_t seg_off;
-    const struct mem_seg *segs; /* the core's; NULL: hand over own */
-    struct mem_seg *place;      /* own ones so far, or NULL: in `take` or in the message */
+    const struct mem_seg *segs; /* the core's; NULL: the transport's own are handed over */
+    struct mem_seg *place;      /* the transport's so far, in `take` or in the message; or NULL */
     unsigned nsegs, seg;
     uint32_t mlen; /* payload bytes wanted */
-    uint32_t left; /* of these still to come */
-    uint32_t slop; /* bytes to throw away afterwards */
+    uint32_t left; /* of these, not received yet */
+    uint32_t slop; /* bytes to discard afterwards */
     uint32_t crc;
     struct sock_frame frame;
     /* ---- blocks 2 to 4 */
@@ -129,7 +129,7 @@ struct sock_conn {
     /* ---- not for each message */
     struct lnd_conn base;
     uint64_t acks[SOCK_ACKS];                   /* cookies; SOCK_COOKIE_PING = keepalive */
-    uint8_t raw[SOCK_REQ_MAX + SOCK_HELLO_MAX]; /* request and HELLO, in front of everything */
+    uint8_t raw[SOCK_REQ_MAX + SOCK_HELLO_MAX]; /* request and HELLO, sent first */
 } __attribute__((aligned(CPU_BLOCK)));
 
 _Static_assert(offsetof(struct sock_conn, txq_bytes) == CPU_BLOCK, "blocks of two cache lines");
@@ -140,7 +140,7 @@ TAILQ_HEAD(sock_conns, sock_conn); /* ready ones */
 /* A peer NI on one NI. Messages use the first block. */
 struct sock_peer {
     struct sock_ni *sni;
-    struct sock_conn *only[2]; /* takes all messages, bulk ones; NULL: choose() looks */
+    struct sock_conn *only[2]; /* takes all messages, bulk ones; NULL: choose() decides */
     uint64_t alive_us;         /* bytes came, or were acknowledged, or a connection came up */
     uint16_t count[4];         /* of connections in the set, by type */
     uint32_t version;          /* sock_hello_version() */
@@ -167,7 +167,8 @@ static inline struct sock_conn *sock_conn_of(struct lnd_conn *conn)
     for ((c) = sock_conn_of(TAILQ_FIRST(&(sp)->base.conns)); (c);                                  \
          (c) = sock_conn_of(TAILQ_NEXT(&(c)->base, link)))
 
-/* An accepted connection until its HELLO is complete, and on its way to the caller's home. */
+/* A handshake: an accepted connection until its HELLO is complete, and on its way to the home
+ * reactor of the initiator. */
 struct sock_hs {
     struct sock_shard *shard; /* the listener's */
     struct sock_listener *listener;
@@ -175,9 +176,9 @@ struct sock_hs {
     struct stream *stream;
     union stream_addr addr;
     bool hello;  /* stage: request or HELLO */
-    bool away;   /* the listener's: sent to another reactor and not back yet */
-    bool waited; /* the home reactor's: it looked a second time */
-    size_t want; /* bytes of it wanted so far */
+    bool away;   /* listener's reactor: it is on another reactor */
+    bool waited; /* home reactor: it decides for the second time */
+    size_t want; /* bytes of that wanted so far */
     struct sock_hello in;
     struct reactor_timer timer;
     struct reactor_timer home_timer;
@@ -196,26 +197,26 @@ struct sock_listener {
     union stream_addr addr;
     struct sock_shard *shard;
     struct stream_listener *stream; /* NULL: does not listen */
-    struct sock_nis nis;            /* its shard's: those that take new connections */
+    struct sock_nis nis;            /* its shard's: NIs that take new connections */
     struct sock_hss hss;
 };
 
 struct sock_link; /* sock_link.c */
 
-/* Watches the interface of an NI on a port. The control thread hears of changes and sends each to
- * the reactor that tells the core, one at a time. */
+/* Watches the link of an NI on a port. The control thread receives the changes and sends one at a
+ * time to the reactor that reports to the core. */
 struct sock_watch {
     struct inet_watch watch;
     struct reactor_task task;
     bool on;   /* control */
-    bool away; /* control: the task is on its way there or back */
-    bool up;   /* control: as it is now */
-    bool told; /* whose task it is: as it is told */
+    bool away; /* control: the task was posted and has not come back */
+    bool up;   /* control: the link's state */
+    bool told; /* owner of the task: the state being reported */
 };
 
 struct sock_ni_shard {
     struct lnd_ni_shard base;
-    unsigned begun;   /* connections in the middle of a message, while quiescing */
+    unsigned begun;   /* QUIESCING: connections in the middle of a message */
     unsigned hs_away; /* handshakes on their way from here to other reactors */
 };
 
@@ -241,14 +242,14 @@ struct sock_shard {
     struct lnd_shard base;
     struct lnd_sock *sock;
     struct sock_conns ready; /* connections with something to do, in order */
-    struct sock_conns turn;  /* those whose turn it is */
+    struct sock_conns turn;  /* connections to run in this iteration */
     struct lnd_pool hss, takes;
     uint64_t uses; /* messages given to connections */
     uint8_t *scratch;
 };
 
-/* The net that an address of a port stands for. Rows are added and never go, so that any reactor
- * may read them; there are as many as NIs can have different addresses. */
+/* The net that belongs to an address of a port. Rows are added and never removed, so that any
+ * reactor may read them. There are as many rows as NIs can have different addresses. */
 struct sock_home {
     struct inet_addr addr;
     lnet_net_t net; /* of the first of its NIs; relaxed */
@@ -272,14 +273,15 @@ struct lnd_sock {
 
 /* ---- sock_ni.c ---- */
 extern const struct lnd_proto sock_proto;
-/* Puts a connection on its reactor's list of those with something to do. */
+/* Adds a connection to the list of ready connections of its reactor, or removes it. */
 void sock_ready(struct sock_conn *c);
 void sock_unready(struct sock_conn *c);
 void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_nid *peer,
                 const struct lnet_hdr *hdr);
 
 /* ---- sock_link.c ---- */
-/* NI's address from its interface or the other way round. Control thread. 0 or -errno, sentence. */
+/* Finds the NI's address from its interface, or its interface from its address. Control thread. 0
+ * or -errno with an error. */
 int sock_link_resolve(struct sock_ni *sni, struct err *err);
 struct sock_link *sock_link_new(void);
 int sock_link_conns_by_speed(const char *ifname);
@@ -294,10 +296,10 @@ uint16_t sock_addr_port(const union stream_addr *addr);
 bool sock_addr_same(const union stream_addr *a, const union stream_addr *b); /* without port */
 
 /* ---- sock_port.c; control thread ---- */
-/* As sock_link_resolve() for an NI on a port, whose interface and transport it becomes. 1; 0: it is
- * on none; -errno with a sentence. */
+/* Does the same as sock_link_resolve() for an NI on a port, and sets its interface and transport.
+ * Returns 1; 0 if it is not on a port; or -errno with an error. */
 int sock_port_resolve(struct sock_ni *sni, struct err *err);
-void sock_port_watch(struct sock_ni *sni);   /* its reactors have been told to start */
+void sock_port_watch(struct sock_ni *sni);   /* after its reactors were told to start */
 void sock_port_unwatch(struct sock_ni *sni); /* before they are told to stop */
 void sock_port_free(struct sock_ni *sni);
 
@@ -308,15 +310,15 @@ void sock_port_free(struct sock_ni *sni);
 uint32_t sock_hello_version(const struct sock_ni *sni);
 /* Sets the version that connections of sp and queued messages use. sp has no connection. */
 void sock_peer_version(struct sock_peer *sp, uint32_t version);
-/* The listener of an NI's address, made if there is none; not listening yet. Control. */
+/* Finds or makes the listener of an NI's address. It does not listen yet. Control thread. */
 int sock_listener_get(struct sock_ni *sni);
 void sock_listener_put(struct sock_ni *sni);
 int sock_listen(struct lnd_ni *lni, struct err *err); /* lnd_proto.listen */
-/* The NI takes connections of its listener from now on, or no longer; the last one closes the
- * listener and what is pending. On the listener's shard. */
+/* Begins or ends that the NI takes connections of its listener. The last NI closes the listener and
+ * the pending handshakes. On the listener's shard. */
 void sock_serve(struct sock_ni *sni);
 void sock_unlisten(struct sock_ni *sni);
-/* Writes our HELLO. in: the peer's when answering, else NULL. Returns its size. */
+/* Encodes our HELLO. in: the peer's HELLO in an answer, else NULL. Returns the size. */
 size_t sock_hello_write(const struct sock_ni *sni, uint32_t version, const struct lnet_nid *dst,
                         enum sock_ctype type, const struct sock_hello *in,
                         uint8_t buf[SOCK_HELLO_MAX]);
@@ -340,13 +342,13 @@ void sock_peer_init(struct lnd_peer_ni *lp);
 void sock_peer_fini(struct lnd_peer_ni *lp);
 void sock_peer_conn_listed(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool listed);
 void sock_send(struct lnet_msg *msg);
-/* A connection is established: it is listed and takes waiting messages. */
+/* A connection is established: adds it to the set and sends the waiting messages. */
 void sock_peer_conn_up(struct sock_peer *sp, struct sock_conn *c, uint64_t incarnation);
 /* Closes all connections of the set, §6.1. */
 void sock_peer_close(struct sock_peer *sp, const struct lnd_close *why, const struct lnet_hdr *hdr);
-/* The same because the peer came in another incarnation: what we had with it before is dead. */
+/* Closes all connections because the peer has restarted with another incarnation. */
 void sock_peer_restarted(struct sock_peer *sp, uint64_t incarnation);
-/* Something makes us doubt that the peer still has its ends: a keepalive shows. */
+/* Sends a keepalive to find out whether the peer still has its ends of the connections. */
 void sock_peer_probe(struct sock_peer *sp);
 void sock_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
 
@@ -359,29 +361,30 @@ void sock_conn_release(struct sock_conn *c);
  * not use it any more. */
 void sock_conn_close(struct sock_conn *c, const struct lnd_close *why);
 void sock_conn_end(struct lnd_conn *conn, const struct lnd_close *why); /* lnd_proto.conn_close */
-/* A protocol error: counts it and closes the whole set. */
+/* Counts a protocol error and closes the whole set. */
 void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lnet_hdr *hdr);
-/* Looks for stalls; false: the set was closed. */
+/* Checks a connection for stalls. Returns false if it closed the set. */
 bool sock_conn_check(struct sock_conn *c, uint64_t now);
 
 /* ---- sock_rx.c ---- */
-/* The connection is up. */
+/* The connection is up: opens its grant. */
 void sock_rx_open(struct sock_conn *c);
 void sock_rx_run(struct sock_conn *c);
 void sock_rx_readable(struct sock_conn *c);
-/* Something that kept it from reading may be gone. */
+/* Continues to read if the reason for which the connection stopped has passed. */
 void sock_rx_resume(struct sock_conn *c);
 void sock_rx_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
 bool sock_rx_give_up(struct lnet_rx *rx, bool too_long); /* lnd_ops.recv_abandon */
-/* The connection is being closed. */
+/* The connection is being closed: fails the receive. */
 void sock_rx_abandon(struct sock_conn *c, const struct lnd_close *why);
-/* Nobody is inside the dead connection: true when the core holds nothing of it any more. */
+/* Returns whether the core does not use the dead connection any more. No function is inside it. */
 bool sock_rx_let_go(struct sock_conn *c);
 
 /* ---- sock_tx.c ---- */
 void sock_tx_run(struct sock_conn *c);
 void sock_tx_queue(struct sock_conn *c, struct lnet_msg *msg);
-/* Queues a NOOP {0, cookie} in front of all messages not begun and sends. False: no room. */
+/* Queues a NOOP {0, cookie} before all messages that are not begun, and sends. Returns false if
+ * there is no room. */
 bool sock_tx_ack(struct sock_conn *c, uint64_t cookie);
 void sock_tx_acked(struct sock_conn *c);
 void sock_tx_abandon(struct sock_conn *c, const struct lnd_close *why);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Addresses of interfaces, and what becomes of an NI's link and address. */
+/* Addresses of the host's interfaces, and the watcher of an NI's link and address. */
 #include "lib/base/err.h"
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
@@ -119,11 +119,12 @@ static bool link_is_up(struct sock_link *l)
     snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", l->sni->base.ni->ifname);
     if (ioctl(l->sock, SIOCGIFFLAGS, &req) < 0)
         return false;
-    l->ifindex = if_nametoindex(l->sni->base.ni->ifname); /* it may have been made anew */
+    l->ifindex =
+        if_nametoindex(l->sni->base.ni->ifname); /* the interface may have been made again */
     return (req.ifr_flags & IFF_UP) && (req.ifr_flags & IFF_RUNNING);
 }
 
-/* Whether the host has the NI's address: one can bind to it. */
+/* Returns whether the host has the NI's address: a socket can bind to it. */
 static bool address_is_here(const struct sock_link *l)
 {
     const union stream_addr *addr = &l->sni->addr;
@@ -193,7 +194,7 @@ static void link_event(struct reactor_fd *f, uint32_t events)
     (void)events;
     while ((n = recv(l->sock, buf, sizeof(buf), MSG_DONTWAIT)) != 0) {
         if (n < 0 && errno == ENOBUFS) {
-            /* Messages were lost. */
+            /* The kernel lost netlink messages. */
             l->has_link = link_is_up(l);
             l->has_address = address_is_here(l);
             continue;

@@ -32,7 +32,7 @@ void sock_unready(struct sock_conn *c)
     c->ready = SOCK_NOT_READY;
 }
 
-/* While this one has its turn, what the next one will send is fetched, and the one behind. */
+/* Prefetches what the next connection will send, and the connection after that. */
 static void fetch_next(const struct sock_conn *c)
 {
     const struct sock_conn *next = TAILQ_NEXT(c, ready_link);
@@ -54,7 +54,7 @@ static int shard_poll(void *arg)
     struct sock_conn *c;
     int work = 0;
 
-    /* Those that become ready meanwhile wait for the next round. */
+    /* Connections that become ready meanwhile run in the next iteration. */
     TAILQ_CONCAT(&shard->turn, &shard->ready, ready_link);
     TAILQ_FOREACH(c, &shard->turn, ready_link)
         c->ready = SOCK_TURN;
@@ -73,7 +73,7 @@ static int shard_poll(void *arg)
 
 /* ---- pools ---- */
 
-/* Whether an NI may have a transport that hands over segments. */
+/* Returns whether an NI may have a transport that hands over segments. */
 static bool has_takes(const struct sock_opts *o)
 {
     return o->transport->caps & STREAM_CAP_TAKE ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The connections of one peer NI on one NI: which of them takes a message, messages that wait for
- * one, closing them together, liveness. docs/protocol/socklnd.md §3, §6.
+ * A peer NI: which connection takes a message, and whether the peer is alive.
+ * docs/protocol/socklnd.md §3, §6.
  */
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
@@ -102,7 +102,7 @@ static struct sock_conn *only_of_type(const struct sock_peer *sp, enum sock_ctyp
     return c;
 }
 
-/* Where there is no choice it need not be made for each message. */
+/* Stores the connection that takes all messages where there is no choice. */
 static void conns_changed(struct sock_peer *sp)
 {
     for (int bulk = 0; bulk < 2; bulk++) {
@@ -194,7 +194,8 @@ void sock_send(struct lnet_msg *msg)
     sp = sock_peer_of(lp);
     drop = prepare(sp, msg);
     if (drop != LNET_DROP_NONE) {
-        lnd_msg_fail(msg, drop, LNET_HEALTH_OK); /* says nothing about the health of either side */
+        lnd_msg_fail(msg, drop,
+                     LNET_HEALTH_OK); /* this says nothing about the health of either side */
         return;
     }
     c = choose(sp, msg->lnd_hdr_len + msg->payload.bytes);
@@ -268,7 +269,7 @@ void sock_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
     }
 }
 
-/* ---- looked at four times per timeout, §3.5 ---- */
+/* ---- checks, four times per timeout, §3.5 ---- */
 
 static void keepalive(struct sock_peer *sp, uint64_t now)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NIs on ports: their addresses, their transport, what becomes of their link. */
+/* NIs on ports: their addresses, their transport, the state of their link. */
 #include "lib/base/err.h"
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
@@ -176,7 +176,7 @@ int sock_port_resolve(struct sock_ni *sni, struct err *err)
 
 static void link_told(struct reactor_task *task);
 
-/* The core hears of an NI's link always from the same reactor. */
+/* Reports the link's state to the core, always from the same reactor. */
 static void link_tell(struct reactor_task *task)
 {
     struct sock_watch *w = container_of(task, struct sock_watch, task);
@@ -204,7 +204,7 @@ static void link_told(struct reactor_task *task)
     struct sock_watch *w = container_of(task, struct sock_watch, task);
 
     w->away = false;
-    /* It may have changed meanwhile. */
+    /* The state may have changed meanwhile. */
     if (w->on && w->up != w->told)
         link_send(container_of(w, struct sock_ni, watch));
 }
@@ -241,7 +241,7 @@ void sock_port_unwatch(struct sock_ni *sni)
 
 void sock_port_free(struct sock_ni *sni)
 {
-    sock_port_unwatch(sni); /* of a node that was not stopped in order */
+    sock_port_unwatch(sni); /* if the node was not stopped in order */
     if (sni->home)
         sni->home->refs--;
     sni->home = NULL;

@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <string.h>
 
-#define RX_STEPS     128 /* per run, so that connections take turns */
+#define RX_STEPS     128 /* per run, so that all connections get their share */
 #define RX_RUN_BYTES (1u << 20)
 #define RX_SEGS      64
 
@@ -107,7 +107,7 @@ static void take_release(void *owner, struct lnet_sgl *sgl)
     lnd_pool_put(&take->shard->takes, take);
 }
 
-/* Those that lie in the message itself. */
+/* Returns segments that lie in the message itself. */
 static void place_release(void *owner, struct lnet_sgl *sgl)
 {
     const struct stream_ops *stream_ops = owner;
@@ -128,7 +128,8 @@ static bool take_alloc(struct sock_conn *c)
     return true;
 }
 
-/* Segments that there is a place for. Few lie in the message, more in a `take`. */
+/* Returns for how many more segments there is a place. A few lie in the message, more in a `take`.
+ */
 static unsigned place_room(struct sock_conn *c)
 {
     if (!c->place) {
@@ -155,7 +156,7 @@ static void give_back_place(struct sock_conn *c)
 
 static bool checksummed(const struct sock_conn *c)
 {
-    /* Not verified when part of it is dropped, §4.6. */
+    /* The checksum is not verified when part of the payload is dropped, §4.6. */
     return c->frame.csum != 0 && c->mlen == c->rx.hdr.payload_len;
 }
 
@@ -232,13 +233,14 @@ static size_t take_and_copy(struct sock_conn *c)
     return got;
 }
 
-/* There is no room for the message as segments: the core has it copied, and the rest too. */
+/* There is no room for the message as segments: the core copies the segments so far, and the rest
+ * is copied too. */
 static void leave_take(struct sock_conn *c)
 {
     unsigned n = c->place ? c->nsegs : 0;
     struct mem_seg few[LNET_MD_MAX_SEGS];
 
-    if (n > 0 && !c->take) { /* the core needs the place itself */
+    if (n > 0 && !c->take) { /* lnet_rx_copy() overwrites the place */
         memcpy(few, c->place, n * sizeof(few[0]));
         c->place = few;
     }
@@ -302,8 +304,8 @@ static size_t discard(struct sock_conn *c)
     return got;
 }
 
-/* All that the core wanted is there: first the ZC-ACK, then the core hears of it, and what it did
- * not want is thrown away last, so that a dropped message is acknowledged too (§4.4). */
+/* All payload that the core wanted has come. Sends the ZC-ACK first, then reports to the core; the
+ * unwanted payload is discarded last. So a dropped message is acknowledged too (§4.4). */
 static void payload_done(struct sock_conn *c)
 {
     uint64_t cookie = sock_frame_zc_req(&c->frame);
@@ -331,7 +333,7 @@ static void payload_done(struct sock_conn *c)
 
 /* ---- headers ---- */
 
-/* Nothing of ours is ever outstanding, so an acknowledgement of anything is wrong (§4.5). */
+/* We never ask for an acknowledgement, so that any acknowledgement is an error (§4.5). */
 static enum lnet_drop check_zc_ack(const struct sock_frame *frame)
 {
     struct sock_zc_ack ack;
@@ -467,7 +469,7 @@ void sock_rx_readable(struct sock_conn *c)
         sock_rx_run(c);
 }
 
-/* Acknowledgements have left, or the like: a connection that stopped for that goes on. */
+/* Continues to read on a connection that stopped because it owed too many acknowledgements. */
 void sock_rx_resume(struct sock_conn *c)
 {
     if (c->parked && c->rx_state == SOCK_RX_FRAME && c->nacks < SOCK_ACKS &&
@@ -515,7 +517,7 @@ void sock_rx_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs
     }
 }
 
-/* A transport may let some come together before it calls. */
+/* Returns whether bytes wait: a transport may collect some before it reports them. */
 static bool unread(const struct sock_conn *c)
 {
     const uint8_t *p;
@@ -542,9 +544,9 @@ bool sock_rx_give_up(struct lnet_rx *rx, bool too_long)
     if (takes(c)) {
         while (discard(c) > 0)
             ;
-        tell_window(c); /* less memory, from now on */
+        tell_window(c); /* the peer may send less from now on */
     }
-    sock_ready(c); /* acknowledged and reported there, as one that was never wanted */
+    sock_ready(c); /* payload_done() acknowledges and reports it like an unwanted message */
     return true;
 }
 

@@ -12,7 +12,7 @@
 #define TX_SEGS   64
 #define TX_NOOPS  16
 #define TX_HDRS   32
-#define TX_ROUNDS 16 /* calls per run, so that connections take turns */
+#define TX_ROUNDS 16 /* calls per run, so that all connections get their share */
 
 struct tx_batch {
     struct mem_seg segs[TX_SEGS];
@@ -150,7 +150,7 @@ static void gather(struct sock_conn *c, struct tx_batch *b)
 
 static size_t consume_noop(struct sock_conn *c, size_t n)
 {
-    /* A keepalive says nothing of the peer's life, or it would keep the next one back. */
+    /* A keepalive does not count as a sign of life: it would delay the next keepalive. */
     if (c->acks[c->ack_head] != SOCK_COOKIE_PING)
         c->sent_us = reactor_now_us();
     n = min(n, SOCK_FRAME_SIZE - (size_t)c->noop_sent);
@@ -212,7 +212,7 @@ static void report(struct sock_conn *c, struct lnet_msg *done)
             c->unacked_tail = &msg->lnd_next;
             lnet_send_accepted(msg);
             if (c->state == SOCK_CONN_DEAD)
-                return; /* it failed the others and so this list is no more */
+                return; /* its closing failed the other messages of this list */
         }
         return;
     }
@@ -239,7 +239,7 @@ static void send_failed(struct sock_conn *c, int err)
         sock_peer_close(c->sp, &why, NULL);
 }
 
-/* One call of send(). True: there is more and it may be taken. */
+/* Calls send() once. Returns whether there is more to send and the stream may accept it. */
 static bool send_some(struct sock_conn *c)
 {
     struct lnet_msg *done = NULL;

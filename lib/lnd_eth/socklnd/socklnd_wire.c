@@ -202,7 +202,7 @@ struct sock_stage sock_hello_stage(const void *buf, size_t len, uint32_t version
     if (version == SOCK_HELLO_V3)
         return hello_v3_stage(buf, len);
     if (version == SOCK_HELLO_V4)
-        return want(len, SOCK_HELLO16_SIZE); /* whatever nips says, nothing follows, §2.1 */
+        return want(len, SOCK_HELLO16_SIZE); /* no addresses follow, also if nips is not 0, §2.1 */
     return ANSWER(SOCK_DROP(HELLO_VERSION));
 }
 

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the socklnd protocol puts on a TCP connection besides LNet headers and payload: the acceptor
- * request and reply, the HELLO, and the frame in front of each message. docs/protocol/socklnd.md.
+ * The wire formats of the socklnd protocol: the acceptor request and reply, the HELLO, and the
+ * frame before each message. docs/protocol/socklnd.md.
  *
  * Pure functions: no allocation, no state; buffers need no alignment. All integers are
  * little-endian on the wire (§0) and in host order in the structs here.
  *
- * A connection in set-up is read in steps, because a caller may send any part of a request and
- * stop, and because more than the request must not be read: sock_*_stage() looks at what has come
- * so far and says how much more to read, or that and how to refuse. sock_*_decode() then takes the
- * whole.
+ * A connection in set-up is read in steps. An initiator may send any part of a request and stop. No
+ * byte behind the request may be read. sock_*_stage() looks at the bytes so far and returns how
+ * many more to read, or how to refuse. sock_*_decode() then decodes the whole.
  */
 #ifndef MILLRACE_SOCKLND_WIRE_H
 #define MILLRACE_SOCKLND_WIRE_H
@@ -160,9 +159,9 @@ struct sock_req {
     struct lnet_nid target;
 };
 
-/* What to do with the first len bytes of a request. Reads magic, version and NID one after the
- * other, as refusals are given at the first of them that is wrong. Bytes behind it are not looked
- * at. The NID itself is checked by sock_req_decode(). */
+/* Decides on the first len bytes of a request. Reads magic, version and NID one after the other and
+ * refuses at the first that is wrong. Ignores the bytes behind the request. sock_req_decode()
+ * checks the NID itself. */
 struct sock_stage sock_req_stage(const void *buf, size_t len);
 /* The whole request; len at least what sock_req_stage() asked for. SOCK_DROP(REQ_EOF) when it
  * is less, SOCK_DROP(REQ_NID) when the NID is malformed. */
@@ -189,12 +188,12 @@ struct sock_hello {
 
 /* Returns whether a received HELLO begins like one of v4. */
 bool sock_hello_is_v4(const void *buf, size_t len);
-/* What to do with the first len bytes of a HELLO, when version (V3, V4) is spoken on this
- * connection. Bytes behind the HELLO are not looked at. A HELLO in the other byte order is refused
- * without an answer (§1.3); v1, v2 and whatever else is a version not spoken, with one. */
+/* Decides on the first len bytes of a HELLO on a connection of this version (V3, V4). Ignores the
+ * bytes behind the HELLO. Refuses a HELLO in the other byte order without an answer (§1.3), and any
+ * other version with an answer. */
 struct sock_stage sock_hello_stage(const void *buf, size_t len, uint32_t version);
-/* The whole HELLO and every check that needs no more than its bytes: magic, version, NIDs, type
- * (NONE passes: on the calling side it is an answer; the accepting side refuses it), addresses. The
+/* Decodes a whole HELLO and checks all that its bytes show: magic, version, NIDs, type, addresses.
+ * Type NONE passes: for an initiator it is an answer, and the accepting side refuses it later. The
  * destination may be ANY, the source not. SOCK_DROP(REQ_EOF) when len is too short. */
 enum lnet_drop sock_hello_decode(const void *buf, size_t len, uint32_t version,
                                  struct sock_hello *out);
@@ -226,7 +225,7 @@ static inline uint64_t sock_frame_zc_req(const struct sock_frame *f)
     return f->type == SOCK_FRAME_LNET ? f->cookie[0] : 0;
 }
 
-/* What a frame acknowledges, §4.5. */
+/* The acknowledgement in a frame, §4.5. */
 struct sock_zc_ack {
     uint64_t count; /* cookies acknowledged; 0 = none (nothing, or a keepalive) */
     uint64_t first; /* of a pair the higher one */

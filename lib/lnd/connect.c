@@ -99,7 +99,7 @@ void lnd_connect_failed(struct lnd_peer_ni *lp, enum lnet_health now, enum lnet_
     if (lp->nconns == 0 && lp->accepting == 0) {
         lp->record = false;
         if (!lnd_ns_is_stopping(lp->ns))
-            lnet_peer_notify(lp->ns->lni->ni, lp->peer, false);
+            lnet_peer_ni_notify(lp->ns->lni->ni, lp->peer, false);
     }
     if (lp->accepting == 0)
         lnd_peer_fail_queue(lp, LNET_DROP_NEXT_HOP_DOWN, now);

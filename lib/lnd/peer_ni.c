@@ -33,7 +33,7 @@ struct lnd_peer_ni *lnd_peer_get(struct lnd_ni_shard *ns, struct lnet_peer_ni *p
         lp = alloc(ns->shard);
     if (!lp)
         return NULL;
-    lnet_peer_hold(peer);
+    lnet_peer_ni_hold(peer);
     lp->ns = ns;
     lp->peer = peer;
     lp->queue_tail = &lp->queue;
@@ -50,11 +50,11 @@ struct lnd_peer_ni *lnd_peer_get(struct lnd_ni_shard *ns, struct lnet_peer_ni *p
 
 struct lnd_peer_ni *lnd_peer_get_nid(struct lnd_ni_shard *ns, const struct lnet_nid *nid)
 {
-    struct lnet_peer_ni *peer = lnet_peer_get(ns->shard->driver->node, nid);
+    struct lnet_peer_ni *peer = lnet_peer_ni_get(ns->shard->driver->node, nid);
     struct lnd_peer_ni *lp = peer ? lnd_peer_get(ns, peer) : NULL;
 
     if (peer)
-        lnet_peer_put(peer);
+        lnet_peer_ni_put(peer);
     return lp;
 }
 
@@ -101,7 +101,7 @@ static void forget(struct lnd_peer_ni *lp)
     if (proto->peer_fini)
         proto->peer_fini(lp);
     lnd_pool_put(&ns->shard->peers, (char *)lp - proto->peer_base);
-    lnet_peer_put(peer);
+    lnet_peer_ni_put(peer);
     lnd_ns_progress(ns);
 }
 
@@ -218,12 +218,12 @@ void lnd_peer_fail_queue(struct lnd_peer_ni *lp, enum lnet_drop reason, enum lne
 
 /* ---- events ---- */
 
-static void post(const struct lnd_peer_ni *lp, enum lnet_event_kind kind, enum lnet_drop drop,
+static void post(const struct lnd_peer_ni *lp, enum lnet_node_event_kind kind, enum lnet_drop drop,
                  const char *cause)
 {
-    struct lnet_event_row row = {.kind = kind, .nid = lp->peer->nid, .drop = drop, .cause = cause};
+    struct lnet_node_event row = {.kind = kind, .nid = lp->peer->nid, .drop = drop, .cause = cause};
 
-    lnet_event_post(lp->ns->lni->ni->node, &row);
+    lnet_node_event_post(lp->ns->lni->ni->node, &row);
 }
 
 /* On any local NI. */
@@ -242,7 +242,7 @@ static void post_down(const struct lnd_peer_ni *lp, const struct lnd_close *why)
 
     if (drop == LNET_DROP_SHUTDOWN && relaxed_load(&lp->ns->lni->ni->removed))
         drop = LNET_DROP_NI_REMOVED;
-    post(lp, LNET_EV_PEER_DOWN, drop, drop == LNET_DROP_NONE ? "closed_by_peer" : NULL);
+    post(lp, LNET_NODE_EV_PEER_DOWN, drop, drop == LNET_DROP_NONE ? "closed_by_peer" : NULL);
 }
 
 bool lnd_peer_note(struct lnd_peer_ni *lp, uint64_t incarnation)
@@ -251,7 +251,7 @@ bool lnd_peer_note(struct lnd_peer_ni *lp, uint64_t incarnation)
     struct lnet_peer_ni *peer = lp->peer;
 
     if (peer->incarnation != 0 && peer->incarnation != incarnation)
-        post(lp, LNET_EV_PEER_RESTART, LNET_DROP_NONE, "new_incarnation");
+        post(lp, LNET_NODE_EV_PEER_RESTART, LNET_DROP_NONE, "new_incarnation");
     peer->incarnation = incarnation;
     lp->incarnation = incarnation;
     return other;
@@ -268,9 +268,9 @@ void lnd_conn_up(struct lnd_peer_ni *lp, struct lnd_conn *conn)
     lp->nconns++;
     proto_of(lp)->conn_listed(lp, conn, true);
     if (first_of_all)
-        post(lp, LNET_EV_PEER_UP, LNET_DROP_NONE, conn->initiated ? "called" : "accepted");
+        post(lp, LNET_NODE_EV_PEER_UP, LNET_DROP_NONE, conn->initiated ? "called" : "accepted");
     if (first)
-        lnet_peer_notify(lp->ns->lni->ni, lp->peer, true);
+        lnet_peer_ni_notify(lp->ns->lni->ni, lp->peer, true);
 }
 
 static void unlist(struct lnd_peer_ni *lp, struct lnd_conn *conn)
@@ -289,7 +289,7 @@ static void all_lost(struct lnd_peer_ni *lp, const struct lnd_close *why)
     if (!is_connected(lp->peer))
         post_down(lp, why);
     if (why->event != LNET_DROP_NONE && !lnd_ns_is_stopping(lp->ns))
-        lnet_peer_notify(lp->ns->lni->ni, lp->peer, false);
+        lnet_peer_ni_notify(lp->ns->lni->ni, lp->peer, false);
 }
 
 void lnd_conn_down(struct lnd_peer_ni *lp, struct lnd_conn *conn, const struct lnd_close *why)

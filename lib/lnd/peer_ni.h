@@ -9,8 +9,8 @@
  * is empty (lnd_peer_forget_one()), or proto->linger seconds after the end of its back-off.
  *
  * Rules: all functions run on the home reactor of the peer NI. The core may send new messages from
- * within lnet_send_done() and lnet_peer_notify(), so a peer NI is held around calls that report to
- * the core. The peer NI is reported up when its set gets the first connection, and down when the
+ * within lnet_send_done() and lnet_peer_ni_notify(), so a peer NI is held around calls that report
+ * to the core. The peer NI is reported up when its set gets the first connection, and down when the
  * last one is lost. The same peer NI may have a set on several local NIs: watchers see one event
  * for the first connection of all, and one for the last.
  */

@@ -3,7 +3,7 @@
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/tx.h"
 
-void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
+void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
 {
     if (peer->gw) {
         relaxed_store(&peer->gw->lnd_down, !up);

@@ -167,7 +167,7 @@ struct lnet_rx_queue {
  * cache lines, what messages touch first. */
 struct lnet_peer_ni {
     struct lnet_nid nid;
-    uint32_t refs; /* lnet_peer_get()/put(): objects that point here */
+    uint32_t refs; /* lnet_peer_ni_get()/put(): objects that point here */
     struct lnet_peer_ni *hash_next;
     struct lnet_shard *shard; /* of its home reactor */
     void *lnd_peer;           /* the LND's own: list of its connection sets, one per local NI */
@@ -240,13 +240,13 @@ struct lnet_rx {
     /* ---- below: the core's own ---- */
     struct lnet_msg *msg; /* the message being received, NULL: payload is discarded */
     struct lnet_shard *shard;
-    uint8_t wait;           /* enum lnet_rx_wait: which queue it waits in */
-    uint8_t pool;           /* enum lnet_pool it needs a buffer of */
-    uint8_t class;          /* enum lnet_class: may it use the reserve? */
-    uint32_t hash;          /* nid_hash() of hdr.dest_nid */
-    enum lnet_drop drop;    /* why it is being discarded, NONE = it is not */
-    enum lnet_drop lacks;   /* DEST_SHARE, BUFFER_WAIT: waits for memory of the budget; or NONE */
-    struct lnet_dest *dest; /* its next hop's account */
+    uint8_t wait;         /* enum lnet_rx_wait: which queue it waits in */
+    uint8_t pool;         /* enum lnet_pool it needs a buffer of */
+    uint8_t class;        /* enum lnet_class: may it use the reserve? */
+    uint32_t hash;        /* nid_hash() of hdr.dest_nid */
+    enum lnet_drop drop;  /* why it is being discarded, NONE = it is not */
+    enum lnet_drop lacks; /* DEST_SHARE, BUFFER_WAIT: waits for memory of the budget; or NONE */
+    struct lnet_next_hop *account; /* its next hop's account */
     struct lnet_path path;
     struct lnet_rx *age_next, **age_pprev; /* in the list of all that wait, or all that receive */
     uint64_t begun_us; /* when ops->recv() was called; before, when it began to wait */
@@ -283,7 +283,7 @@ struct lnet_msg {
     struct lnet_shard *home;              /* shard that allocated it and gets it back */
     struct lnet_ni *rx_ni;                /* forwarded: where it came in */
     struct lnet_peer_ni *rx_peer;         /* forwarded: from whom (referenced) */
-    struct lnet_dest *dest;               /* forwarded: the account its buffer is charged to */
+    struct lnet_next_hop *account;        /* forwarded: the account its buffer is charged to */
     struct lnet_msg *tx_next, **tx_pprev; /* messages with an LND by NI, oldest first */
     void (*release)(void *owner, struct lnet_sgl *sgl);
     void *release_owner;
@@ -387,9 +387,9 @@ bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid);
 
 /* The peer NI of a NID, made if unknown; must be called on its home. NULL: table full (the caller
  * counts LNET_DROP_NO_PEER_MEMORY). The caller gets a reference. */
-struct lnet_peer_ni *lnet_peer_get(struct lnet_node *node, const struct lnet_nid *nid);
-void lnet_peer_hold(struct lnet_peer_ni *peer);
-void lnet_peer_put(struct lnet_peer_ni *peer);
+struct lnet_peer_ni *lnet_peer_ni_get(struct lnet_node *node, const struct lnet_nid *nid);
+void lnet_peer_ni_hold(struct lnet_peer_ni *peer);
+void lnet_peer_ni_put(struct lnet_peer_ni *peer);
 
 /* Takes a header whose wire form was valid. LNET_DROP_NONE: ops->recv() will be called once, maybe
  * before this returns. Anything else is a protocol error: close the connection with that reason and
@@ -447,8 +447,8 @@ uint32_t lnet_grant_window(struct lnet_rx *rx, uint32_t *memory);
 /* ---- what happened ---- */
 
 /* Everything to a peer failed, or it came (back) up; for gateways this decides routes. That
- * watchers hear of peers (lnet_event_post()) is up to the LND. */
-void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up);
+ * watchers hear of peers (lnet_node_event_post()) is up to the LND. */
+void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up);
 /* Link or address of an NI went away or came back. Always from the same reactor. §3.7 */
 void lnet_ni_link(struct lnet_ni *ni, bool up);
 

@@ -278,7 +278,7 @@ void lnet_segment_stats_get(const struct lnet_node *node, unsigned reactor,
 void lnet_ni_credits_get(const struct lnet_node *node, unsigned ni, struct lnet_credits *out,
                          uint32_t *waiting);
 
-struct lnet_peer_row {
+struct lnet_peer_ni_row {
     struct lnet_nid nid;
     unsigned reactor;
     uint32_t refs;
@@ -293,28 +293,28 @@ struct lnet_peer_row {
 };
 /* Rows come in pages on the control thread; the last call has last = true (n may be 0). Returns 0
  * or -ENOMEM. */
-typedef void (*lnet_peer_rows_fn)(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                                  bool last);
-int lnet_peer_rows(struct lnet_node *node, lnet_peer_rows_fn fn, void *arg);
+typedef void (*lnet_peer_ni_rows_fn)(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                                     bool last);
+int lnet_peer_ni_rows(struct lnet_node *node, lnet_peer_ni_rows_fn fn, void *arg);
 
 /* Where a page of peers begins; all 0 = the first. Peers that come or go between two pages may be
  * missed or not, those that stay are seen exactly once. */
-struct lnet_peer_cursor {
+struct lnet_peer_ni_cursor {
     uint32_t reactor, slot;
     bool end; /* out: there are no more */
 };
-typedef void (*lnet_peer_page_fn)(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                                  const struct lnet_peer_cursor *next);
+typedef void (*lnet_peer_ni_page_fn)(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                                     const struct lnet_peer_ni_cursor *next);
 /* Up to max rows from a place on. A reactor is asked for so few at a time that it is not held up
  * (LNET_PEER_BURST). fn runs once, on the control thread. 0, -ENOMEM, or -EINVAL: max is not 1 to
  * LNET_PEER_PAGE_MAX, or from is not a place where a page of this node can begin. */
 #define LNET_PEER_BURST    4
 #define LNET_PEER_PAGE_MAX 4096
-int lnet_peer_page(struct lnet_node *node, const struct lnet_peer_cursor *from, unsigned max,
-                   lnet_peer_page_fn fn, void *arg);
+int lnet_peer_ni_page(struct lnet_node *node, const struct lnet_peer_ni_cursor *from, unsigned max,
+                      lnet_peer_ni_page_fn fn, void *arg);
 /* The row of one NID: fn with n 0 or 1. */
-int lnet_peer_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_peer_page_fn fn,
-                   void *arg);
+int lnet_peer_ni_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_peer_ni_page_fn fn,
+                      void *arg);
 
 /* ---- why a message to a NID goes where it goes (control; why.c) ---- */
 
@@ -356,7 +356,7 @@ struct lnet_why_answer {
     struct lnet_why_route route[LNET_WHY_MAX];
     struct lnet_why_ni nis[LNET_MAX_NI];
     bool peer_known; /* the next hop's peer NI, as it is now */
-    struct lnet_peer_row peer;
+    struct lnet_peer_ni_row peer;
 };
 /* What would happen now to a message for dest that came from src (ANY: one of our own, by whatever
  * NI; a NID of ours: one of our own from there). By the same code that chooses paths, on the

@@ -203,7 +203,7 @@ static void received(struct lnet_rx *rx, struct lnet_result result)
 void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
 {
     enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
-    const struct lnet_peer_ni *to = lnet_peer_bucket(rx->shard, rx->hash);
+    const struct lnet_peer_ni *to = lnet_peer_ni_bucket(rx->shard, rx->hash);
 
     if (rx->msg && to && to->lnd_peer)
         __builtin_prefetch(to->lnd_peer, 1);

@@ -380,7 +380,7 @@ static void sent(struct lnet_msg *msg, struct lnet_result result)
         peer->send_count[counted_type(msg)]++;
     }
     msg->tx_peer = NULL;
-    lnet_peer_put(peer);
+    lnet_peer_ni_put(peer);
     go_home(msg);
 }
 
@@ -395,7 +395,7 @@ static void send_here(struct lnet_msg *msg)
 {
     struct lnet_node *node = msg->home->node;
     struct lnet_shard *s = lnet_shard_self(node);
-    struct lnet_peer_ni *peer = lnet_peer_get(node, &msg->next_hop);
+    struct lnet_peer_ni *peer = lnet_peer_ni_get(node, &msg->next_hop);
 
     if (!peer) {
         msg->result = (struct lnet_result){LNET_DROP_NO_PEER_MEMORY, LNET_HEALTH_LOCAL_ERROR};
@@ -479,7 +479,7 @@ void lnet_msg_fetch(const struct lnet_msg *msg)
     if (!msg->rx_peer || msg->home->reactor != reactor_self())
         return;
     prefetch_write(msg->rx_peer, 2 * CPU_BLOCK);
-    __builtin_prefetch(msg->dest, 1);
+    __builtin_prefetch(msg->account, 1);
 }
 
 void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
@@ -536,9 +536,9 @@ void lnet_tx_fail_peer(struct lnet_peer_ni *peer, struct lnet_result result)
     struct lnet_msg_queue list;
 
     queue_split(&peer->txq, &list, is_forwarded, NULL);
-    lnet_peer_hold(peer);
+    lnet_peer_ni_hold(peer);
     fail_waiting_peer(&list, result);
-    lnet_peer_put(peer);
+    lnet_peer_ni_put(peer);
 }
 
 static void fail_waiting_ni(struct lnet_shard *s, struct lnet_tx_queue *q,
@@ -550,11 +550,11 @@ static void fail_waiting_ni(struct lnet_shard *s, struct lnet_tx_queue *q,
 
         wait_ends(msg);
         give(&q->credits);
-        lnet_peer_hold(peer);
+        lnet_peer_ni_hold(peer);
         give(&peer->tx);
         next_of_peer(s, peer);
         send_failed(msg, result);
-        lnet_peer_put(peer);
+        lnet_peer_ni_put(peer);
     }
 }
 
@@ -567,11 +567,11 @@ static void fail_bucket(struct lnet_shard *s, uint32_t bucket)
         next = p->hash_next;
         if (!p->txq.head)
             continue;
-        lnet_peer_hold(p); /* what fails may make others come and go */
+        lnet_peer_ni_hold(p); /* what fails may make others come and go */
         queue_split(&p->txq, &list, leaves_by_removed, NULL);
         fail_waiting_peer(&list, ni_gone);
         next = p->hash_next;
-        lnet_peer_put(p);
+        lnet_peer_ni_put(p);
     }
 }
 

@@ -27,7 +27,7 @@
 
 /* Behind those of the node. */
 enum own_type {
-    OWN_CONFIG_APPLIED = LNET_EV_COUNT,
+    OWN_CONFIG_APPLIED = LNET_NODE_EV_COUNT,
     OWN_CONFIG_CONFIRMED,
     OWN_CONFIG_ROLLED_BACK,
     OWN_LOG_LEVEL,
@@ -42,20 +42,20 @@ enum own_type {
 };
 
 const char *const rpc_event_types[] = {
-    [LNET_EV_PEER_UP] = "peer_up",
-    [LNET_EV_PEER_DOWN] = "peer_down",
-    [LNET_EV_PEER_RESTART] = "peer_restart",
-    [LNET_EV_NI_UP] = "ni_up",
-    [LNET_EV_NI_DOWN] = "ni_down",
-    [LNET_EV_NI_ADDED] = "ni_added",
-    [LNET_EV_NI_REMOVED] = "ni_removed",
-    [LNET_EV_ROUTE_UP] = "route_up",
-    [LNET_EV_ROUTE_DOWN] = "route_down",
-    [LNET_EV_GATEWAY_UP] = "gateway_up",
-    [LNET_EV_GATEWAY_DOWN] = "gateway_down",
-    [LNET_EV_BUFFERS_EXHAUSTED] = "buffers_exhausted",
-    [LNET_EV_BUFFERS_FREE] = "buffers_free",
-    [LNET_EV_ROUTING] = "routing",
+    [LNET_NODE_EV_PEER_UP] = "peer_up",
+    [LNET_NODE_EV_PEER_DOWN] = "peer_down",
+    [LNET_NODE_EV_PEER_RESTART] = "peer_restart",
+    [LNET_NODE_EV_NI_UP] = "ni_up",
+    [LNET_NODE_EV_NI_DOWN] = "ni_down",
+    [LNET_NODE_EV_NI_ADDED] = "ni_added",
+    [LNET_NODE_EV_NI_REMOVED] = "ni_removed",
+    [LNET_NODE_EV_ROUTE_UP] = "route_up",
+    [LNET_NODE_EV_ROUTE_DOWN] = "route_down",
+    [LNET_NODE_EV_GATEWAY_UP] = "gateway_up",
+    [LNET_NODE_EV_GATEWAY_DOWN] = "gateway_down",
+    [LNET_NODE_EV_BUFFERS_EXHAUSTED] = "buffers_exhausted",
+    [LNET_NODE_EV_BUFFERS_FREE] = "buffers_free",
+    [LNET_NODE_EV_ROUTING] = "routing",
     [OWN_CONFIG_APPLIED] = "config_applied",
     [OWN_CONFIG_CONFIRMED] = "config_confirmed",
     [OWN_CONFIG_ROLLED_BACK] = "config_rolled_back",
@@ -338,43 +338,43 @@ void rpc_events_emit(struct rpc_ctx *ctx, const char *type, const char *cause, c
 static const char *const pool_names[LNET_POOLS] = {"tiny", "small", "large"};
 static const char *const routing_names[] = {"off", "on", "stopping", "starting"};
 
-static const char *cause_of(const struct lnet_event_row *row)
+static const char *cause_of(const struct lnet_node_event *row)
 {
     if (row->cause)
         return row->cause;
     return row->drop ? lnet_drop_info(row->drop)->name : "unspecified";
 }
 
-static const char *state_of(const struct lnet_event_row *row)
+static const char *state_of(const struct lnet_node_event *row)
 {
     switch (row->kind) {
-    case LNET_EV_PEER_UP:
-    case LNET_EV_PEER_RESTART:
-    case LNET_EV_NI_UP:
-    case LNET_EV_ROUTE_UP:
-    case LNET_EV_GATEWAY_UP:
+    case LNET_NODE_EV_PEER_UP:
+    case LNET_NODE_EV_PEER_RESTART:
+    case LNET_NODE_EV_NI_UP:
+    case LNET_NODE_EV_ROUTE_UP:
+    case LNET_NODE_EV_GATEWAY_UP:
         return "up";
-    case LNET_EV_PEER_DOWN:
-    case LNET_EV_NI_DOWN:
-    case LNET_EV_ROUTE_DOWN:
-    case LNET_EV_GATEWAY_DOWN:
+    case LNET_NODE_EV_PEER_DOWN:
+    case LNET_NODE_EV_NI_DOWN:
+    case LNET_NODE_EV_ROUTE_DOWN:
+    case LNET_NODE_EV_GATEWAY_DOWN:
         return "down";
-    case LNET_EV_NI_ADDED:
+    case LNET_NODE_EV_NI_ADDED:
         return "added";
-    case LNET_EV_NI_REMOVED:
+    case LNET_NODE_EV_NI_REMOVED:
         return "removed";
-    case LNET_EV_BUFFERS_EXHAUSTED:
+    case LNET_NODE_EV_BUFFERS_EXHAUSTED:
         return "exhausted";
-    case LNET_EV_BUFFERS_FREE:
+    case LNET_NODE_EV_BUFFERS_FREE:
         return "free";
-    case LNET_EV_ROUTING:
+    case LNET_NODE_EV_ROUTING:
         return routing_names[row->value & 3];
     default:
         return "unknown";
     }
 }
 
-static void event_text(const struct lnet_event_row *row, char *out, size_t len)
+static void event_text(const struct lnet_node_event *row, char *out, size_t len)
 {
     char nid[LNET_NIDSTR_SIZE], net[LNET_NETSTR_SIZE];
     const char *state = state_of(row);
@@ -382,59 +382,60 @@ static void event_text(const struct lnet_event_row *row, char *out, size_t len)
     nid_format(&row->nid, nid);
     net_format(row->net, net);
     switch (row->kind) {
-    case LNET_EV_PEER_UP:
+    case LNET_NODE_EV_PEER_UP:
         snprintf(out, len, "peer %s is connected", nid);
         break;
-    case LNET_EV_PEER_DOWN:
+    case LNET_NODE_EV_PEER_DOWN:
         snprintf(out, len, "peer %s is gone: its last connection ended", nid);
         break;
-    case LNET_EV_PEER_RESTART:
+    case LNET_NODE_EV_PEER_RESTART:
         snprintf(out, len, "peer %s has restarted", nid);
         break;
-    case LNET_EV_NI_UP:
-    case LNET_EV_NI_DOWN:
+    case LNET_NODE_EV_NI_UP:
+    case LNET_NODE_EV_NI_DOWN:
         snprintf(out, len, "NI %s is %s", nid, state);
         break;
-    case LNET_EV_NI_ADDED:
-    case LNET_EV_NI_REMOVED:
+    case LNET_NODE_EV_NI_ADDED:
+    case LNET_NODE_EV_NI_REMOVED:
         snprintf(out, len, "NI %s was %s", nid, state);
         break;
-    case LNET_EV_ROUTE_UP:
-    case LNET_EV_ROUTE_DOWN:
+    case LNET_NODE_EV_ROUTE_UP:
+    case LNET_NODE_EV_ROUTE_DOWN:
         snprintf(out, len, "the route to %s through %s is %s", net, nid, state);
         break;
-    case LNET_EV_GATEWAY_UP:
-    case LNET_EV_GATEWAY_DOWN:
+    case LNET_NODE_EV_GATEWAY_UP:
+    case LNET_NODE_EV_GATEWAY_DOWN:
         snprintf(out, len, "gateway %s is %s", nid, state);
         break;
-    case LNET_EV_BUFFERS_EXHAUSTED:
+    case LNET_NODE_EV_BUFFERS_EXHAUSTED:
         snprintf(out, len, "reactor %u has no free %s router buffer and messages wait",
                  row->reactor, pool_names[(unsigned)row->value % LNET_POOLS]);
         break;
-    case LNET_EV_BUFFERS_FREE:
+    case LNET_NODE_EV_BUFFERS_FREE:
         snprintf(out, len, "nothing waits for a %s router buffer of reactor %u any more",
                  pool_names[(unsigned)row->value % LNET_POOLS], row->reactor);
         break;
-    case LNET_EV_ROUTING:
+    case LNET_NODE_EV_ROUTING:
         snprintf(out, len, "routing is %s", state);
         break;
     default:
-        snprintf(out, len, "%s", lnet_event_text(row->kind));
+        snprintf(out, len, "%s", lnet_node_event_text(row->kind));
     }
 }
 
-static void add_row(struct rpc_events *ev, const struct lnet_event_row *row, uint64_t now_us)
+static void add_row(struct rpc_events *ev, const struct lnet_node_event *row, uint64_t now_us)
 {
-    bool route = row->kind == LNET_EV_ROUTE_UP || row->kind == LNET_EV_ROUTE_DOWN;
-    bool buffers = row->kind == LNET_EV_BUFFERS_EXHAUSTED || row->kind == LNET_EV_BUFFERS_FREE;
-    bool node = buffers || row->kind == LNET_EV_ROUTING;
+    bool route = row->kind == LNET_NODE_EV_ROUTE_UP || row->kind == LNET_NODE_EV_ROUTE_DOWN;
+    bool buffers =
+        row->kind == LNET_NODE_EV_BUFFERS_EXHAUSTED || row->kind == LNET_NODE_EV_BUFFERS_FREE;
+    bool node = buffers || row->kind == LNET_NODE_EV_ROUTING;
     uint64_t age_us = now_us > row->when_us ? now_us - row->when_us : 0;
     char text[200];
     json_t *m;
 
     event_text(row, text, sizeof(text));
     m = json_pack("{s:f, s:s, s:s, s:s, s:s}", "time", unix_time(age_us), "type",
-                  lnet_event_name(row->kind), "text", text, "state", state_of(row), "cause",
+                  lnet_node_event_name(row->kind), "text", text, "state", state_of(row), "cause",
                   cause_of(row));
     if (route)
         json_object_set_new(m, "net", rpc_net(row->net));
@@ -448,7 +449,7 @@ static void add_row(struct rpc_events *ev, const struct lnet_event_row *row, uin
         m);
 }
 
-static void node_events(void *arg, const struct lnet_event_row *rows, unsigned n, uint64_t missed)
+static void node_events(void *arg, const struct lnet_node_event *rows, unsigned n, uint64_t missed)
 {
     struct rpc_events *ev = arg;
     uint64_t now_us = reactor_now_us();
@@ -456,7 +457,7 @@ static void node_events(void *arg, const struct lnet_event_row *rows, unsigned n
     ev->missed += missed;
     ev->missed_new += missed;
     for (unsigned i = 0; i < n; i++)
-        if ((unsigned)rows[i].kind < LNET_EV_COUNT)
+        if ((unsigned)rows[i].kind < LNET_NODE_EV_COUNT)
             add_row(ev, &rows[i], now_us);
 }
 
@@ -465,14 +466,14 @@ static void node_events(void *arg, const struct lnet_event_row *rows, unsigned n
 static void watch(struct rpc_ctx *ctx)
 {
     ctx->events->watching = true;
-    lnet_events_watch(ctx->control->node, node_events, ctx->events);
+    lnet_node_events_watch(ctx->control->node, node_events, ctx->events);
 }
 
 static void unwatch(struct rpc_ctx *ctx)
 {
     if (!ctx->events->watching)
         return;
-    lnet_events_watch(ctx->control->node, NULL, NULL);
+    lnet_node_events_watch(ctx->control->node, NULL, NULL);
     ctx->events->watching = false;
 }
 

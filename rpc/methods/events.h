@@ -18,7 +18,7 @@
 
 struct rpc_events;
 
-/* Every type there is: names of enum lnet_event_kind and those of the control plane; ends with
+/* Every type there is: names of enum lnet_node_event_kind and those of the control plane; ends with
  * NULL. */
 extern const char *const rpc_event_types[];
 

@@ -54,7 +54,7 @@ const char *rpc_apply_remedy(int err);
 
 #define RPC_PEER_CONFIGURED  (1 << 3) /* bit of `peer state`, docs/protocol/lnet-core.md §3.6 */
 #define RPC_PEER_CONF_CURSOR "c."     /* begins a cursor that is a place among configured peers */
-json_t *rpc_peer_ni(const struct lnet_peer_row *peer, bool brief);
+json_t *rpc_peer_ni(const struct lnet_peer_ni_row *peer, bool brief);
 /* Returns the index of the configured peer with that NID, -1 = none. */
 int rpc_peer_conf_find(const struct rpc_ctx *ctx, const struct lnet_nid *nid);
 unsigned rpc_peer_conf_count(const struct rpc_ctx *ctx);

@@ -17,13 +17,13 @@ struct peer_call {
     struct lnet_nid nid; /* of one peer */
     bool brief;
     /* a page that waits for its turn: */
-    struct lnet_peer_cursor from;
+    struct lnet_peer_ni_cursor from;
     unsigned limit;
     uint64_t turn;
     struct peer_call *next;
 };
 
-static json_t *peer_own(const struct lnet_peer_row *peer)
+static json_t *peer_own(const struct lnet_peer_ni_row *peer)
 {
     uint64_t now = reactor_now_us();
     json_t *own = json_pack(
@@ -53,7 +53,7 @@ static json_t *peer_health(void)
 }
 
 /* docs/protocol/lnet-core.md §10.3, in its order; but what is negative stays so. */
-json_t *rpc_peer_ni(const struct lnet_peer_row *peer, bool brief)
+json_t *rpc_peer_ni(const struct lnet_peer_ni_row *peer, bool brief)
 {
     const char *state = peer->up ? "up" : "down";
     json_t *ni;
@@ -74,7 +74,7 @@ json_t *rpc_peer_ni(const struct lnet_peer_row *peer, bool brief)
 
 /* One that is not configured. Without discovery it is known by one NID, and has none of the states
  * of §3.6. */
-static json_t *peer_row(const struct lnet_peer_row *peer, bool brief)
+static json_t *peer_row(const struct lnet_peer_ni_row *peer, bool brief)
 {
     json_t *row = json_pack("{s:o, s:b}", "primary nid", rpc_nid(&peer->nid), "Multi-Rail", 0);
 
@@ -85,18 +85,18 @@ static json_t *peer_row(const struct lnet_peer_row *peer, bool brief)
 }
 
 /* A cursor is where the next page begins; behind the node's peers are those configured. */
-static json_t *peer_cursor(const struct rpc_ctx *ctx, const struct lnet_peer_cursor *next)
+static json_t *peer_cursor(const struct rpc_ctx *ctx, const struct lnet_peer_ni_cursor *next)
 {
     if (next->end)
         return rpc_peer_conf_count(ctx) ? json_string(RPC_PEER_CONF_CURSOR "0") : NULL;
     return json_sprintf("%u.%u", next->reactor, next->slot);
 }
 
-static bool read_cursor(const char *text, struct lnet_peer_cursor *out)
+static bool read_cursor(const char *text, struct lnet_peer_ni_cursor *out)
 {
     int used = 0;
 
-    *out = (struct lnet_peer_cursor){0};
+    *out = (struct lnet_peer_ni_cursor){0};
     return text[0] >= '0' && text[0] <= '9' && strlen(text) < 22 &&
            sscanf(text, "%" SCNu32 ".%" SCNu32 "%n", &out->reactor, &out->slot, &used) == 2 &&
            text[used] == '\0';
@@ -117,8 +117,8 @@ static bool read_conf_cursor(const char *text, unsigned *from)
  * others wait for one of them, not for all. */
 static void begin_page(struct rpc_ctx *ctx);
 
-static void peer_page(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                      const struct lnet_peer_cursor *next)
+static void peer_page(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                      const struct lnet_peer_ni_cursor *next)
 {
     struct peer_call *p = arg;
     struct rpc_ctx *ctx = jrpc_ctx(p->call);
@@ -151,7 +151,7 @@ static void begin_page(struct rpc_ctx *ctx)
         ctx->pages.busy = true;
         /* Nobody waits for it any more: no reactor is asked. */
         rc = jrpc_session_of(p->call)
-                 ? lnet_peer_page(ctx->control->node, &p->from, p->limit, peer_page, p)
+                 ? lnet_peer_ni_page(ctx->control->node, &p->from, p->limit, peer_page, p)
                  : -ECANCELED;
         if (rc != 0) {
             ctx->pages.busy = false;
@@ -176,8 +176,8 @@ static void queue_page(struct rpc_ctx *ctx, struct peer_call *p)
     begin_page(ctx);
 }
 
-static void peer_found(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                       const struct lnet_peer_cursor *next)
+static void peer_found(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                       const struct lnet_peer_ni_cursor *next)
 {
     struct peer_call *p = arg;
     char nid[LNET_NIDSTR_SIZE];
@@ -217,7 +217,7 @@ void rpc_peer_get(struct jrpc_call *call, const struct jrpc_arg *args)
         rpc_peer_conf_page(call, from_conf, p->limit, p->brief, true);
     else if (!args[0].given)
         queue_page(ctx, p);
-    else if (lnet_peer_find(ctx->control->node, &p->nid, peer_found, p) != 0)
+    else if (lnet_peer_ni_find(ctx->control->node, &p->nid, peer_found, p) != 0)
         jrpc_result(call, NULL);
 }
 

@@ -13,7 +13,7 @@ struct item {
     struct lnet_nid primary, nid;
     bool multi_rail;
     bool known;
-    struct lnet_peer_row row;
+    struct lnet_peer_ni_row row;
 };
 
 struct conf_page {
@@ -95,8 +95,8 @@ static void answer(struct conf_page *p)
 
 static void ask(struct conf_page *p);
 
-static void found(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                  const struct lnet_peer_cursor *next)
+static void found(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                  const struct lnet_peer_ni_cursor *next)
 {
     struct conf_page *p = arg;
 
@@ -114,7 +114,7 @@ static void ask(struct conf_page *p)
 
     if (p->at == p->count) {
         answer(p);
-    } else if (lnet_peer_find(ctx->control->node, &p->item[p->at].nid, found, p) != 0) {
+    } else if (lnet_peer_ni_find(ctx->control->node, &p->item[p->at].nid, found, p) != 0) {
         jrpc_result(p->call, NULL);
         free(p->item);
         free(p);

@@ -112,7 +112,7 @@ static void insert(struct top *top, const struct best *b)
     top->best[i] = *b;
 }
 
-static void judge(struct top *top, const struct lnet_peer_row *row)
+static void judge(struct top *top, const struct lnet_peer_ni_row *row)
 {
     struct seen key = {.nid = row->nid};
     const struct seen *was =
@@ -131,8 +131,8 @@ static void judge(struct top *top, const struct lnet_peer_row *row)
     insert(top, &b);
 }
 
-static void second(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                   const struct lnet_peer_cursor *next)
+static void second(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                   const struct lnet_peer_ni_cursor *next)
 {
     struct top *top = arg;
 
@@ -140,25 +140,25 @@ static void second(void *arg, const struct lnet_peer_row *rows, unsigned n,
         judge(top, &rows[i]);
     if (next->end)
         answer(top);
-    else if (lnet_peer_page(top->timed.ctx->control->node, next, PAGE, second, top) != 0)
+    else if (lnet_peer_ni_page(top->timed.ctx->control->node, next, PAGE, second, top) != 0)
         top_end(top, NULL);
 }
 
 static void look_again(struct rpc_timed *t, bool cancelled)
 {
-    const struct lnet_peer_cursor first = {0};
+    const struct lnet_peer_ni_cursor first = {0};
     struct top *top = (struct top *)t;
 
     if (top->nseen)
         qsort(top->seen, top->nseen, sizeof(*top->seen), by_nid);
     top->seconds = (double)(reactor_now_us() - top->began_us) / 1e6;
-    if (cancelled || lnet_peer_page(t->ctx->control->node, &first, PAGE, second, top) != 0)
+    if (cancelled || lnet_peer_ni_page(t->ctx->control->node, &first, PAGE, second, top) != 0)
         top_end(top, NULL);
 }
 
 /* ---- the first look ---- */
 
-static bool remember(struct top *top, const struct lnet_peer_row *row)
+static bool remember(struct top *top, const struct lnet_peer_ni_row *row)
 {
     if (top->nseen == top->room) {
         size_t room = top->room ? 2 * top->room : 1024;
@@ -174,8 +174,8 @@ static bool remember(struct top *top, const struct lnet_peer_row *row)
     return true;
 }
 
-static void first_look(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                       const struct lnet_peer_cursor *next)
+static void first_look(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                       const struct lnet_peer_ni_cursor *next)
 {
     struct top *top = arg;
     bool ok = true;
@@ -184,13 +184,14 @@ static void first_look(void *arg, const struct lnet_peer_row *rows, unsigned n,
         ok = remember(top, &rows[i]);
     if (ok && next->end)
         rpc_timed_wait(&top->timed, top->ms);
-    else if (!ok || lnet_peer_page(top->timed.ctx->control->node, next, PAGE, first_look, top) != 0)
+    else if (!ok ||
+             lnet_peer_ni_page(top->timed.ctx->control->node, next, PAGE, first_look, top) != 0)
         top_end(top, NULL);
 }
 
 void rpc_peer_top(struct jrpc_call *call, const struct jrpc_arg *args)
 {
-    const struct lnet_peer_cursor first = {0};
+    const struct lnet_peer_ni_cursor first = {0};
     struct top *top = jrpc_alloc(call, sizeof(*top));
 
     if (!top) {
@@ -203,6 +204,6 @@ void rpc_peer_top(struct jrpc_call *call, const struct jrpc_arg *args)
     top->count = args[1].given ? (unsigned)args[1].integer : DEFAULT_TOP;
     top->ms = args[2].given ? (unsigned)args[2].integer : DEFAULT_MS;
     top->began_us = reactor_now_us();
-    if (lnet_peer_page(top->timed.ctx->control->node, &first, PAGE, first_look, top) != 0)
+    if (lnet_peer_ni_page(top->timed.ctx->control->node, &first, PAGE, first_look, top) != 0)
         top_end(top, NULL);
 }

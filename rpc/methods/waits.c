@@ -88,7 +88,7 @@ static json_t *wait_row(const struct waits *w, enum wait_for kind)
     return row;
 }
 
-static void peer_rows(void *arg, const struct lnet_peer_row *rows, unsigned n, bool last)
+static void peer_rows(void *arg, const struct lnet_peer_ni_row *rows, unsigned n, bool last)
 {
     struct waits *w = arg;
     json_t *list;
@@ -117,6 +117,6 @@ void rpc_waits_get(struct jrpc_call *call, const struct jrpc_arg *args)
     w->call = call;
     add_pools(w, ctx);
     add_nis(w, ctx);
-    if (lnet_peer_rows(ctx->control->node, peer_rows, w) != 0)
+    if (lnet_peer_ni_rows(ctx->control->node, peer_rows, w) != 0)
         jrpc_result(call, NULL);
 }

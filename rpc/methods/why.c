@@ -63,7 +63,7 @@ static json_t *nis(const struct why_call *w, const struct lnet_why_answer *a)
 /* The next hop's peer NI, as it is now. */
 static json_t *peer_ni(const struct lnet_why_answer *a)
 {
-    const struct lnet_peer_row *p = &a->peer;
+    const struct lnet_peer_ni_row *p = &a->peer;
     uint64_t now = reactor_now_us();
     json_t *row = json_pack("{s:o, s:s}", "nid", rpc_nid(&a->next_hop), "state",
                             !a->peer_known ? "unknown"

@@ -157,30 +157,30 @@ bool lnet_nid_is_mine(const struct lnet_node *n, const struct lnet_nid *nid)
     return nid_same(nid, &n->ni.nid);
 }
 
-struct lnet_peer_ni *lnet_peer_get(struct lnet_node *n, const struct lnet_nid *nid)
+struct lnet_peer_ni *lnet_peer_ni_get(struct lnet_node *n, const struct lnet_nid *nid)
 {
     assert_ptr_equal(lnet_nid_home(n, nid), reactor_self());
     if (core.no_peers)
         return NULL;
     for (unsigned i = 0; i < n->npeers; i++) {
         if (nid_same(&n->peers[i].nid, nid)) {
-            lnet_peer_hold(&n->peers[i]);
+            lnet_peer_ni_hold(&n->peers[i]);
             return &n->peers[i];
         }
     }
     assert_true(n->npeers < MAX_PEERS);
     n->peers[n->npeers].nid = *nid;
-    lnet_peer_hold(&n->peers[n->npeers]);
+    lnet_peer_ni_hold(&n->peers[n->npeers]);
     return &n->peers[n->npeers++];
 }
 
-void lnet_peer_hold(struct lnet_peer_ni *p)
+void lnet_peer_ni_hold(struct lnet_peer_ni *p)
 {
     p->refs++;
     core.peer_refs++;
 }
 
-void lnet_peer_put(struct lnet_peer_ni *p)
+void lnet_peer_ni_put(struct lnet_peer_ni *p)
 {
     assert_true(p->refs > 0);
     p->refs--;
@@ -191,9 +191,9 @@ struct lnet_peer_ni *ih_peer(unsigned node, const char *address)
 {
     struct lnet_nid nid = nid_from_u64(pe_nid(address));
     struct reactor *before = ir_at(lnet_nid_home(&nodes[node], &nid));
-    struct lnet_peer_ni *p = lnet_peer_get(&nodes[node], &nid);
+    struct lnet_peer_ni *p = lnet_peer_ni_get(&nodes[node], &nid);
 
-    lnet_peer_put(p);
+    lnet_peer_ni_put(p);
     ir_restore(before);
     return p;
 }
@@ -501,7 +501,7 @@ void ih_expect_ok(const struct ih_msg *m)
 
 /* ---- what happened ---- */
 
-void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *p, bool up)
+void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *p, bool up)
 {
     (void)ni;
     (void)p;
@@ -516,7 +516,7 @@ void lnet_ni_link(struct lnet_ni *ni, bool up)
     core.link_down += !up;
 }
 
-void lnet_event_post(struct lnet_node *n, const struct lnet_event_row *row)
+void lnet_node_event_post(struct lnet_node *n, const struct lnet_node_event *row)
 {
     (void)n;
     core.events[row->kind]++;

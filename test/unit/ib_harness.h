@@ -108,11 +108,11 @@ struct ih_core {
     unsigned sent, failed; /* messages done well, and otherwise */
     unsigned drops[LNET_DROP_COUNT];
     struct lnet_drop_why why; /* of the last that had one */
-    unsigned ups, downs;      /* lnet_peer_notify() */
-    unsigned events[LNET_EV_COUNT];
+    unsigned ups, downs;      /* lnet_peer_ni_notify() */
+    unsigned events[LNET_NODE_EV_COUNT];
     unsigned link_up, link_down;
     unsigned peer_refs;
-    struct lnet_event_row last_event;
+    struct lnet_node_event last_event;
     enum ih_parse (*on_parse)(const struct lnet_rx *rx); /* instead of `parse` */
     void (*on_received)(struct ih_rx *r);
     void (*on_sent)(struct ih_msg *m);

@@ -49,13 +49,13 @@ static inline void check(void)
 
         if (m->state == LNET_MSG_FREE || m->kind != LNET_KIND_FORWARD)
             continue;
-        held[m->dest->gateway] += m->memory;
+        held[m->account->gateway] += m->memory;
         stalled += m->stalled ? m->memory : 0;
     }
-    for (i = 0; i <= s->credit->dest_mask; i++) {
-        const struct lnet_dest *d;
+    for (i = 0; i <= s->credit->next_hop_mask; i++) {
+        const struct lnet_next_hop *d;
 
-        for (d = s->credit->dest_hash[i]; d; d = d->hash_next)
+        for (d = s->credit->next_hop_hash[i]; d; d = d->hash_next)
             of_dests += d->memory;
     }
     assert_int_equal(budget()->held[0], held[0]);

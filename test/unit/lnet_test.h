@@ -333,7 +333,7 @@ static inline void recv_finish(struct fake_rx *fx, struct lnet_result result)
     fx->segs = NULL;
     fx->done = true;
     lnet_recv_done(&fx->rx, result);
-    lnet_peer_put(from);
+    lnet_peer_ni_put(from);
     if (fx->again)
         rx_parse(fx->again);
 }
@@ -451,7 +451,7 @@ static inline bool rx_cancel(struct fake_rx *fx)
     ON(fx->reactor, forgotten = lnet_rx_cancel(&fx->rx));
     if (forgotten) {
         fx->cancelled = true;
-        ON(fx->reactor, lnet_peer_put(fx->rx.from));
+        ON(fx->reactor, lnet_peer_ni_put(fx->rx.from));
     }
     return forgotten;
 }
@@ -584,13 +584,13 @@ static inline struct fake_rx *rx_new(struct lnet_ni *ni, struct lnet_nid from, s
 static void rx_parse(struct fake_rx *fx)
 {
     ON(fx->reactor, {
-        fx->rx.from = lnet_peer_get(node, &fx->from);
+        fx->rx.from = lnet_peer_ni_get(node, &fx->from);
         assert_non_null(fx->rx.from);
         fx->parsed = true;
         fx->abandoned = false;
         fx->parse = lnet_parse(&fx->rx);
         if (fx->parse) /* the LND closes; it will hear no more of this one */
-            lnet_peer_put(fx->rx.from);
+            lnet_peer_ni_put(fx->rx.from);
     });
 }
 
@@ -775,9 +775,10 @@ static inline uint32_t dest_holds(unsigned reactor, const struct lnet_nid *nid, 
                                   enum lnet_pool pool)
 {
     const struct lnet_shard *s = node->shard[reactor];
-    const struct lnet_dest *d;
+    const struct lnet_next_hop *d;
 
-    for (d = s->credit->dest_hash[nid_hash(nid) & s->credit->dest_mask]; d; d = d->hash_next)
+    for (d = s->credit->next_hop_hash[nid_hash(nid) & s->credit->next_hop_mask]; d;
+         d = d->hash_next)
         if (d->gateway == gateway && nid_same(&d->nid, nid))
             return d->held[pool];
     return 0;
@@ -924,8 +925,8 @@ static inline void check_quiet(void)
         assert_null(s->credit->waiting.head);
         assert_null(s->credit->receiving.head);
         assert_null(s->credit->rtr_wake);
-        for (k = 0; k <= s->credit->dest_mask; k++)
-            assert_null(s->credit->dest_hash[k]);
+        for (k = 0; k <= s->credit->next_hop_mask; k++)
+            assert_null(s->credit->next_hop_hash[k]);
         assert_false(reactor_timer_armed(&s->credit->wait_timer));
         for (k = 0; k <= s->peer->hash_mask; k++) {
             struct lnet_peer_ni *p;

@@ -97,9 +97,9 @@ static void compare(void)
     for (i = 0; i < books.nactive; i++) {
         const struct tracked *t = books.active[i];
 
-        if (t->msg->dest->held[t->pool] != books.pool[t->home][t->pool].held[t->acct])
+        if (t->msg->account->held[t->pool] != books.pool[t->home][t->pool].held[t->acct])
             prop_fail("message %x: its next hop's account has %u, should be %u", t->id,
-                      t->msg->dest->held[t->pool], books.pool[t->home][t->pool].held[t->acct]);
+                      t->msg->account->held[t->pool], books.pool[t->home][t->pool].held[t->acct]);
     }
 }
 
@@ -248,10 +248,10 @@ static void end_of_shard(const struct lnet_shard *s)
 {
     unsigned i, free_dests = 0;
 
-    for (const struct lnet_dest *d = s->credit->free_dests; d; d = d->hash_next)
+    for (const struct lnet_next_hop *d = s->credit->free_next_hops; d; d = d->hash_next)
         free_dests++;
-    for (i = 0; i <= s->credit->dest_mask; i++)
-        if (s->credit->dest_hash[i])
+    for (i = 0; i <= s->credit->next_hop_mask; i++)
+        if (s->credit->next_hop_hash[i])
             prop_fail("reactor %u: an account is left", s->index);
     if (free_dests != books.dests_at_start[s->index])
         prop_fail("reactor %u: %u of %u accounts are free", s->index, free_dests,

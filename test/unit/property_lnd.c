@@ -150,7 +150,7 @@ void recv_end(struct conn *c, struct lnet_result result)
     lnet_recv_done(&c->rx, result);
     if (c->state == CONN_IDLE && !good)
         conn_reset(c);
-    lnet_peer_put(from);
+    lnet_peer_ni_put(from);
     if (c->nbacklog == 0 || c->gone)
         return;
     memcpy(next, c->backlog[0], sizeof(next));
@@ -271,7 +271,7 @@ bool conn_cancel(struct conn *c)
     model_cancelled(c);
     c->state = CONN_IDLE;
     conn_reset(c);
-    ON(c->peer->reactor, lnet_peer_put(from));
+    ON(c->peer->reactor, lnet_peer_ni_put(from));
     return true;
 }
 
@@ -422,7 +422,7 @@ static void conn_parse_local(struct conn *c, const struct lnet_hdr *hdr)
     c->state = CONN_PARSED;
     c->rx.ni = ni[c->ni];
     c->rx.hdr = *hdr;
-    c->rx.from = lnet_peer_get(node, &c->peer->nid);
+    c->rx.from = lnet_peer_ni_get(node, &c->peer->nid);
     c->peer->core = c->rx.from;
     why = lnet_parse(&c->rx);
     if (why)
@@ -548,7 +548,7 @@ void conn_parse(struct conn *c, uint32_t b, uint32_t what)
     id = c->id = next_id++;
     make_header(c, b, what);
     c->rx.ni = ni[c->ni];
-    c->rx.from = lnet_peer_get(node, &c->peer->nid);
+    c->rx.from = lnet_peer_ni_get(node, &c->peer->nid);
     if (!c->rx.from)
         prop_fail("no peer");
     c->peer->core = c->rx.from;

@@ -135,7 +135,8 @@ void model_init(void)
         if (!books.table[i])
             prop_fail("no memory");
         tracked_queue_init(&books.ready[i]);
-        for (const struct lnet_dest *d = node->shard[i]->credit->free_dests; d; d = d->hash_next)
+        for (const struct lnet_next_hop *d = node->shard[i]->credit->free_next_hops; d;
+             d = d->hash_next)
             books.dests_at_start[i]++;
         for (unsigned k = 0; k < p->nnis; k++) {
             ni_credit_init(i, k);

@@ -173,10 +173,10 @@ static void do_notify(const struct event *e)
         return;
     say("    peer %u is %s", p->index, e->b % 2 ? "up" : "down");
     ON(p->reactor, {
-        core = lnet_peer_get(node, &p->nid);
+        core = lnet_peer_ni_get(node, &p->nid);
         p->core = core;
-        lnet_peer_notify(ni[p->ni], core, e->b % 2);
-        lnet_peer_put(core);
+        lnet_peer_ni_notify(ni[p->ni], core, e->b % 2);
+        lnet_peer_ni_put(core);
     });
 }
 

@@ -286,7 +286,7 @@ static inline struct lnet_peer_ni *make_peer(const char *text)
 
     assert_int_equal(nid_parse(text, &nid), 0);
     reactor_bind(reactor_at(env, 0));
-    peer = lnet_peer_get(node, &nid);
+    peer = lnet_peer_ni_get(node, &nid);
     assert_non_null(peer);
     reactor_bind(reactor_control(env));
     return peer;
@@ -295,7 +295,7 @@ static inline struct lnet_peer_ni *make_peer(const char *text)
 static inline void drop_peer(struct lnet_peer_ni *peer)
 {
     reactor_bind(reactor_at(env, 0));
-    lnet_peer_put(peer);
+    lnet_peer_ni_put(peer);
     reactor_bind(reactor_control(env));
 }
 

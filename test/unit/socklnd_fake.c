@@ -811,30 +811,30 @@ bool lnet_nid_is_mine(const struct lnet_node *n, const struct lnet_nid *nid)
     return nid_same(nid, &nis[0].nid) || nid_same(nid, &nis[1].nid);
 }
 
-struct lnet_peer_ni *lnet_peer_get(struct lnet_node *n, const struct lnet_nid *nid)
+struct lnet_peer_ni *lnet_peer_ni_get(struct lnet_node *n, const struct lnet_nid *nid)
 {
     assert_ptr_equal(lnet_nid_home(n, nid), self);
     if (core.no_peers)
         return NULL;
     for (unsigned i = 0; i < core.peers; i++) {
         if (nid_same(&peers[i].nid, nid)) {
-            lnet_peer_hold(&peers[i]);
+            lnet_peer_ni_hold(&peers[i]);
             return &peers[i];
         }
     }
     assert_true(core.peers < MAX_PEERS);
     peers[core.peers].nid = *nid;
-    lnet_peer_hold(&peers[core.peers]);
+    lnet_peer_ni_hold(&peers[core.peers]);
     return &peers[core.peers++];
 }
 
-void lnet_peer_hold(struct lnet_peer_ni *peer)
+void lnet_peer_ni_hold(struct lnet_peer_ni *peer)
 {
     peer->refs++;
     core.peer_refs++;
 }
 
-void lnet_peer_put(struct lnet_peer_ni *peer)
+void lnet_peer_ni_put(struct lnet_peer_ni *peer)
 {
     assert_true(peer->refs > 0);
     peer->refs--;
@@ -849,8 +849,8 @@ struct lnet_peer_ni *fake_peer(const char *nid)
 
     assert_int_equal(nid_parse(nid, &n), 0);
     self = lnet_nid_home(&node, &n);
-    peer = lnet_peer_get(&node, &n);
-    lnet_peer_put(peer);
+    peer = lnet_peer_ni_get(&node, &n);
+    lnet_peer_ni_put(peer);
     self = before;
     return peer;
 }
@@ -1092,7 +1092,7 @@ void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
         core.on_sent(msg);
 }
 
-void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
+void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
 {
     (void)ni;
     assert_true(core.nnotified < FAKE_LOG);
@@ -1100,7 +1100,7 @@ void lnet_peer_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
     core.notified[core.nnotified++].up = up;
 }
 
-void lnet_event_post(struct lnet_node *n, const struct lnet_event_row *row)
+void lnet_node_event_post(struct lnet_node *n, const struct lnet_node_event *row)
 {
     (void)n;
     assert_true(core.nevents < FAKE_LOG);

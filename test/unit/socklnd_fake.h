@@ -124,7 +124,7 @@ struct fake_core {
         struct lnet_nid nid;
         bool up;
     } notified[FAKE_LOG];
-    struct lnet_event_row event[FAKE_LOG];
+    struct lnet_node_event event[FAKE_LOG];
     unsigned nevents;
     unsigned drops[LNET_DROP_COUNT];
     unsigned peers;

@@ -169,7 +169,7 @@ static void rows_restarted_idle(void **state)
     my_stamp();
     peer.stamp += 1000;
     assert_int_equal(ih_called()->phase, FAKE_UP);
-    assert_int_equal(core.events[LNET_EV_PEER_RESTART], 1);
+    assert_int_equal(core.events[LNET_NODE_EV_PEER_RESTART], 1);
     ih_row("restarted");
 }
 

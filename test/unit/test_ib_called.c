@@ -295,7 +295,7 @@ static void rows_restarted(void **state)
     assert_int_equal(old->phase, FAKE_CLOSED);
     assert_int_equal(fl->phase, FAKE_CLOSED);
     ih_expect_health(m, LNET_HEALTH_REMOTE_DROPPED);
-    assert_int_equal(core.events[LNET_EV_PEER_RESTART], 1);
+    assert_int_equal(core.events[LNET_NODE_EV_PEER_RESTART], 1);
     fl = ih_called();
     assert_int_equal(fl->phase, FAKE_UP);
     ih_row("1.7/13");
@@ -507,7 +507,7 @@ static void rows_established(void **state)
     assert_int_equal(core.nreceived, 6);
     ih_expect_ok(m);
     assert_int_equal(core.ups, 1);
-    assert_int_equal(core.events[LNET_EV_PEER_UP], 1);
+    assert_int_equal(core.events[LNET_NODE_EV_PEER_UP], 1);
     ih_row("1.11/early");
     ih_row("1.11/established");
 }

@@ -238,7 +238,7 @@ static void rows_down(void **state)
     assert_int_equal(fl->phase, FAKE_CLOSED);
     assert_int_equal(core.downs, 0);
     assert_int_equal(core.drops[IB_DROP(LOST)], 0);
-    assert_int_equal(core.events[LNET_EV_PEER_DOWN], 1);
+    assert_int_equal(core.events[LNET_NODE_EV_PEER_DOWN], 1);
     want();
     assert_int_equal(connreq_of(calling()).dst_stamp, STAMP); /* its life is still known */
     ih_row("1.11/down");

@@ -289,7 +289,7 @@ static void rows_ended(void **state)
     ih_expect_health(sends, LNET_HEALTH_REMOTE_DROPPED);
     assert_int_equal(core.downs, 0);
     assert_int_equal(core.drops[IB_DROP(LOST)], 0);
-    assert_int_equal(core.events[LNET_EV_PEER_DOWN], 1);
+    assert_int_equal(core.events[LNET_NODE_EV_PEER_DOWN], 1);
     ih_row("6.2/clean");
     fl = ih_called();
     second = ih_called();

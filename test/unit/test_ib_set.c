@@ -381,7 +381,7 @@ static void rows_restart(void **state)
     next_up(2);
     fake_settle();
     assert_int_equal(old->phase, FAKE_CLOSED);
-    assert_int_equal(core.events[LNET_EV_PEER_RESTART], 1);
+    assert_int_equal(core.events[LNET_NODE_EV_PEER_RESTART], 1);
     assert_int_equal(ih_counters().conns, 1);
     ih_row("restart");
 }
@@ -407,7 +407,7 @@ static void rows_restart_called(void **state)
     ih_reject(ours, WHY_STALE, peer.stamp, 8, 257);
     soon();
     assert_int_equal(fl->phase, FAKE_UP);
-    assert_int_equal(core.events[LNET_EV_PEER_RESTART], 1);
+    assert_int_equal(core.events[LNET_NODE_EV_PEER_RESTART], 1);
     ih_row("restart");
 }
 

@@ -26,13 +26,13 @@ static void test_router_credits_number(void **state)
             ni_add_with("10.0.0.1@tcp", 256, cases[i].peer_credits, cases[i].peer_buffer_credits);
         ib0 = ni_add_with("10.2.0.1@o2ib", 256, 7, 5);
         node_begin();
-        ON(home_of(&a), p = lnet_peer_get(node, &a));
+        ON(home_of(&a), p = lnet_peer_ni_get(node, &a));
         assert_int_equal(p->rtr.max, cases[i].want);
         assert_int_equal(p->rtr.now, cases[i].want);
         assert_int_equal(p->rtr.min, cases[i].want);
         assert_int_equal(p->tx.max, cases[i].peer_credits);
-        ON(home_of(&a), lnet_peer_put(p));
-        ON(home_of(&b), p = lnet_peer_get(node, &b); lnet_peer_put(p));
+        ON(home_of(&a), lnet_peer_ni_put(p));
+        ON(home_of(&b), p = lnet_peer_ni_get(node, &b); lnet_peer_ni_put(p));
         assert_int_equal(p->rtr.max, 5);
         assert_int_equal(p->tx.max, 7);
         node_down();
@@ -55,7 +55,7 @@ static void credits_up(int router_credits)
 static unsigned rows_seen;
 
 /* What the peer NI of the test below shows of itself. */
-static void on_rows(void *arg, const struct lnet_peer_row *rows, unsigned n, bool last)
+static void on_rows(void *arg, const struct lnet_peer_ni_row *rows, unsigned n, bool last)
 {
     const struct lnet_nid *nid = arg;
 
@@ -94,7 +94,7 @@ static void test_router_credits(void **state)
     assert_int_equal(p->rtr.waited, 4);
     assert_int_equal(p->rtrq.length, 4);
     rows_seen = 0;
-    assert_int_equal(lnet_peer_rows(node, on_rows, &from), 0);
+    assert_int_equal(lnet_peer_ni_rows(node, on_rows, &from), 0);
     settle();
     assert_int_equal(rows_seen, 1);
     /* that is no wait for a buffer */

@@ -333,7 +333,7 @@ static void test_both_queues(void **state)
 /* What each peer NI shows of itself. */
 static unsigned rows_seen;
 
-static void on_rows(void *arg, const struct lnet_peer_row *rows, unsigned n, bool last)
+static void on_rows(void *arg, const struct lnet_peer_ni_row *rows, unsigned n, bool last)
 {
     const struct lnet_nid *nid = arg;
 
@@ -360,7 +360,7 @@ static void test_rows(void **state)
         ack_to(1, 3, i);
     nid = hop(1, 3)->nid;
     rows_seen = 0;
-    assert_int_equal(lnet_peer_rows(node, on_rows, &nid), 0);
+    assert_int_equal(lnet_peer_ni_rows(node, on_rows, &nid), 0);
     settle();
     assert_int_equal(rows_seen, 1);
     send_end_all(ok);
@@ -477,7 +477,7 @@ static void test_peer_down(void **state)
         n = fk.nsent;
         assert_int_equal(n, 3);
         check_credits(&hop(r, 0)->tx, 2, -7, -7, 7);
-        ON(r, lnet_peer_notify(tcp1, peer_find(&p), false));
+        ON(r, lnet_peer_ni_notify(tcp1, peer_find(&p), false));
         settle();
         assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_LOST), 6);
         assert_int_equal(drops_sum(), 6);
@@ -488,7 +488,7 @@ static void test_peer_down(void **state)
         assert_int_equal(hop(r, 0)->tx_queued, 3);
         assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 4);
         /* up: nothing happens */
-        ON(r, lnet_peer_notify(tcp1, peer_find(&p), true));
+        ON(r, lnet_peer_ni_notify(tcp1, peer_find(&p), true));
         settle();
         assert_int_equal(drops_sum(), 6);
         end(0);
@@ -518,7 +518,7 @@ static void test_peer_down_at_ni(void **state)
     ack_to(0, 0, 0);
     ack_to(0, 1, 10);
     ack_to(0, 1, 11);
-    ON(0, lnet_peer_notify(tcp1, peer_find(&p), false));
+    ON(0, lnet_peer_ni_notify(tcp1, peer_find(&p), false));
     settle();
     assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_LOST), 1);
     check_credits(&hop(0, 1)->tx, 1, 0, -1, 1);

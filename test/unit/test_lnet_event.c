@@ -10,18 +10,18 @@
 
 /* ---- a watcher ---- */
 
-static struct lnet_event_row told[8192];
+static struct lnet_node_event told[8192];
 static unsigned ntold;
 static uint64_t missed;
 static bool no_nis; /* those age beside what a test is about */
 
-static void note(void *arg, const struct lnet_event_row *rows, unsigned n, uint64_t lost)
+static void note(void *arg, const struct lnet_node_event *rows, unsigned n, uint64_t lost)
 {
     assert_ptr_equal(arg, told);
     assert_ptr_equal(reactor_self(), reactor_control(env));
     assert_true(ntold + n <= sizeof(told) / sizeof(told[0]));
     for (unsigned i = 0; i < n; i++)
-        if (!no_nis || rows[i].kind != LNET_EV_NI_DOWN)
+        if (!no_nis || rows[i].kind != LNET_NODE_EV_NI_DOWN)
             told[ntold++] = rows[i];
     missed += lost;
 }
@@ -31,11 +31,11 @@ static void watch(void)
     ntold = 0;
     missed = 0;
     no_nis = false;
-    lnet_events_watch(node, note, told);
+    lnet_node_events_watch(node, note, told);
 }
 
-static const struct lnet_event_row *find(enum lnet_event_kind kind, lnet_net_t net,
-                                         struct lnet_nid nid)
+static const struct lnet_node_event *find(enum lnet_node_event_kind kind, lnet_net_t net,
+                                          struct lnet_nid nid)
 {
     for (unsigned i = 0; i < ntold; i++)
         if (told[i].kind == kind && told[i].net == net && nid_same(&told[i].nid, &nid))
@@ -44,13 +44,13 @@ static const struct lnet_event_row *find(enum lnet_event_kind kind, lnet_net_t n
 }
 
 /* One of the events since the last look; those that were expected are counted off. */
-static void expect(enum lnet_event_kind kind, lnet_net_t net, struct lnet_nid nid,
+static void expect(enum lnet_node_event_kind kind, lnet_net_t net, struct lnet_nid nid,
                    const char *cause)
 {
-    const struct lnet_event_row *row = find(kind, net, nid);
+    const struct lnet_node_event *row = find(kind, net, nid);
 
     if (!row)
-        fail_msg("no event %s with %s", lnet_event_name(kind), cause);
+        fail_msg("no event %s with %s", lnet_node_event_name(kind), cause);
     assert_string_equal(row->cause, cause);
     told[row - told] = told[--ntold];
 }
@@ -59,16 +59,16 @@ static void expect_nothing(void)
 {
     settle();
     if (ntold > 0)
-        fail_msg("event %s with %s", lnet_event_name(told[0].kind), told[0].cause);
+        fail_msg("event %s with %s", lnet_node_event_name(told[0].kind), told[0].cause);
 }
 
 /* ---- the way to the control thread ---- */
 
 static void post(unsigned reactor, int value)
 {
-    struct lnet_event_row row = {.kind = LNET_EV_ROUTING, .value = value, .when_us = 1};
+    struct lnet_node_event row = {.kind = LNET_NODE_EV_ROUTING, .value = value, .when_us = 1};
 
-    ON(reactor, lnet_event_post(node, &row));
+    ON(reactor, lnet_node_event_post(node, &row));
 }
 
 static void test_way(void **state)
@@ -91,11 +91,12 @@ static void test_way(void **state)
     }
     assert_int_equal(told[1].when_us - told[0].when_us, 5);
     watch();
-    lnet_event_post(node, &(struct lnet_event_row){.kind = LNET_EV_NI_ADDED}); /* control */
+    lnet_node_event_post(node,
+                         &(struct lnet_node_event){.kind = LNET_NODE_EV_NI_ADDED}); /* control */
     settle();
     assert_int_equal(ntold, 1);
     assert_int_equal(told[0].reactor, REACTOR_CONTROL);
-    lnet_events_watch(node, NULL, NULL);
+    lnet_node_events_watch(node, NULL, NULL);
     post(0, 1);
     settle();
     assert_int_equal(ntold, 1);
@@ -108,29 +109,29 @@ static void test_missed(void **state)
     watch();
     for (unsigned round = 0; round < 3; round++) {
         watch();
-        for (unsigned i = 0; i < LNET_EVENT_RING + 7; i++)
+        for (unsigned i = 0; i < LNET_NODE_EVENT_RING + 7; i++)
             post(0, (int)i);
         post(nreactors - 1, 5000);
         settle();
         assert_int_equal(missed, nreactors > 1 ? 7 : 8);
-        assert_int_equal(ntold, LNET_EVENT_RING + (nreactors > 1));
-        for (unsigned i = 0; i < LNET_EVENT_RING; i++)
+        assert_int_equal(ntold, LNET_NODE_EVENT_RING + (nreactors > 1));
+        for (unsigned i = 0; i < LNET_NODE_EVENT_RING; i++)
             assert_int_equal(told[i].value, i);
         post(0, 1); /* there is room again */
         settle();
-        assert_int_equal(ntold, LNET_EVENT_RING + (nreactors > 1) + 1);
+        assert_int_equal(ntold, LNET_NODE_EVENT_RING + (nreactors > 1) + 1);
     }
     node_down();
 }
 
 static void test_names(void **state)
 {
-    for (unsigned i = 0; i < LNET_EV_COUNT; i++) {
-        assert_true(strlen(lnet_event_name((enum lnet_event_kind)i)) >= 5);
-        assert_true(strlen(lnet_event_text((enum lnet_event_kind)i)) > 20);
+    for (unsigned i = 0; i < LNET_NODE_EV_COUNT; i++) {
+        assert_true(strlen(lnet_node_event_name((enum lnet_node_event_kind)i)) >= 5);
+        assert_true(strlen(lnet_node_event_text((enum lnet_node_event_kind)i)) > 20);
         for (unsigned k = 0; k < i; k++)
-            assert_string_not_equal(lnet_event_name((enum lnet_event_kind)i),
-                                    lnet_event_name((enum lnet_event_kind)k));
+            assert_string_not_equal(lnet_node_event_name((enum lnet_node_event_kind)i),
+                                    lnet_node_event_name((enum lnet_node_event_kind)k));
     }
 }
 
@@ -149,19 +150,19 @@ static void test_ni(void **state)
     node_up(opts_default());
     watch();
     link_set(tcp1, false);
-    expect(LNET_EV_NI_DOWN, 0, tcp1->nid, "link_down");
+    expect(LNET_NODE_EV_NI_DOWN, 0, tcp1->nid, "link_down");
     link_set(tcp1, true); /* nobody has pinged it yet: as at the start */
-    expect(LNET_EV_NI_UP, 0, tcp1->nid, "link_up");
+    expect(LNET_NODE_EV_NI_UP, 0, tcp1->nid, "link_up");
     arrive(tcp0, from, hdr_ping(from, tcp0->nid));
     expect_nothing(); /* it is up already */
     pass(111 * SEC);
-    expect(LNET_EV_NI_DOWN, 0, tcp0->nid, "not_pinged");
-    expect(LNET_EV_NI_DOWN, 0, tcp1->nid, "not_pinged");
-    expect(LNET_EV_NI_DOWN, 0, ib0->nid, "not_pinged");
+    expect(LNET_NODE_EV_NI_DOWN, 0, tcp0->nid, "not_pinged");
+    expect(LNET_NODE_EV_NI_DOWN, 0, tcp1->nid, "not_pinged");
+    expect(LNET_NODE_EV_NI_DOWN, 0, ib0->nid, "not_pinged");
     expect_nothing();
     arrive(tcp0, from, hdr_ping(from, tcp0->nid));
     settle();
-    expect(LNET_EV_NI_UP, 0, tcp0->nid, "pinged");
+    expect(LNET_NODE_EV_NI_UP, 0, tcp0->nid, "pinged");
     expect_nothing();
     node_down();
 }
@@ -220,24 +221,24 @@ static void test_routes(void **state)
     expect_nothing();
     asked_again();
     answer(0x1a, UP, DOWN, UP);
-    expect(LNET_EV_ROUTE_DOWN, TCP5, N(GW), "net_down");
+    expect(LNET_NODE_EV_ROUTE_DOWN, TCP5, N(GW), "net_down");
     expect_nothing();
     asked_again();
     answer(0x1a, UP, DOWN, UP);
     expect_nothing();
     asked_again();
     answer(0x1e, UP, UP, UP);
-    expect(LNET_EV_ROUTE_DOWN, TCP6, N(GW), "routing_disabled_there");
+    expect(LNET_NODE_EV_ROUTE_DOWN, TCP6, N(GW), "routing_disabled_there");
     expect_nothing();
     asked_again();
     answer(0x1a, UP, UP, UP);
-    expect(LNET_EV_ROUTE_UP, TCP5, N(GW), "ping_answered");
-    expect(LNET_EV_ROUTE_UP, TCP6, N(GW), "ping_answered");
+    expect(LNET_NODE_EV_ROUTE_UP, TCP5, N(GW), "ping_answered");
+    expect(LNET_NODE_EV_ROUTE_UP, TCP6, N(GW), "ping_answered");
     expect_nothing();
     asked_again();
     answer(0x1a, DOWN, UP, UP);
-    expect(LNET_EV_ROUTE_DOWN, TCP5, N(GW), "gateway_net_down");
-    expect(LNET_EV_ROUTE_DOWN, TCP6, N(GW), "gateway_net_down");
+    expect(LNET_NODE_EV_ROUTE_DOWN, TCP5, N(GW), "gateway_net_down");
+    expect(LNET_NODE_EV_ROUTE_DOWN, TCP6, N(GW), "gateway_net_down");
     expect_nothing();
     node_down();
 }
@@ -248,19 +249,19 @@ static void test_ping_timeout(void **state)
 
     routes_up();
     pass(50 * SEC);
-    expect(LNET_EV_GATEWAY_DOWN, 0, gw, "ping_timeout");
-    expect(LNET_EV_ROUTE_DOWN, TCP5, gw, "ping_timeout");
-    expect(LNET_EV_ROUTE_DOWN, TCP6, gw, "ping_timeout");
+    expect(LNET_NODE_EV_GATEWAY_DOWN, 0, gw, "ping_timeout");
+    expect(LNET_NODE_EV_ROUTE_DOWN, TCP5, gw, "ping_timeout");
+    expect(LNET_NODE_EV_ROUTE_DOWN, TCP6, gw, "ping_timeout");
     expect_nothing();
     /* A route that is added now is down too, which nobody could know. */
     assert_int_equal(route_add("tcp7", gw, 1, 0), 0);
     asked_again();
-    expect(LNET_EV_ROUTE_DOWN, LNET_NET(LNET_LND_SOCK, 7), gw, "ping_timeout");
+    expect(LNET_NODE_EV_ROUTE_DOWN, LNET_NET(LNET_LND_SOCK, 7), gw, "ping_timeout");
     expect_nothing();
     answer(0x1a, UP, UP, UP);
-    expect(LNET_EV_GATEWAY_UP, 0, gw, "ping_answered");
-    expect(LNET_EV_ROUTE_UP, TCP5, gw, "ping_answered");
-    expect(LNET_EV_ROUTE_UP, TCP6, gw, "ping_answered");
+    expect(LNET_NODE_EV_GATEWAY_UP, 0, gw, "ping_answered");
+    expect(LNET_NODE_EV_ROUTE_UP, TCP5, gw, "ping_answered");
+    expect(LNET_NODE_EV_ROUTE_UP, TCP6, gw, "ping_answered");
     expect_nothing(); /* tcp7 is not listed by it: hop 1 says it should be */
     node_down();
 }
@@ -272,23 +273,23 @@ static void test_connection_lost(void **state)
 
     routes_up();
     answer(0x1a, UP, UP, UP);
-    ON(home_of(&gw), p = lnet_peer_get(node, &gw));
-    ON(home_of(&gw), lnet_peer_notify(tcp0, p, false));
+    ON(home_of(&gw), p = lnet_peer_ni_get(node, &gw));
+    ON(home_of(&gw), lnet_peer_ni_notify(tcp0, p, false));
     settle();
-    expect(LNET_EV_GATEWAY_DOWN, 0, gw, "connection_lost");
-    expect(LNET_EV_ROUTE_DOWN, TCP5, gw, "connection_lost");
-    expect(LNET_EV_ROUTE_DOWN, TCP6, gw, "connection_lost");
+    expect(LNET_NODE_EV_GATEWAY_DOWN, 0, gw, "connection_lost");
+    expect(LNET_NODE_EV_ROUTE_DOWN, TCP5, gw, "connection_lost");
+    expect(LNET_NODE_EV_ROUTE_DOWN, TCP6, gw, "connection_lost");
     expect_nothing();
-    ON(home_of(&gw), lnet_peer_notify(tcp0, p, true));
+    ON(home_of(&gw), lnet_peer_ni_notify(tcp0, p, true));
     settle();
-    expect(LNET_EV_GATEWAY_UP, 0, gw, "connected");
-    expect(LNET_EV_ROUTE_UP, TCP5, gw, "connected");
-    expect(LNET_EV_ROUTE_UP, TCP6, gw, "connected");
+    expect(LNET_NODE_EV_GATEWAY_UP, 0, gw, "connected");
+    expect(LNET_NODE_EV_ROUTE_UP, TCP5, gw, "connected");
+    expect(LNET_NODE_EV_ROUTE_UP, TCP6, gw, "connected");
     expect_nothing();
     ON(home_of(&gw), {
-        lnet_peer_notify(tcp0, p, false);
-        lnet_peer_notify(tcp0, p, true);
-        lnet_peer_put(p);
+        lnet_peer_ni_notify(tcp0, p, false);
+        lnet_peer_ni_notify(tcp0, p, true);
+        lnet_peer_ni_put(p);
     });
     expect_nothing(); /* before anybody could look */
     node_down();
@@ -308,13 +309,13 @@ static void test_many_routes(void **state)
     }
     pass(SEC);
     watch();
-    ON(home_of(&gw), p = lnet_peer_get(node, &gw));
-    ON(home_of(&gw), lnet_peer_notify(tcp0, p, false); lnet_peer_put(p));
+    ON(home_of(&gw), p = lnet_peer_ni_get(node, &gw));
+    ON(home_of(&gw), lnet_peer_ni_notify(tcp0, p, false); lnet_peer_ni_put(p));
     settle();
     assert_int_equal(ntold, 301);
     for (unsigned i = 0; i < 300; i++)
-        expect(LNET_EV_ROUTE_DOWN, LNET_NET(LNET_LND_SOCK, 100 + i), gw, "connection_lost");
-    expect(LNET_EV_GATEWAY_DOWN, 0, gw, "connection_lost");
+        expect(LNET_NODE_EV_ROUTE_DOWN, LNET_NET(LNET_LND_SOCK, 100 + i), gw, "connection_lost");
+    expect(LNET_NODE_EV_GATEWAY_DOWN, 0, gw, "connection_lost");
     node_down();
 }
 
@@ -333,7 +334,7 @@ static void test_buffers(void **state)
     assert_int_equal(ntold, 1);
     assert_int_equal(told[0].value, LNET_POOL_SMALL);
     assert_int_equal(told[0].reactor, 0);
-    expect(LNET_EV_BUFFERS_EXHAUSTED, 0, (struct lnet_nid){0}, "no_free_buffer");
+    expect(LNET_NODE_EV_BUFFERS_EXHAUSTED, 0, (struct lnet_nid){0}, "no_free_buffer");
     for (unsigned i = 0; i < 8; i++) /* once, however many wait, and however often */
         rx[i] = put(hop(500 + i), 100);
     for (unsigned i = 0; i < 8; i++)
@@ -346,7 +347,7 @@ static void test_buffers(void **state)
     assert_true(rx_cancel(rx[0]));
     end_all();
     pass_ms(1000);
-    expect(LNET_EV_BUFFERS_FREE, 0, (struct lnet_nid){0}, "nothing_waits");
+    expect(LNET_NODE_EV_BUFFERS_FREE, 0, (struct lnet_nid){0}, "nothing_waits");
     expect_nothing();
     node_down();
 }

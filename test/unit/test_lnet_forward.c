@@ -209,12 +209,12 @@ static void test_no_peer_memory(void **state)
     for (unsigned i = 0;; i++) {
         struct lnet_nid nid = peer_on(home, 3, "tcp", i);
 
-        ON(home, p[n] = lnet_peer_get(node, &nid));
+        ON(home, p[n] = lnet_peer_ni_get(node, &nid));
         if (!p[n])
             break;
         n++;
         if (home == home_of(&from) && n == 1) /* the sender has its place */
-            ON(home, p[n++] = lnet_peer_get(node, &from));
+            ON(home, p[n++] = lnet_peer_ni_get(node, &from));
     }
     arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 50));
     settle();
@@ -223,7 +223,7 @@ static void test_no_peer_memory(void **state)
     assert_int_equal(ni_stats(tcp1).dropped[LNET_MSG_PUT], 1);
     assert_int_equal(fk.nsent, 0);
     for (unsigned i = 0; i < n; i++)
-        ON(home, lnet_peer_put(p[i]));
+        ON(home, lnet_peer_ni_put(p[i]));
     arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 50));
     settle();
     assert_int_equal(fk.nsent, 1);

@@ -312,8 +312,8 @@ static void test_start_fails(void **state)
     assert_true(lnet_ni_count(router) <= 3);
 }
 
-static void on_row(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                   const struct lnet_peer_cursor *next)
+static void on_row(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                   const struct lnet_peer_ni_cursor *next)
 {
     struct pong *p = arg;
 
@@ -328,7 +328,7 @@ static unsigned conns_to(const char *text)
     struct lnet_nid nid = N(text);
     struct pong p = {0};
 
-    assert_int_equal(lnet_peer_find(client, &nid, on_row, &p), 0);
+    assert_int_equal(lnet_peer_ni_find(client, &nid, on_row, &p), 0);
     wait_for(&p.ended, "a row");
     return p.count;
 }

@@ -324,18 +324,18 @@ static void test_lnd_notify(void **state)
     node_up(opts_default());
     gw = N(GW);
     /* known before it is a gateway, and after */
-    ON(home_of(&gw), p = lnet_peer_get(node, &gw));
+    ON(home_of(&gw), p = lnet_peer_ni_get(node, &gw));
     assert_null(p->gw);
-    ON(home_of(&gw), lnet_peer_notify(tcp0, p, false));
+    ON(home_of(&gw), lnet_peer_ni_notify(tcp0, p, false));
     route_add("tcp5", gw, -1, 0);
     settle();
     assert_ptr_equal(p->gw, node->gw[0]);
     assert_true(row(TCP5).up);
-    ON(home_of(&gw), lnet_peer_notify(tcp0, p, false));
+    ON(home_of(&gw), lnet_peer_ni_notify(tcp0, p, false));
     assert_false(row(TCP5).up);
-    ON(home_of(&gw), lnet_peer_notify(tcp0, p, true));
+    ON(home_of(&gw), lnet_peer_ni_notify(tcp0, p, true));
     assert_true(row(TCP5).up);
-    ON(home_of(&gw), lnet_peer_notify(tcp0, p, false); lnet_peer_put(p));
+    ON(home_of(&gw), lnet_peer_ni_notify(tcp0, p, false); lnet_peer_ni_put(p));
     answer_check(asked(1), (struct gw_info){0x1a, UP, UP}); /* it lives */
     assert_true(row(TCP5).up);
     node_down();

@@ -6,13 +6,13 @@
 #include "test/unit/lnet_test.h"
 
 struct page {
-    struct lnet_peer_cursor next;
+    struct lnet_peer_ni_cursor next;
     struct lnet_nid nid[LNET_PEER_PAGE_MAX];
     unsigned n, calls;
 };
 
-static void on_page(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                    const struct lnet_peer_cursor *next)
+static void on_page(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                    const struct lnet_peer_ni_cursor *next)
 {
     struct page *p = arg;
 
@@ -37,7 +37,7 @@ static unsigned times(const struct lnet_nid *all, unsigned n, const struct lnet_
 
 static void make_peer(struct lnet_nid nid)
 {
-    ON(home_of(&nid), lnet_peer_put(lnet_peer_get(node, &nid)));
+    ON(home_of(&nid), lnet_peer_ni_put(lnet_peer_ni_get(node, &nid)));
 }
 
 /* Pages of any size show each peer once, also when others come and go between them. */
@@ -57,10 +57,10 @@ static void test_pages(void **state)
         memset(&p.next, 0, sizeof(p.next));
         n = 0;
         do {
-            struct lnet_peer_cursor from = p.next;
+            struct lnet_peer_ni_cursor from = p.next;
 
             p.calls = 0;
-            assert_int_equal(lnet_peer_page(node, &from, sizes[k], on_page, &p), 0);
+            assert_int_equal(lnet_peer_ni_page(node, &from, sizes[k], on_page, &p), 0);
             settle();
             assert_int_equal(p.calls, 1);
             assert_true(p.n == sizes[k] || p.next.end);
@@ -79,9 +79,9 @@ static void test_pages(void **state)
     n = 0;
     k = 0;
     do {
-        struct lnet_peer_cursor from = p.next;
+        struct lnet_peer_ni_cursor from = p.next;
 
-        assert_int_equal(lnet_peer_page(node, &from, 10, on_page, &p), 0);
+        assert_int_equal(lnet_peer_ni_page(node, &from, 10, on_page, &p), 0);
         settle();
         memcpy(&all[n], p.nid, p.n * sizeof(p.nid[0]));
         n += p.n;
@@ -97,31 +97,31 @@ static void test_pages(void **state)
 static void test_page_rules(void **state)
 {
     static struct page p;
-    struct lnet_peer_cursor from = {0};
+    struct lnet_peer_ni_cursor from = {0};
     struct lnet_nid nid;
 
     node_up(opts_default());
-    assert_int_equal(lnet_peer_page(node, &from, 0, on_page, &p), -EINVAL);
-    assert_int_equal(lnet_peer_page(node, &from, LNET_PEER_PAGE_MAX + 1, on_page, &p), -EINVAL);
+    assert_int_equal(lnet_peer_ni_page(node, &from, 0, on_page, &p), -EINVAL);
+    assert_int_equal(lnet_peer_ni_page(node, &from, LNET_PEER_PAGE_MAX + 1, on_page, &p), -EINVAL);
     from.reactor = nreactors;
-    assert_int_equal(lnet_peer_page(node, &from, 1, on_page, &p), -EINVAL);
-    from = (struct lnet_peer_cursor){.end = true};
-    assert_int_equal(lnet_peer_page(node, &from, 1, on_page, &p), -EINVAL);
-    from = (struct lnet_peer_cursor){.slot = UINT32_MAX};
+    assert_int_equal(lnet_peer_ni_page(node, &from, 1, on_page, &p), -EINVAL);
+    from = (struct lnet_peer_ni_cursor){.end = true};
+    assert_int_equal(lnet_peer_ni_page(node, &from, 1, on_page, &p), -EINVAL);
+    from = (struct lnet_peer_ni_cursor){.slot = UINT32_MAX};
     p.calls = 0;
-    assert_int_equal(lnet_peer_page(node, &from, 1, on_page, &p), 0);
+    assert_int_equal(lnet_peer_ni_page(node, &from, 1, on_page, &p), 0);
     settle();
     assert_int_equal(p.calls, 1);
     /* one */
     nid = peer_on(1, 4, "tcp", 0);
     p.calls = 0;
-    assert_int_equal(lnet_peer_find(node, &nid, on_page, &p), 0);
+    assert_int_equal(lnet_peer_ni_find(node, &nid, on_page, &p), 0);
     settle();
     assert_int_equal(p.calls, 1);
     assert_int_equal(p.n, 0);
     assert_true(p.next.end);
     make_peer(nid);
-    assert_int_equal(lnet_peer_find(node, &nid, on_page, &p), 0);
+    assert_int_equal(lnet_peer_ni_find(node, &nid, on_page, &p), 0);
     settle();
     assert_int_equal(p.n, 1);
     assert_true(nid_same(&p.nid[0], &nid));
@@ -133,7 +133,7 @@ static void test_burst(void **state)
 {
     static struct page p;
     struct lnet_node_opts o = opts_default();
-    struct lnet_peer_cursor from = {0};
+    struct lnet_peer_ni_cursor from = {0};
     unsigned steps = 0;
 
     o.max_peers = 1000 * nreactors;
@@ -141,7 +141,7 @@ static void test_burst(void **state)
     for (unsigned i = 0; i < 640; i++)
         make_peer(peer_on(0, 4, "tcp", i));
     p.calls = 0;
-    assert_int_equal(lnet_peer_page(node, &from, 640, on_page, &p), 0);
+    assert_int_equal(lnet_peer_ni_page(node, &from, 640, on_page, &p), 0);
     while (p.calls == 0) {
         step_all();
         steps++;
@@ -160,8 +160,8 @@ static void test_no_faults(void **state)
     };
     static struct page p;
     struct lnet_node_opts o = opts_default();
-    struct lnet_peer_cursor from = {0};
-    const long pages = (long)(PEERS * sizeof(struct lnet_peer_row)) / sysconf(_SC_PAGESIZE);
+    struct lnet_peer_ni_cursor from = {0};
+    const long pages = (long)(PEERS * sizeof(struct lnet_peer_ni_row)) / sysconf(_SC_PAGESIZE);
     struct rusage before, after;
 
     o.max_peers = 1000 * nreactors;
@@ -169,11 +169,11 @@ static void test_no_faults(void **state)
     for (unsigned i = 0; i < PEERS; i++)
         make_peer(peer_on(0, 4, "tcp", i));
     p.calls = 0;
-    assert_int_equal(lnet_peer_page(node, &from, 1, on_page, &p), 0); /* all code has run once */
+    assert_int_equal(lnet_peer_ni_page(node, &from, 1, on_page, &p), 0); /* all code has run once */
     settle();
     assert_int_equal(p.calls, 1);
-    from = (struct lnet_peer_cursor){0};
-    assert_int_equal(lnet_peer_page(node, &from, LNET_PEER_PAGE_MAX, on_page, &p), 0);
+    from = (struct lnet_peer_ni_cursor){0};
+    assert_int_equal(lnet_peer_ni_page(node, &from, LNET_PEER_PAGE_MAX, on_page, &p), 0);
     assert_int_equal(getrusage(RUSAGE_THREAD, &before), 0);
     for (unsigned i = 0; i < PEERS / LNET_PEER_BURST; i++)
         ON(0, reactor_step(reactor_self(), 0));

@@ -113,9 +113,9 @@ static void set_down(const char *gw_nid, bool down)
     struct lnet_peer_ni *p;
 
     ON(home_of(&nid), {
-        p = lnet_peer_get(node, &nid);
-        lnet_peer_notify(tcp0, p, !down);
-        lnet_peer_put(p);
+        p = lnet_peer_ni_get(node, &nid);
+        lnet_peer_ni_notify(tcp0, p, !down);
+        lnet_peer_ni_put(p);
     });
 }
 
@@ -349,20 +349,20 @@ static void test_peer_eviction(void **state)
     max = 16 * 5 / 4 + 64;
     for (unsigned i = 0; i < 10; i++) {
         nid = peer_on(0, 3, "tcp", i);
-        ON(0, kept[i] = lnet_peer_get(node, &nid));
+        ON(0, kept[i] = lnet_peer_ni_get(node, &nid));
         kept[i]->send_count[0] = i + 1;
     }
     for (unsigned i = 10; i < max; i++) {
         nid = peer_on(0, 3, "tcp", i);
-        ON(0, p = lnet_peer_get(node, &nid); lnet_peer_put(p));
+        ON(0, p = lnet_peer_ni_get(node, &nid); lnet_peer_ni_put(p));
     }
     assert_int_equal(fk.peers_freed, 0);
     /* 10 is used again, so 11 is the oldest. */
     nid = peer_on(0, 3, "tcp", 10);
-    ON(0, p = lnet_peer_get(node, &nid); lnet_peer_put(p));
+    ON(0, p = lnet_peer_ni_get(node, &nid); lnet_peer_ni_put(p));
     for (unsigned i = 0; i < 3; i++) {
         nid = peer_on(0, 3, "tcp", max + i);
-        ON(0, p = lnet_peer_get(node, &nid); lnet_peer_put(p));
+        ON(0, p = lnet_peer_ni_get(node, &nid); lnet_peer_ni_put(p));
         assert_int_equal(fk.peers_freed, i + 1);
         assert_int_equal(p->last_alive_us, 0);
         nid = peer_on(0, 3, "tcp", 11 + i);
@@ -373,13 +373,13 @@ static void test_peer_eviction(void **state)
     /* Those with references stay whatever comes. */
     for (unsigned i = 0; i < 3 * max; i++) {
         nid = peer_on(0, 4, "tcp", i);
-        ON(0, p = lnet_peer_get(node, &nid); lnet_peer_put(p));
+        ON(0, p = lnet_peer_ni_get(node, &nid); lnet_peer_ni_put(p));
     }
     for (unsigned i = 0; i < 10; i++) {
         nid = peer_on(0, 3, "tcp", i);
         assert_ptr_equal(peer_find(&nid), kept[i]);
         assert_int_equal(kept[i]->send_count[0], i + 1);
-        ON(0, lnet_peer_put(kept[i]));
+        ON(0, lnet_peer_ni_put(kept[i]));
     }
     assert_int_equal(node->shard[0]->peer->npeers, max);
     node_down();
@@ -390,7 +390,7 @@ struct rows_seen {
     struct lnet_nid want;
 };
 
-static void on_rows(void *arg, const struct lnet_peer_row *rows, unsigned n, bool last)
+static void on_rows(void *arg, const struct lnet_peer_ni_row *rows, unsigned n, bool last)
 {
     struct rows_seen *seen = arg;
 
@@ -418,7 +418,7 @@ static void test_peer_rows(void **state)
     o.max_peers = 2000;
     node_up(o);
     /* without peers: one page or more, the last one marked */
-    assert_int_equal(lnet_peer_rows(node, on_rows, &seen), 0);
+    assert_int_equal(lnet_peer_ni_rows(node, on_rows, &seen), 0);
     settle();
     assert_int_equal(seen.last, 1);
     assert_int_equal(seen.rows, 0);
@@ -427,10 +427,10 @@ static void test_peer_rows(void **state)
     for (unsigned r = 0; r < nreactors; r++)
         for (unsigned i = 0; i < 500; i++) {
             nid = peer_on(r, 3, "tcp", i);
-            ON(r, p = lnet_peer_get(node, &nid); lnet_peer_put(p));
+            ON(r, p = lnet_peer_ni_get(node, &nid); lnet_peer_ni_put(p));
         }
     seen = (struct rows_seen){.want = from};
-    assert_int_equal(lnet_peer_rows(node, on_rows, &seen), 0);
+    assert_int_equal(lnet_peer_ni_rows(node, on_rows, &seen), 0);
     settle();
     assert_int_equal(seen.rows, 500 * nreactors + 2);
     assert_int_equal(seen.last, 1);

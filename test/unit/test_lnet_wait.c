@@ -391,9 +391,9 @@ static void set_up(struct lnet_nid gw, bool up)
     struct lnet_peer_ni *p;
 
     ON(0, {
-        p = lnet_peer_get(node, &gw);
-        lnet_peer_notify(tcp1, p, up);
-        lnet_peer_put(p);
+        p = lnet_peer_ni_get(node, &gw);
+        lnet_peer_ni_notify(tcp1, p, up);
+        lnet_peer_ni_put(p);
     });
     settle();
 }

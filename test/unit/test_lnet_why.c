@@ -322,12 +322,12 @@ static void test_peer(void **state)
 
         ask(nid, LNET_NID_ANY);
         assert_false(said.peer_known);
-        ON(i, p = lnet_peer_get(node, &nid));
+        ON(i, p = lnet_peer_ni_get(node, &nid));
         ask(nid, LNET_NID_ANY);
         assert_true(said.peer_known);
         assert_true(nid_same(&said.peer.nid, &nid));
         assert_int_equal(said.peer.reactor, i);
-        ON(i, lnet_peer_put(p));
+        ON(i, lnet_peer_ni_put(p));
     }
     node_down();
 }

@@ -23,12 +23,12 @@ static struct lnet_nid nid_of(const char *text)
     return nid;
 }
 
-static void post(enum lnet_event_kind kind, const char *nid, const char *cause)
+static void post(enum lnet_node_event_kind kind, const char *nid, const char *cause)
 {
-    struct lnet_event_row row = {.kind = kind, .nid = nid_of(nid), .cause = cause};
+    struct lnet_node_event row = {.kind = kind, .nid = nid_of(nid), .cause = cause};
 
     reactor_bind(reactor_at(env, 0));
-    lnet_event_post(node, &row);
+    lnet_node_event_post(node, &row);
     reactor_bind(reactor_control(env));
 }
 
@@ -92,12 +92,12 @@ static void test_told(void **state)
 {
     double now = (double)time(NULL);
     json_int_t id = subscribe(""), seq;
-    struct lnet_event_row row = {.kind = LNET_EV_ROUTE_DOWN,
-                                 .nid = nid_of("10.0.0.9@tcp"),
-                                 .net = LNET_NET(LNET_LND_O2IB, 0),
-                                 .cause = "ping_timeout"};
+    struct lnet_node_event row = {.kind = LNET_NODE_EV_ROUTE_DOWN,
+                                  .nid = nid_of("10.0.0.9@tcp"),
+                                  .net = LNET_NET(LNET_LND_O2IB, 0),
+                                  .cause = "ping_timeout"};
 
-    post(LNET_EV_PEER_UP, "10.0.0.7@tcp", "accepted");
+    post(LNET_NODE_EV_PEER_UP, "10.0.0.7@tcp", "accepted");
     RUN_UNTIL(json_array_size(notes) == 1);
     IS(note(0), "type", "peer_up");
     IS(note(0), "nid", "10.0.0.7@tcp");
@@ -110,15 +110,16 @@ static void test_told(void **state)
     assert_true(json_number_value(at(note(0), "time")) < now + 120);
     seq = NUMBER(note(0), "seq");
 
-    lnet_event_post(node, &row);
-    row = (struct lnet_event_row){
-        .kind = LNET_EV_BUFFERS_EXHAUSTED, .value = LNET_POOL_LARGE, .cause = "no_free_buffer"};
-    lnet_event_post(node, &row);
-    row = (struct lnet_event_row){
-        .kind = LNET_EV_PEER_DOWN, .nid = nid_of("10.0.0.7@tcp"), .drop = SOCK_DROP(RESET)};
-    lnet_event_post(node, &row);
-    row = (struct lnet_event_row){.kind = LNET_EV_ROUTING, .value = LNET_ROUTING_OFF};
-    lnet_event_post(node, &row);
+    lnet_node_event_post(node, &row);
+    row = (struct lnet_node_event){.kind = LNET_NODE_EV_BUFFERS_EXHAUSTED,
+                                   .value = LNET_POOL_LARGE,
+                                   .cause = "no_free_buffer"};
+    lnet_node_event_post(node, &row);
+    row = (struct lnet_node_event){
+        .kind = LNET_NODE_EV_PEER_DOWN, .nid = nid_of("10.0.0.7@tcp"), .drop = SOCK_DROP(RESET)};
+    lnet_node_event_post(node, &row);
+    row = (struct lnet_node_event){.kind = LNET_NODE_EV_ROUTING, .value = LNET_ROUTING_OFF};
+    lnet_node_event_post(node, &row);
     RUN_UNTIL(json_array_size(notes) == 5);
     IS(note(1), "type", "route_down");
     IS(note(1), "net", "o2ib");
@@ -135,7 +136,7 @@ static void test_told(void **state)
     IS(heard_last, "type", "routing");
     unsubscribe(id);
     fails("events_unsubscribe", "[999]", -ENOENT, "subscription");
-    post(LNET_EV_PEER_UP, "10.0.0.8@tcp", "accepted");
+    post(LNET_NODE_EV_PEER_UP, "10.0.0.8@tcp", "accepted");
     RUN_UNTIL(heard == 6);
     step_all();
     assert_int_equal(json_array_size(notes), 5);
@@ -146,12 +147,12 @@ static void test_every_kind(void **state)
 {
     json_int_t id = subscribe("{\"queue\":1024}");
 
-    for (unsigned i = 0; i < LNET_EV_COUNT; i++) {
-        assert_string_equal(rpc_event_types[i], lnet_event_name((enum lnet_event_kind)i));
-        post((enum lnet_event_kind)i, "10.0.0.7@tcp", "because");
+    for (unsigned i = 0; i < LNET_NODE_EV_COUNT; i++) {
+        assert_string_equal(rpc_event_types[i], lnet_node_event_name((enum lnet_node_event_kind)i));
+        post((enum lnet_node_event_kind)i, "10.0.0.7@tcp", "because");
     }
-    RUN_UNTIL(json_array_size(notes) == LNET_EV_COUNT);
-    for (unsigned i = 0; i < LNET_EV_COUNT; i++) {
+    RUN_UNTIL(json_array_size(notes) == LNET_NODE_EV_COUNT);
+    for (unsigned i = 0; i < LNET_NODE_EV_COUNT; i++) {
         IS(note(i), "type", rpc_event_types[i]);
         IS(note(i), "cause", "because");
         assert_true(json_string_length(at(note(i), "text")) > 10);
@@ -184,14 +185,14 @@ static void test_filters(void **state)
 {
     json_int_t a = subscribe("{\"types\":[\"peer_up\"],\"nids\":[\"10.0.0.7@tcp\"]}");
     json_int_t b = subscribe("{\"nids\":[\"10.0.0.9@tcp\",\"10.0.0.8@tcp\"]}");
-    struct lnet_event_row row = {.kind = LNET_EV_ROUTE_UP, .nid = nid_of("10.0.0.9@tcp")};
+    struct lnet_node_event row = {.kind = LNET_NODE_EV_ROUTE_UP, .nid = nid_of("10.0.0.9@tcp")};
 
-    post(LNET_EV_PEER_UP, "10.0.0.7@tcp", "x");
-    post(LNET_EV_PEER_DOWN, "10.0.0.7@tcp", "x");
-    post(LNET_EV_PEER_UP, "10.0.0.8@tcp", "x");
-    lnet_event_post(node, &row); /* as gateway */
-    row = (struct lnet_event_row){.kind = LNET_EV_ROUTING};
-    lnet_event_post(node, &row); /* of no NID */
+    post(LNET_NODE_EV_PEER_UP, "10.0.0.7@tcp", "x");
+    post(LNET_NODE_EV_PEER_DOWN, "10.0.0.7@tcp", "x");
+    post(LNET_NODE_EV_PEER_UP, "10.0.0.8@tcp", "x");
+    lnet_node_event_post(node, &row); /* as gateway */
+    row = (struct lnet_node_event){.kind = LNET_NODE_EV_ROUTING};
+    lnet_node_event_post(node, &row); /* of no NID */
     RUN_UNTIL(heard == 5);
     RUN_UNTIL(json_array_size(notes) == 3);
     step_all();
@@ -275,14 +276,14 @@ static void test_lost(void **state)
     json_t *r = result("events_get", "");
 
     before = NUMBER(r, "missed");
-    for (unsigned i = 0; i < LNET_EVENT_RING + 50; i++)
-        post(LNET_EV_PEER_UP, "10.0.0.7@tcp", "x");
-    RUN_UNTIL(json_array_size(notes) == LNET_EVENT_RING);
+    for (unsigned i = 0; i < LNET_NODE_EVENT_RING + 50; i++)
+        post(LNET_NODE_EV_PEER_UP, "10.0.0.7@tcp", "x");
+    RUN_UNTIL(json_array_size(notes) == LNET_NODE_EVENT_RING);
     r = result("events_get", "{\"limit\":1}");
     after = NUMBER(r, "missed");
     assert_int_equal(after - before, 50);
     assert_int_equal(NUMBER(note(0), "missed"), 50);
-    assert_int_equal(NUMBER(r, "events/0/seq"), NUMBER(note(LNET_EVENT_RING - 1), "seq"));
+    assert_int_equal(NUMBER(r, "events/0/seq"), NUMBER(note(LNET_NODE_EVENT_RING - 1), "seq"));
     unsubscribe(id);
 }
 

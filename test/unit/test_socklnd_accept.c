@@ -581,10 +581,10 @@ static void test_duplicate_of_dead(void **state)
 }
 
 /* The next event that watchers were told of this peer. */
-static void told(unsigned index, enum lnet_event_kind kind, const char *nid, enum lnet_drop drop,
-                 const char *cause)
+static void told(unsigned index, enum lnet_node_event_kind kind, const char *nid,
+                 enum lnet_drop drop, const char *cause)
 {
-    const struct lnet_event_row *row = &core.event[index];
+    const struct lnet_node_event *row = &core.event[index];
     struct lnet_nid want;
 
     assert_int_equal(nid_parse(nid, &want), 0);
@@ -607,22 +607,22 @@ static void test_told(void **state)
     fake_up(LOW, 1023, SOCK_CTYPE_CONTROL, INC);
     s = fake_up(LOW, 1022, SOCK_CTYPE_BULK_IN, INC);
     assert_int_equal(core.nevents, 1);
-    told(0, LNET_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
+    told(0, LNET_NODE_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
     fake_end(s, STREAM_END_RESET);
     assert_int_equal(core.nevents, 2);
-    told(1, LNET_EV_PEER_DOWN, LOW_NID, SOCK_DROP(RESET), NULL);
+    told(1, LNET_NODE_EV_PEER_DOWN, LOW_NID, SOCK_DROP(RESET), NULL);
     s = fake_up(LOW, 1021, SOCK_CTYPE_CONTROL, INC);
     fake_end(s, STREAM_END_EOF);
     assert_int_equal(core.nevents, 4);
-    told(3, LNET_EV_PEER_DOWN, LOW_NID, LNET_DROP_NONE, "closed_by_peer");
+    told(3, LNET_NODE_EV_PEER_DOWN, LOW_NID, LNET_DROP_NONE, "closed_by_peer");
     /* Without an old connection in the way too. */
     fake_up(LOW, 1020, SOCK_CTYPE_CONTROL, INC + 1);
     assert_int_equal(core.nevents, 6);
-    told(4, LNET_EV_PEER_RESTART, LOW_NID, LNET_DROP_NONE, "new_incarnation");
-    told(5, LNET_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
+    told(4, LNET_NODE_EV_PEER_RESTART, LOW_NID, LNET_DROP_NONE, "new_incarnation");
+    told(5, LNET_NODE_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
     fake_stop();
     assert_int_equal(core.nevents, 7);
-    told(6, LNET_EV_PEER_DOWN, LOW_NID, LNET_DROP_SHUTDOWN, NULL);
+    told(6, LNET_NODE_EV_PEER_DOWN, LOW_NID, LNET_DROP_SHUTDOWN, NULL);
 }
 
 /* A caller that restarted: NONE once, everything old is closed, the next try is good. §2.5 #4 */
@@ -649,9 +649,9 @@ static void test_restarted_peer(void **state)
     assert_int_equal(core.nnotified, 1); /* up; a restart is no failure */
     fake_up(LOW, 899, SOCK_CTYPE_CONTROL, INC ^ 1);
     assert_int_equal(core.nevents, 4);
-    told(1, LNET_EV_PEER_RESTART, LOW_NID, LNET_DROP_NONE, "new_incarnation");
-    told(2, LNET_EV_PEER_DOWN, LOW_NID, SOCK_DROP(HELLO_STALE), NULL);
-    told(3, LNET_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
+    told(1, LNET_NODE_EV_PEER_RESTART, LOW_NID, LNET_DROP_NONE, "new_incarnation");
+    told(2, LNET_NODE_EV_PEER_DOWN, LOW_NID, SOCK_DROP(HELLO_STALE), NULL);
+    told(3, LNET_NODE_EV_PEER_UP, LOW_NID, LNET_DROP_NONE, "accepted");
 }
 
 /* It ended the old connections in good order just before: then the first try is good. */

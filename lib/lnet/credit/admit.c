@@ -101,9 +101,9 @@ static enum lnet_class class_of(const struct lnet_hdr *hdr)
     return hdr->payload_len == 0 ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
 }
 
-static struct lnet_dest_wait *wait_of(const struct lnet_rx *rx)
+static struct lnet_next_hop_wait *wait_of(const struct lnet_rx *rx)
 {
-    return &rx->dest->wait[rx->pool][rx->class];
+    return &rx->account->wait[rx->pool][rx->class];
 }
 
 /* ---- router credits ---- */
@@ -130,7 +130,7 @@ static void wake_credited(struct lnet_peer_ni *peer)
     if (peer->rtrq.length <= waiting_for(&peer->rtr) || peer->rtr_waking)
         return;
     peer->rtr_waking = true;
-    lnet_peer_hold(peer);
+    lnet_peer_ni_hold(peer);
     peer->rtr_next = s->credit->rtr_wake;
     s->credit->rtr_wake = peer;
     lnet_wake_soon(s);
@@ -144,7 +144,7 @@ static void give_router_credit(struct lnet_peer_ni *peer)
 
 /* ---- buffers ---- */
 
-static void list_add(struct lnet_dest_wait *head, struct lnet_dest_wait *w)
+static void list_add(struct lnet_next_hop_wait *head, struct lnet_next_hop_wait *w)
 {
     w->prev = head->prev;
     w->next = head;
@@ -152,7 +152,7 @@ static void list_add(struct lnet_dest_wait *head, struct lnet_dest_wait *w)
     w->next->prev = w;
 }
 
-static void list_del(struct lnet_dest_wait *w)
+static void list_del(struct lnet_next_hop_wait *w)
 {
     w->prev->next = w->next;
     w->next->prev = w->prev;
@@ -171,26 +171,26 @@ static void note_low(struct lnet_router_pool *p)
 static void wait_for_buffer(struct lnet_rx *rx)
 {
     struct lnet_router_pool *p = &rx->shard->credit->pool[rx->pool];
-    struct lnet_dest_wait *w = wait_of(rx);
+    struct lnet_next_hop_wait *w = wait_of(rx);
 
     if (!w->queue.head)
         list_add(&p->ring[rx->class].look, w);
     lnet_rx_queue_add(&w->queue, rx);
-    rx->dest->waiting++;
+    rx->account->waiting++;
     count_add(&p->waiting, 1);
     note_low(p);
-    if (!rx->lacks && lnet_dest_why(rx->shard, rx->dest, rx->pool) == LNET_DROP_BUFFER_WAIT)
+    if (!rx->lacks && lnet_next_hop_why(rx->shard, rx->account, rx->pool) == LNET_DROP_BUFFER_WAIT)
         lnet_pool_short(rx->shard, rx->pool);
 }
 
 static void wait_for_buffer_ends(struct lnet_rx *rx)
 {
     struct lnet_router_pool *p = &rx->shard->credit->pool[rx->pool];
-    struct lnet_dest_wait *w = wait_of(rx);
+    struct lnet_next_hop_wait *w = wait_of(rx);
 
     lnet_budget_forget(rx);
     lnet_rx_queue_del(&w->queue, rx);
-    rx->dest->waiting--;
+    rx->account->waiting--;
     if (!w->queue.head)
         list_del(w);
     relaxed_store(&p->waiting, p->waiting - 1);
@@ -205,15 +205,15 @@ static void admit_now(struct lnet_rx *rx)
 
     count_add(&pool->used, 1);
     note_low(pool);
-    lnet_dest_charge(s, rx->dest, rx->pool);
+    lnet_next_hop_charge(s, rx->account, rx->pool);
 
     msg->hdr = rx->hdr;
     lnet_msg_set_rx_ni(msg, rx->ni);
     msg->rx_peer = rx->from;
     msg->router_credit = true;
-    lnet_peer_hold(rx->from);
-    msg->dest = rx->dest;
-    rx->dest = NULL;
+    lnet_peer_ni_hold(rx->from);
+    msg->account = rx->account;
+    rx->account = NULL;
     lnet_msg_set_path(msg, &rx->path);
     lnet_ni_put(s, rx->path.ni);
     msg->pool = rx->pool;
@@ -286,7 +286,7 @@ static enum lnet_drop wait_reason(const struct lnet_rx *rx)
         return LNET_DROP_RTR_CREDIT;
     if (rx->lacks)
         return rx->lacks;
-    return lnet_dest_why(rx->shard, rx->dest, rx->pool);
+    return lnet_next_hop_why(rx->shard, rx->account, rx->pool);
 }
 
 static void leave(struct lnet_rx *rx)
@@ -295,8 +295,8 @@ static void leave(struct lnet_rx *rx)
 
     wait_ends(rx);
     lnet_ni_put(rx->shard, rx->path.ni);
-    lnet_dest_put(rx->shard, rx->dest);
-    rx->dest = NULL;
+    lnet_next_hop_put(rx->shard, rx->account);
+    rx->account = NULL;
     give_router_credit(from); /* taken, or only asked for: now counts both */
 }
 
@@ -308,7 +308,7 @@ static bool is_behind_expired(const struct lnet_rx *rx)
 /* A place in its pool, and memory for what its transport hands over. */
 static bool may(struct lnet_rx *rx)
 {
-    if (lnet_dest_may(rx->shard, rx->dest, rx->pool, rx->class))
+    if (lnet_next_hop_may(rx->shard, rx->account, rx->pool, rx->class))
         return lnet_budget_may(rx);
     lnet_budget_forget(rx);
     return false;
@@ -320,7 +320,7 @@ static bool may_go_now(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
 
-    if ((rx->dest->waiting > 0 && wait_of(rx)->queue.head) || !may(rx))
+    if ((rx->account->waiting > 0 && wait_of(rx)->queue.head) || !may(rx))
         return false;
     if (!s->credit->wake_posted ||
         (s->credit->pool[rx->pool].waiting == 0 && !lnet_budget_wanted(&s->credit->budget)))
@@ -333,7 +333,7 @@ static bool may_go_now(struct lnet_rx *rx)
  * same bucket, or at home elsewhere: then it is in vain. */
 static void fetch_peer(const struct lnet_shard *s, const struct lnet_rx *rx)
 {
-    const struct lnet_peer_ni *peer = lnet_peer_bucket(s, rx->hash);
+    const struct lnet_peer_ni *peer = lnet_peer_ni_bucket(s, rx->hash);
 
     if (peer)
         prefetch_write(peer, 2 * CPU_BLOCK);
@@ -352,9 +352,9 @@ void lnet_admit(struct lnet_rx *rx)
     }
     rx->pool = (uint8_t)pool_for(rx->hdr.payload_len);
     rx->class = (uint8_t)class_of(&rx->hdr);
-    rx->dest = rx->path.gw ? lnet_dest_get(s, &rx->path.next_hop, true)
-                           : lnet_dest_get_hashed(s, &rx->hdr.dest_nid, rx->hash, false);
-    if (!rx->dest) {
+    rx->account = rx->path.gw ? lnet_next_hop_get(s, &rx->path.next_hop, true)
+                              : lnet_next_hop_get_hashed(s, &rx->hdr.dest_nid, rx->hash, false);
+    if (!rx->account) {
         lnet_discard(rx, LNET_DROP_NO_MSG_MEMORY);
         return;
     }
@@ -432,7 +432,7 @@ static struct lnet_rx *next_of_ring(struct lnet_shard *s, struct lnet_ring *ring
                                     enum lnet_pool pool, enum lnet_class class, unsigned *looks)
 {
     while (ring->look.next != &ring->look && *looks > 0) {
-        struct lnet_dest_wait *w = ring->look.next;
+        struct lnet_next_hop_wait *w = ring->look.next;
 
         --*looks;
         list_del(w);
@@ -555,7 +555,7 @@ static void wake_waiters(struct reactor_task *task)
         list = peer->rtr_next;
         peer->rtr_waking = false;
         start_credited(peer);
-        lnet_peer_put(peer);
+        lnet_peer_ni_put(peer);
     }
     if (!s->credit->waiting.head)
         reactor_timer_cancel(&s->credit->wait_timer);
@@ -571,9 +571,9 @@ static void set_stalled(struct lnet_msg *msg, bool stalled)
     msg->stalled = stalled;
     lnet_budget_stall(msg, stalled);
     if (stalled)
-        lnet_dest_stall(msg->home, msg->dest, msg->pool);
+        lnet_next_hop_stall(msg->home, msg->account, msg->pool);
     else
-        lnet_dest_unstall(msg->home, msg->dest, msg->pool);
+        lnet_next_hop_unstall(msg->home, msg->account, msg->pool);
 }
 
 void lnet_admit_received(struct lnet_rx *rx)
@@ -590,16 +590,16 @@ void lnet_admit_received(struct lnet_rx *rx)
 void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path)
 {
     struct lnet_shard *s = msg->home;
-    struct lnet_dest *d = lnet_dest_get(s, &path->next_hop, path->gw != NULL);
+    struct lnet_next_hop *d = lnet_next_hop_get(s, &path->next_hop, path->gw != NULL);
 
     lnet_msg_set_path(msg, path);
     if (!d)
         return; /* stays on the old account */
     lnet_budget_move(msg, d);
-    lnet_dest_charge(s, d, msg->pool);
-    lnet_dest_credit(s, msg->dest, msg->pool);
-    lnet_dest_put(s, msg->dest);
-    msg->dest = d;
+    lnet_next_hop_charge(s, d, msg->pool);
+    lnet_next_hop_credit(s, msg->account, msg->pool);
+    lnet_next_hop_put(s, msg->account);
+    msg->account = d;
     lnet_wake_soon(s);
 }
 
@@ -624,9 +624,9 @@ static void release_buffer(struct lnet_msg *msg)
     msg->release = NULL;
     lnet_budget_release(msg);
     set_stalled(msg, false);
-    lnet_dest_credit(s, msg->dest, msg->pool);
-    lnet_dest_put(s, msg->dest);
-    msg->dest = NULL;
+    lnet_next_hop_credit(s, msg->account, msg->pool);
+    lnet_next_hop_put(s, msg->account);
+    msg->account = NULL;
     relaxed_store(&pool->used, pool->used - 1);
     if (pool->waiting > 0)
         lnet_wake_soon(s);
@@ -636,7 +636,7 @@ static void release_buffer(struct lnet_msg *msg)
 void lnet_forward_free(struct lnet_msg *msg)
 {
     release_buffer(msg);
-    lnet_peer_put(msg->rx_peer);
+    lnet_peer_ni_put(msg->rx_peer);
     lnet_msg_free(msg);
 }
 
@@ -723,24 +723,24 @@ static bool reroute(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
     struct lnet_path path;
-    struct lnet_dest *d;
+    struct lnet_next_hop *d;
 
     rx->drop = lnet_select(s, &rx->hdr.dest_nid, &LNET_NID_ANY, NULL, &path);
     if (rx->drop)
         return false;
-    d = lnet_dest_get(s, &path.next_hop, path.gw != NULL);
+    d = lnet_next_hop_get(s, &path.next_hop, path.gw != NULL);
     if (!d)
         return true; /* waits on */
     lnet_ni_hold(s, path.ni);
     lnet_ni_put(s, rx->path.ni);
     rx->path = path;
-    if (d == rx->dest) { /* the same way, chosen again: it keeps its place */
-        lnet_dest_put(s, d);
+    if (d == rx->account) { /* the same way, chosen again: it keeps its place */
+        lnet_next_hop_put(s, d);
         return true;
     }
     wait_for_buffer_ends(rx);
-    lnet_dest_put(s, rx->dest);
-    rx->dest = d;
+    lnet_next_hop_put(s, rx->account);
+    rx->account = d;
     wait_for_buffer(rx);
     return true;
 }
@@ -787,7 +787,7 @@ static void stall_look(struct reactor_timer *t)
 
 void lnet_admit_fetch(const struct lnet_shard *s, uint32_t hash)
 {
-    __builtin_prefetch(&s->credit->dest_hash[hash & s->credit->dest_mask]);
+    __builtin_prefetch(&s->credit->next_hop_hash[hash & s->credit->next_hop_mask]);
 }
 
 uint32_t lnet_credit_capacity(const struct lnet_shard *s)
@@ -819,7 +819,7 @@ int lnet_credit_shard_init(struct lnet_shard *s, unsigned max_peers, struct err 
         return rc;
     /* One for each buffer in use, and for what waits: at worst a header of every peer NI, each for
      * another next hop. */
-    return lnet_dests_init(s, lnet_credit_capacity(s) + max_peers, err);
+    return lnet_next_hops_init(s, lnet_credit_capacity(s) + max_peers, err);
 }
 
 void lnet_credit_shard_fini(struct lnet_shard *s)
@@ -827,6 +827,6 @@ void lnet_credit_shard_fini(struct lnet_shard *s)
     if (!s->credit)
         return;
     lnet_pools_fini(s);
-    lnet_dests_fini(s);
+    lnet_next_hops_fini(s);
     free(s->credit);
 }

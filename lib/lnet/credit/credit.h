@@ -10,8 +10,8 @@
  * lnet_forward_free() at its end gives back what is left. All run on the shard of the ingress
  * connection.
  *
- * Files: admit.c admission and waiting; dest.c accounts of next hops; grant.c memory for segments;
- * pool.c router buffers.
+ * Files: admit.c admission and waiting; next_hop.c accounts of next hops; grant.c memory for
+ * segments; pool.c router buffers.
  */
 #ifndef MILLRACE_LNET_CREDIT_H
 #define MILLRACE_LNET_CREDIT_H

@@ -10,10 +10,10 @@
 /* ---- accounts of next hops ---- */
 
 /* Headers for one next hop that wait for a buffer of one pool; in a ring of the pool's. */
-struct lnet_dest_wait {
-    struct lnet_dest *dest;
+struct lnet_next_hop_wait {
+    struct lnet_next_hop *account;
     struct lnet_rx_queue queue;
-    struct lnet_dest_wait *next, *prev; /* NULL: nothing waits */
+    struct lnet_next_hop_wait *next, *prev; /* NULL: nothing waits */
 };
 
 enum lnet_class {      /* who may use the reserve of a pool */
@@ -24,25 +24,26 @@ enum lnet_class {      /* who may use the reserve of a pool */
 
 /* What one next hop holds of a shard's buffers. There while it holds any or somebody waits for it.
  * A gateway that is also the destination of messages has two. */
-struct lnet_dest {
+struct lnet_next_hop {
     struct lnet_nid nid;
     bool gateway;
     uint32_t refs; /* messages and waiting headers */
     uint32_t held[LNET_POOLS];
     uint64_t memory; /* of the budget for segments */
-    struct lnet_dest *hash_next;
+    struct lnet_next_hop *hash_next;
     uint32_t waiting; /* headers in all of wait[][] */
-    struct lnet_dest_wait wait[LNET_POOLS][LNET_CLASSES];
+    struct lnet_next_hop_wait wait[LNET_POOLS][LNET_CLASSES];
     uint8_t spare[32];
 };
 
-_Static_assert(offsetof(struct lnet_dest, wait) == 64, "what is always needed lies in one line");
-_Static_assert(sizeof(struct lnet_dest) % CPU_BLOCK == 0, "blocks of two cache lines");
+_Static_assert(offsetof(struct lnet_next_hop, wait) == 64,
+               "what is always needed lies in one line");
+_Static_assert(sizeof(struct lnet_next_hop) % CPU_BLOCK == 0, "blocks of two cache lines");
 
 /* Next hops for which headers wait, in the order of their turns. */
 struct lnet_ring {
-    struct lnet_dest_wait look; /* head: those that may have become able to go on */
-    struct lnet_dest_wait rest; /* head: those that could not when they were looked at */
+    struct lnet_next_hop_wait look; /* head: those that may have become able to go on */
+    struct lnet_next_hop_wait rest; /* head: those that could not when they were looked at */
 };
 
 struct lnet_rx_ages { /* by age_next */
@@ -91,10 +92,10 @@ struct lnet_credit_shard {
     struct lnet_router_pool pool[LNET_POOLS];
     struct lnet_budget budget;
     uint8_t turn; /* enum lnet_pool that is served first */
-    struct lnet_dest *dests, *free_dests;
-    void *dests_memory;
-    struct lnet_dest **dest_hash;
-    uint32_t dest_mask;
+    struct lnet_next_hop *next_hops, *free_next_hops;
+    void *next_hops_memory;
+    struct lnet_next_hop **next_hop_hash;
+    uint32_t next_hop_mask;
     struct lnet_rx_ages waiting;   /* all headers that wait, the first to expire first */
     struct lnet_rx_ages receiving; /* all that are received into a buffer, the oldest first */
     struct reactor_timer wait_timer;
@@ -116,27 +117,28 @@ static inline int32_t lnet_pool_free(const struct lnet_router_pool *p)
     return (int32_t)p->total - (int32_t)p->used;
 }
 
-/* ---- dest.c: accounts of next hops ---- */
-int lnet_dests_init(struct lnet_shard *s, unsigned max, struct err *err);
-void lnet_dests_fini(struct lnet_shard *s);
+/* ---- next_hop.c: accounts of next hops ---- */
+int lnet_next_hops_init(struct lnet_shard *s, unsigned max, struct err *err);
+void lnet_next_hops_fini(struct lnet_shard *s);
 /* The account of a next hop, made if there is none, with a reference. NULL: the table is full. */
-struct lnet_dest *lnet_dest_get(struct lnet_shard *s, const struct lnet_nid *nid, bool gateway);
+struct lnet_next_hop *lnet_next_hop_get(struct lnet_shard *s, const struct lnet_nid *nid,
+                                        bool gateway);
 /* The same with nid_hash() of the NID. */
-struct lnet_dest *lnet_dest_get_hashed(struct lnet_shard *s, const struct lnet_nid *nid,
-                                       uint32_t hash, bool gateway);
-void lnet_dest_put(struct lnet_shard *s, struct lnet_dest *d);
+struct lnet_next_hop *lnet_next_hop_get_hashed(struct lnet_shard *s, const struct lnet_nid *nid,
+                                               uint32_t hash, bool gateway);
+void lnet_next_hop_put(struct lnet_shard *s, struct lnet_next_hop *d);
 /* Whether one more buffer of a pool may be used for d, as far as buffers go. */
-bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum lnet_pool pool,
-                   enum lnet_class class);
+bool lnet_next_hop_may(const struct lnet_shard *s, const struct lnet_next_hop *d,
+                       enum lnet_pool pool, enum lnet_class class);
 /* Why it may not. */
-enum lnet_drop lnet_dest_why(const struct lnet_shard *s, const struct lnet_dest *d,
-                             enum lnet_pool pool);
+enum lnet_drop lnet_next_hop_why(const struct lnet_shard *s, const struct lnet_next_hop *d,
+                                 enum lnet_pool pool);
 /* One more, one less is held for d. */
-void lnet_dest_charge(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
-void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
+void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
+void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
 /* One that is held for d stalls, or moves again: then it is d's. */
-void lnet_dest_stall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
-void lnet_dest_unstall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool);
+void lnet_next_hop_stall(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
+void lnet_next_hop_unstall(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
 
 /* ---- grant.c: memory for segments of transports ---- */
 /* Bytes a reactor needs at least. */
@@ -157,10 +159,10 @@ void lnet_budget_admit(struct lnet_rx *rx);
 void lnet_budget_received(struct lnet_msg *msg);
 /* Gives back all it has. */
 void lnet_budget_release(struct lnet_msg *msg);
-/* What it has is no longer or again charged to msg->dest. */
+/* What it has is no longer or again charged to msg->account. */
 void lnet_budget_stall(struct lnet_msg *msg, bool stalled);
 /* What it has moves to another next hop. */
-void lnet_budget_move(struct lnet_msg *msg, struct lnet_dest *to);
+void lnet_budget_move(struct lnet_msg *msg, struct lnet_next_hop *to);
 /* Opens grants that wait for their base. */
 void lnet_budget_serve(struct lnet_shard *s);
 /* Whether receives that do not move hold more than a next hop might. */

@@ -129,8 +129,8 @@ static void set_memory(struct lnet_msg *msg, uint32_t memory)
     if (memory == had)
         return;
     msg->memory = memory;
-    count_add(&b->held[msg->dest->gateway], more);
-    *(msg->stalled ? &b->stalled : &msg->dest->memory) += more;
+    count_add(&b->held[msg->account->gateway], more);
+    *(msg->stalled ? &b->stalled : &msg->account->memory) += more;
     if (memory > had)
         budget_take(b, more);
     else
@@ -153,16 +153,16 @@ void lnet_budget_stall(struct lnet_msg *msg, bool stalled)
     uint64_t move = stalled ? msg->memory : -(uint64_t)msg->memory;
 
     msg->home->credit->budget.stalled += move;
-    msg->dest->memory -= move;
+    msg->account->memory -= move;
 }
 
-void lnet_budget_move(struct lnet_msg *msg, struct lnet_dest *to)
+void lnet_budget_move(struct lnet_msg *msg, struct lnet_next_hop *to)
 {
     struct lnet_budget *b = &msg->home->credit->budget;
 
-    relaxed_store(&b->held[msg->dest->gateway], b->held[msg->dest->gateway] - msg->memory);
+    relaxed_store(&b->held[msg->account->gateway], b->held[msg->account->gateway] - msg->memory);
     count_add(&b->held[to->gateway], msg->memory);
-    msg->dest->memory -= msg->memory;
+    msg->account->memory -= msg->memory;
     to->memory += msg->memory;
 }
 
@@ -197,7 +197,7 @@ static int64_t need_of(const struct lnet_rx *rx)
 static void leave_line(const struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
-    struct lnet_rx **first = &s->credit->budget.first[rx->dest->gateway];
+    struct lnet_rx **first = &s->credit->budget.first[rx->account->gateway];
 
     if (*first != rx)
         return;
@@ -210,7 +210,7 @@ static void leave_line(const struct lnet_rx *rx)
 static void waits_for(struct lnet_rx *rx, enum lnet_drop what, bool in_line)
 {
     struct lnet_budget *b = &rx->shard->credit->budget;
-    struct lnet_rx **first = &b->first[rx->dest->gateway];
+    struct lnet_rx **first = &b->first[rx->account->gateway];
 
     if (rx->lacks == LNET_DROP_NONE) {
         count_add(&b->waiting, 1);
@@ -237,7 +237,7 @@ void lnet_budget_forget(struct lnet_rx *rx)
 bool lnet_budget_may(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
-    const struct lnet_dest *d = rx->dest;
+    const struct lnet_next_hop *d = rx->account;
     const struct lnet_budget *b = &s->credit->budget;
     const struct lnet_rx *first = b->first[d->gateway];
     int64_t room, need;
@@ -323,7 +323,7 @@ bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize)
     need = msg->truesize + memory_for(g, g->body);
     if (need > msg->memory) {
         if (need - msg->memory >
-            room_for(&msg->home->credit->budget, msg->dest->gateway, LNET_CLASS_BULK))
+            room_for(&msg->home->credit->budget, msg->account->gateway, LNET_CLASS_BULK))
             return false;
         set_memory(msg, need);
     }

@@ -168,8 +168,9 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
         forward += out->most[i];
     out->tables =
         (forward + (size_t)reactors * lnet_local_msgs(o)) * sizeof(struct lnet_msg) +
-        (size_t)reactors * lnet_peers_per_shard(o, reactors) * sizeof(struct lnet_peer_ni) +
-        (forward + (size_t)reactors * lnet_peers_per_shard(o, reactors)) * sizeof(struct lnet_dest);
+        (size_t)reactors * lnet_peer_nis_per_shard(o, reactors) * sizeof(struct lnet_peer_ni) +
+        (forward + (size_t)reactors * lnet_peer_nis_per_shard(o, reactors)) *
+            sizeof(struct lnet_next_hop);
     return 0;
 }
 
@@ -177,15 +178,15 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
 
 #define CALM_US 400000 /* without a header that waits for lack of them, before it is over */
 
-static void tell_pool(struct lnet_shard *s, enum lnet_event_kind kind, unsigned pool)
+static void tell_pool(struct lnet_shard *s, enum lnet_node_event_kind kind, unsigned pool)
 {
-    struct lnet_event_row row = {
+    struct lnet_node_event row = {
         .kind = kind,
         .value = (int)pool,
-        .cause = kind == LNET_EV_BUFFERS_FREE ? "nothing_waits" : "no_free_buffer",
+        .cause = kind == LNET_NODE_EV_BUFFERS_FREE ? "nothing_waits" : "no_free_buffer",
     };
 
-    lnet_event_post(s->node, &row);
+    lnet_node_event_post(s->node, &row);
 }
 
 static bool is_calm(struct lnet_router_pool *p)
@@ -207,7 +208,7 @@ static void calm_look(struct reactor_timer *t)
 
         if (p->told_short && is_calm(p)) {
             p->told_short = false;
-            tell_pool(s, LNET_EV_BUFFERS_FREE, i);
+            tell_pool(s, LNET_NODE_EV_BUFFERS_FREE, i);
         }
         again |= p->told_short;
     }
@@ -223,7 +224,7 @@ void lnet_pool_short(struct lnet_shard *s, enum lnet_pool pool)
     if (p->told_short || !relaxed_load(&s->node->events_wanted))
         return;
     p->told_short = true;
-    tell_pool(s, LNET_EV_BUFFERS_EXHAUSTED, pool);
+    tell_pool(s, LNET_NODE_EV_BUFFERS_EXHAUSTED, pool);
     if (!reactor_timer_armed(&s->credit->calm_timer))
         reactor_timer_arm(&s->credit->calm_timer, CALM_US);
 }

@@ -189,12 +189,13 @@ static void ni_stopped(struct reactor_task *task)
 {
     struct change_ni *d = container_of(task, struct change_ni, task);
 
-    struct lnet_event_row row = {.kind = LNET_EV_NI_REMOVED, .nid = d->ni->nid, .cause = "command"};
+    struct lnet_node_event row = {
+        .kind = LNET_NODE_EV_NI_REMOVED, .nid = d->ni->nid, .cause = "command"};
 
     d->ni->stopped = true;
     relaxed_store(&d->ni->starting, false);
     if (d->ni != d->change->add)
-        lnet_event_post(d->change->node, &row);
+        lnet_node_event_post(d->change->node, &row);
     if (--d->change->pending == 0)
         change_end(d->change);
 }

@@ -28,7 +28,7 @@
 static int shard_create(struct lnet_node *node, unsigned index, struct err *err)
 {
     struct lnet_shard *s = calloc(1, sizeof(*s));
-    unsigned max_peers = lnet_peers_per_shard(&node->opts, node->nshards);
+    unsigned max_peers = lnet_peer_nis_per_shard(&node->opts, node->nshards);
     unsigned local = lnet_local_msgs(&node->opts);
     int rc;
 
@@ -58,7 +58,7 @@ static int shard_create(struct lnet_node *node, unsigned index, struct err *err)
     rc = lnet_tx_init(s, err);
     if (rc)
         return rc;
-    return lnet_peers_init(s, max_peers, err);
+    return lnet_peer_nis_init(s, max_peers, err);
 }
 
 static void shard_destroy(struct lnet_shard *s)
@@ -67,7 +67,7 @@ static void shard_destroy(struct lnet_shard *s)
         return;
     lnet_credit_shard_fini(s);
     lnet_tx_fini(s);
-    lnet_peers_fini(s);
+    lnet_peer_nis_fini(s);
     lnet_msgs_fini(s);
     free(s->gw_seq);
     free(s->ni_seq);

@@ -128,7 +128,7 @@ static void reset_shard(struct reactor_task *task)
     struct lnet_shard *s = container_of(task, struct lnet_shard, reset.task);
 
     relaxed_store(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
-    if (!lnet_peers_reset_counts(s, &s->reset.slot)) {
+    if (!lnet_peer_nis_reset_counts(s, &s->reset.slot)) {
         reactor_post(s->reactor, task);
         return;
     }

@@ -181,8 +181,8 @@ static void answer_done(struct why_request *q)
     free(q);
 }
 
-static void peer_found(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                       const struct lnet_peer_cursor *next)
+static void peer_found(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                       const struct lnet_peer_ni_cursor *next)
 {
     struct why_request *q = arg;
 
@@ -197,7 +197,7 @@ static void chosen(struct reactor_task *task)
 {
     struct why_request *q = container_of(task, struct why_request, task);
 
-    if (q->answer.ni < 0 || lnet_peer_find(q->node, &q->answer.next_hop, peer_found, q))
+    if (q->answer.ni < 0 || lnet_peer_ni_find(q->node, &q->answer.next_hop, peer_found, q))
         answer_done(q);
 }
 

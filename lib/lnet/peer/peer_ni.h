@@ -23,17 +23,18 @@ struct lnet_peer_shard {
 };
 
 /* Returns how many peer NIs a shard has room for. */
-unsigned lnet_peers_per_shard(const struct lnet_node_opts *opts, unsigned reactors);
-int lnet_peers_init(struct lnet_shard *s, unsigned max, struct err *err);
-void lnet_peers_fini(struct lnet_shard *s);
+unsigned lnet_peer_nis_per_shard(const struct lnet_node_opts *opts, unsigned reactors);
+int lnet_peer_nis_init(struct lnet_shard *s, unsigned max, struct err *err);
+void lnet_peer_nis_fini(struct lnet_shard *s);
 /* Returns the peer NI of a NID whose home is the calling reactor, without a reference; NULL if it
  * does not exist. */
-struct lnet_peer_ni *lnet_peer_find_here(const struct lnet_node *node, const struct lnet_nid *nid);
+struct lnet_peer_ni *lnet_peer_ni_find_here(const struct lnet_node *node,
+                                            const struct lnet_nid *nid);
 /* Sets the counters of some peer NIs to 0, from *slot on. Returns true after the last one. */
-bool lnet_peers_reset_counts(struct lnet_shard *s, uint32_t *slot);
+bool lnet_peer_nis_reset_counts(struct lnet_shard *s, uint32_t *slot);
 
 /* Returns the first peer NI of the bucket that a NID with this nid_hash() is in. */
-static inline struct lnet_peer_ni *lnet_peer_bucket(const struct lnet_shard *s, uint32_t hash)
+static inline struct lnet_peer_ni *lnet_peer_ni_bucket(const struct lnet_shard *s, uint32_t hash)
 {
     return s->peer->hash[hash & s->peer->hash_mask];
 }

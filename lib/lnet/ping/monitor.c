@@ -15,14 +15,15 @@
 
 static bool set_status(struct lnet_ni *ni, uint32_t status, const char *cause)
 {
-    struct lnet_event_row row = {.kind = status == LNET_NI_UP ? LNET_EV_NI_UP : LNET_EV_NI_DOWN,
-                                 .nid = ni->nid,
-                                 .cause = cause};
+    struct lnet_node_event row = {.kind = status == LNET_NI_UP ? LNET_NODE_EV_NI_UP
+                                                               : LNET_NODE_EV_NI_DOWN,
+                                  .nid = ni->nid,
+                                  .cause = cause};
 
     if (ni->status == status)
         return false;
     relaxed_store(&ni->status, status);
-    lnet_event_post(ni->node, &row);
+    lnet_node_event_post(ni->node, &row);
     return true;
 }
 
@@ -241,9 +242,10 @@ void lnet_routing_changed(struct lnet_node *node)
 /* Its link may have told before it was listed. */
 void lnet_ni_listed(struct lnet_ni *ni)
 {
-    struct lnet_event_row row = {.kind = LNET_EV_NI_ADDED, .nid = ni->nid, .cause = "command"};
+    struct lnet_node_event row = {
+        .kind = LNET_NODE_EV_NI_ADDED, .nid = ni->nid, .cause = "command"};
 
-    lnet_event_post(ni->node, &row);
+    lnet_node_event_post(ni->node, &row);
     if (ni->fatal)
         set_status(ni, LNET_NI_DOWN, "link_down");
     lnet_ping_changed(ni->node);

@@ -13,15 +13,16 @@
 static void tell_route(struct lnet_node *node, struct lnet_route *r)
 {
     bool gw_down = r->gw->told_down, down = gw_down || !relaxed_load(&r->up);
-    struct lnet_event_row row = {
-        .kind = down ? LNET_EV_ROUTE_DOWN : LNET_EV_ROUTE_UP, .net = r->net, .nid = r->gw->nid};
+    struct lnet_node_event row = {.kind = down ? LNET_NODE_EV_ROUTE_DOWN : LNET_NODE_EV_ROUTE_UP,
+                                  .net = r->net,
+                                  .nid = r->gw->nid};
 
     if (r->told_down == down)
         return;
     row.cause = gw_down || r->told_by_gw ? r->gw->told_cause : r->cause;
     r->told_down = down;
     r->told_by_gw = gw_down;
-    lnet_event_post(node, &row);
+    lnet_node_event_post(node, &row);
 }
 
 static void tell_some(struct reactor_task *task)
@@ -58,8 +59,10 @@ void lnet_routes_tell(struct lnet_node *node)
 void lnet_gw_tell(struct lnet_gw *gw, const char *cause)
 {
     bool down = !lnet_gw_alive(gw);
-    struct lnet_event_row row = {
-        .kind = down ? LNET_EV_GATEWAY_DOWN : LNET_EV_GATEWAY_UP, .nid = gw->nid, .cause = cause};
+    struct lnet_node_event row = {.kind =
+                                      down ? LNET_NODE_EV_GATEWAY_DOWN : LNET_NODE_EV_GATEWAY_UP,
+                                  .nid = gw->nid,
+                                  .cause = cause};
 
     if (gw->told_down == down)
         return;
@@ -67,7 +70,7 @@ void lnet_gw_tell(struct lnet_gw *gw, const char *cause)
     gw->told_cause = cause;
     if (relaxed_load(&gw->routes) == 0)
         return;
-    lnet_event_post(gw->node, &row);
+    lnet_node_event_post(gw->node, &row);
     lnet_routes_tell(gw->node);
 }
 

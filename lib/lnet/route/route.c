@@ -21,12 +21,12 @@
 static void bind_peer(struct reactor_task *task)
 {
     struct lnet_gw *gw = container_of(task, struct lnet_gw, bind);
-    struct lnet_peer_ni *peer = lnet_peer_get(gw->node, &gw->nid);
+    struct lnet_peer_ni *peer = lnet_peer_ni_get(gw->node, &gw->nid);
 
     if (!peer)
         return;
     peer->gw = gw;
-    lnet_peer_put(peer);
+    lnet_peer_ni_put(peer);
 }
 
 static unsigned gw_bucket(const struct lnet_nid *nid)
@@ -113,7 +113,7 @@ void lnet_gw_leave(struct lnet_gw *gw)
 static void gw_forget_peer(struct reactor_task *task)
 {
     struct lnet_gw *gw = container_of(task, struct lnet_gw, leave);
-    struct lnet_peer_ni *peer = lnet_peer_find_here(gw->node, &gw->nid);
+    struct lnet_peer_ni *peer = lnet_peer_ni_find_here(gw->node, &gw->nid);
 
     if (peer && peer->gw == gw)
         peer->gw = NULL;

@@ -48,7 +48,8 @@ static uint64_t period_us(const struct lnet_node *node)
 
 static int enter(struct lnet_node *node, enum lnet_routing state, bool push)
 {
-    struct lnet_event_row row = {.kind = LNET_EV_ROUTING, .value = (int)state, .cause = "command"};
+    struct lnet_node_event row = {
+        .kind = LNET_NODE_EV_ROUTING, .value = (int)state, .cause = "command"};
     struct tell *t = calloc(1, sizeof(*t));
 
     if (!t)
@@ -58,7 +59,7 @@ static int enter(struct lnet_node *node, enum lnet_routing state, bool push)
     t->task.fn = tell_home;
     relaxed_store(&node->routing, state);
     node->routes->routing_since_us = reactor_now_us();
-    lnet_event_post(node, &row);
+    lnet_node_event_post(node, &row);
     reactor_post(lnet_node_home(node), &t->task);
     return 0;
 }

@@ -9,56 +9,56 @@
 
 static const struct {
     const char *name, *text;
-} kinds[LNET_EV_COUNT] = {
-    [LNET_EV_PEER_UP] = {"peer_up", "The first connection to a peer NI is there."},
-    [LNET_EV_PEER_DOWN] = {"peer_down", "The last connection to a peer NI is gone."},
-    [LNET_EV_PEER_RESTART] = {"peer_restart",
-                              "A peer NI came with another incarnation: it has restarted."},
-    [LNET_EV_NI_UP] = {"ni_up", "An NI of this node is published as up."},
-    [LNET_EV_NI_DOWN] =
+} kinds[LNET_NODE_EV_COUNT] = {
+    [LNET_NODE_EV_PEER_UP] = {"peer_up", "The first connection to a peer NI is there."},
+    [LNET_NODE_EV_PEER_DOWN] = {"peer_down", "The last connection to a peer NI is gone."},
+    [LNET_NODE_EV_PEER_RESTART] = {"peer_restart",
+                                   "A peer NI came with another incarnation: it has restarted."},
+    [LNET_NODE_EV_NI_UP] = {"ni_up", "An NI of this node is published as up."},
+    [LNET_NODE_EV_NI_DOWN] =
         {"ni_down", "An NI of this node is published as down: its link is down, or no peer has "
                     "sent a message over its net."},
-    [LNET_EV_NI_ADDED] = {"ni_added", "An NI was added to the running node."},
-    [LNET_EV_NI_REMOVED] = {"ni_removed", "An NI was removed from the running node."},
-    [LNET_EV_ROUTE_UP] = {"route_up", "Messages may take a route again."},
-    [LNET_EV_ROUTE_DOWN] = {"route_down", "Messages do not take a route any more."},
-    [LNET_EV_GATEWAY_UP] = {"gateway_up", "A gateway of this node answers again."},
-    [LNET_EV_GATEWAY_DOWN] = {"gateway_down",
-                              "A gateway of this node does not answer, or the connection to it was "
-                              "lost."},
-    [LNET_EV_BUFFERS_EXHAUSTED] = {"buffers_exhausted",
-                                   "A message waits because a reactor has no free router buffer of "
-                                   "a pool."},
-    [LNET_EV_BUFFERS_FREE] = {"buffers_free",
-                              "No message has waited for lack of a router buffer of that "
-                              "pool for a moment."},
-    [LNET_EV_ROUTING] = {"routing", "Forwarding was started or stopped."},
+    [LNET_NODE_EV_NI_ADDED] = {"ni_added", "An NI was added to the running node."},
+    [LNET_NODE_EV_NI_REMOVED] = {"ni_removed", "An NI was removed from the running node."},
+    [LNET_NODE_EV_ROUTE_UP] = {"route_up", "Messages may take a route again."},
+    [LNET_NODE_EV_ROUTE_DOWN] = {"route_down", "Messages do not take a route any more."},
+    [LNET_NODE_EV_GATEWAY_UP] = {"gateway_up", "A gateway of this node answers again."},
+    [LNET_NODE_EV_GATEWAY_DOWN] =
+        {"gateway_down", "A gateway of this node does not answer, or the connection to it was "
+                         "lost."},
+    [LNET_NODE_EV_BUFFERS_EXHAUSTED] =
+        {"buffers_exhausted", "A message waits because a reactor has no free router buffer of "
+                              "a pool."},
+    [LNET_NODE_EV_BUFFERS_FREE] = {"buffers_free",
+                                   "No message has waited for lack of a router buffer of that "
+                                   "pool for a moment."},
+    [LNET_NODE_EV_ROUTING] = {"routing", "Forwarding was started or stopped."},
 };
 
-const char *lnet_event_name(enum lnet_event_kind kind)
+const char *lnet_node_event_name(enum lnet_node_event_kind kind)
 {
-    return (unsigned)kind < LNET_EV_COUNT ? kinds[kind].name : "unknown";
+    return (unsigned)kind < LNET_NODE_EV_COUNT ? kinds[kind].name : "unknown";
 }
 
-const char *lnet_event_text(enum lnet_event_kind kind)
+const char *lnet_node_event_text(enum lnet_node_event_kind kind)
 {
-    return (unsigned)kind < LNET_EV_COUNT ? kinds[kind].text : "";
+    return (unsigned)kind < LNET_NODE_EV_COUNT ? kinds[kind].text : "";
 }
 
 /* ---- reading (control) ---- */
 
-static void deliver(struct lnet_event_ring *ring, uint32_t n, uint64_t missed)
+static void deliver(struct lnet_node_event_ring *ring, uint32_t n, uint64_t missed)
 {
     const struct lnet_node *node = ring->node;
 
     if (node->events_fn)
-        node->events_fn(node->events_arg, &ring->row[ring->tail % LNET_EVENT_RING], n, missed);
+        node->events_fn(node->events_arg, &ring->row[ring->tail % LNET_NODE_EVENT_RING], n, missed);
     __atomic_store_n(&ring->tail, ring->tail + n, __ATOMIC_RELEASE);
 }
 
 static void drain(struct reactor_task *task)
 {
-    struct lnet_event_ring *ring = container_of(task, struct lnet_event_ring, mail);
+    struct lnet_node_event_ring *ring = container_of(task, struct lnet_node_event_ring, mail);
     uint64_t missed, lost = relaxed_load(&ring->missed);
     uint32_t head, n;
 
@@ -71,14 +71,14 @@ static void drain(struct reactor_task *task)
     do {
         n = head - ring->tail;
         n = min(n, BATCH);
-        n = min(n, LNET_EVENT_RING - ring->tail % LNET_EVENT_RING); /* in one piece */
+        n = min(n, LNET_NODE_EVENT_RING - ring->tail % LNET_NODE_EVENT_RING); /* in one piece */
         if (n > 0 || missed > 0)
             deliver(ring, n, missed);
         missed = 0;
     } while (n > 0);
 }
 
-void lnet_events_watch(struct lnet_node *node, lnet_events_fn fn, void *arg)
+void lnet_node_events_watch(struct lnet_node *node, lnet_node_events_fn fn, void *arg)
 {
     node->events_fn = fn;
     node->events_arg = arg;
@@ -87,15 +87,15 @@ void lnet_events_watch(struct lnet_node *node, lnet_events_fn fn, void *arg)
 
 /* ---- writing (any reactor) ---- */
 
-void lnet_event_post(struct lnet_node *node, const struct lnet_event_row *row)
+void lnet_node_event_post(struct lnet_node *node, const struct lnet_node_event *row)
 {
     struct lnet_shard *s = lnet_shard_self(node);
-    struct lnet_event_ring *ring = &s->events;
-    struct lnet_event_row *to = &ring->row[ring->head % LNET_EVENT_RING];
+    struct lnet_node_event_ring *ring = &s->events;
+    struct lnet_node_event *to = &ring->row[ring->head % LNET_NODE_EVENT_RING];
 
     if (!relaxed_load(&node->events_wanted))
         return;
-    if (ring->head - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) == LNET_EVENT_RING) {
+    if (ring->head - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) == LNET_NODE_EVENT_RING) {
         count_add(&ring->missed, 1);
     } else {
         *to = *row;

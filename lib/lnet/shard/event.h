@@ -11,26 +11,26 @@
 #include "lib/lnet/wire/drops.h"
 #include "lib/lnet/wire/nid.h"
 
-enum lnet_event_kind {
-    LNET_EV_PEER_UP,      /* nid: first connection; cause: "connected", "dialled" … */
-    LNET_EV_PEER_DOWN,    /* its last connection is gone; drop: why */
-    LNET_EV_PEER_RESTART, /* another incarnation of it came */
-    LNET_EV_NI_UP,        /* nid: the NI */
-    LNET_EV_NI_DOWN,      /* link, or nobody pings it (§3.7) */
-    LNET_EV_NI_ADDED,
-    LNET_EV_NI_REMOVED,
-    LNET_EV_ROUTE_UP, /* net, nid: the gateway */
-    LNET_EV_ROUTE_DOWN,
-    LNET_EV_GATEWAY_UP, /* nid */
-    LNET_EV_GATEWAY_DOWN,
-    LNET_EV_BUFFERS_EXHAUSTED, /* pool: the first header waits for one since some were free */
-    LNET_EV_BUFFERS_FREE,      /* nobody waits any more */
-    LNET_EV_ROUTING,           /* value: enum lnet_routing */
-    LNET_EV_COUNT
+enum lnet_node_event_kind {
+    LNET_NODE_EV_PEER_UP,      /* nid: first connection; cause: "connected", "dialled" … */
+    LNET_NODE_EV_PEER_DOWN,    /* its last connection is gone; drop: why */
+    LNET_NODE_EV_PEER_RESTART, /* another incarnation of it came */
+    LNET_NODE_EV_NI_UP,        /* nid: the NI */
+    LNET_NODE_EV_NI_DOWN,      /* link, or nobody pings it (§3.7) */
+    LNET_NODE_EV_NI_ADDED,
+    LNET_NODE_EV_NI_REMOVED,
+    LNET_NODE_EV_ROUTE_UP, /* net, nid: the gateway */
+    LNET_NODE_EV_ROUTE_DOWN,
+    LNET_NODE_EV_GATEWAY_UP, /* nid */
+    LNET_NODE_EV_GATEWAY_DOWN,
+    LNET_NODE_EV_BUFFERS_EXHAUSTED, /* pool: the first header waits for one since some were free */
+    LNET_NODE_EV_BUFFERS_FREE,      /* nobody waits any more */
+    LNET_NODE_EV_ROUTING,           /* value: enum lnet_routing */
+    LNET_NODE_EV_COUNT
 };
 
-struct lnet_event_row {
-    enum lnet_event_kind kind;
+struct lnet_node_event {
+    enum lnet_node_event_kind kind;
     uint64_t when_us; /* reactor_now_us() clock */
     unsigned reactor;
     struct lnet_nid nid;
@@ -40,19 +40,20 @@ struct lnet_event_row {
     const char *cause;   /* else a word of our own, static; NULL = none */
 };
 
-const char *lnet_event_name(enum lnet_event_kind kind); /* "peer_up" … */
-const char *lnet_event_text(enum lnet_event_kind kind); /* a sentence for the documentation */
+const char *lnet_node_event_name(enum lnet_node_event_kind kind); /* "peer_up" … */
+const char *
+lnet_node_event_text(enum lnet_node_event_kind kind); /* a sentence for the documentation */
 
 struct lnet_node;
 
 /* Events from now on go to fn, in batches; missed: how many were lost since the last call. Control
  * thread, which fn runs on too. One watcher; NULL = nobody. */
-typedef void (*lnet_events_fn)(void *arg, const struct lnet_event_row *rows, unsigned n,
-                               uint64_t missed);
-void lnet_events_watch(struct lnet_node *node, lnet_events_fn fn, void *arg);
+typedef void (*lnet_node_events_fn)(void *arg, const struct lnet_node_event *rows, unsigned n,
+                                    uint64_t missed);
+void lnet_node_events_watch(struct lnet_node *node, lnet_node_events_fn fn, void *arg);
 
 /* Called by whoever detects it, on a reactor or the control thread; row is copied, when_us and
  * reactor are filled in. */
-void lnet_event_post(struct lnet_node *node, const struct lnet_event_row *row);
+void lnet_node_event_post(struct lnet_node *node, const struct lnet_node_event *row);
 
 #endif

@@ -61,10 +61,10 @@ struct lnet_drop_slot {
     union lnet_drop_words u;
 };
 
-#define LNET_EVENT_RING 1024u /* a power of two */
+#define LNET_NODE_EVENT_RING 1024u /* a power of two */
 
 /* Events of one shard on their way to the control thread. event.c */
-struct lnet_event_ring {
+struct lnet_node_event_ring {
     struct lnet_node *node;
     struct reactor_task mail;
     bool mailed;     /* set by the shard, cleared by control as it begins to read */
@@ -72,7 +72,7 @@ struct lnet_event_ring {
     uint32_t tail;   /* control: read up to here */
     uint64_t missed; /* shard: events that found no room, ever */
     uint64_t told;   /* control: of missed, reported to the watcher */
-    struct lnet_event_row row[LNET_EVENT_RING];
+    struct lnet_node_event row[LNET_NODE_EVENT_RING];
 };
 
 struct lnet_shard {
@@ -99,7 +99,7 @@ struct lnet_shard {
     uint64_t drops[LNET_DROP_COUNT];
     struct lnet_drop_slot drop_slots[LNET_DROP_COUNT];
     struct lnet_ni_stats ni_stats[LNET_MAX_NI];
-    struct lnet_event_ring events;
+    struct lnet_node_event_ring events;
     struct lnet_stats_reset { /* node/stats.c */
         struct reactor_task task;
         uint32_t slot;    /* of the peer table: slots before it have been reset */
@@ -148,7 +148,7 @@ struct lnet_node {
     struct lnet_change *change;               /* control, while NIs are being added or removed */
     struct reactor_task end[LNET_MAX_NI];     /* lnet_node_end() */
     bool events_wanted;                       /* control writes, all read: there is a watcher */
-    lnet_events_fn events_fn;                 /* control */
+    lnet_node_events_fn events_fn;            /* control */
     void *events_arg;
 };
 

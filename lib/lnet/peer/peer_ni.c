@@ -4,8 +4,8 @@
  * one, so the table is of fixed size, and when it is full the peer NI that has been unused for
  * longest makes room. A peer NI with references (connections, messages) is never removed.
  */
-#include "lib/base/err.h"
 #include "lib/lnet/peer/peer_ni.h"
+#include "lib/base/err.h"
 #include "lib/lnet/shard/conf.h"
 #include "lib/lnet/shard/queue.h"
 
@@ -20,7 +20,7 @@
 #define RESET_PEERS        256   /* peers reset before others have their turn */
 #define MAX_PEERS_DEFAULT  16384 /* over all reactors */
 
-unsigned lnet_peers_per_shard(const struct lnet_node_opts *o, unsigned reactors)
+unsigned lnet_peer_nis_per_shard(const struct lnet_node_opts *o, unsigned reactors)
 {
     unsigned max = o->max_peers ? o->max_peers : MAX_PEERS_DEFAULT;
 
@@ -28,7 +28,7 @@ unsigned lnet_peers_per_shard(const struct lnet_node_opts *o, unsigned reactors)
     return max / reactors * 5 / 4 + 64;
 }
 
-int lnet_peers_init(struct lnet_shard *s, unsigned max, struct err *err)
+int lnet_peer_nis_init(struct lnet_shard *s, unsigned max, struct err *err)
 {
     struct lnet_peer_shard *t = s->peer = calloc(1, sizeof(*t));
     uint32_t buckets = 64;
@@ -50,7 +50,7 @@ int lnet_peers_init(struct lnet_shard *s, unsigned max, struct err *err)
     return 0;
 }
 
-void lnet_peers_fini(struct lnet_shard *s)
+void lnet_peer_nis_fini(struct lnet_shard *s)
 {
     if (!s->peer)
         return;
@@ -163,7 +163,8 @@ static void make_room(struct lnet_shard *s)
     evict_one(s);
 }
 
-struct lnet_peer_ni *lnet_peer_find_here(const struct lnet_node *node, const struct lnet_nid *nid)
+struct lnet_peer_ni *lnet_peer_ni_find_here(const struct lnet_node *node,
+                                            const struct lnet_nid *nid)
 {
     struct lnet_shard *s = lnet_shard_self(node);
     struct lnet_peer_ni *p = s->peer->hash[nid_hash(nid) & s->peer->hash_mask];
@@ -173,14 +174,14 @@ struct lnet_peer_ni *lnet_peer_find_here(const struct lnet_node *node, const str
     return p;
 }
 
-struct lnet_peer_ni *lnet_peer_get(struct lnet_node *node, const struct lnet_nid *nid)
+struct lnet_peer_ni *lnet_peer_ni_get(struct lnet_node *node, const struct lnet_nid *nid)
 {
     struct lnet_shard *s = lnet_shard_self(node);
     struct lnet_peer_ni **bucket = &s->peer->hash[nid_hash(nid) & s->peer->hash_mask];
-    struct lnet_peer_ni *p = lnet_peer_find_here(node, nid);
+    struct lnet_peer_ni *p = lnet_peer_ni_find_here(node, nid);
 
     if (p) {
-        lnet_peer_hold(p);
+        lnet_peer_ni_hold(p);
         return p;
     }
     if (!s->peer->free_peers)
@@ -203,7 +204,7 @@ struct lnet_peer_ni *lnet_peer_get(struct lnet_node *node, const struct lnet_nid
     return p;
 }
 
-void lnet_peer_hold(struct lnet_peer_ni *p)
+void lnet_peer_ni_hold(struct lnet_peer_ni *p)
 {
     if (p->refs++ > 0)
         return;
@@ -211,7 +212,7 @@ void lnet_peer_hold(struct lnet_peer_ni *p)
     init_credits(p->shard->node, p);
 }
 
-void lnet_peer_put(struct lnet_peer_ni *p)
+void lnet_peer_ni_put(struct lnet_peer_ni *p)
 {
     if (--p->refs == 0)
         idle_add(p->shard, p);
@@ -219,7 +220,7 @@ void lnet_peer_put(struct lnet_peer_ni *p)
 
 /* ---- counters ---- */
 
-bool lnet_peers_reset_counts(struct lnet_shard *s, uint32_t *slot)
+bool lnet_peer_nis_reset_counts(struct lnet_shard *s, uint32_t *slot)
 {
     for (unsigned i = 0; i < RESET_PEERS && *slot < s->peer->peers_used; i++) {
         struct lnet_peer_ni *p = &s->peer->peers[(*slot)++];
@@ -238,17 +239,17 @@ bool lnet_peers_reset_counts(struct lnet_shard *s, uint32_t *slot)
 
 struct request {
     struct lnet_node *node;
-    lnet_peer_page_fn fn;
+    lnet_peer_ni_page_fn fn;
     void *arg;
-    struct lnet_peer_cursor at;
-    struct lnet_nid nid; /* lnet_peer_find() */
+    struct lnet_peer_ni_cursor at;
+    struct lnet_nid nid; /* lnet_peer_ni_find() */
     unsigned n, max;
     struct reactor_task task;
-    struct lnet_peer_row rows[];
+    struct lnet_peer_ni_row rows[];
 };
 
 static void fill_row(const struct lnet_shard *s, const struct lnet_peer_ni *p,
-                     struct lnet_peer_row *row)
+                     struct lnet_peer_ni_row *row)
 {
     const struct lnd_ops *ops = lnd_of_type(s->node, p->nid.type);
 
@@ -326,10 +327,10 @@ static void touch(void *memory, size_t size)
     byte[size - 1] = 0;
 }
 
-static struct request *request_new(struct lnet_node *node, unsigned max, lnet_peer_page_fn fn,
+static struct request *request_new(struct lnet_node *node, unsigned max, lnet_peer_ni_page_fn fn,
                                    void *arg)
 {
-    size_t size = sizeof(struct request) + max * sizeof(struct lnet_peer_row);
+    size_t size = sizeof(struct request) + max * sizeof(struct lnet_peer_ni_row);
     struct request *q = calloc(1, size);
 
     if (!q)
@@ -342,8 +343,8 @@ static struct request *request_new(struct lnet_node *node, unsigned max, lnet_pe
     return q;
 }
 
-int lnet_peer_page(struct lnet_node *node, const struct lnet_peer_cursor *from, unsigned max,
-                   lnet_peer_page_fn fn, void *arg)
+int lnet_peer_ni_page(struct lnet_node *node, const struct lnet_peer_ni_cursor *from, unsigned max,
+                      lnet_peer_ni_page_fn fn, void *arg)
 {
     struct request *q;
 
@@ -361,7 +362,7 @@ int lnet_peer_page(struct lnet_node *node, const struct lnet_peer_cursor *from, 
 static void find(struct reactor_task *task)
 {
     struct request *q = container_of(task, struct request, task);
-    const struct lnet_peer_ni *p = lnet_peer_find_here(q->node, &q->nid);
+    const struct lnet_peer_ni *p = lnet_peer_ni_find_here(q->node, &q->nid);
 
     if (p)
         fill_row(p->shard, p, &q->rows[q->n++]);
@@ -370,8 +371,8 @@ static void find(struct reactor_task *task)
     reactor_post(reactor_control(q->node->env), &q->task);
 }
 
-int lnet_peer_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_peer_page_fn fn,
-                   void *arg)
+int lnet_peer_ni_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_peer_ni_page_fn fn,
+                      void *arg)
 {
     struct request *q = request_new(node, 1, fn, arg);
 
@@ -387,33 +388,33 @@ int lnet_peer_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_peer
 
 struct all_rows {
     struct lnet_node *node;
-    lnet_peer_rows_fn fn;
+    lnet_peer_ni_rows_fn fn;
     void *arg;
 };
 
-static void next_page(void *arg, const struct lnet_peer_row *rows, unsigned n,
-                      const struct lnet_peer_cursor *next)
+static void next_page(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                      const struct lnet_peer_ni_cursor *next)
 {
     struct all_rows *all = arg;
     bool last = next->end;
 
-    if (!last && lnet_peer_page(all->node, next, PEER_ROWS_PER_PAGE, next_page, all))
+    if (!last && lnet_peer_ni_page(all->node, next, PEER_ROWS_PER_PAGE, next_page, all))
         last = true; /* no memory: what was asked for ends here */
     all->fn(all->arg, rows, n, last);
     if (last)
         free(all);
 }
 
-int lnet_peer_rows(struct lnet_node *node, lnet_peer_rows_fn fn, void *arg)
+int lnet_peer_ni_rows(struct lnet_node *node, lnet_peer_ni_rows_fn fn, void *arg)
 {
-    const struct lnet_peer_cursor begin = {0};
+    const struct lnet_peer_ni_cursor begin = {0};
     struct all_rows *all = calloc(1, sizeof(*all));
     int rc = -ENOMEM;
 
     if (!all)
         return rc;
     *all = (struct all_rows){node, fn, arg};
-    rc = lnet_peer_page(node, &begin, PEER_ROWS_PER_PAGE, next_page, all);
+    rc = lnet_peer_ni_page(node, &begin, PEER_ROWS_PER_PAGE, next_page, all);
     if (rc)
         free(all);
     return rc;

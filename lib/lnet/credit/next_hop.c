@@ -23,59 +23,61 @@
 
 #define URGENT_PART 16
 
-int lnet_dests_init(struct lnet_shard *s, unsigned max, struct err *err)
+int lnet_next_hops_init(struct lnet_shard *s, unsigned max, struct err *err)
 {
     uint32_t buckets = 64;
 
     while (buckets < max)
         buckets *= 2;
-    s->credit->dests = lnet_table_alloc(max, sizeof(*s->credit->dests), &s->credit->dests_memory);
-    s->credit->dest_hash = calloc(buckets, sizeof(*s->credit->dest_hash));
-    if (!s->credit->dests || !s->credit->dest_hash) {
+    s->credit->next_hops =
+        lnet_table_alloc(max, sizeof(*s->credit->next_hops), &s->credit->next_hops_memory);
+    s->credit->next_hop_hash = calloc(buckets, sizeof(*s->credit->next_hop_hash));
+    if (!s->credit->next_hops || !s->credit->next_hop_hash) {
         return err_set(err, -ENOMEM, "no memory for the accounts of %u next hops; lower max_peers",
                        max);
     }
-    s->credit->dest_mask = buckets - 1;
+    s->credit->next_hop_mask = buckets - 1;
     for (unsigned i = max; i-- > 0;) {
-        s->credit->dests[i].hash_next = s->credit->free_dests;
-        s->credit->free_dests = &s->credit->dests[i];
+        s->credit->next_hops[i].hash_next = s->credit->free_next_hops;
+        s->credit->free_next_hops = &s->credit->next_hops[i];
     }
     return 0;
 }
 
-void lnet_dests_fini(struct lnet_shard *s)
+void lnet_next_hops_fini(struct lnet_shard *s)
 {
-    free(s->credit->dests_memory);
-    free(s->credit->dest_hash);
+    free(s->credit->next_hops_memory);
+    free(s->credit->next_hop_hash);
 }
 
-struct lnet_dest *lnet_dest_get(struct lnet_shard *s, const struct lnet_nid *nid, bool gateway)
+struct lnet_next_hop *lnet_next_hop_get(struct lnet_shard *s, const struct lnet_nid *nid,
+                                        bool gateway)
 {
-    return lnet_dest_get_hashed(s, nid, nid_hash(nid), gateway);
+    return lnet_next_hop_get_hashed(s, nid, nid_hash(nid), gateway);
 }
 
-struct lnet_dest *lnet_dest_get_hashed(struct lnet_shard *s, const struct lnet_nid *nid,
-                                       uint32_t hash, bool gateway)
+struct lnet_next_hop *lnet_next_hop_get_hashed(struct lnet_shard *s, const struct lnet_nid *nid,
+                                               uint32_t hash, bool gateway)
 {
-    struct lnet_dest **bucket = &s->credit->dest_hash[hash & s->credit->dest_mask];
-    struct lnet_dest *d;
+    struct lnet_next_hop **bucket = &s->credit->next_hop_hash[hash & s->credit->next_hop_mask];
+    struct lnet_next_hop *d;
 
     for (d = *bucket; d; d = d->hash_next)
         if (d->gateway == gateway && nid_same(&d->nid, nid)) {
             d->refs++;
             return d;
         }
-    d = s->credit->free_dests;
+    d = s->credit->free_next_hops;
     if (!d)
         return NULL;
-    s->credit->free_dests = d->hash_next;
+    s->credit->free_next_hops = d->hash_next;
     memset(d, 0, sizeof(*d));
     d->nid = *nid;
     d->gateway = gateway;
     d->refs = 1;
     for (unsigned i = 0; i < LNET_POOLS; i++)
         for (unsigned k = 0; k < LNET_CLASSES; k++) {
-            d->wait[i][k].dest = d;
+            d->wait[i][k].account = d;
             lnet_rx_queue_init(&d->wait[i][k].queue);
         }
     d->hash_next = *bucket;
@@ -83,26 +85,26 @@ struct lnet_dest *lnet_dest_get_hashed(struct lnet_shard *s, const struct lnet_n
     return d;
 }
 
-void lnet_dest_put(struct lnet_shard *s, struct lnet_dest *d)
+void lnet_next_hop_put(struct lnet_shard *s, struct lnet_next_hop *d)
 {
-    struct lnet_dest **at;
+    struct lnet_next_hop **at;
 
     if (--d->refs > 0)
         return;
-    at = &s->credit->dest_hash[nid_hash(&d->nid) & s->credit->dest_mask];
+    at = &s->credit->next_hop_hash[nid_hash(&d->nid) & s->credit->next_hop_mask];
     while (*at != d)
         at = &(*at)->hash_next;
     *at = d->hash_next;
-    d->hash_next = s->credit->free_dests;
-    s->credit->free_dests = d;
+    d->hash_next = s->credit->free_next_hops;
+    s->credit->free_next_hops = d;
 }
 
-static uint32_t *held_by_kind(struct lnet_router_pool *p, const struct lnet_dest *d)
+static uint32_t *held_by_kind(struct lnet_router_pool *p, const struct lnet_next_hop *d)
 {
     return d->gateway ? &p->gw_held : &p->end_held;
 }
 
-void lnet_dest_charge(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
+void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool)
 {
     struct lnet_router_pool *p = &s->credit->pool[pool];
 
@@ -111,7 +113,7 @@ void lnet_dest_charge(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool 
     ++*held_by_kind(p, d);
 }
 
-void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
+void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool)
 {
     struct lnet_router_pool *p = &s->credit->pool[pool];
 
@@ -120,18 +122,18 @@ void lnet_dest_credit(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool 
     --*held_by_kind(p, d);
 }
 
-void lnet_dest_stall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
+void lnet_next_hop_stall(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool)
 {
-    lnet_dest_credit(s, d, pool);
+    lnet_next_hop_credit(s, d, pool);
     s->credit->pool[pool].stalled++;
     s->credit->pool[pool].gw_held += d->gateway;
 }
 
-void lnet_dest_unstall(struct lnet_shard *s, struct lnet_dest *d, enum lnet_pool pool)
+void lnet_next_hop_unstall(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool)
 {
     s->credit->pool[pool].gw_held -= d->gateway;
     s->credit->pool[pool].stalled--;
-    lnet_dest_charge(s, d, pool);
+    lnet_next_hop_charge(s, d, pool);
 }
 
 /* ---- the rule ---- */
@@ -153,8 +155,8 @@ static uint32_t for_urgent(const struct lnet_router_pool *p, enum lnet_pool pool
     return pool == LNET_POOL_LARGE && part > 1 ? 1 : part;
 }
 
-bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum lnet_pool pool,
-                   enum lnet_class class)
+bool lnet_next_hop_may(const struct lnet_shard *s, const struct lnet_next_hop *d,
+                       enum lnet_pool pool, enum lnet_class class)
 {
     const struct lnet_router_pool *p = &s->credit->pool[pool];
     int32_t free_here = lnet_pool_free(p);
@@ -174,8 +176,8 @@ bool lnet_dest_may(const struct lnet_shard *s, const struct lnet_dest *d, enum l
                                      (uint64_t)free_here * relaxed_load(&s->node->egress_share);
 }
 
-enum lnet_drop lnet_dest_why(const struct lnet_shard *s, const struct lnet_dest *d,
-                             enum lnet_pool pool)
+enum lnet_drop lnet_next_hop_why(const struct lnet_shard *s, const struct lnet_next_hop *d,
+                                 enum lnet_pool pool)
 {
     const struct lnet_router_pool *p = &s->credit->pool[pool];
     bool short_of = lnet_pool_free(p) <= (int32_t)(for_gateways(s, p) + for_urgent(p, pool));

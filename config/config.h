@@ -4,9 +4,11 @@
  * lnetctl's YAML (`net:`, `route:`, `routing:`, `buffers:`, `global:`, …;
  * docs/protocol/lnet-core.md §10) and a section `millrace:` of this program. docs/config.md is
  * the reference for users.
+ *
  * The reader checks all that can be checked without a device, so a document is complete and
  * within range. It reports every error of a file. No function here logs, touches the network, or
  * blocks on anything but the file. Any thread.
+ *
  * The lists have the order of the file. Identity: an NI has its net and its NID or interface, a
  * route its net and gateway, a peer its primary NID, a name its NID.
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Writes a document into a file that people edit, too.
+ *
  * An unchanged part of the file stays as it is, byte for byte, with comments, order and layout.
  * A changed value is replaced in place, a value in brackets or braces as a whole. A removed item
  * is cut out with its lines. A new item comes after its siblings. The result is read again

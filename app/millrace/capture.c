@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `millrace capture`: packets of a running millraced into a file, or to whoever reads the output.
- */
+/* `millrace capture`: writes packets of a running millraced to a file or to standard output. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,8 +15,8 @@
 #include "lib/base/err.h"
 
 #define LOOK_MS    100          /* between pages while nothing comes */
-#define LATE_PAGES 64           /* of packets that were there when the end was asked for, at most */
-#define DATA_MAX   (65535 + 64) /* bytes of a packet that a daemon may say to have */
+#define LATE_PAGES 64           /* at most, of packets that were there when the end was requested */
+#define DATA_MAX   (65535 + 64) /* bytes of a packet that an answer may have */
 
 static volatile sig_atomic_t asked_to_end;
 
@@ -35,7 +34,7 @@ static int digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Bytes of hexadecimal digits; -1: they are none. */
+/* Converts hexadecimal digits to bytes. Returns the number; -1: there are other characters. */
 static int unhex(const char *text, uint8_t *out, size_t room)
 {
     size_t n = 0;
@@ -68,7 +67,7 @@ static bool write_packet(struct pcapng *to, const json_t *row, uint8_t *buf)
                          (uint32_t)caplen, (uint32_t)len, drop ? comment : NULL);
 }
 
-/* False: nobody reads what is written. */
+/* False: the output cannot be written. */
 static bool write_page(struct pcapng *to, const json_t *page)
 {
     uint8_t *buf = malloc(DATA_MAX);
@@ -92,10 +91,10 @@ static void pause_ms(long ms)
     nanosleep(&ts, NULL); /* a signal ends it */
 }
 
-/* Pages until the end; *last is the last of them. */
+/* Gets pages until the end; *last is the last of them. */
 static int follow(struct cli *cli, const char *id, struct pcapng *to, json_t **last)
 {
-    unsigned late = 0; /* pages since the end was asked for */
+    unsigned late = 0; /* pages since the end was requested */
 
     *last = NULL;
     for (;;) {
@@ -118,7 +117,7 @@ static int follow(struct cli *cli, const char *id, struct pcapng *to, json_t **l
     }
 }
 
-/* Who asked for the end has the packets of before: nothing new is waited for. */
+/* After the end was requested, only packets of before are fetched. */
 static int run(struct cli *cli, json_t *params, struct pcapng *to)
 {
     json_t *begun = NULL, *last = NULL, *stopped = NULL;

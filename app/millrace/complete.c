@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Completion. The scripts for the shells know nothing: they give the words of the line to
- * `millrace __complete`, whose answer is made from the rows of commands and their parameters and
- * from what millraced says. One candidate per line, a tab, what it means; ":file" = names of files.
+ * Completion. The scripts for the shells pass the words of the line to `millrace __complete`. It
+ * makes the answer from the rows of commands, their parameters, and results of millraced: one
+ * candidate per line, a tab, its help; ":file" stands for names of files.
  */
 #include <dirent.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "lib/base/err.h"
 
 #define LIVE_TIMEOUT_MS 300
-#define LIVE_SECONDS    2 /* after which nothing is completed, whatever hangs */
+#define LIVE_SECONDS    2 /* after which completion gives up */
 
 static const char bash_script[] =
     "# Completion of millrace for bash; `millrace completion bash` prints it.\n"
@@ -75,14 +75,14 @@ int cmd_completion(struct cli *cli, json_t *args)
 
 struct complete {
     struct cli *cli;
-    const char *cur;    /* the word as far as it is typed */
-    const char *part;   /* the end of it that is completed */
+    const char *cur;    /* the word typed so far */
+    const char *part;   /* the end of the word, which is completed */
     const char *before; /* printed in front of each candidate: cur up to part */
     int before_len;
     json_t *seen; /* each candidate once */
 };
 
-/* Whether the word means to a shell what it says; names of interfaces may be chosen by others. */
+/* Whether a shell takes the word as it is. Other people may choose names of interfaces. */
 static bool is_word(const char *text)
 {
     for (const char *p = text; *p; p++)
@@ -106,7 +106,7 @@ static void offer(struct complete *c, const char *text, const char *help)
            end ? (int)(end - help) : (int)strlen(help), help);
 }
 
-/* The part of the word behind its first n bytes is what is completed. */
+/* Completes only the part of the word behind its first n bytes. */
 static void complete_part(struct complete *c, size_t n)
 {
     c->part = c->cur + n;
@@ -114,7 +114,7 @@ static void complete_part(struct complete *c, size_t n)
     c->before_len = (int)n;
 }
 
-/* Offers each string below a key, wherever it is. */
+/* Offers each string below a key, at any depth. */
 static void offer_all(struct complete *c, const json_t *value, const char *key, const char *help)
 {
     const char *name;
@@ -131,7 +131,7 @@ static void offer_all(struct complete *c, const json_t *value, const char *key, 
     }
 }
 
-/* What millraced knows: the strings below a key of what a method answers. */
+/* Values that millraced knows: the strings below a key of a method's result. */
 static const struct live {
     const char *param; /* NULL: any of the type */
     enum jrpc_type type;
@@ -236,7 +236,7 @@ static const char *word_at(const json_t *words, size_t i)
     return word ? word : "";
 }
 
-/* The method and its `name=value`s. */
+/* Completes a method and its `name=value`s. */
 static void complete_rpc(struct complete *c, const json_t *words, size_t first, size_t last)
 {
     const struct jrpc_method *m = first < last ? cli_method(word_at(words, first)) : NULL;
@@ -307,7 +307,7 @@ static void complete_command(struct complete *c, const struct cli_command *comma
     json_decref(given);
 }
 
-/* The next words of the commands that begin as the line does. */
+/* Offers the next words of the commands that begin as the line does. */
 static void complete_words(struct complete *c, const json_t *words, size_t first, size_t last)
 {
     const struct cli_command *row;

@@ -12,8 +12,8 @@ static bool flag(const json_t *args, const char *name)
     return json_is_true(json_object_get(args, name));
 }
 
-/* The member `key` of a result, without what a terminal would act on, or with --json the result.
- * result is taken. */
+/* Prints the member `key` of a result, with control characters escaped, or with --json the result.
+ * Takes result. */
 static void print_text(struct cli *cli, json_t *result, const char *key)
 {
     const char *text = json_string_value(json_object_get(result, key));
@@ -32,7 +32,7 @@ static void print_text(struct cli *cli, json_t *result, const char *key)
     json_decref(result);
 }
 
-/* What the daemon found odd about a file it took. */
+/* Prints the warnings about a file that the daemon accepted. */
 static void print_warnings(const json_t *result)
 {
     json_t *warning;
@@ -137,7 +137,7 @@ int cmd_config_apply(struct cli *cli, json_t *args)
     return rc;
 }
 
-/* What saving cost of a hand-written file. */
+/* Says which comments of a hand-written file were lost. */
 static void print_lost(const json_t *result)
 {
     const char *how = json_string_value(json_object_get(result, "how"));
@@ -151,7 +151,7 @@ static void print_lost(const json_t *result)
             strcmp(how, "whole") == 0 ? "" : " in parts");
 }
 
-/* The daemon has another working directory than we. */
+/* The daemon has another working directory than this program, so it gets a full path. */
 int cmd_config_save(struct cli *cli, json_t *args)
 {
     const char *path = json_string_value(json_object_get(args, "file"));

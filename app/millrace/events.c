@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `millrace events`: what happens to a running millraced, as it happens. */
+/* `millrace events`: prints the events of a running millraced as they happen. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -37,7 +37,7 @@ static bool at_end(const struct watch *w)
 
 /* ---- printing ---- */
 
-/* What comes from a peer or a file must not move the cursor. */
+/* Escapes text of a peer or a file, which must not move the cursor. */
 static void put_text(const char *text)
 {
     if (text)
@@ -123,7 +123,7 @@ static bool has(const json_t *list, const json_t *value)
     return false;
 }
 
-/* As the subscription chooses. */
+/* Whether the options choose an event, as the subscription does. */
 static bool wanted(const struct watch *w, const json_t *event)
 {
     const json_t *types = json_object_get(w->args, "type"), *nids = json_object_get(w->args, "nid");
@@ -171,7 +171,7 @@ static int subscribe(struct watch *w)
     return rc;
 }
 
-/* Until the end that was asked for (CLI_OK) or that of the connection. */
+/* Shows events until the requested end (CLI_OK) or the end of the connection. */
 static int follow(struct watch *w, struct err *err)
 {
     int rc = 0;
@@ -188,8 +188,8 @@ static int follow(struct watch *w, struct err *err)
     return at_end(w) ? CLI_OK : CLI_NO_ANSWER;
 }
 
-/* One attempt; false: there is nobody yet. The daemon may be another one now, with other names, and
- * one that is about to end still takes connections. */
+/* Tries once to connect again. False: no daemon answers yet. A new daemon may have other names. A
+ * daemon that is about to end still accepts connections. */
 static bool try_again(struct watch *w)
 {
     struct cli *cli = w->cli;

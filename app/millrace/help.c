@@ -8,7 +8,7 @@
 
 #include "app/millrace/cli.h"
 
-/* Appends to text of a given size; what does not fit is cut. */
+/* Appends to text of a given size; cuts the rest. */
 static void append(char *buf, size_t len, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -80,7 +80,7 @@ void cli_synopsis(const struct cli_command *command, char *buf, size_t len)
         append(buf, len, "METHOD [NAME=VALUE... | JSON]");
 }
 
-/* The range that a number has to be in, if the row tells one. */
+/* Writes the range of a number, if the row has one. */
 static void range_of(const struct jrpc_param *p, char *buf, size_t len)
 {
     buf[0] = '\0';

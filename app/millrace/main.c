@@ -9,8 +9,8 @@
 #include "app/millrace/cli.h"
 #include "lib/base/err.h"
 
-/* With a standard stream closed, the socket must not take its number: what is printed would go to
- * millraced. What takes it instead can only be read, so that writing fails. */
+/* Opens /dev/null in the place of each closed standard stream. Otherwise the socket would get its
+ * number, and output would go to millraced. /dev/null is read-only, so that writing fails. */
 static void occupy_streams(void)
 {
     int fd;
@@ -22,7 +22,7 @@ static void occupy_streams(void)
         close(fd);
 }
 
-/* "peer" and "show" for errors; of a command of one word "manage", as lnetctl. */
+/* Sets the words for errors: "peer" and "show"; for a command of one word "manage", as lnetctl. */
 static void name_words(struct cli *cli, const char *words, char *buf, size_t len)
 {
     char *space;
@@ -65,7 +65,7 @@ static int run(struct cli *cli, int argc, char **argv)
     return rc;
 }
 
-/* What could not be printed must not look like success. */
+/* Flushes the output. A failed write must not look like success. */
 static int finish(int rc)
 {
     bool bad = ferror(stdout);
@@ -92,7 +92,7 @@ static bool is_help(const char *word)
     return word && (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0);
 }
 
-/* Words that are no command: lists those that begin so, or says which ones are near. */
+/* Handles words that are no command: lists the commands that begin so, or suggests a near one. */
 static int no_command(int argc, char **argv, bool help)
 {
     const char *near = cli_near(argc, argv);
@@ -106,7 +106,7 @@ static int no_command(int argc, char **argv, bool help)
     return CLI_USAGE;
 }
 
-/* The words behind the options of millrace itself. */
+/* Runs the command in the words behind the options of millrace itself. */
 static int run_command(struct cli *cli, int argc, char **argv)
 {
     bool help = strcmp(argv[0], "help") == 0;

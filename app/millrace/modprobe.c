@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From options of modules to a configuration. See modprobe.h. */
+/* Converts options of modules to a configuration. See modprobe.h. */
 #include "app/millrace/modprobe.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 
 /* ---- numbers ---- */
 
-/* Reads a whole number as the kernel does, decimal, 0x… or octal with a 0 in front, and converts it
- * to ours. False: it is to be left out, or wrong (reported). */
+/* Reads a whole number as the kernel does (decimal, 0x… or octal with a 0 in front) and converts it
+ * to our unit. False: the option is to be left out, or its value is wrong (reported). */
 static bool read_value(struct mp_import *m, enum mp_unit unit, unsigned line, const char *text,
                        long min, long max, long *out)
 {
@@ -172,7 +172,7 @@ static void put_ni(struct mp_import *m, unsigned line, lnet_net_t net, const cha
     cfg_put_ni(&m->r, &ni);
 }
 
-/* The interface the kernel takes when none is named. */
+/* Puts a net without interface on the interface that the kernel takes. */
 static void put_first(struct mp_import *m, unsigned line, const struct netspec *spec)
 {
     const struct mp_given *ipif = mp_get(m, "ko2iblnd", "ipif_name");
@@ -274,7 +274,7 @@ static void take_routes(struct mp_import *m)
         mp_read_routes(m, mp_about(m, "lnet", "routes", routes), routes->value);
 }
 
-/* Left out, a kernel node forwards only if `routes` has it for a gateway, §11. */
+/* Without the option a kernel node forwards only if `routes` has it for a gateway, §11. */
 static void take_forwarding(struct mp_import *m)
 {
     const struct mp_given *given = mp_get(m, "lnet", "forwarding");
@@ -295,8 +295,8 @@ static void take_forwarding(struct mp_import *m)
 
 /* ---- the document ---- */
 
-/* The text, which says whether it forwards even when it is the default. What the text is refused
- * for is said of it. */
+/* Writes the document as text, always with `routing: enable`. Reads the text back and reports its
+ * errors. */
 static int write_text(struct mp_import *m, char **yaml)
 {
     char *text = cfg_text(m->r.cfg, CFG_FORM_FILE);

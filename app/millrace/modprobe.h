@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Conversion of the options of the kernel's modules lnet, ksocklnd and ko2iblnd (files of
- * modprobe.d, docs/protocol/lnet-core.md §1.6 and §11, socklnd.md §5.1) into a configuration of
- * millraced.
+ * Converts the options of the kernel's modules lnet, ksocklnd and ko2iblnd (files of modprobe.d,
+ * docs/protocol/lnet-core.md §1.6 and §11, socklnd.md §5.1) into a configuration of millraced.
  *
- * The configuration is for the machine whose addresses are given: rules of ip2nets are decided, an
- * interface that is not named is found, and a route is left out if its gateway is this machine or
- * is on no net of this machine, as the kernel does. An option that has no effect here, or that is
- * not known, gives a warning. A value that cannot be understood, or that would become something
- * else than the kernel makes of it, is an error.
+ * The configuration is for the machine with the given addresses. The converter evaluates rules
+ * of ip2nets, finds an interface that is not named, and, as the kernel does, leaves out a route
+ * if its gateway is this machine or is on no net of this machine.
  *
- * modprobe_read.c reads the lines, modprobe.c converts the options, modprobe_routes.c the routes.
+ * An option that is unknown or has no effect here gives a warning. A value that cannot be
+ * understood, or that would mean something else here than to the kernel, is an error.
+ *
+ * modprobe_read.c reads the lines, modprobe.c converts the options, modprobe_routes.c the
+ * routes.
  */
 #ifndef MILLRACE_MODPROBE_H
 #define MILLRACE_MODPROBE_H
@@ -26,17 +27,17 @@ struct modprobe_file {
     size_t len;
 };
 
-/* Converts files. Of an option that is given twice the last one counts. Returns 0 with *yaml, a
- * text that cfg_parse() accepts, to be freed with free(); -EINVAL with *yaml NULL when the report
- * has errors. Fills the report (file:line: module.option: reason; remedy) in any case; it is to be
- * freed with cfg_report_free(). Pure function. */
+/* Converts files. The last value of an option counts. Returns 0 with *yaml, a text that cfg_parse()
+ * accepts, to be freed with free(); -EINVAL with *yaml NULL when the report has errors. Fills the
+ * report (file:line: module.option: reason; remedy) in any case; free it with cfg_report_free().
+ * Pure function. */
 int modprobe_convert(const struct modprobe_file *file, unsigned count,
                      const struct cfg_address *address, unsigned address_count, char **yaml,
                      struct cfg_report *report);
 
 /* ---- shared by modprobe*.c ---- */
 
-enum mp_unit { /* how the kernel's number becomes ours */
+enum mp_unit { /* how a number of the kernel is converted */
     MP_SAME,
     MP_ZERO_IS_DEFAULT, /* 0: left out */
     MP_NOT_POSITIVE_IS_0,
@@ -47,8 +48,8 @@ enum mp_unit { /* how the kernel's number becomes ours */
 
 struct mp_option {
     const char *module, *name;
-    /* The path of a setting, "NI" and a dot and a tunable of the NIs of the module's nets, or NULL:
-     * read by code of its own. */
+    /* The path of a setting; or "NI." and a tunable of the NIs of the module's nets; or NULL:
+     * modprobe.c has code for the option. */
     const char *to;
     enum mp_unit unit;
 };
@@ -57,8 +58,8 @@ struct mp_option {
 extern const struct mp_option mp_options[];
 #define MP_MAX_OPTIONS 96 /* rows there may be */
 
-/* The options that a module of the kernel has and that have no effect here, each with the kernel's
- * default: "auto_down=1 …". Ends with a row without module. */
+/* The options of each module that have no effect here, with the kernel's defaults: "auto_down=1 …".
+ * Ends with a row without module. */
 extern const char *const mp_no_effect[][2];
 
 /* An option as it was given last. */
@@ -76,8 +77,8 @@ struct mp_import {
     bool is_gateway; /* a gateway of `routes` is this machine */
 };
 
-/* Returns what is given for an option of the table; its value is NULL when none, or an empty one,
- * is given. */
+/* Returns the given value of an option of the table; value is NULL when none, or an empty one, is
+ * given. */
 const struct mp_given *mp_get(const struct mp_import *m, const char *module, const char *name);
 /* Makes messages speak of this option, or with name NULL of the module. Returns the line. */
 unsigned mp_about(struct mp_import *m, const char *module, const char *name,

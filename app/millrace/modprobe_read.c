@@ -101,7 +101,7 @@ const char *const mp_no_effect[][2] = {
     {NULL, NULL},
 };
 
-/* What an operator does instead, by the beginning of an option's name. */
+/* Remedies by the beginning of an option's name. */
 static const struct {
     const char *name, *remedy;
 } remedies[] = {
@@ -175,8 +175,8 @@ static void warn_of(struct mp_import *m, unsigned line, const char *module, cons
 
 /* ---- parameters ---- */
 
-/* Takes the next parameter off a line, without its quotes; sets *quote to '\'' when it has single
- * quotes, and *open when a quote is not closed. NULL: no more. */
+/* Takes the next parameter off a line and removes its quotes. Sets *quote to '\'' when it has
+ * single quotes, and *open when a quote is not closed. NULL: no more. */
 static char *next_parameter(char **rest, char *quote, bool *open)
 {
     char *start = *rest + strspn(*rest, BLANK), *in, *out = start, now = 0;
@@ -282,7 +282,7 @@ static bool is_ours(const char *module)
 
 static void take_options(struct mp_import *m, unsigned line, char *rest)
 {
-    /* Drivers the kernel has and this program does not. */
+    /* LNDs of the kernel that this program does not have. */
     static const char *const others[] = {"kkfilnd", "kgnilnd", "kefalnd", "kbxi3lnd", NULL};
     char *module = strsep(&rest, BLANK);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The option `routes`, docs/protocol/lnet-core.md §1.6: rules separated by ';' or newlines, '#'
- * begins a comment up to the next one; a rule is NETS [HOPS] GATEWAY[:PRIORITY]…, with ranges in
- * brackets. As in the kernel the last priority of a rule holds for all of its gateways, a gateway
- * that is this machine adds no route, and neither does one on a net that this machine is not on.
+ * Converts the option `routes`, docs/protocol/lnet-core.md §1.6. Rules are separated by ';' or
+ * newlines, '#' begins a comment up to the next separator. A rule is NETS [HOPS]
+ * GATEWAY[:PRIORITY]…, with ranges in brackets. As in the kernel, the last priority of a rule
+ * holds for all of its gateways. A gateway that is this machine adds no route, and neither does
+ * a gateway on a net that this machine is not on.
  */
 #include "app/millrace/modprobe.h"
 
@@ -12,8 +13,8 @@
 
 #include "config/expr.h"
 
-#define MAX_WORDS 65536 /* that expressions of all rules may stand for */
-#define MAX_TRIED 65536 /* routes of all rules, with those that are left out */
+#define MAX_WORDS 65536 /* of the expansions of all rules */
+#define MAX_TRIED 65536 /* routes of all rules, also those left out */
 
 struct rule {
     struct mp_import *m;
@@ -26,7 +27,7 @@ struct rule {
     unsigned priority;
     bool has_priority;
     /* of all rules */
-    unsigned words;   /* that expressions stood for */
+    unsigned words;   /* words of expansions */
     unsigned tried;   /* routes */
     unsigned skipped; /* routes whose gateway is on no net of this machine */
 };
@@ -79,7 +80,7 @@ static bool expand(struct rule *rule, const char *token, int (*fn)(void *arg, co
     return rc == 0;
 }
 
-/* Nets are separated by commas outside brackets. */
+/* Reads nets, separated by commas outside brackets. */
 static bool read_nets(struct rule *rule, char *list)
 {
     char *p, *start = list;
@@ -100,7 +101,7 @@ static bool read_nets(struct rule *rule, char *list)
     }
 }
 
-/* A number of 1 to max that the whole token is. */
+/* Returns a token as a number from min to max; -1: it is none. */
 static long whole_number(const char *token, long min, long max)
 {
     size_t len = strspn(token, "0123456789");
@@ -205,7 +206,7 @@ static bool is_mine(const struct mp_import *m, const struct lnet_nid *nid)
     return false;
 }
 
-/* false: nothing more can come of the rule. docs/protocol/lnet-core.md §11 "Route add rules" */
+/* Adds a route. False: the rule is in error. docs/protocol/lnet-core.md §11 "Route add rules" */
 static bool add_route(struct rule *rule, lnet_net_t net, const struct lnet_nid *gateway)
 {
     struct cfg_reader *r = &rule->m->r;

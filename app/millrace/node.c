@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Commands for the running node that are not just one method. */
+/* Commands for the running node that call more than one method, or none. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 /* ---- ping ---- */
 
-/* Keeps what lnetctl prints of one answer, §10.6. */
+/* Keeps the keys that lnetctl prints, §10.6. */
 static void trim_ping(json_t *list)
 {
     static const char *const own[] = {"features", "pid", "seqno"};
@@ -168,7 +168,7 @@ int cmd_refused(struct cli *cli, json_t *args)
 
 /* ---- rpc ---- */
 
-/* `name=value` by the type the table has for it; what the table does not know is JSON, else text.
+/* Adds `name=value`, converted by its type in the table. An unknown parameter is JSON or else text.
  * False after a message. */
 static bool add_assignment(struct cli *cli, const struct jrpc_method *method, const char *word,
                            json_t *params)
@@ -201,8 +201,8 @@ static bool add_assignment(struct cli *cli, const struct jrpc_method *method, co
     return value != NULL;
 }
 
-/* The parameters behind the method: one JSON object or array, or name=value…; NULL after a message.
- */
+/* Reads the parameters behind the method: one JSON object or array, or name=value…. NULL after a
+ * message. */
 static json_t *rpc_params(struct cli *cli, const json_t *words)
 {
     const struct jrpc_method *method = cli_method(json_string_value(json_array_get(words, 0)));

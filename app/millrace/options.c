@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Options as lnetctl (getopt_long) has them: `--net tcp`, `--net=tcp`, `-n tcp`, `-ntcp`, names cut
- * short, and `-v` with or without a number. '-' and '_' in a name are the same. */
+/* Reads options in the forms of lnetctl (getopt_long): `--net tcp`, `--net=tcp`, `-n tcp`, `-ntcp`,
+ * shortened names, and `-v` with or without a number. '-' and '_' in a name are equal. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "config/expr.h"
 #include "lib/base/err.h"
 
-/* Further names of parameters: lnetctl has two for some. */
+/* Second names of parameters, as lnetctl has them. */
 static const struct {
     const char *words, *option, *param;
 } aliases[] = {
@@ -34,7 +34,7 @@ bool cli_is_flag(const struct jrpc_param *param)
     return param->type == JRPC_BOOLEAN;
 }
 
-/* lnetctl's verbosity alone. */
+/* Only lnetctl's verbosity. */
 bool cli_value_optional(const struct jrpc_param *param)
 {
     return param->type == JRPC_INTEGER && strcmp(param->name, "verbose") == 0;
@@ -140,7 +140,7 @@ static int append_word(void *list, const char *word)
     return 0;
 }
 
-/* A word, or all that a range of NIDs stands for; what is no range the server refuses. */
+/* Appends a word, or all NIDs of a range. The server refuses a malformed range. */
 static void append_part(json_t *list, const char *text, size_t len)
 {
     json_t *words = json_array();
@@ -155,7 +155,7 @@ static void append_part(json_t *list, const char *text, size_t len)
     json_decref(words);
 }
 
-/* Parts between commas; those within brackets belong to a range of NIDs. */
+/* Splits text at commas; a comma within brackets belongs to a range of NIDs. */
 static json_t *split(const char *text)
 {
     json_t *list = json_array();
@@ -268,7 +268,7 @@ static int put(const struct cli_command *command, const struct jrpc_param *p, co
         return cli_usage(command, "--%s: %s", name, err.message);
     if (!value)
         return cli_usage(command, "%s", err.message);
-    if (p->type == JRPC_STRINGS && old) { /* given again: more of them */
+    if (p->type == JRPC_STRINGS && old) { /* given again: append */
         json_array_extend(old, value);
         json_decref(value);
     } else {
@@ -277,7 +277,7 @@ static int put(const struct cli_command *command, const struct jrpc_param *p, co
     return CLI_OK;
 }
 
-/* The word without option that comes next: the first parameter of that kind not given yet. */
+/* Returns the next parameter without option: the first one that is not given yet. */
 static const struct jrpc_param *next_word(const struct cli_command *command, const json_t *args)
 {
     const struct jrpc_param *p;
@@ -312,7 +312,7 @@ static bool is_number(const char *word)
     return word && whole_number(word, &n);
 }
 
-/* One word, and the next where it is the value. *i stands on the last one read. */
+/* Reads one word, and the next one where it is the value. *i is the index of the last word read. */
 static int parse_word(struct cli *cli, const struct cli_command *command, int argc,
                       char *const *argv, int *i, bool options, json_t *args)
 {

@@ -22,7 +22,7 @@
 #define FLAG_INBOUND      1
 #define FLAG_OUTBOUND     2
 
-/* The body of a block but for a packet's data. */
+/* Fixed fields and options of a block. */
 struct body {
     uint8_t byte[640];
     uint32_t n;
@@ -68,7 +68,7 @@ static bool write32(FILE *to, uint32_t value)
     return fwrite(&value, sizeof(value), 1, to) == 1;
 }
 
-/* A block: fixed fields, data, options. */
+/* Writes a block: fixed fields, data, options. */
 static bool write_block(FILE *to, uint32_t type, const struct body *fixed, const uint8_t *data,
                         uint32_t len, const struct body *options)
 {
@@ -96,7 +96,7 @@ bool pcapng_begin(struct pcapng *p, FILE *to, uint32_t snap)
     return write_block(to, BLOCK_SECTION, &fixed, NULL, 0, &options);
 }
 
-/* Its number, described if it is new; -1: it cannot be. */
+/* Returns the number of an interface, and describes a new one; -1: the output cannot be written. */
 static int interface_of(struct pcapng *p, const char *ifname)
 {
     static const uint8_t resolution = NANOSECONDS;

@@ -16,10 +16,10 @@ struct pcapng {
     unsigned n;
 };
 
-/* Section header. False: the output cannot be written (also below). */
+/* Writes the section header. False: the output cannot be written (also below). */
 bool pcapng_begin(struct pcapng *p, FILE *to, uint32_t snap);
-/* A packet of Ethernet as it came in or went out on an interface, which is described before its
- * first packet; len: of the whole frame. comment: NULL, or at most 255 bytes. */
+/* Writes an Ethernet frame that came in or went out on an interface, which is described before its
+ * first packet. len: of the whole frame. comment: NULL, or at most 255 bytes. */
 bool pcapng_packet(struct pcapng *p, const char *ifname, uint64_t time_ns, bool out,
                    const uint8_t *data, uint32_t caplen, uint32_t len, const char *comment);
 

@@ -27,7 +27,7 @@ static bool is_backup(const json_t *args)
     return json_is_true(json_object_get(args, "backup"));
 }
 
-/* Adds a list below its key, if there is anything in it; list is taken. */
+/* Adds a list below its key unless it is empty; takes list. */
 static void add_section(json_t *sections, const char *key, json_t *list)
 {
     if (json_array_size(list))
@@ -156,7 +156,7 @@ static bool same_text(const json_t *row, const struct yaml_tree_node *node, cons
     return text && strcmp(text, tree_text(node, key)) == 0;
 }
 
-/* Whether the file's list has an entry with the same keys. */
+/* Whether the list of the file has an entry with the same keys. */
 static bool is_named(const json_t *row, const struct yaml_tree_node *list, const char *const *keys)
 {
     for (const struct yaml_tree_node *item = list->child; item; item = item->next)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The parts of the man pages that are made from tables, in the language of scdoc(5): `millrace
- * __reference FILE` prints FILE with the commands in place of the line @COMMANDS@ and the settings
- * of a configuration in place of the line @SETTINGS@. */
+/* Makes parts of the man pages from tables, in the language of scdoc(5). `millrace __reference
+ * FILE` prints FILE with the commands in place of the line @COMMANDS@ and the settings of a
+ * configuration in place of the line @SETTINGS@. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "app/millrace/cli.h"
 #include "config/settings.h"
 
-/* Text in which nothing is markup. */
+/* Prints text with all markup escaped. */
 static void print_plain(const char *text)
 {
     for (; *text; text++) {

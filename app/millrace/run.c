@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls of methods, page by page where there are pages, and what is printed of their results. */
+/* Calls methods, page by page where there are pages, and prints their results. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -88,8 +88,8 @@ static void translate(json_t *value)
     }
 }
 
-/* What the CLI calls a parameter of the method: "--net", "tiny_buffers" of `set`; NULL: it has no
- * such parameter. */
+/* Returns the CLI's name of a parameter of the method: "--net", "tiny_buffers" of `set`; NULL: the
+ * command has no such parameter. */
 static const char *called(const struct cli_command *c, const char *parameter, char buf[160])
 {
     const struct jrpc_param *p;
@@ -109,8 +109,8 @@ static const char *called(const struct cli_command *c, const char *parameter, ch
     return NULL;
 }
 
-/* Prints an error that the server sent, in the words of the command: a message that begins with the
- * parameter names the option, remedies name commands. */
+/* Prints an error of the server in the words of the command. A message that begins with the
+ * parameter names the option; remedies name commands. */
 static void print_refusal(const struct cli *cli, const json_t *error)
 {
     const json_t *data = json_object_get(error, "data");
@@ -140,7 +140,7 @@ static void print_refusal(const struct cli *cli, const json_t *error)
     free(said);
 }
 
-/* Tells of an error of either kind; what rpc_client_call() gave as an exit status. */
+/* Prints an error of either kind. Returns the result of rpc_client_call() as an exit status. */
 static int answered(const struct cli *cli, int rc, json_t *error, const char *err)
 {
     if (rc == 0)
@@ -189,7 +189,7 @@ struct walk {
     void *arg;
 };
 
-/* Goes on as long as there is somebody to print for. */
+/* Shows a page. Ends the walk when the output cannot be written. */
 static int show_walked(void *arg, json_t *result)
 {
     const struct walk *w = arg;
@@ -315,7 +315,7 @@ struct listing {
     bool begun;  /* something has been printed */
 };
 
-/* The only list of a page, if a page is just a list. */
+/* Returns the list of a page that has nothing else. */
 static json_t *only_list(const json_t *result)
 {
     json_t *value = json_object_iter_value(json_object_iter((json_t *)result));
@@ -395,7 +395,8 @@ int cli_run_method(struct cli *cli, json_t *args)
         if (cli_sent(c, key))
             json_object_set(params, key, value);
     }
-    if (c->method->role == JRPC_ADMIN && !shows_result(c->view)) /* as lnetctl: done is done */
+    if (c->method->role == JRPC_ADMIN &&
+        !shows_result(c->view)) /* as lnetctl: success prints nothing */
         return cli_change(cli, c->method->name, params);
     rc = cli_pages(cli, c->method->name, params, show_page, &l);
     if (l.all && rc == CLI_OK)

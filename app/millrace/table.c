@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The commands: rows of this file, and one for each method that has words for it. */
+/* The table of commands: rows of this file, and a row for each method with `.cli` words. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,8 +30,7 @@
         .help = "go back to the old configuration unless `config confirm` comes within this time"  \
     }
 
-/* Commands that are no single method. A row for words that a method has
- * too stands for that method. */
+/* Commands that are no single method. A row replaces the row of a method with the same words. */
 static const struct cli_command own[] = {
     {.words = "lnet configure",
      .help = "Starts millraced's node if it waits for that (--wait-for-rpc); it has configured "
@@ -178,7 +177,7 @@ static const struct cli_command own[] = {
     {.words = "top",
      .help = "Shows reactors, NIs, peers, buffers and drops of a running millraced, live.",
      .run = cmd_top,
-     .offline = true, /* it connects by itself, again and again */
+     .offline = true, /* it connects by itself */
      .params = PARAMS({.name = "interval",
                        .type = JRPC_INTEGER,
                        .min = 1,
@@ -222,7 +221,7 @@ static const struct cli_command own[] = {
      .any_words = true},
 };
 
-/* Words of lnetctl that are understood and refused: `cli_refusal()` says why. */
+/* Commands of lnetctl that are refused; cli_refusal() has the reasons. */
 static const char *const refused[] = {
     "lnet unconfigure",
     "discover",
@@ -255,8 +254,8 @@ struct table {
 static struct cli_command *add(struct table *t, const struct cli_command *row)
 {
     if (t->rows == t->room) {
-        struct cli_command *grown =
-            realloc(t->row, (t->room += 64) * sizeof(*t->row)); /* of a process that ends soon */
+        struct cli_command *grown = realloc(
+            t->row, (t->room += 64) * sizeof(*t->row)); /* never freed: the process ends soon */
 
         if (!grown)
             abort();
@@ -283,7 +282,7 @@ static char *copy(const char *prefix, const char *name, const char *suffix)
     return text;
 }
 
-/* `set X` takes the parameter of the method as a word. */
+/* Adds `set X` for each parameter of a method. */
 static void add_set(struct table *t, const struct jrpc_method *method, const char *suffix)
 {
     const struct jrpc_param *p;
@@ -406,7 +405,7 @@ const char *cli_near(int argc, char *const *argv)
     const char *best = NULL;
     char typed[128];
 
-    /* Two words as they are, then the first one against the first words of commands. */
+    /* Compares two words with commands, then the first word with first words, too. */
     for (int words = argc > 1 && argv[1][0] != '-' ? 2 : 1; !best && words > 0; words--) {
         snprintf(typed, sizeof(typed), "%s%s%s", argv[0], words > 1 ? " " : "",
                  words > 1 ? argv[1] : "");

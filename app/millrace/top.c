@@ -16,7 +16,7 @@
 
 #define BATCH_COLS       120
 #define PEERS            100
-#define PEER_INTERVAL_MS 500 /* over which millraced measures its peers */
+#define PEER_INTERVAL_MS 500 /* during which millraced measures its peers */
 #define TIMEOUT_MS       5000
 #define AGAIN_S          1 /* between attempts to connect */
 #define METHOD_NOT_FOUND (-32601)
@@ -115,7 +115,7 @@ static int take_part(struct top *t, const char *method, int rc, json_t **part)
     return code == METHOD_NOT_FOUND || code == -EBUSY ? 0 : -EPROTO;
 }
 
-/* Completes the sample whose peers have come. True: there is a new one. */
+/* Completes the sample when the answer of peer_top has come. True: there is a new sample. */
 static bool take_sample(struct top *t)
 {
     static const char *const methods[TOP_PARTS] = {"peer_top",     "version",  "stats_get",
@@ -219,7 +219,7 @@ static const char *const help_lines[] = {
     NULL,
 };
 
-/* A line over the whole width, without what it had. */
+/* Draws a line over the whole width. */
 static void draw_line(int y, enum top_look look, const char *text)
 {
     attrset(look == TOP_TITLE ? A_REVERSE : look == TOP_ALERT ? A_BOLD : A_NORMAL);
@@ -229,7 +229,7 @@ static void draw_line(int y, enum top_look look, const char *text)
     attrset(A_NORMAL);
 }
 
-/* Short of the last column of the last line, which some terminals scroll at. */
+/* Draws the last line without its last column: some terminals scroll there. */
 static void draw_foot(const struct top *t)
 {
     char text[TOP_LINE], shown[TOP_LINE];

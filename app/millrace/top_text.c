@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two samples of `millrace top` as lines of text. A value that a sample lacks is shown as "-". */
+/* Turns two samples of `millrace top` into lines of text. A value that a sample lacks is shown as
+ * "-". */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 
 #include "app/millrace/top.h"
 
-#define MIN_PEERS 3 /* shown however small the terminal is */
+#define MIN_PEERS 3 /* shown on any terminal */
 
 /* ---- text ---- */
 
@@ -253,7 +254,7 @@ static void put_reactors(const struct frame *f)
 
 /* ---- NIs and peers ---- */
 
-/* A column of the width that the numbers leave, with a NID and its host. */
+/* Formats a NID with its host in a column of the width that the numbers leave. */
 static const char *who(const struct frame *f, char out[TOP_LINE], const char *nid, int numbers)
 {
     const char *host = string(json_object_get(f->is->part[TOP_NAMES], "names"), nid);
@@ -290,7 +291,7 @@ static void put_ni(const struct frame *f, const json_t *ni)
         number(own, "tx_waiting"));
 }
 
-/* All but 0@lo, through which nothing is sent. */
+/* Prints all NIs except 0@lo. */
 static void put_nis(const struct frame *f)
 {
     const json_t *net, *ni;

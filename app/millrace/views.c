@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How commands show what methods answer: lnetctl's keys at its verbosities, in its layouts.
- * docs/protocol/lnet-core.md §10.2 to §10.5. Commands without a row here show all of it. */
+/* How commands show results: lnetctl's keys at its verbosities, in its layouts.
+ * docs/protocol/lnet-core.md §10.2 to §10.5. A command without a row here shows the whole
+ * result. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 
 /* ---- what is shown at which level ---- */
 
-/* A key, the verbosity from which on it is shown, and whether it is part of a backup. */
+/* A key, the verbosity from which it is shown, and whether a backup has it. */
 struct shown {
     const char *key;
     json_int_t level;
@@ -24,7 +25,7 @@ static const struct shown ni_shown[] = {
     {"dev cpt", 1},       {"CPT", 1, true},    {"millrace", OWN},     {NULL},
 };
 
-/* Of `lnd tunables`: all but the time-out, which is no setting to lnetctl. */
+/* Keys of `lnd tunables` that are no settings to lnetctl. */
 static const char *const lnd_not_settable[] = {"timeout", NULL};
 
 static const struct shown route_shown[] = {
@@ -65,7 +66,7 @@ static bool is_shown(const struct shown *row, json_int_t level, bool own)
     return row->level == OWN ? own : row->level <= level;
 }
 
-/* Removes what is not shown at a level. */
+/* Removes the keys that are not shown at a level. */
 static void filter_object(json_t *object, const struct shown *shown, json_int_t level, bool own)
 {
     json_t *value;
@@ -301,7 +302,7 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
-/* Columns of what a line begins with. */
+/* Columns of the label of a line. */
 #define LABEL 10
 
 static void print_host(struct cli *cli, const char *nid)
@@ -327,7 +328,7 @@ static void print_nid(struct cli *cli, const char *label, const json_t *value)
     putchar('\n');
 }
 
-/* `word: text` to the end of the line. */
+/* Prints `word: text` and ends the line. */
 static void print_said(const char *word, const json_t *object)
 {
     yaml_put_plain(stdout, word);
@@ -336,7 +337,7 @@ static void print_said(const char *word, const json_t *object)
     putchar('\n');
 }
 
-/* Members as `key value, key value`; without the verdict, which has a line of its own, and one
+/* Prints members as `key value, key value`, except the verdict, which has its own line, and one
  * other. */
 static void print_some(struct cli *cli, const json_t *object, const char *without)
 {
@@ -367,7 +368,7 @@ static void print_members(struct cli *cli, const json_t *object)
     print_some(cli, object, "");
 }
 
-/* What each candidate was, and why it lost. */
+/* Prints each candidate and why it was not chosen. */
 static void print_candidates(struct cli *cli, const char *title, const json_t *list)
 {
     json_t *row;
@@ -383,7 +384,7 @@ static void print_candidates(struct cli *cli, const char *title, const json_t *l
     }
 }
 
-/* What is below LNet, and what was dropped there. */
+/* Prints the path below LNet and the drops there. */
 static void print_port_path(struct cli *cli, json_t *path)
 {
     const json_t *drops = json_object_get(path, "drops");
@@ -488,7 +489,7 @@ static const struct jrpc_param capture_params[] = {
     {.name = NULL},
 };
 
-/* What lnetctl takes and has no meaning here, so that its command lines work. */
+/* Options of lnetctl without meaning here, so that its command lines work. */
 static const struct jrpc_param net_add_params[] = {
     {.name = "skip_mr_route_setup",
      .type = JRPC_BOOLEAN,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How ports and what is on them are shown: tables of neighbours and connections, ports in short. */
+/* How ports are shown: ports in short, tables of neighbours and of connections. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ json_t *cli_edit_ports(struct cli *cli, json_t *result, const json_t *args)
     return result;
 }
 
-/* Without --all only what has happened. */
+/* Without --all removes reasons with a count of 0. */
 json_t *cli_edit_counts(struct cli *cli, json_t *result, const json_t *args)
 {
     json_t *list = json_object_get(result, "drops");
@@ -55,7 +55,7 @@ json_t *cli_edit_counts(struct cli *cli, json_t *result, const json_t *args)
 
 /* ---- tables ---- */
 
-/* Text in a column; what a daemon says must not move the cursor. */
+/* Prints text in a column, with control characters escaped. */
 static void put_text(const char *text, int width)
 {
     yaml_put_plain(stdout, text);
@@ -74,7 +74,7 @@ static json_int_t number_of(const json_t *row, const char *key)
     return json_integer_value(json_object_get(row, key));
 }
 
-/* 1234, 123k, 12M: at most four digits. */
+/* Prints a number with at most four digits: 1234, 123k, 12M. */
 static void put_number(json_int_t n, int width)
 {
     static const char units[] = " kMGTPE";
@@ -128,7 +128,7 @@ bool cli_print_arp(struct cli *cli, const json_t *result, const json_t *args, bo
     return true;
 }
 
-/* What held the sender back most, and in how much of the connection's time. */
+/* Prints which limit held the sender back longest, and for which share of the connection's time. */
 static void put_limit(const json_t *row)
 {
     static const struct {
@@ -151,7 +151,7 @@ static void put_limit(const json_t *row)
     putchar('\n');
 }
 
-/* One line each; with -v all, as YAML. */
+/* Prints one line for each connection; with -v all is printed as YAML. */
 bool cli_print_tcp(struct cli *cli, const json_t *result, const json_t *args, bool first)
 {
     const json_t *list = json_object_get(result, "tcp");

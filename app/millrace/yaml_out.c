@@ -22,7 +22,7 @@ unsigned yaml_control(const char *text)
     return p[0] && (p[0] < 0x20 || p[0] == 0x7f);
 }
 
-/* What stands for a control character of n bytes. */
+/* Prints the escape of a control character of n bytes. */
 static void put_escape(FILE *to, const char *text, unsigned n)
 {
     fprintf(to, "\\x%02x", (unsigned char)text[n - 1]);
@@ -66,7 +66,7 @@ void yaml_put_json(FILE *to, const json_t *value, size_t flags)
     unsigned n;
 
     for (at = text; at && *at; at += n ? n : 1) {
-        n = *at == '\n' ? 0 : yaml_control(at); /* those within strings have been escaped already */
+        n = *at == '\n' ? 0 : yaml_control(at); /* jansson has escaped those within strings */
         if (n)
             fprintf(to, "\\u%04X", (unsigned char)at[n - 1]);
         else
@@ -75,7 +75,7 @@ void yaml_put_json(FILE *to, const json_t *value, size_t flags)
     free(text);
 }
 
-/* A plain scalar that a YAML reader would take for something else, or not at all. */
+/* Whether a YAML reader would take plain text for something else, or refuse it. */
 static bool needs_quotes(const char *text)
 {
     static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "null", "~"};
@@ -118,11 +118,11 @@ static void print_real(FILE *to, double value)
 
     snprintf(text, sizeof(text), "%.15g", value);
     fputs(text, to);
-    if (!strpbrk(text, ".e")) /* else a reader would take it for an integer */
+    if (!strpbrk(text, ".e")) /* otherwise YAML readers take the number for an integer */
         fputs(".0", to);
 }
 
-/* Several lines of plain text, which are readable as a block only. */
+/* Whether text has several lines of plain text, which are readable only as a block. */
 static bool is_block(const char *text)
 {
     if (!strchr(text, '\n') || isspace((unsigned char)text[0]))
@@ -133,7 +133,7 @@ static bool is_block(const char *text)
     return true;
 }
 
-/* The cursor stands behind the key; lines go to a column. */
+/* Prints a block behind its key; its lines are indented to column. */
 static void print_block(FILE *to, const char *text, unsigned column)
 {
     size_t len = strlen(text);
@@ -165,7 +165,7 @@ static void print_string(const struct yaml_out *out, const char *text, unsigned 
     yaml_put_plain(out->to, comment); /* a comment ends with its line */
 }
 
-/* column: of the lines of a text that has several. */
+/* column: of the lines of a text with several lines. */
 static void print_scalar(const struct yaml_out *out, const json_t *value, unsigned column)
 {
     switch (json_typeof(value)) {
@@ -215,7 +215,7 @@ static void print_list(const struct yaml_out *out, const json_t *list, unsigned 
     }
 }
 
-/* `0: eth0` is lnetctl's. */
+/* Whether a key is a number: lnetctl writes `0: eth0` without quotes. */
 static bool is_number(const char *key)
 {
     return *key && !key[strspn(key, "0123456789")];

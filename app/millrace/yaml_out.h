@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* JSON values as YAML in the layouts of lnetctl. docs/protocol/lnet-core.md §10. */
+/* Prints JSON values as YAML in the layouts of lnetctl. docs/protocol/lnet-core.md §10. */
 #ifndef MILLRACE_YAML_OUT_H
 #define MILLRACE_YAML_OUT_H
 
@@ -21,21 +21,22 @@ extern const struct yaml_style yaml_style_narrow;  /* ping: 2 columns */
 struct yaml_out {
     FILE *to;
     const struct yaml_style *style;
-    /* What is written as a comment behind a string, or NULL for nothing; NULL = no comments. */
+    /* Returns a comment to be written behind a string, or NULL. NULL: there are no comments. */
     const char *(*comment)(void *arg, const char *text);
     void *arg;
 };
 
-/* Bytes of the control character that text begins with (of C0 and C1 in UTF-8, or DEL), 0 = none. A
- * terminal would do what it says. */
+/* Returns the bytes of the control character that text begins with (of C0 and C1 in UTF-8, or DEL);
+ * 0: none. A terminal would obey it. */
 unsigned yaml_control(const char *text);
-/* Text with each of these escaped as `\x1b`; it stays in its line. */
+/* Prints text with each control character escaped as `\x1b`. */
 void yaml_put_plain(FILE *to, const char *text);
-/* The same for a text of several lines: their ends (LF, CR LF) and tabs stay. */
+/* Prints text of several lines likewise, except their ends (LF, CR LF) and tabs. */
 void yaml_put_lines(FILE *to, const char *text);
-/* JSON of any value with each of these escaped, as JSON does. flags as of json_dumpf(). */
+/* Prints a value as JSON with each control character escaped as JSON does. flags: of
+ * json_dumpf(). */
 void yaml_put_json(FILE *to, const json_t *value, size_t flags);
-/* Prints the members of object, each with what is below it. */
+/* Prints the members of object as YAML. */
 void yaml_print(const struct yaml_out *out, const json_t *object);
 /* Prints the items of a list as they stand below a key of the top. */
 void yaml_print_items(const struct yaml_out *out, const json_t *list);

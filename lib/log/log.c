@@ -23,7 +23,7 @@ const char *const log_module_names[] = {
     "millraced", "config", "rpc", "lnet", "socklnd", "events", "drops", NULL,
 };
 
-/* What is known of one module and event: a bucket of tokens, one for each line. */
+/* A source, one module and event: a bucket of tokens, one per line. */
 struct source {
     enum log_module module;
     char event[32];
@@ -32,7 +32,7 @@ struct source {
     uint64_t suppressed;
 };
 
-/* One per process. What has no comment is protected by lock. */
+/* One per process. Fields without a comment are protected by lock. */
 static struct {
     atomic_int level[LOG_MODULES];
     pthread_mutex_t lock;
@@ -256,8 +256,8 @@ static void tell_lost(uint64_t lost)
     L.lost_told += lost;
 }
 
-/* Sources whose interval is over; at the end all of them. The thread calls it before it takes the
- * queue, so these few lines are above the queue's limit only until then. */
+/* Logs the counts of sources whose interval has passed; at the end of all sources. The thread
+ * calls it before it takes the queue, so these few lines exceed the limit only until then. */
 static void tell_counts(bool all)
 {
     uint64_t now = now_ms();
@@ -291,8 +291,8 @@ static void wait_for_work(void)
         pthread_cond_timedwait(&L.wake, &L.lock, &until);
 }
 
-/* Writes a list without the lock and counts in *done. What a line about lost ones would have told
- * is to be told again when it could not be written. */
+/* Writes a list without the lock and counts in *done. A report of lost lines that could not be
+ * written is repeated later. */
 static void write_list(struct log_record *list, bool rotated, struct log_stats *done,
                        uint64_t *untold)
 {
@@ -339,7 +339,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&L.lock);
     do {
         wait_for_work();
-        last = L.closing; /* then nobody adds to the queue */
+        last = L.closing; /* then the queue gets no more lines */
         tell_counts(last);
         write_queue();
     } while (!last);
@@ -421,7 +421,7 @@ void log_close(void)
     pthread_mutex_unlock(&L.lock);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += CLOSE_SECONDS;
-    /* One that is stuck in a write keeps what it has: the process ends. */
+    /* A thread that is stuck in a write keeps its lines: the process ends. */
     if (pthread_timedjoin_np(L.thread, NULL, &until) != 0)
         return;
     log_sink_close(&L.sink);

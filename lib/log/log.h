@@ -2,16 +2,17 @@
 /*
  * The log of the process: events with named fields, to stderr, a file or journald.
  *
- * Whoever logs formats the line and puts it into a bounded queue; a thread of the log's own writes.
- * So a full pipe or a slow disk holds up nobody: what no longer fits is counted, and the count is
- * logged when there is room again. A source that repeats itself is limited, and what was kept back
- * is counted likewise. Any thread may log but a reactor (it takes a lock and memory).
+ * The calling thread formats the line and puts it into a bounded queue; the log's own thread
+ * writes it. So a full pipe or a slow disk delays no caller: lines that do not fit are counted,
+ * and the count is logged when there is room again. A source that repeats itself is limited; its
+ * suppressed lines are counted likewise. Any thread may log but a reactor (it takes a lock and
+ * memory).
  *
- * A line is `[time] level module event=NAME key=value …`. A value with anything in it but letters,
- * digits and plain punctuation stands in double quotes, where `\"`, `\\`, `\n`, `\t`, `\r`, `\xNN`
- * (a byte that is no text) and `\uNNNN` (a character that would not show, or would turn the line
- * about) are escapes: no value can look like another field or line. In the journal each field is
- * one of MILLRACE_KEY.
+ * A line is `[time] level module event=NAME key=value …`. A value with anything but letters,
+ * digits and plain punctuation stands in double quotes. The escapes in quotes are `\"`, `\\`,
+ * `\n`, `\t`, `\r`, `\xNN` (a byte that is no text) and `\uNNNN` (a character that is invisible
+ * or changes the direction). So no value can look like another field or line. In the journal each
+ * field is one of MILLRACE_KEY.
  */
 #ifndef MILLRACE_LOG_H
 #define MILLRACE_LOG_H
@@ -75,8 +76,8 @@ struct log_stats {
 int log_open(const struct log_opts *opts, struct err *err);
 /* Writes what waits, for up to 2 s, and ends the thread. */
 void log_close(void);
-/* A file is opened anew before the next line: it was rotated. One that was renamed or removed is
- * noticed without it. Any thread. */
+/* Opens the file anew before the next line, after a rotation. A renamed or removed file is
+ * noticed without this call. Any thread. */
 void log_reopen(void);
 /* Where it goes: "stderr", "journald" or a path. */
 const char *log_to(void);

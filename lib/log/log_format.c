@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From fields to text that cannot be mistaken, whoever chose the values. */
+/* Turns fields into text that is unambiguous for any values. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>

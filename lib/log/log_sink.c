@@ -125,7 +125,7 @@ void log_sink_renew(struct log_sink *sink, bool rotated)
     sink->torn = false;
 }
 
-/* stderr may have been made non-blocking by whoever shares it. */
+/* Another process that shares stderr may have made it non-blocking. */
 static bool wait_writable(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLOUT};

@@ -56,8 +56,8 @@ static bool conflict(struct inet_shard *sh, struct inet_if *ifp, const struct ar
     return true;
 }
 
-/* Learnt from: an answer to us, a question to us, and who tells all (RFC 5227 §3: gratuitous).
- * What others ask each other is not looked at. */
+/* Learns from a reply to us, a request to us, and a gratuitous announcement (RFC 5227 §3).
+ * Ignores requests between other stations. */
 static void learn(struct inet_shard *sh, struct inet_if *ifp, const struct arp_msg *arp,
                   bool to_us_alone)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Is an address of ours another station's too? RFC 5227 for IPv4, RFC 4862 §5.4 for IPv6, in one
- * way for both: three questions in dad_ms, then the address is ours and is announced twice. (RFC
- * 5227's own intervals would take up to nine seconds; §2.1.1 is kept but for the time.)
+ * Duplicate address detection: RFC 5227 for IPv4, RFC 4862 §5.4 for IPv6, in one way for both.
+ * Three probes go out in dad_ms; then the address is ours and is announced twice. (The intervals
+ * of RFC 5227 would take up to nine seconds; §2.1.1 is followed but for the time.)
  *
- * Later, whoever uses our address is answered with an announcement once in ten seconds; if it goes
- * on, the address is given up until nobody answers to our questions any more (RFC 5227 §2.4 (b)).
- * When the link comes back we ask again, but use the address meanwhile: connections go on.
+ * A station that later uses our address receives an announcement, once in ten seconds. If it goes
+ * on, the address is given up until probes stay unanswered (RFC 5227 §2.4 (b)). When the link
+ * comes back the address is probed again and used meanwhile, so connections go on.
  *
- * All on reactor 0; other reactors send it a note, and it tells the control reactor.
+ * All of this runs on reactor 0. Other reactors send it messages; it notifies the control reactor.
  */
 #include "lib/lnd_eth/ip/inet_internal.h"
 
@@ -55,8 +55,8 @@ static void told(struct reactor_task *task)
     if_judge(ifp);
 }
 
-/* mac NULL: the address is ours. What is told while the last is under way is not said; the state is
- * looked at with the links. */
+/* Notifies the control reactor; mac NULL: the address is ours. A notification is skipped while
+ * the last one is under way, since the state is read with the links. */
 static void tell(struct inet_own *own, const struct rte_ether_addr *mac, const char *cause)
 {
     if (__atomic_exchange_n(&own->telling, true, __ATOMIC_ACQ_REL))
@@ -125,7 +125,8 @@ static void timer_fired(struct reactor_timer *timer)
     }
 }
 
-/* In an address that is in conflict it stays so until nobody has answered. */
+/* Begins the probes of an address. An address in conflict stays so until all probes stay
+ * unanswered. */
 static void begin(struct inet_own *own, unsigned probes, uint64_t after_us)
 {
     own->probes = (uint8_t)probes;
@@ -246,7 +247,7 @@ void dad_conflict(struct inet_shard *sh, struct inet_own *own, const struct rte_
         hand_note_to(sh, 0, &note);
         return;
     }
-    /* Whoever asks for an address that we use has been answered. */
+    /* A request for an address that we use has been answered. */
     if (own_usable(own) && !probed)
         defend(own, mac);
     else if (!own_usable(own))

@@ -125,7 +125,7 @@ void icmp_send_back(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf 
 
     if (!own)
         own = if_source(ifp, ip->family == 4);
-    /* Without a source there is nobody to tell. */
+    /* Without a source there is no addressee. */
     if (!own || inet_is_none(&ip->src)) {
         inet_drop(sh, m, why);
         return;
@@ -174,8 +174,8 @@ static unsigned plateau(unsigned len)
     return INET_MTU_MIN4;
 }
 
-/* What is quoted must be a packet that we may have sent, and a too large one larger than what it is
- * said to be too large for. TCP looks at its connections and sequence numbers. */
+/* The quoted packet must be one that we may have sent; one reported as too large must exceed the
+ * reported MTU. TCP checks connections and sequence numbers. */
 void icmp_error_heard(struct inet_shard *sh, struct rte_mbuf *m, uint32_t at, uint8_t family,
                       enum inet_icmp_error what, unsigned mtu)
 {

@@ -181,7 +181,7 @@ int inet_start(struct inet *inet, struct err *err)
     return 0;
 }
 
-/* ---- end: first nobody sends any more, then what was sent is thrown away ---- */
+/* ---- end: first sending stops, then queued frames are thrown away ---- */
 
 static void shard_stopped(struct reactor_task *task);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * IPv4 and IPv6 over ports: neighbours, routes, ICMP, and the way of packets between ports and the
- * reactors that they concern.
+ * IPv4 and IPv6 over ports: neighbours, routes, ICMP, and the passing of packets between ports
+ * and their home reactors.
  *
- * One struct inet per process, one shard of it per reactor. A reactor polls the receive queues that
- * are its own, checks each frame, and either handles the packet itself or hands it, before TCP, to
- * the reactor at home for its two addresses (one ring per pair of reactors). What is learnt of
- * neighbours and paths (ARP, ND, ICMP errors) is passed on to all shards: each has its own tables.
+ * One struct inet per process, one shard of it per reactor. A reactor polls its own receive
+ * queues and checks each frame. It handles the packet itself, or passes it before TCP to the home
+ * reactor of its two addresses (one ring per pair of reactors). Facts about
+ * neighbours and paths (ARP, ND, ICMP errors) go to all shards; each shard has its own tables.
  *
  * Addresses: inet_addr.h.
  */
@@ -58,7 +58,7 @@ struct inet_if_opts {
     unsigned dad_ms;
 };
 
-/* What happened, for people. */
+/* Kinds of events for the operator. */
 enum inet_event_kind {
     INET_EV_PORT_UP,          /* port; value: Mbit/s, 0 = unknown */
     INET_EV_PORT_DOWN,        /* port */
@@ -79,7 +79,7 @@ struct inet_event {
     unsigned value;
 };
 
-/* What is above IP. Called on the packet's home reactor. */
+/* The protocol above IP. Called on the packet's home reactor. */
 struct inet_upper {
     void *ctx;
     /* Whole, checked IP packets whose destination is ours, n of them in the order they came in, at
@@ -109,7 +109,7 @@ struct inet_opts {
     /* How many each reactor's table of neighbours has room for; fewer than INET_NEIGH_MIN are as
      * many as that, more than INET_NEIGH_MAX as many as this. */
     unsigned neighbours;
-    /* Is told of events, on the control reactor; must not end anything here. NULL: nobody is. */
+    /* Receives events on the control reactor; must not stop anything here. NULL: not needed. */
     void (*event)(void *ctx, const struct inet_event *event);
     void *event_ctx;
 };
@@ -189,9 +189,9 @@ void inet_path_confirm(struct inet_shard *sh, const struct inet_path *path);
  * ECN included. */
 void inet_send(struct inet_shard *sh, struct inet_path *path, struct rte_mbuf *m, uint8_t proto,
                uint8_t tos);
-/* The port of a path has not taken much of what is queued for it: whoever has more than a few
- * packets (ACKs, RSTs) waits, as what finds the queue full is lost. It is looked at again in
- * upper.flush(), which comes soon as long as somebody is told so. */
+/* Returns true while the port of a path has a long queue. A caller with more than a few packets
+ * (ACKs, RSTs) waits then, because a full queue drops packets. The caller checks again in
+ * upper.flush(), which runs soon after this function returned true. */
 bool inet_tx_busy(struct inet_shard *sh, const struct inet_path *path);
 /* Gives what was queued to the ports now. inet calls it itself after each burst and before sleep.
  */
@@ -249,7 +249,7 @@ struct inet_stats {
 };
 void inet_stats_get(const struct inet *inet, unsigned reactor, struct inet_stats *out);
 
-/* ---- looking at packets (self): capture, see capture.h; NULL: nobody looks ---- */
+/* ---- taps on packets: capture, see capture.h; NULL: none ---- */
 
 struct inet_tap {
     void *ctx;

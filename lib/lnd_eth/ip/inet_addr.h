@@ -36,7 +36,7 @@ struct inet_route {
     struct inet_addr via;
 };
 
-/* Who is told of an interface's link; inet_if_watch(). */
+/* A watcher of an interface's link; inet_if_watch(). */
 struct inet_watch {
     void (*changed)(struct inet_watch *w, bool up);
     struct inet_watch *next;

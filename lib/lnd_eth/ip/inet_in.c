@@ -65,8 +65,8 @@ void pkt_cut(struct rte_mbuf *m, uint32_t len)
 
 /* ---- IP ---- */
 
-/* Whose the destination is: an address of this interface; a group that concerns us (only
- * neighbour discovery has such); or nobody here. */
+/* Owner of the destination: an address of this interface, a group that concerns us (only
+ * neighbour discovery has such), or none here. */
 enum dst {
     DST_OURS,
     DST_GROUP,
@@ -295,7 +295,7 @@ static unsigned burst_of(const struct inet_rxq *q)
                                   : PORT_BURST;
 }
 
-/* What will be looked at first: the private area and the headers. */
+/* Prefetches the first bytes to be read: the private area and the headers. */
 static void prefetch(struct rte_mbuf *m)
 {
     rte_prefetch0(pkt_of(m));

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files of the IP layer share: inet.c (making, start and end), inet_if.c (interfaces),
- * inet_in.c (frames up to TCP), inet_out.c (from TCP to the port), inet_hand.c (between reactors),
- * inet_wire.c (validators), inet_look.c (what people ask of one address), neigh.c with arp.c and
- * nd.c (neighbours), dad.c (is an address another station's too), mld.c (groups), route.c, pmtu.c,
- * icmp.c and icmp6.c.
+ * Shared by the files of the IP layer. inet.c: creation, start and end; inet_if.c: interfaces;
+ * inet_in.c: frames up to TCP; inet_out.c: from TCP to the port. inet_hand.c: between reactors;
+ * inet_wire.c: validators; inet_look.c: facts about one address. neigh.c with arp.c and nd.c:
+ * neighbours; dad.c: duplicate addresses; mld.c: groups; route.c, pmtu.c, icmp.c and icmp6.c.
  *
- * Everything of a shard belongs to its reactor. Interfaces are the same for all and do not change
- * after inet_start(), but for the state of their addresses, which reactor 0 writes (dad.c), and the
- * state of links, which the control reactor writes.
+ * Everything of a shard belongs to its reactor. Interfaces are shared and fixed after
+ * inet_start(). Only the state of their addresses changes, written by reactor 0 (dad.c), and the
+ * state of links, written by the control reactor.
  */
 #ifndef MILLRACE_INET_INTERNAL_H
 #define MILLRACE_INET_INTERNAL_H
@@ -31,7 +30,7 @@
 #define INET_NOTE_RING  128    /* notes between two reactors; 2^n */
 #define INET_LINK_US    100000 /* how often the links are looked at */
 #define INET_BACKLOG_US 50     /* longest sleep while a port has not taken all */
-#define INET_POLL_US    100    /* … while a port is idle that wakes nobody */
+#define INET_POLL_US    100    /* … while a port is idle that cannot wake a reactor */
 #define INET_HOP_LIMIT  64
 #define INET_NEIGH_NONE UINT16_MAX
 #define INET_PMTU_MAX   1024
@@ -46,7 +45,7 @@ static inline uint32_t inet_v4_value(const struct inet_addr *a)
     return (uint32_t)a->b[12] << 24 | (uint32_t)a->b[13] << 16 | (uint32_t)a->b[14] << 8 | a->b[15];
 }
 
-/* Where an address stands in a table; nobody outside knows the seed. */
+/* Hashes an address for a table, with a seed that stays secret. */
 static inline uint32_t inet_hash(const struct inet_addr *a, uint64_t seed)
 {
     uint64_t w[2];
@@ -72,7 +71,7 @@ struct inet_own {
     uint32_t count; /* of a range that begins at net.addr, always valid; 0: one address */
     struct inet_if *ifp;
     uint8_t state;  /* enum own_state; written by reactor 0 */
-    bool generated; /* the link-local one that nobody configured */
+    bool generated; /* the link-local one, made here */
     /* Reactor 0's: dad.c. */
     struct reactor_timer timer;
     uint8_t probes, announcements; /* still to be sent */
@@ -346,7 +345,7 @@ void out_drop(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m, en
 
 int hand_init(struct inet_shard *sh);
 void hand_fini(struct inet_shard *sh);
-/* What others have sent; returns how much it was. */
+/* Handles packets and facts from other reactors; returns their number. */
 unsigned hand_poll(struct inet_shard *sh);
 /* To all other reactors, or to one. */
 void hand_note(struct inet_shard *sh, const struct note *note);
@@ -392,7 +391,7 @@ void nd_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
               const struct inet_hdr *ip);
 void nd_send_solicit(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
                      const struct inet_addr *target, const struct rte_ether_addr *to);
-/* An advertisement that nobody asked for, to all nodes. */
+/* Sends an unsolicited advertisement to all nodes. */
 void nd_announce(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *own);
 
 /* The stations that a group's frames go to, RFC 2464 §7. */
@@ -430,7 +429,7 @@ void pmtu_fini(struct inet_shard *sh);
 void pmtu_start(struct inet_shard *sh);
 void pmtu_stop(struct inet_shard *sh);
 size_t pmtu_memory(void);
-/* Of the path to remote over an interface with that MTU. */
+/* Returns the path MTU to remote over an interface with that MTU. */
 unsigned pmtu_get(struct inet_shard *sh, const struct inet_addr *remote, unsigned mtu);
 
 /* ---- icmp.c, icmp6.c ---- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What people ask about one address: the way to it, and which of its packets were dropped of late.
- * The latter is kept in a small table of each shard, by address and reason; the newest takes the
- * place of what was there, so a flood of made-up addresses costs nothing but what is remembered.
+ * Answers questions about one address: the path to it, and which of its packets were dropped
+ * recently. Each shard keeps the drops in a small table by address and reason. A newer entry
+ * replaces the older one, so a flood of made-up addresses only pushes out memories.
  */
 #include "lib/lnd_eth/ip/inet_internal.h"
 

@@ -204,7 +204,7 @@ enum pkt_drop arp_decode(const uint8_t *p, size_t have, struct arp_msg *out)
     inet_addr4(&out->target, p + 24);
     if (!rte_is_valid_assigned_ether_addr(&out->sender_mac))
         return PKT_DROP_ARP_BAD;
-    /* Who is asked by a probe (RFC 5227) answers to nobody's address. */
+    /* The reply to a probe (RFC 5227) is addressed to no address. */
     if ((!inet_is_unicast(&out->target) && (out->request || !inet_is_none(&out->target))) ||
         (!inet_is_unicast(&out->sender) && !(out->request && inet_is_none(&out->sender))))
         return PKT_DROP_ARP_BAD;

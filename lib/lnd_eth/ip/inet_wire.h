@@ -24,8 +24,8 @@ struct inet_hdr {
     uint16_t l4;
     uint32_t len; /* of the packet */
     struct inet_addr src, dst;
-    /* Of an IPv6 packet that is dropped and whose sender is to be told (RFC 8200 §4.2, RFC 4443
-     * §3.4): what is wrong (0, 1, 2; 255: nobody is told), and where. */
+    /* For a dropped IPv6 packet whose sender gets an error (RFC 8200 §4.2, RFC 4443 §3.4): the
+     * code (0, 1, 2; 255: no error is sent) and the offset. */
     uint8_t problem;
     bool problem_multicast; /* also if it was sent to a multicast address */
     uint32_t pointer;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which groups an interface is in, for routers and switches that listen: MLDv2 (RFC 3810), and
- * MLDv1 (RFC 2710) while somebody asks in that. Ours are the solicited-node groups of its
- * addresses, from all sources, for as long as the interface is there; a switch that is not told of
- * them keeps neighbours' questions from us. (All nodes' group is never told, §6.)
+ * Reports the groups of an interface to routers and switches: MLDv2 (RFC 3810), and MLDv1 (RFC
+ * 2710) while a querier uses it. The groups are the solicited-node groups of its addresses, from
+ * all sources, while the interface exists; without a report a switch would keep neighbour
+ * solicitations from us. (The all-nodes group is never reported, §6.)
  *
- * Whatever is asked, the answer has all groups: it is never wrong to tell more. All on reactor 0.
+ * Each report has all groups, which is always correct. All of this runs on reactor 0.
  */
 #include "lib/lnd_eth/ip/inet_internal.h"
 

@@ -2,14 +2,14 @@
 /*
  * Neighbours of one reactor, of both families, by the states of RFC 4861 §7.3.2.
  *
- * An entry is made only when something is to be sent to its address, so nobody can fill the table
- * from outside but by having us answer to many addresses of a net; of those without an answer there
- * are at most half as many as the table holds, and they make room for others first.
+ * An entry is made only when a packet is to be sent to its address, so packets from outside fill
+ * the table only by making us answer many addresses of a net. Unresolved entries are at most half
+ * of the table and are evicted first.
  *
- * What a station says of itself changes an entry, with one exception: where the entry has another
- * MAC, the station at that one is asked, and the entry is changed when it does not answer within a
- * second. So a forged answer does not take a living neighbour's packets, and an address that moves
- * to another machine is followed at once after.
+ * A station's own announcement changes an entry, with one exception. Where the entry has another
+ * MAC, the old station is probed first; the entry changes when it does not answer within a
+ * second. So a forged reply does not divert packets of a live neighbour, and an address that
+ * moves is followed after that second.
  */
 #include "lib/lnd_eth/ip/inet_internal.h"
 
@@ -164,8 +164,8 @@ static void entry_free(struct inet_shard *sh, struct neigh *n)
     sh->neighs--;
 }
 
-/* Of those without an answer the oldest makes room, if it has had its time; a living entry only
- * when the table is full, if it has not been in use of late. */
+/* Evicts the oldest unresolved entry whose time is up; a resolved entry only when the table is
+ * full and the entry was not used recently. */
 static bool room_of_unresolved(struct inet_shard *sh, uint64_t now)
 {
     struct neigh *n = TAILQ_FIRST(&sh->unresolved_list);

@@ -49,7 +49,7 @@ static void entry_del(struct inet_shard *sh, uint16_t index)
         at = &sh->pmtu[*at].next;
     *at = e->next;
     e->mtu = 0;
-    sh->generation++; /* whoever has it in a path looks again */
+    sh->generation++; /* paths with the old value are looked up again */
 }
 
 static uint16_t entry_find(struct inet_shard *sh, const struct inet_addr *remote)

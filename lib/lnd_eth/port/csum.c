@@ -55,9 +55,8 @@ static uint64_t sum_scalar(const uint8_t *p, size_t len)
 }
 
 /* Lanes of 64 bits take words of 32: up to 2^32 of them, so 2^36 bytes and more. The upper halves
- * of the registers are cleared at the end: as long as they are in use, all code that knows the
- * lower ones only (drivers that copy) is slow, and compilers do not see to it in a function like
- * this. */
+ * of the registers are cleared at the end: while they are in use, code that uses only the lower
+ * halves (drivers that copy) is slow, and compilers do not clear them in such a function. */
 
 __attribute__((target("avx2"))) static uint64_t sum_avx2(const uint8_t *p, size_t len)
 {
@@ -179,7 +178,7 @@ void pkt_sum_trim(struct rte_mbuf *m, uint16_t off, uint32_t len)
     }
     p->sum =
         csum_without(p->sum, csum_partial((uint8_t *)m->buf_addr + p->sum_at, front, 0), front & 1);
-    /* Whatever it is joined to: what is left is the first part. */
+    /* The first part remains, independent of the rest. */
     p->sum = csum_without(
         p->sum, csum_join(0, csum_partial((uint8_t *)m->buf_addr + off + len, rear, 0), len & 1),
         false);

@@ -9,7 +9,7 @@
 
 #include <rte_mbuf.h>
 
-/* What cannot be read is not there. */
+/* Fields that cannot be read are absent. */
 struct frame_view {
     uint8_t family; /* 4, 6; 0 = no IP */
     uint8_t proto;  /* of L4 */

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packets between a port and the protocols above it: mbufs in one normal form, whatever the device.
+ * Packets between a port and the protocols above it: mbufs in one normal form for every device.
  *
  * Received. One frame per chain. The first segment holds PKT_HEADERS contiguous bytes, or the whole
  * frame when it is shorter. A VLAN tag is out of the frame, in vlan_tci, with
  * RTE_MBUF_F_RX_VLAN_STRIPPED. ol_flags say of checksums: RTE_MBUF_F_RX_L4_CKSUM_GOOD or _NONE: the
- * segment is intact; _BAD: it is not; _UNKNOWN: nobody has looked (the same for IP). A frame that
+ * segment is intact; _BAD: it is not; _UNKNOWN: not checked (the same for IP). A frame that
  * a device or kernel put together of several has RTE_MBUF_F_RX_LRO and tso_segsz.
  *
  * Sent. One frame per chain, from the Ethernet header on; l2_len, l3_len, l4_len set;
  * RTE_MBUF_F_TX_IPV4 | _IP_CKSUM, or _IPV6; _TCP_CKSUM (or _UDP_CKSUM) with the sum of the pseudo
- * header in place; _TCP_SEG with tso_segsz only on a port with PORT_TX_TSO, and then the pseudo
- * header's sum leaves the length out, as rte_ipv4_phdr_cksum() does it; _VLAN with vlan_tci for a
- * tag. What the device cannot do of these is done in software by the port. Headers lie in a segment
- * of their own that nobody else refers to, or in front of payload in its segment (a direct one),
- * where nobody else writes until the device is done with it; payload may be shared (indirect,
- * external or by references) and is never written.
+ * header in place; _VLAN with vlan_tci for a tag. _TCP_SEG with tso_segsz only on a port with
+ * PORT_TX_TSO; the sum of the pseudo header then leaves out the length, as rte_ipv4_phdr_cksum()
+ * does. The port does in software what the device lacks. Headers lie in a segment of their own
+ * without other references, or in front of payload in its direct segment, which has no other
+ * writer until the device is done with it. Payload may be shared (indirect, external or by
+ * references) and is never written.
  */
 #ifndef MILLRACE_PKT_H
 #define MILLRACE_PKT_H

@@ -299,7 +299,7 @@ static unsigned tx_offer(struct port *port, unsigned queue, struct rte_mbuf **pk
     uint64_t bytes = 0;
     unsigned took;
 
-    /* What is taken may be gone when tx() returns. */
+    /* Frames that tx() takes may be freed when it returns. */
     for (unsigned i = 0; i < n; i++)
         bytes += pkts[i]->pkt_len;
     took = port->ops->tx(port, queue, pkts, n);

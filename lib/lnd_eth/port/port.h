@@ -37,8 +37,8 @@ enum port_cap {
     PORT_RX_SLEEPS = 16,  /* a descriptor becomes readable when frames come: a reactor may sleep */
     PORT_COPIES_IN = 32,  /* payload is copied on its way in, by this kind of device … */
     PORT_COPIES_OUT = 64, /* … and out */
-    /* What was sent is given back without further frames having to follow: memory that somebody
-     * waits for may be sent by reference. A driver that looks after its descriptors only when it
+    /* Sent frames are returned without further traffic, so memory with a waiting owner may be
+     * sent by reference. A driver that looks after its descriptors only when it
      * needs some keeps the last ones as long as a link is idle. */
     PORT_TX_RETURNS = 128,
 };
@@ -53,7 +53,7 @@ struct port_opts {
     int socket;          /* NUMA node, -1 = any */
 };
 
-/* What port_tx() and port_rx() do in software, since the device or its driver does not. */
+/* Work that port_tx() and port_rx() do in software for this device. */
 enum port_soft {
     PORT_SOFT_IP_CSUM = 1,  /* IPv4 header's checksum */
     PORT_SOFT_L4_CSUM = 2,  /* TCP's and UDP's */
@@ -193,10 +193,10 @@ bool port_host_has(const uint8_t addr[16], char ifname[16]);
 
 /* Receives frames in normal form, through port->faults if there are any. Returns how many. */
 unsigned port_rx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsigned n);
-/* Sends frames in order: takes the first k, which are the device's (or freed, counted as bad) from
- * then on, and returns k; the caller keeps the rest, as they are in pkts then: what was already
- * done in software is not asked for in their flags any more, and a chain may have become one
- * buffer. queue: the index of the calling reactor. */
+/* Sends frames in order and returns k, the number taken. The first k frames belong to the device
+ * from then on (or were freed, counted as bad); the caller keeps the rest. In the rest, work
+ * already done in software is cleared from the flags, and a chain may have become one buffer.
+ * queue: the index of the calling reactor. */
 unsigned port_tx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsigned n);
 /* An mbuf for headers (room: RTE_PKTMBUF_HEADROOM + 256, empty), or a shell to attach payload to;
  * NULL: none left. */

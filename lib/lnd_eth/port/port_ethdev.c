@@ -64,9 +64,9 @@ static void name_of(const char *device, char *name, size_t len)
 
 /* ---- finding the device ---- */
 
-/* What DPDK is given. A memif whose slots are smaller than a frame takes several for it, and when
- * the ring is full in the middle of a frame its driver leaves slots behind that are read as parts
- * of the next one: each frame must fit into one. */
+/* Builds the arguments for DPDK. A memif whose slots are smaller than a frame uses several slots.
+ * When the ring is full in the middle of a frame, its driver leaves slots that are read as parts
+ * of the next frame; so each frame must fit into one slot. */
 static void args_of(const char *device, char *args, size_t len)
 {
     bool small = strncmp(device, "net_memif", 9) == 0 && !strstr(device, "bsize=");
@@ -141,7 +141,7 @@ static unsigned mtu_limit(const struct rte_eth_dev_info *info)
     return min(limit, (unsigned)info->max_mtu);
 }
 
-/* What the device is told; port->mtu is what is used. */
+/* Chooses the MTU of the device; port->mtu is the MTU in use. */
 static int mtu_choose(struct port *port, const struct rte_eth_dev_info *info,
                       const struct port_opts *opts, unsigned *told, struct err *err)
 {
@@ -163,8 +163,8 @@ static int mtu_choose(struct port *port, const struct rte_eth_dev_info *info,
     return 0;
 }
 
-/* The other end of a memif may have fewer queues than we, and its driver then takes the first ring
- * for those that are missing, so that two reactors would read one ring. */
+/* Limits a memif to one queue. Its other end may have fewer queues, and the driver then uses the
+ * first ring for the missing ones, so two reactors would read one ring. */
 static unsigned most_queues(const struct rte_eth_dev_info *info, unsigned max)
 {
     return strcmp(info->driver_name, "net_memif") == 0 ? 1 : max;

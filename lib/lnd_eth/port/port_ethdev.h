@@ -45,7 +45,7 @@ unsigned ethdev_rx(struct port *port, unsigned queue, struct rte_mbuf **pkts, un
 unsigned ethdev_tx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsigned n);
 /* Makes what reactors share; control thread. -ENOMEM. */
 int ethdev_shared_make(struct port *port);
-/* Frees the frames that wait in it. Nobody polls. */
+/* Frees the waiting frames. No reactor may poll. */
 void ethdev_shared_clear(struct port *port);
 void ethdev_shared_free(struct port *port);
 

@@ -150,7 +150,7 @@ static void shared_send(struct port *port, struct port_queue_stats *stats, unsig
     memmove(s->wait, s->wait + took, s->waits * sizeof(s->wait[0]));
 }
 
-/* Whoever polls a receive queue also uses the send queue that goes with it. */
+/* The reactor that polls a receive queue also uses the matching send queue. */
 static void shared_turn(struct port *port, unsigned queue)
 {
     struct ethdev_dev *dev = port->dev;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a port does in software: checksums and VLAN tags of frames that are sent, one buffer for a
- * chain where a device wants that, and the normal form of frames that are received.
+ * A port's software work: checksums and VLAN tags of sent frames, one buffer for a chain where
+ * the device needs it, and the normal form of received frames.
  */
 #include "lib/lnd_eth/port/port_internal.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of this folder share. */
+/* Shared by the files of this folder. */
 #ifndef MILLRACE_PORT_INTERNAL_H
 #define MILLRACE_PORT_INTERNAL_H
 
@@ -18,7 +18,7 @@
 extern const struct port_ops port_packet_ops, port_ethdev_ops;
 /* Whether a device is DPDK's: a PCI address, or "net_…" devargs. */
 bool port_is_ethdev(const char *device);
-/* EAL memory that such a port takes, besides tx_pool: a bound, since no device is asked. */
+/* Returns a bound of the EAL memory of such a port without tx_pool; no device is queried. */
 size_t port_ethdev_memory(const struct port_opts *opts);
 
 /* The one place where payload is copied between a device's memory, or a chain, and a buffer. */
@@ -42,7 +42,7 @@ struct csum_variant {
     const char *name;
     uint64_t (*sum)(const uint8_t *p, size_t len);
 };
-/* Those that this CPU can run, the one in use first; NULL: no more. Any thread. */
+/* Returns the variants that this CPU can run, the one in use first; NULL: no more. Any thread. */
 const struct csum_variant *csum_variant_at(unsigned index);
 
 /* ---- port_finish.c (the reactor of that queue) ---- */

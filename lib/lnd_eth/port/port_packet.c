@@ -358,7 +358,7 @@ static int packet_start(struct port *port, struct err *err)
     struct packet_dev *dev = port->dev;
     int rc;
 
-    /* What came between a stop and this start is old. */
+    /* Frames from between a stop and this start are old. */
     for (unsigned i = 0; i < port->rx_queues; i++)
         packet_rx_drain(dev->rx[i]);
     warn_if_forwarding(port, "ipv4");

@@ -7,7 +7,7 @@
  * frame only when its block is full or some milliseconds old.) The kernel writes a time into each
  * slot, by which the frames of all come out in the order they went in.
  *
- * What is in a slot has to be copied out, since a slot that is kept stops its ring. For short
+ * A frame in a slot has to be copied out, since a slot in use stops its ring. For short
  * frames that costs less than a system call. Of the longest ones, TSO and GRO frames, the slots
  * have only the beginning: the frames themselves wait in the socket (PACKET_COPY_THRESH), one for
  * each slot with TP_STATUS_COPY, and are read straight into buffers, many at a time. So much memory

@@ -17,7 +17,7 @@
 #define SLOT_MIDDLE 16384u
 #define SLOT_LONG   (SLOT_HEAD + 65536u) /* the largest IP packet, Ethernet header and tag */
 #define SLOT_HANDED 256u                 /* its headers */
-/* Of a socket that frames wait in, which counts their truesize twice: as many as it has slots. */
+/* Buffer of a socket in which frames wait, one per slot; the kernel counts their truesize twice. */
 #define HANDED_ROOM (12 << 20)
 
 struct shape {
@@ -66,8 +66,8 @@ static void emit_mix(struct program *p, uint32_t off)
     emit(p, BPF_MISC | BPF_TAX, 0, 0, 0);
 }
 
-/* Goes on only for frames of that queue: a hash of both addresses, without ports, so that all of a
- * peer comes by one queue; what is not IP comes by the first. */
+/* Continues only for frames of that queue: by a hash of both addresses, without ports, so that
+ * all frames of a peer use one queue. Frames that are not IP use the first queue. */
 static void emit_queue(struct program *p, unsigned queue, unsigned queues)
 {
     unsigned v6, v4, other, end;

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/lnd_eth/lnd_eth.h"
+#include "lib/lnd/code.h"
 
 /* The defaults of all keys. docs/protocol/lnet-core.md §11 has those that lnetctl knows. */
-const struct cfg cfg_defaults = {
+struct cfg cfg_defaults = {
     .routing = 1, /* this program is a router */
     .check_interval = 60,
     .ping_timeout = 50,
@@ -19,7 +19,7 @@ const struct cfg cfg_defaults = {
     .idle = REACTOR_IDLE_ADAPTIVE,
     .rpc_socket = CFG_DEFAULT_SOCKET,
     .rpc_mode = 0660,
-    .accept = SOCK_ACCEPT_SECURE,
+    .accept = LND_ACCEPT_SECURE,
     .accept_port = 988,
     .accept_timeout = 5,
     .keepalive = 30,
@@ -30,12 +30,6 @@ const struct cfg cfg_defaults = {
     .buffer_wait = 10,
     .max_peers = 16384,
     .max_connections = 8192,
-    .verbs_service = 987,
-    .verbs_keepalive = 100,
-    .verbs_retry_count = 5,
-    .verbs_rnr_retry_count = 6,
-    .verbs_use_privileged_port = 1,
-    .verbs_max_connections = 1024,
     .drain = 10,
     .max_interfaces = 200,
     .discovery = 1,
@@ -59,6 +53,7 @@ struct cfg *cfg_new(void)
 {
     struct cfg *cfg = malloc(sizeof(*cfg));
 
+    cfg_lnds();
     if (cfg)
         *cfg = cfg_defaults;
     return cfg;

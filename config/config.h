@@ -17,6 +17,7 @@
 
 #include <stdio.h>
 
+#include "lib/lnd/type.h"
 #include "lib/lnd_eth/ip/inet_addr.h"
 #include "lib/lnet/lnet.h"
 #include "lib/log/log.h"
@@ -40,16 +41,15 @@
 
 /* The words of settings, in the order of the libraries' enums; each ends with NULL. */
 extern const char *const cfg_idle_names[];       /* enum reactor_idle */
-extern const char *const cfg_accept_names[];     /* enum sock_accept */
+extern const char *const cfg_accept_names[];     /* enum lnd_accept */
 extern const char *const cfg_source_names[];     /* enum lnet_source_check */
 extern const char *const cfg_congestion_names[]; /* names of lib/lnd_eth/tcp */
 extern const char *const cfg_log_level_names[];  /* enum log_level */
 extern const char *const cfg_log_module_names[LOG_MODULES + 1];
 
-/* LND tunables that are kept and shown, and without effect in this version. -1 = not given. */
+/* LND tunables that are kept and shown, and that no LND of this version has. -1 = not given. */
 struct cfg_lnd_kept {
-    int map_on_demand, fmr_pool_size, fmr_flush_trigger, fmr_cache, ntx, auth_key,
-        traffic_class_num;
+    int auth_key, traffic_class_num;
     char traffic_class[32];
 };
 
@@ -160,7 +160,7 @@ struct cfg {
     char log_to[256];                             /* "stderr", "journald" or a path */
     int log_level;                                /* enum log_level */
     int log_levels[LOG_MODULES];                  /* -1 = log_level */
-    int accept;                                   /* enum sock_accept */
+    int accept;                                   /* enum lnd_accept */
     int accept_port;
     int accept_timeout; /* s */
     int keepalive;      /* s, 0 = off */
@@ -170,13 +170,11 @@ struct cfg {
     int egress_share;   /* % */
     int buffer_wait;    /* s */
     int max_peers;
-    int max_connections; /* of each reactor */
-    int drain;           /* s */
-    int segments;        /* MiB, 0 = computed */
-    int congestion;      /* index in cfg_congestion_names */
-    /* the driver of o2ib nets, docs/protocol/o2iblnd.md §7 */
-    int verbs_service, verbs_keepalive /* s */, verbs_retry_count, verbs_rnr_retry_count,
-        verbs_require_privileged_port, verbs_use_privileged_port, verbs_max_connections;
+    int max_connections;             /* of each reactor */
+    int drain;                       /* s */
+    int segments;                    /* MiB, 0 = computed */
+    int congestion;                  /* index in cfg_congestion_names */
+    int lnd_option[LND_OPTIONS_MAX]; /* of LNDs, in the order of their types: lib/lnd/type.h */
 };
 
 /* The errors and warnings of a file. */

@@ -108,9 +108,19 @@ void cfg_warning(struct cfg_reader *r, unsigned line, const char *fmt, ...)
 size_t cfg_field_size(const struct cfg_key *key);
 bool cfg_is_setting(const struct cfg_key *key);
 
+/* In a table: the place of the rows of LNDs. */
+#define CFG_LND_KEYS                                                                               \
+    {                                                                                              \
+        .name = ""                                                                                 \
+    }
+#define CFG_LND_KEYS_ROOM 64 /* rows of a table that has it */
+/* Adds the settings of the registered LNDs to the tables of keys and to the defaults, once. The
+ * first call is on the main thread, before others run. config_lnd.c */
+void cfg_lnds(void);
+
 /* The keys of the top level. */
 extern const struct cfg_key cfg_top_keys[];
-extern const struct cfg cfg_defaults;
+extern struct cfg cfg_defaults; /* constant once cfg_lnds() has run */
 
 /* ---- lists, config_items.c, config_kept.c, ip2nets.c ---- */
 enum cfg_list {
@@ -151,7 +161,9 @@ struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line);
         CFG_CALLS("CPT", cfg_read_cpt)
 void cfg_read_cpt(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
 bool cfg_read_ifname(struct cfg_reader *r, const struct yaml_tree_node *value, char out[16]);
-extern const struct cfg_key cfg_lnd_tunables_keys[], cfg_tunables_keys[];
+extern const struct cfg_key cfg_tunables_keys[];
+extern struct cfg_key cfg_lnd_tunables_keys[CFG_LND_KEYS_ROOM],
+    cfg_millrace_keys[CFG_LND_KEYS_ROOM];
 /* Puts an NI that was read into the document as the mode says. */
 void cfg_put_ni(struct cfg_reader *r, const struct cfg_ni *ni);
 /* Checks the document as a whole: routes against nets, repeated NIDs. config_check.c */

@@ -117,35 +117,10 @@ const struct cfg_key cfg_tunables_keys[] = {
     CFG_KEYS_END,
 };
 
-static void map_on_demand(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct cfg_ni *ni = obj;
-    const char *text = cfg_scalar(r, value);
-
-    if (text && (strcasecmp(text, "true") == 0 || strcasecmp(text, "false") == 0))
-        ni->kept.map_on_demand = strcasecmp(text, "true") == 0;
-    else if (text)
-        cfg_read_int(r, value, -1, 256, &ni->kept.map_on_demand);
-}
-
-const struct cfg_key cfg_lnd_tunables_keys[] = {
-    TUN("peercredits_hiw", conf.lnd_tun.peercredits_hiw, -1, 65535,
-        "o2ib: credits owed to a peer from which on they are returned by themselves; 0 = default"),
-    TUN("concurrent_sends", conf.lnd_tun.concurrent_sends, -1, 65535,
-        "o2ib: messages under way on a connection; 0 = default"),
-    {.name = "map_on_demand",
-     .kind = CFG_INT,
-     .offset = offsetof(struct cfg_ni, kept.map_on_demand),
-     .min = -1,
-     .max = 256,
-     .fn = map_on_demand,
-     .kept = true},
-    KEPT("fmr_pool_size", fmr_pool_size, CFG_MAX_INT),
-    KEPT("fmr_flush_trigger", fmr_flush_trigger, CFG_MAX_INT),
-    KEPT("fmr_cache", fmr_cache, CFG_MAX_INT),
-    KEPT("ntx", ntx, CFG_MAX_INT),
+struct cfg_key cfg_lnd_tunables_keys[CFG_LND_KEYS_ROOM] = {
+    CFG_LND_KEYS,
     TUN("conns_per_peer", conf.lnd_tun.conns_per_peer, -1, 127,
-        "tcp: bulk connections per direction; o2ib: connections to a peer"),
+        "connections to a peer; tcp: bulk connections per direction"),
     TUN("timeout", conf.lnd_tun.timeout, -1, 3600,
         "without progress after which a connection is given up"),
     TUN("tos", conf.lnd_tun.tos, -1, 255, "type of service of the connections"),
@@ -199,7 +174,7 @@ struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line)
                                     .nid = LNET_NID_ANY,
                                     .tun = {-1, -1, -1, -1},
                                     .lnd_tun = LND_TUNABLES_DEFAULT},
-                           .kept = {-1, -1, -1, -1, -1, -1, -1, ""},
+                           .kept = {-1, -1, ""},
                            .line = line};
 }
 

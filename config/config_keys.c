@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/lnd_eth/lnd_eth.h"
+#include "lib/lnd/code.h"
 
 #define FIELD(field) .offset = offsetof(struct cfg, field)
 
@@ -212,24 +212,6 @@ static const struct cfg_key log_keys[] = {
     CFG_KEYS_END,
 };
 
-/* docs/protocol/o2iblnd.md §7 */
-static const struct cfg_key verbs_keys[] = {
-    INT("service", verbs_service, 1, 65535, "port of the connection manager, the same on all nodes",
-        RESTART),
-    INT("keepalive", verbs_keepalive, 0, 3600, "silence before a sign of life is sent; 0 = never",
-        RESTART, .unit = "s"),
-    INT("retry_count", verbs_retry_count, 0, 7, "times a packet is sent again", RESTART),
-    INT("rnr_retry_count", verbs_rnr_retry_count, 0, 7,
-        "times it is sent again to a peer without a receive buffer; 7 = for ever", RESTART),
-    BOOL("require_privileged_port", verbs_require_privileged_port,
-         "who connects must do so from a port below 1024", RESTART),
-    BOOL("use_privileged_port", verbs_use_privileged_port,
-         "connect from a port below 1024 where there is one", RESTART),
-    INT("max_connections", verbs_max_connections, 16, 1 << 16, "connections of each thread",
-        RESTART),
-    CFG_KEYS_END,
-};
-
 static void read_cores(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct cfg *cfg = obj;
@@ -263,12 +245,12 @@ static void read_schema(struct cfg_reader *r, void *obj, const struct yaml_tree_
 const char *const cfg_idle_names[] = {
     [REACTOR_IDLE_SPIN] = "spin", [REACTOR_IDLE_ADAPTIVE] = "adaptive", NULL};
 const char *const cfg_accept_names[] = {
-    [SOCK_ACCEPT_SECURE] = "secure", [SOCK_ACCEPT_ALL] = "all", [SOCK_ACCEPT_NONE] = "none", NULL};
+    [LND_ACCEPT_SECURE] = "secure", [LND_ACCEPT_ALL] = "all", [LND_ACCEPT_NONE] = "none", NULL};
 const char *const cfg_source_names[] = {
     [LNET_SOURCE_NET] = "net", [LNET_SOURCE_STRICT] = "strict", [LNET_SOURCE_OFF] = "off", NULL};
 const char *const cfg_congestion_names[] = {"cubic", "newreno", NULL};
 
-static const struct cfg_key millrace_keys[] = {
+struct cfg_key cfg_millrace_keys[CFG_LND_KEYS_ROOM] = {
     CFG_CALLS("schema", read_schema),
     TEXT("cores", cores, "auto, or the cores of the threads", RESTART, .fn = read_cores),
     INT("reactors", reactors, 1, REACTOR_MAX, "threads with cores: auto", RESTART),
@@ -301,7 +283,7 @@ static const struct cfg_key millrace_keys[] = {
     INT("drain", drain, 0, 3600, "time for messages in flight at the end", .unit = "s"),
     CFG_CALLS("names", cfg_read_names),
     CFG_EACH("ports", cfg_read_port),
-    CFG_READS("verbs", verbs_keys),
+    CFG_LND_KEYS,
     WORD("congestion", congestion, cfg_congestion_names,
          "congestion control of connections on ports", RESTART),
     INT("segments", segments, 0, 1 << 20,
@@ -328,7 +310,7 @@ const struct cfg_key cfg_top_keys[] = {
     CFG_READS("global", global_keys),
     CFG_READS("numa", numa_keys),
     CFG_CALLS("udsp", cfg_read_udsp),
-    CFG_READS("millrace", millrace_keys),
+    CFG_READS("millrace", cfg_millrace_keys),
     CFG_IGNORES("statistics"),
     TOP_GLOBAL("numa_range", numa_range, 0, CFG_MAX_INT),
     TOP_GLOBAL("max_interfaces", max_interfaces, 16, 65535),

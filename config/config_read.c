@@ -204,6 +204,18 @@ static void read_bool(struct cfg_reader *r, const struct yaml_tree_node *value, 
     cfg_error(r, value->line, "'%.40s' is neither true nor false; write one of these", text);
 }
 
+/* Reads a number by its word: words[0] stands for 0. Returns false when it is none of them. */
+static bool read_number_word(const struct yaml_tree_node *value, const char *const *words, int *out)
+{
+    for (int i = 0; value->kind == YAML_SCALAR && value->text && words[i]; i++) {
+        if (strcasecmp(value->text, words[i]) == 0) {
+            *out = i;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void read_word(struct cfg_reader *r, const struct yaml_tree_node *value,
                       const struct cfg_key *key, int *out)
 {
@@ -303,7 +315,8 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
     }
     switch (key->kind) {
     case CFG_INT:
-        cfg_read_int(r, value, key->min, key->max, field);
+        if (!key->words || !read_number_word(value, key->words, field))
+            cfg_read_int(r, value, key->min, key->max, field);
         break;
     case CFG_BOOL:
         read_bool(r, value, field);

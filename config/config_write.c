@@ -132,21 +132,18 @@ static void add_lnd_tunables(struct build *b, struct yaml_tree_node *to, const s
 {
     const struct lnd_tunables *set = &ni->conf.lnd_tun, *live = &ni->live.lnd_tun;
     const struct cfg_lnd_kept *kept = &ni->kept;
-    bool known = ni->live.known, o2ib = ni->conf.net >> 16 == LNET_LND_O2IB;
+    const struct lnd_type *type = lnd_type_of(ni->conf.net);
+    const struct lnd_setting *s;
+    bool known = ni->live.known;
     struct yaml_tree_node *map = add(b, to, "lnd tunables", YAML_MAP, NULL);
 
-    add_tunable(b, map, "peercredits_hiw", set->peercredits_hiw,
-                o2ib ? live->peercredits_hiw : LIVE_NONE, known);
-    if (kept->map_on_demand != -1 && kept->map_on_demand <= 1)
-        add_literal(b, map, "map_on_demand", kept->map_on_demand ? "true" : "false");
-    else
-        add_kept(b, map, "map_on_demand", kept->map_on_demand);
-    add_tunable(b, map, "concurrent_sends", set->concurrent_sends,
-                o2ib ? live->concurrent_sends : LIVE_NONE, known);
-    add_kept(b, map, "fmr_pool_size", kept->fmr_pool_size);
-    add_kept(b, map, "fmr_flush_trigger", kept->fmr_flush_trigger);
-    add_kept(b, map, "fmr_cache", kept->fmr_cache);
-    add_kept(b, map, "ntx", kept->ntx);
+    for (unsigned i = 0; (s = lnd_slot_setting(i)); i++) {
+        if (s->kind == LND_BOOL_OR_INT && (set->own[i] == 0 || set->own[i] == 1))
+            add_literal(b, map, s->name, set->own[i] ? "true" : "false");
+        else
+            add_tunable(b, map, s->name, set->own[i],
+                        lnd_acts_on(type, i) ? live->own[i] : LIVE_NONE, known);
+    }
     add_tunable(b, map, "conns_per_peer", set->conns_per_peer, live->conns_per_peer, known);
     add_tunable(b, map, "timeout", set->timeout, live->timeout,
                 known && b->form == CFG_FORM_RUNNING);

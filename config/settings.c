@@ -69,6 +69,7 @@ static bool walk(const struct cfg_key *keys, const char *prefix, unsigned *left,
 
 bool cfg_setting_at(unsigned index, struct cfg_setting *out)
 {
+    cfg_lnds();
     return walk(cfg_top_keys, "", &index, out);
 }
 
@@ -163,6 +164,7 @@ bool cfg_ni_setting_at(bool lnd, unsigned index, struct cfg_setting *out)
     const char *prefix = lnd ? "net.local NI(s).lnd tunables" : "net.local NI(s).tunables";
     const struct cfg_key *keys = lnd ? cfg_lnd_tunables_keys : cfg_tunables_keys;
 
+    cfg_lnds();
     for (; keys->name; keys++) {
         if (keys->kind == CFG_INT && !keys->kept && index-- == 0) {
             describe(keys, prefix, out);

@@ -25,7 +25,9 @@ struct control_absent {
 
 bool control_absent_may(lnet_net_t net, int rc)
 {
-    return net >> 16 == LNET_LND_O2IB && (rc == -ENODEV || rc == -EADDRNOTAVAIL);
+    const struct lnd_type *type = lnd_type_of(net);
+
+    return type && type->device_may_lack && (rc == -ENODEV || rc == -EADDRNOTAVAIL);
 }
 
 static struct control_absent *lists(struct controller *c)

@@ -93,29 +93,52 @@ static void print_eal(const struct cfg *cfg, const struct control_memory *m)
                mib(m->ram), m->unlimited);
 }
 
+/* Returns the bytes. */
+static size_t print_lnd(const struct control_memory *m, const struct control_lnd *lnd)
+{
+    const struct lnd_memory *own = &lnd->memory;
+
+    if (own->pools && own->beside)
+        printf("        %s: %.1f  # %u threads x (%u connections, %s)\n", lnd->name,
+               mib(own->pools), m->reactors, own->conns, own->beside);
+    else if (own->pools)
+        printf("        %s: %.1f  # %u threads x %u connections\n", lnd->name, mib(own->pools),
+               m->reactors, own->conns);
+    return own->pools;
+}
+
+static void print_lnd_more(const struct control_lnd *lnd)
+{
+    if (lnd->memory.streams)
+        printf("        %s streams: %.1f  # more, when all these connections are in use\n",
+               lnd->name, mib(lnd->memory.streams));
+    if (lnd->memory.per_conn)
+        printf("        %s connections: %.1f  # more, for each 100 of them; it is locked\n",
+               lnd->name, mib(100 * lnd->memory.per_conn));
+}
+
 static void print_heap(const struct cfg *cfg, const struct control_memory *m)
 {
+    size_t sum = m->node.tables + m->ports_heap + m->env.heap + m->env.pages;
+
     printf("    heap:  # MiB\n");
     printf("        node: %.1f  # descriptors of messages, %d peers, accounts of next hops\n",
            mib(m->node.tables), cfg->max_peers);
-    printf("        tcp: %.1f  # %u threads x (%u connections, handshakes)\n", mib(m->tcp.pools),
-           m->reactors, m->tcp.conns);
+    for (unsigned i = 0; i < m->lnds; i++)
+        if (m->lnd[i].memory.beside)
+            sum += print_lnd(m, &m->lnd[i]);
     if (m->devices)
         printf("        ports: %.1f  # %u threads x (connections, neighbours, routes)\n",
                mib(m->ports_heap), m->reactors);
-    if (m->o2ib)
-        printf("        o2ib: %.1f  # %u threads x %u connections\n", mib(m->verbs.pools),
-               m->reactors, m->verbs.conns);
+    for (unsigned i = 0; i < m->lnds; i++)
+        if (!m->lnd[i].memory.beside)
+            sum += print_lnd(m, &m->lnd[i]);
     printf("        reactors: %.1f  # %u threads and their mailboxes\n", mib(m->env.heap),
            m->reactors + 1);
     printf("        dpdk: %.1f  # its list of the pages of eal\n", mib(m->env.pages));
-    printf("        sum: %.1f\n", mib(m->node.tables + m->tcp.pools + m->ports_heap +
-                                      (m->o2ib ? m->verbs.pools : 0) + m->env.heap + m->env.pages));
-    printf("        tcp streams: %.1f  # more, when all these connections are in use\n",
-           mib(m->tcp.streams));
-    if (m->o2ib)
-        printf("        o2ib connections: %.1f  # more, for each 100 of them; it is locked\n",
-               mib(100 * m->verbs.per_conn));
+    printf("        sum: %.1f\n", mib(sum));
+    for (unsigned i = 0; i < m->lnds; i++)
+        print_lnd_more(&m->lnd[i]);
 }
 
 static void print_memory(const struct cfg *cfg, const struct control_memory *m)

@@ -22,9 +22,8 @@
 /* A controller that has made its environment and node itself. */
 struct process {
     struct controller c;
-    const struct cfg *cfg; /* the document at the start of the node; changes replace it */
-    struct lnd_sock *sock;
-    struct lnd_verbs *verbs;
+    const struct cfg *cfg;       /* the document at the start of the node; changes replace it */
+    void *lnd[LND_TYPES_MAX];    /* in the order of lnd_codes */
     struct control_ports *ports; /* NULL: the document has no ports */
     struct drop_watch *drops;
     struct control_memory memory;
@@ -179,52 +178,29 @@ static int start_env(struct process *d, struct err *err)
     return rc;
 }
 
-static int make_sock(struct process *d, struct err *err)
+/* Makes the LND of number i. */
+static int make_lnd(struct process *d, unsigned i, struct err *err)
 {
+    const struct lnd_code *code = lnd_codes[i];
     const struct cfg *cfg = d->cfg;
-    struct sock_opts opts;
-    struct sock_hello_map *map = calloc(cfg->hello_count + 1, sizeof(*map));
+    struct lnd_conf conf = control_lnd_conf(cfg, code->type);
+    struct lnd_source_map *map = calloc(cfg->hello_count + 1, sizeof(*map));
 
-    control_sock_opts(cfg, &opts);
-    if (d->ports)
-        opts.ports = control_ports_table(d->ports);
-    for (unsigned i = 0; map && i < cfg->hello_count; i++)
-        map[i] = (struct sock_hello_map){cfg->hello[i].address, cfg->hello[i].nid};
-    opts.hello_map = map;
-    opts.hello_map_count = map ? cfg->hello_count : 0;
+    for (unsigned k = 0; map && k < cfg->hello_count; k++)
+        map[k] = (struct lnd_source_map){cfg->hello[k].address, cfg->hello[k].nid};
+    conf.map = map;
+    conf.map_count = cfg->hello_count;
+    conf.ports = d->ports ? control_ports_table(d->ports) : NULL;
     if (map)
-        d->sock = lnd_sock_new(&opts);
+        d->lnd[i] = code->create(&conf);
     free(map);
-    if (!d->sock) {
+    if (!d->lnd[i]) {
         err_text(err, "out of memory");
         return -ENOMEM;
     }
-    if (d->ports)
-        control_ports_driver(d->ports, d->sock);
-    return 0;
-}
-
-static bool verbs_memory(void *arg, struct rdma_counters *out)
-{
-    return lnd_verbs_provider(arg, out);
-}
-
-/* It opens no device before it has an NI. */
-static int make_verbs(struct process *d, struct err *err)
-{
-    static const struct control_verbs shown = {lnd_verbs_info, lnd_verbs_counters, lnd_verbs_conns,
-                                               verbs_memory};
-    struct verbs_opts opts;
-
-    control_verbs_opts(d->cfg, &opts);
-    d->verbs = lnd_verbs_new(&opts);
-    if (!d->verbs) {
-        err_text(err, "out of memory");
-        return -ENOMEM;
-    }
-    d->c.verbs = &shown;
-    d->c.verbs_arg = d->verbs;
-    return 0;
+    if (d->ports && code->port_home)
+        control_ports_driver(d->ports, code, d->lnd[i]);
+    return lnet_lnd_register(d->c.node, code->ops, d->lnd[i]);
 }
 
 static int make_node(struct process *d, struct err *err)
@@ -241,14 +217,8 @@ static int make_node(struct process *d, struct err *err)
         err_add(err, "; millraced --check shows what is needed");
     if (rc == 0)
         rc = control_ports_open(d->cfg, d->c.env, &d->memory, &d->c, &d->ports, err);
-    if (rc == 0)
-        rc = make_sock(d, err);
-    if (rc == 0)
-        rc = lnet_lnd_register(d->c.node, &lnd_sock_ops, d->sock);
-    if (rc == 0)
-        rc = make_verbs(d, err);
-    if (rc == 0)
-        rc = lnet_lnd_register(d->c.node, &lnd_verbs_ops, d->verbs);
+    for (unsigned i = 0; rc == 0 && lnd_codes[i]; i++)
+        rc = make_lnd(d, i, err);
     return rc;
 }
 
@@ -310,6 +280,17 @@ static int add_routes(struct process *d, struct err *err)
     return 0;
 }
 
+/* Returns whether a message is about an LND that has a port in options of its own. */
+static bool names_own_port(const char *message)
+{
+    const struct lnd_type *type;
+
+    for (unsigned i = 0; (type = lnd_type_at(i)); i++)
+        if (type->section && strstr(message, type->name))
+            return true;
+    return false;
+}
+
 static int start_node(struct process *d, struct err *err)
 {
     int rc = reactor_env_start(d->c.env);
@@ -327,7 +308,7 @@ static int start_node(struct process *d, struct err *err)
     if (rc == -EACCES)
         err_add(err,
                 "; run it as root or give it that capability (setcap cap_net_bind_service+ep)");
-    if (rc == -EADDRINUSE && !strstr(err->message, "o2ib"))
+    if (rc == -EADDRINUSE && !names_own_port(err->message))
         err_add(err, "; `ss -ltnp sport = %d` shows who has the port", d->cfg->accept_port);
     if (rc == 0)
         d->drops = drop_watch_start(d->c.node);
@@ -374,12 +355,10 @@ static void take_down(struct process *d)
     if (d->c.node)
         lnet_node_destroy(d->c.node);
     d->c.node = NULL;
-    if (d->sock)
-        lnd_sock_free(d->sock);
-    d->sock = NULL;
-    d->c.verbs = NULL;
-    lnd_verbs_free(d->verbs);
-    d->verbs = NULL;
+    for (unsigned i = 0; lnd_codes[i]; i++) {
+        lnd_codes[i]->destroy(d->lnd[i]);
+        d->lnd[i] = NULL;
+    }
     control_ports_close(d->ports); /* messages of the node may have had segments of theirs */
     d->ports = NULL;
 }

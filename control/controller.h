@@ -19,11 +19,7 @@ struct cfg_report;
 struct controller;
 struct inet;
 struct inet_event;
-struct rdma_counters;
-struct rdma_info;
 struct tcp;
-struct verbs_counters;
-struct verbs_rows;
 
 /* An event of the controller itself. */
 struct control_event {
@@ -50,22 +46,11 @@ struct control_listener {
     struct control_listener *next; /* the controller's own */
 };
 
-/* What the driver of o2ib nets reports of its NIs, as lnd_verbs.h has it. */
-struct control_verbs {
-    void (*info)(const struct lnet_ni *ni, struct rdma_info *out);
-    void (*counters)(const struct lnet_ni *ni, struct verbs_counters *out);
-    int (*conns)(struct lnet_ni *ni, unsigned max,
-                 void (*done)(void *arg, const struct verbs_rows *rows), void *arg);
-    bool (*memory)(void *arg, struct rdma_counters *out); /* false: the driver has no NI yet */
-};
-
 struct controller {
     struct reactor_env *env;
-    struct lnet_node *node;            /* NULL: not started */
-    struct inet *inet;                 /* IP on the ports; NULL: there are no ports */
-    struct tcp *tcp;                   /* own TCP on the ports */
-    const struct control_verbs *verbs; /* NULL: there is no such driver */
-    void *verbs_arg;
+    struct lnet_node *node;      /* NULL: not started */
+    struct inet *inet;           /* IP on the ports; NULL: there are no ports */
+    struct tcp *tcp;             /* own TCP on the ports */
     struct cfg_running *running; /* the document */
     unsigned drain_s;            /* of a stop that names no time */
     uint64_t start_us;           /* when the process began, reactor_now_us() clock */

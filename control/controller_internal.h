@@ -5,13 +5,19 @@
 
 #include "control/controller.h"
 #include "lib/base/err.h"
-#include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnd_eth/port/port.h"
+#include "lib/lnd_eth/ports.h"
 #include "lib/lnd_eth/tcp/tcp.h"
-#include "lib/lnd_verbs/lnd_verbs.h"
+#include "lib/lnds/codes.h"
 #include "lib/reactor/reactor.h"
 
 #define CONTROL_MIB ((size_t)1 << 20)
+
+struct control_lnd {
+    const char *name;
+    unsigned nis;
+    struct lnd_memory memory;
+};
 
 /* Memory of a configuration on a machine. */
 struct control_memory {
@@ -19,24 +25,22 @@ struct control_memory {
     size_t ram;                /* bytes, of the machine */
     struct lnet_memory node;   /* the node's buffers and tables */
     struct reactor_memory env; /* DPDK's and the reactors' own */
-    struct sock_memory tcp;    /* the driver's own */
-    unsigned o2ib;             /* NIs of o2ib nets; 0: nothing of `verbs` is taken */
-    struct verbs_memory verbs; /* that driver's; connections take theirs from the system */
-    unsigned devices;          /* that ports are on; 0: there are no ports */
-    size_t segments;           /* lnet_node_opts.segments */
-    size_t port_buffers;       /* port_opts.buffer_bytes of each device */
-    size_t ports;              /* EAL memory of ports and what is above them */
-    size_t ports_heap;         /* their heap */
-    size_t for_buffers;        /* lnet_node_opts.memory */
-    unsigned eal;              /* MiB that EAL is asked for; 0: cannot be told */
-    unsigned unlimited;        /* MiB it would be if the machine had more RAM; 0: the same */
+    unsigned lnds;             /* in the order of lnd_codes */
+    struct control_lnd lnd[LND_TYPES_MAX];
+    unsigned devices;    /* that ports are on; 0: there are no ports */
+    size_t segments;     /* lnet_node_opts.segments */
+    size_t port_buffers; /* port_opts.buffer_bytes of each device */
+    size_t ports;        /* EAL memory of ports and what is above them */
+    size_t ports_heap;   /* their heap */
+    size_t for_buffers;  /* lnet_node_opts.memory */
+    unsigned eal;        /* MiB that EAL is asked for; 0: cannot be told */
+    unsigned unlimited;  /* MiB it would be if the machine had more RAM; 0: the same */
 };
 
 /* From the configuration; env and memory are the caller's to fill in. */
 void control_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts);
-/* Without the map. */
-void control_sock_opts(const struct cfg *cfg, struct sock_opts *opts);
-void control_verbs_opts(const struct cfg *cfg, struct verbs_opts *opts);
+/* Without the map and the ports. */
+struct lnd_conf control_lnd_conf(const struct cfg *cfg, const struct lnd_type *type);
 /* Of own TCP on ports. */
 void control_tcp_opts(const struct cfg *cfg, struct tcp_opts *opts);
 /* Of each reactor. A peer has three connections or more: half as many as these are enough even
@@ -56,8 +60,8 @@ int control_ports_open(const struct cfg *cfg, struct reactor_env *env,
                        const struct control_memory *m, struct controller *c,
                        struct control_ports **out, struct err *err);
 /* For the driver that is made next, whose NIs' homes are those of packets. */
-const struct sock_ports *control_ports_table(const struct control_ports *p);
-void control_ports_driver(struct control_ports *p, struct lnd_sock *sock);
+const struct eth_ports *control_ports_table(const struct control_ports *p);
+void control_ports_driver(struct control_ports *p, const struct lnd_code *code, void *ctx);
 /* Frames flow from now on; reactors run. */
 int control_ports_start(struct control_ports *p, struct err *err);
 /* All streams have ended or are to be reset: TCP ends, then IP. done is called when no reactor

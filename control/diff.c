@@ -110,7 +110,6 @@ struct ni_field {
     size_t set, live;
     bool live_known;
     enum cfg_applies applies;
-    uint8_t only; /* enum lnet_lnd_type of the driver that acts on it; 0: all */
 };
 #define TUN(field)                                                                                 \
     {                                                                                              \
@@ -122,30 +121,15 @@ struct ni_field {
         "lnd tunables." #field, offsetof(struct cfg_ni, conf.lnd_tun.field),                       \
             offsetof(struct cfg_ni, live.lnd_tun.field), true, CFG_NEW_CONNECTIONS                 \
     }
-#define O2IB(field)                                                                                \
-    {                                                                                              \
-        "lnd tunables." #field, offsetof(struct cfg_ni, conf.lnd_tun.field),                       \
-            offsetof(struct cfg_ni, live.lnd_tun.field), true, CFG_NI_RESTART, LNET_LND_O2IB       \
-    }
 #define KEPT(field)                                                                                \
     {                                                                                              \
         "lnd tunables." #field, offsetof(struct cfg_ni, kept.field), 0, false, CFG_AT_ONCE         \
     }
 static const struct ni_field ni_fields[] = {
-    TUN(peer_timeout),
-    TUN(peer_credits),
-    TUN(credits),
-    TUN(peer_buffer_credits),
-    LND(conns_per_peer),
-    LND(timeout),
-    LND(tos),
-    O2IB(peercredits_hiw),
-    KEPT(map_on_demand),
-    O2IB(concurrent_sends),
-    KEPT(fmr_pool_size),
-    KEPT(fmr_flush_trigger),
-    KEPT(fmr_cache),
-    KEPT(ntx),
+    TUN(peer_timeout),   TUN(peer_credits), TUN(credits), TUN(peer_buffer_credits),
+    LND(conns_per_peer), LND(timeout),      LND(tos),
+};
+static const struct ni_field kept_fields[] = {
     KEPT(auth_key),
     KEPT(traffic_class_num),
 };
@@ -158,30 +142,59 @@ static int field(const struct cfg_ni *ni, size_t offset)
     return n;
 }
 
+/* The NIs that are compared: number i of the one document, j of the other. */
+struct ni_pair {
+    unsigned i, j;
+    const struct cfg_ni *x, *y;
+};
+
+static void diff_field(struct cfg_diff *d, const struct ni_pair *p, const struct ni_field *row)
+{
+    const struct cfg_ni *x = p->x, *y = p->y;
+    int xs = field(x, row->set), ys = field(y, row->set);
+    char from[24], to[24];
+
+    if (same_value(xs, row->live_known && x->live.known, field(x, row->live), ys,
+                   row->live_known && y->live.known, field(y, row->live)))
+        return;
+    snprintf(from, sizeof(from), "%d", xs);
+    snprintf(to, sizeof(to), "%d", ys);
+    /* The default of a driver can only be had by starting anew. */
+    ni_set(d, p->i, x, p->j, row->key, from, to,
+           !row->live_known ? CFG_AT_ONCE
+           : ys == -1       ? CFG_NI_RESTART
+                            : row->applies,
+           !row->live_known);
+}
+
+/* Compares a tunable that not every LND has. */
+static void diff_own(struct cfg_diff *d, const struct ni_pair *p, unsigned slot)
+{
+    char key[CFG_MAX_PATH];
+    struct ni_field row = {
+        .key = key,
+        .set = offsetof(struct cfg_ni, conf.lnd_tun.own) + slot * sizeof(int),
+        .live = offsetof(struct cfg_ni, live.lnd_tun.own) + slot * sizeof(int),
+        .live_known = lnd_acts_on(lnd_type_of(p->x->conf.net), slot),
+        .applies = CFG_NI_RESTART,
+    };
+
+    snprintf(key, sizeof(key), "lnd tunables.%s", lnd_slot_setting(slot)->name);
+    diff_field(d, p, &row);
+}
+
 static void diff_ni(struct cfg_diff *d, unsigned i, const struct cfg_ni *x, unsigned j,
                     const struct cfg_ni *y)
 {
     const char *from_cpt = x->cpt[0] ? x->cpt : "[0]", *to_cpt = y->cpt[0] ? y->cpt : "[0]";
-    char from[24], to[24];
-    unsigned f;
+    const struct ni_pair p = {i, j, x, y};
 
-    for (f = 0; f < sizeof(ni_fields) / sizeof(ni_fields[0]); f++) {
-        const struct ni_field *row = &ni_fields[f];
-        bool acted_on = row->live_known && (!row->only || x->conf.net >> 16 == row->only);
-        int xs = field(x, row->set), ys = field(y, row->set);
-
-        if (same_value(xs, acted_on && x->live.known, field(x, row->live), ys,
-                       acted_on && y->live.known, field(y, row->live)))
-            continue;
-        snprintf(from, sizeof(from), "%d", xs);
-        snprintf(to, sizeof(to), "%d", ys);
-        /* The default of a driver can only be had by starting anew. */
-        ni_set(d, i, x, j, row->key, from, to,
-               !acted_on  ? CFG_AT_ONCE
-               : ys == -1 ? CFG_NI_RESTART
-                          : row->applies,
-               !acted_on);
-    }
+    for (unsigned f = 0; f < sizeof(ni_fields) / sizeof(ni_fields[0]); f++)
+        diff_field(d, &p, &ni_fields[f]);
+    for (unsigned s = 0; lnd_slot_setting(s); s++)
+        diff_own(d, &p, s);
+    for (unsigned f = 0; f < sizeof(kept_fields) / sizeof(kept_fields[0]); f++)
+        diff_field(d, &p, &kept_fields[f]);
     if (strcmp(x->kept.traffic_class, y->kept.traffic_class) != 0)
         ni_set(d, i, x, j, "lnd tunables.traffic_class", x->kept.traffic_class,
                y->kept.traffic_class, CFG_AT_ONCE, true);

@@ -84,26 +84,29 @@ static size_t segments_of(const struct control_memory *m, size_t all)
     return part > least ? part : least;
 }
 
-/* ---- o2ib ---- */
+/* ---- LNDs ---- */
 
-/* Connections are as large as those of the NI whose are the largest. */
-static void verbs_plan(const struct cfg *cfg, struct control_memory *m)
+/* Plans the memory of one LND: an LND for ports always, others when they have an NI. Connections
+ * are as large as those of the NI whose connections are the largest. */
+static void plan_lnd(const struct cfg *cfg, const struct lnd_code *code,
+                     const struct control_memory *m, struct control_lnd *out)
 {
-    struct verbs_opts opts;
-    unsigned i;
+    struct lnd_conf conf = control_lnd_conf(cfg, code->type);
 
-    control_verbs_opts(cfg, &opts);
-    for (i = 0; i < cfg->ni_count; i++) {
+    conf.has_ports = m->devices > 0;
+    out->name = code->type->name;
+    if (code->port_home)
+        code->memory(&conf, m->reactors, NULL, NULL, &out->memory);
+    for (unsigned i = 0; i < cfg->ni_count; i++) {
         const struct lnet_ni_conf *ni = &cfg->ni[i].conf;
-        size_t most = m->verbs.per_conn;
+        size_t most = out->memory.per_conn;
 
-        if (ni->net >> 16 != LNET_LND_O2IB)
+        if (ni->net >> 16 != code->type->net_type)
             continue;
-        m->o2ib++;
-        lnd_verbs_memory(&opts, m->reactors, lnd_verbs_depth(&ni->tun),
-                         ni->lnd_tun.concurrent_sends, &m->verbs);
-        if (m->verbs.per_conn < most)
-            m->verbs.per_conn = most;
+        out->nis++;
+        code->memory(&conf, m->reactors, &ni->tun, &ni->lnd_tun, &out->memory);
+        if (out->memory.per_conn < most)
+            out->memory.per_conn = most;
     }
 }
 
@@ -237,7 +240,6 @@ static int plan_computed(const struct plan *p, struct control_memory *m, struct 
 int control_memory(const struct cfg *cfg, size_t ram, struct control_memory *m, struct err *err)
 {
     struct plan p = {.cfg = cfg};
-    struct sock_opts sock;
     int rc;
 
     memset(m, 0, sizeof(*m));
@@ -245,11 +247,10 @@ int control_memory(const struct cfg *cfg, size_t ram, struct control_memory *m, 
     m->ram = ram;
     control_node_opts(cfg, &p.opts);
     p.opts.segments = (size_t)cfg->segments * CONTROL_MIB;
-    control_sock_opts(cfg, &sock);
     reactor_memory(m->reactors, 0, cfg->hugepages, &m->env);
     ports_plan(cfg, m);
-    lnd_sock_memory(&sock, m->reactors, m->devices > 0, &m->tcp);
-    verbs_plan(cfg, m);
+    for (; lnd_codes[m->lnds]; m->lnds++)
+        plan_lnd(cfg, lnd_codes[m->lnds], m, &m->lnd[m->lnds]);
     if (cfg->memory)
         rc = plan_fixed(&p, m, err);
     else

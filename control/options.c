@@ -5,13 +5,11 @@
 
 #include "control/controller_internal.h"
 
-static const struct lnd_ops *const drivers[] = {&lnd_sock_ops, &lnd_verbs_ops};
-
 const struct lnd_ops *control_driver(lnet_net_t net)
 {
-    for (unsigned i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
-        if (drivers[i]->type == net >> 16)
-            return drivers[i];
+    for (unsigned i = 0; lnd_codes[i]; i++)
+        if (lnd_codes[i]->type->net_type == net >> 16)
+            return lnd_codes[i]->ops;
     return NULL;
 }
 
@@ -31,39 +29,24 @@ void control_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts)
     };
 }
 
-void control_sock_opts(const struct cfg *cfg, struct sock_opts *opts)
+struct lnd_conf control_lnd_conf(const struct cfg *cfg, const struct lnd_type *type)
 {
-    *opts = SOCK_OPTS_DEFAULT;
-    opts->accept = (enum sock_accept)cfg->accept;
-    opts->accept_port = (uint16_t)cfg->accept_port;
-    opts->accept_timeout = (unsigned)cfg->accept_timeout;
-    opts->keepalive = (unsigned)cfg->keepalive;
-    opts->min_reconnect = (unsigned)cfg->min_reconnect;
-    opts->max_reconnect = (unsigned)cfg->max_reconnect;
-    opts->max_conns = (unsigned)cfg->max_connections;
-}
-
-void control_verbs_opts(const struct cfg *cfg, struct verbs_opts *opts)
-{
-    *opts = VERBS_OPTS_DEFAULT;
-    opts->service = (uint16_t)cfg->verbs_service;
-    opts->keepalive = (unsigned)cfg->verbs_keepalive;
-    opts->retry_count = (unsigned)cfg->verbs_retry_count;
-    opts->rnr_retry_count = (unsigned)cfg->verbs_rnr_retry_count;
-    opts->min_reconnect = (unsigned)cfg->min_reconnect;
-    opts->max_reconnect = (unsigned)cfg->max_reconnect;
-    opts->require_privileged_port = cfg->verbs_require_privileged_port;
-    opts->use_privileged_port = cfg->verbs_use_privileged_port;
-    opts->max_conns = (unsigned)cfg->verbs_max_connections;
+    return (struct lnd_conf){
+        .option = &cfg->lnd_option[lnd_first_option(type)],
+        .accept = (enum lnd_accept)cfg->accept,
+        .accept_port = (uint16_t)cfg->accept_port,
+        .accept_timeout = (unsigned)cfg->accept_timeout,
+        .keepalive = (unsigned)cfg->keepalive,
+        .min_reconnect = (unsigned)cfg->min_reconnect,
+        .max_reconnect = (unsigned)cfg->max_reconnect,
+        .max_conns = (unsigned)cfg->max_connections,
+    };
 }
 
 void control_tcp_opts(const struct cfg *cfg, struct tcp_opts *opts)
 {
-    struct sock_opts sock;
-
-    control_sock_opts(cfg, &sock);
     *opts = (struct tcp_opts){
-        .max_conns = sock.max_conns,
+        .max_conns = (unsigned)cfg->max_connections,
         .cc = cfg_congestion_names[cfg->congestion],
         .wscale_max = UINT_MAX,
     };

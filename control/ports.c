@@ -16,8 +16,9 @@ struct control_ports {
     unsigned count;
     struct inet *inet;
     struct tcp *tcp;
-    struct sock_ports table;
-    struct lnd_sock *sock; /* NULL: not made yet */
+    struct eth_ports table;
+    const struct lnd_code *code; /* of the driver above; NULL: it is not made yet */
+    void *driver;
     struct controller *c;
     bool runs; /* inet_start() was called */
     struct reactor_task task;
@@ -39,7 +40,7 @@ static unsigned home_of(void *ctx, const struct inet_addr *local, const struct i
 {
     const struct control_ports *p = ctx;
 
-    return lnd_sock_home(p->sock, local, remote);
+    return p->code->port_home(p->driver, local, remote);
 }
 
 static void happened(void *ctx, const struct inet_event *event)
@@ -51,7 +52,7 @@ static void happened(void *ctx, const struct inet_event *event)
 
 static void fill_table(struct control_ports *p)
 {
-    p->table = (struct sock_ports){
+    p->table = (struct eth_ports){
         .transport = {&stream_tcp, p->tcp},
         .inet = p->inet,
         .find = inet_if_find,
@@ -65,14 +66,15 @@ static void fill_table(struct control_ports *p)
     };
 }
 
-const struct sock_ports *control_ports_table(const struct control_ports *p)
+const struct eth_ports *control_ports_table(const struct control_ports *p)
 {
     return &p->table;
 }
 
-void control_ports_driver(struct control_ports *p, struct lnd_sock *sock)
+void control_ports_driver(struct control_ports *p, const struct lnd_code *code, void *ctx)
 {
-    p->sock = sock;
+    p->driver = ctx;
+    p->code = code;
 }
 
 /* ---- opening ---- */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* millrace-perf: one LNet node that serves, or makes load. The options that only a node has. */
 #include "app/millrace-perf/node.h"
-#include "lib/lnd_eth/socklnd/sock_drops.h"
-#include "lib/lnd_verbs/ib_drops.h"
+#include "lib/lnds/lnds.h"
 
 #include <errno.h>
 #include <string.h>
@@ -127,7 +126,6 @@ static const struct perf_program program = {
 int main(int argc, char **argv)
 {
     lnd_verbs_process_init();
-    lnet_drops_register(&sock_drops);
-    lnet_drops_register(&ib_drops);
+    lnds_register();
     return perf_run(&program, argc, argv);
 }

@@ -8,6 +8,7 @@
 
 #include "app/millrace/cli.h"
 #include "lib/base/err.h"
+#include "lib/lnds/lnds.h"
 
 /* Opens /dev/null in the place of each closed standard stream. Otherwise the socket would get its
  * number, and output would go to millraced. /dev/null is read-only, so that writing fails. */
@@ -133,6 +134,7 @@ int main(int argc, char **argv)
     struct cli cli = {.path = CLI_DEFAULT_SOCKET};
     int i;
 
+    lnds_register();
     occupy_streams();
     for (i = 1; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--json") == 0) {

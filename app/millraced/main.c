@@ -6,9 +6,8 @@
 
 #include "app/millraced/daemon.h"
 #include "control/controller.h"
-#include "lib/lnd_eth/socklnd/sock_drops.h"
-#include "lib/lnd_verbs/ib_drops.h"
-#include "lib/lnd_verbs/lnd_verbs.h"
+#include "lib/lnds/codes.h"
+#include "lib/lnds/lnds.h"
 
 #define DEFAULT_CONFIG "/etc/millrace/millrace.yaml"
 
@@ -90,9 +89,10 @@ int main(int argc, char **argv)
     struct cfg *cfg = NULL;
     int status;
 
-    lnd_verbs_process_init();
-    lnet_drops_register(&sock_drops);
-    lnet_drops_register(&ib_drops);
+    for (unsigned i = 0; lnd_codes[i]; i++)
+        if (lnd_codes[i]->process_init)
+            lnd_codes[i]->process_init();
+    lnds_register();
     status = parse_arguments(argc, argv, &args);
     if (status >= 0)
         return status;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 void lnd_verbs_memory(const struct verbs_opts *opts, unsigned reactors, unsigned depth,
-                      int concurrent_sends, struct verbs_memory *out)
+                      int concurrent_sends, struct lnd_memory *out)
 {
     unsigned conns = opts->max_conns != 0 ? opts->max_conns : IB_CONNS_DEFAULT;
     struct lnd_verbs *lv = calloc(1, sizeof(*lv));
@@ -22,7 +22,7 @@ void lnd_verbs_memory(const struct verbs_opts *opts, unsigned reactors, unsigned
         ini->sends_max = ib_sends_max(opts, concurrent_sends, depth);
         ib_conn_sizes(ini, depth, IB_FRAGS_MAX, &open);
     }
-    *out = (struct verbs_memory){
+    *out = (struct lnd_memory){
         .conns = conns,
         .pools = sizeof(*lv) + reactors * ib_shard_bytes(conns),
         .per_conn = open.area,
@@ -79,7 +79,7 @@ struct ask {
     struct verbs_conn_row *conns;
     struct verbs_peer_row *peers;
     struct verbs_rows rows;
-    void (*done)(void *arg, const struct verbs_rows *rows);
+    void (*done)(void *arg, const void *rows);
     void *arg;
 };
 
@@ -174,8 +174,8 @@ static void ask_next(struct ask *ask)
     }
 }
 
-int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,
-                    void (*done)(void *arg, const struct verbs_rows *rows), void *arg)
+int lnd_verbs_conns(struct lnet_ni *ni, unsigned max, void (*done)(void *arg, const void *rows),
+                    void *arg)
 {
     struct ib_ni *ini = ni->lnd_ni;
     unsigned most = ini->base.driver->nshards * ini->lv->base.max_conns;

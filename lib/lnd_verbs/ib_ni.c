@@ -5,6 +5,7 @@
  */
 #include "lib/base/err.h"
 #include "lib/lnd_verbs/ib_internal.h"
+#include "lib/lnd_verbs/ib_type.h"
 
 #include "lib/lnd/host_if.h"
 
@@ -86,14 +87,16 @@ unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits
 static void set_terms(struct ib_ni *ini)
 {
     const struct verbs_opts *o = &ini->lv->opts;
-    struct lnd_tunables *t = &ini->base.ni->lnd_tun;
+    int *own = ini->base.ni->lnd_tun.own;
+    int *hiw_set = &own[lnd_slot(&lnd_verbs_type, IB_TUN_HIW)];
+    int *sends_set = &own[lnd_slot(&lnd_verbs_type, IB_TUN_CONCURRENT_SENDS)];
     unsigned pc = (unsigned)ini->base.ni->tun.peer_credits;
-    unsigned hiw = t->peercredits_hiw > 0 ? (unsigned)t->peercredits_hiw : o->peer_credits_hiw;
+    unsigned hiw = *hiw_set > 0 ? (unsigned)*hiw_set : o->peer_credits_hiw;
 
     ini->hiw = ib_credits_hiw(pc, pc, hiw);
-    ini->sends_max = ib_sends_max(o, t->concurrent_sends, pc);
-    t->peercredits_hiw = (int)ini->hiw;
-    t->concurrent_sends = (int)ini->sends_max;
+    ini->sends_max = ib_sends_max(o, *sends_set, pc);
+    *hiw_set = (int)ini->hiw;
+    *sends_set = (int)ini->sends_max;
     ini->terms = (struct ib_terms){
         .nid = nid_to_u64(&ini->base.ni->nid),
         .depth = (uint16_t)pc,
@@ -443,6 +446,7 @@ const struct lnd_proto ib_proto = {
 const struct lnd_ops lnd_verbs_ops = {
     .name = "o2ib",
     .type = LNET_LND_O2IB,
+    .show = &lnd_verbs_show,
     LND_OPS_COMMON,
     .ni_start = ni_start,
     .ni_stop = lnd_ni_stop,

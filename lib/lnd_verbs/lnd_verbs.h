@@ -5,8 +5,9 @@
 #ifndef MILLRACE_LND_VERBS_H
 #define MILLRACE_LND_VERBS_H
 
+#include "lib/lnd/code.h"
+#include "lib/lnd/show.h"
 #include "lib/lnd_verbs/rdma.h"
-#include "lib/lnet/lnd.h"
 
 /* Per-node settings, under the names of the kernel module's parameters where it has them (§7).
  * Filled by the caller before lnd_verbs_new(). */
@@ -37,6 +38,9 @@ struct verbs_opts {
                          .use_privileged_port = true})
 
 extern const struct lnd_ops lnd_verbs_ops;
+extern const struct lnd_code lnd_verbs_code; /* over rdma-core */
+/* Returns what a configuration says. */
+struct verbs_opts lnd_verbs_opts(const struct lnd_conf *conf);
 
 /* Makes all threads of the process allocate small memory from one place. Must be the first call of
  * a process that will use the driver, on the main thread, while there is no other thread. The
@@ -54,13 +58,8 @@ void lnd_verbs_free(struct lnd_verbs *lv); /* after lnet_node_destroy() */
 /* Heap and EAL memory the driver takes in a node with that many reactors; connections take theirs
  * as they come. An NI's depth (peer_credits), and what it says of concurrent_sends itself: -1 or 0
  * if nothing. Any thread. */
-struct verbs_memory {
-    unsigned conns;  /* per reactor, at most */
-    size_t pools;    /* at the first NI */
-    size_t per_conn; /* EAL memory of one connection at that depth */
-};
 void lnd_verbs_memory(const struct verbs_opts *opts, unsigned reactors, unsigned depth,
-                      int concurrent_sends, struct verbs_memory *out);
+                      int concurrent_sends, struct lnd_memory *out);
 /* The depth of an NI with these tunables (-1: left out), as it will be used. Any thread. */
 unsigned lnd_verbs_depth(const struct lnet_tunables *tun);
 
@@ -119,9 +118,10 @@ void lnd_verbs_info(const struct lnet_ni *ni, struct rdma_info *out);
 void lnd_verbs_counters(const struct lnet_ni *ni, struct verbs_counters *out);
 /* Memory of the provider and work of its thread. Control thread. False: it is not open yet. */
 bool lnd_verbs_provider(const struct lnd_verbs *lv, struct rdma_counters *out);
-/* The connections of an NI and its peers, gathered on their reactors; done() on the control thread
- * with at most max of each (they are freed after it). 0 or -ENOMEM. */
-int lnd_verbs_conns(struct lnet_ni *ni, unsigned max,
-                    void (*done)(void *arg, const struct verbs_rows *rows), void *arg);
+/* Gathers the connections of an NI and its peers on their reactors; done() on the control thread
+ * with a struct verbs_rows of at most max of each (it is freed after it). 0 or -ENOMEM. */
+extern const struct lnd_show lnd_verbs_show;
+int lnd_verbs_conns(struct lnet_ni *ni, unsigned max, void (*done)(void *arg, const void *rows),
+                    void *arg);
 
 #endif

@@ -32,6 +32,7 @@
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor.h"
 
+struct lnd_show;
 struct lnet_node;
 struct lnet_shard;
 struct lnet_ni;
@@ -81,14 +82,17 @@ struct lnet_tunables { /* per NI; defaults of the LND when -1. §5.1 */
     int credits;
 };
 
-struct lnd_tunables { /* the union of what LNDs offer; -1 = the LND's default. lnet-core §10.2 */
+#define LND_OWN_TUNABLES 16
+
+/* Tunables of an NI that its LND acts on; -1: the LND's default. lnet-core §10.2 */
+struct lnd_tunables {
     int conns_per_peer;
     int timeout; /* seconds, the LND timeout */
     int tos;
-    int peercredits_hiw;  /* o2ib: owed credits that are returned by themselves; 0 = default */
-    int concurrent_sends; /* o2ib: messages posted at once per connection; 0 = default */
+    int own[LND_OWN_TUNABLES]; /* those that not every LND has, by slot: lib/lnd/type.h */
 };
-#define LND_TUNABLES_DEFAULT ((struct lnd_tunables){-1, -1, -1, -1, -1})
+#define LND_TUNABLES_DEFAULT                                                                       \
+    ((struct lnd_tunables){-1, -1, -1, .own = {[0 ... LND_OWN_TUNABLES - 1] = -1}})
 
 /* For ops->ni_set(), of what can be changed while an NI runs: the settings there are with those
  * that are given (not -1); and settings as they are to be, for reactors that read them (relaxed).
@@ -324,8 +328,9 @@ struct lnd_peer_info { /* for peer_get */
 };
 
 struct lnd_ops {
-    const char *name; /* "tcp" */
-    uint8_t type;     /* enum lnet_lnd_type */
+    const char *name;            /* "tcp" */
+    uint8_t type;                /* enum lnet_lnd_type */
+    const struct lnd_show *show; /* lib/lnd/show.h; NULL: it shows nothing of its own */
 
     /* Checks and completes ni->tun, ni->lnd_tun (-1 = default), resolves ifname <-> nid address,
      * allocates ni->lnd_ni. Nothing is on the network yet. Control thread, may block. 0 or -errno

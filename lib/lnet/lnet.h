@@ -81,6 +81,8 @@ void lnet_admission_get(const struct lnet_node *node, struct lnet_admission *out
 int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, struct err *err);
 /* Makes NIs of the LND's type possible; ctx reaches it as ni->lnd_ctx and stays the caller's. */
 int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx);
+/* Returns the LND of a net type, with what it was registered with; NULL: there is none. */
+const struct lnd_ops *lnet_lnd_of(const struct lnet_node *node, uint8_t type, void **ctx);
 /* Starts all NIs; reactors must be running (or be stepped by the caller). After it each running
  * reactor serves them: who calls then is heard. 0 or -errno. */
 int lnet_node_start(struct lnet_node *node, struct err *err);

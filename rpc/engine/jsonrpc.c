@@ -608,6 +608,11 @@ void jrpc_reject(struct jrpc_session *session, const char *why)
 
 /* ---- for handlers ---- */
 
+const struct jrpc_method *jrpc_method_of(const struct jrpc_call *call)
+{
+    return call->method;
+}
+
 void *jrpc_ctx(const struct jrpc_call *call)
 {
     return call->jrpc->ctx;

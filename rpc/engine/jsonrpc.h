@@ -203,6 +203,7 @@ void jrpc_notify(struct jrpc_session *session, const char *method, json_t *param
 /* ---- for handlers ---- */
 
 void *jrpc_ctx(const struct jrpc_call *call);
+const struct jrpc_method *jrpc_method_of(const struct jrpc_call *call);
 const struct jrpc *jrpc_of(const struct jrpc_call *call);
 /* Zeroed memory that is freed with the call; NULL: out of memory. At most once per call. */
 void *jrpc_alloc(struct jrpc_call *call, size_t size);

@@ -42,9 +42,24 @@
         }                                                                                          \
     }
 
+/* "lnd tunables" of net_get. */
+#include "rpc/methods/fields.def"
+static const struct jrpc_field rpc_lnd_tunables[] = {
+#include "lib/lnds/tunables.def"
+    COUNT("conns_per_peer", "of each kind of connection; o2ib: in all"),
+    {.name = "timeout",
+     .type = JRPC_INTEGER,
+     .unit = "s",
+     .help = "time for a connection to make progress"},
+    COUNT("tos", "type of service; −1 = as the system has it"),
+    {.name = NULL},
+};
+
 const struct jrpc_method rpc_method_table[] = {
 #define METHOD(id, text, ...) {.name = text, __VA_ARGS__},
+#define LND_METHOD            METHOD
 #include "rpc/methods/methods.def"
+#undef LND_METHOD
 #undef METHOD
     {.name = NULL},
 };

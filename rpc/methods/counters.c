@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/lnd/show.h"
+#include "lib/lnd/type.h"
 #include "lib/lnd_eth/tcp/tcp.h"
-#include "lib/lnd_verbs/lnd_verbs.h"
 #include "lib/reactor/mark.h"
 #include "rpc/methods/port.h"
 #include "rpc/methods/timed.h"
@@ -185,13 +186,31 @@ static void put_port(struct snapshot *s, const struct port *port)
     put_numbers(s, rpc_queue_numbers, &sum, of, "tx");
 }
 
-static void put_verbs(struct snapshot *s, const struct rpc_ctx *ctx, const struct lnet_ni *ni)
-{
-    struct verbs_counters counters = {0};
+struct counter_sink {
+    struct lnd_sink base;
+    struct snapshot *to;
+    const char *section;
     char nid[LNET_NIDSTR_SIZE];
+};
 
-    ctx->control->verbs->counters(ni, &counters);
-    put_numbers(s, rpc_verbs_numbers, &counters, "verbs", nid_format(&ni->nid, nid));
+static void put_counter(struct lnd_sink *to, const char *name, int64_t value)
+{
+    struct counter_sink *c = (struct counter_sink *)to;
+
+    put(c->to, (uint64_t)value, "%s.%s.%s", c->section, c->nid, name);
+}
+
+/* Counters that the LND of an NI has beside those that all have. */
+static void put_lnd(struct snapshot *s, const struct lnet_ni *ni)
+{
+    const struct lnd_type *type = lnd_type_of(ni->net);
+    struct counter_sink to = {.base = {.number = put_counter}, .to = s};
+
+    if (!type || !ni->lnd->show)
+        return;
+    to.section = type->section;
+    nid_format(&ni->nid, to.nid);
+    ni->lnd->show->counters(ni, &to.base);
 }
 
 static void put_tcp(struct snapshot *s, const struct rpc_ctx *ctx, unsigned reactor)
@@ -243,8 +262,7 @@ static void look(struct snapshot *s, const struct rpc_ctx *ctx)
     for (unsigned i = 0; i < lnet_ni_count(ctx->control->node); i++)
         if ((ni = lnet_ni_at(ctx->control->node, i))) {
             put_ni(s, ctx->control->node, ni);
-            if (ctx->control->verbs && ni->net >> 16 == LNET_LND_O2IB)
-                put_verbs(s, ctx, ni);
+            put_lnd(s, ni);
         }
     for (unsigned i = 0; i < reactor_count(ctx->control->env); i++) {
         put_buffers(s, ctx->control->node, i);

@@ -6,8 +6,11 @@
 #include "rpc/methods/methods.h"
 
 #define METHOD(id, text, ...) void rpc_##id(struct jrpc_call *call, const struct jrpc_arg *args);
+#define LND_METHOD(id, text, ...)
 #include "rpc/methods/methods.def"
+#undef LND_METHOD
 #undef METHOD
+void rpc_lnd_get(struct jrpc_call *call, const struct jrpc_arg *args); /* of all LND_METHODs */
 
 /* ---- JSON of common values: common.c ---- */
 

@@ -56,26 +56,29 @@ static json_t *ni_tunables(const struct lnet_tunables *tun)
                      tun->credits);
 }
 
-static void add_given(json_t *object, const char *key, int value)
+/* A tunable that not every LND has. What is only kept is shown as the document has it. */
+static void add_own(json_t *map, const struct lnd_setting *s, int used, int document)
 {
-    if (value != -1)
-        json_object_set_new(object, key, json_integer(value));
+    int value = s->kept ? document : used;
+
+    if (value == -1)
+        return;
+    if (s->kind == LND_BOOL_OR_INT)
+        json_object_set_new(map, s->name, json_boolean(value));
+    else
+        json_object_set_new(map, s->name, json_integer(value));
 }
 
-/* In the order of lnetctl; what is only kept, as it is configured. */
+/* In the order of lnetctl. */
 static json_t *lnd_tunables(lnet_net_t net, const struct lnd_tunables *tun, const struct cfg_ni *ni)
 {
+    const struct lnd_type *type = lnd_type_of(net);
     json_t *map = json_object();
 
-    if (net >> 16 == LNET_LND_O2IB) {
-        add_given(map, "peercredits_hiw", tun->peercredits_hiw);
-        if (ni && ni->kept.map_on_demand != -1)
-            json_object_set_new(map, "map_on_demand", json_boolean(ni->kept.map_on_demand));
-        add_given(map, "concurrent_sends", tun->concurrent_sends);
-        add_given(map, "fmr_pool_size", ni ? ni->kept.fmr_pool_size : -1);
-        add_given(map, "fmr_flush_trigger", ni ? ni->kept.fmr_flush_trigger : -1);
-        add_given(map, "fmr_cache", ni ? ni->kept.fmr_cache : -1);
-        add_given(map, "ntx", ni ? ni->kept.ntx : -1);
+    for (unsigned i = 0; type && i < type->tunable_count; i++) {
+        unsigned slot = lnd_slot(type, i);
+
+        add_own(map, &type->tunables[i], tun->own[slot], ni ? ni->conf.lnd_tun.own[slot] : -1);
     }
     json_object_set_new(map, "conns_per_peer", json_integer(tun->conns_per_peer));
     json_object_set_new(map, "timeout", json_integer(tun->timeout));
@@ -300,30 +303,31 @@ static bool put_ni(struct jrpc_call *call, struct cfg *cfg, const struct cfg_ni 
     return true;
 }
 
+struct net_adding {
+    struct jrpc_call *call;
+    const struct lnd_type *type; /* NULL: no LND drives the net */
+};
+
 static void net_added(void *arg, const struct cfg_outcome *outcome)
 {
-    if (outcome->rc == -ENODEV)
-        rpc_change_failed(arg, outcome, "interface", "`ip link` lists the interfaces there are");
-    else if (outcome->rc == -EADDRNOTAVAIL)
-        rpc_change_failed(arg, outcome, "nid", "`ip address` lists the addresses of this host");
-    else
-        rpc_changed(arg, outcome);
-}
+    const struct net_adding *a = arg;
 
-/* Of an o2ib net: the interface may be there, and not be one of an RDMA device. */
-static void rdma_net_added(void *arg, const struct cfg_outcome *outcome)
-{
-    if (outcome->rc == -ENODEV)
-        rpc_change_failed(arg, outcome, NULL,
-                          "`rdma link` lists the RDMA devices there are, with their interfaces");
+    if (outcome->rc == -ENODEV && a->type && a->type->device_remedy)
+        rpc_change_failed(a->call, outcome, NULL, a->type->device_remedy);
+    else if (outcome->rc == -ENODEV)
+        rpc_change_failed(a->call, outcome, "interface",
+                          "`ip link` lists the interfaces there are");
+    else if (outcome->rc == -EADDRNOTAVAIL)
+        rpc_change_failed(a->call, outcome, "nid", "`ip address` lists the addresses of this host");
     else
-        net_added(arg, outcome);
+        rpc_changed(a->call, outcome);
 }
 
 void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     struct cfg_ni ni = cfg_ni_new(args[0].net);
     const char *name = args[1].string, *end;
+    struct net_adding *adding;
     struct cfg *cfg;
 
     if (!args[1].given && !args[2].given && !args[3].given) {
@@ -359,8 +363,14 @@ void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
         if (!put_ni(call, cfg, &ni))
             return;
     }
-    rpc_commit(call, cfg, "net_add",
-               args[0].net >> 16 == LNET_LND_O2IB ? rdma_net_added : net_added);
+    adding = jrpc_alloc(call, sizeof(*adding));
+    if (!adding) {
+        cfg_free(cfg);
+        jrpc_result(call, NULL);
+        return;
+    }
+    *adding = (struct net_adding){call, lnd_type_of(args[0].net)};
+    rpc_commit_with(call, cfg, "net_add", net_added, adding);
 }
 
 static bool ni_meant(const struct cfg_ni *ni, const struct jrpc_arg *net,

@@ -39,11 +39,8 @@ struct rpc_number {
     {                                                                                              \
 #member, offsetof(struct type, member), 0                                                  \
     }
-/* Of struct inet_stats, tcp_stats, port_queue_stats and verbs_counters; end with a row without
- * name.
- */
-extern const struct rpc_number rpc_inet_numbers[], rpc_tcp_numbers[], rpc_queue_numbers[],
-    rpc_verbs_numbers[];
+/* Of struct inet_stats, tcp_stats and port_queue_stats; end with a row without name. */
+extern const struct rpc_number rpc_inet_numbers[], rpc_tcp_numbers[], rpc_queue_numbers[];
 /* Its value in a struct; a flag as 0 or 1. */
 uint64_t rpc_number_of(const struct rpc_number *row, const void *from);
 /* Counters of a port's queues of that direction together. */

@@ -57,7 +57,9 @@ void rpc_shutdown(struct jrpc_call *call, const struct jrpc_arg *args)
 }
 
 const jrpc_handler rpc_handlers[] = {
-#define METHOD(id, text, ...) rpc_##id,
+#define METHOD(id, text, ...)     rpc_##id,
+#define LND_METHOD(id, text, ...) rpc_lnd_get,
 #include "rpc/methods/methods.def"
+#undef LND_METHOD
 #undef METHOD
 };

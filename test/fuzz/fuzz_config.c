@@ -3,7 +3,7 @@
 #include "config/write.h"
 #include "control/plan.h"
 #include "lib/base/err.h"
-#include "lib/lnd_eth/lnd_eth.h"
+#include "lib/lnd/code.h"
 #include "test/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static void check(const struct cfg *cfg)
     HOLDS(cfg->routing == 0 || cfg->routing == 1);
     HOLDS(cfg->tiny >= 0 && cfg->small >= 0 && cfg->large >= 0 && cfg->memory >= 0);
     HOLDS(cfg->check_interval >= 1 && cfg->ping_timeout >= 1 && cfg->accept_timeout >= 1);
-    HOLDS(cfg->accept >= SOCK_ACCEPT_SECURE && cfg->accept <= SOCK_ACCEPT_NONE);
+    HOLDS(cfg->accept >= LND_ACCEPT_SECURE && cfg->accept <= LND_ACCEPT_NONE);
     HOLDS(cfg->accept_port >= 1 && cfg->accept_port <= 65535);
     HOLDS(cfg->buffer_wait >= 1 && cfg->buffer_wait <= 12 && cfg->max_peers >= 1);
     HOLDS(cfg->rpc_mode >= 0 && cfg->rpc_mode <= 0777);

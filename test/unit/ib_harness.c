@@ -5,6 +5,7 @@
 #include "test/unit/ib_harness.h"
 #include "lib/base/container.h"
 #include "lib/base/err.h"
+#include "lib/lnd_verbs/ib_type.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,10 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "test/drops_test.h"
 #include <cmocka.h>
 
-REGISTER_DROPS(ib_drops);
+static void __attribute__((constructor)) register_type(void)
+{
+    if (!lnd_type_register(&lnd_verbs_type))
+        abort();
+}
 
 #define MAX_PEERS 64
 
@@ -584,7 +588,8 @@ static void node_init(struct lnet_node *n, unsigned index)
     n->ni.lnd_tun.conns_per_peer = ih_opts.conns_per_peer;
     n->ni.lnd_tun.timeout = ih_opts.timeout;
     n->ni.lnd_tun.tos = ih_opts.tos;
-    n->ni.lnd_tun.concurrent_sends = ih_opts.concurrent_sends;
+    n->ni.lnd_tun.own[lnd_slot(&lnd_verbs_type, IB_TUN_CONCURRENT_SENDS)] =
+        ih_opts.concurrent_sends;
     n->ni.nid = nid_from_u64(pe_nid(addresses[index]));
     ni_begin(n);
 }

@@ -18,6 +18,7 @@
 #include "config/write.h"
 #include "control/plan.h"
 #include "lib/base/err.h"
+#include "test/lnds_test.h"
 
 #define ROUNDS 400
 

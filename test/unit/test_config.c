@@ -14,7 +14,8 @@
 
 #include "config/config.h"
 #include "config/config_internal.h"
-#include "lib/lnd_eth/lnd_eth.h"
+#include "lib/lnd/code.h"
+#include "test/lnds_test.h"
 
 #define NET                                                                                        \
     "net: [{net type: tcp, local NI(s): [{nid: 10.0.0.1@tcp}]}, "                                  \
@@ -66,7 +67,7 @@ static void test_defaults(void **state)
     assert_int_equal(cfg->ping_timeout, 50);
     assert_string_equal(cfg->cores, "auto");
     assert_int_equal(cfg_reactor_count(cfg), 2);
-    assert_int_equal(cfg->accept, SOCK_ACCEPT_SECURE);
+    assert_int_equal(cfg->accept, LND_ACCEPT_SECURE);
     assert_int_equal(cfg->accept_port, 988);
     assert_int_equal(cfg->source_check, LNET_SOURCE_NET);
     assert_int_equal(cfg->rpc_mode, 0660);
@@ -153,7 +154,7 @@ static void test_every_key(void **state)
     assert_string_equal(cfg->eal_args, "--log-level 8");
     assert_string_equal(cfg->rpc_socket, "/tmp/x");
     assert_int_equal(cfg->rpc_mode, 0600);
-    assert_int_equal(cfg->accept, SOCK_ACCEPT_ALL);
+    assert_int_equal(cfg->accept, LND_ACCEPT_ALL);
     assert_int_equal(cfg->accept_port, 1988);
     assert_int_equal(cfg->accept_timeout, 6);
     assert_int_equal(cfg->keepalive, 0);
@@ -299,8 +300,8 @@ static void test_samples(void **state)
     load(TEST_SAMPLES "/o2ib.yaml");
     assert_int_equal(report.warnings, 0);
     assert_int_equal(cfg->ni[0].conf.net >> 16, LNET_LND_O2IB);
-    assert_int_equal(cfg->verbs_max_connections, 4096);
-    assert_int_equal(cfg->verbs_keepalive, 100);
+    assert_int_equal(*lnd_option_of(cfg->lnd_option, "verbs", "max_connections"), 4096);
+    assert_int_equal(*lnd_option_of(cfg->lnd_option, "verbs", "keepalive"), 100);
     done();
 }
 

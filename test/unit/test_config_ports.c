@@ -16,6 +16,7 @@
 #include "control/plan.h"
 #include "control/running.h"
 #include "lib/base/err.h"
+#include "test/lnds_test.h"
 
 #define NI(nid) "net: [{net type: tcp, local NI(s): [{nid: '" nid "@tcp'}]}]\n"
 #define PORTS(items)                                                                               \

@@ -13,6 +13,7 @@
 
 #include "config/save.h"
 #include "lib/base/err.h"
+#include "test/lnds_test.h"
 
 #define NI0 "net:\n- net type: tcp\n  local NI(s):\n  - interfaces: {0: eth0}\n"
 

@@ -12,6 +12,11 @@
 
 #include "control/controller_internal.h"
 #include "lib/base/err.h"
+#include "lib/lnd_eth/lnd_eth.h"
+#include "lib/lnd_eth/socklnd/sock_type.h"
+#include "lib/lnd_verbs/ib_type.h"
+#include "lib/lnd_verbs/lnd_verbs.h"
+#include "test/lnds_test.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 size_t __sanitizer_get_current_allocated_bytes(void); /* gcc has no header for it */
@@ -217,12 +222,12 @@ static void test_ports(void **state)
     assert_int_equal(m.ports, 0);
     assert_int_equal(m.ports_heap, 0);
     without = m.eal;
-    pools = (unsigned)m.tcp.pools;
+    pools = (unsigned)m.lnd[0].memory.pools;
     good_ports("millrace: {" PORTS "}", 64 * GIB);
     is(2048, 16384, 1024); /* as many router buffers as without */
     assert_in_range(m.segments, m.node.landing / 4 - 1, m.node.landing / 4);
     assert_true(m.eal > without);
-    assert_true(m.tcp.pools > pools); /* lists of segments */
+    assert_true(m.lnd[0].memory.pools > pools); /* lists of segments */
 }
 
 /* Segments by number; as buffers that are written they are kept, or refused. */
@@ -355,8 +360,8 @@ static void test_o2ib(void **state)
                  nis[i]);
         parse_all(text);
         assert_int_equal(control_memory(cfg, 64 * GIB, &m, &err), 0);
-        assert_int_equal(m.o2ib, 3);
-        per_conn[i] = m.verbs.per_conn;
+        assert_int_equal(m.lnd[1].nis, 3);
+        per_conn[i] = m.lnd[1].memory.per_conn;
     }
     assert_true(per_conn[1] > per_conn[0]);
     assert_true(per_conn[2] > per_conn[1]);
@@ -371,7 +376,7 @@ static size_t per_conn_of(const char *tunables)
              tunables);
     parse_all(text);
     assert_int_equal(control_memory(cfg, 64 * GIB, &m, &err), 0);
-    return m.verbs.per_conn;
+    return m.lnd[1].memory.per_conn;
 }
 
 /* By the depth as the driver uses it, not as it is written. */
@@ -439,8 +444,8 @@ static void near(const char *what, size_t taken, size_t computed)
 static void test_taken(void **state)
 {
     struct lnet_node_opts opts;
-    struct sock_opts sock_opts;
-    struct lnd_sock *sock;
+    struct lnd_conf conf;
+    void *sock;
     struct lnet_node *node;
     struct reactor_opts r = {.prog = "test", .cores = "auto"};
     size_t before;
@@ -460,28 +465,30 @@ static void test_taken(void **state)
         fail_msg("%s", err.message);
     near("node", heap() - before, m.node.tables);
     before = heap();
-    control_sock_opts(cfg, &sock_opts);
-    sock = lnd_sock_new(&sock_opts);
+    conf = control_lnd_conf(cfg, &lnd_sock_type);
+    sock = lnd_sock_code.create(&conf);
     assert_non_null(sock);
     assert_int_equal(lnet_lnd_register(node, &lnd_sock_ops, sock), 0);
     if (lnet_ni_add(node, &cfg->ni[0].conf, NULL, &err) != 0)
         fail_msg("%s", err.message);
-    near("tcp", heap() - before, m.tcp.pools);
+    near("tcp", heap() - before, m.lnd[0].memory.pools);
     lnet_node_destroy(node);
-    lnd_sock_free(sock);
+    lnd_sock_code.destroy(sock);
     reactor_env_destroy(env);
 }
 
 /* Each setting of the document comes to the driver it is for. */
 static void test_verbs_opts(void **state)
 {
+    struct lnd_conf conf;
     struct verbs_opts o;
 
     (void)state;
     parse("millrace: {min_reconnect: 3, max_reconnect: 7, verbs: {service: 1001, keepalive: 11, "
           "retry_count: 2, rnr_retry_count: 4, require_privileged_port: true, "
           "use_privileged_port: false, max_connections: 99}}\n");
-    control_verbs_opts(cfg, &o);
+    conf = control_lnd_conf(cfg, &lnd_verbs_type);
+    o = lnd_verbs_opts(&conf);
     assert_int_equal(o.min_reconnect, 3);
     assert_int_equal(o.max_reconnect, 7);
     assert_int_equal(o.service, 1001);

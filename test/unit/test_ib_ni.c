@@ -509,8 +509,9 @@ static struct {
     struct verbs_conn_row rows[8];
 } seen;
 
-static void see(void *arg, const struct verbs_rows *rows)
+static void see(void *arg, const void *all)
 {
+    const struct verbs_rows *rows = all;
     assert_ptr_equal(arg, &seen);
     assert_ptr_equal(reactor_self(), reactor_control(ir_env()));
     seen.calls++;
@@ -551,7 +552,7 @@ static void test_conns(void **state)
 
 static unsigned again;
 
-static void see_again(void *arg, const struct verbs_rows *rows)
+static void see_again(void *arg, const void *all)
 {
     assert_false(ih_stopped(0));
     seen.calls++;
@@ -596,7 +597,7 @@ static void test_memory_said(void **state)
         unsigned depth;
         double mib;
     } said[] = {{8, 0.12}, {32, 0.35}, {64, 0.66}, {128, 1.3}, {255, 2.5}};
-    struct verbs_memory m;
+    struct lnd_memory m;
 
     (void)state;
     for (unsigned i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
@@ -613,7 +614,7 @@ static void test_memory_said(void **state)
 static void test_memory(void **state)
 {
     struct verbs_opts o = ih_opts.verbs;
-    struct verbs_memory m, more;
+    struct lnd_memory m, more;
 
     (void)state;
     o.max_conns = 0;
@@ -639,7 +640,7 @@ static int setup_sends(void **state)
 static void test_memory_sends(void **state)
 {
     struct verbs_opts o = ih_opts.verbs;
-    struct verbs_memory plain, m, most, too_many;
+    struct lnd_memory plain, m, most, too_many;
 
     (void)state;
     lnd_verbs_memory(&o, 2, 8, 0, &plain);

@@ -71,8 +71,9 @@ static struct {
     unsigned peers, conns;
 } seen;
 
-static void see(void *arg, const struct verbs_rows *rows)
+static void see(void *arg, const void *all)
 {
+    const struct verbs_rows *rows = all;
     (void)arg;
     seen.peers = rows->npeers;
     seen.conns = rows->nconns;

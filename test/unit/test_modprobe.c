@@ -15,7 +15,8 @@
 #include <cmocka.h>
 
 #include "app/millrace/modprobe.h"
-#include "lib/lnd_eth/lnd_eth.h"
+#include "lib/lnd/code.h"
+#include "test/lnds_test.h"
 
 static const struct cfg_address machine[] = {
     {"eth0", {172, 16, 0, 9}},
@@ -548,7 +549,7 @@ static void test_settings(void **state)
               "lnet_response_tracking=2 tiny_router_buffers=10 small_router_buffers=11 "
               "large_router_buffers=12\n"
               "options ksocklnd keepalive=-1 min_reconnectms=2000 max_reconnectms=3000\n");
-    assert_int_equal(cfg->accept, SOCK_ACCEPT_ALL);
+    assert_int_equal(cfg->accept, LND_ACCEPT_ALL);
     assert_int_equal(cfg->accept_port, 1988);
     assert_int_equal(cfg->accept_timeout, 9);
     assert_int_equal(cfg->check_interval, 61);
@@ -576,7 +577,7 @@ static void test_settings(void **state)
 
 static void test_tunables(void **state)
 {
-    const struct cfg_ni *tcp, *o2ib;
+    struct cfg_ni *tcp, *o2ib;
 
     good("options lnet networks=tcp(eth0),o2ib(ib0) forwarding=enabled peer_buffer_credits=77\n"
          "options ksocklnd credits=1 peer_credits=2 peer_buffer_credits=3 peer_timeout=-4 "
@@ -593,19 +594,19 @@ static void test_tunables(void **state)
     assert_int_equal(tcp->conf.lnd_tun.conns_per_peer, 5);
     assert_int_equal(tcp->conf.lnd_tun.timeout, 6);
     assert_int_equal(tcp->conf.lnd_tun.tos, 7);
-    assert_int_equal(tcp->kept.ntx, -1);
+    assert_int_equal(*own_tunable(&tcp->conf.lnd_tun, "ntx"), -1);
     assert_int_equal(o2ib->conf.tun.credits, 11);
     assert_int_equal(o2ib->conf.tun.peer_credits, 12);
     assert_int_equal(o2ib->conf.tun.peer_buffer_credits, 77);
     assert_int_equal(o2ib->conf.tun.peer_timeout, 14);
-    assert_int_equal(o2ib->conf.lnd_tun.peercredits_hiw, 15);
-    assert_int_equal(o2ib->conf.lnd_tun.concurrent_sends, 16);
+    assert_int_equal(*own_tunable(&o2ib->conf.lnd_tun, "peercredits_hiw"), 15);
+    assert_int_equal(*own_tunable(&o2ib->conf.lnd_tun, "concurrent_sends"), 16);
     assert_int_equal(o2ib->conf.lnd_tun.conns_per_peer, 17);
-    assert_int_equal(o2ib->kept.fmr_cache, 1);
-    assert_int_equal(o2ib->kept.fmr_flush_trigger, 18);
-    assert_int_equal(o2ib->kept.fmr_pool_size, 19);
-    assert_int_equal(o2ib->kept.map_on_demand, 1);
-    assert_int_equal(o2ib->kept.ntx, 20);
+    assert_int_equal(*own_tunable(&o2ib->conf.lnd_tun, "fmr_cache"), 1);
+    assert_int_equal(*own_tunable(&o2ib->conf.lnd_tun, "fmr_flush_trigger"), 18);
+    assert_int_equal(*own_tunable(&o2ib->conf.lnd_tun, "fmr_pool_size"), 19);
+    assert_int_equal(*own_tunable(&o2ib->conf.lnd_tun, "map_on_demand"), 1);
+    assert_int_equal(*own_tunable(&o2ib->conf.lnd_tun, "ntx"), 20);
     assert_int_equal(o2ib->conf.lnd_tun.timeout, 21);
     assert_int_equal(o2ib->conf.lnd_tun.tos, 22);
     done();
@@ -614,12 +615,12 @@ static void test_tunables(void **state)
          "options ko2iblnd service=1987 keepalive=0 retry_count=7 rnr_retry_count=3 "
          "require_privileged_port=1 use_privileged_port=0\n");
     assert_int_equal(report.count, 0);
-    assert_int_equal(cfg->verbs_service, 1987);
-    assert_int_equal(cfg->verbs_keepalive, 0);
-    assert_int_equal(cfg->verbs_retry_count, 7);
-    assert_int_equal(cfg->verbs_rnr_retry_count, 3);
-    assert_int_equal(cfg->verbs_require_privileged_port, 1);
-    assert_int_equal(cfg->verbs_use_privileged_port, 0);
+    assert_int_equal(*lnd_option_of(cfg->lnd_option, "verbs", "service"), 1987);
+    assert_int_equal(*lnd_option_of(cfg->lnd_option, "verbs", "keepalive"), 0);
+    assert_int_equal(*lnd_option_of(cfg->lnd_option, "verbs", "retry_count"), 7);
+    assert_int_equal(*lnd_option_of(cfg->lnd_option, "verbs", "rnr_retry_count"), 3);
+    assert_int_equal(*lnd_option_of(cfg->lnd_option, "verbs", "require_privileged_port"), 1);
+    assert_int_equal(*lnd_option_of(cfg->lnd_option, "verbs", "use_privileged_port"), 0);
     done();
     refused(TWO "options ko2iblnd require_privileged_port=2", "out of range; 0 to 1");
     refused(TWO "options ko2iblnd rnr_retry_count=8", "out of range; 0 to 7");

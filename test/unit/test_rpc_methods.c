@@ -4,10 +4,8 @@
 #include "lib/lnd_eth/socklnd/sock_drops.h"
 #include "lib/lnd_verbs/ib_drops.h"
 #include "test/drops_test.h"
+#include "test/lnds_test.h"
 #include "test/unit/rpc_test.h"
-
-REGISTER_DROPS(sock_drops);
-REGISTER_DROPS(ib_drops);
 
 /* ---- the process ---- */
 

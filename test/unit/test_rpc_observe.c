@@ -12,9 +12,7 @@
 #include "lib/log/log.h"
 #include "lib/reactor/mark.h"
 #include "test/drops_test.h"
-
-REGISTER_DROPS(sock_drops);
-REGISTER_DROPS(ib_drops);
+#include "test/lnds_test.h"
 
 /* ---- results are what the table says ---- */
 

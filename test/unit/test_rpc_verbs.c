@@ -11,14 +11,12 @@
 #include "lib/lnd_verbs/ib_drops.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 #include "test/drops_test.h"
+#include "test/lnds_test.h"
 #include "test/unit/rpc_check.h"
-
-REGISTER_DROPS(sock_drops);
-REGISTER_DROPS(ib_drops);
 
 /* ---- the driver ---- */
 
-static bool no_device;
+static bool no_device, has_memory;
 static unsigned conns_now; /* of each NI */
 static enum ibv_port_state port_now = IBV_PORT_ACTIVE;
 
@@ -28,11 +26,15 @@ static int ib_init(struct lnet_ni *ni, struct err *err)
         return err_set(err, -ENODEV, "this host has no RDMA device");
     }
     ni->tun = (struct lnet_tunables){180, 8, 0, 256};
-    ni->lnd_tun = (struct lnd_tunables){1, 50, -1, 4, 8};
+    ni->lnd_tun = LND_TUNABLES_DEFAULT;
+    ni->lnd_tun.conns_per_peer = 1;
+    ni->lnd_tun.timeout = 50;
+    *own_tunable(&ni->lnd_tun, "peercredits_hiw") = 4;
+    *own_tunable(&ni->lnd_tun, "concurrent_sends") = 8;
     return 0;
 }
 
-static void ib_info(const struct lnet_ni *ni, struct rdma_info *out)
+void lnd_verbs_info(const struct lnet_ni *ni, struct rdma_info *out)
 {
     *out = (struct rdma_info){.device = "rxe0",
                               .transport = "InfiniBand",
@@ -50,7 +52,7 @@ static void ib_info(const struct lnet_ni *ni, struct rdma_info *out)
     inet_pton(AF_INET6, "::ffff:10.2.0.1", out->gid.raw);
 }
 
-static void ib_counters(const struct lnet_ni *ni, struct verbs_counters *out)
+void lnd_verbs_counters(const struct lnet_ni *ni, struct verbs_counters *out)
 {
     *out = (struct verbs_counters){.conns = 3, .bytes_in = 1ull << 40, .requests = 77};
 }
@@ -58,7 +60,7 @@ static void ib_counters(const struct lnet_ni *ni, struct verbs_counters *out)
 struct gathering {
     struct reactor_task task;
     unsigned max;
-    void (*done)(void *arg, const struct verbs_rows *rows);
+    void (*done)(void *arg, const void *rows);
     void *arg;
 };
 
@@ -90,8 +92,8 @@ static void gathered(struct reactor_task *task)
     free(g);
 }
 
-static int ib_conns(struct lnet_ni *ni, unsigned max,
-                    void (*done)(void *arg, const struct verbs_rows *rows), void *arg)
+int lnd_verbs_conns(struct lnet_ni *ni, unsigned max, void (*done)(void *arg, const void *rows),
+                    void *arg)
 {
     struct gathering *g = calloc(1, sizeof(*g));
 
@@ -103,13 +105,12 @@ static int ib_conns(struct lnet_ni *ni, unsigned max,
     return 0;
 }
 
-static bool ib_memory(void *arg, struct rdma_counters *out)
+bool lnd_verbs_provider(const struct lnd_verbs *lv, struct rdma_counters *out)
 {
     *out = (struct rdma_counters){.registered = 1u << 20};
-    return arg;
+    return has_memory;
 }
 
-static const struct control_verbs verbs = {ib_info, ib_counters, ib_conns, ib_memory};
 static struct lnd_ops ib;
 
 /* ---- around the tests: a document with an o2ib NI and a route through it ---- */
@@ -137,7 +138,6 @@ static int begin(void **state)
     cfg_report_free(&report);
     cfg_running_free(control.running);
     control.running = cfg_running_new(cfg, NULL);
-    control.verbs = &verbs;
     conf = absent_conf();
     no_device = true;
     assert_true(control_absent_may(conf.net, -ENODEV));
@@ -155,7 +155,7 @@ static int end(void **state)
     call("net_del", "{\"net\":\"o2ib1\"}");
     call("route_del", "{\"net\":\"o2ib9\",\"gateway\":\"10.0.0.9@tcp\"}");
     control_absent_clear(&control);
-    control.verbs_arg = NULL;
+    has_memory = false;
     return 0;
 }
 
@@ -166,6 +166,7 @@ static int begin_all(void **state)
     ib.name = "o2ib";
     ib.type = LNET_LND_O2IB;
     ib.ni_init = ib_init;
+    ib.show = &lnd_verbs_show;
     return lnet_lnd_register(node, &ib, NULL);
 }
 
@@ -294,7 +295,7 @@ static void test_device(void **state)
     assert_null(json_object_get(at(checked("net_get", "[\"tcp\"]"), "net/0/local NI(s)/0/lnd "
                                                                     "tunables"),
                                 "concurrent_sends"));
-    control.verbs_arg = &ctx;
+    has_memory = true;
     r = checked("verbs_get", "");
     assert_int_equal(json_array_size(at(r, "verbs")), 1);
     IS(r, "verbs/0/nid", "10.2.0.1@o2ib");
@@ -354,7 +355,7 @@ static void test_conns(void **state)
     r = checked("verbs_get", "{\"net\":\"o2ib1\",\"conns\":true}");
     assert_int_equal(json_array_size(at(r, "verbs")), 1);
     assert_int_equal(json_array_size(at(r, "verbs/0/connections")), 3);
-    control.verbs = NULL; /* a program without the driver */
+    ib.show = NULL; /* an LND that shows nothing */
     assert_int_equal(json_array_size(at(checked("verbs_get", ""), "verbs")), 0);
 }
 

@@ -260,14 +260,16 @@ static void test_tunables_of_o2ib(void **state)
     assert_int_equal(plan.count, 2);
     assert_int_equal(plan.step[0].kind, CFG_STEP_NI_DEL);
     assert_int_equal(plan.step[1].kind, CFG_STEP_NI_ADD);
-    assert_int_equal(plan.step[1].ni.conf.lnd_tun.peercredits_hiw, 6);
+    assert_int_equal(*own_tunable(&plan.step[1].ni.conf.lnd_tun, "peercredits_hiw"), 6);
     cfg_plan_free(&plan);
     cfg_diff_free(&diff);
     /* As it is used already: no change. */
     a->ni[0].live =
-        (struct cfg_ni_live){.known = true, .nid = a->ni[0].conf.nid, .lnd_tun = {1, 50, -1, 6, 8}};
-    b->ni[0].kept.ntx = -1;
-    b->ni[1].conf.lnd_tun.concurrent_sends = -1;
+        (struct cfg_ni_live){.known = true, .nid = a->ni[0].conf.nid, .lnd_tun = {1, 50, -1}};
+    *own_tunable(&a->ni[0].live.lnd_tun, "peercredits_hiw") = 6;
+    *own_tunable(&a->ni[0].live.lnd_tun, "concurrent_sends") = 8;
+    *own_tunable(&b->ni[0].conf.lnd_tun, "ntx") = -1;
+    *own_tunable(&b->ni[1].conf.lnd_tun, "concurrent_sends") = -1;
     cfg_diff_make(a, b, &diff);
     assert_int_equal(diff.count, 0);
     cfg_diff_free(&diff);

@@ -384,7 +384,7 @@ static void test_secure_port(void **state)
 static int setup_all(void **state)
 {
     fake_defaults();
-    fake_opts.accept = SOCK_ACCEPT_ALL;
+    fake_opts.accept = LND_ACCEPT_ALL;
     return fake_setup(state);
 }
 
@@ -399,7 +399,7 @@ static void test_all_ports(void **state)
 
 static int setup_map(void **state)
 {
-    static struct sock_hello_map map;
+    static struct lnd_source_map map;
 
     fake_defaults();
     assert_int_equal(nid_parse("10.0.0.9@tcp", &map.address), 0);
@@ -424,7 +424,7 @@ static void test_hello_map(void **state)
 
 static int setup_map_ipv6(void **state)
 {
-    static struct sock_hello_map map;
+    static struct lnd_source_map map;
 
     fake_defaults();
     assert_int_equal(nid_parse("fd00::7@tcp", &map.address), 0);

@@ -667,7 +667,7 @@ static void test_ipv6(void **state)
 static int setup_none(void **state)
 {
     fake_defaults();
-    fake_opts.accept = SOCK_ACCEPT_NONE;
+    fake_opts.accept = LND_ACCEPT_NONE;
     return fake_setup(state);
 }
 

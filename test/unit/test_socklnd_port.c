@@ -147,7 +147,7 @@ static int port_connect(void *ctx, const union stream_addr *local, const char *i
 
 static struct stream_ops port_ops;
 
-static const struct sock_ports ports = {
+static const struct eth_ports ports = {
     .transport = {&port_ops, &tcp},
     .inet = &inet,
     .find = find,
@@ -313,7 +313,7 @@ static void test_rx_take(void **state)
 static void test_memory(void **state)
 {
     struct sock_opts o = fake_opts;
-    struct sock_memory with, without;
+    struct lnd_memory with, without;
 
     (void)state;
     lnd_sock_memory(&o, 2, false, &without);

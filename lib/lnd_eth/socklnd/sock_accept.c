@@ -406,7 +406,7 @@ static bool too_many(const struct sock_listener *l, const union stream_addr *add
 
 static enum lnet_drop check_caller(const struct sock_listener *l, const union stream_addr *addr)
 {
-    if (l->sock->opts.accept == SOCK_ACCEPT_SECURE && sock_addr_port(addr) > SOCK_PORT_MAX)
+    if (l->sock->opts.accept == LND_ACCEPT_SECURE && sock_addr_port(addr) > SOCK_PORT_MAX)
         return SOCK_DROP(PORT);
     if (too_many(l, addr) || !l->shard->hss.free)
         return SOCK_DROP(REQ_LIMIT);
@@ -494,7 +494,7 @@ int sock_listen(struct lnd_ni *lni, struct err *err)
     char nid[LNET_NIDSTR_SIZE];
     int rc;
 
-    if (sock->opts.accept == SOCK_ACCEPT_NONE)
+    if (sock->opts.accept == LND_ACCEPT_NONE)
         return 0;
     rc = sni->transport.ops->listen(sni->transport.ctx, &l->addr, lni->ni->ifname,
                                     l->shard->base.reactor, accepted, l, &l->stream);

@@ -259,7 +259,7 @@ struct sock_home {
 struct lnd_sock {
     struct lnd_driver base;
     struct sock_opts opts;
-    struct sock_hello_map *map;
+    struct lnd_source_map *map;
     struct sock_home home[SOCK_HOMES];
     unsigned nhomes; /* released when a row is complete */
 };

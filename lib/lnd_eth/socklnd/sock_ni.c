@@ -104,7 +104,7 @@ static void shard_fini(struct lnd_shard *base)
 }
 
 void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes,
-                     struct sock_memory *out)
+                     struct lnd_memory *out)
 {
     size_t conns = opts->max_conns ? opts->max_conns : SOCK_CONNS_DEFAULT;
     size_t shard = SOCK_SCRATCH + lnd_shard_bytes(&sock_proto, (unsigned)conns) +
@@ -112,9 +112,12 @@ void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes
 
     if (takes || has_takes(opts))
         shard += lnd_pool_bytes(SOCK_TAKES, sizeof(struct sock_take));
-    out->conns = (unsigned)conns;
-    out->pools = reactors * shard;
-    out->streams = reactors * (conns + SOCK_HS_MAX) * opts->transport->stream_bytes;
+    *out = (struct lnd_memory){
+        .conns = (unsigned)conns,
+        .beside = "handshakes",
+        .pools = reactors * shard,
+        .streams = reactors * (conns + SOCK_HS_MAX) * opts->transport->stream_bytes,
+    };
 }
 
 /* ---- the LND as a whole ---- */

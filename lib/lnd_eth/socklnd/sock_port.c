@@ -81,7 +81,7 @@ unsigned lnd_sock_home(void *ctx, const struct inet_addr *local, const struct in
 
 /* As of an interface of the host's: its first IPv4 address, or the first IPv6 one that is not of
  * the link only. */
-static bool first_address(const struct sock_ports *ports, const struct inet_if *ifp,
+static bool first_address(const struct eth_ports *ports, const struct inet_if *ifp,
                           struct inet_addr *out)
 {
     struct inet_prefix p;
@@ -100,7 +100,7 @@ static bool first_address(const struct sock_ports *ports, const struct inet_if *
     return found;
 }
 
-static bool has_address(const struct sock_ports *ports, const struct inet_if *ifp,
+static bool has_address(const struct eth_ports *ports, const struct inet_if *ifp,
                         const struct inet_addr *addr)
 {
     struct inet_prefix p;
@@ -112,7 +112,7 @@ static bool has_address(const struct sock_ports *ports, const struct inet_if *if
     return false;
 }
 
-static int address_of_port(struct sock_ni *sni, const struct sock_ports *ports, struct err *err)
+static int address_of_port(struct sock_ni *sni, const struct eth_ports *ports, struct err *err)
 {
     struct lnet_ni *ni = sni->base.ni;
     struct inet_addr addr;
@@ -126,7 +126,7 @@ static int address_of_port(struct sock_ni *sni, const struct sock_ports *ports, 
     return 0;
 }
 
-static int check_address(const struct sock_ni *sni, const struct sock_ports *ports, struct err *err)
+static int check_address(const struct sock_ni *sni, const struct eth_ports *ports, struct err *err)
 {
     const struct lnet_ni *ni = sni->base.ni;
     char nid[LNET_NIDSTR_SIZE];
@@ -140,7 +140,7 @@ static int check_address(const struct sock_ni *sni, const struct sock_ports *por
                    nid_format(&ni->nid, nid), ni->ifname);
 }
 
-static struct inet_if *port_of(const struct sock_ports *ports, const struct lnet_ni *ni)
+static struct inet_if *port_of(const struct eth_ports *ports, const struct lnet_ni *ni)
 {
     struct inet_addr addr;
 
@@ -154,7 +154,7 @@ static struct inet_if *port_of(const struct sock_ports *ports, const struct lnet
 
 int sock_port_resolve(struct sock_ni *sni, struct err *err)
 {
-    const struct sock_ports *ports = sni->sock->opts.ports;
+    const struct eth_ports *ports = sni->sock->opts.ports;
     struct lnet_ni *ni = sni->base.ni;
     struct inet_if *ifp = port_of(ports, ni);
     int rc;
@@ -219,7 +219,7 @@ static void link_changed(struct inet_watch *watch, bool up)
 
 void sock_port_watch(struct sock_ni *sni)
 {
-    const struct sock_ports *ports = sni->sock->opts.ports;
+    const struct eth_ports *ports = sni->sock->opts.ports;
     struct sock_watch *w = &sni->watch;
 
     w->on = true;

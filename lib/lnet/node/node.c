@@ -150,6 +150,16 @@ int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *c
     return 0;
 }
 
+const struct lnd_ops *lnet_lnd_of(const struct lnet_node *node, uint8_t type, void **ctx)
+{
+    for (unsigned i = 0; i < node->nlnds; i++)
+        if (node->lnd[i].ops->type == type) {
+            *ctx = node->lnd[i].ctx;
+            return node->lnd[i].ops;
+        }
+    return NULL;
+}
+
 unsigned lnet_ni_count(const struct lnet_node *node)
 {
     return node->nnis;

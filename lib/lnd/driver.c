@@ -14,15 +14,6 @@ void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto, u
     driver->max_conns = max_conns ? max_conns : proto->max_conns;
     driver->min_reconnect = min_reconnect;
     driver->max_reconnect = max_reconnect;
-    for (unsigned i = 0; i < LNET_DROP_COUNT; i++) {
-        driver->aborts[i] = (struct lnd_close){
-            .cause = i,
-            .tx = i,
-            .rx = i == LNET_DROP_SHUTDOWN ? LNET_DROP_SHUTDOWN : LNET_DROP_RX_INCOMPLETE,
-            .queued = LNET_HEALTH_LOCAL_ERROR,
-            .begun = proto->abort_begun,
-        };
-    }
 }
 
 static bool shard_init(struct lnd_shard *shard, struct lnd_driver *driver, unsigned index)

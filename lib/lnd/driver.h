@@ -130,7 +130,7 @@ struct lnd_proto {
     void (*connect_late)(struct lnd_peer_ni *lp);
 
     /* Closes a connection that is not in the set: it was removed from the set just now, or it is
-     * still being opened. `why` stays valid until the connection is freed only if it is static. */
+     * still being opened. `why` is valid during the call. */
     void (*conn_close)(struct lnd_conn *conn, const struct lnd_close *why);
     /* A connection was added to the set, or removed from it. */
     void (*conn_listed)(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool listed);
@@ -158,7 +158,6 @@ struct lnd_driver {
     struct lnd_ni *nis[LNET_MAX_NI]; /* control thread */
     unsigned nnis;
     uint64_t last_incarnation;
-    struct lnd_close aborts[LNET_DROP_COUNT]; /* of lnd_peer_abort(), by reason */
 };
 
 /* Prepares a driver, whose bytes are zero. max_conns 0: the protocol's own. Control thread. */

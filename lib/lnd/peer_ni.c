@@ -325,15 +325,21 @@ void lnd_peer_close(struct lnd_peer_ni *lp, const struct lnd_close *why)
 
 void lnd_peer_abort(struct lnd_peer_ni *lp, enum lnet_drop reason)
 {
-    const struct lnd_driver *driver = lp->ns->shard->driver;
-    const struct lnd_close *why = &driver->aborts[reason];
+    const struct lnd_proto *proto = proto_of(lp);
+    const struct lnd_close why = {
+        .cause = reason,
+        .tx = reason,
+        .rx = reason == LNET_DROP_SHUTDOWN ? LNET_DROP_SHUTDOWN : LNET_DROP_RX_INCOMPLETE,
+        .queued = LNET_HEALTH_LOCAL_ERROR,
+        .begun = proto->abort_begun,
+    };
 
     lnd_peer_hold(lp);
     lnd_connect_cancel(lp);
-    if (driver->proto->peer_abort)
-        driver->proto->peer_abort(lp, why);
-    lnd_peer_fail_queue(lp, reason, driver->proto->abort_waiting);
-    lnd_peer_close(lp, why);
+    if (proto->peer_abort)
+        proto->peer_abort(lp, &why);
+    lnd_peer_fail_queue(lp, reason, proto->abort_waiting);
+    lnd_peer_close(lp, &why);
     lnd_peer_release(lp);
 }
 

@@ -228,11 +228,12 @@ static void on_timer(struct reactor_timer *t)
 void ib_conn_fail(struct ib_conn *c, const struct lnd_close *why, enum lnet_drop event,
                   const struct lnet_hdr *hdr)
 {
+    struct lnd_close failed = *why;
+
     if (c->state != IB_CONN_UP)
         return;
-    c->failed = *why;
-    c->failed.event = event;
-    ib_peer_conn_down(c->ibp, c, &c->failed, hdr);
+    failed.event = event;
+    ib_peer_conn_down(c->ibp, c, &failed, hdr);
 }
 
 /* Destroys the queue pair once all requests have come back, or will not come back: that ends the
@@ -262,7 +263,7 @@ void ib_conn_close(struct ib_conn *c, const struct lnd_close *why)
         return;
     ib_conn_hold(c);
     c->state = IB_CONN_CLOSING;
-    c->why = why;
+    c->why = *why;
     ib_rdma(c)->disconnect(&c->link);
     if (c->rxs) {
         reactor_timer_arm(&c->timer, DRAIN_US);

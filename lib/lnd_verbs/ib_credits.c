@@ -64,11 +64,6 @@ bool ib_credits_reserve(struct ib_credits *c)
     return true;
 }
 
-void ib_credits_unreserve(struct ib_credits *c)
-{
-    c->reserved++;
-}
-
 enum ib_may ib_credits_may_post(const struct ib_credits *c, unsigned type)
 {
     if (c->sends >= c->sends_max)

@@ -72,8 +72,6 @@ bool ib_credits_need_noop(const struct ib_credits *c, bool idle, bool answers, b
 /* Takes the reserve of a request, before the request waits for credit only. Returns false if the
  * request must wait until an answer comes. §3.3 step 2 */
 bool ib_credits_reserve(struct ib_credits *c);
-/* Gives a reserve back of a request that will not be sent. */
-void ib_credits_unreserve(struct ib_credits *c);
 
 enum ib_may {
     IB_MAY_POST,

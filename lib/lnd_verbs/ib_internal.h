@@ -100,9 +100,8 @@ struct ib_conn {
     uint32_t held;        /* messages the core has begun to receive */
     uint32_t parsed;      /* of these, those it has not called ops->recv() for */
     /* ---- ending */
-    const struct lnd_close *why;
+    struct lnd_close why; /* CLOSING, SHUT */
     struct lnet_drop_why blame; /* UP: the first thing that went wrong, for the operator */
-    struct lnd_close failed;    /* `why` points here when the connection failed by itself */
     struct reactor_timer timer; /* from ib_conn_up() on: timeouts and keepalive; then drain */
     struct reactor_timer setup; /* until then, of ib_dial.c and ib_accept.c: a stage's time */
     unsigned busy;              /* functions on the stack that use it after they return */
@@ -241,7 +240,7 @@ void ib_conn_up(struct ib_conn *c);
 void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg);
 /* Closes a connection in any state: disconnects, waits for every completion, shuts the link, then
  * completes all messages and receives, and calls ib_peer_conn_gone() last. The caller has removed
- * it from the set. `why` is static. A second call has no effect: the first reason stands. */
+ * it from the set. A second call has no effect: the first reason stands. */
 void ib_conn_close(struct ib_conn *c, const struct lnd_close *why);
 /* Counts the failure of a connection as `event` and closes it by ib_peer_conn_down(). Has no effect
  * if the connection is not up. */

@@ -314,7 +314,7 @@ static void serve_get(struct ib_recv *r, const struct mem_seg *segs, unsigned ns
 
 static struct lnet_result incomplete(const struct ib_conn *c)
 {
-    enum lnet_drop why = c->why ? c->why->rx : LNET_DROP_RX_INCOMPLETE;
+    enum lnet_drop why = c->state >= IB_CONN_CLOSING ? c->why.rx : LNET_DROP_RX_INCOMPLETE;
 
     if (lnd_ns_is_stopping(c->ibp->base.ns))
         why = relaxed_load(&c->ibp->ini->base.ni->removed) ? LNET_DROP_NI_REMOVED

@@ -710,14 +710,14 @@ void ib_tx_abort(struct ib_conn *c)
     c->rsrvd_tail = &c->rsrvd;
     TAILQ_FOREACH(tx, &c->active_txs, link) {
         tx->own = tx->result;
-        mark(tx, c->why);
+        mark(tx, &c->why);
     }
     TAILQ_FOREACH(tx, &c->answers, link) {
         tx->own = tx->result;
-        mark(tx, c->why);
+        mark(tx, &c->why);
     }
-    fail_all(sendq, c->why);
-    fail_all(rsrvd, c->why);
+    fail_all(sendq, &c->why);
+    fail_all(rsrvd, &c->why);
 }
 
 /* Receives that an answer was for are ended by ib_rx_finalize(). */

@@ -102,7 +102,7 @@ static void send_one(struct ib_credits *c, unsigned type)
     check_counters(c);
     ib_credits_unpost(c, type, returned);
     if (request)
-        ib_credits_unreserve(c);
+        c->reserved++; /* as before ib_credits_reserve() */
     HOLDS(memcmp(c, &before, sizeof(before)) == 0);
     if (request)
         ib_credits_reserve(c);

@@ -247,6 +247,7 @@ void cfg_report_free(struct cfg_report *report);
 bool cfg_same_ni(const struct cfg_ni *a, const struct cfg_ni *b);
 /* NULL when there is none. */
 struct cfg_ni *cfg_find_ni(const struct cfg *cfg, const struct cfg_ni *like);
+bool cfg_has_net(const struct cfg *cfg, lnet_net_t net); /* of one of the NIs */
 struct cfg_route *cfg_find_route(const struct cfg *cfg, lnet_net_t net,
                                  const struct lnet_nid *gateway);
 void cfg_remove_ni(struct cfg *cfg, unsigned index);

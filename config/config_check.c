@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool net_is_local(const struct cfg *cfg, lnet_net_t net)
+bool cfg_has_net(const struct cfg *cfg, lnet_net_t net)
 {
     for (unsigned i = 0; i < cfg->ni_count; i++)
         if (cfg->ni[i].conf.net == net)
@@ -43,9 +43,9 @@ static void check_route(struct cfg_reader *r, const struct cfg_route *route)
         cfg_error(r, route->line,
                   "route: gateway %s is itself on net %s; name a gateway on a local net", gateway,
                   net);
-    else if (net_is_local(r->cfg, route->conf.net))
+    else if (cfg_has_net(r->cfg, route->conf.net))
         cfg_error(r, route->line, "route: net %s is local, it needs no route; remove it", net);
-    else if (!net_is_local(r->cfg, via))
+    else if (!cfg_has_net(r->cfg, via))
         cfg_error(r, route->line,
                   "route: gateway %s is on no local net; add an NI of that net or another gateway",
                   gateway);

@@ -176,8 +176,4 @@ const char *cfg_on_line(unsigned line, char buf[32]);
 /* Returns the number of cores of a list; 0 when it is malformed. */
 unsigned cfg_cores_count(const char *cores);
 
-/* Returns the bytes of the control character that text begins with (of C0 and C1 in UTF-8, or DEL);
- * 0: none. */
-unsigned cfg_control(const char *text);
-
 #endif

@@ -414,7 +414,7 @@ _Static_assert(CFG_MAX_NAMES <= YAML_MAX_KEYS, "what is written can be read agai
 /* A host name is printed on terminals and in logs, so it has no control characters. */
 static bool is_host(const char *text)
 {
-    for (; *text && *text != ' ' && !cfg_control(text); text++)
+    for (; *text && *text != ' ' && !yaml_control(text); text++)
         ;
     return !*text;
 }

@@ -11,22 +11,13 @@
 
 /* ---- messages ---- */
 
-unsigned cfg_control(const char *text)
-{
-    const unsigned char *p = (const unsigned char *)text;
-
-    if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
-        return 2;
-    return p[0] && (p[0] < 0x20 || p[0] == 0x7f);
-}
-
 /* Text of a file may hold anything; a terminal gets only what is printable. */
 static void make_printable(char *text)
 {
     unsigned n;
 
     for (; *text; text += n ? n : 1) {
-        n = cfg_control(text);
+        n = yaml_control(text);
         memset(text, '?', n);
     }
 }

@@ -296,6 +296,15 @@ const struct yaml_tree_node *yaml_tree_get(const struct yaml_tree_node *map, con
     return NULL;
 }
 
+unsigned yaml_control(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
+        return 2;
+    return p[0] && (p[0] < 0x20 || p[0] == 0x7f);
+}
+
 bool yaml_tree_is_null(const struct yaml_tree_node *node)
 {
     return node->kind == YAML_SCALAR && !node->quoted &&

@@ -49,6 +49,9 @@ void yaml_tree_free(struct yaml_tree_node *root);
 
 /* Returns the value of a key; NULL when map is no mapping or has no such key. */
 const struct yaml_tree_node *yaml_tree_get(const struct yaml_tree_node *map, const char *key);
+/* Returns the bytes of the control character that text begins with (of C0 and C1 in UTF-8, or DEL);
+ * 0: none. A terminal would obey it. */
+unsigned yaml_control(const char *text);
 /* Whether a node is plain and empty, ~ or null. */
 bool yaml_tree_is_null(const struct yaml_tree_node *node);
 

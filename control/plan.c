@@ -218,14 +218,6 @@ static void plan_ni_dels(struct planner *p)
 
 /* ---- routes ---- */
 
-static bool is_local(const struct cfg *cfg, lnet_net_t net)
-{
-    for (unsigned i = 0; i < cfg->ni_count; i++)
-        if (cfg->ni[i].conf.net == net)
-            return true;
-    return false;
-}
-
 enum when {
     EARLY, /* to nets that become local: the NI could not be added; through NIs that make room */
     ADDS,
@@ -238,7 +230,7 @@ static bool net_makes_room(const struct planner *p, lnet_net_t net)
 {
     unsigned i;
 
-    for (i = 0; i < p->diff->count && !is_local(p->to, net); i++) {
+    for (i = 0; i < p->diff->count && !cfg_has_net(p->to, net); i++) {
         const struct cfg_change *c = &p->diff->change[i];
 
         if (c->what == CFG_OF_NI && c->action == CFG_DEL && p->from->ni[c->a].conf.net == net &&
@@ -254,10 +246,10 @@ static enum when route_when(const struct planner *p, const struct cfg_change *c)
 
     if (c->action == CFG_DEL) {
         gone = &p->from->route[c->a].conf;
-        return is_local(p->to, gone->net) || net_makes_room(p, nid_net(&gone->gateway)) ? EARLY
-                                                                                        : LAST;
+        return cfg_has_net(p->to, gone->net) || net_makes_room(p, nid_net(&gone->gateway)) ? EARLY
+                                                                                           : LAST;
     }
-    return is_local(p->from, p->to->route[c->b].conf.net) ? LATE : ADDS;
+    return cfg_has_net(p->from, p->to->route[c->b].conf.net) ? LATE : ADDS;
 }
 
 static void put_route(struct cfg_plan *plan, struct lnet_route_conf **list, unsigned *count,

@@ -58,12 +58,14 @@ struct cli_view {
 };
 
 struct cli_command {
-    const char *words; /* "net show" */
-    const char *help;  /* one sentence */
+    const char *words;  /* "net show" */
+    const char *help;   /* one sentence; of a refused command why */
+    const char *remedy; /* of a refused command, or NULL */
     /* args: values by the names of their parameters, owned by the caller. Returns enum cli_exit. */
     int (*run)(struct cli *cli, json_t *args);
     const struct jrpc_param *params;  /* its own options; ends with a row without name; or NULL */
     const struct jrpc_method *method; /* whose parameters it has, too; or NULL */
+    const struct jrpc_method *setter; /* of `set X`: the method that sets its parameter */
     const struct cli_view *view;      /* and those of its view; or NULL */
     bool offline;                     /* needs no millraced */
     bool hidden;                      /* neither in the help nor completed */
@@ -85,8 +87,6 @@ const struct jrpc_param *cli_param(const struct cli_command *command, size_t i);
 /* Whether the method of a command has a parameter of this name. */
 bool cli_sent(const struct cli_command *command, const char *name);
 const struct jrpc_method *cli_method(const char *name);
-/* Returns the method of a command `set X`, whose parameter is that of the command. */
-const struct jrpc_method *cli_setting(const struct cli_command *command);
 const struct cli_view *cli_view(const char *words); /* views.c; NULL: none */
 
 /* ---- options.c ---- */
@@ -187,7 +187,6 @@ int cmd_set(struct cli *cli, json_t *args);
 int cmd_lnet_configure(struct cli *cli, json_t *args);
 int cmd_refused(struct cli *cli, json_t *args);
 int cmd_rpc(struct cli *cli, json_t *args);
-const char *cli_refusal(const char *words, const char **remedy); /* NULL: none */
 /* port.c */
 int cmd_export(struct cli *cli, json_t *args);
 int cmd_import(struct cli *cli, json_t *args);

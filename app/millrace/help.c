@@ -131,14 +131,10 @@ void cli_help_command(FILE *to, const struct cli_command *command)
 {
     const struct jrpc_param *p;
     char text[1024], left[320];
-    const char *remedy = NULL;
 
     cli_synopsis(command, text, sizeof(text));
     fprintf(to, "usage: millrace %s%s%s\n\n", command->words, text[0] ? " " : "", text);
-    if (command->run == cmd_refused)
-        print_wrapped(to, cli_refusal(command->words, &remedy), 2, 0);
-    else
-        print_wrapped(to, command->help, 2, 0);
+    print_wrapped(to, command->help, 2, 0);
     if (cli_param(command, 0))
         fputc('\n', to);
     for (size_t i = 0; (p = cli_param(command, i)); i++) {

@@ -13,7 +13,6 @@
 
 #include "config/expr.h"
 
-#define MAX_WORDS 65536 /* of the expansions of all rules */
 #define MAX_TRIED 65536 /* routes of all rules, also those left out */
 
 struct rule {
@@ -27,43 +26,43 @@ struct rule {
     unsigned priority;
     bool has_priority;
     /* of all rules */
-    unsigned words;   /* words of expansions */
     unsigned tried;   /* routes */
     unsigned skipped; /* routes whose gateway is on no net of this machine */
 };
 
 /* ---- words of a rule ---- */
 
+/* Reports an error about a token. Returns false. */
+static bool fail(struct rule *rule, const char *token, const char *fmt)
+{
+    cfg_error(&rule->m->r, rule->line, fmt, token);
+    return false;
+}
+
 static int take_net(void *arg, const char *word)
 {
     struct rule *rule = arg;
 
-    if (++rule->words > MAX_WORDS || rule->net_count == CFG_MAX_ROUTES)
+    if (rule->net_count == CFG_MAX_ROUTES)
         return -E2BIG;
-    if (net_parse(word, &rule->net[rule->net_count]) != 0) {
-        cfg_error(&rule->m->r, rule->line,
-                  "'%.40s' is not a net; write NETS [HOPS] GATEWAYS as in tcp1 10.0.0.[1-3]@tcp",
-                  word);
-        return -ECANCELED;
-    }
-    rule->net_count++;
-    return 0;
+    if (net_parse(word, &rule->net[rule->net_count++]) == 0)
+        return 0;
+    fail(rule, word,
+         "'%.40s' is not a net; write NETS [HOPS] GATEWAYS as in tcp1 10.0.0.[1-3]@tcp");
+    return -ECANCELED;
 }
 
 static int take_gateway(void *arg, const char *word)
 {
     struct rule *rule = arg;
 
-    if (++rule->words > MAX_WORDS || rule->gateway_count == CFG_MAX_ROUTES)
+    if (rule->gateway_count == CFG_MAX_ROUTES)
         return -E2BIG;
-    if (nid_parse(word, &rule->gateway[rule->gateway_count]) != 0) {
-        cfg_error(&rule->m->r, rule->line,
-                  "'%.60s' is not a NID; write a gateway as in 10.0.0.1@tcp or 10.0.0.[1-3]@tcp",
-                  word);
-        return -ECANCELED;
-    }
-    rule->gateway_count++;
-    return 0;
+    if (nid_parse(word, &rule->gateway[rule->gateway_count++]) == 0)
+        return 0;
+    fail(rule, word,
+         "'%.60s' is not a NID; write a gateway as in 10.0.0.1@tcp or 10.0.0.[1-3]@tcp");
+    return -ECANCELED;
 }
 
 static bool expand(struct rule *rule, const char *token, int (*fn)(void *arg, const char *word))
@@ -71,12 +70,9 @@ static bool expand(struct rule *rule, const char *token, int (*fn)(void *arg, co
     int rc = cfg_expand(token, fn, rule);
 
     if (rc == -EINVAL)
-        cfg_error(&rule->m->r, rule->line,
-                  "'%.60s' has a range that cannot be read; write [1-3,7] or [2-8/2]", token);
+        fail(rule, token, "'%.60s' has a range that cannot be read; write [1-3,7] or [2-8/2]");
     else if (rc == -E2BIG)
-        cfg_error(&rule->m->r, rule->line,
-                  "'%.60s' stands for too many; at most %d routes, write smaller ranges", token,
-                  CFG_MAX_ROUTES);
+        fail(rule, token, "'%.60s' stands for too many routes; write smaller ranges");
     return rc == 0;
 }
 
@@ -110,33 +106,30 @@ static long whole_number(const char *token, long min, long max)
     return n >= min && n <= max ? n : -1;
 }
 
+static bool is_number(const char *token)
+{
+    return token && token[strspn(token, "0123456789")] == '\0';
+}
+
 static bool read_gateway(struct rule *rule, char *token)
 {
     char *colon = strchr(token, ':');
     long n;
 
-    if (token[strspn(token, "0123456789")] == '\0') {
-        cfg_error(&rule->m->r, rule->line,
-                  "'%.20s' stands among the gateways; write the hops before them, as in tcp1 2 "
-                  "10.0.0.1@tcp",
-                  token);
-        return false;
-    }
-    if (colon && strchr(colon + 1, ':')) {
-        cfg_error(&rule->m->r, rule->line,
-                  "'%.60s': this option cannot have IPv6 gateways; write the route under `route:`",
-                  token);
-        return false;
-    }
+    if (is_number(token))
+        return fail(rule, token,
+                    "'%.20s' stands among the gateways; write the hops before them, as in tcp1 2 "
+                    "10.0.0.1@tcp");
+    if (colon && strchr(colon + 1, ':'))
+        return fail(rule, token,
+                    "'%.60s': this option cannot have IPv6 gateways; write the route under "
+                    "`route:`");
     if (colon) {
         *colon = '\0';
         n = whole_number(colon + 1, 0, CFG_MAX_INT);
-        if (n < 0) {
-            cfg_error(&rule->m->r, rule->line,
-                      "'%.20s' is not a priority; write a number from 0 to %ld", colon + 1,
-                      CFG_MAX_INT);
-            return false;
-        }
+        if (n < 0)
+            return fail(rule, colon + 1,
+                        "'%.20s' is not a priority; write a number from 0 to 2147483647");
         if (rule->has_priority && rule->priority != (unsigned)n)
             cfg_warning(&rule->m->r, rule->line,
                         "one rule has priorities %u and %ld: the last one is that of all its "
@@ -151,26 +144,20 @@ static bool read_gateway(struct rule *rule, char *token)
 static bool read_words(struct rule *rule, char *text)
 {
     char *save = NULL, *token = strtok_r(text, " \t\r", &save);
-    long n;
 
     if (!read_nets(rule, token))
         return false;
     token = strtok_r(NULL, " \t\r", &save);
-    if (token && token[strspn(token, "0123456789")] == '\0') {
-        n = whole_number(token, 1, 255);
-        if (n < 0) {
-            cfg_error(&rule->m->r, rule->line, "'%.20s' hops are out of range; write 1 to 255",
-                      token);
-            return false;
-        }
-        rule->hops = (int)n;
+    if (is_number(token)) {
+        rule->hops = (int)whole_number(token, 1, 255);
+        if (rule->hops < 0)
+            return fail(rule, token, "'%.20s' hops are out of range; write 1 to 255");
         token = strtok_r(NULL, " \t\r", &save);
     }
-    if (!token) {
-        cfg_error(&rule->m->r, rule->line,
-                  "a rule names no gateway; write NETS [HOPS] GATEWAYS as in tcp1 10.0.0.1@tcp");
-        return false;
-    }
+    if (!token)
+        return fail(rule, "",
+                    "a rule names no gateway; write NETS [HOPS] GATEWAYS as in tcp1 10.0.0.1@tcp"
+                    "%s");
     for (; token; token = strtok_r(NULL, " \t\r", &save))
         if (!read_gateway(rule, token))
             return false;
@@ -178,14 +165,6 @@ static bool read_words(struct rule *rule, char *text)
 }
 
 /* ---- its routes ---- */
-
-static bool is_local(const struct cfg *cfg, lnet_net_t net)
-{
-    for (unsigned i = 0; i < cfg->ni_count; i++)
-        if (cfg->ni[i].conf.net == net)
-            return true;
-    return false;
-}
 
 /* Whether the NID is that of the first address of an interface that an NI is on. */
 static bool is_mine(const struct mp_import *m, const struct lnet_nid *nid)
@@ -224,9 +203,9 @@ static bool add_route(struct rule *rule, lnet_net_t net, const struct lnet_nid *
                   nid_format(gateway, nid), net_format(net, name));
         return false;
     }
-    if (is_local(r->cfg, net) || cfg_find_route(r->cfg, net, gateway))
+    if (cfg_has_net(r->cfg, net) || cfg_find_route(r->cfg, net, gateway))
         return true;
-    if (!is_local(r->cfg, nid_net(gateway))) {
+    if (!cfg_has_net(r->cfg, nid_net(gateway))) {
         rule->skipped++;
         return true;
     }

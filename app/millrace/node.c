@@ -107,10 +107,10 @@ int cmd_routing_show(struct cli *cli, json_t *args)
 
 int cmd_set(struct cli *cli, json_t *args)
 {
-    const struct jrpc_method *method = cli_setting(cli->command);
     const char *name = cli->command->params[0].name;
 
-    return cli_change(cli, method->name, json_pack("{s:O}", name, json_object_get(args, name)));
+    return cli_change(cli, cli->command->setter->name,
+                      json_pack("{s:O}", name, json_object_get(args, name)));
 }
 
 /* ---- lnet configure, what is refused ---- */
@@ -125,44 +125,9 @@ int cmd_lnet_configure(struct cli *cli, json_t *args)
     return rc == CLI_OK && waiting ? cli_change(cli, "start", NULL) : rc;
 }
 
-static const struct refusal {
-    const char *words, *why, *remedy;
-} refusals[] = {
-    {"lnet unconfigure", "millraced is the node: without a configuration there is nothing to run",
-     "`millrace net del` removes nets, `millrace shutdown` ends millraced"},
-    {"net reset", "millraced has nothing to reset of a net alone", "use net del and net add"},
-    {"discover", "millraced does not discover peers yet: each NID is a peer of its own",
-     "`millrace ping` prints the NIDs of a node"},
-    {"peer set", "millraced keeps no health of peers yet", NULL},
-    {"udsp", "millraced does not act on selection policies yet",
-     "`udsp` in a configuration is kept and shown by `millrace config show`"},
-    {"fault", "millraced does not inject faults", "use tc-netem(8) on the interface"},
-    {"debug", "millraced has no recovery queues and no kernel log",
-     "see `millrace peer show -v --millrace`, `millrace drops` and `millrace why NID`"},
-    {"cpt-of-nid", "the threads of millraced are not the CPTs of a kernel",
-     "`millrace peer show --nid NID -v --millrace` names the reactor of a peer"},
-    {"service-id", "millraced calculates no service ids",
-     "of o2ib it is 0x01060000 and the port: 0x010603db for 987 (`millrace: verbs: service`)"},
-    {"setup-mrrouting", "millraced needs no routing tables of Linux",
-     "it binds its sockets to the address of their NI"},
-    {"setup-sysctl", "millraced needs no settings of Linux", NULL},
-};
-
-const char *cli_refusal(const char *words, const char **remedy)
-{
-    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
-        if (strcmp(refusals[i].words, words) == 0) {
-            *remedy = refusals[i].remedy;
-            return refusals[i].why;
-        }
-    return NULL;
-}
-
 int cmd_refused(struct cli *cli, json_t *args)
 {
-    const char *remedy = NULL, *why = cli_refusal(cli->command->words, &remedy);
-
-    cli_error(cli, -EOPNOTSUPP, why ? why : "not supported", remedy);
+    cli_error(cli, -EOPNOTSUPP, cli->command->help, cli->command->remedy);
     return CLI_REFUSED;
 }
 

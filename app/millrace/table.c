@@ -221,19 +221,29 @@ static const struct cli_command own[] = {
      .any_words = true},
 };
 
-/* Commands of lnetctl that are refused; cli_refusal() has the reasons. */
-static const char *const refused[] = {
-    "lnet unconfigure",
-    "discover",
-    "peer set",
-    "udsp",
-    "fault",
-    "debug",
-    "cpt-of-nid",
-    "service-id",
-    "net reset",
-    "setup-mrrouting",
-    "setup-sysctl",
+/* Commands of lnetctl that are refused. */
+static const struct {
+    const char *words, *why, *remedy;
+} refused[] = {
+    {"lnet unconfigure", "millraced is the node: without a configuration there is nothing to run",
+     "`millrace net del` removes nets, `millrace shutdown` ends millraced"},
+    {"net reset", "millraced has nothing to reset of a net alone", "use net del and net add"},
+    {"discover", "millraced does not discover peers yet: each NID is a peer of its own",
+     "`millrace ping` prints the NIDs of a node"},
+    {"peer set", "millraced keeps no health of peers yet", NULL},
+    {"udsp", "millraced does not act on selection policies yet",
+     "`udsp` in a configuration is kept and shown by `millrace config show`"},
+    {"fault", "millraced injects faults at its ports only",
+     "`millrace tamper set` does; on an interface of the host use tc-netem(8)"},
+    {"debug", "millraced has no recovery queues and no kernel log",
+     "see `millrace peer show -v --millrace`, `millrace drops` and `millrace why NID`"},
+    {"cpt-of-nid", "the threads of millraced are not the CPTs of a kernel",
+     "`millrace peer show --nid NID -v --millrace` names the reactor of a peer"},
+    {"service-id", "millraced calculates no service ids",
+     "of o2ib it is 0x01060000 and the port: 0x010603db for 987 (`millrace: verbs: service`)"},
+    {"setup-mrrouting", "millraced needs no routing tables of Linux",
+     "it binds its sockets to the address of their NI"},
+    {"setup-sysctl", "millraced needs no settings of Linux", NULL},
 };
 
 /* Methods whose parameters are words of `set`. */
@@ -288,7 +298,7 @@ static void add_set(struct table *t, const struct jrpc_method *method, const cha
     const struct jrpc_param *p;
 
     for (p = method ? method->params : NULL; p && p->name; p++) {
-        struct cli_command row = {.help = p->help, .run = cmd_set};
+        struct cli_command row = {.help = p->help, .run = cmd_set, .setter = method};
         struct jrpc_param *value;
 
         row.words = copy("set ", suffix ? p->name : "routing", suffix ? suffix : "");
@@ -304,22 +314,6 @@ static void add_set(struct table *t, const struct jrpc_method *method, const cha
         row.params = value;
         add(t, &row);
     }
-}
-
-const struct jrpc_method *cli_setting(const struct cli_command *command)
-{
-    const char *word = command->words + strlen("set ");
-    const char *name = command->params[0].name;
-
-    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
-        const struct jrpc_method *m = cli_method(settings[i].method);
-
-        for (const struct jrpc_param *p = m ? m->params : NULL; p && p->name; p++)
-            if (strcmp(p->name, name) == 0 && (settings[i].suffix || !strcmp(word, "routing")) &&
-                (!settings[i].suffix || strlen(word) == strlen(name) + strlen(settings[i].suffix)))
-                return m;
-    }
-    return NULL;
 }
 
 /* The first words of commands in the order of the help; others follow. */
@@ -362,9 +356,10 @@ const struct cli_command *cli_commands(void)
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         add_set(&t, cli_method(settings[i].method), settings[i].suffix);
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
-        if (!lookup(&t, refused[i]))
-            add(&t, &(struct cli_command){.words = refused[i],
-                                          .help = "Refused.",
+        if (!lookup(&t, refused[i].words))
+            add(&t, &(struct cli_command){.words = refused[i].words,
+                                          .help = refused[i].why,
+                                          .remedy = refused[i].remedy,
                                           .run = cmd_refused,
                                           .offline = true,
                                           .hidden = true,

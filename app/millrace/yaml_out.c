@@ -13,15 +13,6 @@ const struct yaml_style yaml_style_narrow = {.map = 2, .dash = 0, .item = 2};
 static void print_map(const struct yaml_out *out, const json_t *map, unsigned column,
                       bool at_column);
 
-unsigned yaml_control(const char *text)
-{
-    const unsigned char *p = (const unsigned char *)text;
-
-    if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
-        return 2;
-    return p[0] && (p[0] < 0x20 || p[0] == 0x7f);
-}
-
 /* Prints the escape of a control character of n bytes. */
 static void put_escape(FILE *to, const char *text, unsigned n)
 {

@@ -7,6 +7,8 @@
 
 #include <jansson.h>
 
+#include "config/yaml_tree.h" /* yaml_control() */
+
 struct yaml_style {
     unsigned map;  /* columns that a mapping is indented below its key */
     unsigned dash; /* columns that the dash of an item is indented below the key of its list */
@@ -26,9 +28,6 @@ struct yaml_out {
     void *arg;
 };
 
-/* Returns the bytes of the control character that text begins with (of C0 and C1 in UTF-8, or DEL);
- * 0: none. A terminal would obey it. */
-unsigned yaml_control(const char *text);
 /* Prints text with each control character escaped as `\x1b`. */
 void yaml_put_plain(FILE *to, const char *text);
 /* Prints text of several lines likewise, except their ends (LF, CR LF) and tabs. */

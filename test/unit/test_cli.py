@@ -120,6 +120,7 @@ def test_every_lnetctl_command():
         err = cli(*words.split(), status=1)[1]
         has(err, "errno: -95\n", "descr: ")
     has(cli("import", "--exec", status=1)[1], "errno: -95")
+    has(cli("fault", "drop", "add", status=1)[1], "`millrace tamper set`")
 
 
 def test_wrong_words():

@@ -217,7 +217,7 @@ static double stage(const json_t *was, const json_t *is, const char *key)
 
 static void put_reactor(const struct frame *f, const json_t *was, const json_t *is)
 {
-    json_t *stages = json_object_get(is, "stages"), *work = json_object_get(is, "work");
+    json_t *stages = json_object_get(is, "stages");
     const json_t *before = json_object_get(was, "stages");
     bool timed = json_object_size(stages) > 0;
     char a[16], b[16], c[16], d[16], shares[TOP_LINE];
@@ -237,8 +237,6 @@ static void put_reactor(const struct frame *f, const json_t *was, const json_t *
         percent(stage(before, stages, "preempted") / all, b),
         percent(growth(was, is, "sleep_us") / all, c),
         top_number(growth(was, is, "sleeps") / f->seconds, d), number(is, "stalls"), shares);
-    if (number(work, "every") > 0 && put_shares(shares, json_object_get(was, "work"), work) > 0)
-        add(f->t, TOP_PLAIN, "%11s work, in %%:%s", "", shares);
 }
 
 static void put_reactors(const struct frame *f)

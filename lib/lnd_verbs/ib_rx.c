@@ -4,7 +4,6 @@
  * core on its own: one that waits for a router buffer keeps its credit and stops no other.
  */
 #include "lib/lnd_verbs/ib_conn.h"
-#include "lib/reactor/mark.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -326,8 +325,6 @@ void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uin
 {
     struct ib_recv *r = container_of(rx, struct ib_recv, rx);
     struct ib_conn *c = r->conn;
-    enum reactor_work was = reactor_mark(REACTOR_WORK_PARSE);
-
     assert(r->state == IB_RECV_PARSED);
     ib_conn_hold(c);
     r->mlen = mlen;
@@ -341,7 +338,6 @@ void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uin
     else
         serve_get(r, segs, nsegs);
     ib_conn_release(c);
-    reactor_mark(was);
 }
 
 /* ---- messages that come ---- */
@@ -534,7 +530,6 @@ static void take(struct ib_conn *c, struct ib_rx *rx)
 void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len)
 {
     struct ib_rx *rx = &c->rxs[index];
-    enum reactor_work was;
 
     assert(index < c->nrxs);
     c->posted--;
@@ -548,13 +543,11 @@ void ib_rx_done(struct ib_conn *c, unsigned index, bool good, uint32_t len)
         TAILQ_INSERT_TAIL(&c->early, rx, link);
         return;
     }
-    was = reactor_mark(REACTOR_WORK_PARSE);
     ib_conn_hold(c);
     if (c->state == IB_CONN_UP)
         c->ibp->base.peer->last_alive_us = reactor_now_us();
     take(c, rx);
     ib_conn_release(c);
-    reactor_mark(was);
 }
 
 void ib_rx_early(struct ib_conn *c)

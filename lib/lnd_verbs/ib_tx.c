@@ -13,7 +13,6 @@
  * when the last message has completed (§3.8).
  */
 #include "lib/lnd_verbs/ib_conn.h"
-#include "lib/reactor/mark.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -508,14 +507,12 @@ static void post(struct ib_conn *c, struct batch *b)
 
 void ib_tx_run(struct ib_conn *c)
 {
-    enum reactor_work was;
     struct batch b;
 
     if (c->state != IB_CONN_UP || c->in_tx) {
         c->tx_again = true;
         return;
     }
-    was = reactor_mark(REACTOR_WORK_EGRESS);
     c->in_tx = true;
     ib_conn_hold(c);
     do {
@@ -533,7 +530,6 @@ void ib_tx_run(struct ib_conn *c)
     } while (c->state == IB_CONN_UP && (b.n > 0 || c->tx_again || c->repost));
     c->in_tx = false;
     ib_conn_release(c);
-    reactor_mark(was);
 }
 
 /* ---- answers to ours, §5.3 ---- */
@@ -621,8 +617,6 @@ static void send_done(struct ib_conn *c, struct ib_tx *tx, bool last, bool good)
 
 void ib_tx_done(struct ib_conn *c, const struct ib_wr *wr, bool good)
 {
-    enum reactor_work was = reactor_mark(REACTOR_WORK_EGRESS);
-
     if (wr->kind != IB_WR_WRITE)
         c->outstanding--;
     c->sq_free += wr->wrs;
@@ -642,7 +636,6 @@ void ib_tx_done(struct ib_conn *c, const struct ib_wr *wr, bool good)
             failed(c, &c->txs[wr->index]);
         break;
     }
-    reactor_mark(was);
 }
 
 /* ---- time ---- */

@@ -11,7 +11,6 @@
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/ping/ping.h"
 #include "lib/lnet/tx.h"
-#include "lib/reactor/mark.h"
 
 /* §4.2 rows 5..7 and 8: what may be asked of a router. */
 static enum lnet_drop check_foreign(const struct lnet_rx *rx)
@@ -144,11 +143,7 @@ static enum lnet_drop parse(struct lnet_rx *rx)
 
 enum lnet_drop lnet_parse(struct lnet_rx *rx)
 {
-    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
-    enum lnet_drop why = parse(rx);
-
-    reactor_mark(was);
-    return why;
+    return parse(rx);
 }
 
 /* An RDMA-optimised GET, by the LND: as a REPLY of our own counts (counted_type()). */
@@ -202,11 +197,9 @@ static void received(struct lnet_rx *rx, struct lnet_result result)
 
 void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
 {
-    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
     const struct lnet_peer_ni *to = lnet_peer_ni_bucket(rx->shard, rx->hash);
 
     if (rx->msg && to && to->lnd_peer)
         __builtin_prefetch(to->lnd_peer, 1);
     received(rx, result);
-    reactor_mark(was);
 }

@@ -17,7 +17,7 @@
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/shard/conf.h"
 #include "lib/lnet/shard/queue.h"
-#include "lib/reactor/mark.h"
+#include "lib/reactor/wait.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -32,10 +32,7 @@ static void finish(struct lnet_msg *msg);
 
 static void finish_task(struct reactor_task *task)
 {
-    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
-
     finish(container_of(task, struct lnet_msg, task));
-    reactor_mark(was);
 }
 
 /* Its memory is nobody else's any more. */
@@ -73,7 +70,6 @@ static bool is_held(const struct lnet_msg *msg)
 static void held_look(struct reactor_timer *t)
 {
     struct lnet_shard *s = container_of(t, struct lnet_tx_shard, held_timer)->shard;
-    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
     struct lnet_msg **link = &s->tx->held, *msg, *list = NULL;
 
     while ((msg = *link)) {
@@ -91,7 +87,6 @@ static void held_look(struct reactor_timer *t)
     }
     if (s->tx->held && !reactor_timer_armed(t))
         reactor_timer_arm(t, HELD_LOOK_US);
-    reactor_mark(was);
 }
 
 static void hold(struct lnet_msg *msg)
@@ -416,10 +411,7 @@ static void send_here(struct lnet_msg *msg)
 
 static void send_task(struct reactor_task *task)
 {
-    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
-
     send_here(container_of(task, struct lnet_msg, task));
-    reactor_mark(was);
 }
 
 void lnet_transmit(struct lnet_msg *msg)
@@ -457,11 +449,8 @@ static void accept_task(struct reactor_task *task)
  * is home before the message is. */
 void lnet_send_accepted(struct lnet_msg *msg)
 {
-    enum reactor_work was;
-
     if (msg->accepted)
         return;
-    was = reactor_mark(REACTOR_WORK_LNET);
     accepted(msg);
     if (msg->kind != LNET_KIND_FORWARD) {
         /* holds none */
@@ -471,7 +460,6 @@ void lnet_send_accepted(struct lnet_msg *msg)
         msg->accept_task.fn = accept_task;
         reactor_post(msg->home->reactor, &msg->accept_task);
     }
-    reactor_mark(was);
 }
 
 void lnet_msg_fetch(const struct lnet_msg *msg)
@@ -484,11 +472,8 @@ void lnet_msg_fetch(const struct lnet_msg *msg)
 
 void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
 {
-    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
-
     accepted(msg);
     sent(msg, result);
-    reactor_mark(was);
 }
 
 /* ---- failing what waits ---- */

@@ -64,7 +64,6 @@ int reactor_create(struct reactor_env *env, unsigned slot, struct reactor **out)
     wheel_init(&r->wheel, clock_now_us());
     r->wheel.owner = r;
     stats_init(r);
-    marks_init(r);
     rc = mailbox_init(r);
     if (rc == 0)
         rc = fds_init(r);
@@ -102,6 +101,8 @@ void reactor_bind(struct reactor *r)
     if (r) {
         qsbr_attach(r);
         stats_begin(r);
+    } else {
+        reactor_waits_on = NULL;
     }
 }
 
@@ -242,7 +243,6 @@ int reactor_step(struct reactor *r, uint64_t max_wait_us)
     r->in_loop = true;
     r->now_us = clock_now_us();
     stats_look(r);
-    marks_look(r);
     work = pollers_run(r);
     work += mailbox_run(r);
     fired = wheel_advance(&r->wheel, r->now_us);
@@ -329,7 +329,7 @@ int reactor_main(void *arg)
         run_adaptive(r);
     capacity_thread_ends(r);
     qsbr_detach(r);
-    marks_unbind();
+    reactor_waits_on = NULL;
     self = NULL;
     return 0;
 }

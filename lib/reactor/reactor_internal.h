@@ -25,8 +25,8 @@
 #include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/base/minmax.h"
-#include "lib/reactor/mark.h"
 #include "lib/reactor/reactor.h"
+#include "lib/reactor/wait.h"
 
 #define REACTOR_SLOTS      (REACTOR_MAX + 2) /* reactors, the control reactor, the worker */
 #define REACTOR_RING_SIZE  1024u             /* mails under way from one reactor to another */
@@ -126,8 +126,6 @@ struct reactor {
     uint64_t cpu_tsc;      /* when cpu_ns was read; later by what was slept since */
     uint64_t cpu_ns;       /* CPU time of the thread */
     uint64_t turn_lost;    /* cycles of this turn that were preempted */
-    uint32_t marks_every;  /* set by others: look at one turn in so many */
-    uint32_t marks_now;    /* as last seen */
     uint64_t call_tsc;     /* the last mail or timer ended */
     uint64_t call_notable; /* cycles of one that is looked at: too long, or the longest yet */
     uint64_t stall_cycles; /* of one that is too long */
@@ -145,10 +143,7 @@ struct reactor {
     uint64_t out_posted[2];             /* bit per destination posted to since the last bell */
     struct rte_ring *in[REACTOR_SLOTS]; /* by slot of the sender; the receiver owns the rings */
     struct reactor_stats stats;         /* written relaxed by self */
-    uint32_t marks_gap;                 /* turns until the next that is looked at */
-    uint64_t marks_random;
-    struct reactor_marks marks;
-    struct reactor_work_stats work; /* written relaxed by self */
+    struct reactor_wait_hist waits[REACTOR_WAITS]; /* written relaxed by self */
 
     /* Colder, self only. */
     struct task_list out[REACTOR_SLOTS]; /* mail that found its ring full, in order */
@@ -210,26 +205,6 @@ static inline void stats_look(struct reactor *r)
 {
     if (unlikely(r->now_us - r->usage_us >= REACTOR_USAGE_US || relaxed_load(&r->restart)))
         stats_look_now(r);
-}
-
-/* ---- mark.c (self) ---- */
-
-void marks_init(struct reactor *r);
-/* The thread runs no reactor any more, or another. */
-void marks_unbind(void);
-/* A turn begins; every: as it was asked for, or 0 for the first time. */
-void marks_turn(struct reactor *r, unsigned every);
-/* A stage of the loop ends now, of which `lost` cycles were not its own. */
-void marks_settle(struct reactor *r, uint64_t now, uint64_t lost);
-/* What came since the last stage found nothing to do. busy: but others of this turn did. */
-void marks_drop(struct reactor *r, uint64_t now, bool busy);
-
-static inline void marks_look(struct reactor *r)
-{
-    unsigned every = relaxed_load(&r->marks_every);
-
-    if (unlikely((every | r->marks_now) != 0))
-        marks_turn(r, every);
 }
 
 /* ---- capacity.c ---- */

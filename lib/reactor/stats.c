@@ -54,7 +54,7 @@ void stats_begin(struct reactor *r)
     r->last_tsc = rte_rdtsc();
     stats_resume(r);
     look_at_cpu(r);
-    marks_unbind();
+    reactor_waits_on = r->waits;
 }
 
 void stats_resume(struct reactor *r)
@@ -64,7 +64,6 @@ void stats_resume(struct reactor *r)
     r->cpu_tsc += now - r->last_tsc;
     r->last_tsc = now;
     r->stage_tsc = now;
-    r->marks.tsc = now;
 }
 
 /* Of `took` cycles up to now, those during which the thread had no core. */
@@ -88,8 +87,6 @@ void stats_stage(struct reactor *r, enum reactor_stage stage)
     if (unlikely(took > r->stall_cycles))
         lost = preempted_cycles(r, now, took);
     count_add(&r->stats.stage_cycles[stage], took - lost);
-    if (unlikely(reactor_marks_here() != NULL))
-        marks_settle(r, now, lost);
     r->stage_tsc = now;
 }
 
@@ -103,8 +100,6 @@ void stats_loop(struct reactor *r, int work)
     count_add(&r->stats.stage_cycles[REACTOR_STAGE_REST], took);
     if (work > 0)
         count_add(&r->stats.busy_cycles, turn - r->turn_lost);
-    if (unlikely(reactor_marks_here() != NULL))
-        marks_drop(r, now, work > 0);
     r->turn_lost = 0;
     r->last_tsc = now;
     r->stage_tsc = now;

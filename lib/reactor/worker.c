@@ -20,7 +20,6 @@ static void *worker_main(void *arg)
         reactor_step(w, UINT64_MAX);
     for (unsigned i = 0; i < LAST_STEPS && reactor_step(w, 0) > 0; i++)
         continue;
-    marks_unbind();
     reactor_bind(NULL);
     return NULL;
 }

@@ -12,7 +12,7 @@
 #include "lib/lnd/show.h"
 #include "lib/lnd/type.h"
 #include "lib/lnd_eth/tcp/tcp.h"
-#include "lib/reactor/mark.h"
+#include "lib/reactor/wait.h"
 #include "rpc/methods/port.h"
 #include "rpc/methods/timed.h"
 
@@ -143,16 +143,14 @@ static void put_reactor(struct snapshot *s, const struct reactor *r, const char 
             reactor_stage_name((enum reactor_stage)i));
 }
 
-static void put_work(struct snapshot *s, const struct reactor *r, const char *name)
+static void put_waits(struct snapshot *s, const struct reactor *r, const char *name)
 {
-    struct reactor_work_stats w;
+    struct reactor_wait_hist waits_of[REACTOR_WAITS];
     unsigned i;
 
-    reactor_work_get(r, &w);
-    for (i = 0; i < REACTOR_WORKS; i++)
-        put(s, w.cycles[i], "reactor.%s.work.%s", name, reactor_work_name((enum reactor_work)i));
+    reactor_waits_get(r, waits_of);
     for (i = 0; i < REACTOR_WAITS; i++) {
-        const struct reactor_wait_hist *h = &w.wait[i];
+        const struct reactor_wait_hist *h = &waits_of[i];
         const char *what = reactor_wait_name((enum reactor_wait)i);
         uint64_t waits = 0;
 
@@ -268,7 +266,7 @@ static void look(struct snapshot *s, const struct rpc_ctx *ctx)
         put_buffers(s, ctx->control->node, i);
         snprintf(name, sizeof(name), "%u", i);
         put_reactor(s, reactor_at(ctx->control->env, i), name);
-        put_work(s, reactor_at(ctx->control->env, i), name);
+        put_waits(s, reactor_at(ctx->control->env, i), name);
     }
     put_reactor(s, reactor_control(ctx->control->env), "control");
     put_eth(s, ctx);

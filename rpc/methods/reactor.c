@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* reactors_get, reactors_set: how busy the threads are, and with what. */
-#include "lib/reactor/mark.h"
+/* reactors_get: how busy the threads are, and how long messages wait. */
+#include "lib/reactor/wait.h"
 #include "rpc/methods/methods_internal.h"
 
 static double to_us(uint64_t cycles, const struct reactor_stats *s)
@@ -44,17 +44,6 @@ static json_t *capacity(const struct reactor *r)
                      c.preempted, "free", left > 0 ? left : 0, "cpu", c.cpu);
 }
 
-static json_t *works(const struct reactor_work_stats *w, const struct reactor_stats *s)
-{
-    json_t *object =
-        json_pack("{s:I, s:I}", "every", (json_int_t)w->every, "turns", (json_int_t)w->turns);
-
-    for (unsigned i = 0; i < REACTOR_WORKS; i++)
-        json_object_set_new(object, reactor_work_name((enum reactor_work)i),
-                            json_integer((json_int_t)to_us(w->cycles[i], s)));
-    return object;
-}
-
 static json_t *wait_row(enum reactor_wait wait, const struct reactor_wait_hist *h)
 {
     json_t *times = json_array();
@@ -77,25 +66,24 @@ static json_t *wait_row(enum reactor_wait wait, const struct reactor_wait_hist *
                      times);
 }
 
-static json_t *waits(const struct reactor_work_stats *w)
+static json_t *waits(const struct reactor_wait_hist wait[REACTOR_WAITS])
 {
     json_t *list = json_array();
 
     for (unsigned i = 0; i < REACTOR_WAITS; i++)
-        json_array_append_new(list, wait_row((enum reactor_wait)i, &w->wait[i]));
+        json_array_append_new(list, wait_row((enum reactor_wait)i, &wait[i]));
     return list;
 }
 
 /* The control thread carries no messages. */
-static void put_work(json_t *row, const struct reactor *r, const struct reactor_stats *s)
+static void put_waits(json_t *row, const struct reactor *r)
 {
-    struct reactor_work_stats w;
+    struct reactor_wait_hist wait[REACTOR_WAITS];
 
     if (reactor_index(r) == REACTOR_CONTROL)
         return;
-    reactor_work_get(r, &w);
-    json_object_set_new(row, "work", works(&w, s));
-    json_object_set_new(row, "waited", waits(&w));
+    reactor_waits_get(r, wait);
+    json_object_set_new(row, "waited", waits(wait));
 }
 
 static json_t *reactor_row(const struct reactor *r)
@@ -121,7 +109,7 @@ static json_t *reactor_row(const struct reactor *r)
     json_decref(counters);
     if (now)
         json_object_set_new(row, "capacity", now);
-    put_work(row, r, &s);
+    put_waits(row, r);
     return row;
 }
 
@@ -134,18 +122,4 @@ void rpc_reactors_get(struct jrpc_call *call, const struct jrpc_arg *args)
         json_array_append_new(list, reactor_row(reactor_at(ctx->control->env, i)));
     jrpc_result(call, json_pack("{s:o, s:o}", "reactors", list, "control",
                                 reactor_row(reactor_control(ctx->control->env))));
-}
-
-void rpc_reactors_set(struct jrpc_call *call, const struct jrpc_arg *args)
-{
-    const struct rpc_ctx *ctx = jrpc_ctx(call);
-    unsigned every = args[1].given ? (unsigned)args[1].integer : REACTOR_EVERY_DEFAULT;
-
-    if (!MILLRACE_MARKS && args[0].integer) {
-        jrpc_refuse(call, "stages", "ask a router of a usual build", "this build has no marks");
-        return;
-    }
-    for (unsigned i = 0; i < reactor_count(ctx->control->env); i++)
-        reactor_work_set(reactor_at(ctx->control->env, i), args[0].integer ? every : 0);
-    jrpc_result(call, json_true());
 }

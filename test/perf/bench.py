@@ -10,7 +10,6 @@ grow      whether that depends on the number of peers and routes, and what memor
 two       two reactors against one, and many senders to one receiver
 copies    what a byte costs where nothing is copied and no checksum computed, long messages against shorter ones
 zerocopy  what host sockets cost by the way bytes are handed to the kernel, without LNet
-marks     what it costs that reactors can look at what their work is made of, off and on
 
 Results are ratios; absolute figures say more about this machine.
 """
@@ -28,7 +27,6 @@ import forward  # noqa: E402
 import grow  # noqa: E402
 import lab  # noqa: E402
 import machine  # noqa: E402
-import marks  # noqa: E402
 import plot  # noqa: E402
 import relays  # noqa: E402
 import results  # noqa: E402
@@ -41,7 +39,7 @@ def progress(text):
 
 BENCHMARKS = {"forward": lambda o: forward.run("forward", o, progress), "veth": lambda o: forward.run("veth", o, progress),
               "eth": lambda o: eth.run(o, progress), "grow": lambda o: grow.run(o, progress), "two": lambda o: grow.two(o, progress),
-              "copies": lambda o: copies.run(o, progress), "marks": lambda o: marks.run(o, progress),
+              "copies": lambda o: copies.run(o, progress),
               "zerocopy": lambda o: zerocopy.run(o, progress)}
 
 

@@ -197,7 +197,6 @@ class RouterView:
         reactors = self.router.call("reactors_get")["reactors"]
         stats = self.router.stats()
         return {"at": time.monotonic(), "reactors": [{k: r[k] for k in ("busy_cycles", "total_cycles", "sleep_us")} for r in reactors],
-                "work": reactors[0]["work"],
                 "in": queues_in([{**q, "port": p["name"]} for p in ports for q in p["queues"]], "port"),
                 "lost": sum(q["no_buffer"] + q["bad"] for p in ports for q in p["queues"]),
                 "checksums": sum(q["checksums"] for p in ports for q in p["queues"]),
@@ -232,7 +231,6 @@ def figures(a, b):
             **{k: b[k] - a[k] for k in ("lost", "checksums", "resent", "copies", "dropped")},
             "segments_total": sum(s["total"] for s in b["segments"]), "segments_most": sum(s["total"] - s["low"] for s in b["segments"]),
             "waited": max(waited), "waited_each": waited, "cpu_each": cpu, "hz": shares[0][1],
-            "work_us": {k: v - a["work"].get(k, 0) for k, v in b["work"].items() if k not in ("every", "turns")},
             "forwarded": messages}
 
 
@@ -248,9 +246,9 @@ def wait_flow(view, process):
     time.sleep(SETTLE)
 
 
-def run_router(build, case, seconds, verify="none", cores=1, more="", millrace="", looks=False, **ends):
+def run_router(build, case, seconds, verify="none", cores=1, more="", millrace="", **ends):
     """One run of messages through a router on so many cores; more, millrace: for its configuration, as a whole and below
-    `millrace:`; looks: what its work is made of, too, which costs a little; ends: addresses of the generator's. Returns what was
+    `millrace:`; ends: addresses of the generator's. Returns what was
     measured."""
     with Room(build) as room:
         tunables = f", tunables: {{peer_buffer_credits: {case.router_credits}}}" if case.router_credits else ""
@@ -258,8 +256,6 @@ def run_router(build, case, seconds, verify="none", cores=1, more="", millrace="
         view = RouterView(router)
         generator = room.generator(case, seconds + 2 * SETTLE + LOOKS, "--verify", verify, **ends)
         wait_flow(view, generator)
-        if looks:
-            router.call("reactors_set", stages="on", every=1)
         span, a = machine.Span(), view.look()
         time.sleep(seconds)
         b = view.look()
@@ -488,16 +484,15 @@ def latency(options):
         direct.append(quiet(options, run_direct_messages, case, options.seconds, options.verify))
         straight.append(quiet(options, run_frame_pings, options.seconds, False))
         forwarded.append(quiet(options, run_frame_pings, options.seconds, True))
-    looked = quiet(options, run_router, case, options.seconds, options.verify, 1, "", "", True)
     for name, bar in ADDED_BARS.items():
         whole, least = [[s["generator"][ALONE.operation]["round_trip_us"][name] for s in of] for of in (routed, direct)]
         samples[name] = [w - f for w, f in zip(whole, least)]
         rows.append(row(case, f"added_{name}", statistics.median(samples[name]), "us", routed, reference=None, ratio=None, bar=bar,
                         samples=samples[name], round_trip=statistics.median(whole), direct_round_trip=statistics.median(least)))
-    return rows, latency_lines(routed, direct, straight, forwarded, looked)
+    return rows, latency_lines(routed, direct, straight, forwarded)
 
 
-def latency_lines(routed, direct, straight, forwarded, looked):
+def latency_lines(routed, direct, straight, forwarded):
     """Where the time of one exchange (a PUT and its ACK, so two messages of the router's) goes, in us."""
     def times(of, key):
         return statistics.median(s["generator"][ALONE.operation]["round_trip_us"][key] for s in of)
@@ -514,10 +509,6 @@ def latency_lines(routed, direct, straight, forwarded, looked):
     yield "busy turns of the ends' core, through the router", of_ends(routed)
     yield "busy turns of the ends' core, straight", of_ends(direct)
     yield "busy turns of the router's core, some of them after what is waited for has left", router
-    work = looked["work_us"]
-    for name, us in sorted(work.items(), key=lambda x: -x[1]):
-        if us > 0:
-            yield f"of these: {name} (in a run in which each turn was looked at)", 2 * us / looked["forwarded"]
 
 
 def measure(rounds):

@@ -24,8 +24,8 @@ struct reactor_env {
     struct reactor reactor[IR_REACTORS + 1];
 };
 
-/* Of lib/reactor/mark.h: nobody looks. */
-__thread void *reactor_marks_on, *reactor_waits_on;
+/* Of lib/reactor/wait.h: there is no reactor. */
+__thread void *reactor_waits_on;
 
 static struct reactor_env env;
 static struct reactor *self;

@@ -10,7 +10,7 @@
 #include "lib/lnd_eth/socklnd/sock_drops.h"
 #include "lib/lnd_verbs/ib_drops.h"
 #include "lib/log/log.h"
-#include "lib/reactor/mark.h"
+#include "lib/reactor/wait.h"
 #include "test/drops_test.h"
 #include "test/lnds_test.h"
 
@@ -189,31 +189,16 @@ static void test_reactors(void **state)
     assert_true(json_number_value(at(row, "longest_us")) > 0);
     assert_int_equal(json_object_size(at(row, "stages")), REACTOR_STAGES);
     assert_int_equal(json_array_size(at(r, "reactors")), 1);
-    /* What is looked at only when asked for. The control thread has none of it. */
-    assert_int_equal(NUMBER(row, "work/every"), 0);
-    assert_int_equal(json_object_size(at(row, "work")), REACTOR_WORKS + 2);
     assert_int_equal(json_array_size(at(row, "waited")), REACTOR_WAITS);
-    assert_null(json_object_get(at(r, "control"), "work"));
-    assert_null(json_object_get(row, "capacity")); /* nobody watches */
+    assert_null(json_object_get(at(r, "control"), "waited")); /* it carries no messages */
+    assert_null(json_object_get(row, "capacity"));            /* nobody watches */
 }
 
-static void on_nothing(struct reactor_task *task)
+/* Waits are shown by the times that they took. */
+static void test_reactor_waits(void **state)
 {
-}
-
-/* Cycles of turns are counted from the next one on, and no more when it is off again; waits are
- * shown by the times that they took. */
-static void test_reactors_set(void **state)
-{
-    struct reactor_task task = {.fn = on_nothing};
     json_t *row, *times;
-    int64_t turns;
 
-    is_true("reactors_set", "[\"on\", 1]");
-    for (unsigned i = 0; i < 10; i++) {
-        reactor_post(reactor_at(env, 0), &task);
-        step_all();
-    }
     reactor_bind(reactor_at(env, 0));
     reactor_step(reactor_at(env, 0), 0);
     reactor_waited(REACTOR_WAIT_BUFFER, reactor_now_us());
@@ -221,8 +206,6 @@ static void test_reactors_set(void **state)
     reactor_wait_none(REACTOR_WAIT_PEER_CREDIT);
     reactor_bind(reactor_control(env));
     row = at(checked("reactors_get", ""), "reactors/0");
-    assert_int_equal(NUMBER(row, "work/every"), 1);
-    assert_true(NUMBER(row, "work/turns") >= 10);
     IS(row, "waited/1/name", "router_buffer");
     assert_int_equal(NUMBER(row, "waited/1/waits"), 2);
     assert_true(NUMBER(row, "waited/1/longest_us") >= 3000000);
@@ -232,23 +215,6 @@ static void test_reactors_set(void **state)
     assert_int_equal(NUMBER(times, "1/count"), 1);
     assert_int_equal(NUMBER(row, "waited/2/none"), 1);
     assert_int_equal(json_array_size(at(row, "waited/2/times")), 0);
-    is_true("reactors_set", "[\"on\"]");
-    assert_int_equal(NUMBER(at(checked("reactors_get", ""), "reactors/0"), "work/every"),
-                     REACTOR_EVERY_DEFAULT);
-    is_true("reactors_set", "[\"off\"]");
-    fails("reactors_set", "[\"on\", 0]", -32602, "every");
-    fails("reactors_set", "[\"on\", 65537]", -32602, "every");
-    fails("reactors_set", "[]", -32602, "stages");
-    for (unsigned i = 0; i < 10; i++)
-        step_all();
-    row = at(checked("reactors_get", ""), "reactors/0");
-    assert_int_equal(NUMBER(row, "work/every"), 0);
-    turns = NUMBER(row, "work/turns");
-    for (unsigned i = 0; i < 10; i++) {
-        reactor_post(reactor_at(env, 0), &task);
-        step_all();
-    }
-    assert_int_equal(NUMBER(at(checked("reactors_get", ""), "reactors/0"), "work/turns"), turns);
 }
 
 /* ---- why ---- */
@@ -388,7 +354,7 @@ static void test_capture(void **state)
     assert_int_equal(NUMBER(named(rows, "drops.no_lnd"), "delta"), 0);
     assert_true(NUMBER(named(rows, "reactor.0.loops"), "delta") > 0);
     named(rows, "reactor.control.mails_in");
-    assert_int_equal(NUMBER(named(rows, "reactor.0.work.tcp_in"), "delta"), 0);
+    assert_int_equal(NUMBER(named(rows, "reactor.0.waited.ni_tx_credit.none"), "delta"), 0);
     named(rows, "reactor.0.cycles.preempted");
     named(rows, "reactor.0.waited.router_buffer.total_us");
     named(rows, "buffers.0.small.waited");
@@ -456,7 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stats),     cmocka_unit_test(test_drops),
         cmocka_unit_test(test_drop_why),  cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_reactors),  cmocka_unit_test(test_reactors_set),
+        cmocka_unit_test(test_reactors),  cmocka_unit_test(test_reactor_waits),
         cmocka_unit_test(test_why_local), cmocka_unit_test(test_why_routed),
         cmocka_unit_test(test_why_not),   cmocka_unit_test(test_unheard),
         cmocka_unit_test(test_capture),   cmocka_unit_test(test_top),

@@ -2,7 +2,6 @@
 /* From a port's queue to TCP: each header is checked, and a packet that is not ours, or not whole,
  * ends here under a name. */
 #include "lib/lnd_eth/ip/inet_internal.h"
-#include "lib/reactor/mark.h"
 
 #include <netinet/in.h>
 
@@ -318,7 +317,6 @@ static unsigned poll_queue(struct inet_shard *sh, struct inet_rxq *q)
     unsigned n = port_rx(q->ip->port, q->queue, burst, burst_of(q));
     uint64_t bytes = 0;
 
-    reactor_mark_was(REACTOR_WORK_DEVICE_RX, REACTOR_WORK_TCP_IN);
     for (unsigned i = 0; i < n; i++) {
         if (i + 1 < n)
             prefetch(burst[i + 1]);
@@ -376,13 +374,11 @@ int inet_poll(void *arg)
     for (unsigned i = 0; i < sh->rxqs; i++)
         work += poll_queue(sh, &sh->rxq[i]);
     work += hand_poll(sh);
-    reactor_mark(REACTOR_WORK_TCP_OUT);
     if (tcp->flush)
         work += tcp->flush(tcp->ctx, sh);
     if (sh->backlog != 0)
         inet_flush(sh);
     work += out_eased(sh);
-    reactor_mark(REACTOR_WORK_OTHER);
     delayed = delayed_send(sh);
     sh->poller.max_sleep_us = min(delayed, sleep_limit(sh));
     return (int)work;

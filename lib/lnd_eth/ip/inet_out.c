@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From an L4 segment to a frame in a port's queue: headers, checksums asked for, FIFO per port. */
 #include "lib/lnd_eth/ip/inet_internal.h"
-#include "lib/reactor/mark.h"
 
 #include <netinet/in.h>
 
@@ -82,11 +81,7 @@ static bool txq_give(struct inet_shard *sh, unsigned port)
 /* Gives the port what it takes; false: it did not take all. */
 static bool txq_flush(struct inet_shard *sh, unsigned port)
 {
-    enum reactor_work was = reactor_mark(REACTOR_WORK_DEVICE_TX);
-    bool all = txq_give(sh, port);
-
-    reactor_mark(was);
-    return all;
+    return txq_give(sh, port);
 }
 
 void inet_flush(struct inet_shard *sh)

@@ -5,7 +5,6 @@
  * segments is told after each run how much its peer may send: what the core has memory for.
  */
 #include "lib/lnd_eth/socklnd/sock_internal.h"
-#include "lib/reactor/mark.h"
 
 #include <assert.h>
 #include <string.h>
@@ -434,14 +433,12 @@ static bool step(struct sock_conn *c, size_t *bytes)
 
 void sock_rx_run(struct sock_conn *c)
 {
-    enum reactor_work was;
     unsigned steps = 0;
     size_t bytes = 0;
     bool more = true;
 
     if (c->in_rx || c->state != SOCK_CONN_UP)
         return;
-    was = reactor_mark(REACTOR_WORK_PARSE);
     c->in_rx = true;
     sock_conn_hold(c);
     while (more && c->state == SOCK_CONN_UP && steps++ < RX_STEPS && bytes < RX_RUN_BYTES)
@@ -452,7 +449,6 @@ void sock_rx_run(struct sock_conn *c)
     if (more && c->state == SOCK_CONN_UP)
         sock_ready(c);
     sock_conn_release(c);
-    reactor_mark(was);
 }
 
 void sock_rx_readable(struct sock_conn *c)

@@ -4,7 +4,6 @@
  * then come NOOPs, then messages in order. As many frames as fit go out with one call.
  */
 #include "lib/lnd_eth/socklnd/sock_internal.h"
-#include "lib/reactor/mark.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -262,12 +261,10 @@ static bool send_some(struct sock_conn *c)
 
 void sock_tx_run(struct sock_conn *c)
 {
-    enum reactor_work was;
     bool more = true;
 
     if (c->in_tx || c->tx_blocked || (c->state != SOCK_CONN_UP && c->state != SOCK_CONN_HELLO))
         return;
-    was = reactor_mark(REACTOR_WORK_EGRESS);
     c->in_tx = true;
     sock_conn_hold(c);
     for (int i = 0; more && i < TX_ROUNDS && c->state != SOCK_CONN_DEAD; i++)
@@ -279,7 +276,6 @@ void sock_tx_run(struct sock_conn *c)
         sock_rx_resume(c);
     }
     sock_conn_release(c);
-    reactor_mark(was);
 }
 
 /* ---- queueing ---- */
@@ -316,7 +312,6 @@ bool sock_tx_ack(struct sock_conn *c, uint64_t cookie)
 
 void sock_tx_acked(struct sock_conn *c)
 {
-    enum reactor_work was = reactor_mark(REACTOR_WORK_EGRESS);
     struct stream_stats st;
     struct lnet_msg *msg;
 
@@ -335,7 +330,6 @@ void sock_tx_acked(struct sock_conn *c)
         lnet_send_done(msg, LNET_RESULT_OK);
     }
     sock_conn_release(c);
-    reactor_mark(was);
 }
 
 static struct lnet_msg *detach_list(struct lnet_msg **head, struct lnet_msg ***tail)

@@ -20,7 +20,7 @@
 #include "lib/lnet/credit/credit_internal.h"
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/peer/peer_ni.h"
-#include "lib/reactor/mark.h"
+#include "lib/reactor/wait.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -537,7 +537,6 @@ static void wake_waiters(struct reactor_task *task)
 {
     struct lnet_shard *s = container_of(task, struct lnet_credit_shard, wake)->shard;
     struct lnet_peer_ni *list = s->credit->rtr_wake, *peer;
-    enum reactor_work was = reactor_mark(REACTOR_WORK_LNET);
     bool all = true;
 
     s->credit->rtr_wake = NULL;
@@ -559,7 +558,6 @@ static void wake_waiters(struct reactor_task *task)
     }
     if (!s->credit->waiting.head)
         reactor_timer_cancel(&s->credit->wait_timer);
-    reactor_mark(was);
 }
 
 /* ---- the end of a message ---- */

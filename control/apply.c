@@ -3,7 +3,6 @@
  * controller.
  */
 #include <errno.h>
-#include <net/if.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +17,12 @@
 static int set_buffers(void *arg, const int totals[LNET_POOLS], struct err *err)
 {
     const struct controller *c = arg;
+    int rc = lnet_pools_resize(c->node, totals, err);
 
-    return lnet_pools_resize(c->node, totals, err);
+    if (rc == -ENOMEM)
+        err_remedy(err, "give less, or raise `millrace: memory:` in the configuration and restart; "
+                        "`millraced --check` shows what fits");
+    return rc;
 }
 
 /* The running NI that a document's is; NULL: none. */
@@ -96,10 +99,6 @@ static int add_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *do
     }
     if (rc != 0)
         free(a);
-    if (rc != 0 && ni->conf.ifname[0] && !if_nametoindex(ni->conf.ifname)) {
-        err_text(err, "there is no interface %s; `ip link` lists those there are", ni->conf.ifname);
-        rc = -ENODEV;
-    }
     if (ni->live.absent && control_absent_may(ni->conf.net, rc))
         rc = add_absent(c, ni, done, done_arg, err);
     return rc;

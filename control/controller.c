@@ -7,7 +7,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,13 +167,15 @@ static int start_env(struct process *d, struct err *err)
     opts.devices = devices = pci_devices(cfg);
     rc = make_env(d, &opts, err);
     free(devices);
-    if (rc != 0 && cfg->hugepages)
-        err_add(err,
-                "; are there %u MiB of free hugepages (sysctl vm.nr_hugepages)? If not, write "
-                "hugepages: false",
-                opts.mem_mb);
-    else if (rc != 0 && cfg->eal_args[0])
-        err_add(err, "; check eal_args: and the other keys of millrace:");
+    if (rc == 0 || err->where[0])
+        return rc; /* the error names its key */
+    if (cfg->hugepages)
+        err_remedy(err,
+                   "are there %u MiB of free hugepages (sysctl vm.nr_hugepages)? If not, write "
+                   "hugepages: false",
+                   opts.mem_mb);
+    else if (cfg->eal_args[0])
+        err_remedy(err, "check eal_args: and the other keys of millrace:");
     return rc;
 }
 
@@ -214,7 +215,7 @@ static int make_node(struct process *d, struct err *err)
     opts.segments = d->memory.segments;
     rc = lnet_node_create(&opts, &d->c.node, err);
     if (rc == -ENOMEM)
-        err_add(err, "; millraced --check shows what is needed");
+        err_remedy(err, "millraced --check shows what is needed");
     if (rc == 0)
         rc = control_ports_open(d->cfg, d->c.env, &d->memory, &d->c, &d->ports, err);
     for (unsigned i = 0; rc == 0 && lnd_codes[i]; i++)
@@ -222,35 +223,24 @@ static int make_node(struct process *d, struct err *err)
     return rc;
 }
 
-/* An NI that cannot be, in words. */
-static void ni_failed(const struct process *d, const struct cfg_ni *ni, const char *reason,
-                      struct err *err)
-{
-    err_text(err, "NI on line %u of the configuration: %s", ni->line, reason);
-    if (ni->conf.ifname[0] && !cfg_port_of(d->cfg, ni) && !if_nametoindex(ni->conf.ifname))
-        err_add(err, "; there is no interface %s, `ip link` lists those there are",
-                ni->conf.ifname);
-}
-
 static int add_nis(struct process *d, struct err *err)
 {
-    struct err reason = {0};
-    unsigned i, absent = 0;
-    struct lnet_ni *made;
-    int rc;
+    unsigned absent = 0;
 
-    for (i = 0; i < d->cfg->ni_count; i++) {
+    for (unsigned i = 0; i < d->cfg->ni_count; i++) {
         const struct cfg_ni *ni = &d->cfg->ni[i];
+        struct err why = {0};
+        struct lnet_ni *made;
+        int rc = lnet_ni_add(d->c.node, &ni->conf, &made, &why);
 
-        reason = (struct err){0};
-        rc = lnet_ni_add(d->c.node, &ni->conf, &made, &reason);
         if (rc == 0) {
             control_log_lowered(&ni->conf, made);
             continue;
         }
-        ni_failed(d, ni, reason.message, err);
+        *err = why;
+        err_text(err, "NI on line %u of the configuration: %s", ni->line, why.message);
         if (!control_absent_may(ni->conf.net, rc) || ++absent == d->cfg->ni_count)
-            return rc; /* nothing would be left to run */
+            return rc; /* no NI would be left */
         rc = control_absent_add(&d->c, &ni->conf, err->message);
         if (rc != 0)
             return rc;
@@ -306,10 +296,10 @@ static int start_node(struct process *d, struct err *err)
     d->reactors_run = true;
     rc = lnet_node_start(d->c.node, err);
     if (rc == -EACCES)
-        err_add(err,
-                "; run it as root or give it that capability (setcap cap_net_bind_service+ep)");
+        err_remedy(err,
+                   "run it as root or give it that capability (setcap cap_net_bind_service+ep)");
     if (rc == -EADDRINUSE && !names_own_port(err->message))
-        err_add(err, "; `ss -ltnp sport = %d` shows who has the port", d->cfg->accept_port);
+        err_remedy(err, "`ss -ltnp sport = %d` shows who has the port", d->cfg->accept_port);
     if (rc == 0)
         d->drops = drop_watch_start(d->c.node);
     return rc;

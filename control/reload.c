@@ -50,7 +50,7 @@ static void reloaded(void *arg, const struct cfg_outcome *outcome)
 
     if (outcome->rc == 0)
         cfg_running_saved(running, cfg_running_source(running));
-    r->say(r->arg, outcome->rc == 0, outcome->rc == 0 ? "it holds" : outcome->err);
+    r->say(r->arg, outcome->rc == 0, outcome->rc == 0 ? "it holds" : outcome->err->message);
     free(r);
 }
 

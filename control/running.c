@@ -22,14 +22,14 @@ struct change {
     bool in_call;  /* an operation is being called: its callback is looked at after it */
     bool answered; /* … and has come */
     int answer;
-    char answer_err[CFG_ERR_SIZE];
+    char answer_err[sizeof(((struct err *)0)->message)];
     unsigned confirm_s;
     bool rollback;
     char cause[64];
     cfg_outcome_fn done;
     void *arg;
     int rc;
-    char err[CFG_ERR_SIZE];
+    struct err err;
     char key[192];
     bool broken;
 };
@@ -157,6 +157,8 @@ int cfg_running_busy(const struct cfg_running *r, struct err *err)
                       "config_rollback takes it back");
     else
         return 0;
+    err_remedy(err,
+               "config_status tells whether a change waits for config_confirm or config_rollback");
     return -EBUSY;
 }
 
@@ -192,11 +194,12 @@ int cfg_running_check(const struct cfg_running *r, const struct cfg_diff *diff, 
     }
     if (!keys[0])
         return 0;
-    return err_set(
-        err, -EOPNOTSUPP,
-        "%s cannot change while it runs; write it to the file and restart, or leave it as it "
-        "is",
-        keys);
+    err_set(err, -EOPNOTSUPP,
+            "%s cannot change while it runs; write it to the file and restart, or leave it as it "
+            "is",
+            keys);
+    err_remedy(err, "leave these keys as they are, or restart millraced with the new file");
+    return -EOPNOTSUPP;
 }
 
 /* ---- steps ---- */
@@ -240,7 +243,7 @@ static void finish(struct change *c)
 {
     struct cfg_running *r = c->running;
     struct cfg_outcome outcome = {
-        .rc = c->rc, .err = c->err, .key = c->key[0] ? c->key : NULL, .broken = c->broken};
+        .rc = c->rc, .err = &c->err, .key = c->key[0] ? c->key : NULL, .broken = c->broken};
     char text[128];
 
     r->in_change = false;
@@ -275,26 +278,25 @@ static void finish(struct change *c)
     free(c);
 }
 
-/* The first error stands; one of undoing is told beside it. */
-static void failed(struct change *c, const struct cfg_step *s, int rc, const char *err)
+/* The first error stands; an error of undoing is added to it. */
+static void failed(struct change *c, const struct cfg_step *s, int rc, const struct err *err)
 {
-    size_t used = strlen(c->err);
-
     if (!c->undoing) {
         c->rc = rc;
-        snprintf(c->err, sizeof(c->err), "%s", err);
+        c->err = *err;
         snprintf(c->key, sizeof(c->key), "%s", s->key);
         c->undoing = true;
         return;
     }
     c->broken = true;
-    snprintf(c->err + used, sizeof(c->err) - used,
-             "; and what was done before it could not all be undone (%s: %s): restart millraced",
-             s->key, err);
+    err_add(&c->err,
+            "; the changes that were made before could not all be undone (%s: %s): restart "
+            "millraced",
+            s->key, err->message);
 }
 
-/* After an answer: where to go on. */
-static void settle(struct change *c, int rc, const char *err)
+/* Goes on after an answer: to the next step, or back to the last one that was done. */
+static void settle(struct change *c, int rc, const struct err *err)
 {
     struct cfg_step *s = &c->plan.step[c->undoing ? c->next - 1 : c->next];
 
@@ -308,12 +310,12 @@ static void settle(struct change *c, int rc, const char *err)
 
 static void run(struct change *c)
 {
-    struct err err = {0};
+    struct err err;
     bool async;
     int rc;
 
     while (c->undoing ? c->next > 0 : c->next < c->plan.count) {
-        err.message[0] = '\0';
+        err = (struct err){0};
         c->in_call = true;
         c->answered = false;
         rc =
@@ -322,9 +324,8 @@ static void run(struct change *c)
         if (rc == 0 && async && !c->answered)
             return; /* step_done() goes on */
         if (c->answered)
-            settle(c, c->answer, c->answer_err);
-        else
-            settle(c, rc, err.message);
+            rc = err_set(&err, c->answer, "%s", c->answer_err);
+        settle(c, rc, &err);
     }
     finish(c);
 }
@@ -332,6 +333,7 @@ static void run(struct change *c)
 static void step_done(void *arg, int rc, const char *err)
 {
     struct change *c = arg;
+    struct err why = {0};
 
     if (c->in_call) {
         c->answered = true;
@@ -339,13 +341,14 @@ static void step_done(void *arg, int rc, const char *err)
         snprintf(c->answer_err, sizeof(c->answer_err), "%s", err ? err : "");
         return;
     }
-    settle(c, rc, err ? err : "");
+    err_set(&why, rc, "%s", err ? err : "");
+    settle(c, rc, &why);
     run(c);
 }
 
 /* ---- changes ---- */
 
-static void refuse(struct cfg *cfg, int rc, const char *err, cfg_outcome_fn done, void *arg)
+static void refuse(struct cfg *cfg, int rc, const struct err *err, cfg_outcome_fn done, void *arg)
 {
     struct cfg_outcome outcome = {.rc = rc, .err = err};
 
@@ -379,7 +382,7 @@ static void begin(struct cfg_running *r, struct cfg *cfg, unsigned confirm_s, bo
             keep_waiting(r, cfg);
             cfg = NULL;
         }
-        refuse(cfg, rc, err.message, done, arg);
+        refuse(cfg, rc, &err, done, arg);
         return;
     }
     c->running = r;
@@ -400,7 +403,7 @@ void cfg_running_change(struct cfg_running *r, struct cfg *cfg, unsigned confirm
     int rc = cfg_running_busy(r, &err);
 
     if (rc != 0)
-        refuse(cfg, rc, err.message, done, arg);
+        refuse(cfg, rc, &err, done, arg);
     else
         begin(r, cfg, confirm_s, false, cause, done, arg);
 }
@@ -434,7 +437,7 @@ static void expired(void *arg, const struct cfg_outcome *outcome)
     struct cfg_running *r = arg;
 
     if (outcome->rc != 0)
-        r->ops->changed(r->arg, "config_rolled_back", "failed", outcome->err);
+        r->ops->changed(r->arg, "config_rolled_back", "failed", outcome->err->message);
 }
 
 void cfg_running_expired(struct cfg_running *r)

@@ -78,8 +78,8 @@ bool cfg_running_pending(const struct cfg_running *running, unsigned *left);
 int cfg_running_busy(const struct cfg_running *running, struct err *err);
 
 struct cfg_outcome {
-    int rc;          /* 0 or -errno: then the old document stands */
-    const char *err; /* a sentence; valid during the call */
+    int rc;                /* 0 or -errno: then the old document stands */
+    const struct err *err; /* with rc != 0: sentence, remedy, parameter; valid during the call */
     const char *key; /* what it is about, as in struct cfg_change; NULL = nothing in particular */
     bool broken;     /* a step could not be undone: the node is not what the document says */
 };

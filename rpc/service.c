@@ -81,7 +81,7 @@ static void log_client(void *arg, enum rpc_client_event event, const struct rpc_
     char name[32];
 
     snprintf(name, sizeof(name), "client_%s", rpc_client_event_name(event));
-    log_event(usual ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, LOG_MODULE_RPC, name,
+    log_event(usual ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, LOG_MODULE_RPC, name,
               LOG_I("client_pid", peer->pid), LOG_U("uid", peer->uid), LOG_U("gid", peer->gid),
               LOG_S("role", peer->role == JRPC_ADMIN ? "admin" : "read"));
 }

@@ -195,7 +195,8 @@ int daemon_run(struct cfg *cfg, const char *path, bool wait)
                   LOG_S("orderly", orderly ? "yes" : "no"));
     } else {
         log_event(LOG_LEVEL_ERROR, LOG_MODULE_MILLRACED, "failed",
-                  LOG_S("errno", strerrorname_np(-rc)), LOG_S("msg", err.message));
+                  LOG_S("errno", strerrorname_np(-rc)), LOG_S("msg", err.message),
+                  LOG_S("remedy", err.remedy[0] ? err.remedy : NULL));
     }
     finish(&d);
     log_close();

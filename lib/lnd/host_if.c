@@ -24,10 +24,18 @@ static unsigned address_bytes(const struct ifaddrs *i, bool ip6, const void **by
     return 0;
 }
 
-static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, bool ip6,
+static bool is_loopback(const uint8_t *bytes, unsigned n)
+{
+    return n == 4 ? bytes[0] == 127 : IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)bytes);
+}
+
+/* Takes the first address of the interface, of those that other nodes can reach. */
+static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, unsigned flags,
                                 struct err *err)
 {
+    bool ip6 = flags & LND_HOST_IF_IP6;
     const void *bytes;
+    bool loopback = false;
 
     for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
         unsigned n = address_bytes(i, ip6, &bytes);
@@ -37,17 +45,31 @@ static int address_of_interface(struct lnet_ni *ni, const struct ifaddrs *list, 
         if (n == 16 &&
             (IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)bytes) || !nid_is_any(&ni->nid)))
             continue;
+        if ((flags & LND_HOST_IF_MUST) && is_loopback(bytes, n)) {
+            loopback = true;
+            continue;
+        }
         ni->nid = nid_make(ni->net, bytes, n);
         if (n == 4)
             return 0;
     }
     if (!nid_is_any(&ni->nid))
         return 0;
-    if (if_nametoindex(ni->ifname) == 0)
-        return err_set(err, -ENODEV, "there is no interface %s; `ip link` lists those there are",
-                       ni->ifname);
-    return err_set(err, -EADDRNOTAVAIL, "interface %s has no %s address; give it one (ip addr add)",
-                   ni->ifname, ip6 ? "IP" : "IPv4");
+    if (if_nametoindex(ni->ifname) == 0) {
+        err_set(err, -ENODEV, "there is no interface %s", ni->ifname);
+        err_remedy(err, "`ip link` lists the interfaces there are");
+    } else if (loopback) {
+        err_set(err, -EADDRNOTAVAIL,
+                "interface %s has a loopback address, which no other node reaches", ni->ifname);
+        err_remedy(err, "name an interface that other nodes reach; to use the loopback address all "
+                        "the same, give it as the nid");
+    } else {
+        err_set(err, -EADDRNOTAVAIL, "interface %s has no %s address", ni->ifname,
+                ip6 ? "IP" : "IPv4");
+        err_remedy(err, "give the interface an address (ip addr add)");
+    }
+    err_where(err, "interface");
+    return err->code;
 }
 
 static bool is_address_of(const struct lnet_nid *nid, const struct ifaddrs *i)
@@ -76,9 +98,12 @@ static int interface_of_address(struct lnet_ni *ni, const struct ifaddrs *list, 
         snprintf(ni->ifname, sizeof(ni->ifname), "%s", found);
     if (found || (!must && !named))
         return 0;
-    return err_set(err, -EADDRNOTAVAIL,
-                   "%s: the address is not on %s%s; add it there (ip addr add) or correct the NI",
-                   nid_format(&ni->nid, nid), named ? "interface " : "any interface", ni->ifname);
+    err_set(err, -EADDRNOTAVAIL, "%s: the address is not on %s%s", nid_format(&ni->nid, nid),
+            named ? "interface " : "any interface", ni->ifname);
+    err_remedy(err, "add the address there (ip addr add) or correct the NI; `ip address` lists the "
+                    "addresses of this host");
+    err_where(err, "nid");
+    return -EADDRNOTAVAIL;
 }
 
 int lnd_host_if(struct lnet_ni *ni, unsigned flags, struct err *err)
@@ -91,7 +116,7 @@ int lnd_host_if(struct lnet_ni *ni, unsigned flags, struct err *err)
         return err_set(err, rc, "cannot list the interfaces: %s", strerror(-rc));
     }
     if (nid_is_any(&ni->nid))
-        rc = address_of_interface(ni, list, flags & LND_HOST_IF_IP6, err);
+        rc = address_of_interface(ni, list, flags, err);
     if (rc == 0)
         rc = interface_of_address(ni, list, flags & LND_HOST_IF_MUST, err);
     freeifaddrs(list);

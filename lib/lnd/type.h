@@ -57,7 +57,6 @@ struct lnd_type {
     /* A host may lack the device of a configured NI (-ENODEV, -EADDRNOTAVAIL): the node then runs
      * without this NI. */
     bool device_may_lack;
-    const char *device_remedy; /* for -ENODEV of a new NI; NULL: the interface is missing */
 };
 
 /* Registers a type and its drop reasons; the type lives as long as the program. Returns false when

@@ -48,5 +48,4 @@ const struct lnd_type lnd_verbs_type = {
     .options = options,
     .option_count = IB_OPTIONS,
     .device_may_lack = true,
-    .device_remedy = "`rdma link` lists the RDMA devices there are, with their interfaces",
 };

@@ -34,6 +34,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct parser *p, const 
     va_list ap;
 
     err_set(p->err, -EINVAL, "cores \"%s\": ", p->text);
+    err_where(p->err, "cores");
     va_start(ap, fmt);
     err_vadd(p->err, fmt, ap);
     va_end(ap);

@@ -247,6 +247,8 @@ static json_t *error_data(int err, const char *parameter, const char *remedy)
     return data;
 }
 
+#define MESSAGE_MAX 16383u /* bytes of an error message; a document has many errors */
+
 /* Bytes of a request get into messages; what is no UTF-8 would make the response invalid, but a
  * cut in the middle of a character can come about only here. */
 static void trim_utf8(char *text)
@@ -263,14 +265,22 @@ static void trim_utf8(char *text)
 static void end_with_error(struct jrpc_call *call, int code, int err, const char *parameter,
                            const char *remedy, const char *fmt, va_list args)
 {
-    char message[512];
+    char *text = NULL;
+    const char *message = "out of memory";
 
-    vsnprintf(message, sizeof(message), fmt, args);
-    trim_utf8(message);
+    if (vasprintf(&text, fmt, args) < 0)
+        text = NULL;
+    if (text) {
+        if (strlen(text) > MESSAGE_MAX)
+            text[MESSAGE_MAX] = '\0';
+        trim_utf8(text);
+        message = text;
+    }
     if (call->id)
         respond_error(call->request, call->id, code, message, error_data(err, parameter, remedy));
     tell_change(call, code, message);
     call_end(call);
+    free(text);
 }
 
 void jrpc_fail(struct jrpc_call *call, int err, const char *parameter, const char *remedy,
@@ -400,6 +410,19 @@ static const char *surplus_key(const struct jrpc_method *method, unsigned n, jso
     return NULL;
 }
 
+/* "tiny is out of range (-5)" */
+static void refuse_value(struct jrpc_call *call, const struct jrpc_param *param,
+                         const json_t *value, const char *wrong, const char *remedy)
+{
+    char *text = json_is_string(value) || json_is_number(value) || json_is_boolean(value)
+                     ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY)
+                     : NULL;
+
+    jrpc_refuse(call, param->name, remedy, text ? "%s %s (%.80s)" : "%s %s", param->name, wrong,
+                text);
+    free(text);
+}
+
 /* Fills args from params (object, array or NULL). False: the call has been ended with -32602. */
 static bool decode_params(struct jrpc_call *call, json_t *params, struct jrpc_arg *args)
 {
@@ -423,8 +446,7 @@ static bool decode_params(struct jrpc_call *call, json_t *params, struct jrpc_ar
                                               : NULL;
 
         if (wrong) {
-            jrpc_refuse(call, param->name, value ? remedy : param->help, "%s %s", param->name,
-                        wrong);
+            refuse_value(call, param, value, wrong, value ? remedy : param->help);
             return false;
         }
     }

@@ -84,10 +84,8 @@ struct cfg *rpc_edit(struct jrpc_call *call)
     struct cfg *cfg;
 
     if (cfg_running_busy(ctx->control->running, &err) != 0) {
-        jrpc_fail(call, EBUSY, NULL,
-                  "config_status tells whether a change waits for config_confirm or "
-                  "config_rollback",
-                  "%s", err.message);
+        err.code = -EBUSY;
+        rpc_fail(call, &err, NULL, NULL);
         return NULL;
     }
     cfg = cfg_copy(cfg_running_get(ctx->control->running));
@@ -129,25 +127,24 @@ void rpc_commit(struct jrpc_call *call, struct cfg *cfg, const char *method, cfg
     rpc_commit_with(call, cfg, method, done, call);
 }
 
-const char *rpc_apply_remedy(int err)
+void rpc_fail(struct jrpc_call *call, const struct err *err, const char *parameter,
+              const char *remedy)
 {
-    switch (err) {
-    case EBUSY:
-        return "config_status tells whether a change waits for config_confirm or config_rollback";
-    case EOPNOTSUPP:
-        return "leave these keys as they are, or restart millraced with the new file";
-    case ENOMEM:
-        return "raise `millrace: memory:` and restart, or ask for fewer buffers";
-    default:
-        return "the old document holds; correct what is named and apply again";
-    }
+    jrpc_fail(call, -err->code, err->where[0] ? err->where : parameter,
+              err->remedy[0] ? err->remedy : remedy, "%s", err->message);
 }
 
 void rpc_change_failed(struct jrpc_call *call, const struct cfg_outcome *outcome,
-                       const char *parameter, const char *remedy)
+                       const char *parameter)
 {
-    jrpc_fail(call, -outcome->rc, parameter, remedy ? remedy : rpc_apply_remedy(-outcome->rc),
-              "%s%s%s", outcome->key ? outcome->key : "", outcome->key ? ": " : "", outcome->err);
+    struct err err = *outcome->err;
+
+    err_set(&err, outcome->rc, "%s%s%s", outcome->key ? outcome->key : "", outcome->key ? ": " : "",
+            outcome->err->message);
+    err_remedy(&err, "%s", outcome->err->remedy);
+    err_where(&err, "%s", outcome->err->where);
+    rpc_fail(call, &err, parameter,
+             "the old document holds; correct what is named and apply again");
 }
 
 void rpc_changed(void *arg, const struct cfg_outcome *outcome)
@@ -155,7 +152,7 @@ void rpc_changed(void *arg, const struct cfg_outcome *outcome)
     if (outcome->rc == 0)
         jrpc_result(arg, json_true());
     else
-        rpc_change_failed(arg, outcome, NULL, NULL);
+        rpc_change_failed(arg, outcome, NULL);
 }
 
 bool rpc_net_configured(const struct cfg *cfg, lnet_net_t net)

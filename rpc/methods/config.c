@@ -240,7 +240,7 @@ static void applied(void *arg, const struct cfg_outcome *outcome)
 
     if (outcome->rc != 0) {
         json_decref(a->result);
-        rpc_change_failed(a->call, outcome, "text", NULL);
+        rpc_change_failed(a->call, outcome, "text");
         return;
     }
     json_object_set_new(a->result, "revision",
@@ -260,7 +260,8 @@ static void tried(struct apply_call *a, const struct cfg_diff *diff)
         rc = cfg_running_check(ctx->control->running, diff, &err);
     if (rc != 0) {
         json_decref(a->result);
-        jrpc_fail(a->call, -rc, "text", rpc_apply_remedy(-rc), "%s", err.message);
+        err.code = rc;
+        rpc_fail(a->call, &err, "text", NULL);
         return;
     }
     json_object_set_new(a->result, "revision",
@@ -347,10 +348,9 @@ void rpc_config_save(struct jrpc_call *call, const struct jrpc_arg *args)
     if (rc == 0)
         rc = cfg_save_file(path, cfg_running_get(ctx->control->running), &how, &err);
     if (rc != 0) {
-        jrpc_fail(call, -rc, rc == -EBUSY ? NULL : "path",
-                  rc == -EBUSY ? rpc_apply_remedy(EBUSY)
-                               : "give the path of a file in a directory that the daemon may write",
-                  "%s", err.message);
+        err.code = rc;
+        rpc_fail(call, &err, rc == -EBUSY ? NULL : "path",
+                 "give the path of a file in a directory that the daemon may write");
         return;
     }
     if (path == source || strcmp(path, source) == 0 || !source[0])

@@ -48,10 +48,13 @@ void rpc_no_memory(struct jrpc_call *call, struct cfg *cfg);
 bool rpc_net_configured(const struct cfg *cfg, lnet_net_t net);
 /* Ends a call after a change: with true, or as rpc_change_failed(). arg is the call. */
 void rpc_changed(void *arg, const struct cfg_outcome *outcome);
-/* remedy NULL: by the errno. */
+/* Ends a call after a change that was refused. parameter: of the call, when the error names none.
+ */
 void rpc_change_failed(struct jrpc_call *call, const struct cfg_outcome *outcome,
-                       const char *parameter, const char *remedy);
-const char *rpc_apply_remedy(int err);
+                       const char *parameter);
+/* Ends a call with an error; parameter and remedy: when the error itself names none. */
+void rpc_fail(struct jrpc_call *call, const struct err *err, const char *parameter,
+              const char *remedy);
 
 /* ---- peers: peer.c, peer_conf.c ---- */
 

@@ -303,31 +303,10 @@ static bool put_ni(struct jrpc_call *call, struct cfg *cfg, const struct cfg_ni 
     return true;
 }
 
-struct net_adding {
-    struct jrpc_call *call;
-    const struct lnd_type *type; /* NULL: no LND drives the net */
-};
-
-static void net_added(void *arg, const struct cfg_outcome *outcome)
-{
-    const struct net_adding *a = arg;
-
-    if (outcome->rc == -ENODEV && a->type && a->type->device_remedy)
-        rpc_change_failed(a->call, outcome, NULL, a->type->device_remedy);
-    else if (outcome->rc == -ENODEV)
-        rpc_change_failed(a->call, outcome, "interface",
-                          "`ip link` lists the interfaces there are");
-    else if (outcome->rc == -EADDRNOTAVAIL)
-        rpc_change_failed(a->call, outcome, "nid", "`ip address` lists the addresses of this host");
-    else
-        rpc_changed(a->call, outcome);
-}
-
 void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     struct cfg_ni ni = cfg_ni_new(args[0].net);
     const char *name = args[1].string, *end;
-    struct net_adding *adding;
     struct cfg *cfg;
 
     if (!args[1].given && !args[2].given && !args[3].given) {
@@ -363,14 +342,7 @@ void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
         if (!put_ni(call, cfg, &ni))
             return;
     }
-    adding = jrpc_alloc(call, sizeof(*adding));
-    if (!adding) {
-        cfg_free(cfg);
-        jrpc_result(call, NULL);
-        return;
-    }
-    *adding = (struct net_adding){call, lnd_type_of(args[0].net)};
-    rpc_commit_with(call, cfg, "net_add", net_added, adding);
+    rpc_commit(call, cfg, "net_add", rpc_changed);
 }
 
 static bool ni_meant(const struct cfg_ni *ni, const struct jrpc_arg *net,
@@ -386,9 +358,15 @@ static bool ni_meant(const struct cfg_ni *ni, const struct jrpc_arg *net,
 
 void rpc_net_del(struct jrpc_call *call, const struct jrpc_arg *args)
 {
-    struct cfg *cfg = rpc_edit(call);
+    struct cfg *cfg;
     bool any = false;
 
+    if (args[0].net == nid_net(&LNET_NID_LO)) {
+        jrpc_fail(call, EPERM, "net", "name a net of the configuration",
+                  "net lo cannot be removed: every node has 0@lo");
+        return;
+    }
+    cfg = rpc_edit(call);
     if (!cfg)
         return;
     for (unsigned i = cfg->ni_count; i-- > 0;) {

@@ -33,18 +33,16 @@ void rpc_start(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     struct err err = {0};
-    int rc;
 
     if (!ctx->control->start) {
         jrpc_fail(call, EALREADY, NULL, NULL, "this process does not wait to be started");
         return;
     }
-    rc = ctx->control->start(ctx->control, &err);
-    if (rc == 0)
+    err.code = ctx->control->start(ctx->control, &err);
+    if (err.code == 0)
         jrpc_result(call, json_true());
     else
-        jrpc_fail(call, -rc, NULL, "change the configuration (config_apply) and try again", "%s",
-                  err.message);
+        rpc_fail(call, &err, NULL, "change the configuration (config_apply) and try again");
 }
 
 void rpc_shutdown(struct jrpc_call *call, const struct jrpc_arg *args)

@@ -171,11 +171,7 @@ static void buffers_changed(void *arg, const struct cfg_outcome *outcome)
     if (outcome->rc == 0)
         buffers_answer(b->call);
     else
-        rpc_change_failed(b->call, outcome, b->blame,
-                          outcome->rc == -ENOMEM
-                              ? "give less, or raise `millrace: memory:` in the configuration and "
-                                "restart; `millraced --check` shows what fits"
-                              : NULL);
+        rpc_change_failed(b->call, outcome, b->blame);
     free(b);
 }
 
@@ -232,7 +228,7 @@ static void admission_changed(void *arg, const struct cfg_outcome *outcome)
     if (outcome->rc == 0)
         jrpc_result(arg, admission(jrpc_ctx(arg)));
     else
-        rpc_change_failed(arg, outcome, NULL, NULL);
+        rpc_change_failed(arg, outcome, NULL);
 }
 
 void rpc_admission_set(struct jrpc_call *call, const struct jrpc_arg *args)

@@ -411,7 +411,7 @@ static char outcome_err[CFG_ERR_SIZE];
 static inline void note(void *arg, const struct cfg_outcome *o)
 {
     outcome = *o;
-    snprintf(outcome_err, sizeof(outcome_err), "%s", o->err ? o->err : "");
+    snprintf(outcome_err, sizeof(outcome_err), "%s", o->err ? o->err->message : "");
     outcomes++;
 }
 

@@ -256,7 +256,8 @@ static void test_bad_params(void **state)
         assert_int_equal(id, 1);
         assert_int_equal(code, -32602);
         assert_int_equal(number, -EINVAL);
-        assert_string_equal(message, row[i].message);
+        if (strncmp(message, row[i].message, strlen(row[i].message)) != 0)
+            fail_msg("%s", message);
         if (row[i].parameter)
             assert_string_equal(parameter, row[i].parameter);
         else
@@ -288,21 +289,22 @@ static void test_application_error(void **state)
 /* A message made of what came in stays valid where it is cut. */
 static void test_message_cut(void **state)
 {
-    char text[2048] = "";
+    static char text[40000];
     size_t used = 0;
     json_t *got;
 
     used += (size_t)snprintf(text, sizeof(text),
                              "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":"
                              "\"refuse\",\"params\":[\"x");
-    while (used < 1200)
+    while (used < 30000)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "\xc3\xa9");
     snprintf(text + used, sizeof(text) - used, "\"]}");
     input(text);
     got = json_loads(reply, 0, NULL);
     assert_non_null(got);
     assert_int_equal(
-        strlen(json_string_value(json_object_get(json_object_get(got, "error"), "message"))), 511);
+        strlen(json_string_value(json_object_get(json_object_get(got, "error"), "message"))),
+        16383);
     json_decref(got);
 }
 

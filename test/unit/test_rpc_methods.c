@@ -54,6 +54,30 @@ static void test_start(void **state)
     fails("start", "", -EALREADY, NULL);
 }
 
+/* Each error of a document is told, and a value that is refused is shown. */
+static void test_errors_are_whole(void **state)
+{
+    char params[512], key[16];
+    const char *message;
+
+    snprintf(params, sizeof(params), "[\"");
+    for (int i = 0; i < 12; i++)
+        snprintf(params + strlen(params), sizeof(params) - strlen(params), "unknown_key_%d: 1\\n",
+                 i);
+    snprintf(params + strlen(params), sizeof(params) - strlen(params), "\"]");
+    fails("config_apply", params, -EINVAL, "text");
+    message = TEXT(answer, "error/message");
+    assert_true(strlen(message) > 511);
+    for (int i = 0; i < 12; i++) {
+        snprintf(key, sizeof(key), "key_%d:", i);
+        assert_non_null(strstr(message, key));
+    }
+    fails("buffers_set", "{\"tiny\":-5}", -32602, "tiny");
+    IS(answer, "error/message", "tiny is out of range (-5)");
+    fails("route_del", "[\"tcp\",\"frob\"]", -32602, "gateway");
+    assert_non_null(strstr(TEXT(answer, "error/message"), "gateway is not a NID (\"frob\")"));
+}
+
 /* Its keys are these, in this order. */
 static void is_in_order(json_t *object, const char *keys)
 {
@@ -253,6 +277,7 @@ static void test_net_del(void **state)
                                "\"params\":[\"tcp\"]}";
     json_t *nets;
 
+    fails("net_del", "[\"lo\"]", -EPERM, "net");
     fails("net_del", "[\"tcp9\"]", -ENOENT, "net");
     fails("net_del", "[]", -32602, "net");
     fails("net_del", "[\"frob\"]", -32602, "net");
@@ -763,6 +788,7 @@ int main(void)
         cmocka_unit_test(test_version),
         cmocka_unit_test(test_shutdown),
         cmocka_unit_test(test_start),
+        cmocka_unit_test(test_errors_are_whole),
         cmocka_unit_test(test_net_get),
         cmocka_unit_test(test_net_get_filter),
         cmocka_unit_test(test_ni_down),

@@ -93,6 +93,7 @@ void rcore_say_no_device(const struct sockaddr_in *addr, int error, struct err *
                  names);
     else
         err_text(err, "%s cannot be bound to an RDMA device: %s", ip, strerror(-error));
+    err_remedy(err, "`rdma link` lists the RDMA devices there are, with their interfaces");
 }
 
 static void say_not_registered(const struct rcore_device *dev, size_t bytes, int error,

@@ -223,6 +223,19 @@ static struct lnet_ni *ni_new(struct lnet_node *node, const struct lnet_ni_conf 
     return ni;
 }
 
+static void drivers_remedy(const struct lnet_node *node, struct err *err)
+{
+    char names[64] = "";
+
+    for (unsigned i = 0; i < node->nlnds; i++) {
+        size_t used = strlen(names);
+
+        snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "",
+                 node->lnd[i].ops->name);
+    }
+    err_remedy(err, "use a net of a type that this program drives: %s", names);
+}
+
 int lnet_ni_make(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
                  struct err *err)
 {
@@ -241,9 +254,11 @@ int lnet_ni_make(struct lnet_node *node, const struct lnet_ni_conf *conf, struct
         if (node->lnd[i].ops->type == conf->net >> 16)
             break;
     if (i == node->nlnds) {
-        return err_set(err, -EOPNOTSUPP,
-                       "net %s: no network driver for nets of type %s in this program", net,
-                       lnd_type_name((uint8_t)(conf->net >> 16)));
+        err_set(err, -EOPNOTSUPP, "net %s: no network driver for nets of type %s in this program",
+                net, lnd_type_name((uint8_t)(conf->net >> 16)));
+        err_where(err, "net");
+        drivers_remedy(node, err);
+        return -EOPNOTSUPP;
     }
     ni = ni_new(node, conf, &node->lnd[i], index);
     if (!ni) {

@@ -349,8 +349,8 @@ static void test_set(void **state)
         if (strncmp(c->words, "set ", 4) != 0 || c->method)
             continue;
         count++;
-        assert_non_null(cli_setting(c));
-        for (p = cli_setting(c)->params; p->name && strcmp(p->name, c->params[0].name) != 0; p++)
+        assert_non_null(c->setter);
+        for (p = c->setter->params; p->name && strcmp(p->name, c->params[0].name) != 0; p++)
             ;
         assert_non_null(p->name);
     }

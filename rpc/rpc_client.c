@@ -20,7 +20,6 @@ struct rpc_client {
     char *in;
     size_t used, room;
     json_t *notes; /* notifications not yet requested, oldest first; NULL = none */
-    unsigned long lost;
 };
 
 int rpc_client_open(const char *path, struct rpc_client **out, struct err *err)
@@ -65,11 +64,6 @@ void rpc_client_close(struct rpc_client *client)
 int rpc_client_fd(const struct rpc_client *client)
 {
     return client->fd;
-}
-
-unsigned long rpc_client_lost(const struct rpc_client *client)
-{
-    return client->lost;
 }
 
 static int send_all(struct rpc_client *client, const char *text, size_t len)
@@ -175,10 +169,8 @@ static void keep_notification(struct rpc_client *client, json_t *note)
 {
     if (!client->notes)
         client->notes = json_array();
-    if (json_array_size(client->notes) >= RPC_CLIENT_MAX_NOTES) {
+    if (json_array_size(client->notes) >= RPC_CLIENT_MAX_NOTES)
         json_array_remove(client->notes, 0);
-        client->lost++;
-    }
     json_array_append_new(client->notes, note);
 }
 
@@ -306,40 +298,6 @@ int rpc_client_walk(struct rpc_client *client, const char *method, json_t *param
     } while (rc == 0 && cursor);
     json_decref(seen);
     json_decref(ask);
-    return rc;
-}
-
-struct gathered {
-    json_t *all;
-    const char *key;
-};
-
-static int gather(void *arg, json_t *result)
-{
-    struct gathered *g = arg;
-
-    if (g->all)
-        return json_array_extend(json_object_get(g->all, g->key),
-                                 json_object_get(result, g->key)) == 0
-                   ? 0
-                   : -EPROTO;
-    g->all = json_incref(result);
-    json_object_del(g->all, "cursor");
-    return json_is_array(json_object_get(g->all, g->key)) ? 0 : -EPROTO;
-}
-
-int rpc_client_call_all(struct rpc_client *client, const char *method, json_t *params,
-                        const char *key, unsigned timeout_ms, json_t **out, struct err *err)
-{
-    struct gathered g = {.key = key};
-    int rc;
-
-    err_text(err, "%s did not answer with a list", method);
-    rc = rpc_client_walk(client, method, params, timeout_ms, gather, &g, out, err);
-    if (rc == 0)
-        *out = g.all;
-    else
-        json_decref(g.all);
     return rc;
 }
 

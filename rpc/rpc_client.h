@@ -46,10 +46,6 @@ typedef int (*rpc_client_page_fn)(void *arg, json_t *result);
 int rpc_client_walk(struct rpc_client *client, const char *method, json_t *params,
                     unsigned timeout_ms, rpc_client_page_fn fn, void *arg, json_t **out,
                     struct err *err);
-/* The same, collected: *out is the first page's result with the rows of
- * all pages in the array `key`, and without `cursor`. */
-int rpc_client_call_all(struct rpc_client *client, const char *method, json_t *params,
-                        const char *key, unsigned timeout_ms, json_t **out, struct err *err);
 
 /* Returns the next notification, an object with `method` and `params`, owned by the caller.
  * Notifications that came during a call are kept, the last RPC_CLIENT_MAX_NOTES of them. 0,
@@ -57,7 +53,5 @@ int rpc_client_call_all(struct rpc_client *client, const char *method, json_t *p
  * will come. */
 int rpc_client_next_notification(struct rpc_client *client, unsigned timeout_ms, json_t **out,
                                  struct err *err);
-/* How many were thrown away since the client was opened, for want of a reader. */
-unsigned long rpc_client_lost(const struct rpc_client *client);
 
 #endif

@@ -713,11 +713,6 @@ void load_free(struct load *c)
     free(c);
 }
 
-const struct op_counters *load_counters(const struct load *c, int kind)
-{
-    return &c->results->op[kind];
-}
-
 const struct load_results *load_results(const struct load *c)
 {
     return c->results;

@@ -271,9 +271,8 @@ int load_new(struct perf *p);
 void load_begin(struct load *c, int error, const char *why, unsigned unanswered);
 /* Ends the run early: nothing new is sent. Control. */
 void load_interrupt(struct load *c);
-void load_free(struct load *c);                                          /* engine closed */
-const struct op_counters *load_counters(const struct load *c, int kind); /* any thread */
-const struct load_results *load_results(const struct load *c);           /* once ended */
+void load_free(struct load *c);                                /* engine closed */
+const struct load_results *load_results(const struct load *c); /* once ended */
 /* The next interval that has ended. Control. */
 bool load_interval(struct load *c, struct interval *out);
 void perf_load_ended(struct perf *p); /* main.c, control */

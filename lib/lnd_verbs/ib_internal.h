@@ -100,7 +100,7 @@ struct ib_conn {
     uint32_t held;        /* messages the core has begun to receive */
     uint32_t parsed;      /* of these, those it has not called ops->recv() for */
     /* ---- ending */
-    struct lnd_close why; /* CLOSING, SHUT */
+    struct lnd_close why;       /* CLOSING, SHUT */
     struct lnet_drop_why blame; /* UP: the first thing that went wrong, for the operator */
     struct reactor_timer timer; /* from ib_conn_up() on: timeouts and keepalive; then drain */
     struct reactor_timer setup; /* until then, of ib_dial.c and ib_accept.c: a stage's time */

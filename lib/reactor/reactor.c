@@ -371,13 +371,6 @@ unsigned reactor_cpt(const struct reactor *r)
     return r->cpt;
 }
 
-int reactor_socket(const struct reactor *r)
-{
-    unsigned socket = rte_lcore_to_socket_id(r->lcore);
-
-    return socket == (unsigned)SOCKET_ID_ANY ? -1 : (int)socket;
-}
-
 bool reactor_spins(const struct reactor *r)
 {
     return r->idle == REACTOR_IDLE_SPIN;

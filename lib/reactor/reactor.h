@@ -111,7 +111,6 @@ struct reactor *reactor_control(struct reactor_env *env);
 struct reactor *reactor_self(void);              /* of the calling thread, NULL if none */
 unsigned reactor_index(const struct reactor *r); /* REACTOR_CONTROL for the control reactor */
 unsigned reactor_cpt(const struct reactor *r);
-int reactor_socket(const struct reactor *r); /* NUMA node of its core, -1 when it has no one core */
 bool reactor_spins(const struct reactor *r); /* REACTOR_IDLE_SPIN: it never sleeps */
 struct reactor_env *reactor_env_of(const struct reactor *r);
 

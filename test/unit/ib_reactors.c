@@ -100,12 +100,6 @@ bool reactor_spins(const struct reactor *r)
     return spinning;
 }
 
-int reactor_socket(const struct reactor *r)
-{
-    (void)r;
-    return -1;
-}
-
 struct reactor *ir_at(struct reactor *r)
 {
     struct reactor *before = self;

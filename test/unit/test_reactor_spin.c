@@ -37,7 +37,6 @@ static void test_pinned_and_labelled(void **state)
 {
     assert_int_equal(reactor_count(env), 1);
     assert_int_equal(reactor_cpt(reactor_at(env, 0)), CPT);
-    assert_true(reactor_socket(reactor_at(env, 0)) >= 0);
     where.task.fn = on_where;
     reactor_post(reactor_at(env, 0), &where.task);
     WAIT_FOR(ATOMIC_GET(where.done));

@@ -235,20 +235,29 @@ static int count_pages(void *arg, json_t *result)
     return --*left || json_array_size(json_object_get(result, "rows")) == 0 ? 0 : 99;
 }
 
+/* Rows come in order, each once. */
+static int check_rows(void *arg, json_t *result)
+{
+    int *row = arg;
+    size_t i;
+    json_t *value;
+
+    json_array_foreach(json_object_get(result, "rows"), i, value)
+        if (json_integer_value(value) != (*row)++)
+            return 98;
+    return 0;
+}
+
 /* Pages and what was told while they were turned. */
 static void client_walks(struct rpc_client *client)
 {
     json_t *out = NULL;
     struct err err = {0};
-    int rc, left = 100;
+    int rc, left = 100, row = 0;
 
-    rc = rpc_client_call_all(client, "pages", json_pack("{s:i}", "n", 10), "rows", 20000, &out,
-                             &err);
-    CHECK(10, rc == 0 && json_array_size(json_object_get(out, "rows")) == 10);
-    CHECK(11, !json_object_get(out, "cursor"));
-    for (int i = 0; i < 10; i++)
-        CHECK(12, json_integer_value(json_array_get(json_object_get(out, "rows"), (size_t)i)) == i);
-    json_decref(out);
+    rc = rpc_client_walk(client, "pages", json_pack("{s:i}", "n", 10), 20000, check_rows, &row,
+                         &out, &err);
+    CHECK(10, rc == 0 && row == 10 && !out);
     for (int i = 0; i < 4; i++) {
         rc = rpc_client_next_notification(client, 20000, &out, &err);
         CHECK(13,
@@ -258,7 +267,7 @@ static void client_walks(struct rpc_client *client)
         json_decref(out);
     }
     rc = rpc_client_next_notification(client, 0, &out, &err);
-    CHECK(15, rc == -ETIMEDOUT && !out && rpc_client_lost(client) == 0);
+    CHECK(15, rc == -ETIMEDOUT && !out);
     rc = rpc_client_walk(client, "pages", json_pack("{s:i}", "n", 9), 20000, count_pages, &left,
                          &out, &err);
     CHECK(16, rc == 0 && left == 97 && !out);
@@ -269,8 +278,6 @@ static void client_walks(struct rpc_client *client)
     rc = rpc_client_walk(client, "fail", NULL, 20000, count_pages, &left, &out, &err);
     CHECK(18, rc == 1 && json_integer_value(json_object_get(out, "code")) == -ENOENT);
     json_decref(out);
-    rc = rpc_client_call_all(client, "echo", json_pack("{s:i}", "n", 9), "rows", 20000, &out, &err);
-    CHECK(19, rc == -EPROTO && !out && strstr(err.message, "list"));
     CHECK(20, rpc_client_fd(client) >= 0);
 }
 

@@ -5,6 +5,7 @@
 #include "lib/base/err.h"
 #include "lib/lnd/code.h"
 #include "test/fuzz/fuzz.h"
+#include "test/lnds_test.h"
 
 #include <stdlib.h>
 

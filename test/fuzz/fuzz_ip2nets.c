@@ -5,6 +5,7 @@
 #include "config/netspec.h"
 #include "lib/base/err.h"
 #include "test/fuzz/fuzz.h"
+#include "test/lnds_test.h"
 
 static const struct cfg_address machine[] = {
     {"eth0", {172, 16, 0, 9}}, {"eth1", {192, 168, 0, 2}}, {"eth1", {192, 168, 0, 3}},

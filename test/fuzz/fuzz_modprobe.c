@@ -3,6 +3,7 @@
 #include "app/millrace/modprobe.h"
 #include "config/write.h"
 #include "test/fuzz/fuzz.h"
+#include "test/lnds_test.h"
 
 static const struct cfg_address machine[] = {
     {"eth0", {172, 16, 0, 9}},

@@ -6,13 +6,12 @@
 #include "lib/lnd_verbs/ib_internal.h"
 
 #include <errno.h>
-#include <string.h>
 
-#define PER_PEER 254 /* connections of one node: twice what a kernel opens */
-#define PENDING  128 /* calls of one node that are being answered; a kernel makes up to 127 */
+#define PER_PEER 254 /* connections of one peer NI: twice as many as a kernel opens */
+#define PENDING  128 /* connections of one peer NI being accepted; a kernel opens up to 127 */
 
-#define EARLY_LOOK_US 2000    /* how often a call is looked at that waits for an NI */
-#define EARLY_US      LND_SEC /* how long it does */
+#define EARLY_LOOK_US 2000    /* between checks of requests that wait for an NI */
+#define EARLY_US      LND_SEC /* the longest wait of a request */
 
 /* ---- whose it is; on the worker thread ---- */
 
@@ -54,7 +53,7 @@ static struct ib_ni_shard *find_ni(const struct request *r)
     return ns;
 }
 
-/* For what is counted where the request names no NI of ours. */
+/* Returns the NI to count a refusal for, where the request names no NI of ours. */
 static struct ib_ni *any_ni(const struct request *r)
 {
     struct ib_ni_shard *ns;
@@ -93,7 +92,8 @@ static void take_request(struct request *r, struct rdma_request *req)
         r->nid = nid_from_u64(r->msg.hdr.src_nid);
 }
 
-/* A NID that is not known, or not to be believed, is shown as the address on the NI's net. */
+/* Counts a refusal. A NID that is unknown or not verified is shown as the address on the NI's net.
+ */
 static void count_refusal(struct request *r, enum lnet_drop drop)
 {
     struct ib_ni *ini = any_ni(r);
@@ -121,8 +121,8 @@ static void refuse(struct request *r, enum lnet_drop drop)
     r->shard->lv->opts.rdma->reject(r->rdma, priv, sizeof(priv));
 }
 
-/* Servers trust the source NID: it must be the address the call comes from, on the net it is for.
- */
+/* Checks the source NID, which servers trust: it must be the address that the request comes from,
+ * on the net that it is for. */
 static enum lnet_drop check_source(const struct request *r)
 {
     const struct lnet_ni *ni = ib_ni_of(r->ns->base.lni)->base.ni;
@@ -139,7 +139,7 @@ static enum lnet_drop check_limits(const struct request *r, const struct ib_peer
 
     if (p->base.objects >= PER_PEER || p->base.accepting >= PENDING)
         return IB_DROP(CONN_LIMIT);
-    /* Calls that never complete must not keep those out that would. */
+    /* Requests that never complete must not keep others out. */
     if (r->shard->accepting >= (max >= 2 * PENDING ? max / 2 : max))
         return IB_DROP(CONN_LIMIT);
     return LNET_DROP_NONE;
@@ -223,7 +223,7 @@ static void decide(struct rdma_request *req, bool may_wait)
     enum lnet_drop drop;
 
     take_request(&r, req);
-    /* First without the peer, which somebody who is refused in any case does not become. */
+    /* The first checks need no peer NI: a refused request creates none. */
     drop = ib_request_judge(&r.caller, &r.msg, &r.verdict);
     if (drop == IB_DROP(CONN_EARLY) && may_wait && wait_for_ni(&r))
         return;

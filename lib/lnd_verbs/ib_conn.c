@@ -6,9 +6,6 @@
  */
 #include "lib/lnd_verbs/ib_conn.h"
 
-#include <errno.h>
-#include <string.h>
-
 #define DRAIN_US   (5 * LND_SEC) /* for what is posted to complete after a disconnect */
 #define LOOKS      4             /* per timeout, §6.1 */
 #define POLLS      4             /* of one queue per iteration */

@@ -21,8 +21,8 @@ static bool takes_credit(unsigned type)
     return ib_class_of(type) == IB_CLASS_REQUEST || ib_class_of(type) == IB_CLASS_SEND;
 }
 
-/* The messages that end a request of ours, §3.5. PUT_DONE is no such answer: it ends one of the
- * peer's. */
+/* The messages that end a request of ours, §3.5. PUT_DONE is not among them: it ends a request of
+ * the peer's. */
 static bool ends_request(unsigned type)
 {
     return type == IB_PUT_ACK || type == IB_PUT_NAK || type == IB_GET_DONE;

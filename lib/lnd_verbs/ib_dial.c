@@ -9,11 +9,12 @@
 #include <errno.h>
 #include <string.h>
 
-#define RESOLVE_MS 5000           /* of the address and of the route, each, §1.1 */
-#define ANSWER_MIN (5 * LND_SEC)  /* §1.1 */
-#define OPEN_US    (20 * LND_SEC) /* for the worker to make a queue pair, others before it too */
+#define RESOLVE_MS 5000          /* of the address and of the route, each, §1.1 */
+#define ANSWER_MIN (5 * LND_SEC) /* §1.1 */
+#define OPEN_US                                                                                    \
+    (20 * LND_SEC) /* for the worker to create a queue pair, after those queued before it */
 #define RESOLVE_US (2 * RESOLVE_MS * 1000ull + OPEN_US)
-#define PAUSE_MIN  1u /* s, for the other node's call to come up, §1.8 */
+#define PAUSE_MIN  1u /* s, for the other node's connection to come up, §1.8 */
 #define PAUSE_MAX  8u
 #define ACCEPT_US  100000 /* between looks at a call of the peer's */
 
@@ -62,16 +63,6 @@ bool ib_opened(struct ib_conn *c, struct lnet_drop_why *why)
 }
 
 /* ---- ends of a round ---- */
-
-static void drop_conn(struct ib_peer *p)
-{
-    lnd_connect_drop(&p->base);
-}
-
-static void go_on(struct ib_peer *p, uint64_t delay_us)
-{
-    lnd_connect_later(&p->base, delay_us);
-}
 
 /* The peer NI keeps the connections that were made so far. The next run comes later. */
 static void round_failed(struct ib_peer *p, enum lnet_health health)
@@ -149,7 +140,7 @@ void ib_dial_next(struct lnd_peer_ni *lp)
     } else if (lp->nconns >= lp->connect.wanted) {
         lnd_connect_done(lp);
     } else if (lp->nconns == 0 && lp->accepting > 0) {
-        go_on(p, ACCEPT_US); /* each stage of that has its time */
+        lnd_connect_later(lp, ACCEPT_US); /* each stage of that has its time */
     } else if (lp->nconns == 0 && !lp->queue) {
         lnd_connect_stop(lp); /* no message waits for it any more */
     } else {
@@ -218,28 +209,30 @@ static void accepted(struct ib_conn *c, const struct rdma_event *ev)
     c->retries = p->dial.ask.tries;
     p->dial.ask.tries = 0;
     p->dial.pause = 0;
-    /* The next one by the timer, so that the first message goes before it. */
-    go_on(p, 0);
+    /* Opens the next connection from the timer, so that the first message goes before it. */
+    lnd_connect_later(&p->base, 0);
     ib_peer_conn_up(p, c);
 }
 
-/* The other node calls us, or has just done so: one of the two calls comes up. */
+/* Waits for the connection that the other node opens, or has just opened: one of the two comes up.
+ */
 static void wait_for_call(struct ib_peer *p)
 {
     unsigned pause = p->dial.pause * 2;
 
-    drop_conn(p);
+    lnd_connect_drop(&p->base);
     p->dial.pause = pause < PAUSE_MIN ? PAUSE_MIN : pause > PAUSE_MAX ? PAUSE_MAX : pause;
-    go_on(p, p->dial.pause * LND_SEC);
+    lnd_connect_later(&p->base, p->dial.pause * LND_SEC);
 }
 
-/* §6.3: nothing listens there, or who does will not have us. */
+/* §6.3: nothing listens there, or the listener refuses us. */
 static int error_of_reject(int status)
 {
     return status == IB_CM_INVALID_SERVICE ? -EHOSTUNREACH : -ECONNREFUSED;
 }
 
-/* Its NIs are coming up: messages may wait for that, others are told to look elsewhere (§1.8). */
+/* Returns whether the reject says that the peer's NIs are starting: messages may wait for that
+ * (§1.8). */
 static bool is_early(const struct rdma_event *ev)
 {
     struct ib_reject rej;
@@ -255,9 +248,9 @@ static void call_later(struct ib_peer *p, const struct rdma_event *ev)
         round_failed(p, health_of(error_of_reject(ev->status)));
         return;
     }
-    drop_conn(p);
+    lnd_connect_drop(&p->base);
     lnd_connect_back_off(&p->base);
-    go_on(p, p->base.connect.interval * LND_SEC);
+    lnd_connect_later(&p->base, p->base.connect.interval * LND_SEC);
 }
 
 static void rejected(struct ib_conn *c, const struct rdma_event *ev)
@@ -270,15 +263,15 @@ static void rejected(struct ib_conn *c, const struct rdma_event *ev)
 
     if (next != IB_NEXT_GIVE_UP)
         ib_peer_failed(p, IB_DROP(DIAL_REFUSED), NULL, &why);
-    /* Unless it has called meanwhile, and that is how we know. */
+    /* Not if its own connection told us the incarnation meanwhile. */
     if (ask->peer_stamp != known && ask->peer_stamp != p->base.incarnation)
         ib_peer_restarted(p, ask->peer_stamp);
     if (next == IB_NEXT_NOW)
         count_add(&ib_ns(p)->count.retried, 1);
     switch (next) {
     case IB_NEXT_NOW:
-        drop_conn(p);
-        go_on(p, 0);
+        lnd_connect_drop(&p->base);
+        lnd_connect_later(&p->base, 0);
         break;
     case IB_NEXT_WAIT:
         wait_for_call(p);

@@ -70,7 +70,8 @@ void lnd_verbs_counters(const struct lnet_ni *ni, struct verbs_counters *out)
 
 /* ---- connections ---- */
 
-/* Goes from reactor to reactor, and back to the control thread with what they wrote. */
+/* A request for rows. Visits one reactor after the other and returns to the control thread with the
+ * rows. */
 struct ask {
     struct reactor_task task;
     struct ib_ni *ini;

@@ -14,7 +14,7 @@ static enum ib_why why_of(enum lnet_drop drop)
     case IB_DROP(CONN_RACE):
         return IB_WHY_RACE;
     case IB_DROP(CONN_NO_MEMORY):
-    case IB_DROP(CONN_LIMIT): /* of ours, and it passes: FATAL would not be called again */
+    case IB_DROP(CONN_LIMIT): /* a passing lack of ours; after FATAL a kernel does not try again */
         return IB_WHY_NO_RESOURCES;
     case IB_DROP(CONN_STALE):
     case IB_DROP(CONN_RESTARTED):
@@ -33,7 +33,7 @@ static enum ib_why why_of(enum lnet_drop drop)
 void ib_refuse(enum lnet_drop drop, const struct ib_terms *ni, struct ib_reject *out)
 {
     *out = (struct ib_reject){
-        .version = IB_VERSION_2, /* version 1 here would make a kernel go on with that, §1.8 */
+        .version = IB_VERSION_2, /* with version 1 here a kernel would go on with version 1, §1.8 */
         .why = (uint8_t)why_of(drop),
         .params = true,
         .stamp = ni ? ni->stamp : 0,
@@ -43,7 +43,7 @@ void ib_refuse(enum lnet_drop drop, const struct ib_terms *ni, struct ib_reject 
     };
 }
 
-/* The order in which a kernel before 2.16 compares, and the one since then. */
+/* The order in which a kernel before 2.16 compares NIDs, and the order since 2.16. */
 static uint32_t nid_order(uint64_t nid4)
 {
     return (uint32_t)(nid4 >> 32) ^ __builtin_bswap32((uint32_t)nid4);
@@ -163,7 +163,7 @@ enum lnet_drop ib_ack_judge(const struct ib_ask *ask, enum lnet_drop decoded,
     drop = check_params(&ask->mine, ack);
     if (drop != LNET_DROP_NONE)
         return drop;
-    /* A kernel finds a wrong source with the first message, §1.11; no need to wait for that. */
+    /* A kernel finds a wrong source with the first message, §1.11. This checks it at once. */
     if (ack->hdr.dst_nid != ask->mine.nid || ack->hdr.src_nid != ask->peer_nid)
         return IB_DROP(CONN_DEST);
     if (ack->hdr.dst_stamp != ask->mine.stamp)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NIs of the driver: settings, ports and who listens there, start, quiesce, stop.
+ * NIs of o2iblnd: settings, ports and their listeners, hooks of the life cycle.
  * docs/protocol/o2iblnd.md §1.1, §1.5, §7.
  */
 #include "lib/base/err.h"
@@ -9,10 +9,7 @@
 
 #include "lib/lnd/host_if.h"
 
-#include <arpa/inet.h>
-#include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -269,8 +266,8 @@ static int port_listen(struct lnd_ni *lni, struct err *err)
                    why.message[0] ? why.message : strerror(-rc), lnd_listen_hint(rc));
 }
 
-/* The reactors were told before: a request that comes meanwhile is refused as one for an NI that is
- * not there. */
+/* Ends the listener. The reactors were told before: they refuse a request that comes meanwhile,
+ * since they do not find its NI. */
 static void port_unlisten(struct lnd_ni *lni)
 {
     struct ib_ni *ini = ib_ni_of(lni);
@@ -353,7 +350,7 @@ static int provider(struct lnd_verbs *lv, struct err *err)
     return lv->opts.rdma->open(lnet_node_env(lv->base.node), &lv->rdma, err);
 }
 
-/* That the address is an RDMA device's is the provider's to say. */
+/* Finds address and interface. The provider checks that the address is an RDMA device's. */
 static int ni_resolve(struct lnd_ni *lni, struct err *err)
 {
     struct lnet_ni *ni = lni->ni;
@@ -399,7 +396,7 @@ static int ni_start(struct lnet_ni *ni, struct err *err)
 {
     struct ib_ni *ini = ni->lnd_ni;
 
-    /* In us, and never 0, which means that it is not known (§1.5). */
+    /* In us, and never 0, which stands for an unknown incarnation (§1.5). */
     ini->terms.stamp = lnd_incarnation_new(ini->base.driver, 1000);
     return lnd_ni_start(ni, err);
 }

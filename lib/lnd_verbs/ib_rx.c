@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages that come: o2iblnd §3.5, §5.2 to §5.5. Each has its receive buffer and is handed to the
- * core on its own: one that waits for a router buffer keeps its credit and stops no other.
+ * The receiving side of a connection: o2iblnd §3.5, §5.2 to §5.5. Each message has its own receive
+ * buffer and goes to the core by itself. A message that waits for a router buffer keeps its credit
+ * and delays no other message.
  */
 #include "lib/lnd_verbs/ib_conn.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
 
 /* Status codes for the other side, §6.4. */
@@ -52,7 +52,7 @@ void ib_rx_layout(struct ib_conn *c, struct ib_rx *rxs, unsigned n, uint8_t *buf
     }
 }
 
-/* Whether the peer may send another one for it, §3.5. */
+/* Returns whether posting the buffer of this message returns a credit, §3.5. */
 static bool returns_credit(unsigned type, bool acked)
 {
     enum ib_class class = ib_class_of(type);
@@ -60,8 +60,8 @@ static bool returns_credit(unsigned type, bool acked)
     return type == IB_PUT_DONE || class == IB_CLASS_SEND || (class == IB_CLASS_REQUEST && !acked);
 }
 
-/* While the NI quiesces the peer is given no more credits: what it still sends is taken, and it
- * comes to an end of its own. */
+/* While the NI quiesces the peer gets no more credits. Messages that it still sends are received,
+ * and then it must stop. */
 void ib_rx_repost(struct ib_conn *c, struct ib_rx *rx, unsigned type, bool acked)
 {
     asan_poison(rx->buf, IB_MSG_SIZE); /* the device's, until it says what came */
@@ -116,13 +116,13 @@ static void recv_put(struct ib_recv *r)
         lnd_ns_progress(&ns->base);
 }
 
-/* The core hears that the message has ended. */
+/* Reports to the core that the receive has completed. */
 static void tell(struct ib_recv *r, struct lnet_result result)
 {
     lnet_recv_done(&r->rx, result);
 }
 
-/* Its buffer, if it still has it, is posted again with the credit. */
+/* Posts the buffer again with the credit, if the message still has it. */
 void ib_recv_end(struct ib_recv *r, struct lnet_result result)
 {
     struct ib_conn *c = r->conn;
@@ -148,7 +148,7 @@ bool ib_conn_quiet(const struct ib_conn *c, uint64_t since_us)
 
 /* ---- ops->recv() ---- */
 
-/* The one function that copies payload in. */
+/* Copies received payload. No other function does. */
 static void copy_in(struct ib_conn *c, const struct mem_seg *segs, unsigned nsegs,
                     const uint8_t *from, uint32_t bytes)
 {
@@ -171,7 +171,7 @@ static void count_in(struct ib_conn *c, uint32_t bytes)
     count_add(&ib_counters(c)->bytes_in, bytes);
 }
 
-/* Payload that is there already: no connection is needed to hand it over. */
+/* Receives payload that is in the message already. Needs no connection. */
 static void take_immediate(struct ib_recv *r, const struct mem_seg *segs, unsigned nsegs,
                            uint32_t mlen)
 {
@@ -194,14 +194,15 @@ static void answer(struct ib_recv *r, unsigned type, int32_t status, struct lnet
     ib_tx_queue_answer(c, tx);
 }
 
-/* Nothing is wanted of a PUT, or it cannot be received. */
+/* Refuses a PUT: nothing of it is wanted, or it cannot be received. */
 static void refuse_put(struct ib_recv *r, int32_t status, struct lnet_result ends)
 {
     count_add(&ib_counters(r->conn)->naks_out, 1);
     answer(r, IB_PUT_NAK, status, ends);
 }
 
-/* The first mlen bytes of segs as fragments of one key. 0: they are not where a peer may write. */
+/* Describes the first mlen bytes of segs as fragments of one key. Returns 0 if a peer may not write
+ * there. */
 static uint32_t describe(struct ib_conn *c, const struct mem_seg *segs, unsigned nsegs,
                          uint32_t mlen, struct ib_frag frags[IB_ACK_FRAGS], uint32_t *rkey)
 {
@@ -224,7 +225,7 @@ static uint32_t describe(struct ib_conn *c, const struct mem_seg *segs, unsigned
     return mlen == 0 ? n : 0;
 }
 
-/* The message is complete but for the credits it returns: those are known when it is posted. */
+/* Encodes the message but for the credits that it returns, which are known when it is posted. */
 static bool put_ack(struct ib_recv *r, struct ib_tx *tx, const struct mem_seg *segs, unsigned nsegs)
 {
     struct ib_conn *c = r->conn;
@@ -347,8 +348,8 @@ static bool has_hdr(const struct ib_msg *m)
     return ib_class_of(m->hdr.type) < IB_CLASS_ANSWER;
 }
 
-/* It costs the connection, or is counted alone if that is being closed already. m: NULL if it was
- * not understood. */
+/* Closes the connection for an invalid message, or only counts the reason if the connection is
+ * being closed already. m: NULL if the message could not be decoded. */
 static void fail(struct ib_conn *c, enum lnet_drop why, const struct ib_msg *m)
 {
     const struct lnet_hdr *hdr = m && has_hdr(m) ? &m->lnet : NULL;
@@ -359,7 +360,7 @@ static void fail(struct ib_conn *c, enum lnet_drop why, const struct ib_msg *m)
         ib_event(c->ibp->ini, why, &c->ibp->base.peer->nid, hdr);
 }
 
-/* A message for LNet: the core decides what becomes of it. */
+/* Gives an LNet message to the core. */
 static void begin(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
 {
     struct ib_recv *r = recv_get(c);
@@ -390,8 +391,8 @@ static void begin(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
     fail(c, why, m);
 }
 
-/* §5.4. The status is not compared with the length (a kernel's does not either): what the source
- * did not write the sink cannot see. */
+/* §5.4. The status is not compared with the length, as in a kernel: the sink cannot see what the
+ * source did not write. */
 static enum lnet_drop put_done(struct ib_conn *c, const struct ib_msg *m)
 {
     unsigned index = m->cookie & 0xffff;

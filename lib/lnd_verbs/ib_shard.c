@@ -3,25 +3,21 @@
  * The LND on one reactor: the completion queues of its connections. They are polled while requests
  * complete, and their descriptors are watched when nothing completes.
  */
-#include "lib/base/err.h"
 #include "lib/lnd_verbs/ib_internal.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 
-/* Without a completion for so long the queues are made to wake the reactor: to arm one costs more
- * than to look at it a few hundred times. */
+/* After this time without a completion the queues are armed to wake the reactor. Arming a queue
+ * costs as much as a few hundred polls. */
 #define SPIN_US  100
 #define CQS      128
 #define CQ_CONNS 8
 
 /* ---- completion queues ---- */
 
-/* The last connection of a queue may end by what is polled; its row is empty then. */
+/* A polled completion may end the last connection of a queue, which empties its row. */
 static int poll_all(struct ib_shard *shard)
 {
     unsigned left = shard->ncqs;
@@ -37,7 +33,7 @@ static int poll_all(struct ib_shard *shard)
     return work;
 }
 
-/* The descriptor of a queue says that something has completed since it was armed. */
+/* A request has completed since the queue was armed. */
 static void cq_ready(struct reactor_fd *fd, uint32_t events)
 {
     struct ib_shard_cq *row = container_of(fd, struct ib_shard_cq, fd);
@@ -45,7 +41,7 @@ static void cq_ready(struct reactor_fd *fd, uint32_t events)
     (void)events;
     row->armed = false;
     row->shard->lv->opts.rdma->disarm(row->cq);
-    /* It is polled by the loop, which looks before it sleeps. */
+    /* The reactor polls it in this iteration, before it sleeps. */
     row->shard->base.poller.max_sleep_us = 0;
 }
 
@@ -124,7 +120,8 @@ bool ib_shard_add_cq(struct ib_conn *c)
     return true;
 }
 
-/* A queue without connections has nothing that completes, and its device may go. */
+/* Stops polling a queue with its last connection: no request can complete, and its device may be
+ * removed. */
 static void cq_left(const struct ib_conn *c)
 {
     struct ib_shard_cq *row = find_row(c->shard, c->link.cq);
@@ -143,7 +140,7 @@ void ib_conn_free(struct ib_conn *c)
     if (c->polled)
         cq_left(c);
     c->polled = false;
-    assert(!c->ready); /* nothing made it so since shut(), whose answer took a turn */
+    assert(!c->ready); /* shut() answers in a later iteration, and nothing made c ready since */
     c->state = IB_CONN_FREE;
     lnd_pool_put(&c->shard->base.conns, c);
 }

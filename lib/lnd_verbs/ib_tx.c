@@ -16,7 +16,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
 
 #define STATUS_PROTO (-71) /* EPROTO on the wire, §6.4 */
 
@@ -92,7 +91,7 @@ static void tx_put(struct ib_conn *c, struct ib_tx *tx)
     asan_poison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
 }
 
-/* The tx is in no list any more; what it was for ends. */
+/* Completes the message and the receive of a tx that is in no list any more, and frees the tx. */
 static void tx_end(struct ib_conn *c, struct ib_tx *tx, struct lnet_result result)
 {
     struct lnet_msg *msg = tx->msg;
@@ -181,7 +180,7 @@ struct ib_hdr ib_tx_hdr(const struct ib_conn *c, unsigned type, uint8_t credits)
     };
 }
 
-/* Room for one more request, and for this many entries of its list. */
+/* Returns whether there is room for one more request with a list of this many entries. */
 static bool has_room(const struct ib_conn *c, const struct batch *b, unsigned sges)
 {
     return c->sq_free > 0 && b->n < IB_POSTS && b->nsge + sges <= IB_POST_SGES;
@@ -194,7 +193,7 @@ static struct ibv_send_wr *add(struct ib_conn *c, struct batch *b, struct ib_tx 
     return &b->wr[b->n++];
 }
 
-/* The SEND of a message whose list begins at b->sge[b->nsge] with n entries. */
+/* Adds the SEND of a message whose list begins at b->sge[b->nsge] with n entries. */
 static void add_send(struct ib_conn *c, struct batch *b, struct ib_tx *tx, unsigned n,
                      uint32_t bytes)
 {
@@ -263,7 +262,7 @@ static void add_write(struct ib_conn *c, struct batch *b, struct ib_tx *tx,
     c->outstanding++;
 }
 
-/* True: the last one is there, now the message that says so. */
+/* Returns true when the last WRITE is added, so that the completion message follows. */
 static bool add_writes(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 {
     unsigned sges = min(c->link.send_sges, (uint32_t)IB_SGES);
@@ -298,7 +297,7 @@ static bool add_answer(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
     return true;
 }
 
-/* Header and payload behind each other: as a gather list, or all in bounce memory. */
+/* Adds header and payload as a gather list, or copies both into bounce memory. */
 static bool add_immediate(struct ib_conn *c, struct batch *b, struct lnet_msg *msg)
 {
     uint32_t bytes = IB_IMMEDIATE_SIZE + msg->payload.bytes;
@@ -444,7 +443,7 @@ static void gather(struct ib_conn *c, struct batch *b)
 
 /* ---- posting ---- */
 
-/* It was not posted after all: the connection is about to be closed. */
+/* Undoes a message that could not be posted: the connection is closed next. */
 static void unpost(struct ib_conn *c, struct batch *b, unsigned from)
 {
     for (unsigned i = b->n; i-- > from;) {
@@ -534,7 +533,7 @@ void ib_tx_run(struct ib_conn *c)
 
 /* ---- answers to ours, §5.3 ---- */
 
-/* The PUT_REQ of a cookie that waits for its answer; NULL: there is none. */
+/* Returns the PUT_REQ with this cookie that waits for its answer, or NULL. */
 static struct ib_tx *find_waiting(const struct ib_conn *c, uint64_t cookie)
 {
     unsigned index = cookie & 0xffff;
@@ -713,7 +712,7 @@ void ib_tx_abort(struct ib_conn *c)
     fail_all(rsrvd, &c->why);
 }
 
-/* Receives that an answer was for are ended by ib_rx_finalize(). */
+/* ib_rx_finalize() completes the receives of unsent answers. */
 static void finalize(struct ib_conn *c, struct ib_txs *list)
 {
     struct ib_tx *tx;

@@ -84,7 +84,7 @@ uint32_t ib_cksum(const void *msg, size_t nob, bool signed_bytes)
     return sum != 0 ? sum : 1;
 }
 
-/* How a header may be wrong; what that is called differs between messages and private data. */
+/* The drop reasons of an invalid header, which differ between messages and private data. */
 enum bad_hdr {
     HDR_GOOD,
     HDR_SHORT,
@@ -167,8 +167,8 @@ void ib_rd_frag(const struct ib_rd *rd, uint32_t i, struct ib_frag *out)
     out->addr = order64(w.addr, rd->flip);
 }
 
-/* A fragment has bytes, does not run past the end of all addresses, and the sum of them stays what
- * peers can count, §4.4. */
+/* Checks that each fragment has bytes and does not wrap around the address space, and that their
+ * sum is a length that peers can count, §4.4. */
 static bool add_frag(const struct ib_frag *frag, uint32_t *total)
 {
     if (frag->nob == 0 || frag->nob > IB_FRAG_NOB_MAX - *total)
@@ -203,7 +203,7 @@ static enum lnet_drop take_rd(const uint8_t *wire, size_t room, bool flip, struc
     return LNET_DROP_NONE;
 }
 
-/* Returns the bytes written, 0 when the descriptor may not be sent. */
+/* Encodes a descriptor. Returns the bytes written, or 0 when it may not be sent. */
 static size_t put_rd(const struct ib_rd *rd, const struct ib_frag *frags, bool flip, uint8_t *wire)
 {
     struct ib_wire_rd w = {order32(rd->key, flip), order32(rd->nfrags, flip)};
@@ -341,7 +341,8 @@ static bool has_rd(unsigned type)
     return type == IB_PUT_ACK || type == IB_GET_REQ;
 }
 
-/* Bytes that are written; 0 for what is too long or has no such number of fragments. */
+/* Returns the bytes to write, or 0 for a message that is too long or has an invalid number of
+ * fragments. */
 static size_t head_size(const struct ib_msg *in)
 {
     unsigned type = in->hdr.type;
@@ -421,7 +422,7 @@ static enum lnet_drop conn_hdr_drop(enum bad_hdr bad)
     return drops[bad];
 }
 
-/* A node that calls, or answers, from an o2ib net. */
+/* Returns whether the source is a NID of an o2ib net. */
 static bool is_o2ib_nid(uint64_t nid4)
 {
     return nid4_wire_valid(nid4) && nid4 >> 48 == LNET_LND_O2IB;

@@ -46,7 +46,7 @@ void ib_copy_out(struct ib_conn *c, uint8_t *to, const struct mem_seg *segs, uin
     (void)nsegs;
 }
 
-/* The local key of a segment. Memory that was registered late gets one in time. */
+/* Returns the local key of a segment. Asks for a key of memory that is not registered yet. */
 static bool local_key(const struct ib_conn *c, uint16_t region, uint32_t *lkey)
 {
     const struct rdma_key *key = ib_key(c, region);
@@ -97,7 +97,7 @@ bool ib_writer_init(struct ib_writer *w, const struct ib_rd *rd, const struct me
     return w->rx != NULL;
 }
 
-/* n bytes of the payload and of the fragment are dealt with. */
+/* Advances the payload and the fragment by n bytes. */
 static void advance(struct ib_writer *w, uint32_t n)
 {
     w->left -= n;
@@ -116,7 +116,8 @@ static void advance(struct ib_writer *w, uint32_t n)
     }
 }
 
-/* Up to the end of the fragment, of the payload, of the list, or to memory without a key. */
+/* Adds entries up to the end of the fragment, of the payload or of the list, or up to memory
+ * without a key. */
 static int gather_write(struct ib_conn *c, struct ib_writer *w, struct ibv_sge *sge, unsigned max)
 {
     unsigned n = 0;

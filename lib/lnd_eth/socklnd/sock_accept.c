@@ -7,7 +7,6 @@
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
 #include <assert.h>
-#include <string.h>
 
 /* ---- events of the stream ---- */
 

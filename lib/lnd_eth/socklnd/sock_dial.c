@@ -6,7 +6,6 @@
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
 #include <errno.h>
-#include <string.h>
 
 #define REFUSALS_MAX 3     /* in a row, then the run ends with the connections that exist, §2.6 */
 #define FIRST_US     50000 /* from the first refusal to the next attempt */

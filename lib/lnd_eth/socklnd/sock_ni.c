@@ -6,9 +6,7 @@
 #include "lib/base/err.h"
 #include "lib/lnd_eth/socklnd/sock_internal.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

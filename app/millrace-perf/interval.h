@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What happened in each interval of a run. The reactor closes an interval and hands it over in a
- * ring; the control thread takes it, prints it, and keeps a series for the plot.
+ * ring; the control thread takes it and prints it.
  */
 #ifndef MILLRACE_PERF_INTERVAL_H
 #define MILLRACE_PERF_INTERVAL_H
@@ -42,25 +42,6 @@ struct intervals {
 bool interval_close(struct intervals *iv, uint64_t to_ns, const struct interval_totals *now);
 /* Control thread. False: there is none. */
 bool interval_take(struct intervals *iv, struct interval *out);
-
-/* ---- series (control thread) ---- */
-
-#define SERIES_POINTS 2000
-
-/* At most SERIES_POINTS intervals; when they are full two neighbours become one. */
-struct series {
-    struct interval *point;
-    unsigned n;
-    unsigned per_point; /* intervals in each point, a power of two */
-    unsigned last;      /* intervals in the last point */
-};
-
-int series_init(struct series *s); /* 0 or -ENOMEM */
-void series_fini(struct series *s);
-void series_add(struct series *s, const struct interval *iv);
-/* b follows a: counts add up; a quantile of both lies between theirs, and the higher one is taken.
- */
-void interval_merge(struct interval *a, const struct interval *b);
 
 double interval_seconds(const struct interval *iv);
 

@@ -29,7 +29,7 @@
 #define SPIN_NS        120000ull /* before a message is due: waking up takes about half of this */
 #define ROUND_DUE      1024      /* messages of one round of the poller */
 #define ROUND_SENT     64
-#define NO_INTERVAL_US 1000000 /* without --interval, for the plot and the line on a terminal */
+#define NO_INTERVAL_US 1000000 /* without --interval, for the CSV and the line on a terminal */
 #define MSG_NONE       UINT32_MAX
 
 enum phase {

@@ -249,8 +249,6 @@ static const struct perf_option common[] = {
     {"timeout", "S", "a message unanswered for S seconds is lost (10)", SET(set_timeout)},
     {"json", NULL, "print the result as one JSON object; progress goes to stderr", FLAG(json)},
     {"csv", "FILE", "write a row for each interval", TEXT(csv)},
-    {"plot", "FILE.svg", "draw throughput and latency over time, and latency quantiles",
-     TEXT(plot)},
     {"interval", "S",
      "a line each S seconds, 0: none (without it one line on a terminal, nothing in a pipe)",
      SET(set_interval)},
@@ -427,8 +425,8 @@ static int complete_load(struct perf_opts *o)
         o->kinds.weight[OP_GET] = 1;
     else if (!o->kinds.text)
         o->kinds.in_turn = true;
-    if (!options_send(o) && (o->rate > 0 || o->csv || o->plot))
-        return fail("", "--rate, --csv and --plot are for put, get and both");
+    if (!options_send(o) && (o->rate > 0 || o->csv))
+        return fail("", "--rate and --csv are for put, get and both");
     if (o->rate == 0 && o->queue != 0)
         return fail("--queue", "wants --rate");
     if (o->queue == 0)

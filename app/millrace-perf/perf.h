@@ -86,9 +86,9 @@ struct perf_opts {
     bool seed_set;
     unsigned verify_every; /* content of one message in so many is checked; 0: of none, 1: of all */
     bool json;
-    const char *csv, *plot; /* files, or NULL */
-    bool serve;             /* a client that is a server too */
-    uint64_t interval_us;   /* of lines, CSV and plot; 0: no lines, and 1 s for the others */
+    const char *csv;      /* file, or NULL */
+    bool serve;           /* a client that is a server too */
+    uint64_t interval_us; /* of lines and CSV; 0: no lines, and 1 s for the CSV */
     bool interval_set;
     unsigned timeout_ms;
     unsigned buffers;

@@ -23,8 +23,7 @@ struct report {
     uint64_t last_ns;
     uint64_t last_messages, last_bytes;
     uint64_t bad; /* of the intervals so far */
-    FILE *csv, *plot;
-    struct series series;
+    FILE *csv;
     bool terminal; /* one line, written over */
     bool lines;
     bool shown; /* there is such a line now */
@@ -132,7 +131,6 @@ void report_interval(struct perf *p)
             csv_row(r->csv, &iv);
             fflush(r->csv); /* so that it can be followed */
         }
-        series_add(&r->series, &iv);
     }
 }
 
@@ -151,8 +149,7 @@ int report_open(struct perf *p)
 {
     struct report *r = calloc(1, sizeof(*r));
 
-    if (!r || series_init(&r->series) != 0) {
-        free(r);
+    if (!r) {
         fprintf(stderr, "millrace-perf: out of memory\n");
         return -ENOMEM;
     }
@@ -161,7 +158,7 @@ int report_open(struct perf *p)
     reactor_timer_init(&r->timer, progress_tick);
     r->lines = p->opts.interval_us != 0;
     r->terminal = !p->opts.interval_set && isatty(fileno(p->progress));
-    if (file_open(p->opts.csv, &r->csv) != 0 || file_open(p->opts.plot, &r->plot) != 0)
+    if (file_open(p->opts.csv, &r->csv) != 0)
         return -EIO;
     if (r->csv)
         csv_header(r->csv);
@@ -191,11 +188,8 @@ void report_free(struct report *r)
 {
     if (!r)
         return;
-    series_fini(&r->series);
     if (r->csv)
         fclose(r->csv);
-    if (r->plot)
-        fclose(r->plot);
     free(r);
 }
 
@@ -440,29 +434,6 @@ static void print_human(const struct perf *p, const struct verdict *v)
 
 /* ---- the whole ---- */
 
-static void draw(const struct perf *p, FILE *f)
-{
-    const struct perf_opts *o = &p->opts;
-    const struct load_results *r = load_results(p->load);
-    char title[128], subtitle[256], loop[96];
-    struct plot plot = {.title = title, .subtitle = subtitle, .series = &p->report->series};
-
-    plot.latency = o->rate > 0 ? "from when it was due" : "from when it was sent, closed loop";
-    for (int op = 0; op < OP_KINDS; op++) {
-        plot.rtt[op] = &r->rtt[op];
-        plot.rtt_name[op] = op_name[op];
-    }
-    if (o->rate > 0)
-        snprintf(loop, sizeof(loop), "open loop, %.10g messages/s due (%s)", o->rate,
-                 o->arrivals == ARRIVALS_POISSON ? "Poisson" : "evenly");
-    else
-        snprintf(loop, sizeof(loop), "closed loop, %u on the way", o->inflight);
-    snprintf(title, sizeof(title), "millrace-perf %s", o->command_name);
-    snprintf(subtitle, sizeof(subtitle), "size %.60s, %s; %.1f s%s", o->sizes.text, loop,
-             run_seconds(r), r->interrupted ? ", interrupted" : "");
-    plot_write(f, &plot);
-}
-
 /* The file, once: whether all of it could be written. */
 static void file_close(FILE **f, const char *path, struct verdict *v)
 {
@@ -492,10 +463,7 @@ int report_final(struct perf *p)
     verdict(p, &v);
     if (p->load)
         report_interval(p);
-    if (r->plot)
-        draw(p, r->plot);
     file_close(&r->csv, p->opts.csv, &v);
-    file_close(&r->plot, p->opts.plot, &v);
     if (p->opts.json)
         report_json(p, &v);
     else

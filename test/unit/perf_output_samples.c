@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Writes drawings and tables of made-up runs into a folder, for check_output.py. */
+/* Writes the table of a made-up run into a folder, for perf_check_output.py. */
 #include "app/millrace-perf/output.h"
 #include "app/millrace-perf/payload.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static struct hist hists[OP_KINDS];
-static struct series series;
 
 static FILE *file_in(const char *dir, const char *name)
 {
@@ -21,17 +18,6 @@ static FILE *file_in(const char *dir, const char *name)
         exit(1);
     }
     return f;
-}
-
-static void draw(const char *dir, const char *name, const char *title)
-{
-    FILE *f = file_in(dir, name);
-    struct plot plot = {title,          "1,2 \"3\" <4> & 5 \xff", &series, {&hists[0], &hists[1]},
-                        {"put", "get"}, "from when it was due"};
-
-    plot_write(f, &plot);
-    if (fclose(f) != 0)
-        exit(1);
 }
 
 static struct interval second(unsigned i, uint64_t messages, uint64_t ns)
@@ -64,28 +50,8 @@ static void table(const char *dir)
 
 int main(int argc, char **argv)
 {
-    uint64_t random = 9;
-
-    if (argc != 2 || series_init(&series) != 0)
+    if (argc != 2)
         return 2;
-    draw(argv[1], "empty.svg", "nothing happened");
-    for (unsigned i = 0; i < 1; i++) {
-        struct interval iv = second(i, 1, 1);
-        series_add(&series, &iv);
-        hist_add(&hists[OP_PUT], 1);
-    }
-    draw(argv[1], "one.svg", "one message");
-    for (unsigned i = 1; i < 5000; i++) { /* more than a series keeps: neighbours become one */
-        struct interval iv = second(i, i % 7 == 0 ? 0 : 100000 + i, 50000 + 1000 * (i % 100));
-        series_add(&series, &iv);
-    }
-    for (unsigned i = 0; i < 200000; i++) {
-        hist_add(&hists[OP_PUT], 50000 + payload_random(&random) % 100000);
-        hist_add(&hists[OP_GET], i % 1000 == 0 ? 20000000000ull : 70000);
-    }
-    draw(argv[1], "long.svg", "a title with <b>, & and \"");
     table(argv[1]);
-    printf("points %u\n", series.n);
-    series_fini(&series);
     return 0;
 }

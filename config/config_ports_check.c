@@ -256,9 +256,16 @@ static const struct cfg_port *port_with(const struct cfg *cfg, const struct lnet
     return NULL;
 }
 
+static bool may_be_on_port(const struct cfg_ni *ni)
+{
+    const struct lnd_type *type = lnd_type_of(ni->conf.net);
+
+    return type && type->on_ports;
+}
+
 const struct cfg_port *cfg_port_of(const struct cfg *cfg, const struct cfg_ni *ni)
 {
-    if (ni->conf.net >> 16 != LNET_LND_SOCK)
+    if (!may_be_on_port(ni))
         return NULL;
     if (ni->conf.ifname[0])
         return cfg_find_port(cfg, ni->conf.ifname);
@@ -336,7 +343,7 @@ void cfg_check_ports(struct cfg_reader *r)
 
         if (port)
             check_ni_on(r, ni, port);
-        else if (ni->conf.net >> 16 == LNET_LND_SOCK && ni->conf.ifname[0])
+        else if (may_be_on_port(ni) && ni->conf.ifname[0])
             check_ni_beside(r, ni);
     }
 }

@@ -125,7 +125,9 @@ static const struct perf_program program = {
 
 int main(int argc, char **argv)
 {
-    lnd_verbs_process_init();
+    for (unsigned i = 0; lnd_codes[i]; i++)
+        if (lnd_codes[i]->process_init)
+            lnd_codes[i]->process_init();
     lnds_register();
     return perf_run(&program, argc, argv);
 }

@@ -18,11 +18,14 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static bool on_o2ib(const struct perf_opts *o)
+static bool needs_registered(const struct perf_opts *o)
 {
-    for (unsigned i = 0; i < o->nnis; i++)
-        if (o->ni[i].net >> 16 == LNET_LND_O2IB)
+    for (unsigned i = 0; i < o->nnis; i++) {
+        const struct lnd_type *type = lnd_type_of(o->ni[i].net);
+
+        if (type && type->registered_memory)
             return true;
+    }
     return false;
 }
 
@@ -41,7 +44,7 @@ size_t perf_memory_need(const struct perf_opts *o)
 {
     size_t need = PATTERN_SIZE + o->inflight * perf_get_room(o) + ALIGN;
 
-    if (!on_o2ib(o))
+    if (!needs_registered(o))
         return 0;
     if (o->command == PERF_SERVER || o->serve)
         need += (size_t)o->buffers * LNET_MAX_PAYLOAD + PATTERN_SIZE; /* an altered one, too */

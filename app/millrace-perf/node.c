@@ -79,8 +79,6 @@ static int node_make(struct perf *p, struct err *err)
         .large = 1,
         .local_msgs = local_msgs(&p->opts),
     };
-    struct sock_opts sock_opts = SOCK_OPTS_DEFAULT;
-    struct verbs_opts verbs_opts = VERBS_OPTS_DEFAULT;
     int rc;
 
     rc = env_open(p, &node_opts, err);
@@ -89,13 +87,10 @@ static int node_make(struct perf *p, struct err *err)
     rc = lnet_node_create(&node_opts, &p->node, err);
     if (rc != 0)
         return rc;
-    p->sock = lnd_sock_new(&sock_opts);
-    p->verbs = lnd_verbs_new(&verbs_opts);
-    if (!p->sock || !p->verbs)
-        return -ENOMEM;
-    rc = lnet_lnd_register(p->node, &lnd_sock_ops, p->sock);
-    if (rc == 0)
-        rc = lnet_lnd_register(p->node, &lnd_verbs_ops, p->verbs);
+    for (unsigned i = 0; rc == 0 && lnd_codes[i]; i++) {
+        p->lnd[i] = lnd_create_default(lnd_codes[i]);
+        rc = p->lnd[i] ? lnet_lnd_register(p->node, lnd_codes[i]->ops, p->lnd[i]) : -ENOMEM;
+    }
     if (rc == 0)
         rc = perf_memory_open(p, err);
     return rc != 0 ? rc : nets_add(p, err);
@@ -301,9 +296,10 @@ static void node_close(struct perf_engine *e)
 
     if (p->node)
         lnet_node_destroy(p->node);
-    if (p->sock)
-        lnd_sock_free(p->sock);
-    lnd_verbs_free(p->verbs);
+    for (unsigned i = 0; lnd_codes[i]; i++) {
+        lnd_codes[i]->destroy(p->lnd[i]);
+        p->lnd[i] = NULL;
+    }
     server_free(p->server);
     node_ops_free(n);
     perf_memory_close(p);
@@ -312,8 +308,6 @@ static void node_close(struct perf_engine *e)
     free(n->target);
     free(n);
     p->node = NULL;
-    p->sock = NULL;
-    p->verbs = NULL;
     p->env = NULL;
     p->server = NULL;
 }

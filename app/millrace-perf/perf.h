@@ -20,8 +20,7 @@
 #include "lib/base/atomic.h"
 #include "lib/base/container.h"
 #include "lib/base/err.h"
-#include "lib/lnd_eth/lnd_eth.h"
-#include "lib/lnd_verbs/lnd_verbs.h"
+#include "lib/lnds/codes.h"
 #include "lib/lnet/lnet.h"
 
 #include <stdbool.h>
@@ -192,9 +191,8 @@ struct perf {
     struct perf_opts opts;
     struct reactor_env *env;
     struct perf_engine *engine;
-    struct lnet_node *node; /* engine node */
-    struct lnd_sock *sock;
-    struct lnd_verbs *verbs;
+    struct lnet_node *node;   /* engine node */
+    void *lnd[LND_TYPES_MAX]; /* in the order of lnd_codes */
     struct mem_arena *arena;
     struct mem_pool memory; /* engine node on o2ib nets: what devices move without a copy */
     size_t memory_used;     /* bytes of it */

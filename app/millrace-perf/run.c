@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Starts the engine and the command, waits for the end or a signal, and reports. */
 #include "app/millrace-perf/perf.h"
-#include "lib/lnd_verbs/lnd_verbs.h"
 
 #include <errno.h>
 #include <signal.h>

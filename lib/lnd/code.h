@@ -65,4 +65,7 @@ struct lnd_code {
     unsigned (*port_home)(void *ctx, const struct inet_addr *local, const struct inet_addr *remote);
 };
 
+/* Makes an LND with default settings. */
+void *lnd_create_default(const struct lnd_code *code);
+
 #endif

@@ -47,5 +47,6 @@ const struct lnd_type lnd_verbs_type = {
     .section = "verbs",
     .options = options,
     .option_count = IB_OPTIONS,
+    .registered_memory = true,
     .device_may_lack = true,
 };

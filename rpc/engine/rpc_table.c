@@ -46,7 +46,6 @@
 #include "rpc/methods/fields.def"
 static const struct jrpc_field rpc_lnd_tunables[] = {
 #include "lib/lnds/tunables.def"
-    COUNT("conns_per_peer", "of each kind of connection; o2ib: in all"),
     {.name = "timeout",
      .type = JRPC_INTEGER,
      .unit = "s",

@@ -8,4 +8,5 @@ const struct lnd_type lnd_sock_type = {
     .name = "tcp",
     .net_type = LNET_LND_SOCK,
     .drops = &sock_drops,
+    .on_ports = true,
 };

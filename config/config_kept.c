@@ -189,12 +189,13 @@ static const struct cfg_key udsp_keys[] = {
 
 static const struct cfg_udsp *find_udsp(const struct cfg *cfg, const struct cfg_udsp *like)
 {
-    const struct cfg_udsp *udsp = cfg->udsp, *end = udsp + cfg->udsp_count;
+    for (unsigned i = 0; i < cfg->udsp_count; i++) {
+        const struct cfg_udsp *udsp = &cfg->udsp[i];
 
-    for (; udsp < end; udsp++)
         if (strcmp(udsp->src, like->src) == 0 && strcmp(udsp->dst, like->dst) == 0 &&
             strcmp(udsp->rte, like->rte) == 0)
             return udsp;
+    }
     return NULL;
 }
 

@@ -4,6 +4,7 @@
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/credit/credit.h"
 #include "lib/lnet/node/node_internal.h"
+#include "lib/lnet/peer/peer.h"
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/ping/ping.h"
 #include "lib/lnet/route/route.h"
@@ -102,8 +103,8 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     rc = mem_arena_create(&arena, &node->arena, err);
     if (rc)
         goto fail;
-    if (lnet_conf_init(node) || lnet_api_init(node) || lnet_ping_init(node) ||
-        lnet_routes_init(node)) {
+    if (lnet_conf_init(node) || lnet_api_init(node) || lnet_peers_init(node) ||
+        lnet_ping_init(node) || lnet_routes_init(node)) {
         rc = -ENOMEM;
         goto fail;
     }
@@ -130,6 +131,7 @@ void lnet_node_destroy(struct lnet_node *node)
     for (unsigned i = 0; i <= node->nshards; i++)
         shard_destroy(node->shard[i]);
     lnet_ping_fini(node);
+    lnet_peers_fini(node);
     lnet_api_fini(node);
     lnet_routes_fini(node);
     if (node->arena)

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#define SWEEP_BURST     256         /* known nodes looked at, */
+#define SWEEP_BURST     256         /* peers looked at, */
 #define PUSH_BURST      4           /* and PUSHes sent before others have their turn */
 #define PUSH_TIMEOUT_US 30000000ull /* an ACK comes at once or not at all */
 
@@ -99,41 +99,24 @@ bool lnet_ping_republish(struct lnet_node *node)
     return true;
 }
 
-/* ---- nodes that know us ---- */
-
-static struct known_node *known_find(struct lnet_ping *p, const struct lnet_nid *nid, bool make)
-{
-    struct known_node **bucket = &p->hash[nid_hash(nid) & p->hash_mask];
-    struct known_node *k;
-
-    for (k = *bucket; k; k = k->hash_next)
-        if (nid_same(&k->nid, nid))
-            return k;
-    if (!make || p->nknown == p->max_known)
-        return NULL;
-    k = &p->known[p->nknown++];
-    k->nid = *nid;
-    k->hash_next = *bucket;
-    *bucket = k;
-    return k;
-}
+/* ---- peers to be pushed to ---- */
 
 static void push_some(struct lnet_ping *p);
 
-static void want_push(struct lnet_ping *p, struct known_node *k)
+static void queue_push(struct lnet_ping *p, struct lnet_peer *peer)
 {
     const uint32_t need = LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY;
 
-    if (k->want || (k->features & need) != need)
+    if (peer->push_queued || (peer->features & need) != need)
         return;
-    if (k->pushing) { /* one at a time */
-        k->again = true;
+    if (peer->pushing) { /* one at a time */
+        peer->push_again = true;
         return;
     }
-    k->want = true;
-    k->want_next = NULL;
-    *p->want_tail = k;
-    p->want_tail = &k->want_next;
+    peer->push_queued = true;
+    peer->push_next = NULL;
+    *p->queue_tail = peer;
+    p->queue_tail = &peer->push_next;
 }
 
 static void sweep_soon(struct lnet_ping *p)
@@ -148,12 +131,17 @@ static void sweep(struct reactor_task *task)
 {
     struct lnet_ping *p = container_of(task, struct lnet_ping, sweep);
 
+    const struct lnet_peers *peers = p->node->peers;
+
     p->sweep_posted = false;
-    for (unsigned i = 0; i < SWEEP_BURST && p->sweep_next < p->nknown; i++, p->sweep_next++)
-        if (p->sweep_force || p->known[p->sweep_next].acked_seqno < p->seqno)
-            want_push(p, &p->known[p->sweep_next]);
+    for (unsigned i = 0; i < SWEEP_BURST && p->sweep_next < peers->highest; i++, p->sweep_next++) {
+        struct lnet_peer *peer = &peers->slot[p->sweep_next];
+
+        if (peer->used && (p->sweep_force || peer->acked_seqno < p->seqno))
+            queue_push(p, peer);
+    }
     push_some(p);
-    if (p->sweep_next < p->nknown)
+    if (p->sweep_next < peers->highest)
         sweep_soon(p);
     else
         p->sweep_force = false;
@@ -174,20 +162,20 @@ static void push_done(struct lnet_ping_op *op)
 {
     struct push_out *o = container_of(op, struct push_out, op);
     struct lnet_ping *p = o->ping;
-    struct known_node *k = o->to;
+    struct lnet_peer *peer = o->to;
 
-    k->pushing = false;
+    peer->pushing = false;
     if (op->status == 0) {
-        k->acked_seqno = o->target->seqno;
-    } else {
-        k->acked_seqno = 0; /* it does not know; its next PUSH to us is answered with ours, */
-        k->features = 0;    /* until when it is left alone */
+        peer->acked_seqno = o->target->seqno;
+    } else { /* sends nothing more to the peer until it pushes again */
+        peer->acked_seqno = 0;
+        peer->features = 0;
     }
     o->next = p->out_free;
     p->out_free = o;
-    if (k->again)
-        want_push(p, k);
-    k->again = false;
+    if (peer->push_again)
+        queue_push(p, peer);
+    peer->push_again = false;
     target_put(p, o->target);
     push_some(p);
 }
@@ -195,25 +183,25 @@ static void push_done(struct lnet_ping_op *op)
 static const struct lnet_ping_kind push_kind = {
     .push = true, .count_timeout = true, .done = push_done};
 
-/* The NID by which it knows us, or another on that net if it is no longer ours. */
-static const struct lnet_nid *our_nid(const struct lnet_node *node, const struct known_node *k)
+/* Returns the NID of ours that the peer talks to, or another on that net if we do not have it. */
+static const struct lnet_nid *our_nid(const struct lnet_node *node, const struct lnet_peer *peer)
 {
     const struct lnet_conf_net *net;
 
-    if (lnet_ni_find(node, &k->mine))
-        return &k->mine;
-    net = lnet_net_find(node, nid_net(&k->mine));
+    if (lnet_ni_find(node, &peer->local))
+        return &peer->local;
+    net = lnet_net_find(node, nid_net(&peer->local));
     return net ? &net->ni[0]->nid : &LNET_NID_ANY;
 }
 
-static void push_to(struct lnet_ping *p, struct push_out *o, struct known_node *k)
+static void push_to(struct lnet_ping *p, struct push_out *o, struct lnet_peer *peer)
 {
-    o->to = k;
+    o->to = peer;
     o->target = p->current;
     o->target->refs++;
-    k->pushing = true;
-    o->op.target = k->nid;
-    lnet_ping_op_start(&o->op, our_nid(p->node, k), o->target->data, o->target->seg.len,
+    peer->pushing = true;
+    o->op.target = peer->primary;
+    lnet_ping_op_start(&o->op, our_nid(p->node, peer), o->target->data, o->target->seg.len,
                        PUSH_TIMEOUT_US);
 }
 
@@ -225,20 +213,20 @@ static void push_some(struct lnet_ping *p)
     if (p->in_push_some)
         return;
     p->in_push_some = true;
-    while (n++ < PUSH_BURST && p->want_head && p->out_free && p->current &&
+    while (n++ < PUSH_BURST && p->queue_head && p->out_free && p->current &&
            !relaxed_load(&p->node->stopping)) {
-        struct known_node *k = p->want_head;
+        struct lnet_peer *peer = p->queue_head;
         struct push_out *o = p->out_free;
 
-        p->want_head = k->want_next;
-        if (!p->want_head)
-            p->want_tail = &p->want_head;
-        k->want = false;
+        p->queue_head = peer->push_next;
+        if (!p->queue_head)
+            p->queue_tail = &p->queue_head;
+        peer->push_queued = false;
         p->out_free = o->next;
-        push_to(p, o, k);
+        push_to(p, o, peer);
     }
     p->in_push_some = false;
-    if (n > PUSH_BURST && p->want_head && p->out_free)
+    if (n > PUSH_BURST && p->queue_head && p->out_free)
         sweep_soon(p);
 }
 
@@ -255,7 +243,7 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
                           const struct lnet_event *ev)
 {
     struct lnet_node *node = p->node;
-    struct known_node *k;
+    struct lnet_peer *peer;
     enum lnet_drop why;
 
     why = lnet_ping_decode(in->data, ev->mlength, &p->scratch);
@@ -265,15 +253,16 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
     }
     if (!(p->scratch.features & LNET_PING_MULTI_RAIL))
         return;
-    if (nid_same(&ev->sender, &ev->initiator)) /* else somebody else could speak for it */
-        p->on_push(node, &ev->initiator, &p->scratch);
-    k = known_find(p, &ev->initiator, true);
-    if (!k)
+    peer = lnet_peer_get(node, &ev->initiator);
+    if (!peer)
         return;
-    k->features = p->scratch.features;
-    k->mine = ev->target;
-    if (k->acked_seqno < p->seqno && !k->pushing)
-        want_push(p, k);
+    /* A gateway speaks for itself only: another node could have forged what it forwarded. */
+    if (peer->gw && nid_same(&ev->sender, &ev->initiator))
+        p->on_push(peer->gw, &p->scratch);
+    peer->features = p->scratch.features;
+    peer->local = ev->target;
+    if (peer->acked_seqno < p->seqno && !peer->pushing)
+        queue_push(p, peer);
     push_some(p);
 }
 
@@ -419,8 +408,7 @@ int lnet_ping(struct lnet_node *node, const struct lnet_nid *dest, const struct 
 /* ---- life ---- */
 
 void lnet_ping_on_push(struct lnet_node *node,
-                       void (*fn)(struct lnet_node *node, const struct lnet_nid *nid,
-                                  const struct lnet_ping_info *info))
+                       void (*fn)(struct lnet_gw *gw, const struct lnet_ping_info *info))
 {
     node->ping->on_push = fn;
 }
@@ -428,21 +416,12 @@ void lnet_ping_on_push(struct lnet_node *node,
 int lnet_ping_init(struct lnet_node *node)
 {
     struct lnet_ping *p = calloc(1, sizeof(*p));
-    uint32_t buckets = 64;
 
     if (!p)
         return -ENOMEM;
     node->ping = p;
     p->node = node;
-    p->max_known = node->opts.max_peers ? node->opts.max_peers : 16384;
-    while (buckets < p->max_known)
-        buckets *= 2;
-    p->hash_mask = buckets - 1;
-    p->known = calloc(p->max_known, sizeof(*p->known));
-    p->hash = calloc(buckets, sizeof(*p->hash));
-    if (!p->known || !p->hash)
-        return -ENOMEM;
-    p->want_tail = &p->want_head;
+    p->queue_tail = &p->queue_head;
     p->sweep.fn = sweep;
     p->sweep_next = 0;
     p->target_eq = (struct lnet_eq){target_event, p};
@@ -469,8 +448,6 @@ void lnet_ping_fini(struct lnet_node *node)
         if (op->kind == &request_kind)
             request_abandon(container_of(op, struct ping_request, op));
     }
-    free(p->known);
-    free(p->hash);
     free(p);
     node->ping = NULL;
 }

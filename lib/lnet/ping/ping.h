@@ -17,10 +17,9 @@ int lnet_ping_init(struct lnet_node *node);  /* control, before start */
 void lnet_ping_fini(struct lnet_node *node); /* control, reactors stopped */
 void lnet_ping_start(struct lnet_node *node);
 void lnet_ping_stop(struct lnet_node *node);
-/* Sets what is called when a node pushed its info from its own NID. Control, before start. */
+/* Sets the function that receives the info that a gateway pushed itself. Control, before start. */
 void lnet_ping_on_push(struct lnet_node *node,
-                       void (*fn)(struct lnet_node *node, const struct lnet_nid *nid,
-                                  const struct lnet_ping_info *info));
+                       void (*fn)(struct lnet_gw *gw, const struct lnet_ping_info *info));
 
 /* ---- the published info (ping.c) ---- */
 
@@ -28,7 +27,8 @@ void lnet_ping_on_push(struct lnet_node *node,
 void lnet_ping_changed(struct lnet_node *node);
 /* Publishes the present state. Returns false if that is done later, when a buffer is free. */
 bool lnet_ping_republish(struct lnet_node *node);
-/* Pushes to every known multi-rail node; force: also to those that have acknowledged this seqno. */
+/* Pushes to every multi-rail peer that has pushed to us; force: also to those that have
+ * acknowledged this seqno. */
 void lnet_ping_push_all(struct lnet_node *node, bool force);
 
 /* ---- status of NIs (monitor.c) ---- */

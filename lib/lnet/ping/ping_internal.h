@@ -4,6 +4,7 @@
 #define MILLRACE_LNET_PING_INTERNAL_H
 
 #include "lib/lnet/api/api.h"
+#include "lib/lnet/peer/peer.h"
 #include "lib/lnet/ping/ping.h"
 #include "lib/lnet/shard/conf.h"
 
@@ -25,21 +26,10 @@ struct ping_target {
     uint8_t data[PING_INFO_MAX];
 };
 
-/* A node that has pushed its info to us. Kept by the NID it pushed from. */
-struct known_node {
-    struct lnet_nid nid;
-    uint32_t features;
-    uint32_t acked_seqno; /* newest of our infos that it has acknowledged */
-    struct lnet_nid mine; /* our NID it talks to */
-    bool want, pushing;
-    bool again; /* something changed while a PUSH was on its way to it */
-    struct known_node *want_next, *hash_next;
-};
-
 struct push_out {
     struct lnet_ping_op op;
     struct lnet_ping *ping;
-    struct known_node *to;
+    struct lnet_peer *to;
     struct ping_target *target;
     struct push_out *next; /* in lnet_ping.out_free */
 };
@@ -67,20 +57,17 @@ struct lnet_ping {
     bool stopped;
     struct ping_target target[PING_TARGETS], *current;
     struct lnet_eq target_eq, in_eq;
-    struct known_node *known, **hash, *want_head, **want_tail;
-    unsigned nknown, max_known;
-    uint32_t hash_mask;
+    struct lnet_peer *queue_head, **queue_tail; /* peers to be pushed to */
     struct push_out out[PUSH_OUT], *out_free;
     bool in_push_some;
-    /* goes through known nodes and sends PUSHes, some at a time */
+    /* goes through the peers and sends PUSHes, some at a time */
     struct reactor_task sweep;
     bool sweep_posted, sweep_force;
-    unsigned sweep_next; /* known node; all before have been looked at */
+    unsigned sweep_next; /* slot of a peer; all before have been looked at */
     struct push_in in[PUSH_IN];
     LIST_HEAD(, lnet_ping_op) ops; /* running operations */
     struct lnet_ping_info scratch;
-    void (*on_push)(struct lnet_node *node, const struct lnet_nid *nid,
-                    const struct lnet_ping_info *info);
+    void (*on_push)(struct lnet_gw *gw, const struct lnet_ping_info *info);
     struct reactor_timer tick; /* monitor.c */
     uint64_t ticked_us;        /* last tick */
     struct lnet_pinged_mail pinged[REACTOR_MAX];

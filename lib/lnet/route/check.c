@@ -3,49 +3,35 @@
  * Checks of this node's gateways with pings, once per check interval and sooner while a gateway
  * does not answer. docs/protocol/lnet-core.md §3.8. Node home.
  */
+#include "lib/base/minmax.h"
 #include "lib/lnet/route/route_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_US        1000000ull
-#define CHECK_SINK_MAX 4096
-#define CHECK_LOOKS    128     /* gateways looked at, */
-#define CHECK_BURST    4       /* and checks begun at once, */
-#define CHECK_GAP_US   1000ull /* then others have their turn */
+#define TICK_US      1000000ull
+#define CHECK_LOOKS  128     /* gateways looked at, */
+#define CHECK_BURST  4       /* and checks begun in one part */
+#define CHECK_GAP_US 1000ull /* between two parts */
 
-struct lnet_gw_check {
-    struct lnet_ping_op op;
-    struct lnet_gw *gw;
-    bool leaving; /* to be freed when it has ended */
-    uint32_t seen_wanted;
-    unsigned failures; /* in a row */
-    uint64_t next_us;
-    uint32_t sink;
-    uint8_t data[CHECK_SINK_MAX];
-};
-
-/* A router PUSHes a link that went down within a second: its routes need not take messages to their
- * loss until the next check (§16 on §3.7). */
-void lnet_gw_pushed(struct lnet_node *node, const struct lnet_nid *nid,
-                    const struct lnet_ping_info *info)
+/* A gateway pushes a link that went down within a second, so that its routes lose no messages until
+ * the next check (§16 on §3.7). */
+void lnet_gw_pushed(struct lnet_gw *gw, const struct lnet_ping_info *info)
 {
-    struct lnet_gw *gw = lnet_gw_find(node, nid);
-
-    if (gw && !info->truncated) /* half of it judges nothing */
-        lnet_judge_routes(gw, info, true);
+    if (!info->truncated) /* a part says too little of the routes */
+        lnet_evaluate_routes(gw->check, info, true);
 }
 
 static void gw_down(struct lnet_gw *gw, const char *cause)
 {
     relaxed_store(&gw->ping_down_us, reactor_now_us());
     relaxed_store(&gw->ping_down, true);
-    lnet_gw_tell(gw, cause);
+    lnet_gw_report(gw, cause);
 }
 
-/* A gateway that does not answer is asked again after 1 s, 2 s, 4 s … up to the interval: it costs
- * little, and its routes come back soon after it does. */
+/* Pings a gateway that does not answer again after 1 s, 2 s, 4 s … up to the interval, so that its
+ * routes come back soon after the gateway does. */
 static void check_failed(struct lnet_gw_check *c)
 {
     struct lnet_gw *gw = c->gw;
@@ -62,10 +48,10 @@ static void check_done(struct lnet_ping_op *op)
     struct lnet_gw_check *c = container_of(op, struct lnet_gw_check, op);
 
     if (c->leaving)
-        lnet_gw_judged(c->gw);
+        lnet_gw_check_idle(c);
     else if (op->status == 0)
         c->failures = 0;
-    else if (op->status != -ESHUTDOWN) /* our end says nothing about the gateway */
+    else if (op->status != -ESHUTDOWN) /* a cancelled ping says nothing about the gateway */
         check_failed(c);
 }
 
@@ -73,21 +59,17 @@ static void check_answered(struct lnet_ping_op *op, const struct lnet_ping_info 
 {
     struct lnet_gw_check *c = container_of(op, struct lnet_gw_check, op);
 
-    if (info->truncated && c->sink < CHECK_SINK_MAX) {
-        c->sink *= 2;
-        if (info->full_size > c->sink)
-            c->sink = info->full_size;
-        if (c->sink > CHECK_SINK_MAX)
-            c->sink = CHECK_SINK_MAX;
-        c->next_us = 0; /* once more with room for all of it, §3.4; half of it judges nothing */
+    if (info->truncated && c->sink < LNET_GW_SINK_MAX) {
+        c->sink = min(max(2 * c->sink, info->full_size), (uint32_t)LNET_GW_SINK_MAX);
+        c->next_us = 0; /* pings again with room for the whole info, §3.4 */
         return;
     }
     relaxed_store(&c->gw->ping_down, false);
-    lnet_gw_tell(c->gw, "ping_answered");
-    lnet_judge_routes(c->gw, info, false);
+    lnet_gw_report(c->gw, "ping_answered");
+    lnet_evaluate_routes(c, info, false);
 }
 
-/* The routes go down now; the check ends only when the network driver lets go of its GET. */
+/* The routes go down now; the check ends only when the LND has released its GET. */
 static void check_late(struct lnet_ping_op *op)
 {
     if (op->status)
@@ -111,11 +93,8 @@ int lnet_gw_check_new(struct lnet_node *node, struct lnet_gw *gw)
 
     if (!c)
         return -ENOMEM;
-    if (lnet_judge_new(gw)) {
-        free(c);
-        return -ENOMEM;
-    }
     c->gw = gw;
+    c->evaluate.fn = lnet_evaluate_task;
     c->op.node = node;
     c->op.kind = &check_kind;
     c->op.target = gw->nid;
@@ -143,21 +122,19 @@ bool lnet_gw_check_end(struct lnet_gw *gw)
 {
     struct lnet_gw_check *c = gw->check;
 
-    if (!c->op.running && !lnet_judge_busy(gw))
+    if (!c->op.running && !c->evaluating)
         return true;
     c->leaving = true;
     lnet_ping_op_cancel(&c->op); /* may complete the check before it returns */
     return false;
 }
 
-void lnet_gw_judged(struct lnet_gw *gw)
+void lnet_gw_check_idle(struct lnet_gw_check *c)
 {
-    struct lnet_gw_check *c = gw->check;
-
-    if (!c->leaving || c->op.running || lnet_judge_busy(gw))
+    if (!c->leaving || c->op.running || c->evaluating)
         return;
     c->leaving = false; /* once */
-    lnet_gw_leave(gw);
+    lnet_gw_leave(c->gw);
 }
 
 static bool is_due(const struct lnet_gw *gw, uint64_t now)
@@ -167,8 +144,7 @@ static bool is_due(const struct lnet_gw *gw, uint64_t now)
     return !c->op.running && (now >= c->next_us || relaxed_load(&gw->wanted) != c->seen_wanted);
 }
 
-/* Goes through all gateways once, and sends to those that are due; not more at a time than a
- * reactor has time for. */
+/* Goes through all gateways once and begins the checks that are due, in bounded parts. */
 static void check_gateways(struct reactor_timer *t)
 {
     struct lnet_routes *routes = container_of(t, struct lnet_routes, gw_timer);
@@ -188,7 +164,7 @@ static void check_gateways(struct reactor_timer *t)
         if (!is_due(gw, now))
             continue;
         if (wanted != gw->check->seen_wanted)
-            lnet_routes_tell(node); /* a new one, perhaps of a gateway that is down */
+            lnet_routes_report(node); /* a new one, perhaps of a gateway that is down */
         gw->check->seen_wanted = wanted;
         check_begin(gw->check);
         begun++;

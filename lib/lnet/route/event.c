@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Watchers hear of gateways and routes that go down or come up again. Whether a gateway is alive
- * depends on what its own home sees (connections) and on what the node's home sees (pings); the
- * node's home alone compares that with what was told last.
+ * Events of gateways and routes that go down or come up again. Whether a gateway is alive depends
+ * on its connections, which its own home sees, and on its pings, which the node's home sees. Only
+ * the node's home compares the present state with the state that was reported last.
  */
 #include "lib/lnet/route/route_internal.h"
 
-#define BURST 64 /* routes looked at before others have their turn */
+#define BURST 64 /* routes looked at in one iteration of the reactor */
 
 /* ---- routes (node home) ---- */
 
-static void tell_route(struct lnet_node *node, struct lnet_route *r)
+static void report_route(struct lnet_node *node, struct lnet_route *r)
 {
-    bool gw_down = r->gw->told_down, down = gw_down || !relaxed_load(&r->up);
+    bool gw_down = r->gw->reported_down, down = gw_down || !relaxed_load(&r->up);
     struct lnet_node_event row = {.kind = down ? LNET_NODE_EV_ROUTE_DOWN : LNET_NODE_EV_ROUTE_UP,
                                   .net = r->net,
                                   .nid = r->gw->nid};
 
-    if (r->told_down == down)
+    if (r->reported_down == down)
         return;
-    row.cause = gw_down || r->told_by_gw ? r->gw->told_cause : r->cause;
-    r->told_down = down;
-    r->told_by_gw = gw_down;
+    row.cause = gw_down || r->reported_by_gw ? r->gw->reported_cause : r->cause;
+    r->reported_down = down;
+    r->reported_by_gw = gw_down;
     lnet_node_event_post(node, &row);
 }
 
-static void tell_some(struct reactor_task *task)
+static void report_some(struct reactor_task *task)
 {
     struct lnet_route_events *t = container_of(task, struct lnet_route_events, task);
     struct lnet_node *node = container_of(t, struct lnet_routes, events)->node;
@@ -36,13 +36,13 @@ static void tell_some(struct reactor_task *task)
     t->again = false;
     t->generation = c->generation;
     for (unsigned n = 0; n < BURST && t->next < c->nroutes; n++)
-        tell_route(node, c->route[t->next++]);
+        report_route(node, c->route[t->next++]);
     t->busy = t->next < c->nroutes;
     if (t->busy)
         reactor_post(lnet_node_home(node), task);
 }
 
-void lnet_routes_tell(struct lnet_node *node)
+void lnet_routes_report(struct lnet_node *node)
 {
     struct lnet_route_events *t = &node->routes->events;
 
@@ -50,13 +50,13 @@ void lnet_routes_tell(struct lnet_node *node)
     if (t->busy)
         return;
     t->busy = true;
-    t->task.fn = tell_some;
+    t->task.fn = report_some;
     reactor_post(lnet_node_home(node), &t->task);
 }
 
 /* ---- gateways ---- */
 
-void lnet_gw_tell(struct lnet_gw *gw, const char *cause)
+void lnet_gw_report(struct lnet_gw *gw, const char *cause)
 {
     bool down = !lnet_gw_alive(gw);
     struct lnet_node_event row = {.kind =
@@ -64,22 +64,22 @@ void lnet_gw_tell(struct lnet_gw *gw, const char *cause)
                                   .nid = gw->nid,
                                   .cause = cause};
 
-    if (gw->told_down == down)
+    if (gw->reported_down == down)
         return;
-    gw->told_down = down;
-    gw->told_cause = cause;
+    gw->reported_down = down;
+    gw->reported_cause = cause;
     if (relaxed_load(&gw->routes) == 0)
         return;
     lnet_node_event_post(gw->node, &row);
-    lnet_routes_tell(gw->node);
+    lnet_routes_report(gw->node);
 }
 
 void lnet_gw_changed_home(struct reactor_task *task)
 {
     struct lnet_gw *gw = container_of(task, struct lnet_gw, changed);
 
-    /* From here on another change mails again; those before are seen now. */
+    /* A change from here on sends another message; earlier ones are seen now. */
     relaxed_store(&gw->change_mailed, false);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    lnet_gw_tell(gw, relaxed_load(&gw->lnd_cause));
+    lnet_gw_report(gw, relaxed_load(&gw->lnd_cause));
 }

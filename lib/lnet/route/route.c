@@ -7,6 +7,7 @@
  * are.
  */
 #include "lib/base/err.h"
+#include "lib/lnet/peer/peer.h"
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/route/route_internal.h"
 
@@ -17,16 +18,23 @@
 
 /* ---- life of a gateway (control) ---- */
 
-/* The gateway's peer NI may exist already; tell it, on its home. */
 static void bind_peer(struct reactor_task *task)
+{
+    lnet_peer_set_gateway(container_of(task, struct lnet_gw, bind));
+}
+
+/* Sets the gateway of the peer NI, on its home, and then of the peer, on the node's. */
+static void bind_peer_ni(struct reactor_task *task)
 {
     struct lnet_gw *gw = container_of(task, struct lnet_gw, bind);
     struct lnet_peer_ni *peer = lnet_peer_ni_get(gw->node, &gw->nid);
 
-    if (!peer)
-        return;
-    peer->gw = gw;
-    lnet_peer_ni_put(peer);
+    if (peer) {
+        peer->gw = gw;
+        lnet_peer_ni_put(peer);
+    }
+    task->fn = bind_peer;
+    reactor_post(lnet_node_home(gw->node), task);
 }
 
 static unsigned gw_bucket(const struct lnet_nid *nid)
@@ -44,7 +52,6 @@ static void gw_free(struct lnet_gw *gw)
         *at = gw->next;
     gw->node->gw[gw->index] = NULL;
     free(gw->check);
-    free(gw->judge);
     free(gw);
 }
 
@@ -63,7 +70,7 @@ static struct lnet_gw *gw_new(struct lnet_node *node, const struct lnet_nid *nid
     gw->node = node;
     gw->nid = *nid;
     gw->index = slot;
-    gw->bind.fn = bind_peer;
+    gw->bind.fn = bind_peer_ni;
     gw->changed.fn = lnet_gw_changed_home;
     if (lnet_gw_check_new(node, gw)) {
         free(gw);
@@ -88,8 +95,8 @@ static struct lnet_gw *gw_get(struct lnet_node *node, const struct lnet_nid *nid
     return gw;
 }
 
-/* A gateway leaves in three steps, when no snapshot has it any more: its peer NI forgets it, its
- * check ends, it is freed. */
+/* A gateway leaves in three steps when no snapshot lists it any more: its peer NI forgets it; its
+ * peer forgets it and its check ends; it is freed. */
 static void gw_left(struct reactor_task *task)
 {
     gw_free(container_of(task, struct lnet_gw, leave));
@@ -99,8 +106,9 @@ static void gw_forget_check(struct reactor_task *task)
 {
     struct lnet_gw *gw = container_of(task, struct lnet_gw, leave);
 
+    lnet_peer_unset_gateway(gw);
     if (!lnet_gw_check_end(gw))
-        return; /* it comes back when it has ended */
+        return; /* lnet_gw_leave() is called when the check has ended */
     lnet_gw_leave(gw);
 }
 
@@ -278,8 +286,8 @@ static void copy_state(struct lnet_route *r, const struct lnet_route *old)
     r->up = relaxed_load(&old->up);
     r->single_hop = relaxed_load(&old->single_hop);
     r->cause = relaxed_load(&old->cause);
-    r->told_down = relaxed_load(&old->told_down);
-    r->told_by_gw = relaxed_load(&old->told_by_gw);
+    r->reported_down = relaxed_load(&old->reported_down);
+    r->reported_by_gw = relaxed_load(&old->reported_by_gw);
 }
 
 static int put_in(struct change *ch, const struct lnet_route_conf *rc)

@@ -13,7 +13,8 @@
 
 #include "lib/lnet/shard/shard.h"
 
-/* A gateway. It is kept for a while after its last route was deleted. */
+/* A gateway: what routing needs of a peer, and the state that it publishes for path selection. It
+ * is retained for a while after its last route was deleted. */
 struct lnet_gw {
     struct lnet_node *node;
     struct lnet_nid nid;
@@ -30,9 +31,8 @@ struct lnet_gw {
     bool ping_down;
     uint64_t ping_down_us;
     struct lnet_gw_check *check;
-    struct lnet_judge *judge;
-    bool told_down; /* watchers were told that it is down */
-    const char *told_cause;
+    bool reported_down; /* watchers were told that it is down */
+    const char *reported_cause;
     /* home of the gateway's NID writes */
     struct reactor_task changed; /* to the node's home; its function is route/'s */
     bool change_mailed;          /* cleared there */
@@ -52,9 +52,9 @@ struct lnet_route {
     /* node home writes, from the gateway's ping replies (§3.8 "Cached flag") */
     bool up;
     bool single_hop;
-    const char *cause; /* of `up` as it is */
-    bool told_down;    /* watchers were told that it is down */
-    bool told_by_gw;   /* because its gateway was */
+    const char *cause;   /* of `up` as it is */
+    bool reported_down;  /* watchers were told that it is down */
+    bool reported_by_gw; /* because its gateway was */
 };
 
 struct lnet_conf_net {

@@ -142,6 +142,7 @@ struct lnet_node {
     /* what the rooms keep for the node */
     struct lnet_api *api;
     struct lnet_ping *ping;
+    struct lnet_peers *peers;
     struct lnet_routes *routes;
     void (*local_sent)(struct lnet_msg *msg); /* lnet_tx_on_local_sent() */
     struct lnet_stop *stop;                   /* control, while stopping */

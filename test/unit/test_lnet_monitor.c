@@ -316,6 +316,55 @@ static void test_push_of_gateway(void **state)
     node_down();
 }
 
+static const struct lnet_peer *known(struct lnet_nid nid)
+{
+    return lnet_peer_find(node, &nid);
+}
+
+/* The table of peers: nodes that push, up to max_peers, and gateways, which always find room. A
+ * gateway that has not pushed is no peer any more when it leaves. */
+static void test_peers(void **state)
+{
+    const struct gw_info up = {0x1a, UP, UP};
+    struct lnet_node_opts o = opts_default();
+    struct lnet_nid mute = N("10.0.0.12@tcp");
+    struct lnet_gw *gw, *mute_gw;
+    char text[32];
+
+    o.max_peers = 4;
+    node_up(o);
+    for (unsigned i = 0; i < 5; i++) {
+        snprintf(text, sizeof(text), "10.0.0.%u@tcp", 100 + i);
+        push_in(N(text), N(text), up);
+        assert_true((known(N(text)) != NULL) == (i < 4));
+    }
+    assert_int_equal(route_add("tcp5", N(GW), 1, 0), 0);
+    assert_int_equal(route_add("tcp6", mute, 1, 0), 0);
+    asked(2);
+    answer_check(&fk.sent[0], up);
+    answer_check(&fk.sent[1], up);
+    assert_int_equal(node->peers->npeers, 6);
+    gw = known(N(GW))->gw;
+    mute_gw = known(mute)->gw;
+    assert_true(gw && nid_same(&gw->nid, &known(N(GW))->primary));
+    assert_true(mute_gw && mute_gw != gw);
+    assert_int_equal(known(N(GW))->features, 0); /* a reply is no PUSH: we do not push to it */
+    push_in(N(GW), N(GW), (struct gw_info){0x1a, UP, DOWN});
+    assert_false(row(TCP5).up);
+    assert_int_equal(known(N(GW))->features, 0x1a);
+    /* one that routes came through only, and one that pushed too */
+    ON(0, lnet_peer_unset_gateway(mute_gw); lnet_peer_unset_gateway(mute_gw));
+    ON(0, lnet_peer_unset_gateway(gw));
+    assert_null(known(mute));
+    assert_null(known(N(GW))->gw);
+    assert_int_equal(node->peers->npeers, 5);
+    ON(0, lnet_peer_set_gateway(mute_gw); lnet_peer_set_gateway(gw));
+    assert_ptr_equal(known(mute)->gw, mute_gw);
+    assert_ptr_equal(known(N(GW))->gw, gw);
+    assert_int_equal(node->peers->highest, 6); /* the free slot was taken again */
+    node_down();
+}
+
 static void test_lnd_notify(void **state)
 {
     struct lnet_nid gw;
@@ -575,8 +624,9 @@ static void test_stop_early(void **state)
 static const struct CMUnitTest tests[] = {
     LNET_TEST(test_judgement),   LNET_TEST(test_schedule),        LNET_TEST(test_no_answer),
     LNET_TEST(test_truncated),   LNET_TEST(test_push_of_gateway), LNET_TEST(test_lnd_notify),
-    LNET_TEST(test_stop_loaded), LNET_TEST(test_stop_counts),     LNET_TEST(test_stop_drains),
-    LNET_TEST(test_stop_begun),  LNET_TEST(test_stop_idle),       LNET_TEST(test_stop_early),
+    LNET_TEST(test_peers),       LNET_TEST(test_stop_loaded),     LNET_TEST(test_stop_counts),
+    LNET_TEST(test_stop_drains), LNET_TEST(test_stop_begun),      LNET_TEST(test_stop_idle),
+    LNET_TEST(test_stop_early),
 };
 
 LNET_TESTS_MAIN("test_lnet_monitor", tests)

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * An LND that is only registered (loopback.c) works as the others do: its settings in a
+ * configuration, its NIs and drop reasons in answers, messages between nodes and through a router.
+ */
+#include "test/unit/rpc_test.h"
+
+#include "config/save.h"
+#include "control/diff.h"
+#include "test/lnds_test.h"
+#include "test/unit/loopback.h"
+
+#define DOCUMENT                                                                                   \
+    "net: [{net type: efa, local NI(s): [{nid: 10.9.0.1@efa, lnd tunables: {loop_batch: %d, "      \
+    "loop_colour: 3}}]}]\nmillrace: {loop: {limit: %d}}\n"
+
+static void __attribute__((constructor)) register_loop(void)
+{
+    if (!lnd_type_register(&loop_type))
+        abort();
+}
+
+static struct cfg *parse(int batch, int limit, struct cfg_report *report)
+{
+    struct cfg *cfg = NULL;
+    char text[400];
+
+    snprintf(text, sizeof(text), DOCUMENT, batch, limit);
+    cfg_parse("f", text, strlen(text), &cfg, report);
+    return cfg;
+}
+
+/* ---- configuration ---- */
+
+static void refused(int batch, int limit, const char *key)
+{
+    struct cfg_report report;
+    bool named = false;
+
+    assert_null(parse(batch, limit, &report));
+    for (unsigned i = 0; i < report.count; i++)
+        named |= report.message[i].error && strstr(report.message[i].text, key);
+    assert_true(named);
+    cfg_report_free(&report);
+}
+
+static void test_config(void **state)
+{
+    struct cfg_report report;
+    struct cfg *cfg = parse(4, 7, &report);
+    struct cfg_setting setting;
+    char *out = NULL;
+    enum cfg_saved how;
+    struct err err = {0};
+
+    assert_non_null(cfg);
+    assert_non_null(strstr(report.message[0].text, "not acted on yet: loop_colour"));
+    assert_int_equal(*own_tunable(&cfg->ni[0].conf.lnd_tun, "loop_batch"), 4);
+    assert_int_equal(*lnd_option_of(cfg->lnd_option, "loop", "limit"), 7);
+    assert_true(cfg_setting_find("millrace.loop.limit", &setting));
+    assert_int_equal(setting.max, 1000);
+    assert_int_equal(cfg_save_text("f", NULL, 0, cfg, &out, &how, &err), 0);
+    assert_non_null(strstr(out, "loop_batch: 4"));
+    assert_non_null(strstr(out, "loop_colour: 3"));
+    assert_non_null(strstr(out, "limit: 7"));
+    free(out);
+    cfg_report_free(&report);
+    cfg_free(cfg);
+    refused(65, 7, "loop_batch");
+    refused(4, 0, "limit");
+}
+
+static void test_diff(void **state)
+{
+    struct cfg_report report;
+    struct cfg *a = parse(4, 7, &report), *b;
+    struct cfg_diff diff;
+
+    cfg_report_free(&report);
+    b = parse(5, 7, &report);
+    cfg_report_free(&report);
+    cfg_diff_make(a, b, &diff);
+    assert_int_equal(diff.count, 1);
+    assert_non_null(strstr(diff.change[0].key, "lnd tunables.loop_batch"));
+    assert_int_equal(diff.change[0].applies, CFG_NI_RESTART);
+    cfg_diff_free(&diff);
+    cfg_free(a);
+    cfg_free(b);
+}
+
+/* ---- a node ---- */
+
+static void *loop;
+static struct lnet_node *far[2];
+
+static int begin(void **state)
+{
+    setup(state);
+    loop = lnd_create_default(&loop_code);
+    assert_non_null(loop);
+    return lnet_lnd_register(node, loop_code.ops, loop);
+}
+
+static int end(void **state)
+{
+    for (unsigned i = 0; i < 2; i++)
+        if (far[i]) {
+            stopped = false;
+            lnet_node_stop(far[i], 0, note_stopped, NULL);
+            RUN_UNTIL(stopped);
+            lnet_node_destroy(far[i]);
+        }
+    stopped = false;
+    teardown(state);
+    loop_code.destroy(loop);
+    return 0;
+}
+
+static void test_shown(void **state)
+{
+    json_t *ni, *row;
+    size_t i;
+    bool found = false;
+
+    is_true("net_add", "{\"net\":\"efa\",\"nid\":\"10.9.0.1@efa\",\"lnd_timeout\":20}");
+    ni = at(result("net_get", "{\"net\":\"efa\"}"), "net/0/local NI(s)/0");
+    assert_string_equal(json_string_value(at(ni, "nid")), "10.9.0.1@efa");
+    assert_int_equal(json_integer_value(at(ni, "lnd tunables/loop_batch")), 32);
+    assert_int_equal(json_integer_value(at(ni, "lnd tunables/timeout")), 20);
+    assert_null(json_object_get(at(ni, "lnd tunables"), "loop_colour"));
+    json_array_foreach(at(result("drops_get", ""), "drops"), i, row)
+        found |= strcmp(json_string_value(at(row, "name")), "loop_no_ni") == 0;
+    assert_true(found);
+    row = at(result("counters_capture", "{\"match\":\"loop.*\",\"interval_ms\":10}"), "counters");
+    assert_int_equal(json_array_size(row), 2);
+    assert_string_equal(json_string_value(at(row, "0/name")), "loop.10.9.0.1@efa.received");
+    is_true("net_del", "{\"net\":\"efa\"}");
+}
+
+/* ---- messages ---- */
+
+static void far_node(unsigned i, const char *nid, const char *net, const char *gateway)
+{
+    struct lnet_node_opts opts = {
+        .env = env, .tiny = 16, .small = 8, .large = 1, .max_peers = 64, .local_msgs = 16};
+    struct lnet_ni_conf ni = {.tun = {-1, -1, -1, -1}, .lnd_tun = LND_TUNABLES_DEFAULT};
+    struct lnet_route_conf route = {.hops = LNET_HOPS_UNDEFINED};
+    struct err err = {0};
+
+    if (lnet_node_create(&opts, &far[i], &err) != 0)
+        fail_msg("%s", err.message);
+    assert_int_equal(lnet_lnd_register(far[i], loop_code.ops, loop), 0);
+    assert_int_equal(nid_parse(nid, &ni.nid), 0);
+    ni.net = nid_net(&ni.nid);
+    assert_int_equal(lnet_ni_add(far[i], &ni, NULL, &err), 0);
+    assert_int_equal(net_parse(net, &route.net), 0);
+    assert_int_equal(nid_parse(gateway, &route.gateway), 0);
+    assert_int_equal(lnet_route_add(far[i], &route, &err), 0);
+    if (lnet_node_start(far[i], &err) != 0)
+        fail_msg("%s", err.message);
+}
+
+struct pong {
+    bool ended;
+    int status;
+    unsigned count;
+};
+
+static void on_pong(void *arg, int status, const struct lnet_ping_info *info)
+{
+    *(struct pong *)arg = (struct pong){true, status, status == 0 ? info->count : 0};
+}
+
+static struct pong ping(struct lnet_node *from, const char *dest)
+{
+    struct pong p = {0};
+    struct lnet_nid nid;
+
+    assert_int_equal(nid_parse(dest, &nid), 0);
+    assert_int_equal(lnet_ping(from, &nid, NULL, 2000, on_pong, &p), 0);
+    RUN_UNTIL(p.ended);
+    return p;
+}
+
+/* A ping between two nodes, and one through the router between two nets. */
+static void test_messages(void **state)
+{
+    struct lnet_nid gone;
+
+    is_true("net_add", "{\"net\":\"efa\",\"nid\":\"10.9.0.1@efa\"}");
+    is_true("net_add", "{\"net\":\"efa1\",\"nid\":\"10.9.1.1@efa1\"}");
+    far_node(0, "10.9.0.2@efa", "efa1", "10.9.0.1@efa");
+    far_node(1, "10.9.1.2@efa1", "efa", "10.9.1.1@efa1");
+    assert_int_equal(ping(node, "10.9.0.2@efa").count, 1);
+    assert_int_equal(ping(far[0], "10.9.0.1@efa").status, 0);
+    assert_int_equal(ping(far[0], "10.9.1.2@efa1").status, 0);
+    assert_int_equal(ping(far[1], "10.9.0.2@efa").status, 0);
+    assert_int_equal(nid_parse("10.9.0.3@efa", &gone), 0);
+    assert_int_not_equal(ping(far[0], "10.9.0.3@efa").status, 0);
+    is_true("net_del", "{\"net\":\"efa1\"}");
+    assert_int_not_equal(ping(far[0], "10.9.1.2@efa1").status, 0);
+    assert_int_equal(ping(far[0], "10.9.0.1@efa").status, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_diff),
+        cmocka_unit_test(test_shown),
+        cmocka_unit_test(test_messages),
+    };
+
+    return cmocka_run_group_tests(tests, begin, end);
+}

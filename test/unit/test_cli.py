@@ -638,6 +638,16 @@ def test_convert():
     has(convert(status=2)[1], "--modprobe is missing")
 
 
+def test_all_errors():
+    """Each error of a file that is refused is printed, however many there are."""
+    path = os.path.join(DIR.name, "bad.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("millrace:\n" + "".join(f"  xyzzyplugh_{i}: {i}\n" for i in range(40)))
+    for command in ("apply", "diff"):
+        err = cli("config", command, path, status=1)[1]
+        has(err, *(f"bad.yaml:{i + 2}: millrace.xyzzyplugh_{i}: unknown key" for i in range(40)))
+
+
 def test_config():
     path = os.path.join(DIR.name, "new.yaml")
     with open(path, "w", encoding="utf-8") as f:

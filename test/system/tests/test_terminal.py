@@ -120,7 +120,7 @@ async def test_top_peers(env):
     with Terminal(env, millrace(env, r, "top", "--interval", "1")) as t:
         screen = await t.until(lambda s: busy_peer(s, CLIENT) and busy_peer(s, SERVER) and s, "peers with traffic")
         assert line_with(screen, CLIENT, "(cli\u00e9nt-1)"), screen
-        assert not line_with(screen, "not told"), screen
+        assert not line_with(screen, "does not report peers"), screen
         t.keys("q")
         await t.until(lambda s: line_with(s, "ended with 0"), "the end")
     client.kill()

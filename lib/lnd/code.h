@@ -67,5 +67,7 @@ struct lnd_code {
 
 /* Makes an LND with default settings. */
 void *lnd_create_default(const struct lnd_code *code);
+/* Frees an LND that is built on lib/lnd/driver.h. After lnet_node_destroy(); ctx may be NULL. */
+void lnd_driver_free(void *ctx);
 
 #endif

@@ -2,6 +2,7 @@
 #include "lib/lnd/driver.h"
 
 #include "lib/base/err.h"
+#include "lib/lnd/code.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static bool shard_init(struct lnd_shard *shard, struct lnd_driver *driver, unsig
            proto->shard_init(shard);
 }
 
-void lnd_shards_fini(struct lnd_driver *driver)
+static void shards_fini(struct lnd_driver *driver)
 {
     for (unsigned i = 0; driver->shards && i < driver->nshards; i++) {
         struct lnd_shard *shard = lnd_shard_at(driver, i);
@@ -53,7 +54,7 @@ int lnd_shards_init(struct lnd_driver *driver, struct lnet_node *node, struct er
     driver->shards = calloc(driver->nshards, driver->proto->shard_size);
     for (unsigned i = 0; driver->shards && i < driver->nshards; i++) {
         if (!shard_init(lnd_shard_at(driver, i), driver, i))
-            lnd_shards_fini(driver);
+            shards_fini(driver);
     }
     if (driver->shards)
         return 0;
@@ -65,6 +66,17 @@ size_t lnd_shard_bytes(const struct lnd_proto *proto, unsigned max_conns)
 {
     return proto->shard_size + lnd_pool_bytes(max_conns, proto->conn_size) +
            lnd_pool_bytes(max_conns, proto->peer_size);
+}
+
+void lnd_driver_free(void *ctx)
+{
+    struct lnd_driver *driver = ctx;
+
+    if (!driver)
+        return;
+    driver->proto->driver_fini(driver);
+    shards_fini(driver);
+    free(driver);
 }
 
 uint64_t lnd_incarnation_new(struct lnd_driver *driver, unsigned unit_ns)

@@ -13,7 +13,7 @@
  * message that finds a connection: the data path has no call through a table.
  *
  * Life: the LND's constructor fills `proto` and the settings in. lnd_shards_init() makes the parts
- * on the reactors when the first NI is added. lnd_shards_fini() frees them when the node ended.
+ * on the reactors when the first NI is added. lnd_driver_free() frees all when the node ended.
  */
 #ifndef MILLRACE_LND_DRIVER_H
 #define MILLRACE_LND_DRIVER_H
@@ -71,6 +71,8 @@ struct lnd_proto {
 
     /* ---- control thread ---- */
 
+    /* The driver is freed next. */
+    void (*driver_fini)(struct lnd_driver *driver);
     /* Completes a shard that lnd_shards_init() made. False: no memory; shard_fini() follows. */
     bool (*shard_init)(struct lnd_shard *shard);
     void (*shard_fini)(struct lnd_shard *shard);
@@ -167,7 +169,6 @@ void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto, u
 /* Makes the parts of a driver on all reactors, unless there are any. 0 or -ENOMEM with an error.
  * Control thread. */
 int lnd_shards_init(struct lnd_driver *driver, struct lnet_node *node, struct err *err);
-void lnd_shards_fini(struct lnd_driver *driver);
 /* Returns the part of a driver on reactor i. */
 static inline struct lnd_shard *lnd_shard_at(const struct lnd_driver *driver, unsigned i)
 {

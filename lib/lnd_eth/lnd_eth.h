@@ -47,7 +47,6 @@ void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes
 
 /* The ctx to register lnd_sock_ops with. Control thread. NULL: out of memory. */
 struct lnd_sock *lnd_sock_new(const struct sock_opts *opts);
-void lnd_sock_free(struct lnd_sock *sock); /* after lnet_node_destroy(); NULL is allowed */
 /* inet_opts.home: index of the reactor at home for the peer NI that has the remote address. Where
  * NIs of several nets have the local one, that of the first: connections of the others are on other
  * reactors than their addresses say. sock is a struct lnd_sock. Any reactor. */

@@ -27,11 +27,6 @@ static void *create(const struct lnd_conf *conf)
     return lnd_verbs_new(&opts);
 }
 
-static void destroy(void *ctx)
-{
-    lnd_verbs_free(ctx);
-}
-
 static void memory(const struct lnd_conf *conf, unsigned reactors, const struct lnet_tunables *tun,
                    const struct lnd_tunables *lnd_tun, struct lnd_memory *out)
 {
@@ -52,6 +47,6 @@ const struct lnd_code lnd_verbs_code = {
     .ops = &lnd_verbs_ops,
     .process_init = lnd_verbs_process_init,
     .create = create,
-    .destroy = destroy,
+    .destroy = lnd_driver_free,
     .memory = memory,
 };

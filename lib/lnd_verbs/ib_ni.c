@@ -31,14 +31,12 @@ struct lnd_verbs *lnd_verbs_new(const struct verbs_opts *opts)
     return lv;
 }
 
-void lnd_verbs_free(struct lnd_verbs *lv)
+static void driver_fini(struct lnd_driver *driver)
 {
-    if (!lv)
-        return;
+    struct lnd_verbs *lv = container_of(driver, struct lnd_verbs, base);
+
     if (lv->rdma)
         lv->opts.rdma->close(lv->rdma);
-    lnd_shards_fini(&lv->base);
-    free(lv);
 }
 
 void ib_event(struct ib_ni *ini, enum lnet_drop reason, const struct lnet_nid *peer,
@@ -415,6 +413,7 @@ const struct lnd_proto ib_proto = {
     .linger = 180,
     .abort_waiting = LNET_HEALTH_LOCAL_ABORTED,
     .abort_begun = LNET_HEALTH_OK, /* we broke it off, which says nothing about either side */
+    .driver_fini = driver_fini,
     .shard_init = ib_shard_init,
     .shard_fini = ib_shard_fini,
     .ni_resolve = ni_resolve,

@@ -53,7 +53,6 @@ struct lnd_verbs;
 /* The ctx to register lnd_verbs_ops with. The provider is opened with the first NI, so a host
  * without RDMA pays nothing. Control thread. NULL: out of memory. */
 struct lnd_verbs *lnd_verbs_new(const struct verbs_opts *opts);
-void lnd_verbs_free(struct lnd_verbs *lv); /* after lnet_node_destroy() */
 
 /* Heap and EAL memory the driver takes in a node with that many reactors; connections take theirs
  * as they come. An NI's depth (peer_credits), and what it says of concurrent_sends itself: -1 or 0

@@ -750,7 +750,7 @@ int ih_teardown(void **state)
         struct reactor *before = ir_at(reactor_control(ir_env()));
 
         lnd_verbs_ops.ni_fini(&nodes[i].ni);
-        lnd_verbs_free(nodes[i].lv);
+        lnd_driver_free(nodes[i].lv);
         ir_restore(before);
     }
     ir_run();

@@ -1322,7 +1322,7 @@ int fake_teardown(void **state)
     fake_stop();
     for (int i = 0; i < 2; i++)
         lnd_sock_ops.ni_fini(&nis[i]);
-    lnd_sock_free(lnd);
+    lnd_driver_free(lnd);
     assert_int_equal(core.peer_refs, 0);
     assert_int_equal(core.grants, 0);
     assert_null(listeners);

@@ -123,8 +123,8 @@ static int down(void **state)
     reactor_env_stop(env);
     lnet_node_destroy(client);
     lnet_node_destroy(router);
-    lnd_sock_free(client_sock);
-    lnd_sock_free(router_sock);
+    lnd_driver_free(client_sock);
+    lnd_driver_free(router_sock);
     return 0;
 }
 

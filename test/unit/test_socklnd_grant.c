@@ -295,7 +295,7 @@ static void down(void)
     check_quiet();
     sent_clear();
     node_gone();
-    lnd_sock_free(lnd);
+    lnd_driver_free(lnd);
     for (unsigned i = 0; i < nwires; i++) {
         free(wires[i].script);
         free(wires[i].early);

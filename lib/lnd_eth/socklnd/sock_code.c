@@ -27,11 +27,6 @@ static void *create(const struct lnd_conf *conf)
     return lnd_sock_new(&opts);
 }
 
-static void destroy(void *ctx)
-{
-    lnd_sock_free(ctx);
-}
-
 static void memory(const struct lnd_conf *conf, unsigned reactors, const struct lnet_tunables *tun,
                    const struct lnd_tunables *lnd_tun, struct lnd_memory *out)
 {
@@ -44,7 +39,7 @@ const struct lnd_code lnd_sock_code = {
     .type = &lnd_sock_type,
     .ops = &lnd_sock_ops,
     .create = create,
-    .destroy = destroy,
+    .destroy = lnd_driver_free,
     .memory = memory,
     .port_home = lnd_sock_home,
 };

@@ -141,13 +141,9 @@ struct lnd_sock *lnd_sock_new(const struct sock_opts *opts)
     return sock;
 }
 
-void lnd_sock_free(struct lnd_sock *sock)
+static void driver_fini(struct lnd_driver *driver)
 {
-    if (!sock)
-        return;
-    lnd_shards_fini(&sock->base);
-    free(sock->map);
-    free(sock);
+    free(container_of(driver, struct lnd_sock, base)->map);
 }
 
 void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_nid *peer,
@@ -303,6 +299,7 @@ const struct lnd_proto sock_proto = {
     .linger = 60,
     .abort_waiting = LNET_HEALTH_REMOTE_DROPPED,
     .abort_begun = LNET_HEALTH_LOCAL_ERROR,
+    .driver_fini = driver_fini,
     .shard_init = shard_init,
     .shard_fini = shard_fini,
     .ni_resolve = ni_resolve,

@@ -57,7 +57,7 @@ struct cfg_key {
 };
 
 /* Rows of a table of keys: its end; a key that a function reads; a list whose items a function
- * reads, a section with a table of its own, a key that is ignored. */
+ * reads; a section with its own table; a key that is ignored. */
 #define CFG_KEYS_END                                                                               \
     {                                                                                              \
         .name = NULL                                                                               \

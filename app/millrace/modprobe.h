@@ -3,9 +3,9 @@
  * Converts the options of the kernel's modules lnet, ksocklnd and ko2iblnd (files of modprobe.d,
  * docs/protocol/lnet-core.md §1.6 and §11, socklnd.md §5.1) into a configuration of millraced.
  *
- * The configuration is for the machine with the given addresses. The converter evaluates rules
- * of ip2nets, finds an interface that is not named, and, as the kernel does, leaves out a route
- * if its gateway is this machine or is on no net of this machine.
+ * The configuration is for the machine with the given addresses. The converter evaluates rules of
+ * ip2nets and finds an interface that is not named. As the kernel does, it leaves out a route if
+ * its gateway is this machine, or is on no net of this machine.
  *
  * An option that is unknown or has no effect here gives a warning. A value that cannot be
  * understood, or that would mean something else here than to the kernel, is an error.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * `millrace top` asks a running millraced for its counters again and again, and shows the rates
- * between the two last samples. top_text.c turns two samples into lines of text; it knows neither
- * socket nor terminal. top.c takes the samples and draws the lines.
+ * `millrace top` asks a running millraced for its counters again and again. It shows the rates
+ * between the last two samples. The file top_text.c turns two samples into lines of text: it knows
+ * neither socket nor terminal. The file top.c takes the samples and draws the lines.
  */
 #ifndef MILLRACE_TOP_H
 #define MILLRACE_TOP_H

@@ -79,6 +79,12 @@ static inline bool lnd_ns_is_stopping(const struct lnd_ni_shard *ns)
 {
     return ns->state >= LND_NI_STOPPING;
 }
+/* Counts something refused or dropped on an NI, see lnet_drop_event(). Any reactor. */
+static inline void lnd_drop(const struct lnd_ni *lni, enum lnet_drop reason,
+                            const struct lnet_nid *peer, const struct lnet_hdr *hdr)
+{
+    lnet_drop_event(lni->ni->node, reason, lni->ni, peer, hdr);
+}
 /* Something that quiesce or stop may wait for has ended: answers them when nothing is left. */
 void lnd_ns_progress(struct lnd_ni_shard *ns);
 

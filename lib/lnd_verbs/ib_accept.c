@@ -105,7 +105,7 @@ static void count_refusal(struct request *r, enum lnet_drop drop)
     if (!ini)
         lnet_drop_event(r->shard->lv->base.node, drop, NULL, &nid, NULL);
     else
-        ib_event(ini, drop, &nid, NULL);
+        lnd_drop(&ini->base, drop, &nid, NULL);
     if (r->ns)
         count_add(&r->ns->count.refused, 1);
 }

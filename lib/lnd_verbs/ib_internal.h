@@ -361,7 +361,5 @@ static inline const struct rdma_ops *ib_rdma(const struct ib_conn *c)
 {
     return c->shard->lv->opts.rdma;
 }
-void ib_event(struct ib_ni *ini, enum lnet_drop reason, const struct lnet_nid *peer,
-              const struct lnet_hdr *hdr);
 
 #endif

@@ -39,12 +39,6 @@ static void driver_fini(struct lnd_driver *driver)
         lv->opts.rdma->close(lv->rdma);
 }
 
-void ib_event(struct ib_ni *ini, enum lnet_drop reason, const struct lnet_nid *peer,
-              const struct lnet_hdr *hdr)
-{
-    lnet_drop_event(ini->base.ni->node, reason, ini->base.ni, peer, hdr);
-}
-
 /* ---- settings, §7 ---- */
 
 static int clamp(int value, int min, int max)

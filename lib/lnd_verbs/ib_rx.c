@@ -357,7 +357,7 @@ static void fail(struct ib_conn *c, enum lnet_drop why, const struct ib_msg *m)
     if (c->state == IB_CONN_UP)
         ib_conn_fail(c, &ib_cause_broken, why, hdr);
     else
-        ib_event(c->ibp->ini, why, &c->ibp->base.peer->nid, hdr);
+        lnd_drop(&c->ibp->ini->base, why, &c->ibp->base.peer->nid, hdr);
 }
 
 /* Gives an LNet message to the core. */
@@ -512,7 +512,7 @@ static void take(struct ib_conn *c, struct ib_rx *rx)
     memset(&m.rd, 0, sizeof(m.rd));
     why = check(c, rx, &m);
     if (why == IB_DROP(PAYLOAD)) {
-        ib_event(c->ibp->ini, why, &c->ibp->base.peer->nid, &m.lnet);
+        lnd_drop(&c->ibp->ini->base, why, &c->ibp->base.peer->nid, &m.lnet);
         if (c->state == IB_CONN_UP)
             ib_rx_repost(c, rx, m.hdr.type, false);
         return;

@@ -82,7 +82,7 @@ static void refuse(struct sock_hs *hs, enum lnet_drop reason)
     struct lnet_nid nid;
 
     caller_nid(hs, sni, &nid);
-    sock_event(sni, reason, &nid, NULL);
+    lnd_drop(&sni->base, reason, &nid, NULL);
     hs_free(hs);
 }
 
@@ -146,7 +146,7 @@ static void answer_none(struct sock_hs *hs, struct sock_peer *sp, enum lnet_drop
 {
     uint8_t buf[SOCK_HELLO_MAX];
 
-    sock_event(hs->sni, reason, &hs->in.src_nid, NULL);
+    lnd_drop(&hs->sni->base, reason, &hs->in.src_nid, NULL);
     if (reason == SOCK_DROP(HELLO_STALE))
         sock_peer_restarted(sp, hs->in.src_incarnation);
     /* A peer that closed its ends while the link was down connects again. Our ends are in its way
@@ -165,7 +165,7 @@ static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type
     if (!c || hs->stream->ops->attach(hs->stream, &sock_conn_events, c) < 0) {
         static const struct lnd_close why = {.tx = LNET_DROP_NEXT_HOP_LOST};
 
-        sock_event(hs->sni, SOCK_DROP(NO_MEMORY), &hs->in.src_nid, NULL);
+        lnd_drop(&hs->sni->base, SOCK_DROP(NO_MEMORY), &hs->in.src_nid, NULL);
         if (c)
             sock_conn_close(c, &why);
         return;
@@ -191,7 +191,7 @@ static bool decide_at_home(struct sock_hs *hs)
     bool decided = true;
 
     if (!lp) {
-        sock_event(hs->sni, SOCK_DROP(NO_MEMORY), &hs->in.src_nid, NULL);
+        lnd_drop(&hs->sni->base, SOCK_DROP(NO_MEMORY), &hs->in.src_nid, NULL);
         return true;
     }
     sp = sock_peer_of(lp);
@@ -422,7 +422,7 @@ static void accepted(void *user, struct stream *s, const union stream_addr *addr
 
     if (drop != LNET_DROP_NONE) {
         sock_addr_to_nid(sni->base.ni->net, addr, &nid);
-        sock_event(sni, drop, &nid, NULL);
+        lnd_drop(&sni->base, drop, &nid, NULL);
         s->ops->close(s, false);
         return;
     }

@@ -59,7 +59,7 @@ static uint64_t retry_us(const struct sock_peer *sp)
 
 static void refused(struct sock_peer *sp)
 {
-    sock_event(sp->sni, SOCK_DROP(DIAL_REFUSED), &sp->base.peer->nid, NULL);
+    lnd_drop(&sp->sni->base, SOCK_DROP(DIAL_REFUSED), &sp->base.peer->nid, NULL);
     if (++sp->dial.refusals >= REFUSALS_MAX && has_each(sp)) {
         sp->dial.complete = true;
         dial_done(sp);
@@ -130,7 +130,7 @@ static enum lnet_health health_of_end(enum stream_end end)
 
 static void connect_failed(struct sock_peer *sp, enum lnet_health health)
 {
-    sock_event(sp->sni, SOCK_DROP(DIAL_FAILED), &sp->base.peer->nid, NULL);
+    lnd_drop(&sp->sni->base, SOCK_DROP(DIAL_FAILED), &sp->base.peer->nid, NULL);
     dial_failed(sp, health);
 }
 
@@ -140,7 +140,7 @@ static void dial_one(struct sock_peer *sp, enum sock_ctype type)
     int rc;
 
     if (!c) {
-        sock_event(sp->sni, SOCK_DROP(NO_MEMORY), &sp->base.peer->nid, NULL);
+        lnd_drop(&sp->sni->base, SOCK_DROP(NO_MEMORY), &sp->base.peer->nid, NULL);
         dial_failed(sp, LNET_HEALTH_LOCAL_ERROR);
         return;
     }
@@ -227,14 +227,14 @@ void sock_dial_connected(struct sock_conn *c)
 
 static void hello_wrong(struct sock_peer *sp, enum lnet_drop reason)
 {
-    sock_event(sp->sni, reason, &sp->base.peer->nid, NULL);
+    lnd_drop(&sp->sni->base, reason, &sp->base.peer->nid, NULL);
     dial_failed(sp, LNET_HEALTH_LOCAL_ERROR);
 }
 
 /* The peer has restarted: closes all connections with its old incarnation, §2.5 #4. */
 static void peer_restarted(struct sock_peer *sp, uint64_t incarnation)
 {
-    sock_event(sp->sni, SOCK_DROP(HELLO_STALE), &sp->base.peer->nid, NULL);
+    lnd_drop(&sp->sni->base, SOCK_DROP(HELLO_STALE), &sp->base.peer->nid, NULL);
     sock_peer_restarted(sp, incarnation);
     dial_again(sp, 0);
 }

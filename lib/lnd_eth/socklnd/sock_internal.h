@@ -276,8 +276,6 @@ extern const struct lnd_proto sock_proto;
 /* Adds a connection to the list of ready connections of its reactor, or removes it. */
 void sock_ready(struct sock_conn *c);
 void sock_unready(struct sock_conn *c);
-void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_nid *peer,
-                const struct lnet_hdr *hdr);
 
 /* ---- sock_link.c ---- */
 /* Finds the NI's address from its interface, or its interface from its address. Control thread. 0

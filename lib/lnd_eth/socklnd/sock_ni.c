@@ -146,12 +146,6 @@ static void driver_fini(struct lnd_driver *driver)
     free(container_of(driver, struct lnd_sock, base)->map);
 }
 
-void sock_event(struct sock_ni *sni, enum lnet_drop reason, const struct lnet_nid *peer,
-                const struct lnet_hdr *hdr)
-{
-    lnet_drop_event(sni->base.ni->node, reason, sni->base.ni, peer, hdr);
-}
-
 /* ---- settings ---- */
 
 /* §3.1 */

@@ -228,7 +228,7 @@ void sock_peer_conn_up(struct sock_peer *sp, struct sock_conn *c, uint64_t incar
 void sock_peer_close(struct sock_peer *sp, const struct lnd_close *why, const struct lnet_hdr *hdr)
 {
     if (why->event != LNET_DROP_NONE)
-        sock_event(sp->sni, why->event, &sp->base.peer->nid, hdr);
+        lnd_drop(&sp->sni->base, why->event, &sp->base.peer->nid, hdr);
     sp->dial.complete = false;
     lnd_peer_close(&sp->base, why);
 }

@@ -161,7 +161,8 @@ int cmd_config_save(struct cli *cli, json_t *args)
 
     if (path && path[0] != '/' && !getcwd(cwd, sizeof(cwd))) {
         json_decref(params);
-        fprintf(stderr, "millrace: where are we? %s\n", strerror(errno));
+        fprintf(stderr, "millrace: the current folder is not known: %s; give a full path\n",
+                strerror(errno));
         return CLI_USAGE;
     }
     if (path && path[0] != '/')

@@ -192,7 +192,7 @@ json_t *cli_read_file(const char *path)
     else if (len > CLI_MAX_FILE)
         fprintf(stderr, "millrace: %s is larger than %d bytes\n", path, CLI_MAX_FILE);
     else if (!(value = json_stringn(text, len)))
-        fprintf(stderr, "millrace: %s is no UTF-8 text\n", path);
+        fprintf(stderr, "millrace: %s is not UTF-8 text\n", path);
 out:
     if (f && f != stdin)
         fclose(f);

@@ -448,7 +448,7 @@ static bool print_why(struct cli *cli, const json_t *result, const json_t *args,
 #define MILLRACE                                                                                   \
     {                                                                                              \
         .name = "millrace", .type = JRPC_BOOLEAN,                                                  \
-        .help = "also what lnetctl does not have, below the key `millrace`"                        \
+        .help = "also keys that lnetctl does not have, below the key `millrace`"                   \
     }
 
 static const struct jrpc_param net_params[] = {
@@ -480,12 +480,15 @@ static const struct jrpc_param tcp_params[] = {
 };
 
 static const struct jrpc_param drops_params[] = {
-    {.name = "all", .type = JRPC_BOOLEAN, .letter = 'a', .help = "also what never happened"},
+    {.name = "all", .type = JRPC_BOOLEAN, .letter = 'a', .help = "also reasons with a count of 0"},
     {.name = NULL},
 };
 
 static const struct jrpc_param capture_params[] = {
-    {.name = "all", .type = JRPC_BOOLEAN, .letter = 'a', .help = "also what did not change"},
+    {.name = "all",
+     .type = JRPC_BOOLEAN,
+     .letter = 'a',
+     .help = "also counters that did not change"},
     {.name = NULL},
 };
 
@@ -494,7 +497,7 @@ static const struct jrpc_param net_add_params[] = {
     {.name = "skip_mr_route_setup",
      .type = JRPC_BOOLEAN,
      .letter = 'k',
-     .help = "taken and ignored: millraced sets up no routes of Linux"},
+     .help = "accepted without effect: millraced sets up no routes of Linux"},
     {.name = NULL},
 };
 
@@ -502,7 +505,7 @@ static const struct jrpc_param peer_add_params[] = {
     {.name = "lock_prim",
      .type = JRPC_BOOLEAN,
      .letter = 'l',
-     .help = "taken and ignored: a primary NID never changes"},
+     .help = "accepted without effect: a primary NID never changes"},
     {.name = NULL},
 };
 
@@ -510,7 +513,7 @@ static const struct jrpc_param peer_del_params[] = {
     {.name = "force",
      .type = JRPC_BOOLEAN,
      .letter = 'f',
-     .help = "taken and ignored: nothing holds a primary NID"},
+     .help = "accepted without effect: no primary NID is locked"},
     {.name = NULL},
 };
 

@@ -24,7 +24,8 @@ struct lnd_source_map {
     struct lnet_nid nid;     /* NID that it may claim */
 };
 
-/* What a configuration says. An LND uses what means something to it, and copies the map. */
+/* The settings of a configuration. An LND uses those that it has a meaning for, and copies the map.
+ */
 struct lnd_conf {
     const int *option; /* values of type->options */
     enum lnd_accept accept;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What an LND shows of its NIs, as rows of a name and a value. The LND writes the rows to a sink;
- * the sink turns them into JSON or counts them, and knows no LND.
+ * An LND describes its NIs in rows of a name and a value. The LND writes the rows to a sink; the
+ * sink turns them into JSON or counters and knows no LND.
  */
 #ifndef MILLRACE_LND_SHOW_H
 #define MILLRACE_LND_SHOW_H
@@ -48,8 +48,8 @@ struct lnd_show {
     void (*ni)(const struct lnet_ni *ni, struct lnd_sink *to);
     /* Counters of an NI, over its reactors. */
     void (*counters)(const struct lnet_ni *ni, struct lnd_sink *to);
-    /* Gathers the connections and peers of an NI on their reactors: done() on the control thread
-     * with at most max of each, as rows for conn_rows(), which are freed after it. 0 or -ENOMEM. */
+    /* Gathers at most max connections and max peers of an NI on their reactors. done() gets them on
+     * the control thread, as rows for conn_rows(), and they are freed after it. 0 or -ENOMEM. */
     int (*conns)(struct lnet_ni *ni, unsigned max, void (*done)(void *arg, const void *rows),
                  void *arg);
     void (*conn_rows)(const void *rows, struct lnd_sink *to);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An LND type is what a program knows of an LND besides its code: the net type, the settings with
- * their ranges and defaults, the drop reasons. It is constant data, so a program without a network
- * (the CLI) has it too. Configuration, control and RPC go through the registered types and name
- * none of them.
+ * An LND type describes an LND: its net type, its settings with their ranges and defaults, its drop
+ * reasons. It is constant data without code, so a program without a network (the CLI) has it too.
+ * Configuration, control and RPC go through the registered types and name none of them.
  *
  * A program registers its types before it reads a configuration and before other threads run. Each
  * tunable of a type then has a slot: an index into the array `own` of struct lnd_tunables. Two
@@ -43,8 +42,8 @@ struct lnd_type {
     uint8_t net_type; /* enum lnet_lnd_type */
     const struct lnet_drop_table *drops;
 
-    /* Tunables of an NI besides those that every LND has (struct lnd_tunables). A change takes
-     * effect when the NI restarts. */
+    /* Tunables of an NI that not every LND has; struct lnd_tunables has the common ones. A change
+     * takes effect when the NI restarts. */
     const struct lnd_setting *tunables;
     unsigned tunable_count;
 

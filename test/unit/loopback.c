@@ -3,13 +3,11 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/container.h"
 #include "lib/base/err.h"
 
 #define NIS 16
-
 /* ---- the type ---- */
 
 static const struct lnet_drop_info drops[] = {
@@ -51,7 +49,7 @@ static struct loop_ni {
     struct reactor_task stop;
     struct reactor_task *stop_done;
 } nis[NIS];
-static unsigned open_receives; /* headers that the core has and did not answer yet */
+static unsigned open_receives; /* headers that the core has not answered yet */
 
 /* A message on its way. */
 struct transfer {
@@ -228,10 +226,8 @@ static void peer_free(struct lnet_peer_ni *peer)
 
 static void show_counters(const struct lnet_ni *ni, struct lnd_sink *to)
 {
-    const struct loop_ni *l = ni->lnd_ni;
-
-    to->number(to, "sent", (int64_t)l->sent);
-    to->number(to, "received", (int64_t)l->received);
+    to->number(to, "sent", (int64_t)((const struct loop_ni *)ni->lnd_ni)->sent);
+    to->number(to, "received", (int64_t)((const struct loop_ni *)ni->lnd_ni)->received);
 }
 
 static const struct lnd_show show = {.counters = show_counters};

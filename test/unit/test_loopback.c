@@ -182,33 +182,131 @@ static struct pong ping(struct lnet_node *from, const char *dest)
     return p;
 }
 
-/* A ping between two nodes, and one through the router between two nets. */
-static void test_messages(void **state)
+static void make_nodes(void)
 {
-    struct lnet_nid gone;
-
     is_true("net_add", "{\"net\":\"efa\",\"nid\":\"10.9.0.1@efa\"}");
     is_true("net_add", "{\"net\":\"efa1\",\"nid\":\"10.9.1.1@efa1\"}");
     far_node(0, "10.9.0.2@efa", "efa1", "10.9.0.1@efa");
     far_node(1, "10.9.1.2@efa1", "efa", "10.9.1.1@efa1");
+}
+
+/* A ping between two nodes, and pings through the router between two nets. */
+static void test_ping(void **state)
+{
+    make_nodes();
     assert_int_equal(ping(node, "10.9.0.2@efa").count, 1);
     assert_int_equal(ping(far[0], "10.9.0.1@efa").status, 0);
     assert_int_equal(ping(far[0], "10.9.1.2@efa1").status, 0);
     assert_int_equal(ping(far[1], "10.9.0.2@efa").status, 0);
-    assert_int_equal(nid_parse("10.9.0.3@efa", &gone), 0);
     assert_int_not_equal(ping(far[0], "10.9.0.3@efa").status, 0);
-    is_true("net_del", "{\"net\":\"efa1\"}");
-    assert_int_not_equal(ping(far[0], "10.9.1.2@efa1").status, 0);
-    assert_int_equal(ping(far[0], "10.9.0.1@efa").status, 0);
+}
+
+/* ---- payload through the router ---- */
+
+#define ON_HOME(statement)                                                                         \
+    do {                                                                                           \
+        reactor_bind(reactor_at(env, 0));                                                          \
+        statement;                                                                                 \
+        reactor_bind(reactor_control(env));                                                        \
+    } while (0)
+
+static struct {
+    unsigned put, acked, sent, unlinked;
+    int status;
+} seen;
+
+static void on_event(struct lnet_md *md, const struct lnet_event *event)
+{
+    seen.put += event->type == LNET_EVENT_PUT;
+    seen.acked += event->type == LNET_EVENT_ACK;
+    seen.sent += event->type == LNET_EVENT_SEND;
+    seen.unlinked += event->unlinked;
+    seen.status = event->status ? event->status : seen.status;
+}
+
+static uint8_t source[LNET_MAX_PAYLOAD], target[LNET_MAX_PAYLOAD];
+static struct lnet_eq eq = {.fn = on_event};
+
+static void put(uint32_t len)
+{
+    struct mem_seg from = {.addr = source, .len = len, .region = MEM_REGION_NONE};
+    struct mem_seg to = {.addr = target, .len = sizeof(target), .region = MEM_REGION_NONE};
+    struct lnet_md out = {.segs = &from, .nsegs = 1, .length = len, .threshold = 2, .eq = &eq};
+    struct lnet_md in = {.segs = &to,
+                         .nsegs = 1,
+                         .length = sizeof(target),
+                         .options = LNET_MD_OP_PUT | LNET_MD_TRUNCATE,
+                         .threshold = 1,
+                         .eq = &eq};
+    struct lnet_me me = {.match_nid = LNET_NID_ANY,
+                         .match_pid = UINT32_MAX,
+                         .match_bits = len,
+                         .portal = LNET_PORTAL_RPC};
+    struct lnet_nid dest;
+    int rc = 0;
+
+    memset(&seen, 0, sizeof(seen));
+    memset(target, 0, sizeof(target));
+    for (uint32_t i = 0; i < len; i++)
+        source[i] = (uint8_t)(i * 31 + len);
+    assert_int_equal(nid_parse("10.9.1.2@efa1", &dest), 0);
+    ON_HOME(rc = lnet_me_attach(far[1], &me, &in));
+    assert_int_equal(rc, 0);
+    ON_HOME(rc = lnet_md_bind(far[0], &out));
+    assert_int_equal(rc, 0);
+    ON_HOME(rc = lnet_put(&out, true, NULL, &dest, 12345, LNET_PORTAL_RPC, len, 0, 0));
+    assert_int_equal(rc, 0);
+    RUN_UNTIL(seen.unlinked == 2);
+    assert_int_equal(seen.status, 0);
+    assert_int_equal(seen.put + seen.acked + seen.sent, 3);
+    assert_memory_equal(source, target, len);
+}
+
+/* Each size arrives whole, and all router buffers come back. */
+static void test_forward(void **state)
+{
+    static const uint32_t sizes[] = {0, 1, 4095, 4096, 4097, 65536, LNET_MAX_PAYLOAD};
+    struct lnet_pool_stats pool;
+    uint64_t stat[LNET_STAT_COUNT];
+
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        put(sizes[i]);
+    lnet_stats_get(node, stat);
+    assert_true(stat[LNET_STAT_ROUTE_COUNT] >= 14); /* PUTs and ACKs */
+    for (unsigned i = 0; i < LNET_POOLS; i++) {
+        lnet_pool_stats_get(node, 0, (enum lnet_pool)i, &pool);
+        assert_int_equal(pool.free, pool.total);
+    }
+}
+
+/* ---- the running node changes ---- */
+
+/* An NI goes and comes while pings through it are under way: each ping ends, later ones arrive. */
+static void test_live(void **state)
+{
+    struct pong p[8] = {{0}};
+    struct lnet_nid nid;
+
+    assert_int_equal(nid_parse("10.9.1.2@efa1", &nid), 0);
+    for (unsigned round = 0; round < 4; round++) {
+        memset(p, 0, sizeof(p));
+        for (unsigned i = 0; i < 8; i++)
+            assert_int_equal(lnet_ping(far[0], &nid, NULL, 500, on_pong, &p[i]), 0);
+        is_true("net_del", "{\"net\":\"efa1\"}");
+        for (unsigned i = 0; i < 8; i++)
+            RUN_UNTIL(p[i].ended);
+        assert_int_not_equal(ping(far[0], "10.9.1.2@efa1").status, 0);
+        assert_int_equal(ping(far[0], "10.9.0.1@efa").status, 0);
+        is_true("net_add", "{\"net\":\"efa1\",\"nid\":\"10.9.1.1@efa1\"}");
+        assert_int_equal(ping(far[0], "10.9.1.2@efa1").status, 0);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_diff),
-        cmocka_unit_test(test_shown),
-        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_config), cmocka_unit_test(test_diff),    cmocka_unit_test(test_shown),
+        cmocka_unit_test(test_ping),   cmocka_unit_test(test_forward), cmocka_unit_test(test_live),
     };
 
     return cmocka_run_group_tests(tests, begin, end);

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What carries the messages of a run. The load (when, how large, from whom to whom, what it took)
- * knows no protocol; an engine knows no schedule. The engine of millrace-perf is one LNet node over
- * lib/lnet; the test tool millrace-peers has another one, many simulated peers on a port.
+ * An engine carries the messages of a run. The load (load.c) decides when, how large, from whom and
+ * to whom, and measures; it knows no protocol, and an engine knows no schedule. The engine of
+ * millrace-perf is one LNet node over lib/lnet; the test tool millrace-peers has another one, many
+ * simulated peers on a port.
  *
- * Threads: open, start, stop, halt, close and what is marked so run on the control thread; send,
- * cancel, collect and all that the engine tells the load (perf_done ...) on one reactor, the
- * engine's home. Nothing there may block, lock or allocate.
+ * Threads: open, start, stop, halt and close run on the control thread. send, cancel, collect and
+ * the engine's calls of the load (perf_done ...) run on one reactor, the engine's home, and may not
+ * block, lock or allocate.
  *
- * Life: open(), start(), then perf_engine_ready() once every target has answered a ping (or at
- * once, if the process is only a server), send() as often as the load likes, collect(), stop(),
- * perf_engine_stopped(), halt(), the results are read, close(). After a failed open() or start(),
- * too, halt() and close() follow. A signal can bring stop() at any time after start().
+ * Life: open(), start(), perf_engine_ready(), send() as often as the load likes, collect(), stop(),
+ * perf_engine_stopped(), halt(), the results are read, close(). perf_engine_ready() comes when
+ * every target has answered a ping, or at once if the process is only a server. halt() and close()
+ * also follow a failed open() or start(). A signal can cause stop() at any time after start().
  */
 #ifndef MILLRACE_PERF_ENGINE_H
 #define MILLRACE_PERF_ENGINE_H
@@ -86,7 +87,7 @@ struct perf_engine_counters {
     uint64_t broken_input; /* messages that broke the protocol */
 };
 
-/* What was received as a server, see server.c. */
+/* The counters of a server, see server.c. */
 struct server_counters;
 
 /* A row of an engine's own: drops by name, figures of its own. */
@@ -101,10 +102,9 @@ struct perf_engine_ops {
      * perf->opts, and starts the reactor. *out is set as soon as there is something to close().
      * Returns 0, or -errno after printing why on stderr. */
     int (*open)(struct perf *p, struct perf_engine **out);
-    /* Opens it to the network: serves (if opts.command is PERF_SERVER or opts.serve, or peers of
-     * this process are the targets) and, if the process sends, connects to every target and pings
-     * it, again and again until opts.timeout_ms is over. Then perf_engine_ready(). Returns as
-     * open(). */
+    /* Serves, if opts.command is PERF_SERVER or opts.serve, or if peers of this process are the
+     * targets. If the process sends, connects to every target and pings it, repeatedly for up to
+     * opts.timeout_ms. Calls perf_engine_ready() then. Returns as open(). */
     int (*start)(struct perf_engine *e);
     /* Begins to stop: nothing new; then perf_engine_stopped(). Once. No perf_engine_ready() after
      * it. */
@@ -116,11 +116,11 @@ struct perf_engine_ops {
 
     /* ---- home reactor ---- */
 
-    /* Sends m, or begins to. 0: taken, perf_done() will be called once, unless cancel() comes
-     * first. -EAGAIN: no room for a message of this source now; perf_room(from) will be called when
-     * there is. Other -errno: it cannot be sent, perf_done() will not be called.
-     * perf_done() and perf_room() may be called from within, for this message too. The load never
-     * calls send(), cancel() or collect() from within those: it sends from a poller of its own. */
+    /* Sends m, or begins to. 0: perf_done() will be called once, unless cancel() comes first.
+     * -EAGAIN: there is no room for a message of this source; perf_room(from) will be called when
+     * there is. Other -errno: m cannot be sent and perf_done() will not be called. perf_done() and
+     * perf_room() may be called from within, for this message too. The load never calls send(),
+     * cancel() or collect() from within those: it sends from a poller of its own. */
     int (*send)(struct perf_engine *e, const struct perf_msg *m);
     /* Gives a message up: no perf_done() for it any more. An answer that comes later counts as
      * `unmatched`. Harmless if it is not under way. Not from within perf_done(). */
@@ -132,7 +132,7 @@ struct perf_engine_ops {
     /* ---- any thread ---- */
 
     void (*counters)(const struct perf_engine *e, struct perf_engine_counters *out);
-    /* What was received as a server; NULL if the process is none. */
+    /* The counters of the server; NULL if the process is none. */
     const struct server_counters *(*served)(const struct perf_engine *e);
 
     /* ---- control thread, after halt() ---- */

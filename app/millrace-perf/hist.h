@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Histogram of durations: a bucket for each of 256 steps of a power of two, so that what it says of
- * a quantile is within 0.2 % of the value that an exact sort would give. Belongs to one thread.
+ * Histogram of durations: a bucket for each of 256 steps of a power of two, so that a quantile is
+ * within 0.2 % of the value that an exact sort gives. Belongs to one thread.
  */
 #ifndef MILLRACE_PERF_HIST_H
 #define MILLRACE_PERF_HIST_H
@@ -25,7 +25,8 @@ void hist_reset(struct hist *h);
 uint64_t hist_quantile(const struct hist *h, double fraction);
 double hist_mean(const struct hist *h);
 
-/* What is told of a histogram, in this order: name is the key in JSON and CSV, text for people. */
+/* The quantiles that are reported, in this order: name is the key in JSON and CSV, text for people.
+ */
 struct hist_point {
     const char *name, *text;
     double fraction;

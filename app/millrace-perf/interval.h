@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What happened in each interval of a run. The reactor closes an interval and hands it over in a
- * ring; the control thread takes it and prints it.
+ * Counts and quantiles of each interval of a run. The reactor closes an interval and hands it over
+ * in a ring; the control thread takes it and prints it.
  */
 #ifndef MILLRACE_PERF_INTERVAL_H
 #define MILLRACE_PERF_INTERVAL_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Messages that wait until their source can send: one line per source, so that a source without
- * room holds up nobody else. What waits is a number below `items`, in one line at a time. Sources
- * with something to send and room for it take turns.
+ * room delays no other source. A message is a number below `items`, in one line at a time. Sources
+ * with a message and room for it take turns.
  *
- * This is what keeps an open loop honest: a message that could not be sent when it was due stands
- * here, with the time at which it was due, instead of never having been meant. One thread.
+ * An open loop needs this: a message that could not be sent when it was due waits here with its due
+ * time, and is not forgotten. One thread.
  */
 #ifndef MILLRACE_PERF_LINES_H
 #define MILLRACE_PERF_LINES_H
@@ -44,7 +44,8 @@ void lines_sent(struct lines *l);
 void lines_block(struct lines *l);
 void lines_room(struct lines *l, uint32_t source);
 void lines_room_all(struct lines *l);
-/* The first in a source's line, whether it can send or not; LINES_NONE: nobody waits there. */
+/* The first message in a source's line, whether it can be sent or not; LINES_NONE: the line is
+ * empty. */
 uint32_t lines_first(const struct lines *l, uint32_t source);
 /* That one leaves without being sent. */
 void lines_drop(struct lines *l, uint32_t source);

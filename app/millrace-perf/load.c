@@ -3,11 +3,11 @@
  * The load: decides what is sent when, from whom to whom, and accounts for each message. All but
  * the last part runs on the engine's home reactor, and everything is sent from one poller.
  *
- * Closed loop: a number of messages is kept on the way; the next one goes when one is answered, so
- * a router that stands still is asked less, and times count from when a message was sent. Open
- * loop: messages are due at times that do not depend on answers. One that cannot be sent when it is
- * due waits in its source's line, and its time counts from when it was due: what a stall does to
- * those behind it is in the histogram. That includes our own lateness.
+ * Closed loop: a fixed number of messages is outstanding, and the next message is sent when one is
+ * answered. A router that stalls gets fewer messages, and times count from sending. Open loop:
+ * messages are due at times that do not depend on answers. A message that cannot be sent when it is
+ * due waits in its source's line, and its time counts from when it was due, so that the histogram
+ * shows the delay of all messages behind a stall. The program's own lateness is included.
  *
  * A run goes through the phases in order. A message is a struct msg from when it is due until it
  * is answered or given up; its number is the engine's cookie.
@@ -206,7 +206,8 @@ static bool more_wanted(const struct load *c, uint64_t when)
     return c->issued < (c->perf->opts.count != 0 ? c->perf->opts.count : UINT32_MAX);
 }
 
-/* What waits to be sent: for too long, or no longer wanted. */
+/* Gives up messages that have waited to be sent for the whole timeout, or that are no longer
+ * wanted. */
 static void expire_waiting(struct load *c, uint64_t now)
 {
     uint64_t timeout = c->perf->opts.timeout_ms * 1000000ull;
@@ -660,7 +661,7 @@ int load_new(struct perf *p)
     c->free = c->flight_first = c->flight_last = MSG_NONE;
     if (load_alloc(c) != 0)
         return -ENOMEM;
-    /* A number that no earlier run had, whatever the seed: receivers keep books by it. */
+    /* A number that no earlier run had, whatever the seed: receivers tell runs apart by it. */
     if (getrandom(&c->run, sizeof(c->run), 0) != sizeof(c->run))
         return -EIO;
     c->run &= MATCH_RUN_MASK;

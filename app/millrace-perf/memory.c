@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of messages. RDMA devices move what they were told of: so on o2ib nets the pattern, the
- * buffers of a server and the room for answers lie in landing memory; else in the heap,
- * which the host's sockets copy from and to in any case.
+ * Memory of messages. RDMA devices move registered memory only. On o2ib nets the pattern, the
+ * buffers of a server and the room for answers therefore lie in landing memory. On other nets they
+ * lie in the heap, since host sockets copy in any case.
  */
 #include "app/millrace-perf/perf.h"
 #include "lib/base/err.h"

@@ -273,7 +273,7 @@ static void collect_too_long(struct reactor_timer *timer)
     struct node_engine *n = container_of(timer, struct node_engine, collect_patience);
 
     n->collected_all = false;
-    n->collecting = false; /* what comes back now asks nobody */
+    n->collecting = false; /* later answers do not ask the next target */
     if (n->report_op->state == OP_BUSY)
         op_retire(n->report_op);
     collect_end(n);

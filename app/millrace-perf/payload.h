@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What two millrace-perf nodes agree on: the content that moves, its checksum, the meaning of match
- * bits, and the record in which a server tells a client what reached it. Pure functions, but for
- * the pattern, which is filled once at start.
+ * The agreement between two millrace-perf nodes: the content of messages, its checksum, the meaning
+ * of match bits, and the record in which a server reports to a client what it received. Pure
+ * functions, except for the pattern, which is filled once at start.
  */
 #ifndef MILLRACE_PERF_PAYLOAD_H
 #define MILLRACE_PERF_PAYLOAD_H
@@ -58,7 +58,7 @@ struct match match_unpack(uint64_t bits);
 /* Ignore bits of an entry that takes every run and sequence (and, for PUT, the flag). */
 uint64_t match_ignore(enum match_kind kind);
 
-/* What a server saw of one run. */
+/* The messages of one run that a server received. */
 struct run_report {
     uint64_t received; /* PUTs, repeated ones included */
     uint64_t bytes;

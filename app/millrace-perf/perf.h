@@ -129,7 +129,7 @@ struct perf_program {
     int (*complete)(struct perf_opts *o, struct err *err);
 };
 
-/* What a client has done of one kind (PUT or GET). Written on the reactor. */
+/* Counters of a client's messages of one kind (PUT or GET). Written on the reactor. */
 struct op_counters {
     uint64_t sent;       /* given to LNet */
     uint64_t done;       /* ACK or REPLY came, of the right length and content */
@@ -244,7 +244,7 @@ int perf_memory_open(struct perf *p, struct err *err);
 /* 64-byte aligned, for messages; NULL: there is none left. */
 uint8_t *perf_memory_take(struct perf *p, size_t bytes);
 void perf_memory_give(struct perf *p, void *taken); /* NULL is allowed */
-/* What segments at this address name as their region. Any thread. */
+/* Returns the memory region of segments at this address. Any thread. */
 uint16_t perf_region(const struct perf *p, const void *addr);
 /* The node and all that was taken are about to go. */
 void perf_memory_close(struct perf *p);

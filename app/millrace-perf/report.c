@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What is told: a line per interval, or one that is written over on a terminal; the files of --csv
- * and
- * --plot; and at the end the results for people (report_json.c: for programs). The verdict is made
- * here, in verdict(), and nowhere else.
+ * Reports: a line per interval, or one line that is overwritten on a terminal; the file of --csv;
+ * and at the end the results for people (report_json.c: for programs). Only verdict() decides
+ * whether a run was good.
  */
 #include "app/millrace-perf/output.h"
 #include "app/millrace-perf/perf.h"
@@ -74,7 +73,7 @@ static void line_end(struct report *r)
     fflush(r->perf->progress);
 }
 
-/* What a server or a pinger did since the last line. */
+/* Prints the counts of a server or a pinger since the last line. */
 static void progress_tick(struct reactor_timer *timer)
 {
     struct report *r = container_of(timer, struct report, timer);

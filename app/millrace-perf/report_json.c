@@ -74,7 +74,7 @@ static void json_verify(json_t *root, unsigned every)
                                                  : text));
 }
 
-/* What is asked for, so that the run can be done again. */
+/* The settings of the run, so that it can be repeated. */
 static void json_settings(json_t *root, const struct perf *p)
 {
     const struct perf_opts *o = &p->opts;

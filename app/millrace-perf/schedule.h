@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What is sent when, to whom, how large: everything about a run that can be computed before it.
+ * The times, targets and sizes of messages: everything about a run that can be computed before it.
  * Each choice draws from a generator of its own, so that one seed gives the same run, and a change
  * of one choice leaves the others as they were. Pure functions; each struct belongs to one thread.
  */

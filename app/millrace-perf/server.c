@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The server: receive buffers for PUT, each offered for one message and offered again once that is
- * checked; windows of the pattern for GET; and per run of a client a record of what has reached us,
- * which the client fetches at its end. All on the node's home reactor, but begin and free.
+ * The server: receive buffers for PUT, each offered for one message and offered again when that
+ * message is checked; windows of the pattern for GET; and a record for each run of a client, which
+ * the client fetches at its end. All runs on the node's home reactor, except begin and free.
  */
 #include "app/millrace-perf/perf.h"
 

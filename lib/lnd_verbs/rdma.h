@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the o2iblnd driver needs of RDMA devices and of the RDMA connection manager, as a table of
- * functions: rdma_core.c has them over rdma-core, tests have scripted ones. The driver above calls
- * nothing of libibverbs or librdmacm itself; it uses their structures for work requests and
- * completions as they are.
+ * The interface between o2iblnd and RDMA devices with their connection manager: a table of
+ * functions. provider/rdma_core.c implements it over rdma-core; tests bring scripted ones. o2iblnd
+ * itself calls no function of libibverbs or librdmacm. It uses their structures for work requests
+ * and completions.
  *
- * Threads. What may take long (address resolution, making and destroying queue pairs, registering
- * memory, the connection manager) is done by a worker thread of the provider's. A link belongs to
- * one reactor, its home: the functions on it are called there, return at once, and what became of
- * it is told there by link->event(), never from inside one of these calls. Functions marked
- * "control" are called on the control thread and may block.
+ * Threads. The provider's worker does all that may take long: address resolution, making and
+ * destroying queue pairs, registering memory, the connection manager. A link belongs to one
+ * reactor, its home. Functions on a link are called there and return at once. link->event() reports
+ * the outcome there, never from inside one of these calls. Functions marked "control" are called on
+ * the control thread and may block.
  *
- * A descriptor given to a device is a loaded weapon: memory named in a posted work request, or in a
- * descriptor the peer was told of, is not used otherwise before its completion was polled or
- * RDMA_EV_CLOSED of its link was told.
+ * Memory that a posted work request names, or a descriptor that the peer has, belongs to the device
+ * until its completion was polled or the link got RDMA_EV_CLOSED.
  */
 #ifndef MILLRACE_RDMA_H
 #define MILLRACE_RDMA_H
@@ -40,7 +39,7 @@ struct rdma_key {
     bool valid;
 };
 
-/* What a device and its port are: for people, and for sizes. Does not change, but for `state`,
+/* Properties of a device and its port. They do not change, except for `state`,
  * `gid`, `mtu` (read relaxed, or by info()), and what is the port's where the address moves to
  * another port of the device (by info() only). */
 struct rdma_info {
@@ -61,7 +60,7 @@ struct rdma_info {
     uint64_t max_mr_size;
 };
 
-/* What a port tells, on port->home. */
+/* Events of a port, on port->home. */
 enum rdma_port_event {
     RDMA_PORT_UP,
     RDMA_PORT_DOWN,    /* link down, or its address is gone */
@@ -140,8 +139,8 @@ struct rdma_note {
     int kind, error;
 };
 
-/* What a provider with a worker keeps in the link, so that nothing on its way between the two needs
- * memory. Each note is with one side at a time, and with it what belongs to it. */
+/* The provider's part of a link: notes between home and worker, embedded so that none is allocated.
+ * A note, with the fields that belong to it, is owned by one side at a time. */
 struct rdma_mail {
     struct rdma_note begin, make, join, leave, end; /* to the worker */
     struct rdma_note reply, down, closed;           /* to the home */
@@ -194,7 +193,8 @@ struct rdma_listener {
     /* After unlisten(), once on each reactor: no request() will come there any more. */
     void (*unlistened)(void *arg);
     void *arg;
-    /* What callers are told when too many wait already to be decided on. As long as this lives. */
+    /* The private data of a refusal when too many connection requests wait for an answer. Valid as
+     * long as this lives. */
     const void *busy;
     size_t busy_len;
 };
@@ -219,14 +219,14 @@ struct rdma_ops {
     void (*close)(struct rdma *rdma);
     void (*counters)(struct rdma *rdma, struct rdma_counters *out); /* any thread */
 
-    /* control. Finds the device that port->addr is on, opens it if it is the first of it, registers
-     * all regions of memory there are. -ENODEV: the host has no RDMA device at all, or none with
-     * that address; err says which and the remedy. */
+    /* control. Finds the device of port->addr, opens it if this is its first port, and registers
+     * all memory regions. -ENODEV: the host has no RDMA device at all, or none with that address;
+     * err says which and the remedy. */
     int (*bind)(struct rdma *rdma, struct rdma_port *port, const struct sockaddr_in *addr,
                 struct err *err);
     /* control; no link of it is left and it does not listen. */
     void (*unbind)(struct rdma_port *port);
-    /* control. What the port is now. */
+    /* control. Queries the port. */
     void (*info)(struct rdma_port *port, struct rdma_info *out);
     /* control. Takes calls for port->addr and this service. */
     int (*listen)(struct rdma_port *port, uint16_t service, const struct rdma_listener *l,
@@ -247,15 +247,15 @@ struct rdma_ops {
      * follows. */
     void (*refuse)(struct rdma_link *link, const void *priv, size_t len);
     /* Ends the connection (a DREQ if it is up) and puts the queue pair into its error state: all
-     * that is posted completes. What was asked for and is not answered yet may stay so, and of this
-     * end nothing is told. Harmless in any state after dial() or adopt(), and twice. */
+     * that is posted completes. Requests without an answer may stay without one, and no event
+     * reports this end. Harmless in any state after dial() or adopt(), and twice. */
     void (*disconnect)(struct rdma_link *link);
-    /* Destroys all there is of it, whatever it was doing (a call not answered yet is refused
-     * without words): RDMA_EV_CLOSED follows, other events do not. It waits for the device to let
-     * go of the queue pair or to be gone, however long that takes. Completions not polled yet may
-     * still be polled until poll() of cq has returned 0 once after that event; so long the area
-     * stays as it is, which the provider takes back then. After the last link of a cq there need be
-     * no poll: what is left is thrown away when event() returns. */
+    /* Destroys the link in any state (a connection request without an answer is refused without
+     * private data): RDMA_EV_CLOSED follows, other events do not. It waits for the device to let go
+     * of the queue pair or to be gone, however long that takes. Completions may still be polled
+     * until poll() of cq has returned 0 once after that event; the provider takes the area back
+     * then. After the last link of a cq there need be no poll: what is left is thrown away when
+     * event() returns. */
     void (*shut)(struct rdma_link *link);
 
     /* ---- data path: home of the link, or the reactor of the cq; as ibv_post_recv() etc. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a reactor could still do. Its own counters say how long it worked, by the cycle counter; the
- * CPU time of its thread, looked at from outside, says how much of the time in which it was awake
- * it really had a core. The second does not rely on the first, so each shows when the other is off.
+ * The capacity that a reactor has left. Its own counters, by the cycle counter, show how long it
+ * worked. The CPU time of its thread, read by the control thread, shows for how much of its time
+ * awake it had a core. Each of the two shows when the other is wrong.
  */
 #include "lib/reactor/reactor_internal.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The environment: EAL and the reactors on its lcores. EAL is told to leave nothing on disk (but
- * a socket where telemetry is wanted), so that any number of processes run side by side, as any
- * user, and none has to clean up after another.
+ * The environment: EAL and the reactors on its lcores. EAL leaves nothing on disk, except a socket
+ * if telemetry is on. So any number of processes run side by side, as any user, and none has to
+ * clean up after another.
  */
 #include "lib/base/err.h"
 #include "lib/reactor/mem.h"

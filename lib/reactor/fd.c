@@ -24,7 +24,7 @@ void fds_fini(struct reactor *r)
         close(r->epoll_fd);
 }
 
-/* Another set: nobody knows what is in this one. */
+/* Replaces the set by a new one, since no list of its descriptors exists. */
 void fds_clear(struct reactor *r)
 {
     int before = r->epoll_fd;

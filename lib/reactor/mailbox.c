@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Mail between reactors: one single-producer single-consumer ring per ordered pair, so that a
- * preempted sender delays nobody else's mail. When a ring is full the sender keeps the task, and
- * all later ones for that receiver, in a queue of its own and tries again every loop.
+ * Messages between reactors: one single-producer single-consumer ring per ordered pair, so that a
+ * preempted sender does not delay the messages of others. When a ring is full the sender keeps the
+ * task, and all later ones for that receiver, in a queue of its own and tries again every loop.
  *
  * Waking a sleeper: the receiver sets its flag, fences, and looks at its rings once more; the
  * sender fills the ring, fences, and looks at the flag. One of the two sees the other. Senders

@@ -8,8 +8,8 @@
  * A pool is a fixed set of equal buffers carved from one part. It belongs to one reactor: get and
  * put are free of locks and must run there.
  *
- * A buffer of landing memory may be referred to by frames (mem_hold.h). Whoever put it into a
- * message gives it back, and lets others write to it, only when no frame does: mem_held().
+ * A buffer of landing memory may be referred to by frames (mem_hold.h). The owner of the message
+ * frees the buffer, or has it written again, only when no frame refers to it: mem_held().
  */
 #ifndef MILLRACE_MEM_H
 #define MILLRACE_MEM_H
@@ -98,7 +98,7 @@ void mem_pool_put(struct mem_pool *pool, void *buf); /* buf must be of this pool
 
 /* Whether frames still refer to landing buffers that these bytes are in: some device, or a queue on
  * the way to one, may read them. Memory of other kinds: false. Who uses the memory next sees what
- * they did. Any thread, once nobody makes new references. */
+ * they did. Any thread, once no new references are made. */
 bool mem_held(uint16_t region, const void *addr, size_t len);
 
 #endif

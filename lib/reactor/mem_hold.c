@@ -173,7 +173,7 @@ bool mem_held(uint16_t region, const void *addr, size_t len)
             return true;
         at = set->base + (i + 1) * set->stride;
     }
-    /* What those who gave their references up have read comes before what is written next. */
+    /* The reads of those who gave up their references come before the next write. */
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return false;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the kinds of memory in this folder share: the table of regions. Control thread. */
+/* The table of regions, which the kinds of memory in this folder share. Control thread. */
 #ifndef MILLRACE_MEM_INTERNAL_H
 #define MILLRACE_MEM_INTERNAL_H
 

@@ -40,7 +40,7 @@ static size_t object_size(uint16_t priv, uint16_t room, struct rte_mempool_objsz
     return rte_mempool_calc_obj_size((uint32_t)(sizeof(struct rte_mbuf) + priv + room), 0, size);
 }
 
-/* Buffers that lie in the cache of one lcore are nobody else's: a small pool has small caches. A
+/* Buffers in the cache of one lcore are not available to others: a small pool has small caches. A
  * cache keeps up to half as much again as its size. */
 static unsigned cache_size(uint32_t count)
 {
@@ -146,8 +146,8 @@ int mem_mbufs_create(const char *name, uint32_t count, uint16_t priv, uint16_t r
         return err_set(err, rc, "a pool of packet buffers (%s): %s", name,
                        rc == -EEXIST ? "there is one of that name" : strerror(-rc));
     }
-    /* What was freed last is used first, while it is in the CPU's caches; and a thread that loses
-     * its core in the middle does not stop the others. */
+    /* The buffer that was freed last is used first, while it is in the CPU's caches. A thread that
+     * loses its core inside a call does not block the others. */
     rc = rte_mempool_set_ops_byname(pool, "lf_stack", NULL);
     if (rc < 0) {
         err_text(err, "packet buffers (%s): DPDK's stack memory pools are not installed", name);

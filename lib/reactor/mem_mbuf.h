@@ -19,7 +19,7 @@ int mem_mbufs_create(const char *name, uint32_t count, uint16_t priv, uint16_t r
                      struct rte_mempool **out, struct err *err);
 /* All mbufs must have come back. NULL is allowed. */
 void mem_mbufs_destroy(struct rte_mempool *pool);
-/* What one mbuf takes, with all that belongs to it. */
+/* Returns the bytes of one mbuf with all that belongs to it. */
 uint32_t mem_mbufs_truesize(const struct rte_mempool *pool);
 /* EAL memory that such a pool takes. Any thread. */
 size_t mem_mbufs_memory(uint32_t count, uint16_t priv, uint16_t room);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Quiescent states. A reactor reports one per loop and is offline while it sleeps or does not run,
- * so a pointer to a snapshot lives at most until the end of the loop that read it. The control
+ * Quiescent states. A reactor reports one per iteration and is offline while it sleeps or does not
+ * run. So a pointer to a snapshot is valid until the end of the iteration that read it. The control
  * thread publishes and frees; it is not a reader.
  */
 #include "lib/reactor/reactor_internal.h"

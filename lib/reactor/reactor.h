@@ -29,7 +29,8 @@ struct reactor_env;
 
 enum reactor_idle {
     REACTOR_IDLE_SPIN,     /* never sleeps: lowest latency, one core at 100 % */
-    REACTOR_IDLE_ADAPTIVE, /* pauses, then sleeps in epoll until a descriptor, a mail or a timer */
+    REACTOR_IDLE_ADAPTIVE, /* pauses, then sleeps in epoll until a descriptor, a message or a timer
+                            */
 };
 
 struct reactor_opts {
@@ -48,7 +49,7 @@ struct reactor_opts {
     const char *telemetry_dir;
 };
 
-/* What an environment takes for itself. */
+/* The memory that an environment takes for itself. */
 struct reactor_memory {
     size_t eal;   /* bytes of EAL's memory: its own tables, and the alignment of one arena */
     size_t heap;  /* reactors, their mailboxes, EAL */
@@ -69,12 +70,12 @@ int reactor_env_create(const struct reactor_opts *opts, struct reactor_env **out
 const char *reactor_telemetry_path(const struct reactor_env *env);
 /* Starts the reactor threads; also again after reactor_env_stop(). Returns 0 or -errno. */
 int reactor_env_start(struct reactor_env *env);
-/* Asks all reactors to leave their loops and waits for them. Mail still queued is not run (it would
- * be by another start, or by reactor_env_drain()). */
+/* Asks all reactors to leave their loops and waits for them. Messages still queued are run by
+ * another start or by reactor_env_drain(). */
 void reactor_env_stop(struct reactor_env *env);
-/* Reactors must have been stopped. Delivers the mail under way on the calling (control) thread, in
- * the name of whom it is for, and what is posted by that, until there is none. Not from within
- * mail. False: some is left, as it posts itself for ever. */
+/* Reactors must have been stopped. Delivers the messages under way, on the calling (control) thread
+ * bound to each receiver in turn, and what they post, until there are none. Not from within a
+ * message. False: some are left, since they post themselves for ever. */
 bool reactor_env_drain(struct reactor_env *env);
 /* Reactors must have been stopped and drained. Makes them forget timers, descriptors and pollers,
  * so that what those are part of can be freed before another start; the control reactor keeps its
@@ -98,9 +99,9 @@ int reactor_step(struct reactor *r, uint64_t max_wait_us);
 /* Makes r the reactor of the calling thread (NULL: none). Tests only; r must not be running. */
 void reactor_bind(struct reactor *r);
 
-/* Waits until every reactor has passed a quiescent state: whatever was unpublished before the call
- * can be freed after it. Control thread only; blocks (microseconds; reactors that sleep or do not
- * run count as quiescent). */
+/* Waits until every reactor has passed a quiescent state: memory that was unpublished before the
+ * call can be freed after it. Control thread only; blocks (microseconds; reactors that sleep or do
+ * not run count as quiescent). */
 void reactor_synchronize(struct reactor_env *env);
 
 /* ---- who is who (any thread) ---- */
@@ -120,7 +121,7 @@ struct reactor_task;
 typedef void (*reactor_task_fn)(struct reactor_task *task);
 
 /* Embedded in the object that crosses. Owned by the sender until posted, by the receiver from the
- * moment fn runs; while in between nobody may touch it. */
+ * moment fn runs; in between no thread may touch it. */
 struct reactor_task {
     reactor_task_fn fn;
     struct reactor_task *next;
@@ -168,10 +169,10 @@ typedef int (*reactor_poll_fn)(void *arg);
 struct reactor_poller {
     reactor_poll_fn fn;
     void *arg;
-    /* What the reactor may do when this poller is idle: 0 = it must not sleep; UINT64_MAX = it may
-     * sleep freely, a registered descriptor wakes it; else the longest sleep in microseconds. Read
-     * after each call of fn, which may change it; fn is called once more between the decision to
-     * sleep and the sleep, so a device's wake-up can be armed in one call and checked in the next.
+    /* How long the reactor may sleep when this poller is idle: 0 = not at all; UINT64_MAX = without
+     * limit, a registered descriptor wakes it; else microseconds. Read after each call of fn, which
+     * may change it. fn is called once more between the decision to sleep and the sleep, so that a
+     * device's wake-up can be armed in one call and checked in the next.
      */
     uint64_t max_sleep_us;
     struct reactor_poller *next;
@@ -194,19 +195,19 @@ struct reactor_fd {
     bool registered; /* private */
 };
 
-/* Descriptors are looked at once per loop while the reactor is otherwise idle, and at most every
- * 50 us on a reactor with device pollers (max_sleep_us below UINT64_MAX) or one that is busy. These
- * make system calls. Return 0 or -errno. Deleting f, and freeing it, inside its own or another
- * descriptor's callback is allowed: events already fetched for it are not delivered. The descriptor
- * is not closed; delete before closing. Deleting what is not added is harmless if f is zero or was
- * added before. Self. */
+/* Add, change and remove a descriptor. An idle reactor looks at its descriptors once per iteration;
+ * a busy reactor, or one with device pollers (max_sleep_us below UINT64_MAX), at most every 50 us.
+ * The calls make system calls and return 0 or -errno. Deleting f, and freeing it, inside its own or
+ * another descriptor's callback is allowed: events already fetched for it are not delivered. The
+ * descriptor is not closed; delete before closing. Deleting what is not added is harmless if f is
+ * zero or was added before. Self. */
 int reactor_fd_add(struct reactor_fd *f, int fd, uint32_t events, reactor_fd_fn fn);
 int reactor_fd_mod(struct reactor_fd *f, uint32_t events);
 void reactor_fd_del(struct reactor_fd *f);
 
 /* ---- observation (any thread, relaxed) ---- */
 
-/* What a loop spends its cycles on. */
+/* The stages of the loop, among which its cycles are divided. */
 enum reactor_stage {
     REACTOR_STAGE_POLL, /* rounds of pollers of which one found work */
     REACTOR_STAGE_FD,   /* looks at descriptors that found some, and their callbacks */
@@ -247,8 +248,8 @@ void reactor_stats_restart(struct reactor *r);
 
 void reactor_stats_get(const struct reactor *r, struct reactor_stats *out);
 
-/* How a reactor spent the last full second, in parts of it. What is neither busy nor preempted it
- * slept or spun away: that is what it could still do. */
+/* How a reactor spent the last full second, in parts of it. The rest of the second, neither busy
+ * nor preempted, was sleep and idle iterations: room for more work. */
 struct reactor_capacity {
     double seconds;   /* how long that second was; 0: not known yet */
     double busy;      /* doing work: stages but REST and PREEMPTED */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files of lib/reactor share: the reactor itself and the small modules it is made of
- * (cores.c, mailbox.c, timer.c, fd.c, qsbr.c). Nothing outside this library and its unit tests
- * includes it.
+ * The structs and functions that the files of lib/reactor share: the reactor and its modules
+ * (cores.c, mailbox.c, timer.c, fd.c, qsbr.c). Only this library and its unit tests include this
+ * header.
  */
 #ifndef MILLRACE_REACTOR_INTERNAL_H
 #define MILLRACE_REACTOR_INTERNAL_H
@@ -65,7 +65,7 @@ char *cores_lcores_arg(const struct core_plan *plan, const cpu_set_t *allowed);
 #define WHEEL_LEVELS  10 /* 60 bits of ticks: any microsecond count fits */
 
 struct timer_wheel {
-    struct reactor *owner;       /* whose callbacks are timed; NULL: nobody's */
+    struct reactor *owner;       /* the reactor whose callbacks are timed, or NULL */
     uint64_t tick;               /* all timers up to and including this tick have fired */
     uint64_t earliest;           /* first tick that may still be armed */
     uint64_t busy[WHEEL_LEVELS]; /* bit per slot that is not empty */
@@ -76,8 +76,8 @@ void wheel_init(struct timer_wheel *w, uint64_t now_us);
 void wheel_clear(struct timer_wheel *w); /* none of its timers is armed any more */
 void wheel_arm(struct timer_wheel *w, struct reactor_timer *t, uint64_t expires_us);
 void wheel_cancel(struct timer_wheel *w, struct reactor_timer *t);
-/* Fires what is due at now_us, earliest tick first and within a tick in the order armed. What
- * callbacks arm fires in a later call. Returns how many fired. */
+/* Fires what is due at now_us, earliest tick first and within a tick in the order armed. A timer
+ * that a callback arms fires in a later call. Returns how many fired. */
 unsigned wheel_advance(struct timer_wheel *w, uint64_t now_us);
 /* No timer is due before this; UINT64_MAX when none is armed. May be earlier than the first timer
  * (a cascade is due then). */
@@ -90,7 +90,7 @@ struct task_list {
     struct reactor_task **tail;
 };
 
-/* Of a reactor at one time, as the control thread sees it. */
+/* The counters of a reactor at one time, read by the control thread. */
 struct capacity_look {
     uint64_t when_us;
     uint64_t cpu_ns; /* of its thread; 0: it does not run */
@@ -102,7 +102,8 @@ struct capacity_look {
 struct reactor {
     /* Read by every sender, written around sleep only. */
     uint32_t sleeping __rte_cache_aligned;
-    uint32_t stop; /* written by the control thread, or by whoever quits the control reactor */
+    uint32_t
+        stop; /* written by the control thread, or by the thread that quits the control reactor */
     int wake_fd;   /* eventfd; rung by a sender that sees the sleeping flag */
     unsigned slot; /* index in the tables of the environment; after reactors control, then worker */
     struct reactor_env *env;
@@ -174,11 +175,11 @@ uint64_t clock_now_us(void); /* CLOCK_MONOTONIC */
 /* ---- stats.c: what a reactor spends its time on (self) ---- */
 
 void stats_init(struct reactor *r);
-/* Accounting begins here, on this thread: time before this is nobody's. */
+/* Begins the accounting on this thread; earlier time is not counted. */
 void stats_begin(struct reactor *r);
 /* The same after sleep. */
 void stats_resume(struct reactor *r);
-/* What the loop did since the last mark goes to a stage. */
+/* Charges the time since the last call to a stage. */
 void stats_stage(struct reactor *r, enum reactor_stage stage);
 /* The loop ends, or goes to sleep; work: whether it did any. The rest goes to REST. */
 void stats_loop(struct reactor *r, int work);

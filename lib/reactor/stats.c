@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a reactor spends its time on. Reading the cycle counter costs as much as an idle poller, so
- * it is read where something was done, and once per loop; what an idle stage took before a busy one
- * is charged to that.
+ * The time of a reactor, by stage. Reading the cycle counter costs as much as an idle poller. It is
+ * therefore read after each stage that found work, and once per iteration. The time of an idle
+ * stage is charged to the busy stage after it.
  *
- * Of single mails and timers, too long is what holds others up. Whether a long one was long by its
- * own doing or lost its core meanwhile is told by the count of involuntary context switches, which
- * takes a system call: so it is looked at once a millisecond, and after a long one.
+ * A single message or timer that takes long delays all others. The count of involuntary context
+ * switches shows whether the callback itself took long or the kernel took its core away. Reading
+ * the count takes a system call, so it is read once a millisecond, and after a long callback.
  *
- * The cycle counter runs on while the core is with others. A stage that looks long is compared with
- * the thread's CPU time, and what that does not account for is nobody's work.
+ * The cycle counter runs on while another thread has the core. A stage that looks long is compared
+ * with the CPU time of the thread, and the difference counts as preempted.
  */
 #include "lib/reactor/reactor_internal.h"
 

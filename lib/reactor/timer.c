@@ -3,8 +3,8 @@
  * Hierarchical timer wheel with a tick of 1 ms.
  *
  * The trick: a timer's level is the highest group of 6 bits in which its tick differs from the
- * wheel's. All timers of a level then share every higher bit with the wheel, so slots never wrap,
- * every timer of a lower level is due before every timer of a higher one, and the next event is the
+ * wheel's. All timers of a level then share every higher bit with the wheel, so slots never wrap.
+ * Every timer of a lower level is due before every timer of a higher one. The next event is the
  * first busy slot of the first busy level. When the wheel reaches a slot above level 0, the slot's
  * timers differ from it in lower groups only and are put in again (the cascade).
  */

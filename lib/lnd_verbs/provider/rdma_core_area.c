@@ -96,7 +96,7 @@ static void slab_free(struct rcore_device *dev, struct rcore_slab *slab)
     LIST_REMOVE(slab, link);
     count_add(&dev->rdma->count.areas_reserved, (uint64_t)(-len));
     count_add(&dev->rdma->count.registered, (uint64_t)(-len));
-    /* What a device cannot be made to let go of stays where it is. */
+    /* A slab that the device does not deregister stays mapped. */
     if (ibv_dereg_mr(slab->mr) == 0) {
         asan_unpoison(slab->base, slab->len);
         munmap(slab->base, slab->len);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Devices and what is one per device: the protection domain, the keys of memory regions, completion
- * queues; what devices say of themselves.
+ * Devices with their protection domain, the keys of memory regions, completion queues and
+ * asynchronous events.
  *
- * A device stays open until the provider is closed: reactors may poll its queues until then. One
- * that was taken away is closed once its last port is unbound, for its driver may wait for that.
+ * A device stays open until the provider is closed: reactors may poll its queues until then. A
+ * removed device is closed when its last port is unbound, since its driver may wait for that.
  */
 #include "lib/base/err.h"
 #include "lib/lnd_verbs/provider/rdma_core_internal.h"
@@ -290,7 +290,7 @@ static struct rcore_link *link_of(const struct ibv_async_event *ev)
     return ev->element.qp->qp_context;
 }
 
-/* What an event says, after which it is acknowledged: nothing here destroys a queue pair. */
+/* Handles an event, which is acknowledged afterwards: no handler destroys a queue pair. */
 static void device_event(struct rcore_device *dev, const struct ibv_async_event *ev)
 {
     switch (ev->event_type) {
@@ -339,7 +339,7 @@ static void device_events(struct reactor_fd *watch, uint32_t events)
         device_event(dev, &ev);
         ibv_ack_async_event(&ev);
     }
-    /* Of a device that was taken away it would be readable for ever. */
+    /* The descriptor of a removed device stays readable for ever. */
     if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
         rcore_device_dead(dev);
 }

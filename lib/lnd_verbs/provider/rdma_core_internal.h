@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files of the provider over rdma-core share.
+ * The structs and functions that the files of the provider over rdma-core share.
  *
- * rdma_core.c: the table of functions; the worker thread, and what goes between it and reactors.
+ * rdma_core.c: the table of functions, start and end of the worker.
  *
  * rdma_core_link.c: links and callers, events of the connection manager.
  *
  * rdma_core_device.c: devices, their keys and completion queues, events of devices.
  *
- * rdma_core_port.c: ports of devices that have addresses, who listens there.
+ * rdma_core_port.c: ports of devices that have addresses, and listeners on them.
  *
  * rdma_core_area.c: memory of connections.
  *
@@ -35,7 +35,7 @@
 struct rcore_device;
 struct rcore_link;
 
-/* What the context of a cm_id, its first member, tells of it. */
+/* The kind of the object that a cm_id belongs to: the first member of its context. */
 enum rcore_kind {
     RCORE_PORT,     /* keeps an address bound: is told when the device goes */
     RCORE_LISTENER, /* struct rcore_listener */
@@ -232,8 +232,7 @@ int rcore_device_get(struct rdma *rdma, struct ibv_context *ctx, struct rcore_de
 /* The device is gone or failed for good: all on it are told. */
 void rcore_device_dead(struct rcore_device *dev);
 void rcore_device_free(struct rcore_device *dev);
-/* Closes those that are gone and that nobody uses any more. Not while events of theirs may be at
- * hand. */
+/* Closes removed devices that have no port and no link. Not from a handler of their events. */
 void rcore_devices_sweep(struct rdma *rdma);
 /* A region is gone (arg: its index): no device has a key for it any more. */
 int rcore_forget_region(struct rdma *rdma, void *arg);
@@ -260,7 +259,7 @@ int rcore_info(struct rdma *rdma, void *arg);
 int rcore_listen(struct rdma *rdma, void *arg);
 int rcore_unlisten(struct rdma *rdma, void *arg);
 void rcore_listeners_sweep(struct rdma *rdma, bool all);
-/* What a port is now may be something else than what was told. */
+/* Queries a port and reports a change to its home. */
 void rcore_port_look(struct rcore_port *port, uint32_t bits);
 /* Watches the host's interfaces and addresses: after a change rcore_look_again() runs. 0 or -errno.
  */
@@ -271,7 +270,7 @@ void rcore_look_again(struct reactor_timer *look);
 
 /* ---- rdma_core_link.c ---- */
 
-/* What the home asks for; the worker. note->of: the link, or for reject the caller. */
+/* Requests of the home, run by the worker. note->of: the link, or for reject the caller. */
 void rcore_link_dial(struct rdma_note *note);
 void rcore_link_adopt(struct rdma_note *note);
 void rcore_link_open(struct rdma_note *note);

@@ -15,12 +15,13 @@
 #include <string.h>
 
 #define PRIVILEGED_PORT 1023 /* the highest */
-/* How soon a peer that found no receive posted tries again, code of 41 ms: rare enough (§3.6) not
- * to matter, and six tries outlast a reactor that has to wait for its core. The CM's own is 655 ms.
+/* Time after which a peer that found no receive posted tries again: the code of 41 ms. The case is
+ * rare (§3.6), and six tries outlast a reactor that waits for its core. The default of the CM is
+ * 655 ms.
  */
 #define RNR_TIMER    24
 #define CM_EVENTS    32   /* taken before other work has its turn */
-#define CALLERS      1024 /* calls that nobody has decided on yet; more are turned away */
+#define CALLERS      1024 /* connection requests without an answer yet; further ones are refused */
 #define INLINE_LEAST 64   /* bytes; less is not worth asking for */
 
 /* ---- what the home is told ---- */
@@ -69,9 +70,9 @@ static void home_down(struct rdma_note *note)
     home_event(note->of, &ev);
 }
 
-/* With its queue pair gone, only completions may be left, and those in its area were the owner's to
- * look at until they are polled. Of a link that never heard of having a queue pair there are none;
- * of one that was the last on its queue nobody may come to poll them. */
+/* The queue pair is destroyed, but its completions may still be in the queue, and the area that
+ * they refer to stays until they are polled. A link without a queue pair has none. The last link of
+ * a queue has it emptied here, since no poll may follow. */
 static void home_closed(struct rdma_note *note)
 {
     struct rdma_link *link = note->of;
@@ -101,7 +102,7 @@ static void reply(struct rdma_link *link, enum rdma_event_kind kind, int error)
     rcore_post(link->home, &link->mail.reply, home_reply, link);
 }
 
-/* What was asked for last does not come about. */
+/* Reports that the last requested operation will not complete. */
 static void fail(struct rcore_link *l, int error)
 {
     l->state = RCORE_ENDED;
@@ -109,7 +110,7 @@ static void fail(struct rcore_link *l, int error)
         reply(l->pub, RDMA_EV_FAILED, error);
 }
 
-/* The same, with what was said by whoever knows. */
+/* The same, with the status of the CM or the system. */
 static void fail_as(struct rcore_link *l, int error, int status)
 {
     l->status = status;
@@ -203,9 +204,9 @@ static void link_closed(struct rcore_link *l)
     rcore_post(l->pub->home, &l->pub->mail.closed, home_closed, l->pub);
 }
 
-/* A device that does not let go of a queue pair may go on writing to what was posted there: its
- * owner is not told that it is closed, and nothing is used otherwise, before the device does let go
- * or is gone. */
+/* Keeps a link whose queue pair the device refuses to destroy. The device may go on writing to the
+ * posted memory. The owner therefore gets RDMA_EV_CLOSED only when the queue pair is destroyed or
+ * the device is gone. */
 static void link_keep(struct rcore_link *l)
 {
     struct rdma *rdma = l->rdma;
@@ -697,8 +698,8 @@ static void cm_event(const struct cm_event *ev)
     }
 }
 
-/* Not all there are: whoever calls faster than they are taken must not keep everything else that
- * the worker does from being done. */
+/* Takes a bounded number of events, so that a flood of connection requests does not delay the
+ * worker's other work. */
 void rcore_cm_events(struct reactor_fd *cm, uint32_t events)
 {
     struct rdma *rdma = container_of(cm, struct rdma, cm);

@@ -59,7 +59,7 @@ static unsigned gid_index_of(struct ibv_context *ctx, uint8_t port, int entries,
     return found;
 }
 
-/* What changes is read by others as it does. */
+/* Other threads read the GID while it changes. */
 static void gid_store(union ibv_gid *to, const union ibv_gid *from)
 {
     relaxed_store(&to->global.subnet_prefix, from->global.subnet_prefix);
@@ -160,7 +160,7 @@ static bool is_elsewhere(const struct rcore_port *p, const struct rdma_cm_id *id
     return id->port_num != p->pub->info.port || memcmp(gid, &p->gid, sizeof(*gid)) != 0;
 }
 
-/* Of a host that is not asked as it should be, nothing is believed. */
+/* An address that the query does not find, and a failed query, count as up. */
 static bool interface_is_up(const struct sockaddr_in *addr)
 {
     struct ifaddrs *list = NULL;
@@ -180,8 +180,9 @@ static bool interface_is_up(const struct sockaddr_in *addr)
     return up || !seen;
 }
 
-/* Whether the address of the port still is one of its device, on an interface that is up: of
- * InfiniBand no event tells of either. Where it is now is looked at besides. */
+/* Returns whether the address of the port is still one of its device, on an interface that is up:
+ * no event of InfiniBand reports either. Also finds out which port of the device has the address
+ * now. */
 static bool address_stands(struct rcore_port *p, uint32_t *bits)
 {
     struct sockaddr_in addr = p->pub->addr;

@@ -47,7 +47,7 @@ static void range_format(const struct perf_range *r, char out[LNET_NIDSTR_SIZE +
     snprintf(out, LNET_NIDSTR_SIZE + 16, "%s*%u", nid_format(&r->first, nid), r->count);
 }
 
-/* What a range must be for peers that are simulated here; NULL: fine. */
+/* Returns why a range cannot be simulated, or NULL. */
 static const char *range_wrong(const struct perf_range *r, const struct lnet_nid *gateway)
 {
     uint32_t first = ntohl(r->first.addr_be[0]);
@@ -343,7 +343,8 @@ static void close_all(struct reactor_timer *t)
     reactor_post(reactor_control(e->base.perf->env), &e->stop_task);
 }
 
-/* What came last is acknowledged first: the router would count it as lost with its connection. */
+/* Acknowledges what came last before the connections close: the router would otherwise count it as
+ * lost. */
 static void stop_on_home(struct reactor_task *task)
 {
     struct peers *e = container_of(task, struct peers, stop_task);

@@ -2,8 +2,7 @@
 /*
  * Engine `peers`: many simulated LNet nodes on a port, each with an address and a NID of its own, a
  * set of typed connections to the router, and eight credits. A peer is a few hundred bytes and
- * knows of LNet only what such a node shows on the wire, so that a router and not the nodes are the
- * limit of a run.
+ * shows on the wire what such a node shows, so that the router limits a run, not the peers.
  *
  * peers.c makes the ports and is the engine's table; peers_dial.c calls the router; peers_conn.c is
  * a connection: frames in and out; peers_msg.c LNet messages, those of the load and those that are
@@ -96,7 +95,7 @@ enum peer_rx_state {
     PEER_RX_PAYLOAD
 };
 
-/* What is done with a payload as it comes. */
+/* How a payload is used as it arrives. */
 enum peer_rx_use {
     PEER_RX_DROP,
     PEER_RX_SUM,     /* PUT: summed */
@@ -127,7 +126,7 @@ struct peer_conn {
     uint32_t window; /* bytes that the router may still send */
     uint64_t zc;     /* cookie to acknowledge when the payload is in; 0: none */
     struct lnet_hdr hdr;
-    struct peers_op *op; /* REPLY: whose; NULL: a ping's, or nobody's */
+    struct peers_op *op; /* of a REPLY; NULL: of a ping, or unknown */
     uint32_t op_generation;
     uint32_t expect; /* PEER_RX_COMPARE: where in the pattern it is from */
     struct payload_summing sum;
@@ -162,7 +161,7 @@ struct peer {
 };
 TAILQ_HEAD(peer_list, peer);
 
-/* What was received of one run of a client. */
+/* The messages of one run of a client that were received. */
 struct peers_run {
     uint32_t number;
     struct track track;
@@ -233,8 +232,8 @@ struct peers {
 
 /* ---- peers_port.c (control) ---- */
 
-/* Ports with the addresses of both sides, IP and TCP over them: after this e->transport is there.
- * 0, or -errno with a sentence. perf->env is made here, as its memory is the ports'. */
+/* Opens ports with the addresses of both sides, and IP and TCP over them, and sets e->transport.
+ * Makes perf->env too, since the ports need its memory. 0, or -errno with a sentence. */
 int peers_ports_open(struct peers *e, struct err *err);
 int peers_ports_start(struct peers *e, struct err *err);
 /* All connections are closed. Ends in perf_engine_stopped(). */
@@ -247,7 +246,7 @@ void peers_ports_drops(const struct peers *e, perf_row_fn row, void *arg);
 /* NID at index of a range. */
 struct lnet_nid peers_nid(const struct perf_range *r, uint32_t index);
 struct lnet_nid peers_target(const struct peers *e, uint32_t index);
-/* What needs no port: peers, messages, and the pattern. 0 or -ENOMEM. Tests call it too. */
+/* Makes peers, messages, and the pattern, which need no port. 0 or -ENOMEM. Tests call it too. */
 int peers_make(struct peers *e);
 void peers_unmake(struct peers *e);
 /* A peer has become ready, or all of them are no longer. */
@@ -290,7 +289,7 @@ void peer_queue(struct peer *p, struct peers_tx *tx);
 bool peer_noop(struct peer_conn *c, uint64_t cookie);
 /* Gives what waits to the connections, as far as there are credits. */
 void peer_push(struct peer *p);
-/* Takes it out of whatever queue it is in; false: some of it is the transport's already. */
+/* Takes a message out of its queue; false: the transport has a part of it already. */
 bool peer_unqueue(struct peers_tx *tx);
 /* An answer came free: reads on, if that was what it waited for. */
 void peer_resume(struct peer *p);
@@ -315,7 +314,7 @@ void peers_fail_ops(struct peer *p, int error);
 int peers_send(struct perf_engine *base, const struct perf_msg *m);
 void peers_cancel(struct perf_engine *base, uint64_t cookie);
 void peers_collect(struct perf_engine *base, uint32_t run, unsigned patience_ms);
-void peers_collect_look(struct peers *e); /* whether its patience is over */
+void peers_collect_look(struct peers *e); /* ends it when its time is over */
 
 /* ---- peers_serve.c ---- */
 

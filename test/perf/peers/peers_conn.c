@@ -4,7 +4,7 @@
 
 #include <assert.h>
 
-#define RX_STEPS 256 /* messages of one connection before others have their turn */
+#define RX_STEPS 256 /* messages of one connection before the next connection */
 #define RX_SEGS  32
 
 static const struct stream_ops *ops(const struct peer_conn *c)

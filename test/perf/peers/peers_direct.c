@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One source and one target without a router between: each is the other's gateway, and the target
- * takes the calls of the source instead of calling. What a router adds is known by it.
- * docs/protocol/socklnd.md §2.2, §2.4.
+ * accepts the connections of the source instead of connecting. The difference to a run with a
+ * router is the cost of the router. docs/protocol/socklnd.md §2.2, §2.4.
  */
 #include "test/perf/peers/peers.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What simulated peers receive as servers: counters, and a record for each run of a client. */
+/* Simulated peers as servers: counters, and a record for each run of a client. */
 #include "test/perf/peers/peers.h"
 
 #include <stdlib.h>

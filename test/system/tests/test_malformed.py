@@ -130,7 +130,6 @@ def acceptor_cases(bad):
         ("HELLO big-endian", good + bytes(swapped), NOTHING, CLOSED, "tcp_hello_magic"),
         ("HELLO version 1", patched(4, struct.pack("<I", 1)), NONE_REPLY, CLOSED, "tcp_hello_version"),
         ("HELLO version 5", patched(4, struct.pack("<I", 5)), NONE_REPLY, CLOSED, "tcp_hello_version"),
-        ("HELLO v4 over IPv4", hello(version=4), NONE_REPLY, CLOSED, "tcp_hello_version"),
         ("HELLO 17 addresses", patched(52, struct.pack("<I", 17)) + b"\1" * 68, NOTHING, CLOSED, "tcp_hello_nips"),
         ("HELLO 2^32-1 addresses", patched(52, b"\xff" * 4), NOTHING, CLOSED, "tcp_hello_nips"),
         ("HELLO zero address", patched(52, struct.pack("<I", 1)) + bytes(4), NOTHING, CLOSED, "tcp_hello_nips"),

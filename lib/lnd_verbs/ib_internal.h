@@ -39,8 +39,6 @@
 #define IB_CONNS_DEFAULT 1024
 #define IB_WCS           32 /* completions taken at once */
 
-/* ---- under ASan what is free is poisoned ---- */
-
 struct ib_peer;
 struct ib_ni;
 struct ib_shard;
@@ -122,8 +120,7 @@ struct ib_failure {
 
 /* A peer NI on one NI. */
 struct ib_peer {
-    struct lnd_peer_ni
-        base; /* the set: the next connection to be used first (round robin, §1.10) */
+    struct lnd_peer_ni base; /* its set begins with the connection to use next, §1.10 */
     struct ib_shard *shard;
     struct ib_ni *ini;
     struct lnd_conns making; /* not up yet */

@@ -3,19 +3,20 @@
  * Admission of messages that are to be forwarded. docs/protocol/lnet-core.md §4.3, §4.6, §4.9;
  * docs/architecture.md "Admission".
  *
- * A header takes a router credit of its sender (as many messages of one peer NI may hold a buffer
- * here), then a router buffer, which is charged to its next hop. Where it cannot, it waits and its
- * connection is not read: that is the back-pressure. It waits for a bounded time, since peers with
- * a 16 s LND timeout must see it end well before (socklnd.md §6.5).
+ * A header takes a router credit of its sender, which bounds the router buffers that messages of
+ * one peer NI hold. Then it takes a router buffer, which is charged to its next hop. A header that
+ * cannot have one of them waits, and its connection is not read: that is the back-pressure. The
+ * wait is bounded, since peers with a 16 s LND timeout must see its end well before (socklnd.md
+ * §6.5).
  *
- * That time is the connection's, not the message's: what the sender had begun to transmit behind a
- * message that waited in vain has waited as long in socket buffers, and each must be acknowledged
- * within the sender's timeout from there on. So it takes a buffer that is free or is dropped.
+ * The bound holds for the connection, not for one message. Messages behind an expired one have
+ * waited as long in socket buffers, and the sender's timeout runs for each of them. So for a moment
+ * a message on that connection takes a free buffer at once or is dropped.
  *
- * A message holds its buffer from here on, also while its payload comes in. One whose sender stops
- * in the middle is no longer charged to the next hop, which is not to blame, but to a common
- * account of stalled receives; and while others wait and that account holds more than a next hop
- * might, the oldest of them give their buffers up.
+ * An admitted message holds its buffer while its payload comes in. When the sender stops in the
+ * middle, the buffer is charged to a common account of stalled receives: the next hop is not to
+ * blame. While headers wait and that account holds more than a next hop may, the oldest stalled
+ * receives are abandoned.
  */
 #include "lib/lnet/credit/credit_internal.h"
 #include "lib/lnet/path/path.h"
@@ -26,11 +27,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define BEHIND_US     1000000ull  /* in which what lies behind an expired wait is read */
-#define STALL_LOOK_US 100000ull   /* between looks for stalled receives, while some wait */
-#define STALL_US      500000ull   /* without any payload */
-#define SLOW_US       10000000ull /* for all of the payload */
-#define SERVE_MAX     64          /* admissions and refusals before others have their turn */
+#define BEHIND_US                                                                                  \
+    1000000ull /* after an expired wait: a message takes a buffer at once or is dropped */
+#define STALL_LOOK_US 100000ull   /* between looks for stalled receives while headers wait */
+#define STALL_US      500000ull   /* without payload: the receive is stalled */
+#define SLOW_US       10000000ull /* for the whole payload: the receive is stalled */
+#define SERVE_MAX     64          /* admissions and refusals in one iteration of the reactor */
 
 /* ---- headers by age ---- */
 
@@ -42,7 +44,7 @@ static void age_add(struct lnet_rx_ages *list, struct lnet_rx *rx)
     list->tail = &rx->age_next;
 }
 
-/* By the end of their time: it can be set shorter than that of some who wait. */
+/* Inserts by expiry: the operator may have shortened the wait since an earlier header began it. */
 static void age_add_waiting(struct lnet_rx_ages *list, struct lnet_rx *rx)
 {
     struct lnet_rx *at = list->head;
@@ -80,7 +82,7 @@ static enum lnet_pool pool_for(uint32_t payload_len)
     return payload_len <= LNET_SMALL_BUFFER ? LNET_POOL_SMALL : LNET_POOL_LARGE;
 }
 
-/* What keeps nodes alive and transactions ending. GETs ask for bulk. */
+/* Urgent messages keep nodes alive and complete transactions. A GET asks for bulk. */
 static enum lnet_class class_of(const struct lnet_hdr *hdr)
 {
     struct lnet_put put;
@@ -122,7 +124,7 @@ static bool take_router_credit(struct lnet_peer_ni *peer)
     return c->now >= 0;
 }
 
-/* Some of those that wait for a credit have one: mails for them. */
+/* Posts a wake-up when a header that waits for a router credit can have one. */
 static void wake_credited(struct lnet_peer_ni *peer)
 {
     struct lnet_shard *s = peer->shard;
@@ -159,7 +161,7 @@ static void list_del(struct lnet_next_hop_wait *w)
     w->next = w->prev = NULL;
 }
 
-/* One more is used or waited for. */
+/* Updates the low-water mark: one more buffer is used or waited for. */
 static void note_low(struct lnet_router_pool *p)
 {
     int32_t low = lnet_pool_free(p) - (int32_t)p->waiting;
@@ -196,7 +198,7 @@ static void wait_for_buffer_ends(struct lnet_rx *rx)
     relaxed_store(&p->waiting, p->waiting - 1);
 }
 
-/* The message takes its place in the pool and its payload is received. */
+/* Takes a buffer for the message and lets the LND receive its payload. */
 static void admit_now(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
@@ -254,7 +256,7 @@ static void begin_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
     if (what == LNET_RX_WAIT_CREDIT) {
         lnet_rx_queue_add(&rx->from->rtrq, rx);
         rx->from->rtr.waited++;
-        wake_credited(rx->from); /* it may wait only behind others that have not been woken yet */
+        wake_credited(rx->from); /* a credit may be there, with earlier headers not yet woken */
     } else {
         wait_for_buffer(rx);
         count_add(&s->credit->pool[rx->pool].waited, 1);
@@ -279,7 +281,7 @@ static void wait_ends(struct lnet_rx *rx)
         reactor_timer_cancel(&s->credit->wait_timer);
 }
 
-/* Why a header that waits does. */
+/* Returns why a header waits. */
 static enum lnet_drop wait_reason(const struct lnet_rx *rx)
 {
     if (rx->wait == LNET_RX_WAIT_CREDIT)
@@ -305,7 +307,7 @@ static bool is_behind_expired(const struct lnet_rx *rx)
     return rx->expired_us != 0 && reactor_now_us() - rx->expired_us < BEHIND_US;
 }
 
-/* A place in its pool, and memory for what its transport hands over. */
+/* Returns whether its pool has a buffer for it, and the budget memory for its segments. */
 static bool may(struct lnet_rx *rx)
 {
     if (lnet_next_hop_may(rx->shard, rx->account, rx->pool, rx->class))
@@ -314,8 +316,9 @@ static bool may(struct lnet_rx *rx)
     return false;
 }
 
-/* Nobody who was there before could have what this one takes. While a wake is on its way, those
- * that wait may have become able to go on; then this one has its turn after them. */
+/* Returns whether admitting this header delays no earlier one: it needs a resource that no earlier
+ * header waits for. While a wake-up is posted, earlier headers may be able to go on; then this one
+ * waits behind them. */
 static bool may_go_now(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
@@ -325,12 +328,12 @@ static bool may_go_now(struct lnet_rx *rx)
     if (!s->credit->wake_posted ||
         (s->credit->pool[rx->pool].waiting == 0 && !lnet_budget_wanted(&s->credit->budget)))
         return true;
-    s->credit->wake_all = true; /* it may be behind those that are still to be looked at */
+    s->credit->wake_all = true; /* it joins the headers that the wake-up looks at */
     return false;
 }
 
-/* The next hop's peer NI, which is looked for when the payload is there. It may be another in the
- * same bucket, or at home elsewhere: then it is in vain. */
+/* Prefetches the next hop's peer NI, which is looked up when the payload is there. The prefetch is
+ * useless when the peer NI is not the first of its bucket or has another home. */
 static void fetch_peer(const struct lnet_shard *s, const struct lnet_rx *rx)
 {
     const struct lnet_peer_ni *peer = lnet_peer_ni_bucket(s, rx->hash);
@@ -361,7 +364,7 @@ void lnet_admit(struct lnet_rx *rx)
     fetch_peer(s, rx);
     lnet_ni_hold(s, rx->path.ni);
     rx->wait_until_us = reactor_now_us() + (uint64_t)wait_s * 1000000;
-    /* Those that wait may have got theirs back already and not have been woken yet. */
+    /* A credit that came back belongs to the headers that wait, though they are not woken yet. */
     credit = take_router_credit(rx->from) && !rx->from->rtrq.head;
     if (credit)
         reactor_wait_none(REACTOR_WAIT_ROUTER_CREDIT);
@@ -425,9 +428,9 @@ bool lnet_rx_cancel(struct lnet_rx *rx)
 
 /* ---- waking ---- */
 
-/* The first header of a ring, in turn by next hop, that may have a buffer. Each next hop is looked
- * at once after something came free: what could not go on then cannot after others took some.
- * *looks is what may still be looked at before others have their turn. */
+/* Returns the first header of a ring that may have a buffer; next hops take turns. Each next hop is
+ * looked at once after a buffer came free: if it can have none then, it can have none after another
+ * took one. *looks bounds the next hops looked at in one iteration of the reactor. */
 static struct lnet_rx *next_of_ring(struct lnet_shard *s, struct lnet_ring *ring,
                                     enum lnet_pool pool, enum lnet_class class, unsigned *looks)
 {
@@ -437,7 +440,7 @@ static struct lnet_rx *next_of_ring(struct lnet_shard *s, struct lnet_ring *ring
         --*looks;
         list_del(w);
         if (may(w->queue.head)) {
-            list_add(&ring->look, w); /* there may be more for this one, after the others */
+            list_add(&ring->look, w); /* its next header comes after those of the other next hops */
             return w->queue.head;
         }
         list_add(&ring->rest, w);
@@ -460,7 +463,7 @@ static struct lnet_rx *next_to_admit(struct lnet_shard *s, enum lnet_pool pool, 
     return rx;
 }
 
-/* Returns false when there may be more that could go on. */
+/* Returns false when headers are left that may be able to go on. */
 static bool serve(struct lnet_shard *s, enum lnet_pool pool)
 {
     struct lnet_router_pool *p = &s->credit->pool[pool];
@@ -479,7 +482,7 @@ static bool serve(struct lnet_shard *s, enum lnet_pool pool)
 
 static void start_credited(struct lnet_peer_ni *peer)
 {
-    uint32_t n = peer->rtrq.length; /* those that come meanwhile are mailed for again */
+    uint32_t n = peer->rtrq.length; /* a later header posts its own wake-up */
 
     while (n-- > 0 && peer->rtrq.length > waiting_for(&peer->rtr)) {
         struct lnet_rx *rx = peer->rtrq.head;
@@ -510,7 +513,7 @@ void lnet_wake_soon(struct lnet_shard *s)
     post_wake(s);
 }
 
-/* What rests goes behind those that still have their turn. */
+/* Moves the next hops that rest behind those that are still to be looked at. */
 static void look_at_ring(struct lnet_ring *ring)
 {
     if (ring->rest.next == &ring->rest)
@@ -530,9 +533,9 @@ static void look_at_all(struct lnet_shard *s)
             look_at_ring(&s->credit->pool[i].ring[k]);
 }
 
-/* Runs as mail to self, not from where a buffer is given back: admitting may finish a message at
- * once and free its buffer again, and that must not nest. Buffers first, then router credits,
- * §4.6. */
+/* Runs as a message of the reactor to itself, not where a buffer is given back: admission may
+ * complete a message at once and free its buffer again, and that must not nest. Buffers first, then
+ * router credits, §4.6. */
 static void wake_waiters(struct reactor_task *task)
 {
     struct lnet_shard *s = container_of(task, struct lnet_credit_shard, wake)->shard;
@@ -543,11 +546,11 @@ static void wake_waiters(struct reactor_task *task)
     if (s->credit->wake_all)
         look_at_all(s);
     lnet_budget_serve(s);
-    for (unsigned i = 0; i < LNET_POOLS; i++) /* they share the budget: each is first in turn */
+    for (unsigned i = 0; i < LNET_POOLS; i++) /* pools share the budget and take turns */
         all &= serve(s, (enum lnet_pool)((s->credit->turn + i) % LNET_POOLS));
     s->credit->turn = (uint8_t)((s->credit->turn + 1) % LNET_POOLS);
     s->credit->wake_posted =
-        false; /* only now: what came on the connections served was not ahead */
+        false; /* until here, headers from the connections just served waited behind the others */
     if (!all || s->credit->wake_all)
         post_wake(s);
     while ((peer = list)) {
@@ -582,7 +585,7 @@ void lnet_admit_received(struct lnet_rx *rx)
         return;
     set_stalled(rx->msg, false);
     if (rx->shard->credit->pool[rx->msg->pool].waiting > 0)
-        lnet_wake_soon(rx->shard); /* its gateway has one again, none is set aside for it */
+        lnet_wake_soon(rx->shard); /* its gateway holds a buffer again: none is set aside for it */
 }
 
 void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path)
@@ -656,7 +659,8 @@ static bool is_wanted(const struct lnet_shard *s, const struct lnet_msg *msg)
            (msg->memory > 0 && s->credit->budget.waiting > 0);
 }
 
-/* Moves what has stalled from its next hops' accounts to the common one, and back what moves. */
+/* Charges receives that have stalled to the stall account, and those that go on back to their next
+ * hops. */
 static void find_stalled(struct lnet_shard *s, uint64_t now)
 {
     for (struct lnet_rx *rx = s->credit->receiving.head; rx; rx = rx->age_next) {
@@ -669,7 +673,7 @@ static bool abandon(struct lnet_rx *rx)
 {
     struct lnet_msg *msg = rx->msg;
 
-    rx->msg = NULL; /* first: the LND looks at what its grant is now */
+    rx->msg = NULL; /* first, since the LND reads its grant in recv_abandon() */
     if (!rx->ni->lnd->recv_abandon ||
         !rx->ni->lnd->recv_abandon(rx, too_long(rx, reactor_now_us()))) {
         rx->msg = msg;
@@ -689,7 +693,7 @@ static bool too_many_stalled(const struct lnet_shard *s, const struct lnet_route
     return (uint64_t)p->stalled * 100 > (uint64_t)free_here * relaxed_load(&s->node->egress_share);
 }
 
-/* The oldest stalled receives make room, as many as there are headers waiting. */
+/* Abandons the oldest stalled receives, at most as many as headers wait. */
 static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool)
 {
     struct lnet_router_pool *p = &s->credit->pool[pool];
@@ -703,7 +707,7 @@ static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool)
     }
 }
 
-/* The same for the memory that they hold in segments. */
+/* Does the same for the memory of their segments. */
 static void abandon_for_memory(struct lnet_shard *s)
 {
     struct lnet_rx *rx = s->credit->receiving.head, *next;
@@ -716,7 +720,8 @@ static void abandon_for_memory(struct lnet_shard *s)
     }
 }
 
-/* False: there is no other way, why is in rx->drop. */
+/* Chooses the path of a waiting header anew. Returns false if there is none; rx->drop has the
+ * reason. */
 static bool reroute(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
@@ -732,7 +737,7 @@ static bool reroute(struct lnet_rx *rx)
     lnet_ni_hold(s, path.ni);
     lnet_ni_put(s, rx->path.ni);
     rx->path = path;
-    if (d == rx->account) { /* the same way, chosen again: it keeps its place */
+    if (d == rx->account) { /* the same next hop was chosen: the header keeps its place */
         lnet_next_hop_put(s, d);
         return true;
     }
@@ -743,7 +748,7 @@ static bool reroute(struct lnet_rx *rx)
     return true;
 }
 
-/* Headers wait for the share of a gateway that is no longer the way: they look for another. */
+/* Reroutes headers that wait for the share of a gateway whose path is no longer good. */
 static void reroute_waiting(struct lnet_shard *s)
 {
     struct lnet_rx_queue lost;

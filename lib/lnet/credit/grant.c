@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory for segments of transports that hand over their own: what peers may send is reserved
- * before they are told. docs/architecture.md "Segments of a transport".
+ * Memory for the segments of transports that receive into buffers of their own. A window that is
+ * offered to a peer is a reservation: the memory is charged before the peer may send.
+ * docs/architecture.md "Segments of a transport".
  *
- * Memory is counted by truesize: the whole of each receive buffer, however little payload it has,
- * and whoever holds a part of a buffer counts all of it. A shard has a budget; used is never above
- * total, and is the sum of
- *  - the charge of each grant: for its connection's next bytes ("ahead"), whatever they are. At
- *    least for LNET_GRANT_BASE bytes, for as long as the connection lives. Nothing but the peer's
- *    use of it takes a promise back, so it is more only while half of the budget is free;
- *  - the memory of each message: reserved for the whole of it when its header is admitted, by the
- *    ratio of memory to payload that its connection has shown; what its segments really take, as
- *    soon as all are there.
- * A message that takes more than was reserved has what is free, or is copied into a router buffer.
+ * Memory is counted by truesize: a receive buffer counts as a whole, however little payload it has,
+ * and for each message that holds a part of it. A shard has a budget. Its used bytes never exceed
+ * its total, and are the sum of
+ *  - the charge of each grant, for the next bytes ("ahead") that its connection may send. It covers
+ *    LNET_GRANT_BASE bytes or more while the connection lives. A promise cannot be taken back, so
+ *    the charge grows only while half of the budget is free;
+ *  - the memory of each message. Admission reserves it for the whole message, by the ratio of
+ * memory to payload that the connection has shown. Once all segments are there, their truesize
+ * counts. A message that needs more than was reserved takes free memory, or is copied into a router
+ * buffer.
  *
- * Set aside are: one message of the largest size for end nodes and one for gateways, while those
- * have less than that, so that somebody always finishes and routers that forward to each other
- * always have memory for what has arrived; and a little for what is urgent. Who waits longest for
- * memory has what comes free until it is enough.
+ * Reserves: one message of the largest size for end nodes, and one for gateways, so that a message
+ * always completes and routers that forward to each other can always receive; and URGENT bytes for
+ * urgent messages. Memory that comes free goes to the header that has waited longest.
  */
 #include "lib/lnet/credit/credit_internal.h"
 
@@ -26,12 +26,13 @@
 #define RATIO_ONE   256u
 #define RATIO_MIN   (RATIO_ONE * 5 / 4)
 #define RATIO_MAX   (RATIO_ONE * 4)
-#define RATIO_AHEAD (RATIO_ONE * 2) /* of what is no message yet; the transport keeps it */
+#define RATIO_AHEAD (RATIO_ONE * 2) /* of bytes ahead, which belong to no message yet */
 #define RATIO_DECAY 16              /* messages until a high ratio is mostly forgotten */
-#define OBSERVE_MIN 16384u          /* bytes of a message that says something about the ratio */
+#define OBSERVE_MIN 16384u          /* a shorter message says nothing about the ratio */
 #define AHEAD_MAX   (1u << 20)
-#define AHEAD_PART  16 /* of what is free beyond half of the budget, what one connection gets */
-#define URGENT      65536u
+#define AHEAD_PART                                                                                 \
+    16 /* one connection gets this part of the free memory beyond half of the budget */
+#define URGENT 65536u
 
 /* ---- sums ---- */
 
@@ -40,15 +41,15 @@ static uint32_t weigh(uint32_t bytes, uint32_t ratio)
     return (uint32_t)((uint64_t)bytes * ratio / RATIO_ONE);
 }
 
-/* Of a connection with so many bytes promised ahead. The buffer more is the one that a message has
- * taken the front of. */
+/* Returns the charge of a grant with so many bytes ahead. It includes one more buffer, whose front
+ * part belongs to a message. */
 static uint32_t charge_for(const struct lnet_grant *g, uint32_t ahead)
 {
     return weigh(ahead > LNET_GRANT_BASE ? ahead : LNET_GRANT_BASE, RATIO_AHEAD) + g->buffer;
 }
 
-/* For so much of a message to come. The buffer more is the one that the next message has the rest
- * of. */
+/* Returns the memory for so many bytes of a message that are still to come. It includes one more
+ * buffer, whose last part belongs to the next message. */
 static uint32_t memory_for(const struct lnet_grant *g, uint32_t bytes)
 {
     return bytes > 0 ? weigh(bytes, g->ratio) + g->buffer : 0;
@@ -81,19 +82,19 @@ static int64_t budget_free(const struct lnet_budget *b)
     return (int64_t)(b->total - b->used);
 }
 
-/* Not for others than messages of a kind. */
+/* Returns the bytes that only messages for gateways, or only those for end nodes, may use. */
 static int64_t set_aside(const struct lnet_budget *b, bool gateway)
 {
     return b->held[gateway] < full_message() ? (int64_t)(full_message() - b->held[gateway]) : 0;
 }
 
-/* What nobody has a right to. */
+/* Returns the free bytes beyond all reserves. */
 static int64_t budget_spare(const struct lnet_budget *b)
 {
     return budget_free(b) - set_aside(b, false) - set_aside(b, true) - URGENT;
 }
 
-/* What messages of a kind may have. */
+/* Returns the bytes that a message to a gateway or an end node may use. */
 static int64_t room_for(const struct lnet_budget *b, bool gateway, enum lnet_class class)
 {
     int64_t room = budget_free(b) - set_aside(b, !gateway);
@@ -123,7 +124,7 @@ static void set_memory(struct lnet_msg *msg, uint32_t memory)
 {
     struct lnet_shard *s = msg->home;
     struct lnet_budget *b = &s->credit->budget;
-    uint64_t more = (uint64_t)memory - msg->memory; /* or less: arithmetic modulo 2^64 */
+    uint64_t more = (uint64_t)memory - msg->memory; /* may be negative: arithmetic modulo 2^64 */
     uint32_t had = msg->memory;
 
     if (memory == had)
@@ -184,7 +185,7 @@ static uint32_t promised_of(const struct lnet_rx *rx)
     return rx->grant->ahead < len ? rx->grant->ahead : len;
 }
 
-/* Memory that admitting it takes, beyond what its connection has for this. */
+/* Returns the memory that admission takes beyond the charge that the grant has for the message. */
 static int64_t need_of(const struct lnet_rx *rx)
 {
     const struct lnet_grant *g = rx->grant;
@@ -203,10 +204,11 @@ static void leave_line(const struct lnet_rx *rx)
         return;
     *first = NULL;
     if (s->credit->budget.waiting > 0)
-        lnet_wake_soon(s); /* what was kept for it is free */
+        lnet_wake_soon(s); /* the memory that was kept for it is free */
 }
 
-/* It waits, and if only memory keeps it from going on, it may be the first to have some. */
+/* Notes that a header waits for memory. in_line: it waits for nothing else, so it may be the header
+ * for which free memory is kept. */
 static void waits_for(struct lnet_rx *rx, enum lnet_drop what, bool in_line)
 {
     struct lnet_budget *b = &rx->shard->credit->budget;
@@ -261,7 +263,7 @@ bool lnet_budget_may(struct lnet_rx *rx)
     return true;
 }
 
-/* To what is promised ahead now, by so much at most. */
+/* Lowers the charge to that of the bytes now ahead, by `most` bytes at most. */
 static void lower_charge(struct lnet_grant *g, uint32_t most)
 {
     uint32_t less = min(g->charge - charge_for(g, g->ahead), most);
@@ -280,7 +282,7 @@ void lnet_budget_admit(struct lnet_rx *rx)
     g->ahead -= promised_of(rx);
     g->body = rx->hdr.payload_len;
     memory = memory_for(g, g->body);
-    lower_charge(g, memory); /* together not less than the transport was told it may occupy */
+    lower_charge(g, memory); /* with the memory below: not less than lnet_grant_window() has said */
     set_memory(rx->msg, memory);
 }
 
@@ -296,7 +298,7 @@ void lnet_grant_consumed(struct lnet_grant *g, uint32_t bytes)
     g->fresh = g->fresh < AHEAD_MAX ? g->fresh + bytes : g->fresh;
 }
 
-/* A high ratio counts at once, a lower one little by little. */
+/* Learns the ratio of a connection: a higher one at once, a lower one slowly. */
 static void observe(struct lnet_grant *g, uint32_t bytes, uint32_t truesize)
 {
     uint64_t seen;
@@ -346,7 +348,8 @@ void lnet_msg_buffer(struct lnet_msg *msg)
     msg->payload = (struct lnet_sgl){msg->segs, 1, msg->hdr.payload_len};
 }
 
-/* The one place where payload begins to be copied on its way; counted with all that is to come. */
+/* The one place where payload of a forwarded message is copied. The rest of the message, which
+ * comes later, is counted here too. */
 const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs)
 {
     struct lnet_msg *msg = rx->msg;
@@ -369,7 +372,8 @@ const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *seg
 
 /* ---- grants ---- */
 
-/* Where there is plenty, a connection that has sent much may send more than its base. */
+/* Returns the bytes that a connection may send ahead: more than its base if it has sent much and
+ * half of the budget is free. */
 static uint32_t ahead_wanted(const struct lnet_grant *g)
 {
     const struct lnet_budget *b = &g->shard->credit->budget;
@@ -388,7 +392,7 @@ static bool is_waiting(const struct lnet_rx *rx)
     return rx->wait == LNET_RX_WAIT_CREDIT || rx->wait == LNET_RX_WAIT_BUFFER;
 }
 
-/* A connection whose message waits is promised nothing more. */
+/* Renews the promise to a connection. The caller skips connections whose message waits. */
 static void promise(struct lnet_grant *g)
 {
     uint32_t wanted = ahead_wanted(g);
@@ -472,7 +476,7 @@ void lnet_grant_close(struct lnet_grant *g)
     g->charge = 0;
 }
 
-/* The longest waiting first. */
+/* Serves the grant that has waited longest first. */
 void lnet_budget_serve(struct lnet_shard *s)
 {
     struct lnet_grant *g;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Accounts of next hops: what each holds of a shard's router buffers, and the rule by which it may
- * have another. docs/architecture.md "Admission".
+ * Next hop accounts: the router buffers that messages to each next hop hold, and the rule by which
+ * another message may have one. docs/architecture.md "Admission".
  *
  * The rule, for one more buffer of a pool (free = total - used, of this reactor):
  *  - there must be a free one;
- *  - bulk leaves a sixteenth of the pool to what is urgent;
- *  - each gateway that holds none has one set aside, which others leave alone (for at most half of
- *    the pool), and so have end nodes together: what is bound for gateways never takes the last
- *    buffer. So routers that forward to each other always have a buffer for what has arrived;
- *  - a next hop that holds some may have another only while it holds less than egress_share percent
- *    of what is free for it (a dynamic threshold: n next hops that hang leave 1/(1 + n/2) of the
- *    pool free with the default share of 50).
+ *  - bulk leaves a sixteenth of the pool to urgent messages;
+ *  - one buffer is set aside for each gateway that holds none, for at most half of the pool;
+ *  - one buffer is set aside for all end nodes together: messages to gateways never take the last
+ *    one. So routers that forward to each other always have a buffer for an arriving message;
+ *  - a next hop that holds buffers may have another only while it holds less than egress_share
+ *    percent of those free for it. With the default of 50, n next hops that hang leave 1/(1 + n/2)
+ *    of the pool free.
  */
 #include "lib/base/err.h"
 #include "lib/lnet/credit/credit_internal.h"
@@ -138,7 +138,7 @@ void lnet_next_hop_unstall(struct lnet_shard *s, struct lnet_next_hop *d, enum l
 
 /* ---- the rule ---- */
 
-/* Set aside for gateways that hold none. */
+/* Returns the buffers set aside for gateways that hold none. */
 static uint32_t for_gateways(const struct lnet_shard *s, const struct lnet_router_pool *p)
 {
     unsigned gws = lnet_conf_get(s->node)->ngws;
@@ -151,7 +151,7 @@ static uint32_t for_urgent(const struct lnet_router_pool *p, enum lnet_pool pool
 {
     uint32_t part = p->total / URGENT_PART;
 
-    /* Little that is urgent is large, and a large buffer is dear. */
+    /* Urgent messages are seldom large, and a large buffer takes 1 MiB. */
     return pool == LNET_POOL_LARGE && part > 1 ? 1 : part;
 }
 
@@ -166,7 +166,7 @@ bool lnet_next_hop_may(const struct lnet_shard *s, const struct lnet_next_hop *d
     if (d->gateway && p->gw_held + 1 >= p->total)
         return false;
     if (d->gateway ? d->held[pool] == 0 : p->end_held == 0)
-        return true; /* the one that is set aside */
+        return true; /* the buffer that is set aside for it */
     free_here -= (int32_t)for_gateways(s, p);
     if (class == LNET_CLASS_BULK)
         free_here -= (int32_t)for_urgent(p, pool);

@@ -31,7 +31,7 @@ unsigned lnet_local_msgs(const struct lnet_node_opts *o)
     return o->local_msgs ? o->local_msgs : LOCAL_DEFAULT;
 }
 
-/* Every reactor has as many as any other, and what forwarding needs at least. */
+/* Returns a total that gives each reactor the same number, and at least what forwarding needs. */
 static unsigned even(unsigned total, unsigned reactors)
 {
     unsigned each = total / reactors;
@@ -50,8 +50,9 @@ static enum lnet_pool other_than(enum lnet_pool pool)
     return pool == LNET_POOL_LARGE ? LNET_POOL_SMALL : LNET_POOL_LARGE;
 }
 
-/* The kind whose number is to be lowered: one that was asked for, for which the other kind leaves
- * room. If each by itself is too much, large ones, and the least of the others. */
+/* Returns the kind whose number the operator should lower: a configured one for which the other
+ * kind leaves room. If each alone is too much, that is the large ones, beside the least of small
+ * ones. */
 static enum lnet_pool too_many(const unsigned asked[LNET_POOLS], unsigned count[LNET_POOLS],
                                unsigned least, size_t memory)
 {
@@ -65,7 +66,7 @@ static enum lnet_pool too_many(const unsigned asked[LNET_POOLS], unsigned count[
     return pool;
 }
 
-/* count: what is asked for, and the least of what is not. */
+/* count: the configured numbers, and the least of a kind that has none. */
 static int does_not_fit(const unsigned asked[LNET_POOLS], unsigned count[LNET_POOLS],
                         unsigned reactors, size_t memory, struct err *err)
 {
@@ -93,8 +94,8 @@ static int does_not_fit(const unsigned asked[LNET_POOLS], unsigned count[LNET_PO
     return -ENOMEM;
 }
 
-/* Those that were not asked for by number shrink until all fit; if both were not, large ones in
- * proportion and small ones to what that leaves. */
+/* Shrinks the kinds that have no configured number until all fit. If neither has one, large buffers
+ * shrink in proportion and small ones to the rest. */
 static void shrink_defaults(const struct lnet_node_opts *o, unsigned reactors,
                             unsigned count[LNET_POOLS])
 {
@@ -114,7 +115,7 @@ static void shrink_defaults(const struct lnet_node_opts *o, unsigned reactors,
     }
 }
 
-/* What is left of the memory can become buffers later, in the proportion of the defaults. */
+/* Memory that is left can become buffers later, in the proportion of the defaults. */
 static void plan_most(const struct lnet_node_opts *o, unsigned reactors, struct lnet_memory *out)
 {
     size_t left, for_large;
@@ -174,11 +175,11 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
     return 0;
 }
 
-/* ---- watchers hear that a pool is short of buffers ---- */
+/* ---- events: a pool is short of buffers ---- */
 
-#define CALM_US 400000 /* without a header that waits for lack of them, before it is over */
+#define CALM_US 400000 /* without a header that waits for a buffer: the shortage has ended */
 
-static void tell_pool(struct lnet_shard *s, enum lnet_node_event_kind kind, unsigned pool)
+static void post_pool_event(struct lnet_shard *s, enum lnet_node_event_kind kind, unsigned pool)
 {
     struct lnet_node_event row = {
         .kind = kind,
@@ -206,11 +207,11 @@ static void calm_look(struct reactor_timer *t)
     for (i = 0; i < LNET_POOLS; i++) {
         struct lnet_router_pool *p = &s->credit->pool[i];
 
-        if (p->told_short && is_calm(p)) {
-            p->told_short = false;
-            tell_pool(s, LNET_NODE_EV_BUFFERS_FREE, i);
+        if (p->reported_short && is_calm(p)) {
+            p->reported_short = false;
+            post_pool_event(s, LNET_NODE_EV_BUFFERS_FREE, i);
         }
-        again |= p->told_short;
+        again |= p->reported_short;
     }
     if (again)
         reactor_timer_arm(t, CALM_US);
@@ -221,10 +222,10 @@ void lnet_pool_short(struct lnet_shard *s, enum lnet_pool pool)
     struct lnet_router_pool *p = &s->credit->pool[pool];
 
     p->short_seen = true;
-    if (p->told_short || !relaxed_load(&s->node->events_wanted))
+    if (p->reported_short || !relaxed_load(&s->node->events_wanted))
         return;
-    p->told_short = true;
-    tell_pool(s, LNET_NODE_EV_BUFFERS_EXHAUSTED, pool);
+    p->reported_short = true;
+    post_pool_event(s, LNET_NODE_EV_BUFFERS_EXHAUSTED, pool);
     if (!reactor_timer_armed(&s->credit->calm_timer))
         reactor_timer_arm(&s->credit->calm_timer, CALM_US);
 }
@@ -300,7 +301,7 @@ static void resize_task(struct reactor_task *task)
     free(r);
 }
 
-/* Totals as they shall be. */
+/* Checks new totals; want receives them. */
 static int resize_check(const struct lnet_node *node, const int totals[LNET_POOLS],
                         unsigned want[LNET_POOLS], struct err *err)
 {

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Peer NIs. Each lives in the hash of its home reactor's shard; a header or a next hop can create
- * one, so the table is of fixed size, and when it is full the peer NI that has been unused for
- * longest makes room. A peer NI with references (connections, messages) is never removed.
- */
+/* The table of peer NIs of a shard, and the rows that observers read of it. peer_ni.h has the
+ * rules. */
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/base/err.h"
 #include "lib/lnet/shard/conf.h"
@@ -16,8 +13,8 @@
 #include <unistd.h>
 
 #define PEER_ROWS_PER_PAGE 128
-#define PEER_LOOKS         128   /* places of the table looked at in one mail */
-#define RESET_PEERS        256   /* peers reset before others have their turn */
+#define PEER_LOOKS         128   /* slots looked at in one iteration of a reactor */
+#define RESET_PEERS        256   /* slots reset in one iteration of a reactor */
 #define MAX_PEERS_DEFAULT  16384 /* over all reactors */
 
 unsigned lnet_peer_nis_per_shard(const struct lnet_node_opts *o, unsigned reactors)
@@ -114,7 +111,7 @@ static void init_credits(const struct lnet_node *node, struct lnet_peer_ni *peer
     int tx = tun ? tun->peer_credits : 1;
     int rtr = tun && tun->peer_buffer_credits > 0 ? tun->peer_buffer_credits : tx;
 
-    /* One that was not used meanwhile has all of its credits, perhaps of a net as it was before. */
+    /* An unused peer NI has all its credits, though its net may have had other tunables then. */
     if (peer->tx.max > 0 &&
         (!tun || (peer->tx.max == lnet_credits_max(tx) && peer->rtr.max == lnet_credits_max(rtr))))
         return;
@@ -150,7 +147,7 @@ static void evict_one(struct lnet_shard *s)
         link = &(*link)->hash_next;
     *link = p->hash_next;
     s->peer->npeers--;
-    p->shard = NULL; /* nobody's: not in a page */
+    p->shard = NULL; /* free: no page lists it */
     p->hash_next = s->peer->free_peers;
     s->peer->free_peers = p;
 }
@@ -234,8 +231,8 @@ bool lnet_peer_nis_reset_counts(struct lnet_shard *s, uint32_t *slot)
 
 /* ---- rows for observers ----
  *
- * A request goes from reactor to reactor and back to the control thread. Each is asked for a few
- * rows, and looks at a few places of its table, between which all others have their turn. */
+ * A request goes from reactor to reactor and back to the control thread. In one iteration a reactor
+ * fills a few rows and looks at a few slots. */
 
 struct request {
     struct lnet_node *node;

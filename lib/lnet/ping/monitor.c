@@ -174,9 +174,9 @@ struct link_mail {
     struct reactor_task task;
 };
 
-/* A link that comes up does not set a router's NI up, that takes a ping GET (2.17; §16), unless it
- * is the first time and nobody has pinged it yet: then it is as at the start. A node that does not
- * route tells at once (§3.7 "A non-router"). */
+/* A link that comes up does not set a router's NI up: that takes a message of a peer (2.17; §16).
+ * The exception is an NI that no peer has reached yet, which is as at the start. A node that does
+ * not route publishes the change at once (§3.7 "A non-router"). */
 static void link_home(struct reactor_task *task)
 {
     struct link_mail *m = container_of(task, struct link_mail, task);
@@ -186,7 +186,7 @@ static void link_home(struct reactor_task *task)
 
     free(m);
     relaxed_store(&ni->fatal, !up);
-    /* From the next loop on nothing of this mail points to the NI. */
+    /* From the next iteration on nothing of this message points to the NI. */
     __atomic_store_n(&ni->links_heard, ni->links_heard + 1, __ATOMIC_RELEASE);
     if (relaxed_load(&ni->removed))
         return;
@@ -207,7 +207,7 @@ static void link_home(struct reactor_task *task)
         lnet_ping_push_all(node, false);
 }
 
-/* Rare, and told by whoever watches links, not by a data path: the mail is from the heap. */
+/* Link changes are rare and do not come from the data path: the message is from the heap. */
 void lnet_ni_link(struct lnet_ni *ni, bool up)
 {
     struct link_mail *m;
@@ -225,8 +225,7 @@ void lnet_ni_link(struct lnet_ni *ni, bool up)
     reactor_post(lnet_node_home(ni->node), &m->task);
 }
 
-/* As at the start: nobody has had the time to ping it. A node that does not route has no net that
- * ages. */
+/* Ages begin anew when the node begins to route, as at its start. Without routing no net ages. */
 void lnet_routing_changed(struct lnet_node *node)
 {
     const struct lnet_conf *conf = lnet_conf_get(node);

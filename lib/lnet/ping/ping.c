@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What this node tells others of itself: the ping target (portal 0 GET), PUSHes received and sent,
- * and pings on request. docs/protocol/lnet-core.md §3.1 to §3.7. All on the node's home reactor.
+ * The ping info of this node: the ping target (portal 0 GET), PUSHes sent and received, and
+ * operator pings. docs/protocol/lnet-core.md §3.1 to §3.7. All on the node's home reactor.
  *
- * The ping info is never changed in place, since a REPLY may be reading it: each change takes
- * another of a few buffers. Nodes are not discovered; those that push their info to us (routed
- * nodes do at each router check) are known, and are pushed to in turn.
+ * A published info never changes, since a REPLY may be reading it: each change of state takes
+ * another of a few buffers. This node does not discover others. It pushes to peers that have pushed
+ * their info to it, as routed nodes do at each router check.
  */
 #include "lib/lnet/ping/ping_internal.h"
 
@@ -15,8 +15,8 @@
 #include <time.h>
 
 #define SWEEP_BURST     256         /* peers looked at, */
-#define PUSH_BURST      4           /* and PUSHes sent before others have their turn */
-#define PUSH_TIMEOUT_US 30000000ull /* an ACK comes at once or not at all */
+#define PUSH_BURST      4           /* and PUSHes sent in one iteration of the reactor */
+#define PUSH_TIMEOUT_US 30000000ull /* for the ACK */
 
 /* ---- the published info ---- */
 
@@ -26,7 +26,7 @@ static void collect_info(const struct lnet_node *node, struct lnet_ping_info *in
 
     memset(info, 0, offsetof(struct lnet_ping_info, ni));
     info->features = LNET_PING_NI_STATUS | LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY;
-    /* Others may use it when all had the time to see that it lives, §3.9. */
+    /* A starting router says so only once every node had the time to ping it, §3.9. */
     if (relaxed_load(&node->routing) != LNET_ROUTING_ON)
         info->features |= LNET_PING_RTE_DISABLED;
     info->pid = LNET_PID_LUSTRE;
@@ -39,7 +39,7 @@ static void collect_info(const struct lnet_node *node, struct lnet_ping_info *in
 
 static void target_put(struct lnet_ping *p, struct ping_target *t)
 {
-    /* What could not be published for want of a buffer is due now, and nobody was told of it. */
+    /* A change that found no free buffer is published and pushed now. */
     if (--t->refs == 0 && p->dirty && lnet_ping_republish(p->node))
         lnet_ping_push_all(p->node, true);
 }
@@ -60,7 +60,6 @@ static struct ping_target *target_free(struct lnet_ping *p)
     return NULL;
 }
 
-/* Publishes the present state. If all buffers are still being read it is done when one is free. */
 bool lnet_ping_republish(struct lnet_node *node)
 {
     struct lnet_ping *p = node->ping;
@@ -205,7 +204,7 @@ static void push_to(struct lnet_ping *p, struct push_out *o, struct lnet_peer *p
                        PUSH_TIMEOUT_US);
 }
 
-/* Bounded in depth: a failing push ends in push_done(), which comes back here. */
+/* in_push_some bounds the depth: a PUSH that fails at once calls push_done(), which calls this. */
 static void push_some(struct lnet_ping *p)
 {
     unsigned n = 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What this node publishes of itself: the ping info (its NIs and their status), which other nodes
- * read with a GET on portal 0 and which is PUSHed to those that are known; and the status of each
- * NI, which ages when no node pings its net. docs/protocol/lnet-core.md §3.1 to §3.7.
+ * The ping info: this node's NIs and their status. Other nodes read it with a GET on portal 0, and
+ * this node PUSHes it to peers that have pushed theirs. The status of an NI ages when no peer sends
+ * a message over its net. One ping operation serves operator pings, gateway checks and PUSHes.
+ * docs/protocol/lnet-core.md §3.1 to §3.7.
  *
  * All functions run on the node's home reactor, but for those marked otherwise.
  */

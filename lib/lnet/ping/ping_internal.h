@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What ping.c and monitor.c share. Node home only. */
+/* State of ping.c, op.c and monitor.c. Node home only. */
 #ifndef MILLRACE_LNET_PING_INTERNAL_H
 #define MILLRACE_LNET_PING_INTERNAL_H
 
@@ -10,7 +10,7 @@
 
 #include <sys/queue.h>
 
-#define PING_TARGETS  8    /* versions of the info that may be in use at once */
+#define PING_TARGETS  8    /* versions of the info that REPLYs and PUSHes may read at once */
 #define PING_INFO_MAX 8192 /* 200 NIDs of either length */
 #define PING_CLI_SINK 3960 /* what lnetctl ping asks for, §3.4 */
 #define PUSH_IN       LNET_PUSH_BUFFERS

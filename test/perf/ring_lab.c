@@ -19,6 +19,7 @@
 #include "app/millraced/daemon.h"
 #include "lib/base/err.h"
 #include "lib/lnd_eth/port/port.h"
+#include "lib/lnds/lnds.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -300,6 +301,7 @@ int main(int argc, char **argv)
         die("usage: " PROG " [-c] CORE CONFIG ARGUMENT...");
     lab.core = argv[1];
     lab.config = argv[2];
+    lnds_register();
     sem_init(&lab.ready, 0, 0);
     if (pthread_create(&thread, NULL, router, NULL) != 0)
         die("no thread for the router");

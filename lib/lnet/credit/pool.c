@@ -10,6 +10,7 @@
  */
 #include "lib/base/err.h"
 #include "lib/lnet/credit/credit_internal.h"
+#include "lib/lnet/peer/peer.h"
 #include "lib/lnet/peer/peer_ni.h"
 
 #include <errno.h>
@@ -171,7 +172,8 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
         (forward + (size_t)reactors * lnet_local_msgs(o)) * sizeof(struct lnet_msg) +
         (size_t)reactors * lnet_peer_nis_per_shard(o, reactors) * sizeof(struct lnet_peer_ni) +
         (forward + (size_t)reactors * lnet_peer_nis_per_shard(o, reactors)) *
-            sizeof(struct lnet_next_hop);
+            sizeof(struct lnet_next_hop) +
+        lnet_peers_bytes(o);
     return 0;
 }
 

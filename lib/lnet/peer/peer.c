@@ -9,18 +9,42 @@
 
 #define MAX_DEFAULT 16384
 
+static unsigned peers_max(const struct lnet_node_opts *o)
+{
+    return o->max_peers ? o->max_peers : MAX_DEFAULT;
+}
+
+/* Every gateway finds room. */
+static unsigned slots(const struct lnet_node_opts *o)
+{
+    return peers_max(o) + LNET_GW_SLOTS;
+}
+
+static uint32_t buckets_for(unsigned nslots)
+{
+    uint32_t buckets = 64;
+
+    while (buckets < nslots)
+        buckets *= 2;
+    return buckets;
+}
+
+size_t lnet_peers_bytes(const struct lnet_node_opts *o)
+{
+    return slots(o) * sizeof(struct lnet_peer) + buckets_for(slots(o)) * sizeof(struct lnet_peer *);
+}
+
 int lnet_peers_init(struct lnet_node *node)
 {
     struct lnet_peers *t = calloc(1, sizeof(*t));
-    uint32_t buckets = 64;
+    uint32_t buckets;
 
     node->peers = t;
     if (!t)
         return -ENOMEM;
-    t->max = node->opts.max_peers ? node->opts.max_peers : MAX_DEFAULT;
-    t->nslots = t->max + LNET_GW_SLOTS; /* every gateway finds room */
-    while (buckets < t->nslots)
-        buckets *= 2;
+    t->max = peers_max(&node->opts);
+    t->nslots = slots(&node->opts);
+    buckets = buckets_for(t->nslots);
     t->hash_mask = buckets - 1;
     t->slot = calloc(t->nslots, sizeof(*t->slot));
     t->hash = calloc(buckets, sizeof(*t->hash));

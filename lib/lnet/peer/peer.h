@@ -37,6 +37,8 @@ struct lnet_peers {
     unsigned highest; /* slots that have ever been used */
 };
 
+/* Returns the bytes of heap that the table takes. Any thread. */
+size_t lnet_peers_bytes(const struct lnet_node_opts *o);
 int lnet_peers_init(struct lnet_node *node);  /* control, before start */
 void lnet_peers_fini(struct lnet_node *node); /* control, reactors stopped */
 /* Returns the peer of a primary NID, or NULL. */

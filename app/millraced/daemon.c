@@ -82,7 +82,6 @@ static void signal_event(struct reactor_fd *f, uint32_t events)
         controller_interrupt(d->c);
         return;
     }
-    log_reopen();
     controller_reload(d->c, d->path, say_reloaded, NULL);
 }
 

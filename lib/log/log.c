@@ -38,10 +38,10 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t wake; /* by CLOCK_MONOTONIC */
     pthread_t thread;
-    bool open, closing, reopen;
+    bool open, closing;
     struct log_opts opts;
     struct log_sink sink; /* the thread's, while it runs */
-    struct log_record *first, **last;
+    struct log_queue queue;
     unsigned queued;
     struct source source[SOURCES];
     unsigned sources;
@@ -195,8 +195,7 @@ static struct log_record *enqueue(const struct log_line *line)
 
     if (!record)
         return NULL;
-    *L.last = record;
-    L.last = &record->next;
+    STAILQ_INSERT_TAIL(&L.queue, record, link);
     L.queued++;
     pthread_cond_signal(&L.wake);
     return record;
@@ -287,21 +286,20 @@ static void wait_for_work(void)
         until.tv_sec++;
         until.tv_nsec -= 1000000000;
     }
-    if (!L.first && !L.closing)
+    if (STAILQ_EMPTY(&L.queue) && !L.closing)
         pthread_cond_timedwait(&L.wake, &L.lock, &until);
 }
 
 /* Writes a list without the lock and counts in *done. A report of lost lines that could not be
  * written is repeated later. */
-static void write_list(struct log_record *list, bool rotated, struct log_stats *done,
-                       uint64_t *untold)
+static void write_list(struct log_queue *list, struct log_stats *done, uint64_t *untold)
 {
     struct log_record *record;
 
-    if (list)
-        log_sink_renew(&L.sink, rotated);
-    while ((record = list)) {
-        list = record->next;
+    if (!STAILQ_EMPTY(list))
+        log_sink_renew(&L.sink);
+    while ((record = STAILQ_FIRST(list))) {
+        STAILQ_REMOVE_HEAD(list, link);
         if (log_sink_write(&L.sink, record))
             done->written++;
         else if (record->lost)
@@ -315,17 +313,14 @@ static void write_list(struct log_record *list, bool rotated, struct log_stats *
 /* Takes the queue and writes it. With the lock, which it gives up meanwhile. */
 static void write_queue(void)
 {
-    struct log_record *list = L.first;
+    struct log_queue list = STAILQ_HEAD_INITIALIZER(list);
     struct log_stats done = {0};
     uint64_t untold = 0;
-    bool rotated = L.reopen && list;
 
-    L.reopen = L.reopen && !rotated;
-    L.first = NULL;
-    L.last = &L.first;
+    STAILQ_CONCAT(&list, &L.queue);
     L.queued = 0;
     pthread_mutex_unlock(&L.lock);
-    write_list(list, rotated, &done, &untold);
+    write_list(&list, &done, &untold);
     pthread_mutex_lock(&L.lock);
     L.stats.written += done.written;
     L.stats.lost += done.lost;
@@ -387,12 +382,11 @@ int log_open(const struct log_opts *opts, struct err *err)
     L.opts.refill = or_default(opts->refill, LOG_REFILL);
     L.opts.interval_ms = or_default(opts->interval_ms, LOG_INTERVAL_MS);
     L.sink = sink;
-    L.first = NULL;
-    L.last = &L.first;
+    STAILQ_INIT(&L.queue);
     L.queued = L.sources = 0;
     L.stats = (struct log_stats){0};
     L.lost_told = 0;
-    L.closing = L.reopen = false;
+    L.closing = false;
     rc = start_thread();
     L.open = rc == 0;
     pthread_mutex_unlock(&L.lock);
@@ -426,11 +420,4 @@ void log_close(void)
         return;
     log_sink_close(&L.sink);
     L.sink = (struct log_sink){.kind = LOG_SINK_FD, .fd = STDERR_FILENO};
-}
-
-void log_reopen(void)
-{
-    pthread_mutex_lock(&L.lock);
-    L.reopen = true;
-    pthread_mutex_unlock(&L.lock);
 }

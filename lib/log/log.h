@@ -76,9 +76,6 @@ struct log_stats {
 int log_open(const struct log_opts *opts, struct err *err);
 /* Writes what waits, for up to 2 s, and ends the thread. */
 void log_close(void);
-/* Opens the file anew before the next line, after a rotation. A renamed or removed file is
- * noticed without this call. Any thread. */
-void log_reopen(void);
 /* Where it goes: "stderr", "journald" or a path. */
 const char *log_to(void);
 

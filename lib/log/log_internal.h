@@ -3,6 +3,7 @@
 #ifndef MILLRACE_LOG_INTERNAL_H
 #define MILLRACE_LOG_INTERNAL_H
 
+#include <sys/queue.h>
 #include <time.h>
 
 #include "lib/base/err.h"
@@ -10,13 +11,14 @@
 
 /* A line that waits to be written: what it says in the form its sink wants. */
 struct log_record {
-    struct log_record *next;
+    STAILQ_ENTRY(log_record) link;
     enum log_level level;
     size_t len;
     uint64_t lost;   /* tells of so many lost lines */
     unsigned fields; /* journal: number of "KEY=value\0" in text; else 0, and text is the line */
     char text[];
 };
+STAILQ_HEAD(log_queue, log_record);
 
 /* ---- log_format.c ---- */
 
@@ -59,8 +61,8 @@ struct log_sink {
 
 int log_sink_open(struct log_sink *sink, const struct log_opts *opts, struct err *err);
 void log_sink_close(struct log_sink *sink);
-/* The file behind the path, if it is no longer the one that is open. */
-void log_sink_renew(struct log_sink *sink, bool rotated);
+/* Opens the file at the path anew, if it is no longer the one that is open. */
+void log_sink_renew(struct log_sink *sink);
 /* False: could not be written. */
 bool log_sink_write(struct log_sink *sink, const struct log_record *record);
 

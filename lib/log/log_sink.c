@@ -111,11 +111,11 @@ static bool replaced(const struct log_sink *sink)
 }
 
 /* When the new file cannot be had, lines still go to the old one. */
-void log_sink_renew(struct log_sink *sink, bool rotated)
+void log_sink_renew(struct log_sink *sink)
 {
     int fd;
 
-    if (sink->kind != LOG_SINK_FILE || (!rotated && !replaced(sink)))
+    if (sink->kind != LOG_SINK_FILE || !replaced(sink))
         return;
     fd = open_file(sink->path);
     if (fd < 0)

@@ -18,19 +18,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static void list_init(struct task_list *l)
-{
-    l->head = NULL;
-    l->tail = &l->head;
-}
-
-static void list_append(struct task_list *l, struct reactor_task *task)
-{
-    task->next = NULL;
-    *l->tail = task;
-    l->tail = &task->next;
-}
-
 static void bit_set(uint64_t *bits, unsigned i)
 {
     bits[i / 64] |= UINT64_C(1) << (i % 64);
@@ -93,9 +80,9 @@ static struct rte_ring *ring_from(const struct reactor *r, unsigned slot)
 
 int mailbox_init(struct reactor *r)
 {
-    list_init(&r->own);
+    STAILQ_INIT(&r->own);
     for (unsigned i = 0; i < REACTOR_SLOTS; i++)
-        list_init(&r->out[i]);
+        STAILQ_INIT(&r->out[i]);
     for (unsigned i = 0; i <= r->env->count; i++) {
         if (i != r->slot && mailbox_add_sender(r, i) < 0)
             return -ENOMEM;
@@ -151,11 +138,11 @@ void reactor_post(struct reactor *to, struct reactor_task *task)
 
     assert(r && r->env == to->env && task->fn);
     if (to == r) {
-        list_append(&r->own, task);
+        STAILQ_INSERT_TAIL(&r->own, task, link);
         return;
     }
     if (bit_test(r->out_waiting, to->slot) || !ring_send(r, to, task)) {
-        list_append(&r->out[to->slot], task);
+        STAILQ_INSERT_TAIL(&r->out[to->slot], task, link);
         bit_set(r->out_waiting, to->slot);
         count_add(&r->stats.mails_queued, 1);
     }
@@ -177,23 +164,23 @@ void mailbox_flush(struct reactor *r)
     while ((slot = bit_take(todo)) >= 0) {
         struct task_list *l = &r->out[slot];
 
-        while (l->head) {
-            struct reactor_task *task = l->head, *next = task->next;
+        while (!STAILQ_EMPTY(l)) {
+            struct reactor_task *task = STAILQ_FIRST(l);
 
-            if (!ring_send(r, r->env->slot[slot], task))
-                break;
-            l->head = next; /* the task is the receiver's now */
+            STAILQ_REMOVE_HEAD(l, link); /* sent, the task is the receiver's */
+            if (ring_send(r, r->env->slot[slot], task))
+                continue;
+            STAILQ_INSERT_HEAD(l, task, link);
+            break;
         }
-        if (!l->head) {
-            list_init(l);
+        if (STAILQ_EMPTY(l))
             bit_clear(r->out_waiting, (unsigned)slot);
-        }
     }
 }
 
 bool mailbox_pending(const struct reactor *r)
 {
-    if (r->own.head)
+    if (!STAILQ_EMPTY(&r->own))
         return true;
     for (unsigned i = 0; i <= r->env->count + 1; i++) {
         const struct rte_ring *ring = ring_from(r, i);
@@ -207,18 +194,17 @@ bool mailbox_pending(const struct reactor *r)
 /* Only what was there at the beginning: a task may post itself again. */
 static int run_own(struct reactor *r)
 {
-    struct reactor_task *task = r->own.head;
+    struct task_list now = STAILQ_HEAD_INITIALIZER(now);
     int n = 0;
 
-    list_init(&r->own);
+    STAILQ_CONCAT(&now, &r->own);
     call_begin(r);
-    while (task) {
-        struct reactor_task *next = task->next;
+    for (; !STAILQ_EMPTY(&now); n++) {
+        struct reactor_task *task = STAILQ_FIRST(&now);
 
+        STAILQ_REMOVE_HEAD(&now, link);
         task->fn(task);
         call_end(r);
-        task = next;
-        n++;
     }
     return n;
 }
@@ -228,7 +214,7 @@ int mailbox_run(struct reactor *r)
     void *tasks[REACTOR_MAIL_BURST];
     int n = 0;
 
-    if (r->own.head)
+    if (!STAILQ_EMPTY(&r->own))
         n = run_own(r);
     for (unsigned i = 0; i <= r->env->count + 1; i++) {
         struct rte_ring *ring = ring_from(r, i);
@@ -271,7 +257,7 @@ static void forget(struct reactor *from, struct reactor *to)
 
     while (rte_ring_sc_dequeue(to->in[from->slot], &task) == 0)
         continue;
-    list_init(&from->out[to->slot]);
+    STAILQ_INIT(&from->out[to->slot]);
     bit_clear(from->out_waiting, to->slot);
     bit_clear(from->out_posted, to->slot);
 }
@@ -284,7 +270,7 @@ void mailbox_forget_pair(struct reactor *r, struct reactor *w)
 
 void mailbox_forget_own(struct reactor *w)
 {
-    list_init(&w->own);
+    STAILQ_INIT(&w->own);
 }
 
 struct settle {

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "lib/base/err.h"
 
@@ -124,7 +125,7 @@ typedef void (*reactor_task_fn)(struct reactor_task *task);
  * moment fn runs; in between no thread may touch it. */
 struct reactor_task {
     reactor_task_fn fn;
-    struct reactor_task *next;
+    STAILQ_ENTRY(reactor_task) link;
 };
 
 /* Runs task->fn on `to`, later, in the order posted by this sender. Any reactor thread, including

@@ -85,10 +85,7 @@ uint64_t wheel_next_us(const struct timer_wheel *w);
 
 /* ---- the reactor ---- */
 
-struct task_list {
-    struct reactor_task *head;
-    struct reactor_task **tail;
-};
+STAILQ_HEAD(task_list, reactor_task);
 
 /* The counters of a reactor at one time, read by the control thread. */
 struct capacity_look {

@@ -123,9 +123,9 @@ void ir_restore(struct reactor *before)
 
 void reactor_post(struct reactor *to, struct reactor_task *task)
 {
-    task->next = NULL;
+    task->link.stqe_next = NULL;
     *to->mail_tail = task;
-    to->mail_tail = &task->next;
+    to->mail_tail = &task->link.stqe_next;
 }
 
 static int run_mail(struct reactor *r)
@@ -138,7 +138,7 @@ static int run_mail(struct reactor *r)
     while (list) {
         struct reactor_task *t = list;
 
-        list = t->next;
+        list = t->link.stqe_next;
         t->fn(t);
         n++;
     }

@@ -68,9 +68,9 @@ struct reactor *reactor_control(struct reactor_env *e)
 
 void reactor_post(struct reactor *to, struct reactor_task *task)
 {
-    task->next = NULL;
+    task->link.stqe_next = NULL;
     *to->mail_tail = task;
-    to->mail_tail = &task->next;
+    to->mail_tail = &task->link.stqe_next;
 }
 
 uint64_t reactor_now_us(void)
@@ -172,7 +172,7 @@ static int run_mail(struct reactor *r)
     while (list) {
         struct reactor_task *t = list;
 
-        list = t->next;
+        list = t->link.stqe_next;
         t->fn(t);
         n++;
     }
@@ -1227,7 +1227,7 @@ void fake_mail_comes(void)
     struct reactor_task *task;
 
     while ((task = late_mail)) {
-        late_mail = task->next;
+        late_mail = task->link.stqe_next;
         reactor_post(&env.reactor[fake_late], task);
     }
     fake_run();

@@ -74,8 +74,8 @@ void reactor_post(struct reactor *to, struct reactor_task *task)
     struct reactor_task **at = &mail;
 
     while (*at)
-        at = &(*at)->next;
-    task->next = NULL;
+        at = &(*at)->link.stqe_next;
+    task->link.stqe_next = NULL;
     *at = task;
 }
 
@@ -283,7 +283,7 @@ static void mails_run(void)
 {
     while (mail) {
         struct reactor_task *task = mail;
-        mail = task->next;
+        mail = task->link.stqe_next;
         task->fn(task);
     }
 }

@@ -152,7 +152,7 @@ static inline bool lnet_budget_wanted(const struct lnet_budget *b)
     return b->waiting > 0 || b->grants.head;
 }
 /* Returns whether there is memory for the message of a header with a grant. The message needs a
- * buffer besides. If there is none, rx->lacks has the reason. */
+ * buffer, too. If there is no memory, rx->lacks has the reason. */
 bool lnet_budget_may(struct lnet_rx *rx);
 /* Ends the wait of a header for memory: it waits for a buffer only, or not at all. */
 void lnet_budget_forget(struct lnet_rx *rx);

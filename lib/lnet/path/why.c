@@ -70,8 +70,8 @@ static struct lnet_why_route route_row(const struct lnet_route *r)
 }
 
 /* best: the one chosen, or NULL. */
-static enum lnet_why judge_route(const struct lnet_shard *s, const struct lnet_route *r,
-                                 const struct lnet_route *best, lnet_net_t from_net)
+static enum lnet_why explain_route(const struct lnet_shard *s, const struct lnet_route *r,
+                                   const struct lnet_route *best, lnet_net_t from_net)
 {
     enum lnet_why why = lnet_route_usable(s, r, from_net);
 
@@ -96,7 +96,7 @@ static void list_routes(const struct lnet_shard *s, struct lnet_why_answer *a,
     a->nroutes = n;
     for (i = 0; i < n && i < LNET_WHY_MAX; i++) {
         a->route[i] = route_row(r[i]);
-        a->route[i].why = judge_route(s, r[i], best, src ? src->net : LNET_NET_ANY);
+        a->route[i].why = explain_route(s, r[i], best, src ? src->net : LNET_NET_ANY);
     }
 }
 

@@ -55,8 +55,8 @@ void tcp_addr_out(const struct inet_addr *addr, uint16_t port, union stream_addr
 
 /* ---- the end of a burst: telling the user ---- */
 
-/* Everything before the end was read, or what is left is less than the user wants. A connection
- * that is broken is told of even to one who does not read now. */
+/* Returns true when all data before the end was read, or less is left than the user wants. A
+ * broken connection is reported even while the user does not read. */
 static bool end_is_due(const struct tcp_conn *c)
 {
     bool eof = !c->ended || c->end == STREAM_END_EOF;
@@ -157,7 +157,7 @@ static void run(struct tcp_shard *sh, struct tcp_conn *c)
     sh->current = NULL;
 }
 
-/* Those that waited for a port: each sends until it is busy again. */
+/* Lets the connections that waited for a port send until the port is busy again. */
 static unsigned go_on(struct tcp_shard *sh)
 {
     struct tcp_conn *c;
@@ -172,7 +172,7 @@ static unsigned go_on(struct tcp_shard *sh)
     return n;
 }
 
-/* Those that nobody holds any more. */
+/* Returns true for a connection without references. */
 static bool is_over(const struct tcp_conn *c)
 {
     return c->ended && c->user_gone;
@@ -253,7 +253,7 @@ static void shard_pools(struct tcp_shard *sh, unsigned stubs)
     }
 }
 
-/* What the table forwards for a while, and TIME-WAITs. */
+/* Expires forwarding stubs and TIME-WAITs. */
 static void on_shard_timer(struct reactor_timer *t)
 {
     struct tcp_shard *sh = container_of(t, struct tcp_shard, timer);
@@ -497,7 +497,8 @@ static bool any_ending(const struct tcp_shard *sh)
     return false;
 }
 
-/* A FIN may be lost as any other segment: nobody sends it again once we are gone. */
+/* A FIN may be lost like any other segment, and it cannot be sent again after the process has
+ * ended. */
 static void on_stop_timer(struct reactor_timer *t)
 {
     struct tcp_shard *sh = container_of(t, struct tcp_shard, stop_timer);

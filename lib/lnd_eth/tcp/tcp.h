@@ -34,14 +34,14 @@ struct tcp_opts {
 int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out, struct err *err);
 /* After inet_stop(); all streams closed. */
 void tcp_destroy(struct tcp *tcp);
-/* What it takes. Any thread. */
+/* Memory that TCP takes. Any thread. */
 struct tcp_memory {
     size_t heap, eal;
 };
 void tcp_memory(const struct tcp_opts *opts, unsigned reactors, struct tcp_memory *out);
-/* The process ends or restarts: what is still open is told with RST, what is being closed has up to
- * 2 s to be acknowledged, on all reactors; done is posted to the control reactor. Before
- * inet_stop(). Control thread. */
+/* Stops TCP on all reactors, for the end or a restart of the process. Open connections are reset;
+ * closing ones have up to 2 s to be acknowledged. done is posted to the control reactor. Call
+ * before inet_stop(). Control thread. */
 void tcp_stop(struct tcp *tcp, struct reactor_task *done);
 
 /* ---- looking ---- */

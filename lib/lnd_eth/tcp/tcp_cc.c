@@ -34,9 +34,8 @@ void tcp_cc_grow(struct tcp_conn *c, uint32_t by)
     c->tx.cwnd = min(c->tx.cwnd + min(by, CWND_MAX), CWND_MAX);
 }
 
-/* RFC 5681 §3.1, counting bytes (RFC 3465): an ACK may stand for many segments where a device or
- * kernel put them together. What would lead above ssthresh is returned, for congestion
- * avoidance. */
+/* Slow start (RFC 5681 §3.1), counting bytes (RFC 3465), as one ACK may cover many segments that
+ * a device or kernel joined. Returns the bytes above ssthresh, for congestion avoidance. */
 uint32_t tcp_cc_slow_start(struct tcp_conn *c, uint32_t acked)
 {
     struct tcp_tx *tx = &c->tx;

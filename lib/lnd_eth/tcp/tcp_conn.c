@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Life of a connection: from the pool, through the handshake, to its end, and back. Whatever ends
- * it, it leaves the table at once, so that the same addresses may begin anew; the object stays
- * until tcp_flush() has told the user, and the user has closed.
+ * Life of a connection: from the pool, through the handshake, to its end, and back. A connection
+ * that ends leaves the table at once, so that the same addresses may begin anew. The object stays
+ * until tcp_flush() has notified the user and the user has closed.
  */
 #include "lib/lnd_eth/tcp/tcp_internal.h"
 

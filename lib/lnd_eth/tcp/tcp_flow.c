@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who has which packets. Each reactor has one table, by the addresses of a flow, of the connections
- * that it has, of TIME-WAITs, and of stubs that say where a connection is instead.
+ * Finds the owner of a packet. Each reactor has one table, keyed by the addresses of a flow: its
+ * own connections, TIME-WAITs, and stubs that name the reactor of a connection.
  *
  * Packets come to the reactor at home for their addresses. A connection may be elsewhere:
- *  - while it has a listener's reactor: what no table knows is passed to the listener of the local
- *    address;
- *  - on its way from one reactor to another: the one that it left holds its packets in a stub,
- * until the other says by mail that it has arrived. Then the stub passes them on, and for two
- * seconds more what other reactors had already sent this way;
+ *  - while it is on a listener's reactor: unknown packets are passed to the listener of the local
+ * address;
+ *  - on its way from one reactor to another: the old one keeps its packets in a stub until the
+ * new one reports the arrival. Then the stub passes them on, and for two seconds more those that
+ * other reactors had already sent here;
  *  - at a reactor that is neither: it sends a stub to the home, which stays there as long as the
  *    connection does. A dialled connection waits for that before its SYN.
  *
@@ -300,7 +300,7 @@ static void stop_timers(struct tcp_conn *c)
     tcp_tx_detach(c);
 }
 
-/* What is due is said first: it may be a while until somebody has the connection. */
+/* Sends due acknowledgements first: the move may take a while. */
 static void say_what_is_due(struct tcp_conn *c)
 {
     if (!c->ended && c->rx.nxt != c->last_ack_sent)

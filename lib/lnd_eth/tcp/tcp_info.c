@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is told of connections and reactors. */
+/* Figures of connections and reactors. */
 #include "lib/lnd_eth/tcp/tcp_internal.h"
 
 #include <stdio.h>

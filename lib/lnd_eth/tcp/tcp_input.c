@@ -19,8 +19,8 @@
 
 /* ---- answers ---- */
 
-/* The limit of a reactor is not the same each second, so that nobody learns from it whether
- * somebody else's segment was challenged. */
+/* The limit of a reactor varies each second, so that an attacker cannot learn from it whether
+ * another segment was challenged. */
 static void refill_shard(struct tcp_shard *sh, uint64_t now)
 {
     if (sh->challenge_us > 0 && now - sh->challenge_us < SHARD_CHALLENGE_US)
@@ -254,7 +254,7 @@ static void look_ahead(struct tcp_shard *sh, struct arrival *a)
         tcp_conn_fetch(a->c);
 }
 
-/* What an acknowledgement sets free. */
+/* Prefetches what an acknowledgement frees. */
 static void look_behind(const struct tcp_conn *c)
 {
     rte_prefetch0(c->tx.head);
@@ -369,7 +369,7 @@ static bool acks_syn(const struct tcp_conn *c, const struct tcp_seg *seg)
     return seg->flags & TCP_FLAG_ACK && seg->ack == c->iss + 1;
 }
 
-/* Of an older connection of these addresses; docs/protocol/socklnd.md §7.2. */
+/* Handles the ACK of an older connection of these addresses; docs/protocol/socklnd.md §7.2. */
 static void wrong_ack(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
 {
     struct tcp_seg rst = {
@@ -383,7 +383,7 @@ static void wrong_ack(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_
     tcp_drop(c->sh, m, PKT_DROP_TCP_ACK_BAD);
 }
 
-/* What is in a SYN-ACK beside the SYN. */
+/* Handles data and FIN of a SYN-ACK. */
 static void rest_of_syn(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
 {
     seg->seq++;
@@ -437,8 +437,8 @@ static void syn_sent(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m
 
 /* ---- §3.10.7.4: the other states ---- */
 
-/* First, the table of §3.10.7.4. What has no length may lie at the edge: a peer that has used the
- * whole window, and lost a segment of it, sends its ACKs from there. */
+/* First, the table of §3.10.7.4. A segment without length may lie at the edge: a peer that has used
+ * the whole window, and lost a segment of it, sends its ACKs from there. */
 static bool in_window(const struct tcp_conn *c, const struct tcp_seg *seg)
 {
     uint32_t len = seg->len + !!(seg->flags & TCP_FLAG_SYN) + !!(seg->flags & TCP_FLAG_FIN);
@@ -467,9 +467,9 @@ static bool probes_closed_window(const struct tcp_conn *c, const struct tcp_seg 
            !(seg->flags & (TCP_FLAG_SYN | TCP_FLAG_RST));
 }
 
-/* What is outside the window is acknowledged, so that a peer that has lost our ACK (or asks
- * whether we live: RFC 9293 §3.8.4) goes on. What cannot be either is limited: two peers that do
- * not agree must not acknowledge each other for ever. */
+/* Acknowledges a segment outside the window, so that a peer that lost our ACK (or sends a
+ * keepalive, RFC 9293 §3.8.4) goes on. Other such segments are answered within a limit: two peers
+ * that disagree must not acknowledge each other for ever. */
 static void outside(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m,
                     enum pkt_drop why)
 {
@@ -555,7 +555,7 @@ static void text(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf 
         return;
     }
     if (c->user_gone && seg->len > 0 && seq_lt(c->rx.nxt, seg->seq + seg->len)) {
-        /* RFC 9293 §3.10.4: nobody will read it, and the peer should know. */
+        /* RFC 9293 §3.10.4: the data will not be read, and the peer should know. */
         struct tcp_shard *sh = c->sh;
 
         tcp_conn_abort(c, STREAM_END_RESET);

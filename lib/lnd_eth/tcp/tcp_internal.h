@@ -1,17 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /*
- * What the files of our TCP share. A connection has three parts, each with its own files:
+ * Shared by the files of own TCP. A connection has three parts, each with its own files:
  *
- *   the connection   tcp_conn.c (life, closing), tcp_listen.c (half-open ones, ISN), tcp_flow.c
- * (who has which packets: table, moves between reactors), tcp_input.c (RFC 9293 §3.10.7 in its
- * order), tcp_timewait.c, tcp_keep.c (keepalive) receiving (rx)   tcp_rx.c (queue, out of order,
- * window, take), tcp_sackgen.c (what is told of it) sending (tx)     tcp_tx.c (queue, cutting,
- * sending), tcp_sack.c (scoreboard), tcp_rack.c (RACK-TLP), tcp_rto.c (RTO, persist), tcp_prr.c,
- * tcp_cc.c, tcp_cubic.c, tcp_newreno.c, tcp_mtu.c
+ *   the connection
+ *     tcp_conn.c      life, closing
+ *     tcp_listen.c    half-open connections, ISN
+ *     tcp_flow.c      owner of packets: table, moves between reactors
+ *     tcp_input.c     RFC 9293 §3.10.7 in its order
+ *     tcp_timewait.c  TIME-WAIT
+ *     tcp_keep.c      keepalive
+ *   receiving (rx)
+ *     tcp_rx.c        queue, out of order, window
+ *     tcp_read.c      reading by the user
+ *     tcp_sackgen.c   SACK blocks for received data
+ *   sending (tx)
+ *     tcp_tx.c        what may be sent now, cut into segments
+ *     tcp_queue.c     send queue
+ *     tcp_sack.c      scoreboard
+ *     tcp_rack.c      RACK-TLP
+ *     tcp_recover.c   state of congestion control
+ *     tcp_rto.c       RTO, persist
+ *     tcp_prr.c       proportional rate reduction
+ *     tcp_cc.c, tcp_cubic.c, tcp_newreno.c   congestion windows
+ *     tcp_mtu.c       path MTU
  *
- * and tcp_out.c, which makes every segment, tcp_stream.c (the table of stream.h), tcp_wire.c
- * (header and options: the one validator, and the writer), tcp_info.c.
+ * tcp_out.c makes every segment; tcp_wire.c has the one validator and the writer of header and
+ * options; tcp_stream.c is the table of stream.h; tcp_info.c has figures for operators.
  */
+/* clang-format on */
 #ifndef MILLRACE_TCP_INTERNAL_H
 #define MILLRACE_TCP_INTERNAL_H
 
@@ -84,13 +101,14 @@ struct tcp_flow {
     struct tcp_key key;
 };
 
-/* What each segment touches comes first, in the order of blocks that tcp_conn_fetch() fetches. */
+/* Fields that each segment touches come first, in the order of the blocks that tcp_conn_fetch()
+ * fetches. */
 struct tcp_conn {
     struct stream base;      /* first; what the user holds */
     struct tcp_shard *sh;    /* whose reactor has it now */
     struct tcp_shard *owner; /* whose pool it is of */
     enum tcp_state state;
-    bool user_gone;   /* the user closed: nobody is told anything any more */
+    bool user_gone;   /* the user closed: no more callbacks */
     bool attached;    /* to sh: events are delivered */
     bool told_closed; /* closed() was delivered */
     bool ended;       /* by other than the user: `end` says how, told when all was read */
@@ -171,21 +189,21 @@ TAILQ_HEAD(tcp_conns, tcp_conn);
 
 /* Puts c on the list of those that tcp_flush() looks at. */
 void tcp_work(struct tcp_conn *c);
-/* An end that is not the user's doing: RST came, timed out, refused. Sends nothing, tells the user
- * (closed()) in tcp_flush(), frees what was queued for sending. What has arrived may still be read.
- * tcp_conn.c. A connection that nobody holds any more is gone after it, and after the next two. */
+/* Ends a connection for a cause other than the user: RST, time-out, refusal. Sends nothing,
+ * notifies the user (closed()) in tcp_flush(), frees queued data. Received data may still be
+ * read. tcp_conn.c. A connection without references is freed by this function and by the next
+ * two. */
 void tcp_conn_end(struct tcp_conn *c, enum stream_end end);
 /* The same, and the peer is told with RST. */
 void tcp_conn_abort(struct tcp_conn *c, enum stream_end end);
-/* tx: our FIN has been acknowledged. tcp_conn.c moves the state on; what there is to be done with
- * the connection is done at the end of the segment, so it stays until then. */
+/* tx: our FIN has been acknowledged. tcp_conn.c moves the state on; other work with the
+ * connection waits for the end of the segment, so the object stays until then. */
 void tcp_conn_fin_acked(struct tcp_conn *c);
 
 /* tcp_out.c: makes and sends one segment with the present acknowledgement, window, timestamp and
- * SACK blocks. payload: a chain of bytes without headers (taken), or NULL. What it acknowledges
- * need not be acknowledged again. flags: TCP_FLAG_*. tso: the payload is to be cut by the port into
- * c->mss. False: there was no buffer, the path is gone, or the like: nothing was sent, payload is
- * freed, and the loss recovery does what it does for a segment that is lost. */
+ * SACK blocks. payload: a chain of bytes without headers (taken), or NULL. flags: TCP_FLAG_*.
+ * tso: the port cuts the payload into c->mss. Returns false when no buffer was free or no path is
+ * left: nothing was sent, payload is freed, and loss recovery treats the segment as lost. */
 bool tcp_out(struct tcp_conn *c, uint32_t seq, uint8_t flags, struct rte_mbuf *payload, bool tso);
 /* A bare ACK now. */
 void tcp_out_ack(struct tcp_conn *c);
@@ -218,7 +236,7 @@ uint32_t tcp_ts_now(const struct tcp_conn *c);
 /* From the pool of sh, in no table yet; NULL: none is left. */
 struct tcp_conn *tcp_conn_new(struct tcp_shard *sh, const struct tcp_key *key,
                               const struct inet_path *path);
-/* Back to the pool: nobody holds it any more, nothing of it is left. */
+/* Returns the object to the pool. It must have no references and no resources. */
 void tcp_conn_release(struct tcp_conn *c);
 /* Into and out of the lists of the reactor that has it. */
 void tcp_conn_enter(struct tcp_conn *c, struct tcp_shard *sh);
@@ -232,11 +250,11 @@ void tcp_conn_syn_soon(struct tcp_conn *c);
 void tcp_conn_up(struct tcp_conn *c, const struct tcp_seg *seg);
 /* The peer's FIN is in order. */
 void tcp_conn_fin(struct tcp_conn *c);
-/* After a segment: states that end, connections that nobody holds. */
+/* Runs after a segment: ends states, frees connections without references. */
 void tcp_conn_settle(struct tcp_conn *c);
 /* The user closes, or aborts. c is gone for the user. */
 void tcp_conn_close(struct tcp_conn *c, bool abort);
-/* What conn_timer has to do when it has nothing (0 = off). */
+/* Arms conn_timer (0 = off). */
 void tcp_conn_timer_set(struct tcp_conn *c, uint64_t delay_us);
 bool tcp_conn_synchronized(const struct tcp_conn *c);
 
@@ -281,7 +299,7 @@ void tcp_listen_accept(struct tcp_conn *c);
 void tcp_listen_tell(struct tcp_conn *c);
 uint32_t tcp_isn(struct tcp *tcp, const struct tcp_key *key); /* RFC 6528 */
 uint32_t tcp_ts_offset(struct tcp *tcp, const struct tcp_key *key);
-/* What a SYN offers or agrees to. */
+/* Fills in the options that a SYN offers or accepts. */
 void tcp_syn_options(struct tcp_conn *c, const struct tcp_seg *seg);
 
 /* ---- tcp_flow.c ---- */
@@ -291,10 +309,10 @@ void tcp_syn_options(struct tcp_conn *c, const struct tcp_seg *seg);
 /* Stands for a connection that is on another reactor, or on its way to one. */
 struct tcp_stub {
     struct tcp_flow flow;
-    struct tcp_shard *owner;   /* whose pool it is of */
-    struct tcp_shard *at;      /* whose table it is in */
-    struct tcp_shard *to;      /* who has the connection; NULL: nobody yet, packets are held */
-    struct tcp_shard *arrived; /* told by mail: who has it now */
+    struct tcp_shard *owner; /* whose pool it is of */
+    struct tcp_shard *at;    /* whose table it is in */
+    struct tcp_shard *to; /* the reactor of the connection; NULL: not known yet, packets are kept */
+    struct tcp_shard *arrived; /* the reactor that reported the arrival */
     bool home;                 /* stays as long as the connection does */
     bool refused;              /* `at` had another connection of these addresses */
     struct tcp_conn *dialled;  /* waits for this entry to be there */
@@ -326,7 +344,7 @@ bool tcp_flow_stub(struct tcp_shard *sh, struct tcp_stub *s, const struct tcp_se
 bool tcp_flow_dial(struct tcp_conn *c);
 /* Stubs that have forwarded long enough go. */
 void tcp_flow_fade(struct tcp_shard *sh, uint64_t now_us);
-/* The connection ends on sh: who was told of it forgets it, and it goes home to its pool. */
+/* Ends the connection on sh: its stubs are removed, and the object returns to its own pool. */
 void tcp_flow_gone(struct tcp_conn *c);
 
 /* ---- tcp_timewait.c ---- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Keepalive, RFC 9293 §3.8.4, with the times of docs/protocol/socklnd.md §3.5: a peer that has said
- * nothing for 30 s is asked every 5 s, and given up when it has not answered 5 times. While
- * something is sent the loss recovery finds out by itself.
+ * Keepalive, RFC 9293 §3.8.4, with the times of docs/protocol/socklnd.md §3.5: a peer that was
+ * silent for 30 s is probed every 5 s; the connection ends after 5 unanswered probes. While data
+ * is outstanding, loss recovery detects a dead peer.
  */
 #include "lib/lnd_eth/tcp/tcp_internal.h"
 

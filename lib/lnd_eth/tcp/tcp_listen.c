@@ -116,7 +116,7 @@ static void on_unlisten(struct reactor_task *task)
     }
 }
 
-/* Whose address it is; any: all of them. */
+/* Sets the local address and its interface; any: all addresses. */
 static int set_place(struct tcp_listener *l, const union stream_addr *addr, const char *ifname)
 {
     struct inet *inet = l->tcp->inet;
@@ -172,7 +172,7 @@ int tcp_listen(struct tcp *tcp, const union stream_addr *addr, const char *ifnam
 
 /* ---- the listener's reactor ---- */
 
-/* A half-open connection is nobody's: it goes at once. */
+/* A half-open connection has no user: it is freed at once. */
 static void drop_half(struct tcp_conn *c)
 {
     tcp_conn_end(c, STREAM_END_TIMEOUT);
@@ -264,7 +264,7 @@ void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct t
     rte_pktmbuf_free(m); /* payload in a SYN is not taken; it comes again */
 }
 
-/* It is the user's from now on, who hears of it at the end of the burst. */
+/* Passes the connection to the user, who is notified at the end of the burst. */
 void tcp_listen_accept(struct tcp_conn *c)
 {
     c->user_gone = false;

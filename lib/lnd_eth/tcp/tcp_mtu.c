@@ -115,8 +115,8 @@ uint32_t tcp_mtu_most(const struct tcp_conn *c, const struct tcp_tx_seg *s, uint
     return min(most, base_mss(c) - (c->mss - tcp_tx_mss(c)));
 }
 
-/* What is in flight with segments that are too large now is lost, though not by congestion
- * (RFC 1191 §6.5). After an RTO it is known to be lost. Records are cut as they are sent. */
+/* Marks data in flight in segments that are now too large as lost, though not by congestion (RFC
+ * 1191 §6.5). After an RTO it is lost for certain. Records are cut when they are sent again. */
 void tcp_tx_remss(struct tcp_conn *c, bool by_icmp)
 {
     struct tcp_tx_seg *next;

@@ -100,7 +100,7 @@ static void fill(struct tcp_conn *c, uint32_t seq, uint8_t flags, struct tcp_seg
         seg->nsack = (uint8_t)tcp_rx_sacks(c, seg->sack, sack_blocks_most(c));
 }
 
-/* What is acknowledged with it need not be any more. */
+/* Clears the acknowledgements that this segment carries. */
 static void acknowledged(struct tcp_conn *c)
 {
     c->last_ack_sent = c->rx.nxt;

@@ -12,8 +12,8 @@ void tcp_prr_start(struct tcp_conn *c, uint32_t delivered)
 
     tx->prr_delivered = 0;
     tx->prr_out = 0;
-    /* RecoverFS: what was in flight when the ACK came. What was lost is part of it, what had been
-     * sacked before is not. */
+    /* RecoverFS: bytes in flight when the ACK came, with lost bytes, without bytes that were
+     * sacked before. */
     tx->prr_flight = max(tcp_pipe(c) + tx->lost_bytes + delivered, 1u);
 }
 

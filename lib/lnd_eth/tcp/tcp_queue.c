@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a connection has been given to send: pieces that refer to the buffers their bytes lie in.
- * Payload in a buffer of a pool of mbufs (mem_mbuf.h) or of landing memory (mem_hold.h) is referred
- * to; what lies elsewhere is copied once, in copy_in(), as its owner may use it again while a
- * device still reads a frame. So is landing memory on a port that keeps what it has sent: its owner
- * would wait.
+ * The send queue of a connection: pieces that refer to the buffers of their bytes. Payload in a
+ * pool of mbufs (mem_mbuf.h) or in landing memory (mem_hold.h) is sent by reference. Other
+ * payload is copied once, in copy_in(), since its owner may reuse it while a device still reads a
+ * frame. Landing memory is copied too on a port that keeps sent frames, as its owner would wait.
  */
 #include "lib/base/err.h"
 #include "lib/lnd_eth/tcp/tcp_tx_internal.h"
@@ -114,8 +113,8 @@ static void wait_no_more(struct tcp_conn *c)
     TAILQ_REMOVE(&c->sh->copies->waiters, c, tx.wait_link);
 }
 
-/* Copy buffers come back when a device is done with them, which nobody is told of; so it is looked
- * at as long as somebody waits. In turn: who finds none again goes to the end of the list. */
+/* Copy buffers return when a device is done with them, without a notification; so a timer checks
+ * while connections wait. A connection that finds none again goes to the end of the list. */
 static void wake_waiters(struct reactor_timer *t)
 {
     struct tcp_copies *st = container_of(t, struct tcp_copies, wake);
@@ -136,8 +135,8 @@ uint32_t tcp_tx_unsent(const struct tcp_conn *c)
     return seq_lt(c->tx.nxt, c->tx.end) ? c->tx.end - c->tx.nxt : 0;
 }
 
-/* What the network may take next, and as much again. More would only wait here, out of sight of
- * those who give credits and choose paths by what is under way. */
+/* Returns the limit of unsent bytes: the next congestion window, and as much again. More would
+ * only wait here, invisible to credits and path selection. */
 static uint32_t unsent_most(const struct tcp_conn *c)
 {
     return (uint32_t)min(max(2 * (uint64_t)c->tx.cwnd, TX_UNSENT_MIN), TX_UNSENT_MAX);
@@ -327,7 +326,7 @@ static uint32_t refer(struct tcp_conn *c, struct rte_mbuf *m, uint8_t *addr, uin
     return len;
 }
 
-/* Of a buffer in landing memory; the queue has a reference to it from here on. */
+/* Queues a reference to a buffer in landing memory. */
 static uint32_t refer_landing(struct tcp_conn *c, struct rte_mbuf_ext_shared_info *info,
                               const struct mem_seg *seg, uint32_t len)
 {
@@ -523,7 +522,7 @@ static bool refer_to(struct rte_mbuf *m, const struct tcp_tx_data *d, uint32_t o
 
     if (!d->landing) {
         rte_pktmbuf_attach(m, d->m);
-        /* What was said of the received frame is not to be said of this one. */
+        /* Flags of the received frame do not apply to this one. */
         m->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
         m->data_off = (uint16_t)(addr - (uint8_t *)m->buf_addr);
         return true;
@@ -589,9 +588,9 @@ uint32_t tcp_queue_cut(const struct tcp_tx_data *d, uint32_t seq, uint32_t len, 
     return d->next && is_worth(d->next, mss) ? rest : len;
 }
 
-/* A message waits long enough to be in no cache any more. What is sent next is fetched while this
- * piece is made a frame: its buffer's descriptor, where headers go, and as much of the payload as
- * the CPU does not fetch by itself once it is being read. */
+/* A message waits long enough to leave all caches. So the next piece is prefetched while this one
+ * becomes a frame: its descriptor, the place of the headers, and the payload that the CPU does
+ * not prefetch itself. */
 static void prefetch_after(const struct tcp_tx_data *d)
 {
     const struct tcp_tx_data *next = d->next;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * RACK-TLP, RFC 8985: a segment is lost when one that was sent later has arrived, and a reordering
- * window has passed since; a probe at the end of a flight brings the acknowledgement from which
- * that can be told.
+ * RACK-TLP, RFC 8985: a segment is lost when a later one has arrived and a reordering window has
+ * passed since. A probe at the end of a flight brings the acknowledgement that shows it.
  *
  * The RFC lets the reordering timer wait for the last segment in question; here it fires for each
  * in turn (to the wheel's tick), so that an ACK looks only at the first which is not due yet.
@@ -212,7 +211,7 @@ void tcp_tlp_send(struct tcp_conn *c, uint64_t now_us)
     tcp_rto_restart(c, now_us);
 }
 
-/* §7.4: whether the probe has mended a loss that nobody else noticed. */
+/* §7.4: whether the probe repaired a loss that was not detected otherwise. */
 void tcp_tlp_ack(struct tcp_conn *c, struct tcp_ack_sum *sum)
 {
     struct tcp_tx *tx = &c->tx;

@@ -126,7 +126,7 @@ size_t tcp_rx_peek(struct tcp_conn *c, size_t want, const uint8_t **p)
     return want;
 }
 
-/* All that is wanted to hear of the end is that nothing is left, or too little. */
+/* Checks whether nothing is left, or less than the user wants: then the end is due. */
 static void was_read(struct tcp_conn *c)
 {
     c->rx.starved = false;

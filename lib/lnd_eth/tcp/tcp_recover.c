@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The state of congestion control: fast recovery with SACK (RFC 6675, its losses found by RACK) and
- * without (RFC 5681, RFC 6582), after an RTO (RFC 5681 §3.1), ECN (RFC 3168 §6.1.2), and undoing it
- * all where nothing had been lost: Eifel by timestamps (RFC 3522, RFC 4015), or D-SACKs for all
- * that was sent again (RFC 3708).
+ * without (RFC 5681, RFC 6582), after an RTO (RFC 5681 §3.1), ECN (RFC 3168 §6.1.2). A reduction
+ * without a loss is undone: Eifel by timestamps (RFC 3522, RFC 4015), or D-SACKs for all that was
+ * sent again (RFC 3708).
  */
 #include "lib/lnd_eth/tcp/tcp_tx_internal.h"
 
@@ -23,7 +23,7 @@ static void remember(struct tcp_conn *c)
     tx->prior_ssthresh = tx->ssthresh;
 }
 
-/* RFC 3168 §6.1.2: once per window, whatever told of congestion first. */
+/* RFC 3168 §6.1.2: once per window, for the first signal of congestion. */
 static void reduce_ssthresh(struct tcp_conn *c)
 {
     struct tcp_tx *tx = &c->tx;

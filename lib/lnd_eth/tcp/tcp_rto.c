@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Round-trip times and the timers: retransmission (RFC 6298), probes of a closed window (RFC 9293
- * §3.8.6.1), the user's patience. RACK-TLP's two timers run on the same timer, tcp_rack.c.
+ * §3.8.6.1), the user's time-out. RACK-TLP's two timers run on the same timer, tcp_rack.c.
  *
- * What is due when stands in struct tcp_tx. The timer is armed for the earliest, and not moved when
+ * Due times are in struct tcp_tx. The timer is armed for the earliest, and not moved when
  * that becomes later, as it does with each ACK: it then fires once for nothing.
  */
 #include "lib/lnd_eth/tcp/tcp_tx_internal.h"
@@ -51,7 +51,7 @@ static void min_sample(struct tcp_tx *tx, uint32_t rtt, uint64_t now_us)
         tx->min_rtt = rtt;
 }
 
-/* Of the last 150 to 300 s. */
+/* Returns the least round-trip time of the last 150 to 300 s. */
 uint32_t tcp_min_rtt(const struct tcp_conn *c)
 {
     const struct tcp_tx *tx = &c->tx;
@@ -157,9 +157,8 @@ static bool to_send(const struct tcp_conn *c)
     return tcp_tx_unsent(c) > 0 || (c->tx.fin && !c->tx.fin_sent);
 }
 
-/* When we give up. A peer that answers probes may keep its window closed for as long as the user
- * puts up with it; when that one has gone, nobody else sees to it that our buffers come back
- * (RFC 6429). */
+/* Returns when the connection is given up. A peer that answers probes may keep its window closed
+ * while the user waits; without a user the limit makes our buffers come back (RFC 6429). */
 static uint64_t give_up_us(const struct tcp_conn *c)
 {
     const struct tcp_tx *tx = &c->tx;
@@ -194,7 +193,7 @@ static void arm(struct tcp_conn *c, uint64_t now_us)
         reactor_timer_arm(&tx->timer, at > now_us ? at - now_us : 0);
 }
 
-/* After whatever may have changed what is due. */
+/* Arms the timer anew after a change of due times. */
 void tcp_timers_set(struct tcp_conn *c, uint64_t now_us)
 {
     struct tcp_tx *tx = &c->tx;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What has arrived. In order: one list of mbufs, headers trimmed away, empty ones gone; nb_segs and
+ * Received data. In order: one list of mbufs, headers trimmed away, empty ones gone; nb_segs and
  * pkt_len mean nothing in it. Out of order: ranges that do not touch, each such a list.
  */
 #include "lib/lnd_eth/tcp/tcp_internal.h"
@@ -311,7 +311,7 @@ static void absorb(struct tcp_conn *c, struct piece *p)
     measure(p);
 }
 
-/* What came in order has room, if need be at the expense of what came out of order. */
+/* Makes room for data in order, if necessary at the expense of data out of order. */
 static void room_in_order(struct tcp_conn *c, struct piece *p)
 {
     struct tcp_rx *rx = &c->rx;
@@ -356,7 +356,7 @@ static void refuse(struct tcp_conn *c, struct piece *p, enum pkt_drop why)
     free_list(p->head);
 }
 
-/* What it is joined to may be the end of a range before it. */
+/* The data may join the end of the range before it. */
 static void store_range(struct tcp_conn *c, struct tcp_rx_range *prev, struct tcp_rx_range **at,
                         struct piece *p)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Receiving side of a connection: what has arrived, in order and not, and what the peer may send.
- * A window grant is a reservation (stream.h rx_window): the right edge never moves left, and what
- * lies within it is kept, if not more than `memory` is needed by truesize; sparse buffers are
- * copied together before that happens.
+ * Receiving side of a connection: received data, in order and not, and the window of the peer.
+ * A window grant is a reservation (stream.h rx_window): the right edge never moves left. Data
+ * within the window is kept as long as its truesize is at most `memory`; sparse buffers are
+ * copied together before that.
  */
 #ifndef MILLRACE_TCP_RX_H
 #define MILLRACE_TCP_RX_H
@@ -47,7 +47,7 @@ struct tcp_rx {
     bool paused;
     bool starved;      /* peek() found less than was wanted */
     bool window;       /* rx_window() was called: memory is the user's */
-    bool update;       /* the user granted so much more that the peer is to hear of it */
+    bool update;       /* the user granted enough for a window update */
     bool told;         /* readable() is due or was called since the last read */
     uint8_t peek[192]; /* STREAM_PEEK_MAX: bytes that lay apart. Last: seldom touched */
 };
@@ -62,9 +62,10 @@ unsigned tcp_rx_sacks(struct tcp_conn *c, struct tcp_sack_block *out, unsigned m
 /* The window field, as on the wire, of a segment that goes out now; moves rx.edge. syn: it is of a
  * SYN, and not scaled. */
 uint16_t tcp_rx_window(struct tcp_conn *c, bool syn);
-/* What is granted beyond nxt and was not told yet is enough to be told (RFC 9293 §3.8.6.2.2). */
+/* Returns true when the unannounced part of the window is large enough for an update (RFC 9293
+ * §3.8.6.2.2). */
 bool tcp_rx_window_due(const struct tcp_conn *c);
-/* What the user does, as stream.h says. */
+/* The user's calls, as stream.h says. */
 size_t tcp_rx_peek(struct tcp_conn *c, size_t want, const uint8_t **p);
 void tcp_rx_skip(struct tcp_conn *c, size_t n);
 size_t tcp_rx_take(struct tcp_conn *c, size_t max, struct mem_seg *segs, unsigned maxsegs,

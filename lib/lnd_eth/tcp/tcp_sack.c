@@ -5,8 +5,8 @@
  * balanced by random numbers that a peer cannot know), and in order of transmission in the list
  * `sent`.
  *
- * What an ACK costs: each record is sacked once, and neighbours that are sacked become one record,
- * so a block that tells nothing new is passed over in one step however much it covers. A record is
+ * Cost of an ACK: each record is sacked once, and neighbours that are sacked become one record,
+ * so a block without news is passed over in one step. A record is
  * split only where its segments end, so there are never more records than segments were sent.
  */
 #include "lib/lnd_eth/tcp/tcp_tx_internal.h"
@@ -62,7 +62,7 @@ static void seg_insert(struct tcp_tx *tx, struct tcp_tx_seg *after, struct tcp_t
     if (!p->right) {
         p->right = s;
     } else {
-        /* What follows `after` is the leftmost of its right side. */
+        /* The successor of `after` is the leftmost node of its right side. */
         p = s->next;
         p->left = s;
     }
@@ -308,7 +308,8 @@ static void acked_part(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t n,
     sum->delivered += n;
     sum->largest = max(sum->largest, min(n, s->size));
     if (s->resent) {
-        /* What else this ACK covers may have waited at the peer for it: no measure of the path. */
+        /* Other data of this ACK may have waited at the peer for it, so it does not measure the
+         * path. */
         sum->resent_acked = true;
         sum->rtt = sum->rto_rtt = 0;
     } else if (!sum->resent_acked) {

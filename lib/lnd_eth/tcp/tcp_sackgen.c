@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the peer is told of data that came out of order (RFC 2018 §4: the range that changed last
+ * SACK blocks for data that came out of order (RFC 2018 §4: the range that changed last
  * comes first, the others follow by age) or twice (RFC 2883: first of all, and once).
  */
 #include "lib/lnd_eth/tcp/tcp_internal.h"

@@ -29,7 +29,7 @@ static void stream_unlisten(struct stream_listener *l)
     tcp_unlisten(container_of(l, struct tcp_listener, base));
 }
 
-/* What a SYN offers; the answer says what becomes of it. */
+/* Sets the offers of a SYN; the answer decides. */
 static void offer(struct tcp_conn *c)
 {
     const struct tcp_opts *opts = &c->sh->tcp->opts;
@@ -42,7 +42,7 @@ static void offer(struct tcp_conn *c)
     c->rx.granted = STREAM_FIRST_WINDOW;
 }
 
-/* Whether nobody here has these addresses; a TIME-WAIT of them may be ended. */
+/* Returns true when these addresses are free here; may end their TIME-WAIT. */
 static bool is_free(struct tcp_shard *sh, const struct tcp_key *key)
 {
     struct tcp_flow *f = tcp_flow_find(sh, key, tcp_key_hash(sh->tcp, key));

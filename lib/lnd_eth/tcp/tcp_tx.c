@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sending: what may be sent now, cut into segments. First what was lost, then what is new. Nagle's
- * delay is off; a partial segment waits only for what `more` promised, and no longer than
- * TX_HOLD_US: who says `more` goes on in this round of the reactor or the next, so a longer wait
- * could only be for a promise that was broken.
+ * Sending: cuts the data that may go now into segments, lost data first, then new data. Nagle's
+ * delay is off. A partial segment waits only after `more`, at most TX_HOLD_US: a caller of `more`
+ * goes on in this iteration of the reactor or the next.
  */
 #include "lib/lnd_eth/tcp/tcp_tx_internal.h"
 
-#define MSS_LEAST 32u /* payload; whatever a path claims */
+#define MSS_LEAST 32u /* payload; lower claims of a path are ignored */
 
 uint32_t tcp_tx_mss(const struct tcp_conn *c)
 {
@@ -33,8 +32,8 @@ static void count_sent(struct tcp_conn *c, uint32_t len, uint64_t now_us)
         c->tx.prr_out += len;
 }
 
-/* Bytes to send again of a record, cut where it was cut before: so that what is told of the first
- * transmission, should it come, can still be believed. */
+/* Bytes to send again of a record, cut where it was cut before: so that a late acknowledgement of
+ * the first transmission still fits. */
 static uint32_t resend_len(const struct tcp_conn *c, const struct tcp_tx_seg *s, uint32_t most,
                            uint32_t mss)
 {
@@ -169,7 +168,7 @@ static unsigned port_of(const struct tcp_conn *c)
     return inet_if_port(c->path.ifp)->index;
 }
 
-/* Nobody goes before those that wait already. */
+/* Earlier waiters come first. */
 static bool port_busy(struct tcp_conn *c)
 {
     if (unlikely(c->sh->port_waits != 0) && !c->tx.turn &&
@@ -267,7 +266,7 @@ static enum tcp_limit may_send(struct tcp_conn *c, uint32_t *most)
         return TCP_LIMIT_CWND;
     if (n > mss) {
         n = min(n, max(cwnd, mss));
-        /* What is not the end is whole segments, and the tail of `more` waits behind them. */
+        /* Data before the end goes in whole segments; the tail of `more` waits behind them. */
         if (n < unsent || (tx->more && !tx->fin && !tx->hold_over))
             n = n / mss * mss;
     }

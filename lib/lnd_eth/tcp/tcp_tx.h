@@ -160,19 +160,19 @@ void tcp_tx_memory(const struct tcp_opts *opts, unsigned reactors, size_t *heap,
 uint32_t tcp_tx_mss(const struct tcp_conn *c);
 
 /* The connection is established. una: our ISS + 1. rtt_us: of the handshake, 0 = not known (it was
- * sent more than once). wnd: the peer's window, scaled (RFC: that of a SYN is not). */
+ * sent more than once). wnd: the peer's window, scaled (the window of a SYN is not). */
 void tcp_tx_open(struct tcp_conn *c, uint32_t una, uint32_t wnd, uint32_t wl1, uint64_t rtt_us);
-/* An acceptable segment of the peer with ACK in a synchronized state (SEG.ACK within [una - max
- * wnd, nxt] as RFC 5961 §5 wants was checked): acknowledges, SACK, window update, round-trip time,
- * recovery, congestion control; frees what is acknowledged; may call tcp_conn_fin_acked(). data:
- * the segment had payload or FIN, so it is no duplicate ACK. Sends nothing by itself: puts the
- * connection to work. */
+/* Processes the ACK of an acceptable segment in a synchronized state; the caller has checked
+ * SEG.ACK within [una - max wnd, nxt] (RFC 5961 §5). Handles SACK, window update, round-trip
+ * time, recovery and congestion control; frees acknowledged data; may call tcp_conn_fin_acked().
+ * data: the segment had payload or FIN, so it is no duplicate ACK. Sends nothing by itself: puts
+ * the connection to work. */
 void tcp_tx_ack(struct tcp_conn *c, const struct tcp_seg *seg, bool data);
 /* Sends what may be sent now. From tcp_flush(). True: something was sent that carried our
  * acknowledgement. */
 bool tcp_tx_run(struct tcp_conn *c);
-/* Who has waited longest for a port that is not busy any more, its turn has come: tcp_tx_run() is
- * to be called. NULL: nobody. */
+/* Returns the connection that has waited longest for a port that is free again; the caller calls
+ * tcp_tx_run(). NULL: none. */
 struct tcp_conn *tcp_tx_next_waiter(struct tcp_shard *sh);
 /* stream.h send(). */
 ssize_t tcp_tx_append(struct tcp_conn *c, const struct mem_seg *segs, unsigned nsegs, bool more);

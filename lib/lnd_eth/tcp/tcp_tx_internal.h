@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of TCP's sending side share. All on the connection's reactor. */
+/* Shared by the files of TCP's sending side. All runs on the connection's reactor. */
 #ifndef MILLRACE_TCP_TX_INTERNAL_H
 #define MILLRACE_TCP_TX_INTERNAL_H
 
@@ -28,9 +28,8 @@
 #define TX_HOLD_US     5000       /* a partial segment waits so long for what `more` promised */
 #define TX_RETRY_US    5000       /* after the port had no buffer */
 
-/* What one connection may have of a stock: a part of what is free, so that others find some however
- * many have theirs and do not give it back. The last eighth is for those that have next to nothing:
- * `least` may be had as long as there is any. */
+/* Limits the share of one connection in a stock to a part of the free rest, so that other
+ * connections always find some. The last eighth is reserved: up to `least` may be taken from it. */
 #define TX_RESERVE    8
 #define TX_DATA_PART  16
 #define TX_DATA_LEAST 16u
@@ -72,7 +71,7 @@ struct tcp_tx_data {
     uint32_t region  : 6; /* of landing memory */
     uint32_t landing : 1; /* in a buffer of landing memory, mem_hold.h */
     uint32_t copied  : 1;
-    uint32_t own     : 1; /* headers may be put in front of it: nobody else has anything there */
+    uint32_t own     : 1; /* headers may be put in front of it: the room is unused */
 };
 
 _Static_assert(MEM_REGION_MAX <= 1 << 6, "fits into tcp_tx_data.region");
@@ -119,7 +118,7 @@ struct tcp_copies {
     uint32_t mtu_size;
 };
 
-/* What one segment of the peer told. */
+/* Results of one segment of the peer. */
 struct tcp_ack_sum {
     uint64_t now_us;
     const struct tcp_seg *seg;
@@ -138,9 +137,8 @@ struct tcp_ack_sum {
 };
 
 /* tcp_queue.c */
-/* How many of the next len bytes, that d has the first of, to put into one segment of at most mss
- * when it is not the port that cuts: so that segments end where pieces do, as far as that makes no
- * small ones. */
+/* Returns how many of the next len bytes, beginning in d, go into one segment of at most mss when
+ * the port does not cut. Segments end where pieces end, unless that makes small ones. */
 uint32_t tcp_queue_cut(const struct tcp_tx_data *d, uint32_t seq, uint32_t len, uint32_t mss);
 /* For the first transmission of these bytes: the buffer they lie in, with room for headers in front
  * of them, if they are all of a piece that has it; else tcp_queue_chain(). */
@@ -159,7 +157,8 @@ uint32_t tcp_tx_unsent(const struct tcp_conn *c); /* bytes, FIN not counted */
 
 /* tcp_sack.c */
 uint32_t tcp_pipe(const struct tcp_conn *c); /* bytes in flight: neither sacked nor lost */
-/* Whether it may have another record for what is new. What was sent may be split even so. */
+/* Returns true when the connection may take another record for new data. Records of sent data may
+ * be split regardless. */
 bool tcp_segs_room(const struct tcp_conn *c);
 struct tcp_tx_seg *tcp_segs_add(struct tcp_conn *c, uint32_t len); /* at nxt; NULL: none left */
 struct tcp_tx_seg *tcp_segs_split(struct tcp_conn *c, struct tcp_tx_seg *s, uint32_t len);

@@ -54,8 +54,8 @@ static bool read_sack(const uint8_t *p, uint8_t len, struct tcp_seg *out)
     return true;
 }
 
-/* One option of len bytes, kind and length included; p is behind those two. What belongs into a SYN
- * says nothing elsewhere, but is checked there too. */
+/* One option of len bytes, kind and length included; p is behind those two. An option of a SYN is
+ * ignored elsewhere, but checked there too. */
 static bool read_option(uint8_t kind, const uint8_t *p, uint8_t len, struct tcp_seg *out)
 {
     bool syn = out->flags & TCP_FLAG_SYN;

@@ -49,7 +49,7 @@ struct tcp_seg {
  * passed over. */
 enum pkt_drop tcp_seg_decode(const uint8_t *p, size_t have, uint32_t len, struct tcp_seg *out);
 /* Writes header and options (padded to 4) into p[TCP_HDR_MAX]; returns its size. seg->len is not
- * used; the checksum field is 0. has_ts, has_mss … say what is written; in a SYN all of them. */
+ * used; the checksum field is 0. has_ts, has_mss … select the options; a SYN has all of them. */
 size_t tcp_seg_encode(const struct tcp_seg *seg, uint8_t *p);
 
 #endif

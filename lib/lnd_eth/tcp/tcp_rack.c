@@ -142,7 +142,12 @@ void tcp_rack_rto(struct tcp_conn *c, uint64_t now_us)
         tcp_segs_lose(c, s);
     s = tx->first;
     tcp_segs_lose(c, s);
-    if (s->state == TCP_SEG_LOST && s != TAILQ_FIRST(&tx->lost)) {
+    /* Records behind it that were sent again and lost again precede those that were not. */
+    while (s->next && s->next->state == TCP_SEG_LOST && s->next->resent)
+        s = s->next;
+    for (; s; s = s->prev) {
+        if (s->state != TCP_SEG_LOST)
+            continue;
         TAILQ_REMOVE(&tx->lost, s, link);
         TAILQ_INSERT_HEAD(&tx->lost, s, link);
     }

@@ -229,6 +229,8 @@ static enum tcp_limit send_lost(struct tcp_conn *c, uint64_t now_us, unsigned *f
         /* RFC 9293 §3.8.6: the window may have shrunk; the oldest is sent even so. */
         if (s != tx->first && seq_lt(tx->una + tx->wnd, s->seq + 1))
             return TCP_LIMIT_WINDOW;
+        if (tx->mtu_state == TCP_MTU_SMALL_SENT && s != tx->first)
+            return TCP_LIMIT_CWND; /* until the small segment is acknowledged or lost */
         room = cwnd_room(c);
         if (room < min(s->len, tcp_tx_mss(c)) && tcp_pipe(c) > 0)
             return TCP_LIMIT_CWND;

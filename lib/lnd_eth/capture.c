@@ -47,8 +47,8 @@ struct capture {
 
 /* ---- what is kept ---- */
 
-/* Behind the last header: payload of TCP is not for the eyes of whoever looks at packets. Of ICMP
- * the quoted headers, of anything unknown nothing but the Ethernet header. */
+/* Returns the end of the last header: a capture must not show payload of TCP. For ICMP it
+ * includes the quoted headers; for an unknown protocol only the Ethernet header. */
 static uint32_t headers_end(const struct frame_view *v)
 {
     if (v->type == RTE_ETHER_TYPE_ARP)

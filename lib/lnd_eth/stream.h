@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Stream transports: what the socklnd protocol is written over. The first is `kernel` (host
+ * Stream transports, the layer below the socklnd protocol. The first is `kernel` (host
  * sockets); own TCP on a port, UDT, RDS and TLS come behind the same table.
  *
  * Receiving has two modes, and a transport offers exactly one (STREAM_CAP_TAKE says which):
@@ -106,20 +106,19 @@ struct stream_ops {
     /* read_into mode: reads up to sum(segs) bytes, those peeked at first. 0: nothing yet. EOF and
      * errors come through closed(). May read ahead behind the last segment. */
     size_t (*read_into)(struct stream *s, const struct mem_seg *segs, unsigned nsegs);
-    /* take mode: hands over up to max bytes as segments, at most maxsegs. Returns bytes; *nsegs is
-     * set, and *truesize to the memory that the buffers they lie in take: the whole of each, also
-     * of one whose rest stays in the queue (which counts it too). The caller owns them until
+    /* take mode: hands over up to max bytes as segments, at most maxsegs. Returns bytes and sets
+     * *nsegs. Sets *truesize to the whole memory of the buffers, also of one whose rest stays in
+     * the queue (which counts it too). The caller owns them until
      * give_back(), which may come after the stream's end. */
     size_t (*take)(struct stream *s, size_t max, struct mem_seg *segs, unsigned maxsegs,
                    unsigned *nsegs, size_t *truesize);
     void (*give_back)(struct mem_seg *segs, unsigned nsegs); /* on the reactor that took them */
-    /* take mode: from now on the peer may send `bytes` behind what was skipped and taken (what has
-     * arrived since is part of that); never fewer than it was told before. What has arrived, in or
-     * out of order, and was neither skipped nor taken may occupy `memory` bytes by truesize: when
-     * more would be needed, and before this returns if it already is, the transport copies sparse
-     * buffers together, and what finds no room even so is treated as if the network had lost it.
-     * That is not what came in order, if full buffers are at least 4/5 payload and `memory` at
-     * least 5/4 of `bytes`; it is less only after a message was given up. Before the first call:
+    /* take mode: lets the peer send `bytes` beyond the skipped and taken ones (arrived bytes are
+     * part of that). The window never shrinks. Waiting data, in or out of order, may occupy
+     * `memory` bytes by truesize. Before it would exceed that, the transport copies sparse
+     * buffers together; data without room even so counts as lost by the network. Data in order
+     * always has room if full buffers are at least 4/5 payload and `memory` is at least 5/4 of
+     * `bytes`. `memory` is less only after a message was given up. Before the first call:
      * STREAM_FIRST_WINDOW, in memory of the transport's own. */
     void (*rx_window)(struct stream *s, size_t bytes, size_t memory);
     /* Stops and restarts readable(); while stopped the window of a read_into transport closes.

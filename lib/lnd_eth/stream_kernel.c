@@ -152,8 +152,8 @@ static void connect_event(struct kernel_stream *s)
     s->ev->connected(s->user);
 }
 
-/* The end is told once everything before it has been read, or what is left is less than the user
- * wants; and when the connection broke while nobody reads. */
+/* Reports the end once all data before it was read, or less is left than the user wants; or when
+ * the connection broke while the user does not read. */
 static void check_end(struct kernel_stream *s, uint32_t events)
 {
     if (s->err != 0)
@@ -244,7 +244,7 @@ static void kernel_close(struct stream *stream, bool abort)
     struct linger reset = {.l_onoff = 1};
 
     kernel_detach(stream);
-    /* What was read ahead and not used would have made close() send RST. */
+    /* Unread data in the socket would have made close() send RST. */
     if (abort || s->len > 0)
         (void)setsockopt(s->sock, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
     close(s->sock);
@@ -474,10 +474,10 @@ static void set_lowat(struct kernel_stream *s, size_t n)
     set_int(s->sock, SOL_SOCKET, SO_RCVLOWAT, (int)n);
 }
 
-/* `left` bytes of a payload are still to come and nobody can use a part of it. While they come fast
- * the reactor is woken once for many segments; each waking up and each small read (with the window
- * update that it sends) cost more than the copying of a segment. As soon as they come slowly any
- * byte counts, so that whoever looks for stalled receives sees them move. */
+/* Waits for `left` bytes of a payload, of which a part is of no use. While they come fast, one
+ * wake-up serves many segments: each wake-up and each small read (with its window update) costs
+ * more than copying a segment. When they come slowly, each byte wakes the reactor, so that the
+ * check for stalled receives sees progress. */
 static void wait_for_more(struct kernel_stream *s, size_t left)
 {
     uint64_t now = reactor_now_us();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * capture_start, capture_get, capture_stop. There is one capture at a time, and it belongs to
- * whoever knows its id. Its client takes pages of packets; when none has been asked for in LEASE_S
- * seconds nobody is there any more, and the capture ends.
+ * capture_start, capture_get, capture_stop. One capture runs at a time; each client that knows
+ * its id may use it. A client takes pages of packets; the capture ends when no page was requested
+ * for LEASE_S seconds.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -31,8 +31,8 @@ struct rpc_packets {
     uint64_t packets, bytes; /* left */
     uint64_t captured;
     bool ended;
-    struct reactor_timer end;   /* its time is over */
-    struct reactor_timer lease; /* nobody asks any more */
+    struct reactor_timer end;   /* its time is up */
+    struct reactor_timer lease; /* no request for LEASE_S */
 };
 
 static void forget(struct rpc_packets *p)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the method files share: JSON of common values, and changes of the running document. */
+/* Shared by the method files: JSON of common values, and changes of the running document. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

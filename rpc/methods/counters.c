@@ -285,7 +285,7 @@ static json_t *row(const struct counter *before, const struct counter *after, do
                      (json_int_t)delta, "per_second", (double)delta / seconds);
 }
 
-/* Those that were there both times. */
+/* Compares the counters present in both snapshots. */
 static json_t *compare(const struct snapshot *before, const struct snapshot *after, double seconds)
 {
     json_t *list = json_array();

@@ -21,7 +21,7 @@
 
 #define MAX_NIDS      64
 #define BACKLOG_MAX   65536u /* bytes a client has not taken: no more events for now */
-#define BURST         16u    /* notifications to one before others have their turn */
+#define BURST         16u    /* notifications to one subscriber per round */
 #define ALL_SUBS      0
 #define LOOK_AGAIN_US 50000 /* at clients that had not taken what they were sent */
 
@@ -218,7 +218,7 @@ static bool is_behind(const struct sub *sub)
 enum pumped {
     PUMPED_ALL,
     PUMPED_BEHIND, /* the client does not read */
-    PUMPED_MORE    /* others have their turn first */
+    PUMPED_MORE    /* the other subscribers come first */
 };
 
 /* A part of what waits for it. */
@@ -623,7 +623,7 @@ void rpc_events_subscribe(struct jrpc_call *call, const struct jrpc_arg *args)
 
     if (!ev)
         return;
-    if (!session) { /* closed meanwhile: nobody to be told */
+    if (!session) { /* closed meanwhile: no client to notify */
         jrpc_result(call, NULL);
         return;
     }

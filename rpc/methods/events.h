@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What happened, told to whoever subscribed: events of the node (lib/lnet/shard/event.h) and of the
- * control plane. The newest RPC_EVENTS_KEPT are kept; a subscriber is a place in these, so that one
- * who does not read takes no memory but only misses some, which it is told. Control thread.
+ * Events for subscribers: those of the node (lib/lnet/shard/event.h) and of the control plane.
+ * The newest RPC_EVENTS_KEPT are kept and a subscriber is a place among them. So a subscriber
+ * that does not read takes no memory; it misses events and learns how many. Control thread.
  */
 #ifndef MILLRACE_RPC_EVENTS_H
 #define MILLRACE_RPC_EVENTS_H
@@ -29,10 +29,10 @@ int rpc_events_start(struct rpc_ctx *ctx);
  */
 void rpc_events_stop(struct rpc_ctx *ctx);
 
-/* An event of the control plane. type: one of rpc_event_types; cause: a word (or several) that says
- * why or by whom; text: a sentence. more: further members (net, state, port, …) or NULL; is taken.
- * With a member `address` it concerns all NIDs of that address. Subscribers hear of it soon, not
- * from inside this call. Nothing happens without ctx->events. */
+/* Emits an event of the control plane. type: one of rpc_event_types; cause: words for the reason
+ * or the actor; text: a sentence. more: further members (net, state, port, …) or NULL; is taken.
+ * With a member `address` it concerns all NIDs of that address. Subscribers are notified later,
+ * not from inside this call. Nothing happens without ctx->events. */
 void rpc_events_emit(struct rpc_ctx *ctx, const char *type, const char *cause, const char *text,
                      json_t *more);
 
@@ -40,9 +40,9 @@ struct inet_event;
 /* An event of a port (lib/lnd_eth/ip/inet.h) as such a one. */
 void rpc_events_of_port(struct rpc_ctx *ctx, const struct inet_event *event);
 
-/* fn hears of every event too, e.g. for the log: the members of the notification without
- * subscription; missed: how many were lost before this one. It must not end or start anything here.
- * One listener; NULL = nobody. */
+/* fn receives every event too, e.g. for the log: the members of the notification without
+ * subscription. missed: the number of events lost before this one. fn must not start or stop
+ * anything here. One listener; NULL = none. */
 typedef void (*rpc_event_fn)(void *arg, const json_t *event, uint64_t missed);
 void rpc_events_listen(struct rpc_ctx *ctx, rpc_event_fn fn, void *arg);
 

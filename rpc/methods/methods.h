@@ -9,7 +9,8 @@
 
 struct peer_call;
 
-/* What the methods act on: the ctx of struct jrpc. control is set by its maker, the rest is zero.
+/* The context of the methods: the ctx of struct jrpc. control is set by its maker, the rest is
+ * zero.
  */
 struct rpc_ctx {
     struct controller *control;

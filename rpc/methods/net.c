@@ -56,7 +56,8 @@ static json_t *ni_tunables(const struct lnet_tunables *tun)
                      tun->credits);
 }
 
-/* A tunable that not every LND has. What is only kept is shown as the document has it. */
+/* Adds a tunable that only some LNDs have. A kept value without effect is shown as in the document.
+ */
 static void add_own(json_t *map, const struct lnd_setting *s, int used, int document)
 {
     int value = s->kept ? document : used;
@@ -86,7 +87,7 @@ static json_t *lnd_tunables(lnet_net_t net, const struct lnd_tunables *tun, cons
     return map;
 }
 
-/* What the document has of an NI; NULL: nothing. */
+/* Returns the entry of an NI in the document; NULL: none. */
 static const struct cfg_ni *document_ni(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
 {
     const struct cfg *cfg = rpc_document(ctx);
@@ -221,7 +222,7 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
 
 /* ---- changes ---- */
 
-/* What of the parameters from first on belongs to an NI, in the order of CONFIG_NI_PARAMS. */
+/* Takes the parameters of an NI, in the order of CONFIG_NI_PARAMS. */
 static void ni_params(struct cfg_ni *ni, const struct jrpc_arg *args)
 {
     int *const fields[] = {&ni->conf.tun.peer_timeout,

@@ -72,7 +72,7 @@ json_t *rpc_peer_ni(const struct lnet_peer_ni_row *peer, bool brief)
     return ni;
 }
 
-/* One that is not configured. Without discovery it is known by one NID, and has none of the states
+/* Returns the row of a peer that is not configured. Without discovery it has one NID and no state
  * of §3.6. */
 static json_t *peer_row(const struct lnet_peer_ni_row *peer, bool brief)
 {
@@ -113,8 +113,8 @@ static bool read_conf_cursor(const char *text, unsigned *from)
            sscanf(text + prefix, "%u%n", from, &used) == 1 && text[prefix + (size_t)used] == '\0';
 }
 
-/* Pages are made one at a time, and clients have their turns: whoever asks for many at once makes
- * others wait for one of them, not for all. */
+/* Pages are made one at a time, by turns of the clients: a client with many requests delays the
+ * others by one page, not by all. */
 static void begin_page(struct rpc_ctx *ctx);
 
 static void peer_page(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
@@ -149,7 +149,7 @@ static void begin_page(struct rpc_ctx *ctx)
         ctx->pages.first = p->next;
         ctx->pages.turn = p->turn;
         ctx->pages.busy = true;
-        /* Nobody waits for it any more: no reactor is asked. */
+        /* The client is gone: no reactor is asked. */
         rc = jrpc_session_of(p->call)
                  ? lnet_peer_ni_page(ctx->control->node, &p->from, p->limit, peer_page, p)
                  : -ECANCELED;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the methods for ports share: names, addresses, numbers by name, and lists that are kept on
- * reactors. Control thread. */
+/* Shared by the methods for ports: names, addresses, numbers by name, and lists of reactors.
+ * Control thread. */
 #ifndef MILLRACE_RPC_ETH_H
 #define MILLRACE_RPC_ETH_H
 

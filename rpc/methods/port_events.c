@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What happens to ports, as events: links, addresses, paths that lose large packets. */
+/* Events of ports: links, addresses, paths that lose large packets. */
 #include <stdio.h>
 
 #include "rpc/methods/events.h"

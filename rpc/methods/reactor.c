@@ -18,8 +18,8 @@ static json_t *stages(const struct reactor_stats *s)
     return object;
 }
 
-/* Of all time since the start: idle turns are no work, nor is what others did with the core, and
- * asleep is nobody busy. */
+/* Returns the busy share of all time since the start: without idle iterations, without the time
+ * of other threads on the core, without sleep. */
 static double busy_share(const struct reactor_stats *s)
 {
     double all = to_us(s->total_cycles, s) + (double)s->sleep_us, work = 0;

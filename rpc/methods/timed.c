@@ -11,7 +11,7 @@ static void fired(struct reactor_timer *timer)
     t->over(t, false);
 }
 
-/* Those that wait and whose client has gone, or all that wait. */
+/* Cancels the waiting calls whose client has gone, or all of them. */
 static void cancel(struct rpc_ctx *ctx, bool all)
 {
     struct rpc_timed *next;

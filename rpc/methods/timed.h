@@ -13,7 +13,7 @@
 struct rpc_timed {
     struct jrpc_call *call;
     struct rpc_ctx *ctx;
-    /* The time is over, or cancelled: nobody wants the answer any more. */
+    /* Runs when the time is up, or with cancelled when the answer is not wanted any more. */
     void (*over)(struct rpc_timed *t, bool cancelled);
     struct reactor_timer timer;
     struct rpc_timed *next, **pprev;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* See control_absent.h. Both lists are short and seldom looked at. */
+/* Both lists are short. */
 #include "control/absent.h"
 #include "lib/base/err.h"
 

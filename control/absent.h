@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NIs of the running document that the node runs without, because the host has not got their
- * device: it was so when the node started. They are shown as down, with the reason; routes through
- * gateways on a net that has no other NI are left out until one of it comes. Control thread.
+ * NIs of the running document that the node runs without, because the host lacked their device when
+ * the node started. They are shown as down, with the reason. Routes through a gateway on a net
+ * without an NI are left out until an NI of that net is added. Control thread.
  */
 #ifndef MILLRACE_CONTROL_ABSENT_H
 #define MILLRACE_CONTROL_ABSENT_H
@@ -11,18 +11,18 @@
 
 struct control_absent;
 
-/* Whether an NI of that net may be absent when it cannot be made for this -errno: RDMA is an
- * addition that a host may lack, and what else it does goes on. */
+/* Returns whether an NI of that net may be absent when its start fails with this -errno. RDMA is
+ * optional: the node runs on without it. */
 bool control_absent_may(lnet_net_t net, int rc);
-/* Says so as an event. 0 or -ENOMEM. */
+/* Adds an absent NI and reports the event ni_absent. 0 or -ENOMEM. */
 int control_absent_add(struct controller *c, const struct lnet_ni_conf *conf, const char *why);
 /* False: there was none. */
 bool control_absent_del(struct controller *c, const struct lnet_ni_conf *conf);
-/* NULL: none. *why is valid until it is removed. */
+/* Returns NULL behind the last one. *why is valid until the NI is removed. */
 const struct lnet_ni_conf *control_absent_at(const struct controller *c, unsigned index,
                                              const char **why);
 bool control_absent_is(const struct controller *c, const struct lnet_ni_conf *conf);
-/* All NIs of the net that the document has are absent; so routes through it cannot be. */
+/* Returns whether all NIs of the net are absent, so that the node cannot have routes through it. */
 bool control_absent_net(const struct controller *c, lnet_net_t net);
 
 /* Keeps a route that is left out. 0 or -ENOMEM. */
@@ -32,7 +32,7 @@ bool control_absent_route_del(struct controller *c, const struct lnet_route_conf
 /* The net has an NI now: routes through it are added. */
 void control_absent_routes_back(struct controller *c, lnet_net_t net);
 
-/* Forgets all: a node is about to be made, or the process ends. */
+/* Frees both lists, before a node is made and at the end of the process. */
 void control_absent_clear(struct controller *c);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The operations of control/running.h on a real node. The argument of each is the struct
- * controller.
- */
+ * controller. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -25,7 +24,7 @@ static int set_buffers(void *arg, const int totals[LNET_POOLS], struct err *err)
     return rc;
 }
 
-/* The running NI that a document's is; NULL: none. */
+/* Returns the running NI of an NI of the document; NULL: none. */
 static struct lnet_ni *find_ni(const struct controller *c, const struct cfg_ni *like)
 {
     for (unsigned i = 0; i < lnet_ni_count(c->node); i++) {
@@ -71,7 +70,7 @@ static void added(void *arg, int rc, const char *err)
     a.done(a.arg, rc, err);
 }
 
-/* As it was before: a change is taken back. */
+/* Restores an absent NI when a change is undone. */
 static int add_absent(struct controller *c, const struct cfg_ni *ni, cfg_done_fn done,
                       void *done_arg, struct err *err)
 {
@@ -126,15 +125,15 @@ static int set_ni(void *arg, const struct cfg_ni *ni, struct err *err)
     const struct lnet_ni *there = find_ni(c, ni);
 
     if (!there && control_absent_is(c, &ni->conf))
-        return 0; /* it will have them when it comes */
+        return 0; /* the NI gets these tunables when it is added */
     if (!there) {
         return err_set(err, -ENOENT, "there is no such NI");
     }
     return lnet_ni_set(c->node, &there->nid, &ni->conf.lnd_tun, err);
 }
 
-/* Those the node can have, into out; the others are left out, or were: that changes here, once the
- * node has changed (now). Their number. */
+/* Copies to out the routes that the node can have, and returns their number. The others are left
+ * out. With now, after the node has changed, keeps or forgets those. */
 static unsigned possible(struct controller *c, const struct lnet_route_conf *list, unsigned n,
                          struct lnet_route_conf *out, bool add, bool now)
 {

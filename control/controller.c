@@ -96,7 +96,7 @@ void controller_interrupt(struct controller *c)
 
 /* ---- starting; each returns 0 or -errno with a sentence in err ---- */
 
-/* PCI devices of ports, with their arguments; "" when there are none. Allocated. */
+/* Returns the PCI devices of ports with their arguments, "" when there are none. Allocated. */
 static char *pci_devices(const struct cfg *cfg)
 {
     struct port_opts opts;
@@ -115,7 +115,7 @@ static char *pci_devices(const struct cfg *cfg)
     return NULL;
 }
 
-/* The directory of the RPC socket. Allocated; NULL: out of memory. */
+/* Returns the directory of the RPC socket. Allocated; NULL: out of memory. */
 static char *socket_dir(const struct cfg *cfg)
 {
     const char *slash = strrchr(cfg->rpc_socket, '/');
@@ -126,7 +126,7 @@ static char *socket_dir(const struct cfg *cfg)
                    slash > cfg->rpc_socket ? (size_t)(slash - cfg->rpc_socket) : 1);
 }
 
-/* The environment, with telemetry where it is wanted. */
+/* Makes the environment, with telemetry if it is configured. */
 static int make_env(struct process *d, struct reactor_opts *opts, struct err *err)
 {
     char *dir = NULL;
@@ -318,9 +318,10 @@ static void drain(struct process *d)
     (void)all;
 }
 
-/* The one order of every end: of one that was asked for, one that was forced, a start that failed.
- * Reactors stop; what they were asked is answered by mail; what the node does for others is ended,
- * and calls that wait are, while all that they look at is still there; only then is it freed. */
+/* Takes everything down in one order: after an orderly stop, a forced one, and a start that failed.
+ * Reactors stop. Messages to the control thread are delivered, which answers each request to a
+ * reactor. The node ends, and with it the calls that wait, while all that they use still exists.
+ * Then the node is freed. */
 static void take_down(struct process *d)
 {
     drop_watch_stop(d->drops);
@@ -349,7 +350,7 @@ static void take_down(struct process *d)
         lnd_codes[i]->destroy(d->lnd[i]);
         d->lnd[i] = NULL;
     }
-    control_ports_close(d->ports); /* messages of the node may have had segments of theirs */
+    control_ports_close(d->ports); /* messages of the node may have used segments of the ports */
     d->ports = NULL;
 }
 
@@ -422,7 +423,7 @@ static void brought_up(struct process *d)
     reactor_timer_arm(&d->ready_timer, READY_LOOK_US);
 }
 
-/* What was planned for the process at its start must do for a document that came later. */
+/* Plans the memory of a document again: it must fit what the process was started with. */
 static int plan_memory(struct process *d, struct err *err)
 {
     unsigned eal = d->memory.eal;
@@ -439,7 +440,7 @@ static int plan_memory(struct process *d, struct err *err)
     return rc;
 }
 
-/* The node of the document as it is now. After an error there may be a part of it. */
+/* Makes and starts the node of the running document. After an error parts of the node may exist. */
 static int bring_up(struct process *d, struct err *err)
 {
     int rc;

@@ -81,9 +81,8 @@ int controller_start(struct controller *c, struct err *err);
 bool controller_run(struct controller *c);
 /* A signal asks for an end: begins an orderly stop; the second time ends controller_run(). */
 void controller_interrupt(struct controller *c);
-/* Ends and frees the node, or the parts of one, in the one order of every end: reactors stop;
- * requests to reactors are answered; the node ends; ports stop; calls that wait are ended; then all
- * is freed. */
+/* Ends and frees the node, or the parts of one. Reactors stop, requests to reactors are answered,
+ * the node ends, ports stop, and calls that wait are ended; then all is freed. */
 void controller_take_down(struct controller *c);
 /* After controller_take_down(). */
 void controller_free(struct controller *c);

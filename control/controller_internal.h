@@ -19,7 +19,7 @@ struct control_lnd {
     struct lnd_memory memory;
 };
 
-/* Memory of a configuration on a machine. */
+/* The memory that a configuration takes on a machine. */
 struct control_memory {
     unsigned reactors;
     size_t ram;                /* bytes, of the machine */
@@ -37,17 +37,17 @@ struct control_memory {
     unsigned unlimited;  /* MiB it would be if the machine had more RAM; 0: the same */
 };
 
-/* From the configuration; env and memory are the caller's to fill in. */
+/* Fills in the options from the configuration; the caller fills in env and memory. */
 void control_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts);
 /* Without the map and the ports. */
 struct lnd_conf control_lnd_conf(const struct cfg *cfg, const struct lnd_type *type);
 /* Of own TCP on ports. */
 void control_tcp_opts(const struct cfg *cfg, struct tcp_opts *opts);
-/* Of each reactor. A peer has three connections or more: half as many as these are enough even
- * where peers have but two. */
+/* Returns the number of neighbours for each reactor: half of max_connections, because a peer has
+ * two or more connections. */
 unsigned control_neighbours(const struct cfg *cfg);
-/* The entry of cfg->port by which a device is opened, or false when another entry before this one
- * has the same device. Fills in what follows from the configuration. */
+/* Fills in the options of the device of a port. False: an entry of cfg->port before this one has
+ * the same device. */
 bool control_port_opts(const struct cfg *cfg, unsigned index, struct port_opts *opts);
 
 /* ---- ports.c ---- */
@@ -59,28 +59,29 @@ struct control_ports;
 int control_ports_open(const struct cfg *cfg, struct reactor_env *env,
                        const struct control_memory *m, struct controller *c,
                        struct control_ports **out, struct err *err);
-/* For the driver that is made next, whose NIs' homes are those of packets. */
+/* The table of ports for the driver that is made next. The homes of its NIs receive the packets. */
 const struct eth_ports *control_ports_table(const struct control_ports *p);
 void control_ports_driver(struct control_ports *p, const struct lnd_code *code, void *ctx);
-/* Frames flow from now on; reactors run. */
+/* Starts the ports: frames flow from now on. Reactors run. */
 int control_ports_start(struct control_ports *p, struct err *err);
-/* All streams have ended or are to be reset: TCP ends, then IP. done is called when no reactor
- * looks at a port any more: from its mail, or at once when nothing runs. Reactors run, or mail is
- * delivered by reactor_env_drain() afterwards. */
+/* Stops TCP, then IP. Streams have ended before or are reset. done is called when no reactor uses a
+ * port any more: from a message to the control thread, or at once when nothing runs. When reactors
+ * do not run, reactor_env_drain() delivers that message. */
 void control_ports_stop(struct control_ports *p, void (*done)(void *arg), void *arg);
 /* Returns how many addresses are still checked for duplicates: their NIs are down. */
 unsigned control_ports_checking(const struct control_ports *p);
-/* A line for each device. */
+/* Logs a line for each device. */
 void control_ports_log(const struct control_ports *p);
-/* Stopped or never started, and reactors have forgotten what was registered with them. NULL is
- * allowed. */
+/* Closes the ports, which are stopped or were never started. Reactors have forgotten what was
+ * registered with them. p may be NULL. */
 void control_ports_close(struct control_ports *p);
 
 /* ---- memory.c ---- */
 size_t control_ram(void); /* bytes */
-/* 0, or -ENOMEM with a sentence that says what would fit; then *m is what it would take. */
+/* Plans the memory. 0, or -ENOMEM with a sentence that says what would fit; then *m is what would
+ * be taken. */
 int control_memory(const struct cfg *cfg, size_t ram, struct control_memory *m, struct err *err);
-/* Says what will run but not well. */
+/* Warns of what will run, but not well. */
 void control_memory_warn(const struct cfg *cfg, const struct control_memory *m,
                          void (*say)(const char *text));
 
@@ -88,7 +89,7 @@ void control_memory_warn(const struct cfg *cfg, const struct control_memory *m,
 /* Warns in the log when an NI uses fewer peer credits than configured. ni may be NULL. */
 void control_log_lowered(const struct lnet_ni_conf *conf, const struct lnet_ni *ni);
 
-/* The driver of a net in this program; NULL when there is none. */
+/* Returns the driver of a net; NULL when this program has none. */
 const struct lnd_ops *control_driver(lnet_net_t net);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* See diff.h. Lists of any length are compared in sorted order. */
+/* Lists of any length are compared in sorted order. */
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ const char *const cfg_action_names[] = {"add", "del", "set", NULL};
 const char *const cfg_what_names[] = {"setting",   "ni",   "route", "peer", "udsp",
                                       "hello_map", "name", "port",  NULL};
 
-/* The new change; NULL: out of memory. */
+/* Returns the new change; NULL: out of memory. */
 static struct cfg_change *add(struct cfg_diff *d, enum cfg_action action, enum cfg_what what,
                               unsigned a, unsigned b)
 {
@@ -142,7 +142,7 @@ static int field(const struct cfg_ni *ni, size_t offset)
     return n;
 }
 
-/* The NIs that are compared: number i of the one document, j of the other. */
+/* The NIs that are compared: number i of the first document, j of the second. */
 struct ni_pair {
     unsigned i, j;
     const struct cfg_ni *x, *y;
@@ -159,7 +159,7 @@ static void diff_field(struct cfg_diff *d, const struct ni_pair *p, const struct
         return;
     snprintf(from, sizeof(from), "%d", xs);
     snprintf(to, sizeof(to), "%d", ys);
-    /* The default of a driver can only be had by starting anew. */
+    /* Only a new start of the NI gives the default of the driver. */
     ni_set(d, p->i, x, p->j, row->key, from, to,
            !row->live_known ? CFG_AT_ONCE
            : ys == -1       ? CFG_NI_RESTART

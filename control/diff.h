@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What leads from one document to another, change by change. Any thread. */
+/* The changes that lead from one document to another. Any thread. */
 #ifndef MILLRACE_CONFIG_DIFF_H
 #define MILLRACE_CONFIG_DIFF_H
 
@@ -42,11 +42,11 @@ struct cfg_diff {
     bool failed; /* out of memory */
 };
 
-/* The changes that make b of a. An NI that leaves a tunable to its default and one that names what
- * the first really has are the same. To be freed with cfg_diff_free(), also when it failed. */
+/* Lists the changes that make b of a. An NI that leaves a tunable to its default equals an NI that
+ * names the value which the first really has. Freed with cfg_diff_free(), also after a failure. */
 void cfg_diff_make(const struct cfg *a, const struct cfg *b, struct cfg_diff *out);
 void cfg_diff_free(struct cfg_diff *diff);
-/* One line per change, to be freed; NULL: out of memory. */
+/* Returns one line per change, to be freed; NULL: out of memory. */
 char *cfg_diff_text(const struct cfg_diff *diff);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Drops in the log: what grew within a second, with the newest example. */
+/* Logs the drop reasons whose count grew within a second, with the newest example. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct drop_watch {
     uint64_t seen[LNET_DROP_COUNT];
 };
 
-/* False: not now, the log is limited. */
+/* False: the log is limited now. */
 static bool log_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t more, uint64_t total)
 {
     const struct lnet_drop_info *info = lnet_drop_info(reason);
@@ -43,7 +43,7 @@ static bool log_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t more,
                      LOG_S("code", code[0] ? code : NULL));
 }
 
-/* What was not logged now is part of the count of the next line. */
+/* A count that the log limit kept out becomes part of the next line. */
 static void look(struct reactor_timer *timer)
 {
     struct drop_watch *w = (struct drop_watch *)timer;
@@ -99,7 +99,7 @@ void drop_watch_stop(struct drop_watch *watch)
     if (!watch)
         return;
     reactor_timer_cancel(&watch->timer);
-    look(&watch->timer); /* what the last second brought */
+    look(&watch->timer); /* logs the drops of the last second */
     reactor_timer_cancel(&watch->timer);
     log_totals(watch);
     free(watch);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory: from a configuration and a machine to numbers of buffers and what EAL is asked for. */
+/* Computes from a configuration and a machine the numbers of buffers and the memory that EAL is
+ * asked for. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,13 +10,15 @@
 #include "control/controller_internal.h"
 #include "lib/base/err.h"
 
-#define RAM_PART     4   /* of the machine's RAM: the part that defaults take at most */
-#define SEGMENT_FEW  64u /* MiB of them for each reactor, but for less RAM: 1,700 connections */
-#define SEGMENT_STEP 8   /* a part of them less is tried next, where there is too little memory */
-#define SEGMENT_PART 4   /* of the memory for buffers: the part that is for segments of ports */
-#define PORTS_PART   2   /* of all: the part that receive buffers of all ports take at most */
-#define AHEAD_PART   8   /* of the segments, more: what comes before a connection has a grant … */
-#define AHEAD_LEAST  4u  /* … MiB */
+#define RAM_PART 4 /* of the machine's RAM: the part that defaults take at most */
+#define SEGMENT_FEW                                                                                \
+    64u /* MiB of segments for each reactor unless there is less RAM: 1,700 connections */
+#define SEGMENT_STEP 8 /* this part less is tried next when memory is too small */
+#define SEGMENT_PART 4 /* of the memory for buffers: the part for segments of ports */
+#define PORTS_PART   2 /* of all: the part that receive buffers of all ports take at most */
+#define AHEAD_PART                                                                                 \
+    8 /* of the segments, added for data that comes before a connection has a grant … */
+#define AHEAD_LEAST 4u /* … MiB */
 
 size_t control_ram(void)
 {
@@ -29,8 +32,8 @@ static unsigned mib_up(size_t bytes)
 
 /* ---- ports ---- */
 
-/* What is promised to peers is promised over all ports: each can hold all of it, and as the promise
- * is by what buffers take, no kind of frames makes it less. */
+/* Each port can receive all that is promised to peers over all ports. The promise counts the size
+ * of buffers, so no kind of frame makes it less. */
 static size_t port_buffers(size_t segments)
 {
     size_t ahead = segments / AHEAD_PART;
@@ -38,7 +41,7 @@ static size_t port_buffers(size_t segments)
     return segments + (ahead > AHEAD_LEAST * CONTROL_MIB ? ahead : AHEAD_LEAST * CONTROL_MIB);
 }
 
-/* EAL memory of all ports, and of TCP over them, with so much for segments. */
+/* Returns the EAL memory of all ports and of TCP over them, with so much for segments. */
 static size_t ports_take(const struct cfg *cfg, size_t segments)
 {
     struct port_opts port;
@@ -74,7 +77,8 @@ static void ports_plan(const struct cfg *cfg, struct control_memory *m)
     m->ports_heap = own.heap + inet_memory(m->reactors, control_neighbours(cfg));
 }
 
-/* Segments where the configuration does not say how much, of so much for buffers and ports. */
+/* Returns the memory for segments when the configuration names none, from the memory for buffers
+ * and ports. */
 static size_t segments_of(const struct control_memory *m, size_t all)
 {
     size_t part = all / SEGMENT_PART, least = lnet_segments_least(m->reactors);
@@ -117,8 +121,8 @@ struct plan {
     struct lnet_node_opts opts; /* segments: of the configuration, 0 = computed */
 };
 
-/* A node's plan with so much memory for buffers (0 = what they take) and segments, and all that
- * goes with it. */
+/* Plans the node and all that belongs to it, with so much memory for buffers (0 = what the counts
+ * take) and for segments. */
 static int plan(const struct plan *p, size_t for_buffers, size_t segments, struct control_memory *m,
                 struct err *err)
 {
@@ -143,7 +147,7 @@ static size_t segments_least(const struct plan *p, const struct control_memory *
     return p->opts.segments ? p->opts.segments : lnet_segments_least(m->reactors);
 }
 
-/* What the counts take, with a part of that for segments. */
+/* Plans the memory that the counts take, with a part of it for segments. */
 static int plan_counts(const struct plan *p, struct control_memory *m, struct err *err)
 {
     size_t least = segments_least(p, m), part;
@@ -157,7 +161,8 @@ static int plan_counts(const struct plan *p, struct control_memory *m, struct er
     return part > least ? plan(p, 0, part, m, err) : 0;
 }
 
-/* The least that a node with the counts given takes: of those left out, the fewest. */
+/* Plans the least memory of a node with the given counts; a count that is not given becomes the
+ * smallest. */
 static int plan_least(const struct plan *p, struct control_memory *m, struct err *err)
 {
     struct plan least = *p;
@@ -169,7 +174,7 @@ static int plan_least(const struct plan *p, struct control_memory *m, struct err
     return plan(&least, 0, segments_least(p, m), m, err);
 }
 
-/* All of `bytes` but what DPDK takes: a part for ports, the rest for buffers. */
+/* Plans a node in so many bytes: DPDK's part, a part for ports, the rest for buffers. */
 static int plan_within(const struct plan *p, size_t bytes, struct control_memory *m,
                        struct err *err)
 {
@@ -178,8 +183,7 @@ static int plan_within(const struct plan *p, size_t bytes, struct control_memory
     if (bytes <= fixed)
         return -ENOMEM;
     segments = p->opts.segments || !m->devices ? least : segments_of(m, bytes - fixed);
-    /* Counts that are given come first; what they leave goes to segments before it goes to room for
-     * more buffers. */
+    /* Given counts come first, then segments, then room for more buffers. */
     for (; segments > least; segments -= segments / SEGMENT_STEP) {
         take = m->env.eal + ports_take(p->cfg, segments);
         if (bytes > take && plan(p, bytes - take, segments, m, err) == 0)
@@ -189,7 +193,7 @@ static int plan_within(const struct plan *p, size_t bytes, struct control_memory
     return bytes > take ? plan(p, bytes - take, least, m, err) : -ENOMEM;
 }
 
-/* `memory:` says how much. Where it is too little, *m is what it would have to be. */
+/* Plans within `memory:`. When that is too little, *m is what `memory:` would have to be. */
 static int plan_fixed(const struct plan *p, struct control_memory *m, struct err *err)
 {
     const struct cfg *cfg = p->cfg;
@@ -218,8 +222,8 @@ static int plan_fixed(const struct plan *p, struct control_memory *m, struct err
                    cfg->memory, mib_up(m->env.eal), ports, reason.message, least, more);
 }
 
-/* What the counts take. Counts left out are the defaults, as far as all of it is within a part of
- * the machine's RAM. */
+/* Plans the memory that the counts take. Counts that are not given are the defaults, as far as all
+ * fits a part of the machine's RAM. */
 static int plan_computed(const struct plan *p, struct control_memory *m, struct err *err)
 {
     size_t part = m->ram / RAM_PART / CONTROL_MIB * CONTROL_MIB, least;

@@ -80,7 +80,7 @@ static const struct lnet_nid *ni_nid(const struct cfg_ni *ni)
     return nid_is_any(&ni->conf.nid) && ni->live.known ? &ni->live.nid : &ni->conf.nid;
 }
 
-/* Two NIs that cannot be at the same time: they would listen on the same address. */
+/* Returns whether two NIs exclude each other: they would listen on the same address. */
 static bool in_the_way(const struct cfg_ni *x, const struct cfg_ni *y)
 {
     const struct lnet_nid *a = ni_nid(x), *b = ni_nid(y);
@@ -90,7 +90,7 @@ static bool in_the_way(const struct cfg_ni *x, const struct cfg_ni *y)
     return x->conf.ifname[0] && strcmp(x->conf.ifname, y->conf.ifname) == 0;
 }
 
-/* Does an NI that is added need the place of this one, which goes? */
+/* Returns whether an NI that is added needs the place of this NI, which is removed. */
 static bool makes_room(const struct planner *p, const struct cfg_ni *goes)
 {
     unsigned i;
@@ -104,7 +104,7 @@ static bool makes_room(const struct planner *p, const struct cfg_ni *goes)
     return false;
 }
 
-/* Several changes may be of one NI: is this the first that asks for so much? */
+/* Returns whether this is the first of several changes of one NI that needs so much. */
 static bool first_of(const struct planner *p, unsigned index, enum cfg_applies applies)
 {
     const struct cfg_change *c = &p->diff->change[index], *other;
@@ -131,7 +131,7 @@ static bool restarts(const struct planner *p, unsigned ni)
     return false;
 }
 
-/* Those that take no other's place first, then those that do. */
+/* NIs that need no place of another NI come first. */
 static void plan_ni_adds(struct planner *p)
 {
     unsigned i, j;
@@ -162,7 +162,7 @@ static void plan_ni_adds(struct planner *p)
     }
 }
 
-/* What -1 leaves open is what the NI has: so it can be put back. */
+/* Replaces -1 by the value that the NI has, so that the change can be undone. */
 static struct cfg_ni settled(const struct cfg_ni *ni, const struct cfg_ni_live *live)
 {
     struct cfg_ni out = *ni;
@@ -225,7 +225,8 @@ enum when {
     LATE, /* to nets that were local until now */
 };
 
-/* Does a net end before the NIs that are only removed? Its routes could not be put back after. */
+/* Returns whether a net ends before the NIs that are only removed: its routes could not be restored
+ * after that. */
 static bool net_makes_room(const struct planner *p, lnet_net_t net)
 {
     unsigned i;

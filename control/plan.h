@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The steps that make one document of another, in an order that never opens a hole. Any thread. */
+/* The steps that make one document of another. In their order no net, route or buffer is missing in
+ * between. Any thread. */
 #ifndef MILLRACE_CONFIG_PLAN_H
 #define MILLRACE_CONFIG_PLAN_H
 
@@ -30,7 +31,7 @@ struct cfg_plan {
     bool failed; /* out of memory */
 };
 
-/* To be freed with cfg_plan_free(), also when it failed. */
+/* The plan is freed with cfg_plan_free(), also after a failure. */
 void cfg_plan_make(const struct cfg *from, const struct cfg *to, const struct cfg_diff *diff,
                    struct cfg_plan *out);
 void cfg_plan_free(struct cfg_plan *plan);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ports of the process: devices, IP and TCP over them, made and ended in order. */
+/* The ports of the process: opens devices, IP and TCP over them, and closes them in order. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -431,7 +431,7 @@ int cfg_running_rollback(struct cfg_running *r, const char *cause, cfg_outcome_f
     return 0;
 }
 
-/* Nobody waits for the answer: what went wrong is told as an event. */
+/* No call waits for the answer: an event reports the failure. */
 static void expired(void *arg, const struct cfg_outcome *outcome)
 {
     struct cfg_running *r = arg;

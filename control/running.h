@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The running document, and changing it: the state of a node always is what its document says.
+ * The running document, and its changes: the state of a node always is what its document says.
  *
- * A change is another document. What leads to it is planned in an order that never opens a hole
- * (more buffers, new NIs, routes added and changed in one publication, settings, then routes
- * removed, NIs removed, fewer buffers) and done step by step; when a step fails, those done are
- * undone in reverse and the old document stands. What needs a restart of the process refuses the
- * whole change; what needs a restart of an NI is done as removing and adding that NI.
+ * A change is another document. plan.h plans the steps in an order that never opens a hole: more
+ * buffers, new NIs, routes added and changed in one publication, settings, then routes removed, NIs
+ * removed, fewer buffers. When a step fails, the steps before are undone in reverse and the old
+ * document stays. A key that needs a restart of the process refuses the whole change. A key that
+ * needs a restart of an NI removes and adds that NI.
  *
- * One change at a time. A change that waits to be confirmed is taken back when its time is over; if
- * that cannot be done it is tried again until it can, or the change is confirmed.
- * Control thread; nothing here blocks.
+ * One change at a time. A change with a time to confirm is undone when the time has passed. If the
+ * undo fails, it is tried again until it succeeds or the change is confirmed. Control thread;
+ * nothing here blocks.
  */
 #ifndef MILLRACE_CONFIG_RUNNING_H
 #define MILLRACE_CONFIG_RUNNING_H
@@ -31,8 +31,9 @@ enum cfg_part { /* settings that take effect together */
 
 typedef void (*cfg_done_fn)(void *arg, int rc, const char *err);
 
-/* What changes the node, so that plans can be run against a model of one. Each returns 0 or -errno
- * with a sentence; then nothing has changed. An asynchronous one that returns 0 calls done once. */
+/* The operations that change the node; tests run plans against a model of a node. Each returns 0,
+ * or -errno with a sentence; then nothing has changed. An asynchronous one that returns 0 calls
+ * done once. */
 struct cfg_ops {
     /* Totals; 0 = default, -1 = as it is. */
     int (*buffers)(void *arg, const int totals[LNET_POOLS], struct err *err);
@@ -85,8 +86,9 @@ struct cfg_outcome {
 };
 typedef void (*cfg_outcome_fn)(void *arg, const struct cfg_outcome *outcome);
 
-/* Changes the running document to cfg, which is taken, also when that is refused. done runs once,
- * now or later. confirm_s: 0 = for good. cause: for the event, e.g. a method's name. */
+/* Changes the running document to cfg. Takes cfg, also when it refuses the change. done runs once,
+ * now or later. confirm_s: seconds to confirm, 0 = none. cause: for the event, e.g. a method's
+ * name. */
 void cfg_running_change(struct cfg_running *running, struct cfg *cfg, unsigned confirm_s,
                         const char *cause, cfg_outcome_fn done, void *arg);
 /* 0 or -ENOENT: nothing waits for a confirmation. */

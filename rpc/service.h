@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* JSON-RPC for a controller: the methods, on the socket that the document names. What clients do,
- * and every event, goes to the log. Control thread. */
+/* JSON-RPC for a controller: serves the methods on the socket that the document names. Logs
+ * clients, changes and events. Control thread. */
 #ifndef MILLRACE_RPC_SERVICE_H
 #define MILLRACE_RPC_SERVICE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The parameters of capture_start, which the command `capture` has, too. */
+/* The parameters of capture_start and of the command `capture`. */
 #ifndef MILLRACE_CAPTURE_PARAMS_H
 #define MILLRACE_CAPTURE_PARAMS_H
 

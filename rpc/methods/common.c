@@ -76,7 +76,6 @@ const struct cfg *rpc_document(const struct rpc_ctx *ctx)
     return ctx->control->running ? cfg_running_get(ctx->control->running) : NULL;
 }
 
-/* A copy to be edited. NULL: the call has been ended. */
 struct cfg *rpc_edit(struct jrpc_call *call)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
@@ -100,7 +99,6 @@ void rpc_no_memory(struct jrpc_call *call, struct cfg *cfg)
     jrpc_result(call, NULL);
 }
 
-/* Makes the edited copy the running document; done gets arg. False: the call has been ended. */
 bool rpc_commit_with(struct jrpc_call *call, struct cfg *cfg, const char *method,
                      cfg_outcome_fn done, void *arg)
 {

@@ -142,7 +142,7 @@ static void compare(struct jrpc_call *call, const char *name, const char *text, 
     cfg_report_free(&report);
 }
 
-/* Files are read with the rights of the daemon, and messages quote them. */
+/* The daemon reads files with its own rights, and messages quote their text. */
 static bool may_read(struct jrpc_call *call, const char *path)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
@@ -249,7 +249,7 @@ static void applied(void *arg, const struct cfg_outcome *outcome)
     jrpc_result(a->call, a->result);
 }
 
-/* A dry run: would it be refused? */
+/* A dry run: reports whether the change would be refused. */
 static void tried(struct apply_call *a, const struct cfg_diff *diff)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(a->call);

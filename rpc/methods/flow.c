@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* arp_get and tcp_get: tables that each reactor has of its own. */
+/* arp_get and tcp_get: tables that each reactor has. */
 #include <string.h>
 
 #include "lib/lnd_eth/tcp/tcp.h"

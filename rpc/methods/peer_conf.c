@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Peers of the configuration in peer_get. They are shown as they are configured, with all their
- * NIDs, of which those the node knows have counters. Their pages come behind those of the peers
- * that are not configured.
+ * Configured peers in peer_get. They are shown as configured, with all their NIDs; NIDs that the
+ * node knows have counters. Their pages follow those of the other peers.
  */
 #include <stdlib.h>
 
@@ -19,7 +18,7 @@ struct item {
 struct conf_page {
     struct jrpc_call *call;
     struct item *item;
-    unsigned count, at; /* items; the one that is being asked for */
+    unsigned count, at; /* items; the item that is requested now */
     unsigned next;      /* index of the first peer of the next page; 0 = this is the last */
     bool brief;
 };
@@ -51,7 +50,7 @@ unsigned rpc_peer_conf_count(const struct rpc_ctx *ctx)
 
 /* ---- the answer ---- */
 
-/* A NID the node does not know has neither a connection nor credits. */
+/* A NID that the node does not know has neither a connection nor credits. */
 static json_t *item_ni(const struct item *item, bool brief)
 {
     if (item->known)

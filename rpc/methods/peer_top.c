@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * peer_top: the peers with most bytes per second, or most messages queued or waiting. All peers are
- * looked at twice, page by page; of the first look only NIDs and bytes are kept, of the second the
- * best so far.
+ * read twice, page by page. The first pass keeps NIDs and bytes, the second the best rows so far.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -82,7 +81,7 @@ static int by_nid(const void *a, const void *b)
                   sizeof(struct lnet_nid));
 }
 
-/* Bytes of connections that are gone may be forgotten with their peer. */
+/* A peer may have been forgotten with the bytes of its closed connections. */
 static double rate(uint64_t before, uint64_t after, double seconds)
 {
     return after > before ? (double)(after - before) / seconds : 0;

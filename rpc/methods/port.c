@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Methods for ports as a whole: port_get, pkt_drops_get, tcp_stats_get, and what the others of
- * ports share. */
+/* Methods for ports as a whole: port_get, pkt_drops_get, tcp_stats_get; helpers for other methods
+ * about ports. */
 #include "rpc/methods/port.h"
 
 #include <arpa/inet.h>

@@ -18,8 +18,8 @@ static json_t *route_row(const struct lnet_route_row *route)
                      route->single_hop ? "single-hop" : "multi-hop");
 }
 
-/* The order of route_get: by net, then by gateway. It does not depend on what else there is, so
- * that a page can begin behind a route that is gone. */
+/* The order of route_get: by net, then by gateway. The order does not depend on other routes, so a
+ * page can begin behind a removed route. */
 static int compare_routes(const void *a, const void *b)
 {
     const struct lnet_route_conf *x = &((const struct lnet_route_row *)a)->conf;

@@ -113,7 +113,8 @@ void rpc_buffers_get(struct jrpc_call *call, const struct jrpc_arg *args)
                           "buffers", totals(ctx), "reactors", list));
 }
 
-/* Asks each reactor in turn: mail stays in order, so by then it has taken the new numbers. */
+/* Sends a message to each reactor in turn. Messages stay in order, so each reactor has the new
+ * numbers by then. */
 struct resize_call {
     struct reactor_task task; /* first: callbacks get it */
     struct jrpc_call *call;

@@ -29,7 +29,7 @@ static const char *const global_keys[] = {
     "max_recovery_ping_interval",
 };
 
-/* As the running document has it; cfg NULL: the default. */
+/* Returns the value in the running document; cfg NULL: the default. */
 static long setting_value(const struct cfg *cfg, const char *name)
 {
     char path[CFG_MAX_PATH], text[CFG_MAX_VALUE];
@@ -45,7 +45,7 @@ static long setting_value(const struct cfg *cfg, const char *name)
     return strtol(text, NULL, 10);
 }
 
-/* No setting: it follows from others, docs/protocol/lnet-core.md §6.1. */
+/* lnd_timeout is no setting; it follows from others, docs/protocol/lnet-core.md §6.1. */
 static long lnd_timeout(const struct cfg *cfg)
 {
     long seconds =
@@ -69,7 +69,7 @@ void rpc_global_get(struct jrpc_call *call, const struct jrpc_arg *args)
     jrpc_result(call, global);
 }
 
-/* The parameters are named as the keys are, and checked by the same ranges. */
+/* Parameters have the names and ranges of the keys. */
 void rpc_global_set(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     static const char *const names[] = {"numa_range",
@@ -181,7 +181,7 @@ void rpc_tunables_get(struct jrpc_call *call, const struct jrpc_arg *args)
     jrpc_result(call, json_pack("{s:o}", "tunables", list));
 }
 
-/* Out of range is told apart from what is no value at all. */
+/* Distinguishes a value out of range from a text that is no value. */
 static int value_error(const char *err)
 {
     return strstr(err, "out of range") ? ERANGE : EINVAL;

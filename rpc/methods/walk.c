@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pages of rows that reactors have. A few rows per mail, so that no reactor is held up; what is not
- * asked for is left out here, so a page may take many mails. */
+/* Pages of rows that reactors keep. A message reads few rows, so that no reactor is delayed. Rows
+ * that the filter excludes are left out here, so a page may take many messages. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

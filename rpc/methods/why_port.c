@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * why, of a path over a port: what is known below LNet of the way to the next hop. The reactor at
- * home for the two addresses is asked for the neighbour, then each one for what it dropped of late.
+ * why, for a path over a port: the state below LNet. The home reactor of the two addresses reports
+ * the neighbour, then each reactor its recent drops.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 static const char *const failing[] = {"incomplete", "failed", NULL};
 
-/* NID's address; false: it is none of IP. */
+/* Returns the NID's IP address. False: it has none. */
 static bool address_of(const struct lnet_nid *nid, struct inet_addr *out)
 {
     char text[LNET_NIDSTR_SIZE];
@@ -158,7 +158,7 @@ static void ask_for_drops(struct reactor_task *task)
     reactor_post(reactor_at(w->ctx->control->env, w->reactor), task);
 }
 
-/* One reactor has answered; the next is asked. */
+/* Asks the next reactor after an answer. */
 static void drops_seen(struct reactor_task *task)
 {
     struct rpc_why_port *w = of_task(task);

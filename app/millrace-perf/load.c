@@ -661,7 +661,8 @@ int load_new(struct perf *p)
     c->free = c->flight_first = c->flight_last = MSG_NONE;
     if (load_alloc(c) != 0)
         return -ENOMEM;
-    /* A number that no earlier run had, whatever the seed: receivers tell runs apart by it. */
+    /* A number that no earlier run had, also with the same seed: receivers distinguish runs by it.
+     */
     if (getrandom(&c->run, sizeof(c->run), 0) != sizeof(c->run))
         return -EIO;
     c->run &= MATCH_RUN_MASK;

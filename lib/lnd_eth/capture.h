@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packets of a running node, for a look: copies of the frames that pass or are dropped between the
- * ports and TCP, in a ring of each reactor, from where the control thread takes them. Nothing is
- * written anywhere. While nobody captures there is no tap and nothing is spent.
+ * Packet capture of a running node: copies of frames that pass or are dropped between the ports
+ * and TCP. Each reactor has a ring, which the control thread empties; no file is written. Without
+ * a capture there is no tap and no cost.
  *
- * Unless asked for more, only headers are kept: what LNet carries is users' data. Frames that go
+ * By default only headers are kept, since LNet carries users' data. Frames that go
  * out are seen before the port finishes them: checksums are not there yet, and one frame may be
  * many segments. A VLAN tag is where it is on the wire.
  */

@@ -9,12 +9,12 @@
  * Receiving. The LND decodes a header into a struct lnet_rx that it owns (one per connection or
  * posted descriptor) and calls lnet_parse(). The core answers by calling ops->recv() exactly once,
  * now or later, and the LND ends with lnet_recv_done() exactly once. Until ops->recv() is called
- * the LND reads nothing further from that connection and gives no flow-control credit back: that is
- * the only back-pressure there is (§4.5).
+ * the LND reads nothing further from that connection and gives no flow-control credit back: that
+ * is the only back-pressure (§4.5).
  *
- * Where payload lands in memory of the transport's before anybody asked for it, not reading is not
- * enough: what a peer may send is promised ahead. Such a connection has a struct lnet_grant, and
- * its transport lets the peer send no more than that says.
+ * Some transports place payload in their own memory before the core asks for it, so not reading
+ * is not enough: the window of a peer is a promise of memory. Such a connection has a struct
+ * lnet_grant, and its transport limits the peer to that grant.
  *
  * Sending. The core calls ops->send() with a message that has its next hop. The LND reports
  * lnet_send_accepted() when it no longer queues the message (credits return there) and
@@ -43,7 +43,7 @@ struct lnet_md;
 
 #define LNET_MAX_NI 200 /* NIDs a ping info may list towards a 2.17 node, §3.2 */
 
-/* What became of a send or receive, in the words of §6.2; order as there. */
+/* The result of a send or receive, in the words and order of §6.2. */
 enum lnet_health {
     LNET_HEALTH_OK,
     LNET_HEALTH_LOCAL_INTERRUPT,
@@ -94,8 +94,9 @@ struct lnd_tunables {
 #define LND_TUNABLES_DEFAULT                                                                       \
     ((struct lnd_tunables){-1, -1, -1, .own = {[0 ... LND_OWN_TUNABLES - 1] = -1}})
 
-/* For ops->ni_set(), of what can be changed while an NI runs: the settings there are with those
- * that are given (not -1); and settings as they are to be, for reactors that read them (relaxed).
+/* Helpers of ops->ni_set() for settings that change while an NI runs. The first merges the given
+ * settings (not -1) into the present ones; the second publishes settings for reactors, which read
+ * them relaxed.
  */
 static inline struct lnd_tunables lnd_tunables_with(struct lnd_tunables now,
                                                     const struct lnd_tunables *set)
@@ -142,7 +143,7 @@ struct lnet_ni {
     uint64_t alive_us;    /* last sign of life of its net: a PUT or a GET of any peer */
     uint64_t requests;    /* lnet_ni_requests() at the last look */
     uint32_t links_heard; /* calls of lnet_ni_link() that have arrived */
-    /* ---- written by whoever calls lnet_ni_link() ---- */
+    /* ---- written by the caller of lnet_ni_link() ---- */
     bool link_up;
     uint32_t links_told;
     /* ---- written by the control thread, read anywhere (relaxed) ---- */
@@ -212,7 +213,7 @@ struct lnet_path {
 #define LNET_GRANT_BASE       8192u  /* bytes that the peer of an idle connection may send */
 #define LNET_GRANT_BUFFER_MAX 16384u /* the largest receive buffer of a transport */
 
-/* What the peer of one connection may send us. Embedded in the LND's connection, zeroed when that
+/* The window of the peer of one connection. Embedded in the LND's connection, zeroed when that
  * is made; the core's own. grant.c. */
 struct lnet_grant {
     struct lnet_shard *shard; /* NULL: closed */
@@ -255,8 +256,8 @@ struct lnet_rx {
     struct lnet_rx *age_next, **age_pprev; /* in the list of all that wait, or all that receive */
     uint64_t begun_us; /* when ops->recv() was called; before, when it began to wait */
     uint64_t wait_until_us;
-    /* When the last message received with it waited in vain; 0 = never. An LND whose messages do
-     * not follow one another as in a stream sets it to 0 before each. */
+    /* When the last message received with it waited until it expired; 0 = never. An LND whose
+     * messages do not follow one another as in a stream sets it to 0 before each. */
     uint64_t expired_us;
     struct lnet_rx *wait_next, **wait_pprev; /* in its queue */
     struct reactor_task task;
@@ -360,16 +361,15 @@ struct lnd_ops {
     /* The core's answer to lnet_parse(): place the first mlen bytes of the payload into segs (they
      * stay valid until done), discard the rest (all of it when mlen is 0), then lnet_recv_done().
      * On an ni with rx_take, segs may be NULL with mlen > 0: hand over own segments in rx->taken.
-     * Of an rx->rdma_get, segs are what was asked for, of mlen bytes: they are sent to where the
-     * request says and stay valid until done, and no REPLY will come from the core. Nothing matched
-     * if rx->drop says why; else mlen may be 0 too. */
+     * For an rx->rdma_get, segs are the requested mlen bytes: the LND sends them to the place in
+     * the request, they stay valid until done, and the core sends no REPLY. rx->drop names the
+     * reason if nothing matched; mlen may be 0 otherwise too. */
     void (*recv)(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
 
-    /* A receive begun on this reactor has not moved for a while and its memory is needed: from now
-     * on nothing is written to the segments of recv; the rest of the payload is thrown away as it
-     * comes, then lnet_recv_done() as ever, but not before this has returned. False: not possible
-     * (a device may be writing), or, unless it took too long in any case, more has come by now and
-     * was only not read yet. May be NULL. */
+    /* Abandons a stalled receive whose memory is needed. The LND writes no more to the segments
+     * of recv, discards the rest of the payload, and then calls lnet_recv_done(), not before this
+     * has returned. Returns false if a device may still be writing, or, unless too_long, if more
+     * bytes have arrived and only were not read yet. May be NULL. */
     bool (*recv_abandon)(struct lnet_rx *rx, bool too_long);
 
     /* Closes all connections to a peer; queued messages fail with `why`. */
@@ -434,30 +434,30 @@ void lnet_grant_consumed(struct lnet_grant *grant, uint32_t bytes);
 /* Segments were taken for the message that ops->recv() asked for without segs; truesize is what the
  * buffers they lie in take. False: that is more than there is; lnet_rx_copy() must follow. */
 bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize);
-/* What lnet_send_done() of a message will look at is fetched. Home of tx_peer. */
+/* Prefetches the memory that lnet_send_done() of a message reads. Home of tx_peer. */
 void lnet_msg_fetch(const struct lnet_msg *msg);
 /* A place for up to LNET_MD_MAX_SEGS segments of that message, which is part of the message and
- * valid until they are released, or until lnet_rx_copy(): a message of few segments needs no memory
- * of the LND's. NULL: it is not for others. */
+ * valid until they are released, or until lnet_rx_copy(): a message of few segments needs no
+ * memory of the LND. NULL: the message is not to be forwarded. */
 struct mem_seg *lnet_rx_segs(struct lnet_rx *rx);
 /* Copies the segments taken so far for that message into a router buffer; the LND gives them back
  * and receives the rest into what this returns (one segment of the whole payload). At any time,
  * where it would rather not keep them. */
 const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs);
-/* What to tell the transport after each turn of reading: how many bytes behind those consumed and
- * taken the peer may send, never fewer than it was told before, and how much memory what has come
- * of them may take until it is consumed or taken. */
+/* Returns the window for the transport after each round of reading: the bytes beyond those
+ * consumed and taken that the peer may send; it never shrinks. Sets *memory to the memory that
+ * arrived bytes may take until they are consumed or taken. */
 uint32_t lnet_grant_window(struct lnet_rx *rx, uint32_t *memory);
 
 /* ---- what happened ---- */
 
-/* Everything to a peer failed, or it came (back) up; for gateways this decides routes. That
- * watchers hear of peers (lnet_node_event_post()) is up to the LND. */
+/* Reports that all sends to a peer NI failed, or that it came up; for gateways this decides
+ * routes. The LND itself posts events of peers (lnet_node_event_post()). */
 void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up);
 /* Link or address of an NI went away or came back. Always from the same reactor. §3.7 */
 void lnet_ni_link(struct lnet_ni *ni, bool up);
 
-/* Counts something refused or dropped under its name; one call per event, by whoever detects it. ni
+/* Counts a refusal or drop under its name; one call per event, by the code that detects it. ni
  * and hdr may be NULL. Keeps the newest example per reason. Any reactor thread (counts in the
  * caller's shard). The core itself counts messages; an LND counts connections and refusals. */
 void lnet_drop_event(struct lnet_node *node, enum lnet_drop reason, const struct lnet_ni *ni,

@@ -52,7 +52,7 @@ struct lnet_node_opts {
 int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, struct err *err);
 #define LNET_POOL_MIN 2 /* of each kind per reactor: one for gateways, one for destinations */
 
-/* What a node with these options takes. */
+/* Memory of a node with these options. */
 struct lnet_memory {
     unsigned buffers[LNET_POOLS]; /* totals it starts with */
     unsigned most[LNET_POOLS];    /* totals up to which they can be raised at run time */
@@ -68,16 +68,17 @@ unsigned lnet_segments_conns(size_t segments, unsigned reactors);
 /* Any thread. 0, or -ENOMEM with a sentence that says how many buffers would fit. */
 int lnet_memory_plan(const struct lnet_node_opts *opts, unsigned reactors, struct lnet_memory *out,
                      struct err *err);
-/* Sets the numbers of router buffers, totals over all reactors; 0 = default, -1 = as it is. What is
- * too many vanishes as it comes back. Control, node started. -EINVAL, -ENOMEM with a sentence that
- * says how many would fit; then nothing has changed. */
+/* Sets the numbers of router buffers, totals over all reactors; 0 = default, -1 = as it is.
+ * Surplus buffers are removed when they return. Control, node started. -EINVAL, or -ENOMEM with
+ * the number that would fit; then nothing has changed. */
 int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], struct err *err);
 struct lnet_admission {
     unsigned egress_share; /* % */
     unsigned buffer_wait;  /* s */
 };
 void lnet_admission_get(const struct lnet_node *node, struct lnet_admission *out);
-/* At run time; 0 = as it is. Those that wait already keep their time. Control. -EINVAL. */
+/* Changes the settings at run time; 0 = as it is. Headers that already wait keep their time.
+ * Control. -EINVAL. */
 int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, struct err *err);
 /* Makes NIs of the LND's type possible; ctx reaches it as ni->lnd_ctx and stays the caller's. */
 int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx);
@@ -86,13 +87,13 @@ const struct lnd_ops *lnet_lnd_of(const struct lnet_node *node, uint8_t type, vo
 /* Starts all NIs; reactors must be running (or be stepped by the caller). After it each running
  * reactor serves them: who calls then is heard. 0 or -errno. */
 int lnet_node_start(struct lnet_node *node, struct err *err);
-/* Stops in order: no new messages are read, those in flight, received or still being received, get
- * up to drain_s seconds in all, then NIs stop and what is left is dropped as LNET_DROP_SHUTDOWN.
+/* Stops in order. No new messages are read; messages in flight and partly received ones get up to
+ * drain_s seconds in all. Then NIs stop and the rest is dropped as LNET_DROP_SHUTDOWN.
  * done(arg) runs on the control thread. */
 void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void *arg), void *arg);
-/* Reactors stopped and drained, the node stopped in order or not (its start failed, or nobody waits
- * any longer): ends what it still does for others, connections and calls that have not been
- * answered (-ESHUTDOWN). Another reactor_env_drain() delivers what comes of that. */
+/* Closes the remaining connections and ends unanswered calls with -ESHUTDOWN. Call after reactors
+ * were stopped and drained; the node may have stopped in order or not. Another
+ * reactor_env_drain() delivers the results. */
 void lnet_node_end(struct lnet_node *node);
 /* After lnet_node_end() and a drain, or before any reactor ran. */
 void lnet_node_destroy(struct lnet_node *node);
@@ -109,11 +110,11 @@ struct lnet_ni_conf {
  */
 int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
                 struct err *err);
-/* Removes all NIs of a net at run time: what peers have begun to send is received, for two seconds
- * at most; then connections close, what is queued for them is dropped as LNET_DROP_NI_REMOVED, the
- * ping info no longer lists them. done(arg) runs on the control thread
- * when nothing is left of it. -ENOENT, -EBUSY (being removed, or the node stops) with a sentence;
- * then done is not called. Control. */
+/* Removes all NIs of a net at run time. Messages that peers have begun to send are received, for
+ * two seconds at most. Then connections close, queued messages are dropped as
+ * LNET_DROP_NI_REMOVED, and the ping info no longer lists the NIs. done(arg) runs on the control
+ * thread when the removal is complete. -ENOENT, -EBUSY (being removed, or the node stops) with a
+ * sentence; then done is not called. Control. */
 int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg), void *arg,
                  struct err *err);
 /* Indices of NIs that are gone stay unused: lnet_ni_at() returns NULL for them. */
@@ -135,10 +136,10 @@ int lnet_route_del(struct lnet_node *node, lnet_net_t net, const struct lnet_nid
 
 /* ---- the running node changes (control; live.c, net_del.c, route.c) ----
  *
- * What is asynchronous ends with done(arg, rc, err) on the control thread: rc 0, or -errno with a
- * sentence that is valid during the call. If the function itself returns an error, with a sentence,
- * done is not called and nothing has changed. Only one such change of NIs runs at a time: -EBUSY.
- * Peers, connections and messages that a change does not concern do not notice it. */
+ * An asynchronous change ends with done(arg, rc, err) on the control thread: rc 0, or -errno with
+ * a sentence that is valid during the call. If the function itself returns an error, with a
+ * sentence, done is not called and nothing has changed. Only one such change of NIs runs at a time:
+ * -EBUSY. Other peers, connections and messages are not affected. */
 typedef void (*lnet_done_fn)(void *arg, int rc, const char *err);
 
 /* Adds an NI to a started node: it listens, is chosen and listed in the ping info when done. If it
@@ -157,7 +158,7 @@ int lnet_ni_set(struct lnet_node *node, const struct lnet_nid *nid, const struct
                 struct err *err);
 
 /* Several routes at once: published together, or with an error (as lnet_route_add() and _del()) not
- * at all. A net and gateway in both lists is a route whose hops or priority change: it keeps its
+ * at all. A net and gateway in both lists is a route whose hops or priority change; it keeps its
  * state. bad (may be NULL): index of the entry the error is about, those of del first. */
 int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del, unsigned ndel,
                        const struct lnet_route_conf *add, unsigned nadd, unsigned *bad,
@@ -170,10 +171,10 @@ enum lnet_routing { /* numbers of `lnetctl routing show`, docs/protocol/lnet-cor
     LNET_ROUTING_STARTING,
 };
 enum lnet_routing lnet_routing_get(const struct lnet_node *node);
-/* Starts or stops forwarding; no error if that is so already. What is in flight when it stops is
- * delivered. Starting, it forwards at once and says so after the time in which all pinged it;
- * stopping, it says so at once and goes on for that time, and until no buffer is in use (at most
- * three times as long). Turned on while stopping, it is on as before. -EBUSY: the node stops. */
+/* Starts or stops forwarding; no error if the state is the same already. Messages in flight are
+ * delivered. A start forwards at once and publishes it after the time in which all peers have
+ * pinged. A stop publishes it at once and goes on for that time, and until no buffer is in use
+ * (at most three times as long). A start during a stop cancels the stop. -EBUSY: the node stops. */
 int lnet_routing_set(struct lnet_node *node, bool on, struct err *err);
 
 struct lnet_timing {
@@ -224,7 +225,7 @@ enum lnet_stat { /* names and order as lnetctl `stats show`, §10.5 */
 };
 const char *lnet_stat_name(enum lnet_stat stat);
 void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT]);
-/* The same since the node was created, whatever was reset. Any thread. */
+/* The same since the node was created, ignoring resets. Any thread. */
 void lnet_stats_ever(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT]);
 /* `lnetctl stats reset`: counts of the node, its NIs and peers begin again at 0 (numbers in use,
  * such as msgs_alloc, do not). Counters are not written by others than their owners: what is shown
@@ -307,9 +308,9 @@ struct lnet_peer_ni_cursor {
 };
 typedef void (*lnet_peer_ni_page_fn)(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
                                      const struct lnet_peer_ni_cursor *next);
-/* Up to max rows from a place on. A reactor is asked for so few at a time that it is not held up
- * (LNET_PEER_BURST). fn runs once, on the control thread. 0, -ENOMEM, or -EINVAL: max is not 1 to
- * LNET_PEER_PAGE_MAX, or from is not a place where a page of this node can begin. */
+/* Collects up to max rows from a place on, LNET_PEER_BURST at a time from each reactor. fn runs
+ * once, on the control thread. 0, -ENOMEM, or -EINVAL: max is not 1 to LNET_PEER_PAGE_MAX, or from
+ * is not a place where a page of this node can begin. */
 #define LNET_PEER_BURST    4
 #define LNET_PEER_PAGE_MAX 4096
 int lnet_peer_ni_page(struct lnet_node *node, const struct lnet_peer_ni_cursor *from, unsigned max,
@@ -360,10 +361,10 @@ struct lnet_why_answer {
     bool peer_known; /* the next hop's peer NI, as it is now */
     struct lnet_peer_ni_row peer;
 };
-/* What would happen now to a message for dest that came from src (ANY: one of our own, by whatever
- * NI; a NID of ours: one of our own from there). By the same code that chooses paths, on the
- * reactor such a message would be handled by, without any effect. fn runs once on the control
- * thread. 0 or -ENOMEM. */
+/* Explains what would happen now to a message for dest from src (ANY: a message of this node
+ * through any NI; a NID of this node: a message from that NI). By the same code that chooses paths,
+ * on the reactor such a message would be handled by, without any effect. fn runs once on the
+ * control thread. 0 or -ENOMEM. */
 typedef void (*lnet_why_fn)(void *arg, const struct lnet_why_answer *answer);
 int lnet_why(struct lnet_node *node, const struct lnet_nid *dest, const struct lnet_nid *src,
              lnet_why_fn fn, void *arg);
@@ -423,8 +424,8 @@ struct lnet_eq { /* where events of an MD go; may be shared by many */
 
 /* Memory descriptor. The caller's memory from attach or bind until an event with unlinked = true.
  * Segments may be of buffers of a pool in landing memory (mem.h) and name its region: then a peer's
- * RDMA writes to them and reads from them, and other devices send from them without a copy. SEND is
- * not told before the last of these is through.
+ * RDMA writes to them and reads from them, and other devices send from them without a copy. SEND
+ * is not reported before all of them are done.
  * The caller fills the first part. threshold counts operations: a PUT sent, an ACK, a GET sent, a
  * REPLY, an incoming PUT or GET each take one. At 0 it is unlinked as soon as nothing uses it. */
 struct lnet_md {
@@ -469,8 +470,9 @@ void lnet_md_unlink(struct lnet_md *md);
 
 /* Sends the MD's whole contents to a node other than this one. src ANY = chosen by path. -ENOMEM,
  * -EHOSTUNREACH (also for a NID of our own), -EINVAL (an MD that is unlinked, used up or of an ME),
- * -EMSGSIZE (over 1 MiB): then no event comes and the MD is as before. SEND comes once, then ACK if
- * wanted, in either order; after a SEND with a status neither ACK nor REPLY comes: unlink the MD.
+ * -EMSGSIZE (over 1 MiB): then no event comes and the MD is as before. SEND comes once, and ACK
+ * once if requested, in either order. After a SEND with a status neither ACK nor REPLY comes:
+ * unlink the MD.
  */
 int lnet_put(struct lnet_md *md, bool want_ack, const struct lnet_nid *src,
              const struct lnet_nid *dest, uint32_t pid, uint32_t portal, uint64_t match_bits,

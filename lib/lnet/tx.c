@@ -24,7 +24,7 @@
 #include <stdlib.h>
 
 #define OVERDUE_US   1000000ull
-#define FAIL_BUCKETS 256 /* of peer NIs looked at before others have their turn */
+#define FAIL_BUCKETS 256 /* buckets of peer NIs per message, so that other work runs in between */
 
 /* ---- the end of a message, on the shard that allocated it ---- */
 
@@ -35,7 +35,7 @@ static void finish_task(struct reactor_task *task)
     finish(container_of(task, struct lnet_msg, task));
 }
 
-/* Its memory is nobody else's any more. */
+/* Frees a message whose memory has no other user. */
 static void end(struct lnet_msg *msg)
 {
     if (msg->kind == LNET_KIND_LOCAL)
@@ -444,9 +444,9 @@ static void accept_task(struct reactor_task *task)
 }
 
 /* The payload stays until the next hop has acknowledged it, which may take its TCP 40 ms. The
- * sender's router credit does not wait for that: to a kernel router a message is gone when its
- * socket has taken it. What its memory allows is for the budget to say. Mail keeps its order: this
- * is home before the message is. */
+ * sender's router credit does not wait for that: a kernel router counts a message as sent when
+ * its socket has taken it. The budget limits its memory. Messages between reactors keep their
+ * order: this one arrives before the message does. */
 void lnet_send_accepted(struct lnet_msg *msg)
 {
     if (msg->accepted)

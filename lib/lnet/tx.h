@@ -6,7 +6,7 @@
  * this node itself by the function given to lnet_tx_on_local_sent().
  * docs/protocol/lnet-core.md §4.5, §4.6, §5.1.
  *
- * What the LND reports, lnet_send_accepted() and lnet_send_done(), is declared in lnd.h.
+ * The reports of the LND, lnet_send_accepted() and lnet_send_done(), are declared in lnd.h.
  */
 #ifndef MILLRACE_LNET_TX_H
 #define MILLRACE_LNET_TX_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Events: kept, and told to those who subscribed. See rpc_events.h.
+ * Events: a ring of the newest, and notifications to subscribers. See events.h.
  *
- * An event is put into the ring of those kept; a task of the control reactor then goes through the
- * subscribers, so that no client is ever written to from inside whatever made the event. A
- * subscriber that does not read (session->backlog) keeps its place, until more wait for it than it
- * asked for; then the oldest of these are missed, and the next notification says how many.
+ * A new event goes into the ring. A task of the control reactor then goes through the
+ * subscribers, so the maker of an event never writes to a client. A
+ * subscriber that does not read (session->backlog) keeps its place until more events wait than it
+ * requested. Then it misses the oldest of these, and the next notification has their number.
  */
 #include "rpc/methods/events.h"
 

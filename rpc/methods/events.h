@@ -31,7 +31,7 @@ void rpc_events_stop(struct rpc_ctx *ctx);
 
 /* Emits an event of the control plane. type: one of rpc_event_types; cause: words for the reason
  * or the actor; text: a sentence. more: further members (net, state, port, …) or NULL; is taken.
- * With a member `address` it concerns all NIDs of that address. Subscribers are notified later,
+ * A member `address` means all NIDs of that address. Subscribers are notified later,
  * not from inside this call. Nothing happens without ctx->events. */
 void rpc_events_emit(struct rpc_ctx *ctx, const char *type, const char *cause, const char *text,
                      json_t *more);

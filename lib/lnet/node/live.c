@@ -3,11 +3,11 @@
  * NIs come and go while the node runs. Control thread, one change at a time.
  * docs/protocol/lnet-core.md §12.1 "net deleted".
  *
- * Removing: a snapshot without the NIs is published, so that nothing chooses them any more, and
- * they are marked, so that what is already on its way to them fails where it arrives; then the
- * node's home tells others, each reactor fails what waits for credits, and the LND finishes what
- * peers have begun or take for received, and closes connections. The objects stay, unused, as long
- * as messages may point to them: until the next NI is added, or the node is destroyed.
+ * Removing: a snapshot without the NIs is published, so that no path selects them. The NIs are
+ * marked, so that messages on their way to them fail on arrival. Then the node's home publishes
+ * the change, each reactor fails the messages that wait for credits, and the LND finishes what
+ * peers have begun and closes connections. The objects stay, unused, while messages may point to
+ * them: until the next NI is added, or the node is destroyed.
  *
  * Adding: each reactor forgets what it counted for that index before, the LND begins to listen, a
  * snapshot with the NI is published, the node's home tells others. If the LND cannot, it stops what
@@ -51,7 +51,7 @@ struct lnet_change {
     struct lnet_ni *add;
     unsigned ndel;
     unsigned quiet_wait;
-    struct reactor_timer quiet_timer; /* while they come to rest */
+    struct reactor_timer quiet_timer; /* while they quiesce */
     struct change_mail mail[REACTOR_MAX];
     struct change_ni del[LNET_MAX_NI];
 };
@@ -97,8 +97,8 @@ static void change_end(struct lnet_change *ch)
     lnet_stop_change_ended(node);
 }
 
-/* Mail of LNDs may still come to it, so it stays until the node is freed. No timer runs any more,
- * so what comes to rest now is stopped as it is. */
+/* Messages of LNDs may still come to the change, so it stays until the node is freed. No timer
+ * runs any more, so NIs stop without waiting. */
 void lnet_change_abandon(struct lnet_node *node)
 {
     struct lnet_change *ch = node->change;
@@ -374,8 +374,8 @@ static void shard_serves(struct reactor_task *task)
         change_end(ch);
 }
 
-/* What the LND told this reactor when it started the NI came before: who calls once the change has
- * ended is heard here. */
+/* The messages of the LND from the start of the NI came before this one, so a connection made
+ * after the change is accepted here. */
 static void serve_shard(struct reactor_task *task)
 {
     struct change_mail *m = container_of(task, struct change_mail, task);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the files of node/ share. This is the highest room: it creates, starts, stops and frees what
- * the others keep, and adds and removes NIs at run time. lnet.h declares its API. Control thread.
+ * Shared by the files of node/. This is the highest room: it creates, starts, stops and frees the
+ * objects of the other rooms, and adds and removes NIs at run time. lnet.h declares its API.
+ * Control thread.
  */
 #ifndef MILLRACE_LNET_NODE_INTERNAL_H
 #define MILLRACE_LNET_NODE_INTERNAL_H

@@ -134,7 +134,7 @@ enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
 
     if (why)
         return why;
-    /* Those that are equal take turns. */
+    /* Equal candidates take turns. */
     if (out->gw)
         s->gw_seq[out->gw->index] = ++s->seq;
     if (!src)

@@ -78,7 +78,8 @@ static enum lnet_why explain_route(const struct lnet_shard *s, const struct lnet
     if (why != LNET_WHY_CHOSEN || !best || r == best)
         return why;
     why = lnet_route_behind(s, r, best);
-    /* Others send meanwhile: what waits for the gateways may have changed since the choice. */
+    /* Other reactors send meanwhile: the queues of the gateways may have changed since the choice.
+     */
     return why == LNET_WHY_CHOSEN ? LNET_WHY_QUEUE : why;
 }
 
@@ -138,7 +139,7 @@ static enum lnet_drop explain(const struct lnet_shard *s, struct why_request *q,
 
 /* ---- a message of others ---- */
 
-/* By whom a message from src would be brought; ANY when nobody can be told. */
+/* Returns the peer NI that would bring a message from src; ANY when it cannot be known. */
 static struct lnet_nid sender_of(const struct lnet_shard *s, const struct lnet_nid *src)
 {
     struct lnet_route *const *r;
@@ -153,7 +154,7 @@ static struct lnet_nid sender_of(const struct lnet_shard *s, const struct lnet_n
     return n > 0 ? r[0]->gw->nid : LNET_NID_ANY; /* down as it is, it may still bring one */
 }
 
-/* What send.c would say of the header, as far as one can know. */
+/* Applies the checks of rx.c to the header, as far as they can be known. */
 static enum lnet_drop check(const struct lnet_node *node, struct why_request *q,
                             const struct lnet_nid *sender)
 {

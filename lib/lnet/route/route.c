@@ -221,7 +221,7 @@ static int change_alloc(struct change *ch, unsigned nadd)
     return ch->gone && ch->made && ch->list && ch->seen ? 0 : -ENOMEM;
 }
 
-/* What was made only for this change, and nobody knows. */
+/* Frees the objects that were made only for this change. */
 static void change_undo(struct change *ch)
 {
     for (unsigned i = 0; i < ch->nmade; i++)
@@ -280,7 +280,7 @@ static uint32_t *seen_place(const struct change *ch, const struct lnet_route_con
     return &ch->seen[h];
 }
 
-/* What the node's home writes meanwhile is lost, but it looks again soon. */
+/* Values that the node's home writes meanwhile are lost; the home evaluates again soon. */
 static void copy_state(struct lnet_route *r, const struct lnet_route *old)
 {
     r->up = relaxed_load(&old->up);
@@ -333,7 +333,7 @@ static int by_use(const void *a, const void *b)
     return x->used < y->used ? -1 : x->used > y->used;
 }
 
-/* Of those that had no route before this change either, only so many are kept. */
+/* Keeps only a limited number of gateways that had no route before this change either. */
 static void let_gateways_go(struct change *ch)
 {
     unsigned i, n = 0;

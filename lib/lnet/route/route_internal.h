@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of route/ share. */
+/* Shared by the files of route/. */
 #ifndef MILLRACE_LNET_ROUTE_INTERNAL_H
 #define MILLRACE_LNET_ROUTE_INTERNAL_H
 
@@ -47,7 +47,7 @@ void lnet_routes_report(struct lnet_node *node);
 
 /* ---- check.c (node home but where marked) ---- */
 
-/* What a gateway said of itself last, in a ping reply or a PUSH. */
+/* A gateway's last own report, in a ping reply or a PUSH. */
 struct lnet_gw_info {
     bool pushed;
     bool forwards;

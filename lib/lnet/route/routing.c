@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Forwarding is started and stopped while the node runs, and what depends on how often neighbours
- * look. docs/protocol/lnet-core.md §3.9. Control thread.
+ * Starts and stops forwarding while the node runs, with times that depend on how often neighbours
+ * ping. docs/protocol/lnet-core.md §3.9. Control thread.
  *
- * A node that begins to route forwards at once, but says so only when all that ping it have had the
- * time to: so a neighbour does not use it before its NIs have been pinged. One that stops says so
- * at once and goes on until all may have heard and no message holds a buffer, but not for ever.
- * Buffers stay allocated, so what is in flight when it stops is delivered, and stopping can be
- * taken back.
+ * A node that begins to route forwards at once, but publishes it only after all neighbours had
+ * the time to ping it, so no neighbour uses it before its NIs were pinged. A node that stops
+ * publishes it at once and goes on until all may have seen it and no message uses a buffer,
+ * within a limit. Buffers stay allocated, so messages in flight are delivered, and a stop can be
+ * cancelled.
  */
 #include "lib/base/err.h"
 #include "lib/lnet/route/route_internal.h"
@@ -135,7 +135,7 @@ int lnet_routing_set(struct lnet_node *node, bool on, struct err *err)
     }
     if (is_on == on)
         return 0;
-    if (!node->started) { /* nobody has looked at it yet */
+    if (!node->started) { /* no reader yet */
         node->routing = on ? LNET_ROUTING_ON : LNET_ROUTING_OFF;
         return 0;
     }

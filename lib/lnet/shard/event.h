@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What happened to a node, for people and programs that watch it: peers, NIs, routes, gateways and
- * buffers change their state. Each reactor writes its events into a ring of its own, which the
+ * Events of a node for operators and programs: state changes of peers, NIs, routes, gateways and
+ * buffers. Each reactor writes its events into a ring of its own, which the
  * control thread empties; when it is full the event is counted as missed. Writing costs no memory,
  * no lock and no system call beyond the mail that wakes the control thread.
  */
@@ -16,7 +16,7 @@ enum lnet_node_event_kind {
     LNET_NODE_EV_PEER_DOWN,    /* its last connection is gone; drop: why */
     LNET_NODE_EV_PEER_RESTART, /* another incarnation of it came */
     LNET_NODE_EV_NI_UP,        /* nid: the NI */
-    LNET_NODE_EV_NI_DOWN,      /* link, or nobody pings it (§3.7) */
+    LNET_NODE_EV_NI_DOWN,      /* link, or no pings come (§3.7) */
     LNET_NODE_EV_NI_ADDED,
     LNET_NODE_EV_NI_REMOVED,
     LNET_NODE_EV_ROUTE_UP, /* net, nid: the gateway */
@@ -24,7 +24,7 @@ enum lnet_node_event_kind {
     LNET_NODE_EV_GATEWAY_UP, /* nid */
     LNET_NODE_EV_GATEWAY_DOWN,
     LNET_NODE_EV_BUFFERS_EXHAUSTED, /* pool: the first header waits for one since some were free */
-    LNET_NODE_EV_BUFFERS_FREE,      /* nobody waits any more */
+    LNET_NODE_EV_BUFFERS_FREE,      /* no header waits any more */
     LNET_NODE_EV_ROUTING,           /* value: enum lnet_routing */
     LNET_NODE_EV_COUNT
 };
@@ -46,13 +46,13 @@ lnet_node_event_text(enum lnet_node_event_kind kind); /* a sentence for the docu
 
 struct lnet_node;
 
-/* Events from now on go to fn, in batches; missed: how many were lost since the last call. Control
- * thread, which fn runs on too. One watcher; NULL = nobody. */
+/* Passes events to fn from now on, in batches; missed: the number lost since the last call.
+ * Control thread, which fn runs on too. One watcher; NULL = none. */
 typedef void (*lnet_node_events_fn)(void *arg, const struct lnet_node_event *rows, unsigned n,
                                     uint64_t missed);
 void lnet_node_events_watch(struct lnet_node *node, lnet_node_events_fn fn, void *arg);
 
-/* Called by whoever detects it, on a reactor or the control thread; row is copied, when_us and
+/* Posts an event, on a reactor or the control thread; row is copied, when_us and
  * reactor are filled in. */
 void lnet_node_event_post(struct lnet_node *node, const struct lnet_node_event *row);
 

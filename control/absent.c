@@ -99,7 +99,7 @@ static bool has_ni(const struct controller *c, lnet_net_t net)
     for (unsigned i = 0; i < lnet_ni_count(c->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(c->node, i);
 
-        if (ni && ni->net == net && !relaxed_load(&ni->removed))
+        if (ni && ni->net == net && lnet_ni_is_active(ni))
             return true;
     }
     return false;

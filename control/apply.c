@@ -30,7 +30,7 @@ static struct lnet_ni *find_ni(const struct controller *c, const struct cfg_ni *
     for (unsigned i = 0; i < lnet_ni_count(c->node); i++) {
         struct lnet_ni *ni = lnet_ni_at(c->node, i);
 
-        if (!ni || ni->net != like->conf.net || relaxed_load(&ni->removed))
+        if (!ni || ni->net != like->conf.net || !lnet_ni_is_active(ni))
             continue;
         if (nid_is_any(&like->conf.nid) ? strcmp(ni->ifname, like->conf.ifname) == 0
                                         : nid_same(&ni->nid, &like->conf.nid))

@@ -240,7 +240,7 @@ static void post_down(const struct lnd_peer_ni *lp, const struct lnd_close *why)
 {
     enum lnet_drop drop = why->event != LNET_DROP_NONE ? why->event : why->cause;
 
-    if (drop == LNET_DROP_SHUTDOWN && relaxed_load(&lp->ns->lni->ni->removed))
+    if (drop == LNET_DROP_SHUTDOWN && !lnet_ni_is_active(lp->ns->lni->ni))
         drop = LNET_DROP_NI_REMOVED;
     post(lp, LNET_NODE_EV_PEER_DOWN, drop, drop == LNET_DROP_NONE ? "closed_by_peer" : NULL);
 }

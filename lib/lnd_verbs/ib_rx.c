@@ -317,8 +317,7 @@ static struct lnet_result incomplete(const struct ib_conn *c)
     enum lnet_drop why = c->state >= IB_CONN_CLOSING ? c->why.rx : LNET_DROP_RX_INCOMPLETE;
 
     if (lnd_ns_is_stopping(c->ibp->base.ns))
-        why = relaxed_load(&c->ibp->ini->base.ni->removed) ? LNET_DROP_NI_REMOVED
-                                                           : LNET_DROP_SHUTDOWN;
+        why = !lnet_ni_is_active(c->ibp->ini->base.ni) ? LNET_DROP_NI_REMOVED : LNET_DROP_SHUTDOWN;
     return (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
 }
 

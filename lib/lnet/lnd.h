@@ -27,7 +27,7 @@
 
 #include "lib/base/atomic.h"
 #include "lib/base/err.h"
-#include "lib/lnet/shard/event.h"
+#include "lib/lnet/event.h"
 #include "lib/lnet/wire/lnet_wire.h"
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor.h"
@@ -117,6 +117,14 @@ static inline void lnd_tunables_store(struct lnd_tunables *to, const struct lnd_
     relaxed_store(&to->tos, from->tos);
 }
 
+enum lnet_ni_state {
+    LNET_NI_NEW,      /* made; only its LND and the control thread know it */
+    LNET_NI_STARTING, /* its LND may bring connections, but no snapshot lists it yet */
+    LNET_NI_ACTIVE,   /* listed: it is chosen for messages, and its NID is this node's */
+    LNET_NI_REMOVED,  /* no longer listed; its LND finishes receives and closes connections */
+    LNET_NI_STOPPED,  /* its LND has stopped it; it is freed when no message points to it */
+};
+
 /* A network interface. Made by lnet_ni_add() or lnet_ni_add_live() on the control thread. It lives
  * until lnet_node_destroy(), or after its removal until its LND has stopped it and no message
  * points to it any more. Fields above the line do not change once started, but for lnd_tun: that is
@@ -147,10 +155,14 @@ struct lnet_ni {
     bool link_up;
     uint32_t links_told;
     /* ---- written by the control thread, read anywhere (relaxed) ---- */
-    bool removed;  /* nothing chooses it any more, its NID is not ours */
-    bool starting; /* the LND may bring callers, but it is not chosen or listed yet */
-    bool stopped;  /* removed, and the LND is through with it */
+    enum lnet_ni_state state;
 };
+
+/* Returns whether a snapshot lists the NI. Any thread. */
+static inline bool lnet_ni_is_active(const struct lnet_ni *ni)
+{
+    return relaxed_load(&ni->state) == LNET_NI_ACTIVE;
+}
 
 /* A kind of credit, §5.1. now below 0: that many wait for one. */
 struct lnet_credits {

@@ -399,7 +399,7 @@ static void send_here(struct lnet_msg *msg)
         return;
     }
     msg->tx_peer = peer;
-    if (relaxed_load(&msg->tx_ni->removed)) {
+    if (!lnet_ni_is_active(msg->tx_ni)) {
         sent(msg, (struct lnet_result){LNET_DROP_NI_REMOVED, LNET_HEALTH_LOCAL_ERROR});
         return;
     }
@@ -501,7 +501,7 @@ static bool is_forwarded(const struct lnet_msg *msg, const void *arg)
 
 static bool leaves_by_removed(const struct lnet_msg *msg, const void *arg)
 {
-    return relaxed_load(&msg->tx_ni->removed);
+    return !lnet_ni_is_active(msg->tx_ni);
 }
 
 /* Nothing is with the LND: what a message held of credits goes back without its being accepted. */
@@ -569,7 +569,7 @@ bool lnet_tx_fail_removed(struct lnet_shard *s, uint32_t *bucket)
     for (i = 0; *bucket > s->peer->hash_mask && i < relaxed_load(&s->node->nnis); i++) {
         struct lnet_msg *first = s->tx->tq[i].queue.head;
 
-        if (first && relaxed_load(&first->tx_ni->removed))
+        if (first && !lnet_ni_is_active(first->tx_ni))
             fail_waiting_ni(s, &s->tx->tq[i], ni_gone);
     }
     hand_ready(s);

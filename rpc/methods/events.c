@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "lib/base/container.h"
-#include "lib/lnet/shard/event.h"
+#include "lib/lnet/event.h"
 #include "rpc/methods/methods_internal.h"
 
 #define MAX_NIDS      64

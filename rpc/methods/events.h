@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Events for subscribers: those of the node (lib/lnet/shard/event.h) and of the control plane.
+ * Events for subscribers: those of the node (lib/lnet/event.h) and of the control plane.
  * The newest RPC_EVENTS_KEPT are kept and a subscriber is a place among them. So a subscriber
  * that does not read takes no memory; it misses events and learns how many. Control thread.
  */

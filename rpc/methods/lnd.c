@@ -181,7 +181,7 @@ static void next_ni(struct lnd_call *v)
     while (v->show && v->index < lnet_ni_count(v->ctx->control->node)) {
         struct lnet_ni *ni = lnet_ni_at(v->ctx->control->node, v->index++);
 
-        if (!ni || relaxed_load(&ni->removed) || !wanted(v, ni->net, &ni->nid))
+        if (!ni || !lnet_ni_is_active(ni) || !wanted(v, ni->net, &ni->nid))
             continue;
         json_array_append_new(v->list, ni_row(v, ni));
         if (!v->conns)

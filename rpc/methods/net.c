@@ -203,7 +203,7 @@ void rpc_net_get(struct jrpc_call *call, const struct jrpc_arg *args)
     for (unsigned i = 0; i < lnet_ni_count(ctx->control->node); i++) {
         const struct lnet_ni *ni = lnet_ni_at(ctx->control->node, i);
 
-        if (!ni || relaxed_load(&ni->removed) || relaxed_load(&ni->starting))
+        if (!ni || !lnet_ni_is_active(ni))
             continue;
         if (only == LNET_NET_ANY || only == ni->net)
             json_array_append_new(net_row(nets, ni->net), ni_row(ctx, ni));

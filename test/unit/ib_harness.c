@@ -579,6 +579,7 @@ static void node_init(struct lnet_node *n, unsigned index)
     n->lv = lnd_verbs_new(&ih_opts.verbs);
     assert_non_null(n->lv);
     n->ni.node = n;
+    n->ni.state = LNET_NI_ACTIVE;
     n->ni.lnd = &lnd_verbs_ops;
     n->ni.lnd_ctx = n->lv;
     n->ni.net = LNET_NET(LNET_LND_O2IB, 0);

@@ -249,7 +249,7 @@ static bool index_is_free(unsigned index)
 
     if (!old)
         return true;
-    if (!old->stopped || old->links_told != old->links_heard)
+    if (old->state != LNET_NI_STOPPED || old->links_told != old->links_heard)
         return false;
     for (unsigned i = 0; i < nreactors; i++)
         if (node->shard[i]->ni_refs[index] > 0)

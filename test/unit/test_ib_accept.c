@@ -335,6 +335,7 @@ static void rows_queue_dials(void **state)
 static struct lnet_ni second_ni(void)
 {
     struct lnet_ni ni = {.node = ih_ni(0)->node,
+                         .state = LNET_NI_ACTIVE,
                          .lnd = &lnd_verbs_ops,
                          .lnd_ctx = ih_ni(0)->lnd_ctx,
                          .net = LNET_NET(LNET_LND_O2IB, 1),

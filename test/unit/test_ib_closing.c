@@ -305,7 +305,7 @@ static void rows_stop(void **state)
 static void rows_removed(void **state)
 {
     (void)state;
-    ih_ni(0)->removed = true;
+    ih_ni(0)->state = LNET_NI_REMOVED;
     stop(LNET_DROP_NI_REMOVED);
     ih_row("removed");
 }

@@ -27,6 +27,7 @@ static struct err err;
 static struct lnet_ni other_ni(void)
 {
     struct lnet_ni ni = {.node = ih_ni(0)->node,
+                         .state = LNET_NI_ACTIVE,
                          .lnd = &lnd_verbs_ops,
                          .lnd_ctx = ih_ni(0)->lnd_ctx,
                          .net = LNET_NET(LNET_LND_O2IB, 1),

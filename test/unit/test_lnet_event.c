@@ -2,7 +2,7 @@
 /* What watchers of a node are told, and what they are told that they missed. */
 #include "test/unit/lnet_admit_test.h"
 
-#include "lib/lnet/shard/event.h"
+#include "lib/lnet/event.h"
 
 #define GW   "10.0.0.11@tcp"
 #define TCP5 LNET_NET(LNET_LND_SOCK, 5)

@@ -26,6 +26,7 @@ static struct lnet_ni make(const char *nid, const char *ifname)
 {
     struct lnet_ni ni = {
         .node = fake_node(),
+        .state = LNET_NI_ACTIVE,
         .lnd = &lnd_sock_ops,
         .lnd_ctx = fake_lnd(),
         .net = LNET_NET(LNET_LND_SOCK, 0),

@@ -413,7 +413,7 @@ static enum lnet_drop cancel_reason(const struct lnet_ni *ni)
 {
     if (relaxed_load(&ni->node->stopping))
         return LNET_DROP_SHUTDOWN;
-    return relaxed_load(&ni->removed) ? LNET_DROP_NI_REMOVED : LNET_DROP_RX_INCOMPLETE;
+    return !lnet_ni_is_active(ni) ? LNET_DROP_NI_REMOVED : LNET_DROP_RX_INCOMPLETE;
 }
 
 bool lnet_rx_cancel(struct lnet_rx *rx)

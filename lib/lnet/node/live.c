@@ -33,12 +33,6 @@ struct change_mail {
     uint32_t bucket; /* of peers: those before have been looked at */
 };
 
-struct change_ni {
-    struct reactor_task quiet, task;
-    struct lnet_change *change;
-    struct lnet_ni *ni;
-};
-
 struct lnet_change {
     struct lnet_node *node;
     lnet_done_fn done;
@@ -49,15 +43,11 @@ struct lnet_change {
     bool abandoned; /* its caller has been answered */
     unsigned pending;
     struct lnet_ni *add;
-    unsigned ndel;
-    unsigned quiet_wait;
-    struct reactor_timer quiet_timer; /* while they quiesce */
     struct change_mail mail[REACTOR_MAX];
-    struct change_ni del[LNET_MAX_NI];
+    struct lnet_nis_stop del;
 };
 
-static void quiet_late(struct reactor_timer *t);
-static void stop_nis(struct lnet_change *ch);
+static void nis_stopped(struct lnet_nis_stop *del);
 
 static struct lnet_change *change_new(struct lnet_node *node, void *arg, struct err *err)
 {
@@ -69,7 +59,7 @@ static struct lnet_change *change_new(struct lnet_node *node, void *arg, struct 
     }
     ch->node = node;
     ch->arg = arg;
-    reactor_timer_init(&ch->quiet_timer, quiet_late);
+    lnet_nis_stop_init(&ch->del, node, nis_stopped);
     for (unsigned i = 0; i < node->nshards; i++) {
         ch->mail[i].change = ch;
         ch->mail[i].shard = node->shard[i];
@@ -97,8 +87,13 @@ static void change_end(struct lnet_change *ch)
     lnet_stop_change_ended(node);
 }
 
-/* Messages of LNDs may still come to the change, so it stays until the node is freed. No timer
- * runs any more, so NIs stop without waiting. */
+bool lnet_change_is_busy(const struct lnet_node *node)
+{
+    return node->change && !node->change->abandoned;
+}
+
+/* Tasks of LNDs may still arrive for the change, so it stays until the node is freed. No timer runs
+ * any more, so NIs that quiesce are stopped at once. */
 void lnet_change_abandon(struct lnet_node *node)
 {
     struct lnet_change *ch = node->change;
@@ -108,15 +103,13 @@ void lnet_change_abandon(struct lnet_node *node)
     ch->abandoned = true;
     ch->rc = -ESHUTDOWN;
     err_text(&ch->err, "the node has been stopped");
-    if (reactor_timer_armed(&ch->quiet_timer)) {
-        reactor_timer_cancel(&ch->quiet_timer);
-        stop_nis(ch);
-    }
+    if (ch->del.state == LNET_NIS_QUIESCING)
+        lnet_nis_stop(&ch->del);
     change_answer(ch);
     lnet_stop_change_ended(node);
 }
 
-/* Runs fn on each reactor; then `then` on the control thread, once for each. */
+/* Runs fn on each reactor; ch->pending counts the reactors that have not answered yet. */
 static void on_each_reactor(struct lnet_change *ch, reactor_task_fn fn)
 {
     ch->pending = ch->node->nshards;
@@ -134,7 +127,7 @@ static void answer(struct change_mail *m, reactor_task_fn fn)
 
 static int may_change(const struct lnet_node *node, const char *what, struct err *err)
 {
-    if (node->started && !node->stop && !node->change)
+    if (node->started && !relaxed_load(&node->stopping) && !node->change)
         return 0;
     return err_set(err, -EBUSY, "%s cannot be changed while %s", what,
                    node->change ? "another NI or net is being added or removed"
@@ -157,7 +150,8 @@ static int change_begin(struct lnet_node *node, const char *name, void *arg,
 
 static bool is_unused(const struct lnet_node *node, const struct lnet_ni *ni)
 {
-    if (!ni->stopped || ni->links_told != __atomic_load_n(&ni->links_heard, __ATOMIC_ACQUIRE))
+    if (ni->state != LNET_NI_STOPPED ||
+        ni->links_told != __atomic_load_n(&ni->links_heard, __ATOMIC_ACQUIRE))
         return false;
     for (unsigned i = 0; i < node->nshards; i++)
         if (__atomic_load_n(&node->shard[i]->ni_refs[ni->index], __ATOMIC_ACQUIRE) > 0)
@@ -185,59 +179,17 @@ static void collect(struct lnet_node *node)
 
 /* ---- removing ---- */
 
-static void ni_stopped(struct reactor_task *task)
+static void nis_stopped(struct lnet_nis_stop *del)
 {
-    struct change_ni *d = container_of(task, struct change_ni, task);
-
-    struct lnet_node_event row = {
-        .kind = LNET_NODE_EV_NI_REMOVED, .nid = d->ni->nid, .cause = "command"};
-
-    d->ni->stopped = true;
-    relaxed_store(&d->ni->starting, false);
-    if (d->ni != d->change->add)
-        lnet_node_event_post(d->change->node, &row);
-    if (--d->change->pending == 0)
-        change_end(d->change);
-}
-
-static void stop_nis(struct lnet_change *ch)
-{
-    ch->pending = ch->ndel;
-    for (unsigned i = 0; i < ch->ndel; i++) {
-        ch->del[i].change = ch;
-        ch->del[i].task.fn = ni_stopped;
-        ch->del[i].ni->lnd->ni_stop(ch->del[i].ni, &ch->del[i].task);
-    }
-}
-
-static void quiet_late(struct reactor_timer *t)
-{
-    stop_nis(container_of(t, struct lnet_change, quiet_timer));
-}
-
-static void ni_quiet(struct reactor_task *task)
-{
-    struct lnet_change *ch = container_of(task, struct change_ni, quiet)->change;
-
-    if (--ch->quiet_wait > 0 || !reactor_timer_armed(&ch->quiet_timer))
-        return;
-    reactor_timer_cancel(&ch->quiet_timer);
-    stop_nis(ch);
+    change_end(container_of(del, struct lnet_change, del));
 }
 
 static void quiesce_nis(struct lnet_change *ch)
 {
-    if (ch->abandoned) {
-        stop_nis(ch);
-        return;
-    }
-    ch->quiet_wait = ch->ndel;
-    reactor_timer_arm(&ch->quiet_timer, QUIET_US);
-    for (unsigned i = 0; i < ch->ndel; i++) {
-        ch->del[i].change = ch;
-        ch->del[i].quiet.fn = ni_quiet;
-        ch->del[i].ni->lnd->ni_quiesce(ch->del[i].ni, &ch->del[i].quiet);
-    }
+    if (ch->abandoned)
+        lnet_nis_stop(&ch->del);
+    else
+        lnet_nis_quiesce(&ch->del, QUIET_US);
 }
 
 static void shard_flushed(struct reactor_task *task)
@@ -268,9 +220,9 @@ static struct lnet_conf *conf_without(const struct lnet_change *ch)
     unsigned k, n = 0;
 
     for (unsigned i = 0; i < old->nnis; i++) {
-        for (k = 0; k < ch->ndel && ch->del[k].ni != old->ni[i]; k++)
+        for (k = 0; k < ch->del.n && ch->del.ni[k].ni != old->ni[i]; k++)
             ;
-        if (k == ch->ndel)
+        if (k == ch->del.n)
             left[n++] = old->ni[i];
     }
     return lnet_conf_build(ch->node, old->route, old->nroutes, left, n);
@@ -286,16 +238,11 @@ static int remove_nis(struct lnet_change *ch, struct err *err)
         return -ENOMEM;
     }
     ch->node->change = ch;
-    for (unsigned i = 0; i < ch->ndel; i++)
-        relaxed_store(&ch->del[i].ni->removed, true);
+    for (unsigned i = 0; i < ch->del.n; i++)
+        relaxed_store(&ch->del.ni[i].ni->state, LNET_NI_REMOVED);
     lnet_conf_publish(ch->node, conf);
     on_each_reactor(ch, flush_shard);
     return 0;
-}
-
-static void removal_add(struct lnet_change *ch, struct lnet_ni *ni)
-{
-    ch->del[ch->ndel++].ni = ni;
 }
 
 /* An NI of this node, or NULL with a sentence. */
@@ -327,7 +274,7 @@ int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg)
         return rc;
     ch->net_done = done;
     for (unsigned i = 0; i < n->nni; i++)
-        removal_add(ch, n->ni[i]);
+        lnet_nis_stop_add(&ch->del, n->ni[i]);
     return remove_nis(ch, err);
 }
 
@@ -345,7 +292,7 @@ int lnet_ni_del(struct lnet_node *node, const struct lnet_nid *nid, lnet_done_fn
     if (rc)
         return rc;
     ch->done = done;
-    removal_add(ch, ni);
+    lnet_nis_stop_add(&ch->del, ni);
     return remove_nis(ch, err);
 }
 
@@ -399,8 +346,8 @@ static struct lnet_conf *conf_with(const struct lnet_change *ch)
 static void add_failed(struct lnet_change *ch, int rc)
 {
     ch->rc = rc;
-    ch->del[ch->ndel++].ni = ch->add;
-    stop_nis(ch);
+    lnet_nis_stop_add(&ch->del, ch->add);
+    lnet_nis_stop(&ch->del);
 }
 
 static void begin_to_serve(struct lnet_change *ch)
@@ -410,7 +357,7 @@ static void begin_to_serve(struct lnet_change *ch)
     int rc = -ESHUTDOWN;
 
     err_text(&ch->err, "the node stops");
-    if (!node->stop) {
+    if (!relaxed_load(&node->stopping)) {
         conf = conf_with(ch);
         err_text(&ch->err, "no memory");
         rc = conf ? ch->add->lnd->ni_start(ch->add, &ch->err) : -ENOMEM;
@@ -421,9 +368,8 @@ static void begin_to_serve(struct lnet_change *ch)
         return;
     }
     ch->add->alive_us = reactor_now_us(); /* as of now */
-    relaxed_store(&ch->add->removed, false);
+    relaxed_store(&ch->add->state, LNET_NI_ACTIVE);
     lnet_conf_publish(node, conf);
-    relaxed_store(&ch->add->starting, false);
     on_each_reactor(ch, serve_shard);
 }
 
@@ -462,7 +408,7 @@ int lnet_ni_add_live(struct lnet_node *node, const struct lnet_ni_conf *conf, ln
         return rc;
     }
     ch->done = done;
-    ch->add->starting = true;
+    ch->add->state = LNET_NI_STARTING;
     lnet_shard_clear_ni(node->shard[node->nshards], ch->add->index);
     memset(&node->ni_base[ch->add->index], 0, sizeof(node->ni_base[0]));
     lnet_ni_place(ch->add);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A node: making, starting, stopping. Control thread. */
+/* A node: creates and starts it, and its NIs before the start. Control thread. */
 #include "lib/base/err.h"
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/credit/credit.h"
@@ -14,9 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define STOP_POLL_US  20000   /* how often to look whether the last message is gone */
-#define STOP_AFTER_US 1000000 /* after the NIs have stopped, for mail still under way */
 
 #define INTERVAL_DEFAULT     60 /* s */
 #define TIMEOUT_DEFAULT      50 /* s */
@@ -103,8 +100,8 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     rc = mem_arena_create(&arena, &node->arena, err);
     if (rc)
         goto fail;
-    if (lnet_conf_init(node) || lnet_api_init(node) || lnet_peers_init(node) ||
-        lnet_ping_init(node) || lnet_routes_init(node)) {
+    if (lnet_conf_init(node) || lnet_stop_init(node) || lnet_api_init(node) ||
+        lnet_peers_init(node) || lnet_ping_init(node) || lnet_routes_init(node)) {
         rc = -ENOMEM;
         goto fail;
     }
@@ -120,11 +117,9 @@ fail:
     return rc;
 }
 
-static void stop_free(struct lnet_node *node);
-
 void lnet_node_destroy(struct lnet_node *node)
 {
-    stop_free(node);
+    lnet_stop_fini(node);
     for (unsigned i = 0; i < node->nnis; i++)
         if (node->ni[i])
             lnet_ni_free(node->ni[i]);
@@ -171,7 +166,7 @@ struct lnet_ni *lnet_ni_at(const struct lnet_node *node, unsigned index)
 {
     struct lnet_ni *ni = index < node->nnis ? node->ni[index] : NULL;
 
-    return ni && !ni->removed ? ni : NULL;
+    return ni && lnet_ni_is_active(ni) ? ni : NULL;
 }
 
 static int check_ni(const struct lnet_node *node, const struct lnet_ni_conf *conf, struct err *err)
@@ -219,7 +214,7 @@ static struct lnet_ni *ni_new(struct lnet_node *node, const struct lnet_ni_conf 
     ni->index = index;
     ni->status = LNET_NI_UP;
     ni->link_up = true;
-    ni->removed = true;
+    ni->state = LNET_NI_NEW;
     memcpy(ni->ifname, conf->ifname, sizeof(ni->ifname));
     ni->ifname[sizeof(ni->ifname) - 1] = 0;
     return ni;
@@ -321,7 +316,7 @@ int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct 
         lnet_ni_free(ni);
         return -ENOMEM;
     }
-    ni->removed = false;
+    ni->state = LNET_NI_ACTIVE;
     for (unsigned i = 0; i < node->nshards; i++)
         lnet_ni_credits_init(node->shard[i], ni);
     lnet_ni_place(ni);
@@ -414,198 +409,4 @@ int lnet_node_start(struct lnet_node *node, struct err *err)
     if (rc == 0)
         reactor_mail_settle(node->env);
     return rc;
-}
-
-/* ---- stop ---- */
-
-struct stop_ni {
-    struct reactor_task quiet, gone;
-    struct lnet_stop *stop;
-};
-
-struct lnet_stop {
-    struct lnet_node *node;
-    void (*done)(void *arg);
-    void *arg;
-    unsigned drain_s;
-    unsigned quiet_wait; /* NIs that still finish receiving what was begun */
-    unsigned gone_wait;  /* NIs that have not stopped yet */
-    bool change;         /* one of these is a change of NIs that has not ended */
-    bool told;           /* NIs have been told to stop */
-    uint64_t until_us;
-    void (*next)(struct lnet_stop *stop);
-    struct reactor_timer timer;
-    struct reactor_task home;
-    struct stop_ni ni[LNET_MAX_NI];
-};
-
-static void stop_free(struct lnet_node *node)
-{
-    if (node->stop) /* it may not have ended */
-        reactor_timer_cancel(&node->stop->timer);
-    free(node->stop);
-    node->stop = NULL;
-}
-
-static uint64_t messages_in_node(const struct lnet_node *node)
-{
-    uint64_t n = 0;
-
-    for (unsigned i = 0; i < node->nshards; i++)
-        n += relaxed_load(&node->shard[i]->stats[LNET_STAT_MSGS_ALLOC]);
-    return n;
-}
-
-/* A peer that stops in the middle of a message, or a next hop that takes nothing, does not keep the
- * node longer than it may take. */
-static void stop_poll(struct reactor_timer *t)
-{
-    struct lnet_stop *s = container_of(t, struct lnet_stop, timer);
-    bool busy = s->quiet_wait > 0 || messages_in_node(s->node) > 0;
-
-    if (busy && reactor_now_us() < s->until_us)
-        reactor_timer_arm(t, STOP_POLL_US);
-    else
-        s->next(s);
-}
-
-static void stop_wait(struct lnet_stop *s, uint64_t max_us, void (*next)(struct lnet_stop *))
-{
-    s->until_us = reactor_now_us() + max_us;
-    s->next = next;
-    stop_poll(&s->timer);
-}
-
-static void stop_ni_quiet(struct reactor_task *task)
-{
-    container_of(task, struct stop_ni, quiet)->stop->quiet_wait--;
-}
-
-static void stop_finished(struct lnet_stop *s)
-{
-    s->done(s->arg);
-}
-
-static void stop_answered(struct lnet_stop *s)
-{
-    if (--s->gone_wait == 0)
-        stop_wait(s, STOP_AFTER_US, stop_finished);
-}
-
-static void stop_ni_gone(struct reactor_task *task)
-{
-    stop_answered(container_of(task, struct stop_ni, gone)->stop);
-}
-
-void lnet_stop_change_ended(struct lnet_node *node)
-{
-    struct lnet_stop *s = node->stop;
-
-    if (!s || !s->change)
-        return;
-    s->change = false;
-    stop_answered(s);
-}
-
-static void stop_nis(struct lnet_stop *s)
-{
-    unsigned i, n = s->node->nnis;
-
-    s->told = true;
-    s->gone_wait = 1;
-    for (i = 0; i < n; i++) {
-        struct lnet_ni *ni = s->node->ni[i];
-
-        if (!ni || ni->removed) /* it has stopped, or is about to: see below */
-            continue;
-        s->gone_wait++;
-        ni->lnd->ni_stop(ni, &s->ni[i].gone);
-    }
-    if (s->node->change) { /* its NIs have to stop too */
-        s->change = true;
-        s->gone_wait++;
-    }
-    stop_answered(s);
-}
-
-static void stop_home_done(struct reactor_task *task)
-{
-    struct lnet_stop *s = container_of(task, struct lnet_stop, home);
-    unsigned i, n = s->node->nnis;
-
-    for (i = 0; i < n; i++) {
-        struct lnet_ni *ni = s->node->ni[i];
-
-        s->ni[i].stop = s;
-        s->ni[i].quiet.fn = stop_ni_quiet;
-        s->ni[i].gone.fn = stop_ni_gone;
-        if (!ni || ni->removed)
-            continue;
-        s->quiet_wait++;
-        ni->lnd->ni_quiesce(ni, &s->ni[i].quiet);
-    }
-    stop_wait(s, (uint64_t)s->drain_s * 1000000, stop_nis);
-}
-
-static void stop_home(struct reactor_task *task)
-{
-    struct lnet_stop *s = container_of(task, struct lnet_stop, home);
-
-    lnet_monitor_stop(s->node);
-    lnet_checks_stop(s->node);
-    lnet_ping_stop(s->node);
-    task->fn = stop_home_done;
-    reactor_post(reactor_control(s->node->env), task);
-}
-
-void lnet_node_stop(struct lnet_node *node, unsigned drain_s, void (*done)(void *arg), void *arg)
-{
-    struct lnet_stop *s;
-
-    if (node->stop)
-        return; /* under way; done comes once */
-    s = calloc(1, sizeof(*s));
-    if (!s) {
-        done(arg);
-        return;
-    }
-    node->stop = s;
-    lnet_routing_stop(node);
-    relaxed_store(&node->stopping, true);
-    s->node = node;
-    s->done = done;
-    s->arg = arg;
-    s->drain_s = drain_s;
-    reactor_timer_init(&s->timer, stop_poll);
-    s->home.fn = stop_home;
-    reactor_post(lnet_node_home(node), &s->home);
-}
-
-/* ---- not in order ---- */
-
-static void end_ni_gone(struct reactor_task *task)
-{
-    (void)task;
-}
-
-static void end_nis(struct lnet_node *node)
-{
-    unsigned i;
-
-    for (i = 0; i < node->nnis; i++) {
-        struct lnet_ni *ni = node->ni[i];
-
-        if (!ni || ni->removed) /* its change stops it */
-            continue;
-        node->end[i].fn = end_ni_gone;
-        ni->lnd->ni_stop(ni, &node->end[i]);
-    }
-}
-
-void lnet_node_end(struct lnet_node *node)
-{
-    relaxed_store(&node->stopping, true);
-    lnet_change_abandon(node);
-    if (!node->stop || !node->stop->told)
-        end_nis(node);
 }

@@ -144,7 +144,7 @@ enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
 
 bool lnet_path_good(const struct lnet_shard *s, const struct lnet_path *path)
 {
-    if (relaxed_load(&path->ni->removed))
+    if (!lnet_ni_is_active(path->ni))
         return false;
     if (!path->gw)
         return true;

@@ -87,6 +87,13 @@ static void idle_del(struct lnet_shard *s, struct lnet_peer_ni *p)
     p->lru_next = p->lru_prev = NULL;
 }
 
+static bool is_in_use(const struct lnet_ni *ni)
+{
+    enum lnet_ni_state state = relaxed_load(&ni->state);
+
+    return state == LNET_NI_STARTING || state == LNET_NI_ACTIVE;
+}
+
 /* An NI that starts can be called before the snapshot has it. */
 static const struct lnet_tunables *tunables_of(const struct lnet_node *node, lnet_net_t net)
 {
@@ -98,7 +105,7 @@ static const struct lnet_tunables *tunables_of(const struct lnet_node *node, lne
     for (i = 0; i < max; i++) {
         const struct lnet_ni *ni = __atomic_load_n(&node->ni[i], __ATOMIC_ACQUIRE);
 
-        if (ni && ni->net == net && relaxed_load(&ni->starting))
+        if (ni && ni->net == net && is_in_use(ni))
             return &ni->tun;
     }
     return NULL;

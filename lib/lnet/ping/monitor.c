@@ -46,7 +46,7 @@ static void net_alive(struct lnet_node *node, lnet_net_t net, uint64_t when_us)
 /* A peer has reached this node over the NI. Returns whether the NI's status changed. */
 static bool ni_reached(struct lnet_ni *ni, uint64_t when_us, const char *cause)
 {
-    if (relaxed_load(&ni->removed))
+    if (!lnet_ni_is_active(ni))
         return false;
     net_alive(ni->node, ni->net, when_us);
     if (ni->fatal)
@@ -188,7 +188,7 @@ static void link_home(struct reactor_task *task)
     relaxed_store(&ni->fatal, !up);
     /* From the next iteration on nothing of this message points to the NI. */
     __atomic_store_n(&ni->links_heard, ni->links_heard + 1, __ATOMIC_RELEASE);
-    if (relaxed_load(&ni->removed))
+    if (!lnet_ni_is_active(ni))
         return;
     (void)has_requests(ni); /* those until now came before the link changed */
     if (!up)

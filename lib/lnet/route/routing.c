@@ -130,7 +130,7 @@ int lnet_routing_set(struct lnet_node *node, bool on, struct err *err)
     bool is_on = node->routing == LNET_ROUTING_ON || node->routing == LNET_ROUTING_STARTING;
     int rc;
 
-    if (node->stop) {
+    if (relaxed_load(&node->stopping)) {
         return err_set(err, -EBUSY, "routing cannot be changed: the node stops");
     }
     if (is_on == on)

@@ -147,7 +147,6 @@ struct lnet_node {
     void (*local_sent)(struct lnet_msg *msg); /* lnet_tx_on_local_sent() */
     struct lnet_stop *stop;                   /* control, while stopping */
     struct lnet_change *change;               /* control, while NIs are being added or removed */
-    struct reactor_task end[LNET_MAX_NI];     /* lnet_node_end() */
     bool events_wanted;                       /* control writes, all read: there is a watcher */
     lnet_node_events_fn events_fn;            /* control */
     void *events_arg;
@@ -210,7 +209,7 @@ static inline void lnet_rx_count(struct lnet_rx *rx)
 static inline struct lnet_result lnet_result_of_ni(const struct lnet_ni *ni,
                                                    struct lnet_result result)
 {
-    if (result.reason == LNET_DROP_SHUTDOWN && relaxed_load(&ni->removed))
+    if (result.reason == LNET_DROP_SHUTDOWN && !lnet_ni_is_active(ni))
         result.reason = LNET_DROP_NI_REMOVED;
     return result;
 }

@@ -40,8 +40,8 @@ extern const struct lnd_code lnd_sock_code;
 /* Returns what a configuration says; the map is the configuration's. */
 struct sock_opts lnd_sock_opts(const struct lnd_conf *conf);
 
-/* Fills in the memory that the driver takes in a node with that many reactors. takes: the transport
- * of some NI hands over segments, whatever opts says of ports. Any thread. */
+/* Fills in the memory that the driver takes in a node with that many reactors. takes: the
+ * transport of some NI hands over segments, independent of the ports in opts. Any thread. */
 void lnd_sock_memory(const struct sock_opts *opts, unsigned reactors, bool takes,
                      struct lnd_memory *out);
 

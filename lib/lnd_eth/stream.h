@@ -89,8 +89,8 @@ struct stream_ops {
                    const union stream_addr *remote, int tos, const struct stream_events *ev,
                    void *user, struct stream **out);
 
-    /* Takes an accepted or detached stream into the calling reactor and starts events. What was
-     * read ahead before is not announced again: peek() after attach(). 0 or -errno. */
+    /* Takes an accepted or detached stream into the calling reactor and starts events. Bytes that
+     * were read ahead are not announced again: call peek() after attach(). 0 or -errno. */
     int (*attach)(struct stream *s, const struct stream_events *ev, void *user);
     /* Removes it from this reactor: no events any more. Another may attach it as soon as no
      * callback of the stream is on the stack here. */

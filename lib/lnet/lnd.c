@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What LNDs report of peer NIs (lnd.h). Messages are reported to rx.c and tx.c. */
+/* Reports of LNDs about peer NIs (lnd.h). Messages are reported to rx.c and tx.c. */
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/tx.h"
 
@@ -9,7 +9,7 @@ void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
         relaxed_store(&peer->gw->lnd_down, !up);
         lnet_gw_changed(peer->gw, up ? "connected" : "connection_lost");
     }
-    /* What waits for credits to a peer that is down is of no use to it later, §4.5. */
+    /* Messages that wait for credits to a peer NI that is down are of no use later, §4.5. */
     if (!up)
         lnet_tx_fail_peer(
             peer, (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED});

@@ -1249,8 +1249,10 @@ int fake_setup(void **state)
     assert_non_null(lnd);
     ni_init(&nis[0], "10.0.0.5@tcp", 0);
     ni_init(&nis[1], "fd00::5@tcp", 1);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         assert_int_equal(lnd_sock_ops.ni_start(&nis[i], &err), 0);
+        nis[i].state = LNET_NI_ACTIVE;
+    }
     if (fake_late >= 0)
         mail_lies(&env.reactor[fake_late]);
     fake_run();

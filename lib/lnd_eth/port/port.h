@@ -5,8 +5,8 @@
  * interface of the kernel's).
  *
  * Several reactors use a port: each of its receive queues is polled by one, and every reactor may
- * send on the queue of its own index. Frames are as pkt.h says. What a device lacks (checksums,
- * VLAN tags, chained buffers) is done here in software.
+ * send on the queue of its own index. Frames are as pkt.h says. The port does in software what a
+ * device lacks: checksums, VLAN tags, chained buffers.
  */
 #ifndef MILLRACE_PORT_H
 #define MILLRACE_PORT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The `ethdev` back-end: devices of DPDK's drivers, by PCI address (EAL was told of it at start:
+ * The `ethdev` back-end: devices of DPDK's drivers, by PCI address (EAL received it at start:
  * reactor_opts.devices) or by the devargs of a virtual device, which is made here.
  */
 #include "lib/lnd_eth/port/port_ethdev.h"

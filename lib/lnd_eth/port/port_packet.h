@@ -8,8 +8,8 @@
  * slot, by which the frames of all come out in the order they went in.
  *
  * A frame in a slot has to be copied out, since a slot in use stops its ring. For short
- * frames that costs less than a system call. Of the longest ones, TSO and GRO frames, the slots
- * have only the beginning: the frames themselves wait in the socket (PACKET_COPY_THRESH), one for
+ * frames that costs less than a system call. For the longest frames, TSO and GRO, a slot has only
+ * the beginning. The frames themselves wait in the socket (PACKET_COPY_THRESH), one for
  * each slot with TP_STATUS_COPY, and are read straight into buffers, many at a time. So much memory
  * for a socket takes CAP_NET_ADMIN; without it their slots hold whole frames, at the price of a
  * copy.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of api/ share. Node home only. */
+/* Shared by the files of api/. Node home only. */
 #ifndef MILLRACE_LNET_API_INTERNAL_H
 #define MILLRACE_LNET_API_INTERNAL_H
 

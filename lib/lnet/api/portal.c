@@ -144,8 +144,8 @@ static struct lnet_msg *local_msg(struct lnet_node *node)
     return lnet_msg_alloc(lnet_shard_self(node), LNET_KIND_LOCAL);
 }
 
-/* For what a neighbour sent us. Nobody gets more than is left for the others: a peer that asks and
- * asks and reads no answer would have them all. */
+/* For what a neighbour sent us. Limits a peer to a part of the free rest: a peer that sends
+ * requests and reads no answer would take all of them. */
 static struct lnet_msg *asked_msg(struct lnet_node *node, const struct lnet_rx *rx)
 {
     const struct lnet_shard *s = lnet_shard_self(node);

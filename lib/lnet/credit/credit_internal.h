@@ -160,7 +160,7 @@ void lnet_budget_forget(struct lnet_rx *rx);
 void lnet_budget_admit(struct lnet_rx *rx);
 /* Gives back the memory that was reserved and not used: the whole message has arrived. */
 void lnet_budget_received(struct lnet_msg *msg);
-/* Gives back all memory of a message. */
+/* Returns all memory of a message. */
 void lnet_budget_release(struct lnet_msg *msg);
 /* Charges the memory of a message to the stall account instead of msg->account, or back. */
 void lnet_budget_stall(struct lnet_msg *msg, bool stalled);

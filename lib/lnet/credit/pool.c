@@ -2,9 +2,9 @@
 /*
  * Router buffers: how many there are, where, and what a node takes of memory. lnet-core.md §4.9.
  *
- * A reactor has a share of each kind, in memory that is its own. What the operator asks for is a
- * number of credits within that memory (the pool's capacity): raising and lowering it moves no
- * buffer, and what is in use beyond it vanishes as it comes back.
+ * A reactor has a share of each kind, in memory that is its own. The operator sets a number of
+ * credits within that memory (the pool's capacity): raising and lowering it moves no buffer, and
+ * what is in use beyond it vanishes as it comes back.
  *
  * All of it is landing memory: a peer's RDMA may carry little too.
  */

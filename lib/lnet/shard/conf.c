@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the operator configured, as the data path sees it: nets with their NIs, routes, gateways.
+ * The configuration as the data path sees it: nets with their NIs, routes, gateways.
  *
  * The control thread builds a new immutable lnet_conf for each change and publishes it; the old one
- * is freed when all reactors have passed a quiescent state. What changes by itself (is the gateway
- * alive, does it list the net) lies in the route and gateway objects, one writer each.
+ * is freed when all reactors have passed a quiescent state. State that changes by itself (is the
+ * gateway alive, does it list the net) lies in the route and gateway objects, one writer each.
  */
 #include "lib/lnet/shard/conf.h"
 

@@ -4,7 +4,7 @@
  * NIs, routes and gateways, and never changes. The control thread builds another for each change,
  * publishes it by pointer, and frees the old one when all reactors have passed a quiescent state.
  *
- * What a function here returns is valid as long as the snapshot: on a reactor until the end of its
+ * A value returned here is valid as long as the snapshot: on a reactor until the end of its
  * loop iteration. State that changes by itself (does the gateway answer, does it list the net) lies
  * in the gateway and route objects; each field there has one writer.
  */

@@ -61,7 +61,7 @@ void lnet_msgs_fini(struct lnet_shard *s)
     free(s->msgs_memory);
 }
 
-/* What a forwarded message has; header and path are written whole by whoever admits it. */
+/* Sets the fields of a forwarded message; admission writes header and path whole. */
 static void clear_forward(struct lnet_msg *msg)
 {
     memset(msg, 0, offsetof(struct lnet_msg, hdr));

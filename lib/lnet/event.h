@@ -12,7 +12,7 @@
 #include "lib/lnet/wire/nid.h"
 
 enum lnet_node_event_kind {
-    LNET_NODE_EV_PEER_UP,      /* nid: first connection; cause: "connected", "dialled" … */
+    LNET_NODE_EV_PEER_UP,      /* nid: first connection; cause: "called" (by us), "accepted" */
     LNET_NODE_EV_PEER_DOWN,    /* its last connection is gone; drop: why */
     LNET_NODE_EV_PEER_RESTART, /* another incarnation of it came */
     LNET_NODE_EV_NI_UP,        /* nid: the NI */

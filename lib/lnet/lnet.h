@@ -134,7 +134,7 @@ int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, s
 int lnet_route_del(struct lnet_node *node, lnet_net_t net, const struct lnet_nid *gateway,
                    struct err *err);
 
-/* ---- the running node changes (control; live.c, net_del.c, route.c) ----
+/* ---- the running node changes (control; node/live.c, route/route.c) ----
  *
  * An asynchronous change ends with done(arg, rc, err) on the control thread: rc 0, or -errno with
  * a sentence that is valid during the call. If the function itself returns an error, with a

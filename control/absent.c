@@ -13,7 +13,7 @@
 
 struct absent_ni {
     struct lnet_ni_conf conf;
-    char why[CFG_ERR_SIZE];
+    char why[768]; /* message and remedy */
 };
 
 struct control_absent {
@@ -67,7 +67,7 @@ const struct lnet_ni_conf *control_absent_at(const struct controller *c, unsigne
     return &c->absent->ni[index].conf;
 }
 
-int control_absent_add(struct controller *c, const struct lnet_ni_conf *conf, const char *why)
+int control_absent_add(struct controller *c, const struct lnet_ni_conf *conf, const struct err *why)
 {
     struct control_absent *a = lists(c);
     struct absent_ni *grown = a ? realloc(a->ni, (a->nis + 1) * sizeof(*grown)) : NULL;
@@ -76,10 +76,13 @@ int control_absent_add(struct controller *c, const struct lnet_ni_conf *conf, co
         return -ENOMEM;
     a->ni = grown;
     a->ni[a->nis].conf = *conf;
-    snprintf(a->ni[a->nis].why, sizeof(a->ni[a->nis].why), "%s", why);
+    snprintf(a->ni[a->nis].why, sizeof(a->ni[a->nis].why), "%s%s%s", why->message,
+             why->remedy[0] ? "; " : "", why->remedy);
     a->nis++;
-    control_happened(c, &(struct control_event){
-                            .type = "ni_absent", .cause = "no device", .text = why, .ni = conf});
+    control_happened(c, &(struct control_event){.type = "ni_absent",
+                                                .cause = "no device",
+                                                .text = a->ni[a->nis - 1].why,
+                                                .ni = conf});
     return 0;
 }
 

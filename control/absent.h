@@ -14,8 +14,10 @@ struct control_absent;
 /* Returns whether an NI of that net may be absent when its start fails with this -errno. RDMA is
  * optional: the node runs on without it. */
 bool control_absent_may(lnet_net_t net, int rc);
-/* Adds an absent NI and reports the event ni_absent. 0 or -ENOMEM. */
-int control_absent_add(struct controller *c, const struct lnet_ni_conf *conf, const char *why);
+/* Adds an absent NI and reports the event ni_absent; why is the error with its remedy. 0 or
+ * -ENOMEM. */
+int control_absent_add(struct controller *c, const struct lnet_ni_conf *conf,
+                       const struct err *why);
 /* False: there was none. */
 bool control_absent_del(struct controller *c, const struct lnet_ni_conf *conf);
 /* Returns NULL behind the last one. *why is valid until the NI is removed. */

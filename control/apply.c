@@ -74,7 +74,7 @@ static void added(void *arg, int rc, const char *err)
 static int add_absent(struct controller *c, const struct cfg_ni *ni, cfg_done_fn done,
                       void *done_arg, struct err *err)
 {
-    int rc = control_absent_add(c, &ni->conf, err->message);
+    int rc = control_absent_add(c, &ni->conf, err);
 
     if (rc == 0)
         done(done_arg, 0, "");

@@ -241,9 +241,10 @@ static int add_nis(struct process *d, struct err *err)
         err_text(err, "NI on line %u of the configuration: %s", ni->line, why.message);
         if (!control_absent_may(ni->conf.net, rc) || ++absent == d->cfg->ni_count)
             return rc; /* no NI would be left */
-        rc = control_absent_add(&d->c, &ni->conf, err->message);
+        rc = control_absent_add(&d->c, &ni->conf, err);
         if (rc != 0)
             return rc;
+        *err = (struct err){0};
     }
     return 0;
 }
@@ -263,6 +264,7 @@ static int add_routes(struct process *d, struct err *err)
         else
             rc = lnet_route_add(d->c.node, &route->conf, &reason);
         if (rc != 0) {
+            *err = reason;
             err_text(err, "route on line %u of the configuration: %s", route->line, reason.message);
             return rc;
         }
@@ -364,6 +366,8 @@ static void log_ready(struct process *d)
     const struct control_memory *m = &d->memory;
     char nid[LNET_NIDSTR_SIZE];
 
+    d->cfg =
+        cfg_running_get(d->c.running); /* a change may have replaced the document since the start */
     control_memory_warn(d->cfg, m, log_warning);
     log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "buffers",
               LOG_U("tiny", m->node.buffers[LNET_POOL_TINY]),

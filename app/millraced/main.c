@@ -30,7 +30,7 @@ static const char usage[] =
     "      --version      print the version and end\n"
     "  -h, --help         print this and end\n"
     "\n"
-    "SIGHUP: make the file the running configuration, all of it or nothing; open the log anew.\n"
+    "SIGHUP: make the file the running configuration, all of it or nothing.\n"
     "SIGTERM or SIGINT: stop after messages in flight have left; a second one: stop at once.\n"
     "Exit status: 0 after an orderly end, 1 after an error, 2 for wrong arguments.\n";
 

@@ -80,19 +80,28 @@ static bool is_ping(const struct lnet_node *node, const struct lnet_hdr *hdr)
     return get.portal == LNET_RESERVED_PORTAL && !lnet_nid_is_mine(node, &hdr->src_nid);
 }
 
+/* Receives a message for this node. Runs on the node's home. A ping raises the status of its NI
+ * first, so that its REPLY already says UP. */
+static void local_rx(struct lnet_rx *rx)
+{
+    struct lnet_node *node = rx->ni->node;
+
+    if (lnet_is_router(node) && is_ping(node, &rx->hdr))
+        lnet_ping_seen(lnet_shard_self(node), rx->ni);
+    lnet_local_rx(rx);
+}
+
 static void local_rx_task(struct reactor_task *task)
 {
-    lnet_local_rx(container_of(task, struct lnet_rx, task));
+    local_rx(container_of(task, struct lnet_rx, task));
 }
 
 static void receive_local(struct lnet_rx *rx)
 {
     struct lnet_node *node = rx->ni->node;
 
-    if (lnet_is_router(node) && is_ping(node, &rx->hdr))
-        lnet_ping_seen(rx->shard, rx->ni);
     if (lnet_is_home(node)) {
-        lnet_local_rx(rx);
+        local_rx(rx);
         return;
     }
     rx->task.fn = local_rx_task;

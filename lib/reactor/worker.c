@@ -45,11 +45,10 @@ int reactor_worker_start(struct reactor_env *env, const char *name, struct react
     int rc = 0;
 
     assert(reactor_self() == reactor_control(env));
-    if (!env->slot[slot]) {
+    if (!env->slot[slot])
         rc = reactor_create(env, slot, &env->slot[slot]);
-        for (unsigned i = 0; rc == 0 && i <= env->count; i++)
-            rc = mailbox_add_sender(env->slot[i], slot);
-    }
+    for (unsigned i = 0; rc == 0 && i <= env->count; i++)
+        rc = mailbox_add_sender(env->slot[i], slot);
     if (rc == 0)
         rc = thread_start(env->slot[slot], name);
     if (rc == 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: the text of a configuration file; read as a document of its own, and onto another one. */
+#include "config/save.h"
 #include "config/write.h"
 #include "control/plan.h"
 #include "lib/base/err.h"
@@ -187,6 +188,24 @@ static void check_written(const struct cfg *cfg)
     }
 }
 
+/* A document saved over the text of another one is read as the saved document. */
+static void check_saved(const char *old, size_t len, const struct cfg *cfg)
+{
+    struct err err = {0};
+    enum cfg_saved how;
+    struct cfg *again;
+    char *text;
+    int rc = cfg_save_text("fuzz", old, len, cfg, &text, &how, &err);
+
+    HOLDS(rc == 0 || err.message[0]);
+    if (rc != 0)
+        return;
+    again = parse(NULL, CFG_REPLACE, text, strlen(text));
+    HOLDS(again && changes(cfg, again) == 0);
+    cfg_free(again);
+    free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char base_text[] =
@@ -219,6 +238,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (cfg) {
             check(cfg);
             check_written(cfg);
+            check_saved(base_text, sizeof(base_text) - 1, cfg);
         }
         cfg_free(cfg);
     }

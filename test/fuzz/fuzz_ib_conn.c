@@ -76,7 +76,8 @@ static void fuzz_request(const uint8_t *data, size_t size, unsigned known)
     caller.decoded = decode(data, size, &req);
     caller.peer_stamp = known & 2 ? req.hdr.src_stamp : 0;
     if (ib_request_judge(&caller, &req, &v) != LNET_DROP_NONE) {
-        HOLDS(lnet_drop_info(v.drop)->kind == DROP_KIND_REFUSAL);
+        HOLDS(lnet_drop_info(v.drop)->kind == DROP_KIND_REFUSAL ||
+              lnet_drop_info(v.drop)->kind == DROP_KIND_RETRY);
         check_reject(&v.reject, caller.ni);
         return;
     }

@@ -115,10 +115,25 @@ static void check_netspec(const char *text)
     } while (rc == 1);
 }
 
+/* The addresses of the machine that runs the fuzzer, as they are read where none are given. */
+static void check_machine(void)
+{
+    struct cfg_address own[2];
+    unsigned count = ip2nets_addresses(own, 2);
+
+    HOLDS(count <= 2);
+    for (unsigned i = 0; i < count; i++)
+        HOLDS(own[i].ifname[0]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static bool begun;
     char *text = malloc(size + 1);
 
+    if (!begun)
+        check_machine();
+    begun = true;
     if (!text)
         return 0;
     if (size > 0)

@@ -310,9 +310,12 @@ def test_telemetry():
 def test_ready_after_check():
     """`ready` is logged once the address was checked for duplicates and its NI is up, and says how long that took."""
     d = Daemon(config(check="true")).wait_ready()
+    cli("route", "add", "--net", "tcp9", "--gateway", "10.77.0.2@tcp")  # changes the document during the check
+    assert "event=ready" not in d.text(), "the route came too late to be a change during the check"
     until("ready", lambda: "event=ready" in d.text())
     assert status_of("10.77.0.1@tcp") == "up"
     text = d.text()
+    has(text, "event=ready", "routes=1")
     has(text, "event=addresses_checking addresses=2 ms=1200", "event=address_ready")
     assert text.index("event=addresses_checking") < text.index("event=address_ready") < text.index("event=ready"), text
     assert 1000 <= int(re.search(r"event=ready.* waited_ms=(\d+)", text)[1]) < 10000, text

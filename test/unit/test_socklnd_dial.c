@@ -625,12 +625,16 @@ static void test_stop_while_calling(void **state)
 static void test_large_nid(void **state)
 {
     struct lnet_msg *msg = fake_msg(fake_ni(), NID, 0);
+    unsigned refs = core.peer_refs;
 
     (void)state;
     assert_int_equal(nid_parse("fd00::77@tcp", &msg->hdr.src_nid), 0);
     fake_send(msg);
     expect_done(1, LNET_DROP_LARGE_NID_ON_NID4, LNET_HEALTH_OK);
     no_call(FAKE_SEC);
+    assert_int_equal(core.peer_refs, refs + 1);
+    fake_advance(100 * FAKE_SEC); /* an unused peer NI is forgotten */
+    assert_int_equal(core.peer_refs, refs);
 }
 
 static void test_ipv6(void **state)

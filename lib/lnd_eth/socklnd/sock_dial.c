@@ -167,6 +167,8 @@ void sock_dial_next(struct lnd_peer_ni *lp)
     bool waited = lp->connecting == LND_CONNECT_WAIT;
     enum sock_ctype type = sp->dial.complete && has_each(sp) ? SOCK_CTYPE_NONE : missing(sp);
 
+    if (waited)
+        sp->dial.yield = false;
     if (peer_began(sp)) {
         sp->base.record = false;
         dial_done(sp);
@@ -174,7 +176,7 @@ void sock_dial_next(struct lnd_peer_ni *lp)
         dial_done(sp);
     } else if (reactor_now_us() - sp->dial.started_us >= lnd_timeout_us(sp->sni->base.ni)) {
         connect_failed(sp, LNET_HEALTH_NETWORK_TIMEOUT);
-    } else if (sp->dial.yield && !waited) {
+    } else if (sp->dial.yield) {
         sp->dial.yield = false;
         dial_again(sp, retry_us(sp));
     } else {

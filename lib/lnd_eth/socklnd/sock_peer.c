@@ -192,21 +192,18 @@ void sock_send(struct lnet_msg *msg)
     if (!lp)
         return;
     sp = sock_peer_of(lp);
+    lnd_peer_hold(lp); /* a peer NI that stays unused becomes spare when it is released */
     drop = prepare(sp, msg);
     if (drop != LNET_DROP_NONE) {
-        lnd_msg_fail(msg, drop,
-                     LNET_HEALTH_OK); /* this says nothing about the health of either side */
-        return;
-    }
-    c = choose(sp, msg->lnd_hdr_len + msg->payload.bytes);
-    lnd_peer_hold(&sp->base);
-    if (c) {
+        /* A header that does not fit says nothing about the health of either side. */
+        lnd_msg_fail(msg, drop, LNET_HEALTH_OK);
+    } else if ((c = choose(sp, msg->lnd_hdr_len + msg->payload.bytes))) {
         sock_tx_queue(c, msg);
         sock_dial_complete(sp);
     } else {
-        lnd_peer_wait(&sp->base, msg, lnd_timeout_us(sni->base.ni));
+        lnd_peer_wait(lp, msg, lnd_timeout_us(sni->base.ni));
     }
-    lnd_peer_release(&sp->base);
+    lnd_peer_release(lp);
 }
 
 /* ---- connections come and go ---- */

@@ -86,9 +86,12 @@ void rcore_say_no_device(const struct sockaddr_in *addr, int error, struct err *
                  "ibverbs-providers, modprobe ib_uverbs");
     else if (!addr)
         err_text(err, "the RDMA connection manager cannot be used: %s", strerror(-error));
-    else if (error == -EADDRNOTAVAIL)
+    else if (error == -EADDRNOTAVAIL) {
         err_text(err, "no interface of this host has the address %s", ip);
-    else if (error == -ENODEV)
+        err_where(err, "nid");
+        err_remedy(err, "`ip address` lists the addresses of this host");
+        return;
+    } else if (error == -ENODEV)
         err_text(err, "the interface of %s is not that of an RDMA device; there are these: %s", ip,
                  names);
     else

@@ -92,7 +92,7 @@ struct lnet_peer *lnet_peer_get(struct lnet_node *node, const struct lnet_nid *n
 {
     struct lnet_peer *p = lnet_peer_find(node, nid);
 
-    if (p || node->peers->npeers >= node->peers->max)
+    if (p || node->peers->npeers - node->peers->ngateways >= node->peers->max)
         return p;
     return create(node->peers, nid);
 }
@@ -116,8 +116,11 @@ void lnet_peer_set_gateway(struct lnet_gw *gw)
 
     if (!p)
         p = create(gw->node->peers, &gw->nid);
-    if (p)
-        p->gw = gw;
+    if (!p)
+        return;
+    if (!p->gw)
+        gw->node->peers->ngateways++;
+    p->gw = gw;
 }
 
 void lnet_peer_unset_gateway(struct lnet_gw *gw)
@@ -127,6 +130,10 @@ void lnet_peer_unset_gateway(struct lnet_gw *gw)
     if (!p || p->gw != gw)
         return;
     p->gw = NULL;
-    if (!p->features && !p->push_queued && !p->pushing)
+    gw->node->peers->ngateways--;
+    /* A peer that has pushed keeps its place, unless that exceeds the limit of such peers. */
+    if ((!p->features ||
+         gw->node->peers->npeers - gw->node->peers->ngateways > gw->node->peers->max) &&
+        !p->push_queued && !p->pushing)
         destroy(gw->node->peers, p);
 }

@@ -32,9 +32,9 @@ struct lnet_peers {
     struct lnet_peer *slot, *free, **hash; /* hash by nid_hash() */
     uint32_t hash_mask;
     unsigned nslots;
-    unsigned npeers;
-    unsigned max;     /* peers that are no gateways find no room above that */
-    unsigned highest; /* slots that have ever been used */
+    unsigned npeers, ngateways; /* all of them; those that are gateways */
+    unsigned max;               /* peers that are no gateways find no room above that */
+    unsigned highest;           /* slots that have ever been used */
 };
 
 /* Returns the bytes of heap that the table takes. Any thread. */

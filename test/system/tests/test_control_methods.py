@@ -34,7 +34,7 @@ GOOD = [
     ("admission_set", {"egress_share": 60}), ("global_set", {"transaction_timeout": 60}),
     ("tunables_set", {"scope": "global", "name": "transaction_timeout", "value": "50"}),
     ("stats_get", None), ("stats_reset", None), ("drops_get", None), ("drops_get", {"explain": True}), ("waits_get", None),
-    ("reactors_set", {"stages": "on", "every": 4}), ("reactors_get", None), ("reactors_set", {"stages": "off"}),
+    ("reactors_get", None),
     ("counters_capture", {"interval_ms": 100}),
     ("counters_capture", {"match": "stats.*", "interval_ms": 100}),
     ("why", {"nid": "10.2.1.1@tcp1"}), ("why", {"nid": "10.2.1.1@tcp1", "source": "10.1.1.1@tcp"}), ("why", {"nid": "1.2.3.4@tcp77"}),

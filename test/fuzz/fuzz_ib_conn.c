@@ -28,12 +28,20 @@ static void check_encode(const struct ib_conn_msg *m, const uint8_t *data)
     HOLDS(memcmp(wire, data, sizeof(wire)) == 0);
 }
 
+/* A connection that is not made is a refusal, or one that the initiator repeats. */
+static bool refuses(enum lnet_drop drop)
+{
+    enum lnet_drop_kind kind = lnet_drop_info(drop)->kind;
+
+    return kind == DROP_KIND_REFUSAL || kind == DROP_KIND_RETRY;
+}
+
 static enum lnet_drop decode(const uint8_t *data, size_t size, struct ib_conn_msg *out)
 {
     enum lnet_drop drop = ib_conn_decode(data, size, out);
 
     if (drop != LNET_DROP_NONE) {
-        HOLDS(lnet_drop_info(drop)->kind == DROP_KIND_REFUSAL);
+        HOLDS(refuses(drop));
         return drop;
     }
     HOLDS(out->hdr.nob >= IB_CONN_SIZE && out->hdr.nob <= size);
@@ -76,8 +84,7 @@ static void fuzz_request(const uint8_t *data, size_t size, unsigned known)
     caller.decoded = decode(data, size, &req);
     caller.peer_stamp = known & 2 ? req.hdr.src_stamp : 0;
     if (ib_request_judge(&caller, &req, &v) != LNET_DROP_NONE) {
-        HOLDS(lnet_drop_info(v.drop)->kind == DROP_KIND_REFUSAL ||
-              lnet_drop_info(v.drop)->kind == DROP_KIND_RETRY);
+        HOLDS(refuses(v.drop));
         check_reject(&v.reject, caller.ni);
         return;
     }
@@ -104,7 +111,7 @@ static void fuzz_ack(const uint8_t *data, size_t size, unsigned known)
     enum lnet_drop decoded = decode(data, size, &ack);
     enum lnet_drop drop = ib_ack_judge(&ask, decoded, &ack);
 
-    HOLDS(drop == LNET_DROP_NONE || lnet_drop_info(drop)->kind == DROP_KIND_REFUSAL);
+    HOLDS(drop == LNET_DROP_NONE || refuses(drop));
     if (drop != LNET_DROP_NONE)
         return;
     HOLDS(ack.queue_depth >= IB_DEPTH_MIN && ack.queue_depth <= ask.mine.depth);

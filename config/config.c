@@ -61,24 +61,71 @@ struct cfg *cfg_new(void)
 
 /* ---- lists ---- */
 
+/* The order of NIDs, and of items that begin with the NID that identifies them. */
+static int nid_order(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct lnet_nid));
+}
+
+/* NIs have an identity and no order. */
+static int ni_order(const void *a, const void *b)
+{
+    return !cfg_same_ni(a, b);
+}
+
+static int route_order(const void *a, const void *b)
+{
+    const struct cfg_route *x = a, *y = b;
+    int by_net = (x->conf.net > y->conf.net) - (x->conf.net < y->conf.net);
+
+    return by_net ? by_net : nid_order(&x->conf.gateway, &y->conf.gateway);
+}
+
+static int hello_order(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct cfg_hello)); /* an entry is all identity */
+}
+
+static int udsp_order(const void *a, const void *b)
+{
+    const struct cfg_udsp *x = a, *y = b;
+    int by_src = strcmp(x->src, y->src), by_dst = strcmp(x->dst, y->dst);
+
+    return by_src ? by_src : by_dst ? by_dst : strcmp(x->rte, y->rte);
+}
+
+static int port_order(const void *a, const void *b)
+{
+    const struct cfg_port *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
+_Static_assert(offsetof(struct cfg_peer, primary) == 0 && offsetof(struct cfg_name, nid) == 0 &&
+                   sizeof(struct cfg_hello) == 2 * sizeof(struct lnet_nid),
+               "as the orders expect");
+
 /* A growing array of a document: it has room for 1, 3, 7, … items. */
 static const struct list {
     const char *one; /* in messages */
     size_t array, count, size;
     unsigned max;
+    int (*order)(const void *a, const void *b); /* by identity */
+    size_t line; /* offset in an item; 0: items of the base are not told from those read */
 } lists[CFG_LISTS] = {
-#define LIST(field, one, max)                                                                      \
+#define LIST(field, one, max, order, ...)                                                          \
     {                                                                                              \
         one, offsetof(struct cfg, field), offsetof(struct cfg, field##_count),                     \
-            sizeof(*((struct cfg *)0)->field), max                                                 \
+            sizeof(*((struct cfg *)0)->field), max, order, ##__VA_ARGS__                           \
     }
-    [CFG_NIS] = LIST(ni, "NI", LNET_MAX_NI),
-    [CFG_ROUTES] = LIST(route, "route", CFG_MAX_ROUTES),
-    [CFG_HELLOS] = LIST(hello, "entry", CFG_MAX_HELLO_MAP),
-    [CFG_PEERS] = LIST(peer, "peer", CFG_MAX_PEERS),
-    [CFG_UDSPS] = LIST(udsp, "policy", CFG_MAX_UDSP),
-    [CFG_NAMES] = LIST(name, "name", CFG_MAX_NAMES),
-    [CFG_PORTS] = LIST(port, "port", CFG_MAX_PORTS),
+    [CFG_NIS] = LIST(ni, "NI", LNET_MAX_NI, ni_order, offsetof(struct cfg_ni, line)),
+    [CFG_ROUTES] =
+        LIST(route, "route", CFG_MAX_ROUTES, route_order, offsetof(struct cfg_route, line)),
+    [CFG_HELLOS] = LIST(hello, "entry", CFG_MAX_HELLO_MAP, hello_order),
+    [CFG_PEERS] = LIST(peer, "peer", CFG_MAX_PEERS, nid_order),
+    [CFG_UDSPS] = LIST(udsp, "policy", CFG_MAX_UDSP, udsp_order),
+    [CFG_NAMES] = LIST(name, "name", CFG_MAX_NAMES, nid_order),
+    [CFG_PORTS] = LIST(port, "port", CFG_MAX_PORTS, port_order, offsetof(struct cfg_port, line)),
 };
 
 static char **array_of(struct cfg *cfg, const struct list *l)
@@ -89,6 +136,77 @@ static char **array_of(struct cfg *cfg, const struct list *l)
 static unsigned *count_of(struct cfg *cfg, const struct list *l)
 {
     return (unsigned *)(void *)((char *)cfg + l->count);
+}
+
+unsigned cfg_count(const struct cfg *cfg, enum cfg_list list)
+{
+    return *count_of((struct cfg *)(uintptr_t)cfg, &lists[list]);
+}
+
+static void *item_at(const struct cfg *cfg, enum cfg_list list, unsigned index)
+{
+    return *array_of((struct cfg *)(uintptr_t)cfg, &lists[list]) + index * lists[list].size;
+}
+
+/* Returns the line of an item; NULL: it has none. */
+static unsigned *line_of(const struct list *l, void *item)
+{
+    return l->line ? (unsigned *)(void *)((char *)item + l->line) : NULL;
+}
+
+unsigned cfg_index(const struct cfg *cfg, enum cfg_list list, const void *item)
+{
+    return (unsigned)((size_t)((const char *)item - (char *)item_at(cfg, list, 0)) /
+                      lists[list].size);
+}
+
+int cfg_order(enum cfg_list list, const void *x, const void *y)
+{
+    return lists[list].order(x, y);
+}
+
+void *cfg_find(const struct cfg *cfg, enum cfg_list list, const void *like)
+{
+    const struct list *l = &lists[list];
+    const char *item = cfg_count(cfg, list) ? item_at(cfg, list, 0) : NULL;
+
+    for (unsigned i = cfg_count(cfg, list); i > 0; i--, item += l->size)
+        if (l->order(item, like) == 0)
+            return (void *)(uintptr_t)item;
+    return NULL;
+}
+
+void *cfg_find_base(const struct cfg_reader *r, enum cfg_list list, const void *like)
+{
+    for (unsigned i = 0; cfg_mode(r) != CFG_REPLACE && i < cfg_count(r->cfg, list); i++) {
+        void *item = item_at(r->cfg, list, i);
+        const unsigned *line = line_of(&lists[list], item);
+
+        if ((!line || *line == 0) && cfg_order(list, item, like) == 0)
+            return item;
+    }
+    return NULL;
+}
+
+/* Items with the same identity keep the order of the list. */
+static int by_identity(const void *a, const void *b, void *list)
+{
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    int order = ((const struct list *)list)->order(x, y);
+
+    return order ? order : (x > y) - (x < y);
+}
+
+const void **cfg_sorted(const struct cfg *cfg, enum cfg_list list)
+{
+    const void **out = calloc(cfg_count(cfg, list) + 1, sizeof(*out));
+
+    for (unsigned i = 0; out && i < cfg_count(cfg, list); i++)
+        out[i] = item_at(cfg, list, i);
+    if (out)
+        qsort_r(out, cfg_count(cfg, list), sizeof(*out), by_identity,
+                (void *)(uintptr_t)&lists[list]);
+    return out;
 }
 
 void *cfg_append(struct cfg *cfg, enum cfg_list list, const void *item)
@@ -111,11 +229,11 @@ void *cfg_append(struct cfg *cfg, enum cfg_list list, const void *item)
 
 void cfg_take(struct cfg *cfg, enum cfg_list list, const void *item)
 {
-    const struct list *l = &lists[list];
-    char *array = *array_of(cfg, l);
-    size_t at = (size_t)((const char *)item - array);
+    unsigned at = cfg_index(cfg, list, item);
 
-    memmove(array + at, array + at + l->size, --*count_of(cfg, l) * l->size - at);
+    --*count_of(cfg, &lists[list]);
+    memmove(item_at(cfg, list, at), item_at(cfg, list, at + 1),
+            (cfg_count(cfg, list) - at) * lists[list].size);
 }
 
 void cfg_put(struct cfg_reader *r, enum cfg_list list, const void *item, const void *there,
@@ -137,45 +255,21 @@ void cfg_put(struct cfg_reader *r, enum cfg_list list, const void *item, const v
         cfg_error(r, line, "out of memory");
 }
 
-/* Gives each peer of a copied document its own copy of the NIDs. */
-static bool copy_nids(struct cfg *to)
-{
-    for (unsigned i = 0; i < to->peer_count; i++) {
-        struct cfg_peer *peer = &to->peer[i];
-        struct lnet_nid *nid = malloc((peer->nid_count + 1) * sizeof(*nid));
-
-        if (!nid) {
-            to->peer_count = i; /* the rest belongs to the other document */
-            return false;
-        }
-        peer->nid = memcpy(nid, peer->nid_count ? peer->nid : nid, peer->nid_count * sizeof(*nid));
-    }
-    return true;
-}
-
 struct cfg *cfg_copy(const struct cfg *cfg)
 {
     struct cfg *to = malloc(sizeof(*to));
-    bool ok = to != NULL;
+    bool ok = true;
 
     if (!to)
         return NULL;
     *to = *cfg;
-    for (int i = 0; i < CFG_LISTS; i++) {
-        const struct list *l = &lists[i];
-        char *from = *array_of(to, l);
-        size_t count = *count_of(to, l), room = 1;
-
-        while (room < count)
-            room = 2 * room + 1;
-        *array_of(to, l) = malloc(room * l->size);
-        if (*array_of(to, l) && count)
-            memcpy(*array_of(to, l), from, count * l->size);
-        ok &= *array_of(to, l) != NULL;
+    for (enum cfg_list i = 0; i < CFG_LISTS; i++) {
+        *array_of(to, &lists[i]) = NULL;
+        *count_of(to, &lists[i]) = 0;
+        for (unsigned j = 0; ok && j < cfg_count(cfg, i); j++)
+            ok = cfg_append(to, i, item_at(cfg, i, j)) != NULL;
     }
-    if (!ok)
-        to->peer_count = 0;
-    if (ok && copy_nids(to))
+    if (ok)
         return to;
     cfg_free(to);
     return NULL;
@@ -183,46 +277,30 @@ struct cfg *cfg_copy(const struct cfg *cfg)
 
 void cfg_free(struct cfg *cfg)
 {
-    for (unsigned i = 0; cfg && i < cfg->peer_count; i++)
-        free(cfg->peer[i].nid);
     for (int i = 0; cfg && i < CFG_LISTS; i++)
         free(*array_of(cfg, &lists[i]));
     free(cfg);
 }
 
-static bool nid_of(const struct cfg_ni *ni, struct lnet_nid *out)
+const struct lnet_nid *cfg_ni_nid(const struct cfg_ni *ni)
 {
-    *out = nid_is_any(&ni->conf.nid) && ni->live.known ? ni->live.nid : ni->conf.nid;
-    return !nid_is_any(out);
+    return nid_is_any(&ni->conf.nid) && ni->live.known ? &ni->live.nid : &ni->conf.nid;
 }
 
 bool cfg_same_ni(const struct cfg_ni *a, const struct cfg_ni *b)
 {
-    struct lnet_nid x, y;
+    const struct lnet_nid *x = cfg_ni_nid(a), *y = cfg_ni_nid(b);
 
     if (a->conf.net != b->conf.net)
         return false;
-    if (nid_of(a, &x) && nid_of(b, &y))
-        return nid_same(&x, &y);
+    if (!nid_is_any(x) && !nid_is_any(y))
+        return nid_same(x, y);
     return a->conf.ifname[0] && strcmp(a->conf.ifname, b->conf.ifname) == 0;
 }
 
 struct cfg_ni *cfg_find_ni(const struct cfg *cfg, const struct cfg_ni *like)
 {
-    for (unsigned i = 0; i < cfg->ni_count; i++)
-        if (cfg_same_ni(&cfg->ni[i], like))
-            return &cfg->ni[i];
-    return NULL;
-}
-
-bool cfg_add_ni(struct cfg *cfg, const struct cfg_ni *ni)
-{
-    return cfg_append(cfg, CFG_NIS, ni);
-}
-
-bool cfg_add_route(struct cfg *cfg, const struct cfg_route *route)
-{
-    return cfg_append(cfg, CFG_ROUTES, route);
+    return cfg_find(cfg, CFG_NIS, like);
 }
 
 /* ---- reading ---- */
@@ -232,12 +310,9 @@ static struct cfg *base_of(const struct cfg_text *from)
 {
     struct cfg *cfg = from->mode == CFG_REPLACE ? cfg_new() : cfg_copy(from->base);
 
-    for (unsigned i = 0; cfg && i < cfg->ni_count; i++)
-        cfg->ni[i].line = 0;
-    for (unsigned i = 0; cfg && i < cfg->route_count; i++)
-        cfg->route[i].line = 0;
-    for (unsigned i = 0; cfg && i < cfg->port_count; i++)
-        cfg->port[i].line = 0;
+    for (enum cfg_list i = 0; cfg && i < CFG_LISTS; i++)
+        for (unsigned j = 0; lists[i].line && j < cfg_count(cfg, i); j++)
+            *line_of(&lists[i], item_at(cfg, i, j)) = 0;
     return cfg;
 }
 

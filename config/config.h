@@ -45,7 +45,6 @@ extern const char *const cfg_accept_names[];     /* enum lnd_accept */
 extern const char *const cfg_source_names[];     /* enum lnet_source_check */
 extern const char *const cfg_congestion_names[]; /* names of lib/lnd_eth/tcp */
 extern const char *const cfg_log_level_names[];  /* enum log_level */
-extern const char *const cfg_log_module_names[LOG_MODULES + 1];
 
 /* LND tunables that are kept and shown, and that no LND of this version has. -1 = not given. */
 struct cfg_lnd_kept {
@@ -82,16 +81,18 @@ struct cfg_hello {
     struct lnet_nid nid;
 };
 
-/* `peer:`, kept and shown without effect: there is no multi-rail yet. */
+/* `peer:`, a peer with several NIDs. The document keeps and shows it; the node does not act on it,
+ * because it has no multi-rail. */
 struct cfg_peer {
     struct lnet_nid primary;
     bool multi_rail;
-    struct lnet_nid *nid; /* includes the primary NID if the file lists it */
+    struct lnet_nid nid[CFG_MAX_PEER_NIDS]; /* include the primary NID if the file lists it */
     unsigned nid_count;
     unsigned line;
 };
 
-/* `udsp:`, kept and shown. */
+/* `udsp:`, a rule for the selection among several NIs. Kept and shown without effect like `peer:`.
+ */
 struct cfg_udsp {
     int idx;
     char src[64], dst[64], rte[64]; /* "" = none */
@@ -250,17 +251,31 @@ struct cfg_ni *cfg_find_ni(const struct cfg *cfg, const struct cfg_ni *like);
 bool cfg_has_net(const struct cfg *cfg, lnet_net_t net); /* of one of the NIs */
 struct cfg_route *cfg_find_route(const struct cfg *cfg, lnet_net_t net,
                                  const struct lnet_nid *gateway);
-void cfg_remove_ni(struct cfg *cfg, unsigned index);
-void cfg_remove_route(struct cfg *cfg, unsigned index);
 struct cfg_peer *cfg_find_peer(const struct cfg *cfg, const struct lnet_nid *primary);
 struct cfg_peer *cfg_add_peer(struct cfg *cfg, const struct lnet_nid *primary, bool multi_rail,
                               unsigned line);
 void cfg_remove_peer(struct cfg *cfg, unsigned index);
 bool cfg_peer_add_nid(struct cfg_peer *peer, const struct lnet_nid *nid);    /* false: no room */
 bool cfg_peer_remove_nid(struct cfg_peer *peer, const struct lnet_nid *nid); /* false: not there */
-/* Append to a document. False: the list is full, or memory is out. */
-bool cfg_add_ni(struct cfg *cfg, const struct cfg_ni *ni);
-bool cfg_add_route(struct cfg *cfg, const struct cfg_route *route);
+enum cfg_list {
+    CFG_NIS,
+    CFG_ROUTES,
+    CFG_HELLOS,
+    CFG_PEERS,
+    CFG_UDSPS,
+    CFG_NAMES,
+    CFG_PORTS,
+    CFG_LISTS
+};
+/* Appends a copy of item to a list of the document. Returns the copy; NULL: the list is full, or
+ * memory is out. */
+void *cfg_append(struct cfg *cfg, enum cfg_list list, const void *item);
+/* Removes an item from its list. item points into the list. */
+void cfg_take(struct cfg *cfg, enum cfg_list list, const void *item);
+/* Returns an NI of the net, all at its defaults. line 0: not of a file. */
+struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line);
+/* Returns the NID of an NI, or that of the running NI where the document names none. */
+const struct lnet_nid *cfg_ni_nid(const struct cfg_ni *ni);
 
 /* NULL when there is none. */
 struct cfg_port *cfg_find_port(const struct cfg *cfg, const char *name);
@@ -269,7 +284,6 @@ const struct cfg_port *cfg_port_of(const struct cfg *cfg, const struct cfg_ni *n
 const char *cfg_port_device(const struct cfg_port *port);
 /* Whether the device of a port is given as a PCI address. */
 bool cfg_port_is_pci(const struct cfg_port *port);
-bool cfg_same_port(const struct cfg_port *a, const struct cfg_port *b);
 /* Parse an IPv4 or IPv6 address, or one with "/bits". False: the text is none. */
 bool cfg_addr_parse(const char *text, struct inet_addr *out);
 bool cfg_prefix_parse(const char *text, struct inet_prefix *out);

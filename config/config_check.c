@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks that need the whole file. Rules for routes: docs/protocol/lnet-core.md §11. */
 #include "config/config_internal.h"
+#include "config/expr.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,34 +56,17 @@ static void check_route(struct cfg_reader *r, const struct cfg_route *route)
                   gateway);
 }
 
-static int route_order(const void *a, const void *b)
-{
-    const struct cfg_route *x = *(const struct cfg_route *const *)a;
-    const struct cfg_route *y = *(const struct cfg_route *const *)b;
-    int by_net = (x->conf.net > y->conf.net) - (x->conf.net < y->conf.net);
-    int by_gateway = memcmp(&x->conf.gateway, &y->conf.gateway, sizeof(x->conf.gateway));
-
-    if (by_net)
-        return by_net;
-    return by_gateway ? by_gateway : (x->line > y->line) - (x->line < y->line);
-}
-
 static void check_repeated_routes(struct cfg_reader *r)
 {
-    struct cfg *cfg = r->cfg;
-    const struct cfg_route **sorted = calloc(cfg->route_count + 1, sizeof(*sorted));
+    const struct cfg_route *const *sorted =
+        (const struct cfg_route *const *)cfg_sorted(r->cfg, CFG_ROUTES);
     char where[32];
 
-    for (unsigned i = 0; sorted && i < cfg->route_count; i++)
-        sorted[i] = &cfg->route[i];
-    if (sorted)
-        qsort(sorted, cfg->route_count, sizeof(*sorted), route_order);
-    for (unsigned i = 1; sorted && i < cfg->route_count; i++)
-        if (sorted[i]->conf.net == sorted[i - 1]->conf.net &&
-            nid_same(&sorted[i]->conf.gateway, &sorted[i - 1]->conf.gateway))
+    for (unsigned i = 1; sorted && i < r->cfg->route_count; i++)
+        if (cfg_order(CFG_ROUTES, sorted[i - 1], sorted[i]) == 0)
             cfg_error(r, sorted[i]->line, "route: the same route is %s; remove one",
                       cfg_on_line(sorted[i - 1]->line, where));
-    free(sorted);
+    free((void *)(uintptr_t)sorted);
 }
 
 static void check_ni(struct cfg_reader *r, unsigned index)
@@ -143,37 +127,18 @@ void cfg_check(struct cfg_reader *r)
 
 /* ---- lists of cores ---- */
 
-/* Reads a decimal below limit. Returns -1 when there is none. */
-static long number(const char **p, long limit)
-{
-    char *end;
-    long n;
-
-    if (**p < '0' || **p > '9')
-        return -1;
-    n = strtol(*p, &end, 10);
-    *p = end;
-    return n < limit ? n : -1;
-}
-
 /* Reads "2" or "2-5" and marks the cores in seen. Returns how many; 0 when malformed or seen
  * before. */
 static unsigned core_range(const char **p, uint8_t seen[1024])
 {
-    long from = number(p, 1024), to = from, i;
+    struct cfg_range r;
 
-    if (**p == '-') {
-        (*p)++;
-        to = number(p, 1024);
-    }
-    if (from < 0 || to < from)
+    if (!cfg_expr_range(p, 1023, &r))
         return 0;
-    for (i = from; i <= to; i++) {
-        if (seen[i])
+    for (long i = r.lo; i <= r.hi; i++)
+        if (seen[i]++)
             return 0;
-        seen[i] = 1;
-    }
-    return (unsigned)(to - from + 1);
+    return (unsigned)(r.hi - r.lo + 1);
 }
 
 /* [CPT:]CORES[,CORES…][;…] */
@@ -183,10 +148,12 @@ unsigned cfg_cores_count(const char *cores)
     unsigned count = 0, n;
     const char *p = cores, *colon;
 
+    if (strchr(cores, '/')) /* no strides */
+        return 0;
     for (;;) {
         colon = p + strspn(p, "0123456789");
         if (*colon == ':') {
-            if (number(&p, REACTOR_MAX) < 0)
+            if (cfg_expr_number(&p, REACTOR_MAX - 1) < 0)
                 return 0;
             p++;
         }

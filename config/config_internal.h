@@ -30,13 +30,17 @@ enum cfg_key_kind {
     CFG_INT,       /* decimal within min..max into an int */
     CFG_BOOL,      /* true, false, yes, no, on, off, 1, 0 into an int */
     CFG_WORD,      /* one of words, its index into an int */
-    CFG_TEXT,      /* up to max - 1 characters into a char array */
+    CFG_TEXT,      /* up to max - 1 characters into a char array; valid() if the row has it */
     CFG_MODE,      /* octal digits into an int */
     CFG_NET,       /* a net into a lnet_net_t */
     CFG_NID,       /* a NID into a struct lnet_nid */
+    CFG_ADDR,      /* an IP address into a struct inet_addr */
+    CFG_PREFIX,    /* an IP address with the length of its net into a struct inet_prefix */
     CFG_SECTION,   /* a mapping read by the table in sub, into the same object */
     CFG_CALL,      /* fn reads it; no setting */
-    CFG_ITEMS,     /* fn reads each item of it; no setting */
+    CFG_ITEMS,     /* fn reads each item of it; without fn an item is a mapping read by the table in
+                      sub. No setting. offset: of a number of items that becomes 0 first, unless
+                      it is 0 */
     CFG_READ_ONLY, /* lnetctl shows it, and it cannot be set; ignored */
 };
 
@@ -49,35 +53,30 @@ struct cfg_key {
     const struct cfg_key *sub;
     /* Reads the value in place of the kind's own reader. obj: what offset counts from. */
     void (*fn)(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
-    bool kept;  /* a key of lnetctl's that has no effect here: a warning */
-    bool alias; /* another row has the setting */
+    bool (*valid)(const char *text); /* of a text; the error is "'TEXT' <otherwise>" */
+    const char *otherwise;
+    const char *without_effect; /* of CFG_ITEMS: names the items in a warning */
+    bool or_as_is;              /* -1 is accepted, too, and leaves the integer as it is */
+    bool kept;                  /* a key of lnetctl's that has no effect here: a warning */
+    bool alias;                 /* another row has the setting */
     enum cfg_applies applies;
     const char *unit; /* "s", "%"; NULL = none */
     const char *help; /* of a setting */
 };
 
-/* Rows of a table of keys: its end; a key that a function reads; a list whose items a function
- * reads; a section with its own table; a key that is ignored. */
-#define CFG_KEYS_END                                                                               \
+/* Rows of a table of keys: a member of a struct; the end; a key that a function reads; a list whose
+ * items a function reads; a section with its own table; a key that is ignored. */
+#define CFG_KEY(key, type, ...)                                                                    \
     {                                                                                              \
-        .name = NULL                                                                               \
+        .name = (key), .kind = (type), ##__VA_ARGS__                                               \
     }
-#define CFG_CALLS(key, function)                                                                   \
-    {                                                                                              \
-        .name = (key), .kind = CFG_CALL, .fn = (function)                                          \
-    }
-#define CFG_EACH(key, function)                                                                    \
-    {                                                                                              \
-        .name = (key), .kind = CFG_ITEMS, .fn = (function)                                         \
-    }
-#define CFG_READS(key, table)                                                                      \
-    {                                                                                              \
-        .name = (key), .kind = CFG_SECTION, .sub = (table)                                         \
-    }
-#define CFG_IGNORES(key)                                                                           \
-    {                                                                                              \
-        .name = (key), .kind = CFG_READ_ONLY                                                       \
-    }
+#define CFG_FIELD(of, key, type, member, ...)                                                      \
+    CFG_KEY(key, type, .offset = offsetof(of, member), ##__VA_ARGS__)
+#define CFG_KEYS_END             CFG_KEY(NULL, CFG_READ_ONLY)
+#define CFG_CALLS(key, function) CFG_KEY(key, CFG_CALL, .fn = (function))
+#define CFG_EACH(key, function)  CFG_KEY(key, CFG_ITEMS, .fn = (function))
+#define CFG_READS(key, table)    CFG_KEY(key, CFG_SECTION, .sub = (table))
+#define CFG_IGNORES(key)         CFG_KEY(key, CFG_READ_ONLY)
 /* Keys that lnetctl's `show` prints below NIs of this node or of a peer. */
 #define CFG_IGNORES_COUNTS                                                                         \
     CFG_IGNORES("udsp info"), CFG_IGNORES("statistics"), CFG_IGNORES("sent_stats"),                \
@@ -87,15 +86,17 @@ struct cfg_key {
 /* Reads a mapping by a table of keys. Offsets count from obj. */
 void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
                   const struct cfg_key *keys, void *obj);
-/* Calls fn for each item of a sequence, with its index in the path. A mapping or scalar counts as a
- * sequence of one item, null as an empty one. */
+/* Reads each item of a sequence as a key of kind CFG_ITEMS says, with its index in the path. A
+ * mapping or scalar counts as a sequence of one item, null as an empty one. */
 void cfg_read_items(struct cfg_reader *r, const struct yaml_tree_node *value,
-                    void (*fn)(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item),
-                    void *obj);
+                    const struct cfg_key *key, void *obj);
 /* Returns the text of a scalar; NULL, and an error, when value is no scalar or is null. */
 const char *cfg_scalar(struct cfg_reader *r, const struct yaml_tree_node *value);
 bool cfg_read_int(struct cfg_reader *r, const struct yaml_tree_node *value, long min, long max,
                   int *out);
+/* Reads a value of kind CFG_NET, CFG_NID, CFG_ADDR or CFG_PREFIX. False: it has been reported. */
+bool cfg_read_named(struct cfg_reader *r, enum cfg_key_kind kind,
+                    const struct yaml_tree_node *value, void *out);
 
 /* Add a message about a line, or with line 0 about the file: "path: reason". */
 void cfg_error(struct cfg_reader *r, unsigned line, const char *fmt, ...)
@@ -103,16 +104,22 @@ void cfg_error(struct cfg_reader *r, unsigned line, const char *fmt, ...)
 void cfg_warning(struct cfg_reader *r, unsigned line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* cfg_field_size() returns the bytes of the field of a key; cfg_is_setting() tells whether the key
- * has one value. */
-size_t cfg_field_size(const struct cfg_key *key);
+/* Returns the row of a table for a key of a file; NULL: there is none. */
+const struct cfg_key *cfg_find_key(const struct cfg_key *keys, const char *name);
+/* Whether the key has one value. */
 bool cfg_is_setting(const struct cfg_key *key);
+/* Returns the field of a key. obj: what the offset of the key counts from. */
+static inline const void *cfg_field(const struct cfg_key *key, const void *obj)
+{
+    return (const char *)obj + key->offset;
+}
+/* Whether the node acts on a tunable of an NI, which depends on the LND; else it is only kept. */
+bool cfg_ni_acts_on(const struct cfg_key *key, const struct cfg_ni *ni);
+/* Returns the value that the running NI has of a tunable; NULL: not known. */
+const int *cfg_ni_live(const struct cfg_key *key, const struct cfg_ni *ni);
 
 /* In a table: the place of the rows of LNDs. */
-#define CFG_LND_KEYS                                                                               \
-    {                                                                                              \
-        .name = ""                                                                                 \
-    }
+#define CFG_LND_KEYS      CFG_KEY("", CFG_READ_ONLY)
 #define CFG_LND_KEYS_ROOM 64 /* rows of a table that has it */
 /* Adds the settings of the registered LNDs to the tables of keys and to the defaults, once. The
  * first call is on the main thread, before others run. config_lnd.c */
@@ -123,38 +130,32 @@ extern const struct cfg_key cfg_top_keys[];
 extern struct cfg cfg_defaults; /* constant once cfg_lnds() has run */
 
 /* ---- lists, config_items.c, config_kept.c, ip2nets.c ---- */
-enum cfg_list {
-    CFG_NIS,
-    CFG_ROUTES,
-    CFG_HELLOS,
-    CFG_PEERS,
-    CFG_UDSPS,
-    CFG_NAMES,
-    CFG_PORTS,
-    CFG_LISTS
-};
-/* Appends a copy of item to a list of the document. Returns the copy; NULL: the list is full, or
- * memory is out. */
-void *cfg_append(struct cfg *cfg, enum cfg_list list, const void *item);
-/* Removes an item from its list. item points into the list. */
-void cfg_take(struct cfg *cfg, enum cfg_list list, const void *item);
+/* Return the number of items, and the index of an item that is in the list. */
+unsigned cfg_count(const struct cfg *cfg, enum cfg_list list);
+unsigned cfg_index(const struct cfg *cfg, enum cfg_list list, const void *item);
+/* Compares the identity of two items; of NIs it tells only whether they are the same. */
+int cfg_order(enum cfg_list list, const void *x, const void *y);
+/* Finds the first item with the identity of like. NULL: there is none. */
+void *cfg_find(const struct cfg *cfg, enum cfg_list list, const void *like);
+/* Finds the item with the identity of like among those of the document that the text changes, which
+ * have no line. NULL: there is none, or the text is the document. */
+void *cfg_find_base(const struct cfg_reader *r, enum cfg_list list, const void *like);
+/* Returns pointers to all items in the order of their identities, to be freed. NULL: out of
+ * memory. */
+const void **cfg_sorted(const struct cfg *cfg, enum cfg_list list);
 /* Puts an item that was read into the list as the mode says. there: the item of the base that it
  * replaces, or with CFG_DELETE removes; NULL: none, so it is appended, or with CFG_DELETE `none` is
  * the error (NULL: no error). */
 void cfg_put(struct cfg_reader *r, enum cfg_list list, const void *item, const void *there,
              unsigned line, const char *none);
-bool cfg_read_net(struct cfg_reader *r, const struct yaml_tree_node *value, lnet_net_t *out);
-bool cfg_read_nid(struct cfg_reader *r, const struct yaml_tree_node *value, struct lnet_nid *out);
 void cfg_read_net_item(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 void cfg_read_ip2nets(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
 void cfg_read_route(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
-void cfg_read_peers(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
-void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
+void cfg_read_peer(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
+void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 void cfg_read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
 void cfg_read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
-/* Returns an NI of the net, all at its defaults. */
-struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line);
 /* Rows of a table of keys that begins with a struct cfg_ni: tunables, lnd tunables, CPT. */
 #define CFG_NI_TUNING                                                                              \
     CFG_READS("tunables", cfg_tunables_keys), CFG_READS("lnd tunables", cfg_lnd_tunables_keys),    \

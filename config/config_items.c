@@ -6,41 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether an item with this line is of the base that the text changes. An item of the base has no
- * line. */
-static bool of_base(const struct cfg_reader *r, unsigned line)
-{
-    return cfg_mode(r) != CFG_REPLACE && line == 0;
-}
-
-bool cfg_read_net(struct cfg_reader *r, const struct yaml_tree_node *value, lnet_net_t *out)
-{
-    const char *text = cfg_scalar(r, value);
-
-    if (!text)
-        return false;
-    if (net_parse(text, out) != 0) {
-        cfg_error(r, value->line,
-                  "'%.40s' is not a net; write a type and number as in tcp or o2ib1", text);
-        return false;
-    }
-    return true;
-}
-
-bool cfg_read_nid(struct cfg_reader *r, const struct yaml_tree_node *value, struct lnet_nid *out)
-{
-    const char *text = cfg_scalar(r, value);
-
-    if (!text)
-        return false;
-    if (nid_parse(text, out) != 0) {
-        cfg_error(r, value->line, "'%.60s' is not a NID; write address@net as in 10.0.0.1@tcp",
-                  text);
-        return false;
-    }
-    return true;
-}
-
 /* ---- net ---- */
 
 static void ni_nid(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
@@ -48,7 +13,7 @@ static void ni_nid(struct cfg_reader *r, void *obj, const struct yaml_tree_node 
     struct cfg_ni *ni = obj;
     char net[LNET_NETSTR_SIZE];
 
-    if (!cfg_read_nid(r, value, &ni->conf.nid))
+    if (!cfg_read_named(r, CFG_NID, value, &ni->conf.nid))
         return;
     if (nid_net(&ni->conf.nid) != ni->conf.net)
         cfg_error(r, value->line, "'%.60s' is not of net %s; give it that net or move it",
@@ -94,43 +59,36 @@ void cfg_read_cpt(struct cfg_reader *r, void *obj, const struct yaml_tree_node *
         cfg_warning(r, value->line, "not acted on yet: an NI uses all CPTs");
 }
 
-#define TUN(key, field, lo, hi, text)                                                              \
-    {                                                                                              \
-        .name = (key), .kind = CFG_INT, .offset = offsetof(struct cfg_ni, field), .min = (lo),     \
-        .max = (hi), .applies = CFG_NI_RESTART, .help = (text)                                     \
-    }
-#define KEPT(key, field, hi)                                                                       \
-    {                                                                                              \
-        .name = (key), .kind = CFG_INT, .offset = offsetof(struct cfg_ni, kept.field), .min = -1,  \
-        .max = (hi), .kept = true                                                                  \
-    }
+#define TUN(key, field, lo, hi, when, text)                                                        \
+    CFG_FIELD(struct cfg_ni, key, CFG_INT, field, .min = (lo), .max = (hi), .applies = (when),     \
+              .help = (text))
 
 const struct cfg_key cfg_tunables_keys[] = {
-    TUN("peer_timeout", conf.tun.peer_timeout, -1, 86400,
+    TUN("peer_timeout", conf.tun.peer_timeout, -1, 86400, CFG_NI_RESTART,
         "after which a silent peer counts as down"),
-    TUN("peer_credits", conf.tun.peer_credits, -1, 65535,
+    TUN("peer_credits", conf.tun.peer_credits, -1, 65535, CFG_NI_RESTART,
         "messages handed to the network for one peer at a time"),
-    TUN("peer_buffer_credits", conf.tun.peer_buffer_credits, -1, 65535,
+    TUN("peer_buffer_credits", conf.tun.peer_buffer_credits, -1, 65535, CFG_NI_RESTART,
         "router buffers that messages of one peer may hold; 0 = peer_credits"),
-    TUN("credits", conf.tun.credits, -1, 65535,
+    TUN("credits", conf.tun.credits, -1, 65535, CFG_NI_RESTART,
         "messages handed to the network on this NI at a time"),
     CFG_KEYS_END,
 };
 
 struct cfg_key cfg_lnd_tunables_keys[CFG_LND_KEYS_ROOM] = {
     CFG_LND_KEYS,
-    TUN("conns_per_peer", conf.lnd_tun.conns_per_peer, -1, 127,
+    TUN("conns_per_peer", conf.lnd_tun.conns_per_peer, -1, 127, CFG_NEW_CONNECTIONS,
         "connections to a peer; tcp: bulk connections per direction"),
-    TUN("timeout", conf.lnd_tun.timeout, -1, 3600,
+    TUN("timeout", conf.lnd_tun.timeout, -1, 3600, CFG_NEW_CONNECTIONS,
         "without progress after which a connection is given up"),
-    TUN("tos", conf.lnd_tun.tos, -1, 255, "type of service of the connections"),
-    KEPT("auth_key", auth_key, CFG_MAX_INT),
-    {.name = "traffic_class",
-     .kind = CFG_TEXT,
-     .offset = offsetof(struct cfg_ni, kept.traffic_class),
-     .max = sizeof(((struct cfg_lnd_kept *)0)->traffic_class),
-     .kept = true},
-    KEPT("traffic_class_num", traffic_class_num, CFG_MAX_INT),
+    TUN("tos", conf.lnd_tun.tos, -1, 255, CFG_NEW_CONNECTIONS,
+        "type of service of the connections"),
+    CFG_FIELD(struct cfg_ni, "auth_key", CFG_INT, kept.auth_key, .min = -1, .max = CFG_MAX_INT,
+              .kept = true),
+    CFG_FIELD(struct cfg_ni, "traffic_class", CFG_TEXT, kept.traffic_class, .max = 32,
+              .kept = true),
+    CFG_FIELD(struct cfg_ni, "traffic_class_num", CFG_INT, kept.traffic_class_num, .min = -1,
+              .max = CFG_MAX_INT, .kept = true),
     CFG_IGNORES("prov_major_version"),
     CFG_IGNORES("prov_minor_version"),
     CFG_KEYS_END,
@@ -178,27 +136,15 @@ struct cfg_ni cfg_new_ni(lnet_net_t net, unsigned line)
                            .line = line};
 }
 
-static struct cfg_ni *find_base_ni(struct cfg_reader *r, const struct cfg_ni *ni)
-{
-    for (unsigned i = 0; i < r->cfg->ni_count; i++)
-        if (of_base(r, r->cfg->ni[i].line) && cfg_same_ni(&r->cfg->ni[i], ni))
-            return &r->cfg->ni[i];
-    return NULL;
-}
-
-void cfg_remove_ni(struct cfg *cfg, unsigned index)
-{
-    cfg_take(cfg, CFG_NIS, &cfg->ni[index]);
-}
-
 void cfg_put_ni(struct cfg_reader *r, const struct cfg_ni *ni)
 {
     char net[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE], none[200];
 
-    snprintf(none, sizeof(none), "there is no NI %s on net %s to be removed; net_get lists them",
+    snprintf(none, sizeof(none),
+             "there is no NI %s on net %s to be removed; `millrace net show` lists them",
              nid_is_any(&ni->conf.nid) ? ni->conf.ifname : nid_format(&ni->conf.nid, nid),
              net_format(ni->conf.net, net));
-    cfg_put(r, CFG_NIS, ni, find_base_ni(r, ni), ni->line, none);
+    cfg_put(r, CFG_NIS, ni, cfg_find_base(r, CFG_NIS, ni), ni->line, none);
 }
 
 static void read_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
@@ -224,7 +170,7 @@ static void read_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node
             ni_interfaces(r, &ni, interfaces);
         r->report = said;
         cfg_report_free(&silent);
-        there = find_base_ni(r, &ni);
+        there = cfg_find_base(r, CFG_NIS, &ni);
         if (there)
             ni = *there;
         ni.line = item->line;
@@ -250,9 +196,9 @@ static void take_net(struct cfg_reader *r, lnet_net_t net, unsigned line)
 
     for (unsigned i = r->cfg->ni_count; i-- > 0;)
         if (r->cfg->ni[i].conf.net == net)
-            cfg_remove_ni(r->cfg, i);
+            cfg_take(r->cfg, CFG_NIS, &r->cfg->ni[i]);
     if (r->cfg->ni_count == before)
-        cfg_error(r, line, "there is no net %s to be removed; net_get lists them",
+        cfg_error(r, line, "there is no net %s to be removed; `millrace net show` lists them",
                   net_format(net, name));
 }
 
@@ -265,7 +211,7 @@ void cfg_read_net_item(struct cfg_reader *r, void *obj, const struct yaml_tree_n
         cfg_error(r, item->line, "has no 'net type'; add one, as in `net type: tcp`");
         return;
     }
-    if (!cfg_read_net(r, type, &net))
+    if (!cfg_read_named(r, CFG_NET, type, &net))
         return;
     if (net >> 16 == LNET_LND_LO) /* every node has it */
         return;
@@ -305,8 +251,8 @@ static void route_priority(struct cfg_reader *r, void *obj, const struct yaml_tr
 }
 
 static const struct cfg_key route_keys[] = {
-    {.name = "net", .kind = CFG_NET, .offset = offsetof(struct cfg_route, conf.net)},
-    {.name = "gateway", .kind = CFG_NID, .offset = offsetof(struct cfg_route, conf.gateway)},
+    CFG_FIELD(struct cfg_route, "net", CFG_NET, conf.net),
+    CFG_FIELD(struct cfg_route, "gateway", CFG_NID, conf.gateway),
     CFG_CALLS("hop", route_hop),
     CFG_CALLS("priority", route_priority),
     CFG_IGNORES("state"),
@@ -319,15 +265,8 @@ static const struct cfg_key route_keys[] = {
 struct cfg_route *cfg_find_route(const struct cfg *cfg, lnet_net_t net,
                                  const struct lnet_nid *gateway)
 {
-    for (unsigned i = 0; i < cfg->route_count; i++)
-        if (cfg->route[i].conf.net == net && nid_same(&cfg->route[i].conf.gateway, gateway))
-            return &cfg->route[i];
-    return NULL;
-}
-
-void cfg_remove_route(struct cfg *cfg, unsigned index)
-{
-    cfg_take(cfg, CFG_ROUTES, &cfg->route[index]);
+    return cfg_find(cfg, CFG_ROUTES,
+                    &(struct cfg_route){.conf = {.net = net, .gateway = *gateway}});
 }
 
 void cfg_read_route(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
@@ -335,7 +274,6 @@ void cfg_read_route(struct cfg_reader *r, void *obj, const struct yaml_tree_node
     struct cfg_route route = {
         .conf = {.net = LNET_NET_ANY, .gateway = LNET_NID_ANY, .hops = LNET_HOPS_UNDEFINED},
         .line = item->line};
-    const struct cfg_route *there = NULL;
 
     cfg_read_map(r, item, route_keys, &route);
     if (!yaml_tree_get(item, "net") || !yaml_tree_get(item, "gateway")) {
@@ -344,10 +282,8 @@ void cfg_read_route(struct cfg_reader *r, void *obj, const struct yaml_tree_node
     }
     if (route.conf.net == LNET_NET_ANY || nid_is_any(&route.conf.gateway))
         return; /* reported */
-    if (cfg_mode(r) != CFG_REPLACE)
-        there = cfg_find_route(r->cfg, route.conf.net, &route.conf.gateway);
-    cfg_put(r, CFG_ROUTES, &route, there && there->line == 0 ? there : NULL, route.line,
-            "there is no such route to be removed; route_get lists them");
+    cfg_put(r, CFG_ROUTES, &route, cfg_find_base(r, CFG_ROUTES, &route), route.line,
+            "there is no such route to be removed; `millrace route show` lists them");
 }
 
 /* ---- hello_map ---- */
@@ -358,8 +294,8 @@ struct hello_reader {
 };
 
 static const struct cfg_key hello_keys[] = {
-    {.name = "address", .kind = CFG_TEXT, .max = LNET_NIDSTR_SIZE},
-    {.name = "nid", .kind = CFG_NID, .offset = offsetof(struct hello_reader, nid)},
+    CFG_FIELD(struct hello_reader, "address", CFG_TEXT, address, .max = LNET_NIDSTR_SIZE),
+    CFG_FIELD(struct hello_reader, "nid", CFG_NID, nid),
     CFG_KEYS_END,
 };
 
@@ -372,15 +308,6 @@ static bool hello_address(const struct hello_reader *hello, struct lnet_nid *out
     snprintf(text, sizeof(text), "%s%s%s", hello->address, whole ? "" : "@",
              whole ? "" : net_format(nid_net(&hello->nid), net));
     return nid_parse(text, out) == 0 && nid_net(out) == nid_net(&hello->nid);
-}
-
-static const struct cfg_hello *find_hello(const struct cfg *cfg, const struct cfg_hello *like)
-{
-    for (unsigned i = 0; i < cfg->hello_count; i++)
-        if (nid_same(&cfg->hello[i].address, &like->address) &&
-            nid_same(&cfg->hello[i].nid, &like->nid))
-            return &cfg->hello[i];
-    return NULL;
 }
 
 void cfg_read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
@@ -403,8 +330,8 @@ void cfg_read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_node
         return;
     }
     entry.nid = hello.nid;
-    cfg_put(r, CFG_HELLOS, &entry, cfg_mode(r) == CFG_REPLACE ? NULL : find_hello(r->cfg, &entry),
-            item->line, "there is no such entry to be removed");
+    cfg_put(r, CFG_HELLOS, &entry, cfg_find_base(r, CFG_HELLOS, &entry), item->line,
+            "there is no such entry to be removed");
 }
 
 /* ---- names ---- */
@@ -417,14 +344,6 @@ static bool is_host(const char *text)
     for (; *text && *text != ' ' && !yaml_control(text); text++)
         ;
     return !*text;
-}
-
-static const struct cfg_name *find_name(const struct cfg *cfg, const struct lnet_nid *nid)
-{
-    for (unsigned i = 0; i < cfg->name_count; i++)
-        if (nid_same(&cfg->name[i].nid, nid))
-            return &cfg->name[i];
-    return NULL;
 }
 
 void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
@@ -453,7 +372,7 @@ void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node
                 host, sizeof(name.host) - 1);
         else {
             memcpy(name.host, host, strlen(host) + 1);
-            cfg_put(r, CFG_NAMES, &name, find_name(r->cfg, &name.nid), entry->line, NULL);
+            cfg_put(r, CFG_NAMES, &name, cfg_find(r->cfg, CFG_NAMES, &name), entry->line, NULL);
         }
     }
 }

@@ -3,38 +3,27 @@
  * docs/protocol/lnet-core.md §8.3, §10.3. */
 #include "config/config_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- peer ---- */
 
 struct cfg_peer *cfg_find_peer(const struct cfg *cfg, const struct lnet_nid *primary)
 {
-    for (unsigned i = 0; i < cfg->peer_count; i++)
-        if (nid_same(&cfg->peer[i].primary, primary))
-            return &cfg->peer[i];
-    return NULL;
+    return cfg_find(cfg, CFG_PEERS, &(struct cfg_peer){.primary = *primary});
 }
 
 void cfg_remove_peer(struct cfg *cfg, unsigned index)
 {
-    free(cfg->peer[index].nid);
     cfg_take(cfg, CFG_PEERS, &cfg->peer[index]);
 }
 
 bool cfg_peer_add_nid(struct cfg_peer *peer, const struct lnet_nid *nid)
 {
-    struct lnet_nid *grown;
-
     for (unsigned i = 0; i < peer->nid_count; i++)
         if (nid_same(&peer->nid[i], nid))
             return true;
     if (peer->nid_count == CFG_MAX_PEER_NIDS)
         return false;
-    grown = realloc(peer->nid, (peer->nid_count + 1) * sizeof(*grown));
-    if (!grown)
-        return false;
-    peer->nid = grown;
     peer->nid[peer->nid_count++] = *nid;
     return true;
 }
@@ -76,7 +65,7 @@ static void peer_ni_nid(struct cfg_reader *r, void *obj, const struct yaml_tree_
     struct cfg_peer *peer = obj;
     struct lnet_nid nid;
 
-    if (cfg_read_nid(r, value, &nid) && !cfg_peer_add_nid(peer, &nid))
+    if (cfg_read_named(r, CFG_NID, value, &nid) && !cfg_peer_add_nid(peer, &nid))
         cfg_error(r, value->line, "is one NID too many; a peer has at most %d", CFG_MAX_PEER_NIDS);
 }
 
@@ -94,15 +83,10 @@ static const struct cfg_key peer_ni_keys[] = {
     CFG_KEYS_END,
 };
 
-static void peer_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
-{
-    cfg_read_map(r, item, peer_ni_keys, obj);
-}
-
 static const struct cfg_key peer_keys[] = {
-    {.name = "primary nid", .kind = CFG_NID, .offset = offsetof(struct cfg_peer, primary)},
+    CFG_FIELD(struct cfg_peer, "primary nid", CFG_NID, primary),
     CFG_CALLS("Multi-Rail", peer_multi_rail),
-    CFG_EACH("peer ni", peer_ni),
+    CFG_KEY("peer ni", CFG_ITEMS, .sub = peer_ni_keys),
     CFG_IGNORES("peer state"),
     CFG_IGNORES("millrace"),
     CFG_KEYS_END,
@@ -112,7 +96,8 @@ static const struct cfg_key peer_keys[] = {
 static void take_peer(struct cfg_reader *r, struct cfg_peer *there, const struct cfg_peer *peer)
 {
     if (!there) {
-        cfg_error(r, peer->line, "there is no such peer to be removed; peer_get lists them");
+        cfg_error(r, peer->line,
+                  "there is no such peer to be removed; `millrace peer show` lists them");
         return;
     }
     for (unsigned i = 0; i < peer->nid_count; i++)
@@ -121,29 +106,23 @@ static void take_peer(struct cfg_reader *r, struct cfg_peer *there, const struct
         cfg_remove_peer(r->cfg, (unsigned)(there - r->cfg->peer));
 }
 
-static void put_peer(struct cfg_reader *r, struct cfg_peer *peer)
+static void put_peer(struct cfg_reader *r, const struct cfg_peer *peer)
 {
-    struct cfg_peer *there = NULL;
+    struct cfg_peer *there = cfg_find_base(r, CFG_PEERS, peer);
+    struct cfg_peer merged = there ? *there : *peer;
 
-    if (cfg_mode(r) != CFG_REPLACE)
-        there = cfg_find_peer(r->cfg, &peer->primary);
     if (cfg_mode(r) == CFG_DELETE) {
         take_peer(r, there, peer);
         return;
     }
-    if (!there)
-        there = cfg_add_peer(r->cfg, &peer->primary, peer->multi_rail, peer->line);
-    if (!there) {
-        cfg_error(r, peer->line, "is one peer too many; at most %d", CFG_MAX_PEERS);
-        return;
-    }
-    there->multi_rail = peer->multi_rail;
+    merged.multi_rail = peer->multi_rail;
     for (unsigned i = 0; i < peer->nid_count; i++)
-        if (!cfg_peer_add_nid(there, &peer->nid[i]))
+        if (!cfg_peer_add_nid(&merged, &peer->nid[i]))
             cfg_error(r, peer->line, "has too many NIDs; at most %d", CFG_MAX_PEER_NIDS);
+    cfg_put(r, CFG_PEERS, &merged, there, peer->line, NULL);
 }
 
-static void read_peer(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+void cfg_read_peer(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
 {
     struct cfg_peer peer = {.primary = LNET_NID_ANY, .multi_rail = true, .line = item->line};
 
@@ -152,54 +131,25 @@ static void read_peer(struct cfg_reader *r, void *obj, const struct yaml_tree_no
         cfg_error(r, item->line, "has no 'primary nid'; add it");
     else if (!nid_is_any(&peer.primary) && !nid_is_lo(&peer.primary))
         put_peer(r, &peer);
-    free(peer.nid);
-}
-
-void cfg_read_peers(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    cfg_read_items(r, value, read_peer, NULL);
-    if (value->children)
-        cfg_warning(r, value->line, "not acted on yet: peers are kept and shown");
 }
 
 /* ---- udsp ---- */
 
-#define RULE_INT(field)                                                                            \
-    {                                                                                              \
-        .name = #field, .kind = CFG_INT, .offset = offsetof(struct cfg_udsp, field), .min = -1,    \
-        .max = CFG_MAX_INT                                                                         \
-    }
-#define RULE_TEXT(field)                                                                           \
-    {                                                                                              \
-        .name = #field, .kind = CFG_TEXT, .offset = offsetof(struct cfg_udsp, field), .max = 64    \
-    }
 static const struct cfg_key action_keys[] = {
-    RULE_INT(priority),
+    CFG_FIELD(struct cfg_udsp, "priority", CFG_INT, priority, .min = -1, .max = CFG_MAX_INT),
     CFG_KEYS_END,
 };
 
 static const struct cfg_key udsp_keys[] = {
-    RULE_INT(idx),
-    RULE_TEXT(src),
-    RULE_TEXT(dst),
-    RULE_TEXT(rte),
-    {.name = "action", .kind = CFG_SECTION, .sub = action_keys},
+    CFG_FIELD(struct cfg_udsp, "idx", CFG_INT, idx, .min = -1, .max = CFG_MAX_INT),
+    CFG_FIELD(struct cfg_udsp, "src", CFG_TEXT, src, .max = 64),
+    CFG_FIELD(struct cfg_udsp, "dst", CFG_TEXT, dst, .max = 64),
+    CFG_FIELD(struct cfg_udsp, "rte", CFG_TEXT, rte, .max = 64),
+    CFG_READS("action", action_keys),
     CFG_KEYS_END,
 };
 
-static const struct cfg_udsp *find_udsp(const struct cfg *cfg, const struct cfg_udsp *like)
-{
-    for (unsigned i = 0; i < cfg->udsp_count; i++) {
-        const struct cfg_udsp *udsp = &cfg->udsp[i];
-
-        if (strcmp(udsp->src, like->src) == 0 && strcmp(udsp->dst, like->dst) == 0 &&
-            strcmp(udsp->rte, like->rte) == 0)
-            return udsp;
-    }
-    return NULL;
-}
-
-static void read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
+void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
 {
     struct cfg_udsp udsp = {.idx = -1, .priority = -1, .line = item->line};
     unsigned errors = r->report->errors;
@@ -208,13 +158,6 @@ static void read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_no
     if (!udsp.src[0] && !udsp.dst[0] && !udsp.rte[0])
         cfg_error(r, item->line, "needs one of 'src', 'dst' and 'rte'; add what it is about");
     else if (r->report->errors == errors)
-        cfg_put(r, CFG_UDSPS, &udsp, find_udsp(r->cfg, &udsp), item->line,
+        cfg_put(r, CFG_UDSPS, &udsp, cfg_find(r->cfg, CFG_UDSPS, &udsp), item->line,
                 "there is no such policy to be removed");
-}
-
-void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    cfg_read_items(r, value, read_udsp, NULL);
-    if (value->children)
-        cfg_warning(r, value->line, "not acted on yet: policies are kept and shown");
 }

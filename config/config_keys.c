@@ -11,28 +11,17 @@
 
 #include "lib/lnd/code.h"
 
-#define FIELD(field) .offset = offsetof(struct cfg, field)
-
 /* An integer setting. A new value applies at once unless the row has `.applies`. */
 #define INT(key, field, lo, hi, text, ...)                                                         \
-    {                                                                                              \
-        .name = (key), .kind = CFG_INT, FIELD(field), .min = (lo), .max = (hi), .help = (text),    \
-        __VA_ARGS__                                                                                \
-    }
+    CFG_FIELD(struct cfg, key, CFG_INT, field, .min = (lo), .max = (hi), .help = (text),           \
+              ##__VA_ARGS__)
 #define BOOL(key, field, text, ...)                                                                \
-    {                                                                                              \
-        .name = (key), .kind = CFG_BOOL, FIELD(field), .help = (text), __VA_ARGS__                 \
-    }
+    CFG_FIELD(struct cfg, key, CFG_BOOL, field, .help = (text), ##__VA_ARGS__)
 #define WORD(key, field, list, text, ...)                                                          \
-    {                                                                                              \
-        .name = (key), .kind = CFG_WORD, FIELD(field), .words = (list), .help = (text),            \
-        __VA_ARGS__                                                                                \
-    }
+    CFG_FIELD(struct cfg, key, CFG_WORD, field, .words = (list), .help = (text), ##__VA_ARGS__)
 #define TEXT(key, field, text, ...)                                                                \
-    {                                                                                              \
-        .name = (key), .kind = CFG_TEXT, FIELD(field), .max = sizeof(((struct cfg *)0)->field),    \
-        .help = (text), __VA_ARGS__                                                                \
-    }
+    CFG_FIELD(struct cfg, key, CFG_TEXT, field, .max = sizeof(((struct cfg *)0)->field),           \
+              .help = (text), ##__VA_ARGS__)
 #define RESTART .applies = CFG_RESTART
 #define KEPT    .kept = true
 
@@ -54,95 +43,61 @@ static const struct cfg_key routing_keys[] = {
     CFG_KEYS_END,
 };
 
-static void routing_item(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
-{
-    cfg_read_map(r, item, routing_keys, r->cfg);
-}
-
-static void read_routing(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    cfg_read_items(r, value, routing_item, NULL);
-}
-
 /* -1 leaves a pool as it is; in a whole document it means the default. */
-static void read_pool(struct cfg_reader *r, const struct yaml_tree_node *value, int max, int *out)
-{
-    int n;
-
-    if (cfg_read_int(r, value, -1, max, &n) && n >= 0)
-        *out = n;
-}
-
-static void buffers_tiny(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    read_pool(r, value, 1 << 20, &((struct cfg *)obj)->tiny);
-}
-
-static void buffers_small(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    read_pool(r, value, 1 << 20, &((struct cfg *)obj)->small);
-}
-
-static void buffers_large(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    read_pool(r, value, 1 << 18, &((struct cfg *)obj)->large);
-}
-
 static const struct cfg_key buffers_keys[] = {
     INT("tiny", tiny, 0, 1 << 20, "router buffers for messages without payload; 0 = default",
-        .fn = buffers_tiny),
+        .or_as_is = true),
     INT("small", small, 0, 1 << 20, "router buffers for payload up to 4 KiB; 0 = default",
-        .fn = buffers_small),
+        .or_as_is = true),
     INT("large", large, 0, 1 << 18, "router buffers for payload up to 1 MiB; 0 = default",
-        .fn = buffers_large),
+        .or_as_is = true),
     CFG_KEYS_END,
 };
 
-/* §6.1, §6.3, §10.5, §11 */
+/* §6.1, §6.3, §10.5, §11. lnetctl reads these keys in the section `global` and at the top level,
+ * §10.7. */
+#define GLOBAL_KEYS(...)                                                                           \
+    INT("numa_range", numa_range, 0, CFG_MAX_INT, "distance up to which NUMA nodes count as near", \
+        KEPT, ##__VA_ARGS__),                                                                      \
+        INT("max_interfaces", max_interfaces, 16, 65535, "number of NIDs accepted from one node",  \
+            KEPT, ##__VA_ARGS__),                                                                  \
+        INT("max_intf", max_interfaces, 16, 65535, NULL, KEPT, .alias = true),                     \
+        INT("discovery", discovery, 0, 1, "discover peers", KEPT, ##__VA_ARGS__),                  \
+        INT("drop_asym_route", drop_asym_route, 0, 1,                                              \
+            "drop messages that arrive over another route than the answer would take", KEPT,       \
+            ##__VA_ARGS__),                                                                        \
+        INT("retry_count", retry_count, 0, 255, "number of resends of a message", KEPT,            \
+            ##__VA_ARGS__),                                                                        \
+        INT("transaction_timeout", transaction_timeout, 1, 86400,                                  \
+            "longest time of a message, with its resends", KEPT, .unit = "s", ##__VA_ARGS__),      \
+        INT("health_sensitivity", health_sensitivity, 0, 1000, "decrease of health by a failure",  \
+            KEPT, ##__VA_ARGS__),                                                                  \
+        INT("recovery_interval", recovery_interval, 1, 86400,                                      \
+            "time between pings of an NI that is not healthy", KEPT, .unit = "s", ##__VA_ARGS__),  \
+        INT("router_sensitivity", router_sensitivity, 0, 100, "least health of a usable gateway",  \
+            KEPT, .unit = "%", ##__VA_ARGS__),                                                     \
+        CFG_IGNORES("lnd_timeout"),                                                                \
+        INT("response_tracking", response_tracking, 0, 3, "which responses are waited for", KEPT,  \
+            ##__VA_ARGS__),                                                                        \
+        INT("recovery_limit", recovery_limit, 0, CFG_MAX_INT,                                      \
+            "time after which an NI that is not healthy is not pinged any more", KEPT,             \
+            .unit = "s", ##__VA_ARGS__),                                                           \
+        INT("max_recovery_ping_interval", max_recovery_ping_interval, 1, 86400,                    \
+            "longest time between pings of an NI that is not healthy", KEPT, .unit = "s",          \
+            ##__VA_ARGS__)
+
 static const struct cfg_key global_keys[] = {
-    INT("numa_range", numa_range, 0, CFG_MAX_INT, "distance up to which NUMA nodes count as near",
-        KEPT),
-    INT("max_interfaces", max_interfaces, 16, 65535, "number of NIDs accepted from one node", KEPT),
-    INT("discovery", discovery, 0, 1, "discover peers", KEPT),
-    INT("drop_asym_route", drop_asym_route, 0, 1,
-        "drop messages that arrive over another route than the answer would take", KEPT),
-    INT("retry_count", retry_count, 0, 255, "number of resends of a message", KEPT),
-    INT("transaction_timeout", transaction_timeout, 1, 86400,
-        "longest time of a message, with its resends", KEPT, .unit = "s"),
-    INT("health_sensitivity", health_sensitivity, 0, 1000, "decrease of health by a failure", KEPT),
-    INT("recovery_interval", recovery_interval, 1, 86400,
-        "time between pings of an NI that is not healthy", KEPT, .unit = "s"),
-    INT("router_sensitivity", router_sensitivity, 0, 100, "least health of a usable gateway", KEPT,
-        .unit = "%"),
-    INT("response_tracking", response_tracking, 0, 3, "which responses are waited for", KEPT),
-    INT("recovery_limit", recovery_limit, 0, CFG_MAX_INT,
-        "time after which an NI that is not healthy is not pinged any more", KEPT, .unit = "s"),
-    INT("max_recovery_ping_interval", max_recovery_ping_interval, 1, 86400,
-        "longest time between pings of an NI that is not healthy", KEPT, .unit = "s"),
+    GLOBAL_KEYS(),
     INT("alive_router_check_interval", check_interval, 1, 86400,
         "time between pings of each gateway", .unit = "s"),
     INT("router_ping_timeout", ping_timeout, 1, 86400,
         "a net over which no peer sent a message for this and the interval is published as down",
         .unit = "s"),
-    {.name = "max_intf",
-     .kind = CFG_INT,
-     FIELD(max_interfaces),
-     .min = 16,
-     .max = 65535,
-     .kept = true,
-     .alias = true},
-    CFG_IGNORES("lnd_timeout"),
     CFG_KEYS_END,
 };
 
-/* lnetctl reads the single settings of global at the top level too, §10.7. */
 static const struct cfg_key numa_keys[] = {
-    {.name = "range",
-     .kind = CFG_INT,
-     FIELD(numa_range),
-     .max = CFG_MAX_INT,
-     .kept = true,
-     .alias = true},
+    INT("range", numa_range, 0, CFG_MAX_INT, NULL, KEPT, .alias = true),
     CFG_KEYS_END,
 };
 
@@ -150,12 +105,8 @@ static const struct cfg_key numa_keys[] = {
 
 static const struct cfg_key rpc_keys[] = {
     TEXT("socket", rpc_socket, "path of the control socket", RESTART),
-    {.name = "mode",
-     .kind = CFG_MODE,
-     FIELD(rpc_mode),
-     .max = 0777,
-     .applies = CFG_RESTART,
-     .help = "permissions of the control socket"},
+    CFG_FIELD(struct cfg, "mode", CFG_MODE, rpc_mode, .max = 0777, RESTART,
+              .help = "permissions of the control socket"),
     TEXT("group", rpc_group, "group that owns the control socket", RESTART),
     TEXT("admin_group", rpc_admin_group, "group whose members may change the configuration",
          RESTART),
@@ -164,21 +115,10 @@ static const struct cfg_key rpc_keys[] = {
 };
 
 const char *const cfg_log_level_names[] = {"debug", "info", "warning", "error", NULL};
-const char *const cfg_log_module_names[] = {[LOG_MODULE_MILLRACED] = "millraced",
-                                            [LOG_MODULE_CONFIG] = "config",
-                                            [LOG_MODULE_RPC] = "rpc",
-                                            [LOG_MODULE_LNET] = "lnet",
-                                            [LOG_MODULE_SOCKLND] = "socklnd",
-                                            [LOG_MODULE_EVENTS] = "events",
-                                            [LOG_MODULE_DROPS] = "drops",
-                                            NULL};
 
 #define MODULE(key, module)                                                                        \
-    {                                                                                              \
-        .name = (key), .kind = CFG_WORD,                                                           \
-        .offset = offsetof(struct cfg, log_levels) + (module) * sizeof(int), .min = -1,            \
-        .words = cfg_log_level_names, .help = "level of this module; left out: `level`"            \
-    }
+    WORD(key, log_levels[module], cfg_log_level_names, "level of this module; left out: `level`",  \
+         .min = -1)
 
 static const struct cfg_key levels_keys[] = {
     MODULE("millraced", LOG_MODULE_MILLRACED),
@@ -191,45 +131,24 @@ static const struct cfg_key levels_keys[] = {
     CFG_KEYS_END,
 };
 
-static void read_log_to(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+static bool is_place(const char *text)
 {
-    struct cfg *cfg = obj;
-    const char *text = cfg_scalar(r, value);
-
-    if (!text)
-        return;
-    if (strlen(text) >= sizeof(cfg->log_to) ||
-        (text[0] != '/' && strcmp(text, "stderr") != 0 && strcmp(text, "journald") != 0)) {
-        cfg_error(r, value->line, "'%.40s' is no place for a log; write stderr, journald or a path",
-                  text);
-        return;
-    }
-    memcpy(cfg->log_to, text, strlen(text) + 1);
+    return text[0] == '/' || strcmp(text, "stderr") == 0 || strcmp(text, "journald") == 0;
 }
 
 static const struct cfg_key log_keys[] = {
-    TEXT("to", log_to, "stderr, journald or a path", RESTART, .fn = read_log_to),
+    TEXT("to", log_to, "stderr, journald or a path", RESTART, .valid = is_place,
+         .otherwise = "is no place for a log; write stderr, journald or a path"),
     WORD("level", log_level, cfg_log_level_names, "least level that is logged"),
     CFG_READS("levels", levels_keys),
     CFG_KEYS_END,
 };
 
-static void read_cores(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct cfg *cfg = obj;
-    const char *text = cfg_scalar(r, value);
+_Static_assert(REACTOR_MAX == 64, "as the message about `cores` says");
 
-    if (!text)
-        return;
-    if (strlen(text) >= sizeof(cfg->cores) ||
-        (strcmp(text, "auto") != 0 && cfg_cores_count(text) == 0)) {
-        cfg_error(r, value->line,
-                  "'%.60s' is not a list of cores; write auto, \"2,3\" or by CPT "
-                  "\"0:2,3;1:8-11\"; at most %d, each once",
-                  text, REACTOR_MAX);
-        return;
-    }
-    memcpy(cfg->cores, text, strlen(text) + 1);
+static bool is_cores(const char *text)
+{
+    return strcmp(text, "auto") == 0 || cfg_cores_count(text) > 0;
 }
 
 /* A file of a later version can be read: keys that this version does not know are left out. */
@@ -254,7 +173,9 @@ const char *const cfg_congestion_names[] = {"cubic", "newreno", NULL};
 
 struct cfg_key cfg_millrace_keys[CFG_LND_KEYS_ROOM] = {
     CFG_CALLS("schema", read_schema),
-    TEXT("cores", cores, "auto, or the cores of the threads", RESTART, .fn = read_cores),
+    TEXT("cores", cores, "auto, or the cores of the threads", RESTART, .valid = is_cores,
+         .otherwise = "is not a list of cores; write auto, \"2,3\" or by CPT \"0:2,3;1:8-11\"; at "
+                      "most 64, each once"),
     INT("reactors", reactors, 1, REACTOR_MAX, "threads with cores: auto", RESTART),
     WORD("idle", idle, cfg_idle_names, "what an idle thread does", RESTART),
     BOOL("hugepages", hugepages, "take memory from hugepages", RESTART),
@@ -265,8 +186,7 @@ struct cfg_key cfg_millrace_keys[CFG_LND_KEYS_ROOM] = {
     CFG_READS("log", log_keys),
     WORD("accept", accept, cfg_accept_names, "which peers may connect", RESTART),
     INT("accept_port", accept_port, 1, 65535, "TCP port listened on and called", RESTART),
-    INT("accept_timeout", accept_timeout, 1, 600, "time for each part of a greeting", RESTART,
-        .unit = "s"),
+    INT("accept_timeout", accept_timeout, 1, 600, "time for a greeting", RESTART, .unit = "s"),
     INT("keepalive", keepalive, 0, 3600, "silence after which a keepalive is sent; 0 = never",
         RESTART, .unit = "s"),
     INT("min_reconnect", min_reconnect, 1, 3600, "shortest time between attempts to connect",
@@ -296,37 +216,18 @@ struct cfg_key cfg_millrace_keys[CFG_LND_KEYS_ROOM] = {
 
 /* ---- top ---- */
 
-#define TOP_GLOBAL(key, field, lo, hi)                                                             \
-    {                                                                                              \
-        .name = (key), .kind = CFG_INT, FIELD(field), .min = (lo), .max = (hi), .kept = true,      \
-        .alias = true                                                                              \
-    }
-
 const struct cfg_key cfg_top_keys[] = {
     CFG_EACH("net", cfg_read_net_item),
     CFG_CALLS("ip2nets", cfg_read_ip2nets),
     CFG_EACH("route", cfg_read_route),
-    CFG_CALLS("peer", cfg_read_peers),
-    {.name = "routing", .kind = CFG_SECTION, .sub = routing_keys, .fn = read_routing},
+    CFG_KEY("peer", CFG_ITEMS, .fn = cfg_read_peer, .without_effect = "peers"),
+    CFG_KEY("routing", CFG_ITEMS, .sub = routing_keys),
     CFG_READS("buffers", buffers_keys),
     CFG_READS("global", global_keys),
     CFG_READS("numa", numa_keys),
-    CFG_CALLS("udsp", cfg_read_udsp),
+    CFG_KEY("udsp", CFG_ITEMS, .fn = cfg_read_udsp, .without_effect = "policies"),
     CFG_READS("millrace", cfg_millrace_keys),
     CFG_IGNORES("statistics"),
-    TOP_GLOBAL("numa_range", numa_range, 0, CFG_MAX_INT),
-    TOP_GLOBAL("max_interfaces", max_interfaces, 16, 65535),
-    TOP_GLOBAL("max_intf", max_interfaces, 16, 65535),
-    TOP_GLOBAL("discovery", discovery, 0, 1),
-    TOP_GLOBAL("drop_asym_route", drop_asym_route, 0, 1),
-    TOP_GLOBAL("retry_count", retry_count, 0, 255),
-    TOP_GLOBAL("transaction_timeout", transaction_timeout, 1, 86400),
-    TOP_GLOBAL("health_sensitivity", health_sensitivity, 0, 1000),
-    TOP_GLOBAL("recovery_interval", recovery_interval, 1, 86400),
-    TOP_GLOBAL("router_sensitivity", router_sensitivity, 0, 100),
-    CFG_IGNORES("lnd_timeout"),
-    TOP_GLOBAL("response_tracking", response_tracking, 0, 3),
-    TOP_GLOBAL("recovery_limit", recovery_limit, 0, CFG_MAX_INT),
-    TOP_GLOBAL("max_recovery_ping_interval", max_recovery_ping_interval, 1, 86400),
+    GLOBAL_KEYS(.alias = true),
     CFG_KEYS_END,
 };

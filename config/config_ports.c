@@ -16,12 +16,9 @@
 
 bool cfg_addr_parse(const char *text, struct inet_addr *out)
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-    if (inet_pton(AF_INET, text, out->b + 12) == 1) {
-        memcpy(out->b, mapped, sizeof(mapped));
+    inet_addr4(out, &(struct in_addr){0});
+    if (inet_pton(AF_INET, text, out->b + 12) == 1)
         return true;
-    }
     return inet_pton(AF_INET6, text, out->b) == 1 && !inet_is4(out);
 }
 
@@ -86,85 +83,26 @@ bool cfg_port_is_pci(const struct cfg_port *port)
            sscanf(device, "%2x:%2x.%1x", &bus, &slot, &function) == 3;
 }
 
-bool cfg_same_port(const struct cfg_port *a, const struct cfg_port *b)
-{
-    return strcmp(a->name, b->name) == 0 && strcmp(cfg_port_device(a), cfg_port_device(b)) == 0 &&
-           a->mtu == b->mtu && a->vlan == b->vlan && a->duplicate_check == b->duplicate_check &&
-           a->address_count == b->address_count && a->gateway_count == b->gateway_count &&
-           a->route_count == b->route_count &&
-           memcmp(a->address, b->address, a->address_count * sizeof(*a->address)) == 0 &&
-           memcmp(a->gateway, b->gateway, a->gateway_count * sizeof(*a->gateway)) == 0 &&
-           memcmp(a->route, b->route, a->route_count * sizeof(*a->route)) == 0;
-}
-
 /* ---- values ---- */
 
-static void port_name(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+static bool is_port_name(const char *text)
 {
-    struct cfg_port *port = obj;
-    const char *text = cfg_scalar(r, value), *p;
+    const char *p = text;
 
-    for (p = text; p && *p && (isalnum((unsigned char)*p) || strchr("-_.@:", *p)); p++)
-        ;
-    if (!text)
-        return;
-    if (*p || p == text || strlen(text) >= sizeof(port->name))
-        cfg_error(r, value->line,
-                  "'%.40s' cannot be a port's name; write up to %zu letters, digits and -_.@:",
-                  text, sizeof(port->name) - 1);
-    else
-        memcpy(port->name, text, strlen(text) + 1);
+    while (*p && (isalnum((unsigned char)*p) || strchr("-_.@:", *p)))
+        p++;
+    return p > text && !*p;
 }
 
 /* A device is an interface of the kernel, a PCI address, or a device name of DPDK; the last two may
  * have arguments. */
-static void port_device(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
+static bool is_device(const char *text)
 {
-    struct cfg_port *port = obj;
-    const char *text = cfg_scalar(r, value), *p;
+    const char *p = text;
 
-    for (p = text; p && *p > ' ' && *p < 0x7f; p++)
-        ;
-    if (!text)
-        return;
-    if (*p || p == text || strlen(text) >= sizeof(port->device))
-        cfg_error(r, value->line,
-                  "'%.40s' cannot be a device; write an interface (`ip link`), a PCI address as in "
-                  "0000:3b:00.0, or a device of DPDK's as in net_memif0,role=client",
-                  text);
-    else
-        memcpy(port->device, text, strlen(text) + 1);
-}
-
-static bool read_addr(struct cfg_reader *r, const struct yaml_tree_node *value,
-                      struct inet_addr *out)
-{
-    const char *text = cfg_scalar(r, value);
-
-    if (!text)
-        return false;
-    if (cfg_addr_parse(text, out))
-        return true;
-    cfg_error(r, value->line, "'%.60s' is not an IP address; write one as in 10.0.0.254 or fd00::1",
-              text);
-    return false;
-}
-
-static bool read_prefix(struct cfg_reader *r, const struct yaml_tree_node *value,
-                        struct inet_prefix *out)
-{
-    const char *text = cfg_scalar(r, value);
-
-    if (!text)
-        return false;
-    if (cfg_prefix_parse(text, out))
-        return true;
-    cfg_error(
-        r, value->line,
-        "'%.60s' is not an address with the length of its net; write one as in 10.0.0.1/24 or "
-        "'fd00::1/64'",
-        text);
-    return false;
+    while (*p > ' ' && *p < 0x7f)
+        p++;
+    return p > text && !*p;
 }
 
 static void port_address(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
@@ -172,20 +110,12 @@ static void port_address(struct cfg_reader *r, void *obj, const struct yaml_tree
     struct cfg_port *port = obj;
     struct inet_prefix prefix;
 
-    if (!read_prefix(r, item, &prefix))
+    if (!cfg_read_named(r, CFG_PREFIX, item, &prefix))
         return;
     if (port->address_count == CFG_PORT_ADDRESSES)
         cfg_error(r, item->line, "is one address too many; at most %d", CFG_PORT_ADDRESSES);
     else
         port->address[port->address_count++] = prefix;
-}
-
-static void port_addresses(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct cfg_port *port = obj;
-
-    port->address_count = 0;
-    cfg_read_items(r, value, port_address, port);
 }
 
 static void port_gateway(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
@@ -194,7 +124,7 @@ static void port_gateway(struct cfg_reader *r, void *obj, const struct yaml_tree
     struct inet_addr addr;
     bool there = false;
 
-    if (!read_addr(r, item, &addr))
+    if (!cfg_read_named(r, CFG_ADDR, item, &addr))
         return;
     for (unsigned i = 0; i < port->gateway_count; i++)
         there |= inet_is4(&port->gateway[i]) == inet_is4(&addr);
@@ -206,31 +136,9 @@ static void port_gateway(struct cfg_reader *r, void *obj, const struct yaml_tree
         port->gateway[port->gateway_count++] = addr;
 }
 
-static void port_gateways(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct cfg_port *port = obj;
-
-    port->gateway_count = 0;
-    cfg_read_items(r, value, port_gateway, port);
-}
-
-static void route_to(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct inet_route *route = obj;
-
-    (void)read_prefix(r, value, &route->to);
-}
-
-static void route_via(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct inet_route *route = obj;
-
-    (void)read_addr(r, value, &route->via);
-}
-
 static const struct cfg_key route_keys[] = {
-    CFG_CALLS("to", route_to),
-    CFG_CALLS("via", route_via),
+    CFG_FIELD(struct inet_route, "to", CFG_PREFIX, to),
+    CFG_FIELD(struct inet_route, "via", CFG_ADDR, via),
     CFG_KEYS_END,
 };
 
@@ -252,50 +160,29 @@ static void port_route(struct cfg_reader *r, void *obj, const struct yaml_tree_n
         port->route[port->route_count++] = route;
 }
 
-static void port_routes(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
-{
-    struct cfg_port *port = obj;
-
-    port->route_count = 0;
-    cfg_read_items(r, value, port_route, port);
-}
-
-#define INT(key, field, lo, hi)                                                                    \
-    {                                                                                              \
-        .name = (key), .kind = CFG_INT, .offset = offsetof(struct cfg_port, field), .min = (lo),   \
-        .max = (hi)                                                                                \
-    }
-
 static const struct cfg_key port_keys[] = {
-    CFG_CALLS("name", port_name),
-    CFG_CALLS("device", port_device),
-    INT("mtu", mtu, MTU_MIN, MTU_MAX),
-    INT("vlan", vlan, 0, VLAN_MAX),
-    CFG_CALLS("addresses", port_addresses),
-    CFG_CALLS("gateway", port_gateways),
-    CFG_CALLS("routes", port_routes),
-    {.name = "duplicate_check",
-     .kind = CFG_BOOL,
-     .offset = offsetof(struct cfg_port, duplicate_check)},
+    CFG_FIELD(struct cfg_port, "name", CFG_TEXT, name, .max = 16, .valid = is_port_name,
+              .otherwise = "cannot be a port's name; write up to 15 letters, digits and -_.@:"),
+    CFG_FIELD(struct cfg_port, "device", CFG_TEXT, device, .max = 128, .valid = is_device,
+              .otherwise = "cannot be a device; write an interface (`ip link`), a PCI address as "
+                           "in 0000:3b:00.0, or a device of DPDK's as in net_memif0,role=client"),
+    CFG_FIELD(struct cfg_port, "mtu", CFG_INT, mtu, .min = MTU_MIN, .max = MTU_MAX),
+    CFG_FIELD(struct cfg_port, "vlan", CFG_INT, vlan, .max = VLAN_MAX),
+    CFG_FIELD(struct cfg_port, "addresses", CFG_ITEMS, address_count, .fn = port_address),
+    CFG_FIELD(struct cfg_port, "gateway", CFG_ITEMS, gateway_count, .fn = port_gateway),
+    CFG_FIELD(struct cfg_port, "routes", CFG_ITEMS, route_count, .fn = port_route),
+    CFG_FIELD(struct cfg_port, "duplicate_check", CFG_BOOL, duplicate_check),
     CFG_KEYS_END,
 };
 
 /* ---- the list ---- */
-
-/* Finds a port of the base that the text changes. An item of the base has no line. */
-static struct cfg_port *find_base(const struct cfg_reader *r, const char *name)
-{
-    struct cfg_port *port = cfg_mode(r) == CFG_REPLACE ? NULL : cfg_find_port(r->cfg, name);
-
-    return port && port->line == 0 ? port : NULL;
-}
 
 void cfg_read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item)
 {
     const struct yaml_tree_node *name = yaml_tree_get(item, "name");
     struct cfg_port port;
     unsigned errors = r->report->errors;
-    const struct cfg_port *there;
+    const struct cfg_port *there = NULL;
     char none[64];
 
     if (!name) {
@@ -305,7 +192,10 @@ void cfg_read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node 
     memset(&port, 0, sizeof(port));
     port.duplicate_check = 1;
     /* A key that the text lacks keeps the value that the port has in the base. */
-    there = cfg_mode(r) == CFG_MERGE && name->kind == YAML_SCALAR ? find_base(r, name->text) : NULL;
+    if (cfg_mode(r) == CFG_MERGE && name->kind == YAML_SCALAR) {
+        snprintf(port.name, sizeof(port.name), "%s", name->text);
+        there = cfg_find_base(r, CFG_PORTS, &port);
+    }
     if (there)
         port = *there;
     port.line = item->line;
@@ -313,5 +203,5 @@ void cfg_read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node 
     if (r->report->errors > errors)
         return;
     snprintf(none, sizeof(none), "there is no port %s to be removed", port.name);
-    cfg_put(r, CFG_PORTS, &port, find_base(r, port.name), port.line, none);
+    cfg_put(r, CFG_PORTS, &port, cfg_find_base(r, CFG_PORTS, &port), port.line, none);
 }

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define MTU_V6 1280 /* RFC 8200 §5 */
+#define PORT_ERROR(r, port, fmt, ...)                                                              \
+    cfg_error(r, (port)->line, "ports: %s: " fmt, (port)->name, ##__VA_ARGS__)
 
 /* ---- addresses ---- */
 
@@ -32,11 +34,6 @@ static bool host_part_is(const struct inet_prefix *p, bool bit)
         if ((p->addr.b[i / 8] >> (7 - i % 8) & 1) != bit)
             return false;
     return true;
-}
-
-static bool is_link_local(const struct inet_addr *a)
-{
-    return a->b[0] == 0xfe && (a->b[1] & 0xc0) == 0x80;
 }
 
 /* Why a node cannot have the address or send to it; NULL: it can. */
@@ -72,12 +69,11 @@ static void check_address(struct cfg_reader *r, const struct cfg_port *port,
     if (!why && is4 && p->bits < 31 && host_part_is(p, true))
         why = "is the net's broadcast address";
     if (why)
-        cfg_error(r, port->line, "ports: %s: %s %s; write an address a node can have", port->name,
-                  cfg_prefix_text(p, text), why);
+        PORT_ERROR(r, port, "%s %s; write an address a node can have", cfg_prefix_text(p, text),
+                   why);
     if (!is4 && port->mtu && port->mtu < MTU_V6)
-        cfg_error(r, port->line,
-                  "ports: %s: IPv6 needs an mtu of %d or more; raise it or remove %s", port->name,
-                  MTU_V6, cfg_prefix_text(p, text));
+        PORT_ERROR(r, port, "IPv6 needs an mtu of %d or more; raise it or remove %s", MTU_V6,
+                   cfg_prefix_text(p, text));
 }
 
 /* Who among the ports up to this one has the address already? */
@@ -89,7 +85,7 @@ static const struct cfg_port *owner_before(const struct cfg *cfg, const struct c
     for (const struct cfg_port *p = cfg->port; p <= port; p++)
         for (unsigned i = 0; i < (p == port ? index : p->address_count); i++)
             /* A link-local address is one on each link. */
-            if (inet_same(&p->address[i].addr, addr) && (p == port || !is_link_local(addr)))
+            if (inet_same(&p->address[i].addr, addr) && (p == port || !inet_is_link_local(addr)))
                 return p;
     return NULL;
 }
@@ -106,8 +102,8 @@ static void check_addresses(struct cfg_reader *r, const struct cfg_port *port)
         check_address(r, port, &port->address[i]);
         other = owner_before(r->cfg, port, i);
         if (other)
-            cfg_error(r, port->line, "ports: %s: %s is already on %s; remove one", port->name,
-                      cfg_addr_text(&port->address[i].addr, text), other->name);
+            PORT_ERROR(r, port, "%s is already on %s; remove one",
+                       cfg_addr_text(&port->address[i].addr, text), other->name);
     }
 }
 
@@ -116,7 +112,7 @@ static void check_addresses(struct cfg_reader *r, const struct cfg_port *port)
 static void check_next_hop(struct cfg_reader *r, const struct cfg_port *port, const char *what,
                            const struct inet_addr *via)
 {
-    bool on_net = is_link_local(via), own = false;
+    bool on_net = inet_is_link_local(via), own = false;
     const char *why = why_not(via);
     char text[CFG_PREFIX_SIZE];
 
@@ -129,8 +125,8 @@ static void check_next_hop(struct cfg_reader *r, const struct cfg_port *port, co
     else if (!why && !on_net)
         why = "is on no net of this port";
     if (why)
-        cfg_error(r, port->line, "ports: %s: %s %s %s; name a router on one of its nets",
-                  port->name, what, cfg_addr_text(via, text), why);
+        PORT_ERROR(r, port, "%s %s %s; name a router on one of its nets", what,
+                   cfg_addr_text(via, text), why);
 }
 
 static void check_route(struct cfg_reader *r, const struct cfg_port *port, unsigned index)
@@ -141,20 +137,16 @@ static void check_route(struct cfg_reader *r, const struct cfg_port *port, unsig
     cfg_prefix_text(&route->to, to);
     check_next_hop(r, port, "route via", &route->via);
     if (inet_is4(&route->to.addr) != inet_is4(&route->via))
-        cfg_error(r, port->line, "ports: %s: route to %s: net and router are of different families",
-                  port->name, to);
+        PORT_ERROR(r, port, "route to %s: net and router are of different families", to);
     if (!host_part_is(&route->to, false))
-        cfg_error(r, port->line,
-                  "ports: %s: route to %s has bits behind the length of its net; lengthen it or "
-                  "clear them",
-                  port->name, to);
+        PORT_ERROR(r, port,
+                   "route to %s has bits behind the length of its net; lengthen it or clear them",
+                   to);
     if (route->to.bits == 0)
-        cfg_error(r, port->line, "ports: %s: route to %s is for all; write gateway: instead",
-                  port->name, to);
+        PORT_ERROR(r, port, "route to %s is for all; write gateway: instead", to);
     for (unsigned i = 0; i < index; i++)
         if (memcmp(&port->route[i].to, &route->to, sizeof(route->to)) == 0)
-            cfg_error(r, port->line, "ports: %s: there are two routes to %s; remove one",
-                      port->name, to);
+            PORT_ERROR(r, port, "there are two routes to %s; remove one", to);
 }
 
 static void check_routes(struct cfg_reader *r, const struct cfg_port *port)
@@ -179,11 +171,10 @@ static void check_device(struct cfg_reader *r, const struct cfg_port *port)
 
     if (!cfg_port_is_pci(port) && strncmp(device, "net_", 4) != 0 &&
         (strlen(device) >= sizeof(port->name) || strpbrk(device, "/,")))
-        cfg_error(
-            r, port->line,
-            "ports: %s: '%.40s' is neither an interface's name (up to %zu characters) nor a PCI "
-            "address nor a device of DPDK's (net_…); correct device:",
-            port->name, device, sizeof(port->name) - 1);
+        PORT_ERROR(r, port,
+                   "'%.40s' is neither an interface's name (up to %zu characters) nor a PCI "
+                   "address nor a device of DPDK's (net_…); correct device:",
+                   device, sizeof(port->name) - 1);
 }
 
 static void check_against(struct cfg_reader *r, const struct cfg_port *port,
@@ -195,13 +186,13 @@ static void check_against(struct cfg_reader *r, const struct cfg_port *port,
         cfg_error(r, port->line, "ports: the name %s is already %s; remove one", port->name,
                   cfg_on_line(other->line, where));
     else if (same_device(port, other) && port->vlan == other->vlan && port->vlan)
-        cfg_error(r, port->line, "ports: %s: VLAN %d of %s is already %s; remove one", port->name,
-                  port->vlan, cfg_port_device(port), other->name);
+        PORT_ERROR(r, port, "VLAN %d of %s is already %s; remove one", port->vlan,
+                   cfg_port_device(port), other->name);
     else if (same_device(port, other) && port->vlan == other->vlan)
-        cfg_error(r, port->line,
-                  "ports: %s: device %s is already %s; give one of them a vlan:, or put the "
-                  "addresses of both there",
-                  port->name, cfg_port_device(port), other->name);
+        PORT_ERROR(r, port,
+                   "device %s is already %s; give one of them a vlan:, or put the addresses of "
+                   "both there",
+                   cfg_port_device(port), other->name);
 }
 
 static void check_devices(struct cfg_reader *r)
@@ -225,23 +216,14 @@ static void check_devices(struct cfg_reader *r)
 
 /* ---- NIs ---- */
 
-static void addr_of_nid(const struct lnet_nid *nid, struct inet_addr *out)
-{
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-    if (nid_is_nid4(nid)) {
-        memcpy(out->b, mapped, sizeof(mapped));
-        memcpy(out->b + sizeof(mapped), nid->addr_be, 4);
-    } else {
-        memcpy(out->b, nid->addr_be, sizeof(out->b));
-    }
-}
-
 static bool has_address(const struct cfg_port *port, const struct lnet_nid *nid)
 {
     struct inet_addr addr;
 
-    addr_of_nid(nid, &addr);
+    if (nid_is_nid4(nid))
+        inet_addr4(&addr, nid->addr_be);
+    else
+        memcpy(addr.b, nid->addr_be, sizeof(addr.b));
     for (unsigned i = 0; i < port->address_count; i++)
         if (inet_same(&port->address[i].addr, &addr))
             return true;
@@ -275,7 +257,7 @@ const struct cfg_port *cfg_port_of(const struct cfg *cfg, const struct cfg_ni *n
 static bool has_global(const struct cfg_port *port)
 {
     for (unsigned i = 0; i < port->address_count; i++)
-        if (!is_link_local(&port->address[i].addr))
+        if (!inet_is_link_local(&port->address[i].addr))
             return true;
     return false;
 }

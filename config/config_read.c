@@ -178,33 +178,62 @@ bool cfg_read_int(struct cfg_reader *r, const struct yaml_tree_node *value, long
     return true;
 }
 
+bool cfg_read_named(struct cfg_reader *r, enum cfg_key_kind kind,
+                    const struct yaml_tree_node *value, void *out)
+{
+    static const char *const otherwise[] = {
+        [CFG_NET] = "is not a net; write a type and number as in tcp or o2ib1",
+        [CFG_NID] = "is not a NID; write address@net as in 10.0.0.1@tcp",
+        [CFG_ADDR] = "is not an IP address; write one as in 10.0.0.254 or fd00::1",
+        [CFG_PREFIX] = "is not an address with the length of its net; write one as in 10.0.0.1/24 "
+                       "or 'fd00::1/64'",
+    };
+    const char *text = cfg_scalar(r, value);
+    bool ok;
+
+    if (!text)
+        return false;
+    if (kind == CFG_NET)
+        ok = net_parse(text, out) == 0;
+    else if (kind == CFG_NID)
+        ok = nid_parse(text, out) == 0;
+    else
+        ok = kind == CFG_ADDR ? cfg_addr_parse(text, out) : cfg_prefix_parse(text, out);
+    if (!ok)
+        cfg_error(r, value->line, "'%.*s' %s", kind == CFG_NET ? 40 : 60, text, otherwise[kind]);
+    return ok;
+}
+
 static void read_bool(struct cfg_reader *r, const struct yaml_tree_node *value, int *out)
 {
-    static const char *const no[] = {"false", "no", "off", "0"};
-    static const char *const yes[] = {"true", "yes", "on", "1"};
+    static const char *const no_yes[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
     const char *text = cfg_scalar(r, value);
 
     if (!text)
         return;
-    for (unsigned i = 0; i < 4; i++) {
-        if (strcasecmp(text, yes[i]) == 0 || strcasecmp(text, no[i]) == 0) {
-            *out = strcasecmp(text, yes[i]) == 0;
+    for (int i = 0; i < 8; i++) {
+        if (strcasecmp(text, no_yes[i]) == 0) {
+            *out = i % 2;
             return;
         }
     }
     cfg_error(r, value->line, "'%.40s' is neither true nor false; write one of these", text);
 }
 
-/* Reads a number by its word: words[0] stands for 0. Returns false when it is none of them. */
-static bool read_number_word(const struct yaml_tree_node *value, const char *const *words, int *out)
+/* Reads a number, or a word for one: words[0] stands for 0. */
+static void read_number(struct cfg_reader *r, const struct yaml_tree_node *value,
+                        const struct cfg_key *key, int *out)
 {
-    for (int i = 0; value->kind == YAML_SCALAR && value->text && words[i]; i++) {
-        if (strcasecmp(value->text, words[i]) == 0) {
+    int n;
+
+    for (int i = 0; key->words && key->words[i] && value->kind == YAML_SCALAR; i++) {
+        if (strcasecmp(value->text, key->words[i]) == 0) {
             *out = i;
-            return true;
+            return;
         }
     }
-    return false;
+    if (cfg_read_int(r, value, key->or_as_is ? -1 : key->min, key->max, &n) && n >= key->min)
+        *out = n;
 }
 
 static void read_word(struct cfg_reader *r, const struct yaml_tree_node *value,
@@ -227,37 +256,34 @@ static void read_word(struct cfg_reader *r, const struct yaml_tree_node *value,
     cfg_error(r, value->line, "'%.40s' is not known; write one of: %s", text, known);
 }
 
-static void read_text(struct cfg_reader *r, const struct yaml_tree_node *value, size_t size,
-                      char *out)
+static void read_text(struct cfg_reader *r, const struct yaml_tree_node *value,
+                      const struct cfg_key *key, char *out)
 {
-    const char *text =
-        value->kind == YAML_SCALAR && value->quoted ? value->text : cfg_scalar(r, value);
+    const char *text = value->kind == YAML_SCALAR && value->quoted && !key->valid
+                           ? value->text
+                           : cfg_scalar(r, value);
 
     if (!text)
         return;
-    if (strlen(text) >= size) {
-        cfg_error(r, value->line, "is longer than the %zu characters allowed; shorten it",
-                  size - 1);
-        return;
-    }
-    memcpy(out, text, strlen(text) + 1);
+    if (key->valid && (strlen(text) >= (size_t)key->max || !key->valid(text)))
+        cfg_error(r, value->line, "'%.60s' %s", text, key->otherwise);
+    else if (strlen(text) >= (size_t)key->max)
+        cfg_error(r, value->line, "is longer than the %ld characters allowed; shorten it",
+                  key->max - 1);
+    else
+        memcpy(out, text, strlen(text) + 1);
 }
 
 /* ---- collections ---- */
 
-static bool key_is(const struct cfg_key *key, const char *name)
+const struct cfg_key *cfg_find_key(const struct cfg_key *keys, const char *name)
 {
-    size_t len = strlen(key->name);
+    for (; keys->name; keys++) {
+        size_t len = strlen(keys->name);
 
-    return key->name[len - 1] == '[' ? strncmp(key->name, name, len) == 0
-                                     : strcmp(key->name, name) == 0;
-}
-
-static const struct cfg_key *find_key(const struct cfg_key *keys, const char *name)
-{
-    for (; keys->name; keys++)
-        if (key_is(keys, name))
+        if (strncmp(keys->name, name, len) == 0 && (!name[len] || keys->name[len - 1] == '['))
             return keys;
+    }
     return NULL;
 }
 
@@ -276,11 +302,6 @@ static void read_mode(struct cfg_reader *r, const struct yaml_tree_node *value, 
     *out = (int)strtol(text, NULL, 8);
 }
 
-size_t cfg_field_size(const struct cfg_key *key)
-{
-    return key->kind == CFG_TEXT ? (size_t)key->max : sizeof(int);
-}
-
 bool cfg_is_setting(const struct cfg_key *key)
 {
     return key->kind == CFG_INT || key->kind == CFG_BOOL || key->kind == CFG_WORD ||
@@ -293,11 +314,17 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
     void *field = (char *)obj + key->offset;
 
     if (r->from && r->from->mode == CFG_DELETE && obj == r->cfg && cfg_is_setting(key)) {
-        memcpy(field, (const char *)&cfg_defaults + key->offset, cfg_field_size(key));
+        memcpy(field, cfg_field(key, &cfg_defaults),
+               key->kind == CFG_TEXT ? (size_t)key->max : sizeof(int));
         return;
     }
     if (key->kind == CFG_ITEMS) {
-        cfg_read_items(r, value, key->fn, obj);
+        if (key->offset)
+            *(unsigned *)field = 0;
+        cfg_read_items(r, value, key, obj);
+        if (key->without_effect && value->children)
+            cfg_warning(r, value->line, "not acted on yet: %s are kept and shown",
+                        key->without_effect);
         return;
     }
     if (key->fn) {
@@ -306,8 +333,7 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
     }
     switch (key->kind) {
     case CFG_INT:
-        if (!key->words || !read_number_word(value, key->words, field))
-            cfg_read_int(r, value, key->min, key->max, field);
+        read_number(r, value, key, field);
         break;
     case CFG_BOOL:
         read_bool(r, value, field);
@@ -316,13 +342,13 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
         read_word(r, value, key, field);
         break;
     case CFG_TEXT:
-        read_text(r, value, (size_t)key->max, field);
+        read_text(r, value, key, field);
         break;
     case CFG_NET:
-        cfg_read_net(r, value, field);
-        break;
     case CFG_NID:
-        cfg_read_nid(r, value, field);
+    case CFG_ADDR:
+    case CFG_PREFIX:
+        cfg_read_named(r, key->kind, value, field);
         break;
     case CFG_SECTION:
         cfg_read_map(r, value, key->sub, obj);
@@ -364,7 +390,7 @@ void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
     }
     for (const struct yaml_tree_node *value = map->child; value; value = value->next) {
         size_t before = path_push(r, "%s%s", r->path_len ? "." : "", value->key);
-        const struct cfg_key *key = find_key(keys, value->key);
+        const struct cfg_key *key = cfg_find_key(keys, value->key);
 
         if (key)
             read_value(r, key, obj, value);
@@ -382,21 +408,29 @@ void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
         cfg_warning(r, line, "not acted on yet: %s", not_yet);
 }
 
+static void read_item(struct cfg_reader *r, const struct cfg_key *key, void *obj,
+                      const struct yaml_tree_node *item)
+{
+    if (key->fn)
+        key->fn(r, obj, item);
+    else
+        cfg_read_map(r, item, key->sub, obj);
+}
+
 void cfg_read_items(struct cfg_reader *r, const struct yaml_tree_node *value,
-                    void (*fn)(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item),
-                    void *obj)
+                    const struct cfg_key *key, void *obj)
 {
     unsigned index = 0;
 
     if (value->kind != YAML_SEQ) {
         if (!yaml_tree_is_null(value))
-            fn(r, obj, value);
+            read_item(r, key, obj, value);
         return;
     }
     for (const struct yaml_tree_node *item = value->child; item; item = item->next) {
         size_t before = path_push(r, "[%u]", index++);
 
-        fn(r, obj, item);
+        read_item(r, key, obj, item);
         path_pop(r, before);
     }
 }

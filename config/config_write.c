@@ -2,7 +2,6 @@
 /* From a document to a tree. See write.h. */
 #include "config/write.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@ struct build {
 static struct yaml_tree_node *add(struct build *b, struct yaml_tree_node *to, const char *key,
                                   enum yaml_kind kind, const char *text)
 {
-    struct yaml_tree_node *node = b->failed ? NULL : calloc(1, sizeof(*node)), **tail;
+    struct yaml_tree_node *node = b->failed ? NULL : calloc(1, sizeof(*node));
 
     if (node) {
         node->kind = kind;
@@ -33,9 +32,8 @@ static struct yaml_tree_node *add(struct build *b, struct yaml_tree_node *to, co
     }
     if (!to)
         return node;
-    for (tail = to->last ? &to->last->next : &to->child; *tail; tail = &(*tail)->next)
-        ;
-    *tail = to->last = node;
+    *(to->last ? &to->last->next : &to->child) = node;
+    to->last = node;
     to->children++;
     return node;
 }
@@ -77,85 +75,56 @@ static void add_net(struct build *b, struct yaml_tree_node *to, const char *key,
     add_text(b, to, key, net_format(net, text));
 }
 
-/* Removes a collection again if it is empty. */
-static void drop_empty(struct yaml_tree_node *to, struct yaml_tree_node *node)
+/* Removes the collections that are empty, or become so. */
+static void drop_empty(struct yaml_tree_node *of)
 {
-    struct yaml_tree_node **link;
+    struct yaml_tree_node **link = &of->child, *node;
 
-    if (!node || node->child)
-        return;
-    to->last = NULL;
-    for (link = &to->child; *link && *link != node; link = &(*link)->next)
-        to->last = *link;
-    if (*link) {
-        *link = NULL;
-        to->children--;
+    while ((node = *link)) {
+        drop_empty(node);
+        if (node->kind == YAML_SCALAR || node->child) {
+            link = &node->next;
+            continue;
+        }
+        *link = node->next;
+        node->next = NULL;
+        of->children--;
         yaml_tree_free(node);
     }
 }
 
 /* ---- net ---- */
 
-#define LIVE_NONE INT_MIN /* the NI's driver knows no such tunable */
-
 /* -1 is the default: the value of the running NI is written in its place if it is known. */
-static void add_tunable(struct build *b, struct yaml_tree_node *to, const char *key, int set,
-                        int live, bool known)
+static void add_tunable(struct build *b, struct yaml_tree_node *to, const struct cfg_key *key,
+                        const struct cfg_ni *ni)
 {
-    if (set != -1)
-        add_int(b, to, key, set);
-    else if (known && live != LIVE_NONE && b->form != CFG_FORM_FILE)
-        add_int(b, to, key, live);
+    int set = *(const int *)cfg_field(key, ni);
+    const int *live = b->form == CFG_FORM_FILE ? NULL : cfg_ni_live(key, ni);
+
+    if (key->words && (set == 0 || set == 1))
+        add_literal(b, to, key->name, key->words[set]);
+    else if (set != -1)
+        add_int(b, to, key->name, set);
+    else if (live && (b->form == CFG_FORM_RUNNING || strcmp(key->name, "timeout") != 0))
+        add_int(b, to, key->name, *live);
+    else if (!ni->live.known && b->form != CFG_FORM_FILE && strcmp(key->name, "tos") == 0)
+        add_int(b, to, key->name, -1); /* as lnetctl: the system's */
 }
 
-static void add_tunables(struct build *b, struct yaml_tree_node *to, const struct cfg_ni *ni)
+static void add_tunables(struct build *b, struct yaml_tree_node *to, const char *name,
+                         const struct cfg_key *key, const struct cfg_ni *ni)
 {
-    const struct lnet_tunables *set = &ni->conf.tun, *live = &ni->live.tun;
-    bool known = ni->live.known;
-    struct yaml_tree_node *map = add(b, to, "tunables", YAML_MAP, NULL);
+    struct yaml_tree_node *map = add(b, to, name, YAML_MAP, NULL);
 
-    add_tunable(b, map, "peer_timeout", set->peer_timeout, live->peer_timeout, known);
-    add_tunable(b, map, "peer_credits", set->peer_credits, live->peer_credits, known);
-    add_tunable(b, map, "peer_buffer_credits", set->peer_buffer_credits, live->peer_buffer_credits,
-                known);
-    add_tunable(b, map, "credits", set->credits, live->credits, known);
-    drop_empty(to, map);
-}
+    for (; key->name; key++) {
+        const char *text = cfg_field(key, ni);
 
-static void add_kept(struct build *b, struct yaml_tree_node *to, const char *key, int value)
-{
-    if (value != -1)
-        add_int(b, to, key, value);
-}
-
-static void add_lnd_tunables(struct build *b, struct yaml_tree_node *to, const struct cfg_ni *ni)
-{
-    const struct lnd_tunables *set = &ni->conf.lnd_tun, *live = &ni->live.lnd_tun;
-    const struct cfg_lnd_kept *kept = &ni->kept;
-    const struct lnd_type *type = lnd_type_of(ni->conf.net);
-    const struct lnd_setting *s;
-    bool known = ni->live.known;
-    struct yaml_tree_node *map = add(b, to, "lnd tunables", YAML_MAP, NULL);
-
-    for (unsigned i = 0; (s = lnd_slot_setting(i)); i++) {
-        if (s->kind == LND_BOOL_OR_INT && (set->own[i] == 0 || set->own[i] == 1))
-            add_literal(b, map, s->name, set->own[i] ? "true" : "false");
-        else
-            add_tunable(b, map, s->name, set->own[i],
-                        lnd_acts_on(type, i) ? live->own[i] : LIVE_NONE, known);
+        if (cfg_is_setting(key) && key->kind != CFG_TEXT)
+            add_tunable(b, map, key, ni);
+        else if (key->kind == CFG_TEXT && text[0])
+            add_text(b, map, key->name, text);
     }
-    add_tunable(b, map, "conns_per_peer", set->conns_per_peer, live->conns_per_peer, known);
-    add_tunable(b, map, "timeout", set->timeout, live->timeout,
-                known && b->form == CFG_FORM_RUNNING);
-    if (set->tos == -1 && !known && b->form != CFG_FORM_FILE)
-        add_int(b, map, "tos", -1); /* as lnetctl: the system's */
-    else
-        add_tunable(b, map, "tos", set->tos, live->tos, known);
-    add_kept(b, map, "auth_key", kept->auth_key);
-    if (kept->traffic_class[0])
-        add_text(b, map, "traffic_class", kept->traffic_class);
-    add_kept(b, map, "traffic_class_num", kept->traffic_class_num);
-    drop_empty(to, map);
 }
 
 static void add_cpt(struct build *b, struct yaml_tree_node *to, const struct cfg_ni *ni)
@@ -181,17 +150,9 @@ static void add_ni(struct build *b, struct yaml_tree_node *list, const struct cf
         interfaces = add(b, item, "interfaces", YAML_MAP, NULL);
         add_text(b, interfaces, "0", ni->conf.ifname);
     }
-    add_tunables(b, item, ni);
-    add_lnd_tunables(b, item, ni);
+    add_tunables(b, item, "tunables", cfg_tunables_keys, ni);
+    add_tunables(b, item, "lnd tunables", cfg_lnd_tunables_keys, ni);
     add_cpt(b, item, ni);
-}
-
-static struct yaml_tree_node *net_item(struct build *b, struct yaml_tree_node *nets, lnet_net_t net)
-{
-    struct yaml_tree_node *item = add(b, nets, NULL, YAML_MAP, NULL);
-
-    add_net(b, item, "net type", net);
-    return add(b, item, "local NI(s)", YAML_SEQ, NULL);
 }
 
 static bool net_before(const struct cfg *cfg, unsigned index)
@@ -204,17 +165,18 @@ static bool net_before(const struct cfg *cfg, unsigned index)
 
 static void add_nets(struct build *b, struct yaml_tree_node *root, const struct cfg *cfg)
 {
-    struct yaml_tree_node *nets = add(b, root, "net", YAML_SEQ, NULL), *list;
+    struct yaml_tree_node *nets = add(b, root, "net", YAML_SEQ, NULL), *item, *list;
 
     for (unsigned i = 0; i < cfg->ni_count; i++) {
         if (net_before(cfg, i))
             continue;
-        list = net_item(b, nets, cfg->ni[i].conf.net);
+        item = add(b, nets, NULL, YAML_MAP, NULL);
+        add_net(b, item, "net type", cfg->ni[i].conf.net);
+        list = add(b, item, "local NI(s)", YAML_SEQ, NULL);
         for (unsigned j = i; j < cfg->ni_count; j++)
             if (cfg->ni[j].conf.net == cfg->ni[i].conf.net)
                 add_ni(b, list, &cfg->ni[j]);
     }
-    drop_empty(root, nets);
 }
 
 /* ---- route, peer, udsp ---- */
@@ -222,9 +184,8 @@ static void add_nets(struct build *b, struct yaml_tree_node *root, const struct 
 static void add_routes(struct build *b, struct yaml_tree_node *root, const struct cfg *cfg)
 {
     struct yaml_tree_node *list = add(b, root, "route", YAML_SEQ, NULL), *item;
-    unsigned i;
 
-    for (i = 0; i < cfg->route_count; i++) {
+    for (unsigned i = 0; i < cfg->route_count; i++) {
         const struct lnet_route_conf *route = &cfg->route[i].conf;
 
         item = add(b, list, NULL, YAML_MAP, NULL);
@@ -235,15 +196,13 @@ static void add_routes(struct build *b, struct yaml_tree_node *root, const struc
         if (b->form != CFG_FORM_FILE || route->priority)
             add_int(b, item, "priority", route->priority);
     }
-    drop_empty(root, list);
 }
 
 static void add_peers(struct build *b, struct yaml_tree_node *root, const struct cfg *cfg)
 {
     struct yaml_tree_node *list = add(b, root, "peer", YAML_SEQ, NULL), *item, *nis;
-    unsigned i;
 
-    for (i = 0; i < cfg->peer_count; i++) {
+    for (unsigned i = 0; i < cfg->peer_count; i++) {
         const struct cfg_peer *peer = &cfg->peer[i];
 
         item = add(b, list, NULL, YAML_MAP, NULL);
@@ -252,17 +211,14 @@ static void add_peers(struct build *b, struct yaml_tree_node *root, const struct
         nis = add(b, item, "peer ni", YAML_SEQ, NULL);
         for (unsigned j = 0; j < peer->nid_count; j++)
             add_nid(b, add(b, nis, NULL, YAML_MAP, NULL), "nid", &peer->nid[j]);
-        drop_empty(item, nis);
     }
-    drop_empty(root, list);
 }
 
 static void add_rules(struct build *b, struct yaml_tree_node *root, const struct cfg *cfg)
 {
     struct yaml_tree_node *list = add(b, root, "udsp", YAML_SEQ, NULL), *item;
-    unsigned i;
 
-    for (i = 0; i < cfg->udsp_count; i++) {
+    for (unsigned i = 0; i < cfg->udsp_count; i++) {
         const struct cfg_udsp *udsp = &cfg->udsp[i];
 
         item = add(b, list, NULL, YAML_MAP, NULL);
@@ -276,19 +232,9 @@ static void add_rules(struct build *b, struct yaml_tree_node *root, const struct
         if (udsp->priority >= 0)
             add_int(b, add(b, item, "action", YAML_MAP, NULL), "priority", udsp->priority);
     }
-    drop_empty(root, list);
 }
 
 /* ---- settings ---- */
-
-static bool is_default(const struct cfg_key *key, const struct cfg *cfg)
-{
-    const char *value = (const char *)cfg + key->offset;
-    const char *other = (const char *)&cfg_defaults + key->offset;
-
-    return key->kind == CFG_TEXT ? strcmp(value, other) == 0
-                                 : memcmp(value, other, sizeof(int)) == 0;
-}
 
 static void add_setting(struct build *b, struct yaml_tree_node *to, const struct cfg_key *key,
                         const struct cfg *cfg)
@@ -312,9 +258,10 @@ static void add_setting(struct build *b, struct yaml_tree_node *to, const struct
 static bool shown(const struct build *b, const struct cfg_key *key, const struct cfg *cfg,
                   bool lnetctls)
 {
-    if (!is_default(key, cfg) || b->form == CFG_FORM_RUNNING)
+    if (b->form == CFG_FORM_RUNNING ||
+        !cfg_setting_same(&(struct cfg_setting){.key = key}, cfg, &cfg_defaults))
         return true;
-    return b->form == CFG_FORM_BACKUP && lnetctls && (key->kept || key->fn);
+    return b->form == CFG_FORM_BACKUP && lnetctls && (key->kept || key->fn || key->or_as_is);
 }
 
 static void add_hello(struct build *b, struct yaml_tree_node *to, const struct cfg *cfg)
@@ -329,7 +276,6 @@ static void add_hello(struct build *b, struct yaml_tree_node *to, const struct c
         add_text(b, item, "address", address);
         add_nid(b, item, "nid", &cfg->hello[i].nid);
     }
-    drop_empty(to, list);
 }
 
 static void add_names(struct build *b, struct yaml_tree_node *to, const struct cfg *cfg)
@@ -339,7 +285,6 @@ static void add_names(struct build *b, struct yaml_tree_node *to, const struct c
 
     for (unsigned i = 0; i < cfg->name_count; i++)
         add_text(b, map, nid_format(&cfg->name[i].nid, nid), cfg->name[i].host);
-    drop_empty(to, map);
 }
 
 static void add_port_addresses(struct build *b, struct yaml_tree_node *item,
@@ -350,7 +295,6 @@ static void add_port_addresses(struct build *b, struct yaml_tree_node *item,
 
     for (unsigned i = 0; i < port->address_count; i++)
         add_text(b, list, NULL, cfg_prefix_text(&port->address[i], text));
-    drop_empty(item, list);
     list = port->gateway_count == 2 ? add(b, item, "gateway", YAML_SEQ, NULL) : NULL;
     for (unsigned i = 0; i < port->gateway_count; i++)
         add_text(b, list ? list : item, list ? NULL : "gateway",
@@ -368,15 +312,13 @@ static void add_port_routes(struct build *b, struct yaml_tree_node *item,
         add_text(b, route, "to", cfg_prefix_text(&port->route[i].to, text));
         add_text(b, route, "via", cfg_addr_text(&port->route[i].via, text));
     }
-    drop_empty(item, list);
 }
 
 static void add_ports(struct build *b, struct yaml_tree_node *to, const struct cfg *cfg)
 {
     struct yaml_tree_node *list = add(b, to, "ports", YAML_SEQ, NULL), *item;
-    unsigned i;
 
-    for (i = 0; i < cfg->port_count; i++) {
+    for (unsigned i = 0; i < cfg->port_count; i++) {
         const struct cfg_port *port = &cfg->port[i];
 
         item = add(b, list, NULL, YAML_MAP, NULL);
@@ -392,7 +334,6 @@ static void add_ports(struct build *b, struct yaml_tree_node *to, const struct c
         if (!port->duplicate_check)
             add_literal(b, item, "duplicate_check", "false");
     }
-    drop_empty(to, list);
 }
 
 static void add_list(struct build *b, struct yaml_tree_node *to, const struct cfg_key *key,
@@ -408,19 +349,11 @@ static void add_list(struct build *b, struct yaml_tree_node *to, const struct cf
         add_int(b, to, "schema", CFG_SCHEMA);
 }
 
-/* `lnd_timeout` follows from other settings, docs/protocol/lnet-core.md §6.1; it is shown, not
- * read. */
-static void add_lnd_timeout(struct build *b, struct yaml_tree_node *to, const struct cfg *cfg)
-{
-    int timeout = (cfg->transaction_timeout - 1) / (cfg->retry_count + 1);
-
-    add_int(b, to, "lnd_timeout", timeout > 1 ? timeout : 1);
-}
-
 static void add_section(struct build *b, struct yaml_tree_node *root, const struct cfg_key *section,
                         const struct cfg *cfg, bool lnetctls)
 {
     struct yaml_tree_node *map = add(b, root, section->name, YAML_MAP, NULL);
+    int timeout = (cfg->transaction_timeout - 1) / (cfg->retry_count + 1);
 
     for (const struct cfg_key *key = section->sub; key->name && map; key++) {
         if (key->kind == CFG_SECTION)
@@ -429,19 +362,11 @@ static void add_section(struct build *b, struct yaml_tree_node *root, const stru
             add_setting(b, map, key, cfg);
         else if (key->kind == CFG_CALL || key->kind == CFG_ITEMS)
             add_list(b, map, key, cfg);
-        if (b->form != CFG_FORM_FILE && strcmp(key->name, "router_sensitivity") == 0)
-            add_lnd_timeout(b, map, cfg);
+        /* It follows from other settings, docs/protocol/lnet-core.md §6.1; it is shown, not read.
+         */
+        if (b->form != CFG_FORM_FILE && strcmp(key->name, "lnd_timeout") == 0)
+            add_int(b, map, key->name, timeout > 1 ? timeout : 1);
     }
-    drop_empty(root, map);
-}
-
-static const struct cfg_key *section(const char *name)
-{
-    const struct cfg_key *key = cfg_top_keys;
-
-    while (strcmp(key->name, name) != 0)
-        key++;
-    return key;
 }
 
 struct yaml_tree_node *cfg_tree(const struct cfg *cfg, enum cfg_form form)
@@ -454,15 +379,16 @@ struct yaml_tree_node *cfg_tree(const struct cfg *cfg, enum cfg_form form)
     add_nets(&b, root, cfg);
     add_routes(&b, root, cfg);
     add_peers(&b, root, cfg);
-    add_section(&b, root, section("routing"), cfg, true);
-    add_section(&b, root, section("buffers"), cfg, true);
-    add_section(&b, root, section("global"), cfg, true);
+    add_section(&b, root, cfg_find_key(cfg_top_keys, "routing"), cfg, true);
+    add_section(&b, root, cfg_find_key(cfg_top_keys, "buffers"), cfg, true);
+    add_section(&b, root, cfg_find_key(cfg_top_keys, "global"), cfg, true);
     add_rules(&b, root, cfg);
-    add_section(&b, root, section("millrace"), cfg, false);
+    add_section(&b, root, cfg_find_key(cfg_top_keys, "millrace"), cfg, false);
     if (b.failed) {
         yaml_tree_free(root);
         return NULL;
     }
+    drop_empty(root);
     return root;
 }
 

@@ -9,8 +9,7 @@
 
 #define WORD_MAX 256
 
-/* A decimal number up to max; -1 when there is none. */
-static long number(const char **p, long max)
+long cfg_expr_number(const char **p, long max)
 {
     char *end;
     long n;
@@ -23,21 +22,16 @@ static long number(const char **p, long max)
     return errno == 0 && n <= max ? n : -1;
 }
 
-struct range {
-    long lo, hi, stride;
-};
-
-/* number | number '-' number | number '-' number '/' stride */
-static bool read_range(const char **p, long max, struct range *out)
+bool cfg_expr_range(const char **p, long max, struct cfg_range *out)
 {
-    out->lo = out->hi = number(p, max);
+    out->lo = out->hi = cfg_expr_number(p, max);
     out->stride = 1;
     if (**p == '-') {
         (*p)++;
-        out->hi = number(p, max);
+        out->hi = cfg_expr_number(p, max);
         if (**p == '/') {
             (*p)++;
-            out->stride = number(p, max);
+            out->stride = cfg_expr_number(p, max);
         }
     }
     return out->lo >= 0 && out->hi >= out->lo && out->stride > 0;
@@ -46,7 +40,7 @@ static bool read_range(const char **p, long max, struct range *out)
 /* One part of an address: number, '*' or brackets. 1: value is in it. */
 static int match_part(const char **p, long value)
 {
-    struct range r;
+    struct cfg_range r;
     int hit = 0;
 
     if (**p == '*') {
@@ -54,12 +48,12 @@ static int match_part(const char **p, long value)
         return 1;
     }
     if (**p != '[') {
-        r.lo = number(p, 255);
+        r.lo = cfg_expr_number(p, 255);
         return r.lo < 0 ? -EINVAL : r.lo == value;
     }
     do {
         (*p)++;
-        if (!read_range(p, 255, &r))
+        if (!cfg_expr_range(p, 255, &r))
             return -EINVAL;
         hit |= value >= r.lo && value <= r.hi && (value - r.lo) % r.stride == 0;
     } while (**p == ',');
@@ -76,13 +70,13 @@ static int match_mask(const char *pattern, const uint8_t addr[4])
     long n;
 
     for (int i = 0; i < 4; i++) {
-        n = number(&p, 255);
+        n = cfg_expr_number(&p, 255);
         if (n < 0 || *p++ != (i < 3 ? '.' : '/'))
             return -EINVAL;
         want = want << 8 | (uint32_t)n;
         have = have << 8 | addr[i];
     }
-    n = number(&p, 32);
+    n = cfg_expr_number(&p, 32);
     if (n < 1 || *p)
         return -EINVAL;
     mask = UINT32_MAX << (32 - n);
@@ -121,7 +115,7 @@ static int expand(struct expansion *e, size_t len, const char *rest)
 {
     const char *open = strchr(rest, '['), *close = open ? strchr(open, ']') : NULL, *p;
     size_t before = open ? (size_t)(open - rest) : strlen(rest);
-    struct range r;
+    struct cfg_range r;
     int rc = 0, n;
 
     if (len + before >= WORD_MAX || (open && !close) || (!open && strchr(rest, ']')))
@@ -134,7 +128,7 @@ static int expand(struct expansion *e, size_t len, const char *rest)
     p = open;
     do {
         p++;
-        if (!read_range(&p, 65535, &r))
+        if (!cfg_expr_range(&p, 65535, &r))
             return -EINVAL;
         for (long i = r.lo; i <= r.hi && rc == 0; i += r.stride) {
             n = snprintf(e->word + len, WORD_MAX - len, "%ld", i);

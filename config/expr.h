@@ -7,6 +7,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Reads a decimal number up to max; -1: there is none. */
+long cfg_expr_number(const char **p, long max);
+
+struct cfg_range {
+    long lo, hi, stride;
+};
+/* Reads N, N-N or N-N/STRIDE of numbers up to max. False: malformed. */
+bool cfg_expr_range(const char **p, long max, struct cfg_range *out);
+
 /* Matches an IPv4 address against "a.b.c.d" of numbers, '*' and brackets, or "a.b.c.d/len". Returns
  * 1, 0, or -EINVAL when the pattern is malformed. */
 int cfg_expr_match(const char *pattern, const uint8_t addr[4]);

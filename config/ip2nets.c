@@ -32,7 +32,6 @@ struct rule {
         like; /* net, tunables, CPT; the first member, because CFG_NI_TUNING's offsets begin here */
     struct netspec spec; /* interfaces */
     struct words patterns;
-    unsigned line;
 };
 
 struct addresses {
@@ -106,7 +105,6 @@ static void put(struct cfg_reader *r, const struct rule *rule, const char *ifnam
     if (cpt[0])
         snprintf(ni.cpt, sizeof(ni.cpt), "%s", cpt);
     ni.by_rule = true;
-    ni.line = rule->line;
     for (unsigned i = 0; i < r->cfg->ni_count; i++)
         if (r->cfg->ni[i].by_rule && r->cfg->ni[i].line && cfg_same_ni(&r->cfg->ni[i], &ni))
             return; /* two addresses of it match, or two rules */
@@ -118,7 +116,7 @@ static bool check_patterns(struct cfg_reader *r, const struct rule *rule)
     for (unsigned i = 0; i < rule->patterns.count; i++) {
         if (cfg_expr_match(rule->patterns.word[i], (const uint8_t[4]){0}) < 0) {
             cfg_error(
-                r, rule->line,
+                r, rule->like.line,
                 "'%s' is no pattern of addresses; write one as in 10.0.[0-3].* or 10.0.0.0/22",
                 rule->patterns.word[i]);
             return false;
@@ -205,8 +203,7 @@ static void read_rule(struct cfg_reader *r, void *obj, const struct yaml_tree_no
         cfg_error(r, item->line, "out of memory");
     } else if (!net) {
         cfg_error(r, item->line, "has no 'net-spec'; add one, as in `net-spec: tcp`");
-    } else if (cfg_read_net(r, net, &type)) {
-        rule->line = item->line;
+    } else if (cfg_read_named(r, CFG_NET, net, &type)) {
         rule->like = cfg_new_ni(type, item->line);
         cfg_read_map(r, item, rule_keys, rule);
         if (r->report->errors == errors && !rule->patterns.count)
@@ -247,13 +244,13 @@ static bool text_net(struct cfg_reader *r, struct text_reader *t, lnet_net_t net
 {
     unsigned before = r->cfg->ni_count, i = 0;
 
-    t->rule.like = cfg_new_ni(net, t->rule.line);
+    t->rule.like = cfg_new_ni(net, t->rule.like.line);
     while (i < t->rule_start && t->done[i] != net)
         i++;
     if (net >> 16 == LNET_LND_LO || i < t->rule_start)
         return true; /* every node has lo; an earlier rule matched */
     if (t->done_count == MAX_NETS) {
-        cfg_error(r, t->rule.line, "gives more than %d nets; write fewer", MAX_NETS);
+        cfg_error(r, t->rule.like.line, "gives more than %d nets; write fewer", MAX_NETS);
         return false;
     }
     if (!apply(r, &t->rule, &t->have))
@@ -278,7 +275,7 @@ static void text_nets(struct cfg_reader *r, struct text_reader *t, const char *l
         for (i = 0; i < count && seen[i] != t->rule.spec.net; i++)
             ;
         if (i < count || count == MAX_NETS) {
-            cfg_error(r, t->rule.line,
+            cfg_error(r, t->rule.like.line,
                       "net %s stands twice in one rule, or is one too many; "
                       "remove it",
                       net_format(t->rule.spec.net, net));
@@ -289,7 +286,7 @@ static void text_nets(struct cfg_reader *r, struct text_reader *t, const char *l
             return;
     }
     if (rc < 0)
-        cfg_error(r, t->rule.line, "%s", err.message);
+        cfg_error(r, t->rule.like.line, "%s", err.message);
 }
 
 /* Patterns follow the first white space that is neither in parentheses nor behind a comma. */
@@ -325,10 +322,10 @@ static void text_rule(struct cfg_reader *r, struct text_reader *t, char *text)
         *patterns++ = '\0';
     t->rule.patterns.count = 0;
     for (char *one = strtok_r(patterns, " \t\r", &save); one; one = strtok_r(NULL, " \t\r", &save))
-        if (!add_word(r, &t->rule.patterns, one, strlen(one), t->rule.line))
+        if (!add_word(r, &t->rule.patterns, one, strlen(one), t->rule.like.line))
             return;
     if (!t->rule.patterns.count)
-        cfg_error(r, t->rule.line, "'%.40s' has no pattern of addresses; write `tcp 10.0.*.*`",
+        cfg_error(r, t->rule.like.line, "'%.40s' has no pattern of addresses; write `tcp 10.0.*.*`",
                   text);
     else if (check_patterns(r, &t->rule))
         text_nets(r, t, text, false);
@@ -346,7 +343,7 @@ void ip2nets_read_text(struct cfg_reader *r, unsigned line, const char *text)
         cfg_error(r, line, "out of memory");
         goto out;
     }
-    t->rule.line = line;
+    t->rule.like.line = line;
     find_addresses(r, &t->have);
     while ((rule = strsep(&rest, ";\n"))) {
         if (++rules > CFG_MAX_RULES) {
@@ -370,7 +367,7 @@ static void read_list(struct cfg_reader *r, const struct yaml_tree_node *value)
         cfg_error(r, value->line, "has more than %d rules; write fewer", CFG_MAX_RULES);
     } else {
         find_addresses(r, have);
-        cfg_read_items(r, value, read_rule, have);
+        cfg_read_items(r, value, &(struct cfg_key)CFG_EACH(NULL, read_rule), have);
     }
     free(have);
 }

@@ -24,7 +24,7 @@ struct patch {
     const char *text;
     size_t len;
     struct edit *edit;
-    unsigned count, room;
+    unsigned count;
     bool coarse; /* replace whole sections */
     bool failed; /* out of memory */
 };
@@ -32,9 +32,8 @@ struct patch {
 /* Adds an edit; takes text. */
 static void put_edit(struct patch *p, size_t start, size_t end, char *text)
 {
-    if (p->count == p->room) {
-        unsigned room = p->room ? 2 * p->room : 64;
-        struct edit *grown = realloc(p->edit, room * sizeof(*grown));
+    if ((p->count & (p->count + 1)) == 0) { /* there is room for 1, 3, 7, … edits */
+        struct edit *grown = realloc(p->edit, (2 * (size_t)p->count + 1) * sizeof(*grown));
 
         if (!grown) {
             p->failed = true;
@@ -42,7 +41,6 @@ static void put_edit(struct patch *p, size_t start, size_t end, char *text)
             return;
         }
         p->edit = grown;
-        p->room = room;
     }
     if (!text)
         p->failed = true;
@@ -86,14 +84,6 @@ static size_t entry_start(const struct patch *p, const struct yaml_tree_node *of
         while (at > 0 && p->text[at] != '-')
             at--;
     return at;
-}
-
-/* ---- what is new, as text ---- */
-
-static FILE *open_text(char **text, size_t *len)
-{
-    *text = NULL;
-    return open_memstream(text, len);
 }
 
 /* ---- comparing ---- */
@@ -203,9 +193,9 @@ static void insert(struct patch *p, const struct yaml_tree_node *into,
 {
     const struct yaml_tree_node *first = into->child;
     size_t at = first ? next_line(p, into->end > 0 ? into->end - 1 : 0) : p->len, col, item;
-    char *text;
+    char *text = NULL;
     size_t len;
-    FILE *to = open_text(&text, &len);
+    FILE *to = open_memstream(&text, &len);
 
     if (!to) {
         p->failed = true;
@@ -234,17 +224,16 @@ static void cut(struct patch *p, const struct yaml_tree_node *of,
                 const struct yaml_tree_node *entry)
 {
     size_t start = entry_start(p, of, entry), end = entry->end;
-    char *nothing = strdup("");
 
     if (of->child == entry && entry->next &&
         strspn(p->text + line_start(p, start), " ") != column(p, start)) {
-        end = entry_start(
-            p, of, entry->next); /* the entry stands behind a '-', where the next one moves to */
+        /* The entry stands behind a '-', where the next one moves to. */
+        end = entry_start(p, of, entry->next);
     } else {
         start = line_start(p, start);
         end = next_line(p, end > start ? end - 1 : end);
     }
-    put_edit(p, start, end, nothing);
+    put_edit(p, start, end, strdup(""));
 }
 
 /* Writes n in the place of x, an entry of `of`: with its key where one of them has lines of its
@@ -253,9 +242,9 @@ static void replace(struct patch *p, const struct yaml_tree_node *of,
                     const struct yaml_tree_node *x, const struct yaml_tree_node *n)
 {
     bool lines = !x->flow && (n->kind != YAML_SCALAR || x->kind != YAML_SCALAR);
-    char *text;
+    char *text = NULL;
     size_t len, end = x->end > x->key_start ? x->end - 1 : x->key_start;
-    FILE *to = open_text(&text, &len);
+    FILE *to = open_memstream(&text, &len);
 
     if (!to) {
         p->failed = true;
@@ -383,8 +372,8 @@ static int by_place(const void *a, const void *b)
 static char *apply_edits(struct patch *p)
 {
     size_t done = 0, len;
-    char *out;
-    FILE *to = open_text(&out, &len);
+    char *out = NULL;
+    FILE *to = open_memstream(&out, &len);
     unsigned i;
 
     if (!to)
@@ -495,9 +484,8 @@ int cfg_save_text(const char *name, const char *old, size_t len, const struct cf
         yaml_tree_free(want);
         return -EINVAL;
     }
-    if (!want) {
+    if (!want)
         return err_set(err, -ENOMEM, "out of memory");
-    }
     if (!old || !keep(name, old, len, was, want, out, how)) {
         *how = old ? CFG_SAVED_WHOLE : CFG_SAVED_NEW;
         *out = cfg_print(want);

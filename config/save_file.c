@@ -112,9 +112,8 @@ int cfg_save_file(const char *path, const struct cfg *cfg, enum cfg_saved *how, 
 
     if (rc == 0)
         rc = cfg_read_file(real, &old, &len);
-    if (rc != 0 && rc != -ENOENT) {
+    if (rc != 0 && rc != -ENOENT)
         return err_set(err, rc, "%s cannot be read: %s", path, strerror(-rc));
-    }
     rc = cfg_save_text(path, old, len, cfg, &text, how, err);
     if (rc == 0 && *how != CFG_SAVED_SAME) {
         rc = replace_file(real, text);

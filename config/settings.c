@@ -14,28 +14,19 @@ const char *cfg_applies_name(enum cfg_applies applies)
     return names[applies];
 }
 
-static const char *type_of(const struct cfg_key *key)
-{
-    switch (key->kind) {
-    case CFG_INT:
-        return "integer";
-    case CFG_BOOL:
-        return "boolean";
-    case CFG_WORD:
-        return "word";
-    default:
-        return "string";
-    }
-}
-
 static void describe(const struct cfg_key *key, const char *prefix, struct cfg_setting *out)
 {
+    static const char *const types[] = {[CFG_INT] = "integer",
+                                        [CFG_BOOL] = "boolean",
+                                        [CFG_WORD] = "word",
+                                        [CFG_TEXT] = "string",
+                                        [CFG_MODE] = "string"};
     bool own = strncmp(prefix, "millrace", 8) == 0;
 
     *out = (struct cfg_setting){.key = key,
                                 .name = key->name,
                                 .scope = own ? "millrace" : "global",
-                                .type = type_of(key),
+                                .type = types[key->kind],
                                 .unit = key->unit,
                                 .help = key->help ? key->help : "",
                                 .words = key->words,
@@ -55,7 +46,7 @@ static bool walk(const struct cfg_key *keys, const char *prefix, unsigned *left,
     char path[CFG_MAX_PATH];
 
     for (; keys->name; keys++) {
-        if (keys->kind == CFG_SECTION) {
+        if (keys->sub) {
             snprintf(path, sizeof(path), "%s%s%s", prefix, prefix[0] ? "." : "", keys->name);
             if (walk(keys->sub, path, left, out))
                 return true;
@@ -81,8 +72,11 @@ bool cfg_setting_find(const char *name, struct cfg_setting *out)
     return false;
 }
 
-static char *text_of(const struct cfg_key *key, const void *field, char buf[CFG_MAX_VALUE])
+char *cfg_setting_text(const struct cfg_setting *setting, const struct cfg *cfg,
+                       char buf[CFG_MAX_VALUE])
 {
+    const struct cfg_key *key = setting->key;
+    const void *field = cfg_field(key, cfg ? cfg : &cfg_defaults);
     int n;
 
     if (key->kind == CFG_TEXT) {
@@ -101,60 +95,32 @@ static char *text_of(const struct cfg_key *key, const void *field, char buf[CFG_
     return buf;
 }
 
-static const void *field_of(const struct cfg_setting *setting, const struct cfg *cfg)
-{
-    return (const char *)cfg + setting->key->offset;
-}
-
-char *cfg_setting_text(const struct cfg_setting *setting, const struct cfg *cfg,
-                       char buf[CFG_MAX_VALUE])
-{
-    return text_of(setting->key, field_of(setting, cfg), buf);
-}
-
-char *cfg_setting_default(const struct cfg_setting *setting, char buf[CFG_MAX_VALUE])
-{
-    return text_of(setting->key, field_of(setting, &cfg_defaults), buf);
-}
-
 bool cfg_setting_same(const struct cfg_setting *setting, const struct cfg *a, const struct cfg *b)
 {
-    if (setting->key->kind == CFG_TEXT)
-        return strcmp(field_of(setting, a), field_of(setting, b)) == 0;
-    return memcmp(field_of(setting, a), field_of(setting, b), sizeof(int)) == 0;
+    const void *x = cfg_field(setting->key, a), *y = cfg_field(setting->key, b);
+
+    return setting->key->kind == CFG_TEXT ? strcmp(x, y) == 0 : memcmp(x, y, sizeof(int)) == 0;
 }
 
-/* obj: what the offset of the key is of. */
-static int set_field(const struct cfg_key *key, void *obj, const char *text, struct err *err)
+int cfg_setting_set(const struct cfg_setting *setting, void *of, const char *text, struct err *err)
 {
+    const struct cfg_key *key = setting->key;
     struct cfg_report report = {0};
     struct cfg_reader r = {.report = &report, .name = key->name};
     struct cfg_key keys[2] = {*key, {.name = NULL}};
-    struct yaml_tree_node value = {.kind = YAML_SCALAR, .quoted = key->kind == CFG_TEXT};
+    struct yaml_tree_node value = {.kind = YAML_SCALAR,
+                                   .quoted = key->kind == CFG_TEXT,
+                                   .key = (char *)(uintptr_t)key->name,
+                                   .text = (char *)(uintptr_t)text};
     struct yaml_tree_node map = {.kind = YAML_MAP, .child = &value};
-    char *name = strdup(key->name), *copy = strdup(text);
 
+    keys[0].kept = false; /* no warning */
     *err = (struct err){0};
-    if (!name || !copy) {
-        err_text(err, "out of memory");
-    } else {
-        value.key = name;
-        value.text = copy;
-        keys[0].kept = false; /* no warning */
-        cfg_read_map(&r, &map, keys, obj);
-        if (report.count)
-            err_text(err, "%s", report.message[0].text);
-    }
+    cfg_read_map(&r, &map, keys, of);
+    if (report.count)
+        err_text(err, "%s", report.message[0].text);
     cfg_report_free(&report);
-    free(copy);
-    free(name);
     return err->message[0] ? -EINVAL : 0;
-}
-
-int cfg_setting_set(const struct cfg_setting *setting, struct cfg *cfg, const char *text,
-                    struct err *err)
-{
-    return set_field(setting->key, cfg, text, err);
 }
 
 /* ---- of NIs ---- */
@@ -175,29 +141,30 @@ bool cfg_ni_setting_at(bool lnd, unsigned index, struct cfg_setting *out)
     return false;
 }
 
+bool cfg_ni_acts_on(const struct cfg_key *key, const struct cfg_ni *ni)
+{
+    size_t own = offsetof(struct cfg_ni, conf.lnd_tun.own);
+
+    if (key->offset < own || key->offset >= own + sizeof(ni->conf.lnd_tun.own))
+        return !key->kept;
+    return lnd_acts_on(lnd_type_of(ni->conf.net), (unsigned)((key->offset - own) / sizeof(int)));
+}
+
+const int *cfg_ni_live(const struct cfg_key *key, const struct cfg_ni *ni)
+{
+    const char *set = cfg_field(key, ni), *lnd = (const char *)&ni->conf.lnd_tun;
+
+    if (!ni->live.known || !cfg_ni_acts_on(key, ni))
+        return NULL;
+    return (const int *)(const void *)(set < lnd ? (const char *)&ni->live.tun +
+                                                       (set - (const char *)&ni->conf.tun)
+                                                 : (const char *)&ni->live.lnd_tun + (set - lnd));
+}
+
 int cfg_ni_setting_get(const struct cfg_setting *setting, const struct cfg_ni *ni)
 {
-    size_t offset = setting->key->offset;
-    int n;
+    int n = *(const int *)cfg_field(setting->key, ni);
+    const int *live = cfg_ni_live(setting->key, ni);
 
-    memcpy(&n, (const char *)ni + offset, sizeof(n));
-    if (n == -1 && ni->live.known && offset >= offsetof(struct cfg_ni, conf.lnd_tun))
-        memcpy(&n,
-               (const char *)&ni->live.lnd_tun + (offset - offsetof(struct cfg_ni, conf.lnd_tun)),
-               sizeof(n));
-    else if (n == -1 && ni->live.known)
-        memcpy(&n, (const char *)&ni->live.tun + (offset - offsetof(struct cfg_ni, conf.tun)),
-               sizeof(n));
-    return n;
-}
-
-int cfg_ni_setting_set(const struct cfg_setting *setting, struct cfg_ni *ni, const char *text,
-                       struct err *err)
-{
-    return set_field(setting->key, ni, text, err);
-}
-
-struct cfg_ni cfg_ni_new(lnet_net_t net)
-{
-    return cfg_new_ni(net, 0);
+    return n == -1 && live ? *live : n;
 }

@@ -41,25 +41,20 @@ struct cfg_setting {
 bool cfg_setting_at(unsigned index, struct cfg_setting *out);
 /* Finds a setting by path or by name. */
 bool cfg_setting_find(const char *name, struct cfg_setting *out);
-/* Write a value as in a file. Return buf. */
+/* Writes a value as in a file, of a document or, with cfg NULL, the default. Returns buf. */
 char *cfg_setting_text(const struct cfg_setting *setting, const struct cfg *cfg,
                        char buf[CFG_MAX_VALUE]);
-char *cfg_setting_default(const struct cfg_setting *setting, char buf[CFG_MAX_VALUE]);
 bool cfg_setting_same(const struct cfg_setting *setting, const struct cfg *a, const struct cfg *b);
-/* Sets a setting from text. Returns 0, or -EINVAL with a sentence. */
-int cfg_setting_set(const struct cfg_setting *setting, struct cfg *cfg, const char *text,
-                    struct err *err);
+/* Sets a setting from text. of: the document, or the struct cfg_ni of a tunable. Returns 0, or
+ * -EINVAL with a sentence. */
+int cfg_setting_set(const struct cfg_setting *setting, void *of, const char *text, struct err *err);
 
 /* ---- tunables of an NI: `tunables` and, with lnd, `lnd tunables` ---- */
 bool cfg_ni_setting_at(bool lnd, unsigned index, struct cfg_setting *out);
 /* Returns the value; for a default the value of the running NI if it is known, else -1. */
 int cfg_ni_setting_get(const struct cfg_setting *setting, const struct cfg_ni *ni);
-int cfg_ni_setting_set(const struct cfg_setting *setting, struct cfg_ni *ni, const char *text,
-                       struct err *err);
 /* Helps to suggest a word: returns candidate if it is nearer to a misspelt word than best (NULL:
  * none yet) and near enough, else best. */
 const char *cfg_nearer(const char *word, const char *candidate, const char *best);
-/* Returns an NI of the net, all at its defaults. */
-struct cfg_ni cfg_ni_new(lnet_net_t net);
 
 #endif

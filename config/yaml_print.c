@@ -37,13 +37,11 @@ static bool needs_quotes(const char *text)
  * line; 0: it is another one. */
 static unsigned special(const unsigned char *p, unsigned *character)
 {
-    if (*p < 0x20 || *p == 0x7f) {
-        *character = *p;
-        return 1;
-    }
-    if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) { /* C1, NEL among them */
-        *character = p[1];
-        return 2;
+    unsigned control = yaml_control((const char *)p); /* NEL among them */
+
+    if (control) {
+        *character = p[control - 1];
+        return control;
     }
     if ((p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9)) || /* ends of lines */
         (p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) ||                   /* byte order mark */

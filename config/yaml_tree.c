@@ -2,6 +2,7 @@
 /* Builds a tree from libyaml's events. See yaml_tree.h. */
 #include "config/yaml_tree.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,10 +29,15 @@ struct builder {
     struct yaml_tree_error *err;
 };
 
-static int refuse(struct builder *b, unsigned line, const char *why)
+__attribute__((format(printf, 3, 4))) static int refuse(struct builder *b, unsigned line,
+                                                        const char *why, ...)
 {
+    va_list args;
+
     b->err->line = line;
-    snprintf(b->err->text, sizeof(b->err->text), "%s", why);
+    va_start(args, why);
+    vsnprintf(b->err->text, sizeof(b->err->text), why, args);
+    va_end(args);
     return -1;
 }
 
@@ -66,25 +72,17 @@ static struct yaml_tree_node *node_new(enum yaml_kind kind, unsigned line)
     return node;
 }
 
-static bool key_known(const struct yaml_tree_node *map, const char *key)
-{
-    return yaml_tree_get(map, key) != NULL;
-}
-
 /* Takes a scalar in the place of a key. */
 static int take_key(struct builder *b, const yaml_event_t *event)
 {
     struct level *top = &b->stack[b->depth - 1];
     const char *text = (const char *)event->data.scalar.value;
     unsigned line = event_line(event);
-    char why[128];
 
     if (event->data.scalar.length > 64 || strlen(text) != event->data.scalar.length)
         return refuse(b, line, "a key is longer than any known one");
-    if (key_known(top->node, text)) {
-        snprintf(why, sizeof(why), "key '%s' appears twice in one mapping; remove one", text);
-        return refuse(b, line, why);
-    }
+    if (yaml_tree_get(top->node, text))
+        return refuse(b, line, "key '%s' appears twice in one mapping; remove one", text);
     if (top->node->children >= YAML_MAX_KEYS)
         return refuse(b, line, "a mapping has too many keys");
     top->key = strdup(text);
@@ -94,13 +92,13 @@ static int take_key(struct builder *b, const yaml_event_t *event)
 }
 
 /* Links node into the innermost open collection, or makes it the root. */
-static int link_node(struct builder *b, struct yaml_tree_node *node)
+static void link_node(struct builder *b, struct yaml_tree_node *node)
 {
     struct level *top;
 
     if (!b->depth) {
         b->root = node;
-        return 0;
+        return;
     }
     top = &b->stack[b->depth - 1];
     if (top->node->kind == YAML_MAP) {
@@ -112,7 +110,6 @@ static int link_node(struct builder *b, struct yaml_tree_node *node)
     *top->tail = node;
     top->tail = &node->next;
     top->node->children++;
-    return 0;
 }
 
 static bool key_due(const struct builder *b)
@@ -142,17 +139,12 @@ static int take_scalar(struct builder *b, const yaml_event_t *event)
     node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     node->start = offset_of(b, &event->start_mark);
     node->end = offset_of(b, &event->end_mark);
-    return link_node(b, node);
+    link_node(b, node);
+    return 0;
 }
 
-static bool is_flow(const yaml_event_t *event)
-{
-    return event->type == YAML_MAPPING_START_EVENT
-               ? event->data.mapping_start.style == YAML_FLOW_MAPPING_STYLE
-               : event->data.sequence_start.style == YAML_FLOW_SEQUENCE_STYLE;
-}
-
-static int open_collection(struct builder *b, enum yaml_kind kind, const yaml_event_t *event)
+static int open_collection(struct builder *b, enum yaml_kind kind, bool flow,
+                           const yaml_event_t *event)
 {
     unsigned line = event_line(event);
     struct yaml_tree_node *node;
@@ -165,7 +157,7 @@ static int open_collection(struct builder *b, enum yaml_kind kind, const yaml_ev
     node = node_new(kind, line);
     if (!node)
         return refuse(b, line, "out of memory");
-    node->flow = is_flow(event);
+    node->flow = flow;
     node->start = node->end = offset_of(b, &event->start_mark);
     link_node(b, node);
     level = &b->stack[b->depth++];
@@ -201,9 +193,11 @@ static int take_event(struct builder *b, const yaml_event_t *event)
     case YAML_SCALAR_EVENT:
         return take_scalar(b, event);
     case YAML_MAPPING_START_EVENT:
-        return open_collection(b, YAML_MAP, event);
+        return open_collection(b, YAML_MAP,
+                               event->data.mapping_start.style == YAML_FLOW_MAPPING_STYLE, event);
     case YAML_SEQUENCE_START_EVENT:
-        return open_collection(b, YAML_SEQ, event);
+        return open_collection(b, YAML_SEQ,
+                               event->data.sequence_start.style == YAML_FLOW_SEQUENCE_STYLE, event);
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
         close_collection(b, event);
@@ -220,24 +214,17 @@ static int take_event(struct builder *b, const yaml_event_t *event)
     }
 }
 
-static int syntax_error(struct builder *b)
-{
-    char why[200];
-
-    snprintf(why, sizeof(why), "not YAML: %s%s%s",
-             b->parser.problem ? b->parser.problem : "cannot be read", b->parser.context ? " " : "",
-             b->parser.context ? b->parser.context : "");
-    return refuse(b, (unsigned)b->parser.problem_mark.line + 1, why);
-}
-
 static int build(struct builder *b)
 {
+    const yaml_parser_t *parser = &b->parser;
     yaml_event_t event;
     int rc = 0;
 
     while (!b->done && rc == 0) {
         if (!yaml_parser_parse(&b->parser, &event))
-            return syntax_error(b);
+            return refuse(b, (unsigned)parser->problem_mark.line + 1, "not YAML: %s%s%s",
+                          parser->problem ? parser->problem : "cannot be read",
+                          parser->context ? " " : "", parser->context ? parser->context : "");
         rc = take_event(b, &event);
         yaml_event_delete(&event);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Both lists are short. */
+/* The list is short. */
 #include "control/absent.h"
 #include "lib/base/err.h"
 
@@ -11,16 +11,12 @@
 #include "control/controller_internal.h"
 #include "lib/log/log.h"
 
-struct absent_ni {
-    struct lnet_ni_conf conf;
-    char why[768]; /* message and remedy */
-};
-
 struct control_absent {
-    struct absent_ni *ni;
-    unsigned nis;
-    struct lnet_route_conf *route;
-    unsigned routes;
+    unsigned count;
+    struct absent_ni {
+        struct lnet_ni_conf conf;
+        char why[768]; /* message and remedy */
+    } ni[LNET_MAX_NI];
 };
 
 bool control_absent_may(lnet_net_t net, int rc)
@@ -30,38 +26,29 @@ bool control_absent_may(lnet_net_t net, int rc)
     return type && type->device_may_lack && (rc == -ENODEV || rc == -EADDRNOTAVAIL);
 }
 
-static struct control_absent *lists(struct controller *c)
-{
-    if (!c->absent)
-        c->absent = calloc(1, sizeof(*c->absent));
-    return c->absent;
-}
-
-/* ---- NIs ---- */
-
 static bool same(const struct lnet_ni_conf *x, const struct lnet_ni_conf *y)
 {
     return x->net == y->net && nid_same(&x->nid, &y->nid) && strcmp(x->ifname, y->ifname) == 0;
 }
 
-static unsigned find(const struct controller *c, const struct lnet_ni_conf *conf)
+/* Returns the absent NI; NULL: it is none. */
+static struct absent_ni *find(const struct controller *c, const struct lnet_ni_conf *conf)
 {
-    unsigned i = 0;
-
-    while (c->absent && i < c->absent->nis && !same(&c->absent->ni[i].conf, conf))
-        i++;
-    return i;
+    for (unsigned i = 0; c->absent && i < c->absent->count; i++)
+        if (same(&c->absent->ni[i].conf, conf))
+            return &c->absent->ni[i];
+    return NULL;
 }
 
 bool control_absent_is(const struct controller *c, const struct lnet_ni_conf *conf)
 {
-    return c->absent && find(c, conf) < c->absent->nis;
+    return find(c, conf);
 }
 
 const struct lnet_ni_conf *control_absent_at(const struct controller *c, unsigned index,
                                              const char **why)
 {
-    if (!c->absent || index >= c->absent->nis)
+    if (!c->absent || index >= c->absent->count)
         return NULL;
     *why = c->absent->ni[index].why;
     return &c->absent->ni[index].conf;
@@ -69,31 +56,30 @@ const struct lnet_ni_conf *control_absent_at(const struct controller *c, unsigne
 
 int control_absent_add(struct controller *c, const struct lnet_ni_conf *conf, const struct err *why)
 {
-    struct control_absent *a = lists(c);
-    struct absent_ni *grown = a ? realloc(a->ni, (a->nis + 1) * sizeof(*grown)) : NULL;
+    struct absent_ni *ni;
 
-    if (!grown)
+    if (!c->absent)
+        c->absent = calloc(1, sizeof(*c->absent));
+    if (!c->absent || c->absent->count == LNET_MAX_NI)
         return -ENOMEM;
-    a->ni = grown;
-    a->ni[a->nis].conf = *conf;
-    snprintf(a->ni[a->nis].why, sizeof(a->ni[a->nis].why), "%s%s%s", why->message,
-             why->remedy[0] ? "; " : "", why->remedy);
-    a->nis++;
-    control_happened(c, &(struct control_event){.type = "ni_absent",
-                                                .cause = "no device",
-                                                .text = a->ni[a->nis - 1].why,
-                                                .ni = conf});
+    ni = &c->absent->ni[c->absent->count++];
+    ni->conf = *conf;
+    snprintf(ni->why, sizeof(ni->why), "%s%s%s", why->message, why->remedy[0] ? "; " : "",
+             why->remedy);
+    control_happened(c,
+                     &(struct control_event){
+                         .type = "ni_absent", .cause = "no device", .text = ni->why, .ni = conf});
     return 0;
 }
 
 bool control_absent_del(struct controller *c, const struct lnet_ni_conf *conf)
 {
-    struct control_absent *a = c->absent;
-    unsigned i = find(c, conf);
+    struct absent_ni *ni = find(c, conf);
 
-    if (!a || i == a->nis)
+    if (!ni)
         return false;
-    memmove(&a->ni[i], &a->ni[i + 1], (--a->nis - i) * sizeof(*a->ni));
+    c->absent->count--;
+    memmove(ni, ni + 1, (size_t)(&c->absent->ni[c->absent->count] - ni) * sizeof(*ni));
     return true;
 }
 
@@ -110,71 +96,30 @@ static bool has_ni(const struct controller *c, lnet_net_t net)
 
 bool control_absent_net(const struct controller *c, lnet_net_t net)
 {
-    for (unsigned i = 0; c->absent && i < c->absent->nis; i++)
+    for (unsigned i = 0; c->absent && i < c->absent->count; i++)
         if (c->absent->ni[i].conf.net == net)
             return !has_ni(c, net);
     return false;
 }
 
-/* ---- routes ---- */
-
-static bool same_route(const struct lnet_route_conf *x, const struct lnet_route_conf *y)
-{
-    return x->net == y->net && nid_same(&x->gateway, &y->gateway);
-}
-
-int control_absent_route(struct controller *c, const struct lnet_route_conf *route)
-{
-    struct control_absent *a = lists(c);
-    struct lnet_route_conf *grown = a ? realloc(a->route, (a->routes + 1) * sizeof(*grown)) : NULL;
-
-    if (!grown)
-        return -ENOMEM;
-    a->route = grown;
-    a->route[a->routes++] = *route;
-    return 0;
-}
-
-static void take_route(struct control_absent *a, unsigned i)
-{
-    memmove(&a->route[i], &a->route[i + 1], (--a->routes - i) * sizeof(*a->route));
-}
-
-bool control_absent_route_del(struct controller *c, const struct lnet_route_conf *route)
-{
-    struct control_absent *a = c->absent;
-
-    for (unsigned i = 0; a && i < a->routes; i++)
-        if (same_route(&a->route[i], route)) {
-            take_route(a, i);
-            return true;
-        }
-    return false;
-}
-
 void control_absent_routes_back(struct controller *c, lnet_net_t net)
 {
-    struct control_absent *a = c->absent;
+    const struct cfg *now = cfg_running_get(c->running), *to = cfg_running_target(c->running);
     struct err err = {0};
-    unsigned i = 0;
 
-    while (a && i < a->routes) {
-        if (nid_net(&a->route[i].gateway) != net) {
-            i++;
-            continue;
-        }
-        if (lnet_route_add(c->node, &a->route[i], &err) != 0)
+    for (unsigned i = 0; c->absent && i < now->route_count; i++) {
+        const struct lnet_route_conf *route = &now->route[i].conf;
+        int rc = 0;
+
+        if (nid_net(&route->gateway) == net && cfg_find_route(to, route->net, &route->gateway))
+            rc = lnet_route_add(c->node, route, &err);
+        if (rc != 0 && rc != -EEXIST)
             log_event(LOG_LEVEL_WARNING, LOG_MODULE_LNET, "route", LOG_S("msg", err.message));
-        take_route(a, i);
     }
 }
 
 void control_absent_clear(struct controller *c)
 {
-    if (!c->absent)
-        return;
-    free(c->absent->ni);
-    free(c->absent->route);
     free(c->absent);
     c->absent = NULL;
 }

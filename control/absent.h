@@ -27,14 +27,11 @@ bool control_absent_is(const struct controller *c, const struct lnet_ni_conf *co
 /* Returns whether all NIs of the net are absent, so that the node cannot have routes through it. */
 bool control_absent_net(const struct controller *c, lnet_net_t net);
 
-/* Keeps a route that is left out. 0 or -ENOMEM. */
-int control_absent_route(struct controller *c, const struct lnet_route_conf *route);
-/* False: it is not left out. */
-bool control_absent_route_del(struct controller *c, const struct lnet_route_conf *route);
-/* The net has an NI now: routes through it are added. */
+/* The net has an NI now: adds the routes through it that the running document and the change under
+ * way have. */
 void control_absent_routes_back(struct controller *c, lnet_net_t net);
 
-/* Frees both lists, before a node is made and at the end of the process. */
+/* Before a node is made and at the end of the process. */
 void control_absent_clear(struct controller *c);
 
 #endif

@@ -11,6 +11,7 @@
 #include "control/controller_internal.h"
 #include "lib/base/container.h"
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/log/log.h"
 
 static int set_buffers(void *arg, const int totals[LNET_POOLS], struct err *err)
@@ -58,7 +59,7 @@ struct adding {
     void *arg;
 };
 
-static void added(void *arg, int rc, const char *err)
+static void added(void *arg, int rc, const struct err *err)
 {
     struct adding a = *(struct adding *)arg;
 
@@ -77,7 +78,7 @@ static int add_absent(struct controller *c, const struct cfg_ni *ni, cfg_done_fn
     int rc = control_absent_add(c, &ni->conf, err);
 
     if (rc == 0)
-        done(done_arg, 0, "");
+        done(done_arg, 0, NULL);
     else
         err_text(err, "out of memory");
     return rc;
@@ -110,12 +111,11 @@ static int del_ni(void *arg, const struct cfg_ni *ni, cfg_done_fn done, void *do
     const struct lnet_ni *there = find_ni(c, ni);
 
     if (!there && control_absent_del(c, &ni->conf)) {
-        done(done_arg, 0, "");
+        done(done_arg, 0, NULL);
         return 0;
     }
-    if (!there) {
+    if (!there)
         return err_set(err, -ENOENT, "there is no such NI");
-    }
     return lnet_ni_del(c->node, &there->nid, done, done_arg, err);
 }
 
@@ -126,49 +126,67 @@ static int set_ni(void *arg, const struct cfg_ni *ni, struct err *err)
 
     if (!there && control_absent_is(c, &ni->conf))
         return 0; /* the NI gets these tunables when it is added */
-    if (!there) {
+    if (!there)
         return err_set(err, -ENOENT, "there is no such NI");
-    }
     return lnet_ni_set(c->node, &there->nid, &ni->conf.lnd_tun, err);
 }
 
-/* Copies to out the routes that the node can have, and returns their number. The others are left
- * out. With now, after the node has changed, keeps or forgets those. */
-static unsigned possible(struct controller *c, const struct lnet_route_conf *list, unsigned n,
-                         struct lnet_route_conf *out, bool add, bool now)
+/* Copies to out the routes that the node can have, and returns their number. */
+static unsigned possible(const struct controller *c, const struct lnet_route_conf *list, unsigned n,
+                         struct lnet_route_conf *out)
 {
     unsigned m = 0;
 
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++)
         if (!control_absent_net(c, nid_net(&list[i].gateway)))
             out[m++] = list[i];
-        else if (now && add)
-            control_absent_route(c, &list[i]);
-        else if (now)
-            control_absent_route_del(c, &list[i]);
-    }
     return m;
+}
+
+static bool has_route(const struct lnet_route_row *rows, unsigned n,
+                      const struct lnet_route_conf *route)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (rows[i].conf.net == route->net && nid_same(&rows[i].conf.gateway, &route->gateway))
+            return true;
+    return false;
+}
+
+/* Removes from list the routes that the node lacks because they were left out. Returns how many
+ * remain, or -ENOMEM. */
+static int only_there(const struct controller *c, struct lnet_route_conf *list, unsigned n)
+{
+    unsigned m = 0, count = lnet_route_rows(c->node, NULL, 0);
+    struct lnet_route_row *rows;
+
+    if (!c->absent)
+        return (int)n;
+    rows = calloc(count + 1, sizeof(*rows));
+    if (!rows)
+        return -ENOMEM;
+    count = min(count, lnet_route_rows(c->node, rows, count));
+    for (unsigned i = 0; i < n; i++)
+        if (has_route(rows, count, &list[i]))
+            list[m++] = list[i];
+    free(rows);
+    return (int)m;
 }
 
 static int change_routes(void *arg, const struct lnet_route_conf *del, unsigned ndel,
                          const struct lnet_route_conf *add, unsigned nadd, struct err *err)
 {
-    struct controller *c = arg;
-    struct lnet_route_conf *some;
-    int rc;
+    const struct controller *c = arg;
+    struct lnet_route_conf *some = calloc(ndel + nadd + 1, sizeof(*some));
+    int n, rc;
 
-    if (!c->absent)
-        return lnet_routes_change(c->node, del, ndel, add, nadd, NULL, err);
-    some = calloc(ndel + nadd + 1, sizeof(*some));
-    if (!some) {
+    if (!some)
         return err_set(err, -ENOMEM, "out of memory");
-    }
-    rc = lnet_routes_change(c->node, some, possible(c, del, ndel, some, false, false), some + ndel,
-                            possible(c, add, nadd, some + ndel, true, false), NULL, err);
-    if (rc == 0) {
-        possible(c, del, ndel, some, false, true);
-        possible(c, add, nadd, some + ndel, true, true);
-    }
+    n = only_there(c, some, possible(c, del, ndel, some));
+    if (n < 0)
+        rc = err_set(err, n, "out of memory");
+    else
+        rc = lnet_routes_change(c->node, some, (unsigned)n, some + ndel,
+                                possible(c, add, nadd, some + ndel), NULL, err);
     free(some);
     return rc;
 }

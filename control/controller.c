@@ -260,9 +260,8 @@ static int add_routes(struct process *d, struct err *err)
 
         reason = (struct err){0};
         if (control_absent_net(&d->c, nid_net(&route->conf.gateway)))
-            rc = control_absent_route(&d->c, &route->conf);
-        else
-            rc = lnet_route_add(d->c.node, &route->conf, &reason);
+            continue;
+        rc = lnet_route_add(d->c.node, &route->conf, &reason);
         if (rc != 0) {
             *err = reason;
             err_text(err, "route on line %u of the configuration: %s", route->line, reason.message);
@@ -270,17 +269,6 @@ static int add_routes(struct process *d, struct err *err)
         }
     }
     return 0;
-}
-
-/* Returns whether a message is about an LND that has a port in options of its own. */
-static bool names_own_port(const char *message)
-{
-    const struct lnd_type *type;
-
-    for (unsigned i = 0; (type = lnd_type_at(i)); i++)
-        if (type->section && strstr(message, type->name))
-            return true;
-    return false;
 }
 
 static int start_node(struct process *d, struct err *err)
@@ -300,8 +288,6 @@ static int start_node(struct process *d, struct err *err)
     if (rc == -EACCES)
         err_remedy(err,
                    "run it as root or give it that capability (setcap cap_net_bind_service+ep)");
-    if (rc == -EADDRINUSE && !names_own_port(err->message))
-        err_remedy(err, "`ss -ltnp sport = %d` shows who has the port", d->cfg->accept_port);
     if (rc == 0)
         d->drops = drop_watch_start(d->c.node);
     return rc;
@@ -524,11 +510,10 @@ static int leave_waiting(struct controller *c, struct err *err)
     struct process *d = process_of(c);
     int rc;
 
-    if (d->abandoning || d->stopping) {
+    if (d->abandoning || d->stopping)
         return err_set(err, -EBUSY, "%s",
                        d->stopping ? "the node is stopping"
                                    : "what the last start began is still being stopped");
-    }
     rc = bring_up(d, err);
     if (rc != 0)
         abandon(d);

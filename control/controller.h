@@ -98,6 +98,9 @@ void control_port_happened(struct controller *c, const struct inet_event *event)
 
 /* ---- documents from files: reload.c ---- */
 
+/* Returns whether a client may name a file that the daemon reads or writes with its own rights: one
+ * below the folder of `source`, the file of the start, or below $STATE_DIRECTORY. */
+bool control_may_name(const char *source, const char *path);
 /* Reads a regular file: a read never waits. 0 or -errno. */
 int control_read_document(const char *path, char **text, size_t *len);
 /* Returns the errors, or the warnings, of a report as lines of one text, to be freed; NULL: out of

@@ -83,125 +83,74 @@ static const char *ni_name(const struct cfg_ni *ni, char buf[96])
     return buf;
 }
 
-static void ni_set(struct cfg_diff *d, unsigned i, const struct cfg_ni *x, unsigned j,
-                   const char *key, const char *from, const char *to, enum cfg_applies applies,
-                   bool kept)
-{
-    struct cfg_change *c = add(d, CFG_SET, CFG_OF_NI, i, j);
-    char name[96];
-
-    if (!c)
-        return;
-    set_key(c, "%s.%s", ni_name(x, name), key);
-    set_text(d, &c->from, from);
-    set_text(d, &c->to, to);
-    c->applies = applies;
-    c->kept = kept;
-}
-
-/* -1 is what the NI really has. */
-static bool same_value(int x, bool x_known, int x_live, int y, bool y_known, int y_live)
-{
-    return x == y || (x == -1 && x_known && x_live == y) || (y == -1 && y_known && y_live == x);
-}
-
-struct ni_field {
-    const char *key;
-    size_t set, live;
-    bool live_known;
-    enum cfg_applies applies;
-};
-#define TUN(field)                                                                                 \
-    {                                                                                              \
-        "tunables." #field, offsetof(struct cfg_ni, conf.tun.field),                               \
-            offsetof(struct cfg_ni, live.tun.field), true, CFG_NI_RESTART                          \
-    }
-#define LND(field)                                                                                 \
-    {                                                                                              \
-        "lnd tunables." #field, offsetof(struct cfg_ni, conf.lnd_tun.field),                       \
-            offsetof(struct cfg_ni, live.lnd_tun.field), true, CFG_NEW_CONNECTIONS                 \
-    }
-#define KEPT(field)                                                                                \
-    {                                                                                              \
-        "lnd tunables." #field, offsetof(struct cfg_ni, kept.field), 0, false, CFG_AT_ONCE         \
-    }
-static const struct ni_field ni_fields[] = {
-    TUN(peer_timeout),   TUN(peer_credits), TUN(credits), TUN(peer_buffer_credits),
-    LND(conns_per_peer), LND(timeout),      LND(tos),
-};
-static const struct ni_field kept_fields[] = {
-    KEPT(auth_key),
-    KEPT(traffic_class_num),
-};
-
-static int field(const struct cfg_ni *ni, size_t offset)
-{
-    int n;
-
-    memcpy(&n, (const char *)ni + offset, sizeof(n));
-    return n;
-}
-
 /* The NIs that are compared: number i of the first document, j of the second. */
 struct ni_pair {
     unsigned i, j;
     const struct cfg_ni *x, *y;
 };
 
-static void diff_field(struct cfg_diff *d, const struct ni_pair *p, const struct ni_field *row)
+static void ni_set(struct cfg_diff *d, const struct ni_pair *p, const char *key, const char *from,
+                   const char *to, enum cfg_applies applies, bool kept)
 {
-    const struct cfg_ni *x = p->x, *y = p->y;
-    int xs = field(x, row->set), ys = field(y, row->set);
+    struct cfg_change *c = add(d, CFG_SET, CFG_OF_NI, p->i, p->j);
+    char name[96];
+
+    if (!c)
+        return;
+    set_key(c, "%s.%s", ni_name(p->x, name), key);
+    set_text(d, &c->from, from);
+    set_text(d, &c->to, to);
+    c->applies = applies;
+    c->kept = kept;
+}
+
+static void diff_tunable(struct cfg_diff *d, const struct ni_pair *p, const char *name,
+                         const struct cfg_key *key)
+{
+    int x = *(const int *)cfg_field(key, p->x), y = *(const int *)cfg_field(key, p->y);
+    const int *x_live = cfg_ni_live(key, p->x), *y_live = cfg_ni_live(key, p->y);
+    bool kept = !cfg_ni_acts_on(key, p->x);
     char from[24], to[24];
 
-    if (same_value(xs, row->live_known && x->live.known, field(x, row->live), ys,
-                   row->live_known && y->live.known, field(y, row->live)))
+    if (x == y || (x == -1 && x_live && *x_live == y) || (y == -1 && y_live && *y_live == x))
         return;
-    snprintf(from, sizeof(from), "%d", xs);
-    snprintf(to, sizeof(to), "%d", ys);
+    snprintf(from, sizeof(from), "%d", x);
+    snprintf(to, sizeof(to), "%d", y);
     /* Only a new start of the NI gives the default of the driver. */
-    ni_set(d, p->i, x, p->j, row->key, from, to,
-           !row->live_known ? CFG_AT_ONCE
-           : ys == -1       ? CFG_NI_RESTART
-                            : row->applies,
-           !row->live_known);
+    ni_set(d, p, name, from, to,
+           kept      ? CFG_AT_ONCE
+           : y == -1 ? CFG_NI_RESTART
+                     : key->applies,
+           kept);
 }
 
-/* Compares a tunable that not every LND has. */
-static void diff_own(struct cfg_diff *d, const struct ni_pair *p, unsigned slot)
+static void diff_tunables(struct cfg_diff *d, const struct ni_pair *p, const char *section,
+                          const struct cfg_key *key)
 {
-    char key[CFG_MAX_PATH];
-    struct ni_field row = {
-        .key = key,
-        .set = offsetof(struct cfg_ni, conf.lnd_tun.own) + slot * sizeof(int),
-        .live = offsetof(struct cfg_ni, live.lnd_tun.own) + slot * sizeof(int),
-        .live_known = lnd_acts_on(lnd_type_of(p->x->conf.net), slot),
-        .applies = CFG_NI_RESTART,
-    };
+    char name[CFG_MAX_PATH];
 
-    snprintf(key, sizeof(key), "lnd tunables.%s", lnd_slot_setting(slot)->name);
-    diff_field(d, p, &row);
+    for (; key->name; key++) {
+        const char *x = cfg_field(key, p->x), *y = cfg_field(key, p->y);
+
+        snprintf(name, sizeof(name), "%s.%s", section, key->name);
+        if (cfg_is_setting(key) && key->kind != CFG_TEXT)
+            diff_tunable(d, p, name, key);
+        else if (key->kind == CFG_TEXT && strcmp(x, y) != 0)
+            ni_set(d, p, name, x, y, CFG_AT_ONCE, true);
+    }
 }
 
-static void diff_ni(struct cfg_diff *d, unsigned i, const struct cfg_ni *x, unsigned j,
-                    const struct cfg_ni *y)
+static void diff_ni(struct cfg_diff *d, const struct ni_pair *p)
 {
+    const struct cfg_ni *x = p->x, *y = p->y;
     const char *from_cpt = x->cpt[0] ? x->cpt : "[0]", *to_cpt = y->cpt[0] ? y->cpt : "[0]";
-    const struct ni_pair p = {i, j, x, y};
 
-    for (unsigned f = 0; f < sizeof(ni_fields) / sizeof(ni_fields[0]); f++)
-        diff_field(d, &p, &ni_fields[f]);
-    for (unsigned s = 0; lnd_slot_setting(s); s++)
-        diff_own(d, &p, s);
-    for (unsigned f = 0; f < sizeof(kept_fields) / sizeof(kept_fields[0]); f++)
-        diff_field(d, &p, &kept_fields[f]);
-    if (strcmp(x->kept.traffic_class, y->kept.traffic_class) != 0)
-        ni_set(d, i, x, j, "lnd tunables.traffic_class", x->kept.traffic_class,
-               y->kept.traffic_class, CFG_AT_ONCE, true);
+    diff_tunables(d, p, "tunables", cfg_tunables_keys);
+    diff_tunables(d, p, "lnd tunables", cfg_lnd_tunables_keys);
     if (strcmp(from_cpt, to_cpt) != 0)
-        ni_set(d, i, x, j, "CPT", from_cpt, to_cpt, CFG_AT_ONCE, true);
+        ni_set(d, p, "CPT", from_cpt, to_cpt, CFG_AT_ONCE, true);
     if (x->conf.ifname[0] && y->conf.ifname[0] && strcmp(x->conf.ifname, y->conf.ifname) != 0)
-        ni_set(d, i, x, j, "interfaces.0", x->conf.ifname, y->conf.ifname, CFG_NI_RESTART, false);
+        ni_set(d, p, "interfaces.0", x->conf.ifname, y->conf.ifname, CFG_NI_RESTART, false);
 }
 
 static void ni_whole(struct cfg_diff *d, enum cfg_action action, unsigned i, unsigned j,
@@ -224,7 +173,7 @@ static void diff_nis(struct cfg_diff *d, const struct cfg *a, const struct cfg *
     for (unsigned i = 0; i < a->ni_count; i++) {
         there = cfg_find_ni(b, &a->ni[i]);
         if (there)
-            diff_ni(d, i, &a->ni[i], (unsigned)(there - b->ni), there);
+            diff_ni(d, &(struct ni_pair){i, (unsigned)(there - b->ni), &a->ni[i], there});
         else
             ni_whole(d, CFG_DEL, i, CFG_NONE, &a->ni[i]);
     }
@@ -235,114 +184,71 @@ static void diff_nis(struct cfg_diff *d, const struct cfg *a, const struct cfg *
 
 /* ---- sorted lists ---- */
 
-struct list {
-    const char *items;
-    unsigned count;
-    size_t size;
-};
-
 /* How the lists of one kind are compared. */
 struct kind {
     enum cfg_what what;
-    struct list (*list)(const struct cfg *cfg);
-    int (*order)(const void *x, const void *y); /* of keys */
-    bool (*same)(const void *x, const void *y);
+    enum cfg_list list;
+    bool (*same)(const void *x, const void *y); /* of items with the same identity */
     void (*key)(const void *x, struct cfg_change *c);
-    /* Allocated; NULL: out of memory. */
-    char *(*text)(const void *x);
+    void (*text)(const void *x, FILE *to);
     bool kept;
     enum cfg_applies applies;
 };
 
-static void list_change(struct cfg_diff *d, const struct kind *kind, enum cfg_action action,
-                        const struct list *a, const void *x, const struct list *b, const void *y)
+/* Returns the item as text, to be freed; NULL: out of memory. */
+static char *text_of(const struct kind *kind, const void *item)
 {
-    struct cfg_change *c =
-        add(d, action, kind->what,
-            x ? (unsigned)((size_t)((const char *)x - a->items) / a->size) : CFG_NONE,
-            y ? (unsigned)((size_t)((const char *)y - b->items) / b->size) : CFG_NONE);
+    char *text = NULL;
+    size_t len = 0;
+    FILE *to = open_memstream(&text, &len);
+
+    if (!to)
+        return NULL;
+    kind->text(item, to);
+    if (fclose(to) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* x, y: items of the documents a and b; NULL: none. */
+static void list_change(struct cfg_diff *d, const struct kind *kind, const struct cfg *a,
+                        const void *x, const struct cfg *b, const void *y)
+{
+    struct cfg_change *c = add(d,
+                               !x   ? CFG_ADD
+                               : !y ? CFG_DEL
+                                    : CFG_SET,
+                               kind->what, x ? cfg_index(a, kind->list, x) : CFG_NONE,
+                               y ? cfg_index(b, kind->list, y) : CFG_NONE);
 
     if (!c)
         return;
     kind->key(x ? x : y, c);
     c->kept = kind->kept;
     c->applies = kind->applies;
-    if (x && !(c->from = kind->text(x)))
-        d->failed = true;
-    if (y && !(c->to = kind->text(y)))
-        d->failed = true;
+    c->from = x ? text_of(kind, x) : NULL;
+    c->to = y ? text_of(kind, y) : NULL;
+    d->failed |= (x && !c->from) || (y && !c->to);
 }
 
-static const void **sorted(const struct list *list, const struct kind *kind)
+static void diff_list(struct cfg_diff *d, const struct kind *kind, const struct cfg *a,
+                      const struct cfg *b)
 {
-    const void **out = calloc(list->count + 1, sizeof(*out));
-
-    for (unsigned i = 0; out && i < list->count; i++)
-        out[i] = list->items + i * list->size;
-    if (out)
-        qsort(out, list->count, sizeof(*out), kind->order);
-    return out;
-}
-
-static void diff_list(struct cfg_diff *d, const struct kind *kind, const struct cfg *from,
-                      const struct cfg *to)
-{
-    struct list a = kind->list(from), b = kind->list(to);
-    const void **x = sorted(&a, kind), **y = sorted(&b, kind);
-    unsigned i = 0, j = 0;
+    unsigned m = cfg_count(a, kind->list), n = cfg_count(b, kind->list), i = 0, j = 0;
+    const void **x = cfg_sorted(a, kind->list), **y = cfg_sorted(b, kind->list);
     int cmp;
 
     d->failed |= !x || !y;
-    while (!d->failed && (i < a.count || j < b.count)) {
-        cmp = i == a.count ? 1 : j == b.count ? -1 : kind->order(&x[i], &y[j]);
-        if (cmp < 0) {
-            list_change(d, kind, CFG_DEL, &a, x[i++], &b, NULL);
-        } else if (cmp > 0) {
-            list_change(d, kind, CFG_ADD, &a, NULL, &b, y[j++]);
-        } else {
-            if (!kind->same(x[i], y[j]))
-                list_change(d, kind, CFG_SET, &a, x[i], &b, y[j]);
-            i++;
-            j++;
-        }
+    while (!d->failed && (i < m || j < n)) {
+        cmp = i == m ? 1 : j == n ? -1 : cfg_order(kind->list, x[i], y[j]);
+        if (cmp != 0 || !kind->same(x[i], y[j]))
+            list_change(d, kind, a, cmp <= 0 ? x[i] : NULL, b, cmp >= 0 ? y[j] : NULL);
+        i += cmp <= 0;
+        j += cmp >= 0;
     }
     free(y);
     free(x);
-}
-
-static char *text_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static char *text_of(const char *fmt, ...)
-{
-    char *text = NULL;
-    va_list args;
-
-    va_start(args, fmt);
-    if (vasprintf(&text, fmt, args) < 0)
-        text = NULL;
-    va_end(args);
-    return text;
-}
-
-#define ITEM(type, name, from) const type *name = *(const type *const *)(from)
-
-static int nid_order(const struct lnet_nid *x, const struct lnet_nid *y)
-{
-    return memcmp(x, y, sizeof(*x));
-}
-
-/* routes */
-static struct list route_list(const struct cfg *cfg)
-{
-    return (struct list){(const char *)cfg->route, cfg->route_count, sizeof(*cfg->route)};
-}
-
-static int route_order(const void *a, const void *b)
-{
-    ITEM(struct cfg_route, x, a);
-    ITEM(struct cfg_route, y, b);
-    int by_net = (x->conf.net > y->conf.net) - (x->conf.net < y->conf.net);
-
-    return by_net ? by_net : nid_order(&x->conf.gateway, &y->conf.gateway);
 }
 
 static bool route_same(const void *a, const void *b)
@@ -360,25 +266,11 @@ static void route_key(const void *a, struct cfg_change *c)
     set_key(c, "route[%s %s]", net_format(x->conf.net, net), nid_format(&x->conf.gateway, nid));
 }
 
-static char *route_text(const void *a)
+static void route_text(const void *a, FILE *to)
 {
     const struct cfg_route *x = a;
 
-    return text_of("hop %d priority %u", x->conf.hops, x->conf.priority);
-}
-
-/* peers */
-static struct list peer_list(const struct cfg *cfg)
-{
-    return (struct list){(const char *)cfg->peer, cfg->peer_count, sizeof(*cfg->peer)};
-}
-
-static int peer_order(const void *a, const void *b)
-{
-    ITEM(struct cfg_peer, x, a);
-    ITEM(struct cfg_peer, y, b);
-
-    return nid_order(&x->primary, &y->primary);
+    fprintf(to, "hop %d priority %u", x->conf.hops, x->conf.priority);
 }
 
 static bool peer_same(const void *a, const void *b)
@@ -397,26 +289,11 @@ static void peer_key(const void *a, struct cfg_change *c)
     set_key(c, "peer[%s]", nid_format(&x->primary, nid));
 }
 
-static char *peer_text(const void *a)
+static void peer_text(const void *a, FILE *to)
 {
     const struct cfg_peer *x = a;
 
-    return text_of("%u NIDs%s", x->nid_count, x->multi_rail ? "" : ", not multi-rail");
-}
-
-/* udsp */
-static struct list udsp_list(const struct cfg *cfg)
-{
-    return (struct list){(const char *)cfg->udsp, cfg->udsp_count, sizeof(*cfg->udsp)};
-}
-
-static int udsp_order(const void *a, const void *b)
-{
-    ITEM(struct cfg_udsp, x, a);
-    ITEM(struct cfg_udsp, y, b);
-    int by_src = strcmp(x->src, y->src), by_dst = strcmp(x->dst, y->dst);
-
-    return by_src ? by_src : by_dst ? by_dst : strcmp(x->rte, y->rte);
+    fprintf(to, "%u NIDs%s", x->nid_count, x->multi_rail ? "" : ", not multi-rail");
 }
 
 static bool udsp_same(const void *a, const void *b)
@@ -434,31 +311,16 @@ static void udsp_key(const void *a, struct cfg_change *c)
             x->rte);
 }
 
-static char *udsp_text(const void *a)
+static void udsp_text(const void *a, FILE *to)
 {
     const struct cfg_udsp *x = a;
 
-    return text_of("idx %d priority %d", x->idx, x->priority);
+    fprintf(to, "idx %d priority %d", x->idx, x->priority);
 }
 
-/* hello_map */
-static struct list hello_list(const struct cfg *cfg)
+static bool hello_same(const void *a, const void *b)
 {
-    return (struct list){(const char *)cfg->hello, cfg->hello_count, sizeof(*cfg->hello)};
-}
-
-static int hello_order(const void *a, const void *b)
-{
-    ITEM(struct cfg_hello, x, a);
-    ITEM(struct cfg_hello, y, b);
-    int by_address = nid_order(&x->address, &y->address);
-
-    return by_address ? by_address : nid_order(&x->nid, &y->nid);
-}
-
-static bool always_same(const void *a, const void *b)
-{
-    return true;
+    return true; /* an entry is all identity */
 }
 
 static void hello_key(const void *a, struct cfg_change *c)
@@ -469,26 +331,12 @@ static void hello_key(const void *a, struct cfg_change *c)
     set_key(c, "millrace.hello_map[%s]", nid_format(&x->address, address));
 }
 
-static char *hello_text(const void *a)
+static void hello_text(const void *a, FILE *to)
 {
     const struct cfg_hello *x = a;
     char nid[LNET_NIDSTR_SIZE];
 
-    return strdup(nid_format(&x->nid, nid));
-}
-
-/* names */
-static struct list name_list(const struct cfg *cfg)
-{
-    return (struct list){(const char *)cfg->name, cfg->name_count, sizeof(*cfg->name)};
-}
-
-static int name_order(const void *a, const void *b)
-{
-    ITEM(struct cfg_name, x, a);
-    ITEM(struct cfg_name, y, b);
-
-    return nid_order(&x->nid, &y->nid);
+    fputs(nid_format(&x->nid, nid), to);
 }
 
 static bool name_same(const void *a, const void *b)
@@ -506,30 +354,24 @@ static void name_key(const void *a, struct cfg_change *c)
     set_key(c, "millrace.names[%s]", nid_format(&x->nid, nid));
 }
 
-static char *name_text(const void *a)
+static void name_text(const void *a, FILE *to)
 {
     const struct cfg_name *x = a;
 
-    return strdup(x->host);
-}
-
-/* ports */
-static struct list port_list(const struct cfg *cfg)
-{
-    return (struct list){(const char *)cfg->port, cfg->port_count, sizeof(*cfg->port)};
-}
-
-static int port_order(const void *a, const void *b)
-{
-    ITEM(struct cfg_port, x, a);
-    ITEM(struct cfg_port, y, b);
-
-    return strcmp(x->name, y->name);
+    fputs(x->host, to);
 }
 
 static bool port_same(const void *a, const void *b)
 {
-    return cfg_same_port(a, b);
+    const struct cfg_port *x = a, *y = b;
+
+    return strcmp(cfg_port_device(x), cfg_port_device(y)) == 0 && x->mtu == y->mtu &&
+           x->vlan == y->vlan && x->duplicate_check == y->duplicate_check &&
+           x->address_count == y->address_count && x->gateway_count == y->gateway_count &&
+           x->route_count == y->route_count &&
+           memcmp(x->address, y->address, x->address_count * sizeof(*x->address)) == 0 &&
+           memcmp(x->gateway, y->gateway, x->gateway_count * sizeof(*x->gateway)) == 0 &&
+           memcmp(x->route, y->route, x->route_count * sizeof(*x->route)) == 0;
 }
 
 static void port_key(const void *a, struct cfg_change *c)
@@ -539,15 +381,11 @@ static void port_key(const void *a, struct cfg_change *c)
     set_key(c, "millrace.ports[%s]", x->name);
 }
 
-static char *port_text(const void *a)
+static void port_text(const void *a, FILE *to)
 {
     const struct cfg_port *x = a;
-    char buf[CFG_PREFIX_SIZE], via[CFG_PREFIX_SIZE], *text = NULL;
-    size_t len = 0;
-    FILE *to = open_memstream(&text, &len);
+    char buf[CFG_PREFIX_SIZE], via[CFG_PREFIX_SIZE];
 
-    if (!to)
-        return NULL;
     fputs(cfg_port_device(x), to);
     if (x->mtu)
         fprintf(to, " mtu %d", x->mtu);
@@ -562,20 +400,15 @@ static char *port_text(const void *a)
                 cfg_addr_text(&x->route[i].via, via));
     if (!x->duplicate_check)
         fputs(" without duplicate_check", to);
-    if (fclose(to) != 0) {
-        free(text);
-        return NULL;
-    }
-    return text;
 }
 
 static const struct kind kinds[] = {
-    {CFG_OF_ROUTE, route_list, route_order, route_same, route_key, route_text, false, CFG_AT_ONCE},
-    {CFG_OF_PEER, peer_list, peer_order, peer_same, peer_key, peer_text, true, CFG_AT_ONCE},
-    {CFG_OF_UDSP, udsp_list, udsp_order, udsp_same, udsp_key, udsp_text, true, CFG_AT_ONCE},
-    {CFG_OF_HELLO, hello_list, hello_order, always_same, hello_key, hello_text, false, CFG_RESTART},
-    {CFG_OF_NAME, name_list, name_order, name_same, name_key, name_text, false, CFG_AT_ONCE},
-    {CFG_OF_PORT, port_list, port_order, port_same, port_key, port_text, false, CFG_RESTART},
+    {CFG_OF_ROUTE, CFG_ROUTES, route_same, route_key, route_text, false, CFG_AT_ONCE},
+    {CFG_OF_PEER, CFG_PEERS, peer_same, peer_key, peer_text, true, CFG_AT_ONCE},
+    {CFG_OF_UDSP, CFG_UDSPS, udsp_same, udsp_key, udsp_text, true, CFG_AT_ONCE},
+    {CFG_OF_HELLO, CFG_HELLOS, hello_same, hello_key, hello_text, false, CFG_RESTART},
+    {CFG_OF_NAME, CFG_NAMES, name_same, name_key, name_text, false, CFG_AT_ONCE},
+    {CFG_OF_PORT, CFG_PORTS, port_same, port_key, port_text, false, CFG_RESTART},
 };
 
 void cfg_diff_make(const struct cfg *a, const struct cfg *b, struct cfg_diff *out)

@@ -30,6 +30,20 @@ static struct cfg_step *add_step(struct planner *p, enum cfg_step_kind kind, con
     return &grown[plan->count++];
 }
 
+/* Returns the next change of NIs from *index on, and moves *index behind it. NULL: there is none.
+ */
+static const struct cfg_change *next_ni(const struct planner *p, enum cfg_action action,
+                                        unsigned *index)
+{
+    while (*index < p->diff->count) {
+        const struct cfg_change *c = &p->diff->change[(*index)++];
+
+        if (c->what == CFG_OF_NI && c->action == action)
+            return c;
+    }
+    return NULL;
+}
+
 /* ---- buffers ---- */
 
 /* 0 is the default of docs/protocol/lnet-core.md §4.9, or fewer. */
@@ -44,7 +58,7 @@ static void plan_buffers(struct planner *p, bool grow)
 {
     const int from[LNET_POOLS] = {p->from->tiny, p->from->small, p->from->large};
     const int to[LNET_POOLS] = {p->to->tiny, p->to->small, p->to->large};
-    struct cfg_step step = {.key = ""};
+    struct cfg_step step = {.key = ""}, *made;
     bool any = false;
 
     for (int i = 0; i < LNET_POOLS; i++) {
@@ -54,13 +68,10 @@ static void plan_buffers(struct planner *p, bool grow)
         step.pools_back[i] = now ? from[i] : -1;
         any |= now;
     }
-    if (any) {
-        struct cfg_step *made = add_step(p, CFG_STEP_BUFFERS, "buffers");
-
-        if (made) {
-            memcpy(made->pools, step.pools, sizeof(step.pools));
-            memcpy(made->pools_back, step.pools_back, sizeof(step.pools_back));
-        }
+    made = any ? add_step(p, CFG_STEP_BUFFERS, "buffers") : NULL;
+    if (made) {
+        memcpy(made->pools, step.pools, sizeof(step.pools));
+        memcpy(made->pools_back, step.pools_back, sizeof(step.pools_back));
     }
 }
 
@@ -75,32 +86,32 @@ static void plan_ni(struct planner *p, enum cfg_step_kind kind, const struct cfg
         step->ni = *ni;
 }
 
-static const struct lnet_nid *ni_nid(const struct cfg_ni *ni)
-{
-    return nid_is_any(&ni->conf.nid) && ni->live.known ? &ni->live.nid : &ni->conf.nid;
-}
-
 /* Returns whether two NIs exclude each other: they would listen on the same address. */
 static bool in_the_way(const struct cfg_ni *x, const struct cfg_ni *y)
 {
-    const struct lnet_nid *a = ni_nid(x), *b = ni_nid(y);
+    const struct lnet_nid *a = cfg_ni_nid(x), *b = cfg_ni_nid(y);
 
     if (!nid_is_any(a) && !nid_is_any(b))
         return a->type == b->type && memcmp(a->addr_be, b->addr_be, sizeof(a->addr_be)) == 0;
     return x->conf.ifname[0] && strcmp(x->conf.ifname, y->conf.ifname) == 0;
 }
 
-/* Returns whether an NI that is added needs the place of this NI, which is removed. */
-static bool makes_room(const struct planner *p, const struct cfg_ni *goes)
+/* Returns the NI that a change adds or removes. */
+static const struct cfg_ni *ni_of(const struct planner *p, const struct cfg_change *c)
 {
-    unsigned i;
+    return c->action == CFG_ADD ? &p->to->ni[c->b] : &p->from->ni[c->a];
+}
 
-    for (i = 0; i < p->diff->count; i++) {
-        const struct cfg_change *c = &p->diff->change[i];
+/* Returns whether the NI that a change removes is in the way of one that is added, or the NI that
+ * it adds in the way of one that is removed. */
+static bool makes_room(const struct planner *p, const struct cfg_change *change)
+{
+    enum cfg_action other = change->action == CFG_ADD ? CFG_DEL : CFG_ADD;
+    const struct cfg_change *c;
 
-        if (c->what == CFG_OF_NI && c->action == CFG_ADD && in_the_way(goes, &p->to->ni[c->b]))
+    for (unsigned i = 0; (c = next_ni(p, other, &i));)
+        if (in_the_way(ni_of(p, change), ni_of(p, c)))
             return true;
-    }
     return false;
 }
 
@@ -119,47 +130,22 @@ static bool first_of(const struct planner *p, unsigned index, enum cfg_applies a
 
 static bool restarts(const struct planner *p, unsigned ni)
 {
-    unsigned i;
+    const struct cfg_change *c;
 
-    for (i = 0; i < p->diff->count; i++) {
-        const struct cfg_change *c = &p->diff->change[i];
-
-        if (c->what == CFG_OF_NI && c->action == CFG_SET && c->a == ni &&
-            c->applies == CFG_NI_RESTART)
+    for (unsigned i = 0; (c = next_ni(p, CFG_SET, &i));)
+        if (c->a == ni && c->applies == CFG_NI_RESTART)
             return true;
-    }
     return false;
 }
 
-/* NIs that need no place of another NI come first. */
-static void plan_ni_adds(struct planner *p)
+/* Adds or removes the NIs that exclude one that is removed or added, or the other ones. */
+static void plan_nis(struct planner *p, enum cfg_action action, bool room)
 {
-    unsigned i, j;
-    bool takes;
+    const struct cfg_change *c;
 
-    for (int round = 0; round < 2; round++) {
-        for (i = 0; i < p->diff->count && round; i++) {
-            const struct cfg_change *c = &p->diff->change[i];
-
-            if (c->what == CFG_OF_NI && c->action == CFG_DEL && makes_room(p, &p->from->ni[c->a]))
-                plan_ni(p, CFG_STEP_NI_DEL, &p->from->ni[c->a], c->key);
-        }
-        for (i = 0; i < p->diff->count; i++) {
-            const struct cfg_change *c = &p->diff->change[i];
-
-            if (c->what != CFG_OF_NI || c->action != CFG_ADD)
-                continue;
-            takes = false;
-            for (j = 0; j < p->diff->count; j++) {
-                const struct cfg_change *d = &p->diff->change[j];
-
-                takes |= d->what == CFG_OF_NI && d->action == CFG_DEL &&
-                         in_the_way(&p->from->ni[d->a], &p->to->ni[c->b]);
-            }
-            if (takes == (round == 1))
-                plan_ni(p, CFG_STEP_NI_ADD, &p->to->ni[c->b], c->key);
-        }
-    }
+    for (unsigned i = 0; (c = next_ni(p, action, &i));)
+        if (makes_room(p, c) == room)
+            plan_ni(p, action == CFG_ADD ? CFG_STEP_NI_ADD : CFG_STEP_NI_DEL, ni_of(p, c), c->key);
 }
 
 /* Replaces -1 by the value that the NI has, so that the change can be undone. */
@@ -180,9 +166,7 @@ static struct cfg_ni settled(const struct cfg_ni *ni, const struct cfg_ni_live *
 
 static void plan_ni_sets(struct planner *p)
 {
-    unsigned i;
-
-    for (i = 0; i < p->diff->count; i++) {
+    for (unsigned i = 0; i < p->diff->count; i++) {
         const struct cfg_change *c = &p->diff->change[i];
         const struct cfg_ni *old, *new;
         struct cfg_step *step;
@@ -204,18 +188,6 @@ static void plan_ni_sets(struct planner *p)
     }
 }
 
-static void plan_ni_dels(struct planner *p)
-{
-    unsigned i;
-
-    for (i = 0; i < p->diff->count; i++) {
-        const struct cfg_change *c = &p->diff->change[i];
-
-        if (c->what == CFG_OF_NI && c->action == CFG_DEL && !makes_room(p, &p->from->ni[c->a]))
-            plan_ni(p, CFG_STEP_NI_DEL, &p->from->ni[c->a], c->key);
-    }
-}
-
 /* ---- routes ---- */
 
 enum when {
@@ -229,15 +201,12 @@ enum when {
  * after that. */
 static bool net_makes_room(const struct planner *p, lnet_net_t net)
 {
-    unsigned i;
+    const struct cfg_change *c;
+    unsigned i = 0;
 
-    for (i = 0; i < p->diff->count && !cfg_has_net(p->to, net); i++) {
-        const struct cfg_change *c = &p->diff->change[i];
-
-        if (c->what == CFG_OF_NI && c->action == CFG_DEL && p->from->ni[c->a].conf.net == net &&
-            makes_room(p, &p->from->ni[c->a]))
+    while (!cfg_has_net(p->to, net) && (c = next_ni(p, CFG_DEL, &i)))
+        if (p->from->ni[c->a].conf.net == net && makes_room(p, c))
             return true;
-    }
     return false;
 }
 
@@ -271,9 +240,8 @@ static void put_route(struct cfg_plan *plan, struct lnet_route_conf **list, unsi
 static void plan_routes(struct planner *p, enum when when)
 {
     struct cfg_step *step = NULL;
-    unsigned i;
 
-    for (i = 0; i < p->diff->count && !p->plan->failed; i++) {
+    for (unsigned i = 0; i < p->diff->count && !p->plan->failed; i++) {
         const struct cfg_change *c = &p->diff->change[i];
 
         if (c->what != CFG_OF_ROUTE || route_when(p, c) != when)
@@ -317,9 +285,8 @@ static enum cfg_part part_of(const char *path)
 static void plan_parts(struct planner *p)
 {
     bool planned[CFG_PARTS + 1] = {[CFG_PARTS] = true}; /* buffers; what is only kept */
-    unsigned i;
 
-    for (i = 0; i < p->diff->count; i++) {
+    for (unsigned i = 0; i < p->diff->count; i++) {
         const struct cfg_change *c = &p->diff->change[i];
         enum cfg_part part = part_of(c->key);
         struct cfg_step *step;
@@ -341,12 +308,14 @@ void cfg_plan_make(const struct cfg *from, const struct cfg *to, const struct cf
     memset(out, 0, sizeof(*out));
     plan_buffers(&p, true);
     plan_routes(&p, EARLY);
-    plan_ni_adds(&p);
+    plan_nis(&p, CFG_ADD, false); /* NIs that need no place of another NI come first */
+    plan_nis(&p, CFG_DEL, true);
+    plan_nis(&p, CFG_ADD, true);
     plan_ni_sets(&p);
     plan_routes(&p, ADDS);
     plan_parts(&p);
     plan_routes(&p, LAST);
-    plan_ni_dels(&p);
+    plan_nis(&p, CFG_DEL, false);
     plan_routes(&p, LATE);
     plan_buffers(&p, false);
 }

@@ -180,9 +180,8 @@ int control_ports_open(const struct cfg *cfg, struct reactor_env *env,
     if (!cfg->port_count)
         return 0;
     p = calloc(1, sizeof(*p));
-    if (!p) {
+    if (!p)
         return err_set(err, -ENOMEM, "out of memory");
-    }
     p->c = c;
     rc = open_all(p, cfg, env, m, err);
     if (rc != 0) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reads documents from files, and makes a file the running document (SIGHUP). */
 #include <errno.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,42 @@ char *control_messages(const struct cfg_report *report, bool errors)
             fprintf(to, "%s%s", n++ ? "\n" : "", report->message[i].text);
     fclose(to);
     return text;
+}
+
+/* Returns the path with all links followed, to be freed, of a file that need not exist yet; NULL:
+ * its folder does not exist either. */
+static char *resolve(const char *path)
+{
+    char *real = realpath(path, NULL), *copy;
+
+    if (real || errno != ENOENT)
+        return real;
+    copy = strdup(path);
+    if (copy)
+        real = realpath(dirname(copy), NULL);
+    free(copy);
+    return real;
+}
+
+static bool is_below(const char *real, const char *folder)
+{
+    char *top = folder && *folder ? realpath(folder, NULL) : NULL;
+    size_t len = top ? strlen(top) : 0;
+    bool below = top && strncmp(real, top, len) == 0 && (real[len] == '/' || real[len] == '\0');
+
+    free(top);
+    return below;
+}
+
+bool control_may_name(const char *source, const char *path)
+{
+    char *real = resolve(path), *start = *source ? strdup(source) : NULL;
+    bool may = real && ((start && is_below(real, dirname(start))) ||
+                        is_below(real, getenv("STATE_DIRECTORY")));
+
+    free(real);
+    free(start);
+    return may;
 }
 
 int control_read_document(const char *path, char **text, size_t *len)

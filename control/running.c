@@ -22,7 +22,7 @@ struct change {
     bool in_call;  /* an operation is being called: its callback is looked at after it */
     bool answered; /* … and has come */
     int answer;
-    char answer_err[sizeof(((struct err *)0)->message)];
+    struct err answer_err;
     unsigned confirm_s;
     bool rollback;
     char cause[64];
@@ -40,7 +40,8 @@ struct cfg_running {
     struct cfg *saved;  /* as it is in the file; NULL: in none */
     char source[4096];  /* PATH_MAX */
     unsigned revision;
-    bool started, stopping, in_change;
+    const struct cfg *to; /* of the change under way; NULL: none is */
+    bool started, stopping;
     unsigned compared; /* revision at which unsaved was found out, 0 = never */
     bool unsaved;
     const struct cfg_ops *ops;
@@ -98,6 +99,11 @@ const struct cfg *cfg_running_get(const struct cfg_running *r)
     return r->now;
 }
 
+const struct cfg *cfg_running_target(const struct cfg_running *r)
+{
+    return r->to ? r->to : r->now;
+}
+
 unsigned cfg_running_revision(const struct cfg_running *r)
 {
     return r->revision;
@@ -150,7 +156,7 @@ int cfg_running_busy(const struct cfg_running *r, struct err *err)
 {
     if (r->stopping)
         err_text(err, "the node is stopping");
-    else if (r->in_change)
+    else if (r->to)
         err_text(err, "another change is under way; try again when it has been answered");
     else if (r->before)
         err_text(err, "a change waits for its confirmation; config_confirm keeps it, "
@@ -204,7 +210,7 @@ int cfg_running_check(const struct cfg_running *r, const struct cfg_diff *diff, 
 
 /* ---- steps ---- */
 
-static void step_done(void *arg, int rc, const char *err);
+static void step_done(void *arg, int rc, const struct err *err);
 
 static int do_step(struct change *c, struct cfg_step *s, bool undo, bool *async, struct err *err)
 {
@@ -246,7 +252,7 @@ static void finish(struct change *c)
         .rc = c->rc, .err = &c->err, .key = c->key[0] ? c->key : NULL, .broken = c->broken};
     char text[128];
 
-    r->in_change = false;
+    r->to = NULL;
     if (c->rc == 0) {
         if (c->confirm_s && r->started) {
             r->before = r->now;
@@ -323,26 +329,23 @@ static void run(struct change *c)
         c->in_call = false;
         if (rc == 0 && async && !c->answered)
             return; /* step_done() goes on */
-        if (c->answered)
-            rc = err_set(&err, c->answer, "%s", c->answer_err);
-        settle(c, rc, &err);
+        settle(c, c->answered ? c->answer : rc, c->answered ? &c->answer_err : &err);
     }
     finish(c);
 }
 
-static void step_done(void *arg, int rc, const char *err)
+static void step_done(void *arg, int rc, const struct err *err)
 {
     struct change *c = arg;
-    struct err why = {0};
 
     if (c->in_call) {
         c->answered = true;
         c->answer = rc;
-        snprintf(c->answer_err, sizeof(c->answer_err), "%s", err ? err : "");
+        if (rc != 0)
+            c->answer_err = *err;
         return;
     }
-    err_set(&why, rc, "%s", err ? err : "");
-    settle(c, rc, &why);
+    settle(c, rc, err);
     run(c);
 }
 
@@ -392,7 +395,7 @@ static void begin(struct cfg_running *r, struct cfg *cfg, unsigned confirm_s, bo
     snprintf(c->cause, sizeof(c->cause), "%s", cause);
     c->done = done;
     c->arg = arg;
-    r->in_change = true;
+    r->to = cfg;
     run(c);
 }
 

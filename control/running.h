@@ -29,7 +29,8 @@ enum cfg_part { /* settings that take effect together */
     CFG_PARTS
 };
 
-typedef void (*cfg_done_fn)(void *arg, int rc, const char *err);
+/* err: with rc != 0 the error, valid during the call. */
+typedef void (*cfg_done_fn)(void *arg, int rc, const struct err *err);
 
 /* The operations that change the node; tests run plans against a model of a node. Each returns 0,
  * or -errno with a sentence; then nothing has changed. An asynchronous one that returns 0 calls
@@ -69,6 +70,8 @@ void cfg_running_stopping(struct cfg_running *running);
 
 /* Valid until the next change. */
 const struct cfg *cfg_running_get(const struct cfg_running *running);
+/* Returns the document that the change under way leads to, else the running one. */
+const struct cfg *cfg_running_target(const struct cfg_running *running);
 unsigned cfg_running_revision(const struct cfg_running *running);
 const char *cfg_running_source(const struct cfg_running *running); /* "" = none */
 bool cfg_running_waiting(const struct cfg_running *running);       /* not started */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/rpc_client.h"
-#include "lib/base/err.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -28,15 +27,13 @@ int rpc_client_open(const char *path, struct rpc_client **out, struct err *err)
     struct rpc_client *client;
     int rc;
 
-    if (strlen(path) >= sizeof(addr.sun_path)) {
+    if (strlen(path) >= sizeof(addr.sun_path))
         return err_set(err, -ENAMETOOLONG, "the path of a socket has at most %zu characters",
                        sizeof(addr.sun_path) - 1);
-    }
     memcpy(addr.sun_path, path, strlen(path));
     client = calloc(1, sizeof(*client));
-    if (!client) {
+    if (!client)
         return err_set(err, -ENOMEM, "out of memory");
-    }
     client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (client->fd >= 0 && connect(client->fd, (struct sockaddr *)&addr, sizeof(addr)) == 0) {
         *out = client;
@@ -311,10 +308,9 @@ int rpc_client_next_notification(struct rpc_client *client, unsigned timeout_ms,
         json_t *value;
 
         rc = receive_value(client, timeout_ms, &value);
-        if (rc != 0) {
+        if (rc != 0)
             return err_set(err, rc, "no notification: %s",
                            rc == -ECONNRESET ? "millraced closed the connection" : strerror(-rc));
-        }
         if (is_notification(value))
             keep_notification(client, value);
         else

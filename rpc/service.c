@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Serves the methods for a controller, and logs events, clients and changes. */
 #include "rpc/service.h"
-#include "lib/base/err.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -29,23 +28,6 @@ struct rpc_service {
 
 /* ---- events ---- */
 
-/* Something stopped working: people look for these. */
-static bool is_trouble(const char *type)
-{
-    static const char *const trouble[] = {
-        "ni_down",        "route_down",
-        "gateway_down",   "buffers_exhausted",
-        "port_down",      "address_conflict",
-        "mtu_black_hole", "config_rolled_back",
-        "ni_absent",      NULL,
-    };
-    int i;
-
-    for (i = 0; trouble[i] && strcmp(trouble[i], type) != 0; i++)
-        ;
-    return trouble[i] != NULL;
-}
-
 static const char *member(const json_t *event, const char *key)
 {
     return json_string_value(json_object_get(event, key));
@@ -63,8 +45,8 @@ static void log_event_row(void *arg, const json_t *event, uint64_t missed)
         snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(reactor));
     if (missed)
         log_event(LOG_LEVEL_WARNING, LOG_MODULE_EVENTS, "missed", LOG_U("count", missed));
-    log_event(is_trouble(type) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, LOG_MODULE_EVENTS, type,
-              LOG_S("nid", member(event, "nid")), LOG_S("net", member(event, "net")),
+    log_event(rpc_event_is_trouble(type) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, LOG_MODULE_EVENTS,
+              type, LOG_S("nid", member(event, "nid")), LOG_S("net", member(event, "net")),
               LOG_S("gateway", member(event, "gateway")), LOG_S("pool", member(event, "pool")),
               LOG_S("reactor", number[0] ? number : NULL), LOG_S("port", member(event, "port")),
               LOG_S("interface", member(event, "interface")),
@@ -131,9 +113,8 @@ int rpc_service_start(struct controller *c, struct rpc_service **out, struct err
     *out = s;
     if (s)
         s->ctx.control = c;
-    if (!s || rpc_events_start(&s->ctx) != 0) {
+    if (!s || rpc_events_start(&s->ctx) != 0)
         return err_set(err, -ENOMEM, "out of memory");
-    }
     rpc_events_listen(&s->ctx, log_event_row, NULL);
     s->listener = (struct control_listener){.phase = phase, .arg = s};
     controller_listen(c, &s->listener);

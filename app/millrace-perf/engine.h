@@ -76,13 +76,9 @@ struct perf_end {
     uint64_t when_ns; /* perf_now_ns() when the answer was complete, before it was checked */
 };
 
-/* Counted since open(); read on any thread, relaxed. */
+/* Counted since open(). */
 struct perf_engine_counters {
-    uint64_t messages_out, messages_in; /* LNet messages of every kind, answers included */
-    uint64_t bytes_out, bytes_in;       /* their payload */
     uint64_t unmatched;    /* ACKs and REPLYs to nothing that was waiting (late ones included) */
-    uint64_t connections;  /* that stand now */
-    uint64_t reconnects;   /* lost and called again */
     uint64_t failed_peers; /* simulated peers that gave up (0: engine node) */
     uint64_t broken_input; /* messages that broke the protocol */
 };
@@ -131,12 +127,12 @@ struct perf_engine_ops {
 
     /* ---- any thread ---- */
 
-    void (*counters)(const struct perf_engine *e, struct perf_engine_counters *out);
     /* The counters of the server; NULL if the process is none. */
     const struct server_counters *(*served)(const struct perf_engine *e);
 
     /* ---- control thread, after halt() ---- */
 
+    void (*counters)(const struct perf_engine *e, struct perf_engine_counters *out);
     /* Sequence numbers missing over all runs that were received here. */
     uint64_t (*missing)(const struct perf_engine *e);
     /* Calls row for each kind of drop that is not 0. */

@@ -9,120 +9,84 @@ int lines_init(struct lines *l, uint32_t sources, uint32_t items)
 {
     memset(l, 0, sizeof(*l));
     l->line = calloc(sources, sizeof(*l->line));
-    l->next = calloc(items, sizeof(*l->next)); /* untouched pages cost nothing */
-    if (!l->line || !l->next) {
-        lines_fini(l);
+    l->item = calloc(items, sizeof(*l->item)); /* untouched pages cost nothing */
+    if (!l->line || !l->item)
         return -ENOMEM;
-    }
     l->sources = sources;
-    l->ready_first = l->ready_last = LINES_NONE;
+    TAILQ_INIT(&l->ready);
     for (uint32_t i = 0; i < sources; i++)
-        l->line[i].first = l->line[i].last = LINES_NONE;
+        STAILQ_INIT(&l->line[i].items);
     return 0;
 }
 
 void lines_fini(struct lines *l)
 {
     free(l->line);
-    free(l->next);
-    memset(l, 0, sizeof(*l));
+    free(l->item);
 }
 
-static void ready_add(struct lines *l, uint32_t source)
+static void ready_add(struct lines *l, struct lines_line *line)
 {
-    struct lines_line *line = &l->line[source];
-
-    if (line->ready || line->blocked || line->first == LINES_NONE)
+    if (line->ready || line->blocked || STAILQ_EMPTY(&line->items))
         return;
     line->ready = true;
-    line->next_ready = LINES_NONE;
-    if (l->ready_first == LINES_NONE)
-        l->ready_first = source;
-    else
-        l->line[l->ready_last].next_ready = source;
-    l->ready_last = source;
+    TAILQ_INSERT_TAIL(&l->ready, line, turn);
 }
 
-static uint32_t ready_pop(struct lines *l)
+static void ready_remove(struct lines *l, struct lines_line *line)
 {
-    uint32_t source = l->ready_first;
-
-    l->ready_first = l->line[source].next_ready;
-    l->line[source].ready = false;
-    return source;
+    if (line->ready)
+        TAILQ_REMOVE(&l->ready, line, turn);
+    line->ready = false;
 }
 
-/* Takes a source out of the ring wherever it stands; only drops of what waited too long do this. */
-static void ready_remove(struct lines *l, uint32_t source)
+static void first_leaves(struct lines *l, struct lines_line *line)
 {
-    uint32_t *at = &l->ready_first, before = LINES_NONE;
-
-    if (!l->line[source].ready)
-        return;
-    while (*at != source) {
-        before = *at;
-        at = &l->line[*at].next_ready;
-    }
-    *at = l->line[source].next_ready;
-    if (l->ready_last == source)
-        l->ready_last = before;
-    l->line[source].ready = false;
-}
-
-static void first_leaves(struct lines *l, uint32_t source)
-{
-    struct lines_line *line = &l->line[source];
-
-    line->first = line->first == line->last ? LINES_NONE : l->next[line->first];
-    if (line->first == LINES_NONE)
-        line->last = LINES_NONE;
+    STAILQ_REMOVE_HEAD(&line->items, next);
     l->waiting--;
 }
 
 void lines_put(struct lines *l, uint32_t source, uint32_t item)
 {
-    struct lines_line *line = &l->line[source];
-
-    l->next[item] = LINES_NONE;
-    if (line->first == LINES_NONE)
-        line->first = item;
-    else
-        l->next[line->last] = item;
-    line->last = item;
+    STAILQ_INSERT_TAIL(&l->line[source].items, &l->item[item], next);
     if (++l->waiting > l->most)
         l->most = l->waiting;
-    ready_add(l, source);
+    ready_add(l, &l->line[source]);
 }
 
 uint32_t lines_turn(const struct lines *l, uint32_t *source)
 {
-    if (l->ready_first == LINES_NONE)
+    if (TAILQ_EMPTY(&l->ready))
         return LINES_NONE;
-    *source = l->ready_first;
-    return l->line[*source].first;
+    *source = (uint32_t)(TAILQ_FIRST(&l->ready) - l->line);
+    return lines_first(l, *source);
 }
 
 void lines_sent(struct lines *l)
 {
-    uint32_t source = ready_pop(l);
+    struct lines_line *line = TAILQ_FIRST(&l->ready);
 
-    first_leaves(l, source);
-    ready_add(l, source);
+    ready_remove(l, line);
+    first_leaves(l, line);
+    ready_add(l, line);
 }
 
 void lines_block(struct lines *l)
 {
-    l->line[ready_pop(l)].blocked = true;
+    struct lines_line *line = TAILQ_FIRST(&l->ready);
+
+    ready_remove(l, line);
+    line->blocked = true;
     l->blocked++;
 }
 
 void lines_room(struct lines *l, uint32_t source)
 {
-    if (!l->line[source].blocked)
-        return;
-    l->line[source].blocked = false;
-    l->blocked--;
-    ready_add(l, source);
+    struct lines_line *line = &l->line[source];
+
+    l->blocked -= line->blocked;
+    line->blocked = false;
+    ready_add(l, line);
 }
 
 void lines_room_all(struct lines *l)
@@ -133,12 +97,14 @@ void lines_room_all(struct lines *l)
 
 uint32_t lines_first(const struct lines *l, uint32_t source)
 {
-    return l->line[source].first;
+    const struct lines_item *first = STAILQ_FIRST(&l->line[source].items);
+
+    return first ? (uint32_t)(first - l->item) : LINES_NONE;
 }
 
 void lines_drop(struct lines *l, uint32_t source)
 {
-    first_leaves(l, source);
-    if (l->line[source].first == LINES_NONE)
-        ready_remove(l, source);
+    first_leaves(l, &l->line[source]);
+    if (STAILQ_EMPTY(&l->line[source].items))
+        ready_remove(l, &l->line[source]);
 }

@@ -12,27 +12,32 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #define LINES_NONE UINT32_MAX
 
+struct lines_item {
+    STAILQ_ENTRY(lines_item) next;
+};
+
 struct lines_line {
-    uint32_t first, last; /* LINES_NONE: empty */
-    uint32_t next_ready;
+    STAILQ_HEAD(, lines_item) items;
+    TAILQ_ENTRY(lines_line) turn;
     bool blocked; /* its source has no room */
-    bool ready;   /* in the ring of those that can send */
+    bool ready;   /* among those that can send */
 };
 
 struct lines {
-    struct lines_line *line;
+    struct lines_line *line; /* of each source */
     uint32_t sources;
-    uint32_t *next; /* by item */
-    uint32_t ready_first, ready_last;
+    struct lines_item *item;
+    TAILQ_HEAD(, lines_line) ready; /* lines that can send, in the order of their turns */
     uint32_t blocked;
     uint64_t waiting, most; /* items now, and at once at most */
 };
 
 int lines_init(struct lines *l, uint32_t sources, uint32_t items); /* 0 or -ENOMEM */
-void lines_fini(struct lines *l);
+void lines_fini(struct lines *l);                                  /* also if lines_init() failed */
 
 /* At the end of its source's line. */
 void lines_put(struct lines *l, uint32_t source, uint32_t item);

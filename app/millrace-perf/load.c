@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/random.h>
 
 #define TICK_US        10000
@@ -29,8 +30,6 @@
 #define SPIN_NS        120000ull /* before a message is due: waking up takes about half of this */
 #define ROUND_DUE      1024      /* messages of one round of the poller */
 #define ROUND_SENT     64
-#define NO_INTERVAL_US 1000000 /* without --interval, for the CSV and the line on a terminal */
-#define MSG_NONE       UINT32_MAX
 
 enum phase {
     PHASE_WAIT,   /* for the engine */
@@ -40,17 +39,13 @@ enum phase {
     PHASE_ENDED,
 };
 
-enum msg_state {
-    MSG_FREE,
-    MSG_WAITING, /* in a line */
-    MSG_FLIGHT,  /* given to the engine */
-};
+TAILQ_HEAD(msg_list, msg);
 
 struct msg {
     struct perf_msg m;
     uint64_t due_ns, sent_ns;
-    uint32_t next, prev; /* in flight, in the order of sent_ns; next also of free ones */
-    enum msg_state state;
+    TAILQ_ENTRY(msg) link; /* in flight, in the order of sent_ns; or free */
+    bool in_flight;        /* given to the engine */
 };
 
 struct load {
@@ -60,8 +55,7 @@ struct load {
     bool open;
     struct msg *msgs;
     uint32_t nmsgs, fresh; /* from `fresh` on they were never used */
-    uint32_t free;
-    uint32_t flight_first, flight_last;
+    struct msg_list free, flight;
     uint32_t in_flight;
     struct lines lines;
     struct arrivals arrivals;
@@ -76,63 +70,38 @@ struct load {
     uint64_t last_good_ns; /* last success, or the start */
     uint64_t give_up_ns;   /* PHASE_DRAIN after a signal: end of patience, 0 = none */
     bool stop_was_time;    /* PHASE_DRAIN of a closed loop: what waits need not be sent */
-    struct load_results *results;
-    struct intervals *intervals;
+    struct load_results results;
+    struct intervals intervals;
+    struct reactor_stats before; /* of the home reactor, when the run began */
     struct reactor_poller poller;
     struct reactor_timer tick, interval;
     struct reactor_task start, stop, ended, told;
     uint8_t told_posted;
     bool stop_posted;
-    bool polled; /* the poller is there */
 };
 
 /* ---- messages ---- */
 
-static uint32_t msg_alloc(struct load *c)
+static struct msg *msg_alloc(struct load *c)
 {
-    uint32_t i = c->free;
+    struct msg *msg = TAILQ_FIRST(&c->free);
 
-    if (i != MSG_NONE)
-        c->free = c->msgs[i].next;
+    if (msg)
+        TAILQ_REMOVE(&c->free, msg, link);
     else if (c->fresh < c->nmsgs)
-        i = c->fresh++;
-    return i;
+        msg = &c->msgs[c->fresh++];
+    return msg;
 }
 
-static void msg_free(struct load *c, uint32_t i)
+static void msg_free(struct load *c, struct msg *msg)
 {
-    c->msgs[i].state = MSG_FREE;
-    c->msgs[i].next = c->free;
-    c->free = i;
+    TAILQ_INSERT_HEAD(&c->free, msg, link);
 }
 
-static void flight_add(struct load *c, uint32_t i)
+static void flight_remove(struct load *c, struct msg *msg)
 {
-    struct msg *m = &c->msgs[i];
-
-    m->state = MSG_FLIGHT;
-    m->next = MSG_NONE;
-    m->prev = c->flight_last;
-    if (c->flight_last == MSG_NONE)
-        c->flight_first = i;
-    else
-        c->msgs[c->flight_last].next = i;
-    c->flight_last = i;
-    c->in_flight++;
-}
-
-static void flight_remove(struct load *c, uint32_t i)
-{
-    struct msg *m = &c->msgs[i];
-
-    if (m->prev == MSG_NONE)
-        c->flight_first = m->next;
-    else
-        c->msgs[m->prev].next = m->next;
-    if (m->next == MSG_NONE)
-        c->flight_last = m->prev;
-    else
-        c->msgs[m->next].prev = m->prev;
+    msg->in_flight = false;
+    TAILQ_REMOVE(&c->flight, msg, link);
     c->in_flight--;
 }
 
@@ -171,19 +140,18 @@ static void get_fill(struct load *c, struct perf_msg *m)
 static bool msg_due(struct load *c, uint64_t due_ns)
 {
     const struct perf_opts *o = &c->perf->opts;
-    uint32_t fresh = c->fresh, i = msg_alloc(c);
+    uint32_t fresh = c->fresh;
+    struct msg *msg = msg_alloc(c);
     struct perf_msg before;
-    struct msg *msg;
 
-    if (i == MSG_NONE)
+    if (!msg)
         return false;
-    msg = &c->msgs[i];
     before = msg->m;
-    msg->m = (struct perf_msg){.cookie = i, .run = c->run};
+    msg->m = (struct perf_msg){.cookie = (uint64_t)(msg - c->msgs), .run = c->run};
     msg->m.op = kinds_next(&o->kinds, c->issued, &c->kinds);
     msg->m.length = sizes_next(&o->sizes, &c->sizes);
     msg->m.verify = to_be_checked(c);
-    if (o->kept_order && !c->open && i < fresh) {
+    if (o->kept_order && !c->open && msg->m.cookie < fresh) {
         msg->m.from = before.from;
         msg->m.to = before.to;
     } else {
@@ -194,8 +162,7 @@ static bool msg_due(struct load *c, uint64_t due_ns)
     else
         get_fill(c, &msg->m);
     msg->due_ns = due_ns;
-    msg->state = MSG_WAITING;
-    lines_put(&c->lines, msg->m.from, i);
+    lines_put(&c->lines, msg->m.from, (uint32_t)msg->m.cookie);
     return true;
 }
 
@@ -211,24 +178,24 @@ static bool more_wanted(const struct load *c, uint64_t when)
 static void expire_waiting(struct load *c, uint64_t now)
 {
     uint64_t timeout = c->perf->opts.timeout_ms * 1000000ull;
-    bool interrupted = c->results->interrupted;
+    bool interrupted = c->results.interrupted;
     bool none_wanted = c->phase == PHASE_DRAIN && !c->open && c->stop_was_time;
 
     for (uint32_t s = 0; s < c->lines.sources && c->lines.waiting > 0; s++) {
         uint32_t i;
         while ((i = lines_first(&c->lines, s)) != LINES_NONE) {
-            struct op_counters *counters = &c->results->op[c->msgs[i].m.op];
+            struct op_counters *counters = &c->results.op[c->msgs[i].m.op];
             bool late = now - c->msgs[i].due_ns >= timeout;
             if (!late && !interrupted && !none_wanted)
                 break;
             lines_drop(&c->lines, s);
             if (late) {
                 count_add(&counters->failed, 1);
-                c->results->expired++;
+                c->results.expired++;
             } else if (c->open) {
                 count_add(&counters->unfinished, 1);
             }
-            msg_free(c, i);
+            msg_free(c, &c->msgs[i]);
         }
     }
 }
@@ -242,7 +209,7 @@ static void drain(struct load *c, bool stop_was_time)
 
 static int due_open(struct load *c, uint64_t now)
 {
-    struct load_results *r = c->results;
+    struct load_results *r = &c->results;
     int n = 0;
 
     while (c->due_ns <= now && n < ROUND_DUE) {
@@ -274,36 +241,36 @@ static int due_closed(struct load *c, uint64_t now)
 
 /* ---- sending ---- */
 
-static void not_sent(struct load *c, uint32_t i, uint64_t now)
+static void not_sent(struct load *c, struct msg *msg, uint64_t now)
 {
-    count_add(&c->results->op[c->msgs[i].m.op].failed, 1);
+    count_add(&c->results.op[msg->m.op].failed, 1);
     if (!c->open)
         c->pause_ns = now + PAUSE_NS;
-    msg_free(c, i);
+    msg_free(c, msg);
 }
 
 /* The message whose turn it is. perf_done() may come for it before send() returns. */
-static void send_turn(struct load *c, uint32_t i)
+static void send_turn(struct load *c, struct msg *msg)
 {
-    struct load_results *r = c->results;
-    struct msg *msg = &c->msgs[i];
+    struct load_results *r = &c->results;
     enum perf_op op = msg->m.op;
     uint64_t now = perf_now_ns(), late = now - msg->due_ns;
     int rc;
 
     msg->sent_ns = now;
-    flight_add(c, i);
+    msg->in_flight = true;
+    TAILQ_INSERT_TAIL(&c->flight, msg, link);
+    c->in_flight++;
     rc = c->engine->ops->send(c->engine, &msg->m);
     if (rc == -EAGAIN) {
-        flight_remove(c, i);
-        msg->state = MSG_WAITING;
+        flight_remove(c, msg);
         lines_block(&c->lines);
         return;
     }
     lines_sent(&c->lines);
     if (rc != 0) {
-        flight_remove(c, i);
-        not_sent(c, i, now);
+        flight_remove(c, msg);
+        not_sent(c, msg, now);
         return;
     }
     count_add(&r->op[op].sent, 1);
@@ -318,7 +285,7 @@ static int send_waiting(struct load *c, uint64_t now)
 
     while (n < ROUND_SENT && now >= c->pause_ns &&
            (i = lines_turn(&c->lines, &source)) != LINES_NONE) {
-        send_turn(c, i);
+        send_turn(c, &c->msgs[i]);
         n++;
     }
     return n;
@@ -329,17 +296,17 @@ static int send_waiting(struct load *c, uint64_t now)
 void perf_done(struct perf_engine *e, uint64_t cookie, const struct perf_end *end)
 {
     struct load *c = e->perf->load;
-    struct load_results *r = c->results;
+    struct load_results *r = &c->results;
     struct op_counters *counters;
     struct msg *msg;
 
-    if (cookie >= c->nmsgs || c->msgs[cookie].state != MSG_FLIGHT)
+    if (cookie >= c->nmsgs || !c->msgs[cookie].in_flight)
         return;
     msg = &c->msgs[cookie];
     counters = &r->op[msg->m.op];
-    flight_remove(c, (uint32_t)cookie);
+    flight_remove(c, msg);
     if (end->status != 0 && end->unsent) {
-        not_sent(c, (uint32_t)cookie, end->when_ns);
+        not_sent(c, msg, end->when_ns);
         return;
     }
     if (end->status != 0) {
@@ -354,11 +321,11 @@ void perf_done(struct perf_engine *e, uint64_t cookie, const struct perf_end *en
             r->source_bytes[msg->m.from] += msg->m.length;
         r->checked += msg->m.verify;
         hist_add(&r->rtt[msg->m.op], took);
-        hist_add(&c->intervals->hist, took);
+        hist_add(&c->intervals.hist, took);
         c->last_good_ns = end->when_ns;
     }
     r->end_ns = end->when_ns;
-    msg_free(c, (uint32_t)cookie);
+    msg_free(c, msg);
 }
 
 void perf_room(struct perf_engine *e, uint32_t from)
@@ -383,33 +350,26 @@ static void interval_told(struct reactor_task *task)
 
 static void interval_end(struct load *c, uint64_t now)
 {
-    const struct load_results *r = c->results;
-    struct interval_totals t = {.waiting = c->lines.waiting, .in_flight = c->in_flight};
+    const struct load_results *r = &c->results;
+    struct interval_counts t = {.waiting = c->lines.waiting, .in_flight = c->in_flight};
 
     for (int op = 0; op < OP_KINDS; op++) {
         t.done[op] = r->op[op].done;
         t.bytes += r->op[op].bytes;
         t.bad += r->op[op].lost + r->op[op].altered + r->op[op].failed;
     }
-    interval_close(c->intervals, now - r->start_ns, &t);
+    interval_close(&c->intervals, now - r->start_ns, &t);
     if (__atomic_exchange_n(&c->told_posted, 1, __ATOMIC_ACQ_REL) == 0) {
         c->told.fn = interval_told;
         reactor_post(reactor_control(c->perf->env), &c->told);
     }
 }
 
-static uint64_t interval_us(const struct load *c)
-{
-    uint64_t us = c->perf->opts.interval_us;
-
-    return us != 0 ? us : NO_INTERVAL_US;
-}
-
 static void interval_tick(struct reactor_timer *timer)
 {
     struct load *c = container_of(timer, struct load, interval);
 
-    reactor_timer_arm(&c->interval, interval_us(c));
+    reactor_timer_arm(&c->interval, c->perf->opts.interval_us);
     interval_end(c, perf_now_ns());
 }
 
@@ -422,29 +382,20 @@ static void load_ended(struct reactor_task *task)
     perf_load_ended(c->perf);
 }
 
-static void cycles_of(const struct load *c, uint64_t *busy, uint64_t *total, uint64_t *hz)
-{
-    struct reactor_stats stats;
-
-    reactor_stats_get(c->engine->home, &stats);
-    *busy = stats.busy_cycles;
-    *total = stats.total_cycles;
-    *hz = stats.hz;
-}
-
 /* All messages are answered or given up: what was done while they moved. */
 static void run_over(struct load *c)
 {
-    struct load_results *r = c->results;
-    uint64_t busy, total, now = perf_now_ns();
+    struct load_results *r = &c->results;
+    uint64_t now = perf_now_ns();
+    struct reactor_stats stats;
 
-    cycles_of(c, &busy, &total, &r->hz);
-    r->busy_cycles = busy - r->busy_cycles;
-    r->total_cycles = total - r->total_cycles;
+    reactor_stats_get(c->engine->home, &stats);
+    r->busy_cycles = stats.busy_cycles - c->before.busy_cycles;
+    r->total_cycles = stats.total_cycles - c->before.total_cycles;
+    r->hz = stats.hz;
     r->waiting_most = c->lines.most;
-    c->engine->ops->counters(c->engine, &r->after);
     reactor_timer_cancel(&c->interval);
-    if (now - r->start_ns > c->intervals->from_ns)
+    if (now - r->start_ns > c->intervals.from_ns)
         interval_end(c, now);
 }
 
@@ -452,9 +403,7 @@ static void finish(struct load *c)
 {
     c->phase = PHASE_ENDED;
     reactor_timer_cancel(&c->tick);
-    if (c->polled)
-        reactor_poller_del(c->engine->home, &c->poller);
-    c->polled = false;
+    reactor_poller_del(c->engine->home, &c->poller);
     c->ended.fn = load_ended;
     reactor_post(reactor_control(c->perf->env), &c->ended);
 }
@@ -465,9 +414,9 @@ void perf_collected(struct perf_engine *e, bool have, const struct run_report *s
 
     if (c->phase != PHASE_REPORT)
         return;
-    c->results->have_report = have;
+    c->results.have_report = have;
     if (sum)
-        c->results->report = *sum;
+        c->results.report = *sum;
     finish(c);
 }
 
@@ -478,12 +427,12 @@ static void collect(struct load *c)
 
     run_over(c);
     c->phase = PHASE_REPORT;
-    if (c->results->op[OP_PUT].sent == 0) {
+    if (c->results.op[OP_PUT].sent == 0) {
         finish(c);
         return;
     }
-    c->results->want_report = true;
-    if (c->results->interrupted && patience > INTERRUPT_NS / 1000000)
+    c->results.want_report = true;
+    if (c->results.interrupted && patience > INTERRUPT_NS / 1000000)
         patience = INTERRUPT_NS / 1000000;
     c->engine->ops->collect(c->engine, c->run, patience);
 }
@@ -525,26 +474,26 @@ static int load_poll(void *arg)
 
 /* ---- time ---- */
 
-static void give_up(struct load *c, uint32_t i, uint64_t *counter)
+static void give_up(struct load *c, struct msg *msg, uint64_t *counter)
 {
     count_add(counter, 1);
-    c->engine->ops->cancel(c->engine, i);
-    flight_remove(c, i);
-    msg_free(c, i);
+    c->engine->ops->cancel(c->engine, msg->m.cookie);
+    flight_remove(c, msg);
+    msg_free(c, msg);
 }
 
 static void expire_flight(struct load *c, uint64_t now)
 {
     uint64_t timeout = c->perf->opts.timeout_ms * 1000000ull;
     bool patience_over = c->give_up_ns != 0 && now >= c->give_up_ns;
+    struct msg *msg;
 
-    while (c->flight_first != MSG_NONE) {
-        uint32_t i = c->flight_first;
-        struct op_counters *counters = &c->results->op[c->msgs[i].m.op];
-        if (now - c->msgs[i].sent_ns >= timeout)
-            give_up(c, i, &counters->lost);
+    while ((msg = TAILQ_FIRST(&c->flight))) {
+        struct op_counters *counters = &c->results.op[msg->m.op];
+        if (now - msg->sent_ns >= timeout)
+            give_up(c, msg, &counters->lost);
         else if (patience_over)
-            give_up(c, i, &counters->unfinished);
+            give_up(c, msg, &counters->unfinished);
         else
             break;
     }
@@ -558,7 +507,7 @@ static void check_quiet(struct load *c, uint64_t now)
         return;
     if (c->open && c->perf->opts.rate * (double)quiet / 1e9 < QUIET_MESSAGES)
         return; /* too little was asked for to say so */
-    snprintf(c->results->trouble, sizeof(c->results->trouble),
+    snprintf(c->results.trouble, sizeof(c->results.trouble),
              "gave up: no message got through for %.1f s", (double)quiet / 1e9);
     drain(c, true);
 }
@@ -585,7 +534,7 @@ static void load_stop(struct reactor_task *task)
 
     if (c->phase == PHASE_ENDED)
         return;
-    c->results->interrupted = true;
+    c->results.interrupted = true;
     c->give_up_ns = now + INTERRUPT_NS;
     if (c->phase == PHASE_RUN)
         drain(c, true);
@@ -596,7 +545,7 @@ static void load_stop(struct reactor_task *task)
 static void load_start(struct reactor_task *task)
 {
     struct load *c = container_of(task, struct load, start);
-    struct load_results *r = c->results;
+    struct load_results *r = &c->results;
     uint64_t now = perf_now_ns();
 
     r->start_ns = r->end_ns = c->last_good_ns = now;
@@ -604,16 +553,13 @@ static void load_start(struct reactor_task *task)
         c->stop_ns = now + c->perf->opts.duration_us * 1000;
     if (c->open)
         c->due_ns = now + arrivals_next(&c->arrivals);
-    cycles_of(c, &r->busy_cycles, &r->total_cycles, &r->hz);
-    c->engine->ops->counters(c->engine, &r->before);
-    c->phase = PHASE_RUN;
+    reactor_stats_get(c->engine->home, &c->before);
     reactor_timer_init(&c->tick, load_tick);
     reactor_timer_arm(&c->tick, TICK_US);
     reactor_timer_init(&c->interval, interval_tick);
-    reactor_timer_arm(&c->interval, interval_us(c));
+    reactor_timer_arm(&c->interval, c->perf->opts.interval_us);
     c->poller = (struct reactor_poller){.fn = load_poll, .arg = c};
     reactor_poller_add(c->engine->home, &c->poller);
-    c->polled = true;
 }
 
 /* ---- control thread ---- */
@@ -624,13 +570,8 @@ static int load_alloc(struct load *c)
 
     c->nmsgs = c->open ? o->queue + o->inflight : o->inflight;
     c->msgs = calloc(c->nmsgs, sizeof(*c->msgs)); /* untouched pages cost nothing */
-    c->results = calloc(1, sizeof(*c->results));
-    c->intervals = calloc(1, sizeof(*c->intervals));
-    if (!c->msgs || !c->results || !c->intervals)
-        return -ENOMEM;
-    c->results->sources = c->engine->sources;
-    c->results->source_bytes = calloc(c->engine->sources, sizeof(uint64_t));
-    if (!c->results->source_bytes)
+    c->results.source_bytes = calloc(c->engine->sources, sizeof(uint64_t));
+    if (!c->msgs || !c->results.source_bytes)
         return -ENOMEM;
     return lines_init(&c->lines, c->engine->sources, c->nmsgs);
 }
@@ -658,7 +599,8 @@ int load_new(struct perf *p)
     c->perf = p;
     c->engine = p->engine;
     c->open = p->opts.rate > 0;
-    c->free = c->flight_first = c->flight_last = MSG_NONE;
+    TAILQ_INIT(&c->free);
+    TAILQ_INIT(&c->flight);
     if (load_alloc(c) != 0)
         return -ENOMEM;
     /* A number that no earlier run had, also with the same seed: receivers distinguish runs by it.
@@ -674,11 +616,11 @@ int load_new(struct perf *p)
 
 void load_begin(struct load *c, int error, const char *why, unsigned unanswered)
 {
-    c->results->pings_lost = unanswered;
+    c->results.pings_lost = unanswered;
     if (c->phase == PHASE_ENDED)
         return; /* interrupted meanwhile */
     if (error != 0) {
-        snprintf(c->results->trouble, sizeof(c->results->trouble), "%s", why);
+        snprintf(c->results.trouble, sizeof(c->results.trouble), "%s", why);
         c->phase = PHASE_ENDED;
         perf_load_ended(c->perf);
         return;
@@ -693,7 +635,7 @@ void load_interrupt(struct load *c)
 {
     if (c->phase == PHASE_WAIT) {
         c->phase = PHASE_ENDED;
-        c->results->interrupted = true;
+        c->results.interrupted = true;
         perf_load_ended(c->perf);
     } else if (!c->stop_posted) {
         c->stop_posted = true;
@@ -708,19 +650,16 @@ void load_free(struct load *c)
         return;
     lines_fini(&c->lines);
     free(c->msgs);
-    if (c->results)
-        free(c->results->source_bytes);
-    free(c->results);
-    free(c->intervals);
+    free(c->results.source_bytes);
     free(c);
 }
 
 const struct load_results *load_results(const struct load *c)
 {
-    return c->results;
+    return &c->results;
 }
 
 bool load_interval(struct load *c, struct interval *out)
 {
-    return interval_take(c->intervals, out);
+    return interval_take(&c->intervals, out);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* millrace-perf: one LNet node that serves, or makes load. The options that only a node has. */
 #include "app/millrace-perf/node.h"
-#include "lib/lnds/lnds.h"
 
 #include <errno.h>
 #include <string.h>
@@ -26,9 +25,9 @@ static int set_nid(struct perf_opts *o, const char *arg, struct err *err)
     struct lnet_nid nid;
     struct lnet_ni_conf *ni;
 
-    if (nid_parse(arg, &nid) != 0) {
+    if (nid_parse(arg, &nid) != 0)
         return err_set(err, -EINVAL, "'%s' is not a NID (ADDRESS@NET, such as 10.0.0.1@tcp)", arg);
-    }
+
     ni = ni_new(o, err);
     if (!ni)
         return -EINVAL;
@@ -41,9 +40,9 @@ static int set_if(struct perf_opts *o, const char *arg, struct err *err)
 {
     struct lnet_ni_conf *ni;
 
-    if (*arg == '\0' || strlen(arg) >= sizeof(ni->ifname)) {
+    if (*arg == '\0' || strlen(arg) >= sizeof(ni->ifname))
         return err_set(err, -EINVAL, "'%s' is not the name of an interface", arg);
-    }
+
     ni = ni_new(o, err);
     if (!ni)
         return -EINVAL;
@@ -64,14 +63,14 @@ static int set_route(struct perf_opts *o, const char *arg, struct err *err)
     struct lnet_route_conf route = {.hops = LNET_HOPS_UNDEFINED};
     char net[LNET_NETSTR_SIZE], gateway[LNET_NIDSTR_SIZE], more;
 
-    if (o->nroutes == PERF_MAX_ROUTES) {
+    if (o->nroutes == PERF_MAX_ROUTES)
         return err_set(err, -EINVAL, "no more than %u routes", PERF_MAX_ROUTES);
-    }
+
     if (sscanf(arg, "%23s %63s %c", net, gateway, &more) != 2 || net_parse(net, &route.net) != 0 ||
-        nid_parse(gateway, &route.gateway) != 0) {
+        nid_parse(gateway, &route.gateway) != 0)
         return err_set(err, -EINVAL,
                        "wants 'NET GATEWAY_NID', such as 'tcp1 10.0.0.254@tcp', not '%s'", arg);
-    }
+
     o->route[o->nroutes++] = route;
     return 0;
 }
@@ -125,9 +124,6 @@ static const struct perf_program program = {
 
 int main(int argc, char **argv)
 {
-    for (unsigned i = 0; lnd_codes[i]; i++)
-        if (lnd_codes[i]->process_init)
-            lnd_codes[i]->process_init();
-    lnds_register();
+    lnd_codes_register();
     return perf_run(&program, argc, argv);
 }

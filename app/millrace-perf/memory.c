@@ -116,6 +116,4 @@ void perf_memory_close(struct perf *p)
         mem_pool_fini(&p->memory);
     if (p->arena)
         mem_arena_destroy(p->arena);
-    memset(&p->memory, 0, sizeof(p->memory));
-    p->arena = NULL;
 }

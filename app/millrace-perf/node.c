@@ -65,12 +65,6 @@ static int nets_add(struct perf *p, struct err *err)
     return rc;
 }
 
-static bool sends(const struct perf *p)
-{
-    return p->opts.command == PERF_PUT || p->opts.command == PERF_GET ||
-           p->opts.command == PERF_BOTH;
-}
-
 static int node_make(struct perf *p, struct err *err)
 {
     struct lnet_node_opts node_opts = {
@@ -125,7 +119,7 @@ static int node_open(struct perf *p, struct perf_engine **out)
     rc = targets_list(n);
     if (rc == 0)
         rc = node_make(p, &err);
-    if (rc == 0 && sends(p))
+    if (rc == 0 && options_send(&p->opts))
         rc = node_ops_alloc(n);
     if (rc != 0)
         goto failed;
@@ -218,9 +212,9 @@ static void probes_begin(struct node_engine *n)
     for (unsigned i = 0; i < NODE_PROBES; i++) {
         n->probe[i].engine = n;
         reactor_timer_init(&n->probe[i].retry, probe_send);
+        if (n->probe_next < n->base.targets)
+            probe_next(&n->probe[i]);
     }
-    for (unsigned i = 0; i < NODE_PROBES && n->probe_next < n->base.targets; i++)
-        probe_next(&n->probe[i]);
 }
 
 /* ---- life ---- */
@@ -257,7 +251,7 @@ static int node_start(struct perf_engine *e)
         fprintf(stderr, "millrace-perf: %s\n", err.message);
         return rc;
     }
-    if (sends(p))
+    if (options_send(&p->opts))
         probes_begin(n);
     else
         perf_engine_ready(e, 0, "", 0);
@@ -296,10 +290,8 @@ static void node_close(struct perf_engine *e)
 
     if (p->node)
         lnet_node_destroy(p->node);
-    for (unsigned i = 0; lnd_codes[i]; i++) {
+    for (unsigned i = 0; lnd_codes[i]; i++)
         lnd_codes[i]->destroy(p->lnd[i]);
-        p->lnd[i] = NULL;
-    }
     server_free(p->server);
     node_ops_free(n);
     perf_memory_close(p);
@@ -307,39 +299,17 @@ static void node_close(struct perf_engine *e)
         reactor_env_destroy(p->env);
     free(n->target);
     free(n);
-    p->node = NULL;
-    p->env = NULL;
-    p->server = NULL;
 }
 
 /* ---- results ---- */
 
 static void node_counters(const struct perf_engine *e, struct perf_engine_counters *out)
 {
-    const struct node_engine *n = container_of(e, struct node_engine, base);
-    const struct perf_engine_counters *c = &n->counters;
+    uint64_t drops[LNET_DROP_COUNT];
 
-    *out = (struct perf_engine_counters){
-        .messages_out = relaxed_load(&c->messages_out),
-        .messages_in = relaxed_load(&c->messages_in),
-        .bytes_out = relaxed_load(&c->bytes_out),
-        .bytes_in = relaxed_load(&c->bytes_in),
-    };
-    if (e->perf->node) {
-        uint64_t drops[LNET_DROP_COUNT];
-        lnet_drops_get(e->perf->node, drops);
-        out->unmatched = drops[LNET_DROP_ACK_NO_MATCH] + drops[LNET_DROP_REPLY_NO_MATCH];
-    }
-}
-
-static const struct server_counters *node_served(const struct perf_engine *e)
-{
-    return e->perf->server ? server_counters(e->perf->server) : NULL;
-}
-
-static uint64_t node_missing(const struct perf_engine *e)
-{
-    return e->perf->server ? server_missing(e->perf->server) : 0;
+    lnet_drops_get(e->perf->node, drops);
+    *out = (struct perf_engine_counters){.unmatched = drops[LNET_DROP_ACK_NO_MATCH] +
+                                                      drops[LNET_DROP_REPLY_NO_MATCH]};
 }
 
 static void node_drops(const struct perf_engine *e, perf_row_fn row, void *arg)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Engine `node`: what node.c and node_send.c share. */
+/* Engine `node`: what node.c, node_send.c and server.c share. */
 #ifndef MILLRACE_PERF_NODE_H
 #define MILLRACE_PERF_NODE_H
 
@@ -39,14 +39,13 @@ struct node_engine {
     bool collecting, collected_all;
     struct run_report collected;
     struct reactor_timer collect_patience;
-    struct perf_engine_counters counters;
 
     /* control thread: node.c */
     struct probe probe[NODE_PROBES];
     uint32_t probe_next, probes_out; /* the next target to be pinged, those being pinged */
     uint64_t probe_until_ns;
     unsigned probes_lost;
-    bool probing, stopping;
+    bool probing;
 };
 
 /* node_send.c */
@@ -55,5 +54,9 @@ void node_ops_free(struct node_engine *n); /* node destroyed */
 int node_send(struct perf_engine *e, const struct perf_msg *m);
 void node_cancel(struct perf_engine *e, uint64_t cookie);
 void node_collect(struct perf_engine *e, uint32_t run, unsigned patience_ms);
+
+/* server.c */
+const struct server_counters *node_served(const struct perf_engine *e);
+uint64_t node_missing(const struct perf_engine *e);
 
 #endif

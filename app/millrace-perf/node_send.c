@@ -25,11 +25,8 @@ struct op {
     struct lnet_md md;
     struct mem_seg seg;
     enum op_state state;
-    bool report; /* the one that asks for records */
-    bool get, verify;
-    uint32_t size;
     uint64_t cookie;
-    const uint8_t *expect; /* GET: what must come */
+    const uint8_t *expect; /* what must come; NULL: the content is not checked */
     uint8_t *buffer;       /* GET: where it comes */
 };
 
@@ -40,7 +37,7 @@ static void op_release(struct op *op)
     struct node_engine *n = op->engine;
 
     op->state = OP_FREE;
-    if (op->report) {
+    if (op == n->report_op) {
         collect_step(n);
         return;
     }
@@ -56,11 +53,11 @@ static void op_release(struct op *op)
 
 static enum perf_check op_check(const struct op *op, const struct lnet_event *ev)
 {
-    if (ev->mlength != op->size)
+    if (ev->mlength != op->md.length)
         return PERF_ALTERED;
-    if (!op->verify || !op->get)
+    if (!op->expect)
         return PERF_UNCHECKED;
-    return memcmp(op->buffer, op->expect, op->size) == 0 ? PERF_GOOD : PERF_ALTERED;
+    return memcmp(op->buffer, op->expect, ev->mlength) == 0 ? PERF_GOOD : PERF_ALTERED;
 }
 
 static void report_answered(struct node_engine *n, const struct lnet_event *ev)
@@ -87,15 +84,12 @@ static void op_answered(struct op *op, const struct lnet_event *ev)
     struct perf_end end = {.status = ev->status, .length = ev->mlength, .when_ns = perf_now_ns()};
 
     op->state = OP_ANSWERED;
-    if (op->report) {
+    if (op == n->report_op) {
         report_answered(n, ev);
         return;
     }
-    count_add(&n->counters.messages_in, 1);
-    if (ev->status == 0) {
-        count_add(&n->counters.bytes_in, op->get ? ev->mlength : 0);
+    if (ev->status == 0)
         end.check = op_check(op, ev);
-    }
     perf_done(&n->base, op->cookie, &end);
 }
 
@@ -104,7 +98,7 @@ static void op_send_failed(struct op *op, const struct lnet_event *ev)
     struct perf_end end = {.status = ev->status, .unsent = true, .when_ns = perf_now_ns()};
 
     op->state = OP_RETIRED;
-    if (op->report)
+    if (op == op->engine->report_op)
         op->engine->collected_all = false;
     else
         perf_done(&op->engine->base, op->cookie, &end);
@@ -115,13 +109,12 @@ static void op_send_failed(struct op *op, const struct lnet_event *ev)
 static void node_event(struct lnet_md *md, const struct lnet_event *ev)
 {
     struct op *op = md->user;
-    bool unlinked = ev->unlinked;
 
     if (op->state == OP_BUSY && (ev->type == LNET_EVENT_ACK || ev->type == LNET_EVENT_REPLY))
         op_answered(op, ev);
     else if (op->state == OP_BUSY && ev->type == LNET_EVENT_SEND && ev->status != 0)
         op_send_failed(op, ev);
-    if (unlinked)
+    if (ev->unlinked)
         op_release(op);
 }
 
@@ -131,7 +124,6 @@ static int op_bind(struct op *op, uint8_t *addr, uint32_t size)
 {
     memset(&op->md, 0, sizeof(op->md));
     op->seg = (struct mem_seg){addr, size, perf_region(op->engine->base.perf, addr), 0};
-    op->size = size;
     op->md.segs = &op->seg;
     op->md.nsegs = size > 0;
     op->md.length = size;
@@ -155,17 +147,26 @@ static int put_send(struct node_engine *n, struct op *op, const struct perf_msg 
     return rc;
 }
 
-static int get_send(struct node_engine *n, struct op *op, const struct perf_msg *m)
+/* Asks a target for length bytes, which are to come to addr. */
+static int op_get(struct op *op, uint8_t *addr, uint32_t length, uint32_t target,
+                  const struct match *match, uint32_t offset)
 {
-    struct match match = {MATCH_GET, m->window, m->run, (uint32_t)m->cookie};
-    int rc = op_bind(op, op->buffer, m->length);
+    int rc = op_bind(op, addr, length);
 
     if (rc != 0)
         return rc;
-    op->expect = n->base.perf->pattern + pattern_source_offset(m->window) + m->offset;
     op->state = OP_BUSY;
-    return lnet_get(&op->md, &LNET_NID_ANY, &n->target[m->to], LNET_PID_LUSTRE, LNET_PORTAL_RPC,
-                    match_pack(&match), m->offset);
+    return lnet_get(&op->md, &LNET_NID_ANY, &op->engine->target[target], LNET_PID_LUSTRE,
+                    LNET_PORTAL_RPC, match_pack(match), offset);
+}
+
+static int get_send(struct node_engine *n, struct op *op, const struct perf_msg *m)
+{
+    struct match match = {MATCH_GET, m->window, m->run, (uint32_t)m->cookie};
+
+    if (m->verify)
+        op->expect = n->base.perf->pattern + pattern_source_offset(m->window) + m->offset;
+    return op_get(op, op->buffer, m->length, m->to, &match, m->offset);
 }
 
 /* Stops waiting for an answer; the op comes back when LNet is through with it. */
@@ -194,15 +195,11 @@ int node_send(struct perf_engine *e, const struct perf_msg *m)
         return -EAGAIN;
     }
     n->free_ops = op->next;
-    op->get = m->op == OP_GET;
-    op->verify = m->verify;
+    op->expect = NULL;
     op->cookie = m->cookie;
-    rc = op->get ? get_send(n, op, m) : put_send(n, op, m);
-    if (rc == 0) {
-        count_add(&n->counters.messages_out, 1);
-        count_add(&n->counters.bytes_out, op->get ? 0 : m->length);
+    rc = m->op == OP_GET ? get_send(n, op, m) : put_send(n, op, m);
+    if (rc == 0)
         return 0;
-    }
     if (op->state == OP_BUSY)
         op_retire(op);
     else
@@ -241,16 +238,11 @@ static void collect_ask(struct node_engine *n, uint32_t target)
     struct op *op = n->report_op;
     struct match match = {MATCH_REPORT, 0, n->collect_run, 0};
 
-    if (op_bind(op, n->report_memory, sizeof(n->report_memory)) != 0) {
-        n->collected_all = false;
+    if (op_get(op, n->report_memory, sizeof(n->report_memory), target, &match, 0) == 0)
         return;
-    }
-    op->state = OP_BUSY;
-    if (lnet_get(&op->md, &LNET_NID_ANY, &n->target[target], LNET_PID_LUSTRE, LNET_PORTAL_RPC,
-                 match_pack(&match), 0) != 0) {
-        n->collected_all = false;
+    n->collected_all = false;
+    if (op->state == OP_BUSY)
         op_retire(op);
-    }
 }
 
 /* Asks the next of those who were sent PUTs; entered again when its op comes back. */
@@ -309,9 +301,8 @@ int node_ops_alloc(struct node_engine *n)
         op->buffer = n->memory + (i - 1) * room;
         op_release(op);
     }
-    n->report_op = &n->ops[n->nops];
+    n->report_op = &n->ops[n->nops]; /* it asks for records */
     n->report_op->engine = n;
-    n->report_op->report = true;
     reactor_timer_init(&n->room, room_again);
     reactor_timer_init(&n->collect_patience, collect_too_long);
     return 0;

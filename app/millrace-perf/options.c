@@ -11,8 +11,9 @@
 #define DEFAULT_TIMEOUT_MS 10000
 #define DEFAULT_SECONDS    10
 #define DEFAULT_PINGS      3
-#define DEFAULT_INFLIGHT   16  /* closed loop */
-#define OPEN_INFLIGHT      256 /* open loop: no more at once; the rest waits, and is timed */
+#define DEFAULT_INTERVAL   1000000 /* us */
+#define DEFAULT_INFLIGHT   16      /* closed loop */
+#define OPEN_INFLIGHT      256     /* open loop: no more at once; the rest waits, and is timed */
 #define OPEN_QUEUE         (1u << 20)
 #define OPTIONS_MAX        64
 
@@ -20,19 +21,23 @@ static const struct command_row {
     const char *name;
     enum perf_command command;
     unsigned targets; /* at most; NID*COUNT is one */
+    const char *args; /* NULL: none */
     const char *help;
 } commands[] = {
-    {"server", PERF_SERVER, 0, "serve PUT and GET until SIGINT or SIGTERM, then report"},
-    {"ping", PERF_PING, 1, "ask NID for its list of NIDs, with round trip times"},
-    {"put", PERF_PUT, PERF_MAX_RANGES,
+    {"server", PERF_SERVER, 0, NULL, "serve PUT and GET until SIGINT or SIGTERM, then report"},
+    {"ping", PERF_PING, 1, "NID", "ask NID for its list of NIDs, with round trip times"},
+    {"put", PERF_PUT, PERF_MAX_RANGES, "NID...",
      "PUT to the millrace-perf servers at NIDs, each with an ACK"},
-    {"get", PERF_GET, PERF_MAX_RANGES, "GET from them"},
-    {"both", PERF_BOTH, PERF_MAX_RANGES, "both, in turn or by --mix: payload flows both ways"},
+    {"get", PERF_GET, PERF_MAX_RANGES, "NID...", "GET from them"},
+    {"both", PERF_BOTH, PERF_MAX_RANGES, "NID...",
+     "both, in turn or by --mix: payload flows both ways"},
 };
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 /* ---- values ---- */
 
-int option_number(const char *arg, uint64_t min, uint64_t max, uint64_t *out, struct err *err)
+static int option_number(const char *arg, uint64_t min, uint64_t max, uint64_t *out,
+                         struct err *err)
 {
     const char *s = arg;
 
@@ -40,16 +45,6 @@ int option_number(const char *arg, uint64_t min, uint64_t max, uint64_t *out, st
         return 0;
     return err_set(err, -EINVAL, "wants a whole number from %llu to %llu, not '%s'",
                    (unsigned long long)min, (unsigned long long)max, arg);
-}
-
-int option_unsigned(const char *arg, unsigned min, unsigned max, unsigned *out, struct err *err)
-{
-    uint64_t v;
-    int rc = option_number(arg, min, max, &v, err);
-
-    if (rc == 0)
-        *out = (unsigned)v;
-    return rc;
 }
 
 /* Seconds, with a fraction if wanted, into microseconds. */
@@ -76,22 +71,6 @@ static int set_size(struct perf_opts *o, const char *arg, struct err *err)
         "wants a size up to 1M, a range 'lo-hi', a list 'size:weight,size:weight', or 'mix', "
         "not '%s'",
         arg);
-}
-
-static int set_count(struct perf_opts *o, const char *arg, struct err *err)
-{
-    return option_number(arg, 1, UINT32_MAX, &o->count, err);
-}
-
-static int set_seconds(struct perf_opts *o, const char *arg, struct err *err)
-{
-    return seconds_set(arg, &o->duration_us, err);
-}
-
-static int set_inflight(struct perf_opts *o, const char *arg, struct err *err)
-{
-    o->inflight_set = true;
-    return option_unsigned(arg, 1, PERF_MAX_INFLIGHT, &o->inflight, err);
 }
 
 static int set_rate(struct perf_opts *o, const char *arg, struct err *err)
@@ -145,9 +124,8 @@ static int set_verify(struct perf_opts *o, const char *arg, struct err *err)
     else if (strncmp(arg, "1/", 2) == 0 && number_parse(&s, UINT32_MAX, &every) == 0 &&
              *s == '\0' && every > 0)
         o->verify_every = (unsigned)every;
-    else {
+    else
         return err_set(err, -EINVAL, "is full, off, or 1/N for one message in N, not '%s'", arg);
-    }
     return 0;
 }
 
@@ -158,9 +136,8 @@ static int set_timeout(struct perf_opts *o, const char *arg, struct err *err)
 
     if (rc != 0)
         return rc;
-    if (us < 1000 || us > 3600ull * 1000000) {
+    if (us < 1000 || us > 3600ull * 1000000)
         return err_set(err, -EINVAL, "is between 0.001 and 3600 seconds");
-    }
     o->timeout_ms = (unsigned)(us / 1000);
     return 0;
 }
@@ -181,8 +158,10 @@ static int option_set(struct perf_opts *o, const struct perf_option *row, const 
 {
     char *at = (char *)o + row->offset;
     const char *word = row->arg;
+    uint64_t number = 0;
     size_t len;
     unsigned n;
+    int rc;
 
     switch (row->kind) {
     case PERF_OPTION_SET:
@@ -194,7 +173,13 @@ static int option_set(struct perf_opts *o, const struct perf_option *row, const 
         memcpy(at, &arg, sizeof(arg));
         return 0;
     case PERF_OPTION_NUMBER:
-        return option_unsigned(arg, row->min, row->max, (unsigned *)(void *)at, err);
+        rc = option_number(arg, row->min, row->max, &number, err);
+        n = (unsigned)number;
+        if (rc == 0)
+            memcpy(at, &n, sizeof(n));
+        return rc;
+    case PERF_OPTION_SECONDS:
+        return seconds_set(arg, (uint64_t *)(void *)at, err);
     case PERF_OPTION_CHOICE:
         for (n = row->min; word; n++) {
             len = strcspn(word, "|");
@@ -214,6 +199,7 @@ static int option_set(struct perf_opts *o, const struct perf_option *row, const 
 #define TEXT(field) .kind = PERF_OPTION_TEXT, .offset = offsetof(struct perf_opts, field)
 #define CHOICE(field, first)                                                                       \
     .kind = PERF_OPTION_CHOICE, .offset = offsetof(struct perf_opts, field), .min = (first)
+#define SECONDS(field) .kind = PERF_OPTION_SECONDS, .offset = offsetof(struct perf_opts, field)
 #define NUMBER(field, lo, hi)                                                                      \
     .kind = PERF_OPTION_NUMBER, .offset = offsetof(struct perf_opts, field), .min = (lo),          \
     .max = (hi)
@@ -222,13 +208,13 @@ static const struct perf_option common[] = {
     {"size", "SIZES",
      "payload bytes, 0 to 1M: N, lo-hi, mix (small, odd, large), or weights 4k:80,1m:20 (1M)",
      SET(set_size)},
-    {"count", "N", "end after N messages or pings", SET(set_count)},
-    {"seconds", "S", "end after S seconds (10, if there is no --count)", SET(set_seconds)},
+    {"count", "N", "end after N messages or pings", NUMBER(count, 1, UINT32_MAX)},
+    {"seconds", "S", "end after S seconds (10, if there is no --count)", SECONDS(duration_us)},
     {"concurrency", "N",
      "messages on the way at once (16): the next goes when one is answered. With --rate: at most so "
      "many (256), the others wait and are timed",
-     SET(set_inflight)},
-    {"inflight", "N", "the same", SET(set_inflight)},
+     NUMBER(inflight, 1, PERF_MAX_INFLIGHT)},
+    {"inflight", "N", "the same", NUMBER(inflight, 1, PERF_MAX_INFLIGHT)},
     {"rate", "N",
      "open loop: N messages per second are due, whether answers come or not; times count from then",
      SET(set_rate)},
@@ -273,12 +259,6 @@ static const struct perf_option *option_at(const struct perf_program *program, s
 
 /* ---- the whole ---- */
 
-static const char *row_text(const struct perf_option *row, char *buf, size_t size)
-{
-    snprintf(buf, size, "--%s%s%s", row->name, row->arg ? " " : "", row->arg ? row->arg : "");
-    return buf;
-}
-
 static void usage(const struct perf_program *program, FILE *f)
 {
     const struct perf_option *row;
@@ -288,15 +268,15 @@ static void usage(const struct perf_program *program, FILE *f)
             "usage: %s [OPTION...] COMMAND [NID...]\n\n"
             "NID may be NID*COUNT: consecutive addresses.\n\ncommands:\n",
             program->name);
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        fprintf(f, "  %-6s %-6s  %s\n", commands[i].name,
-                commands[i].targets == 0   ? ""
-                : commands[i].targets == 1 ? "NID"
-                                           : "NID...",
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(f, "  %-6s %-6s  %s\n", commands[i].name, commands[i].args ? commands[i].args : "",
                 commands[i].help);
     fprintf(f, "\noptions:\n");
-    for (size_t i = 0; (row = option_at(program, i)); i++)
-        fprintf(f, "  %-26s  %s\n", row_text(row, left, sizeof(left)), row->help);
+    for (size_t i = 0; (row = option_at(program, i)); i++) {
+        snprintf(left, sizeof(left), "--%s%s%s", row->name, row->arg ? " " : "",
+                 row->arg ? row->arg : "");
+        fprintf(f, "  %-26s  %s\n", left, row->help);
+    }
     fprintf(f, "  %-26s  %s\n  %-26s  %s\n", "--help", "this text", "--version", "the version");
     fprintf(f,
             "\nExit code: 0 all well; 1 something lost, altered, repeated, unanswered, or not even "
@@ -329,44 +309,29 @@ static void print_row(const char *bold, const char *argument, const char *help)
     printf("\n\n");
 }
 
-static void reference_commands(void)
-{
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        print_row(commands[i].name,
-                  commands[i].targets == 0   ? NULL
-                  : commands[i].targets == 1 ? "NID"
-                                             : "NID...",
-                  commands[i].help);
-}
-
-static void reference_options(const struct perf_program *program)
-{
-    const struct perf_option *row;
-    char name[64];
-
-    for (size_t i = 0; (row = option_at(program, i)); i++) {
-        snprintf(name, sizeof(name), "--%s", row->name);
-        print_row(name, row->arg, row->help);
-    }
-}
-
 /* `__reference FILE`: FILE with the tables in place of the lines @COMMANDS@ and @OPTIONS@. */
 static int reference(const struct perf_program *program, const char *path)
 {
+    const struct perf_option *row;
     FILE *f = fopen(path, "re");
+    char *line = NULL, name[64];
     size_t room = 0;
-    char *line = NULL;
 
     if (!f) {
         fprintf(stderr, "%s: %s cannot be read: %s\n", program->name, path, strerror(errno));
         return -1;
     }
     while (getline(&line, &room, f) >= 0) {
-        if (strcmp(line, "@COMMANDS@\n") == 0)
-            reference_commands();
-        else if (strcmp(line, "@OPTIONS@\n") == 0)
-            reference_options(program);
-        else
+        bool of_commands = strcmp(line, "@COMMANDS@\n") == 0;
+        bool of_options = strcmp(line, "@OPTIONS@\n") == 0;
+
+        for (size_t i = 0; of_commands && i < COMMANDS; i++)
+            print_row(commands[i].name, commands[i].args, commands[i].help);
+        for (size_t i = 0; of_options && (row = option_at(program, i)); i++) {
+            snprintf(name, sizeof(name), "--%s", row->name);
+            print_row(name, row->arg, row->help);
+        }
+        if (!of_commands && !of_options)
             fputs(line, stdout);
     }
     free(line);
@@ -399,7 +364,7 @@ static int parse_targets(struct perf_opts *o, const struct command_row *row, int
 
 static int parse_command(struct perf_opts *o, int argc, char **argv)
 {
-    for (size_t i = 0; argc > 0 && i < sizeof(commands) / sizeof(commands[0]); i++) {
+    for (size_t i = 0; argc > 0 && i < COMMANDS; i++) {
         const struct command_row *row = &commands[i];
         if (strcmp(argv[0], row->name) != 0)
             continue;
@@ -415,8 +380,18 @@ bool options_send(const struct perf_opts *o)
     return o->command == PERF_PUT || o->command == PERF_GET || o->command == PERF_BOTH;
 }
 
-static int complete_load(struct perf_opts *o)
+static int complete(struct perf *p)
 {
+    struct perf_opts *o = &p->opts;
+    struct err err = {0};
+
+    if (o->command == PERF_PING && o->count == 0 && o->duration_us == 0)
+        o->count = DEFAULT_PINGS;
+    if (o->count == 0 && o->duration_us == 0)
+        o->duration_us = DEFAULT_SECONDS * 1000000ull;
+    o->lines = o->interval_us != 0;
+    if (!o->lines)
+        o->interval_us = DEFAULT_INTERVAL;
     if (o->kinds.text && o->command != PERF_BOTH)
         return fail("--mix", "is for both");
     if (o->command == PERF_PUT)
@@ -431,22 +406,8 @@ static int complete_load(struct perf_opts *o)
         return fail("--queue", "wants --rate");
     if (o->queue == 0)
         o->queue = OPEN_QUEUE;
-    if (!o->inflight_set)
+    if (o->inflight == 0)
         o->inflight = o->rate > 0 ? OPEN_INFLIGHT : DEFAULT_INFLIGHT;
-    return 0;
-}
-
-static int complete(struct perf *p)
-{
-    struct perf_opts *o = &p->opts;
-    struct err err = {0};
-
-    if (o->command == PERF_PING && o->count == 0 && o->duration_us == 0)
-        o->count = DEFAULT_PINGS;
-    if (o->count == 0 && o->duration_us == 0)
-        o->duration_us = DEFAULT_SECONDS * 1000000ull;
-    if (complete_load(o) != 0)
-        return -1;
     return p->program->complete(o, &err) == 0 ? 0 : fail("", err.message);
 }
 

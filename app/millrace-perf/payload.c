@@ -144,24 +144,16 @@ struct match match_unpack(uint64_t bits)
 
 uint64_t match_ignore(enum match_kind kind)
 {
-    switch (kind) {
-    case MATCH_PUT:
+    if (kind == MATCH_PUT)
         return 0x00ffffffffffffffull;
-    case MATCH_GET:
-        return 0x000fffffffffffffull;
-    case MATCH_REPORT:
-        break;
-    }
-    return 0;
+    return kind == MATCH_GET ? 0x000fffffffffffffull : 0;
 }
 
 void run_report_encode(const struct run_report *r, uint8_t out[RUN_REPORT_SIZE])
 {
-    uint64_t word[RUN_REPORT_FIELDS + 1] = {
-        RUN_REPORT_MAGIC, r->received, r->bytes, r->checked, r->bad_checksum,
-        r->cut,           r->repeated, r->stale, r->missing,
-    };
+    uint64_t word[RUN_REPORT_FIELDS + 1] = {RUN_REPORT_MAGIC};
 
+    memcpy(word + 1, r, sizeof(*r));
     for (unsigned i = 0; i <= RUN_REPORT_FIELDS; i++)
         word[i] = htole64(word[i]);
     memcpy(out, word, RUN_REPORT_SIZE);
@@ -169,19 +161,14 @@ void run_report_encode(const struct run_report *r, uint8_t out[RUN_REPORT_SIZE])
 
 int run_report_decode(const void *data, size_t len, struct run_report *out)
 {
-    const uint8_t *p = data;
+    uint64_t word[RUN_REPORT_FIELDS + 1];
 
-    if (len != RUN_REPORT_SIZE || load_word(p) != RUN_REPORT_MAGIC)
+    if (len != RUN_REPORT_SIZE)
         return -EINVAL;
-    *out = (struct run_report){
-        .received = load_word(p + 8),
-        .bytes = load_word(p + 16),
-        .checked = load_word(p + 24),
-        .bad_checksum = load_word(p + 32),
-        .cut = load_word(p + 40),
-        .repeated = load_word(p + 48),
-        .stale = load_word(p + 56),
-        .missing = load_word(p + 64),
-    };
+    for (unsigned i = 0; i <= RUN_REPORT_FIELDS; i++)
+        word[i] = load_word((const uint8_t *)data + i * sizeof(word[0]));
+    if (word[0] != RUN_REPORT_MAGIC)
+        return -EINVAL;
+    memcpy(out, word + 1, sizeof(*out));
     return 0;
 }

@@ -71,11 +71,10 @@ struct perf_opts {
     lnet_net_t net;                   /* of the NI given by interface name */
     int conns_per_peer, peer_credits; /* of each NI; -1 = default */
     struct sizes sizes;
-    uint64_t count;       /* messages; 0 = no limit */
+    unsigned count;       /* messages; 0 = no limit */
     uint64_t duration_us; /* 0 = no limit */
     unsigned inflight;    /* messages on the way at once: closed loop as many, open loop at most */
-    bool inflight_set;
-    double rate; /* messages per second of the open loop; 0: closed loop */
+    double rate;          /* messages per second of the open loop; 0: closed loop */
     enum arrivals_kind arrivals;
     unsigned queue; /* open loop: messages that may wait to be sent */
     struct kinds kinds;
@@ -87,8 +86,9 @@ struct perf_opts {
     bool json;
     const char *csv;      /* file, or NULL */
     bool serve;           /* a client that is a server too */
-    uint64_t interval_us; /* of lines and CSV; 0: no lines, and 1 s for the CSV */
+    uint64_t interval_us; /* of lines, the line on a terminal, and the CSV */
     bool interval_set;
+    bool lines; /* a line is printed for each interval */
     unsigned timeout_ms;
     unsigned buffers;
     enum perf_inject inject;
@@ -102,11 +102,12 @@ struct perf_opts {
 
 /* An option of the command line. How its value is stored depends on the kind. */
 enum perf_option_kind {
-    PERF_OPTION_SET,    /* set() parses the argument */
-    PERF_OPTION_FLAG,   /* no argument: sets the bool at `offset` */
-    PERF_OPTION_TEXT,   /* stores the pointer at `offset` */
-    PERF_OPTION_NUMBER, /* an unsigned at `offset`, from min to max */
-    PERF_OPTION_CHOICE, /* an enum at `offset`: min + the position of the word in arg, "one|two" */
+    PERF_OPTION_SET,     /* set() parses the argument */
+    PERF_OPTION_FLAG,    /* no argument: sets the bool at `offset` */
+    PERF_OPTION_TEXT,    /* stores the pointer at `offset` */
+    PERF_OPTION_SECONDS, /* a uint64_t of microseconds at `offset` */
+    PERF_OPTION_NUMBER,  /* an unsigned at `offset`, from min to max */
+    PERF_OPTION_CHOICE,  /* an enum at `offset`: min + the position of the word in arg, "one|two" */
 };
 
 struct perf_option {
@@ -147,6 +148,7 @@ struct server_counters {
     uint64_t untracked;  /* PUTs of more runs than are kept */
     uint64_t not_posted; /* buffers that could not be offered again */
     uint64_t gets, get_bytes, gets_failed;
+    uint64_t missing; /* sequence numbers missing over all runs; only in results */
 };
 
 /* Results of a run, complete once perf_load_ended() was called. */
@@ -166,11 +168,9 @@ struct load_results {
     bool have_report;
     struct run_report report;
     uint64_t *source_bytes; /* of each source, done while new ones were still sent */
-    uint32_t sources;
     bool interrupted;
     char trouble[256];                      /* why the run ended early, or "" */
     uint64_t busy_cycles, total_cycles, hz; /* of the reactor, during the run */
-    struct perf_engine_counters before, after;
 };
 
 struct ping_results {
@@ -228,9 +228,6 @@ int perf_run(const struct perf_program *program, int argc, char **argv);
 int options_parse(struct perf *p, int argc, char **argv);
 /* Whether the command sends messages: put, get and both. */
 bool options_send(const struct perf_opts *o);
-/* Parse a number from min to max. Return 0, or -errno with a sentence. */
-int option_number(const char *arg, uint64_t min, uint64_t max, uint64_t *out, struct err *err);
-int option_unsigned(const char *arg, unsigned min, unsigned max, unsigned *out, struct err *err);
 
 /* ---- memory.c: engine node (control, but perf_region()) ---- */
 
@@ -254,10 +251,7 @@ void perf_memory_close(struct perf *p);
 /* Offers buffers and content on LNET_PORTAL_RPC; perf_server_ready() is called when they are there.
  * Control; the rest happens on the node's home reactor. 0 or -errno. */
 int server_begin(struct perf *p);
-void server_free(struct server *s);                                    /* node destroyed */
-const struct server_counters *server_counters(const struct server *s); /* any thread */
-/* Sequence numbers missing over all runs. Node destroyed or reactor stopped. */
-uint64_t server_missing(const struct server *s);
+void server_free(struct server *s);                /* node destroyed */
 void perf_server_ready(struct perf *p, int error); /* node.c, control */
 
 /* ---- load.c ---- */
@@ -279,10 +273,9 @@ void report_interval(struct perf *p); /* report.c, control: an interval has ende
 /* ---- ping.c: engine node (control) ---- */
 
 int ping_begin(struct perf *p);
-void ping_free(struct pinger *g);
 void ping_interrupt(struct pinger *g);
 const struct ping_results *ping_results(const struct pinger *g);
-void perf_ping_ended(struct perf *p); /* main.c */
+void perf_stop(struct perf *p); /* run.c: ends the work */
 
 /* ---- report.c (control) ---- */
 
@@ -293,17 +286,5 @@ void report_end(struct perf *p);   /* stops them */
 /* Prints the results and returns the exit code. Reactor stopped, engine still there. */
 int report_final(struct perf *p);
 void report_free(struct report *r);
-
-struct verdict {
-    bool ok;
-    uint64_t duplicates; /* answers to nothing we wait for, beyond those that came late */
-    char why[1024];
-};
-
-extern const char *const op_name[OP_KINDS];
-double run_seconds(const struct load_results *r);
-double per_second(double n, double seconds);
-/* report_json.c */
-void report_json(const struct perf *p, const struct verdict *v);
 
 #endif

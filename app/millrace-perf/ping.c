@@ -15,17 +15,13 @@ struct pinger {
     uint64_t sent_ns;
     uint64_t stop_ns; /* 0 = none */
     bool waiting;
-    bool over;
     struct ping_results results;
 };
 
 static void ping_end(struct pinger *g)
 {
-    if (g->over)
-        return;
-    g->over = true;
     reactor_timer_cancel(&g->next);
-    perf_ping_ended(g->perf);
+    perf_stop(g->perf);
 }
 
 static void ping_answer(void *arg, int status, const struct lnet_ping_info *info)
@@ -34,7 +30,7 @@ static void ping_answer(void *arg, int status, const struct lnet_ping_info *info
     struct ping_results *r = &g->results;
 
     g->waiting = false;
-    if (g->over)
+    if (perf_stopping(g->perf))
         return;
     if (status != 0) {
         r->last_error = status;
@@ -85,14 +81,9 @@ int ping_begin(struct perf *p)
 
 void ping_interrupt(struct pinger *g)
 {
-    if (g->waiting && !g->over)
+    if (g->waiting && !perf_stopping(g->perf))
         g->results.sent--; /* unanswered because we stop, not because it was lost */
     ping_end(g);
-}
-
-void ping_free(struct pinger *g)
-{
-    free(g);
 }
 
 const struct ping_results *ping_results(const struct pinger *g)

@@ -27,7 +27,7 @@ uint64_t perf_now_ns(void)
 
 /* ---- how it ends ---- */
 
-static void perf_stop(struct perf *p)
+void perf_stop(struct perf *p)
 {
     if (perf_stopping(p))
         return;
@@ -71,11 +71,6 @@ void perf_load_ended(struct perf *p)
     }
     fprintf(p->progress, "own work done, serving on\n");
     fflush(p->progress);
-}
-
-void perf_ping_ended(struct perf *p)
-{
-    perf_stop(p);
 }
 
 /* The first signal ends the work in order, a second one kills. */
@@ -169,7 +164,7 @@ out:
         p->engine->ops->close(p->engine);
     }
     load_free(p->load);
-    ping_free(p->pinger);
+    free(p->pinger);
     report_free(p->report);
     free(p->pattern);
     return code;
@@ -179,9 +174,8 @@ int perf_run(const struct perf_program *program, int argc, char **argv)
 {
     struct perf perf = {.program = program};
     struct signals signals = {.perf = &perf};
-    int rc;
+    int rc = options_parse(&perf, argc, argv);
 
-    rc = options_parse(&perf, argc, argv);
     if (rc != 0)
         return rc > 0 ? PERF_EXIT_OK : PERF_EXIT_USAGE;
     perf.progress = perf.opts.json ? stderr : stdout;

@@ -4,6 +4,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,15 +54,8 @@ int number_parse(const char **s, uint64_t max, uint64_t *out)
 /* ---- sizes ---- */
 
 /* "mix": nothing, one byte, small, odd and large, each as likely as the others. */
-static const struct size_class mix_classes[] = {
-    {0, 0, 1},
-    {1, 1, 1},
-    {2, 511, 1},
-    {512, 4096, 1},
-    {4097, 65535, 1},
-    {65536, LNET_MAX_PAYLOAD - 1, 1},
-    {LNET_MAX_PAYLOAD, LNET_MAX_PAYLOAD, 1},
-};
+#define MIX "0,1,2-511,512-4096,4097-65535,65536-1048575,1M"
+_Static_assert(LNET_MAX_PAYLOAD == 1u << 20, "the largest size of MIX");
 
 static int class_parse(const char **s, struct size_class *out)
 {
@@ -86,36 +80,19 @@ static int class_parse(const char **s, struct size_class *out)
     return 0;
 }
 
-static void class_add(struct sizes *s, const struct size_class *c)
-{
-    if (c->weight == 0)
-        return; /* never drawn */
-    s->class[s->n++] = *c;
-    s->weights += c->weight;
-}
-
 int sizes_parse(const char *text, struct sizes *out)
 {
+    const char *s = strcmp(text, "mix") == 0 ? MIX : text;
     struct sizes sizes = {.text = text};
-    const char *s = text;
 
-    if (strcmp(text, "mix") == 0) {
-        for (unsigned i = 0; i < sizeof(mix_classes) / sizeof(mix_classes[0]); i++)
-            class_add(&sizes, &mix_classes[i]);
-        *out = sizes;
-        return 0;
-    }
-    for (;;) {
-        struct size_class c;
-        if (sizes.n == SIZE_CLASSES_MAX || class_parse(&s, &c) != 0)
+    do {
+        struct size_class *c = &sizes.class[sizes.n];
+        if (sizes.n == SIZE_CLASSES_MAX || class_parse(&s, c) != 0)
             return -EINVAL;
-        class_add(&sizes, &c);
-        if (*s == '\0')
-            break;
-        if (*s++ != ',')
-            return -EINVAL;
-    }
-    if (sizes.n == 0)
+        sizes.weights += c->weight;
+        sizes.n += c->weight > 0; /* else it is never drawn */
+    } while (*s == ',' && s++);
+    if (*s != '\0' || sizes.n == 0)
         return -EINVAL;
     *out = sizes;
     return 0;
@@ -153,7 +130,7 @@ int kinds_parse(const char *text, struct kinds *out)
     bool seen[OP_KINDS] = {false};
     const char *s = text;
 
-    for (;;) {
+    do {
         uint64_t weight;
         int op = 0;
         while (op < OP_KINDS && strncmp(s, names[op], 4) != 0)
@@ -165,12 +142,8 @@ int kinds_parse(const char *text, struct kinds *out)
             return -EINVAL;
         seen[op] = true;
         kinds.weight[op] = (uint32_t)weight;
-        if (*s == '\0')
-            break;
-        if (*s++ != ',')
-            return -EINVAL;
-    }
-    if (kinds.weight[OP_PUT] + kinds.weight[OP_GET] == 0)
+    } while (*s == ',' && s++);
+    if (*s != '\0' || kinds.weight[OP_PUT] + kinds.weight[OP_GET] == 0)
         return -EINVAL;
     *out = kinds;
     return 0;
@@ -245,8 +218,7 @@ int range_parse(const char *text, struct perf_range *out)
 
     if (len >= sizeof(nid))
         return -EINVAL;
-    memcpy(nid, text, len);
-    nid[len] = '\0';
+    snprintf(nid, sizeof(nid), "%.*s", (int)len, text);
     if (nid_parse(nid, &range.first) != 0)
         return -EINVAL;
     if (star) {

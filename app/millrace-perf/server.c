@@ -4,7 +4,7 @@
  * message is checked; windows of the pattern for GET; and a record for each run of a client, which
  * the client fetches at its end. All runs on the node's home reactor, except begin and free.
  */
-#include "app/millrace-perf/perf.h"
+#include "app/millrace-perf/node.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,18 +21,16 @@ struct offer {
 };
 
 struct run {
-    struct lnet_nid nid;
-    uint32_t pid;
     uint32_t number;
     struct track track;
     struct run_report report;
     uint8_t record[RUN_REPORT_SIZE]; /* the report as clients read it */
-    struct offer offer;
+    struct offer offer;              /* only the client of the run can ask for the record */
 };
 
 struct server {
     struct perf *perf;
-    struct lnet_eq put_eq, get_eq, report_eq;
+    struct lnet_eq put_eq, get_eq;
     struct offer *buffers; /* opts.buffers of them */
     struct offer sources[PATTERN_SOURCES];
     uint8_t *memory;  /* of the buffers */
@@ -49,9 +47,13 @@ static int offer_attach(struct offer *o)
     return lnet_me_attach(o->server->perf->node, &o->me, &o->md);
 }
 
+/* Describes an offer for one PUT, or for any number of GETs. eq NULL: their events do not matter.
+ */
 static void offer_fill(struct offer *o, struct server *s, const struct match *match, uint8_t *addr,
-                       uint32_t len)
+                       uint32_t len, struct lnet_eq *eq)
 {
+    bool put = match->kind == MATCH_PUT;
+
     memset(o, 0, sizeof(*o));
     o->server = s;
     o->seg = (struct mem_seg){addr, len, perf_region(s->perf, addr), 0};
@@ -64,23 +66,25 @@ static void offer_fill(struct offer *o, struct server *s, const struct match *ma
     o->md.nsegs = 1;
     o->md.length = len;
     o->md.user = o;
+    o->md.options = put ? LNET_MD_OP_PUT : LNET_MD_OP_GET | LNET_MD_MANAGE_REMOTE;
+    o->md.threshold = put ? 1 : LNET_THRESH_INF;
+    o->md.eq = eq;
 }
 
 /* ---- PUT ---- */
 
 static void buffer_fill(struct server *s, struct offer *o, uint8_t *addr)
 {
-    offer_fill(o, s, &(struct match){.kind = MATCH_PUT}, addr, LNET_MAX_PAYLOAD);
-    o->md.options = LNET_MD_OP_PUT;
-    o->md.threshold = 1;
-    o->md.eq = &s->put_eq;
+    offer_fill(o, s, &(struct match){.kind = MATCH_PUT}, addr, LNET_MAX_PAYLOAD, &s->put_eq);
 }
 
 static struct run *run_find(struct server *s, const struct lnet_event *ev, uint32_t number)
 {
     for (unsigned i = s->nruns; i > 0; i--) { /* the newest first */
         struct run *r = s->runs[i - 1];
-        if (r->number == number && r->pid == ev->initiator_pid && nid_same(&r->nid, &ev->initiator))
+        const struct lnet_me *me = &r->offer.me;
+        if (r->number == number && me->match_pid == ev->initiator_pid &&
+            nid_same(&me->match_nid, &ev->initiator))
             return r;
     }
     return NULL;
@@ -98,15 +102,10 @@ static struct run *run_new(struct server *s, const struct lnet_event *ev, uint32
         return NULL;
     if (track_init(&r->track) != 0)
         goto fail;
-    r->nid = ev->initiator;
-    r->pid = ev->initiator_pid;
     r->number = number;
-    offer_fill(&r->offer, s, &match, r->record, sizeof(r->record));
-    r->offer.me.match_nid = r->nid;
-    r->offer.me.match_pid = r->pid;
-    r->offer.md.options = LNET_MD_OP_GET | LNET_MD_MANAGE_REMOTE;
-    r->offer.md.threshold = LNET_THRESH_INF;
-    r->offer.md.eq = &s->report_eq;
+    offer_fill(&r->offer, s, &match, r->record, sizeof(r->record), NULL);
+    r->offer.me.match_nid = ev->initiator;
+    r->offer.me.match_pid = ev->initiator_pid;
     if (offer_attach(&r->offer) != 0)
         goto fail;
     s->runs[s->nruns++] = r;
@@ -206,23 +205,6 @@ static void get_event(struct lnet_md *md, const struct lnet_event *ev)
     count_add(&c->get_bytes, ev->mlength);
 }
 
-static void report_event(struct lnet_md *md, const struct lnet_event *ev)
-{
-    (void)md; /* being asked for a record is not worth a record */
-    (void)ev;
-}
-
-static void source_fill(struct server *s, unsigned i)
-{
-    struct match match = {.kind = MATCH_GET, .source = i};
-    struct offer *o = &s->sources[i];
-
-    offer_fill(o, s, &match, s->content + pattern_source_offset(i), LNET_MAX_PAYLOAD);
-    o->md.options = LNET_MD_OP_GET | LNET_MD_MANAGE_REMOTE;
-    o->md.threshold = LNET_THRESH_INF;
-    o->md.eq = &s->get_eq;
-}
-
 /* ---- life ---- */
 
 static void server_started(struct reactor_task *task)
@@ -237,7 +219,10 @@ static void server_start(struct reactor_task *task)
     struct server *s = container_of(task, struct server, start);
 
     for (unsigned i = 0; i < PATTERN_SOURCES && s->error == 0; i++) {
-        source_fill(s, i);
+        struct match match = {.kind = MATCH_GET, .source = i};
+
+        offer_fill(&s->sources[i], s, &match, s->content + pattern_source_offset(i),
+                   LNET_MAX_PAYLOAD, &s->get_eq);
         s->error = offer_attach(&s->sources[i]);
     }
     for (unsigned i = 0; i < s->perf->opts.buffers && s->error == 0; i++) {
@@ -271,7 +256,6 @@ int server_begin(struct perf *p)
     s->perf = p;
     s->put_eq = (struct lnet_eq){put_event, s};
     s->get_eq = (struct lnet_eq){get_event, s};
-    s->report_eq = (struct lnet_eq){report_event, s};
     s->buffers = calloc(p->opts.buffers, sizeof(*s->buffers));
     s->memory = perf_memory_take(p, (size_t)p->opts.buffers * LNET_MAX_PAYLOAD);
     s->content = altered ? content_altered(p) : p->pattern;
@@ -297,16 +281,17 @@ void server_free(struct server *s)
     free(s);
 }
 
-const struct server_counters *server_counters(const struct server *s)
+const struct server_counters *node_served(const struct perf_engine *e)
 {
-    return &s->counters;
+    return e->perf->server ? &e->perf->server->counters : NULL;
 }
 
-uint64_t server_missing(const struct server *s)
+uint64_t node_missing(const struct perf_engine *e)
 {
+    const struct server *s = e->perf->server;
     uint64_t n = 0;
 
-    for (unsigned i = 0; i < s->nruns; i++)
+    for (unsigned i = 0; s && i < s->nruns; i++)
         n += track_missing(&s->runs[i]->track);
     return n;
 }

@@ -3,48 +3,33 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "app/millrace/cli.h"
 #include "app/millrace/pcapng.h"
 #include "lib/base/err.h"
 
-#define LOOK_MS    100          /* between pages while nothing comes */
-#define LATE_PAGES 64           /* at most, of packets that were there when the end was requested */
-#define DATA_MAX   (65535 + 64) /* bytes of a packet that an answer may have */
-
-static volatile sig_atomic_t asked_to_end;
-
-static void end_signal(int number)
-{
-    asked_to_end = 1;
-}
+#define LOOK_MS    100 /* between pages while nothing comes */
+#define LATE_PAGES 64  /* at most, of packets that were there when the end was requested */
 
 /* ---- a page ---- */
-
-static int digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 /* Converts hexadecimal digits to bytes. Returns the number; -1: there are other characters. */
 static int unhex(const char *text, uint8_t *out, size_t room)
 {
+    static const char digits[] = "0123456789abcdef";
     size_t n = 0;
 
     for (; text[0]; text += 2, n++) {
-        int high = digit(text[0]), low = high < 0 ? -1 : digit(text[1]);
+        const char *high = strchr(digits, text[0]), *low = strchr(digits, text[1]);
 
-        if (low < 0 || n == room)
+        if (!high || !low || !*low || n == room)
             return -1;
-        out[n] = (uint8_t)(high << 4 | low);
+        out[n] = (uint8_t)((high - digits) << 4 | (low - digits));
     }
     return (int)n;
 }
@@ -53,24 +38,24 @@ static bool write_packet(struct pcapng *to, const json_t *row, uint8_t *buf)
 {
     const char *data = json_string_value(json_object_get(row, "data"));
     const char *port = json_string_value(json_object_get(row, "port"));
-    const char *way = json_string_value(json_object_get(row, "direction"));
     const char *drop = json_string_value(json_object_get(row, "drop"));
-    json_int_t len = json_integer_value(json_object_get(row, "length"));
-    json_int_t when = json_integer_value(json_object_get(row, "time_ns"));
-    int caplen = data ? unhex(data, buf, DATA_MAX) : -1;
+    json_int_t len = cli_integer(row, "length");
+    json_int_t when = cli_integer(row, "time_ns");
+    int caplen = data ? unhex(data, buf, PCAPNG_MAX_DATA) : -1;
     char comment[128];
 
     if (caplen < 0 || len < caplen || len > UINT32_MAX || when < 0)
         return true; /* nothing that could be written */
     snprintf(comment, sizeof(comment), "dropped: %s", drop ? drop : "");
-    return pcapng_packet(to, port ? port : "-", (uint64_t)when, way && strcmp(way, "out") == 0, buf,
-                         (uint32_t)caplen, (uint32_t)len, drop ? comment : NULL);
+    return pcapng_packet(to, port ? port : "-", (uint64_t)when,
+                         strcmp(cli_text(row, "direction"), "out") == 0, buf, (uint32_t)caplen,
+                         (uint32_t)len, drop ? comment : NULL);
 }
 
 /* False: the output cannot be written. */
 static bool write_page(struct pcapng *to, const json_t *page)
 {
-    uint8_t *buf = malloc(DATA_MAX);
+    uint8_t *buf = malloc(PCAPNG_MAX_DATA);
     const json_t *list = json_object_get(page, "packets");
     bool ok = buf != NULL;
     json_t *row;
@@ -84,36 +69,26 @@ static bool write_page(struct pcapng *to, const json_t *page)
 
 /* ---- the capture ---- */
 
-static void pause_ms(long ms)
-{
-    struct timespec ts = {.tv_nsec = ms * 1000000};
-
-    nanosleep(&ts, NULL); /* a signal ends it */
-}
-
-/* Gets pages until the end; *last is the last of them. */
+/* Gets pages until the end; *last, which is NULL at first, is the last of them. */
 static int follow(struct cli *cli, const char *id, struct pcapng *to, json_t **last)
 {
     unsigned late = 0; /* pages since the end was requested */
 
-    *last = NULL;
     for (;;) {
         bool idle;
         int rc;
 
         json_decref(*last);
-        *last = NULL;
-        rc = cli_call(cli, "capture_get", json_pack("{s:s}", "id", id), CLI_TIMEOUT_MS, last);
+        rc = cli_call(cli, "capture_get", json_pack("{s:s}", "id", id), last);
         if (rc != CLI_OK)
             return rc;
         if (!write_page(to, *last))
             return CLI_NO_ANSWER;
         idle = json_array_size(json_object_get(*last, "packets")) == 0;
-        if (json_is_true(json_object_get(*last, "ended")) ||
-            (asked_to_end && (idle || ++late > LATE_PAGES)))
+        if (cli_flag(*last, "ended") || (cli_asked_to_end && (idle || ++late > LATE_PAGES)))
             return CLI_OK;
         if (idle)
-            pause_ms(LOOK_MS);
+            poll(NULL, 0, LOOK_MS); /* a signal ends it */
     }
 }
 
@@ -121,16 +96,13 @@ static int follow(struct cli *cli, const char *id, struct pcapng *to, json_t **l
 static int run(struct cli *cli, json_t *params, struct pcapng *to)
 {
     json_t *begun = NULL, *last = NULL, *stopped = NULL;
-    int rc = cli_call(cli, "capture_start", params, CLI_TIMEOUT_MS, &begun);
+    int rc = cli_call(cli, "capture_start", params, &begun);
     struct err err = {0};
     char id[32];
 
     if (rc != CLI_OK)
         return rc;
-    snprintf(id, sizeof(id), "%s",
-             json_is_string(json_object_get(begun, "id"))
-                 ? json_string_value(json_object_get(begun, "id"))
-                 : "");
+    snprintf(id, sizeof(id), "%s", cli_text(begun, "id"));
     json_decref(begun);
     rc = follow(cli, id, to, &last);
     if (rc != CLI_NO_ANSWER || ferror(to->to))
@@ -139,8 +111,7 @@ static int run(struct cli *cli, json_t *params, struct pcapng *to)
     json_decref(stopped);
     if (last)
         fprintf(stderr, "%" JSON_INTEGER_FORMAT " packets, %" JSON_INTEGER_FORMAT " missed\n",
-                json_integer_value(json_object_get(last, "captured")),
-                json_integer_value(json_object_get(last, "missed")));
+                cli_integer(last, "captured"), cli_integer(last, "missed"));
     json_decref(last);
     return rc;
 }
@@ -172,17 +143,16 @@ static FILE *open_output(struct cli *cli, const char *path)
 int cmd_capture(struct cli *cli, json_t *args)
 {
     const char *path = json_string_value(json_object_get(args, "write"));
-    struct sigaction action = {.sa_handler = end_signal};
     FILE *to = open_output(cli, path);
     struct pcapng out;
     int rc;
 
     if (!to)
         return CLI_NO_ANSWER;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cli_catch(SIGINT);
+    cli_catch(SIGTERM);
     json_object_del(args, "write");
-    rc = pcapng_begin(&out, to, (uint32_t)json_integer_value(json_object_get(args, "snap")))
+    rc = pcapng_begin(&out, to, (uint32_t)cli_integer(args, "snap"))
              ? run(cli, json_incref(args), &out)
              : CLI_NO_ANSWER;
     if (to != stdout && fclose(to) != 0)

@@ -10,6 +10,7 @@
 #ifndef MILLRACE_CLI_H
 #define MILLRACE_CLI_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -72,10 +73,32 @@ struct cli_command {
     bool any_words;                   /* all further words go into args["words"], also options */
 };
 
+/* Rows of parameters of a command or a view. */
+#define CLI_PARAMS(...)                                                                            \
+    (const struct jrpc_param[])                                                                    \
+    {                                                                                              \
+        __VA_ARGS__,                                                                               \
+        {                                                                                          \
+            .name = NULL                                                                           \
+        }                                                                                          \
+    }
+#define CLI_FLAG(name_, letter_, help_)                                                            \
+    {                                                                                              \
+        .name = name_, .type = JRPC_BOOLEAN, .letter = letter_, .help = help_                      \
+    }
+#define CLI_NUMBER(name_, letter_, min_, max_, unit_, help_)                                       \
+    {                                                                                              \
+        .name = name_, .type = JRPC_INTEGER, .letter = letter_, .min = min_, .max = max_,          \
+        .unit = unit_, .help = help_                                                               \
+    }
+
 /* ---- table.c: the commands ---- */
 
 /* Returns all commands in the order of the help; the last row has no words. */
 const struct cli_command *cli_commands(void);
+/* Returns the words of a command behind those that the first words are equal to; *used is their
+ * number. */
+const char *cli_behind(const struct cli_command *command, int argc, char *const *argv, int *used);
 /* Finds the command that most of the first words name; *used is their number. NULL: none. */
 const struct cli_command *cli_find(int argc, char *const *argv, int *used);
 /* Returns the command, or first word of commands, that is nearest to the typed words; NULL: none is
@@ -84,8 +107,10 @@ const char *cli_near(int argc, char *const *argv);
 /* Returns the i-th parameter of a command: those of the method, then of the row, then of the view.
  * NULL: no more. */
 const struct jrpc_param *cli_param(const struct cli_command *command, size_t i);
-/* Whether the method of a command has a parameter of this name. */
-bool cli_sent(const struct cli_command *command, const char *name);
+/* Returns the parameter of a name, of a command or of a method (may be NULL); NULL: there is none.
+ */
+const struct jrpc_param *cli_param_named(const struct cli_command *command, const char *name);
+const struct jrpc_param *cli_method_param(const struct jrpc_method *method, const char *name);
 const struct jrpc_method *cli_method(const char *name);
 const struct cli_view *cli_view(const char *words); /* views.c; NULL: none */
 
@@ -114,18 +139,15 @@ json_t *cli_read_file(const char *path);
 
 /* ---- run.c ---- */
 
-/* Calls a method; takes params. Returns CLI_OK with *result, or another status after the error has
- * been printed. */
-int cli_call(struct cli *cli, const char *method, json_t *params, unsigned timeout_ms,
-             json_t **result);
-/* Returns how long to wait for an answer: CLI_TIMEOUT_MS plus the times among the parameters. */
-unsigned cli_timeout(const char *method, const json_t *params);
-/* Calls a method that has pages until the last one; page() gets the result of each, and does not
- * own it. */
-int cli_pages(struct cli *cli, const char *method, json_t *params,
-              void (*page)(void *arg, json_t *result), void *arg);
-/* Gets the whole list that a method with pages returns below key. */
-int cli_list(struct cli *cli, const char *method, json_t *params, const char *key, json_t **list);
+/* Makes a signal set cli_asked_to_end, and end a wait. */
+extern volatile sig_atomic_t cli_asked_to_end;
+void cli_catch(int number);
+/* Calls a method; takes params. Waits for CLI_TIMEOUT_MS and the times among the parameters.
+ * Returns CLI_OK with *result, or another status with NULL after the error has been printed. */
+int cli_call(struct cli *cli, const char *method, json_t *params, json_t **result);
+/* Calls a method, which may have pages, for its whole result: the lists of all pages joined. As
+ * cli_call(). */
+int cli_whole(struct cli *cli, const char *method, json_t *params, json_t **result);
 /* Runs the method of the command and shows the result by its view. */
 int cli_run_method(struct cli *cli, json_t *args);
 /* Calls a method that changes something: prints the result with --json only. params is taken. */
@@ -144,24 +166,38 @@ const char *cli_host(void *arg, const char *nid);
 int cli_usage(const struct cli_command *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* ---- members of JSON objects ---- */
+
+/* Returns the text below a key; "" when there is none. */
+static inline const char *cli_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? text : "";
+}
+
+/* Returns the number below a key; 0 when there is none. */
+static inline json_int_t cli_integer(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+static inline bool cli_flag(const json_t *object, const char *key)
+{
+    return json_is_true(json_object_get(object, key));
+}
+
 /* ---- views.c ---- */
 
 #define CLI_SETTABLE (-1) /* the level of `export --backup`: only keys that can be set */
 
-/* Reduce nets, routes, peers to the keys that `show` has at a level of verbosity. */
-void cli_trim_nets(json_t *nets, json_int_t level);
-void cli_trim_routes(json_t *routes, json_int_t level);
-void cli_trim_peers(json_t *peers, json_int_t level);
+/* Reduces a list of nets, routes or peers to the keys that `show` has at a level of verbosity. own:
+ * also to those that lnetctl does not have. key: of the list in its result: "net", "route", "peer".
+ */
+void cli_trim(const char *key, json_t *list, json_int_t level, bool own);
 /* Returns router buffers in the form of `routing show`; NULL: routing is off, and nothing is shown.
  * Uses parts of the result of buffers_get. */
 json_t *cli_routing(json_t *buffers);
-
-/* ---- views_eth.c: of ports ---- */
-
-json_t *cli_edit_ports(struct cli *cli, json_t *result, const json_t *args);
-json_t *cli_edit_counts(struct cli *cli, json_t *result, const json_t *args);
-bool cli_print_arp(struct cli *cli, const json_t *result, const json_t *args, bool first);
-bool cli_print_tcp(struct cli *cli, const json_t *result, const json_t *args, bool first);
 
 /* ---- help.c ---- */
 
@@ -194,8 +230,7 @@ int cmd_import(struct cli *cli, json_t *args);
 int cmd_convert(struct cli *cli, json_t *args);
 /* config.c */
 int cmd_config_show(struct cli *cli, json_t *args);
-int cmd_config_diff(struct cli *cli, json_t *args);
-int cmd_config_apply(struct cli *cli, json_t *args);
+int cmd_config_file(struct cli *cli, json_t *args); /* config diff, config apply */
 int cmd_config_save(struct cli *cli, json_t *args);
 /* Applies the text of a file, called name in errors, by a mode of config_apply and the options
  * `confirm` and `dry-run` of args. */

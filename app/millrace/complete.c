@@ -5,6 +5,7 @@
  * candidate per line, a tab, its help; ":file" stands for names of files.
  */
 #include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,54 +15,13 @@
 #define LIVE_TIMEOUT_MS 300
 #define LIVE_SECONDS    2 /* after which completion gives up */
 
+/* The scripts of app/millrace/completion. */
 static const char bash_script[] =
-    "# Completion of millrace for bash; `millrace completion bash` prints it.\n"
-    "_millrace()\n"
-    "{\n"
-    "    local line=${COMP_LINE:0:COMP_POINT} cur typed value rest\n"
-    "    local -a words\n"
-    "    read -ra words <<<\"$line\"\n"
-    "    [[ $line != *[[:space:]] ]] || words+=(\"\")\n"
-    "    cur=${words[${#words[@]} - 1]}\n"
-    "    # readline replaces what is behind the last of these only: '@' and ':' are in NIDs\n"
-    "    typed=${cur%\"${cur##*[\"$COMP_WORDBREAKS\"]}\"}\n"
-    "    COMPREPLY=()\n"
-    "    while IFS=$'\\t' read -r value rest; do\n"
-    "        if [[ $value == :file ]]; then\n"
-    "            compopt -o filenames\n"
-    "            while read -r value; do\n"
-    "                COMPREPLY+=(\"$value\")\n"
-    "            done < <(compgen -f -- \"${cur##*=}\")\n"
-    "        else\n"
-    "            [[ $value != *= ]] || compopt -o nospace\n"
-    "            COMPREPLY+=(\"${value#\"$typed\"}\")\n"
-    "        fi\n"
-    "    done < <(\"$1\" __complete \"${words[@]:1}\" 2>/dev/null)\n"
-    "}\n"
-    "complete -o nosort -F _millrace millrace\n";
-
+#include "completion_bash.inc"
+    ;
 static const char zsh_script[] =
-    "#compdef millrace\n"
-    "# Completion of millrace for zsh; `millrace completion zsh` prints it.\n"
-    "_millrace()\n"
-    "{\n"
-    "    local line value\n"
-    "    local -a found\n"
-    "    for line in \"${(@f)$(\"${words[1]}\" __complete \"${(@Q)words[2,CURRENT]}\" 2>/dev/null)}\"; do\n"
-    "        value=${line%%$'\\t'*}\n"
-    "        if [[ $value == :file ]]; then\n"
-    "            _files\n"
-    "        elif [[ -n $value ]]; then\n"
-    "            found+=(\"${value//:/\\\\:}:${line#*$'\\t'}\")\n"
-    "        fi\n"
-    "    done\n"
-    "    (( $#found )) && _describe -V millrace found\n"
-    "}\n"
-    "if [[ $funcstack[1] == _millrace ]]; then\n"
-    "    _millrace \"$@\"\n"
-    "else\n"
-    "    compdef _millrace millrace\n"
-    "fi\n";
+#include "completion_zsh.inc"
+    ;
 
 int cmd_completion(struct cli *cli, json_t *args)
 {
@@ -75,11 +35,9 @@ int cmd_completion(struct cli *cli, json_t *args)
 
 struct complete {
     struct cli *cli;
-    const char *cur;    /* the word typed so far */
-    const char *part;   /* the end of the word, which is completed */
-    const char *before; /* printed in front of each candidate: cur up to part */
-    int before_len;
-    json_t *seen; /* each candidate once */
+    const char *cur;  /* the word typed so far */
+    const char *part; /* the end of the word, which is completed; the rest is printed before it */
+    json_t *seen;     /* each candidate once */
 };
 
 /* Whether a shell takes the word as it is. Other people may choose names of interfaces. */
@@ -102,16 +60,8 @@ static void offer(struct complete *c, const char *text, const char *help)
     json_object_set_new(c->seen, text, json_true());
     help = help ? help : "";
     end = strstr(help, ". "); /* the first sentence */
-    printf("%.*s%s\t%.*s\n", c->before_len, c->before, text,
+    printf("%.*s%s\t%.*s\n", (int)(c->part - c->cur), c->cur, text,
            end ? (int)(end - help) : (int)strlen(help), help);
-}
-
-/* Completes only the part of the word behind its first n bytes. */
-static void complete_part(struct complete *c, size_t n)
-{
-    c->part = c->cur + n;
-    c->before = c->cur;
-    c->before_len = (int)n;
 }
 
 /* Offers each string below a key, at any depth. */
@@ -200,7 +150,7 @@ static void offer_values(struct complete *c, const char *words, const struct jrp
     const char *comma = strrchr(c->part, ',');
 
     if (p->type == JRPC_STRINGS && comma)
-        complete_part(c, (size_t)(comma + 1 - c->cur));
+        c->part = comma + 1;
     for (size_t i = 0; p->words && p->words[i]; i++)
         offer(c, p->words[i], p->help);
     if (is_file(p))
@@ -229,27 +179,20 @@ static void offer_options(struct complete *c, const struct cli_command *command,
 
 /* ---- a line ---- */
 
-static const char *word_at(const json_t *words, size_t i)
+/* Completes a method and its `name=value`s. argv: the words before, also below. */
+static void complete_rpc(struct complete *c, int argc, char *const *argv)
 {
-    const char *word = json_string_value(json_array_get(words, i));
-
-    return word ? word : "";
-}
-
-/* Completes a method and its `name=value`s. */
-static void complete_rpc(struct complete *c, const json_t *words, size_t first, size_t last)
-{
-    const struct jrpc_method *m = first < last ? cli_method(word_at(words, first)) : NULL;
+    const struct jrpc_method *m = argc ? cli_method(argv[0]) : NULL;
     const char *eq = strchr(c->cur, '=');
     char text[80];
 
-    if (first == last)
+    if (!argc)
         for (const struct jrpc_method *row = rpc_method_table; row->name; row++)
             offer(c, row->name, row->help);
     for (const struct jrpc_param *p = m ? m->params : NULL; p && p->name; p++) {
         if (eq && strlen(p->name) == (size_t)(eq - c->cur) &&
             strncmp(p->name, c->cur, strlen(p->name)) == 0) {
-            complete_part(c, (size_t)(eq + 1 - c->cur));
+            c->part = eq + 1;
             offer_values(c, "", p);
             return;
         }
@@ -273,30 +216,27 @@ static const struct jrpc_param *nth_word(const struct cli_command *command, size
     return last;
 }
 
-static void complete_command(struct complete *c, const struct cli_command *command,
-                             const json_t *words, size_t first, size_t last)
+static void complete_command(struct complete *c, const struct cli_command *command, int argc,
+                             char *const *argv)
 {
     const struct jrpc_param *p = NULL, *wanting = NULL;
+    const char *value, *eq = strchr(c->cur, '=');
     json_t *given = json_object();
     size_t bare = 0;
-    const char *value;
 
-    for (size_t i = first; i < last; i++) {
-        const char *word = word_at(words, i);
-
+    for (int i = 0; i < argc; i++) {
         if (wanting) {
             wanting = NULL;
-        } else if (word[0] != '-') {
+        } else if (argv[i][0] != '-') {
             bare++;
-        } else if ((p = cli_option(command, word, &value))) {
+        } else if ((p = cli_option(command, argv[i], &value))) {
             json_object_set_new(given, p->name, json_true());
             wanting = value || cli_is_flag(p) || cli_value_optional(p) ? NULL : p;
         }
     }
-    if (!wanting && c->cur[0] == '-' && strchr(c->cur, '=')) {
+    if (!wanting && c->cur[0] == '-' && eq) {
         wanting = cli_option(command, c->cur, &value);
-        if (wanting)
-            complete_part(c, strcspn(c->cur, "=") + 1);
+        c->part = wanting ? eq + 1 : c->part;
     }
     if (!wanting && c->cur[0] != '-')
         wanting = nth_word(command, bare);
@@ -308,24 +248,14 @@ static void complete_command(struct complete *c, const struct cli_command *comma
 }
 
 /* Offers the next words of the commands that begin as the line does. */
-static void complete_words(struct complete *c, const json_t *words, size_t first, size_t last)
+static void complete_words(struct complete *c, int argc, char *const *argv)
 {
-    const struct cli_command *row;
-
-    for (row = cli_commands(); row->words; row++) {
-        const char *at = row->words;
+    for (const struct cli_command *row = cli_commands(); row->words; row++) {
         char next[64];
-        size_t i;
+        int used;
+        const char *at = cli_behind(row, argc, argv, &used);
 
-        for (i = first; i < last; i++) {
-            const char *word = word_at(words, i);
-
-            if (strlen(word) != strcspn(at, " ") || strncmp(at, word, strlen(word)) != 0)
-                break;
-            at += strlen(word);
-            at += *at == ' ';
-        }
-        if (i < last || !*at || row->hidden)
+        if (used < argc || !*at || row->hidden)
             continue;
         snprintf(next, sizeof(next), "%.*s", (int)strcspn(at, " "), at);
         offer(c, next, strchr(at, ' ') ? "" : row->help);
@@ -344,33 +274,38 @@ static void complete_millrace(struct complete *c)
 int cmd_complete(struct cli *cli, json_t *args)
 {
     const json_t *words = json_object_get(args, "words");
-    size_t last = json_array_size(words), first = 0;
-    struct complete c = {.cli = cli, .before = "", .seen = json_object()};
+    int count = (int)json_array_size(words), argc = count - (count > 0), used;
+    struct complete c = {.cli = cli, .seen = json_object()};
+    const char **all = calloc((size_t)count + 1, sizeof(*all));
+    char *const *argv = (char *const *)all;
     const struct cli_command *command;
-    const char *argv[64];
-    int used, argc = 0;
 
-    last -= last > 0;
-    c.cur = c.part = word_at(words, last);
-    for (; first < last && word_at(words, first)[0] == '-'; first++) {
-        if (strncmp(word_at(words, first), "--socket=", 9) == 0)
-            cli->path = word_at(words, first) + 9;
-        else if (!strcmp(word_at(words, first), "-s") || !strcmp(word_at(words, first), "--socket"))
-            cli->path = word_at(words, ++first);
+    if (!all)
+        abort();
+    all[argc] = "";
+    for (int i = 0; i < count; i++)
+        all[i] = json_string_value(json_array_get(words, (size_t)i));
+    c.cur = c.part = all[argc];
+    for (; argc > 0 && argv[0][0] == '-'; argc--, argv++) {
+        if (strncmp(argv[0], "--socket=", 9) == 0) {
+            cli->path = argv[0] + 9;
+        } else if (!strcmp(argv[0], "-s") || !strcmp(argv[0], "--socket")) {
+            cli->path = *++argv;
+            argc--;
+        }
     }
-    for (size_t i = first; i < last && argc < 64; i++)
-        argv[argc++] = word_at(words, i);
-    command = cli_find(argc, (char *const *)argv, &used);
-    if (first > last)
+    command = cli_find(argc, argv, &used);
+    if (argc < 0)
         puts(":file");
-    else if (first == last && c.cur[0] == '-')
+    else if (argc == 0 && c.cur[0] == '-')
         complete_millrace(&c);
     else if (!command)
-        complete_words(&c, words, first, last);
+        complete_words(&c, argc, argv);
     else if (command->run == cmd_rpc)
-        complete_rpc(&c, words, first + (size_t)used, last);
+        complete_rpc(&c, argc - used, argv + used);
     else
-        complete_command(&c, command, words, first + (size_t)used, last);
+        complete_command(&c, command, argc - used, argv + used);
+    free(all);
     json_decref(c.seen);
     return CLI_OK;
 }

@@ -2,6 +2,7 @@
 /* `millrace convert`: the options of a kernel node's modules as a configuration of millraced. */
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 
 #define MAX_FILES 256
 
+/* Names and texts are never freed: the process ends soon. */
 struct files {
     struct modprobe_file file[MAX_FILES];
     unsigned count;
@@ -35,9 +37,7 @@ static bool add_file(struct files *files, char *name)
 
 static int is_conf(const struct dirent *entry)
 {
-    size_t len = strlen(entry->d_name);
-
-    return len > 5 && strcmp(entry->d_name + len - 5, ".conf") == 0;
+    return fnmatch("?*.conf", entry->d_name, 0) == 0;
 }
 
 /* Reads a file, or like modprobe the files *.conf of a folder in the order of their names. */
@@ -63,27 +63,20 @@ int cmd_convert(struct cli *cli, json_t *args)
     static struct files files;
     static struct cfg_address address[CFG_MAX_ADDRESSES];
     struct cfg_report report = {.message = NULL};
-    int rc = CLI_OK;
     char *yaml;
     json_t *path;
     size_t i;
+    int rc;
 
     json_array_foreach(json_object_get(args, "modprobe"), i, path)
-        if (rc == CLI_OK && !add_path(&files, json_string_value(path)))
-            rc = CLI_USAGE;
-    if (rc == CLI_OK) {
-        rc = modprobe_convert(files.file, files.count, address,
-                              ip2nets_addresses(address, CFG_MAX_ADDRESSES), &yaml, &report);
-        cfg_report_print(&report, stderr);
-        if (rc == 0)
-            fputs(yaml, stdout);
-        rc = rc == 0 ? CLI_OK : CLI_REFUSED;
-        cfg_report_free(&report);
-        free(yaml);
-    }
-    while (files.count-- > 0) {
-        free((char *)(uintptr_t)files.file[files.count].text);
-        free((char *)(uintptr_t)files.file[files.count].name);
-    }
-    return rc;
+        if (!add_path(&files, json_string_value(path)))
+            return CLI_USAGE;
+    rc = modprobe_convert(files.file, files.count, address,
+                          ip2nets_addresses(address, CFG_MAX_ADDRESSES), &yaml, &report);
+    cfg_report_print(&report, stderr);
+    if (rc == 0)
+        fputs(yaml, stdout);
+    cfg_report_free(&report);
+    free(yaml);
+    return rc == 0 ? CLI_OK : CLI_REFUSED;
 }

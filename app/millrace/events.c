@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -17,32 +16,18 @@
 #define TYPE_WIDTH  18
 #define END_OF_TIME 253402300800.0 /* the year 10000 */
 
-static volatile sig_atomic_t asked_to_end;
-
 struct watch {
     struct cli *cli;
     const json_t *args;
     json_int_t left; /* events still to be shown; -1 = no end */
 };
 
-static void end_signal(int number)
-{
-    asked_to_end = 1;
-}
-
 static bool at_end(const struct watch *w)
 {
-    return asked_to_end || w->left == 0 || ferror(stdout);
+    return cli_asked_to_end || w->left == 0 || ferror(stdout);
 }
 
 /* ---- printing ---- */
-
-/* Escapes text of a peer or a file, which must not move the cursor. */
-static void put_text(const char *text)
-{
-    if (text)
-        yaml_put_plain(stdout, text);
-}
 
 static void put_time(double when)
 {
@@ -65,13 +50,8 @@ static void put_host(struct cli *cli, const json_t *event, const char *key)
     const char *nid = json_string_value(json_object_get(event, key));
     const char *host = nid ? cli_host(cli, nid) : NULL;
 
-    if (!host)
-        return;
-    printf(" %s=", key);
-    put_text(nid);
-    fputs(" (", stdout);
-    put_text(host);
-    putchar(')');
+    if (host)
+        yaml_printf(stdout, " %s=%s (%s)", key, nid, host);
 }
 
 static void put_line(struct cli *cli, const json_t *event)
@@ -80,14 +60,11 @@ static void put_line(struct cli *cli, const json_t *event)
     const char *cause = json_string_value(json_object_get(event, "cause"));
 
     put_time(json_number_value(json_object_get(event, "time")));
-    put_text(type ? type : "?");
+    yaml_put_plain(stdout, type ? type : "?");
     printf("%*s ", type && strlen(type) < TYPE_WIDTH ? (int)(TYPE_WIDTH - strlen(type)) : 0, "");
-    put_text(json_string_value(json_object_get(event, "text")));
-    if (cause) {
-        fputs(" [", stdout);
-        put_text(cause);
-        putchar(']');
-    }
+    yaml_put_plain(stdout, cli_text(event, "text"));
+    if (cause)
+        yaml_printf(stdout, " [%s]", cause);
     put_host(cli, event, "nid");
     put_host(cli, event, "gateway");
     putchar('\n');
@@ -95,13 +72,12 @@ static void put_line(struct cli *cli, const json_t *event)
 
 static void show(struct watch *w, const json_t *event)
 {
-    json_int_t missed = json_integer_value(json_object_get(event, "missed"));
+    json_int_t missed = cli_integer(event, "missed");
 
     if (w->left > 0)
         w->left--;
     if (w->cli->json) {
-        yaml_put_json(stdout, event, JSON_COMPACT);
-        putchar('\n');
+        yaml_put_json_line(stdout, event, JSON_COMPACT);
     } else {
         if (missed > 0)
             printf("-- %" JSON_INTEGER_FORMAT " events missed --\n", missed);
@@ -138,7 +114,7 @@ static int show_recent(struct watch *w)
 {
     json_t *result, *event;
     size_t i;
-    int rc = cli_call(w->cli, "events_get", NULL, CLI_TIMEOUT_MS, &result);
+    int rc = cli_call(w->cli, "events_get", NULL, &result);
 
     if (rc != CLI_OK)
         return rc;
@@ -153,22 +129,8 @@ static int show_recent(struct watch *w)
 
 static json_t *subscription(const struct watch *w)
 {
-    json_t *params = json_object(), *list;
-
-    if ((list = json_object_get(w->args, "type")))
-        json_object_set(params, "types", list);
-    if ((list = json_object_get(w->args, "nid")))
-        json_object_set(params, "nids", list);
-    return params;
-}
-
-static int subscribe(struct watch *w)
-{
-    json_t *result = NULL;
-    int rc = cli_call(w->cli, "events_subscribe", subscription(w), CLI_TIMEOUT_MS, &result);
-
-    json_decref(result);
-    return rc;
+    return json_pack("{s:O*, s:O*}", "types", json_object_get(w->args, "type"), "nids",
+                     json_object_get(w->args, "nid"));
 }
 
 /* Shows events until the requested end (CLI_OK) or the end of the connection. */
@@ -209,32 +171,28 @@ static bool try_again(struct watch *w)
     return rc == 0;
 }
 
-static void reconnect(struct watch *w)
-{
-    while (!asked_to_end && !try_again(w))
-        poll(NULL, 0, AGAIN_MS);
-}
-
 int cmd_events(struct cli *cli, json_t *args)
 {
-    struct sigaction action = {.sa_handler = end_signal};
     const json_t *count = json_object_get(args, "count");
     struct watch w = {cli, args, count ? json_integer_value(count) : -1};
-    bool stay = json_is_true(json_object_get(args, "follow"));
+    bool stay = cli_flag(args, "follow");
+    json_t *result = NULL;
     struct err err = {0};
     int rc;
 
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (json_is_true(json_object_get(args, "recent")))
+    cli_catch(SIGINT);
+    cli_catch(SIGTERM);
+    if (cli_flag(args, "recent"))
         return show_recent(&w);
-    rc = subscribe(&w);
+    rc = cli_call(cli, "events_subscribe", subscription(&w), &result);
+    json_decref(result);
     while (rc == CLI_OK && !at_end(&w)) {
         rc = follow(&w, &err);
         if (rc == CLI_OK || !stay)
             break;
         fprintf(stderr, "millrace: %s; trying again\n", err.message);
-        reconnect(&w);
+        while (!cli_asked_to_end && !try_again(&w))
+            poll(NULL, 0, AGAIN_MS);
         rc = CLI_OK;
     }
     if (rc == CLI_NO_ANSWER && !stay)

@@ -9,10 +9,8 @@
 #include "app/millrace/cli.h"
 
 /* Appends to text of a given size; cuts the rest. */
-static void append(char *buf, size_t len, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void append(char *buf, size_t len, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void append(char *buf, size_t len, const char *fmt,
+                                                         ...)
 {
     size_t used = strlen(buf);
     va_list ap;
@@ -26,6 +24,11 @@ void cli_metavar(const struct jrpc_param *param, char *buf, size_t len)
 {
     static const char *const units[][2] = {
         {"s", "SECONDS"}, {"ms", "MILLISECONDS"}, {"%", "PERCENT"}, {NULL, NULL}};
+    static const char *const types[] = {[JRPC_INTEGER] = "N",
+                                        [JRPC_NUMBER] = "N",
+                                        [JRPC_NID] = "NID",
+                                        [JRPC_NET] = "NET",
+                                        [JRPC_TEXT] = "FILE"};
 
     buf[0] = '\0';
     for (size_t i = 0; param->words && param->words[i]; i++)
@@ -35,14 +38,8 @@ void cli_metavar(const struct jrpc_param *param, char *buf, size_t len)
             snprintf(buf, len, "%s", units[i][1]);
     if (buf[0])
         return;
-    if (param->type == JRPC_INTEGER || param->type == JRPC_NUMBER)
-        snprintf(buf, len, "N");
-    else if (param->type == JRPC_NID)
-        snprintf(buf, len, "NID");
-    else if (param->type == JRPC_NET)
-        snprintf(buf, len, "NET");
-    else if (param->type == JRPC_TEXT)
-        snprintf(buf, len, "FILE");
+    if (param->type < sizeof(types) / sizeof(types[0]) && types[param->type])
+        snprintf(buf, len, "%s", types[param->type]);
     else
         for (const char *c = param->name; *c; c++)
             append(buf, len, "%c", toupper((unsigned char)*c));
@@ -80,27 +77,20 @@ void cli_synopsis(const struct cli_command *command, char *buf, size_t len)
         append(buf, len, "METHOD [NAME=VALUE... | JSON]");
 }
 
-/* Writes the range of a number, if the row has one. */
-static void range_of(const struct jrpc_param *p, char *buf, size_t len)
-{
-    buf[0] = '\0';
-    if ((p->type == JRPC_INTEGER || p->type == JRPC_NUMBER) && p->max > p->min)
-        snprintf(buf, len, " (%" PRId64 " to %" PRId64 "%s%s)", p->min, p->max, p->unit ? " " : "",
-                 p->unit ? p->unit : "");
-}
-
 void cli_help_option(const struct jrpc_param *p, char *left, size_t left_len, char *right,
                      size_t right_len)
 {
-    char usage[256], range[80], name[64];
+    char usage[256], name[64];
 
     usage_of(p, usage, sizeof(usage));
-    range_of(p, range, sizeof(range));
     if (p->letter && cli_option_name(p, name, sizeof(name)))
         snprintf(left, left_len, "-%c, %s", p->letter, usage);
     else
         snprintf(left, left_len, "%s", usage);
-    snprintf(right, right_len, "%s%s", p->help ? p->help : "", range);
+    snprintf(right, right_len, "%s", p->help ? p->help : "");
+    if ((p->type == JRPC_INTEGER || p->type == JRPC_NUMBER) && p->max > p->min)
+        append(right, right_len, " (%" PRId64 " to %" PRId64 "%s%s)", p->min, p->max,
+               p->unit ? " " : "", p->unit ? p->unit : "");
 }
 
 /* Prints text in lines of up to 78 columns from a column on; the cursor stands at `at`. */

@@ -80,14 +80,6 @@ static int finish(int rc)
     return rc;
 }
 
-static int list_commands(void)
-{
-    for (const struct cli_command *c = cli_commands(); c->words; c++)
-        if (!c->hidden)
-            puts(c->words);
-    return finish(CLI_OK);
-}
-
 static bool is_help(const char *word)
 {
     return word && (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0);
@@ -147,7 +139,10 @@ int main(int argc, char **argv)
             puts("millrace " MILLRACE_VERSION);
             return finish(CLI_OK);
         } else if (strcmp(argv[i], "--list-commands") == 0) {
-            return list_commands();
+            for (const struct cli_command *c = cli_commands(); c->words; c++)
+                if (!c->hidden)
+                    puts(c->words);
+            return finish(CLI_OK);
         } else if (is_help(argv[i])) {
             cli_help(stdout);
             return finish(CLI_OK);

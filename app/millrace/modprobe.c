@@ -77,62 +77,36 @@ static void take_setting(struct mp_import *m, const struct mp_option *option, un
         cfg_error(&m->r, line, "%s", err.message);
 }
 
-static const struct cfg_key *find_key(const struct cfg_key *keys, const char *name)
-{
-    while (keys->name && strcmp(keys->name, name) != 0)
-        keys++;
-    return keys->name ? keys : NULL;
-}
-
-/* Sets a tunable of the NIs of the nets of an LND type; 0: of all. only_unset: where none is set.
- */
-static void set_tunable(struct mp_import *m, const struct cfg_key *key, uint32_t type, long n,
-                        bool only_unset)
-{
-    for (unsigned i = 0; i < m->r.cfg->ni_count; i++) {
-        struct cfg_ni *ni = &m->r.cfg->ni[i];
-        int *field = (int *)(void *)((char *)ni + key->offset);
-
-        if ((!type || ni->conf.net >> 16 == type) && (!only_unset || *field == -1))
-            *field = (int)n;
-    }
-}
-
+/* Sets a tunable of the NIs of the nets of the module. An option of lnet holds for all NIs whose
+ * LND has none. */
 static void take_tunable(struct mp_import *m, const struct mp_option *option, unsigned line,
                          const char *value)
 {
     const char *name = option->to + strlen("NI.");
-    const struct cfg_key *key = find_key(cfg_tunables_keys, name);
+    const struct cfg_key *key = cfg_find_key(cfg_tunables_keys, name);
     uint32_t type = strcmp(option->module, "ksocklnd") == 0 ? LNET_LND_SOCK : LNET_LND_O2IB;
+    bool of_all = strcmp(option->module, "lnet") == 0;
     long n;
 
     if (!key)
-        key = find_key(cfg_lnd_tunables_keys, name);
+        key = cfg_find_key(cfg_lnd_tunables_keys, name);
     if (!key) {
         cfg_error(&m->r, line, "has no place in a document of this version; remove it");
         return;
     }
-    if (!read_value(m, option->unit, line, value, key->min, key->max, &n))
+    if (!read_value(m, option->unit, line, value, of_all ? 0 : key->min, key->max, &n))
         return;
-    if (n == 0 && strstr(option->name, "credits") && option->unit == MP_SAME)
+    if (n == 0 && strstr(option->name, "credits") && option->unit == MP_SAME) {
         cfg_error(&m->r, line, "0 lets no message pass; write 1 or more");
-    else
-        set_tunable(m, key, type, n, false);
-}
-
-/* The option of lnet holds for the NIs whose LND has none. */
-static void take_buffer_credits(struct mp_import *m)
-{
-    const struct mp_given *given = mp_get(m, "lnet", "peer_buffer_credits");
-    const struct cfg_key *key = find_key(cfg_tunables_keys, "peer_buffer_credits");
-    unsigned line;
-    long n;
-
-    if (!given->value || !key)
         return;
-    line = mp_about(m, "lnet", "peer_buffer_credits", given);
-    if (read_value(m, MP_ZERO_IS_DEFAULT, line, given->value, 0, key->max, &n))
-        set_tunable(m, key, 0, n, true);
+    }
+    for (unsigned i = 0; i < m->r.cfg->ni_count; i++) {
+        struct cfg_ni *ni = &m->r.cfg->ni[i];
+        int *field = (int *)(void *)((char *)ni + key->offset);
+
+        if (of_all ? *field == -1 : ni->conf.net >> 16 == type)
+            *field = (int)n;
+    }
 }
 
 static void take_tables(struct mp_import *m)
@@ -149,7 +123,6 @@ static void take_tables(struct mp_import *m)
         else
             take_setting(m, option, line, given->value);
     }
-    take_buffer_credits(m);
 }
 
 /* ---- networks ---- */
@@ -264,15 +237,7 @@ static void take_nets(struct mp_import *m)
     warn_of_drivers(m, line);
 }
 
-/* ---- routes and forwarding ---- */
-
-static void take_routes(struct mp_import *m)
-{
-    const struct mp_given *routes = mp_get(m, "lnet", "routes");
-
-    if (routes->value)
-        mp_read_routes(m, mp_about(m, "lnet", "routes", routes), routes->value);
-}
+/* ---- forwarding ---- */
 
 /* Without the option a kernel node forwards only if `routes` has it for a gateway, §11. */
 static void take_forwarding(struct mp_import *m)
@@ -324,12 +289,12 @@ static int write_text(struct mp_import *m, char **yaml)
 static int convert(struct mp_import *m, const struct modprobe_file *file, unsigned count,
                    char **yaml)
 {
+    const struct mp_given *routes;
     int rc = 0;
 
     for (unsigned i = 0; i < count; i++)
         mp_read_file(m, &file[i]);
-    m->r.path_len = 0;
-    m->r.path[0] = '\0';
+    mp_about_file(m);
     if (!m->any)
         cfg_error(&m->r, 0,
                   "no options of lnet, ksocklnd or ko2iblnd; name the file in /etc/modprobe.d that "
@@ -337,19 +302,20 @@ static int convert(struct mp_import *m, const struct modprobe_file *file, unsign
     if (!m->r.report->errors) {
         take_nets(m);
         take_tables(m);
-        take_routes(m);
+        routes = mp_get(m, "lnet", "routes");
+        if (routes->value)
+            mp_read_routes(m, mp_about(m, "lnet", "routes", routes), routes->value);
         take_forwarding(m);
     }
-    m->r.path_len = 0;
-    m->r.path[0] = '\0';
+    mp_about_file(m);
     if (!m->r.report->errors)
         rc = write_text(m, yaml);
     if (m->r.report->errors && rc != -ENOMEM)
         rc = -EINVAL;
-    if (rc != 0) {
-        free(*yaml);
-        *yaml = NULL;
-    }
+    if (rc == 0)
+        return 0;
+    free(*yaml);
+    *yaml = NULL;
     return rc;
 }
 

@@ -83,6 +83,8 @@ const struct mp_given *mp_get(const struct mp_import *m, const char *module, con
 /* Makes messages speak of this option, or with name NULL of the module. Returns the line. */
 unsigned mp_about(struct mp_import *m, const char *module, const char *name,
                   const struct mp_given *given);
+/* Makes messages speak of the file alone. */
+void mp_about_file(struct mp_import *m);
 /* Puts the options of a file into m->given. */
 void mp_read_file(struct mp_import *m, const struct modprobe_file *file);
 /* Puts `routes` into m->r.cfg, whose NIs are complete. */

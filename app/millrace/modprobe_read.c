@@ -29,7 +29,6 @@ const struct mp_option mp_options[] = {
     {"lnet", "ip2nets"},
     {"lnet", "routes"},
     {"lnet", "forwarding"},
-    {"lnet", "peer_buffer_credits"},
     {"lnet", "tiny_router_buffers", "buffers.tiny"},
     {"lnet", "small_router_buffers", "buffers.small"},
     {"lnet", "large_router_buffers", "buffers.large"},
@@ -73,6 +72,9 @@ const struct mp_option mp_options[] = {
     {"ko2iblnd", "rnr_retry_count", "millrace.verbs.rnr_retry_count"},
     {"ko2iblnd", "service", "millrace.verbs.service"},
     {"ko2iblnd", "use_privileged_port", "millrace.verbs.use_privileged_port"},
+
+    /* Behind those of the LNDs: it is for the NIs that have none of them. */
+    {"lnet", "peer_buffer_credits", "NI.peer_buffer_credits", MP_ZERO_IS_DEFAULT},
     {.name = NULL},
 };
 
@@ -131,6 +133,12 @@ const struct mp_given *mp_get(const struct mp_import *m, const char *module, con
     return i >= 0 && m->given[i].value && m->given[i].value[0] ? &m->given[i] : &none;
 }
 
+void mp_about_file(struct mp_import *m)
+{
+    m->r.path_len = 0;
+    m->r.path[0] = '\0';
+}
+
 unsigned mp_about(struct mp_import *m, const char *module, const char *name,
                   const struct mp_given *given)
 {
@@ -145,24 +153,34 @@ unsigned mp_about(struct mp_import *m, const char *module, const char *name,
     return given->line;
 }
 
+/* Returns the options of a module that have no effect here; NULL: the module is of other programs.
+ */
+static const char *no_effect_of(const char *module)
+{
+    unsigned i;
+
+    for (i = 0; mp_no_effect[i][0] && strcmp(mp_no_effect[i][0], module) != 0; i++)
+        ;
+    return mp_no_effect[i][1];
+}
+
 /* Warns of an option without effect, unless it has the kernel's default, and of an unknown one. */
 static void warn_of(struct mp_import *m, unsigned line, const char *module, const char *name,
                     const char *value)
 {
     const char *remedy = "", *near = NULL;
+    const char *known = no_effect_of(module);
     unsigned i;
     char word[128];
 
     for (i = 0; i < sizeof(remedies) / sizeof(remedies[0]) && !remedy[0]; i++)
         if (strncmp(remedies[i].name, name, strlen(remedies[i].name)) == 0)
             remedy = remedies[i].remedy;
-    for (i = 0; mp_no_effect[i][0] && strcmp(mp_no_effect[i][0], module) != 0; i++)
-        ;
     snprintf(word, sizeof(word), "%.60s=%.60s ", name, value);
-    if (strstr(mp_no_effect[i][1], word))
+    if (strstr(known, word))
         return;
     snprintf(word, sizeof(word), "%.60s=", name);
-    if (strstr(mp_no_effect[i][1], word) || strcmp(module, "libcfs") == 0) {
+    if (strstr(known, word) || strcmp(module, "libcfs") == 0) {
         cfg_warning(&m->r, line, "has no effect here%s", remedy);
         return;
     }
@@ -271,15 +289,6 @@ static bool listed(const char *const *list, const char *word)
     return *list != NULL;
 }
 
-static bool is_ours(const char *module)
-{
-    unsigned i;
-
-    for (i = 0; mp_no_effect[i][0] && strcmp(mp_no_effect[i][0], module) != 0; i++)
-        ;
-    return mp_no_effect[i][0];
-}
-
 static void take_options(struct mp_import *m, unsigned line, char *rest)
 {
     /* LNDs of the kernel that this program does not have. */
@@ -299,7 +308,7 @@ static void take_options(struct mp_import *m, unsigned line, char *rest)
                     "options %s: are for an alias of ko2iblnd, which the kernel may or may not "
                     "choose; they are left out",
                     module);
-    if (!is_ours(module))
+    if (!no_effect_of(module))
         return; /* of other programs */
     m->any |= strcmp(module, "libcfs") != 0;
     if (rest)
@@ -312,8 +321,7 @@ static void take_line(struct mp_import *m, unsigned line, char *text, bool joine
                                            "options", "remove",    "softdep", "weakdep", NULL};
     char *rest = text + strspn(text, BLANK), *command;
 
-    m->r.path[0] = '\0';
-    m->r.path_len = 0;
+    mp_about_file(m);
     if (*rest == '#' && joined)
         cfg_warning(&m->r, line,
                     "a comment ends with a backslash, so the next line is part of it; remove it");
@@ -329,7 +337,7 @@ static void take_line(struct mp_import *m, unsigned line, char *text, bool joine
         take_options(m, line, rest);
     } else if (rest) {
         rest[strcspn(rest, BLANK)] = '\0';
-        if (is_ours(rest) || strcmp(command, "include") == 0)
+        if (no_effect_of(rest) || strcmp(command, "include") == 0)
             cfg_warning(&m->r, line, "%s %.40s: only `options` are read; this has no effect",
                         command, rest);
     }
@@ -342,8 +350,7 @@ void mp_read_file(struct mp_import *m, const struct modprobe_file *file)
     size_t used = 0;
 
     m->r.name = file->name;
-    m->r.path_len = 0;
-    m->r.path[0] = '\0';
+    mp_about_file(m);
     if (!copy) {
         cfg_error(&m->r, 0, "is larger than %u bytes, or memory is out; shorten it",
                   MODPROBE_MAX_BYTES);
@@ -353,7 +360,7 @@ void mp_read_file(struct mp_import *m, const struct modprobe_file *file)
         char c = i < file->len ? file->text[i] : '\n';
 
         if (c == '\0') {
-            m->r.path[0] = '\0';
+            mp_about_file(m);
             cfg_error(&m->r, line, "has a NUL character in it; this is no file of modprobe");
             break;
         }

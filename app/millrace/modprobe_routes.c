@@ -185,8 +185,29 @@ static bool is_mine(const struct mp_import *m, const struct lnet_nid *nid)
     return false;
 }
 
-/* Adds a route. False: the rule is in error. docs/protocol/lnet-core.md §11 "Route add rules" */
-static bool add_route(struct rule *rule, lnet_net_t net, const struct lnet_nid *gateway)
+/* Returns the first route of this gateway, or the end of the list. */
+static unsigned first_route(const struct cfg *cfg, const struct lnet_nid *gateway)
+{
+    unsigned i = 0;
+
+    while (i < cfg->route_count && !nid_same(&cfg->route[i].conf.gateway, gateway))
+        i++;
+    return i;
+}
+
+static bool has_route(const struct cfg *cfg, unsigned from, lnet_net_t net,
+                      const struct lnet_nid *gateway)
+{
+    for (unsigned i = from; i < cfg->route_count; i++)
+        if (cfg->route[i].conf.net == net && nid_same(&cfg->route[i].conf.gateway, gateway))
+            return true;
+    return false;
+}
+
+/* Adds a route; those of its gateway begin at `from`. False: the rule is in error.
+ * docs/protocol/lnet-core.md §11 "Route add rules" */
+static bool add_route(struct rule *rule, unsigned from, lnet_net_t net,
+                      const struct lnet_nid *gateway)
 {
     struct cfg_reader *r = &rule->m->r;
     struct cfg_route route = {
@@ -203,13 +224,13 @@ static bool add_route(struct rule *rule, lnet_net_t net, const struct lnet_nid *
                   nid_format(gateway, nid), net_format(net, name));
         return false;
     }
-    if (cfg_has_net(r->cfg, net) || cfg_find_route(r->cfg, net, gateway))
+    if (cfg_has_net(r->cfg, net) || has_route(r->cfg, from, net, gateway))
         return true;
     if (!cfg_has_net(r->cfg, nid_net(gateway))) {
         rule->skipped++;
         return true;
     }
-    if (cfg_add_route(r->cfg, &route))
+    if (cfg_append(r->cfg, CFG_ROUTES, &route))
         return true;
     cfg_error(r, rule->line, "is more than %d routes, or memory is out; write fewer",
               CFG_MAX_ROUTES);
@@ -218,6 +239,8 @@ static bool add_route(struct rule *rule, lnet_net_t net, const struct lnet_nid *
 
 static void add_routes(struct rule *rule)
 {
+    unsigned from;
+
     rule->tried += rule->net_count * rule->gateway_count;
     if (rule->tried > MAX_TRIED) {
         cfg_error(&rule->m->r, rule->line, "stands for more than %d routes; write fewer",
@@ -229,8 +252,9 @@ static void add_routes(struct rule *rule)
             rule->m->is_gateway = true;
             continue;
         }
+        from = first_route(rule->m->r.cfg, &rule->gateway[j]);
         for (unsigned i = 0; i < rule->net_count; i++)
-            if (!add_route(rule, rule->net[i], &rule->gateway[j]))
+            if (!add_route(rule, from, rule->net[i], &rule->gateway[j]))
                 return;
     }
 }

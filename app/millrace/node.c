@@ -13,88 +13,65 @@
 /* Keeps the keys that lnetctl prints, §10.6. */
 static void trim_ping(json_t *list)
 {
-    static const char *const own[] = {"features", "pid", "seqno"};
     json_t *row, *ni;
     size_t i, j;
 
     json_array_foreach(list, i, row) {
-        for (j = 0; j < sizeof(own) / sizeof(own[0]); j++)
-            json_object_del(row, own[j]);
+        json_object_del(row, "features");
+        json_object_del(row, "pid");
+        json_object_del(row, "seqno");
         json_array_foreach(json_object_get(row, "peer_ni"), j, ni)
             json_object_del(ni, "status");
     }
 }
 
-/* Pings one NID; its entry goes to list. */
-static int ping_one(struct cli *cli, const json_t *nid, const json_t *args, json_t *list)
-{
-    const json_t *seconds = json_object_get(args, "timeout");
-    json_int_t ms = seconds ? 1000 * json_integer_value(seconds) : 1000; /* §10.6 */
-    json_t *params = json_pack("{s:O, s:I}", "nid", nid, "timeout_ms", ms), *result = NULL;
-    int rc;
-
-    if (json_object_get(args, "source"))
-        json_object_set(params, "source", json_object_get(args, "source"));
-    rc = cli_call(cli, "ping", params, (unsigned)ms + CLI_TIMEOUT_MS, &result);
-    if (rc == CLI_OK)
-        json_array_extend(list, json_object_get(result, "ping"));
-    json_decref(result);
-    return rc;
-}
-
 int cmd_ping(struct cli *cli, json_t *args)
 {
-    const json_t *seconds = json_object_get(args, "timeout");
-    json_t *list, *part, *nid;
-    int rc = CLI_OK;
+    json_int_t seconds = json_object_get(args, "timeout") ? cli_integer(args, "timeout") : 1;
+    json_t *list, *nid, *result;
+    int rc = CLI_OK, one;
     size_t i;
 
-    if (seconds && (json_integer_value(seconds) < 1 || json_integer_value(seconds) > 600))
+    if (seconds < 1 || seconds > 600)
         return cli_usage(cli->command, "--timeout: give 1 to 600 seconds");
     list = json_array();
     json_array_foreach(json_object_get(args, "nid"), i, nid) {
-        int one = ping_one(cli, nid, args, list);
-
+        one = cli_call(cli, "ping",
+                       json_pack("{s:O, s:I, s:O*}", "nid", nid, "timeout_ms", 1000 * seconds,
+                                 "source", json_object_get(args, "source")),
+                       &result);
         rc = rc == CLI_OK ? one : rc;
+        json_array_extend(list, json_object_get(result, "ping"));
+        json_decref(result);
     }
     if (!cli->json)
         trim_ping(list);
-    part = json_pack("{s:o}", "ping", list);
-    cli_show(cli, &yaml_style_narrow, part);
+    cli_show(cli, &yaml_style_narrow, json_pack("{s:o}", "ping", list));
     return rc;
 }
 
 /* ---- peers, buffers ---- */
 
-static void print_primaries(void *arg, json_t *result)
+int cmd_peer_list(struct cli *cli, json_t *args)
 {
-    json_t *peer;
+    json_t *result, *list = json_array(), *peer;
+    int rc = cli_whole(cli, "peer_get", json_pack("{s:b}", "brief", 1), &result);
     size_t i;
 
     json_array_foreach(json_object_get(result, "peer"), i, peer)
-        json_array_append_new(arg, json_pack("{s:O}", "nid", json_object_get(peer, "primary nid")));
-}
-
-int cmd_peer_list(struct cli *cli, json_t *args)
-{
-    const struct jrpc_method *method = cli_method("peer_get");
-    json_t *params = json_object(), *list = json_array();
-    int rc;
-
-    for (const struct jrpc_param *p = method ? method->params : NULL; p && p->name; p++)
-        if (strcmp(p->name, "brief") == 0)
-            json_object_set_new(params, "brief", json_true());
-    rc = cli_pages(cli, "peer_get", params, print_primaries, list);
+        json_array_append_new(list,
+                              json_pack("{s:O}", "nid", json_object_get(peer, "primary nid")));
     if (rc == CLI_OK)
         cli_show(cli, &yaml_style_wide, json_pack("{s:O}", "peer list", list));
     json_decref(list);
+    json_decref(result);
     return rc;
 }
 
 int cmd_routing_show(struct cli *cli, json_t *args)
 {
     json_t *result = NULL, *shown;
-    int rc = cli_call(cli, "buffers_get", NULL, CLI_TIMEOUT_MS, &result);
+    int rc = cli_call(cli, "buffers_get", NULL, &result);
 
     if (rc != CLI_OK || cli->json)
         return rc == CLI_OK ? cli_show(cli, &yaml_style_classic, result) : rc;
@@ -118,8 +95,8 @@ int cmd_set(struct cli *cli, json_t *args)
 int cmd_lnet_configure(struct cli *cli, json_t *args)
 {
     json_t *status = NULL;
-    int rc = cli_call(cli, "config_status", NULL, CLI_TIMEOUT_MS, &status);
-    bool waiting = json_is_true(json_object_get(status, "waiting"));
+    int rc = cli_call(cli, "config_status", NULL, &status);
+    bool waiting = cli_flag(status, "waiting");
 
     json_decref(status);
     return rc == CLI_OK && waiting ? cli_change(cli, "start", NULL) : rc;
@@ -150,9 +127,8 @@ static bool add_assignment(struct cli *cli, const struct jrpc_method *method, co
     }
     snprintf(name, sizeof(name), "%.*s", (int)(text - word), word);
     text++;
-    for (p = method ? method->params : NULL; p && p->name && strcmp(p->name, name) != 0; p++)
-        ;
-    if (p && p->name)
+    p = cli_method_param(method, name);
+    if (p)
         value = p->type == JRPC_STRINGS && text[0] == '[' ? json_loads(text, 0, NULL)
                 : p->type == JRPC_TEXT && text[0] != '@'  ? json_string(text)
                 : p->type == JRPC_TEXT                    ? cli_read_file(text + 1)
@@ -203,11 +179,7 @@ int cmd_rpc(struct cli *cli, json_t *args)
     params = rpc_params(cli, words);
     if (!params)
         return CLI_USAGE;
-    rc = cli_call(cli, method, params, cli_timeout(method, params), &result);
-    if (rc == CLI_OK) {
-        cli->json = true;
-        cli_show(cli, NULL, json_incref(result));
-    }
-    json_decref(result);
-    return rc;
+    rc = cli_call(cli, method, params, &result);
+    cli->json = true;
+    return rc == CLI_OK ? cli_show(cli, NULL, result) : rc;
 }

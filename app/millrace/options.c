@@ -48,16 +48,6 @@ static bool same(const char *a, const char *b, size_t len)
     return true;
 }
 
-static const struct jrpc_param *by_name(const struct cli_command *command, const char *name)
-{
-    const struct jrpc_param *p;
-
-    for (size_t i = 0; (p = cli_param(command, i)); i++)
-        if (strcmp(p->name, name) == 0)
-            return p;
-    return NULL;
-}
-
 static const struct jrpc_param *long_option(const struct cli_command *command, const char *word,
                                             size_t len)
 {
@@ -67,7 +57,7 @@ static const struct jrpc_param *long_option(const struct cli_command *command, c
     for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
         if (strcmp(aliases[i].words, command->words) == 0 && strlen(aliases[i].option) == len &&
             same(aliases[i].option, word, len))
-            return by_name(command, aliases[i].param);
+            return cli_param_named(command, aliases[i].param);
     for (size_t i = 0; (p = cli_param(command, i)); i++) {
         if (!cli_option_name(p, name, sizeof(name)) || strlen(name) < len || !same(name, word, len))
             continue;
@@ -122,15 +112,11 @@ static json_t *number(const char *text)
 
 static json_t *boolean(const char *text)
 {
-    static const char *const no[] = {"false", "no", "off", "0"}, *const yes[] = {"true", "yes",
-                                                                                 "on", "1"};
+    static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
 
-    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
-        if (strcmp(text, yes[i]) == 0)
-            return json_true();
-        if (strcmp(text, no[i]) == 0)
-            return json_false();
-    }
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(text, words[i]) == 0)
+            return json_boolean(i % 2);
     return NULL;
 }
 
@@ -214,40 +200,40 @@ static json_t *word_value(const struct jrpc_param *param, const char *text, stru
 
 json_t *cli_value(const struct jrpc_param *param, const char *text, struct err *err)
 {
+    static const char *const wrong[] = {[JRPC_INTEGER] = "'%s' is not a whole number",
+                                        [JRPC_NUMBER] = "'%s' is not a number",
+                                        [JRPC_BOOLEAN] = "'%s' is neither true nor false",
+                                        [JRPC_TEXT] = "name a file that can be read"};
+    size_t type = param->type;
     json_int_t n;
     json_t *value;
 
     switch (param->type) {
     case JRPC_INTEGER:
-        if (whole_number(text, &n))
-            return json_integer(n);
-        err_text(err, "'%s' is not a whole number", text);
-        return NULL;
+        value = whole_number(text, &n) ? json_integer(n) : NULL;
+        break;
     case JRPC_NUMBER:
         value = number(text);
-        if (!value)
-            err_text(err, "'%s' is not a number", text);
-        return value;
+        break;
     case JRPC_BOOLEAN:
         value = boolean(text);
-        if (!value)
-            err_text(err, "'%s' is neither true nor false", text);
-        return value;
+        break;
     case JRPC_WORD:
         return word_value(param, text, err);
     case JRPC_STRINGS:
         return split(text);
     case JRPC_TEXT:
         value = cli_read_file(text);
-        if (!value)
-            err_text(err, "name a file that can be read");
-        return value;
+        break;
     default:
         value = json_string(text);
-        if (!value)
-            err_text(err, "the text is not UTF-8");
-        return value;
     }
+    if (!value)
+        err_text(err,
+                 type < sizeof(wrong) / sizeof(wrong[0]) && wrong[type] ? wrong[type]
+                                                                        : "the text is not UTF-8",
+                 text);
+    return value;
 }
 
 /* ---- the words of a command ---- */

@@ -22,85 +22,78 @@
 #define FLAG_INBOUND      1
 #define FLAG_OUTBOUND     2
 
-/* Fixed fields and options of a block. */
-struct body {
-    uint8_t byte[640];
-    uint32_t n;
-};
-
-static void put16(struct body *b, uint16_t value)
+static void put16(struct pcapng *p, uint16_t value)
 {
     value = htole16(value);
-    memcpy(b->byte + b->n, &value, sizeof(value));
-    b->n += sizeof(value);
+    memcpy(p->block + p->used, &value, sizeof(value));
+    p->used += sizeof(value);
 }
 
-static void put32(struct body *b, uint32_t value)
+static void put32(struct pcapng *p, uint32_t value)
 {
     value = htole32(value);
-    memcpy(b->byte + b->n, &value, sizeof(value));
-    b->n += sizeof(value);
+    memcpy(p->block + p->used, &value, sizeof(value));
+    p->used += sizeof(value);
 }
 
-static uint32_t padded(uint32_t len)
+/* Puts bytes, padded to whole words. */
+static void put_bytes(struct pcapng *p, const void *value, uint32_t len)
 {
-    return (len + 3) & ~UINT32_C(3);
+    memcpy(p->block + p->used, value, len);
+    p->used += len;
+    while (p->used % 4)
+        p->block[p->used++] = 0;
 }
 
-static void put_option(struct body *b, uint16_t code, const void *value, uint16_t len)
+static void put_option(struct pcapng *p, uint16_t code, const void *value, uint16_t len)
 {
-    put16(b, code);
-    put16(b, len);
-    memset(b->byte + b->n, 0, padded(len));
-    if (len)
-        memcpy(b->byte + b->n, value, len);
-    b->n += padded(len);
+    put16(p, code);
+    put16(p, len);
+    put_bytes(p, value, len);
 }
 
-static void put_text(struct body *b, uint16_t code, const char *text)
+static void put_text(struct pcapng *p, uint16_t code, const char *text)
 {
-    put_option(b, code, text, (uint16_t)strnlen(text, 255));
+    put_option(p, code, text, (uint16_t)strnlen(text, 255));
 }
 
-static bool write32(FILE *to, uint32_t value)
+static void begin_block(struct pcapng *p, uint32_t type)
 {
-    value = htole32(value);
-    return fwrite(&value, sizeof(value), 1, to) == 1;
+    p->used = 0;
+    put32(p, type);
+    put32(p, 0); /* its length, set at its end */
 }
 
-/* Writes a block: fixed fields, data, options. */
-static bool write_block(FILE *to, uint32_t type, const struct body *fixed, const uint8_t *data,
-                        uint32_t len, const struct body *options)
+/* Ends the options and writes the block. */
+static bool end_block(struct pcapng *p)
 {
-    static const uint8_t zero[4];
-    uint32_t total = 12 + fixed->n + padded(len) + options->n;
+    uint32_t len = htole32(p->used + 8);
 
-    return write32(to, type) && write32(to, total) && fwrite(fixed->byte, fixed->n, 1, to) == 1 &&
-           (len == 0 || fwrite(data, len, 1, to) == 1) &&
-           (padded(len) == len || fwrite(zero, padded(len) - len, 1, to) == 1) &&
-           (options->n == 0 || fwrite(options->byte, options->n, 1, to) == 1) && write32(to, total);
+    put_option(p, OPT_END, "", 0);
+    put_bytes(p, &len, sizeof(len));
+    memcpy(p->block + 4, &len, sizeof(len));
+    return fwrite(p->block, p->used, 1, p->to) == 1;
 }
 
 bool pcapng_begin(struct pcapng *p, FILE *to, uint32_t snap)
 {
-    struct body fixed = {.n = 0}, options = {.n = 0};
-
-    *p = (struct pcapng){.to = to, .snap = snap};
-    put32(&fixed, BYTE_ORDER_MARK);
-    put16(&fixed, 1);
-    put16(&fixed, 0);
-    put32(&fixed, UINT32_MAX); /* length of the section: not known */
-    put32(&fixed, UINT32_MAX);
-    put_text(&options, OPT_USERAPPL, "millrace " MILLRACE_VERSION);
-    put_option(&options, OPT_END, NULL, 0);
-    return write_block(to, BLOCK_SECTION, &fixed, NULL, 0, &options);
+    p->to = to;
+    p->snap = snap;
+    p->n = 0;
+    begin_block(p, BLOCK_SECTION);
+    put32(p, BYTE_ORDER_MARK);
+    put16(p, 1);
+    put16(p, 0);
+    put32(p, UINT32_MAX); /* length of the section: not known */
+    put32(p, UINT32_MAX);
+    put_text(p, OPT_USERAPPL, "millrace " MILLRACE_VERSION);
+    return end_block(p);
 }
 
 /* Returns the number of an interface, and describes a new one; -1: the output cannot be written. */
 static int interface_of(struct pcapng *p, const char *ifname)
 {
     static const uint8_t resolution = NANOSECONDS;
-    struct body fixed = {.n = 0}, options = {.n = 0};
 
     for (unsigned i = 0; i < p->n; i++)
         if (strcmp(p->name[i], ifname) == 0)
@@ -108,32 +101,32 @@ static int interface_of(struct pcapng *p, const char *ifname)
     if (p->n == PCAPNG_IFS)
         return -1;
     snprintf(p->name[p->n], sizeof(p->name[0]), "%s", ifname);
-    put16(&fixed, LINKTYPE_ETHERNET);
-    put16(&fixed, 0);
-    put32(&fixed, p->snap);
-    put_text(&options, OPT_IF_NAME, p->name[p->n]);
-    put_option(&options, OPT_IF_TSRESOL, &resolution, 1);
-    put_option(&options, OPT_END, NULL, 0);
-    return write_block(p->to, BLOCK_INTERFACE, &fixed, NULL, 0, &options) ? (int)p->n++ : -1;
+    begin_block(p, BLOCK_INTERFACE);
+    put16(p, LINKTYPE_ETHERNET);
+    put16(p, 0);
+    put32(p, p->snap);
+    put_text(p, OPT_IF_NAME, p->name[p->n]);
+    put_option(p, OPT_IF_TSRESOL, &resolution, 1);
+    return end_block(p) ? (int)p->n++ : -1;
 }
 
 bool pcapng_packet(struct pcapng *p, const char *ifname, uint64_t time_ns, bool out,
                    const uint8_t *data, uint32_t caplen, uint32_t len, const char *comment)
 {
     uint32_t flags = htole32(out ? FLAG_OUTBOUND : FLAG_INBOUND);
-    struct body fixed = {.n = 0}, options = {.n = 0};
     int index = interface_of(p, ifname);
 
     if (index < 0)
         return false;
-    put32(&fixed, (uint32_t)index);
-    put32(&fixed, (uint32_t)(time_ns >> 32));
-    put32(&fixed, (uint32_t)time_ns);
-    put32(&fixed, caplen);
-    put32(&fixed, len);
+    begin_block(p, BLOCK_PACKET);
+    put32(p, (uint32_t)index);
+    put32(p, (uint32_t)(time_ns >> 32));
+    put32(p, (uint32_t)time_ns);
+    put32(p, caplen);
+    put32(p, len);
+    put_bytes(p, data, caplen);
     if (comment)
-        put_text(&options, OPT_COMMENT, comment);
-    put_option(&options, OPT_EPB_FLAGS, &flags, sizeof(flags));
-    put_option(&options, OPT_END, NULL, 0);
-    return write_block(p->to, BLOCK_PACKET, &fixed, data, caplen, &options);
+        put_text(p, OPT_COMMENT, comment);
+    put_option(p, OPT_EPB_FLAGS, &flags, sizeof(flags));
+    return end_block(p);
 }

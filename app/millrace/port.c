@@ -9,123 +9,91 @@
 
 /* ---- export ---- */
 
-/* A part of an export: sections that are printed in one style. */
-struct part {
-    const struct yaml_style *style;
-    json_t *sections; /* object */
+/* Sections that are lists of methods with pages. They are printed in the wide style. */
+static const struct {
+    const char *key, *method;
+    json_int_t level;
+    const char *same[2]; /* keys that name an entry */
+} lists[] = {
+    {"net", "net_get", 2, {"net type"}},
+    {"route", "route_get", 2, {"net", "gateway"}},
+    {"peer", "peer_get", 3, {"primary nid"}},
 };
+#define LISTS (sizeof(lists) / sizeof(lists[0]))
 
-enum {
-    PART_WIDE,
-    PART_ROUTING,
-    PART_GLOBAL,
-    PARTS
-};
-
-static bool is_backup(const json_t *args)
+static int get_lists(struct cli *cli, bool backup, json_t *sections)
 {
-    return json_is_true(json_object_get(args, "backup"));
-}
-
-/* Adds a list below its key unless it is empty; takes list. */
-static void add_section(json_t *sections, const char *key, json_t *list)
-{
-    if (json_array_size(list))
-        json_object_set(sections, key, list);
-    json_decref(list);
-}
-
-/* net, route, peer: lists of methods that have pages. */
-static int get_lists(struct cli *cli, bool backup, bool trim, json_t *sections)
-{
-    static const struct {
-        const char *method, *key;
-        void (*trim)(json_t *list, json_int_t level);
-        json_int_t level;
-    } lists[] = {
-        {"net_get", "net", cli_trim_nets, 2},
-        {"route_get", "route", cli_trim_routes, 2},
-        {"peer_get", "peer", cli_trim_peers, 3},
-    };
-
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-        json_t *list;
-        int rc = cli_list(cli, lists[i].method, NULL, lists[i].key, &list);
+    for (size_t i = 0; i < LISTS; i++) {
+        json_t *result, *list;
+        int rc = cli_whole(cli, lists[i].method, NULL, &result);
 
         if (rc != CLI_OK)
             return rc;
-        if (trim || backup)
-            lists[i].trim(list, backup ? CLI_SETTABLE : lists[i].level);
-        add_section(sections, lists[i].key, list);
+        list = json_object_get(result, lists[i].key);
+        if (!cli->json || backup)
+            cli_trim(lists[i].key, list, backup ? CLI_SETTABLE : lists[i].level, false);
+        if (json_array_size(list))
+            json_object_set(sections, lists[i].key, list);
+        json_decref(result);
     }
     return CLI_OK;
 }
 
-static int get_routing(struct cli *cli, bool backup, json_t **sections)
+/* Adds all sections, in the order of an export. */
+static int get_sections(struct cli *cli, bool backup, json_t *sections)
 {
-    json_t *buffers = NULL;
-    int rc = cli_call(cli, "buffers_get", NULL, CLI_TIMEOUT_MS, &buffers);
+    json_t *buffers = NULL, *global = NULL, *routing;
+    int rc = get_lists(cli, backup, sections);
 
-    if (rc != CLI_OK)
-        return rc;
-    *sections = cli_routing(buffers);
-    if (*sections && backup)
-        json_object_set_new(*sections, "routing",
+    if (rc == CLI_OK)
+        rc = cli_call(cli, "buffers_get", NULL, &buffers);
+    if (rc == CLI_OK)
+        rc = cli_call(cli, "global_get", NULL, &global);
+    routing = rc == CLI_OK ? cli_routing(buffers) : NULL;
+    if (routing && backup)
+        json_object_set_new(routing, "routing",
                             json_pack("{s:O}", "enable", json_object_get(buffers, "enable")));
+    json_object_update(sections, routing);
+    json_object_set_new(sections, "global", global);
+    json_decref(routing);
     json_decref(buffers);
-    return CLI_OK;
-}
-
-static int get_parts(struct cli *cli, const json_t *args, struct part *parts)
-{
-    bool backup = is_backup(args);
-    json_t *global = NULL;
-    int rc;
-
-    parts[PART_WIDE] = (struct part){&yaml_style_wide, json_object()};
-    parts[PART_ROUTING] = (struct part){&yaml_style_classic, NULL};
-    parts[PART_GLOBAL] = (struct part){&yaml_style_classic, NULL};
-    rc = get_lists(cli, backup, !cli->json, parts[PART_WIDE].sections);
-    if (rc == CLI_OK)
-        rc = get_routing(cli, backup, &parts[PART_ROUTING].sections);
-    if (rc == CLI_OK)
-        rc = cli_call(cli, "global_get", NULL, CLI_TIMEOUT_MS, &global);
-    if (rc == CLI_OK)
-        parts[PART_GLOBAL].sections = json_pack("{s:o}", "global", global);
     return rc;
 }
 
-static void print_parts(struct cli *cli, const struct part *parts, FILE *to)
+static void print_sections(struct cli *cli, const json_t *sections, FILE *to)
 {
     struct yaml_out out = {.to = to, .comment = cli_host, .arg = cli};
-    json_t *all = json_object();
+    const char *key;
+    json_t *section;
 
-    for (int i = 0; i < PARTS; i++) {
-        out.style = parts[i].style;
-        if (cli->json)
-            json_object_update(all, parts[i].sections);
-        else
-            yaml_print(&out, parts[i].sections);
-    }
     if (cli->json) {
-        yaml_put_json(to, all, JSON_INDENT(2));
-        fputc('\n', to);
+        yaml_put_json_line(to, sections, JSON_INDENT(2));
+        return;
     }
-    json_decref(all);
+    json_object_foreach((json_t *)sections, key, section) {
+        json_t *one = json_pack("{s:O}", key, section);
+
+        out.style = &yaml_style_classic;
+        for (size_t i = 0; i < LISTS; i++)
+            if (strcmp(lists[i].key, key) == 0)
+                out.style = &yaml_style_wide;
+        yaml_print(&out, one);
+        json_decref(one);
+    }
 }
 
 int cmd_export(struct cli *cli, json_t *args)
 {
     const char *path = json_string_value(json_object_get(args, "file"));
-    struct part parts[PARTS] = {{NULL, NULL}};
-    int rc = get_parts(cli, args, parts);
+    json_t *sections = json_object();
+    int rc = get_sections(cli, cli_flag(args, "backup"), sections);
     bool failed;
     FILE *to;
 
     if (rc == CLI_OK && path) {
         to = fopen(path, "we");
         if (to)
-            print_parts(cli, parts, to);
+            print_sections(cli, sections, to);
         failed = !to || ferror(to);
         failed |= to && fclose(to) != 0;
         if (failed) {
@@ -133,27 +101,20 @@ int cmd_export(struct cli *cli, json_t *args)
             rc = CLI_NO_ANSWER;
         }
     } else if (rc == CLI_OK) {
-        print_parts(cli, parts, stdout);
+        print_sections(cli, sections, stdout);
     }
-    for (int i = 0; i < PARTS; i++)
-        json_decref(parts[i].sections);
+    json_decref(sections);
     return rc;
 }
 
 /* ---- import --show: what is running of the things a file names ---- */
 
-static const char *tree_text(const struct yaml_tree_node *map, const char *key)
-{
-    const struct yaml_tree_node *node = yaml_tree_get(map, key);
-
-    return node && node->kind == YAML_SCALAR ? node->text : "";
-}
-
-static bool same_text(const json_t *row, const struct yaml_tree_node *node, const char *key)
+static bool same_text(const json_t *row, const struct yaml_tree_node *item, const char *key)
 {
     const char *text = json_string_value(json_object_get(row, key));
+    const struct yaml_tree_node *node = yaml_tree_get(item, key);
 
-    return text && strcmp(text, tree_text(node, key)) == 0;
+    return text && strcmp(text, node && node->kind == YAML_SCALAR ? node->text : "") == 0;
 }
 
 /* Whether the list of the file has an entry with the same keys. */
@@ -167,44 +128,42 @@ static bool is_named(const json_t *row, const struct yaml_tree_node *list, const
 
 static void keep_named(json_t *sections, const struct yaml_tree_node *root)
 {
-    static const char *const keys[][2] = {
-        {"net type", NULL}, {"net", "gateway"}, {"primary nid", NULL}};
-    static const char *const names[] = {"net", "route", "peer"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const struct yaml_tree_node *list = yaml_tree_get(root, names[i]);
-        json_t *rows = json_object_get(sections, names[i]);
+    for (size_t i = 0; i < LISTS; i++) {
+        const struct yaml_tree_node *list = yaml_tree_get(root, lists[i].key);
+        json_t *rows = json_object_get(sections, lists[i].key);
 
         for (size_t j = json_array_size(rows); j-- > 0;)
-            if (!list || !is_named(json_array_get(rows, j), list, keys[i]))
+            if (!list || !is_named(json_array_get(rows, j), list, lists[i].same))
                 json_array_remove(rows, j);
         if (!json_array_size(rows))
-            json_object_del(sections, names[i]);
+            json_object_del(sections, lists[i].key);
     }
+    if (!yaml_tree_get(root, "routing") && !yaml_tree_get(root, "buffers")) {
+        json_object_del(sections, "routing");
+        json_object_del(sections, "buffers");
+    }
+    if (!yaml_tree_get(root, "global"))
+        json_object_del(sections, "global");
 }
 
-static int import_show(struct cli *cli, json_t *args, const json_t *text, const char *name)
+static int import_show(struct cli *cli, const json_t *text, const char *name)
 {
-    struct part parts[PARTS] = {{NULL, NULL}};
     struct yaml_tree_error error;
     struct yaml_tree_node *root =
         yaml_tree_parse(json_string_value(text), json_string_length(text), &error);
+    json_t *sections;
     int rc;
 
     if (!root) {
         fprintf(stderr, "millrace: %s:%u: %s\n", name, error.line, error.text);
         return CLI_USAGE;
     }
-    rc = get_parts(cli, args, parts);
-    keep_named(parts[PART_WIDE].sections, root);
-    if (!yaml_tree_get(root, "routing") && !yaml_tree_get(root, "buffers"))
-        json_object_clear(parts[PART_ROUTING].sections);
-    if (!yaml_tree_get(root, "global"))
-        json_object_clear(parts[PART_GLOBAL].sections);
+    sections = json_object();
+    rc = get_sections(cli, false, sections);
+    keep_named(sections, root);
     if (rc == CLI_OK)
-        print_parts(cli, parts, stdout);
-    for (int i = 0; i < PARTS; i++)
-        json_decref(parts[i].sections);
+        print_sections(cli, sections, stdout);
+    json_decref(sections);
     yaml_tree_free(root);
     return rc;
 }
@@ -213,24 +172,24 @@ static int import_show(struct cli *cli, json_t *args, const json_t *text, const 
 
 int cmd_import(struct cli *cli, json_t *args)
 {
-    bool del = json_is_true(json_object_get(args, "del"));
-    bool show = json_is_true(json_object_get(args, "show"));
+    bool del = cli_flag(args, "del");
+    bool show = cli_flag(args, "show");
     const char *path = json_string_value(json_object_get(args, "file")), *name;
     json_t *text;
     int rc;
 
-    if (json_is_true(json_object_get(args, "exec"))) {
+    if (cli_flag(args, "exec")) {
         cli_error(cli, -EOPNOTSUPP, "import does not run commands",
                   "`millrace ping` pings the nodes it is given");
         return CLI_REFUSED;
     }
-    if (del + show + json_is_true(json_object_get(args, "add")) > 1)
+    if (del + show + cli_flag(args, "add") > 1)
         return cli_usage(cli->command, "one of --add, --del, --show");
     name = path && strcmp(path, "-") != 0 ? path : "stdin";
     text = cli_read_file(path ? path : "-");
     if (!text)
         return CLI_USAGE;
-    rc = show ? import_show(cli, args, text, name)
+    rc = show ? import_show(cli, text, name)
               : cli_apply(cli, args, text, name, del ? "delete" : "merge");
     json_decref(text);
     return rc;

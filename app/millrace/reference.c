@@ -42,13 +42,6 @@ static void print_command(const struct cli_command *command)
     }
 }
 
-static void print_commands(void)
-{
-    for (const struct cli_command *c = cli_commands(); c->words; c++)
-        if (!c->hidden)
-            print_command(c);
-}
-
 static void print_setting(const struct cfg_setting *setting)
 {
     char value[CFG_MAX_VALUE];
@@ -64,24 +57,17 @@ static void print_setting(const struct cfg_setting *setting)
     if (strcmp(setting->type, "integer") == 0)
         printf("; %ld to %ld%s%s", setting->min, setting->max, setting->unit ? " " : "",
                setting->unit ? setting->unit : "");
-    cfg_setting_default(setting, value);
+    cfg_setting_text(setting, NULL, value);
     fputs(value[0] ? "; default " : "", stdout);
     print_plain(value);
     printf("; changes apply: %s\n\n", cfg_applies_name(setting->applies));
-}
-
-static void print_settings(void)
-{
-    struct cfg_setting setting;
-
-    for (unsigned i = 0; cfg_setting_at(i, &setting); i++)
-        print_setting(&setting);
 }
 
 int cmd_reference(struct cli *cli, json_t *args)
 {
     const char *path = json_string_value(json_array_get(json_object_get(args, "words"), 0));
     FILE *f = path ? fopen(path, "re") : NULL;
+    struct cfg_setting setting;
     size_t room = 0;
     char *line = NULL;
 
@@ -90,12 +76,16 @@ int cmd_reference(struct cli *cli, json_t *args)
         return CLI_USAGE;
     }
     while (getline(&line, &room, f) >= 0) {
-        if (strcmp(line, "@COMMANDS@\n") == 0)
-            print_commands();
-        else if (strcmp(line, "@SETTINGS@\n") == 0)
-            print_settings();
-        else
+        if (strcmp(line, "@COMMANDS@\n") == 0) {
+            for (const struct cli_command *c = cli_commands(); c->words; c++)
+                if (!c->hidden)
+                    print_command(c);
+        } else if (strcmp(line, "@SETTINGS@\n") == 0) {
+            for (unsigned i = 0; cfg_setting_at(i, &setting); i++)
+                print_setting(&setting);
+        } else {
             fputs(line, stdout);
+        }
     }
     free(line);
     fclose(f);

@@ -9,6 +9,20 @@
 #include "config/settings.h"
 #include "lib/base/err.h"
 
+volatile sig_atomic_t cli_asked_to_end;
+
+static void end_signal(int number)
+{
+    cli_asked_to_end = 1;
+}
+
+void cli_catch(int number)
+{
+    struct sigaction action = {.sa_handler = end_signal}; /* no SA_RESTART: poll() ends */
+
+    sigaction(number, &action, NULL);
+}
+
 int cli_usage(const struct cli_command *command, const char *fmt, ...)
 {
     va_list ap;
@@ -17,20 +31,16 @@ int cli_usage(const struct cli_command *command, const char *fmt, ...)
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "; try: millrace %s%s--help\n", command ? command->words : "",
-            command ? " " : "");
+    fprintf(stderr, "; try: millrace %s --help\n", command->words);
     return CLI_USAGE;
 }
 
 void cli_error(const struct cli *cli, json_int_t number, const char *descr, const char *remedy)
 {
     struct yaml_out out = {.to = stderr, .style = &yaml_style_classic};
-    json_t *entry = json_pack("{s:I, s:s%}", "errno", number, "descr", descr, strlen(descr));
-    json_t *all;
+    json_t *all = json_pack("{s:[{s:{s:I, s:s, s:s*}}]}", cli->verb, cli->group, "errno", number,
+                            "descr", descr, "remedy", remedy);
 
-    if (remedy)
-        json_object_set_new(entry, "remedy", json_string(remedy));
-    all = json_pack("{s:[{s:o}]}", cli->verb, cli->group, entry);
     yaml_print(&out, all);
     json_decref(all);
 }
@@ -92,21 +102,18 @@ static void translate(json_t *value)
  * command has no such parameter. */
 static const char *called(const struct cli_command *c, const char *parameter, char buf[160])
 {
-    const struct jrpc_param *p;
+    const struct jrpc_param *p = cli_param_named(c, parameter);
     char name[64];
 
-    for (size_t i = 0; parameter && (p = cli_param(c, i)); i++) {
-        if (strcmp(p->name, parameter) != 0)
-            continue;
-        if (cli_option_name(p, name, sizeof(name)))
-            snprintf(buf, 160, "--%s", name);
-        else if (strncmp(c->words, "set ", 4) == 0)
-            snprintf(buf, 160, "%s", c->words + 4);
-        else
-            cli_metavar(p, buf, 160);
-        return buf;
-    }
-    return NULL;
+    if (!p)
+        return NULL;
+    if (cli_option_name(p, name, sizeof(name)))
+        snprintf(buf, 160, "--%s", name);
+    else if (strncmp(c->words, "set ", 4) == 0)
+        snprintf(buf, 160, "%s", c->words + 4);
+    else
+        cli_metavar(p, buf, 160);
+    return buf;
 }
 
 /* Prints an error of the server in the words of the command. A message that begins with the
@@ -122,8 +129,7 @@ static void print_refusal(const struct cli *cli, const json_t *error)
     bool raw = cli->command->run == cmd_rpc;
 
     if (cli->json) {
-        yaml_put_json(stderr, error, JSON_INDENT(2));
-        fputc('\n', stderr);
+        yaml_put_json_line(stderr, error, JSON_INDENT(2));
         return;
     }
     message = message ? message : "refused";
@@ -154,25 +160,16 @@ static int answered(const struct cli *cli, int rc, json_t *error, const char *er
     return CLI_REFUSED;
 }
 
-int cli_call(struct cli *cli, const char *method, json_t *params, unsigned timeout_ms,
-             json_t **result)
+/* Returns how long to wait for an answer: CLI_TIMEOUT_MS and the times among the parameters. A
+ * time that begins with the answer does not count. */
+static unsigned answer_ms(const char *method, const json_t *params)
 {
-    struct err err = {0};
-    int rc = rpc_client_call(cli->client, method, params, timeout_ms, result, &err);
-
-    rc = answered(cli, rc, *result, err.message);
-    if (rc != CLI_OK)
-        *result = NULL;
-    return rc;
-}
-
-unsigned cli_timeout(const char *method, const json_t *params)
-{
-    const struct jrpc_method *m = cli_method(method);
+    bool later = strcmp(method, "config_apply") == 0 || strcmp(method, "capture_start") == 0;
+    const struct jrpc_method *m = later ? NULL : cli_method(method);
     json_int_t ms = CLI_TIMEOUT_MS;
 
     for (const struct jrpc_param *p = m ? m->params : NULL; p && p->name; p++) {
-        json_int_t n = json_integer_value(json_object_get(params, p->name));
+        json_int_t n = cli_integer(params, p->name);
 
         if (!p->unit || n < 0 || n > 86400000)
             continue;
@@ -182,6 +179,18 @@ unsigned cli_timeout(const char *method, const json_t *params)
             ms += n;
     }
     return ms > INT32_MAX ? INT32_MAX : (unsigned)ms;
+}
+
+int cli_call(struct cli *cli, const char *method, json_t *params, json_t **result)
+{
+    unsigned timeout_ms = answer_ms(method, params);
+    struct err err = {0};
+    int rc = rpc_client_call(cli->client, method, params, timeout_ms, result, &err);
+
+    rc = answered(cli, rc, *result, err.message);
+    if (rc != CLI_OK)
+        *result = NULL;
+    return rc;
 }
 
 struct walk {
@@ -199,24 +208,60 @@ static int show_walked(void *arg, json_t *result)
     return ferror(stdout) ? -EIO : 0;
 }
 
-int cli_pages(struct cli *cli, const char *method, json_t *params,
-              void (*page)(void *arg, json_t *result), void *arg)
+/* Calls a method that has pages until the last one; page() gets the result of each, and does not
+ * own it. */
+static int pages(struct cli *cli, const char *method, json_t *params,
+                 void (*page)(void *arg, json_t *result), void *arg)
 {
-    unsigned timeout = cli_timeout(method, params);
+    unsigned timeout_ms = answer_ms(method, params);
     struct walk walk = {page, arg};
     json_t *result = NULL;
     struct err err = {0};
     int rc;
 
     if (json_object_get(params, "cursor") || json_object_get(params, "limit")) { /* just one */
-        rc = cli_call(cli, method, params, timeout, &result);
+        rc = cli_call(cli, method, params, &result);
         if (rc == CLI_OK)
             page(arg, result);
         json_decref(result);
         return rc;
     }
-    rc = rpc_client_walk(cli->client, method, params, timeout, show_walked, &walk, &result, &err);
+    rc =
+        rpc_client_walk(cli->client, method, params, timeout_ms, show_walked, &walk, &result, &err);
     return ferror(stdout) ? CLI_OK : answered(cli, rc, result, err.message);
+}
+
+/* Adds a page to *arg, the pages so far. */
+static void join_page(void *arg, json_t *result)
+{
+    json_t **all = arg, *value;
+    const char *key;
+
+    if (!*all) {
+        *all = json_incref(result);
+        return;
+    }
+    json_object_foreach(result, key, value) {
+        json_t *list = json_object_get(*all, key);
+
+        if (json_is_array(list) && json_is_array(value))
+            json_array_extend(list, value);
+        else
+            json_object_set(*all, key, value);
+    }
+}
+
+int cli_whole(struct cli *cli, const char *method, json_t *params, json_t **result)
+{
+    int rc;
+
+    *result = NULL;
+    rc = pages(cli, method, params, join_page, result);
+    if (rc != CLI_OK) {
+        json_decref(*result);
+        *result = NULL;
+    }
+    return rc;
 }
 
 /* ---- names ---- */
@@ -242,12 +287,6 @@ const char *cli_host(void *arg, const char *nid)
 
 /* ---- printing ---- */
 
-static void print_json(const json_t *value)
-{
-    yaml_put_json(stdout, value, JSON_INDENT(2));
-    putchar('\n');
-}
-
 static bool something(const json_t *result)
 {
     const char *key;
@@ -265,7 +304,7 @@ int cli_show(struct cli *cli, const struct yaml_style *style, json_t *result)
     struct yaml_out out = {.to = stdout, .style = style, .comment = cli_host, .arg = cli};
 
     if (cli->json)
-        print_json(result);
+        yaml_put_json_line(stdout, result, JSON_INDENT(2));
     else if (something(result))
         yaml_print(&out, result);
     json_decref(result);
@@ -291,17 +330,15 @@ static void note_kept(const json_t *params)
 int cli_change(struct cli *cli, const char *method, json_t *params)
 {
     json_t *result = NULL;
-    unsigned timeout = cli_timeout(method, params);
     int rc;
 
     json_incref(params);
-    rc = cli_call(cli, method, params, timeout, &result);
+    rc = cli_call(cli, method, params, &result);
     if (rc == CLI_OK && strcmp(method, "global_set") == 0)
         note_kept(params);
     json_decref(params);
-
     if (rc == CLI_OK && cli->json)
-        print_json(result);
+        yaml_put_json_line(stdout, result, JSON_INDENT(2));
     json_decref(result);
     return rc;
 }
@@ -311,8 +348,7 @@ int cli_change(struct cli *cli, const char *method, json_t *params)
 struct listing {
     struct cli *cli;
     const json_t *args;
-    json_t *all; /* with --json: the pages so far */
-    bool begun;  /* something has been printed */
+    bool begun; /* something has been printed */
 };
 
 /* Returns the list of a page that has nothing else. */
@@ -321,25 +357,6 @@ static json_t *only_list(const json_t *result)
     json_t *value = json_object_iter_value(json_object_iter((json_t *)result));
 
     return json_object_size(result) == 1 && json_is_array(value) ? value : NULL;
-}
-
-static void add_json_page(struct listing *l, json_t *result)
-{
-    const char *key;
-    json_t *value;
-
-    if (!l->all) {
-        l->all = json_incref(result);
-        return;
-    }
-    json_object_foreach(result, key, value) {
-        json_t *list = json_object_get(l->all, key);
-
-        if (json_is_array(list) && json_is_array(value))
-            json_array_extend(list, value);
-        else
-            json_object_set(l->all, key, value);
-    }
 }
 
 static void show_page(void *arg, json_t *result)
@@ -353,10 +370,6 @@ static void show_page(void *arg, json_t *result)
                            .comment = cli_host,
                            .arg = cli};
 
-    if (cli->json) {
-        add_json_page(l, result);
-        return;
-    }
     translate(result);
     if (view && view->print && view->print(cli, result, l->args, !l->begun)) {
         l->begun = true;
@@ -368,9 +381,9 @@ static void show_page(void *arg, json_t *result)
         shown = json_pack("{s:o}", view->wrap, shown);
     if (!json_is_object(shown)) {
         if (!json_is_true(shown)) /* "done" */
-            print_json(shown);
+            yaml_put_json_line(stdout, shown, JSON_INDENT(2));
     } else if (l->begun && only_list(shown)) {
-        yaml_print_items(&out, only_list(shown));
+        yaml_print(&out, only_list(shown));
     } else if (something(shown)) {
         yaml_print(&out, shown);
         l->begun = true;
@@ -378,56 +391,26 @@ static void show_page(void *arg, json_t *result)
     json_decref(shown);
 }
 
-static bool shows_result(const struct cli_view *view)
-{
-    return view && (view->edit || view->print || view->wrap);
-}
-
 int cli_run_method(struct cli *cli, json_t *args)
 {
     const struct cli_command *c = cli->command;
+    bool shows_result = c->view && (c->view->edit || c->view->print || c->view->wrap);
     struct listing l = {.cli = cli, .args = args};
     json_t *params = json_object(), *value;
     const char *key;
     int rc;
 
     json_object_foreach(args, key, value) {
-        if (cli_sent(c, key))
+        if (cli_method_param(c->method, key))
             json_object_set(params, key, value);
     }
-    if (c->method->role == JRPC_ADMIN &&
-        !shows_result(c->view)) /* as lnetctl: success prints nothing */
+    if (c->method->role == JRPC_ADMIN && !shows_result) /* as lnetctl: success prints nothing */
         return cli_change(cli, c->method->name, params);
-    rc = cli_pages(cli, c->method->name, params, show_page, &l);
-    if (l.all && rc == CLI_OK)
-        print_json(l.all);
-    json_decref(l.all);
-    return rc;
-}
-
-/* ---- a whole list ---- */
-
-struct collect {
-    const char *key;
-    json_t *list;
-};
-
-static void collect_page(void *arg, json_t *result)
-{
-    struct collect *c = arg;
-
-    json_array_extend(c->list, json_object_get(result, c->key));
-}
-
-int cli_list(struct cli *cli, const char *method, json_t *params, const char *key, json_t **list)
-{
-    struct collect c = {.key = key, .list = json_array()};
-    int rc = cli_pages(cli, method, params, collect_page, &c);
-
-    if (rc != CLI_OK) {
-        json_decref(c.list);
-        c.list = NULL;
-    }
-    *list = c.list;
+    if (!cli->json)
+        return pages(cli, c->method->name, params, show_page, &l);
+    rc = cli_whole(cli, c->method->name, params, &value);
+    if (value)
+        yaml_put_json_line(stdout, value, JSON_INDENT(2));
+    json_decref(value);
     return rc;
 }

@@ -5,29 +5,20 @@
 
 #include "app/millrace/cli.h"
 #include "config/settings.h"
-#include "rpc/methods/capture_params.h"
+#include "rpc/methods/capture_params.def"
 
-#define PARAMS(...)                                                                                \
-    (const struct jrpc_param[])                                                                    \
-    {                                                                                              \
-        __VA_ARGS__,                                                                               \
-        {                                                                                          \
-            .name = NULL                                                                           \
-        }                                                                                          \
-    }
-#define WORDS(...)                                                                                 \
-    (const char *const[])                                                                          \
-    {                                                                                              \
-        __VA_ARGS__, NULL                                                                          \
-    }
 #define FILE_PARAM(required_, help_)                                                               \
     {                                                                                              \
         .name = "file", .type = JRPC_STRING, .option = "", .required = required_, .help = help_    \
     }
 #define CONFIRM_PARAM                                                                              \
+    CLI_NUMBER("confirm", 0, 1, 86400, "s",                                                        \
+               "go back to the old configuration unless `config confirm` comes within this time")
+
+#define REFUSED(words_, why_, remedy_)                                                             \
     {                                                                                              \
-        .name = "confirm", .type = JRPC_INTEGER, .min = 1, .max = 86400, .unit = "s",              \
-        .help = "go back to the old configuration unless `config confirm` comes within this time"  \
+        .words = words_, .help = why_, .remedy = remedy_, .run = cmd_refused, .offline = true,     \
+        .hidden = true, .any_words = true                                                          \
     }
 
 /* Commands that are no single method. A row replaces the row of a method with the same words. */
@@ -36,14 +27,9 @@ static const struct cli_command own[] = {
      .help = "Starts the node of a millraced that waits for it (--wait-for-rpc). Otherwise does "
              "nothing: the node is configured.",
      .run = cmd_lnet_configure,
-     .params = PARAMS({.name = "all",
-                       .type = JRPC_BOOLEAN,
-                       .letter = 'a',
-                       .help = "accepted without effect: the configuration file lists the nets"},
-                      {.name = "large",
-                       .type = JRPC_BOOLEAN,
-                       .letter = 'l',
-                       .help = "accepted without effect: NIDs are those of the configuration"})},
+     .params = CLI_PARAMS(
+         CLI_FLAG("all", 'a', "accepted without effect: the configuration file lists the nets"),
+         CLI_FLAG("large", 'l', "accepted without effect: NIDs are those of the configuration"))},
     {.words = "peer list", .help = "Lists the primary NIDs of all peers.", .run = cmd_peer_list},
     {.words = "routing show",
      .help = "Shows router buffers of each reactor as lnetctl does, each as a `cpt`; nothing where "
@@ -52,49 +38,34 @@ static const struct cli_command own[] = {
     {.words = "ping",
      .help = "Pings nodes and prints their NIDs.",
      .run = cmd_ping,
-     .params = PARAMS({.name = "nid",
-                       .type = JRPC_STRINGS,
-                       .option = "",
-                       .required = true,
-                       .help = "the NIDs to ping, one after the other"},
-                      {.name = "timeout",
-                       .type = JRPC_INTEGER,
-                       .letter = 't',
-                       .min = 1,
-                       .max = 600,
-                       .unit = "s",
-                       .help = "how long to wait for each; default 1"},
-                      {.name = "source",
-                       .type = JRPC_NID,
-                       .letter = 's',
-                       .help = "NID of this node to ping from; default: that of the path"})},
+     .params =
+         CLI_PARAMS({.name = "nid",
+                     .type = JRPC_STRINGS,
+                     .option = "",
+                     .required = true,
+                     .help = "the NIDs to ping, one after the other"},
+                    CLI_NUMBER("timeout", 't', 1, 600, "s", "how long to wait for each; default 1"),
+                    {.name = "source",
+                     .type = JRPC_NID,
+                     .letter = 's',
+                     .help = "NID of this node to ping from; default: that of the path"})},
     {.words = "import",
      .help = "Adds a file in lnetctl's form, or standard input, to the running configuration, or "
              "removes or shows its items. Applies all of the file or nothing.",
      .run = cmd_import,
-     .params = PARAMS(
-         FILE_PARAM(false, "lnetctl's YAML; left out or `-`: standard input"),
-         {.name = "add", .type = JRPC_BOOLEAN, .letter = 'a', .help = "add its items; default"},
-         {.name = "del", .type = JRPC_BOOLEAN, .letter = 'd', .help = "remove its items"},
-         {.name = "show",
-          .type = JRPC_BOOLEAN,
-          .letter = 's',
-          .help = "show those of its items that are running"},
-         {.name = "exec", .type = JRPC_BOOLEAN, .letter = 'e', .help = "refused: use `ping`"},
-         {.name = "old-api",
-          .type = JRPC_BOOLEAN,
-          .letter = 'o',
-          .help = "accepted without effect"},
-         CONFIRM_PARAM,
-         {.name = "dry-run",
-          .type = JRPC_BOOLEAN,
-          .help = "print the changes and do not apply them"})},
+     .params = CLI_PARAMS(FILE_PARAM(false, "lnetctl's YAML; left out or `-`: standard input"),
+                          CLI_FLAG("add", 'a', "add its items; default"),
+                          CLI_FLAG("del", 'd', "remove its items"),
+                          CLI_FLAG("show", 's', "show those of its items that are running"),
+                          CLI_FLAG("exec", 'e', "refused: use `ping`"),
+                          CLI_FLAG("old-api", 'o', "accepted without effect"), CONFIRM_PARAM,
+                          CLI_FLAG("dry-run", 0, "print the changes and do not apply them"))},
     {.words = "convert",
      .help = "Prints the options of a kernel node's modules as a configuration of millraced. Needs "
              "no millraced; run it on the machine that the configuration is for.",
      .run = cmd_convert,
      .offline = true,
-     .params = PARAMS(
+     .params = CLI_PARAMS(
          {.name = "modprobe",
           .type = JRPC_STRINGS,
           .required = true,
@@ -103,105 +74,73 @@ static const struct cli_command own[] = {
     {.words = "export",
      .help = "Prints nets, routes, peers, routing and buffers in lnetctl's form.",
      .run = cmd_export,
-     .params = PARAMS(FILE_PARAM(false, "write to this file instead"),
-                      {.name = "backup",
-                       .type = JRPC_BOOLEAN,
-                       .letter = 'b',
-                       .help = "only what can be imported again, without counters and state"})},
+     .params = CLI_PARAMS(
+         FILE_PARAM(false, "write to this file instead"),
+         CLI_FLAG("backup", 'b', "only what can be imported again, without counters and state"))},
     {.words = "config show",
      .help = "Prints the whole configuration that is running, as YAML.",
      .run = cmd_config_show,
-     .params = PARAMS({.name = "backup",
-                       .type = JRPC_BOOLEAN,
-                       .letter = 'b',
-                       .help = "without keys at their defaults, as lnetctl's backup"},
-                      {.name = "file",
-                       .type = JRPC_BOOLEAN,
-                       .help = "print the file that it was read from, unchanged"})},
+     .params =
+         CLI_PARAMS(CLI_FLAG("backup", 'b', "without keys at their defaults, as lnetctl's backup"),
+                    CLI_FLAG("file", 0, "print the file that it was read from, unchanged"))},
     {.words = "config diff",
      .help = "Prints the changes that `config apply` of a file would make.",
-     .run = cmd_config_diff,
-     .params = PARAMS(
-         FILE_PARAM(true, "a configuration; `-`: standard input"),
-         {.name = "merge", .type = JRPC_BOOLEAN, .help = "as `config apply --merge` would"},
-         {.name = "delete", .type = JRPC_BOOLEAN, .help = "as `config apply --delete` would"})},
+     .run = cmd_config_file,
+     .params = CLI_PARAMS(FILE_PARAM(true, "a configuration; `-`: standard input"),
+                          CLI_FLAG("merge", 0, "as `config apply --merge` would"),
+                          CLI_FLAG("delete", 0, "as `config apply --delete` would"))},
     {.words = "config apply",
      .help = "Makes a file the running configuration. Applies nothing of a file with an error.",
-     .run = cmd_config_apply,
-     .params = PARAMS(FILE_PARAM(true, "a configuration; `-`: standard input"), CONFIRM_PARAM,
-                      {.name = "dry-run",
-                       .type = JRPC_BOOLEAN,
-                       .help = "print the changes and do not apply them"},
-                      {.name = "merge",
-                       .type = JRPC_BOOLEAN,
-                       .help = "add the file to the running configuration"},
-                      {.name = "delete",
-                       .type = JRPC_BOOLEAN,
-                       .help = "remove the items of the file from the running configuration"})},
+     .run = cmd_config_file,
+     .params = CLI_PARAMS(
+         FILE_PARAM(true, "a configuration; `-`: standard input"), CONFIRM_PARAM,
+         CLI_FLAG("dry-run", 0, "print the changes and do not apply them"),
+         CLI_FLAG("merge", 0, "add the file to the running configuration"),
+         CLI_FLAG("delete", 0, "remove the items of the file from the running configuration"))},
     {.words = "config save",
      .help = "Writes the running configuration to the file it was read from, or to another; "
              "comments and order of a hand-written file stay.",
      .run = cmd_config_save,
-     .params = PARAMS(FILE_PARAM(false, "write to this file instead"))},
+     .params = CLI_PARAMS(FILE_PARAM(false, "write to this file instead"))},
     {.words = "capture",
      .help =
          "Writes packets that pass the ports, or are dropped there, as pcapng: to a file, or to "
          "standard output, as in `millrace capture | tshark -r -`. Only headers, unless --snap "
          "sets more.",
      .run = cmd_capture,
-     .params = PARAMS({.name = "write",
-                       .type = JRPC_STRING,
-                       .letter = 'w',
-                       .help = "the file; default, and `-`: standard output"},
-                      CAPTURE_PARAMS)},
+     .params = CLI_PARAMS({.name = "write",
+                           .type = JRPC_STRING,
+                           .letter = 'w',
+                           .help = "the file; default, and `-`: standard output"},
+                          CAPTURE_PARAMS)},
     {.words = "events",
      .help = "Prints events as they happen, until it is interrupted.",
      .run = cmd_events,
-     .params = PARAMS({.name = "type",
-                       .type = JRPC_STRINGS,
-                       .max = 32,
-                       .letter = 't',
-                       .help = "only events of this type; may be given several times"},
-                      {.name = "nid",
-                       .type = JRPC_STRINGS,
-                       .max = 64,
-                       .letter = 'n',
-                       .help = "only events about this NID; may be given several times"},
-                      {.name = "count",
-                       .type = JRPC_INTEGER,
-                       .min = 1,
-                       .max = INT32_MAX,
-                       .letter = 'c',
-                       .help = "end after this many"},
-                      {.name = "recent",
-                       .type = JRPC_BOOLEAN,
-                       .letter = 'r',
-                       .help = "print the past events that millraced still knows, and end"},
-                      {.name = "follow",
-                       .type = JRPC_BOOLEAN,
-                       .letter = 'f',
-                       .help = "when millraced ends, wait for its restart"})},
+     .params = CLI_PARAMS(
+         {.name = "type",
+          .type = JRPC_STRINGS,
+          .max = 32,
+          .letter = 't',
+          .help = "only events of this type; may be given several times"},
+         {.name = "nid",
+          .type = JRPC_STRINGS,
+          .max = 64,
+          .letter = 'n',
+          .help = "only events about this NID; may be given several times"},
+         CLI_NUMBER("count", 'c', 1, INT32_MAX, NULL, "end after this many"),
+         CLI_FLAG("recent", 'r', "print the past events that millraced still knows, and end"),
+         CLI_FLAG("follow", 'f', "when millraced ends, wait for its restart"))},
     {.words = "top",
      .help = "Shows reactors, NIs, peers, buffers and drops of a running millraced, live.",
      .run = cmd_top,
      .offline = true, /* it connects by itself */
-     .params = PARAMS({.name = "interval",
-                       .type = JRPC_INTEGER,
-                       .min = 1,
-                       .max = 60,
-                       .unit = "s",
-                       .letter = 'i',
-                       .help = "between two samples; default 2"},
-                      {.name = "sort",
-                       .type = JRPC_WORD,
-                       .words = WORDS("bytes", "queued", "waiting"),
-                       .help = "how the shown peers are chosen; default bytes"},
-                      {.name = "batch",
-                       .type = JRPC_INTEGER,
-                       .min = 1,
-                       .max = INT32_MAX,
-                       .letter = 'b',
-                       .help = "print this many frames as text, for scripts, and end"})},
+     .params = CLI_PARAMS(CLI_NUMBER("interval", 'i', 1, 60, "s", "between two samples; default 2"),
+                          {.name = "sort",
+                           .type = JRPC_WORD,
+                           .words = (const char *const[]){"bytes", "queued", "waiting", NULL},
+                           .help = "how the shown peers are chosen; default bytes"},
+                          CLI_NUMBER("batch", 'b', 1, INT32_MAX, NULL,
+                                     "print this many frames as text, for scripts, and end"))},
     {.words = "rpc",
      .help = "Calls any method of docs/jsonrpc.md and prints the result as JSON.",
      .run = cmd_rpc,
@@ -210,12 +149,12 @@ static const struct cli_command own[] = {
      .help = "Prints the completion for a shell.",
      .run = cmd_completion,
      .offline = true,
-     .params = PARAMS({.name = "shell",
-                       .type = JRPC_WORD,
-                       .option = "",
-                       .required = true,
-                       .words = WORDS("bash", "zsh"),
-                       .help = "which shell"})},
+     .params = CLI_PARAMS({.name = "shell",
+                           .type = JRPC_WORD,
+                           .option = "",
+                           .required = true,
+                           .words = (const char *const[]){"bash", "zsh", NULL},
+                           .help = "which shell"})},
     {.words = "__complete",
      .run = cmd_complete,
      .offline = true,
@@ -226,31 +165,33 @@ static const struct cli_command own[] = {
      .offline = true,
      .hidden = true,
      .any_words = true},
-};
-
-/* Commands of lnetctl that are refused. */
-static const struct {
-    const char *words, *why, *remedy;
-} refused[] = {
-    {"lnet unconfigure", "millraced is the node: without a configuration there is nothing to run",
-     "`millrace net del` removes nets, `millrace shutdown` ends millraced"},
-    {"net reset", "millraced has nothing to reset of a net alone", "use net del and net add"},
-    {"discover", "millraced does not discover peers yet: each NID is a peer of its own",
-     "`millrace ping` prints the NIDs of a node"},
-    {"peer set", "millraced keeps no health of peers yet", NULL},
-    {"udsp", "millraced does not act on selection policies yet",
-     "`udsp` in a configuration is kept and shown by `millrace config show`"},
-    {"fault", "millraced injects faults at its ports only",
-     "`millrace tamper set` does; on an interface of the host use tc-netem(8)"},
-    {"debug", "millraced has no recovery queues and no kernel log",
-     "see `millrace peer show -v --millrace`, `millrace drops` and `millrace why NID`"},
-    {"cpt-of-nid", "the threads of millraced are not the CPTs of a kernel",
-     "`millrace peer show --nid NID -v --millrace` names the reactor of a peer"},
-    {"service-id", "millraced calculates no service ids",
-     "of o2ib it is 0x01060000 and the port: 0x010603db for 987 (`millrace: verbs: service`)"},
-    {"setup-mrrouting", "millraced needs no routing tables of Linux",
-     "it binds its sockets to the address of their NI"},
-    {"setup-sysctl", "millraced needs no settings of Linux", NULL},
+    /* Commands of lnetctl that are refused. */
+    REFUSED("lnet unconfigure",
+            "millraced is the node: without a configuration there is nothing to run",
+            "`millrace net del` removes nets, `millrace shutdown` ends millraced"),
+    REFUSED("net reset", "millraced has nothing to reset of a net alone",
+            "`millrace net del` and `millrace net add` make it anew"),
+    REFUSED("discover", "millraced does not discover peers yet: each NID is a peer of its own",
+            "`millrace ping` prints the NIDs of a node"),
+    REFUSED("peer set", "millraced keeps no health of peers yet", NULL),
+    REFUSED("udsp", "millraced does not act on selection policies yet",
+            "`udsp` in a configuration is kept and shown by `millrace config show`"),
+#ifdef MILLRACE_NO_FAULTS
+    REFUSED("fault", "this build injects no faults", "on an interface of the host use tc-netem(8)"),
+#else
+    REFUSED("fault", "millraced injects faults at its ports only",
+            "`millrace tamper set` does; on an interface of the host use tc-netem(8)"),
+#endif
+    REFUSED("debug", "millraced has no recovery queues and no kernel log",
+            "see `millrace peer show -v --millrace`, `millrace drops` and `millrace why NID`"),
+    REFUSED("cpt-of-nid", "the threads of millraced are not the CPTs of a kernel",
+            "`millrace peer show --nid NID -v --millrace` names the reactor of a peer"),
+    REFUSED(
+        "service-id", "millraced calculates no service ids",
+        "of o2ib it is 0x01060000 and the port: 0x010603db for 987 (`millrace: verbs: service`)"),
+    REFUSED("setup-mrrouting", "millraced needs no routing tables of Linux",
+            "it binds its sockets to the address of their NI"),
+    REFUSED("setup-sysctl", "millraced needs no settings of Linux", NULL),
 };
 
 /* Methods whose parameters are words of `set`. */
@@ -263,63 +204,50 @@ static const struct {
     {"admission_set", ""},
 };
 
-struct table {
-    struct cli_command *row;
-    size_t rows, room;
-};
+#define MAX_COMMANDS 256
 
-static struct cli_command *add(struct table *t, const struct cli_command *row)
+static struct cli_command table[MAX_COMMANDS];
+static size_t rows;
+
+static void add(const struct cli_command *row)
 {
-    if (t->rows == t->room) {
-        struct cli_command *grown = realloc(
-            t->row, (t->room += 64) * sizeof(*t->row)); /* never freed: the process ends soon */
-
-        if (!grown)
-            abort();
-        t->row = grown;
-    }
-    t->row[t->rows] = *row;
-    return &t->row[t->rows++];
-}
-
-static const struct cli_command *lookup(const struct table *t, const char *words)
-{
-    for (size_t i = 0; t->row && i < t->rows; i++)
-        if (strcmp(t->row[i].words, words) == 0)
-            return &t->row[i];
-    return NULL;
-}
-
-static char *copy(const char *prefix, const char *name, const char *suffix)
-{
-    char *text;
-
-    if (asprintf(&text, "%s%s%s", prefix, name, suffix) < 0)
+    if (rows == MAX_COMMANDS)
         abort();
-    return text;
+    table[rows++] = *row;
+}
+
+static bool has(const char *words)
+{
+    for (size_t i = 0; i < rows; i++)
+        if (strcmp(table[i].words, words) == 0)
+            return true;
+    return false;
 }
 
 /* Adds `set X` for each parameter of a method. */
-static void add_set(struct table *t, const struct jrpc_method *method, const char *suffix)
+static void add_set(const struct jrpc_method *method, const char *suffix)
 {
     const struct jrpc_param *p;
 
     for (p = method ? method->params : NULL; p && p->name; p++) {
         struct cli_command row = {.help = p->help, .run = cmd_set, .setter = method};
         struct jrpc_param *value;
+        char words[64];
 
-        row.words = copy("set ", suffix ? p->name : "routing", suffix ? suffix : "");
-        value = lookup(t, row.words) ? NULL : calloc(2, sizeof(*value));
-        if (!value) {
-            free((char *)row.words);
+        snprintf(words, sizeof(words), "set %s%s", suffix ? p->name : "routing",
+                 suffix ? suffix : "");
+        if (has(words))
             continue;
-        }
+        value = calloc(2, sizeof(*value)); /* never freed, as the words: the process ends soon */
+        row.words = strdup(words);
+        if (!value || !row.words)
+            abort();
         value[0] = *p;
         value[0].option = "";
         value[0].letter = 0;
         value[0].required = true;
         row.params = value;
-        add(t, &row);
+        add(&row);
     }
 }
 
@@ -350,56 +278,59 @@ static int compare(const void *a, const void *b)
 
 const struct cli_command *cli_commands(void)
 {
-    static struct table t;
-
-    if (t.row)
-        return t.row;
+    if (rows)
+        return table;
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-        add(&t, &own[i]);
+        add(&own[i]);
     for (const struct jrpc_method *m = rpc_method_table; m->name; m++)
-        if (m->cli && !lookup(&t, m->cli))
-            add(&t, &(struct cli_command){
-                        .words = m->cli, .help = m->help, .run = cli_run_method, .method = m});
+        if (m->cli && !has(m->cli))
+            add(&(struct cli_command){
+                .words = m->cli, .help = m->help, .run = cli_run_method, .method = m});
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
-        add_set(&t, cli_method(settings[i].method), settings[i].suffix);
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
-        if (!lookup(&t, refused[i].words))
-            add(&t, &(struct cli_command){.words = refused[i].words,
-                                          .help = refused[i].why,
-                                          .remedy = refused[i].remedy,
-                                          .run = cmd_refused,
-                                          .offline = true,
-                                          .hidden = true,
-                                          .any_words = true});
-    qsort(t.row, t.rows, sizeof(t.row[0]), compare);
-    for (size_t i = 0; i < t.rows; i++)
-        if (!t.row[i].view)
-            t.row[i].view = cli_view(t.row[i].words);
-    add(&t, &(struct cli_command){.words = NULL});
-    return t.row;
+        add_set(cli_method(settings[i].method), settings[i].suffix);
+    qsort(table, rows, sizeof(table[0]), compare);
+    for (size_t i = 0; i < rows; i++)
+        table[i].view = cli_view(table[i].words);
+    add(&(struct cli_command){.words = NULL});
+    return table;
+}
+
+const char *cli_behind(const struct cli_command *command, int argc, char *const *argv, int *used)
+{
+    const char *at = command->words;
+
+    for (*used = 0; *used < argc && *at; (*used)++) {
+        size_t len = strcspn(at, " ");
+
+        if (strlen(argv[*used]) != len || strncmp(at, argv[*used], len) != 0)
+            break;
+        at += len + (at[len] == ' ');
+    }
+    return at;
 }
 
 const struct cli_command *cli_find(int argc, char *const *argv, int *used)
 {
-    const struct cli_command *c, *best = NULL;
+    const struct cli_command *best = NULL;
+    int n;
 
     *used = 0;
-    for (c = cli_commands(); c->words; c++) {
-        const char *at = c->words;
-        int n = 0;
-
-        while (n < argc && *at && strncmp(at, argv[n], strcspn(at, " ")) == 0 &&
-               strlen(argv[n]) == strcspn(at, " ")) {
-            at += strcspn(at, " ");
-            at += *at == ' ';
-            n++;
-        }
-        if (!*at && n > *used) {
+    for (const struct cli_command *c = cli_commands(); c->words; c++)
+        if (!*cli_behind(c, argc, argv, &n) && n > *used) {
             best = c;
             *used = n;
         }
-    }
     return best;
+}
+
+/* Whether a command of this build begins with the word. */
+static bool is_first_word(const char *word)
+{
+    int used = 0;
+
+    for (const struct cli_command *c = cli_commands(); c->words && !used; c++)
+        cli_behind(c, 1, (char *const *)&word, &used);
+    return used;
 }
 
 const char *cli_near(int argc, char *const *argv)
@@ -414,36 +345,36 @@ const char *cli_near(int argc, char *const *argv)
         for (const struct cli_command *c = cli_commands(); c->words; c++)
             best = c->hidden ? best : cfg_nearer(typed, c->words, best);
         for (size_t i = 0; words == 1 && i < sizeof(groups) / sizeof(groups[0]); i++)
-            best = cfg_nearer(typed, groups[i], best);
+            best = is_first_word(groups[i]) ? cfg_nearer(typed, groups[i], best) : best;
     }
     return best;
 }
 
-static const struct jrpc_param *nth(const struct jrpc_param *list, size_t *i)
+const struct jrpc_param *cli_param(const struct cli_command *c, size_t i)
 {
-    for (; list && list->name; list++)
-        if ((*i)-- == 0)
-            return list;
+    const struct jrpc_param *const lists[] = {c->method ? c->method->params : NULL, c->params,
+                                              c->view ? c->view->params : NULL};
+
+    for (size_t j = 0; j < sizeof(lists) / sizeof(lists[0]); j++)
+        for (const struct jrpc_param *p = lists[j]; p && p->name; p++)
+            if (i-- == 0)
+                return p;
     return NULL;
 }
 
-const struct jrpc_param *cli_param(const struct cli_command *c, size_t i)
+const struct jrpc_param *cli_param_named(const struct cli_command *c, const char *name)
 {
-    const struct jrpc_param *p = c->method ? nth(c->method->params, &i) : NULL;
+    const struct jrpc_param *p;
 
-    if (!p)
-        p = nth(c->params, &i);
-    if (!p && c->view)
-        p = nth(c->view->params, &i);
+    for (size_t i = 0; (p = cli_param(c, i)); i++)
+        if (strcmp(p->name, name) == 0)
+            break;
     return p;
 }
 
-bool cli_sent(const struct cli_command *c, const char *name)
+const struct jrpc_param *cli_method_param(const struct jrpc_method *method, const char *name)
 {
-    for (const struct jrpc_param *p = c->method ? c->method->params : NULL; p && p->name; p++)
-        if (strcmp(p->name, name) == 0)
-            return true;
-    return false;
+    return cli_param_named(&(struct cli_command){.method = method}, name);
 }
 
 const struct jrpc_method *cli_method(const char *name)

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <locale.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,35 +23,18 @@
 static const char *const sorts[] = {"bytes", "queued", "waiting"};
 static const unsigned intervals[] = {1, 2, 3, 5, 10, 20, 30, 60};
 
-static volatile sig_atomic_t asked_to_end;
-
 struct top {
     struct cli *cli;
     bool asked; /* the answer of peer_top, which begins a sample, is outstanding */
     unsigned asked_sort;
-    double began, due; /* s: of the sample under way, of the next one */
-    struct top_sample before, now;
-    bool has_now; /* there is a sample */
+    double began, due;             /* s: of the sample under way, of the next one */
+    struct top_sample before, now; /* when is 0 where there is none yet */
     unsigned interval_s;
     unsigned sort; /* index in sorts */
     bool paused, help, quit;
     int scroll;
     struct err err; /* why there is nothing new */
 };
-
-static void end_signal(int number)
-{
-    asked_to_end = 1;
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = end_signal}; /* no SA_RESTART: poll() ends */
-
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
-}
 
 /* ---- samples ---- */
 
@@ -103,7 +85,7 @@ static void ask(struct top *t)
  * or that is refused for now (EBUSY), leaves the part unknown. */
 static int take_part(struct top *t, const char *method, int rc, json_t **part)
 {
-    json_int_t code = json_integer_value(json_object_get(*part, "code"));
+    json_int_t code = cli_integer(*part, "code");
     const char *text = json_string_value(json_object_get(*part, "message"));
 
     if (rc <= 0)
@@ -132,19 +114,15 @@ static bool take_sample(struct top *t)
     }
     t->asked = false;
     t->due = t->asked_sort == t->sort ? t->began + t->interval_s : 0;
-    if (rc != 0) {
-        clear_sample(&s);
+    if (rc != 0)
         lose(t);
-        return false;
-    }
-    if (t->paused) { /* the pause began while the sample was under way */
+    if (rc != 0 || t->paused) { /* the pause began while the sample was under way */
         clear_sample(&s);
         return false;
     }
     clear_sample(&t->before);
     t->before = t->now;
     t->now = s;
-    t->has_now = true;
     t->err = (struct err){0};
     return true;
 }
@@ -181,7 +159,7 @@ static int run_batch(struct top *t, json_int_t frames)
 {
     struct top_text text = {.row = NULL};
 
-    while (frames > 0 && !asked_to_end && !ferror(stdout)) {
+    while (frames > 0 && !cli_asked_to_end && !ferror(stdout)) {
         if (step(t, -1) && t->before.when > 0) {
             top_frame(&text, &t->before, &t->now, sorts[t->sort], INT_MAX, BATCH_COLS);
             for (size_t i = 0; i < text.n; i++)
@@ -252,13 +230,13 @@ static void draw(struct top *t)
     struct top_text text = {.row = NULL};
 
     erase();
-    if (t->has_now)
+    if (t->now.when > 0)
         top_frame(&text, t->before.when > 0 ? &t->before : NULL, &t->now, sorts[t->sort], lines,
                   cols);
     last = (int)text.n - TOP_HEAD - lines;
     t->scroll = t->scroll > last ? last : t->scroll;
     t->scroll = t->scroll < 0 ? 0 : t->scroll;
-    top = t->has_now ? TOP_HEAD : 0;
+    top = t->now.when > 0 ? TOP_HEAD : 0;
     for (int i = 0; i < top; i++)
         draw_line(i, TOP_PLAIN, text.row[i].text);
     for (int i = 0; t->help && help_lines[i] && i < lines; i++)
@@ -327,22 +305,11 @@ static void key(struct top *t, int c)
     }
 }
 
-static void run_terminal(struct top *t)
-{
-    int c;
-
-    while (!t->quit && !asked_to_end) {
-        draw(t);
-        step(t, STDIN_FILENO);
-        while ((c = getch()) != ERR)
-            key(t, c);
-    }
-}
-
-static int on_terminal(struct top *t)
+static int run_terminal(struct top *t)
 {
     SCREEN *screen =
         isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? newterm(NULL, stdout, stdin) : NULL;
+    int c;
 
     if (!screen) {
         fputs("millrace: top needs a terminal (and TERM); `millrace top --batch 1` needs none\n",
@@ -355,7 +322,12 @@ static int on_terminal(struct top *t)
     nodelay(stdscr, TRUE);
     set_escdelay(50);
     curs_set(0);
-    run_terminal(t);
+    while (!t->quit && !cli_asked_to_end) {
+        draw(t);
+        step(t, STDIN_FILENO);
+        while ((c = getch()) != ERR)
+            key(t, c);
+    }
     endwin();
     delscreen(screen);
     return CLI_OK;
@@ -374,8 +346,10 @@ int cmd_top(struct cli *cli, json_t *args)
     for (unsigned i = 0; sort && i < sizeof(sorts) / sizeof(sorts[0]); i++)
         if (strcmp(sort, sorts[i]) == 0)
             t.sort = i;
-    catch_signals();
-    rc = batch ? run_batch(&t, json_integer_value(batch)) : on_terminal(&t);
+    cli_catch(SIGINT);
+    cli_catch(SIGTERM);
+    cli_catch(SIGHUP);
+    rc = batch ? run_batch(&t, json_integer_value(batch)) : run_terminal(&t);
     clear_sample(&t.before);
     clear_sample(&t.now);
     return rc;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <wchar.h>
 
+#include "app/millrace/cli.h"
 #include "app/millrace/top.h"
 
 #define MIN_PEERS 3 /* shown on any terminal */
@@ -71,18 +72,6 @@ int top_fit(char *out, size_t len, const char *text, int cols)
     return at;
 }
 
-/* Like top_fit(), filled with blanks up to the width. */
-static const char *column(char out[TOP_LINE], const char *text, int width)
-{
-    int at = top_fit(out, TOP_LINE, text, width);
-    size_t used = strlen(out);
-
-    while (at++ < width && used + 1 < TOP_LINE)
-        out[used++] = ' ';
-    out[used] = '\0';
-    return out;
-}
-
 __attribute__((format(printf, 3, 4))) static void add(struct top_text *t, enum top_look look,
                                                       const char *fmt, ...)
 {
@@ -110,23 +99,11 @@ void top_text_clear(struct top_text *t)
 
 /* ---- values ---- */
 
-static long long number(const json_t *object, const char *key)
-{
-    return json_integer_value(json_object_get(object, key));
-}
-
 static double real(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
 
     return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
-static const char *string(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-
-    return text ? text : "";
 }
 
 /* Growth of a counter; NAN when there is no earlier value, or the counter was reset. */
@@ -170,11 +147,11 @@ static void put_head(const struct frame *f)
     const json_t *version = f->is->part[TOP_VERSION], *is = f->is->part[TOP_STATS];
     const json_t *was = f->was ? f->was->part[TOP_STATS] : NULL;
     const json_t *enable = json_object_get(f->is->part[TOP_BUFFERS], "enable");
-    long long up = number(version, "uptime"), state = json_integer_value(enable);
+    long long up = cli_integer(version, "uptime"), state = json_integer_value(enable);
     char a[16], b[16], c[16];
 
     add(f->t, TOP_PLAIN, "millraced %s  up %lldd %02d:%02d:%02d  routing %s",
-        string(version, "version"), up / 86400, (int)(up / 3600 % 24), (int)(up / 60 % 60),
+        cli_text(version, "version"), up / 86400, (int)(up / 3600 % 24), (int)(up / 60 % 60),
         (int)(up % 60), json_is_integer(enable) && state >= 0 && state < 4 ? states[state] : "?");
     add(f->t, TOP_PLAIN, "forwarded %s messages/s  %sB/s  dropped %s/s",
         top_number(growth(was, is, "route_count") / f->seconds, a),
@@ -183,11 +160,6 @@ static void put_head(const struct frame *f)
 }
 
 /* ---- reactors ---- */
-
-static bool is_count(const char *key)
-{
-    return strcmp(key, "every") == 0 || strcmp(key, "turns") == 0;
-}
 
 /* Writes the members of an object of times that grow as " name percent" each. Returns the sum of
  * their growth. */
@@ -200,10 +172,9 @@ static double put_shares(char out[TOP_LINE], const json_t *was, json_t *is)
 
     out[0] = '\0';
     json_object_foreach(is, key, value)
-        if (!is_count(key))
-            sum += growth(was, is, key);
+        sum += growth(was, is, key);
     json_object_foreach(is, key, value)
-        if (!is_count(key) && sum > 0 && n < TOP_LINE - 64)
+        if (sum > 0 && n < TOP_LINE - 64)
             n += (size_t)snprintf(out + n, TOP_LINE - n, " %.16s %.0f", key,
                                   100 * growth(was, is, key) / sum);
     return sum;
@@ -233,10 +204,10 @@ static void put_reactor(const struct frame *f, const json_t *was, const json_t *
     busy = all > 0 ? busy / all : NAN;
     all = timed && all > 0 ? all : NAN;
     add(f->t, busy > 0.9 ? TOP_ALERT : TOP_PLAIN, "%7lld %3lld %5s %7s %6s %8s %6lld %s",
-        number(is, "reactor"), number(is, "cpt"), percent(busy, a),
+        cli_integer(is, "reactor"), cli_integer(is, "cpt"), percent(busy, a),
         percent(stage(before, stages, "preempted") / all, b),
         percent(growth(was, is, "sleep_us") / all, c),
-        top_number(growth(was, is, "sleeps") / f->seconds, d), number(is, "stalls"), shares);
+        top_number(growth(was, is, "sleeps") / f->seconds, d), cli_integer(is, "stalls"), shares);
 }
 
 static void put_reactors(const struct frame *f)
@@ -255,53 +226,49 @@ static void put_reactors(const struct frame *f)
 /* Formats a NID with its host in a column of the width that the numbers leave. */
 static const char *who(const struct frame *f, char out[TOP_LINE], const char *nid, int numbers)
 {
-    const char *host = string(json_object_get(f->is->part[TOP_NAMES], "names"), nid);
-    int width = f->t->cols - numbers;
+    const char *host = cli_text(json_object_get(f->is->part[TOP_NAMES], "names"), nid);
+    int width = f->t->cols - numbers, used;
     char both[TOP_LINE];
+    size_t len;
 
+    width = width < 16 ? 16 : width > 48 ? 48 : width;
     snprintf(both, sizeof(both), host[0] ? "%.64s (%.64s)" : "%.64s", nid, host);
-    return column(out, both, width < 16 ? 16 : width > 48 ? 48 : width);
+    used = top_fit(out, TOP_LINE, both, width);
+    len = strlen(out);
+    snprintf(out + len, TOP_LINE - len, "%*s", width - used, "");
+    return out;
 }
 
-static const json_t *find_ni(const struct top_sample *s, const json_t *ni)
-{
-    const json_t *net, *found = NULL;
-    size_t i;
-
-    json_array_foreach(list_of(s, TOP_NETS, "net"), i, net)
-        if (!found)
-            found = same_row(json_object_get(net, "local NI(s)"), ni, "nid");
-    return found;
-}
-
-static void put_ni(const struct frame *f, const json_t *ni)
+static void put_ni(const struct frame *f, const json_t *before, const json_t *ni)
 {
     const json_t *is = json_object_get(ni, "statistics"), *own = json_object_get(ni, "millrace");
-    const json_t *was = json_object_get(find_ni(f->was, ni), "statistics");
+    const json_t *was = json_object_get(before, "statistics");
     char a[16], b[16], c[16], name[TOP_LINE];
 
-    add(f->t, strcmp(string(ni, "status"), "up") != 0 ? TOP_ALERT : TOP_PLAIN,
-        "%s %-6s %7s %7s %7s %7lld %6lld %6lld", who(f, name, string(ni, "nid"), 54),
-        string(ni, "status"), top_number(growth(was, is, "recv_count") / f->seconds, a),
+    add(f->t, strcmp(cli_text(ni, "status"), "up") != 0 ? TOP_ALERT : TOP_PLAIN,
+        "%s %-6s %7s %7s %7s %7lld %6lld %6lld", who(f, name, cli_text(ni, "nid"), 54),
+        cli_text(ni, "status"), top_number(growth(was, is, "recv_count") / f->seconds, a),
         top_number(growth(was, is, "send_count") / f->seconds, b),
         top_number(growth(was, is, "drop_count") / f->seconds, c),
-        number(own, "available_tx_credits"), number(own, "min_tx_credits"),
-        number(own, "tx_waiting"));
+        cli_integer(own, "available_tx_credits"), cli_integer(own, "min_tx_credits"),
+        cli_integer(own, "tx_waiting"));
 }
 
 /* Prints all NIs except 0@lo. */
 static void put_nis(const struct frame *f)
 {
-    const json_t *net, *ni;
+    const json_t *nets = list_of(f->was, TOP_NETS, "net"), *net, *ni, *was;
     char name[TOP_LINE];
     size_t i, j;
 
     add(f->t, TOP_TITLE, "%s %-6s %7s %7s %7s %7s %6s %6s", who(f, name, "NI", 54), "STATUS",
         "IN/s", "OUT/s", "DROP/s", "CREDITS", "LOW", "WAIT");
-    json_array_foreach(list_of(f->is, TOP_NETS, "net"), i, net)
+    json_array_foreach(list_of(f->is, TOP_NETS, "net"), i, net) {
+        was = json_object_get(same_row(nets, net, "net type"), "local NI(s)");
         json_array_foreach(json_object_get(net, "local NI(s)"), j, ni)
-            if (string(ni, "nid")[0] && strcmp(string(ni, "nid"), "0@lo") != 0)
-                put_ni(f, ni);
+            if (cli_text(ni, "nid")[0] && strcmp(cli_text(ni, "nid"), "0@lo") != 0)
+                put_ni(f, same_row(was, ni, "nid"), ni);
+    }
 }
 
 static void put_peers(const struct frame *f, const char *sort)
@@ -317,35 +284,33 @@ static void put_peers(const struct frame *f, const char *sort)
         add(f->t, TOP_PLAIN, "  this millraced does not report peers, or not now");
     json_array_foreach(list, i, row)
         add(f->t, TOP_PLAIN, "%s %-5s %8s %8s %6lld %6lld %6lld",
-            who(f, name, string(row, "nid"), 45),
+            who(f, name, cli_text(row, "nid"), 45),
             json_is_true(json_object_get(row, "up")) ? "up" : "down",
             top_number(real(row, "bytes_in_per_s"), a), top_number(real(row, "bytes_out_per_s"), b),
-            number(row, "tx_queued"), number(row, "tx_waiting"), number(row, "rtr_waiting"));
+            cli_integer(row, "tx_queued"), cli_integer(row, "tx_waiting"),
+            cli_integer(row, "rtr_waiting"));
 }
 
 /* ---- buffers and drops ---- */
 
-static void put_pool(const struct frame *f, const char *name)
-{
-    static const char *const keys[] = {"nbuffers", "credits", "mincredits", "waiting", "waited"};
-    const json_t *reactor;
-    long long sum[5] = {0};
-    size_t i;
-
-    json_array_foreach(list_of(f->is, TOP_BUFFERS, "reactors"), i, reactor)
-        for (int k = 0; k < 5; k++)
-            sum[k] += number(json_object_get(reactor, name), keys[k]);
-    add(f->t, sum[3] ? TOP_ALERT : TOP_PLAIN, "%-8s %9lld %9lld %9lld %9lld %10lld", name, sum[0],
-        sum[1], sum[2], sum[3], sum[4]);
-}
-
 static void put_pools(const struct frame *f)
 {
+    static const char *const names[] = {"tiny", "small", "large"};
+    static const char *const keys[] = {"nbuffers", "credits", "mincredits", "waiting", "waited"};
+    const json_t *reactor;
+    size_t i;
+
     add(f->t, TOP_TITLE, "%-8s %9s %9s %9s %9s %10s", "BUFFERS", "TOTAL", "FREE", "LOW", "WAITING",
         "WAITED");
-    put_pool(f, "tiny");
-    put_pool(f, "small");
-    put_pool(f, "large");
+    for (int n = 0; n < 3; n++) {
+        long long sum[5] = {0};
+
+        json_array_foreach(list_of(f->is, TOP_BUFFERS, "reactors"), i, reactor)
+            for (int k = 0; k < 5; k++)
+                sum[k] += cli_integer(json_object_get(reactor, names[n]), keys[k]);
+        add(f->t, sum[3] ? TOP_ALERT : TOP_PLAIN, "%-8s %9lld %9lld %9lld %9lld %10lld", names[n],
+            sum[0], sum[1], sum[2], sum[3], sum[4]);
+    }
 }
 
 struct drop {
@@ -378,9 +343,9 @@ static void put_drops(const struct frame *f)
     if (!drop)
         abort();
     json_array_foreach(list, i, row)
-        if (number(row, "count") > 0)
+        if (cli_integer(row, "count") > 0)
             drop[n++] =
-                (struct drop){string(row, "name"), number(row, "count"),
+                (struct drop){cli_text(row, "name"), cli_integer(row, "count"),
                               growth(same_row(was, row, "name"), row, "count") / f->seconds};
     qsort(drop, n, sizeof(*drop), by_rate);
     add(f->t, TOP_TITLE, "%-32s %9s %12s", "DROPS", "PER s", "TOTAL");
@@ -399,8 +364,8 @@ static bool same_process(const struct top_sample *was, const struct top_sample *
 {
     const json_t *a = was->part[TOP_VERSION], *b = is->part[TOP_VERSION];
 
-    return number(a, "pid") == number(b, "pid") && number(a, "uptime") <= number(b, "uptime") &&
-           is->when > was->when;
+    return cli_integer(a, "pid") == cli_integer(b, "pid") &&
+           cli_integer(a, "uptime") <= cli_integer(b, "uptime") && is->when > was->when;
 }
 
 /* Removes the last peers, MIN_PEERS stay, so that the body fits into `lines` lines. */

@@ -2,6 +2,7 @@
 #include "app/millrace/yaml_out.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,57 +14,64 @@ const struct yaml_style yaml_style_narrow = {.map = 2, .dash = 0, .item = 2};
 static void print_map(const struct yaml_out *out, const json_t *map, unsigned column,
                       bool at_column);
 
-/* Prints the escape of a control character of n bytes. */
-static void put_escape(FILE *to, const char *text, unsigned n)
-{
-    fprintf(to, "\\x%02x", (unsigned char)text[n - 1]);
-}
-
-void yaml_put_plain(FILE *to, const char *text)
-{
-    unsigned n;
-
-    for (; *text; text += n ? n : 1) {
-        n = yaml_control(text);
-        if (n)
-            put_escape(to, text, n);
-        else
-            putc(*text, to);
-    }
-}
-
 /* Whether a control character only ends a line, or moves on within it. */
 static bool is_layout(const char *text)
 {
     return *text == '\n' || *text == '\t' || (text[0] == '\r' && text[1] == '\n');
 }
 
-void yaml_put_lines(FILE *to, const char *text)
+/* Prints text with each control character as `escape` of its last byte. layout: except ends of
+ * lines and tabs. quoted: with a backslash before quotes and backslashes. */
+static void put_escaped(FILE *to, const char *text, const char *escape, bool layout, bool quoted)
 {
     unsigned n;
 
     for (; *text; text += n ? n : 1) {
-        n = is_layout(text) ? 0 : yaml_control(text);
+        n = layout && is_layout(text) ? 0 : yaml_control(text);
         if (n)
-            put_escape(to, text, n);
+            fprintf(to, escape, (unsigned char)text[n - 1]);
         else
-            putc(*text, to);
+            fprintf(to, quoted && strchr("\"\\", *text) ? "\\%c" : "%c", *text);
     }
+}
+
+void yaml_put_plain(FILE *to, const char *text)
+{
+    put_escaped(to, text, "\\x%02x", false, false);
+}
+
+void yaml_printf(FILE *to, const char *fmt, ...)
+{
+    const char *end;
+    va_list ap;
+
+    va_start(ap, fmt);
+    for (; (end = strstr(fmt, "%s")); fmt = end + 2) {
+        fwrite(fmt, 1, (size_t)(end - fmt), to);
+        yaml_put_plain(to, va_arg(ap, const char *));
+    }
+    va_end(ap);
+    fputs(fmt, to);
+}
+
+void yaml_put_lines(FILE *to, const char *text)
+{
+    put_escaped(to, text, "\\x%02x", true, false);
 }
 
 void yaml_put_json(FILE *to, const json_t *value, size_t flags)
 {
-    char *text = json_dumps(value, flags | JSON_ENCODE_ANY), *at;
-    unsigned n;
+    char *text = json_dumps(value, flags | JSON_ENCODE_ANY);
 
-    for (at = text; at && *at; at += n ? n : 1) {
-        n = *at == '\n' ? 0 : yaml_control(at); /* jansson has escaped those within strings */
-        if (n)
-            fprintf(to, "\\u%04X", (unsigned char)at[n - 1]);
-        else
-            putc(*at, to);
-    }
+    if (text) /* jansson has escaped those within strings, and writes LF alone */
+        put_escaped(to, text, "\\u%04X", true, false);
     free(text);
+}
+
+void yaml_put_json_line(FILE *to, const json_t *value, size_t flags)
+{
+    yaml_put_json(to, value, flags);
+    fputc('\n', to);
 }
 
 /* Whether a YAML reader would take plain text for something else, or refuse it. */
@@ -88,29 +96,9 @@ static bool needs_quotes(const char *text)
 
 static void print_quoted(FILE *to, const char *text)
 {
-    unsigned n;
-
     fputc('"', to);
-    for (; *text; text += n ? n : 1) {
-        n = yaml_control(text);
-        if (n)
-            put_escape(to, text, n);
-        else if (*text == '"' || *text == '\\')
-            fprintf(to, "\\%c", *text);
-        else
-            fputc(*text, to);
-    }
+    put_escaped(to, text, "\\x%02x", false, true);
     fputc('"', to);
-}
-
-static void print_real(FILE *to, double value)
-{
-    char text[40];
-
-    snprintf(text, sizeof(text), "%.15g", value);
-    fputs(text, to);
-    if (!strpbrk(text, ".e")) /* otherwise YAML readers take the number for an integer */
-        fputs(".0", to);
 }
 
 /* Whether text has several lines of plain text, which are readable only as a block. */
@@ -150,15 +138,15 @@ static void print_string(const struct yaml_out *out, const char *text, unsigned 
         print_quoted(out->to, text);
     else
         fputs(text, out->to);
-    if (!comment)
-        return;
-    fputs(" # ", out->to);
-    yaml_put_plain(out->to, comment); /* a comment ends with its line */
+    if (comment)
+        yaml_printf(out->to, " # %s", comment); /* a comment ends with its line */
 }
 
 /* column: of the lines of a text with several lines. */
 static void print_scalar(const struct yaml_out *out, const json_t *value, unsigned column)
 {
+    char number[40];
+
     switch (json_typeof(value)) {
     case JSON_STRING:
         print_string(out, json_string_value(value), column);
@@ -167,26 +155,16 @@ static void print_scalar(const struct yaml_out *out, const json_t *value, unsign
         fprintf(out->to, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         break;
     case JSON_REAL:
-        print_real(out->to, json_real_value(value));
+        snprintf(number, sizeof(number), "%.15g", json_real_value(value));
+        /* Without ".0" YAML readers take the number for an integer. */
+        fprintf(out->to, "%s%s", number, strpbrk(number, ".e") ? "" : ".0");
         break;
-    case JSON_TRUE:
-        fputs("true", out->to);
-        break;
-    case JSON_FALSE:
-        fputs("false", out->to);
-        break;
-    case JSON_ARRAY: /* empty ones, and lists of lists: in flow style */
-    case JSON_OBJECT:
-        yaml_put_json(out->to, value, JSON_COMPACT);
-        break;
-    default:
+    case JSON_NULL:
         fputc('~', out->to);
+        break;
+    default: /* true, false; empty lists and lists of lists in flow style */
+        yaml_put_json(out->to, value, JSON_COMPACT);
     }
-}
-
-static bool is_filled(const json_t *value)
-{
-    return json_array_size(value) || json_object_size(value);
 }
 
 static void print_list(const struct yaml_out *out, const json_t *list, unsigned column)
@@ -197,7 +175,7 @@ static void print_list(const struct yaml_out *out, const json_t *list, unsigned 
 
     json_array_foreach(list, i, item) {
         fprintf(out->to, "%*s-%*s", (int)dash, "", (int)out->style->item - 1, "");
-        if (json_is_object(item) && is_filled(item)) {
+        if (json_object_size(item)) {
             print_map(out, item, dash + out->style->item, true);
         } else {
             print_scalar(out, item, dash + out->style->item);
@@ -206,15 +184,11 @@ static void print_list(const struct yaml_out *out, const json_t *list, unsigned 
     }
 }
 
-/* Whether a key is a number: lnetctl writes `0: eth0` without quotes. */
-static bool is_number(const char *key)
-{
-    return *key && !key[strspn(key, "0123456789")];
-}
-
 static void print_key(const struct yaml_out *out, const char *key)
 {
-    if (needs_quotes(key) && !is_number(key))
+    bool number = *key && !key[strspn(key, "0123456789")];
+
+    if (needs_quotes(key) && !number) /* lnetctl writes `0: eth0` without quotes */
         print_quoted(out->to, key);
     else
         fputs(key, out->to);
@@ -232,10 +206,10 @@ static void print_map(const struct yaml_out *out, const json_t *map, unsigned co
         fprintf(out->to, "%*s", at_column ? 0 : (int)column, "");
         print_key(out, key);
         at_column = false;
-        if (json_is_object(value) && is_filled(value)) {
+        if (json_object_size(value)) {
             fputc('\n', out->to);
             print_map(out, value, column + out->style->map, false);
-        } else if (json_is_array(value) && is_filled(value)) {
+        } else if (json_array_size(value)) {
             fputc('\n', out->to);
             print_list(out, value, column);
         } else {
@@ -246,12 +220,8 @@ static void print_map(const struct yaml_out *out, const json_t *map, unsigned co
     }
 }
 
-void yaml_print(const struct yaml_out *out, const json_t *object)
+void yaml_print(const struct yaml_out *out, const json_t *value)
 {
-    print_map(out, object, 0, false);
-}
-
-void yaml_print_items(const struct yaml_out *out, const json_t *list)
-{
-    print_list(out, list, 0);
+    print_list(out, value, 0);
+    print_map(out, value, 0, false);
 }

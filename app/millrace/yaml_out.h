@@ -30,14 +30,17 @@ struct yaml_out {
 
 /* Prints text with each control character escaped as `\x1b`. */
 void yaml_put_plain(FILE *to, const char *text);
+/* Prints fmt, in which %s is the only conversion, with each text as yaml_put_plain() prints it. */
+void yaml_printf(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints text of several lines likewise, except their ends (LF, CR LF) and tabs. */
 void yaml_put_lines(FILE *to, const char *text);
 /* Prints a value as JSON with each control character escaped as JSON does. flags: of
  * json_dumpf(). */
 void yaml_put_json(FILE *to, const json_t *value, size_t flags);
-/* Prints the members of object as YAML. */
-void yaml_print(const struct yaml_out *out, const json_t *object);
-/* Prints the items of a list as they stand below a key of the top. */
-void yaml_print_items(const struct yaml_out *out, const json_t *list);
+/* Prints a value likewise and ends the line. */
+void yaml_put_json_line(FILE *to, const json_t *value, size_t flags);
+/* Prints the members of an object as YAML, or the items of a list as they stand below a key of the
+ * top. */
+void yaml_print(const struct yaml_out *out, const json_t *value);
 
 #endif

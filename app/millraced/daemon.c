@@ -12,8 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "control/controller.h"
@@ -28,35 +27,13 @@ struct daemon {
     struct reactor_fd signals;
 };
 
-/* ---- systemd's readiness protocol ---- */
-
-static void notify_manager(const char *state)
-{
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    const char *path = getenv("NOTIFY_SOCKET");
-    size_t len = path ? strlen(path) : 0;
-    int fd;
-
-    if (!len || len >= sizeof(addr.sun_path) || (path[0] != '/' && path[0] != '@'))
-        return;
-    memcpy(addr.sun_path, path, len);
-    if (path[0] == '@')
-        addr.sun_path[0] = '\0'; /* abstract name: neither it nor its length has a final NUL */
-    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return;
-    (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&addr,
-                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
-    close(fd);
-}
-
 static void phase(void *arg, enum control_phase phase)
 {
     (void)arg;
     if (phase == CONTROL_READY)
-        notify_manager("READY=1");
+        sd_notify(0, "READY=1");
     if (phase == CONTROL_STOPPING)
-        notify_manager("STOPPING=1");
+        sd_notify(0, "STOPPING=1");
 }
 
 /* ---- signals ---- */
@@ -85,28 +62,21 @@ static void signal_event(struct reactor_fd *f, uint32_t events)
     controller_reload(d->c, d->path, say_reloaded, NULL);
 }
 
-/* Before any thread is made, so that all of them have these blocked. */
-static void block_signals(sigset_t *set)
+/* Blocks the signals before any thread is made, so that all threads have them blocked. Returns the
+ * descriptor that receives them, or -errno. */
+static int open_signals(void)
 {
-    sigemptyset(set);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGHUP);
-    sigprocmask(SIG_BLOCK, set, NULL);
+    sigset_t set;
+    int fd;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
-}
-
-static int watch_signals(struct daemon *d, const sigset_t *set, struct err *err)
-{
-    int fd = signalfd(-1, set, SFD_CLOEXEC | SFD_NONBLOCK), rc;
-
-    rc = fd < 0 ? -errno : reactor_fd_add(&d->signals, fd, EPOLLIN, signal_event);
-    if (rc == 0)
-        return 0;
-    err_text(err, "signals: %s", strerror(-rc));
-    if (fd >= 0)
-        close(fd);
-    return rc;
+    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd < 0 ? -errno : fd;
 }
 
 /* ---- the log ---- */
@@ -124,8 +94,7 @@ static int start_log(const struct cfg *cfg, struct err *err)
 
 /* ---- the process ---- */
 
-static int start(struct daemon *d, struct cfg *cfg, bool wait, const sigset_t *signals,
-                 struct err *err)
+static int start(struct daemon *d, struct cfg *cfg, bool wait, int signals, struct err *err)
 {
     int rc = controller_create(cfg, d->path, wait, &d->c, err);
 
@@ -133,7 +102,9 @@ static int start(struct daemon *d, struct cfg *cfg, bool wait, const sigset_t *s
         return rc;
     d->listener = (struct control_listener){.phase = phase, .arg = d};
     controller_listen(d->c, &d->listener);
-    rc = watch_signals(d, signals, err);
+    rc = signals < 0 ? signals : reactor_fd_add(&d->signals, signals, EPOLLIN, signal_event);
+    if (rc != 0)
+        err_text(err, "signals: %s", strerror(-rc));
     if (rc == 0)
         rc = rpc_service_start(d->c, &d->rpc, err);
     if (rc == 0 && !wait)
@@ -141,7 +112,7 @@ static int start(struct daemon *d, struct cfg *cfg, bool wait, const sigset_t *s
     if (rc == 0 && wait) {
         log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "waiting",
                   LOG_S("socket", cfg->rpc_socket));
-        notify_manager("READY=1"); /* ready for the method start */
+        sd_notify(0, "READY=1"); /* ready for the method start */
     }
     return rc;
 }
@@ -152,22 +123,17 @@ static void finish(struct daemon *d)
         return;
     controller_take_down(d->c);
     rpc_service_stop(d->rpc);
-    if (d->signals.fn) {
-        reactor_fd_del(&d->signals);
-        close(d->signals.fd);
-    }
+    reactor_fd_del(&d->signals);
     controller_free(d->c);
 }
 
 /* Returns an absolute path, since the process may read the file again from another directory.
- * Allocated. */
+ * Allocated, or NULL. */
 static char *absolute(const char *path)
 {
-    char *here = path[0] == '/' ? NULL : getcwd(NULL, 0), *out = NULL;
+    char *here = path[0] == '/' ? strdup("") : getcwd(NULL, 0), *out = NULL;
 
-    if (path[0] == '/')
-        out = strdup(path);
-    else if (here && asprintf(&out, "%s/%s", here, path) < 0)
+    if (here && asprintf(&out, "%s%s%s", here, here[0] ? "/" : "", path) < 0)
         out = NULL;
     free(here);
     return out;
@@ -179,15 +145,12 @@ int daemon_run(struct cfg *cfg, const char *path, bool wait)
     struct daemon d = {.path = file ? file : path};
     struct err err = {0};
     bool orderly = false;
-    sigset_t signals;
-    int rc;
+    int signals = open_signals(), rc = start_log(cfg, &err);
 
-    block_signals(&signals);
-    rc = start_log(cfg, &err);
     if (rc != 0)
         cfg_free(cfg);
     else
-        rc = start(&d, cfg, wait, &signals, &err);
+        rc = start(&d, cfg, wait, signals, &err);
     if (rc == 0) {
         orderly = controller_run(d.c);
         log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "stopped",
@@ -198,6 +161,8 @@ int daemon_run(struct cfg *cfg, const char *path, bool wait)
                   LOG_S("remedy", err.remedy[0] ? err.remedy : NULL));
     }
     finish(&d);
+    if (signals >= 0)
+        close(signals);
     log_close();
     free(file);
     return rc == 0 && orderly ? 0 : 1;

@@ -7,16 +7,10 @@
 #include "app/millraced/daemon.h"
 #include "control/controller.h"
 #include "lib/lnds/codes.h"
-#include "lib/lnds/lnds.h"
 
 #define DEFAULT_CONFIG "/etc/millrace/millrace.yaml"
 
-enum {
-    EXIT_USAGE = 2,
-    OPTION_CHECK = 256,
-    OPTION_VERSION,
-    OPTION_WAIT
-};
+#define EXIT_USAGE 2
 
 static const char usage[] =
     "usage: millraced [-c FILE] [--check | --wait-for-rpc]\n"
@@ -34,42 +28,27 @@ static const char usage[] =
     "SIGTERM or SIGINT: stop after messages in flight have left; a second one: stop at once.\n"
     "Exit status: 0 after an orderly end, 1 after an error, 2 for wrong arguments.\n";
 
-struct arguments {
-    const char *config;
-    bool check, wait;
-};
-
-/* -1: go on; else the exit status. */
-static int parse_arguments(int argc, char **argv, struct arguments *args)
+int main(int argc, char **argv)
 {
+    static int check, wait;
     static const struct option options[] = {
-        {"config", required_argument, NULL, 'c'},
-        {"check", no_argument, NULL, OPTION_CHECK},
-        {"version", no_argument, NULL, OPTION_VERSION},
-        {"wait-for-rpc", no_argument, NULL, OPTION_WAIT},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"config", required_argument, NULL, 'c'}, {"check", no_argument, &check, 1},
+        {"version", no_argument, NULL, 'V'},      {"wait-for-rpc", no_argument, &wait, 1},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
     };
-    int option;
+    const char *config = DEFAULT_CONFIG;
+    struct cfg_report report;
+    struct cfg *cfg = NULL;
+    int option, status = EXIT_FAILURE;
 
+    lnd_codes_register();
     while ((option = getopt_long(argc, argv, "c:h", options, NULL)) != -1) {
-        switch (option) {
-        case 'c':
-            args->config = optarg;
-            break;
-        case OPTION_CHECK:
-            args->check = true;
-            break;
-        case OPTION_WAIT:
-            args->wait = true;
-            break;
-        case OPTION_VERSION:
-            puts("millraced " MILLRACE_VERSION);
+        if (option == 'c') {
+            config = optarg;
+        } else if (option == 'h' || option == 'V') {
+            fputs(option == 'h' ? usage : "millraced " MILLRACE_VERSION "\n", stdout);
             return EXIT_SUCCESS;
-        case 'h':
-            fputs(usage, stdout);
-            return EXIT_SUCCESS;
-        default:
+        } else if (option == '?') {
             fputs("try: millraced --help\n", stderr);
             return EXIT_USAGE;
         }
@@ -79,29 +58,11 @@ static int parse_arguments(int argc, char **argv, struct arguments *args)
                 argv[optind]);
         return EXIT_USAGE;
     }
-    return -1;
-}
-
-int main(int argc, char **argv)
-{
-    struct arguments args = {.config = DEFAULT_CONFIG};
-    struct cfg_report report;
-    struct cfg *cfg = NULL;
-    int status;
-
-    for (unsigned i = 0; lnd_codes[i]; i++)
-        if (lnd_codes[i]->process_init)
-            lnd_codes[i]->process_init();
-    lnds_register();
-    status = parse_arguments(argc, argv, &args);
-    if (status >= 0)
-        return status;
-    status = EXIT_FAILURE;
-    cfg_load(args.config, &cfg, &report);
+    cfg_load(config, &cfg, &report);
     cfg_report_print(&report, stderr);
     cfg_report_free(&report);
-    if (cfg && !args.check)
-        return daemon_run(cfg, args.config, args.wait);
+    if (cfg && !check)
+        return daemon_run(cfg, config, wait);
     if (cfg)
         status = controller_check(cfg);
     cfg_free(cfg);

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/lnd/connect.h"
 
-static const struct lnd_proto *proto_of(const struct lnd_peer_ni *lp)
-{
-    return lp->ns->shard->driver->proto;
-}
-
 /* ---- beginning ---- */
 
 bool lnd_connect_may(const struct lnd_peer_ni *lp)
@@ -31,7 +26,7 @@ void lnd_connect_start(struct lnd_peer_ni *lp)
     if (!lp->record || lp->nconns == 0)
         lnd_connect_number(lp);
     lp->record = true;
-    proto_of(lp)->connect_begin(lp);
+    lnd_proto_of(lp->ns->lni)->connect_begin(lp);
     lnd_connect_later(lp, 0);
 }
 
@@ -41,9 +36,9 @@ void lnd_connect_timer(struct reactor_timer *t)
 
     lnd_peer_hold(lp);
     if (lp->connecting == LND_CONNECT_RUN && lp->connect.conn)
-        proto_of(lp)->connect_late(lp);
+        lnd_proto_of(lp->ns->lni)->connect_late(lp);
     else if (lp->connecting != LND_CONNECT_IDLE)
-        proto_of(lp)->connect_next(lp);
+        lnd_proto_of(lp->ns->lni)->connect_next(lp);
     lnd_peer_release(lp);
 }
 
@@ -57,7 +52,7 @@ void lnd_connect_drop(struct lnd_peer_ni *lp)
 
     lp->connect.conn = NULL;
     if (conn)
-        proto_of(lp)->conn_close(conn, &why);
+        lnd_proto_of(lp->ns->lni)->conn_close(conn, &why);
 }
 
 void lnd_connect_stop(struct lnd_peer_ni *lp)

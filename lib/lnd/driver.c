@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 void lnd_driver_init(struct lnd_driver *driver, const struct lnd_proto *proto, unsigned max_conns,
                      unsigned min_reconnect, unsigned max_reconnect)
@@ -77,17 +76,4 @@ void lnd_driver_free(void *ctx)
     driver->proto->driver_fini(driver);
     shards_fini(driver);
     free(driver);
-}
-
-uint64_t lnd_incarnation_new(struct lnd_driver *driver, unsigned unit_ns)
-{
-    struct timespec ts;
-    uint64_t now;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-    now = ((uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec) / unit_ns;
-    if (now <= driver->last_incarnation)
-        now = driver->last_incarnation + 1;
-    driver->last_incarnation = now;
-    return now;
 }

@@ -38,6 +38,10 @@ struct lnd_shard;
 TAILQ_HEAD(lnd_conns, lnd_conn);
 TAILQ_HEAD(lnd_peer_nis, lnd_peer_ni);
 
+/* How messages end whose connection is lost: members of struct lnd_close. */
+#define LND_CLOSE_LOST                                                                             \
+    .tx = LNET_DROP_NEXT_HOP_LOST, .rx = LNET_DROP_RX_INCOMPLETE, .queued = LNET_HEALTH_LOCAL_ERROR
+
 /* Why connections are closed: the reasons that the core gets for their messages, and how the
  * streams end. */
 struct lnd_close {
@@ -62,6 +66,7 @@ struct lnd_proto {
     size_t peer_size;     /* of the LND's peer NI */
     size_t peer_base;     /* offset of its struct lnd_peer_ni */
     int credits_min;      /* an NI has at least */
+    unsigned stamp_ns;    /* unit of incarnations: ns of the wall clock */
     unsigned max_conns;   /* per reactor, where the settings say 0 */
     unsigned linger;      /* s: a peer NI not in use is remembered, from the end of its back-off */
 
@@ -82,7 +87,7 @@ struct lnd_proto {
     /* Completes an NI whose settings were checked: listener. As above. */
     int (*ni_init)(struct lnd_ni *lni, struct err *err);
     void (*ni_fini)(struct lnd_ni *lni);
-    /* Returns conns_per_peer of an NI that says nothing of it. */
+    /* Returns conns_per_peer of an NI that says nothing of it. NULL: 1. */
     int (*conns_default)(const struct lnd_ni *lni);
     /* Returns the peer credits that an NI with these credits and peer credits gives. NULL: as many
      * as it says, at most its credits. */
@@ -176,10 +181,6 @@ static inline struct lnd_shard *lnd_shard_at(const struct lnd_driver *driver, un
 }
 /* Returns the bytes of heap that one shard takes, without what shard_init() allocates. */
 size_t lnd_shard_bytes(const struct lnd_proto *proto, unsigned max_conns);
-
-/* Returns a new incarnation: wall clock time in units of `unit_ns` ns, never the same twice in one
- * node. Control thread. */
-uint64_t lnd_incarnation_new(struct lnd_driver *driver, unsigned unit_ns);
 
 /* Returns a setting that the control thread may change while an NI runs. Any thread. */
 static inline int lnd_setting(const int *setting)

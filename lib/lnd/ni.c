@@ -2,15 +2,12 @@
 #include "lib/lnd/ni.h"
 
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 #include "lib/lnd/peer_ni.h"
 
 #include <errno.h>
 #include <stdlib.h>
-
-static const struct lnd_proto *proto_of(const struct lnd_ni *lni)
-{
-    return lni->driver->proto;
-}
+#include <time.h>
 
 /* ---- on each reactor ---- */
 
@@ -21,7 +18,7 @@ static void post_to_control(struct lnd_ni_shard *ns, struct reactor_task *task)
 
 void lnd_ns_progress(struct lnd_ni_shard *ns)
 {
-    const struct lnd_proto *proto = proto_of(ns->lni);
+    const struct lnd_proto *proto = lnd_proto_of(ns->lni);
 
     if (ns->state == LND_NI_QUIESCING && proto->ns_quiet(ns)) {
         ns->state = LND_NI_QUIET;
@@ -40,16 +37,16 @@ static void on_start(struct reactor_task *task)
     ns->state = LND_NI_SERVING;
     if (ns->shard->users++ == 0)
         reactor_poller_add(ns->shard->reactor, &ns->shard->poller);
-    proto_of(ns->lni)->ns_start(ns);
+    lnd_proto_of(ns->lni)->ns_start(ns);
 }
 
 static void on_quiesce(struct reactor_task *task)
 {
     struct lnd_ni_shard *ns = container_of(task, struct lnd_ni_shard, quiesce);
 
-    proto_of(ns->lni)->ns_shut(ns);
+    lnd_proto_of(ns->lni)->ns_shut(ns);
     ns->state = LND_NI_QUIESCING;
-    proto_of(ns->lni)->ns_quiesce(ns);
+    lnd_proto_of(ns->lni)->ns_quiesce(ns);
     lnd_ns_progress(ns);
 }
 
@@ -71,11 +68,11 @@ static void on_stop(struct reactor_task *task)
     struct lnd_peer_ni *lp;
 
     if (!lnd_ns_is_shut(ns))
-        proto_of(ns->lni)->ns_shut(ns);
+        lnd_proto_of(ns->lni)->ns_shut(ns);
     ns->state = LND_NI_STOPPING;
     if (was == LND_NI_QUIESCING) /* messages begun end here */
         post_to_control(ns, &ns->quiet);
-    proto_of(ns->lni)->ns_stop(ns);
+    lnd_proto_of(ns->lni)->ns_stop(ns);
     /* Closing one reports its messages to the core, which may free others too. */
     while ((lp = next_to_shut(ns))) {
         lp->shut = true;
@@ -99,8 +96,8 @@ static void try_stopped(struct lnd_ni *lni)
     if (lni->stop_wait > 0 || lni->pins > 0)
         return;
     lni->state = LND_NI_STOPPED;
-    if (proto_of(lni)->ni_stopped)
-        proto_of(lni)->ni_stopped(lni);
+    if (lnd_proto_of(lni)->ni_stopped)
+        lnd_proto_of(lni)->ni_stopped(lni);
     reactor_post(reactor_self(), lni->stop_done);
 }
 
@@ -164,7 +161,7 @@ static int serve(struct lnd_ni *lni, struct err *err)
     int rc = 0;
 
     if (lni->listener->users == 0)
-        rc = proto_of(lni)->listen(lni, err);
+        rc = lnd_proto_of(lni)->listen(lni, err);
     if (rc == 0) {
         lni->listener->users++;
         lni->serving = true;
@@ -203,6 +200,18 @@ static void shards_init(struct lnd_ni *lni)
     }
 }
 
+/* Returns the wall clock time, never the same twice in one node. */
+static uint64_t incarnation_new(struct lnd_driver *driver)
+{
+    struct timespec ts;
+    uint64_t now;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    now = ((uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec) / driver->proto->stamp_ns;
+    driver->last_incarnation = max(now, driver->last_incarnation + 1);
+    return driver->last_incarnation;
+}
+
 int lnd_ni_init(struct lnet_ni *ni, struct err *err)
 {
     struct lnd_driver *driver = ni->lnd_ctx;
@@ -219,6 +228,7 @@ int lnd_ni_init(struct lnet_ni *ni, struct err *err)
     }
     lni->ni = ni;
     lni->driver = driver;
+    lni->incarnation = incarnation_new(driver);
     shards_init(lni);
     rc = proto->ni_resolve(lni, err);
     if (rc == 0)
@@ -247,7 +257,7 @@ void lnd_ni_fini(struct lnet_ni *ni)
         i++;
     driver->nis[i] = driver->nis[--driver->nnis];
     ni->lnd_ni = NULL;
-    proto_of(lni)->ni_fini(lni);
+    lnd_proto_of(lni)->ni_fini(lni);
     free(lni);
 }
 
@@ -301,8 +311,8 @@ void lnd_ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
     lni->quiesce_done = done;
     lni->quiet_wait = lni->driver->nshards;
     tell_shards(lni, offsetof(struct lnd_ni_shard, quiesce));
-    if (unlisten && proto_of(lni)->unlisten)
-        proto_of(lni)->unlisten(lni);
+    if (unlisten && lnd_proto_of(lni)->unlisten)
+        lnd_proto_of(lni)->unlisten(lni);
 }
 
 void lnd_ni_stop(struct lnet_ni *ni, struct reactor_task *done)
@@ -319,6 +329,6 @@ void lnd_ni_stop(struct lnet_ni *ni, struct reactor_task *done)
     lni->state = LND_NI_STOPPING;
     lni->stop_wait = lni->driver->nshards;
     tell_shards(lni, offsetof(struct lnd_ni_shard, stop));
-    if (unlisten && proto_of(lni)->unlisten)
-        proto_of(lni)->unlisten(lni);
+    if (unlisten && lnd_proto_of(lni)->unlisten)
+        lnd_proto_of(lni)->unlisten(lni);
 }

@@ -52,16 +52,21 @@ struct lnd_ni {
     enum lnd_ni_state state;       /* control */
     bool serving;                  /* control: counted in listener->users */
     bool last;                     /* it ends its listener; set before its parts are told */
+    uint64_t incarnation;          /* in units of proto->stamp_ns; set before ni_init() */
     unsigned pins;                 /* control: lnd_ni_pin() */
     unsigned quiet_wait;           /* control: parts that have not answered yet */
     unsigned stop_wait;
     struct reactor_task *quiesce_done, *stop_done;
 };
 
+static inline const struct lnd_proto *lnd_proto_of(const struct lnd_ni *lni)
+{
+    return lni->driver->proto;
+}
 /* Returns the part of an NI on reactor i. */
 static inline struct lnd_ni_shard *lnd_ns_at(struct lnd_ni *lni, unsigned i)
 {
-    const struct lnd_proto *proto = lni->driver->proto;
+    const struct lnd_proto *proto = lnd_proto_of(lni);
 
     return (void *)((char *)lni + proto->ni_size + i * proto->ni_shard_size);
 }

@@ -5,11 +5,6 @@
 
 #include <assert.h>
 
-static const struct lnd_proto *proto_of(const struct lnd_peer_ni *lp)
-{
-    return lp->ns->shard->driver->proto;
-}
-
 /* ---- life ---- */
 
 static void queue_timer(struct reactor_timer *t);
@@ -36,7 +31,7 @@ struct lnd_peer_ni *lnd_peer_get(struct lnd_ni_shard *ns, struct lnet_peer_ni *p
     lnet_peer_ni_hold(peer);
     lp->ns = ns;
     lp->peer = peer;
-    lp->queue_tail = &lp->queue;
+    STAILQ_INIT(&lp->queue);
     TAILQ_INIT(&lp->conns);
     reactor_timer_init(&lp->queue_timer, queue_timer);
     reactor_timer_init(&lp->linger_timer, linger_timer);
@@ -44,7 +39,7 @@ struct lnd_peer_ni *lnd_peer_get(struct lnd_ni_shard *ns, struct lnet_peer_ni *p
     lp->next_of_peer = peer->lnd_peer;
     peer->lnd_peer = lp;
     TAILQ_INSERT_TAIL(&ns->peers, lp, link);
-    proto_of(lp)->peer_init(lp);
+    lnd_proto_of(lp->ns->lni)->peer_init(lp);
     return lp;
 }
 
@@ -85,7 +80,7 @@ void lnd_peer_spare_set(struct lnd_peer_ni *lp, bool spare)
 
 static void forget(struct lnd_peer_ni *lp)
 {
-    const struct lnd_proto *proto = proto_of(lp);
+    const struct lnd_proto *proto = lnd_proto_of(lp->ns->lni);
     struct lnet_peer_ni *peer = lp->peer;
     struct lnd_ni_shard *ns = lp->ns;
     struct lnd_peer_ni **at = (struct lnd_peer_ni **)&peer->lnd_peer;
@@ -128,7 +123,7 @@ void lnd_peer_idle(struct lnd_peer_ni *lp)
         return;
     }
     lnd_peer_spare_set(lp, true);
-    reactor_timer_arm(&lp->linger_timer, wait + proto_of(lp)->linger * LND_SEC);
+    reactor_timer_arm(&lp->linger_timer, wait + lnd_proto_of(lp->ns->lni)->linger * LND_SEC);
 }
 
 static void linger_timer(struct reactor_timer *t)
@@ -143,22 +138,21 @@ static void linger_timer(struct reactor_timer *t)
 
 void lnd_queue_timer_set(struct lnd_peer_ni *lp)
 {
+    const struct lnet_msg *first = STAILQ_FIRST(&lp->queue);
     uint64_t now = reactor_now_us();
 
-    if (!lp->queue)
+    if (!first)
         reactor_timer_cancel(&lp->queue_timer);
     else
         reactor_timer_arm(&lp->queue_timer,
-                          lp->queue->lnd_deadline_us > now ? lp->queue->lnd_deadline_us - now : 0);
+                          first->lnd_deadline_us > now ? first->lnd_deadline_us - now : 0);
 }
 
 static void enqueue(struct lnd_peer_ni *lp, struct lnet_msg *msg, uint64_t wait_us)
 {
     msg->lnd_deadline_us = reactor_now_us() + wait_us;
-    msg->lnd_next = NULL;
-    *lp->queue_tail = msg;
-    lp->queue_tail = &msg->lnd_next;
-    if (lp->queue == msg)
+    STAILQ_INSERT_TAIL(&lp->queue, msg, queue);
+    if (STAILQ_FIRST(&lp->queue) == msg)
         lnd_queue_timer_set(lp);
 }
 
@@ -174,17 +168,6 @@ void lnd_peer_wait(struct lnd_peer_ni *lp, struct lnet_msg *msg, uint64_t wait_u
     }
 }
 
-struct lnet_msg *lnd_peer_dequeue(struct lnd_peer_ni *lp)
-{
-    struct lnet_msg *msg = lp->queue;
-
-    lp->queue = msg->lnd_next;
-    if (!lp->queue)
-        lp->queue_tail = &lp->queue;
-    msg->lnd_next = NULL;
-    return msg;
-}
-
 /* All wait equally long, so the first message expires first, or nearly so if the timeout was
  * changed meanwhile. */
 static void queue_timer(struct reactor_timer *t)
@@ -192,27 +175,32 @@ static void queue_timer(struct reactor_timer *t)
     struct lnd_peer_ni *lp = container_of(t, struct lnd_peer_ni, queue_timer);
 
     lnd_peer_hold(lp);
-    while (lp->queue && lp->queue->lnd_deadline_us <= reactor_now_us())
-        lnd_msg_fail(lnd_peer_dequeue(lp), LNET_DROP_NEXT_HOP_TIMEOUT, LNET_HEALTH_NETWORK_TIMEOUT);
+    while (STAILQ_FIRST(&lp->queue) &&
+           STAILQ_FIRST(&lp->queue)->lnd_deadline_us <= reactor_now_us())
+        lnd_msg_fail(lnet_msg_queue_pop(&lp->queue), LNET_DROP_NEXT_HOP_TIMEOUT,
+                     LNET_HEALTH_NETWORK_TIMEOUT);
     lnd_queue_timer_set(lp);
     lnd_peer_release(lp);
 }
 
-void lnd_peer_fail_queue(struct lnd_peer_ni *lp, enum lnet_drop reason, enum lnet_health health)
+void lnd_msgs_fail(struct lnet_msg *list, enum lnet_drop reason, enum lnet_health health)
 {
-    struct lnet_msg *msg = lp->queue;
+    struct lnet_msg *msg;
 
-    lp->queue = NULL;
-    lp->queue_tail = &lp->queue;
-    lnd_queue_timer_set(lp);
-    lnd_peer_hold(lp);
-    while (msg) {
-        struct lnet_msg *next = msg->lnd_next;
-
+    while ((msg = list)) {
+        list = msg->lnd_next;
         msg->lnd_next = NULL;
         lnd_msg_fail(msg, reason, health);
-        msg = next;
     }
+}
+
+void lnd_peer_fail_queue(struct lnd_peer_ni *lp, enum lnet_drop reason, enum lnet_health health)
+{
+    struct lnet_msg *list = lnet_msg_queue_take(&lp->queue);
+
+    lnd_queue_timer_set(lp);
+    lnd_peer_hold(lp);
+    lnd_msgs_fail(list, reason, health);
     lnd_peer_release(lp);
 }
 
@@ -266,7 +254,7 @@ void lnd_conn_up(struct lnd_peer_ni *lp, struct lnd_conn *conn)
     conn->listed = true;
     TAILQ_INSERT_TAIL(&lp->conns, conn, link);
     lp->nconns++;
-    proto_of(lp)->conn_listed(lp, conn, true);
+    lnd_proto_of(lp->ns->lni)->conn_listed(lp, conn, true);
     if (first_of_all)
         post(lp, LNET_NODE_EV_PEER_UP, LNET_DROP_NONE, conn->initiated ? "called" : "accepted");
     if (first)
@@ -278,7 +266,7 @@ static void unlist(struct lnd_peer_ni *lp, struct lnd_conn *conn)
     TAILQ_REMOVE(&lp->conns, conn, link);
     lp->nconns--;
     conn->listed = false;
-    proto_of(lp)->conn_listed(lp, conn, false);
+    lnd_proto_of(lp->ns->lni)->conn_listed(lp, conn, false);
 }
 
 /* The last connection of the set was lost. The core may have opened others meanwhile. */
@@ -295,7 +283,7 @@ static void all_lost(struct lnd_peer_ni *lp, const struct lnd_close *why)
 void lnd_conn_down(struct lnd_peer_ni *lp, struct lnd_conn *conn, const struct lnd_close *why)
 {
     unlist(lp, conn);
-    proto_of(lp)->conn_close(conn, why);
+    lnd_proto_of(lp->ns->lni)->conn_close(conn, why);
     all_lost(lp, why);
 }
 
@@ -316,7 +304,7 @@ void lnd_peer_close(struct lnd_peer_ni *lp, const struct lnd_close *why)
     }
     while ((conn = list)) {
         list = conn->next;
-        proto_of(lp)->conn_close(conn, why);
+        lnd_proto_of(lp->ns->lni)->conn_close(conn, why);
     }
     if (had)
         all_lost(lp, why);
@@ -325,7 +313,7 @@ void lnd_peer_close(struct lnd_peer_ni *lp, const struct lnd_close *why)
 
 void lnd_peer_abort(struct lnd_peer_ni *lp, enum lnet_drop reason)
 {
-    const struct lnd_proto *proto = proto_of(lp);
+    const struct lnd_proto *proto = lnd_proto_of(lp->ns->lni);
     const struct lnd_close why = {
         .cause = reason,
         .tx = reason,
@@ -376,5 +364,4 @@ void lnd_peer_shrink(void *ctx)
 void lnd_peer_free(struct lnet_peer_ni *peer)
 {
     assert(!peer->lnd_peer); /* each lnd_peer_ni has a reference */
-    (void)peer;
 }

@@ -37,14 +37,14 @@ struct lnd_conn {
 struct lnd_peer_ni {
     /* ---- each message uses these ---- */
     struct lnd_ni_shard *ns;
-    struct lnet_peer_ni *peer;            /* referenced */
-    struct lnd_peer_ni *next_of_peer;     /* sets of the same peer NI on other local NIs */
-    struct lnd_conns conns;               /* the set: connections that are up */
-    struct lnet_msg *queue, **queue_tail; /* wait for a connection */
-    unsigned nconns;                      /* in the set */
-    unsigned objects;                     /* connection objects, those not in the set included */
-    unsigned accepting;                   /* connections of the peer's that are not up yet */
-    unsigned busy;                        /* lnd_peer_hold() */
+    struct lnet_peer_ni *peer;        /* referenced */
+    struct lnd_peer_ni *next_of_peer; /* sets of the same peer NI on other local NIs */
+    struct lnd_conns conns;           /* the set: connections that are up */
+    struct lnet_msg_queue queue;      /* wait for a connection */
+    unsigned nconns;                  /* in the set */
+    unsigned objects;                 /* connection objects, those not in the set included */
+    unsigned accepting;               /* connections of the peer's that are not up yet */
+    unsigned busy;                    /* lnd_peer_hold() */
     enum lnd_connect_state connecting;
     bool spare;  /* in shard->spare */
     bool shut;   /* by the stop of the NI */
@@ -91,7 +91,8 @@ void lnd_peer_spare_set(struct lnd_peer_ni *lp, bool spare);
 void lnd_peer_idle(struct lnd_peer_ni *lp);
 static inline bool lnd_peer_in_use(const struct lnd_peer_ni *lp)
 {
-    return lp->busy > 0 || lp->objects > 0 || lp->queue || lp->connecting != LND_CONNECT_IDLE;
+    return lp->busy > 0 || lp->objects > 0 || STAILQ_FIRST(&lp->queue) ||
+           lp->connecting != LND_CONNECT_IDLE;
 }
 /* Keeps lp until lnd_peer_release(). */
 static inline void lnd_peer_hold(struct lnd_peer_ni *lp)
@@ -118,10 +119,10 @@ static inline void lnd_msg_fail(struct lnet_msg *msg, enum lnet_drop reason,
 /* No connection can take msg. Queues msg for at most wait_us while a connection is being opened,
  * begins a run if it may, and else fails msg. Held by the caller. */
 void lnd_peer_wait(struct lnd_peer_ni *lp, struct lnet_msg *msg, uint64_t wait_us);
-/* Takes the first message off the queue, which is not empty. lnd_queue_timer_set() must follow. */
-struct lnet_msg *lnd_peer_dequeue(struct lnd_peer_ni *lp);
 /* Arms the timer for the first message of the queue, or stops it when the queue is empty. */
 void lnd_queue_timer_set(struct lnd_peer_ni *lp);
+/* Fails all messages of a list. */
+void lnd_msgs_fail(struct lnet_msg *list, enum lnet_drop reason, enum lnet_health health);
 /* Fails all messages of the queue, but not those that the core sends meanwhile. */
 void lnd_peer_fail_queue(struct lnd_peer_ni *lp, enum lnet_drop reason, enum lnet_health health);
 

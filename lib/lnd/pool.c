@@ -6,22 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define POOL_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define POOL_ASAN 1
-#endif
-#endif
-#ifdef POOL_ASAN
-#include <sanitizer/asan_interface.h>
-#define poison(addr, size)   asan_poison(addr, size)
-#define unpoison(addr, size) asan_unpoison(addr, size)
-#else
-#define poison(addr, size)   ((void)(addr), (void)(size))
-#define unpoison(addr, size) ((void)(addr), (void)(size))
-#endif
-
 bool lnd_pool_init(struct lnd_pool *pool, size_t n, size_t size, size_t kept)
 {
     *pool =
@@ -52,7 +36,7 @@ void *lnd_pool_get(struct lnd_pool *pool)
     if (!object)
         return NULL;
     pool->free = *(void **)object;
-    unpoison(object, pool->size);
+    asan_unpoison(object, pool->size);
     return object;
 }
 
@@ -67,5 +51,5 @@ void lnd_pool_put(struct lnd_pool *pool, void *object)
 {
     *(void **)object = pool->free;
     pool->free = object;
-    poison((uint8_t *)object + pool->kept, pool->size - pool->kept);
+    asan_poison((uint8_t *)object + pool->kept, pool->size - pool->kept);
 }

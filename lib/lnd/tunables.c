@@ -56,12 +56,13 @@ int lnd_check_tunables(const struct lnd_proto *proto, struct lnet_tunables *t, s
 
 int lnd_check_lnd_tunables(struct lnd_ni *lni, struct lnd_tunables *t, struct err *err)
 {
+    const struct lnd_proto *proto = lni->driver->proto;
     int rc;
 
     if (t->timeout == -1 || t->timeout == 0)
         t->timeout = TIMEOUT_DEFAULT;
     if (t->conns_per_peer == -1 || t->conns_per_peer == 0)
-        t->conns_per_peer = lni->driver->proto->conns_default(lni);
+        t->conns_per_peer = proto->conns_default ? proto->conns_default(lni) : 1;
     rc = check(err, "timeout", t->timeout, 1, TIMEOUT_MAX);
     if (rc == 0)
         rc = check(err, "conns_per_peer", t->conns_per_peer, 0, CONNS_PER_PEER_MAX);

@@ -18,14 +18,6 @@
 #define WRAP     UINT32_MAX /* size of a record: the rest of the ring is unused */
 #define VLAN_TAG 4u
 
-/* As it lies in the ring, before the data. */
-struct header {
-    uint32_t size, len, caplen;
-    uint8_t out, port;
-    uint16_t why;
-    uint64_t time_ns;
-};
-
 struct ring {
     uint8_t *mem;
     uint32_t mask;
@@ -81,7 +73,7 @@ static bool is_wanted(const struct capture_conf *c, const struct frame_view *v,
 /* ---- writing (the reactor) ---- */
 
 /* Room for size bytes in one piece, and where the ring's head is behind it; NULL: there is none. */
-static struct header *room_for(struct ring *r, uint32_t size, uint64_t *head)
+static struct capture_record *room_for(struct ring *r, uint32_t size, uint64_t *head)
 {
     uint64_t tail = __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE);
     uint32_t at = (uint32_t)r->head & r->mask, to_end = r->mask + 1 - at;
@@ -90,11 +82,11 @@ static struct header *room_for(struct ring *r, uint32_t size, uint64_t *head)
     if (r->head + skip + size - tail > (uint64_t)r->mask + 1)
         return NULL;
     if (skip) {
-        ((struct header *)(void *)(r->mem + at))->size = WRAP;
+        ((struct capture_record *)(void *)(r->mem + at))->size = WRAP;
         at = 0;
     }
     *head = r->head + skip + size;
-    return (struct header *)(void *)(r->mem + at);
+    return (struct capture_record *)(void *)(r->mem + at);
 }
 
 static void copy_range(uint8_t *to, const struct rte_mbuf *m, uint32_t off, uint32_t len)
@@ -122,15 +114,6 @@ static void copy_frame(uint8_t *to, const struct rte_mbuf *m, bool tagged, uint3
         copy_range(to + macs + VLAN_TAG, m, macs, len - macs - VLAN_TAG);
 }
 
-/* By way of the vDSO, and only while somebody captures. */
-static uint64_t time_now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
 static void see(void *ctx, struct inet_shard *sh, struct inet_if *ifp, struct port *port,
                 const struct rte_mbuf *m, bool out, enum pkt_drop why)
 {
@@ -139,7 +122,8 @@ static void see(void *ctx, struct inet_shard *sh, struct inet_if *ifp, struct po
     bool tagged = m->ol_flags & (out ? RTE_MBUF_F_TX_VLAN : RTE_MBUF_F_RX_VLAN_STRIPPED);
     uint32_t len = m->pkt_len, keep, size;
     struct frame_view v;
-    struct header *h;
+    struct capture_record *h;
+    struct timespec ts;
     uint64_t head;
 
     frame_view(m, &v);
@@ -156,13 +140,15 @@ static void see(void *ctx, struct inet_shard *sh, struct inet_if *ifp, struct po
         count_add(&r->missed, 1);
         return;
     }
-    *h = (struct header){.size = size,
-                         .len = len,
-                         .caplen = keep,
-                         .out = out,
-                         .port = (uint8_t)(port ? port->index : PORT_MAX),
-                         .why = (uint16_t)why,
-                         .time_ns = time_now()};
+    clock_gettime(CLOCK_REALTIME, &ts); /* by way of the vDSO, and only while somebody captures */
+    *h =
+        (struct capture_record){.size = size,
+                                .len = len,
+                                .caplen = keep,
+                                .out = out,
+                                .port = (uint8_t)(port ? port->index : PORT_MAX),
+                                .why = (uint16_t)why,
+                                .time_ns = (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec};
     copy_frame((uint8_t *)(h + 1), m, tagged, keep);
     __atomic_store_n(&r->head, head, __ATOMIC_RELEASE);
 }
@@ -170,26 +156,26 @@ static void see(void *ctx, struct inet_shard *sh, struct inet_if *ifp, struct po
 /* ---- reading (control thread) ---- */
 
 /* The record at the tail; NULL: the ring is empty. */
-static const struct header *first(struct ring *r)
+static const struct capture_record *first(struct ring *r)
 {
     uint64_t head = __atomic_load_n(&r->head, __ATOMIC_ACQUIRE);
     uint32_t at = (uint32_t)r->tail & r->mask;
-    const struct header *h = (const struct header *)(const void *)(r->mem + at);
+    const struct capture_record *h = (const struct capture_record *)(const void *)(r->mem + at);
 
     if (r->tail == head)
         return NULL;
     if (h->size != WRAP)
         return h;
     __atomic_store_n(&r->tail, r->tail + (r->mask + 1 - at), __ATOMIC_RELEASE);
-    return r->tail == head ? NULL : (const struct header *)(const void *)r->mem;
+    return r->tail == head ? NULL : (const struct capture_record *)(const void *)r->mem;
 }
 
 bool capture_next(struct capture *c, struct capture_record *out)
 {
-    const struct header *best = NULL;
+    const struct capture_record *best = NULL;
 
     for (unsigned i = 0; i < c->nrings; i++) {
-        const struct header *h = first(&c->ring[i]);
+        const struct capture_record *h = first(&c->ring[i]);
 
         if (h && (!best || h->time_ns < best->time_ns)) {
             best = h;
@@ -198,20 +184,14 @@ bool capture_next(struct capture *c, struct capture_record *out)
     }
     if (!best)
         return false;
-    *out = (struct capture_record){.size = best->size,
-                                   .len = best->len,
-                                   .caplen = best->caplen,
-                                   .out = best->out,
-                                   .port = best->port,
-                                   .why = best->why,
-                                   .time_ns = best->time_ns,
-                                   .data = (const uint8_t *)(best + 1)};
+    *out = *best;
+    out->data = (const uint8_t *)(best + 1);
     return true;
 }
 
 void capture_pop(struct capture *c)
 {
-    const struct header *h = first(c->oldest);
+    const struct capture_record *h = first(c->oldest);
 
     if (h)
         __atomic_store_n(&c->oldest->tail, c->oldest->tail + h->size, __ATOMIC_RELEASE);

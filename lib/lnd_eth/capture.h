@@ -33,7 +33,7 @@ struct capture_conf {
     uint32_t ring_size; /* of each reactor; a power of two in CAPTURE_RING_MIN .. MAX */
 };
 
-/* One frame as it is kept; data follows, then the next record at a multiple of 8. */
+/* One frame, as it lies in a ring: its data follows, then the next record at a multiple of 8. */
 struct capture_record {
     uint32_t size; /* of the record with all that belongs to it */
     uint32_t len;  /* of the frame */
@@ -42,7 +42,7 @@ struct capture_record {
     uint8_t port;        /* its index */
     uint16_t why;        /* enum pkt_drop */
     uint64_t time_ns;    /* CLOCK_REALTIME */
-    const uint8_t *data; /* caplen bytes; as capture_next() gives it */
+    const uint8_t *data; /* caplen bytes; set by capture_next() */
 };
 
 struct capture;

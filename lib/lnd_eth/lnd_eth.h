@@ -17,7 +17,7 @@ struct sock_opts {
     const struct eth_ports *ports;      /* NULL: there are none; outlives the driver */
     enum lnd_accept accept;
     uint16_t accept_port;    /* 988; also the port that is called */
-    unsigned accept_timeout; /* s per read of a request or HELLO, 5 */
+    unsigned accept_timeout; /* s for request and HELLO together, 5 */
     unsigned keepalive;      /* s idle before a NOOP keepalive, 30; 0 = off */
     unsigned min_reconnect;  /* s, 1 */
     unsigned max_reconnect;  /* s, 60 */

@@ -56,6 +56,8 @@ enum stream_end {
     STREAM_END_TIMEOUT,
     STREAM_END_ERROR,
 };
+/* Returns how a stream ended by an errno of the host's sockets. */
+enum stream_end stream_end_of_errno(int err);
 
 struct stream_events {
     void (*connected)(void *user); /* an outgoing stream is up; NULL for accepted ones */

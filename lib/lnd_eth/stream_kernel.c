@@ -100,7 +100,7 @@ static void update_events(struct kernel_stream *s)
         reactor_fd_mod(&s->fd, wanted_events(s));
 }
 
-static enum stream_end end_of_errno(int err)
+enum stream_end stream_end_of_errno(int err)
 {
     switch (err) {
     case ECONNREFUSED:
@@ -144,7 +144,7 @@ static void connect_event(struct kernel_stream *s)
     int err = socket_error(s);
 
     if (err != 0) {
-        tell_closed(s, end_of_errno(err));
+        tell_closed(s, stream_end_of_errno(err));
         return;
     }
     s->connecting = false;
@@ -157,11 +157,11 @@ static void connect_event(struct kernel_stream *s)
 static void check_end(struct kernel_stream *s, uint32_t events)
 {
     if (s->err != 0)
-        tell_closed(s, end_of_errno(s->err));
+        tell_closed(s, stream_end_of_errno(s->err));
     else if (s->eof && !s->paused && (s->len == 0 || s->starved))
         tell_closed(s, STREAM_END_EOF);
     else if (s->paused && (events & (EPOLLHUP | EPOLLERR)))
-        tell_closed(s, end_of_errno(socket_error(s) ?: ECONNRESET));
+        tell_closed(s, stream_end_of_errno(socket_error(s) ?: ECONNRESET));
 }
 
 /* A callback may have closed the stream or detached it, to give it to another reactor. */
@@ -287,27 +287,23 @@ static int kernel_connect(void *ctx, const union stream_addr *local, const char 
         return sock;
     set_int(sock, IPPROTO_TCP, TCP_NODELAY, 1);
     set_tos(sock, remote->sa.sa_family, tos);
-    rc = -ENOMEM;
     s = stream_new(sock);
-    if (!s)
-        goto fail_sock;
-    if (bind(sock, &local->sa, addr_len(local)) < 0 ||
-        (connect(sock, &remote->sa, addr_len(remote)) < 0 && errno != EINPROGRESS)) {
+    if (!s) {
+        rc = -ENOMEM;
+    } else if (bind(sock, &local->sa, addr_len(local)) < 0 ||
+               (connect(sock, &remote->sa, addr_len(remote)) < 0 && errno != EINPROGRESS)) {
         rc = -errno;
-        goto fail_stream;
+    } else {
+        s->connecting = true;
+        rc = kernel_attach(&s->base, ev, user);
     }
-    s->connecting = true;
-    rc = kernel_attach(&s->base, ev, user);
-    if (rc < 0)
-        goto fail_stream;
+    if (rc < 0) {
+        free(s);
+        close(sock);
+        return rc;
+    }
     *out = &s->base;
     return 0;
-
-fail_stream:
-    free(s);
-fail_sock:
-    close(sock);
-    return rc;
 }
 
 static void kernel_established(struct stream *stream, int tos)
@@ -373,10 +369,9 @@ static void listener_event(struct reactor_fd *f, uint32_t events)
 
     (void)events;
     l->depth++;
-    for (int i = 0; i < ACCEPT_BURST && !l->dead; i++) {
+    for (int i = 0; i < ACCEPT_BURST && !l->dead; i++)
         if (!accept_one(l))
             break;
-    }
     l->depth--;
     if (l->dead)
         free(l);
@@ -397,17 +392,19 @@ kernel_listen(void *ctx, const union stream_addr *addr, const char *ifname, stru
 {
     struct kernel_listener *l;
     int sock = open_socket(addr->sa.sa_family, SO_REUSEADDR);
-    int rc;
+    int rc = 0;
 
     if (sock < 0)
         return sock;
-    rc = -ENOMEM;
     l = calloc(1, sizeof(*l));
     if (!l)
-        goto fail_sock;
-    if (bind(sock, &addr->sa, addr_len(addr)) < 0 || listen(sock, LISTEN_BACKLOG) < 0) {
+        rc = -ENOMEM;
+    else if (bind(sock, &addr->sa, addr_len(addr)) < 0 || listen(sock, LISTEN_BACKLOG) < 0)
         rc = -errno;
-        goto fail_listener;
+    if (rc < 0) {
+        free(l);
+        close(sock);
+        return rc;
     }
     l->base.ops = &stream_kernel;
     l->sock = sock;
@@ -418,12 +415,6 @@ kernel_listen(void *ctx, const union stream_addr *addr, const char *ifname, stru
     *out = &l->base;
     reactor_post(on, &l->start);
     return 0;
-
-fail_listener:
-    free(l);
-fail_sock:
-    close(sock);
-    return rc;
 }
 
 static void kernel_unlisten(struct stream_listener *listener)

@@ -41,30 +41,17 @@ struct request {
     struct lnet_nid nid; /* the caller's, as it says */
 };
 
-static struct ib_ni_shard *find_ni(const struct request *r)
+static struct ib_ni_shard *find_ni(const struct request *r, bool any)
 {
     struct ib_ni_shard *ns;
 
     TAILQ_FOREACH(ns, &r->shard->nis, of_shard) {
-        if (ib_ni_of(ns->base.lni)->port == r->port &&
-            ib_ni_of(ns->base.lni)->terms.nid == r->msg.hdr.dst_nid)
+        const struct ib_ni *ini = ib_ni_of(ns->base.lni);
+
+        if (ini->port == r->port && (any || ini->terms.nid == r->msg.hdr.dst_nid))
             break;
     }
     return ns;
-}
-
-/* Returns the NI to count a refusal for, where the request names no NI of ours. */
-static struct ib_ni *any_ni(const struct request *r)
-{
-    struct ib_ni_shard *ns;
-
-    if (r->ns)
-        return ib_ni_of(r->ns->base.lni);
-    TAILQ_FOREACH(ns, &r->shard->nis, of_shard) {
-        if (ib_ni_of(ns->base.lni)->port == r->port)
-            return ib_ni_of(ns->base.lni);
-    }
-    return NULL;
 }
 
 static void take_request(struct request *r, struct rdma_request *req)
@@ -85,7 +72,7 @@ static void take_request(struct request *r, struct rdma_request *req)
         .depth_max = IB_DEPTH_MAX,
     };
     if (r->caller.decoded == LNET_DROP_NONE)
-        r->ns = find_ni(r);
+        r->ns = find_ni(r, false);
     if (r->ns)
         r->caller.ni = &ib_ni_of(r->ns->base.lni)->terms;
     if (r->caller.decoded == LNET_DROP_NONE)
@@ -96,7 +83,8 @@ static void take_request(struct request *r, struct rdma_request *req)
  */
 static void count_refusal(struct request *r, enum lnet_drop drop)
 {
-    struct ib_ni *ini = any_ni(r);
+    struct ib_ni_shard *ns = r->ns ? r->ns : find_ni(r, true);
+    struct ib_ni *ini = ns ? ib_ni_of(ns->base.lni) : NULL;
     lnet_net_t net = ini ? ini->base.ni->net : LNET_NET(LNET_LND_O2IB, 0);
     struct lnet_nid nid = nid_make(net, &r->rdma->from.sin_addr, 4);
 
@@ -237,13 +225,12 @@ static void decide(struct rdma_request *req, bool may_wait)
 
 void ib_accept_request(void *arg, struct rdma_request *req)
 {
-    (void)arg;
     decide(req, true);
 }
 
 /* ---- calls that came before the NI that they are for ---- */
 
-static void early_look(struct reactor_timer *t)
+void ib_accept_early(struct reactor_timer *t)
 {
     struct ib_shard *shard = container_of(t, struct ib_shard, early_timer);
     struct rdma_request *req = shard->early;
@@ -255,11 +242,6 @@ static void early_look(struct reactor_timer *t)
         decide(req, true);
         req = next;
     }
-}
-
-void ib_accept_init(struct ib_shard *shard)
-{
-    reactor_timer_init(&shard->early_timer, early_look);
 }
 
 void ib_accept_early_end(struct ib_shard *shard, const struct ib_port *port)
@@ -307,22 +289,10 @@ static void refuse_call(struct ib_conn *c, const struct lnet_drop_why *how)
 static void accept_call(struct ib_conn *c)
 {
     const struct verbs_opts *o = &c->shard->lv->opts;
-    struct ib_conn_msg ack = {
-        .hdr =
-            {
-                .version = IB_VERSION_2,
-                .type = IB_CONNACK,
-                .src_nid = c->ends.my_nid,
-                .src_stamp = c->ends.my_stamp,
-                .dst_nid = c->ends.peer_nid,
-                .dst_stamp = c->ends.peer_stamp,
-            },
-        .queue_depth = c->depth,
-        .max_frags = c->frags,
-        .max_msg_size = IB_MSG_SIZE,
-    };
+    struct ib_conn_msg ack;
     uint8_t priv[IB_CONN_SIZE];
 
+    ib_conn_msg_init(&ack, IB_CONNACK, &c->ends, c->depth, c->frags);
     ib_conn_encode(&ack, priv);
     c->state = IB_CONN_ACCEPTING;
     reactor_timer_arm(&c->setup, ib_answer_us(c->ibp->ini));

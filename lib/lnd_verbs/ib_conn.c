@@ -14,9 +14,7 @@
 /* §6.3: closed for another reason than a timeout. Messages being sent complete in error, §5.3. */
 const struct lnd_close ib_cause_broken = {
     .event = IB_DROP(LOST),
-    .tx = LNET_DROP_NEXT_HOP_LOST,
-    .rx = LNET_DROP_RX_INCOMPLETE,
-    .queued = LNET_HEALTH_LOCAL_ERROR,
+    LND_CLOSE_LOST,
     .begun = LNET_HEALTH_REMOTE_DROPPED,
     .waiting = LNET_HEALTH_OK,
 };
@@ -30,10 +28,10 @@ static const struct lnd_close cause_stall = {
     .waiting = LNET_HEALTH_REMOTE_TIMEOUT,
 };
 
+/* Ended by the peer, which is no error. */
 static const struct lnd_close cause_ended = {
-    /* by the peer, and no error of it */
-    .tx = LNET_DROP_NEXT_HOP_LOST,     .rx = LNET_DROP_RX_INCOMPLETE,
-    .queued = LNET_HEALTH_LOCAL_ERROR, .begun = LNET_HEALTH_REMOTE_DROPPED,
+    LND_CLOSE_LOST,
+    .begun = LNET_HEALTH_REMOTE_DROPPED,
     .waiting = LNET_HEALTH_OK,
 };
 
@@ -72,20 +70,14 @@ static void lay_out(unsigned depth, unsigned sends_max, struct layout *l)
     l->size = at;
 }
 
-static unsigned sends_max(const struct ib_ni *ini)
-{
-    return ini->sends_max > 0 ? ini->sends_max : 1;
-}
-
-void ib_conn_sizes(const struct ib_ni *ini, unsigned depth, unsigned frags, struct rdma_open *out)
+void ib_conn_sizes(unsigned depth, unsigned sends_max, struct rdma_open *out)
 {
     struct layout l;
 
-    (void)frags; /* bounds what the peer posts, §1.6 */
-    lay_out(depth, sends_max(ini), &l);
+    lay_out(depth, sends_max, &l);
     *out = (struct rdma_open){
         .recv_wrs = l.nrxs,
-        .send_wrs = 2 * sends_max(ini) + IB_WRITE_ROOM,
+        .send_wrs = 2 * sends_max + IB_WRITE_ROOM,
         .send_sges = IB_SGES,
         .inline_bytes = IB_INLINE,
         .area = l.size + AREA_ALIGN,
@@ -128,7 +120,7 @@ int ib_conn_ready(struct ib_conn *c)
     c->sq_free = c->link.send_wrs;
     c->posted = c->outstanding = c->held = c->parsed = 0;
     reactor_timer_init(&c->timer, on_timer);
-    lay_out(c->depth, sends_max(c->ibp->ini), &l);
+    lay_out(c->depth, c->ibp->ini->sends_max, &l);
     ib_rx_layout(c, (struct ib_rx *)(area + l.rxs), l.nrxs, area + l.bufs,
                  (struct ib_recv *)(area + l.recvs), l.nrecvs);
     ib_tx_layout(c, (struct ib_tx *)(area + l.txs), l.ntxs, area + l.heads);
@@ -148,14 +140,6 @@ void ib_conn_hold(struct ib_conn *c)
 void ib_conn_release(struct ib_conn *c)
 {
     if (--c->busy == 0 && c->state == IB_CONN_CLOSING)
-        try_end(c);
-}
-
-void ib_conn_settle(struct ib_conn *c)
-{
-    if (c->state == IB_CONN_UP)
-        ib_tx_run(c);
-    else if (c->state == IB_CONN_CLOSING && c->busy == 0)
         try_end(c);
 }
 
@@ -186,7 +170,7 @@ void ib_conn_up(struct ib_conn *c)
     const struct ib_ni *ini = c->ibp->ini;
 
     ib_credits_init(&c->credits, c->depth, ib_credits_hiw(c->depth, ini->terms.depth, ini->hiw),
-                    sends_max(ini));
+                    ini->sends_max);
     c->up_us = c->sent_us = reactor_now_us();
     ib_conn_hold(c);
     arm(c);
@@ -332,7 +316,10 @@ int ib_settle_all(struct ib_shard *shard)
     while ((c = shard->ready)) {
         shard->ready = c->next_ready;
         c->ready = false;
-        ib_conn_settle(c);
+        if (c->state == IB_CONN_UP)
+            ib_tx_run(c);
+        else if (c->state == IB_CONN_CLOSING && c->busy == 0)
+            try_end(c);
         n++;
     }
     return n;
@@ -365,9 +352,9 @@ static uint32_t queued(const struct ib_conn *c)
     const struct ib_tx *tx;
     uint32_t n = 0;
 
-    for (const struct lnet_msg *msg = c->sendq; msg; msg = msg->lnd_next)
+    for (const struct lnet_msg *msg = STAILQ_FIRST(&c->sendq); msg; msg = msg->lnd_next)
         n++;
-    for (const struct lnet_msg *msg = c->rsrvd; msg; msg = msg->lnd_next)
+    for (const struct lnet_msg *msg = STAILQ_FIRST(&c->rsrvd); msg; msg = msg->lnd_next)
         n++;
     TAILQ_FOREACH(tx, &c->answers, link)
         n++;

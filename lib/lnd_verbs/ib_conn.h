@@ -180,10 +180,9 @@ static inline struct verbs_counters *ib_counters(const struct ib_conn *c)
 
 /* ---- ib_conn.c ---- */
 
-/* Continues the work of a connection when no function is inside it: sends, or ends it. */
-void ib_conn_settle(struct ib_conn *c);
-/* Does the same from the driver's poller. So one call gives the device all requests of one
- * iteration of the reactor. The caller is doing work, so the reactor does not sleep before. */
+/* Lets the driver's poller continue the work of a connection: it sends, or ends it. So one call
+ * gives the device all requests of one iteration of the reactor. The caller is doing work, so the
+ * reactor does not sleep before. */
 void ib_conn_soon(struct ib_conn *c);
 extern const struct lnd_close ib_cause_broken; /* closed for something else than time, §6.3 */
 

@@ -51,9 +51,9 @@ void ib_credits_init(struct ib_credits *c, unsigned depth, unsigned hiw, unsigne
 
 /* ---- sending ---- */
 
-bool ib_credits_need_noop(const struct ib_credits *c, bool idle, bool answers, bool sends)
+bool ib_credits_need_noop(const struct ib_credits *c, bool idle, bool sends)
 {
-    return (c->owed >= c->hiw || idle) && !answers && (!sends || c->credits == 0);
+    return (c->owed >= c->hiw || idle) && (!sends || c->credits == 0);
 }
 
 bool ib_credits_reserve(struct ib_credits *c)

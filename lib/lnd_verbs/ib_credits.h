@@ -65,9 +65,9 @@ void ib_credits_init(struct ib_credits *c, unsigned depth, unsigned hiw, unsigne
 
 /* Returns whether a NOOP must be sent. It must if enough credits are owed, or if nothing was sent
  * for the keepalive time (idle), unless another message that can be sent now returns the credits.
- * answers, sends: whether such messages are queued. Requests that wait for a reserve do not count.
- * §3.4 */
-bool ib_credits_need_noop(const struct ib_credits *c, bool idle, bool answers, bool sends);
+ * sends: whether such messages are queued. Answers are not: they go out before. Requests that wait
+ * for a reserve do not count. §3.4 */
+bool ib_credits_need_noop(const struct ib_credits *c, bool idle, bool sends);
 
 /* Takes the reserve of a request, before the request waits for credit only. Returns false if the
  * request must wait until an answer comes. §3.3 step 2 */

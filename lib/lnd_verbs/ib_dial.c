@@ -34,7 +34,7 @@ void ib_open(struct ib_conn *c)
 {
     struct rdma_open open;
 
-    ib_conn_sizes(c->ibp->ini, c->depth, c->frags, &open);
+    ib_conn_sizes(c->depth, c->ibp->ini->sends_max, &open);
     reactor_timer_arm(&c->setup, OPEN_US);
     ib_rdma(c)->open_qp(&c->link, &open);
 }
@@ -69,6 +69,12 @@ static void round_failed(struct ib_peer *p, enum lnet_health health)
 {
     count_add(&ib_ns(p)->count.failed, 1);
     lnd_connect_failed(&p->base, health, health);
+}
+
+static void failed_here(struct ib_peer *p, enum lnet_drop drop, const struct lnet_drop_why *why)
+{
+    ib_peer_failed(p, drop, NULL, why);
+    round_failed(p, LNET_HEALTH_LOCAL_DROPPED);
 }
 
 /* §6.3, where a connect has failed */
@@ -115,8 +121,7 @@ static void call_one(struct ib_peer *p)
     struct ib_conn *c = ib_conn_new(p, true);
 
     if (!c) {
-        ib_peer_failed(p, IB_DROP(CONN_NO_MEMORY), NULL, &none_free);
-        round_failed(p, LNET_HEALTH_LOCAL_DROPPED);
+        failed_here(p, IB_DROP(CONN_NO_MEMORY), &none_free);
         return;
     }
     p->dial.ask.peer_stamp = p->base.incarnation;
@@ -141,7 +146,7 @@ void ib_dial_next(struct lnd_peer_ni *lp)
         lnd_connect_done(lp);
     } else if (lp->nconns == 0 && lp->accepting > 0) {
         lnd_connect_later(lp, ACCEPT_US); /* each stage of that has its time */
-    } else if (lp->nconns == 0 && !lp->queue) {
+    } else if (lp->nconns == 0 && !STAILQ_FIRST(&lp->queue)) {
         lnd_connect_stop(lp); /* no message waits for it any more */
     } else {
         call_one(p);
@@ -196,8 +201,7 @@ static void accepted(struct ib_conn *c, const struct rdma_event *ev)
     asked.mine.frags = c->frags;
     drop = ib_ack_judge(&asked, drop, &ack);
     if (drop != LNET_DROP_NONE) {
-        ib_peer_failed(p, drop, NULL, &wrong);
-        round_failed(p, LNET_HEALTH_LOCAL_DROPPED);
+        failed_here(p, drop, &wrong);
         return;
     }
     c->depth = ack.queue_depth;
@@ -244,7 +248,7 @@ static bool is_early(const struct rdma_event *ev)
 
 static void call_later(struct ib_peer *p, const struct rdma_event *ev)
 {
-    if (!is_early(ev) || !p->base.queue) {
+    if (!is_early(ev) || !STAILQ_FIRST(&p->base.queue)) {
         round_failed(p, health_of(error_of_reject(ev->status)));
         return;
     }
@@ -289,12 +293,10 @@ static void opened(struct ib_conn *c)
 {
     struct lnet_drop_why why;
 
-    if (ib_opened(c, &why)) {
+    if (ib_opened(c, &why))
         send_request(c);
-        return;
-    }
-    ib_peer_failed(c->ibp, IB_DROP(CONN_NO_MEMORY), NULL, &why);
-    round_failed(c->ibp, LNET_HEALTH_LOCAL_DROPPED);
+    else
+        failed_here(c->ibp, IB_DROP(CONN_NO_MEMORY), &why);
 }
 
 void ib_dial_event(struct ib_conn *c, const struct rdma_event *ev)

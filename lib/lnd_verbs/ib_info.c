@@ -10,25 +10,14 @@ void lnd_verbs_memory(const struct verbs_opts *opts, unsigned reactors, unsigned
                       int concurrent_sends, struct lnd_memory *out)
 {
     unsigned conns = opts->max_conns != 0 ? opts->max_conns : IB_CONNS_DEFAULT;
-    struct lnd_verbs *lv = calloc(1, sizeof(*lv));
-    struct ib_ni *ini = calloc(1, sizeof(*ini));
-    struct rdma_open open = {0};
+    struct rdma_open open;
 
-    if (lv && ini) {
-        lv->opts = *opts;
-        ini->lv = lv;
-        ini->terms.depth = (uint16_t)depth;
-        ini->terms.frags = IB_FRAGS_MAX;
-        ini->sends_max = ib_sends_max(opts, concurrent_sends, depth);
-        ib_conn_sizes(ini, depth, IB_FRAGS_MAX, &open);
-    }
+    ib_conn_sizes(depth, ib_sends_max(opts, concurrent_sends, depth), &open);
     *out = (struct lnd_memory){
         .conns = conns,
-        .pools = sizeof(*lv) + reactors * ib_shard_bytes(conns),
+        .pools = sizeof(struct lnd_verbs) + reactors * ib_shard_bytes(conns),
         .per_conn = open.area,
     };
-    free(ini);
-    free(lv);
 }
 
 void lnd_verbs_info(const struct lnet_ni *ni, struct rdma_info *out)
@@ -49,21 +38,13 @@ bool lnd_verbs_provider(const struct lnd_verbs *lv, struct rdma_counters *out)
     return lv->rdma != NULL;
 }
 
-/* All members are counters of the same kind. */
-#define COUNTERS (sizeof(struct verbs_counters) / sizeof(uint64_t))
-_Static_assert(sizeof(struct verbs_counters) % sizeof(uint64_t) == 0, "counters only");
-
 void lnd_verbs_counters(const struct lnet_ni *ni, struct verbs_counters *out)
 {
     const struct ib_ni *ini = ni->lnd_ni;
-    uint64_t *sum = (uint64_t *)(void *)out;
 
     memset(out, 0, sizeof(*out));
     for (unsigned i = 0; i < ini->base.driver->nshards; i++) {
-        const uint64_t *part = (const uint64_t *)(const void *)&ini->shard[i].count;
-
-        for (size_t k = 0; k < COUNTERS; k++)
-            sum[k] += relaxed_load(&part[k]);
+        counters_add_all(out, &ini->shard[i].count);
         out->polls += relaxed_load(&ib_shard_of(lnd_shard_at(ini->base.driver, i))->polls);
     }
 }

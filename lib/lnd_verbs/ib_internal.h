@@ -78,10 +78,10 @@ struct ib_conn {
     /* ---- sending, ib_tx.c; lists are empty until ib_conn_ready() */
     struct ib_tx *txs; /* all of them, in the area */
     struct ib_txs free_txs;
-    struct lnet_msg *rsrvd, **rsrvd_tail; /* requests that wait for a reserve */
-    struct lnet_msg *sendq, **sendq_tail; /* wait for credit; in order */
-    struct ib_txs answers;                /* no credit needed; in order */
-    struct ib_txs active_txs;             /* posted or waiting for an answer, oldest first */
+    struct lnet_msg_queue rsrvd; /* requests that wait for a reserve */
+    struct lnet_msg_queue sendq; /* wait for credit; in order */
+    struct ib_txs answers;       /* no credit needed; in order */
+    struct ib_txs active_txs;    /* posted or waiting for an answer, oldest first */
     uint32_t ntxs;
     uint32_t sq_free; /* requests that may still be posted */
     struct ib_bounce *bounces, *free_bounces;
@@ -224,9 +224,9 @@ struct lnd_verbs {
 
 /* ---- ib_conn.c, ib_tx.c, ib_write.c, ib_rx.c: a connection (home) ---- */
 
-/* Computes the sizes of the queue pair and the area of a connection with this depth and number of
- * fragments. */
-void ib_conn_sizes(const struct ib_ni *ini, unsigned depth, unsigned frags, struct rdma_open *out);
+/* Computes the sizes of the queue pair and the area of a connection. The number of fragments bounds
+ * only what the peer posts, §1.6. */
+void ib_conn_sizes(unsigned depth, unsigned sends_max, struct rdma_open *out);
 /* RDMA_EV_OPENED: lays out the area for c->depth and c->frags and posts all receives. Returns 0, or
  * -errno: then the caller closes the connection. */
 int ib_conn_ready(struct ib_conn *c);
@@ -303,7 +303,7 @@ void ib_dial_event(struct ib_conn *c, const struct rdma_event *ev);
 void ib_accept_event(struct ib_conn *c, const struct rdma_event *ev);
 struct reactor *ib_accept_route(void *arg, const void *priv, size_t len); /* rdma_listener */
 void ib_accept_request(void *arg, struct rdma_request *req);
-void ib_accept_init(struct ib_shard *shard);
+void ib_accept_early(struct reactor_timer *t); /* of ib_shard.early_timer */
 /* Decides on all requests that wait for an NI of this port to start. */
 void ib_accept_early_end(struct ib_shard *shard, const struct ib_port *port);
 /* Creates the queue pair, for c->depth and c->frags. */

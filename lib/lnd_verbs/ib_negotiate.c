@@ -5,6 +5,21 @@
 
 #define PRIVILEGED_END 1024
 
+void ib_conn_msg_init(struct ib_conn_msg *out, enum ib_type type, const struct ib_ends *ends,
+                      unsigned depth, unsigned frags)
+{
+    *out = (struct ib_conn_msg){
+        .hdr = {.version = IB_VERSION_2, .type = (uint8_t)type},
+        .queue_depth = (uint16_t)depth,
+        .max_frags = (uint16_t)frags,
+        .max_msg_size = IB_MSG_SIZE,
+    };
+    out->hdr.src_nid = ends->my_nid;
+    out->hdr.src_stamp = ends->my_stamp;
+    out->hdr.dst_nid = ends->peer_nid;
+    out->hdr.dst_stamp = ends->peer_stamp;
+}
+
 /* ---- called ---- */
 
 /* The reasons on the wire, §1.7. */
@@ -101,6 +116,7 @@ enum lnet_drop ib_request_judge(const struct ib_caller *caller, const struct ib_
                                 struct ib_verdict *out)
 {
     const struct ib_terms *ni = caller->ni;
+    struct ib_ends ends;
 
     memset(out, 0, sizeof(*out));
     out->drop = check_request(caller, req);
@@ -112,20 +128,8 @@ enum lnet_drop ib_request_judge(const struct ib_caller *caller, const struct ib_
     out->depth =
         (uint16_t)(caller->depth_max < req->queue_depth ? caller->depth_max : req->queue_depth);
     out->frags = req->max_frags;
-    out->ack = (struct ib_conn_msg){
-        .hdr =
-            {
-                .version = IB_VERSION_2,
-                .type = IB_CONNACK,
-                .src_nid = ni->nid,
-                .src_stamp = ni->stamp,
-                .dst_nid = req->hdr.src_nid,
-                .dst_stamp = req->hdr.src_stamp,
-            },
-        .queue_depth = out->depth,
-        .max_frags = out->frags,
-        .max_msg_size = IB_MSG_SIZE,
-    };
+    ends = (struct ib_ends){ni->nid, ni->stamp, req->hdr.src_nid, req->hdr.src_stamp};
+    ib_conn_msg_init(&out->ack, IB_CONNACK, &ends, out->depth, out->frags);
     return LNET_DROP_NONE;
 }
 
@@ -133,20 +137,9 @@ enum lnet_drop ib_request_judge(const struct ib_caller *caller, const struct ib_
 
 void ib_ask_request(const struct ib_ask *ask, struct ib_conn_msg *out)
 {
-    *out = (struct ib_conn_msg){
-        .hdr =
-            {
-                .version = IB_VERSION_2,
-                .type = IB_CONNREQ,
-                .src_nid = ask->mine.nid,
-                .src_stamp = ask->mine.stamp,
-                .dst_nid = ask->peer_nid,
-                .dst_stamp = ask->peer_stamp,
-            },
-        .queue_depth = ask->mine.depth,
-        .max_frags = ask->mine.frags,
-        .max_msg_size = IB_MSG_SIZE,
-    };
+    struct ib_ends ends = {ask->mine.nid, ask->mine.stamp, ask->peer_nid, ask->peer_stamp};
+
+    ib_conn_msg_init(out, IB_CONNREQ, &ends, ask->mine.depth, ask->mine.frags);
 }
 
 enum lnet_drop ib_ack_judge(const struct ib_ask *ask, enum lnet_drop decoded,

@@ -20,6 +20,10 @@ struct ib_terms {
     uint16_t frags; /* 1..IB_FRAGS_MAX */
 };
 
+/* Fills in a CONNREQ or CONNACK (type) between these ends. */
+void ib_conn_msg_init(struct ib_conn_msg *out, enum ib_type type, const struct ib_ends *ends,
+                      unsigned depth, unsigned frags);
+
 /* ---- accepting: §1.7 ---- */
 
 #define IB_RACES_MAX 20u /* refused races, after which the lower NID is accepted, §1.9 */

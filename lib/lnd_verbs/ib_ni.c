@@ -13,9 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH_LEAST            8 /* that is offered, §1.6 */
-#define CONNS_PER_PEER_DEFAULT 1
-#define QUIET_US               200000ull /* a silent peer that has credits counts as quiet after this time */
+#define DEPTH_LEAST 8         /* that is offered, §1.6 */
+#define QUIET_US    200000ull /* a silent peer that has credits counts as quiet after this time */
 
 /* ---- the LND as a whole ---- */
 
@@ -57,12 +56,6 @@ unsigned lnd_verbs_depth(const struct lnet_tunables *t)
                            clamp(full.credits, DEPTH_LEAST, IB_DEPTH_MAX));
 }
 
-static int conns_default(const struct lnd_ni *lni)
-{
-    (void)lni;
-    return CONNS_PER_PEER_DEFAULT;
-}
-
 unsigned ib_sends_max(const struct verbs_opts *o, int own, unsigned peer_credits)
 {
     unsigned pc = peer_credits;
@@ -88,6 +81,7 @@ static void set_terms(struct ib_ni *ini)
     *sends_set = (int)ini->sends_max;
     ini->terms = (struct ib_terms){
         .nid = nid_to_u64(&ini->base.ni->nid),
+        .stamp = ini->base.incarnation, /* never 0, which stands for an unknown one (§1.5) */
         .depth = (uint16_t)pc,
         .frags = IB_FRAGS_MAX,
     };
@@ -133,7 +127,7 @@ static struct ib_port *shared_port(const struct ib_ni *ini)
     return NULL;
 }
 
-static struct ib_port *port_new(struct ib_ni *ini, struct err *err)
+static int port_new(struct ib_ni *ini, struct ib_port **out, struct err *err)
 {
     struct lnd_verbs *lv = ini->lv;
     struct ib_port *p = calloc(1, sizeof(*p));
@@ -144,31 +138,30 @@ static struct ib_port *port_new(struct ib_ni *ini, struct err *err)
 
     if (!p) {
         err_text(err, "no memory for an NI");
-        return NULL;
+        return -ENOMEM;
     }
     memcpy(&addr.sin_addr, ini->base.ni->nid.addr_be, sizeof(addr.sin_addr));
     p->lv = lv;
     p->port.event = port_event;
     p->port.home = lnet_nid_home(ini->base.ni->node, &ini->base.ni->nid);
     rc = lv->opts.rdma->bind(lv->rdma, &p->port, &addr, &why);
-    if (rc == 0)
-        return p;
-    err_text(err, "%s: %s", nid_format(&ini->base.ni->nid, nid),
-             why.message[0] ? why.message : strerror(-rc));
-    free(p);
-    errno = -rc;
-    return NULL;
+    if (rc < 0) {
+        err_text(err, "%s: %s", nid_format(&ini->base.ni->nid, nid),
+                 why.message[0] ? why.message : strerror(-rc));
+        free(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
 }
 
 static int port_get(struct ib_ni *ini, struct err *err)
 {
     struct ib_port *p = shared_port(ini);
+    int rc = p ? 0 : port_new(ini, &p, err);
 
-    errno = ENOMEM;
-    if (!p)
-        p = port_new(ini, err);
-    if (!p)
-        return -errno;
+    if (rc < 0)
+        return rc;
     lnd_listener_get(&ini->base, &p->base);
     p->bound++;
     ini->bound = true;
@@ -179,8 +172,9 @@ static int port_get(struct ib_ni *ini, struct err *err)
 
 /* Unbinds the port when the NI has stopped. An NI may be freed much later, and the removal of a
  * device may have to wait for this. */
-static void port_let_go(struct ib_ni *ini)
+static void port_let_go(struct lnd_ni *lni)
 {
+    struct ib_ni *ini = ib_ni_of(lni);
     struct ib_port *p = ini->port;
 
     if (!ini->bound)
@@ -198,19 +192,12 @@ static void port_put(struct ib_ni *ini)
 {
     struct ib_port *p = ini->port;
 
-    port_let_go(ini);
+    port_let_go(&ini->base);
     ini->port = NULL;
     if (!lnd_listener_put(&ini->base))
         return;
     free(p->listener);
     free(p);
-}
-
-/* Undoes port_get()'s addition to `starting`; reactors that start an NI subtract their own part. */
-static void never_starts(struct ib_ni *ini)
-{
-    if (ini->port)
-        __atomic_fetch_sub(&ini->port->starting, ini->base.driver->nshards, __ATOMIC_RELAXED);
 }
 
 /* ---- listening ---- */
@@ -335,13 +322,6 @@ static void ns_stop(struct lnd_ni_shard *ns)
 
 /* ---- on the control thread ---- */
 
-static int provider(struct lnd_verbs *lv, struct err *err)
-{
-    if (lv->rdma)
-        return 0;
-    return lv->opts.rdma->open(lnet_node_env(lv->base.node), &lv->rdma, err);
-}
-
 /* Finds address and interface. The provider checks that the address is an RDMA device's. */
 static int ni_resolve(struct lnd_ni *lni, struct err *err)
 {
@@ -360,8 +340,11 @@ static int ni_resolve(struct lnd_ni *lni, struct err *err)
 static int ni_init(struct lnd_ni *lni, struct err *err)
 {
     struct ib_ni *ini = ib_ni_of(lni);
-    int rc = provider(ini->lv, err);
+    struct lnd_verbs *lv = ini->lv;
+    int rc = 0;
 
+    if (!lv->rdma)
+        rc = lv->opts.rdma->open(lnet_node_env(lv->base.node), &lv->rdma, err);
     if (rc == 0)
         rc = port_get(ini, err);
     if (rc == 0)
@@ -373,24 +356,10 @@ static void ni_fini(struct lnd_ni *lni)
 {
     struct ib_ni *ini = ib_ni_of(lni);
 
-    if (ini->terms.stamp == 0)
-        never_starts(ini);
+    if (lni->state == LND_NI_NEW && ini->port) /* no reactor will subtract its part */
+        __atomic_fetch_sub(&ini->port->starting, lni->driver->nshards, __ATOMIC_RELAXED);
     port_put(ini);
     free(ini->ending);
-}
-
-static void ni_stopped(struct lnd_ni *lni)
-{
-    port_let_go(ib_ni_of(lni));
-}
-
-static int ni_start(struct lnet_ni *ni, struct err *err)
-{
-    struct ib_ni *ini = ni->lnd_ni;
-
-    /* In us, and never 0, which stands for an unknown incarnation (§1.5). */
-    ini->terms.stamp = lnd_incarnation_new(ini->base.driver, 1000);
-    return lnd_ni_start(ni, err);
 }
 
 const struct lnd_proto ib_proto = {
@@ -403,6 +372,7 @@ const struct lnd_proto ib_proto = {
     .peer_size = sizeof(struct ib_peer),
     .peer_base = offsetof(struct ib_peer, base),
     .credits_min = DEPTH_LEAST,
+    .stamp_ns = 1000,
     .max_conns = IB_CONNS_DEFAULT,
     .linger = 180,
     .abort_waiting = LNET_HEALTH_LOCAL_ABORTED,
@@ -413,11 +383,10 @@ const struct lnd_proto ib_proto = {
     .ni_resolve = ni_resolve,
     .ni_init = ni_init,
     .ni_fini = ni_fini,
-    .conns_default = conns_default,
     .peer_credits = lnd_verbs_depth,
     .listen = port_listen,
     .unlisten = port_unlisten,
-    .ni_stopped = ni_stopped,
+    .ni_stopped = port_let_go,
     .poll = ib_shard_poll,
     .ns_start = ns_start,
     .ns_shut = ns_shut,
@@ -438,7 +407,7 @@ const struct lnd_ops lnd_verbs_ops = {
     .type = LNET_LND_O2IB,
     .show = &lnd_verbs_show,
     LND_OPS_COMMON,
-    .ni_start = ni_start,
+    .ni_start = lnd_ni_start,
     .ni_stop = lnd_ni_stop,
     .send = ib_send,
     .recv = ib_recv,

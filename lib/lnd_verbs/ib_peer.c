@@ -38,13 +38,13 @@ static struct ib_conn *choose(struct ib_peer *p)
 /* Sending on a connection may close it. */
 static void flush_queue(struct ib_peer *p)
 {
-    while (p->base.queue && p->base.nconns > 0) {
-        struct lnet_msg *msg = lnd_peer_dequeue(&p->base);
+    while (STAILQ_FIRST(&p->base.queue) && p->base.nconns > 0) {
+        struct ib_conn *c = choose(p);
 
-        ib_conn_send(choose(p), msg);
+        ib_conn_send(c, lnet_msg_queue_pop(&p->base.queue));
     }
     lnd_queue_timer_set(&p->base);
-    if (p->base.queue)
+    if (STAILQ_FIRST(&p->base.queue))
         lnd_connect_start(&p->base);
 }
 
@@ -112,8 +112,8 @@ struct ib_conn *ib_conn_new(struct ib_peer *p, bool active)
     TAILQ_INIT(&c->answers);
     TAILQ_INIT(&c->active_txs);
     TAILQ_INIT(&c->early);
-    c->rsrvd_tail = &c->rsrvd;
-    c->sendq_tail = &c->sendq;
+    STAILQ_INIT(&c->rsrvd);
+    STAILQ_INIT(&c->sendq);
     c->ends = (struct ib_ends){
         .my_nid = p->ini->terms.nid,
         .my_stamp = p->ini->terms.stamp,
@@ -155,7 +155,7 @@ void ib_conn_end(struct lnd_conn *conn, const struct lnd_close *why)
 /* The waiting messages begin a run of our own, or fail. */
 void ib_peer_call_over(struct ib_peer *p)
 {
-    if (!p->base.queue || p->base.nconns > 0 || p->base.accepting > 0 ||
+    if (!STAILQ_FIRST(&p->base.queue) || p->base.nconns > 0 || p->base.accepting > 0 ||
         p->base.connecting != LND_CONNECT_IDLE)
         return;
     if (lnd_connect_may(&p->base))
@@ -221,7 +221,6 @@ void ib_peer_conn_listed(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool lis
 {
     struct verbs_counters *count = &ib_ns(ib_peer_of(lp))->count;
 
-    (void)conn;
     count_add(&count->conns, listed ? 1 : (uint64_t)-1);
     count_add(&count->closed, !listed);
 }
@@ -268,9 +267,7 @@ void ib_peer_restarted(struct ib_peer *p, uint64_t stamp)
 {
     static const struct lnd_close why = {
         .cause = IB_DROP(CONN_RESTARTED),
-        .tx = LNET_DROP_NEXT_HOP_LOST,
-        .rx = LNET_DROP_RX_INCOMPLETE,
-        .queued = LNET_HEALTH_LOCAL_ERROR,
+        LND_CLOSE_LOST,
         .begun = LNET_HEALTH_REMOTE_DROPPED,
     };
 

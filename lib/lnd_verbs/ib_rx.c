@@ -116,12 +116,6 @@ static void recv_put(struct ib_recv *r)
         lnd_ns_progress(&ns->base);
 }
 
-/* Reports to the core that the receive has completed. */
-static void tell(struct ib_recv *r, struct lnet_result result)
-{
-    lnet_recv_done(&r->rx, result);
-}
-
 /* Posts the buffer again with the credit, if the message still has it. */
 void ib_recv_end(struct ib_recv *r, struct lnet_result result)
 {
@@ -130,7 +124,7 @@ void ib_recv_end(struct ib_recv *r, struct lnet_result result)
     unsigned type = r->type;
 
     ib_conn_hold(c);
-    tell(r, result);
+    lnet_recv_done(&r->rx, result);
     recv_put(r);
     if (buf && c->state == IB_CONN_UP) {
         ib_rx_repost(c, buf, type, false);
@@ -162,7 +156,6 @@ static void copy_in(struct ib_conn *c, const struct mem_seg *segs, unsigned nseg
         from += len;
         bytes -= len;
     }
-    (void)nsegs;
 }
 
 static void count_in(struct ib_conn *c, uint32_t bytes)
@@ -183,15 +176,18 @@ static void take_immediate(struct ib_recv *r, const struct mem_seg *segs, unsign
 }
 
 /* ends: the result of the receive, which completes once the answer is posted or sent. */
-static void answer(struct ib_recv *r, unsigned type, int32_t status, struct lnet_result ends)
+static void queue_answer(struct ib_recv *r, struct ib_tx *tx, int32_t status,
+                         struct lnet_result ends)
 {
-    struct ib_conn *c = r->conn;
-    struct ib_tx *tx = ib_tx_answer(c, type, r);
-
     r->state = IB_RECV_ANSWERING;
     r->result = ends;
     tx->status = status;
-    ib_tx_queue_answer(c, tx);
+    ib_tx_queue_answer(r->conn, tx);
+}
+
+static void answer(struct ib_recv *r, unsigned type, int32_t status, struct lnet_result ends)
+{
+    queue_answer(r, ib_tx_answer(r->conn, type, r), status, ends);
 }
 
 /* Refuses a PUT: nothing of it is wanted, or it cannot be received. */
@@ -260,12 +256,10 @@ static void accept_put(struct ib_recv *r, const struct mem_seg *segs, unsigned n
     r->own_cookie = ++c->next_cookie << 16 | r->index;
     if (!put_ack(r, tx, segs, nsegs)) {
         tx->type = IB_PUT_NAK;
-        tx->status = STATUS_NO_MEM;
         tx->len = 0;
-        r->state = IB_RECV_ANSWERING;
-        r->result = (struct lnet_result){IB_DROP(NO_LANDING), LNET_HEALTH_LOCAL_ERROR};
         count_add(&ib_counters(c)->naks_out, 1);
-        ib_tx_queue_answer(c, tx);
+        queue_answer(r, tx, STATUS_NO_MEM,
+                     (struct lnet_result){IB_DROP(NO_LANDING), LNET_HEALTH_LOCAL_ERROR});
         return;
     }
     r->state = IB_RECV_ACKED;
@@ -304,12 +298,9 @@ static void serve_get(struct ib_recv *r, const struct mem_seg *segs, unsigned ns
         return;
     }
     tx = ib_tx_answer(c, IB_GET_DONE, r);
-    r->state = IB_RECV_ANSWERING;
-    r->result = LNET_RESULT_OK;
-    tx->status = (int32_t)r->mlen;
     ib_writer_init(&tx->w, &r->rd, segs, nsegs, r->mlen,
                    NULL); /* rd stays until it has been sent */
-    ib_tx_queue_answer(c, tx);
+    queue_answer(r, tx, (int32_t)r->mlen, LNET_RESULT_OK);
 }
 
 static struct lnet_result incomplete(const struct ib_conn *c)

@@ -38,7 +38,6 @@ static void cq_ready(struct reactor_fd *fd, uint32_t events)
 {
     struct ib_shard_cq *row = container_of(fd, struct ib_shard_cq, fd);
 
-    (void)events;
     row->armed = false;
     row->shard->lv->opts.rdma->disarm(row->cq);
     /* The reactor polls it in this iteration, before it sleeps. */
@@ -159,7 +158,7 @@ bool ib_shard_init(struct lnd_shard *base)
 
     shard->lv = container_of(base->driver, struct lnd_verbs, base);
     TAILQ_INIT(&shard->nis);
-    ib_accept_init(shard);
+    reactor_timer_init(&shard->early_timer, ib_accept_early);
     shard->cq_rows = ib_shard_cqs(base->driver->max_conns);
     shard->cqs = calloc(shard->cq_rows, sizeof(*shard->cqs));
     return shard->cqs;

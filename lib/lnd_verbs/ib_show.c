@@ -13,23 +13,10 @@ static const struct lnd_field limits[] = {
 };
 
 static const struct lnd_field counters[] = {
-    LND_NUMBER(verbs_counters, conns),          LND_NUMBER(verbs_counters, dialled),
-    LND_NUMBER(verbs_counters, accepted),       LND_NUMBER(verbs_counters, refused),
-    LND_NUMBER(verbs_counters, closed),         LND_NUMBER(verbs_counters, retried),
-    LND_NUMBER(verbs_counters, failed),         LND_NUMBER(verbs_counters, immediates_in),
-    LND_NUMBER(verbs_counters, immediates_out), LND_NUMBER(verbs_counters, puts_in),
-    LND_NUMBER(verbs_counters, puts_out),       LND_NUMBER(verbs_counters, noops_in),
-    LND_NUMBER(verbs_counters, noops_out),      LND_NUMBER(verbs_counters, naks_in),
-    LND_NUMBER(verbs_counters, naks_out),       LND_NUMBER(verbs_counters, writes),
-    LND_NUMBER(verbs_counters, bytes_in),       LND_NUMBER(verbs_counters, bytes_out),
-    LND_NUMBER(verbs_counters, copied_in),      LND_NUMBER(verbs_counters, copied_out),
-    LND_NUMBER(verbs_counters, credit_waits),   LND_NUMBER(verbs_counters, send_waits),
-    LND_NUMBER(verbs_counters, reserve_waits),  LND_NUMBER(verbs_counters, polls),
-    LND_NUMBER(verbs_counters, completions),    LND_NUMBER(verbs_counters, posts),
-    LND_NUMBER(verbs_counters, requests),
+#define COUNTER(name, text) LND_NUMBER(verbs_counters, name),
+#include "lib/lnd_verbs/ib_counters.def"
+#undef COUNTER
 };
-_Static_assert(sizeof(struct verbs_counters) == COUNT(counters) * sizeof(uint64_t),
-               "all of them are shown");
 
 static const struct lnd_field conn[] = {
     LND_NUMBER(verbs_conn_row, reactor),      LND_FLAG(verbs_conn_row, active),
@@ -58,22 +45,16 @@ static const struct lnd_field provider[] = {
 
 static const char *port_state(enum ibv_port_state state)
 {
-    switch (state) {
-    case IBV_PORT_NOP: /* the device does not answer */
-        return "removed";
-    case IBV_PORT_DOWN:
-        return "down";
-    case IBV_PORT_INIT:
-        return "init";
-    case IBV_PORT_ARMED:
-        return "armed";
-    case IBV_PORT_ACTIVE:
-        return "active";
-    case IBV_PORT_ACTIVE_DEFER:
-        return "deferred";
-    default:
-        return "unknown";
-    }
+    static const char *const names[] = {
+        [IBV_PORT_NOP] = "removed", /* the device does not answer */
+        [IBV_PORT_DOWN] = "down",
+        [IBV_PORT_INIT] = "init",
+        [IBV_PORT_ARMED] = "armed",
+        [IBV_PORT_ACTIVE] = "active",
+        [IBV_PORT_ACTIVE_DEFER] = "deferred",
+    };
+
+    return (unsigned)state < COUNT(names) ? names[state] : "unknown";
 }
 
 static void show_ni(const struct lnet_ni *ni, struct lnd_sink *to)

@@ -38,10 +38,8 @@ void ib_tx_layout(struct ib_conn *c, struct ib_tx *txs, unsigned n, uint8_t *hea
 {
     c->txs = txs;
     c->ntxs = n;
-    c->rsrvd = NULL;
-    c->rsrvd_tail = &c->rsrvd;
-    c->sendq = NULL;
-    c->sendq_tail = &c->sendq;
+    STAILQ_INIT(&c->rsrvd);
+    STAILQ_INIT(&c->sendq);
     TAILQ_INIT(&c->free_txs);
     TAILQ_INIT(&c->answers);
     TAILQ_INIT(&c->active_txs);
@@ -112,24 +110,6 @@ static unsigned type_of(const struct lnet_msg *msg)
                                                                                    : IB_PUT_REQ;
 }
 
-static void append(struct lnet_msg ***tail, struct lnet_msg *msg)
-{
-    msg->lnd_next = NULL;
-    **tail = msg;
-    *tail = &msg->lnd_next;
-}
-
-static struct lnet_msg *pop(struct lnet_msg **head, struct lnet_msg ***tail)
-{
-    struct lnet_msg *msg = *head;
-
-    *head = msg->lnd_next;
-    if (!*head)
-        *tail = head;
-    msg->lnd_next = NULL;
-    return msg;
-}
-
 /* §5.1. A GET is always sent as a message. Then its REPLY comes as a message of any length, as it
  * does when a GET is forwarded (GET_REQ has a defect in kernels, §4.2). */
 void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg)
@@ -141,9 +121,9 @@ void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg)
     msg->lnd_deadline_us = reactor_now_us() + lnd_timeout_us(c->ibp->ini->base.ni);
     msg->lnd_sent = 0;
     if (type_of(msg) == IB_PUT_REQ)
-        append(&c->rsrvd_tail, msg);
+        STAILQ_INSERT_TAIL(&c->rsrvd, msg, queue);
     else
-        append(&c->sendq_tail, msg);
+        STAILQ_INSERT_TAIL(&c->sendq, msg, queue);
     ib_conn_soon(c);
 }
 
@@ -368,7 +348,7 @@ static void count_wait(struct lnet_msg *msg, uint64_t *counter)
 
 static bool add_queued(struct ib_conn *c, struct batch *b)
 {
-    struct lnet_msg *msg = c->sendq, *next = msg->lnd_next;
+    struct lnet_msg *msg = STAILQ_FIRST(&c->sendq);
     unsigned type = type_of(msg);
     bool added;
 
@@ -388,9 +368,7 @@ static bool add_queued(struct ib_conn *c, struct batch *b)
     if (!added)
         return false;
     TAILQ_LAST(&c->active_txs, ib_txs)->deadline_us = msg->lnd_deadline_us;
-    c->sendq = next;
-    if (!next)
-        c->sendq_tail = &c->sendq;
+    lnet_msg_queue_pop(&c->sendq);
     return true;
 }
 
@@ -418,10 +396,13 @@ static bool add_noop(struct ib_conn *c, struct batch *b)
 
 static void reserve(struct ib_conn *c)
 {
-    while (c->rsrvd && ib_credits_reserve(&c->credits))
-        append(&c->sendq_tail, pop(&c->rsrvd, &c->rsrvd_tail));
-    if (c->rsrvd)
-        count_wait(c->rsrvd, &ib_counters(c)->reserve_waits);
+    while (STAILQ_FIRST(&c->rsrvd) && ib_credits_reserve(&c->credits)) {
+        struct lnet_msg *msg = lnet_msg_queue_pop(&c->rsrvd);
+
+        STAILQ_INSERT_TAIL(&c->sendq, msg, queue);
+    }
+    if (STAILQ_FIRST(&c->rsrvd))
+        count_wait(STAILQ_FIRST(&c->rsrvd), &ib_counters(c)->reserve_waits);
 }
 
 static void gather(struct ib_conn *c, struct batch *b)
@@ -433,9 +414,9 @@ static void gather(struct ib_conn *c, struct batch *b)
         if (!add_answer(c, b, tx))
             return;
     }
-    if (ib_credits_need_noop(&c->credits, is_idle(c), false, c->sendq != NULL))
+    if (ib_credits_need_noop(&c->credits, is_idle(c), STAILQ_FIRST(&c->sendq) != NULL))
         add_noop(c, b);
-    while (c->sendq) {
+    while (STAILQ_FIRST(&c->sendq)) {
         if (!add_queued(c, b))
             return;
     }
@@ -606,7 +587,7 @@ static void send_done(struct ib_conn *c, struct ib_tx *tx, bool last, bool good)
 {
     ib_credits_sent(&c->credits, last ? IB_PUT_DONE : tx->type);
     tx->sending--;
-    if (good && c->state == IB_CONN_CLOSING && !tx->waiting && !tx->queued && tx->sending == 0)
+    if (good && c->state == IB_CONN_CLOSING && is_over(tx))
         tx->result = tx->own; /* the message has arrived */
     if (good)
         end_if_over(c, tx);
@@ -666,50 +647,36 @@ static bool any_tx_expired(const struct ib_txs *list, uint64_t now, const struct
 bool ib_tx_expired(const struct ib_conn *c, uint64_t now, const struct lnet_hdr **hdr)
 {
     return any_tx_expired(&c->active_txs, now, hdr) || any_tx_expired(&c->answers, now, hdr) ||
-           any_expired(c->sendq, now, hdr) || any_expired(c->rsrvd, now, hdr);
+           any_expired(STAILQ_FIRST(&c->sendq), now, hdr) ||
+           any_expired(STAILQ_FIRST(&c->rsrvd), now, hdr);
 }
 
 /* ---- the end, §6.2, §6.3 ---- */
 
-static void mark(struct ib_tx *tx, const struct lnd_close *why)
+static void mark(struct ib_txs *list, const struct lnd_close *why)
 {
-    enum lnet_health health = tx->sending > 0 || tx->writing ? why->begun
-                              : tx->waiting                  ? why->waiting
-                                                             : why->queued;
+    struct ib_tx *tx;
 
-    if (tx->result.reason == LNET_DROP_NONE)
-        tx->result = (struct lnet_result){why->tx, health};
-}
+    TAILQ_FOREACH(tx, list, link) {
+        enum lnet_health health = tx->sending > 0 || tx->writing ? why->begun
+                                  : tx->waiting                  ? why->waiting
+                                                                 : why->queued;
 
-static void fail_all(struct lnet_msg *msg, const struct lnd_close *why)
-{
-    while (msg) {
-        struct lnet_msg *next = msg->lnd_next;
-
-        msg->lnd_next = NULL;
-        lnet_send_done(msg, (struct lnet_result){why->tx, why->queued});
-        msg = next;
+        tx->own = tx->result;
+        if (tx->result.reason == LNET_DROP_NONE)
+            tx->result = (struct lnet_result){why->tx, health};
     }
 }
 
 void ib_tx_abort(struct ib_conn *c)
 {
-    struct lnet_msg *sendq = c->sendq, *rsrvd = c->rsrvd;
-    struct ib_tx *tx;
+    struct lnet_msg *sendq = lnet_msg_queue_take(&c->sendq);
+    struct lnet_msg *rsrvd = lnet_msg_queue_take(&c->rsrvd);
 
-    c->sendq = c->rsrvd = NULL;
-    c->sendq_tail = &c->sendq;
-    c->rsrvd_tail = &c->rsrvd;
-    TAILQ_FOREACH(tx, &c->active_txs, link) {
-        tx->own = tx->result;
-        mark(tx, &c->why);
-    }
-    TAILQ_FOREACH(tx, &c->answers, link) {
-        tx->own = tx->result;
-        mark(tx, &c->why);
-    }
-    fail_all(sendq, &c->why);
-    fail_all(rsrvd, &c->why);
+    mark(&c->active_txs, &c->why);
+    mark(&c->answers, &c->why);
+    lnd_msgs_fail(sendq, c->why.tx, c->why.queued);
+    lnd_msgs_fail(rsrvd, c->why.tx, c->why.queued);
 }
 
 /* ib_rx_finalize() completes the receives of unsent answers. */

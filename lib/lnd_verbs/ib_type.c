@@ -6,6 +6,13 @@
 
 #include "lib/lnd_verbs/ib_drops.h"
 
+static const struct lnet_drop_info drops[] = {
+#define DROP(sym, name, kind, text, remedy) {name, kind, text, remedy},
+#include "lib/lnd_verbs/ib_drops.def"
+#undef DROP
+};
+const struct lnet_drop_table ib_drops = {IB_DROP_BLOCK, sizeof(drops) / sizeof(drops[0]), drops};
+
 /* In the order that lnetctl has. */
 static const struct lnd_setting tunables[] = {
     [IB_TUN_HIW] = {"peercredits_hiw", .min = -1, .max = 65535,

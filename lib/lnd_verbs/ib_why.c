@@ -16,30 +16,34 @@ const char *ib_state_name(enum ib_conn_state state)
     return names[state];
 }
 
+struct words {
+    int code;
+    const char *text; /* the last row: NULL */
+};
+
+static const char *words_of(const struct words *row, int code, const char *other)
+{
+    while (row->text && row->code != code)
+        row++;
+    return row->text ? row->text : other;
+}
+
 static const char *error_words(int error)
 {
-    switch (-error) {
-    case EHOSTUNREACH:
-        return "its address is not resolved";
-    case ENETUNREACH:
-        return "there is no route to it on the fabric";
-    case ENETDOWN:
-        return "unreachable: the connection manager had no answer of it";
-    case ETIMEDOUT:
-        return "no answer in time";
-    case ENOTCONN:
-        return "the connection manager could not connect";
-    case ECONNRESET:
-        return "ended before it was up";
-    case ENOMEM:
-        return "no memory for a queue pair";
-    case EINVAL:
-        return "the device makes no such queue pair";
-    case EIO:
-        return "the queue pair, its device or the port failed";
-    default:
-        return "failed";
-    }
+    static const struct words rows[] = {
+        {EHOSTUNREACH, "its address is not resolved"},
+        {ENETUNREACH, "there is no route to it on the fabric"},
+        {ENETDOWN, "unreachable: the connection manager had no answer of it"},
+        {ETIMEDOUT, "no answer in time"},
+        {ENOTCONN, "the connection manager could not connect"},
+        {ECONNRESET, "ended before it was up"},
+        {ENOMEM, "no memory for a queue pair"},
+        {EINVAL, "the device makes no such queue pair"},
+        {EIO, "the queue pair, its device or the port failed"},
+        {0, NULL},
+    };
+
+    return words_of(rows, -error, "failed");
 }
 
 struct lnet_drop_why ib_why_error(const struct ib_conn *c, int error, int status)
@@ -62,21 +66,18 @@ struct lnet_drop_why ib_why_event(const struct ib_conn *c, const struct rdma_eve
 
 static const char *cm_words(int status)
 {
-    switch (status) {
-    case IB_CM_NO_RESOURCES:
-        return "refused by its connection manager: no resources";
-    case IB_CM_TIMEOUT:
-        return "refused by its connection manager: it gave up waiting";
-    case IB_CM_INVALID_SERVICE:
-        return "nobody listens there: no LNet on it, or another service";
-    case IB_CM_STALE_CONN:
-        return "refused by its connection manager: it still has an old connection";
-    case IB_CM_CONSUMER:
-    case -ECONNREFUSED:
-        return "refused in words that are not o2iblnd's, or without any";
-    default:
-        return "refused by its connection manager";
-    }
+    static const char no_reject[] = "refused in words that are not o2iblnd's, or without any";
+    static const struct words rows[] = {
+        {IB_CM_NO_RESOURCES, "refused by its connection manager: no resources"},
+        {IB_CM_TIMEOUT, "refused by its connection manager: it gave up waiting"},
+        {IB_CM_INVALID_SERVICE, "nobody listens there: no LNet on it, or another service"},
+        {IB_CM_STALE_CONN, "refused by its connection manager: it still has an old connection"},
+        {IB_CM_CONSUMER, no_reject},
+        {-ECONNREFUSED, no_reject},
+        {0, NULL},
+    };
+
+    return words_of(rows, status, "refused by its connection manager");
 }
 
 struct lnet_drop_why ib_why_reject(const struct ib_conn *c, const struct rdma_event *ev)
@@ -96,27 +97,22 @@ struct lnet_drop_why ib_why_reject(const struct ib_conn *c, const struct rdma_ev
 
 static const char *status_words(enum ibv_wc_status status)
 {
-    switch (status) {
-    case IBV_WC_RETRY_EXC_ERR:
-        return "it acknowledges nothing any more, packets were sent retry_count times";
-    case IBV_WC_RNR_RETRY_EXC_ERR:
-        return "it had no receive buffer posted, rnr_retry_count times";
-    case IBV_WC_REM_ACCESS_ERR:
-        return "it does not let us write where it told us to";
-    case IBV_WC_REM_INV_REQ_ERR:
-    case IBV_WC_REM_OP_ERR:
-        return "its device could not do what was asked of it";
-    case IBV_WC_LOC_LEN_ERR:
-        return "a message longer than a receive buffer";
-    case IBV_WC_LOC_PROT_ERR:
-        return "memory that this device may not use";
-    case IBV_WC_LOC_ACCESS_ERR:
-        return "it wrote where it may not";
-    case IBV_WC_WR_FLUSH_ERR:
-        return "flushed: the queue pair was in error already";
-    default:
-        return "error of the device";
-    }
+    static const char not_done[] = "its device could not do what was asked of it";
+    static const struct words rows[] = {
+        {IBV_WC_RETRY_EXC_ERR,
+         "it acknowledges nothing any more, packets were sent retry_count times"},
+        {IBV_WC_RNR_RETRY_EXC_ERR, "it had no receive buffer posted, rnr_retry_count times"},
+        {IBV_WC_REM_ACCESS_ERR, "it does not let us write where it told us to"},
+        {IBV_WC_REM_INV_REQ_ERR, not_done},
+        {IBV_WC_REM_OP_ERR, not_done},
+        {IBV_WC_LOC_LEN_ERR, "a message longer than a receive buffer"},
+        {IBV_WC_LOC_PROT_ERR, "memory that this device may not use"},
+        {IBV_WC_LOC_ACCESS_ERR, "it wrote where it may not"},
+        {IBV_WC_WR_FLUSH_ERR, "flushed: the queue pair was in error already"},
+        {0, NULL},
+    };
+
+    return words_of(rows, (int)status, "error of the device");
 }
 
 void ib_blame(struct ib_conn *c, const char *why, int code)

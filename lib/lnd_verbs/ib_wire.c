@@ -18,54 +18,21 @@ static uint64_t order64(uint64_t v, bool flip)
     return flip ? __builtin_bswap64(v) : v;
 }
 
-const char *ib_type_name(unsigned type)
-{
-    switch (type) {
-    case IB_CONNREQ:
-        return "CONNREQ";
-    case IB_CONNACK:
-        return "CONNACK";
-    case IB_NOOP:
-        return "NOOP";
-    case IB_IMMEDIATE:
-        return "IMMEDIATE";
-    case IB_PUT_REQ:
-        return "PUT_REQ";
-    case IB_PUT_NAK:
-        return "PUT_NAK";
-    case IB_PUT_ACK:
-        return "PUT_ACK";
-    case IB_PUT_DONE:
-        return "PUT_DONE";
-    case IB_GET_REQ:
-        return "GET_REQ";
-    case IB_GET_DONE:
-        return "GET_DONE";
-    default:
-        return "?";
-    }
-}
-
 const char *ib_why_text(unsigned why)
 {
-    switch (why) {
-    case IB_WHY_RACE:
-        return "refused: it calls here itself";
-    case IB_WHY_NO_RESOURCES:
-        return "refused: it has no memory or no queue pair for it";
-    case IB_WHY_FATAL:
-        return "refused for good: NID, net, version or source port; its log says which";
-    case IB_WHY_STALE:
-        return "refused: it knew another life of one of the two";
-    case IB_WHY_FRAGS:
-        return "refused: it takes fewer fragments";
-    case IB_WHY_DEPTH:
-        return "refused: its queues are less deep (peer_credits)";
-    case IB_WHY_EARLY:
-        return "refused: its NIs are not up yet";
-    default:
-        return "refused: for a reason that is not known here";
-    }
+    static const char *const texts[] = {
+        [IB_WHY_RACE] = "refused: it calls here itself",
+        [IB_WHY_NO_RESOURCES] = "refused: it has no memory or no queue pair for it",
+        [IB_WHY_FATAL] = "refused for good: NID, net, version or source port; its log says which",
+        [IB_WHY_STALE] = "refused: it knew another life of one of the two",
+        [IB_WHY_FRAGS] = "refused: it takes fewer fragments",
+        [IB_WHY_DEPTH] = "refused: its queues are less deep (peer_credits)",
+        [IB_WHY_EARLY] = "refused: its NIs are not up yet",
+    };
+
+    return why < sizeof(texts) / sizeof(texts[0]) && texts[why]
+               ? texts[why]
+               : "refused: for a reason that is not known here";
 }
 
 /* ---- header ---- */
@@ -84,13 +51,22 @@ uint32_t ib_cksum(const void *msg, size_t nob, bool signed_bytes)
     return sum != 0 ? sum : 1;
 }
 
-/* The drop reasons of an invalid header, which differ between messages and private data. */
 enum bad_hdr {
     HDR_GOOD,
     HDR_SHORT,
     HDR_MAGIC,
     HDR_VERSION,
     HDR_CKSUM,
+};
+
+/* The drop reasons of an invalid header: of a message, of private data. */
+static const struct {
+    enum lnet_drop msg, conn;
+} hdr_drops[] = {
+    [HDR_SHORT] = {IB_DROP(LENGTH), IB_DROP(CONN_LENGTH)},
+    [HDR_MAGIC] = {IB_DROP(MAGIC), IB_DROP(CONN_MAGIC)},
+    [HDR_VERSION] = {IB_DROP(VERSION), IB_DROP(CONN_VERSION)},
+    [HDR_CKSUM] = {IB_DROP(CKSUM), IB_DROP(CONN_CKSUM)},
 };
 
 static bool cksum_good(const void *buf, const struct ib_hdr *hdr)
@@ -284,8 +260,6 @@ static enum lnet_drop take_completion(const uint8_t *buf, struct ib_msg *out)
 
 static enum lnet_drop take_noop(const uint8_t *buf, struct ib_msg *out)
 {
-    (void)buf;
-    (void)out;
     return LNET_DROP_NONE;
 }
 
@@ -308,23 +282,12 @@ static bool is_msg_type(unsigned type)
     return type >= IB_NOOP && type - IB_NOOP < sizeof(msg_types) / sizeof(msg_types[0]);
 }
 
-static enum lnet_drop msg_hdr_drop(enum bad_hdr bad)
-{
-    static const enum lnet_drop drops[] = {
-        [HDR_GOOD] = LNET_DROP_NONE,  [HDR_SHORT] = IB_DROP(LENGTH),
-        [HDR_MAGIC] = IB_DROP(MAGIC), [HDR_VERSION] = IB_DROP(VERSION),
-        [HDR_CKSUM] = IB_DROP(CKSUM),
-    };
-
-    return drops[bad];
-}
-
 enum lnet_drop ib_msg_decode(const void *buf, size_t len, struct ib_msg *out)
 {
     enum bad_hdr bad = take_hdr(buf, len, &out->hdr);
 
     if (bad != HDR_GOOD)
-        return msg_hdr_drop(bad);
+        return hdr_drops[bad].msg;
     if (out->hdr.version != IB_VERSION_2) /* no connection of another was accepted */
         return IB_DROP(VERSION);
     if (!is_msg_type(out->hdr.type))
@@ -336,11 +299,6 @@ enum lnet_drop ib_msg_decode(const void *buf, size_t len, struct ib_msg *out)
 
 /* ---- writing messages ---- */
 
-static bool has_rd(unsigned type)
-{
-    return type == IB_PUT_ACK || type == IB_GET_REQ;
-}
-
 /* Returns the bytes to write, or 0 for a message that is too long or has an invalid number of
  * fragments. */
 static size_t head_size(const struct ib_msg *in)
@@ -349,7 +307,7 @@ static size_t head_size(const struct ib_msg *in)
 
     if (!is_msg_type(type) || (type == IB_IMMEDIATE && in->carried > IB_IMMEDIATE_MAX))
         return 0;
-    if (!has_rd(type))
+    if (type != IB_PUT_ACK && type != IB_GET_REQ)
         return msg_types[type - IB_NOOP].size;
     if (in->rd.nfrags == 0 || in->rd.nfrags > IB_FRAGS_MAX)
         return 0;
@@ -411,30 +369,13 @@ size_t ib_msg_encode(const struct ib_msg *in, const struct ib_frag *frags, void 
 
 /* ---- private data ---- */
 
-static enum lnet_drop conn_hdr_drop(enum bad_hdr bad)
-{
-    static const enum lnet_drop drops[] = {
-        [HDR_GOOD] = LNET_DROP_NONE,       [HDR_SHORT] = IB_DROP(CONN_LENGTH),
-        [HDR_MAGIC] = IB_DROP(CONN_MAGIC), [HDR_VERSION] = IB_DROP(CONN_VERSION),
-        [HDR_CKSUM] = IB_DROP(CONN_CKSUM),
-    };
-
-    return drops[bad];
-}
-
-/* Returns whether the source is a NID of an o2ib net. */
-static bool is_o2ib_nid(uint64_t nid4)
-{
-    return nid4_wire_valid(nid4) && nid4 >> 48 == LNET_LND_O2IB;
-}
-
 enum lnet_drop ib_conn_decode(const void *buf, size_t len, struct ib_conn_msg *out)
 {
     enum bad_hdr bad = take_hdr(buf, len, &out->hdr);
     struct ib_wire_params w;
 
     if (bad != HDR_GOOD)
-        return conn_hdr_drop(bad);
+        return hdr_drops[bad].conn;
     if (out->hdr.type != IB_CONNREQ && out->hdr.type != IB_CONNACK)
         return IB_DROP(CONN_TYPE);
     if (out->hdr.nob < IB_CONN_SIZE)
@@ -443,7 +384,9 @@ enum lnet_drop ib_conn_decode(const void *buf, size_t len, struct ib_conn_msg *o
     out->queue_depth = order16(w.queue_depth, out->hdr.flip);
     out->max_frags = order16(w.max_frags, out->hdr.flip);
     out->max_msg_size = order32(w.max_msg_size, out->hdr.flip);
-    return is_o2ib_nid(out->hdr.src_nid) ? LNET_DROP_NONE : IB_DROP(CONN_NID);
+    if (!nid4_wire_valid(out->hdr.src_nid) || out->hdr.src_nid >> 48 != LNET_LND_O2IB)
+        return IB_DROP(CONN_NID);
+    return LNET_DROP_NONE;
 }
 
 static struct ib_wire_params wire_params(uint16_t depth, uint16_t frags, uint32_t size, bool flip)

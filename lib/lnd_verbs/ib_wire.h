@@ -15,19 +15,18 @@
 #ifndef MILLRACE_IB_WIRE_H
 #define MILLRACE_IB_WIRE_H
 
+#include "lib/base/container.h"
 #include "lib/lnd_verbs/ib_drops.h"
 #include "lib/lnet/wire/lnet_wire.h"
 
 /* ---- constants ---- */
 
-#define IB_SERVICE       987         /* TCP port space of the RDMA CM, §1.1 */
 #define IB_MAGIC         0x0be91b91u /* §2.1 */
 #define IB_MAGIC_LNET    0x45726963u /* generic; only a reject may begin with it, §1.4 */
 #define IB_VERSION_1     0x11u       /* known, not spoken: §12 no. 10 */
 #define IB_VERSION_2     0x12u
-#define IB_MSG_SIZE      4096u /* a receive buffer, so the longest message, §2.5 */
-#define IB_FRAGS_MAX     257u  /* of a descriptor; 256 with peers up to 2.14, §2.5 */
-#define IB_FRAGS_OLD     256u
+#define IB_MSG_SIZE      4096u     /* a receive buffer, so the longest message, §2.5 */
+#define IB_FRAGS_MAX     257u      /* of a descriptor; 256 with peers up to 2.14, §2.5 */
 #define IB_FRAG_NOB_MAX  INT32_MAX /* bytes of a fragment, and of all together, §4.4 */
 #define IB_IMMEDIATE_MAX (IB_MSG_SIZE - IB_IMMEDIATE_SIZE) /* payload, 3976 */
 
@@ -43,8 +42,6 @@ enum ib_type { /* §2.2 */
     IB_GET_REQ = 0xd6,
     IB_GET_DONE = 0xd7,
 };
-
-const char *ib_type_name(unsigned type); /* "PUT_REQ"; "?" when unknown */
 
 /* ---- wire forms ---- */
 
@@ -108,36 +105,33 @@ struct ib_wire_reject {
 #define IB_REJECT_SIZE     24
 #define IB_REJECT_MIN      7 /* up to why, §1.4 */
 
-#define IB_ASSERT_AT(type, field, offset)                                                          \
-    _Static_assert(offsetof(struct type, field) == (offset), #type "." #field)
-
-IB_ASSERT_AT(ib_wire_hdr, version, 4); /* §2.1 */
-IB_ASSERT_AT(ib_wire_hdr, type, 6);
-IB_ASSERT_AT(ib_wire_hdr, credits, 7);
-IB_ASSERT_AT(ib_wire_hdr, nob, 8);
-IB_ASSERT_AT(ib_wire_hdr, cksum, 12);
-IB_ASSERT_AT(ib_wire_hdr, src_nid, 16);
-IB_ASSERT_AT(ib_wire_hdr, src_stamp, 24);
-IB_ASSERT_AT(ib_wire_hdr, dst_nid, 32);
-IB_ASSERT_AT(ib_wire_hdr, dst_stamp, 40);
+ASSERT_AT(ib_wire_hdr, version, 4); /* §2.1 */
+ASSERT_AT(ib_wire_hdr, type, 6);
+ASSERT_AT(ib_wire_hdr, credits, 7);
+ASSERT_AT(ib_wire_hdr, nob, 8);
+ASSERT_AT(ib_wire_hdr, cksum, 12);
+ASSERT_AT(ib_wire_hdr, src_nid, 16);
+ASSERT_AT(ib_wire_hdr, src_stamp, 24);
+ASSERT_AT(ib_wire_hdr, dst_nid, 32);
+ASSERT_AT(ib_wire_hdr, dst_stamp, 40);
 _Static_assert(sizeof(struct ib_wire_hdr) == IB_HDR_SIZE, "header");
-IB_ASSERT_AT(ib_wire_params, max_frags, 2); /* §1.3 */
-IB_ASSERT_AT(ib_wire_params, max_msg_size, 4);
+ASSERT_AT(ib_wire_params, max_frags, 2); /* §1.3 */
+ASSERT_AT(ib_wire_params, max_msg_size, 4);
 _Static_assert(IB_HDR_SIZE + sizeof(struct ib_wire_params) == IB_CONN_SIZE, "CONNREQ");
 _Static_assert(IB_HDR_SIZE + LNET_HDR4_SIZE == IB_IMMEDIATE_SIZE, "IMMEDIATE"); /* §2.2 */
 _Static_assert(IB_IMMEDIATE_SIZE + 8 == IB_PUT_REQ_SIZE, "PUT_REQ");
 _Static_assert(IB_PUT_REQ_SIZE + sizeof(struct ib_wire_rd) == IB_GET_REQ_SIZE, "GET_REQ");
 _Static_assert(IB_HDR_SIZE + sizeof(struct ib_wire_putack) == IB_PUT_ACK_SIZE, "PUT_ACK");
 _Static_assert(IB_HDR_SIZE + sizeof(struct ib_wire_completion) == IB_COMPLETION_SIZE, "PUT_DONE");
-IB_ASSERT_AT(ib_wire_putack, dst_cookie, 8);
-IB_ASSERT_AT(ib_wire_putack, rd, 16);
-IB_ASSERT_AT(ib_wire_completion, status, 8);
-IB_ASSERT_AT(ib_wire_frag, addr, 4);
+ASSERT_AT(ib_wire_putack, dst_cookie, 8);
+ASSERT_AT(ib_wire_putack, rd, 16);
+ASSERT_AT(ib_wire_completion, status, 8);
+ASSERT_AT(ib_wire_frag, addr, 4);
 _Static_assert(sizeof(struct ib_wire_frag) == IB_FRAG_SIZE, "fragment");
 _Static_assert(IB_GET_REQ_SIZE + IB_FRAGS_MAX * IB_FRAG_SIZE <= IB_MSG_SIZE, "257 fragments fit");
-IB_ASSERT_AT(ib_wire_reject, why, 6); /* §1.4 */
-IB_ASSERT_AT(ib_wire_reject, stamp, 8);
-IB_ASSERT_AT(ib_wire_reject, params, 16);
+ASSERT_AT(ib_wire_reject, why, 6); /* §1.4 */
+ASSERT_AT(ib_wire_reject, stamp, 8);
+ASSERT_AT(ib_wire_reject, params, 16);
 _Static_assert(sizeof(struct ib_wire_reject) == IB_REJECT_SIZE, "reject");
 
 /* ---- what all messages begin with, §2.1 ---- */

@@ -43,7 +43,6 @@ void ib_copy_out(struct ib_conn *c, uint8_t *to, const struct mem_seg *segs, uin
         to += len;
         bytes -= len;
     }
-    (void)nsegs;
 }
 
 /* Returns the local key of a segment. Asks for a key of memory that is not registered yet. */

@@ -65,16 +65,9 @@ unsigned lnd_verbs_depth(const struct lnet_tunables *tun);
 /* ---- for verbs_get ---- */
 
 struct verbs_counters { /* of one NI, over its reactors */
-    uint64_t conns, dialled, accepted, refused, closed;
-    uint64_t retried, failed; /* calls of ours: made again as a reject asked for; come to nothing */
-    uint64_t immediates_in, immediates_out, puts_in, puts_out, noops_in, noops_out, naks_in,
-        naks_out;
-    uint64_t writes;                /* RDMA WRITE requests */
-    uint64_t bytes_in, bytes_out;   /* payload */
-    uint64_t copied_in, copied_out; /* payload bytes copied: IMMEDIATE in; out of memory the device
-                                       does not know */
-    uint64_t credit_waits, send_waits, reserve_waits; /* a message found none */
-    uint64_t polls, completions, posts, requests;
+#define COUNTER(name, text) uint64_t name;
+#include "lib/lnd_verbs/ib_counters.def"
+#undef COUNTER
 };
 
 struct verbs_conn_row {

@@ -131,19 +131,13 @@ struct rdma_event {
     size_t priv_len;
 };
 
-/* Something on its way between a link's home and the worker; the provider's. */
-struct rdma_note {
-    struct reactor_task task;
-    void (*fn)(struct rdma_note *note);
-    void *of;
-    int kind, error;
-};
-
-/* The provider's part of a link: notes between home and worker, embedded so that none is allocated.
- * A note, with the fields that belong to it, is owned by one side at a time. */
+/* The provider's part of a link: tasks between home and worker, embedded so that none is allocated.
+ * A task, with the fields that belong to it, is owned by one side at a time. */
 struct rdma_mail {
-    struct rdma_note begin, make, join, leave, end; /* to the worker */
-    struct rdma_note reply, down, closed;           /* to the home */
+    struct reactor_task begin, make, join, leave, end; /* to the worker */
+    struct reactor_task reply, down, closed;           /* to the home */
+    enum rdma_event_kind kind;                         /* of reply */
+    int error, down_error;
     struct rdma_request *req;
     struct rdma_dial dial;
     struct rdma_open open;

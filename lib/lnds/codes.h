@@ -8,4 +8,7 @@
 /* Ends with NULL. */
 extern const struct lnd_code *const lnd_codes[];
 
+/* lnds_register(), after each LND has prepared the process. First of all in main(). */
+void lnd_codes_register(void);
+
 #endif

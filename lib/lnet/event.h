@@ -11,20 +11,21 @@
 #include "lib/lnet/wire/drops.h"
 #include "lib/lnet/wire/nid.h"
 
+/* Behind each: the fields of its events. All have a cause. */
 enum lnet_node_event_kind {
-    LNET_NODE_EV_PEER_UP,      /* nid: first connection; cause: "called" (by us), "accepted" */
-    LNET_NODE_EV_PEER_DOWN,    /* its last connection is gone; drop: why */
-    LNET_NODE_EV_PEER_RESTART, /* another incarnation of it came */
-    LNET_NODE_EV_NI_UP,        /* nid: the NI */
-    LNET_NODE_EV_NI_DOWN,      /* link, or no pings come (§3.7) */
-    LNET_NODE_EV_NI_ADDED,
-    LNET_NODE_EV_NI_REMOVED,
-    LNET_NODE_EV_ROUTE_UP, /* net, nid: the gateway */
-    LNET_NODE_EV_ROUTE_DOWN,
-    LNET_NODE_EV_GATEWAY_UP, /* nid */
-    LNET_NODE_EV_GATEWAY_DOWN,
-    LNET_NODE_EV_BUFFERS_EXHAUSTED, /* pool: the first header waits for one since some were free */
-    LNET_NODE_EV_BUFFERS_FREE,      /* no header waits any more */
+    LNET_NODE_EV_PEER_UP,           /* nid; cause "called" (by us) or "accepted" */
+    LNET_NODE_EV_PEER_DOWN,         /* nid: its last connection is gone; drop: why */
+    LNET_NODE_EV_PEER_RESTART,      /* nid: it came with another incarnation */
+    LNET_NODE_EV_NI_UP,             /* nid: the NI, published as up from now on */
+    LNET_NODE_EV_NI_DOWN,           /* nid: its link is down, or no pings come (§3.7) */
+    LNET_NODE_EV_NI_ADDED,          /* nid */
+    LNET_NODE_EV_NI_REMOVED,        /* nid */
+    LNET_NODE_EV_ROUTE_UP,          /* net; nid: the gateway */
+    LNET_NODE_EV_ROUTE_DOWN,        /* net; nid: the gateway */
+    LNET_NODE_EV_GATEWAY_UP,        /* nid */
+    LNET_NODE_EV_GATEWAY_DOWN,      /* nid */
+    LNET_NODE_EV_BUFFERS_EXHAUSTED, /* value: pool; a header waits and none did before */
+    LNET_NODE_EV_BUFFERS_FREE,      /* value: pool; no header waits any more */
     LNET_NODE_EV_ROUTING,           /* value: enum lnet_routing */
     LNET_NODE_EV_COUNT
 };
@@ -39,10 +40,6 @@ struct lnet_node_event {
     enum lnet_drop drop; /* cause where one of these names is it */
     const char *cause;   /* else a word of our own, static; NULL = none */
 };
-
-const char *lnet_node_event_name(enum lnet_node_event_kind kind); /* "peer_up" … */
-const char *
-lnet_node_event_text(enum lnet_node_event_kind kind); /* a sentence for the documentation */
 
 struct lnet_node;
 

@@ -1,7 +1,49 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reports of LNDs about peer NIs (lnd.h). Messages are reported to rx.c and tx.c. */
+/* Functions for LNDs (lnd.h) that are neither a step of a message nor part of a room. */
 #include "lib/lnet/path/path.h"
+#include "lib/lnet/ping/ping.h"
 #include "lib/lnet/tx.h"
+
+#include <stdlib.h>
+
+/* ---- the node ---- */
+
+struct reactor_env *lnet_node_env(const struct lnet_node *node)
+{
+    return node->env;
+}
+
+struct reactor *lnet_nid_home(const struct lnet_node *node, const struct lnet_nid *nid)
+{
+    return reactor_at(node->env, nid_cpt_hash(nid, node->nshards));
+}
+
+bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid)
+{
+    return lnet_is_own_nid(node, nid);
+}
+
+size_t lnet_segment_memory(const struct lnet_node *node)
+{
+    return node->plan.segments;
+}
+
+/* ---- messages ---- */
+
+struct mem_seg *lnet_rx_segs(struct lnet_rx *rx)
+{
+    return rx->msg && rx->msg->kind == LNET_KIND_FORWARD ? rx->msg->segs : NULL;
+}
+
+void lnet_msg_fetch(const struct lnet_msg *msg)
+{
+    if (!msg->rx_peer || msg->home->reactor != reactor_self())
+        return;
+    prefetch_write(msg->rx_peer, 2 * CPU_BLOCK);
+    __builtin_prefetch(msg->account, 1);
+}
+
+/* ---- what happened ---- */
 
 void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
 {
@@ -13,4 +55,38 @@ void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
     if (!up)
         lnet_tx_fail_peer(
             peer, (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED});
+}
+
+struct link_mail {
+    struct lnet_ni *ni;
+    bool up;
+    struct reactor_task task;
+};
+
+static void link_home(struct reactor_task *task)
+{
+    struct link_mail *m = container_of(task, struct link_mail, task);
+
+    lnet_link_changed(m->ni, m->up);
+    /* From the next iteration on nothing of this message points to the NI. */
+    __atomic_store_n(&m->ni->links_heard, m->ni->links_heard + 1, __ATOMIC_RELEASE);
+    free(m);
+}
+
+/* Link changes are rare and do not come from the data path: the message is from the heap. */
+void lnet_ni_link(struct lnet_ni *ni, bool up)
+{
+    struct link_mail *m;
+
+    if (ni->link_up == up)
+        return;
+    m = malloc(sizeof(*m));
+    if (!m)
+        return;
+    ni->link_up = up;
+    count_add(&ni->links_told, 1);
+    m->ni = ni;
+    m->up = up;
+    m->task.fn = link_home;
+    reactor_post(lnet_node_home(ni->node), &m->task);
 }

@@ -32,6 +32,9 @@
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor.h"
 
+#include <assert.h>
+#include <sys/queue.h>
+
 struct lnd_show;
 struct lnet_node;
 struct lnet_shard;
@@ -170,15 +173,8 @@ struct lnet_credits {
     uint64_t waited; /* how often one had to wait */
 };
 
-struct lnet_msg_queue { /* FIFO by lnd_next */
-    struct lnet_msg *head, **tail;
-};
-
-/* FIFO of received headers that wait for the same thing. */
-struct lnet_rx_queue {
-    struct lnet_rx *head, **tail;
-    uint32_t length;
-};
+STAILQ_HEAD(lnet_msg_queue, lnet_msg);
+TAILQ_HEAD(lnet_rx_queue, lnet_rx);
 
 /* A peer NI: an address we have connections to or want to. Home reactor only. In blocks of two
  * cache lines, what messages touch first. */
@@ -199,12 +195,13 @@ struct lnet_peer_ni {
     /* ---- */
     struct lnet_credits rtr;   /* messages from it that hold a router buffer */
     struct lnet_rx_queue rtrq; /* wait for a router credit */
+    uint32_t rtr_waiting;      /* headers in rtrq */
     uint64_t recv_count[LNET_MSG_TYPES];
     uint64_t send_count[LNET_MSG_TYPES];
     /* ---- */
     uint64_t drop_count[LNET_MSG_TYPES];
-    uint64_t incarnation; /* the LND's: what the peer said last, 0 = nothing yet */
-    struct lnet_peer_ni *lru_next, *lru_prev;
+    uint64_t incarnation;           /* the LND's: what the peer said last, 0 = nothing yet */
+    TAILQ_ENTRY(lnet_peer_ni) idle; /* in lnet_peer_shard.idle, while refs is 0 */
     uint64_t spare[8];
 };
 
@@ -237,7 +234,7 @@ struct lnet_grant {
     uint32_t fresh;           /* consumed since the last look */
     uint32_t charge;          /* memory that is set aside for `ahead` */
     void (*opened)(struct lnet_grant *grant);
-    struct lnet_grant *next, **pprev; /* in the queue of those that wait */
+    TAILQ_ENTRY(lnet_grant) queue; /* while it waits for its base */
 };
 
 /* A received header and what the core does with it. Embedded in the LND's connection or receive
@@ -265,13 +262,13 @@ struct lnet_rx {
     enum lnet_drop lacks; /* DEST_SHARE, BUFFER_WAIT: waits for memory of the budget; or NONE */
     struct lnet_next_hop *account; /* its next hop's account */
     struct lnet_path path;
-    struct lnet_rx *age_next, **age_pprev; /* in the list of all that wait, or all that receive */
-    uint64_t begun_us; /* when ops->recv() was called; before, when it began to wait */
+    TAILQ_ENTRY(lnet_rx) age; /* in the list of all that wait, or all that receive */
+    uint64_t begun_us;        /* when ops->recv() was called; before, when it began to wait */
     uint64_t wait_until_us;
     /* When the last message received with it waited until it expired; 0 = never. An LND whose
      * messages do not follow one another as in a stream sets it to 0 before each. */
     uint64_t expired_us;
-    struct lnet_rx *wait_next, **wait_pprev; /* in its queue */
+    TAILQ_ENTRY(lnet_rx) queue; /* of those that wait for the same thing */
     struct reactor_task task;
 };
 
@@ -280,8 +277,10 @@ struct lnet_rx {
  * acknowledged it, long after it has left the caches. */
 struct lnet_msg {
     /* ---- block 0: while it is sent and when it is through ---- */
-    /* the LND's own while it has the message; the core's while it waits or is free */
-    struct lnet_msg *lnd_next;
+    union {
+        struct lnet_msg *lnd_next;    /* the LND's own while it has the message */
+        STAILQ_ENTRY(lnet_msg) queue; /* the core's while it waits or is free */
+    };
     uint64_t lnd_deadline_us;
     uint32_t lnd_sent; /* bytes of framing, header and payload gone */
     uint32_t lnd_hdr_len;
@@ -294,14 +293,14 @@ struct lnet_msg {
     uint8_t kind;  /* enum lnet_msg_kind */
     uint8_t pool;  /* enum lnet_pool of buffer */
     bool accepted;
-    bool ni_credit;                       /* holds a tx credit of tx_ni on this reactor */
-    bool stalled;                         /* its buffer counts for shard->stalled, not for dest */
-    bool router_credit;                   /* forwarded: holds one of rx_peer's. Home */
-    struct lnet_shard *home;              /* shard that allocated it and gets it back */
-    struct lnet_ni *rx_ni;                /* forwarded: where it came in */
-    struct lnet_peer_ni *rx_peer;         /* forwarded: from whom (referenced) */
-    struct lnet_next_hop *account;        /* forwarded: the account its buffer is charged to */
-    struct lnet_msg *tx_next, **tx_pprev; /* messages with an LND by NI, oldest first */
+    bool ni_credit;               /* holds a tx credit of tx_ni on this reactor */
+    bool stalled;                 /* its buffer is charged to the stall account, not to `account` */
+    bool router_credit;           /* forwarded: holds one of rx_peer's. Home */
+    struct lnet_shard *home;      /* shard that allocated it and gets it back */
+    struct lnet_ni *rx_ni;        /* forwarded: where it came in */
+    struct lnet_peer_ni *rx_peer; /* forwarded: from whom (referenced) */
+    struct lnet_next_hop *account; /* forwarded: the account its buffer is charged to */
+    TAILQ_ENTRY(lnet_msg) tx;      /* messages with an LND by NI, oldest first */
     void (*release)(void *owner, struct lnet_sgl *sgl);
     void *release_owner;
     /* ---- block 1 ---- */
@@ -322,10 +321,28 @@ struct lnet_msg {
     struct reactor_task accept_task; /* on its way home ahead of `task` */
     struct lnet_md *md;              /* local: the MD it reads or writes */
     uint32_t md_offset, mlen;
-    struct lnet_get get; /* REPLY: what was asked, for the event */
-    uint16_t asker;      /* 1 + index into the node's asked[], 0 = our own doing */
-    uint8_t spare[38];
+    struct lnet_get get;         /* REPLY: what was asked, for the event */
+    struct share_account *asker; /* of whose doing it is; NULL: our own */
+    uint8_t spare[32];
 };
+
+/* Takes the first message off a queue, which is not empty. lnd_next is undefined from then on. */
+static inline struct lnet_msg *lnet_msg_queue_pop(struct lnet_msg_queue *q)
+{
+    struct lnet_msg *msg = STAILQ_FIRST(q);
+
+    STAILQ_REMOVE_HEAD(q, queue);
+    return msg;
+}
+
+/* Empties a queue. Returns the first of its messages, which are linked by lnd_next. */
+static inline struct lnet_msg *lnet_msg_queue_take(struct lnet_msg_queue *q)
+{
+    struct lnet_msg *list = STAILQ_FIRST(q);
+
+    STAILQ_INIT(q);
+    return list;
+}
 
 _Static_assert(offsetof(struct lnet_msg, memory) == 128, "blocks of two cache lines");
 _Static_assert(offsetof(struct lnet_msg, segs) == 256, "blocks of two cache lines");
@@ -394,40 +411,43 @@ struct lnd_ops {
     void (*peer_shrink)(void *ctx);
 };
 
-/* ---- what an LND calls ---- */
+/* ---- what an LND calls, in the order of a message's life ----
+ *
+ * In lnd.c, but where a heading names another file. Home reactor of the peer NI, but where marked
+ * otherwise.
+ */
 
+/* ---- the node and its peer NIs (lnet_peer_ni_*() in peer/peer_ni.c) ---- */
+
+/* The reactors of this node. Any thread. */
+struct reactor_env *lnet_node_env(const struct lnet_node *node);
 /* Home reactor of a NID in this node. Any thread. */
 struct reactor *lnet_nid_home(const struct lnet_node *node, const struct lnet_nid *nid);
-struct reactor_env *lnet_node_env(const struct lnet_node *node);
 /* Whether nid is 0@lo or the NID of one of the node's NIs. Any thread once started. */
 bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid);
 
 /* The peer NI of a NID, made if unknown; must be called on its home. NULL: table full (the caller
  * counts LNET_DROP_NO_PEER_MEMORY). The caller gets a reference. */
 struct lnet_peer_ni *lnet_peer_ni_get(struct lnet_node *node, const struct lnet_nid *nid);
-void lnet_peer_ni_hold(struct lnet_peer_ni *peer);
-void lnet_peer_ni_put(struct lnet_peer_ni *peer);
+/* The first reference begins, the last one ends. For the next two functions only. */
+void lnet_peer_ni_used(struct lnet_peer_ni *peer);
+void lnet_peer_ni_unused(struct lnet_peer_ni *peer);
+static inline void lnet_peer_ni_hold(struct lnet_peer_ni *peer)
+{
+    if (peer->refs++ == 0)
+        lnet_peer_ni_used(peer);
+}
+static inline void lnet_peer_ni_put(struct lnet_peer_ni *peer)
+{
+    assert(peer->refs > 0);
+    if (--peer->refs == 0)
+        lnet_peer_ni_unused(peer);
+}
 
-/* Takes a header whose wire form was valid. LNET_DROP_NONE: ops->recv() will be called once, maybe
- * before this returns. Anything else is a protocol error: close the connection with that reason and
- * expect no recv. §4.2 */
-enum lnet_drop lnet_parse(struct lnet_rx *rx);
-/* The receive asked for by ops->recv() has ended; rx may be reused as soon as this returns. A
- * failed receive (connection lost) gives LNET_DROP_RX_INCOMPLETE and REMOTE_ERROR. */
-void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result);
-/* The connection dies while its rx is parsed but recv has not been called. True: the core forgot
- * the rx (it was waiting for a buffer) and the LND may free it. False: recv comes, wait for it. */
-bool lnet_rx_cancel(struct lnet_rx *rx);
-
-/* The LND no longer queues msg (all of it is with the transport). At most once, before done. */
-void lnet_send_accepted(struct lnet_msg *msg);
-/* The LND is through with msg; exactly once. Implies accepted. */
-void lnet_send_done(struct lnet_msg *msg, struct lnet_result result);
-
-/* ---- grants: connections of transports that hand over segments (home) ---- */
+/* ---- a connection of a transport that hands over segments (credit/grant.c) ---- */
 
 /* Bytes of memory there are for segments of transports, over all reactors; 0 = none, then no grant
- * ever opens. Any thread. */
+ * ever opens. Any thread. lnd.c. */
 size_t lnet_segment_memory(const struct lnet_node *node);
 /* Begins to promise. buffer: memory that one receive buffer takes, up to LNET_GRANT_BUFFER_MAX.
  * Until there is memory for the base grant (lnet_grant_is_open()) nothing may be read or promised;
@@ -438,33 +458,62 @@ static inline bool lnet_grant_is_open(const struct lnet_grant *grant)
 {
     return grant->open;
 }
-/* The transport has given its memory back and promises nothing more: the stream is closed. */
-void lnet_grant_close(struct lnet_grant *grant);
-/* Bytes have left the transport's receive queue and take no memory: skipped, copied or thrown away.
- */
-void lnet_grant_consumed(struct lnet_grant *grant, uint32_t bytes);
+
+/* ---- a header (rx.c; lnet_rx_cancel() in credit/wait.c) ---- */
+
+/* Takes a header whose wire form was valid. LNET_DROP_NONE: ops->recv() will be called once, maybe
+ * before this returns. Anything else is a protocol error: close the connection with that reason and
+ * expect no recv. §4.2 */
+enum lnet_drop lnet_parse(struct lnet_rx *rx);
+/* The connection dies while its rx is parsed but recv has not been called. True: the core forgot
+ * the rx (it was waiting for a buffer) and the LND may free it. False: recv comes, wait for it. */
+bool lnet_rx_cancel(struct lnet_rx *rx);
+
+/* ---- its payload as segments of the transport (credit/grant.c) ---- */
+
+/* A place for up to LNET_MD_MAX_SEGS segments of the message that ops->recv() asked for. It is part
+ * of the message and valid until they are released, or until lnet_rx_copy(): a message of few
+ * segments needs no memory of the LND. NULL: the message is not to be forwarded. lnd.c. */
+struct mem_seg *lnet_rx_segs(struct lnet_rx *rx);
 /* Segments were taken for the message that ops->recv() asked for without segs; truesize is what the
  * buffers they lie in take. False: that is more than there is; lnet_rx_copy() must follow. */
 bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize);
-/* Prefetches the memory that lnet_send_done() of a message reads. Home of tx_peer. */
-void lnet_msg_fetch(const struct lnet_msg *msg);
-/* A place for up to LNET_MD_MAX_SEGS segments of that message, which is part of the message and
- * valid until they are released, or until lnet_rx_copy(): a message of few segments needs no
- * memory of the LND. NULL: the message is not to be forwarded. */
-struct mem_seg *lnet_rx_segs(struct lnet_rx *rx);
 /* Copies the segments taken so far for that message into a router buffer; the LND gives them back
  * and receives the rest into what this returns (one segment of the whole payload). At any time,
  * where it would rather not keep them. */
 const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs);
+/* Bytes have left the transport's receive queue and take no memory: skipped, copied or thrown away.
+ */
+void lnet_grant_consumed(struct lnet_grant *grant, uint32_t bytes);
 /* Returns the window for the transport after each round of reading: the bytes beyond those
  * consumed and taken that the peer may send; it never shrinks. Sets *memory to the memory that
  * arrived bytes may take until they are consumed or taken. */
 uint32_t lnet_grant_window(struct lnet_rx *rx, uint32_t *memory);
 
-/* ---- what happened ---- */
+/* ---- the payload is in (rx.c) ---- */
+
+/* The receive asked for by ops->recv() has ended; rx may be reused as soon as this returns. A
+ * failed receive (connection lost) gives LNET_DROP_RX_INCOMPLETE and REMOTE_ERROR. */
+void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result);
+
+/* ---- a message is sent (tx.c) ---- */
+
+/* The LND no longer queues msg (all of it is with the transport). At most once, before done. */
+void lnet_send_accepted(struct lnet_msg *msg);
+/* Prefetches the memory that lnet_send_done() of a message reads. lnd.c. */
+void lnet_msg_fetch(const struct lnet_msg *msg);
+/* The LND is through with msg; exactly once. Implies accepted. */
+void lnet_send_done(struct lnet_msg *msg, struct lnet_result result);
+
+/* ---- a connection ends (credit/grant.c) ---- */
+
+/* The transport has given its memory back and promises nothing more: the stream is closed. */
+void lnet_grant_close(struct lnet_grant *grant);
+
+/* ---- what happened (drops in shard/drops.c) ---- */
 
 /* Reports that all sends to a peer NI failed, or that it came up; for gateways this decides
- * routes. The LND itself posts events of peers (lnet_node_event_post()). */
+ * routes. The LND itself posts events of peers (lnet_node_event_post(), event.h). */
 void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up);
 /* Link or address of an NI went away or came back. Always from the same reactor. §3.7 */
 void lnet_ni_link(struct lnet_ni *ni, bool up);

@@ -110,13 +110,6 @@ struct lnet_ni_conf {
  */
 int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
                 struct err *err);
-/* Removes all NIs of a net at run time. Messages that peers have begun to send are received, for
- * two seconds at most. Then connections close, queued messages are dropped as
- * LNET_DROP_NI_REMOVED, and the ping info no longer lists the NIs. done(arg) runs on the control
- * thread when the removal is complete. -ENOENT, -EBUSY (being removed, or the node stops) with a
- * sentence; then done is not called. Control. */
-int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg), void *arg,
-                 struct err *err);
 /* Indices of NIs that are gone stay unused: lnet_ni_at() returns NULL for them. */
 unsigned lnet_ni_count(const struct lnet_node *node);
 struct lnet_ni *lnet_ni_at(const struct lnet_node *node, unsigned index);
@@ -128,19 +121,17 @@ struct lnet_route_conf {
     int hops;          /* 1..255 or LNET_HOPS_UNDEFINED */
     unsigned priority; /* lower is better */
 };
-/* At any time. Errors as §11 "Route add rules": -EINVAL, -EEXIST, -EHOSTUNREACH, with a sentence;
- * del: -ENOENT. */
+/* At any time. Errors as §11 "Route add rules": -EINVAL, -EEXIST, -EHOSTUNREACH, with a sentence.
+ */
 int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, struct err *err);
-int lnet_route_del(struct lnet_node *node, lnet_net_t net, const struct lnet_nid *gateway,
-                   struct err *err);
 
 /* ---- the running node changes (control; node/live.c, route/route.c) ----
  *
  * An asynchronous change ends with done(arg, rc, err) on the control thread: rc 0, or -errno with
- * a sentence that is valid during the call. If the function itself returns an error, with a
+ * err, which is valid during the call. If the function itself returns an error, with a
  * sentence, done is not called and nothing has changed. Only one such change of NIs runs at a time:
  * -EBUSY. Other peers, connections and messages are not affected. */
-typedef void (*lnet_done_fn)(void *arg, int rc, const char *err);
+typedef void (*lnet_done_fn)(void *arg, int rc, const struct err *err);
 
 /* Adds an NI to a started node: it listens, is chosen and listed in the ping info when done. If it
  * cannot be started nothing of it is left. Errors as lnet_ni_add(), and -EUSERS (there are routes
@@ -148,8 +139,9 @@ typedef void (*lnet_done_fn)(void *arg, int rc, const char *err);
  * flight). Its index may be one that an NI which is gone had. */
 int lnet_ni_add_live(struct lnet_node *node, const struct lnet_ni_conf *conf, lnet_done_fn done,
                      void *arg, struct err *err);
-/* Removes one NI as lnet_net_del() removes all of a net; the net goes with its last one. -ENOENT.
- */
+/* Removes an NI; its net goes with the last one. Messages that peers have begun to send are
+ * received, for two seconds at most. Then connections close, queued messages are dropped as
+ * LNET_DROP_NI_REMOVED, and the ping info no longer lists the NI. -ENOENT. */
 int lnet_ni_del(struct lnet_node *node, const struct lnet_nid *nid, lnet_done_fn done, void *arg,
                 struct err *err);
 /* Changes what can change without a restart of the NI; -1 = as it is. Connections there are keep
@@ -157,9 +149,10 @@ int lnet_ni_del(struct lnet_node *node, const struct lnet_nid *nid, lnet_done_fn
 int lnet_ni_set(struct lnet_node *node, const struct lnet_nid *nid, const struct lnd_tunables *tun,
                 struct err *err);
 
-/* Several routes at once: published together, or with an error (as lnet_route_add() and _del()) not
- * at all. A net and gateway in both lists is a route whose hops or priority change; it keeps its
- * state. bad (may be NULL): index of the entry the error is about, those of del first. */
+/* Several routes at once: published together, or with an error (as lnet_route_add(); -ENOENT for a
+ * route that is not there) not at all. A net and gateway in both lists is a route whose hops or
+ * priority change; it keeps its state. bad (may be NULL): index of the entry the error is about,
+ * those of del first. */
 int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del, unsigned ndel,
                        const struct lnet_route_conf *add, unsigned nadd, unsigned *bad,
                        struct err *err);
@@ -181,7 +174,6 @@ struct lnet_timing {
     unsigned check_interval, ping_timeout; /* s */
     enum lnet_source_check source_check;
 };
-void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out);
 /* At once; 0 s = as it is, source_check is always taken. -EINVAL. */
 int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struct err *err);
 
@@ -194,39 +186,14 @@ struct lnet_route_row {
 };
 unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *rows, unsigned max);
 
-enum lnet_stat { /* names and order as lnetctl `stats show`, §10.5 */
-    LNET_STAT_MSGS_ALLOC,
-    LNET_STAT_MSGS_MAX,
-    LNET_STAT_RST_ALLOC,
-    LNET_STAT_ERRORS,
-    LNET_STAT_SEND_COUNT,
-    LNET_STAT_RESEND_COUNT,
-    LNET_STAT_RESPONSE_TIMEOUT_COUNT,
-    LNET_STAT_LOCAL_INTERRUPT_COUNT,
-    LNET_STAT_LOCAL_DROPPED_COUNT,
-    LNET_STAT_LOCAL_ABORTED_COUNT,
-    LNET_STAT_LOCAL_NO_ROUTE_COUNT,
-    LNET_STAT_LOCAL_TIMEOUT_COUNT,
-    LNET_STAT_LOCAL_ERROR_COUNT,
-    LNET_STAT_REMOTE_DROPPED_COUNT,
-    LNET_STAT_REMOTE_ERROR_COUNT,
-    LNET_STAT_REMOTE_TIMEOUT_COUNT,
-    LNET_STAT_NETWORK_TIMEOUT_COUNT,
-    LNET_STAT_FAILED_RESENDS,
-    LNET_STAT_SUCCESSFUL_RESENDS,
-    LNET_STAT_RECV_COUNT,
-    LNET_STAT_ROUTE_COUNT,
-    LNET_STAT_DROP_COUNT,
-    LNET_STAT_SEND_LENGTH,
-    LNET_STAT_RECV_LENGTH,
-    LNET_STAT_ROUTE_LENGTH,
-    LNET_STAT_DROP_LENGTH,
+enum lnet_stat {
+#define STAT(sym, name) LNET_STAT_##sym,
+#include "lib/lnet/stats.def"
+#undef STAT
     LNET_STAT_COUNT
 };
 const char *lnet_stat_name(enum lnet_stat stat);
 void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT]);
-/* The same since the node was created, ignoring resets. Any thread. */
-void lnet_stats_ever(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT]);
 /* `lnetctl stats reset`: counts of the node, its NIs and peers begin again at 0 (numbers in use,
  * such as msgs_alloc, do not). Counters are not written by others than their owners: what is shown
  * is less than what was there. Asynchronous for those of peers. Control. */
@@ -294,12 +261,6 @@ struct lnet_peer_ni_row {
     uint64_t tx_queued_bytes;
     struct lnd_peer_info lnd;
 };
-/* Rows come in pages on the control thread; the last call has last = true (n may be 0). Returns 0
- * or -ENOMEM. */
-typedef void (*lnet_peer_ni_rows_fn)(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
-                                     bool last);
-int lnet_peer_ni_rows(struct lnet_node *node, lnet_peer_ni_rows_fn fn, void *arg);
-
 /* Where a page of peers begins; all 0 = the first. Peers that come or go between two pages may be
  * missed or not, those that stay are seen exactly once. */
 struct lnet_peer_ni_cursor {
@@ -321,19 +282,10 @@ int lnet_peer_ni_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_p
 
 /* ---- why a message to a NID goes where it goes (control; why.c) ---- */
 
-enum lnet_why { /* of a candidate, names in lnet_why_name() */
-    LNET_WHY_CHOSEN,
-    LNET_WHY_NOT_SOURCE,   /* the message has to leave by the NI of its source NID */
-    LNET_WHY_LINK_DOWN,    /* another NI's link is up */
-    LNET_WHY_NID_SIZE,     /* another NI has a NID of the same length */
-    LNET_WHY_USED_LATER,   /* equal, but used more recently */
-    LNET_WHY_GATEWAY_DOWN, /* its gateway does not answer pings or has no connection */
-    LNET_WHY_NET_DOWN,     /* the gateway says that net is down */
-    LNET_WHY_NO_LOCAL_NET, /* the gateway's net is not (or no longer) local */
-    LNET_WHY_OTHER_NET,    /* the gateway is not on the net of the NI that must be used */
-    LNET_WHY_PRIORITY,
-    LNET_WHY_HOPS,
-    LNET_WHY_QUEUE, /* more bytes wait for that gateway */
+enum lnet_why { /* of a candidate */
+#define WHY(sym, name, text) LNET_WHY_##sym,
+#include "lib/lnet/whys.def"
+#undef WHY
     LNET_WHY_COUNT
 };
 const char *lnet_why_name(enum lnet_why why);
@@ -440,7 +392,7 @@ struct lnet_md {
     /* private */
     struct lnet_node *node;
     struct lnet_me *me;
-    struct lnet_md *hash_next;
+    LIST_ENTRY(lnet_md) hash;
     uint64_t cookie;
     uint32_t refs;
     uint32_t local_offset;
@@ -458,7 +410,7 @@ struct lnet_me {
     uint32_t portal;
     /* private */
     struct lnet_md *md;
-    struct lnet_me *next, *prev;
+    TAILQ_ENTRY(lnet_me) link;
 };
 
 /* Links me at the end of its portal's list with md. -EINVAL for a bad portal. */

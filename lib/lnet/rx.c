@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Receiving: checks a header that an LND brought, decides whether it is for this node or to be
- * forwarded, and goes on when its payload is in. docs/protocol/lnet-core.md §4.2;
- * docs/architecture.md "A forwarded message".
+ * Receiving: checks a header that an LND brought, and decides whether it is for this node or to be
+ * forwarded. Sends a forwarded message on when its payload is in.
+ * docs/protocol/lnet-core.md §4.2; docs/architecture.md "A forwarded message".
  */
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/credit/credit.h"
-#include "lib/lnet/forward.h"
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/ping/ping.h"
@@ -19,7 +18,7 @@ static enum lnet_drop check_foreign(const struct lnet_rx *rx)
 
     if (nid_net(&rx->hdr.dest_nid) == rx->ni->net)
         return LNET_DROP_DEST_SAME_NET;
-    if (lnet_nid_is_mine(node, &rx->hdr.dest_nid))
+    if (lnet_is_own_nid(node, &rx->hdr.dest_nid))
         return LNET_DROP_DEST_OTHER_OWN_NID;
     if (rx->rdma_get)
         return LNET_DROP_RDMA_GET_NOT_LOCAL;
@@ -48,7 +47,7 @@ static enum lnet_drop check_source(const struct lnet_rx *rx)
 
     if (nid_same(src, &rx->from->nid))
         return LNET_DROP_NONE;
-    if (lnet_nid_is_mine(node, src))
+    if (lnet_is_own_nid(node, src))
         return LNET_DROP_SRC_IS_OWN;
     gw = lnet_source_gateway(node, &rx->from->nid, nid_net(src));
     if (gw) {
@@ -65,7 +64,7 @@ static enum lnet_drop check_source(const struct lnet_rx *rx)
 /* Prefetches where the account of the next hop and its peer NI are found. */
 static void fetch_next_hop(const struct lnet_shard *s, uint32_t hash)
 {
-    lnet_admit_fetch(s, hash);
+    __builtin_prefetch(&s->next_hop_hash[hash & s->next_hop_mask]);
     __builtin_prefetch(&s->peer->hash[hash & s->peer->hash_mask]);
 }
 
@@ -77,7 +76,7 @@ static bool is_ping(const struct lnet_node *node, const struct lnet_hdr *hdr)
     if (hdr->type != LNET_MSG_GET)
         return false;
     lnet_body_get_get(hdr, &get);
-    return get.portal == LNET_RESERVED_PORTAL && !lnet_nid_is_mine(node, &hdr->src_nid);
+    return get.portal == LNET_RESERVED_PORTAL && !lnet_is_own_nid(node, &hdr->src_nid);
 }
 
 /* Receives a message for this node. Runs on the node's home. A ping raises the status of its NI
@@ -108,7 +107,7 @@ static void receive_local(struct lnet_rx *rx)
     reactor_post(lnet_node_home(node), &rx->task);
 }
 
-static enum lnet_drop parse(struct lnet_rx *rx)
+enum lnet_drop lnet_parse(struct lnet_rx *rx)
 {
     struct lnet_node *node = rx->ni->node;
     bool for_me = nid_same(&rx->hdr.dest_nid, &rx->ni->nid);
@@ -150,10 +149,7 @@ static enum lnet_drop parse(struct lnet_rx *rx)
     return LNET_DROP_NONE;
 }
 
-enum lnet_drop lnet_parse(struct lnet_rx *rx)
-{
-    return parse(rx);
-}
+/* ---- the payload is in ---- */
 
 /* An RDMA-optimised GET, by the LND: as a REPLY of our own counts (counted_type()). */
 static void count_answered(struct lnet_rx *rx)
@@ -188,20 +184,48 @@ static void local_received(struct lnet_rx *rx, struct lnet_result result)
     reactor_post(lnet_node_home(node), &msg->task);
 }
 
-static void received(struct lnet_rx *rx, struct lnet_result result)
+/* Chooses the path again if the one that was chosen when the header came is no longer good. */
+static enum lnet_drop choose_again(struct lnet_msg *msg)
 {
-    result = lnet_result_of_ni(rx->ni, result);
-    rx->wait = LNET_RX_NOT_WAITING;
-    if (!rx->msg) {
-        if (rx->drop == LNET_DROP_NONE && !result.reason)
-            lnet_rx_count(rx);
+    struct lnet_path path = {msg->tx_ni, msg->next_hop, msg->next_gw, msg->generation};
+    enum lnet_drop why;
+
+    if (lnet_path_good(msg->home, &path) && !relaxed_load(&path.ni->fatal))
+        return LNET_DROP_NONE;
+    why = lnet_select(msg->home, &msg->hdr.dest_nid, &LNET_NID_ANY, NULL, &path);
+    if (!why)
+        lnet_admit_rerouted(msg, &path);
+    return why;
+}
+
+/* Sends a message on; ends it if its receive failed or no path is left. */
+static void forward(struct lnet_rx *rx, struct lnet_result result)
+{
+    struct lnet_msg *msg = rx->msg;
+    enum lnet_drop why;
+
+    lnet_admit_received(rx);
+    rx->msg = NULL;
+    if (rx->taken.n > 0) {
+        msg->payload = rx->taken;
+        msg->release = rx->release;
+        msg->release_owner = rx->release_owner;
+    }
+    if (result.reason) {
+        lnet_drop_message(rx->shard, result.reason, rx->ni, rx->from, NULL, &msg->hdr);
+        lnet_forward_free(msg);
         return;
     }
-    lnet_count_health(rx->shard, result);
-    if (rx->msg->kind == LNET_KIND_FORWARD)
-        lnet_forward(rx, result);
-    else
-        local_received(rx, result);
+    lnet_rx_count(rx);
+    msg->state = LNET_MSG_ROUTING;
+    why = choose_again(msg);
+    if (why) {
+        msg->result = (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR};
+        lnet_drop_message(msg->home, why, msg->rx_ni, msg->rx_peer, NULL, &msg->hdr);
+        lnet_transmit_failed(msg);
+        return;
+    }
+    lnet_transmit(msg);
 }
 
 void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
@@ -210,5 +234,17 @@ void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
 
     if (rx->msg && to && to->lnd_peer)
         __builtin_prefetch(to->lnd_peer, 1);
-    received(rx, result);
+    result = lnet_result_of_ni(rx->ni, result);
+    rx->wait = LNET_RX_NOT_WAITING;
+    if (!rx->msg) {
+        if (rx->drop == LNET_DROP_NONE && !result.reason)
+            lnet_rx_count(rx);
+        return;
+    }
+    if (result.reason)
+        lnet_count_failed(rx->shard, result);
+    if (rx->msg->kind == LNET_KIND_FORWARD)
+        forward(rx, result);
+    else
+        local_received(rx, result);
 }

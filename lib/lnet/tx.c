@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sending, from a chosen path to the end of the message. docs/protocol/lnet-core.md §4.5, §4.6,
- * §5.1.
- *
- * A message crosses to the home of its next hop. There it takes a credit of its peer NI, then one
- * of its NI on this reactor; where there is none it waits in that queue, in order. It keeps both
- * until the LND has accepted it. When the LND has completed it, it crosses back to the shard that
- * allocated it and ends there.
+ * Sending, from a chosen path to the end of the message; tx.h has the steps. A message takes a tx
+ * credit of its peer NI, then one of its NI. It waits in the queue of the credit that is short, and
+ * keeps both credits until the LND has accepted it.
  *
  * An NI's credits are for all its peer NIs, so one that hangs must not keep them: while others
  * wait, a message that has been with the LND for OVERDUE_US gives the NI credit up. Its peer
@@ -16,7 +12,6 @@
 #include "lib/lnet/credit/credit.h"
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/shard/conf.h"
-#include "lib/lnet/shard/queue.h"
 #include "lib/reactor/wait.h"
 
 #include <errno.h>
@@ -27,13 +22,6 @@
 #define FAIL_BUCKETS 256 /* buckets of peer NIs per message, so that other work runs in between */
 
 /* ---- the end of a message, on the shard that allocated it ---- */
-
-static void finish(struct lnet_msg *msg);
-
-static void finish_task(struct reactor_task *task)
-{
-    finish(container_of(task, struct lnet_msg, task));
-}
 
 /* Frees a message whose memory has no other user. */
 static void end(struct lnet_msg *msg)
@@ -69,35 +57,30 @@ static bool is_held(const struct lnet_msg *msg)
 
 static void held_look(struct reactor_timer *t)
 {
-    struct lnet_shard *s = container_of(t, struct lnet_tx_shard, held_timer)->shard;
-    struct lnet_msg **link = &s->tx->held, *msg, *list = NULL;
+    struct lnet_tx_shard *tx = container_of(t, struct lnet_tx_shard, held_timer);
+    struct lnet_msg_queue list = STAILQ_HEAD_INITIALIZER(list);
 
-    while ((msg = *link)) {
-        if (is_held(msg)) {
-            link = &msg->lnd_next;
-            continue;
-        }
-        *link = msg->lnd_next;
-        msg->lnd_next = list;
-        list = msg;
+    STAILQ_CONCAT(&list, &tx->held); /* end() may bring more that is held */
+    while (!STAILQ_EMPTY(&list)) {
+        struct lnet_msg *msg = lnet_msg_queue_pop(&list);
+
+        if (is_held(msg))
+            STAILQ_INSERT_TAIL(&tx->held, msg, queue);
+        else
+            end(msg);
     }
-    while ((msg = list)) { /* may bring more that is held */
-        list = msg->lnd_next;
-        end(msg);
-    }
-    if (s->tx->held && !reactor_timer_armed(t))
+    if (!STAILQ_EMPTY(&tx->held) && !reactor_timer_armed(t))
         reactor_timer_arm(t, HELD_LOOK_US);
 }
 
 static void hold(struct lnet_msg *msg)
 {
-    struct lnet_shard *s = msg->home;
+    struct lnet_tx_shard *tx = msg->home->tx;
 
     msg->state = LNET_MSG_HELD;
-    msg->lnd_next = s->tx->held;
-    s->tx->held = msg;
-    if (!reactor_timer_armed(&s->tx->held_timer))
-        reactor_timer_arm(&s->tx->held_timer, HELD_LOOK_US);
+    STAILQ_INSERT_TAIL(&tx->held, msg, queue);
+    if (!reactor_timer_armed(&tx->held_timer))
+        reactor_timer_arm(&tx->held_timer, HELD_LOOK_US);
 }
 
 /* The message is through, well or badly, and back on the shard that allocated it. */
@@ -115,6 +98,11 @@ static void finish(struct lnet_msg *msg)
         hold(msg);
     else
         end(msg);
+}
+
+static void finish_task(struct reactor_task *task)
+{
+    finish(container_of(task, struct lnet_msg, task));
 }
 
 /* Back from the next hop's home, where the failure was counted. */
@@ -204,7 +192,7 @@ static void hand_ready(struct lnet_shard *s)
     if (s->tx->handing)
         return;
     s->tx->handing = true;
-    while (s->tx->ready.head) {
+    while (!STAILQ_EMPTY(&s->tx->ready)) {
         struct lnet_msg *msg = lnet_msg_queue_pop(&s->tx->ready);
 
         msg->tx_ni->lnd->send(msg);
@@ -227,25 +215,18 @@ static void has_credits(struct lnet_shard *s, struct lnet_msg *msg)
     msg->state = LNET_MSG_SENDING;
     msg->ni_credit = true;
     msg->handed_us = reactor_now_us();
-    msg->tx_next = NULL;
-    msg->tx_pprev = q->newest;
-    *q->newest = msg;
-    q->newest = &msg->tx_next;
-    lnet_msg_queue_add(&s->tx->ready, msg);
+    TAILQ_INSERT_TAIL(&q->under, msg, tx);
+    STAILQ_INSERT_TAIL(&s->tx->ready, msg, queue);
 }
 
 static void give_ni_credit(struct lnet_shard *s, struct lnet_msg *msg)
 {
     struct lnet_tx_queue *q = &s->tx->tq[msg->tx_ni->index];
 
-    *msg->tx_pprev = msg->tx_next;
-    if (msg->tx_next)
-        msg->tx_next->tx_pprev = msg->tx_pprev;
-    else
-        q->newest = msg->tx_pprev;
+    TAILQ_REMOVE(&q->under, msg, tx);
     msg->ni_credit = false;
     give(&q->credits);
-    if (q->queue.head) {
+    if (!STAILQ_EMPTY(&q->queue)) {
         msg = lnet_msg_queue_pop(&q->queue);
         wait_ends(msg);
         has_credits(s, msg);
@@ -259,14 +240,15 @@ static void overdue(struct reactor_timer *t)
     struct lnet_shard *s = container_of(t, struct lnet_tx_shard, overdue_timer)->shard;
     uint64_t now = reactor_now_us();
     bool waiting = false;
-    unsigned i;
+    struct lnet_msg *msg;
 
-    for (i = 0; i < relaxed_load(&s->node->nnis); i++) {
+    for (unsigned i = 0; i < relaxed_load(&s->node->nnis); i++) {
         struct lnet_tx_queue *q = &s->tx->tq[i];
 
-        while (q->queue.head && q->oldest && now - q->oldest->handed_us >= OVERDUE_US)
-            give_ni_credit(s, q->oldest);
-        waiting |= q->queue.head != NULL;
+        while (!STAILQ_EMPTY(&q->queue) && (msg = TAILQ_FIRST(&q->under)) &&
+               now - msg->handed_us >= OVERDUE_US)
+            give_ni_credit(s, msg);
+        waiting |= !STAILQ_EMPTY(&q->queue);
     }
     if (waiting)
         reactor_timer_arm(t, OVERDUE_US / 4);
@@ -284,7 +266,7 @@ static void want_ni_credit(struct lnet_shard *s, struct lnet_msg *msg)
     }
     msg->state = LNET_MSG_WAIT_NI;
     msg->handed_us = reactor_now_us();
-    lnet_msg_queue_add(&q->queue, msg);
+    STAILQ_INSERT_TAIL(&q->queue, msg, queue);
     if (!reactor_timer_armed(&s->tx->overdue_timer))
         reactor_timer_arm(&s->tx->overdue_timer, OVERDUE_US / 4);
 }
@@ -294,7 +276,7 @@ static void next_of_peer(struct lnet_shard *s, struct lnet_peer_ni *peer)
 {
     struct lnet_msg *msg;
 
-    if (!peer->txq.head)
+    if (STAILQ_EMPTY(&peer->txq))
         return;
     msg = lnet_msg_queue_pop(&peer->txq);
     wait_ends(msg);
@@ -311,7 +293,7 @@ static void take_credits(struct lnet_msg *msg)
     } else {
         msg->state = LNET_MSG_WAIT_PEER;
         msg->handed_us = reactor_now_us();
-        lnet_msg_queue_add(&peer->txq, msg);
+        STAILQ_INSERT_TAIL(&peer->txq, msg, queue);
     }
     hand_ready(peer->shard);
 }
@@ -367,8 +349,8 @@ static void sent(struct lnet_msg *msg, struct lnet_result result)
     struct lnet_shard *s = peer->shard;
 
     msg->result = result = lnet_result_of_ni(msg->tx_ni, result);
-    lnet_count_health(s, result);
     if (result.reason) {
+        lnet_count_failed(s, result);
         lnet_drop_message(s, result.reason, msg->tx_ni, peer, NULL, &msg->hdr);
     } else {
         count_add(&s->ni_stats[msg->tx_ni->index].sent[counted_type(msg)], 1);
@@ -416,7 +398,8 @@ static void send_task(struct reactor_task *task)
 
 void lnet_transmit(struct lnet_msg *msg)
 {
-    struct reactor *to = lnet_nid_home(msg->home->node, &msg->next_hop);
+    const struct lnet_node *node = msg->home->node;
+    struct reactor *to = node->shard[nid_cpt_hash(&msg->next_hop, node->nshards)]->reactor;
 
     if (to == reactor_self()) {
         send_here(msg);
@@ -462,14 +445,6 @@ void lnet_send_accepted(struct lnet_msg *msg)
     }
 }
 
-void lnet_msg_fetch(const struct lnet_msg *msg)
-{
-    if (!msg->rx_peer || msg->home->reactor != reactor_self())
-        return;
-    prefetch_write(msg->rx_peer, 2 * CPU_BLOCK);
-    __builtin_prefetch(msg->account, 1);
-}
-
 void lnet_send_done(struct lnet_msg *msg, struct lnet_result result)
 {
     accepted(msg);
@@ -484,13 +459,13 @@ static const struct lnet_result ni_gone = {LNET_DROP_NI_REMOVED, LNET_HEALTH_LOC
 static void queue_split(struct lnet_msg_queue *q, struct lnet_msg_queue *out,
                         bool (*match)(const struct lnet_msg *msg, const void *arg), const void *arg)
 {
-    struct lnet_msg *msg = q->head, *next;
+    struct lnet_msg *msg = STAILQ_FIRST(q), *next;
 
-    lnet_msg_queue_init(q);
-    lnet_msg_queue_init(out);
+    STAILQ_INIT(q);
+    STAILQ_INIT(out);
     for (; msg; msg = next) {
-        next = msg->lnd_next;
-        lnet_msg_queue_add(match(msg, arg) ? out : q, msg);
+        next = STAILQ_NEXT(msg, queue);
+        STAILQ_INSERT_TAIL(match(msg, arg) ? out : q, msg, queue);
     }
 }
 
@@ -507,7 +482,7 @@ static bool leaves_by_removed(const struct lnet_msg *msg, const void *arg)
 /* Nothing is with the LND: what a message held of credits goes back without its being accepted. */
 static void fail_waiting_peer(struct lnet_msg_queue *list, struct lnet_result result)
 {
-    while (list->head) {
+    while (!STAILQ_EMPTY(list)) {
         struct lnet_msg *msg = lnet_msg_queue_pop(list);
 
         wait_ends(msg);
@@ -529,7 +504,7 @@ void lnet_tx_fail_peer(struct lnet_peer_ni *peer, struct lnet_result result)
 static void fail_waiting_ni(struct lnet_shard *s, struct lnet_tx_queue *q,
                             struct lnet_result result)
 {
-    while (q->queue.head) {
+    while (!STAILQ_EMPTY(&q->queue)) {
         struct lnet_msg *msg = lnet_msg_queue_pop(&q->queue);
         struct lnet_peer_ni *peer = msg->tx_peer;
 
@@ -550,7 +525,7 @@ static void fail_bucket(struct lnet_shard *s, uint32_t bucket)
 
     for (; p; p = next) {
         next = p->hash_next;
-        if (!p->txq.head)
+        if (STAILQ_EMPTY(&p->txq))
             continue;
         lnet_peer_ni_hold(p); /* what fails may make others come and go */
         queue_split(&p->txq, &list, leaves_by_removed, NULL);
@@ -567,7 +542,7 @@ bool lnet_tx_fail_removed(struct lnet_shard *s, uint32_t *bucket)
     for (i = 0; i < FAIL_BUCKETS && *bucket <= s->peer->hash_mask; i++)
         fail_bucket(s, (*bucket)++);
     for (i = 0; *bucket > s->peer->hash_mask && i < relaxed_load(&s->node->nnis); i++) {
-        struct lnet_msg *first = s->tx->tq[i].queue.head;
+        struct lnet_msg *first = STAILQ_FIRST(&s->tx->tq[i].queue);
 
         if (first && !lnet_ni_is_active(first->tx_ni))
             fail_waiting_ni(s, &s->tx->tq[i], ni_gone);
@@ -582,15 +557,15 @@ int lnet_tx_init(struct lnet_shard *s, struct err *err)
 {
     struct lnet_tx_shard *tx = s->tx = calloc(1, sizeof(*tx));
 
-    if (!tx) {
+    if (!tx)
         return err_set(err, -ENOMEM, "no memory for the queues of NIs");
-    }
     tx->shard = s;
     for (unsigned i = 0; i < LNET_MAX_NI; i++) {
-        lnet_msg_queue_init(&tx->tq[i].queue);
-        tx->tq[i].newest = &tx->tq[i].oldest;
+        STAILQ_INIT(&tx->tq[i].queue);
+        TAILQ_INIT(&tx->tq[i].under);
     }
-    lnet_msg_queue_init(&tx->ready);
+    STAILQ_INIT(&tx->ready);
+    STAILQ_INIT(&tx->held);
     reactor_timer_init(&tx->overdue_timer, overdue);
     reactor_timer_init(&tx->held_timer, held_look);
     return 0;

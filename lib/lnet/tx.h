@@ -36,8 +36,8 @@ void lnet_ni_credits_init(struct lnet_shard *s, const struct lnet_ni *ni);
 /* tx credits of an NI on this reactor. */
 struct lnet_tx_queue {
     struct lnet_credits credits;
-    struct lnet_msg_queue queue;       /* wait for a credit */
-    struct lnet_msg *oldest, **newest; /* messages with the LND that hold one */
+    struct lnet_msg_queue queue;  /* wait for a credit */
+    TAILQ_HEAD(, lnet_msg) under; /* with the LND, holding one; the oldest first */
 };
 
 struct lnet_tx_shard {
@@ -46,8 +46,7 @@ struct lnet_tx_shard {
     struct lnet_msg_queue ready; /* have all credits */
     bool handing;                /* hand_ready() is on the stack */
     struct reactor_timer overdue_timer;
-    /* Completed messages of this shard whose memory frames still refer to, by lnd_next. */
-    struct lnet_msg *held;
+    struct lnet_msg_queue held; /* completed, but frames still refer to their memory */
     struct reactor_timer held_timer;
 };
 

@@ -2,6 +2,7 @@
 /* Levels, limits, the queue and its thread. */
 #include "lib/log/log.h"
 #include "lib/base/err.h"
+#include "lib/base/sip.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -14,21 +15,24 @@
 
 #include "lib/log/log_internal.h"
 
-#define SOURCES       64 /* that are limited one by one; what else there is shares the last */
+#define SOURCES       256 /* that are limited one by one; further sources share the last row */
+#define GROUPS        16  /* of peers */
 #define CLOSE_SECONDS 2
-#define TICK_MS       1000 /* how often the file is looked at, and counts are told, at least */
+#define TICK_MS       1000 /* longest time between reports of missing lines */
 
-const char *const log_level_names[] = {"debug", "info", "warning", "error", NULL};
-const char *const log_module_names[] = {
-    "millraced", "config", "rpc", "lnet", "socklnd", "events", "drops", NULL,
+const char *const log_level_names[LOG_LEVELS + 1] = {"debug", "info", "warning", "error"};
+const char *const log_module_names[LOG_MODULES + 1] = {
+    "millraced", "config", "rpc", "lnet", "socklnd", "events", "drops",
 };
 
-/* A source, one module and event: a bucket of tokens, one per line. */
+/* A source: one module and event, and one group of peers. So a flood about one peer does not hide
+ * lines about most others. It has a bucket of tokens, one per line. */
 struct source {
     enum log_module module;
     char event[32];
+    unsigned group; /* 0: of no peer */
     unsigned tokens;
-    uint64_t since_ms; /* begin of the interval */
+    uint64_t since_ms; /* start of the interval */
     uint64_t suppressed;
 };
 
@@ -46,46 +50,13 @@ static struct {
     struct source source[SOURCES];
     unsigned sources;
     struct log_stats stats;
-    uint64_t lost_told; /* of stats.lost */
+    uint64_t lost_logged; /* of stats.lost */
 } L = {
-    .level = {LOG_LEVEL_INFO, LOG_LEVEL_INFO, LOG_LEVEL_INFO, LOG_LEVEL_INFO, LOG_LEVEL_INFO,
-              LOG_LEVEL_INFO, LOG_LEVEL_INFO},
+    .level = {[0 ... LOG_MODULES - 1] = LOG_LEVEL_INFO},
     .lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
-_Static_assert(sizeof(log_module_names) / sizeof(log_module_names[0]) == LOG_MODULES + 1,
-               "a name for each module");
-_Static_assert(LOG_MODULES == 7, "a level for each module");
-
-/* ---- names and levels ---- */
-
-const char *log_module_name(enum log_module module)
-{
-    return log_module_names[module];
-}
-
-const char *log_level_name(enum log_level level)
-{
-    return log_level_names[level];
-}
-
-static int find(const char *const *names, const char *name)
-{
-    for (int i = 0; names[i]; i++)
-        if (strcmp(names[i], name) == 0)
-            return i;
-    return -1;
-}
-
-int log_module_find(const char *name)
-{
-    return find(log_module_names, name);
-}
-
-int log_level_find(const char *name)
-{
-    return find(log_level_names, name);
-}
+/* ---- levels ---- */
 
 void log_level_set(enum log_module module, enum log_level level)
 {
@@ -126,37 +97,57 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* The last row is for all that have none of their own. */
-static struct source *find_source(enum log_module module, const char *event, uint64_t now)
+/* Returns the group of the peer that a line is about: all of a /24, or an IPv6 /64, have one. */
+static unsigned group_of(const struct log_field *field)
+{
+    static const char *const keys[] = {"nid", "peer", "gateway", "address"};
+    const char *text = NULL, *end;
+
+    for (; field->key && !text; field++)
+        for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+            if (field->kind == LOG_KIND_STRING && field->string && strcmp(field->key, keys[i]) == 0)
+                text = field->string;
+    if (!text)
+        return 0;
+    end = text;
+    if (text[strcspn(text, ":@")] == ':')
+        for (unsigned i = 0; i < 4; i++)
+            end += strcspn(end, ":@") + (end[strcspn(end, ":@")] == ':');
+    else
+        for (const char *p = text; *p && *p != '@'; p++)
+            end = *p == '.' ? p : end;
+    if (end == text) /* neither kind of address: each number is a group */
+        end += strcspn(text, "@");
+    return 1 + sip_bucket(text, (size_t)(end - text)) % GROUPS;
+}
+
+/* Sources without a row of their own share the last row. */
+static struct source *find_source(enum log_module module, const char *event, unsigned group,
+                                  uint64_t now)
 {
     struct source *s;
 
     for (unsigned i = 0; i < L.sources; i++)
-        if (L.source[i].module == module && strcmp(L.source[i].event, event) == 0)
+        if (L.source[i].module == module && L.source[i].group == group &&
+            strcmp(L.source[i].event, event) == 0)
             return &L.source[i];
     if (L.sources == SOURCES)
         return &L.source[SOURCES - 1];
     s = &L.source[L.sources++];
-    *s = (struct source){.module = module, .tokens = L.opts.burst, .since_ms = now};
+    *s = (struct source){.module = module, .group = group, .tokens = L.opts.burst, .since_ms = now};
     snprintf(s->event, sizeof(s->event), "%s", L.sources == SOURCES ? "others" : event);
     return s;
 }
 
-static void refill(struct source *s, uint64_t now)
+static bool allowed(const struct log_line *line)
 {
+    uint64_t now = now_ms();
+    struct source *s = find_source(line->module, line->event, group_of(line->fields), now);
     uint64_t intervals = (now - s->since_ms) / L.opts.interval_ms;
     uint64_t tokens = s->tokens + intervals * L.opts.refill;
 
-    s->tokens = tokens < L.opts.burst ? (unsigned)tokens : L.opts.burst;
     s->since_ms += intervals * L.opts.interval_ms;
-}
-
-static bool allowed(enum log_module module, const char *event)
-{
-    uint64_t now = now_ms();
-    struct source *s = find_source(module, event, now);
-
-    refill(s, now);
+    s->tokens = tokens < L.opts.burst ? (unsigned)tokens : L.opts.burst;
     if (s->tokens) {
         s->tokens--;
         return true;
@@ -166,49 +157,36 @@ static bool allowed(enum log_module module, const char *event)
     return false;
 }
 
-/* ---- the queue ---- */
+/* ---- the queue; with the lock ---- */
 
-static struct log_record *make_record(const struct log_line *line)
+/* Returns the record of a line, which is in the queue; NULL: out of memory. */
+static struct log_record *enqueue(const struct log_line *line)
 {
-    struct log_buffer b;
     struct log_record *record;
-    struct timespec when;
+    struct log_buffer b;
     unsigned fields = 0;
 
-    clock_gettime(CLOCK_REALTIME, &when);
     if (L.sink.kind == LOG_SINK_JOURNAL)
         fields = log_format_journal(&b, line);
     else
-        log_format_text(&b, line, L.sink.systemd ? NULL : &when, L.sink.systemd);
+        log_format_text(&b, line, !L.sink.systemd, L.sink.systemd);
     record = malloc(sizeof(*record) + b.len);
     if (!record)
         return NULL;
-    *record = (struct log_record){.level = line->level, .len = b.len, .fields = fields};
+    *record = (struct log_record){.len = b.len, .fields = fields};
     memcpy(record->text, b.text, b.len);
-    return record;
-}
-
-/* With the lock. */
-static struct log_record *enqueue(const struct log_line *line)
-{
-    struct log_record *record = make_record(line);
-
-    if (!record)
-        return NULL;
     STAILQ_INSERT_TAIL(&L.queue, record, link);
     L.queued++;
     pthread_cond_signal(&L.wake);
     return record;
 }
 
-/* Without a thread: to stderr as it comes. */
+/* Writes a line to stderr at once, because there is no thread. */
 static void write_now(const struct log_line *line)
 {
     struct log_buffer b;
-    struct timespec when;
 
-    clock_gettime(CLOCK_REALTIME, &when);
-    log_format_text(&b, line, getenv("JOURNAL_STREAM") ? NULL : &when, false);
+    log_format_text(&b, line, !getenv("JOURNAL_STREAM"), false);
     if (write(STDERR_FILENO, b.text, b.len) < 0)
         return;
 }
@@ -224,7 +202,7 @@ bool log_fields(enum log_level level, enum log_module module, const char *event,
     pthread_mutex_lock(&L.lock);
     if (!L.open)
         write_now(&line);
-    else if (!allowed(module, event))
+    else if (!allowed(&line))
         logged = false;
     else if (L.queued >= L.opts.queue || !enqueue(&line))
         L.stats.lost++;
@@ -232,44 +210,32 @@ bool log_fields(enum log_level level, enum log_module module, const char *event,
     return logged;
 }
 
-/* ---- counts of what is not there; with the lock ---- */
+/* ---- lost and suppressed lines are counted; with the lock ---- */
 
-static void tell_suppressed(struct source *s)
+static struct log_record *log_count(enum log_module module, const char *event, const char *of,
+                                    uint64_t count)
 {
-    const struct log_field fields[] = {LOG_S("of", s->event), LOG_U("count", s->suppressed), {0}};
-    struct log_line line = {LOG_LEVEL_WARNING, s->module, "suppressed", fields};
+    const struct log_field fields[] = {LOG_S("of", of), LOG_U("count", count), {0}};
 
-    if (enqueue(&line))
-        s->suppressed = 0;
+    return enqueue(&(struct log_line){LOG_LEVEL_WARNING, module, event, fields});
 }
 
-static void tell_lost(uint64_t lost)
-{
-    const struct log_field fields[] = {LOG_U("count", lost), {0}};
-    struct log_line line = {LOG_LEVEL_WARNING, LOG_MODULE_MILLRACED, "log_lost", fields};
-    struct log_record *record = enqueue(&line);
-
-    if (!record)
-        return;
-    record->lost = lost;
-    L.lost_told += lost;
-}
-
-/* Logs the counts of sources whose interval has passed; at the end of all sources. The thread
- * calls it before it takes the queue, so these few lines exceed the limit only until then. */
-static void tell_counts(bool all)
+/* Logs the counts of sources whose interval has passed; with all, of all sources. The thread calls
+ * it before it takes the queue, so these few lines exceed the limit only until then. */
+static void log_counts(bool all)
 {
     uint64_t now = now_ms();
-    unsigned i;
+    struct log_record *record;
 
-    for (i = 0; i < L.sources; i++) {
-        struct source *s = &L.source[i];
-
-        if (s->suppressed && (all || now - s->since_ms >= L.opts.interval_ms))
-            tell_suppressed(s);
-    }
-    if (L.stats.lost > L.lost_told)
-        tell_lost(L.stats.lost - L.lost_told);
+    for (struct source *s = L.source; s < L.source + L.sources; s++)
+        if (s->suppressed && (all || now - s->since_ms >= L.opts.interval_ms) &&
+            log_count(s->module, "suppressed", s->event, s->suppressed))
+            s->suppressed = 0;
+    if (L.stats.lost == L.lost_logged)
+        return;
+    record = log_count(LOG_MODULE_MILLRACED, "log_lost", NULL, L.stats.lost - L.lost_logged);
+    if (record)
+        record->lost = L.stats.lost;
 }
 
 /* ---- the thread ---- */
@@ -277,54 +243,41 @@ static void tell_counts(bool all)
 static void wait_for_work(void)
 {
     unsigned ms = L.opts.interval_ms < TICK_MS ? L.opts.interval_ms : TICK_MS;
-    struct timespec until;
+    uint64_t until = now_ms() + ms;
+    struct timespec at = {(time_t)(until / 1000), (long)(until % 1000) * 1000000};
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
     if (STAILQ_EMPTY(&L.queue) && !L.closing)
-        pthread_cond_timedwait(&L.wake, &L.lock, &until);
+        pthread_cond_timedwait(&L.wake, &L.lock, &at);
 }
 
-/* Writes a list without the lock and counts in *done. A report of lost lines that could not be
- * written is repeated later. */
-static void write_list(struct log_queue *list, struct log_stats *done, uint64_t *untold)
-{
-    struct log_record *record;
-
-    if (!STAILQ_EMPTY(list))
-        log_sink_renew(&L.sink);
-    while ((record = STAILQ_FIRST(list))) {
-        STAILQ_REMOVE_HEAD(list, link);
-        if (log_sink_write(&L.sink, record))
-            done->written++;
-        else if (record->lost)
-            *untold += record->lost;
-        else
-            done->lost++;
-        free(record);
-    }
-}
-
-/* Takes the queue and writes it. With the lock, which it gives up meanwhile. */
+/* Takes the queue and writes it. With the lock, which it gives up meanwhile. A report of lost lines
+ * that could not be written is no lost line: the next report has its count. */
 static void write_queue(void)
 {
     struct log_queue list = STAILQ_HEAD_INITIALIZER(list);
     struct log_stats done = {0};
-    uint64_t untold = 0;
+    uint64_t logged = L.lost_logged;
+    struct log_record *record;
 
     STAILQ_CONCAT(&list, &L.queue);
     L.queued = 0;
     pthread_mutex_unlock(&L.lock);
-    write_list(&list, &done, &untold);
+    if (!STAILQ_EMPTY(&list))
+        log_sink_renew(&L.sink);
+    while ((record = STAILQ_FIRST(&list))) {
+        STAILQ_REMOVE_HEAD(&list, link);
+        if (!log_sink_write(&L.sink, record)) {
+            done.lost += !record->lost;
+        } else {
+            done.written++;
+            logged = record->lost ? record->lost : logged;
+        }
+        free(record);
+    }
     pthread_mutex_lock(&L.lock);
     L.stats.written += done.written;
     L.stats.lost += done.lost;
-    L.lost_told -= untold;
+    L.lost_logged = logged;
 }
 
 static void *run(void *arg)
@@ -335,7 +288,7 @@ static void *run(void *arg)
     do {
         wait_for_work();
         last = L.closing; /* then the queue gets no more lines */
-        tell_counts(last);
+        log_counts(last);
         write_queue();
     } while (!last);
     pthread_mutex_unlock(&L.lock);
@@ -363,39 +316,33 @@ static int start_thread(void)
     return -rc;
 }
 
-static unsigned or_default(unsigned value, unsigned fallback)
-{
-    return value ? value : fallback;
-}
-
 int log_open(const struct log_opts *opts, struct err *err)
 {
     struct log_sink sink;
-    int rc = log_sink_open(&sink, opts, err), i;
+    int rc = log_sink_open(&sink, opts, err);
 
     if (rc != 0)
         return rc;
     pthread_mutex_lock(&L.lock);
     L.opts = *opts;
-    L.opts.queue = or_default(opts->queue, LOG_QUEUE);
-    L.opts.burst = or_default(opts->burst, LOG_BURST);
-    L.opts.refill = or_default(opts->refill, LOG_REFILL);
-    L.opts.interval_ms = or_default(opts->interval_ms, LOG_INTERVAL_MS);
+    L.opts.queue = opts->queue ? opts->queue : LOG_QUEUE;
+    L.opts.burst = opts->burst ? opts->burst : LOG_BURST;
+    L.opts.refill = opts->refill ? opts->refill : LOG_REFILL;
+    L.opts.interval_ms = opts->interval_ms ? opts->interval_ms : LOG_INTERVAL_MS;
     L.sink = sink;
     STAILQ_INIT(&L.queue);
     L.queued = L.sources = 0;
     L.stats = (struct log_stats){0};
-    L.lost_told = 0;
+    L.lost_logged = 0;
     L.closing = false;
     rc = start_thread();
     L.open = rc == 0;
     pthread_mutex_unlock(&L.lock);
     if (rc != 0) {
-        err_text(err, "log: no thread: %s", strerror(-rc));
         log_sink_close(&sink);
-        return rc;
+        return err_set(err, rc, "log: no thread: %s", strerror(-rc));
     }
-    for (i = 0; i < LOG_MODULES; i++)
+    for (int i = 0; i < LOG_MODULES; i++)
         log_level_set((enum log_module)i, opts->level);
     return 0;
 }

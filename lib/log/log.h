@@ -83,11 +83,6 @@ const char *log_to(void);
 
 void log_level_set(enum log_module module, enum log_level level);
 enum log_level log_level_get(enum log_module module);
-const char *log_module_name(enum log_module module);
-const char *log_level_name(enum log_level level);
-/* -1: there is none of that name. */
-int log_module_find(const char *name);
-int log_level_find(const char *name);
 extern const char *const log_level_names[LOG_LEVELS + 1]; /* ends with NULL */
 extern const char *const log_module_names[LOG_MODULES + 1];
 
@@ -109,18 +104,9 @@ struct log_field {
     uint64_t number;
 };
 
-#define LOG_S(name, text)                                                                          \
-    {                                                                                              \
-        .key = (name), .kind = LOG_KIND_STRING, .string = (text)                                   \
-    }
-#define LOG_I(name, value)                                                                         \
-    {                                                                                              \
-        .key = (name), .kind = LOG_KIND_INTEGER, .integer = (value)                                \
-    }
-#define LOG_U(name, value)                                                                         \
-    {                                                                                              \
-        .key = (name), .kind = LOG_KIND_UNSIGNED, .number = (value)                                \
-    }
+#define LOG_S(name, text)  ((struct log_field){(name), LOG_KIND_STRING, .string = (text)})
+#define LOG_I(name, value) ((struct log_field){(name), LOG_KIND_INTEGER, .integer = (value)})
+#define LOG_U(name, value) ((struct log_field){(name), LOG_KIND_UNSIGNED, .number = (value)})
 
 /* log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "ni", LOG_S("nid", nid), LOG_I("credits", 8)): event
  * is a name of ours. False: below the level, or suppressed (and counted). */

@@ -5,24 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 #include <syslog.h>
+#include <time.h>
 
 #include "lib/log/log_internal.h"
 
-int log_priority(enum log_level level)
-{
-    static const int priority[LOG_LEVELS] = {
-        [LOG_LEVEL_DEBUG] = LOG_DEBUG,
-        [LOG_LEVEL_INFO] = LOG_INFO,
-        [LOG_LEVEL_WARNING] = LOG_WARNING,
-        [LOG_LEVEL_ERROR] = LOG_ERR,
-    };
-
-    return priority[level];
-}
+static const int priority[LOG_LEVELS] = {
+    [LOG_LEVEL_DEBUG] = LOG_DEBUG,
+    [LOG_LEVEL_INFO] = LOG_INFO,
+    [LOG_LEVEL_WARNING] = LOG_WARNING,
+    [LOG_LEVEL_ERROR] = LOG_ERR,
+};
 
 static const char cut_end[] = " cut=true";
 
-/* All of it or nothing: an escape is not torn. Room is left for what ends the line. */
+/* Appends the whole text or nothing: an escape is not torn. Leaves room for the end of the line. */
 static void put(struct log_buffer *b, const char *text, size_t len)
 {
     if (b->cut || len > sizeof(b->text) - sizeof(cut_end) - b->len) {
@@ -88,6 +84,57 @@ static size_t taken(const char *value, size_t len)
     return len;
 }
 
+static void put_escaped(struct log_buffer *b, const unsigned char *p, size_t n, uint32_t c)
+{
+    static const char special[] = "\"\\\n\r\t", letters[] = "\"\\nrt";
+    const char *at = c && c < 0x80 ? strchr(special, (int)c) : NULL;
+
+    if (at)
+        put_fmt(b, "\\%c", letters[at - special]);
+    else if (!hidden(c))
+        put(b, (const char *)p, n);
+    else if (n == 1)
+        put_fmt(b, "\\x%02x", c);
+    else
+        put_fmt(b, c > 0xffff ? "\\U%08x" : "\\u%04x", c);
+}
+
+/* Appends a value up to LOG_VALUE_MAX bytes. Bytes that are no UTF-8 become an escape, or without
+ * escapes U+FFFD. */
+static void put_characters(struct log_buffer *b, const char *value, bool escape)
+{
+    const unsigned char *p = (const unsigned char *)value;
+    size_t left = taken(value, strlen(value));
+    bool longer = p[left] != '\0';
+
+    while (left) {
+        uint32_t c;
+        size_t n = decode(p, left, &c);
+
+        if (n == 0 && escape)
+            put_fmt(b, "\\x%02x", *p);
+        else if (n == 0)
+            put(b, "\xef\xbf\xbd", 3);
+        else if (escape)
+            put_escaped(b, p, n, c);
+        else
+            put(b, (const char *)p, n);
+        n = n ? n : 1;
+        p += n;
+        left -= n;
+    }
+    if (longer)
+        put(b, "...", 3);
+}
+
+static void put_number(struct log_buffer *b, const struct log_field *f)
+{
+    if (f->kind == LOG_KIND_INTEGER)
+        put_fmt(b, "%lld", (long long)f->integer);
+    else
+        put_fmt(b, "%llu", (unsigned long long)f->number);
+}
+
 /* ---- text ---- */
 
 static bool plain(const char *value)
@@ -101,56 +148,7 @@ static bool plain(const char *value)
     return p != value && (size_t)(p - value) <= LOG_VALUE_MAX;
 }
 
-static void put_escaped(struct log_buffer *b, const unsigned char *p, size_t n, uint32_t c)
-{
-    switch (c) {
-    case '"':
-        return put(b, "\\\"", 2);
-    case '\\':
-        return put(b, "\\\\", 2);
-    case '\n':
-        return put(b, "\\n", 2);
-    case '\r':
-        return put(b, "\\r", 2);
-    case '\t':
-        return put(b, "\\t", 2);
-    default:
-        break;
-    }
-    if (!hidden(c))
-        put(b, (const char *)p, n);
-    else if (n == 1)
-        put_fmt(b, "\\x%02x", c);
-    else
-        put_fmt(b, c > 0xffff ? "\\U%08x" : "\\u%04x", c);
-}
-
-static void put_value(struct log_buffer *b, const char *value)
-{
-    const unsigned char *p = (const unsigned char *)value;
-    size_t len = strlen(value), left = taken(value, len);
-    bool longer = left < len;
-
-    if (plain(value)) {
-        put(b, value, len);
-        return;
-    }
-    put(b, "\"", 1);
-    while (left) {
-        uint32_t c;
-        size_t n = decode(p, left, &c);
-
-        if (n == 0)
-            put_fmt(b, "\\x%02x", *p);
-        else
-            put_escaped(b, p, n, c);
-        n = n ? n : 1;
-        p += n;
-        left -= n;
-    }
-    put(b, longer ? "...\"" : "\"", longer ? 4 : 1);
-}
-
+/* Appends a field, whole or not at all. */
 static void put_field(struct log_buffer *b, const struct log_field *f)
 {
     size_t before = b->len;
@@ -159,37 +157,40 @@ static void put_field(struct log_buffer *b, const struct log_field *f)
     if (f->kind == LOG_KIND_STRING && !f->string)
         return;
     put_fmt(b, " %s=", f->key);
-    if (f->kind == LOG_KIND_STRING)
-        put_value(b, f->string);
-    else if (f->kind == LOG_KIND_INTEGER)
-        put_fmt(b, "%lld", (long long)f->integer);
-    else
-        put_fmt(b, "%llu", (unsigned long long)f->number);
-    /* A field is there whole or not at all. */
+    if (f->kind != LOG_KIND_STRING) {
+        put_number(b, f);
+    } else if (plain(f->string)) {
+        put(b, f->string, strlen(f->string));
+    } else {
+        put(b, "\"", 1);
+        put_characters(b, f->string, true);
+        put(b, "\"", 1);
+    }
     if (b->cut && !was_cut)
         b->len = before;
 }
 
-static void put_time(struct log_buffer *b, const struct timespec *when)
+static void put_time(struct log_buffer *b)
 {
+    struct timespec now;
     struct tm utc;
     char text[32];
 
-    gmtime_r(&when->tv_sec, &utc);
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
     strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
-    put_fmt(b, "%s.%03ldZ ", text, when->tv_nsec / 1000000);
+    put_fmt(b, "%s.%03ldZ ", text, now.tv_nsec / 1000000);
 }
 
-void log_format_text(struct log_buffer *b, const struct log_line *line, const struct timespec *when,
-                     bool prefix)
+void log_format_text(struct log_buffer *b, const struct log_line *line, bool dated, bool prefix)
 {
     b->len = 0;
     b->cut = false;
     if (prefix)
-        put_fmt(b, "<%d>", log_priority(line->level));
-    if (when)
-        put_time(b, when);
-    put_fmt(b, "%s %s event=%s", log_level_name(line->level), log_module_name(line->module),
+        put_fmt(b, "<%d>", priority[line->level]);
+    if (dated)
+        put_time(b);
+    put_fmt(b, "%s %s event=%s", log_level_names[line->level], log_module_names[line->module],
             line->event);
     for (const struct log_field *f = line->fields; f->key; f++)
         put_field(b, f);
@@ -201,35 +202,6 @@ void log_format_text(struct log_buffer *b, const struct log_line *line, const st
 }
 
 /* ---- journal ---- */
-
-/* A value as valid UTF-8: bytes that are none become U+FFFD. */
-static void put_clean(struct log_buffer *b, const char *value)
-{
-    const unsigned char *p = (const unsigned char *)value;
-    size_t left = taken(value, strlen(value));
-    bool longer = p[left] != '\0';
-
-    while (left) {
-        uint32_t c;
-        size_t n = decode(p, left, &c);
-
-        put(b, n ? (const char *)p : "\xef\xbf\xbd", n ? n : 3);
-        n = n ? n : 1;
-        p += n;
-        left -= n;
-    }
-    if (longer)
-        put(b, "...", 3);
-}
-
-static void put_upper(struct log_buffer *b, const char *key)
-{
-    for (; *key; key++) {
-        char c = (char)toupper((unsigned char)*key);
-
-        put(b, &c, 1);
-    }
-}
 
 /* Ends a member that began at before: whole or not at all. */
 static unsigned end_member(struct log_buffer *b, size_t before)
@@ -244,49 +216,46 @@ static unsigned end_member(struct log_buffer *b, size_t before)
 
 static unsigned journal_field(struct log_buffer *b, const struct log_field *f)
 {
-    size_t before = b->len;
+    size_t before = b->len, key;
 
     if (f->kind == LOG_KIND_STRING && !f->string)
         return 0;
     put(b, "MILLRACE_", 9);
-    put_upper(b, f->key);
-    put(b, "=", 1);
+    key = b->len;
+    put_fmt(b, "%s=", f->key);
+    for (; key < b->len; key++)
+        b->text[key] = (char)toupper((unsigned char)b->text[key]);
     if (f->kind == LOG_KIND_STRING)
-        put_clean(b, f->string);
-    else if (f->kind == LOG_KIND_INTEGER)
-        put_fmt(b, "%lld", (long long)f->integer);
+        put_characters(b, f->string, false);
     else
-        put_fmt(b, "%llu", (unsigned long long)f->number);
+        put_number(b, f);
     return end_member(b, before);
 }
 
-/* The line people read: what the text sinks write behind the level. At most half of the room. */
+/* Appends the line that people read: module, event and fields. It takes at most half of the
+ * room. */
 static unsigned journal_message(struct log_buffer *b, const struct log_line *line)
 {
-    size_t before = b->len;
-
-    put_fmt(b, "MESSAGE=%s event=%s", log_module_name(line->module), line->event);
+    put_fmt(b, "MESSAGE=%s event=%s", log_module_names[line->module], line->event);
     for (const struct log_field *f = line->fields; f->key && b->len < sizeof(b->text) / 2; f++)
         put_field(b, f);
     b->cut = false;
-    return end_member(b, before);
+    return end_member(b, 0);
 }
 
 unsigned log_format_journal(struct log_buffer *b, const struct log_line *line)
 {
+    size_t before;
     unsigned n;
 
     b->len = 0;
     b->cut = false;
-    n = journal_message(b, line);
-    put_fmt(b, "PRIORITY=%d", log_priority(line->level));
-    put(b, "", 1);
-    put(b, "SYSLOG_IDENTIFIER=millraced", 28);
-    put_fmt(b, "MILLRACE_MODULE=%s", log_module_name(line->module));
-    put(b, "", 1);
+    n = journal_message(b, line) + 3;
+    put_fmt(b, "PRIORITY=%d%cSYSLOG_IDENTIFIER=millraced%cMILLRACE_MODULE=%s%c",
+            priority[line->level], 0, 0, log_module_names[line->module], 0);
+    before = b->len;
     put_fmt(b, "MILLRACE_EVENT=%s", line->event);
-    put(b, "", 1);
-    n += 4;
+    n += end_member(b, before);
     for (const struct log_field *f = line->fields; f->key; f++)
         n += journal_field(b, f);
     return n;

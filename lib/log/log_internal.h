@@ -4,17 +4,15 @@
 #define MILLRACE_LOG_INTERNAL_H
 
 #include <sys/queue.h>
-#include <time.h>
 
 #include "lib/base/err.h"
 #include "lib/log/log.h"
 
-/* A line that waits to be written: what it says in the form its sink wants. */
+/* A line that waits to be written, in the form of its sink. */
 struct log_record {
     STAILQ_ENTRY(log_record) link;
-    enum log_level level;
     size_t len;
-    uint64_t lost;   /* tells of so many lost lines */
+    uint64_t lost;   /* of a report of lost lines: log_stats.lost at that time; else 0 */
     unsigned fields; /* journal: number of "KEY=value\0" in text; else 0, and text is the line */
     char text[];
 };
@@ -35,12 +33,10 @@ struct log_line {
     const struct log_field *fields;
 };
 
-/* One line with its newline. when: NULL = without time; prefix: systemd's "<N>" before it. */
-void log_format_text(struct log_buffer *b, const struct log_line *line, const struct timespec *when,
-                     bool prefix);
-/* "KEY=value\0" one after the other; returns how many. */
+/* Formats one line with its newline. dated: begins with the time; prefix: systemd's "<N>" first. */
+void log_format_text(struct log_buffer *b, const struct log_line *line, bool dated, bool prefix);
+/* Formats "KEY=value\0" one after the other; returns how many. */
 unsigned log_format_journal(struct log_buffer *b, const struct log_line *line);
-int log_priority(enum log_level level); /* syslog's */
 
 /* ---- log_sink.c; the log's thread, but for opening ---- */
 
@@ -61,9 +57,8 @@ struct log_sink {
 
 int log_sink_open(struct log_sink *sink, const struct log_opts *opts, struct err *err);
 void log_sink_close(struct log_sink *sink);
-/* Opens the file at the path anew, if it is no longer the one that is open. */
+/* Opens the path of a file again when another file is there now. */
 void log_sink_renew(struct log_sink *sink);
-/* False: could not be written. */
 bool log_sink_write(struct log_sink *sink, const struct log_record *record);
 
 #endif

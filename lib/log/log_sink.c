@@ -49,19 +49,17 @@ static int open_file(const char *path)
 
 static int open_path(struct log_sink *sink, const char *path, struct err *err)
 {
-    if (path[0] != '/' || strlen(path) >= sizeof(sink->path)) {
+    if (path[0] != '/' || strlen(path) >= sizeof(sink->path))
         return err_set(err, -EINVAL,
                        "log: to: '%s': stderr, journald or the path of a file that begins with /",
                        path);
-    }
     sink->kind = LOG_SINK_FILE;
     snprintf(sink->path, sizeof(sink->path), "%s", path);
     sink->fd = open_file(path);
     if (sink->fd >= 0)
         return 0;
-    err_text(err, "log: %s: %s; the directory must be there and be ours to write", path,
-             strerror(-sink->fd));
-    return sink->fd;
+    return err_set(err, sink->fd, "log: %s: %s; the directory must be there and be ours to write",
+                   path, strerror(-sink->fd));
 }
 
 static int open_journal(struct log_sink *sink, const struct log_opts *opts, struct err *err)
@@ -101,21 +99,15 @@ void log_sink_close(struct log_sink *sink)
     sink->fd = -1;
 }
 
-static bool replaced(const struct log_sink *sink)
-{
-    struct stat ours, theirs;
-
-    if (fstat(sink->fd, &ours) != 0 || stat(sink->path, &theirs) != 0)
-        return true;
-    return ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino;
-}
-
-/* When the new file cannot be had, lines still go to the old one. */
+/* When the new file cannot be opened, lines still go to the old one. */
 void log_sink_renew(struct log_sink *sink)
 {
+    struct stat ours, theirs;
     int fd;
 
-    if (sink->kind != LOG_SINK_FILE || !replaced(sink))
+    if (sink->kind != LOG_SINK_FILE ||
+        (fstat(sink->fd, &ours) == 0 && stat(sink->path, &theirs) == 0 &&
+         ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino))
         return;
     fd = open_file(sink->path);
     if (fd < 0)

@@ -33,50 +33,40 @@
 
 /* ---- arguments of EAL ---- */
 
-__attribute__((format(printf, 2, 3))) static int arg_add(struct reactor_env *env, const char *fmt,
-                                                         ...)
+/* Adds an argument. The first failure is in env->args_rc; what follows is ignored. */
+__attribute__((format(printf, 2, 3))) static void arg_add(struct reactor_env *env, const char *fmt,
+                                                          ...)
 {
     char *text;
     va_list ap;
-    int n;
 
-    if (env->argc + 1 >= (int)RTE_DIM(env->argv))
-        return -E2BIG;
+    if (env->args_rc == 0 && env->argc + 1 >= (int)RTE_DIM(env->argv))
+        env->args_rc = -E2BIG;
+    if (env->args_rc < 0)
+        return;
     va_start(ap, fmt);
-    n = vasprintf(&text, fmt, ap);
+    env->args_rc = vasprintf(&text, fmt, ap) < 0 ? -ENOMEM : 0;
     va_end(ap);
-    if (n < 0)
-        return -ENOMEM;
+    if (env->args_rc < 0)
+        return;
     env->owned[env->argc] = text;
     env->argv[env->argc++] = text;
-    return 0;
 }
 
-static void args_free(struct reactor_env *env)
+/* Adds each word of a list behind a prefix. Returns whether there was any. */
+static bool args_add_words(struct reactor_env *env, const char *prefix, const char *list)
 {
-    for (int i = 0; i < (int)RTE_DIM(env->owned); i++)
-        free(env->owned[i]);
-}
+    char *copy = list ? strdup(list) : NULL, *save, *word;
+    bool any = false;
 
-/* Adds each word of a list behind a prefix. Returns how many there were, or -errno. */
-static int args_add_words(struct reactor_env *env, const char *prefix, const char *list)
-{
-    char *copy = strdup(list), *save;
-    int rc = copy ? 0 : -ENOMEM, n = 0;
-
-    for (char *word = copy ? strtok_r(copy, " ", &save) : NULL; word && rc == 0;
-         word = strtok_r(NULL, " ", &save), n++)
-        rc = arg_add(env, "%s%s", prefix, word);
+    if (list && !copy)
+        env->args_rc = -ENOMEM;
+    for (word = copy ? strtok_r(copy, " ", &save) : NULL; word; word = strtok_r(NULL, " ", &save)) {
+        arg_add(env, "%s%s", prefix, word);
+        any = true;
+    }
     free(copy);
-    return rc < 0 ? rc : n;
-}
-
-/* Which PCI devices EAL looks at: those that are named, else none at all, nor the bus. */
-static int args_add_devices(struct reactor_env *env, const char *devices)
-{
-    int n = devices ? args_add_words(env, "--allow=", devices) : 0;
-
-    return n == 0 ? arg_add(env, "--no-pci") : n;
+    return any;
 }
 
 static const char *prog_name(const struct reactor_opts *opts)
@@ -93,38 +83,28 @@ static int args_make(struct reactor_env *env, const struct reactor_opts *opts,
 {
     char *lcores = cores_lcores_arg(plan, &env->affinity);
     const char *prog = prog_name(opts);
-    int rc = lcores ? 0 : -ENOMEM;
 
-    if (rc == 0)
-        rc = arg_add(env, "%s", prog);
-    if (rc == 0)
-        rc = arg_add(env, "--lcores=%s", lcores);
-    if (rc == 0)
-        rc = arg_add(env, "--main-lcore=0");
-    if (rc == 0)
-        rc = arg_add(env, "--file-prefix=%s.%ld", prog, (long)getpid());
-    if (rc == 0)
-        rc = args_add_devices(env, opts->devices);
-    if (rc >= 0)
-        rc = arg_add(env, opts->telemetry_dir ? "--telemetry" : "--no-telemetry");
-    if (rc == 0)
-        rc = arg_add(env, "--iova-mode=va");
-    if (rc == 0)
-        rc = arg_add(env, "--log-level=error");
-    if (rc == 0)
-        rc = arg_add(env, "-m");
-    if (rc == 0)
-        rc = arg_add(env, "%u", opts->mem_mb > 0 ? opts->mem_mb : DEFAULT_MEM_MB);
+    if (!lcores)
+        return -ENOMEM;
+    arg_add(env, "%s", prog);
+    arg_add(env, "--lcores=%s", lcores);
+    arg_add(env, "--main-lcore=0");
+    arg_add(env, "--file-prefix=%s.%ld", prog, (long)getpid());
+    /* EAL looks at the PCI devices that are named, else at none, nor at the bus. */
+    if (!args_add_words(env, "--allow=", opts->devices))
+        arg_add(env, "--no-pci");
+    arg_add(env, opts->telemetry_dir ? "--telemetry" : "--no-telemetry");
+    arg_add(env, "--iova-mode=va");
+    arg_add(env, "--log-level=error");
+    arg_add(env, "-m");
+    arg_add(env, "%u", opts->mem_mb > 0 ? opts->mem_mb : DEFAULT_MEM_MB);
     /* --in-memory and --no-huge exclude each other; --no-shconf is what of the former matters here:
      * no files. */
-    if (rc == 0)
-        rc = arg_add(env, "%s", opts->hugepages ? "--in-memory" : "--no-huge");
-    if (rc == 0)
-        rc = arg_add(env, "%s", opts->hugepages ? "--single-file-segments" : "--no-shconf");
-    if (rc == 0 && opts->eal_args)
-        rc = args_add_words(env, "", opts->eal_args);
+    arg_add(env, "%s", opts->hugepages ? "--in-memory" : "--no-huge");
+    arg_add(env, "%s", opts->hugepages ? "--single-file-segments" : "--no-shconf");
+    args_add_words(env, "", opts->eal_args);
     free(lcores);
-    return rc;
+    return env->args_rc;
 }
 
 /* ---- what it takes ---- */
@@ -132,12 +112,11 @@ static int args_make(struct reactor_env *env, const struct reactor_opts *opts,
 void reactor_memory(unsigned reactors, unsigned mem_mb, bool hugepages, struct reactor_memory *out)
 {
     size_t page = hugepages ? 2u << 20 : (size_t)sysconf(_SC_PAGESIZE);
-    size_t ring = RTE_ALIGN_CEIL((size_t)rte_ring_get_memsize(REACTOR_RING_SIZE),
-                                 (size_t)RTE_CACHE_LINE_SIZE);
     size_t all = (size_t)reactors + 1; /* with control's, each has mail from all others */
 
     out->eal = EAL_OWN + MEM_LANDING_SLOT;
-    out->heap = EAL_HEAP + all * sizeof(struct reactor) + all * reactors * ring;
+    out->heap = EAL_HEAP + all * sizeof(struct reactor) +
+                all * reactors * reactor_ring_bytes(REACTOR_RING_SIZE);
     out->pages = ((size_t)mem_mb << 20) / page * sizeof(struct rte_memseg);
 }
 
@@ -183,14 +162,6 @@ static void runtime_dir_remove(const char *dir, const char *prefix)
     rmdir(path);
     snprintf(path, sizeof(path), "%s/dpdk", dir);
     rmdir(path);
-}
-
-/* Where telemetry is asked. False: the name is too long for a socket. */
-static bool telemetry_path(const char *dir, const char *prefix, char out[TELEMETRY_PATH])
-{
-    int n = snprintf(out, TELEMETRY_PATH, "%s/dpdk/%s/dpdk_telemetry.v2", dir, prefix);
-
-    return n >= 0 && n < TELEMETRY_PATH;
 }
 
 /* EAL runs on where it could not make the socket; we promised it. */
@@ -240,10 +211,13 @@ static int eal_init(struct reactor_env *env, const char *telemetry_dir, const ch
 static int eal_start(struct reactor_env *env, const struct reactor_opts *opts, struct err *err)
 {
     char prefix[NAME_MAX];
-    int rc;
+    int rc = 0;
 
     snprintf(prefix, sizeof(prefix), "%s.%ld", prog_name(opts), (long)getpid());
-    if (opts->telemetry_dir && !telemetry_path(opts->telemetry_dir, prefix, env->telemetry)) {
+    if (opts->telemetry_dir)
+        rc = snprintf(env->telemetry, TELEMETRY_PATH, "%s/dpdk/%s/dpdk_telemetry.v2",
+                      opts->telemetry_dir, prefix);
+    if (rc < 0 || rc >= TELEMETRY_PATH) {
         env->telemetry[0] = '\0';
         return err_set(err, -ENAMETOOLONG,
                        "%s is too long a name for the directory of a telemetry socket",
@@ -287,9 +261,8 @@ int reactor_env_create(const struct reactor_opts *opts, struct reactor_env **out
     struct reactor_env *env = calloc(1, sizeof(*env));
     int rc;
 
-    if (!env) {
+    if (!env)
         return err_set(err, -ENOMEM, "out of memory");
-    }
     if (sched_getaffinity(0, sizeof(env->affinity), &env->affinity) < 0) {
         rc = -errno;
         err_text(err, "cannot tell which cores may be used: %s", strerror(-rc));
@@ -398,14 +371,15 @@ void reactor_env_destroy(struct reactor_env *env)
         reactor_bind(NULL);
     for (unsigned i = 0; i < REACTOR_SLOTS; i++)
         reactor_destroy(env->slot[i]);
-    qsbr_fini(env);
+    free(env->qsbr);
     if (env->eal_up) {
         mem_end();
         rte_eal_cleanup();
         sched_setaffinity(0, sizeof(env->affinity), &env->affinity);
     }
     telemetry_end(env);
-    args_free(env);
+    for (unsigned i = 0; i < RTE_DIM(env->owned); i++)
+        free(env->owned[i]);
     free(env);
 }
 

@@ -18,12 +18,6 @@ int fds_init(struct reactor *r)
     return 0;
 }
 
-void fds_fini(struct reactor *r)
-{
-    if (r->epoll_fd >= 0)
-        close(r->epoll_fd);
-}
-
 /* Replaces the set by a new one, since no list of its descriptors exists. */
 void fds_clear(struct reactor *r)
 {

@@ -47,17 +47,18 @@ static int bit_take(uint64_t bits[2])
     return -1;
 }
 
-static struct rte_ring *ring_make(unsigned sender)
+size_t reactor_ring_bytes(unsigned entries)
 {
-    size_t size = RTE_ALIGN_CEIL((size_t)rte_ring_get_memsize(REACTOR_RING_SIZE),
-                                 (size_t)RTE_CACHE_LINE_SIZE);
-    struct rte_ring *ring = aligned_alloc(RTE_CACHE_LINE_SIZE, size);
+    return RTE_ALIGN_CEIL((size_t)rte_ring_get_memsize(entries), (size_t)RTE_CACHE_LINE_SIZE);
+}
+
+struct rte_ring *reactor_ring_make(const char *what, unsigned sender, unsigned entries)
+{
+    struct rte_ring *ring = aligned_alloc(RTE_CACHE_LINE_SIZE, reactor_ring_bytes(entries));
     char name[RTE_RING_NAMESIZE];
 
-    if (!ring)
-        return NULL;
-    snprintf(name, sizeof(name), "mail from %u", sender);
-    if (rte_ring_init(ring, name, REACTOR_RING_SIZE, RING_F_SP_ENQ | RING_F_SC_DEQ) < 0) {
+    snprintf(name, sizeof(name), "%s from %u", what, sender);
+    if (ring && rte_ring_init(ring, name, entries, RING_F_SP_ENQ | RING_F_SC_DEQ) < 0) {
         free(ring);
         return NULL;
     }
@@ -66,7 +67,8 @@ static struct rte_ring *ring_make(unsigned sender)
 
 int mailbox_add_sender(struct reactor *r, unsigned slot)
 {
-    struct rte_ring *ring = r->in[slot] ? r->in[slot] : ring_make(slot);
+    struct rte_ring *ring =
+        r->in[slot] ? r->in[slot] : reactor_ring_make("mail", slot, REACTOR_RING_SIZE);
 
     __atomic_store_n(&r->in[slot], ring, __ATOMIC_RELEASE);
     return ring ? 0 : -ENOMEM;
@@ -262,14 +264,12 @@ static void forget(struct reactor *from, struct reactor *to)
     bit_clear(from->out_posted, to->slot);
 }
 
-void mailbox_forget_pair(struct reactor *r, struct reactor *w)
+void mailbox_forget(struct reactor *w)
 {
-    forget(r, w);
-    forget(w, r);
-}
-
-void mailbox_forget_own(struct reactor *w)
-{
+    for (unsigned i = 0; i <= w->env->count; i++) {
+        forget(w->env->slot[i], w);
+        forget(w, w->env->slot[i]);
+    }
     STAILQ_INIT(&w->own);
 }
 

@@ -74,30 +74,25 @@ int mem_region_add(void *base, size_t len, enum mem_part part, int socket, uint1
     return -ENOSPC;
 }
 
-static struct mem_watch *watches;
+static LIST_HEAD(, mem_watch) watches;
 
 void mem_watch_add(struct mem_watch *watch)
 {
-    watch->next = watches;
-    watches = watch;
+    LIST_INSERT_HEAD(&watches, watch, link);
 }
 
 void mem_watch_del(struct mem_watch *watch)
 {
-    struct mem_watch **at = &watches;
-
-    while (*at && *at != watch)
-        at = &(*at)->next;
-    if (*at)
-        *at = watch->next;
+    LIST_REMOVE(watch, link);
 }
 
 void mem_region_del(uint16_t index)
 {
     unsigned n = region_count;
+    struct mem_watch *w;
 
     regions[index].base = NULL; /* first, so that no watcher takes it up again */
-    for (struct mem_watch *w = watches; w; w = w->next)
+    LIST_FOREACH(w, &watches, link)
         w->gone(w, index);
     while (n > 0 && !regions[n - 1].base)
         n--;
@@ -122,7 +117,7 @@ static void spare_put(const struct rte_memzone *zone)
     rte_memzone_free(zone);
 }
 
-/* The smallest that will do. */
+/* Takes the smallest spare zone that will do. */
 static const struct rte_memzone *spare_get(size_t bytes, size_t align, int socket)
 {
     const struct rte_memzone **best = NULL, *zone;
@@ -137,22 +132,33 @@ static const struct rte_memzone *spare_get(size_t bytes, size_t align, int socke
         return NULL;
     zone = *best;
     *best = NULL;
+    asan_unpoison(zone->addr, zone->len);
     return zone;
 }
 
-bool mem_spare_free(void)
+/* Returns whether there was a spare zone. */
+static bool spare_free(void)
 {
+    const struct rte_memzone *zone;
     bool any = false;
 
-    for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
-        if (!spare[i])
-            continue;
-        asan_unpoison(spare[i]->addr, spare[i]->len);
-        rte_memzone_free(spare[i]);
-        spare[i] = NULL;
+    while ((zone = spare_get(0, 1, -1))) {
+        rte_memzone_free(zone);
         any = true;
     }
     return any;
+}
+
+const struct rte_memzone *mem_zone_reserve(const char *name, size_t bytes, int socket,
+                                           unsigned flags, size_t align)
+{
+    const struct rte_memzone *zone;
+
+    do {
+        zone = rte_memzone_reserve_aligned(name, bytes, socket < 0 ? SOCKET_ID_ANY : socket, flags,
+                                           (unsigned)align);
+    } while (!zone && spare_free());
+    return zone;
 }
 
 static const struct rte_memzone *zone_get(enum mem_part part, size_t bytes, size_t align,
@@ -163,13 +169,7 @@ static const struct rte_memzone *zone_get(enum mem_part part, size_t bytes, size
     char name[RTE_MEMZONE_NAMESIZE];
 
     snprintf(name, sizeof(name), "millrace_%s_%u", part_name[part], serial++);
-    while (!zone) {
-        zone = rte_memzone_reserve_aligned(name, bytes, socket < 0 ? SOCKET_ID_ANY : socket, 0,
-                                           (unsigned)align);
-        if (!zone && !mem_spare_free())
-            return NULL;
-    }
-    return zone;
+    return zone ? zone : mem_zone_reserve(name, bytes, socket, 0, align);
 }
 
 /* Free bytes and the largest free piece of EAL's heaps, of one node or all. */
@@ -218,12 +218,10 @@ static int part_create(struct mem_arena *arena, enum mem_part part, size_t bytes
         goto fail;
     }
     rc = mem_region_add(p->zone->addr, bytes, part, p->zone->socket_id, &p->region);
-    if (rc < 0) {
+    if (rc < 0)
         return err_set(err, rc, "more than %d memory regions", MEM_REGION_MAX);
-    }
-    if (part == MEM_LANDING && mem_holds_add(p->region, p->zone->addr, bytes) < 0) {
+    if (part == MEM_LANDING && mem_holds_add(p->region, p->zone->addr, bytes) < 0)
         return err_set(err, -ENOMEM, "out of memory");
-    }
     p->base = p->zone->addr;
     p->len = bytes;
     asan_poison(p->base, p->len);
@@ -281,9 +279,8 @@ int mem_arena_create(const struct mem_arena_opts *opts, struct mem_arena **out, 
 
     lingering_look(false);
     arena = calloc(1, sizeof(*arena));
-    if (!arena) {
+    if (!arena)
         return err_set(err, -ENOMEM, "out of memory");
-    }
     for (int i = 0; i < PARTS; i++)
         arena->part[i].region = MEM_REGION_NONE;
     rc = part_create(arena, MEM_LANDING, opts->landing_bytes, MEM_LANDING_SLOT, opts->socket, err);
@@ -312,11 +309,8 @@ void mem_arena_destroy(struct mem_arena *arena)
 void mem_end(void)
 {
     lingering_look(true); /* no device is left either */
-    for (unsigned i = 0; i < MEM_REGION_MAX; i++) {
-        if (spare[i])
-            asan_unpoison(spare[i]->addr, spare[i]->len);
-        spare[i] = NULL;
-    }
+    while (spare_get(0, 1, -1))
+        continue;
 }
 
 /* ---- pools ---- */
@@ -346,16 +340,14 @@ int mem_pool_init(struct mem_pool *pool, struct mem_arena *arena, enum mem_part 
     size_t left = p->len - p->used - p->top;
     int rc = 0;
 
-    if (buf_size == 0 || count == 0) {
+    if (buf_size == 0 || count == 0)
         return err_set(err, -EINVAL, "pool %s: %u buffers of %u bytes", name, count, buf_size);
-    }
-    if (need > left) {
+    if (need > left)
         return err_set(err, -ENOMEM,
                        "pool %s: %u buffers of %u bytes need %zu KiB, but %zu of %zu KiB of the %s "
                        "memory are left",
                        name, count, buf_size, need >> 10, left >> 10, p->len >> 10,
                        part_name[part]);
-    }
     *pool = (struct mem_pool){
         .name = name,
         .free = calloc(count, sizeof(pool->free[0])),

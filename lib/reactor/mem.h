@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "lib/base/err.h"
 
@@ -69,10 +70,10 @@ unsigned mem_region_count(void);
  * given back. Embedded in the owner. Control thread. */
 struct mem_watch {
     void (*gone)(struct mem_watch *watch, uint16_t index);
-    struct mem_watch *next;
+    LIST_ENTRY(mem_watch) link;
 };
 void mem_watch_add(struct mem_watch *watch);
-void mem_watch_del(struct mem_watch *watch); /* harmless if it was not added */
+void mem_watch_del(struct mem_watch *watch);
 
 struct mem_pool {
     const char *name;

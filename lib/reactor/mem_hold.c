@@ -36,8 +36,6 @@ static struct hold_region holds[MEM_REGION_MAX];
 /* The count never comes to 0. */
 static void freed(void *addr, void *arg)
 {
-    (void)addr;
-    (void)arg;
     assert(!"a landing buffer lost its own reference");
 }
 

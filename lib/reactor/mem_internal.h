@@ -5,11 +5,15 @@
 
 #include "lib/reactor/mem.h"
 
+struct rte_memzone;
+
 /* Enters a region; 0, or -ENOSPC: the table is full. */
 int mem_region_add(void *base, size_t len, enum mem_part part, int socket, uint16_t *index);
 void mem_region_del(uint16_t index);
-/* Gives what is kept of arenas that are gone back to EAL. False: there was nothing. */
-bool mem_spare_free(void);
+/* Reserves a zone of EAL's memory, of a NUMA node (-1: any). Gives what is kept of freed arenas
+ * back to EAL if the zone has no room otherwise. NULL: there is no room; rte_errno says why. */
+const struct rte_memzone *mem_zone_reserve(const char *name, size_t bytes, int socket,
+                                           unsigned flags, size_t align);
 
 /* ---- mem_hold.c: references to landing buffers. Control thread ---- */
 

@@ -49,7 +49,7 @@ static unsigned cache_size(uint32_t count)
     return size < MBUF_CACHE_MIN ? 0 : min(size, MBUF_CACHE_MAX);
 }
 
-static uint16_t region_of(const struct rte_mempool *pool)
+uint16_t mem_mbufs_region(const struct rte_mempool *pool)
 {
     for (uint16_t i = 0; i < MEM_REGION_MAX; i++) {
         if (mbufs[i].pool == pool)
@@ -63,23 +63,10 @@ static void zone_free(struct rte_mempool_memhdr *chunk, void *zone)
     rte_memzone_free(zone);
 }
 
-static const struct rte_memzone *zone_get(const char *name, size_t bytes, int socket)
-{
-    char zname[RTE_MEMZONE_NAMESIZE];
-    const struct rte_memzone *zone;
-
-    snprintf(zname, sizeof(zname), "mb_%s", name);
-    do {
-        zone = rte_memzone_reserve_aligned(zname, bytes, socket < 0 ? SOCKET_ID_ANY : socket,
-                                           RTE_MEMZONE_IOVA_CONTIG, RTE_CACHE_LINE_SIZE);
-    } while (!zone && mem_spare_free());
-    return zone;
-}
-
 /* Finding the mbuf of an address rests on this. */
 static void place_check(struct rte_mempool *pool, void *wrong, void *obj, unsigned i)
 {
-    const struct mbuf_region *r = &mbufs[region_of(pool)];
+    const struct mbuf_region *r = &mbufs[mem_mbufs_region(pool)];
 
     if ((uint8_t *)obj != r->base + r->stride * i + r->header)
         *(bool *)wrong = true;
@@ -87,16 +74,19 @@ static void place_check(struct rte_mempool *pool, void *wrong, void *obj, unsign
 
 static int pool_fill(struct rte_mempool *pool, uint32_t count, size_t stride, struct err *err)
 {
-    const struct rte_memzone *zone = zone_get(pool->name, stride * count, pool->socket_id);
+    char name[RTE_MEMZONE_NAMESIZE];
+    const struct rte_memzone *zone;
     bool wrong = false;
     uint16_t region;
     int rc;
 
-    if (!zone) {
+    snprintf(name, sizeof(name), "mb_%s", pool->name);
+    zone = mem_zone_reserve(name, stride * count, pool->socket_id, RTE_MEMZONE_IOVA_CONTIG,
+                            RTE_CACHE_LINE_SIZE);
+    if (!zone)
         return err_set(err, -ENOMEM,
                        "%zu KiB for %u packet buffers (%s): EAL has not that much in a piece",
                        stride * count >> 10, count, pool->name);
-    }
     rc = mem_region_add(zone->addr, zone->len, MEM_LOCAL, zone->socket_id, &region);
     if (rc < 0) {
         err_text(err, "more than %d memory regions", MEM_REGION_MAX);
@@ -134,10 +124,9 @@ int mem_mbufs_create(const char *name, uint32_t count, uint16_t priv, uint16_t r
     struct rte_mempool *pool;
     int rc;
 
-    if (count == 0 || count > UINT32_MAX / 2 || RTE_ALIGN(priv, RTE_MBUF_PRIV_ALIGN) != priv) {
+    if (count == 0 || count > UINT32_MAX / 2 || RTE_ALIGN(priv, RTE_MBUF_PRIV_ALIGN) != priv)
         return err_set(err, -EINVAL, "%u packet buffers (%s) with %u private bytes", count, name,
                        priv);
-    }
     pool = rte_mempool_create_empty(name, count, size.elt_size, cache_size(count),
                                     sizeof(struct rte_pktmbuf_pool_private),
                                     socket < 0 ? SOCKET_ID_ANY : socket, 0);
@@ -171,7 +160,7 @@ void mem_mbufs_destroy(struct rte_mempool *pool)
 
     if (!pool)
         return;
-    region = region_of(pool);
+    region = mem_mbufs_region(pool);
     if (region != MEM_REGION_NONE) {
         mem_region_del(region);
         mbufs[region].pool = NULL;
@@ -192,11 +181,6 @@ size_t mem_mbufs_memory(uint32_t count, uint16_t priv, uint16_t room)
            (cache_size(count) > 0 ? sizeof(struct rte_mempool_cache) * RTE_MAX_LCORE : 0);
     stack = STACK_HEAD + count * STACK_EACH;
     return stride * count + pool + stack + EAL_PIECES * (size_t)EAL_PIECE;
-}
-
-uint16_t mem_mbufs_region(const struct rte_mempool *pool)
-{
-    return region_of(pool);
 }
 
 struct rte_mbuf *mem_mbuf_of(uint16_t region, const void *addr)

@@ -25,12 +25,6 @@ int qsbr_init(struct reactor_env *env)
     return rte_rcu_qsbr_init(env->qsbr, REACTOR_MAX) == 0 ? 0 : -EINVAL;
 }
 
-void qsbr_fini(struct reactor_env *env)
-{
-    free(env->qsbr);
-    env->qsbr = NULL;
-}
-
 void qsbr_attach(struct reactor *r)
 {
     if (r->index >= REACTOR_CONTROL) /* control and the worker */

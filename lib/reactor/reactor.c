@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <rte_cycles.h>
 #include <rte_lcore.h>
@@ -61,6 +62,7 @@ int reactor_create(struct reactor_env *env, unsigned slot, struct reactor **out)
         .epoll_fd = -1,
         .poller_sleep_us = UINT64_MAX,
     };
+    TAILQ_INIT(&r->pollers);
     wheel_init(&r->wheel, clock_now_us());
     r->wheel.owner = r;
     stats_init(r);
@@ -79,7 +81,8 @@ void reactor_destroy(struct reactor *r)
 {
     if (!r)
         return;
-    fds_fini(r);
+    if (r->epoll_fd >= 0)
+        close(r->epoll_fd);
     mailbox_fini(r);
     free(r);
 }
@@ -88,7 +91,8 @@ void reactor_clear(struct reactor *r)
 {
     wheel_clear(&r->wheel);
     fds_clear(r);
-    r->pollers = r->poller_next = r->poller_now = NULL;
+    TAILQ_INIT(&r->pollers);
+    r->poller_next = r->poller_now = NULL;
     r->poller_sleep_us = UINT64_MAX;
 }
 
@@ -110,27 +114,24 @@ void reactor_bind(struct reactor *r)
 
 void reactor_poller_add(struct reactor *r, struct reactor_poller *p)
 {
-    struct reactor_poller **end = &r->pollers;
-
-    while (*end)
-        end = &(*end)->next;
-    p->next = NULL;
-    *end = p;
+    TAILQ_INSERT_TAIL(&r->pollers, p, link);
 }
 
 void reactor_poller_del(struct reactor *r, struct reactor_poller *p)
 {
-    struct reactor_poller **at = &r->pollers;
+    struct reactor_poller *at;
 
-    while (*at && *at != p)
-        at = &(*at)->next;
-    if (!*at)
+    TAILQ_FOREACH(at, &r->pollers, link) {
+        if (at == p)
+            break;
+    }
+    if (!at)
         return;
-    *at = p->next;
     if (r->poller_next == p)
-        r->poller_next = p->next;
+        r->poller_next = TAILQ_NEXT(p, link);
     if (r->poller_now == p)
         r->poller_now = NULL;
+    TAILQ_REMOVE(&r->pollers, p, link);
 }
 
 static int pollers_run(struct reactor *r)
@@ -138,11 +139,11 @@ static int pollers_run(struct reactor *r)
     uint64_t sleep_us = UINT64_MAX, polls = 0, useful = 0;
     int work = 0;
 
-    for (struct reactor_poller *p = r->pollers; p; p = r->poller_next) {
+    for (struct reactor_poller *p = TAILQ_FIRST(&r->pollers); p; p = r->poller_next) {
         int found;
 
         r->poller_now = p;
-        r->poller_next = p->next;
+        r->poller_next = TAILQ_NEXT(p, link);
         found = p->fn(p->arg);
         polls++;
         useful += found > 0;

@@ -136,6 +136,11 @@ void reactor_post(struct reactor *to, struct reactor_task *task);
 /* Waits until each reactor that runs has run what this thread posted to it before the call. Control
  * thread only; blocks (a turn of each reactor). */
 void reactor_mail_settle(struct reactor_env *env);
+/* Makes a ring with one writer and one reader; `sender` is for its name. free() frees it. Control
+ * thread. NULL: out of memory. */
+struct rte_ring *reactor_ring_make(const char *what, unsigned sender, unsigned entries);
+/* Returns the bytes of heap that a ring takes. */
+size_t reactor_ring_bytes(unsigned entries);
 
 /* ---- time and timers ---- */
 
@@ -151,7 +156,7 @@ typedef void (*reactor_timer_fn)(struct reactor_timer *timer);
 struct reactor_timer {
     reactor_timer_fn fn;
     uint64_t expires_us;
-    struct reactor_timer *next, **pprev; /* pprev NULL: not armed */
+    LIST_ENTRY(reactor_timer) link; /* le_prev NULL: not armed */
 };
 
 void reactor_timer_init(struct reactor_timer *t, reactor_timer_fn fn);
@@ -160,7 +165,10 @@ void reactor_timer_init(struct reactor_timer *t, reactor_timer_fn fn);
  * longer armed and may be armed again or freed; any other may be cancelled. Self. */
 void reactor_timer_arm(struct reactor_timer *t, uint64_t delay_us);
 void reactor_timer_cancel(struct reactor_timer *t); /* harmless if not armed. Self. */
-bool reactor_timer_armed(const struct reactor_timer *t);
+static inline bool reactor_timer_armed(const struct reactor_timer *t)
+{
+    return t->link.le_prev != NULL;
+}
 
 /* ---- pollers ---- */
 
@@ -176,7 +184,7 @@ struct reactor_poller {
      * device's wake-up can be armed in one call and checked in the next.
      */
     uint64_t max_sleep_us;
-    struct reactor_poller *next;
+    TAILQ_ENTRY(reactor_poller) link;
 };
 
 /* Pollers run in the order added. Self, or while r does not run. A poller may delete itself or any

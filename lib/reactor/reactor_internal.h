@@ -64,12 +64,14 @@ char *cores_lcores_arg(const struct core_plan *plan, const cpu_set_t *allowed);
 #define WHEEL_SLOTS   (1u << WHEEL_BITS)
 #define WHEEL_LEVELS  10 /* 60 bits of ticks: any microsecond count fits */
 
+LIST_HEAD(timer_list, reactor_timer);
+
 struct timer_wheel {
     struct reactor *owner;       /* the reactor whose callbacks are timed, or NULL */
     uint64_t tick;               /* all timers up to and including this tick have fired */
     uint64_t earliest;           /* first tick that may still be armed */
     uint64_t busy[WHEEL_LEVELS]; /* bit per slot that is not empty */
-    struct reactor_timer *slot[WHEEL_LEVELS][WHEEL_SLOTS];
+    struct timer_list slot[WHEEL_LEVELS][WHEEL_SLOTS];
 };
 
 void wheel_init(struct timer_wheel *w, uint64_t now_us);
@@ -133,7 +135,7 @@ struct reactor {
     uint64_t asleep_since; /* when it went to sleep, relaxed; 0: it does not */
     uint64_t fd_looked_us;
     uint64_t poller_sleep_us; /* what all pollers agree to, as of their last round */
-    struct reactor_poller *pollers;
+    TAILQ_HEAD(, reactor_poller) pollers;
     struct reactor_poller *poller_now;  /* running; NULL once it has deleted itself */
     struct reactor_poller *poller_next; /* cursor, so that pollers may be deleted in a round */
     struct task_list own;               /* mail to self */
@@ -161,6 +163,7 @@ struct reactor_env {
     struct rte_rcu_qsbr *qsbr;
     struct reactor *slot[REACTOR_SLOTS]; /* [count]: control; [count + 1]: the worker, or NULL */
     int argc;
+    int args_rc;                    /* 0, or the first failure of making the arguments */
     char *argv[64];                 /* what EAL was given; it may rearrange and keep them */
     char *owned[64];                /* the same, for freeing */
     char telemetry[TELEMETRY_PATH]; /* "" = none */
@@ -236,17 +239,15 @@ void mailbox_flush(struct reactor *r);         /* tries again what found a ring 
 int mailbox_add_sender(struct reactor *r, unsigned slot);
 /* Waits until all that r has posted to `to` is in its ring, and wakes it. */
 void mailbox_send_now(struct reactor *r, struct reactor *to);
-/* Forgets what is under way between r and the worker w, and what w posted to itself. Neither runs,
- * or nothing is under way. */
-void mailbox_forget_pair(struct reactor *r, struct reactor *w);
-void mailbox_forget_own(struct reactor *w);
+/* Forgets what is under way between the worker w and other reactors, and what w posted to itself. w
+ * does not run; nothing is under way between w and a reactor that runs. */
+void mailbox_forget(struct reactor *w);
 void mailbox_ring_bells(struct reactor *r); /* wakes those posted to, if asleep */
 void reactor_ring_bell(struct reactor *r);  /* any thread, async-signal-safe */
 
 /* ---- fd.c ---- */
 
 int fds_init(struct reactor *r);
-void fds_fini(struct reactor *r);
 void fds_clear(struct reactor *r); /* all but the bell */
 /* Fetches events, waiting at most wait_us (UINT64_MAX: for ever). */
 void fds_wait(struct reactor *r, uint64_t wait_us);
@@ -255,7 +256,6 @@ int fds_dispatch(struct reactor *r); /* delivers what was fetched; returns how m
 /* ---- qsbr.c ---- */
 
 int qsbr_init(struct reactor_env *env);
-void qsbr_fini(struct reactor_env *env);
 void qsbr_attach(struct reactor *r); /* control is not part of it: these do nothing then */
 void qsbr_detach(struct reactor *r);
 

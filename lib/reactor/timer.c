@@ -23,22 +23,11 @@ void wheel_init(struct timer_wheel *w, uint64_t now_us)
     w->earliest = w->tick + 1;
 }
 
-static void list_push(struct reactor_timer **head, struct reactor_timer *t)
-{
-    t->next = *head;
-    if (t->next)
-        t->next->pprev = &t->next;
-    t->pprev = head;
-    *head = t;
-}
-
+/* A timer is armed while its le_prev is set. */
 static void list_unlink(struct reactor_timer *t)
 {
-    *t->pprev = t->next;
-    if (t->next)
-        t->next->pprev = t->pprev;
-    t->pprev = NULL;
-    t->next = NULL;
+    LIST_REMOVE(t, link);
+    t->link.le_prev = NULL;
 }
 
 static void wheel_insert(struct timer_wheel *w, struct reactor_timer *t)
@@ -48,7 +37,7 @@ static void wheel_insert(struct timer_wheel *w, struct reactor_timer *t)
     unsigned level = (63 - (unsigned)__builtin_clzll(differing)) / WHEEL_BITS;
     unsigned slot = (tick >> (level * WHEEL_BITS)) & (WHEEL_SLOTS - 1);
 
-    list_push(&w->slot[level][slot], t);
+    LIST_INSERT_HEAD(&w->slot[level][slot], t, link);
     w->busy[level] |= UINT64_C(1) << slot;
 }
 
@@ -56,8 +45,8 @@ void wheel_clear(struct timer_wheel *w)
 {
     for (unsigned level = 0; level < WHEEL_LEVELS; level++) {
         for (unsigned slot = 0; slot < WHEEL_SLOTS; slot++) {
-            while (w->slot[level][slot])
-                list_unlink(w->slot[level][slot]);
+            while (!LIST_EMPTY(&w->slot[level][slot]))
+                list_unlink(LIST_FIRST(&w->slot[level][slot]));
         }
         w->busy[level] = 0;
     }
@@ -74,10 +63,10 @@ void wheel_arm(struct timer_wheel *w, struct reactor_timer *t, uint64_t expires_
 void wheel_cancel(struct timer_wheel *w, struct reactor_timer *t)
 {
     uintptr_t first = (uintptr_t)&w->slot[0][0];
-    uintptr_t head = (uintptr_t)t->pprev;
+    uintptr_t head = (uintptr_t)t->link.le_prev;
     size_t index;
 
-    if (!t->pprev)
+    if (!t->link.le_prev)
         return;
     list_unlink(t);
     /* Its predecessor was a timer, the list being fired, or a slot. A slot left empty loses its
@@ -107,25 +96,25 @@ static bool wheel_first(const struct timer_wheel *w, unsigned *level, unsigned *
     return false;
 }
 
-/* Empties a slot into *head, oldest first (slots are filled at the front). */
-static void wheel_take(struct timer_wheel *w, unsigned level, unsigned slot,
-                       struct reactor_timer **head)
+/* Empties a slot into *out, oldest first (slots are filled at the front). */
+static void wheel_take(struct timer_wheel *w, unsigned level, unsigned slot, struct timer_list *out)
 {
     struct reactor_timer *t;
 
-    *head = NULL;
+    LIST_INIT(out);
     w->busy[level] &= ~(UINT64_C(1) << slot);
-    while ((t = w->slot[level][slot])) {
-        list_unlink(t);
-        list_push(head, t);
+    while ((t = LIST_FIRST(&w->slot[level][slot]))) {
+        LIST_REMOVE(t, link);
+        LIST_INSERT_HEAD(out, t, link);
     }
 }
 
 unsigned wheel_advance(struct timer_wheel *w, uint64_t now_us)
 {
     uint64_t target = now_us / WHEEL_TICK_US;
-    struct reactor_timer *taken, *t;
     unsigned level, slot, fired = 0;
+    struct timer_list taken;
+    struct reactor_timer *t;
     uint64_t start;
 
     if (target <= w->tick)
@@ -137,7 +126,7 @@ unsigned wheel_advance(struct timer_wheel *w, uint64_t now_us)
         if (w->owner)
             call_begin(w->owner);
         /* One at a time from the front: a callback may cancel any other timer of the list. */
-        while ((t = taken)) {
+        while ((t = LIST_FIRST(&taken))) {
             list_unlink(t);
             if (level > 0) {
                 wheel_insert(w, t);
@@ -180,13 +169,8 @@ void reactor_timer_arm(struct reactor_timer *t, uint64_t delay_us)
 
 void reactor_timer_cancel(struct reactor_timer *t)
 {
-    if (!t->pprev)
+    if (!reactor_timer_armed(t))
         return;
     assert(reactor_self());
     wheel_cancel(&reactor_self()->wheel, t);
-}
-
-bool reactor_timer_armed(const struct reactor_timer *t)
-{
-    return t->pprev != NULL;
 }

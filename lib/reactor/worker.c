@@ -60,9 +60,7 @@ void reactor_worker_stop(struct reactor *w)
 {
     reactor_stop(w);
     pthread_join(w->thread, NULL);
-    for (unsigned i = 0; i <= w->env->count; i++)
-        mailbox_forget_pair(w->env->slot[i], w);
-    mailbox_forget_own(w);
+    mailbox_forget(w);
     reactor_clear(w);
 }
 

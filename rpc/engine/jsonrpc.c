@@ -30,6 +30,8 @@ struct jrpc_call {
     struct jrpc_who who;
     json_t *params; /* NULL: none */
     void *memory;
+    void *owned; /* NULL: none */
+    void (*free_owned)(void *thing);
 };
 
 void jrpc_session_init(struct jrpc_session *session, const struct jrpc *jrpc,
@@ -148,13 +150,7 @@ static bool append(struct jrpc_request *request, const char *text, size_t len)
 
 static json_t *error_object(int code, const char *message, json_t *data)
 {
-    json_t *error = json_pack("{s:i, s:s}", "code", code, "message", message);
-
-    if (error && data)
-        json_object_set_new(error, "data", data);
-    else
-        json_decref(data);
-    return error;
+    return json_pack("{s:i, s:s, s:o*}", "code", code, "message", message, "data", data);
 }
 
 /* Dumps {"jsonrpc", member: value, "id"} into the request's output; value is taken. A response too
@@ -200,6 +196,7 @@ static void call_end(struct jrpc_call *call)
         request->session->open_calls--;
     if (call->jrpc->calls)
         --*call->jrpc->calls;
+    jrpc_own(call, NULL, NULL);
     free(call->memory);
     json_decref(call->params);
     free(call);
@@ -235,16 +232,9 @@ void jrpc_result(struct jrpc_call *call, json_t *result)
 
 static json_t *error_data(int err, const char *parameter, const char *remedy)
 {
-    const char *name = strerrorname_np(err);
-    json_t *data = json_pack("{s:i}", "errno", -err);
-
-    if (name)
-        json_object_set_new(data, "name", json_string(name));
-    if (parameter)
-        json_object_set_new(data, "parameter", json_string(parameter));
-    if (remedy)
-        json_object_set_new(data, "remedy", json_string(remedy));
-    return data;
+    return json_pack("{s:i, s:o*, s:o*, s:o*}", "errno", -err, "name",
+                     json_string(strerrorname_np(err)), "parameter", json_string(parameter),
+                     "remedy", json_string(remedy));
 }
 
 #define MESSAGE_MAX 16383u /* bytes of an error message; a document has many errors */
@@ -312,6 +302,15 @@ static unsigned param_count(const struct jrpc_method *method)
     while (method->params && method->params[n].name)
         n++;
     return n;
+}
+
+bool jrpc_has_param(const struct jrpc_method *method, const char *name)
+{
+    const struct jrpc_param *param = method->params;
+
+    while (param && param->name && strcmp(param->name, name) != 0)
+        param++;
+    return param && param->name;
 }
 
 /* NULL, or what is wrong with value; *remedy then says what would be right. */
@@ -394,19 +393,14 @@ static const char *decode_arg(const struct jrpc_param *param, const json_t *valu
 }
 
 /* The first key of params that the method does not have, NULL when there is none. */
-static const char *surplus_key(const struct jrpc_method *method, unsigned n, json_t *params)
+static const char *surplus_key(const struct jrpc_method *method, json_t *params)
 {
     const char *key;
     json_t *value;
 
-    json_object_foreach(params, key, value) {
-        unsigned i;
-
-        for (i = 0; i < n && strcmp(method->params[i].name, key) != 0; i++)
-            ;
-        if (i == n)
+    json_object_foreach(params, key, value)
+        if (!jrpc_has_param(method, key))
             return key;
-    }
     return NULL;
 }
 
@@ -428,7 +422,7 @@ static bool decode_params(struct jrpc_call *call, json_t *params, struct jrpc_ar
 {
     const struct jrpc_method *method = call->method;
     unsigned n = param_count(method);
-    const char *surplus = surplus_key(method, n, params);
+    const char *surplus = surplus_key(method, params);
     char remedy[128];
 
     if (surplus || json_array_size(params) > n) {
@@ -647,8 +641,26 @@ const struct jrpc *jrpc_of(const struct jrpc_call *call)
 
 void *jrpc_alloc(struct jrpc_call *call, size_t size)
 {
-    call->memory = calloc(1, size);
-    return call->memory;
+    void *memory = calloc(1, size);
+
+    if (memory)
+        call->memory = memory;
+    else
+        jrpc_result(call, NULL);
+    return memory;
+}
+
+void jrpc_own(struct jrpc_call *call, void *thing, void (*free_fn)(void *thing))
+{
+    if (call->owned)
+        call->free_owned(call->owned);
+    call->owned = thing;
+    call->free_owned = free_fn;
+}
+
+void jrpc_disown(struct jrpc_call *call)
+{
+    call->owned = NULL;
 }
 
 /* ---- description ---- */

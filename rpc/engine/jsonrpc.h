@@ -204,9 +204,15 @@ void jrpc_notify(struct jrpc_session *session, const char *method, json_t *param
 
 void *jrpc_ctx(const struct jrpc_call *call);
 const struct jrpc_method *jrpc_method_of(const struct jrpc_call *call);
+bool jrpc_has_param(const struct jrpc_method *method, const char *name);
 const struct jrpc *jrpc_of(const struct jrpc_call *call);
-/* Zeroed memory that is freed with the call; NULL: out of memory. At most once per call. */
+/* Returns zeroed memory that is freed with the call. NULL: the call has been ended. At most once
+ * per call. */
 void *jrpc_alloc(struct jrpc_call *call, size_t size);
+/* Frees a thing by free_fn when the call ends, or when the call is given another thing. */
+void jrpc_own(struct jrpc_call *call, void *thing, void (*free_fn)(void *thing));
+/* The call frees that thing no more. */
+void jrpc_disown(struct jrpc_call *call);
 /* Ends the call. result is taken; NULL stands for "out of memory". */
 void jrpc_result(struct jrpc_call *call, json_t *result);
 /* Ends the call with an application error: code -err (an errno, as lnetctl has it), message from

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/engine/rpc_server.h"
 #include "lib/base/container.h"
-#include "lib/base/err.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -568,9 +566,8 @@ int rpc_server_create(const struct rpc_server_opts *opts, const struct jrpc *jrp
     struct rpc_server *server = calloc(1, sizeof(*server));
     int rc;
 
-    if (!server) {
+    if (!server)
         return err_set(err, -ENOMEM, "out of memory");
-    }
     server->jrpc = jrpc;
     server->log = opts->log;
     server->log_arg = opts->log_arg;

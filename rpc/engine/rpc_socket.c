@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/engine/rpc_socket.h"
-#include "lib/base/err.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,13 +55,12 @@ static int take_lock(struct rpc_socket *s, struct err *err)
     s->lock_fd = lock_file(s->lock_path);
     if (s->lock_fd >= 0)
         return 0;
-    if (s->lock_fd == -EWOULDBLOCK) {
+    if (s->lock_fd == -EWOULDBLOCK)
         return err_set(
             err, -EADDRINUSE,
             "%s is served by another process; stop it or name another socket (millrace: rpc: "
             "socket:)",
             s->path);
-    }
     err_text(err,
              "cannot make %s: %s; name another socket (millrace: rpc: socket:) or give this user "
              "the directory",
@@ -130,11 +128,10 @@ int rpc_socket_open(struct rpc_socket *s, const char *path, unsigned mode, const
     int rc;
 
     *s = (struct rpc_socket){.fd = -1, .lock_fd = -1};
-    if (!path[0] || strlen(path) >= sizeof(s->path)) {
+    if (!path[0] || strlen(path) >= sizeof(s->path))
         return err_set(err, -ENAMETOOLONG,
                        "'%s' is no path for a socket (1 to %zu characters); name another", path,
                        sizeof(s->path) - 1);
-    }
     memcpy(s->path, path, strlen(path));
     rc = take_lock(s, err);
     if (rc != 0)

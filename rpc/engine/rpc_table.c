@@ -4,42 +4,23 @@
 
 #include <errno.h>
 
-#define PARAMS(...)                                                                                \
-    .params = (const struct jrpc_param[])                                                          \
+/* The rows of a member of struct jrpc_method, behind them an empty one. */
+#define ROWS(of, ...)                                                                              \
+    (const struct of[])                                                                            \
     {                                                                                              \
         __VA_ARGS__,                                                                               \
         {                                                                                          \
-            .name = NULL                                                                           \
+            0                                                                                      \
         }                                                                                          \
     }
-#define FIELDS(...)                                                                                \
-    .fields = (const struct jrpc_field[])                                                          \
-    {                                                                                              \
-        __VA_ARGS__,                                                                               \
-        {                                                                                          \
-            .name = NULL                                                                           \
-        }                                                                                          \
-    }
-#define SUB(...)                                                                                   \
-    .sub = (const struct jrpc_field[])                                                             \
-    {                                                                                              \
-        __VA_ARGS__,                                                                               \
-        {                                                                                          \
-            .name = NULL                                                                           \
-        }                                                                                          \
-    }
+#define PARAMS(...) .params = ROWS(jrpc_param, __VA_ARGS__)
+#define FIELDS(...) .fields = ROWS(jrpc_field, __VA_ARGS__)
+#define SUB(...)    .sub = ROWS(jrpc_field, __VA_ARGS__)
+#define ERRORS(...) .errors = ROWS(jrpc_error_info, __VA_ARGS__)
 #define WORDS(...)                                                                                 \
     .words = (const char *const[])                                                                 \
     {                                                                                              \
         __VA_ARGS__, NULL                                                                          \
-    }
-#define ERRORS(...)                                                                                \
-    .errors = (const struct jrpc_error_info[])                                                     \
-    {                                                                                              \
-        __VA_ARGS__,                                                                               \
-        {                                                                                          \
-            .err = 0                                                                               \
-        }                                                                                          \
     }
 
 /* "lnd tunables" of net_get. */

@@ -185,19 +185,16 @@ static json_t *hex(const uint8_t *data, uint32_t len)
 
 static json_t *packet_row(const struct rpc_ctx *ctx, const struct capture_record *r)
 {
+    bool dropped = r->why != PKT_DROP_NONE;
     struct port *port[PORT_MAX];
     unsigned n = rpc_ports(ctx, port), i;
-    json_t *row = json_pack("{s:I}", "time_ns", (json_int_t)r->time_ns);
 
-    for (i = 0; i < n; i++)
-        if (port[i]->index == r->port)
-            json_object_set_new(row, "port", json_string(port[i]->name));
-    json_object_set_new(row, "direction", json_string(r->out ? "out" : "in"));
-    if (r->why != PKT_DROP_NONE)
-        json_object_set_new(row, "drop", json_string(pkt_drop_info((enum pkt_drop)r->why)->name));
-    json_object_set_new(row, "length", json_integer(r->len));
-    json_object_set_new(row, "data", hex(r->data, r->caplen));
-    return row;
+    for (i = 0; i < n && port[i]->index != r->port; i++)
+        ;
+    return json_pack("{s:I, s:s*, s:s, s:s*, s:I, s:o}", "time_ns", (json_int_t)r->time_ns, "port",
+                     i < n ? port[i]->name : NULL, "direction", r->out ? "out" : "in", "drop",
+                     dropped ? pkt_drop_info((enum pkt_drop)r->why)->name : NULL, "length",
+                     (json_int_t)r->len, "data", hex(r->data, r->caplen));
 }
 
 void rpc_capture_get(struct jrpc_call *call, const struct jrpc_arg *args)

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shared by the method files: JSON of common values, and changes of the running document. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "config/settings.h"
-#include "control/absent.h"
 #include "lib/base/err.h"
 #include "rpc/methods/methods_internal.h"
+
+const char *const rpc_pool_names[LNET_POOLS] = {"tiny", "small", "large"};
 
 json_t *rpc_nid(const struct lnet_nid *nid)
 {
@@ -22,6 +20,13 @@ json_t *rpc_net(lnet_net_t net)
     char text[LNET_NETSTR_SIZE];
 
     return json_string(net_format(net, text));
+}
+
+json_t *rpc_ms_ago(uint64_t when_us)
+{
+    uint64_t now = reactor_now_us();
+
+    return when_us && when_us <= now ? json_integer((json_int_t)((now - when_us) / 1000)) : NULL;
 }
 
 static json_t *by_type(const uint64_t count[LNET_MSG_TYPES])
@@ -88,47 +93,48 @@ struct cfg *rpc_edit(struct jrpc_call *call)
         return NULL;
     }
     cfg = cfg_copy(cfg_running_get(ctx->control->running));
-    if (!cfg)
+    if (cfg)
+        rpc_own_document(call, cfg);
+    else
         jrpc_result(call, NULL);
     return cfg;
 }
 
-void rpc_no_memory(struct jrpc_call *call, struct cfg *cfg)
+static void free_document(void *cfg)
 {
     cfg_free(cfg);
-    jrpc_result(call, NULL);
 }
 
-bool rpc_commit_with(struct jrpc_call *call, struct cfg *cfg, const char *method,
-                     cfg_outcome_fn done, void *arg)
+void rpc_own_document(struct jrpc_call *call, struct cfg *cfg)
+{
+    jrpc_own(call, cfg, free_document);
+}
+
+void rpc_commit(struct jrpc_call *call, struct cfg *cfg, cfg_outcome_fn done, void *arg)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
+    const char *method = jrpc_method_of(call)->name;
     struct cfg_report report;
-    bool good = cfg_validate(method, cfg, &report) == 0;
     unsigned i = 0;
 
-    if (good) {
+    if (cfg_validate(method, cfg, &report) == 0) {
+        jrpc_disown(call);
         cfg_running_change(ctx->control->running, cfg, 0, method, done, arg);
     } else {
         while (i < report.count && !report.message[i].error)
             i++;
         jrpc_fail(call, EINVAL, NULL, "config_get shows the document that it does not fit", "%s",
                   i < report.count ? report.message[i].text : "it does not fit");
-        cfg_free(cfg);
     }
     cfg_report_free(&report);
-    return good;
-}
-
-void rpc_commit(struct jrpc_call *call, struct cfg *cfg, const char *method, cfg_outcome_fn done)
-{
-    rpc_commit_with(call, cfg, method, done, call);
 }
 
 void rpc_fail(struct jrpc_call *call, const struct err *err, const char *parameter,
               const char *remedy)
 {
-    jrpc_fail(call, -err->code, err->where[0] ? err->where : parameter,
+    bool named = jrpc_has_param(jrpc_method_of(call), err->where);
+
+    jrpc_fail(call, -err->code, named ? err->where : parameter,
               err->remedy[0] ? err->remedy : remedy, "%s", err->message);
 }
 
@@ -151,14 +157,6 @@ void rpc_changed(void *arg, const struct cfg_outcome *outcome)
         jrpc_result(arg, json_true());
     else
         rpc_change_failed(arg, outcome, NULL);
-}
-
-bool rpc_net_configured(const struct cfg *cfg, lnet_net_t net)
-{
-    for (unsigned i = 0; i < cfg->ni_count; i++)
-        if (cfg->ni[i].conf.net == net)
-            return true;
-    return false;
 }
 
 void rpc_refuse_cursor(struct jrpc_call *call)

@@ -95,15 +95,10 @@ static struct cfg *parse(const struct rpc_ctx *ctx, const char *name, const char
 
 static json_t *change_row(const struct cfg_change *c)
 {
-    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:b}", "action", cfg_action_names[c->action],
-                            "what", cfg_what_names[c->what], "key", c->key, "applies",
-                            cfg_applies_name(c->applies), "acted_on", !c->kept);
-
-    if (c->from)
-        json_object_set_new(row, "from", json_string(c->from));
-    if (c->to)
-        json_object_set_new(row, "to", json_string(c->to));
-    return row;
+    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:o*, s:o*}", "action", cfg_action_names[c->action],
+                     "what", cfg_what_names[c->what], "key", c->key, "applies",
+                     cfg_applies_name(c->applies), "acted_on", !c->kept, "from",
+                     json_string(c->from), "to", json_string(c->to));
 }
 
 /* changes, text, warnings; NULL: out of memory. */
@@ -142,14 +137,27 @@ static void compare(struct jrpc_call *call, const char *name, const char *text, 
     cfg_report_free(&report);
 }
 
-/* The daemon reads files with its own rights, and messages quote their text. */
-static bool may_read(struct jrpc_call *call, const char *path)
+/* The daemon reads and writes files with its own rights, and messages quote their text. False: the
+ * call has been ended. */
+static bool may_name(struct jrpc_call *call, const char *path)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     const struct jrpc_session *session = jrpc_session_of(call);
+    const char *source = cfg_running_source(ctx->control->running);
 
-    return !session || session->role == JRPC_ADMIN ||
-           strcmp(path, cfg_running_source(ctx->control->running)) == 0;
+    if (strcmp(path, source) == 0)
+        return true;
+    if (session && session->role != JRPC_ADMIN)
+        jrpc_fail(call, EACCES, "path", "give the text of the document instead",
+                  "only who may change things may name a file");
+    else if (!control_may_name(source, path))
+        jrpc_fail(call, EACCES, "path",
+                  "name a file in the folder of the file that the daemon was started with, or "
+                  "below $STATE_DIRECTORY",
+                  "%s is in a folder that is none of the daemon's", path);
+    else
+        return true;
+    return false;
 }
 
 static void compare_file(struct jrpc_call *call, const char *path, enum cfg_mode mode)
@@ -158,11 +166,8 @@ static void compare_file(struct jrpc_call *call, const char *path, enum cfg_mode
     size_t len = 0;
     int rc;
 
-    if (!may_read(call, path)) {
-        jrpc_fail(call, EACCES, "path", "give the text of the document instead",
-                  "only who may change things may name a file");
+    if (!may_name(call, path))
         return;
-    }
     rc = control_read_document(path, &text, &len);
     if (rc != 0)
         jrpc_fail(call, -rc, "path", "name a configuration file that the daemon can read",
@@ -280,6 +285,8 @@ void rpc_config_apply(struct jrpc_call *call, const struct jrpc_arg *args)
     struct cfg_diff diff = {0};
     struct cfg *cfg;
 
+    if (!a)
+        return;
     cfg = parse(ctx, name, args[0].string, strlen(args[0].string), mode, false, &report);
     if (!cfg) {
         fail_report(call, &report, "text");
@@ -287,11 +294,9 @@ void rpc_config_apply(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     }
     cfg_diff_make(cfg_running_get(ctx->control->running), cfg, &diff);
-    if (a) {
-        a->call = call;
-        a->result = compared(&diff, &report);
-    }
-    if (!a || !a->result) {
+    a->call = call;
+    a->result = compared(&diff, &report);
+    if (!a->result) {
         cfg_free(cfg);
         jrpc_result(call, NULL);
     } else if (args[4].given && args[4].boolean) {
@@ -341,6 +346,8 @@ void rpc_config_save(struct jrpc_call *call, const struct jrpc_arg *args)
                  path[0] ? " is no absolute path" : "the document came from no file");
         rc = path[0] ? -EINVAL : -ENOENT;
     }
+    if (rc == 0 && !may_name(call, path))
+        return;
     if (rc == 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         err_text(&err, "%s is no file", path);
         rc = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;

@@ -3,7 +3,6 @@
  * counters_capture: named counters now and a while later, and how they moved. Nothing of this asks
  * a reactor: all are numbers that anybody may read.
  */
-#include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,24 +15,15 @@
 #include "rpc/methods/port.h"
 #include "rpc/methods/timed.h"
 
-#define MAX_COUNTERS 65536
-#define DEFAULT_MS   1000
-
-struct counter {
-    char name[112];
-    int64_t value;
-};
+#define DEFAULT_MS 1000
 
 struct snapshot {
-    const char *match; /* NULL: all */
-    struct counter *counter;
-    size_t n, room;
-    bool failed;
+    const char *match; /* NULL: all; lives as long as the call */
+    json_t *values;    /* name: integer */
 };
 
 struct capture {
     struct rpc_timed timed; /* first */
-    const char *match;      /* lives as long as the call */
     uint64_t began_us;
     struct snapshot before;
 };
@@ -45,26 +35,14 @@ static void put(struct snapshot *s, uint64_t value, const char *fmt, ...)
 
 static void put(struct snapshot *s, uint64_t value, const char *fmt, ...)
 {
-    struct counter c = {.value = (int64_t)value};
+    char name[112];
     va_list args;
 
     va_start(args, fmt);
-    vsnprintf(c.name, sizeof(c.name), fmt, args);
+    vsnprintf(name, sizeof(name), fmt, args);
     va_end(args);
-    if (s->failed || (s->match && fnmatch(s->match, c.name, 0) != 0))
-        return;
-    if (s->n == s->room) {
-        size_t room = s->room ? 2 * s->room : 256;
-        struct counter *grown =
-            room <= MAX_COUNTERS ? reallocarray(s->counter, room, sizeof(c)) : NULL;
-
-        s->failed = !grown;
-        if (!grown)
-            return;
-        s->counter = grown;
-        s->room = room;
-    }
-    s->counter[s->n++] = c;
+    if (!s->match || fnmatch(s->match, name, 0) == 0)
+        json_object_set_new(s->values, name, json_integer((json_int_t)value));
 }
 
 static void put_node(struct snapshot *s, const struct lnet_node *node)
@@ -101,16 +79,15 @@ static void put_ni(struct snapshot *s, const struct lnet_node *node, const struc
 
 static void put_buffers(struct snapshot *s, const struct lnet_node *node, unsigned reactor)
 {
-    static const char *const names[LNET_POOLS] = {"tiny", "small", "large"};
-
     for (unsigned i = 0; i < LNET_POOLS; i++) {
+        const char *name = rpc_pool_names[i];
         struct lnet_pool_stats p = {0};
 
         lnet_pool_stats_get(node, reactor, (enum lnet_pool)i, &p);
-        put(s, p.total, "buffers.%u.%s.total", reactor, names[i]);
-        put(s, (uint64_t)(int64_t)p.free, "buffers.%u.%s.free", reactor, names[i]);
-        put(s, p.waiting, "buffers.%u.%s.waiting", reactor, names[i]);
-        put(s, p.waited, "buffers.%u.%s.waited", reactor, names[i]);
+        put(s, p.total, "buffers.%u.%s.total", reactor, name);
+        put(s, (uint64_t)(int64_t)p.free, "buffers.%u.%s.free", reactor, name);
+        put(s, p.waiting, "buffers.%u.%s.waiting", reactor, name);
+        put(s, p.waited, "buffers.%u.%s.waited", reactor, name);
     }
 }
 
@@ -244,18 +221,12 @@ static void put_eth(struct snapshot *s, const struct rpc_ctx *ctx)
         put(s, drop[i], "pkt_drops.%s", pkt_drop_info((enum pkt_drop)i)->name);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const struct counter *x = a, *y = b;
-
-    return strcmp(x->name, y->name);
-}
-
 static void look(struct snapshot *s, const struct rpc_ctx *ctx)
 {
     const struct lnet_ni *ni;
     char name[16];
 
+    s->values = json_object();
     put_node(s, ctx->control->node);
     for (unsigned i = 0; i < lnet_ni_count(ctx->control->node); i++)
         if ((ni = lnet_ni_at(ctx->control->node, i))) {
@@ -270,52 +241,56 @@ static void look(struct snapshot *s, const struct rpc_ctx *ctx)
     }
     put_reactor(s, reactor_control(ctx->control->env), "control");
     put_eth(s, ctx);
-    if (s->n > 0)
-        qsort(s->counter, s->n, sizeof(s->counter[0]), by_name);
 }
 
 /* ---- the answer ---- */
 
-static json_t *row(const struct counter *before, const struct counter *after, double seconds)
+static json_t *row(const char *name, json_int_t before, json_int_t after, double seconds)
 {
-    int64_t delta = after->value - before->value;
-
-    return json_pack("{s:s, s:I, s:I, s:I, s:f}", "name", after->name, "before",
-                     (json_int_t)before->value, "after", (json_int_t)after->value, "delta",
-                     (json_int_t)delta, "per_second", (double)delta / seconds);
+    return json_pack("{s:s, s:I, s:I, s:I, s:f}", "name", name, "before", before, "after", after,
+                     "delta", after - before, "per_second", (double)(after - before) / seconds);
 }
 
-/* Compares the counters present in both snapshots. */
-static json_t *compare(const struct snapshot *before, const struct snapshot *after, double seconds)
+static int by_name(const void *a, const void *b)
 {
-    json_t *list = json_array();
-    size_t i = 0, k = 0;
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
-    while (i < before->n && k < after->n) {
-        int order = by_name(&before->counter[i], &after->counter[k]);
+/* Compares the counters present in both. NULL: out of memory. */
+static json_t *compare(json_t *before, json_t *after, double seconds)
+{
+    const char **names = calloc(json_object_size(after) + 1, sizeof(*names)), *name;
+    json_t *list = names ? json_array() : NULL, *value;
+    size_t n = 0;
 
-        if (order == 0)
-            json_array_append_new(list, row(&before->counter[i], &after->counter[k], seconds));
-        i += order <= 0;
-        k += order >= 0;
-    }
+    if (!names)
+        return NULL;
+    json_object_foreach(after, name, value)
+        if (json_object_get(before, name))
+            names[n++] = name;
+    qsort(names, n, sizeof(*names), by_name);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list,
+                              row(names[i], json_integer_value(json_object_get(before, names[i])),
+                                  json_integer_value(json_object_get(after, names[i])), seconds));
+    free(names);
     return list;
 }
 
 static void capture_over(struct rpc_timed *t, bool cancelled)
 {
     struct capture *c = (struct capture *)t;
-    struct snapshot after = {.match = c->match};
+    struct snapshot after = {.match = c->before.match};
     double seconds = (double)(reactor_now_us() - c->began_us) / 1e6;
     json_t *answer = NULL;
 
-    if (!cancelled)
+    if (!cancelled) {
         look(&after, t->ctx);
-    if (!cancelled && !after.failed)
         answer = json_pack("{s:f, s:o}", "seconds", seconds, "counters",
-                           compare(&c->before, &after, seconds));
-    free(after.counter);
-    free(c->before.counter);
+                           compare(c->before.values, after.values, seconds));
+    }
+    json_decref(after.values);
+    json_decref(c->before.values);
     rpc_timed_end(t);
     jrpc_result(t->call, answer);
 }
@@ -334,18 +309,12 @@ void rpc_counters_capture(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     }
     c = jrpc_alloc(call, sizeof(*c));
-    if (!c) {
-        jrpc_result(call, NULL);
+    if (!c)
         return;
-    }
     if (!rpc_timed_begin(&c->timed, call, capture_over))
         return;
-    c->match = args[0].given ? args[0].string : NULL;
-    c->before.match = c->match;
+    c->before.match = args[0].given ? args[0].string : NULL;
     c->began_us = reactor_now_us();
     look(&c->before, c->timed.ctx);
-    if (c->before.failed)
-        capture_over(&c->timed, true);
-    else
-        rpc_timed_wait(&c->timed, ms);
+    rpc_timed_wait(&c->timed, ms);
 }

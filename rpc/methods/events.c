@@ -13,84 +13,84 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <time.h>
 
 #include "lib/base/container.h"
 #include "lib/lnet/event.h"
 #include "rpc/methods/methods_internal.h"
 
-#define MAX_NIDS      64
 #define BACKLOG_MAX   65536u /* bytes a client has not taken: no more events for now */
 #define BURST         16u    /* notifications to one subscriber per round */
 #define ALL_SUBS      0
 #define LOOK_AGAIN_US 50000 /* at clients that had not taken what they were sent */
+#define TEXT_MAX      320
 
-/* Behind those of the node. */
-enum own_type {
-    OWN_CONFIG_APPLIED = LNET_NODE_EV_COUNT,
-    OWN_CONFIG_CONFIRMED,
-    OWN_CONFIG_ROLLED_BACK,
-    OWN_LOG_LEVEL,
-    OWN_DROPS,
-    OWN_PORT_UP,
-    OWN_PORT_DOWN,
-    OWN_ADDRESS_READY,
-    OWN_ADDRESS_CONFLICT,
-    OWN_MTU_BLACK_HOLE,
-    OWN_NI_ABSENT,
-    TYPES
+/* Every type of event: its name, its state unless the event itself has one, and its sentence unless
+ * the event has one. In a sentence `{member}` stands for that member of the event. */
+static const struct {
+    const char *name, *state, *text;
+    bool trouble; /* something stopped working: people look for these */
+} types[] = {
+    [LNET_NODE_EV_PEER_UP] = {"peer_up", "up", "peer {nid} is connected"},
+    [LNET_NODE_EV_PEER_DOWN] = {"peer_down", "down",
+                                "peer {nid} is gone: its last connection ended"},
+    [LNET_NODE_EV_PEER_RESTART] = {"peer_restart", "up", "peer {nid} has restarted"},
+    [LNET_NODE_EV_NI_UP] = {"ni_up", "up", "NI {nid} is up"},
+    [LNET_NODE_EV_NI_DOWN] = {"ni_down", "down", "NI {nid} is down", true},
+    [LNET_NODE_EV_NI_ADDED] = {"ni_added", "added", "NI {nid} was added"},
+    [LNET_NODE_EV_NI_REMOVED] = {"ni_removed", "removed", "NI {nid} was removed"},
+    [LNET_NODE_EV_ROUTE_UP] = {"route_up", "up", "the route to {net} through {gateway} is up"},
+    [LNET_NODE_EV_ROUTE_DOWN] = {"route_down", "down",
+                                 "the route to {net} through {gateway} is down", true},
+    [LNET_NODE_EV_GATEWAY_UP] = {"gateway_up", "up", "gateway {nid} is up"},
+    [LNET_NODE_EV_GATEWAY_DOWN] = {"gateway_down", "down", "gateway {nid} is down", true},
+    [LNET_NODE_EV_BUFFERS_EXHAUSTED] =
+        {"buffers_exhausted", "exhausted",
+         "reactor {reactor} has no free {pool} router buffer and messages wait", true},
+    [LNET_NODE_EV_BUFFERS_FREE] =
+        {"buffers_free", "free",
+         "nothing waits for a {pool} router buffer of reactor {reactor} any more"},
+    [LNET_NODE_EV_ROUTING] = {"routing", NULL, "routing is {state}"},
+    [LNET_NODE_EV_COUNT] = {"config_applied"},
+    {"config_confirmed"},
+    {"config_rolled_back", .trouble = true},
+    {"log_level"},
+    {"drops"},
+    {"port_up", "up", "the link of port {port} is up"},
+    {"port_down", "down", "the link of port {port} is down", true},
+    {"address_ready", "used", "address {address} of {interface} is ours and used"},
+    {"address_conflict", "not_used",
+     "address {address} of {interface} is that of {mac} and not used here until nobody answers for "
+     "it any more",
+     true},
+    {"mtu_black_hole", "lowered",
+     "large packets to {address} vanish without a word: no more than {mtu} bytes are sent from now "
+     "on; let ICMP through on the path, or set a smaller mtu",
+     true},
+    {"ni_absent", .trouble = true},
 };
 
-const char *const rpc_event_types[] = {
-    [LNET_NODE_EV_PEER_UP] = "peer_up",
-    [LNET_NODE_EV_PEER_DOWN] = "peer_down",
-    [LNET_NODE_EV_PEER_RESTART] = "peer_restart",
-    [LNET_NODE_EV_NI_UP] = "ni_up",
-    [LNET_NODE_EV_NI_DOWN] = "ni_down",
-    [LNET_NODE_EV_NI_ADDED] = "ni_added",
-    [LNET_NODE_EV_NI_REMOVED] = "ni_removed",
-    [LNET_NODE_EV_ROUTE_UP] = "route_up",
-    [LNET_NODE_EV_ROUTE_DOWN] = "route_down",
-    [LNET_NODE_EV_GATEWAY_UP] = "gateway_up",
-    [LNET_NODE_EV_GATEWAY_DOWN] = "gateway_down",
-    [LNET_NODE_EV_BUFFERS_EXHAUSTED] = "buffers_exhausted",
-    [LNET_NODE_EV_BUFFERS_FREE] = "buffers_free",
-    [LNET_NODE_EV_ROUTING] = "routing",
-    [OWN_CONFIG_APPLIED] = "config_applied",
-    [OWN_CONFIG_CONFIRMED] = "config_confirmed",
-    [OWN_CONFIG_ROLLED_BACK] = "config_rolled_back",
-    [OWN_LOG_LEVEL] = "log_level",
-    [OWN_DROPS] = "drops",
-    [OWN_PORT_UP] = "port_up",
-    [OWN_PORT_DOWN] = "port_down",
-    [OWN_ADDRESS_READY] = "address_ready",
-    [OWN_ADDRESS_CONFLICT] = "address_conflict",
-    [OWN_MTU_BLACK_HOLE] = "mtu_black_hole",
-    [OWN_NI_ABSENT] = "ni_absent",
-    [TYPES] = NULL,
-};
-
+#define TYPES (sizeof(types) / sizeof(types[0]))
 _Static_assert(TYPES <= 32, "a filter by type has 32 bits");
 
 struct event {
     json_t *members;
     unsigned type;
-    struct lnet_nid nid, gateway; /* ANY: it has none */
-    const char *address;          /* of the members, as rpc_inet_text() writes it; NULL: none */
+    const char *nid, *gateway, *address; /* of the members; NULL: it has none */
 };
 
 struct sub {
-    struct sub *next;
+    LIST_ENTRY(sub) link;
     struct rpc_events *events;
     struct jrpc_session *session;
     json_int_t id;
     uint64_t at;      /* seq of the next event to be looked at */
     uint32_t waiting; /* from there on, that it wants */
     uint32_t queue;
-    uint64_t missed; /* not told yet */
+    uint64_t missed; /* not reported yet */
     uint32_t types;  /* bit per type */
-    unsigned nnids;  /* 0: all */
-    struct lnet_nid nid[MAX_NIDS];
+    json_t *nids;    /* array of strings; empty: all */
 };
 
 struct rpc_events {
@@ -100,7 +100,7 @@ struct rpc_events {
     uint64_t missed;                    /* ever, on the way to us */
     uint64_t missed_new;                /* of these, since the last event */
     json_int_t last_id;
-    struct sub *subs;
+    LIST_HEAD(, sub) subs;
     unsigned nsubs;
     bool watching;
     bool posted;
@@ -123,33 +123,23 @@ static struct event *event_at(struct rpc_events *ev, uint64_t seq)
 
 /* ---- subscribers ---- */
 
-static bool names(const struct sub *sub, const struct lnet_nid *nid)
+static bool is_about(const struct event *e, const char *nid)
 {
-    for (unsigned i = 0; i < sub->nnids && !nid_is_any(nid); i++)
-        if (nid_same(&sub->nid[i], nid))
-            return true;
-    return false;
-}
+    size_t len = strcspn(nid, "@");
 
-/* A NID of that address. */
-static bool names_address(const struct sub *sub, const char *address)
-{
-    char text[LNET_NIDSTR_SIZE];
-
-    for (unsigned i = 0; i < sub->nnids && address; i++) {
-        nid_format(&sub->nid[i], text);
-        if (strcspn(text, "@") == strlen(address) && strncmp(text, address, strlen(address)) == 0)
-            return true;
-    }
-    return false;
+    return (e->nid && strcmp(e->nid, nid) == 0) || (e->gateway && strcmp(e->gateway, nid) == 0) ||
+           (e->address && strlen(e->address) == len && strncmp(e->address, nid, len) == 0);
 }
 
 static bool wants(const struct sub *sub, const struct event *e)
 {
+    size_t n = json_array_size(sub->nids), i;
+
     if (!(sub->types & 1u << e->type))
         return false;
-    return sub->nnids == 0 || names(sub, &e->nid) || names(sub, &e->gateway) ||
-           names_address(sub, e->address);
+    for (i = 0; i < n && !is_about(e, json_string_value(json_array_get(sub->nids, i))); i++)
+        ;
+    return n == 0 || i < n;
 }
 
 /* Moves it on over an event that is not delivered. */
@@ -171,21 +161,29 @@ static void sub_add(struct sub *sub, const struct event *e)
         skip_one(sub);
 }
 
+static void sub_free(struct sub *sub)
+{
+    json_decref(sub->nids);
+    free(sub);
+}
+
 /* Ends a session's subscription of that number, or all. Returns how many of its are left. */
 static unsigned end_subs(struct rpc_events *ev, const struct jrpc_session *session, json_int_t id)
 {
-    struct sub **at = &ev->subs, *sub;
+    struct sub *next;
     unsigned left = 0;
 
-    while ((sub = *at)) {
-        if (sub->session != session || (id != ALL_SUBS && sub->id != id)) {
-            left += sub->session == session;
-            at = &sub->next;
+    for (struct sub *sub = LIST_FIRST(&ev->subs); sub; sub = next) {
+        next = LIST_NEXT(sub, link);
+        if (sub->session != session)
+            continue;
+        if (id != ALL_SUBS && sub->id != id) {
+            left++;
             continue;
         }
-        *at = sub->next;
+        LIST_REMOVE(sub, link);
         ev->nsubs--;
-        free(sub);
+        sub_free(sub);
     }
     return left;
 }
@@ -257,9 +255,10 @@ static void pump(struct reactor_task *task)
 {
     struct rpc_events *ev = container_of(task, struct rpc_events, task);
     bool behind = false, more = false;
+    struct sub *sub;
 
     ev->posted = false;
-    for (struct sub *sub = ev->subs; sub; sub = sub->next) {
+    LIST_FOREACH(sub, &ev->subs, link) {
         enum pumped pumped = pump_sub(sub);
 
         behind |= pumped == PUMPED_BEHIND;
@@ -273,9 +272,7 @@ static void pump(struct reactor_task *task)
 
 static void look_again(struct reactor_timer *t)
 {
-    struct rpc_events *ev = container_of(t, struct rpc_events, again);
-
-    post(ev);
+    post(container_of(t, struct rpc_events, again));
 }
 
 /* ---- events come ---- */
@@ -288,165 +285,125 @@ static double unix_time(uint64_t age_us)
     return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9 - (double)age_us / 1e6;
 }
 
-/* members is taken. */
-static void add(struct rpc_events *ev, unsigned type, const struct lnet_nid *nid,
-                const struct lnet_nid *gateway, json_t *members)
+/* Writes a sentence of the table, in which `{member}` stands for a member of the event. */
+static void expand(const char *text, const json_t *members, char *out, size_t len)
+{
+    FILE *f = fmemopen(out, len, "w");
+
+    out[0] = '\0';
+    for (const char *end; f && text && *text; text = end) {
+        char key[16] = "";
+        const json_t *value = NULL;
+
+        end = text + 1 + strcspn(text + 1, "{");
+        if (sscanf(text, "{%15[a-z]}", key) == 1 && (value = json_object_get(members, key)))
+            end = strchr(text, '}') + 1;
+        if (json_is_string(value))
+            fputs(json_string_value(value), f);
+        else if (value)
+            fprintf(f, "%lld", (long long)json_integer_value(value));
+        else
+            fwrite(text, 1, (size_t)(end - text), f);
+    }
+    if (f)
+        fclose(f);
+}
+
+/* Adds an event. text NULL: the sentence of its type. more is taken. */
+static void add(struct rpc_events *ev, unsigned type, uint64_t age_us, const char *cause,
+                const char *text, json_t *more)
 {
     struct event *e = event_at(ev, ev->seq);
     uint64_t missed = ev->missed_new;
+    json_t *members =
+        json_pack("{s:f, s:s, s:s, s:s*, s:s}", "time", unix_time(age_us), "type", types[type].name,
+                  "text", "", "state", types[type].state, "cause", cause);
+    char sentence[TEXT_MAX];
+    struct sub *sub;
 
-    if (!members)
-        return;
+    if (more)
+        json_object_update(members, more);
+    json_decref(more);
+    if (!text) {
+        expand(types[type].text, members, sentence, sizeof(sentence));
+        text = sentence;
+    }
+    json_object_set_new(members, "text", json_string(text));
     json_object_set_new(members, "seq", json_integer((json_int_t)(ev->seq + ev->missed)));
-    for (struct sub *sub = ev->subs; sub; sub = sub->next) {
+    LIST_FOREACH(sub, &ev->subs, link) {
         if (ev->seq >= RPC_EVENTS_KEPT && sub->at <= ev->seq - RPC_EVENTS_KEPT)
             skip_one(sub); /* its place is needed */
         sub->missed += missed;
     }
     json_decref(e->members);
-    *e = (struct event){members, type, *nid, *gateway,
+    *e = (struct event){members, type, json_string_value(json_object_get(members, "nid")),
+                        json_string_value(json_object_get(members, "gateway")),
                         json_string_value(json_object_get(members, "address"))};
     ev->missed_new = 0;
     ev->seq++;
-    for (struct sub *sub = ev->subs; sub; sub = sub->next)
+    LIST_FOREACH(sub, &ev->subs, link)
         sub_add(sub, e);
     if (ev->listener)
         ev->listener(ev->listener_arg, members, missed);
     post(ev);
 }
 
-void rpc_events_emit(struct rpc_ctx *ctx, const char *type, const char *cause, const char *text,
-                     json_t *more)
+static unsigned find_type(const char *name)
 {
     unsigned i;
 
-    for (i = 0; i < TYPES && strcmp(rpc_event_types[i], type) != 0; i++)
+    for (i = 0; i < TYPES && strcmp(types[i].name, name) != 0; i++)
         ;
-    if (ctx->events && i < TYPES) {
-        json_t *members = json_pack("{s:f, s:s, s:s, s:s}", "time", unix_time(0), "type", type,
-                                    "text", text, "cause", cause);
+    return i;
+}
 
-        if (more)
-            json_object_update(members, more);
-        add(ctx->events, i, &LNET_NID_ANY, &LNET_NID_ANY, members);
-    }
-    json_decref(more);
+bool rpc_event_is_trouble(const char *name)
+{
+    unsigned i = find_type(name);
+
+    return i < TYPES && types[i].trouble;
+}
+
+void rpc_events_emit(struct rpc_ctx *ctx, const char *type, const char *cause, const char *text,
+                     json_t *more)
+{
+    unsigned i = find_type(type);
+
+    if (ctx->events && i < TYPES)
+        add(ctx->events, i, 0, cause, text, more);
+    else
+        json_decref(more);
 }
 
 /* ---- events of the node ---- */
 
-static const char *const pool_names[LNET_POOLS] = {"tiny", "small", "large"};
-static const char *const routing_names[] = {"off", "on", "stopping", "starting"};
-
-static const char *cause_of(const struct lnet_node_event *row)
+static json_t *members_of(const struct lnet_node_event *row)
 {
-    if (row->cause)
-        return row->cause;
-    return row->drop ? lnet_drop_info(row->drop)->name : "unspecified";
-}
+    static const char *const routing[] = {"off", "on", "stopping", "starting"};
 
-static const char *state_of(const struct lnet_node_event *row)
-{
     switch (row->kind) {
-    case LNET_NODE_EV_PEER_UP:
-    case LNET_NODE_EV_PEER_RESTART:
-    case LNET_NODE_EV_NI_UP:
-    case LNET_NODE_EV_ROUTE_UP:
-    case LNET_NODE_EV_GATEWAY_UP:
-        return "up";
-    case LNET_NODE_EV_PEER_DOWN:
-    case LNET_NODE_EV_NI_DOWN:
-    case LNET_NODE_EV_ROUTE_DOWN:
-    case LNET_NODE_EV_GATEWAY_DOWN:
-        return "down";
-    case LNET_NODE_EV_NI_ADDED:
-        return "added";
-    case LNET_NODE_EV_NI_REMOVED:
-        return "removed";
-    case LNET_NODE_EV_BUFFERS_EXHAUSTED:
-        return "exhausted";
-    case LNET_NODE_EV_BUFFERS_FREE:
-        return "free";
-    case LNET_NODE_EV_ROUTING:
-        return routing_names[row->value & 3];
-    default:
-        return "unknown";
-    }
-}
-
-static void event_text(const struct lnet_node_event *row, char *out, size_t len)
-{
-    char nid[LNET_NIDSTR_SIZE], net[LNET_NETSTR_SIZE];
-    const char *state = state_of(row);
-
-    nid_format(&row->nid, nid);
-    net_format(row->net, net);
-    switch (row->kind) {
-    case LNET_NODE_EV_PEER_UP:
-        snprintf(out, len, "peer %s is connected", nid);
-        break;
-    case LNET_NODE_EV_PEER_DOWN:
-        snprintf(out, len, "peer %s is gone: its last connection ended", nid);
-        break;
-    case LNET_NODE_EV_PEER_RESTART:
-        snprintf(out, len, "peer %s has restarted", nid);
-        break;
-    case LNET_NODE_EV_NI_UP:
-    case LNET_NODE_EV_NI_DOWN:
-        snprintf(out, len, "NI %s is %s", nid, state);
-        break;
-    case LNET_NODE_EV_NI_ADDED:
-    case LNET_NODE_EV_NI_REMOVED:
-        snprintf(out, len, "NI %s was %s", nid, state);
-        break;
     case LNET_NODE_EV_ROUTE_UP:
     case LNET_NODE_EV_ROUTE_DOWN:
-        snprintf(out, len, "the route to %s through %s is %s", net, nid, state);
-        break;
-    case LNET_NODE_EV_GATEWAY_UP:
-    case LNET_NODE_EV_GATEWAY_DOWN:
-        snprintf(out, len, "gateway %s is %s", nid, state);
-        break;
+        return json_pack("{s:o, s:o}", "net", rpc_net(row->net), "gateway", rpc_nid(&row->nid));
     case LNET_NODE_EV_BUFFERS_EXHAUSTED:
-        snprintf(out, len, "reactor %u has no free %s router buffer and messages wait",
-                 row->reactor, pool_names[(unsigned)row->value % LNET_POOLS]);
-        break;
     case LNET_NODE_EV_BUFFERS_FREE:
-        snprintf(out, len, "nothing waits for a %s router buffer of reactor %u any more",
-                 pool_names[(unsigned)row->value % LNET_POOLS], row->reactor);
-        break;
+        return json_pack("{s:s, s:i}", "pool", rpc_pool_names[(unsigned)row->value % LNET_POOLS],
+                         "reactor", (int)row->reactor);
     case LNET_NODE_EV_ROUTING:
-        snprintf(out, len, "routing is %s", state);
-        break;
+        return json_pack("{s:s}", "state", routing[row->value & 3]);
     default:
-        snprintf(out, len, "%s", lnet_node_event_text(row->kind));
+        return json_pack("{s:o}", "nid", rpc_nid(&row->nid));
     }
 }
 
 static void add_row(struct rpc_events *ev, const struct lnet_node_event *row, uint64_t now_us)
 {
-    bool route = row->kind == LNET_NODE_EV_ROUTE_UP || row->kind == LNET_NODE_EV_ROUTE_DOWN;
-    bool buffers =
-        row->kind == LNET_NODE_EV_BUFFERS_EXHAUSTED || row->kind == LNET_NODE_EV_BUFFERS_FREE;
-    bool node = buffers || row->kind == LNET_NODE_EV_ROUTING;
-    uint64_t age_us = now_us > row->when_us ? now_us - row->when_us : 0;
-    char text[200];
-    json_t *m;
+    const char *cause = row->cause  ? row->cause
+                        : row->drop ? lnet_drop_info(row->drop)->name
+                                    : "unspecified";
 
-    event_text(row, text, sizeof(text));
-    m = json_pack("{s:f, s:s, s:s, s:s, s:s}", "time", unix_time(age_us), "type",
-                  lnet_node_event_name(row->kind), "text", text, "state", state_of(row), "cause",
-                  cause_of(row));
-    if (route)
-        json_object_set_new(m, "net", rpc_net(row->net));
-    if (!node)
-        json_object_set_new(m, route ? "gateway" : "nid", rpc_nid(&row->nid));
-    if (buffers) {
-        json_object_set_new(m, "pool", json_string(pool_names[(unsigned)row->value % LNET_POOLS]));
-        json_object_set_new(m, "reactor", json_integer(row->reactor));
-    }
-    add(ev, row->kind, node || route ? &LNET_NID_ANY : &row->nid, route ? &row->nid : &LNET_NID_ANY,
-        m);
+    add(ev, row->kind, now_us > row->when_us ? now_us - row->when_us : 0, cause, NULL,
+        members_of(row));
 }
 
 static void node_events(void *arg, const struct lnet_node_event *rows, unsigned n, uint64_t missed)
@@ -463,26 +420,17 @@ static void node_events(void *arg, const struct lnet_node_event *rows, unsigned 
 
 /* ---- life ---- */
 
-static void watch(struct rpc_ctx *ctx)
+static void watch(struct rpc_ctx *ctx, bool on)
 {
-    ctx->events->watching = true;
-    lnet_node_events_watch(ctx->control->node, node_events, ctx->events);
-}
-
-static void unwatch(struct rpc_ctx *ctx)
-{
-    if (!ctx->events->watching)
-        return;
-    lnet_node_events_watch(ctx->control->node, NULL, NULL);
-    ctx->events->watching = false;
+    if (on != ctx->events->watching)
+        lnet_node_events_watch(ctx->control->node, on ? node_events : NULL, ctx->events);
+    ctx->events->watching = on;
 }
 
 static void phase(void *arg, enum control_phase phase)
 {
-    if (phase == CONTROL_STARTED)
-        watch(arg);
-    else if (phase == CONTROL_HALTED)
-        unwatch(arg);
+    if (phase == CONTROL_STARTED || phase == CONTROL_HALTED)
+        watch(arg, phase == CONTROL_STARTED);
 }
 
 static void controller_event(void *arg, const struct control_event *event)
@@ -491,11 +439,9 @@ static void controller_event(void *arg, const struct control_event *event)
     json_t *more = NULL;
 
     if (ni)
-        more = json_pack("{s:o}", "net", rpc_net(ni->net));
-    if (ni && !nid_is_any(&ni->nid))
-        json_object_set_new(more, "nid", rpc_nid(&ni->nid));
-    if (ni && ni->ifname[0])
-        json_object_set_new(more, "interface", json_string(ni->ifname));
+        more = json_pack("{s:o, s:o*, s:o*}", "net", rpc_net(ni->net), "nid",
+                         nid_is_any(&ni->nid) ? NULL : rpc_nid(&ni->nid), "interface",
+                         ni->ifname[0] ? json_string(ni->ifname) : NULL);
     rpc_events_emit(arg, event->type, event->cause, event->text, more);
 }
 
@@ -528,12 +474,12 @@ void rpc_events_stop(struct rpc_ctx *ctx)
 
     if (!ev)
         return;
-    unwatch(ctx);
+    watch(ctx, false);
     reactor_timer_cancel(&ev->again);
-    while ((sub = ev->subs)) {
-        ev->subs = sub->next;
+    while ((sub = LIST_FIRST(&ev->subs))) {
+        LIST_REMOVE(sub, link);
         sub->session->closed = NULL;
-        free(sub);
+        sub_free(sub);
     }
     for (unsigned i = 0; i < RPC_EVENTS_KEPT; i++)
         json_decref(ev->kept[i].members);
@@ -564,8 +510,6 @@ static struct rpc_events *events_of(struct jrpc_call *call)
 /* False: the call has been ended. */
 static bool read_types(struct jrpc_call *call, const struct jrpc_arg *arg, uint32_t *out)
 {
-    unsigned k;
-
     *out = UINT32_MAX;
     if (!arg->given)
         return true;
@@ -573,8 +517,8 @@ static bool read_types(struct jrpc_call *call, const struct jrpc_arg *arg, uint3
     for (size_t i = 0; i < json_array_size(arg->value); i++) {
         const char *name = json_string_value(json_array_get(arg->value, i));
 
-        for (k = 0; k < TYPES && strcmp(rpc_event_types[k], name) != 0; k++)
-            ;
+        unsigned k = find_type(name);
+
         if (k == TYPES) {
             jrpc_refuse(call, "types", "docs/jsonrpc.md lists the types of events",
                         "there is no event '%.40s'", name);
@@ -585,27 +529,33 @@ static bool read_types(struct jrpc_call *call, const struct jrpc_arg *arg, uint3
     return true;
 }
 
-static bool read_nids(struct jrpc_call *call, const struct jrpc_arg *arg, struct sub *sub)
+/* NULL: the call has been ended. */
+static json_t *read_nids(struct jrpc_call *call, const struct jrpc_arg *arg)
 {
-    for (size_t i = 0; arg->given && i < json_array_size(arg->value) && i < MAX_NIDS; i++) {
-        const char *text = json_string_value(json_array_get(arg->value, i));
+    json_t *nids = json_array();
 
-        if (nid_parse(text, &sub->nid[i]) != 0 || nid_is_any(&sub->nid[i])) {
+    for (size_t i = 0; arg->given && i < json_array_size(arg->value); i++) {
+        const char *text = json_string_value(json_array_get(arg->value, i));
+        struct lnet_nid nid;
+
+        if (nid_parse(text, &nid) != 0 || nid_is_any(&nid)) {
             jrpc_refuse(call, "nids", "give address@net, as in 10.0.0.1@tcp",
                         "'%.64s' is not a NID", text);
-            return false;
+            json_decref(nids);
+            return NULL;
         }
-        sub->nnids = (unsigned)i + 1;
+        json_array_append_new(nids, rpc_nid(&nid));
     }
-    return true;
+    return nids;
 }
 
 static bool room_for(struct jrpc_call *call, const struct rpc_events *ev,
                      const struct jrpc_session *session)
 {
+    const struct sub *sub;
     unsigned n = 0;
 
-    for (const struct sub *sub = ev->subs; sub; sub = sub->next)
+    LIST_FOREACH(sub, &ev->subs, link)
         n += sub->session == session;
     if (n < RPC_EVENTS_SUBS && ev->nsubs < RPC_EVENTS_SUBS_ALL)
         return true;
@@ -634,7 +584,7 @@ void rpc_events_subscribe(struct jrpc_call *call, const struct jrpc_arg *args)
         jrpc_result(call, NULL);
         return;
     }
-    if (!read_types(call, &args[0], &sub->types) || !read_nids(call, &args[1], sub)) {
+    if (!read_types(call, &args[0], &sub->types) || !(sub->nids = read_nids(call, &args[1]))) {
         free(sub);
         return;
     }
@@ -643,8 +593,7 @@ void rpc_events_subscribe(struct jrpc_call *call, const struct jrpc_arg *args)
     sub->id = ++ev->last_id;
     sub->at = ev->seq;
     sub->queue = args[2].given ? (uint32_t)args[2].integer : RPC_EVENTS_QUEUE;
-    sub->next = ev->subs;
-    ev->subs = sub;
+    LIST_INSERT_HEAD(&ev->subs, sub, link);
     ev->nsubs++;
     session->closed = session_closed;
     jrpc_result(call, json_pack("{s:I}", "subscription", sub->id));

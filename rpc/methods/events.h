@@ -18,9 +18,8 @@
 
 struct rpc_events;
 
-/* Every type there is: names of enum lnet_node_event_kind and those of the control plane; ends with
- * NULL. */
-extern const char *const rpc_event_types[];
+/* Whether events of the type report that something stopped working. */
+bool rpc_event_is_trouble(const char *name);
 
 /* Makes ctx->events, which listens to the controller from then on, before the first client. The
  * node's own events are told while the node runs. 0 or -ENOMEM. */
@@ -29,10 +28,9 @@ int rpc_events_start(struct rpc_ctx *ctx);
  */
 void rpc_events_stop(struct rpc_ctx *ctx);
 
-/* Emits an event of the control plane. type: one of rpc_event_types; cause: words for the reason
- * or the actor; text: a sentence. more: further members (net, state, port, …) or NULL; is taken.
- * A member `address` means all NIDs of that address. Subscribers are notified later,
- * not from inside this call. Nothing happens without ctx->events. */
+/* Emits an event of the control plane. type: a name in the table of events.c. text: NULL = the
+ * sentence of the type. more is taken: further members, or NULL; `address` means all NIDs of that
+ * address. Subscribers are notified later. Nothing happens without ctx->events. */
 void rpc_events_emit(struct rpc_ctx *ctx, const char *type, const char *cause, const char *text,
                      json_t *more);
 
@@ -40,9 +38,8 @@ struct inet_event;
 /* An event of a port (lib/lnd_eth/ip/inet.h) as such a one. */
 void rpc_events_of_port(struct rpc_ctx *ctx, const struct inet_event *event);
 
-/* fn receives every event too, e.g. for the log: the members of the notification without
- * subscription. missed: the number of events lost before this one. fn must not start or stop
- * anything here. One listener; NULL = none. */
+/* The one listener receives every event, e.g. for the log; NULL = none. event: the members of the
+ * notification; missed: the number of events lost before it. fn must not start or stop anything. */
 typedef void (*rpc_event_fn)(void *arg, const json_t *event, uint64_t missed);
 void rpc_events_listen(struct rpc_ctx *ctx, rpc_event_fn fn, void *arg);
 

@@ -29,43 +29,29 @@ static json_t *arp_show(struct rpc_walk *w, unsigned i)
 {
     const struct arp_call *a = (const struct arp_call *)w;
     const struct inet_neigh_row *n = &a->row[i];
-    char mac[RTE_ETHER_ADDR_FMT_SIZE];
-    json_t *row;
 
     if ((a->ifname && strcmp(a->ifname, n->ifname) != 0) ||
         (a->has_addr && !inet_same(&a->addr, &n->addr)))
         return NULL;
-    row = json_pack("{s:o, s:s}", "address", rpc_inet(&n->addr), "interface", n->ifname);
-    if (!rte_is_zero_ether_addr(&n->mac)) {
-        rte_ether_format_addr(mac, sizeof(mac), &n->mac);
-        json_object_set_new(row, "mac", json_string(mac));
-    }
-    json_object_set_new(row, "state", json_string(n->state));
-    if (n->age_us != UINT64_MAX)
-        json_object_set_new(row, "age_ms", json_integer((json_int_t)(n->age_us / 1000)));
-    json_object_set_new(row, "reactor", json_integer(n->reactor));
-    return row;
+    return json_pack("{s:o, s:s, s:o*, s:s, s:o*, s:i}", "address", rpc_inet(&n->addr), "interface",
+                     n->ifname, "mac", rpc_mac(&n->mac), "state", n->state, "age_ms",
+                     rpc_age(n->age_us), "reactor", (int)n->reactor);
 }
 
 void rpc_arp_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     struct arp_call *a = jrpc_alloc(call, sizeof(*a));
 
-    if (!a) {
-        jrpc_result(call, NULL);
+    if (!a)
         return;
-    }
     if (args[1].given && !rpc_inet_arg(call, &args[1], "address", &a->addr))
         return;
     a->ifname = args[0].given ? args[0].string : NULL;
     a->has_addr = args[1].given;
-    a->walk.call = call;
-    a->walk.ctx = jrpc_ctx(call);
     a->walk.key = "arp";
     a->walk.read = arp_read;
     a->walk.show = arp_show;
-    a->walk.limit = args[3].given ? (unsigned)args[3].integer : ARP_PAGE;
-    rpc_walk(&a->walk, args[2].given ? args[2].string : NULL);
+    rpc_walk(&a->walk, call, &args[2], &args[3], ARP_PAGE);
 }
 
 /* ---- tcp_get ---- */
@@ -121,6 +107,7 @@ static const struct rpc_number tcp_numbers[] = {
     RPC_NUMBER(tcp_info, queue_bytes),
     RPC_NUMBER(tcp_info, age_us),
     RPC_NUMBER(tcp_info, idle_us),
+    {NULL},
 };
 
 static unsigned tcp_read(struct rpc_walk *w, unsigned reactor, uint32_t *at, unsigned max)
@@ -153,7 +140,7 @@ static json_t *tcp_show(struct rpc_walk *w, unsigned index)
                   "mss", (json_int_t)i->mss, "cwnd", (json_int_t)i->cwnd);
     if (i->ssthresh != UINT32_MAX)
         json_object_set_new(row, "ssthresh", json_integer(i->ssthresh));
-    rpc_add_numbers(row, i, tcp_numbers, RTE_DIM(tcp_numbers));
+    rpc_add_numbers(row, i, tcp_numbers);
     return row;
 }
 
@@ -161,20 +148,15 @@ void rpc_tcp_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     struct tcp_call *t = jrpc_alloc(call, sizeof(*t));
 
-    if (!t) {
-        jrpc_result(call, NULL);
+    if (!t)
         return;
-    }
     if (args[0].given && !rpc_inet_arg(call, &args[0], "peer", &t->peer))
         return;
     t->has_peer = args[0].given;
     t->port = args[1].given ? (unsigned)args[1].integer : 0;
     t->state = args[2].given ? args[2].string : NULL;
-    t->walk.call = call;
-    t->walk.ctx = jrpc_ctx(call);
     t->walk.key = "tcp";
     t->walk.read = tcp_read;
     t->walk.show = tcp_show;
-    t->walk.limit = args[4].given ? (unsigned)args[4].integer : TCP_PAGE;
-    rpc_walk(&t->walk, args[3].given ? args[3].string : NULL);
+    rpc_walk(&t->walk, call, &args[3], &args[4], TCP_PAGE);
 }

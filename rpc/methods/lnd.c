@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "control/absent.h"
-#include "lib/base/atomic.h"
 #include "lib/lnd/type.h"
 #include "rpc/methods/lnd_show.h"
 
@@ -98,12 +97,10 @@ struct rpc_sink rpc_sink(json_t *object)
 
 static json_t *ni_row(const struct lnd_call *v, const struct lnet_ni *ni)
 {
-    json_t *row = json_object();
+    json_t *row = json_pack("{s:o, s:o*}", "nid", rpc_nid(&ni->nid), "interface",
+                            ni->ifname[0] ? json_string(ni->ifname) : NULL);
     struct rpc_sink to = rpc_sink(row);
 
-    json_object_set_new(row, "nid", rpc_nid(&ni->nid));
-    if (ni->ifname[0])
-        json_object_set_new(row, "interface", json_string(ni->ifname));
     v->show->ni(ni, &to.base);
     to.base.open(&to.base, "counters");
     v->show->counters(ni, &to.base);
@@ -126,17 +123,12 @@ static json_t *absent_list(const struct lnd_call *v)
     const char *why;
 
     for (unsigned i = 0; (conf = control_absent_at(v->ctx->control, i, &why)); i++) {
-        json_t *row;
-
-        if (!wanted(v, conf->net, &conf->nid))
-            continue;
-        row = json_pack("{s:o}", "net", rpc_net(conf->net));
-        if (!nid_is_any(&conf->nid))
-            json_object_set_new(row, "nid", rpc_nid(&conf->nid));
-        if (conf->ifname[0])
-            json_object_set_new(row, "interface", json_string(conf->ifname));
-        json_object_set_new(row, "reason", json_string(why));
-        json_array_append_new(list, row);
+        if (wanted(v, conf->net, &conf->nid))
+            json_array_append_new(
+                list, json_pack("{s:o, s:o*, s:o*, s:o*}", "net", rpc_net(conf->net), "nid",
+                                nid_is_any(&conf->nid) ? NULL : rpc_nid(&conf->nid), "interface",
+                                conf->ifname[0] ? json_string(conf->ifname) : NULL, "reason",
+                                json_string(why)));
     }
     return list;
 }
@@ -211,12 +203,14 @@ static const struct lnd_type *type_of(const char *method)
 
 void rpc_lnd_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
-    struct lnd_call *v = jrpc_alloc(call, sizeof(*v));
     const struct lnd_type *type = type_of(jrpc_method_of(call)->name);
+    struct lnd_call *v = jrpc_alloc(call, sizeof(*v));
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     const struct lnd_ops *ops;
 
-    if (!v || !type) {
+    if (!v)
+        return;
+    if (!type) {
         jrpc_result(call, NULL);
         return;
     }

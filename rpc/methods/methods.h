@@ -4,6 +4,8 @@
 #ifndef MILLRACE_RPC_METHODS_H
 #define MILLRACE_RPC_METHODS_H
 
+#include <sys/queue.h>
+
 #include "control/controller.h"
 #include "rpc/engine/rpc_table.h"
 
@@ -14,10 +16,10 @@ struct peer_call;
  */
 struct rpc_ctx {
     struct controller *control;
-    struct rpc_packets *packets; /* capture.h: the capture under way */
-    struct rpc_timed *timed;     /* timed.h: calls in flight that look twice */
-    struct rpc_events *events;   /* events.h; NULL: there are no events */
-    struct {                     /* peer.c: pages of peers that were asked for */
+    struct rpc_packets *packets;  /* capture.h: the capture under way */
+    LIST_HEAD(, rpc_timed) timed; /* timed.h: calls in flight that look twice */
+    struct rpc_events *events;    /* events.h; NULL: there are no events */
+    struct {                      /* peer.c: pages of peers that were asked for */
         struct peer_call *first;
         uint64_t turn; /* of the page that is being made, or was made last */
         bool busy;

@@ -14,8 +14,11 @@ void rpc_lnd_get(struct jrpc_call *call, const struct jrpc_arg *args); /* of all
 
 /* ---- JSON of common values: common.c ---- */
 
+extern const char *const rpc_pool_names[LNET_POOLS]; /* tiny, small, large */
 json_t *rpc_nid(const struct lnet_nid *nid);
 json_t *rpc_net(lnet_net_t net);
+/* Returns the milliseconds since then. NULL: it was never, or is to come. */
+json_t *rpc_ms_ago(uint64_t when_us);
 /* Adds to an object the members statistics (sums), or sent_stats, received_stats and dropped_stats
  * (by type of message), or all of these, docs/protocol/lnet-core.md §10.2. */
 void rpc_add_sums(json_t *object, const uint64_t sent[LNET_MSG_TYPES],
@@ -36,23 +39,22 @@ void rpc_refuse_cursor(struct jrpc_call *call);
 
 /* Returns the running document, valid until the next change; NULL: there is none (tests). */
 const struct cfg *rpc_document(const struct rpc_ctx *ctx);
-/* Returns a copy of the running document to edit. NULL: the call has been ended. */
+/* Returns a copy of the running document to edit; the call frees it. NULL: the call has been ended.
+ */
 struct cfg *rpc_edit(struct jrpc_call *call);
-/* Makes the edited copy, which is taken, the running document. done gets the call. */
-void rpc_commit(struct jrpc_call *call, struct cfg *cfg, const char *method, cfg_outcome_fn done);
-/* The same; done gets arg. False: the call has been ended and done is not called. */
-bool rpc_commit_with(struct jrpc_call *call, struct cfg *cfg, const char *method,
-                     cfg_outcome_fn done, void *arg);
-/* Frees the copy and ends the call: out of memory. */
-void rpc_no_memory(struct jrpc_call *call, struct cfg *cfg);
-bool rpc_net_configured(const struct cfg *cfg, lnet_net_t net);
+/* Takes another document in place of that copy. */
+void rpc_own_document(struct jrpc_call *call, struct cfg *cfg);
+/* Makes the edited copy the running document; the change has the name of the method. done(arg) ends
+ * the call. When the copy is not valid the call is ended and done is not called. */
+void rpc_commit(struct jrpc_call *call, struct cfg *cfg, cfg_outcome_fn done, void *arg);
 /* Ends a call after a change: with true, or as rpc_change_failed(). arg is the call. */
 void rpc_changed(void *arg, const struct cfg_outcome *outcome);
 /* Ends a call after a change that was refused. parameter: of the call, when the error names none.
  */
 void rpc_change_failed(struct jrpc_call *call, const struct cfg_outcome *outcome,
                        const char *parameter);
-/* Ends a call with an error; parameter and remedy: when the error itself names none. */
+/* Ends a call with an error. parameter: when the error names none that the method has; remedy: when
+ * the error has none. */
 void rpc_fail(struct jrpc_call *call, const struct err *err, const char *parameter,
               const char *remedy);
 

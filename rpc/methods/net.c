@@ -7,7 +7,6 @@
 
 #include "config/settings.h"
 #include "control/absent.h"
-#include "lib/base/err.h"
 #include "rpc/methods/methods_internal.h"
 
 static json_t *ni_own(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
@@ -102,71 +101,75 @@ static const struct cfg_ni *document_ni(const struct rpc_ctx *ctx, const struct 
     return NULL;
 }
 
+/* An NI as net_get shows it. */
+struct ni_view {
+    const struct lnet_nid *nid; /* ANY: not known */
+    const char *reason;         /* why it is down; NULL: as status and health tell */
+    const char *ifname;         /* "": none */
+    bool down, fatal;
+    int health, dev_cpt;
+    struct lnet_ni_stats stats;
+    const struct lnet_tunables *tun;
+    json_t *lnd_tunables, *own; /* NULL: none */
+};
+
 /* docs/protocol/lnet-core.md §10.2, in its order. */
+static json_t *view_row(const struct rpc_ctx *ctx, const struct ni_view *v)
+{
+    json_t *row = json_pack("{s:o*, s:s, s:o*}", "nid", nid_is_any(v->nid) ? NULL : rpc_nid(v->nid),
+                            "status", v->down ? "down" : "up", "reason", json_string(v->reason));
+
+    if (v->ifname[0])
+        json_object_set_new(row, "interfaces", json_pack("{s:s}", "0", v->ifname));
+    rpc_add_sums(row, v->stats.sent, v->stats.received, v->stats.dropped);
+    json_object_set_new(row, "udsp info", rpc_udsp());
+    rpc_add_types(row, v->stats.sent, v->stats.received, v->stats.dropped);
+    json_object_update_new(row,
+                           json_pack("{s:o, s:o, s:o*, s:i, s:o, s:o*}", "health stats",
+                                     ni_health(v->fatal, v->health), "tunables",
+                                     ni_tunables(v->tun), "lnd tunables", v->lnd_tunables,
+                                     "dev cpt", v->dev_cpt, "CPT", cpts(ctx), "millrace", v->own));
+    return row;
+}
+
 static json_t *ni_row(const struct rpc_ctx *ctx, const struct lnet_ni *ni)
 {
-    struct lnet_ni_stats stats = {0};
-    json_t *row = json_object();
-    bool fatal = relaxed_load(&ni->fatal);
-    bool down = fatal || relaxed_load(&ni->status) == LNET_NI_DOWN;
+    struct ni_view v = {.nid = &ni->nid,
+                        .ifname = ni->ifname,
+                        .fatal = relaxed_load(&ni->fatal),
+                        .health = 1000,
+                        .dev_cpt = -1,
+                        .tun = &ni->tun,
+                        .lnd_tunables = lnd_tunables(ni->net, &ni->lnd_tun, document_ni(ctx, ni)),
+                        .own = ni_own(ctx, ni)};
 
-    lnet_ni_stats_get(ctx->control->node, ni->index, &stats);
-    json_object_set_new(row, "nid", rpc_nid(&ni->nid));
-    json_object_set_new(row, "status", json_string(down ? "down" : "up"));
-    if (ni->ifname[0])
-        json_object_set_new(row, "interfaces", json_pack("{s:s}", "0", ni->ifname));
-    rpc_add_sums(row, stats.sent, stats.received, stats.dropped);
-    json_object_set_new(row, "udsp info", rpc_udsp());
-    rpc_add_types(row, stats.sent, stats.received, stats.dropped);
-    json_object_set_new(row, "health stats", ni_health(fatal, 1000));
-    json_object_set_new(row, "tunables", ni_tunables(&ni->tun));
-    json_object_set_new(row, "lnd tunables",
-                        lnd_tunables(ni->net, &ni->lnd_tun, document_ni(ctx, ni)));
-    json_object_set_new(row, "dev cpt", json_integer(-1));
-    json_object_set_new(row, "CPT", cpts(ctx));
-    json_object_set_new(row, "millrace", ni_own(ctx, ni));
-    return row;
+    v.down = v.fatal || relaxed_load(&ni->status) == LNET_NI_DOWN;
+    lnet_ni_stats_get(ctx->control->node, ni->index, &v.stats);
+    return view_row(ctx, &v);
 }
 
 /* Every node has 0@lo; nothing is sent through it. */
 static json_t *lo_row(const struct rpc_ctx *ctx)
 {
-    static const uint64_t none[LNET_MSG_TYPES];
-    static const struct lnet_tunables no_tunables;
-    json_t *row = json_pack("{s:o, s:s}", "nid", rpc_nid(&LNET_NID_LO), "status", "up");
+    static const struct lnet_tunables none;
 
-    rpc_add_sums(row, none, none, none);
-    json_object_set_new(row, "udsp info", rpc_udsp());
-    rpc_add_types(row, none, none, none);
-    json_object_set_new(row, "health stats", ni_health(false, 0));
-    json_object_set_new(row, "tunables", ni_tunables(&no_tunables));
-    json_object_set_new(row, "dev cpt", json_integer(0));
-    json_object_set_new(row, "CPT", cpts(ctx));
-    return row;
+    return view_row(ctx, &(struct ni_view){.nid = &LNET_NID_LO, .ifname = "", .tun = &none});
 }
 
 /* An NI of the document that the node runs without. */
 static json_t *absent_row(const struct rpc_ctx *ctx, const struct lnet_ni_conf *conf,
                           const char *why)
 {
-    static const uint64_t none[LNET_MSG_TYPES];
-    json_t *row = json_object();
+    struct ni_view v = {.nid = &conf->nid,
+                        .reason = why,
+                        .ifname = conf->ifname,
+                        .down = true,
+                        .fatal = true,
+                        .dev_cpt = -1,
+                        .tun = &conf->tun,
+                        .lnd_tunables = lnd_tunables(conf->net, &conf->lnd_tun, NULL)};
 
-    if (!nid_is_any(&conf->nid))
-        json_object_set_new(row, "nid", rpc_nid(&conf->nid));
-    json_object_set_new(row, "status", json_string("down"));
-    json_object_set_new(row, "reason", json_string(why));
-    if (conf->ifname[0])
-        json_object_set_new(row, "interfaces", json_pack("{s:s}", "0", conf->ifname));
-    rpc_add_sums(row, none, none, none);
-    json_object_set_new(row, "udsp info", rpc_udsp());
-    rpc_add_types(row, none, none, none);
-    json_object_set_new(row, "health stats", ni_health(true, 0));
-    json_object_set_new(row, "tunables", ni_tunables(&conf->tun));
-    json_object_set_new(row, "lnd tunables", lnd_tunables(conf->net, &conf->lnd_tun, NULL));
-    json_object_set_new(row, "dev cpt", json_integer(-1));
-    json_object_set_new(row, "CPT", cpts(ctx));
-    return row;
+    return view_row(ctx, &v);
 }
 
 /* The list of NIs of a net in nets, made if it is new. */
@@ -259,7 +262,6 @@ static struct cfg *with_pattern(struct jrpc_call *call, struct cfg *cfg,
         jrpc_refuse(call, "ip2net", "give patterns as in 10.0.*.* 10.1.[0-3].*",
                     "is no pattern of addresses");
         free(text);
-        cfg_free(cfg);
         return NULL;
     }
     from.text = text;
@@ -278,13 +280,14 @@ static struct cfg *with_pattern(struct jrpc_call *call, struct cfg *cfg,
         out->ni[i].by_rule = false;
         ni_params(&out->ni[i], &args[4]);
     }
+    if (out)
+        rpc_own_document(call, out);
     cfg_report_free(&report);
-    cfg_free(cfg);
     free(text);
     return out;
 }
 
-/* One NI; false: the call has been ended, the copy freed. */
+/* One NI; false: the call has been ended. */
 static bool put_ni(struct jrpc_call *call, struct cfg *cfg, const struct cfg_ni *ni)
 {
     char nid[LNET_NIDSTR_SIZE];
@@ -293,12 +296,10 @@ static bool put_ni(struct jrpc_call *call, struct cfg *cfg, const struct cfg_ni 
         jrpc_fail(call, EEXIST, nid_is_any(&ni->conf.nid) ? "interface" : "nid",
                   "net_get lists the NIs there are; net_set changes one", "there is such an NI: %s",
                   nid_is_any(&ni->conf.nid) ? ni->conf.ifname : nid_format(&ni->conf.nid, nid));
-        cfg_free(cfg);
         return false;
     }
-    if (!cfg_add_ni(cfg, ni)) {
+    if (!cfg_append(cfg, CFG_NIS, ni)) {
         jrpc_fail(call, ENOSPC, NULL, "remove others", "a node has at most %d NIs", LNET_MAX_NI);
-        cfg_free(cfg);
         return false;
     }
     return true;
@@ -306,7 +307,7 @@ static bool put_ni(struct jrpc_call *call, struct cfg *cfg, const struct cfg_ni 
 
 void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
 {
-    struct cfg_ni ni = cfg_ni_new(args[0].net);
+    struct cfg_ni ni = cfg_new_ni(args[0].net, 0);
     const char *name = args[1].string, *end;
     struct cfg *cfg;
 
@@ -335,7 +336,6 @@ void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
             strcspn(name, "/ \t") < (size_t)(end - name)) {
             jrpc_fail(call, EINVAL, "interface", "`ip link` lists the interfaces there are",
                       "'%s' cannot be an interface name", name);
-            cfg_free(cfg);
             return;
         }
         memcpy(ni.conf.ifname, name, (size_t)(end - name));
@@ -343,7 +343,7 @@ void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
         if (!put_ni(call, cfg, &ni))
             return;
     }
-    rpc_commit(call, cfg, "net_add", rpc_changed);
+    rpc_commit(call, cfg, rpc_changed, call);
 }
 
 static bool ni_meant(const struct cfg_ni *ni, const struct jrpc_arg *net,
@@ -370,25 +370,23 @@ void rpc_net_del(struct jrpc_call *call, const struct jrpc_arg *args)
     cfg = rpc_edit(call);
     if (!cfg)
         return;
-    for (unsigned i = cfg->ni_count; i-- > 0;) {
+    for (unsigned i = cfg->ni_count; i-- > 0;)
         if (ni_meant(&cfg->ni[i], &args[0], &args[1], &args[2])) {
-            cfg_remove_ni(cfg, i);
+            cfg_take(cfg, CFG_NIS, &cfg->ni[i]);
             any = true;
         }
-    }
-    for (unsigned i = cfg->route_count; any && !rpc_net_configured(cfg, args[0].net) && i-- > 0;)
+    for (unsigned i = cfg->route_count; any && !cfg_has_net(cfg, args[0].net) && i-- > 0;)
         if (nid_net(&cfg->route[i].conf.gateway) == args[0].net)
-            cfg_remove_route(cfg, i);
-    if (any) {
-        rpc_commit(call, cfg, "net_del", rpc_changed);
-        return;
-    }
-    cfg_free(cfg);
-    jrpc_fail(call, ENOENT,
-              args[2].given   ? "nid"
-              : args[1].given ? "interface"
-                              : "net",
-              "net_get lists the nets there are", "there is no such NI on net %s", args[0].string);
+            cfg_take(cfg, CFG_ROUTES, &cfg->route[i]);
+    if (any)
+        rpc_commit(call, cfg, rpc_changed, call);
+    else
+        jrpc_fail(call, ENOENT,
+                  args[2].given   ? "nid"
+                  : args[1].given ? "interface"
+                                  : "net",
+                  "net_get lists the nets there are", "there is no such NI on net %s",
+                  args[0].string);
 }
 
 void rpc_net_set(struct jrpc_call *call, const struct jrpc_arg *args)
@@ -415,11 +413,9 @@ void rpc_net_set(struct jrpc_call *call, const struct jrpc_arg *args)
         if (args[4].given)
             cfg->ni[i].conf.lnd_tun.conns_per_peer = (int)args[4].integer;
     }
-    if (any) {
-        rpc_commit(call, cfg, "net_set", rpc_changed);
-    } else if (cfg) {
-        cfg_free(cfg);
+    if (any)
+        rpc_commit(call, cfg, rpc_changed, call);
+    else if (cfg)
         jrpc_fail(call, ENOENT, args[1].given ? "nid" : "net", "net_get lists the NIs there are",
                   "there is no such NI");
-    }
 }

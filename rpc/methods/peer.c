@@ -3,11 +3,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "config/settings.h"
-#include "lib/base/err.h"
 #include "rpc/methods/methods_internal.h"
 
 #define FULL_PAGE 250 /* rows that are not brief; a page shall not hold the control thread up */
@@ -25,23 +23,17 @@ struct peer_call {
 
 static json_t *peer_own(const struct lnet_peer_ni_row *peer)
 {
-    uint64_t now = reactor_now_us();
-    json_t *own = json_pack(
-        "{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:I}", "reactor", (int)peer->reactor,
-        "max_rtr_credits", peer->rtr.max, "tx_waiting", (json_int_t)peer->tx_waiting, "tx_waited",
-        (json_int_t)peer->tx.waited, "rtr_waiting", (json_int_t)peer->rtr_waiting, "rtr_waited",
-        (json_int_t)peer->rtr.waited, "tx_queued", (json_int_t)peer->tx_queued, "connecting",
-        (int)peer->lnd.connecting, "bytes_in", (json_int_t)peer->lnd.bytes_in, "bytes_out",
-        (json_int_t)peer->lnd.bytes_out);
+    const struct lnd_peer_info *lnd = &peer->lnd;
 
-    json_object_set_new(own, "connections",
-                        json_pack("{s:i, s:i, s:i, s:i}", "any", (int)peer->lnd.conns[0], "control",
-                                  (int)peer->lnd.conns[1], "bulk_in", (int)peer->lnd.conns[2],
-                                  "bulk_out", (int)peer->lnd.conns[3]));
-    if (peer->last_alive_us && peer->last_alive_us <= now)
-        json_object_set_new(own, "alive_ms_ago",
-                            json_integer((json_int_t)((now - peer->last_alive_us) / 1000)));
-    return own;
+    return json_pack(
+        "{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:I, s:{s:i, s:i, s:i, s:i}, s:o*}",
+        "reactor", (int)peer->reactor, "max_rtr_credits", peer->rtr.max, "tx_waiting",
+        (json_int_t)peer->tx_waiting, "tx_waited", (json_int_t)peer->tx.waited, "rtr_waiting",
+        (json_int_t)peer->rtr_waiting, "rtr_waited", (json_int_t)peer->rtr.waited, "tx_queued",
+        (json_int_t)peer->tx_queued, "connecting", (int)peer->lnd.connecting, "bytes_in",
+        (json_int_t)peer->lnd.bytes_in, "bytes_out", (json_int_t)lnd->bytes_out, "connections",
+        "any", (int)lnd->conns[0], "control", (int)lnd->conns[1], "bulk_in", (int)lnd->conns[2],
+        "bulk_out", (int)lnd->conns[3], "alive_ms_ago", rpc_ms_ago(peer->last_alive_us));
 }
 
 /* Health is not kept: this is what a peer that is well has. */
@@ -196,10 +188,8 @@ void rpc_peer_get(struct jrpc_call *call, const struct jrpc_arg *args)
     unsigned from_conf = 0;
     bool conf;
 
-    if (!p) {
-        jrpc_result(call, NULL);
+    if (!p)
         return;
-    }
     conf = args[1].given && read_conf_cursor(args[1].string, &from_conf);
     if (args[1].given && !conf && !read_cursor(args[1].string, &p->from)) {
         rpc_refuse_cursor(call);
@@ -265,11 +255,9 @@ void rpc_peer_add(struct jrpc_call *call, const struct jrpc_arg *args)
     if (peer && args[2].given)
         peer->multi_rail = !args[2].boolean;
     if (!peer || !cfg_peer_add_nid(peer, &args[0].nid))
-        rpc_no_memory(call, cfg);
+        jrpc_result(call, NULL);
     else if (each_nid(call, &args[1], peer, cfg_peer_add_nid, ENOSPC, "is one NID too many"))
-        rpc_commit(call, cfg, "peer_add", rpc_changed);
-    else
-        cfg_free(cfg);
+        rpc_commit(call, cfg, rpc_changed, call);
 }
 
 void rpc_peer_del(struct jrpc_call *call, const struct jrpc_arg *args)
@@ -277,18 +265,13 @@ void rpc_peer_del(struct jrpc_call *call, const struct jrpc_arg *args)
     struct cfg *cfg = rpc_edit(call);
     struct cfg_peer *peer = cfg ? cfg_find_peer(cfg, &args[0].nid) : NULL;
 
-    if (cfg && !peer) {
+    if (cfg && !peer)
         jrpc_fail(call, ENOENT, "prim_nid", "config_get shows the peers that are configured",
                   "there is no configured peer %s", args[0].string);
-        cfg_free(cfg);
-    }
-    if (!peer)
+    if (!peer ||
+        !each_nid(call, &args[1], peer, cfg_peer_remove_nid, ENOENT, "the peer has no such NID"))
         return;
-    if (!each_nid(call, &args[1], peer, cfg_peer_remove_nid, ENOENT, "the peer has no such NID")) {
-        cfg_free(cfg);
-        return;
-    }
     if (!args[1].given || !peer->nid_count)
         cfg_remove_peer(cfg, (unsigned)(peer - cfg->peer));
-    rpc_commit(call, cfg, "peer_del", rpc_changed);
+    rpc_commit(call, cfg, rpc_changed, call);
 }

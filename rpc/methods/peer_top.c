@@ -3,7 +3,6 @@
  * peer_top: the peers with most bytes per second, or most messages queued or waiting. All peers are
  * read twice, page by page. The first pass keeps NIDs and bytes, the second the best rows so far.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,10 +192,8 @@ void rpc_peer_top(struct jrpc_call *call, const struct jrpc_arg *args)
     const struct lnet_peer_ni_cursor first = {0};
     struct top *top = jrpc_alloc(call, sizeof(*top));
 
-    if (!top) {
-        jrpc_result(call, NULL);
+    if (!top)
         return;
-    }
     if (!rpc_timed_begin(&top->timed, call, look_again))
         return;
     top->by = (enum by)args[0].integer;

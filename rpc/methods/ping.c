@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ping: asks another node for its NIs. */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "rpc/methods/methods_internal.h"
@@ -62,10 +60,8 @@ void rpc_ping(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     }
     p = jrpc_alloc(call, sizeof(*p));
-    if (!p) {
-        jrpc_result(call, NULL);
+    if (!p)
         return;
-    }
     p->call = call;
     p->nid = args[0].nid;
     rc = lnet_ping(ctx->control->node, &p->nid, source, timeout_ms, ping_done, p);

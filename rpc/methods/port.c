@@ -27,6 +27,19 @@ json_t *rpc_inet(const struct inet_addr *addr)
     return json_string(rpc_inet_text(addr, text));
 }
 
+json_t *rpc_mac(const struct rte_ether_addr *mac)
+{
+    char text[RTE_ETHER_ADDR_FMT_SIZE];
+
+    rte_ether_format_addr(text, sizeof(text), mac);
+    return rte_is_zero_ether_addr(mac) ? NULL : json_string(text);
+}
+
+json_t *rpc_age(uint64_t age_us)
+{
+    return age_us == UINT64_MAX ? NULL : json_integer((json_int_t)(age_us / 1000));
+}
+
 bool rpc_inet_parse(const char *text, struct inet_addr *out)
 {
     size_t len = strcspn(text, "@");
@@ -63,14 +76,13 @@ uint64_t rpc_number_of(const struct rpc_number *row, const void *from)
     return row->size == 4 ? *(const uint32_t *)at : *at;
 }
 
-void rpc_add_numbers(json_t *object, const void *from, const struct rpc_number *row, size_t rows)
+void rpc_add_numbers(json_t *object, const void *from, const struct rpc_number *row)
 {
-    for (size_t i = 0; i < rows; i++) {
-        uint64_t value = rpc_number_of(&row[i], from);
+    for (; row->name; row++) {
+        uint64_t value = rpc_number_of(row, from);
 
-        json_object_set_new(object, row[i].name,
-                            row[i].size == 0 ? json_boolean(value)
-                                             : json_integer((json_int_t)value));
+        json_object_set_new(object, row->name,
+                            row->size == 0 ? json_boolean(value) : json_integer((json_int_t)value));
     }
 }
 
@@ -162,7 +174,6 @@ const struct rpc_number rpc_queue_numbers[] = {
     {"checksums", offsetof(struct port_queue_stats, csums), 8},
     {NULL},
 };
-#define QUEUE_NUMBERS (RTE_DIM(rpc_queue_numbers) - 1)
 
 void rpc_port_sum(const struct port *port, bool tx, struct port_queue_stats *out)
 {
@@ -173,9 +184,8 @@ void rpc_port_sum(const struct port *port, bool tx, struct port_queue_stats *out
         struct port_queue_stats q = {0};
 
         port_stats_get(port, tx, i, &q);
-        for (size_t k = 0; k < QUEUE_NUMBERS; k++)
-            *(uint64_t *)((uint8_t *)out + rpc_queue_numbers[k].off) +=
-                rpc_number_of(&rpc_queue_numbers[k], &q);
+        for (const struct rpc_number *row = rpc_queue_numbers; row->name; row++)
+            *(uint64_t *)((uint8_t *)out + row->off) += rpc_number_of(row, &q);
     }
 }
 
@@ -185,7 +195,7 @@ static json_t *queue_row(const struct port *port, bool tx, unsigned queue)
     json_t *row = json_pack("{s:s, s:i}", "direction", tx ? "tx" : "rx", "queue", (int)queue);
 
     port_stats_get(port, tx, queue, &stats);
-    rpc_add_numbers(row, &stats, rpc_queue_numbers, QUEUE_NUMBERS);
+    rpc_add_numbers(row, &stats, rpc_queue_numbers);
     return row;
 }
 
@@ -294,19 +304,33 @@ const struct rpc_number rpc_inet_numbers[] = {
 };
 
 const struct rpc_number rpc_tcp_numbers[] = {
-    RPC_NUMBER(tcp_stats, segs_in),      RPC_NUMBER(tcp_stats, segs_out),
-    RPC_NUMBER(tcp_stats, bytes_in),     RPC_NUMBER(tcp_stats, bytes_out),
-    RPC_NUMBER(tcp_stats, conns_in),     RPC_NUMBER(tcp_stats, conns_out),
-    RPC_NUMBER(tcp_stats, conns_now),    RPC_NUMBER(tcp_stats, half_open),
-    RPC_NUMBER(tcp_stats, time_wait),    RPC_NUMBER(tcp_stats, resent),
-    RPC_NUMBER(tcp_stats, rtos),         RPC_NUMBER(tcp_stats, tlps),
-    RPC_NUMBER(tcp_stats, resets_in),    RPC_NUMBER(tcp_stats, resets_out),
-    RPC_NUMBER(tcp_stats, challenges),   RPC_NUMBER(tcp_stats, challenges_limited),
-    RPC_NUMBER(tcp_stats, predicted),    RPC_NUMBER(tcp_stats, passed_on),
-    RPC_NUMBER(tcp_stats, copies),       RPC_NUMBER(tcp_stats, copied_bytes),
-    RPC_NUMBER(tcp_stats, in_place),     RPC_NUMBER(tcp_stats, sparse),
-    RPC_NUMBER(tcp_stats, sparse_bytes), RPC_NUMBER(tcp_stats, mtu_black_holes),
-    RPC_NUMBER(tcp_stats, stubs_short),  {NULL},
+    RPC_NUMBER(tcp_stats, segs_in),
+    RPC_NUMBER(tcp_stats, segs_out),
+    RPC_NUMBER(tcp_stats, bytes_in),
+    RPC_NUMBER(tcp_stats, bytes_out),
+    RPC_NUMBER(tcp_stats, conns_in),
+    RPC_NUMBER(tcp_stats, conns_out),
+    RPC_NUMBER(tcp_stats, conns_now),
+    RPC_NUMBER(tcp_stats, half_open),
+    RPC_NUMBER(tcp_stats, time_wait),
+    RPC_NUMBER(tcp_stats, resent),
+    RPC_NUMBER(tcp_stats, rtos),
+    RPC_NUMBER(tcp_stats, tlps),
+    RPC_NUMBER(tcp_stats, resets_in),
+    RPC_NUMBER(tcp_stats, resets_out),
+    RPC_NUMBER(tcp_stats, challenges),
+    RPC_NUMBER(tcp_stats, challenges_limited),
+    RPC_NUMBER(tcp_stats, predicted),
+    RPC_NUMBER(tcp_stats, passed_on),
+    RPC_NUMBER(tcp_stats, copies),
+    RPC_NUMBER(tcp_stats, copied_bytes),
+    RPC_NUMBER(tcp_stats, in_place),
+    RPC_NUMBER(tcp_stats, sparse),
+    RPC_NUMBER(tcp_stats, sparse_bytes),
+    RPC_NUMBER(tcp_stats, mtu_black_holes),
+    RPC_NUMBER(tcp_stats, stubs_short),
+    RPC_NUMBER(tcp_stats, orphans_reset),
+    {NULL},
 };
 
 void rpc_tcp_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
@@ -322,8 +346,8 @@ void rpc_tcp_stats_get(struct jrpc_call *call, const struct jrpc_arg *args)
         inet_stats_get(ctx->control->inet, i, &is);
         if (ctx->control->tcp)
             tcp_stats_get(ctx->control->tcp, i, &ts);
-        rpc_add_numbers(ip, &is, rpc_inet_numbers, RTE_DIM(rpc_inet_numbers) - 1);
-        rpc_add_numbers(tcp, &ts, rpc_tcp_numbers, RTE_DIM(rpc_tcp_numbers) - 1);
+        rpc_add_numbers(ip, &is, rpc_inet_numbers);
+        rpc_add_numbers(tcp, &ts, rpc_tcp_numbers);
         json_array_append_new(
             list, json_pack("{s:i, s:o, s:o}", "reactor", (int)i, "ip", ip, "tcp", tcp));
     }

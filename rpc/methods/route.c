@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "config/settings.h"
-#include "control/absent.h"
-#include "lib/base/err.h"
 #include "rpc/methods/methods_internal.h"
 
 static json_t *route_row(const struct lnet_route_row *route)
@@ -124,22 +122,20 @@ void rpc_route_add(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     if (nid_net(&route.conf.gateway) != route.conf.net &&
         (cfg_find_route(cfg, route.conf.net, &route.conf.gateway) ||
-         rpc_net_configured(cfg, route.conf.net))) {
+         cfg_has_net(cfg, route.conf.net))) {
         jrpc_fail(call, EEXIST, "net",
                   "route_get lists the routes there are; a local net needs none",
-                  rpc_net_configured(cfg, route.conf.net) ? "net %s is local"
-                                                          : "there is a route to %s "
-                                                            "through this gateway",
+                  cfg_has_net(cfg, route.conf.net) ? "net %s is local"
+                                                   : "there is a route to %s "
+                                                     "through this gateway",
                   args[0].string);
-        cfg_free(cfg);
-    } else if (!rpc_net_configured(cfg, nid_net(&route.conf.gateway))) {
+    } else if (!cfg_has_net(cfg, nid_net(&route.conf.gateway))) {
         jrpc_fail(call, EHOSTUNREACH, "gateway", "name a gateway on a net that net_get lists",
                   "gateway %s is on no local net", args[1].string);
-        cfg_free(cfg);
-    } else if (!cfg_add_route(cfg, &route)) {
-        rpc_no_memory(call, cfg);
+    } else if (!cfg_append(cfg, CFG_ROUTES, &route)) {
+        jrpc_result(call, NULL);
     } else {
-        rpc_commit(call, cfg, "route_add", rpc_changed);
+        rpc_commit(call, cfg, rpc_changed, call);
     }
 }
 
@@ -149,10 +145,9 @@ void rpc_route_del(struct jrpc_call *call, const struct jrpc_arg *args)
     struct cfg_route *route = cfg ? cfg_find_route(cfg, args[0].net, &args[1].nid) : NULL;
 
     if (route) {
-        cfg_remove_route(cfg, (unsigned)(route - cfg->route));
-        rpc_commit(call, cfg, "route_del", rpc_changed);
+        cfg_take(cfg, CFG_ROUTES, route);
+        rpc_commit(call, cfg, rpc_changed, call);
     } else if (cfg) {
-        cfg_free(cfg);
         jrpc_fail(call, ENOENT, "gateway", "route_get lists the routes there are",
                   "there is no route to %s through %s", args[0].string, args[1].string);
     }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Methods for routing, router buffers and the rules by which messages get buffers. Words:
  * docs/protocol/lnet-core.md §10.4. */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "config/settings.h"
-#include "lib/base/err.h"
 #include "rpc/methods/methods_internal.h"
 
 /* ---- routing on and off ---- */
@@ -33,19 +28,12 @@ void rpc_routing_set(struct jrpc_call *call, const struct jrpc_arg *args)
     if (!cfg)
         return;
     cfg->routing = (int)args[0].integer;
-    rpc_commit(call, cfg, "routing_set", rpc_changed);
+    rpc_commit(call, cfg, rpc_changed, call);
 }
 
 /* ---- buffers ---- */
 
-static const struct {
-    const char *name;
-    int npages; /* of 4 KiB, §4.9 */
-} pools[LNET_POOLS] = {
-    [LNET_POOL_TINY] = {"tiny", 0},
-    [LNET_POOL_SMALL] = {"small", 1},
-    [LNET_POOL_LARGE] = {"large", 256},
-};
+static const int pool_pages[LNET_POOLS] = {0, 1, 256}; /* of 4 KiB, §4.9 */
 
 static json_t *pool_row(const struct lnet_pool_stats *s, int npages)
 {
@@ -75,7 +63,7 @@ static json_t *reactor_pools(const struct rpc_ctx *ctx, unsigned reactor)
         struct lnet_pool_stats s = {0};
 
         lnet_pool_stats_get(ctx->control->node, reactor, (enum lnet_pool)i, &s);
-        json_object_set_new(row, pools[i].name, pool_row(&s, pools[i].npages));
+        json_object_set_new(row, rpc_pool_names[i], pool_row(&s, pool_pages[i]));
     }
     lnet_segment_stats_get(ctx->control->node, reactor, &segments);
     if (segments.total)
@@ -96,7 +84,7 @@ static json_t *totals(const struct rpc_ctx *ctx)
             lnet_pool_stats_get(ctx->control->node, r, (enum lnet_pool)i, &s);
             total += s.total;
         }
-        json_object_set_new(sums, pools[i].name, json_integer(total));
+        json_object_set_new(sums, rpc_pool_names[i], json_integer(total));
     }
     return sums;
 }
@@ -119,6 +107,7 @@ struct resize_call {
     struct reactor_task task; /* first: callbacks get it */
     struct jrpc_call *call;
     unsigned reactor;
+    const char *blame; /* the only parameter that was given; NULL: there were several */
 };
 
 static void resize_back(struct reactor_task *task);
@@ -148,64 +137,36 @@ static void resize_back(struct reactor_task *task)
         jrpc_result(r->call, json_pack("{s:o}", "buffers", totals(ctx)));
 }
 
-static void buffers_answer(struct jrpc_call *call)
-{
-    struct resize_call *r = jrpc_alloc(call, sizeof(*r));
-
-    if (!r) {
-        jrpc_result(call, NULL);
-        return;
-    }
-    r->call = call;
-    resize_next(r);
-}
-
-struct buffers_call {
-    struct jrpc_call *call;
-    const char *blame; /* the only parameter that was given */
-};
-
 static void buffers_changed(void *arg, const struct cfg_outcome *outcome)
 {
-    struct buffers_call *b = arg;
+    struct resize_call *r = arg;
 
     if (outcome->rc == 0)
-        buffers_answer(b->call);
+        resize_next(r);
     else
-        rpc_change_failed(b->call, outcome, b->blame);
-    free(b);
+        rpc_change_failed(r->call, outcome, r->blame);
 }
 
 void rpc_buffers_set(struct jrpc_call *call, const struct jrpc_arg *args)
 {
-    static const char *const names[] = {"tiny", "small", "large"};
-    struct buffers_call *b;
-    struct cfg *cfg;
+    struct cfg *cfg = rpc_edit(call);
+    struct resize_call *r = cfg ? jrpc_alloc(call, sizeof(*r)) : NULL;
     unsigned given = 0;
 
+    if (!r)
+        return;
+    r->call = call;
     for (unsigned i = 0; i < LNET_POOLS; i++)
-        given += args[i].given;
-    if (!given) {
-        jrpc_refuse(call, NULL, "give one or more of tiny, small and large",
-                    "nothing is to be set");
-        return;
-    }
-    cfg = rpc_edit(call);
-    if (!cfg)
-        return;
-    b = calloc(1, sizeof(*b));
-    if (!b) {
-        rpc_no_memory(call, cfg);
-        return;
-    }
-    b->call = call;
-    for (unsigned i = 0; i < LNET_POOLS && given == 1; i++)
-        b->blame = args[i].given ? names[i] : b->blame;
+        if (args[i].given)
+            r->blame = given++ ? NULL : rpc_pool_names[i];
     cfg->tiny = args[0].given ? (int)args[0].integer : cfg->tiny;
     cfg->small = args[1].given ? (int)args[1].integer : cfg->small;
     cfg->large = args[2].given ? (int)args[2].integer : cfg->large;
-    if (!rpc_commit_with(call, cfg, "buffers_set", buffers_changed, b))
-        free(b);
+    if (given)
+        rpc_commit(call, cfg, buffers_changed, r);
+    else
+        jrpc_refuse(call, NULL, "give one or more of tiny, small and large",
+                    "nothing is to be set");
 }
 
 /* ---- admission ---- */
@@ -246,5 +207,5 @@ void rpc_admission_set(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     cfg->egress_share = args[0].given ? (int)args[0].integer : cfg->egress_share;
     cfg->buffer_wait = args[1].given ? (int)args[1].integer : cfg->buffer_wait;
-    rpc_commit(call, cfg, "admission_set", admission_changed);
+    rpc_commit(call, cfg, admission_changed, call);
 }

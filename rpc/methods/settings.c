@@ -12,23 +12,6 @@
 
 /* ---- lnetctl global ---- */
 
-/* The keys in lnetctl's order. */
-static const char *const global_keys[] = {
-    "numa_range",
-    "max_interfaces",
-    "discovery",
-    "drop_asym_route",
-    "retry_count",
-    "transaction_timeout",
-    "health_sensitivity",
-    "recovery_interval",
-    "router_sensitivity",
-    "lnd_timeout",
-    "response_tracking",
-    "recovery_limit",
-    "max_recovery_ping_interval",
-};
-
 /* Returns the value in the running document; cfg NULL: the default. */
 static long setting_value(const struct cfg *cfg, const char *name)
 {
@@ -38,11 +21,7 @@ static long setting_value(const struct cfg *cfg, const char *name)
     snprintf(path, sizeof(path), "global.%s", name);
     if (!cfg_setting_find(path, &setting))
         return 0;
-    if (cfg)
-        cfg_setting_text(&setting, cfg, text);
-    else
-        cfg_setting_default(&setting, text);
-    return strtol(text, NULL, 10);
+    return strtol(cfg_setting_text(&setting, cfg, text), NULL, 10);
 }
 
 /* lnd_timeout is no setting; it follows from others, docs/protocol/lnet-core.md §6.1. */
@@ -54,62 +33,46 @@ static long lnd_timeout(const struct cfg *cfg)
     return seconds > 1 ? seconds : 1;
 }
 
+/* Members have the names of the settings. */
 void rpc_global_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct cfg *cfg = rpc_document(jrpc_ctx(call));
     json_t *global = json_object();
-    unsigned i;
 
-    for (i = 0; i < sizeof(global_keys) / sizeof(global_keys[0]); i++) {
-        const char *key = global_keys[i];
-        long value = strcmp(key, "lnd_timeout") == 0 ? lnd_timeout(cfg) : setting_value(cfg, key);
+    for (const struct jrpc_field *field = jrpc_method_of(call)->fields; field->name; field++) {
+        bool derived = strcmp(field->name, "lnd_timeout") == 0;
+        long value = derived ? lnd_timeout(cfg) : setting_value(cfg, field->name);
 
-        json_object_set_new(global, key, json_integer(value));
+        json_object_set_new(global, field->name, json_integer(value));
     }
     jrpc_result(call, global);
 }
 
-/* Parameters have the names and ranges of the keys. */
+/* Parameters have the names and ranges of the settings. */
 void rpc_global_set(struct jrpc_call *call, const struct jrpc_arg *args)
 {
-    static const char *const names[] = {"numa_range",
-                                        "max_interfaces",
-                                        "discovery",
-                                        "drop_asym_route",
-                                        "retry_count",
-                                        "transaction_timeout",
-                                        "health_sensitivity",
-                                        "recovery_interval",
-                                        "router_sensitivity",
-                                        "response_tracking",
-                                        "recovery_limit",
-                                        "max_recovery_ping_interval",
-                                        "alive_router_check_interval",
-                                        "router_ping_timeout"};
+    const struct jrpc_param *param = jrpc_method_of(call)->params;
     struct err err = {0};
     char path[CFG_MAX_PATH], value[24];
     struct cfg *cfg = rpc_edit(call);
     struct cfg_setting setting;
     bool any = false;
 
-    for (unsigned i = 0; cfg && i < sizeof(names) / sizeof(names[0]); i++) {
+    for (unsigned i = 0; cfg && param[i].name; i++) {
         if (!args[i].given)
             continue;
         any = true;
-        snprintf(path, sizeof(path), "global.%s", names[i]);
+        snprintf(path, sizeof(path), "global.%s", param[i].name);
         snprintf(value, sizeof(value), "%lld", (long long)args[i].integer);
         if (!cfg_setting_find(path, &setting) || cfg_setting_set(&setting, cfg, value, &err) != 0) {
-            jrpc_refuse(call, names[i], "tunables_get lists the ranges", "%s", err.message);
-            cfg_free(cfg);
+            jrpc_refuse(call, param[i].name, "tunables_get lists the ranges", "%s", err.message);
             return;
         }
     }
-    if (any) {
-        rpc_commit(call, cfg, "global_set", rpc_changed);
-    } else if (cfg) {
-        cfg_free(cfg);
+    if (any)
+        rpc_commit(call, cfg, rpc_changed, call);
+    else if (cfg)
         jrpc_refuse(call, NULL, "give one or more of the keys of global", "nothing is to be set");
-    }
 }
 
 /* ---- tunables ---- */
@@ -119,14 +82,12 @@ static const char *const scopes[] = {"global", "net", "lnd", "millrace"};
 static json_t *setting_row(const struct cfg_setting *s, const char *scope, const char *fallback,
                            const char *value)
 {
-    json_t *row =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "scope", scope, "name", s->name,
-                  "key", s->path, "type", s->type, "default", fallback, "value", value, "applies",
-                  cfg_applies_name(s->applies), "acted_on", !s->kept, "help", s->help);
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:s*}", "scope", scope,
+                            "name", s->name, "key", s->path, "type", s->type, "default", fallback,
+                            "value", value, "applies", cfg_applies_name(s->applies), "acted_on",
+                            !s->kept, "help", s->help, "unit", s->unit);
     json_t *words;
 
-    if (s->unit)
-        json_object_set_new(row, "unit", json_string(s->unit));
     if (strcmp(s->type, "integer") == 0)
         json_object_set_new(row, "min", json_integer(s->min));
     if (strcmp(s->type, "integer") == 0 || strcmp(s->type, "string") == 0)
@@ -170,8 +131,9 @@ void rpc_tunables_get(struct jrpc_call *call, const struct jrpc_arg *args)
 
     for (unsigned i = 0; cfg_setting_at(i, &s); i++)
         if (!only || strcmp(only, s.scope) == 0)
-            json_array_append_new(list, setting_row(&s, s.scope, cfg_setting_default(&s, fallback),
-                                                    cfg_setting_text(&s, cfg, value)));
+            json_array_append_new(list,
+                                  setting_row(&s, s.scope, cfg_setting_text(&s, NULL, fallback),
+                                              cfg_setting_text(&s, cfg, value)));
     for (unsigned i = 0; i < cfg->ni_count; i++) {
         if (!only || strcmp(only, "net") == 0)
             ni_rows(list, &cfg->ni[i], false);
@@ -197,7 +159,7 @@ static bool set_on_nis(struct jrpc_call *call, struct cfg *cfg, const struct cfg
         if (args[3].given && cfg->ni[i].conf.net != args[3].net)
             continue;
         any = true;
-        if (cfg_ni_setting_set(s, &cfg->ni[i], args[2].string, &err) != 0) {
+        if (cfg_setting_set(s, &cfg->ni[i], args[2].string, &err) != 0) {
             jrpc_fail(call, value_error(err.message), "value", "tunables_get lists the ranges",
                       "%s", err.message);
             return false;
@@ -227,16 +189,12 @@ void rpc_tunables_set(struct jrpc_call *call, const struct jrpc_arg *args)
         jrpc_fail(call, ENOENT, "name", "tunables_get lists those there are",
                   "there is no tunable %s in the scope %s", args[1].string, scope);
     } else if (of_ni) {
-        if (set_on_nis(call, cfg, &s, args)) {
-            rpc_commit(call, cfg, "tunables_set", rpc_changed);
-            return;
-        }
+        if (set_on_nis(call, cfg, &s, args))
+            rpc_commit(call, cfg, rpc_changed, call);
     } else if (cfg_setting_set(&s, cfg, args[2].string, &err) != 0) {
         jrpc_fail(call, value_error(err.message), "value", "tunables_get lists the ranges", "%s",
                   err.message);
     } else {
-        rpc_commit(call, cfg, "tunables_set", rpc_changed);
-        return;
+        rpc_commit(call, cfg, rpc_changed, call);
     }
-    cfg_free(cfg);
 }

@@ -30,12 +30,9 @@ void rpc_stats_reset(struct jrpc_call *call, const struct jrpc_arg *args)
 
 void rpc_add_why(json_t *row, const struct lnet_drop_why *why)
 {
-    if (why->stage)
-        json_object_set_new(row, "stage", json_string(why->stage));
-    if (why->why)
-        json_object_set_new(row, "why", json_string(why->why));
-    if (why->code)
-        json_object_set_new(row, "code", json_integer(why->code));
+    json_object_update_new(row,
+                           json_pack("{s:s*, s:s*, s:o*}", "stage", why->stage, "why", why->why,
+                                     "code", why->code ? json_integer(why->code) : NULL));
 }
 
 static json_t *drop_example(const struct rpc_ctx *ctx, const struct lnet_drop_example *example)
@@ -64,12 +61,10 @@ static json_t *drop_row(const struct rpc_ctx *ctx, enum lnet_drop reason, uint64
 {
     const struct lnet_drop_info *info = lnet_drop_info(reason);
     struct lnet_drop_example example = {.seen = false};
-    json_t *row =
-        json_pack("{s:s, s:s, s:I, s:s}", "name", info->name, "kind",
-                  lnet_drop_kind_name(info->kind), "count", (json_int_t)count, "text", info->text);
+    json_t *row = json_pack("{s:s, s:s, s:I, s:s, s:s*}", "name", info->name, "kind",
+                            lnet_drop_kind_name(info->kind), "count", (json_int_t)count, "text",
+                            info->text, "remedy", explain ? info->remedy : NULL);
 
-    if (explain)
-        json_object_set_new(row, "remedy", json_string(info->remedy));
     lnet_drop_example_get(ctx->control->node, reason, &example);
     if (example.seen)
         json_object_set_new(row, "example", drop_example(ctx, &example));

@@ -16,8 +16,8 @@ static void cancel(struct rpc_ctx *ctx, bool all)
 {
     struct rpc_timed *next;
 
-    for (struct rpc_timed *t = ctx->timed; t; t = next) {
-        next = t->next;
+    for (struct rpc_timed *t = LIST_FIRST(&ctx->timed); t; t = next) {
+        next = LIST_NEXT(t, link);
         if (!reactor_timer_armed(&t->timer) || (!all && jrpc_session_of(t->call)))
             continue;
         reactor_timer_cancel(&t->timer);
@@ -30,9 +30,10 @@ bool rpc_timed_begin(struct rpc_timed *t, struct jrpc_call *call,
 {
     struct rpc_ctx *ctx = jrpc_ctx(call);
     unsigned all = 0, here = 0;
+    const struct rpc_timed *i;
 
     cancel(ctx, false);
-    for (const struct rpc_timed *i = ctx->timed; i; i = i->next) {
+    LIST_FOREACH(i, &ctx->timed, link) {
         all++;
         here += jrpc_session_of(i->call) == jrpc_session_of(call);
     }
@@ -46,11 +47,7 @@ bool rpc_timed_begin(struct rpc_timed *t, struct jrpc_call *call,
     t->ctx = ctx;
     t->over = over;
     reactor_timer_init(&t->timer, fired);
-    t->next = ctx->timed;
-    t->pprev = &ctx->timed;
-    if (t->next)
-        t->next->pprev = &t->next;
-    ctx->timed = t;
+    LIST_INSERT_HEAD(&ctx->timed, t, link);
     return true;
 }
 
@@ -61,9 +58,7 @@ void rpc_timed_wait(struct rpc_timed *t, unsigned ms)
 
 void rpc_timed_end(struct rpc_timed *t)
 {
-    *t->pprev = t->next;
-    if (t->next)
-        t->next->pprev = t->pprev;
+    LIST_REMOVE(t, link);
 }
 
 void rpc_timed_stop(struct rpc_ctx *ctx)

@@ -4,6 +4,8 @@
 #ifndef MILLRACE_RPC_TIMED_H
 #define MILLRACE_RPC_TIMED_H
 
+#include <sys/queue.h>
+
 #include "rpc/methods/methods.h"
 
 #define RPC_TIMED_MAX         16 /* of all clients */
@@ -16,7 +18,7 @@ struct rpc_timed {
     /* Runs when the time is up, or with cancelled when the answer is not wanted any more. */
     void (*over)(struct rpc_timed *t, bool cancelled);
     struct reactor_timer timer;
-    struct rpc_timed *next, **pprev;
+    LIST_ENTRY(rpc_timed) link;
 };
 
 /* Puts t in the list of those in flight. False: there are too many, the call has been ended. */

@@ -2,6 +2,8 @@
 /* waits_get: where messages queue, over all reactors, NIs and peers, and who has the longest. */
 #include "rpc/methods/methods_internal.h"
 
+#define PAGE_ROWS 128
+
 enum wait_for {
     WAIT_TINY, /* in the order of enum lnet_pool */
     WAIT_SMALL,
@@ -88,17 +90,19 @@ static json_t *wait_row(const struct waits *w, enum wait_for kind)
     return row;
 }
 
-static void peer_rows(void *arg, const struct lnet_peer_ni_row *rows, unsigned n, bool last)
+static void peer_page(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
+                      const struct lnet_peer_ni_cursor *next)
 {
     struct waits *w = arg;
+    const struct rpc_ctx *ctx = jrpc_ctx(w->call);
     json_t *list;
 
     for (unsigned i = 0; i < n; i++) {
         add(w, WAIT_PEER_RTR, rows[i].rtr_waiting, rows[i].rtr.waited, &rows[i].nid);
         add(w, WAIT_PEER_TX, rows[i].tx_waiting, rows[i].tx.waited, &rows[i].nid);
     }
-    if (!last)
-        return;
+    if (!next->end && !lnet_peer_ni_page(ctx->control->node, next, PAGE_ROWS, peer_page, w))
+        return; /* without memory, the sums end here */
     list = json_array();
     for (unsigned i = 0; i < WAIT_KINDS; i++)
         json_array_append_new(list, wait_row(w, (enum wait_for)i));
@@ -107,16 +111,15 @@ static void peer_rows(void *arg, const struct lnet_peer_ni_row *rows, unsigned n
 
 void rpc_waits_get(struct jrpc_call *call, const struct jrpc_arg *args)
 {
+    const struct lnet_peer_ni_cursor begin = {0};
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     struct waits *w = jrpc_alloc(call, sizeof(*w));
 
-    if (!w) {
-        jrpc_result(call, NULL);
+    if (!w)
         return;
-    }
     w->call = call;
     add_pools(w, ctx);
     add_nis(w, ctx);
-    if (lnet_peer_ni_rows(ctx->control->node, peer_rows, w) != 0)
+    if (lnet_peer_ni_page(ctx->control->node, &begin, PAGE_ROWS, peer_page, w) != 0)
         jrpc_result(call, NULL);
 }

@@ -54,13 +54,18 @@ static void take_rows(struct reactor_task *task)
     reactor_post(reactor_at(w->ctx->control->env, w->reactor), task);
 }
 
-void rpc_walk(struct rpc_walk *w, const char *cursor)
+void rpc_walk(struct rpc_walk *w, struct jrpc_call *call, const struct jrpc_arg *from,
+              const struct jrpc_arg *limit, unsigned default_limit)
 {
+    const char *cursor = from->string;
     int used = 0;
 
-    if (cursor && (cursor[0] < '0' || cursor[0] > '9' || strlen(cursor) > 22 ||
-                   sscanf(cursor, "%u.%" SCNu32 "%n", &w->reactor, &w->at, &used) != 2 ||
-                   cursor[used] != '\0')) {
+    w->call = call;
+    w->ctx = jrpc_ctx(call);
+    w->limit = limit->given ? (unsigned)limit->integer : default_limit;
+    if (from->given && (cursor[0] < '0' || cursor[0] > '9' || strlen(cursor) > 22 ||
+                        sscanf(cursor, "%u.%" SCNu32 "%n", &w->reactor, &w->at, &used) != 2 ||
+                        cursor[used] != '\0')) {
         rpc_refuse_cursor(w->call);
         return;
     }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* why: where a message to a NID would go now, and why it would not go another way. */
-#include <errno.h>
 #include <stdio.h>
 
 #include "rpc/methods/why.h"
@@ -37,14 +36,11 @@ static json_t *routes(const struct lnet_why_answer *a)
 static json_t *ni_row(const struct why_call *w, const struct lnet_ni *ni, enum lnet_why why)
 {
     const struct inet_if *ifp = rpc_why_interface(w->ctx, &ni->nid);
-    json_t *row = json_pack("{s:o}", "nid", rpc_nid(&ni->nid));
+    const char *link = !ifp ? NULL : inet_if_link(ifp) ? "up" : "down";
 
-    if (ifp)
-        json_object_update_new(row, json_pack("{s:s, s:s}", "port", inet_if_port(ifp)->name, "link",
-                                              inet_if_link(ifp) ? "up" : "down"));
-    json_object_update_new(
-        row, json_pack("{s:s, s:s}", "verdict", lnet_why_name(why), "text", lnet_why_text(why)));
-    return row;
+    return json_pack("{s:o, s:s*, s:s*, s:s, s:s}", "nid", rpc_nid(&ni->nid), "port",
+                     ifp ? inet_if_port(ifp)->name : NULL, "link", link, "verdict",
+                     lnet_why_name(why), "text", lnet_why_text(why));
 }
 
 static json_t *nis(const struct why_call *w, const struct lnet_why_answer *a)
@@ -64,25 +60,16 @@ static json_t *nis(const struct why_call *w, const struct lnet_why_answer *a)
 static json_t *peer_ni(const struct lnet_why_answer *a)
 {
     const struct lnet_peer_ni_row *p = &a->peer;
-    uint64_t now = reactor_now_us();
-    json_t *row = json_pack("{s:o, s:s}", "nid", rpc_nid(&a->next_hop), "state",
-                            !a->peer_known ? "unknown"
-                            : p->up        ? "up"
-                                           : "down");
+    const char *state = !a->peer_known ? "unknown" : p->up ? "up" : "down";
 
     if (!a->peer_known)
-        return row;
-    json_object_set_new(row, "connecting", json_integer(p->lnd.connecting));
-    json_object_set_new(row, "max_ni_tx_credits", json_integer(p->tx.max));
-    json_object_set_new(row, "available_tx_credits", json_integer(p->tx.now));
-    json_object_set_new(row, "tx_waiting", json_integer(p->tx_waiting));
-    json_object_set_new(row, "tx_queued", json_integer(p->tx_queued));
-    json_object_set_new(row, "tx_q_num_of_buf", json_integer((json_int_t)p->tx_queued_bytes));
-    json_object_set_new(row, "reactor", json_integer(p->reactor));
-    if (p->last_alive_us && p->last_alive_us <= now)
-        json_object_set_new(row, "alive_ms_ago",
-                            json_integer((json_int_t)((now - p->last_alive_us) / 1000)));
-    return row;
+        return json_pack("{s:o, s:s}", "nid", rpc_nid(&a->next_hop), "state", state);
+    return json_pack("{s:o, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:o*}", "nid",
+                     rpc_nid(&a->next_hop), "state", state, "connecting", (int)p->lnd.connecting,
+                     "max_ni_tx_credits", p->tx.max, "available_tx_credits", p->tx.now,
+                     "tx_waiting", (json_int_t)p->tx_waiting, "tx_queued", (json_int_t)p->tx_queued,
+                     "tx_q_num_of_buf", (json_int_t)p->tx_queued_bytes, "reactor", (int)p->reactor,
+                     "alive_ms_ago", rpc_ms_ago(p->last_alive_us));
 }
 
 /* ---- sentences ---- */
@@ -133,22 +120,18 @@ static void add_path(const struct why_call *w, const struct lnet_why_answer *a, 
     char text[400];
 
     path_text(w, a, text, sizeof(text));
-    json_object_set_new(why, "text", json_string(text));
-    json_object_set_new(why, "next_hop", rpc_nid(&a->next_hop));
-    if (ni)
-        json_object_set_new(why, "ni", rpc_nid(&ni->nid));
-    if (!a->local)
-        json_object_set_new(why, "gateway", rpc_nid(&a->next_hop));
-    json_object_set_new(why, "peer_ni", peer_ni(a));
+    json_object_update_new(
+        why, json_pack("{s:s, s:o, s:o*, s:o*, s:o}", "text", text, "next_hop",
+                       rpc_nid(&a->next_hop), "ni", ni ? rpc_nid(&ni->nid) : NULL, "gateway",
+                       a->local ? NULL : rpc_nid(&a->next_hop), "peer_ni", peer_ni(a)));
 }
 
 static void add_drop(const struct lnet_why_answer *a, json_t *why)
 {
     const struct lnet_drop_info *info = lnet_drop_info(a->drop);
 
-    json_object_set_new(why, "drop", json_string(info->name));
-    json_object_set_new(why, "text", json_string(info->text));
-    json_object_set_new(why, "remedy", json_string(info->remedy));
+    json_object_update_new(why, json_pack("{s:s, s:s, s:s}", "drop", info->name, "text", info->text,
+                                          "remedy", info->remedy));
 }
 
 static void port_told(void *arg, json_t *row)
@@ -192,10 +175,8 @@ void rpc_why(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     }
     w = jrpc_alloc(call, sizeof(*w));
-    if (!w) {
-        jrpc_result(call, NULL);
+    if (!w)
         return;
-    }
     w->call = call;
     w->ctx = ctx;
     w->nid = args[0].nid;

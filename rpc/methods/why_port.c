@@ -94,17 +94,11 @@ static json_t *drops(const struct rpc_why_port *w)
 static void add_neighbour(const struct rpc_why_port *w, json_t *row)
 {
     const struct inet_neigh_row *n = &w->path.neigh;
-    char mac[RTE_ETHER_ADDR_FMT_SIZE];
 
-    json_object_set_new(row, "next_hop", rpc_inet(&n->addr));
-    json_object_set_new(row, "neighbour", json_string(n->state));
-    if (!rte_is_zero_ether_addr(&n->mac)) {
-        rte_ether_format_addr(mac, sizeof(mac), &n->mac);
-        json_object_set_new(row, "mac", json_string(mac));
-    }
-    if (n->age_us != UINT64_MAX)
-        json_object_set_new(row, "confirmed_ms_ago", json_integer((json_int_t)(n->age_us / 1000)));
-    json_object_set_new(row, "mtu", json_integer(w->path.mtu));
+    json_object_update_new(row, json_pack("{s:o, s:s, s:o*, s:o*, s:i}", "next_hop",
+                                          rpc_inet(&n->addr), "neighbour", n->state, "mac",
+                                          rpc_mac(&n->mac), "confirmed_ms_ago", rpc_age(n->age_us),
+                                          "mtu", (int)w->path.mtu));
 }
 
 static void text_of(const struct rpc_why_port *w, bool link, char *out, size_t len)

@@ -165,6 +165,7 @@ static json_t *rule_row(const struct port *port, const struct tamper_row *r)
         RPC_NUMBER(tamper_counts, corrupted),
         RPC_NUMBER(tamper_counts, skipped),
         {"segments_cut", offsetof(struct tamper_counts, cut), 8},
+        {NULL},
     };
     json_t *row = json_pack("{s:s, s:s, s:I}", "port", port->name, "direction", way(r->out), "rule",
                             (json_int_t)r->id);
@@ -172,7 +173,7 @@ static json_t *rule_row(const struct port *port, const struct tamper_row *r)
     uint64_t gone = r->counts.lost + r->counts.queue_dropped;
 
     put_conf(row, &r->conf);
-    rpc_add_numbers(row, &r->counts, numbers, RTE_DIM(numbers));
+    rpc_add_numbers(row, &r->counts, numbers);
     json_object_set_new(
         row, "passed",
         json_integer(r->counts.matched > gone ? (json_int_t)(r->counts.matched - gone) : 0));

@@ -133,16 +133,16 @@ static void check_settings(const struct cfg *cfg)
         if (text[0] || strcmp(s.type, "string") == 0)
             HOLDS(cfg_setting_set(&s, other, text, &err) == 0 || strchr(err.message, ':'));
         HOLDS(cfg_setting_set(&s, other, "\x01", &err) == 0 || err.message[0]);
-        cfg_setting_set(&s, other, cfg_setting_default(&s, text), &err);
+        cfg_setting_set(&s, other, cfg_setting_text(&s, NULL, text), &err);
     }
     for (unsigned i = 0; i < cfg->ni_count; i++)
-        HOLDS(cfg_add_ni(other, &cfg->ni[i]));
+        HOLDS(cfg_append(other, CFG_NIS, &cfg->ni[i]));
     for (unsigned i = 0; i < cfg->route_count; i++)
-        HOLDS(cfg_add_route(other, &cfg->route[i]));
+        HOLDS(cfg_append(other, CFG_ROUTES, &cfg->route[i]));
     HOLDS((cfg_validate("by hand", other, &report) == 0) == (report.errors == 0));
     cfg_report_free(&report);
     for (unsigned i = 0; other->ni_count && cfg_ni_setting_at(i & 1, i / 2, &s); i++) {
-        HOLDS(cfg_ni_setting_set(&s, &other->ni[0], "7", &err) == 0);
+        HOLDS(cfg_setting_set(&s, &other->ni[0], "7", &err) == 0);
         HOLDS(cfg_ni_setting_get(&s, &other->ni[0]) == 7);
     }
     cfg_free(other);

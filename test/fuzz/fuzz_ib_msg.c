@@ -129,7 +129,7 @@ static bool account(struct ib_credits *c, const struct ib_msg *m)
                                                    : IB_IMMEDIATE);
     else if (type == IB_PUT_ACK)
         send_one(c, IB_PUT_DONE);
-    if (ib_credits_need_noop(c, false, false, false))
+    if (ib_credits_need_noop(c, false, false))
         send_one(c, IB_NOOP);
     check_counters(c);
     return true;
@@ -141,7 +141,6 @@ static size_t one_message(const uint8_t *data, size_t size, struct ib_credits *c
     struct ib_msg m = {0};
     enum lnet_drop drop = ib_msg_decode(data, size, &m);
 
-    HOLDS(*ib_type_name(drop == LNET_DROP_NONE ? m.hdr.type : 0) != '\0');
     if (drop == IB_DROP(PAYLOAD)) {
         HOLDS(m.hdr.type == IB_IMMEDIATE && m.lnet.payload_len > m.carried);
         return m.hdr.nob;

@@ -34,9 +34,9 @@ static void now_handler(struct jrpc_call *call, const struct jrpc_arg *args)
 static void later_handler(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     HOLDS(args[0].given);
-    if (later_count == MAX_LATER || !jrpc_alloc(call, 16))
+    if (later_count == MAX_LATER)
         jrpc_fail(call, 11, "b", NULL, "busy");
-    else
+    else if (jrpc_alloc(call, 16))
         later[later_count++] = call;
 }
 

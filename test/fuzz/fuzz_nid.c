@@ -35,16 +35,6 @@ static void check_valid(const struct lnet_nid *nid)
     HOLDS(!nid_is_lo(nid) || !lnd_type_has_ip(nid->type));
 }
 
-static void check_id(const struct lnet_nid *nid, uint32_t pid)
-{
-    char buf[LNET_NIDSTR_SIZE], nid_buf[LNET_NIDSTR_SIZE], *dash;
-
-    lnet_id_format(nid, pid, buf);
-    dash = strchr(buf, '-');
-    HOLDS(dash && strcmp(dash + 1, nid_format(nid, nid_buf)) == 0);
-    HOLDS((buf[0] == 'U') == (pid != UINT32_MAX && (pid & 0x80000000u) != 0));
-}
-
 static void check_text(const char *text)
 {
     struct lnet_nid nid;
@@ -71,7 +61,6 @@ static void check_raw(const uint8_t *data)
     HOLDS(strlen(nid_format(&nid, buf)) < sizeof(buf)); /* whatever it is */
     check_hashes(&nid);
     memcpy(&nid4, data + 12, sizeof(nid4));
-    check_id(&nid, (uint32_t)nid4);
     if (nid_wire_valid(&nid))
         check_valid(&nid);
     nid = nid_from_u64(nid4);

@@ -45,7 +45,7 @@ static void check_good(const struct sock_hello *h, const uint8_t *data, size_t s
 
     HOLDS(nid_wire_valid(&h->src_nid));
     HOLDS(nid_wire_valid(&h->dst_nid) || nid_is_any(&h->dst_nid));
-    HOLDS(strcmp(sock_ctype_name(h->ctype), "?") != 0);
+    HOLDS(h->ctype >= SOCK_CTYPE_NONE && h->ctype <= SOCK_CTYPE_BULK_OUT);
     HOLDS(sock_ctype_invert(other) == h->ctype);
     for (uint32_t i = 0; h->version == SOCK_HELLO_V3 && i < h->nips; i++)
         HOLDS(h->ips[i] != 0);
@@ -101,7 +101,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_good(&hello, data, len);
             check_other_version(&hello, version);
         } else {
-            sock_ctype_name(hello.ctype);
             HOLDS(drop != SOCK_DROP(HELLO_TYPE) ||
                   sock_ctype_invert(hello.ctype) == SOCK_CTYPE_NONE);
         }

@@ -7,9 +7,9 @@ static bool made;
 struct world *stack_world(void (*accepted)(void *user, struct stream *s,
                                            const union stream_addr *peer))
 {
-    static const uint8_t secret[16] = "fuzzing of a TCP";
+    static const struct sip_key secret = {{0x66757a7a696e6720, 0x6f66206120544350}};
     struct world_opts opts = {
-        .tcp = {.wscale_max = 7, .secret = secret, .max_conns = 64, .syn_max = 16},
+        .tcp = {.wscale_max = 7, .secret = &secret, .max_conns = 64, .syn_max = 16},
         .own4 = "192.168.10.2",
         .peer4 = "192.168.10.1",
         .buffers = 4096};

@@ -167,6 +167,34 @@ static size_t unit_fields(struct unit *u, struct field list[FIELDS_MAX], bool de
     }
 }
 
+const char *ib_type_name(unsigned type)
+{
+    switch (type) {
+    case IB_CONNREQ:
+        return "CONNREQ";
+    case IB_CONNACK:
+        return "CONNACK";
+    case IB_NOOP:
+        return "NOOP";
+    case IB_IMMEDIATE:
+        return "IMMEDIATE";
+    case IB_PUT_REQ:
+        return "PUT_REQ";
+    case IB_PUT_NAK:
+        return "PUT_NAK";
+    case IB_PUT_ACK:
+        return "PUT_ACK";
+    case IB_PUT_DONE:
+        return "PUT_DONE";
+    case IB_GET_REQ:
+        return "GET_REQ";
+    case IB_GET_DONE:
+        return "GET_DONE";
+    default:
+        return "?";
+    }
+}
+
 static const char *unit_name(const struct unit *u)
 {
     return u->kind == UNIT_REJECT

@@ -52,6 +52,7 @@ struct ib_run {
     unsigned long long units, fields, bits; /* checked; mutations tried */
 };
 
+const char *ib_type_name(unsigned type); /* "PUT_REQ"; "?" when unknown */
 /* Says what is wrong, up to a number of times, and counts it. */
 void ib_complain(struct ib_run *run, const char *unit, const char *what);
 

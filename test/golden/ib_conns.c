@@ -643,7 +643,7 @@ static const char *receiver_step(struct account *a, const struct step *s)
     }
     all = a->c; /* were everything posted again now, would a NOOP have to go? There is none */
     all.owed = (uint16_t)(all.owed + a->nheld);
-    if (ib_credits_need_noop(&all, false, false, false))
+    if (ib_credits_need_noop(&all, false, false))
         return "would have to send a NOOP";
     return NULL;
 }

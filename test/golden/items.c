@@ -70,7 +70,7 @@ void item_take_body(struct item *item)
 struct decoded item_decode_frame(struct item *item, const uint8_t *buf, size_t len,
                                  uint32_t version)
 {
-    struct sock_zc_ack ack;
+    uint64_t acked;
     enum lnet_drop drop;
 
     memset(item, 0, sizeof(*item));
@@ -81,7 +81,7 @@ struct decoded item_decode_frame(struct item *item, const uint8_t *buf, size_t l
         return CUT;
     drop = sock_frame_decode(buf, &item->frame);
     if (drop == LNET_DROP_NONE)
-        drop = sock_frame_zc_ack(&item->frame, &ack);
+        drop = sock_frame_zc_ack(&item->frame, &acked);
     if (drop != LNET_DROP_NONE || item->frame.type == SOCK_FRAME_NOOP)
         return REFUSED(drop);
     item->kind = ITEM_LNET;

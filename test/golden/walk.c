@@ -100,7 +100,7 @@ static void count_message(struct counts *c, const struct item *item)
 
 static void count_item(struct counts *c, const struct item *item)
 {
-    struct sock_zc_ack ack;
+    uint64_t acked;
 
     switch (item->kind) {
     case ITEM_REQ:
@@ -120,9 +120,9 @@ static void count_item(struct counts *c, const struct item *item)
         count_message(c, item);
         break;
     }
-    sock_frame_zc_ack(&item->frame, &ack);
-    c->keepalive += ack.keepalive;
-    c->zc_acked += ack.count;
+    sock_frame_zc_ack(&item->frame, &acked);
+    c->keepalive += acked == 0 && item->frame.cookie[1] == SOCK_COOKIE_PING;
+    c->zc_acked += acked;
     c->zc_req += sock_frame_zc_req(&item->frame) != 0;
 }
 

@@ -124,8 +124,10 @@ def main():
                     for a0, a1, b0, b1 in twins(a, b, args.lines):
                         print(f'{path_a.relative_to(args.top)}:{a0}-{a1} ~ {path_b.relative_to(args.top)}:{b0}-{b1}')
                         bad += 1
+    print(f'{bad} runs of {args.lines} or more lines stand in two LNDs'
+          f' ({", ".join(f"{len(files)} files of {lnd}" for lnd, files in code.items() if files)})')
     if bad:
-        print(f'{bad} runs of {args.lines} or more lines stand in two LNDs: move them to lib/lnd')
+        print('Move them to lib/lnd.')
     return 1 if bad else 0
 
 

@@ -72,7 +72,8 @@ static void learn_in(struct chan *c, const struct frame_tcp *t)
     }
     if (after(end, c->peer_sent))
         c->peer_sent = end;
-    if ((t->flags & FIN) != 0) {
+    if ((t->flags & FIN) != 0 &&
+        !c->peer_fin) { /* a second one elsewhere is none of the stream's */
         c->peer_fin = true;
         c->peer_end = end;
     }

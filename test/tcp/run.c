@@ -409,8 +409,8 @@ static const char *make_memory(struct run *r)
 
 static bool prepare(struct run *r)
 {
-    static const uint8_t secret[16] = "conformance 0001";
-    struct world_opts opts = {.tcp = {.wscale_max = 7, .secret = secret}};
+    static const struct sip_key secret = {{0x636f6e666f726d61, 0x6e63652030303031}};
+    struct world_opts opts = {.tcp = {.wscale_max = 7, .secret = &secret}};
     const char *wrong;
 
     for (unsigned i = 0; i < r->cs->lines; i++)

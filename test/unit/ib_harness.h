@@ -111,7 +111,6 @@ struct ih_core {
     unsigned ups, downs;      /* lnet_peer_ni_notify() */
     unsigned events[LNET_NODE_EV_COUNT];
     unsigned link_up, link_down;
-    unsigned peer_refs;
     struct lnet_node_event last_event;
     enum ih_parse (*on_parse)(const struct lnet_rx *rx); /* instead of `parse` */
     void (*on_received)(struct ih_rx *r);
@@ -120,6 +119,7 @@ struct ih_core {
 
 extern struct ih_core core;
 
+unsigned ih_peer_refs(void); /* references to all peer NIs */
 struct lnet_peer_ni *ih_peer(unsigned node, const char *address);
 /* A PUT, REPLY, GET or ACK of ours with len bytes of pattern in that region (-1: heap), in that
  * many segments. */

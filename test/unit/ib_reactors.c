@@ -16,7 +16,7 @@ struct reactor {
     unsigned idle; /* turns without work */
     struct reactor_task *mail, **mail_tail;
     struct reactor_timer *timers, **timers_tail; /* in the order armed */
-    struct reactor_poller *pollers;
+    TAILQ_HEAD(, reactor_poller) pollers;
     struct reactor_fd *fds[IR_FDS];
 };
 
@@ -43,6 +43,7 @@ void ir_init(void)
     for (unsigned i = 0; i <= IR_REACTORS; i++) {
         env.reactor[i].index = i < IR_REACTORS ? i : REACTOR_CONTROL;
         env.reactor[i].mail_tail = &env.reactor[i].mail;
+        TAILQ_INIT(&env.reactor[i].pollers);
         env.reactor[i].timers_tail = &env.reactor[i].timers;
     }
     self = reactor_control(&env);
@@ -161,17 +162,17 @@ void reactor_timer_cancel(struct reactor_timer *t)
 {
     struct reactor *r = self;
 
-    if (!t->pprev)
+    if (!t->link.le_prev)
         return;
     assert_true(r->index < IR_REACTORS);
-    *t->pprev = t->next;
-    if (t->next)
-        t->next->pprev = t->pprev;
-    else if (r->timers_tail == &t->next)
-        r->timers_tail = t->pprev;
+    *t->link.le_prev = t->link.le_next;
+    if (t->link.le_next)
+        t->link.le_next->link.le_prev = t->link.le_prev;
+    else if (r->timers_tail == &t->link.le_next)
+        r->timers_tail = t->link.le_prev;
     else
         fail_msg("a timer of another reactor was cancelled");
-    t->pprev = NULL;
+    t->link.le_prev = NULL;
 }
 
 void reactor_timer_arm(struct reactor_timer *t, uint64_t delay_us)
@@ -180,22 +181,17 @@ void reactor_timer_arm(struct reactor_timer *t, uint64_t delay_us)
     reactor_timer_cancel(t);
     /* The wheel has ticks of 1 ms. */
     t->expires_us = (now_us + delay_us + 999) / 1000 * 1000;
-    t->next = NULL;
-    t->pprev = self->timers_tail;
+    t->link.le_next = NULL;
+    t->link.le_prev = self->timers_tail;
     *self->timers_tail = t;
-    self->timers_tail = &t->next;
-}
-
-bool reactor_timer_armed(const struct reactor_timer *t)
-{
-    return t->pprev != NULL;
+    self->timers_tail = &t->link.le_next;
 }
 
 static struct reactor_timer *due(const struct reactor *r)
 {
     struct reactor_timer *best = NULL;
 
-    for (struct reactor_timer *t = r->timers; t; t = t->next) {
+    for (struct reactor_timer *t = r->timers; t; t = t->link.le_next) {
         if (t->expires_us <= now_us && (!best || t->expires_us < best->expires_us))
             best = t;
     }
@@ -219,7 +215,7 @@ static uint64_t next_timer(void)
     uint64_t next = UINT64_MAX;
 
     for (unsigned i = 0; i < IR_REACTORS; i++) {
-        for (struct reactor_timer *t = env.reactor[i].timers; t; t = t->next)
+        for (struct reactor_timer *t = env.reactor[i].timers; t; t = t->link.le_next)
             next = t->expires_us < next ? t->expires_us : next;
     }
     return next;
@@ -227,28 +223,29 @@ static uint64_t next_timer(void)
 
 /* ---- pollers and descriptors ---- */
 
+static bool has_poller(const struct reactor *r, const struct reactor_poller *p)
+{
+    const struct reactor_poller *at;
+
+    TAILQ_FOREACH(at, &r->pollers, link) {
+        if (at == p)
+            return true;
+    }
+    return false;
+}
+
 void reactor_poller_add(struct reactor *r, struct reactor_poller *p)
 {
-    struct reactor_poller **at = &r->pollers;
-
     assert_ptr_equal(r, self);
-    while (*at) {
-        assert_ptr_not_equal(*at, p);
-        at = &(*at)->next;
-    }
-    p->next = NULL;
-    *at = p;
+    assert_false(has_poller(r, p));
+    TAILQ_INSERT_TAIL(&r->pollers, p, link);
 }
 
 void reactor_poller_del(struct reactor *r, struct reactor_poller *p)
 {
-    struct reactor_poller **at = &r->pollers;
-
     assert_ptr_equal(r, self);
-    while (*at && *at != p)
-        at = &(*at)->next;
-    if (*at)
-        *at = p->next;
+    if (has_poller(r, p))
+        TAILQ_REMOVE(&r->pollers, p, link);
 }
 
 int ir_fd_new(void)
@@ -317,8 +314,8 @@ static int run_pollers(struct reactor *r)
     struct reactor_poller *next;
     int work = 0;
 
-    for (struct reactor_poller *p = r->pollers; p; p = next) {
-        next = p->next;
+    for (struct reactor_poller *p = TAILQ_FIRST(&r->pollers); p; p = next) {
+        next = TAILQ_NEXT(p, link);
         fake_leave();
         work += p->fn(p->arg);
         fake_enter();
@@ -330,7 +327,9 @@ static int run_pollers(struct reactor *r)
 
 static bool may_sleep(const struct reactor *r)
 {
-    for (const struct reactor_poller *p = r->pollers; p; p = p->next) {
+    const struct reactor_poller *p;
+
+    TAILQ_FOREACH(p, &r->pollers, link) {
         if (p->max_sleep_us != UINT64_MAX)
             return false;
     }
@@ -401,7 +400,7 @@ bool ir_asleep(unsigned index)
 bool ir_idle(void)
 {
     for (unsigned i = 0; i <= IR_REACTORS; i++) {
-        if (env.reactor[i].timers || env.reactor[i].pollers || env.reactor[i].mail)
+        if (env.reactor[i].timers || !TAILQ_EMPTY(&env.reactor[i].pollers) || env.reactor[i].mail)
             return false;
     }
     return true;

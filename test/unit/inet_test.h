@@ -384,7 +384,7 @@ struct told {
 
 static struct {
     struct told input[TOLD_MAX], error[TOLD_MAX];
-    unsigned inputs, errors, changes;
+    unsigned inputs, errors;
     int pass_on; /* reactor that input is handed to, -1: none */
 } above;
 
@@ -407,24 +407,17 @@ static void upper_input(void *ctx, struct inet_shard *sh, struct rte_mbuf *const
         upper_one(sh, m[i]);
 }
 
-static void upper_error(void *ctx, struct inet_shard *sh, enum inet_icmp_error what,
-                        const struct inet_addr *local, const struct inet_addr *remote,
-                        uint16_t lport, uint16_t rport, uint32_t seq, unsigned mtu)
+static void upper_error(void *ctx, struct inet_shard *sh, const struct inet_error *error)
 {
     if (above.errors < TOLD_MAX)
         above.error[above.errors++] = (struct told){.reactor = inet_shard_reactor(sh),
-                                                    .what = what,
-                                                    .local = *local,
-                                                    .remote = *remote,
-                                                    .lport = lport,
-                                                    .rport = rport,
-                                                    .seq = seq,
-                                                    .mtu = mtu};
-}
-
-static void upper_changed(void *ctx, struct inet_shard *sh)
-{
-    above.changes++;
+                                                    .what = error->what,
+                                                    .local = error->local,
+                                                    .remote = error->remote,
+                                                    .lport = error->lport,
+                                                    .rport = error->rport,
+                                                    .seq = error->seq,
+                                                    .mtu = error->mtu};
 }
 
 static inline void inputs_free(void)
@@ -437,6 +430,16 @@ static inline void inputs_free(void)
 /* ---- an IP layer ---- */
 
 static struct inet *inet;
+
+/* How often reactors were told to look up their paths again. */
+static inline unsigned paths_renewed(void)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < inet->nshards; i++)
+        n += inet->shard[i]->generation - 1;
+    return n;
+}
 
 static inline int step_all(void)
 {
@@ -509,7 +512,7 @@ static inline void begin_inet(void)
     struct inet_opts opts = {
         .env = test_env,
         .home = home_of,
-        .tcp = {.input = upper_input, .error = upper_error, .changed = upper_changed},
+        .tcp = {.input = upper_input, .error = upper_error},
         .neighbours = test_neighbours,
         .event = event_happened,
     };

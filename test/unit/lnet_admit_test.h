@@ -18,7 +18,7 @@ static inline void admit_up(unsigned small, unsigned share)
     o.egress_share = share;
     o.max_peers = 1024;
     node_up(o);
-    fk.hold_send = true;
+    loop.hold_send = true;
 }
 
 static inline struct lnet_nid sender(unsigned k)
@@ -31,10 +31,10 @@ static inline struct lnet_nid hop(unsigned k)
     return peer_on(0, 1, "tcp1", k);
 }
 
-static inline struct fake_rx *from_to(struct lnet_nid from, struct lnet_nid to, uint32_t type,
-                                      uint32_t len)
+static inline struct peer_msg *from_to(struct lnet_nid from, struct lnet_nid to, uint32_t type,
+                                       uint32_t len)
 {
-    struct fake_rx *fx = arrive(tcp0, from, hdr_of(type, from, to, len));
+    struct peer_msg *fx = arrive(tcp0, from, hdr_of(type, from, to, len));
 
     assert_int_equal(fx->parse, LNET_DROP_NONE);
     settle();
@@ -42,7 +42,7 @@ static inline struct fake_rx *from_to(struct lnet_nid from, struct lnet_nid to, 
 }
 
 /* Each from another sender, so that router credits are no matter. */
-static inline struct fake_rx *put(struct lnet_nid to, uint32_t len)
+static inline struct peer_msg *put(struct lnet_nid to, uint32_t len)
 {
     static unsigned k;
 
@@ -59,9 +59,9 @@ static inline void end(uint32_t len)
 {
     unsigned i;
 
-    for (i = 0; i < fk.nheld; i++)
-        if (fk.held[i]->hdr.payload_len == len) {
-            send_end(fk.held[i], ok);
+    for (i = 0; i < loop.nheld; i++)
+        if (loop.held[i]->hdr.payload_len == len) {
+            send_end(loop.held[i], ok);
             settle();
             return;
         }
@@ -71,7 +71,7 @@ static inline void end(uint32_t len)
 /* Until nothing waits any more. */
 static inline void end_all(void)
 {
-    while (fk.nheld > 0) {
+    while (loop.nheld > 0) {
         send_end_all(ok);
         settle();
     }
@@ -85,7 +85,7 @@ static inline unsigned hang(struct lnet_nid to, uint32_t len)
     unsigned n;
 
     for (n = 0;; n++) {
-        struct fake_rx *fx = put(to, len);
+        struct peer_msg *fx = put(to, len);
 
         if (fx->recvs)
             continue;
@@ -100,7 +100,7 @@ static inline unsigned fill(uint32_t len)
     unsigned n;
 
     for (n = 0;; n++) {
-        struct fake_rx *fx = put(hop(100 + n), len);
+        struct peer_msg *fx = put(hop(100 + n), len);
 
         if (fx->recvs)
             continue;
@@ -109,22 +109,22 @@ static inline unsigned fill(uint32_t len)
     }
 }
 
-static inline void check_example(enum lnet_drop why, const struct fake_rx *fx)
+static inline void check_example(enum lnet_drop why, const struct peer_msg *fx)
 {
     struct lnet_drop_example e;
 
     lnet_drop_example_get(node, why, &e);
     assert_true(e.seen && e.has_peer && e.has_hdr);
-    assert_true(nid_same(&e.peer, &fx->from));
-    assert_true(nid_same(&e.dest, &fx->rx.hdr.dest_nid));
-    assert_int_equal(e.payload_len, fx->rx.hdr.payload_len);
+    assert_true(nid_same(&e.peer, &fx->in.from));
+    assert_true(nid_same(&e.dest, &fx->in.rx.hdr.dest_nid));
+    assert_int_equal(e.payload_len, fx->in.rx.hdr.payload_len);
     assert_int_equal(e.ni, (int)tcp0->index);
 }
 
-static inline void check_discarded(const struct fake_rx *fx)
+static inline void check_discarded(const struct peer_msg *fx)
 {
     assert_int_equal(fx->recvs, 1);
-    assert_int_equal(fx->mlen, 0);
+    assert_int_equal(fx->in.mlen, 0);
     assert_true(fx->done);
 }
 
@@ -160,7 +160,7 @@ static inline void gateways_up(unsigned small, unsigned share, unsigned n)
         assert_int_equal(route_add(net, gateway(k), -1, 0), 0);
     }
     settle();
-    fk.hold_send = true;
+    loop.hold_send = true;
 }
 
 #endif

@@ -21,7 +21,7 @@
 struct conn {
     struct lnet_grant g;
     struct lnet_nid from;
-    struct fake_rx *fx; /* its message, until that is received */
+    struct peer_msg *fx; /* its message, until that is received */
     uint32_t left;
     unsigned opened; /* when, by count */
 };
@@ -52,10 +52,10 @@ static inline void check(void)
         held[m->account->gateway] += m->memory;
         stalled += m->stalled ? m->memory : 0;
     }
-    for (i = 0; i <= s->credit->next_hop_mask; i++) {
+    for (i = 0; i <= s->next_hop_mask; i++) {
         const struct lnet_next_hop *d;
 
-        for (d = s->credit->next_hop_hash[i]; d; d = d->hash_next)
+        for (d = s->next_hop_hash[i]; d; d = d->hash_next)
             of_dests += d->memory;
     }
     assert_int_equal(budget()->held[0], held[0]);
@@ -100,7 +100,7 @@ static inline void conn_close(struct conn *c)
 static inline uint32_t window(struct conn *c, uint32_t *memory)
 {
     static struct lnet_rx idle;
-    struct lnet_rx *rx = c->fx ? &c->fx->rx : &idle;
+    struct lnet_rx *rx = c->fx ? &c->fx->in.rx : &idle;
     uint32_t bytes;
 
     rx->grant = &c->g;
@@ -119,15 +119,15 @@ static inline void check_window(struct conn *c, uint32_t bytes, uint32_t memory)
 }
 
 /* The header of a message; its recv may have come. */
-static inline struct fake_rx *begin(struct conn *c, struct lnet_hdr h)
+static inline struct peer_msg *begin(struct conn *c, struct lnet_hdr h)
 {
     static uint32_t seed;
-    struct fake_rx *fx = rx_new(tcp0, c->from, h, ++seed);
+    struct peer_msg *fx = rx_new(tcp0, c->from, h, ++seed);
 
     assert_null(c->fx);
     c->fx = fx;
     c->left = h.payload_len;
-    fx->rx.grant = &c->g;
+    fx->in.rx.grant = &c->g;
     rx_parse(fx);
     assert_int_equal(fx->parse, LNET_DROP_NONE);
     settle();
@@ -135,7 +135,7 @@ static inline struct fake_rx *begin(struct conn *c, struct lnet_hdr h)
     return fx;
 }
 
-static inline struct fake_rx *begin_put(struct conn *c, struct lnet_nid to, uint32_t len)
+static inline struct peer_msg *begin_put(struct conn *c, struct lnet_nid to, uint32_t len)
 {
     return begin(c, hdr_of(LNET_MSG_PUT, c->from, to, len));
 }
@@ -143,21 +143,21 @@ static inline struct fake_rx *begin_put(struct conn *c, struct lnet_nid to, uint
 /* False: what came so far was copied. */
 static inline bool took(struct conn *c, uint32_t bytes, uint32_t truesize)
 {
-    struct fake_rx *fx = c->fx;
-    struct mem_seg so_far = {fx->payload, fx->mlen - (c->left - bytes), MEM_REGION_NONE, 0};
+    struct peer_msg *fx = c->fx;
+    struct mem_seg so_far = {fx->in.payload, fx->in.mlen - (c->left - bytes), MEM_REGION_NONE, 0};
     bool kept;
 
-    assert_true(fx->recvs == 1 && !fx->segs && bytes <= c->left);
+    assert_true(fx->recvs == 1 && !fx->in.segs && bytes <= c->left);
     c->left -= bytes;
     ON(0, {
-        kept = lnet_rx_took(&fx->rx, bytes, truesize);
+        kept = lnet_rx_took(&fx->in.rx, bytes, truesize);
         if (!kept) {
-            fx->segs = lnet_rx_copy(&fx->rx, &so_far, 1);
-            fx->nsegs = 1;
+            fx->in.segs = lnet_rx_copy(&fx->in.rx, &so_far, 1);
+            fx->in.nsegs = 1;
         }
     });
     if (!kept)
-        assert_memory_equal(fx->segs->addr, fx->payload, so_far.len);
+        assert_memory_equal(fx->in.segs->addr, fx->in.payload, so_far.len);
     settle();
     check();
     return kept;
@@ -166,7 +166,7 @@ static inline bool took(struct conn *c, uint32_t bytes, uint32_t truesize)
 /* All of the message is there. */
 static inline void finish(struct conn *c)
 {
-    struct fake_rx *fx = c->fx;
+    struct peer_msg *fx = c->fx;
     uint32_t memory;
 
     c->fx = NULL;
@@ -184,12 +184,12 @@ static inline uint32_t dense(uint32_t bytes)
 /* The rest of the message comes in full packets. */
 static inline void receive(struct conn *c)
 {
-    struct fake_rx *fx = c->fx;
+    struct peer_msg *fx = c->fx;
 
-    if (fx->segs) {
+    if (fx->in.segs) {
         ON(0, lnet_grant_consumed(&c->g, c->left));
         c->left = 0;
-    } else if (c->left > 0 && !fx->abandoned && fx->mlen > 0) {
+    } else if (c->left > 0 && !fx->abandoned && fx->in.mlen > 0) {
         took(c, c->left, dense(c->left));
     }
     finish(c);
@@ -214,7 +214,7 @@ static inline void grants_up(size_t bytes, unsigned share, unsigned buffer_wait)
     node_up(o);
     assert_int_equal(lnet_segment_memory(node), bytes * nreactors);
     tcp0->rx_take = true;
-    fk.hold_send = fk.hold_recv = true;
+    loop.hold_send = loop.hold_recv = true;
     memset(conns, 0, sizeof(conns));
     opens = 0;
 }

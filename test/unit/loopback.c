@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "test/unit/loopback.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/base/container.h"
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 
-#define NIS 16
+#define NIS 256 /* of the process */
+
 /* ---- the type ---- */
 
 static const struct lnet_drop_info drops[] = {
@@ -40,41 +44,37 @@ const struct lnd_type loop_type = {
 
 /* ---- NIs ---- */
 
-/* An NI, or a free place. Places stay where they are, so that a message under way finds out that
- * its NI has gone. Control thread, but for the counters: home of the peer. */
+/* An NI, or a free place. Control thread, but for the counters: home of the peer. */
 static struct loop_ni {
     struct lnet_ni *ni; /* NULL: free */
     bool serves;        /* started and not quiesced */
     uint64_t sent, received;
-    struct reactor_task stop;
-    struct reactor_task *stop_done;
+    unsigned open; /* messages that came or are to come, not received yet; and 1 until it stops */
+    struct reactor_task *stopped;
 } nis[NIS];
-static unsigned open_receives; /* headers that the core has not answered yet */
+struct loop_hooks loop_hooks;
 
-/* A message on its way. */
-struct transfer {
-    struct lnet_rx rx;
-    struct reactor_task task;
-    struct loop_ni *to;
-    struct lnet_nid from;
-    uint8_t *payload;
-};
+static void set_default(int *value, int unset)
+{
+    *value = *value == -1 ? unset : *value;
+}
 
 static int ni_init(struct lnet_ni *ni, struct err *err)
 {
-    struct lnd_tunables *t = &ni->lnd_tun;
-    int *batch = &t->own[lnd_slot(&loop_type, LOOP_TUN_BATCH)];
     struct loop_ni *place = nis;
 
     while (place < nis + NIS && place->ni)
         place++;
     if (place == nis + NIS)
         return err_set(err, -ENOSPC, "at most %d loopback NIs", NIS);
-    ni->tun = (struct lnet_tunables){180, 8, 0, 256};
-    t->conns_per_peer = t->conns_per_peer == -1 ? 1 : t->conns_per_peer;
-    t->timeout = t->timeout == -1 ? 50 : t->timeout;
-    *batch = *batch == -1 ? 32 : *batch;
-    *place = (struct loop_ni){.ni = ni};
+    set_default(&ni->tun.peer_timeout, 180);
+    set_default(&ni->tun.peer_credits, 8);
+    set_default(&ni->tun.peer_buffer_credits, 0);
+    set_default(&ni->tun.credits, 256);
+    set_default(&ni->lnd_tun.conns_per_peer, 1);
+    set_default(&ni->lnd_tun.timeout, 50);
+    set_default(&ni->lnd_tun.own[lnd_slot(&loop_type, LOOP_TUN_BATCH)], 32);
+    *place = (struct loop_ni){.ni = ni, .open = 1};
     ni->lnd_ni = place;
     return 0;
 }
@@ -85,28 +85,27 @@ static int ni_start(struct lnet_ni *ni, struct err *err)
     return 0;
 }
 
+/* Messages arrive whole, so there is none that has begun. */
 static void ni_quiesce(struct lnet_ni *ni, struct reactor_task *done)
 {
     ((struct loop_ni *)ni->lnd_ni)->serves = false;
     reactor_post(reactor_control(lnet_node_env(ni->node)), done);
 }
 
-/* Waits for the core's answers: a header that waits for a buffer gets one or expires. */
-static void stop(struct reactor_task *task)
+static void close_one(struct loop_ni *l)
 {
-    struct loop_ni *l = container_of(task, struct loop_ni, stop);
-
-    reactor_post(reactor_control(lnet_node_env(l->ni->node)), open_receives ? task : l->stop_done);
+    if (--l->open == 0)
+        reactor_post(reactor_control(lnet_node_env(l->ni->node)), l->stopped);
 }
 
+/* Waits for the core: a header that waits for a buffer gets one or expires. */
 static void ni_stop(struct lnet_ni *ni, struct reactor_task *done)
 {
     struct loop_ni *l = ni->lnd_ni;
 
     l->serves = false;
-    l->stop.fn = stop;
-    l->stop_done = done;
-    stop(&l->stop);
+    l->stopped = done;
+    close_one(l);
 }
 
 static void ni_fini(struct lnet_ni *ni)
@@ -114,112 +113,136 @@ static void ni_fini(struct lnet_ni *ni)
     *(struct loop_ni *)ni->lnd_ni = (struct loop_ni){.ni = NULL};
 }
 
-/* ---- messages ---- */
+/* ---- receiving ---- */
 
-static void transfer_free(struct transfer *t)
+/* The core has no more to do with it. */
+static void leave(struct loop_rx *m)
 {
-    if (t->rx.from)
-        lnet_peer_ni_put(t->rx.from);
-    free(t->payload);
-    free(t);
+    struct loop_ni *l = m->rx.ni->lnd_ni;
+
+    if (m->rx.from)
+        lnet_peer_ni_put(m->rx.from);
+    if (m->between_nis) {
+        free(m->payload);
+        free(m);
+    }
+    close_one(l);
 }
 
-static void refuse(struct transfer *t, enum lnet_drop why)
+enum lnet_drop loop_arrive(struct loop_rx *m)
 {
-    lnet_drop_event(t->to->ni->node, why, t->to->ni, &t->from, &t->rx.hdr);
-    transfer_free(t);
+    struct loop_ni *l = m->rx.ni->lnd_ni;
+    enum lnet_drop why = LNET_DROP_NO_PEER_MEMORY;
+
+    assert(l->open > 0);
+    l->open++;
+    l->received++;
+    m->rx.from = lnet_peer_ni_get(l->ni->node, &m->from);
+    if (!m->rx.from)
+        lnet_drop_event(l->ni->node, why, l->ni, &m->from, &m->rx.hdr);
+    else
+        why = lnet_parse(&m->rx);
+    if (why) /* a protocol error: there is no connection to close */
+        leave(m);
+    return why;
 }
 
-/* On the home reactor of the sender, in the node that receives. */
-static void arrive(struct reactor_task *task)
+void loop_finish(struct loop_rx *m, struct lnet_result result)
 {
-    struct transfer *t = container_of(task, struct transfer, task);
+    uint32_t at = 0, n;
 
-    if (!t->to->ni) {
-        transfer_free(t);
-        return;
+    for (unsigned i = 0; m->payload && m->segs && i < m->nsegs; at += n, i++) {
+        n = min(m->segs[i].len, m->mlen - at);
+        if (m->rx.rdma_get)
+            memcpy(m->payload + at, m->segs[i].addr, n);
+        else
+            memcpy(m->segs[i].addr, m->payload + at, n);
     }
-    if (!t->to->serves) {
-        refuse(t, (enum lnet_drop)LOOP_DROP_STOPPED);
-        return;
-    }
-    t->rx.ni = t->to->ni;
-    t->rx.from = lnet_peer_ni_get(t->to->ni->node, &t->from);
-    if (!t->rx.from) {
-        refuse(t, LNET_DROP_NO_PEER_MEMORY);
-        return;
-    }
-    t->to->received++;
-    open_receives++;
-    if (lnet_parse(&t->rx) != LNET_DROP_NONE) {
-        open_receives--;
-        transfer_free(t); /* a protocol error: there is no connection to close */
-    }
+    assert(!m->payload || !m->segs || at == m->mlen);
+    m->segs = NULL;
+    lnet_recv_done(&m->rx, result);
+    leave(m);
+}
+
+bool loop_cancel(struct loop_rx *m)
+{
+    bool forgotten = lnet_rx_cancel(&m->rx);
+
+    if (forgotten)
+        leave(m);
+    return forgotten;
 }
 
 static void recv_msg(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen)
 {
-    struct transfer *t = container_of(rx, struct transfer, rx);
+    struct loop_rx *m = container_of(rx, struct loop_rx, rx);
 
-    for (uint32_t at = 0; at < mlen; segs++) {
-        uint32_t n = segs->len < mlen - at ? segs->len : mlen - at;
+    m->segs = segs;
+    m->nsegs = nsegs;
+    m->mlen = mlen;
+    if (m->between_nis || !loop_hooks.recv || !loop_hooks.recv(m))
+        loop_finish(m, LNET_RESULT_OK);
+}
 
-        memcpy(segs->addr, t->payload + at, n);
-        at += n;
+/* ---- sending ---- */
+
+/* On the home reactor of the sender, in the node that receives. */
+static void arrive(struct reactor_task *task)
+{
+    struct loop_rx *m = container_of(task, struct loop_rx, task);
+    struct loop_ni *l = m->rx.ni->lnd_ni;
+    enum lnet_drop why = (enum lnet_drop)LOOP_DROP_STOPPED;
+
+    if (l->serves) {
+        (void)loop_arrive(m);
+        close_one(l);
+        return;
     }
-    open_receives--;
-    lnet_recv_done(rx, LNET_RESULT_OK);
-    transfer_free(t);
+    lnet_drop_event(l->ni->node, why, l->ni, &m->from, &m->rx.hdr);
+    leave(m);
 }
 
 static struct loop_ni *find(const struct lnet_nid *nid)
 {
     for (unsigned i = 0; i < NIS; i++)
-        if (nis[i].ni && nid_same(&nis[i].ni->nid, nid))
+        if (nis[i].serves && nid_same(&nis[i].ni->nid, nid))
             return &nis[i];
     return NULL;
 }
 
-static void copy_payload(const struct lnet_msg *msg, uint8_t *to)
+uint8_t *loop_copy(const struct lnet_msg *msg)
 {
-    for (unsigned i = 0; i < msg->payload.n; i++) {
+    uint8_t *copy = malloc(msg->payload.bytes + 1), *to = copy;
+
+    for (unsigned i = 0; i < msg->payload.n; to += msg->payload.seg[i++].len)
         memcpy(to, msg->payload.seg[i].addr, msg->payload.seg[i].len);
-        to += msg->payload.seg[i].len;
-    }
+    return copy;
 }
 
 static void send_msg(struct lnet_msg *msg)
 {
+    static const struct lnet_result no_ni = {(enum lnet_drop)LOOP_DROP_NO_NI,
+                                             LNET_HEALTH_REMOTE_ERROR};
     struct loop_ni *from = msg->tx_ni->lnd_ni, *to = find(&msg->tx_peer->nid);
-    struct transfer *t = to ? calloc(1, sizeof(*t)) : NULL;
-    enum lnet_drop why = (enum lnet_drop)LOOP_DROP_NO_NI;
+    struct loop_rx *m;
 
-    if (!t) {
-        lnet_send_done(msg, (struct lnet_result){why, LNET_HEALTH_REMOTE_ERROR});
+    if (loop_hooks.send && loop_hooks.send(msg))
+        return;
+    m = to ? calloc(1, sizeof(*m)) : NULL;
+    if (!m) {
+        lnet_send_done(msg, no_ni);
         return;
     }
-    t->rx.hdr = msg->hdr;
-    t->to = to;
-    t->from = from->ni->nid;
-    t->payload = malloc(msg->payload.bytes + 1);
-    copy_payload(msg, t->payload);
+    m->rx.hdr = msg->hdr;
+    m->rx.ni = to->ni;
+    m->from = from->ni->nid;
+    m->payload = loop_copy(msg);
+    m->between_nis = true;
+    m->task.fn = arrive;
+    to->open++;
     from->sent++;
-    t->task.fn = arrive;
-    reactor_post(lnet_nid_home(to->ni->node, &t->from), &t->task);
+    reactor_post(lnet_nid_home(to->ni->node, &m->from), &m->task);
     lnet_send_done(msg, LNET_RESULT_OK);
-}
-
-static void peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why)
-{
-}
-
-static void peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
-{
-    *out = (struct lnd_peer_info){.conns = {1}};
-}
-
-static void peer_free(struct lnet_peer_ni *peer)
-{
 }
 
 /* ---- what it shows ---- */
@@ -243,9 +266,6 @@ static const struct lnd_ops loop_ops = {
     .ni_fini = ni_fini,
     .send = send_msg,
     .recv = recv_msg,
-    .peer_abort = peer_abort,
-    .peer_info = peer_info,
-    .peer_free = peer_free,
 };
 
 /* ---- code ---- */

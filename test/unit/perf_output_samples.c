@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Writes the table of a made-up run into a folder, for perf_check_output.py. */
-#include "app/millrace-perf/output.h"
+#include "app/millrace-perf/interval.h"
 #include "app/millrace-perf/payload.h"
 
 #include <stdlib.h>
@@ -24,11 +24,11 @@ static struct interval second(unsigned i, uint64_t messages, uint64_t ns)
 {
     struct interval iv = {.from_ns = i * 1000000000ull,
                           .to_ns = (i + 1) * 1000000000ull,
-                          .done = {messages, messages / 2},
-                          .bytes = messages * 4096,
-                          .bad = i % 3,
-                          .waiting = i,
-                          .in_flight = 16};
+                          .counts.done = {messages, messages / 2},
+                          .counts.bytes = messages * 4096,
+                          .counts.bad = i % 3,
+                          .counts.waiting = i,
+                          .counts.in_flight = 16};
 
     for (unsigned q = 0; q < HIST_POINTS && messages > 0; q++)
         iv.quantile[q] = ns * (q + 1);

@@ -333,7 +333,7 @@ static int end(void **state)
     assert_int_equal(free_answers(), 2 * (PEER_ANSWERS + PEER_OWN));
     assert_int_equal(free_ops(), PEERS_OPS);
     assert_int_equal(source->answers + target->answers, 0);
-    assert_int_equal(e->count.connections, 0);
+    assert_int_equal(e->connections, 0);
     assert_int_equal(e->ready + e->dialling, 0);
     peers_unmake(e);
     free(e);

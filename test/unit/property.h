@@ -3,8 +3,9 @@
  * The property test of credits, router buffers and admission, in three parts:
  *  - test_lnet_property.c makes configurations and events from a seed, runs each configuration in a
  *    child process, and shrinks the events of a run that failed;
- *  - property_run.c carries events out on a real node: a fake LND that completes, fails or forgets
- *    what the events say, reactors stepped by hand, a clock that events move;
+ *  - property_run.c carries events out on a real node: over the loopback LND, whose peers complete,
+ *    fail or forget what the events say (property_lnd.c), reactors stepped by hand, a clock that
+ *    events move;
  *  - property_model.c and its like know what the node must be like after each event. It learns of
  * the core's doings at the LND interface and, through ld --wrap, at a few functions between the
  * core's own files, and keeps books of its own by the words of docs/protocol/lnet-core.md and
@@ -14,6 +15,7 @@
 #define MILLRACE_TEST_PROPERTY_H
 
 #include "test/unit/lnet_rooms.h"
+#include "test/unit/loopback.h"
 
 #define MAX_PEERS    48
 #define MAX_CONNS    96
@@ -235,15 +237,13 @@ enum stage { /* of a header that waits */
 };
 
 struct conn {
-    struct lnet_rx rx;
+    struct loop_rx in;
     unsigned index, ni;
     struct peer *peer;
     enum conn_state state;
     bool gone;  /* its NI was removed */
     bool local; /* the message is for this node */
     uint32_t id;
-    const struct mem_seg *segs;
-    uint32_t mlen;
     bool abandoned;
     uint32_t backlog[BACKLOG][2];
     unsigned nbacklog;

@@ -112,7 +112,7 @@ static void sync_conn(struct conn *c)
         return;
     if (s == STAGE_NONE)
         prop_fail("header %x neither waits nor is received", c->id);
-    acct = acct_of(&c->rx.path.next_hop, c->rx.path.gw != NULL);
+    acct = acct_of(&c->in.rx.path.next_hop, c->in.rx.path.gw != NULL);
     if (s == c->stage && acct == c->acct)
         return;
     if (c->stage == STAGE_BUFFER && s == STAGE_CREDIT)
@@ -250,14 +250,14 @@ static void end_of_shard(const struct lnet_shard *s)
 
     for (const struct lnet_next_hop *d = s->credit->free_next_hops; d; d = d->hash_next)
         free_dests++;
-    for (i = 0; i <= s->credit->next_hop_mask; i++)
-        if (s->credit->next_hop_hash[i])
+    for (i = 0; i <= s->next_hop_mask; i++)
+        if (s->next_hop_hash[i])
             prop_fail("reactor %u: an account is left", s->index);
     if (free_dests != books.dests_at_start[s->index])
         prop_fail("reactor %u: %u of %u accounts are free", s->index, free_dests,
                   books.dests_at_start[s->index]);
-    if (s->credit->waiting.head || s->credit->receiving.head || s->credit->rtr_wake ||
-        s->tx->ready.head)
+    if (!TAILQ_EMPTY(&s->credit->waiting) || !TAILQ_EMPTY(&s->credit->receiving) ||
+        s->credit->rtr_wake || !STAILQ_EMPTY(&s->tx->ready))
         prop_fail("reactor %u: something is left in a list", s->index);
     if (reactor_timer_armed(&s->credit->wait_timer))
         prop_fail("reactor %u: the timer of waiting headers is armed", s->index);
@@ -295,7 +295,8 @@ void model_end(void)
         const struct lnet_peer_ni *p = peers[i].core;
 
         if (p && (p->tx.now != p->tx.max || p->rtr.now != p->rtr.max || p->tx_queued ||
-                  p->tx_queued_bytes || p->refs != 0 || p->rtrq.head || p->txq.head))
+                  p->tx_queued_bytes || p->refs != 0 || !TAILQ_EMPTY(&p->rtrq) || p->rtr_waiting ||
+                  !STAILQ_EMPTY(&p->txq)))
             prop_fail("peer %u: tx %d of %d, router %d of %d, queued %u, refs %u", i, p->tx.now,
                       p->tx.max, p->rtr.now, p->rtr.max, p->tx_queued, p->refs);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The LND of the property test: it does nothing by itself but what its mode says; the run
- * completes, fails and cancels as its events tell. It tells the model of every call in either
- * direction, and looks whether payload is still its own message's.
+ * The peers behind the loopback LND: they do nothing by themselves but what the mode says; the run
+ * completes, fails and cancels as its events tell. The model learns of every call in either
+ * direction, and payload is checked to be still its own message's.
  */
 #include "lib/base/err.h"
 #include "test/unit/property.h"
@@ -54,7 +54,7 @@ static void payload_check(const struct lnet_msg *msg, const char *when)
         prop_fail("message %x: the end of its payload is another's %s", id, when);
 }
 
-/* ---- the LND: sending ---- */
+/* ---- sending ---- */
 
 static void pong(const struct lnet_msg *msg);
 
@@ -78,7 +78,7 @@ void send_accepted(struct tracked *t)
     lnet_send_accepted(t->msg);
 }
 
-static void lnd_send(struct lnet_msg *msg)
+static bool on_send(struct lnet_msg *msg)
 {
     struct tracked *t = tracked_of(msg);
 
@@ -93,9 +93,10 @@ static void lnd_send(struct lnet_msg *msg)
         send_end(t, ok);
     else if (mode & MODE_ACCEPT)
         send_accepted(t);
+    return true;
 }
 
-/* ---- the LND: receiving ---- */
+/* ---- receiving ---- */
 
 struct take { /* segments of the LND's own that the core has */
     struct mem_seg seg;
@@ -116,41 +117,39 @@ static void hand_over(struct conn *c)
 
     if (!t)
         prop_fail("no memory");
-    t->seg = (struct mem_seg){.addr = t->bytes, .len = c->mlen, .region = MEM_REGION_NONE};
+    t->seg = (struct mem_seg){.addr = t->bytes, .len = c->in.mlen, .region = MEM_REGION_NONE};
     memcpy(t->bytes, &c->id, sizeof(c->id));
-    c->rx.taken = (struct lnet_sgl){.seg = &t->seg, .n = 1, .bytes = c->mlen};
-    c->rx.release = take_release;
-    c->rx.release_owner = t;
+    c->in.rx.taken = (struct lnet_sgl){.seg = &t->seg, .n = 1, .bytes = c->in.mlen};
+    c->in.rx.release = take_release;
+    c->in.rx.release_owner = t;
     takes++;
 }
 
 /* The connection closes and is another one from now on. */
 static void conn_reset(struct conn *c)
 {
-    memset(&c->rx, 0, sizeof(c->rx));
+    memset(&c->in.rx, 0, sizeof(c->in.rx));
     c->expired_us = 0;
     c->nbacklog = 0;
 }
 
 void recv_end(struct conn *c, struct lnet_result result)
 {
-    struct lnet_peer_ni *from = c->rx.from;
     bool good = result.reason == LNET_DROP_NONE;
     uint32_t next[2];
 
     say("    %x %s", c->id, good ? "received" : lnet_drop_info(result.reason)->name);
-    if (good && !c->abandoned && c->mlen > 0) {
-        if (c->segs)
-            payload_write(c->segs, c->mlen, c->id);
+    if (good && !c->abandoned && c->in.mlen > 0) {
+        if (c->in.segs)
+            payload_write(c->in.segs, c->in.mlen, c->id);
         else
             hand_over(c);
     }
     c->state = CONN_IDLE;
     model_recv_done(c, good);
-    lnet_recv_done(&c->rx, result);
+    loop_finish(&c->in, result);
     if (c->state == CONN_IDLE && !good)
         conn_reset(c);
-    lnet_peer_ni_put(from);
     if (c->nbacklog == 0 || c->gone)
         return;
     memcpy(next, c->backlog[0], sizeof(next));
@@ -158,43 +157,42 @@ void recv_end(struct conn *c, struct lnet_result result)
     conn_parse(c, next[0], next[1]);
 }
 
-static void gateway_reply(struct conn *c, const struct mem_seg *segs, unsigned nsegs,
-                          uint32_t mlen);
+static void gateway_reply(const struct conn *c);
 
-static void lnd_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen)
+static bool on_recv(struct loop_rx *in)
 {
-    struct conn *c = container_of(rx, struct conn, rx);
+    struct conn *c = container_of(in, struct conn, in);
+    const struct lnet_rx *rx = &in->rx;
 
     if (rx->from->shard->reactor != reactor_self())
         prop_fail("header %x is received on the wrong reactor", c->id);
     if (c->state != CONN_PARSED)
         prop_fail("recv of %x in state %d", c->id, c->state);
+    c->abandoned = false;
     if (c->local) {
         c->state = CONN_RECEIVING;
-        c->mlen = 0;
-        gateway_reply(c, segs, nsegs, mlen);
+        gateway_reply(c);
+        in->mlen = 0;
         recv_end(c, ok);
-        return;
+        return true;
     }
-    c->segs = segs;
-    c->mlen = mlen;
-    c->abandoned = false;
     model_recv(c);
     c->state = CONN_RECEIVING;
-    if (rx->msg && mlen != rx->hdr.payload_len)
-        prop_fail("recv of %x asks for %u bytes, not %u", c->id, mlen, rx->hdr.payload_len);
-    if (rx->msg && mlen > 0 && (segs != NULL) == ni[c->ni]->rx_take)
-        prop_fail("recv of %x %s memory", c->id, segs ? "gives" : "has no");
+    if (rx->msg && in->mlen != rx->hdr.payload_len)
+        prop_fail("recv of %x asks for %u bytes, not %u", c->id, in->mlen, rx->hdr.payload_len);
+    if (rx->msg && in->mlen > 0 && (in->segs != NULL) == ni[c->ni]->rx_take)
+        prop_fail("recv of %x %s memory", c->id, in->segs ? "gives" : "has no");
     say("    %x is let in%s", c->id, rx->msg ? "" : " to be thrown away");
     if (ni_closed[c->ni])
         recv_end(c, shut);
     else if (mode & MODE_RECV)
         recv_end(c, ok);
+    return true;
 }
 
-static bool lnd_recv_abandon(struct lnet_rx *rx, bool too_long)
+static bool on_abandon(struct lnet_rx *rx, bool too_long)
 {
-    struct conn *c = container_of(rx, struct conn, rx);
+    struct conn *c = container_of(rx, struct conn, in.rx);
 
     if (c->state != CONN_RECEIVING || c->abandoned)
         prop_fail("%x is abandoned in state %d", c->id, c->state);
@@ -205,29 +203,26 @@ static bool lnd_recv_abandon(struct lnet_rx *rx, bool too_long)
     return true;
 }
 
-/* ---- the LND: its other duties ---- */
-
-static int lnd_ni_init(struct lnet_ni *n, struct err *err)
+static int on_ni_init(struct lnet_ni *n, struct err *err)
 {
     if (n->index >= run.plan->nnis)
         prop_fail("an NI has index %u, of %u NIs", n->index, run.plan->nnis);
     n->rx_take = run.plan->rx_take[n->index];
-    return 0;
+    return loop_code.ops->ni_init(n, err);
 }
 
 /* It is chosen, and called, from here on. */
-static int lnd_ni_start(struct lnet_ni *n, struct err *err)
+static int on_ni_start(struct lnet_ni *n, struct err *err)
 {
-    if (ni_cannot_start) {
+    if (ni_cannot_start)
         return err_set(err, -EADDRINUSE, "cannot start");
-    }
     say("    NI %u starts", n->index);
     ni[n->index] = n;
     ni_gone[n->index] = ni_closed[n->index] = false;
     for (unsigned i = 0; i < nconns; i++)
         if (conns[i].ni == n->index)
             conns[i].gone = false;
-    return 0;
+    return loop_code.ops->ni_start(n, err);
 }
 
 void close_conns(unsigned index)
@@ -239,13 +234,13 @@ void close_conns(unsigned index)
         }
 }
 
-static void lnd_ni_quiesce(struct lnet_ni *n, struct reactor_task *task)
+static void on_ni_quiesce(struct lnet_ni *n, struct reactor_task *task)
 {
     close_conns(n->index);
-    reactor_post(reactor_control(env), task);
+    loop_code.ops->ni_quiesce(n, task);
 }
 
-static void lnd_ni_stop(struct lnet_ni *n, struct reactor_task *task)
+static void on_ni_stop(struct lnet_ni *n, struct reactor_task *task)
 {
     say("    NI %u stops", n->index);
     close_conns(n->index);
@@ -253,17 +248,12 @@ static void lnd_ni_stop(struct lnet_ni *n, struct reactor_task *task)
     ni_closed[n->index] = true;
 }
 
-static void lnd_ni_fini(struct lnet_ni *n)
-{
-}
-
 bool conn_cancel(struct conn *c)
 {
-    struct lnet_peer_ni *from = c->rx.from;
     bool forgotten;
 
     c->cancelling = true;
-    ON(c->peer->reactor, forgotten = lnet_rx_cancel(&c->rx));
+    ON(c->peer->reactor, forgotten = loop_cancel(&c->in));
     c->cancelling = false;
     if (!forgotten)
         return false;
@@ -271,7 +261,6 @@ bool conn_cancel(struct conn *c)
     model_cancelled(c);
     c->state = CONN_IDLE;
     conn_reset(c);
-    ON(c->peer->reactor, lnet_peer_ni_put(from));
     return true;
 }
 
@@ -305,7 +294,7 @@ void stop_poll(void)
 {
     for (unsigned i = 0; i < run.plan->nnis; i++)
         if (ni_stop_done[i] && end_ni(i)) {
-            reactor_post(reactor_control(env), ni_stop_done[i]);
+            loop_code.ops->ni_stop(node->ni[i], ni_stop_done[i]);
             ni_stop_done[i] = NULL;
         }
 }
@@ -335,25 +324,26 @@ void fail_peer(struct peer *p, enum lnet_drop why)
     }
 }
 
-static void lnd_peer_abort(struct lnet_ni *n, struct lnet_peer_ni *peer, enum lnet_drop why)
-{
-    fail_peer(peer_of(&peer->nid), why);
-}
+/* The loopback LND as one of `tcp` nets and one of `o2ib` nets. */
+struct lnd_ops lnd_tcp, lnd_ib;
 
-struct lnd_ops lnd_tcp = {
-    .name = "tcp",
-    .type = LNET_LND_SOCK,
-    .ni_init = lnd_ni_init,
-    .ni_start = lnd_ni_start,
-    .ni_quiesce = lnd_ni_quiesce,
-    .ni_stop = lnd_ni_stop,
-    .ni_fini = lnd_ni_fini,
-    .send = lnd_send,
-    .recv = lnd_recv,
-    .recv_abandon = lnd_recv_abandon,
-    .peer_abort = lnd_peer_abort,
-};
-struct lnd_ops lnd_ib;
+static void __attribute__((constructor)) make_lnds(void)
+{
+    if (!lnd_type_register(&loop_type))
+        abort();
+    loop_hooks = (struct loop_hooks){.send = on_send, .recv = on_recv};
+    lnd_tcp = *loop_code.ops;
+    lnd_tcp.name = "tcp";
+    lnd_tcp.type = LNET_LND_SOCK;
+    lnd_tcp.recv_abandon = on_abandon;
+    lnd_tcp.ni_init = on_ni_init;
+    lnd_tcp.ni_start = on_ni_start;
+    lnd_tcp.ni_quiesce = on_ni_quiesce;
+    lnd_tcp.ni_stop = on_ni_stop;
+    lnd_ib = lnd_tcp;
+    lnd_ib.name = "o2ib";
+    lnd_ib.type = LNET_LND_O2IB;
+}
 
 /* ---- gateways answer pings ---- */
 
@@ -401,32 +391,43 @@ static void pong(const struct lnet_msg *msg)
     a->wanted = true;
 }
 
-static void gateway_reply(struct conn *c, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen)
+static void gateway_reply(const struct conn *c)
 {
+    const struct loop_rx *in = &c->in;
     uint8_t info[INFO_MAX];
 
-    if (!segs || c->rx.hdr.type != LNET_MSG_REPLY)
+    if (!in->segs || in->rx.hdr.type != LNET_MSG_REPLY)
         return;
     make_info(c->peer, info, sizeof(info));
-    if (nsegs != 1 || mlen > segs[0].len || mlen > sizeof(info))
-        prop_fail("the reply to a ping goes into %u bytes", segs[0].len);
-    memcpy(segs[0].addr, info, mlen);
+    if (in->nsegs != 1 || in->mlen > in->segs[0].len || in->mlen > sizeof(info))
+        prop_fail("the reply to a ping goes into %u bytes", in->segs[0].len);
+    memcpy(in->segs[0].addr, info, in->mlen);
 }
 
-/* Gives headers for this node to the core. */
-static void conn_parse_local(struct conn *c, const struct lnet_hdr *hdr)
+/* Gives the header of an idle connection to the core. */
+static void parse(struct conn *c)
 {
     enum lnet_drop why;
 
-    c->local = true;
     c->state = CONN_PARSED;
-    c->rx.ni = ni[c->ni];
-    c->rx.hdr = *hdr;
-    c->rx.from = lnet_peer_ni_get(node, &c->peer->nid);
-    c->peer->core = c->rx.from;
-    why = lnet_parse(&c->rx);
+    c->in.rx.ni = ni[c->ni];
+    c->in.from = c->peer->nid;
+    c->peer->core = lnet_peer_ni_get(node, &c->in.from); /* before loop_arrive(): for the model */
+    if (!c->peer->core)
+        prop_fail("no peer");
+    lnet_peer_ni_put(c->peer->core);
+    why = loop_arrive(&c->in);
     if (why)
-        prop_fail("a message for this node is refused: %s", lnet_drop_info(why)->name);
+        prop_fail("header %x is refused: %s", c->id, lnet_drop_info(why)->name);
+}
+
+/* The same with one for this node. */
+static void conn_parse_local(struct conn *c, const struct lnet_hdr *hdr)
+{
+    c->local = true;
+    c->id = NO_ID;
+    c->in.rx.hdr = *hdr;
+    parse(c);
 }
 
 /* On the last of a gateway's connections, which carries nothing else. */
@@ -440,7 +441,6 @@ void answer_pings(void)
         if (!a->wanted || a->conn->state != CONN_IDLE || ni_closed[a->ni] || a->conn->gone)
             continue;
         a->wanted = false;
-        a->conn->id = NO_ID;
         a->conn->ni = a->ni;
         ON(peers[i].reactor, conn_parse_local(a->conn, &a->hdr));
     }
@@ -515,7 +515,7 @@ static void make_header(struct conn *c, uint32_t b, uint32_t what)
         break;
     }
     c->pool = pool_of(h.payload_len);
-    c->rx.hdr = h;
+    c->in.rx.hdr = h;
 }
 
 static void make_ping(struct conn *c)
@@ -529,7 +529,6 @@ static void make_ping(struct conn *c)
         .ret = {0x1111, 0x2221}, .match_bits = LNET_PING_MATCH_BITS, .sink_length = 4096};
 
     lnet_body_set_get(&h, &get);
-    c->id = NO_ID;
     conn_parse_local(c, &h);
 }
 
@@ -537,7 +536,6 @@ static void make_ping(struct conn *c)
 void conn_parse(struct conn *c, uint32_t b, uint32_t what)
 {
     char dest[LNET_NIDSTR_SIZE];
-    enum lnet_drop why;
     uint32_t id;
 
     if (what / 256 % 16 == 0) {
@@ -547,19 +545,11 @@ void conn_parse(struct conn *c, uint32_t b, uint32_t what)
     c->local = false;
     id = c->id = next_id++;
     make_header(c, b, what);
-    c->rx.ni = ni[c->ni];
-    c->rx.from = lnet_peer_ni_get(node, &c->peer->nid);
-    if (!c->rx.from)
-        prop_fail("no peer");
-    c->peer->core = c->rx.from;
-    c->state = CONN_PARSED;
     say("    %x arrives at connection %u of peer %u: %s %u%s for %s", c->id, c->index,
-        c->peer->index, lnet_msg_type_name(c->rx.hdr.type), c->rx.hdr.payload_len,
-        c->urgent ? " (urgent)" : "", nid_format(&c->rx.hdr.dest_nid, dest));
+        c->peer->index, lnet_msg_type_name(c->in.rx.hdr.type), c->in.rx.hdr.payload_len,
+        c->urgent ? " (urgent)" : "", nid_format(&c->in.rx.hdr.dest_nid, dest));
     model_parse(c);
-    why = lnet_parse(&c->rx);
-    if (why)
-        prop_fail("header %x is refused: %s", c->id, lnet_drop_info(why)->name);
+    parse(c);
     model_parsed(c, id);
 }
 
@@ -572,9 +562,6 @@ void lnd_reset(void)
     memset(ni_stop_done, 0, sizeof(ni_stop_done));
     memset(ni_closed, 0, sizeof(ni_closed));
     memset(answers, 0, sizeof(answers));
-    lnd_ib = lnd_tcp;
-    lnd_ib.name = "o2ib";
-    lnd_ib.type = LNET_LND_O2IB;
 }
 
 void conns_make(struct peer *p, unsigned n)

@@ -222,9 +222,9 @@ enum stage stage_now(const struct conn *c)
 {
     if (c->state != CONN_PARSED || c->local)
         return STAGE_NONE;
-    if (c->rx.wait == LNET_RX_WAIT_CREDIT)
+    if (c->in.rx.wait == LNET_RX_WAIT_CREDIT)
         return STAGE_CREDIT;
-    return c->rx.wait == LNET_RX_WAIT_BUFFER ? STAGE_BUFFER : STAGE_NONE;
+    return c->in.rx.wait == LNET_RX_WAIT_BUFFER ? STAGE_BUFFER : STAGE_NONE;
 }
 
 void model_parse(struct conn *c)
@@ -286,13 +286,13 @@ static void take_router_credit(struct conn *c, bool waits)
 
 static void check_path(const struct conn *c, const struct lnet_nid *next_hop, bool gateway)
 {
-    lnet_net_t net = nid_net(&c->rx.hdr.dest_nid);
+    lnet_net_t net = nid_net(&c->in.rx.hdr.dest_nid);
 
-    if (c->rx.path.ni->net != nid_net(next_hop) || ni_gone[c->rx.path.ni->index])
+    if (c->in.rx.path.ni->net != nid_net(next_hop) || ni_gone[c->in.rx.path.ni->index])
         prop_fail("header %x shall leave by an NI that is on another net or gone", c->id);
     for (unsigned i = 0; i < run.plan->nnis; i++)
         if (!ni_gone[i] && ni[i]->net == net) {
-            if (gateway || !nid_same(next_hop, &c->rx.hdr.dest_nid))
+            if (gateway || !nid_same(next_hop, &c->in.rx.hdr.dest_nid))
                 prop_fail("header %x is for a neighbour and goes elsewhere", c->id);
             return;
         }
@@ -321,7 +321,7 @@ void model_parsed(struct conn *c, uint32_t id)
     if (waits != (c->peer->rtr.now < 0 || waiting_for_credit(c->peer) > waits))
         prop_fail("header %x waits for the wrong thing: its sender has %d router credits", c->id,
                   c->peer->rtr.now);
-    check_path(c, &c->rx.path.next_hop, c->rx.path.gw != NULL);
+    check_path(c, &c->in.rx.path.next_hop, c->in.rx.path.gw != NULL);
 }
 
 void sync_stalled(void)
@@ -365,8 +365,8 @@ static void check_turn(const struct conn *c, unsigned acct)
         if (d->peer == c->peer && stage_now(d) == STAGE_CREDIT && d->seq < c->seq)
             prop_fail("header %x passed %x, which waits for the same router credits", c->id, d->id);
         if (d->stage == STAGE_BUFFER && stage_now(d) == STAGE_BUFFER && d->acct == acct &&
-            acct_of(&d->rx.path.next_hop, d->rx.path.gw != NULL) == acct && d->pool == c->pool &&
-            d->urgent == c->urgent && (at_once || d->stamp < stamp))
+            acct_of(&d->in.rx.path.next_hop, d->in.rx.path.gw != NULL) == acct &&
+            d->pool == c->pool && d->urgent == c->urgent && (at_once || d->stamp < stamp))
             prop_fail(
                 "header %x (stage %d since %llu) passed %x (since %llu), which waits for the same buffers",
                 c->id, mine, (unsigned long long)c->stamp, d->id, (unsigned long long)d->stamp);
@@ -375,7 +375,7 @@ static void check_turn(const struct conn *c, unsigned acct)
 
 static void admitted(struct conn *c)
 {
-    struct tracked *t = tracked_of(c->rx.msg);
+    struct tracked *t = tracked_of(c->in.rx.msg);
     unsigned r = c->peer->reactor;
 
     take_router_credit(c, false);
@@ -386,17 +386,17 @@ static void admitted(struct conn *c)
     if (t->state != T_FREE)
         prop_fail("header %x got a descriptor that is in use by %x", c->id, t->id);
     *t = (struct tracked){.state = T_RECEIVING,
-                          .msg = c->rx.msg,
+                          .msg = c->in.rx.msg,
                           .id = c->id,
                           .home = r,
                           .from = c->peer,
                           .conn = c,
                           .pool = c->pool,
                           .urgent = c->urgent,
-                          .acct = acct_of(&c->rx.msg->next_hop, c->rx.msg->next_gw != NULL),
-                          .len = c->rx.hdr.payload_len,
+                          .acct = acct_of(&c->in.rx.msg->next_hop, c->in.rx.msg->next_gw != NULL),
+                          .len = c->in.rx.hdr.payload_len,
                           .router_credit = true,
-                          .buffer = c->rx.msg->buffer};
+                          .buffer = c->in.rx.msg->buffer};
     if (!model_may(r, t->pool, t->acct, t->urgent))
         prop_fail("header %x got a %s buffer that it may not have: %u of %u in use, its next hop "
                   "holds %u, %u for gateways, share %u %%",
@@ -420,7 +420,7 @@ static void admitted(struct conn *c)
 
 void model_recv(struct conn *c)
 {
-    if (c->rx.msg)
+    if (c->in.rx.msg)
         admitted(c);
     else if (!c->dropped)
         prop_fail("header %x is thrown away and no drop was counted", c->id);

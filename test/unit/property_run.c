@@ -198,23 +198,17 @@ static void do_route(const struct event *e, bool add)
     conf.priority = r->priority;
     if (net_parse(r->net, &conf.net) != 0)
         prop_fail("bad net %s", r->net);
-    rc = add ? lnet_route_add(node, &conf, &err)
-             : lnet_route_del(node, conf.net, &conf.gateway, &err);
+    rc = add ? lnet_route_add(node, &conf, &err) : route_del(node, conf.net, &conf.gateway, &err);
     if (rc)
         prop_fail("route: %s", err.message);
     route_there[i] = add;
     model_rule_changed();
 }
 
-static void net_deleted(void *arg)
-{
-    changes_pending--;
-}
-
-static void ni_deleted(void *arg, int rc, const char *why)
+static void ni_deleted(void *arg, int rc, const struct err *why)
 {
     if (rc)
-        prop_fail("NI del: %s", why);
+        prop_fail("NI del: %s", why->message);
     changes_pending--;
 }
 
@@ -230,16 +224,12 @@ static void do_net_del(const struct event *e)
         others += !ni_gone[i] && ni[i]->net != ni[index]->net;
     if (others < 2)
         return;
-    rc = e->b % 2 ? lnet_ni_del(node, &ni[index]->nid, ni_deleted, NULL, &err)
-                  : lnet_net_del(node, ni[index]->net, net_deleted, NULL, &err);
+    rc = lnet_ni_del(node, &ni[index]->nid, ni_deleted, NULL, &err);
     if (rc)
-        prop_fail("net del: %s", err.message);
+        prop_fail("NI del: %s", err.message);
     changes_pending++;
-    for (unsigned i = 0; i < run.plan->nnis; i++)
-        if (i == index || (e->b % 2 == 0 && !ni_gone[i] && ni[i]->net == ni[index]->net)) {
-            ni_gone[i] = true;
-            close_conns(i);
-        }
+    ni_gone[index] = true;
+    close_conns(index);
 }
 
 /* Nothing points to the NI that had it. */
@@ -257,7 +247,7 @@ static bool index_is_free(unsigned index)
     return true;
 }
 
-static void ni_added(void *arg, int rc, const char *why)
+static void ni_added(void *arg, int rc, const struct err *why)
 {
     unsigned index = *(unsigned *)arg;
 
@@ -265,7 +255,7 @@ static void ni_added(void *arg, int rc, const char *why)
     if (stopping && rc == -ESHUTDOWN)
         return;
     if (ni_cannot_start != (rc == -EADDRINUSE) || ni_gone[index] != ni_cannot_start)
-        prop_fail("NI add: %s", why);
+        prop_fail("NI add: %s", why->message);
     covered(rc ? COVER_NI_FAILED : COVER_NI_ADDED);
 }
 
@@ -349,7 +339,7 @@ static void do_recv(const struct event *e)
         return;
     if (e->kind == EV_PROGRESS && !c->abandoned) {
         model_sync();
-        c->rx.progress_us = c->progress_us = clock_us;
+        c->in.rx.progress_us = c->progress_us = clock_us;
     } else if (e->kind != EV_PROGRESS) {
         ON(c->peer->reactor, recv_end(c, e->kind == EV_RECV_OK ? ok : rx_broke));
     }

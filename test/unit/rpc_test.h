@@ -28,6 +28,7 @@ static json_t *answer; /* the last response */
 static json_t *notes;  /* the notifications so far */
 static unsigned drain; /* what shutdown was called with */
 static bool stopped;
+static unsigned nreactors = 1;
 
 /* ---- a driver ---- */
 
@@ -38,9 +39,16 @@ static int fake_init(struct lnet_ni *ni, struct err *err)
     return 0;
 }
 
+static const char *start_fails_at; /* NIs cannot be started: the error's position; NULL: they can */
+
 static int fake_start(struct lnet_ni *ni, struct err *err)
 {
-    return 0;
+    if (!start_fails_at)
+        return 0;
+    err_set(err, -EADDRINUSE, "fake: cannot start");
+    err_remedy(err, "free the address");
+    err_where(err, "%s", start_fails_at);
+    return -EADDRINUSE;
 }
 
 static void fake_stop(struct lnet_ni *ni, struct reactor_task *done)
@@ -86,8 +94,10 @@ static const struct lnd_ops fake = {.name = "tcp",
 
 static inline void step_all(void)
 {
-    reactor_bind(reactor_at(env, 0));
-    reactor_step(reactor_at(env, 0), 0);
+    for (unsigned i = 0; i < nreactors; i++) {
+        reactor_bind(reactor_at(env, i));
+        reactor_step(reactor_at(env, i), 0);
+    }
     reactor_bind(reactor_control(env));
     reactor_step(reactor_control(env), 0);
 }
@@ -160,16 +170,16 @@ static struct cfg_running *make_document(void)
 static int setup(void **state)
 {
     struct lnet_node_opts opts = {.routing = true,
-                                  .tiny = 16,
-                                  .small = 8,
-                                  .large = 2,
-                                  .memory =
-                                      (3u << 20) + (1 << 20) / 4, /* room for another large one */
+                                  .tiny = 16 * nreactors,
+                                  .small = 8 * nreactors,
+                                  .large = 2 * nreactors,
+                                  .memory = ((3u << 20) + (1 << 20) / 4) *
+                                            nreactors, /* room for another large one */
                                   .max_peers = 64,
                                   .local_msgs = 16};
     struct err err = {0};
 
-    test_env_make(REACTOR_IDLE_ADAPTIVE, "auto", 1);
+    test_env_make(REACTOR_IDLE_ADAPTIVE, "auto", nreactors);
     opts.env = env;
     if (lnet_node_create(&opts, &node, &err) != 0)
         fail_msg("%s", err.message);

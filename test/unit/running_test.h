@@ -92,8 +92,10 @@ static inline bool local(lnet_net_t net)
 /* Ends an asynchronous operation now or later; if it fails then, it fails by its callback. */
 static inline int end(cfg_done_fn done, void *arg, int rc)
 {
+    const struct err err = {.message = "failed at once", .remedy = "try later", .where = "nid"};
+
     if (!node.later) {
-        done(arg, rc, rc ? "failed at once" : NULL);
+        done(arg, rc, rc ? &err : NULL);
         return 0;
     }
     assert_null(node.done); /* one at a time */
@@ -105,11 +107,13 @@ static inline int end(cfg_done_fn done, void *arg, int rc)
 
 static inline void deliver(void)
 {
+    const struct err err = {.message = "failed later", .remedy = "try again", .where = "nid"};
+
     while (node.done) {
         cfg_done_fn done = node.done;
 
         node.done = NULL;
-        done(node.arg, node.rc, node.rc ? "failed later" : NULL);
+        done(node.arg, node.rc, node.rc ? &err : NULL);
     }
 }
 
@@ -350,7 +354,7 @@ static inline void draw_nis(struct cfg *cfg)
         ni.conf.nid = nid_of(ni.conf.net, host);
         ni.conf.tun.credits = credits[draw(3)];
         ni.conf.lnd_tun.timeout = timeouts[draw(3)];
-        assert_true(cfg_add_ni(cfg, &ni));
+        assert_true(cfg_append(cfg, CFG_NIS, &ni));
     }
 }
 
@@ -366,7 +370,7 @@ static inline void draw_routes(struct cfg *cfg)
         route.conf.priority = draw(2);
         if (!has_net(cfg, route.conf.net) &&
             !cfg_find_route(cfg, route.conf.net, &route.conf.gateway))
-            assert_true(cfg_add_route(cfg, &route));
+            assert_true(cfg_append(cfg, CFG_ROUTES, &route));
     }
 }
 

@@ -128,7 +128,6 @@ struct fake_core {
     unsigned nevents;
     unsigned drops[LNET_DROP_COUNT];
     unsigned peers;
-    unsigned peer_refs;
     bool no_peers;
     bool no_places; /* lnet_rx_segs() gives none */
     void (*on_sent)(struct lnet_msg *msg);
@@ -140,6 +139,7 @@ struct lnet_ni *fake_ni(void);  /* 10.0.0.5@tcp */
 struct lnet_ni *fake_ni6(void); /* fd00::5@tcp */
 struct lnd_sock *fake_lnd(void);
 struct lnet_node *fake_node(void);
+unsigned fake_peer_refs(void);                   /* references to all peer NIs */
 struct lnet_peer_ni *fake_peer(const char *nid); /* not referenced for the caller */
 
 extern struct sock_opts fake_opts; /* before fake_setup() */

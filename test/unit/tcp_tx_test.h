@@ -9,7 +9,6 @@
 #include "lib/base/err.h"
 #include "lib/lnd_eth/tcp/tcp_cc.c"
 #include "lib/lnd_eth/tcp/tcp_mtu.c"
-#include "lib/lnd_eth/tcp/tcp_prr.c"
 #include "lib/lnd_eth/tcp/tcp_queue.c"
 #include "lib/lnd_eth/tcp/tcp_rack.c"
 #include "lib/lnd_eth/tcp/tcp_recover.c"
@@ -32,7 +31,7 @@ static uint64_t now;
 static uint32_t isn; /* number of byte 0 */
 static uint32_t test_tso, test_options;
 static unsigned no_buffer; /* that many calls of tcp_out() or inet_alloc() find none */
-static bool aborted, fin_was_acked;
+static bool aborted;
 static unsigned mtu_told;
 
 /* One segment as it would be on the wire; bytes were looked at. */
@@ -156,11 +155,6 @@ void tcp_conn_abort(struct tcp_conn *conn, enum stream_end end)
     assert_int_equal(end, STREAM_END_TIMEOUT);
     aborted = true;
     tcp_tx_free(conn);
-}
-
-void tcp_conn_fin_acked(struct tcp_conn *conn)
-{
-    fin_was_acked = true;
 }
 
 struct rte_mbuf *inet_alloc(struct inet_shard *shard, const struct inet_path *path)
@@ -344,7 +338,7 @@ static inline void open_another(struct test_opts o)
     test_options = c->ts_on ? 12 : 0;
     test_tso = 0;
     no_buffer = 0;
-    aborted = fin_was_acked = false;
+    aborted = false;
     mtu_told = 0;
     link_is_down = false;
     isn = o.isn;
@@ -362,6 +356,8 @@ static inline void open_conn(struct test_opts o)
     memset(&sh, 0, sizeof(sh));
     tcp.env = env;
     tcp.nshards = 1;
+    tcp.opts.user_timeout = 50;
+    tcp.opts.copy_bytes = 4u << 20;
     tcp.cc = tcp_cc_find(o.cc);
     sh.tcp = &tcp;
     sh.reactor = reactor_self();
@@ -389,7 +385,7 @@ static inline void close_conn(void)
     reactor_bind(reactor_at(env, 0));
     free(c);
     tcp_tx_shard_destroy(&sh);
-    tcp_tx_destroy(&tcp);
+    mem_mbufs_destroy(tcp.copy_pool);
 }
 
 static int begin_env(void **state)

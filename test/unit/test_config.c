@@ -610,7 +610,7 @@ static void test_many_errors(void **state)
 static void check_documented(const char *text, const struct cfg_key *keys)
 {
     for (; keys->name; keys++) {
-        if (keys->kind == CFG_SECTION)
+        if (keys->sub)
             check_documented(text, keys->sub);
         else if (keys->kind != CFG_READ_ONLY && !strstr(text, keys->name))
             fail_msg("docs/config.md does not have: %s", keys->name);

@@ -93,7 +93,7 @@ static void expect_reject(const struct fake_call *call, uint8_t why, enum lnet_d
 static void expect_untouched(void)
 {
     assert_int_equal(fake.nlive, 0);
-    assert_int_equal(core.peer_refs, 0); /* who is refused is not remembered */
+    assert_int_equal(ih_peer_refs(), 0); /* who is refused is not remembered */
 }
 
 /* ---- who it is ---- */

@@ -578,14 +578,10 @@ static void test_conns_stop(void **state)
 static void test_queues(void **state)
 {
     static const unsigned max[] = {16, 1024, 4096, 65536};
-    struct ib_ni *ini = ih_ni(0)->lnd_ni;
-    unsigned sends = ini->sends_max;
     struct rdma_open open;
 
     (void)state;
-    ini->sends_max = 2 * IB_DEPTH_MAX;
-    ib_conn_sizes(ini, IB_DEPTH_MAX, IB_FRAGS_MAX, &open);
-    ini->sends_max = sends;
+    ib_conn_sizes(IB_DEPTH_MAX, 2 * IB_DEPTH_MAX, &open);
     for (unsigned i = 0; i < 4; i++)
         assert_true(RDMA_CQ_ENTRIES / (open.recv_wrs + open.send_wrs) * ib_shard_cqs(max[i]) >=
                     max[i]);

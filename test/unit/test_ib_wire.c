@@ -121,7 +121,7 @@ static void assert_hdr(const struct ib_hdr *h, unsigned type, unsigned credits, 
 {
     assert_false(h->flip);
     assert_int_equal(h->version, 0x12);
-    assert_string_equal(ib_type_name(h->type), ib_type_name(type));
+    assert_int_equal(h->type, type);
     assert_int_equal(h->credits, credits);
     assert_int_equal(h->cksum, 0);
     assert_int_equal(h->src_nid, from_a ? NID_A : NID_B);
@@ -761,9 +761,6 @@ static void test_reject(void **state)
 
 static void test_names(void **state)
 {
-    assert_string_equal(ib_type_name(0xc0), "CONNREQ");
-    assert_string_equal(ib_type_name(0xc1), "CONNACK");
-    assert_string_equal(ib_type_name(0xd8), "?");
     assert_string_equal(ib_why_text(9), "refused: its NIs are not up yet");
     assert_string_equal(ib_why_text(10), "refused: for a reason that is not known here");
 }

@@ -182,48 +182,30 @@ static void test_another_has_it(void **state)
     }
 }
 
-static void test_it_is_defended_once(void **state)
+/* However often another says that it has the address, it stays ours, and the other is told so once
+ * in ten seconds. */
+static void test_it_is_defended(void **state)
 {
     struct inet_addr l = addr("10.0.0.1"), r = addr("10.0.0.2");
     struct inet_path path;
     struct inet_shard *sh;
-    struct seen s;
+    unsigned announced = 0;
 
     begin(0);
     pass_ms(3000);
     look();
     sh = inet_shard_of(inet, test_reactors - 1);
     ON(test_reactors - 1, assert_int_equal(inet_path_get(sh, NULL, &l, &r, &path), 0));
-    from_other("10.0.0.1", "10.0.0.77");
-    s = look();
-    assert_int_equal(s.announced4, 1);
-    assert_true(inet_if_link(ifp));
-    pass_ms(10100);
-    from_other("10.0.0.1", "10.0.0.77");
-    s = look();
-    assert_int_equal(s.announced4, 1);
-    assert_int_equal(changes, 0);
-    /* It goes on within ten seconds: it is given up, on all reactors. */
-    pass_ms(5000);
-    from_other("10.0.0.1", "10.0.0.77");
-    s = look();
-    assert_int_equal(s.announced4, 0);
-    assert_int_equal(changes, 1);
-    assert_false(up);
-    ON(test_reactors - 1, assert_false(inet_path_valid(sh, &path)));
-    assert_true(above.changes >= test_reactors);
-    assert_int_equal(try_path("10.0.0.1", "10.0.0.2"), -EADDRNOTAVAIL);
-    /* The other address is as it was. */
-    assert_int_equal(try_path("fd00::1", "fd00::2"), 0);
-    /* It is not ours as long as the other says so. */
-    for (unsigned i = 0; i < 30; i++) {
+    for (unsigned i = 0; i < 300; i++) { /* half a minute */
         from_other("10.0.0.1", "10.0.0.77");
-        pass_ms(3000);
-        assert_false(up);
+        announced += look().announced4;
+        pass_ms(100);
+        assert_true(inet_if_link(ifp));
     }
-    pass_ms(12000);
-    assert_true(up);
-    assert_int_equal(changes, 2);
+    assert_int_equal(announced, 3);
+    assert_int_equal(changes, 0);
+    ON(test_reactors - 1, assert_true(inet_path_valid(sh, &path)));
+    assert_int_equal(try_path("10.0.0.1", "10.0.0.2"), 0);
     end_inet();
 }
 
@@ -340,7 +322,6 @@ static void test_conflicts_are_told(void **state)
     from_other("10.0.0.1", "10.0.0.77");
     address_event(INET_EV_ADDRESS_CONFLICT, "used_by_another", "10.0.0.1", third_mac, true);
     from_other("10.0.0.1", "10.0.0.77");
-    address_event(INET_EV_ADDRESS_CONFLICT, "used_again", "10.0.0.1", third_mac, false);
     assert_int_equal(nhappened, 0);
     end_inet();
 }
@@ -369,7 +350,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nobody_has_it),        cmocka_unit_test(test_at_once),
-        cmocka_unit_test(test_another_has_it),       cmocka_unit_test(test_it_is_defended_once),
+        cmocka_unit_test(test_another_has_it),       cmocka_unit_test(test_it_is_defended),
         cmocka_unit_test(test_who_asks_is_answered), cmocka_unit_test(test_link),
         cmocka_unit_test(test_many_watchers),        cmocka_unit_test(test_conflicts_are_told),
         cmocka_unit_test(test_links_are_told),

@@ -183,7 +183,7 @@ static void test_errors_leave_room(void **state)
 /* Nor do MLD queries, which the first reactor answers. */
 static void test_queries_leave_room(void **state)
 {
-    struct note query = {.kind = NOTE_MLD, .seq = 1000}, conflict = {.kind = NOTE_CONFLICT};
+    struct note query = {.kind = NOTE_MLD, .within_ms = 1000}, conflict = {.kind = NOTE_CONFLICT};
 
     quiet_inet();
     reactor_bind(reactor_at(test_env, 1));

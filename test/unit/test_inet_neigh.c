@@ -195,7 +195,7 @@ static void test_gone(void **state)
         ON(0, assert_true(inet_path_valid(inet_shard_of(inet, 0), &path)));
         pass_ms(1010);
     }
-    assert_int_equal(above.changes, 1);
+    assert_int_equal(paths_renewed(), 1);
     ON(0, assert_false(inet_path_valid(inet_shard_of(inet, 0), &path)));
     for (unsigned i = 0; i < 3; i++) {
         expect_question("10.0.0.2", all_mac);

@@ -49,7 +49,7 @@ static void credits_up(int router_credits)
     tcp1 = ni_add("10.1.0.1@tcp1");
     ib0 = ni_add("10.2.0.1@o2ib");
     node_begin();
-    fk.hold_send = true;
+    loop.hold_send = true;
 }
 
 static unsigned rows_seen;
@@ -77,7 +77,7 @@ static void on_rows(void *arg, const struct lnet_peer_ni_row *rows, unsigned n, 
 static void test_router_credits(void **state)
 {
     static const uint32_t len[] = {10, 0, 5000, 20, 0, 30, 40};
-    struct fake_rx *fx[7], *other, *own;
+    struct peer_msg *fx[7], *other, *own;
     const struct lnet_peer_ni *p;
     struct lnet_nid from;
     unsigned i;
@@ -92,9 +92,9 @@ static void test_router_credits(void **state)
     assert_int_equal(p->rtr.now, -4);
     assert_int_equal(p->rtr.min, -4);
     assert_int_equal(p->rtr.waited, 4);
-    assert_int_equal(p->rtrq.length, 4);
+    assert_int_equal(p->rtr_waiting, 4);
     rows_seen = 0;
-    assert_int_equal(lnet_peer_ni_rows(node, on_rows, &from), 0);
+    assert_int_equal(peer_ni_rows(node, on_rows, &from), 0);
     settle();
     assert_int_equal(rows_seen, 1);
     /* that is no wait for a buffer */
@@ -124,9 +124,9 @@ static void test_router_credits(void **state)
     assert_int_equal(fx[5]->recvs, 1);
     assert_int_equal(fx[6]->recvs, 0);
     /* a message that fails returns its credit as well */
-    for (i = 0; i < fk.nheld && fk.held[i]->hdr.payload_len != 30; i++)
+    for (i = 0; i < loop.nheld && loop.held[i]->hdr.payload_len != 30; i++)
         ;
-    send_end(fk.held[i], (struct lnet_result){LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_REMOTE_ERROR});
+    send_end(loop.held[i], (struct lnet_result){LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_REMOTE_ERROR});
     settle();
     assert_int_equal(fx[6]->recvs, 1);
     assert_int_equal(other->recvs, 0);
@@ -143,7 +143,7 @@ static void test_router_credits(void **state)
 /* The credit is held from before the payload comes, and while a buffer is waited for. */
 static void test_credit_then_buffer(void **state)
 {
-    struct fake_rx *a, *b, *c, *d;
+    struct peer_msg *a, *b, *c, *d;
     struct lnet_nid from;
     const struct lnet_peer_ni *p;
 
@@ -155,13 +155,13 @@ static void test_credit_then_buffer(void **state)
     c = from_to(from, hop(2), LNET_MSG_PUT, 30);
     d = from_to(from, hop(3), LNET_MSG_ACK, 0);
     p = peer_find(&from);
-    assert_int_equal(a->rx.wait, LNET_RX_WAIT_BUFFER);
-    assert_int_equal(b->rx.wait, LNET_RX_WAIT_BUFFER);
-    assert_int_equal(c->rx.wait, LNET_RX_WAIT_CREDIT);
-    assert_int_equal(d->rx.wait, LNET_RX_WAIT_CREDIT);
+    assert_int_equal(a->in.rx.wait, LNET_RX_WAIT_BUFFER);
+    assert_int_equal(b->in.rx.wait, LNET_RX_WAIT_BUFFER);
+    assert_int_equal(c->in.rx.wait, LNET_RX_WAIT_CREDIT);
+    assert_int_equal(d->in.rx.wait, LNET_RX_WAIT_CREDIT);
     assert_int_equal(p->rtr.now, -2);
     assert_int_equal(small_pool().waiting, 2);
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     settle();
     assert_int_equal(a->recvs, 1);
     assert_int_equal(p->rtr.now, -2); /* a still has its credit */
@@ -169,8 +169,8 @@ static void test_credit_then_buffer(void **state)
     /* the buffer went to b; the credit went to c, which now waits for a buffer */
     assert_int_equal(b->recvs, 1);
     assert_int_equal(c->recvs, 0);
-    assert_int_equal(c->rx.wait, LNET_RX_WAIT_BUFFER);
-    assert_int_equal(d->rx.wait, LNET_RX_WAIT_CREDIT);
+    assert_int_equal(c->in.rx.wait, LNET_RX_WAIT_BUFFER);
+    assert_int_equal(d->in.rx.wait, LNET_RX_WAIT_CREDIT);
     end(20);
     assert_int_equal(c->recvs, 1);
     assert_int_equal(d->recvs, 1);                /* of the tiny ones there are enough */
@@ -185,7 +185,7 @@ static void test_credit_then_buffer(void **state)
  * credits, and the calls do not nest without bound. */
 static void test_credits_pipelined(void **state)
 {
-    struct fake_rx *fx[200];
+    struct peer_msg *fx[200];
     struct lnet_nid from;
     unsigned in = 0;
 
@@ -199,18 +199,18 @@ static void test_credits_pipelined(void **state)
     rx_parse(fx[0]);
     settle();
     while (in < 200) {
-        assert_in_range(fk.nheld, 1, 2);
+        assert_in_range(loop.nheld, 1, 2);
         assert_true(peer_find(&from)->rtr.now >= -1);
-        send_end(fk.held[0], ok);
+        send_end(loop.held[0], ok);
         settle();
         for (in = 0; in < 200 && fx[in]->done; in++)
             ;
     }
-    assert_true(fk.max_depth <= 2);
+    assert_true(loop.max_depth <= 2);
     end_all();
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), 200);
     for (unsigned i = 0; i < 200; i++)
-        assert_int_equal(fk.sent[i].len, 1 + i);
+        assert_int_equal(loop.sent[i].len, 1 + i);
     node_down();
 }
 
@@ -260,7 +260,7 @@ static void test_share(void **state)
 static void test_share_apart(void **state)
 {
     struct lnet_nid to, from;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     admit_up(8, 50);
     to = hop(0);
@@ -291,7 +291,7 @@ static void test_share_at_run_time(void **state)
 {
     struct lnet_admission a = {.egress_share = 100};
     struct lnet_nid to;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
     struct err err = {0};
 
     admit_up(8, 50);
@@ -327,12 +327,12 @@ enum kind {
     KINDS
 };
 
-static struct fake_rx *send_kind(enum kind kind, struct lnet_nid to)
+static struct peer_msg *send_kind(enum kind kind, struct lnet_nid to)
 {
     static unsigned k;
     struct lnet_nid from = sender(k++ % 200);
     struct lnet_hdr h = hdr_of(kind == ACK ? LNET_MSG_ACK : LNET_MSG_REPLY, from, to, 0);
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     if (kind == EMPTY_PUT)
         h = hdr_put(from, to, 12, 5, 0, 0, true);
@@ -369,7 +369,7 @@ static void test_urgent(void **state)
 
     for (i = 0; i < KINDS; i++) {
         enum kind bulk = kinds[i].pool == LNET_POOL_TINY ? GET : PUT;
-        struct fake_rx *fx, *late;
+        struct peer_msg *fx, *late;
 
         admit_up(32, 50);
         for (k = 0; k < 30; k++)
@@ -384,7 +384,7 @@ static void test_urgent(void **state)
         assert_int_equal(fx->recvs, 0); /* there are no more */
         /* what comes back is for the urgent ones until two are left again */
         if (kinds[i].urgent) {
-            send_end(fk.held[0], ok);
+            send_end(loop.held[0], ok);
             settle();
             assert_int_equal(fx->recvs, 1);
         }
@@ -404,12 +404,12 @@ static void test_urgent_large(void **state)
 {
     struct lnet_node_opts o = opts_default();
     struct lnet_nid from;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     o.large = 32 * nreactors;
     o.max_peers = 1024;
     node_up(o);
-    fk.hold_send = true;
+    loop.hold_send = true;
     assert_int_equal(fill(5000), 31);
     from = sender(210);
     fx = arrive(tcp0, from, hdr_put(from, hop(0), 0, 7, 0, 6000, true));
@@ -425,7 +425,7 @@ static void test_urgent_large(void **state)
 /* Each gateway has one buffer that others leave alone. */
 static void test_gateway_reserve(void **state)
 {
-    struct fake_rx *second, *late;
+    struct peer_msg *second, *late;
     struct lnet_nid gw;
     struct err err = {0};
 
@@ -451,7 +451,7 @@ static void test_gateway_reserve(void **state)
     assert_int_equal(late->recvs, 0);
     /* without a route there is nothing to be kept for it */
     gw = gateway(1);
-    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 51), &gw, &err), 0);
+    assert_int_equal(route_del(node, LNET_NET(LNET_LND_SOCK, 51), &gw, &err), 0);
     pass(300000);
     assert_int_equal(late->recvs, 1);
     end_all();
@@ -498,7 +498,7 @@ static void test_gateways_never_all(void **state)
     unsigned round, in;
 
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct fake_rx *fx;
+        struct peer_msg *fx;
 
         gateways_up(cases[i].each, 100, cases[i].gateways);
         for (round = 0, in = 0; round < cases[i].each; round++)
@@ -523,7 +523,7 @@ static void test_gateways_never_all(void **state)
 /* Buffers that come free go round the next hops that wait for one. */
 static void test_turns_of_next_hops(void **state)
 {
-    struct fake_rx *a[4], *b[2], *c;
+    struct peer_msg *a[4], *b[2], *c;
 
     admit_up(8, 50);
     assert_int_equal(fill(100), 8);
@@ -565,7 +565,7 @@ static void test_turns_of_next_hops(void **state)
 /* One next hop whose messages come and come does not keep another's waiting. */
 static void test_no_starvation(void **state)
 {
-    struct fake_rx *rare;
+    struct peer_msg *rare;
     unsigned i, k = 0;
 
     admit_up(4, 50);
@@ -576,7 +576,7 @@ static void test_no_starvation(void **state)
     for (i = 0; i < 6 && !rare->recvs; i++) {
         put(hop(0), 1000);
         put(hop(2 + k++), 3000); /* new ones too, which would find the buffer free */
-        send_end(fk.held[0], ok);
+        send_end(loop.held[0], ok);
         settle();
     }
     assert_true(i <= 2);
@@ -588,7 +588,7 @@ static void test_no_starvation(void **state)
 /* Urgent and bulk take turns: neither keeps the other waiting. */
 static void test_turns_of_classes(void **state)
 {
-    struct fake_rx *urgent[6], *bulk[6];
+    struct peer_msg *urgent[6], *bulk[6];
     unsigned u, b;
 
     admit_up(8, 50);
@@ -600,7 +600,7 @@ static void test_turns_of_classes(void **state)
         assert_int_equal(urgent[i]->recvs + bulk[i]->recvs, 0);
     }
     for (unsigned i = 1; i <= 8; i++) {
-        send_end(fk.held[0], ok);
+        send_end(loop.held[0], ok);
         settle();
         for (u = 0; u < 6 && urgent[u]->recvs; u++)
             ;
@@ -617,17 +617,17 @@ static void test_turns_of_classes(void **state)
  * have waited. */
 static void test_no_overtaking_when_served(void **state)
 {
-    struct fake_rx *fx[8], *next;
+    struct peer_msg *fx[8], *next;
 
     admit_up(8, 50);
     assert_int_equal(fill(100), 8);
     for (unsigned i = 0; i < 8; i++)
         fx[i] = put(hop(i), 1000 + i);
     /* the first one's connection has a message for yet another next hop behind it */
-    next = rx_new(tcp0, fx[0]->from, hdr_of(LNET_MSG_PUT, fx[0]->from, hop(20), 2000), 1);
+    next = rx_new(tcp0, fx[0]->in.from, hdr_of(LNET_MSG_PUT, fx[0]->in.from, hop(20), 2000), 1);
     fx[0]->again = next;
     for (unsigned i = 0; i < 4; i++)
-        send_end(fk.held[0], ok); /* no step in between */
+        send_end(loop.held[0], ok); /* no step in between */
     settle();
     for (unsigned i = 0; i < 8; i++)
         assert_int_equal(fx[i]->recvs, i < 4);
@@ -641,7 +641,7 @@ static void test_no_overtaking_when_served(void **state)
  * and at once. */
 static void test_many_wait(void **state)
 {
-    struct fake_rx *late;
+    struct peer_msg *late;
     struct lnet_nid last;
 
     admit_up(160, 1); /* each may hold one */
@@ -654,15 +654,15 @@ static void test_many_wait(void **state)
     assert_int_equal(put(hop(90), 300)->recvs, 1);
     end(300);
     /* it comes back from the last in line */
-    assert_true(nid_same(&fk.held[79]->next_hop, &last));
-    send_end(fk.held[79], ok);
+    assert_true(nid_same(&loop.held[79]->next_hop, &last));
+    send_end(loop.held[79], ok);
     settle();
     assert_int_equal(small_pool().waiting, 79);
-    assert_true(nid_same(&fk.held[79]->next_hop, &last));
-    assert_int_equal(fk.held[79]->hdr.payload_len, 200);
+    assert_true(nid_same(&loop.held[79]->next_hop, &last));
+    assert_int_equal(loop.held[79]->hdr.payload_len, 200);
     /* one comes back: a round of looks begins; in the middle of it comes a header for which there
      * is room */
-    send_end(fk.held[40], ok);
+    send_end(loop.held[40], ok);
     ON(0, reactor_step(reactor_self(), 0));
     late = arrive(tcp0, sender(201), hdr_of(LNET_MSG_PUT, sender(201), hop(91), 400));
     settle();

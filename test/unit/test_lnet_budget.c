@@ -32,7 +32,7 @@ static void test_wait_ends(void **state)
     pass(3 * SEC + 100000);
     assert_int_equal(drops_of(LNET_DROP_DEST_SHARE), 1);
     assert_int_equal(drops_sum(), 1);
-    assert_true(is_in(share) && share->fx->mlen == 0);
+    assert_true(is_in(share) && share->fx->in.mlen == 0);
     receive(share);
     fill_up(10, MIB);
     assert_int_equal(drops_sum(), 2); /* the one that it took back */
@@ -74,7 +74,7 @@ static void test_first_in_line(void **state)
         assert_false(is_in(late));
         assert_true(rx_cancel(late->fx));
         late->fx = NULL;
-        send_end(fk.held[0], ok);
+        send_end(loop.held[0], ok);
         settle();
         check();
     }
@@ -82,7 +82,7 @@ static void test_first_in_line(void **state)
     assert_true(is_in(large));
     receive(large);
     if (!is_in(small)) {
-        send_end(fk.held[0], ok);
+        send_end(loop.held[0], ok);
         settle();
     }
     assert_true(is_in(small));
@@ -94,7 +94,7 @@ static void test_first_in_line(void **state)
     fill_up(10, 400000);
     begin_put(large, hop(1), MIB);
     begin_put(small, hop(2), 400000);
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     settle();
     assert_false(is_in(large) || is_in(small));
     assert_true(rx_cancel(large->fx));
@@ -122,13 +122,13 @@ static void test_older_first(void **state)
     fill_up(10, 300000);
     pass(1000000);
     begin_put(younger, hop(1), MIB);
-    send_end(fk.held[0], ok); /* the one of hop(0) */
+    send_end(loop.held[0], ok); /* the one of hop(0) */
     settle();
     check();
     assert_false(is_in(younger));
     while (!is_in(older)) {
         assert_false(is_in(younger));
-        send_end(fk.held[0], ok);
+        send_end(loop.held[0], ok);
         settle();
         check();
     }
@@ -173,8 +173,8 @@ static void test_out_of_line(void **state)
     }
     pass(300000); /* a look at all */
     assert_false(is_in(second));
-    assert_int_equal(fk.held[0]->memory, 60000);
-    send_end(fk.held[0], ok);
+    assert_int_equal(loop.held[0]->memory, 60000);
+    send_end(loop.held[0], ok);
     settle();
     check();
     assert_true(is_in(second));
@@ -206,7 +206,7 @@ static void test_pools_take_turns(void **state)
         begin_put(&conns[i], hop(0), 4096);
     assert_int_equal(stats().waiting, 2); /* the first of each queue */
     for (i = 0; i < 3 && !is_in(large); i++) {
-        send_end(fk.held[0], ok);
+        send_end(loop.held[0], ok);
         settle();
         check();
     }
@@ -237,7 +237,7 @@ static void test_base_before_messages(void **state)
     waits = conn_open(20);
     assert_false(lnet_grant_is_open(&waits->g));
     assert_in_range(n, 5, 15);
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     begin_put(c, hop(1), 400000); /* comes before anybody was woken */
     assert_true(lnet_grant_is_open(&waits->g));
     assert_false(is_in(c));
@@ -304,11 +304,11 @@ static void test_reroute(void **state)
         struct lnet_nid gw = gateway(i);
         struct err err = {0};
 
-        if (nid_same(&c->fx->rx.msg->next_hop, &gw))
-            assert_int_equal(lnet_route_del(node, nid_net(&c->fx->rx.hdr.dest_nid), &gw, &err), 0);
+        if (nid_same(&c->fx->in.rx.msg->next_hop, &gw))
+            assert_int_equal(route_del(node, nid_net(&c->fx->in.rx.hdr.dest_nid), &gw, &err), 0);
     }
     receive(c);
-    assert_int_equal(fk.nsent, 1);
+    assert_int_equal(loop.nsent, 1);
     assert_int_equal(budget()->held[1], dense(100000));
     grants_down();
 }
@@ -339,8 +339,8 @@ static void test_stalled(void **state)
         check();
     }
     assert_true(is_in(other)); /* within a second */
-    assert_in_range(fk.abandoned, 1, n - 1);
-    assert_int_equal(drops_of(LNET_DROP_RX_STALLED), fk.abandoned);
+    assert_in_range(loop.abandoned, 1, n - 1);
+    assert_int_equal(drops_of(LNET_DROP_RX_STALLED), loop.abandoned);
     receive(other);
     for (unsigned i = 0; i < n; i++) {
         c = &conns[1 + i];
@@ -381,7 +381,7 @@ static void test_stalled_large(void **state)
     for (unsigned i = 0; i < 10 && !is_in(c); i++)
         pass(100000);
     assert_true(is_in(c));
-    assert_in_range(fk.abandoned, 1, n);
+    assert_in_range(loop.abandoned, 1, n);
     receive(c);
     begin_put(other, hop(1), 5000);
     assert_true(is_in(other));

@@ -145,13 +145,13 @@ static void test_judged_in_parts(void **state)
         struct lnet_hdr h = hdr_of(LNET_MSG_REPLY, get->hdr.dest_nid, get->hdr.src_nid, len);
         struct lnet_reply reply;
         struct lnet_get g;
-        struct fake_rx *fx;
+        struct peer_msg *fx;
 
         lnet_body_get_get(&get->hdr, &g);
         reply.dst = g.ret;
         lnet_body_set_reply(&h, &reply);
         fx = rx_new(get->ni, get->to, h, 1);
-        memcpy(fx->payload, info, len);
+        memcpy(fx->in.payload, info, len);
         rx_parse(fx);
     }
     while (down == 0) {
@@ -187,7 +187,7 @@ static void test_many_routes(void **state)
     o.max_peers = 4096;
     o.local_msgs = 4096;
     node_up(o);
-    fk.hold_send = true;
+    loop.hold_send = true;
     for (unsigned i = 0; i < MANY; i++) {
         char gw[64];
 
@@ -210,7 +210,7 @@ static void test_many_routes(void **state)
     assert_int_equal(nroutes(), MANY / 2);
     assert_true(real_us() - began < 3 * SEC);
     settle();
-    fk.hold_send = false;
+    loop.hold_send = false;
     send_end_all(LNET_RESULT_OK);
     settle();
     node_down();
@@ -228,7 +228,7 @@ static void test_gateways_go(void **state)
     o.local_msgs = 4096;
     node_up(o);
     for (unsigned round = 0; round < 6; round++) {
-        fk.hold_send = round % 2; /* checks that hang */
+        loop.hold_send = round % 2; /* checks that hang */
         for (i = 0; i < LNET_MAX_GATEWAYS; i++) {
             char gw[64];
 
@@ -240,7 +240,7 @@ static void test_gateways_go(void **state)
         assert_int_equal(change(NULL, 0, r, LNET_MAX_GATEWAYS), 0);
         pass_ms(300);
         sent_clear();
-        fk.hold_send = false;
+        loop.hold_send = false;
         send_end_all(LNET_RESULT_OK);
         pass_ms(300);
         for (i = n = 0; i < LNET_GW_SLOTS; i++)
@@ -302,7 +302,7 @@ static void test_routes_traffic(void **state)
         now[i] = 1;
     }
     settle();
-    fk.hold_send = true;
+    loop.hold_send = true;
     for (unsigned i = 0; i < 3000; i++) {
         struct lnet_nid from = peer_on(rnd(4), 0, "tcp", rnd(6));
         unsigned to = rnd(ALL);
@@ -327,8 +327,8 @@ static void test_routes_traffic(void **state)
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, N(dest), rnd(3) * 50));
         in++;
         in_steady += to < STEADY;
-        for (k = rnd(6); k > 0 && fk.nheld > 0; k--) {
-            struct lnet_msg *msg = fk.held[rnd(fk.nheld)];
+        for (k = rnd(6); k > 0 && loop.nheld > 0; k--) {
+            struct lnet_msg *msg = loop.held[rnd(loop.nheld)];
 
             if (msg->kind == LNET_KIND_FORWARD)
                 sent_steady += (nid_net(&msg->hdr.dest_nid) & 0xffff) < 50 + STEADY;
@@ -336,14 +336,14 @@ static void test_routes_traffic(void **state)
         }
         for (k = rnd(4); k > 0; k--)
             step_all();
-        if (fk.nsent > MAX_SENT / 2)
+        if (loop.nsent > MAX_SENT / 2)
             sent_clear();
     }
     settle();
-    while (fk.nheld > 0) {
-        if (fk.held[0]->kind == LNET_KIND_FORWARD)
-            sent_steady += (nid_net(&fk.held[0]->hdr.dest_nid) & 0xffff) < 50 + STEADY;
-        send_end(fk.held[0], ok);
+    while (loop.nheld > 0) {
+        if (loop.held[0]->kind == LNET_KIND_FORWARD)
+            sent_steady += (nid_net(&loop.held[0]->hdr.dest_nid) & 0xffff) < 50 + STEADY;
+        send_end(loop.held[0], ok);
         settle();
     }
     check_quiet();
@@ -382,14 +382,14 @@ static void set_routing(bool on)
 static void check_routing(enum lnet_routing state, bool off_published, bool forwards)
 {
     struct lnet_nid from = sender(0), to = hop(0);
-    unsigned before = fk.nsent;
+    unsigned before = loop.nsent;
     uint64_t refused = drops_of(LNET_DROP_ROUTING_OFF);
-    struct fake_rx *fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 10));
+    struct peer_msg *fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 10));
 
     settle();
     assert_int_equal(fx->parse, LNET_DROP_NONE); /* the connection stays in any case, §3.9 */
     assert_true(fx->done);
-    assert_int_equal(fk.nsent - before, forwards);
+    assert_int_equal(loop.nsent - before, forwards);
     assert_int_equal(drops_of(LNET_DROP_ROUTING_OFF) - refused, !forwards);
     assert_int_equal(lnet_routing_get(node), state);
     assert_int_equal(is_off_published(), off_published);
@@ -469,10 +469,10 @@ static void test_routing_in_flight(void **state)
     o.check_interval = 20;
     o.ping_timeout = 10;
     node_up(o);
-    fk.hold_send = true;
+    loop.hold_send = true;
     put(hop(0), 100);
     put(hop(0), 200);
-    assert_int_equal(fk.nheld, 2);
+    assert_int_equal(loop.nheld, 2);
     set_routing(false);
     pass(60 * SEC);
     assert_int_equal(lnet_routing_get(node), LNET_ROUTING_STOPPING);
@@ -504,7 +504,7 @@ static void test_timing(void **state)
     struct lnet_timing t;
 
     node_up(opts_default());
-    lnet_timing_get(node, &t);
+    t = node->timing;
     assert_int_equal(t.check_interval, 60);
     assert_int_equal(t.ping_timeout, 50);
     assert_int_equal(t.source_check, LNET_SOURCE_NET);
@@ -513,7 +513,7 @@ static void test_timing(void **state)
     t.check_interval = 10;
     t.source_check = LNET_SOURCE_OFF + 1;
     assert_int_equal(lnet_timing_set(node, &t, &err), -EINVAL);
-    lnet_timing_get(node, &t);
+    t = node->timing;
     assert_int_equal(t.check_interval, 60);
     /* a gateway that was asked just now is asked again in 5 s instead of 60 */
     assert_int_equal(route_add("tcp50", gateway(0), 1, 0), 0);
@@ -532,7 +532,7 @@ static void test_timing(void **state)
     settle();
     pass(7 * SEC);
     assert_int_equal(sent_count(LNET_MSG_GET), 1);
-    lnet_timing_get(node, &t);
+    t = node->timing;
     assert_int_equal(t.check_interval, 5);
     assert_int_equal(t.ping_timeout, 50);
     /* any source */
@@ -570,12 +570,12 @@ static void test_health_counts(void **state)
 
     node_up(opts_default());
     for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
-        fk.send_result = (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, row[i].health};
+        loop.send_result = (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, row[i].health};
         put(hop(0), 10);
-        fk.send_result = LNET_RESULT_OK;
-        fk.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, row[i].health};
+        loop.send_result = LNET_RESULT_OK;
+        loop.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, row[i].health};
         put(hop(0), 10);
-        fk.recv_result = LNET_RESULT_OK;
+        loop.recv_result = LNET_RESULT_OK;
         put(hop(0), 10);
         for (unsigned k = 0; k < sizeof(row) / sizeof(row[0]); k++)
             assert_int_equal(stat_of(row[k].stat), k <= i ? 2 : 0);

@@ -20,7 +20,7 @@ static void credits_up(int credits, int peer_credits)
     tcp1 = ni_add_with("10.1.0.1@tcp1", credits, peer_credits, -1);
     ib0 = ni_add("10.2.0.1@o2ib");
     node_begin();
-    fk.hold_send = true;
+    loop.hold_send = true;
 }
 
 /* An ACK from the s-th sender to the k-th next hop of a reactor; its match bits are `tag`. */
@@ -46,15 +46,15 @@ static unsigned tag_of(const struct lnet_hdr *h)
 /* The i-th message that the LND got. */
 static unsigned sent_tag(unsigned i)
 {
-    assert_true(i < fk.nsent);
-    return tag_of(&fk.sent[i].hdr);
+    assert_true(i < loop.nsent);
+    return tag_of(&loop.sent[i].hdr);
 }
 
 static struct lnet_msg *held_tagged(unsigned tag)
 {
-    for (unsigned i = 0; i < fk.nheld; i++)
-        if (fk.held[i]->hdr.type == LNET_MSG_ACK && tag_of(&fk.held[i]->hdr) == tag)
-            return fk.held[i];
+    for (unsigned i = 0; i < loop.nheld; i++)
+        if (loop.held[i]->hdr.type == LNET_MSG_ACK && tag_of(&loop.held[i]->hdr) == tag)
+            return loop.held[i];
     fail_msg("message %u is not with the LND", tag);
     abort();
 }
@@ -152,7 +152,7 @@ static void test_peer_credits(void **state)
         credits_up(64, 3);
         for (unsigned i = 0; i < 10; i++)
             ack_to(r, 0, i);
-        assert_int_equal(fk.nsent, 3);
+        assert_int_equal(loop.nsent, 3);
         check_credits(&hop(r, 0)->tx, 3, -7, -7, 7);
         assert_int_equal(hop(r, 0)->tx_queued, 10);
         assert_int_equal(hop(r, 0)->tx_queued_bytes, 10 * 72);
@@ -160,7 +160,7 @@ static void test_peer_credits(void **state)
         assert_int_equal(tq(r)->credits.now, tq(r)->credits.max - 3);
         /* another next hop is not behind them */
         ack_to(r, 1, 100);
-        assert_int_equal(fk.nsent, 4);
+        assert_int_equal(loop.nsent, 4);
         assert_int_equal(sent_tag(3), 100);
         end(100);
         /* one for one, in order, whichever comes back */
@@ -170,7 +170,7 @@ static void test_peer_credits(void **state)
         assert_int_equal(sent_tag(5), 4);
         end(0);
         assert_int_equal(sent_tag(6), 5);
-        assert_int_equal(fk.nsent, 7);
+        assert_int_equal(loop.nsent, 7);
         check_credits(&hop(r, 0)->tx, 3, -4, -7, 7);
         assert_int_equal(hop(r, 0)->tx_queued, 7);
         /* who comes now waits behind those who wait */
@@ -186,7 +186,7 @@ static void test_peer_credits(void **state)
         send_end_all(ok);
         settle();
         check_credits(&hop(r, 0)->tx, 3, 3, -7, 8);
-        assert_int_equal(fk.nsent, 12);
+        assert_int_equal(loop.nsent, 12);
         assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), 12);
         assert_int_equal(drops_sum(), 0);
         check_quiet();
@@ -206,10 +206,10 @@ static void test_accepted(void **state)
         ack_to(1, 0, i);
     first = held_tagged(0);
     from = first->hdr.src_nid;
-    assert_int_equal(fk.nsent, 1);
+    assert_int_equal(loop.nsent, 1);
     ON(first->tx_peer->shard->index, lnet_send_accepted(first));
     settle();
-    assert_int_equal(fk.nsent, 2);
+    assert_int_equal(loop.nsent, 2);
     assert_int_equal(hop(1, 0)->tx_queued, 2);
     assert_int_equal(tq(1)->credits.now, tq(1)->credits.max - 1);
     check_credits(&hop(1, 0)->tx, 1, -1, -2, 2);
@@ -217,7 +217,7 @@ static void test_accepted(void **state)
     assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 3);
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), 0);
     end(0); /* nothing returns twice */
-    assert_int_equal(fk.nsent, 2);
+    assert_int_equal(loop.nsent, 2);
     check_credits(&hop(1, 0)->tx, 1, -1, -2, 2);
     assert_int_equal(tq(1)->credits.now, tq(1)->credits.max - 1);
     assert_int_equal(peer_find(&from)->rtr.now, 1024);
@@ -226,17 +226,17 @@ static void test_accepted(void **state)
     /* accepted and then failed: dropped, and not sent again */
     first = held_tagged(1);
     ON(first->tx_peer->shard->index, lnet_send_accepted(first));
-    assert_int_equal(fk.nsent, 3);
+    assert_int_equal(loop.nsent, 3);
     send_end(first, (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED});
     end(2);
-    assert_int_equal(fk.nsent, 3);
+    assert_int_equal(loop.nsent, 3);
     assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_LOST), 1);
     check_quiet();
     /* an LND that accepts all at once is never waited for */
-    fk.accept_only = true;
+    loop.accept_only = true;
     for (unsigned i = 0; i < 50; i++)
         ack_to(1, 0, i);
-    assert_int_equal(fk.nsent, 53);
+    assert_int_equal(loop.nsent, 53);
     assert_int_equal(hop(1, 0)->tx.waited, 2);
     send_end_all(ok);
     settle();
@@ -257,7 +257,7 @@ static void test_ni_queue(void **state)
         for (unsigned k = 0; k < 5; k++) /* tags 00, 01, 10, 11, … */
             for (unsigned i = 0; i < 2; i++)
                 ack_to(r, k, 10 * k + i);
-        assert_int_equal(fk.nsent, 4);
+        assert_int_equal(loop.nsent, 4);
         for (unsigned k = 0; k < 5; k++) /* those that wait for the NI have their peer credit */
             check_credits(&hop(r, k)->tx, 2, 0, 0, 0);
         check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors - 10, 4 * (int)nreactors - 10, 6, 6);
@@ -268,7 +268,7 @@ static void test_ni_queue(void **state)
             end(200);
         }
         low = 4 * (int)nreactors - 10 - (nreactors > 1); /* the sum over the reactors */
-        n = fk.nsent;
+        n = loop.nsent;
         /* in the order they came, whoever returns one */
         end(10);
         assert_int_equal(sent_tag(n), 20);
@@ -288,12 +288,12 @@ static void test_ni_queue(void **state)
         check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors - 4, low, 6, 0);
         end(40); /* both its credits go to 42, which never waits at the NI */
         assert_int_equal(sent_tag(n + 6), 42);
-        assert_int_equal(fk.nsent, n + 7);
+        assert_int_equal(loop.nsent, n + 7);
         check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors - 4, low, 6, 0);
         send_end_all(ok);
         settle();
         check_ni(tcp1, 4 * (int)nreactors, 4 * (int)nreactors, low, 6, 0);
-        assert_int_equal(fk.nsent, n + 7);
+        assert_int_equal(loop.nsent, n + 7);
         assert_int_equal(drops_sum(), 0);
         check_quiet();
         node_down();
@@ -309,17 +309,17 @@ static void test_both_queues(void **state)
     ack_to(0, 2, 20); /* waits for the NI */
     ack_to(0, 0, 1);  /* waits for its peer */
     ack_to(0, 2, 21); /* waits for its peer, which waits for the NI */
-    assert_int_equal(fk.nsent, 2);
+    assert_int_equal(loop.nsent, 2);
     check_credits(&hop(0, 0)->tx, 1, -1, -1, 1);
     check_credits(&hop(0, 2)->tx, 1, -1, -1, 1);
     end(0);
     assert_int_equal(sent_tag(2), 20);
-    assert_int_equal(fk.nsent, 3); /* 1 has its peer credit and is at the NI now */
+    assert_int_equal(loop.nsent, 3); /* 1 has its peer credit and is at the NI now */
     check_credits(&hop(0, 0)->tx, 1, 0, -1, 1);
     assert_int_equal(tq(0)->credits.now, -1);
     end(20);
     assert_int_equal(sent_tag(3), 1);
-    assert_int_equal(fk.nsent, 4); /* and 21 too */
+    assert_int_equal(loop.nsent, 4); /* and 21 too */
     end(10);
     assert_int_equal(sent_tag(4), 21);
     for (unsigned i = 0; i < 3; i++)
@@ -360,7 +360,7 @@ static void test_rows(void **state)
         ack_to(1, 3, i);
     nid = hop(1, 3)->nid;
     rows_seen = 0;
-    assert_int_equal(lnet_peer_ni_rows(node, on_rows, &nid), 0);
+    assert_int_equal(peer_ni_rows(node, on_rows, &nid), 0);
     settle();
     assert_int_equal(rows_seen, 1);
     send_end_all(ok);
@@ -378,7 +378,7 @@ static void test_rows(void **state)
 static void test_order_of_return(void **state)
 {
     struct lnet_node_opts o = opts_default();
-    struct fake_rx *for_buffer, *for_router;
+    struct peer_msg *for_buffer, *for_router;
     struct lnet_nid from[5], to[4];
 
     o.small = 4 * nreactors;
@@ -387,7 +387,7 @@ static void test_order_of_return(void **state)
     tcp0 = ni_add_with("10.0.0.1@tcp", -1, -1, 1); /* one router credit for each sender */
     tcp1 = ni_add_with("10.1.0.1@tcp1", 1, 1, -1); /* one credit for everything */
     node_begin();
-    fk.hold_send = true;
+    loop.hold_send = true;
     for (unsigned i = 0; i < 5; i++)
         from[i] = peer_on(0, 0, "tcp", i);
     for (unsigned i = 0; i < 4; i++)
@@ -404,28 +404,28 @@ static void test_order_of_return(void **state)
     for_router = arrive(tcp0, from[0], hdr_of(LNET_MSG_ACK, from[0], to[0], 0));
     for_buffer = arrive(tcp0, from[4], hdr_of(LNET_MSG_PUT, from[4], to[3], 50));
     settle();
-    assert_int_equal(fk.nsent, 1);
+    assert_int_equal(loop.nsent, 1);
     assert_int_equal(for_buffer->recvs + for_router->recvs, 0);
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     settle();
-    assert_int_equal(fk.nsent, 2);
-    assert_int_equal(fk.sent[1].len, 20);
+    assert_int_equal(loop.nsent, 2);
+    assert_int_equal(loop.sent[1].len, 20);
     assert_int_equal(for_buffer->recvs + for_router->recvs, 2);
-    assert_true(fk.sent[1].when < for_buffer->when);
+    assert_true(loop.sent[1].when < for_buffer->when);
     assert_true(for_buffer->when < for_router->when);
     /* to[0]'s credit went on before the rest returned: its message is at the NI before the one that
      * had to be received first */
     for (unsigned i = 2; i < 6; i++) {
         static const uint32_t len[] = {40, 30, 50, 0};
 
-        send_end(fk.held[0], ok);
+        send_end(loop.held[0], ok);
         settle();
-        assert_int_equal(fk.nsent, i + 1);
-        assert_int_equal(fk.sent[i].len, len[i - 2]);
+        assert_int_equal(loop.nsent, i + 1);
+        assert_int_equal(loop.sent[i].len, len[i - 2]);
     }
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     settle();
-    assert_int_equal(fk.nsent, 6);
+    assert_int_equal(loop.nsent, 6);
     check_quiet();
     node_down();
 }
@@ -474,7 +474,7 @@ static void test_peer_down(void **state)
         for (unsigned i = 5; i < 8; i++)
             ack_to(r, 0, i);
         ack_to(r, 1, 100);
-        n = fk.nsent;
+        n = loop.nsent;
         assert_int_equal(n, 3);
         check_credits(&hop(r, 0)->tx, 2, -7, -7, 7);
         ON(r, lnet_peer_ni_notify(tcp1, peer_find(&p), false));
@@ -483,7 +483,7 @@ static void test_peer_down(void **state)
         assert_int_equal(drops_sum(), 6);
         assert_int_equal(ni_stats(tcp1).dropped[LNET_MSG_ACK], 6);
         assert_int_equal(hop(r, 0)->drop_count[LNET_MSG_ACK], 6);
-        assert_int_equal(fk.nsent, n);
+        assert_int_equal(loop.nsent, n);
         check_credits(&hop(r, 0)->tx, 2, -1, -7, 7);
         assert_int_equal(hop(r, 0)->tx_queued, 3);
         assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 4);
@@ -493,10 +493,10 @@ static void test_peer_down(void **state)
         assert_int_equal(drops_sum(), 6);
         end(0);
         assert_int_equal(sent_last(LNET_MSG_GET)->hdr.payload_len, 0);
-        assert_int_equal(fk.nsent, n + 1);
+        assert_int_equal(loop.nsent, n + 1);
         assert_int_equal(pong[0], 0);
         ack_to(r, 0, 8);
-        assert_int_equal(fk.nsent, n + 1);
+        assert_int_equal(loop.nsent, n + 1);
         end(1);
         assert_int_equal(sent_tag(n + 1), 8);
         send_end_all(ok);
@@ -541,21 +541,21 @@ static void refuse(unsigned n, unsigned hops, int credits, int peer_credits)
     credits_up(credits, peer_credits);
     for (i = 0; i < n; i++)
         ack_to(0, i % hops, i);
-    assert_int_equal(fk.nsent, credits < peer_credits ? credits : peer_credits);
-    fk.hold_send = false;
-    fk.send_result = down;
-    i = fk.nheld;
+    assert_int_equal(loop.nsent, credits < peer_credits ? credits : peer_credits);
+    loop.hold_send = false;
+    loop.send_result = down;
+    i = loop.nheld;
     send_end_all(down);
     settle();
     assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_DOWN), n);
     assert_int_equal(drops_sum(), n);
-    assert_int_equal(fk.nsent, n);
-    assert_int_equal(fk.max_sending, 1);
+    assert_int_equal(loop.nsent, n);
+    assert_int_equal(loop.max_sending, 1);
     for (i = 0; i < n && hops == 1; i++)
         assert_int_equal(sent_tag(i), i);
     check_quiet();
     /* and nothing is in the way of what comes next */
-    fk.send_result = ok;
+    loop.send_result = ok;
     ack_to(0, 0, n);
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), 1);
     node_down();
@@ -572,8 +572,8 @@ static void test_refused(void **state)
 static void test_refused_at_once(void **state)
 {
     credits_up(8, 2);
-    fk.hold_send = false;
-    fk.send_result = down;
+    loop.hold_send = false;
+    loop.send_result = down;
     for (unsigned i = 0; i < 500; i++)
         ack_to(i, i % 7, i);
     assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_DOWN), 500);
@@ -602,9 +602,9 @@ static void test_overdue(void **state)
     assert_int_equal(q->credits.now, 0);
     /* somebody does: at the next look */
     ack_to(0, 1, 10);
-    assert_int_equal(fk.nsent, 2);
+    assert_int_equal(loop.nsent, 2);
     pass_ms(LOOK_MS + 20);
-    assert_int_equal(fk.nsent, 3);
+    assert_int_equal(loop.nsent, 3);
     assert_int_equal(sent_tag(2), 10);
     assert_false(held_tagged(0)->ni_credit); /* the older one, and no more than are wanted */
     assert_true(held_tagged(1)->ni_credit);
@@ -613,12 +613,12 @@ static void test_overdue(void **state)
     /* its peer credit it keeps */
     ack_to(0, 0, 2);
     pass_ms(3000);
-    assert_int_equal(fk.nsent, 3);
+    assert_int_equal(loop.nsent, 3);
     check_credits(&hop(0, 0)->tx, 2, -1, -1, 1);
     /* ends: only the peer credit returns, which 2 takes; there is no NI credit for it until 1 gives
      * its own up */
     end(0);
-    assert_int_equal(fk.nsent, 3);
+    assert_int_equal(loop.nsent, 3);
     assert_int_equal(q->credits.now, -1);
     pass_ms(LOOK_MS + 20);
     assert_int_equal(sent_tag(3), 2);
@@ -642,28 +642,28 @@ static void test_overdue_in_time(void **state)
     for (unsigned r = 0; r < nreactors; r++)
         for (unsigned i = 0; i < 2; i++)
             ack_to(r, 1, 100 + 10 * r + i);
-    assert_int_equal(fk.nsent, 3 * nreactors);
+    assert_int_equal(loop.nsent, 3 * nreactors);
     check_ni(tcp1, 3 * (int)nreactors, -2 * (int)nreactors, -2 * (int)nreactors, 2 * nreactors,
              2 * nreactors);
     pass_ms(OVERDUE_MS - 450 - 20);
-    assert_int_equal(fk.nsent, 3 * nreactors);
+    assert_int_equal(loop.nsent, 3 * nreactors);
     pass_ms(LOOK_MS + 40);
-    assert_int_equal(fk.nsent, 5 * nreactors);
+    assert_int_equal(loop.nsent, 5 * nreactors);
     check_ni(tcp1, 3 * (int)nreactors, 0, -2 * (int)nreactors, 2 * nreactors, 0);
     /* what now has the credits may be overdue in turn */
     for (unsigned r = 0; r < nreactors; r++)
         ack_to(r, 2, 200 + r);
     pass_ms(LOOK_MS + 20);
-    assert_int_equal(fk.nsent, 6 * nreactors); /* the last of the first three */
+    assert_int_equal(loop.nsent, 6 * nreactors); /* the last of the first three */
     for (unsigned r = 0; r < nreactors; r++)
         ack_to(r, 2, 300 + r);
     pass_ms(400);
-    assert_int_equal(fk.nsent, 6 * nreactors);
+    assert_int_equal(loop.nsent, 6 * nreactors);
     pass_ms(OVERDUE_MS);
-    assert_int_equal(fk.nsent, 7 * nreactors);
+    assert_int_equal(loop.nsent, 7 * nreactors);
     /* in any order they end, nothing is given back twice */
-    while (fk.nheld > 0)
-        send_end(fk.held[fk.nheld / 2], fk.nheld & 1 ? ok : down);
+    while (loop.nheld > 0)
+        send_end(loop.held[loop.nheld / 2], loop.nheld & 1 ? ok : down);
     settle();
     check_ni(tcp1, 3 * (int)nreactors, 3 * (int)nreactors, -2 * (int)nreactors, 4 * nreactors, 0);
     check_quiet();

@@ -6,12 +6,12 @@
 
 static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
 
-static void check_sent(const struct sent *s, const struct fake_rx *fx, const struct lnet_nid *to,
+static void check_sent(const struct sent *s, const struct peer_msg *fx, const struct lnet_nid *to,
                        const struct lnet_ni *ni)
 {
-    assert_memory_equal(&s->hdr, &fx->rx.hdr, sizeof(s->hdr));
-    assert_int_equal(s->len, fx->rx.hdr.payload_len);
-    assert_memory_equal(s->payload, fx->payload, s->len);
+    assert_memory_equal(&s->hdr, &fx->in.rx.hdr, sizeof(s->hdr));
+    assert_int_equal(s->len, fx->in.rx.hdr.payload_len);
+    assert_memory_equal(s->payload, fx->in.payload, s->len);
     assert_true(nid_same(&s->to, to));
     assert_ptr_equal(s->ni, ni);
     assert_int_equal(s->reactor, home_of(to));
@@ -39,24 +39,24 @@ static void forward_one(unsigned in, unsigned out, uint32_t type, uint32_t len, 
     uint64_t routed = stat_of(LNET_STAT_ROUTE_COUNT), bytes = stat_of(LNET_STAT_ROUTE_LENGTH);
     struct lnet_ni_stats in0 = ni_stats(tcp0), out0 = ni_stats(tcp1), s;
     uint64_t sends = 0, recvs = 0;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     if (peer_find(&to))
         sends = peer_find(&to)->send_count[type];
     if (peer_find(&from))
         recvs = peer_find(&from)->recv_count[type];
-    fk.hold_recv = fk.hold_send = late;
+    loop.hold_recv = loop.hold_send = late;
     sent_clear();
     fx = arrive(tcp0, from, hdr_of(type, from, to, len));
     assert_int_equal(fx->parse, LNET_DROP_NONE);
     assert_int_equal(fx->recvs, 1);
-    assert_int_equal(fx->mlen, len);
+    assert_int_equal(fx->in.mlen, len);
     if (late) {
         settle();
-        assert_int_equal(fk.nsent, 0); /* store and forward */
+        assert_int_equal(loop.nsent, 0); /* store and forward */
         recv_end(fx, ok);
         settle();
-        assert_int_equal(fk.nheld, 1);
+        assert_int_equal(loop.nheld, 1);
         assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), routed);
         assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 1);
         check_pool_of(fx->reactor, len);
@@ -65,8 +65,8 @@ static void forward_one(unsigned in, unsigned out, uint32_t type, uint32_t len, 
         send_end_all(ok);
     }
     settle();
-    assert_int_equal(fk.nsent, 1);
-    check_sent(&fk.sent[0], fx, &to, tcp1);
+    assert_int_equal(loop.nsent, 1);
+    check_sent(&loop.sent[0], fx, &to, tcp1);
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), routed + 1);
     assert_int_equal(stat_of(LNET_STAT_ROUTE_LENGTH), bytes + len);
     s = ni_stats(tcp0);
@@ -100,15 +100,15 @@ static void test_forward(void **state)
 static void test_forward_accepted(void **state)
 {
     struct lnet_nid from, to;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     node_up(opts_default());
     from = peer_on(1, 0, "tcp", 0);
     to = N("fd00::99@o2ib");
-    fk.hold_send = fk.accept_only = true;
+    loop.hold_send = loop.accept_only = true;
     fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 300));
     settle();
-    check_sent(&fk.sent[0], fx, &to, ib0);
+    check_sent(&loop.sent[0], fx, &to, ib0);
     assert_int_equal(peer_find(&to)->tx_queued, 0);
     assert_int_equal(peer_find(&to)->tx_queued_bytes, 0);
     assert_int_equal(pool_stats(fx->reactor, LNET_POOL_SMALL).free,
@@ -138,12 +138,12 @@ static void test_failed_sends(void **state)
                 struct lnet_ni_stats s1 = ni_stats(tcp1), s0 = ni_stats(tcp0);
                 uint64_t pd = peer_find(&to) ? peer_find(&to)->drop_count[LNET_MSG_PUT] : 0;
 
-                fk.hold_send = late;
-                fk.send_result = (struct lnet_result){reasons[i], LNET_HEALTH_REMOTE_ERROR};
+                loop.hold_send = late;
+                loop.send_result = (struct lnet_result){reasons[i], LNET_HEALTH_REMOTE_ERROR};
                 arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000));
                 settle();
                 if (late)
-                    send_end_all(fk.send_result);
+                    send_end_all(loop.send_result);
                 settle();
                 assert_int_equal(drops_of(reasons[i]), n + 1);
                 assert_int_equal(drops_sum(), all + 1);
@@ -157,7 +157,7 @@ static void test_failed_sends(void **state)
                 assert_int_equal(peer_find(&to)->drop_count[LNET_MSG_PUT], pd + 1);
                 check_quiet();
             }
-    fk.send_result = ok;
+    loop.send_result = ok;
     node_down();
 }
 
@@ -167,9 +167,9 @@ static void test_failed_receive(void **state)
     node_up(opts_default());
     for (unsigned in = 0; in < nreactors; in++) {
         struct lnet_nid from = peer_on(in, 0, "tcp", 0);
-        struct fake_rx *fx;
+        struct peer_msg *fx;
 
-        fk.hold_recv = true;
+        loop.hold_recv = true;
         fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, N("10.1.0.9@tcp1"), 5000));
         recv_end(fx, (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR});
         settle();
@@ -183,14 +183,14 @@ static void test_failed_receive(void **state)
     /* Of a message that is thrown away anyway: still one drop, under its own name. */
     {
         struct lnet_nid from = peer_on(0, 0, "tcp", 0);
-        struct fake_rx *fx =
+        struct peer_msg *fx =
             arrive(tcp0, from, hdr_of(LNET_MSG_PUT, N("10.7.0.1@tcp7"), N("10.1.0.9@tcp1"), 50));
 
         recv_end(fx, (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR});
         assert_int_equal(drops_of(LNET_DROP_SRC_NOT_ALLOWED), 1);
         assert_int_equal(drops_of(LNET_DROP_RX_INCOMPLETE), nreactors);
     }
-    assert_int_equal(fk.nsent, 0);
+    assert_int_equal(loop.nsent, 0);
     node_down();
 }
 
@@ -221,13 +221,13 @@ static void test_no_peer_memory(void **state)
     assert_int_equal(drops_of(LNET_DROP_NO_PEER_MEMORY), 1);
     assert_int_equal(drops_sum(), 1);
     assert_int_equal(ni_stats(tcp1).dropped[LNET_MSG_PUT], 1);
-    assert_int_equal(fk.nsent, 0);
+    assert_int_equal(loop.nsent, 0);
     for (unsigned i = 0; i < n; i++)
         ON(home, lnet_peer_ni_put(p[i]));
     arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 50));
     settle();
-    assert_int_equal(fk.nsent, 1);
-    assert_int_equal(fk.peers_freed, 1); /* one idle peer NI made room */
+    assert_int_equal(loop.nsent, 1);
+    assert_int_equal(loop.peers_freed, 1); /* one idle peer NI made room */
     node_down();
 }
 
@@ -236,7 +236,7 @@ static void test_no_peer_memory(void **state)
 static void test_take(void **state)
 {
     struct lnet_nid from, to;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     node_up(opts_default());
     tcp0->rx_take = true;
@@ -244,10 +244,10 @@ static void test_take(void **state)
     to = peer_on(1, 1, "tcp1", 0);
     for (unsigned late = 0; late < 2; late++) {
         sent_clear();
-        fk.hold_send = late;
+        loop.hold_send = late;
         fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 100000));
         settle();
-        check_sent(&fk.sent[0], fx, &to, tcp1);
+        check_sent(&loop.sent[0], fx, &to, tcp1);
         assert_int_equal(fx->releases, !late);
         assert_int_equal(node->shard[0]->credit->pool[LNET_POOL_LARGE].mem.nfree,
                          node->shard[0]->credit->pool[LNET_POOL_LARGE].total);
@@ -258,25 +258,25 @@ static void test_take(void **state)
         assert_int_equal(fx->releases, 1);
         check_quiet();
     }
-    fk.hold_send = false;
+    loop.hold_send = false;
     /* no route: nothing is taken */
     fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, N("10.9.0.9@tcp9"), 500));
     settle();
-    assert_int_equal(fx->mlen, 0);
+    assert_int_equal(fx->in.mlen, 0);
     assert_int_equal(fx->releases, 0);
     assert_int_equal(drops_of(LNET_DROP_NO_ROUTE), 1);
     /* the next hop fails: received, dropped, released */
-    fk.send_result = (struct lnet_result){LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_REMOTE_ERROR};
+    loop.send_result = (struct lnet_result){LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_REMOTE_ERROR};
     fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 500));
     settle();
     assert_int_equal(fx->releases, 1);
-    fk.send_result = ok;
+    loop.send_result = ok;
     /* failed after a part had come */
-    fk.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
+    loop.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
     fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 500));
     settle();
     assert_int_equal(fx->releases, 1);
-    fk.recv_result = ok;
+    loop.recv_result = ok;
     /* a discarded one and an empty one take nothing */
     fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, N("10.7.0.1@tcp7"), to, 500));
     settle();
@@ -306,22 +306,22 @@ static struct lnet_hdr put_to(struct lnet_nid from, unsigned next, uint32_t len)
     return hdr_of(LNET_MSG_PUT, from, next_hop(next), len);
 }
 
-static void check_forwarded(unsigned sent, const struct fake_rx *fx, unsigned next)
+static void check_forwarded(unsigned sent, const struct peer_msg *fx, unsigned next)
 {
     struct lnet_nid to = next_hop(next);
 
-    check_sent(&fk.sent[sent], fx, &to, tcp1);
+    check_sent(&loop.sent[sent], fx, &to, tcp1);
 }
 
 /* Fills the small pool of reactor 0 with sends held on reactor `on`; fx[0..total-1] are in, the
  * rest waits. */
-static void fill_small(struct fake_rx *fx[NRX], unsigned on)
+static void fill_small(struct peer_msg *fx[NRX], unsigned on)
 {
     unsigned i, total = pool_stats(0, LNET_POOL_SMALL).total;
 
     hops_on = on;
     assert_true(total < NRX);
-    fk.hold_send = true;
+    loop.hold_send = true;
     for (i = 0; i < NRX; i++) {
         struct lnet_nid from = peer_on(0, 0, "tcp", i);
 
@@ -338,7 +338,7 @@ static void fill_small(struct fake_rx *fx[NRX], unsigned on)
 
 static void test_wait_in_order(void **state)
 {
-    struct fake_rx *fx[NRX], *tiny, *large;
+    struct peer_msg *fx[NRX], *tiny, *large;
     struct lnet_nid from, to;
     unsigned total;
 
@@ -356,7 +356,7 @@ static void test_wait_in_order(void **state)
     /* each buffer that comes free goes to the one that has waited longest */
     for (unsigned i = total; i < NRX; i++) {
         assert_int_equal(fx[i]->recvs, 0);
-        send_end(fk.held[0], ok);
+        send_end(loop.held[0], ok);
         settle();
         assert_int_equal(fx[i]->recvs, 1);
         if (i + 1 < NRX)
@@ -364,7 +364,7 @@ static void test_wait_in_order(void **state)
     }
     send_end_all(ok);
     settle();
-    assert_int_equal(fk.nsent, NRX + 2);
+    assert_int_equal(loop.nsent, NRX + 2);
     for (unsigned i = 0; i < total; i++) /* in the order of arrival, through and through */
         check_forwarded(i, fx[i], i);
     for (unsigned i = total; i < NRX; i++)
@@ -377,7 +377,7 @@ static void test_wait_in_order(void **state)
 /* Those that wait for one next hop go in the order they came, all types and sizes alike. */
 static void test_wait_in_order_of_one(void **state)
 {
-    struct fake_rx *fx[NRX], *one[NRX];
+    struct peer_msg *fx[NRX], *one[NRX];
     unsigned n = 0, total;
 
     node_up(opts_default());
@@ -389,13 +389,13 @@ static void test_wait_in_order_of_one(void **state)
         struct lnet_nid from = peer_on(0, 0, "tcp", NRX - i);
 
         one[i] = arrive(tcp0, from, put_to(from, 30, 1 + 300 * i));
-        one[i]->rx.hdr.type = i & 1 ? LNET_MSG_REPLY : LNET_MSG_PUT;
+        one[i]->in.rx.hdr.type = i & 1 ? LNET_MSG_REPLY : LNET_MSG_PUT;
         settle();
         assert_int_equal(one[i]->recvs, 0);
     }
     while (n < NRX) {
-        assert_true(fk.nheld > 0);
-        send_end(fk.held[0], ok);
+        assert_true(loop.nheld > 0);
+        send_end(loop.held[0], ok);
         settle();
         for (unsigned i = 0; i < NRX; i++)
             assert_true(one[i]->recvs == 1 || i + 1 == NRX || one[i + 1]->recvs == 0);
@@ -404,7 +404,7 @@ static void test_wait_in_order_of_one(void **state)
     }
     send_end_all(ok);
     settle();
-    assert_int_equal(fk.nsent, total + NRX);
+    assert_int_equal(loop.nsent, total + NRX);
     for (unsigned i = 0; i < NRX; i++)
         check_forwarded(total + i, one[i], 30);
     check_quiet();
@@ -415,19 +415,19 @@ static void test_wait_in_order_of_one(void **state)
  * header at once: no one is forgotten. */
 static void test_wake_all(void **state)
 {
-    struct fake_rx *fx[NRX], *more[NRX];
+    struct peer_msg *fx[NRX], *more[NRX];
     unsigned total;
 
     node_up(opts_default());
     total = pool_stats(0, LNET_POOL_SMALL).total;
     fill_small(fx, 0);
     for (unsigned i = 0; i < NRX; i++) {
-        more[i] = rx_new(tcp0, fx[i]->from, fx[i]->rx.hdr, i);
+        more[i] = rx_new(tcp0, fx[i]->in.from, fx[i]->in.rx.hdr, i);
         if (i >= total)
             fx[i]->again = more[i];
     }
-    while (fk.nheld > 0)
-        send_end(fk.held[0], ok); /* no step in between */
+    while (loop.nheld > 0)
+        send_end(loop.held[0], ok); /* no step in between */
     settle();
     /* All that waited have gone on. Who waits now is the second for its next hop, which may hold
      * fewer than half of what is free. */
@@ -435,10 +435,10 @@ static void test_wake_all(void **state)
         assert_int_equal(fx[i]->recvs, 1);
     assert_true(pool_stats(0, LNET_POOL_SMALL).waiting == 0 ||
                 pool_stats(0, LNET_POOL_SMALL).free <= 2);
-    fk.hold_send = false;
+    loop.hold_send = false;
     send_end_all(ok);
     settle();
-    assert_int_equal(fk.nsent, NRX + (NRX - total));
+    assert_int_equal(loop.nsent, NRX + (NRX - total));
     for (unsigned i = 0; i < NRX; i++)
         assert_true(fx[i]->done && (i < total || more[i]->done));
     check_quiet();
@@ -448,7 +448,7 @@ static void test_wake_all(void **state)
 static void test_wait_expires(void **state)
 {
     struct lnet_node_opts o = opts_default();
-    struct fake_rx *fx[NRX], *late;
+    struct peer_msg *fx[NRX], *late;
     struct lnet_nid from;
     unsigned total;
 
@@ -469,7 +469,7 @@ static void test_wait_expires(void **state)
     assert_int_equal(drops_sum(), NRX - total);
     for (unsigned i = total; i < NRX; i++) {
         assert_int_equal(fx[i]->recvs, 1);
-        assert_int_equal(fx[i]->mlen, 0); /* read and thrown away */
+        assert_int_equal(fx[i]->in.mlen, 0); /* read and thrown away */
         assert_true(fx[i]->done);
     }
     assert_int_equal(late->recvs, 0);
@@ -492,7 +492,7 @@ static void test_wait_expires(void **state)
 static void test_behind_expired(void **state)
 {
     struct lnet_node_opts o = opts_default();
-    struct fake_rx *fx[NRX], *other;
+    struct peer_msg *fx[NRX], *other;
     struct lnet_nid from;
     unsigned total, dropped;
 
@@ -509,7 +509,7 @@ static void test_behind_expired(void **state)
         next_on(fx[total]);
         settle();
         assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), ++dropped);
-        assert_int_equal(fx[total]->mlen, 0);
+        assert_int_equal(fx[total]->in.mlen, 0);
     }
     other = arrive(tcp0, from, put_to(from, 20, 7));
     settle();
@@ -520,8 +520,8 @@ static void test_behind_expired(void **state)
     settle();
     assert_int_equal(fx[total]->recvs, 0);
     /* and takes what has come free */
-    send_end(fk.held[0], ok);
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
+    send_end(loop.held[0], ok);
     settle();
     assert_int_equal(other->recvs, 1);
     assert_int_equal(fx[total]->recvs, 1);
@@ -536,7 +536,7 @@ static void test_behind_expired(void **state)
 
 static void test_cancel(void **state)
 {
-    struct fake_rx *fx[NRX], *extra;
+    struct peer_msg *fx[NRX], *extra;
     struct lnet_nid from;
     unsigned total;
 
@@ -550,17 +550,17 @@ static void test_cancel(void **state)
     assert_true(rx_cancel(fx[NRX - 1]));
     assert_true(rx_cancel(fx[total + 1]));
     assert_true(rx_cancel(fx[total]));
-    ON(0, assert_false(lnet_rx_cancel(&fx[total]->rx)));
+    ON(0, assert_false(lnet_rx_cancel(&fx[total]->in.rx)));
     assert_int_equal(drops_of(LNET_DROP_RX_INCOMPLETE), 3);
     assert_int_equal(pool_stats(0, LNET_POOL_SMALL).waiting, NRX - total - 3);
     extra = arrive(tcp0, from, put_to(from, 20, 9));
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     settle();
     assert_int_equal(fx[total]->recvs, 0);
     assert_int_equal(NRX - total, 4);
     assert_int_equal(fx[total + 2]->recvs, 1); /* the one that was left */
     assert_int_equal(extra->recvs, 0);
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     settle();
     assert_int_equal(extra->recvs, 1);
     send_end_all(ok);
@@ -571,7 +571,7 @@ static void test_cancel(void **state)
         settle();
     assert_false(rx_cancel(extra));
     settle();
-    fk.hold_send = false;
+    loop.hold_send = false;
     send_end_all(ok);
     settle();
     check_quiet();
@@ -581,7 +581,7 @@ static void test_cancel(void **state)
 /* A buffer is free but promised: who comes now waits behind those who wait. */
 static void test_no_overtaking(void **state)
 {
-    struct fake_rx *fx[NRX], *late;
+    struct peer_msg *fx[NRX], *late;
     struct lnet_nid from;
     unsigned total;
 
@@ -589,7 +589,7 @@ static void test_no_overtaking(void **state)
     total = pool_stats(0, LNET_POOL_SMALL).total;
     from = peer_on(0, 0, "tcp", 40);
     fill_small(fx, 0);
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     assert_int_equal(pool_stats(0, LNET_POOL_SMALL).free, 1);
     late = arrive(tcp0, from, put_to(from, 20, 7));
     assert_int_equal(late->recvs, 0);
@@ -621,17 +621,17 @@ static void test_mixed_load(void **state)
         to[i] = peer_on((i + i / 3) % nreactors, 1, "tcp1", i);
     }
     for (unsigned i = 0; i < 3000; i++) {
-        struct fake_rx *fx;
+        struct peer_msg *fx;
 
         rnd ^= rnd << 13;
         rnd ^= rnd >> 7;
         rnd ^= rnd << 17;
-        fk.hold_send = rnd & 1;
-        fk.hold_recv = rnd >> 1 & 1;
-        if ((rnd >> 2 & 3) == 0 && fk.nheld > 0) {
-            send_end(fk.held[(rnd >> 8) % fk.nheld], ok);
+        loop.hold_send = rnd & 1;
+        loop.hold_recv = rnd >> 1 & 1;
+        if ((rnd >> 2 & 3) == 0 && loop.nheld > 0) {
+            send_end(loop.held[(rnd >> 8) % loop.nheld], ok);
         } else if ((rnd >> 2 & 3) == 1) {
-            for (fx = fk.rxs; fx; fx = fx->next)
+            for (fx = loop.rxs; fx; fx = fx->next)
                 if (rx_open(fx) && fx->recvs) {
                     recv_end(fx, ok);
                     break;
@@ -647,18 +647,18 @@ static void test_mixed_load(void **state)
         if (rnd >> 40 & 1)
             settle();
     }
-    fk.hold_recv = fk.hold_send = false;
+    loop.hold_recv = loop.hold_send = false;
     for (unsigned i = 0; i < 1000 && stat_of(LNET_STAT_ROUTE_COUNT) < n; i++) {
-        struct fake_rx *fx;
+        struct peer_msg *fx;
 
-        for (fx = fk.rxs; fx; fx = fx->next)
+        for (fx = loop.rxs; fx; fx = fx->next)
             if (rx_open(fx) && fx->recvs)
                 recv_end(fx, ok);
         send_end_all(ok);
         settle();
     }
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), n);
-    assert_int_equal(fk.nsent, n);
+    assert_int_equal(loop.nsent, n);
     assert_int_equal(drops_sum(), 0);
     check_quiet();
     node_down();
@@ -673,12 +673,12 @@ static void hold_one(unsigned in, unsigned out, uint32_t len, struct lnet_result
     struct rte_mbuf_ext_shared_info *info;
     const struct mem_seg *seg;
 
-    fk.hold_send = true;
+    loop.hold_send = true;
     sent_clear();
     arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, len));
     settle();
-    assert_int_equal(fk.nheld, 1);
-    seg = fk.held[0]->payload.seg;
+    assert_int_equal(loop.nheld, 1);
+    seg = loop.held[0]->payload.seg;
     assert_int_equal(mem_region_get(seg->region)->part, MEM_LANDING);
     info = mem_hold_of(seg->region, seg->addr, seg->len);
     assert_non_null(info);
@@ -688,18 +688,18 @@ static void hold_one(unsigned in, unsigned out, uint32_t len, struct lnet_result
     for (unsigned i = 0; i < 5; i++) {
         pass(2000);
         assert_int_equal(stat_of(LNET_STAT_MSGS_ALLOC), 1);
-        assert_int_equal(s->tx->held->state, LNET_MSG_HELD);
+        assert_int_equal(STAILQ_FIRST(&s->tx->held)->state, LNET_MSG_HELD);
         check_pool_of(in, len);
     }
     /* Others go on meanwhile, over other buffers. */
-    fk.hold_send = false;
+    loop.hold_send = false;
     arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, len));
     settle();
-    assert_int_equal(fk.nsent, 2);
+    assert_int_equal(loop.nsent, 2);
     check_pool_of(in, len);
     rte_mbuf_ext_refcnt_update(info, -1);
     pass(2000);
-    assert_null(s->tx->held);
+    assert_true(STAILQ_EMPTY(&s->tx->held));
     check_quiet();
 }
 

@@ -87,7 +87,7 @@ static void test_reserve(void **state)
     receive(c);
     assert_int_equal(stats().held, dense(500000) + dense(MIB - 500000));
     check_window(c, 8192, BASE);
-    assert_int_equal(fk.nheld, 1);
+    assert_int_equal(loop.nheld, 1);
     send_end_all(ok);
     settle();
     assert_int_equal(budget()->used, BASE);
@@ -96,7 +96,7 @@ static void test_reserve(void **state)
     assert_int_equal(budget()->used, BASE);
     receive(c);
     begin_put(c, N("10.77.0.1@tcp77"), 100000);
-    assert_int_equal(c->fx->mlen, 0);
+    assert_int_equal(c->fx->in.mlen, 0);
     assert_int_equal(budget()->used, BASE);
     c->left = 0;
     receive(c);
@@ -146,7 +146,7 @@ static void test_ratio(void **state)
 static void test_excess(void **state)
 {
     struct conn *c, *other;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
     uint32_t spare;
 
     grants_up(LEAST + 3 * MIB, 50, 10);
@@ -170,8 +170,8 @@ static void test_excess(void **state)
     begin_put(other, hop(1), MIB);
     assert_true(is_in(other));
     receive(c);
-    assert_int_equal(fk.nsent, 1);
-    assert_memory_equal(fk.sent[0].payload, fx->payload, MIB);
+    assert_int_equal(loop.nsent, 1);
+    assert_memory_equal(loop.sent[0].payload, fx->in.payload, MIB);
     assert_int_equal(fx->releases, 0);
     receive(other);
     grants_down();
@@ -181,17 +181,17 @@ static void test_excess(void **state)
 static void test_copy(void **state)
 {
     struct conn *c;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     grants_up(LEAST, 50, 10);
     c = conn_open(0);
     for (unsigned i = 0; i < 2; i++) {
         fx = begin_put(c, hop(0), 5000 * i + 3000);
-        ON(0, fx->segs = lnet_rx_copy(&fx->rx, NULL, 0));
-        fx->nsegs = 1;
+        ON(0, fx->in.segs = lnet_rx_copy(&fx->in.rx, NULL, 0));
+        fx->in.nsegs = 1;
         check();
         receive(c);
-        assert_memory_equal(fk.sent[i].payload, fx->payload, 5000 * i + 3000);
+        assert_memory_equal(loop.sent[i].payload, fx->in.payload, 5000 * i + 3000);
     }
     assert_int_equal(stats().payload_copies, 2);
     assert_int_equal(stats().payload_copy_bytes, 11000);
@@ -205,7 +205,7 @@ static void test_ends(void **state)
 {
     const struct lnet_result lost = {LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
     struct conn *c, *waits;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     grants_up(LEAST + FULL + 5 * BASE, 50, 12);
     c = conn_open(0);
@@ -213,7 +213,7 @@ static void test_ends(void **state)
     fx = begin_put(c, hop(0), MIB);
     took(c, 100000, dense(100000));
     conn_close(c);
-    fk.recv_result = lost;
+    loop.recv_result = lost;
     fx->abandoned = true; /* it hands over nothing */
     recv_end(fx, lost);
     settle();
@@ -223,8 +223,9 @@ static void test_ends(void **state)
     c = conn_open(1);
     fx = begin_put(c, hop(0), MIB);
     took(c, 100000, dense(100000));
-    ON(0, fx->segs = lnet_rx_copy(&fx->rx, &(struct mem_seg){fx->payload, 100000, 0, 0}, 1));
-    fx->nsegs = 1;
+    ON(0,
+       fx->in.segs = lnet_rx_copy(&fx->in.rx, &(struct mem_seg){fx->in.payload, 100000, 0, 0}, 1));
+    fx->in.nsegs = 1;
     conn_close(c);
     recv_end(fx, lost);
     settle();
@@ -246,7 +247,7 @@ static void test_ends(void **state)
     fx = begin_put(waits, hop(5), MIB);
     assert_int_equal(fx->recvs, 0);
     conn_close(waits);
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     settle();
     assert_int_equal(fx->recvs, 1); /* it came first */
     fx->abandoned = true;
@@ -291,7 +292,8 @@ static void test_ahead(void **state)
     /* The message behind takes its memory from what was kept for it. */
     window(c, &told);
     begin_put(c, hop(0), 900000);
-    assert_true(c->g.charge + c->fx->rx.msg->memory >= told); /* it may have come, and lie there */
+    assert_true(c->g.charge + c->fx->in.rx.msg->memory >=
+                told); /* it may have come, and lie there */
     receive(c);
     send_end_all(ok);
     settle();
@@ -335,10 +337,10 @@ static void receive_some(struct conn *c)
 {
     uint32_t n = c->left > 0 ? 1 + rnd(c->left) : 0;
 
-    c->fx->rx.progress_us = clock_us;
-    if (c->fx->mlen == 0 || c->fx->abandoned) {
+    c->fx->in.rx.progress_us = clock_us;
+    if (c->fx->in.mlen == 0 || c->fx->abandoned) {
         abandoned_comes(c);
-    } else if (n > 0 && c->fx->segs) {
+    } else if (n > 0 && c->fx->in.segs) {
         ON(0, lnet_grant_consumed(&c->g, n));
         c->left -= n;
     } else if (n > 0) {
@@ -351,7 +353,7 @@ static void receive_some(struct conn *c)
 static void lose(struct conn *c)
 {
     const struct lnet_result lost = {LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
-    struct fake_rx *fx = c->fx;
+    struct peer_msg *fx = c->fx;
 
     c->fx = NULL;
     ON(0, lnet_grant_close(&c->g));
@@ -406,20 +408,20 @@ static void test_random(void **state)
     settle();
     for (unsigned i = 0; i < 30000; i++) {
         event(&conns[rnd(40)]);
-        while (fk.nheld > 0 && (fk.nheld > 30 || rnd(3) == 0))
-            send_end(fk.held[rnd(fk.nheld)], ok);
+        while (loop.nheld > 0 && (loop.nheld > 30 || rnd(3) == 0))
+            send_end(loop.held[rnd(loop.nheld)], ok);
         settle();
         if (rnd(20) == 0) {
             clock_us += rnd(100000);
             settle();
         }
         check();
-        if (fk.nsent > 100)
+        if (loop.nsent > 100)
             sent_clear();
     }
     assert_true(stats().payload_copies > 10);
     assert_true(stats().waited > 100);
-    assert_true(fk.abandoned > 10);
+    assert_true(loop.abandoned > 10);
     assert_true(drops_of(LNET_DROP_BUFFER_WAIT) > 10);
     for (unsigned k = 0; k < CONNS; k++)
         if (conns[k].g.shard)

@@ -135,13 +135,13 @@ struct end {
     int rc;
 };
 
-static void on_end(void *arg, int rc, const char *why)
+static void on_end(void *arg, int rc, const struct err *why)
 {
     struct end *end = arg;
 
     end->ended = true;
     end->rc = rc;
-    err_text(&err, "%s", why);
+    err = *why;
 }
 
 static int add(const char *nid)

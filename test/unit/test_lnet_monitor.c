@@ -75,10 +75,10 @@ static void push_in(struct lnet_nid via, struct lnet_nid src, struct gw_info g)
 {
     uint8_t data[512];
     uint32_t len = encode_info(g, data, sizeof(data));
-    struct fake_rx *fx =
+    struct peer_msg *fx =
         rx_new(tcp0, via, hdr_put(src, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
 
-    memcpy(fx->payload, data, len);
+    memcpy(fx->in.payload, data, len);
     rx_parse(fx);
     settle();
 }
@@ -159,8 +159,8 @@ static void test_schedule(void **state)
     assert_true(row(TCP5).up);
     assert_false(row(LNET_NET(LNET_LND_SOCK, 6)).up);
     /* without routes nobody is asked */
-    assert_int_equal(lnet_route_del(node, TCP5, &gw, &err), 0);
-    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 6), &gw, &err), 0);
+    assert_int_equal(route_del(node, TCP5, &gw, &err), 0);
+    assert_int_equal(route_del(node, LNET_NET(LNET_LND_SOCK, 6), &gw, &err), 0);
     pass(130 * SEC);
     assert_int_equal(sent_count(LNET_MSG_GET), 3);
     route_add("tcp5", gw, 1, 0);
@@ -204,11 +204,11 @@ static void test_no_answer(void **state)
     arrive(tcp0, gw, hdr_of(LNET_MSG_PUT, N(FAR), N("10.1.0.9@tcp1"), 3));
     settle();
     assert_true(row(TCP5).up);
-    fk.send_result = lost;
+    loop.send_result = lost;
     asked(3);
     settle();
     assert_false(row(TCP5).up);
-    fk.send_result = ok;
+    loop.send_result = ok;
     /* asked again well before the interval is over, and answered */
     {
         uint64_t t = clock_us;
@@ -225,21 +225,21 @@ static void test_no_answer(void **state)
     assert_int_equal(drops_of(LNET_DROP_PING_BAD_INFO), 1);
     /* the reply breaks off */
     s = asked(6);
-    fk.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
+    loop.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
     answer_check(s, (struct gw_info){0x1a, UP, UP});
-    fk.recv_result = ok;
+    loop.recv_result = ok;
     assert_false(row(TCP5).up);
     answer_check(asked(7), (struct gw_info){0x1a, UP, UP});
     assert_true(row(TCP5).up);
     /* the LND sits on the GET for longer than we wait: down in time, and not asked twice at once */
-    fk.hold_send = true;
+    loop.hold_send = true;
     asked(8);
     pass(11 * SEC);
     assert_false(row(TCP5).up);
     pass(40 * SEC);
     asked(8);
     send_end_all(ok);
-    fk.hold_send = false;
+    loop.hold_send = false;
     answer_check(asked(9), (struct gw_info){0x1a, UP, UP});
     assert_true(row(TCP5).up);
     node_down();
@@ -297,8 +297,8 @@ static void test_push_of_gateway(void **state)
     assert_int_equal(route_add("tcp5", N(GW), 1, 0), 0);
     assert_int_equal(route_add("tcp6", other, 1, 0), 0);
     asked(2);
-    answer_check(&fk.sent[0], (struct gw_info){0x1a, UP, UP});
-    answer_check(&fk.sent[1], (struct gw_info){0x1a, UP, UP});
+    answer_check(&loop.sent[0], (struct gw_info){0x1a, UP, UP});
+    answer_check(&loop.sent[1], (struct gw_info){0x1a, UP, UP});
     checks = sent_count(LNET_MSG_GET);
     assert_true(row(TCP5).up);
     push_in(N(GW), N(GW), (struct gw_info){0x1a, UP, DOWN});
@@ -318,7 +318,12 @@ static void test_push_of_gateway(void **state)
 
 static const struct lnet_peer *known(struct lnet_nid nid)
 {
-    return lnet_peer_find(node, &nid);
+    const struct lnet_peers *t = node->peers;
+    const struct lnet_peer *p = t->hash[nid_hash(&nid) & t->hash_mask];
+
+    while (p && !nid_same(&p->primary, &nid))
+        p = p->hash_next;
+    return p;
 }
 
 /* The table of peers: nodes that push, up to max_peers, and gateways, which always find room. A
@@ -341,8 +346,8 @@ static void test_peers(void **state)
     assert_int_equal(route_add("tcp5", N(GW), 1, 0), 0);
     assert_int_equal(route_add("tcp6", mute, 1, 0), 0);
     asked(2);
-    answer_check(&fk.sent[0], up);
-    answer_check(&fk.sent[1], up);
+    answer_check(&loop.sent[0], up);
+    answer_check(&loop.sent[1], up);
     assert_int_equal(node->peers->npeers, 6);
     gw = known(N(GW))->gw;
     mute_gw = known(mute)->gw;
@@ -397,7 +402,7 @@ static void load(void)
 {
     struct lnet_nid from, to;
 
-    fk.hold_send = true;
+    loop.hold_send = true;
     for (unsigned i = 0; i < 3; i++)
         for (unsigned k = 0; k < 6; k++) {
             from = peer_on(i, 0, "tcp", k);
@@ -407,7 +412,7 @@ static void load(void)
             arrive(tcp0, from, hdr_ping(from, tcp0->nid)); /* answers held */
         }
     settle();
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     for (unsigned k = 0; k < 3; k++) {
         from = peer_on(k, 2, "o2ib", 9);
         arrive(ib0, from, hdr_of(LNET_MSG_REPLY, from, N("10.1.0.9@tcp1"), 50)); /* receiving */
@@ -418,9 +423,9 @@ static void load(void)
         arrive(ib0, from, hdr_put(from, ib0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
     }
     settle();
-    assert_true(node->api->lazy.length > 0);
+    assert_true(rx_queue_length(&node->api->lazy) > 0);
     assert_true(pool_stats(0, LNET_POOL_LARGE).waiting > 0);
-    assert_true(fk.nheld > 0);
+    assert_true(loop.nheld > 0);
 }
 
 static void on_pong(void *arg, int status, const struct lnet_ping_info *info)
@@ -445,7 +450,7 @@ static void test_stop_loaded(void **state)
     node_end(0);
     assert_int_equal(pong[0], 1);
     assert_int_equal(pong[1], -ESHUTDOWN);
-    assert_int_equal(fk.quiesced, 3);
+    assert_int_equal(loop.quiesced, 3);
 }
 
 /* Drops at a stop are named. */
@@ -457,7 +462,7 @@ static void test_stop_counts(void **state)
 
     node_up(opts_default());
     from = peer_on(0, 0, "tcp", 0);
-    fk.hold_send = true;
+    loop.hold_send = true;
     n = pool_stats(0, LNET_POOL_LARGE).total;
     for (unsigned i = 0; i < n + 3; i++)
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, peer_on(1, 1, "tcp1", i), 5000));
@@ -489,18 +494,18 @@ static void test_stop_drains(void **state)
     node_up(opts_default());
     from = peer_on(0, 0, "tcp", 0);
     to = peer_on(1, 1, "tcp1", 0);
-    fk.hold_send = true;
+    loop.hold_send = true;
     for (unsigned i = 0; i < pool_stats(0, LNET_POOL_LARGE).total + 2; i++)
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, peer_on(1, 1, "tcp1", i), 5000));
     settle();
-    assert_int_equal(fk.nheld, pool_stats(0, LNET_POOL_LARGE).total);
+    assert_int_equal(loop.nheld, pool_stats(0, LNET_POOL_LARGE).total);
     t = clock_us;
     lnet_node_stop(node, 10, on_stopped, &stopped);
     pass(2 * SEC);
     assert_false(stopped);
-    assert_false(fk.stopping);
-    assert_int_equal(fk.quiesced, 3);
-    while (fk.nheld > 0) { /* the ones that waited for a buffer go too */
+    assert_false(loop.stopping);
+    assert_int_equal(loop.quiesced, 3);
+    while (loop.nheld > 0) { /* the ones that waited for a buffer go too */
         send_end_all(ok);
         settle();
     }
@@ -519,7 +524,7 @@ static void test_stop_drains(void **state)
 
     /* and not longer than that */
     node_up(opts_default());
-    fk.hold_send = true;
+    loop.hold_send = true;
     arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000));
     settle();
     stopped = 0;
@@ -549,7 +554,7 @@ static void test_stop_begun(void **state)
         node_up(opts_default());
         from = peer_on(0, 0, "tcp", 0);
         to = peer_on(1, 1, "tcp1", 0);
-        fk.hold_recv = fk.hold_quiet = true;
+        loop.hold_recv = loop.hold_quiet = true;
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 5000));
         settle();
         stopped = 0;
@@ -560,7 +565,7 @@ static void test_stop_begun(void **state)
         assert_int_equal(stopped, 1);
         assert_true(clock_us - t >= drain_s[i] * SEC);
         assert_true(clock_us - t <= (drain_s[i] + 2) * SEC);
-        assert_int_equal(fk.quiesced, 3);
+        assert_int_equal(loop.quiesced, 3);
         assert_int_equal(drops_sum(), 1);
         check_quiet();
         rx_free_all();
@@ -579,7 +584,7 @@ static void test_stop_idle(void **state)
     node_end(100);
 
     node_up(opts_default());
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     for (unsigned i = 0; i < PUSH_IN; i++) {
         from = peer_on(0, 0, "tcp", i);
         arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
@@ -589,7 +594,7 @@ static void test_stop_idle(void **state)
     arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, 48, true));
     settle();
     assert_int_equal(drops_of(LNET_DROP_SHUTDOWN), 1);
-    assert_int_equal(node->api->lazy.length, 0);
+    assert_int_equal(rx_queue_length(&node->api->lazy), 0);
     pass(10 * SEC);
     assert_int_equal(stopped, 1);
     check_quiet();
@@ -618,7 +623,7 @@ static void test_stop_early(void **state)
     node_make(opts_default());
     ni_add("10.0.0.1@tcp");
     node_gone();
-    assert_int_equal(fk.fini, 1);
+    assert_int_equal(loop.fini, 1);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -10,20 +10,33 @@
 static struct err err;
 static int removed; /* how often done was called */
 
-static void on_removed(void *arg)
+static void on_removed(void *arg, int rc, const struct err *why)
 {
+    const lnet_net_t *net = arg;
+    const struct lnet_conf_net *n = lnet_net_find(node, *net);
+
     assert_ptr_equal(reactor_self(), reactor_control(env));
-    assert_ptr_equal(arg, &removed);
-    removed++;
+    assert_int_equal(rc, 0);
+    assert_string_equal(why->message, "");
+    if (n) /* has more NIs */
+        assert_int_equal(lnet_ni_del(node, &n->ni[0]->nid, on_removed, arg, &err), 0);
+    else
+        removed++;
 }
 
+/* Removes the NIs of a net, one after the other. */
 static int del(lnet_net_t net)
 {
+    static lnet_net_t going;
+    const struct lnet_conf_net *n = lnet_net_find(node, net);
+    struct lnet_nid nid = n ? n->ni[0]->nid : nid_make(net, "\12\0\0\1", 4);
     int rc;
 
     memset(err.message, 0, sizeof(err.message));
     removed = 0;
-    rc = lnet_net_del(node, net, on_removed, &removed, &err);
+    rc = lnet_ni_del(node, &nid, on_removed, &going, &err);
+    if (rc == 0)
+        going = net;
     assert_true((rc == 0) == (err.message[0] == 0));
     assert_int_equal(removed, 0); /* not before it returns */
     return rc;
@@ -41,7 +54,7 @@ static void del_up(void)
     tcp1 = ni_add_with("10.1.0.1@tcp1", 2, 1, -1);
     ib0 = ni_add("10.2.0.1@o2ib");
     node_begin();
-    fk.hold_send = true;
+    loop.hold_send = true;
 }
 
 /* ---- the rules ---- */
@@ -61,7 +74,7 @@ static void test_rules(void **state)
     assert_int_equal(del(LNET_NET_ANY), -ENOENT);
     settle();
     assert_int_equal(removed, 0);
-    fk.hold_stop = tcp1;
+    loop.hold_stop = tcp1;
     assert_int_equal(del(NET(1)), 0);
     settle();
     assert_int_equal(removed, 0);
@@ -77,26 +90,26 @@ static void test_rules(void **state)
     }
     pass(5 * SEC);
     assert_int_equal(removed, 0);
-    fk.hold_stop = NULL;
+    loop.hold_stop = NULL;
     settle();
     assert_int_equal(removed, 1);
-    assert_int_equal(fk.stopping, 1);
+    assert_int_equal(loop.stopping, 1);
     assert_int_equal(del(NET(1)), -ENOENT);
     assert_int_equal(del(NET(0)), 0);
     settle();
     assert_int_equal(removed, 1);
-    assert_int_equal(fk.stopping, 2);
+    assert_int_equal(loop.stopping, 2);
     assert_int_equal(del(NET(0)), -ENOENT);
     /* not while the node stops; its own NIs that are left are quiesced and stopped once */
     lnet_node_stop(node, 0, on_stopped, &stopped);
     assert_int_equal(del(ib0->net), -EBUSY);
     pass(3 * SEC);
     assert_int_equal(stopped, 1);
-    assert_int_equal(fk.quiesced, 3);
-    assert_int_equal(fk.stopping, 3);
+    assert_int_equal(loop.quiesced, 3);
+    assert_int_equal(loop.stopping, 3);
     check_quiet();
     node_gone();
-    assert_int_equal(fk.fini, 3);
+    assert_int_equal(loop.fini, 3);
 }
 
 /* All NIs of the net go, and only these; then all there are. */
@@ -109,15 +122,15 @@ static void test_all_nis(void **state)
     tcp0 = ni_add("10.0.0.1@tcp");
     more = ni_add("10.1.0.2@tcp1");
     node_begin();
-    fk.hold_stop = more;
+    loop.hold_stop = more;
     assert_int_equal(del(NET(1)), 0);
     settle();
     assert_int_equal(removed, 0); /* until the last of them has stopped */
-    assert_true(fk.ni_stopping[tcp1->index] && fk.ni_stopping[more->index]);
-    fk.hold_stop = NULL;
+    assert_true(loop.ni_stopping[tcp1->index] && loop.ni_stopping[more->index]);
+    loop.hold_stop = NULL;
     settle();
     assert_int_equal(removed, 1);
-    assert_false(fk.ni_stopping[tcp0->index]);
+    assert_false(loop.ni_stopping[tcp0->index]);
     assert_null(lnet_ni_at(node, tcp1->index));
     assert_null(lnet_ni_at(node, more->index));
     assert_int_equal(del(NET(0)), 0);
@@ -160,12 +173,12 @@ static void test_queued(void **state)
     dest = peer_on(1, 1, "tcp1", 0);
     assert_int_equal(lnet_ping(node, &dest, NULL, 100000, on_pong, pong), 0);
     settle();
-    held = fk.nheld;
+    held = loop.nheld;
     assert_int_equal(held, 2 * nreactors + nreactors);
-    fk.hold_stop = tcp1; /* the LND does nothing yet: what fails is what it does not have */
+    loop.hold_stop = tcp1; /* the LND does nothing yet: what fails is what it does not have */
     assert_int_equal(del(NET(1)), 0);
     settle();
-    assert_int_equal(fk.nheld, held);
+    assert_int_equal(loop.nheld, held);
     assert_int_equal(drops_of(LNET_DROP_NI_REMOVED), 12 * nreactors - 2 * nreactors + 1);
     assert_int_equal(drops_sum(), drops_of(LNET_DROP_NI_REMOVED));
     assert_int_equal(ni_stats(tcp1).dropped[LNET_MSG_ACK], 10 * nreactors);
@@ -176,23 +189,23 @@ static void test_queued(void **state)
         const struct lnet_tx_queue *q = &node->shard[r]->tx->tq[tcp1->index];
 
         assert_int_equal(q->credits.now, q->credits.max - 2);
-        assert_null(q->queue.head);
+        assert_true(STAILQ_EMPTY(&q->queue));
     }
-    for (i = 0; i < fk.nheld; i++) {
-        const struct lnet_peer_ni *p = fk.held[i]->tx_peer;
+    for (i = 0; i < loop.nheld; i++) {
+        const struct lnet_peer_ni *p = loop.held[i]->tx_peer;
 
-        if (fk.held[i]->tx_ni == tcp1)
+        if (loop.held[i]->tx_ni == tcp1)
             assert_int_equal(p->tx.now, 0);
         assert_int_equal(p->tx_queued, 1);
     }
     assert_int_equal(removed, 0);
     /* now the LND ends what it has */
-    fk.hold_stop = NULL;
+    loop.hold_stop = NULL;
     settle();
     assert_int_equal(removed, 1);
     assert_int_equal(drops_of(LNET_DROP_NI_REMOVED), 12 * nreactors + 1);
     assert_int_equal(drops_sum(), drops_of(LNET_DROP_NI_REMOVED));
-    assert_int_equal(fk.nheld, nreactors);
+    assert_int_equal(loop.nheld, nreactors);
     send_end_all(ok);
     settle();
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), nreactors);
@@ -213,18 +226,18 @@ static void test_queued_two_nis(void **state)
     tcp1 = ni_add_with("10.1.0.1@tcp1", 1, 2, -1);
     second = ni_add_with("10.1.0.2@tcp1", 1, 2, -1);
     node_begin();
-    fk.hold_send = true;
+    loop.hold_send = true;
     for (unsigned i = 0; i < 8; i++)
         from_to(sender(0), hop(i % 2), LNET_MSG_PUT, i & 4 ? 0 : 100);
-    for (unsigned i = 0; i < fk.nheld; i++)
-        by_second += fk.held[i]->tx_ni == second;
-    assert_int_equal(fk.nheld, 2);
+    for (unsigned i = 0; i < loop.nheld; i++)
+        by_second += loop.held[i]->tx_ni == second;
+    assert_int_equal(loop.nheld, 2);
     assert_int_equal(by_second, 1);
-    fk.hold_stop = second;
+    loop.hold_stop = second;
     assert_int_equal(del(NET(1)), 0);
     settle();
     assert_int_equal(drops_of(LNET_DROP_NI_REMOVED), 7);
-    fk.hold_stop = NULL;
+    loop.hold_stop = NULL;
     settle();
     assert_int_equal(removed, 1);
     assert_int_equal(drops_of(LNET_DROP_NI_REMOVED), 8);
@@ -260,11 +273,11 @@ static void test_many_queued(void **state)
 static void test_accepted(void **state)
 {
     del_up();
-    fk.accept_only = true;
+    loop.accept_only = true;
     put(hop(0), 100);
     put(hop(1), 200);
     end(200);
-    assert_int_equal(fk.nheld, 1);
+    assert_int_equal(loop.nheld, 1);
     assert_int_equal(del(NET(1)), 0);
     settle();
     assert_int_equal(removed, 1);
@@ -288,8 +301,8 @@ static void test_crossing(void **state)
         back = peer_on(r + 1, 1, "tcp1", 1);
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, back, 100));
         settle();
-        n = fk.nheld;
-        msg = fk.held[n - 1];
+        n = loop.nheld;
+        msg = loop.held[n - 1];
         ON(home_of(&back), held_del(msg); lnet_send_done(msg, ok)); /* on its way back */
         arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 100));    /* on its way there */
     }
@@ -309,25 +322,25 @@ static void test_crossing(void **state)
  * way to their net any more. */
 static void test_waiting_headers(void **state)
 {
-    struct fake_rx *fx[3], *recv, *other;
+    struct peer_msg *fx[3], *recv, *other;
 
     del_up();
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     recv = put(hop(50), 300);
-    fk.hold_recv = false;
+    loop.hold_recv = false;
     assert_int_equal(fill(100), 7);
     for (unsigned i = 0; i < 3; i++)
         fx[i] = put(hop(i), 200 + i);
     other = put(peer_on(0, 2, "o2ib", 0), 400);
     assert_int_equal(small_pool().waiting, 4);
-    fk.hold_stop = tcp1;
+    loop.hold_stop = tcp1;
     assert_int_equal(del(NET(1)), 0);
     settle();
     pass_ms(260);
     for (unsigned i = 0; i < 3; i++)
         assert_true(fx[i]->done);
     assert_int_equal(other->recvs, 1); /* what they held came back */
-    fk.hold_stop = NULL;
+    loop.hold_stop = NULL;
     settle();
     recv_end(recv, ok);
     settle();
@@ -344,13 +357,13 @@ static void test_waiting_headers(void **state)
 static void test_waiting_headers_rerouted(void **state)
 {
     struct lnet_nid gw = N("10.2.0.9@o2ib"), to;
-    struct fake_rx *recv, *waits;
+    struct peer_msg *recv, *waits;
 
     del_up();
     to = hop(50);
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     recv = put(to, 300);
-    fk.hold_recv = false;
+    loop.hold_recv = false;
     assert_int_equal(dest_holds(0, &to, false, LNET_POOL_SMALL), 1);
     fill(100);
     waits = put(hop(0), 200);
@@ -376,11 +389,11 @@ static void test_waiting_headers_rerouted(void **state)
 /* What comes in on the net that goes: receiving, waiting, for us and for others. */
 static void test_incoming(void **state)
 {
-    struct fake_rx *recv, *own, *waits, *credit;
+    struct peer_msg *recv, *own, *waits, *credit;
     struct lnet_nid from = N("10.1.0.9@tcp1"), to = N("10.2.0.9@o2ib");
 
     del_up();
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     recv = arrive(tcp1, from, hdr_of(LNET_MSG_PUT, from, to, 5000));
     settle();
     waits = arrive(tcp1, N("10.1.0.8@tcp1"), hdr_of(LNET_MSG_PUT, N("10.1.0.8@tcp1"), to, 5000));
@@ -391,7 +404,7 @@ static void test_incoming(void **state)
     settle();
     assert_int_equal(recv->recvs + own->recvs, 2);
     assert_int_equal(credit->recvs, 0);
-    assert_int_equal(credit->rx.wait, LNET_RX_WAIT_CREDIT);
+    assert_int_equal(credit->in.rx.wait, LNET_RX_WAIT_CREDIT);
     assert_int_equal(del(NET(1)), 0);
     settle();
     assert_int_equal(removed, 1);
@@ -410,21 +423,21 @@ static void test_incoming(void **state)
 static void test_last_header(void **state)
 {
     struct lnet_nid from = N("10.1.0.9@tcp1"), to = N("10.2.0.9@o2ib");
-    struct fake_rx *foreign, *ping;
+    struct peer_msg *foreign, *ping;
 
     del_up();
-    fk.hold_stop = tcp1;
+    loop.hold_stop = tcp1;
     assert_int_equal(del(NET(1)), 0);
     foreign = arrive(tcp1, from, hdr_of(LNET_MSG_PUT, from, to, 100));
     ping = arrive(tcp1, from, hdr_ping(from, tcp1->nid));
     settle();
     assert_true(foreign->done && ping->done);
-    assert_int_equal(fk.nsent, 1); /* it can still be delivered */
+    assert_int_equal(loop.nsent, 1); /* it can still be delivered */
     assert_int_equal(drops_of(LNET_DROP_NI_REMOVED), 1);
     assert_int_equal(drops_sum(), 1);
     assert_int_equal(ni_stats(tcp1).dropped[LNET_MSG_REPLY], 1);
     pass(3 * SEC);
-    fk.hold_stop = NULL;
+    loop.hold_stop = NULL;
     settle();
     assert_int_equal(removed, 1);
     end_all();
@@ -451,10 +464,10 @@ static struct lnet_ping_info *exchange(struct lnet_ni *ni, struct lnet_nid nid, 
     struct sent *s;
 
     if (push) {
-        struct fake_rx *fx =
+        struct peer_msg *fx =
             rx_new(ni, nid, hdr_put(nid, ni->nid, 0, LNET_PING_MATCH_BITS, 0, len, false), 1);
 
-        memcpy(fx->payload, data, len);
+        memcpy(fx->in.payload, data, len);
         rx_parse(fx);
         settle();
     }
@@ -483,7 +496,7 @@ static void test_told(void **state)
     unsigned seqno, n;
 
     del_up();
-    fk.hold_send = false;
+    loop.hold_send = false;
     exchange(tcp1, gone, true);
     info = exchange(tcp0, near, true);
     assert_int_equal(info->count, 3);
@@ -528,7 +541,7 @@ static void test_status(void **state)
     unsigned seqno, n;
 
     del_up();
-    fk.hold_send = false;
+    loop.hold_send = false;
     exchange(tcp0, N("10.0.0.9@tcp"), true);
     ON(0, lnet_ni_link(tcp1, false));
     settle();
@@ -539,7 +552,7 @@ static void test_status(void **state)
     assert_int_equal(removed, 1);
     exchange(tcp0, N("10.0.0.9@tcp"), false);
     seqno = published()->seqno;
-    n = fk.nsent;
+    n = loop.nsent;
     ON(0, lnet_ni_link(tcp1, false));
     settle();
     ON(0, lnet_ni_link(tcp1, true));
@@ -547,7 +560,7 @@ static void test_status(void **state)
     ON(0, lnet_ni_link(tcp1, false));
     settle();
     assert_int_equal(published()->seqno, seqno);
-    assert_int_equal(fk.nsent, n);
+    assert_int_equal(loop.nsent, n);
     assert_int_equal(published()->count, 2);
     /* the others' goes on: nobody pings them, so they are down after 110 s */
     pass(120 * SEC);
@@ -561,10 +574,10 @@ static void test_status(void **state)
 static void test_nids(void **state)
 {
     struct lnet_nid from = N("10.0.0.9@tcp"), old;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     del_up();
-    fk.hold_send = false;
+    loop.hold_send = false;
     old = tcp1->nid;
     assert_true(lnet_nid_is_mine(node, &old));
     fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, old, 10));
@@ -600,7 +613,7 @@ static void test_routes(void **state)
     struct lnet_route_conf conf = {.net = NET(6), .gateway = gw, .hops = -1};
 
     del_up();
-    fk.hold_send = false;
+    loop.hold_send = false;
     assert_int_equal(route_add("tcp5", gw, -1, 0), 0);
     settle();
     arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, far, 10));
@@ -625,8 +638,8 @@ static void test_routes(void **state)
     assert_int_equal(drops_sum(), 1);
     /* nobody can ask it how it is */
     pass(5 * SEC);
-    assert_int_equal(lnet_route_del(node, NET(5), &gw, &err), 0);
-    assert_int_equal(lnet_route_del(node, NET(5), &other, &err), 0);
+    assert_int_equal(route_del(node, NET(5), &gw, &err), 0);
+    assert_int_equal(route_del(node, NET(5), &other, &err), 0);
     node_down();
 }
 
@@ -637,7 +650,7 @@ static void test_own_requests(void **state)
     int pong[2] = {0};
 
     del_up();
-    fk.hold_send = false;
+    loop.hold_send = false;
     assert_int_equal(route_add("tcp5", N("10.1.0.11@tcp1"), -1, 0), 0);
     pass(2 * SEC);
     assert_int_equal(sent_count(LNET_MSG_GET), 1);
@@ -671,7 +684,7 @@ static void test_stop_while_removing(void **state)
         del_up();
         put(hop(0), 100);
         put(peer_on(0, 2, "o2ib", 0), 200);
-        fk.hold_stop = tcp1;
+        loop.hold_stop = tcp1;
         assert_int_equal(del(NET(1)), 0);
         if (how == 1)
             settle();
@@ -679,14 +692,14 @@ static void test_stop_while_removing(void **state)
         pass(10 * SEC);
         assert_int_equal(stopped, 0);
         assert_int_equal(removed, 0);
-        fk.hold_stop = NULL;
+        loop.hold_stop = NULL;
         settle();
         assert_int_equal(removed, 1);
         pass(3 * SEC);
         assert_int_equal(stopped, 1);
         assert_int_equal(removed, 1);
-        assert_int_equal(fk.quiesced, 3);
-        assert_int_equal(fk.stopping, 3);
+        assert_int_equal(loop.quiesced, 3);
+        assert_int_equal(loop.stopping, 3);
         assert_int_equal(drops_of(LNET_DROP_NI_REMOVED), 1);
         assert_int_equal(drops_of(LNET_DROP_SHUTDOWN), 1);
         check_quiet();

@@ -163,13 +163,13 @@ static void check_row(const struct row *r)
 {
     struct lnet_nid from = N("10.0.0.9@tcp");
     struct counts before, after;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     print_message("  %s\n", r->what);
     sent_clear();
     counts_take(&before, r->type);
     fx = rx_new(tcp0, from, hdr_of(r->type, N(r->src), N(r->dest), r->len), 7);
-    fx->rx.rdma_get = r->rdma_get;
+    fx->in.rx.rdma_get = r->rdma_get;
     rx_parse(fx);
     settle();
     counts_take(&after, r->type);
@@ -180,9 +180,9 @@ static void check_row(const struct row *r)
         assert_int_equal(fx->parse, LNET_DROP_NONE);
         assert_int_equal(fx->recvs, 1);
         assert_true(fx->done);
-        assert_int_equal(fx->mlen, r->outcome == FORWARDED ? r->len : 0);
+        assert_int_equal(fx->in.mlen, r->outcome == FORWARDED ? r->len : 0);
     }
-    assert_int_equal(fk.nsent, r->outcome == FORWARDED);
+    assert_int_equal(loop.nsent, r->outcome == FORWARDED);
     check_counts(r, &before, &after);
 }
 
@@ -268,13 +268,13 @@ static void test_bad_nids(void **state)
     bad[3] = N("fd00::1@tcp1");
     bad[3].size = 11; /* so the last byte is unused */
     for (unsigned i = 0; i < 4; i++) {
-        struct fake_rx *fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, bad[i], 4));
+        struct peer_msg *fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, bad[i], 4));
 
         assert_int_equal(fx->parse, LNET_DROP_HDR_BAD_NID);
         fx = arrive(tcp0, from, hdr_of(LNET_MSG_PUT, bad[i], N("10.1.0.9@tcp1"), 4));
         assert_int_equal(fx->parse, LNET_DROP_HDR_BAD_NID);
     }
-    assert_int_equal(fk.nsent, 0);
+    assert_int_equal(loop.nsent, 0);
     assert_int_equal(drops_sum(), 0);
     node_down();
 }

@@ -171,18 +171,18 @@ static void test_largest_info(void **state)
 
 /* ---- PUSHes ---- */
 
-static struct fake_rx *push_bytes(struct lnet_ni *ni, struct lnet_nid from, const uint8_t *data,
-                                  uint32_t len)
+static struct peer_msg *push_bytes(struct lnet_ni *ni, struct lnet_nid from, const uint8_t *data,
+                                   uint32_t len)
 {
-    struct fake_rx *fx =
+    struct peer_msg *fx =
         rx_new(ni, from, hdr_put(from, ni->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
 
-    memcpy(fx->payload, data, len);
+    memcpy(fx->in.payload, data, len);
     rx_parse(fx);
     return fx;
 }
 
-static struct fake_rx *push_from(struct lnet_ni *ni, struct lnet_nid from, uint32_t features)
+static struct peer_msg *push_from(struct lnet_ni *ni, struct lnet_nid from, uint32_t features)
 {
     uint8_t data[64];
     uint32_t len = make_info(data, sizeof(data), from, features, 2, 0);
@@ -204,12 +204,12 @@ static void ack_push(const struct sent *push)
     settle();
 }
 
-static void assert_push(const struct sent *s, struct lnet_nid to)
+static void assert_push_of(const struct sent *s, struct lnet_nid next_hop, struct lnet_nid to)
 {
     struct lnet_put put;
 
     lnet_body_get_put(&s->hdr, &put);
-    assert_true(nid_same(&s->to, &to) && nid_same(&s->hdr.dest_nid, &to));
+    assert_true(nid_same(&s->to, &next_hop) && nid_same(&s->hdr.dest_nid, &to));
     assert_int_equal(put.portal, 0);
     assert_true(put.match_bits == LNET_PING_MATCH_BITS);
     assert_int_equal(put.offset, 0);
@@ -219,6 +219,11 @@ static void assert_push(const struct sent *s, struct lnet_nid to)
     assert_int_equal(s->hdr.src_pid, PID);
     assert_int_equal(s->len, node->ping->current->seg.len);
     assert_memory_equal(s->payload, node->ping->current->data, s->len);
+}
+
+static void assert_push(const struct sent *s, struct lnet_nid to)
+{
+    assert_push_of(s, to, to);
 }
 
 static void test_push_and_push_back(void **state)
@@ -287,12 +292,12 @@ static void test_push_fails(void **state)
     assert_int_equal(sent_count(LNET_MSG_PUT), 2);
     ack_push(sent_last(LNET_MSG_PUT));
     /* a PUSH that cannot be sent */
-    fk.send_result = lost;
+    loop.send_result = lost;
     from = peer_on(0, 0, "tcp", 5);
     push_from(tcp0, from, 0x1e);
     settle();
     assert_int_equal(sent_count(LNET_MSG_PUT), 3);
-    fk.send_result = ok;
+    loop.send_result = ok;
     push_from(tcp0, from, 0x1e);
     settle();
     assert_int_equal(sent_count(LNET_MSG_PUT), 4);
@@ -300,6 +305,30 @@ static void test_push_fails(void **state)
     push_from(tcp0, from, 0x1e);
     settle();
     assert_int_equal(sent_count(LNET_MSG_PUT), 4);
+    node_down();
+}
+
+/* A peer that never acknowledges: after two PUSHes in a row it gets none for a minute. */
+static void test_push_quiet(void **state)
+{
+    struct lnet_nid from;
+
+    node_up(opts_default());
+    from = peer();
+    for (unsigned i = 1; i <= 2; i++) {
+        push_from(tcp0, from, 0x1e);
+        settle();
+        assert_int_equal(sent_count(LNET_MSG_PUT), i);
+        pass(31 * SEC);
+    }
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    pass(61 * SEC);
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3);
+    ack_push(sent_last(LNET_MSG_PUT));
     node_down();
 }
 
@@ -357,18 +386,18 @@ static void test_push_garbage(void **state)
 /* More PUSHes at once than there are buffers: the rest waits its turn, none is dropped. */
 static void test_push_flood(void **state)
 {
-    static struct fake_rx *fx[3 * PUSH_IN];
+    static struct peer_msg *fx[3 * PUSH_IN];
     unsigned i;
 
     node_up(opts_default());
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     for (i = 0; i < 3 * PUSH_IN; i++) {
         fx[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i / nreactors), 0x06);
         settle();
     }
     for (i = 0; i < 3 * PUSH_IN; i++)
         assert_int_equal(fx[i]->recvs, i < PUSH_IN);
-    assert_int_equal(node->api->lazy.length, 2 * PUSH_IN);
+    assert_int_equal(rx_queue_length(&node->api->lazy), 2 * PUSH_IN);
     /* one ends, one begins: the one that has waited longest */
     for (i = 0; i < 5; i++) {
         recv_end(fx[i], ok);
@@ -377,23 +406,23 @@ static void test_push_flood(void **state)
             assert_int_equal(fx[n]->recvs, n <= PUSH_IN + i);
     }
     /* all others: those parked are received as soon as a buffer is there, and do not nest */
-    fk.hold_recv = false;
+    loop.hold_recv = false;
     for (i = 5; i < 3 * PUSH_IN; i++)
         if (fx[i]->recvs && !fx[i]->done) {
             recv_end(fx[i], ok);
             settle();
         }
-    assert_in_range(fk.max_depth, 1, 2);
+    assert_in_range(loop.max_depth, 1, 2);
     for (i = 0; i < 3 * PUSH_IN; i++)
         assert_true(fx[i]->done);
     assert_int_equal(sent_count(LNET_MSG_ACK), 3 * PUSH_IN);
     assert_int_equal(drops_sum(), 0);
     /* again; this time no buffer comes free */
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     for (i = 0; i < PUSH_IN + 2; i++)
         fx[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i), 0x06);
     settle();
-    assert_int_equal(node->api->lazy.length, 2);
+    assert_int_equal(rx_queue_length(&node->api->lazy), 2);
     clock_us += 5 * SEC;
     settle();
     fx[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i), 0x06);
@@ -401,7 +430,7 @@ static void test_push_flood(void **state)
     clock_us += 5 * SEC + 2000;
     settle();
     assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), 2);
-    assert_int_equal(node->api->lazy.length, 1);
+    assert_int_equal(rx_queue_length(&node->api->lazy), 1);
     clock_us += 5 * SEC + 2000;
     settle();
     assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), 3);
@@ -411,12 +440,12 @@ static void test_push_flood(void **state)
 /* One peer begins PUSHes and ends none: it gets a share of the buffers, and others theirs. */
 static void test_push_hog(void **state)
 {
-    static struct fake_rx *fx[PUSH_IN], *other;
+    static struct peer_msg *fx[PUSH_IN], *other;
     struct lnet_nid hog;
     unsigned refused;
 
     node_up(opts_default());
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     hog = peer_on(0, 0, "tcp", 0);
     for (unsigned i = 0; i < PUSH_IN; i++) {
         fx[i] = push_from(tcp0, hog, 0x06);
@@ -424,13 +453,13 @@ static void test_push_hog(void **state)
     }
     refused = (unsigned)drops_of(LNET_DROP_NO_MSG_MEMORY);
     assert_in_range(refused, 1, PUSH_IN - 1);
-    assert_int_equal(node->api->lazy.length, 0);
+    assert_int_equal(rx_queue_length(&node->api->lazy), 0);
     other = push_from(tcp0, peer_on(0, 0, "tcp", 1), 0x06);
     settle();
     assert_int_equal(other->recvs, 1);
     assert_int_equal(drops_sum(), refused);
     /* what it holds it gives back, and may have again */
-    fk.hold_recv = false;
+    loop.hold_recv = false;
     for (unsigned i = 0; i < PUSH_IN; i++)
         recv_end(fx[i], ok);
     recv_end(other, ok);
@@ -477,9 +506,9 @@ static void pass_acking(uint64_t us)
     sent_clear();
     for (; us >= SEC; us -= SEC) {
         pass(SEC);
-        for (; i < fk.nsent; i++)
-            if (fk.sent[i].hdr.type == LNET_MSG_PUT)
-                ack_push(&fk.sent[i]);
+        for (; i < loop.nsent; i++)
+            if (loop.sent[i].hdr.type == LNET_MSG_PUT)
+                ack_push(&loop.sent[i]);
     }
 }
 
@@ -495,7 +524,7 @@ static void test_ageing(void **state)
     seqno = published()->seqno;
     pass(AGE - 3 * SEC);
     assert_int_equal(status_of(tcp0), LNET_NI_UP);
-    assert_int_equal(fk.nsent, 0);
+    assert_int_equal(loop.nsent, 0);
     /* tcp1 is pinged in time, by a ping for another node; no peer reaches us over tcp0 and o2ib: a
      * refused GET with a NID of ours as source does not count */
     arrive(tcp1, from1, hdr_ping(from1, N("10.0.0.77@tcp")));
@@ -717,9 +746,9 @@ static void test_changes_while_read(void **state)
     befriend(tcp0, from);
     /* each round: a reply in flight with the present info, then a change */
     for (unsigned i = 0; i < PING_TARGETS - 1; i++) {
-        fk.hold_send = true;
+        loop.hold_send = true;
         ping_from(ib0, peer_on(0, 2, "o2ib", 1));
-        fk.hold_send = false;
+        loop.hold_send = false;
         ON(0, lnet_ni_link(tcp1, i & 1));
         settle();
         if (i & 1)
@@ -728,10 +757,10 @@ static void test_changes_while_read(void **state)
         ack_push(sent_last(LNET_MSG_PUT));
         assert_int_equal(status_of(tcp1), i & 1 ? LNET_NI_UP : LNET_NI_DOWN);
     }
-    assert_int_equal(fk.nheld, PING_TARGETS - 1);
-    fk.hold_send = true;
+    assert_int_equal(loop.nheld, PING_TARGETS - 1);
+    loop.hold_send = true;
     ping_from(ib0, peer_on(0, 2, "o2ib", 1));
-    fk.hold_send = false;
+    loop.hold_send = false;
     sent_clear();
     assert_int_equal(tcp1->status, LNET_NI_DOWN);
     ping_from(tcp0, from);
@@ -743,7 +772,7 @@ static void test_changes_while_read(void **state)
     assert_int_equal(published()->count, 3);
     assert_int_equal(published()->ni[1].status, LNET_NI_DOWN); /* not yet */
     assert_int_equal(sent_count(LNET_MSG_PUT), 0);             /* the old one is no news */
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     settle();
     assert_int_equal(status_of(tcp1), LNET_NI_UP);
     assert_int_equal(sent_count(LNET_MSG_PUT), 1);
@@ -768,7 +797,7 @@ static void test_push_one_at_a_time(void **state)
     ON(0, lnet_ni_link(ib0, false));
     settle();
     assert_int_equal(sent_count(LNET_MSG_PUT), 1);
-    ack_push(&fk.sent[0]);
+    ack_push(&loop.sent[0]);
     assert_int_equal(sent_count(LNET_MSG_PUT), 2);
     assert_push(sent_last(LNET_MSG_PUT), from);
     ack_push(sent_last(LNET_MSG_PUT));
@@ -789,18 +818,18 @@ static void test_push_many(void **state)
     ON(0, lnet_ni_link(tcp1, false));
     settle();
     assert_int_equal(sent_count(LNET_MSG_PUT), PUSH_OUT);
-    for (i = 0; i < fk.nsent; i++) {
-        if (fk.sent[i].hdr.type != LNET_MSG_PUT)
+    for (i = 0; i < loop.nsent; i++) {
+        if (loop.sent[i].hdr.type != LNET_MSG_PUT)
             continue;
         if (i % 16 == 15)
             dead++;
         else
-            ack_push(&fk.sent[i]);
+            ack_push(&loop.sent[i]);
     }
     pass(31 * SEC);
-    for (; i < fk.nsent; i++)
-        if (fk.sent[i].hdr.type == LNET_MSG_PUT)
-            ack_push(&fk.sent[i]);
+    for (; i < loop.nsent; i++)
+        if (loop.sent[i].hdr.type == LNET_MSG_PUT)
+            ack_push(&loop.sent[i]);
     assert_int_equal(sent_count(LNET_MSG_PUT), n); /* each once */
     assert_true(dead > 0);
     assert_int_equal(stat_of(LNET_STAT_RESPONSE_TIMEOUT_COUNT), dead);
@@ -808,10 +837,82 @@ static void test_push_many(void **state)
     sent_clear();
     ON(0, lnet_ni_link(ib0, false));
     settle();
-    for (i = 0; i < fk.nsent; i++)
-        if (fk.sent[i].hdr.type == LNET_MSG_PUT)
-            ack_push(&fk.sent[i]);
+    for (i = 0; i < loop.nsent; i++)
+        if (loop.sent[i].hdr.type == LNET_MSG_PUT)
+            ack_push(&loop.sent[i]);
     assert_int_equal(sent_count(LNET_MSG_PUT), n - dead);
+    node_down();
+}
+
+/* A PUSH that `sender` sends for `from`. */
+static void push_through(struct lnet_ni *ni, struct lnet_nid sender, struct lnet_nid from)
+{
+    uint8_t data[64];
+    uint32_t len = make_info(data, sizeof(data), from, 0x1e, 2, 0);
+    struct peer_msg *fx =
+        rx_new(ni, sender, hdr_put(from, ni->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
+
+    memcpy(fx->in.payload, data, len);
+    rx_parse(fx);
+    settle();
+}
+
+/* Only a node itself, or the gateway of its net, says what it is. */
+static void test_push_of_another(void **state)
+{
+    struct lnet_nid gw, liar;
+
+    node_up(opts_default());
+    gw = peer_on(0, 0, "tcp", 0);
+    liar = peer_on(0, 0, "tcp", 1);
+    assert_int_equal(route_add("tcp9", gw, -1, 0), 0);
+    settle();
+    sent_clear();
+    push_through(tcp0, liar, N("10.9.0.1@tcp9"));
+    push_through(tcp0, liar, gw);
+    assert_int_equal(drops_of(LNET_DROP_PUSH_SOURCE), 1);
+    assert_int_equal(drops_of(LNET_DROP_SRC_NOT_ALLOWED), 1);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    push_through(tcp0, gw, N("10.9.0.1@tcp9"));
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push_of(sent_last(LNET_MSG_PUT), gw, N("10.9.0.1@tcp9"));
+    node_down();
+}
+
+/* Many made-up nodes behind a gateway fill the table and acknowledge nothing: those who do keep
+ * their place, and hear of each change at once. */
+static void test_push_made_up(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    unsigned changes, told;
+    struct lnet_nid gw;
+    char text[32];
+
+    o.max_peers = 200;
+    node_up(o);
+    gw = peer_on(0, 0, "tcp", 0);
+    assert_int_equal(route_add("tcp9", gw, -1, 0), 0);
+    for (unsigned i = 0; i < 8; i++)
+        befriend(tcp0, peer_on(i % nreactors, 0, "tcp", 1 + i / nreactors));
+    sent_clear();
+    for (unsigned i = 0; i < 1000; i++) {
+        snprintf(text, sizeof(text), "10.9.%u.%u@tcp9", i / 250, 1 + i % 250);
+        push_through(tcp0, gw, N(text));
+    }
+    assert_int_equal(node->peers->npeers - node->peers->ngateways, 200);
+    assert_int_equal(sent_count(LNET_MSG_PUT), PUSH_OUT_NEW);
+    for (changes = 0; changes < 3; changes++) {
+        sent_clear();
+        ON(0, lnet_ni_link(tcp1, changes % 2));
+        settle();
+        told = 0;
+        for (unsigned i = 0; i < loop.nsent; i++)
+            if (loop.sent[i].hdr.type == LNET_MSG_PUT && !nid_same(&loop.sent[i].to, &gw)) {
+                ack_push(&loop.sent[i]);
+                told++;
+            }
+        assert_int_equal(told, 8);
+    }
     node_down();
 }
 
@@ -884,17 +985,17 @@ static void test_ping_request(void **state)
     assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 1);
     /* the reply breaks off */
     ping_begin(&p, dest, NULL);
-    fk.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
+    loop.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
     reply_to(sent_last(LNET_MSG_GET), data, len);
-    fk.recv_result = ok;
+    loop.recv_result = ok;
     assert_int_equal(p.calls, 1);
     assert_int_equal(p.status, -EIO);
     /* not sent, at once and later */
-    fk.send_result = lost;
+    loop.send_result = lost;
     ping_begin(&p, dest, NULL);
     assert_int_equal(p.status, -EHOSTUNREACH);
-    fk.send_result = ok;
-    fk.hold_send = true;
+    loop.send_result = ok;
+    loop.hold_send = true;
     ping_begin(&p, dest, NULL);
     send_end_all(lost);
     settle();
@@ -910,7 +1011,7 @@ static void test_ping_request(void **state)
     pass(3 * SEC);
     assert_int_equal(p.calls, 1);
     assert_int_equal(p.status, -ETIMEDOUT);
-    recv_end(fk.rxs, ok);
+    recv_end(loop.rxs, ok);
     settle();
     send_end_all(ok);
     settle();
@@ -933,7 +1034,7 @@ static void test_ping_request(void **state)
     send_end_all(ok);
     settle();
     assert_int_equal(p.calls, 1);
-    fk.hold_send = false;
+    loop.hold_send = false;
     /* no way there, an unknown source, ourselves */
     ping_begin(&p, N("10.9.0.1@tcp9"), NULL);
     assert_int_equal(p.status, -EHOSTUNREACH);
@@ -943,30 +1044,22 @@ static void test_ping_request(void **state)
     ping_begin(&p, ib0->nid, NULL);
     assert_int_equal(p.status, 0);
     assert_int_equal(p.info.count, 3);
-    assert_int_equal(fk.nsent, 0);
+    assert_int_equal(loop.nsent, 0);
     node_down();
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_router_info),
-    LNET_TEST(test_end_node_info),
-    LNET_TEST(test_largest_info),
-    LNET_TEST(test_push_and_push_back),
-    LNET_TEST(test_push_fails),
-    LNET_TEST(test_push_garbage),
-    LNET_TEST(test_push_flood),
-    LNET_TEST(test_push_hog),
-    LNET_TEST(test_ageing),
-    LNET_TEST(test_ageing_data),
-    LNET_TEST(test_ageing_data_and_link),
-    LNET_TEST(test_ageing_settings),
-    LNET_TEST(test_ageing_two_nis),
-    LNET_TEST(test_link_router),
-    LNET_TEST(test_link_end_node),
-    LNET_TEST(test_changes_while_read),
-    LNET_TEST(test_push_one_at_a_time),
-    LNET_TEST(test_push_many),
-    LNET_TEST(test_ping_request),
+    LNET_TEST(test_router_info),        LNET_TEST(test_end_node_info),
+    LNET_TEST(test_largest_info),       LNET_TEST(test_push_and_push_back),
+    LNET_TEST(test_push_fails),         LNET_TEST(test_push_quiet),
+    LNET_TEST(test_push_garbage),       LNET_TEST(test_push_flood),
+    LNET_TEST(test_push_hog),           LNET_TEST(test_ageing),
+    LNET_TEST(test_ageing_data),        LNET_TEST(test_ageing_data_and_link),
+    LNET_TEST(test_ageing_settings),    LNET_TEST(test_ageing_two_nis),
+    LNET_TEST(test_link_router),        LNET_TEST(test_link_end_node),
+    LNET_TEST(test_changes_while_read), LNET_TEST(test_push_one_at_a_time),
+    LNET_TEST(test_push_many),          LNET_TEST(test_push_of_another),
+    LNET_TEST(test_push_made_up),       LNET_TEST(test_ping_request),
 };
 
 LNET_TESTS_MAIN("test_lnet_ping", tests)

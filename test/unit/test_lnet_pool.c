@@ -233,7 +233,7 @@ static void resize_up(void)
     o.egress_share = 100;
     o.max_peers = 1024;
     node_up(o);
-    fk.hold_send = true;
+    loop.hold_send = true;
 }
 
 static int resize(int tiny, int small, int large)
@@ -333,7 +333,7 @@ static void test_resize_errors(void **state)
  * nobody gets what is beyond the number. */
 static void test_resize_in_use(void **state)
 {
-    struct fake_rx *waits[4];
+    struct peer_msg *waits[4];
     int n = (int)nreactors;
 
     resize_up();
@@ -386,15 +386,16 @@ static void test_resize_to_the_most(void **state)
     assert_int_equal(n, large / nreactors - (large / nreactors >= 16)); /* one for what is urgent */
     assert_int_equal(resize(-1, -1, 2), 0);
     assert_int_equal(pool_stats(0, LNET_POOL_LARGE).free, 2 - (int)n);
-    assert_int_equal(fk.nheld, n);
+    assert_int_equal(loop.nheld, n);
     for (i = 0; i < n; i++) {
-        struct lnet_msg *msg = fk.held[i];
-        struct fake_rx *fx;
+        struct lnet_msg *msg = loop.held[i];
+        struct peer_msg *fx;
 
-        for (fx = fk.rxs; fx && !nid_same(&fx->rx.hdr.dest_nid, &msg->hdr.dest_nid); fx = fx->next)
+        for (fx = loop.rxs; fx && !nid_same(&fx->in.rx.hdr.dest_nid, &msg->hdr.dest_nid);
+             fx = fx->next)
             ;
         assert_non_null(fx);
-        assert_memory_equal(msg->payload.seg[0].addr, fx->payload, 5000); /* still */
+        assert_memory_equal(msg->payload.seg[0].addr, fx->in.payload, 5000); /* still */
     }
     assert_int_equal(resize(-1, -1, (int)large), 0);
     end_all();
@@ -418,8 +419,8 @@ static void test_resize_under_load(void **state)
             assert_int_equal(
                 resize((int)(rnd >> 8 & 31), 1 + (int)(rnd >> 16 & 31), (int)((rnd >> 24 & 7) % 6)),
                 0);
-        if ((rnd & 3) == 0 && fk.nheld > 0) {
-            send_end(fk.held[(rnd >> 32) % fk.nheld], ok);
+        if ((rnd & 3) == 0 && loop.nheld > 0) {
+            send_end(loop.held[(rnd >> 32) % loop.nheld], ok);
         } else {
             put(hop((rnd >> 32) % 20), (rnd >> 40) % 3 * 3000);
             n++;

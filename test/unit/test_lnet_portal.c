@@ -96,18 +96,18 @@ static struct lnet_nid peer(void)
     return peer_on(nreactors - 1, 0, "tcp", 0);
 }
 
-static struct fake_rx *put_in(uint64_t bits, uint32_t offset, uint32_t len, bool ack)
+static struct peer_msg *put_in(uint64_t bits, uint32_t offset, uint32_t len, bool ack)
 {
-    struct fake_rx *fx =
+    struct peer_msg *fx =
         arrive(tcp0, peer(), hdr_put(peer(), tcp0->nid, PORTAL, bits, offset, len, ack));
 
     settle();
     return fx;
 }
 
-static struct fake_rx *get_in(uint64_t bits, uint32_t offset, uint32_t sink)
+static struct peer_msg *get_in(uint64_t bits, uint32_t offset, uint32_t sink)
 {
-    struct fake_rx *fx =
+    struct peer_msg *fx =
         arrive(tcp0, peer(), hdr_get(peer(), tcp0->nid, PORTAL, bits, offset, sink));
 
     settle();
@@ -221,16 +221,16 @@ static void test_bad_mds(void **state)
 static void test_offsets(void **state)
 {
     static struct buf b;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     begin();
     buf_init(&b, 1000, LNET_MD_OP_PUT, LNET_THRESH_INF);
     attach(&b, 1, 0);
     fx = put_in(1, 77, 300, true); /* the offset of the initiator is not used */
-    assert_memory_equal(b.data, fx->payload, 300);
+    assert_memory_equal(b.data, fx->in.payload, 300);
     assert_int_equal(seen[0].ev.offset, 0);
     fx = put_in(1, 77, 600, true);
-    assert_memory_equal(b.data + 300, fx->payload, 600);
+    assert_memory_equal(b.data + 300, fx->in.payload, 600);
     assert_int_equal(seen[1].ev.offset, 300);
     put_in(1, 0, 101, true); /* too long and not to be cut */
     assert_int_equal(drops_of(LNET_DROP_PUT_NO_MATCH), 1);
@@ -245,11 +245,11 @@ static void test_offsets(void **state)
     attach(&b, 2, 0);
     nseen = 0;
     fx = put_in(2, 900, 500, true);
-    assert_memory_equal(b.data + 900, fx->payload, 100);
+    assert_memory_equal(b.data + 900, fx->in.payload, 100);
     assert_int_equal(seen[0].ev.offset, 900);
     assert_int_equal(seen[0].ev.mlength, 100);
     assert_int_equal(seen[0].ev.rlength, 500);
-    assert_int_equal(fx->mlen, 100);
+    assert_int_equal(fx->in.mlen, 100);
     assert_ack(100, 2);
     put_in(2, 1000, 5, true);
     assert_ack(0, 2);
@@ -304,13 +304,13 @@ static void test_event_fields(void **state)
 static void test_thresholds(void **state)
 {
     static struct buf b, c;
-    struct fake_rx *fx[4];
+    struct peer_msg *fx[4];
 
     begin();
     /* operations in flight when it is used up: unlinked with the last, once */
     buf_init(&b, 1000, LNET_MD_OP_PUT, 2);
     attach(&b, 1, 0);
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     for (unsigned i = 0; i < 3; i++)
         fx[i] = put_in(1, 0, 100, false);
     assert_int_equal(drops_of(LNET_DROP_PUT_NO_MATCH), 1);
@@ -344,7 +344,7 @@ static void test_thresholds(void **state)
     assert_int_equal(nseen, 2);
     assert_true(seen[1].ev.unlinked);
     assert_int_equal(drops_of(LNET_DROP_RX_INCOMPLETE), 1);
-    fk.hold_recv = false;
+    loop.hold_recv = false;
 
     /* less than max_size left; the next entry takes over */
     nseen = 0;
@@ -474,11 +474,11 @@ static void test_get(void **state)
     assert_int_equal(stat_of(LNET_STAT_RECV_COUNT), 5); /* what is dropped is not received */
     assert_int_equal(stat_of(LNET_STAT_SEND_COUNT), 5);
     /* the REPLY fails */
-    fk.send_result = lost;
+    loop.send_result = lost;
     get_in(1, 0, 100);
     assert_int_equal(seen[5].ev.status, -EIO);
     assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_LOST), 1);
-    fk.send_result = ok;
+    loop.send_result = ok;
     /* not to be cut */
     unlink_md(&b);
     b.md.options = LNET_MD_OP_GET | LNET_MD_MANAGE_REMOTE;
@@ -492,12 +492,13 @@ static void test_get(void **state)
     node_down();
 }
 
-static struct fake_rx *rdma_get_in(uint64_t bits, uint32_t offset, uint32_t sink)
+static struct peer_msg *rdma_get_in(uint64_t bits, uint32_t offset, uint32_t sink)
 {
-    struct fake_rx *fx =
+    struct peer_msg *fx =
         rx_new(tcp0, peer(), hdr_get(peer(), tcp0->nid, PORTAL, bits, offset, sink), 1);
 
-    fx->rx.rdma_get = true;
+    fx->in.rx.rdma_get = true;
+    fx->in.payload = realloc(fx->in.payload, sink);
     rx_parse(fx);
     settle();
     return fx;
@@ -508,7 +509,7 @@ static void test_rdma_get(void **state)
 {
     static struct buf b;
     struct lnet_ni_stats st;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     begin();
     buf_init(&b, 10000, LNET_MD_OP_GET | LNET_MD_MANAGE_REMOTE | LNET_MD_TRUNCATE, LNET_THRESH_INF);
@@ -517,9 +518,9 @@ static void test_rdma_get(void **state)
     attach(&b, 1, 0);
     fx = rdma_get_in(1, 1999, 5000);
     assert_true(fx->done);
-    assert_int_equal(fx->mlen, 5000);
-    assert_memory_equal(fx->served, b.data + 1999, 5000);
-    assert_int_equal(fx->rx.drop, LNET_DROP_NONE);
+    assert_int_equal(fx->in.mlen, 5000);
+    assert_memory_equal(fx->in.payload, b.data + 1999, 5000);
+    assert_int_equal(fx->in.rx.drop, LNET_DROP_NONE);
     assert_int_equal(nseen, 1);
     assert_int_equal(seen[0].ev.type, LNET_EVENT_GET);
     assert_int_equal(seen[0].ev.status, 0);
@@ -537,18 +538,18 @@ static void test_rdma_get(void **state)
     assert_int_equal(st.sent[LNET_MSG_GET], 1);
     /* nothing of it is left behind its end */
     fx = rdma_get_in(1, 10000, 5);
-    assert_int_equal(fx->mlen, 0);
-    assert_int_equal(fx->rx.drop, LNET_DROP_NONE);
+    assert_int_equal(fx->in.mlen, 0);
+    assert_int_equal(fx->in.rx.drop, LNET_DROP_NONE);
     assert_int_equal(nseen, 2);
     /* it matches nothing */
     fx = rdma_get_in(2, 0, 5);
     assert_true(fx->done);
-    assert_int_equal(fx->mlen, 0);
-    assert_int_equal(fx->rx.drop, LNET_DROP_GET_NO_MATCH);
+    assert_int_equal(fx->in.mlen, 0);
+    assert_int_equal(fx->in.rx.drop, LNET_DROP_GET_NO_MATCH);
     assert_int_equal(drops_of(LNET_DROP_GET_NO_MATCH), 1);
     assert_int_equal(nseen, 2);
     /* the connection is lost while the data is written; the MD stays in use until then */
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     fx = rdma_get_in(1, 0, 100);
     assert_false(fx->done);
     unlink_md(&b);
@@ -561,8 +562,8 @@ static void test_rdma_get(void **state)
     assert_true(seen[2].ev.unlinked);
     assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_LOST), 1);
     assert_int_equal(stat_of(LNET_STAT_SEND_COUNT), 2);
-    fk.hold_recv = false;
-    assert_int_equal(fk.nsent, 0);
+    loop.hold_recv = false;
+    assert_int_equal(loop.nsent, 0);
     node_down();
 }
 
@@ -600,7 +601,7 @@ static void test_answers_through_gateway(void **state)
 
 /* ---- our own PUTs and GETs ---- */
 
-static struct fake_rx *answer_put(const struct sent *put, uint32_t mlength)
+static struct peer_msg *answer_put(const struct sent *put, uint32_t mlength)
 {
     struct lnet_hdr h = hdr_of(LNET_MSG_ACK, put->hdr.dest_nid, put->hdr.src_nid, 0);
     struct lnet_ack ack = {.mlength = mlength};
@@ -613,7 +614,7 @@ static struct fake_rx *answer_put(const struct sent *put, uint32_t mlength)
     return arrive(put->ni, put->to, h);
 }
 
-static struct fake_rx *answer_get(const struct sent *get, uint32_t len)
+static struct peer_msg *answer_get(const struct sent *get, uint32_t len)
 {
     struct lnet_hdr h = hdr_of(LNET_MSG_REPLY, get->hdr.dest_nid, get->hdr.src_nid, len);
     struct lnet_reply r;
@@ -657,7 +658,7 @@ static void test_put_ack(void **state)
         for (unsigned i = 0; i < 5000; i++)
             b.data[i] = pattern(order, i);
         bind(&b);
-        fk.hold_send = true;
+        loop.hold_send = true;
         assert_int_equal(do_put(&b, true, peer()), 0);
         s = sent_last(LNET_MSG_PUT);
         lnet_body_get_put(&s->hdr, &put);
@@ -694,7 +695,7 @@ static void test_put_ack(void **state)
     nseen = 0;
     buf_init(&b, 50, 0, 2);
     bind(&b);
-    fk.hold_send = false;
+    loop.hold_send = false;
     assert_int_equal(do_put(&b, false, peer()), 0);
     lnet_body_get_put(&sent_last(LNET_MSG_PUT)->hdr, &put);
     assert_int_equal(put.ack.interface_cookie, UINT64_MAX);
@@ -709,7 +710,7 @@ static void test_put_ack(void **state)
 static void test_get_reply(void **state)
 {
     static struct buf b;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
     struct lnet_get get;
     struct sent *s;
 
@@ -719,7 +720,7 @@ static void test_get_reply(void **state)
         sent_clear();
         buf_init(&b, 5000, 0, 2);
         bind(&b);
-        fk.hold_send = true;
+        loop.hold_send = true;
         assert_int_equal(do_get(&b, peer()), 0);
         s = sent_last(LNET_MSG_GET);
         lnet_body_get_get(&s->hdr, &get);
@@ -739,7 +740,7 @@ static void test_get_reply(void **state)
         assert_int_equal(seen[order].ev.type, LNET_EVENT_SEND);
         assert_int_equal(seen[!order].ev.type, LNET_EVENT_REPLY);
         assert_int_equal(seen[!order].ev.mlength, 3000);
-        assert_memory_equal(b.data, fx->payload, 3000);
+        assert_memory_equal(b.data, fx->in.payload, 3000);
         assert_false(seen[0].ev.unlinked);
         assert_true(seen[1].ev.unlinked);
         answer_get(s, 3000);
@@ -754,7 +755,7 @@ static void test_hostile_answers(void **state)
 {
     static struct buf g, p;
     struct sent *gs, *ps, fake;
-    struct fake_rx *first;
+    struct peer_msg *first;
     struct lnet_get get;
     struct lnet_put put;
 
@@ -819,19 +820,19 @@ static void test_hostile_answers(void **state)
     assert_int_equal(drops_of(LNET_DROP_REPLY_TOO_LONG), 1);
     assert_int_equal(nseen, 2);
     /* two REPLYs at once: one is taken */
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     first = answer_get(gs, 1000);
     settle();
     answer_get(gs, 900);
     settle();
     assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 6);
-    fk.hold_recv = false;
+    loop.hold_recv = false;
     recv_end(first, ok);
-    recv_end(fk.rxs, ok);
+    recv_end(loop.rxs, ok);
     settle();
     assert_int_equal(nseen, 3);
     assert_true(seen[2].ev.unlinked);
-    assert_memory_equal(g.data, first->payload, 1000);
+    assert_memory_equal(g.data, first->in.payload, 1000);
     /* and the PUT's own ACK is still good */
     answer_put(ps, 1000);
     settle();
@@ -881,15 +882,15 @@ static void test_answer_from_behind(void **state)
 static void test_failed_operations(void **state)
 {
     static struct buf b;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     begin();
     for (unsigned late = 0; late < 2; late++) {
         nseen = 0;
         buf_init(&b, 100, 0, 2);
         bind(&b);
-        fk.hold_send = late;
-        fk.send_result = lost;
+        loop.hold_send = late;
+        loop.send_result = lost;
         assert_int_equal(do_put(&b, true, peer()), 0);
         send_end_all(lost);
         settle();
@@ -904,14 +905,14 @@ static void test_failed_operations(void **state)
         assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_LOST), late + 1);
     }
     assert_int_equal(stat_of(LNET_STAT_SEND_COUNT), 0);
-    fk.send_result = ok;
-    fk.hold_send = false;
+    loop.send_result = ok;
+    loop.hold_send = false;
     /* the REPLY breaks off */
     nseen = 0;
     buf_init(&b, 100, 0, 2);
     bind(&b);
     assert_int_equal(do_get(&b, peer()), 0);
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     fx = answer_get(sent_last(LNET_MSG_GET), 100);
     settle();
     recv_end(fx, (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR});
@@ -967,7 +968,7 @@ static void test_descriptors_used_up(void **state)
     struct lnet_node_opts o = opts_default();
     static struct buf b, target;
     struct lnet_nid from;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
     int rc = 0;
 
     o.local_msgs = 20;
@@ -977,7 +978,7 @@ static void test_descriptors_used_up(void **state)
     attach(&target, 1, 0);
     buf_init(&b, 100, 0, LNET_THRESH_INF);
     bind(&b);
-    fk.hold_send = true;
+    loop.hold_send = true;
     for (unsigned i = 0; i < 20; i++)
         assert_int_equal(do_put(&b, false, peer()), 0);
     rc = do_put(&b, false, peer());
@@ -992,7 +993,7 @@ static void test_descriptors_used_up(void **state)
     send_end_all(ok);
     settle();
     assert_int_equal(stat_of(LNET_STAT_ROUTE_COUNT), 1);
-    fk.hold_send = false;
+    loop.hold_send = false;
     put_in(1, 0, 10, true);
     assert_int_equal(sent_count(LNET_MSG_ACK), 1);
     unlink_md(&b);
@@ -1004,25 +1005,25 @@ static void test_descriptors_used_up(void **state)
 static void test_take(void **state)
 {
     static struct buf b;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     begin();
     tcp0->rx_take = true;
     buf_init(&b, 1000, LNET_MD_OP_PUT | LNET_MD_TRUNCATE, LNET_THRESH_INF);
     attach(&b, 1, 0);
     fx = put_in(1, 0, 1000, true);
-    assert_memory_equal(b.data, fx->payload, 1000);
+    assert_memory_equal(b.data, fx->in.payload, 1000);
     assert_int_equal(fx->releases, 0);
     unlink_md(&b);
     b.md.options |= LNET_MD_MANAGE_REMOTE;
     attach(&b, 1, 0);
     fx = put_in(1, 990, 1000, true);
-    assert_memory_equal(b.data + 990, fx->payload, 10);
+    assert_memory_equal(b.data + 990, fx->in.payload, 10);
     assert_int_equal(fx->releases, 0);
     fx = put_in(1, 1000, 1000, true); /* room for nothing */
-    assert_int_equal(fx->mlen, 0);
+    assert_int_equal(fx->in.mlen, 0);
     assert_int_equal(fx->releases, 0);
-    fk.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
+    loop.recv_result = (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
     fx = put_in(1, 0, 1000, true);
     assert_int_equal(fx->releases, 0);
     assert_int_equal(seen[nseen - 1].ev.status, -EIO);
@@ -1051,10 +1052,10 @@ static void test_md_memory(void **state)
     b.seg[0] = (struct mem_seg){mem_pool_get(&pool), 5000, pool.region, 0};
     memset(b.seg[0].addr, 'x', 5000);
     bind(&b);
-    fk.hold_send = true;
+    loop.hold_send = true;
     tcp0->tx_refers = true;
     assert_int_equal(do_put(&b, false, peer()), 0);
-    assert_int_equal(fk.held[0]->payload.seg[0].region, pool.region);
+    assert_int_equal(loop.held[0]->payload.seg[0].region, pool.region);
     info = mem_hold_of(pool.region, b.seg[0].addr, 5000);
     rte_mbuf_ext_refcnt_update(info, 1);
     send_end_all(LNET_RESULT_OK);

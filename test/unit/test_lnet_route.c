@@ -49,10 +49,10 @@ static void test_add_rules(void **state)
     assert_int_equal(try_route(LNET_NET(LNET_LND_KFI, 1), gw, 1), 0); /* no LND needed there */
     assert_int_equal(lnet_route_rows(node, NULL, 0), 4);
 
-    assert_int_equal(lnet_route_del(node, tcp1->net, &gw, &err), -ENOENT);
-    assert_int_equal(lnet_route_del(node, tcp5, &tcp0->nid, &err), -ENOENT);
-    assert_int_equal(lnet_route_del(node, tcp5, &gw, &err), 0);
-    assert_int_equal(lnet_route_del(node, tcp5, &gw, &err), -ENOENT);
+    assert_int_equal(route_del(node, tcp1->net, &gw, &err), -ENOENT);
+    assert_int_equal(route_del(node, tcp5, &tcp0->nid, &err), -ENOENT);
+    assert_int_equal(route_del(node, tcp5, &gw, &err), 0);
+    assert_int_equal(route_del(node, tcp5, &gw, &err), -ENOENT);
     assert_int_equal(try_route(tcp5, gw, 7), 0);
     settle();
     node_down();
@@ -96,7 +96,7 @@ static struct lnet_nid via(const char *dest)
     sent_clear();
     arrive(tcp1, from, hdr_of(LNET_MSG_PUT, from, N(dest), 10));
     settle();
-    return fk.nsent ? sent_last(LNET_MSG_PUT)->to : LNET_NID_ANY;
+    return loop.nsent ? sent_last(LNET_MSG_PUT)->to : LNET_NID_ANY;
 }
 
 static void assert_via(const char *dest, const char *gw)
@@ -159,7 +159,7 @@ static void test_priority_and_hops(void **state)
     arrive(tcp0, nid, hdr_ping(nid, tcp0->nid));
     settle();
     assert_via("10.5.0.1@tcp5", "10.0.0.13@tcp");
-    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 5), &nid, &err), 0);
+    assert_int_equal(route_del(node, LNET_NET(LNET_LND_SOCK, 5), &nid, &err), 0);
     assert_via("10.5.0.1@tcp5", "10.0.0.12@tcp");
     node_down();
 }
@@ -182,30 +182,30 @@ static void test_equal_routes_alternate(void **state)
         arrive(tcp1, from, hdr_of(LNET_MSG_PUT, from, N("10.5.0.1@tcp5"), 10));
         settle();
     }
-    assert_int_equal(fk.nsent, 30);
-    for (i = 0; i < fk.nsent; i++)
+    assert_int_equal(loop.nsent, 30);
+    for (i = 0; i < loop.nsent; i++)
         for (k = 0; k < 3; k++) {
             struct lnet_nid gw = N(gws[k]);
 
-            count[k] += nid_same(&fk.sent[i].to, &gw);
+            count[k] += nid_same(&loop.sent[i].to, &gw);
         }
     assert_int_equal(count[0], 10);
     assert_int_equal(count[1], 10);
     assert_int_equal(count[2], 10);
     /* Fewer queued bytes win. */
-    fk.hold_send = true;
+    loop.hold_send = true;
     for (i = 0; i < 3; i++) {
         arrive(tcp1, from, hdr_of(LNET_MSG_PUT, from, N("10.5.0.1@tcp5"), 1300 * (i + 1)));
         settle();
     }
-    assert_int_equal(fk.nheld, 3);
+    assert_int_equal(loop.nheld, 3);
     for (i = 0; i < 3; i++) {
         struct sent *s;
 
         arrive(tcp1, from, hdr_of(LNET_MSG_PUT, from, N("10.5.0.1@tcp5"), 0));
         settle();
-        s = &fk.sent[fk.nsent - 1];
-        assert_true(nid_same(&s->to, &fk.sent[30].to)); /* the 1300 bytes one, thrice */
+        s = &loop.sent[loop.nsent - 1];
+        assert_true(nid_same(&s->to, &loop.sent[30].to)); /* the 1300 bytes one, thrice */
     }
     send_end_all(ok);
     settle();
@@ -252,7 +252,7 @@ static void test_best_ni(void **state)
 
 static void test_replaced_while_parked(void **state)
 {
-    struct fake_rx *fx[20];
+    struct peer_msg *fx[20];
     struct lnet_nid from, gw1, gw2;
     unsigned n, total;
     struct err err = {0};
@@ -264,25 +264,25 @@ static void test_replaced_while_parked(void **state)
     route_add("tcp5", gw1, 1, 0);
     settle();
     total = 2 * pool_stats(home_of(&from), LNET_POOL_SMALL).total;
-    fk.hold_send = true;
+    loop.hold_send = true;
     sent_clear();
     for (unsigned i = 0; i < total; i++)
         fx[i] = arrive(tcp1, from, hdr_of(LNET_MSG_PUT, from, N("10.5.0.1@tcp5"), 100 + i));
     settle();
-    n = fk.nsent;
+    n = loop.nsent;
     assert_int_equal(n, 3); /* the gateway's share of 8 */
-    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 5), &gw1, &err), 0);
+    assert_int_equal(route_del(node, LNET_NET(LNET_LND_SOCK, 5), &gw1, &err), 0);
     route_add("tcp5", gw2, 1, 0);
     while (sent_count(LNET_MSG_PUT) < total) {
-        assert_true(fk.nheld > 0);
+        assert_true(loop.nheld > 0);
         send_end_all(ok);
         settle();
     }
     assert_int_equal(sent_count(LNET_MSG_PUT), total);
     for (unsigned i = 0; i < n; i++)
-        assert_true(nid_same(&fk.sent[i].to, &gw1));
-    for (unsigned i = n; i < fk.nsent; i++)
-        assert_true(nid_same(&fk.sent[i].to, &gw2));
+        assert_true(nid_same(&loop.sent[i].to, &gw1));
+    for (unsigned i = n; i < loop.nsent; i++)
+        assert_true(nid_same(&loop.sent[i].to, &gw2));
     assert_true(fx[total - 1]->done);
     send_end_all(ok);
     settle();
@@ -298,7 +298,7 @@ static void test_thousands(void **state)
     struct lnet_nid nid;
 
     node_up(opts_default());
-    fk.hold_send = false;
+    loop.hold_send = false;
     for (unsigned i = 0; i < n; i++) {
         snprintf(net, sizeof(net), "%s%u", i & 1 ? "o2ib" : "tcp", 100 + i / 2);
         snprintf(gw, sizeof(gw), "10.0.1.%u@tcp", 1 + i % 50);
@@ -320,7 +320,7 @@ static void test_thousands(void **state)
 
         snprintf(gw, sizeof(gw), "10.0.1.%u@tcp", 1 + i % 50);
         nid = N(gw);
-        assert_int_equal(lnet_route_del(node, num, &nid, &err), 0);
+        assert_int_equal(route_del(node, num, &nid, &err), 0);
     }
     for (unsigned i = 0; i < n; i += 17) {
         snprintf(dest, sizeof(dest), "10.9.0.1@%s%u", i & 1 ? "o2ib" : "tcp", 100 + i / 2);
@@ -356,14 +356,14 @@ static void test_peer_eviction(void **state)
         nid = peer_on(0, 3, "tcp", i);
         ON(0, p = lnet_peer_ni_get(node, &nid); lnet_peer_ni_put(p));
     }
-    assert_int_equal(fk.peers_freed, 0);
+    assert_int_equal(loop.peers_freed, 0);
     /* 10 is used again, so 11 is the oldest. */
     nid = peer_on(0, 3, "tcp", 10);
     ON(0, p = lnet_peer_ni_get(node, &nid); lnet_peer_ni_put(p));
     for (unsigned i = 0; i < 3; i++) {
         nid = peer_on(0, 3, "tcp", max + i);
         ON(0, p = lnet_peer_ni_get(node, &nid); lnet_peer_ni_put(p));
-        assert_int_equal(fk.peers_freed, i + 1);
+        assert_int_equal(loop.peers_freed, i + 1);
         assert_int_equal(p->last_alive_us, 0);
         nid = peer_on(0, 3, "tcp", 11 + i);
         assert_null(peer_find(&nid));
@@ -418,7 +418,7 @@ static void test_peer_rows(void **state)
     o.max_peers = 2000;
     node_up(o);
     /* without peers: one page or more, the last one marked */
-    assert_int_equal(lnet_peer_ni_rows(node, on_rows, &seen), 0);
+    assert_int_equal(peer_ni_rows(node, on_rows, &seen), 0);
     settle();
     assert_int_equal(seen.last, 1);
     assert_int_equal(seen.rows, 0);
@@ -430,7 +430,7 @@ static void test_peer_rows(void **state)
             ON(r, p = lnet_peer_ni_get(node, &nid); lnet_peer_ni_put(p));
         }
     seen = (struct rows_seen){.want = from};
-    assert_int_equal(lnet_peer_ni_rows(node, on_rows, &seen), 0);
+    assert_int_equal(peer_ni_rows(node, on_rows, &seen), 0);
     settle();
     assert_int_equal(seen.rows, 500 * nreactors + 2);
     assert_int_equal(seen.last, 1);
@@ -456,13 +456,13 @@ static void test_ni_rules(void **state)
     bad.nid = N("1@kfi");
     bad.net = LNET_NET(LNET_LND_KFI, 0);
     assert_int_equal(lnet_ni_add(node, &bad, NULL, &err), -EOPNOTSUPP);
-    fk.init_error = -ENODEV;
+    loop.init_error = -ENODEV;
     conf.nid = N("10.0.0.2@tcp");
     assert_int_equal(lnet_ni_add(node, &conf, NULL, &err), -ENODEV);
-    assert_string_equal(err.message, "fake: no");
-    fk.init_error = 0;
-    fk.inited -= fk.fini;
-    fk.fini = 0;
+    assert_string_equal(err.message, "loopback: no");
+    loop.init_error = 0;
+    loop.inited -= loop.fini;
+    loop.fini = 0;
     for (unsigned i = 1; i < LNET_MAX_NI; i++) {
         char text[64];
 
@@ -472,7 +472,7 @@ static void test_ni_rules(void **state)
     conf.nid = N("10.0.0.2@tcp");
     assert_int_equal(lnet_ni_add(node, &conf, NULL, &err), -ENOSPC);
     node_begin();
-    assert_int_equal(fk.started, LNET_MAX_NI);
+    assert_int_equal(loop.started, LNET_MAX_NI);
     assert_int_equal(lnet_ni_add(node, &conf, NULL, &err), -EBUSY);
     node_down();
 }

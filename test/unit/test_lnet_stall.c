@@ -5,9 +5,9 @@
 
 static const struct lnet_result broken = {LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR};
 
-static void progress(struct fake_rx *fx)
+static void progress(struct peer_msg *fx)
 {
-    fx->rx.progress_us = clock_us;
+    fx->in.rx.progress_us = clock_us;
 }
 
 static uint32_t stalled(enum lnet_pool pool)
@@ -16,17 +16,17 @@ static uint32_t stalled(enum lnet_pool pool)
 }
 
 /* n receives that hang, each for another next hop. */
-static void stall(struct fake_rx *fx[], unsigned n, unsigned first_hop)
+static void stall(struct peer_msg *fx[], unsigned n, unsigned first_hop)
 {
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     for (unsigned i = 0; i < n; i++) {
         fx[i] = put(hop(first_hop + i), 1000 + i);
         assert_int_equal(fx[i]->recvs, 1);
     }
-    fk.hold_recv = false;
+    loop.hold_recv = false;
 }
 
-static void finish(struct fake_rx *fx[], unsigned n)
+static void finish(struct peer_msg *fx[], unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         if (!fx[i]->done)
@@ -38,15 +38,15 @@ static void finish(struct fake_rx *fx[], unsigned n)
  * wait. */
 static void test_stalled(void **state)
 {
-    struct fake_rx *fx[5], *waits, *more;
+    struct peer_msg *fx[5], *waits, *more;
     struct lnet_nid d;
 
     admit_up(16, 50);
     d = hop(0);
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     for (unsigned i = 0; i < 5; i++)
         fx[i] = put(d, 100 + i);
-    fk.hold_recv = false;
+    loop.hold_recv = false;
     pass_ms(5000); /* nobody waits */
     assert_int_equal(stalled(LNET_POOL_SMALL), 0);
     for (unsigned i = 0; i < 5; i++)
@@ -62,7 +62,7 @@ static void test_stalled(void **state)
     assert_int_equal(waits->recvs, 1);
     assert_int_equal(dest_holds(0, &d, false, LNET_POOL_SMALL), 2); /* fx[4] and waits */
     assert_int_equal(small_pool().free, 10); /* they still have their buffers */
-    assert_int_equal(fk.abandoned, 0);
+    assert_int_equal(loop.abandoned, 0);
     /* nobody waits any more: it stays as it is */
     pass_ms(2000);
     assert_int_equal(stalled(LNET_POOL_SMALL), 4);
@@ -71,8 +71,8 @@ static void test_stalled(void **state)
     settle();
     assert_int_equal(stalled(LNET_POOL_SMALL), 3);
     assert_int_equal(dest_holds(0, &d, false, LNET_POOL_SMALL), 3);
-    assert_int_equal(fk.sent[fk.nsent - 1].len, 101);
-    assert_memory_equal(fk.sent[fk.nsent - 1].payload, fx[1]->payload, 101);
+    assert_int_equal(loop.sent[loop.nsent - 1].len, 101);
+    assert_memory_equal(loop.sent[loop.nsent - 1].payload, fx[1]->in.payload, 101);
     /* or the connection ends */
     recv_end(fx[0], broken);
     settle();
@@ -91,7 +91,7 @@ static void test_stalled(void **state)
 /* More than a share of them: the oldest give their buffers up, one for each that waits. */
 static void test_abandoned(void **state)
 {
-    struct fake_rx *fx[8], *waits[3];
+    struct peer_msg *fx[8], *waits[3];
     struct lnet_nid to;
     unsigned i;
 
@@ -100,9 +100,9 @@ static void test_abandoned(void **state)
     for (i = 0; i < 3; i++)
         waits[i] = put(hop(20 + i), 2000);
     pass_ms(480);
-    assert_int_equal(fk.abandoned, 0);
+    assert_int_equal(loop.abandoned, 0);
     pass_ms(270);
-    assert_int_equal(fk.abandoned, 3);
+    assert_int_equal(loop.abandoned, 3);
     for (i = 0; i < 8; i++)
         assert_int_equal(fx[i]->abandoned, i < 3);
     for (i = 0; i < 3; i++)
@@ -111,29 +111,29 @@ static void test_abandoned(void **state)
     assert_int_equal(drops_sum(), 3);
     check_example(LNET_DROP_RX_STALLED, fx[2]);
     assert_int_equal(ni_stats(tcp0).dropped[LNET_MSG_PUT], 3);
-    assert_int_equal(peer_find(&fx[0]->from)->drop_count[LNET_MSG_PUT], 1);
-    assert_int_equal(peer_find(&fx[0]->from)->rtr.now, 1024);
+    assert_int_equal(peer_find(&fx[0]->in.from)->drop_count[LNET_MSG_PUT], 1);
+    assert_int_equal(peer_find(&fx[0]->in.from)->rtr.now, 1024);
     assert_int_equal(small_pool().free, 0);
     pass_ms(3000);
-    assert_int_equal(fk.abandoned, 3); /* nobody waits */
+    assert_int_equal(loop.abandoned, 3); /* nobody waits */
     /* the rest of one comes and is thrown away: nothing is sent or counted again */
-    i = fk.nsent;
+    i = loop.nsent;
     recv_end(fx[0], ok);
     recv_end(fx[1], broken);
     settle();
-    assert_int_equal(fk.nsent, i);
+    assert_int_equal(loop.nsent, i);
     assert_int_equal(drops_sum(), 3);
-    assert_int_equal(peer_find(&fx[0]->from)->recv_count[LNET_MSG_PUT], 0);
+    assert_int_equal(peer_find(&fx[0]->in.from)->recv_count[LNET_MSG_PUT], 0);
     assert_int_equal(ni_stats(tcp0).received[LNET_MSG_PUT], 3); /* those that waited */
     /* the connection goes on */
-    fx[0]->rx.hdr.dest_nid = to = hop(30);
+    fx[0]->in.rx.hdr.dest_nid = to = hop(30);
     next_on(fx[0]);
     settle();
     assert_int_equal(fx[0]->recvs, 0);
     end(2000);
     assert_int_equal(fx[0]->recvs, 1);
-    assert_memory_equal(fk.sent[fk.nsent - 1].payload, fx[0]->payload, 1000);
-    assert_true(nid_same(&fk.sent[fk.nsent - 1].to, &to));
+    assert_memory_equal(loop.sent[loop.nsent - 1].payload, fx[0]->in.payload, 1000);
+    assert_true(nid_same(&loop.sent[loop.nsent - 1].to, &to));
     finish(fx, 8);
     end_all();
     assert_int_equal(drops_sum(), 3);
@@ -143,16 +143,16 @@ static void test_abandoned(void **state)
 /* However long they have stopped, while nobody waits for their memory they keep it. */
 static void test_nobody_waits(void **state)
 {
-    struct fake_rx *fx[8], *waits;
+    struct peer_msg *fx[8], *waits;
 
     admit_up(8, 50);
     stall(fx, 8, 0);
     pass(10 * 60 * SEC);
     assert_int_equal(stalled(LNET_POOL_SMALL), 0);
-    assert_int_equal(fk.abandoned, 0);
+    assert_int_equal(loop.abandoned, 0);
     waits = put(hop(20), 2000);
     pass_ms(260);
-    assert_int_equal(fk.abandoned, 1);
+    assert_int_equal(loop.abandoned, 1);
     assert_int_equal(waits->recvs, 1);
     finish(fx, 8);
     end_all();
@@ -163,7 +163,7 @@ static void test_nobody_waits(void **state)
 /* Up to a share they are let alone: who waits then waits for its own next hop. */
 static void test_few_stalled(void **state)
 {
-    struct fake_rx *fx[2], *waits;
+    struct peer_msg *fx[2], *waits;
 
     admit_up(16, 50);
     stall(fx, 2, 10);
@@ -171,17 +171,17 @@ static void test_few_stalled(void **state)
     waits = put(hop(0), 200);
     pass_ms(5000);
     assert_int_equal(stalled(LNET_POOL_SMALL), 2);
-    assert_int_equal(fk.abandoned, 0);
+    assert_int_equal(loop.abandoned, 0);
     assert_int_equal(waits->recvs, 0);
     /* the free ones become fewer: now the two are too many */
     assert_int_equal(hang(hop(1), 300), 3);
     assert_int_equal(hang(hop(2), 400), 2);
     assert_int_equal(small_pool().free, 4);
     pass_ms(500);
-    assert_int_equal(fk.abandoned, 0); /* 2 are not more than half of 4 */
+    assert_int_equal(loop.abandoned, 0); /* 2 are not more than half of 4 */
     assert_int_equal(hang(hop(3), 500), 1);
     pass_ms(260);
-    assert_int_equal(fk.abandoned, 1);
+    assert_int_equal(loop.abandoned, 1);
     assert_true(fx[0]->abandoned);
     finish(fx, 2);
     end_all();
@@ -191,23 +191,23 @@ static void test_few_stalled(void **state)
 /* Another pool's, and those that the LND cannot let go of, do not help. */
 static void test_not_abandoned(void **state)
 {
-    struct fake_rx *large[2], *fx[8], *ib, *waits[8];
+    struct peer_msg *large[2], *fx[8], *ib, *waits[8];
     struct lnet_nid from;
 
     admit_up(8, 50);
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     for (unsigned i = 0; i < 2; i++)
         large[i] = put(hop(10 + i), 5000);
     from = peer_on(0, 2, "o2ib", 0);
-    fake_ib.recv_abandon = NULL;
+    loop_ib.recv_abandon = NULL;
     ib = arrive(ib0, from, hdr_of(LNET_MSG_PUT, from, hop(20), 900));
-    fk.hold_recv = false;
+    loop.hold_recv = false;
     stall(fx, 7, 0);
     fx[0]->keep = fx[2]->keep = true;
     for (unsigned i = 0; i < 3; i++)
         waits[i] = put(hop(30 + i), 2000);
     pass_ms(800);
-    assert_int_equal(fk.abandoned, 3);
+    assert_int_equal(loop.abandoned, 3);
     for (unsigned i = 0; i < 7; i++)
         assert_int_equal(fx[i]->abandoned, i == 1 || i == 3 || i == 4);
     assert_false(ib->abandoned);
@@ -219,7 +219,7 @@ static void test_not_abandoned(void **state)
     for (unsigned i = 3; i < 6; i++)
         waits[i] = put(hop(30 + i), 2100);
     pass_ms(5000);
-    assert_int_equal(fk.abandoned, 3);
+    assert_int_equal(loop.abandoned, 3);
     for (unsigned i = 3; i < 6; i++)
         assert_int_equal(waits[i]->recvs, 0);
     pass_ms(6000);
@@ -236,21 +236,21 @@ static void test_not_abandoned(void **state)
 static void test_other_pool(void **state)
 {
     struct lnet_node_opts o = opts_default();
-    struct fake_rx *large, *fx[8], *waits;
+    struct peer_msg *large, *fx[8], *waits;
 
     o.large = 8 * nreactors;
     o.max_peers = 1024;
     node_up(o);
-    fk.hold_send = fk.hold_recv = true;
+    loop.hold_send = loop.hold_recv = true;
     large = put(hop(10), 5000);
-    fk.hold_recv = false;
+    loop.hold_recv = false;
     assert_int_equal(hang(hop(11), 6000), 3);
     put(hop(11), 7000); /* waits for its next hop's share */
     stall(fx, 8, 0);
     waits = put(hop(20), 2000);
     pass_ms(800);
     assert_int_equal(stalled(LNET_POOL_LARGE), 1);
-    assert_int_equal(fk.abandoned, 1);
+    assert_int_equal(loop.abandoned, 1);
     assert_false(large->abandoned);
     assert_true(fx[0]->abandoned);
     assert_int_equal(waits->recvs, 1);
@@ -263,7 +263,7 @@ static void test_other_pool(void **state)
 /* Where the LND hands over segments of its own it hands over none of one that it gave up. */
 static void test_abandoned_take(void **state)
 {
-    struct fake_rx *fx[8], *waits;
+    struct peer_msg *fx[8], *waits;
 
     admit_up(8, 50);
     tcp0->rx_take = true;
@@ -282,7 +282,7 @@ static void test_abandoned_take(void **state)
 /* A byte now and then keeps it from being stalled, but not for longer than ten seconds. */
 static void test_slow(void **state)
 {
-    struct fake_rx *fx[8], *waits;
+    struct peer_msg *fx[8], *waits;
 
     admit_up(8, 50);
     stall(fx, 8, 0);
@@ -297,14 +297,14 @@ static void test_slow(void **state)
         for (unsigned i = 0; i < 8; i++)
             progress(fx[i]);
     }
-    assert_int_equal(fk.abandoned, 0); /* 9.6 s */
+    assert_int_equal(loop.abandoned, 0); /* 9.6 s */
     assert_int_equal(waits->recvs, 0);
     for (unsigned k = 0; k < 3; k++) {
         pass_ms(250);
         for (unsigned i = 0; i < 8; i++)
             progress(fx[i]);
     }
-    assert_int_equal(fk.abandoned, 1);
+    assert_int_equal(loop.abandoned, 1);
     assert_true(fx[0]->abandoned);
     assert_int_equal(waits->recvs, 1);
     finish(fx, 8);
@@ -315,7 +315,7 @@ static void test_slow(void **state)
 /* One that moves again is its next hop's again, and is not given up. */
 static void test_moves_again(void **state)
 {
-    struct fake_rx *fx[2];
+    struct peer_msg *fx[2];
     struct lnet_nid to;
 
     admit_up(16, 50);
@@ -348,14 +348,14 @@ static void test_moves_again(void **state)
  * for gateways. */
 static void test_stalled_for_gateway(void **state)
 {
-    struct fake_rx *fx, *second, *end_node;
+    struct peer_msg *fx, *second, *end_node;
     struct lnet_nid gw;
 
     gateways_up(2, 100, 2);
     gw = gateway(0);
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     fx = put(behind(0), 100);
-    fk.hold_recv = false;
+    loop.hold_recv = false;
     second = put(behind(1), 200);
     assert_int_equal(second->recvs, 0);
     pass_ms(800);

@@ -21,13 +21,13 @@ static void wait_up(unsigned buffer_wait)
     tcp0 = ni_add_with("10.0.0.1@tcp", -1, -1, 2);
     tcp1 = ni_add("10.1.0.1@tcp1");
     node_begin();
-    fk.hold_send = true;
+    loop.hold_send = true;
 }
 
 /* What was missing gives the drop its name, and each waits its own three seconds. */
 static void test_reasons(void **state)
 {
-    struct fake_rx *credit, *share, *buffer, *with_some;
+    struct peer_msg *credit, *share, *buffer, *with_some;
     struct lnet_nid s, d;
 
     wait_up(3);
@@ -87,7 +87,7 @@ static void test_reasons(void **state)
 /* Waiting for a credit and then for a buffer is one wait; the name is that of the last. */
 static void test_one_wait(void **state)
 {
-    struct fake_rx *fx;
+    struct peer_msg *fx;
     struct lnet_nid s;
 
     wait_up(3);
@@ -96,10 +96,10 @@ static void test_one_wait(void **state)
     from_to(s, hop(51), LNET_MSG_PUT, 0);
     fill(100); /* the other small ones */
     fx = from_to(s, hop(1), LNET_MSG_PUT, 200);
-    assert_int_equal(fx->rx.wait, LNET_RX_WAIT_CREDIT);
+    assert_int_equal(fx->in.rx.wait, LNET_RX_WAIT_CREDIT);
     pass_ms(2000);
     end(0);
-    assert_int_equal(fx->rx.wait, LNET_RX_WAIT_BUFFER);
+    assert_int_equal(fx->in.rx.wait, LNET_RX_WAIT_BUFFER);
     assert_int_equal(small_pool().waiting, 1);
     pass_ms(980);
     assert_int_equal(fx->recvs, 0);
@@ -116,7 +116,7 @@ static void test_one_wait(void **state)
  * back that way, the next of the sender has it. */
 static void test_expired_gives_back(void **state)
 {
-    struct fake_rx *a, *b;
+    struct peer_msg *a, *b;
     struct lnet_nid s;
 
     wait_up(3);
@@ -126,20 +126,20 @@ static void test_expired_gives_back(void **state)
     a = from_to(s, hop(1), LNET_MSG_PUT, 200); /* waits for a buffer, has a credit */
     pass_ms(1000);
     b = from_to(s, hop(2), LNET_MSG_ACK, 0); /* waits for a credit */
-    assert_int_equal(b->rx.wait, LNET_RX_WAIT_CREDIT);
+    assert_int_equal(b->in.rx.wait, LNET_RX_WAIT_CREDIT);
     pass_ms(2020);
     check_discarded(a);
     assert_int_equal(b->recvs, 1);
     settle();
     assert_int_equal(drops_sum(), 1 + drops_of(LNET_DROP_RX_INCOMPLETE));
-    assert_int_equal(fk.held[fk.nheld - 1]->hdr.type, LNET_MSG_ACK);
+    assert_int_equal(loop.held[loop.nheld - 1]->hdr.type, LNET_MSG_ACK);
     end_all();
     node_down();
 }
 
 static void expect_wait(unsigned buffer_wait, unsigned want_s)
 {
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     wait_up(buffer_wait);
     fill(100);
@@ -163,7 +163,7 @@ static void test_how_long(void **state)
 static void test_how_long_at_run_time(void **state)
 {
     struct lnet_admission a = {.buffer_wait = 2};
-    struct fake_rx *ten, *two, *twelve, *one;
+    struct peer_msg *ten, *two, *twelve, *one;
     struct err err = {0};
 
     wait_up(10);
@@ -202,7 +202,7 @@ static void test_how_long_at_run_time(void **state)
  * it takes what is there. */
 static void test_behind_expired(void **state)
 {
-    struct fake_rx *credit, *share;
+    struct peer_msg *credit, *share;
     struct lnet_nid s, d;
 
     wait_up(3);
@@ -228,10 +228,10 @@ static void test_behind_expired(void **state)
     assert_int_equal(pool_stats(0, LNET_POOL_SMALL).waiting, 0);
     assert_int_equal(pool_stats(0, LNET_POOL_TINY).waiting, 0);
     /* there is something for it: it goes on */
-    share->rx.hdr.dest_nid = hop(5);
+    share->in.rx.hdr.dest_nid = hop(5);
     next_on(share);
     settle();
-    assert_int_equal(share->mlen, 200);
+    assert_int_equal(share->in.mlen, 200);
     /* and after a second it may wait again */
     pass_ms(200);
     next_on(credit);
@@ -249,16 +249,16 @@ static void test_no_account(void **state)
 {
     struct lnet_node_opts o = opts_default();
     struct lnet_nid s;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
     unsigned n = 0;
 
     o.max_peers = 16 * nreactors; /* 84 peers and 18 buffers: 102 accounts */
     node_up(o);
-    fk.hold_send = true;
+    loop.hold_send = true;
     s = sender(0);
     for (unsigned i = 0; i < 120; i++) {
         fx = from_to(s, hop(i), LNET_MSG_PUT, 100);
-        n += fx->recvs == 0 || fx->mlen == 100;
+        n += fx->recvs == 0 || fx->in.mlen == 100;
     }
     assert_int_equal(n, 102);
     check_discarded(fx);
@@ -266,10 +266,10 @@ static void test_no_account(void **state)
     assert_int_equal(small_pool().waiting, 102 - 8);
     assert_int_equal(peer_find(&s)->rtr.now, 1024 - 102);
     /* those who have an account are served */
-    assert_int_equal(from_to(s, hop(3), LNET_MSG_ACK, 0)->mlen, 0);
-    assert_int_equal(fk.nsent, 9);
+    assert_int_equal(from_to(s, hop(3), LNET_MSG_ACK, 0)->in.mlen, 0);
+    assert_int_equal(loop.nsent, 9);
     end_all();
-    assert_int_equal(from_to(s, hop(119), LNET_MSG_PUT, 100)->mlen, 100);
+    assert_int_equal(from_to(s, hop(119), LNET_MSG_PUT, 100)->in.mlen, 100);
     end_all();
     node_down();
 }
@@ -278,7 +278,7 @@ static void test_no_account(void **state)
 
 static void test_cancel_credit(void **state)
 {
-    struct fake_rx *fx[7];
+    struct peer_msg *fx[7];
     const struct lnet_peer_ni *p;
     struct lnet_nid s;
     unsigned i;
@@ -295,9 +295,9 @@ static void test_cancel_credit(void **state)
     assert_true(rx_cancel(fx[4]));
     assert_true(rx_cancel(fx[6]));
     assert_true(rx_cancel(fx[2]));
-    ON(0, assert_false(lnet_rx_cancel(&fx[2]->rx)));
+    ON(0, assert_false(lnet_rx_cancel(&fx[2]->in.rx)));
     assert_int_equal(p->rtr.now, -2);
-    assert_int_equal(p->rtrq.length, 2);
+    assert_int_equal(p->rtr_waiting, 2);
     assert_int_equal(drops_of(LNET_DROP_RX_INCOMPLETE), 3);
     assert_int_equal(p->drop_count[LNET_MSG_PUT], 3);
     assert_true(reactor_timer_armed(&node->shard[0]->credit->wait_timer));
@@ -305,9 +305,9 @@ static void test_cancel_credit(void **state)
     assert_int_equal(fx[3]->recvs, 1);
     assert_int_equal(fx[5]->recvs, 0);
     /* the credit is on its way to the last one when its connection ends */
-    for (i = 0; i < fk.nheld && fk.held[i]->hdr.payload_len != 11; i++)
+    for (i = 0; i < loop.nheld && loop.held[i]->hdr.payload_len != 11; i++)
         ;
-    send_end(fk.held[i], ok);
+    send_end(loop.held[i], ok);
     assert_true(rx_cancel(fx[5]));
     assert_false(reactor_timer_armed(&node->shard[0]->credit->wait_timer));
     settle();
@@ -322,7 +322,7 @@ static void test_cancel_credit(void **state)
 /* One that waits for a buffer holds a router credit; both go to the next. */
 static void test_cancel_buffer(void **state)
 {
-    struct fake_rx *a, *b, *c, *other;
+    struct peer_msg *a, *b, *c, *other;
     struct lnet_nid s;
 
     wait_up(10);
@@ -332,22 +332,22 @@ static void test_cancel_buffer(void **state)
     b = from_to(s, hop(1), LNET_MSG_PUT, 300);
     c = from_to(s, hop(3), LNET_MSG_ACK, 0);
     other = put(hop(4), 400);
-    assert_int_equal(c->rx.wait, LNET_RX_WAIT_CREDIT);
+    assert_int_equal(c->in.rx.wait, LNET_RX_WAIT_CREDIT);
     assert_true(rx_cancel(a));
     settle();
     assert_int_equal(c->recvs, 1);
     assert_int_equal(b->recvs, 0);
     /* a buffer is on its way to b when its connection ends: the other has it */
-    send_end(fk.held[0], ok);
+    send_end(loop.held[0], ok);
     assert_true(rx_cancel(b));
     settle();
     assert_int_equal(other->recvs, 1);
     /* moved from one queue to the other, then closed */
     a = from_to(s, hop(1), LNET_MSG_PUT, 500);
     b = from_to(s, hop(2), LNET_MSG_PUT, 600);
-    assert_int_equal(b->rx.wait, LNET_RX_WAIT_CREDIT);
+    assert_int_equal(b->in.rx.wait, LNET_RX_WAIT_CREDIT);
     end(0);
-    assert_int_equal(b->rx.wait, LNET_RX_WAIT_BUFFER);
+    assert_int_equal(b->in.rx.wait, LNET_RX_WAIT_BUFFER);
     assert_true(rx_cancel(b));
     assert_true(rx_cancel(a));
     assert_false(reactor_timer_armed(&node->shard[0]->credit->wait_timer));
@@ -359,7 +359,7 @@ static void test_cancel_buffer(void **state)
 /* All that wait are closed at once, while buffers and credits come back: nobody is left behind. */
 static void test_cancel_all(void **state)
 {
-    struct fake_rx *fx[40];
+    struct peer_msg *fx[40];
 
     wait_up(10);
     for (unsigned i = 0; i < 40; i++)
@@ -367,8 +367,8 @@ static void test_cancel_all(void **state)
     for (unsigned i = 0; i < 40; i += 2) {
         if (fx[i]->recvs == 0)
             assert_true(rx_cancel(fx[i]));
-        if (i % 8 == 0 && fk.nheld > 0)
-            send_end(fk.held[0], ok);
+        if (i % 8 == 0 && loop.nheld > 0)
+            send_end(loop.held[0], ok);
     }
     for (unsigned i = 1; i < 40; i += 2)
         if (fx[i]->recvs == 0)
@@ -402,7 +402,7 @@ static void route_gone(struct lnet_nid gw)
 {
     struct err err = {0};
 
-    assert_int_equal(lnet_route_del(node, TCP5, &gw, &err), 0);
+    assert_int_equal(route_del(node, TCP5, &gw, &err), 0);
     settle();
 }
 
@@ -426,7 +426,7 @@ static uint32_t gw_holds(unsigned k)
 static void test_reroute_waiting(void **state)
 {
     struct lnet_nid far = N("10.5.0.9@tcp5"), gw1;
-    struct fake_rx *fx[4];
+    struct peer_msg *fx[4];
     unsigned n;
 
     for (unsigned how = 0; how < 2; how++) {
@@ -447,7 +447,7 @@ static void test_reroute_waiting(void **state)
         assert_int_equal(small_pool().waiting, 2);
         assert_int_equal(small_pool().waited, 1 + 4); /* hang()'s; it is one wait for each */
         assert_int_equal(fx[0]->recvs + fx[1]->recvs, 2);
-        assert_true(nid_same(&fk.sent[fk.nsent - 1].to, &gw1));
+        assert_true(nid_same(&loop.sent[loop.nsent - 1].to, &gw1));
         end(100);
         end(100);
         end(100);
@@ -456,7 +456,7 @@ static void test_reroute_waiting(void **state)
         end(201);
         assert_int_equal(fx[3]->recvs, 1);
         for (unsigned i = 0; i < 4; i++)
-            assert_int_equal(fk.sent[fk.nsent - 4 + i].len, 200 + i);
+            assert_int_equal(loop.sent[loop.nsent - 4 + i].len, 200 + i);
         assert_int_equal(drops_sum(), drops_of(LNET_DROP_RX_INCOMPLETE));
         end_all();
         node_down();
@@ -467,7 +467,7 @@ static void test_reroute_waiting(void **state)
 static void test_reroute_keeps_time(void **state)
 {
     struct lnet_nid far = N("10.5.0.9@tcp5");
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     two_ways();
     assert_int_equal(fill(100), 6); /* of 8, one for each gateway */
@@ -492,7 +492,7 @@ static void test_reroute_keeps_time(void **state)
 static void test_no_way_left(void **state)
 {
     struct lnet_nid far = N("10.5.0.9@tcp5");
-    struct fake_rx *fx[3], *other;
+    struct peer_msg *fx[3], *other;
 
     for (unsigned how = 0; how < 2; how++) {
         two_ways();
@@ -523,12 +523,12 @@ static void test_no_way_left(void **state)
 static void test_reroute_received(void **state)
 {
     struct lnet_nid far = N("10.5.0.9@tcp5"), gw1;
-    struct fake_rx *fx;
+    struct peer_msg *fx;
 
     for (unsigned how = 0; how < 2; how++) {
         two_ways();
         gw1 = gateway(1);
-        fk.hold_recv = true;
+        loop.hold_recv = true;
         fx = put(far, 100);
         assert_int_equal(gw_holds(0), 1);
         if (how == 0)
@@ -550,7 +550,7 @@ static void test_reroute_received(void **state)
             set_up(gateway(0), true);
         else
             route_add("tcp5", gateway(0), -1, 0);
-        fk.hold_recv = false;
+        loop.hold_recv = false;
         put(far, 200);
         assert_int_equal(gw_holds(0), 1);
         end_all();
@@ -562,11 +562,11 @@ static void test_reroute_received(void **state)
 static void test_received_no_way(void **state)
 {
     struct lnet_nid far = N("10.5.0.9@tcp5");
-    struct fake_rx *a, *b;
+    struct peer_msg *a, *b;
 
     two_ways();
     route_gone(gateway(1));
-    fk.hold_recv = true;
+    loop.hold_recv = true;
     a = put(far, 100);
     b = put(far, 200);
     route_gone(gateway(0));
@@ -580,8 +580,8 @@ static void test_received_no_way(void **state)
     assert_int_equal(sent_count(LNET_MSG_PUT), 0);
     check_quiet();
     route_add("tcp5", gateway(0), -1, 0);
-    fk.hold_recv = false;
-    assert_int_equal(put(far, 300)->mlen, 300);
+    loop.hold_recv = false;
+    assert_int_equal(put(far, 300)->in.mlen, 300);
     set_up(gateway(0), false); /* it is with the LND: that is for the LND to say */
     assert_int_equal(sent_count(LNET_MSG_PUT), 1);
     end_all();

@@ -235,7 +235,7 @@ static void test_routes(void **state)
     assert_int_equal(said.nroutes, 4);
     assert_int_equal(verdict(a), LNET_WHY_GATEWAY_DOWN);
     gw_of(a)->lnd_down = gw_of(c)->lnd_down = false;
-    assert_int_equal(lnet_route_del(node, LNET_NET(LNET_LND_SOCK, 5), &c, &err), 0);
+    assert_int_equal(route_del(node, LNET_NET(LNET_LND_SOCK, 5), &c, &err), 0);
     ask(far, from);
     assert_int_equal(said.nroutes, 3);
     node_down();

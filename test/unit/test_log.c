@@ -229,10 +229,10 @@ static void test_levels(void **state)
     assert_int_equal(lines_with("hidden"), 0);
     assert_int_equal(lines_with("Z warning lnet event=shown"), 1);
     assert_int_equal(lines_with("Z debug lnet event=fine"), 1);
-    assert_int_equal(log_module_find("drops"), LOG_MODULE_DROPS);
-    assert_int_equal(log_module_find("nothing"), -1);
-    assert_int_equal(log_level_find("error"), LOG_LEVEL_ERROR);
-    assert_int_equal(log_level_find(""), -1);
+    assert_string_equal(log_module_names[LOG_MODULE_DROPS], "drops");
+    assert_null(log_module_names[LOG_MODULES]);
+    assert_string_equal(log_level_names[LOG_LEVEL_ERROR], "error");
+    assert_null(log_level_names[LOG_LEVELS]);
 }
 
 /* ---- the limit of a source ---- */
@@ -260,6 +260,43 @@ static void test_limit(void **state)
 
 /* The count is told when the interval is over, without another line having to come, and then the
  * source may speak again. */
+static void say_of(const char *nid)
+{
+    const struct log_field fields[] = {LOG_S("nid", nid), {0}};
+
+    log_fields(LOG_LEVEL_INFO, LOG_MODULE_EVENTS, "peer_up", fields);
+}
+
+/* A flood about one network of peers hides neither the lines about others nor those of no peer. */
+static void test_limit_of_peers(void **state)
+{
+    unsigned seen = 0;
+    char nid[64];
+
+    open_pipe((struct log_opts){.burst = 20, .refill = 1, .interval_ms = 3600000});
+    for (unsigned i = 0; i < 3000; i++) {
+        snprintf(nid, sizeof(nid), "10.9.9.%u@tcp", i % 250);
+        say_of(nid);
+    }
+    for (unsigned i = 0; i < 40; i++) {
+        snprintf(nid, sizeof(nid), "10.1.%u.7@tcp", i);
+        say_of(nid);
+    }
+    for (unsigned i = 0; i < 40; i++) {
+        snprintf(nid, sizeof(nid), "fd00:0:0:%x::7@tcp", i + 1);
+        say_of(nid);
+    }
+    close_pipe();
+    for (unsigned i = 0; i < 40; i++) {
+        snprintf(nid, sizeof(nid), "nid=10.1.%u.7@tcp", i);
+        seen += strstr(text, nid) != NULL;
+        snprintf(nid, sizeof(nid), "nid=fd00:0:0:%x::7@tcp", i + 1);
+        seen += strstr(text, nid) != NULL;
+    }
+    assert_true(seen >= 60); /* one of 16 groups is that of the flood */
+    assert_true(counts_with("of=peer_up") >= 2900);
+}
+
 static void test_limit_interval(void **state)
 {
     int64_t end = now_ms() + DEADLINE_MS;
@@ -288,14 +325,14 @@ static void test_many_sources(void **state)
     char name[32];
 
     open_pipe((struct log_opts){.burst = 1, .refill = 1, .interval_ms = 3600000});
-    for (unsigned i = 0; i < 200; i++) {
+    for (unsigned i = 0; i < 600; i++) {
         snprintf(name, sizeof(name), "source%u", i);
         yes += log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, name);
     }
     close_pipe();
-    assert_in_range(yes, 32, 128);
+    assert_in_range(yes, 128, 400);
     assert_int_equal(lines_with("event=source"), yes);
-    assert_int_equal(counts_with("of=others"), 200 - yes);
+    assert_int_equal(counts_with("of=others"), 600 - yes);
 }
 
 /* ---- a sink that blocks ---- */
@@ -654,27 +691,17 @@ static void test_journal_stream(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quoting),
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_long_values),
-        cmocka_unit_test(test_long_line),
-        cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_limit_interval),
-        cmocka_unit_test(test_many_sources),
-        cmocka_unit_test(test_blocked_pipe),
-        cmocka_unit_test(test_close_while_blocked),
-        cmocka_unit_test(test_broken_pipe),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_rotation),
-        cmocka_unit_test(test_file_appends),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_journal),
-        cmocka_unit_test(test_journal_fails),
-        cmocka_unit_test(test_journal_socket),
-        cmocka_unit_test(test_journal_stream),
-        cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_quoting),        cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_long_values),    cmocka_unit_test(test_long_line),
+        cmocka_unit_test(test_fields),         cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_limit),          cmocka_unit_test(test_limit_of_peers),
+        cmocka_unit_test(test_limit_interval), cmocka_unit_test(test_many_sources),
+        cmocka_unit_test(test_blocked_pipe),   cmocka_unit_test(test_close_while_blocked),
+        cmocka_unit_test(test_broken_pipe),    cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_rotation),       cmocka_unit_test(test_file_appends),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_journal),
+        cmocka_unit_test(test_journal_fails),  cmocka_unit_test(test_journal_socket),
+        cmocka_unit_test(test_journal_stream), cmocka_unit_test(test_disk_full),
     };
     int rc;
 

@@ -141,8 +141,12 @@ static void test_shown(void **state)
 
 static void far_node(unsigned i, const char *nid, const char *net, const char *gateway)
 {
-    struct lnet_node_opts opts = {
-        .env = env, .tiny = 16, .small = 8, .large = 1, .max_peers = 64, .local_msgs = 16};
+    struct lnet_node_opts opts = {.env = env,
+                                  .tiny = 16 * nreactors,
+                                  .small = 8 * nreactors,
+                                  .large = nreactors,
+                                  .max_peers = 64,
+                                  .local_msgs = 16};
     struct lnet_ni_conf ni = {.tun = {-1, -1, -1, -1}, .lnd_tun = LND_TUNABLES_DEFAULT};
     struct lnet_route_conf route = {.hops = LNET_HOPS_UNDEFINED};
     struct err err = {0};
@@ -283,8 +287,8 @@ static void test_forward(void **state)
         put(sizes[i]);
     lnet_stats_get(node, stat);
     assert_true(stat[LNET_STAT_ROUTE_COUNT] >= 14); /* PUTs and ACKs */
-    for (unsigned i = 0; i < LNET_POOLS; i++) {
-        lnet_pool_stats_get(node, 0, (enum lnet_pool)i, &pool);
+    for (unsigned i = 0; i < LNET_POOLS * nreactors; i++) {
+        lnet_pool_stats_get(node, i / LNET_POOLS, (enum lnet_pool)(i % LNET_POOLS), &pool);
         assert_int_equal(pool.free, pool.total);
     }
 }
@@ -312,12 +316,14 @@ static void test_live(void **state)
     }
 }
 
-int main(void)
+/* The first argument is the number of reactors. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config), cmocka_unit_test(test_diff),    cmocka_unit_test(test_shown),
         cmocka_unit_test(test_ping),   cmocka_unit_test(test_forward), cmocka_unit_test(test_live),
     };
 
+    nreactors = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
     return cmocka_run_group_tests(tests, begin, end);
 }

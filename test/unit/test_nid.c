@@ -211,21 +211,6 @@ static void test_format_oddities(void **state)
     assert_string_equal(nid_format(&nid, buf), "ffffffff:ffffffff:ffffffff:ffffffff@<2:65535>");
 }
 
-static void test_ids(void **state)
-{
-    char buf[LNET_NIDSTR_SIZE];
-    struct lnet_nid nid;
-
-    assert_int_equal(nid_parse("10.0.0.1@tcp", &nid), 0);
-    assert_string_equal(lnet_id_format(&nid, 12345, buf), "12345-10.0.0.1@tcp");
-    assert_string_equal(lnet_id_format(&nid, 0x80000400u, buf), "U1024-10.0.0.1@tcp");
-    assert_string_equal(lnet_id_format(&nid, 0xffffffffu, buf), "LNET_PID_ANY-10.0.0.1@tcp");
-    assert_int_equal(nid_parse("fd00:1111:2222:3333:4444:5555:6666:7777@o2ib65535", &nid), 0);
-    assert_string_equal(lnet_id_format(&nid, 0xffffffffu, buf),
-                        "LNET_PID_ANY-fd00:1111:2222:3333:4444:5555:6666:7777@o2ib65535");
-    assert_string_equal(lnet_id_format(&LNET_NID_ANY, 1, buf), "1-<?>");
-}
-
 static void test_type_names(void **state)
 {
     assert_string_equal(lnd_type_name(2), "tcp");
@@ -530,7 +515,6 @@ int main(void)
         cmocka_unit_test(test_syntax),
         cmocka_unit_test(test_net_syntax),
         cmocka_unit_test(test_format_oddities),
-        cmocka_unit_test(test_ids),
         cmocka_unit_test(test_type_names),
         cmocka_unit_test(test_all_type_names),
         cmocka_unit_test(test_forms),

@@ -267,6 +267,7 @@ static struct bench *bench_new(double rate)
         .seed = 5,
         .seed_set = true,
         .timeout_ms = 1000,
+        .interval_us = 1000000,
     };
     assert_int_equal(sizes_parse("100", &b->perf.opts.sizes), 0);
     return b;

@@ -16,7 +16,7 @@ static void test_comes_up(void **state)
     come_up(source);
     come_up(target);
     assert_int_equal(e->ready, 2);
-    assert_int_equal(e->count.connections, 6);
+    assert_int_equal(e->connections, 6);
     assert_int_equal(e->count.broken_input, 0);
 }
 

@@ -184,7 +184,7 @@ static void test_comments(void **state)
     json_t *list =
         json_pack("[{s:s, s:s}, {s:s}]", "nid", nid, "state", "up", "nid", "10.0.0.2@tcp");
 
-    yaml_print_items(&out, list);
+    yaml_print(&out, list);
     fclose(out.to);
     assert_string_equal(text, "- nid: 10.0.0.1@tcp # mds1\\x0aevil: 1\n"
                               "  state: up\n"
@@ -317,6 +317,36 @@ static void test_methods_are_commands(void **state)
     assert_true(count > 10);
 }
 
+/* Checks the words behind "`millrace " up to an option or the name of a value. */
+static void check_named(const char *text)
+{
+    char copy[64], *argv[8], *save = NULL, *word;
+    const struct cli_command *c;
+    int argc = 0, used;
+
+    snprintf(copy, sizeof(copy), "%.*s", (int)strcspn(text, "`"), text);
+    for (word = strtok_r(copy, " ", &save); word && argc < 8; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
+    c = cli_find(argc, argv, &used);
+    if (!c || c->hidden)
+        fail_msg("a remedy names `millrace %s`, which is no command", copy);
+}
+
+/* Remedies name only commands of this build: without faults there is no `tamper`. */
+static void test_remedies(void **state)
+{
+    static const char named[] = "`millrace ";
+
+    for (const struct cli_command *c = cli_commands(); c->words; c++)
+        for (const char *at = c->remedy; at && (at = strstr(at, named));) {
+            at += strlen(named);
+            check_named(at);
+        }
+    assert_string_equal(cli_near(1, (char *const *)(const char *const[]){"captur"}), "capture");
+    assert_true(!cli_near(1, (char *const *)(const char *const[]){"tampe"}) ==
+                !cli_method("tamper_set"));
+}
+
 /* An option has one meaning within a command, and a name that can be typed. */
 static void test_options_differ(void **state)
 {
@@ -360,12 +390,13 @@ static void test_set(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wide),           cmocka_unit_test(test_controls),
-        cmocka_unit_test(test_classic),        cmocka_unit_test(test_routing_cpts),
-        cmocka_unit_test(test_narrow),         cmocka_unit_test(test_scalars),
-        cmocka_unit_test(test_options),        cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(test_comments),       cmocka_unit_test(test_methods_are_commands),
-        cmocka_unit_test(test_options_differ), cmocka_unit_test(test_set),
+        cmocka_unit_test(test_wide),     cmocka_unit_test(test_controls),
+        cmocka_unit_test(test_classic),  cmocka_unit_test(test_routing_cpts),
+        cmocka_unit_test(test_narrow),   cmocka_unit_test(test_scalars),
+        cmocka_unit_test(test_options),  cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_comments), cmocka_unit_test(test_methods_are_commands),
+        cmocka_unit_test(test_remedies), cmocka_unit_test(test_options_differ),
+        cmocka_unit_test(test_set),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

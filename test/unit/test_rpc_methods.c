@@ -299,6 +299,36 @@ static void test_net_del(void **state)
     fails("route_add", "[\"o2ib\",\"10.0.0.9@tcp\"]", -EHOSTUNREACH, "gateway");
 }
 
+/* Checks the error of an NI that is refused while it starts, after the call has returned. */
+static void start_fails(const char *method, const char *params, const char *at_where,
+                        const char *parameter)
+{
+    const json_t *told;
+
+    start_fails_at = at_where;
+    fails(method, params, -EADDRINUSE, NULL);
+    start_fails_at = NULL;
+    assert_non_null(strstr(TEXT(answer, "error/message"), "fake: cannot start"));
+    IS(answer, "error/data/remedy", "free the address");
+    told = json_object_get(at(answer, "error/data"), "parameter");
+    assert_true(parameter ? told && !strcmp(json_string_value(told), parameter) : !told);
+}
+
+/* The remedy of an asynchronous start arrives; a position is named only if the method has it. */
+static void test_start_fails(void **state)
+{
+    const char *ni = "{\"net\":\"tcp5\",\"nid\":\"10.5.0.1@tcp5\"}";
+    const char *document = "{\"text\":\"net: [{net type: tcp5, local NI(s): "
+                           "[{nid: 10.5.0.1@tcp5}]}]\",\"mode\":\"merge\"}";
+
+    start_fails("net_add", ni, "nid", "nid");
+    start_fails("net_add", ni, "cores", NULL);
+    start_fails("config_apply", document, "text", "text");
+    start_fails("config_apply", document, "nid", "text"); /* config_apply has no parameter nid */
+    is_true("net_add", ni);
+    is_true("net_del", "[\"tcp5\"]");
+}
+
 static void test_ni_down(void **state)
 {
     lnet_ni_at(node, 1)->fatal = true;
@@ -590,7 +620,7 @@ static void test_peers(void **state)
     a->rtr.now = 3;
     a->rtr.min = -1;
     a->rtr.waited = 9;
-    a->rtrq.length = 4;
+    a->rtr_waiting = 4;
     assert_true(json_array_size(at(result("peer_get", ""), "peer")) >= 2);
     peers = at(result("peer_get", "[\"10.0.0.50@tcp\"]"), "peer");
     assert_int_equal(json_array_size(peers), 1);
@@ -629,7 +659,7 @@ static void test_peers(void **state)
     assert_int_equal(NUMBER(ni, "millrace/rtr_waited"), 9);
     check_waits(a);
     a->tx.now = a->tx.min = a->rtr.now = a->rtr.min = 8;
-    a->rtrq.length = 0;
+    a->rtr_waiting = 0;
     a->tx_queued = 0;
     a->tx_queued_bytes = 0;
     fails("peer_get", "[\"10.0.0.51@tcp\"]", -ENOENT, "nid");
@@ -810,6 +840,7 @@ int main(void)
         cmocka_unit_test(test_routing_get),
         cmocka_unit_test(test_ping),
         cmocka_unit_test(test_discover),
+        cmocka_unit_test(test_start_fails),
         cmocka_unit_test(test_net_del),
     };
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "control/controller_internal.h"
 #include "control/drop_watch.h"
 #include "lib/lnd_eth/socklnd/sock_drops.h"
 #include "lib/lnd_verbs/ib_drops.h"
@@ -375,7 +376,7 @@ static void test_top(void **state)
 
     a->tx_queued = 5;
     b->tx_queued = 9;
-    a->rtrq.length = 4;
+    a->rtr_waiting = 4;
     for (unsigned i = 0; i < 3; i++) {
         snprintf(params, sizeof(params), "[\"%s\",1,50]", by[i]);
         begin("peer_top", params);
@@ -391,7 +392,7 @@ static void test_top(void **state)
     assert_int_equal(NUMBER(peers, "1/tx_queued"), 5);
     assert_true(json_is_true(at(peers, "0/up")));
     assert_true(json_number_value(at(peers, "0/bytes_in_per_s")) == 0); /* the fake one's stand */
-    a->tx_queued = b->tx_queued = a->rtrq.length = 0;
+    a->tx_queued = b->tx_queued = a->rtr_waiting = 0;
     fails("peer_top", "[]", -32602, "by");
     fails("peer_top", "[\"frob\"]", -32602, "by");
     fails("peer_top", "[\"bytes\",101]", -32602, "count");
@@ -413,20 +414,66 @@ static void test_in_flight(void **state)
     session.role = JRPC_ADMIN;
     begin("peer_top", "[\"bytes\",1,50]");
     finish("peer_top");
-    assert_null(ctx.timed);
+    assert_true(LIST_EMPTY(&ctx.timed));
     begin("counters_capture", "{\"seconds\":60}"); /* ended by teardown */
+}
+
+/* An NI that uses fewer peer credits than configured is a warning; any other NI is none. */
+static void test_log_lowered(void **state)
+{
+    struct lnet_ni_conf conf = {.tun = {.peer_credits = 300}};
+    struct log_opts opts = {.to = "stderr"};
+    struct lnet_ni ni = {.tun = {.peer_credits = 256, .credits = 256}};
+    struct err err = {0};
+    char text[1024] = "";
+    int ends[2];
+
+    assert_int_equal(nid_parse("10.0.0.1@tcp", &ni.nid), 0);
+    assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    opts.fd = ends[1];
+    assert_int_equal(log_open(&opts, &err), 0);
+    control_log_lowered(&conf, &ni);
+    conf.tun.peer_credits = 256; /* as many as it uses */
+    control_log_lowered(&conf, &ni);
+    conf.tun.peer_credits = -1; /* the default */
+    control_log_lowered(&conf, &ni);
+    control_log_lowered(&conf, NULL);
+    log_close();
+    assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
+    if (!strstr(text, "Z warning lnet event=peer_credits nid=10.0.0.1@tcp configured=300 used=256 "
+                      "credits=256 msg=") ||
+        strchr(text, '\n') != text + strlen(text) - 1)
+        fail_msg("%s", text);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* log_set takes the index of a word for a level or a module of the log. */
+static void test_log_words(void **state)
+{
+    const struct jrpc_method *m = rpc_method_table;
+
+    while (strcmp(m->name, "log_set") != 0)
+        m++;
+    for (int i = 0; i < LOG_LEVELS; i++)
+        assert_string_equal(m->params[0].words[i], log_level_names[i]);
+    assert_null(m->params[0].words[LOG_LEVELS]);
+    for (int i = 0; i < LOG_MODULES; i++)
+        assert_string_equal(m->params[1].words[i], log_module_names[i]);
+    assert_null(m->params[1].words[LOG_MODULES]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stats),     cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_drop_why),  cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_reactors),  cmocka_unit_test(test_reactor_waits),
-        cmocka_unit_test(test_why_local), cmocka_unit_test(test_why_routed),
-        cmocka_unit_test(test_why_not),   cmocka_unit_test(test_unheard),
-        cmocka_unit_test(test_capture),   cmocka_unit_test(test_top),
-        cmocka_unit_test(test_in_flight),
+        cmocka_unit_test(test_stats),       cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_drop_why),    cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_reactors),    cmocka_unit_test(test_reactor_waits),
+        cmocka_unit_test(test_why_local),   cmocka_unit_test(test_why_routed),
+        cmocka_unit_test(test_why_not),     cmocka_unit_test(test_unheard),
+        cmocka_unit_test(test_capture),     cmocka_unit_test(test_top),
+        cmocka_unit_test(test_in_flight),   cmocka_unit_test(test_log_words),
+        cmocka_unit_test(test_log_lowered),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -120,17 +120,20 @@ static struct lnet_ni_conf absent_conf(void)
     return cfg_running_get(control.running)->ni[0].conf;
 }
 
+#define O2IB_NI "{nid: 10.2.0.1@o2ib, lnd tunables: {ntx: 512}}"
+#define ROUTE   "route: [{net: o2ib7, gateway: 10.2.0.9@o2ib}]\n"
+#define DOCUMENT(o2ib_nis, route)                                                                  \
+    "net: [{net type: o2ib, local NI(s): [" o2ib_nis "]}, "                                        \
+    "{net type: tcp, local NI(s): [{nid: 10.0.0.1@tcp, interfaces: {0: eth0}}, "                   \
+    "{nid: 10.0.0.2@tcp, interfaces: {0: eth0}}]}, "                                               \
+    "{net type: tcp1, local NI(s): [{nid: 10.1.0.1@tcp1}]}]\n" route                               \
+    "buffers: {tiny: 16, small: 8, large: 2}\n"                                                    \
+    "millrace: {reactors: 1, max_peers: 64}\n"
+
 static int begin(void **state)
 {
     struct err why = {0};
-    static const char text[] =
-        "net: [{net type: o2ib, local NI(s): [{nid: 10.2.0.1@o2ib, lnd tunables: {ntx: 512}}]}, "
-        "{net type: tcp, local NI(s): [{nid: 10.0.0.1@tcp, interfaces: {0: eth0}}, "
-        "{nid: 10.0.0.2@tcp, interfaces: {0: eth0}}]}, "
-        "{net type: tcp1, local NI(s): [{nid: 10.1.0.1@tcp1}]}]\n"
-        "route: [{net: o2ib7, gateway: 10.2.0.9@o2ib}]\n"
-        "buffers: {tiny: 16, small: 8, large: 2}\n"
-        "millrace: {reactors: 1, max_peers: 64}\n";
+    static const char text[] = DOCUMENT(O2IB_NI, ROUTE);
     struct cfg_report report;
     struct lnet_ni_conf conf;
     struct cfg *cfg;
@@ -145,7 +148,6 @@ static int begin(void **state)
     assert_true(control_absent_may(conf.net, -ENODEV));
     assert_int_equal(control_absent_add(&control, &conf, &why), 0);
     assert_true(control_absent_net(&control, conf.net));
-    assert_int_equal(control_absent_route(&control, &cfg->route[0].conf), 0);
     control_apply_start(&control);
     return 0;
 }
@@ -280,6 +282,22 @@ static void test_taken_back(void **state)
     assert_int_equal(routes(), 1);
 }
 
+/* One change brings the first NI of the net and deletes a route that was left out. */
+static void test_route_deleted_with_the_first_ni(void **state)
+{
+    json_t *params = json_pack("{ss,ss}", "mode", "replace", "text",
+                               DOCUMENT(O2IB_NI ", {nid: 10.2.0.2@o2ib}", ""));
+    char *text = json_dumps(params, 0);
+
+    no_device = false;
+    result("config_apply", text);
+    IS(checked("verbs_get", ""), "absent/0/nid", "10.2.0.1@o2ib");
+    IS(at(checked("net_get", "[\"o2ib\"]"), "net"), "0/local NI(s)/0/nid", "10.2.0.2@o2ib");
+    assert_int_equal(routes(), 0);
+    free(text);
+    json_decref(params);
+}
+
 /* ---- an NI with one ---- */
 
 static void test_device(void **state)
@@ -369,6 +387,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_changed, begin, end),
         cmocka_unit_test_setup_teardown(test_removed, begin, end),
         cmocka_unit_test_setup_teardown(test_taken_back, begin, end),
+        cmocka_unit_test_setup_teardown(test_route_deleted_with_the_first_ni, begin, end),
         cmocka_unit_test_setup_teardown(test_device, begin, end),
         cmocka_unit_test_setup_teardown(test_counters, begin, end),
         cmocka_unit_test_setup_teardown(test_conns, begin, end),

@@ -55,11 +55,11 @@ static void test_confirm(void **state)
 static void test_rollback_of_defaults(void **state)
 {
     struct cfg *a = cfg_new(), *b;
-    struct cfg_ni ni = cfg_ni_new(net_of(0));
+    struct cfg_ni ni = cfg_new_ni(net_of(0), 0);
     struct cfg_running *r;
 
     ni.conf.nid = nid_of(net_of(0), 1);
-    assert_true(cfg_add_ni(a, &ni));
+    assert_true(cfg_append(a, CFG_NIS, &ni));
     r = start(a);
     b = cfg_copy(a);
     b->ni[0].conf.tun.credits = 256;
@@ -124,13 +124,13 @@ static void test_one_at_a_time(void **state)
     a = draw_document();
     b = cfg_copy(a);
     while (b->ni_count > 1)
-        cfg_remove_ni(b, b->ni_count - 1);
+        cfg_take(b, CFG_NIS, &b->ni[b->ni_count - 1]);
     b->route_count = 0;
     if (a->ni_count == 1) {
-        struct cfg_ni ni = cfg_ni_new(net_of(4));
+        struct cfg_ni ni = cfg_new_ni(net_of(4), 0);
 
         ni.conf.nid = nid_of(net_of(4), 9);
-        assert_true(cfg_add_ni(a, &ni));
+        assert_true(cfg_append(a, CFG_NIS, &ni));
     }
     r = start(b);
     node.later = true;

@@ -13,9 +13,10 @@
 #define HIGH "10.0.0.8" /* above, home reactor 0 */
 #define INC  0x184a1b1c1d1e1f20ull
 
-#define LOW_NID  LOW "@tcp"
-#define HIGH_NID HIGH "@tcp"
-#define OWN_NID  "10.0.0.5@tcp"
+#define PENDING_MAX 1024 /* handshakes of a reactor, as SOCK_HS_MAX */
+#define LOW_NID     LOW "@tcp"
+#define HIGH_NID    HIGH "@tcp"
+#define OWN_NID     "10.0.0.5@tcp"
 
 /* Docs §8.1 and §8.2 from 10.0.0.3 to 10.0.0.5. */
 static const uint8_t GOOD[72] = {
@@ -466,7 +467,7 @@ static void test_nid4_over_ipv6(void **state)
     assert_int_equal(core.received[0].len, 3);
 }
 
-/* 5 s for each part: magic, version, rest; and again for the HELLO. */
+/* 5 s for all, wherever the caller stops. */
 static void test_timeouts(void **state)
 {
     static const size_t ends[] = {0, 3, 4, 8, 15, 16, 20, 24, 71};
@@ -493,13 +494,29 @@ static void test_slow_but_in_time(void **state)
 
     (void)state;
     for (int i = 0; i < 6; i++) {
-        fake_advance(4 * FAKE_SEC);
+        fake_advance(FAKE_SEC * 8 / 10);
         fake_feed(s, GOOD + at, parts[i]);
         at += parts[i];
     }
     expect_hello(s, LOW_NID, SOCK_CTYPE_CONTROL, 0, 0);
     fake_advance(20 * FAKE_SEC);
     assert_false(s->closed);
+}
+
+/* Parts that come one by one give no time beyond that. */
+static void test_trickle(void **state)
+{
+    struct fake_stream *s = fake_call(LOW, 1023);
+
+    (void)state;
+    for (size_t i = 0; i < 9; i++) {
+        fake_feed(s, GOOD + 4 * i, 4);
+        fake_advance(FAKE_SEC / 2);
+    }
+    assert_false(s->closed);
+    fake_advance(FAKE_SEC);
+    assert_true(s->closed);
+    assert_int_equal(core.drops[SOCK_DROP(REQ_TIMEOUT)], 1);
 }
 
 static void test_eof(void **state)
@@ -534,9 +551,33 @@ static void test_source_limit(void **state)
     assert_false(more->closed);
 }
 
+/* Many addresses hold all places and say nothing more: who calls next gets that of the oldest. */
+static void test_oldest_makes_room(void **state)
+{
+    struct fake_stream *held[PENDING_MAX], *s;
+    char from[24];
+
+    (void)state;
+    for (unsigned i = 0; i < PENDING_MAX; i++) {
+        snprintf(from, sizeof(from), "10.9.%u.%u", i / 30, 1 + i % 30);
+        held[i] = fake_call(from, 1023);
+        fake_feed(held[i], GOOD, 30);
+        assert_false(held[i]->closed);
+    }
+    assert_int_equal(all_drops(), 0);
+    s = fake_up(LOW, 1023, SOCK_CTYPE_CONTROL, INC);
+    assert_false(s->closed);
+    assert_true(held[0]->closed);
+    for (unsigned i = 1; i < PENDING_MAX; i++)
+        assert_false(held[i]->closed);
+    assert_int_equal(core.drops[SOCK_DROP(REQ_LIMIT)], 1);
+    assert_int_equal(all_drops(), 1);
+}
+
 static void test_duplicates(void **state)
 {
     struct fake_stream *s = fake_up(LOW, 1023, SOCK_CTYPE_CONTROL, INC), *more;
+    uint8_t buf[256];
 
     (void)state;
     more = fake_call(LOW, 1022);
@@ -547,11 +588,19 @@ static void test_duplicates(void **state)
     assert_false(more->unread); /* so it is a FIN */
     assert_false(s->closed);
     assert_int_equal(core.drops[SOCK_DROP(HELLO_DUPLICATE)], 1);
-    for (int i = 0; i < 127; i++) {
+    for (int i = 0; i < 16; i++) {
         fake_up(LOW, (uint16_t)(1000 - i), SOCK_CTYPE_BULK_IN, INC);
         fake_up(LOW, (uint16_t)(800 - i), SOCK_CTYPE_BULK_OUT, INC);
     }
     assert_int_equal(all_drops(), 1);
+    /* four times as many as we are set for, and 16 in any case */
+    more = fake_call(LOW, 700);
+    fake_feed(more, buf, fake_hello(buf, LOW_NID, "10.0.0.5@tcp", SOCK_CTYPE_BULK_IN, INC));
+    fake_advance(3000);
+    expect_hello(more, LOW_NID, SOCK_CTYPE_NONE, 0, 0);
+    assert_true(more->closed);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_DUPLICATE)], 2);
+    fake_up(HIGH, 700, SOCK_CTYPE_BULK_IN, INC);
 }
 
 /* The peer gave up its ends without a packet and calls anew: ours are asked for a sign of life, and
@@ -839,6 +888,8 @@ int main(void)
         TEST(test_slow_but_in_time),
         TEST(test_eof),
         TEST(test_source_limit),
+        TEST(test_oldest_makes_room),
+        TEST(test_trickle),
         TEST(test_duplicates),
         TEST(test_duplicate_of_dead),
         TEST(test_told),

@@ -559,6 +559,41 @@ static void test_keeps_number(void **state)
     expect_done(4, LNET_DROP_NONE, LNET_HEALTH_OK);
 }
 
+/* The peer calls with v4 while our HELLO of v3 is unanswered: our connection is closed and begun
+ * anew, and its answer is not taken for one of another version. */
+static void test_other_version_meanwhile(void **state)
+{
+    struct fake_stream *ours, *theirs;
+    struct sock_hello in = {.version = SOCK_HELLO_V4,
+                            .dst_nid = fake_ni()->nid,
+                            .src_pid = LNET_PID_LUSTRE,
+                            .src_incarnation = INC,
+                            .ctype = SOCK_CTYPE_BULK_OUT};
+    uint8_t buf[256];
+    size_t n;
+
+    (void)state;
+    assert_int_equal(nid_parse(HIGH "@tcp", &in.src_nid), 0);
+    fake_send(fake_msg(fake_ni(), HIGH "@tcp", 0));
+    fake_advance(2000);
+    ours = fake_dialled();
+    fake_connected(ours);
+    theirs = fake_call(HIGH, 1023);
+    n = sock_req_encode(&in.dst_nid, buf);
+    n += sock_hello_encode(&in, buf + n);
+    fake_feed(theirs, buf, n);
+    assert_false(theirs->closed);
+    assert_true(ours->closed);
+    fake_advance(FAKE_SEC + 10000);
+    ours = fake_dialled();
+    assert_non_null(ours);
+    fake_connected(ours);
+    n = fake_take_out(ours, buf, sizeof(buf));
+    assert_int_equal(n, SOCK_REQ4_SIZE + SOCK_HELLO16_SIZE);
+    assert_int_equal(core.drops[SOCK_DROP(HELLO_VERSION)], 0);
+    assert_int_equal(core.drops[SOCK_DROP(DIAL_FAILED)], 0);
+}
+
 /* The set dies while the run calls: what the run makes from then on is a new set. */
 static void test_number_of_new_set(void **state)
 {
@@ -607,6 +642,25 @@ static void test_abort_while_calling(void **state)
     no_call(FAKE_SEC);
 }
 
+/* After an abort the next run opens a whole set again, although the peer refused more before. */
+static void test_abort_of_refused_set(void **state)
+{
+    (void)state;
+    send_small();
+    answered_call(SOCK_CTYPE_CONTROL, INC);
+    answered_call(SOCK_CTYPE_BULK_IN, INC);
+    answered_call(SOCK_CTYPE_BULK_OUT, INC);
+    for (int i = 0; i < 3; i++) {
+        answer(next_call(SOCK_CTYPE_BULK_IN), NID, SOCK_CTYPE_NONE, INC);
+        fake_advance(i < 2 ? FAKE_SEC - 2000 : 0);
+    }
+    no_call(FAKE_SEC);
+    fake_on(1);
+    lnd_sock_ops.peer_abort(fake_ni(), fake_peer(NID), LNET_DROP_NEXT_HOP_LOST);
+    send_small();
+    answered_five("CIOIO");
+}
+
 static void test_stop_while_calling(void **state)
 {
     struct fake_stream *s;
@@ -625,16 +679,16 @@ static void test_stop_while_calling(void **state)
 static void test_large_nid(void **state)
 {
     struct lnet_msg *msg = fake_msg(fake_ni(), NID, 0);
-    unsigned refs = core.peer_refs;
+    unsigned refs = fake_peer_refs();
 
     (void)state;
     assert_int_equal(nid_parse("fd00::77@tcp", &msg->hdr.src_nid), 0);
     fake_send(msg);
     expect_done(1, LNET_DROP_LARGE_NID_ON_NID4, LNET_HEALTH_OK);
     no_call(FAKE_SEC);
-    assert_int_equal(core.peer_refs, refs + 1);
+    assert_int_equal(fake_peer_refs(), refs + 1);
     fake_advance(100 * FAKE_SEC); /* an unused peer NI is forgotten */
-    assert_int_equal(core.peer_refs, refs);
+    assert_int_equal(fake_peer_refs(), refs);
 }
 
 static void test_ipv6(void **state)
@@ -720,6 +774,8 @@ int main(void)
         TEST(test_number_of_new_set),
         TEST(test_queue_expiry),
         TEST(test_abort_while_calling),
+        cmocka_unit_test_setup_teardown(test_abort_of_refused_set, setup_two, fake_teardown),
+        TEST(test_other_version_meanwhile),
         TEST(test_stop_while_calling),
         TEST(test_large_nid),
         TEST(test_ipv6),

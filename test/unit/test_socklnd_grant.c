@@ -206,21 +206,18 @@ static void up(size_t segments)
     o.large = 12 * nreactors;
     o.segments = segments * nreactors;
     o.max_peers = 1024;
-    memset(&fk, 0, sizeof(fk));
-    fake_ib = fake_tcp;
-    fake_ib.name = "o2ib";
-    fake_ib.type = LNET_LND_O2IB;
+    loop_begin();
     so.transport = &ops;
     so.max_conns = PEERS;
     lnd = lnd_sock_new(&so);
     assert_non_null(lnd);
     assert_int_equal(lnet_node_create(&o, &node, &err), 0);
     assert_int_equal(lnet_lnd_register(node, &lnd_sock_ops, lnd), 0);
-    assert_int_equal(lnet_lnd_register(node, &fake_ib, NULL), 0);
+    assert_int_equal(lnet_lnd_register(node, &loop_ib, loop_ctx), 0);
     tcp0 = ni_add(OWN);
     ib0 = ni_add("10.2.0.1@o2ib");
     node_begin();
-    fk.hold_send = true;
+    loop.hold_send = true;
     rnd_state = 4711 + nreactors;
     nwires = nreceived = 0;
     memset(seen, 0, sizeof(seen));
@@ -230,10 +227,10 @@ static void check_payloads(void)
 {
     struct lnet_put p;
 
-    for (unsigned i = 0; i < fk.nsent; i++) {
-        lnet_body_get_put(&fk.sent[i].hdr, &p);
-        for (uint32_t k = 0; k < fk.sent[i].len; k++)
-            if (fk.sent[i].payload[k] != byte_of(p.match_bits, k))
+    for (unsigned i = 0; i < loop.nsent; i++) {
+        lnet_body_get_put(&loop.sent[i].hdr, &p);
+        for (uint32_t k = 0; k < loop.sent[i].len; k++)
+            if (loop.sent[i].payload[k] != byte_of(p.match_bits, k))
                 fail_msg("message %u: byte %u", (unsigned)p.match_bits, k);
         assert_int_equal(seen[p.match_bits]++, 0); /* once */
         nreceived++;
@@ -244,8 +241,8 @@ static void check_payloads(void)
 /* Servers take some of what they were sent. */
 static void serve_some(void)
 {
-    while (fk.nheld > 0 && rnd(3) == 0)
-        send_end(fk.held[rnd(fk.nheld)], (struct lnet_result){LNET_DROP_NONE, LNET_HEALTH_OK});
+    while (loop.nheld > 0 && rnd(3) == 0)
+        send_end(loop.held[rnd(loop.nheld)], (struct lnet_result){LNET_DROP_NONE, LNET_HEALTH_OK});
     go();
     check_payloads();
 }
@@ -274,7 +271,7 @@ static void down(void)
 {
     int stopped = 0;
 
-    fk.hold_send = false;
+    loop.hold_send = false;
     send_end_all((struct lnet_result){LNET_DROP_NONE, LNET_HEALTH_OK});
     go();
     check_payloads();
@@ -324,7 +321,7 @@ static void send_everything(void)
         if (++steps > 200000)
             fail_msg("%u of %u peers could send everything", done, nwires);
     } while (done < nwires);
-    while (fk.nheld > 0)
+    while (loop.nheld > 0)
         serve_some();
     check_payloads();
 }
@@ -466,7 +463,7 @@ static void test_stalled(void **state)
         add_message(w, n++, 10 + i, 3000);
         call(w);
     }
-    fk.hold_send = false;
+    loop.hold_send = false;
     for (unsigned i = 0; i < 100 && nreceived < 14; i++) {
         for (unsigned k = stalled; k < nwires; k++)
             send_part(&wires[k], wires[k].nsegs);
@@ -474,7 +471,7 @@ static void test_stalled(void **state)
         clock_us += 10000;
     }
     assert_int_equal(nreceived, 14);
-    fk.hold_send = true;
+    loop.hold_send = true;
     assert_true(drops_of(LNET_DROP_RX_STALLED) > 0);
     send_everything();
     assert_int_equal(nreceived, n - drops_of(LNET_DROP_RX_STALLED));
@@ -514,7 +511,7 @@ static void test_no_base(void **state)
         serve_some();
         hang_up(w);
     }
-    while (fk.nheld > 0)
+    while (loop.nheld > 0)
         serve_some();
     assert_int_equal(nreceived, n);
     down();

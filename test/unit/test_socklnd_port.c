@@ -23,7 +23,7 @@ struct inet_if {
     const char *addr[3]; /* with the bits */
     unsigned speed;
     bool up;
-    struct inet_watch *watchers;
+    LIST_HEAD(, inet_watch) watchers;
 };
 
 static struct inet inet;
@@ -94,17 +94,12 @@ static bool link_of(const struct inet_if *ifp)
 
 static void watch(struct inet_if *ifp, struct inet_watch *w)
 {
-    w->next = ifp->watchers;
-    ifp->watchers = w;
+    LIST_INSERT_HEAD(&ifp->watchers, w, link);
 }
 
 static void unwatch(struct inet_if *ifp, struct inet_watch *w)
 {
-    struct inet_watch **at = &ifp->watchers;
-
-    while (*at != w)
-        at = &(*at)->next;
-    *at = w->next;
+    LIST_REMOVE(w, link);
 }
 
 /* On the control reactor, as inet does it. */
@@ -113,7 +108,7 @@ static void set_link(struct inet_if *ifp, bool up)
     struct reactor *before = fake_on(FAKE_REACTORS);
 
     ifp->up = up;
-    for (struct inet_watch *w = ifp->watchers; w; w = w->next)
+    for (struct inet_watch *w = LIST_FIRST(&ifp->watchers); w; w = LIST_NEXT(w, link))
         w->changed(w, up);
     fake_restore(before);
 }
@@ -190,7 +185,7 @@ static int teardown(void **state)
     int rc = fake_teardown(state);
 
     for (unsigned i = 0; i < 3; i++)
-        assert_null(ifs[i].watchers);
+        assert_true(LIST_EMPTY(&ifs[i].watchers));
     return rc;
 }
 
@@ -382,7 +377,7 @@ static void test_link_at_stop(void **state)
     start();
     set_link(&ifs[0], false);
     stop();
-    assert_null(ifs[0].watchers);
+    assert_true(LIST_EMPTY(&ifs[0].watchers));
     set_link(&ifs[0], true);
     fake_run();
 }

@@ -389,12 +389,6 @@ static void test_ctypes(void **state)
     assert_int_equal(sock_ctype_invert(SOCK_CTYPE_BULK_IN), SOCK_CTYPE_BULK_OUT);
     assert_int_equal(sock_ctype_invert(SOCK_CTYPE_BULK_OUT), SOCK_CTYPE_BULK_IN);
     assert_int_equal(sock_ctype_invert((enum sock_ctype)7), SOCK_CTYPE_NONE);
-    assert_string_equal(sock_ctype_name(SOCK_CTYPE_NONE), "none");
-    assert_string_equal(sock_ctype_name(SOCK_CTYPE_ANY), "any");
-    assert_string_equal(sock_ctype_name(SOCK_CTYPE_CONTROL), "control");
-    assert_string_equal(sock_ctype_name(SOCK_CTYPE_BULK_IN), "bulk_in");
-    assert_string_equal(sock_ctype_name(SOCK_CTYPE_BULK_OUT), "bulk_out");
-    assert_string_equal(sock_ctype_name((enum sock_ctype)4), "?");
 }
 
 /* ---- frames ---- */
@@ -402,62 +396,23 @@ static void test_ctypes(void **state)
 static const struct { /* §8.6 first, then the rest of the table in §4.5 */
     const char *bytes;
     enum lnet_drop drop; /* of the cookies */
-    struct sock_zc_ack ack;
+    uint64_t acked;
     uint64_t zc_req;
 } frames[] = {
-    {"c0000000 00000000 0000000000000000 0100000000000000",
-     LNET_DROP_NONE,
-     {0, 1, 1, false, true},
-     0},
-    {"c0000000 00000000 0000000000000000 0200000000000000",
-     LNET_DROP_NONE,
-     {1, 2, 2, false, false},
-     0},
-    {"c0000000 00000000 0500000000000000 0300000000000000",
-     LNET_DROP_NONE,
-     {2, 5, 3, false, false},
-     0},
-    {"c0000000 00000000 0200000000000000 0900000000000000",
-     LNET_DROP_NONE,
-     {8, 2, 9, true, false},
-     0},
-    {"c1000000 00000000 0200000000000000 0000000000000000",
-     LNET_DROP_NONE,
-     {0, 0, 0, false, false},
-     2},
-    {"c0000000 00000000 0000000000000000 0000000000000000",
-     LNET_DROP_NONE,
-     {0, 0, 0, false, false},
-     0},
-    {"c0000000 00000000 0700000000000000 0000000000000000",
-     LNET_DROP_NONE,
-     {0, 0, 0, false, false},
-     0},
-    {"c0000000 00000000 0400000000000000 0400000000000000",
-     LNET_DROP_NONE,
-     {1, 4, 4, false, false},
-     0},
-    {"c0000000 00000000 0100000000000000 0100000000000000",
-     LNET_DROP_NONE,
-     {0, 1, 1, false, true},
-     0},
-    {"c0000000 00000000 0200000000000000 0100000000000000",
-     SOCK_DROP(ZC_ACK),
-     {0, 0, 0, false, false},
-     0},
-    {"c0000000 00000000 0100000000000000 ffffffffffffffff",
-     LNET_DROP_NONE,
-     {UINT64_MAX, 1, UINT64_MAX, true, false},
-     0},
+    {"c0000000 00000000 0000000000000000 0100000000000000", LNET_DROP_NONE, 0, 0},
+    {"c0000000 00000000 0000000000000000 0200000000000000", LNET_DROP_NONE, 1, 0},
+    {"c0000000 00000000 0500000000000000 0300000000000000", LNET_DROP_NONE, 2, 0},
+    {"c0000000 00000000 0200000000000000 0900000000000000", LNET_DROP_NONE, 8, 0},
+    {"c1000000 00000000 0200000000000000 0000000000000000", LNET_DROP_NONE, 0, 2},
+    {"c0000000 00000000 0000000000000000 0000000000000000", LNET_DROP_NONE, 0, 0},
+    {"c0000000 00000000 0700000000000000 0000000000000000", LNET_DROP_NONE, 0, 0},
+    {"c0000000 00000000 0400000000000000 0400000000000000", LNET_DROP_NONE, 1, 0},
+    {"c0000000 00000000 0100000000000000 0100000000000000", LNET_DROP_NONE, 0, 0},
+    {"c0000000 00000000 0200000000000000 0100000000000000", SOCK_DROP(ZC_ACK), 0, 0},
+    {"c0000000 00000000 0100000000000000 ffffffffffffffff", LNET_DROP_NONE, UINT64_MAX, 0},
     /* on an LNET frame cookie[0] is a request, cookie[1] a single acknowledgement */
-    {"c1000000 00000000 0900000000000000 0300000000000000",
-     LNET_DROP_NONE,
-     {1, 3, 3, false, false},
-     9},
-    {"c1000000 00000000 0900000000000000 0100000000000000",
-     LNET_DROP_NONE,
-     {0, 1, 1, false, true},
-     9},
+    {"c1000000 00000000 0900000000000000 0300000000000000", LNET_DROP_NONE, 1, 9},
+    {"c1000000 00000000 0900000000000000 0100000000000000", LNET_DROP_NONE, 0, 9},
 };
 
 static void test_frames(void **state)
@@ -465,17 +420,13 @@ static void test_frames(void **state)
     uint8_t out[SOCK_FRAME_SIZE];
 
     for (size_t i = 0; i < ROWS(frames); i++) {
-        struct sock_zc_ack ack;
+        uint64_t acked;
         struct sock_frame f;
 
         assert_int_equal(unhex(frames[i].bytes, wire, sizeof(wire)), SOCK_FRAME_SIZE);
         assert_int_equal(sock_frame_decode(wire, &f), LNET_DROP_NONE);
-        assert_int_equal(sock_frame_zc_ack(&f, &ack), frames[i].drop);
-        assert_int_equal(ack.count, frames[i].ack.count);
-        assert_int_equal(ack.first, frames[i].ack.first);
-        assert_int_equal(ack.last, frames[i].ack.last);
-        assert_int_equal(ack.range, frames[i].ack.range);
-        assert_int_equal(ack.keepalive, frames[i].ack.keepalive);
+        assert_int_equal(sock_frame_zc_ack(&f, &acked), frames[i].drop);
+        assert_int_equal(acked, frames[i].acked);
         assert_int_equal(sock_frame_zc_req(&f), frames[i].zc_req);
         sock_frame_encode(&f, out);
         assert_memory_equal(out, wire, sizeof(out));

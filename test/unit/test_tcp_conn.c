@@ -68,14 +68,15 @@ static void test_data_v6(void **state)
 
 static struct tcp_seg last; /* that host 1 sent */
 static unsigned heard;      /* how many */
+static uint16_t speaker;    /* the port that host 0 last spoke from: only what goes there counts */
 
 static bool watch(struct wire *w)
 {
-    if (w->from == 1) {
+    if (w->from == 1 && w->seg.dport == speaker) {
         last = w->seg;
         heard++;
     }
-    return w->from == 1 ? false : true;
+    return w->from != 1;
 }
 
 static struct tcp_key hand_key(uint16_t port)
@@ -99,6 +100,7 @@ static void say(struct tcp_seg seg, const char *text)
     struct tcp_key key = hand_key(seg.sport);
 
     heard = 0;
+    speaker = seg.sport;
     memset(&last, 0, sizeof(last));
     net_inject(1, &key, &seg, text, text ? (uint32_t)strlen(text) : 0);
     net_run(60 * MS);
@@ -527,6 +529,50 @@ static void test_syn_flood(void **state)
     close_both();
 }
 
+/* Callers whose connections we close, and who never close theirs, are reset only when others need
+ * their places; those who have our FIN go first. */
+static void test_orphans(void **state)
+{
+    const struct tcp_shard *sh;
+
+    open_by_hand();
+    sh = net.tcp[1]->shard[0];
+    for (uint16_t i = 0; i < 150; i++) {
+        uint32_t theirs = shake((uint16_t)(6000 + i), 1000, 0);
+
+        app_close(&b, false);
+        b.gone = false;
+        net_run(1 * MS);
+        if (i != 0) /* the first never says that it has our FIN */
+            say(hand((uint16_t)(6000 + i), 1001, theirs + 2, TCP_FLAG_ACK), NULL);
+        if (i < plain.max_conns - plain.max_conns / 8)
+            assert_int_equal(sh->stats.orphans_reset, 0);
+        assert_true(sh->nfree >= plain.max_conns / 8 - 1);
+    }
+    assert_true(sh->stats.orphans_reset >= 150 - plain.max_conns);
+    assert_non_null(TAILQ_FIRST(&sh->orphans_unacked));
+    net.filter = NULL;
+    connect_both(false);
+    app_send(&a, 1000);
+    net_run(1 * SECONDS);
+    assert_true(b.connected);
+    app_close(&a, true);
+    net_run(1 * MS);
+    close_by_hand();
+}
+
+/* Callers take all objects but a few, which are for our own calls. */
+static void test_place_for_our_calls(void **state)
+{
+    open_by_hand();
+    for (uint16_t i = 0; i < 100; i++)
+        say(hand((uint16_t)(6000 + i), 1000, 0, TCP_FLAG_SYN), NULL);
+    assert_int_equal(net.tcp[1]->shard[0]->half_open, plain.max_conns - plain.max_conns / 16);
+    assert_int_equal(app_connect(&a, 1, 0, 1023, PORT, false), 0);
+    app_close(&a, true);
+    close_by_hand();
+}
+
 static bool silent(struct wire *w)
 {
     return false;
@@ -603,6 +649,8 @@ int main(void)
         cmocka_unit_test(test_both_call),
         cmocka_unit_test(test_lost_syns),
         cmocka_unit_test(test_syn_flood),
+        cmocka_unit_test(test_orphans),
+        cmocka_unit_test(test_place_for_our_calls),
         cmocka_unit_test(test_keepalive),
         cmocka_unit_test(test_stop),
     };

@@ -217,6 +217,27 @@ static void test_hello_then_home(void **state)
     end(l, true);
 }
 
+/* What is sent on a detached connection, as the answer to a HELLO is, is kept by the reactor that
+ * sends it, and none of the one that it left. */
+static void test_answer_on_the_way(void **state)
+{
+    struct stream_listener *l = begin(1, 0, 5);
+    uint8_t answer[56] = {0};
+    struct mem_seg seg = {answer, sizeof(answer), MEM_REGION_NONE, 0};
+
+    assert_int_equal(app_connect(&a[0], 0, 0, 1023, PORT, false), 0);
+    NET_UNTIL(b[0].connected, 2 * SECONDS);
+    net_bind(0);
+    b[0].s->ops->detach(b[0].s);
+    net_bind(1);
+    assert_int_equal(b[0].s->ops->send(b[0].s, &seg, 1, false), sizeof(answer));
+    assert_ptr_equal(app_conn(&b[0])->sh, net.tcp[1]->shard[1]);
+    b[0].reactor = 1;
+    app_close(&b[0], false);
+    NET_UNTIL(a[0].got == sizeof(answer) && a[0].gone, 1 * SECONDS);
+    end(l, true);
+}
+
 /* Detached, and then nobody wants it. */
 static void test_closed_on_the_way(void **state)
 {
@@ -311,9 +332,13 @@ static void test_no_stub(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hello_then_home),  cmocka_unit_test(test_closed_on_the_way),
-        cmocka_unit_test(test_reset_on_the_way), cmocka_unit_test(test_same_addresses_again),
-        cmocka_unit_test(test_no_stub),          cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_hello_then_home),
+        cmocka_unit_test(test_answer_on_the_way),
+        cmocka_unit_test(test_closed_on_the_way),
+        cmocka_unit_test(test_reset_on_the_way),
+        cmocka_unit_test(test_same_addresses_again),
+        cmocka_unit_test(test_no_stub),
+        cmocka_unit_test(test_moves),
     };
 
     net_make(SHARDS);

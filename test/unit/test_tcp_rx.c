@@ -73,7 +73,7 @@ static void come(uint32_t at, uint32_t len, uint16_t room, bool fin)
     }
     if (fin)
         seg.flags |= TCP_FLAG_FIN;
-    (void)tcp_rx_segment(c, &seg, m);
+    tcp_rx_segment(c, &seg, m);
 }
 
 static uint32_t walk(const struct rte_mbuf *m, uint64_t *truesize)

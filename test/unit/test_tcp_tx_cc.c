@@ -223,20 +223,20 @@ static void test_prr_steps(void **state)
     c->tx.prr_delivered = 3 * SEG;
     c->tx.prr_out = 1 * SEG;
     /* pipe > ssthresh: ceil(4000 * 5000 / 10000) - 1000 = 1000 */
-    tcp_prr_ack(c, SEG, false);
+    prr_ack(c, SEG, false);
     assert_int_equal(c->tx.cwnd, 11 * SEG);
     /* pipe < ssthresh, not safe: what arrived less what went out */
     c->tx.ssthresh = 20 * SEG;
     c->tx.prr_out = 3 * SEG;
-    tcp_prr_ack(c, SEG, false);
+    prr_ack(c, SEG, false);
     assert_int_equal(c->tx.cwnd, 12 * SEG); /* 5 - 3 = 2 */
     /* safe: a segment more, at least of what arrived now */
     c->tx.prr_out = 6 * SEG;
-    tcp_prr_ack(c, SEG, true);
+    prr_ack(c, SEG, true);
     assert_int_equal(c->tx.cwnd, 12 * SEG); /* max(6 - 6, 1) + 1 = 2 */
     /* never above ssthresh */
     c->tx.ssthresh = 11 * SEG;
-    tcp_prr_ack(c, 8 * SEG, true);
+    prr_ack(c, 8 * SEG, true);
     assert_int_equal(c->tx.cwnd, 11 * SEG);
     close_conn();
 }

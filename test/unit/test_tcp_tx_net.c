@@ -370,7 +370,7 @@ static uint64_t transfer(uint64_t limit_us, bool exact)
 
 static void finish(void)
 {
-    assert_true(fin_was_acked);
+    assert_true(c->tx.fin_acked);
     assert_int_equal(rcv.nxt, total);
     assert_int_equal(c->count.bytes_acked, total);
     close_conn();

@@ -351,7 +351,7 @@ static void test_tso_frames(void **state)
     assert_true(out[21].flags & TCP_FLAG_FIN);
     assert_int_equal(c->tx.nxt, (uint32_t)(isn + 20501));
     tell_ack(ack_at(20501, 60000));
-    assert_true(fin_was_acked);
+    assert_true(c->tx.fin_acked);
     assert_int_equal(c->count.bytes_acked, 20500);
     close_conn();
 }

@@ -581,6 +581,24 @@ static void test_black_hole(void **state)
     assert_int_equal(black_holes, 1);
 }
 
+/* Without timestamps an ACK of what was sent again is no sample, so the back-off stays (Karn): on a
+ * slow path the next time-out of the large segment comes more than 10 s after the small one. */
+static void test_black_hole_slow(void **state)
+{
+    open_conn((struct test_opts){.no_ts = true, .rtt_us = 500 * MS});
+    send_segs(20);
+    nout = 0;
+    rtos_until(3);
+    assert_int_equal(out[nout - 1].len, 1024);
+    tell_ack((struct told){.ack = 1024, .win = 60000});
+    tell_ack((struct told){.ack = 1448, .win = 60000});
+    assert_true(tcp_rto_now(c) > 10000 * MS);
+    rtos_until(4);
+    assert_int_equal(mtu_told, 1064);
+    assert_int_equal(c->mss, 1024);
+    close_conn();
+}
+
 /* The peer is silent for a while and large segments pass again afterwards: the small segment is
  * lost, too, or a large one passes after it. */
 static void test_outage(void **state)
@@ -659,6 +677,7 @@ int main(void)
         cmocka_unit_test(test_limited_transmit), cmocka_unit_test(test_ecn),
         cmocka_unit_test(test_black_hole),       cmocka_unit_test(test_outage),
         cmocka_unit_test(test_outage_of_link),   cmocka_unit_test(test_remss),
+        cmocka_unit_test(test_black_hole_slow),
     };
 
     return cmocka_run_group_tests_name("tcp_tx_rack", tests, begin_env, end_env);

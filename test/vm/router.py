@@ -487,15 +487,25 @@ async def test_router_silent_node(env):
 @alone
 async def test_router_broken_queue_pair(env):
     """A node's queue pair fails in the middle of transfers: what was under way is dropped by name, traffic comes back."""
-    c, r, s = await verbs_tcp(env, router={"timeout": 10})
+    c, r, s = await verbs_tcp(env, client={"check_interval": 20}, router={"timeout": 10})
     books = await Books.open(env, r)
     c.ni.failures_expected = True
     env.fail_fast = False
     await crowd(s, c, 6)
+    asked = []
+
+    def breaks(conn, m, i):     # in place of an answer, so that the router waits for one
+        if m.mtype != W.PUT_REQ:
+            return False
+        asked.append(m)
+        if len(asked) == 6:
+            conn.break_qp()
+        return len(asked) >= 6
+    c.ni.on_message = breaks
     for i in range(12):
         await s.put(c.nid, pattern(i, 1 << 20), ack=False)
-    await env.until(lambda: c.ni.counts["in", W.PUT_DONE] >= 3, "transfers are under way")
-    c.conns()[0].break_qp()
+    await env.until(lambda: len(asked) >= 6, "transfers are under way")
+    c.ni.on_message = None
     await env.until(lambda: c.closes, "the connection has ended", 60)
     await again(env, c, s, 60)
     return await books.balance()

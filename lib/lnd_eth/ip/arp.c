@@ -12,15 +12,12 @@ static void put(struct inet_shard *sh, struct inet_if *ifp, uint8_t op,
                 const struct rte_ether_addr *target_mac, const struct rte_ether_addr *to)
 {
     static const uint8_t begin[7] = {0, 1, 8, 0, 6, 4, 0};
-    struct rte_mbuf *m = port_tx_alloc(ifp->ip->port);
-    uint8_t *p = !m ? NULL : (uint8_t *)rte_pktmbuf_append(m, ARP_SIZE);
+    struct rte_mbuf *m = out_alloc(sh, ifp, ARP_SIZE);
+    uint8_t *p;
 
-    if (!p) {
-        rte_pktmbuf_free(m);
-        inet_count_drop(sh, PKT_DROP_NO_MBUF);
+    if (!m)
         return;
-    }
-    memset(p, 0, ARP_SIZE);
+    p = rte_pktmbuf_mtod(m, uint8_t *);
     memcpy(p, begin, sizeof(begin));
     p[7] = op;
     memcpy(p + 8, ifp->ip->port->mac.addr_bytes, 6);
@@ -73,7 +70,7 @@ static void learn(struct inet_shard *sh, struct inet_if *ifp, const struct arp_m
     neigh_tell(sh, ifp, &arp->sender, &arp->sender_mac, flags);
 }
 
-void arp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m)
+enum pkt_drop arp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m)
 {
     const struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, const struct rte_ether_hdr *);
     struct arp_msg arp;
@@ -81,21 +78,16 @@ void arp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m)
     enum pkt_drop why = arp_decode((const uint8_t *)(eth + 1), m->data_len - sizeof(*eth), &arp);
 
     count_add(&sh->stats.arp_received, 1);
-    if (why != PKT_DROP_NONE) {
-        inet_drop(sh, m, why);
-        return;
-    }
-    if (conflict(sh, ifp, &arp)) {
-        inet_drop(sh, m, PKT_DROP_ARP_CONFLICT);
-        return;
-    }
-    if (rte_is_same_ether_addr(&arp.sender_mac, &ifp->ip->port->mac)) {
-        inet_drop(sh, m, PKT_DROP_ARP_BAD); /* our own, come back */
-        return;
-    }
+    if (why != PKT_DROP_NONE)
+        return why;
+    if (conflict(sh, ifp, &arp))
+        return PKT_DROP_ARP_CONFLICT;
+    if (rte_is_same_ether_addr(&arp.sender_mac, &ifp->ip->port->mac))
+        return PKT_DROP_ARP_BAD; /* our own, come back */
     own = own_find(ifp, &arp.target);
     if (arp.request && own && own_usable(own))
         put(sh, ifp, OP_REPLY, &arp.target, &arp.sender, &arp.sender_mac, &arp.sender_mac);
     learn(sh, ifp, &arp, !rte_is_multicast_ether_addr(&eth->dst_addr));
     rte_pktmbuf_free(m);
+    return PKT_DROP_NONE;
 }

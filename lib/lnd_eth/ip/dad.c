@@ -4,9 +4,9 @@
  * Three probes go out in dad_ms; then the address is ours and is announced twice. (The intervals
  * of RFC 5227 would take up to nine seconds; §2.1.1 is followed but for the time.)
  *
- * A station that later uses our address receives an announcement, once in ten seconds. If it goes
- * on, the address is given up until probes stay unanswered (RFC 5227 §2.4 (b)). When the link
- * comes back the address is probed again and used meanwhile, so connections go on.
+ * A station that later uses our address receives an announcement, once in ten seconds. The address
+ * stays ours (RFC 5227 §2.4 (c)). Otherwise two frames of any host would take it from us.
+ * When the link comes back the address is probed again and used meanwhile, so connections go on.
  *
  * All of this runs on reactor 0. Other reactors send it messages; it notifies the control reactor.
  */
@@ -67,24 +67,7 @@ static void tell(struct inet_own *own, const struct rte_ether_addr *mac, const c
     reactor_post(reactor_control(own->ifp->inet->env), &own->tell);
 }
 
-/* All paths are looked at again, on all reactors. */
-static void paths_changed(struct inet_own *own)
-{
-    struct note note = {.kind = NOTE_PATHS};
-
-    paths_renew(shard_of(own));
-    hand_note(shard_of(own), &note);
-}
-
 /* ---- asking and announcing ---- */
-
-static void probe(struct inet_own *own)
-{
-    if (inet_is4(&own->net.addr))
-        arp_send_request(shard_of(own), own->ifp, NULL, &own->net.addr, NULL);
-    else
-        nd_send_solicit(shard_of(own), own->ifp, NULL, &own->net.addr, NULL);
-}
 
 static void announce(struct inet_own *own)
 {
@@ -105,7 +88,7 @@ static void timer_fired(struct reactor_timer *timer)
 
     if (own->probes > 0) {
         own->probes--;
-        probe(own);
+        neigh_ask(shard_of(own), own->ifp, NULL, &own->net.addr, NULL);
         reactor_timer_arm(timer, probe_us(own));
         return;
     }
@@ -143,8 +126,7 @@ static void range_fired(struct reactor_timer *timer)
     struct inet_addr a = own->net.addr;
 
     for (unsigned n = 0; n < RANGE_BURST && own->announced < own->count; n++, own->announced++) {
-        for (unsigned i = 0; i < 4; i++)
-            a.b[12 + i] = (uint8_t)((first + own->announced) >> (24 - 8 * i));
+        inet_v4_set(&a, first + own->announced);
         arp_send_request(shard_of(own), own->ifp, &a, &a, NULL);
     }
     if (own->announced < own->count)
@@ -208,25 +190,19 @@ void dad_link_back(struct reactor_task *task)
 
 static void give_up(struct inet_own *own, const struct rte_ether_addr *mac)
 {
-    enum own_state was = (enum own_state)own->state;
-
     begin(own, PROBES, AGAIN_US);
-    if (was == OWN_CONFLICT)
+    if (own->state == OWN_CONFLICT)
         return;
     state_set(own, OWN_CONFLICT);
-    tell(own, mac, was == OWN_VALID ? "used_again" : "answered_check");
-    if (was == OWN_VALID)
-        paths_changed(own);
+    tell(own, mac, "answered_check");
 }
 
 static void defend(struct inet_own *own, const struct rte_ether_addr *mac)
 {
     uint64_t now = reactor_now_us();
 
-    if (own->defended_us != 0 && now - own->defended_us < DEFEND_US) {
-        give_up(own, mac);
+    if (own->defended_us != 0 && now - own->defended_us < DEFEND_US)
         return;
-    }
     own->defended_us = now;
     announce(own);
     tell(own, mac, "used_by_another");
@@ -239,7 +215,7 @@ void dad_conflict(struct inet_shard *sh, struct inet_own *own, const struct rte_
                         .flags = probed,
                         .ifindex = (uint8_t)own->ifp->index,
                         .mac = *mac,
-                        .a = own->net.addr};
+                        .addr = own->net.addr};
 
     if (own->count > 0) /* of a range: simulated, not defended */
         return;

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
-#include <rte_random.h>
-
 /* ---- making ---- */
 
 static void shard_free(struct inet_shard *sh)
@@ -58,7 +56,6 @@ int inet_create(const struct inet_opts *opts, struct inet **out, struct err *err
     if (inet) {
         inet->opts = *opts;
         inet->env = opts->env;
-        inet->seed = rte_rand();
         inet->nshards = reactor_count(opts->env);
     }
     for (unsigned i = 0; rc == 0 && i < inet->nshards; i++)
@@ -107,12 +104,6 @@ static void frames_came(struct reactor_fd *f, uint32_t events)
 {
 }
 
-/* Queues of ports that have fewer than there are reactors begin at different ones. */
-static unsigned reactor_of_queue(const struct inet *inet, unsigned port, unsigned queue)
-{
-    return (port + queue) % inet->nshards;
-}
-
 static int queues_make(struct inet_shard *sh)
 {
     struct inet *inet = sh->inet;
@@ -124,8 +115,9 @@ static int queues_make(struct inet_shard *sh)
     if (!sh->rxq)
         return -ENOMEM;
     for (unsigned p = 0; p < inet->ports; p++) {
+        /* Queues of ports that have fewer than there are reactors begin at different ones. */
         for (unsigned q = 0; q < inet->port[p]->port->rx_queues; q++)
-            if (reactor_of_queue(inet, p, q) == sh->index)
+            if ((p + q) % inet->nshards == sh->index)
                 sh->rxq[sh->rxqs++] = (struct inet_rxq){.ip = inet->port[p], .queue = q};
         sh->txq[p] = calloc(1, sizeof(*sh->txq[p]));
         if (!sh->txq[p])
@@ -134,21 +126,18 @@ static int queues_make(struct inet_shard *sh)
     return 0;
 }
 
-static void queue_watch(struct inet_rxq *q)
-{
-    struct port *port = q->ip->port;
-    int fd = (port->caps & PORT_RX_SLEEPS) != 0 ? port->ops->rx_fd(port, q->queue) : -1;
-
-    q->sleeps = fd >= 0 && reactor_fd_add(&q->fd, fd, EPOLLIN, frames_came) == 0;
-}
-
 static void shard_start(struct reactor_task *task)
 {
     struct inet_shard *sh = container_of(task, struct inet_shard, task);
 
     sh->running = true;
-    for (unsigned i = 0; i < sh->rxqs; i++)
-        queue_watch(&sh->rxq[i]);
+    for (unsigned i = 0; i < sh->rxqs; i++) {
+        struct inet_rxq *q = &sh->rxq[i];
+        struct port *port = q->ip->port;
+        int fd = (port->caps & PORT_RX_SLEEPS) != 0 ? port->ops->rx_fd(port, q->queue) : -1;
+
+        q->sleeps = fd >= 0 && reactor_fd_add(&q->fd, fd, EPOLLIN, frames_came) == 0;
+    }
     pmtu_start(sh);
     reactor_poller_add(sh->reactor, &sh->poller);
     if (sh->index == 0)
@@ -163,28 +152,6 @@ static void look_at_links(struct reactor_timer *timer)
     reactor_timer_arm(timer, INET_LINK_US);
 }
 
-int inet_start(struct inet *inet, struct err *err)
-{
-    for (unsigned i = 0; i < inet->nshards; i++) {
-        if (queues_make(inet->shard[i]) < 0) {
-            return err_set(err, -ENOMEM, "IP: out of memory");
-        }
-    }
-    inet->started = true;
-    if_links_look(inet);
-    for (unsigned i = 0; i < inet->nshards; i++) {
-        inet->shard[i]->task.fn = shard_start;
-        reactor_post(inet->shard[i]->reactor, &inet->shard[i]->task);
-    }
-    reactor_timer_init(&inet->link_timer, look_at_links);
-    reactor_timer_arm(&inet->link_timer, INET_LINK_US);
-    return 0;
-}
-
-/* ---- end: first sending stops, then queued frames are thrown away ---- */
-
-static void shard_stopped(struct reactor_task *task);
-
 static void shards_post(struct inet *inet, reactor_task_fn fn)
 {
     inet->stop_waits = inet->nshards;
@@ -193,6 +160,23 @@ static void shards_post(struct inet *inet, reactor_task_fn fn)
         reactor_post(inet->shard[i]->reactor, &inet->shard[i]->task);
     }
 }
+
+int inet_start(struct inet *inet, struct err *err)
+{
+    for (unsigned i = 0; i < inet->nshards; i++)
+        if (queues_make(inet->shard[i]) < 0)
+            return err_set(err, -ENOMEM, "IP: out of memory");
+    inet->started = true;
+    if_links_look(inet);
+    shards_post(inet, shard_start);
+    reactor_timer_init(&inet->link_timer, look_at_links);
+    reactor_timer_arm(&inet->link_timer, INET_LINK_US);
+    return 0;
+}
+
+/* ---- end: first sending stops, then queued frames are thrown away ---- */
+
+static void shard_stopped(struct reactor_task *task);
 
 static void shard_end(struct reactor_task *task)
 {
@@ -205,7 +189,7 @@ static void shard_end(struct reactor_task *task)
     sh->running = false;
     if (sh->index == 0)
         dad_stop(sh);
-    pmtu_stop(sh);
+    reactor_timer_cancel(&sh->pmtu_timer);
     neigh_stop(sh);
     out_clear(sh);
     task->fn = shard_stopped;
@@ -278,7 +262,7 @@ unsigned inet_home(struct inet *inet, const struct inet_addr *local, const struc
     unsigned home;
 
     if (!inet->opts.home)
-        return inet_hash(remote, inet_hash(local, inet->seed)) % inet->nshards;
+        return inet_hash(remote, inet_hash(local, 0)) % inet->nshards;
     home = inet->opts.home(inet->opts.home_ctx, local, remote);
     return home < inet->nshards ? home : 0;
 }

@@ -79,6 +79,15 @@ struct inet_event {
     unsigned value;
 };
 
+/* An ICMP error about a packet of ours: addresses and ports as in that packet, seq as quoted. */
+struct inet_error { /* ports in host order */
+    enum inet_icmp_error what;
+    struct inet_addr local, remote;
+    uint16_t lport, rport;
+    uint16_t mtu; /* with INET_ICMP_TOO_BIG, else 0 */
+    uint32_t seq;
+};
+
 /* The protocol above IP. Called on the packet's home reactor. */
 struct inet_upper {
     void *ctx;
@@ -86,17 +95,11 @@ struct inet_upper {
      * most PORT_BURST; pkt_of() of each is filled, data begins with the Ethernet header. Takes
      * them. */
     void (*input)(void *ctx, struct inet_shard *sh, struct rte_mbuf *const *m, unsigned n);
-    /* An ICMP error about a packet of ours: local and remote as in that packet, ports in host
-     * order, seq as quoted. mtu: for PACKET_TOO_BIG, else 0. Whether it is plausible is the
-     * callee's to judge. On every reactor. */
-    void (*error)(void *ctx, struct inet_shard *sh, enum inet_icmp_error what,
-                  const struct inet_addr *local, const struct inet_addr *remote, uint16_t lport,
-                  uint16_t rport, uint32_t seq, unsigned mtu);
+    /* Whether an error is plausible is the callee's to judge. On every reactor. */
+    void (*error)(void *ctx, struct inet_shard *sh, const struct inet_error *error);
     /* At the end of each burst of received packets, and before the reactor may sleep: what is to be
      * sent in answer goes out now. Returns the work done. */
     unsigned (*flush)(void *ctx, struct inet_shard *sh);
-    /* The address of a neighbour was lost or an interface went: paths may have changed. */
-    void (*changed)(void *ctx, struct inet_shard *sh);
 };
 
 struct inet_opts {
@@ -182,7 +185,6 @@ void inet_path_mtu_set(struct inet_shard *sh, const struct inet_addr *remote, un
 /* Peer answers at this path: reachability of its neighbour is confirmed (RFC 4861 §7.3.1). */
 void inet_path_confirm(struct inet_shard *sh, const struct inet_path *path);
 
-/* Room in front of an L4 header in a buffer of port_tx_alloc(): the headroom, at least 64 bytes. */
 /* Sends one packet: m begins with the L4 header (l4_len set), the rest of the chain is payload.
  * Puts IP and Ethernet headers in front, asks for checksums and for TSO when tso_segsz is set, and
  * queues it for the port. Takes m in any case; what cannot be sent is counted. tos: the whole byte,

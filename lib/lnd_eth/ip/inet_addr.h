@@ -9,6 +9,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/queue.h>
+
+/* Read numbers of a packet, in network byte order and at any address. */
+static inline uint16_t inet_get16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] << 8 | p[1]);
+}
+
+static inline uint32_t inet_get32(const uint8_t *p)
+{
+    return (uint32_t)inet_get16(p) << 16 | inet_get16(p + 2);
+}
 
 struct inet_addr {
     uint8_t b[16];
@@ -19,6 +31,17 @@ static inline bool inet_is4(const struct inet_addr *a)
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
     return memcmp(a->b, mapped, 12) == 0;
+}
+
+static inline void inet_addr4(struct inet_addr *a, const void *v4)
+{
+    *a = (struct inet_addr){{[10] = 0xff, [11] = 0xff}};
+    memcpy(a->b + 12, v4, 4);
+}
+
+static inline bool inet_is_link_local(const struct inet_addr *a)
+{
+    return a->b[0] == 0xfe && (a->b[1] & 0xc0) == 0x80;
 }
 
 static inline bool inet_same(const struct inet_addr *a, const struct inet_addr *b)
@@ -39,7 +62,7 @@ struct inet_route {
 /* A watcher of an interface's link; inet_if_watch(). */
 struct inet_watch {
     void (*changed)(struct inet_watch *w, bool up);
-    struct inet_watch *next;
+    LIST_ENTRY(inet_watch) link;
 };
 
 #endif

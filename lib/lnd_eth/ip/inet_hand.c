@@ -14,27 +14,6 @@
 
 /* ---- making ---- */
 
-static size_t ring_size(void)
-{
-    return RTE_ALIGN_CEIL((size_t)rte_ring_get_memsize(INET_HAND_RING),
-                          (size_t)RTE_CACHE_LINE_SIZE);
-}
-
-static struct rte_ring *ring_make(unsigned from)
-{
-    struct rte_ring *ring = aligned_alloc(RTE_CACHE_LINE_SIZE, ring_size());
-    char name[RTE_RING_NAMESIZE];
-
-    if (!ring)
-        return NULL;
-    snprintf(name, sizeof(name), "packets from %u", from);
-    if (rte_ring_init(ring, name, INET_HAND_RING, RING_F_SP_ENQ | RING_F_SC_DEQ) < 0) {
-        free(ring);
-        return NULL;
-    }
-    return ring;
-}
-
 /* The reader is awake and looks in its next loop. From here on another mail is needed. */
 static void woken(struct reactor_task *task)
 {
@@ -50,7 +29,7 @@ static struct inet_pair *pair_make(unsigned from)
     if (!pair)
         return NULL;
     *pair = (struct inet_pair){.wake.fn = woken};
-    pair->packets = ring_make(from);
+    pair->packets = reactor_ring_make("packets", from, INET_HAND_RING);
     pair->notes = calloc(INET_NOTE_RING, sizeof(pair->notes[0]));
     return pair;
 }
@@ -91,8 +70,8 @@ void hand_fini(struct inet_shard *sh)
 
 size_t hand_memory(unsigned reactors)
 {
-    size_t pair =
-        sizeof(struct inet_pair) + ring_size() + INET_NOTE_RING * sizeof(struct note) + 64;
+    size_t pair = sizeof(struct inet_pair) + reactor_ring_bytes(INET_HAND_RING) +
+                  INET_NOTE_RING * sizeof(struct note) + 64;
 
     return reactors * ((reactors - 1) * pair + reactors * sizeof(void *));
 }
@@ -163,24 +142,19 @@ static void note_read(struct inet_shard *sh, const struct note *n)
 
     if (n->kind == NOTE_ICMP_ERROR) {
         if (tcp->error)
-            tcp->error(tcp->ctx, sh, (enum inet_icmp_error)n->what, &n->a, &n->b, n->lport,
-                       n->rport, n->seq, n->mtu);
-        return;
-    }
-    if (n->kind == NOTE_PATHS) {
-        paths_renew(sh);
+            tcp->error(tcp->ctx, sh, &n->error);
         return;
     }
     ifp = sh->inet->ifs[n->ifindex];
     if (n->kind == NOTE_NEIGH) {
-        neigh_heard(sh, ifp, &n->a, &n->mac, n->flags);
+        neigh_heard(sh, ifp, &n->addr, &n->mac, n->flags);
         return;
     }
     if (n->kind == NOTE_MLD) {
-        mld_asked(sh, ifp, n->flags != 0, n->seq);
+        mld_asked(sh, ifp, n->flags != 0, n->within_ms);
         return;
     }
-    own = own_find(ifp, &n->a);
+    own = own_find(ifp, &n->addr);
     if (own)
         dad_conflict(sh, own, &n->mac, n->flags != 0);
 }

@@ -86,10 +86,24 @@ const struct inet_own *if_source(const struct inet_if *ifp, bool is4)
 
 /* ---- adding ---- */
 
-static int check_addr(struct inet *inet, const struct inet_if_opts *opts, unsigned index,
-                      struct err *err)
+/* Whether the address is among the first addrs addresses, or in the first ranges ranges. */
+static bool given_before(const struct inet_if_opts *opts, unsigned addrs, unsigned ranges,
+                         const struct inet_addr *a)
 {
-    const struct inet_prefix *net = &opts->addr[index];
+    for (unsigned i = 0; i < addrs; i++)
+        if (inet_same(&opts->addr[i].addr, a))
+            return true;
+    for (unsigned i = 0; i < ranges; i++)
+        if (inet_v4_value(a) - inet_v4_value(&opts->range[i].first.addr) < opts->range[i].count)
+            return true;
+    return false;
+}
+
+static int check_station(struct inet *inet, const struct inet_if_opts *opts,
+                         const struct inet_prefix *net, bool twice, struct err *err)
+{
+    const struct inet_if *other =
+        inet_is_link_local(&net->addr) ? NULL : inet_if_of(inet, &net->addr);
     char text[INET_TEXT_MAX], host[16] = "";
 
     inet_text(&net->addr, text);
@@ -97,15 +111,11 @@ static int check_addr(struct inet *inet, const struct inet_if_opts *opts, unsign
         inet_is_net_broadcast(&net->addr, net))
         return REFUSE(-EINVAL, "interface %s: %s/%u is no address of a station", opts->name, text,
                       net->bits);
-    if (!inet_is4(&net->addr) && opts->port->mtu < INET_MTU_MIN6)
-        return REFUSE(-EINVAL, "interface %s: IPv6 needs an MTU of at least %u, not %u", opts->name,
-                      INET_MTU_MIN6, opts->port->mtu);
-    for (unsigned i = 0; i < index; i++)
-        if (inet_same(&opts->addr[i].addr, &net->addr))
-            return REFUSE(-EEXIST, "interface %s: address %s is given twice", opts->name, text);
-    if (!inet_is_link_local(&net->addr) && inet_if_of(inet, &net->addr))
+    if (twice)
+        return REFUSE(-EEXIST, "interface %s: address %s is given twice", opts->name, text);
+    if (other)
         return REFUSE(-EEXIST, "interface %s: interface %s has address %s already", opts->name,
-                      inet_if_of(inet, &net->addr)->name, text);
+                      other->name, text);
     if (port_host_has(net->addr.b, host))
         return REFUSE(-EADDRINUSE,
                       "interface %s: address %s is the host's own (on %s), which would answer "
@@ -115,51 +125,39 @@ static int check_addr(struct inet *inet, const struct inet_if_opts *opts, unsign
     return 0;
 }
 
-static bool given_before(const struct inet_if_opts *opts, const struct inet_range *range,
-                         uint32_t v)
+static int check_addr(struct inet *inet, const struct inet_if_opts *opts, unsigned index,
+                      struct err *err)
 {
-    for (unsigned i = 0; i < opts->addrs; i++)
-        if (inet_is4(&opts->addr[i].addr) && inet_v4_value(&opts->addr[i].addr) == v)
-            return true;
-    for (const struct inet_range *r = opts->range; r != range; r++)
-        if (v - inet_v4_value(&r->first.addr) < r->count)
-            return true;
-    return false;
+    const struct inet_prefix *net = &opts->addr[index];
+
+    if (!inet_is4(&net->addr) && opts->port->mtu < INET_MTU_MIN6)
+        return REFUSE(-EINVAL, "interface %s: IPv6 needs an MTU of at least %u, not %u", opts->name,
+                      INET_MTU_MIN6, opts->port->mtu);
+    return check_station(inet, opts, net, given_before(opts, index, 0, &net->addr), err);
 }
 
-static int check_range(struct inet *inet, const struct inet_if_opts *opts,
-                       const struct inet_range *range, struct err *err)
+static int check_range(struct inet *inet, const struct inet_if_opts *opts, unsigned index,
+                       struct err *err)
 {
-    const struct inet_prefix *net = &range->first;
-    char text[INET_TEXT_MAX], host[16] = "";
-    struct inet_addr a = net->addr;
-    uint32_t first = inet_v4_value(&a), mask = 0;
+    const struct inet_range *range = &opts->range[index];
+    struct inet_prefix net = range->first;
+    uint32_t first = inet_v4_value(&net.addr), mask = 0;
+    char text[INET_TEXT_MAX];
+    int rc = 0;
 
-    inet_text(&a, text);
-    if (inet_is4(&a) && net->bits > 0 && net->bits <= 32)
-        mask = UINT32_MAX << (32 - net->bits);
-    if (!inet_is4(&a) || mask == 0 || range->count == 0 || range->count - 1 > UINT32_MAX - first ||
+    if (inet_is4(&net.addr) && net.bits > 0 && net.bits <= 32)
+        mask = UINT32_MAX << (32 - net.bits);
+    if (mask == 0 || range->count == 0 || range->count - 1 > UINT32_MAX - first ||
         ((first + range->count - 1) & mask) != (first & mask))
         return REFUSE(-EINVAL,
                       "interface %s: %u addresses from %s on are not all IPv4 of one net /%u",
-                      opts->name, range->count, text, net->bits);
-    for (uint32_t v = first; v - first < range->count; v++) {
-        for (unsigned i = 0; i < 4; i++)
-            a.b[12 + i] = (uint8_t)(v >> (24 - 8 * i));
-        inet_text(&a, text);
-        if (!inet_is_unicast(&a) || inet_is_net_broadcast(&a, net))
-            return REFUSE(-EINVAL, "interface %s: %s/%u is no address of a station", opts->name,
-                          text, net->bits);
-        if (given_before(opts, range, v))
-            return REFUSE(-EEXIST, "interface %s: address %s is given twice", opts->name, text);
-        if (inet_if_of(inet, &a))
-            return REFUSE(-EEXIST, "interface %s: interface %s has address %s already", opts->name,
-                          inet_if_of(inet, &a)->name, text);
-        if (port_host_has(a.b, host))
-            return REFUSE(-EADDRINUSE, "interface %s: address %s is the host's own (on %s)",
-                          opts->name, text, host);
+                      opts->name, range->count, inet_text(&net.addr, text), net.bits);
+    for (uint32_t v = first; rc == 0 && v - first < range->count; v++) {
+        inet_v4_set(&net.addr, v);
+        rc =
+            check_station(inet, opts, &net, given_before(opts, opts->addrs, index, &net.addr), err);
     }
-    return 0;
+    return rc;
 }
 
 static int check_route(const struct inet_if *ifp, const struct inet_route *r, struct err *err)
@@ -190,6 +188,7 @@ static int check_route(const struct inet_if *ifp, const struct inet_route *r, st
 static int check_if(struct inet *inet, const struct inet_if_opts *opts, struct err *err)
 {
     size_t len = !opts->name ? 0 : strlen(opts->name);
+    int rc = 0;
 
     if (inet->started)
         return REFUSE(-EBUSY, "interfaces cannot be added while they are in use");
@@ -212,19 +211,11 @@ static int check_if(struct inet *inet, const struct inet_if_opts *opts, struct e
     if (opts->routes > INET_ROUTE_MAX - inet->routes)
         return REFUSE(-ENOSPC, "interface %s: more than %d routes in all", opts->name,
                       INET_ROUTE_MAX);
-    for (unsigned i = 0; i < opts->addrs; i++) {
-        int rc = check_addr(inet, opts, i, err);
-
-        if (rc < 0)
-            return rc;
-    }
-    for (unsigned i = 0; i < opts->ranges; i++) {
-        int rc = check_range(inet, opts, &opts->range[i], err);
-
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
+    for (unsigned i = 0; rc == 0 && i < opts->addrs; i++)
+        rc = check_addr(inet, opts, i, err);
+    for (unsigned i = 0; rc == 0 && i < opts->ranges; i++)
+        rc = check_range(inet, opts, i, err);
+    return rc;
 }
 
 static int port_find(struct inet *inet, struct port *port, unsigned *index)
@@ -269,27 +260,17 @@ static void link_local_make(const struct inet_if *ifp, struct inet_prefix *out)
         out->addr.b[8 + i] = (uint8_t)(h >> (56 - 8 * i));
 }
 
-static void own_add(struct inet_if *ifp, const struct inet_prefix *net, bool generated)
+/* count: of a range, else 0. */
+static void own_add(struct inet_if *ifp, const struct inet_prefix *net, uint32_t count,
+                    bool generated)
 {
-    struct inet_own *own = &ifp->own[ifp->owns++];
-
-    own->net = *net;
-    own->ifp = ifp;
-    own->generated = generated;
-    own->state = ifp->dad_ms == 0 ? OWN_VALID : OWN_TENTATIVE;
-}
-
-static void ranges_add(struct inet_if *ifp, const struct inet_if_opts *opts)
-{
-    for (unsigned i = 0; i < opts->ranges; i++) {
-        struct inet_own *own = &ifp->own[ifp->owns++];
-
-        own->net = opts->range[i].first;
-        own->count = opts->range[i].count;
-        own->ifp = ifp;
-        own->state = OWN_VALID;
-        ifp->ranges++;
-    }
+    ifp->own[ifp->owns++] = (struct inet_own){
+        .net = *net,
+        .count = count,
+        .ifp = ifp,
+        .generated = generated,
+        .state = ifp->dad_ms == 0 || count > 0 ? OWN_VALID : OWN_TENTATIVE,
+    };
 }
 
 static void owns_add(struct inet_if *ifp, const struct inet_if_opts *opts)
@@ -298,14 +279,17 @@ static void owns_add(struct inet_if *ifp, const struct inet_if_opts *opts)
     struct inet_prefix net;
 
     for (unsigned i = 0; i < opts->addrs; i++) {
-        own_add(ifp, &opts->addr[i], false);
+        own_add(ifp, &opts->addr[i], 0, false);
         has6 |= !inet_is4(&opts->addr[i].addr);
         has_link_local |= inet_is_link_local(&opts->addr[i].addr);
     }
-    if (!has6 || has_link_local)
-        return;
-    link_local_make(ifp, &net);
-    own_add(ifp, &net, true);
+    if (has6 && !has_link_local) {
+        link_local_make(ifp, &net);
+        own_add(ifp, &net, 0, true);
+    }
+    for (unsigned i = 0; i < opts->ranges; i++)
+        own_add(ifp, &opts->range[i].first, opts->range[i].count, false);
+    ifp->ranges = opts->ranges;
 }
 
 static struct inet_if *if_make(struct inet *inet, const struct inet_if_opts *opts, unsigned port)
@@ -332,7 +316,6 @@ static struct inet_if *if_make(struct inet *inet, const struct inet_if_opts *opt
     if (opts->routes > 0)
         memcpy(ifp->route, opts->route, opts->routes * sizeof(ifp->route[0]));
     owns_add(ifp, opts);
-    ranges_add(ifp, opts);
     return ifp;
 }
 
@@ -392,25 +375,20 @@ unsigned inet_checking(const struct inet *inet)
         const struct inet_if *ifp = inet->ifs[i];
 
         for (unsigned k = 0; k < ifp->owns; k++)
-            n += !ifp->own[k].generated && own_is_checked(&ifp->own[k]);
+            n += !ifp->own[k].generated &&
+                 __atomic_load_n(&ifp->own[k].state, __ATOMIC_ACQUIRE) == OWN_TENTATIVE;
     }
     return n;
 }
 
 void inet_if_watch(struct inet_if *ifp, struct inet_watch *w)
 {
-    w->next = ifp->watch;
-    ifp->watch = w;
+    LIST_INSERT_HEAD(&ifp->watches, w, link);
 }
 
 void inet_if_unwatch(struct inet_if *ifp, struct inet_watch *w)
 {
-    struct inet_watch **at = &ifp->watch;
-
-    while (*at && *at != w)
-        at = &(*at)->next;
-    if (*at)
-        *at = w->next;
+    LIST_REMOVE(w, link);
 }
 
 void if_judge(struct inet_if *ifp)
@@ -421,8 +399,8 @@ void if_judge(struct inet_if *ifp)
     if (up == ifp->told)
         return;
     ifp->told = up;
-    for (struct inet_watch *w = ifp->watch; w; w = next) {
-        next = w->next;
+    for (struct inet_watch *w = LIST_FIRST(&ifp->watches); w; w = next) {
+        next = LIST_NEXT(w, link);
         w->changed(w, up);
     }
 }
@@ -433,41 +411,29 @@ void inet_event(const struct inet *inet, const struct inet_event *event)
         inet->opts.event(inet->opts.event_ctx, event);
 }
 
-/* Why a port has no link, where its back-end knows more than that. */
-static const char *down_cause(const struct inet *inet, struct port *port)
-{
-    const char *why = port->ops->link_why ? port->ops->link_why(port) : NULL;
-
-    if (why)
-        return why;
-    return inet->watching ? "link_lost" : "no_link";
-}
-
 static void tell_link(const struct inet *inet, const struct inet_port *ip)
 {
+    static const char *const causes[2][2] = {{"no_link", "start"}, {"link_lost", "link_back"}};
+    const struct port_ops *ops = ip->port->ops;
+    /* Where the back-end knows more than that there is no link. */
+    const char *why = !ip->link && ops->link_why ? ops->link_why(ip->port) : NULL;
     struct inet_event event = {
         .kind = ip->link ? INET_EV_PORT_UP : INET_EV_PORT_DOWN,
+        .cause = why ? why : causes[inet->watching][ip->link],
         .port = ip->port->name,
         .value = ip->link ? ip->speed : 0,
     };
 
-    if (!ip->link)
-        event.cause = down_cause(inet, ip->port);
-    else
-        event.cause = inet->watching ? "link_back" : "start";
     inet_event(inet, &event);
 }
 
-static void link_changed(struct inet *inet, struct inet_port *ip)
+/* Addresses are checked again; at the start that begins by itself. */
+static void link_back(struct inet *inet, const struct inet_port *ip)
 {
     for (unsigned i = 0; i < inet->nifs; i++) {
         struct inet_if *ifp = inet->ifs[i];
 
-        if (ifp->ip != ip)
-            continue;
-        /* At the start it begins by itself. */
-        if (ip->link && inet->watching &&
-            !__atomic_exchange_n(&ifp->back_posted, true, __ATOMIC_ACQ_REL))
+        if (ifp->ip == ip && !__atomic_exchange_n(&ifp->back_posted, true, __ATOMIC_ACQ_REL))
             reactor_post(inet->shard[0]->reactor, &ifp->back);
     }
 }
@@ -482,7 +448,8 @@ void if_links_look(struct inet *inet)
             continue;
         relaxed_store(&ip->link, up);
         tell_link(inet, ip);
-        link_changed(inet, ip);
+        if (up && inet->watching)
+            link_back(inet, ip);
     }
     for (unsigned i = 0; i < inet->nifs; i++)
         if_judge(inet->ifs[i]);

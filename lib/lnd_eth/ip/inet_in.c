@@ -13,13 +13,13 @@
 
 /* ---- dropping ---- */
 
-static void tap(struct inet_shard *sh, struct inet_if *ifp, struct port *port,
-                const struct rte_mbuf *m, enum pkt_drop why)
+void inet_show(struct inet_shard *sh, struct inet_if *ifp, struct port *port,
+               const struct rte_mbuf *m, bool out, enum pkt_drop why)
 {
     const struct inet_tap *t = __atomic_load_n(&sh->inet->tap, __ATOMIC_ACQUIRE);
 
     if (unlikely(t != NULL))
-        t->frame(t->ctx, sh, ifp, port, m, false, why);
+        t->frame(t->ctx, sh, ifp, port, m, out, why);
 }
 
 void inet_count_drop(struct inet_shard *sh, enum pkt_drop why)
@@ -27,18 +27,17 @@ void inet_count_drop(struct inet_shard *sh, enum pkt_drop why)
     count_add(&sh->drops[why], 1);
 }
 
-void inet_drop_keep(struct inet_shard *sh, struct rte_mbuf *m, enum pkt_drop why)
+void inet_drop_keep(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m, bool out,
+                    enum pkt_drop why)
 {
-    struct inet_if *ifp = pkt_of(m)->ifp;
-
     inet_count_drop(sh, why);
-    inet_look_drop(sh, m, false, why);
-    tap(sh, ifp, !ifp ? NULL : ifp->ip->port, m, why);
+    inet_look_drop(sh, m, out, why);
+    inet_show(sh, ifp, !ifp ? NULL : ifp->ip->port, m, out, why);
 }
 
 void inet_drop(struct inet_shard *sh, struct rte_mbuf *m, enum pkt_drop why)
 {
-    inet_drop_keep(sh, m, why);
+    inet_drop_keep(sh, pkt_of(m)->ifp, m, false, why);
     rte_pktmbuf_free(m);
 }
 
@@ -75,18 +74,8 @@ enum dst {
 static bool in_group(struct inet_if *ifp, const struct inet_addr *dst)
 {
     static const struct inet_addr all_nodes = {{0xff, 2, [15] = 1}};
-    struct inet_addr node;
 
-    if (inet_same(dst, &all_nodes))
-        return true;
-    for (unsigned i = 0; i < ifp->owns; i++) {
-        if (inet_is4(&ifp->own[i].net.addr))
-            continue;
-        inet_solicited_node(&ifp->own[i].net.addr, &node);
-        if (inet_same(dst, &node))
-            return true;
-    }
-    return false;
+    return inet_same(dst, &all_nodes) || mld_in_group(ifp, dst);
 }
 
 static enum dst dst_of(struct inet_if *ifp, const struct inet_hdr *ip, bool group)
@@ -123,14 +112,13 @@ static bool source_fine(struct inet_if *ifp, const struct inet_hdr *ip)
     return true;
 }
 
-static void input_tcp(struct inet_shard *sh, struct rte_mbuf *m, const struct inet_hdr *ip)
+static enum pkt_drop input_tcp(struct inet_shard *sh, struct rte_mbuf *m, const struct inet_hdr *ip)
 {
     unsigned home = inet_home(sh->inet, &ip->dst, &ip->src);
 
     switch (m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) {
     case RTE_MBUF_F_RX_L4_CKSUM_BAD:
-        inet_drop(sh, m, PKT_DROP_TCP_CSUM);
-        return;
+        return PKT_DROP_TCP_CSUM;
     case RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN:
         break;
     default:
@@ -140,27 +128,29 @@ static void input_tcp(struct inet_shard *sh, struct rte_mbuf *m, const struct in
         inet_hand_over(sh, m, home);
     else
         sh->up[sh->nup++] = m; /* at most one of each frame of a burst */
+    return PKT_DROP_NONE;
 }
 
-static void input_proto(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-                        const struct inet_hdr *ip, enum dst dst)
+static enum pkt_drop input_proto(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                                 const struct inet_hdr *ip, enum dst dst)
 {
+    bool udp = ip->proto == IPPROTO_UDP;
+
     if (ip->family == 6 && ip->proto == IPPROTO_ICMPV6)
-        icmp6_input(sh, ifp, m, ip);
-    else if (dst != DST_OURS)
-        inet_drop(sh, m, PKT_DROP_IP_NOT_OURS);
-    else if (ip->proto == IPPROTO_TCP && sh->inet->opts.tcp.input)
-        input_tcp(sh, m, ip);
-    else if (ip->family == 4 && ip->proto == IPPROTO_ICMP)
-        icmp_input(sh, ifp, m, ip);
-    else if (ip->family == 4)
-        icmp_error_send(sh, ifp, m, ip, 3, ip->proto == IPPROTO_UDP ? 3 : 2, PKT_DROP_IP_PROTO);
-    else if (ip->proto == IPPROTO_UDP)
-        icmp6_error_send(sh, ifp, m, ip, 1, 4, 0, PKT_DROP_IP_PROTO);
-    else if (ip->proto == IPPROTO_NONE)
-        inet_drop(sh, m, PKT_DROP_IP_PROTO);
-    else
-        icmp6_error_send(sh, ifp, m, ip, 4, 1, ip->next, PKT_DROP_IP_PROTO);
+        return icmp_input(sh, ifp, m, ip);
+    if (dst != DST_OURS)
+        return PKT_DROP_IP_NOT_OURS;
+    if (ip->proto == IPPROTO_TCP && sh->inet->opts.tcp.input)
+        return input_tcp(sh, m, ip);
+    if (ip->family == 4 && ip->proto == IPPROTO_ICMP)
+        return icmp_input(sh, ifp, m, ip);
+    if (ip->family == 4)
+        return icmp_error_send(sh, ifp, m, ip, 3, udp ? 3 : 2, 0, PKT_DROP_IP_PROTO);
+    if (udp)
+        return icmp_error_send(sh, ifp, m, ip, 1, 4, 0, PKT_DROP_IP_PROTO);
+    if (ip->proto == IPPROTO_NONE)
+        return PKT_DROP_IP_PROTO;
+    return icmp_error_send(sh, ifp, m, ip, 4, 1, ip->next, PKT_DROP_IP_PROTO);
 }
 
 static enum pkt_drop ip_decode(const struct rte_mbuf *m, uint8_t family, struct inet_hdr *ip)
@@ -184,30 +174,25 @@ static enum pkt_drop ip_decode(const struct rte_mbuf *m, uint8_t family, struct 
     return why;
 }
 
-static void input_ip(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m, uint8_t family,
-                     bool group)
+static enum pkt_drop input_ip(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                              uint8_t family, bool group)
 {
     struct pkt *pkt = pkt_of(m);
     struct inet_hdr ip = {.problem = IP6_PROBLEM_NONE};
     enum pkt_drop why = ip_decode(m, family, &ip);
     enum dst dst;
 
-    if (why != PKT_DROP_NONE && ip.problem == IP6_PROBLEM_NONE) {
-        inet_drop(sh, m, why);
-        return;
-    }
+    if (why != PKT_DROP_NONE && ip.problem == IP6_PROBLEM_NONE)
+        return why;
     dst = dst_of(ifp, &ip, group);
-    if (dst == DST_OTHER || !source_fine(ifp, &ip)) {
-        inet_drop(sh, m, dst == DST_OTHER ? PKT_DROP_IP_NOT_OURS : PKT_DROP_IP_SOURCE);
-        return;
-    }
-    if (why != PKT_DROP_NONE) {
-        if (dst == DST_OURS || ip.problem_multicast)
-            icmp6_error_send(sh, ifp, m, &ip, 4, ip.problem, ip.pointer, why);
-        else
-            inet_drop(sh, m, why);
-        return;
-    }
+    if (dst == DST_OTHER)
+        return PKT_DROP_IP_NOT_OURS;
+    if (!source_fine(ifp, &ip))
+        return PKT_DROP_IP_SOURCE;
+    if (why != PKT_DROP_NONE)
+        return dst == DST_OURS || ip.problem_multicast
+                   ? icmp_error_send(sh, ifp, m, &ip, 4, ip.problem, ip.pointer, why)
+                   : why;
     pkt->l3 = RTE_ETHER_HDR_LEN;
     pkt->l4 = (uint16_t)(RTE_ETHER_HDR_LEN + ip.l4);
     pkt->l4_len = ip.len - ip.l4;
@@ -215,7 +200,7 @@ static void input_ip(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf
     pkt->proto = ip.proto;
     pkt->ecn = ip.tos & 3;
     pkt_cut(m, RTE_ETHER_HDR_LEN + ip.len);
-    input_proto(sh, ifp, m, &ip, dst);
+    return input_proto(sh, ifp, m, &ip, dst);
 }
 
 /* ---- Ethernet ---- */
@@ -232,67 +217,52 @@ static struct inet_if *if_of_frame(struct inet_shard *sh, const struct inet_port
     return index == 0 ? NULL : sh->inet->ifs[index - 1];
 }
 
-static void early_drop(struct inet_shard *sh, struct inet_port *ip, struct rte_mbuf *m,
-                       enum pkt_drop why)
-{
-    inet_count_drop(sh, why);
-    tap(sh, NULL, ip->port, m, why);
-    rte_pktmbuf_free(m);
-}
-
-void inet_input(struct inet_shard *sh, struct inet_port *ip, struct rte_mbuf *m)
+static enum pkt_drop input_eth(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m)
 {
     const struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, const struct rte_ether_hdr *);
-    struct inet_if *ifp;
-    bool group;
+    bool group = rte_is_multicast_ether_addr(&eth->dst_addr);
+
+    if ((!group && !rte_is_same_ether_addr(&eth->dst_addr, &ifp->ip->port->mac)) ||
+        !rte_is_valid_assigned_ether_addr(&eth->src_addr))
+        return PKT_DROP_ETH_NOT_OURS;
+    switch (rte_be_to_cpu_16(eth->ether_type)) {
+    case RTE_ETHER_TYPE_IPV4:
+        return input_ip(sh, ifp, m, 4, group);
+    case RTE_ETHER_TYPE_IPV6:
+        return input_ip(sh, ifp, m, 6, group);
+    case RTE_ETHER_TYPE_ARP:
+        return arp_input(sh, ifp, m);
+    case RTE_ETHER_TYPE_VLAN:
+    case RTE_ETHER_TYPE_QINQ:
+        return PKT_DROP_ETH_VLAN;
+    default:
+        return PKT_DROP_ETH_TYPE;
+    }
+}
+
+/* Takes a received frame. */
+static void input(struct inet_shard *sh, struct inet_port *ip, struct rte_mbuf *m)
+{
+    struct inet_if *ifp = if_of_frame(sh, ip, m);
+    bool short_frame = m->data_len < RTE_ETHER_HDR_LEN;
+    enum pkt_drop why = short_frame ? PKT_DROP_ETH_SHORT : PKT_DROP_ETH_VLAN;
 
     count_add(&sh->stats.rx_packets, 1);
     count_add(&sh->stats.rx_bytes, m->pkt_len);
-    ifp = if_of_frame(sh, ip, m);
     *pkt_of(m) = (struct pkt){.ifp = ifp};
-    tap(sh, ifp, ip->port, m, PKT_DROP_NONE);
-    if (m->data_len < sizeof(*eth)) {
-        early_drop(sh, ip, m, PKT_DROP_ETH_SHORT);
+    inet_show(sh, ifp, ip->port, m, false, PKT_DROP_NONE);
+    if (short_frame || !ifp) {
+        inet_count_drop(sh, why);
+        inet_show(sh, NULL, ip->port, m, false, why);
+        rte_pktmbuf_free(m);
         return;
     }
-    if (!ifp) {
-        early_drop(sh, ip, m, PKT_DROP_ETH_VLAN);
-        return;
-    }
-    group = rte_is_multicast_ether_addr(&eth->dst_addr);
-    if ((!group && !rte_is_same_ether_addr(&eth->dst_addr, &ip->port->mac)) ||
-        !rte_is_valid_assigned_ether_addr(&eth->src_addr)) {
-        inet_drop(sh, m, PKT_DROP_ETH_NOT_OURS);
-        return;
-    }
-    switch (rte_be_to_cpu_16(eth->ether_type)) {
-    case RTE_ETHER_TYPE_IPV4:
-        input_ip(sh, ifp, m, 4, group);
-        break;
-    case RTE_ETHER_TYPE_IPV6:
-        input_ip(sh, ifp, m, 6, group);
-        break;
-    case RTE_ETHER_TYPE_ARP:
-        arp_input(sh, ifp, m);
-        break;
-    case RTE_ETHER_TYPE_VLAN:
-    case RTE_ETHER_TYPE_QINQ:
-        inet_drop(sh, m, PKT_DROP_ETH_VLAN);
-        break;
-    default:
-        inet_drop(sh, m, PKT_DROP_ETH_TYPE);
-    }
+    why = input_eth(sh, ifp, m);
+    if (why != PKT_DROP_NONE)
+        inet_drop(sh, m, why);
 }
 
 /* ---- the loop ---- */
-
-/* Of large frames fewer at a time: what is received is still in the CPU's caches when it is looked
- * at, and acknowledgements do not wait for long. */
-static unsigned burst_of(const struct inet_rxq *q)
-{
-    return q->bytes > BURST_BYTES ? max(PORT_BURST * BURST_BYTES / q->bytes, BURST_LEAST)
-                                  : PORT_BURST;
-}
 
 /* Prefetches the first bytes to be read: the private area and the headers. */
 static void prefetch(struct rte_mbuf *m)
@@ -302,28 +272,27 @@ static void prefetch(struct rte_mbuf *m)
     rte_prefetch0(rte_pktmbuf_mtod_offset(m, void *, RTE_CACHE_LINE_SIZE));
 }
 
-static void input_up(struct inet_shard *sh)
-{
-    const struct inet_upper *tcp = &sh->inet->opts.tcp;
-
-    if (sh->nup > 0)
-        tcp->input(tcp->ctx, sh, sh->up, sh->nup);
-    sh->nup = 0;
-}
-
 static unsigned poll_queue(struct inet_shard *sh, struct inet_rxq *q)
 {
+    const struct inet_upper *tcp = &sh->inet->opts.tcp;
     struct rte_mbuf *burst[PORT_BURST];
-    unsigned n = port_rx(q->ip->port, q->queue, burst, burst_of(q));
     uint64_t bytes = 0;
+    unsigned n = PORT_BURST;
 
+    /* Of large frames fewer at a time: what is received is still in the CPU's caches when it is
+     * looked at, and acknowledgements do not wait for long. */
+    if (q->bytes > BURST_BYTES)
+        n = (unsigned)max(PORT_BURST * BURST_BYTES / q->bytes, BURST_LEAST);
+    n = port_rx(q->ip->port, q->queue, burst, n);
     for (unsigned i = 0; i < n; i++) {
         if (i + 1 < n)
             prefetch(burst[i + 1]);
         bytes += burst[i]->pkt_len;
-        inet_input(sh, q->ip, burst[i]);
+        input(sh, q->ip, burst[i]);
     }
-    input_up(sh);
+    if (sh->nup > 0)
+        tcp->input(tcp->ctx, sh, sh->up, sh->nup);
+    sh->nup = 0;
     if (n > 0)
         q->bytes = bytes * PORT_BURST / n;
     return n;

@@ -3,7 +3,7 @@
  * Shared by the files of the IP layer. inet.c: creation, start and end; inet_if.c: interfaces;
  * inet_in.c: frames up to TCP; inet_out.c: from TCP to the port. inet_hand.c: between reactors;
  * inet_wire.c: validators; inet_look.c: facts about one address. neigh.c with arp.c and nd.c:
- * neighbours; dad.c: duplicate addresses; mld.c: groups; route.c, pmtu.c, icmp.c and icmp6.c.
+ * neighbours; dad.c: duplicate addresses; mld.c: groups; route.c, pmtu.c, icmp.c.
  *
  * Everything of a shard belongs to its reactor. Interfaces are shared and fixed after
  * inet_start(). Only the state of their addresses changes, written by reactor 0 (dad.c), and the
@@ -15,6 +15,7 @@
 #include "lib/base/atomic.h"
 #include "lib/base/container.h"
 #include "lib/base/minmax.h"
+#include "lib/base/sip.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/ip/inet_wire.h"
 
@@ -42,20 +43,24 @@
 /* An IPv4 address as a number. */
 static inline uint32_t inet_v4_value(const struct inet_addr *a)
 {
-    return (uint32_t)a->b[12] << 24 | (uint32_t)a->b[13] << 16 | (uint32_t)a->b[14] << 8 | a->b[15];
+    return inet_get32(a->b + 12);
 }
 
-/* Hashes an address for a table, with a seed that stays secret. */
-static inline uint32_t inet_hash(const struct inet_addr *a, uint64_t seed)
+static inline void inet_v4_set(struct inet_addr *a, uint32_t v)
 {
-    uint64_t w[2];
+    v = rte_cpu_to_be_32(v);
+    memcpy(a->b + 12, &v, sizeof(v));
+}
 
-    memcpy(w, a->b, sizeof(w));
-    seed = (seed ^ w[0]) * UINT64_C(0x9e3779b97f4a7c15);
-    seed = (seed ^ seed >> 32 ^ w[1]) * UINT64_C(0xbf58476d1ce4e5b9);
-    /* An IPv4 address is the upper half of w[1], and a product carries upwards only. */
-    seed = (seed ^ seed >> 32) * UINT64_C(0x94d049bb133111eb);
-    return (uint32_t)(seed >> 32);
+/* Hashes an address, with what else there is of the key, for a table. */
+static inline uint32_t inet_hash(const struct inet_addr *a, uint64_t with)
+{
+    struct {
+        struct inet_addr addr;
+        uint64_t with;
+    } key = {*a, with};
+
+    return sip_bucket(&key, sizeof(key));
 }
 
 /* ---- interfaces ---- */
@@ -106,7 +111,7 @@ struct inet_if {
     struct inet_route *route; /* nets of its own are not among them */
     unsigned routes;
     /* The control reactor's. */
-    struct inet_watch *watch;
+    LIST_HEAD(, inet_watch) watches;
     bool told;
     /* Reactor 0's: mld.c. */
     struct {
@@ -126,17 +131,17 @@ enum note_kind {
     NOTE_NEIGH,      /* neigh_heard() */
     NOTE_CONFLICT,   /* dad_conflict(), for reactor 0 */
     NOTE_ICMP_ERROR, /* upper.error() */
-    NOTE_PATHS,      /* paths_renew() */
     NOTE_MLD,        /* mld_asked(), for reactor 0 */
 };
 
 struct note {
-    uint8_t kind, flags, what;
-    uint8_t ifindex;
-    uint16_t lport, rport, mtu;
+    uint8_t kind, flags, ifindex;
     struct rte_ether_addr mac;
-    uint32_t seq;
-    struct inet_addr a, b;
+    uint32_t within_ms;
+    union {
+        struct inet_addr addr;
+        struct inet_error error;
+    };
 };
 
 /* From one reactor to another, one writer and one reader. */
@@ -235,7 +240,7 @@ struct inet_shard {
     struct inet_pair **in;           /* by sender; NULL for itself */
     struct rte_mbuf *up[PORT_BURST]; /* of this burst: TCP's, in order */
     unsigned nup;
-    uint32_t generation; /* of paths */
+    uint32_t generation; /* of paths: those of an older one are looked up again */
     uint16_t ip_id;
 
     struct neigh *neigh;
@@ -261,7 +266,6 @@ struct inet_shard {
 
 struct inet {
     struct inet_opts opts;
-    uint64_t seed; /* of hashes */
     struct reactor_env *env;
     unsigned nshards;
     struct inet_shard *shard[REACTOR_MAX];
@@ -295,16 +299,10 @@ static inline bool own_usable(const struct inet_own *own)
 {
     return __atomic_load_n(&own->state, __ATOMIC_ACQUIRE) == OWN_VALID;
 }
-static inline bool own_is_checked(const struct inet_own *own)
-{
-    return __atomic_load_n(&own->state, __ATOMIC_ACQUIRE) == OWN_TENTATIVE;
-}
 /* Looks at all links; tells what has changed. Control. */
 void if_links_look(struct inet *inet);
 /* Tells watchers if inet_if_link() has changed. Control. */
 void if_judge(struct inet_if *ifp);
-/* The state of addresses before they are checked. */
-void if_begin(struct inet_if *ifp);
 void if_free(struct inet_if *ifp);
 /* An address of the interface to send from, of that family; link-local ones last. NULL: none may be
  * used. */
@@ -312,10 +310,12 @@ const struct inet_own *if_source(const struct inet_if *ifp, bool is4);
 
 /* ---- inet_in.c ---- */
 
-/* Takes a received frame. */
-void inet_input(struct inet_shard *sh, struct inet_port *ip, struct rte_mbuf *m);
-/* inet_drop() of what is still needed. */
-void inet_drop_keep(struct inet_shard *sh, struct rte_mbuf *m, enum pkt_drop why);
+/* Shows a frame to the tap, if there is one. ifp NULL: the frame belongs to no interface. */
+void inet_show(struct inet_shard *sh, struct inet_if *ifp, struct port *port,
+               const struct rte_mbuf *m, bool out, enum pkt_drop why);
+/* Counts the drop of a packet that is still needed, and shows the packet. */
+void inet_drop_keep(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m, bool out,
+                    enum pkt_drop why);
 /* Cuts the chain to len bytes. */
 void pkt_cut(struct rte_mbuf *m, uint32_t len);
 int inet_poll(void *arg);
@@ -324,6 +324,8 @@ int inet_poll(void *arg);
 
 /* Queues a frame whose headers are complete; takes m. */
 void out_queue(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m);
+/* A buffer with size zeros and room for headers in front. NULL: there is none, which is counted. */
+struct rte_mbuf *out_alloc(struct inet_shard *sh, struct inet_if *ifp, size_t size);
 /* Ethernet header in front; m is a buffer whose data begins with L3. */
 void out_ether(struct inet_if *ifp, struct rte_mbuf *m, const struct rte_ether_addr *to,
                uint16_t type);
@@ -368,8 +370,6 @@ void neigh_heard(struct inet_shard *sh, struct inet_if *ifp, const struct inet_a
 /* neigh_heard() here and on all other reactors. */
 void neigh_tell(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *addr,
                 const struct rte_ether_addr *mac, unsigned flags);
-/* Paths that were made until now are not valid any more; TCP is told. */
-void paths_renew(struct inet_shard *sh);
 uint16_t neigh_find(struct inet_shard *sh, const struct inet_if *ifp, const struct inet_addr *addr);
 /* The entry at an index as it is shown. */
 void neigh_row(const struct inet_shard *sh, uint16_t index, struct inet_neigh_row *out);
@@ -383,28 +383,38 @@ void look_drop_addr(struct inet_shard *sh, const struct inet_addr *addr, enum pk
 
 /* ---- arp.c, nd.c ---- */
 
-void arp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m);
+/* This and the other functions of received messages: PKT_DROP_NONE and m is taken, or the reason to
+ * drop it. */
+enum pkt_drop arp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m);
 /* from NULL: a probe (RFC 5227). to NULL: broadcast. */
 void arp_send_request(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
                       const struct inet_addr *target, const struct rte_ether_addr *to);
-void nd_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-              const struct inet_hdr *ip);
+enum pkt_drop nd_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                       const struct inet_hdr *ip);
 void nd_send_solicit(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
                      const struct inet_addr *target, const struct rte_ether_addr *to);
 /* Sends an unsolicited advertisement to all nodes. */
 void nd_announce(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *own);
 
-/* The stations that a group's frames go to, RFC 2464 §7. */
-void nd_group_mac(const struct inet_addr *group, struct rte_ether_addr *out);
+/* IPv6's and Ethernet's headers in front of a message on the link; queues it. to NULL: the stations
+ * of the group dst. False: it does not fit. */
+bool nd_send(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *src,
+             const struct inet_addr *dst, struct rte_mbuf *m, uint8_t proto, uint8_t hops,
+             const struct rte_ether_addr *to);
+/* Asks who has target, by ARP or ND; arguments as arp_send_request(). */
+void neigh_ask(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
+               const struct inet_addr *target, const struct rte_ether_addr *to);
 
-/* ---- mld.c (reactor 0, but mld_input and mld_asked: any) ---- */
+/* ---- mld.c (reactor 0, but mld_input, mld_in_group and mld_asked: any) ---- */
 
 void mld_start(struct inet_if *ifp);
 void mld_stop(struct inet_if *ifp);
 /* Groups are told: at the start, and when the link or an address to tell it from is new. */
 void mld_tell(struct inet_if *ifp);
-void mld_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-               const struct inet_hdr *ip);
+/* The group is of an address of the interface; ::, any is. */
+bool mld_in_group(const struct inet_if *ifp, const struct inet_addr *wanted);
+enum pkt_drop mld_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                        const struct inet_hdr *ip);
 /* Somebody asks for our groups, in MLDv1 or 2. */
 void mld_asked(struct inet_shard *sh, struct inet_if *ifp, bool v1, uint32_t within_ms);
 
@@ -427,41 +437,20 @@ bool route_find(const struct inet_if *ifp, const struct inet_addr *to, struct in
 int pmtu_init(struct inet_shard *sh);
 void pmtu_fini(struct inet_shard *sh);
 void pmtu_start(struct inet_shard *sh);
-void pmtu_stop(struct inet_shard *sh);
 size_t pmtu_memory(void);
 /* Returns the path MTU to remote over an interface with that MTU. */
 unsigned pmtu_get(struct inet_shard *sh, const struct inet_addr *remote, unsigned mtu);
 
-/* ---- icmp.c, icmp6.c ---- */
+/* ---- icmp.c ---- */
 
-void icmp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-                const struct inet_hdr *ip);
-void icmp6_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-                 const struct inet_hdr *ip);
-/* Tells the sender of m (data begins with Ethernet's header, cast: it came to a group of stations)
- * why it is dropped, within limits; takes m. */
-void icmp_error_send(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-                     const struct inet_hdr *ip, uint8_t type, uint8_t code, enum pkt_drop why);
-void icmp6_error_send(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-                      const struct inet_hdr *ip, uint8_t type, uint8_t code, uint32_t param,
-                      enum pkt_drop why);
-/* ---- what the two share, icmp.c ---- */
-
-/* The sum over len bytes from off on and that of the pseudo header is right. */
-bool icmp_csum_fine(const struct rte_mbuf *m, uint32_t off, uint32_t len, uint32_t pseudo);
-/* Sum of the pseudo header of IPv6, RFC 8200 §8.1. */
-uint32_t icmp6_pseudo(const struct inet_addr *src, const struct inet_addr *dst, uint32_t len);
-/* Answers an echo request whose checksum is right, with a message of type reply. Takes m. */
-void icmp_echo(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-               const struct inet_hdr *ip, uint8_t reply);
-/* Counts m as dropped and sends it back behind an ICMP header, as far as it may be (RFC 1812
- * §4.3.2.3, RFC 4443 §2.4 (c)). Takes m. */
-void icmp_send_back(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-                    const struct inet_hdr *ip, const uint8_t head[8], enum pkt_drop why);
-/* An error about a packet of ours, quoted from `at` on: TCP is told, on all reactors. Takes m. */
-void icmp_error_heard(struct inet_shard *sh, struct rte_mbuf *m, uint32_t at, uint8_t family,
-                      enum inet_icmp_error what, unsigned mtu);
+enum pkt_drop icmp_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                         const struct inet_hdr *ip);
+/* Drops m (data begins with the Ethernet header) because of why and tells its sender, within limits
+ * and as far as it may be sent back (RFC 1812 §4.3.2.3, RFC 4443 §2.4 (c)). */
+enum pkt_drop icmp_error_send(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                              const struct inet_hdr *ip, uint8_t type, uint8_t code, uint32_t param,
+                              enum pkt_drop why);
 /* Puts the checksum into an ICMP message of which m begins with the header. */
-void icmp_csum_put(struct rte_mbuf *m, uint32_t pseudo);
+void icmp_csum_put(struct rte_mbuf *m, const struct inet_addr *src, const struct inet_addr *dst);
 
 #endif

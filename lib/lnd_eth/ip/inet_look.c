@@ -17,7 +17,7 @@
 static struct inet_recent *place_of(struct inet_shard *sh, const struct inet_addr *addr,
                                     enum pkt_drop why)
 {
-    return &sh->recent[inet_hash(addr, sh->inet->seed + why) % INET_RECENT];
+    return &sh->recent[inet_hash(addr, why) % INET_RECENT];
 }
 
 void look_drop_addr(struct inet_shard *sh, const struct inet_addr *addr, enum pkt_drop why)
@@ -65,7 +65,7 @@ void inet_look_drop(struct inet_shard *sh, const struct rte_mbuf *m, bool out, e
     if (!out || m->l2_len != 0) {
         if (have < RTE_ETHER_HDR_LEN)
             return;
-        type = (uint16_t)(p[12] << 8 | p[13]);
+        type = inet_get16(p + 12);
         p += RTE_ETHER_HDR_LEN;
         have -= RTE_ETHER_HDR_LEN;
     } else if (m->l3_len != 0) {

@@ -24,21 +24,9 @@ bool bucket_take(struct inet_bucket *b, uint32_t per_second, uint32_t burst)
     return true;
 }
 
-/* ---- counting ---- */
-
-static void tap(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m, enum pkt_drop why)
-{
-    const struct inet_tap *t = __atomic_load_n(&sh->inet->tap, __ATOMIC_ACQUIRE);
-
-    if (unlikely(t != NULL))
-        t->frame(t->ctx, sh, ifp, ifp->ip->port, m, true, why);
-}
-
 void out_drop(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m, enum pkt_drop why)
 {
-    inet_count_drop(sh, why);
-    inet_look_drop(sh, m, true, why);
-    tap(sh, ifp, m, why);
+    inet_drop_keep(sh, ifp, m, true, why);
     rte_pktmbuf_free(m);
 }
 
@@ -58,7 +46,8 @@ static uint32_t mbufs_of(struct rte_mbuf *const *m, uint32_t n)
     return sum;
 }
 
-static bool txq_give(struct inet_shard *sh, unsigned port)
+/* Gives the port what it takes. */
+static void txq_flush(struct inet_shard *sh, unsigned port)
 {
     struct inet_txq *q = sh->txq[port];
 
@@ -72,16 +61,9 @@ static bool txq_give(struct inet_shard *sh, unsigned port)
         q->mbufs += mbufs_of(&q->m[at + took], n - took);
         q->head += took;
         if (took < n)
-            return false;
+            return;
     }
     sh->backlog &= ~(UINT32_C(1) << port);
-    return true;
-}
-
-/* Gives the port what it takes; false: it did not take all. */
-static bool txq_flush(struct inet_shard *sh, unsigned port)
-{
-    return txq_give(sh, port);
 }
 
 void inet_flush(struct inet_shard *sh)
@@ -147,7 +129,7 @@ void out_queue(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m)
         out_drop(sh, ifp, m, PKT_DROP_PORT_FULL);
         return;
     }
-    tap(sh, ifp, m, PKT_DROP_NONE);
+    inet_show(sh, ifp, ifp->ip->port, m, true, PKT_DROP_NONE);
     count_add(&sh->stats.tx_packets, 1);
     count_add(&sh->stats.tx_bytes, m->pkt_len);
     q->mbufs += m->nb_segs;
@@ -156,6 +138,20 @@ void out_queue(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m)
 }
 
 /* ---- headers ---- */
+
+struct rte_mbuf *out_alloc(struct inet_shard *sh, struct inet_if *ifp, size_t size)
+{
+    struct rte_mbuf *m = port_tx_alloc(ifp->ip->port);
+    void *p = !m ? NULL : rte_pktmbuf_append(m, (uint16_t)size);
+
+    if (!p) {
+        rte_pktmbuf_free(m);
+        inet_count_drop(sh, PKT_DROP_NO_MBUF);
+        return NULL;
+    }
+    memset(p, 0, size);
+    return m;
+}
 
 void out_ether(struct inet_if *ifp, struct rte_mbuf *m, const struct rte_ether_addr *to,
                uint16_t type)

@@ -19,16 +19,6 @@
 #define ALERT_FOR_MLD      0
 #define MLD2_SIZE          28 /* RFC 3810 §5.1, without sources */
 
-static uint16_t get16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] << 8 | p[1]);
-}
-
-static uint32_t get32(const uint8_t *p)
-{
-    return (uint32_t)get16(p) << 16 | get16(p + 2);
-}
-
 /* ---- IPv4 ---- */
 
 /* RFC 791 §3.1. Routes that the sender wants (RFC 7126) are refused, others passed over. */
@@ -56,12 +46,12 @@ enum pkt_drop ip4_decode(const uint8_t *p, size_t have, size_t len, bool csum_ok
     if (have < IP4_SIZE || len < have)
         return PKT_DROP_ETH_SHORT;
     hdr = (size_t)(p[0] & 0x0f) * 4;
-    total = get16(p + 2);
+    total = inet_get16(p + 2);
     if (p[0] >> 4 != 4 || hdr < IP4_SIZE || hdr > have || total < hdr || total > len)
         return PKT_DROP_IP_BAD;
     if (!csum_ok && rte_raw_cksum(p, hdr) != 0xffff)
         return PKT_DROP_IP_CSUM;
-    if ((get16(p + 6) & (IP4_MORE_FRAGMENTS | IP4_OFFSET)) != 0)
+    if ((inet_get16(p + 6) & (IP4_MORE_FRAGMENTS | IP4_OFFSET)) != 0)
         return PKT_DROP_IP_FRAGMENT;
     if (!ip4_options_fine(p + IP4_SIZE, hdr - IP4_SIZE))
         return PKT_DROP_IP_OPTIONS;
@@ -102,7 +92,7 @@ static enum pkt_drop ip6_options(const uint8_t *p, size_t at, size_t end, struct
         if (end - at < 2 || p[at + 1] > end - at - 2)
             return PKT_DROP_IP_BAD;
         if (out->proto == IPPROTO_HOPOPTS && p[at] == IP6_OPT_ALERT && p[at + 1] == 2 &&
-            get16(p + at + 2) == ALERT_FOR_MLD)
+            inet_get16(p + at + 2) == ALERT_FOR_MLD)
             out->router_alert = true;
         switch (p[at] >> 6) {
         case 0:
@@ -145,13 +135,13 @@ enum pkt_drop ip6_decode(const uint8_t *p, size_t have, size_t len, struct inet_
 
     if (have < IP6_SIZE || len < have)
         return PKT_DROP_ETH_SHORT;
-    total = IP6_SIZE + (size_t)get16(p + 4);
+    total = IP6_SIZE + (size_t)inet_get16(p + 4);
     if (p[0] >> 4 != 6 || total > len)
         return PKT_DROP_IP_BAD;
     *out = (struct inet_hdr){
         .family = 6,
         .proto = p[6],
-        .tos = (uint8_t)(get16(p) >> 4),
+        .tos = (uint8_t)(inet_get16(p) >> 4),
         .hops = p[7],
         .len = (uint32_t)total,
         .problem = IP6_PROBLEM_NONE,
@@ -194,7 +184,7 @@ enum pkt_drop arp_decode(const uint8_t *p, size_t have, struct arp_msg *out)
 
     if (have < ARP_SIZE)
         return PKT_DROP_ETH_SHORT;
-    op = get16(p + 6);
+    op = inet_get16(p + 6);
     if (memcmp(p, begin, sizeof(begin)) != 0 || (op != 1 && op != 2))
         return PKT_DROP_ARP_BAD;
     out->request = op == 1;
@@ -285,9 +275,10 @@ enum pkt_drop mld_decode(const uint8_t *p, size_t len, const struct inet_hdr *ip
     if ((!v1 && len < MLD2_SIZE) || ip->hops != 1 || !ip->router_alert ||
         !inet_is_link_local(&ip->src))
         return PKT_DROP_ICMP_BAD;
-    if (!v1 && len - MLD2_SIZE < (size_t)get16(p + 26) * 16)
+    if (!v1 && len - MLD2_SIZE < (size_t)inet_get16(p + 26) * 16)
         return PKT_DROP_ICMP_BAD;
-    *out = (struct mld_query){.v1 = v1, .within_ms = v1 ? get16(p + 4) : mld_delay(get16(p + 4))};
+    *out = (struct mld_query){.v1 = v1,
+                              .within_ms = v1 ? inet_get16(p + 4) : mld_delay(inet_get16(p + 4))};
     memcpy(out->group.b, p + 8, 16);
     if (!inet_is_none(&out->group) && out->group.b[0] != 0xff)
         return PKT_DROP_ICMP_BAD;
@@ -296,60 +287,53 @@ enum pkt_drop mld_decode(const uint8_t *p, size_t len, const struct inet_hdr *ip
 
 /* ---- what ICMP errors quote ---- */
 
-static bool quote4(const uint8_t *p, size_t have, size_t *l4, struct icmp_quote *out)
+static bool quote4(const uint8_t *p, size_t have, size_t *l4, uint16_t *len, struct inet_error *out)
 {
     if (have < IP4_SIZE || p[0] >> 4 != 4)
         return false;
     *l4 = (size_t)(p[0] & 0x0f) * 4;
-    if (*l4 < IP4_SIZE || (get16(p + 6) & IP4_OFFSET) != 0)
-        return false;
-    out->len = get16(p + 2);
-    out->proto = p[9];
-    inet_addr4(&out->src, p + 12);
-    inet_addr4(&out->dst, p + 16);
-    return true;
+    *len = inet_get16(p + 2);
+    inet_addr4(&out->local, p + 12);
+    inet_addr4(&out->remote, p + 16);
+    return *l4 >= IP4_SIZE && (inet_get16(p + 6) & IP4_OFFSET) == 0 && p[9] == IPPROTO_TCP;
 }
 
-static bool quote6(const uint8_t *p, size_t have, size_t *l4, struct icmp_quote *out)
+static bool quote6(const uint8_t *p, size_t have, size_t *l4, uint16_t *len, struct inet_error *out)
 {
     if (have < IP6_SIZE || p[0] >> 4 != 6)
         return false;
     *l4 = IP6_SIZE; /* we send no extension headers */
-    out->len = (uint16_t)min(get16(p + 4) + IP6_SIZE, UINT16_MAX);
-    out->proto = p[6];
-    memcpy(out->src.b, p + 8, 16);
-    memcpy(out->dst.b, p + 24, 16);
-    return !inet_is4(&out->src) && !inet_is4(&out->dst);
+    *len = (uint16_t)min(inet_get16(p + 4) + IP6_SIZE, UINT16_MAX);
+    memcpy(out->local.b, p + 8, 16);
+    memcpy(out->remote.b, p + 24, 16);
+    return !inet_is4(&out->local) && !inet_is4(&out->remote) && p[6] == IPPROTO_TCP;
 }
 
-bool icmp_quote_decode(const uint8_t *p, size_t have, uint8_t family, struct icmp_quote *out)
+bool icmp_quote_decode(const uint8_t *p, size_t have, uint8_t family, struct inet_error *out,
+                       uint16_t *len)
 {
     size_t l4;
 
-    *out = (struct icmp_quote){0};
-    if (!(family == 4 ? quote4(p, have, &l4, out) : quote6(p, have, &l4, out)))
+    if (!(family == 4 ? quote4(p, have, &l4, len, out) : quote6(p, have, &l4, len, out)) ||
+        have < l4 + 8 || *len < l4 + 20)
         return false;
-    if (out->proto != IPPROTO_TCP || have < l4 + 8 || out->len < l4 + 20)
-        return false;
-    out->sport = get16(p + l4);
-    out->dport = get16(p + l4 + 2);
-    out->seq = get32(p + l4 + 4);
+    out->lport = inet_get16(p + l4);
+    out->rport = inet_get16(p + l4 + 2);
+    out->seq = inet_get32(p + l4 + 4);
     return true;
 }
 
 /* ---- addresses ---- */
 
+static const uint8_t zero[16];
+
 bool inet_is_none(const struct inet_addr *a)
 {
-    static const uint8_t zero[16];
-
     return inet_is4(a) ? memcmp(a->b + 12, zero, 4) == 0 : memcmp(a->b, zero, 16) == 0;
 }
 
 bool inet_is_unicast(const struct inet_addr *a)
 {
-    static const uint8_t zero[16];
-
     if (inet_is4(a)) /* not 0/8, 127/8, multicast, 240/4 and broadcast */
         return a->b[12] != 0 && a->b[12] != 127 && a->b[12] < 0xe0;
     /* Not multicast, and nothing of ::/64: unspecified, loopback, embedded IPv4. */
@@ -371,7 +355,7 @@ bool inet_is_net_broadcast(const struct inet_addr *a, const struct inet_prefix *
 
     if (!inet_is4(a) || net->bits > 30 || !inet_in_prefix(a, net)) /* RFC 3021: no such of 31 */
         return false;
-    host = get32(a->b + 12) & (UINT32_MAX >> net->bits);
+    host = inet_get32(a->b + 12) & (UINT32_MAX >> net->bits);
     return host == 0 || host == UINT32_MAX >> net->bits;
 }
 

@@ -55,15 +55,6 @@ struct mld_query {
     struct inet_addr group; /* ::, all */
 };
 
-/* A packet of ours as quoted in an ICMP error. */
-struct icmp_quote {
-    struct inet_addr src, dst;
-    uint8_t proto;
-    uint16_t len; /* as it says itself */
-    uint16_t sport, dport;
-    uint32_t seq; /* 0: not quoted */
-};
-
 /* p: the header, have: bytes that are contiguous, len: bytes to the end of the frame. csum_ok: its
  * checksum was verified by others. */
 enum pkt_drop ip4_decode(const uint8_t *p, size_t have, size_t len, bool csum_ok,
@@ -76,24 +67,16 @@ enum pkt_drop nd_decode(const uint8_t *p, size_t len, const struct inet_hdr *ip,
 /* The same for a query of MLD, version 1 or 2. */
 enum pkt_drop mld_decode(const uint8_t *p, size_t len, const struct inet_hdr *ip,
                          struct mld_query *out);
-/* p: what is quoted. False: it is no packet that may be judged. */
-bool icmp_quote_decode(const uint8_t *p, size_t have, uint8_t family, struct icmp_quote *out);
+/* p: a TCP packet of ours, as an ICMP error quotes it. Fills in addresses, ports and seq, and the
+ * length that the packet says of itself. False: it is no packet that may be judged. */
+bool icmp_quote_decode(const uint8_t *p, size_t have, uint8_t family, struct inet_error *out,
+                       uint16_t *len);
 
 /* ---- addresses ---- */
 
-static inline void inet_addr4(struct inet_addr *a, const uint8_t v4[4])
-{
-    memset(a->b, 0, 10);
-    a->b[10] = a->b[11] = 0xff;
-    memcpy(a->b + 12, v4, 4);
-}
 static inline bool inet_is_multicast(const struct inet_addr *a)
 {
     return inet_is4(a) ? (a->b[12] & 0xf0) == 0xe0 : a->b[0] == 0xff;
-}
-static inline bool inet_is_link_local(const struct inet_addr *a)
-{
-    return a->b[0] == 0xfe && (a->b[1] & 0xc0) == 0x80;
 }
 /* ::, or ::ffff:0.0.0.0. */
 bool inet_is_none(const struct inet_addr *a);

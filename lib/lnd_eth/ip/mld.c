@@ -70,39 +70,18 @@ static const struct inet_addr *source(const struct inet_if *ifp)
     return &none;
 }
 
-/* size bytes of a message, in front of which there is room for the headers. */
-static struct rte_mbuf *message(struct inet_shard *sh, struct inet_if *ifp, uint8_t type,
-                                uint16_t size)
-{
-    struct rte_mbuf *m = port_tx_alloc(ifp->ip->port);
-    uint8_t *p = !m ? NULL : (uint8_t *)rte_pktmbuf_append(m, size);
-
-    if (!p) {
-        rte_pktmbuf_free(m);
-        inet_count_drop(sh, PKT_DROP_NO_MBUF);
-        return NULL;
-    }
-    memset(p, 0, size);
-    p[0] = type;
-    return m;
-}
-
 /* §5: hop limit 1, and Router Alert so that routers look at it though it is not for them. */
 static void send_message(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-                         const struct inet_addr *to)
+                         uint8_t type, const struct inet_addr *to)
 {
     static const uint8_t alert[ALERT_SIZE] = {IPPROTO_ICMPV6, 0, 5, 2, 0, 0, 1, 0};
     const struct inet_addr *from = source(ifp);
-    struct rte_ether_addr mac;
 
-    icmp_csum_put(m, icmp6_pseudo(from, to, m->pkt_len));
+    *rte_pktmbuf_mtod(m, uint8_t *) = type;
+    icmp_csum_put(m, from, to);
     memcpy(rte_pktmbuf_prepend(m, ALERT_SIZE), alert, ALERT_SIZE);
-    if (!out_ip(sh, ifp, from, to, ifp->mtu, m, IPPROTO_HOPOPTS, 0, 1))
-        return;
-    nd_group_mac(to, &mac);
-    out_ether(ifp, m, &mac, RTE_ETHER_TYPE_IPV6);
-    out_queue(sh, ifp, m);
-    count_add(&sh->stats.icmp_sent, 1);
+    if (nd_send(sh, ifp, from, to, m, IPPROTO_HOPOPTS, 1, NULL))
+        count_add(&sh->stats.icmp_sent, 1);
 }
 
 static void report_v1(struct inet_shard *sh, struct inet_if *ifp)
@@ -111,12 +90,12 @@ static void report_v1(struct inet_shard *sh, struct inet_if *ifp)
     unsigned at = 0;
 
     while (next_group(ifp, &at, &group)) {
-        struct rte_mbuf *m = message(sh, ifp, REPORT_V1, MLD_SIZE);
+        struct rte_mbuf *m = out_alloc(sh, ifp, MLD_SIZE);
 
         if (!m)
             return;
         memcpy(rte_pktmbuf_mtod_offset(m, uint8_t *, 8), group.b, 16);
-        send_message(sh, ifp, m, &group);
+        send_message(sh, ifp, m, REPORT_V1, &group);
     }
 }
 
@@ -133,7 +112,7 @@ static void report_v2(struct inet_shard *sh, struct inet_if *ifp, uint8_t kind)
             ;
         if (n == 0)
             return;
-        m = message(sh, ifp, REPORT_V2, (uint16_t)(8 + n * RECORD_SIZE));
+        m = out_alloc(sh, ifp, 8 + n * RECORD_SIZE);
         if (!m)
             return;
         p = rte_pktmbuf_mtod(m, uint8_t *);
@@ -142,7 +121,7 @@ static void report_v2(struct inet_shard *sh, struct inet_if *ifp, uint8_t kind)
             p[8 + i * RECORD_SIZE] = kind;
             memcpy(p + 8 + i * RECORD_SIZE + 4, group[i].b, 16);
         }
-        send_message(sh, ifp, m, &all_mld_routers);
+        send_message(sh, ifp, m, REPORT_V2, &all_mld_routers);
     } while (n == RECORDS);
 }
 
@@ -203,7 +182,7 @@ void mld_asked(struct inet_shard *sh, struct inet_if *ifp, bool v1, uint32_t wit
 {
     uint64_t now = reactor_now_us(), after;
     struct note note = {
-        .kind = NOTE_MLD, .flags = v1, .ifindex = (uint8_t)ifp->index, .seq = within_ms};
+        .kind = NOTE_MLD, .flags = v1, .ifindex = (uint8_t)ifp->index, .within_ms = within_ms};
 
     if (sh->index != 0) {
         hand_note_to(sh, 0, &note);
@@ -222,7 +201,7 @@ void mld_asked(struct inet_shard *sh, struct inet_if *ifp, bool v1, uint32_t wit
     reactor_timer_arm(&ifp->mld.answer_timer, after);
 }
 
-static bool in_group(const struct inet_if *ifp, const struct inet_addr *wanted)
+bool mld_in_group(const struct inet_if *ifp, const struct inet_addr *wanted)
 {
     struct inet_addr group;
     unsigned at = 0;
@@ -233,8 +212,8 @@ static bool in_group(const struct inet_if *ifp, const struct inet_addr *wanted)
     return false;
 }
 
-void mld_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-               const struct inet_hdr *ip)
+enum pkt_drop mld_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                        const struct inet_hdr *ip)
 {
     const struct pkt *pkt = pkt_of(m);
     enum pkt_drop why = PKT_DROP_ICMP_BAD;
@@ -244,11 +223,10 @@ void mld_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
     if (pkt->l4 + pkt->l4_len <= m->data_len)
         why = mld_decode(rte_pktmbuf_mtod_offset(m, const uint8_t *, pkt->l4), pkt->l4_len, ip,
                          &query);
-    if (why != PKT_DROP_NONE) {
-        inet_drop(sh, m, why);
-        return;
-    }
-    if (in_group(ifp, &query.group))
+    if (why != PKT_DROP_NONE)
+        return why;
+    if (mld_in_group(ifp, &query.group))
         mld_asked(sh, ifp, query.v1, query.within_ms);
     rte_pktmbuf_free(m);
+    return PKT_DROP_NONE;
 }

@@ -17,10 +17,18 @@ static const struct inet_addr all_nodes = {{0xff, 2, [15] = 1}};
 
 /* ---- sending ---- */
 
-void nd_group_mac(const struct inet_addr *group, struct rte_ether_addr *out)
+bool nd_send(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *src,
+             const struct inet_addr *dst, struct rte_mbuf *m, uint8_t proto, uint8_t hops,
+             const struct rte_ether_addr *to)
 {
-    out->addr_bytes[0] = out->addr_bytes[1] = 0x33; /* RFC 2464 §7 */
-    memcpy(out->addr_bytes + 2, group->b + 12, 4);
+    struct rte_ether_addr group = {{0x33, 0x33}}; /* RFC 2464 §7 */
+
+    if (!out_ip(sh, ifp, src, dst, ifp->mtu, m, proto, 0, hops))
+        return false;
+    memcpy(group.addr_bytes + 2, dst->b + 12, 4);
+    out_ether(ifp, m, !to ? &group : to, RTE_ETHER_TYPE_IPV6);
+    out_queue(sh, ifp, m);
+    return true;
 }
 
 /* option 0: none. to NULL: dst is a group. */
@@ -29,16 +37,12 @@ static void put(struct inet_shard *sh, struct inet_if *ifp, uint8_t type, uint8_
                 const struct inet_addr *target, uint8_t option, const struct rte_ether_addr *to)
 {
     size_t size = ND_SIZE + (option != 0 ? OPTION_SIZE : 0);
-    struct rte_mbuf *m = port_tx_alloc(ifp->ip->port);
-    uint8_t *p = !m ? NULL : (uint8_t *)rte_pktmbuf_append(m, (uint16_t)size);
-    struct rte_ether_addr group;
+    struct rte_mbuf *m = out_alloc(sh, ifp, size);
+    uint8_t *p;
 
-    if (!p) {
-        rte_pktmbuf_free(m);
-        inet_count_drop(sh, PKT_DROP_NO_MBUF);
+    if (!m)
         return;
-    }
-    memset(p, 0, size);
+    p = rte_pktmbuf_mtod(m, uint8_t *);
     p[0] = type;
     p[4] = flags;
     memcpy(p + 8, target->b, 16);
@@ -47,13 +51,9 @@ static void put(struct inet_shard *sh, struct inet_if *ifp, uint8_t type, uint8_
         p[ND_SIZE + 1] = 1;
         memcpy(p + ND_SIZE + 2, ifp->ip->port->mac.addr_bytes, 6);
     }
-    icmp_csum_put(m, icmp6_pseudo(src, dst, (uint32_t)size));
-    if (!out_ip(sh, ifp, src, dst, ifp->mtu, m, IPPROTO_ICMPV6, 0, ND_HOP_LIMIT))
-        return;
-    nd_group_mac(dst, &group);
-    out_ether(ifp, m, !to ? &group : to, RTE_ETHER_TYPE_IPV6);
-    out_queue(sh, ifp, m);
-    count_add(&sh->stats.nd_sent, 1);
+    icmp_csum_put(m, src, dst);
+    if (nd_send(sh, ifp, src, dst, m, IPPROTO_ICMPV6, ND_HOP_LIMIT, to))
+        count_add(&sh->stats.nd_sent, 1);
 }
 
 void nd_send_solicit(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
@@ -121,8 +121,8 @@ static void advertised(struct inet_shard *sh, struct inet_if *ifp, const struct 
     neigh_tell(sh, ifp, &nd->target, mac, flags);
 }
 
-void nd_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
-              const struct inet_hdr *ip)
+enum pkt_drop nd_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
+                       const struct inet_hdr *ip)
 {
     const struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, const struct rte_ether_hdr *);
     const struct pkt *pkt = pkt_of(m);
@@ -133,17 +133,13 @@ void nd_input(struct inet_shard *sh, struct inet_if *ifp, struct rte_mbuf *m,
     if (pkt->l4 + pkt->l4_len <= m->data_len)
         why = nd_decode(rte_pktmbuf_mtod_offset(m, const uint8_t *, pkt->l4), pkt->l4_len, ip, &nd);
     /* Our own, come back (RFC 7527): no other station has our MAC. */
-    if (why == PKT_DROP_NONE &&
-        (rte_is_same_ether_addr(&eth->src_addr, &ifp->ip->port->mac) ||
-         (nd.has_mac && rte_is_same_ether_addr(&nd.mac, &ifp->ip->port->mac))))
-        why = PKT_DROP_ND_BAD;
-    if (why != PKT_DROP_NONE) {
-        inet_drop(sh, m, why);
-        return;
-    }
+    if (why != PKT_DROP_NONE || rte_is_same_ether_addr(&eth->src_addr, &ifp->ip->port->mac) ||
+        (nd.has_mac && rte_is_same_ether_addr(&nd.mac, &ifp->ip->port->mac)))
+        return PKT_DROP_ND_BAD;
     if (nd.solicit)
         solicited(sh, ifp, ip, &nd, &eth->src_addr);
     else
         advertised(sh, ifp, &nd, &eth->src_addr);
     rte_pktmbuf_free(m);
+    return PKT_DROP_NONE;
 }

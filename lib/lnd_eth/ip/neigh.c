@@ -32,11 +32,9 @@
 #define HELD_MAX       1024 /* packets of a reactor that wait: they are a port's buffers */
 #define ASKS_PER_SEC   512  /* of a reactor */
 #define ASKS_BURST     512
-#define MAKES_PER_SEC                                                                              \
-    64 /* entries made for what is not TCP's, such as answers to echo requests                     \
-        */
-#define MAKES_BURST 64
-#define VICTIMS     64 /* entries looked at to find one that makes room */
+#define MAKES_PER_SEC  64 /* entries for what is not TCP's, such as answers to echo requests */
+#define MAKES_BURST    64
+#define VICTIMS        64 /* entries looked at to find one that makes room */
 
 static const char *const state_names[] = {
     [NEIGH_FREE] = "free",    [NEIGH_INCOMPLETE] = "incomplete", [NEIGH_REACHABLE] = "reachable",
@@ -49,20 +47,13 @@ static void timer_fired(struct reactor_timer *timer);
 
 static unsigned table_room(unsigned neighbours)
 {
-    if (neighbours < INET_NEIGH_MIN)
-        return INET_NEIGH_MIN;
-    return neighbours < INET_NEIGH_MAX ? neighbours : INET_NEIGH_MAX;
-}
-
-static uint32_t hash_slots(unsigned room)
-{
-    return rte_align32pow2(room);
+    return min(max(neighbours, (unsigned)INET_NEIGH_MIN), (unsigned)INET_NEIGH_MAX);
 }
 
 int neigh_init(struct inet_shard *sh)
 {
     unsigned room = table_room(sh->inet->opts.neighbours);
-    uint32_t slots = hash_slots(room);
+    uint32_t slots = rte_align32pow2(room);
 
     sh->neigh_max = room;
     sh->neigh_mask = slots - 1;
@@ -106,12 +97,12 @@ size_t neigh_memory(unsigned neighbours)
 {
     unsigned room = table_room(neighbours);
 
-    return room * sizeof(struct neigh) + hash_slots(room) * sizeof(uint16_t);
+    return room * sizeof(struct neigh) + rte_align32pow2(room) * sizeof(uint16_t);
 }
 
 static uint16_t *chain_of(struct inet_shard *sh, const struct inet_addr *addr, unsigned ifindex)
 {
-    return &sh->neigh_hash[inet_hash(addr, sh->inet->seed + ifindex) & sh->neigh_mask];
+    return &sh->neigh_hash[inet_hash(addr, ifindex) & sh->neigh_mask];
 }
 
 uint16_t neigh_find(struct inet_shard *sh, const struct inet_if *ifp, const struct inet_addr *addr)
@@ -227,6 +218,15 @@ static struct neigh *entry_make(struct inet_shard *sh, const struct inet_if *ifp
 
 /* ---- asking ---- */
 
+void neigh_ask(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *from,
+               const struct inet_addr *target, const struct rte_ether_addr *to)
+{
+    if (inet_is4(target))
+        arp_send_request(sh, ifp, from, target, to);
+    else
+        nd_send_solicit(sh, ifp, from, target, to);
+}
+
 /* One question, if not too many were asked of late. Those to a station that we know are bounded by
  * their number. */
 static void ask(struct inet_shard *sh, struct neigh *n, bool unicast)
@@ -238,12 +238,8 @@ static void ask(struct inet_shard *sh, struct neigh *n, bool unicast)
         return;
     n->asked_us = reactor_now_us();
     n->probes++;
-    if (!own)
-        return;
-    if (inet_is4(&n->addr))
-        arp_send_request(sh, ifp, &own->net.addr, &n->addr, unicast ? &n->mac : NULL);
-    else
-        nd_send_solicit(sh, ifp, &own->net.addr, &n->addr, unicast ? &n->mac : NULL);
+    if (own)
+        neigh_ask(sh, ifp, &own->net.addr, &n->addr, unicast ? &n->mac : NULL);
 }
 
 static void begin(struct neigh *n, enum neigh_state state)
@@ -255,25 +251,17 @@ static void begin(struct neigh *n, enum neigh_state state)
     reactor_timer_arm(&n->timer, dispute ? DISPUTE_ASK_US : ASK_US);
 }
 
-void paths_renew(struct inet_shard *sh)
-{
-    const struct inet_upper *tcp = &sh->inet->opts.tcp;
-
-    sh->generation++;
-    if (tcp->changed)
-        tcp->changed(tcp->ctx, sh);
-}
-
 /* TCP is told that what it has waiting here will not get there (RFC 1122 §2.3.2.2, RFC 4861
  * §7.2.2): it need not wait for its own timer to know. */
 static void tell_unreachable(struct inet_shard *sh, struct rte_mbuf *m)
 {
     const struct inet_upper *tcp = &sh->inet->opts.tcp;
     const uint8_t *p = rte_pktmbuf_mtod(m, const uint8_t *);
-    struct icmp_quote q;
+    struct inet_error error = {.what = INET_ICMP_UNREACHABLE};
+    uint16_t len;
 
-    if (tcp->error && icmp_quote_decode(p, m->data_len, p[0] >> 4, &q))
-        tcp->error(tcp->ctx, sh, INET_ICMP_UNREACHABLE, &q.src, &q.dst, q.sport, q.dport, q.seq, 0);
+    if (tcp->error && icmp_quote_decode(p, m->data_len, p[0] >> 4, &error, &len))
+        tcp->error(tcp->ctx, sh, &error);
 }
 
 static void failed(struct inet_shard *sh, struct neigh *n)
@@ -293,27 +281,22 @@ static void failed(struct inet_shard *sh, struct neigh *n)
     }
 }
 
-/* The station at the MAC that we know did not answer: the claim of another is believed, and it is
- * asked in turn. */
-static void dispute_lost(struct neigh *n)
-{
-    n->mac = n->claimed;
-    n->disputed = false;
-    begin(n, NEIGH_PROBE);
-}
-
 static void next_question(struct inet_shard *sh, struct neigh *n)
 {
     bool unicast = n->state == NEIGH_PROBE;
 
     if (n->disputed && n->probes >= DISPUTE_ASKS) {
-        dispute_lost(n);
+        /* The station at the MAC that we know did not answer: the claim of another is believed,
+         * and it is asked in turn. */
+        n->mac = n->claimed;
+        n->disputed = false;
+        begin(n, NEIGH_PROBE);
     } else if (n->probes < ASK_MAX) {
         ask(sh, n, unicast);
         reactor_timer_arm(&n->timer, n->disputed ? DISPUTE_ASK_US : ASK_US);
     } else if (unicast) {
         /* Gone from there; perhaps it is elsewhere. */
-        paths_renew(sh);
+        sh->generation++;
         begin(n, NEIGH_INCOMPLETE);
     } else {
         failed(sh, n);
@@ -526,7 +509,7 @@ void neigh_tell(struct inet_shard *sh, struct inet_if *ifp, const struct inet_ad
                         .flags = (uint8_t)flags,
                         .ifindex = (uint8_t)ifp->index,
                         .mac = *mac,
-                        .a = *addr};
+                        .addr = *addr};
 
     neigh_heard(sh, ifp, addr, mac, flags);
     hand_note(sh, &note);

@@ -20,6 +20,7 @@ struct pkt_drop_info {
 };
 const struct pkt_drop_info *pkt_drop_info(enum pkt_drop why); /* never NULL */
 
+/* What an ICMP error says of a packet of ours. */
 enum inet_icmp_error {
     INET_ICMP_UNREACHABLE, /* net or host, no route, address unreachable */
     INET_ICMP_REFUSED,     /* port or protocol unreachable, or prohibited: hard */

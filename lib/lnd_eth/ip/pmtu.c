@@ -37,7 +37,7 @@ size_t pmtu_memory(void)
 
 static uint16_t *chain_of(struct inet_shard *sh, const struct inet_addr *remote)
 {
-    return &sh->pmtu_hash[inet_hash(remote, sh->inet->seed) & (PMTU_HASH - 1)];
+    return &sh->pmtu_hash[inet_hash(remote, 0) & (PMTU_HASH - 1)];
 }
 
 static void entry_del(struct inet_shard *sh, uint16_t index)
@@ -93,11 +93,6 @@ void pmtu_start(struct inet_shard *sh)
 {
     reactor_timer_init(&sh->pmtu_timer, age);
     reactor_timer_arm(&sh->pmtu_timer, PMTU_LOOK_US);
-}
-
-void pmtu_stop(struct inet_shard *sh)
-{
-    reactor_timer_cancel(&sh->pmtu_timer);
 }
 
 unsigned pmtu_get(struct inet_shard *sh, const struct inet_addr *remote, unsigned mtu)

@@ -7,54 +7,34 @@
 
 #include <errno.h>
 
-static bool on_link(const struct inet_if *ifp, const struct inet_addr *to, int *bits)
-{
-    bool found = false;
-
-    for (unsigned i = 0; i < ifp->owns; i++) {
-        const struct inet_prefix *net = &ifp->own[i].net;
-
-        if (inet_in_prefix(to, net) && (int)net->bits > *bits) {
-            *bits = net->bits;
-            found = true;
-        }
-    }
-    return found;
-}
-
 bool route_find(const struct inet_if *ifp, const struct inet_addr *to, struct inet_addr *next_hop)
 {
-    bool found;
     int bits = -1;
 
-    found = on_link(ifp, to, &bits);
-    if (found)
+    for (unsigned i = 0; i < ifp->owns; i++)
+        if (inet_in_prefix(to, &ifp->own[i].net))
+            bits = max(bits, (int)ifp->own[i].net.bits);
+    if (bits >= 0)
         *next_hop = *to;
-    /* Never leaves its link, RFC 4291 §2.5.6. */
-    if (inet_is_link_local(to))
-        return found;
     for (unsigned i = 0; i < ifp->routes; i++) {
         const struct inet_route *r = &ifp->route[i];
 
-        if (inet_in_prefix(to, &r->to) && (int)r->to.bits > bits) {
+        /* A link-local address never leaves its link, RFC 4291 §2.5.6. */
+        if (!inet_is_link_local(to) && inet_in_prefix(to, &r->to) && (int)r->to.bits > bits) {
             bits = r->to.bits;
             *next_hop = r->via;
-            found = true;
         }
     }
-    return found;
+    return bits >= 0;
 }
 
 static bool may_be_remote(const struct inet_if *ifp, const struct inet_addr *a)
 {
     if (!inet_is_unicast(a))
         return false;
-    for (unsigned i = 0; i < ifp->owns; i++) {
-        const struct inet_prefix *net = &ifp->own[i].net;
-
-        if (own_is(&ifp->own[i], a) || inet_is_net_broadcast(a, net))
+    for (unsigned i = 0; i < ifp->owns; i++)
+        if (own_is(&ifp->own[i], a) || inet_is_net_broadcast(a, &ifp->own[i].net))
             return false;
-    }
     return true;
 }
 

@@ -124,10 +124,9 @@ static bool usable(const struct csum_variant *v)
 
 const struct csum_variant *csum_variant_at(unsigned index)
 {
-    for (unsigned i = 0; i < RTE_DIM(variants); i++) {
+    for (unsigned i = 0; i < RTE_DIM(variants); i++)
         if (usable(&variants[i]) && index-- == 0)
             return &variants[i];
-    }
     return NULL;
 }
 
@@ -150,13 +149,13 @@ uint16_t csum_partial(const void *data, size_t len, uint32_t sum)
 }
 
 /* Behind an odd number of bytes each byte counts for the other half of its word. */
-
 uint16_t csum_join(uint16_t first, uint16_t second, bool odd)
 {
     return fold((uint64_t)first + (odd ? rte_bswap16(second) : second));
 }
 
-uint16_t csum_without(uint16_t both, uint16_t first, bool odd)
+/* The sum of the second part when the first is taken away. */
+static uint16_t csum_without(uint16_t both, uint16_t first, bool odd)
 {
     uint16_t sum = fold((uint64_t)both + (uint16_t)~first);
 

@@ -73,16 +73,10 @@ static void pools_destroy(struct port *port)
 
 /* ---- making ---- */
 
-static const struct port_ops *ops_for(const char *device)
-{
-    return port_is_ethdev(device) ? &port_ethdev_ops : &port_packet_ops;
-}
-
 static int opts_check(const struct port_opts *opts, struct err *err)
 {
-    if (!opts->name || opts->name[0] == '\0' || strlen(opts->name) >= PORT_NAME_MAX) {
+    if (!opts->name || opts->name[0] == '\0' || strlen(opts->name) >= PORT_NAME_MAX)
         return err_set(err, -EINVAL, "a port's name has 1 to %d characters", PORT_NAME_MAX - 1);
-    }
     if (!opts->device || opts->device[0] == '\0' ||
         strlen(opts->device) >= sizeof(((struct port *)NULL)->device)) {
         return err_set(err, -EINVAL, "port %s: the name of its device is missing or too long",
@@ -114,17 +108,21 @@ static int index_get(struct port *port, struct err *err)
     return err_set(err, -ENOSPC, "more than %d ports", PORT_MAX);
 }
 
-static int stats_make(struct port *port)
+void *port_zalloc(size_t size)
 {
-    size_t each = sizeof(struct port_queue_stats);
+    void *p;
 
-    if (posix_memalign((void **)&port->rx_stats, RTE_CACHE_LINE_SIZE, STATS_WANT * each) != 0)
-        return -ENOMEM;
-    memset(port->rx_stats, 0, STATS_WANT * each);
-    if (posix_memalign((void **)&port->tx_stats, RTE_CACHE_LINE_SIZE, STATS_WANT * each) != 0)
-        return -ENOMEM;
-    memset(port->tx_stats, 0, STATS_WANT * each);
-    return 0;
+    return posix_memalign(&p, RTE_CACHE_LINE_SIZE, size) == 0 ? memset(p, 0, size) : NULL;
+}
+
+/* Frees a port that has neither device nor pools. */
+static void port_free(struct port *port)
+{
+    if (ports[port->index] == port)
+        ports[port->index] = NULL;
+    free(port->rx_stats);
+    free(port->tx_stats);
+    free(port);
 }
 
 int port_open(const struct port_opts *opts, const struct port_ops *ops, struct port **out,
@@ -137,41 +135,32 @@ int port_open(const struct port_opts *opts, const struct port_ops *ops, struct p
     if (rc < 0)
         return rc;
     port = calloc(1, sizeof(*port));
-    if (!port || stats_make(port) < 0) {
-        err_text(err, "port %s: out of memory", opts->name);
-        rc = -ENOMEM;
-        goto fail;
-    }
+    if (!port)
+        return err_set(err, -ENOMEM, "port %s: out of memory", opts->name);
+    port->rx_stats = port_zalloc(STATS_WANT * sizeof(*port->rx_stats));
+    port->tx_stats = port_zalloc(STATS_WANT * sizeof(*port->tx_stats));
     snprintf(port->name, sizeof(port->name), "%s", opts->name);
     snprintf(port->device, sizeof(port->device), "%s", opts->device);
     port->socket = opts->socket;
     port->tx_segs = UINT16_MAX;
-    want.reactors = max(want.reactors, 1u);
-    want.reactors = min(want.reactors, (unsigned)REACTOR_MAX);
-    want.rx_queues = max(want.rx_queues, 1u);
-    want.rx_queues = min(want.rx_queues, want.reactors);
-    rc = index_get(port, err);
-    if (rc < 0)
-        goto fail;
-    port->ops = ops ? ops : ops_for(opts->device);
-    rc = port_pool(port, "tx", TX_MBUFS * want.reactors, PORT_ROOM_TX, &port->tx_pool, err);
-    if (rc < 0)
-        goto fail_pools;
-    rc = port->ops->open(port, &want, err);
-    if (rc < 0)
-        goto fail_pools;
+    want.reactors = min(max(want.reactors, 1u), (unsigned)REACTOR_MAX);
+    want.rx_queues = min(max(want.rx_queues, 1u), want.reactors);
+    port->ops = ops ? ops : port_is_ethdev(opts->device) ? &port_ethdev_ops : &port_packet_ops;
+    if (port->rx_stats && port->tx_stats)
+        rc = index_get(port, err);
+    else
+        rc = err_set(err, -ENOMEM, "port %s: out of memory", opts->name);
+    if (rc == 0)
+        rc = port_pool(port, "tx", TX_MBUFS * want.reactors, PORT_ROOM_TX, &port->tx_pool, err);
+    if (rc == 0)
+        rc = port->ops->open(port, &want, err);
+    if (rc < 0) {
+        pools_destroy(port);
+        port_free(port);
+        return rc;
+    }
     *out = port;
     return 0;
-fail_pools:
-    pools_destroy(port);
-    ports[port->index] = NULL;
-fail:
-    if (port) {
-        free(port->rx_stats);
-        free(port->tx_stats);
-    }
-    free(port);
-    return rc;
 }
 
 int port_start(struct port *port, struct err *err)
@@ -193,7 +182,8 @@ void port_stop(struct port *port)
     if (!port->started)
         return;
     faults_end(port);
-    port->ops->stop(port);
+    if (port->ops->stop)
+        port->ops->stop(port);
     port->started = false;
 }
 
@@ -205,10 +195,7 @@ void port_close(struct port *port)
     faults_end(port); /* rules that came after the stop */
     port->ops->close(port);
     pools_destroy(port);
-    ports[port->index] = NULL;
-    free(port->rx_stats);
-    free(port->tx_stats);
-    free(port);
+    port_free(port);
 }
 
 size_t port_memory(const struct port_opts *opts)
@@ -377,13 +364,5 @@ void port_stats_get(const struct port *port, bool tx, unsigned queue, struct por
 {
     const struct port_queue_stats *s = tx ? &port->tx_stats[queue] : &port->rx_stats[queue];
 
-    out->packets = relaxed_load(&s->packets);
-    out->bytes = relaxed_load(&s->bytes);
-    out->bursts = relaxed_load(&s->bursts);
-    out->full = relaxed_load(&s->full);
-    out->no_buffer = relaxed_load(&s->no_buffer);
-    out->bad = relaxed_load(&s->bad);
-    out->copies = relaxed_load(&s->copies);
-    out->copied_bytes = relaxed_load(&s->copied_bytes);
-    out->csums = relaxed_load(&s->csums);
+    counters_copy_all(out, s);
 }

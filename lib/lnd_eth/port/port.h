@@ -97,7 +97,7 @@ struct port_xstat {
     uint64_t value;
 };
 
-/* A back-end. All members; control thread unless said otherwise. */
+/* A back-end. Control thread unless said otherwise. */
 struct port_ops {
     const char *name;
     /* Claims the device and fills in what port.h's struct port has above the line. 0 or -errno with
@@ -106,7 +106,7 @@ struct port_ops {
     /* Frames may flow from now on. */
     int (*start)(struct port *port, struct err *err);
     /* No queue is polled any more; everything given to the device has come back when this
-     * returns. */
+     * returns. NULL: it has in any case. */
     void (*stop)(struct port *port);
     void (*close)(struct port *port);
     /* Up to n frames; on the reactor that polls the queue. */
@@ -118,10 +118,9 @@ struct port_ops {
      * on that reactor. */
     int (*rx_fd)(struct port *port, unsigned queue);
     bool (*link)(struct port *port, unsigned *speed_mbit); /* any thread; no long wait */
-    /* Why there is no link, a static word; NULL: not known. The function may be NULL. Like link().
-     */
+    /* Why there is no link, a static word; NULL: not known. May be NULL. Like link(). */
     const char *(*link_why)(struct port *port);
-    unsigned (*xstats)(struct port *port, struct port_xstat *out, unsigned max);
+    unsigned (*xstats)(struct port *port, struct port_xstat *out, unsigned max); /* or NULL */
 };
 
 struct port {
@@ -212,10 +211,8 @@ void port_stats_get(const struct port *port, bool tx, unsigned queue, struct por
 /* One's complement sum of len bytes (RFC 1071), folded to 16 bits, not inverted, in the order of
  * bytes in memory: to be stored as it is. sum: carried from before. */
 uint16_t csum_partial(const void *data, size_t len, uint32_t sum);
-/* The sum of two parts that follow each other, or of the second when the first is taken away; odd:
- * the first has an odd number of bytes. */
+/* The sum of two parts that follow each other; odd: the first has an odd number of bytes. */
 uint16_t csum_join(uint16_t first, uint16_t second, bool odd);
-uint16_t csum_without(uint16_t both, uint16_t first, bool odd);
 /* The same over a chain, from offset on. */
 uint16_t csum_chain(const struct rte_mbuf *m, uint32_t off, uint32_t len, uint32_t sum);
 const char *csum_variant(void); /* "scalar", "avx2", "avx512" … */

@@ -81,16 +81,14 @@ static int find(struct port *port, struct err *err)
     int rc;
 
     name_of(port->device, name, sizeof(name));
-    if (rte_eth_dev_get_port_by_name(name, &dev->id) == 0) {
-        dev->found = true;
-        return 0;
+    rc = rte_eth_dev_get_port_by_name(name, &dev->id);
+    if (rc != 0) {
+        args_of(port->device, args, sizeof(args));
+        rc = rte_dev_probe(args);
+        if (rc == 0)
+            rc = rte_eth_dev_get_port_by_name(name, &dev->id);
     }
-    args_of(port->device, args, sizeof(args));
-    rc = rte_dev_probe(args);
-    if (rc == 0) {
-        rc = rte_eth_dev_get_port_by_name(name, &dev->id);
-        dev->found = rc == 0;
-    }
+    dev->found = rc == 0;
     if (rc == 0)
         return 0;
     if (is_pci(port->device))
@@ -119,15 +117,17 @@ static int on_removal(uint16_t id, enum rte_eth_event_type event, void *arg, voi
 
 /* Software devices that refuse an MTU above 1500 though they pass any frame that fits into their
  * buffers. */
-static bool passes_jumbo_unasked(const struct rte_eth_dev_info *info)
-{
-    static const char *const those[] = {"net_af_packet", "net_memif", "net_ring"};
+static const char *const pass_jumbo_unasked[] = {"net_af_packet", "net_memif", "net_ring", NULL};
+/* Drivers that are through with a frame when the call returns, or when who is at the other end of a
+ * ring is; but memif keeps frames with zero-copy=yes. */
+static const char *const give_back[] = {"net_af_packet", "net_memif", "net_null", "net_pcap",
+                                        "net_ring",      "net_tap",   NULL};
 
-    for (unsigned i = 0; i < RTE_DIM(those); i++) {
-        if (strcmp(info->driver_name, those[i]) == 0)
-            return true;
-    }
-    return false;
+static bool is_among(const struct rte_eth_dev_info *info, const char *const *names)
+{
+    while (*names && strcmp(info->driver_name, *names) != 0)
+        names++;
+    return *names;
 }
 
 static unsigned mtu_limit(const struct rte_eth_dev_info *info)
@@ -155,7 +155,7 @@ static int mtu_choose(struct port *port, const struct rte_eth_dev_info *info,
     *told = port->mtu;
     if (port->mtu <= limit)
         return 0;
-    if (!passes_jumbo_unasked(info)) {
+    if (!is_among(info, pass_jumbo_unasked)) {
         return err_set(err, -EMSGSIZE, "port %s: %s takes an MTU of at most %u; set mtu: %u",
                        port->name, port->device, limit, limit);
     }
@@ -267,30 +267,15 @@ static int queues_make(struct port *port, const struct rte_eth_dev_info *info, u
     return rc;
 }
 
-/* Drivers that are through with a frame when the call returns, or when who is at the other end of a
- * ring is. */
-static bool gives_back(const char *driver, const char *device)
-{
-    static const char *const names[] = {
-        "net_af_packet", "net_memif", "net_null", "net_pcap", "net_ring", "net_tap",
-    };
-
-    for (unsigned i = 0; i < RTE_DIM(names); i++) {
-        if (strcmp(driver, names[i]) == 0)
-            return !strstr(device, "zero-copy=yes"); /* memif's way to keep frames */
-    }
-    return false;
-}
-
 static void caps_set(struct port *port, const struct rte_eth_dev_info *info, uint64_t rx_on,
                      uint64_t tx_on)
 {
     struct ethdev_dev *dev = port->dev;
     const uint64_t l4 = RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-    bool chains = tx_on & RTE_ETH_TX_OFFLOAD_MULTI_SEGS, ring;
+    bool chains = tx_on & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+    bool ring = strcmp(info->driver_name, "net_ring") == 0;
     unsigned segs = info->tx_desc_lim.nb_mtu_seg_max;
 
-    ring = strcmp(info->driver_name, "net_ring") == 0;
     port->soft = PORT_SOFT_PULL;
     port->soft |= tx_on & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM ? 0 : PORT_SOFT_IP_CSUM;
     port->soft |= (tx_on & l4) == l4 ? 0 : PORT_SOFT_L4_CSUM;
@@ -302,7 +287,8 @@ static void caps_set(struct port *port, const struct rte_eth_dev_info *info, uin
     port->caps |= rx_on & RTE_ETH_RX_OFFLOAD_TCP_CKSUM ? PORT_RX_CSUM : 0;
     port->caps |= chains ? PORT_TX_CHAINS : PORT_COPIES_OUT;
     port->caps |= ring ? PORT_COPIES_IN : 0;
-    port->caps |= gives_back(info->driver_name, port->device) ? PORT_TX_RETURNS : 0;
+    if (is_among(info, give_back) && !strstr(port->device, "zero-copy=yes"))
+        port->caps |= PORT_TX_RETURNS;
     /* Cutting takes checksums, and frames in many pieces. */
     if (tx_on & RTE_ETH_TX_OFFLOAD_TCP_TSO && port->caps & PORT_TX_CSUM &&
         port->tx_segs >= SEGS_ENOUGH)
@@ -373,11 +359,9 @@ static int ethdev_open(struct port *port, const struct port_opts *opts, struct e
     struct ethdev_dev *dev;
     int rc;
 
-    if (posix_memalign((void **)&dev, RTE_CACHE_LINE_SIZE, sizeof(*dev)) != 0) {
+    port->dev = dev = port_zalloc(sizeof(*dev));
+    if (!dev)
         return err_set(err, -ENOMEM, "port %s: out of memory", port->name);
-    }
-    memset(dev, 0, sizeof(*dev));
-    port->dev = dev;
     rc = find(port, err);
     if (rc == 0) {
         rte_eth_dev_callback_register(dev->id, RTE_ETH_EVENT_INTR_RMV, on_removal, dev);
@@ -393,10 +377,9 @@ static int ethdev_start(struct port *port, struct err *err)
     struct ethdev_dev *dev = port->dev;
     int rc = rte_eth_dev_start(dev->id);
 
-    if (rc < 0) {
+    if (rc < 0)
         return err_set(err, rc, "port %s: %s cannot be started: %s", port->name, port->device,
                        strerror(-rc));
-    }
     rte_eth_allmulticast_enable(dev->id); /* for neighbour discovery; some devices filter nothing */
     return 0;
 }
@@ -457,11 +440,6 @@ static unsigned ethdev_xstats(struct port *port, struct port_xstat *out, unsigne
     return k;
 }
 
-static int ethdev_rx_fd(struct port *port, unsigned queue)
-{
-    return -1;
-}
-
 size_t port_ethdev_memory(const struct port_opts *opts)
 {
     unsigned rxqs = max(opts->rx_queues, 1u), reactors = max(opts->reactors, 1u);
@@ -480,7 +458,6 @@ const struct port_ops port_ethdev_ops = {
     .close = ethdev_close,
     .rx = ethdev_rx,
     .tx = ethdev_tx,
-    .rx_fd = ethdev_rx_fd,
     .link = ethdev_link,
     .link_why = ethdev_link_why,
     .xstats = ethdev_xstats,

@@ -76,19 +76,16 @@ int ethdev_shared_make(struct port *port)
     struct ethdev_dev *dev = port->dev;
     char name[RTE_RING_NAMESIZE];
 
+    /* Without one of its own: until it polls the receive queue that goes with one. */
     for (unsigned r = 0; r < REACTOR_MAX; r++)
-        dev->self[r].txq = r < dev->txqs ? (uint16_t)r : ETHDEV_NO_QUEUE;
+        dev->self[r].txq =
+            dev->txqs >= dev->reactors && r < dev->txqs ? (uint16_t)r : ETHDEV_NO_QUEUE;
     if (dev->txqs >= dev->reactors)
         return 0;
-    for (unsigned r = 0; r < REACTOR_MAX; r++)
-        dev->self[r].txq = ETHDEV_NO_QUEUE; /* until it polls the receive queue that goes with it */
     dev->nshared = min(dev->txqs, port->rx_queues);
-    if (posix_memalign((void **)&dev->shared, RTE_CACHE_LINE_SIZE,
-                       dev->nshared * sizeof(dev->shared[0])) != 0) {
-        dev->shared = NULL;
+    dev->shared = port_zalloc(dev->nshared * sizeof(dev->shared[0]));
+    if (!dev->shared)
         return -ENOMEM;
-    }
-    memset(dev->shared, 0, dev->nshared * sizeof(dev->shared[0]));
     for (unsigned r = 0; r < dev->reactors; r++) {
         struct rte_ring **ring = &dev->shared[r % dev->nshared].from[r];
 

@@ -127,13 +127,11 @@ static struct rte_mbuf *buffer_for(struct port *port, uint32_t len)
     return m;
 }
 
-struct rte_mbuf *port_copy_in(struct port *port, struct port_queue_stats *stats, const void *data,
-                              uint32_t len)
+struct rte_mbuf *port_buffers(struct port *port, struct port_queue_stats *stats, uint32_t len)
 {
     struct rte_mbuf *head = NULL, **end = &head, *m;
-    const uint8_t *from = data;
     uint32_t left = len;
-    uint16_t part, segs = 0;
+    uint16_t segs = 0;
 
     do {
         m = buffer_for(port, left);
@@ -142,18 +140,27 @@ struct rte_mbuf *port_copy_in(struct port *port, struct port_queue_stats *stats,
             count_add(&stats->no_buffer, 1);
             return NULL;
         }
-        part = (uint16_t)min(left, (uint32_t)rte_pktmbuf_tailroom(m));
-        port_copy(stats, rte_pktmbuf_mtod(m, void *), from, part);
-        m->data_len = part;
-        from += part;
-        left -= part;
+        m->data_len = (uint16_t)min(left, (uint32_t)rte_pktmbuf_tailroom(m));
+        left -= m->data_len;
         segs++;
         *end = m;
         end = &m->next;
     } while (left > 0);
     head->pkt_len = len;
     head->nb_segs = segs;
-    count_add(&stats->copies, 1);
+    return head;
+}
+
+struct rte_mbuf *port_copy_in(struct port *port, struct port_queue_stats *stats, const void *data,
+                              uint32_t len)
+{
+    struct rte_mbuf *head = port_buffers(port, stats, len);
+    const uint8_t *from = data;
+
+    for (struct rte_mbuf *m = head; m; from += m->data_len, m = m->next)
+        port_copy(stats, rte_pktmbuf_mtod(m, void *), from, m->data_len);
+    if (likely(head != NULL))
+        count_add(&stats->copies, 1);
     return head;
 }
 

@@ -28,6 +28,8 @@ static inline void port_copy(struct port_queue_stats *stats, void *to, const voi
     count_add(&stats->copied_bytes, len);
 }
 
+/* size zeros at the beginning of a cache line, for free(); NULL: out of memory. */
+void *port_zalloc(size_t size);
 /* A pool of the port's. what: of at most 6 characters. Control thread. */
 int port_pool(struct port *port, const char *what, uint32_t count, uint16_t room,
               struct rte_mempool **out, struct err *err);
@@ -60,6 +62,8 @@ enum port_finish port_finish_tx(struct port *port, struct port_queue_stats *stat
  * in order. */
 unsigned port_finish_rx(struct port *port, struct port_queue_stats *stats, struct rte_mbuf **pkts,
                         unsigned n);
+/* A chain of the receive pools' buffers for len > 0 bytes; NULL: none left (counted). */
+struct rte_mbuf *port_buffers(struct port *port, struct port_queue_stats *stats, uint32_t len);
 /* Copies len bytes into a new chain of the receive pools; NULL: none left (counted). */
 struct rte_mbuf *port_copy_in(struct port *port, struct port_queue_stats *stats, const void *data,
                               uint32_t len);

@@ -45,14 +45,6 @@ static int index_now(const struct packet_dev *dev)
     return rc < 0 ? rc : req.ifr_ifindex;
 }
 
-static bool up_and_running(const struct packet_dev *dev)
-{
-    struct ifreq req = {.ifr_flags = 0};
-
-    return ask(dev, SIOCGIFFLAGS, &req) == 0 && (req.ifr_flags & IFF_UP) &&
-           (req.ifr_flags & IFF_RUNNING);
-}
-
 static const char *packet_link_why(struct port *port)
 {
     struct ifreq req = {.ifr_flags = 0};
@@ -117,16 +109,9 @@ static int bind_one(int fd, int ifindex, uint16_t protocol)
     return bind(fd, (const struct sockaddr *)&ll, sizeof(ll)) < 0 ? -errno : 0;
 }
 
-/* The membership is the socket's and goes with it, and with the interface. */
-static void multicast_want(int fd, int ifindex)
-{
-    struct packet_mreq want = {.mr_ifindex = ifindex, .mr_type = PACKET_MR_ALLMULTI};
-
-    setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &want, sizeof(want));
-}
-
 static int bind_all(struct port *port, int ifindex)
 {
+    struct packet_mreq all = {.mr_ifindex = ifindex, .mr_type = PACKET_MR_ALLMULTI};
     struct packet_dev *dev = port->dev;
     int rc = 0;
 
@@ -136,8 +121,9 @@ static int bind_all(struct port *port, int ifindex)
         for (int kind = 0; kind < PACKET_KINDS && rc == 0; kind++)
             rc = bind_one(dev->rx[i]->ring[kind].fd, ifindex, ETH_P_ALL);
     }
-    if (rc == 0)
-        multicast_want(dev->rx[0]->ring[PACKET_SHORT].fd, ifindex);
+    if (rc == 0) /* the membership is the socket's and goes with it, and with the interface */
+        setsockopt(dev->rx[0]->ring[PACKET_SHORT].fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all,
+                   sizeof(all));
     return rc;
 }
 
@@ -165,7 +151,7 @@ static bool packet_link(struct port *port, unsigned *speed_mbit)
 
     if (port->started && ifindex > 0 && ifindex != relaxed_load(&dev->ifindex))
         rebind(port, ifindex);
-    up = up_and_running(dev);
+    up = !packet_link_why(port);
     if (speed_mbit)
         *speed_mbit = up ? speed_get(dev) : 0;
     return up;
@@ -207,10 +193,9 @@ static int check_interface(struct port *port, const struct port_opts *opts, stru
         return dev->ifindex;
     }
     rc = mac_get(dev, &port->mac, &ethernet);
-    if (rc == 0 && !ethernet) {
+    if (rc == 0 && !ethernet)
         return err_set(err, -EINVAL, "port %s: %s is not an Ethernet interface", port->name,
                        dev->ifname);
-    }
     if (rc == 0)
         rc = ask(dev, SIOCGIFFLAGS, &req);
     if (rc == 0 && !(req.ifr_flags & IFF_UP)) {
@@ -219,10 +204,9 @@ static int check_interface(struct port *port, const struct port_opts *opts, stru
     }
     if (rc == 0)
         rc = ask(dev, SIOCGIFMTU, &req);
-    if (rc < 0) {
+    if (rc < 0)
         return err_set(err, rc, "port %s: interface %s: %s", port->name, dev->ifname,
                        strerror(-rc));
-    }
     mtu = (unsigned)req.ifr_mtu;
     if (opts->mtu > mtu || mtu < PORT_MTU_MIN) {
         return err_set(
@@ -246,32 +230,21 @@ static int tx_open(struct packet_tx *tx)
     return 0;
 }
 
-static void *aligned_zero(size_t size)
-{
-    void *p;
-
-    if (posix_memalign(&p, RTE_CACHE_LINE_SIZE, size) != 0)
-        return NULL;
-    memset(p, 0, size);
-    return p;
-}
-
 static int queues_open(struct port *port, struct err *err)
 {
     struct packet_dev *dev = port->dev;
     int rc = 0;
 
     for (unsigned i = 0; i < port->tx_queues && rc == 0; i++) {
-        dev->tx[i] = aligned_zero(sizeof(*dev->tx[i]));
+        dev->tx[i] = port_zalloc(sizeof(*dev->tx[i]));
         rc = dev->tx[i] ? tx_open(dev->tx[i]) : -ENOMEM;
         if (rc < 0)
             err_text(err, "a packet socket to send with: %s", strerror(-rc));
     }
     for (unsigned i = 0; i < port->rx_queues && rc == 0; i++) {
-        dev->rx[i] = aligned_zero(sizeof(*dev->rx[i]));
-        if (!dev->rx[i]) {
+        dev->rx[i] = port_zalloc(sizeof(*dev->rx[i]));
+        if (!dev->rx[i])
             return err_set(err, -ENOMEM, "out of memory");
-        }
         dev->rx[i]->epoll_fd = -1;
         for (int kind = 0; kind < PACKET_KINDS; kind++)
             dev->rx[i]->ring[kind].fd = -1;
@@ -305,9 +278,8 @@ static int packet_open(struct port *port, const struct port_opts *opts, struct e
     struct packet_dev *dev = calloc(1, sizeof(*dev));
     int rc;
 
-    if (!dev) {
+    if (!dev)
         return err_set(err, -ENOMEM, "port %s: out of memory", port->name);
-    }
     port->dev = dev;
     if (strlen(opts->device) >= sizeof(dev->ifname)) {
         dev->control_fd = -1;
@@ -369,34 +341,21 @@ static int packet_start(struct port *port, struct err *err)
     return rc;
 }
 
-/* Nothing of ours is with the kernel: all was copied. The sockets stay bound, and their rings fill
- * up, until the port is closed or started again. */
-static void packet_stop(struct port *port)
-{
-}
-
 static int packet_rx_fd(struct port *port, unsigned queue)
 {
-    struct packet_dev *dev = port->dev;
-
-    return dev->rx[queue]->epoll_fd;
+    return ((struct packet_dev *)port->dev)->rx[queue]->epoll_fd;
 }
 
-static unsigned packet_xstats(struct port *port, struct port_xstat *out, unsigned max)
-{
-    return 0;
-}
-
+/* There is nothing to stop: the kernel copies what is sent. The sockets stay bound, and their rings
+ * fill up, until the port is closed or started again. */
 const struct port_ops port_packet_ops = {
     .name = "packet",
     .open = packet_open,
     .start = packet_start,
-    .stop = packet_stop,
     .close = packet_close,
     .rx = packet_rx,
     .tx = packet_tx,
     .rx_fd = packet_rx_fd,
     .link = packet_link,
     .link_why = packet_link_why,
-    .xstats = packet_xstats,
 };

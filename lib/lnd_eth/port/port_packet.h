@@ -7,16 +7,13 @@
  * frame only when its block is full or some milliseconds old.) The kernel writes a time into each
  * slot, by which the frames of all come out in the order they went in.
  *
- * A frame in a slot has to be copied out, since a slot in use stops its ring. For short
- * frames that costs less than a system call. For the longest frames, TSO and GRO, a slot has only
- * the beginning. The frames themselves wait in the socket (PACKET_COPY_THRESH), one for
- * each slot with TP_STATUS_COPY, and are read straight into buffers, many at a time. So much memory
- * for a socket takes CAP_NET_ADMIN; without it their slots hold whole frames, at the price of a
- * copy.
+ * A frame in a slot has to be copied out, since a slot in use stops its ring. Of the longest
+ * frames, TSO and GRO, a slot has only the beginning: the frames wait in the socket
+ * (PACKET_COPY_THRESH), one for each slot with TP_STATUS_COPY, and are read straight into buffers,
+ * many at a time.
  *
- * Frames are sent with sendmmsg() straight from their chains, at the price of the one copy that the
- * kernel makes. A transmit ring would cost a copy of ours, into it, and a virtual interface has the
- * kernel copy the frame out of it once more before it passes it on.
+ * Frames are sent with sendmmsg() straight from their chains. docs/architecture.md (Ports) has the
+ * reasons.
  */
 #ifndef MILLRACE_PORT_PACKET_H
 #define MILLRACE_PORT_PACKET_H

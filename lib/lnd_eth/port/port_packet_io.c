@@ -140,42 +140,12 @@ static struct rte_mbuf *frame_in(struct port *port, struct port_queue_stats *sta
 
 /* ---- frames that wait in the socket ---- */
 
-static struct rte_mbuf *buffers_for(struct port *port, struct packet_reads *r, uint32_t len)
-{
-    struct rte_mbuf *head = NULL, **end = &head, *m;
-    uint32_t left = len, part;
-    uint16_t segs = 0;
-
-    for (; left > 0; left -= part) {
-        m = rte_pktmbuf_alloc(port->rx_large);
-        if (unlikely(!m))
-            m = rte_pktmbuf_alloc(port->rx_small);
-        if (unlikely(!m)) {
-            rte_pktmbuf_free(head);
-            return NULL;
-        }
-        part = rte_pktmbuf_tailroom(m);
-        part = min(left, part);
-        m->data_len = (uint16_t)part;
-        r->iov[r->iovs++] = (struct iovec){rte_pktmbuf_mtod(m, void *), part};
-        segs++;
-        *end = m;
-        end = &m->next;
-    }
-    if (head) {
-        head->pkt_len = len;
-        head->nb_segs = segs;
-    }
-    return head;
-}
-
 /* NULL: the frame is to be thrown away (counted). */
 static struct rte_mbuf *frame_prepare(struct port *port, struct port_queue_stats *stats,
                                       const struct packet_ring *ring, struct packet_reads *r,
                                       const struct tpacket2_hdr *slot)
 {
     struct rte_mbuf *m;
-    unsigned iovs = r->iovs;
 
     if (slot_address(slot)->sll_pkttype == PACKET_OUTGOING)
         return NULL;
@@ -183,11 +153,9 @@ static struct rte_mbuf *frame_prepare(struct port *port, struct port_queue_stats
         count_add(&stats->bad, 1);
         return NULL;
     }
-    m = buffers_for(port, r, slot->tp_len);
-    if (!m) {
-        r->iovs = iovs;
-        count_add(&stats->no_buffer, 1);
-    }
+    m = port_buffers(port, stats, slot->tp_len);
+    for (struct rte_mbuf *s = m; s; s = s->next)
+        r->iov[r->iovs++] = (struct iovec){rte_pktmbuf_mtod(s, void *), s->data_len};
     return m;
 }
 
@@ -242,10 +210,9 @@ static void socket_empty(int fd, unsigned most)
 {
     struct virtio_net_hdr head; /* less is not read; the rest of the frame goes with it */
 
-    for (unsigned i = 0; i < most; i++) {
+    for (unsigned i = 0; i < most; i++)
         if (recv(fd, &head, sizeof(head), MSG_DONTWAIT) < 0 && errno == EAGAIN)
             return;
-    }
 }
 
 /* Reads what was added, into its places among the first n of pkts. Returns how many those are
@@ -278,10 +245,9 @@ static unsigned reads_finish(struct packet_ring *ring, struct packet_reads *r,
         socket_empty(ring->fd, ring->slots);
     r->n = 0;
     r->iovs = 0;
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++)
         if (pkts[i])
             pkts[left++] = pkts[i];
-    }
     return left;
 }
 

@@ -42,76 +42,49 @@ static const struct {
 
 /* ---- filters ---- */
 
-struct program {
-    struct sock_filter ins[48];
-    unsigned n;
-};
-
-static void emit(struct program *p, uint16_t code, uint8_t jt, uint8_t jf, uint32_t k)
-{
-    p->ins[p->n++] = (struct sock_filter){code, jt, jf, k};
-}
-
-/* One instruction of its own each: what is not wanted returns at once. */
-static void emit_refuse(struct program *p)
-{
-    emit(p, BPF_RET | BPF_K, 0, 0, 0);
-}
-
 /* X = X ^ the word at that place of the IP header. */
-static void emit_mix(struct program *p, uint32_t off)
-{
-    emit(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)SKF_NET_OFF + off);
-    emit(p, BPF_ALU | BPF_XOR | BPF_X, 0, 0, 0);
-    emit(p, BPF_MISC | BPF_TAX, 0, 0, 0);
-}
+#define MIX(off)                                                                                   \
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)SKF_NET_OFF + (off)),                             \
+        BPF_STMT(BPF_ALU | BPF_XOR | BPF_X, 0), BPF_STMT(BPF_MISC | BPF_TAX, 0)
+#define REFUSE BPF_STMT(BPF_RET | BPF_K, 0)
 
-/* Continues only for frames of that queue: by a hash of both addresses, without ports, so that
- * all frames of a peer use one queue. Frames that are not IP use the first queue. */
-static void emit_queue(struct program *p, unsigned queue, unsigned queues)
-{
-    unsigned v6, v4, other, end;
-
-    emit(p, BPF_LDX | BPF_IMM, 0, 0, 0);
-    emit(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)(SKF_AD_OFF + SKF_AD_PROTOCOL));
-    v6 = p->n;
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 0, ETH_P_IPV6);
-    v4 = p->n;
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 0, ETH_P_IP);
-    other = p->n;
-    emit(p, BPF_JMP | BPF_JA, 0, 0, 0);
-    p->ins[v6].jt = (uint8_t)(p->n - v6 - 1);
-    for (uint32_t off = 8; off < 40; off += 4)
-        emit_mix(p, off);
-    end = p->n;
-    emit(p, BPF_JMP | BPF_JA, 0, 0, 0);
-    p->ins[v4].jt = (uint8_t)(p->n - v4 - 1);
-    emit_mix(p, 12);
-    emit_mix(p, 16);
-    p->ins[other].k = p->n - other - 1;
-    p->ins[end].k = p->n - end - 1;
-    emit(p, BPF_MISC | BPF_TXA, 0, 0, 0);
-    emit(p, BPF_ALU | BPF_MUL | BPF_K, 0, 0, 0x9e3779b1); /* spread over the upper bits */
-    emit(p, BPF_ALU | BPF_RSH | BPF_K, 0, 0, 16);
-    emit(p, BPF_ALU | BPF_MOD | BPF_K, 0, 0, queues);
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, queue);
-    emit_refuse(p);
-}
-
+/* Accepts frames of that length, and of that queue: by a hash of both addresses, without ports, so
+ * that all frames of a peer use one queue. Frames that are not IP use the first queue. */
 static int filter_set(int fd, enum packet_kind kind, unsigned queue, unsigned queues)
 {
-    struct program p = {.n = 0};
-    struct sock_fprog prog;
+    struct sock_filter ins[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+        BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, lengths[kind].most, 0, 1),
+        REFUSE,
+        BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, lengths[kind].above, 1, 0),
+        REFUSE,
+        BPF_STMT(BPF_JMP | BPF_JA, queues > 1 ? 0 : 42), /* to the end */
+        BPF_STMT(BPF_LDX | BPF_IMM, 0),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_PROTOCOL)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IPV6, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, 26, 0),
+        BPF_STMT(BPF_JMP | BPF_JA, 31),
+        MIX(8),
+        MIX(12),
+        MIX(16),
+        MIX(20),
+        MIX(24),
+        MIX(28),
+        MIX(32),
+        MIX(36), /* IPv6 */
+        BPF_STMT(BPF_JMP | BPF_JA, 6),
+        MIX(12),
+        MIX(16), /* IPv4 */
+        BPF_STMT(BPF_MISC | BPF_TXA, 0),
+        BPF_STMT(BPF_ALU | BPF_MUL | BPF_K, 0x9e3779b1), /* spread over the upper bits */
+        BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 16),
+        BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, queues),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, queue, 1, 0),
+        REFUSE,
+        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+    };
+    struct sock_fprog prog = {RTE_DIM(ins), ins};
 
-    emit(&p, BPF_LD | BPF_W | BPF_LEN, 0, 0, 0);
-    emit(&p, BPF_JMP | BPF_JGT | BPF_K, 0, 1, lengths[kind].most);
-    emit_refuse(&p);
-    emit(&p, BPF_JMP | BPF_JGT | BPF_K, 1, 0, lengths[kind].above);
-    emit_refuse(&p);
-    if (queues > 1)
-        emit_queue(&p, queue, queues);
-    emit(&p, BPF_RET | BPF_K, 0, 0, UINT32_MAX);
-    prog = (struct sock_fprog){(unsigned short)p.n, p.ins};
     return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)) < 0 ? -errno : 0;
 }
 
@@ -177,9 +150,8 @@ static int ring_open(struct packet_ring *ring, enum packet_kind kind, unsigned q
         rc = map == MAP_FAILED ? -errno : 0;
         ring->map = rc == 0 ? map : NULL;
     }
-    if (rc < 0) {
+    if (rc < 0)
         return err_set(err, rc, "receiving with a packet socket: %s: %s", what, strerror(-rc));
-    }
     ring->slot_size = req.tp_frame_size;
     ring->slots = req.tp_frame_nr;
     ring->block_size = req.tp_block_size;
@@ -201,18 +173,14 @@ int packet_rx_open(struct packet_rx *rx, unsigned queue, unsigned queues, struct
     int rc = 0;
 
     rx->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (rx->epoll_fd < 0) {
-        rc = -errno;
-        err_text(err, "epoll: %s", strerror(-rc));
-    }
+    if (rx->epoll_fd < 0)
+        return err_set(err, -errno, "epoll: %s", strerror(errno));
     for (int kind = 0; kind < PACKET_KINDS && rc == 0; kind++) {
         struct epoll_event ev = {.events = EPOLLIN};
 
         rc = ring_open(&rx->ring[kind], kind, queue, queues, err);
-        if (rc == 0 && epoll_ctl(rx->epoll_fd, EPOLL_CTL_ADD, rx->ring[kind].fd, &ev) < 0) {
-            rc = -errno;
-            err_text(err, "epoll: %s", strerror(-rc));
-        }
+        if (rc == 0 && epoll_ctl(rx->epoll_fd, EPOLL_CTL_ADD, rx->ring[kind].fd, &ev) < 0)
+            rc = err_set(err, -errno, "epoll: %s", strerror(errno));
     }
     return rc;
 }

@@ -24,7 +24,7 @@ size_t sock_hello_write(const struct sock_ni *sni, uint32_t version, const struc
         .dst_nid = *dst,
         .src_pid = LNET_PID_LUSTRE,
         .dst_pid = in ? in->dst_pid : 0,
-        .src_incarnation = sni->incarnation,
+        .src_incarnation = sni->base.incarnation,
         .dst_incarnation = in ? in->dst_incarnation : 0,
         .ctype = type,
     };
@@ -56,10 +56,8 @@ static uint32_t version_of(const struct sock_hs *hs, const uint8_t *p, size_t n)
 
 static void hs_free(struct sock_hs *hs)
 {
-    struct sock_listener *l = hs->listener;
-
     reactor_timer_cancel(&hs->timer);
-    TAILQ_REMOVE(&l->hss, hs, link);
+    TAILQ_REMOVE(&hs->shard->pending, hs, link);
     if (hs->stream)
         hs->stream->ops->close(hs->stream, false);
     lnd_pool_put(&hs->shard->hss, hs);
@@ -115,15 +113,15 @@ static void hs_back(struct reactor_task *task)
     lnd_ns_progress(&ns->base);
 }
 
-static void send_back(struct sock_hs *hs)
+/* Returns how many connections of a type a peer may open. A node that is set for more than we are
+ * may have some more, so that settings need not agree, but not all there are. */
+static unsigned conns_allowed(const struct sock_peer *sp, enum sock_ctype type)
 {
-    hs->task.fn = hs_back;
-    reactor_post(hs->shard->base.reactor, &hs->task);
-}
+    unsigned ours = (unsigned)lnd_setting(&sp->sni->base.ni->lnd_tun.conns_per_peer);
 
-static unsigned type_limit(enum sock_ctype type)
-{
-    return type == SOCK_CTYPE_CONTROL ? 1 : SOCK_BULK_MAX;
+    if (type == SOCK_CTYPE_CONTROL)
+        return 1;
+    return min(max(4 * ours, (unsigned)SOCK_BULK_SLACK), (unsigned)SOCK_BULK_MAX);
 }
 
 static enum lnet_drop decide(struct sock_peer *sp, const struct sock_hello *in,
@@ -136,7 +134,7 @@ static enum lnet_drop decide(struct sock_peer *sp, const struct sock_hello *in,
     if (sp->base.nconns > 0 &&
         (in->src_incarnation != sp->base.incarnation || in->version != sp->version))
         return SOCK_DROP(HELLO_STALE);
-    if (sp->count[type] >= type_limit(type))
+    if (sp->count[type] >= conns_allowed(sp, type))
         return SOCK_DROP(HELLO_DUPLICATE);
     return LNET_DROP_NONE;
 }
@@ -167,11 +165,13 @@ static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type
 
         lnd_drop(&hs->sni->base, SOCK_DROP(NO_MEMORY), &hs->in.src_nid, NULL);
         if (c)
-            sock_conn_close(c, &why);
+            sock_conn_close(&c->base, &why);
         return;
     }
-    if (sp->base.nconns == 0)
+    if (sp->base.nconns == 0 && hs->in.version != sp->version) {
         sock_peer_version(sp, hs->in.version);
+        sock_dial_other_version(sp);
+    }
     c->stream = hs->stream;
     hs->stream = NULL;
     c->raw_len =
@@ -207,8 +207,9 @@ static bool decide_at_home(struct sock_hs *hs)
     return decided;
 }
 
-static void settle_at_home(struct sock_hs *hs)
+static void settle_at_home(struct reactor_timer *t)
 {
+    struct sock_hs *hs = container_of(t, struct sock_hs, home_timer);
     struct sock_ni_shard *ns = &hs->sni->shard[reactor_index(reactor_self())];
 
     if (ns->base.state == LND_NI_NEW) {
@@ -226,20 +227,16 @@ static void settle_at_home(struct sock_hs *hs)
     if (hs->stream)
         hs->stream->ops->close(hs->stream, false);
     hs->stream = NULL;
-    send_back(hs);
-}
-
-static void hs_settled(struct reactor_timer *t)
-{
-    settle_at_home(container_of(t, struct sock_hs, home_timer));
+    hs->task.fn = hs_back;
+    reactor_post(hs->shard->base.reactor, &hs->task);
 }
 
 static void hs_at_home(struct reactor_task *task)
 {
     struct sock_hs *hs = container_of(task, struct sock_hs, task);
 
-    reactor_timer_init(&hs->home_timer, hs_settled);
-    settle_at_home(hs);
+    reactor_timer_init(&hs->home_timer, settle_at_home);
+    settle_at_home(&hs->home_timer);
 }
 
 /* ---- request and HELLO on the listener's reactor ---- */
@@ -332,12 +329,8 @@ static bool request_complete(struct sock_hs *hs, const uint8_t *p, size_t n)
     return true;
 }
 
-static void arm_read(struct sock_hs *hs)
-{
-    reactor_timer_arm(&hs->timer, hs->listener->sock->opts.accept_timeout * LND_SEC);
-}
-
-/* Reads magic, version and the rest one after the other, each with its own time limit (§1.2). */
+/* Reads magic, version and the rest one after the other. Together they have the time that a kernel
+ * gives each of them (§1.2): who speaks LNet sends all at once. */
 static void hs_readable(void *user)
 {
     struct sock_hs *hs = user;
@@ -365,7 +358,6 @@ static void hs_readable(void *user)
         if (stage.need == 0 && !request_complete(hs, p, n))
             return;
         hs->want += stage.need;
-        arm_read(hs);
     }
 }
 
@@ -376,7 +368,6 @@ static void hs_writable(void *user)
 
 static void hs_closed(void *user, enum stream_end end)
 {
-    (void)end;
     refuse(user, SOCK_DROP(REQ_EOF));
 }
 
@@ -393,21 +384,37 @@ static const struct stream_events hs_events = {
 
 /* ---- accepting ---- */
 
-static bool too_many(const struct sock_listener *l, const union stream_addr *addr)
+static bool too_many(const struct sock_shard *shard, const union stream_addr *addr)
 {
     const struct sock_hs *hs;
     unsigned n = 0;
 
-    TAILQ_FOREACH(hs, &l->hss, link)
+    TAILQ_FOREACH(hs, &shard->pending, link)
         n += sock_addr_same(&hs->addr, addr);
     return n >= SOCK_HS_PER_SOURCE;
+}
+
+/* The oldest makes room: who speaks LNet is done long before it is the oldest. */
+static void refuse_oldest(struct sock_shard *shard)
+{
+    struct sock_hs *hs;
+
+    TAILQ_FOREACH(hs, &shard->pending, link)
+        if (!hs->away)
+            break;
+    if (hs)
+        refuse(hs, SOCK_DROP(REQ_LIMIT));
 }
 
 static enum lnet_drop check_caller(const struct sock_listener *l, const union stream_addr *addr)
 {
     if (l->sock->opts.accept == LND_ACCEPT_SECURE && sock_addr_port(addr) > SOCK_PORT_MAX)
         return SOCK_DROP(PORT);
-    if (too_many(l, addr) || !l->shard->hss.free)
+    if (too_many(l->shard, addr))
+        return SOCK_DROP(REQ_LIMIT);
+    if (!l->shard->hss.free)
+        refuse_oldest(l->shard);
+    if (!l->shard->hss.free)
         return SOCK_DROP(REQ_LIMIT);
     return LNET_DROP_NONE;
 }
@@ -433,12 +440,12 @@ static void accepted(void *user, struct stream *s, const union stream_addr *addr
     hs->addr = *addr;
     hs->want = 4;
     reactor_timer_init(&hs->timer, hs_timer);
-    TAILQ_INSERT_TAIL(&l->hss, hs, link);
+    TAILQ_INSERT_TAIL(&l->shard->pending, hs, link);
     if (s->ops->attach(s, &hs_events, hs) < 0) {
         refuse(hs, SOCK_DROP(NO_MEMORY));
         return;
     }
-    arm_read(hs);
+    reactor_timer_arm(&hs->timer, l->sock->opts.accept_timeout * LND_SEC);
 }
 
 /* ---- listening ---- */
@@ -467,22 +474,12 @@ int sock_listener_get(struct sock_ni *sni)
             return -ENOMEM;
         l->sock = sni->sock;
         l->shard = sock_shard_of(lnd_shard_at(sni->base.driver, sni->link_shard));
-        TAILQ_INIT(&l->hss);
         TAILQ_INIT(&l->nis);
         sock_nid_to_addr(sni, &sni->base.ni->nid, sni->sock->opts.accept_port, &l->addr);
     }
     lnd_listener_get(&sni->base, &l->base);
     sni->listener = l;
     return 0;
-}
-
-void sock_listener_put(struct sock_ni *sni)
-{
-    struct sock_listener *l = sni->listener;
-
-    sni->listener = NULL;
-    if (lnd_listener_put(&sni->base))
-        free(l);
 }
 
 int sock_listen(struct lnd_ni *lni, struct err *err)
@@ -500,12 +497,9 @@ int sock_listen(struct lnd_ni *lni, struct err *err)
     if (rc < 0)
         err_set(err, rc, "cannot listen on %s port %u: %s%s", nid_format(&lni->ni->nid, nid),
                 sock->opts.accept_port, strerror(-rc), lnd_listen_hint(rc));
+    if (rc == -EADDRINUSE)
+        err_remedy(err, "`ss -ltnp sport = %u` shows who has the port", sock->opts.accept_port);
     return rc;
-}
-
-void sock_serve(struct sock_ni *sni)
-{
-    TAILQ_INSERT_TAIL(&sni->listener->nis, sni, of_listener);
 }
 
 /* Closes the handshakes for this NI; with the last NI also those whose request has not named an NI.
@@ -514,9 +508,9 @@ static void drop_pending(struct sock_listener *l, const struct sock_ni *sni)
 {
     struct sock_hs *next;
 
-    for (struct sock_hs *hs = TAILQ_FIRST(&l->hss); hs; hs = next) {
+    for (struct sock_hs *hs = TAILQ_FIRST(&l->shard->pending); hs; hs = next) {
         next = TAILQ_NEXT(hs, link);
-        if (!hs->away && (hs->sni == sni || sni->base.last))
+        if (hs->listener == l && !hs->away && (hs->sni == sni || sni->base.last))
             hs_free(hs);
     }
 }

@@ -41,9 +41,7 @@ static void on_acked(void *user)
 static void ended(struct sock_conn *c, enum stream_end end)
 {
     struct lnd_close why = {
-        .tx = LNET_DROP_NEXT_HOP_LOST,
-        .rx = LNET_DROP_RX_INCOMPLETE,
-        .queued = LNET_HEALTH_LOCAL_ERROR,
+        LND_CLOSE_LOST,
         .begun = LNET_HEALTH_LOCAL_ERROR,
     };
 
@@ -90,8 +88,8 @@ struct sock_conn *sock_conn_new(struct sock_peer *sp, enum sock_ctype type)
     c->shard = container_of(shard, struct sock_shard, base);
     c->sp = sp;
     c->type = type;
-    c->txq_tail = &c->txq;
-    c->unacked_tail = &c->unacked;
+    STAILQ_INIT(&c->txq);
+    STAILQ_INIT(&c->unacked);
     c->rx_us = now;
     c->tx_us = now;
     sp->base.objects++;
@@ -129,32 +127,31 @@ static void close_stream(struct sock_conn *c, bool abort)
     c->stream = NULL;
 }
 
-void sock_conn_close(struct sock_conn *c, const struct lnd_close *why)
+void sock_conn_close(struct lnd_conn *conn, const struct lnd_close *why)
 {
+    struct sock_conn *c = sock_conn_of(conn);
+
     if (c->state == SOCK_CONN_DEAD)
         return;
     assert(!c->base.listed);
     sock_conn_hold(c);
     c->state = SOCK_CONN_DEAD;
     sock_unready(c);
+    /* The stream may know of acknowledgements that it has not reported yet: another connection of
+     * the set reported its end first. */
+    if (!STAILQ_EMPTY(&c->unacked))
+        sock_tx_acked(c);
     close_stream(c, why->abort);
     sock_tx_abandon(c, why);
     sock_rx_abandon(c, why);
     sock_conn_release(c);
 }
 
-void sock_conn_end(struct lnd_conn *conn, const struct lnd_close *why)
-{
-    sock_conn_close(sock_conn_of(conn), why);
-}
-
 void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lnet_hdr *hdr)
 {
     struct lnd_close why = {
         .event = reason,
-        .tx = LNET_DROP_NEXT_HOP_LOST,
-        .rx = LNET_DROP_RX_INCOMPLETE,
-        .queued = LNET_HEALTH_LOCAL_ERROR,
+        LND_CLOSE_LOST,
         .begun = LNET_HEALTH_LOCAL_ERROR,
         .abort = reason == SOCK_DROP(TX_STALL) || reason == SOCK_DROP(RX_STALL),
     };
@@ -191,7 +188,8 @@ bool sock_conn_check(struct sock_conn *c, uint64_t now)
     if (sock_tx_idle(c) && st.unacked == 0)
         c->tx_us = now;
     if (now - c->tx_us >= lnd_timeout_us(c->sp->sni->base.ni)) {
-        sock_conn_fail(c, SOCK_DROP(TX_STALL), c->txq ? &c->txq->hdr : NULL);
+        sock_conn_fail(c, SOCK_DROP(TX_STALL),
+                       STAILQ_FIRST(&c->txq) ? &STAILQ_FIRST(&c->txq)->hdr : NULL);
         return false;
     }
     if (c->rx_begun && !c->parked)

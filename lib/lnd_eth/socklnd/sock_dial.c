@@ -41,7 +41,7 @@ static void dial_done(struct sock_peer *sp)
 {
     lnd_connect_done(&sp->base);
     /* No connection can take the waiting messages. Does not happen when all types exist. */
-    if (sp->base.queue)
+    if (STAILQ_FIRST(&sp->base.queue))
         lnd_peer_fail_queue(&sp->base, LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_LOCAL_ERROR);
 }
 
@@ -97,22 +97,6 @@ static int connect_from_reserved(struct sock_peer *sp, struct sock_conn *c)
 }
 
 /* §6.3 */
-static enum lnet_health health_of_errno(int err)
-{
-    switch (-err) {
-    case ECONNREFUSED:
-    case ECONNRESET:
-    case EHOSTUNREACH:
-    case ENETUNREACH:
-    case ENETDOWN:
-        return LNET_HEALTH_REMOTE_DROPPED;
-    case ETIMEDOUT:
-        return LNET_HEALTH_NETWORK_TIMEOUT;
-    default:
-        return LNET_HEALTH_LOCAL_ERROR;
-    }
-}
-
 static enum lnet_health health_of_end(enum stream_end end)
 {
     switch (end) {
@@ -150,7 +134,7 @@ static void dial_one(struct sock_peer *sp, enum sock_ctype type)
     reactor_timer_arm(&sp->base.connect.timer, lnd_timeout_us(sp->sni->base.ni));
     rc = connect_from_reserved(sp, c);
     if (rc < 0)
-        connect_failed(sp, health_of_errno(rc));
+        connect_failed(sp, health_of_end(stream_end_of_errno(-rc)));
 }
 
 /* The peer opened all connections that there are, and messages can be sent on them: then the peer
@@ -195,8 +179,10 @@ void sock_dial_begin(struct lnd_peer_ni *lp)
 {
     struct sock_peer *sp = sock_peer_of(lp);
 
-    if (sp->base.nconns == 0)
+    if (sp->base.nconns == 0) {
         sock_peer_version(sp, sock_hello_version(sp->sni));
+        sp->dial.complete = false;
+    }
     sp->dial.yield = false;
     sp->dial.refusals = 0;
     sp->dial.started_us = reactor_now_us();
@@ -212,6 +198,12 @@ void sock_dial_yield(struct sock_peer *sp)
 {
     if (sp->base.connecting == LND_CONNECT_RUN)
         sp->dial.yield = true;
+}
+
+void sock_dial_other_version(struct sock_peer *sp)
+{
+    if (sp->base.connecting == LND_CONNECT_RUN)
+        dial_again(sp, retry_us(sp));
 }
 
 /* ---- request and HELLO ---- */

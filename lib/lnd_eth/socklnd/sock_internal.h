@@ -35,9 +35,10 @@
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
 
 #define SOCK_CONNS_DEFAULT 8192
-#define SOCK_BULK_MAX      127  /* BULK connections of one type a peer may open, §3.4 */
+#define SOCK_BULK_MAX      127  /* BULK connections of one type that any node opens, §3.4 */
+#define SOCK_BULK_SLACK    16   /* those a peer may open in any case; above: four times our own */
 #define SOCK_HS_MAX        1024 /* handshakes pending on one reactor */
-#define SOCK_HS_PER_SOURCE 32   /* handshakes pending from one address */
+#define SOCK_HS_PER_SOURCE 32   /* of these, from one address */
 #define SOCK_ACKS          64   /* ZC-ACKs a connection may owe before it stops reading */
 #define SOCK_SCRATCH       65536
 #define SOCK_TAKE_SEGS     4096           /* segments of one message taken from a transport */
@@ -99,11 +100,11 @@ struct sock_conn {
     bool draining;   /* counted in the NI shard's `begun` */
     bool rx_asked;   /* lnet_rx_cancel() returned that recv will come */
     TAILQ_ENTRY(sock_conn) ready_link;
-    struct lnet_msg *txq, **txq_tail;         /* the first may be partly sent */
-    struct lnet_msg *unacked, **unacked_tail; /* by-reference transports */
-    uint64_t sent_total;                      /* bytes that the stream accepted */
-    uint64_t rx_us;                           /* last progress of receiving */
-    struct sock_take *take;                   /* what `place` is a part of, or NULL */
+    struct lnet_msg_queue txq;     /* the first may be partly sent */
+    struct lnet_msg_queue unacked; /* by-reference transports */
+    uint64_t sent_total;           /* bytes that the stream accepted */
+    uint64_t rx_us;                /* last progress of receiving */
+    struct sock_take *take;        /* what `place` is a part of, or NULL */
     /* ---- block 1: sending */
     uint64_t txq_bytes;
     uint64_t sent_us;    /* the stream last took bytes other than keepalives */
@@ -198,10 +199,16 @@ struct sock_listener {
     struct sock_shard *shard;
     struct stream_listener *stream; /* NULL: does not listen */
     struct sock_nis nis;            /* its shard's: NIs that take new connections */
-    struct sock_hss hss;
 };
 
-struct sock_link; /* sock_link.c */
+/* Watches the link and the address of an NI on an interface of the host's. */
+struct sock_link {
+    struct sock_ni *sni;
+    struct reactor_fd fd;
+    int sock; /* netlink, while `on` */
+    unsigned ifindex;
+    bool on, has_link, has_address, up;
+};
 
 /* Watches the link of an NI on a port. The control thread receives the changes and sends one at a
  * time to the reactor that reports to the core. */
@@ -229,9 +236,8 @@ struct sock_ni {
     struct inet_if *ifp; /* the port's; NULL: an interface of the host's */
     struct sock_home *home;
     struct sock_watch watch;
-    uint64_t incarnation;
     struct sock_listener *listener;
-    struct sock_link *link;
+    struct sock_link link;
     unsigned link_shard;
     TAILQ_ENTRY(sock_ni) of_listener;
     struct sock_ni_shard shard[];
@@ -244,7 +250,8 @@ struct sock_shard {
     struct sock_conns ready; /* connections with something to do, in order */
     struct sock_conns turn;  /* connections to run in this iteration */
     struct lnd_pool hss, takes;
-    uint64_t uses; /* messages given to connections */
+    struct sock_hss pending; /* handshakes, oldest first */
+    uint64_t uses;           /* messages given to connections */
     uint8_t *scratch;
 };
 
@@ -281,7 +288,6 @@ void sock_unready(struct sock_conn *c);
 /* Finds the NI's address from its interface, or its interface from its address. Control thread. 0
  * or -errno with an error. */
 int sock_link_resolve(struct sock_ni *sni, struct err *err);
-struct sock_link *sock_link_new(void);
 int sock_link_conns_by_speed(const char *ifname);
 void sock_link_start(struct sock_ni *sni); /* on its shard */
 void sock_link_stop(struct sock_ni *sni);
@@ -310,11 +316,9 @@ uint32_t sock_hello_version(const struct sock_ni *sni);
 void sock_peer_version(struct sock_peer *sp, uint32_t version);
 /* Finds or makes the listener of an NI's address. It does not listen yet. Control thread. */
 int sock_listener_get(struct sock_ni *sni);
-void sock_listener_put(struct sock_ni *sni);
 int sock_listen(struct lnd_ni *lni, struct err *err); /* lnd_proto.listen */
-/* Begins or ends that the NI takes connections of its listener. The last NI closes the listener and
- * the pending handshakes. On the listener's shard. */
-void sock_serve(struct sock_ni *sni);
+/* Ends that the NI takes connections of its listener. The last NI closes the listener and the
+ * pending handshakes. On the listener's shard. */
 void sock_unlisten(struct sock_ni *sni);
 /* Encodes our HELLO. in: the peer's HELLO in an answer, else NULL. Returns the size. */
 size_t sock_hello_write(const struct sock_ni *sni, uint32_t version, const struct lnet_nid *dst,
@@ -330,6 +334,8 @@ void sock_dial_late(struct lnd_peer_ni *lp);
 void sock_dial_complete(struct sock_peer *sp);
 /* The peer opened a connection: a run waits before it opens the next one. */
 void sock_dial_yield(struct sock_peer *sp);
+/* sp->version has changed: a connection that we open begins anew with a HELLO of that version. */
+void sock_dial_other_version(struct sock_peer *sp);
 void sock_dial_readable(struct sock_conn *c);
 void sock_dial_connected(struct sock_conn *c);
 void sock_dial_closed(struct sock_conn *c, enum stream_end end);
@@ -355,10 +361,9 @@ extern const struct stream_events sock_conn_events;
 struct sock_conn *sock_conn_new(struct sock_peer *sp, enum sock_ctype type);
 void sock_conn_hold(struct sock_conn *c);
 void sock_conn_release(struct sock_conn *c);
-/* Closes this connection only. The object is freed when no function is inside it and the core does
- * not use it any more. */
-void sock_conn_close(struct sock_conn *c, const struct lnd_close *why);
-void sock_conn_end(struct lnd_conn *conn, const struct lnd_close *why); /* lnd_proto.conn_close */
+/* lnd_proto.conn_close: closes this connection only. The object is freed when no function is inside
+ * it and the core does not use it any more. */
+void sock_conn_close(struct lnd_conn *conn, const struct lnd_close *why);
 /* Counts a protocol error and closes the whole set. */
 void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lnet_hdr *hdr);
 /* Checks a connection for stalls. Returns false if it closed the set. */

@@ -104,14 +104,6 @@ int sock_link_conns_by_speed(const char *ifname)
 
 /* ---- watching ---- */
 
-struct sock_link {
-    struct sock_ni *sni;
-    struct reactor_fd fd;
-    int sock;
-    unsigned ifindex;
-    bool has_link, has_address, up;
-};
-
 static bool link_is_up(struct sock_link *l)
 {
     struct ifreq req = {0};
@@ -191,7 +183,6 @@ static void link_event(struct reactor_fd *f, uint32_t events)
     _Alignas(struct nlmsghdr) char buf[8192];
     ssize_t n;
 
-    (void)events;
     while ((n = recv(l->sock, buf, sizeof(buf), MSG_DONTWAIT)) != 0) {
         if (n < 0 && errno == ENOBUFS) {
             /* The kernel lost netlink messages. */
@@ -212,40 +203,29 @@ void sock_link_start(struct sock_ni *sni)
 {
     struct sockaddr_nl addr = {.nl_family = AF_NETLINK,
                                .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR};
-    struct sock_link *l = sni->link;
+    struct sock_link *l = &sni->link;
+    int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
 
-    l->sni = sni;
-    l->sock = socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
-    if (l->sock < 0)
+    if (sock < 0)
         return;
-    if (bind(l->sock, (const struct sockaddr *)&addr, sizeof(addr)) < 0 ||
-        reactor_fd_add(&l->fd, l->sock, EPOLLIN, link_event) < 0) {
-        close(l->sock);
-        l->sock = -1;
+    *l = (struct sock_link){.sni = sni, .sock = sock};
+    if (bind(sock, (const struct sockaddr *)&addr, sizeof(addr)) < 0 ||
+        reactor_fd_add(&l->fd, sock, EPOLLIN, link_event) < 0) {
+        close(sock);
         return;
     }
-    l->has_address = true;
+    l->on = l->up = l->has_address = true;
     l->has_link = link_is_up(l);
-    l->up = true;
     report(l);
 }
 
 void sock_link_stop(struct sock_ni *sni)
 {
-    struct sock_link *l = sni->link;
+    struct sock_link *l = &sni->link;
 
-    if (l->sock < 0)
+    if (!l->on)
         return;
     reactor_fd_del(&l->fd);
     close(l->sock);
-    l->sock = -1;
-}
-
-struct sock_link *sock_link_new(void)
-{
-    struct sock_link *l = calloc(1, sizeof(*l));
-
-    if (l)
-        l->sock = -1;
-    return l;
+    l->on = false;
 }

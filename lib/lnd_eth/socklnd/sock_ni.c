@@ -37,8 +37,8 @@ static void fetch_next(const struct sock_conn *c)
 
     if (!next)
         return;
-    if (next->txq)
-        prefetch_write(next->txq, 3 * CPU_BLOCK);
+    if (STAILQ_FIRST(&next->txq))
+        prefetch_write(STAILQ_FIRST(&next->txq), 3 * CPU_BLOCK);
     if (next->stream)
         prefetch_write(next->stream, 1 * CPU_BLOCK);
     next = TAILQ_NEXT(next, ready_link);
@@ -85,6 +85,7 @@ static bool shard_init(struct lnd_shard *base)
     shard->sock = container_of(base->driver, struct lnd_sock, base);
     TAILQ_INIT(&shard->ready);
     TAILQ_INIT(&shard->turn);
+    TAILQ_INIT(&shard->pending);
     shard->scratch = malloc(SOCK_SCRATCH);
     return shard->scratch &&
            lnd_pool_init(&shard->hss, SOCK_HS_MAX, sizeof(struct sock_hs), sizeof(void *)) &&
@@ -174,10 +175,12 @@ static bool is_listening_shard(const struct lnd_ni_shard *ns)
 
 static void ns_start(struct lnd_ni_shard *ns)
 {
+    struct sock_ni *sni = sock_ni_of(ns->lni);
+
     if (is_listening_shard(ns))
-        sock_serve(sock_ni_of(ns->lni));
+        TAILQ_INSERT_TAIL(&sni->listener->nis, sni, of_listener);
     if (is_link_shard(ns))
-        sock_link_start(sock_ni_of(ns->lni));
+        sock_link_start(sni);
 }
 
 static void ns_shut(struct lnd_ni_shard *ns)
@@ -246,8 +249,7 @@ static int ni_init(struct lnd_ni *lni, struct err *err)
         return err_set(err, -EINVAL, "%s: no memory for received segments; set `segments`",
                        sni->transport.ops->name);
     sni->link_shard = reactor_index(lnet_nid_home(ni->node, &ni->nid));
-    sni->link = sock_link_new();
-    if (!sni->link || sock_listener_get(sni) < 0)
+    if (sock_listener_get(sni) < 0)
         return err_set(err, -ENOMEM, "no memory for an NI");
     return 0;
 }
@@ -255,19 +257,19 @@ static int ni_init(struct lnd_ni *lni, struct err *err)
 static void ni_fini(struct lnd_ni *lni)
 {
     struct sock_ni *sni = sock_ni_of(lni);
+    struct sock_listener *l = sni->listener;
 
     sock_port_free(sni);
-    sock_listener_put(sni);
-    free(sni->link);
+    sni->listener = NULL;
+    if (lnd_listener_put(lni))
+        free(l);
 }
 
 static int ni_start(struct lnet_ni *ni, struct err *err)
 {
     struct sock_ni *sni = ni->lnd_ni;
-    int rc;
+    int rc = lnd_ni_start(ni, err);
 
-    sni->incarnation = lnd_incarnation_new(sni->base.driver, 1);
-    rc = lnd_ni_start(ni, err);
     if (rc == 0 && sni->ifp)
         sock_port_watch(sni);
     return rc;
@@ -289,6 +291,7 @@ const struct lnd_proto sock_proto = {
     .peer_size = sizeof(struct sock_peer),
     .peer_base = offsetof(struct sock_peer, base),
     .credits_min = 1,
+    .stamp_ns = 1,
     .max_conns = SOCK_CONNS_DEFAULT,
     .linger = 60,
     .abort_waiting = LNET_HEALTH_REMOTE_DROPPED,
@@ -313,7 +316,7 @@ const struct lnd_proto sock_proto = {
     .connect_begin = sock_dial_begin,
     .connect_next = sock_dial_next,
     .connect_late = sock_dial_late,
-    .conn_close = sock_conn_end,
+    .conn_close = sock_conn_close,
     .conn_listed = sock_peer_conn_listed,
 };
 

@@ -133,50 +133,42 @@ static enum lnet_drop prepare(const struct sock_peer *sp, struct lnet_msg *msg)
 
     msg->lnd_hdr_len = SOCK_FRAME_SIZE + (large ? LNET_HDR16_SIZE : LNET_HDR4_SIZE);
     msg->lnd_sent = 0;
-    msg->lnd_next = NULL;
     return large || lnet_hdr_fits4(&msg->hdr) ? LNET_DROP_NONE : LNET_DROP_LARGE_NID_ON_NID4;
 }
 
 void sock_peer_version(struct sock_peer *sp, uint32_t version)
 {
-    struct lnet_msg *msg = sp->base.queue, *next;
+    struct lnet_msg *list, *msg;
 
     if (version == sp->version)
         return;
     sp->version = version;
-    sp->base.queue = NULL;
-    sp->base.queue_tail = &sp->base.queue;
-    for (; msg; msg = next) {
-        enum lnet_drop drop;
+    list = lnet_msg_queue_take(&sp->base.queue);
+    while ((msg = list)) {
+        enum lnet_drop drop = prepare(sp, msg);
 
-        next = msg->lnd_next;
-        drop = prepare(sp, msg);
-        if (drop == LNET_DROP_NONE) {
-            *sp->base.queue_tail = msg;
-            sp->base.queue_tail = &msg->lnd_next;
-        } else {
+        list = msg->lnd_next;
+        if (drop == LNET_DROP_NONE)
+            STAILQ_INSERT_TAIL(&sp->base.queue, msg, queue);
+        else
             lnd_msg_fail(msg, drop, LNET_HEALTH_OK);
-        }
     }
     lnd_queue_timer_set(&sp->base);
 }
 
 static void flush_queue(struct sock_peer *sp)
 {
-    struct lnet_msg **at = &sp->base.queue;
+    struct lnet_msg *list = lnet_msg_queue_take(&sp->base.queue), *msg;
 
-    while (*at) {
-        struct lnet_msg *msg = *at;
+    while ((msg = list)) {
         struct sock_conn *c = choose(sp, msg->lnd_hdr_len + msg->payload.bytes);
 
-        if (!c) {
-            at = &msg->lnd_next;
-            continue;
-        }
-        *at = msg->lnd_next;
-        sock_tx_queue(c, msg);
+        list = msg->lnd_next;
+        if (c)
+            sock_tx_queue(c, msg);
+        else
+            STAILQ_INSERT_TAIL(&sp->base.queue, msg, queue);
     }
-    sp->base.queue_tail = at;
     lnd_queue_timer_set(&sp->base);
 }
 
@@ -234,9 +226,7 @@ void sock_peer_restarted(struct sock_peer *sp, uint64_t incarnation)
 {
     static const struct lnd_close why = {
         .cause = SOCK_DROP(HELLO_STALE),
-        .tx = LNET_DROP_NEXT_HOP_LOST,
-        .rx = LNET_DROP_RX_INCOMPLETE,
-        .queued = LNET_HEALTH_LOCAL_ERROR,
+        LND_CLOSE_LOST,
         .begun = LNET_HEALTH_LOCAL_ERROR,
     };
 

@@ -11,14 +11,10 @@
 
 static void addr_of_nid(const struct lnet_nid *nid, struct inet_addr *out)
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-    if (nid_is_nid4(nid)) {
-        memcpy(out->b, mapped, sizeof(mapped));
-        memcpy(out->b + sizeof(mapped), nid->addr_be, 4);
-    } else {
+    if (nid_is_nid4(nid))
+        inet_addr4(out, nid->addr_be);
+    else
         memcpy(out->b, nid->addr_be, sizeof(out->b));
-    }
 }
 
 static struct lnet_nid nid_of_addr(lnet_net_t net, const struct inet_addr *addr)
@@ -92,24 +88,12 @@ static bool first_address(const struct eth_ports *ports, const struct inet_if *i
             *out = p.addr;
             return true;
         }
-        if (!found && !IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)(const void *)p.addr.b)) {
+        if (!found && !inet_is_link_local(&p.addr)) {
             *out = p.addr;
             found = true;
         }
     }
     return found;
-}
-
-static bool has_address(const struct eth_ports *ports, const struct inet_if *ifp,
-                        const struct inet_addr *addr)
-{
-    struct inet_prefix p;
-
-    for (unsigned i = 0; ports->addr(ifp, i, &p); i++) {
-        if (inet_same(&p.addr, addr))
-            return true;
-    }
-    return false;
 }
 
 static int address_of_port(struct sock_ni *sni, const struct eth_ports *ports, struct err *err)
@@ -131,10 +115,13 @@ static int check_address(const struct sock_ni *sni, const struct eth_ports *port
     const struct lnet_ni *ni = sni->base.ni;
     char nid[LNET_NIDSTR_SIZE];
     struct inet_addr addr;
+    struct inet_prefix p;
 
     addr_of_nid(&ni->nid, &addr);
-    if (has_address(ports, sni->ifp, &addr))
-        return 0;
+    for (unsigned i = 0; ports->addr(sni->ifp, i, &p); i++) {
+        if (inet_same(&p.addr, &addr))
+            return 0;
+    }
     return err_set(err, -EADDRNOTAVAIL,
                    "%s: the address is not on port %s; add it there (addresses:) or correct the NI",
                    nid_format(&ni->nid, nid), ni->ifname);

@@ -335,10 +335,10 @@ static void payload_done(struct sock_conn *c)
 /* We never ask for an acknowledgement, so that any acknowledgement is an error (§4.5). */
 static enum lnet_drop check_zc_ack(const struct sock_frame *frame)
 {
-    struct sock_zc_ack ack;
-    enum lnet_drop drop = sock_frame_zc_ack(frame, &ack);
+    uint64_t count;
+    enum lnet_drop drop = sock_frame_zc_ack(frame, &count);
 
-    if (drop == LNET_DROP_NONE && ack.count > 0)
+    if (drop == LNET_DROP_NONE && count > 0)
         drop = SOCK_DROP(ZC_ACK);
     return drop;
 }

@@ -30,7 +30,7 @@ static uint32_t frame_len(const struct lnet_msg *msg)
 
 bool sock_tx_idle(const struct sock_conn *c)
 {
-    return c->raw_sent == c->raw_len && c->nacks == 0 && !c->txq;
+    return c->raw_sent == c->raw_len && c->nacks == 0 && !STAILQ_FIRST(&c->txq);
 }
 
 /* ---- what is sent next ---- */
@@ -117,12 +117,12 @@ static bool add_noops(const struct sock_conn *c, struct tx_batch *b)
 
 static bool msg_begun(const struct sock_conn *c)
 {
-    return c->txq && c->txq->lnd_sent > 0;
+    return STAILQ_FIRST(&c->txq) && STAILQ_FIRST(&c->txq)->lnd_sent > 0;
 }
 
 static void gather(struct sock_conn *c, struct tx_batch *b)
 {
-    struct lnet_msg *msg = c->txq;
+    struct lnet_msg *msg = STAILQ_FIRST(&c->txq);
 
     b->nsegs = 0;
     b->bytes = 0;
@@ -162,9 +162,9 @@ static size_t consume_noop(struct sock_conn *c, size_t n)
     return n;
 }
 
-/* Takes n bytes off the front, in the order of gather(). Messages that are complete move to *done;
+/* Takes n bytes off the front, in the order of gather(). Messages that are complete move to done;
  * where they end in the stream is kept in lnd_deadline_us, which is of no more use. */
-static void consume(struct sock_conn *c, size_t n, struct lnet_msg **done)
+static void consume(struct sock_conn *c, size_t n, struct lnet_msg_queue *done)
 {
     while (n > 0) {
         size_t part;
@@ -176,21 +176,17 @@ static void consume(struct sock_conn *c, size_t n, struct lnet_msg **done)
         } else if (c->nacks > 0 && !msg_begun(c)) {
             part = consume_noop(c, n);
         } else {
-            struct lnet_msg *msg = c->txq;
+            struct lnet_msg *msg = STAILQ_FIRST(&c->txq);
 
             assert(msg);
             c->sent_us = reactor_now_us();
             part = min(n, frame_len(msg) - msg->lnd_sent);
             msg->lnd_sent += (uint32_t)part;
             if (msg->lnd_sent == frame_len(msg)) {
-                c->txq = msg->lnd_next;
-                if (!c->txq)
-                    c->txq_tail = &c->txq;
                 c->txq_bytes -= frame_len(msg);
-                msg->lnd_next = NULL;
                 msg->lnd_deadline_us = c->sent_total + part;
-                *done = msg;
-                done = &msg->lnd_next;
+                lnet_msg_queue_pop(&c->txq);
+                STAILQ_INSERT_TAIL(done, msg, queue);
             }
         }
         c->sent_total += part;
@@ -200,24 +196,22 @@ static void consume(struct sock_conn *c, size_t n, struct lnet_msg **done)
 
 /* The stream has all of these messages. The kernel copied them; others refer to them until the peer
  * acknowledges. */
-static void report(struct sock_conn *c, struct lnet_msg *done)
+static void report(struct sock_conn *c, struct lnet_msg_queue *done)
 {
     bool by_reference = c->sp->sni->transport.ops->caps & STREAM_CAP_BY_REFERENCE;
     struct lnet_msg *msg;
 
-    if (by_reference) {
-        for (msg = done; msg; msg = msg->lnd_next) {
-            *c->unacked_tail = msg;
-            c->unacked_tail = &msg->lnd_next;
-            lnet_send_accepted(msg);
-            if (c->state == SOCK_CONN_DEAD)
-                return; /* its closing failed the other messages of this list */
-        }
+    if (!by_reference) {
+        while (STAILQ_FIRST(done))
+            lnet_send_done(lnet_msg_queue_pop(done), LNET_RESULT_OK);
         return;
     }
-    while ((msg = done)) {
-        done = msg->lnd_next;
-        lnet_send_done(msg, LNET_RESULT_OK);
+    msg = STAILQ_FIRST(done);
+    STAILQ_CONCAT(&c->unacked, done);
+    for (; msg; msg = msg->lnd_next) {
+        lnet_send_accepted(msg);
+        if (c->state == SOCK_CONN_DEAD)
+            return; /* its closing failed the other messages of this list */
     }
 }
 
@@ -225,9 +219,7 @@ static void send_failed(struct sock_conn *c, int err)
 {
     struct lnd_close why = {
         .event = SOCK_DROP(RESET),
-        .tx = LNET_DROP_NEXT_HOP_LOST,
-        .rx = LNET_DROP_RX_INCOMPLETE,
-        .queued = LNET_HEALTH_LOCAL_ERROR,
+        LND_CLOSE_LOST,
         .begun = err == -ETIMEDOUT ? LNET_HEALTH_REMOTE_TIMEOUT : LNET_HEALTH_LOCAL_ERROR,
         .abort = true,
     };
@@ -241,7 +233,7 @@ static void send_failed(struct sock_conn *c, int err)
 /* Calls send() once. Returns whether there is more to send and the stream may accept it. */
 static bool send_some(struct sock_conn *c)
 {
-    struct lnet_msg *done = NULL;
+    struct lnet_msg_queue done;
     struct tx_batch b;
     ssize_t sent;
 
@@ -254,8 +246,9 @@ static bool send_some(struct sock_conn *c)
         return false;
     }
     c->tx_blocked = (size_t)sent < b.bytes;
+    STAILQ_INIT(&done);
     consume(c, (size_t)sent, &done);
-    report(c, done);
+    report(c, &done);
     return !c->tx_blocked;
 }
 
@@ -290,10 +283,8 @@ static void note_start(struct sock_conn *c)
 void sock_tx_queue(struct sock_conn *c, struct lnet_msg *msg)
 {
     note_start(c);
-    msg->lnd_next = NULL;
     msg->lnd_sent = 0;
-    *c->txq_tail = msg;
-    c->txq_tail = &msg->lnd_next;
+    STAILQ_INSERT_TAIL(&c->txq, msg, queue);
     c->txq_bytes += frame_len(msg);
     c->used = ++c->shard->uses;
     sock_ready(c);
@@ -315,16 +306,14 @@ void sock_tx_acked(struct sock_conn *c)
     struct stream_stats st;
     struct lnet_msg *msg;
 
-    if (c->unacked)
-        prefetch_write(c->unacked, 3 * CPU_BLOCK);
+    if (STAILQ_FIRST(&c->unacked))
+        prefetch_write(STAILQ_FIRST(&c->unacked), 3 * CPU_BLOCK);
     c->stream->ops->stats(c->stream, &st);
     sock_conn_hold(c);
-    while ((msg = c->unacked) && msg->lnd_deadline_us <= st.bytes_out - st.unacked) {
-        c->unacked = msg->lnd_next;
-        if (!c->unacked)
-            c->unacked_tail = &c->unacked;
-        else
-            prefetch_write(c->unacked, 3 * CPU_BLOCK);
+    while ((msg = STAILQ_FIRST(&c->unacked)) && msg->lnd_deadline_us <= st.bytes_out - st.unacked) {
+        lnet_msg_queue_pop(&c->unacked);
+        if (STAILQ_FIRST(&c->unacked))
+            prefetch_write(STAILQ_FIRST(&c->unacked), 3 * CPU_BLOCK);
         prefetch_write(msg->tx_peer, 2 * CPU_BLOCK);
         lnet_msg_fetch(msg);
         lnet_send_done(msg, LNET_RESULT_OK);
@@ -332,21 +321,11 @@ void sock_tx_acked(struct sock_conn *c)
     sock_conn_release(c);
 }
 
-static struct lnet_msg *detach_list(struct lnet_msg **head, struct lnet_msg ***tail)
-{
-    struct lnet_msg *list = *head;
-
-    *head = NULL;
-    *tail = head;
-    return list;
-}
-
 void sock_tx_abandon(struct sock_conn *c, const struct lnd_close *why)
 {
-    struct lnet_msg *lists[2], *msg;
+    struct lnet_msg *lists[2] = {lnet_msg_queue_take(&c->unacked), lnet_msg_queue_take(&c->txq)};
+    struct lnet_msg *msg;
 
-    lists[0] = detach_list(&c->unacked, &c->unacked_tail);
-    lists[1] = detach_list(&c->txq, &c->txq_tail);
     c->txq_bytes = 0;
     c->nacks = 0;
     for (int i = 0; i < 2; i++) {

@@ -59,24 +59,6 @@ enum sock_ctype sock_ctype_invert(enum sock_ctype type)
     }
 }
 
-const char *sock_ctype_name(enum sock_ctype type)
-{
-    switch (type) {
-    case SOCK_CTYPE_NONE:
-        return "none";
-    case SOCK_CTYPE_ANY:
-        return "any";
-    case SOCK_CTYPE_CONTROL:
-        return "control";
-    case SOCK_CTYPE_BULK_IN:
-        return "bulk_in";
-    case SOCK_CTYPE_BULK_OUT:
-        return "bulk_out";
-    default:
-        return "?";
-    }
-}
-
 /* ---- acceptor ---- */
 
 static uint32_t req_version(const void *buf, bool flip)
@@ -140,25 +122,18 @@ enum lnet_drop sock_req_decode(const void *buf, size_t len, struct sock_req *out
 
 size_t sock_req_encode(const struct lnet_nid *target, uint8_t buf[SOCK_REQ_MAX])
 {
-    if (nid_is_nid4(target)) {
-        struct sock_wire_req4 w = {
-            .magic = htole32(SOCK_MAGIC_ACCEPTOR),
-            .version = htole32(SOCK_REQ_V1),
-            .nid = htole64(nid_to_u64(target)),
-        };
+    bool small = nid_is_nid4(target);
+    struct sock_wire_req16 w = {
+        .magic = htole32(SOCK_MAGIC_ACCEPTOR),
+        .version = htole32(small ? SOCK_REQ_V1 : SOCK_REQ_V2),
+        .nid = *target,
+    };
+    uint64_t nid4 = htole64(small ? nid_to_u64(target) : 0);
 
-        memcpy(buf, &w, sizeof(w));
-        return sizeof(w);
-    } else {
-        struct sock_wire_req16 w = {
-            .magic = htole32(SOCK_MAGIC_ACCEPTOR),
-            .version = htole32(SOCK_REQ_V2),
-            .nid = *target,
-        };
-
-        memcpy(buf, &w, sizeof(w));
-        return sizeof(w);
-    }
+    memcpy(buf, &w, sizeof(w));
+    if (small)
+        memcpy(buf + offsetof(struct sock_wire_req4, nid), &nid4, sizeof(nid4));
+    return small ? SOCK_REQ4_SIZE : SOCK_REQ16_SIZE;
 }
 
 void sock_reply_encode(uint8_t buf[SOCK_REPLY_SIZE])
@@ -180,7 +155,7 @@ static struct sock_stage hello_v3_stage(const void *buf, size_t len)
 
     if (len < SOCK_HELLO4_SIZE)
         return NEED(SOCK_HELLO4_SIZE - len);
-    nips = peek32(buf, offsetof(struct sock_wire_hello4, nips));
+    nips = peek32(buf, offsetof(struct sock_wire_hello4, tail.nips));
     if (nips > SOCK_NIPS_MAX)
         return REFUSE(SOCK_DROP(HELLO_NIPS));
     return want(len, SOCK_HELLO4_SIZE + 4 * nips);
@@ -212,6 +187,28 @@ bool sock_hello_is_v4(const void *buf, size_t len)
            peek32(buf, MAGIC_SIZE) == SOCK_HELLO_V4;
 }
 
+static void tail_decode(const struct sock_wire_hello_tail *w, struct sock_hello *out)
+{
+    out->src_pid = le32toh(w->src_pid);
+    out->dst_pid = le32toh(w->dst_pid);
+    out->src_incarnation = le64toh(w->src_incarnation);
+    out->dst_incarnation = le64toh(w->dst_incarnation);
+    out->ctype = (enum sock_ctype)(int32_t)le32toh(w->ctype);
+    out->nips = le32toh(w->nips);
+}
+
+static struct sock_wire_hello_tail tail_of(const struct sock_hello *in)
+{
+    return (struct sock_wire_hello_tail){
+        .src_pid = htole32(in->src_pid),
+        .dst_pid = htole32(in->dst_pid),
+        .src_incarnation = htole64(in->src_incarnation),
+        .dst_incarnation = htole64(in->dst_incarnation),
+        .ctype = htole32((uint32_t)in->ctype),
+        .nips = htole32(in->nips),
+    };
+}
+
 /* Returns whether both NIDs are usable. */
 static bool hello_v3_fields(const void *buf, struct sock_hello *out)
 {
@@ -223,12 +220,7 @@ static bool hello_v3_fields(const void *buf, struct sock_hello *out)
     dst = le64toh(w.dst_nid);
     out->src_nid = nid_from_u64(src);
     out->dst_nid = nid_from_u64(dst);
-    out->src_pid = le32toh(w.src_pid);
-    out->dst_pid = le32toh(w.dst_pid);
-    out->src_incarnation = le64toh(w.src_incarnation);
-    out->dst_incarnation = le64toh(w.dst_incarnation);
-    out->ctype = (enum sock_ctype)(int32_t)le32toh(w.ctype);
-    out->nips = le32toh(w.nips);
+    tail_decode(&w.tail, out);
     return nid4_wire_valid(src) && (nid4_wire_valid(dst) || dst == LNET_NID4_ANY);
 }
 
@@ -239,12 +231,7 @@ static bool hello_v4_fields(const void *buf, struct sock_hello *out)
     memcpy(&w, buf, sizeof(w));
     out->src_nid = w.src_nid;
     out->dst_nid = w.dst_nid;
-    out->src_pid = le32toh(w.src_pid);
-    out->dst_pid = le32toh(w.dst_pid);
-    out->src_incarnation = le64toh(w.src_incarnation);
-    out->dst_incarnation = le64toh(w.dst_incarnation);
-    out->ctype = (enum sock_ctype)(int32_t)le32toh(w.ctype);
-    out->nips = le32toh(w.nips);
+    tail_decode(&w.tail, out);
     return nid_wire_valid(&w.src_nid) && (nid_wire_valid(&w.dst_nid) || nid_is_any(&w.dst_nid));
 }
 
@@ -292,12 +279,7 @@ static size_t hello_v3_encode(const struct sock_hello *in, uint8_t *buf)
         .version = htole32(SOCK_HELLO_V3),
         .src_nid = htole64(nid_to_u64(&in->src_nid)),
         .dst_nid = htole64(nid_to_u64(&in->dst_nid)),
-        .src_pid = htole32(in->src_pid),
-        .dst_pid = htole32(in->dst_pid),
-        .src_incarnation = htole64(in->src_incarnation),
-        .dst_incarnation = htole64(in->dst_incarnation),
-        .ctype = htole32((uint32_t)in->ctype),
-        .nips = htole32(in->nips),
+        .tail = tail_of(in),
     };
 
     if (!fits_nid4(&in->src_nid) || !fits_nid4(&in->dst_nid) || in->nips > SOCK_NIPS_MAX)
@@ -318,12 +300,7 @@ static size_t hello_v4_encode(const struct sock_hello *in, uint8_t *buf)
         .version = htole32(SOCK_HELLO_V4),
         .src_nid = in->src_nid,
         .dst_nid = in->dst_nid,
-        .src_pid = htole32(in->src_pid),
-        .dst_pid = htole32(in->dst_pid),
-        .src_incarnation = htole64(in->src_incarnation),
-        .dst_incarnation = htole64(in->dst_incarnation),
-        .ctype = htole32((uint32_t)in->ctype),
-        .nips = htole32(in->nips),
+        .tail = tail_of(in),
     };
 
     memcpy(buf, &w, sizeof(w));
@@ -370,60 +347,37 @@ void sock_frame_encode(const struct sock_frame *in, uint8_t buf[SOCK_FRAME_SIZE]
     memcpy(buf, &w, sizeof(w));
 }
 
-enum lnet_drop sock_frame_zc_ack(const struct sock_frame *f, struct sock_zc_ack *out)
+enum lnet_drop sock_frame_zc_ack(const struct sock_frame *f, uint64_t *count)
 {
-    uint64_t a = f->type == SOCK_FRAME_NOOP ? f->cookie[0] : 0;
-    uint64_t b = f->cookie[1];
+    uint64_t a = f->type == SOCK_FRAME_NOOP ? f->cookie[0] : 0, b = f->cookie[1];
+    bool pair = a != 0 && a != b;
 
-    memset(out, 0, sizeof(*out));
-    if (b == 0)
-        return LNET_DROP_NONE;
-    if (a == 0 || a == b) {
-        out->keepalive = b == SOCK_COOKIE_PING;
-        out->count = out->keepalive ? 0 : 1;
-        out->first = out->last = b;
-        return LNET_DROP_NONE;
-    }
-    if (b == SOCK_COOKIE_PING)
-        return SOCK_DROP(ZC_ACK);
-    out->range = a < b;
-    out->count = out->range ? b - a + 1 : 2;
-    out->first = a;
-    out->last = b;
-    return LNET_DROP_NONE;
+    *count = pair ? (a < b ? b - a + 1 : 2) : 1;
+    if (b == 0 || b == SOCK_COOKIE_PING)
+        *count = 0;
+    return b == SOCK_COOKIE_PING && pair ? SOCK_DROP(ZC_ACK) : LNET_DROP_NONE;
 }
 
 /* ---- checksum ---- */
 
+#define CRC_POLYNOMIAL 0xedb88320u /* reflected */
+
 /* crc_nibble[k][n]: what nibble k (0 the lowest) with value n of the 32 bits that the register and
  * four more bytes make together leaves in the register when those four bytes are through. The CRC
  * is linear, so the eight of them are simply added. 512 bytes of table. */
-static const uint32_t crc_nibble[8][16] = {
-    {0x00000000, 0xb8bc6765, 0xaa09c88b, 0x12b5afee, 0x8f629757, 0x37def032, 0x256b5fdc, 0x9dd738b9,
-     0xc5b428ef, 0x7d084f8a, 0x6fbde064, 0xd7018701, 0x4ad6bfb8, 0xf26ad8dd, 0xe0df7733,
-     0x58631056},
-    {0x00000000, 0x5019579f, 0xa032af3e, 0xf02bf8a1, 0x9b14583d, 0xcb0d0fa2, 0x3b26f703, 0x6b3fa09c,
-     0xed59b63b, 0xbd40e1a4, 0x4d6b1905, 0x1d724e9a, 0x764dee06, 0x2654b999, 0xd67f4138,
-     0x866616a7},
-    {0x00000000, 0x01c26a37, 0x0384d46e, 0x0246be59, 0x0709a8dc, 0x06cbc2eb, 0x048d7cb2, 0x054f1685,
-     0x0e1351b8, 0x0fd13b8f, 0x0d9785d6, 0x0c55efe1, 0x091af964, 0x08d89353, 0x0a9e2d0a,
-     0x0b5c473d},
-    {0x00000000, 0x1c26a370, 0x384d46e0, 0x246be590, 0x709a8dc0, 0x6cbc2eb0, 0x48d7cb20, 0x54f16850,
-     0xe1351b80, 0xfd13b8f0, 0xd9785d60, 0xc55efe10, 0x91af9640, 0x8d893530, 0xa9e2d0a0,
-     0xb5c473d0},
-    {0x00000000, 0x191b3141, 0x32366282, 0x2b2d53c3, 0x646cc504, 0x7d77f445, 0x565aa786, 0x4f4196c7,
-     0xc8d98a08, 0xd1c2bb49, 0xfaefe88a, 0xe3f4d9cb, 0xacb54f0c, 0xb5ae7e4d, 0x9e832d8e,
-     0x87981ccf},
-    {0x00000000, 0x4ac21251, 0x958424a2, 0xdf4636f3, 0xf0794f05, 0xbabb5d54, 0x65fd6ba7, 0x2f3f79f6,
-     0x3b83984b, 0x71418a1a, 0xae07bce9, 0xe4c5aeb8, 0xcbfad74e, 0x8138c51f, 0x5e7ef3ec,
-     0x14bce1bd},
-    {0x00000000, 0x77073096, 0xee0e612c, 0x990951ba, 0x076dc419, 0x706af48f, 0xe963a535, 0x9e6495a3,
-     0x0edb8832, 0x79dcb8a4, 0xe0d5e91e, 0x97d2d988, 0x09b64c2b, 0x7eb17cbd, 0xe7b82d07,
-     0x90bf1d91},
-    {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
-     0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278,
-     0xbdbdf21c},
-};
+static uint32_t crc_nibble[8][16];
+
+/* Before main(), so that no sum has to ask whether the table is there. */
+__attribute__((constructor)) static void crc_fill(void)
+{
+    for (unsigned i = 0; i < 8 * 16; i++) {
+        uint32_t crc = i % 16 << i / 16 * 4;
+
+        for (unsigned bit = 0; bit < 32; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? CRC_POLYNOMIAL : 0);
+        crc_nibble[i / 16][i % 16] = crc;
+    }
+}
 
 static uint32_t crc_four(uint32_t crc, const uint8_t *p)
 {

@@ -13,6 +13,7 @@
 #ifndef MILLRACE_SOCKLND_WIRE_H
 #define MILLRACE_SOCKLND_WIRE_H
 
+#include "lib/base/container.h"
 #include "lib/lnd_eth/socklnd/sock_drops.h"
 #include "lib/lnet/wire/lnet_wire.h"
 
@@ -42,7 +43,6 @@ enum sock_ctype {
 
 /* The type that the other side of a connection has; NONE for what is no type. §2.3 */
 enum sock_ctype sock_ctype_invert(enum sock_ctype type);
-const char *sock_ctype_name(enum sock_ctype type); /* "control"; "?" when unknown */
 
 /* ---- wire forms ---- */
 
@@ -58,11 +58,7 @@ struct sock_wire_req16 {
     struct lnet_nid nid;
 } __attribute__((packed));
 
-struct sock_wire_hello4 { /* v3; nips IPv4 addresses follow */
-    uint32_t magic;
-    uint32_t version;
-    uint64_t src_nid;
-    uint64_t dst_nid;
+struct sock_wire_hello_tail { /* what both end with */
     uint32_t src_pid;
     uint32_t dst_pid;
     uint64_t src_incarnation;
@@ -71,17 +67,20 @@ struct sock_wire_hello4 { /* v3; nips IPv4 addresses follow */
     uint32_t nips;
 } __attribute__((packed));
 
+struct sock_wire_hello4 { /* v3; nips IPv4 addresses follow */
+    uint32_t magic;
+    uint32_t version;
+    uint64_t src_nid;
+    uint64_t dst_nid;
+    struct sock_wire_hello_tail tail;
+} __attribute__((packed));
+
 struct sock_wire_hello16 { /* v4; nothing follows */
     uint32_t magic;
     uint32_t version;
     struct lnet_nid src_nid;
     struct lnet_nid dst_nid;
-    uint32_t src_pid;
-    uint32_t dst_pid;
-    uint64_t src_incarnation;
-    uint64_t dst_incarnation;
-    uint32_t ctype;
-    uint32_t nips;
+    struct sock_wire_hello_tail tail;
 } __attribute__((packed));
 
 struct sock_wire_frame {
@@ -99,36 +98,28 @@ struct sock_wire_frame {
 #define SOCK_HELLO_MAX    (SOCK_HELLO4_SIZE + 4 * SOCK_NIPS_MAX)
 #define SOCK_FRAME_SIZE   24
 
-#define SOCK_ASSERT_AT(type, field, offset)                                                        \
-    _Static_assert(offsetof(struct type, field) == (offset), #type "." #field)
-
-SOCK_ASSERT_AT(sock_wire_req4, magic, 0); /* §1.1 */
-SOCK_ASSERT_AT(sock_wire_req4, version, 4);
-SOCK_ASSERT_AT(sock_wire_req4, nid, 8);
+ASSERT_AT(sock_wire_req4, magic, 0); /* §1.1 */
+ASSERT_AT(sock_wire_req4, version, 4);
+ASSERT_AT(sock_wire_req4, nid, 8);
 _Static_assert(sizeof(struct sock_wire_req4) == SOCK_REQ4_SIZE, "acceptor request v1");
-SOCK_ASSERT_AT(sock_wire_req16, nid, 8);
+ASSERT_AT(sock_wire_req16, nid, 8);
 _Static_assert(sizeof(struct sock_wire_req16) == SOCK_REQ16_SIZE, "acceptor request v2");
-SOCK_ASSERT_AT(sock_wire_hello4, src_nid, 8); /* §2.1 */
-SOCK_ASSERT_AT(sock_wire_hello4, dst_nid, 16);
-SOCK_ASSERT_AT(sock_wire_hello4, src_pid, 24);
-SOCK_ASSERT_AT(sock_wire_hello4, dst_pid, 28);
-SOCK_ASSERT_AT(sock_wire_hello4, src_incarnation, 32);
-SOCK_ASSERT_AT(sock_wire_hello4, dst_incarnation, 40);
-SOCK_ASSERT_AT(sock_wire_hello4, ctype, 48);
-SOCK_ASSERT_AT(sock_wire_hello4, nips, 52);
+ASSERT_AT(sock_wire_hello_tail, dst_pid, 4); /* §2.1 */
+ASSERT_AT(sock_wire_hello_tail, src_incarnation, 8);
+ASSERT_AT(sock_wire_hello_tail, dst_incarnation, 16);
+ASSERT_AT(sock_wire_hello_tail, ctype, 24);
+ASSERT_AT(sock_wire_hello_tail, nips, 28);
+ASSERT_AT(sock_wire_hello4, src_nid, 8);
+ASSERT_AT(sock_wire_hello4, dst_nid, 16);
+ASSERT_AT(sock_wire_hello4, tail, 24);
 _Static_assert(sizeof(struct sock_wire_hello4) == SOCK_HELLO4_SIZE, "HELLO v3");
-SOCK_ASSERT_AT(sock_wire_hello16, src_nid, 8);
-SOCK_ASSERT_AT(sock_wire_hello16, dst_nid, 28);
-SOCK_ASSERT_AT(sock_wire_hello16, src_pid, 48);
-SOCK_ASSERT_AT(sock_wire_hello16, dst_pid, 52);
-SOCK_ASSERT_AT(sock_wire_hello16, src_incarnation, 56);
-SOCK_ASSERT_AT(sock_wire_hello16, dst_incarnation, 64);
-SOCK_ASSERT_AT(sock_wire_hello16, ctype, 72);
-SOCK_ASSERT_AT(sock_wire_hello16, nips, 76);
+ASSERT_AT(sock_wire_hello16, src_nid, 8);
+ASSERT_AT(sock_wire_hello16, dst_nid, 28);
+ASSERT_AT(sock_wire_hello16, tail, 48);
 _Static_assert(sizeof(struct sock_wire_hello16) == SOCK_HELLO16_SIZE, "HELLO v4");
-SOCK_ASSERT_AT(sock_wire_frame, type, 0); /* §4.1 */
-SOCK_ASSERT_AT(sock_wire_frame, csum, 4);
-SOCK_ASSERT_AT(sock_wire_frame, cookie, 8);
+ASSERT_AT(sock_wire_frame, type, 0); /* §4.1 */
+ASSERT_AT(sock_wire_frame, csum, 4);
+ASSERT_AT(sock_wire_frame, cookie, 8);
 _Static_assert(sizeof(struct sock_wire_frame) == SOCK_FRAME_SIZE, "frame header");
 
 /* ---- reading in steps ---- */
@@ -225,18 +216,10 @@ static inline uint64_t sock_frame_zc_req(const struct sock_frame *f)
     return f->type == SOCK_FRAME_LNET ? f->cookie[0] : 0;
 }
 
-/* The acknowledgement in a frame, §4.5. */
-struct sock_zc_ack {
-    uint64_t count; /* cookies acknowledged; 0 = none (nothing, or a keepalive) */
-    uint64_t first; /* of a pair the higher one */
-    uint64_t last;  /* equal to first when count is 1 */
-    bool range;     /* first..last inclusive; else first and last are all there are */
-    bool keepalive;
-};
-
-/* SOCK_DROP(ZC_ACK) when the cookies are a combination that does not exist (the keepalive's
- * cookie in a pair). */
-enum lnet_drop sock_frame_zc_ack(const struct sock_frame *f, struct sock_zc_ack *out);
+/* Counts the cookies that a frame acknowledges, §4.5: none, one, a pair or a range. A keepalive
+ * acknowledges none. SOCK_DROP(ZC_ACK) when the cookies are a combination that does not exist (the
+ * keepalive's cookie in a pair). */
+enum lnet_drop sock_frame_zc_ack(const struct sock_frame *f, uint64_t *count);
 
 /* CRC-32, reflected, no final inversion (§4.6). Start with SOCK_CRC_SEED, go on with the result. */
 #define SOCK_CRC_SEED 0xffffffffu

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #define MAX_CONNS      8192
@@ -27,11 +26,8 @@
 
 void tcp_addr_in(const union stream_addr *addr, struct inet_addr *out, uint16_t *port)
 {
-    static const struct inet_addr mapped = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}};
-
     if (addr->sa.sa_family == AF_INET) {
-        *out = mapped;
-        memcpy(out->b + 12, &addr->in.sin_addr, 4);
+        inet_addr4(out, &addr->in.sin_addr);
         *port = ntohs(addr->in.sin_port);
     } else {
         memcpy(out->b, &addr->in6.sin6_addr, 16);
@@ -98,30 +94,21 @@ static void tell(struct tcp_shard *sh, struct tcp_conn *c)
 /* The route, the neighbour or what is known of the path's MTU may have changed. */
 static void look_at_path(struct tcp_conn *c)
 {
-    struct inet_path path;
     uint32_t mss = c->mss;
 
-    if (likely(inet_path_valid(c->sh->inet, &c->path)) ||
-        inet_path_get(c->sh->inet, c->path.ifp, &c->path.local, &c->path.remote, &path) < 0)
+    if (likely(inet_path_valid(c->sh->inet, &c->path)) || !tcp_out_path(c))
         return;
-    c->path = path;
     tcp_out_mss(c);
     if (c->mss < mss)
         tcp_tx_remss(c, false);
 }
 
-/* Every second segment, of which not each may be full: a sender that waits for its window must not
- * wait for our delay. */
-static bool ack_is_due(const struct tcp_conn *c)
-{
-    if (c->ack_now || (c->rx.update && tcp_rx_window_due(c)))
-        return true;
-    return c->rx.nxt - c->last_ack_sent > c->rx.mss; /* RFC 9293 §3.8.6.3 */
-}
-
+/* Every second segment (RFC 9293 §3.8.6.3), of which not each may be full: a sender that waits for
+ * its window must not wait for our delay. */
 static void acknowledge(struct tcp_conn *c)
 {
-    if (ack_is_due(c)) {
+    if (c->ack_now || (c->rx.update && tcp_rx_window_due(c)) ||
+        c->rx.nxt - c->last_ack_sent > c->rx.mss) {
         tcp_out_ack(c);
         if (c->ack_now)
             reactor_timer_arm(&c->ack_timer, ACK_AGAIN_US);
@@ -172,12 +159,6 @@ static unsigned go_on(struct tcp_shard *sh)
     return n;
 }
 
-/* Returns true for a connection without references. */
-static bool is_over(const struct tcp_conn *c)
-{
-    return c->ended && c->user_gone;
-}
-
 unsigned tcp_flush(void *ctx, struct inet_shard *ish)
 {
     struct tcp *tcp = ctx;
@@ -194,20 +175,14 @@ unsigned tcp_flush(void *ctx, struct inet_shard *ish)
         TAILQ_REMOVE(&sh->work, c, work_link);
         c->in_work = false;
         n++;
-        if (is_over(c))
-            tcp_conn_release(c);
+        if (c->ended && c->user_gone)
+            tcp_conn_release(c); /* nothing refers to it any more */
         else
             run(sh, c);
         if (enough)
             break;
     }
     return n + went;
-}
-
-static void on_changed(void *ctx, struct inet_shard *ish)
-{
-    (void)ctx;
-    (void)ish; /* a path is looked at before it is used */
 }
 
 /* ---- making ---- */
@@ -247,6 +222,7 @@ static void shard_pools(struct tcp_shard *sh, unsigned stubs)
         sh->tw_pool[i - 1].next = sh->free_tws;
         sh->free_tws = &sh->tw_pool[i - 1];
     }
+    sh->nfree = n;
     for (unsigned i = stubs; i > 0; i--) {
         sh->stub_pool[i - 1].next = sh->free_stubs;
         sh->free_stubs = &sh->stub_pool[i - 1];
@@ -281,40 +257,6 @@ void tcp_shard_timer(struct tcp_shard *sh)
     reactor_timer_arm(&sh->timer, at > now ? at - now : 0);
 }
 
-static void shard_free(struct tcp_shard *sh);
-
-static struct tcp_shard *shard_new(struct tcp *tcp, unsigned index)
-{
-    struct tcp_shard *sh = calloc(1, sizeof(*sh));
-    unsigned stubs = stubs_of(&tcp->opts, tcp->nshards);
-
-    if (!sh)
-        return NULL;
-    sh->tcp = tcp;
-    sh->index = index;
-    sh->reactor = reactor_at(tcp->env, index);
-    sh->inet = inet_shard_of(tcp->inet, index);
-    TAILQ_INIT(&sh->conns);
-    TAILQ_INIT(&sh->half);
-    TAILQ_INIT(&sh->work);
-    TAILQ_INIT(&sh->fading);
-    TAILQ_INIT(&sh->tws);
-    reactor_timer_init(&sh->timer, on_shard_timer);
-    sh->next_port = (uint16_t)tcp_siphash(tcp->secret, &index, sizeof(index));
-    sh->flows_mask = flows_of(&tcp->opts) - 1;
-    sh->flows = calloc(sh->flows_mask + 1, sizeof(struct tcp_flow *));
-    sh->pool_memory = calloc(tcp->opts.max_conns + 1, sizeof(*sh->pool));
-    sh->pool = RTE_PTR_ALIGN_CEIL(sh->pool_memory, RTE_CACHE_LINE_SIZE);
-    sh->tw_pool = calloc(tcp->opts.max_conns, sizeof(*sh->tw_pool));
-    sh->stub_pool = calloc(stubs + 1, sizeof(*sh->stub_pool));
-    if (!sh->flows || !sh->pool || !sh->tw_pool || !sh->stub_pool || tcp_tx_shard_create(sh) < 0) {
-        shard_free(sh);
-        return NULL;
-    }
-    shard_pools(sh, stubs);
-    return sh;
-}
-
 static void shard_free(struct tcp_shard *sh)
 {
     unsigned stubs = stubs_of(&sh->tcp->opts, sh->tcp->nshards);
@@ -341,51 +283,77 @@ static void shard_free(struct tcp_shard *sh)
     free(sh);
 }
 
-/* The key of timestamps: that of the machine, so that it is there again after a restart. */
-static void machine_secret(uint8_t out[16])
+static struct tcp_shard *shard_new(struct tcp *tcp, unsigned index)
 {
-    static const uint8_t key[16] = "millrace tcp ts";
-    char id[33] = "";
-    uint64_t half[2];
-    FILE *f = fopen("/etc/machine-id", "re");
+    struct tcp_shard *sh = calloc(1, sizeof(*sh));
+    unsigned stubs = stubs_of(&tcp->opts, tcp->nshards);
+
+    if (!sh)
+        return NULL;
+    sh->tcp = tcp;
+    sh->index = index;
+    sh->reactor = reactor_at(tcp->env, index);
+    sh->inet = inet_shard_of(tcp->inet, index);
+    TAILQ_INIT(&sh->conns);
+    TAILQ_INIT(&sh->half);
+    TAILQ_INIT(&sh->orphans);
+    TAILQ_INIT(&sh->orphans_unacked);
+    TAILQ_INIT(&sh->work);
+    TAILQ_INIT(&sh->fading);
+    TAILQ_INIT(&sh->tws);
+    reactor_timer_init(&sh->timer, on_shard_timer);
+    sh->next_port = (uint16_t)sip_hash(&tcp->secret, &index, sizeof(index));
+    sh->flows_mask = flows_of(&tcp->opts) - 1;
+    sh->flows = calloc(sh->flows_mask + 1, sizeof(struct tcp_flows));
+    sh->pool_memory = calloc(tcp->opts.max_conns + 1, sizeof(*sh->pool));
+    sh->pool = RTE_PTR_ALIGN_CEIL(sh->pool_memory, RTE_CACHE_LINE_SIZE);
+    sh->tw_pool = calloc(tcp->opts.max_conns, sizeof(*sh->tw_pool));
+    sh->stub_pool = calloc(stubs + 1, sizeof(*sh->stub_pool));
+    if (!sh->flows || !sh->pool || !sh->tw_pool || !sh->stub_pool || tcp_tx_shard_create(sh) < 0) {
+        shard_free(sh);
+        return NULL;
+    }
+    shard_pools(sh, stubs);
+    return sh;
+}
+
+/* The key of timestamps: that of the boot, random, and there again after a restart of the process.
+ */
+static void boot_secret(struct sip_key *out)
+{
+    struct sip_key key;
+    char id[37] = "";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 
     if (f) {
         if (!fgets(id, sizeof(id), f))
             id[0] = '\0';
         fclose(f);
     }
-    half[0] = tcp_siphash(key, id, strlen(id));
-    half[1] = tcp_siphash(key, half, sizeof(half[0]));
-    memcpy(out, half, 16);
+    memcpy(&key, "millrace tcp ts", sizeof(key));
+    out->k[0] = sip_hash(&key, id, strlen(id));
+    out->k[1] = sip_hash(&key, &out->k[0], sizeof(out->k[0]));
 }
 
-static int set_secrets(struct tcp *tcp)
+static void set_secrets(struct tcp *tcp)
 {
     struct timespec ts;
 
-    if (tcp->opts.secret) {
-        memcpy(tcp->secret, tcp->opts.secret, 16);
-        memcpy(tcp->ts_secret, tcp->opts.secret, 16);
-    } else {
-        if (getrandom(tcp->secret, 16, 0) != 16)
-            return -1;
-        machine_secret(tcp->ts_secret);
-    }
-    tcp->opts.secret = tcp->secret;
+    boot_secret(&tcp->ts_secret);
+    sip_key_make(&tcp->secret);
+    if (tcp->opts.secret)
+        tcp->secret = tcp->ts_secret = *tcp->opts.secret;
+    tcp->opts.secret = &tcp->secret;
     clock_gettime(CLOCK_REALTIME, &ts);
     tcp->ts_base_us =
         (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000 - reactor_now_us();
-    return 0;
 }
 
 int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out, struct err *err)
 {
     struct tcp *tcp = calloc(1, sizeof(*tcp));
-    struct inet_upper upper = {.ctx = tcp,
-                               .input = tcp_input,
-                               .error = tcp_icmp_error,
-                               .flush = tcp_flush,
-                               .changed = on_changed};
+    struct inet_upper upper = {
+        .ctx = tcp, .input = tcp_input, .error = tcp_icmp_error, .flush = tcp_flush};
     int rc = -ENOMEM;
 
     if (!tcp)
@@ -400,11 +368,7 @@ int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out,
         rc = -EINVAL;
         goto fail;
     }
-    if (set_secrets(tcp) < 0) {
-        err_text(err, "the system has no random numbers");
-        rc = -EIO;
-        goto fail;
-    }
+    set_secrets(tcp);
     rc = tcp_tx_create(tcp, err);
     if (rc < 0)
         goto fail;
@@ -412,8 +376,8 @@ int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out,
         tcp->shard[i] = shard_new(tcp, i);
         if (!tcp->shard[i]) {
             err_text(err, "no memory for %u connections of reactor %u", tcp->opts.max_conns, i);
-            tcp_destroy(tcp);
-            return -ENOMEM;
+            rc = -ENOMEM;
+            goto fail;
         }
     }
     inet_upper_set(inet, &upper);
@@ -421,24 +385,24 @@ int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out,
     return 0;
 
 fail:
-    free(tcp);
+    tcp_destroy(tcp);
     return rc;
 }
 
 void tcp_destroy(struct tcp *tcp)
 {
+    struct tcp_listener *l;
+
     if (!tcp)
         return;
     for (unsigned i = 0; i < tcp->nshards; i++)
         if (tcp->shard[i])
             shard_free(tcp->shard[i]);
-    while (tcp->listeners) {
-        struct tcp_listener *l = tcp->listeners;
-
-        tcp->listeners = l->next;
+    while ((l = LIST_FIRST(&tcp->listeners))) {
+        LIST_REMOVE(l, link);
         free(l);
     }
-    tcp_tx_destroy(tcp);
+    mem_mbufs_destroy(tcp->copy_pool);
     free(tcp);
 }
 
@@ -451,7 +415,7 @@ void tcp_memory(const struct tcp_opts *opts, unsigned reactors, struct tcp_memor
     shard = sizeof(struct tcp_shard) + o.max_conns * sizeof(struct tcp_conn) +
             o.max_conns * sizeof(struct tcp_tw) +
             (stubs_of(&o, reactors) + 1) * sizeof(struct tcp_stub) +
-            flows_of(&o) * sizeof(struct tcp_flow *);
+            flows_of(&o) * sizeof(struct tcp_flows);
     out->heap = sizeof(struct tcp) + reactors * shard;
     out->eal = 0;
     tcp_tx_memory(&o, reactors, &out->heap, &out->eal);

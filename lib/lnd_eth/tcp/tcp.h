@@ -11,6 +11,7 @@
 #define MILLRACE_TCP_H
 
 #include "lib/base/err.h"
+#include "lib/base/sip.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/stream.h"
 
@@ -26,8 +27,8 @@ struct tcp_opts {
     bool ecn; /* ask for ECN where we dial; callers that ask for it have it in any case */
     unsigned user_timeout; /* s without progress until a connection is given up; 0 = 50 */
     size_t copy_bytes; /* memory for payload that must be copied before it can be sent; 0 = 4 MiB */
-    const uint8_t *secret;       /* 16 bytes for sequence numbers and hashes; NULL: random */
-    bool no_timestamps, no_sack; /* tests */
+    const struct sip_key *secret; /* of sequence numbers and hashes; NULL: random */
+    bool no_timestamps, no_sack;  /* tests */
 };
 
 /* Makes TCP over inet, which it becomes the upper of; before inet_start(). Control thread. */
@@ -97,6 +98,7 @@ struct tcp_stats { /* of a reactor since start; any thread, relaxed */
     uint64_t sparse, sparse_bytes; /* received buffers copied together */
     uint64_t mtu_black_holes;      /* paths found to swallow large packets */
     uint64_t stubs_short;          /* moves between reactors that nothing was left for to tell of */
+    uint64_t orphans_reset;        /* closed by us and not by the peer, whose place was needed */
 };
 void tcp_stats_get(const struct tcp *tcp, unsigned reactor, struct tcp_stats *out);
 

@@ -10,10 +10,9 @@ const struct tcp_cc *tcp_cc_find(const char *name)
 {
     if (!name)
         return table[0];
-    for (unsigned i = 0; i < RTE_DIM(table); i++) {
+    for (unsigned i = 0; i < RTE_DIM(table); i++)
         if (strcmp(table[i]->name, name) == 0)
             return table[i];
-    }
     return NULL;
 }
 

@@ -14,6 +14,9 @@
 #define SYN_SOON_US   10000
 #define SYN_ACK_TRIES 5
 #define FIN_WAIT_2_US (60 * SECOND)
+#define KEEP_IDLE     (30 * SECOND) /* docs/protocol/socklnd.md §3.5 */
+#define KEEP_INTERVAL (5 * SECOND)
+#define KEEP_COUNT    5
 
 static void on_ack_timer(struct reactor_timer *t);
 static void on_conn_timer(struct reactor_timer *t);
@@ -28,6 +31,7 @@ struct tcp_conn *tcp_conn_new(struct tcp_shard *sh, const struct tcp_key *key,
     if (!c)
         return NULL;
     sh->free_conns = c->next;
+    sh->nfree--;
     memset(c, 0, sizeof(*c));
     c->base.ops = &stream_tcp;
     c->owner = sh;
@@ -43,13 +47,6 @@ struct tcp_conn *tcp_conn_new(struct tcp_shard *sh, const struct tcp_key *key,
     reactor_timer_init(&c->ack_timer, on_ack_timer);
     reactor_timer_init(&c->conn_timer, on_conn_timer);
     return c;
-}
-
-/* Our SYN's place in the sequence; until the sending side is open it is kept here. */
-static void place_syn(struct tcp_conn *c)
-{
-    c->tx.una = c->iss;
-    c->tx.nxt = c->snd_max = c->iss + 1;
 }
 
 static bool is_half_open(const struct tcp_conn *c)
@@ -129,22 +126,52 @@ static void set_state(struct tcp_conn *c, enum tcp_state state)
         tcp_work(c);
 }
 
-bool tcp_conn_synchronized(const struct tcp_conn *c)
+/* ---- orphans ---- */
+
+/* Orphans are connections that the user has closed. Their peers may never close, so the oldest
+ * makes room when the pool is nearly empty. Until then all may end in order: many are closed at
+ * once when an NI is removed. */
+
+static void leave_orphans(struct tcp_conn *c)
 {
-    return c->state >= TCP_ESTABLISHED;
+    if (!c->orphans)
+        return;
+    TAILQ_REMOVE(c->orphans, c, orphan_link);
+    c->orphans = NULL;
 }
+
+static void join_orphans(struct tcp_conn *c, struct tcp_conns *list)
+{
+    leave_orphans(c);
+    c->orphans = list;
+    TAILQ_INSERT_TAIL(list, c, orphan_link);
+}
+
+void tcp_conn_reset_orphan(struct tcp_shard *sh)
+{
+    struct tcp_conn *c = TAILQ_FIRST(&sh->orphans);
+
+    if (!c)
+        c = TAILQ_FIRST(&sh->orphans_unacked);
+    if (!c)
+        return;
+    count_add(&sh->stats.orphans_reset, 1);
+    tcp_conn_abort(c, STREAM_END_RESET);
+}
+
+/* ---- ends ---- */
 
 void tcp_conn_end(struct tcp_conn *c, enum stream_end end)
 {
     if (c->ended)
         return;
+    leave_orphans(c);
     c->ended = true;
     c->end = c->rx.fin_done && end == STREAM_END_RESET ? STREAM_END_EOF : end;
     set_state(c, TCP_CLOSED);
     reactor_timer_cancel(&c->ack_timer);
     reactor_timer_cancel(&c->conn_timer);
     c->ack_now = false;
-    c->ack_due = 0;
     tcp_tx_free(c);
     tcp_flow_remove(c->sh, &c->flow);
     if (c->user_gone)
@@ -158,7 +185,7 @@ void tcp_conn_abort(struct tcp_conn *c, enum stream_end end)
     if (c->ended)
         return;
     if (c->state != TCP_SYN_SENT)
-        tcp_out_abort(c);
+        (void)tcp_out(c, c->tx.nxt, TCP_FLAG_RST | TCP_FLAG_ACK, NULL, false);
     tcp_conn_end(c, end);
 }
 
@@ -175,18 +202,14 @@ static void to_time_wait(struct tcp_conn *c)
         tcp_tw_add(c->sh, c);
 }
 
-void tcp_conn_fin_acked(struct tcp_conn *c)
-{
-    tcp_work(c);
-}
-
 /* Our FIN is acknowledged: RFC 9293 §3.10.7.4, fifth. */
 static void fin_acked(struct tcp_conn *c)
 {
     switch (c->state) {
     case TCP_FIN_WAIT_1:
         set_state(c, TCP_FIN_WAIT_2);
-        tcp_conn_timer_set(c, FIN_WAIT_2_US);
+        join_orphans(c, &c->sh->orphans);
+        reactor_timer_arm(&c->conn_timer, FIN_WAIT_2_US);
         break;
     case TCP_CLOSING:
         to_time_wait(c);
@@ -228,9 +251,15 @@ void tcp_conn_settle(struct tcp_conn *c)
 
 /* ---- handshake ---- */
 
-static uint64_t syn_interval(const struct tcp_conn *c)
+/* Sends a SYN or SYN-ACK; the next one goes after wait_us. Until the sending side is open the place
+ * of our SYN in the sequence is kept in tx. */
+static void send_syn(struct tcp_conn *c, uint8_t flags, uint64_t wait_us)
 {
-    return c->tries <= SYN_LINEAR ? SECOND : SECOND << (c->tries - SYN_LINEAR);
+    c->tx.una = c->iss;
+    c->tx.nxt = c->snd_max = c->iss + 1;
+    c->syn_us = reactor_now_us();
+    (void)tcp_out(c, c->iss, flags, NULL, false);
+    reactor_timer_arm(&c->conn_timer, wait_us);
 }
 
 /* RFC 3168 §6.1.1.1: when the first is not answered, the ECN bits may be why. */
@@ -238,32 +267,23 @@ void tcp_conn_syn(struct tcp_conn *c)
 {
     uint8_t flags = TCP_FLAG_SYN;
 
-    place_syn(c);
-    c->tries++;
-    c->syn_us = reactor_now_us();
-    if (c->ecn_on && c->tries == 1)
+    if (++c->tries == 1 && c->ecn_on)
         flags |= TCP_FLAG_ECE | TCP_FLAG_CWR;
-    (void)tcp_out(c, c->iss, flags, NULL, false);
-    tcp_conn_timer_set(c, syn_interval(c));
+    send_syn(c, flags, c->tries <= SYN_LINEAR ? SECOND : SECOND << (c->tries - SYN_LINEAR));
 }
 
 void tcp_conn_syn_ack(struct tcp_conn *c)
 {
-    uint8_t flags = TCP_FLAG_SYN | TCP_FLAG_ACK;
+    uint8_t ece = c->ecn_on ? TCP_FLAG_ECE : 0;
 
-    place_syn(c);
     c->tries++;
-    c->syn_us = reactor_now_us();
-    if (c->ecn_on)
-        flags |= TCP_FLAG_ECE;
-    (void)tcp_out(c, c->iss, flags, NULL, false);
-    tcp_conn_timer_set(c, SECOND << (c->tries - 1));
+    send_syn(c, TCP_FLAG_SYN | TCP_FLAG_ACK | ece, SECOND << (c->tries - 1));
 }
 
 void tcp_conn_syn_soon(struct tcp_conn *c)
 {
     if (c->tries <= SYN_LINEAR)
-        tcp_conn_timer_set(c, SYN_SOON_US);
+        reactor_timer_arm(&c->conn_timer, SYN_SOON_US);
 }
 
 static void handshake_timer(struct tcp_conn *c)
@@ -290,30 +310,18 @@ void tcp_conn_up(struct tcp_conn *c, const struct tcp_seg *seg)
     set_state(c, TCP_ESTABLISHED);
     tcp_out_mss(c);
     tcp_tx_open(c, c->iss + 1, wnd, seg->seq, rtt);
-    if (c->listener)
-        tcp_listen_accept(c);
-    else
+    if (c->listener) { /* accepted() is due, at the end of the burst */
+        c->user_gone = false;
+        count_add(&c->sh->stats.conns_in, 1);
+    } else {
         c->tell_connected = true;
+    }
     tcp_work(c);
 }
 
 /* ---- closing ---- */
 
-static bool resets(const struct tcp_conn *c, bool abort)
-{
-    return abort || tcp_rx_unread(c) || c->state == TCP_SYN_RCVD;
-}
-
 /* RFC 9293 §3.10.4. */
-static void close_gracefully(struct tcp_conn *c)
-{
-    set_state(c, c->state == TCP_CLOSE_WAIT ? TCP_LAST_ACK : TCP_FIN_WAIT_1);
-    reactor_timer_cancel(&c->conn_timer);
-    tcp_rx_free(c);
-    tcp_tx_fin(c);
-    tcp_work(c);
-}
-
 void tcp_conn_close(struct tcp_conn *c, bool abort)
 {
     c->user_gone = true;
@@ -325,25 +333,65 @@ void tcp_conn_close(struct tcp_conn *c, bool abort)
         tcp_work(c);
     } else if (c->state == TCP_SYN_SENT) {
         tcp_conn_end(c, STREAM_END_ERROR);
-    } else if (resets(c, abort)) {
+    } else if (abort || c->rx.queued > 0 || c->state == TCP_SYN_RCVD) {
         /* An answer given just before, to what is not read any further, still goes out. */
         if (!abort && c->state >= TCP_ESTABLISHED)
             (void)tcp_tx_run(c);
         tcp_conn_abort(c, STREAM_END_RESET);
     } else {
-        close_gracefully(c);
+        set_state(c, c->state == TCP_CLOSE_WAIT ? TCP_LAST_ACK : TCP_FIN_WAIT_1);
+        reactor_timer_cancel(&c->conn_timer);
+        tcp_rx_free(c);
+        join_orphans(c, &c->sh->orphans_unacked);
+        tcp_tx_fin(c);
+        tcp_work(c);
+    }
+}
+
+/* ---- keepalive, RFC 9293 §3.8.4 ---- */
+
+/* A silent peer is probed; the connection ends after some probes without an answer. While data is
+ * outstanding, loss recovery detects a dead peer. */
+
+void tcp_keep_start(struct tcp_conn *c)
+{
+    c->keepalive = true;
+    c->tries = 0;
+    if (c->state == TCP_ESTABLISHED || c->state == TCP_CLOSE_WAIT)
+        reactor_timer_arm(&c->conn_timer, KEEP_IDLE);
+}
+
+/* Before what was sent last, and without payload: it cannot but be answered. */
+static void probe(struct tcp_conn *c)
+{
+    c->tries++;
+    c->probe_us = reactor_now_us();
+    c->count.keepalives_out++;
+    (void)tcp_out(c, c->tx.nxt - 1, TCP_FLAG_ACK, NULL, false);
+    reactor_timer_arm(&c->conn_timer, KEEP_INTERVAL);
+}
+
+static void keep_timer(struct tcp_conn *c)
+{
+    uint64_t idle = reactor_now_us() - c->heard_us;
+    bool answered = c->tries > 0 && c->heard_us > c->probe_us;
+
+    if (!c->keepalive || (c->state != TCP_ESTABLISHED && c->state != TCP_CLOSE_WAIT))
+        return;
+    if (answered || (c->tries == 0 && idle < KEEP_IDLE)) {
+        c->tries = 0;
+        reactor_timer_arm(&c->conn_timer, idle < KEEP_IDLE ? KEEP_IDLE - idle : 1);
+    } else if (!tcp_tx_idle(c)) {
+        c->tries = 0;
+        reactor_timer_arm(&c->conn_timer, KEEP_IDLE);
+    } else if (c->tries >= KEEP_COUNT) {
+        tcp_conn_abort(c, STREAM_END_TIMEOUT);
+    } else {
+        probe(c);
     }
 }
 
 /* ---- timers ---- */
-
-void tcp_conn_timer_set(struct tcp_conn *c, uint64_t delay_us)
-{
-    if (delay_us > 0)
-        reactor_timer_arm(&c->conn_timer, delay_us);
-    else
-        reactor_timer_cancel(&c->conn_timer);
-}
 
 static void on_conn_timer(struct reactor_timer *t)
 {
@@ -358,7 +406,7 @@ static void on_conn_timer(struct reactor_timer *t)
         tcp_conn_end(c, STREAM_END_TIMEOUT);
         break;
     default:
-        tcp_keep_timer(c);
+        keep_timer(c);
         break;
     }
 }

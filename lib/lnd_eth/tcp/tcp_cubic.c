@@ -55,16 +55,10 @@ static double w_cubic(const struct cubic *cu, double t)
     return CUBIC_C * x * x * x + cu->w_max;
 }
 
-/* Figure 2 of §4.2: where the window should be a round trip from now. */
-static double target(const struct cubic *cu, double cwnd, double t, double rtt)
-{
-    return fmin(fmax(w_cubic(cu, t + rtt), cwnd), 1.5 * cwnd);
-}
-
 static void avoid(struct tcp_conn *c, uint32_t n, uint64_t now_us)
 {
     struct cubic *cu = own(c);
-    double mss = c->mss, cwnd = c->tx.cwnd / mss, t, alpha;
+    double mss = c->mss, cwnd = c->tx.cwnd / mss, t, alpha, target;
     uint32_t whole;
 
     if (cu->epoch_us == 0)
@@ -72,10 +66,12 @@ static void avoid(struct tcp_conn *c, uint32_t n, uint64_t now_us)
     t = (double)(now_us - cu->epoch_us) / 1e6;
     alpha = cu->w_est < cu->cwnd_prior ? CUBIC_ALPHA : 1.0;
     cu->w_est += alpha * (n / mss) / cwnd;
+    /* Figure 2 of §4.2: where the window should be a round trip from now. */
+    target = fmin(fmax(w_cubic(cu, t + c->tx.srtt / 1e6), cwnd), 1.5 * cwnd);
     if (w_cubic(cu, t) < cu->w_est)
         cu->part += fmax(cu->w_est - cwnd, 0) * mss - cu->part;
     else
-        cu->part += (target(cu, cwnd, t, c->tx.srtt / 1e6) - cwnd) / cwnd * n;
+        cu->part += (target - cwnd) / cwnd * n;
     whole = (uint32_t)fmin(cu->part, c->tx.cwnd);
     cu->part -= whole;
     tcp_cc_grow(c, whole);

@@ -21,62 +21,6 @@
 
 #define FADE_US (2 * UINT64_C(1000000))
 
-/* ---- hash: SipHash-2-4 ---- */
-
-static uint64_t rotl(uint64_t x, int b)
-{
-    return x << b | x >> (64 - b);
-}
-
-static void sip_rounds(uint64_t v[4], int n)
-{
-    for (; n > 0; n--) {
-        v[0] += v[1];
-        v[1] = rotl(v[1], 13) ^ v[0];
-        v[0] = rotl(v[0], 32);
-        v[2] += v[3];
-        v[3] = rotl(v[3], 16) ^ v[2];
-        v[0] += v[3];
-        v[3] = rotl(v[3], 21) ^ v[0];
-        v[2] += v[1];
-        v[1] = rotl(v[1], 17) ^ v[2];
-        v[2] = rotl(v[2], 32);
-    }
-}
-
-uint64_t tcp_siphash(const uint8_t key[16], const void *data, size_t len)
-{
-    uint64_t k[2], last = (uint64_t)len << 56, v[4];
-    const uint8_t *p = data;
-
-    memcpy(k, key, sizeof(k));
-    v[0] = k[0] ^ UINT64_C(0x736f6d6570736575);
-    v[1] = k[1] ^ UINT64_C(0x646f72616e646f6d);
-    v[2] = k[0] ^ UINT64_C(0x6c7967656e657261);
-    v[3] = k[1] ^ UINT64_C(0x7465646279746573);
-    for (; len >= 8; len -= 8, p += 8) {
-        uint64_t w;
-
-        memcpy(&w, p, 8);
-        v[3] ^= w;
-        sip_rounds(v, 2);
-        v[0] ^= w;
-    }
-    for (size_t i = 0; i < len; i++)
-        last |= (uint64_t)p[i] << (8 * i);
-    v[3] ^= last;
-    sip_rounds(v, 2);
-    v[0] ^= last;
-    v[2] ^= 0xff;
-    sip_rounds(v, 4);
-    return v[0] ^ v[1] ^ v[2] ^ v[3];
-}
-
-static bool link_local(const struct inet_addr *a)
-{
-    return a->b[0] == 0xfe && (a->b[1] & 0xc0) == 0x80;
-}
-
 void tcp_key_make(struct tcp_key *key, const struct inet_addr *local,
                   const struct inet_addr *remote, uint16_t lport, uint16_t rport,
                   const struct inet_if *ifp)
@@ -85,7 +29,7 @@ void tcp_key_make(struct tcp_key *key, const struct inet_addr *local,
     key->remote = *remote;
     key->lport = lport;
     key->rport = rport;
-    key->scope = link_local(local) || link_local(remote) ? ifp : NULL;
+    key->scope = inet_is_link_local(local) || inet_is_link_local(remote) ? ifp : NULL;
 }
 
 uint32_t tcp_key_hash(const struct tcp *tcp, const struct tcp_key *key)
@@ -105,7 +49,7 @@ uint32_t tcp_key_hash(const struct tcp *tcp, const struct tcp_key *key)
         in4.rport = key->rport;
         memcpy(in4.local, key->local.b + 12, 4);
         memcpy(in4.remote, key->remote.b + 12, 4);
-        return (uint32_t)tcp_siphash(tcp->secret, &in4, sizeof(in4));
+        return (uint32_t)sip_hash(&tcp->secret, &in4, sizeof(in4));
     }
     memset(&in6, 0, sizeof(in6));
     in6.local = key->local;
@@ -113,7 +57,7 @@ uint32_t tcp_key_hash(const struct tcp *tcp, const struct tcp_key *key)
     in6.scope = key->scope;
     in6.lport = key->lport;
     in6.rport = key->rport;
-    return (uint32_t)tcp_siphash(tcp->secret, &in6, sizeof(in6));
+    return (uint32_t)sip_hash(&tcp->secret, &in6, sizeof(in6));
 }
 
 /* ---- table ---- */
@@ -126,40 +70,28 @@ static bool same_key(const struct tcp_key *a, const struct tcp_key *b)
 
 struct tcp_flow *tcp_flow_find(struct tcp_shard *sh, const struct tcp_key *key, uint32_t hash)
 {
-    struct tcp_flow *f = sh->flows[hash & sh->flows_mask];
+    struct tcp_flow *f;
 
-    while (f && (f->hash != hash || !same_key(&f->key, key)))
-        f = f->next;
+    SLIST_FOREACH(f, &sh->flows[hash & sh->flows_mask], link)
+        if (f->hash == hash && same_key(&f->key, key))
+            break;
     return f;
 }
 
 void tcp_flow_insert(struct tcp_shard *sh, struct tcp_flow *f)
 {
-    struct tcp_flow **bucket = &sh->flows[f->hash & sh->flows_mask];
-
-    f->next = *bucket;
+    SLIST_INSERT_HEAD(&sh->flows[f->hash & sh->flows_mask], f, link);
     f->in = true;
-    *bucket = f;
 }
 
 void tcp_flow_remove(struct tcp_shard *sh, struct tcp_flow *f)
 {
-    struct tcp_flow **p = &sh->flows[f->hash & sh->flows_mask];
-
-    if (!f->in)
-        return;
-    while (*p != f)
-        p = &(*p)->next;
-    *p = f->next;
+    if (f->in)
+        SLIST_REMOVE(&sh->flows[f->hash & sh->flows_mask], f, tcp_flow, link);
     f->in = false;
 }
 
 /* ---- stubs ---- */
-
-static bool alone(const struct tcp_shard *sh)
-{
-    return sh->tcp->nshards == 1;
-}
 
 static struct tcp_shard *home_of(const struct tcp_shard *sh, const struct tcp_key *key)
 {
@@ -246,7 +178,7 @@ static void stubs_short(struct tcp_shard *sh)
     reactor_post(reactor_control(sh->tcp->env), &sh->stubs_task);
 }
 
-static void pass_on(struct tcp_shard *sh, struct rte_mbuf *m, const struct tcp_shard *to)
+void tcp_pass_on(struct tcp_shard *sh, struct rte_mbuf *m, const struct tcp_shard *to)
 {
     count_add(&sh->stats.passed_on, 1);
     inet_hand_over(sh->inet, m, to->index);
@@ -261,26 +193,12 @@ bool tcp_flow_stub(struct tcp_shard *sh, struct tcp_stub *s, const struct tcp_se
         return false;
     }
     if (s->to)
-        pass_on(sh, m, s->to);
+        tcp_pass_on(sh, m, s->to);
     else if (s->nheld < TCP_HELD_MAX)
         s->held[s->nheld++] = m;
     else
         tcp_drop(sh, m, PKT_DROP_HANDOVER_FULL);
     return true;
-}
-
-static void pass_held(struct tcp_stub *s)
-{
-    for (unsigned i = 0; i < s->nheld; i++)
-        pass_on(s->at, s->held[i], s->to);
-    s->nheld = 0;
-}
-
-static void fade(struct tcp_stub *s)
-{
-    s->until_us = reactor_now_us() + FADE_US;
-    TAILQ_INSERT_TAIL(&s->at->fading, s, link);
-    tcp_shard_timer(s->at);
 }
 
 void tcp_flow_fade(struct tcp_shard *sh, uint64_t now_us)
@@ -293,30 +211,19 @@ void tcp_flow_fade(struct tcp_shard *sh, uint64_t now_us)
 
 /* ---- leaving ---- */
 
-static void stop_timers(struct tcp_conn *c)
-{
-    reactor_timer_cancel(&c->ack_timer);
-    reactor_timer_cancel(&c->conn_timer);
-    tcp_tx_detach(c);
-}
-
-/* Sends due acknowledgements first: the move may take a while. */
-static void say_what_is_due(struct tcp_conn *c)
-{
-    if (!c->ended && c->rx.nxt != c->last_ack_sent)
-        tcp_out_ack(c);
-}
-
 void tcp_flow_leave(struct tcp_conn *c)
 {
     struct tcp_shard *sh = c->sh;
 
     if (sh->current == c)
         sh->current = NULL;
-    if (alone(sh) || c->left_sh)
+    if (sh->tcp->nshards == 1 || c->left_sh)
         return;
-    say_what_is_due(c);
-    stop_timers(c);
+    if (!c->ended && c->rx.nxt != c->last_ack_sent)
+        tcp_out_ack(c); /* first: the move may take a while */
+    reactor_timer_cancel(&c->ack_timer);
+    reactor_timer_cancel(&c->conn_timer);
+    tcp_tx_detach(c);
     tcp_conn_exit(c);
     c->left_sh = sh;
     if (!c->flow.in) /* it has ended */
@@ -340,9 +247,14 @@ static void on_arrived(struct reactor_task *task)
     struct tcp_stub *s = container_of(task, struct tcp_stub, task);
 
     s->to = s->arrived;
-    pass_held(s);
-    if (!s->home)
-        fade(s);
+    for (unsigned i = 0; i < s->nheld; i++)
+        tcp_pass_on(s->at, s->held[i], s->to);
+    s->nheld = 0;
+    if (s->home)
+        return;
+    s->until_us = reactor_now_us() + FADE_US;
+    TAILQ_INSERT_TAIL(&s->at->fading, s, link);
+    tcp_shard_timer(s->at);
 }
 
 /* At the home of a flow: s is to stand for it. */
@@ -353,10 +265,9 @@ static void on_home(struct reactor_task *task)
     struct tcp_flow *f = tcp_flow_find(sh, &s->flow.key, s->flow.hash);
     struct tcp_stub *old = stub_find(sh, &s->flow);
 
-    if (f && f->kind == TCP_FLOW_TW && s->dialled) {
-        if (tcp_tw_reuse(sh, container_of(f, struct tcp_tw, flow)))
-            f = NULL;
-    }
+    if (f && f->kind == TCP_FLOW_TW && s->dialled &&
+        tcp_tw_reuse(sh, container_of(f, struct tcp_tw, flow)))
+        f = NULL;
     if (old && (!s->dialled || !old->home)) {
         stub_remove(old);
         f = NULL;
@@ -409,22 +320,12 @@ static bool tell_home(struct tcp_conn *c, struct tcp_shard *sh, struct tcp_conn 
 
 bool tcp_flow_dial(struct tcp_conn *c)
 {
-    if (alone(c->sh) || home_of(c->sh, &c->flow.key) == c->sh) {
+    if (home_of(c->sh, &c->flow.key) == c->sh) {
         tcp_conn_syn(c);
         return true;
     }
     c->home_waits = true;
     return tell_home(c, c->sh, c);
-}
-
-/* Where it was: packets held there follow. The stub of a home stays. */
-static void follow(struct tcp_conn *c, struct tcp_stub *s, struct tcp_shard *sh)
-{
-    s->arrived = sh;
-    s->task.fn = on_arrived;
-    if (s->home)
-        c->home = s->at;
-    reactor_post(s->at->reactor, &s->task);
 }
 
 static void back_again(struct tcp_shard *sh, struct tcp_stub *s)
@@ -435,15 +336,6 @@ static void back_again(struct tcp_shard *sh, struct tcp_stub *s)
     memcpy(held, s->held, n * sizeof(held[0]));
     s->nheld = 0;
     tcp_input(sh->tcp, sh->inet, held, n);
-}
-
-static void restart_timers(struct tcp_conn *c)
-{
-    tcp_tx_attach(c);
-    if (c->keepalive)
-        tcp_keep_start(c);
-    if (c->rx.nxt != c->last_ack_sent)
-        c->ack_now = true;
 }
 
 void tcp_flow_arrive(struct tcp_conn *c, struct tcp_shard *sh)
@@ -473,12 +365,21 @@ void tcp_flow_arrive(struct tcp_conn *c, struct tcp_shard *sh)
         if (c->home == sh)
             c->home = NULL;
         tcp_flow_insert(sh, &c->flow);
-        follow(c, left, sh);
+        /* Packets held where it was follow. The stub of a home stays. */
+        left->arrived = sh;
+        left->task.fn = on_arrived;
+        if (at_home)
+            c->home = left->at;
+        reactor_post(left->at->reactor, &left->task);
         if (!at_home && home_of(sh, &c->flow.key) != sh && !tell_home(c, sh, NULL))
             stubs_short(sh);
     }
-    if (!c->ended)
-        restart_timers(c);
+    if (!c->ended) {
+        tcp_tx_attach(c);
+        if (c->keepalive)
+            tcp_keep_start(c);
+        c->ack_now |= c->rx.nxt != c->last_ack_sent;
+    }
     tcp_work(c);
 }
 
@@ -490,6 +391,7 @@ static void on_back(struct reactor_task *task)
 
     c->next = c->owner->free_conns;
     c->owner->free_conns = c;
+    c->owner->nfree++;
 }
 
 static void go_back(struct tcp_conn *c, struct tcp_shard *here)

@@ -16,7 +16,7 @@ static void fill(struct tcp_conn *c, struct tcp_info *out)
 {
     uint64_t now = reactor_now_us();
 
-    *out = (struct tcp_info){.counts = c->count};
+    *out = (struct tcp_info){0};
     out->local = c->flow.key.local;
     out->remote = c->flow.key.remote;
     out->lport = c->lport;
@@ -39,6 +39,7 @@ static void fill(struct tcp_conn *c, struct tcp_info *out)
     out->idle_us = now - c->heard_us;
     if (c->state >= TCP_ESTABLISHED)
         tcp_tx_info(c, out);
+    out->counts = c->count; /* with what tcp_tx_info() has added */
 }
 
 /* Half-open ones after the others. */

@@ -19,54 +19,45 @@
 
 /* ---- answers ---- */
 
+/* Returns whether a new stretch of time begins, with n answers. */
+static bool refill(struct tcp_budget *b, uint64_t now, uint64_t span, unsigned n)
+{
+    if (b->since_us > 0 && now - b->since_us < span)
+        return false;
+    *b = (struct tcp_budget){now, n};
+    return true;
+}
+
 /* The limit of a reactor varies each second, so that an attacker cannot learn from it whether
  * another segment was challenged. */
-static void refill_shard(struct tcp_shard *sh, uint64_t now)
-{
-    if (sh->challenge_us > 0 && now - sh->challenge_us < SHARD_CHALLENGE_US)
-        return;
-    sh->challenge_us = now;
-    sh->challenges_left =
-        SHARD_CHALLENGES +
-        (unsigned)(tcp_siphash(sh->tcp->secret, &now, sizeof(now)) % SHARD_CHALLENGES);
-}
-
-static void refill_conn(struct tcp_conn *c, uint64_t now)
-{
-    if (c->challenge_us > 0 && now - c->challenge_us < CHALLENGE_US)
-        return;
-    c->challenge_us = now;
-    c->challenges_left = CHALLENGES;
-}
-
 bool tcp_challenge_allowed(struct tcp_shard *sh, struct tcp_conn *c)
 {
     uint64_t now = reactor_now_us();
 
-    refill_shard(sh, now);
+    if (refill(&sh->challenges, now, SHARD_CHALLENGE_US, SHARD_CHALLENGES))
+        sh->challenges.left +=
+            (unsigned)(sip_hash(&sh->tcp->secret, &now, sizeof(now)) % SHARD_CHALLENGES);
     if (c)
-        refill_conn(c, now);
-    if (sh->challenges_left == 0 || (c && c->challenges_left == 0)) {
+        refill(&c->challenges, now, CHALLENGE_US, CHALLENGES);
+    if (sh->challenges.left == 0 || (c && c->challenges.left == 0)) {
         count_add(&sh->stats.challenges_limited, 1);
         return false;
     }
-    sh->challenges_left--;
+    sh->challenges.left--;
     if (c)
-        c->challenges_left--;
+        c->challenges.left--;
     return true;
 }
 
 /* RFC 5961 §7. */
-static void challenge(struct tcp_conn *c, struct rte_mbuf *m, enum pkt_drop why)
+static enum pkt_drop challenge(struct tcp_conn *c, enum pkt_drop why)
 {
-    struct tcp_shard *sh = c->sh;
-
-    if (tcp_challenge_allowed(sh, c)) {
+    if (tcp_challenge_allowed(c->sh, c)) {
         c->count.challenges++;
-        count_add(&sh->stats.challenges, 1);
+        count_add(&c->sh->stats.challenges, 1);
         tcp_out_ack(c);
     }
-    tcp_drop(sh, m, why);
+    return why;
 }
 
 /* A keepalive probe is answered, but not any number of them: two ends that disagree on what was
@@ -74,17 +65,12 @@ static void challenge(struct tcp_conn *c, struct rte_mbuf *m, enum pkt_drop why)
  * use up: who lives must be able to say so. */
 static bool answer_allowed(struct tcp_conn *c)
 {
-    uint64_t now = reactor_now_us();
-
-    if (c->answers_us == 0 || now - c->answers_us >= CHALLENGE_US) {
-        c->answers_us = now;
-        c->answers_left = CHALLENGES;
-    }
-    if (c->answers_left == 0) {
+    refill(&c->answers, reactor_now_us(), CHALLENGE_US, CHALLENGES);
+    if (c->answers.left == 0) {
         count_add(&c->sh->stats.challenges_limited, 1);
         return false;
     }
-    c->answers_left--;
+    c->answers.left--;
     return true;
 }
 
@@ -104,11 +90,6 @@ struct arrival {
     uint32_t hash;
 };
 
-static uint32_t add32(uint32_t sum, const uint8_t *p, unsigned n)
-{
-    return csum_partial(p, n, sum);
-}
-
 /* The payload's sum is kept: it may leave again as it came. */
 static uint16_t sum_of(struct rte_mbuf *m, struct pkt *p, uint32_t hdr_len, uint32_t sum)
 {
@@ -124,17 +105,10 @@ static uint16_t sum_of(struct rte_mbuf *m, struct pkt *p, uint32_t hdr_len, uint
 static bool checksum_ok(struct rte_mbuf *m, struct pkt *p, uint32_t hdr_len)
 {
     const uint8_t *ip = rte_pktmbuf_mtod_offset(m, const uint8_t *, p->l3);
-    uint8_t tail[8] = {(uint8_t)(p->l4_len >> 24),
-                       (uint8_t)(p->l4_len >> 16),
-                       (uint8_t)(p->l4_len >> 8),
-                       (uint8_t)p->l4_len,
-                       0,
-                       0,
-                       0,
-                       IPPROTO_TCP};
-    uint32_t sum = p->family == 4 ? add32(0, ip + 12, 8) : add32(0, ip + 8, 32);
+    const rte_be32_t tail[] = {rte_cpu_to_be_32(p->l4_len), rte_cpu_to_be_32(IPPROTO_TCP)};
+    uint32_t sum = p->family == 4 ? csum_partial(ip + 12, 8, 0) : csum_partial(ip + 8, 32, 0);
 
-    sum = add32(sum, tail, sizeof(tail));
+    sum = csum_partial(tail, sizeof(tail), sum);
     if (likely(m->nb_segs == 1))
         return sum_of(m, p, hdr_len, sum) == 0xffff;
     return csum_chain(m, p->l4, p->l4_len, sum) == 0xffff;
@@ -144,33 +118,29 @@ static void addresses(const struct rte_mbuf *m, const struct pkt *p, struct inet
                       struct inet_addr *remote)
 {
     const uint8_t *ip = rte_pktmbuf_mtod_offset(m, const uint8_t *, p->l3);
-    static const struct inet_addr mapped = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}};
 
     if (p->family == 4) {
-        *remote = *local = mapped;
-        memcpy(remote->b + 12, ip + 12, 4);
-        memcpy(local->b + 12, ip + 16, 4);
+        inet_addr4(remote, ip + 12);
+        inet_addr4(local, ip + 16);
     } else {
         memcpy(remote->b, ip + 8, 16);
         memcpy(local->b, ip + 24, 16);
     }
 }
 
-/* RFC 9293 §3.10.7.1 and .2: there is no connection. */
-static void no_connection(struct tcp_shard *sh, const struct tcp_key *key,
-                          const struct tcp_seg *seg, struct rte_mbuf *m)
+void tcp_no_connection(struct tcp_shard *sh, const struct tcp_key *key, const struct tcp_seg *seg,
+                       struct rte_mbuf *m, const uint32_t *iss_after)
 {
     struct tcp_listener *l = tcp_listener_find(sh, key, pkt_of(m)->ifp);
 
     if (l && l->on != sh) {
-        count_add(&sh->stats.passed_on, 1);
-        inet_hand_over(sh->inet, m, l->on->index);
+        tcp_pass_on(sh, m, l->on);
     } else if (!l || seg->flags & (TCP_FLAG_RST | TCP_FLAG_ACK)) {
         tcp_out_reset(sh, m, seg, key);
     } else if (!(seg->flags & TCP_FLAG_SYN) || seg->flags & TCP_FLAG_FIN) {
         tcp_drop(sh, m, PKT_DROP_TCP_NO_CONN);
     } else {
-        tcp_listen_syn(sh, l, key, seg, m, NULL);
+        tcp_listen_syn(sh, l, key, seg, m, iss_after);
     }
 }
 
@@ -181,7 +151,7 @@ static void dispatch(struct tcp_shard *sh, struct arrival *a)
     struct tcp_flow *f = tcp_flow_find(sh, &a->key, a->hash);
 
     if (!f) {
-        no_connection(sh, &a->key, &a->seg, a->m);
+        tcp_no_connection(sh, &a->key, &a->seg, a->m, NULL);
         return;
     }
     switch (f->kind) {
@@ -193,7 +163,7 @@ static void dispatch(struct tcp_shard *sh, struct arrival *a)
         break;
     default:
         if (!tcp_flow_stub(sh, container_of(f, struct tcp_stub, flow), &a->seg, a->m))
-            no_connection(sh, &a->key, &a->seg, a->m);
+            tcp_no_connection(sh, &a->key, &a->seg, a->m, NULL);
         break;
     }
 }
@@ -210,14 +180,10 @@ static bool arrive(struct tcp_shard *sh, struct rte_mbuf *m, struct arrival *a)
 {
     struct pkt *p = pkt_of(m);
     struct inet_addr local, remote;
-    uint32_t have;
 
-    if (m->data_len < p->l4 || m->pkt_len != p->l4 + p->l4_len) {
-        tcp_drop(sh, m, PKT_DROP_TCP_BAD);
-        return false;
-    }
-    have = min((uint32_t)(m->data_len - p->l4), p->l4_len);
-    if (tcp_seg_decode(rte_pktmbuf_mtod_offset(m, const uint8_t *, p->l4), have, p->l4_len,
+    if (m->data_len < p->l4 || m->pkt_len != p->l4 + p->l4_len ||
+        tcp_seg_decode(rte_pktmbuf_mtod_offset(m, const uint8_t *, p->l4),
+                       min((uint32_t)(m->data_len - p->l4), p->l4_len), p->l4_len,
                        &a->seg) != PKT_DROP_NONE) {
         tcp_drop(sh, m, PKT_DROP_TCP_BAD);
         return false;
@@ -235,7 +201,7 @@ static bool intact(struct tcp_shard *sh, struct arrival *a)
 {
     struct pkt *p = pkt_of(a->m);
 
-    rte_prefetch0(sh->flows[a->hash & sh->flows_mask]);
+    rte_prefetch0(SLIST_FIRST(&sh->flows[a->hash & sh->flows_mask]));
     if (!p->l4_ok && !checksum_ok(a->m, p, a->seg.hdr_len)) {
         tcp_drop(sh, a->m, PKT_DROP_TCP_CSUM);
         return false;
@@ -251,14 +217,7 @@ static void look_ahead(struct tcp_shard *sh, struct arrival *a)
 
     a->c = f && f->kind == TCP_FLOW_CONN ? container_of(f, struct tcp_conn, flow) : NULL;
     if (a->c)
-        tcp_conn_fetch(a->c);
-}
-
-/* Prefetches what an acknowledgement frees. */
-static void look_behind(const struct tcp_conn *c)
-{
-    rte_prefetch0(c->tx.head);
-    rte_prefetch0(c->tx.first);
+        prefetch_read(a->c, offsetof(struct tcp_conn, rx.recent));
 }
 
 static void input_some(struct tcp_shard *sh, struct rte_mbuf *const *m, unsigned n)
@@ -274,8 +233,10 @@ static void input_some(struct tcp_shard *sh, struct rte_mbuf *const *m, unsigned
     for (unsigned i = 0; i < left; i++)
         look_ahead(sh, &a[i]);
     for (unsigned i = 0; i < left; i++) {
-        if (i + 2 < left && a[i + 2].c)
-            look_behind(a[i + 2].c);
+        if (i + 2 < left && a[i + 2].c) { /* what an acknowledgement frees */
+            rte_prefetch0(a[i + 2].c->tx.head);
+            rte_prefetch0(a[i + 2].c->tx.first);
+        }
         dispatch(sh, &a[i]);
     }
 }
@@ -291,10 +252,19 @@ void tcp_input(void *ctx, struct inet_shard *ish, struct rte_mbuf *const *m, uns
 
 /* ---- parts of the processing ---- */
 
-/* The payload begins where data does; nothing else of the packet is wanted any more. */
-static void to_payload(struct rte_mbuf *m, const struct tcp_seg *seg)
+/* Takes payload and FIN. */
+static void take(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
 {
+    if (seg->len == 0 && !(seg->flags & TCP_FLAG_FIN)) {
+        rte_pktmbuf_free(m);
+        return;
+    }
+    /* The payload begins where data does; nothing else of the packet is wanted any more. */
     (void)rte_pktmbuf_adj(m, (uint16_t)(pkt_of(m)->l4 + seg->hdr_len));
+    tcp_rx_segment(c, seg, m);
+    tcp_work(c);
+    if (c->rx.fin_done)
+        tcp_conn_fin(c);
 }
 
 /* RFC 7323 §4.3. */
@@ -354,12 +324,10 @@ static void short_way(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_
     update_ts(c, seg);
     confirm(c);
     tcp_tx_ack(c, seg, seg->len > 0);
-    if (seg->len == 0 || c->ended) {
+    if (unlikely(c->ended))
         rte_pktmbuf_free(m);
-        return;
-    }
-    to_payload(m, seg);
-    (void)tcp_rx_segment(c, seg, m);
+    else
+        take(c, seg, m);
 }
 
 /* ---- §3.10.7.3: SYN-SENT ---- */
@@ -370,7 +338,7 @@ static bool acks_syn(const struct tcp_conn *c, const struct tcp_seg *seg)
 }
 
 /* Handles the ACK of an older connection of these addresses; docs/protocol/socklnd.md §7.2. */
-static void wrong_ack(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
+static enum pkt_drop wrong_ack(struct tcp_conn *c, const struct tcp_seg *seg)
 {
     struct tcp_seg rst = {
         .sport = c->lport, .dport = c->rport, .seq = seg->ack, .flags = TCP_FLAG_RST};
@@ -380,43 +348,25 @@ static void wrong_ack(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_
         if (c->state == TCP_SYN_SENT)
             tcp_conn_syn_soon(c);
     }
-    tcp_drop(c->sh, m, PKT_DROP_TCP_ACK_BAD);
+    return PKT_DROP_TCP_ACK_BAD;
 }
 
-/* Handles data and FIN of a SYN-ACK. */
-static void rest_of_syn(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
-{
-    seg->seq++;
-    seg->flags &= (uint8_t)~TCP_FLAG_SYN;
-    if (seg->len == 0 && !(seg->flags & TCP_FLAG_FIN)) {
-        rte_pktmbuf_free(m);
-        return;
-    }
-    to_payload(m, seg);
-    (void)tcp_rx_segment(c, seg, m);
-    if (c->rx.fin_done)
-        tcp_conn_fin(c);
-}
-
-static void syn_sent(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
+/* This and the functions below return PKT_DROP_NONE when m was taken, or the reason to drop it. */
+static enum pkt_drop syn_sent(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
 {
     /* First: ACK. Our SYN carries no data, so there is one right number. */
-    if (seg->flags & TCP_FLAG_ACK && !acks_syn(c, seg)) {
-        wrong_ack(c, seg, m);
-        return;
-    }
+    if (seg->flags & TCP_FLAG_ACK && !acks_syn(c, seg))
+        return wrong_ack(c, seg);
     /* Second: RST, believed if it acknowledges our SYN. */
     if (seg->flags & TCP_FLAG_RST) {
-        if (seg->flags & TCP_FLAG_ACK)
-            tcp_conn_end(c, STREAM_END_REFUSED);
-        tcp_drop(c->sh, m, seg->flags & TCP_FLAG_ACK ? PKT_DROP_TCP_NO_CONN : PKT_DROP_TCP_RST_BAD);
-        return;
+        if (!(seg->flags & TCP_FLAG_ACK))
+            return PKT_DROP_TCP_RST_BAD;
+        tcp_conn_end(c, STREAM_END_REFUSED);
+        return PKT_DROP_TCP_NO_CONN;
     }
     /* Fourth: SYN. */
-    if (!(seg->flags & TCP_FLAG_SYN)) {
-        tcp_drop(c->sh, m, PKT_DROP_TCP_NO_ACK);
-        return;
-    }
+    if (!(seg->flags & TCP_FLAG_SYN))
+        return PKT_DROP_TCP_NO_ACK;
     tcp_syn_options(c, seg);
     c->irs = seg->seq;
     tcp_rx_open(c, c->irs);
@@ -424,8 +374,10 @@ static void syn_sent(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m
     if (seg->flags & TCP_FLAG_ACK) {
         tcp_conn_up(c, seg);
         acknowledge(c);
-        rest_of_syn(c, seg, m);
-        return;
+        seg->seq++;
+        seg->flags &= (uint8_t)~TCP_FLAG_SYN;
+        take(c, seg, m);
+        return PKT_DROP_NONE;
     }
     /* Both called at once, §3.5 figure 7. */
     c->state = TCP_SYN_RCVD;
@@ -433,6 +385,7 @@ static void syn_sent(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m
     tcp_out_mss(c);
     tcp_conn_syn_ack(c);
     rte_pktmbuf_free(m);
+    return PKT_DROP_NONE;
 }
 
 /* ---- §3.10.7.4: the other states ---- */
@@ -470,10 +423,8 @@ static bool probes_closed_window(const struct tcp_conn *c, const struct tcp_seg 
 /* Acknowledges a segment outside the window, so that a peer that lost our ACK (or sends a
  * keepalive, RFC 9293 §3.8.4) goes on. Other such segments are answered within a limit: two peers
  * that disagree must not acknowledge each other for ever. */
-static void outside(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m,
-                    enum pkt_drop why)
+static enum pkt_drop outside(struct tcp_conn *c, const struct tcp_seg *seg, enum pkt_drop why)
 {
-    struct tcp_shard *sh = c->sh;
     bool keepalive = seg->seq == c->rx.nxt - 1 && seg->len <= 1 && !(seg->flags & TCP_FLAG_FIN);
     bool sends = seg->len > 0 || seg->flags & TCP_FLAG_FIN;
 
@@ -482,28 +433,26 @@ static void outside(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mb
          * make the peer believe that it need not send it again. */
         if (seg->len > 0 && !keepalive && seq_lt(seg->seq, c->rx.nxt))
             tcp_rx_duplicate(c, seg->seq, seq_min(seg->seq + seg->len, c->rx.nxt));
-        if (keepalive ? answer_allowed(c) : sends || tcp_challenge_allowed(sh, c))
+        if (keepalive ? answer_allowed(c) : sends || tcp_challenge_allowed(c->sh, c))
             acknowledge(c);
     }
-    tcp_drop(sh, m, why);
+    return why;
 }
 
 /* Second: RST. RFC 5961 §3.2. */
-static void on_rst(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
+static enum pkt_drop on_rst(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
 {
-    struct tcp_shard *sh = c->sh;
-
-    if (seg->seq != c->rx.nxt) {
-        challenge(c, m, PKT_DROP_TCP_RST_BAD);
-        return;
-    }
-    count_add(&sh->stats.resets_in, 1);
+    if (seg->seq != c->rx.nxt)
+        return challenge(c, PKT_DROP_TCP_RST_BAD);
+    count_add(&c->sh->stats.resets_in, 1);
     tcp_conn_end(c, c->state == TCP_SYN_RCVD ? STREAM_END_REFUSED : STREAM_END_RESET);
     rte_pktmbuf_free(m);
+    return PKT_DROP_NONE;
 }
 
-/* A SYN while ours is not acknowledged yet. True: done with it. */
-static bool syn_in_syn_rcvd(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
+/* A SYN while ours is not acknowledged yet. True: done with it, and *why says what becomes of m. */
+static bool syn_in_syn_rcvd(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m,
+                            enum pkt_drop *why)
 {
     struct tcp_shard *sh = c->sh;
     struct tcp_listener *l = c->listener;
@@ -521,105 +470,71 @@ static bool syn_in_syn_rcvd(struct tcp_conn *c, struct tcp_seg *seg, struct rte_
         if (c->tries > 0)
             c->tries--;
         tcp_conn_syn_ack(c);
-        tcp_drop(sh, m, PKT_DROP_TCP_DUPLICATE);
-        return true;
+        *why = PKT_DROP_TCP_DUPLICATE;
+    } else if (!l || !in_window(c, seg)) {
+        *why = challenge(c, PKT_DROP_TCP_SYN_BAD);
+    } else { /* the caller has begun anew: back to LISTEN */
+        tcp_conn_end(c, STREAM_END_RESET);
+        tcp_no_connection(sh, &key, seg, m, NULL);
+        *why = PKT_DROP_NONE;
     }
-    if (!l || !in_window(c, seg)) {
-        challenge(c, m, PKT_DROP_TCP_SYN_BAD);
-        return true;
-    }
-    /* The caller has begun anew: back to LISTEN. */
-    tcp_conn_end(c, STREAM_END_RESET);
-    no_connection(sh, &key, seg, m);
     return true;
 }
 
-/* Fifth: RFC 5961 §5.2. */
-static bool ack_acceptable(const struct tcp_conn *c, const struct tcp_seg *seg)
+/* Seventh and eighth: text and FIN. */
+static enum pkt_drop text(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
 {
-    return seq_leq(c->tx.una - c->tx.wnd_max, seg->ack) && seq_leq(seg->ack, c->tx.nxt);
-}
-
-/* Seventh and eighth: text and FIN. Takes m. */
-static void text(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
-{
-    bool had_fin = c->rx.fin_done;
-
-    if (seg->len == 0 && !(seg->flags & TCP_FLAG_FIN)) {
-        rte_pktmbuf_free(m);
-        return;
-    }
-    if (had_fin) { /* CLOSE-WAIT and on: what comes behind a FIN is ignored */
+    /* CLOSE-WAIT and on: what comes behind a FIN is ignored. */
+    if (c->rx.fin_done && (seg->len > 0 || seg->flags & TCP_FLAG_FIN)) {
         acknowledge(c);
-        tcp_drop(c->sh, m, PKT_DROP_TCP_DUPLICATE);
-        return;
+        return PKT_DROP_TCP_DUPLICATE;
     }
     if (c->user_gone && seg->len > 0 && seq_lt(c->rx.nxt, seg->seq + seg->len)) {
         /* RFC 9293 §3.10.4: the data will not be read, and the peer should know. */
-        struct tcp_shard *sh = c->sh;
-
         tcp_conn_abort(c, STREAM_END_RESET);
-        tcp_drop(sh, m, PKT_DROP_TCP_CLOSED);
-        return;
+        return PKT_DROP_TCP_CLOSED;
     }
-    to_payload(m, seg);
-    (void)tcp_rx_segment(c, seg, m);
-    tcp_work(c);
-    if (c->rx.fin_done)
-        tcp_conn_fin(c);
+    take(c, seg, m);
+    return PKT_DROP_NONE;
 }
 
-static void others(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
+static enum pkt_drop others(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
 {
-    struct tcp_shard *sh = c->sh;
     bool probe = probes_closed_window(c, seg);
+    enum pkt_drop why;
 
-    if (c->state == TCP_SYN_RCVD && syn_in_syn_rcvd(c, seg, m))
-        return;
+    if (c->state == TCP_SYN_RCVD && syn_in_syn_rcvd(c, seg, m, &why))
+        return why;
     /* RFC 7323 §3.2: once agreed, every segment has a timestamp. */
-    if (c->ts_on && !seg->has_ts && !(seg->flags & (TCP_FLAG_RST | TCP_FLAG_SYN))) {
-        tcp_drop(sh, m, PKT_DROP_TCP_PAWS);
-        return;
-    }
+    if (c->ts_on && !seg->has_ts && !(seg->flags & (TCP_FLAG_RST | TCP_FLAG_SYN)))
+        return PKT_DROP_TCP_PAWS;
     /* Fourth, for what has a SYN, wherever it lies: RFC 5961 §4.2. */
-    if ((seg->flags & (TCP_FLAG_SYN | TCP_FLAG_RST)) == TCP_FLAG_SYN) {
-        challenge(c, m, PKT_DROP_TCP_SYN_BAD);
-        return;
-    }
+    if ((seg->flags & (TCP_FLAG_SYN | TCP_FLAG_RST)) == TCP_FLAG_SYN)
+        return challenge(c, PKT_DROP_TCP_SYN_BAD);
     /* First. */
-    if (paws_rejects(c, seg)) {
-        outside(c, seg, m, PKT_DROP_TCP_PAWS);
-        return;
-    }
+    if (paws_rejects(c, seg))
+        return outside(c, seg, PKT_DROP_TCP_PAWS);
     if (!in_window(c, seg) && !probe) {
         bool old = seg->len > 0 && seq_leq(seg->seq + seg->len, c->rx.nxt);
 
-        outside(c, seg, m,
-                seg->flags & TCP_FLAG_RST ? PKT_DROP_TCP_RST_BAD
-                : old                     ? PKT_DROP_TCP_DUPLICATE
-                                          : PKT_DROP_TCP_OUTSIDE);
-        return;
+        return outside(c, seg,
+                       seg->flags & TCP_FLAG_RST ? PKT_DROP_TCP_RST_BAD
+                       : old                     ? PKT_DROP_TCP_DUPLICATE
+                                                 : PKT_DROP_TCP_OUTSIDE);
     }
-    if (seg->flags & TCP_FLAG_RST) {
-        on_rst(c, seg, m);
-        return;
-    }
+    if (seg->flags & TCP_FLAG_RST)
+        return on_rst(c, seg, m);
     /* Fifth. */
-    if (!(seg->flags & TCP_FLAG_ACK)) {
-        tcp_drop(sh, m, PKT_DROP_TCP_NO_ACK);
-        return;
-    }
+    if (!(seg->flags & TCP_FLAG_ACK))
+        return PKT_DROP_TCP_NO_ACK;
     if (c->state == TCP_SYN_RCVD) {
-        if (!acks_syn(c, seg)) {
-            wrong_ack(c, seg, m);
-            return;
-        }
+        if (!acks_syn(c, seg))
+            return wrong_ack(c, seg);
         update_ts(c, seg);
         confirm(c);
         tcp_conn_up(c, seg);
-    } else if (!ack_acceptable(c, seg)) {
-        challenge(c, m, PKT_DROP_TCP_ACK_BAD);
-        return;
+    } else if (seq_lt(seg->ack, c->tx.una - c->tx.wnd_max) || seq_lt(c->tx.nxt, seg->ack)) {
+        return challenge(c, PKT_DROP_TCP_ACK_BAD); /* RFC 5961 §5.2 */
     }
     update_ts(c, seg);
     confirm(c);
@@ -628,85 +543,79 @@ static void others(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
     tcp_conn_settle(c);
     if (c->ended) {
         if (seg->len > 0)
-            inet_count_drop(sh->inet, PKT_DROP_TCP_CLOSED);
+            inet_count_drop(c->sh->inet, PKT_DROP_TCP_CLOSED);
         rte_pktmbuf_free(m);
-        return;
+        return PKT_DROP_NONE;
     }
-    if (probe && (seg->len > 0 || seg->flags & TCP_FLAG_FIN)) {
-        if (seg->len > 0) { /* RFC 9293 §3.8.6.1 */
-            acknowledge(c);
-            tcp_drop(sh, m, PKT_DROP_TCP_OUTSIDE);
-            return;
-        }
+    if (probe && seg->len > 0) { /* RFC 9293 §3.8.6.1 */
+        acknowledge(c);
+        return PKT_DROP_TCP_OUTSIDE;
     }
-    text(c, seg, m);
+    return text(c, seg, m);
 }
 
 static void conn_input(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m)
 {
+    struct tcp_shard *sh = c->sh;
+    enum pkt_drop why;
+
     c->count.segs_in++;
-    count_add(&c->sh->stats.segs_in, 1);
-    if (likely(predicted(c, seg)))
+    count_add(&sh->stats.segs_in, 1);
+    if (likely(predicted(c, seg))) {
         short_way(c, seg, m);
-    else if (c->state == TCP_SYN_SENT)
-        syn_sent(c, seg, m);
-    else
-        others(c, seg, m);
+        return;
+    }
+    why = c->state == TCP_SYN_SENT ? syn_sent(c, seg, m) : others(c, seg, m);
+    if (why != PKT_DROP_NONE)
+        tcp_drop(sh, m, why);
 }
 
 /* ---- ICMP ---- */
 
-static struct tcp_conn *conn_of_error(struct tcp_shard *sh, const struct inet_addr *local,
-                                      const struct inet_addr *remote, uint16_t lport,
-                                      uint16_t rport, uint32_t seq)
+static struct tcp_conn *conn_of_error(struct tcp_shard *sh, const struct inet_error *e)
 {
     struct tcp_key key;
     struct tcp_flow *f;
     struct tcp_conn *c;
 
-    tcp_key_make(&key, local, remote, lport, rport, NULL);
+    tcp_key_make(&key, &e->local, &e->remote, e->lport, e->rport, NULL);
     f = tcp_flow_find(sh, &key, tcp_key_hash(sh->tcp, &key));
     if (!f || f->kind != TCP_FLOW_CONN)
         return NULL;
     c = container_of(f, struct tcp_conn, flow);
     /* RFC 5927 §4.1: it is about something that is on its way. */
-    return seq_leq(c->tx.una, seq) && seq_lt(seq, c->snd_max) ? c : NULL;
+    return seq_leq(c->tx.una, e->seq) && seq_lt(e->seq, c->snd_max) ? c : NULL;
 }
 
 static void path_shrinks(struct tcp_conn *c, unsigned mtu)
 {
     unsigned least = inet_is4(&c->path.remote) ? PORT_MTU_MIN : 1280;
-    struct inet_path path;
     uint32_t mss = c->mss;
 
     mtu = mtu < least ? least : mtu;
     if (mtu >= c->path.mtu)
         return;
     inet_path_mtu_set(c->sh->inet, &c->path.remote, mtu);
-    if (inet_path_get(c->sh->inet, c->path.ifp, &c->path.local, &c->path.remote, &path) == 0)
-        c->path = path;
+    (void)tcp_out_path(c);
     tcp_out_mss(c);
-    if (c->mss < mss && tcp_conn_synchronized(c))
+    if (c->mss < mss && c->state >= TCP_ESTABLISHED)
         tcp_tx_remss(c, true);
     tcp_work(c);
 }
 
-void tcp_icmp_error(void *ctx, struct inet_shard *ish, enum inet_icmp_error what,
-                    const struct inet_addr *local, const struct inet_addr *remote, uint16_t lport,
-                    uint16_t rport, uint32_t seq, unsigned mtu)
+void tcp_icmp_error(void *ctx, struct inet_shard *ish, const struct inet_error *e)
 {
     struct tcp *tcp = ctx;
-    struct tcp_shard *sh = tcp->shard[inet_shard_reactor(ish)];
-    struct tcp_conn *c = conn_of_error(sh, local, remote, lport, rport, seq);
+    struct tcp_conn *c = conn_of_error(tcp->shard[inet_shard_reactor(ish)], e);
 
     if (!c)
         return;
-    if (what == INET_ICMP_TOO_BIG)
-        path_shrinks(c, mtu);
+    if (e->what == INET_ICMP_TOO_BIG)
+        path_shrinks(c, e->mtu);
     else if (c->state != TCP_SYN_SENT) /* RFC 5927 §5.2: a connection that is up outlives it */
         return;
-    else if (what == INET_ICMP_REFUSED)
+    else if (e->what == INET_ICMP_REFUSED)
         tcp_conn_end(c, STREAM_END_REFUSED);
-    else if (what == INET_ICMP_UNREACHABLE)
+    else if (e->what == INET_ICMP_UNREACHABLE)
         tcp_conn_end(c, STREAM_END_UNREACHABLE);
 }

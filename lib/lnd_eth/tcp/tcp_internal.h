@@ -4,24 +4,21 @@
  * Shared by the files of own TCP. A connection has three parts, each with its own files:
  *
  *   the connection
- *     tcp_conn.c      life, closing
+ *     tcp_conn.c      life, closing, keepalive
  *     tcp_listen.c    half-open connections, ISN
  *     tcp_flow.c      owner of packets: table, moves between reactors
  *     tcp_input.c     RFC 9293 §3.10.7 in its order
  *     tcp_timewait.c  TIME-WAIT
- *     tcp_keep.c      keepalive
  *   receiving (rx)
- *     tcp_rx.c        queue, out of order, window
- *     tcp_read.c      reading by the user
- *     tcp_sackgen.c   SACK blocks for received data
+ *     tcp_rx.c        queue, out of order, SACK blocks
+ *     tcp_read.c      reading by the user, window
  *   sending (tx)
  *     tcp_tx.c        what may be sent now, cut into segments
  *     tcp_queue.c     send queue
  *     tcp_sack.c      scoreboard
  *     tcp_rack.c      RACK-TLP
- *     tcp_recover.c   state of congestion control
+ *     tcp_recover.c   state of congestion control, proportional rate reduction
  *     tcp_rto.c       RTO, persist
- *     tcp_prr.c       proportional rate reduction
  *     tcp_cc.c, tcp_cubic.c, tcp_newreno.c   congestion windows
  *     tcp_mtu.c       path MTU
  *
@@ -94,14 +91,23 @@ enum tcp_flow_kind {
 
 /* An entry of a reactor's table, part of what it is for. */
 struct tcp_flow {
-    struct tcp_flow *next;
+    SLIST_ENTRY(tcp_flow) link;
     uint32_t hash;
     uint8_t kind; /* enum tcp_flow_kind */
     bool in;      /* in a table */
     struct tcp_key key;
 };
+SLIST_HEAD(tcp_flows, tcp_flow);
 
-/* Fields that each segment touches come first, in the order of the blocks that tcp_conn_fetch()
+_Static_assert(sizeof(struct tcp_flow) == RTE_CACHE_LINE_SIZE, "a look-up touches one line");
+
+/* Limits answers in a stretch of time. */
+struct tcp_budget {
+    uint64_t since_us; /* 0: none was given yet */
+    unsigned left;
+};
+
+/* Fields that each segment touches come first, in the order of the blocks that tcp_input()
  * fetches. */
 struct tcp_conn {
     struct stream base;      /* first; what the user holds */
@@ -139,8 +145,7 @@ struct tcp_conn {
     uint64_t confirmed_us; /* when the neighbour was last confirmed */
 
     /* acknowledging */
-    bool ack_now;    /* at the end of this burst */
-    uint8_t ack_due; /* full segments not acknowledged yet */
+    bool ack_now; /* at the end of this burst */
     /* work at the end of the burst: what is in shard->work is looked at by tcp_flush() */
     bool in_work;
     bool tell_readable, tell_writable, tell_acked, tell_connected;
@@ -160,10 +165,7 @@ struct tcp_conn {
     unsigned tries;    /* of the handshake, or keepalive probes without an answer */
     uint64_t probe_us; /* the last one of keepalive */
     bool keepalive;    /* on, as established() asked */
-    uint64_t challenge_us;
-    unsigned challenges_left;
-    uint64_t answers_us; /* to keepalive probes */
-    unsigned answers_left;
+    struct tcp_budget challenges, answers; /* answers: to keepalive probes */
 
     /* tcp_flow.c */
     struct tcp_stub *left; /* detached: holds its packets at left_sh */
@@ -174,16 +176,17 @@ struct tcp_conn {
 
     struct tcp_conn *next;      /* free list */
     TAILQ_ENTRY(tcp_conn) link; /* in shard->conns, or shard->half */
-    struct reactor_task task;   /* between reactors */
+    struct tcp_conns *orphans;  /* the list of orphans that it is in, or NULL */
+    TAILQ_ENTRY(tcp_conn) orphan_link;
+    struct reactor_task task; /* between reactors */
 };
 
-/* A segment for it, or of it, is next. */
-static inline void tcp_conn_fetch(const struct tcp_conn *c)
-{
-    prefetch_read(c, offsetof(struct tcp_conn, rx.recent));
-}
-
 TAILQ_HEAD(tcp_conns, tcp_conn);
+
+static inline struct tcp_conn *tcp_conn_of(struct stream *s)
+{
+    return container_of(s, struct tcp_conn, base);
+}
 
 /* ---- what one part asks of another. All on the connection's reactor. ---- */
 
@@ -196,9 +199,6 @@ void tcp_work(struct tcp_conn *c);
 void tcp_conn_end(struct tcp_conn *c, enum stream_end end);
 /* The same, and the peer is told with RST. */
 void tcp_conn_abort(struct tcp_conn *c, enum stream_end end);
-/* tx: our FIN has been acknowledged. tcp_conn.c moves the state on; other work with the
- * connection waits for the end of the segment, so the object stays until then. */
-void tcp_conn_fin_acked(struct tcp_conn *c);
 
 /* tcp_out.c: makes and sends one segment with the present acknowledgement, window, timestamp and
  * SACK blocks. payload: a chain of bytes without headers (taken), or NULL. flags: TCP_FLAG_*.
@@ -220,19 +220,24 @@ static inline unsigned tcp_out_options_least(const struct tcp_conn *c)
 /* A RST in answer to a segment that no connection wants, RFC 9293 §3.10.7.1. Takes m. */
 void tcp_out_reset(struct tcp_shard *sh, struct rte_mbuf *m, const struct tcp_seg *seg,
                    const struct tcp_key *key);
-/* A RST of ours at the end of what was sent. */
-void tcp_out_abort(struct tcp_conn *c);
 /* A segment without payload for who has no connection (any more). */
 void tcp_out_bare(struct tcp_shard *sh, const struct tcp_key *key, struct inet_if *ifp,
                   const struct tcp_seg *seg, uint8_t tos);
+/* Looks up the path again if it may have changed. False: there is none any more. */
+bool tcp_out_path(struct tcp_conn *c);
 /* Path, MTU and peer have changed: c->mss. */
 void tcp_out_mss(struct tcp_conn *c);
 
-/* Our clock in TSval units (1 ms) for this connection; monotonic across restarts of the process. */
+/* Our clock in TSval units (1 ms) with that offset; monotonic across restarts of the process. */
+uint32_t tcp_ts(const struct tcp *tcp, uint32_t offset);
+/* The same for a connection. */
 uint32_t tcp_ts_now(const struct tcp_conn *c);
 
 /* ---- tcp_conn.c ---- */
 
+/* Resets the oldest orphan, if there is one, for its place; one whose data the peer has not got
+ * comes last. */
+void tcp_conn_reset_orphan(struct tcp_shard *sh);
 /* From the pool of sh, in no table yet; NULL: none is left. */
 struct tcp_conn *tcp_conn_new(struct tcp_shard *sh, const struct tcp_key *key,
                               const struct inet_path *path);
@@ -252,11 +257,9 @@ void tcp_conn_up(struct tcp_conn *c, const struct tcp_seg *seg);
 void tcp_conn_fin(struct tcp_conn *c);
 /* Runs after a segment: ends states, frees connections without references. */
 void tcp_conn_settle(struct tcp_conn *c);
+void tcp_keep_start(struct tcp_conn *c);
 /* The user closes, or aborts. c is gone for the user. */
 void tcp_conn_close(struct tcp_conn *c, bool abort);
-/* Arms conn_timer (0 = off). */
-void tcp_conn_timer_set(struct tcp_conn *c, uint64_t delay_us);
-bool tcp_conn_synchronized(const struct tcp_conn *c);
 
 /* ---- tcp_listen.c ---- */
 
@@ -271,30 +274,28 @@ struct tcp_listener {
     struct tcp_shard *on;
     void (*accepted)(void *user, struct stream *s, const union stream_addr *peer);
     void *user;
-    bool dead;                 /* on->reactor: no caller is accepted any more */
-    unsigned known;            /* control: reactors that have it in their tables */
-    struct reactor_task task;  /* to control */
-    struct tcp_listener *next; /* control: all of them */
+    bool dead;                     /* on->reactor: no caller is accepted any more */
+    unsigned known;                /* control: reactors that have it in their tables */
+    struct reactor_task task;      /* to control */
+    LIST_ENTRY(tcp_listener) link; /* control: all of them */
     struct tcp_listen_at {
         struct reactor_task add, del;
         struct tcp_listener *l;
-        struct tcp_listen_at *next;
+        LIST_ENTRY(tcp_listen_at) link;
     } at[]; /* by reactor */
 };
 
-int tcp_listen(struct tcp *tcp, const union stream_addr *addr, const char *ifname,
-               struct reactor *on,
+/* listen() and unlisten() of stream.h. */
+int tcp_listen(void *ctx, const union stream_addr *addr, const char *ifname, struct reactor *on,
                void (*accepted)(void *user, struct stream *s, const union stream_addr *peer),
                void *user, struct stream_listener **out);
-void tcp_unlisten(struct tcp_listener *l);
+void tcp_unlisten(struct stream_listener *listener);
 struct tcp_listener *tcp_listener_find(struct tcp_shard *sh, const struct tcp_key *key,
                                        const struct inet_if *ifp);
 /* A SYN for l, on its reactor (RFC 9293 §3.10.7.2). iss_after: a number that our ISS must be above,
  * or NULL. Takes m. */
 void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct tcp_key *key,
                     const struct tcp_seg *seg, struct rte_mbuf *m, const uint32_t *iss_after);
-/* The handshake of a caller is complete: accepted() is due. */
-void tcp_listen_accept(struct tcp_conn *c);
 /* Tells the listener, from tcp_flush(). */
 void tcp_listen_tell(struct tcp_conn *c);
 uint32_t tcp_isn(struct tcp *tcp, const struct tcp_key *key); /* RFC 6528 */
@@ -325,7 +326,6 @@ struct tcp_stub {
 };
 TAILQ_HEAD(tcp_stubs, tcp_stub);
 
-uint64_t tcp_siphash(const uint8_t key[16], const void *data, size_t len);
 uint32_t tcp_key_hash(const struct tcp *tcp, const struct tcp_key *key);
 void tcp_key_make(struct tcp_key *key, const struct inet_addr *local,
                   const struct inet_addr *remote, uint16_t lport, uint16_t rport,
@@ -333,6 +333,8 @@ void tcp_key_make(struct tcp_key *key, const struct inet_addr *local,
 struct tcp_flow *tcp_flow_find(struct tcp_shard *sh, const struct tcp_key *key, uint32_t hash);
 void tcp_flow_insert(struct tcp_shard *sh, struct tcp_flow *f);
 void tcp_flow_remove(struct tcp_shard *sh, struct tcp_flow *f);
+/* Hands a packet over to the reactor that it is for. */
+void tcp_pass_on(struct tcp_shard *sh, struct rte_mbuf *m, const struct tcp_shard *to);
 /* The connection leaves its reactor; its packets are held until another has it. */
 void tcp_flow_leave(struct tcp_conn *c);
 /* It comes to sh, this reactor. Packets that were held here are dealt with. */
@@ -372,17 +374,14 @@ void tcp_tw_input(struct tcp_shard *sh, struct tcp_tw *tw, const struct tcp_seg 
 bool tcp_tw_reuse(struct tcp_shard *sh, struct tcp_tw *tw);
 void tcp_tw_free(struct tcp_shard *sh, struct tcp_tw *tw);
 
-/* ---- tcp_keep.c ---- */
-
-void tcp_keep_start(struct tcp_conn *c);
-void tcp_keep_timer(struct tcp_conn *c);
-
 /* ---- tcp_input.c ---- */
 
 void tcp_input(void *ctx, struct inet_shard *ish, struct rte_mbuf *const *m, unsigned n);
-void tcp_icmp_error(void *ctx, struct inet_shard *ish, enum inet_icmp_error what,
-                    const struct inet_addr *local, const struct inet_addr *remote, uint16_t lport,
-                    uint16_t rport, uint32_t seq, unsigned mtu);
+void tcp_icmp_error(void *ctx, struct inet_shard *ish, const struct inet_error *e);
+/* A segment that no connection here is for: RFC 9293 §3.10.7.1 and .2. iss_after: as
+ * tcp_listen_syn() has it. Takes m. */
+void tcp_no_connection(struct tcp_shard *sh, const struct tcp_key *key, const struct tcp_seg *seg,
+                       struct rte_mbuf *m, const uint32_t *iss_after);
 /* RFC 5961 §7: whether another challenge ACK may be sent, for c or (NULL) for what has none. */
 bool tcp_challenge_allowed(struct tcp_shard *sh, struct tcp_conn *c);
 
@@ -402,15 +401,19 @@ struct tcp_shard {
     unsigned index;
     struct tcp_conns conns;
     struct tcp_conns half; /* half-open, oldest first */
+    /* Orphans: closed by the user, not by the peer. Oldest first: who has acknowledged our FIN, and
+     * who has not. */
+    struct tcp_conns orphans, orphans_unacked;
     struct tcp_conns work;
     struct tcp_conns port_waiters[PORT_MAX]; /* that have more for a busy port, longest first; */
     uint32_t port_waits;                     /* bits: those that are not empty */
     struct tcp_conn *current;                /* whose callback runs; NULL as soon as it is gone */
     void *pool_memory;                       /* pool begins in its first block */
     struct tcp_conn *pool, *free_conns;
-    struct tcp_flow **flows;
+    unsigned nfree; /* in free_conns */
+    struct tcp_flows *flows;
     uint32_t flows_mask;
-    struct tcp_listen_at *listeners;
+    LIST_HEAD(, tcp_listen_at) listeners;
     struct tcp_stub *stub_pool, *free_stubs;
     struct tcp_stubs fading; /* that forward for a little longer */
     struct tcp_tw *tw_pool, *free_tws;
@@ -418,8 +421,7 @@ struct tcp_shard {
     struct reactor_timer timer; /* of the two lists above */
     unsigned half_open;
     uint16_t next_port;
-    uint64_t challenge_us;
-    unsigned challenges_left;
+    struct tcp_budget challenges;
     bool stopped;             /* tcp_stop() */
     struct reactor_task stop; /* of tcp_stop() */
     struct reactor_timer stop_timer;
@@ -437,13 +439,13 @@ struct tcp {
     struct inet *inet;
     struct reactor_env *env;
     unsigned nshards;
-    uint8_t secret[16];
-    uint8_t ts_secret[16]; /* does not change when the process starts anew */
-    uint64_t ts_base_us;   /* added to the reactor's clock: TSval goes on after a restart */
+    struct sip_key secret;
+    struct sip_key ts_secret; /* does not change when the process starts anew */
+    uint64_t ts_base_us;      /* added to the reactor's clock: TSval goes on after a restart */
     const struct tcp_cc *cc;
-    struct tcp_listener *listeners; /* control */
-    struct reactor_task *stopped;   /* of tcp_stop() */
-    unsigned stopping;              /* reactors that have not answered */
+    LIST_HEAD(, tcp_listener) listeners; /* control */
+    struct reactor_task *stopped;        /* of tcp_stop() */
+    unsigned stopping;                   /* reactors that have not answered */
     struct reactor_task stop_task;
     struct rte_mempool *copy_pool; /* tcp_queue.c: buffers for payload that is copied */
     struct tcp_shard *shard[REACTOR_MAX];

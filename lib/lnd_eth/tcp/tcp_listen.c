@@ -5,12 +5,15 @@
  * handshake is made. Tables are changed by mail from the control thread alone, so that additions
  * and removals come in order.
  */
+#include "lib/lnd_eth/ip/inet_wire.h"
 #include "lib/lnd_eth/tcp/tcp_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define ISS_ABOVE (1u << 16) /* beyond the last number of the connection before */
+#define ISS_ABOVE  (1u << 16) /* beyond the last number of the connection before */
+#define KEPT_FREE  256u       /* objects: below that each caller costs one that can be spared */
+#define KEPT_DIALS 16u        /* of these, for our own calls */
 
 /* ---- numbers ---- */
 
@@ -22,7 +25,7 @@ uint32_t tcp_isn(struct tcp *tcp, const struct tcp_key *key)
         uint16_t lport, rport;
     } in = {key->local, key->remote, key->lport, key->rport};
 
-    return (uint32_t)(reactor_now_us() / 4) + (uint32_t)tcp_siphash(tcp->secret, &in, sizeof(in));
+    return (uint32_t)(reactor_now_us() / 4) + (uint32_t)sip_hash(&tcp->secret, &in, sizeof(in));
 }
 
 /* The same for the same addresses, also after a restart: a peer's TIME-WAIT, or its old connection,
@@ -34,7 +37,7 @@ uint32_t tcp_ts_offset(struct tcp *tcp, const struct tcp_key *key)
         uint16_t lport, rport;
     } in = {key->remote, key->local, key->rport, key->lport};
 
-    return (uint32_t)tcp_siphash(tcp->ts_secret, &in, sizeof(in));
+    return (uint32_t)sip_hash(&tcp->ts_secret, &in, sizeof(in));
 }
 
 void tcp_syn_options(struct tcp_conn *c, const struct tcp_seg *seg)
@@ -75,8 +78,7 @@ static void on_add(struct reactor_task *task)
     struct tcp_listen_at *at = container_of(task, struct tcp_listen_at, add);
     struct tcp_shard *sh = tcp_shard_self(at->l->tcp);
 
-    at->next = sh->listeners;
-    sh->listeners = at;
+    LIST_INSERT_HEAD(&sh->listeners, at, link);
 }
 
 static void on_forgotten(struct reactor_task *task)
@@ -91,25 +93,17 @@ static void on_forgotten(struct reactor_task *task)
 static void on_del(struct reactor_task *task)
 {
     struct tcp_listen_at *at = container_of(task, struct tcp_listen_at, del);
-    struct tcp_shard *sh = tcp_shard_self(at->l->tcp);
-    struct tcp_listen_at **p = &sh->listeners;
 
-    while (*p && *p != at)
-        p = &(*p)->next;
-    if (*p)
-        *p = at->next;
+    LIST_REMOVE(at, link);
     task->fn = on_forgotten;
-    reactor_post(reactor_control(sh->tcp->env), task);
+    reactor_post(reactor_control(at->l->tcp->env), task);
 }
 
 static void on_unlisten(struct reactor_task *task)
 {
     struct tcp_listener *l = container_of(task, struct tcp_listener, task);
-    struct tcp_listener **p = &l->tcp->listeners;
 
-    while (*p != l)
-        p = &(*p)->next;
-    *p = l->next;
+    LIST_REMOVE(l, link);
     for (unsigned i = 0; i < l->tcp->nshards; i++) {
         l->at[i].del.fn = on_del;
         reactor_post(l->tcp->shard[i]->reactor, &l->at[i].del);
@@ -120,11 +114,10 @@ static void on_unlisten(struct reactor_task *task)
 static int set_place(struct tcp_listener *l, const union stream_addr *addr, const char *ifname)
 {
     struct inet *inet = l->tcp->inet;
-    static const struct inet_addr none;
 
     tcp_addr_in(addr, &l->addr, &l->port);
     l->v4 = addr->sa.sa_family == AF_INET;
-    l->any = l->v4 ? addr->in.sin_addr.s_addr == 0 : inet_same(&l->addr, &none);
+    l->any = inet_is_none(&l->addr);
     if (ifname && *ifname) {
         l->ifp = inet_if_find(inet, ifname);
         if (!l->ifp)
@@ -135,12 +128,12 @@ static int set_place(struct tcp_listener *l, const union stream_addr *addr, cons
     return l->port > 0 ? 0 : -EINVAL;
 }
 
-int tcp_listen(struct tcp *tcp, const union stream_addr *addr, const char *ifname,
-               struct reactor *on,
+int tcp_listen(void *ctx, const union stream_addr *addr, const char *ifname, struct reactor *on,
                void (*accepted)(void *user, struct stream *s, const union stream_addr *peer),
                void *user, struct stream_listener **out)
 {
-    struct tcp_listener *l = calloc(1, sizeof(*l) + tcp->nshards * sizeof(l->at[0]));
+    struct tcp *tcp = ctx;
+    struct tcp_listener *l = calloc(1, sizeof(*l) + tcp->nshards * sizeof(l->at[0])), *o;
     int rc;
 
     if (!l)
@@ -151,15 +144,14 @@ int tcp_listen(struct tcp *tcp, const union stream_addr *addr, const char *ifnam
     l->accepted = accepted;
     l->user = user;
     rc = set_place(l, addr, ifname);
-    for (const struct tcp_listener *o = tcp->listeners; rc == 0 && o; o = o->next)
-        if (same_place(l, o))
+    LIST_FOREACH(o, &tcp->listeners, link)
+        if (rc == 0 && same_place(l, o))
             rc = -EADDRINUSE;
     if (rc < 0) {
         free(l);
         return rc;
     }
-    l->next = tcp->listeners;
-    tcp->listeners = l;
+    LIST_INSERT_HEAD(&tcp->listeners, l, link);
     l->known = tcp->nshards;
     for (unsigned i = 0; i < tcp->nshards; i++) {
         l->at[i].l = l;
@@ -179,8 +171,9 @@ static void drop_half(struct tcp_conn *c)
     tcp_conn_release(c);
 }
 
-void tcp_unlisten(struct tcp_listener *l)
+void tcp_unlisten(struct stream_listener *listener)
 {
+    struct tcp_listener *l = container_of(listener, struct tcp_listener, base);
     struct tcp_shard *sh = l->on;
     struct tcp_conn *c, *next;
 
@@ -204,8 +197,9 @@ struct tcp_listener *tcp_listener_find(struct tcp_shard *sh, const struct tcp_ke
                                        const struct inet_if *ifp)
 {
     struct tcp_listener *any = NULL;
+    const struct tcp_listen_at *at;
 
-    for (const struct tcp_listen_at *at = sh->listeners; at; at = at->next) {
+    LIST_FOREACH(at, &sh->listeners, link) {
         struct tcp_listener *l = at->l;
 
         if (l->port != key->lport || (l->ifp && l->ifp != ifp))
@@ -218,19 +212,22 @@ struct tcp_listener *tcp_listener_find(struct tcp_shard *sh, const struct tcp_ke
     return any;
 }
 
-/* The oldest makes room: callers who answer do so long before they are the oldest. */
+/* Makes room for a caller when the pool is nearly empty. An orphan is reset, which is free at the
+ * end of this burst. If that is not enough the oldest half-open connection is dropped: a caller
+ * that answers is done long before it is the oldest. The last objects are for calls of our own. */
 static struct tcp_conn *half_open_new(struct tcp_shard *sh, const struct tcp_key *key,
                                       const struct inet_path *path)
 {
-    if (sh->half_open >= sh->tcp->opts.syn_max) {
-        inet_count_drop(sh->inet, PKT_DROP_TCP_SYN_FULL);
+    unsigned max = sh->tcp->opts.max_conns;
+    bool full = sh->half_open >= sh->tcp->opts.syn_max;
+
+    if (sh->nfree < min(KEPT_FREE, max / 8))
+        tcp_conn_reset_orphan(sh);
+    if (full || (sh->nfree <= min(KEPT_DIALS, max / 16) && sh->half_open > 0)) {
+        inet_count_drop(sh->inet, full ? PKT_DROP_TCP_SYN_FULL : PKT_DROP_TCP_ACCEPT_FULL);
         drop_half(TAILQ_FIRST(&sh->half));
     }
-    if (!sh->free_conns && sh->half_open > 0) {
-        inet_count_drop(sh->inet, PKT_DROP_TCP_ACCEPT_FULL);
-        drop_half(TAILQ_FIRST(&sh->half));
-    }
-    return tcp_conn_new(sh, key, path);
+    return sh->nfree > min(KEPT_DIALS, max / 16) ? tcp_conn_new(sh, key, path) : NULL;
 }
 
 void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct tcp_key *key,
@@ -262,14 +259,6 @@ void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct t
     tcp_out_mss(c);
     tcp_conn_syn_ack(c);
     rte_pktmbuf_free(m); /* payload in a SYN is not taken; it comes again */
-}
-
-/* Passes the connection to the user, who is notified at the end of the burst. */
-void tcp_listen_accept(struct tcp_conn *c)
-{
-    c->user_gone = false;
-    count_add(&c->sh->stats.conns_in, 1);
-    tcp_work(c);
 }
 
 void tcp_listen_tell(struct tcp_conn *c)

@@ -15,9 +15,7 @@
 #define MTU_BASE6       1280 /* RFC 8200 §5: every path forwards that */
 #define HEADERS4        40
 #define HEADERS6        60
-#define LARGE_WITHIN_US                                                                            \
-    10000000 /* from the small segment's ACK to the large segment's time-out                       \
-              */
+#define LARGE_WITHIN_US UINT64_C(10000000)
 
 /* Sends the event. Control thread. */
 static void told(struct reactor_task *task)
@@ -61,7 +59,7 @@ static uint32_t base_mtu(const struct tcp_conn *c)
 static uint32_t base_mss(const struct tcp_conn *c)
 {
     return base_mtu(c) - (inet_is4(&c->path.remote) ? HEADERS4 : HEADERS6) -
-           (c->ts_on ? TX_TS_BYTES : 0);
+           tcp_out_options_least(c);
 }
 
 static void lower(struct tcp_conn *c)
@@ -84,7 +82,9 @@ void tcp_mtu_rto(struct tcp_conn *c, const struct tcp_tx_seg *s)
         tx->mtu_rtos = 0;
     } else if (tx->mtu_state == TCP_MTU_SMALL_ACKED) {
         tx->mtu_state = TCP_MTU_OK;
-        if (reactor_now_us() - tx->mtu_us <= LARGE_WITHIN_US)
+        /* Soon after the small segment's ACK. Without timestamps the back-off stays, which makes
+         * this time-out alone longer than 10 s on a slow path. */
+        if (reactor_now_us() - tx->mtu_us <= max(LARGE_WITHIN_US, 2 * (uint64_t)tcp_rto_now(c)))
             lower(c);
     } else if (++tx->mtu_rtos >= BLACK_HOLE_RTOS) {
         tx->mtu_state = TCP_MTU_SMALL_SENT;

@@ -11,7 +11,7 @@ static struct newreno *own(struct tcp_conn *c)
     return (struct newreno *)c->tx.cc;
 }
 
-static void init(struct tcp_conn *c)
+static void start_over(struct tcp_conn *c)
 {
     own(c)->counted = 0;
 }
@@ -36,14 +36,9 @@ static uint32_t ssthresh(struct tcp_conn *c)
     return max(tcp_cc_flight(c) / 2, 2 * c->mss);
 }
 
-static void start_over(struct tcp_conn *c)
-{
-    own(c)->counted = 0;
-}
-
 const struct tcp_cc tcp_cc_newreno = {
     .name = "newreno",
-    .init = init,
+    .init = start_over,
     .acked = acked,
     .ssthresh = ssthresh,
     .rto = start_over,

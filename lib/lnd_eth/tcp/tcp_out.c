@@ -8,9 +8,14 @@
 #define TSO_HEADERS  (TCP_HDR_MAX + 40)
 #define TSO_MSS      300 /* some devices and kernels do not cut into less */
 
+uint32_t tcp_ts(const struct tcp *tcp, uint32_t offset)
+{
+    return (uint32_t)((tcp->ts_base_us + reactor_now_us()) / 1000) + offset;
+}
+
 uint32_t tcp_ts_now(const struct tcp_conn *c)
 {
-    return (uint32_t)((c->sh->tcp->ts_base_us + reactor_now_us()) / 1000) + c->ts_offset;
+    return tcp_ts(c->sh->tcp, c->ts_offset);
 }
 
 static unsigned ip_header(const struct tcp_conn *c)
@@ -30,8 +35,7 @@ void tcp_out_mss(struct tcp_conn *c)
                                                            : MSS_LEAST;
 }
 
-/* Routes and neighbours may have changed since. */
-static bool path_is_there(struct tcp_conn *c)
+bool tcp_out_path(struct tcp_conn *c)
 {
     struct inet_path path;
 
@@ -100,40 +104,11 @@ static void fill(struct tcp_conn *c, uint32_t seq, uint8_t flags, struct tcp_seg
         seg->nsack = (uint8_t)tcp_rx_sacks(c, seg->sack, sack_blocks_most(c));
 }
 
-/* Clears the acknowledgements that this segment carries. */
-static void acknowledged(struct tcp_conn *c)
-{
-    c->last_ack_sent = c->rx.nxt;
-    c->ack_now = false;
-    c->ack_due = 0;
-    c->rx.update = false;
-    reactor_timer_cancel(&c->ack_timer);
-}
-
-/* RFC 3168 §6.1.5: neither what is sent again nor pure ACKs are marked as capable. */
-static uint8_t tos_of(const struct tcp_conn *c, uint32_t seq, bool payload)
-{
-    return c->ecn_on && payload && !seq_lt(seq, c->snd_max) ? c->tos | ECN_ECT0 : c->tos;
-}
-
-static void note_end(struct tcp_conn *c, uint32_t seq, uint8_t flags, uint32_t len)
-{
-    uint32_t end = seq + len + !!(flags & TCP_FLAG_SYN) + !!(flags & TCP_FLAG_FIN);
-
-    c->snd_max = seq_max(c->snd_max, end);
-}
-
-/* Of each of the segments that the port makes: all have the same header. */
-static uint32_t segment_size(const struct tcp_conn *c, uint32_t header)
-{
-    return c->mss + tcp_out_options_least(c) - (header - TCP_HDR_SIZE);
-}
-
 /* Where headers go: in front of payload in its own buffer when there is room kept for them (it is a
  * direct mbuf), or in a buffer before it. NULL: there is none. */
 static struct rte_mbuf *header_buffer(struct tcp_conn *c, struct rte_mbuf *payload)
 {
-    if (!path_is_there(c))
+    if (!tcp_out_path(c))
         return NULL;
     return payload && RTE_MBUF_DIRECT(payload) ? payload : inet_alloc(c->sh->inet, &c->path);
 }
@@ -158,10 +133,10 @@ static void put_header(struct rte_mbuf *m, const struct tcp_seg *seg, struct rte
 bool tcp_out(struct tcp_conn *c, uint32_t seq, uint8_t flags, struct rte_mbuf *payload, bool tso)
 {
     struct tcp_shard *sh = c->sh;
-    uint32_t len = payload ? payload->pkt_len : 0;
+    uint32_t len = payload ? payload->pkt_len : 0, end;
     struct rte_mbuf *m = header_buffer(c, payload);
     struct tcp_seg seg;
-    uint8_t tos;
+    uint8_t tos = c->tos;
 
     if (!m) {
         rte_pktmbuf_free(payload);
@@ -171,11 +146,19 @@ bool tcp_out(struct tcp_conn *c, uint32_t seq, uint8_t flags, struct rte_mbuf *p
         flags |= TCP_FLAG_ACK;
     fill(c, seq, flags, &seg);
     put_header(m, &seg, payload);
-    m->tso_segsz = tso ? (uint16_t)segment_size(c, m->l4_len) : 0;
-    tos = tos_of(c, seq, len > 0);
-    note_end(c, seq, flags, len);
-    if (flags & TCP_FLAG_ACK)
-        acknowledged(c);
+    /* Of each of the segments that the port makes: all have the same header. */
+    m->tso_segsz = tso ? c->mss + tcp_out_options_least(c) - (m->l4_len - TCP_HDR_SIZE) : 0;
+    /* RFC 3168 §6.1.5: neither what is sent again nor pure ACKs are marked as capable. */
+    if (c->ecn_on && len > 0 && !seq_lt(seq, c->snd_max))
+        tos |= ECN_ECT0;
+    end = seq + len + !!(flags & TCP_FLAG_SYN) + !!(flags & TCP_FLAG_FIN);
+    c->snd_max = seq_max(c->snd_max, end);
+    if (flags & TCP_FLAG_ACK) {
+        c->last_ack_sent = c->rx.nxt;
+        c->ack_now = false;
+        c->rx.update = false;
+        reactor_timer_cancel(&c->ack_timer);
+    }
     c->count.segs_out++;
     count_add(&sh->stats.segs_out, 1);
     count_add(&sh->stats.bytes_out, len);
@@ -188,11 +171,6 @@ bool tcp_out(struct tcp_conn *c, uint32_t seq, uint8_t flags, struct rte_mbuf *p
 void tcp_out_ack(struct tcp_conn *c)
 {
     (void)tcp_out(c, c->tx.nxt, TCP_FLAG_ACK, NULL, false);
-}
-
-void tcp_out_abort(struct tcp_conn *c)
-{
-    (void)tcp_out(c, c->tx.nxt, TCP_FLAG_RST | TCP_FLAG_ACK, NULL, false);
 }
 
 /* ---- without a connection ---- */

@@ -21,9 +21,7 @@
 
 static uint32_t copy_count(const struct tcp_opts *opts)
 {
-    size_t bytes = opts->copy_bytes > 0 ? opts->copy_bytes : TX_COPY_BYTES;
-
-    return (uint32_t)max(min(bytes / TX_COPY_ROOM, (size_t)1 << 20), (size_t)COPY_MIN);
+    return (uint32_t)max(min(opts->copy_bytes / TX_COPY_ROOM, (size_t)1 << 20), (size_t)COPY_MIN);
 }
 
 int tcp_tx_create(struct tcp *tcp, struct err *err)
@@ -33,12 +31,6 @@ int tcp_tx_create(struct tcp *tcp, struct err *err)
     snprintf(name, sizeof(name), "tcp_copy_%x", (unsigned)((uintptr_t)tcp >> 4));
     return mem_mbufs_create(name, copy_count(&tcp->opts), 0, TX_COPY_ROOM, -1, &tcp->copy_pool,
                             err);
-}
-
-void tcp_tx_destroy(struct tcp *tcp)
-{
-    mem_mbufs_destroy(tcp->copy_pool);
-    tcp->copy_pool = NULL;
 }
 
 static void wake_waiters(struct reactor_timer *t);
@@ -64,7 +56,8 @@ int tcp_tx_shard_create(struct tcp_shard *sh)
         st->segs[i].next = st->free_segs;
     st->nfree_data = TX_DATA_MAX;
     st->nfree_segs = TX_SEGS_MAX;
-    st->random = 2463534242u + sh->index;
+    /* not 0, which is followed by zeros only */
+    st->random = (uint32_t)sip_hash(&sh->tcp->secret, &sh->index, sizeof(sh->index)) | 1;
     TAILQ_INIT(&st->waiters);
     for (unsigned i = 0; i < PORT_MAX; i++)
         TAILQ_INIT(&sh->port_waiters[i]);
@@ -105,7 +98,7 @@ static void wait_for_room(struct tcp_conn *c)
         reactor_timer_arm(&st->wake, WAKE_US);
 }
 
-static void wait_no_more(struct tcp_conn *c)
+void tcp_queue_detach(struct tcp_conn *c)
 {
     if (!c->tx.waiting)
         return;
@@ -122,7 +115,7 @@ static void wake_waiters(struct reactor_timer *t)
 
     if (st->nfree_data > 0 && rte_mempool_avail_count(st->sh->tcp->copy_pool) > 0) {
         for (unsigned i = 0; i < WAKE_BATCH && (c = TAILQ_FIRST(&st->waiters)); i++) {
-            wait_no_more(c);
+            tcp_queue_detach(c);
             tcp_queue_wake(c);
         }
     }
@@ -144,11 +137,9 @@ static uint32_t unsent_most(const struct tcp_conn *c)
 
 static uint32_t room(const struct tcp_conn *c)
 {
-    uint32_t unsent = tcp_tx_unsent(c), queued = c->tx.end - c->tx.una, most = unsent_most(c);
+    uint32_t unsent = tcp_tx_unsent(c), most = unsent_most(c);
 
-    if (unsent >= most || queued >= TX_QUEUE_MAX)
-        return 0;
-    return most - unsent;
+    return unsent < most && c->tx.end - c->tx.una < TX_QUEUE_MAX ? most - unsent : 0;
 }
 
 static uint32_t piece_most(const struct tcp_conn *c)
@@ -166,15 +157,6 @@ static uint32_t copies_free(struct tcp_copies *st)
         st->copies_us = now_us;
     }
     return st->copies_free;
-}
-
-static struct rte_mbuf *copy_alloc(struct tcp_copies *st)
-{
-    struct rte_mbuf *m = rte_pktmbuf_alloc(st->sh->tcp->copy_pool);
-
-    if (m && st->copies_free > 0)
-        st->copies_free--;
-    return m;
 }
 
 /* Bytes of copy buffers it may have in all, and still take. */
@@ -285,18 +267,8 @@ static uint16_t offset_in(const struct rte_mbuf *m, const uint8_t *addr)
     return (uint16_t)(addr - (const uint8_t *)m->buf_addr);
 }
 
-/* The rest of what the last piece refers to. */
-static bool goes_on(const struct tcp_conn *c, const struct rte_mbuf *m, const uint8_t *addr)
+static void go_on(struct tcp_tx_data *d, const uint8_t *addr, uint32_t len)
 {
-    const struct tcp_tx_data *d = c->tx.tail;
-
-    return d && !d->copied && !d->landing && d->m == m && d->addr + d->len == addr;
-}
-
-static void go_on(struct tcp_conn *c, const uint8_t *addr, uint32_t len)
-{
-    struct tcp_tx_data *d = c->tx.tail;
-
     if (d->own && pkt_of(d->m)->sum_len > 0) {
         struct pkt *p = pkt_of(d->m);
 
@@ -308,20 +280,19 @@ static void go_on(struct tcp_conn *c, const uint8_t *addr, uint32_t len)
 
 static uint32_t refer(struct tcp_conn *c, struct rte_mbuf *m, uint8_t *addr, uint32_t len)
 {
+    struct tcp_tx_data *d = c->tx.tail;
     bool own = is_own(m, addr);
-    struct tcp_tx_data *d;
 
-    if (goes_on(c, m, addr)) {
-        go_on(c, addr, len);
-        grown(c, len);
-        return len;
+    if (d && !d->copied && !d->landing && d->m == m && d->addr + d->len == addr) {
+        go_on(d, addr, len); /* the rest of what the last piece refers to */
+    } else {
+        d = data_add(c, m, addr, len, false);
+        if (!d)
+            return 0;
+        d->own = own;
+        if (own)
+            pkt_sum_trim(m, offset_in(m, addr), len);
     }
-    d = data_add(c, m, addr, len, false);
-    if (!d)
-        return 0;
-    d->own = own;
-    if (own)
-        pkt_sum_trim(m, offset_in(m, addr), len);
     grown(c, len);
     return len;
 }
@@ -334,16 +305,15 @@ static uint32_t refer_landing(struct tcp_conn *c, struct rte_mbuf_ext_shared_inf
 
     if (d && d->landing && d->info == info && d->addr + d->len == seg->addr) {
         d->len += len;
-        grown(c, len);
-        return len;
+    } else {
+        d = piece_add(c, seg->addr, len);
+        if (!d)
+            return 0;
+        rte_mbuf_ext_refcnt_update(info, 1);
+        d->info = info;
+        d->landing = 1;
+        d->region = seg->region;
     }
-    d = piece_add(c, seg->addr, len);
-    if (!d)
-        return 0;
-    rte_mbuf_ext_refcnt_update(info, 1);
-    d->info = info;
-    d->landing = 1;
-    d->region = seg->region;
     grown(c, len);
     return len;
 }
@@ -381,11 +351,12 @@ static uint32_t copy_some(struct tcp_conn *c, const uint8_t *from, uint32_t len)
     if (tx->fill && tx->fill_used == TX_COPY_ROOM)
         fill_end(c);
     if (!tx->fill) {
-        tx->fill = copy_alloc(c->sh->copies);
+        tx->fill = rte_pktmbuf_alloc(c->sh->tcp->copy_pool);
+        if (!tx->fill)
+            return 0;
         tx->fill_used = 0;
+        c->sh->copies->copies_free -= c->sh->copies->copies_free > 0;
     }
-    if (!tx->fill)
-        return 0;
     len = min(len, TX_COPY_ROOM - tx->fill_used);
     to = (uint8_t *)tx->fill->buf_addr + tx->fill_used;
     if (tx->tail && tx->tail->copied && tx->tail->m == tx->fill &&
@@ -438,7 +409,6 @@ static uint32_t take_seg(struct tcp_conn *c, const struct mem_seg *seg, uint32_t
     struct rte_mbuf_ext_shared_info *info;
     struct rte_mbuf *m = buffer_of(seg);
 
-    *copied = false;
     if (want == 0)
         return 0;
     if (m)
@@ -466,7 +436,7 @@ static struct rte_mbuf *joins(const struct mem_seg *seg, uint32_t left)
 
 ssize_t tcp_tx_append(struct tcp_conn *c, const struct mem_seg *segs, unsigned nsegs, bool more)
 {
-    uint32_t start = c->tx.end, want, got, left = room(c);
+    uint32_t start = c->tx.end, len, want, got, left = room(c);
     struct rte_mbuf *m;
     bool copied;
 
@@ -476,25 +446,21 @@ ssize_t tcp_tx_append(struct tcp_conn *c, const struct mem_seg *segs, unsigned n
         c->tx.progress_us = reactor_now_us();
     c->tx.more = more;
     for (unsigned i = 0; i < nsegs; i++) {
-        if (i + 1 < nsegs && (m = joins(&segs[i], left))) {
-            want = min(segs[i + 1].len, left - segs[i].len);
-            got = refer_with(c, segs[i].addr, segs[i].len, m, segs[i + 1].addr, want);
-            left -= got;
-            if (got == segs[i].len + segs[i + 1].len) {
-                i++;
-                continue;
-            }
-            c->tx.blocked = true;
-            c->tx.copy_blocked = false;
-            c->tx.piece_blocked = got == 0 && c->tx.pieces >= piece_most(c);
-            if (got == 0 && !c->tx.piece_blocked)
-                wait_for_room(c);
-            break;
+        const struct mem_seg *seg = &segs[i];
+
+        len = seg->len;
+        m = i + 1 < nsegs ? joins(seg, left) : NULL;
+        copied = false;
+        if (m) { /* both are one piece, or none is taken */
+            len += segs[++i].len;
+            want = min(len, left);
+            got = refer_with(c, seg->addr, seg->len, m, segs[i].addr, want - seg->len);
+        } else {
+            want = min(len, left);
+            got = take_seg(c, seg, want, &copied);
         }
-        want = min(segs[i].len, left);
-        got = take_seg(c, &segs[i], want, &copied);
         left -= got;
-        if (got < segs[i].len) {
+        if (got < len) {
             c->tx.blocked = true;
             /* Its own part is used up: its own acknowledgements make room. */
             c->tx.copy_blocked = got < want && copied && copy_share(c) == 0;
@@ -570,22 +536,17 @@ struct rte_mbuf *tcp_queue_chain(struct tcp_conn *c, struct tcp_tx_data *d, uint
 
 /* ---- segments that are pieces ---- */
 
-/* A piece that makes a segment worth its headers. */
-static bool is_worth(const struct tcp_tx_data *d, uint32_t mss)
-{
-    return d->own && d->len <= mss && d->len >= mss - mss / 4;
-}
-
 uint32_t tcp_queue_cut(const struct tcp_tx_data *d, uint32_t seq, uint32_t len, uint32_t mss)
 {
     uint32_t rest = d->seq + d->len - seq;
+    const struct tcp_tx_data *next = d->next;
 
     if (rest >= len)
         return len;
     if (d->own && seq == d->seq && rest >= mss / 2)
         return rest;
-    /* A short one, and then others can be whole again. */
-    return d->next && is_worth(d->next, mss) ? rest : len;
+    /* A short one, and then others can be whole again: the next is worth its headers. */
+    return next && next->own && next->len <= mss && next->len >= mss - mss / 4 ? rest : len;
 }
 
 /* A message waits long enough to leave all caches. So the next piece is prefetched while this one
@@ -657,17 +618,11 @@ void tcp_queue_acked(struct tcp_conn *c)
     tcp_queue_wake(c);
 }
 
-/* Goes to another reactor, whose stock it gives its pieces back to. */
-void tcp_queue_detach(struct tcp_conn *c)
-{
-    wait_no_more(c);
-}
-
 void tcp_queue_free(struct tcp_conn *c)
 {
     struct tcp_tx_data *d;
 
-    wait_no_more(c);
+    tcp_queue_detach(c);
     while ((d = c->tx.head)) {
         c->tx.head = d->next;
         data_free(c, d);

@@ -56,17 +56,13 @@ void tcp_rack_delivered(struct tcp_conn *c, const struct tcp_tx_seg *s, uint32_t
 
 /* ---- step 4: the reordering window ---- */
 
-/* The probe's own duplicate says nothing of reordering. */
-static bool dsack_of_probe(const struct tcp_tx *tx, const struct tcp_ack_sum *sum)
-{
-    return tx->tlp_out && tx->tlp_retrans && sum->dsack_block.right == tx->tlp_end;
-}
-
 static void note_dsack(struct tcp_tx *tx, const struct tcp_ack_sum *sum)
 {
     if (tx->rack_dsack_round && seq_leq(tx->rack_round_seq, tx->una))
         tx->rack_dsack_round = false;
-    if (!sum->dsack || tx->rack_dsack_round || dsack_of_probe(tx, sum))
+    /* The probe's own duplicate says nothing of reordering. */
+    if (!sum->dsack || tx->rack_dsack_round ||
+        (tx->tlp_out && tx->tlp_retrans && sum->dsack_block.right == tx->tlp_end))
         return;
     tx->rack_dsack_round = true;
     tx->rack_round_seq = tx->nxt;
@@ -223,9 +219,7 @@ void tcp_tlp_ack(struct tcp_conn *c, struct tcp_ack_sum *sum)
 
     if (!tx->tlp_out || seq_lt(sum->seg->ack, tx->tlp_end))
         return;
-    if (!tx->tlp_retrans) {
-        tx->tlp_out = false;
-    } else if (sum->dsack && sum->dsack_block.right == tx->tlp_end) {
+    if (!tx->tlp_retrans || (sum->dsack && sum->dsack_block.right == tx->tlp_end)) {
         tx->tlp_out = false; /* both arrived */
     } else if (seq_lt(tx->tlp_end, sum->seg->ack)) {
         tx->tlp_out = false;

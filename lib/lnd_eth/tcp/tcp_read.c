@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Receiving as the user does it (stream.h), and the window that is told to the peer. */
 #include "lib/lnd_eth/tcp/tcp_internal.h"
-#include "lib/reactor/mem_mbuf.h"
 
 #include <string.h>
 
@@ -14,12 +13,6 @@ static uint32_t beyond(uint32_t to, uint32_t from)
     return seq_lt(from, to) ? to - from : 0;
 }
 
-/* The whole of what the user lets the peer send at a time. */
-static uint32_t buffer_size(const struct tcp_rx *rx)
-{
-    return beyond(rx->granted, rx->nxt) + rx->queued;
-}
-
 /* How far the edge would move. Windows are told in units of the scale, rounded down: at most what
  * was granted. (The field may so be smaller by part of a unit than the edge told before, RFC 7323
  * §2.4; what lies within that is accepted.) */
@@ -29,29 +22,28 @@ static uint32_t new_edge(const struct tcp_conn *c, bool syn)
     uint8_t shift = syn ? 0 : c->rcv_wscale;
     uint32_t most = (uint32_t)UINT16_MAX << shift, wnd = beyond(rx->granted, rx->nxt);
 
-    wnd = wnd < most ? wnd : most;
-    return rx->nxt + (wnd >> shift << shift);
+    return rx->nxt + (min(wnd, most) >> shift << shift);
 }
 
 /* RFC 9293 §3.8.6.2.2: the edge moves by a full segment or half of the buffer, or not at all. */
 static bool worth_telling(const struct tcp_conn *c, uint32_t edge, unsigned segments)
 {
-    uint32_t by = beyond(edge, c->rx.edge), half = buffer_size(&c->rx) / 2;
-    uint32_t least = segments * c->rx.mss < half ? segments * c->rx.mss : half;
+    uint32_t by = beyond(edge, c->rx.edge);
+    /* The whole of what the user lets the peer send at a time. */
+    uint32_t buffer = beyond(c->rx.granted, c->rx.nxt) + c->rx.queued;
 
-    return by > 0 && by >= least;
+    return by > 0 && by >= min(segments * c->rx.mss, buffer / 2);
 }
 
 uint16_t tcp_rx_window(struct tcp_conn *c, bool syn)
 {
     struct tcp_rx *rx = &c->rx;
     uint8_t shift = syn ? 0 : c->rcv_wscale;
-    uint32_t edge = new_edge(c, syn), wnd;
+    uint32_t edge = new_edge(c, syn);
 
     if (syn || worth_telling(c, edge, 1))
         rx->edge = seq_max(rx->edge, edge);
-    wnd = beyond(rx->edge, rx->nxt) >> shift;
-    return (uint16_t)(wnd < UINT16_MAX ? wnd : UINT16_MAX);
+    return (uint16_t)min(beyond(rx->edge, rx->nxt) >> shift, (uint32_t)UINT16_MAX);
 }
 
 bool tcp_rx_window_due(const struct tcp_conn *c)
@@ -59,8 +51,9 @@ bool tcp_rx_window_due(const struct tcp_conn *c)
     return worth_telling(c, new_edge(c, false), 2);
 }
 
-void tcp_rx_grant(struct tcp_conn *c, size_t bytes, size_t memory)
+void tcp_rx_grant(struct stream *s, size_t bytes, size_t memory)
 {
+    struct tcp_conn *c = tcp_conn_of(s);
     struct tcp_rx *rx = &c->rx;
     uint32_t first = rx->nxt - rx->queued - rx->fin_done;
     uint32_t granted = first + (uint32_t)(bytes < WINDOW_MAX ? bytes : WINDOW_MAX);
@@ -68,7 +61,7 @@ void tcp_rx_grant(struct tcp_conn *c, size_t bytes, size_t memory)
     rx->granted = seq_max(rx->granted, granted);
     rx->memory = memory;
     rx->window = true;
-    tcp_rx_fit(c);
+    tcp_rx_fit(c, 0);
     if (!c->ended && !rx->fin_done && tcp_rx_window_due(c)) {
         rx->update = true;
         tcp_work(c);
@@ -76,11 +69,6 @@ void tcp_rx_grant(struct tcp_conn *c, size_t bytes, size_t memory)
 }
 
 /* ---- reading ---- */
-
-static struct rte_mbuf *buffer_of(struct rte_mbuf *m)
-{
-    return RTE_MBUF_CLONED(m) ? rte_mbuf_from_indirect(m) : m;
-}
 
 /* The first of the queue leaves it. */
 static struct rte_mbuf *pop(struct tcp_rx *rx)
@@ -92,7 +80,7 @@ static struct rte_mbuf *pop(struct tcp_rx *rx)
         rx->tail = NULL;
     m->next = NULL;
     m->nb_segs = 1;
-    rx->truesize -= mem_mbufs_truesize(buffer_of(m)->pool);
+    rx->truesize -= tcp_rx_truesize(m);
     return m;
 }
 
@@ -102,12 +90,13 @@ static void advance(struct rte_mbuf *m, uint32_t n)
     m->data_len -= (uint16_t)n;
 }
 
-size_t tcp_rx_peek(struct tcp_conn *c, size_t want, const uint8_t **p)
+size_t tcp_rx_peek(struct stream *s, size_t want, const uint8_t **p)
 {
+    struct tcp_conn *c = tcp_conn_of(s);
     struct tcp_rx *rx = &c->rx;
     size_t n = 0;
 
-    want = want < STREAM_PEEK_MAX ? want : STREAM_PEEK_MAX;
+    want = min(want, (size_t)STREAM_PEEK_MAX);
     rx->starved = rx->queued < want;
     if (rx->starved && (c->ended || rx->fin_done))
         tcp_work(c); /* no more will come: the end is due */
@@ -118,7 +107,7 @@ size_t tcp_rx_peek(struct tcp_conn *c, size_t want, const uint8_t **p)
         return want;
     }
     for (const struct rte_mbuf *m = rx->head; n < want; m = m->next) {
-        size_t part = m->data_len < want - n ? m->data_len : want - n;
+        size_t part = min((size_t)m->data_len, want - n);
 
         memcpy(rx->peek + n, rte_pktmbuf_mtod(m, const uint8_t *), part);
         n += part;
@@ -134,17 +123,16 @@ static void was_read(struct tcp_conn *c)
         tcp_work(c);
 }
 
-void tcp_rx_skip(struct tcp_conn *c, size_t n)
+void tcp_rx_skip(struct stream *s, size_t n)
 {
+    struct tcp_conn *c = tcp_conn_of(s);
     struct tcp_rx *rx = &c->rx;
 
     n = n < rx->queued ? n : rx->queued;
     rx->queued -= (uint32_t)n;
     while (n > 0 && n >= rx->head->data_len) {
-        struct rte_mbuf *m = pop(rx);
-
-        n -= m->data_len;
-        rte_pktmbuf_free_seg(m);
+        n -= rx->head->data_len;
+        rte_pktmbuf_free_seg(pop(rx));
     }
     if (n > 0)
         advance(rx->head, (uint32_t)n);
@@ -154,7 +142,7 @@ void tcp_rx_skip(struct tcp_conn *c, size_t n)
 /* The whole mbuf for the user, who holds its buffer by a reference. */
 static struct rte_mbuf *give(struct rte_mbuf *m)
 {
-    struct rte_mbuf *buffer = buffer_of(m);
+    struct rte_mbuf *buffer = tcp_rx_buffer(m);
 
     if (buffer != m) {
         rte_mbuf_refcnt_update(buffer, 1);
@@ -163,15 +151,10 @@ static struct rte_mbuf *give(struct rte_mbuf *m)
     return buffer;
 }
 
-static struct mem_seg seg_of(struct rte_mbuf *m, uint32_t len)
-{
-    return (struct mem_seg){rte_pktmbuf_mtod(m, uint8_t *), len,
-                            mem_mbufs_region(buffer_of(m)->pool), 0};
-}
-
-size_t tcp_rx_take(struct tcp_conn *c, size_t max, struct mem_seg *segs, unsigned maxsegs,
+size_t tcp_rx_take(struct stream *s, size_t max, struct mem_seg *segs, unsigned maxsegs,
                    unsigned *nsegs, size_t *truesize)
 {
+    struct tcp_conn *c = tcp_conn_of(s);
     struct tcp_rx *rx = &c->rx;
     size_t done = 0;
 
@@ -181,12 +164,13 @@ size_t tcp_rx_take(struct tcp_conn *c, size_t max, struct mem_seg *segs, unsigne
         struct rte_mbuf *m = rx->head;
         uint32_t n = m->data_len < max - done ? m->data_len : (uint32_t)(max - done);
 
-        segs[(*nsegs)++] = seg_of(m, n);
-        *truesize += mem_mbufs_truesize(buffer_of(m)->pool);
+        segs[(*nsegs)++] = (struct mem_seg){rte_pktmbuf_mtod(m, uint8_t *), n,
+                                            mem_mbufs_region(tcp_rx_buffer(m)->pool), 0};
+        *truesize += tcp_rx_truesize(m);
         if (n == m->data_len) {
             (void)give(pop(rx));
         } else {
-            rte_mbuf_refcnt_update(buffer_of(m), 1);
+            rte_mbuf_refcnt_update(tcp_rx_buffer(m), 1);
             advance(m, n);
         }
         done += n;

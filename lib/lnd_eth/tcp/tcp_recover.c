@@ -60,6 +60,44 @@ void tcp_resent(struct tcp_conn *c, uint32_t end, uint32_t len)
     tx->undo_high = seq_max(tx->undo_high, end);
 }
 
+/* ---- proportional rate reduction, RFC 9937 (RFC 6937) ---- */
+
+/* How much goes out in recovery for what arrives, so that there is ssthresh in flight in the end.
+ */
+
+/* After the ACK that told of the loss was reckoned in, by which `delivered` bytes arrived. */
+static void prr_start(struct tcp_conn *c, uint32_t delivered)
+{
+    struct tcp_tx *tx = &c->tx;
+
+    tx->prr_delivered = 0;
+    tx->prr_out = 0;
+    /* RecoverFS: bytes in flight when the ACK came, with lost bytes, without bytes that were
+     * sacked before. */
+    tx->prr_flight = max(tcp_pipe(c) + tx->lost_bytes + delivered, 1u);
+}
+
+/* delivered: bytes that arrived by this ACK. safe: una moved and nothing more was found lost. */
+static void prr_ack(struct tcp_conn *c, uint32_t delivered, bool safe)
+{
+    struct tcp_tx *tx = &c->tx;
+    uint64_t pipe = tcp_pipe(c), may, owed, limit;
+
+    tx->prr_delivered += delivered;
+    owed = tx->prr_delivered > tx->prr_out ? tx->prr_delivered - tx->prr_out : 0;
+    if (pipe > tx->ssthresh) {
+        may = ((uint64_t)tx->prr_delivered * tx->ssthresh + tx->prr_flight - 1) / tx->prr_flight;
+        may = may > tx->prr_out ? may - tx->prr_out : 0;
+    } else {
+        limit = safe ? max(owed, delivered) + c->mss : owed;
+        may = min(tx->ssthresh - pipe, limit);
+    }
+    /* The first retransmission is not held back. */
+    if (tx->prr_out == 0)
+        may = max(may, c->mss);
+    tx->cwnd = (uint32_t)max(pipe + may, c->mss);
+}
+
 /* ---- beginning ---- */
 
 /* Without SACK all that is known is that the first segment is missing. */
@@ -89,9 +127,9 @@ void tcp_recover_enter(struct tcp_conn *c, uint32_t delivered)
     c->count.fast_recoveries++;
     if (!c->sack_on)
         lose_first(c);
-    tcp_prr_start(c, delivered);
+    prr_start(c, delivered);
     if (delivered == 0)
-        tcp_prr_ack(c, 0, false);
+        prr_ack(c, 0, false);
 }
 
 /* Repeated ones, and one in a recovery, are of the same congestion. */
@@ -192,12 +230,6 @@ static void leave(struct tcp_conn *c)
     tcp_rack_recovered(c);
 }
 
-/* RFC 6582 §3.2 step 2: duplicates that were caused by what was sent again are not a new loss. */
-static bool lost_by_dupacks(const struct tcp_conn *c)
-{
-    return !c->sack_on && c->tx.dupacks >= TX_DUPTHRESH && seq_leq(c->tx.recover, c->tx.una);
-}
-
 static void grow(struct tcp_conn *c, const struct tcp_ack_sum *sum)
 {
     struct tcp_tx *tx = &c->tx;
@@ -226,20 +258,24 @@ static void drag_marks(struct tcp_tx *tx)
 void tcp_recover_ack(struct tcp_conn *c, struct tcp_ack_sum *sum)
 {
     struct tcp_tx *tx = &c->tx;
+    bool by_dupacks;
 
     if (proven_needless(c, sum))
         take_back(c);
     if (!c->sack_on && sum->acked > 0)
         eat_dupacks(c, sum);
+    /* RFC 6582 §3.2 step 2: duplicates that were caused by what was sent again are not a new loss.
+     */
+    by_dupacks = !c->sack_on && tx->dupacks >= TX_DUPTHRESH && seq_leq(tx->recover, tx->una);
     if (tx->state >= TCP_CC_RECOVERY && seq_leq(tx->recover, tx->una)) {
         leave(c);
     } else if (tx->state == TCP_CC_RECOVERY) {
         if (!c->sack_on && sum->acked > 0)
             lose_first(c);
-        tcp_prr_ack(c, sum->delivered, sum->acked > 0 && !sum->lost_more);
-    } else if (tx->state <= TCP_CC_DISORDER && (tx->lost_bytes > 0 || lost_by_dupacks(c))) {
+        prr_ack(c, sum->delivered, sum->acked > 0 && !sum->lost_more);
+    } else if (tx->state <= TCP_CC_DISORDER && (tx->lost_bytes > 0 || by_dupacks)) {
         tcp_recover_enter(c, sum->delivered);
-        tcp_prr_ack(c, sum->delivered, false);
+        prr_ack(c, sum->delivered, false);
     } else {
         grow(c, sum);
     }

@@ -11,8 +11,9 @@
 #define RTO_AFTER_LOST_SYN 3000000u /* RFC 6298 §5.7 */
 #define MIN_RTT_SPAN_US    150000000u
 #define TS_RTT_MAX         600000u /* ms; what is more is no time */
-#define USER_TIMEOUT       50      /* s */
 #define BACKOFF_MAX        16
+
+static void timer_fires(struct reactor_timer *t);
 
 /* ---- round-trip time ---- */
 
@@ -65,6 +66,7 @@ void tcp_rto_open(struct tcp_conn *c, uint64_t rtt_us)
 {
     struct tcp_tx *tx = &c->tx;
 
+    reactor_timer_init(&tx->timer, timer_fires);
     tx->rto = RTO_AFTER_LOST_SYN;
     tx->rtt_seq = tx->una;
     tx->min_rtt_us = reactor_now_us();
@@ -124,16 +126,9 @@ uint32_t tcp_rto_now(const struct tcp_conn *c)
     return (uint32_t)backed_off(c->tx.rto, c->tx.backoff, TX_RTO_MAX);
 }
 
-static bool window_closed(const struct tcp_conn *c)
-{
-    return c->tx.wnd == 0;
-}
-
 static uint64_t user_timeout_us(const struct tcp_conn *c)
 {
-    unsigned s = c->sh->tcp->opts.user_timeout;
-
-    return (uint64_t)(s > 0 ? s : USER_TIMEOUT) * 1000000;
+    return (uint64_t)c->sh->tcp->opts.user_timeout * 1000000;
 }
 
 /* Until the next retransmission, or probe. Several probes fall into the time after which a peer
@@ -142,7 +137,7 @@ static uint64_t interval(const struct tcp_conn *c)
 {
     uint64_t most = min((uint64_t)TX_PERSIST_MAX, user_timeout_us(c) / 4);
 
-    if (window_closed(c) || c->tx.una == c->tx.nxt)
+    if (c->tx.wnd == 0 || c->tx.una == c->tx.nxt)
         return backed_off(c->tx.rto, c->tx.persists, (uint32_t)most);
     return tcp_rto_now(c);
 }
@@ -152,11 +147,6 @@ void tcp_rto_restart(struct tcp_conn *c, uint64_t now_us)
     c->tx.rto_due = c->tx.una != c->tx.nxt ? now_us + interval(c) : 0;
 }
 
-static bool to_send(const struct tcp_conn *c)
-{
-    return tcp_tx_unsent(c) > 0 || (c->tx.fin && !c->tx.fin_sent);
-}
-
 /* Returns when the connection is given up. A peer that answers probes may keep its window closed
  * while the user waits; without a user the limit makes our buffers come back (RFC 6429). */
 static uint64_t give_up_us(const struct tcp_conn *c)
@@ -164,9 +154,9 @@ static uint64_t give_up_us(const struct tcp_conn *c)
     const struct tcp_tx *tx = &c->tx;
     uint64_t from = tx->progress_us;
 
-    if (tx->una == tx->nxt && !to_send(c))
+    if (tx->una == tx->nxt && !tcp_tx_to_send(c))
         return UINT64_MAX;
-    if (!c->user_gone && (window_closed(c) || tx->persist_due != 0))
+    if (!c->user_gone && (c->tx.wnd == 0 || tx->persist_due != 0))
         from = max(from, c->heard_us);
     return from + user_timeout_us(c);
 }
@@ -206,17 +196,12 @@ void tcp_timers_set(struct tcp_conn *c, uint64_t now_us)
             tcp_rto_restart(c, now_us);
     } else {
         tx->rto_due = tx->tlp_due = tx->reo_due = 0;
-        if (tx->limit != TCP_LIMIT_WINDOW || !to_send(c))
+        if (tx->limit != TCP_LIMIT_WINDOW || !tcp_tx_to_send(c))
             tx->persist_due = 0;
         else if (tx->persist_due == 0)
             tx->persist_due = now_us + interval(c);
     }
     arm(c, now_us);
-}
-
-void tcp_timers_stop(struct tcp_conn *c)
-{
-    reactor_timer_cancel(&c->tx.timer);
 }
 
 /* ---- what happens then ---- */
@@ -227,7 +212,7 @@ static void probe(struct tcp_conn *c, uint64_t now_us)
     struct tcp_tx *tx = &c->tx;
 
     tx->persist_due = 0;
-    if (!window_closed(c)) { /* it has room, but for less than is worth while: sent all the same */
+    if (c->tx.wnd > 0) { /* it has room, but for less than is worth while: sent all the same */
         tx->persist_push = true;
         tcp_work(c);
         return;
@@ -257,7 +242,7 @@ static void rto(struct tcp_conn *c, uint64_t now_us)
 {
     struct tcp_tx *tx = &c->tx;
 
-    if (window_closed(c)) {
+    if (c->tx.wnd == 0) {
         probe_again(c, now_us);
         return;
     }
@@ -308,9 +293,4 @@ static void timer_fires(struct reactor_timer *t)
     if (is_due(tx->persist_due, now_us))
         probe(c, now_us);
     tcp_timers_set(c, now_us);
-}
-
-void tcp_timers_open(struct tcp_conn *c)
-{
-    reactor_timer_init(&c->tx.timer, timer_fires);
 }

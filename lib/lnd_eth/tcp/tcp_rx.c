@@ -4,7 +4,6 @@
  * pkt_len mean nothing in it. Out of order: ranges that do not touch, each such a list.
  */
 #include "lib/lnd_eth/tcp/tcp_internal.h"
-#include "lib/reactor/mem_mbuf.h"
 
 #include <assert.h>
 #include <string.h>
@@ -24,40 +23,28 @@ struct piece {
 
 /* ---- mbufs ---- */
 
-/* The mbuf whose buffer it is. */
-static struct rte_mbuf *buffer_of(struct rte_mbuf *m)
+struct rte_mbuf *tcp_rx_free_first(struct rte_mbuf *m)
 {
-    return RTE_MBUF_CLONED(m) ? rte_mbuf_from_indirect(m) : m;
-}
+    struct rte_mbuf *next = m->next;
 
-static uint32_t truesize_of(struct rte_mbuf *m)
-{
-    return mem_mbufs_truesize(buffer_of(m)->pool);
+    m->next = NULL;
+    m->nb_segs = 1;
+    rte_pktmbuf_free_seg(m);
+    return next;
 }
 
 static void free_list(struct rte_mbuf *m)
 {
-    while (m) {
-        struct rte_mbuf *next = m->next;
-
-        m->next = NULL;
-        m->nb_segs = 1;
-        rte_pktmbuf_free_seg(m);
-        m = next;
-    }
+    while (m)
+        m = tcp_rx_free_first(m);
 }
 
 /* Without the first n bytes and what else is empty then; NULL: nothing is left. */
 static struct rte_mbuf *trim_front(struct rte_mbuf *m, uint32_t n)
 {
     while (m && n >= m->data_len) {
-        struct rte_mbuf *next = m->next;
-
         n -= m->data_len;
-        m->next = NULL;
-        m->nb_segs = 1;
-        rte_pktmbuf_free_seg(m);
-        m = next;
+        m = tcp_rx_free_first(m);
     }
     if (m) {
         m->data_off += (uint16_t)n;
@@ -89,13 +76,10 @@ static void measure(struct piece *p)
         struct rte_mbuf *m = *at;
 
         if (m->data_len == 0) {
-            *at = m->next;
-            m->next = NULL;
-            m->nb_segs = 1;
-            rte_pktmbuf_free_seg(m);
+            *at = tcp_rx_free_first(m);
             continue;
         }
-        p->truesize += truesize_of(m);
+        p->truesize += tcp_rx_truesize(m);
         p->tail = m;
         at = &m->next;
     }
@@ -115,6 +99,76 @@ static bool piece_cut(struct piece *p, struct rte_mbuf *m, uint32_t left, uint32
     keep_front(p->head, p->right - p->left);
     measure(p);
     return true;
+}
+
+/* ---- SACK blocks ---- */
+
+/* For data that came out of order (RFC 2018 §4: the range that changed last comes first, the others
+ * follow by age) or twice (RFC 2883: first of all, and once). */
+
+/* What lies within [left, right) is told no more. */
+static void sack_drop(struct tcp_rx *rx, uint32_t left, uint32_t right)
+{
+    uint8_t n = 0;
+
+    for (uint8_t i = 0; i < rx->nrecent; i++) {
+        const struct tcp_sack_block *b = &rx->recent[i];
+
+        if (seq_leq(left, b->left) && seq_leq(b->right, right))
+            continue;
+        rx->recent[n++] = *b;
+    }
+    rx->nrecent = n;
+}
+
+/* The range was the last to change. */
+static void sack_recent(struct tcp_rx *rx, uint32_t left, uint32_t right)
+{
+    sack_drop(rx, left, right);
+    if (rx->nrecent == TCP_SACK_MAX)
+        rx->nrecent--;
+    for (unsigned i = rx->nrecent; i > 0; i--)
+        rx->recent[i] = rx->recent[i - 1];
+    rx->recent[0] = (struct tcp_sack_block){left, right};
+    rx->nrecent++;
+}
+
+/* Ranges before nxt are told no more. */
+static void sack_trim(struct tcp_rx *rx)
+{
+    uint8_t n = 0;
+
+    for (uint8_t i = 0; i < rx->nrecent; i++)
+        if (seq_lt(rx->nxt, rx->recent[i].right))
+            rx->recent[n++] = rx->recent[i];
+    rx->nrecent = n;
+}
+
+void tcp_rx_duplicate(struct tcp_conn *c, uint32_t left, uint32_t right)
+{
+    c->ack_now = true;
+    if (!c->sack_on || !seq_lt(left, right))
+        return;
+    c->rx.dsack = true;
+    c->rx.dsack_block = (struct tcp_sack_block){left, right};
+}
+
+unsigned tcp_rx_sacks(struct tcp_conn *c, struct tcp_sack_block *out, unsigned max)
+{
+    struct tcp_rx *rx = &c->rx;
+    unsigned n = 0;
+
+    if (max == 0)
+        return 0;
+    if (rx->dsack) {
+        out[n++] = rx->dsack_block;
+        rx->dsack = false;
+        c->count.dsacks_out++;
+    }
+    for (uint8_t i = 0; i < rx->nrecent && n < max; i++)
+        out[n++] = rx->recent[i];
+    c->count.sacks_out += n > 0;
+    return n;
 }
 
 /* ---- copying sparse buffers together ---- */
@@ -150,20 +204,14 @@ static uint32_t pack(struct rte_mbuf *a, struct rte_mbuf **tail, uint64_t *copie
     while (a && a->next) {
         struct rte_mbuf *b = a->next;
 
-        if (!may_grow(a)) {
-            a = b;
-            continue;
-        }
-        *copied += pull(a, b);
+        if (may_grow(a))
+            *copied += pull(a, b);
         if (b->data_len > 0) {
             a = b;
             continue;
         }
-        a->next = b->next;
-        freed += truesize_of(b);
-        b->next = NULL;
-        b->nb_segs = 1;
-        rte_pktmbuf_free_seg(b);
+        freed += tcp_rx_truesize(b);
+        a->next = tcp_rx_free_first(b);
     }
     if (a)
         *tail = a;
@@ -190,18 +238,13 @@ static void squeeze(struct tcp_conn *c)
 
 /* ---- ranges ---- */
 
-static struct tcp_rx_range *range_of(struct rte_mbuf *head)
-{
-    return (struct tcp_rx_range *)pkt_of(head);
-}
-
 /* Takes the one behind *at out of the list. */
 static void range_drop(struct tcp_conn *c, struct tcp_rx_range **at)
 {
     struct tcp_rx_range *r = *at;
     struct rte_mbuf *head = r->head;
 
-    tcp_rx_sack_drop(c, r->left, r->right);
+    sack_drop(&c->rx, r->left, r->right);
     *at = r->next;
     c->rx.nranges--;
     c->rx.truesize -= r->truesize;
@@ -240,21 +283,11 @@ static void range_join(struct tcp_rx *rx, struct tcp_rx_range *a)
 static struct tcp_rx_range *range_insert(struct tcp_rx *rx, struct tcp_rx_range **at,
                                          const struct piece *p)
 {
-    struct tcp_rx_range *r = range_of(p->head);
-    struct tcp_rx_range *next = *at;
+    struct tcp_rx_range *r = (struct tcp_rx_range *)pkt_of(p->head);
 
-    *r = (struct tcp_rx_range){p->left, p->right, p->head, p->tail, next, p->truesize};
+    *r = (struct tcp_rx_range){p->left, p->right, p->head, p->tail, *at, p->truesize};
     *at = r;
     rx->nranges++;
-    return r;
-}
-
-static struct tcp_rx_range *range_append(struct tcp_rx_range *r, const struct piece *p)
-{
-    r->tail->next = p->head;
-    r->tail = p->tail;
-    r->right = p->right;
-    r->truesize += p->truesize;
     return r;
 }
 
@@ -311,19 +344,21 @@ static void absorb(struct tcp_conn *c, struct piece *p)
     measure(p);
 }
 
-/* Makes room for data in order, if necessary at the expense of data out of order. */
-static void room_in_order(struct tcp_conn *c, struct piece *p)
+void tcp_rx_fit(struct tcp_conn *c, uint32_t more)
 {
-    struct tcp_rx *rx = &c->rx;
-
-    if (likely(fits(rx, p->truesize)))
+    if (likely(fits(&c->rx, more)))
         return;
     squeeze(c);
-    while (rx->ranges && !fits(rx, p->truesize))
+    while (c->rx.ranges && !fits(&c->rx, more))
         renege(c);
-    if (!fits(rx, p->truesize)) {
-        uint64_t copied = 0;
+}
 
+static void room_in_order(struct tcp_conn *c, struct piece *p)
+{
+    uint64_t copied = 0;
+
+    tcp_rx_fit(c, p->truesize);
+    if (unlikely(!fits(&c->rx, p->truesize))) {
         (void)pack(p->head, &p->tail, &copied);
         measure(p);
     }
@@ -331,19 +366,9 @@ static void room_in_order(struct tcp_conn *c, struct piece *p)
 
 static bool room_out_of_order(struct tcp_conn *c, const struct piece *p)
 {
-    if (likely(fits(&c->rx, p->truesize)))
-        return true;
-    squeeze(c);
+    if (unlikely(!fits(&c->rx, p->truesize)))
+        squeeze(c);
     return fits(&c->rx, p->truesize);
-}
-
-void tcp_rx_fit(struct tcp_conn *c)
-{
-    if (fits(&c->rx, 0))
-        return;
-    squeeze(c);
-    while (c->rx.ranges && !fits(&c->rx, 0))
-        renege(c);
 }
 
 /* ---- a segment ---- */
@@ -370,9 +395,17 @@ static void store_range(struct tcp_conn *c, struct tcp_rx_range *prev, struct tc
     }
     rx->truesize += p->truesize;
     rx->reass_bytes += p->right - p->left;
-    r = prev && prev->right == p->left ? range_append(prev, p) : range_insert(rx, at, p);
+    if (prev && prev->right == p->left) {
+        r = prev;
+        r->tail->next = p->head;
+        r->tail = p->tail;
+        r->right = p->right;
+        r->truesize += p->truesize;
+    } else {
+        r = range_insert(rx, at, p);
+    }
     range_join(rx, r);
-    tcp_rx_sack_recent(c, r->left, r->right);
+    sack_recent(rx, r->left, r->right);
 }
 
 static void out_of_order(struct tcp_conn *c, struct piece *p)
@@ -387,7 +420,7 @@ static void out_of_order(struct tcp_conn *c, struct piece *p)
         at = &prev->next;
     }
     if (!cut_overlap(c, at, p)) { /* the range that has it all comes first: RFC 2883 §4 */
-        tcp_rx_sack_recent(c, (*at)->left, (*at)->right);
+        sack_recent(rx, (*at)->left, (*at)->right);
         return;
     }
     if (*at && seq_leq((*at)->left, p->left)) { /* only its end was new */
@@ -448,7 +481,7 @@ static void in_order(struct tcp_conn *c, struct piece *p)
     if (unlikely(rx->ranges))
         join_ranges(c);
     if (unlikely(rx->nrecent > 0))
-        tcp_rx_sack_trim(c);
+        sack_trim(rx);
     c->count.bytes_in += rx->nxt - old;
     count_add(&c->sh->stats.bytes_in, rx->nxt - old);
 }
@@ -461,15 +494,6 @@ static void note_fin(struct tcp_rx *rx, const struct tcp_seg *seg)
         return;
     rx->fin_seen = true;
     rx->fin_seq = at;
-}
-
-static bool take_fin(struct tcp_rx *rx)
-{
-    if (!rx->fin_seen || rx->fin_done || rx->nxt != rx->fin_seq)
-        return false;
-    rx->nxt++;
-    rx->fin_done = true;
-    return true;
 }
 
 static void note_mss(struct tcp_rx *rx, const struct tcp_seg *seg, const struct rte_mbuf *m)
@@ -503,7 +527,7 @@ static void payload(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mb
         out_of_order(c, &p);
 }
 
-bool tcp_rx_segment(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
+void tcp_rx_segment(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
 {
     struct tcp_rx *rx = &c->rx;
     uint32_t old = rx->nxt;
@@ -515,14 +539,16 @@ bool tcp_rx_segment(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mb
     } else {
         rte_pktmbuf_free(m);
     }
-    if (take_fin(rx) || seg->flags & TCP_FLAG_FIN)
+    if (rx->fin_seen && !rx->fin_done && rx->nxt == rx->fin_seq) {
+        rx->nxt++;
+        rx->fin_done = true;
         c->ack_now = true;
+    }
+    c->ack_now |= (seg->flags & TCP_FLAG_FIN) != 0;
     if (rx->nxt == old)
-        return false;
-    c->ack_due = 1;
+        return;
     c->tell_readable = true;
     tcp_work(c);
-    return true;
 }
 
 /* ---- life ---- */
@@ -550,9 +576,4 @@ void tcp_rx_free(struct tcp_conn *c)
     rx->truesize = 0;
     rx->nrecent = 0;
     rx->dsack = false;
-}
-
-bool tcp_rx_unread(const struct tcp_conn *c)
-{
-    return c->rx.queued > 0;
 }

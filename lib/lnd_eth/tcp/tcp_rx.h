@@ -11,7 +11,9 @@
 #include "lib/lnd_eth/port/pkt.h"
 #include "lib/lnd_eth/tcp/tcp_wire.h"
 #include "lib/reactor/mem.h"
+#include "lib/reactor/mem_mbuf.h"
 
+struct stream;
 struct tcp_conn;
 
 #define TCP_RX_RANGES 128 /* separate stretches kept out of order; more is dropped as if lost */
@@ -54,9 +56,8 @@ struct tcp_rx {
 
 void tcp_rx_open(struct tcp_conn *c, uint32_t irs);
 /* An acceptable segment with payload or FIN (m's data begins with payload, seg->seq and seg->len
- * are of it; not trimmed to the window yet). Takes m (drops are counted). Decides about ack_now and
- * ack_due. True: rx.nxt moved. */
-bool tcp_rx_segment(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m);
+ * are of it; not trimmed to the window yet). Takes m (drops are counted). Decides about ack_now. */
+void tcp_rx_segment(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m);
 /* SACK blocks for the next segment, at most max. D-SACK first; it is told once. */
 unsigned tcp_rx_sacks(struct tcp_conn *c, struct tcp_sack_block *out, unsigned max);
 /* The window field, as on the wire, of a segment that goes out now; moves rx.edge. syn: it is of a
@@ -66,25 +67,31 @@ uint16_t tcp_rx_window(struct tcp_conn *c, bool syn);
  * §3.8.6.2.2). */
 bool tcp_rx_window_due(const struct tcp_conn *c);
 /* The user's calls, as stream.h says. */
-size_t tcp_rx_peek(struct tcp_conn *c, size_t want, const uint8_t **p);
-void tcp_rx_skip(struct tcp_conn *c, size_t n);
-size_t tcp_rx_take(struct tcp_conn *c, size_t max, struct mem_seg *segs, unsigned maxsegs,
+size_t tcp_rx_peek(struct stream *s, size_t want, const uint8_t **p);
+void tcp_rx_skip(struct stream *s, size_t n);
+size_t tcp_rx_take(struct stream *s, size_t max, struct mem_seg *segs, unsigned maxsegs,
                    unsigned *nsegs, size_t *truesize);
 void tcp_rx_give_back(struct mem_seg *segs, unsigned nsegs);
-void tcp_rx_grant(struct tcp_conn *c, size_t bytes, size_t memory);
+void tcp_rx_grant(struct stream *s, size_t bytes, size_t memory);
 /* The bytes between left and right were there already: the next ACK says so, RFC 2883. */
 void tcp_rx_duplicate(struct tcp_conn *c, uint32_t left, uint32_t right);
-/* Copies together and drops until `memory` is kept to. */
-void tcp_rx_fit(struct tcp_conn *c);
-/* For tcp_sackgen.c: a range was given up. */
-void tcp_rx_sack_drop(struct tcp_conn *c, uint32_t left, uint32_t right);
-/* For tcp_sackgen.c: the range that seq lies in was the last to change. */
-void tcp_rx_sack_recent(struct tcp_conn *c, uint32_t left, uint32_t right);
-/* Ranges before nxt are told no more. */
-void tcp_rx_sack_trim(struct tcp_conn *c);
+/* Copies together, and drops data out of order, until `more` bytes of truesize fit into `memory`.
+ */
+void tcp_rx_fit(struct tcp_conn *c, uint32_t more);
 /* Frees all. */
 void tcp_rx_free(struct tcp_conn *c);
-/* Data is there that the user has not read. */
-bool tcp_rx_unread(const struct tcp_conn *c);
+/* Frees the first mbuf of a list; returns the rest. */
+struct rte_mbuf *tcp_rx_free_first(struct rte_mbuf *m);
+
+/* The mbuf whose buffer it is. */
+static inline struct rte_mbuf *tcp_rx_buffer(struct rte_mbuf *m)
+{
+    return RTE_MBUF_CLONED(m) ? rte_mbuf_from_indirect(m) : m;
+}
+
+static inline uint32_t tcp_rx_truesize(struct rte_mbuf *m)
+{
+    return mem_mbufs_truesize(tcp_rx_buffer(m)->pool);
+}
 
 #endif

@@ -9,25 +9,7 @@
 #define RX_BUFFER  16384 /* LNET_GRANT_BUFFER_MAX; no port has larger ones */
 #define ECN_MASK   3
 
-static struct tcp_conn *conn(struct stream *s)
-{
-    return container_of(s, struct tcp_conn, base);
-}
-
 /* ---- making ---- */
-
-static int
-stream_listen(void *ctx, const union stream_addr *addr, const char *ifname, struct reactor *on,
-              void (*accepted)(void *user, struct stream *s, const union stream_addr *peer),
-              void *user, struct stream_listener **out)
-{
-    return tcp_listen(ctx, addr, ifname, on, accepted, user, out);
-}
-
-static void stream_unlisten(struct stream_listener *l)
-{
-    tcp_unlisten(container_of(l, struct tcp_listener, base));
-}
 
 /* Sets the offers of a SYN; the answer decides. */
 static void offer(struct tcp_conn *c)
@@ -125,7 +107,7 @@ static int stream_connect(void *ctx, const union stream_addr *local, const char 
 
 static int stream_attach(struct stream *s, const struct stream_events *ev, void *user)
 {
-    struct tcp_conn *c = conn(s);
+    struct tcp_conn *c = tcp_conn_of(s);
 
     c->ev = ev;
     c->user = user;
@@ -137,7 +119,7 @@ static int stream_attach(struct stream *s, const struct stream_events *ev, void 
 
 static void stream_detach(struct stream *s)
 {
-    struct tcp_conn *c = conn(s);
+    struct tcp_conn *c = tcp_conn_of(s);
 
     c->attached = false;
     tcp_flow_leave(c);
@@ -145,7 +127,7 @@ static void stream_detach(struct stream *s)
 
 static void stream_established(struct stream *s, int tos)
 {
-    struct tcp_conn *c = conn(s);
+    struct tcp_conn *c = tcp_conn_of(s);
 
     if (tos >= 0)
         c->tos = (uint8_t)(tos & ~ECN_MASK);
@@ -154,38 +136,15 @@ static void stream_established(struct stream *s, int tos)
 
 static void stream_close(struct stream *s, bool abort)
 {
-    struct tcp_conn *c = conn(s);
+    struct tcp_conn *c = tcp_conn_of(s);
 
     tcp_flow_arrive(c, tcp_shard_self(c->owner->tcp));
     tcp_conn_close(c, abort);
 }
 
-/* ---- reading ---- */
-
-static size_t stream_peek(struct stream *s, size_t want, const uint8_t **p)
-{
-    return tcp_rx_peek(conn(s), want, p);
-}
-
-static void stream_skip(struct stream *s, size_t n)
-{
-    tcp_rx_skip(conn(s), n);
-}
-
-static size_t stream_take(struct stream *s, size_t max, struct mem_seg *segs, unsigned maxsegs,
-                          unsigned *nsegs, size_t *truesize)
-{
-    return tcp_rx_take(conn(s), max, segs, maxsegs, nsegs, truesize);
-}
-
-static void stream_window(struct stream *s, size_t bytes, size_t memory)
-{
-    tcp_rx_grant(conn(s), bytes, memory);
-}
-
 static void stream_pause(struct stream *s, bool pause)
 {
-    struct tcp_conn *c = conn(s);
+    struct tcp_conn *c = tcp_conn_of(s);
 
     if (c->rx.paused == pause)
         return;
@@ -199,9 +158,10 @@ static void stream_pause(struct stream *s, bool pause)
 
 static ssize_t stream_send(struct stream *s, const struct mem_seg *segs, unsigned nsegs, bool more)
 {
-    struct tcp_conn *c = conn(s);
+    struct tcp_conn *c = tcp_conn_of(s);
     ssize_t n;
 
+    tcp_flow_arrive(c, tcp_shard_self(c->owner->tcp)); /* what is sent is kept by this reactor */
     if (c->ended)
         return -EPIPE;
     if (c->state != TCP_ESTABLISHED && c->state != TCP_CLOSE_WAIT)
@@ -215,7 +175,7 @@ static ssize_t stream_send(struct stream *s, const struct mem_seg *segs, unsigne
 
 static void stream_get_stats(struct stream *s, struct stream_stats *out)
 {
-    struct tcp_conn *c = conn(s);
+    struct tcp_conn *c = tcp_conn_of(s);
 
     out->bytes_in = c->count.bytes_in;
     out->bytes_out = c->count.bytes_out;
@@ -227,17 +187,17 @@ const struct stream_ops stream_tcp = {
     .caps = STREAM_CAP_TAKE | STREAM_CAP_BY_REFERENCE,
     .stream_bytes = sizeof(struct tcp_conn),
     .rx_buffer = RX_BUFFER,
-    .listen = stream_listen,
-    .unlisten = stream_unlisten,
+    .listen = tcp_listen,
+    .unlisten = tcp_unlisten,
     .connect = stream_connect,
     .attach = stream_attach,
     .detach = stream_detach,
     .established = stream_established,
-    .peek = stream_peek,
-    .skip = stream_skip,
-    .take = stream_take,
+    .peek = tcp_rx_peek,
+    .skip = tcp_rx_skip,
+    .take = tcp_rx_take,
     .give_back = tcp_rx_give_back,
-    .rx_window = stream_window,
+    .rx_window = tcp_rx_grant,
     .rx_pause = stream_pause,
     .send = stream_send,
     .stats = stream_get_stats,

@@ -7,11 +7,6 @@
 
 #include <string.h>
 
-static uint32_t ts_now(const struct tcp_shard *sh, const struct tcp_tw *tw)
-{
-    return (uint32_t)((sh->tcp->ts_base_us + reactor_now_us()) / 1000) + tw->ts_offset;
-}
-
 static void stay(struct tcp_shard *sh, struct tcp_tw *tw)
 {
     tw->until_us = reactor_now_us() + TCP_TIME_WAIT_US;
@@ -73,7 +68,7 @@ static void acknowledge(struct tcp_shard *sh, const struct tcp_tw *tw)
                           .has_ts = tw->ts_on};
 
     if (tw->ts_on) {
-        seg.ts_val = ts_now(sh, tw);
+        seg.ts_val = tcp_ts(sh->tcp, tw->ts_offset);
         seg.ts_ecr = tw->ts_recent;
     }
     tcp_out_bare(sh, &tw->flow.key, tw->ifp, &seg, tw->tos);
@@ -87,24 +82,6 @@ static bool syn_is_new(const struct tcp_tw *tw, const struct tcp_seg *seg)
     return seq_lt(tw->rcv_nxt, seg->seq);
 }
 
-/* A new connection in its place; the listener may be on another reactor. */
-static void begin_anew(struct tcp_shard *sh, struct tcp_tw *tw, const struct tcp_seg *seg,
-                       const struct tcp_key *key, struct rte_mbuf *m)
-{
-    struct tcp_listener *l = tcp_listener_find(sh, key, pkt_of(m)->ifp);
-    uint32_t after = tw->snd_nxt;
-
-    tcp_tw_free(sh, tw);
-    if (!l) {
-        tcp_out_reset(sh, m, seg, key);
-    } else if (l->on != sh) {
-        count_add(&sh->stats.passed_on, 1);
-        inet_hand_over(sh->inet, m, l->on->index);
-    } else {
-        tcp_listen_syn(sh, l, key, seg, m, &after);
-    }
-}
-
 void tcp_tw_input(struct tcp_shard *sh, struct tcp_tw *tw, const struct tcp_seg *seg,
                   const struct tcp_key *key, struct rte_mbuf *m)
 {
@@ -116,12 +93,17 @@ void tcp_tw_input(struct tcp_shard *sh, struct tcp_tw *tw, const struct tcp_seg 
         tcp_drop(sh, m, PKT_DROP_TCP_TIME_WAIT);
         return;
     }
-    if ((seg->flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN && syn_is_new(tw, seg)) {
-        begin_anew(sh, tw, seg, key, m);
+    if ((seg->flags & (TCP_FLAG_SYN | TCP_FLAG_ACK | TCP_FLAG_FIN)) == TCP_FLAG_SYN &&
+        syn_is_new(tw, seg)) {
+        uint32_t after = tw->snd_nxt;
+
+        tcp_tw_free(sh, tw); /* a new connection comes in its place */
+        tcp_no_connection(sh, key, seg, m, &after);
         return;
     }
     if (seg->flags & (TCP_FLAG_ACK | TCP_FLAG_SYN) && late) {
-        bool again = seg->flags & TCP_FLAG_FIN; /* retransmitted: 2 MSL begin anew */
+        /* a FIN that was sent again: 2 MSL begin anew */
+        bool again = (seg->flags & (TCP_FLAG_FIN | TCP_FLAG_SYN)) == TCP_FLAG_FIN;
 
         if (again) {
             TAILQ_REMOVE(&sh->tws, tw, link);

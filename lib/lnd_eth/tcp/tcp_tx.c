@@ -10,7 +10,7 @@
 
 uint32_t tcp_tx_mss(const struct tcp_conn *c)
 {
-    uint32_t usual = c->ts_on ? TX_TS_BYTES : 0, now = tcp_out_options(c);
+    uint32_t usual = tcp_out_options_least(c), now = tcp_out_options(c);
     uint32_t more = now > usual ? now - usual : 0;
 
     return c->mss > more + MSS_LEAST ? c->mss - more : MSS_LEAST;
@@ -130,14 +130,6 @@ bool tcp_tx_new(struct tcp_conn *c, uint32_t most, uint64_t now_us)
 
 /* ---- what may be sent ---- */
 
-/* Bytes of the peer's window that are not used. */
-static uint32_t window_room(const struct tcp_conn *c)
-{
-    uint32_t edge = c->tx.una + c->tx.wnd;
-
-    return seq_lt(c->tx.nxt, edge) ? edge - c->tx.nxt : 0;
-}
-
 static uint32_t cwnd_room(const struct tcp_conn *c)
 {
     uint32_t pipe = tcp_pipe(c);
@@ -251,7 +243,8 @@ static enum tcp_limit send_lost(struct tcp_conn *c, uint64_t now_us, unsigned *f
 static enum tcp_limit may_send(struct tcp_conn *c, uint32_t *most)
 {
     struct tcp_tx *tx = &c->tx;
-    uint32_t unsent = tcp_tx_unsent(c), mss = tcp_tx_mss(c), room = window_room(c);
+    uint32_t unsent = tcp_tx_unsent(c), mss = tcp_tx_mss(c), edge = tx->una + tx->wnd;
+    uint32_t room = seq_lt(tx->nxt, edge) ? edge - tx->nxt : 0; /* of the peer's window */
     uint32_t n = min(unsent, room), cwnd = cwnd_room(c);
 
     *most = room;
@@ -282,7 +275,7 @@ static enum tcp_limit send_new(struct tcp_conn *c, uint64_t now_us, unsigned *fr
     enum tcp_limit why;
     uint32_t most;
 
-    while (tcp_tx_unsent(c) > 0 || (tx->fin && !tx->fin_sent)) {
+    while (tcp_tx_to_send(c)) {
         why = may_send(c, &most);
         if (why != TCP_LIMIT_NONE)
             return why;
@@ -333,15 +326,14 @@ bool tcp_tx_run(struct tcp_conn *c)
     uint64_t now_us = reactor_now_us();
     enum tcp_limit limit;
     unsigned frames = TX_BURST;
-    bool sent, unsent;
+    bool sent;
 
     if (!tx->open || tx->fin_acked) {
         wait_for_port_no_more(c);
         return false;
     }
     take_back_probe(c);
-    unsent = tcp_tx_unsent(c) > 0 || (tx->fin && !tx->fin_sent);
-    if (tx->una == tx->nxt && unsent && now_us - tx->sent_us > tx->rto)
+    if (tx->una == tx->nxt && tcp_tx_to_send(c) && now_us - tx->sent_us > tx->rto)
         tcp_cc_idle(c, now_us - tx->sent_us);
     limit = send_lost(c, now_us, &frames);
     if (limit == TCP_LIMIT_NONE)
@@ -441,9 +433,8 @@ void tcp_tx_ack(struct tcp_conn *c, const struct tcp_seg *seg, bool data)
         tcp_tlp_schedule(c, sum.now_us);
     tcp_work(c);
     if (tx->fin_sent && !tx->fin_acked && tx->una == tx->end + 1) {
-        tx->fin_acked = true;
-        tcp_timers_stop(c);
-        tcp_conn_fin_acked(c);
+        tx->fin_acked = true; /* tcp_conn_settle() moves the state on */
+        reactor_timer_cancel(&tx->timer);
     }
 }
 
@@ -473,7 +464,6 @@ void tcp_tx_open(struct tcp_conn *c, uint32_t una, uint32_t wnd, uint32_t wl1, u
     };
     TAILQ_INIT(&c->tx.sent);
     TAILQ_INIT(&c->tx.lost);
-    tcp_timers_open(c);
     tcp_rto_open(c, rtt_us);
     /* RFC 5681 §3.1: after a handshake that lost a segment the window is one segment. */
     c->tx.cwnd = rtt_us > 0 ? tcp_cc_initial(c) : c->mss;
@@ -495,7 +485,7 @@ void tcp_tx_detach(struct tcp_conn *c)
         return;
     wait_for_port_no_more(c);
     tcp_queue_detach(c);
-    tcp_timers_stop(c);
+    reactor_timer_cancel(&c->tx.timer);
 }
 
 void tcp_tx_attach(struct tcp_conn *c)
@@ -512,11 +502,10 @@ void tcp_tx_free(struct tcp_conn *c)
     if (!c->tx.open)
         return;
     wait_for_port_no_more(c);
-    tcp_timers_stop(c);
+    reactor_timer_cancel(&c->tx.timer);
     tcp_segs_free(c);
     tcp_queue_free(c);
     c->tx.open = false;
-    c->tx.unacked = 0;
     c->tx.una = c->tx.nxt;
     c->tx.end = c->tx.nxt;
 }
@@ -539,7 +528,6 @@ void tcp_tx_info(struct tcp_conn *c, struct tcp_info *out)
 
     if (tx->open)
         note_limit(c, tx->limit, reactor_now_us());
-    out->cc = c->sh->tcp->cc->name;
     out->cc_state = state_name[tx->state];
     out->cwnd = tx->cwnd;
     out->ssthresh = tx->ssthresh;
@@ -551,7 +539,4 @@ void tcp_tx_info(struct tcp_conn *c, struct tcp_info *out)
     out->min_rtt_us = tcp_min_rtt(c);
     out->rto_us = tx->open ? tcp_rto_now(c) : 0;
     out->reorder = tx->rack_reo_wnd;
-    out->limited_window_us = c->count.limited_window_us;
-    out->limited_cwnd_us = c->count.limited_cwnd_us;
-    out->limited_port_us = c->count.limited_port_us;
 }

@@ -87,7 +87,7 @@ struct tcp_tx {
     uint32_t sacked_segs; /* segments of sacked_bytes */
     uint32_t dupacks;     /* without SACK: each stands for a segment that arrived */
 
-    /* recovery, tcp_recover.c and tcp_prr.c */
+    /* recovery, tcp_recover.c */
     enum tcp_cc_state state;
     uint32_t recover; /* recovery ends when una gets there */
     uint32_t prr_delivered, prr_out, prr_flight;
@@ -147,7 +147,6 @@ struct tcp_shard;
 struct tcp_opts;
 /* Makes the pool for payload that must be copied (tcp->copy_pool). 0 or -errno with a sentence. */
 int tcp_tx_create(struct tcp *tcp, struct err *err);
-void tcp_tx_destroy(struct tcp *tcp);
 /* Makes sh->copies, a reactor's stock of queue pieces and records of segments. */
 int tcp_tx_shard_create(struct tcp_shard *sh);
 void tcp_tx_shard_destroy(struct tcp_shard *sh);
@@ -164,7 +163,7 @@ uint32_t tcp_tx_mss(const struct tcp_conn *c);
 void tcp_tx_open(struct tcp_conn *c, uint32_t una, uint32_t wnd, uint32_t wl1, uint64_t rtt_us);
 /* Processes the ACK of an acceptable segment in a synchronized state; the caller has checked
  * SEG.ACK within [una - max wnd, nxt] (RFC 5961 §5). Handles SACK, window update, round-trip
- * time, recovery and congestion control; frees acknowledged data; may call tcp_conn_fin_acked().
+ * time, recovery and congestion control; frees acknowledged data; sets tx.fin_acked.
  * data: the segment had payload or FIN, so it is no duplicate ACK. Sends nothing by itself: puts
  * the connection to work. */
 void tcp_tx_ack(struct tcp_conn *c, const struct tcp_seg *seg, bool data);

@@ -5,21 +5,19 @@
 
 #include "lib/lnd_eth/tcp/tcp_internal.h"
 
-#define TX_DATA_MAX   65536u            /* pieces of queues a reactor has */
-#define TX_SEGS_MAX   32768u            /* records of sent segments a reactor has */
-#define TX_UNSENT_MIN (256u << 10)      /* bytes a connection may have queued and not sent yet: */
-#define TX_UNSENT_MAX (2u << 20)        /* … two congestion windows, within these bounds */
-#define TX_QUEUE_MAX  (1u << 30)        /* … and queued in all: sequence numbers must not wrap */
-#define TX_BURST      64                /* frames of a connection in one run */
-#define TX_PIECES     40                /* pieces of payload in one frame */
-#define TX_HEADERS    118u              /* Ethernet with a tag, IPv6, TCP with all options */
-#define TX_HEAD_MOST  128u              /* bytes that are put in front of payload in its buffer */
-#define TX_PREFETCH   1536u             /* bytes of the next piece */
-#define TX_COPY_ROOM  2048u             /* bytes of a copy buffer */
-#define TX_COPY_BYTES ((size_t)4 << 20) /* tcp_opts.copy_bytes when 0 */
-#define TX_COPIES_US  1000              /* how old a count of the copy buffers may be */
-#define TX_DUPTHRESH  3                 /* RFC 5681 */
-#define TX_TS_BYTES   12                /* options of a segment with timestamps and nothing else */
+#define TX_DATA_MAX   65536u       /* pieces of queues a reactor has */
+#define TX_SEGS_MAX   32768u       /* records of sent segments a reactor has */
+#define TX_UNSENT_MIN (256u << 10) /* bytes a connection may have queued and not sent yet: */
+#define TX_UNSENT_MAX (2u << 20)   /* … two congestion windows, within these bounds */
+#define TX_QUEUE_MAX  (1u << 30)   /* … and queued in all: sequence numbers must not wrap */
+#define TX_BURST      64           /* frames of a connection in one run */
+#define TX_PIECES     40           /* pieces of payload in one frame */
+#define TX_HEADERS    118u         /* Ethernet with a tag, IPv6, TCP with all options */
+#define TX_HEAD_MOST  128u         /* bytes that are put in front of payload in its buffer */
+#define TX_PREFETCH   1536u        /* bytes of the next piece */
+#define TX_COPY_ROOM  2048u        /* bytes of a copy buffer */
+#define TX_COPIES_US  1000         /* how old a count of the copy buffers may be */
+#define TX_DUPTHRESH  3            /* RFC 5681 */
 
 #define TX_RTO_FIRST   1000000u   /* µs, RFC 6298 §2.1 */
 #define TX_RTO_MIN     200000u    /* above the longest delay of an ACK that systems use */
@@ -155,6 +153,12 @@ void tcp_queue_free(struct tcp_conn *c);
 void tcp_queue_wake(struct tcp_conn *c);          /* writable(), if it is owed and there is room */
 uint32_t tcp_tx_unsent(const struct tcp_conn *c); /* bytes, FIN not counted */
 
+/* Whether there is something that was never sent, a FIN included. */
+static inline bool tcp_tx_to_send(const struct tcp_conn *c)
+{
+    return tcp_tx_unsent(c) > 0 || (c->tx.fin && !c->tx.fin_sent);
+}
+
 /* tcp_sack.c */
 uint32_t tcp_pipe(const struct tcp_conn *c); /* bytes in flight: neither sacked nor lost */
 /* Returns true when the connection may take another record for new data. Records of sent data may
@@ -179,11 +183,9 @@ bool tcp_tx_new(struct tcp_conn *c, uint32_t most, uint64_t now_us);
 void tcp_rto_open(struct tcp_conn *c, uint64_t rtt_us);
 void tcp_rto_sample(struct tcp_conn *c, struct tcp_ack_sum *sum);
 uint32_t tcp_rto_now(const struct tcp_conn *c); /* µs, with back-off */
-void tcp_timers_open(struct tcp_conn *c);
 uint32_t tcp_min_rtt(const struct tcp_conn *c);
 void tcp_rto_restart(struct tcp_conn *c, uint64_t now_us);
 void tcp_timers_set(struct tcp_conn *c, uint64_t now_us);
-void tcp_timers_stop(struct tcp_conn *c);
 
 /* tcp_rack.c */
 void tcp_rack_delivered(struct tcp_conn *c, const struct tcp_tx_seg *s, uint32_t end,
@@ -203,10 +205,6 @@ void tcp_recover_moved(struct tcp_conn *c); /* lost not by congestion: sent agai
 void tcp_recover_rto(struct tcp_conn *c, uint64_t now_us);
 void tcp_reduce(struct tcp_conn *c); /* at once, without recovery: ECE, a loss that TLP mended */
 void tcp_resent(struct tcp_conn *c, uint32_t end, uint32_t len); /* counts, for undoing too */
-
-/* tcp_prr.c: RFC 9937 */
-void tcp_prr_start(struct tcp_conn *c, uint32_t delivered);
-void tcp_prr_ack(struct tcp_conn *c, uint32_t delivered, bool safe);
 
 /* tcp_cc.c */
 uint32_t tcp_cc_initial(const struct tcp_conn *c);              /* RFC 6928 */

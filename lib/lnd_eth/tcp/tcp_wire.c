@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* TCP header and options: the one validator, and the writer. */
 #include "lib/lnd_eth/tcp/tcp_wire.h"
+#include "lib/lnd_eth/ip/inet_addr.h"
 
 #include <string.h>
 
@@ -17,16 +18,6 @@
 #define OPT_LEN_SACK 2 /* and 8 for each block; SACK-permitted is 2 */
 #define OPT_LEN_TS   10
 #define SACK_BLOCK   8
-
-static uint16_t get16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] << 8 | p[1]);
-}
-
-static uint32_t get32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
 
 static uint8_t *put16(uint8_t *p, uint16_t v)
 {
@@ -50,7 +41,7 @@ static bool read_sack(const uint8_t *p, uint8_t len, struct tcp_seg *out)
         return false;
     out->nsack = (uint8_t)n;
     for (unsigned i = 0; i < n; i++, p += SACK_BLOCK)
-        out->sack[i] = (struct tcp_sack_block){get32(p), get32(p + 4)};
+        out->sack[i] = (struct tcp_sack_block){inet_get32(p), inet_get32(p + 4)};
     return true;
 }
 
@@ -58,32 +49,32 @@ static bool read_sack(const uint8_t *p, uint8_t len, struct tcp_seg *out)
  * ignored elsewhere, but checked there too. */
 static bool read_option(uint8_t kind, const uint8_t *p, uint8_t len, struct tcp_seg *out)
 {
+    static const uint8_t sizes[] = {[OPT_MSS] = OPT_LEN_MSS,
+                                    [OPT_WSCALE] = OPT_LEN_WS,
+                                    [OPT_SACK_OK] = OPT_LEN_SACK,
+                                    [OPT_TS] = OPT_LEN_TS};
     bool syn = out->flags & TCP_FLAG_SYN;
 
+    if (kind < sizeof(sizes) && sizes[kind] != 0 && len != sizes[kind])
+        return false;
     switch (kind) {
     case OPT_MSS:
-        if (len != OPT_LEN_MSS)
-            return false;
         out->has_mss = syn;
-        out->mss = get16(p);
+        out->mss = inet_get16(p);
         return true;
     case OPT_WSCALE:
-        if (len != OPT_LEN_WS)
-            return false;
         out->has_wscale = syn;
         out->wscale = *p > WSCALE_MAX ? WSCALE_MAX : *p;
         return true;
     case OPT_SACK_OK:
         out->sack_ok = syn;
-        return len == OPT_LEN_SACK;
+        return true;
     case OPT_SACK:
         return read_sack(p, len, out);
     case OPT_TS:
-        if (len != OPT_LEN_TS)
-            return false;
         out->has_ts = true;
-        out->ts_val = get32(p);
-        out->ts_ecr = get32(p + 4);
+        out->ts_val = inet_get32(p);
+        out->ts_ecr = inet_get32(p + 4);
         return true;
     default:
         return true;
@@ -119,13 +110,13 @@ enum pkt_drop tcp_seg_decode(const uint8_t *p, size_t have, uint32_t len, struct
     if (hdr < TCP_HDR_SIZE || hdr > have || hdr > len)
         return PKT_DROP_TCP_BAD;
     memset(out, 0, sizeof(*out));
-    out->sport = get16(p);
-    out->dport = get16(p + 2);
-    out->seq = get32(p + 4);
-    out->ack = get32(p + 8);
+    out->sport = inet_get16(p);
+    out->dport = inet_get16(p + 2);
+    out->seq = inet_get32(p + 4);
+    out->ack = inet_get32(p + 8);
     out->flags = p[13];
     out->hdr_len = (uint8_t)hdr;
-    out->win = get16(p + 14);
+    out->win = inet_get16(p + 14);
     out->len = len - (uint32_t)hdr;
     if (out->sport == 0 || out->dport == 0)
         return PKT_DROP_TCP_BAD;

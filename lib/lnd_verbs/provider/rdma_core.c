@@ -9,7 +9,6 @@
 #include "lib/lnd_verbs/provider/rdma_core_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,20 +25,10 @@ void lnd_verbs_process_init(void)
     (void)mallopt(M_ARENA_MAX, 1);
 }
 
-static void note_run(struct reactor_task *task)
+void rcore_post(struct reactor *to, struct reactor_task *task, reactor_task_fn fn)
 {
-    struct rdma_note *note = container_of(task, struct rdma_note, task);
-
-    note->fn(note);
-}
-
-void rcore_post(struct reactor *to, struct rdma_note *note, void (*fn)(struct rdma_note *note),
-                void *of)
-{
-    note->fn = fn;
-    note->of = of;
-    note->task.fn = note_run;
-    reactor_post(to, &note->task);
+    task->fn = fn;
+    reactor_post(to, task);
 }
 
 uint64_t rcore_now_us(void)
@@ -52,25 +41,19 @@ uint64_t rcore_now_us(void)
 
 /* ---- the control thread hands the worker a function ---- */
 
-struct call {
-    struct reactor_task task;
-    struct rdma *rdma;
-    int (*fn)(struct rdma *rdma, void *arg);
-    void *arg;
-    int rc;
-};
-
 static void call_run(struct reactor_task *task)
 {
-    struct call *call = container_of(task, struct call, task);
+    struct rcore_call *call = container_of(task, struct rcore_call, task);
 
-    call->rc = call->fn(call->rdma, call->arg);
+    call->rc = call->fn(call->rdma, call);
 }
 
-static int on_worker(struct rdma *rdma, int (*fn)(struct rdma *rdma, void *arg), void *arg)
+static int on_worker(struct rdma *rdma, int (*fn)(struct rdma *rdma, const struct rcore_call *call),
+                     struct rcore_call call)
 {
-    struct call call = {.task.fn = call_run, .rdma = rdma, .fn = fn, .arg = arg};
-
+    call.task.fn = call_run;
+    call.rdma = rdma;
+    call.fn = fn;
     reactor_worker_call(rdma->worker, &call.task);
     return call.rc;
 }
@@ -79,7 +62,7 @@ static int on_worker(struct rdma *rdma, int (*fn)(struct rdma *rdma, void *arg),
 
 static int channel_open(struct rdma *rdma, struct err *err)
 {
-    int flags, rc;
+    int rc;
 
     rdma->channel = rdma_create_event_channel();
     if (!rdma->channel) {
@@ -87,9 +70,7 @@ static int channel_open(struct rdma *rdma, struct err *err)
         rcore_say_no_device(NULL, rc, err);
         return rc;
     }
-    flags = fcntl(rdma->channel->fd, F_GETFL);
-    if (flags < 0 || fcntl(rdma->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0)
-        return -errno;
+    rcore_fd_nonblock(rdma->channel->fd);
     return 0;
 }
 
@@ -100,7 +81,7 @@ static int sweep(void *arg)
     return 0;
 }
 
-static int worker_begin(struct rdma *rdma, void *arg)
+static int worker_begin(struct rdma *rdma, const struct rcore_call *call)
 {
     int rc = reactor_fd_add(&rdma->cm, rdma->channel->fd, EPOLLIN, rcore_cm_events);
 
@@ -125,7 +106,8 @@ static void provider_free(struct rdma *rdma)
 
 static void region_gone(struct mem_watch *watch, uint16_t index)
 {
-    (void)on_worker(container_of(watch, struct rdma, mem), rcore_forget_region, &index);
+    (void)on_worker(container_of(watch, struct rdma, mem), rcore_forget_region,
+                    (struct rcore_call){.region = index});
 }
 
 static int core_open(struct reactor_env *env, struct rdma **out, struct err *err)
@@ -133,9 +115,8 @@ static int core_open(struct reactor_env *env, struct rdma **out, struct err *err
     struct rdma *rdma = calloc(1, sizeof(*rdma));
     int rc;
 
-    if (!rdma) {
+    if (!rdma)
         return err_set(err, -ENOMEM, "out of memory");
-    }
     err_text(err, "%s", "");
     rdma->env = env;
     rdma->host.fd = -1;
@@ -143,7 +124,7 @@ static int core_open(struct reactor_env *env, struct rdma **out, struct err *err
     if (rc == 0)
         rc = reactor_worker_start(env, "rdma-worker", &rdma->worker);
     if (rc == 0) {
-        rc = on_worker(rdma, worker_begin, NULL);
+        rc = on_worker(rdma, worker_begin, (struct rcore_call){0});
         if (rc < 0)
             reactor_worker_stop(rdma->worker);
     }
@@ -159,18 +140,6 @@ static int core_open(struct reactor_env *env, struct rdma **out, struct err *err
     return 0;
 }
 
-static void links_free(struct rdma *rdma)
-{
-    while (!LIST_EMPTY(&rdma->links))
-        rcore_link_free(LIST_FIRST(&rdma->links));
-    while (!LIST_EMPTY(&rdma->leaving))
-        rcore_link_free(LIST_FIRST(&rdma->leaving));
-    while (!LIST_EMPTY(&rdma->kept))
-        rcore_link_free(LIST_FIRST(&rdma->kept));
-    while (!LIST_EMPTY(&rdma->callers))
-        rcore_caller_free(LIST_FIRST(&rdma->callers));
-}
-
 /* The worker has ended: this thread has all that was its. */
 static void core_close(struct rdma *rdma)
 {
@@ -178,7 +147,10 @@ static void core_close(struct rdma *rdma)
 
     mem_watch_del(&rdma->mem);
     reactor_worker_stop(rdma->worker);
-    links_free(rdma);
+    while (!LIST_EMPTY(&rdma->links))
+        rcore_link_free(LIST_FIRST(&rdma->links));
+    while (!LIST_EMPTY(&rdma->callers))
+        rcore_caller_free(LIST_FIRST(&rdma->callers));
     while (!LIST_EMPTY(&rdma->devices))
         rcore_device_free(LIST_FIRST(&rdma->devices));
     rcore_listeners_sweep(rdma, true);
@@ -210,41 +182,32 @@ static void core_counters(struct rdma *rdma, struct rdma_counters *out)
 static int core_bind(struct rdma *rdma, struct rdma_port *port, const struct sockaddr_in *addr,
                      struct err *err)
 {
-    struct rcore_bind arg = {.port = port, .addr = addr, .err = err};
-
-    return on_worker(rdma, rcore_bind, &arg);
+    return on_worker(rdma, rcore_bind, (struct rcore_call){.port = port, .addr = addr, .err = err});
 }
 
 static void core_unbind(struct rdma_port *port)
 {
-    struct rdma *rdma = port->rdma;
-    struct rcore_bind arg = {.port = port};
-
-    (void)on_worker(rdma, rcore_unbind, &arg);
+    (void)on_worker(port->rdma, rcore_unbind, (struct rcore_call){.port = port});
     /* An event that is being told on its home ends before this does. */
-    reactor_synchronize(rdma->env);
+    reactor_synchronize(port->rdma->env);
 }
 
 static void core_info(struct rdma_port *port, struct rdma_info *out)
 {
-    struct rcore_bind arg = {.port = port, .info = out};
-
-    (void)on_worker(port->rdma, rcore_info, &arg);
+    (void)on_worker(port->rdma, rcore_info, (struct rcore_call){.port = port, .info = out});
 }
 
 static int core_listen(struct rdma_port *port, uint16_t service, const struct rdma_listener *l,
                        struct err *err)
 {
-    struct rcore_bind arg = {.port = port, .service = service, .listener = l, .err = err};
-
-    return on_worker(port->rdma, rcore_listen, &arg);
+    return on_worker(
+        port->rdma, rcore_listen,
+        (struct rcore_call){.port = port, .service = service, .listener = l, .err = err});
 }
 
 static void core_unlisten(struct rdma_port *port)
 {
-    struct rcore_bind arg = {.port = port};
-
-    (void)on_worker(port->rdma, rcore_unlisten, &arg);
+    (void)on_worker(port->rdma, rcore_unlisten, (struct rcore_call){.port = port});
 }
 
 /* ---- links (home) ---- */
@@ -262,7 +225,12 @@ static void core_reject(struct rdma_request *req, const void *priv, size_t len)
     struct rcore_caller *c = req->impl;
 
     req->priv_len = words_copy(req->priv, priv, len); /* its own are not needed any more */
-    rcore_post(c->rdma->worker, &c->note, rcore_caller_reject, c);
+    rcore_post(c->rdma->worker, &c->task, rcore_caller_reject);
+}
+
+static void ask(struct rdma_link *link, struct reactor_task *task, reactor_task_fn fn)
+{
+    rcore_post(link->port->rdma->worker, task, fn);
 }
 
 static void link_begin(struct rdma_link *link)
@@ -278,48 +246,46 @@ static void core_adopt(struct rdma_link *link, struct rdma_request *req)
 {
     link_begin(link);
     link->mail.req = req;
-    rcore_post(link->port->rdma->worker, &link->mail.begin, rcore_link_adopt, link);
+    ask(link, &link->mail.begin, rcore_link_adopt);
 }
 
 static void core_dial(struct rdma_link *link, const struct rdma_dial *dial)
 {
     link_begin(link);
     link->mail.dial = *dial;
-    rcore_post(link->port->rdma->worker, &link->mail.begin, rcore_link_dial, link);
+    ask(link, &link->mail.begin, rcore_link_dial);
 }
 
 static void core_open_qp(struct rdma_link *link, const struct rdma_open *open)
 {
     link->mail.open = *open;
-    rcore_post(link->port->rdma->worker, &link->mail.make, rcore_link_open, link);
+    ask(link, &link->mail.make, rcore_link_open);
 }
 
-static void ask_with_words(struct rdma_link *link, const void *priv, size_t len,
-                           void (*fn)(struct rdma_note *note))
+static void ask_with_words(struct rdma_link *link, const void *priv, size_t len, unsigned retry,
+                           unsigned rnr_retry, reactor_task_fn fn)
 {
     link->mail.priv_len = (uint32_t)words_copy(link->mail.priv, priv, len);
-    rcore_post(link->port->rdma->worker, &link->mail.join, fn, link);
+    link->mail.retry = retry;
+    link->mail.rnr_retry = rnr_retry;
+    ask(link, &link->mail.join, fn);
 }
 
 static void core_connect(struct rdma_link *link, const void *priv, size_t len, unsigned retry,
                          unsigned rnr_retry)
 {
-    link->mail.retry = retry;
-    link->mail.rnr_retry = rnr_retry;
-    ask_with_words(link, priv, len, rcore_link_connect);
+    ask_with_words(link, priv, len, retry, rnr_retry, rcore_link_connect);
 }
 
 static void core_accept(struct rdma_link *link, const void *priv, size_t len, unsigned retry,
                         unsigned rnr_retry)
 {
-    link->mail.retry = retry;
-    link->mail.rnr_retry = rnr_retry;
-    ask_with_words(link, priv, len, rcore_link_accept);
+    ask_with_words(link, priv, len, retry, rnr_retry, rcore_link_accept);
 }
 
 static void core_refuse(struct rdma_link *link, const void *priv, size_t len)
 {
-    ask_with_words(link, priv, len, rcore_link_refuse);
+    ask_with_words(link, priv, len, 0, 0, rcore_link_refuse);
 }
 
 static void core_disconnect(struct rdma_link *link)
@@ -327,7 +293,7 @@ static void core_disconnect(struct rdma_link *link)
     if (link->mail.left || link->mail.ended)
         return;
     link->mail.left = true;
-    rcore_post(link->port->rdma->worker, &link->mail.leave, rcore_link_disconnect, link);
+    ask(link, &link->mail.leave, rcore_link_disconnect);
 }
 
 static void core_shut(struct rdma_link *link)
@@ -335,7 +301,7 @@ static void core_shut(struct rdma_link *link)
     if (link->mail.ended)
         return;
     link->mail.ended = true;
-    rcore_post(link->port->rdma->worker, &link->mail.end, rcore_link_shut, link);
+    ask(link, &link->mail.end, rcore_link_shut);
 }
 
 /* ---- data path ---- */
@@ -357,7 +323,7 @@ static void cq_dry(struct rcore_cq *c)
 
     while ((l = c->leaving)) {
         c->leaving = l->next_leaving;
-        rcore_post(l->rdma->worker, &l->gone, rcore_link_gone, l);
+        rcore_post(l->rdma->worker, &l->gone, rcore_link_gone);
     }
 }
 
@@ -413,7 +379,8 @@ static void core_want_region(struct rdma_port *port, uint16_t region)
     if (relaxed_load(&want->not_until) > reactor_now_us() ||
         __atomic_exchange_n(&want->asked, true, __ATOMIC_ACQUIRE))
         return;
-    rcore_post(p->rdma->worker, &want->note, rcore_want_region, p->dev);
+    want->dev = p->dev;
+    rcore_post(p->rdma->worker, &want->task, rcore_want_region);
 }
 
 const struct rdma_ops rdma_core = {

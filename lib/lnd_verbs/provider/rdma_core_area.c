@@ -17,15 +17,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <rte_common.h>
+
 #define SLAB_BYTES ((size_t)4 << 20)
 #define SLAB_ALIGN ((size_t)2 << 20) /* so that it may be of huge pages */
 #define PAGE       ((size_t)4096)
 #define STEPS      8 /* sizes between two powers of two */
-
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
 
 static size_t size_class(size_t bytes)
 {
@@ -33,7 +30,7 @@ static size_t size_class(size_t bytes)
 
     while (power <= SIZE_MAX / 4 && power * 2 <= bytes)
         power *= 2;
-    return round_up(round_up(bytes, power / STEPS > 0 ? power / STEPS : 1), PAGE);
+    return RTE_ALIGN_CEIL(RTE_ALIGN_CEIL(bytes, power / STEPS), PAGE);
 }
 
 /* ---- slabs ---- */
@@ -46,7 +43,7 @@ static void *map_aligned(size_t len)
 
     if (at == MAP_FAILED)
         return NULL;
-    before = round_up((uintptr_t)at, SLAB_ALIGN) - (uintptr_t)at;
+    before = RTE_ALIGN_CEIL((uintptr_t)at, SLAB_ALIGN) - (uintptr_t)at;
     behind = room - before - len;
     if (before > 0)
         munmap(at, before);
@@ -57,7 +54,7 @@ static void *map_aligned(size_t len)
 
 static struct rcore_slab *slab_make(struct rcore_device *dev, size_t each, uint32_t n, int *error)
 {
-    size_t len = round_up(each * n, PAGE);
+    size_t len = RTE_ALIGN_CEIL(each * n, PAGE);
     struct rcore_slab *slab = calloc(1, sizeof(*slab) + n * sizeof(slab->free[0]));
 
     *error = -ENOMEM;

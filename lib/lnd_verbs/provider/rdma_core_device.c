@@ -23,7 +23,7 @@
 
 #define WANT_AGAIN_US 10000000u /* a region that could not be registered is tried again after */
 
-static void fd_nonblock(int fd)
+void rcore_fd_nonblock(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
 
@@ -182,20 +182,19 @@ static int regions_register(struct rcore_device *dev, struct err *err)
     return 0;
 }
 
-int rcore_forget_region(struct rdma *rdma, void *arg)
+int rcore_forget_region(struct rdma *rdma, const struct rcore_call *call)
 {
-    const uint16_t *index = arg;
     struct rcore_device *dev;
 
     LIST_FOREACH(dev, &rdma->devices, link)
-        region_forget(dev, *index);
+        region_forget(dev, call->region);
     return 0;
 }
 
-void rcore_want_region(struct rdma_note *note)
+void rcore_want_region(struct reactor_task *task)
 {
-    struct rcore_want *want = container_of(note, struct rcore_want, note);
-    struct rcore_device *dev = note->of;
+    struct rcore_want *want = container_of(task, struct rcore_want, task);
+    struct rcore_device *dev = want->dev;
     size_t bytes = 0;
 
     if (region_register(dev, (uint16_t)(want - dev->wants), &bytes) < 0)
@@ -226,7 +225,7 @@ static int cq_make(struct rcore_device *dev, uint32_t entries, struct rcore_cq *
     c->size = c->size < max ? c->size : max;
     c->channel = ibv_create_comp_channel(dev->ctx);
     if (c->channel) {
-        fd_nonblock(c->channel->fd);
+        rcore_fd_nonblock(c->channel->fd);
         c->cq = ibv_create_cq(dev->ctx, (int)c->size, c, c->channel, 0);
     }
     if (!c->cq) {
@@ -267,11 +266,10 @@ int rcore_cq_get(struct rcore_device *dev, const struct reactor *home, uint32_t 
 
 static void cq_failed(struct rcore_device *dev, struct rcore_cq *c)
 {
-    struct rcore_link *next;
+    struct rcore_link *l;
 
     c->dead = true;
-    for (struct rcore_link *l = LIST_FIRST(&dev->links); l; l = next) {
-        next = LIST_NEXT(l, link);
+    LIST_FOREACH(l, &dev->rdma->links, link) {
         if (l->cq == c)
             rcore_link_lost(l, -EIO);
     }
@@ -351,13 +349,8 @@ static void device_events(struct reactor_fd *watch, uint32_t events)
 
 void rcore_device_free(struct rcore_device *dev)
 {
-    while (!LIST_EMPTY(&dev->links))
-        rcore_link_free(LIST_FIRST(&dev->links));
-    while (!LIST_EMPTY(&dev->ports)) {
-        struct rcore_bind arg = {.port = LIST_FIRST(&dev->ports)->pub};
-
-        (void)rcore_unbind(dev->rdma, &arg);
-    }
+    while (!LIST_EMPTY(&dev->ports))
+        (void)rcore_unbind(dev->rdma, &(struct rcore_call){.port = LIST_FIRST(&dev->ports)->pub});
     for (unsigned i = 0; i <= REACTOR_MAX; i++) {
         while (dev->cqs[i]) {
             struct rcore_cq *c = dev->cqs[i];
@@ -383,15 +376,11 @@ static bool has_link_on(const struct rcore_device *dev)
 {
     const struct rcore_link *l;
 
-    LIST_FOREACH(l, &dev->rdma->leaving, link) {
+    LIST_FOREACH(l, &dev->rdma->links, link) {
         if (l->dev == dev)
             return true;
     }
-    LIST_FOREACH(l, &dev->rdma->kept, link) {
-        if (l->dev == dev)
-            return true;
-    }
-    return !LIST_EMPTY(&dev->links);
+    return false;
 }
 
 static bool is_in(struct ibv_context *const *list, const struct ibv_context *ctx)
@@ -454,9 +443,8 @@ static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_
     struct rcore_device *dev = calloc(1, sizeof(*dev));
     int rc = -ENOMEM;
 
-    if (!dev) {
+    if (!dev)
         return err_set(err, rc, "out of memory");
-    }
     dev->rdma = rdma;
     dev->ctx = ctx;
     dev->inline_max = UINT32_MAX;
@@ -468,7 +456,7 @@ static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_
         rc = errno > 0 ? -errno : -ENOMEM;
         goto fail;
     }
-    fd_nonblock(ctx->async_fd);
+    rcore_fd_nonblock(ctx->async_fd);
     rc = reactor_fd_add(&dev->watch, ctx->async_fd, EPOLLIN, device_events);
     if (rc < 0)
         goto fail;
@@ -513,7 +501,7 @@ void rcore_id_drop(struct rdma_cm_id **id)
  * are at once, those of links when their owners have shut them. */
 void rcore_device_dead(struct rcore_device *dev)
 {
-    struct rcore_link *next;
+    struct rcore_link *l;
     struct rcore_port *p;
 
     if (dev->dead)
@@ -526,8 +514,8 @@ void rcore_device_dead(struct rcore_device *dev)
             rcore_id_drop(&p->listener->id);
         rcore_port_look(p, RCORE_PORT_REMOVED);
     }
-    for (struct rcore_link *l = LIST_FIRST(&dev->links); l; l = next) {
-        next = LIST_NEXT(l, link);
-        rcore_link_lost(l, -EIO);
+    LIST_FOREACH(l, &dev->rdma->links, link) {
+        if (l->dev == dev)
+            rcore_link_lost(l, -EIO);
     }
 }

@@ -2,18 +2,8 @@
 /*
  * The structs and functions that the files of the provider over rdma-core share.
  *
- * rdma_core.c: the table of functions, start and end of the worker.
- *
- * rdma_core_link.c: links and callers, events of the connection manager.
- *
- * rdma_core_device.c: devices, their keys and completion queues, events of devices.
- *
- * rdma_core_port.c: ports of devices that have addresses, and listeners on them.
- *
- * rdma_core_area.c: memory of connections.
- *
- * The worker (lib/reactor/worker.h) owns all of this. Reactors and the worker exchange notes, which
- * are tasks with an argument; the control thread hands over a function and waits until it has run.
+ * The worker (lib/reactor/worker.h) owns all of this. Reactors and the worker exchange tasks; the
+ * control thread hands over a function and waits until it has run.
  */
 #ifndef MILLRACE_RDMA_CORE_INTERNAL_H
 #define MILLRACE_RDMA_CORE_INTERNAL_H
@@ -32,6 +22,7 @@
 /* Between queries of all ports, should an event have been lost. */
 #define RCORE_LOOK_MS 60000u
 
+struct rcore_call;
 struct rcore_device;
 struct rcore_link;
 
@@ -50,7 +41,8 @@ struct rcore_owner {
 /* ---- devices ---- */
 
 struct rcore_want { /* a region that was used and has no key yet */
-    struct rdma_note note;
+    struct reactor_task task;
+    struct rcore_device *dev;
     bool asked;         /* any reactor sets, the worker clears */
     uint64_t not_until; /* us; it failed */
 };
@@ -93,7 +85,6 @@ struct rcore_device {
     struct rcore_want wants[MEM_REGION_MAX];
     struct rcore_cq *cqs[REACTOR_MAX + 1]; /* by index of the home */
     LIST_HEAD(, rcore_slab) slabs;
-    LIST_HEAD(, rcore_link) links;
     LIST_HEAD(, rcore_port) ports;
     LIST_ENTRY(rcore_device) link;
 };
@@ -111,10 +102,10 @@ struct rcore_port {
     struct rdma_cm_id *id; /* NULL: the device is gone */
     union ibv_gid gid;     /* where the connection manager has the address */
     struct rcore_listener *listener;
-    uint32_t bits; /* to be told; the note is under way while not 0 */
+    uint32_t bits; /* to be told; the task is under way while not 0 */
     bool up;       /* as last told */
     bool unbound;
-    struct rdma_note note;
+    struct reactor_task task;
     LIST_ENTRY(rcore_port) link;
 };
 
@@ -127,7 +118,10 @@ struct rcore_listener {
     struct rdma_listener to;
     uint32_t untold; /* after unlisten(): reactors that do not know yet */
     LIST_ENTRY(rcore_listener) link;
-    struct rdma_note notes[]; /* one per reactor */
+    struct rcore_untold {
+        struct reactor_task task;
+        struct rcore_listener *listener;
+    } reactors[];
 };
 
 /* ---- connections ---- */
@@ -138,8 +132,8 @@ struct rcore_caller {
     struct rcore_listener *listener; /* as long as it has not arrived */
     struct rdma_cm_id *id;
     struct rdma_request req;
-    struct rdma_note note; /* to the reactor, then back */
-    bool gone;             /* it gave up, or the device is gone */
+    struct reactor_task task; /* to the reactor, then back */
+    bool gone;                /* it gave up, or the device is gone */
     LIST_ENTRY(rcore_caller) link;
 };
 
@@ -151,6 +145,8 @@ enum rcore_state {
     RCORE_JOINING, /* connect() or accept() */
     RCORE_UP,
     RCORE_ENDED, /* disconnected, refused or failed */
+    RCORE_KEPT,  /* shut, but the device does not let go of the queue pair */
+    RCORE_SHUT,  /* its area and room in a queue are still in use */
 };
 
 struct rcore_link {
@@ -176,9 +172,9 @@ struct rcore_link {
     size_t priv_len;
     uint8_t priv[RDMA_PRIV_MAX];
     /* ---- */
-    struct rdma_note gone; /* from the home: nothing of it is in the completion queue any more */
+    struct reactor_task gone; /* from the home: nothing of it is in the completion queue any more */
     struct rcore_link *next_leaving;
-    LIST_ENTRY(rcore_link) link; /* in dev->links, or in rdma->links before it has one */
+    LIST_ENTRY(rcore_link) link;
 };
 
 struct rdma {
@@ -189,25 +185,22 @@ struct rdma {
     struct reactor_fd host;        /* netlink: interfaces and addresses change */
     struct reactor_poller sweep;   /* rcore_devices_sweep() */
     struct reactor_timer look;     /* all ports are queried next */
-    struct reactor_timer try_kept; /* queue pairs in `kept` are destroyed next */
+    struct reactor_timer try_kept; /* queue pairs of RCORE_KEPT are destroyed next */
     struct mem_watch mem;
     LIST_HEAD(, rcore_device) devices;
     LIST_HEAD(, rcore_caller) callers;
     unsigned ncallers;
-    LIST_HEAD(, rcore_link) links;         /* of no device yet */
-    LIST_HEAD(, rcore_link) leaving;       /* their area and room in a queue are still in use */
-    LIST_HEAD(, rcore_link) kept;          /* shut, but the device does not let go of them */
+    LIST_HEAD(, rcore_link) links;
     unsigned looks;                        /* queries still due after a change of the host */
     LIST_HEAD(, rcore_listener) listeners; /* that have ended */
-    LIST_HEAD(, rcore_port) ports;         /* that were unbound: a note may be under way */
-    struct rdma_counters count;            /* relaxed; the worker's */
+    LIST_HEAD(, rcore_port) ports; /* that were unbound: a task of theirs may be under way */
+    struct rdma_counters count;    /* relaxed; the worker's */
 };
 
 /* ---- rdma_core.c ---- */
 
-/* Runs fn(note) on a reactor, with note->of = of. Reactors and the worker. */
-void rcore_post(struct reactor *to, struct rdma_note *note, void (*fn)(struct rdma_note *note),
-                void *of);
+/* Runs fn(task) on a reactor. Reactors and the worker. */
+void rcore_post(struct reactor *to, struct reactor_task *task, reactor_task_fn fn);
 /* Throws away what is in a queue all links of which are closed; home. */
 void rcore_cq_empty(struct rcore_cq *c);
 uint64_t rcore_now_us(void); /* monotonic; any thread */
@@ -234,30 +227,36 @@ void rcore_device_dead(struct rcore_device *dev);
 void rcore_device_free(struct rcore_device *dev);
 /* Closes removed devices that have no port and no link. Not from a handler of their events. */
 void rcore_devices_sweep(struct rdma *rdma);
-/* A region is gone (arg: its index): no device has a key for it any more. */
-int rcore_forget_region(struct rdma *rdma, void *arg);
-void rcore_want_region(struct rdma_note *note);
+/* A region is gone: no device has a key for it any more. */
+int rcore_forget_region(struct rdma *rdma, const struct rcore_call *call);
+void rcore_want_region(struct reactor_task *task);
 /* A completion queue of that reactor with room. 0 or -errno. */
 int rcore_cq_get(struct rcore_device *dev, const struct reactor *home, uint32_t entries,
                  struct rcore_cq **out);
 void rcore_id_drop(struct rdma_cm_id **id); /* may be NULL, is then */
+void rcore_fd_nonblock(int fd);
 
 /* ---- rdma_core_port.c; the worker ---- */
 
-struct rcore_bind { /* arguments of bind() and listen() */
+/* A call of the control thread, with the arguments that its function uses. */
+struct rcore_call {
+    struct reactor_task task;
+    int (*fn)(struct rdma *rdma, const struct rcore_call *call);
+    int rc;
+    struct rdma *rdma;
     struct rdma_port *port;
     const struct sockaddr_in *addr;
-    uint16_t service;
+    uint16_t service, region;
     const struct rdma_listener *listener;
     struct rdma_info *info;
     struct err *err;
 };
 
-int rcore_bind(struct rdma *rdma, void *arg);
-int rcore_unbind(struct rdma *rdma, void *arg);
-int rcore_info(struct rdma *rdma, void *arg);
-int rcore_listen(struct rdma *rdma, void *arg);
-int rcore_unlisten(struct rdma *rdma, void *arg);
+int rcore_bind(struct rdma *rdma, const struct rcore_call *call);
+int rcore_unbind(struct rdma *rdma, const struct rcore_call *call);
+int rcore_info(struct rdma *rdma, const struct rcore_call *call);
+int rcore_listen(struct rdma *rdma, const struct rcore_call *call);
+int rcore_unlisten(struct rdma *rdma, const struct rcore_call *call);
 void rcore_listeners_sweep(struct rdma *rdma, bool all);
 /* Queries a port and reports a change to its home. */
 void rcore_port_look(struct rcore_port *port, uint32_t bits);
@@ -270,21 +269,21 @@ void rcore_look_again(struct reactor_timer *look);
 
 /* ---- rdma_core_link.c ---- */
 
-/* Requests of the home, run by the worker. note->of: the link, or for reject the caller. */
-void rcore_link_dial(struct rdma_note *note);
-void rcore_link_adopt(struct rdma_note *note);
-void rcore_link_open(struct rdma_note *note);
-void rcore_link_connect(struct rdma_note *note);
-void rcore_link_accept(struct rdma_note *note);
-void rcore_link_refuse(struct rdma_note *note);
-void rcore_link_disconnect(struct rdma_note *note);
-void rcore_link_shut(struct rdma_note *note);
-void rcore_link_gone(struct rdma_note *note);
-void rcore_caller_reject(struct rdma_note *note);
+/* Requests of the home, run by the worker. The task is one of the link's, or of the caller's. */
+void rcore_link_dial(struct reactor_task *task);
+void rcore_link_adopt(struct reactor_task *task);
+void rcore_link_open(struct reactor_task *task);
+void rcore_link_connect(struct reactor_task *task);
+void rcore_link_accept(struct reactor_task *task);
+void rcore_link_refuse(struct reactor_task *task);
+void rcore_link_disconnect(struct reactor_task *task);
+void rcore_link_shut(struct reactor_task *task);
+void rcore_link_gone(struct reactor_task *task);
+void rcore_caller_reject(struct reactor_task *task);
 /* The device under it failed, or is gone. */
 void rcore_link_lost(struct rcore_link *l, int error);
 void rcore_link_free(struct rcore_link *l);
-/* Tries once more to destroy the queue pairs in rdma->kept. */
+/* Tries once more to destroy the queue pairs that devices did not let go of. */
 void rcore_kept_again(struct reactor_timer *try_kept);
 void rcore_caller_free(struct rcore_caller *c);
 /* All events of the connection manager there are. */

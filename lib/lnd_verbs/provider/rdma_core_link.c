@@ -26,12 +26,6 @@
 
 /* ---- what the home is told ---- */
 
-static void home_event(struct rdma_link *link, const struct rdma_event *ev)
-{
-    if (!link->mail.ended)
-        link->event(link, ev);
-}
-
 static void home_opened(struct rdma_link *link, const struct rcore_link *l)
 {
     l->cq->live++;
@@ -44,10 +38,10 @@ static void home_opened(struct rdma_link *link, const struct rcore_link *l)
     link->qp = l->id->qp;
 }
 
-static void home_reply(struct rdma_note *note)
+static void home_reply(struct reactor_task *task)
 {
-    struct rdma_link *link = note->of;
-    struct rdma_event ev = {.kind = (enum rdma_event_kind)note->kind, .error = note->error};
+    struct rdma_link *link = container_of(task, struct rdma_link, mail.reply);
+    struct rdma_event ev = {.kind = link->mail.kind, .error = link->mail.error};
     const struct rcore_link *l;
 
     if (link->mail.ended)
@@ -63,19 +57,21 @@ static void home_reply(struct rdma_note *note)
     link->event(link, &ev);
 }
 
-static void home_down(struct rdma_note *note)
+static void home_down(struct reactor_task *task)
 {
-    struct rdma_event ev = {.kind = RDMA_EV_DISCONNECTED, .error = note->error};
+    struct rdma_link *link = container_of(task, struct rdma_link, mail.down);
+    struct rdma_event ev = {.kind = RDMA_EV_DISCONNECTED, .error = link->mail.down_error};
 
-    home_event(note->of, &ev);
+    if (!link->mail.ended)
+        link->event(link, &ev);
 }
 
 /* The queue pair is destroyed, but its completions may still be in the queue, and the area that
  * they refer to stays until they are polled. A link without a queue pair has none. The last link of
  * a queue has it emptied here, since no poll may follow. */
-static void home_closed(struct rdma_note *note)
+static void home_closed(struct reactor_task *task)
 {
-    struct rdma_link *link = note->of;
+    struct rdma_link *link = container_of(task, struct rdma_link, mail.closed);
     struct rdma_event ev = {.kind = RDMA_EV_CLOSED};
     struct rcore_link *l = link->impl;
     struct rcore_cq *c = l && link->cq ? l->cq : NULL;
@@ -84,7 +80,7 @@ static void home_closed(struct rdma_note *note)
         l->next_leaving = c->leaving;
         c->leaving = l;
     } else if (l) {
-        rcore_post(l->rdma->worker, &l->gone, rcore_link_gone, l);
+        rcore_post(l->rdma->worker, &l->gone, rcore_link_gone);
     }
     link->event(link, &ev);
     if (c && --c->live == 0)
@@ -97,9 +93,9 @@ static void reply(struct rdma_link *link, enum rdma_event_kind kind, int error)
 
     if (l)
         l->replies = false;
-    link->mail.reply.kind = kind;
-    link->mail.reply.error = error;
-    rcore_post(link->home, &link->mail.reply, home_reply, link);
+    link->mail.kind = kind;
+    link->mail.error = error;
+    rcore_post(link->home, &link->mail.reply, home_reply);
 }
 
 /* Reports that the last requested operation will not complete. */
@@ -119,12 +115,12 @@ static void fail_as(struct rcore_link *l, int error, int status)
 
 static void down(struct rcore_link *l, int error)
 {
-    l->state = RCORE_ENDED;
     if (l->told)
         return;
+    l->state = RCORE_ENDED;
     l->told = true;
-    l->pub->mail.down.error = error;
-    rcore_post(l->pub->home, &l->pub->mail.down, home_down, l->pub);
+    l->pub->mail.down_error = error;
+    rcore_post(l->pub->home, &l->pub->mail.down, home_down);
 }
 
 void rcore_link_lost(struct rcore_link *l, int error)
@@ -149,13 +145,6 @@ static struct rcore_link *link_new(struct rdma_link *pub)
     LIST_INSERT_HEAD(&l->rdma->links, l, link);
     pub->impl = l;
     return l;
-}
-
-static void link_on_device(struct rcore_link *l, struct rcore_device *dev)
-{
-    LIST_REMOVE(l, link);
-    l->dev = dev;
-    LIST_INSERT_HEAD(&dev->links, l, link);
 }
 
 /* Its queue pair and its identifier. False: the device still has the queue pair. */
@@ -193,15 +182,15 @@ void rcore_link_free(struct rcore_link *l)
     free(l);
 }
 
-void rcore_link_gone(struct rdma_note *note)
+void rcore_link_gone(struct reactor_task *task)
 {
-    rcore_link_free(note->of);
+    rcore_link_free(container_of(task, struct rcore_link, gone));
 }
 
 static void link_closed(struct rcore_link *l)
 {
-    LIST_INSERT_HEAD(&l->rdma->leaving, l, link);
-    rcore_post(l->pub->home, &l->pub->mail.closed, home_closed, l->pub);
+    l->state = RCORE_SHUT;
+    rcore_post(l->pub->home, &l->pub->mail.closed, home_closed);
 }
 
 /* Keeps a link whose queue pair the device refuses to destroy. The device may go on writing to the
@@ -211,9 +200,9 @@ static void link_keep(struct rcore_link *l)
 {
     struct rdma *rdma = l->rdma;
 
-    if (LIST_EMPTY(&rdma->kept))
+    l->state = RCORE_KEPT;
+    if (rdma->count.kept == 0)
         reactor_timer_arm(&rdma->try_kept, RCORE_KEPT_AGAIN_MS * 1000);
-    LIST_INSERT_HEAD(&rdma->kept, l, link);
     count_add(&rdma->count.kept, 1);
     log_event(LOG_LEVEL_WARNING, LOG_MODULE_LNET, "rdma_queue_pair_kept",
               LOG_S("device", ibv_get_device_name(l->dev->ctx->device)),
@@ -224,17 +213,15 @@ static void link_keep(struct rcore_link *l)
 void rcore_kept_again(struct reactor_timer *try_kept)
 {
     struct rdma *rdma = container_of(try_kept, struct rdma, try_kept);
-    struct rcore_link *next;
+    struct rcore_link *l;
 
-    for (struct rcore_link *l = LIST_FIRST(&rdma->kept); l; l = next) {
-        next = LIST_NEXT(l, link);
-        if (!link_drop(l))
+    LIST_FOREACH(l, &rdma->links, link) {
+        if (l->state != RCORE_KEPT || !link_drop(l))
             continue;
-        LIST_REMOVE(l, link);
         count_add(&rdma->count.kept, (uint64_t)(-1));
         link_closed(l);
     }
-    if (!LIST_EMPTY(&rdma->kept))
+    if (rdma->count.kept > 0)
         reactor_timer_arm(&rdma->try_kept, RCORE_KEPT_AGAIN_MS * 1000);
 }
 
@@ -261,9 +248,9 @@ static int bind_source(struct rcore_link *l)
     return rc;
 }
 
-void rcore_link_dial(struct rdma_note *note)
+void rcore_link_dial(struct reactor_task *task)
 {
-    struct rdma_link *pub = note->of;
+    struct rdma_link *pub = container_of(task, struct rdma_link, mail.begin);
     struct rcore_link *l = link_new(pub);
     struct sockaddr_in to = pub->mail.dial.to;
     int rc;
@@ -297,7 +284,7 @@ static void address_resolved(struct rcore_link *l)
         fail(l, -EHOSTUNREACH);
         return;
     }
-    link_on_device(l, dev);
+    l->dev = dev;
     if (dial->tos >= 0)
         (void)rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos));
     l->state = RCORE_ROUTE;
@@ -316,18 +303,18 @@ void rcore_caller_free(struct rcore_caller *c)
     free(c);
 }
 
-void rcore_caller_reject(struct rdma_note *note)
+void rcore_caller_reject(struct reactor_task *task)
 {
-    struct rcore_caller *c = note->of;
+    struct rcore_caller *c = container_of(task, struct rcore_caller, task);
 
     if (!c->gone)
         (void)rdma_reject(c->id, c->req.priv, (uint8_t)c->req.priv_len);
     rcore_caller_free(c);
 }
 
-static void home_request(struct rdma_note *note)
+static void home_request(struct reactor_task *task)
 {
-    struct rcore_caller *c = note->of;
+    struct rcore_caller *c = container_of(task, struct rcore_caller, task);
 
     c->listener->to.request(c->listener->to.arg, &c->req);
 }
@@ -357,12 +344,12 @@ static void caller_new(struct rcore_listener *listener, struct rdma_cm_id *id, c
     memcpy(c->req.priv, priv, len);
     LIST_INSERT_HEAD(&c->rdma->callers, c, link);
     c->rdma->ncallers++;
-    rcore_post(to, &c->note, home_request, c);
+    rcore_post(to, &c->task, home_request);
 }
 
-void rcore_link_adopt(struct rdma_note *note)
+void rcore_link_adopt(struct reactor_task *task)
 {
-    struct rdma_link *pub = note->of;
+    struct rdma_link *pub = container_of(task, struct rdma_link, mail.begin);
     struct rcore_caller *c = pub->mail.req->impl;
     struct rcore_link *l = link_new(pub);
     struct rcore_device *dev = rcore_device_of(c->rdma, c->id->verbs);
@@ -373,8 +360,7 @@ void rcore_link_adopt(struct rdma_note *note)
         l->id = c->id;
         l->id->context = &l->owner;
         c->id = NULL;
-        if (dev)
-            link_on_device(l, dev);
+        l->dev = dev;
     }
     rcore_caller_free(c);
 }
@@ -454,9 +440,9 @@ static int link_open(struct rcore_link *l, const struct rdma_open *open)
     return 0;
 }
 
-void rcore_link_open(struct rdma_note *note)
+void rcore_link_open(struct reactor_task *task)
 {
-    struct rdma_link *pub = note->of;
+    struct rdma_link *pub = container_of(task, struct rdma_link, mail.make);
     int rc = link_open(pub->impl, &pub->mail.open);
 
     reply(pub, rc < 0 ? RDMA_EV_OPEN_FAILED : RDMA_EV_OPENED, rc);
@@ -465,21 +451,17 @@ void rcore_link_open(struct rdma_note *note)
 /* ---- connect, accept, refuse ---- */
 
 /* No RDMA READs in either direction, §1.2. */
-static struct rdma_conn_param params_of(const struct rdma_mail *m)
-{
-    return (struct rdma_conn_param){
-        .private_data = m->priv,
-        .private_data_len = (uint8_t)m->priv_len,
-        .flow_control = 1,
-        .retry_count = (uint8_t)m->retry,
-        .rnr_retry_count = (uint8_t)m->rnr_retry,
-    };
-}
-
-static void link_join(struct rdma_link *pub,
+static void link_join(struct reactor_task *task,
                       int (*join)(struct rdma_cm_id *id, struct rdma_conn_param *param))
 {
-    struct rdma_conn_param param = params_of(&pub->mail);
+    struct rdma_link *pub = container_of(task, struct rdma_link, mail.join);
+    struct rdma_conn_param param = {
+        .private_data = pub->mail.priv,
+        .private_data_len = (uint8_t)pub->mail.priv_len,
+        .flow_control = 1,
+        .retry_count = (uint8_t)pub->mail.retry,
+        .rnr_retry_count = (uint8_t)pub->mail.rnr_retry,
+    };
     struct rcore_link *l = pub->impl;
 
     if (!l || l->left) {
@@ -497,19 +479,19 @@ static void link_join(struct rdma_link *pub,
         fail_as(l, errno == ENETUNREACH || errno == EHOSTUNREACH ? -ENETDOWN : -ENOTCONN, -errno);
 }
 
-void rcore_link_connect(struct rdma_note *note)
+void rcore_link_connect(struct reactor_task *task)
 {
-    link_join(note->of, rdma_connect);
+    link_join(task, rdma_connect);
 }
 
-void rcore_link_accept(struct rdma_note *note)
+void rcore_link_accept(struct reactor_task *task)
 {
-    link_join(note->of, rdma_accept);
+    link_join(task, rdma_accept);
 }
 
-void rcore_link_refuse(struct rdma_note *note)
+void rcore_link_refuse(struct reactor_task *task)
 {
-    struct rdma_link *pub = note->of;
+    struct rdma_link *pub = container_of(task, struct rdma_link, mail.join);
     struct rcore_link *l = pub->impl;
 
     if (!l || !l->called || (l->state != RCORE_READY && l->state != RCORE_OPEN))
@@ -551,25 +533,24 @@ static void link_leave(struct rcore_link *l)
         (void)ibv_modify_qp(l->id->qp, &attr, IBV_QP_STATE);
 }
 
-void rcore_link_disconnect(struct rdma_note *note)
+void rcore_link_disconnect(struct reactor_task *task)
 {
-    struct rdma_link *pub = note->of;
+    struct rdma_link *pub = container_of(task, struct rdma_link, mail.leave);
 
     if (pub->impl)
         link_leave(pub->impl);
 }
 
-void rcore_link_shut(struct rdma_note *note)
+void rcore_link_shut(struct reactor_task *task)
 {
-    struct rdma_link *pub = note->of;
+    struct rdma_link *pub = container_of(task, struct rdma_link, mail.end);
     struct rcore_link *l = pub->impl;
 
     if (!l) {
-        rcore_post(pub->home, &pub->mail.closed, home_closed, pub);
+        rcore_post(pub->home, &pub->mail.closed, home_closed);
         return;
     }
     link_leave(l);
-    LIST_REMOVE(l, link);
     if (link_drop(l))
         link_closed(l);
     else

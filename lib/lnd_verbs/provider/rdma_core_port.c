@@ -135,9 +135,9 @@ static void info_fill(struct rcore_port *p)
 
 /* ---- events of ports ---- */
 
-static void port_tell(struct rdma_note *note)
+static void port_tell(struct reactor_task *task)
 {
-    struct rcore_port *p = note->of;
+    struct rcore_port *p = container_of(task, struct rcore_port, task);
     uint32_t bits = __atomic_exchange_n(&p->bits, 0, __ATOMIC_ACQ_REL);
     bool up = __atomic_load_n(&p->up, __ATOMIC_ACQUIRE);
     struct rdma_port *pub = p->pub;
@@ -213,7 +213,7 @@ void rcore_port_look(struct rcore_port *p, uint32_t bits)
         bits |= RCORE_PORT_STATE;
     __atomic_store_n(&p->up, up, __ATOMIC_RELEASE);
     if (bits != 0 && __atomic_fetch_or(&p->bits, bits, __ATOMIC_ACQ_REL) == 0)
-        rcore_post(p->pub->home, &p->note, port_tell, p);
+        rcore_post(p->pub->home, &p->task, port_tell);
 }
 
 /* ---- changes of the host: no event of a device reports these for InfiniBand ---- */
@@ -281,16 +281,14 @@ static int id_bind(struct rdma *rdma, struct rcore_owner *owner, const struct so
     return rc;
 }
 
-int rcore_bind(struct rdma *rdma, void *arg)
+int rcore_bind(struct rdma *rdma, const struct rcore_call *b)
 {
-    struct rcore_bind *b = arg;
     struct rdma_port *pub = b->port;
     struct rcore_port *p = calloc(1, sizeof(*p));
     int rc;
 
-    if (!p) {
+    if (!p)
         return err_set(b->err, -ENOMEM, "out of memory");
-    }
     p->owner.kind = RCORE_PORT;
     p->rdma = rdma;
     p->pub = pub;
@@ -318,13 +316,12 @@ fail:
     return rc;
 }
 
-/* It goes with the provider: a note of it may be on its way. */
-int rcore_unbind(struct rdma *rdma, void *arg)
+/* It goes with the provider: a task of it may be on its way. */
+int rcore_unbind(struct rdma *rdma, const struct rcore_call *b)
 {
-    struct rcore_bind *b = arg;
     struct rcore_port *p = b->port->impl;
 
-    (void)rcore_unlisten(rdma, arg);
+    (void)rcore_unlisten(rdma, b);
     rcore_id_drop(&p->id);
     LIST_REMOVE(p, link);
     __atomic_store_n(&p->unbound, true, __ATOMIC_RELEASE);
@@ -332,18 +329,16 @@ int rcore_unbind(struct rdma *rdma, void *arg)
     return 0;
 }
 
-int rcore_info(struct rdma *rdma, void *arg)
+int rcore_info(struct rdma *rdma, const struct rcore_call *b)
 {
-    struct rcore_bind *b = arg;
     struct ibv_port_attr attr;
 
-    (void)rdma;
     (void)info_refresh(b->port->impl, &attr);
     *b->info = b->port->info;
     return 0;
 }
 
-static void say_not_listening(const struct rcore_bind *b, int error)
+static void say_not_listening(const struct rcore_call *b, int error)
 {
     char ip[INET_ADDRSTRLEN];
 
@@ -360,9 +355,8 @@ static void say_not_listening(const struct rcore_bind *b, int error)
         err_text(b->err, "cannot listen at service %u of %s: %s", b->service, ip, strerror(-error));
 }
 
-int rcore_listen(struct rdma *rdma, void *arg)
+int rcore_listen(struct rdma *rdma, const struct rcore_call *b)
 {
-    struct rcore_bind *b = arg;
     struct rcore_port *p = b->port->impl;
     struct sockaddr_in addr = b->port->addr;
     unsigned n = reactor_count(rdma->env);
@@ -374,10 +368,9 @@ int rcore_listen(struct rdma *rdma, void *arg)
         err_text(b->err, "%s", !p->id ? "the RDMA device is gone" : "it listens already");
         return !p->id ? -ENODEV : -EALREADY;
     }
-    l = calloc(1, sizeof(*l) + n * sizeof(l->notes[0]));
-    if (!l) {
+    l = calloc(1, sizeof(*l) + n * sizeof(l->reactors[0]));
+    if (!l)
         return err_set(b->err, -ENOMEM, "out of memory");
-    }
     l->owner.kind = RCORE_LISTENER;
     l->port = p;
     l->pub = b->port;
@@ -397,9 +390,9 @@ int rcore_listen(struct rdma *rdma, void *arg)
     return 0;
 }
 
-static void unlistened(struct rdma_note *note)
+static void unlistened(struct reactor_task *task)
 {
-    struct rcore_listener *l = note->of;
+    struct rcore_listener *l = container_of(task, struct rcore_untold, task)->listener;
 
     if (l->to.unlistened)
         l->to.unlistened(l->to.arg);
@@ -407,9 +400,8 @@ static void unlistened(struct rdma_note *note)
 }
 
 /* Behind all requests that are under way to the same reactors. */
-int rcore_unlisten(struct rdma *rdma, void *arg)
+int rcore_unlisten(struct rdma *rdma, const struct rcore_call *b)
 {
-    struct rcore_bind *b = arg;
     struct rcore_port *p = b->port->impl;
     struct rcore_listener *l = p->listener;
     unsigned n = reactor_count(rdma->env);
@@ -420,8 +412,10 @@ int rcore_unlisten(struct rdma *rdma, void *arg)
     rcore_id_drop(&l->id);
     LIST_INSERT_HEAD(&rdma->listeners, l, link);
     l->untold = n;
-    for (unsigned i = 0; i < n; i++)
-        rcore_post(reactor_at(rdma->env, i), &l->notes[i], unlistened, l);
+    for (unsigned i = 0; i < n; i++) {
+        l->reactors[i].listener = l;
+        rcore_post(reactor_at(rdma->env, i), &l->reactors[i].task, unlistened);
+    }
     return 0;
 }
 

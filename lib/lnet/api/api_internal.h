@@ -3,22 +3,19 @@
 #ifndef MILLRACE_LNET_API_INTERNAL_H
 #define MILLRACE_LNET_API_INTERNAL_H
 
+#include "lib/base/share.h"
 #include "lib/lnet/api/api.h"
-#include "lib/lnet/shard/queue.h"
 
 #define LNET_MD_BUCKETS 4096u
-#define LNET_ASKERS     1024u
 
 struct lnet_api {
     struct lnet_node *node;
     uint64_t interface_cookie;
     uint64_t next_cookie;
-    struct lnet_md *md_hash[LNET_MD_BUCKETS];
-    struct {
-        struct lnet_me *head, *tail;
-    } portal[LNET_PORTALS];
-    uint32_t asked[LNET_ASKERS]; /* by hash of the sender: local messages that it made us use */
-    uint32_t arriving[LNET_ASKERS], arriving_all; /* of these, PUSHes that are being received */
+    LIST_HEAD(lnet_md_bucket, lnet_md) md_hash[LNET_MD_BUCKETS];
+    TAILQ_HEAD(, lnet_me) portal[LNET_PORTALS];
+    struct share askers;       /* who made us use local messages; part: for PUSHes being received */
+    uint32_t arriving_all;     /* all such PUSHes */
     struct lnet_rx_queue lazy; /* PUTs on portal 0 while no push buffer is posted */
     struct reactor_timer lazy_timer;
     bool lazy_busy; /* in lnet_lazy_retry() */

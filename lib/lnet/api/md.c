@@ -9,24 +9,25 @@
 
 #define COOKIE_TYPE_MD 1u /* low two bits of an object cookie, §2.4 */
 
-static struct lnet_md **md_bucket(struct lnet_node *node, uint64_t cookie)
+static struct lnet_md_bucket *md_bucket(struct lnet_node *node, uint64_t cookie)
 {
     return &node->api->md_hash[(cookie >> 2) % LNET_MD_BUCKETS];
 }
 
 struct lnet_md *lnet_md_find(struct lnet_node *node, const struct lnet_handle *h)
 {
+    struct lnet_md *md;
+
     if (h->interface_cookie != node->api->interface_cookie)
         return NULL;
-    for (struct lnet_md *md = *md_bucket(node, h->object_cookie); md; md = md->hash_next)
+    LIST_FOREACH(md, md_bucket(node, h->object_cookie), hash)
         if (md->cookie == h->object_cookie)
-            return md;
-    return NULL;
+            break;
+    return md;
 }
 
 static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *me)
 {
-    struct lnet_md **bucket;
     uint64_t bytes = 0;
 
     if (md->nsegs > LNET_MD_MAX_SEGS)
@@ -42,35 +43,18 @@ static int md_link(struct lnet_node *node, struct lnet_md *md, struct lnet_me *m
     md->local_offset = 0;
     md->replies = md->acks = 0;
     md->state = MD_ACTIVE;
-    bucket = md_bucket(node, md->cookie);
-    md->hash_next = *bucket;
-    *bucket = md;
+    LIST_INSERT_HEAD(md_bucket(node, md->cookie), md, hash);
     return 0;
-}
-
-static void me_unlink(struct lnet_node *node, struct lnet_me *me)
-{
-    if (me->prev)
-        me->prev->next = me->next;
-    else
-        node->api->portal[me->portal].head = me->next;
-    if (me->next)
-        me->next->prev = me->prev;
-    else
-        node->api->portal[me->portal].tail = me->prev;
-    me->md = NULL;
 }
 
 /* Nothing new finds the MD from now on; what is under way goes on. */
 static void md_detach(struct lnet_md *md)
 {
-    struct lnet_md **link = md_bucket(md->node, md->cookie);
-
-    while (*link != md)
-        link = &(*link)->hash_next;
-    *link = md->hash_next;
-    if (md->me)
-        me_unlink(md->node, md->me);
+    LIST_REMOVE(md, hash);
+    if (md->me) {
+        TAILQ_REMOVE(&md->node->api->portal[md->me->portal], md->me, link);
+        md->me->md = NULL;
+    }
     md->me = NULL;
     md->state = MD_UNLINKED;
 }
@@ -122,13 +106,7 @@ int lnet_me_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *m
     if (rc)
         return rc;
     me->md = md;
-    me->next = NULL;
-    me->prev = node->api->portal[me->portal].tail;
-    if (me->prev)
-        me->prev->next = me;
-    else
-        node->api->portal[me->portal].head = me;
-    node->api->portal[me->portal].tail = me;
+    TAILQ_INSERT_TAIL(&node->api->portal[me->portal], me, link);
     return 0;
 }
 

@@ -39,14 +39,19 @@ int lnet_api_init(struct lnet_node *node)
     api->node = node;
     api->interface_cookie = wall_clock_ns();
     api->next_cookie = 3; /* first cookie 0x0d, as kernels do [test/golden A-01] */
-    lnet_rx_queue_init(&api->lazy);
+    TAILQ_INIT(&api->lazy);
+    for (unsigned i = 0; i < LNET_PORTALS; i++)
+        TAILQ_INIT(&api->portal[i]);
     reactor_timer_init(&api->lazy_timer, lazy_expired);
     lnet_tx_on_local_sent(node, local_tx_done);
-    return 0;
+    /* Who has an account holds a message, but for one that is about to. */
+    return share_init(&api->askers, lnet_local_msgs(&node->opts) + 1) ? 0 : -ENOMEM;
 }
 
 void lnet_api_fini(struct lnet_node *node)
 {
+    if (node->api)
+        share_fini(&node->api->askers);
     free(node->api);
 }
 
@@ -89,10 +94,11 @@ static bool me_wants(const struct lnet_me *me, const struct match *m, const stru
 static enum lnet_drop find_match(struct lnet_node *node, struct match *m, const struct lnet_hdr *h)
 {
     enum lnet_drop why = m->op == LNET_MD_OP_GET ? LNET_DROP_GET_NO_MATCH : LNET_DROP_PUT_NO_MATCH;
+    struct lnet_me *me;
 
     if (m->portal >= LNET_PORTALS)
         return LNET_DROP_PORTAL_RANGE;
-    for (struct lnet_me *me = node->api->portal[m->portal].head; me; me = me->next) {
+    TAILQ_FOREACH(me, &node->api->portal[m->portal], link) {
         if (!me_wants(me, m, h))
             continue;
         why = md_fits(m, me->md);
@@ -144,20 +150,38 @@ static struct lnet_msg *local_msg(struct lnet_node *node)
     return lnet_msg_alloc(lnet_shard_self(node), LNET_KIND_LOCAL);
 }
 
-/* For what a neighbour sent us. Limits a peer to a part of the free rest: a peer that sends
- * requests and reads no answer would take all of them. */
-static struct lnet_msg *asked_msg(struct lnet_node *node, const struct lnet_rx *rx)
+/* All of an IPv6 network of 64 bits have one prefix. */
+static struct share_account *asker_of(struct lnet_node *node, const struct lnet_nid *nid)
+{
+    struct lnet_nid prefix = {.size = nid->size, .addr_be = {nid->addr_be[0], nid->addr_be[1]}};
+
+    return share_of(&node->api->askers, nid, nid_is_nid4(nid) ? NULL : &prefix);
+}
+
+/* As with the messages: who begins PUSHes and ends none leaves buffers for others. A few may always
+ * wait for one. */
+static bool push_allowed(const struct lnet_api *api, const struct share_account *a)
+{
+    return a->part < PUSHES_ANYWAY || a->part + api->arriving_all <= LNET_PUSH_BUFFERS;
+}
+
+/* For what a neighbour sent us. A peer that sends requests and reads no answer would take all
+ * messages: it has its share. */
+static struct lnet_msg *asked_msg(struct lnet_node *node, const struct lnet_rx *rx, bool push)
 {
     const struct lnet_shard *s = lnet_shard_self(node);
-    unsigned slot = nid_hash(&rx->from->nid) % LNET_ASKERS;
-    struct lnet_msg *msg;
+    struct share_account *a = asker_of(node, &rx->from->nid);
+    struct lnet_msg *msg = NULL;
 
-    if (node->api->asked[slot] > s->max_local - s->local_msgs)
+    if (!a)
         return NULL;
-    msg = local_msg(node);
+    if (share_may(a, s->max_local - s->local_msgs) && (!push || push_allowed(node->api, a)))
+        msg = local_msg(node);
     if (msg) {
-        msg->asker = (uint16_t)(slot + 1);
-        node->api->asked[slot]++;
+        msg->asker = a;
+        share_take(a);
+    } else {
+        share_drop(&node->api->askers, a);
     }
     return msg;
 }
@@ -165,7 +189,7 @@ static struct lnet_msg *asked_msg(struct lnet_node *node, const struct lnet_rx *
 static void local_free(struct lnet_msg *msg)
 {
     if (msg->asker)
-        msg->home->node->api->asked[msg->asker - 1]--;
+        share_give(&msg->home->node->api->askers, msg->asker);
     lnet_msg_free(msg);
 }
 
@@ -174,25 +198,15 @@ static bool is_push(const struct lnet_put *put)
     return put->portal == LNET_RESERVED_PORTAL && put->match_bits == LNET_PING_MATCH_BITS;
 }
 
-/* As with the messages: who begins PUSHes and ends none leaves buffers for others. A few may always
- * wait for one. */
-static bool push_allowed(const struct lnet_node *node, const struct lnet_rx *rx)
+static void push_begins(struct lnet_node *node, struct lnet_msg *msg)
 {
-    unsigned slot = nid_hash(&rx->from->nid) % LNET_ASKERS;
-
-    return node->api->arriving[slot] < PUSHES_ANYWAY ||
-           node->api->arriving[slot] + node->api->arriving_all <= LNET_PUSH_BUFFERS;
-}
-
-static void push_begins(struct lnet_node *node, const struct lnet_msg *msg)
-{
-    node->api->arriving[msg->asker - 1]++;
+    msg->asker->part++;
     node->api->arriving_all++;
 }
 
 static void push_ends(struct lnet_node *node, const struct lnet_msg *msg)
 {
-    node->api->arriving[msg->asker - 1]--;
+    msg->asker->part--;
     node->api->arriving_all--;
 }
 
@@ -214,7 +228,7 @@ static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_m
 static void lazy_wait(struct lnet_node *node, struct lnet_rx *rx)
 {
     rx->wait_until_us = reactor_now_us() + LAZY_WAIT_US;
-    lnet_rx_queue_add(&node->api->lazy, rx);
+    TAILQ_INSERT_TAIL(&node->api->lazy, rx, queue);
     if (!reactor_timer_armed(&node->api->lazy_timer))
         reactor_timer_arm(&node->api->lazy_timer, LAZY_WAIT_US);
 }
@@ -231,7 +245,7 @@ static bool local_put(struct lnet_node *node, struct lnet_rx *rx)
     m.portal = put.portal;
     m.bits = put.match_bits;
     m.offset = put.offset;
-    msg = is_push(&put) && !push_allowed(node, rx) ? NULL : asked_msg(node, rx);
+    msg = asked_msg(node, rx, is_push(&put));
     why = msg ? find_match(node, &m, &rx->hdr) : LNET_DROP_NO_MSG_MEMORY;
     if (why == LNET_DROP_NONE) {
         if (is_push(&put))
@@ -251,43 +265,42 @@ static void lazy_expired(struct reactor_timer *t)
 {
     struct lnet_node *node = container_of(t, struct lnet_api, lazy_timer)->node;
     uint64_t now = reactor_now_us();
+    struct lnet_rx *rx;
 
-    while (node->api->lazy.head && node->api->lazy.head->wait_until_us <= now) {
-        struct lnet_rx *rx = node->api->lazy.head;
-
-        lnet_rx_queue_del(&node->api->lazy, rx);
+    while ((rx = TAILQ_FIRST(&node->api->lazy)) && rx->wait_until_us <= now) {
+        TAILQ_REMOVE(&node->api->lazy, rx, queue);
         answer(rx, LNET_DROP_BUFFER_WAIT);
     }
-    if (node->api->lazy.head)
-        reactor_timer_arm(t, node->api->lazy.head->wait_until_us - now);
+    if (rx)
+        reactor_timer_arm(t, rx->wait_until_us - now);
 }
 
 /* A receive that ends at once posts its buffer again and comes back here: that must not nest. */
 void lnet_lazy_retry(struct lnet_node *node)
 {
+    struct lnet_rx *rx;
+
     if (node->api->lazy_busy)
         return;
     node->api->lazy_busy = true;
-    while (node->api->lazy.head) {
-        struct lnet_rx *rx = node->api->lazy.head;
-
-        lnet_rx_queue_del(&node->api->lazy, rx);
+    while ((rx = TAILQ_FIRST(&node->api->lazy))) {
+        TAILQ_REMOVE(&node->api->lazy, rx, queue);
         if (!local_put(node, rx)) {
-            lnet_rx_queue_add_first(&node->api->lazy, rx);
+            TAILQ_INSERT_HEAD(&node->api->lazy, rx, queue);
             break;
         }
     }
     node->api->lazy_busy = false;
-    if (!node->api->lazy.head)
+    if (TAILQ_EMPTY(&node->api->lazy))
         reactor_timer_cancel(&node->api->lazy_timer);
 }
 
 void lnet_lazy_flush(struct lnet_node *node)
 {
-    while (node->api->lazy.head) {
-        struct lnet_rx *rx = node->api->lazy.head;
+    struct lnet_rx *rx;
 
-        lnet_rx_queue_del(&node->api->lazy, rx);
+    while ((rx = TAILQ_FIRST(&node->api->lazy))) {
+        TAILQ_REMOVE(&node->api->lazy, rx, queue);
         answer(rx, LNET_DROP_SHUTDOWN);
     }
     reactor_timer_cancel(&node->api->lazy_timer);
@@ -350,7 +363,7 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     m.bits = get.match_bits;
     m.offset = get.src_offset;
     m.length = get.sink_length < LNET_MAX_PAYLOAD ? get.sink_length : LNET_MAX_PAYLOAD;
-    msg = asked_msg(node, rx);
+    msg = asked_msg(node, rx, false);
     why = msg ? find_match(node, &m, &rx->hdr) : LNET_DROP_NO_MSG_MEMORY;
     if (why) {
         if (msg)
@@ -412,7 +425,7 @@ static void local_reply(struct lnet_node *node, struct lnet_rx *rx)
         answer(rx, LNET_DROP_REPLY_TOO_LONG);
         return;
     }
-    msg = asked_msg(node, rx);
+    msg = asked_msg(node, rx, false);
     if (!msg) {
         answer(rx, LNET_DROP_NO_MSG_MEMORY);
         return;
@@ -601,7 +614,7 @@ static struct lnet_msg *originate(struct lnet_md *md, const struct lnet_nid *src
     if (md->state != MD_ACTIVE || md->threshold == 0 || md->me)
         return NULL;
     *rc = -EHOSTUNREACH;
-    if (lnet_nid_is_mine(node, dest) || nid_is_any(dest) || relaxed_load(&node->stopping))
+    if (lnet_is_own_nid(node, dest) || nid_is_any(dest) || relaxed_load(&node->stopping))
         return NULL;
     if (src && !nid_is_any(src))
         src_ni = lnet_ni_find(node, src);

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Admission of messages that are to be forwarded. docs/protocol/lnet-core.md §4.3, §4.6, §4.9;
- * docs/architecture.md "Admission".
+ * Admission of messages that are to be forwarded, and their end. docs/protocol/lnet-core.md §4.3,
+ * §4.6, §4.9; docs/architecture.md "Admission". A header that waits passes through wait.c too, a
+ * payload that stalls through stall.c, segments of a transport through grant.c.
  *
  * A header takes a router credit of its sender, which bounds the router buffers that messages of
- * one peer NI hold. Then it takes a router buffer, which is charged to its next hop. A header that
- * cannot have one of them waits, and its connection is not read: that is the back-pressure. The
- * wait is bounded, since peers with a 16 s LND timeout must see its end well before (socklnd.md
- * §6.5).
+ * one peer NI hold. Then it takes a router buffer, which is charged to the account of its next hop.
  *
- * The bound holds for the connection, not for one message. Messages behind an expired one have
- * waited as long in socket buffers, and the sender's timeout runs for each of them. So for a moment
- * a message on that connection takes a free buffer at once or is dropped.
- *
- * An admitted message holds its buffer while its payload comes in. When the sender stops in the
- * middle, the buffer is charged to a common account of stalled receives: the next hop is not to
- * blame. While headers wait and that account holds more than a next hop may, the oldest stalled
- * receives are abandoned.
+ * The rule for one more buffer of a pool (free = total - used, of this reactor):
+ *  - there must be a free one;
+ *  - bulk leaves a sixteenth of the pool to urgent messages;
+ *  - one buffer is set aside for each gateway that holds none, for at most half of the pool;
+ *  - one buffer is set aside for all end nodes together: messages to gateways never take the last
+ *    one. So routers that forward to each other always have a buffer for an arriving message;
+ *  - a next hop that holds buffers may have another only while it holds less than egress_share
+ *    percent of those free for it. With the default of 50, n next hops that hang leave 1/(1 + n/2)
+ *    of the pool free.
  */
 #include "lib/lnet/credit/credit_internal.h"
 #include "lib/lnet/path/path.h"
@@ -26,54 +25,168 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define BEHIND_US                                                                                  \
-    1000000ull /* after an expired wait: a message takes a buffer at once or is dropped */
-#define STALL_LOOK_US 100000ull   /* between looks for stalled receives while headers wait */
-#define STALL_US      500000ull   /* without payload: the receive is stalled */
-#define SLOW_US       10000000ull /* for the whole payload: the receive is stalled */
-#define SERVE_MAX     64          /* admissions and refusals in one iteration of the reactor */
+#define URGENT_PART 16
 
-/* ---- headers by age ---- */
+/* ---- accounts of next hops ---- */
 
-static void age_add(struct lnet_rx_ages *list, struct lnet_rx *rx)
+static int next_hops_init(struct lnet_shard *s, unsigned max, struct err *err)
 {
-    rx->age_next = NULL;
-    rx->age_pprev = list->tail;
-    *list->tail = rx;
-    list->tail = &rx->age_next;
-}
+    struct lnet_credit_shard *c = s->credit;
+    uint32_t buckets = 64;
 
-/* Inserts by expiry: the operator may have shortened the wait since an earlier header began it. */
-static void age_add_waiting(struct lnet_rx_ages *list, struct lnet_rx *rx)
-{
-    struct lnet_rx *at = list->head;
-
-    if (!at ||
-        container_of(list->tail, struct lnet_rx, age_next)->wait_until_us <= rx->wait_until_us) {
-        age_add(list, rx);
-        return;
+    while (buckets < max)
+        buckets *= 2;
+    c->next_hops = lnet_table_alloc(max, sizeof(*c->next_hops), &c->next_hops_memory);
+    s->next_hop_hash = calloc(buckets, sizeof(*s->next_hop_hash));
+    if (!c->next_hops || !s->next_hop_hash)
+        return err_set(err, -ENOMEM, "no memory for the accounts of %u next hops; lower max_peers",
+                       max);
+    s->next_hop_mask = buckets - 1;
+    for (unsigned i = max; i-- > 0;) {
+        c->next_hops[i].hash_next = c->free_next_hops;
+        c->free_next_hops = &c->next_hops[i];
     }
-    while (at->wait_until_us <= rx->wait_until_us)
-        at = at->age_next;
-    rx->age_next = at;
-    rx->age_pprev = at->age_pprev;
-    *rx->age_pprev = rx;
-    at->age_pprev = &rx->age_next;
+    return 0;
 }
 
-static void age_del(struct lnet_rx_ages *list, struct lnet_rx *rx)
+struct lnet_next_hop *lnet_next_hop_get(struct lnet_shard *s, const struct lnet_nid *nid,
+                                        uint32_t hash, bool gateway)
 {
-    *rx->age_pprev = rx->age_next;
-    if (rx->age_next)
-        rx->age_next->age_pprev = rx->age_pprev;
-    else
-        list->tail = rx->age_pprev;
-    rx->age_next = NULL;
-    rx->age_pprev = NULL;
+    struct lnet_next_hop **bucket = &s->next_hop_hash[hash & s->next_hop_mask];
+    struct lnet_next_hop *d;
+
+    for (d = *bucket; d; d = d->hash_next)
+        if (d->gateway == gateway && nid_same(&d->nid, nid)) {
+            d->refs++;
+            return d;
+        }
+    d = s->credit->free_next_hops;
+    if (!d)
+        return NULL;
+    s->credit->free_next_hops = d->hash_next;
+    memset(d, 0, sizeof(*d));
+    d->nid = *nid;
+    d->gateway = gateway;
+    d->refs = 1;
+    for (unsigned i = 0; i < LNET_POOLS; i++)
+        for (unsigned k = 0; k < LNET_CLASSES; k++)
+            TAILQ_INIT(&d->wait[i][k].queue);
+    d->hash_next = *bucket;
+    *bucket = d;
+    return d;
 }
 
-/* ---- what a header needs ---- */
+void lnet_next_hop_put(struct lnet_shard *s, struct lnet_next_hop *d)
+{
+    struct lnet_next_hop **at;
+
+    if (--d->refs > 0)
+        return;
+    at = &s->next_hop_hash[nid_hash(&d->nid) & s->next_hop_mask];
+    while (*at != d)
+        at = &(*at)->hash_next;
+    *at = d->hash_next;
+    d->hash_next = s->credit->free_next_hops;
+    s->credit->free_next_hops = d;
+}
+
+static uint32_t *held_by_kind(struct lnet_router_pool *p, const struct lnet_next_hop *d)
+{
+    return d->gateway ? &p->gw_held : &p->end_held;
+}
+
+void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool)
+{
+    struct lnet_router_pool *p = &s->credit->pool[pool];
+
+    if (d->held[pool]++ == 0)
+        p->gws_holding += d->gateway;
+    ++*held_by_kind(p, d);
+}
+
+void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool)
+{
+    struct lnet_router_pool *p = &s->credit->pool[pool];
+
+    if (--d->held[pool] == 0)
+        p->gws_holding -= d->gateway;
+    --*held_by_kind(p, d);
+}
+
+/* ---- the rule ---- */
+
+/* Returns the buffers set aside for gateways that hold none. */
+static uint32_t for_gateways(const struct lnet_shard *s, const struct lnet_router_pool *p)
+{
+    unsigned gws = lnet_conf_get(s->node)->ngws;
+    uint32_t idle = gws > p->gws_holding ? gws - p->gws_holding : 0;
+
+    return idle < p->total / 2 ? idle : p->total / 2;
+}
+
+static uint32_t for_urgent(const struct lnet_router_pool *p, enum lnet_pool pool)
+{
+    uint32_t part = p->total / URGENT_PART;
+
+    /* Urgent messages are seldom large, and a large buffer takes 1 MiB. */
+    return pool == LNET_POOL_LARGE && part > 1 ? 1 : part;
+}
+
+/* Returns whether a message to d may have one more buffer of a pool. The budget is another rule. */
+static bool next_hop_may(const struct lnet_shard *s, const struct lnet_next_hop *d,
+                         enum lnet_pool pool, enum lnet_class class)
+{
+    const struct lnet_router_pool *p = &s->credit->pool[pool];
+    int32_t free_here = lnet_pool_free(p);
+
+    if (free_here <= 0)
+        return false;
+    if (d->gateway && p->gw_held + 1 >= p->total)
+        return false;
+    if (d->gateway ? d->held[pool] == 0 : p->end_held == 0)
+        return true; /* the buffer that is set aside for it */
+    free_here -= (int32_t)for_gateways(s, p);
+    if (class == LNET_CLASS_BULK)
+        free_here -= (int32_t)for_urgent(p, pool);
+    if (free_here <= 0)
+        return false;
+    return d->held[pool] == 0 || (uint64_t)d->held[pool] * 100 <
+                                     (uint64_t)free_here * relaxed_load(&s->node->egress_share);
+}
+
+enum lnet_drop lnet_next_hop_why(const struct lnet_shard *s, const struct lnet_next_hop *d,
+                                 enum lnet_pool pool)
+{
+    const struct lnet_router_pool *p = &s->credit->pool[pool];
+    bool short_of = lnet_pool_free(p) <= (int32_t)(for_gateways(s, p) + for_urgent(p, pool));
+
+    return d->held[pool] > 0 && !short_of ? LNET_DROP_DEST_SHARE : LNET_DROP_BUFFER_WAIT;
+}
+
+bool lnet_may_admit(struct lnet_rx *rx)
+{
+    if (next_hop_may(rx->shard, rx->account, rx->pool, rx->class))
+        return !lnet_needs_budget(rx) || lnet_budget_may(rx);
+    lnet_budget_forget(rx);
+    return false;
+}
+
+bool lnet_may_go_now(struct lnet_rx *rx)
+{
+    struct lnet_shard *s = rx->shard;
+
+    if ((rx->account->waiting > 0 && !TAILQ_EMPTY(&lnet_wait_of(rx)->queue)) || !lnet_may_admit(rx))
+        return false;
+    if (!s->credit->wake_posted ||
+        (s->credit->pool[rx->pool].waiting == 0 && !lnet_budget_wanted(&s->credit->budget)))
+        return true;
+    s->credit->wake_all = true; /* it joins the headers that the wake-up looks at */
+    return false;
+}
+
+/* ---- admission ---- */
 
 static enum lnet_pool pool_for(uint32_t payload_len)
 {
@@ -103,18 +216,6 @@ static enum lnet_class class_of(const struct lnet_hdr *hdr)
     return hdr->payload_len == 0 ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
 }
 
-static struct lnet_next_hop_wait *wait_of(const struct lnet_rx *rx)
-{
-    return &rx->account->wait[rx->pool][rx->class];
-}
-
-/* ---- router credits ---- */
-
-static uint32_t waiting_for(const struct lnet_credits *c)
-{
-    return c->now < 0 ? (uint32_t)-c->now : 0;
-}
-
 static bool take_router_credit(struct lnet_peer_ni *peer)
 {
     struct lnet_credits *c = &peer->rtr;
@@ -124,89 +225,14 @@ static bool take_router_credit(struct lnet_peer_ni *peer)
     return c->now >= 0;
 }
 
-/* Posts a wake-up when a header that waits for a router credit can have one. */
-static void wake_credited(struct lnet_peer_ni *peer)
-{
-    struct lnet_shard *s = peer->shard;
-
-    if (peer->rtrq.length <= waiting_for(&peer->rtr) || peer->rtr_waking)
-        return;
-    peer->rtr_waking = true;
-    lnet_peer_ni_hold(peer);
-    peer->rtr_next = s->credit->rtr_wake;
-    s->credit->rtr_wake = peer;
-    lnet_wake_soon(s);
-}
-
-static void give_router_credit(struct lnet_peer_ni *peer)
-{
-    peer->rtr.now++;
-    wake_credited(peer);
-}
-
-/* ---- buffers ---- */
-
-static void list_add(struct lnet_next_hop_wait *head, struct lnet_next_hop_wait *w)
-{
-    w->prev = head->prev;
-    w->next = head;
-    w->prev->next = w;
-    w->next->prev = w;
-}
-
-static void list_del(struct lnet_next_hop_wait *w)
-{
-    w->prev->next = w->next;
-    w->next->prev = w->prev;
-    w->next = w->prev = NULL;
-}
-
-/* Updates the low-water mark: one more buffer is used or waited for. */
-static void note_low(struct lnet_router_pool *p)
-{
-    int32_t low = lnet_pool_free(p) - (int32_t)p->waiting;
-
-    if (low < p->low)
-        relaxed_store(&p->low, low);
-}
-
-static void wait_for_buffer(struct lnet_rx *rx)
-{
-    struct lnet_router_pool *p = &rx->shard->credit->pool[rx->pool];
-    struct lnet_next_hop_wait *w = wait_of(rx);
-
-    if (!w->queue.head)
-        list_add(&p->ring[rx->class].look, w);
-    lnet_rx_queue_add(&w->queue, rx);
-    rx->account->waiting++;
-    count_add(&p->waiting, 1);
-    note_low(p);
-    if (!rx->lacks && lnet_next_hop_why(rx->shard, rx->account, rx->pool) == LNET_DROP_BUFFER_WAIT)
-        lnet_pool_short(rx->shard, rx->pool);
-}
-
-static void wait_for_buffer_ends(struct lnet_rx *rx)
-{
-    struct lnet_router_pool *p = &rx->shard->credit->pool[rx->pool];
-    struct lnet_next_hop_wait *w = wait_of(rx);
-
-    lnet_budget_forget(rx);
-    lnet_rx_queue_del(&w->queue, rx);
-    rx->account->waiting--;
-    if (!w->queue.head)
-        list_del(w);
-    relaxed_store(&p->waiting, p->waiting - 1);
-}
-
-/* Takes a buffer for the message and lets the LND receive its payload. */
-static void admit_now(struct lnet_rx *rx)
+void lnet_admit_now(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
     struct lnet_router_pool *pool = &s->credit->pool[rx->pool];
     struct lnet_msg *msg = lnet_msg_alloc(s, LNET_KIND_FORWARD); /* one for each buffer there is */
 
     count_add(&pool->used, 1);
-    note_low(pool);
+    lnet_pool_note_low(pool);
     lnet_next_hop_charge(s, rx->account, rx->pool);
 
     msg->hdr = rx->hdr;
@@ -223,113 +249,15 @@ static void admit_now(struct lnet_rx *rx)
     rx->msg = msg;
     rx->wait = LNET_RX_BUSY;
     rx->begun_us = rx->progress_us = reactor_now_us();
-    age_add(&s->credit->receiving, rx);
-    lnet_budget_admit(rx);
+    TAILQ_INSERT_TAIL(&s->credit->receiving, rx, age);
+    if (rx->grant && rx->grant->shard)
+        lnet_budget_admit(rx);
     if (rx->hdr.payload_len > 0 && !rx->ni->rx_take) {
         lnet_msg_buffer(msg);
         rx->ni->lnd->recv(rx, msg->segs, 1, rx->hdr.payload_len);
     } else {
         rx->ni->lnd->recv(rx, NULL, 0, rx->hdr.payload_len);
     }
-}
-
-/* ---- waiting ---- */
-
-static void arm_wait_timer(struct lnet_shard *s)
-{
-    uint64_t now = reactor_now_us(), until;
-
-    if (!s->credit->waiting.head) {
-        reactor_timer_cancel(&s->credit->wait_timer);
-        return;
-    }
-    until = s->credit->waiting.head->wait_until_us;
-    reactor_timer_arm(&s->credit->wait_timer, until > now ? until - now : 0);
-}
-
-static void begin_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
-{
-    struct lnet_shard *s = rx->shard;
-
-    rx->wait = (uint8_t)what;
-    rx->begun_us = reactor_now_us();
-    if (what == LNET_RX_WAIT_CREDIT) {
-        lnet_rx_queue_add(&rx->from->rtrq, rx);
-        rx->from->rtr.waited++;
-        wake_credited(rx->from); /* a credit may be there, with earlier headers not yet woken */
-    } else {
-        wait_for_buffer(rx);
-        count_add(&s->credit->pool[rx->pool].waited, 1);
-        if (!reactor_timer_armed(&s->credit->stall_timer))
-            reactor_timer_arm(&s->credit->stall_timer, STALL_LOOK_US);
-    }
-}
-
-static void wait_ends(struct lnet_rx *rx)
-{
-    struct lnet_shard *s = rx->shard;
-    bool credit = rx->wait == LNET_RX_WAIT_CREDIT;
-
-    reactor_waited(credit ? REACTOR_WAIT_ROUTER_CREDIT : REACTOR_WAIT_BUFFER, rx->begun_us);
-    if (credit)
-        lnet_rx_queue_del(&rx->from->rtrq, rx);
-    else
-        wait_for_buffer_ends(rx);
-    rx->wait = LNET_RX_BUSY;
-    age_del(&s->credit->waiting, rx);
-    if (!s->credit->waiting.head)
-        reactor_timer_cancel(&s->credit->wait_timer);
-}
-
-/* Returns why a header waits. */
-static enum lnet_drop wait_reason(const struct lnet_rx *rx)
-{
-    if (rx->wait == LNET_RX_WAIT_CREDIT)
-        return LNET_DROP_RTR_CREDIT;
-    if (rx->lacks)
-        return rx->lacks;
-    return lnet_next_hop_why(rx->shard, rx->account, rx->pool);
-}
-
-static void leave(struct lnet_rx *rx)
-{
-    struct lnet_peer_ni *from = rx->from;
-
-    wait_ends(rx);
-    lnet_ni_put(rx->shard, rx->path.ni);
-    lnet_next_hop_put(rx->shard, rx->account);
-    rx->account = NULL;
-    give_router_credit(from); /* taken, or only asked for: now counts both */
-}
-
-static bool is_behind_expired(const struct lnet_rx *rx)
-{
-    return rx->expired_us != 0 && reactor_now_us() - rx->expired_us < BEHIND_US;
-}
-
-/* Returns whether its pool has a buffer for it, and the budget memory for its segments. */
-static bool may(struct lnet_rx *rx)
-{
-    if (lnet_next_hop_may(rx->shard, rx->account, rx->pool, rx->class))
-        return lnet_budget_may(rx);
-    lnet_budget_forget(rx);
-    return false;
-}
-
-/* Returns whether admitting this header delays no earlier one: it needs a resource that no earlier
- * header waits for. While a wake-up is posted, earlier headers may be able to go on; then this one
- * waits behind them. */
-static bool may_go_now(struct lnet_rx *rx)
-{
-    struct lnet_shard *s = rx->shard;
-
-    if ((rx->account->waiting > 0 && wait_of(rx)->queue.head) || !may(rx))
-        return false;
-    if (!s->credit->wake_posted ||
-        (s->credit->pool[rx->pool].waiting == 0 && !lnet_budget_wanted(&s->credit->budget)))
-        return true;
-    s->credit->wake_all = true; /* it joins the headers that the wake-up looks at */
-    return false;
 }
 
 /* Prefetches the next hop's peer NI, which is looked up when the payload is there. The prefetch is
@@ -355,8 +283,9 @@ void lnet_admit(struct lnet_rx *rx)
     }
     rx->pool = (uint8_t)pool_for(rx->hdr.payload_len);
     rx->class = (uint8_t)class_of(&rx->hdr);
-    rx->account = rx->path.gw ? lnet_next_hop_get(s, &rx->path.next_hop, true)
-                              : lnet_next_hop_get_hashed(s, &rx->hdr.dest_nid, rx->hash, false);
+    rx->account = rx->path.gw
+                      ? lnet_next_hop_get(s, &rx->path.next_hop, nid_hash(&rx->path.next_hop), true)
+                      : lnet_next_hop_get(s, &rx->hdr.dest_nid, rx->hash, false);
     if (!rx->account) {
         lnet_discard(rx, LNET_DROP_NO_MSG_MEMORY);
         return;
@@ -365,23 +294,15 @@ void lnet_admit(struct lnet_rx *rx)
     lnet_ni_hold(s, rx->path.ni);
     rx->wait_until_us = reactor_now_us() + (uint64_t)wait_s * 1000000;
     /* A credit that came back belongs to the headers that wait, though they are not woken yet. */
-    credit = take_router_credit(rx->from) && !rx->from->rtrq.head;
+    credit = take_router_credit(rx->from) && TAILQ_EMPTY(&rx->from->rtrq);
     if (credit)
         reactor_wait_none(REACTOR_WAIT_ROUTER_CREDIT);
-    if (credit && may_go_now(rx)) {
+    if (credit && lnet_may_go_now(rx)) {
         reactor_wait_none(REACTOR_WAIT_BUFFER);
-        admit_now(rx);
+        lnet_admit_now(rx);
         return;
     }
-    age_add_waiting(&s->credit->waiting, rx);
-    begin_wait(rx, credit ? LNET_RX_WAIT_BUFFER : LNET_RX_WAIT_CREDIT);
-    if (is_behind_expired(rx)) {
-        why = wait_reason(rx);
-        leave(rx);
-        lnet_discard(rx, why);
-    } else if (s->credit->waiting.head == rx) {
-        arm_wait_timer(s);
-    }
+    lnet_wait(rx, credit ? LNET_RX_WAIT_BUFFER : LNET_RX_WAIT_CREDIT);
 }
 
 void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason)
@@ -393,197 +314,16 @@ void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason)
     rx->ni->lnd->recv(rx, NULL, 0, 0);
 }
 
-static void wait_expired(struct reactor_timer *t)
-{
-    struct lnet_shard *s = container_of(t, struct lnet_credit_shard, wait_timer)->shard;
-    uint64_t now = reactor_now_us();
-
-    while (s->credit->waiting.head && s->credit->waiting.head->wait_until_us <= now) {
-        struct lnet_rx *rx = s->credit->waiting.head;
-        enum lnet_drop why = wait_reason(rx);
-
-        leave(rx);
-        rx->expired_us = now;
-        lnet_discard(rx, why);
-    }
-    arm_wait_timer(s);
-}
-
-static enum lnet_drop cancel_reason(const struct lnet_ni *ni)
-{
-    if (relaxed_load(&ni->node->stopping))
-        return LNET_DROP_SHUTDOWN;
-    return !lnet_ni_is_active(ni) ? LNET_DROP_NI_REMOVED : LNET_DROP_RX_INCOMPLETE;
-}
-
-bool lnet_rx_cancel(struct lnet_rx *rx)
-{
-    if (rx->wait != LNET_RX_WAIT_BUFFER && rx->wait != LNET_RX_WAIT_CREDIT)
-        return false;
-    leave(rx);
-    rx->wait = LNET_RX_NOT_WAITING;
-    lnet_drop_message(rx->shard, cancel_reason(rx->ni), rx->ni, rx->from, NULL, &rx->hdr);
-    return true;
-}
-
-/* ---- waking ---- */
-
-/* Returns the first header of a ring that may have a buffer; next hops take turns. Each next hop is
- * looked at once after a buffer came free: if it can have none then, it can have none after another
- * took one. *looks bounds the next hops looked at in one iteration of the reactor. */
-static struct lnet_rx *next_of_ring(struct lnet_shard *s, struct lnet_ring *ring,
-                                    enum lnet_pool pool, enum lnet_class class, unsigned *looks)
-{
-    while (ring->look.next != &ring->look && *looks > 0) {
-        struct lnet_next_hop_wait *w = ring->look.next;
-
-        --*looks;
-        list_del(w);
-        if (may(w->queue.head)) {
-            list_add(&ring->look, w); /* its next header comes after those of the other next hops */
-            return w->queue.head;
-        }
-        list_add(&ring->rest, w);
-    }
-    return NULL;
-}
-
-/* Urgent and bulk take turns, so that neither starves the other. */
-static struct lnet_rx *next_to_admit(struct lnet_shard *s, enum lnet_pool pool, unsigned *looks)
-{
-    struct lnet_router_pool *p = &s->credit->pool[pool];
-    struct lnet_rx *rx = NULL;
-
-    for (unsigned i = 0; i < LNET_CLASSES && !rx; i++) {
-        enum lnet_class class = (enum lnet_class)p->turn;
-
-        p->turn = (uint8_t)((p->turn + 1) % LNET_CLASSES);
-        rx = next_of_ring(s, &p->ring[class], pool, class, looks);
-    }
-    return rx;
-}
-
-/* Returns false when headers are left that may be able to go on. */
-static bool serve(struct lnet_shard *s, enum lnet_pool pool)
-{
-    struct lnet_router_pool *p = &s->credit->pool[pool];
-    unsigned looks = SERVE_MAX;
-
-    while (p->waiting > 0 && lnet_pool_free(p) > 0) {
-        struct lnet_rx *rx = next_to_admit(s, pool, &looks);
-
-        if (!rx)
-            return looks > 0;
-        wait_ends(rx);
-        admit_now(rx);
-    }
-    return true;
-}
-
-static void start_credited(struct lnet_peer_ni *peer)
-{
-    uint32_t n = peer->rtrq.length; /* a later header posts its own wake-up */
-
-    while (n-- > 0 && peer->rtrq.length > waiting_for(&peer->rtr)) {
-        struct lnet_rx *rx = peer->rtrq.head;
-
-        lnet_rx_queue_del(&peer->rtrq, rx);
-        reactor_waited(REACTOR_WAIT_ROUTER_CREDIT, rx->begun_us);
-        if (!may_go_now(rx)) {
-            begin_wait(rx, LNET_RX_WAIT_BUFFER);
-            continue;
-        }
-        reactor_wait_none(REACTOR_WAIT_BUFFER);
-        age_del(&rx->shard->credit->waiting, rx);
-        admit_now(rx);
-    }
-}
-
-static void post_wake(struct lnet_shard *s)
-{
-    if (s->credit->wake_posted)
-        return;
-    s->credit->wake_posted = true;
-    reactor_post(s->reactor, &s->credit->wake);
-}
-
-void lnet_wake_soon(struct lnet_shard *s)
-{
-    s->credit->wake_all = true;
-    post_wake(s);
-}
-
-/* Moves the next hops that rest behind those that are still to be looked at. */
-static void look_at_ring(struct lnet_ring *ring)
-{
-    if (ring->rest.next == &ring->rest)
-        return;
-    ring->rest.next->prev = ring->look.prev;
-    ring->look.prev->next = ring->rest.next;
-    ring->rest.prev->next = &ring->look;
-    ring->look.prev = ring->rest.prev;
-    ring->rest.next = ring->rest.prev = &ring->rest;
-}
-
-static void look_at_all(struct lnet_shard *s)
-{
-    s->credit->wake_all = false;
-    for (unsigned i = 0; i < LNET_POOLS; i++)
-        for (unsigned k = 0; k < LNET_CLASSES; k++)
-            look_at_ring(&s->credit->pool[i].ring[k]);
-}
-
-/* Runs as a message of the reactor to itself, not where a buffer is given back: admission may
- * complete a message at once and free its buffer again, and that must not nest. Buffers first, then
- * router credits, §4.6. */
-static void wake_waiters(struct reactor_task *task)
-{
-    struct lnet_shard *s = container_of(task, struct lnet_credit_shard, wake)->shard;
-    struct lnet_peer_ni *list = s->credit->rtr_wake, *peer;
-    bool all = true;
-
-    s->credit->rtr_wake = NULL;
-    if (s->credit->wake_all)
-        look_at_all(s);
-    lnet_budget_serve(s);
-    for (unsigned i = 0; i < LNET_POOLS; i++) /* pools share the budget and take turns */
-        all &= serve(s, (enum lnet_pool)((s->credit->turn + i) % LNET_POOLS));
-    s->credit->turn = (uint8_t)((s->credit->turn + 1) % LNET_POOLS);
-    s->credit->wake_posted =
-        false; /* until here, headers from the connections just served waited behind the others */
-    if (!all || s->credit->wake_all)
-        post_wake(s);
-    while ((peer = list)) {
-        list = peer->rtr_next;
-        peer->rtr_waking = false;
-        start_credited(peer);
-        lnet_peer_ni_put(peer);
-    }
-    if (!s->credit->waiting.head)
-        reactor_timer_cancel(&s->credit->wait_timer);
-}
-
 /* ---- the end of a message ---- */
-
-static void set_stalled(struct lnet_msg *msg, bool stalled)
-{
-    if (msg->stalled == stalled)
-        return;
-    msg->stalled = stalled;
-    lnet_budget_stall(msg, stalled);
-    if (stalled)
-        lnet_next_hop_stall(msg->home, msg->account, msg->pool);
-    else
-        lnet_next_hop_unstall(msg->home, msg->account, msg->pool);
-}
 
 void lnet_admit_received(struct lnet_rx *rx)
 {
-    age_del(&rx->shard->credit->receiving, rx);
-    lnet_budget_received(rx->msg);
+    TAILQ_REMOVE(&rx->shard->credit->receiving, rx, age);
+    if (rx->msg->memory != rx->msg->truesize)
+        lnet_budget_settle(rx->msg);
     if (!rx->msg->stalled)
         return;
-    set_stalled(rx->msg, false);
+    lnet_set_stalled(rx->msg, false);
     if (rx->shard->credit->pool[rx->msg->pool].waiting > 0)
         lnet_wake_soon(rx->shard); /* its gateway holds a buffer again: none is set aside for it */
 }
@@ -591,7 +331,7 @@ void lnet_admit_received(struct lnet_rx *rx)
 void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path)
 {
     struct lnet_shard *s = msg->home;
-    struct lnet_next_hop *d = lnet_next_hop_get(s, &path->next_hop, path->gw != NULL);
+    struct lnet_next_hop *d = lnet_next_hop_of(s, path);
 
     lnet_msg_set_path(msg, path);
     if (!d)
@@ -609,7 +349,7 @@ void lnet_return_router_credit(struct lnet_msg *msg)
     if (!msg->router_credit)
         return;
     msg->router_credit = false;
-    give_router_credit(msg->rx_peer);
+    lnet_give_router_credit(msg->rx_peer);
 }
 
 static void release_buffer(struct lnet_msg *msg)
@@ -623,8 +363,11 @@ static void release_buffer(struct lnet_msg *msg)
         mem_pool_put(&pool->mem, msg->buffer);
     msg->buffer = NULL;
     msg->release = NULL;
-    lnet_budget_release(msg);
-    set_stalled(msg, false);
+    msg->truesize = 0;
+    if (msg->memory > 0)
+        lnet_budget_settle(msg);
+    if (msg->stalled)
+        lnet_set_stalled(msg, false);
     lnet_next_hop_credit(s, msg->account, msg->pool);
     lnet_next_hop_put(s, msg->account);
     msg->account = NULL;
@@ -641,157 +384,7 @@ void lnet_forward_free(struct lnet_msg *msg)
     lnet_msg_free(msg);
 }
 
-/* ---- stalled receives ---- */
-
-static bool too_long(const struct lnet_rx *rx, uint64_t now)
-{
-    return now - rx->begun_us >= SLOW_US;
-}
-
-static bool is_stalled(const struct lnet_rx *rx, uint64_t now)
-{
-    return now - rx->progress_us >= STALL_US || too_long(rx, now);
-}
-
-static bool is_wanted(const struct lnet_shard *s, const struct lnet_msg *msg)
-{
-    return s->credit->pool[msg->pool].waiting > 0 ||
-           (msg->memory > 0 && s->credit->budget.waiting > 0);
-}
-
-/* Charges receives that have stalled to the stall account, and those that go on back to their next
- * hops. */
-static void find_stalled(struct lnet_shard *s, uint64_t now)
-{
-    for (struct lnet_rx *rx = s->credit->receiving.head; rx; rx = rx->age_next) {
-        if (is_wanted(s, rx->msg))
-            set_stalled(rx->msg, is_stalled(rx, now));
-    }
-}
-
-static bool abandon(struct lnet_rx *rx)
-{
-    struct lnet_msg *msg = rx->msg;
-
-    rx->msg = NULL; /* first, since the LND reads its grant in recv_abandon() */
-    if (!rx->ni->lnd->recv_abandon ||
-        !rx->ni->lnd->recv_abandon(rx, too_long(rx, reactor_now_us()))) {
-        rx->msg = msg;
-        return false;
-    }
-    age_del(&rx->shard->credit->receiving, rx);
-    rx->drop = LNET_DROP_RX_STALLED;
-    lnet_drop_message(rx->shard, LNET_DROP_RX_STALLED, rx->ni, rx->from, NULL, &msg->hdr);
-    lnet_forward_free(msg);
-    return true;
-}
-
-static bool too_many_stalled(const struct lnet_shard *s, const struct lnet_router_pool *p)
-{
-    int32_t free_here = lnet_pool_free(p) > 0 ? lnet_pool_free(p) : 0;
-
-    return (uint64_t)p->stalled * 100 > (uint64_t)free_here * relaxed_load(&s->node->egress_share);
-}
-
-/* Abandons the oldest stalled receives, at most as many as headers wait. */
-static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool)
-{
-    struct lnet_router_pool *p = &s->credit->pool[pool];
-    struct lnet_rx *rx = s->credit->receiving.head, *next;
-    uint32_t wanted = p->waiting;
-
-    for (; rx && wanted > 0 && p->stalled > 0 && too_many_stalled(s, p); rx = next) {
-        next = rx->age_next;
-        if (rx->msg->pool == pool && rx->msg->stalled && abandon(rx))
-            wanted--;
-    }
-}
-
-/* Does the same for the memory of their segments. */
-static void abandon_for_memory(struct lnet_shard *s)
-{
-    struct lnet_rx *rx = s->credit->receiving.head, *next;
-    uint32_t wanted = s->credit->budget.waiting;
-
-    for (; rx && wanted > 0 && lnet_budget_stalled(s); rx = next) {
-        next = rx->age_next;
-        if (rx->msg->memory > 0 && rx->msg->stalled && abandon(rx))
-            wanted--;
-    }
-}
-
-/* Chooses the path of a waiting header anew. Returns false if there is none; rx->drop has the
- * reason. */
-static bool reroute(struct lnet_rx *rx)
-{
-    struct lnet_shard *s = rx->shard;
-    struct lnet_path path;
-    struct lnet_next_hop *d;
-
-    rx->drop = lnet_select(s, &rx->hdr.dest_nid, &LNET_NID_ANY, NULL, &path);
-    if (rx->drop)
-        return false;
-    d = lnet_next_hop_get(s, &path.next_hop, path.gw != NULL);
-    if (!d)
-        return true; /* waits on */
-    lnet_ni_hold(s, path.ni);
-    lnet_ni_put(s, rx->path.ni);
-    rx->path = path;
-    if (d == rx->account) { /* the same next hop was chosen: the header keeps its place */
-        lnet_next_hop_put(s, d);
-        return true;
-    }
-    wait_for_buffer_ends(rx);
-    lnet_next_hop_put(s, rx->account);
-    rx->account = d;
-    wait_for_buffer(rx);
-    return true;
-}
-
-/* Reroutes headers that wait for the share of a gateway whose path is no longer good. */
-static void reroute_waiting(struct lnet_shard *s)
-{
-    struct lnet_rx_queue lost;
-    struct lnet_rx *rx, *next;
-
-    lnet_rx_queue_init(&lost);
-    for (rx = s->credit->waiting.head; rx; rx = next) {
-        next = rx->age_next;
-        if (rx->wait != LNET_RX_WAIT_BUFFER || lnet_path_good(s, &rx->path) || reroute(rx))
-            continue;
-        leave(rx);
-        lnet_rx_queue_add(&lost, rx);
-    }
-    while ((rx = lost.head)) {
-        lnet_rx_queue_del(&lost, rx);
-        lnet_discard(rx, rx->drop);
-    }
-}
-
-static void stall_look(struct reactor_timer *t)
-{
-    struct lnet_shard *s = container_of(t, struct lnet_credit_shard, stall_timer)->shard;
-    bool waiting = false;
-
-    reroute_waiting(s);
-    find_stalled(s, reactor_now_us());
-    abandon_for_memory(s);
-    for (unsigned i = 0; i < LNET_POOLS; i++) {
-        abandon_stalled(s, (enum lnet_pool)i);
-        waiting |= s->credit->pool[i].waiting > 0;
-    }
-    if (!waiting)
-        return;
-    lnet_wake_soon(s);
-    reactor_timer_arm(t, STALL_LOOK_US);
-}
-
 /* ---- init ---- */
-
-void lnet_admit_fetch(const struct lnet_shard *s, uint32_t hash)
-{
-    __builtin_prefetch(&s->credit->next_hop_hash[hash & s->credit->next_hop_mask]);
-}
 
 uint32_t lnet_credit_capacity(const struct lnet_shard *s)
 {
@@ -807,22 +400,18 @@ int lnet_credit_shard_init(struct lnet_shard *s, unsigned max_peers, struct err 
     struct lnet_credit_shard *c = s->credit = calloc(1, sizeof(*c));
     int rc;
 
-    if (!c) {
+    if (!c)
         return err_set(err, -ENOMEM, "no memory for the accounts of a reactor");
-    }
     c->shard = s;
-    c->waiting.tail = &c->waiting.head;
-    c->receiving.tail = &c->receiving.head;
-    reactor_timer_init(&c->wait_timer, wait_expired);
-    reactor_timer_init(&c->stall_timer, stall_look);
-    c->wake.fn = wake_waiters;
+    lnet_wait_init(c);
+    lnet_stall_init(c);
     lnet_budget_init(s);
     rc = lnet_pools_init(s, err);
     if (rc)
         return rc;
     /* One for each buffer in use, and for what waits: at worst a header of every peer NI, each for
      * another next hop. */
-    return lnet_next_hops_init(s, lnet_credit_capacity(s) + max_peers, err);
+    return next_hops_init(s, lnet_credit_capacity(s) + max_peers, err);
 }
 
 void lnet_credit_shard_fini(struct lnet_shard *s)
@@ -830,6 +419,7 @@ void lnet_credit_shard_fini(struct lnet_shard *s)
     if (!s->credit)
         return;
     lnet_pools_fini(s);
-    lnet_next_hops_fini(s);
+    free(s->credit->next_hops_memory);
+    free(s->next_hop_hash);
     free(s->credit);
 }

@@ -10,8 +10,8 @@
  * lnet_forward_free() at its end gives back what is left. All run on the shard of the ingress
  * connection.
  *
- * Files: admit.c admission and waiting; next_hop.c accounts of next hops; grant.c memory for
- * segments; pool.c router buffers.
+ * Files: admit.c admission, accounts of next hops, and the end of a message; wait.c headers that
+ * wait; stall.c stalled receives; grant.c memory for segments; pool.c router buffers.
  */
 #ifndef MILLRACE_LNET_CREDIT_H
 #define MILLRACE_LNET_CREDIT_H
@@ -32,8 +32,6 @@ void lnet_return_router_credit(struct lnet_msg *msg);
 void lnet_forward_free(struct lnet_msg *msg);
 /* Counts the drop and lets the LND discard the payload. On rx's reactor. */
 void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason);
-/* Prefetches where the account of a next hop is found; hash: nid_hash() of its NID. */
-void lnet_admit_fetch(const struct lnet_shard *s, uint32_t hash);
 
 /* max_peers: peer NIs that may have a header wait. */
 int lnet_credit_shard_init(struct lnet_shard *s, unsigned max_peers, struct err *err);

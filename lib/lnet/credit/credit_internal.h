@@ -5,15 +5,14 @@
 
 #include "lib/lnet/credit/credit.h"
 #include "lib/lnet/shard/conf.h"
-#include "lib/lnet/shard/queue.h"
 
 /* ---- accounts of next hops ---- */
 
 /* The headers for one next hop that wait for a buffer of one pool. Linked in a ring of the pool. */
 struct lnet_next_hop_wait {
-    struct lnet_next_hop *account;
     struct lnet_rx_queue queue;
-    struct lnet_next_hop_wait *next, *prev; /* NULL: nothing waits */
+    TAILQ_ENTRY(lnet_next_hop_wait) ring; /* while the queue is not empty */
+    bool rests;                           /* in which list of the ring it is */
 };
 
 enum lnet_class {      /* class of a message: urgent ones may use the reserve of a pool */
@@ -34,22 +33,22 @@ struct lnet_next_hop {
     struct lnet_next_hop *hash_next;
     uint32_t waiting; /* headers in all queues of wait[][] */
     struct lnet_next_hop_wait wait[LNET_POOLS][LNET_CLASSES];
-    uint8_t spare[32];
+    uint8_t spare[80];
 };
 
 _Static_assert(offsetof(struct lnet_next_hop, wait) == 64,
                "the fields that every message needs are in one cache line");
 _Static_assert(sizeof(struct lnet_next_hop) % CPU_BLOCK == 0, "blocks of two cache lines");
 
+TAILQ_HEAD(lnet_next_hop_waits, lnet_next_hop_wait);
+
 /* Next hops for which headers wait, in the order in which they are served. */
 struct lnet_ring {
-    struct lnet_next_hop_wait look; /* head: next hops that may now be able to have a buffer */
-    struct lnet_next_hop_wait rest; /* head: next hops that could not when they were looked at */
+    struct lnet_next_hop_waits look; /* next hops that may now be able to have a buffer */
+    struct lnet_next_hop_waits rest; /* next hops that could not when they were looked at */
 };
 
-struct lnet_rx_ages { /* by age_next */
-    struct lnet_rx *head, **tail;
-};
+TAILQ_HEAD(lnet_rx_ages, lnet_rx);
 
 struct lnet_router_pool {
     struct mem_pool mem; /* not for tiny, which has no memory */
@@ -69,10 +68,6 @@ struct lnet_router_pool {
     bool short_seen;     /* that happened again since the last look */
 };
 
-struct lnet_grants { /* by next */
-    struct lnet_grant *head, **tail;
-};
-
 /* Memory for the segments of transports, counted by truesize. grant.c */
 struct lnet_budget {
     uint64_t total, used;
@@ -83,7 +78,7 @@ struct lnet_budget {
     struct lnet_rx *first[2];
     uint32_t waiting; /* headers */
     uint64_t waited;
-    struct lnet_grants grants; /* wait for their base */
+    TAILQ_HEAD(, lnet_grant) grants; /* wait for their base */
     uint32_t grants_waiting;
     uint64_t copies, copy_bytes; /* messages copied since their segments found no memory */
 };
@@ -95,8 +90,6 @@ struct lnet_credit_shard {
     uint8_t turn; /* enum lnet_pool that is served first */
     struct lnet_next_hop *next_hops, *free_next_hops;
     void *next_hops_memory;
-    struct lnet_next_hop **next_hop_hash;
-    uint32_t next_hop_mask;
     struct lnet_rx_ages waiting;   /* all waiting headers, the first to expire first */
     struct lnet_rx_ages receiving; /* all messages under receive, the oldest first */
     struct reactor_timer wait_timer;
@@ -109,6 +102,15 @@ struct lnet_credit_shard {
 };
 
 /* ---- pool.c: router buffers, how many and where ---- */
+/* Takes a router buffer for the payload of msg. One is free, since msg is counted in the pool. */
+static inline void lnet_msg_buffer(struct lnet_msg *msg)
+{
+    struct mem_pool *pool = &msg->home->credit->pool[msg->pool].mem;
+
+    msg->buffer = mem_pool_get(pool);
+    msg->segs[0] = (struct mem_seg){msg->buffer, msg->hdr.payload_len, pool->region, 0};
+    msg->payload = (struct lnet_sgl){msg->segs, 1, msg->hdr.payload_len};
+}
 int lnet_pools_init(struct lnet_shard *s, struct err *err);
 void lnet_pools_fini(struct lnet_shard *s);
 /* Notes that a header waits because no buffer is free. Watchers get one event for each shortage. */
@@ -118,30 +120,82 @@ static inline int32_t lnet_pool_free(const struct lnet_router_pool *p)
     return (int32_t)p->total - (int32_t)p->used;
 }
 
-/* ---- next_hop.c: accounts of next hops ---- */
-int lnet_next_hops_init(struct lnet_shard *s, unsigned max, struct err *err);
-void lnet_next_hops_fini(struct lnet_shard *s);
-/* Returns the account of a next hop with a reference; creates it if it does not exist. NULL: the
- * table is full. */
+/* Updates the low-water mark of a pool: one more buffer is used or waited for. */
+static inline void lnet_pool_note_low(struct lnet_router_pool *p)
+{
+    int32_t low = lnet_pool_free(p) - (int32_t)p->waiting;
+
+    if (low < p->low)
+        relaxed_store(&p->low, low);
+}
+
+/* ---- admit.c: accounts of next hops, and admission ---- */
+/* Returns the account of a next hop with a reference; creates it if it does not exist. hash is
+ * nid_hash() of the NID. NULL: the table is full. */
 struct lnet_next_hop *lnet_next_hop_get(struct lnet_shard *s, const struct lnet_nid *nid,
-                                        bool gateway);
-/* Does the same; hash is nid_hash() of the NID. */
-struct lnet_next_hop *lnet_next_hop_get_hashed(struct lnet_shard *s, const struct lnet_nid *nid,
-                                               uint32_t hash, bool gateway);
+                                        uint32_t hash, bool gateway);
+static inline struct lnet_next_hop *lnet_next_hop_of(struct lnet_shard *s,
+                                                     const struct lnet_path *path)
+{
+    return lnet_next_hop_get(s, &path->next_hop, nid_hash(&path->next_hop), path->gw != NULL);
+}
 void lnet_next_hop_put(struct lnet_shard *s, struct lnet_next_hop *d);
-/* Returns whether a message to d may have one more buffer of a pool. The budget is another rule. */
-bool lnet_next_hop_may(const struct lnet_shard *s, const struct lnet_next_hop *d,
-                       enum lnet_pool pool, enum lnet_class class);
-/* Returns why it may not. */
-enum lnet_drop lnet_next_hop_why(const struct lnet_shard *s, const struct lnet_next_hop *d,
-                                 enum lnet_pool pool);
 /* Charges a buffer to d; takes it off again. */
 void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
 void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
-/* Charges a stalled buffer to the stall account instead of d; charges it to d again once its
- * receive makes progress. */
-void lnet_next_hop_stall(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
-void lnet_next_hop_unstall(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
+/* Returns why a message to d may not have one more buffer of a pool. */
+enum lnet_drop lnet_next_hop_why(const struct lnet_shard *s, const struct lnet_next_hop *d,
+                                 enum lnet_pool pool);
+/* Returns whether the pool has a buffer for a header, and the budget memory for its segments. */
+bool lnet_may_admit(struct lnet_rx *rx);
+/* Returns whether admitting this header delays no earlier one: it needs a resource that no earlier
+ * header waits for. While a wake-up is posted, earlier headers may be able to go on; then this one
+ * waits behind them. */
+bool lnet_may_go_now(struct lnet_rx *rx);
+/* Takes a buffer for the message and lets the LND receive its payload. */
+void lnet_admit_now(struct lnet_rx *rx);
+
+/* ---- wait.c: headers that wait ---- */
+void lnet_wait_init(struct lnet_credit_shard *c);
+/* Lets a new header wait, or drops it behind an expired one. */
+void lnet_wait(struct lnet_rx *rx, enum lnet_rx_wait what);
+/* Ends the wait of a header that is not admitted, and gives back what it holds. */
+void lnet_wait_leave(struct lnet_rx *rx);
+/* Moves a header into the queue of its account, or out of it. */
+void lnet_buffer_wait(struct lnet_rx *rx);
+void lnet_buffer_wait_ends(struct lnet_rx *rx);
+/* Lets waiting headers try again soon: memory came free, or a rule changed. */
+void lnet_wake_soon(struct lnet_shard *s);
+/* Wakes the headers that can have a router credit of a peer NI soon. */
+void lnet_wake_credited(struct lnet_peer_ni *peer);
+static inline struct lnet_next_hop_wait *lnet_wait_of(const struct lnet_rx *rx)
+{
+    return &rx->account->wait[rx->pool][rx->class];
+}
+static inline bool lnet_rx_waits(const struct lnet_rx *rx)
+{
+    return rx->wait == LNET_RX_WAIT_CREDIT || rx->wait == LNET_RX_WAIT_BUFFER;
+}
+/* Returns whether a header that waits for a router credit can have one. */
+static inline bool lnet_has_credited(const struct lnet_peer_ni *peer)
+{
+    return (int64_t)peer->rtr_waiting + min(peer->rtr.now, 0) > 0;
+}
+
+static inline void lnet_give_router_credit(struct lnet_peer_ni *peer)
+{
+    peer->rtr.now++;
+    if (lnet_has_credited(peer))
+        lnet_wake_credited(peer);
+}
+
+/* ---- stall.c: stalled receives ---- */
+void lnet_stall_init(struct lnet_credit_shard *c);
+/* Looks for stalled receives from now on, until no header waits for a buffer. */
+void lnet_stall_watch(struct lnet_shard *s);
+/* Charges the buffer and memory of a message to the stall account instead of its next hop; charges
+ * them to the next hop again once its receive makes progress. */
+void lnet_set_stalled(struct lnet_msg *msg, bool stalled);
 
 /* ---- grant.c: memory for segments of transports ---- */
 /* Returns the bytes that a reactor needs at least. */
@@ -149,19 +203,23 @@ size_t lnet_budget_least(void);
 void lnet_budget_init(struct lnet_shard *s);
 static inline bool lnet_budget_wanted(const struct lnet_budget *b)
 {
-    return b->waiting > 0 || b->grants.head;
+    return b->waiting > 0 || !TAILQ_EMPTY(&b->grants);
 }
-/* Returns whether there is memory for the message of a header with a grant. The message needs a
- * buffer, too. If there is no memory, rx->lacks has the reason. */
+/* Returns whether the message of a header takes memory of the budget. */
+static inline bool lnet_needs_budget(const struct lnet_rx *rx)
+{
+    return rx->grant && rx->grant->shard && rx->hdr.payload_len > 0;
+}
+/* Returns whether there is memory for such a message. The message needs a buffer, too. If there is
+ * no memory, rx->lacks has the reason. */
 bool lnet_budget_may(struct lnet_rx *rx);
 /* Ends the wait of a header for memory: it waits for a buffer only, or not at all. */
 void lnet_budget_forget(struct lnet_rx *rx);
 /* Reserves memory for rx->msg, and promises its payload to the connection. */
 void lnet_budget_admit(struct lnet_rx *rx);
-/* Gives back the memory that was reserved and not used: the whole message has arrived. */
-void lnet_budget_received(struct lnet_msg *msg);
-/* Returns all memory of a message. */
-void lnet_budget_release(struct lnet_msg *msg);
+/* Gives back the memory that was reserved and that no segment of the message takes: all of them
+ * have arrived, or were given back (msg->truesize is 0). */
+void lnet_budget_settle(struct lnet_msg *msg);
 /* Charges the memory of a message to the stall account instead of msg->account, or back. */
 void lnet_budget_stall(struct lnet_msg *msg, bool stalled);
 /* Charges the memory of a message to another next hop. */
@@ -170,11 +228,5 @@ void lnet_budget_move(struct lnet_msg *msg, struct lnet_next_hop *to);
 void lnet_budget_serve(struct lnet_shard *s);
 /* Returns whether stalled receives hold more memory than a next hop may. */
 bool lnet_budget_stalled(const struct lnet_shard *s);
-/* Takes a router buffer for the payload of msg. One is free, since msg is counted in the pool. */
-void lnet_msg_buffer(struct lnet_msg *msg);
-
-/* ---- admit.c ---- */
-/* Lets waiting headers try again soon: memory came free, or a rule changed. */
-void lnet_wake_soon(struct lnet_shard *s);
 
 #endif

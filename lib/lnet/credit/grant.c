@@ -138,15 +138,9 @@ static void set_memory(struct lnet_msg *msg, uint32_t memory)
         budget_give(s, had - memory);
 }
 
-void lnet_budget_received(struct lnet_msg *msg)
+void lnet_budget_settle(struct lnet_msg *msg)
 {
     set_memory(msg, msg->truesize);
-}
-
-void lnet_budget_release(struct lnet_msg *msg)
-{
-    msg->truesize = 0;
-    set_memory(msg, 0);
 }
 
 void lnet_budget_stall(struct lnet_msg *msg, bool stalled)
@@ -244,8 +238,6 @@ bool lnet_budget_may(struct lnet_rx *rx)
     const struct lnet_rx *first = b->first[d->gateway];
     int64_t room, need;
 
-    if (!rx->grant || !rx->grant->shard || rx->hdr.payload_len == 0)
-        return true;
     need = need_of(rx);
     room = room_for(b, d->gateway, rx->class);
     if (d->memory > 0 &&
@@ -277,8 +269,6 @@ void lnet_budget_admit(struct lnet_rx *rx)
     struct lnet_grant *g = rx->grant;
     uint32_t memory;
 
-    if (!g || !g->shard)
-        return;
     g->ahead -= promised_of(rx);
     g->body = rx->hdr.payload_len;
     memory = memory_for(g, g->body);
@@ -334,20 +324,6 @@ bool lnet_rx_took(struct lnet_rx *rx, uint32_t bytes, uint32_t truesize)
     return true;
 }
 
-struct mem_seg *lnet_rx_segs(struct lnet_rx *rx)
-{
-    return rx->msg && rx->msg->kind == LNET_KIND_FORWARD ? rx->msg->segs : NULL;
-}
-
-void lnet_msg_buffer(struct lnet_msg *msg)
-{
-    struct mem_pool *pool = &msg->home->credit->pool[msg->pool].mem;
-
-    msg->buffer = mem_pool_get(pool);
-    msg->segs[0] = (struct mem_seg){msg->buffer, msg->hdr.payload_len, pool->region, 0};
-    msg->payload = (struct lnet_sgl){msg->segs, 1, msg->hdr.payload_len};
-}
-
 /* The one place where payload of a forwarded message is copied. The rest of the message, which
  * comes later, is counted here too. */
 const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs)
@@ -387,11 +363,6 @@ static uint32_t ahead_wanted(const struct lnet_grant *g)
     return min(most, g->ahead + 2 * g->fresh);
 }
 
-static bool is_waiting(const struct lnet_rx *rx)
-{
-    return rx->wait == LNET_RX_WAIT_CREDIT || rx->wait == LNET_RX_WAIT_BUFFER;
-}
-
 /* Renews the promise to a connection. The caller skips connections whose message waits. */
 static void promise(struct lnet_grant *g)
 {
@@ -412,7 +383,7 @@ uint32_t lnet_grant_window(struct lnet_rx *rx, uint32_t *memory)
 {
     struct lnet_grant *g = rx->grant;
 
-    if (!is_waiting(rx))
+    if (!lnet_rx_waits(rx))
         promise(g);
     *memory = g->charge + (rx->msg ? rx->msg->memory - rx->msg->truesize : 0);
     return g->body + g->ahead;
@@ -431,35 +402,27 @@ static bool open_now(struct lnet_grant *g)
     return true;
 }
 
-static void queue_add(struct lnet_budget *b, struct lnet_grant *g)
-{
-    g->next = NULL;
-    g->pprev = b->grants.tail;
-    *b->grants.tail = g;
-    b->grants.tail = &g->next;
-    count_add(&b->grants_waiting, 1);
-}
-
-static void queue_del(struct lnet_budget *b, struct lnet_grant *g)
-{
-    *g->pprev = g->next;
-    if (g->next)
-        g->next->pprev = g->pprev;
-    else
-        b->grants.tail = g->pprev;
-    relaxed_store(&b->grants_waiting, b->grants_waiting - 1);
-}
-
 void lnet_grant_open(struct lnet_grant *g, struct lnet_node *node, uint32_t buffer,
                      void (*opened)(struct lnet_grant *grant))
 {
+    struct lnet_budget *b;
+
     memset(g, 0, sizeof(*g));
     g->shard = lnet_shard_self(node);
     g->buffer = min(buffer, LNET_GRANT_BUFFER_MAX);
     g->ratio = RATIO_AHEAD;
     g->opened = opened;
-    if (g->shard->credit->budget.grants.head || !open_now(g))
-        queue_add(&g->shard->credit->budget, g);
+    b = &g->shard->credit->budget;
+    if (TAILQ_EMPTY(&b->grants) && open_now(g))
+        return;
+    TAILQ_INSERT_TAIL(&b->grants, g, queue);
+    count_add(&b->grants_waiting, 1);
+}
+
+static void stop_waiting(struct lnet_budget *b, struct lnet_grant *g)
+{
+    TAILQ_REMOVE(&b->grants, g, queue);
+    relaxed_store(&b->grants_waiting, b->grants_waiting - 1);
 }
 
 void lnet_grant_close(struct lnet_grant *g)
@@ -469,7 +432,7 @@ void lnet_grant_close(struct lnet_grant *g)
     if (!s)
         return;
     if (!g->open)
-        queue_del(&s->credit->budget, g);
+        stop_waiting(&s->credit->budget, g);
     g->shard = NULL;
     g->open = false;
     budget_give(s, g->charge);
@@ -481,8 +444,8 @@ void lnet_budget_serve(struct lnet_shard *s)
 {
     struct lnet_grant *g;
 
-    while ((g = s->credit->budget.grants.head) && open_now(g)) {
-        queue_del(&s->credit->budget, g);
+    while ((g = TAILQ_FIRST(&s->credit->budget.grants)) && open_now(g)) {
+        stop_waiting(&s->credit->budget, g);
         g->opened(g);
     }
 }
@@ -494,12 +457,7 @@ void lnet_budget_init(struct lnet_shard *s)
     struct lnet_budget *b = &s->credit->budget;
 
     b->total = b->low = s->node->plan.segments / s->node->nshards;
-    b->grants.tail = &b->grants.head;
-}
-
-size_t lnet_segment_memory(const struct lnet_node *node)
-{
-    return node->plan.segments;
+    TAILQ_INIT(&b->grants);
 }
 
 void lnet_segment_stats_get(const struct lnet_node *node, unsigned reactor,

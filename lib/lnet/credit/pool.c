@@ -250,8 +250,8 @@ int lnet_pools_init(struct lnet_shard *s, struct err *err)
         for (k = 0; k < LNET_CLASSES; k++) {
             struct lnet_ring *ring = &p->ring[k];
 
-            ring->look.next = ring->look.prev = &ring->look;
-            ring->rest.next = ring->rest.prev = &ring->rest;
+            TAILQ_INIT(&ring->look);
+            TAILQ_INIT(&ring->rest);
         }
         if (rc == 0 && sizes[i] > 0)
             rc = mem_pool_init(&p->mem, s->node->arena, MEM_LANDING, (uint32_t)sizes[i],
@@ -313,9 +313,8 @@ static int resize_check(const struct lnet_node *node, const int totals[LNET_POOL
     for (i = 0; i < LNET_POOLS; i++) {
         unsigned most = plan->most[i];
 
-        if (totals[i] < -1) {
+        if (totals[i] < -1)
             return err_set(err, -EINVAL, "%s: %d is not a number of buffers", names[i], totals[i]);
-        }
         want[i] = totals[i] == -1 ? node->totals[i] : (unsigned)totals[i];
         if (totals[i] == 0)
             want[i] = defaults[i] < most ? defaults[i] : most;

@@ -3,11 +3,11 @@
  * NIs come and go while the node runs. Control thread, one change at a time.
  * docs/protocol/lnet-core.md §12.1 "net deleted".
  *
- * Removing: a snapshot without the NIs is published, so that no path selects them. The NIs are
- * marked, so that messages on their way to them fail on arrival. Then the node's home publishes
+ * Removing: a snapshot without the NI is published, so that no path selects it. The NI is marked,
+ * so that messages on their way to it fail on arrival. Then the node's home publishes
  * the change, each reactor fails the messages that wait for credits, and the LND finishes what
- * peers have begun and closes connections. The objects stay, unused, while messages may point to
- * them: until the next NI is added, or the node is destroyed.
+ * peers have begun and closes connections. The object stays, unused, while messages may point to
+ * it: until the next NI is added, or the node is destroyed.
  *
  * Adding: each reactor forgets what it counted for that index before, the LND begins to listen, a
  * snapshot with the NI is published, the node's home tells others. If the LND cannot, it stops what
@@ -35,44 +35,49 @@ struct change_mail {
 
 struct lnet_change {
     struct lnet_node *node;
+    struct lnet_ni *ni; /* that is added or removed */
     lnet_done_fn done;
-    void (*net_done)(void *arg); /* of lnet_net_del(), instead */
     void *arg;
     int rc;
     struct err err;
-    bool abandoned; /* its caller has been answered */
-    unsigned pending;
-    struct lnet_ni *add;
+    bool abandoned;                       /* its caller has been answered */
+    unsigned pending;                     /* reactors that have not answered yet */
+    void (*next)(struct lnet_change *ch); /* when all have */
     struct change_mail mail[REACTOR_MAX];
     struct lnet_nis_stop del;
 };
 
 static void nis_stopped(struct lnet_nis_stop *del);
 
-static struct lnet_change *change_new(struct lnet_node *node, void *arg, struct err *err)
+/* Makes a change of what errors call `name`. 0 and *out, in which nothing is yet, or -errno with a
+ * sentence. */
+static int change_new(struct lnet_node *node, const char *name, lnet_done_fn done, void *arg,
+                      struct lnet_change **out, struct err *err)
 {
-    struct lnet_change *ch = calloc(1, sizeof(*ch));
+    struct lnet_change *ch;
 
-    if (!ch) {
-        err_text(err, "no memory");
-        return NULL;
-    }
+    if (!node->started || relaxed_load(&node->stopping) || node->change)
+        return err_set(err, -EBUSY, "%s cannot be changed while %s", name,
+                       node->change ? "another NI or net is being added or removed"
+                                    : "the node starts or stops");
+    ch = calloc(1, sizeof(*ch));
+    if (!ch)
+        return err_set(err, -ENOMEM, "no memory");
     ch->node = node;
+    ch->done = done;
     ch->arg = arg;
     lnet_nis_stop_init(&ch->del, node, nis_stopped);
     for (unsigned i = 0; i < node->nshards; i++) {
         ch->mail[i].change = ch;
         ch->mail[i].shard = node->shard[i];
     }
-    return ch;
+    *out = ch;
+    return 0;
 }
 
 static void change_answer(struct lnet_change *ch)
 {
-    if (ch->net_done)
-        ch->net_done(ch->arg);
-    else
-        ch->done(ch->arg, ch->rc, ch->rc ? ch->err.message : "");
+    ch->done(ch->arg, ch->rc, &ch->err);
 }
 
 static void change_end(struct lnet_change *ch)
@@ -109,41 +114,30 @@ void lnet_change_abandon(struct lnet_node *node)
     lnet_stop_change_ended(node);
 }
 
-/* Runs fn on each reactor; ch->pending counts the reactors that have not answered yet. */
-static void on_each_reactor(struct lnet_change *ch, reactor_task_fn fn)
+/* Runs fn on each reactor, and next() when all of them have answered. */
+static void on_each_reactor(struct lnet_change *ch, reactor_task_fn fn,
+                            void (*next)(struct lnet_change *ch))
 {
     ch->pending = ch->node->nshards;
+    ch->next = next;
     for (unsigned i = 0; i < ch->node->nshards; i++) {
         ch->mail[i].task.fn = fn;
         reactor_post(ch->node->shard[i]->reactor, &ch->mail[i].task);
     }
 }
 
-static void answer(struct change_mail *m, reactor_task_fn fn)
+static void answered(struct reactor_task *task)
 {
-    m->task.fn = fn;
+    struct lnet_change *ch = container_of(task, struct change_mail, task)->change;
+
+    if (--ch->pending == 0)
+        ch->next(ch);
+}
+
+static void answer(struct change_mail *m)
+{
+    m->task.fn = answered;
     reactor_post(reactor_control(m->change->node->env), &m->task);
-}
-
-static int may_change(const struct lnet_node *node, const char *what, struct err *err)
-{
-    if (node->started && !relaxed_load(&node->stopping) && !node->change)
-        return 0;
-    return err_set(err, -EBUSY, "%s cannot be changed while %s", what,
-                   node->change ? "another NI or net is being added or removed"
-                                : "the node starts or stops");
-}
-
-/* A change of what errors name. 0 and *out, in which nothing is yet, or -errno with a sentence. */
-static int change_begin(struct lnet_node *node, const char *name, void *arg,
-                        struct lnet_change **out, struct err *err)
-{
-    int rc = may_change(node, name, err);
-
-    if (rc)
-        return rc;
-    *out = change_new(node, arg, err);
-    return *out ? 0 : -ENOMEM;
 }
 
 /* ---- NIs that are gone ---- */
@@ -184,20 +178,12 @@ static void nis_stopped(struct lnet_nis_stop *del)
     change_end(container_of(del, struct lnet_change, del));
 }
 
-static void quiesce_nis(struct lnet_change *ch)
+static void flushed(struct lnet_change *ch)
 {
     if (ch->abandoned)
         lnet_nis_stop(&ch->del);
     else
         lnet_nis_quiesce(&ch->del, QUIET_US);
-}
-
-static void shard_flushed(struct reactor_task *task)
-{
-    struct lnet_change *ch = container_of(task, struct change_mail, task)->change;
-
-    if (--ch->pending == 0)
-        quiesce_nis(ch);
 }
 
 static void flush_shard(struct reactor_task *task)
@@ -207,45 +193,12 @@ static void flush_shard(struct reactor_task *task)
     if (m->bucket == 0 && lnet_is_home(m->change->node))
         lnet_ping_changed(m->change->node);
     if (lnet_tx_fail_removed(m->shard, &m->bucket))
-        answer(m, shard_flushed);
+        answer(m);
     else
         reactor_post(m->shard->reactor, &m->task);
 }
 
-/* All NIs of the snapshot but those in ch->del. */
-static struct lnet_conf *conf_without(const struct lnet_change *ch)
-{
-    const struct lnet_conf *old = ch->node->conf;
-    struct lnet_ni *left[LNET_MAX_NI];
-    unsigned k, n = 0;
-
-    for (unsigned i = 0; i < old->nnis; i++) {
-        for (k = 0; k < ch->del.n && ch->del.ni[k].ni != old->ni[i]; k++)
-            ;
-        if (k == ch->del.n)
-            left[n++] = old->ni[i];
-    }
-    return lnet_conf_build(ch->node, old->route, old->nroutes, left, n);
-}
-
-static int remove_nis(struct lnet_change *ch, struct err *err)
-{
-    struct lnet_conf *conf = conf_without(ch);
-
-    if (!conf) {
-        err_text(err, "no memory");
-        free(ch);
-        return -ENOMEM;
-    }
-    ch->node->change = ch;
-    for (unsigned i = 0; i < ch->del.n; i++)
-        relaxed_store(&ch->del.ni[i].ni->state, LNET_NI_REMOVED);
-    lnet_conf_publish(ch->node, conf);
-    on_each_reactor(ch, flush_shard);
-    return 0;
-}
-
-/* An NI of this node, or NULL with a sentence. */
+/* Returns an NI of this node, or NULL with a sentence. */
 static struct lnet_ni *own_ni(struct lnet_node *node, const struct lnet_nid *nid,
                               char name[LNET_NIDSTR_SIZE], struct err *err)
 {
@@ -257,43 +210,32 @@ static struct lnet_ni *own_ni(struct lnet_node *node, const struct lnet_nid *nid
     return ni;
 }
 
-int lnet_net_del(struct lnet_node *node, lnet_net_t net, void (*done)(void *arg), void *arg,
-                 struct err *err)
-{
-    const struct lnet_conf_net *n = lnet_net_find(node, net);
-    char name[LNET_NETSTR_SIZE];
-    struct lnet_change *ch;
-    int rc;
-
-    net_format(net, name);
-    if (!n) {
-        return err_set(err, -ENOENT, "net: there is no local net %s", name);
-    }
-    rc = change_begin(node, name, arg, &ch, err);
-    if (rc)
-        return rc;
-    ch->net_done = done;
-    for (unsigned i = 0; i < n->nni; i++)
-        lnet_nis_stop_add(&ch->del, n->ni[i]);
-    return remove_nis(ch, err);
-}
-
 int lnet_ni_del(struct lnet_node *node, const struct lnet_nid *nid, lnet_done_fn done, void *arg,
                 struct err *err)
 {
     char name[LNET_NIDSTR_SIZE];
     struct lnet_ni *ni = own_ni(node, nid, name, err);
     struct lnet_change *ch;
+    struct lnet_conf *conf;
     int rc;
 
     if (!ni)
         return -ENOENT;
-    rc = change_begin(node, name, arg, &ch, err);
+    rc = change_new(node, name, done, arg, &ch, err);
     if (rc)
         return rc;
-    ch->done = done;
+    conf = lnet_conf_with(node, ni, false);
+    if (!conf) {
+        free(ch);
+        return err_set(err, -ENOMEM, "no memory");
+    }
+    ch->ni = ni;
     lnet_nis_stop_add(&ch->del, ni);
-    return remove_nis(ch, err);
+    node->change = ch;
+    relaxed_store(&ni->state, LNET_NI_REMOVED);
+    lnet_conf_publish(node, conf);
+    on_each_reactor(ch, flush_shard, flushed);
+    return 0;
 }
 
 int lnet_ni_set(struct lnet_node *node, const struct lnet_nid *nid, const struct lnd_tunables *tun,
@@ -304,22 +246,13 @@ int lnet_ni_set(struct lnet_node *node, const struct lnet_nid *nid, const struct
 
     if (!ni)
         return -ENOENT;
-    if (!ni->lnd->ni_set) {
+    if (!ni->lnd->ni_set)
         return err_set(err, -EOPNOTSUPP, "nid: %s: nothing of this NI can change while it runs",
                        name);
-    }
     return ni->lnd->ni_set(ni, tun, err);
 }
 
 /* ---- adding ---- */
-
-static void shard_serves(struct reactor_task *task)
-{
-    struct lnet_change *ch = container_of(task, struct change_mail, task)->change;
-
-    if (--ch->pending == 0)
-        change_end(ch);
-}
 
 /* The messages of the LND from the start of the NI came before this one, so a connection made
  * after the change is accepted here. */
@@ -328,25 +261,14 @@ static void serve_shard(struct reactor_task *task)
     struct change_mail *m = container_of(task, struct change_mail, task);
 
     if (m->shard->reactor == lnet_node_home(m->change->node))
-        lnet_ni_listed(m->change->add);
-    answer(m, shard_serves);
-}
-
-static struct lnet_conf *conf_with(const struct lnet_change *ch)
-{
-    const struct lnet_conf *old = ch->node->conf;
-    struct lnet_ni *all[LNET_MAX_NI];
-
-    if (old->nnis > 0)
-        memcpy(all, old->ni, old->nnis * sizeof(struct lnet_ni *));
-    all[old->nnis] = ch->add;
-    return lnet_conf_build(ch->node, old->route, old->nroutes, all, old->nnis + 1);
+        lnet_ni_listed(m->change->ni);
+    answer(m);
 }
 
 static void add_failed(struct lnet_change *ch, int rc)
 {
     ch->rc = rc;
-    lnet_nis_stop_add(&ch->del, ch->add);
+    lnet_nis_stop_add(&ch->del, ch->ni);
     lnet_nis_stop(&ch->del);
 }
 
@@ -354,40 +276,32 @@ static void begin_to_serve(struct lnet_change *ch)
 {
     struct lnet_node *node = ch->node;
     struct lnet_conf *conf = NULL;
-    int rc = -ESHUTDOWN;
+    int rc;
 
-    err_text(&ch->err, "the node stops");
-    if (!relaxed_load(&node->stopping)) {
-        conf = conf_with(ch);
-        err_text(&ch->err, "no memory");
-        rc = conf ? ch->add->lnd->ni_start(ch->add, &ch->err) : -ENOMEM;
-    }
+    if (relaxed_load(&node->stopping))
+        rc = err_set(&ch->err, -ESHUTDOWN, "the node stops");
+    else if ((conf = lnet_conf_with(node, ch->ni, true)))
+        rc = ch->ni->lnd->ni_start(ch->ni, &ch->err);
+    else
+        rc = err_set(&ch->err, -ENOMEM, "no memory");
     if (rc) {
         lnet_conf_free(conf);
         add_failed(ch, rc);
         return;
     }
-    ch->add->alive_us = reactor_now_us(); /* as of now */
-    relaxed_store(&ch->add->state, LNET_NI_ACTIVE);
+    ch->ni->alive_us = reactor_now_us(); /* as of now */
+    relaxed_store(&ch->ni->state, LNET_NI_ACTIVE);
     lnet_conf_publish(node, conf);
-    on_each_reactor(ch, serve_shard);
-}
-
-static void shard_cleared(struct reactor_task *task)
-{
-    struct lnet_change *ch = container_of(task, struct change_mail, task)->change;
-
-    if (--ch->pending == 0)
-        begin_to_serve(ch);
+    on_each_reactor(ch, serve_shard, change_end);
 }
 
 static void clear_shard(struct reactor_task *task)
 {
     struct change_mail *m = container_of(task, struct change_mail, task);
 
-    lnet_shard_clear_ni(m->shard, m->change->add->index);
-    lnet_ni_credits_init(m->shard, m->change->add);
-    answer(m, shard_cleared);
+    lnet_shard_clear_ni(m->shard, m->change->ni->index);
+    lnet_ni_credits_init(m->shard, m->change->ni);
+    answer(m);
 }
 
 int lnet_ni_add_live(struct lnet_node *node, const struct lnet_ni_conf *conf, lnet_done_fn done,
@@ -398,21 +312,20 @@ int lnet_ni_add_live(struct lnet_node *node, const struct lnet_ni_conf *conf, ln
     int rc;
 
     net_format(conf->net, name);
-    rc = change_begin(node, name, arg, &ch, err);
+    rc = change_new(node, name, done, arg, &ch, err);
     if (rc)
         return rc;
     collect(node);
-    rc = lnet_ni_make(node, conf, &ch->add, err);
+    rc = lnet_ni_make(node, conf, &ch->ni, err);
     if (rc) {
         free(ch);
         return rc;
     }
-    ch->done = done;
-    ch->add->state = LNET_NI_STARTING;
-    lnet_shard_clear_ni(node->shard[node->nshards], ch->add->index);
-    memset(&node->ni_base[ch->add->index], 0, sizeof(node->ni_base[0]));
-    lnet_ni_place(ch->add);
+    ch->ni->state = LNET_NI_STARTING;
+    lnet_shard_clear_ni(node->shard[node->nshards], ch->ni->index);
+    memset(&node->ni_base[ch->ni->index], 0, sizeof(node->ni_base[0]));
+    lnet_ni_place(ch->ni);
     node->change = ch;
-    on_each_reactor(ch, clear_shard);
+    on_each_reactor(ch, clear_shard, begin_to_serve);
     return 0;
 }

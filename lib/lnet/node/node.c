@@ -30,9 +30,8 @@ static int shard_create(struct lnet_node *node, unsigned index, struct err *err)
     unsigned local = lnet_local_msgs(&node->opts);
     int rc;
 
-    if (!s) {
+    if (!s)
         return err_set(err, -ENOMEM, "no memory for a shard");
-    }
     s->node = node;
     s->index = index;
     node->shard[index] = s;
@@ -43,9 +42,8 @@ static int shard_create(struct lnet_node *node, unsigned index, struct err *err)
     s->gw_seq = calloc(LNET_GW_SLOTS, sizeof(*s->gw_seq));
     s->ni_seq = calloc(LNET_MAX_NI, sizeof(*s->ni_seq));
     s->ni_refs = calloc(LNET_MAX_NI, sizeof(*s->ni_refs));
-    if (!s->gw_seq || !s->ni_seq || !s->ni_refs) {
+    if (!s->gw_seq || !s->ni_seq || !s->ni_refs)
         return err_set(err, -ENOMEM, "no memory for selection state");
-    }
     rc = lnet_credit_shard_init(s, max_peers, err);
     if (rc)
         return rc;
@@ -149,12 +147,12 @@ int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *c
 
 const struct lnd_ops *lnet_lnd_of(const struct lnet_node *node, uint8_t type, void **ctx)
 {
-    for (unsigned i = 0; i < node->nlnds; i++)
-        if (node->lnd[i].ops->type == type) {
-            *ctx = node->lnd[i].ctx;
-            return node->lnd[i].ops;
-        }
-    return NULL;
+    const struct lnet_lnd *lnd = lnet_lnd_find(node, type);
+
+    if (!lnd)
+        return NULL;
+    *ctx = lnd->ctx;
+    return lnd->ops;
 }
 
 unsigned lnet_ni_count(const struct lnet_node *node)
@@ -175,9 +173,8 @@ static int check_ni(const struct lnet_node *node, const struct lnet_ni_conf *con
     struct lnet_route *const *r;
 
     net_format(conf->net, net);
-    if (!nid_is_any(&conf->nid) && nid_net(&conf->nid) != conf->net) {
+    if (!nid_is_any(&conf->nid) && nid_net(&conf->nid) != conf->net)
         return err_set(err, -EINVAL, "net %s: the NID given is on another net", net);
-    }
     if (lnet_conf_routes(node->conf, conf->net, &r) > 0) {
         return err_set(err, -EUSERS, "net %s: there are routes to it; delete them first", net);
     }
@@ -238,7 +235,8 @@ int lnet_ni_make(struct lnet_node *node, const struct lnet_ni_conf *conf, struct
 {
     char net[LNET_NETSTR_SIZE], nid[LNET_NIDSTR_SIZE];
     struct lnet_ni *ni;
-    unsigned i, index;
+    const struct lnet_lnd *lnd;
+    unsigned index;
     int rc;
 
     net_format(conf->net, net);
@@ -247,26 +245,23 @@ int lnet_ni_make(struct lnet_node *node, const struct lnet_ni_conf *conf, struct
         rc = free_index(node, &index, err);
     if (rc)
         return rc;
-    for (i = 0; i < node->nlnds; i++)
-        if (node->lnd[i].ops->type == conf->net >> 16)
-            break;
-    if (i == node->nlnds) {
+    lnd = lnet_lnd_find(node, conf->net >> 16);
+    if (!lnd) {
         err_set(err, -EOPNOTSUPP, "net %s: no network driver for nets of type %s in this program",
                 net, lnd_type_name((uint8_t)(conf->net >> 16)));
         err_where(err, "net");
         drivers_remedy(node, err);
         return -EOPNOTSUPP;
     }
-    ni = ni_new(node, conf, &node->lnd[i], index);
-    if (!ni) {
+    ni = ni_new(node, conf, lnd, index);
+    if (!ni)
         return err_set(err, -ENOMEM, "no memory");
-    }
     rc = ni->lnd->ni_init(ni, err);
     if (rc) {
         free(ni);
         return rc;
     }
-    if (lnet_nid_is_mine(node, &ni->nid)) {
+    if (lnet_is_own_nid(node, &ni->nid)) {
         err_text(err, "NID %s is configured twice", nid_format(&ni->nid, nid));
         lnet_ni_free(ni);
         return -EEXIST;
@@ -290,31 +285,38 @@ void lnet_ni_place(struct lnet_ni *ni)
         relaxed_store(&node->nnis, ni->index + 1);
 }
 
+struct lnet_conf *lnet_conf_with(const struct lnet_node *node, struct lnet_ni *ni, bool add)
+{
+    const struct lnet_conf *old = node->conf;
+    struct lnet_ni *all[LNET_MAX_NI + 1];
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < old->nnis; i++)
+        if (old->ni[i] != ni)
+            all[n++] = old->ni[i];
+    if (add)
+        all[n++] = ni;
+    return lnet_conf_build(node, old->route, old->nroutes, all, n);
+}
+
 int lnet_ni_add(struct lnet_node *node, const struct lnet_ni_conf *conf, struct lnet_ni **out,
                 struct err *err)
 {
-    struct lnet_ni *all[LNET_MAX_NI + 1];
-    const struct lnet_conf *old = node->conf;
     char net[LNET_NETSTR_SIZE];
     struct lnet_conf *c;
     struct lnet_ni *ni;
     int rc;
 
     net_format(conf->net, net);
-    if (node->started) {
+    if (node->started)
         return err_set(err, -EBUSY, "net %s: the node has started", net);
-    }
     rc = lnet_ni_make(node, conf, &ni, err);
     if (rc)
         return rc;
-    if (old->nnis > 0)
-        memcpy(all, old->ni, old->nnis * sizeof(struct lnet_ni *));
-    all[old->nnis] = ni;
-    c = lnet_conf_build(node, old->route, old->nroutes, all, old->nnis + 1);
+    c = lnet_conf_with(node, ni, true);
     if (!c) {
-        err_text(err, "no memory");
         lnet_ni_free(ni);
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "no memory");
     }
     ni->state = LNET_NI_ACTIVE;
     for (unsigned i = 0; i < node->nshards; i++)
@@ -336,14 +338,12 @@ void lnet_admission_get(const struct lnet_node *node, struct lnet_admission *out
 
 int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, struct err *err)
 {
-    if (set->egress_share > 100) {
+    if (set->egress_share > 100)
         return err_set(err, -EINVAL, "egress_share: %u is not a percentage of 1 to 100",
                        set->egress_share);
-    }
-    if (set->buffer_wait > BUFFER_WAIT_MAX) {
+    if (set->buffer_wait > BUFFER_WAIT_MAX)
         return err_set(err, -EINVAL, "buffer_wait: %u s is too long, at most %u", set->buffer_wait,
                        BUFFER_WAIT_MAX);
-    }
     if (set->egress_share)
         relaxed_store(&node->egress_share, set->egress_share);
     if (set->buffer_wait)
@@ -353,38 +353,15 @@ int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set,
 
 /* ---- start ---- */
 
-struct home_task {
-    struct reactor_task task;
-    struct lnet_node *node;
-};
-
-static void start_ping(struct reactor_task *task)
+static void start_ping(struct lnet_node *node, bool arg)
 {
-    struct home_task *t = container_of(task, struct home_task, task);
-
-    lnet_ping_start(t->node);
-    free(t);
+    lnet_ping_start(node);
 }
 
-static void start_monitor(struct reactor_task *task)
+static void start_monitor(struct lnet_node *node, bool arg)
 {
-    struct home_task *t = container_of(task, struct home_task, task);
-
-    lnet_monitor_start(t->node);
-    lnet_checks_start(t->node);
-    free(t);
-}
-
-static int post_home(struct lnet_node *node, reactor_task_fn fn)
-{
-    struct home_task *t = calloc(1, sizeof(*t));
-
-    if (!t)
-        return -ENOMEM;
-    t->task.fn = fn;
-    t->node = node;
-    reactor_post(lnet_node_home(node), &t->task);
-    return 0;
+    lnet_monitor_start(node);
+    lnet_checks_start(node);
 }
 
 int lnet_node_start(struct lnet_node *node, struct err *err)
@@ -393,7 +370,7 @@ int lnet_node_start(struct lnet_node *node, struct err *err)
 
     err_text(err, "no memory");
     /* Before the NIs: by the time a peer can reach us the ping target stands. */
-    rc = post_home(node, start_ping);
+    rc = lnet_call_home(node, start_ping, false);
     if (rc)
         return rc;
     node->started = true;
@@ -404,7 +381,7 @@ int lnet_node_start(struct lnet_node *node, struct err *err)
     }
     /* After them: its first gateway checks are sent at once. */
     err_text(err, "no memory");
-    rc = post_home(node, start_monitor);
+    rc = lnet_call_home(node, start_monitor, false);
     /* LNDs tell reactors of listeners by mail: who is told that the node is up can call it. */
     if (rc == 0)
         reactor_mail_settle(node->env);

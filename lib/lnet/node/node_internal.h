@@ -66,5 +66,7 @@ int lnet_ni_make(struct lnet_node *node, const struct lnet_ni_conf *conf, struct
                  struct err *err);
 void lnet_ni_place(struct lnet_ni *ni);
 void lnet_ni_free(struct lnet_ni *ni);
+/* Builds the present snapshot with ni, which it does not list, or without ni. NULL: no memory. */
+struct lnet_conf *lnet_conf_with(const struct lnet_node *node, struct lnet_ni *ni, bool add);
 
 #endif

@@ -10,32 +10,9 @@
 /* ---- reading ---- */
 
 static const char *const stat_names[LNET_STAT_COUNT] = {
-    [LNET_STAT_MSGS_ALLOC] = "msgs_alloc",
-    [LNET_STAT_MSGS_MAX] = "msgs_max",
-    [LNET_STAT_RST_ALLOC] = "rst_alloc",
-    [LNET_STAT_RESEND_COUNT] = "resend_count",
-    [LNET_STAT_LOCAL_INTERRUPT_COUNT] = "local_interrupt_count",
-    [LNET_STAT_LOCAL_DROPPED_COUNT] = "local_dropped_count",
-    [LNET_STAT_LOCAL_ABORTED_COUNT] = "local_aborted_count",
-    [LNET_STAT_LOCAL_NO_ROUTE_COUNT] = "local_no_route_count",
-    [LNET_STAT_LOCAL_TIMEOUT_COUNT] = "local_timeout_count",
-    [LNET_STAT_LOCAL_ERROR_COUNT] = "local_error_count",
-    [LNET_STAT_REMOTE_DROPPED_COUNT] = "remote_dropped_count",
-    [LNET_STAT_REMOTE_ERROR_COUNT] = "remote_error_count",
-    [LNET_STAT_REMOTE_TIMEOUT_COUNT] = "remote_timeout_count",
-    [LNET_STAT_NETWORK_TIMEOUT_COUNT] = "network_timeout_count",
-    [LNET_STAT_FAILED_RESENDS] = "failed_resends",
-    [LNET_STAT_SUCCESSFUL_RESENDS] = "successful_resends",
-    [LNET_STAT_ERRORS] = "errors",
-    [LNET_STAT_SEND_COUNT] = "send_count",
-    [LNET_STAT_RESPONSE_TIMEOUT_COUNT] = "response_timeout_count",
-    [LNET_STAT_RECV_COUNT] = "recv_count",
-    [LNET_STAT_ROUTE_COUNT] = "route_count",
-    [LNET_STAT_DROP_COUNT] = "drop_count",
-    [LNET_STAT_SEND_LENGTH] = "send_length",
-    [LNET_STAT_RECV_LENGTH] = "recv_length",
-    [LNET_STAT_ROUTE_LENGTH] = "route_length",
-    [LNET_STAT_DROP_LENGTH] = "drop_length",
+#define STAT(sym, name) [LNET_STAT_##sym] = name,
+#include "lib/lnet/stats.def"
+#undef STAT
 };
 
 const char *lnet_stat_name(enum lnet_stat stat)
@@ -54,8 +31,7 @@ static void sum_stats(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT
 {
     memset(out, 0, LNET_STAT_COUNT * sizeof(out[0]));
     for (unsigned i = 0; i <= node->nshards; i++)
-        for (unsigned k = 0; k < LNET_STAT_COUNT; k++)
-            out[k] += relaxed_load(&node->shard[i]->stats[k]);
+        counters_add(out, node->shard[i]->stats, LNET_STAT_COUNT);
 }
 
 void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
@@ -65,24 +41,11 @@ void lnet_stats_get(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
         out[k] -= node->stat_base[k];
 }
 
-void lnet_stats_ever(const struct lnet_node *node, uint64_t out[LNET_STAT_COUNT])
-{
-    sum_stats(node, out);
-}
-
 static void sum_ni(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out)
 {
-    const struct lnet_ni_stats *in;
-
     memset(out, 0, sizeof(*out));
-    for (unsigned i = 0; i <= node->nshards; i++) {
-        in = &node->shard[i]->ni_stats[ni];
-        for (unsigned t = 0; t < LNET_MSG_TYPES; t++) {
-            out->sent[t] += relaxed_load(&in->sent[t]);
-            out->received[t] += relaxed_load(&in->received[t]);
-            out->dropped[t] += relaxed_load(&in->dropped[t]);
-        }
-    }
+    for (unsigned i = 0; i <= node->nshards; i++)
+        counters_add_all(out, &node->shard[i]->ni_stats[ni]);
 }
 
 void lnet_ni_stats_get(const struct lnet_node *node, unsigned ni, struct lnet_ni_stats *out)

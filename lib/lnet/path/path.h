@@ -19,11 +19,6 @@ enum lnet_drop lnet_choose(const struct lnet_shard *s, const struct lnet_nid *de
 /* Chooses a path for a message that takes it: the next message may take an equal one. */
 enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
                            const struct lnet_nid *via, struct lnet_ni *src, struct lnet_path *out);
-/* Returns whether a path could still be chosen: its NI is in use, and either the configuration is
- * the same or its next hop is the destination; a gateway must be alive. */
-bool lnet_path_good(const struct lnet_shard *s, const struct lnet_path *path);
-void lnet_msg_set_path(struct lnet_msg *msg, const struct lnet_path *path);
-
 /* ---- comparison of candidates ---- */
 
 /* Returns LNET_WHY_CHOSEN if a route can be used, else why it cannot. from_net: net of the NI that
@@ -46,6 +41,26 @@ static inline bool lnet_gw_alive(const struct lnet_gw *gw)
         return false;
     return !relaxed_load(&gw->ping_down) ||
            relaxed_load(&gw->heard_us) > relaxed_load(&gw->ping_down_us);
+}
+/* Returns whether a path could still be chosen: its NI is in use, and either the configuration is
+ * the same or its next hop is the destination; a gateway must be alive. */
+static inline bool lnet_path_good(const struct lnet_shard *s, const struct lnet_path *path)
+{
+    if (!lnet_ni_is_active(path->ni))
+        return false;
+    if (!path->gw)
+        return true;
+    return path->generation == lnet_conf_get(s->node)->generation && lnet_gw_alive(path->gw);
+}
+static inline void lnet_msg_set_path(struct lnet_msg *msg, const struct lnet_path *path)
+{
+    lnet_ni_hold(msg->home, path->ni);
+    if (msg->tx_ni)
+        lnet_ni_put(msg->home, msg->tx_ni);
+    msg->tx_ni = path->ni;
+    msg->next_hop = path->next_hop;
+    msg->next_gw = path->gw;
+    msg->generation = path->generation;
 }
 /* Notifies the node's home that the state of a gateway may have changed. Home of its NID. */
 void lnet_gw_changed(struct lnet_gw *gw, const char *cause);

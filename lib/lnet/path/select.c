@@ -141,23 +141,3 @@ enum lnet_drop lnet_select(struct lnet_shard *s, const struct lnet_nid *dest,
         s->ni_seq[out->ni->index] = ++s->seq;
     return LNET_DROP_NONE;
 }
-
-bool lnet_path_good(const struct lnet_shard *s, const struct lnet_path *path)
-{
-    if (!lnet_ni_is_active(path->ni))
-        return false;
-    if (!path->gw)
-        return true;
-    return path->generation == lnet_conf_get(s->node)->generation && lnet_gw_alive(path->gw);
-}
-
-void lnet_msg_set_path(struct lnet_msg *msg, const struct lnet_path *path)
-{
-    lnet_ni_hold(msg->home, path->ni);
-    if (msg->tx_ni)
-        lnet_ni_put(msg->home, msg->tx_ni);
-    msg->tx_ni = path->ni;
-    msg->next_hop = path->next_hop;
-    msg->next_gw = path->gw;
-    msg->generation = path->generation;
-}

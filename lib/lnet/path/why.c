@@ -12,30 +12,9 @@
 static const struct {
     const char *name, *text;
 } whys[LNET_WHY_COUNT] = {
-    [LNET_WHY_CHOSEN] = {"chosen", "It is the one that would be taken now."},
-    [LNET_WHY_NOT_SOURCE] = {"not_source", "The message has to leave by the NI of its source NID."},
-    [LNET_WHY_LINK_DOWN] = {"link_down", "Its link is down, and that of another NI is up."},
-    [LNET_WHY_NID_SIZE] = {"nid_size",
-                           "Another NI has an address of the same kind (IPv4 or IPv6) as the next "
-                           "hop."},
-    [LNET_WHY_USED_LATER] = {"used_later",
-                             "It is as good as the one chosen, but was used more recently: those "
-                             "that are equal take turns."},
-    [LNET_WHY_GATEWAY_DOWN] = {"gateway_down",
-                               "Its gateway does not answer pings, or the connection to it was "
-                               "lost."},
-    [LNET_WHY_NET_DOWN] = {"net_down",
-                           "Its gateway says that it does not route, or that one of its two nets "
-                           "is down."},
-    [LNET_WHY_NO_LOCAL_NET] = {"no_local_net", "Its gateway is on a net without an NI here."},
-    [LNET_WHY_OTHER_NET] = {"other_net",
-                            "Its gateway is not on the net of the NI that the message has to leave "
-                            "by."},
-    [LNET_WHY_PRIORITY] = {"priority", "Another route has a lower priority value, which wins."},
-    [LNET_WHY_HOPS] = {"hops", "Another route of the same priority has fewer hops."},
-    [LNET_WHY_QUEUE] = {"queue",
-                        "More bytes wait for its gateway than for that of a route with the same "
-                        "priority and hops."},
+#define WHY(sym, name, text) [LNET_WHY_##sym] = {name, text},
+#include "lib/lnet/whys.def"
+#undef WHY
 };
 
 const char *lnet_why_name(enum lnet_why why)
@@ -161,7 +140,7 @@ static enum lnet_drop check(const struct lnet_node *node, struct why_request *q,
     struct lnet_why_answer *a = &q->answer;
     lnet_net_t over = nid_net(sender); /* LNET_NET_ANY if unknown */
 
-    if (lnet_nid_is_mine(node, &q->dest)) {
+    if (lnet_is_own_nid(node, &q->dest)) {
         a->mine = nid_is_lo(&q->dest) || nid_net(&q->dest) == over || nid_is_any(sender);
         return a->mine ? LNET_DROP_NONE : LNET_DROP_DEST_OTHER_OWN_NID;
     }
@@ -210,7 +189,7 @@ static void choose(struct reactor_task *task)
     bool own = nid_is_any(&q->src) || src;
 
     if (own)
-        q->answer.mine = lnet_nid_is_mine(q->node, &q->dest);
+        q->answer.mine = lnet_is_own_nid(q->node, &q->dest);
     if (!q->answer.mine && !q->answer.drop)
         q->answer.drop = explain(s, q, src);
     q->task.fn = chosen;

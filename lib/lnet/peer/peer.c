@@ -42,6 +42,10 @@ int lnet_peers_init(struct lnet_node *node)
     node->peers = t;
     if (!t)
         return -ENOMEM;
+    TAILQ_INIT(&t->by_age[0]);
+    TAILQ_INIT(&t->by_age[1]);
+    TAILQ_INIT(&t->to_push[0]);
+    TAILQ_INIT(&t->to_push[1]);
     t->max = peers_max(&node->opts);
     t->nslots = slots(&node->opts);
     buckets = buckets_for(t->nslots);
@@ -61,7 +65,7 @@ void lnet_peers_fini(struct lnet_node *node)
     node->peers = NULL;
 }
 
-struct lnet_peer *lnet_peer_find(const struct lnet_node *node, const struct lnet_nid *nid)
+static struct lnet_peer *find(const struct lnet_node *node, const struct lnet_nid *nid)
 {
     const struct lnet_peers *t = node->peers;
     struct lnet_peer *p = t->hash[nid_hash(nid) & t->hash_mask];
@@ -88,15 +92,6 @@ static struct lnet_peer *create(struct lnet_peers *t, const struct lnet_nid *nid
     return p;
 }
 
-struct lnet_peer *lnet_peer_get(struct lnet_node *node, const struct lnet_nid *nid)
-{
-    struct lnet_peer *p = lnet_peer_find(node, nid);
-
-    if (p || node->peers->npeers - node->peers->ngateways >= node->peers->max)
-        return p;
-    return create(node->peers, nid);
-}
-
 static void destroy(struct lnet_peers *t, struct lnet_peer *p)
 {
     struct lnet_peer **link = &t->hash[nid_hash(&p->primary) & t->hash_mask];
@@ -110,11 +105,85 @@ static void destroy(struct lnet_peers *t, struct lnet_peer *p)
     t->npeers--;
 }
 
+/* ---- who is to be pushed to ---- */
+
+void lnet_peer_queue(struct lnet_peers *t, struct lnet_peer *p)
+{
+    p->push_queued = true;
+    TAILQ_INSERT_TAIL(&t->to_push[p->answers], p, push);
+}
+
+void lnet_peer_unqueue(struct lnet_peers *t, struct lnet_peer *p)
+{
+    if (p->push_queued)
+        TAILQ_REMOVE(&t->to_push[p->answers], p, push);
+    p->push_queued = false;
+}
+
+/* ---- who makes room ---- */
+
+static void leave_ages(struct lnet_peers *t, struct lnet_peer *p)
+{
+    if (!p->gw)
+        TAILQ_REMOVE(&t->by_age[p->answers], p, by_age);
+}
+
+static void join_ages(struct lnet_peers *t, struct lnet_peer *p)
+{
+    if (!p->gw)
+        TAILQ_INSERT_TAIL(&t->by_age[p->answers], p, by_age);
+}
+
+/* PUSHes on their way are few, so that few are passed over. */
+static struct lnet_peer *spare(const struct lnet_peers *t)
+{
+    struct lnet_peer *p;
+
+    for (unsigned i = 0; i < 2; i++)
+        TAILQ_FOREACH(p, &t->by_age[i], by_age)
+            if (!p->pushing)
+                return p;
+    return NULL;
+}
+
+struct lnet_peer *lnet_peer_pushed(struct lnet_node *node, const struct lnet_nid *nid)
+{
+    struct lnet_peers *t = node->peers;
+    struct lnet_peer *p = find(node, nid), *other;
+
+    if (p) {
+        leave_ages(t, p);
+    } else if (t->npeers - t->ngateways < t->max) {
+        p = create(t, nid);
+    } else if ((other = spare(t))) {
+        leave_ages(t, other);
+        lnet_peer_unqueue(t, other);
+        destroy(t, other);
+        p = create(t, nid);
+    }
+    if (p)
+        join_ages(t, p);
+    return p;
+}
+
+void lnet_peer_answers(struct lnet_node *node, struct lnet_peer *p, bool answers)
+{
+    if (p->answers == answers)
+        return;
+    leave_ages(node->peers, p);
+    p->answers = answers;
+    join_ages(node->peers, p);
+}
+
+/* ---- gateways ---- */
+
 void lnet_peer_set_gateway(struct lnet_gw *gw)
 {
-    struct lnet_peer *p = lnet_peer_find(gw->node, &gw->nid);
+    struct lnet_peer *p = find(gw->node, &gw->nid);
 
-    if (!p)
+    if (p)
+        leave_ages(gw->node->peers, p);
+    else
         p = create(gw->node->peers, &gw->nid);
     if (!p)
         return;
@@ -125,7 +194,7 @@ void lnet_peer_set_gateway(struct lnet_gw *gw)
 
 void lnet_peer_unset_gateway(struct lnet_gw *gw)
 {
-    struct lnet_peer *p = lnet_peer_find(gw->node, &gw->nid);
+    struct lnet_peer *p = find(gw->node, &gw->nid);
 
     if (!p || p->gw != gw)
         return;
@@ -136,4 +205,6 @@ void lnet_peer_unset_gateway(struct lnet_gw *gw)
          gw->node->peers->npeers - gw->node->peers->ngateways > gw->node->peers->max) &&
         !p->push_queued && !p->pushing)
         destroy(gw->node->peers, p);
+    else
+        join_ages(gw->node->peers, p);
 }

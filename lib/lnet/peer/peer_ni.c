@@ -4,7 +4,6 @@
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/base/err.h"
 #include "lib/lnet/shard/conf.h"
-#include "lib/lnet/shard/queue.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,10 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PEER_ROWS_PER_PAGE 128
-#define PEER_LOOKS         128   /* slots looked at in one iteration of a reactor */
-#define RESET_PEERS        256   /* slots reset in one iteration of a reactor */
-#define MAX_PEERS_DEFAULT  16384 /* over all reactors */
+#define PEER_LOOKS        128   /* slots looked at in one iteration of a reactor */
+#define RESET_PEERS       256   /* slots reset in one iteration of a reactor */
+#define MAX_PEERS_DEFAULT 16384 /* over all reactors */
 
 unsigned lnet_peer_nis_per_shard(const struct lnet_node_opts *o, unsigned reactors)
 {
@@ -36,9 +34,9 @@ int lnet_peer_nis_init(struct lnet_shard *s, unsigned max, struct err *err)
         t->peers = lnet_table_alloc(max, sizeof(*t->peers), &t->peers_memory);
         t->hash = calloc(buckets, sizeof(*t->hash));
     }
-    if (!t || !t->peers || !t->hash) {
+    if (!t || !t->peers || !t->hash)
         return err_set(err, -ENOMEM, "no memory for a table of %u peers; lower max_peers", max);
-    }
+    TAILQ_INIT(&t->idle);
     t->hash_mask = buckets - 1;
     for (unsigned i = max; i-- > 0;) {
         t->peers[i].hash_next = t->free_peers;
@@ -54,37 +52,6 @@ void lnet_peer_nis_fini(struct lnet_shard *s)
     free(s->peer->peers_memory);
     free(s->peer->hash);
     free(s->peer);
-}
-
-struct reactor *lnet_nid_home(const struct lnet_node *node, const struct lnet_nid *nid)
-{
-    return reactor_at(node->env, nid_cpt_hash(nid, node->nshards));
-}
-
-/* ---- idle list: refs == 0, oldest first ---- */
-
-static void idle_add(struct lnet_shard *s, struct lnet_peer_ni *p)
-{
-    p->lru_next = NULL;
-    p->lru_prev = s->peer->idle_tail;
-    if (s->peer->idle_tail)
-        s->peer->idle_tail->lru_next = p;
-    else
-        s->peer->idle_head = p;
-    s->peer->idle_tail = p;
-}
-
-static void idle_del(struct lnet_shard *s, struct lnet_peer_ni *p)
-{
-    if (p->lru_prev)
-        p->lru_prev->lru_next = p->lru_next;
-    else
-        s->peer->idle_head = p->lru_next;
-    if (p->lru_next)
-        p->lru_next->lru_prev = p->lru_prev;
-    else
-        s->peer->idle_tail = p->lru_prev;
-    p->lru_next = p->lru_prev = NULL;
 }
 
 static bool is_in_use(const struct lnet_ni *ni)
@@ -124,31 +91,23 @@ static void init_credits(const struct lnet_node *node, struct lnet_peer_ni *peer
         return;
     lnet_credits_init(&peer->tx, tx);
     lnet_credits_init(&peer->rtr, rtr);
-    lnet_msg_queue_init(&peer->txq);
-    lnet_rx_queue_init(&peer->rtrq);
-}
-
-static const struct lnd_ops *lnd_of_type(const struct lnet_node *node, uint8_t type)
-{
-    for (unsigned i = 0; i < node->nlnds; i++)
-        if (node->lnd[i].ops->type == type)
-            return node->lnd[i].ops;
-    return NULL;
+    STAILQ_INIT(&peer->txq);
+    TAILQ_INIT(&peer->rtrq);
 }
 
 /* Frees the peer NI that was unused for longest. */
 static void evict_one(struct lnet_shard *s)
 {
-    struct lnet_peer_ni *p = s->peer->idle_head;
-    const struct lnd_ops *ops;
+    struct lnet_peer_ni *p = TAILQ_FIRST(&s->peer->idle);
+    const struct lnet_lnd *lnd;
     struct lnet_peer_ni **link;
 
     if (!p)
         return;
-    ops = lnd_of_type(s->node, p->nid.type);
-    if (ops && ops->peer_free)
-        ops->peer_free(p);
-    idle_del(s, p);
+    lnd = lnet_lnd_find(s->node, p->nid.type);
+    if (lnd && lnd->ops->peer_free)
+        lnd->ops->peer_free(p);
+    TAILQ_REMOVE(&s->peer->idle, p, idle);
     link = &s->peer->hash[nid_hash(&p->nid) & s->peer->hash_mask];
     while (*link != p)
         link = &(*link)->hash_next;
@@ -161,7 +120,7 @@ static void evict_one(struct lnet_shard *s)
 
 static void make_room(struct lnet_shard *s)
 {
-    for (unsigned i = 0; i < s->node->nlnds && !s->peer->idle_head; i++)
+    for (unsigned i = 0; i < s->node->nlnds && TAILQ_EMPTY(&s->peer->idle); i++)
         if (s->node->lnd[i].ops->peer_shrink)
             s->node->lnd[i].ops->peer_shrink(s->node->lnd[i].ctx);
     evict_one(s);
@@ -208,18 +167,15 @@ struct lnet_peer_ni *lnet_peer_ni_get(struct lnet_node *node, const struct lnet_
     return p;
 }
 
-void lnet_peer_ni_hold(struct lnet_peer_ni *p)
+void lnet_peer_ni_used(struct lnet_peer_ni *p)
 {
-    if (p->refs++ > 0)
-        return;
-    idle_del(p->shard, p);
+    TAILQ_REMOVE(&p->shard->peer->idle, p, idle);
     init_credits(p->shard->node, p);
 }
 
-void lnet_peer_ni_put(struct lnet_peer_ni *p)
+void lnet_peer_ni_unused(struct lnet_peer_ni *p)
 {
-    if (--p->refs == 0)
-        idle_add(p->shard, p);
+    TAILQ_INSERT_TAIL(&p->shard->peer->idle, p, idle);
 }
 
 /* ---- counters ---- */
@@ -255,7 +211,7 @@ struct request {
 static void fill_row(const struct lnet_shard *s, const struct lnet_peer_ni *p,
                      struct lnet_peer_ni_row *row)
 {
-    const struct lnd_ops *ops = lnd_of_type(s->node, p->nid.type);
+    const struct lnet_lnd *lnd = lnet_lnd_find(s->node, p->nid.type);
 
     memset(row, 0, sizeof(*row));
     row->nid = p->nid;
@@ -268,11 +224,11 @@ static void fill_row(const struct lnet_shard *s, const struct lnet_peer_ni *p,
     row->tx = p->tx;
     row->rtr = p->rtr;
     row->tx_waiting = p->tx.now < 0 ? (uint32_t)-p->tx.now : 0;
-    row->rtr_waiting = p->rtrq.length;
+    row->rtr_waiting = p->rtr_waiting;
     row->tx_queued = p->tx_queued;
     row->tx_queued_bytes = p->tx_queued_bytes;
-    if (ops && ops->peer_info)
-        ops->peer_info(p, &row->lnd);
+    if (lnd && lnd->ops->peer_info)
+        lnd->ops->peer_info(p, &row->lnd);
     row->up = row->lnd.conns[0] + row->lnd.conns[1] + row->lnd.conns[2] + row->lnd.conns[3] > 0;
 }
 
@@ -386,40 +342,4 @@ int lnet_peer_ni_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_p
     q->task.fn = find;
     reactor_post(lnet_nid_home(node, nid), &q->task);
     return 0;
-}
-
-/* ---- all rows, page by page ---- */
-
-struct all_rows {
-    struct lnet_node *node;
-    lnet_peer_ni_rows_fn fn;
-    void *arg;
-};
-
-static void next_page(void *arg, const struct lnet_peer_ni_row *rows, unsigned n,
-                      const struct lnet_peer_ni_cursor *next)
-{
-    struct all_rows *all = arg;
-    bool last = next->end;
-
-    if (!last && lnet_peer_ni_page(all->node, next, PEER_ROWS_PER_PAGE, next_page, all))
-        last = true; /* no memory: what was asked for ends here */
-    all->fn(all->arg, rows, n, last);
-    if (last)
-        free(all);
-}
-
-int lnet_peer_ni_rows(struct lnet_node *node, lnet_peer_ni_rows_fn fn, void *arg)
-{
-    const struct lnet_peer_ni_cursor begin = {0};
-    struct all_rows *all = calloc(1, sizeof(*all));
-    int rc = -ENOMEM;
-
-    if (!all)
-        return rc;
-    *all = (struct all_rows){node, fn, arg};
-    rc = lnet_peer_ni_page(node, &begin, PEER_ROWS_PER_PAGE, next_page, all);
-    if (rc)
-        free(all);
-    return rc;
 }

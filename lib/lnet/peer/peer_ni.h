@@ -18,8 +18,8 @@ struct lnet_peer_shard {
     void *peers_memory;
     struct lnet_peer_ni **hash; /* by nid_hash() */
     uint32_t hash_mask, npeers;
-    uint32_t peers_used;                        /* slots of peers[] that have ever been used */
-    struct lnet_peer_ni *idle_head, *idle_tail; /* refs == 0, oldest first */
+    uint32_t peers_used;             /* slots of peers[] that have ever been used */
+    TAILQ_HEAD(, lnet_peer_ni) idle; /* refs == 0, oldest first */
 };
 
 /* Returns how many peer NIs a shard has room for. */

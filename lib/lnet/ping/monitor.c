@@ -168,26 +168,15 @@ void lnet_ping_seen(struct lnet_shard *s, struct lnet_ni *ni)
 
 /* ---- link state ---- */
 
-struct link_mail {
-    struct lnet_ni *ni;
-    bool up;
-    struct reactor_task task;
-};
-
 /* A link that comes up does not set a router's NI up: that takes a message of a peer (2.17; §16).
  * The exception is an NI that no peer has reached yet, which is as at the start. A node that does
  * not route publishes the change at once (§3.7 "A non-router"). */
-static void link_home(struct reactor_task *task)
+void lnet_link_changed(struct lnet_ni *ni, bool up)
 {
-    struct link_mail *m = container_of(task, struct link_mail, task);
-    struct lnet_ni *ni = m->ni;
     struct lnet_node *node = ni->node;
-    bool changed = false, up = m->up;
+    bool changed = false;
 
-    free(m);
     relaxed_store(&ni->fatal, !up);
-    /* From the next iteration on nothing of this message points to the NI. */
-    __atomic_store_n(&ni->links_heard, ni->links_heard + 1, __ATOMIC_RELEASE);
     if (!lnet_ni_is_active(ni))
         return;
     (void)has_requests(ni); /* those until now came before the link changed */
@@ -205,24 +194,6 @@ static void link_home(struct reactor_task *task)
     node->ping->seqno++;
     if (lnet_ping_republish(node))
         lnet_ping_push_all(node, false);
-}
-
-/* Link changes are rare and do not come from the data path: the message is from the heap. */
-void lnet_ni_link(struct lnet_ni *ni, bool up)
-{
-    struct link_mail *m;
-
-    if (ni->link_up == up)
-        return;
-    m = malloc(sizeof(*m));
-    if (!m)
-        return;
-    ni->link_up = up;
-    count_add(&ni->links_told, 1);
-    m->ni = ni;
-    m->up = up;
-    m->task.fn = link_home;
-    reactor_post(lnet_node_home(ni->node), &m->task);
 }
 
 /* Ages begin anew when the node begins to route, as at its start. Without routing no net ages. */

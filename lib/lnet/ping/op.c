@@ -72,14 +72,13 @@ void lnet_ping_op_start(struct lnet_ping_op *op, const struct lnet_nid *src, voi
 
     op->seg = (struct mem_seg){.addr = data, .len = size, .region = MEM_REGION_NONE};
     op->eq.fn = on_event;
-    memset(&op->md, 0, sizeof(op->md));
-    op->md.segs = &op->seg;
-    op->md.nsegs = 1;
-    op->md.length = size;
-    op->md.options = LNET_MD_TRUNCATE;
-    op->md.threshold = 2;
-    op->md.eq = &op->eq;
-    op->md.user = op;
+    op->md = (struct lnet_md){.segs = &op->seg,
+                              .nsegs = 1,
+                              .length = size,
+                              .options = LNET_MD_TRUNCATE,
+                              .threshold = 2,
+                              .eq = &op->eq,
+                              .user = op};
     op->status = -EINPROGRESS;
     op->running = true;
     LIST_INSERT_HEAD(&p->ops, op, link);

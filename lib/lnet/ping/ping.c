@@ -7,6 +7,7 @@
  * another of a few buffers. This node does not discover others. It pushes to peers that have pushed
  * their info to it, as routed nodes do at each router check.
  */
+#include "lib/lnet/path/path.h"
 #include "lib/lnet/ping/ping_internal.h"
 
 #include <errno.h>
@@ -17,6 +18,8 @@
 #define SWEEP_BURST     256         /* peers looked at, */
 #define PUSH_BURST      4           /* and PUSHes sent in one iteration of the reactor */
 #define PUSH_TIMEOUT_US 30000000ull /* for the ACK */
+#define QUIET_FIRST_US  60000000ull /* no PUSH to a peer after two that it did not acknowledge; */
+#define QUIET_DOUBLINGS 6           /* twice as long each time, up to half an hour */
 
 /* ---- the published info ---- */
 
@@ -60,6 +63,20 @@ static struct ping_target *target_free(struct lnet_ping *p)
     return NULL;
 }
 
+/* Attaches an MD of one segment to the place where ping infos are read and pushed. */
+static int attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *md,
+                  struct mem_seg *seg)
+{
+    *me = (struct lnet_me){.match_nid = LNET_NID_ANY,
+                           .match_pid = UINT32_MAX,
+                           .match_bits = LNET_PING_MATCH_BITS,
+                           .portal = LNET_RESERVED_PORTAL};
+    md->segs = seg;
+    md->nsegs = 1;
+    md->length = seg->len;
+    return lnet_me_attach(node, me, md);
+}
+
 bool lnet_ping_republish(struct lnet_node *node)
 {
     struct lnet_ping *p = node->ping;
@@ -74,21 +91,12 @@ bool lnet_ping_republish(struct lnet_node *node)
     t->seg.region = MEM_REGION_NONE;
     t->seqno = p->seqno;
     t->refs = 1;
-    memset(&t->me, 0, sizeof(t->me));
-    t->me.match_nid = LNET_NID_ANY;
-    t->me.match_pid = UINT32_MAX;
-    t->me.match_bits = LNET_PING_MATCH_BITS;
-    t->me.portal = LNET_RESERVED_PORTAL;
-    memset(&t->md, 0, sizeof(t->md));
-    t->md.segs = &t->seg;
-    t->md.nsegs = 1;
-    t->md.length = t->seg.len;
-    t->md.options = LNET_MD_OP_GET | LNET_MD_TRUNCATE | LNET_MD_MANAGE_REMOTE;
-    t->md.threshold = LNET_THRESH_INF;
-    t->md.eq = &p->target_eq;
-    t->md.user = t;
+    t->md = (struct lnet_md){.options = LNET_MD_OP_GET | LNET_MD_TRUNCATE | LNET_MD_MANAGE_REMOTE,
+                             .threshold = LNET_THRESH_INF,
+                             .eq = &p->target_eq,
+                             .user = t};
     p->current = t;
-    if (lnet_me_attach(node, &t->me, &t->md)) {
+    if (attach(node, &t->me, &t->md, &t->seg)) {
         t->refs = 0;
         p->current = old;
         return false;
@@ -106,16 +114,14 @@ static void queue_push(struct lnet_ping *p, struct lnet_peer *peer)
 {
     const uint32_t need = LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY;
 
-    if (peer->push_queued || (peer->features & need) != need)
+    if (peer->push_queued || (peer->features & need) != need ||
+        reactor_now_us() < peer->quiet_until_us)
         return;
     if (peer->pushing) { /* one at a time */
         peer->push_again = true;
         return;
     }
-    peer->push_queued = true;
-    peer->push_next = NULL;
-    *p->queue_tail = peer;
-    p->queue_tail = &peer->push_next;
+    lnet_peer_queue(p->node->peers, peer);
 }
 
 static void sweep_soon(struct lnet_ping *p)
@@ -164,11 +170,17 @@ static void push_done(struct lnet_ping_op *op)
     struct lnet_peer *peer = o->to;
 
     peer->pushing = false;
+    p->out_new -= o->is_new;
+    lnet_peer_answers(p->node, peer, op->status == 0);
     if (op->status == 0) {
         peer->acked_seqno = o->target->seqno;
-    } else { /* sends nothing more to the peer until it pushes again */
+        peer->failures = 0;
+    } else { /* sends nothing more to the peer until it pushes again, and not soon */
         peer->acked_seqno = 0;
         peer->features = 0;
+        if (peer->failures > 0)
+            peer->quiet_until_us = reactor_now_us() + (QUIET_FIRST_US << (peer->failures - 1));
+        peer->failures += peer->failures < QUIET_DOUBLINGS;
     }
     o->next = p->out_free;
     p->out_free = o;
@@ -198,34 +210,42 @@ static void push_to(struct lnet_ping *p, struct push_out *o, struct lnet_peer *p
     o->to = peer;
     o->target = p->current;
     o->target->refs++;
+    o->is_new = !peer->answers;
+    p->out_new += o->is_new;
     peer->pushing = true;
     o->op.target = peer->primary;
     lnet_ping_op_start(&o->op, our_nid(p->node, peer), o->target->data, o->target->seg.len,
                        PUSH_TIMEOUT_US);
 }
 
+/* Who never answers leaves place for those who do. */
+static struct lnet_peer *next_to_push(const struct lnet_ping *p)
+{
+    const struct lnet_peers *peers = p->node->peers;
+    struct lnet_peer *peer = TAILQ_FIRST(&peers->to_push[1]);
+
+    return peer || p->out_new >= PUSH_OUT_NEW ? peer : TAILQ_FIRST(&peers->to_push[0]);
+}
+
 /* in_push_some bounds the depth: a PUSH that fails at once calls push_done(), which calls this. */
 static void push_some(struct lnet_ping *p)
 {
+    struct lnet_peer *peer;
     unsigned n = 0;
 
     if (p->in_push_some)
         return;
     p->in_push_some = true;
-    while (n++ < PUSH_BURST && p->queue_head && p->out_free && p->current &&
+    while (n++ < PUSH_BURST && (peer = next_to_push(p)) && p->out_free && p->current &&
            !relaxed_load(&p->node->stopping)) {
-        struct lnet_peer *peer = p->queue_head;
         struct push_out *o = p->out_free;
 
-        p->queue_head = peer->push_next;
-        if (!p->queue_head)
-            p->queue_tail = &p->queue_head;
-        peer->push_queued = false;
+        lnet_peer_unqueue(p->node->peers, peer);
         p->out_free = o->next;
         push_to(p, o, peer);
     }
     p->in_push_some = false;
-    if (n > PUSH_BURST && p->queue_head && p->out_free)
+    if (n > PUSH_BURST && next_to_push(p) && p->out_free)
         sweep_soon(p);
 }
 
@@ -252,7 +272,14 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
     }
     if (!(p->scratch.features & LNET_PING_MULTI_RAIL))
         return;
-    peer = lnet_peer_get(node, &ev->initiator);
+    /* Who is neither the node itself nor the gateway of its net may have made this up. */
+    if (!nid_same(&ev->sender, &ev->initiator) &&
+        !lnet_source_gateway(node, &ev->sender, nid_net(&ev->initiator))) {
+        lnet_drop_event(node, LNET_DROP_PUSH_SOURCE, lnet_ni_find(node, &ev->target), &ev->sender,
+                        NULL);
+        return;
+    }
+    peer = lnet_peer_pushed(node, &ev->initiator);
     if (!peer)
         return;
     /* A gateway speaks for itself only: another node could have forged what it forwarded. */
@@ -267,23 +294,12 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
 
 static void push_in_post(struct lnet_ping *p, struct push_in *in)
 {
-    memset(&in->me, 0, sizeof(in->me));
-    in->me.match_nid = LNET_NID_ANY;
-    in->me.match_pid = UINT32_MAX;
-    in->me.match_bits = LNET_PING_MATCH_BITS;
-    in->me.portal = LNET_RESERVED_PORTAL;
     in->seg.addr = in->data;
     in->seg.len = sizeof(in->data);
     in->seg.region = MEM_REGION_NONE;
-    memset(&in->md, 0, sizeof(in->md));
-    in->md.segs = &in->seg;
-    in->md.nsegs = 1;
-    in->md.length = in->seg.len;
-    in->md.options = LNET_MD_OP_PUT | LNET_MD_TRUNCATE;
-    in->md.threshold = 1;
-    in->md.eq = &p->in_eq;
-    in->md.user = in;
-    (void)lnet_me_attach(p->node, &in->me, &in->md); /* portal and lengths are constants */
+    in->md = (struct lnet_md){
+        .options = LNET_MD_OP_PUT | LNET_MD_TRUNCATE, .threshold = 1, .eq = &p->in_eq, .user = in};
+    (void)attach(p->node, &in->me, &in->md, &in->seg); /* portal and lengths are constants */
 }
 
 static void push_in_event(struct lnet_md *md, const struct lnet_event *ev)
@@ -369,7 +385,7 @@ static void request_begin(struct reactor_task *task)
     struct ping_request *q = container_of(task, struct ping_request, task);
     const struct ping_target *own = q->op.node->ping->current;
 
-    if (lnet_nid_is_mine(q->op.node, &q->op.target) && own) {
+    if (lnet_is_own_nid(q->op.node, &q->op.target) && own) {
         q->op.status = lnet_ping_decode(own->data, own->seg.len, &q->info) ? -EPROTO : 0;
         request_done(&q->op);
     } else {
@@ -420,7 +436,6 @@ int lnet_ping_init(struct lnet_node *node)
         return -ENOMEM;
     node->ping = p;
     p->node = node;
-    p->queue_tail = &p->queue_head;
     p->sweep.fn = sweep;
     p->sweep_next = 0;
     p->target_eq = (struct lnet_eq){target_event, p};

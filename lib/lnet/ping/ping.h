@@ -38,6 +38,8 @@ void lnet_monitor_start(struct lnet_node *node);
 void lnet_monitor_stop(struct lnet_node *node);
 /* Takes note of a ping GET that came in on ni. Any shard. */
 void lnet_ping_seen(struct lnet_shard *s, struct lnet_ni *ni);
+/* Sets the status of an NI whose link went down or came up, and publishes it. */
+void lnet_link_changed(struct lnet_ni *ni, bool up);
 /* Publishes and pushes an NI that was added: the snapshot lists it. */
 void lnet_ni_listed(struct lnet_ni *ni);
 /* Sets the NIs' status anew: the node began or ceased to route. */

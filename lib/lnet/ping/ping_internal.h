@@ -15,7 +15,8 @@
 #define PING_CLI_SINK 3960 /* what lnetctl ping asks for, §3.4 */
 #define PUSH_IN       LNET_PUSH_BUFFERS
 #define PUSH_IN_SIZE  8192
-#define PUSH_OUT      64 /* PUSHes of ours waiting for their ACK */
+#define PUSH_OUT      64 /* PUSHes of ours waiting for their ACK, */
+#define PUSH_OUT_NEW  32 /* of these, to peers that have acknowledged none yet */
 
 struct ping_target {
     unsigned refs; /* linked, and each PUSH that sends it */
@@ -31,6 +32,7 @@ struct push_out {
     struct lnet_ping *ping;
     struct lnet_peer *to;
     struct ping_target *target;
+    bool is_new;           /* counts in lnet_ping.out_new */
     struct push_out *next; /* in lnet_ping.out_free */
 };
 
@@ -57,8 +59,8 @@ struct lnet_ping {
     bool stopped;
     struct ping_target target[PING_TARGETS], *current;
     struct lnet_eq target_eq, in_eq;
-    struct lnet_peer *queue_head, **queue_tail; /* peers to be pushed to */
     struct push_out out[PUSH_OUT], *out_free;
+    unsigned out_new; /* PUSHes on their way to those that did not answer when they were sent */
     bool in_push_some;
     /* goes through the peers and sends PUSHes, some at a time */
     struct reactor_task sweep;

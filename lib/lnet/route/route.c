@@ -163,29 +163,24 @@ static int check_route(const struct lnet_node *node, const struct lnet_route_con
     net_format(rc->net, net);
     nid_format(&rc->gateway, gw);
     net_format(gw_net, gwnet);
-    if (rc->net == LNET_NET_ANY || rc->net >> 16 == LNET_LND_LO) {
+    if (rc->net == LNET_NET_ANY || rc->net >> 16 == LNET_LND_LO)
         return err_set(err, -EINVAL, "net: %s cannot be routed to", net);
-    }
     if (nid_is_any(&rc->gateway) || nid_is_lo(&rc->gateway)) {
         return err_set(err, -EINVAL, "gateway: %s cannot be a gateway; name a NID on a local net",
                        gw);
     }
-    if (rc->net == gw_net) {
+    if (rc->net == gw_net)
         return err_set(err, -EINVAL, "gateway: %s is itself on net %s", gw, net);
-    }
-    if (rc->hops != LNET_HOPS_UNDEFINED && (rc->hops < 1 || rc->hops > 255)) {
+    if (rc->hops != LNET_HOPS_UNDEFINED && (rc->hops < 1 || rc->hops > 255))
         return err_set(err, -EINVAL, "hop: %d is not 1..255 (leave it out if unknown)", rc->hops);
-    }
-    if (lnet_nid_is_mine(node, &rc->gateway)) {
+    if (lnet_is_own_nid(node, &rc->gateway))
         return err_set(err, -EINVAL, "gateway: %s is this node's own NID", gw);
-    }
     if (lnet_net_find(node, rc->net)) {
         return err_set(err, -EEXIST, "net: %s is a local net; no route is needed", net);
     }
-    if (!lnet_net_find(node, gw_net)) {
+    if (!lnet_net_find(node, gw_net))
         return err_set(err, -EHOSTUNREACH, "gateway: %s is not reachable, no local NI on net %s",
                        gw, gwnet);
-    }
     return 0;
 }
 
@@ -258,9 +253,8 @@ static int take_out(struct change *ch, const struct lnet_route_conf *rc)
 {
     unsigned at = old_route(ch, rc);
 
-    if (at == ch->old->nroutes || ch->gone[at]) {
+    if (at == ch->old->nroutes || ch->gone[at])
         return err_set(ch->err, -ENOENT, "route: no route to this net through this gateway");
-    }
     ch->gone[at] = true;
     return 0;
 }
@@ -301,10 +295,9 @@ static int put_in(struct change *ch, const struct lnet_route_conf *rc)
     if (rc2)
         return rc2;
     place = seen_place(ch, rc, &taken);
-    if (taken || (have < ch->old->nroutes && !ch->gone[have])) {
+    if (taken || (have < ch->old->nroutes && !ch->gone[have]))
         return err_set(ch->err, -EEXIST,
                        "route: this net has a route through this gateway already");
-    }
     err_text(ch->err, "no memory for a route (at most %d gateways)", LNET_MAX_GATEWAYS);
     r = calloc(1, sizeof(*r));
     if (!r)
@@ -313,9 +306,8 @@ static int put_in(struct change *ch, const struct lnet_route_conf *rc)
     r->hops = rc->hops;
     r->priority = rc->priority;
     r->up = true; /* until the gateway says otherwise */
-    if (have < ch->old->nroutes) {
+    if (have < ch->old->nroutes)
         copy_state(r, ch->old->route[have]);
-    }
     r->gw = gw_get(ch->node, &rc->gateway);
     if (!r->gw) {
         free(r);
@@ -422,9 +414,8 @@ int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del
     unsigned at;
     int rc;
 
-    if (!ch) {
+    if (!ch)
         return err_set(err, -ENOMEM, "no memory for routes");
-    }
     ch->node = node;
     ch->old = node->conf;
     ch->err = err;
@@ -445,14 +436,6 @@ int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del
 int lnet_route_add(struct lnet_node *node, const struct lnet_route_conf *conf, struct err *err)
 {
     return lnet_routes_change(node, NULL, 0, conf, 1, NULL, err);
-}
-
-int lnet_route_del(struct lnet_node *node, lnet_net_t net, const struct lnet_nid *gateway,
-                   struct err *err)
-{
-    struct lnet_route_conf rc = {.net = net, .gateway = *gateway};
-
-    return lnet_routes_change(node, &rc, 1, NULL, 0, NULL, err);
 }
 
 unsigned lnet_route_rows(const struct lnet_node *node, struct lnet_route_row *rows, unsigned max)

@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define LOOK_US      1000000ull /* between looks whether all buffers have come back */
 #define STOP_PERIODS 3          /* in which others may all look, after which it stops anyway */
@@ -22,21 +21,11 @@
 
 /* ---- telling others (node home) ---- */
 
-struct tell {
-    struct reactor_task task;
-    struct lnet_node *node;
-    bool push;
-};
-
-static void tell_home(struct reactor_task *task)
+static void tell(struct lnet_node *node, bool push)
 {
-    struct tell *t = container_of(task, struct tell, task);
-    struct lnet_node *node = t->node;
-
     lnet_routing_changed(node);
-    if (lnet_ping_republish(node) && t->push)
+    if (lnet_ping_republish(node) && push)
         lnet_ping_push_all(node, true);
-    free(t);
 }
 
 /* ---- states ---- */
@@ -50,17 +39,15 @@ static int enter(struct lnet_node *node, enum lnet_routing state, bool push)
 {
     struct lnet_node_event row = {
         .kind = LNET_NODE_EV_ROUTING, .value = (int)state, .cause = "command"};
-    struct tell *t = calloc(1, sizeof(*t));
+    enum lnet_routing before = node->routing;
 
-    if (!t)
-        return -ENOMEM;
-    t->node = node;
-    t->push = push;
-    t->task.fn = tell_home;
-    relaxed_store(&node->routing, state);
+    relaxed_store(&node->routing, state); /* before the home looks at either */
     node->routes->routing_since_us = reactor_now_us();
+    if (lnet_call_home(node, tell, push)) {
+        relaxed_store(&node->routing, before);
+        return -ENOMEM;
+    }
     lnet_node_event_post(node, &row);
-    reactor_post(lnet_node_home(node), &t->task);
     return 0;
 }
 
@@ -130,9 +117,8 @@ int lnet_routing_set(struct lnet_node *node, bool on, struct err *err)
     bool is_on = node->routing == LNET_ROUTING_ON || node->routing == LNET_ROUTING_STARTING;
     int rc;
 
-    if (relaxed_load(&node->stopping)) {
+    if (relaxed_load(&node->stopping))
         return err_set(err, -EBUSY, "routing cannot be changed: the node stops");
-    }
     if (is_on == on)
         return 0;
     if (!node->started) { /* no reader yet */
@@ -147,11 +133,6 @@ int lnet_routing_set(struct lnet_node *node, bool on, struct err *err)
 
 /* ---- timing ---- */
 
-void lnet_timing_get(const struct lnet_node *node, struct lnet_timing *out)
-{
-    *out = node->timing;
-}
-
 static int check_seconds(const char *name, unsigned seconds, struct err *err)
 {
     if (seconds <= SECONDS_MAX)
@@ -159,41 +140,35 @@ static int check_seconds(const char *name, unsigned seconds, struct err *err)
     return err_set(err, -EINVAL, "%s: %u s is too long, at most %u", name, seconds, SECONDS_MAX);
 }
 
-static void timing_home(struct reactor_task *task)
+static void retime(struct lnet_node *node, bool arg)
 {
-    struct tell *t = container_of(task, struct tell, task);
+    lnet_checks_retime(node);
+}
 
-    lnet_checks_retime(t->node);
-    free(t);
+static void store(struct lnet_node *node, const struct lnet_timing *set)
+{
+    if (set->check_interval)
+        relaxed_store(&node->timing.check_interval, set->check_interval);
+    if (set->ping_timeout)
+        relaxed_store(&node->timing.ping_timeout, set->ping_timeout);
+    relaxed_store(&node->timing.source_check, set->source_check);
 }
 
 int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struct err *err)
 {
-    struct tell *t;
+    const struct lnet_timing old = node->timing;
     int rc = check_seconds("check_interval", set->check_interval, err);
 
     if (!rc)
         rc = check_seconds("ping_timeout", set->ping_timeout, err);
     if (rc)
         return rc;
-    if (set->source_check > LNET_SOURCE_OFF) {
+    if (set->source_check > LNET_SOURCE_OFF)
         return err_set(err, -EINVAL, "source_check: %d is not one of its values",
                        (int)set->source_check);
-    }
-    t = calloc(1, sizeof(*t));
-    if (!t) {
-        return err_set(err, -ENOMEM, "no memory");
-    }
-    if (set->check_interval)
-        relaxed_store(&node->timing.check_interval, set->check_interval);
-    if (set->ping_timeout)
-        relaxed_store(&node->timing.ping_timeout, set->ping_timeout);
-    relaxed_store(&node->timing.source_check, set->source_check);
-    t->node = node;
-    t->task.fn = timing_home;
-    if (node->started)
-        reactor_post(lnet_node_home(node), &t->task);
-    else
-        free(t);
-    return 0;
+    store(node, set);
+    if (!node->started || lnet_call_home(node, retime, false) == 0)
+        return 0;
+    store(node, &old);
+    return err_set(err, -ENOMEM, "no memory");
 }

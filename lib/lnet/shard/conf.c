@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The configuration as the data path sees it: nets with their NIs, routes, gateways.
- *
- * The control thread builds a new immutable lnet_conf for each change and publishes it; the old one
- * is freed when all reactors have passed a quiescent state. State that changes by itself (is the
- * gateway alive, does it list the net) lies in the route and gateway objects, one writer each.
- */
+/* Builds and publishes snapshots. conf.h has the rules. */
 #include "lib/lnet/shard/conf.h"
 
 #include <errno.h>
@@ -67,31 +61,6 @@ static int build_nets(struct lnet_conf *c, struct lnet_ni *const *ni, unsigned n
         c->nnets++;
     }
     return 0;
-}
-
-const struct lnet_conf_net *lnet_net_find(const struct lnet_node *node, lnet_net_t net)
-{
-    const struct lnet_conf *c = lnet_conf_get(node);
-
-    for (unsigned i = 0; i < c->nnets; i++)
-        if (c->net[i].net == net)
-            return &c->net[i];
-    return NULL;
-}
-
-struct lnet_ni *lnet_ni_find(const struct lnet_node *node, const struct lnet_nid *nid)
-{
-    const struct lnet_conf *c = lnet_conf_get(node);
-
-    for (unsigned i = 0; i < c->nnis; i++)
-        if (nid_same(&c->ni[i]->nid, nid))
-            return c->ni[i];
-    return NULL;
-}
-
-bool lnet_nid_is_mine(const struct lnet_node *node, const struct lnet_nid *nid)
-{
-    return nid_is_lo(nid) || lnet_ni_find(node, nid);
 }
 
 /* ---- routes ---- */

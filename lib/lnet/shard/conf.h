@@ -94,8 +94,30 @@ static inline const struct lnet_conf *lnet_conf_get(const struct lnet_node *node
 
 /* ---- look-up (any thread) ---- */
 
-const struct lnet_conf_net *lnet_net_find(const struct lnet_node *node, lnet_net_t net);
-struct lnet_ni *lnet_ni_find(const struct lnet_node *node, const struct lnet_nid *nid);
+static inline const struct lnet_conf_net *lnet_net_find(const struct lnet_node *node,
+                                                        lnet_net_t net)
+{
+    const struct lnet_conf *c = lnet_conf_get(node);
+
+    for (unsigned i = 0; i < c->nnets; i++)
+        if (c->net[i].net == net)
+            return &c->net[i];
+    return NULL;
+}
+static inline struct lnet_ni *lnet_ni_find(const struct lnet_node *node, const struct lnet_nid *nid)
+{
+    const struct lnet_conf *c = lnet_conf_get(node);
+
+    for (unsigned i = 0; i < c->nnis; i++)
+        if (nid_same(&c->ni[i]->nid, nid))
+            return c->ni[i];
+    return NULL;
+}
+/* Does what lnet_nid_is_mine() does for LNDs. */
+static inline bool lnet_is_own_nid(const struct lnet_node *node, const struct lnet_nid *nid)
+{
+    return nid_is_lo(nid) || lnet_ni_find(node, nid);
+}
 struct lnet_gw *lnet_gw_find(const struct lnet_node *node, const struct lnet_nid *nid);
 /* Returns the number of routes to a net, and the first in *first. */
 unsigned lnet_conf_routes(const struct lnet_conf *conf, lnet_net_t net,

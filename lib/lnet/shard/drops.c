@@ -26,11 +26,10 @@ static const enum lnet_stat stat_of_health[LNET_HEALTH_COUNT] = {
     [LNET_HEALTH_NETWORK_TIMEOUT] = LNET_STAT_NETWORK_TIMEOUT_COUNT,
 };
 
-/* Where the two disagree, nothing is said of anybody's health: §6.2. */
-void lnet_count_health(struct lnet_shard *s, struct lnet_result result)
+/* Where reason and health disagree, nothing is said of anybody's health: §6.2. */
+void lnet_count_failed(struct lnet_shard *s, struct lnet_result result)
 {
-    if (result.reason == LNET_DROP_NONE || result.health == LNET_HEALTH_OK ||
-        result.health >= LNET_HEALTH_COUNT)
+    if (result.health == LNET_HEALTH_OK || result.health >= LNET_HEALTH_COUNT)
         return;
     count_add(&s->stats[stat_of_health[result.health]], 1);
 }
@@ -167,8 +166,7 @@ void lnet_drops_get(const struct lnet_node *node, uint64_t out[LNET_DROP_COUNT])
 {
     memset(out, 0, LNET_DROP_COUNT * sizeof(out[0]));
     for (unsigned i = 0; i <= node->nshards; i++)
-        for (unsigned k = 0; k < LNET_DROP_COUNT; k++)
-            out[k] += relaxed_load(&node->shard[i]->drops[k]);
+        counters_add(out, node->shard[i]->drops, LNET_DROP_COUNT);
 }
 
 void lnet_drop_example_get(const struct lnet_node *node, enum lnet_drop reason,

@@ -7,44 +7,6 @@
 
 #define BATCH 64u
 
-static const struct {
-    const char *name, *text;
-} kinds[LNET_NODE_EV_COUNT] = {
-    [LNET_NODE_EV_PEER_UP] = {"peer_up", "The first connection to a peer NI is there."},
-    [LNET_NODE_EV_PEER_DOWN] = {"peer_down", "The last connection to a peer NI is gone."},
-    [LNET_NODE_EV_PEER_RESTART] = {"peer_restart",
-                                   "A peer NI came with another incarnation: it has restarted."},
-    [LNET_NODE_EV_NI_UP] = {"ni_up", "An NI of this node is published as up."},
-    [LNET_NODE_EV_NI_DOWN] =
-        {"ni_down", "An NI of this node is published as down: its link is down, or no peer has "
-                    "sent a message over its net."},
-    [LNET_NODE_EV_NI_ADDED] = {"ni_added", "An NI was added to the running node."},
-    [LNET_NODE_EV_NI_REMOVED] = {"ni_removed", "An NI was removed from the running node."},
-    [LNET_NODE_EV_ROUTE_UP] = {"route_up", "Messages may take a route again."},
-    [LNET_NODE_EV_ROUTE_DOWN] = {"route_down", "Messages do not take a route any more."},
-    [LNET_NODE_EV_GATEWAY_UP] = {"gateway_up", "A gateway of this node answers again."},
-    [LNET_NODE_EV_GATEWAY_DOWN] =
-        {"gateway_down", "A gateway of this node does not answer, or the connection to it was "
-                         "lost."},
-    [LNET_NODE_EV_BUFFERS_EXHAUSTED] =
-        {"buffers_exhausted", "A message waits because a reactor has no free router buffer of "
-                              "a pool."},
-    [LNET_NODE_EV_BUFFERS_FREE] = {"buffers_free",
-                                   "No message has waited for lack of a router buffer of that "
-                                   "pool for a moment."},
-    [LNET_NODE_EV_ROUTING] = {"routing", "Forwarding was started or stopped."},
-};
-
-const char *lnet_node_event_name(enum lnet_node_event_kind kind)
-{
-    return (unsigned)kind < LNET_NODE_EV_COUNT ? kinds[kind].name : "unknown";
-}
-
-const char *lnet_node_event_text(enum lnet_node_event_kind kind)
-{
-    return (unsigned)kind < LNET_NODE_EV_COUNT ? kinds[kind].text : "";
-}
-
 /* ---- reading (control) ---- */
 
 static void deliver(struct lnet_node_event_ring *ring, uint32_t n, uint64_t missed)

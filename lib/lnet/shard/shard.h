@@ -83,6 +83,8 @@ struct lnet_shard {
     struct lnet_peer_shard *peer;
     struct lnet_credit_shard *credit;
     struct lnet_tx_shard *tx;
+    struct lnet_next_hop **next_hop_hash; /* of credit/; here so that rx.c can prefetch from it */
+    uint32_t next_hop_mask;
     /* message descriptors */
     struct lnet_msg *msgs, *free_msgs;
     void *msgs_memory; /* of which msgs is a part */
@@ -154,15 +156,30 @@ struct lnet_node {
 
 /* ---- shards and messages (shard.c) ---- */
 
+/* Runs fn(node, arg) on the node's home. Takes memory of the heap; -ENOMEM. Control. */
+int lnet_call_home(struct lnet_node *node, void (*fn)(struct lnet_node *node, bool arg), bool arg);
+
 /* Returns the shard of the calling reactor, or the control thread's. */
-struct lnet_shard *lnet_shard_self(const struct lnet_node *node);
+static inline struct lnet_shard *lnet_shard_self(const struct lnet_node *node)
+{
+    const struct reactor *r = reactor_self();
+    unsigned index = r ? reactor_index(r) : REACTOR_CONTROL;
+
+    return node->shard[index < node->nshards ? index : node->nshards];
+}
+/* Returns the LND of a net type, or NULL. */
+static inline const struct lnet_lnd *lnet_lnd_find(const struct lnet_node *node, unsigned type)
+{
+    for (unsigned i = 0; i < node->nlnds; i++)
+        if (node->lnd[i].ops->type == type)
+            return &node->lnd[i];
+    return NULL;
+}
 /* Allocates a zeroed table that begins at a block; *memory is to be freed. NULL: no memory. */
 void *lnet_table_alloc(size_t n, size_t size, void **memory);
 /* Makes total descriptors, of which local ones may be used for this node's own messages. */
 int lnet_msgs_init(struct lnet_shard *s, unsigned total, unsigned local, struct err *err);
 void lnet_msgs_fini(struct lnet_shard *s);
-struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind);
-void lnet_msg_free(struct lnet_msg *msg);
 
 static inline void lnet_ni_hold(struct lnet_shard *s, const struct lnet_ni *ni)
 {
@@ -180,6 +197,53 @@ static inline void lnet_msg_set_rx_ni(struct lnet_msg *msg, struct lnet_ni *ni)
     msg->rx_ni = ni;
 }
 
+/* Returns a zeroed message, but that admission writes header and path of a forwarded one. NULL:
+ * there is none left for a message of this node itself. */
+static inline struct lnet_msg *lnet_msg_alloc(struct lnet_shard *s, enum lnet_msg_kind kind)
+{
+    struct lnet_msg *msg = s->free_msgs;
+
+    if (!msg || (kind == LNET_KIND_LOCAL && s->local_msgs >= s->max_local))
+        return NULL;
+    s->free_msgs = msg->lnd_next;
+    if (s->free_msgs)
+        prefetch_write(s->free_msgs, 3 * CPU_BLOCK); /* for the next one, in good time */
+    if (kind == LNET_KIND_LOCAL) {
+        memset(msg, 0, sizeof(*msg));
+        msg->via = LNET_NID_ANY;
+        s->local_msgs++;
+    } else {
+        memset(msg, 0, offsetof(struct lnet_msg, hdr));
+        msg->buffer = NULL;
+        msg->handed_us = 0;
+        msg->result = LNET_RESULT_OK;
+    }
+    msg->kind = (uint8_t)kind;
+    msg->home = s;
+    s->used_msgs++;
+    relaxed_store(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
+    if (s->used_msgs > s->stats[LNET_STAT_MSGS_MAX])
+        relaxed_store(&s->stats[LNET_STAT_MSGS_MAX], s->used_msgs);
+    return msg;
+}
+
+static inline void lnet_msg_free(struct lnet_msg *msg)
+{
+    struct lnet_shard *s = msg->home;
+
+    if (msg->kind == LNET_KIND_LOCAL)
+        s->local_msgs--;
+    if (msg->tx_ni)
+        lnet_ni_put(s, msg->tx_ni);
+    if (msg->rx_ni)
+        lnet_ni_put(s, msg->rx_ni);
+    s->used_msgs--;
+    relaxed_store(&s->stats[LNET_STAT_MSGS_ALLOC], s->used_msgs);
+    msg->state = LNET_MSG_FREE;
+    msg->lnd_next = s->free_msgs;
+    s->free_msgs = msg;
+}
+
 static inline bool lnet_is_home(const struct lnet_node *node)
 {
     return reactor_self() == lnet_node_home(node);
@@ -190,12 +254,22 @@ static inline bool lnet_is_router(const struct lnet_node *node)
     return relaxed_load(&node->routing) != LNET_ROUTING_OFF;
 }
 
+static inline int lnet_credits_max(int configured)
+{
+    return configured > 1 ? configured : 1;
+}
+static inline void lnet_credits_init(struct lnet_credits *c, int max)
+{
+    c->max = c->now = c->min = lnet_credits_max(max);
+    c->waited = 0;
+}
+
 /* ---- counters (drops.c) ---- */
 
 /* Adds n to the count of requests of this node that wait for an answer. Node home. */
 void lnet_rst_add(struct lnet_node *node, int n);
-/* Counts a failed send or receive by the health that the LND reported. */
-void lnet_count_health(struct lnet_shard *s, struct lnet_result result);
+/* Counts a send or receive that failed by the health that the LND reported. */
+void lnet_count_failed(struct lnet_shard *s, struct lnet_result result);
 /* Returns the number of PUTs and GETs received over an NI since its start. Any thread. */
 uint64_t lnet_ni_requests(const struct lnet_node *node, unsigned ni);
 /* Counts a received message for its NI and its sender. */

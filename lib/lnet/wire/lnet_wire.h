@@ -25,8 +25,9 @@ enum lnet_msg_type {
 };
 #define LNET_MSG_TYPES 5
 
-/* A header in memory. Fixed fields in host order; the union stays as received, so that forwarding
- * is bit-exact without knowing what is opaque in it (§2.3). */
+/* A header in memory, which is the nid16 form: hosts are little-endian, as the wire is. The union
+ * stays as received, so that forwarding is bit-exact without knowing what is opaque in it (§2.3).
+ */
 struct lnet_hdr {
     struct lnet_nid dest_nid;
     struct lnet_nid src_nid;
@@ -66,19 +67,73 @@ struct lnet_reply {
     struct lnet_handle dst;
 };
 
-/* The union in fields. get: body -> fields. set: zeroes the union, then writes the fields. */
-void lnet_body_get_ack(const struct lnet_hdr *h, struct lnet_ack *out);
-void lnet_body_get_put(const struct lnet_hdr *h, struct lnet_put *out);
-void lnet_body_get_get(const struct lnet_hdr *h, struct lnet_get *out);
-void lnet_body_get_reply(const struct lnet_hdr *h, struct lnet_reply *out);
-void lnet_body_set_ack(struct lnet_hdr *h, const struct lnet_ack *in);
-void lnet_body_set_put(struct lnet_hdr *h, const struct lnet_put *in);
-void lnet_body_set_get(struct lnet_hdr *h, const struct lnet_get *in);
-void lnet_body_set_reply(struct lnet_hdr *h, const struct lnet_reply *in);
+/* Bytes that each takes of the union. */
+#define LNET_ACK_SIZE (offsetof(struct lnet_ack, mlength) + sizeof(uint32_t))
+#define LNET_PUT_SIZE sizeof(struct lnet_put)
+#define LNET_GET_SIZE (offsetof(struct lnet_get, sink_length) + sizeof(uint32_t))
+
+/* The union in fields. get: body -> fields. set: zeroes the union, then writes the fields; kernels
+ * send unused bytes as zero, §2.3. */
+static inline void lnet_body_get_ack(const struct lnet_hdr *h, struct lnet_ack *out)
+{
+    memcpy(out, h->body, LNET_ACK_SIZE);
+}
+static inline void lnet_body_get_put(const struct lnet_hdr *h, struct lnet_put *out)
+{
+    memcpy(out, h->body, LNET_PUT_SIZE);
+}
+static inline void lnet_body_get_get(const struct lnet_hdr *h, struct lnet_get *out)
+{
+    memcpy(out, h->body, LNET_GET_SIZE);
+}
+static inline void lnet_body_get_reply(const struct lnet_hdr *h, struct lnet_reply *out)
+{
+    memcpy(out, h->body, sizeof(*out));
+}
+static inline void lnet_body_set(struct lnet_hdr *h, const void *fields, size_t len)
+{
+    memset(h->body, 0, sizeof(h->body));
+    memcpy(h->body, fields, len);
+}
+static inline void lnet_body_set_ack(struct lnet_hdr *h, const struct lnet_ack *in)
+{
+    lnet_body_set(h, in, LNET_ACK_SIZE);
+}
+static inline void lnet_body_set_put(struct lnet_hdr *h, const struct lnet_put *in)
+{
+    lnet_body_set(h, in, LNET_PUT_SIZE);
+}
+static inline void lnet_body_set_get(struct lnet_hdr *h, const struct lnet_get *in)
+{
+    lnet_body_set(h, in, LNET_GET_SIZE);
+}
+static inline void lnet_body_set_reply(struct lnet_hdr *h, const struct lnet_reply *in)
+{
+    lnet_body_set(h, in, sizeof(*in));
+}
 
 /* Checks what every header must satisfy, §4.2 rows 1..3: known type, payload length by type. The
  * decoders call it. */
-enum lnet_drop lnet_hdr_validate(const struct lnet_hdr *h);
+static inline enum lnet_drop lnet_hdr_validate(const struct lnet_hdr *h)
+{
+    switch (h->type) {
+    case LNET_MSG_ACK:
+    case LNET_MSG_GET:
+        if (h->payload_len != 0)
+            return LNET_DROP_HDR_LEN_NOT_ZERO;
+        break;
+    case LNET_MSG_PUT:
+    case LNET_MSG_REPLY:
+        if (h->payload_len > LNET_MAX_PAYLOAD)
+            return LNET_DROP_HDR_TOO_LONG;
+        break;
+    default: /* HELLO too: it belongs to stream drivers and is never a message, §2.3 */
+        return LNET_DROP_HDR_TYPE;
+    }
+    if (!nid_wire_valid(&h->dest_nid) || !nid_wire_valid(&h->src_nid))
+        return LNET_DROP_HDR_BAD_NID;
+    return LNET_DROP_NONE;
+}
 
 /* Decode 72 (96) bytes. On refusal *out is still filled as far as it could be read (for logs). */
 enum lnet_drop lnet_hdr_decode4(const void *wire, struct lnet_hdr *out);

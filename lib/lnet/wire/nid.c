@@ -9,10 +9,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "nid.h swaps network o
 
 #define NID4_ADDR_LEN  4
 #define NID16_ADDR_LEN 16
-#define NID_SIZE_MAX   (NID16_ADDR_LEN - NID4_ADDR_LEN)
-#define NET_NUM_MAX    0xffffu
-#define PID_USERFLAG   0x80000000u
-#define PID_ANY        0xffffffffu
+_Static_assert(LNET_NID_SIZE_MAX == NID16_ADDR_LEN - NID4_ADDR_LEN, "largest NID");
+#define NET_NUM_MAX 0xffffu
 
 const struct lnet_nid LNET_NID_ANY = {
     .size = 0xff,
@@ -83,27 +81,6 @@ bool lnd_type_has_ip(uint8_t type)
     return row && (row->syntax == ADDR_IP || row->syntax == ADDR_IPV4);
 }
 
-/* ---- the 64-bit form and the 20-byte form ---- */
-
-struct lnet_nid nid_from_u64(uint64_t nid4)
-{
-    struct lnet_nid nid = {0};
-
-    if (nid4 == LNET_NID4_ANY)
-        return LNET_NID_ANY;
-    nid.type = (uint8_t)(nid4 >> 48);
-    nid.num_be = htons((uint16_t)(nid4 >> 32));
-    nid.addr_be[0] = htonl((uint32_t)nid4);
-    return nid;
-}
-
-uint64_t nid_to_u64(const struct lnet_nid *nid)
-{
-    if (nid_is_any(nid))
-        return LNET_NID4_ANY;
-    return (uint64_t)nid_net(nid) << 32 | ntohl(nid->addr_be[0]);
-}
-
 struct lnet_nid nid_make(lnet_net_t net, const void *addr, unsigned addr_len)
 {
     struct lnet_nid nid = {0};
@@ -115,24 +92,6 @@ struct lnet_nid nid_make(lnet_net_t net, const void *addr, unsigned addr_len)
     nid.num_be = htons((uint16_t)net);
     memcpy(nid.addr_be, addr, addr_len);
     return nid;
-}
-
-bool nid_wire_valid(const struct lnet_nid *nid)
-{
-    const uint8_t *addr = (const uint8_t *)nid->addr_be;
-
-    if (nid_is_any(nid) || nid->size > NID_SIZE_MAX)
-        return false;
-    for (unsigned i = nid->size + NID4_ADDR_LEN; i < NID16_ADDR_LEN; i++) {
-        if (addr[i] != 0)
-            return false;
-    }
-    return true;
-}
-
-bool nid4_wire_valid(uint64_t nid4)
-{
-    return nid4 >> 56 == 0 && (uint8_t)(nid4 >> 48) != LNET_LND_ANY;
 }
 
 /* ---- parsing ---- */
@@ -321,7 +280,7 @@ static bool format_addr(const struct lnet_nid *nid, char *buf, size_t cap)
 
     if (!row)
         return false;
-    if (nid->size == NID_SIZE_MAX && row->syntax == ADDR_IP)
+    if (nid->size == LNET_NID_SIZE_MAX && row->syntax == ADDR_IP)
         return inet_ntop(AF_INET6, nid->addr_be, buf, (socklen_t)cap) != NULL;
     if (nid->size != 0)
         return false;
@@ -343,7 +302,7 @@ static bool format_addr(const struct lnet_nid *nid, char *buf, size_t cap)
  * (§1.3). */
 static void format_words(const struct lnet_nid *nid, char *buf, size_t cap)
 {
-    unsigned words = nid->size > NID_SIZE_MAX ? 4 : (nid->size + NID4_ADDR_LEN + 3u) / 4;
+    unsigned words = nid->size > LNET_NID_SIZE_MAX ? 4 : (nid->size + NID4_ADDR_LEN + 3u) / 4;
     size_t len = 0;
 
     for (unsigned i = 0; i < words; i++)
@@ -362,25 +321,6 @@ char *nid_format(const struct lnet_nid *nid, char buf[LNET_NIDSTR_SIZE])
         snprintf(buf, LNET_NIDSTR_SIZE, "%s@%.16s", addr, net_format(nid_net(nid), net));
     else
         format_words(nid, buf, LNET_NIDSTR_SIZE);
-    return buf;
-}
-
-char *lnet_id_format(const struct lnet_nid *nid, uint32_t pid, char buf[LNET_NIDSTR_SIZE])
-{
-    char nid_str[LNET_NIDSTR_SIZE];
-    size_t len, room;
-
-    if (pid == PID_ANY)
-        snprintf(buf, LNET_NIDSTR_SIZE, "LNET_PID_ANY-");
-    else
-        snprintf(buf, LNET_NIDSTR_SIZE, "%s%u-", pid & PID_USERFLAG ? "U" : "",
-                 pid & ~PID_USERFLAG);
-    nid_format(nid, nid_str);
-    len = strlen(buf);
-    /* The longest, LNET_PID_ANY- before an IPv6 address and a numbered net, has 62 characters. */
-    room = LNET_NIDSTR_SIZE - 1 - len;
-    nid_str[room] = '\0';
-    memcpy(buf + len, nid_str, strlen(nid_str) + 1);
     return buf;
 }
 
@@ -430,18 +370,4 @@ unsigned nid_cpt_hash(const struct lnet_nid *nid, unsigned n)
     if (nid->type == LNET_LND_KFI)
         return cpt_hash_kfi(nid_to_u64(nid), n);
     return cpt_hash_bytes(nid_to_u64(nid), n);
-}
-
-uint32_t nid_hash(const struct lnet_nid *nid)
-{
-    uint64_t a, b, h;
-    uint32_t c;
-
-    memcpy(&a, nid, sizeof(a)); /* all there is of one with a 4-byte address */
-    memcpy(&b, (const uint8_t *)nid + sizeof(a), sizeof(b));
-    memcpy(&c, (const uint8_t *)nid + sizeof(a) + sizeof(b), sizeof(c));
-    h = a + b * 0xc2b2ae3d27d4eb4full + c * 0x165667b19e3779f9ull;
-    h = (h ^ h >> 32) * 0x9e3779b97f4a7c15ull;
-    h = (h ^ h >> 29) * 0xff51afd7ed558ccdull;
-    return (uint32_t)(h >> 32);
 }

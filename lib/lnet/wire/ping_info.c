@@ -3,6 +3,8 @@
 
 #include <endian.h>
 
+#include "lib/base/container.h"
+
 /*
  * docs/protocol/lnet-core.md §3.2. Everything is in the sender's byte order except struct lnet_nid.
  * The decoder ignores bytes behind the declared size (the metadata of §3.3).
@@ -20,9 +22,6 @@ struct wire_ping_ni {
     uint32_t status;
     uint32_t msg_size; /* entry 0 only */
 } __attribute__((packed));
-
-#define ASSERT_AT(type, field, offset)                                                             \
-    _Static_assert(offsetof(struct type, field) == (offset), #type "." #field)
 
 ASSERT_AT(wire_ping_hdr, magic, 0);
 ASSERT_AT(wire_ping_hdr, features, 4);

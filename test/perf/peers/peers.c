@@ -430,13 +430,13 @@ void peers_mark_begin(struct peers *e)
     e->has_begun = true;
     reactor_stats_get(e->base.home, &e->begun);
     e->begun_cpu_ns = cpu_ns();
-    e->begun_messages = e->count.messages_in + e->count.messages_out;
+    e->begun_messages = e->messages_in + e->messages_out;
 }
 
 static void peers_figures(const struct perf_engine *base, perf_row_fn row, void *arg)
 {
     const struct peers *e = (const struct peers *)(const void *)base;
-    uint64_t messages = e->count.messages_in + e->count.messages_out - e->begun_messages;
+    uint64_t messages = e->messages_in + e->messages_out - e->begun_messages;
     struct reactor_stats st;
 
     row(arg, "peers", "simulated peers", e->all);

@@ -218,6 +218,8 @@ struct peers {
     char why[160];
 
     struct perf_engine_counters count;
+    uint64_t messages_out, messages_in; /* LNet messages of every kind, answers included */
+    uint64_t connections;               /* that stand now */
     struct server_counters served;
     uint64_t drops[LNET_DROP_COUNT];
     struct peers_run *run[PEERS_RUNS];

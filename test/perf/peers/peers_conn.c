@@ -68,8 +68,7 @@ static void first_taken(struct peer_conn *c, struct peers_tx *tx)
         assert(c->ends < PEER_CREDITS);
         c->end[(c->end_at + c->ends++) % PEER_CREDITS] = c->out;
         (void)credits_back(c); /* who calls conn_send() sees to those that wait */
-        count_add(&e->count.messages_out, 1);
-        count_add(&e->count.bytes_out, tx->length + tx->head_len - PEERS_HEAD);
+        count_add(&e->messages_out, 1);
     }
     peers_tx_end(tx, true);
 }
@@ -306,8 +305,7 @@ static bool message_end(struct peer_conn *c)
     struct peers *e = c->peer->e;
 
     c->rx_state = PEER_RX_FRAME;
-    count_add(&e->count.messages_in, 1);
-    count_add(&e->count.bytes_in, c->rx_done);
+    count_add(&e->messages_in, 1);
     if (c->zc != 0)
         (void)peer_noop(c, c->zc); /* there is room: see read_frame() */
     return !broken(c, peers_payload(c));
@@ -374,15 +372,15 @@ static bool read_frame(struct peer_conn *c)
 {
     const uint8_t *at = NULL;
     struct sock_frame frame;
-    struct sock_zc_ack ack;
+    uint64_t acked;
     enum lnet_drop why;
 
     if (ops(c)->peek(c->stream, SOCK_FRAME_SIZE, &at) < SOCK_FRAME_SIZE)
         return false;
     why = sock_frame_decode(at, &frame);
     if (why == LNET_DROP_NONE)
-        why = sock_frame_zc_ack(&frame, &ack);
-    if (why == LNET_DROP_NONE && ack.count > 0)
+        why = sock_frame_zc_ack(&frame, &acked);
+    if (why == LNET_DROP_NONE && acked > 0)
         why = SOCK_DROP(ZC_ACK); /* we never ask */
     if (why == LNET_DROP_NONE && frame.type == SOCK_FRAME_LNET && frame.csum != 0)
         why = SOCK_DROP(PAYLOAD_CSUM); /* never sent in this version */
@@ -485,7 +483,7 @@ void peer_conn_close(struct peer_conn *c, bool abort)
     ops(c)->close(c->stream, abort);
     c->stream = NULL;
     if (c->up)
-        count_add(&c->peer->e->count.connections, (uint64_t)-1);
+        count_add(&c->peer->e->connections, (uint64_t)-1);
     c->up = false;
     c->paused = false;
     while ((tx = TAILQ_FIRST(&c->queue))) {

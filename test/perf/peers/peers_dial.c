@@ -111,7 +111,7 @@ void peers_dial_next(struct peers *e)
 void peer_conn_up(struct peer_conn *c)
 {
     c->up = true;
-    count_add(&c->peer->e->count.connections, 1);
+    count_add(&c->peer->e->connections, 1);
     reactor_timer_arm(&c->peer->timer, 0);
 }
 
@@ -197,7 +197,6 @@ void peer_fail(struct peer *p, enum lnet_drop why, bool broken)
     count_add(&e->drops[why], 1);
     count_add(&e->count.broken_input, broken);
     count_add(&e->count.failed_peers, broken);
-    count_add(&e->count.reconnects, p->was_ready);
     p->was_ready = false;
     close_all(p, true);
     pause_dial(p);

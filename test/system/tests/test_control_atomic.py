@@ -2,7 +2,9 @@
 """A change happens whole or not at all, and what was not saved does not outlive the process. docs/config.md."""
 
 import errno
+import os
 import signal
+import tempfile
 
 from lnetpy.control import as_yaml, clients, document, far_routes, route_set, until_routing
 from lnetpy.control_scene import SIDE, live_gateways, steady
@@ -244,6 +246,31 @@ async def test_save_keeps_the_hand(env):
         for bad in ("/proc/no/such", "/", r.dir.name):
             a = await c.ask("config_save", {"path": bad})
             assert a.error and a.code < 0, f"saved to {bad}: {a}"
+        a = await c.ask("config_diff", {"path": r.conf + ".none"})
+        assert a.error and a.code == -errno.ENOENT, a
+
+
+async def test_files_of_others(env):
+    """Who may change everything names no file outside the daemon's folder, by no way round, and is quoted none."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER)
+    folder = os.path.dirname(r.conf)
+    with tempfile.TemporaryDirectory() as other:
+        secret, link = os.path.join(other, "secret.yaml"), os.path.join(folder, "link.yaml")
+        with open(secret, "w", encoding="utf-8") as f:
+            f.write("password: hunter2\n")
+        os.symlink(secret, link)
+        os.symlink(other, os.path.join(folder, "there"))
+        async with clients(r) as c:
+            for path in (secret, link, f"{folder}/there/secret.yaml", f"{folder}/../{os.path.basename(other)}/secret.yaml",
+                         "/etc/passwd", "/etc/shadow", "/proc/self/environ"):
+                for method in ("config_diff", "config_save"):
+                    a = await c.ask(method, {"path": path})
+                    assert a.error and a.code == -errno.EACCES, f"{method} of {path}: {a}"
+                    assert "hunter2" not in str(a.error) and "root:" not in str(a.error), a
+            a = await c.ask("config_save", {"path": os.path.join(other, "new.yaml")})
+            assert a.error and a.code == -errno.EACCES and os.listdir(other) == ["secret.yaml"], a
+        assert open(secret, encoding="utf-8").read() == "password: hunter2\n"
 
 
 async def commented(env):

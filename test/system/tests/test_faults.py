@@ -110,6 +110,26 @@ async def test_peer_dies_in_a_message(env, how):
     assert not c.closes, "the sender's connections are none of this"
 
 
+async def test_first_refusal(env):
+    """A server with connections of the router's last life refuses the router's first attempt. The next attempt
+    follows after 50 ms, not after the second that later refusals cost."""
+    env.need_millrace()
+    c, r, s = await line(env)
+    ni, = s.nis
+    decide, calls = ni._passive_decide, []
+
+    def refuse_first(peer, conn, hello):
+        calls.append(time.monotonic())
+        return "stale" if len(calls) == 1 else decide(peer, conn, hello)
+    ni._passive_decide = refuse_first
+    r.spec.allow_none = r.spec.any_type = True
+    for peer in list(ni.peers.values()):
+        ni.close_peer(peer, "the last life of the router")
+    assert await c.put(s.nid, pattern(1, 100), timeout=10)
+    assert len(calls) > 1 and calls[1] - calls[0] < 0.9, calls
+    await env.settle()
+
+
 @deadline(90)
 async def test_peer_vanishes(env):
     """The server's link goes dead in mid-message: no FIN, no RST. The router's timeout frees everything,

@@ -4,7 +4,8 @@
 from lnetpy import nid as N
 from lnetpy import wire
 from lnetpy.badpeer import BadPeer
-from lnetpy.scene import CLIENT, ROUTER, cases, deadline, join, line
+from lnetpy.hostile import V4, V6, beside
+from lnetpy.scene import CLIENT, ROUTER, cases, deadline, join, line, only
 
 BAD = "10.0.0.66@tcp"
 
@@ -78,12 +79,12 @@ async def test_pushes_never_end(env):
     c, r, _ = await line(env, router={"reactors": 3})
     bad = BadPeer(env, "bad", BAD, r.nids[0])
     begun = bad.frame(bad.header(wire.PUT, wire.put_union(wire.NO_HANDLE, wire.PING_MATCH, 0), 4096))
-    for i in range(100):
+    for i in range(32):     # as many as it may have
         raw = await bad.attach(wire.BULK_IN if i % 2 else wire.BULK_OUT)
         await raw.send(begun)
 
     async def taken_or_refused():
-        return (await r.stats())["msgs_alloc"] + (await r.drops())["no_message_memory"] >= 64
+        return (await r.stats())["msgs_alloc"] + (await r.drops())["no_message_memory"] >= 32
     await env.until_async(taken_or_refused, "the router has seen the headers")
     for _ in range(20):
         assert await c.push(r.nids[0]), "another peer's PUSH is not acknowledged"
@@ -91,3 +92,57 @@ async def test_pushes_never_end(env):
     assert not drops["buffer_wait_expired"], "a PUSH found no buffer"
     bad.close()
     await empty(env, r)
+
+
+# As many addresses as it took; twice as many; many of one IPv6 network.
+MANY = {"33": (V4, 33), "66": (V4, 66), "a /64": (V6, 200)}
+
+
+@deadline(90)
+@cases("one address", "two addresses", "a /64")
+async def test_refused_callers(env, who):
+    """Connections from ports that no kernel node calls from, 8,192 at once and some after: each is refused, and none keeps a
+    place that another needs."""
+    env.need_millrace()
+    nets, count = {"one address": (V4, 1), "two addresses": (V4, 2), "a /64": (V6, 100)}[who]
+
+    async def refused(r, attack):
+        attack.last()
+        return (await r.drops())["tcp_source_port"] >= 8192
+    r = await beside(env, "callers", nets, count, refused, per=max(100, 9000 // count), rate=300)
+    assert (await r.drops())["tcp_source_port"] > 8192
+
+
+@deadline(90)
+@cases(*MANY)
+async def test_endless_greetings(env, who):
+    """Addresses that hold all places for greetings, each with as many as it may have, and send a byte now and then."""
+    env.need_millrace()
+
+    async def full(r, attack):
+        attack.last()
+        return (await r.drops())["tcp_request_limit"] > 0
+    await beside(env, "greetings", *MANY[who], full, per=32)
+
+
+@deadline(90)
+@cases("33", "66")
+async def test_many_connections(env, who):
+    """Addresses that each open as many connections as they get, by the protocol, and keep them."""
+    env.need_millrace()
+
+    async def held(r, attack):
+        attack.last()
+        drops = await r.drops()
+        return drops["tcp_hello_duplicate"] + drops["tcp_no_memory"] > 100
+    await beside(env, "holders", *MANY[who], held, per=255)
+
+
+@only("port")
+@deadline(90)
+async def test_stolen_address(env):
+    """A host says over and over that the router's address is its own: it stays the router's."""
+    async def going(r, attack):
+        return int(attack.last().split()[0] or 0) > 50 if attack.last() else False
+    r = await beside(env, "thief", V4, 1, going, seconds=12)
+    assert "address=10.0.0.1 state=defended" in r.text() or "cause=used_by_another" in r.text(), r.tail(20)

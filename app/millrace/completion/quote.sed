@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Makes each line a string of C.
+s/["\\]/\\&/g
+s/^/"/
+s/$/\\n"/

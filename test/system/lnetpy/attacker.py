@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A host that tries to use up what all share: a process of its own, so that nodes of the test keep their time.
+
+    attacker.py WHAT --router ADDRESS --from ADDRESS... [--per N] [--rate N]
+
+callers: connects from ports that no kernel node has, as fast as it can until --per are there for each address, then at --rate
+    in a second; it closes none by itself.
+holders: opens --per connections of each address as a kernel node does, and keeps them.
+thief: tells the router alone, 50 times a second, that the router's address is its own (ARP).
+greetings: holds --per connections of each address open, whose greeting comes byte by byte and never ends.
+
+Prints a line `N made, N ended, N refused` each second. Ends when it is killed, or its parent ends.
+"""
+
+import argparse
+import contextlib
+import itertools
+import os
+import resource
+import select
+import socket
+import struct
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from lnetpy import nid as N     # noqa: E402
+from lnetpy import wire         # noqa: E402
+
+
+class Attacker:
+    def __init__(self, options):
+        self.o = options
+        self.family = socket.AF_INET6 if ":" in options.router else socket.AF_INET
+        self.poll = select.epoll()
+        self.open = {}          # descriptor -> [socket, address, bytes said]
+        self.count = dict.fromkeys(options.source, 0)
+        self.made = self.ended = self.refused = 0
+        self.low = {a: itertools.cycle(range(1023, 512, -1)) for a in options.source}
+        self.incarnation = time.time_ns()
+        self.mac = self.raw = None
+
+    def call(self, address, port):
+        s = socket.socket(self.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind((address, port))
+            s.connect_ex((self.o.router, 988))
+        except OSError:         # no port, no descriptor: later
+            s.close()
+            return False
+        self.open[s.fileno()] = [s, address, 0]
+        self.count[address] += 1
+        self.poll.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+        self.made += 1
+        return True
+
+    def drop(self, fd, rst=False):
+        s, address, _ = self.open.pop(fd)
+        if rst:
+            with contextlib.suppress(OSError):
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        s.close()
+        self.count[address] -= 1
+
+    def events(self, wait):
+        for fd, what in self.poll.poll(wait):
+            if fd in self.open and what & (select.EPOLLHUP | select.EPOLLERR):
+                self.refused += 1
+                self.drop(fd)
+                continue
+            if fd in self.open and what & select.EPOLLOUT and self.o.what == "holders":
+                self.greet(fd)
+            if fd in self.open and what & select.EPOLLIN:
+                self.hear(fd)
+
+    def hear(self, fd):
+        """A FIN is not answered: the router has to wait for ours."""
+        with contextlib.suppress(OSError):
+            if self.open[fd][0].recv(4096) == b"":
+                self.ended += 1
+                if self.o.what != "callers":
+                    self.drop(fd, rst=True)
+
+    def greet(self, fd):
+        row = self.open[fd]
+        if row[2]:
+            return
+        s, address, _ = row
+        net = "@tcp"
+        ctype = (wire.CONTROL, wire.BULK_IN, wire.BULK_OUT)[min(self.count[address] - 1, 1 + self.count[address] % 2)]
+        row[2] = 1
+        version = 4 if ":" in address else 3
+        hello = wire.Hello(version=version, src=N.parse(address + net), dst=N.parse(self.o.router + net), src_inc=self.incarnation,
+                           ctype=ctype)
+        with contextlib.suppress(OSError):
+            s.send(wire.connreq(N.parse(self.o.router + net)) + hello.pack())
+
+    def holders(self, now, began):
+        due = int(1 + 2000 * (now - began)) - self.made
+        for address in self.o.source:
+            if self.count[address] < self.o.per and due > 0 and self.call(address, next(self.low[address])):
+                due -= 1
+
+    def callers(self, now, began):
+        wanted = self.o.per * len(self.o.source)
+        due = wanted + int(self.o.rate * (now - began))
+        for _ in range(min(200, due - self.made)):
+            address = self.o.source[self.made % len(self.o.source)]
+            if not self.call(address, 0):
+                oldest = next(iter(self.open), None)    # out of ports or descriptors
+                if oldest is None:
+                    break
+                self.drop(oldest)
+
+    def thief(self, now, began):
+        if now < self.turn:
+            return
+        self.turn = now + 0.02
+        if not self.mac:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:     # its kernel asks for the MAC
+                s.sendto(b"", (self.o.router, 9))
+            with open("/proc/thread-self/net/arp", encoding="ascii") as f:
+                row = next((r for r in map(str.split, f) if r[0] == self.o.router and r[2] != "0x0"), None)
+            self.mac = bytes.fromhex(row[3].replace(":", "")) if row else None
+            return
+        if not self.raw:
+            self.raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+            self.raw.bind(("eth0", 0))
+        own = self.raw.getsockname()[4]
+        self.raw.send(self.mac + own + struct.pack("!HHHBBH", 0x0806, 1, 0x0800, 6, 4, 1) + own +
+                      socket.inet_aton(self.o.router) + bytes(6) + socket.inet_aton(self.o.source[0]))
+        self.made += 1
+
+    def greetings(self, now, began):
+        said = wire.connreq(N.parse(f"{self.o.router}@tcp")) + bytes(8)
+        for address in self.o.source:
+            for _ in range(min(8, self.o.per - self.count[address])):
+                self.call(address, next(self.low[address]))
+        if now < self.turn:
+            return
+        self.turn = now + 0.5
+        for fd, row in list(self.open.items()):
+            with contextlib.suppress(OSError):
+                row[2] += row[0].send(said[row[2]:row[2] + 1]) if row[2] < len(said) else 0
+
+    def run(self):
+        self.turn = began = told = time.monotonic()
+        while os.getppid() == self.o.parent:
+            now = time.monotonic()
+            getattr(self, self.o.what)(now, began)
+            self.events(0.01)
+            if now - told >= 1:
+                told = now
+                print(f"{self.made} made, {self.ended} ended, {self.refused} refused, {len(self.open)} open", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=("callers", "holders", "thief", "greetings"))
+    parser.add_argument("--router", required=True)
+    parser.add_argument("--from", dest="source", nargs="+", required=True)
+    parser.add_argument("--per", type=int, default=32)
+    parser.add_argument("--rate", type=float, default=0)
+    options = parser.parse_args()
+    options.parent = os.getppid()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    Attacker(options).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Scenes with an attacker: a process that misbehaves, and nodes that must not notice."""
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+from . import nid as N
+from .node import pattern
+from .scene import join
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PING_MEDIAN = 0.010     # seconds
+JOIN = 2.0              # in which a new node must be connected
+
+
+class Attack:
+    """A host on the client's segment with several addresses, and attacker.py on it."""
+
+    def __init__(self, env, what, router, sources, **settings):
+        env.fabric.attach("attacker", "tcp", "eth0", *sources)
+        argv = [sys.executable, os.path.join(HERE, "attacker.py"), what, "--router", router, "--from", *sources]
+        for name, value in settings.items():
+            argv += [f"--{name}", str(value)]
+        self.env = env
+        self.proc = env.fabric.host("attacker").popen(argv, stdout=subprocess.PIPE)
+        os.set_blocking(self.proc.stdout.fileno(), False)
+        self.said = ""
+
+    def last(self):
+        """What it printed last."""
+        lines = (self.proc.stdout.read() or b"").splitlines()
+        self.said = lines[-1].decode() if lines else self.said
+        assert self.proc.poll() is None, "the attacker has ended"
+        return self.said
+
+    def stop(self):
+        self.last()
+        self.proc.kill()
+        self.proc.wait()
+
+
+class Bystander:
+    """Pings the router and moves data through it all the while."""
+
+    def __init__(self, env, c, s, r):
+        self.env, self.c, self.s, self.r = env, c, s, r
+        self.took, self.lost, self.moved, self.going = [], 0, 0, True
+        self.tasks = [c.task(self._ping()), c.task(self._move())]
+
+    async def _ping(self):
+        while self.going:
+            began = time.monotonic()
+            if await self.c.ping(self.r.nids[0], timeout=5):
+                self.took.append(time.monotonic() - began)
+            else:
+                self.lost += 1
+            await asyncio.sleep(0.02)
+
+    async def _move(self):
+        while self.going:
+            for size in (100, 5000, 70000):
+                if not await self.c.put(self.s.nid, pattern(size, size)) or not await self.s.get(self.c.nid, size):
+                    self.lost += 1
+                self.moved += 1
+            await asyncio.sleep(0.01)
+
+    async def over(self):
+        """Did it notice anything?"""
+        self.going = False
+        await asyncio.gather(*self.tasks)
+        median, worst = statistics.median(self.took), max(self.took)
+        self.env.result(f"ping of a bystander: median {1e3 * median:.1f} ms, worst {1e3 * worst:.0f} ms of {len(self.took)}; "
+                        f"{self.moved} messages each way")
+        assert not self.lost, f"{self.lost} messages of a bystander lost"
+        assert median < PING_MEDIAN * self.env.stretch(), f"median of the pings {1e3 * median:.1f} ms"
+
+
+V4, V6 = ("10.0.0.", "10.0.1."), ("fd00::", "fd00:1::")
+
+
+async def scene(env, nets):
+    """A client, a router and a server, all with addresses that begin so."""
+    near, far = nets
+    r = await env.router("r", f"{near}1@tcp", f"{far}1@tcp1")
+    c, s = await env.persona("c", f"{near}2@tcp"), await env.persona("s", f"{far}2@tcp1")
+    join(c, r, "tcp1")
+    join(s, r, "tcp")
+    await env.bring_up(c, s)
+    return c, r, s
+
+
+def addresses(nets, count):
+    return [f"{nets[0]}{100 + i:{'x' if ':' in nets[0] else 'd'}}" for i in range(count)]
+
+
+async def beside(env, what, nets, count, until, seconds=5, **settings):
+    """The attack from so many addresses, with a bystander, and nodes that join when `until(router)` says that it works."""
+    c, r, s = await scene(env, nets)
+    b = Bystander(env, c, s, r)
+    attack = Attack(env, what, r.nids[0].ip, addresses(nets, count), **settings)
+    await env.until_async(lambda: until(r, attack), f"the attack is under way ({attack.last()})", 30)
+    joined = []
+    for i in range(3):
+        began = env.now()
+        n = await env.persona(f"n{i}", f"{nets[0]}{20 + i}@tcp")
+        join(n, r, "tcp1")
+        await env.bring_up(n)
+        joined.append(env.now() - began)
+        await asyncio.sleep(seconds / 3)
+    attack.stop()
+    env.result(f"{attack.said}; new nodes joined in {', '.join(f'{j:.2f}' for j in joined)} s")
+    await b.over()
+    assert max(joined) < JOIN * env.stretch(), f"a new node needed {max(joined):.1f} s"
+    return r

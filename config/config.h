@@ -171,11 +171,12 @@ struct cfg {
     int egress_share;   /* % */
     int buffer_wait;    /* s */
     int max_peers;
-    int max_connections;             /* of each reactor */
-    int drain;                       /* s */
-    int segments;                    /* MiB, 0 = computed */
-    int congestion;                  /* index in cfg_congestion_names */
-    int lnd_option[LND_OPTIONS_MAX]; /* of LNDs, in the order of their types: lib/lnd/type.h */
+    int share_prefix4, share_prefix6; /* bits */
+    int max_connections;              /* of each reactor */
+    int drain;                        /* s */
+    int segments;                     /* MiB, 0 = computed */
+    int congestion;                   /* index in cfg_congestion_names */
+    int lnd_option[LND_OPTIONS_MAX];  /* of LNDs, in the order of their types: lib/lnd/type.h */
 };
 
 /* The errors and warnings of a file. */

@@ -82,7 +82,8 @@ static void print_eal(const struct cfg *cfg, const struct control_memory *m)
                "peers as segments), sending, TCP\n",
                mib(m->ports), m->devices, mib(m->port_buffers), mib(m->segments));
     if (m->devices)
-        printf("        # segments are enough for %u connections at a time; more have to wait\n",
+        printf("        # segments are enough for %u connections at a time; for another the idlest "
+               "gives way\n",
                lnet_segments_conns(m->segments, m->reactors));
     printf("        dpdk: %.1f  # its own tables, alignment\n", mib(m->env.eal));
     printf("        sum: %u  # asked of EAL, rounded up\n", m->eal);

@@ -9,6 +9,7 @@
 
 #include "control/controller_internal.h"
 #include "lib/base/err.h"
+#include "lib/base/minmax.h"
 
 #define RAM_PART 4 /* of the machine's RAM: the part that defaults take at most */
 #define SEGMENT_FEW                                                                                \
@@ -17,8 +18,7 @@
 #define SEGMENT_PART 4 /* of the memory for buffers: the part for segments of ports */
 #define PORTS_PART   2 /* of all: the part that receive buffers of all ports take at most */
 #define AHEAD_PART                                                                                 \
-    8 /* of the segments, added for data that comes before a connection has a grant … */
-#define AHEAD_LEAST 4u /* … MiB */
+    8 /* of the segments, added for data that comes before a connection has a grant, or more */
 
 size_t control_ram(void)
 {
@@ -34,11 +34,9 @@ static unsigned mib_up(size_t bytes)
 
 /* Each port can receive all that is promised to peers over all ports. The promise counts the size
  * of buffers, so no kind of frame makes it less. */
-static size_t port_buffers(size_t segments)
+static size_t port_buffers(size_t segments, unsigned reactors)
 {
-    size_t ahead = segments / AHEAD_PART;
-
-    return segments + (ahead > AHEAD_LEAST * CONTROL_MIB ? ahead : AHEAD_LEAST * CONTROL_MIB);
+    return segments + max(segments / AHEAD_PART, (size_t)reactors * TCP_OWN_MEMORY);
 }
 
 /* Returns the EAL memory of all ports and of TCP over them, with so much for segments. */
@@ -54,7 +52,7 @@ static size_t ports_take(const struct cfg *cfg, size_t segments)
     for (unsigned i = 0; i < cfg->port_count; i++) {
         if (!control_port_opts(cfg, i, &port))
             continue;
-        port.buffer_bytes = port_buffers(segments);
+        port.buffer_bytes = port_buffers(segments, cfg_reactor_count(cfg));
         sum += port_memory(&port);
     }
     control_tcp_opts(cfg, &tcp);
@@ -136,7 +134,7 @@ static int plan(const struct plan *p, size_t for_buffers, size_t segments, struc
         return rc;
     m->for_buffers = for_buffers;
     m->segments = o.segments;
-    m->port_buffers = m->devices ? port_buffers(segments) : 0;
+    m->port_buffers = m->devices ? port_buffers(segments, m->reactors) : 0;
     m->ports = ports_take(p->cfg, segments);
     m->eal = mib_up(m->node.landing + m->env.eal + m->ports);
     return 0;

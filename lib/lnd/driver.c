@@ -26,6 +26,7 @@ static bool shard_init(struct lnd_shard *shard, struct lnd_driver *driver, unsig
     shard->poller =
         (struct reactor_poller){.fn = proto->poll, .arg = shard, .max_sleep_us = UINT64_MAX};
     TAILQ_INIT(&shard->spare);
+    TAILQ_INIT(&shard->connected);
     return lnd_pool_init(&shard->conns, driver->max_conns, proto->conn_size, proto->conn_kept) &&
            lnd_pool_init(&shard->peers, driver->max_conns, proto->peer_size, sizeof(void *)) &&
            proto->shard_init(shard);

@@ -153,6 +153,8 @@ struct lnd_shard {
     struct lnd_pool conns, peers;
     /* Peer NIs without connections and messages, which give way to others, oldest first. */
     struct lnd_peer_nis spare;
+    struct lnd_peer_nis
+        connected; /* those with a set, in the order in which evict.c looks at them */
 };
 
 struct lnd_driver {

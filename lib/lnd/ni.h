@@ -105,7 +105,7 @@ int lnd_check_lnd_tunables(struct lnd_ni *lni, struct lnd_tunables *tun, struct 
 
 /* The rows that all LNDs have in that table. An LND adds its own start and stop. */
 #define LND_OPS_COMMON                                                                             \
-    .ni_init = lnd_ni_init, .ni_set = lnd_ni_set, .ni_quiesce = lnd_ni_quiesce,                    \
+    .connects = true, .ni_init = lnd_ni_init, .ni_set = lnd_ni_set, .ni_quiesce = lnd_ni_quiesce,  \
     .ni_fini = lnd_ni_fini, .peer_abort = lnd_ni_peer_abort, .peer_free = lnd_peer_free,           \
     .peer_shrink = lnd_peer_shrink
 

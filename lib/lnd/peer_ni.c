@@ -254,6 +254,11 @@ void lnd_conn_up(struct lnd_peer_ni *lp, struct lnd_conn *conn)
     conn->listed = true;
     TAILQ_INSERT_TAIL(&lp->conns, conn, link);
     lp->nconns++;
+    if (first) {
+        lp->up_us = reactor_now_us();
+        TAILQ_INSERT_TAIL(&lp->ns->shard->connected, lp, connected);
+        lnet_peer_ni_connected(lp->peer, true);
+    }
     lnd_proto_of(lp->ns->lni)->conn_listed(lp, conn, true);
     if (first_of_all)
         post(lp, LNET_NODE_EV_PEER_UP, LNET_DROP_NONE, conn->initiated ? "called" : "accepted");
@@ -264,7 +269,10 @@ void lnd_conn_up(struct lnd_peer_ni *lp, struct lnd_conn *conn)
 static void unlist(struct lnd_peer_ni *lp, struct lnd_conn *conn)
 {
     TAILQ_REMOVE(&lp->conns, conn, link);
-    lp->nconns--;
+    if (--lp->nconns == 0) {
+        TAILQ_REMOVE(&lp->ns->shard->connected, lp, connected);
+        lnet_peer_ni_connected(lp->peer, false);
+    }
     conn->listed = false;
     lnd_proto_of(lp->ns->lni)->conn_listed(lp, conn, false);
 }

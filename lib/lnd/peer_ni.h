@@ -52,6 +52,7 @@ struct lnd_peer_ni {
     /* ---- */
     TAILQ_ENTRY(lnd_peer_ni) link; /* of ns->peers */
     TAILQ_ENTRY(lnd_peer_ni) spare_link;
+    TAILQ_ENTRY(lnd_peer_ni) connected; /* while nconns > 0 */
     struct {
         struct lnd_conn *conn;   /* RUN: the one being opened; NULL between two */
         unsigned wanted;         /* conns_per_peer as it was when this set was begun */
@@ -61,6 +62,7 @@ struct lnd_peer_ni {
         struct reactor_timer timer;
     } connect;
     struct reactor_timer queue_timer, linger_timer;
+    uint64_t up_us;               /* when the set got its first connection */
     uint64_t incarnation;         /* as the peer said last */
     uint64_t bytes_in, bytes_out; /* of connections that are closed */
 };

@@ -36,6 +36,7 @@ void *lnd_pool_get(struct lnd_pool *pool)
     if (!object)
         return NULL;
     pool->free = *(void **)object;
+    pool->nfree--;
     asan_unpoison(object, pool->size);
     return object;
 }
@@ -51,5 +52,6 @@ void lnd_pool_put(struct lnd_pool *pool, void *object)
 {
     *(void **)object = pool->free;
     pool->free = object;
+    pool->nfree++;
     asan_poison((uint8_t *)object + pool->kept, pool->size - pool->kept);
 }

@@ -24,6 +24,7 @@ struct lnd_pool {
     void *free;    /* list through the first pointer of each free object */
     size_t size;   /* of one object */
     size_t kept;   /* bytes at the beginning of a free object that may still be read */
+    unsigned nfree;
 };
 
 /* Allocates n objects of `size` bytes, all zero and all free. `kept` is at least the size of a

@@ -18,6 +18,7 @@
 #include "lib/reactor/mem.h"
 #include "lib/reactor/reactor.h"
 
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/types.h>
 
@@ -90,6 +91,14 @@ struct stream_ops {
     int (*connect)(void *ctx, const union stream_addr *local, const char *ifname,
                    const union stream_addr *remote, int tos, const struct stream_events *ev,
                    void *user, struct stream **out);
+
+    /* Returns whether few places for accepted streams are left, so that another stream has to end
+     * if there are to be places for later callers. At once in accepted(). NULL: no. */
+    bool (*scarce)(const struct stream *s);
+
+    /* Writes the name of the interface that the caller's request came in by; false: not known. A
+     * listener that takes requests of one interface only needs none: NULL. */
+    bool (*came_by)(const struct stream *s, char ifname[IF_NAMESIZE]);
 
     /* Takes an accepted or detached stream into the calling reactor and starts events. Bytes that
      * were read ahead are not announced again: call peek() after attach(). 0 or -errno. */

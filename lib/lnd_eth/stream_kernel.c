@@ -363,6 +363,42 @@ static bool accept_one(struct kernel_listener *l)
     return true;
 }
 
+/* Returns the index of the interface of the SYN, which the socket has kept; 0: not known. */
+static unsigned index_of_syn(int sock, int family)
+{
+    bool v6 = family == AF_INET6;
+    union {
+        struct cmsghdr head;
+        char room[256];
+    } buf;
+    socklen_t len = sizeof(buf);
+    struct msghdr msg = {.msg_control = &buf};
+    int rc;
+
+    set_int(sock, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVPKTINFO : IP_PKTINFO, 1);
+    rc = getsockopt(sock, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_2292PKTOPTIONS : IP_PKTOPTIONS,
+                    &buf, &len);
+    set_int(sock, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_RECVPKTINFO : IP_PKTINFO, 0);
+    msg.msg_controllen = rc == 0 ? len : 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
+        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO)
+            return (unsigned)((struct in_pktinfo *)(void *)CMSG_DATA(c))->ipi_ifindex;
+        if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO)
+            return ((struct in6_pktinfo *)(void *)CMSG_DATA(c))->ipi6_ifindex;
+    }
+    return 0;
+}
+
+static bool kernel_came_by(const struct stream *stream, char ifname[IF_NAMESIZE])
+{
+    int sock = container_of(stream, const struct kernel_stream, base)->sock;
+    union stream_addr local = {0};
+    socklen_t len = sizeof(local);
+
+    return getsockname(sock, &local.sa, &len) == 0 &&
+           if_indextoname(index_of_syn(sock, local.sa.sa_family), ifname);
+}
+
 static void listener_event(struct reactor_fd *f, uint32_t events)
 {
     struct kernel_listener *l = container_of(f, struct kernel_listener, fd);
@@ -631,6 +667,7 @@ const struct stream_ops stream_kernel = {
     .listen = kernel_listen,
     .unlisten = kernel_unlisten,
     .connect = kernel_connect,
+    .came_by = kernel_came_by,
     .attach = kernel_attach,
     .detach = kernel_detach,
     .established = kernel_established,

@@ -135,8 +135,12 @@ static enum lnet_drop check_limits(const struct request *r, const struct ib_peer
 
 static void adopt(struct request *r, struct ib_peer *p)
 {
-    struct ib_conn *c = ib_conn_new(p, false);
+    struct lnd_shard *shard = p->base.ns->shard;
+    struct ib_conn *c;
 
+    if (lnd_conns_short(shard))
+        (void)lnd_evict(shard, &p->base);
+    c = lnd_conns_for_callers(shard) ? ib_conn_new(p, false) : NULL;
     if (!c) {
         refuse(r, IB_DROP(CONN_NO_MEMORY));
         return;
@@ -174,7 +178,7 @@ static void judge_peer(struct request *r, struct ib_peer *p)
 
 static void with_peer(struct request *r)
 {
-    struct lnd_peer_ni *lp = lnd_peer_get_nid(&r->ns->base, &r->nid);
+    struct lnd_peer_ni *lp = lnd_peer_of_caller(&r->ns->base, &r->nid);
 
     if (!lp) {
         refuse(r, IB_DROP(CONN_NO_MEMORY));

@@ -33,6 +33,7 @@
 #include "lib/base/err.h"
 #include "lib/base/minmax.h"
 #include "lib/lnd/connect.h"
+#include "lib/lnd/evict.h"
 #include "lib/lnd_verbs/ib_negotiate.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 

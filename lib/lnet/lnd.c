@@ -2,9 +2,14 @@
 /* Functions for LNDs (lnd.h) that are neither a step of a message nor part of a room. */
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/ping/ping.h"
+#include "lib/lnet/shard/conf.h"
 #include "lib/lnet/tx.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define PREFIX4 32 /* bits */
+#define PREFIX6 64
 
 /* ---- the node ---- */
 
@@ -57,6 +62,13 @@ void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up)
             peer, (struct lnet_result){LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_DROPPED});
 }
 
+void lnet_peer_ni_connected(struct lnet_peer_ni *peer, bool is)
+{
+    uint16_t *sets = lnet_connected_at(peer->shard->node, nid_hash(&peer->nid));
+
+    (void)__atomic_fetch_add(sets, is ? 1 : UINT16_MAX, __ATOMIC_RELAXED);
+}
+
 struct link_mail {
     struct lnet_ni *ni;
     bool up;
@@ -89,4 +101,27 @@ void lnet_ni_link(struct lnet_ni *ni, bool up)
     m->up = up;
     m->task.fn = link_home;
     reactor_post(lnet_node_home(ni->node), &m->task);
+}
+
+struct lnet_nid lnet_nid_prefix(const struct lnet_node *node, const struct lnet_nid *nid)
+{
+    const struct lnet_node_opts *o = &node->opts;
+
+    return nid_prefix(nid, nid_is_nid4(nid) ? (o->prefix4 ? o->prefix4 : PREFIX4)
+                                            : (o->prefix6 ? o->prefix6 : PREFIX6));
+}
+
+bool lnet_is_of_other_net(const struct lnet_node *node, const char *ifname, lnet_net_t net)
+{
+    const struct lnet_conf *conf = lnet_conf_get(node);
+    bool other = false;
+
+    for (unsigned i = 0; i < conf->nnis; i++) {
+        if (strcmp(conf->ni[i]->ifname, ifname) != 0)
+            continue;
+        if (conf->ni[i]->net == net)
+            return false;
+        other = true;
+    }
+    return other;
 }

@@ -202,7 +202,8 @@ struct lnet_peer_ni {
     uint64_t drop_count[LNET_MSG_TYPES];
     uint64_t incarnation;           /* the LND's: what the peer said last, 0 = nothing yet */
     TAILQ_ENTRY(lnet_peer_ni) idle; /* in lnet_peer_shard.idle, while refs is 0 */
-    uint64_t spare[8];
+    uint16_t unconnected[4]; /* by pool: buffers of its messages to next hops without connection */
+    uint64_t spare[7];
 };
 
 _Static_assert(offsetof(struct lnet_peer_ni, rtr) == 128, "blocks of two cache lines");
@@ -296,6 +297,7 @@ struct lnet_msg {
     bool ni_credit;               /* holds a tx credit of tx_ni on this reactor */
     bool stalled;                 /* its buffer is charged to the stall account, not to `account` */
     bool router_credit;           /* forwarded: holds one of rx_peer's. Home */
+    bool unconnected;             /* counted as such in its pool and in rx_peer */
     struct lnet_shard *home;      /* shard that allocated it and gets it back */
     struct lnet_ni *rx_ni;        /* forwarded: where it came in */
     struct lnet_peer_ni *rx_peer; /* forwarded: from whom (referenced) */
@@ -361,6 +363,8 @@ struct lnd_ops {
     const char *name;            /* "tcp" */
     uint8_t type;                /* enum lnet_lnd_type */
     const struct lnd_show *show; /* lib/lnd/show.h; NULL: it shows nothing of its own */
+
+    bool connects; /* calls lnet_peer_ni_connected() */
 
     /* Checks and completes ni->tun, ni->lnd_tun (-1 = default), resolves ifname <-> nid address,
      * allocates ni->lnd_ni. Nothing is on the network yet. Control thread, may block. 0 or -errno
@@ -459,6 +463,15 @@ static inline bool lnet_grant_is_open(const struct lnet_grant *grant)
     return grant->open;
 }
 
+/* The prefix of a NID, by the lengths that the operator set. Any thread. lnd.c. */
+struct lnet_nid lnet_nid_prefix(const struct lnet_node *node, const struct lnet_nid *nid);
+/* Whether an interface has NIs and none of them is of this net: what comes in there is not of it.
+ * Any reactor. lnd.c. */
+bool lnet_is_of_other_net(const struct lnet_node *node, const char *ifname, lnet_net_t net);
+/* Whether a caller's connection, with receive buffers of that size, may have a base grant. Some are
+ * kept for calls of this node itself. On the reactor of the connection. credit/grant.c. */
+bool lnet_grant_has_room(struct lnet_node *node, uint32_t buffer);
+
 /* ---- a header (rx.c; lnet_rx_cancel() in credit/wait.c) ---- */
 
 /* Takes a header whose wire form was valid. LNET_DROP_NONE: ops->recv() will be called once, maybe
@@ -515,6 +528,10 @@ void lnet_grant_close(struct lnet_grant *grant);
 /* Reports that all sends to a peer NI failed, or that it came up; for gateways this decides
  * routes. The LND itself posts events of peers (lnet_node_event_post(), event.h). */
 void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool up);
+/* A set of connections to a peer NI has its first one, or has lost its last: while there are none,
+ * messages to it share a small part of the router buffers. Home of the peer NI; each first one is
+ * followed by a last. */
+void lnet_peer_ni_connected(struct lnet_peer_ni *peer, bool is);
 /* Link or address of an NI went away or came back. Always from the same reactor. §3.7 */
 void lnet_ni_link(struct lnet_ni *ni, bool up);
 

@@ -41,6 +41,9 @@ struct lnet_node_opts {
     size_t segments;
     unsigned egress_share; /* %, 1..100: of the free buffers, what one next hop may hold; 0 = 50 */
     unsigned max_peers;    /* peer NIs over all reactors; 0 = 16384 */
+    /* Bits that the addresses of a prefix have in common, IPv4 and IPv6: who has the same prefix
+     * also has one share together of what neighbours share; 0 = 32, 64. */
+    unsigned prefix4, prefix6;
     unsigned check_interval; /* s, alive_router_check_interval; 0 = 60 */
     unsigned ping_timeout;   /* s, router_ping_timeout; 0 = 50 */
     unsigned buffer_wait;    /* s a message may wait for a router buffer, 1..12; 0 = 10 */
@@ -63,7 +66,7 @@ struct lnet_memory {
 /* The least bytes of `segments` there may be, if there are any. Any thread. */
 size_t lnet_segments_least(unsigned reactors);
 /* For how many connections so many bytes are enough: what each may always send is set aside for as
- * long as it lives, and those beyond wait for another to end. Any thread. */
+ * long as it lives, and for one beyond another gives way. Any thread. */
 unsigned lnet_segments_conns(size_t segments, unsigned reactors);
 /* Any thread. 0, or -ENOMEM with a sentence that says how many buffers would fit. */
 int lnet_memory_plan(const struct lnet_node_opts *opts, unsigned reactors, struct lnet_memory *out,

@@ -520,6 +520,15 @@ void lnet_peer_ni_notify(struct lnet_ni *ni, struct lnet_peer_ni *p, bool up)
     core.downs += !up;
 }
 
+void lnet_peer_ni_connected(struct lnet_peer_ni *p, bool is)
+{
+}
+
+struct lnet_nid lnet_nid_prefix(const struct lnet_node *n, const struct lnet_nid *nid)
+{
+    return nid_prefix(nid, 32);
+}
+
 void lnet_ni_link(struct lnet_ni *ni, bool up)
 {
     ni->link_up = up;

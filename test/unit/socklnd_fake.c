@@ -524,9 +524,19 @@ static void f_close(struct stream *stream, bool abort)
     s->reactor = NULL;
 }
 
+const char *fake_came_by;
+
+static bool f_came_by(const struct stream *s, char ifname[IF_NAMESIZE])
+{
+    if (fake_came_by)
+        snprintf(ifname, IF_NAMESIZE, "%s", fake_came_by);
+    return fake_came_by != NULL;
+}
+
 struct stream_ops fake_transport = {
     .name = "fake",
     .listen = f_listen,
+    .came_by = f_came_by,
     .unlisten = f_unlisten,
     .connect = f_connect,
     .attach = f_attach,
@@ -972,6 +982,28 @@ size_t lnet_segment_memory(const struct lnet_node *n)
     return 1 << 30;
 }
 
+bool lnet_grant_has_room(struct lnet_node *n, uint32_t buffer)
+{
+    assert_ptr_equal(n, &node);
+    return core.grants < core.grants_most || core.grants_most == 0;
+}
+
+struct lnet_nid lnet_nid_prefix(const struct lnet_node *n, const struct lnet_nid *nid)
+{
+    assert_ptr_equal(n, &node);
+    return nid_prefix(nid, nid_is_nid4(nid) ? 32 : 64);
+}
+
+bool lnet_is_of_other_net(const struct lnet_node *n, const char *ifname, lnet_net_t net)
+{
+    return core.other_if && strcmp(ifname, core.other_if) == 0;
+}
+
+void lnet_peer_ni_connected(struct lnet_peer_ni *peer, bool is)
+{
+    core.connected += is ? 1u : -1u;
+}
+
 void lnet_grant_open(struct lnet_grant *grant, struct lnet_node *n, uint32_t buffer,
                      void (*opened)(struct lnet_grant *grant))
 {
@@ -1177,6 +1209,7 @@ void fake_defaults(void)
     fake_connect_error = 0;
     fake_ports_in_use = 0;
     fake_take_chunk = 1000;
+    fake_came_by = NULL;
     fake_late = -1;
 }
 

@@ -112,6 +112,9 @@ struct fake_core {
     unsigned cancels;
     bool hold_taken;                /* keep segments of the transport until fake_release_taken() */
     bool no_grants;                 /* grants do not open */
+    unsigned grants_most;           /* that there is room for; 0: any number */
+    const char *other_if;           /* has NIs of other nets only */
+    unsigned connected;             /* sets with connections */
     bool no_memory;                 /* lnet_rx_took() says no */
     unsigned grants;                /* not closed */
     unsigned copied;                /* calls of lnet_rx_copy() */
@@ -143,6 +146,7 @@ unsigned fake_peer_refs(void);                   /* references to all peer NIs *
 struct lnet_peer_ni *fake_peer(const char *nid); /* not referenced for the caller */
 
 extern struct sock_opts fake_opts; /* before fake_setup() */
+extern const char *fake_came_by;   /* interface of callers; NULL: not known */
 extern int fake_timeout;           /* LND timeout, s */
 extern int fake_conns_per_peer;
 extern int fake_late;       /* the reactor whose mail of ni_start lies unread; -1: none */

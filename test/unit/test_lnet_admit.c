@@ -420,6 +420,47 @@ static void test_urgent_large(void **state)
     node_down();
 }
 
+/* ---- next hops without a connection ---- */
+
+static unsigned sends_to_dead(unsigned who, unsigned first)
+{
+    unsigned n = 0;
+
+    while (n < 8 && from_to(sender(who), hop(first + n), LNET_MSG_PUT, 100)->recvs)
+        n++;
+    return n;
+}
+
+/* They have an eighth together. A sender with some may have no more than what is free of it. What
+ * goes to a connected one does not notice. */
+static void test_unconnected(void **state)
+{
+    struct lnet_peer_ni *p;
+    struct lnet_nid live;
+
+    admit_up(64, 100);
+    live = hop(100);
+    loop_tcp.connects = true;
+    ON(home_of(&live), p = lnet_peer_ni_get(node, &live); lnet_peer_ni_connected(p, true));
+    assert_int_equal(sends_to_dead(0, 0), 5);
+    assert_int_equal(sends_to_dead(1, 10), 2);
+    assert_int_equal(sends_to_dead(2, 20), 1);
+    assert_int_equal(sends_to_dead(3, 30), 0);
+    for (unsigned i = 0; i < 20; i++)
+        assert_int_equal(from_to(sender(10 + i), live, LNET_MSG_PUT, 100)->recvs, 1);
+    /* that of one that has ended is the next sender's */
+    send_end(loop.held[0], ok);
+    settle();
+    assert_int_equal(small_pool().waiting, 3);
+    assert_int_equal(small_pool().free, 64 - 8 - 20);
+    pass(11 * 1000000);
+    assert_int_equal(drops_of(LNET_DROP_UNCONNECTED), 3);
+    ON(home_of(&live), lnet_peer_ni_connected(p, false); lnet_peer_ni_put(p));
+    end_all();
+    assert_int_equal(node->shard[0]->credit->pool[LNET_POOL_SMALL].unconnected, 0);
+    node_down();
+}
+
 /* ---- gateways ---- */
 
 /* Each gateway has one buffer that others leave alone. */
@@ -682,6 +723,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_share_at_run_time),
     LNET_TEST(test_urgent),
     LNET_TEST(test_urgent_large),
+    LNET_TEST(test_unconnected),
     LNET_TEST(test_gateway_reserve),
     LNET_TEST(test_gateway_reserve_half),
     LNET_TEST(test_gateway_is_destination),

@@ -509,10 +509,37 @@ static void test_table_hash(void **state)
         assert_in_range(buckets[i], 128, 512);
 }
 
+static void test_prefix(void **state)
+{
+    static const struct {
+        const char *nid;
+        unsigned bits;
+        const char *prefix;
+    } rows[] = {
+        {"10.1.2.3@tcp", 32, "10.1.2.3@tcp"},
+        {"10.1.2.3@tcp", 24, "10.1.2.0@tcp"},
+        {"10.1.255.3@tcp", 17, "10.1.128.0@tcp"},
+        {"10.1.2.3@o2ib4", 8, "10.0.0.0@o2ib4"},
+        {"fd00:1:2:3:4::5@tcp", 64, "fd00:1:2:3::@tcp"},
+        {"fd00:1:2:3:4::5@tcp", 128, "fd00:1:2:3:4::5@tcp"},
+        {"fd00:1:2:3:4::5@tcp", 40, "fd00:1::@tcp"},
+        {"fd00:1:2:3:4::5@tcp", 16, "fd00::@tcp"},
+    };
+    struct lnet_nid nid, want, got;
+
+    for (unsigned i = 0; i < ROWS(rows); i++) {
+        assert_int_equal(nid_parse(rows[i].nid, &nid), 0);
+        assert_int_equal(nid_parse(rows[i].prefix, &want), 0);
+        got = nid_prefix(&nid, rows[i].bits);
+        assert_true(nid_same(&got, &want));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_syntax),
+        cmocka_unit_test(test_prefix),
         cmocka_unit_test(test_net_syntax),
         cmocka_unit_test(test_format_oddities),
         cmocka_unit_test(test_type_names),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Receiving frames, in both modes of the transport: docs/protocol/socklnd.md §4, §6.1. */
+#include "lib/lnd/evict.h"
 #include "test/unit/socklnd_fake.h"
 
 #include <setjmp.h>
@@ -709,6 +710,62 @@ static void test_waits_for_grant(void **state)
     assert_int_equal(core.grants, 4);
 }
 
+/* A caller for whom there may be no place. */
+static struct fake_stream *caller(const char *from)
+{
+    struct fake_stream *s = fake_call(from, 1023);
+    uint8_t buf[256];
+    char nid[64];
+
+    snprintf(nid, sizeof(nid), "%s@tcp", from);
+    fake_feed(s, buf, fake_hello(buf, nid, OWN, SOCK_CTYPE_CONTROL, INC));
+    return s;
+}
+
+/* Who has more than a normal set gives way at once, who has not when it was silent for long; and
+ * nobody to a caller that has no better claim. */
+static void test_gives_way(void **state)
+{
+    struct fake_stream *first, *second;
+
+    (void)state;
+    core.grants_most = core.grants + 1;
+    first = fake_up("10.0.0.9", 1023, SOCK_CTYPE_CONTROL, INC);
+    assert_true(caller("10.0.0.15")->closed);
+    assert_int_equal(core.drops[SOCK_DROP(NO_MEMORY)], 1);
+    expect_open();
+    assert_false(first->closed);
+
+    core.grants_most += 1;
+    fake_up(PEER, 1000, SOCK_CTYPE_BULK_IN, INC);
+    second = caller("10.0.0.15");
+    assert_true(control->closed && bulk_in->closed && bulk_out->closed);
+    assert_int_equal(core.drops[LNET_DROP_EVICTED], 1);
+    assert_false(first->closed || second->closed);
+    assert_int_equal(core.connected, 2);
+
+    core.grants_most = core.grants;
+    fake_advance(LND_EVICT_IDLE_US - FAKE_SEC);
+    fake_feed(first, frame_buf, fake_noop(frame_buf, 0, SOCK_COOKIE_PING));
+    fake_advance(2 * FAKE_SEC);
+    assert_false(caller("10.0.0.21")->closed);
+    assert_true(second->closed);
+    assert_false(first->closed);
+    assert_int_equal(core.drops[LNET_DROP_EVICTED], 2);
+}
+
+/* A host of another net that calls by that net's interface. */
+static void test_other_interface(void **state)
+{
+    (void)state;
+    core.other_if = "eth7";
+    fake_came_by = "eth7";
+    assert_true(caller("10.0.0.9")->closed);
+    assert_int_equal(core.drops[SOCK_DROP(INTERFACE)], 1);
+    fake_came_by = "eth8";
+    assert_false(caller("10.0.0.9")->closed);
+}
+
 static void test_ipv6(void **state)
 {
     struct fake_stream *s = fake_up("fd00::7", 1023, SOCK_CTYPE_CONTROL, INC);
@@ -792,6 +849,8 @@ int main(void)
         TAKE(test_no_memory_for_segments),
         TAKE(test_give_up),
         TAKE(test_waits_for_grant),
+        TAKE(test_gives_way),
+        READ(test_other_interface),
         TAKE(test_too_many_segments),
         BOTH(test_ipv6),
     };

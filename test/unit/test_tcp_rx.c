@@ -271,25 +271,74 @@ static void test_random_starved(void **state)
         random_run(i * 15485863, 700, 16384, 6000, false);
 }
 
-/* One byte at a time into the memory that a connection has of its own. */
+/* One byte at a time before a grant: all are kept, and share buffers. */
 static void test_first_window(void **state)
 {
-    uint32_t read = 0;
+    uint32_t read = 0, one = mem_mbufs_truesize(net.rx);
+    const struct tcp_shard *sh;
 
     begin(1);
+    sh = net.tcp[1]->shard[0];
     assert_int_equal(c->rx.edge - first, STREAM_FIRST_WINDOW);
     for (uint32_t i = 0; i < STREAM_FIRST_WINDOW; i++) {
         come(i, 1, 1, false);
         assert_int_equal(c->rx.nxt - first, i + 1);
+        assert_int_equal(sh->rx_own, c->rx.truesize);
     }
     check_sums();
-    assert_true(c->rx.truesize <= 65536); /* not 4096 buffers */
-    assert_true(net.tcp[1]->shard[0]->stats.sparse > 0);
+    assert_true(c->rx.truesize <= (STREAM_FIRST_WINDOW / c->rx.head->buf_len + 1) * one);
+    assert_true(sh->stats.sparse > 0);
     come(STREAM_FIRST_WINDOW, 1, 1, false); /* beyond the edge */
     assert_int_equal(c->rx.nxt - first, STREAM_FIRST_WINDOW);
     while (c->rx.queued > 0)
         read_some(&read, 1000);
+    assert_int_equal(sh->rx_own, 0);
     end();
+}
+
+/* Anything before a grant: what is held is little, and counted. When all such connections have used
+ * up what is theirs, more is lost until a grant comes. */
+static void test_before_grant(void **state)
+{
+    for (uint64_t seed = 1; seed < 20; seed++) {
+        uint32_t read = 0, nxt;
+        struct tcp_shard *sh;
+
+        begin(seed * 6700417);
+        sh = net.tcp[1]->shard[0];
+        for (int i = 0; i < 300; i++) {
+            uint32_t len = 1 + rnd(600);
+
+            nxt = c->rx.nxt - first;
+            if (nxt + 300 + len > STREAM_FIRST_WINDOW)
+                break;
+            come(nxt + (rnd(3) == 0 ? rnd(300) : 0), len, 300, false);
+            check_sums();
+            assert_int_equal(sh->rx_own, c->rx.truesize);
+            assert_true(c->rx.truesize <= 16384);
+            if (rnd(3) == 0)
+                read_some(&read, 1 + rnd(2000));
+            assert_int_equal(sh->rx_own, c->rx.truesize);
+        }
+        while (c->rx.queued > 0)
+            read_some(&read, 4096);
+        tcp_rx_fit(c, 16384); /* what is out of order goes */
+        tcp_rx_own(c, true);
+        assert_int_equal(sh->rx_own, 0);
+        sh->rx_own = TCP_OWN_MEMORY; /* others have all of it */
+        nxt = c->rx.nxt - first;
+        come(nxt, 10, 10, false);
+        come(nxt + 20, 10, 10, false);
+        assert_int_equal(c->rx.nxt - first, nxt);
+        assert_null(c->rx.ranges);
+        stream_tcp.rx_window(&c->base, 65536, 1 << 20);
+        come(nxt, 10, 10, false);
+        assert_int_equal(c->rx.nxt - first, nxt + 10);
+        assert_int_equal(sh->rx_own, TCP_OWN_MEMORY);
+        sh->rx_own = 0;
+        read_some(&read, 10);
+        end();
+    }
 }
 
 /* Less memory than is used: rx_window() copies together before it returns, and gives up what is
@@ -404,11 +453,12 @@ static void test_give_back_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_window),  cmocka_unit_test(test_memory_shrinks),
-        cmocka_unit_test(test_fin),           cmocka_unit_test(test_too_many_ranges),
-        cmocka_unit_test(test_sack_order),    cmocka_unit_test(test_give_back_late),
-        cmocka_unit_test(test_random_plenty), cmocka_unit_test(test_random_small_segments),
-        cmocka_unit_test(test_random_tight),  cmocka_unit_test(test_random_starved),
+        cmocka_unit_test(test_first_window),          cmocka_unit_test(test_before_grant),
+        cmocka_unit_test(test_memory_shrinks),        cmocka_unit_test(test_fin),
+        cmocka_unit_test(test_too_many_ranges),       cmocka_unit_test(test_sack_order),
+        cmocka_unit_test(test_give_back_late),        cmocka_unit_test(test_random_plenty),
+        cmocka_unit_test(test_random_small_segments), cmocka_unit_test(test_random_tight),
+        cmocka_unit_test(test_random_starved),
     };
 
     net_make(1);

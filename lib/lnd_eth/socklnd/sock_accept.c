@@ -156,9 +156,27 @@ static void answer_none(struct sock_hs *hs, struct sock_peer *sp, enum lnet_drop
         sock_hello_write(hs->sni, hs->in.version, &hs->in.src_nid, SOCK_CTYPE_NONE, &hs->in, buf));
 }
 
+static bool lacks_grant(const struct sock_hs *hs)
+{
+    const struct stream_ops *ops = hs->stream->ops;
+
+    return (ops->caps & STREAM_CAP_TAKE) &&
+           !lnet_grant_has_room(hs->sni->sock->base.node, ops->rx_buffer);
+}
+
+/* Returns false if another connection finds no place, or no memory for what may come over it. */
+static bool make_room(const struct sock_hs *hs, struct sock_peer *sp)
+{
+    struct lnd_shard *shard = sp->base.ns->shard;
+
+    if (hs->scarce || lnd_conns_short(shard) || lacks_grant(hs))
+        (void)lnd_evict(shard, &sp->base);
+    return lnd_conns_for_callers(shard) && !lacks_grant(hs);
+}
+
 static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type)
 {
-    struct sock_conn *c = sock_conn_new(sp, type);
+    struct sock_conn *c = make_room(hs, sp) ? sock_conn_new(sp, type) : NULL;
 
     if (!c || hs->stream->ops->attach(hs->stream, &sock_conn_events, c) < 0) {
         static const struct lnd_close why = {.tx = LNET_DROP_NEXT_HOP_LOST};
@@ -184,7 +202,7 @@ static void admit(struct sock_hs *hs, struct sock_peer *sp, enum sock_ctype type
 static bool decide_at_home(struct sock_hs *hs)
 {
     struct lnd_ni_shard *ns = &hs->sni->shard[reactor_index(reactor_self())].base;
-    struct lnd_peer_ni *lp = lnd_peer_get_nid(ns, &hs->in.src_nid);
+    struct lnd_peer_ni *lp = lnd_peer_of_caller(ns, &hs->in.src_nid);
     struct sock_peer *sp;
     enum sock_ctype type = sock_ctype_invert(hs->in.ctype);
     enum lnet_drop drop;
@@ -257,6 +275,17 @@ static bool source_allowed(const struct sock_hs *hs)
     return false;
 }
 
+/* The host's sockets hear callers on any interface; a net is told from another by it. */
+static bool interface_allowed(const struct sock_hs *hs)
+{
+    const struct lnet_ni *ni = hs->sni->base.ni;
+    const struct stream_ops *ops = hs->stream->ops;
+    char ifname[IF_NAMESIZE];
+
+    return !ops->came_by || !ops->came_by(hs->stream, ifname) ||
+           !lnet_is_of_other_net(ni->node, ifname, ni->net);
+}
+
 static enum lnet_drop check_hello(const struct sock_hs *hs)
 {
     if (lnet_nid_is_mine(hs->sni->base.ni->node, &hs->in.src_nid))
@@ -265,6 +294,8 @@ static enum lnet_drop check_hello(const struct sock_hs *hs)
         return SOCK_DROP(HELLO_TYPE);
     if (!source_allowed(hs))
         return SOCK_DROP(HELLO_SOURCE);
+    if (!interface_allowed(hs))
+        return SOCK_DROP(INTERFACE);
     return LNET_DROP_NONE;
 }
 
@@ -439,6 +470,7 @@ static void accepted(void *user, struct stream *s, const union stream_addr *addr
     hs->stream = s;
     hs->addr = *addr;
     hs->want = 4;
+    hs->scarce = s->ops->scarce && s->ops->scarce(s);
     reactor_timer_init(&hs->timer, hs_timer);
     TAILQ_INSERT_TAIL(&l->shard->pending, hs, link);
     if (s->ops->attach(s, &hs_events, hs) < 0) {

@@ -164,6 +164,8 @@ void sock_conn_fail(struct sock_conn *c, enum lnet_drop reason, const struct lne
 
 static bool rx_stalled(const struct sock_conn *c, uint64_t now)
 {
+    if (c->grant.shard && !lnet_grant_is_open(&c->grant) && !c->rx_begun)
+        return now - c->rx_us >= lnd_timeout_us(c->sp->sni->base.ni);
     /* A message that waits for the core is not stalled by the peer. */
     return c->rx_begun && !c->parked && c->rx_state != SOCK_RX_PARSE &&
            now - c->rx_us >= lnd_timeout_us(c->sp->sni->base.ni);

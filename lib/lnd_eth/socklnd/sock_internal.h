@@ -31,6 +31,7 @@
 #include "lib/base/minmax.h"
 #include "lib/base/prefetch.h"
 #include "lib/lnd/connect.h"
+#include "lib/lnd/evict.h"
 #include "lib/lnd_eth/lnd_eth.h"
 #include "lib/lnd_eth/socklnd/socklnd_wire.h"
 
@@ -179,6 +180,7 @@ struct sock_hs {
     bool hello;  /* stage: request or HELLO */
     bool away;   /* listener's reactor: it is on another reactor */
     bool waited; /* home reactor: it decides for the second time */
+    bool scarce; /* its transport has few places left */
     size_t want; /* bytes of that wanted so far */
     struct sock_hello in;
     struct reactor_timer timer;

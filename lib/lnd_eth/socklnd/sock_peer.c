@@ -121,6 +121,8 @@ void sock_peer_conn_listed(struct lnd_peer_ni *lp, struct lnd_conn *conn, bool l
 
     *count = (uint16_t)(listed ? *count + 1 : *count - 1);
     conns_changed(sp);
+    if (lp->nconns == 0)
+        sp->dial.complete = false;
 }
 
 /* ---- sending ---- */
@@ -218,7 +220,6 @@ void sock_peer_close(struct sock_peer *sp, const struct lnd_close *why, const st
 {
     if (why->event != LNET_DROP_NONE)
         lnd_drop(&sp->sni->base, why->event, &sp->base.peer->nid, hdr);
-    sp->dial.complete = false;
     lnd_peer_close(&sp->base, why);
 }
 

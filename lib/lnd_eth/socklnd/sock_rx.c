@@ -69,6 +69,8 @@ void sock_rx_open(struct sock_conn *c)
 {
     if (!takes(c))
         return;
+    if (c->base.initiated && !lnet_grant_has_room(c->shard->sock->base.node, ops(c)->rx_buffer))
+        (void)lnd_evict(&c->shard->base, &c->sp->base);
     lnet_grant_open(&c->grant, c->shard->sock->base.node, ops(c)->rx_buffer, on_grant);
     c->rx.grant = &c->grant;
 }

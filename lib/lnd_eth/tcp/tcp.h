@@ -17,6 +17,10 @@
 
 struct tcp;
 
+/* Bytes of receive buffers per reactor, by truesize, for what comes over connections before their
+ * users granted any: who connects and says much costs others nothing. */
+#define TCP_OWN_MEMORY (4u << 20)
+
 struct tcp_opts {
     unsigned max_conns; /* per reactor, those being made and TIME-WAIT included; 0 = 8192 */
     unsigned syn_max;   /* half-open ones per reactor; 0 = 1024 */

@@ -57,6 +57,7 @@ static bool is_half_open(const struct tcp_conn *c)
 void tcp_conn_enter(struct tcp_conn *c, struct tcp_shard *sh)
 {
     c->sh = sh;
+    tcp_rx_own(c, true);
     if (is_half_open(c)) {
         TAILQ_INSERT_TAIL(&sh->half, c, link);
         sh->half_open++;
@@ -71,6 +72,7 @@ void tcp_conn_exit(struct tcp_conn *c)
 {
     struct tcp_shard *sh = c->sh;
 
+    tcp_rx_own(c, false);
     if (is_half_open(c)) {
         TAILQ_REMOVE(&sh->half, c, link);
         sh->half_open--;

@@ -296,6 +296,8 @@ struct tcp_listener *tcp_listener_find(struct tcp_shard *sh, const struct tcp_ke
  * or NULL. Takes m. */
 void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct tcp_key *key,
                     const struct tcp_seg *seg, struct rte_mbuf *m, const uint32_t *iss_after);
+/* stream_ops.scarce: places for connections are few. */
+bool tcp_listen_scarce(const struct stream *s);
 /* Tells the listener, from tcp_flush(). */
 void tcp_listen_tell(struct tcp_conn *c);
 uint32_t tcp_isn(struct tcp *tcp, const struct tcp_key *key); /* RFC 6528 */
@@ -428,6 +430,7 @@ struct tcp_shard {
     uint64_t stop_until;
     struct reactor_task stubs_task; /* logs that there were none */
     bool stubs_posted;
+    uint64_t rx_own; /* truesize of what came over connections before their users granted any */
     struct tcp_copies *copies; /* tcp_queue.c: pieces of queues and records of segments */
     struct tcp_stats stats;    /* one writer */
 };

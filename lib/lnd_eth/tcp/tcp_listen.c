@@ -13,7 +13,8 @@
 
 #define ISS_ABOVE  (1u << 16) /* beyond the last number of the connection before */
 #define KEPT_FREE  256u       /* objects: below that each caller costs one that can be spared */
-#define KEPT_DIALS 16u        /* of these, for our own calls */
+#define SCARCE     128u /* … and each accepted one: less, so that the former give way first */
+#define KEPT_DIALS 16u  /* of these, for our own calls */
 
 /* ---- numbers ---- */
 
@@ -259,6 +260,13 @@ void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct t
     tcp_out_mss(c);
     tcp_conn_syn_ack(c);
     rte_pktmbuf_free(m); /* payload in a SYN is not taken; it comes again */
+}
+
+bool tcp_listen_scarce(const struct stream *s)
+{
+    const struct tcp_shard *sh = container_of(s, const struct tcp_conn, base)->owner;
+
+    return sh->nfree < min(SCARCE, sh->tcp->opts.max_conns / 16);
 }
 
 void tcp_listen_tell(struct tcp_conn *c)

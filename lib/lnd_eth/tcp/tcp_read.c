@@ -61,6 +61,7 @@ void tcp_rx_grant(struct stream *s, size_t bytes, size_t memory)
     rx->granted = seq_max(rx->granted, granted);
     rx->memory = memory;
     rx->window = true;
+    tcp_rx_own(c, false);
     tcp_rx_fit(c, 0);
     if (!c->ended && !rx->fin_done && tcp_rx_window_due(c)) {
         rx->update = true;
@@ -136,6 +137,8 @@ void tcp_rx_skip(struct stream *s, size_t n)
     }
     if (n > 0)
         advance(rx->head, (uint32_t)n);
+    if (unlikely(rx->own > 0))
+        tcp_rx_own(c, true);
     was_read(c);
 }
 
@@ -176,6 +179,8 @@ size_t tcp_rx_take(struct stream *s, size_t max, struct mem_seg *segs, unsigned 
         done += n;
     }
     rx->queued -= (uint32_t)done;
+    if (unlikely(rx->own > 0))
+        tcp_rx_own(c, true);
     was_read(c);
     return done;
 }

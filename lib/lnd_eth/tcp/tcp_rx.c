@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-#define OWN_MEMORY 65536u /* before the user granted any */
+#define OWN_MEMORY 16384u /* before the user granted any */
 #define RCV_MSS    536u   /* until a larger segment was seen */
 
 static_assert(sizeof(struct tcp_rx_range) <= sizeof(struct pkt) - sizeof(uint64_t),
@@ -353,6 +353,20 @@ void tcp_rx_fit(struct tcp_conn *c, uint32_t more)
         renege(c);
 }
 
+void tcp_rx_own(struct tcp_conn *c, bool counts)
+{
+    uint64_t own = counts && !c->rx.window ? c->rx.truesize : 0;
+
+    c->sh->rx_own += own - c->rx.own;
+    c->rx.own = own;
+}
+
+/* Whether what came before a grant has room among that of all such connections. */
+static bool own_may(const struct tcp_conn *c, uint32_t more)
+{
+    return c->rx.window || c->sh->rx_own - c->rx.own + c->rx.truesize + more <= TCP_OWN_MEMORY;
+}
+
 static void room_in_order(struct tcp_conn *c, struct piece *p)
 {
     uint64_t copied = 0;
@@ -368,7 +382,7 @@ static bool room_out_of_order(struct tcp_conn *c, const struct piece *p)
 {
     if (unlikely(!fits(&c->rx, p->truesize)))
         squeeze(c);
-    return fits(&c->rx, p->truesize);
+    return fits(&c->rx, p->truesize) && own_may(c, p->truesize);
 }
 
 /* ---- a segment ---- */
@@ -460,9 +474,10 @@ static void in_order(struct tcp_conn *c, struct piece *p)
             return;
         n = p->right - p->left;
     }
-    if (unlikely(!fits(rx, p->truesize))) {
+    if (unlikely(!rx->window || !fits(rx, p->truesize))) {
         absorb(c, p);
-        if (p->head && !fits(rx, p->truesize)) { /* its end comes again */
+        if (p->head && (!fits(rx, p->truesize) || !own_may(c, p->truesize))) {
+            /* its end comes again */
             uint32_t left = 0;
 
             for (const struct rte_mbuf *m = p->head; m; m = m->next)
@@ -525,6 +540,8 @@ static void payload(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mb
         in_order(c, &p);
     else
         out_of_order(c, &p);
+    if (unlikely(!rx->window))
+        tcp_rx_own(c, true);
 }
 
 void tcp_rx_segment(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mbuf *m)
@@ -574,6 +591,7 @@ void tcp_rx_free(struct tcp_conn *c)
     while (rx->ranges)
         range_drop(c, &rx->ranges);
     rx->truesize = 0;
+    tcp_rx_own(c, false);
     rx->nrecent = 0;
     rx->dsack = false;
 }

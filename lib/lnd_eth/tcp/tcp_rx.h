@@ -33,6 +33,7 @@ struct tcp_rx {
     uint32_t granted;             /* right edge that the user granted */
     uint64_t memory;              /* truesize the queue may take */
     uint64_t truesize;            /* that it takes, in and out of order */
+    uint64_t own;                 /* of that, counted in rx_own of its shard: before a grant */
     struct rte_mbuf *head, *tail; /* in order, headers trimmed away, not skipped or taken yet */
     uint32_t queued;              /* bytes of it */
     uint32_t nranges;
@@ -78,6 +79,8 @@ void tcp_rx_duplicate(struct tcp_conn *c, uint32_t left, uint32_t right);
 /* Copies together, and drops data out of order, until `more` bytes of truesize fit into `memory`.
  */
 void tcp_rx_fit(struct tcp_conn *c, uint32_t more);
+/* Brings rx_own of its shard up to date; `counts`: it is to be counted there. */
+void tcp_rx_own(struct tcp_conn *c, bool counts);
 /* Frees all. */
 void tcp_rx_free(struct tcp_conn *c);
 /* Frees the first mbuf of a list; returns the rest. */

@@ -190,6 +190,7 @@ const struct stream_ops stream_tcp = {
     .listen = tcp_listen,
     .unlisten = tcp_unlisten,
     .connect = stream_connect,
+    .scarce = tcp_listen_scarce,
     .attach = stream_attach,
     .detach = stream_detach,
     .established = stream_established,

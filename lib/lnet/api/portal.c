@@ -150,12 +150,14 @@ static struct lnet_msg *local_msg(struct lnet_node *node)
     return lnet_msg_alloc(lnet_shard_self(node), LNET_KIND_LOCAL);
 }
 
-/* All of an IPv6 network of 64 bits have one prefix. */
+/* The account of a prefix of many NIDs has a key that is no NID. */
 static struct share_account *asker_of(struct lnet_node *node, const struct lnet_nid *nid)
 {
-    struct lnet_nid prefix = {.size = nid->size, .addr_be = {nid->addr_be[0], nid->addr_be[1]}};
+    struct lnet_nid prefix = lnet_nid_prefix(node, nid);
+    bool same = nid_same(&prefix, nid);
 
-    return share_of(&node->api->askers, nid, nid_is_nid4(nid) ? NULL : &prefix);
+    prefix.type = LNET_LND_ANY;
+    return share_of(&node->api->askers, nid, same ? NULL : &prefix);
 }
 
 /* As with the messages: who begins PUSHes and ends none leaves buffers for others. A few may always

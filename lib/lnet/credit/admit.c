@@ -15,7 +15,10 @@
  *    one. So routers that forward to each other always have a buffer for an arriving message;
  *  - a next hop that holds buffers may have another only while it holds less than egress_share
  *    percent of those free for it. With the default of 50, n next hops that hang leave 1/(1 + n/2)
- *    of the pool free.
+ *    of the pool free;
+ *  - all end nodes without a connection have an eighth of the pool together, since a message waits
+ *    for up to the timeout there. Of that, a sender that holds some may have another only while it
+ *    holds no more than what is free.
  */
 #include "lib/lnet/credit/credit_internal.h"
 #include "lib/lnet/path/path.h"
@@ -27,7 +30,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define URGENT_PART 16
+#define URGENT_PART      16
+#define UNCONNECTED_PART 8
 
 /* ---- accounts of next hops ---- */
 
@@ -156,18 +160,43 @@ static bool next_hop_may(const struct lnet_shard *s, const struct lnet_next_hop 
                                      (uint64_t)free_here * relaxed_load(&s->node->egress_share);
 }
 
-enum lnet_drop lnet_next_hop_why(const struct lnet_shard *s, const struct lnet_next_hop *d,
-                                 enum lnet_pool pool)
+/* Returns whether the next hop is an end node that is not connected. */
+static bool is_unconnected(const struct lnet_rx *rx)
 {
+    return !rx->path.gw && rx->path.ni->lnd->connects &&
+           relaxed_load(lnet_connected_at(rx->shard->node, rx->hash)) == 0;
+}
+
+/* Returns whether a message to such a next hop may have one more buffer. */
+static bool unconnected_may(const struct lnet_rx *rx)
+{
+    const struct lnet_router_pool *p = &rx->shard->credit->pool[rx->pool];
+    const struct lnet_budget *b = &rx->shard->credit->budget;
+    uint32_t part = max(p->total / UNCONNECTED_PART, 1u), own = rx->from->unconnected[rx->pool];
+
+    if (p->unconnected >= part || (own > 0 && own > part - p->unconnected))
+        return false;
+    return !lnet_needs_budget(rx) || b->unconnected == 0 ||
+           b->unconnected * UNCONNECTED_PART * (own > 0 ? 2 : 1) < b->total;
+}
+
+enum lnet_drop lnet_next_hop_why(const struct lnet_rx *rx)
+{
+    const struct lnet_shard *s = rx->shard;
+    const struct lnet_next_hop *d = rx->account;
+    enum lnet_pool pool = rx->pool;
     const struct lnet_router_pool *p = &s->credit->pool[pool];
     bool short_of = lnet_pool_free(p) <= (int32_t)(for_gateways(s, p) + for_urgent(p, pool));
 
+    if (!short_of && is_unconnected(rx) && !unconnected_may(rx))
+        return LNET_DROP_UNCONNECTED;
     return d->held[pool] > 0 && !short_of ? LNET_DROP_DEST_SHARE : LNET_DROP_BUFFER_WAIT;
 }
 
 bool lnet_may_admit(struct lnet_rx *rx)
 {
-    if (next_hop_may(rx->shard, rx->account, rx->pool, rx->class))
+    if (next_hop_may(rx->shard, rx->account, rx->pool, rx->class) &&
+        (!is_unconnected(rx) || unconnected_may(rx)))
         return !lnet_needs_budget(rx) || lnet_budget_may(rx);
     lnet_budget_forget(rx);
     return false;
@@ -239,6 +268,9 @@ void lnet_admit_now(struct lnet_rx *rx)
     lnet_msg_set_rx_ni(msg, rx->ni);
     msg->rx_peer = rx->from;
     msg->router_credit = true;
+    msg->unconnected = is_unconnected(rx);
+    pool->unconnected += msg->unconnected;
+    rx->from->unconnected[rx->pool] += msg->unconnected;
     lnet_peer_ni_hold(rx->from);
     msg->account = rx->account;
     rx->account = NULL;
@@ -371,6 +403,8 @@ static void release_buffer(struct lnet_msg *msg)
     lnet_next_hop_credit(s, msg->account, msg->pool);
     lnet_next_hop_put(s, msg->account);
     msg->account = NULL;
+    pool->unconnected -= msg->unconnected;
+    msg->rx_peer->unconnected[msg->pool] -= msg->unconnected;
     relaxed_store(&pool->used, pool->used - 1);
     if (pool->waiting > 0)
         lnet_wake_soon(s);

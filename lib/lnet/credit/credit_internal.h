@@ -62,6 +62,7 @@ struct lnet_router_pool {
     uint32_t gw_held;     /* of used: for gateways, with stalled ones, which will go there */
     uint32_t end_held;    /* of used: for end nodes, without stalled ones */
     uint32_t gws_holding; /* gateways that hold one */
+    uint32_t unconnected; /* of used: for next hops that had no connection when they were taken */
     struct lnet_ring ring[LNET_CLASSES];
     uint8_t turn;        /* enum lnet_class that is served next */
     bool reported_short; /* watchers know that headers wait because no buffer is free */
@@ -71,16 +72,17 @@ struct lnet_router_pool {
 /* Memory for the segments of transports, counted by truesize. grant.c */
 struct lnet_budget {
     uint64_t total, used;
-    uint64_t held[2]; /* of used: by messages for end nodes, and for gateways */
-    uint64_t stalled; /* of held: by stalled receives */
-    uint64_t low;     /* least that was free */
+    uint64_t held[2];     /* of used: by messages for end nodes, and for gateways */
+    uint64_t stalled;     /* of held: by stalled receives */
+    uint64_t unconnected; /* of held: for next hops that had no connection */
+    uint64_t low;         /* least that was free */
     /* The header that waits longest for memory, for an end node and for a gateway. */
     struct lnet_rx *first[2];
     uint32_t waiting; /* headers */
     uint64_t waited;
-    TAILQ_HEAD(, lnet_grant) grants; /* wait for their base */
-    uint32_t grants_waiting;
-    uint64_t copies, copy_bytes; /* messages copied since their segments found no memory */
+    TAILQ_HEAD(, lnet_grant) grants;  /* wait for their base */
+    uint32_t grants_waiting, ngrants; /* ngrants: open ones too */
+    uint64_t copies, copy_bytes;      /* messages copied since their segments found no memory */
 };
 
 struct lnet_credit_shard {
@@ -143,9 +145,8 @@ void lnet_next_hop_put(struct lnet_shard *s, struct lnet_next_hop *d);
 /* Charges a buffer to d; takes it off again. */
 void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
 void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
-/* Returns why a message to d may not have one more buffer of a pool. */
-enum lnet_drop lnet_next_hop_why(const struct lnet_shard *s, const struct lnet_next_hop *d,
-                                 enum lnet_pool pool);
+/* Returns why a header may not have a buffer. */
+enum lnet_drop lnet_next_hop_why(const struct lnet_rx *rx);
 /* Returns whether the pool has a buffer for a header, and the budget memory for its segments. */
 bool lnet_may_admit(struct lnet_rx *rx);
 /* Returns whether admitting this header delays no earlier one: it needs a resource that no earlier

@@ -32,7 +32,9 @@
 #define AHEAD_MAX   (1u << 20)
 #define AHEAD_PART                                                                                 \
     16 /* one connection gets this part of the free memory beyond half of the budget */
-#define URGENT 65536u
+#define URGENT      65536u
+#define GRANTS_KEPT 16u /* for calls of this node; of a few grants … */
+#define GRANTS_PART 32u /* … this part */
 
 /* ---- sums ---- */
 
@@ -132,6 +134,8 @@ static void set_memory(struct lnet_msg *msg, uint32_t memory)
     msg->memory = memory;
     count_add(&b->held[msg->account->gateway], more);
     *(msg->stalled ? &b->stalled : &msg->account->memory) += more;
+    if (msg->unconnected)
+        b->unconnected += more;
     if (memory > had)
         budget_take(b, more);
     else
@@ -413,10 +417,22 @@ void lnet_grant_open(struct lnet_grant *g, struct lnet_node *node, uint32_t buff
     g->ratio = RATIO_AHEAD;
     g->opened = opened;
     b = &g->shard->credit->budget;
+    b->ngrants++;
     if (TAILQ_EMPTY(&b->grants) && open_now(g))
         return;
     TAILQ_INSERT_TAIL(&b->grants, g, queue);
     count_add(&b->grants_waiting, 1);
+}
+
+/* Messages may hold the memory just now: a base that there is room for may have to wait. */
+bool lnet_grant_has_room(struct lnet_node *node, uint32_t buffer)
+{
+    const struct lnet_grant base = {.buffer = min(buffer, LNET_GRANT_BUFFER_MAX)};
+    const struct lnet_budget *b = &lnet_shard_self(node)->credit->budget;
+    uint64_t others = lnet_budget_least() - least_charge();
+    uint64_t most = b->total > others ? (b->total - others) / charge_for(&base, 0) : 0;
+
+    return b->ngrants < most - min((uint64_t)GRANTS_KEPT, most / GRANTS_PART);
 }
 
 static void stop_waiting(struct lnet_budget *b, struct lnet_grant *g)
@@ -433,6 +449,7 @@ void lnet_grant_close(struct lnet_grant *g)
         return;
     if (!g->open)
         stop_waiting(&s->credit->budget, g);
+    s->credit->budget.ngrants--;
     g->shard = NULL;
     g->open = false;
     budget_give(s, g->charge);

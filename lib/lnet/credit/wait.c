@@ -30,7 +30,7 @@ void lnet_buffer_wait(struct lnet_rx *rx)
     rx->account->waiting++;
     count_add(&p->waiting, 1);
     lnet_pool_note_low(p);
-    if (!rx->lacks && lnet_next_hop_why(rx->shard, rx->account, rx->pool) == LNET_DROP_BUFFER_WAIT)
+    if (!rx->lacks && lnet_next_hop_why(rx) == LNET_DROP_BUFFER_WAIT)
         lnet_pool_short(rx->shard, rx->pool);
 }
 
@@ -142,7 +142,7 @@ static enum lnet_drop wait_reason(const struct lnet_rx *rx)
         return LNET_DROP_RTR_CREDIT;
     if (rx->lacks)
         return rx->lacks;
-    return lnet_next_hop_why(rx->shard, rx->account, rx->pool);
+    return lnet_next_hop_why(rx);
 }
 
 void lnet_wait_leave(struct lnet_rx *rx)

@@ -22,8 +22,9 @@
 #define LNET_MAX_GATEWAYS 1024 /* with routes */
 #define LNET_GW_KEPT      64   /* without */
 /* Slots for gateways: one change may replace all of them by others. */
-#define LNET_GW_SLOTS (2 * LNET_MAX_GATEWAYS + LNET_GW_KEPT)
-#define LNET_MAX_LNDS 8
+#define LNET_GW_SLOTS  (2 * LNET_MAX_GATEWAYS + LNET_GW_KEPT)
+#define LNET_MAX_LNDS  8
+#define LNET_CONNECTED 65536u /* a power of two, and more than there are peer NIs */
 
 enum lnet_msg_state {
     LNET_MSG_FREE,      /* on its shard's free list */
@@ -141,6 +142,9 @@ struct lnet_node {
     struct lnet_gw *gw[LNET_GW_SLOTS];   /* control */
     uint64_t stat_base[LNET_STAT_COUNT]; /* control: values at the last reset */
     struct lnet_ni_stats ni_base[LNET_MAX_NI];
+    /* Sets of connections, by nid_hash() of the peer NI; relaxed. Peer NIs that meet in a row count
+     * as connected with each other. */
+    uint16_t connected[LNET_CONNECTED];
     /* what the rooms keep for the node */
     struct lnet_api *api;
     struct lnet_ping *ping;
@@ -153,6 +157,12 @@ struct lnet_node {
     lnet_node_events_fn events_fn;            /* control */
     void *events_arg;
 };
+
+/* The row of `connected` for a peer NI with this nid_hash(). */
+static inline uint16_t *lnet_connected_at(struct lnet_node *node, uint32_t hash)
+{
+    return &node->connected[hash % LNET_CONNECTED];
+}
 
 /* ---- shards and messages (shard.c) ---- */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lib/lnet/wire/nid.h"
+#include "lib/base/minmax.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -322,6 +323,16 @@ char *nid_format(const struct lnet_nid *nid, char buf[LNET_NIDSTR_SIZE])
     else
         format_words(nid, buf, LNET_NIDSTR_SIZE);
     return buf;
+}
+
+struct lnet_nid nid_prefix(const struct lnet_nid *nid, unsigned bits)
+{
+    struct lnet_nid out = *nid;
+
+    for (unsigned i = 0; i < 4; i++, bits -= min(bits, 32u))
+        if (bits < 32)
+            out.addr_be[i] &= htonl(bits == 0 ? 0 : UINT32_MAX << (32 - bits));
+    return out;
 }
 
 /* ---- hashes ---- */

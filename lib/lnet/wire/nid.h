@@ -99,6 +99,8 @@ static inline uint64_t nid_to_u64(const struct lnet_nid *nid)
     return (uint64_t)nid_net(nid) << 32 | __builtin_bswap32(nid->addr_be[0]);
 }
 
+/* The NID with the first bits of its address only: what all NIDs of a prefix have in common. */
+struct lnet_nid nid_prefix(const struct lnet_nid *nid, unsigned bits);
 struct lnet_nid nid_make(lnet_net_t net, const void *addr, unsigned addr_len /* 4 or 16 */);
 
 /* A nid4 as received: top byte zero (it marks NIDs to come, §1.1), type not ANY; the counterpart of

@@ -126,7 +126,7 @@ async def test_endless_greetings(env, who):
 
 
 @deadline(90)
-@cases("33", "66")
+@cases(*MANY)
 async def test_many_connections(env, who):
     """Addresses that each open as many connections as they get, by the protocol, and keep them."""
     env.need_millrace()

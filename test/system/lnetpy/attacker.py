@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A host that tries to use up what all share: a process of its own, so that nodes of the test keep their time.
 
-    attacker.py WHAT --router ADDRESS --from ADDRESS... [--per N] [--rate N]
+    attacker.py WHAT --router ADDRESS --from ADDRESS... [--per N] [--rate N] [--far PREFIX]
 
 callers: connects from ports that no kernel node has, as fast as it can until --per are there for each address, then at --rate
     in a second; it closes none by itself.
 holders: opens --per connections of each address as a kernel node does, and keeps them.
+segments: as holders, and each connection then says 40 bytes, one in each segment.
+dead: keeps two connections of each address, and sends PUTs of 4,097 bytes to nodes of net tcp1 that there are not.
 thief: tells the router alone, 50 times a second, that the router's address is its own (ARP).
 greetings: holds --per connections of each address open, whose greeting comes byte by byte and never ends.
 
@@ -51,14 +53,14 @@ class Attacker:
         except OSError:         # no port, no descriptor: later
             s.close()
             return False
-        self.open[s.fileno()] = [s, address, 0]
+        self.open[s.fileno()] = [s, address, 0, b""]     # socket, address, bytes said, bytes to be said
         self.count[address] += 1
         self.poll.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
         self.made += 1
         return True
 
     def drop(self, fd, rst=False):
-        s, address, _ = self.open.pop(fd)
+        s, address, *_ = self.open.pop(fd)
         if rst:
             with contextlib.suppress(OSError):
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -71,8 +73,9 @@ class Attacker:
                 self.refused += 1
                 self.drop(fd)
                 continue
-            if fd in self.open and what & select.EPOLLOUT and self.o.what == "holders":
+            if fd in self.open and what & select.EPOLLOUT and self.o.what in ("holders", "segments", "dead"):
                 self.greet(fd)
+                self.say_more(fd)
             if fd in self.open and what & select.EPOLLIN:
                 self.hear(fd)
 
@@ -83,12 +86,30 @@ class Attacker:
                 self.ended += 1
                 if self.o.what != "callers":
                     self.drop(fd, rst=True)
+            elif self.o.what == "dead" and not self.open[fd][3]:
+                self.open[fd][3] = self.puts(fd)
+                self.say_more(fd)
+
+    def puts(self, fd):
+        """As many as an address may have under way, each for another node."""
+        source, out = N.parse(self.open[fd][1] + "@tcp"), b""
+        for i in range(40):
+            head = wire.Header(N.parse(f"{self.o.far}{100 + (fd + i) % 150}@tcp1"), source, wire.PUT, 4097,
+                               wire.put_union(wire.NO_HANDLE, 5, 7))
+            out += wire.frame(wire.LNET) + head.pack(False) + bytes(4097)
+        return out
+
+    def say_more(self, fd):
+        row = self.open[fd]
+        with contextlib.suppress(OSError):
+            while row[3] and self.o.what == "dead":
+                row[3] = row[3][row[0].send(row[3]):]
 
     def greet(self, fd):
         row = self.open[fd]
         if row[2]:
             return
-        s, address, _ = row
+        s, address, *_ = row
         net = "@tcp"
         ctype = (wire.CONTROL, wire.BULK_IN, wire.BULK_OUT)[min(self.count[address] - 1, 1 + self.count[address] % 2)]
         row[2] = 1
@@ -103,6 +124,21 @@ class Attacker:
         for address in self.o.source:
             if self.count[address] < self.o.per and due > 0 and self.call(address, next(self.low[address])):
                 due -= 1
+
+    def segments(self, now, began):
+        self.holders(now, began)
+        if now < self.turn:
+            return
+        self.turn = now + 0.1
+        said = wire.frame(wire.NOOP) * 2
+        for row in self.open.values():
+            with contextlib.suppress(OSError):
+                if 1 <= row[2] <= 40:
+                    row[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    row[2] += row[0].send(said[row[2] - 1:row[2]])
+
+    def dead(self, now, began):
+        self.holders(now, began)
 
     def callers(self, now, began):
         wanted = self.o.per * len(self.o.source)
@@ -159,10 +195,11 @@ class Attacker:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("callers", "holders", "thief", "greetings"))
+    parser.add_argument("what", choices=("callers", "holders", "segments", "dead", "thief", "greetings"))
     parser.add_argument("--router", required=True)
     parser.add_argument("--from", dest="source", nargs="+", required=True)
     parser.add_argument("--per", type=int, default=32)
+    parser.add_argument("--far", default="10.0.1.")
     parser.add_argument("--rate", type=float, default=0)
     options = parser.parse_args()
     options.parent = os.getppid()

@@ -15,6 +15,8 @@ from .scene import join
 HERE = os.path.dirname(os.path.abspath(__file__))
 PING_MEDIAN = 0.010     # seconds
 JOIN = 2.0              # in which a new node must be connected
+PERIOD = 0.2            # s: between the messages of a bystander, slow enough for a machine that the attacker keeps busy
+RATE = 0.9              # of those that are due, what must have been answered
 
 
 class Attack:
@@ -26,7 +28,7 @@ class Attack:
         for name, value in settings.items():
             argv += [f"--{name}", str(value)]
         self.env = env
-        self.proc = env.fabric.host("attacker").popen(argv, stdout=subprocess.PIPE)
+        self.proc = env.fabric.host("attacker").popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         os.set_blocking(self.proc.stdout.fileno(), False)
         self.said = ""
 
@@ -34,7 +36,7 @@ class Attack:
         """What it printed last."""
         lines = (self.proc.stdout.read() or b"").splitlines()
         self.said = lines[-1].decode() if lines else self.said
-        assert self.proc.poll() is None, "the attacker has ended"
+        assert self.proc.poll() is None, f"the attacker has ended: {self.proc.stderr.read().decode()[-300:]}"
         return self.said
 
     def stop(self):
@@ -48,7 +50,7 @@ class Bystander:
 
     def __init__(self, env, c, s, r):
         self.env, self.c, self.s, self.r = env, c, s, r
-        self.took, self.lost, self.moved, self.going = [], 0, 0, True
+        self.took, self.lost, self.moved, self.due, self.going = [], 0, 0, 0, True
         self.tasks = [c.task(self._ping()), c.task(self._move())]
 
     async def _ping(self):
@@ -61,12 +63,16 @@ class Bystander:
             await asyncio.sleep(0.02)
 
     async def _move(self):
+        """Messages at a rate of their own: those that are late cannot be made up for."""
+        began = time.monotonic()
         while self.going:
             for size in (100, 5000, 70000):
                 if not await self.c.put(self.s.nid, pattern(size, size)) or not await self.s.get(self.c.nid, size):
                     self.lost += 1
-                self.moved += 1
-            await asyncio.sleep(0.01)
+            self.moved += 1
+            now = time.monotonic()
+            self.due = int((now - began) / PERIOD) + 1
+            await asyncio.sleep(began + self.due * PERIOD - now)
 
     async def over(self):
         """Did it notice anything?"""
@@ -74,8 +80,9 @@ class Bystander:
         await asyncio.gather(*self.tasks)
         median, worst = statistics.median(self.took), max(self.took)
         self.env.result(f"ping of a bystander: median {1e3 * median:.1f} ms, worst {1e3 * worst:.0f} ms of {len(self.took)}; "
-                        f"{self.moved} messages each way")
+                        f"{3 * self.moved} messages each way, {100 * self.moved / max(1, self.due):.0f}% of those due")
         assert not self.lost, f"{self.lost} messages of a bystander lost"
+        assert self.moved >= RATE / self.env.stretch() * self.due, f"{self.moved} of {self.due} rounds of messages in time"
         assert median < PING_MEDIAN * self.env.stretch(), f"median of the pings {1e3 * median:.1f} ms"
 
 

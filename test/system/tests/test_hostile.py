@@ -138,6 +138,41 @@ async def test_many_connections(env, who):
     await beside(env, "holders", *MANY[who], held, per=255)
 
 
+@deadline(90)
+@cases("21", "42")
+async def test_segments_of_a_byte(env, who):
+    """Addresses that open as many connections as they get and say 40 bytes on each, in as many segments."""
+    async def said(r, attack):
+        return attack.last() and int(attack.last().split()[0]) >= 21 * 33
+    await beside(env, "segments", V4, int(who), said, per=255, seconds=9)
+
+
+@deadline(90)
+@cases("10", "20")
+async def test_dead_next_hops(env, who):
+    """Addresses that send bulk to nodes that there are not: others' messages of that size do not wait for it."""
+    env.need_millrace()
+
+    async def waits(r, attack):
+        attack.last()
+        return sum(row[k]["waiting"] for row in (await r.rpc("buffers_get"))["reactors"] for k in ("small", "large")) > 0
+    await beside(env, "dead", V4, int(who), waits, per=2)
+
+
+@only("kernel")
+async def test_other_interface(env):
+    """A host of net tcp1 calls the router's address of net tcp, by the interface of tcp1: it is no node of net tcp."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER)
+    bad = BadPeer(env, "bad", "10.0.1.66@tcp", r.nids[0])
+    bad.ns.ip("link del eth0")
+    env.fabric.attach("bad", "tcp1", "eth0", "10.0.1.66")
+    bad.ns.ip("route add 10.0.0.0/24 via 10.0.1.1")
+    got, how, _ = await bad.say(wire.connreq(bad.router) + bad.hello())
+    assert how in ("FIN", "RST") and not got, (got, how)
+    assert (await r.drops())["tcp_interface"] == 1
+
+
 @only("port")
 @deadline(90)
 async def test_stolen_address(env):

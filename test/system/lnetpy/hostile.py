@@ -22,13 +22,14 @@ RATE = 0.9              # of those that are due, what must have been answered
 class Attack:
     """A host on the client's segment with several addresses, and attacker.py on it."""
 
-    def __init__(self, env, what, router, sources, **settings):
-        env.fabric.attach("attacker", "tcp", "eth0", *sources)
-        argv = [sys.executable, os.path.join(HERE, "attacker.py"), what, "--router", router, "--from", *sources]
+    def __init__(self, env, what, router, sources, host="attacker", **settings):
+        env.fabric.attach(host, "tcp", "eth0", *sources)
+        argv = [sys.executable, os.path.join(HERE, "attacker.py"), what, "--router", router, "--from",
+                *(a.split("/")[0] for a in sources)]
         for name, value in settings.items():
             argv += [f"--{name}", str(value)]
         self.env = env
-        self.proc = env.fabric.host("attacker").popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.proc = env.fabric.host(host).popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         os.set_blocking(self.proc.stdout.fileno(), False)
         self.said = ""
 
@@ -82,7 +83,8 @@ class Bystander:
         self.env.result(f"ping of a bystander: median {1e3 * median:.1f} ms, worst {1e3 * worst:.0f} ms of {len(self.took)}; "
                         f"{3 * self.moved} messages each way, {100 * self.moved / max(1, self.due):.0f}% of those due")
         assert not self.lost, f"{self.lost} messages of a bystander lost"
-        assert self.moved >= RATE / self.env.stretch() * self.due, f"{self.moved} of {self.due} rounds of messages in time"
+        least = RATE / self.env.stretch() / (3 if self.env.sanitized else 1)
+        assert self.moved >= least * self.due, f"{self.moved} of {self.due} rounds of messages in time"
         assert median < PING_MEDIAN * self.env.stretch(), f"median of the pings {1e3 * median:.1f} ms"
 
 

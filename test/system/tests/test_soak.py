@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random faults for long: ports that inject faults, links that flap, nodes that die; with a ceiling on memory."""
+"""Random faults for long: ports that inject faults, links that flap, nodes that die; with a ceiling on memory.
+And attackers that come and go."""
 
 import asyncio
+import os
 import random
 import re
 import subprocess
 
 from lnetpy.crowd import Books
 from lnetpy.crowd_scene import CLIENTS, FAR, NEAR, SERVERS, both_ways, stop, until_done, wide_router
+from lnetpy.hostile import Attack
 from lnetpy.router import find_program
 from lnetpy.scene import alone, deadline, only
 
@@ -76,3 +79,69 @@ async def test_random_faults(env):
     async def all_back():
         return all(n >= empty[name] for name, n in (await buffers_free(r)).items())
     await env.until_async(all_back, f"all receive buffers back: {empty}", 20)
+
+
+# What an attacker does, with how many addresses and which settings; those of ports only.
+ATTACKS = (("callers", 2, {"per": 4000, "rate": 200}), ("holders", 33, {"per": 255}), ("greetings", 33, {"per": 32}),
+           ("segments", 21, {"per": 255}), ("dead", 10, {"per": 2, "far": "10.2.9."}), ("thief", 1, {}))
+PORT_ONLY = ("thief",)
+
+
+def settings(env):
+    """Seconds and seed: two numbers in MILLRACE_SOAK, minutes first."""
+    minutes, seed = (os.environ.get("MILLRACE_SOAK", "") + " ").split(" ")[:2]
+    return int(60 * float(minutes)) if minutes else 3600 if env.long else 40, int(seed or 11)
+
+
+async def attack_once(env, rng, count):
+    """An attacker with addresses that nobody had before, for some seconds."""
+    what, n, more = rng.choice([a for a in ATTACKS if env.transport == "port" or a[0] not in PORT_ONLY])
+    sources = [f"10.1.{100 + count % 150}.{1 + i}/16" for i in range(n)]
+    attack = Attack(env, what, NEAR.split("@")[0], sources, host=f"attacker{count}", **more)
+    await asyncio.sleep(rng.uniform(4, 15))
+    attack.stop()
+    env.fabric.hosts.pop(f"attacker{count}").close()
+    return what
+
+
+@only("kernel", "port")
+@alone
+@deadline(150, long=3900)
+async def test_attackers(env):
+    """40 nodes with traffic that is checked, while hosts without a password do what they can."""
+    env.need_millrace()
+    seconds, seed = settings(env)
+    rng = random.Random(seed)
+    r, _ = await wide_router(env)
+    c, s = await env.crowd("c", CLIENTS, 20), await env.crowd("s", SERVERS, 20)
+    await c.nodes(NEAR)
+    await s.nodes(FAR)
+    loads = await both_ways(c, s, timeout=60, every=0.5)
+    await until_done(env, loads[0], 2, "traffic", 20)
+    ceiling, most, early, done = planned(r), 0, 0, []
+    end = env.now() + seconds
+    running = set()
+    while env.now() < end:
+        if len(running) < 2:
+            running.add(env.loop().create_task(attack_once(env, rng, len(done) + len(running))))
+        await asyncio.sleep(rng.uniform(0.5, 3))
+        for t in [t for t in running if t.done()]:
+            running.remove(t)
+            done.append(t.result())
+        most = max(most, resident(r))
+        if env.now() < end - 2 * seconds / 3:
+            early = most
+    done += await asyncio.gather(*running)
+    await until_done(env, loads[0], 1, "traffic after all that", 60)
+    await stop(*loads)
+    states = [await x.idle(60, answered=False) for x in (c, s)]
+    sent, got = (sum(sum(x[k]) for x in states) for k in ("sent", "received"))
+    ping, request = max(x["ping_slowest"] for x in states), max([(await x.sum())["slowest"] for x in loads])
+    refused = sum((await r.drops()).values())
+    assert refused > 1000, f"the router has refused only {refused} connections and messages of attackers"
+    env.result(f"{seconds} s, seed {seed}: {', '.join(done)}; {sent} messages sent, {got} arrived; slowest ping {1e3 * ping:.0f} ms, slowest "
+               f"request {1e3 * request:.0f} ms; {refused} refusals and drops; "
+               f"{early >> 20} MiB early, {most >> 20} at most, {ceiling >> 20} planned")
+    assert sent == got and not any(x["closed"] or x.get("doubled") or x.get("altered") for x in states), states
+    if not env.sanitized:
+        assert most <= min(ceiling, early + (64 << 20)), f"{most >> 20} MiB, {early >> 20} early, planned are {ceiling >> 20}"

@@ -29,6 +29,9 @@ struct cfg cfg_defaults = {
     .egress_share = 50,
     .buffer_wait = 10,
     .max_peers = 16384,
+#define GUARD(symbol, key, what) .guard[LNET_GUARD_##symbol] = true,
+#include "lib/lnet/wire/guard.def"
+#undef GUARD
     .share_prefix4 = 32,
     .share_prefix6 = 64,
     .max_connections = 8192,
@@ -396,6 +399,15 @@ void cfg_report_free(struct cfg_report *report)
 unsigned cfg_reactor_count(const struct cfg *cfg)
 {
     return strcmp(cfg->cores, "auto") == 0 ? (unsigned)cfg->reactors : cfg_cores_count(cfg->cores);
+}
+
+unsigned cfg_guard(const struct cfg *cfg)
+{
+    unsigned rules = 0;
+
+    for (unsigned i = 0; i < LNET_GUARD_RULES; i++)
+        rules |= (unsigned)(cfg->guard[i] != 0) << i;
+    return rules;
 }
 
 unsigned cfg_gateway_count(const struct cfg *cfg)

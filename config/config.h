@@ -20,6 +20,7 @@
 #include "lib/lnd/type.h"
 #include "lib/lnd_eth/ip/inet_addr.h"
 #include "lib/lnet/lnet.h"
+#include "lib/lnet/wire/guard.h"
 #include "lib/log/log.h"
 
 #define CFG_SCHEMA         1 /* of the files this version writes; `millrace: schema:` */
@@ -172,6 +173,7 @@ struct cfg {
     int buffer_wait;    /* s */
     int max_peers;
     int share_prefix4, share_prefix6; /* bits */
+    int guard[LNET_GUARD_RULES];      /* 0 or 1 */
     int max_connections;              /* of each reactor */
     int drain;                        /* s */
     int segments;                     /* MiB, 0 = computed */
@@ -294,6 +296,8 @@ char *cfg_prefix_text(const struct inet_prefix *prefix, char buf[CFG_PREFIX_SIZE
 
 /* Returns the number of reactors that the configuration asks for. */
 unsigned cfg_reactor_count(const struct cfg *cfg);
+/* Returns the rules of the guard that are on, as struct lnet_node_opts has them. */
+unsigned cfg_guard(const struct cfg *cfg);
 /* Returns the number of different gateways in the routes. */
 unsigned cfg_gateway_count(const struct cfg *cfg);
 

@@ -144,6 +144,13 @@ static const struct cfg_key log_keys[] = {
     CFG_KEYS_END,
 };
 
+static const struct cfg_key guard_keys[] = {
+#define GUARD(symbol, key, what) BOOL(key, guard[LNET_GUARD_##symbol], what),
+#include "lib/lnet/wire/guard.def"
+#undef GUARD
+    CFG_KEYS_END,
+};
+
 _Static_assert(REACTOR_MAX == 64, "as the message about `cores` says");
 
 static bool is_cores(const char *text)
@@ -183,6 +190,7 @@ struct cfg_key cfg_millrace_keys[CFG_LND_KEYS_ROOM] = {
     TEXT("eal_args", eal_args, "further arguments for DPDK's EAL", RESTART),
     BOOL("telemetry", telemetry, "DPDK's telemetry socket beside that of rpc", RESTART),
     CFG_READS("rpc", rpc_keys),
+    CFG_READS("guard", guard_keys),
     CFG_READS("log", log_keys),
     WORD("accept", accept, cfg_accept_names, "which peers may connect", RESTART),
     INT("accept_port", accept_port, 1, 65535, "TCP port listened on and called", RESTART),

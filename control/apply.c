@@ -211,7 +211,9 @@ static int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct 
 {
     struct controller *c = arg;
     struct lnet_admission admission = {.egress_share = (unsigned)to->egress_share,
-                                       .buffer_wait = (unsigned)to->buffer_wait};
+                                       .buffer_wait = (unsigned)to->buffer_wait,
+                                       .set_guard = true,
+                                       .guard = cfg_guard(to)};
 
     switch (part) {
     case CFG_PART_ROUTING:

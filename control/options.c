@@ -21,6 +21,7 @@ void control_node_opts(const struct cfg *cfg, struct lnet_node_opts *opts)
         .small = (unsigned)cfg->small,
         .large = (unsigned)cfg->large,
         .max_peers = (unsigned)cfg->max_peers,
+        .guard = cfg_guard(cfg),
         .prefix4 = (unsigned)cfg->share_prefix4,
         .prefix6 = (unsigned)cfg->share_prefix6,
         .check_interval = (unsigned)cfg->check_interval,

@@ -271,6 +271,7 @@ static enum cfg_part part_of(const char *path)
         {"millrace.source_check", CFG_PART_TIMING},
         {"millrace.egress_share", CFG_PART_ADMISSION},
         {"millrace.buffer_wait", CFG_PART_ADMISSION},
+        {"millrace.guard.", CFG_PART_ADMISSION},
         {"millrace.log.", CFG_PART_LOG},
         {"millrace.drain", CFG_PART_REST},
         {"millrace.names[", CFG_PART_REST},

@@ -48,6 +48,7 @@ struct lnet_node_opts {
     unsigned ping_timeout;   /* s, router_ping_timeout; 0 = 50 */
     unsigned buffer_wait;    /* s a message may wait for a router buffer, 1..12; 0 = 10 */
     unsigned local_msgs;     /* descriptors for messages of this node itself; 0 = 4096 */
+    unsigned guard;          /* rules of wire/guard.h that are on: bits 1 << enum lnet_guard_rule */
     enum lnet_source_check source_check;
 };
 
@@ -78,6 +79,8 @@ int lnet_pools_resize(struct lnet_node *node, const int totals[LNET_POOLS], stru
 struct lnet_admission {
     unsigned egress_share; /* % */
     unsigned buffer_wait;  /* s */
+    bool set_guard;        /* the guard is changed too */
+    unsigned guard;        /* as struct lnet_node_opts has it */
 };
 void lnet_admission_get(const struct lnet_node *node, struct lnet_admission *out);
 /* Changes the settings at run time; 0 = as it is. Headers that already wait keep their time.

@@ -10,6 +10,7 @@
 #include "lib/lnet/peer/peer_ni.h"
 #include "lib/lnet/ping/ping.h"
 #include "lib/lnet/tx.h"
+#include "lib/lnet/wire/guard.h"
 
 /* §4.2 rows 5..7 and 8: what may be asked of a router. */
 static enum lnet_drop check_foreign(const struct lnet_rx *rx)
@@ -139,6 +140,8 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
         lnet_gw_changed(rx->from->gw, "message_received");
     }
     why = !for_me && !lnet_is_router(node) ? LNET_DROP_ROUTING_OFF : check_source(rx);
+    if (!why && !for_me)
+        why = lnet_guard(&rx->hdr, relaxed_load(&node->guard));
     if (why) {
         lnet_discard(rx, why);
     } else if (!for_me) {

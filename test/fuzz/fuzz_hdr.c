@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: an LNet header, in the 4-byte and (when long enough) in the 16-byte form. */
+#include "lib/lnet/wire/guard.h"
 #include "lib/lnet/wire/lnet_wire.h"
 #include "test/fuzz/fuzz.h"
 
@@ -51,6 +52,7 @@ static void check_good(const struct lnet_hdr *h)
     HOLDS(h->payload_len == 0 || h->type == LNET_MSG_PUT || h->type == LNET_MSG_REPLY);
     HOLDS(nid_wire_valid(&h->dest_nid) && nid_wire_valid(&h->src_nid));
     HOLDS(lnet_hdr_validate(h) == LNET_DROP_NONE);
+    (void)lnet_guard(h, LNET_GUARD_ALL);
     HOLDS(strcmp(lnet_msg_type_name(h->type), "?") != 0);
     check_body(h);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ib_check.h"
+#include "lib/lnet/wire/guard.h"
 
 #include "test/drops_test.h"
 #include <stdio.h>
@@ -311,6 +312,13 @@ bool ib_check_message(struct ib_run *run, const uint8_t *buf, size_t len, struct
     size = check_unit(run, &u, buf, len);
     if (size > 0 && size + u.msg.carried != len)
         ib_complain(run, unit_name(&u), "bytes are left over");
+    if (has_lnet(&u)) {
+        const struct lnet_hdr hdr = item_hdr(&u.lnet);
+
+        drop = lnet_guard(&hdr, LNET_GUARD_ALL);
+        if (drop != LNET_DROP_NONE)
+            ib_complain(run, unit_name(&u), lnet_drop_info(drop)->name);
+    }
     count_type(&run->counts, u.msg.hdr.type);
     run->counts.payload += u.msg.carried;
     return ib_msg_decode(buf, len, out) == LNET_DROP_NONE;

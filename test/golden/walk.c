@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "lib/lnet/wire/guard.h"
 #include "test/drops_test.h"
 
 REGISTER_DROPS(sock_drops);
@@ -146,6 +147,13 @@ static void accept_item(struct walk *w, struct item *item)
         memcpy(item->payload, at(w) + head, payload);
     }
     count_item(&w->run->counts, item);
+    if (item->kind == ITEM_LNET) {
+        const struct lnet_hdr hdr = item_hdr(item);
+        enum lnet_drop drop = lnet_guard(&hdr, LNET_GUARD_ALL);
+
+        if (drop != LNET_DROP_NONE)
+            complain(w->run, lnet_drop_info(drop)->name, item);
+    }
     keep(w->run, item);
     w->pos += item->size;
     if (odd) { /* first of its stream: what follows is encoded from here */

@@ -88,6 +88,7 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     node->timing.check_interval = opts->check_interval ? opts->check_interval : INTERVAL_DEFAULT;
     node->timing.ping_timeout = opts->ping_timeout ? opts->ping_timeout : TIMEOUT_DEFAULT;
     node->timing.source_check = opts->source_check;
+    node->guard = opts->guard;
     node->egress_share = opts->egress_share ? opts->egress_share : EGRESS_SHARE_DEFAULT;
     node->buffer_wait = opts->buffer_wait ? opts->buffer_wait : BUFFER_WAIT_DEFAULT;
     rc = lnet_memory_plan(opts, node->nshards, &node->plan, err);
@@ -334,6 +335,8 @@ void lnet_admission_get(const struct lnet_node *node, struct lnet_admission *out
 {
     out->egress_share = node->egress_share;
     out->buffer_wait = node->buffer_wait;
+    out->set_guard = false;
+    out->guard = node->guard;
 }
 
 int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, struct err *err)
@@ -348,6 +351,8 @@ int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set,
         relaxed_store(&node->egress_share, set->egress_share);
     if (set->buffer_wait)
         relaxed_store(&node->buffer_wait, set->buffer_wait);
+    if (set->set_guard)
+        relaxed_store(&node->guard, set->guard);
     return 0;
 }
 

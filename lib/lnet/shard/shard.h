@@ -121,6 +121,7 @@ struct lnet_node {
     /* control writes, all read */
     unsigned egress_share;       /* % */
     unsigned buffer_wait;        /* s */
+    unsigned guard;              /* rules of wire/guard.h that are on */
     unsigned totals[LNET_POOLS]; /* control: router buffers asked for */
     struct reactor_env *env;
     struct mem_arena *arena;

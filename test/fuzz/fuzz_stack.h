@@ -5,27 +5,8 @@
 #define MILLRACE_TEST_FUZZ_STACK_H
 
 #include "test/fuzz/fuzz.h"
+#include "test/fuzz/fuzz_input.h"
 #include "test/tcp/run.h"
-
-/* Bytes of an input, taken from the front; 0 behind the end. */
-struct input {
-    const uint8_t *p;
-    size_t left;
-};
-
-static inline uint32_t take_bytes(struct input *in, unsigned n)
-{
-    uint32_t v = 0;
-
-    while (n-- > 0) {
-        v <<= 8;
-        if (in->left > 0) {
-            v |= *in->p++;
-            in->left--;
-        }
-    }
-    return v;
-}
 
 /* The world of this process; a listener at port 988 that calls accepted(). */
 struct world *stack_world(void (*accepted)(void *user, struct stream *s,

@@ -14,7 +14,6 @@
 set -u
 
 MIN_COVERAGE=90
-MAX_LEN=4096
 
 if [ $# -lt 2 ]; then
     echo "usage: $0 BUILDDIR SECONDS [TARGET...]" >&2
@@ -35,7 +34,11 @@ work=$build/fuzz
 failed=0
 
 rows_of() { # files that a target's row names, FILE or FILE:PERCENT
-    sed -n "2,\$s/^$1 //p" "$list"
+    sed -n "2,\$s/^$1 [0-9]* //p" "$list"
+}
+
+max_len_of() {
+    sed -n "2,\$s/^$1 \([0-9]*\) .*/\1/p" "$list"
 }
 
 covers_of() { # the same without the percents
@@ -79,7 +82,7 @@ PYTHON
 
 try() { # target $1 for its time; leaves how that ended
     mkdir -p "$work/$1/new"
-    LLVM_PROFILE_FILE=/dev/null "$build/test/fuzz/fuzz_$1" -max_total_time="$seconds" -max_len="$MAX_LEN" -timeout=10 \
+    LLVM_PROFILE_FILE=/dev/null "$build/test/fuzz/fuzz_$1" -max_total_time="$seconds" -max_len="$(max_len_of "$1")" -timeout=10 \
         -print_final_stats=1 -artifact_prefix="$work/$1/" "$work/$1/new" "$here/corpus/$1" >"$work/$1/log" 2>&1
     echo $? >"$work/$1/status"
 }

@@ -117,11 +117,21 @@ void world_feed(struct world *w, const uint8_t *frame, size_t len)
 
 /* ---- time ---- */
 
+static bool control_idle(const struct world *w)
+{
+    return !mailbox_pending(w->control) && !mailbox_waiting(w->control) &&
+           wheel_next_us(&w->control->wheel) > w->now_us;
+}
+
+/* To bind a reactor takes a system call, so the control reactor runs only when it has something to
+ * do: mail or a timer, as no descriptor of it is used here. */
 static int step(struct world *w)
 {
     int work;
 
     work = reactor_step(w->reactor, 0);
+    if (control_idle(w))
+        return work;
     reactor_bind(w->control);
     work += reactor_step(w->control, 0);
     reactor_bind(w->reactor);

@@ -9,11 +9,19 @@
 # target's parser the kept corpus runs. One line PASS or FAIL per target,
 # and behind FAIL, indented, what the target said.
 #
-# To take new finds over, make the corpus small again:
-#   BUILDDIR/test/fuzz/fuzz_X -merge=1 NEW test/fuzz/corpus/X BUILDDIR/fuzz/X/new
+# A target fails as well when it tries fewer inputs in a second of CPU time than a third of its row's rate.
+#
+# With `nightly` in place of BUILDDIR SECONDS one says `run.sh nightly BUILDDIR SECONDS [TARGET...]`. Targets take turns, and after
+# its time each target's kept corpus is made anew: the fewest inputs that reach every edge of the old corpus and of the finds.
+# A round that was interrupted goes on with the target at which it stopped.
 set -u
 
 MIN_COVERAGE=90
+nightly=0
+if [ "${1:-}" = nightly ]; then
+    nightly=1
+    shift
+fi
 
 if [ $# -lt 2 ]; then
     echo "usage: $0 BUILDDIR SECONDS [TARGET...]" >&2
@@ -34,11 +42,15 @@ work=$build/fuzz
 failed=0
 
 rows_of() { # files that a target's row names, FILE or FILE:PERCENT
-    sed -n "2,\$s/^$1 [0-9]* //p" "$list"
+    sed -n "2,\$s/^$1 [0-9]* [0-9]* //p" "$list"
 }
 
 max_len_of() {
     sed -n "2,\$s/^$1 \([0-9]*\) .*/\1/p" "$list"
+}
+
+rate_of() { # inputs in a second
+    sed -n "2,\$s/^$1 [0-9]* \([0-9]*\) .*/\1/p" "$list"
 }
 
 covers_of() { # the same without the percents
@@ -80,11 +92,28 @@ sys.exit("no coverage of " + want)
 PYTHON
 }
 
-try() { # target $1 for its time; leaves how that ended
+try() { # target $1 for its time; leaves how that ended, and its CPU time
     mkdir -p "$work/$1/new"
-    LLVM_PROFILE_FILE=/dev/null "$build/test/fuzz/fuzz_$1" -max_total_time="$seconds" -max_len="$(max_len_of "$1")" -timeout=10 \
-        -print_final_stats=1 -artifact_prefix="$work/$1/" "$work/$1/new" "$here/corpus/$1" >"$work/$1/log" 2>&1
+    # shellcheck disable=SC2016
+    LLVM_PROFILE_FILE=/dev/null bash -c 'log=$1; shift; TIMEFORMAT="%U %S"; time "$@" >"$log" 2>&1' _ "$work/$1/log" \
+        "$build/test/fuzz/fuzz_$1" -max_total_time="$seconds" -max_len="$(max_len_of "$1")" -timeout=10 \
+        -print_final_stats=1 -artifact_prefix="$work/$1/" "$work/$1/new" "$here/corpus/$1" 2>"$work/$1/cpu"
     echo $? >"$work/$1/status"
+}
+
+per_second() { # prints how many inputs target $1 tried in a second of CPU time
+    awk -v runs="$2" '{ printf "%d", runs / ($1 + $2 + 0.001) }' "$work/$1/cpu"
+}
+
+shrink() { # makes the kept corpus of target $1 anew, of itself and of the finds
+    rm -rf "$work/$1/merged"
+    mkdir -p "$work/$1/merged"
+    LLVM_PROFILE_FILE=/dev/null "$build/test/fuzz/fuzz_$1" -merge=1 -use_counters=0 -max_len="$(max_len_of "$1")" \
+        "$work/$1/merged" "$here/corpus/$1" "$work/$1/new" >"$work/$1/merge.log" 2>&1 || return 1
+    [ -n "$(ls "$work/$1/merged")" ] || return 1
+    rm -f "$here/corpus/$1"/*
+    cp "$work/$1/merged"/* "$here/corpus/$1/"
+    rm -rf "$work/$1/new"
 }
 
 run_target() { # prints the verdict
@@ -109,7 +138,7 @@ run_target() { # prints the verdict
         return 1
     fi
     runs=0
-    [ "$seconds" -gt 0 ] && runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$dir/log")
+    [ "$seconds" -eq 0 ] || runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$dir/log")
     verdict=PASS
     text=
     for row in $(rows_of "$t"); do
@@ -120,11 +149,33 @@ run_target() { # prints the verdict
         text="$text${text:+, }$percent% lines of $(basename "$file")"
         [ "${percent%.*}" -ge "$bar" ] || verdict=FAIL
     done
-    echo "$verdict fuzz-$t: $text, $runs inputs tried"
+    if [ "$seconds" -gt 0 ]; then
+        rate=$(per_second "$t" "$runs")
+        text="$text, $runs inputs tried, $rate in a second of CPU time"
+        if [ "$rate" -lt $(($(rate_of "$t") / 3)) ]; then
+            verdict=FAIL
+            text="$text: less than a third of $(rate_of "$t")"
+        fi
+    fi
+    echo "$verdict fuzz-$t: $text"
     [ $verdict = PASS ]
 }
 
 [ $# -gt 0 ] || set -- $(names)
+if [ $nightly -eq 1 ]; then
+    mkdir -p "$work"
+    touch "$work/nightly"
+    for t in "$@"; do
+        grep -qx "$t" "$work/nightly" && continue
+        rm -f "$work"/*/kept.profraw
+        try "$t"
+        [ "$(cat "$work/$t/status")" != 0 ] || shrink "$t" || echo "fuzz-$t: merge failed ($work/$t/merge.log)" >&2
+        run_target "$t" || failed=1
+        echo "$t" >>"$work/nightly"
+    done
+    rm -f "$work/nightly"
+    exit $failed
+fi
 rm -f "$work"/*/kept.profraw "$work"/*/status
 if [ "$seconds" -gt 0 ]; then
     # As many at a time as there are cores; all take the same time.

@@ -696,6 +696,15 @@ void fake_end(struct fake_stream *s, enum stream_end end)
     fake_run();
 }
 
+void fake_end_all(void)
+{
+    for (struct fake_stream *s = streams; s; s = s->next) {
+        s->ended |= !s->closed;
+        s->end = STREAM_END_RESET;
+    }
+    fake_run();
+}
+
 void fake_connected(struct fake_stream *s)
 {
     s->ev_connected = true;
@@ -1347,6 +1356,28 @@ static void free_msgs(void)
     nmsgs = 0;
 }
 
+static void free_received(void)
+{
+    for (unsigned i = 0; i < core.nreceived; i++)
+        free(core.received[i].data);
+}
+
+void fake_forget(void)
+{
+    free_streams();
+    free_msgs();
+    free_received();
+    assert_int_equal(core.grants, 0);
+    assert_int_equal(fake_takes_out, 0);
+    assert_int_equal(fake_peer_refs(), 0);
+    newest_dialled = NULL;
+    memset(peers, 0, core.peers * sizeof(peers[0]));
+    memset(core.received, 0, core.nreceived * sizeof(core.received[0]));
+    memset(core.sent, 0, core.nsent * sizeof(core.sent[0]));
+    core.nreceived = core.nsent = core.nnotified = core.ndone = core.nevents = core.peers = 0;
+    memset(core.drops, 0, sizeof(core.drops));
+}
+
 int fake_teardown(void **state)
 {
     (void)state;
@@ -1366,8 +1397,7 @@ int fake_teardown(void **state)
     assert_int_equal(fake_takes_out, 0);
     free_streams();
     free_msgs();
-    for (unsigned i = 0; i < core.nreceived; i++)
-        free(core.received[i].data);
+    free_received();
     fake_defaults();
     return 0;
 }

@@ -73,6 +73,7 @@ void fake_expect(struct fake_stream *s, const void *bytes, size_t n);
 void fake_expect_nothing(struct fake_stream *s);
 size_t fake_take_out(struct fake_stream *s, void *buf, size_t cap);
 void fake_end(struct fake_stream *s, enum stream_end end);
+void fake_end_all(void); /* resets every stream */
 void fake_connected(struct fake_stream *s);
 void fake_writable(struct fake_stream *s, size_t more);
 void fake_ack(struct fake_stream *s, size_t n);
@@ -157,6 +158,8 @@ int fake_teardown(void **state); /* stops, checks that everything was given back
 void fake_stop(void);            /* of both NIs; fails the test if it does not finish */
 void fake_stop_later(void);      /* the same, but it may take the test to finish */
 unsigned fake_stopped(void);     /* NIs that have stopped */
+/* The NIs go on. All streams are closed and nothing refers to a peer NI: forgets what has been. */
+void fake_forget(void);
 void fake_defaults(void);
 
 /* A PUT of len bytes of a pattern from us to peer. Freed by teardown. */

@@ -25,7 +25,7 @@ static void drain(struct reactor_task *task)
     uint32_t head, n;
 
     /* From here on the writer mails again; what it wrote before is seen now. */
-    relaxed_store(&ring->mailed, false);
+    __atomic_store_n(&ring->mailed, false, __ATOMIC_RELEASE);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
     missed = lost - ring->told;
@@ -67,10 +67,12 @@ void lnet_node_event_post(struct lnet_node *node, const struct lnet_node_event *
     }
     /* Either this sees that the last mail was read, or its reader sees what was just written. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (relaxed_load(&ring->mailed))
+    if (__atomic_load_n(&ring->mailed, __ATOMIC_ACQUIRE))
         return;
     relaxed_store(&ring->mailed, true);
-    ring->node = node;
-    ring->mail.fn = drain;
+    if (!ring->node) { /* once: the control thread reads both while the next mail is written */
+        ring->node = node;
+        ring->mail.fn = drain;
+    }
     reactor_post(reactor_control(node->env), &ring->mail);
 }

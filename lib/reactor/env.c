@@ -302,8 +302,10 @@ int reactor_env_start(struct reactor_env *env)
         int rc;
 
         assert(!r->running);
-        r->stop = 0;
         r->running = true;
+        /* Acquired in reactor_main(), as its end is below: DPDK starts and joins threads by pipes,
+         * which order nothing by the rules of C. */
+        __atomic_store_n(&r->stop, 0, __ATOMIC_RELEASE);
         rc = rte_eal_remote_launch(reactor_main, r, r->lcore);
         if (rc < 0) {
             r->running = false;
@@ -323,6 +325,7 @@ void reactor_env_stop(struct reactor_env *env)
     for (unsigned i = 0; i < env->count; i++) {
         if (env->slot[i]->running)
             rte_eal_wait_lcore(env->slot[i]->lcore);
+        (void)__atomic_load_n(&env->slot[i]->stop, __ATOMIC_ACQUIRE);
         env->slot[i]->running = false;
     }
 }

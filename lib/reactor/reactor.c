@@ -318,6 +318,7 @@ int reactor_main(void *arg)
     struct reactor *r = arg;
     char name[16];
 
+    (void)__atomic_load_n(&r->stop, __ATOMIC_ACQUIRE); /* see reactor_env_start() */
     snprintf(name, sizeof(name), "reactor-%u", r->index);
     pthread_setname_np(pthread_self(), name);
     self = r;
@@ -332,6 +333,7 @@ int reactor_main(void *arg)
     qsbr_detach(r);
     reactor_waits_on = NULL;
     self = NULL;
+    __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
     return 0;
 }
 

@@ -407,6 +407,7 @@ const struct lnd_ops lnd_verbs_ops = {
     .type = LNET_LND_O2IB,
     .show = &lnd_verbs_show,
     LND_OPS_COMMON,
+    .remote_writes = true,
     .ni_start = lnd_ni_start,
     .ni_stop = lnd_ni_stop,
     .send = ib_send,

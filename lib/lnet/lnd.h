@@ -365,6 +365,8 @@ struct lnd_ops {
     const struct lnd_show *show; /* lib/lnd/show.h; NULL: it shows nothing of its own */
 
     bool connects; /* calls lnet_peer_ni_connected() */
+    /* Peers write into the segments of recv() themselves, and may leave bytes out. */
+    bool remote_writes;
 
     /* Checks and completes ni->tun, ni->lnd_tun (-1 = default), resolves ifname <-> nid address,
      * allocates ni->lnd_ni. Nothing is on the network yet. Control thread, may block. 0 or -errno

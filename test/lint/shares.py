@@ -47,6 +47,7 @@ SITES = [
     ("lib/lnd_verbs/ib_info.c", "ask->peers", "no: of one call"),
     ("lib/lnet/api/portal.c", "api->askers", "messages of this node"),
     ("lib/lnet/credit/pool.c", "p->mem", "router buffers, memory"),
+    ("lib/lnet/credit/pool.c", "p->content", "no: one for each buffer"),
     ("lib/lnet/credit/admit.c", "c->next_hops", "no: one for each buffer and each header that waits"),
     ("lib/lnet/credit/admit.c", "s->next_hop_hash", "no: one for each buffer and each header that waits"),
     ("lib/lnet/peer/peer_ni.c", "t->peers", "peer NIs"),

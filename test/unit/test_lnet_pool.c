@@ -222,6 +222,62 @@ static void test_plan_explicit(void **state)
     assert_true(m.most[LNET_POOL_SMALL] > 2000);
 }
 
+/* ---- what is in a buffer ---- */
+
+/* A message of a sender whose device writes none of it, as it says; the bytes that are sent on. */
+static const uint8_t *unwritten(struct lnet_nid from, uint32_t len)
+{
+    struct peer_msg *fx = rx_new(tcp0, from, hdr_of(LNET_MSG_PUT, from, hop(0), len), 1);
+
+    free(fx->in.payload);
+    fx->in.payload = NULL;
+    rx_parse(fx);
+    settle();
+    assert_int_equal(loop.nheld, 1);
+    return loop.held[0]->payload.seg[0].addr;
+}
+
+/* A sender that leaves out what it promised to write sends on zeros, or its own old bytes, and
+ * never another's. */
+static void test_left_out(void **state)
+{
+    static const uint8_t zeros[MIB];
+    struct lnet_nid a, b;
+    struct lnet_node_opts o = opts_default();
+    uint8_t *kept = malloc(MIB);
+    const uint8_t *sent;
+
+    o.large = 2 * nreactors;
+    o.max_peers = 1024;
+    node_up(o);
+    loop.hold_send = true;
+    loop_tcp.remote_writes = true;
+    a = sender(1);
+    b = sender(2);
+    for (unsigned round = 0; round < 3; round++) {
+        from_to(a, hop(0), LNET_MSG_PUT, MIB);
+        memcpy(kept, loop.held[0]->payload.seg[0].addr, MIB);
+        assert_memory_not_equal(kept, zeros, MIB);
+        end_all();
+        sent = unwritten(a, 600000);
+        assert_memory_equal(sent, kept, 600000);
+        end_all();
+        sent = unwritten(b, 600000);
+        assert_memory_equal(sent, zeros, 600000);
+        end_all();
+        sent = unwritten(b, MIB);
+        assert_memory_equal(sent, zeros, MIB);
+        end_all();
+        from_to(b, hop(0), LNET_MSG_PUT, 5000);
+        end_all();
+        sent = unwritten(b, MIB);
+        assert_memory_equal(sent + 5000, zeros, MIB - 5000);
+        end_all();
+    }
+    free(kept);
+    node_down();
+}
+
 /* ---- at run time ---- */
 
 /* 8 tiny, 8 small and 2 large on each reactor; memory for more. */
@@ -492,11 +548,12 @@ static void test_admission(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_plan_defaults),     LNET_TEST(test_plan_memory),
-    LNET_TEST(test_plan_too_much),     LNET_TEST(test_plan_explicit),
-    LNET_TEST(test_resize_rules),      LNET_TEST(test_resize_errors),
-    LNET_TEST(test_resize_in_use),     LNET_TEST(test_resize_to_the_most),
-    LNET_TEST(test_resize_under_load), LNET_TEST(test_admission),
+    LNET_TEST(test_plan_defaults),      LNET_TEST(test_plan_memory),
+    LNET_TEST(test_plan_too_much),      LNET_TEST(test_plan_explicit),
+    LNET_TEST(test_left_out),           LNET_TEST(test_resize_rules),
+    LNET_TEST(test_resize_errors),      LNET_TEST(test_resize_in_use),
+    LNET_TEST(test_resize_to_the_most), LNET_TEST(test_resize_under_load),
+    LNET_TEST(test_admission),
 };
 
 LNET_TESTS_MAIN("test_lnet_pool", tests)

@@ -50,10 +50,18 @@ struct lnet_ring {
 
 TAILQ_HEAD(lnet_rx_ages, lnet_rx);
 
+/* Whose payload a router buffer has: up to `own` that of a peer NI, from there up to `old` that of
+ * others. */
+struct lnet_router_buffer {
+    uint32_t owner; /* nid_hash() */
+    uint32_t own, old;
+};
+
 struct lnet_router_pool {
-    struct mem_pool mem; /* not for tiny, which has no memory */
-    uint32_t capacity;   /* buffers there is memory for */
-    uint32_t total;      /* buffers that may be used: as many as the operator configured */
+    struct mem_pool mem;                /* not for tiny, which has no memory */
+    struct lnet_router_buffer *content; /* by place in the pool */
+    uint32_t capacity;                  /* buffers there is memory for */
+    uint32_t total; /* buffers that may be used: as many as the operator configured */
     uint32_t used;
     int32_t low; /* §4.9 mincredits */
     uint32_t waiting;
@@ -89,7 +97,8 @@ struct lnet_credit_shard {
     struct lnet_shard *shard;
     struct lnet_router_pool pool[LNET_POOLS];
     struct lnet_budget budget;
-    uint8_t turn; /* enum lnet_pool that is served first */
+    uint64_t cleared; /* bytes of router buffers, see lnet_msg_buffer() */
+    uint8_t turn;     /* enum lnet_pool that is served first */
     struct lnet_next_hop *next_hops, *free_next_hops;
     void *next_hops_memory;
     struct lnet_rx_ages waiting;   /* all waiting headers, the first to expire first */
@@ -104,15 +113,9 @@ struct lnet_credit_shard {
 };
 
 /* ---- pool.c: router buffers, how many and where ---- */
-/* Takes a router buffer for the payload of msg. One is free, since msg is counted in the pool. */
-static inline void lnet_msg_buffer(struct lnet_msg *msg)
-{
-    struct mem_pool *pool = &msg->home->credit->pool[msg->pool].mem;
-
-    msg->buffer = mem_pool_get(pool);
-    msg->segs[0] = (struct mem_seg){msg->buffer, msg->hdr.payload_len, pool->region, 0};
-    msg->payload = (struct lnet_sgl){msg->segs, 1, msg->hdr.payload_len};
-}
+/* Takes a router buffer for the payload of msg. One is free, since msg is counted in the pool.
+ * Where the sender's device may write to it and need not, it has no payload of other peer NIs. */
+void lnet_msg_buffer(struct lnet_msg *msg);
 int lnet_pools_init(struct lnet_shard *s, struct err *err);
 void lnet_pools_fini(struct lnet_shard *s);
 /* Notes that a header waits because no buffer is free. Watchers get one event for each shortage. */

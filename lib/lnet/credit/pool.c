@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define MIB           (1024.0 * 1024.0)
+#define LOOKS         8    /* free buffers, for one with the payload of the same peer NI */
 #define LOCAL_DEFAULT 4096 /* descriptors of messages of the node itself, per reactor */
 
 static const unsigned defaults[LNET_POOLS] = {2048, 16384, 1024};
@@ -173,7 +174,7 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
         (size_t)reactors * lnet_peer_nis_per_shard(o, reactors) * sizeof(struct lnet_peer_ni) +
         (forward + (size_t)reactors * lnet_peer_nis_per_shard(o, reactors)) *
             sizeof(struct lnet_next_hop) +
-        lnet_peers_bytes(o);
+        (size_t)forward * sizeof(struct lnet_router_buffer) + lnet_peers_bytes(o);
     return 0;
 }
 
@@ -232,7 +233,64 @@ void lnet_pool_short(struct lnet_shard *s, enum lnet_pool pool)
         reactor_timer_arm(&s->credit->calm_timer, CALM_US);
 }
 
+/* ---- a buffer for a message ---- */
+
+/* Landing buffers are whole pages, one behind the other. */
+static struct lnet_router_buffer *content_of(const struct lnet_router_pool *p, const void *buf)
+{
+    return &p->content[(size_t)((const uint8_t *)buf - p->mem.base) / p->mem.buf_size];
+}
+
+/* Of the free buffers that were used last, one that has payload of the same peer NI, or the last.
+ */
+static void *get_buffer(struct lnet_router_pool *p, uint32_t owner)
+{
+    struct mem_pool *m = &p->mem;
+
+    for (uint32_t i = 1; i <= LOOKS && i <= m->nfree; i++) {
+        void **at = &m->free[m->nfree - i];
+
+        if (content_of(p, *at)->owner == owner) {
+            void *buf = *at;
+
+            *at = m->free[m->nfree - 1];
+            m->free[m->nfree - 1] = buf;
+            break;
+        }
+    }
+    return mem_pool_get(m);
+}
+
+void lnet_msg_buffer(struct lnet_msg *msg)
+{
+    struct lnet_router_pool *p = &msg->home->credit->pool[msg->pool];
+    uint32_t owner = nid_hash(&msg->rx_peer->nid), len = msg->hdr.payload_len, from;
+    struct lnet_router_buffer *b;
+
+    msg->buffer = get_buffer(p, owner);
+    b = content_of(p, msg->buffer);
+    from = b->owner == owner ? b->own : 0;
+    if (msg->rx_ni->lnd->remote_writes && from < min(len, b->old)) {
+        memset((uint8_t *)msg->buffer + from, 0, min(len, b->old) - from);
+        count_add(&msg->home->credit->cleared, min(len, b->old) - from);
+    }
+    b->own = max(from, len);
+    b->old = max(b->old, len);
+    b->owner = owner;
+    msg->segs[0] = (struct mem_seg){msg->buffer, len, p->mem.region, 0};
+    msg->payload = (struct lnet_sgl){msg->segs, 1, len};
+}
+
 /* ---- the pools of a shard ---- */
+
+static int pool_memory(struct lnet_shard *s, struct lnet_router_pool *p, uint32_t size,
+                       const char *name, struct err *err)
+{
+    p->content = calloc(p->capacity + 1, sizeof(*p->content));
+    if (!p->content)
+        return err_set(err, -ENOMEM, "no memory for the table of %u %s buffers", p->capacity, name);
+    return mem_pool_init(&p->mem, s->node->arena, MEM_LANDING, size, p->capacity, name, err);
+}
 
 int lnet_pools_init(struct lnet_shard *s, struct err *err)
 {
@@ -254,16 +312,20 @@ int lnet_pools_init(struct lnet_shard *s, struct err *err)
             TAILQ_INIT(&ring->rest);
         }
         if (rc == 0 && sizes[i] > 0)
-            rc = mem_pool_init(&p->mem, s->node->arena, MEM_LANDING, (uint32_t)sizes[i],
-                               p->capacity, names[i], err);
+            rc = pool_memory(s, p, (uint32_t)sizes[i], names[i], err);
     }
     return rc;
 }
 
 void lnet_pools_fini(struct lnet_shard *s)
 {
-    mem_pool_fini(&s->credit->pool[LNET_POOL_SMALL].mem);
-    mem_pool_fini(&s->credit->pool[LNET_POOL_LARGE].mem);
+    for (unsigned i = 0; i < LNET_POOLS; i++) {
+        struct lnet_router_pool *p = &s->credit->pool[i];
+
+        if (sizes[i] > 0)
+            mem_pool_fini(&p->mem);
+        free(p->content);
+    }
 }
 
 void lnet_pool_stats_get(const struct lnet_node *node, unsigned reactor, enum lnet_pool pool,

@@ -265,12 +265,13 @@ void lnet_msg_buffer(struct lnet_msg *msg)
 {
     struct lnet_router_pool *p = &msg->home->credit->pool[msg->pool];
     uint32_t owner = nid_hash(&msg->rx_peer->nid), len = msg->hdr.payload_len, from;
+    bool remote = msg->rx_ni->lnd->remote_writes;
     struct lnet_router_buffer *b;
 
-    msg->buffer = get_buffer(p, owner);
+    msg->buffer = remote ? get_buffer(p, owner) : mem_pool_get(&p->mem);
     b = content_of(p, msg->buffer);
     from = b->owner == owner ? b->own : 0;
-    if (msg->rx_ni->lnd->remote_writes && from < min(len, b->old)) {
+    if (remote && from < min(len, b->old)) {
         memset((uint8_t *)msg->buffer + from, 0, min(len, b->old) - from);
         count_add(&msg->home->credit->cleared, min(len, b->old) - from);
     }

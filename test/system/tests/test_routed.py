@@ -263,9 +263,10 @@ async def two_in_line(env):
 
 
 async def test_opaque_fields(env):
-    """Every union, pid, portal and handle goes through unchanged, sense or not (lnet-core §2.3, §4.4)."""
+    """Every union, pid, portal and handle goes through unchanged, sense or not (lnet-core §2.3, §4.4), without the guard."""
     import random
-    c, r, s = await line(env)
+    rules = ("ping_offset", "push_offset", "push_size", "get_size", "unused_bytes")
+    c, r, s = await line(env, router={"extra": "  guard: {" + ", ".join(f"{x}: false" for x in rules) + "}\n"})
     rng = random.Random(11)
     via = (c.nis[0], r.nids[0])
     s.on_message = lambda *_: True      # only judged, not acted on

@@ -97,8 +97,7 @@ struct lnet_credit_shard {
     struct lnet_shard *shard;
     struct lnet_router_pool pool[LNET_POOLS];
     struct lnet_budget budget;
-    uint64_t cleared; /* bytes of router buffers, see lnet_msg_buffer() */
-    uint8_t turn;     /* enum lnet_pool that is served first */
+    uint8_t turn; /* enum lnet_pool that is served first */
     struct lnet_next_hop *next_hops, *free_next_hops;
     void *next_hops_memory;
     struct lnet_rx_ages waiting;   /* all waiting headers, the first to expire first */

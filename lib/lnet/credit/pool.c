@@ -261,23 +261,35 @@ static void *get_buffer(struct lnet_router_pool *p, uint32_t owner)
     return mem_pool_get(m);
 }
 
+/* Clears what others have left, and notes the sender: it may leave out anything. */
+static void clear_foreign(struct lnet_router_buffer *b, void *buf, uint32_t owner, uint32_t len)
+{
+    uint32_t from = b->owner == owner ? b->own : 0, to = min(len, b->old);
+
+    if (from < to)
+        memset((uint8_t *)buf + from, 0, to - from);
+    b->owner = owner;
+    b->own = max(from, len);
+}
+
 void lnet_msg_buffer(struct lnet_msg *msg)
 {
     struct lnet_router_pool *p = &msg->home->credit->pool[msg->pool];
-    uint32_t owner = nid_hash(&msg->rx_peer->nid), len = msg->hdr.payload_len, from;
-    bool remote = msg->rx_ni->lnd->remote_writes;
+    uint32_t len = msg->hdr.payload_len;
     struct lnet_router_buffer *b;
 
-    msg->buffer = remote ? get_buffer(p, owner) : mem_pool_get(&p->mem);
-    b = content_of(p, msg->buffer);
-    from = b->owner == owner ? b->own : 0;
-    if (remote && from < min(len, b->old)) {
-        memset((uint8_t *)msg->buffer + from, 0, min(len, b->old) - from);
-        count_add(&msg->home->credit->cleared, min(len, b->old) - from);
+    if (msg->rx_ni->lnd->remote_writes) {
+        uint32_t owner = nid_hash(&msg->rx_peer->nid);
+
+        msg->buffer = get_buffer(p, owner);
+        b = content_of(p, msg->buffer);
+        clear_foreign(b, msg->buffer, owner, len);
+    } else {
+        msg->buffer = mem_pool_get(&p->mem);
+        b = content_of(p, msg->buffer);
+        b->own = 0;
     }
-    b->own = max(from, len);
     b->old = max(b->old, len);
-    b->owner = owner;
     msg->segs[0] = (struct mem_seg){msg->buffer, len, p->mem.region, 0};
     msg->payload = (struct lnet_sgl){msg->segs, 1, len};
 }

@@ -3,7 +3,11 @@
 
 #include <string.h>
 
-#define PING_INFO_MOST 8192u /* bytes: 200 NIDs of either length, and as much again */
+/* Bytes of the longest ping info that a kernel node sends: header, loopback, and as many large NIDs
+ * and metadata buffers as lnet_interfaces_max of the master branch allows (§3.2, §3.3, §11). The
+ * metadata has its full length with one NI of EFA. */
+#define NIDS_MOST      4096u
+#define PING_INFO_MOST (LNET_PING_HDR_SIZE + 16u + 24u * NIDS_MOST + 4u + 40u * NIDS_MOST)
 
 static const enum lnet_drop drops[] = {
 #define GUARD(symbol, key, what) [LNET_GUARD_##symbol] = LNET_DROP_GUARD_##symbol,

@@ -6,6 +6,8 @@ from lnetpy.badpeer import BadPeer
 from lnetpy.scene import ROUTER, cases, only
 
 BAD, SINK = "10.0.0.66@tcp", "10.0.1.66@tcp1"
+PUSH_MOST = 16 + 16 + 24 * 4096 + 4 + 40 * 4096  # header, loopback, NIDs and metadata of a node of the master branch (lnet-core §3.2, §3.3)
+PUSH_EFA = 16 + 2 * 16 + 4 + 40 * 4096  # the same with one NI
 RULES = ("ping_offset", "push_offset", "push_size", "get_size", "unused_bytes")
 
 
@@ -17,16 +19,17 @@ def offences(bad, to):
     def get(portal, sink, offset=0, rest=bytes(4)):
         union = wire.get_union(bad.handle(), wire.PING_MATCH, portal, sink, offset)[:36] + rest
         return bad.header(wire.GET, union, dst=to), b""
-    return {"ping_offset": get(0, 272, 16), "push_offset": push(16, 8), "push_size": push(8193), "get_size": get(7, (1 << 20) + 1),
+    return {"ping_offset": get(0, 272, 16), "push_offset": push(16, 8), "push_size": push(PUSH_MOST + 1), "get_size": get(7, (1 << 20) + 1),
             "unused_bytes": get(7, 100, rest=b"\1\0\0\0")}
 
 
 def near_misses(bad, to):
     """What a kernel node may send."""
     for mtype, union, size in ((wire.GET, wire.get_union(bad.handle(), wire.PING_MATCH, 0, 4096), 0),
-                               (wire.PUT, wire.put_union(bad.handle(), wire.PING_MATCH, 0), 4096),
+                               (wire.PUT, wire.put_union(bad.handle(), wire.PING_MATCH, 0), PUSH_EFA),
+                               (wire.PUT, wire.put_union(bad.handle(), wire.PING_MATCH, 0), PUSH_MOST),
                                (wire.GET, wire.get_union(bad.handle(), 5, 7, 1 << 20, 1 << 20), 0),
-                               (wire.PUT, wire.put_union(bad.handle(), 5, 7, 4096, 99), 8193)):
+                               (wire.PUT, wire.put_union(bad.handle(), 5, 7, 4096, 99), PUSH_MOST + 1)):
         yield bad.header(mtype, union, size, dst=to), bytes(size)
 
 

@@ -574,6 +574,29 @@ static void test_oldest_makes_room(void **state)
     assert_int_equal(all_drops(), 1);
 }
 
+/* A slow node was first. It keeps its place while others have more than one. */
+static void test_who_has_most_makes_room(void **state)
+{
+    struct fake_stream *held[PENDING_MAX], *slow = fake_call(LOW, 1023);
+    unsigned gone = 0;
+    char from[24];
+
+    (void)state;
+    fake_feed(slow, GOOD, 30);
+    for (unsigned i = 0; i < PENDING_MAX; i++) {
+        snprintf(from, sizeof(from), "10.9.%u.1", i % 250);
+        held[i] = fake_call(from, (uint16_t)(1023 - i / 250));
+        fake_feed(held[i], GOOD, 30);
+        gone += core.drops[SOCK_DROP(REQ_LIMIT)] > gone;
+    }
+    assert_int_equal(gone, 1);
+    assert_true(held[1000]->closed); /* the oldest fifth one of an address */
+    assert_false(held[0]->closed);
+    assert_false(slow->closed);
+    fake_feed(slow, GOOD + 30, sizeof(GOOD) - 30);
+    expect_hello(slow, LOW_NID, SOCK_CTYPE_CONTROL, 0, 0);
+}
+
 static void test_duplicates(void **state)
 {
     struct fake_stream *s = fake_up(LOW, 1023, SOCK_CTYPE_CONTROL, INC), *more;
@@ -889,6 +912,7 @@ int main(void)
         TEST(test_eof),
         TEST(test_source_limit),
         TEST(test_oldest_makes_room),
+        TEST(test_who_has_most_makes_room),
         TEST(test_trickle),
         TEST(test_duplicates),
         TEST(test_duplicate_of_dead),

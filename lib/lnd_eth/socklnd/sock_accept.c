@@ -415,36 +415,56 @@ static const struct stream_events hs_events = {
 
 /* ---- accepting ---- */
 
-static bool too_many(const struct sock_shard *shard, const union stream_addr *addr)
+/* A caller, and what its address and prefix have pending. */
+struct caller {
+    struct lnet_nid nid, prefix;
+    unsigned of_address, of_prefix;
+};
+
+static void find_caller(const struct sock_listener *l, const union stream_addr *addr,
+                        struct caller *who)
 {
+    const struct sock_ni *sni = any_ni(l);
     const struct sock_hs *hs;
-    unsigned n = 0;
 
-    TAILQ_FOREACH(hs, &shard->pending, link)
-        n += sock_addr_same(&hs->addr, addr);
-    return n >= SOCK_HS_PER_SOURCE;
+    sock_addr_to_nid(sni->base.ni->net, addr, &who->nid);
+    who->prefix = lnet_nid_prefix(sni->base.ni->node, &who->nid);
+    who->of_address = who->of_prefix = 0;
+    TAILQ_FOREACH(hs, &l->shard->pending, link) {
+        who->of_address += sock_addr_same(&hs->addr, addr);
+        who->of_prefix += nid_same(&hs->prefix, &who->prefix);
+    }
 }
 
-/* The oldest makes room: who speaks LNet is done long before it is the oldest. */
-static void refuse_oldest(struct sock_shard *shard)
+static bool goes_before(const struct sock_hs *a, const struct sock_hs *b)
 {
-    struct sock_hs *hs;
+    bool crowd_a = a->of_prefix > SOCK_HS_CROWD, crowd_b = b->of_prefix > SOCK_HS_CROWD;
 
-    TAILQ_FOREACH(hs, &shard->pending, link)
-        if (!hs->away)
-            break;
-    if (hs)
-        refuse(hs, SOCK_DROP(REQ_LIMIT));
+    return crowd_a != crowd_b ? crowd_a : a->of_address > b->of_address;
 }
 
-static enum lnet_drop check_caller(const struct sock_listener *l, const union stream_addr *addr)
+/* One of the callers that have many makes room, the oldest of them: who speaks LNet has few
+ * handshakes pending, and not for long. */
+static void refuse_one(struct sock_shard *shard)
+{
+    struct sock_hs *worst = NULL, *hs;
+
+    TAILQ_FOREACH(hs, &shard->pending, link)
+        if (!hs->away && (!worst || goes_before(hs, worst)))
+            worst = hs;
+    if (worst)
+        refuse(worst, SOCK_DROP(REQ_LIMIT));
+}
+
+static enum lnet_drop check_caller(const struct sock_listener *l, const union stream_addr *addr,
+                                   const struct caller *who)
 {
     if (l->sock->opts.accept == LND_ACCEPT_SECURE && sock_addr_port(addr) > SOCK_PORT_MAX)
         return SOCK_DROP(PORT);
-    if (too_many(l->shard, addr))
+    if (who->of_address >= SOCK_HS_PER_SOURCE)
         return SOCK_DROP(REQ_LIMIT);
     if (!l->shard->hss.free)
-        refuse_oldest(l->shard);
+        refuse_one(l->shard);
     if (!l->shard->hss.free)
         return SOCK_DROP(REQ_LIMIT);
     return LNET_DROP_NONE;
@@ -453,14 +473,14 @@ static enum lnet_drop check_caller(const struct sock_listener *l, const union st
 static void accepted(void *user, struct stream *s, const union stream_addr *addr)
 {
     struct sock_listener *l = user;
-    enum lnet_drop drop = check_caller(l, addr);
-    struct sock_ni *sni = any_ni(l);
-    struct lnet_nid nid;
+    struct caller who;
+    enum lnet_drop drop;
     struct sock_hs *hs;
 
+    find_caller(l, addr, &who);
+    drop = check_caller(l, addr, &who);
     if (drop != LNET_DROP_NONE) {
-        sock_addr_to_nid(sni->base.ni->net, addr, &nid);
-        lnd_drop(&sni->base, drop, &nid, NULL);
+        lnd_drop(&any_ni(l)->base, drop, &who.nid, NULL);
         s->ops->close(s, false);
         return;
     }
@@ -469,6 +489,9 @@ static void accepted(void *user, struct stream *s, const union stream_addr *addr
     hs->listener = l;
     hs->stream = s;
     hs->addr = *addr;
+    hs->prefix = who.prefix;
+    hs->of_address = (uint16_t)who.of_address;
+    hs->of_prefix = (uint16_t)who.of_prefix;
     hs->want = 4;
     hs->scarce = s->ops->scarce && s->ops->scarce(s);
     reactor_timer_init(&hs->timer, hs_timer);

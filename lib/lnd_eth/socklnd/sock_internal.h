@@ -40,6 +40,7 @@
 #define SOCK_BULK_SLACK    16   /* those a peer may open in any case; above: four times our own */
 #define SOCK_HS_MAX        1024 /* handshakes pending on one reactor */
 #define SOCK_HS_PER_SOURCE 32   /* of these, from one address */
+#define SOCK_HS_CROWD      256  /* of these, from one prefix: more make room first */
 #define SOCK_ACKS          64   /* ZC-ACKs a connection may owe before it stops reading */
 #define SOCK_SCRATCH       65536
 #define SOCK_TAKE_SEGS     4096           /* segments of one message taken from a transport */
@@ -177,11 +178,13 @@ struct sock_hs {
     struct sock_ni *sni; /* once the request named it */
     struct stream *stream;
     union stream_addr addr;
-    bool hello;  /* stage: request or HELLO */
-    bool away;   /* listener's reactor: it is on another reactor */
-    bool waited; /* home reactor: it decides for the second time */
-    bool scarce; /* its transport has few places left */
-    size_t want; /* bytes of that wanted so far */
+    struct lnet_nid prefix;         /* of the address */
+    uint16_t of_address, of_prefix; /* handshakes that these had pending when it came */
+    bool hello;                     /* stage: request or HELLO */
+    bool away;                      /* listener's reactor: it is on another reactor */
+    bool waited;                    /* home reactor: it decides for the second time */
+    bool scarce;                    /* its transport has few places left */
+    size_t want;                    /* bytes of that wanted so far */
     struct sock_hello in;
     struct reactor_timer timer;
     struct reactor_timer home_timer;

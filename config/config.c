@@ -99,6 +99,13 @@ static int udsp_order(const void *a, const void *b)
     return by_src ? by_src : by_dst ? by_dst : strcmp(x->rte, y->rte);
 }
 
+static int access_order(const void *a, const void *b)
+{
+    const struct cfg_access *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
 static int port_order(const void *a, const void *b)
 {
     const struct cfg_port *x = a, *y = b;
@@ -131,6 +138,8 @@ static const struct list {
     [CFG_UDSPS] = LIST(udsp, "policy", CFG_MAX_UDSP, udsp_order),
     [CFG_NAMES] = LIST(name, "name", CFG_MAX_NAMES, nid_order),
     [CFG_PORTS] = LIST(port, "port", CFG_MAX_PORTS, port_order, offsetof(struct cfg_port, line)),
+    [CFG_ACCESSES] =
+        LIST(access, "rule", LNET_ACCESS_RULES, access_order, offsetof(struct cfg_access, line)),
 };
 
 static char **array_of(struct cfg *cfg, const struct list *l)

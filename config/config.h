@@ -37,7 +37,8 @@
 #define CFG_PORT_ADDRESSES 16   /* of one entry */
 #define CFG_PORT_ROUTES    64   /* of one entry */
 #define CFG_ALL_ROUTES     256  /* of all entries, gateways included */
-#define CFG_MAX_MESSAGES   100  /* kept of one file */
+#define CFG_ACCESS_TEXT    512
+#define CFG_MAX_MESSAGES   100 /* kept of one file */
 #define CFG_DEFAULT_SOCKET "/run/millrace/millraced.sock"
 
 /* The words of settings, in the order of the libraries' enums; each ends with NULL. */
@@ -46,6 +47,8 @@ extern const char *const cfg_accept_names[];     /* enum lnd_accept */
 extern const char *const cfg_source_names[];     /* enum lnet_source_check */
 extern const char *const cfg_congestion_names[]; /* names of lib/lnd_eth/tcp */
 extern const char *const cfg_log_level_names[];  /* enum log_level */
+extern const char *const cfg_permit_names[];     /* 0 = deny, 1 = allow */
+extern const char *const cfg_per_names[];        /* enum lnet_access_per */
 
 /* LND tunables that are kept and shown, and that no LND of this version has. -1 = not given. */
 struct cfg_lnd_kept {
@@ -122,6 +125,19 @@ struct cfg_name {
     char host[64];
 };
 
+/* `access:`, a rule about who may connect, what is forwarded, and how much. */
+struct cfg_access {
+    char name[LNET_ACCESS_NAME]; /* its identity */
+    enum lnet_access_kind kind;
+    bool allow;
+    enum lnet_access_per per;
+    char from[CFG_ACCESS_TEXT], to[CFG_ACCESS_TEXT]; /* ranges of NIDs as written, "" = all */
+    int messages, bandwidth, connects; /* per second, bandwidth in MiB; 0 = not limited */
+    int burst_ms;
+    char after[LNET_ACCESS_NAME]; /* the rule before it, "" = none */
+    unsigned line;
+};
+
 struct cfg {
     struct cfg_ni *ni;
     unsigned ni_count;
@@ -137,6 +153,8 @@ struct cfg {
     unsigned name_count;
     struct cfg_port *port;
     unsigned port_count;
+    struct cfg_access *access;
+    unsigned access_count;
 
     int schema;             /* of the file; 0 = it names none */
     int routing;            /* 0 or 1 */
@@ -268,6 +286,7 @@ enum cfg_list {
     CFG_UDSPS,
     CFG_NAMES,
     CFG_PORTS,
+    CFG_ACCESSES,
     CFG_LISTS
 };
 /* Appends a copy of item to a list of the document. Returns the copy; NULL: the list is full, or
@@ -298,6 +317,10 @@ char *cfg_prefix_text(const struct inet_prefix *prefix, char buf[CFG_PREFIX_SIZE
 unsigned cfg_reactor_count(const struct cfg *cfg);
 /* Returns the rules of the guard that are on, as struct lnet_node_opts has them. */
 unsigned cfg_guard(const struct cfg *cfg);
+/* Returns the access rules as the node takes them, in *out. Free them, in case of an error too.
+ * 0 or -ENOMEM. */
+int cfg_access_rules(const struct cfg *cfg, struct lnet_access_rule **out, struct err *err);
+void cfg_access_rules_free(struct lnet_access_rule *rules, unsigned n);
 /* Returns the number of different gateways in the routes. */
 unsigned cfg_gateway_count(const struct cfg *cfg);
 

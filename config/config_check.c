@@ -121,6 +121,7 @@ void cfg_check(struct cfg_reader *r)
         check_route(r, &r->cfg->route[i]);
     check_repeated_routes(r);
     cfg_check_ports(r);
+    cfg_check_access(r);
     if (r->cfg->min_reconnect > r->cfg->max_reconnect)
         cfg_error(r, 0, "millrace: min_reconnect is above max_reconnect; lower it");
 }

@@ -156,6 +156,8 @@ void cfg_read_udsp(struct cfg_reader *r, void *obj, const struct yaml_tree_node 
 void cfg_read_hello(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
 void cfg_read_names(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value);
 void cfg_read_port(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
+void cfg_read_access(struct cfg_reader *r, void *obj, const struct yaml_tree_node *item);
+void cfg_check_access(struct cfg_reader *r); /* config_access.c */
 /* Rows of a table of keys that begins with a struct cfg_ni: tunables, lnd tunables, CPT. */
 #define CFG_NI_TUNING                                                                              \
     CFG_READS("tunables", cfg_tunables_keys), CFG_READS("lnd tunables", cfg_lnd_tunables_keys),    \

@@ -191,6 +191,7 @@ struct cfg_key cfg_millrace_keys[CFG_LND_KEYS_ROOM] = {
     BOOL("telemetry", telemetry, "DPDK's telemetry socket beside that of rpc", RESTART),
     CFG_READS("rpc", rpc_keys),
     CFG_READS("guard", guard_keys),
+    CFG_EACH("access", cfg_read_access),
     CFG_READS("log", log_keys),
     WORD("accept", accept, cfg_accept_names, "which peers may connect", RESTART),
     INT("accept_port", accept_port, 1, 65535, "TCP port listened on and called", RESTART),

@@ -336,6 +336,34 @@ static void add_ports(struct build *b, struct yaml_tree_node *to, const struct c
     }
 }
 
+static void add_access(struct build *b, struct yaml_tree_node *to, const struct cfg *cfg)
+{
+    static const char *const kinds[] = {"connect", "forward", "limit"};
+    struct yaml_tree_node *list = add(b, to, "access", YAML_SEQ, NULL), *item;
+
+    for (unsigned i = 0; i < cfg->access_count; i++) {
+        const struct cfg_access *rule = &cfg->access[i];
+        bool limit = rule->kind == LNET_ACCESS_LIMIT, forward = rule->kind == LNET_ACCESS_FORWARD;
+
+        item = add(b, list, NULL, YAML_MAP, NULL);
+        add_text(b, item, "name", rule->name);
+        add_text(b, item, kinds[rule->kind],
+                 limit ? cfg_per_names[rule->per] : cfg_permit_names[rule->allow]);
+        if (rule->from[0])
+            add_text(b, item, forward ? "from" : "nid", rule->from);
+        if (rule->to[0])
+            add_text(b, item, forward ? "to" : "on", rule->to);
+        if (rule->messages)
+            add_int(b, item, "messages", rule->messages);
+        if (rule->bandwidth)
+            add_int(b, item, "bandwidth", rule->bandwidth);
+        if (rule->connects)
+            add_int(b, item, "connects", rule->connects);
+        if (rule->burst_ms)
+            add_int(b, item, "burst", rule->burst_ms);
+    }
+}
+
 static void add_list(struct build *b, struct yaml_tree_node *to, const struct cfg_key *key,
                      const struct cfg *cfg)
 {
@@ -343,6 +371,8 @@ static void add_list(struct build *b, struct yaml_tree_node *to, const struct cf
         add_hello(b, to, cfg);
     else if (strcmp(key->name, "names") == 0)
         add_names(b, to, cfg);
+    else if (strcmp(key->name, "access") == 0)
+        add_access(b, to, cfg);
     else if (strcmp(key->name, "ports") == 0)
         add_ports(b, to, cfg);
     else if (strcmp(key->name, "schema") == 0 && (b->form != CFG_FORM_FILE || cfg->schema))

@@ -207,6 +207,17 @@ static void set_log(const struct cfg *to)
                       (enum log_level)(to->log_levels[i] >= 0 ? to->log_levels[i] : to->log_level));
 }
 
+int control_set_access(struct lnet_node *node, const struct cfg *to, struct err *err)
+{
+    struct lnet_access_rule *rules;
+    int rc = cfg_access_rules(to, &rules, err);
+
+    if (rc == 0)
+        rc = lnet_access_set(node, rules, to->access_count, err);
+    cfg_access_rules_free(rules, to->access_count);
+    return rc;
+}
+
 static int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct err *err)
 {
     struct controller *c = arg;
@@ -222,6 +233,8 @@ static int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct 
         return set_timing(c, to, err);
     case CFG_PART_ADMISSION:
         return lnet_admission_set(c->node, &admission, err);
+    case CFG_PART_ACCESS:
+        return control_set_access(c->node, to, err);
     case CFG_PART_LOG:
         set_log(to);
         return 0;

@@ -217,6 +217,8 @@ static int make_node(struct process *d, struct err *err)
     if (rc == -ENOMEM)
         err_remedy(err, "millraced --check shows what is needed");
     if (rc == 0)
+        rc = control_set_access(d->c.node, d->cfg, err);
+    if (rc == 0)
         rc = control_ports_open(d->cfg, d->c.env, &d->memory, &d->c, &d->ports, err);
     for (unsigned i = 0; rc == 0 && lnd_codes[i]; i++)
         rc = make_lnd(d, i, err);

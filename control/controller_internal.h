@@ -89,6 +89,9 @@ void control_memory_warn(const struct cfg *cfg, const struct control_memory *m,
 /* Warns in the log when an NI uses fewer peer credits than configured. ni may be NULL. */
 void control_log_lowered(const struct lnet_ni_conf *conf, const struct lnet_ni *ni);
 
+/* Puts the access rules of a document in place of those there are. */
+int control_set_access(struct lnet_node *node, const struct cfg *to, struct err *err);
+
 /* Returns the driver of a net; NULL when this program has none. */
 const struct lnd_ops *control_driver(lnet_net_t net);
 

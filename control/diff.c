@@ -10,8 +10,8 @@
 #include "control/diff.h"
 
 const char *const cfg_action_names[] = {"add", "del", "set", NULL};
-const char *const cfg_what_names[] = {"setting",   "ni",   "route", "peer", "udsp",
-                                      "hello_map", "name", "port",  NULL};
+const char *const cfg_what_names[] = {"setting",   "ni",   "route", "peer",   "udsp",
+                                      "hello_map", "name", "port",  "access", NULL};
 
 /* Returns the new change; NULL: out of memory. */
 static struct cfg_change *add(struct cfg_diff *d, enum cfg_action action, enum cfg_what what,
@@ -402,12 +402,52 @@ static void port_text(const void *a, FILE *to)
         fputs(" without duplicate_check", to);
 }
 
+static bool access_same(const void *a, const void *b)
+{
+    const struct cfg_access *x = a, *y = b;
+
+    return x->kind == y->kind && x->allow == y->allow && x->per == y->per &&
+           strcmp(x->from, y->from) == 0 && strcmp(x->to, y->to) == 0 &&
+           x->messages == y->messages && x->bandwidth == y->bandwidth &&
+           x->connects == y->connects && x->burst_ms == y->burst_ms &&
+           strcmp(x->after, y->after) == 0;
+}
+
+static void access_key(const void *a, struct cfg_change *c)
+{
+    const struct cfg_access *x = a;
+
+    set_key(c, "millrace.access[%s]", x->name);
+}
+
+static void access_text(const void *a, FILE *to)
+{
+    static const char *const kinds[] = {"connect", "forward", "limit"};
+    const struct cfg_access *x = a;
+    bool limit = x->kind == LNET_ACCESS_LIMIT;
+
+    fprintf(to, "%s %s %s%s%s", kinds[x->kind],
+            limit ? cfg_per_names[x->per] : cfg_permit_names[x->allow], x->from[0] ? x->from : "*",
+            x->kind == LNET_ACCESS_FORWARD ? " -> " : " on ", x->to[0] ? x->to : "*");
+    if (x->messages)
+        fprintf(to, " %d messages/s", x->messages);
+    if (x->bandwidth)
+        fprintf(to, " %d MiB/s", x->bandwidth);
+    if (x->connects)
+        fprintf(to, " %d connects/s", x->connects);
+    if (limit)
+        fprintf(to, " burst %d ms", x->burst_ms);
+    if (x->after[0])
+        fprintf(to, ", after %s", x->after);
+}
+
 static const struct kind kinds[] = {
     {CFG_OF_ROUTE, CFG_ROUTES, route_same, route_key, route_text, false, CFG_AT_ONCE},
     {CFG_OF_PEER, CFG_PEERS, peer_same, peer_key, peer_text, true, CFG_AT_ONCE},
     {CFG_OF_UDSP, CFG_UDSPS, udsp_same, udsp_key, udsp_text, true, CFG_AT_ONCE},
     {CFG_OF_HELLO, CFG_HELLOS, hello_same, hello_key, hello_text, false, CFG_RESTART},
     {CFG_OF_NAME, CFG_NAMES, name_same, name_key, name_text, false, CFG_AT_ONCE},
+    {CFG_OF_ACCESS, CFG_ACCESSES, access_same, access_key, access_text, false, CFG_AT_ONCE},
     {CFG_OF_PORT, CFG_PORTS, port_same, port_key, port_text, false, CFG_RESTART},
 };
 

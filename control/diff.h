@@ -21,6 +21,7 @@ enum cfg_what {
     CFG_OF_HELLO,
     CFG_OF_NAME,
     CFG_OF_PORT,
+    CFG_OF_ACCESS,
 };
 extern const char *const cfg_action_names[]; /* end with NULL */
 extern const char *const cfg_what_names[];

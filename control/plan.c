@@ -272,6 +272,7 @@ static enum cfg_part part_of(const char *path)
         {"millrace.egress_share", CFG_PART_ADMISSION},
         {"millrace.buffer_wait", CFG_PART_ADMISSION},
         {"millrace.guard.", CFG_PART_ADMISSION},
+        {"millrace.access[", CFG_PART_ACCESS},
         {"millrace.log.", CFG_PART_LOG},
         {"millrace.drain", CFG_PART_REST},
         {"millrace.names[", CFG_PART_REST},
@@ -292,7 +293,8 @@ static void plan_parts(struct planner *p)
         enum cfg_part part = part_of(c->key);
         struct cfg_step *step;
 
-        if (planned[part] || (c->what != CFG_OF_SETTING && c->what != CFG_OF_NAME))
+        if (planned[part] ||
+            (c->what != CFG_OF_SETTING && c->what != CFG_OF_NAME && c->what != CFG_OF_ACCESS))
             continue;
         planned[part] = true;
         step = add_step(p, CFG_STEP_PART, c->key);

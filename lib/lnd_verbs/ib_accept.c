@@ -121,6 +121,14 @@ static enum lnet_drop check_source(const struct request *r)
     return lnet_nid_is_mine(ni->node, &r->nid) ? IB_DROP(CONN_NID) : LNET_DROP_NONE;
 }
 
+static enum lnet_drop check_rules(const struct request *r)
+{
+    const struct lnet_ni *ni = ib_ni_of(r->ns->base.lni)->base.ni;
+    enum lnet_drop drop = lnet_may_call(ni, &r->nid);
+
+    return drop == LNET_DROP_NONE ? lnet_may_connect(ni, &r->nid) : drop;
+}
+
 static enum lnet_drop check_limits(const struct request *r, const struct ib_peer *p)
 {
     unsigned max = r->shard->lv->base.max_conns;
@@ -221,6 +229,8 @@ static void decide(struct rdma_request *req, bool may_wait)
         return;
     if (drop == LNET_DROP_NONE)
         drop = check_source(&r);
+    if (drop == LNET_DROP_NONE)
+        drop = check_rules(&r);
     if (drop != LNET_DROP_NONE)
         refuse(&r, drop);
     else

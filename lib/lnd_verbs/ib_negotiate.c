@@ -29,6 +29,7 @@ static enum ib_why why_of(enum lnet_drop drop)
     case IB_DROP(CONN_RACE):
         return IB_WHY_RACE;
     case IB_DROP(CONN_NO_MEMORY):
+    case LNET_DROP_CONNECT_RATE:
     case IB_DROP(CONN_LIMIT): /* a passing lack of ours; after FATAL a kernel does not try again */
         return IB_WHY_NO_RESOURCES;
     case IB_DROP(CONN_STALE):

@@ -203,7 +203,11 @@ struct lnet_peer_ni {
     uint64_t incarnation;           /* the LND's: what the peer said last, 0 = nothing yet */
     TAILQ_ENTRY(lnet_peer_ni) idle; /* in lnet_peer_shard.idle, while refs is 0 */
     uint16_t unconnected[4]; /* by pool: buffers of its messages to next hops without connection */
-    uint64_t spare[7];
+    uint64_t access_limits;  /* access rules: which limits hold for it, a bit each */
+    uint64_t access_seen;    /* the configuration that these are of */
+    uint16_t access_ni;
+    bool access_denied; /* it may not connect */
+    uint64_t spare[4];
 };
 
 _Static_assert(offsetof(struct lnet_peer_ni, rtr) == 128, "blocks of two cache lines");
@@ -473,6 +477,14 @@ bool lnet_is_of_other_net(const struct lnet_node *node, const char *ifname, lnet
 /* Whether a caller's connection, with receive buffers of that size, may have a base grant. Some are
  * kept for calls of this node itself. On the reactor of the connection. credit/grant.c. */
 bool lnet_grant_has_room(struct lnet_node *node, uint32_t buffer);
+
+/* ---- callers (access/access.c; any reactor) ---- */
+
+/* An LND asks when a connection comes in, from the NID of the caller's address: LNET_DROP_NONE, or
+ * LNET_DROP_CONNECT_RATE if a limit is used up. */
+enum lnet_drop lnet_may_call(const struct lnet_ni *ni, const struct lnet_nid *from);
+/* And when it knows the caller's NID: LNET_DROP_NONE, or LNET_DROP_ACCESS_CONNECT by a rule. */
+enum lnet_drop lnet_may_connect(const struct lnet_ni *ni, const struct lnet_nid *from);
 
 /* ---- a header (rx.c; lnet_rx_cancel() in credit/wait.c) ---- */
 

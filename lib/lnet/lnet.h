@@ -12,6 +12,7 @@
 
 #include "lib/base/err.h"
 #include "lib/lnet/lnd.h"
+#include "lib/lnet/wire/nid_range.h"
 
 enum lnet_pool { /* router buffers by payload: none, up to 4 KiB, up to 1 MiB. §4.9 */
     LNET_POOL_TINY,
@@ -86,6 +87,43 @@ void lnet_admission_get(const struct lnet_node *node, struct lnet_admission *out
 /* Changes the settings at run time; 0 = as it is. Headers that already wait keep their time.
  * Control. -EINVAL. */
 int lnet_admission_set(struct lnet_node *node, const struct lnet_admission *set, struct err *err);
+
+/* Access rules, access/access.h. */
+enum lnet_access_kind {
+    LNET_ACCESS_CONNECT, /* `from` may connect to an NI with a NID of `to`, or not */
+    LNET_ACCESS_FORWARD, /* messages of source `from` to destination `to` are forwarded, or not */
+    LNET_ACCESS_LIMIT,   /* rates of the peer NIs `from` that are connected to an NI of `to` */
+};
+enum lnet_access_per {
+    LNET_ACCESS_PER_NID,
+    LNET_ACCESS_PER_PREFIX,
+    LNET_ACCESS_PER_ALL
+};
+#define LNET_ACCESS_NAME   32
+#define LNET_ACCESS_RULES  256
+#define LNET_ACCESS_LIMITS 64 /* of these */
+struct lnet_access_rule {
+    char name[LNET_ACCESS_NAME];
+    enum lnet_access_kind kind;
+    bool allow;               /* not of a limit */
+    struct nid_list from, to; /* the caller's */
+    enum lnet_access_per per; /* who shares a bucket */
+    uint64_t rate[3];         /* messages, bytes of payload, connects per second; 0 = no limit */
+    unsigned burst_ms;        /* what a bucket holds, as the time in which it fills */
+};
+/* Puts these rules in place of those there are; they hold from the next message or connection on.
+ * Buckets begin full; counters go on with the name of a rule. At most LNET_ACCESS_RULES. Control.
+ * -ENOMEM. */
+int lnet_access_set(struct lnet_node *node, const struct lnet_access_rule *rules, unsigned n,
+                    struct err *err);
+struct lnet_access_row {
+    char name[LNET_ACCESS_NAME];
+    enum lnet_access_kind kind;
+    uint64_t refused, waited; /* connections or messages */
+};
+/* Control. Returns the number of all: rules about connecting, forwarding, limits. */
+unsigned lnet_access_rows(const struct lnet_node *node, struct lnet_access_row *rows, unsigned max);
+
 /* Makes NIs of the LND's type possible; ctx reaches it as ni->lnd_ctx and stays the caller's. */
 int lnet_lnd_register(struct lnet_node *node, const struct lnd_ops *ops, void *ctx);
 /* Returns the LND of a net type, with what it was registered with; NULL: there is none. */
@@ -307,10 +345,19 @@ struct lnet_why_ni {
     unsigned index;
     enum lnet_why why;
 };
+/* The verdict of the access rules; a name "" = no rule. */
+struct lnet_why_access {
+    char rule[LNET_ACCESS_NAME];    /* decided about the message, or about its sender */
+    char connect[LNET_ACCESS_NAME]; /* decides whether the destination may connect */
+    bool denied;                    /* it may not */
+    unsigned nlimits;               /* that hold for what the destination sends */
+    char limit[LNET_ACCESS_LIMITS][LNET_ACCESS_NAME];
+};
 struct lnet_why_answer {
     enum lnet_drop drop; /* NONE: it would be sent; else what it would be dropped as */
-    bool local;          /* the NID is on a local net: no route is needed */
-    bool mine;           /* it is ours: not sent at all */
+    struct lnet_why_access access;
+    bool local; /* the NID is on a local net: no route is needed */
+    bool mine;  /* it is ours: not sent at all */
     struct lnet_nid next_hop;
     int ni;                 /* index, -1 = none */
     unsigned nroutes, nnis; /* of all; told of: at most LNET_WHY_MAX */

@@ -4,6 +4,7 @@
  * forwarded. Sends a forwarded message on when its payload is in.
  * docs/protocol/lnet-core.md §4.2; docs/architecture.md "A forwarded message".
  */
+#include "lib/lnet/access/access.h"
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/credit/credit.h"
 #include "lib/lnet/path/path.h"
@@ -108,9 +109,26 @@ static void receive_local(struct lnet_rx *rx)
     reactor_post(lnet_node_home(node), &rx->task);
 }
 
+/* Lets a message go on to its admission as the access rules want it. */
+static void admit_by_rules(const struct lnet_access *access, struct lnet_rx *rx)
+{
+    enum lnet_drop why = lnet_access_header(access, &rx->hdr);
+    uint64_t wait_us = 0;
+
+    if (!why)
+        why = lnet_access_take(access, rx, lnet_limit_wait_us(rx->ni->node), &wait_us);
+    if (why)
+        lnet_discard(rx, why);
+    else if (wait_us > 0)
+        lnet_admit_after(rx, wait_us);
+    else
+        lnet_admit(rx);
+}
+
 enum lnet_drop lnet_parse(struct lnet_rx *rx)
 {
     struct lnet_node *node = rx->ni->node;
+    const struct lnet_access *access = lnet_access(node);
     bool for_me = nid_same(&rx->hdr.dest_nid, &rx->ni->nid);
     enum lnet_drop why;
 
@@ -127,6 +145,8 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
     why = lnet_hdr_validate(&rx->hdr);
     if (why)
         return why;
+    if (access && !lnet_access_sender(access, rx))
+        return LNET_DROP_ACCESS_CONNECT;
     if (!for_me) {
         if (lnet_is_router(node) && is_ping(node, &rx->hdr))
             lnet_ping_seen(rx->shard, rx->ni);
@@ -144,10 +164,12 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
         why = lnet_guard(&rx->hdr, relaxed_load(&node->guard));
     if (why) {
         lnet_discard(rx, why);
-    } else if (!for_me) {
-        lnet_admit(rx);
-    } else {
+    } else if (for_me) {
         receive_local(rx);
+    } else if (access) {
+        admit_by_rules(access, rx);
+    } else {
+        lnet_admit(rx);
     }
     return LNET_DROP_NONE;
 }

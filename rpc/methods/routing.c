@@ -185,6 +185,22 @@ void rpc_admission_get(struct jrpc_call *call, const struct jrpc_arg *args)
     jrpc_result(call, admission(jrpc_ctx(call)));
 }
 
+void rpc_access_get(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    static const char *const kinds[] = {"connect", "forward", "limit"};
+    static struct lnet_access_row rows[LNET_ACCESS_RULES]; /* of the control thread */
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    unsigned n = lnet_access_rows(ctx->control->node, rows, LNET_ACCESS_RULES);
+    json_t *list = json_array();
+
+    for (unsigned i = 0; i < n; i++)
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:I, s:I}", "name", rows[i].name, "kind",
+                                        kinds[rows[i].kind], "refused", (json_int_t)rows[i].refused,
+                                        "waited", (json_int_t)rows[i].waited));
+    jrpc_result(call, json_pack("{s:o}", "rules", list));
+}
+
 static void admission_changed(void *arg, const struct cfg_outcome *outcome)
 {
     if (outcome->rc == 0)

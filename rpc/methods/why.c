@@ -134,6 +134,24 @@ static void add_drop(const struct lnet_why_answer *a, json_t *why)
                                           "remedy", info->remedy));
 }
 
+static void add_access(const struct lnet_why_access *access, json_t *why)
+{
+    json_t *limits;
+
+    if (access->rule[0])
+        json_object_set_new(why, "rule", json_string(access->rule));
+    if (access->connect[0])
+        json_object_set_new(why, "connect",
+                            json_pack("{s:s, s:s}", "rule", access->connect, "verdict",
+                                      cfg_permit_names[!access->denied]));
+    if (access->nlimits == 0)
+        return;
+    limits = json_array();
+    for (unsigned i = 0; i < access->nlimits; i++)
+        json_array_append_new(limits, json_string(access->limit[i]));
+    json_object_set_new(why, "limits", limits);
+}
+
 static void port_told(void *arg, json_t *row)
 {
     struct why_call *w = arg;
@@ -155,6 +173,7 @@ static void answered(void *arg, const struct lnet_why_answer *a)
         add_drop(a, why);
     else
         add_path(w, a, why);
+    add_access(&a->access, why);
     json_object_set_new(why, "routes", routes(a));
     if (a->nroutes > LNET_WHY_MAX)
         json_object_set_new(why, "routes_not_shown", json_integer(a->nroutes - LNET_WHY_MAX));

@@ -24,7 +24,7 @@ ALLOWED = [
     (r"app/millrace/modprobe.*", r".*", "converts options of the two modules that the kernel has"),
     (r"app/millrace/(complete|node|table)\.c", r"verbs|o2ib", "examples and words of commands"),
     (r"app/millrace/cli\.h|app/millrace-perf/main\.c", r"o2ib", "examples in help texts"),
-    (r"config/(config_read|netspec|ip2nets)\.[ch]|rpc/engine/.*", r"o2ib|LNET_LND_SOCK",
+    (r"config/(config_read|netspec|nid_list|ip2nets)\.[ch]|rpc/engine/.*", r"o2ib|LNET_LND_SOCK",
      "a net in an example or a rule of lnetctl's about tcp"),
     (r"app/millrace-perf/options\.c", r"LNET_LND_SOCK", "tcp is the net when none is given"),
     (r"lib/lnet/.*", r"o2ib|socklnd", "a reference to docs/protocol"),

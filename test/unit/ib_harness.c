@@ -529,6 +529,16 @@ struct lnet_nid lnet_nid_prefix(const struct lnet_node *n, const struct lnet_nid
     return nid_prefix(nid, 32);
 }
 
+enum lnet_drop lnet_may_call(const struct lnet_ni *ni, const struct lnet_nid *from)
+{
+    return core.may_call;
+}
+
+enum lnet_drop lnet_may_connect(const struct lnet_ni *ni, const struct lnet_nid *from)
+{
+    return core.may_connect;
+}
+
 void lnet_ni_link(struct lnet_ni *ni, bool up)
 {
     ni->link_up = up;

@@ -107,8 +107,9 @@ struct ih_core {
     unsigned open;         /* not ended */
     unsigned sent, failed; /* messages done well, and otherwise */
     unsigned drops[LNET_DROP_COUNT];
-    struct lnet_drop_why why; /* of the last that had one */
-    unsigned ups, downs;      /* lnet_peer_ni_notify() */
+    struct lnet_drop_why why;             /* of the last that had one */
+    enum lnet_drop may_call, may_connect; /* what the access rules say */
+    unsigned ups, downs;                  /* lnet_peer_ni_notify() */
     unsigned events[LNET_NODE_EV_COUNT];
     unsigned link_up, link_down;
     struct lnet_node_event last_event;

@@ -1003,6 +1003,16 @@ struct lnet_nid lnet_nid_prefix(const struct lnet_node *n, const struct lnet_nid
     return nid_prefix(nid, nid_is_nid4(nid) ? 32 : 64);
 }
 
+enum lnet_drop lnet_may_call(const struct lnet_ni *ni, const struct lnet_nid *from)
+{
+    return core.may_call;
+}
+
+enum lnet_drop lnet_may_connect(const struct lnet_ni *ni, const struct lnet_nid *from)
+{
+    return core.may_connect;
+}
+
 bool lnet_is_of_other_net(const struct lnet_node *n, const char *ifname, lnet_net_t net)
 {
     return core.other_if && strcmp(ifname, core.other_if) == 0;

@@ -111,15 +111,16 @@ struct fake_core {
     uint32_t truncate;
     bool cancel; /* what lnet_rx_cancel() answers */
     unsigned cancels;
-    bool hold_taken;                /* keep segments of the transport until fake_release_taken() */
-    bool no_grants;                 /* grants do not open */
-    unsigned grants_most;           /* that there is room for; 0: any number */
-    const char *other_if;           /* has NIs of other nets only */
-    unsigned connected;             /* sets with connections */
-    bool no_memory;                 /* lnet_rx_took() says no */
-    unsigned grants;                /* not closed */
-    unsigned copied;                /* calls of lnet_rx_copy() */
-    struct lnet_grant *grant_waits; /* the newest of those that did not open */
+    bool hold_taken;      /* keep segments of the transport until fake_release_taken() */
+    bool no_grants;       /* grants do not open */
+    unsigned grants_most; /* that there is room for; 0: any number */
+    enum lnet_drop may_call, may_connect; /* what the access rules say */
+    const char *other_if;                 /* has NIs of other nets only */
+    unsigned connected;                   /* sets with connections */
+    bool no_memory;                       /* lnet_rx_took() says no */
+    unsigned grants;                      /* not closed */
+    unsigned copied;                      /* calls of lnet_rx_copy() */
+    struct lnet_grant *grant_waits;       /* the newest of those that did not open */
     struct lnet_rx *waiting;
     unsigned nreceived, nsent, nnotified, ndone;
     struct fake_received received[FAKE_LOG];

@@ -116,6 +116,20 @@ static void rows_source(void **state)
     ih_row("source");
 }
 
+/* Who is not allowed is told so for good, and who calls too often may call again. */
+static void rows_access(void **state)
+{
+    struct pe_msg m = request();
+
+    (void)state;
+    core.may_connect = LNET_DROP_ACCESS_CONNECT;
+    expect_reject(call_with(&m, 1023), WHY_FATAL, LNET_DROP_ACCESS_CONNECT);
+    expect_untouched();
+    core.may_call = LNET_DROP_CONNECT_RATE;
+    expect_reject(call_with(&m, 1023), WHY_RESOURCES, LNET_DROP_CONNECT_RATE);
+    expect_untouched();
+}
+
 /* Who claims to be another must not end that one's connections. */
 static void rows_source_restart(void **state)
 {
@@ -422,6 +436,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(rows_source),
+        T(rows_access),
         T(rows_source_restart),
         T(rows_ourselves),
         T(rows_restarted_pending),

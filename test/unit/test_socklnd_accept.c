@@ -574,6 +574,25 @@ static void test_oldest_makes_room(void **state)
     assert_int_equal(all_drops(), 1);
 }
 
+/* Who is not allowed gets no answer, and who calls too often is not even heard. */
+static void test_access(void **state)
+{
+    struct fake_stream *s;
+
+    (void)state;
+    core.may_connect = LNET_DROP_ACCESS_CONNECT;
+    s = fake_call(LOW, 1023);
+    fake_feed(s, GOOD, sizeof(GOOD));
+    assert_true(s->closed);
+    assert_int_equal(s->out_len, 0);
+    core.may_call = LNET_DROP_CONNECT_RATE;
+    s = fake_call(LOW, 1022);
+    assert_true(s->closed);
+    assert_int_equal(core.drops[LNET_DROP_ACCESS_CONNECT], 1);
+    assert_int_equal(core.drops[LNET_DROP_CONNECT_RATE], 1);
+    assert_int_equal(all_drops(), 2);
+}
+
 /* A slow node was first. It keeps its place while others have more than one. */
 static void test_who_has_most_makes_room(void **state)
 {
@@ -913,6 +932,7 @@ int main(void)
         TEST(test_source_limit),
         TEST(test_oldest_makes_room),
         TEST(test_who_has_most_makes_room),
+        TEST(test_access),
         TEST(test_trickle),
         TEST(test_duplicates),
         TEST(test_duplicate_of_dead),

@@ -296,7 +296,7 @@ static enum lnet_drop check_hello(const struct sock_hs *hs)
         return SOCK_DROP(HELLO_SOURCE);
     if (!interface_allowed(hs))
         return SOCK_DROP(INTERFACE);
-    return LNET_DROP_NONE;
+    return lnet_may_connect(hs->sni->base.ni, &hs->in.src_nid);
 }
 
 /* Runs as a task of its own: the transport's function that reported the stream as readable must
@@ -459,10 +459,15 @@ static void refuse_one(struct sock_shard *shard)
 static enum lnet_drop check_caller(const struct sock_listener *l, const union stream_addr *addr,
                                    const struct caller *who)
 {
+    enum lnet_drop drop;
+
     if (l->sock->opts.accept == LND_ACCEPT_SECURE && sock_addr_port(addr) > SOCK_PORT_MAX)
         return SOCK_DROP(PORT);
     if (who->of_address >= SOCK_HS_PER_SOURCE)
         return SOCK_DROP(REQ_LIMIT);
+    drop = lnet_may_call(any_ni(l)->base.ni, &who->nid);
+    if (drop != LNET_DROP_NONE)
+        return drop;
     if (!l->shard->hss.free)
         refuse_one(l->shard);
     if (!l->shard->hss.free)

@@ -305,10 +305,12 @@ static void fetch_peer(const struct lnet_shard *s, const struct lnet_rx *rx)
 void lnet_admit(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
-    unsigned wait_s = relaxed_load(&s->node->buffer_wait);
+    uint64_t left_us = relaxed_load(&s->node->buffer_wait) * 1000000ull;
     enum lnet_drop why = lnet_select(s, &rx->hdr.dest_nid, &LNET_NID_ANY, NULL, &rx->path);
     bool credit;
 
+    if (rx->wait == LNET_RX_WAIT_LIMIT)
+        left_us -= left_us / 2;
     if (why) {
         lnet_discard(rx, why);
         return;
@@ -324,7 +326,7 @@ void lnet_admit(struct lnet_rx *rx)
     }
     fetch_peer(s, rx);
     lnet_ni_hold(s, rx->path.ni);
-    rx->wait_until_us = reactor_now_us() + (uint64_t)wait_s * 1000000;
+    rx->wait_until_us = reactor_now_us() + left_us;
     /* A credit that came back belongs to the headers that wait, though they are not woken yet. */
     credit = take_router_credit(rx->from) && TAILQ_EMPTY(&rx->from->rtrq);
     if (credit)

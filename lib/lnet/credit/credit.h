@@ -21,6 +21,10 @@
 /* Finds a path, a router credit and memory for a message to be forwarded, or lets it wait; then the
  * LND receives its payload. */
 void lnet_admit(struct lnet_rx *rx);
+/* As lnet_admit(), when the message has waited as a limit of the access rules wants it: for at most
+ * lnet_limit_wait_us(). It has the rest of buffer_wait for what it lacks then. */
+void lnet_admit_after(struct lnet_rx *rx, uint64_t wait_us);
+uint64_t lnet_limit_wait_us(const struct lnet_node *node);
 /* Ends the watch for a stalled receive: the payload of a message is in, or its receive failed. */
 void lnet_admit_received(struct lnet_rx *rx);
 /* Sets another path than the message was admitted for, and charges its buffer to that next hop. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Headers that wait for a router credit of their sender, or for a router buffer. Their connections
- * are not read: that is the back-pressure. The wait is bounded, since peers with a 16 s LND timeout
- * must see its end well before (docs/protocol/socklnd.md §6.5).
+ * Headers that wait for a router credit of their sender, for a router buffer, or for a limit. Their
+ * connections are not read: that is the back-pressure. The wait is bounded, since peers with a 16 s
+ * LND timeout must see its end well before (docs/protocol/socklnd.md §6.5).
  *
  * The bound holds for the connection, not for one message. Messages behind an expired one have
  * waited as long in socket buffers, and the sender's timeout runs for each of them. So for a moment
@@ -127,7 +127,7 @@ static void wait_ends(struct lnet_rx *rx)
 {
     if (rx->wait == LNET_RX_WAIT_CREDIT) {
         credit_wait_ends(rx);
-    } else {
+    } else if (rx->wait == LNET_RX_WAIT_BUFFER) {
         reactor_waited(REACTOR_WAIT_BUFFER, rx->begun_us);
         lnet_buffer_wait_ends(rx);
     }
@@ -148,8 +148,11 @@ static enum lnet_drop wait_reason(const struct lnet_rx *rx)
 void lnet_wait_leave(struct lnet_rx *rx)
 {
     struct lnet_peer_ni *from = rx->from;
+    bool asked = rx->wait != LNET_RX_WAIT_LIMIT;
 
     wait_ends(rx);
+    if (!asked)
+        return;
     lnet_ni_put(rx->shard, rx->path.ni);
     lnet_next_hop_put(rx->shard, rx->account);
     rx->account = NULL;
@@ -172,6 +175,22 @@ void lnet_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
     }
 }
 
+uint64_t lnet_limit_wait_us(const struct lnet_node *node)
+{
+    return relaxed_load(&node->buffer_wait) * 1000000ull / 2;
+}
+
+void lnet_admit_after(struct lnet_rx *rx, uint64_t wait_us)
+{
+    struct lnet_credit_shard *c = rx->shard->credit;
+
+    rx->wait = LNET_RX_WAIT_LIMIT;
+    rx->wait_until_us = reactor_now_us() + wait_us;
+    waiting_add(&c->waiting, rx);
+    if (TAILQ_FIRST(&c->waiting) == rx)
+        arm_wait_timer(c);
+}
+
 static void wait_expired(struct reactor_timer *t)
 {
     struct lnet_credit_shard *c = container_of(t, struct lnet_credit_shard, wait_timer);
@@ -179,8 +198,14 @@ static void wait_expired(struct reactor_timer *t)
     struct lnet_rx *rx;
 
     while ((rx = TAILQ_FIRST(&c->waiting)) && rx->wait_until_us <= now) {
-        enum lnet_drop why = wait_reason(rx);
+        enum lnet_drop why;
 
+        if (rx->wait == LNET_RX_WAIT_LIMIT) {
+            waiting_del(rx);
+            lnet_admit(rx);
+            continue;
+        }
+        why = wait_reason(rx);
         lnet_wait_leave(rx);
         rx->expired_us = now;
         lnet_discard(rx, why);

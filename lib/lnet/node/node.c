@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A node: creates and starts it, and its NIs before the start. Control thread. */
 #include "lib/base/err.h"
+#include "lib/lnet/access/access.h"
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/credit/credit.h"
 #include "lib/lnet/node/node_internal.h"
@@ -128,6 +129,7 @@ void lnet_node_destroy(struct lnet_node *node)
     lnet_peers_fini(node);
     lnet_api_fini(node);
     lnet_routes_fini(node);
+    lnet_access_fini(node);
     if (node->arena)
         mem_arena_destroy(node->arena);
     free(node->change);

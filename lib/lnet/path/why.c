@@ -4,6 +4,7 @@
  * each other candidate compares with it. On the reactor that such a message would be handled by;
  * then the next hop's home is asked about its peer NI.
  */
+#include "lib/lnet/access/access.h"
 #include "lib/lnet/path/path.h"
 
 #include <errno.h>
@@ -133,6 +134,27 @@ static struct lnet_nid sender_of(const struct lnet_shard *s, const struct lnet_n
     return n > 0 ? r[0]->gw->nid : LNET_NID_ANY; /* down as it is, it may still bring one */
 }
 
+/* Returns what a rule refuses the message by. */
+static enum lnet_drop check_access(const struct lnet_node *node, struct why_request *q,
+                                   const struct lnet_nid *sender)
+{
+    const struct lnet_conf_net *net = lnet_net_find(node, nid_net(sender));
+    const struct lnet_access *a = lnet_access(node);
+    bool allowed = true;
+    const char *rule = NULL;
+
+    if (net)
+        rule = lnet_access_why(a, LNET_ACCESS_CONNECT, sender, &net->ni[0]->nid, &allowed);
+    if (!allowed) {
+        memcpy(q->answer.access.rule, rule, LNET_ACCESS_NAME);
+        return LNET_DROP_ACCESS_CONNECT;
+    }
+    rule = lnet_access_why(a, LNET_ACCESS_FORWARD, &q->src, &q->dest, &allowed);
+    if (rule)
+        memcpy(q->answer.access.rule, rule, LNET_ACCESS_NAME);
+    return allowed ? LNET_DROP_NONE : LNET_DROP_ACCESS_FORWARD;
+}
+
 /* Applies the checks of rx.c to the header, as far as they can be known. */
 static enum lnet_drop check(const struct lnet_node *node, struct why_request *q,
                             const struct lnet_nid *sender)
@@ -150,7 +172,7 @@ static enum lnet_drop check(const struct lnet_node *node, struct why_request *q,
         return LNET_DROP_ROUTING_OFF;
     if (nid_is_any(sender) && relaxed_load(&node->timing.source_check) != LNET_SOURCE_OFF)
         return LNET_DROP_SRC_NOT_ALLOWED;
-    return LNET_DROP_NONE;
+    return check_access(node, q, sender);
 }
 
 /* ---- from reactor to reactor ---- */
@@ -186,8 +208,11 @@ static void choose(struct reactor_task *task)
     struct why_request *q = container_of(task, struct why_request, task);
     const struct lnet_shard *s = lnet_shard_self(q->node);
     struct lnet_ni *src = nid_is_any(&q->src) ? NULL : lnet_ni_find(q->node, &q->src);
+    const struct lnet_conf_net *net = lnet_net_find(q->node, nid_net(&q->dest));
     bool own = nid_is_any(&q->src) || src;
 
+    if (net)
+        lnet_access_why_peer(lnet_access(q->node), &q->dest, &net->ni[0]->nid, &q->answer.access);
     if (own)
         q->answer.mine = lnet_is_own_nid(q->node, &q->dest);
     if (!q->answer.mine && !q->answer.drop)

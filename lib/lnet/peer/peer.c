@@ -7,17 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DEFAULT 16384
-
-static unsigned peers_max(const struct lnet_node_opts *o)
-{
-    return o->max_peers ? o->max_peers : MAX_DEFAULT;
-}
-
 /* Every gateway finds room. */
 static unsigned slots(const struct lnet_node_opts *o)
 {
-    return peers_max(o) + LNET_GW_SLOTS;
+    return lnet_max_peers(o) + LNET_GW_SLOTS;
 }
 
 static uint32_t buckets_for(unsigned nslots)
@@ -46,7 +39,7 @@ int lnet_peers_init(struct lnet_node *node)
     TAILQ_INIT(&t->by_age[1]);
     TAILQ_INIT(&t->to_push[0]);
     TAILQ_INIT(&t->to_push[1]);
-    t->max = peers_max(&node->opts);
+    t->max = lnet_max_peers(&node->opts);
     t->nslots = slots(&node->opts);
     buckets = buckets_for(t->nslots);
     t->hash_mask = buckets - 1;

@@ -11,16 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PEER_LOOKS        128   /* slots looked at in one iteration of a reactor */
-#define RESET_PEERS       256   /* slots reset in one iteration of a reactor */
-#define MAX_PEERS_DEFAULT 16384 /* over all reactors */
+#define PEER_LOOKS  128 /* slots looked at in one iteration of a reactor */
+#define RESET_PEERS 256 /* slots reset in one iteration of a reactor */
 
 unsigned lnet_peer_nis_per_shard(const struct lnet_node_opts *o, unsigned reactors)
 {
-    unsigned max = o->max_peers ? o->max_peers : MAX_PEERS_DEFAULT;
-
     /* The hash does not spread perfectly: a quarter more than an even share. */
-    return max / reactors * 5 / 4 + 64;
+    return lnet_max_peers(o) / reactors * 5 / 4 + 64;
 }
 
 int lnet_peer_nis_init(struct lnet_shard *s, unsigned max, struct err *err)

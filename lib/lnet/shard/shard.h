@@ -47,6 +47,7 @@ enum lnet_rx_wait { /* what a received header waits for */
     LNET_RX_NOT_WAITING,
     LNET_RX_WAIT_CREDIT, /* for a router credit, in from->rtrq */
     LNET_RX_WAIT_BUFFER, /* for a buffer, in its next hop's account; has a router credit */
+    LNET_RX_WAIT_LIMIT,  /* until a limit of the access rules lets it go on */
     LNET_RX_BUSY         /* for nothing: it is being parsed, or its payload received */
 };
 
@@ -110,6 +111,12 @@ struct lnet_shard {
     } reset;
 };
 
+/* Returns for how many peer NIs there is to be room, over all reactors. */
+static inline unsigned lnet_max_peers(const struct lnet_node_opts *o)
+{
+    return o->max_peers ? o->max_peers : 16384;
+}
+
 struct lnet_lnd {
     const struct lnd_ops *ops;
     void *ctx;
@@ -140,6 +147,8 @@ struct lnet_node {
     enum lnet_routing routing;
     struct lnet_timing timing;
     struct lnet_conf *conf;              /* snapshot: release by control, acquire by reactors */
+    struct lnet_access *access;          /* a snapshot, too; NULL: no rules */
+    uint64_t access_generation;          /* control */
     struct lnet_gw *gw[LNET_GW_SLOTS];   /* control */
     uint64_t stat_base[LNET_STAT_COUNT]; /* control: values at the last reset */
     struct lnet_ni_stats ni_base[LNET_MAX_NI];

@@ -29,7 +29,7 @@ GOOD = [
     ("peer_del", {"prim_nid": "10.1.50.1@tcp", "nid": ["10.1.50.2@tcp"]}), ("peer_del", {"prim_nid": "10.1.50.1@tcp"}),
     ("peer_top", {"by": "bytes", "interval_ms": 100}), ("peer_top", {"by": "queued", "count": 3, "interval_ms": 100}),
     ("peer_top", {"by": "waiting", "interval_ms": 100}), ("verbs_get", None),
-    ("routing_get", None), ("buffers_get", None), ("admission_get", None), ("global_get", None), ("tunables_get", None),
+    ("routing_get", None), ("buffers_get", None), ("admission_get", None), ("access_get", None), ("global_get", None), ("tunables_get", None),
     ("tunables_get", {"scope": "net"}), ("routing_set", {"enable": 1}), ("buffers_set", {"tiny": 600}),
     ("admission_set", {"egress_share": 60}), ("global_set", {"transaction_timeout": 60}),
     ("tunables_set", {"scope": "global", "name": "transaction_timeout", "value": "50"}),

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reads ranges of NIDs, docs/protocol/lnet-core.md §1.5. Pure functions. */
+#ifndef MILLRACE_NID_LIST_H
+#define MILLRACE_NID_LIST_H
+
+#include "lib/base/err.h"
+#include "lib/lnet/wire/nid_range.h"
+
+#define CFG_NID_RANGES 64 /* of one list */
+
+/* Reads ranges with white space between them: "10.0.[0-3].*@tcp 10.1.0.0/16@tcp1 [1-9]@kfi *@o2ib".
+ * An empty text gives a list of all NIDs. 0, with out->range to be freed; -EINVAL with a
+ * sentence; -ENOMEM. */
+int cfg_nid_list_parse(const char *text, struct nid_list *out, struct err *err);
+
+#endif

@@ -176,11 +176,11 @@ struct cfg {
     char rpc_socket[108];
     int rpc_mode;
     char rpc_group[64]; /* owner group of the socket, "" = that of the process */
-    char rpc_admin_group[64], rpc_read_group[64]; /* "" = none */
-    char log_to[256];                             /* "stderr", "journald" or a path */
-    int log_level;                                /* enum log_level */
-    int log_levels[LOG_MODULES];                  /* -1 = log_level */
-    int accept;                                   /* enum lnd_accept */
+    char rpc_admin_group[64], rpc_operator_group[64], rpc_read_group[64]; /* "" = none */
+    char log_to[256];            /* "stderr", "journald" or a path */
+    int log_level;               /* enum log_level */
+    int log_levels[LOG_MODULES]; /* -1 = log_level */
+    int accept;                  /* enum lnd_accept */
     int accept_port;
     int accept_timeout; /* s */
     int keepalive;      /* s, 0 = off */

@@ -108,8 +108,9 @@ static const struct cfg_key rpc_keys[] = {
     CFG_FIELD(struct cfg, "mode", CFG_MODE, rpc_mode, .max = 0777, RESTART,
               .help = "permissions of the control socket"),
     TEXT("group", rpc_group, "group that owns the control socket", RESTART),
-    TEXT("admin_group", rpc_admin_group, "group whose members may change the configuration",
-         RESTART),
+    TEXT("admin_group", rpc_admin_group, "group whose members may change everything", RESTART),
+    TEXT("operator_group", rpc_operator_group,
+         "group whose members may change routes, peers and forwarding", RESTART),
     TEXT("read_group", rpc_read_group, "group whose members may read", RESTART),
     CFG_KEYS_END,
 };

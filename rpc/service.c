@@ -65,7 +65,7 @@ static void log_client(void *arg, enum rpc_client_event event, const struct rpc_
     snprintf(name, sizeof(name), "client_%s", rpc_client_event_name(event));
     log_event(usual ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, LOG_MODULE_RPC, name,
               LOG_I("client_pid", peer->pid), LOG_U("uid", peer->uid), LOG_U("gid", peer->gid),
-              LOG_S("role", peer->role == JRPC_ADMIN ? "admin" : "read"));
+              LOG_S("role", jrpc_role_name(peer->role)));
 }
 
 static void log_change(const struct jrpc_change *change)
@@ -105,8 +105,9 @@ int rpc_service_start(struct controller *c, struct rpc_service **out, struct err
     struct rpc_server_opts opts = {.path = cfg->rpc_socket,
                                    .mode = (unsigned)cfg->rpc_mode,
                                    .group = cfg->rpc_group,
-                                   .admin_group = cfg->rpc_admin_group,
-                                   .read_group = cfg->rpc_read_group,
+                                   .role_group = {[JRPC_READ] = cfg->rpc_read_group,
+                                                  [JRPC_OPERATOR] = cfg->rpc_operator_group,
+                                                  [JRPC_ADMIN] = cfg->rpc_admin_group},
                                    .log = log_client};
     struct rpc_service *s = calloc(1, sizeof(*s));
 

@@ -29,8 +29,8 @@ static void print_command(const struct cli_command *command)
     print_plain(text);
     fputs("\n\t", stdout);
     print_plain(command->help);
-    if (command->method && command->method->role == JRPC_ADMIN)
-        fputs(" For administrators.", stdout);
+    if (command->method && command->method->role != JRPC_READ)
+        printf(" Needs the role %s.", jrpc_role_name(command->method->role));
     fputs("\n\n", stdout);
     for (size_t i = 0; (p = cli_param(command, i)); i++) {
         cli_help_option(p, left, sizeof(left), text, sizeof(text));

@@ -404,7 +404,7 @@ int cli_run_method(struct cli *cli, json_t *args)
         if (cli_method_param(c->method, key))
             json_object_set(params, key, value);
     }
-    if (c->method->role == JRPC_ADMIN && !shows_result) /* as lnetctl: success prints nothing */
+    if (c->method->role != JRPC_READ && !shows_result) /* as lnetctl: success prints nothing */
         return cli_change(cli, c->method->name, params);
     if (!cli->json)
         return pages(cli, c->method->name, params, show_page, &l);

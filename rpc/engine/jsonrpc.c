@@ -214,7 +214,7 @@ static void tell_change(const struct jrpc_call *call, int code, const char *mess
         .message = message,
     };
 
-    if (call->jrpc->changed && call->method->role == JRPC_ADMIN)
+    if (call->jrpc->changed && call->method->role != JRPC_READ)
         call->jrpc->changed(&change);
 }
 
@@ -491,8 +491,9 @@ static bool may_call(struct jrpc_call *call, const struct jrpc_session *session)
     const struct jrpc_method *method = call->method;
 
     if (method->role > session->role) {
-        jrpc_fail(call, EACCES, NULL, session->role_remedy,
-                  "%s changes something; this client may only read", method->name);
+        jrpc_fail(call, EACCES, NULL, session->role_remedy[method->role],
+                  "%s needs the role %s; this client has the role %s", method->name,
+                  jrpc_role_name(method->role), jrpc_role_name(session->role));
         return false;
     }
     if (method->phase == JRPC_RUNTIME && !call->jrpc->started) {
@@ -677,7 +678,9 @@ const char *jrpc_type_name(enum jrpc_type type)
 
 const char *jrpc_role_name(enum jrpc_role role)
 {
-    return role == JRPC_ADMIN ? "admin" : "read";
+    static const char *const names[JRPC_ROLES] = {"read", "operator", "admin"};
+
+    return names[role];
 }
 
 const char *jrpc_phase_name(enum jrpc_phase phase)

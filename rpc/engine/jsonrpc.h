@@ -56,9 +56,12 @@ enum jrpc_type { /* of parameters and of what results are made of */
     JRPC_TYPES
 };
 
+/* What a client may do, and what a method needs. Each role may do what those before it may. */
 enum jrpc_role {
-    JRPC_READ,  /* looks only */
-    JRPC_ADMIN, /* changes something */
+    JRPC_READ,     /* looks only */
+    JRPC_OPERATOR, /* changes what is forwarded and how: routes, peers, forwarding on and off */
+    JRPC_ADMIN,    /* changes NIs, settings, files and the process */
+    JRPC_ROLES
 };
 
 enum jrpc_phase {
@@ -134,7 +137,7 @@ struct jrpc_who {
     uid_t uid;
 };
 
-/* A call of a method of JRPC_ADMIN, as it ends. */
+/* A call of a method that may change something (its role is not JRPC_READ), as it ends. */
 struct jrpc_change {
     const char *method;
     const json_t *params; /* as they came; NULL = none */
@@ -148,8 +151,8 @@ struct jrpc {
     const struct jrpc_method *methods; /* ends with a row without name */
     const jrpc_handler *handlers;      /* by the row of the method */
     void *ctx;
-    /* Receives each call of a JRPC_ADMIN method when it ends, done or refused, e.g. for the log;
-     * NULL = not needed. */
+    /* Receives each call of a method that may change something when the call ends, done or refused,
+     * e.g. for the log; NULL = not needed. */
     void (*changed)(const struct jrpc_change *change);
     unsigned *calls; /* how many have not ended, of all sessions, closed ones too; NULL: not kept */
     /* Methods of JRPC_RUNTIME may be called, those of JRPC_STARTUP no more. Its owner may set it at
@@ -172,8 +175,9 @@ struct jrpc_session {
     void (*closed)(struct jrpc_session *session);
     void *arg;
     struct jrpc_who who;
-    enum jrpc_role role;     /* what its calls may do; JRPC_READ until the caller says otherwise */
-    const char *role_remedy; /* said to whom lacks a role; NULL = nothing */
+    enum jrpc_role role; /* what its calls may do; JRPC_READ until the caller says otherwise */
+    /* By role: says how a client gets that role; NULL = nothing. */
+    const char *role_remedy[JRPC_ROLES];
     struct jrpc_request *open; /* private */
     unsigned open_calls;       /* calls not yet ended */
 };
@@ -226,7 +230,7 @@ void jrpc_refuse(struct jrpc_call *call, const char *parameter, const char *reme
 /* The table as a JSON array: name, help, result, params. NULL: out of memory. */
 json_t *jrpc_describe(const struct jrpc *jrpc);
 const char *jrpc_type_name(enum jrpc_type type);
-const char *jrpc_role_name(enum jrpc_role role);    /* "read", "admin" */
+const char *jrpc_role_name(enum jrpc_role role);    /* "read", "operator", "admin" */
 const char *jrpc_phase_name(enum jrpc_phase phase); /* "runtime", "startup", "always" */
 
 #endif

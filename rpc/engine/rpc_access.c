@@ -32,22 +32,42 @@ static bool is_named(const char *group)
     return group && group[0];
 }
 
-int rpc_access_init(struct rpc_access *access, const char *admin_group, const char *read_group,
-                    struct err *err)
+static const char *const role_keys[JRPC_ROLES] = {
+    [JRPC_READ] = "read_group",
+    [JRPC_OPERATOR] = "operator_group",
+    [JRPC_ADMIN] = "admin_group",
+};
+
+/* Names the groups whose members have the role, or the key that would name one. */
+static void write_remedy(struct rpc_access *access, enum jrpc_role role,
+                         const char *const group[JRPC_ROLES])
+{
+    const char *more = role < JRPC_ADMIN && is_named(group[JRPC_ADMIN]) ? group[JRPC_ADMIN] : NULL;
+    const char *own = is_named(group[role]) ? group[role] : more;
+    size_t size = sizeof(access->remedy[role]);
+
+    if (!own)
+        snprintf(access->remedy[role], size,
+                 "run it as root, or name a group in the configuration (millrace: rpc: %s:)",
+                 role_keys[role]);
+    else if (more && own != more)
+        snprintf(access->remedy[role], size,
+                 "run it as root or as a member of group %s or group %s", own, more);
+    else
+        snprintf(access->remedy[role], size, "run it as root or as a member of group %s", own);
+}
+
+int rpc_access_init(struct rpc_access *access, const char *const group[JRPC_ROLES], struct err *err)
 {
     int rc = 0;
 
-    *access = (struct rpc_access){
-        .own_uid = geteuid(), .has_admin = is_named(admin_group), .has_read = is_named(read_group)};
-    if (access->has_admin)
-        rc = rpc_group_find(admin_group, "admin_group", &access->admin, err);
-    if (rc == 0 && access->has_read)
-        rc = rpc_group_find(read_group, "read_group", &access->read, err);
-    snprintf(access->remedy, sizeof(access->remedy),
-             access->has_admin ? "run it as root or as a member of group %s"
-                               : "run it as root, or name an admin_group in the configuration "
-                                 "(millrace: rpc: admin_group:)",
-             access->has_admin ? admin_group : "");
+    *access = (struct rpc_access){.own_uid = geteuid()};
+    for (unsigned role = JRPC_READ; rc == 0 && role < JRPC_ROLES; role++) {
+        access->has_group[role] = is_named(group[role]);
+        if (access->has_group[role])
+            rc = rpc_group_find(group[role], role_keys[role], &access->group[role], err);
+        write_remedy(access, (enum jrpc_role)role, group);
+    }
     return rc;
 }
 
@@ -62,13 +82,20 @@ static bool is_member(gid_t wanted, gid_t gid, const gid_t *groups, unsigned cou
 bool rpc_access_decide(const struct rpc_access *access, struct rpc_peer *peer, const gid_t *groups,
                        unsigned count)
 {
+    bool any = access->has_group[JRPC_READ] || access->has_group[JRPC_OPERATOR] ||
+               access->has_group[JRPC_ADMIN];
+
     peer->privileged = peer->uid == 0 || peer->uid == access->own_uid;
     peer->role = JRPC_READ;
-    if (peer->privileged || (!access->has_admin && !access->has_read) ||
-        (access->has_admin && is_member(access->admin, peer->gid, groups, count)))
-        peer->role = JRPC_ADMIN;
-    return peer->role == JRPC_ADMIN || !access->has_read ||
-           is_member(access->read, peer->gid, groups, count);
+    for (unsigned role = JRPC_ADMIN; role > JRPC_READ; role--) {
+        if (peer->privileged || !any ||
+            (access->has_group[role] && is_member(access->group[role], peer->gid, groups, count))) {
+            peer->role = (enum jrpc_role)role;
+            return true;
+        }
+    }
+    return !access->has_group[JRPC_READ] ||
+           is_member(access->group[JRPC_READ], peer->gid, groups, count);
 }
 
 /* The groups of a peer, to be freed; NULL and 0 when there are none or they cannot be told. */

@@ -24,14 +24,14 @@ struct rpc_peer {
 
 struct rpc_access {
     uid_t own_uid;
-    bool has_admin, has_read; /* there is such a group */
-    gid_t admin, read;
-    char remedy[192]; /* for whom only may read */
+    bool has_group[JRPC_ROLES]; /* a group is named for the role */
+    gid_t group[JRPC_ROLES];
+    char remedy[JRPC_ROLES][256]; /* says how a client gets the role */
 };
 
-/* Looks the groups up (may ask name services, so before the process serves); NULL or "" = none. 0
- * or -errno with a sentence. */
-int rpc_access_init(struct rpc_access *access, const char *admin_group, const char *read_group,
+/* Finds the numbers of the groups, by role (may use name services, so before the process serves);
+ * NULL or "" = none. 0 or -errno with a sentence. */
+int rpc_access_init(struct rpc_access *access, const char *const group[JRPC_ROLES],
                     struct err *err);
 /* The number of a group. 0 or -errno with a sentence; key is what names it in the configuration. */
 int rpc_group_find(const char *name, const char *key, gid_t *out, struct err *err);

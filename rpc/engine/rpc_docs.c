@@ -82,12 +82,13 @@ static void errors(FILE *out, const struct jrpc_error_info *error)
 static void method(FILE *out, const struct jrpc_method *m)
 {
     fprintf(out, "### %s\n\n%s\n\n", m->name, m->help);
-    if (m->role == JRPC_ADMIN || m->phase != JRPC_RUNTIME) {
-        fprintf(out, "%s%s%s\n\n", m->role == JRPC_ADMIN ? "For admins. " : "",
+    if (m->role != JRPC_READ || m->phase != JRPC_RUNTIME) {
+        if (m->role != JRPC_READ)
+            fprintf(out, "Role: %s. ", jrpc_role_name(m->role));
+        fprintf(out, "%s\n\n",
                 m->phase == JRPC_ALWAYS    ? "Before and after `start`."
                 : m->phase == JRPC_STARTUP ? "Before `start` only."
-                                           : "",
-                "");
+                                           : "");
     }
     if (m->cli)
         fprintf(out, "Command: `millrace %s`.\n\n", m->cli);

@@ -219,7 +219,8 @@ static json_t *common_errors(void)
                      "a parameter is missing, unknown, of the wrong type or out of range"));
     set(errors, "InternalError",
         common_error(JRPC_INTERNAL_ERROR, "memory is short, or the response too large"));
-    set(errors, "NotAllowed", error_row(EACCES, "the client may only read"));
+    set(errors, "NotAllowed",
+        error_row(EACCES, "the client does not have the role that the method needs"));
     set(errors, "NotStarted", error_row(EAGAIN, "the node is not started yet"));
     set(errors, "Started", error_row(EALREADY, "only before the node is started"));
     return errors;

@@ -8,8 +8,8 @@
 #include "rpc/engine/jsonrpc.h"
 
 /* OpenRPC 1.2 (https://spec.open-rpc.org): methods with JSON Schemas of their parameters and
- * results. Beyond it each method has x-role (read, admin), x-phase (runtime, startup, always) and
- * x-command (words of `millrace`), each schema may have x-unit. NULL: out of memory. */
+ * results. Beyond it each method has x-role (read, operator, admin), x-phase (runtime, startup,
+ * always) and x-command (words of `millrace`), each schema may have x-unit. NULL: out of memory. */
 json_t *rpc_openrpc(const struct jrpc_method *methods);
 
 /* The same as a reference in Markdown: the part of docs/jsonrpc.md behind RPC_DOCS_MARK. */

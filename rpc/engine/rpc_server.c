@@ -487,7 +487,8 @@ static void client_new(struct rpc_server *server, int fd, const struct rpc_peer 
     c->session.backlog = client_backlog;
     c->session.who = (struct jrpc_who){peer->pid, peer->uid};
     c->session.role = peer->role;
-    c->session.role_remedy = server->access.remedy;
+    for (unsigned role = 0; role < JRPC_ROLES; role++)
+        c->session.role_remedy[role] = server->access.remedy[role];
     if (!reactor_timer_armed(&server->sweep))
         reactor_timer_arm(&server->sweep, SWEEP_US);
     tell(server, RPC_CLIENT_CONNECTED, peer);
@@ -499,8 +500,9 @@ static void client_admit(struct rpc_server *server, int fd)
 
     if (!rpc_access_peer(&server->access, fd, &peer)) {
         tell(server, RPC_CLIENT_REFUSED, &peer);
-        turn_away(fd, -EACCES, EACCES, "this user may not use the socket",
-                  "become a member of its read_group or admin_group (millrace: rpc:)");
+        turn_away(
+            fd, -EACCES, EACCES, "this user may not use the socket",
+            "become a member of its read_group, operator_group or admin_group (millrace: rpc:)");
     } else if (!make_place(server, &peer)) {
         tell(server, RPC_CLIENT_TURNED_AWAY, &peer);
         turn_away(fd, -32000, EBUSY, "too many clients",
@@ -550,7 +552,7 @@ static int open_socket(struct rpc_server *server, const struct rpc_server_opts *
 {
     bool has_group = opts->group && opts->group[0];
     gid_t group = 0;
-    int rc = rpc_access_init(&server->access, opts->admin_group, opts->read_group, err);
+    int rc = rpc_access_init(&server->access, opts->role_group, err);
 
     if (rc == 0 && has_group)
         rc = rpc_group_find(opts->group, "group", &group, err);

@@ -43,11 +43,11 @@ enum rpc_client_event {
 const char *rpc_client_event_name(enum rpc_client_event event);
 
 struct rpc_server_opts {
-    const char *path;        /* of the socket; its directory is made if only that is missing */
-    unsigned mode;           /* permissions of the socket, e.g. 0660 */
-    const char *group;       /* owner group of the socket; NULL or "" = as the system has it */
-    const char *admin_group; /* whose members may do everything; NULL or "" = none, see below */
-    const char *read_group;  /* whose members may read */
+    const char *path;  /* of the socket; its directory is made if only that is missing */
+    unsigned mode;     /* permissions of the socket, e.g. 0660 */
+    const char *group; /* owner group of the socket; NULL or "" = as the system has it */
+    /* By role: the group whose members have it; NULL or "" = none, see below. */
+    const char *role_group[JRPC_ROLES];
     /* Receives each client event; NULL = not needed. */
     void (*log)(void *arg, enum rpc_client_event event, const struct rpc_peer *peer);
     void *log_arg;
@@ -55,9 +55,9 @@ struct rpc_server_opts {
 
 /* Takes the path (a socket left behind by a dead process is replaced, one in use is an error) and
  * begins to serve. Who may connect is decided by the socket's permissions, and then: root and the
- * user of this process may do everything. Without admin_group and read_group so may all others.
- * With an admin_group its members may, others may only read; with a read_group only its members. 0
- * or -errno with a sentence. jrpc must outlive the server. */
+ * user of this process may do everything. Without a group for any role so may all others. With one,
+ * members of the groups have their roles, others may only read; with a group for JRPC_READ, others
+ * are refused. 0 or -errno with a sentence. jrpc must outlive the server. */
 int rpc_server_create(const struct rpc_server_opts *opts, const struct jrpc *jrpc,
                       struct rpc_server **out, struct err *err);
 /* Closes all clients and removes the socket. Calls in flight continue; their results are discarded.

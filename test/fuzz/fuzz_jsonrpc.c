@@ -247,7 +247,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     jrpc_session_init(&session, &engine, check_reply, &replies);
     HOLDS(session.role == JRPC_READ && jrpc_backlog(&session) == 0);
     session.role = role;
-    session.role_remedy = size & 4 ? "be somebody else" : NULL;
+    session.role_remedy[JRPC_ADMIN] = size & 4 ? "be somebody else" : NULL;
     session.backlog = backlog;
     later_count = 0;
     for (i = 0; i < n; i++) {

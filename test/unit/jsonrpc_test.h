@@ -214,6 +214,7 @@ static const struct jrpc_method methods[] = {
      .params = large_params},
     {.name = "run", .help = "Needs the node.", .result = "true"},
     {.name = "change", .help = "Changes.", .result = "true", .role = JRPC_ADMIN},
+    {.name = "operate", .help = "Changes a little.", .result = "true", .role = JRPC_OPERATOR},
     {.name = "start",
      .help = "Starts.",
      .result = "true",
@@ -226,9 +227,10 @@ static const struct jrpc_method methods[] = {
      .params = list_params},
     {.name = NULL},
 };
-static const jrpc_handler handlers[] = {
-    do_subtract, do_sum,    do_update,  do_update, do_update, do_get_data, do_wait,  do_echo,
-    do_fail,     do_refuse, do_nothing, do_large,  do_update, do_update,   do_start, do_list};
+static const jrpc_handler handlers[] = {do_subtract, do_sum,   do_update, do_update, do_update,
+                                        do_get_data, do_wait,  do_echo,   do_fail,   do_refuse,
+                                        do_nothing,  do_large, do_update, do_update, do_update,
+                                        do_start,    do_list};
 static struct jrpc engine = {.methods = methods, .handlers = handlers, .ctx = waiting};
 
 /* ---- around a call ---- */

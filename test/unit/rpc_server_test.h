@@ -192,6 +192,12 @@ static const struct jrpc_method methods[] = {
      .role = JRPC_ADMIN,
      .phase = JRPC_ALWAYS,
      .params = number},
+    {.name = "operate",
+     .help = "Changes a little.",
+     .result = "number",
+     .role = JRPC_OPERATOR,
+     .phase = JRPC_ALWAYS,
+     .params = number},
     {.name = "subscribe", .help = "Is told.", .result = "true", .phase = JRPC_ALWAYS},
     {.name = "pages",
      .help = "Counts to n, three a page.",
@@ -200,8 +206,8 @@ static const struct jrpc_method methods[] = {
      .params = page_params},
     {.name = NULL},
 };
-static const jrpc_handler handlers[] = {do_echo, do_wait,      do_large, do_fail,
-                                        do_echo, do_subscribe, do_pages};
+static const jrpc_handler handlers[] = {do_echo, do_wait, do_large,     do_fail,
+                                        do_echo, do_echo, do_subscribe, do_pages};
 static const struct jrpc engine = {.methods = methods, .handlers = handlers};
 
 /* ---- around a test ---- */

@@ -23,22 +23,33 @@ static void refused(int code, const char *message, const char *remedy)
 static void test_roles(void **state)
 {
     assert_int_equal(session.role, JRPC_READ);
-    session.role_remedy = "become a member of group wheel";
+    session.role_remedy[JRPC_ADMIN] = "become a member of group wheel";
+    session.role_remedy[JRPC_OPERATOR] = "become a member of group staff";
     input(CALL("\"method\":\"run\",\"id\":1"));
     replied(CALL("\"result\":true,\"id\":1"));
     input(CALL("\"method\":\"change\",\"id\":1"));
-    refused(-EACCES, "change changes something", "group wheel");
+    refused(-EACCES, "change needs the role admin; this client has the role read", "group wheel");
     /* before parameters are looked at, and silently where nothing is answered */
     input(CALL("\"method\":\"change\",\"id\":1,\"params\":[1]"));
-    refused(-EACCES, "change changes something", "group wheel");
+    refused(-EACCES, "change needs the role admin; this client has the role read", "group wheel");
     notified = 0;
     input(CALL("\"method\":\"change\""));
     replied(NULL);
     assert_int_equal(notified, 0);
+    input(CALL("\"method\":\"operate\",\"id\":1"));
+    refused(-EACCES, "operate needs the role operator; this client has the role read",
+            "group staff");
+    session.role = JRPC_OPERATOR;
+    input(CALL("\"method\":\"operate\",\"id\":1"));
+    replied(CALL("\"result\":true,\"id\":1"));
+    assert_int_equal(notified, 1);
+    input(CALL("\"method\":\"change\",\"id\":1"));
+    refused(-EACCES, "change needs the role admin; this client has the role operator",
+            "group wheel");
     session.role = JRPC_ADMIN;
     input(CALL("\"method\":\"change\",\"id\":1"));
     replied(CALL("\"result\":true,\"id\":1"));
-    assert_int_equal(notified, 1);
+    assert_int_equal(notified, 2);
 }
 
 static void test_phases(void **state)
@@ -55,9 +66,9 @@ static void test_phases(void **state)
     input(CALL("\"method\":\"start\",\"id\":1"));
     refused(-EALREADY, "start can only be called before", "--wait-for-rpc");
     session.role = JRPC_READ;
-    session.role_remedy = "become another";
+    session.role_remedy[JRPC_ADMIN] = "become another";
     input(CALL("\"method\":\"start\",\"id\":1"));
-    refused(-EACCES, "start changes something", "become another");
+    refused(-EACCES, "start needs the role admin", "become another");
 }
 
 /* ---- notifications of ours ---- */
@@ -151,7 +162,7 @@ static void test_description(void **state)
     int min, max, required;
     const char *name, *type;
 
-    assert_int_equal(json_array_size(all), 16);
+    assert_int_equal(json_array_size(all), 17);
     assert_string_equal(json_string_value(json_object_get(echo, "name")), "echo");
     assert_int_equal(json_array_size(json_object_get(echo, "params")), 5);
     param = json_array_get(json_object_get(echo, "params"), 1);

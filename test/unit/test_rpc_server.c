@@ -383,7 +383,7 @@ static void test_readers_make_way(void **state)
     struct err err = {0};
 
     rpc_server_destroy(server);
-    server_opts.admin_group = group_name(0);
+    server_opts.role_group[JRPC_ADMIN] = group_name(0);
     assert_int_equal(create(&err), 0);
     be_nobody();
     fake_cred.gid = 0;

@@ -7,6 +7,23 @@
 /* ---- roles ---- */
 
 /* What a client with these credentials may do: -1 nothing, else its role. */
+/* Whether the client may call the method. If not, the error has this remedy. */
+static bool answers(int fd, const char *method, const char *remedy)
+{
+    char call[128];
+
+    snprintf(call, sizeof(call), CALL("%s", "5", "2"), method);
+    text_len = 0;
+    say(fd, call);
+    hear_lines(fd, 1);
+    if (strcmp(text, RESULT("5", "2")) == 0)
+        return true;
+    if (!strstr(text, "-13") || !strstr(text, remedy) || !strstr(text, "needs the role"))
+        fail_msg("%s", text);
+    return false;
+}
+
+/* Returns the role of a client with these credentials; -1: it is refused. */
 static int may_do(uid_t uid, gid_t gid, unsigned groups)
 {
     int fd, role;
@@ -15,12 +32,13 @@ static int may_do(uid_t uid, gid_t gid, unsigned groups)
     fake_group_count = groups;
     if (!is_served(&fd, "this user may not use the socket"))
         return -1;
-    text_len = 0;
-    say(fd, CALL("change", "5", "2"));
-    hear_lines(fd, 1);
-    role = strcmp(text, RESULT("5", "2")) == 0 ? JRPC_ADMIN : JRPC_READ;
-    if (role == JRPC_READ && (!strstr(text, "-13") || !strstr(text, "run it as root")))
-        fail_msg("%s", text);
+    role = JRPC_READ;
+    if (answers(fd, "operate", "run it as root"))
+        role = JRPC_OPERATOR;
+    if (answers(fd, "change", "run it as root")) {
+        assert_int_equal(role, JRPC_OPERATOR); /* an admin may do what an operator may */
+        role = JRPC_ADMIN;
+    }
     assert_int_equal(last_peer.role, role);
     assert_int_equal(last_peer.uid, uid);
     assert_int_equal(last_peer.gid, gid);
@@ -30,14 +48,15 @@ static int may_do(uid_t uid, gid_t gid, unsigned groups)
     return role;
 }
 
-static void with_groups(const char *admin, const char *read)
+static void with_groups(const char *admin, const char *operators, const char *read)
 {
     struct err err = {0};
 
     rpc_server_destroy(server);
     server = NULL;
-    server_opts.admin_group = admin;
-    server_opts.read_group = read;
+    server_opts.role_group[JRPC_ADMIN] = admin;
+    server_opts.role_group[JRPC_OPERATOR] = operators;
+    server_opts.role_group[JRPC_READ] = read;
     if (create(&err) != 0)
         fail_msg("%s", err.message);
 }
@@ -51,24 +70,46 @@ static void test_roles(void **state)
     fake_groups[3] = readers;
     fake_groups[99] = admins;                              /* more groups than fit at once */
     assert_int_equal(may_do(65533, 65533, 0), JRPC_ADMIN); /* no groups are named */
-    with_groups(group_name(admins), "");
+    with_groups(group_name(admins), "", "");
     assert_int_equal(may_do(65533, 65533, 0), JRPC_READ);
     assert_int_equal(may_do(65533, 65533, 4), JRPC_READ);
     assert_int_equal(may_do(65533, admins, 0), JRPC_ADMIN);
     assert_int_equal(may_do(65533, 65533, 100), JRPC_ADMIN);
     assert_int_equal(may_do(0, 0, 0), JRPC_ADMIN);
     assert_int_equal(may_do(geteuid(), 65533, 0), JRPC_ADMIN);
-    with_groups(group_name(admins), group_name(readers));
+    with_groups(group_name(admins), NULL, group_name(readers));
     assert_int_equal(may_do(65533, 65533, 0), -1);
     assert_int_equal(logged[RPC_CLIENT_REFUSED], 1);
     assert_int_equal(may_do(65533, 65533, 4), JRPC_READ);
     assert_int_equal(may_do(65533, readers, 0), JRPC_READ);
     assert_int_equal(may_do(65533, 65533, 100), JRPC_ADMIN);
     assert_int_equal(may_do(0, 65533, 0), JRPC_ADMIN);
-    with_groups(NULL, group_name(readers));
+    with_groups(NULL, NULL, group_name(readers));
     assert_int_equal(may_do(65533, 65533, 0), -1);
     assert_int_equal(may_do(65533, readers, 0), JRPC_READ);
     assert_int_equal(may_do(geteuid(), 65533, 0), JRPC_ADMIN);
+}
+
+/* A group of operators alone leaves reading to all others, and everything to root alone. */
+static void test_operators(void **state)
+{
+    const gid_t operators = 1, others = 2;
+
+    fake_groups[0] = others;
+    fake_groups[1] = operators;
+    with_groups(NULL, group_name(operators), NULL);
+    assert_int_equal(may_do(65533, operators, 0), JRPC_OPERATOR);
+    assert_int_equal(may_do(65533, 65533, 2), JRPC_OPERATOR);
+    assert_int_equal(may_do(65533, 65533, 1), JRPC_READ);
+    assert_int_equal(may_do(0, 0, 0), JRPC_ADMIN);
+    with_groups(NULL, group_name(operators), group_name(others));
+    assert_int_equal(may_do(65533, operators, 0), JRPC_OPERATOR); /* need not be a reader too */
+    assert_int_equal(may_do(65533, 65533, 1), JRPC_READ);
+    assert_int_equal(may_do(65533, 65533, 0), -1);
+    with_groups(group_name(others), group_name(operators), NULL);
+    assert_int_equal(may_do(65533, 65533, 2), JRPC_ADMIN); /* the higher of two roles */
+    assert_int_equal(may_do(65533, operators, 0), JRPC_OPERATOR);
+    assert_int_equal(may_do(65533, 65533, 0), JRPC_READ);
 }
 
 /* What the kernel itself says of a client. */
@@ -88,10 +129,11 @@ static void test_credentials(void **state)
     assert_int_equal(logged[RPC_CLIENT_CLOSED], 1);
 }
 
-static void check_bad_group(const char *group, const char *admin, const char *read, const char *key)
+static void check_bad_group(const char *group, const char *admin, const char *operators,
+                            const char *read, const char *key)
 {
     struct rpc_server_opts opts = {
-        .path = path, .mode = 0600, .group = group, .admin_group = admin, .read_group = read};
+        .path = path, .mode = 0600, .group = group, .role_group = {read, operators, admin}};
     struct rpc_server *none = NULL;
     struct err err = {0};
 
@@ -108,9 +150,10 @@ static void test_groups(void **state)
 
     rpc_server_destroy(server);
     server = NULL;
-    check_bad_group("nosuchgroup", "", "", "rpc: group:");
-    check_bad_group("", "nosuchgroup", "", "admin_group:");
-    check_bad_group("", NULL, "nosuchgroup", "read_group:");
+    check_bad_group("nosuchgroup", "", "", "", "rpc: group:");
+    check_bad_group("", "nosuchgroup", "", "", "admin_group:");
+    check_bad_group("", "", "nosuchgroup", "", "operator_group:");
+    check_bad_group("", NULL, NULL, "nosuchgroup", "read_group:");
     server_opts.group = group_name(2);
     if (create(&err) == 0) {
         assert_int_equal(stat(path, &st), 0);
@@ -386,6 +429,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_roles),
+        TEST(test_operators),
         TEST(test_credentials),
         TEST(test_groups),
         TEST(test_no_descriptors),

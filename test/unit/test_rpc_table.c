@@ -99,11 +99,21 @@ static void test_fields(void **state)
 static void test_roles(void **state)
 {
     static const char *const change[] = {"_set", "_add", "_del", "_reset", "_apply", "_save"};
+    static const char *const operate[] = {"route_add", "route_del",   "peer_add",
+                                          "peer_del",  "routing_set", "stats_reset"};
 
     for (const struct jrpc_method *m = rpc_method_table; m->name; m++)
         for (size_t i = 0; i < sizeof(change) / sizeof(change[0]); i++)
-            if (strstr(m->name, change[i]) && m->role != JRPC_ADMIN)
-                fail_msg("%s changes something and is not for admins", m->name);
+            if (strstr(m->name, change[i]) && m->role == JRPC_READ)
+                fail_msg("%s changes something and needs no role for it", m->name);
+    for (const struct jrpc_method *m = rpc_method_table; m->name; m++) {
+        unsigned found = 0;
+
+        for (size_t i = 0; i < sizeof(operate) / sizeof(operate[0]); i++)
+            found += strcmp(m->name, operate[i]) == 0;
+        if (found != (m->role == JRPC_OPERATOR))
+            fail_msg("%s needs the role %s", m->name, jrpc_role_name(m->role));
+    }
     assert_int_equal(find("shutdown")->role, JRPC_ADMIN);
     assert_int_equal(find("start")->role, JRPC_ADMIN);
     assert_int_equal(find("start")->phase, JRPC_STARTUP);

@@ -309,32 +309,39 @@ async def test_configured_while_waiting(env):
 
 
 # Groups of Debian's base system, so that names are known
-ADMIN, READ, OTHER = ("operator", 37), ("games", 60), ("users", 100)
+ADMIN, OPERATOR, READ, OTHER = ("operator", 37), ("staff", 50), ("games", 60), ("users", 100)
 READER, CHANGER = ("version", None), ("route_add", {"net": "tcp9", "gateway": "10.0.0.7@tcp"})
+DECIDER = ("log_set", {"level": "info"})
 
 
 @deadline(60)
 async def test_roles(env):
-    """Who may do what by group: admin_group and read_group, one, both or none, and whatever they say root may."""
+    """Who may do what by group: one of admin_group, operator_group and read_group, several or none; root always may."""
     env.need_millrace()
-    both = {"admin_group": ADMIN[0], "read_group": READ[0]}
-    expected = {     # configuration -> {groups of the caller: (may read, may change)}
-        (): {OTHER: (True, True)},
-        ("admin_group",): {ADMIN: (True, True), READ: (True, False), OTHER: (True, False)},
-        ("admin_group", "read_group"): {ADMIN: (True, True), READ: (True, False), OTHER: (False, False)},
+    named = {"admin_group": ADMIN[0], "operator_group": OPERATOR[0], "read_group": READ[0]}
+    expected = {     # configuration -> {groups of the caller: (may read, is operator, is admin)}
+        (): {OTHER: (True, True, True)},
+        ("admin_group",): {ADMIN: (True, True, True), READ: (True, False, False), OTHER: (True, False, False)},
+        ("admin_group", "read_group"): {ADMIN: (True, True, True), READ: (True, False, False), OTHER: (False, False, False)},
+        ("admin_group", "operator_group"): {ADMIN: (True, True, True), OPERATOR: (True, True, False),
+                                            OTHER: (True, False, False)},
+        ("operator_group", "read_group"): {OPERATOR: (True, True, False), READ: (True, False, False),
+                                           OTHER: (False, False, False)},
     }
     tried = 0
     for i, (keys, rows) in enumerate(expected.items()):
-        r = await env.router(f"r{i}", *ROUTER, rpc={"mode": "0666", **{k: both[k] for k in keys}})
+        r = await env.router(f"r{i}", *ROUTER, rpc={"mode": "0666", **{k: named[k] for k in keys}})
         open_to_others(r)
         async with clients(r) as c:
             schemas = await Schemas.of(c)
             admin = [n for n, m in schemas.methods.items() if m.get("x-role") == "admin"]
             reading = [n for n, m in schemas.methods.items() if m.get("x-role") == "read"]
-            assert "route_add" in admin and "shutdown" in admin and "net_get" in reading and "config_apply" in admin
-            for group, (reads, changes) in rows.items():
+            operating = [n for n, m in schemas.methods.items() if m.get("x-role") == "operator"]
+            assert "shutdown" in admin and "net_get" in reading and "config_apply" in admin and "net_add" in admin
+            assert "route_add" in operating and "peer_del" in operating
+            for group, (reads, operates, decides) in rows.items():
                 for groups in ([group[1]], [65533, group[1]]):   # the primary group, or one of the others
-                    for (method, params), may in ((READER, reads), (CHANGER, changes)):
+                    for (method, params), may in ((READER, reads), (CHANGER, operates), (DECIDER, decides)):
                         tried += 1
                         a = await refused_or(r, NOBODY, groups, method, params)
                         assert ("result" in (a or {})) == may, f"{keys}: group {group[0]}: {method}: {a}"
@@ -342,15 +349,20 @@ async def test_roles(env):
                             await c.call("route_del", net="tcp9", gateway="10.0.0.7@tcp")
                         if not may and a:
                             assert a["error"]["code"] < 0 and "id" in a, a
-            # A reader may call no method that changes something, whichever it is
-            if keys == ("admin_group",):
+                        if not may and reads:
+                            needed = "operator" if method == "route_add" else "admin"
+                            assert f"needs the role {needed};" in a["error"]["message"], a
+            # A reader may call no method that changes something, an operator none of an admin, whichever it is
+            none_of = {("admin_group",): (OTHER, admin + operating), ("admin_group", "operator_group"): (OPERATOR, admin)}
+            if keys in none_of:
+                caller, forbidden = none_of[keys]
                 before = await c.call("config_get", form="running")
                 samples = dict(GOOD)
-                for method in admin:
-                    a = await refused_or(r, NOBODY, [OTHER[1]], method, fill_in(samples.get(method), "route: []\n", 1) or {})
+                for method in forbidden:
+                    a = await refused_or(r, NOBODY, [caller[1]], method, fill_in(samples.get(method), "route: []\n", 1) or {})
                     assert a["error"]["code"] in (-errno.EPERM, -errno.EACCES), f"{method}: {a}"
                 for method in ("net_get", "peer_get", "stats_get", "config_status"):
-                    a = await refused_or(r, NOBODY, [OTHER[1]], method, None)
+                    a = await refused_or(r, NOBODY, [caller[1]], method, None)
                     assert "result" in a, f"{method}: {a}"
                 assert await c.call("config_get", form="running") == before
             a = await ask_as(r, 0, [0], *CHANGER)

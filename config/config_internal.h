@@ -179,4 +179,9 @@ const char *cfg_on_line(unsigned line, char buf[32]);
 /* Returns the number of cores of a list; 0 when it is malformed. */
 unsigned cfg_cores_count(const char *cores);
 
+/* Reads the rest of a file, see cfg_read_file(). */
+int cfg_read_fd(int fd, char **text, size_t *len);
+/* Opens the folder `rest` below an open one, without links and "..". Descriptor or -errno. */
+int cfg_folder_by_name(int base, const char *rest);
+
 #endif

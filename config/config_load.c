@@ -8,18 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-int cfg_read_file(const char *path, char **text, size_t *len)
+int cfg_read_fd(int fd, char **text, size_t *len)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
     size_t used = 0, room = YAML_MAX_BYTES + 1;
-    char *buf = NULL;
+    char *buf = malloc(room);
+    int rc = buf ? 0 : -ENOMEM;
     ssize_t n = 0;
 
-    if (fd < 0)
-        return -errno;
-    buf = malloc(room);
-    if (!buf)
-        rc = -ENOMEM;
     while (rc == 0 && used < room && (n = read(fd, buf + used, room - used)) != 0) {
         if (n > 0)
             used += (size_t)n;
@@ -28,7 +23,6 @@ int cfg_read_file(const char *path, char **text, size_t *len)
     }
     if (rc == 0 && used == room)
         rc = -EFBIG;
-    close(fd);
     if (rc != 0) {
         free(buf);
         return rc;
@@ -37,6 +31,17 @@ int cfg_read_file(const char *path, char **text, size_t *len)
     *text = buf;
     *len = used;
     return 0;
+}
+
+int cfg_read_file(const char *path, char **text, size_t *len)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc;
+
+    if (fd < 0)
+        return -errno;
+    rc = cfg_read_fd(fd, text, len);
+    close(fd);
+    return rc;
 }
 
 int cfg_load(const char *path, struct cfg **out, struct cfg_report *report)

@@ -12,6 +12,7 @@
 #define MILLRACE_CONFIG_SAVE_H
 
 #include "config/config.h"
+#include "config/place.h"
 #include "lib/base/err.h"
 
 enum cfg_saved {
@@ -32,5 +33,9 @@ int cfg_save_text(const char *name, const char *old, size_t len, const struct cf
  * renames it to the old one. Follows a symbolic link, also to a missing file. Returns -errno with a
  * sentence; then the file is as it was. */
 int cfg_save_file(const char *path, const struct cfg *cfg, enum cfg_saved *how, struct err *err);
+
+/* Does the same for a file whose folder is open; path stands for it in messages. */
+int cfg_save_place(const struct cfg_place *place, const char *path, const struct cfg *cfg,
+                   enum cfg_saved *how, struct err *err);
 
 #endif

@@ -11,6 +11,7 @@
 #ifndef MILLRACE_CONTROLLER_H
 #define MILLRACE_CONTROLLER_H
 
+#include "config/place.h"
 #include "control/running.h"
 #include "lib/base/err.h"
 #include "lib/lnet/lnet.h"
@@ -98,9 +99,11 @@ void control_port_happened(struct controller *c, const struct inet_event *event)
 
 /* ---- documents from files: reload.c ---- */
 
-/* Returns whether a client may name a file that the daemon reads or writes with its own rights: one
- * below the folder of `source`, the file of the start, or below $STATE_DIRECTORY. */
-bool control_may_name(const char *source, const char *path);
+/* Opens the place of a file that a client names: the daemon reads and writes it with its own
+ * rights. The file, and each link that leads to it, must be below the folder of `source`, the file
+ * of the start, or below $STATE_DIRECTORY (folders separated by ':'). 0 or -errno, -EACCES
+ * elsewhere. */
+int control_place_open(struct cfg_place *place, const char *source, const char *path);
 /* Reads a regular file: a read never waits. 0 or -errno. */
 int control_read_document(const char *path, char **text, size_t *len);
 /* Returns the errors, or the warnings, of a report as lines of one text, to be freed; NULL: out of

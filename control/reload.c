@@ -25,40 +25,26 @@ char *control_messages(const struct cfg_report *report, bool errors)
     return text;
 }
 
-/* Returns the path with all links followed, to be freed, of a file that need not exist yet; NULL:
- * its folder does not exist either. */
-static char *resolve(const char *path)
+#define MAX_FOLDERS 8
+
+int control_place_open(struct cfg_place *place, const char *source, const char *path)
 {
-    char *real = realpath(path, NULL), *copy;
+    const char *state = getenv("STATE_DIRECTORY"), *below[MAX_FOLDERS + 2] = {NULL};
+    char *start = strdup(source), *states = strdup(state ? state : ""), *rest = states;
+    unsigned count = 0;
+    int rc = -ENOMEM;
 
-    if (real || errno != ENOENT)
-        return real;
-    copy = strdup(path);
-    if (copy)
-        real = realpath(dirname(copy), NULL);
-    free(copy);
-    return real;
-}
-
-static bool is_below(const char *real, const char *folder)
-{
-    char *top = folder && *folder ? realpath(folder, NULL) : NULL;
-    size_t len = top ? strlen(top) : 0;
-    bool below = top && strncmp(real, top, len) == 0 && (real[len] == '/' || real[len] == '\0');
-
-    free(top);
-    return below;
-}
-
-bool control_may_name(const char *source, const char *path)
-{
-    char *real = resolve(path), *start = *source ? strdup(source) : NULL;
-    bool may = real && ((start && is_below(real, dirname(start))) ||
-                        is_below(real, getenv("STATE_DIRECTORY")));
-
-    free(real);
+    if (start && states) {
+        if (*start)
+            below[count++] = dirname(start);
+        for (char *one; count <= MAX_FOLDERS && (one = strsep(&rest, ":"));)
+            if (*one == '/')
+                below[count++] = one;
+        rc = cfg_place_open(place, path, below);
+    }
     free(start);
-    return may;
+    free(states);
+    return rc;
 }
 
 int control_read_document(const char *path, char **text, size_t *len)

@@ -56,7 +56,8 @@ enum jrpc_type { /* of parameters and of what results are made of */
     JRPC_TYPES
 };
 
-/* What a client may do, and what a method needs. Each role may do what those before it may. */
+/* The role of a client, and the one that a method needs. Each role may do what those before it may.
+ */
 enum jrpc_role {
     JRPC_READ,     /* looks only */
     JRPC_OPERATOR, /* changes what is forwarded and how: routes, peers, forwarding on and off */

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "config/save.h"
 #include "config/write.h"
@@ -137,38 +136,45 @@ static void compare(struct jrpc_call *call, const char *name, const char *text, 
     cfg_report_free(&report);
 }
 
-/* The daemon reads and writes files with its own rights, and messages quote their text. False: the
- * call has been ended. */
-static bool may_name(struct jrpc_call *call, const char *path)
+/* Opens the place of a file that a client names: the daemon reads and writes files with its own
+ * rights, and messages quote their text. False: the call has been ended. */
+static bool open_place(struct jrpc_call *call, const char *path, struct cfg_place *place)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     const struct jrpc_session *session = jrpc_session_of(call);
     const char *source = cfg_running_source(ctx->control->running);
+    bool is_source = strcmp(path, source) == 0;
+    int rc;
 
-    if (strcmp(path, source) == 0)
-        return true;
-    if (session && session->role != JRPC_ADMIN)
+    if (!is_source && session && session->role != JRPC_ADMIN) {
         jrpc_fail(call, EACCES, "path", "give the text of the document instead",
-                  "only who may change things may name a file");
-    else if (!control_may_name(source, path))
+                  "only a client with the role admin may name a file");
+        return false;
+    }
+    /* Who started the daemon named its file, wherever links of that name lead. */
+    rc = is_source ? cfg_place_open(place, path, NULL) : control_place_open(place, source, path);
+    if (rc == -EACCES && !is_source)
         jrpc_fail(call, EACCES, "path",
                   "name a file in the folder of the file that the daemon was started with, or "
                   "below $STATE_DIRECTORY",
                   "%s is in a folder that is none of the daemon's", path);
-    else
-        return true;
-    return false;
+    else if (rc != 0)
+        jrpc_fail(call, -rc, "path", "name a file in a folder that the daemon can use",
+                  "%s cannot be read: %s", path, strerror(-rc));
+    return rc == 0;
 }
 
 static void compare_file(struct jrpc_call *call, const char *path, enum cfg_mode mode)
 {
+    struct cfg_place place;
     char *text = NULL;
     size_t len = 0;
     int rc;
 
-    if (!may_name(call, path))
+    if (!open_place(call, path, &place))
         return;
-    rc = control_read_document(path, &text, &len);
+    rc = cfg_place_read(&place, &text, &len);
+    cfg_place_close(&place);
     if (rc != 0)
         jrpc_fail(call, -rc, "path", "name a configuration file that the daemon can read",
                   "%s cannot be read: %s", path, strerror(-rc));
@@ -338,7 +344,7 @@ void rpc_config_save(struct jrpc_call *call, const struct jrpc_arg *args)
     const char *path = args[0].given ? args[0].string : source;
     enum cfg_saved how = CFG_SAVED_SAME;
     struct err err = {0};
-    struct stat st;
+    struct cfg_place place;
     int rc = cfg_running_busy(ctx->control->running, &err);
 
     if (rc == 0 && path[0] != '/') {
@@ -346,14 +352,12 @@ void rpc_config_save(struct jrpc_call *call, const struct jrpc_arg *args)
                  path[0] ? " is no absolute path" : "the document came from no file");
         rc = path[0] ? -EINVAL : -ENOENT;
     }
-    if (rc == 0 && !may_name(call, path))
-        return;
-    if (rc == 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        err_text(&err, "%s is no file", path);
-        rc = S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+    if (rc == 0) {
+        if (!open_place(call, path, &place))
+            return;
+        rc = cfg_save_place(&place, path, cfg_running_get(ctx->control->running), &how, &err);
+        cfg_place_close(&place);
     }
-    if (rc == 0)
-        rc = cfg_save_file(path, cfg_running_get(ctx->control->running), &how, &err);
     if (rc != 0) {
         err.code = rc;
         rpc_fail(call, &err, rc == -EBUSY ? NULL : "path",

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Documents written into files that people write, too. */
 #include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include "config/config_internal.h"
+#include "config/place.h"
 #include "config/save.h"
 #include "lib/base/err.h"
 #include "test/lnds_test.h"
@@ -344,6 +350,181 @@ static void dangling_links(void **state)
     cfg_free(cfg);
 }
 
+/* ---- places: files that are named from outside ---- */
+
+static char top[] = "/tmp/test_place.XXXXXX"; /* with the folders `own` and `other` */
+static char own[200];
+
+static const char *in_top(const char *name)
+{
+    static char path[4][200];
+    static unsigned next;
+
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof(path[next]), "%s/%s", top, name);
+    return path[next];
+}
+
+static void make_file(const char *name, const char *text)
+{
+    FILE *f = fopen(in_top(name), "w");
+
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int make_top(void **state)
+{
+    strcpy(top + strlen(top) - 6, "XXXXXX");
+    assert_non_null(mkdtemp(top));
+    assert_int_equal(mkdir(in_top("own"), 0755), 0);
+    assert_int_equal(mkdir(in_top("own/sub"), 0755), 0);
+    assert_int_equal(mkdir(in_top("other"), 0755), 0);
+    snprintf(own, sizeof(own), "%s/own", top);
+    make_file("other/secret", "secret");
+    make_file("own/sub/file", "own");
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    return remove(path);
+}
+
+static int remove_top(void **state)
+{
+    return nftw(top, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Opens and reads a file of `own`; checks the result. */
+static void place(const char *path, int rc, const char *text)
+{
+    const char *const below[] = {own, NULL};
+    struct cfg_place place;
+    char *got = NULL;
+    size_t len;
+    int opened = cfg_place_open(&place, path, below);
+
+    if (opened == 0)
+        opened = cfg_place_read(&place, &got, &len);
+    cfg_place_close(&place);
+    if (opened != rc || (text && strcmp(got, text) != 0))
+        fail_msg("%s: %d, %s", path, opened, got ? got : "");
+    free(got);
+}
+
+static void places(void **state)
+{
+    place(in_top("own/sub/file"), 0, "own");
+    place(in_top("own/./sub//file"), 0, "own");
+    place(in_top("own/sub/../sub/file"), 0, "own");
+    place(in_top("own/new"), -ENOENT, NULL);
+    place(in_top("own/no/new"), -ENOENT, NULL);
+    place(in_top("own"), -EACCES, NULL); /* its folder is not below */
+    place(in_top("own/"), -EISDIR, NULL);
+    place(in_top("own/sub"), -EISDIR, NULL);
+    place("own/sub/file", -EINVAL, NULL);
+    place(in_top("other/secret"), -EACCES, NULL);
+    place(in_top("owner/secret"), -EACCES, NULL);
+    place(in_top("own/../other/secret"), -EACCES, NULL);
+    place("/proc/self/cwd/x", -EACCES, NULL);
+    assert_int_equal(mkfifo(in_top("own/fifo"), 0600), 0);
+    place(in_top("own/fifo"), -EINVAL, NULL); /* and does not wait for a writer */
+}
+
+static void places_with_links(void **state)
+{
+    static const char *const out[][2] = {{"../other/secret", "own/out"},
+                                         {"../other/none", "own/new_out"},
+                                         {"/etc/passwd", "own/far_out"},
+                                         {"out", "own/out_by_two"}};
+
+    for (unsigned i = 0; i < sizeof(out) / sizeof(out[0]); i++) {
+        assert_int_equal(symlink(out[i][0], in_top(out[i][1])), 0);
+        place(in_top(out[i][1]), -EACCES, NULL);
+    }
+    assert_int_equal(symlink("../other", in_top("own/folder_out")), 0);
+    place(in_top("own/folder_out/secret"), -EACCES, NULL);
+    place(in_top("own/folder_out/../own/sub/file"), -EACCES, NULL);
+    assert_int_equal(symlink("/proc/self/root", in_top("own/magic")), 0);
+    place(in_top("own/magic/etc/passwd"), -EACCES, NULL);
+    assert_int_equal(symlink("sub/file", in_top("own/in")), 0);
+    place(in_top("own/in"), 0, "own");
+    assert_int_equal(symlink(in_top("own/sub/file"), in_top("own/absolute")), 0);
+    place(in_top("own/absolute"), 0, "own");
+    assert_int_equal(symlink("sub", in_top("own/folder")), 0);
+    place(in_top("own/folder/file"), 0, "own");
+    assert_int_equal(symlink("round", in_top("own/round")), 0);
+    place(in_top("own/round"), -ELOOP, NULL);
+    assert_int_equal(symlink("own", in_top("alias")), 0); /* another name of the folder itself */
+    place(in_top("alias/sub/file"), -EACCES, NULL);
+}
+
+/* Without openat2() links of folders are refused, wherever they lead. */
+static void folders_by_name(void **state)
+{
+    int base = open(in_top("own"), O_PATH | O_DIRECTORY), fd;
+
+    assert_true(base >= 0);
+    assert_int_equal(symlink("../other", in_top("own/out")), 0);
+    fd = cfg_folder_by_name(base, "./sub/");
+    assert_true(fd >= 0 && faccessat(fd, "file", F_OK, 0) == 0);
+    close(fd);
+    fd = cfg_folder_by_name(base, "");
+    assert_true(fd >= 0 && faccessat(fd, "sub/file", F_OK, 0) == 0);
+    close(fd);
+    assert_int_equal(cfg_folder_by_name(base, "out"), -EACCES);
+    assert_int_equal(cfg_folder_by_name(base, "../other"), -EACCES);
+    assert_int_equal(cfg_folder_by_name(base, "sub/file"), -EACCES);
+    assert_int_equal(cfg_folder_by_name(base, "none/x"), -ENOENT);
+    close(base);
+}
+
+static atomic_bool swapping;
+
+/* Exchanges a folder with a link that leads elsewhere, over and over. */
+static void *swap(void *arg)
+{
+    int dir = open(own, O_PATH | O_DIRECTORY);
+
+    while (atomic_load(&swapping))
+        renameat2(dir, "sub", dir, "link", RENAME_EXCHANGE);
+    close(dir);
+    return NULL;
+}
+
+static void places_while_links_change(void **state)
+{
+    const char *const below[] = {own, NULL};
+    struct cfg_place place;
+    char path[200], *text;
+    unsigned done = 0;
+    pthread_t thread;
+    size_t len;
+
+    snprintf(path, sizeof(path), "%s/own/sub/secret", top);
+    assert_int_equal(symlink("../other", in_top("own/link")), 0);
+    atomic_store(&swapping, true);
+    assert_int_equal(pthread_create(&thread, NULL, swap, NULL), 0);
+    for (unsigned i = 0; i < 3000; i++) {
+        if (cfg_place_open(&place, path, below) != 0)
+            continue;
+        if (cfg_place_read(&place, &text, &len) == 0) {
+            assert_string_equal(text, "written");
+            free(text);
+        }
+        done += cfg_place_write(&place, "written") == 0;
+        cfg_place_close(&place);
+    }
+    atomic_store(&swapping, false);
+    pthread_join(thread, NULL);
+    assert_true(done > 0);
+    assert_int_equal(cfg_read_file(in_top("other/secret"), &text, &len), 0);
+    assert_string_equal(text, "secret");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +538,10 @@ int main(void)
         cmocka_unit_test(thousands_of_routes),
         cmocka_unit_test(files),
         cmocka_unit_test(dangling_links),
+        cmocka_unit_test_setup_teardown(places, make_top, remove_top),
+        cmocka_unit_test_setup_teardown(places_with_links, make_top, remove_top),
+        cmocka_unit_test_setup_teardown(folders_by_name, make_top, remove_top),
+        cmocka_unit_test_setup_teardown(places_while_links_change, make_top, remove_top),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

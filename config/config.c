@@ -19,6 +19,7 @@ struct cfg cfg_defaults = {
     .idle = REACTOR_IDLE_ADAPTIVE,
     .rpc_socket = CFG_DEFAULT_SOCKET,
     .rpc_mode = 0660,
+    .user = "millrace",
     .accept = LND_ACCEPT_SECURE,
     .accept_port = 988,
     .accept_timeout = 5,

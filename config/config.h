@@ -173,6 +173,7 @@ struct cfg {
     int memory;      /* MiB, 0 = computed */
     char eal_args[512];
     int telemetry; /* 0 or 1 */
+    char user[64]; /* of the process when root starts it */
     char rpc_socket[108];
     int rpc_mode;
     char rpc_group[64]; /* owner group of the socket, "" = that of the process */

@@ -190,6 +190,7 @@ struct cfg_key cfg_millrace_keys[CFG_LND_KEYS_ROOM] = {
     INT("memory", memory, 0, 1 << 20, "DPDK's memory; 0 = computed", RESTART, .unit = "MiB"),
     TEXT("eal_args", eal_args, "further arguments for DPDK's EAL", RESTART),
     BOOL("telemetry", telemetry, "DPDK's telemetry socket beside that of rpc", RESTART),
+    TEXT("user", user, "user that the process becomes when root starts it", RESTART),
     CFG_READS("rpc", rpc_keys),
     CFG_READS("guard", guard_keys),
     CFG_EACH("access", cfg_read_access),

@@ -2,6 +2,7 @@
 /* The router as a process: the controller with JSON-RPC, signals, the log and the service manager.
  */
 #include "app/millraced/daemon.h"
+#include "app/millraced/privileges.h"
 #include "lib/base/container.h"
 #include "lib/base/err.h"
 
@@ -145,12 +146,16 @@ int daemon_run(struct cfg *cfg, const char *path, bool wait)
     struct daemon d = {.path = file ? file : path};
     struct err err = {0};
     bool orderly = false;
-    int signals = open_signals(), rc = start_log(cfg, &err);
+    int signals = open_signals(), rc = privileges_drop(cfg, &err);
 
-    if (rc != 0)
+    if (rc == 0)
+        rc = start_log(cfg, &err);
+    if (rc != 0) {
         cfg_free(cfg);
-    else
+    } else {
+        privileges_log(cfg, d.path);
         rc = start(&d, cfg, wait, signals, &err);
+    }
     if (rc == 0) {
         orderly = controller_run(d.c);
         log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "stopped",

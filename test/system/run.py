@@ -31,7 +31,7 @@ DEFAULT_TIMEOUT = 60.0
 
 # Tests of what a router does for other nodes run on both transports: host sockets, and our own TCP on ports.
 FORWARDING = ("end_nodes", "faults", "hostile", "ipv6", "load_failures", "load_fairness", "load_line", "malformed", "mutation",
-              "replay", "routed", "status", "unprivileged")
+              "replay", "routed", "status", "unprivileged", "privileges")
 
 
 def transports(module, f, wanted):

@@ -41,10 +41,18 @@
 #define CFG_MAX_MESSAGES   100 /* kept of one file */
 #define CFG_DEFAULT_SOCKET "/run/millrace/millraced.sock"
 
+/* The filter of system calls. */
+enum cfg_seccomp {
+    CFG_SECCOMP_ON,
+    CFG_SECCOMP_OFF,
+    CFG_SECCOMP_LOG, /* lets all calls pass, and logs those that it would refuse */
+};
+
 /* The words of settings, in the order of the libraries' enums; each ends with NULL. */
 extern const char *const cfg_idle_names[];       /* enum reactor_idle */
 extern const char *const cfg_accept_names[];     /* enum lnd_accept */
 extern const char *const cfg_source_names[];     /* enum lnet_source_check */
+extern const char *const cfg_seccomp_names[];    /* enum cfg_seccomp */
 extern const char *const cfg_congestion_names[]; /* names of lib/lnd_eth/tcp */
 extern const char *const cfg_log_level_names[];  /* enum log_level */
 extern const char *const cfg_permit_names[];     /* 0 = deny, 1 = allow */
@@ -173,6 +181,7 @@ struct cfg {
     int memory;      /* MiB, 0 = computed */
     char eal_args[512];
     int telemetry; /* 0 or 1 */
+    int seccomp;   /* enum cfg_seccomp */
     char user[64]; /* of the process when root starts it */
     char rpc_socket[108];
     int rpc_mode;

@@ -177,6 +177,8 @@ const char *const cfg_accept_names[] = {
     [LND_ACCEPT_SECURE] = "secure", [LND_ACCEPT_ALL] = "all", [LND_ACCEPT_NONE] = "none", NULL};
 const char *const cfg_source_names[] = {
     [LNET_SOURCE_NET] = "net", [LNET_SOURCE_STRICT] = "strict", [LNET_SOURCE_OFF] = "off", NULL};
+const char *const cfg_seccomp_names[] = {
+    [CFG_SECCOMP_ON] = "on", [CFG_SECCOMP_OFF] = "off", [CFG_SECCOMP_LOG] = "log", NULL};
 const char *const cfg_congestion_names[] = {"cubic", "newreno", NULL};
 
 struct cfg_key cfg_millrace_keys[CFG_LND_KEYS_ROOM] = {
@@ -191,6 +193,7 @@ struct cfg_key cfg_millrace_keys[CFG_LND_KEYS_ROOM] = {
     TEXT("eal_args", eal_args, "further arguments for DPDK's EAL", RESTART),
     BOOL("telemetry", telemetry, "DPDK's telemetry socket beside that of rpc", RESTART),
     TEXT("user", user, "user that the process becomes when root starts it", RESTART),
+    WORD("seccomp", seccomp, cfg_seccomp_names, "filter of system calls", RESTART),
     CFG_READS("rpc", rpc_keys),
     CFG_READS("guard", guard_keys),
     CFG_EACH("access", cfg_read_access),

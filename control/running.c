@@ -174,9 +174,9 @@ int cfg_running_busy(const struct cfg_running *r, struct err *err)
 static bool is_fixed(const struct cfg_running *r, const struct cfg_change *c)
 {
     static const char *const process[] = {
-        "millrace.cores",     "millrace.reactors", "millrace.idle",
-        "millrace.hugepages", "millrace.memory",   "millrace.eal_args",
-        "millrace.telemetry", "millrace.user",     "millrace.rpc."};
+        "millrace.cores",   "millrace.reactors", "millrace.idle",      "millrace.hugepages",
+        "millrace.memory",  "millrace.eal_args", "millrace.telemetry", "millrace.user",
+        "millrace.seccomp", "millrace.rpc."};
 
     if (c->applies != CFG_RESTART)
         return false;

@@ -2,6 +2,7 @@
 /* The router as a process: the controller with JSON-RPC, signals, the log and the service manager.
  */
 #include "app/millraced/daemon.h"
+#include "app/millraced/call_filter.h"
 #include "app/millraced/privileges.h"
 #include "lib/base/container.h"
 #include "lib/base/err.h"
@@ -97,6 +98,7 @@ static int start_log(const struct cfg *cfg, struct err *err)
 
 static int start(struct daemon *d, struct cfg *cfg, bool wait, int signals, struct err *err)
 {
+    enum cfg_seccomp filter = (enum cfg_seccomp)cfg->seccomp;
     int rc = controller_create(cfg, d->path, wait, &d->c, err);
 
     if (rc != 0)
@@ -110,6 +112,8 @@ static int start(struct daemon *d, struct cfg *cfg, bool wait, int signals, stru
         rc = rpc_service_start(d->c, &d->rpc, err);
     if (rc == 0 && !wait)
         rc = controller_start(d->c, err);
+    if (rc == 0)
+        rc = call_filter_start(filter, err);
     if (rc == 0 && wait) {
         log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "waiting",
                   LOG_S("socket", cfg->rpc_socket));

@@ -53,7 +53,7 @@ async def test_becomes_its_user(env):
     assert len(seen) > 2
     for t in seen:
         assert t["Uid"] == t["Gid"] == [str(NOBODY)] * 4, t
-        assert t["NoNewPrivs"] == ["1"], t
+        assert t["NoNewPrivs"] == ["1"] and t["Seccomp"] == ["2"], t
         assert [int(t[k][0], 16) for k in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")] == [caps, caps, 0, 0, 0], t
     await env.settle()
 

@@ -714,11 +714,8 @@ static void free_link(struct fake_link *fl)
     free(fl);
 }
 
-void fake_fini(void)
+void fake_forget(void)
 {
-    assert_null(fake.links);
-    for (unsigned i = 0; i < FAKE_NODES; i++)
-        assert_false(nodes[i].open);
     while (dead) {
         struct fake_link *fl = dead;
 
@@ -733,6 +730,14 @@ void fake_fini(void)
         assert_true(call->asked && (call->rejected || call->link));
         free(call);
     }
+}
+
+void fake_fini(void)
+{
+    assert_null(fake.links);
+    for (unsigned i = 0; i < FAKE_NODES; i++)
+        assert_false(nodes[i].open);
+    fake_forget();
     for (unsigned i = 0; i < nregions; i++)
         free(regions[i].base);
     fk_cqs_fini();

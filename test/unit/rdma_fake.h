@@ -188,7 +188,8 @@ struct fake_state {
 extern struct fake_state fake;
 
 void fake_init(void);
-void fake_fini(void); /* checks that all was given back */
+void fake_fini(void);   /* checks that all was given back */
+void fake_forget(void); /* frees closed links, and requests, which must all be decided */
 
 /* ---- memory ---- */
 uint8_t *fake_memory(enum fake_region region);

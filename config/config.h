@@ -277,6 +277,8 @@ void cfg_report_free(struct cfg_report *report);
 /* Whether two NIs have the same identity: the same net, and the same NID if both are known, else
  * the same interface. */
 bool cfg_same_ni(const struct cfg_ni *a, const struct cfg_ni *b);
+/* Whether the text is a list of CPTs: numbers, ranges and commas in brackets, as in "[0,1]". */
+bool cfg_cpt_valid(const char *text);
 /* NULL when there is none. */
 struct cfg_ni *cfg_find_ni(const struct cfg *cfg, const struct cfg_ni *like);
 bool cfg_has_net(const struct cfg *cfg, lnet_net_t net); /* of one of the NIs */

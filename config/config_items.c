@@ -42,19 +42,24 @@ static void ni_interfaces(struct cfg_reader *r, void *obj, const struct yaml_tre
         cfg_read_ifname(r, value->child, ni->conf.ifname);
 }
 
-/* "[0,1]": numbers, ranges and commas in brackets. */
+bool cfg_cpt_valid(const char *text)
+{
+    size_t len = strlen(text);
+
+    return len >= 3 && len < sizeof(((struct cfg_ni *)NULL)->cpt) && text[0] == '[' &&
+           text[len - 1] == ']' && strspn(text + 1, "0123456789,-") == len - 2;
+}
+
 void cfg_read_cpt(struct cfg_reader *r, void *obj, const struct yaml_tree_node *value)
 {
     struct cfg_ni *ni = obj;
     const char *text = value->kind == YAML_SCALAR ? value->text : NULL;
-    size_t len = text ? strlen(text) : 0;
 
-    if (len < 3 || len >= sizeof(ni->cpt) || text[0] != '[' || text[len - 1] != ']' ||
-        strspn(text + 1, "0123456789,-") != len - 2) {
+    if (!text || !cfg_cpt_valid(text)) {
         cfg_error(r, value->line, "must be a quoted list of CPTs as in \"[0,1]\"");
         return;
     }
-    memcpy(ni->cpt, text, len + 1);
+    memcpy(ni->cpt, text, strlen(text) + 1);
     if (strcmp(text, "[0]") != 0)
         cfg_warning(r, value->line, "not acted on yet: an NI uses all CPTs");
 }

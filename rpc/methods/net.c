@@ -320,6 +320,11 @@ void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
         jrpc_fail(call, EINVAL, "nid", "give a NID of that net", "the NID is of another net");
         return;
     }
+    if (args[8].given && !cfg_cpt_valid(args[8].string)) {
+        jrpc_fail(call, EINVAL, "cpt", "give a list of CPTs in brackets, as in [0,1]",
+                  "'%.40s' is not a list of CPTs", args[8].string);
+        return;
+    }
     cfg = rpc_edit(call);
     if (cfg && args[3].given)
         cfg = with_pattern(call, cfg, args);

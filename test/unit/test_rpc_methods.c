@@ -329,6 +329,16 @@ static void test_start_fails(void **state)
     is_true("net_del", "[\"tcp5\"]");
 }
 
+/* What net_add takes can be saved and read again. */
+static void test_cpt(void **state)
+{
+    fails("net_add", "{\"net\":\"tcp5\",\"nid\":\"10.5.0.1@tcp5\",\"cpt\":\"0,1\"}", -EINVAL,
+          "cpt");
+    fails("net_add", "{\"net\":\"tcp5\",\"nid\":\"10.5.0.1@tcp5\",\"cpt\":\"[]\"}", -EINVAL, "cpt");
+    is_true("net_add", "{\"net\":\"tcp5\",\"nid\":\"10.5.0.1@tcp5\",\"cpt\":\"[0,1]\"}");
+    is_true("net_del", "[\"tcp5\"]");
+}
+
 static void test_ni_down(void **state)
 {
     lnet_ni_at(node, 1)->fatal = true;
@@ -841,6 +851,7 @@ int main(void)
         cmocka_unit_test(test_ping),
         cmocka_unit_test(test_discover),
         cmocka_unit_test(test_start_fails),
+        cmocka_unit_test(test_cpt),
         cmocka_unit_test(test_net_del),
     };
 

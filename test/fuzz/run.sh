@@ -4,7 +4,7 @@
 # Usage: test/fuzz/run.sh BUILDDIR SECONDS [TARGET...]
 #
 # Runs each fuzz target of a build made with clang and -Dfuzz=true for SECONDS (0: the kept corpus
-# only), beginning with the kept corpus test/fuzz/corpus/TARGET. What is newly found goes to a
+# only), beginning with the kept corpus test/fuzz/corpus/TARGET; words of its format come from test/fuzz/dict/TARGET. What is newly found goes to a
 # directory of its own in BUILDDIR, with crashing inputs. Then measures how many lines of the
 # target's parser the kept corpus runs. One line PASS or FAIL per target,
 # and behind FAIL, indented, what the target said.
@@ -97,9 +97,11 @@ PYTHON
 
 try() { # target $1 for its time; leaves how that ended, and its CPU time
     mkdir -p "$work/$1/new"
+    dict=
+    [ ! -f "$here/dict/$1" ] || dict=-dict=$here/dict/$1
     # shellcheck disable=SC2016
     LLVM_PROFILE_FILE=/dev/null bash -c 'log=$1; shift; TIMEFORMAT="%U %S"; time "$@" >"$log" 2>&1' _ "$work/$1/log" \
-        "$build/test/fuzz/fuzz_$1" -max_total_time="$seconds" -max_len="$(max_len_of "$1")" -timeout=10 \
+        "$build/test/fuzz/fuzz_$1" -max_total_time="$seconds" -max_len="$(max_len_of "$1")" -timeout=10 ${dict:+"$dict"} \
         -print_final_stats=1 -artifact_prefix="$work/$1/" "$work/$1/new" "$here/corpus/$1" 2>"$work/$1/cpu"
     echo $? >"$work/$1/status"
 }

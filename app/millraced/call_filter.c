@@ -45,7 +45,7 @@ static const struct {
      "getrlimit setrlimit prlimit64 sysinfo uname getrandom getpriority"},
 #ifdef BASE_ASAN
     {"the leak checker attaches to the process at its end; reports ask a program for names",
-     "clone fork vfork execve wait4 ptrace kill tkill process_vm_readv set_thread_area getpgrp "
+     "clone fork vfork execve wait4 ptrace kill tkill process_vm_readv set_thread_area getpgrp getdents "
      "setsid"},
 #endif
 };

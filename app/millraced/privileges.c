@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/base/asan.h"
 #include "lib/log/log.h"
 
 #define DEFAULT_USER "millrace"
@@ -213,9 +212,6 @@ static int become(const struct cfg *cfg, const struct passwd *user, struct err *
             err, -EPERM,
             "cannot become the user %s (step %d); write millrace: user: root to stay root",
             user->pw_name, -rc);
-#ifdef BASE_ASAN
-    prctl(PR_SET_DUMPABLE, 1); /* the leak checker attaches to the process */
-#endif
     return 0;
 }
 
@@ -236,7 +232,7 @@ static int reduce(const struct cfg *cfg, struct err *err)
 
 int privileges_drop(const struct cfg *cfg, struct err *err)
 {
-    const struct passwd *user;
+    const struct passwd *user = geteuid() != 0 ? NULL : getpwnam(cfg->user);
     int rc = 0;
 
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
@@ -244,15 +240,15 @@ int privileges_drop(const struct cfg *cfg, struct err *err)
         return err_set(err, rc, "no_new_privs cannot be set: %s", strerror(-rc));
     }
     if (geteuid() != 0)
-        return reduce(cfg, err);
-    user = getpwnam(cfg->user);
-    if (!user && strcmp(cfg->user, DEFAULT_USER) != 0)
-        return err_set(err, -ENOENT,
-                       "there is no user %s; make it (useradd --system %s) or name another "
-                       "(millrace: user:)",
-                       cfg->user, cfg->user);
-    if (user && user->pw_uid != 0)
+        rc = reduce(cfg, err);
+    else if (user && user->pw_uid != 0)
         rc = become(cfg, user, err);
+    else if (!user && strcmp(cfg->user, DEFAULT_USER) != 0)
+        rc = err_set(err, -ENOENT,
+                     "there is no user %s; make it (useradd --system %s) or name another "
+                     "(millrace: user:)",
+                     cfg->user, cfg->user);
+    prctl(PR_SET_DUMPABLE, 1); /* core dumps; the kernel ends them with a change of rights */
     return rc;
 }
 

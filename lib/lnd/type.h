@@ -25,12 +25,14 @@ enum lnd_setting_kind {
     LND_INT,
     LND_BOOL,        /* true or false; 1 or 0 as a number */
     LND_BOOL_OR_INT, /* a number, of which 0 and 1 are written false and true */
+    LND_WORD,        /* options only: one of words, its index as a number */
 };
 
 struct lnd_setting {
     const char *name; /* the key in YAML and JSON */
     enum lnd_setting_kind kind;
     int min, max;
+    const char *const *words; /* LND_WORD; ends with NULL */
     int def;          /* of an option. The default of each tunable is -1: the LND chooses. */
     bool kept;        /* accepted and shown, without effect */
     const char *unit; /* NULL: none */

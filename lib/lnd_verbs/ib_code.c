@@ -16,6 +16,7 @@ struct verbs_opts lnd_verbs_opts(const struct lnd_conf *conf)
     opts.max_reconnect = conf->max_reconnect;
     opts.require_privileged_port = option[IB_OPT_REQUIRE_PRIVILEGED_PORT];
     opts.use_privileged_port = option[IB_OPT_USE_PRIVILEGED_PORT];
+    opts.remote_keys = (enum rdma_keys)option[IB_OPT_REMOTE_KEYS];
     opts.max_conns = (unsigned)option[IB_OPT_MAX_CONNECTIONS];
     return opts;
 }

@@ -70,16 +70,17 @@ static void lay_out(unsigned depth, unsigned sends_max, struct layout *l)
     l->size = at;
 }
 
-void ib_conn_sizes(unsigned depth, unsigned sends_max, struct rdma_open *out)
+void ib_conn_sizes(unsigned depth, unsigned sends_max, bool windows, struct rdma_open *out)
 {
     struct layout l;
 
     lay_out(depth, sends_max, &l);
     *out = (struct rdma_open){
         .recv_wrs = l.nrxs,
-        .send_wrs = 2 * sends_max + IB_WRITE_ROOM,
+        .send_wrs = 2 * sends_max + IB_WRITE_ROOM + (windows ? IB_KEY_WRS * l.nrecvs : 0),
         .send_sges = IB_SGES,
         .inline_bytes = IB_INLINE,
+        .windows = windows ? l.nrecvs : 0,
         .area = l.size + AREA_ALIGN,
     };
 }
@@ -304,6 +305,8 @@ static void completed(struct ib_shard *shard, const struct ibv_wc *wc)
         ib_blame_status(c, wc->status);
     if (wr.kind == IB_WR_RECV)
         ib_rx_done(c, wr.index, good, good ? wc->byte_len : 0);
+    else if (wr.kind == IB_WR_BIND || wr.kind == IB_WR_INVALIDATE)
+        ib_key_done(c, &wr, wc->status);
     else
         ib_tx_done(c, &wr, good);
 }

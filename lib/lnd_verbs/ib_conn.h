@@ -23,6 +23,7 @@
 #define IB_WRITE_ROOM  64   /* send requests beyond those that messages take */
 #define IB_POSTS       32   /* requests posted with one call */
 #define IB_POST_SGES   512  /* of these */
+#define IB_KEY_WRS     2    /* per receive: its window is bound and invalidated */
 #define IB_ACK_FRAGS   256u /* of a PUT_ACK of ours: all peers take so many, §4.4 */
 
 _Static_assert(IB_PUT_ACK_SIZE + LNET_MD_MAX_SEGS * IB_FRAG_SIZE <= IB_HEAD, "memory of an MD");
@@ -31,12 +32,14 @@ _Static_assert(IB_PUT_REQ_SIZE <= IB_HEAD && IB_IMMEDIATE_SIZE <= IB_HEAD, "no p
 /* ---- what a completion is of ---- */
 
 enum ib_wr_kind {
-    IB_WR_RECV,   /* index: of the receive buffer */
-    IB_WR_FIRST,  /* the message of a tx, a PUT's PUT_REQ; index: of the tx */
-    IB_WR_LAST,   /* PUT_DONE */
-    IB_WR_WRITE,  /* an RDMA WRITE that completes only when it fails */
-    IB_WR_BATCH,  /* one that is signalled */
-    IB_WR_BOUNCE, /* one out of bounce memory, signalled; index: of that */
+    IB_WR_RECV,       /* index: of the receive buffer */
+    IB_WR_FIRST,      /* the message of a tx, a PUT's PUT_REQ; index: of the tx */
+    IB_WR_LAST,       /* PUT_DONE */
+    IB_WR_WRITE,      /* an RDMA WRITE that completes only when it fails */
+    IB_WR_BATCH,      /* one that is signalled */
+    IB_WR_BOUNCE,     /* one out of bounce memory, signalled; index: of that */
+    IB_WR_BIND,       /* of a memory window, completes only when it fails; index: of the ib_recv */
+    IB_WR_INVALIDATE, /* of that, signalled; index: of the ib_recv */
 };
 
 struct ib_wr {
@@ -102,14 +105,15 @@ enum ib_recv_state {
     IB_RECV_FREE,
     IB_RECV_PARSED,    /* the core has the header and will call ops->recv() */
     IB_RECV_ACKED,     /* PUT_ACK is queued or sent: the peer writes until PUT_DONE. `rx` is none */
+    IB_RECV_REVOKING,  /* PUT_DONE came in `buf`: ends when the peer's key is invalid */
     IB_RECV_ANSWERING, /* a PUT_NAK or GET_DONE will end it; GET: the device reads the payload */
 };
 
 struct ib_recv {
     struct lnet_rx rx;
     struct ib_conn *conn;
-    struct ib_recv *next; /* free */
-    struct ib_rx *buf;    /* what it came in; NULL: posted again */
+    struct ib_recv *next; /* free, or in conn->revokes */
+    struct ib_rx *buf;    /* what it or its PUT_DONE came in; NULL: posted again */
     enum ib_recv_state state;
     uint16_t index;
     uint8_t type;
@@ -119,9 +123,15 @@ struct ib_recv {
     const uint8_t *payload;    /* IMMEDIATE */
     uint64_t cookie;           /* the peer's */
     uint64_t own_cookie;       /* ACKED: what PUT_DONE brings */
-    uint64_t deadline_us;      /* ACKED */
+    uint64_t deadline_us;      /* ACKED, REVOKING */
     struct ib_rd rd;           /* GET_REQ: where to */
-    struct lnet_result result; /* ANSWERING: what the core is told */
+    struct lnet_result result; /* REVOKING, ANSWERING: what the core is told */
+    /* ---- ACKED, REVOKING: ib_key.c */
+    uint32_t rkey;                /* the peer's */
+    struct ibv_mw *window;        /* NULL: none */
+    struct ibv_mw_bind_info bind; /* of the window */
+    struct ibv_mr *part;          /* registered for this transfer; NULL: none */
+    bool unbound;                 /* ACKED: the device could not bind the window */
 };
 
 /* ---- sending ---- */
@@ -232,6 +242,26 @@ bool ib_writer_init(struct ib_writer *w, const struct ib_rd *rd, const struct me
  * there. False: there is no bounce memory now. */
 bool ib_writer_next(struct ib_conn *c, struct ib_writer *w, struct ibv_send_wr *wr,
                     struct ibv_sge *sge, unsigned max, struct ib_bounce **bounce);
+
+/* ---- ib_key.c ---- */
+
+/* Returns a remote key for n fragments in memory of that key, all of one region; 0: the device gave
+ * none. */
+uint32_t ib_key_begin(struct ib_recv *r, const struct rdma_key *key, const struct ib_frag *frags,
+                      uint32_t n);
+/* Makes the request that is to be posted right before PUT_ACK. Returns the number of requests: 0 if
+ * there is nothing to bind. */
+unsigned ib_key_bind(struct ib_recv *r, struct ibv_send_wr *wr);
+void ib_key_bound(struct ib_recv *r); /* that request and PUT_ACK were posted */
+/* The peer has written, PUT_DONE is here. Returns whether the key is invalid now. If not, r is in
+ * c->revokes, or c is being closed and ib_rx_finalize() completes r. */
+bool ib_key_end(struct ib_recv *r);
+/* Takes the oldest of c->revokes, of which there is one, and makes its request. */
+void ib_key_invalidate(struct ib_conn *c, struct ibv_send_wr *wr);
+/* Handles a completion of IB_WR_BIND or IB_WR_INVALIDATE. */
+void ib_key_done(struct ib_conn *c, const struct ib_wr *wr, enum ibv_wc_status status);
+/* Gives back what r has. Its queue pair is destroyed, or PUT_ACK was not sent. */
+void ib_key_finalize(struct ib_recv *r);
 
 /* ---- ib_rx.c ---- */
 

@@ -32,9 +32,10 @@ uint64_t ib_answer_us(const struct ib_ni *ini)
 
 void ib_open(struct ib_conn *c)
 {
+    bool windows = c->link.port->info.remote_keys == RDMA_KEYS_WINDOWS;
     struct rdma_open open;
 
-    ib_conn_sizes(c->depth, c->ibp->ini->sends_max, &open);
+    ib_conn_sizes(c->depth, c->ibp->ini->sends_max, windows, &open);
     reactor_timer_arm(&c->setup, OPEN_US);
     ib_rdma(c)->open_qp(&c->link, &open);
 }

@@ -12,7 +12,7 @@ void lnd_verbs_memory(const struct verbs_opts *opts, unsigned reactors, unsigned
     unsigned conns = opts->max_conns != 0 ? opts->max_conns : IB_CONNS_DEFAULT;
     struct rdma_open open;
 
-    ib_conn_sizes(depth, ib_sends_max(opts, concurrent_sends, depth), &open);
+    ib_conn_sizes(depth, ib_sends_max(opts, concurrent_sends, depth), false, &open);
     *out = (struct lnd_memory){
         .conns = conns,
         .pools = sizeof(struct lnd_verbs) + reactors * ib_shard_bytes(conns),

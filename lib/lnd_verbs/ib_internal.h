@@ -14,9 +14,10 @@
  *   ib_tx.c      messages sent and their completions
  *   ib_write.c   payload as gather lists
  *   ib_rx.c      messages received
+ *   ib_key.c     remote keys of transfers to us
  *   ib_info.c    what RPC shows
  *
- * ib_conn.h has what ib_conn.c, ib_tx.c, ib_write.c and ib_rx.c alone share. lib/lnd has what all
+ * ib_conn.h has what ib_conn.c, ib_tx.c, ib_write.c, ib_rx.c and ib_key.c alone share. lib/lnd has what all
  * LNDs share: NI life cycle, a peer NI's set of connections, back-off, pools.
  *
  * Ownership: a connection, its peer NI and all messages that they queue belong to the home reactor
@@ -93,6 +94,7 @@ struct ib_conn {
     struct ib_rxs early;                       /* came before it was up */
     struct ibv_recv_wr *repost, **repost_tail; /* to be posted before anything is sent */
     struct ib_recv *recvs, *free_recvs;
+    struct ib_recv *revokes, **revokes_tail; /* whose windows are to be invalidated, in order */
     uint32_t nrxs, nrecvs;
     uint32_t posted;      /* receives the device has */
     uint32_t outstanding; /* signalled sends the device has */
@@ -223,11 +225,11 @@ struct lnd_verbs {
 #define ib_ns(p)           ib_ns_of((p)->base.ns)
 #define ib_peer_of(lp)     container_of(lp, struct ib_peer, base)
 
-/* ---- ib_conn.c, ib_tx.c, ib_write.c, ib_rx.c: a connection (home) ---- */
+/* ---- ib_conn.c, ib_tx.c, ib_write.c, ib_rx.c, ib_key.c: a connection (home) ---- */
 
-/* Computes the sizes of the queue pair and the area of a connection. The number of fragments bounds
- * only what the peer posts, §1.6. */
-void ib_conn_sizes(unsigned depth, unsigned sends_max, struct rdma_open *out);
+/* Computes the sizes of the queue pair and the area of a connection, with or without a memory
+ * window for each transfer to us. The number of fragments bounds only what the peer posts, §1.6. */
+void ib_conn_sizes(unsigned depth, unsigned sends_max, bool windows, struct rdma_open *out);
 /* RDMA_EV_OPENED: lays out the area for c->depth and c->frags and posts all receives. Returns 0, or
  * -errno: then the caller closes the connection. */
 int ib_conn_ready(struct ib_conn *c);

@@ -143,6 +143,7 @@ static int port_new(struct ib_ni *ini, struct ib_port **out, struct err *err)
     memcpy(&addr.sin_addr, ini->base.ni->nid.addr_be, sizeof(addr.sin_addr));
     p->lv = lv;
     p->port.event = port_event;
+    p->port.remote_keys = lv->opts.remote_keys;
     p->port.home = lnet_nid_home(ini->base.ni->node, &ini->base.ni->nid);
     rc = lv->opts.rdma->bind(lv->rdma, &p->port, &addr, &why);
     if (rc < 0) {

@@ -30,6 +30,8 @@ void ib_rx_layout(struct ib_conn *c, struct ib_rx *rxs, unsigned n, uint8_t *buf
     c->free_recvs = NULL;
     c->repost = NULL;
     c->repost_tail = &c->repost;
+    c->revokes = NULL;
+    c->revokes_tail = &c->revokes;
     TAILQ_INIT(&c->early);
     for (unsigned i = 0; i < n; i++) {
         struct ib_rx *rx = &rxs[i];
@@ -197,10 +199,11 @@ static void refuse_put(struct ib_recv *r, int32_t status, struct lnet_result end
     answer(r, IB_PUT_NAK, status, ends);
 }
 
-/* Describes the first mlen bytes of segs as fragments of one key. Returns 0 if a peer may not write
- * there. */
+/* Describes the first mlen bytes of segs as fragments of one region. Returns 0 if a peer may not
+ * write there. */
 static uint32_t describe(struct ib_conn *c, const struct mem_seg *segs, unsigned nsegs,
-                         uint32_t mlen, struct ib_frag frags[IB_ACK_FRAGS], uint32_t *rkey)
+                         uint32_t mlen, struct ib_frag frags[IB_ACK_FRAGS],
+                         const struct rdma_key **of)
 {
     uint32_t n = 0;
 
@@ -212,19 +215,22 @@ static uint32_t describe(struct ib_conn *c, const struct mem_seg *segs, unsigned
             continue;
         if (!key && segs[i].region < MEM_REGION_MAX)
             ib_rdma(c)->want_region(c->link.port, segs[i].region);
-        if (!key || key->rkey == 0 || n == IB_ACK_FRAGS || (n > 0 && key->rkey != *rkey))
+        if (!key || !key->landing || n == IB_ACK_FRAGS || (n > 0 && key != *of))
             return 0;
-        *rkey = key->rkey;
+        *of = key;
         frags[n++] = (struct ib_frag){.addr = (uintptr_t)segs[i].addr, .nob = len};
         mlen -= len;
     }
     return mlen == 0 ? n : 0;
 }
 
-/* Encodes the message but for the credits that it returns, which are known when it is posted. */
-static bool put_ack(struct ib_recv *r, struct ib_tx *tx, const struct mem_seg *segs, unsigned nsegs)
+/* Encodes the message but for the credits that it returns, which are known when it is posted.
+ * Returns NONE, or why the peer cannot write there. */
+static enum lnet_drop put_ack(struct ib_recv *r, struct ib_tx *tx, const struct mem_seg *segs,
+                              unsigned nsegs)
 {
     struct ib_conn *c = r->conn;
+    const struct rdma_key *key = NULL;
     struct ib_frag frags[IB_ACK_FRAGS];
     struct ib_msg m;
     size_t size;
@@ -232,18 +238,21 @@ static bool put_ack(struct ib_recv *r, struct ib_tx *tx, const struct mem_seg *s
     m.hdr = ib_tx_hdr(c, IB_PUT_ACK, 0);
     m.cookie = r->cookie;
     m.dst_cookie = r->own_cookie;
-    m.rd.nfrags = describe(c, segs, nsegs, r->mlen, frags, &m.rd.key);
+    m.rd.nfrags = describe(c, segs, nsegs, r->mlen, frags, &key);
     if (m.rd.nfrags == 0)
-        return false;
+        return IB_DROP(NO_LANDING);
     size = IB_PUT_ACK_SIZE + (size_t)m.rd.nfrags * IB_FRAG_SIZE;
     if (size > IB_HEAD) {
         tx->bounce = ib_bounce_get(c);
         if (!tx->bounce)
-            return false;
+            return IB_DROP(NO_LANDING);
     }
+    m.rd.key = ib_key_begin(r, key, frags, m.rd.nfrags);
+    if (m.rd.key == 0)
+        return IB_DROP(KEY);
     tx->len = (uint32_t)ib_msg_encode(&m, frags, tx->bounce ? tx->bounce->mem : tx->head,
                                       tx->bounce ? IB_MSG_SIZE : IB_HEAD);
-    return tx->len > 0;
+    return tx->len > 0 ? LNET_DROP_NONE : IB_DROP(NO_LANDING);
 }
 
 /* §5.2: PUT_REQ, wanted > 0. The buffer is posted again before PUT_ACK leaves, for PUT_DONE. */
@@ -252,14 +261,16 @@ static void accept_put(struct ib_recv *r, const struct mem_seg *segs, unsigned n
     struct ib_conn *c = r->conn;
     struct ib_tx *tx = ib_tx_answer(c, IB_PUT_ACK, r);
     struct ib_rx *buf = r->buf;
+    enum lnet_drop why;
 
     r->own_cookie = ++c->next_cookie << 16 | r->index;
-    if (!put_ack(r, tx, segs, nsegs)) {
+    why = put_ack(r, tx, segs, nsegs);
+    if (why != LNET_DROP_NONE) {
+        ib_key_finalize(r);
         tx->type = IB_PUT_NAK;
         tx->len = 0;
         count_add(&ib_counters(c)->naks_out, 1);
-        queue_answer(r, tx, STATUS_NO_MEM,
-                     (struct lnet_result){IB_DROP(NO_LANDING), LNET_HEALTH_LOCAL_ERROR});
+        queue_answer(r, tx, STATUS_NO_MEM, (struct lnet_result){why, LNET_HEALTH_LOCAL_ERROR});
         return;
     }
     r->state = IB_RECV_ACKED;
@@ -363,6 +374,9 @@ static void begin(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
     r->payload = m->payload;
     r->carried = m->carried;
     r->rd = m->rd;
+    r->window = NULL;
+    r->part = NULL;
+    r->unbound = false;
     r->state = IB_RECV_PARSED;
     r->rx.hdr = m->lnet;
     r->rx.ni = c->ibp->ini->base.ni;
@@ -381,9 +395,26 @@ static void begin(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m)
     fail(c, why, m);
 }
 
+/* Ends a transfer once its key is invalid. Until then the buffer of PUT_DONE is not posted again:
+ * the peer gets the credit of this receive with it. */
+static void end_transfer(struct ib_recv *r, struct ib_rx *rx, struct lnet_result result, bool *keep)
+{
+    if (ib_key_end(r)) {
+        ib_recv_end(r, result);
+        return;
+    }
+    r->state = IB_RECV_REVOKING;
+    r->result = result;
+    r->buf = rx;
+    r->type = IB_PUT_DONE;
+    r->deadline_us = reactor_now_us() + lnd_timeout_us(r->conn->ibp->ini->base.ni);
+    *keep = true;
+}
+
 /* §5.4. The status is not compared with the length, as in a kernel: the sink cannot see what the
- * source did not write. */
-static enum lnet_drop put_done(struct ib_conn *c, const struct ib_msg *m)
+ * source did not write. *keep: rx is posted again later. */
+static enum lnet_drop put_done(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m,
+                               bool *keep)
 {
     unsigned index = m->cookie & 0xffff;
     struct ib_recv *r = index < c->nrecvs ? &c->recvs[index] : NULL;
@@ -391,10 +422,11 @@ static enum lnet_drop put_done(struct ib_conn *c, const struct ib_msg *m)
     if (!r || r->state != IB_RECV_ACKED || !r->told || r->own_cookie != m->cookie)
         return IB_DROP(ANSWER);
     if (m->status < 0) {
-        ib_recv_end(r, (struct lnet_result){IB_DROP(PEER_FAILED), LNET_HEALTH_REMOTE_ERROR});
+        end_transfer(r, rx, (struct lnet_result){IB_DROP(PEER_FAILED), LNET_HEALTH_REMOTE_ERROR},
+                     keep);
     } else {
         count_in(c, r->mlen);
-        ib_recv_end(r, LNET_RESULT_OK);
+        end_transfer(r, rx, LNET_RESULT_OK, keep);
     }
     return LNET_DROP_NONE;
 }
@@ -441,7 +473,7 @@ static void dispatch(struct ib_conn *c, struct ib_rx *rx, const struct ib_msg *m
         why = ib_tx_put_refused(c, m);
         break;
     case IB_PUT_DONE:
-        why = put_done(c, m);
+        why = put_done(c, rx, m, &keep);
         break;
     case IB_GET_DONE: /* we send no GET_REQ */
         why = IB_DROP(ANSWER);
@@ -463,13 +495,14 @@ static void dispatch_last(struct ib_conn *c, struct ib_rx *rx, const struct ib_m
     bool takes =
         c->state == IB_CONN_CLOSING && c->up_us != 0 && !lnd_ns_is_stopping(c->ibp->base.ns);
     enum lnet_drop why = LNET_DROP_NONE;
+    bool keep = false;
 
     if (takes && m->hdr.type == IB_IMMEDIATE) {
         begin(c, rx, m);
         return;
     }
     if (takes && m->hdr.type == IB_PUT_DONE)
-        why = put_done(c, m);
+        why = put_done(c, rx, m, &keep);
     else if (has_hdr(m))
         why = incomplete(c).reason;
     if (why != LNET_DROP_NONE)
@@ -558,7 +591,7 @@ bool ib_recv_expired(const struct ib_conn *c, uint64_t now, const struct lnet_hd
     for (uint32_t i = 0; i < c->nrecvs; i++) {
         const struct ib_recv *r = &c->recvs[i];
 
-        if (r->state == IB_RECV_ACKED && now >= r->deadline_us) {
+        if ((r->state == IB_RECV_ACKED || r->state == IB_RECV_REVOKING) && now >= r->deadline_us) {
             *hdr = &r->rx.hdr;
             return true;
         }
@@ -578,6 +611,23 @@ void ib_rx_cancel(struct ib_conn *c)
     }
 }
 
+static struct lnet_result final(const struct ib_recv *r)
+{
+    if (r->state == IB_RECV_REVOKING)
+        return r->result; /* the payload is here, and the key went with the queue pair */
+    if (r->unbound)
+        return (struct lnet_result){IB_DROP(KEY), LNET_HEALTH_LOCAL_ERROR};
+    return incomplete(r->conn);
+}
+
+static void finalize(struct ib_recv *r)
+{
+    struct lnet_result result = final(r);
+
+    ib_key_finalize(r);
+    ib_recv_end(r, result);
+}
+
 void ib_rx_finalize(struct ib_conn *c)
 {
     for (uint32_t i = 0; i < c->nrecvs; i++) {
@@ -585,7 +635,7 @@ void ib_rx_finalize(struct ib_conn *c)
 
         if (r->state == IB_RECV_ANSWERING && r->type == IB_PUT_REQ)
             ib_recv_end(r, r->result); /* nothing of it was to be received any more */
-        else if (r->state == IB_RECV_ACKED || r->state == IB_RECV_ANSWERING)
-            ib_recv_end(r, incomplete(c));
+        else if (r->state != IB_RECV_FREE && r->state != IB_RECV_PARSED)
+            finalize(r);
     }
 }

@@ -13,7 +13,7 @@
  * costs as much as a few hundred polls. */
 #define SPIN_US  100
 #define CQS      128
-#define CQ_CONNS 8
+#define CQ_CONNS 6
 
 /* ---- completion queues ---- */
 
@@ -144,7 +144,7 @@ void ib_conn_free(struct ib_conn *c)
     lnd_pool_put(&c->shard->base.conns, c);
 }
 
-/* At the greatest depth, with twice as many sends, a queue of RDMA_CQ_ENTRIES has room for ten
+/* At the greatest depth, with twice as many sends, a queue of RDMA_CQ_ENTRIES has room for seven
  * connections. Some queues are not full, and there are several devices. With a device that makes
  * smaller queues the rows may run out before the connections do. */
 unsigned ib_shard_cqs(unsigned max_conns)

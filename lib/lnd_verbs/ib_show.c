@@ -2,6 +2,7 @@
 /* Rows about devices, counters, connections and peers: lib/lnd/show.h. */
 #include <arpa/inet.h>
 
+#include "lib/lnd_verbs/ib_type.h"
 #include "lib/lnd_verbs/lnd_verbs.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -80,6 +81,7 @@ static void show_ni(const struct lnet_ni *ni, struct lnd_sink *to)
     to->number(to, "pkey", info.pkey);
     to->number(to, "mtu", info.mtu);
     to->number(to, "speed", info.speed);
+    to->text(to, "remote_keys", ib_keys_words[info.remote_keys]);
     to->open(to, "limits");
     lnd_show_fields(to, &info, limits, COUNT(limits));
     to->end(to);

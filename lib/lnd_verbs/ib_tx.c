@@ -218,6 +218,33 @@ static void add_plain(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
     tx->len = 0;
 }
 
+/* ---- keys of transfers to us ---- */
+
+/* The window is bound right before the message that has its key. */
+static bool add_bind(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
+{
+    if (tx->type != IB_PUT_ACK)
+        return has_room(c, b, 1);
+    if (c->sq_free < 2 || b->n + 2 > IB_POSTS || b->nsge == IB_POST_SGES)
+        return false;
+    if (ib_key_bind(tx->recv, &b->wr[b->n]) > 0) {
+        add(c, b, NULL);
+        tx->w.quiet = 1;
+    }
+    return true;
+}
+
+static bool add_invalidates(struct ib_conn *c, struct batch *b)
+{
+    while (c->revokes) {
+        if (!has_room(c, b, 0))
+            return false;
+        ib_key_invalidate(c, add(c, b, NULL));
+        c->outstanding++;
+    }
+    return true;
+}
+
 /* ---- transfers ---- */
 
 /* The completion of a signalled WRITE returns all requests since the signalled one before it. */
@@ -266,7 +293,7 @@ static bool add_answer(struct ib_conn *c, struct batch *b, struct ib_tx *tx)
 {
     if (!tx->writing && ib_credits_may_post(&c->credits, tx->type) != IB_MAY_POST)
         return false;
-    if (!add_writes(c, b, tx) || !has_room(c, b, 1))
+    if (!add_writes(c, b, tx) || !add_bind(c, b, tx))
         return false;
     TAILQ_REMOVE(&c->answers, tx, link);
     if (tx->status > 0 && (tx->type == IB_PUT_DONE || tx->type == IB_GET_DONE)) {
@@ -410,6 +437,8 @@ static void gather(struct ib_conn *c, struct batch *b)
     struct ib_tx *tx;
 
     reserve(c);
+    if (!add_invalidates(c, b))
+        return;
     while ((tx = TAILQ_FIRST(&c->answers))) {
         if (!add_answer(c, b, tx))
             return;
@@ -450,6 +479,7 @@ static void on_posted(struct ib_tx *tx)
 
     if (tx->type == IB_PUT_ACK) {
         recv->told = true;
+        ib_key_bound(recv);
         tx->recv = NULL;
     } else if (tx->type == IB_PUT_NAK) {
         tx->recv = NULL;

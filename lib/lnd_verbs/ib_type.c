@@ -27,6 +27,8 @@ static const struct lnd_setting tunables[] = {
     {"ntx", .min = -1, .max = INT_MAX, .kept = true},
 };
 
+const char *const ib_keys_words[] = {"auto", "windows", "registrations", "shared", NULL};
+
 static const struct lnd_setting options[IB_OPTIONS] = {
     [IB_OPT_SERVICE] = {"service", .min = 1, .max = 65535, .def = 987,
                         .help = "port of the connection manager, the same on all nodes"},
@@ -43,6 +45,10 @@ static const struct lnd_setting options[IB_OPTIONS] = {
                                     .help = "connect from a port below 1024 where there is one"},
     [IB_OPT_MAX_CONNECTIONS] = {"max_connections", .min = 16, .max = 1 << 16, .def = 1024,
                                 .help = "connections of each thread"},
+    [IB_OPT_REMOTE_KEYS] = {"remote_keys", LND_WORD, .words = ib_keys_words,
+                            .help = "how a peer gets a key for the memory that it writes to: "
+                                    "windows and registrations end with the transfer; auto = "
+                                    "windows where the device has them, else shared"},
 };
 
 const struct lnd_type lnd_verbs_type = {

@@ -19,9 +19,11 @@ enum ib_option {
     IB_OPT_REQUIRE_PRIVILEGED_PORT,
     IB_OPT_USE_PRIVILEGED_PORT,
     IB_OPT_MAX_CONNECTIONS,
+    IB_OPT_REMOTE_KEYS,
     IB_OPTIONS
 };
 
 extern const struct lnd_type lnd_verbs_type;
+extern const char *const ib_keys_words[]; /* by enum rdma_keys; ends with NULL */
 
 #endif

@@ -23,8 +23,9 @@ struct verbs_opts {
     unsigned min_reconnect;    /* s before a node that could not be reached is called again, 1 */
     unsigned max_reconnect;    /* s, to which that doubles, 60 */
     bool require_privileged_port;
-    bool use_privileged_port; /* true: tried first */
-    unsigned max_conns;       /* connections per reactor, bounds memory; 0 = 1024 */
+    bool use_privileged_port;   /* true: tried first */
+    enum rdma_keys remote_keys; /* how peers get keys for the memory that they write to */
+    unsigned max_conns;         /* connections per reactor, bounds memory; 0 = 1024 */
 };
 
 #define VERBS_OPTS_DEFAULT                                                                         \

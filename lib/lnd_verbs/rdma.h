@@ -32,10 +32,20 @@ struct rdma;         /* a provider that was opened: its worker, its devices */
 struct rdma_request; /* somebody calls */
 struct rdma_link;
 
-/* Keys of one memory region on one device. rkey is 0 unless the region is remote-writable
- * (MEM_LANDING). */
+/* How a peer gets a remote key for the memory of one transfer. */
+enum rdma_keys {
+    RDMA_KEYS_AUTO,    /* windows where the device has them, else shared */
+    RDMA_KEYS_WINDOWS, /* a memory window of type 2, bound for the transfer on the queue pair */
+    RDMA_KEYS_REGISTRATIONS, /* the memory of the transfer is registered once more for its time */
+    RDMA_KEYS_SHARED,        /* the key of the whole memory region, for all peers and transfers */
+};
+
+/* Keys of one memory region on one device. */
 struct rdma_key {
-    uint32_t lkey, rkey;
+    uint32_t lkey;
+    uint32_t rkey;     /* RDMA_KEYS_SHARED and landing, else 0 */
+    struct ibv_mr *mr; /* RDMA_KEYS_WINDOWS and landing: windows are bound to it; else NULL */
+    bool landing;      /* MEM_LANDING: peers may get remote keys for parts of it */
     bool valid;
 };
 
@@ -58,6 +68,7 @@ struct rdma_info {
     unsigned speed; /* Mbit/s, 0 = unknown */
     uint32_t max_qp_wr, max_sge, max_cqe, max_qp, max_mr;
     uint64_t max_mr_size;
+    enum rdma_keys remote_keys; /* in use, never RDMA_KEYS_AUTO */
 };
 
 /* Events of a port, on port->home. */
@@ -68,11 +79,13 @@ enum rdma_port_event {
     RDMA_PORT_REMOVED, /* the device is gone or failed for good: no link works any more */
 };
 
-/* A local address and the device port it is on. Made by bind(); the first part is the caller's. */
+/* A local address and the device port it is on. Made by bind(); the first part is the caller's. The
+ * first port of a device decides on remote_keys for all ports of that device. */
 struct rdma_port {
     void (*event)(struct rdma_port *port, enum rdma_port_event event);
     struct reactor *home; /* where event() is called */
     void *user;
+    enum rdma_keys remote_keys; /* wanted */
     /* ---- the provider's, read by all */
     struct rdma *rdma;
     struct sockaddr_in addr;
@@ -104,6 +117,7 @@ struct rdma_open {
     uint32_t send_wrs;     /* requests posted at most */
     uint32_t send_sges;    /* per request, wanted */
     uint32_t inline_bytes; /* wanted */
+    uint32_t windows;      /* memory windows of type 2; 0 unless RDMA_KEYS_WINDOWS is in use */
     size_t area; /* bytes of memory for the owner's use, registered for local access, zeroed */
 };
 
@@ -161,6 +175,9 @@ struct rdma_link {
     uint32_t send_wrs;     /* granted, at least what was asked for */
     uint32_t send_sges;    /* granted: what was asked for or less, at least 1 */
     uint32_t inline_bytes; /* granted: may be more or less, also 0 */
+    /* As many as were asked for, unbound, as long as the area. The owner binds and invalidates them
+     * by send requests and keeps the rkey of each up to date. */
+    struct ibv_mw **windows;
     /* ---- the provider's */
     void *impl;
     struct ibv_qp *qp;
@@ -259,6 +276,11 @@ struct rdma_ops {
     /* The next completion makes cq->fd readable; those there are already do not: poll once more. */
     int (*arm)(struct rdma_cq *cq);
     void (*disarm)(struct rdma_cq *cq); /* cq->fd was readable: takes what made it so */
+    /* RDMA_KEYS_REGISTRATIONS: registers landing memory for remote writes, on the protection domain
+     * of the link. The call blocks the reactor as long as the device takes. NULL: errno. */
+    struct ibv_mr *(*register_part)(struct rdma_link *link, void *addr, size_t len);
+    /* After this returned no peer can write by that key. Home of the link, up to RDMA_EV_CLOSED. */
+    void (*release_part)(struct rdma_link *link, struct ibv_mr *mr);
     /* A region without a key on this port's device: registers it, in time. */
     void (*want_region)(struct rdma_port *port, uint16_t region);
 };

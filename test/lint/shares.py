@@ -62,6 +62,7 @@ SITES = [
     ("lib/lnet/node/node.c", "s->gw_seq", "no: of the configuration"),
     ("lib/lnet/node/node.c", "s->ni_seq", "no: of the configuration"),
     ("lib/lnet/node/node.c", "s->ni_refs", "no: of the configuration"),
+    ("lib/lnd_verbs/provider/rdma_core_link.c", "l->windows", "no: as many for each connection as it has receives"),
 ]
 CONFIGURED = ("lib/lnet/route/route.c", "lib/lnet/shard/conf.c")     # snapshots and changes of the configuration
 

@@ -38,6 +38,17 @@ struct ih_core core;
 
 static struct lnet_node nodes[FAKE_NODES];
 
+/* Tests run with each method: MILLRACE_REMOTE_KEYS is a word of the setting. */
+static enum rdma_keys remote_keys(void)
+{
+    const char *word = getenv("MILLRACE_REMOTE_KEYS");
+    int i = 0;
+
+    while (word && ib_keys_words[i] && strcmp(word, ib_keys_words[i]) != 0)
+        i++;
+    return word && ib_keys_words[i] ? (enum rdma_keys)i : RDMA_KEYS_AUTO;
+}
+
 void ih_defaults(void)
 {
     ih_opts = (struct ih_opts){.nodes = 1,
@@ -54,6 +65,7 @@ void ih_defaults(void)
                                          .min_reconnect = 1,
                                          .max_reconnect = 60,
                                          .use_privileged_port = true,
+                                         .remote_keys = remote_keys(),
                                          .max_conns = 64}};
 }
 

@@ -37,16 +37,23 @@ enum fake_region {
 
 extern const struct rdma_ops fake_rdma;
 
+enum fake_wr_kind {
+    FAKE_SEND,
+    FAKE_WRITE,
+    FAKE_BIND,
+    FAKE_INVALIDATE
+};
+
 struct fake_wr {
     struct fake_wr *next;
     uint64_t wr_id;
-    bool write; /* RDMA WRITE, else SEND */
+    enum fake_wr_kind kind;
     bool signaled, inlined, wired;
     uint8_t type; /* SEND: of the message */
     unsigned nsge;
     struct ibv_sge sge[FAKE_SGES];
     uint64_t remote;
-    uint32_t rkey;
+    uint32_t rkey; /* WRITE: the peer's; BIND, INVALIDATE: of the window */
     uint32_t len;
     uint8_t *bytes; /* as they were when it was posted */
 };
@@ -171,6 +178,8 @@ struct fake_state {
     bool hold_unlistened; /* told by fake_unlistened() */
     unsigned open_errors;
     unsigned inline_bytes, send_sges, extra_wrs;
+    enum rdma_keys remote_keys; /* in use; bind() sets it: AUTO is taken for SHARED */
+    unsigned register_errors;   /* for the next register_part() calls */
     bool unbound_error;
     bool exact_priv; /* private data of requests is not padded, as on iWARP */
     unsigned dials;
@@ -196,6 +205,13 @@ uint8_t *fake_memory(enum fake_region region);
 void fake_register(enum fake_region region);
 /* Memory of the peer's under a key of its own; NULL bytes forget the key. */
 void fake_export(uint32_t key, uint64_t addr, uint8_t *bytes, uint32_t len);
+
+/* Remote keys of parts of FAKE_LANDING that are valid now, of windows and registrations. */
+unsigned fake_keys(void);
+/* Whether a peer on this connection could write these bytes by that key. */
+bool fake_key_works(const struct fake_link *fl, uint32_t rkey, uint64_t addr, uint64_t len);
+/* The same of a key whose window may still have to be bound by a request that was posted. */
+bool fk_key_given(const struct fake_link *fl, uint32_t rkey, uint64_t addr, uint64_t len);
 
 /* ---- the connection manager ---- */
 struct fake_link *fake_newest(void); /* the newest link not closed; NULL */

@@ -24,6 +24,10 @@ struct rdma {
 /* ---- rdma_fake.c ---- */
 struct fake_link *fk_of(struct rdma_link *link);
 void fk_check_sge(const struct fake_link *fl, const struct ibv_sge *s);
+/* A window's bind was posted, took effect; its invalidate took effect. */
+void fk_window_bind(const struct fake_link *fl, const struct ibv_send_wr *wr);
+void fk_window_bound(const struct fake_link *fl, uint32_t rkey);
+void fk_window_invalid(const struct fake_link *fl, uint32_t rkey);
 uint8_t *fk_exported(uint32_t key, uint64_t addr, uint32_t len);
 
 /* ---- rdma_fake_qp.c ---- */
@@ -31,6 +35,7 @@ void fk_cqs_init(void);
 void fk_cqs_fini(void);
 struct rdma_cq *fk_cq(struct rdma *rdma, unsigned reactor);
 void fk_depth_from(struct fake_link *fl, const uint8_t *priv, size_t len);
+bool fk_told(const void *addr, size_t len); /* by a PUT_ACK without its PUT_DONE */
 void fk_error(struct fake_link *fl);
 void fk_check_posted(const struct fake_link *fl);
 void fk_drop_requests(struct fake_link *fl);

@@ -278,7 +278,7 @@ DEVICE void fake_write(struct fake_link *fl, uint32_t rkey, uint64_t addr, const
     uint8_t *to = fk_exported(rkey, addr, (uint32_t)len);
 
     assert_non_null(to);
-    if (!led_told(fl, rkey, addr, len))
+    if (!led_told(fl, rkey, addr, len) || !fake_key_works(fl, rkey, addr, len))
         fail_msg("the test writes where it was not told to");
     for (size_t i = 0; i < len; i++)
         to[i] = ((const uint8_t *)bytes)[i];
@@ -323,6 +323,35 @@ void fk_check_posted(const struct fake_link *fl)
         check_unchanged(w);
 }
 
+static enum fake_wr_kind kind_of(enum ibv_wr_opcode opcode)
+{
+    switch (opcode) {
+    case IBV_WR_SEND:
+        return FAKE_SEND;
+    case IBV_WR_RDMA_WRITE:
+        return FAKE_WRITE;
+    case IBV_WR_BIND_MW:
+        return FAKE_BIND;
+    default:
+        assert_int_equal(opcode, IBV_WR_LOCAL_INV);
+        return FAKE_INVALIDATE;
+    }
+}
+
+static uint32_t rkey_of(const struct ibv_send_wr *wr)
+{
+    switch (kind_of(wr->opcode)) {
+    case FAKE_WRITE:
+        return wr->wr.rdma.rkey;
+    case FAKE_BIND:
+        return wr->bind_mw.rkey;
+    case FAKE_INVALIDATE:
+        return wr->invalidate_rkey;
+    default:
+        return 0;
+    }
+}
+
 static struct fake_wr *wr_new(struct fake_link *fl, const struct ibv_send_wr *wr)
 {
     struct fake_wr *w = free_wrs;
@@ -333,21 +362,23 @@ static struct fake_wr *wr_new(struct fake_link *fl, const struct ibv_send_wr *wr
         w = malloc(sizeof(*w));
     memset(w, 0, offsetof(struct fake_wr, sge));
     w->wr_id = wr->wr_id;
-    w->write = wr->opcode == IBV_WR_RDMA_WRITE;
+    w->kind = kind_of(wr->opcode);
     w->signaled = wr->send_flags & IBV_SEND_SIGNALED;
     w->inlined = wr->send_flags & IBV_SEND_INLINE;
     w->nsge = (unsigned)wr->num_sge;
     w->len = 0;
     w->bytes = NULL;
-    memcpy(w->sge, wr->sg_list, w->nsge * sizeof(w->sge[0]));
+    if (w->nsge > 0)
+        memcpy(w->sge, wr->sg_list, w->nsge * sizeof(w->sge[0]));
     for (unsigned i = 0; i < w->nsge; i++)
         w->len += w->sge[i].length;
-    w->remote = w->write ? wr->wr.rdma.remote_addr : 0;
-    w->rkey = w->write ? wr->wr.rdma.rkey : 0;
-    if (!fake.fast || !w->write) {
-        w->bytes = malloc(w->len > 0 ? w->len : 1);
+    w->remote = w->kind == FAKE_WRITE ? wr->wr.rdma.remote_addr : 0;
+    w->rkey = rkey_of(wr);
+    w->type = 0;
+    if (w->len > 0 && (!fake.fast || w->kind == FAKE_SEND)) {
+        w->bytes = malloc(w->len);
         gather(w, w->bytes);
-        w->type = w->write ? 0 : pe_type_of(w->bytes);
+        w->type = w->kind == FAKE_SEND ? pe_type_of(w->bytes) : 0;
     }
     (void)fl;
     return w;
@@ -366,10 +397,13 @@ static void check_send(const struct fake_link *fl, const struct ibv_send_wr *wr)
 
     if (fl->phase != FAKE_UP && !is_broken(fl))
         fail_msg("a message is posted on a connection that is not up");
-    assert_true(wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_RDMA_WRITE);
     assert_int_equal(wr->send_flags & ~(unsigned)(IBV_SEND_SIGNALED | IBV_SEND_INLINE), 0);
-    assert_true(wr->num_sge > 0 && (uint32_t)wr->num_sge <= fl->link->send_sges);
     assert_true(fl->sq_used < fl->open.send_wrs);
+    if (kind_of(wr->opcode) > FAKE_WRITE) {
+        assert_int_equal(wr->num_sge, 0);
+        return;
+    }
+    assert_true(wr->num_sge > 0 && (uint32_t)wr->num_sge <= fl->link->send_sges);
     for (int i = 0; i < wr->num_sge; i++) {
         assert_true(wr->sg_list[i].length > 0);
         len += wr->sg_list[i].length;
@@ -393,16 +427,18 @@ int fk_post_send(struct rdma_link *link, struct ibv_send_wr *wr, struct ibv_send
             return fl->post_error;
         }
         w = wr_new(fl, wr);
-        if (w->write && !fake.fast)
+        if (w->kind == FAKE_BIND)
+            fk_window_bind(fl, wr);
+        if (w->kind == FAKE_WRITE && !fake.fast)
             led_write(fl, w->rkey, w->remote, w->len);
-        else if (!fake.fast)
+        else if (w->kind == FAKE_SEND && !fake.fast)
             led_sent(fl, w->bytes, w->len);
         w->next = NULL;
         *fl->wrs_tail = w;
         fl->wrs_tail = &w->next;
         fl->sq_used++;
-        fl->sends += !w->write;
-        fl->writes += w->write;
+        fl->sends += w->kind == FAKE_SEND;
+        fl->writes += w->kind == FAKE_WRITE;
     }
     flush_posted(fl);
     return 0;
@@ -426,16 +462,21 @@ DEVICE static void apply_write(struct fake_link *fl, const struct fake_wr *w)
     if (fake.fast)
         return;
     if (fl->mate)
-        assert_true(led_told(fl->mate, w->rkey, w->remote, w->len));
+        assert_true(led_told(fl->mate, w->rkey, w->remote, w->len) &&
+                    fake_key_works(fl->mate, w->rkey, w->remote, w->len));
     for (uint32_t i = 0; i < w->len && to; i++)
         to[i] = w->bytes[i];
 }
 
 static bool wire_one(struct fake_link *fl, struct fake_wr *w)
 {
-    if (fl->mate && fl->mate->phase != FAKE_UP && fl->mate->phase != FAKE_ACCEPTING)
+    if (w->kind == FAKE_BIND)
+        fk_window_bound(fl, w->rkey);
+    else if (w->kind == FAKE_INVALIDATE)
+        fk_window_invalid(fl, w->rkey);
+    else if (fl->mate && fl->mate->phase != FAKE_UP && fl->mate->phase != FAKE_ACCEPTING)
         return false;
-    if (w->write)
+    else if (w->kind == FAKE_WRITE)
         apply_write(fl, w);
     else if (!fl->mate)
         keep_out(fl, w);
@@ -477,7 +518,7 @@ unsigned fake_unsent(const struct fake_link *fl)
     for (const struct fake_out *o = fl->out; o; o = o->next)
         n++;
     for (const struct fake_wr *w = fl->wrs; w; w = w->next)
-        n += !w->write && !w->wired;
+        n += w->kind == FAKE_SEND && !w->wired;
     return n;
 }
 
@@ -491,7 +532,7 @@ static struct fake_wr *take_wr(struct fake_link *fl)
     if (!fl->wrs)
         fl->wrs_tail = &fl->wrs;
     check_unchanged(w);
-    if (!w->write && w->type == PE_NOOP && fl->led.noops > 0)
+    if (w->type == PE_NOOP && fl->led.noops > 0)
         fl->led.noops--;
     return w;
 }
@@ -502,6 +543,10 @@ static bool complete_one(struct fake_link *fl, enum ibv_wc_status status)
     struct fake_wr *end = fl->wrs;
     unsigned slots = 1;
     struct fake_wc *wc;
+    static const enum ibv_wc_opcode opcodes[] = {[FAKE_SEND] = IBV_WC_SEND,
+                                                 [FAKE_WRITE] = IBV_WC_RDMA_WRITE,
+                                                 [FAKE_BIND] = IBV_WC_BIND_MW,
+                                                 [FAKE_INVALIDATE] = IBV_WC_LOCAL_INV};
 
     while (end && !end->signaled && status == IBV_WC_SUCCESS) {
         end = end->next;
@@ -516,7 +561,7 @@ static bool complete_one(struct fake_link *fl, enum ibv_wc_status status)
     wc = wc_new(fl, end->wr_id, status);
     wc->slots = slots;
     if (status == IBV_WC_SUCCESS)
-        wc->wc.opcode = end->write ? IBV_WC_RDMA_WRITE : IBV_WC_SEND;
+        wc->wc.opcode = opcodes[end->kind];
     for (unsigned i = 0; i < slots; i++)
         wr_free(take_wr(fl));
     wc_push(wc);
@@ -643,7 +688,7 @@ bool fake_in_flight(const void *addr, size_t len)
     return false;
 }
 
-bool fake_told(const void *addr, size_t len)
+bool fk_told(const void *addr, size_t len)
 {
     for (const struct fake_link *fl = fake.links; fl; fl = fl->next) {
         for (unsigned i = 0; i < fl->led.ntold; i++) {

@@ -113,8 +113,9 @@ static void sent_done(struct fake_ledger *l, const struct pe_msg *m)
     drop_told(l->to_write, &l->nto_write, (unsigned)i);
 }
 
-static void sent_answer(struct fake_ledger *l, const struct pe_msg *m)
+static void sent_answer(struct fake_link *fl, const struct pe_msg *m)
 {
+    struct fake_ledger *l = &fl->led;
     int i = find_cookie(l->puts, l->nputs, m->cookie);
     uint64_t sum = 0;
 
@@ -125,7 +126,8 @@ static void sent_answer(struct fake_ledger *l, const struct pe_msg *m)
         for (uint32_t f = 0; f < m->nfrags; f++) {
             uint64_t base = (uintptr_t)fake_memory(FAKE_LANDING);
 
-            assert_int_equal(m->key, FAKE_RKEY);
+            if (!fk_key_given(fl, m->key, m->frag[f].addr, m->frag[f].nob))
+                fail_msg("a key is sent that does not let its peer write");
             assert_true(m->frag[f].addr >= base &&
                         m->frag[f].addr + m->frag[f].nob <= base + FAKE_LANDING_BYTES);
             sum += m->frag[f].nob;
@@ -181,7 +183,7 @@ void led_sent(struct fake_link *fl, const uint8_t *bytes, uint32_t len)
         break;
     case PE_PUT_ACK:
     case PE_PUT_NAK:
-        sent_answer(l, &m);
+        sent_answer(fl, &m);
         break;
     case PE_PUT_DONE:
     case PE_GET_DONE:

@@ -132,6 +132,8 @@ static struct pe_msg offer(uint64_t cookie)
 static void rows_put_done(void **state)
 {
     struct pe_msg m, good = offer(1), bad = offer(2), missing = offer(3);
+    /* No window can be invalidated any more: these end with the queue pair. */
+    bool late = fake.remote_keys == RDMA_KEYS_WINDOWS;
 
     (void)state;
     (void)missing;
@@ -147,17 +149,17 @@ static void rows_put_done(void **state)
     ended_by_peer();
     assert_int_equal(core.open, 3);
     see(1);
-    assert_int_equal(core.nreceived, 1);
-    assert_int_equal(core.rxs->next->next->result.reason, LNET_DROP_NONE);
-    assert_int_equal(core.rxs->next->next->mlen, BIG);
+    assert_int_equal(core.nreceived, late ? 0 : 1);
     see(1);
-    assert_int_equal(core.nreceived, 2);
-    assert_int_equal(core.rxs->next->result.reason, IB_DROP(PEER_FAILED));
+    assert_int_equal(core.nreceived, late ? 0 : 2);
     see(1);
     assert_int_equal(core.drops[IB_DROP(ANSWER)], 1);
     assert_int_equal(all_drops(), 1);
-    assert_int_equal(core.open, 1);
+    assert_int_equal(core.open, late ? 3 : 1);
     expect_closed();
+    assert_int_equal(core.rxs->next->next->result.reason, LNET_DROP_NONE);
+    assert_int_equal(core.rxs->next->next->mlen, BIG);
+    assert_int_equal(core.rxs->next->result.reason, IB_DROP(PEER_FAILED));
     assert_int_equal(core.rxs->result.reason, LNET_DROP_RX_INCOMPLETE);
     ih_row("put-done");
 }

@@ -506,7 +506,7 @@ static void rows_inline(void **state)
     ack = ih_put_ack(ih_take(fl, PE_PUT_REQ).cookie, 1, KEY, ADDR, BIG);
     fl->hold_sends = true;
     ih_say(fl, &ack);
-    assert_true(fl->wrs->write && !fl->wrs->signaled);
+    assert_true(fl->wrs->kind == FAKE_WRITE && !fl->wrs->signaled);
     assert_true(fl->wrs->next->signaled && fl->wrs->next->inlined);
     assert_null(fl->wrs->next->next);
     fl->hold_sends = false;

@@ -582,7 +582,7 @@ static void test_queues(void **state)
     struct rdma_open open;
 
     (void)state;
-    ib_conn_sizes(IB_DEPTH_MAX, 2 * IB_DEPTH_MAX, &open);
+    ib_conn_sizes(IB_DEPTH_MAX, 2 * IB_DEPTH_MAX, true, &open);
     for (unsigned i = 0; i < 4; i++)
         assert_true(RDMA_CQ_ENTRIES / (open.recv_wrs + open.send_wrs) * ib_shard_cqs(max[i]) >=
                     max[i]);

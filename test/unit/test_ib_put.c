@@ -258,7 +258,7 @@ static void rows_source_lost(void **state)
     m = begin(4000, &cookie);
     fl->hold_sends = true;
     say_ack(cookie, 4000);
-    while (fl->wrs->write) /* these were delivered; nobody says so but what follows */
+    while (fl->wrs->kind == FAKE_WRITE) /* these were delivered; nobody says so but what follows */
         fl->wrs->signaled = true, fake_complete(fl, 1);
     fake_settle();
     fake_fail_send(fl, IBV_WC_RNR_RETRY_EXC_ERR);

@@ -239,6 +239,7 @@ static void link_begin(struct rdma_link *link)
     link->area = NULL;
     link->impl = NULL;
     link->qp = NULL;
+    link->windows = NULL;
     link->mail.left = link->mail.ended = false;
 }
 
@@ -368,6 +369,17 @@ static void core_disarm(struct rdma_cq *cq)
         ibv_ack_cq_events(c->cq, n);
 }
 
+static struct ibv_mr *core_register_part(struct rdma_link *link, void *addr, size_t len)
+{
+    return ibv_reg_mr(link->qp->pd, addr, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+}
+
+static void core_release_part(struct rdma_link *link, struct ibv_mr *mr)
+{
+    (void)link;
+    (void)ibv_dereg_mr(mr);
+}
+
 static void core_want_region(struct rdma_port *port, uint16_t region)
 {
     struct rcore_port *p = port->impl;
@@ -407,5 +419,7 @@ const struct rdma_ops rdma_core = {
     .poll = core_poll,
     .arm = core_arm,
     .disarm = core_disarm,
+    .register_part = core_register_part,
+    .release_part = core_release_part,
     .want_region = core_want_region,
 };

@@ -117,24 +117,64 @@ static void say_not_registered(const struct rcore_device *dev, size_t bytes, int
 
 /* ---- keys ---- */
 
+/* Tries to make a memory window: a device may state the capability without its driver having it. */
+static bool has_windows(const struct rcore_device *dev)
+{
+    const unsigned type_2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    struct ibv_mw *mw;
+
+    if (!(dev->attr.device_cap_flags & type_2))
+        return false;
+    mw = ibv_alloc_mw(dev->pd, IBV_MW_TYPE_2);
+    if (mw)
+        (void)ibv_dealloc_mw(mw);
+    return mw != NULL;
+}
+
+/* Returns 0 or -EOPNOTSUPP. */
+static int choose_keys(struct rcore_device *dev, enum rdma_keys wanted)
+{
+    bool windows = wanted <= RDMA_KEYS_WINDOWS && has_windows(dev);
+
+    if (wanted == RDMA_KEYS_WINDOWS && !windows)
+        return -EOPNOTSUPP;
+    if (wanted == RDMA_KEYS_AUTO)
+        wanted = windows ? RDMA_KEYS_WINDOWS : RDMA_KEYS_SHARED;
+    dev->remote_keys = wanted;
+    return 0;
+}
+
+static int access_of(const struct rcore_device *dev, const struct mem_region *r)
+{
+    if (r->part != MEM_LANDING)
+        return IBV_ACCESS_LOCAL_WRITE;
+    switch (dev->remote_keys) {
+    case RDMA_KEYS_WINDOWS:
+        return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+    case RDMA_KEYS_SHARED:
+        return IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    default:
+        return IBV_ACCESS_LOCAL_WRITE;
+    }
+}
+
 static int region_register(struct rcore_device *dev, uint16_t index, size_t *bytes)
 {
     const struct mem_region *r = mem_region_get(index);
     struct rdma_key *key = &dev->keys[index];
-    int access = IBV_ACCESS_LOCAL_WRITE;
     struct ibv_mr *mr;
 
     if (!r || dev->mrs[index])
         return 0;
     *bytes = r->len;
-    if (r->part == MEM_LANDING)
-        access |= IBV_ACCESS_REMOTE_WRITE;
-    mr = ibv_reg_mr(dev->pd, r->base, r->len, access);
+    mr = ibv_reg_mr(dev->pd, r->base, r->len, access_of(dev, r));
     if (!mr)
         return errno > 0 ? -errno : -ENOMEM;
     dev->mrs[index] = mr;
     key->lkey = mr->lkey;
-    key->rkey = r->part == MEM_LANDING ? mr->rkey : 0;
+    key->landing = r->part == MEM_LANDING;
+    key->rkey = key->landing && dev->remote_keys == RDMA_KEYS_SHARED ? mr->rkey : 0;
+    key->mr = key->landing && dev->remote_keys == RDMA_KEYS_WINDOWS ? mr : NULL;
     __atomic_store_n(&key->valid, true, __ATOMIC_RELEASE);
     count_add(&dev->rdma->count.registered, r->len);
     return 0;
@@ -437,8 +477,8 @@ void rcore_devices_sweep(struct rdma *rdma)
 /* The context is the connection manager's library's, one per device in the process. The list of
  * devices that is held keeps it open: else that of one which was taken away would be closed as soon
  * as no identifier is left on it. */
-static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_device **out,
-                       struct err *err)
+static int device_open(struct rdma *rdma, struct ibv_context *ctx, enum rdma_keys remote_keys,
+                       struct rcore_device **out, struct err *err)
 {
     struct rcore_device *dev = calloc(1, sizeof(*dev));
     int rc = -ENOMEM;
@@ -456,6 +496,9 @@ static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_
         rc = errno > 0 ? -errno : -ENOMEM;
         goto fail;
     }
+    rc = choose_keys(dev, remote_keys);
+    if (rc < 0)
+        goto fail;
     rcore_fd_nonblock(ctx->async_fd);
     rc = reactor_fd_add(&dev->watch, ctx->async_fd, EPOLLIN, device_events);
     if (rc < 0)
@@ -463,7 +506,13 @@ static int device_open(struct rdma *rdma, struct ibv_context *ctx, struct rcore_
     *out = dev;
     return 0;
 fail:
-    err_text(err, "%s cannot be opened: %s", ibv_get_device_name(ctx->device), strerror(-rc));
+    if (rc == -EOPNOTSUPP)
+        err_text(err,
+                 "%s has no memory windows of type 2: `verbs: remote_keys` must be auto, "
+                 "registrations or shared",
+                 ibv_get_device_name(ctx->device));
+    else
+        err_text(err, "%s cannot be opened: %s", ibv_get_device_name(ctx->device), strerror(-rc));
     rcore_device_free(dev);
     return rc;
 }
@@ -479,14 +528,14 @@ struct rcore_device *rcore_device_of(struct rdma *rdma, struct ibv_context *ctx)
     return NULL;
 }
 
-int rcore_device_get(struct rdma *rdma, struct ibv_context *ctx, struct rcore_device **out,
-                     struct err *err)
+int rcore_device_get(struct rdma *rdma, struct ibv_context *ctx, enum rdma_keys remote_keys,
+                     struct rcore_device **out, struct err *err)
 {
     int rc = 0;
 
     *out = rcore_device_of(rdma, ctx);
     if (!*out)
-        rc = device_open(rdma, ctx, out, err);
+        rc = device_open(rdma, ctx, remote_keys, out, err);
     return rc < 0 ? rc : regions_register(*out, err);
 }
 

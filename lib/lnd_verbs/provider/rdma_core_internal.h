@@ -79,7 +79,8 @@ struct rcore_device {
     struct ibv_pd *pd;
     struct ibv_device_attr attr;
     bool dead;
-    uint32_t inline_max; /* no queue pair was given more */
+    uint32_t inline_max;        /* no queue pair was given more */
+    enum rdma_keys remote_keys; /* never AUTO once it is open */
     struct rdma_key keys[MEM_REGION_MAX];
     struct ibv_mr *mrs[MEM_REGION_MAX];
     struct rcore_want wants[MEM_REGION_MAX];
@@ -167,6 +168,8 @@ struct rcore_link {
     uint8_t *area;
     uint32_t area_lkey;
     uint32_t send_wrs, send_sges, inline_bytes;
+    struct ibv_mw **windows;
+    uint32_t nwindows;
     /* ---- of a reply; read by the home */
     int status;
     size_t priv_len;
@@ -220,8 +223,8 @@ void rcore_say_no_device(const struct sockaddr_in *addr, int error, struct err *
 struct rcore_device *rcore_device_of(struct rdma *rdma, struct ibv_context *ctx);
 /* The same, opened if need be, with all regions of memory registered. 0 or -errno with a sentence.
  */
-int rcore_device_get(struct rdma *rdma, struct ibv_context *ctx, struct rcore_device **out,
-                     struct err *err);
+int rcore_device_get(struct rdma *rdma, struct ibv_context *ctx, enum rdma_keys remote_keys,
+                     struct rcore_device **out, struct err *err);
 /* The device is gone or failed for good: all on it are told. */
 void rcore_device_dead(struct rcore_device *dev);
 void rcore_device_free(struct rcore_device *dev);

@@ -35,6 +35,7 @@ static void home_opened(struct rdma_link *link, const struct rcore_link *l)
     link->send_wrs = l->send_wrs;
     link->send_sges = l->send_sges;
     link->inline_bytes = l->inline_bytes;
+    link->windows = l->windows;
     link->qp = l->id->qp;
 }
 
@@ -147,11 +148,39 @@ static struct rcore_link *link_new(struct rdma_link *pub)
     return l;
 }
 
-/* Its queue pair and its identifier. False: the device still has the queue pair. */
+static void windows_free(struct rcore_link *l)
+{
+    for (uint32_t i = 0; i < l->nwindows; i++)
+        (void)ibv_dealloc_mw(l->windows[i]);
+    free(l->windows);
+    l->windows = NULL;
+    l->nwindows = 0;
+}
+
+static int windows_make(struct rcore_link *l, uint32_t n)
+{
+    if (n == 0)
+        return 0;
+    l->windows = calloc(n, sizeof(struct ibv_mw *));
+    if (!l->windows)
+        return -ENOMEM;
+    while (l->nwindows < n) {
+        struct ibv_mw *mw = ibv_alloc_mw(l->dev->pd, IBV_MW_TYPE_2);
+
+        if (!mw)
+            return -ENOMEM;
+        l->windows[l->nwindows++] = mw;
+    }
+    return 0;
+}
+
+/* Its windows, its queue pair and its identifier. The windows go first, since a bound one may refer
+ * to its queue pair. False: the device still has the queue pair. */
 static bool link_drop(struct rcore_link *l)
 {
     struct ibv_qp *qp = l->id ? l->id->qp : NULL;
 
+    windows_free(l);
     if (!l->id)
         return true;
     if (qp) {
@@ -430,8 +459,11 @@ static int link_open(struct rcore_link *l, const struct rdma_open *open)
     if (rc == 0)
         rc = rcore_area_get(l->dev, open->area, &l->slab, &l->area);
     if (rc == 0)
+        rc = windows_make(l, open->windows);
+    if (rc == 0)
         rc = qp_make(l, open);
     if (rc < 0) {
+        windows_free(l);
         link_give_back(l);
         return rc;
     }

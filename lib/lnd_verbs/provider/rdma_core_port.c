@@ -124,6 +124,7 @@ static void info_fill(struct rcore_port *p)
         .max_qp = (uint32_t)a->max_qp,
         .max_mr = (uint32_t)a->max_mr,
         .max_mr_size = a->max_mr_size,
+        .remote_keys = p->dev->remote_keys,
     };
     snprintf(info->device, sizeof(info->device), "%s", ibv_get_device_name(ctx->device));
     snprintf(info->firmware, sizeof(info->firmware), "%s", a->fw_ver);
@@ -299,7 +300,7 @@ int rcore_bind(struct rdma *rdma, const struct rcore_call *b)
         rcore_say_no_device(&pub->addr, rc, b->err);
         goto fail;
     }
-    rc = rcore_device_get(rdma, p->id->verbs, &p->dev, b->err);
+    rc = rcore_device_get(rdma, p->id->verbs, p->pub->remote_keys, &p->dev, b->err);
     if (rc < 0)
         goto fail_id;
     info_fill(p);

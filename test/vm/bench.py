@@ -3,11 +3,15 @@
 """Payload over RDMA devices in a guest: `./dev vm bench`. Prints one table; --json FILE writes its rows.
 
     test/vm/bench.py --build BUILDDIR [--rounds N] [--routed N] [--seconds S] [--concurrency N] [--json FILE]
+    test/vm/bench.py --build BUILDDIR --keys [LIST] [--rounds N] [--seconds S] [--concurrency N]
     test/vm/bench.py --build BUILDDIR --hunt MINUTES [--hunted PATH:OPERATION,...] [--seconds S] [--concurrency N]
 
 What end nodes move over o2ib is compared with what ib_write_bw moves between the same two devices, and what they move through
 millraced with what they move directly. All in one boot and in turn, so each ratio is of neighbouring runs. Ratios are what is
 measured: rates are those of software devices, which compute a CRC of each packet on the cores that everything else needs too.
+
+--keys compares the methods of `verbs: remote_keys`: PUTs from o2ib to o2ib1 through a router of each method, all with the same nodes,
+their rate and the CPU time of the router's process for each message (the work of software devices is partly in it, partly the kernel's).
 
 --hunt measures nothing: it makes runs of a few kinds one after the other, each by a client of its own, and says what router, devices
 and sockets are about as soon as nothing moves for a while, or messages were lost.
@@ -64,8 +68,10 @@ net:
   - {{net type: tcp, local NI(s): [{{nid: {tcp}, lnd tunables: {{conns_per_peer: 1}}}}]}}
 routing: {{enable: 1}}
 buffers: {{tiny: 512, small: 512, large: 64}}
-millrace: {{cores: auto, reactors: 1, idle: adaptive, hugepages: false, memory: 256, rpc: {{socket: {socket}}}}}
+millrace: {{cores: auto, reactors: 1, idle: adaptive, hugepages: false, memory: 256, rpc: {{socket: {socket}}}, verbs: {{remote_keys: {keys}}}}}
 """
+KEYS = ("shared", "windows", "registrations")
+KEYS_SIZES = (MIB, MIB // 16)
 
 
 # ------------------------------------------------------------------------------------------------------ in the guest
@@ -92,18 +98,32 @@ class Bench:
             self.env.run("ip", *command)
         self.far.ip("addr add 10.78.0.2/24 dev e0\nlink set e0 up")
         lab.wait_link(lab.Here, "totcp")
-        socket, conf = (os.path.join(self.folder, name) for name in ("rpc.sock", "millrace.yaml"))
-        with open(conf, "w", encoding="utf-8") as f:
-            f.write(CONFIG.format(socket=socket, **ROUTER))
-        process = lab.Process(lab.Here, "millraced", [os.path.join(self.options.build, "app/millraced/millraced"), "-c", conf])
-        self.processes.append(process)
-        self.router = lab.Router(process, socket)
-        self.router.wait_links()
+        self.start_router()
         servers = [self.node("server, direct", SERVER["direct"], "server")]
         servers += [self.node("server on " + net, SERVER[net], "--route", f"o2ib {ROUTER[net]}", "server",
                               ns=self.far if net == "tcp" else lab.Here) for net in ("o2ib1", "tcp")]
         for server in servers:
             server.wait_line("serving on")
+
+    def start_router(self, keys="auto"):
+        socket, conf = (os.path.join(self.folder, name) for name in (f"{keys}.sock", "millrace.yaml"))
+        with open(conf, "w", encoding="utf-8") as f:
+            f.write(CONFIG.format(socket=socket, keys=keys, **ROUTER))
+        process = lab.Process(lab.Here, "millraced", [os.path.join(self.options.build, "app/millraced/millraced"), "-c", conf])
+        self.processes.append(process)
+        self.router = lab.Router(process, socket)
+        self.router.wait_links()
+        return process
+
+    def change_router(self, keys):
+        """Another router in the place of the first."""
+        process = self.router.process
+        process.popen.terminate()
+        process.popen.wait(60)
+        self.processes.remove(process)
+        self.start_router(keys)
+        used = {row["remote_keys"] for row in self.router.call("verbs_get")["verbs"]}
+        check(used == {keys}, f"keys in use: {used}")
 
     def close(self):
         for process in self.processes:
@@ -128,14 +148,14 @@ class Bench:
                                     ("-t", str(TX_DEPTH)))
         return {"rate": rate, "program": said or None}
 
-    def load(self, path, operation):
+    def load(self, path, operation, size=SIZE):
         """One run of the client. The payload's way is looked at where it begins and where it ends."""
         interface, turned = COUNTED[path]
         into, out_of = ("tx", "rx") if turned else ("rx", "tx")
         begin, end = (("roce1", "tx"), (interface, into)) if operation == "put" else ((interface, out_of), ("roce1", "rx"))
         nets = {"direct": (), "o2ib1": ("o2ib", "o2ib1"), "tcp": ("o2ib",)}[path]
-        before = self.router_counters(nets) if nets else {}
-        arguments = ["--seconds", str(self.options.seconds), "--size", str(SIZE), "--timeout", str(TIMEOUT),
+        before, cpu = self.router_counters(nets) if nets else {}, self.router.cpu_seconds()
+        arguments = ["--seconds", str(self.options.seconds), "--size", str(size), "--timeout", str(TIMEOUT),
                      "--concurrency", str(self.options.concurrency)]
         if nets:
             arguments += ["--route", f"{path} {ROUTER['o2ib']}"]
@@ -160,6 +180,7 @@ class Bench:
         run = {"rate": steady(samples, payload, self.options.seconds), "program": result[operation]["bytes_per_second"] / MIB}
         low, high = (limit * run["rate"] for limit in AGREE)
         check(low < run["program"] < high, f"millrace-perf says {run['program']:.1f} MiB/s, and it was {run['rate']:.1f}")
+        run["cpu_us"] = (self.router.cpu_seconds() - cpu) * 1e6 / (payload / size)
         if nets:
             after = self.router_counters(nets)
             run["router"] = {"payload": payload, **{name: after[name] - before[name] for name in COUNTERS}}
@@ -312,9 +333,39 @@ def hunt(bench, kinds):
     return 1 if bench.lost else 0
 
 
+def keys_table(bench):
+    """Each round has each method once, each second round backwards. The exit status."""
+    options, found = bench.options, {}
+    try:
+        bench.start()
+        for n in range(options.rounds):
+            for keys in options.keys if n % 2 == 0 else options.keys[::-1]:
+                bench.change_router(keys)
+                bench.attempt(f"{keys}, to connect", bench.load, "o2ib1", "put")
+                for size in KEYS_SIZES:
+                    run = bench.attempt(f"{keys} {size >> 10} KiB", bench.load, "o2ib1", "put", size)
+                    if run:
+                        found.setdefault((size, keys), []).append(run)
+    finally:
+        bench.close()
+
+    def middle(size, keys, of):
+        values = [run[of] for run in found.get((size, keys), [])]
+        return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})" if values else "none"
+
+    print()
+    results.print_table(("message", "remote_keys", "MiB/s", "router's CPU, us a message", "runs"),
+                        [(f"{size >> 10} KiB", keys, middle(size, keys, "rate"), middle(size, keys, "cpu_us"),
+                          str(len(found.get((size, keys), [])))) for size in KEYS_SIZES for keys in options.keys])
+    print(machine.describe())
+    return 0 if len(found) == len(options.keys) * len(KEYS_SIZES) else 1
+
+
 def guest(options):
     lab.START_DEADLINE = 90     # an emulated machine takes its time
     bench = Bench(options)
+    if options.keys:
+        return keys_table(bench)
     if options.hunt:
         return hunt(bench, options.hunted)
     rounds, left_out = [], 0
@@ -372,12 +423,13 @@ def host(options):
     print(f"host: {described}", flush=True)
     boot = [sys.executable, os.path.join(HERE, "vm.py"), "--build", options.build, "--rxe", str(DEVICES), "--memory", "3072",
             "--limit", str(240 + (60 * (options.hunt + 3) if options.hunt else
+                                 options.rounds * 9 * (options.seconds + 30) if options.keys else
                                  (options.rounds * 3 + options.routed * 4) * (options.seconds + 20)))]
     if options.accel:
         boot += ["--accel", options.accel]
     boot += ["--", "python3", "-B", os.path.join(HERE, "bench.py"), "--guest", "--build", options.build, "--rounds", options.rounds,
              "--routed", options.routed, "--seconds", options.seconds, "--concurrency", options.concurrency, "--hunt", options.hunt,
-             "--hunted", ",".join(map(":".join, options.hunted))]
+             "--hunted", ",".join(map(":".join, options.hunted)), *(["--keys", ",".join(options.keys)] if options.keys else [])]
     rows = None
     with subprocess.Popen(list(map(str, boot)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, bufsize=1) as vm:
         try:
@@ -392,7 +444,7 @@ def host(options):
         except KeyboardInterrupt:
             vm.terminate()
             return 130
-    if options.hunt:
+    if options.hunt or options.keys:
         return vm.returncode
     if rows is None:
         return vm.returncode or 1
@@ -425,6 +477,8 @@ def main():
     parser.add_argument("--routed", type=int, default=5, help="how many of these have the runs through the router too (5)")
     parser.add_argument("--seconds", type=int, default=3, help="length of a run (3)")
     parser.add_argument("--concurrency", type=int, default=8, help="messages on their way (8)")
+    parser.add_argument("--keys", metavar="LIST", nargs="?", const=KEYS, type=lambda text: text.split(","),
+                        help=f"compare these methods of `verbs: remote_keys` instead ({','.join(KEYS)})")
     parser.add_argument("--hunt", type=int, metavar="MINUTES", default=0, help="no table: runs of the kinds in --hunted for so long")
     parser.add_argument("--hunted", metavar="LIST", type=kinds_of, default="tcp:get",
                         help="these, in turn: PATH:OPERATION,..., of direct, o2ib1, tcp and put, get (tcp:get)")

@@ -145,6 +145,7 @@ static void setup(bool bind)
     for (unsigned i = 0; bind && i < 2; i++) {
         port[i].event = port_event;
         port[i].home = reactor_at(env, i);
+        port[i].remote_keys = RDMA_KEYS_SHARED; // test_data() writes by the key of the region
         if (ops->bind(rdma, &port[i], &address[i], &err) < 0)
             fail("bind: %s", err.message);
     }

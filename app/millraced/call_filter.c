@@ -9,6 +9,10 @@
 
 #include "lib/base/asan.h"
 
+#if defined(BASE_ASAN) || defined(__SANITIZE_THREAD__)
+#define SANITIZED
+#endif
+
 /* System calls that are allowed, with the reason. A call that is in neither list is answered with
  * ENOSYS, as by a kernel that does not have it. */
 static const struct {
@@ -43,7 +47,7 @@ static const struct {
     {"looking at the process and the system",
      "getpid getppid getuid geteuid getgid getegid getresuid getresgid getgroups capget getrusage "
      "getrlimit setrlimit prlimit64 sysinfo uname getrandom getpriority"},
-#ifdef BASE_ASAN
+#ifdef SANITIZED
     {"the leak checker attaches to the process at its end; reports ask a program for names",
      "clone fork vfork execve wait4 ptrace kill tkill process_vm_readv set_thread_area getpgrp getdents "
      "setsid"},
@@ -110,7 +114,7 @@ static int fill(scmp_filter_ctx filter, enum cfg_seccomp mode)
         seccomp_attr_set(filter, SCMP_FLTATR_CTL_LOG, 1); /* a kernel without it does not log */
     for (size_t i = 0; rc == 0 && i < sizeof(allowed) / sizeof(allowed[0]); i++)
         rc = add_all(filter, allowed[i].calls, SCMP_ACT_ALLOW);
-#ifndef BASE_ASAN
+#ifndef SANITIZED
     if (rc == 0) /* threads, no processes */
         rc = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
                               SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));

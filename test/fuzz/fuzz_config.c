@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Input: the text of a configuration file; read as a document of its own, and onto another one. */
+#include "config/nid_list.h"
 #include "config/save.h"
 #include "config/write.h"
 #include "control/plan.h"
@@ -42,6 +43,22 @@ static void check_port(const struct cfg_port *port)
         HOLDS(inet_is4(&port->route[i].to.addr) == inet_is4(&port->route[i].via));
 }
 
+static void check_access(const struct cfg *cfg)
+{
+    struct lnet_access_rule *rules;
+    struct err err = {0};
+
+    HOLDS(cfg->access_count <= LNET_ACCESS_RULES);
+    HOLDS(cfg_access_rules(cfg, &rules, &err) == 0);
+    for (unsigned i = 0; i < cfg->access_count; i++) {
+        HOLDS(rules[i].name[0] && memchr(rules[i].name, '\0', sizeof(rules[i].name)));
+        HOLDS(rules[i].from.n <= CFG_NID_RANGES && rules[i].to.n <= CFG_NID_RANGES);
+        HOLDS((rules[i].kind == LNET_ACCESS_LIMIT) ==
+              (rules[i].rate[0] + rules[i].rate[1] + rules[i].rate[2] > 0));
+    }
+    cfg_access_rules_free(rules, cfg->access_count);
+}
+
 /* What is accepted is complete and within range. */
 static void check(const struct cfg *cfg)
 {
@@ -55,6 +72,7 @@ static void check(const struct cfg *cfg)
         check_port(&cfg->port[i]);
     for (unsigned i = 0; i < cfg->hello_count; i++)
         HOLDS(nid_net(&cfg->hello[i].address) == nid_net(&cfg->hello[i].nid));
+    check_access(cfg);
     HOLDS(cfg_reactor_count(cfg) >= 1 && cfg_reactor_count(cfg) <= REACTOR_MAX);
     HOLDS(cfg_gateway_count(cfg) <= cfg->route_count &&
           (cfg_gateway_count(cfg) > 0) == (cfg->route_count > 0));

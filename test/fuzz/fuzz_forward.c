@@ -161,6 +161,28 @@ static void check_payloads(void)
     }
 }
 
+/* One pair of nodes may not talk, and another node is slowed down. */
+static void set_rules(void)
+{
+    struct nid_range of[3] = {0};
+    struct lnet_access_rule rules[2] = {
+        {.name = "deny", .kind = LNET_ACCESS_FORWARD, .from = {1, &of[0]}, .to = {1, &of[1]}},
+        {.name = "limit",
+         .kind = LNET_ACCESS_LIMIT,
+         .from = {1, &of[2]},
+         .rate = {2, 10000, 1},
+         .burst_ms = 1000}};
+    struct err err = {0};
+
+    for (unsigned i = 0; i < 3; i++) {
+        of[i].prefix = N(nid[i == 1 ? 3 : i]);
+        of[i].net = nid_net(&of[i].prefix);
+        of[i].kind = NID_RANGE_PREFIX;
+        of[i].n = 32;
+    }
+    HOLDS(lnet_access_set(node, rules, 2, &err) == 0);
+}
+
 static void begin(void)
 {
     struct reactor_opts opts = {
@@ -174,6 +196,7 @@ static void begin(void)
     loop_ctx = lnd_create_default(&loop_code);
     node_up(opts_default());
     HOLDS(route_add("o2ib5", N("10.1.0.77@tcp1"), 1, 0) == 0);
+    set_rules();
     settle();
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Input: what happens to a connection after its handshake, step by step: segments of the peer,
- * honest and not, ICMP errors, calls of the user's, and time. All payload of the peer's is the
- * pattern of its place in the stream, so that whatever is delivered can be compared. What the stack
- * sends is checked as in the conformance tests (test/tcp/peer.c): the right edge never moves left,
- * nothing is acknowledged that was not sent, payload is the user's. Afterwards nothing is left.
+ * Input: what happens to up to three connections of a peer after their handshakes, step by step:
+ * segments of the peer, honest and not, ICMP errors, calls of the user's, and time. All payload of
+ * the peer's is the pattern of its place in the stream, so that whatever is delivered can be
+ * compared. What the stack sends is checked as in the conformance tests (test/tcp/peer.c): the
+ * right edge never moves left, nothing is acknowledged that was not sent, payload is the user's.
+ * Afterwards nothing is left.
  */
 #include "lib/base/minmax.h"
 #include "test/fuzz/fuzz_stack.h"
@@ -33,9 +34,27 @@ enum step {
 
 static struct run run; /* its world is a copy of the process's */
 static struct world *real;
-static uint32_t fin_end[16]; /* behind the last FINs of the peer's */
-static unsigned fins;
-static bool reborn; /* a SYN made a new connection where the old one had ended */
+
+/* Of each connection, beyond its chan. */
+static struct life {
+    uint32_t una;
+    uint32_t fin_end[16]; /* behind the last FINs of the peer's */
+    unsigned fins;
+    bool reborn; /* a SYN made a new connection where the old one had ended */
+} lives[3];
+
+static struct life *life_of(const struct chan *c)
+{
+    return &lives[c - run.chan];
+}
+
+static struct chan *chan_at(uint16_t peer_port)
+{
+    for (unsigned i = 0; i < run.chans; i++)
+        if (run.chan[i].peer_port == peer_port)
+            return &run.chan[i];
+    return NULL;
+}
 
 /* ---- the user ---- */
 
@@ -58,11 +77,14 @@ static const struct stream_events events = {.connected = ignore,
 
 static void on_accepted(void *user, struct stream *s, const union stream_addr *peer)
 {
-    (void)user, (void)peer;
-    if (run.chan[0].accepted)
+    struct chan *c = chan_at(ntohs(peer->in.sin_port));
+
+    (void)user;
+    HOLDS(c);
+    if (c->accepted)
         s->ops->close(s, true);
     else
-        run.chan[0].accepted = s;
+        c->accepted = s;
 }
 
 /* Returns n bytes of the pattern, from a table: each byte that passes is looked at twice. */
@@ -137,45 +159,38 @@ static void must_be_told(struct chan *c)
  * A new connection of the same ports is only let live when the old one has died. Numbers do not
  * tell the two apart: when no time has passed, the new one begins at the old one's.
  */
-static bool is_reborn(struct chan *c, const struct world_frame *f)
+static bool is_reborn(struct chan *c, const struct frame_tcp *t)
 {
-    struct frame_ends ends;
-    struct frame_tcp t;
-
-    HOLDS(frame_tcp_read(f->data, f->len, &ends, &t));
-    HOLDS(!t.bad);
-    if ((t.flags & SYN) != 0 && c->accepted) {
-        reborn = true;
+    if ((t->flags & SYN) != 0 && c->accepted) {
+        life_of(c)->reborn = true;
         must_be_told(c);
     }
-    return reborn;
+    return life_of(c)->reborn;
 }
 
-static uint32_t acks(const struct world_frame *f)
-{
-    struct frame_ends ends;
-    struct frame_tcp t;
-
-    HOLDS(frame_tcp_read(f->data, f->len, &ends, &t));
-    return t.ack;
-}
-
-static void look(struct chan *c)
+static void look(void)
 {
     struct world_frame *f;
 
     while ((f = world_take(real))) {
+        struct frame_ends ends;
         struct frame_tcp t;
-        struct chan *who;
+        struct chan *who, *c;
+        struct life *l;
 
-        if (is_reborn(c, f)) {
+        HOLDS(frame_tcp_read(f->data, f->len, &ends, &t));
+        HOLDS(!t.bad);
+        c = chan_at(t.dport);
+        HOLDS(c);
+        if (is_reborn(c, &t)) {
             free(f);
             continue;
         }
+        l = life_of(c);
         /* Behind a FIN the window has no meaning any more. */
-        for (unsigned i = 0; i < min(fins, RTE_DIM(fin_end)); i++)
-            if (fin_end[i] == acks(f))
-                c->peer_fin = true, c->peer_end = fin_end[i];
+        for (unsigned i = 0; i < min(l->fins, RTE_DIM(l->fin_end)); i++)
+            if (l->fin_end[i] == t.ack)
+                c->peer_fin = true, c->peer_end = l->fin_end[i];
         if (!peer_learn(&run, f, &t, &who) || who != c) {
             fprintf(stderr, "%s\n%s\n", run.why, run.trace ? run.trace : "");
             abort();
@@ -197,7 +212,7 @@ static void feed(struct chan *c, struct frame_tcp *t)
     if ((int32_t)(end - c->peer_sent) > 0)
         c->peer_sent = end;
     if ((t->flags & FIN) != 0)
-        fin_end[fins++ % RTE_DIM(fin_end)] = end;
+        life_of(c)->fin_end[life_of(c)->fins++ % RTE_DIM(life_of(c)->fin_end)] = end;
     if ((t->flags & ACK) != 0) {
         edge = t->ack + ((uint32_t)t->win << ((t->flags & SYN) != 0 ? 0 : c->peer_wscale));
         if ((int32_t)(edge - c->peer_edge) > 0)
@@ -205,7 +220,7 @@ static void feed(struct chan *c, struct frame_tcp *t)
     }
     peer_addresses(c, &ends);
     world_feed(real, frame, frame_tcp_write(frame, &ends, t));
-    look(c);
+    look();
 }
 
 static void segment(struct chan *c, struct frame_tcp *t)
@@ -251,7 +266,7 @@ static bool handshake(struct chan *c, bool keepalive)
     if (keepalive)
         c->s->ops->established(c->s, -1);
     world_settle(real);
-    look(c);
+    look();
     return true;
 }
 
@@ -329,12 +344,12 @@ static void icmp_step(struct chan *c, struct input *in)
     n = station_icmp_error(real, frame, c->last->data, c->last->len, type[c->ip6][kind & 3],
                            (uint8_t)(kind >> 2 & 15), mtu);
     world_feed(real, frame, n);
-    look(c);
+    look();
 }
 
 /* Short times go from event to event. In long ones timers come up to an eighth late, as on a busy
  * reactor: the link timer alone has ten events a second. */
-static void time_step(struct chan *c, uint64_t us)
+static void time_step(uint64_t us)
 {
     uint64_t until = real->now_us + us;
 
@@ -343,7 +358,7 @@ static void time_step(struct chan *c, uint64_t us)
             world_advance(real, until);
         else
             world_jump(real, min(until, real->now_us + us / 8));
-        look(c);
+        look();
     }
 }
 
@@ -364,25 +379,26 @@ static void user_step(struct chan *c, enum step what, struct input *in)
         c->s = NULL;
     }
     world_settle(real);
-    look(c);
+    look();
 }
 
-static void steps(struct chan *c, struct input *in)
+static void steps(struct input *in)
 {
-    uint32_t una = c->own_isn + 1;
-
     while (in->left > 0) {
-        enum step what = take_bytes(in, 1) % STEPS;
+        unsigned byte = take_bytes(in, 1);
+        enum step what = byte % STEPS;
+        struct chan *c = &run.chan[byte / STEPS % run.chans];
+        uint32_t *una = &life_of(c)->una;
 
         switch (what) {
         case HONEST:
         case AHEAD:
         case AGAIN:
-            data_step(c, what, in, &una);
+            data_step(c, what, in, una);
             break;
         case ACK_SOME:
         case SACK_SOME:
-            ack_step(c, what, in, &una);
+            ack_step(c, what, in, una);
             break;
         case WILD:
         case OPTIONS:
@@ -393,10 +409,10 @@ static void steps(struct chan *c, struct input *in)
             icmp_step(c, in);
             break;
         case TIME:
-            time_step(c, (1 + take_bytes(in, 1)) * MS);
+            time_step((1 + take_bytes(in, 1)) * MS);
             break;
         case TIME_LONG:
-            time_step(c, (1 + take_bytes(in, 1) % 64) * SECOND);
+            time_step((1 + take_bytes(in, 1) % 64) * SECOND);
             break;
         case SHUT:
             c->peer_win = (uint16_t)take_bytes(in, 2);
@@ -410,30 +426,39 @@ static void steps(struct chan *c, struct input *in)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size};
-    unsigned how;
-    struct chan *c;
+    static const char *const names[] = {"A", "B", "C"};
+    unsigned how, n;
 
     real = stack_world(on_accepted);
     memset(&run, 0, sizeof(run));
-    reborn = false;
-    fins = 0;
+    memset(lives, 0, sizeof(lives));
     run.w = *real;
     run.ip6 = take_bytes(&in, 1) & 1;
-    c = chan_add(&run, "A");
-    c->host = world_peer(real, run.ip6)->b[15];
     how = take_bytes(&in, 1);
-    if (how & 1)
-        c->peer_isn = 0xffffff00u;
-    HOLDS(handshake(c, (how & 2) != 0));
-    steps(c, &in);
-    if (c->s)
-        do_read(c, 1 << 20);
-    if (c->s)
-        c->s->ops->close(c->s, true);
-    world_settle(real);
-    look(c);
+    n = 1 + (how >> 2) % RTE_DIM(lives);
+    for (unsigned i = 0; i < n; i++) {
+        struct chan *c = chan_add(&run, names[i]);
+
+        c->host = world_peer(real, run.ip6)->b[15];
+        if ((how & 1) != 0 && i == 0)
+            c->peer_isn = 0xffffff00u;
+        HOLDS(handshake(c, (how & 2) != 0));
+        life_of(c)->una = c->own_isn + 1;
+    }
+    steps(&in);
+    for (unsigned i = 0; i < n; i++) {
+        struct chan *c = &run.chan[i];
+
+        if (c->s)
+            do_read(c, 1 << 20);
+        if (c->s)
+            c->s->ops->close(c->s, true);
+        world_settle(real);
+        look();
+    }
     stack_end(real);
-    free(c->last);
+    for (unsigned i = 0; i < n; i++)
+        free(run.chan[i].last);
     free(run.trace);
     return 0;
 }

@@ -163,7 +163,8 @@ class Env:
     def sanitized(self):
         """The program under test is several times slower for its sanitizers."""
         with open(R.find_program(self.build, "millraced"), "rb") as f:
-            return b"__asan_init" in f.read()
+            text = f.read()
+        return b"__asan_init" in text or b"__tsan_init" in text
 
     def need_millrace(self):
         if self.reference:

@@ -27,11 +27,28 @@ struct daemon {
     struct rpc_service *rpc;
     struct control_listener listener;
     struct reactor_fd signals;
+    enum cfg_seccomp filter;
+    bool waits; /* for the method start, and then for its filter */
 };
+
+/* The node that the method start started has opened its devices. Without the filter it must not
+ * run. */
+static void filter_late(struct daemon *d)
+{
+    struct err err = {0};
+
+    if (call_filter_start(d->filter, &err) == 0)
+        return;
+    log_event(LOG_LEVEL_ERROR, LOG_MODULE_MILLRACED, "no_filter", LOG_S("msg", err.message));
+    controller_interrupt(d->c);
+}
 
 static void phase(void *arg, enum control_phase phase)
 {
-    (void)arg;
+    struct daemon *d = arg;
+
+    if (phase == CONTROL_STARTED && d->waits)
+        filter_late(d);
     if (phase == CONTROL_READY)
         sd_notify(0, "READY=1");
     if (phase == CONTROL_STOPPING)
@@ -98,9 +115,11 @@ static int start_log(const struct cfg *cfg, struct err *err)
 
 static int start(struct daemon *d, struct cfg *cfg, bool wait, int signals, struct err *err)
 {
-    enum cfg_seccomp filter = (enum cfg_seccomp)cfg->seccomp;
-    int rc = controller_create(cfg, d->path, wait, &d->c, err);
+    int rc;
 
+    d->filter = (enum cfg_seccomp)cfg->seccomp;
+    d->waits = wait;
+    rc = controller_create(cfg, d->path, wait, &d->c, err);
     if (rc != 0)
         return rc;
     d->listener = (struct control_listener){.phase = phase, .arg = d};
@@ -112,8 +131,8 @@ static int start(struct daemon *d, struct cfg *cfg, bool wait, int signals, stru
         rc = rpc_service_start(d->c, &d->rpc, err);
     if (rc == 0 && !wait)
         rc = controller_start(d->c, err);
-    if (rc == 0)
-        rc = call_filter_start(filter, err);
+    if (rc == 0 && !wait)
+        rc = call_filter_start(d->filter, err);
     if (rc == 0 && wait) {
         log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "waiting",
                   LOG_S("socket", cfg->rpc_socket));

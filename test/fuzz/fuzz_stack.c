@@ -54,7 +54,7 @@ void stack_end(struct world *w)
     struct tcp_stats st;
 
     /* Half-open connections, FIN-WAIT-2, TIME-WAIT, packets for a neighbour that is asked for
-     * several times: whatever has a time comes to it. */
+     * several times: all of their timers run out. */
     for (unsigned i = 0; i < 8 && (i == 0 || !is_empty(w)); i++) {
         world_jump(w, w->now_us + 100 * SECOND);
         while ((f = world_take(w)))

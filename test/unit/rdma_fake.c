@@ -44,20 +44,6 @@ static struct mem_region regions[FAKE_REGIONS];
 static struct rdma_key keys[MEM_REGION_MAX];
 static unsigned nregions;
 
-/* Parts of FAKE_LANDING with remote keys of their own. A window keeps its row for the life of its
- * link, a registration for its own. */
-#define PARTS 4096
-static struct part {
-    const struct fake_link *fl; /* NULL: a free row */
-    struct ibv_mw mw;
-    struct ibv_mr mr;
-    bool window, posted, bound; /* posted: its bind is on the way or took effect */
-    uint32_t rkey, last;        /* last: that it had */
-    uint64_t addr, len;
-} parts[PARTS];
-static struct ibv_mr landing_mr;
-static uint32_t next_key;
-
 #define EXPORTS 512
 static struct {
     uint32_t key, len;
@@ -109,167 +95,6 @@ void fake_register(enum fake_region region)
     __atomic_store_n(&keys[region].valid, true, __ATOMIC_RELEASE);
 }
 
-/* ---- parts of landing memory ---- */
-
-static struct part *part_new(const struct fake_link *fl, bool window)
-{
-    for (unsigned i = 0; i < PARTS; i++) {
-        struct part *p = &parts[i];
-
-        if (p->fl)
-            continue;
-        *p = (struct part){.fl = fl, .window = window, .last = (0x800000 + next_key++) << 8};
-        p->mw.rkey = p->last;
-        return p;
-    }
-    fail_msg("too many keys");
-    return NULL;
-}
-
-static struct part *part_of(uint32_t rkey)
-{
-    for (unsigned i = 0; i < PARTS; i++) {
-        if (parts[i].fl && parts[i].posted && parts[i].rkey == rkey)
-            return &parts[i];
-    }
-    return NULL;
-}
-
-static void in_landing(uint64_t addr, uint64_t len)
-{
-    uint64_t base = (uintptr_t)regions[FAKE_LANDING].base;
-
-    assert_true(len > 0 && addr >= base && addr + len <= base + FAKE_LANDING_BYTES);
-}
-
-void fk_window_bind(const struct fake_link *fl, const struct ibv_send_wr *wr)
-{
-    struct part *p = container_of(wr->bind_mw.mw, struct part, mw);
-    const struct ibv_mw_bind_info *info = &wr->bind_mw.bind_info;
-
-    assert_true(p >= parts && p < parts + PARTS && p->fl == fl && p->window);
-    if (p->posted)
-        fail_msg("a window is bound that is bound already");
-    assert_int_equal(p->mw.rkey, p->last);
-    assert_int_equal(wr->bind_mw.rkey >> 8, p->last >> 8);
-    assert_int_not_equal(wr->bind_mw.rkey, p->last);
-    assert_ptr_equal(info->mr, &landing_mr);
-    assert_int_equal(info->mw_access_flags, IBV_ACCESS_REMOTE_WRITE);
-    in_landing(info->addr, info->length);
-    p->posted = true;
-    p->rkey = p->last = wr->bind_mw.rkey;
-    p->addr = info->addr;
-    p->len = info->length;
-}
-
-void fk_window_bound(const struct fake_link *fl, uint32_t rkey)
-{
-    struct part *p = part_of(rkey);
-
-    assert_true(p && p->fl == fl && !p->bound);
-    p->bound = true;
-}
-
-void fk_window_invalid(const struct fake_link *fl, uint32_t rkey)
-{
-    struct part *p = part_of(rkey);
-
-    if (!p || p->fl != fl || !p->window || !p->bound)
-        fail_msg("a key is invalidated that is not valid");
-    p->posted = p->bound = false;
-}
-
-static void windows_new(struct fake_link *fl)
-{
-    free(fl->link->windows);
-    fl->link->windows = calloc(fl->open.windows + 1, sizeof(struct ibv_mw *));
-    for (unsigned i = 0; i < fl->open.windows; i++)
-        fl->link->windows[i] = &part_new(fl, true)->mw;
-}
-
-/* The queue pair is gone, and the keys of its windows with it. */
-static void windows_free(struct fake_link *fl)
-{
-    for (unsigned i = 0; i < PARTS; i++) {
-        if (parts[i].fl == fl && parts[i].window)
-            parts[i].fl = NULL;
-    }
-    free(fl->link->windows);
-    fl->link->windows = NULL;
-}
-
-static struct ibv_mr *f_register_part(struct rdma_link *link, void *addr, size_t len)
-{
-    struct part *p;
-
-    if (fake.register_errors > 0) {
-        fake.register_errors--;
-        errno = ENOMEM;
-        return NULL;
-    }
-    assert_int_equal(fake.remote_keys, RDMA_KEYS_REGISTRATIONS);
-    in_landing((uintptr_t)addr, len);
-    p = part_new(fk_of(link), false);
-    p->posted = p->bound = true;
-    p->rkey = p->mr.rkey = p->last + 1;
-    p->addr = (uintptr_t)addr;
-    p->len = len;
-    return &p->mr;
-}
-
-static void f_release_part(struct rdma_link *link, struct ibv_mr *mr)
-{
-    struct part *p = container_of(mr, struct part, mr);
-
-    assert_ptr_equal(p->fl->link, link);
-    assert_false(p->window);
-    p->fl = NULL;
-}
-
-unsigned fake_keys(void)
-{
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < PARTS; i++)
-        n += parts[i].fl && parts[i].bound;
-    return n;
-}
-
-bool fk_key_given(const struct fake_link *fl, uint32_t rkey, uint64_t addr, uint64_t len)
-{
-    const struct part *p = part_of(rkey);
-
-    if (rkey == FAKE_RKEY)
-        return fake.remote_keys == RDMA_KEYS_SHARED;
-    return p && (p->fl == fl || !p->window) && addr >= p->addr && addr + len <= p->addr + p->len;
-}
-
-bool fake_key_works(const struct fake_link *fl, uint32_t rkey, uint64_t addr, uint64_t len)
-{
-    return fk_key_given(fl, rkey, addr, len) && (rkey == FAKE_RKEY || part_of(rkey)->bound);
-}
-
-/* Whether any peer could write to these bytes by a key of its own. */
-static bool part_covers(const void *addr, size_t len)
-{
-    uint64_t at = (uintptr_t)addr;
-
-    for (unsigned i = 0; i < PARTS; i++) {
-        const struct part *p = &parts[i];
-
-        if (p->fl && p->posted && at < p->addr + p->len && p->addr < at + len)
-            return true;
-    }
-    return false;
-}
-
-bool fake_told(const void *addr, size_t len)
-{
-    return part_covers(addr, len) || fk_told(addr, len);
-}
-
-/* ---- */
-
 void fake_export(uint32_t key, uint64_t addr, uint8_t *bytes, uint32_t len)
 {
     unsigned i = 0;
@@ -287,7 +112,7 @@ void fake_export(uint32_t key, uint64_t addr, uint8_t *bytes, uint32_t len)
 
 uint8_t *fk_exported(uint32_t key, uint64_t addr, uint32_t len)
 {
-    if (key == FAKE_RKEY || part_of(key)) {
+    if (key == FAKE_RKEY || fk_has_key(key)) {
         uint8_t *p = (uint8_t *)(uintptr_t)addr, *base = regions[FAKE_LANDING].base;
 
         return p >= base && p + len <= base + FAKE_LANDING_BYTES ? p : NULL;
@@ -355,7 +180,7 @@ static int f_bind(struct rdma *rdma, struct rdma_port *port, const struct sockad
     assert_null(rdma->port);
     fake.remote_keys = port->remote_keys == RDMA_KEYS_AUTO ? RDMA_KEYS_SHARED : port->remote_keys;
     keys[FAKE_LANDING].rkey = fake.remote_keys == RDMA_KEYS_SHARED ? FAKE_RKEY : 0;
-    keys[FAKE_LANDING].mr = fake.remote_keys == RDMA_KEYS_WINDOWS ? &landing_mr : NULL;
+    keys[FAKE_LANDING].mr = fake.remote_keys == RDMA_KEYS_WINDOWS ? &fk_landing_mr : NULL;
     port->rdma = rdma;
     port->addr = *addr;
     port->keys = keys;
@@ -505,7 +330,7 @@ static void unlink_live(struct fake_link *fl)
 static void closed(struct fake_link *fl)
 {
     fk_check_posted(fl); /* until now it was the device's */
-    windows_free(fl);
+    fk_windows_free(fl);
     fl->phase = FAKE_CLOSED;
     fk_drop_requests(fl);
     led_fini(fl);
@@ -646,7 +471,7 @@ static void f_open_qp(struct rdma_link *link, const struct rdma_open *open)
     link->send_sges = fake.send_sges < open->send_sges ? fake.send_sges : open->send_sges;
     link->inline_bytes = fake.inline_bytes;
     assert_true(open->windows == 0 || fake.remote_keys == RDMA_KEYS_WINDOWS);
-    windows_new(fl);
+    fk_windows_new(fl);
     fl->open.send_wrs = link->send_wrs;
     fl->phase = FAKE_OPENING;
     if (!fake.manual_open) {
@@ -871,8 +696,8 @@ const struct rdma_ops fake_rdma = {
     .poll = f_poll,
     .arm = fk_arm,
     .disarm = fk_disarm,
-    .register_part = f_register_part,
-    .release_part = f_release_part,
+    .register_part = fk_register_part,
+    .release_part = fk_release_part,
     .want_region = f_want_region,
 };
 
@@ -882,7 +707,7 @@ void fake_init(void)
 {
     memset(&fake, 0, sizeof(fake));
     memset(nodes, 0, sizeof(nodes));
-    memset(parts, 0, sizeof(parts));
+    fk_keys_init();
     nnodes = 0;
     next_id = 0;
     fake.inline_bytes = 64;
@@ -921,8 +746,7 @@ void fake_forget(void)
 void fake_fini(void)
 {
     assert_null(fake.links);
-    for (unsigned i = 0; i < PARTS; i++)
-        assert_null(parts[i].fl);
+    fk_keys_fini();
     for (unsigned i = 0; i < FAKE_NODES; i++)
         assert_false(nodes[i].open);
     fake_forget();

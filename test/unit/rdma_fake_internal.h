@@ -24,11 +24,21 @@ struct rdma {
 /* ---- rdma_fake.c ---- */
 struct fake_link *fk_of(struct rdma_link *link);
 void fk_check_sge(const struct fake_link *fl, const struct ibv_sge *s);
+uint8_t *fk_exported(uint32_t key, uint64_t addr, uint32_t len);
+
+/* ---- rdma_fake_keys.c ---- */
+extern struct ibv_mr fk_landing_mr;
+void fk_keys_init(void);
+void fk_keys_fini(void); /* none is left */
+void fk_windows_new(struct fake_link *fl);
+void fk_windows_free(struct fake_link *fl); /* its queue pair is gone, and their keys with it */
 /* A window's bind was posted, took effect; its invalidate took effect. */
 void fk_window_bind(const struct fake_link *fl, const struct ibv_send_wr *wr);
 void fk_window_bound(const struct fake_link *fl, uint32_t rkey);
 void fk_window_invalid(const struct fake_link *fl, uint32_t rkey);
-uint8_t *fk_exported(uint32_t key, uint64_t addr, uint32_t len);
+bool fk_has_key(uint32_t rkey);
+struct ibv_mr *fk_register_part(struct rdma_link *link, void *addr, size_t len);
+void fk_release_part(struct rdma_link *link, struct ibv_mr *mr);
 
 /* ---- rdma_fake_qp.c ---- */
 void fk_cqs_init(void);

@@ -32,7 +32,7 @@ static bool thread_starts(void)
     return pthread_create(&t, NULL, nothing, NULL) == 0 && pthread_join(t, NULL) == 0;
 }
 
-/* What a router does all day. */
+/* The calls of a running router. */
 static int works(void)
 {
     int fd = socket(AF_INET, SOCK_STREAM, 0), pair[2];

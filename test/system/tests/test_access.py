@@ -74,7 +74,7 @@ async def test_connected(env):
 @only("kernel", "port")
 @cases("nid", "net")
 async def test_forward(env, what):
-    """What is not to be forwarded is dropped by name, and why names the rule."""
+    """A message that a rule denies is dropped by name, and why names the rule."""
     env.need_millrace()
     to = FAR if what == "nid" else "*@tcp1"
     r, c, s = await scene(env)

@@ -58,6 +58,18 @@ async def test_becomes_its_user(env):
     await env.settle()
 
 
+async def test_filter_after_start(env):
+    """A router that waits for the method start opens its devices then; the filter follows."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER, args=["--wait-for-rpc"])
+    assert all(t["Seccomp"] == ["0"] for t in threads(r.proc.pid))
+    await r.rpc("start")
+    assert all(t["Seccomp"] == ["2"] for t in threads(r.proc.pid))
+    c = await env.persona("c", CLIENT)
+    join(c, r, "tcp1")
+    await env.bring_up(c)
+
+
 async def test_user_is_missing(env):
     """A user that is named and does not exist is an error that says what to do."""
     env.need_millrace()

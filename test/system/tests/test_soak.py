@@ -83,7 +83,8 @@ async def test_random_faults(env):
 
 # What an attacker does, with how many addresses and which settings; those of ports only.
 ATTACKS = (("callers", 2, {"per": 4000, "rate": 200}), ("holders", 33, {"per": 255}), ("greetings", 33, {"per": 32}),
-           ("segments", 21, {"per": 255}), ("dead", 10, {"per": 2, "far": "10.2.9."}), ("thief", 1, {}))
+           ("segments", 21, {"per": 255}), ("dead", 10, {"per": 2, "far": "10.2.9."}), ("thief", 1, {}),
+           ("strangers", 2, {"per": 2, "far": "11."}), ("askers", 2, {"per": 2}), ("forgers", 2, {"per": 2}))
 PORT_ONLY = ("thief",)
 
 
@@ -112,7 +113,7 @@ async def test_attackers(env):
     env.need_millrace()
     seconds, seed = settings(env)
     rng = random.Random(seed)
-    r, _ = await wide_router(env)
+    r, _ = await wide_router(env, routes=[{"net": "tcp9", "gateway": "10.1.0.77@tcp"}])     # for those who forge names of tcp9
     c, s = await env.crowd("c", CLIENTS, 20), await env.crowd("s", SERVERS, 20)
     await c.nodes(NEAR)
     await s.nodes(FAR)

@@ -102,15 +102,16 @@ async def scene(env, nets, **router):
     return c, r, s
 
 
-def addresses(nets, count):
-    return [f"{nets[0]}{100 + i:{'x' if ':' in nets[0] else 'd'}}" for i in range(count)]
+def addresses(nets, who):
+    """Those that are listed, or so many."""
+    return [f"{nets[0]}{n:{'x' if ':' in nets[0] else 'd'}}" for n in (who if isinstance(who, tuple) else range(100, 100 + who))]
 
 
-async def beside(env, what, nets, count, until, seconds=5, router=None, **settings):
-    """The attack from so many addresses, with a bystander, and nodes that join when `until(router)` says that it works."""
+async def beside(env, what, nets, who, until, seconds=5, router=None, **settings):
+    """The attack from these addresses or so many, with a bystander, and nodes that join when `until(router)` says that it works."""
     c, r, s = await scene(env, nets, **(router or {}))
     b = Bystander(env, c, s, r)
-    attack = Attack(env, what, r.nids[0].ip, addresses(nets, count), **settings)
+    attack = Attack(env, what, r.nids[0].ip, addresses(nets, who), **settings)
     await env.until_async(lambda: until(r, attack), f"the attack is under way ({attack.last()})", 30)
     joined = []
     for i in range(3):

@@ -37,6 +37,16 @@ async def test_pings(env, who):
 @only("kernel", "port")
 @deadline(90)
 @cases(*FEW)
+async def test_chosen_askers(env, who):
+    """The pings come from addresses that shared a slot of 1,024 with the bystander's when slots went by a hash without a key."""
+    env.need_millrace()
+    chosen = (163, 235)[:FEW[who]]
+    await beside(env, "askers", ("10.30.0.", "10.30.1."), chosen, after(20000), per=2)
+
+
+@only("kernel", "port")
+@deadline(90)
+@cases(*FEW)
 async def test_pushes(env, who):
     """PUSHes in the names of 65,536 nodes behind another router: none makes an entry."""
     env.need_millrace()

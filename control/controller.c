@@ -273,6 +273,11 @@ static int add_routes(struct process *d, struct err *err)
     return 0;
 }
 
+static void drops_grew(void *arg, const struct control_event *event)
+{
+    control_happened(arg, event);
+}
+
 static int start_node(struct process *d, struct err *err)
 {
     int rc = reactor_env_start(d->c.env);
@@ -291,7 +296,7 @@ static int start_node(struct process *d, struct err *err)
         err_remedy(err,
                    "run it as root or give it that capability (setcap cap_net_bind_service+ep)");
     if (rc == 0)
-        d->drops = drop_watch_start(d->c.node);
+        d->drops = drop_watch_start(d->c.node, drops_grew, &d->c);
     return rc;
 }
 

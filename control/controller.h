@@ -28,6 +28,8 @@ struct control_event {
     const char *cause;             /* one or several words */
     const char *text;              /* a sentence */
     const struct lnet_ni_conf *ni; /* the NI concerned; NULL: none */
+    const struct lnet_nid *peer;   /* who is concerned; NULL: none, or not known */
+    uint64_t count;                /* of "drops" */
 };
 
 enum control_phase {

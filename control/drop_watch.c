@@ -1,22 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Logs the drop reasons whose count grew within a second, with the newest example. */
+/* Logs and reports the drop reasons whose count grew, with the newest example. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/controller.h"
 #include "control/drop_watch.h"
+#include "lib/base/minmax.h"
 #include "lib/lnet/lnet.h"
 #include "lib/log/log.h"
 
 #define WATCH_US 1000000
+#define TELL_US  60000000 /* between events of a reason: 1,024 events are kept of all */
 
 struct drop_watch {
     struct reactor_timer timer; /* first: the callback gets it */
     struct lnet_node *node;
     uint64_t seen[LNET_DROP_COUNT];
+    uint64_t told[LNET_DROP_COUNT];    /* the count at its last event */
+    uint64_t tell_at[LNET_DROP_COUNT]; /* no event before, reactor_now_us() clock */
+    void (*tell)(void *arg, const struct control_event *event);
+    void *arg;
 };
+
+static void tell_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t total)
+{
+    const struct lnet_drop_info *info = lnet_drop_info(reason);
+    struct lnet_drop_example example = {.seen = false};
+
+    if (!w->tell || total <= w->told[reason] || reactor_now_us() < w->tell_at[reason])
+        return;
+    lnet_drop_example_get(w->node, reason, &example);
+    w->tell(w->arg,
+            &(struct control_event){.type = "drops",
+                                    .cause = info->name,
+                                    .text = info->text,
+                                    .peer = example.seen && example.has_peer ? &example.peer : NULL,
+                                    .count = total - w->told[reason]});
+    w->told[reason] = total;
+    w->tell_at[reason] = reactor_now_us() + TELL_US;
+}
 
 /* False: the log is limited now. */
 static bool log_drop(struct drop_watch *w, enum lnet_drop reason, uint64_t more, uint64_t total)
@@ -50,20 +75,27 @@ static void look(struct reactor_timer *timer)
     uint64_t now[LNET_DROP_COUNT] = {0};
 
     lnet_drops_get(w->node, now);
-    for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d))
+    for (enum lnet_drop d = lnet_drop_next(LNET_DROP_NONE); d; d = lnet_drop_next(d)) {
         if (now[d] < w->seen[d] || /* counters were reset */
             (now[d] > w->seen[d] && log_drop(w, d, now[d] - w->seen[d], now[d])))
             w->seen[d] = now[d];
+        w->told[d] = min(w->told[d], now[d]);
+        tell_drop(w, d, now[d]);
+    }
     reactor_timer_arm(timer, WATCH_US);
 }
 
-struct drop_watch *drop_watch_start(struct lnet_node *node)
+struct drop_watch *drop_watch_start(struct lnet_node *node,
+                                    void (*tell)(void *arg, const struct control_event *event),
+                                    void *arg)
 {
     struct drop_watch *w = calloc(1, sizeof(*w));
 
     if (!w)
         return NULL;
     w->node = node;
+    w->tell = tell;
+    w->arg = arg;
     reactor_timer_init(&w->timer, look);
     reactor_timer_arm(&w->timer, WATCH_US);
     return w;

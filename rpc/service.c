@@ -45,6 +45,8 @@ static void log_event_row(void *arg, const json_t *event, uint64_t missed)
         snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(reactor));
     if (missed)
         log_event(LOG_LEVEL_WARNING, LOG_MODULE_EVENTS, "missed", LOG_U("count", missed));
+    if (strcmp(type, "drops") == 0)
+        return; /* there are lines about these: control/drop_watch.c */
     log_event(rpc_event_is_trouble(type) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, LOG_MODULE_EVENTS,
               type, LOG_S("nid", member(event, "nid")), LOG_S("net", member(event, "net")),
               LOG_S("gateway", member(event, "gateway")), LOG_S("pool", member(event, "pool")),

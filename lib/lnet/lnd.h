@@ -206,8 +206,10 @@ struct lnet_peer_ni {
     uint64_t access_limits;  /* access rules: which limits hold for it, a bit each */
     uint64_t access_seen;    /* the configuration that these are of */
     uint16_t access_ni;
-    bool access_denied; /* it may not connect */
-    uint64_t spare[4];
+    bool access_denied;     /* it may not connect */
+    uint32_t limit_waiting; /* headers from it that wait for a limit */
+    uint64_t limit_waited;  /* ever */
+    uint64_t spare[3];
 };
 
 _Static_assert(offsetof(struct lnet_peer_ni, rtr) == 128, "blocks of two cache lines");

@@ -297,7 +297,8 @@ struct lnet_peer_ni_row {
     unsigned reactor;
     uint32_t refs;
     struct lnet_credits tx, rtr;
-    uint32_t tx_waiting, rtr_waiting;
+    uint32_t tx_waiting, rtr_waiting, limit_waiting;
+    uint64_t limit_waited;
     bool up; /* has a connection */
     uint64_t last_alive_us;
     uint64_t send_count[LNET_MSG_TYPES], recv_count[LNET_MSG_TYPES], drop_count[LNET_MSG_TYPES];

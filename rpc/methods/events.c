@@ -442,6 +442,9 @@ static void controller_event(void *arg, const struct control_event *event)
         more = json_pack("{s:o, s:o*, s:o*}", "net", rpc_net(ni->net), "nid",
                          nid_is_any(&ni->nid) ? NULL : rpc_nid(&ni->nid), "interface",
                          ni->ifname[0] ? json_string(ni->ifname) : NULL);
+    else if (event->count)
+        more = json_pack("{s:I, s:o*}", "count", (json_int_t)event->count, "nid",
+                         event->peer ? rpc_nid(event->peer) : NULL);
     rpc_events_emit(arg, event->type, event->cause, event->text, more);
 }
 

@@ -11,6 +11,7 @@ enum wait_for {
     WAIT_PEER_RTR,
     WAIT_PEER_TX,
     WAIT_NI_TX,
+    WAIT_LIMIT,
     WAIT_KINDS
 };
 
@@ -29,6 +30,8 @@ static const struct {
     [WAIT_PEER_TX] = {"peer_tx_credit",
                       "Messages for a peer that is being sent as many as it may."},
     [WAIT_NI_TX] = {"ni_tx_credit", "Messages for an NI that is sending as many as it may."},
+    [WAIT_LIMIT] = {"limit", "Messages whose sender has sent as many or as much as a limit of the "
+                             "access rules lets through."},
 };
 
 struct waits {
@@ -100,6 +103,7 @@ static void peer_page(void *arg, const struct lnet_peer_ni_row *rows, unsigned n
     for (unsigned i = 0; i < n; i++) {
         add(w, WAIT_PEER_RTR, rows[i].rtr_waiting, rows[i].rtr.waited, &rows[i].nid);
         add(w, WAIT_PEER_TX, rows[i].tx_waiting, rows[i].tx.waited, &rows[i].nid);
+        add(w, WAIT_LIMIT, rows[i].limit_waiting, rows[i].limit_waited, &rows[i].nid);
     }
     if (!next->end && !lnet_peer_ni_page(ctx->control->node, next, PAGE_ROWS, peer_page, w))
         return; /* without memory, the sums end here */

@@ -135,11 +135,26 @@ static void test_drops(void **state)
     fails("drops_get", "[1]", -32602, "explain");
 }
 
-/* What more is known of one is in the answer, and in the log. */
+static struct control_event told;
+static unsigned tellings;
+
+static void tell(void *arg, const struct control_event *event)
+{
+    static struct lnet_nid peer;
+
+    assert_ptr_equal(arg, node);
+    told = *event;
+    if (event->peer)
+        peer = *event->peer;
+    told.peer = event->peer ? &peer : NULL;
+    tellings++;
+}
+
+/* What more is known of one is in the answer, in the log and in an event. */
 static void test_drop_why(void **state)
 {
     static const struct lnet_drop_why why = {"connecting", "nobody listens there", 8};
-    struct drop_watch *watch = drop_watch_start(node);
+    struct drop_watch *watch = drop_watch_start(node, tell, node);
     struct err err = {0};
     char text[4096] = "";
     struct log_opts opts = {.to = "stderr"};
@@ -157,13 +172,18 @@ static void test_drop_why(void **state)
     IS(row, "example/stage", "connecting");
     IS(row, "example/why", "nobody listens there");
     assert_int_equal(NUMBER(row, "example/code"), 8);
+    lnet_drop_event_why(node, IB_DROP(DIAL_FAILED), node->ni[0], &peer, NULL, &why);
     drop_watch_stop(watch); /* looks once more */
-    log_close();            /* writes what there is */
+    assert_string_equal(told.type, "drops");
+    assert_string_equal(told.cause, "o2ib_dial_failed");
+    assert_int_equal(told.count, 2);
+    assert_true(nid_same(told.peer, &peer));
+    log_close(); /* writes what there is */
     assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
     if (!strstr(text, " drop=o2ib_dial_failed ") || !strstr(text, " peer=10.0.0.78@o2ib ") ||
         !strstr(text, " stage=connecting why=\"nobody listens there\" code=8\n"))
         fail_msg("%s", text);
-    if (!strstr(text, " event=drops_total counts=\"") || !strstr(text, "o2ib_dial_failed 1"))
+    if (!strstr(text, " event=drops_total counts=\"") || !strstr(text, "o2ib_dial_failed 2"))
         fail_msg("%s", text);
     close(ends[0]);
     close(ends[1]);
@@ -171,7 +191,7 @@ static void test_drop_why(void **state)
 
 static void test_waits(void **state)
 {
-    assert_int_equal(json_array_size(at(checked("waits_get", ""), "waits")), 6);
+    assert_int_equal(json_array_size(at(checked("waits_get", ""), "waits")), 7);
 }
 
 static void test_reactors(void **state)

@@ -78,6 +78,8 @@ static void waiting_del(struct lnet_rx *rx)
     struct lnet_credit_shard *c = rx->shard->credit;
 
     TAILQ_REMOVE(&c->waiting, rx, age);
+    if (rx->wait == LNET_RX_WAIT_LIMIT)
+        rx->from->limit_waiting--;
     if (TAILQ_EMPTY(&c->waiting))
         reactor_timer_cancel(&c->wait_timer);
 }
@@ -131,8 +133,8 @@ static void wait_ends(struct lnet_rx *rx)
         reactor_waited(REACTOR_WAIT_BUFFER, rx->begun_us);
         lnet_buffer_wait_ends(rx);
     }
-    rx->wait = LNET_RX_BUSY;
     waiting_del(rx);
+    rx->wait = LNET_RX_BUSY;
 }
 
 /* Returns why a header waits. */
@@ -185,6 +187,8 @@ void lnet_admit_after(struct lnet_rx *rx, uint64_t wait_us)
     struct lnet_credit_shard *c = rx->shard->credit;
 
     rx->wait = LNET_RX_WAIT_LIMIT;
+    rx->from->limit_waiting++;
+    rx->from->limit_waited++;
     rx->wait_until_us = reactor_now_us() + wait_us;
     waiting_add(&c->waiting, rx);
     if (TAILQ_FIRST(&c->waiting) == rx)

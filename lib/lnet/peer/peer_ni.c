@@ -222,6 +222,8 @@ static void fill_row(const struct lnet_shard *s, const struct lnet_peer_ni *p,
     row->rtr = p->rtr;
     row->tx_waiting = p->tx.now < 0 ? (uint32_t)-p->tx.now : 0;
     row->rtr_waiting = p->rtr_waiting;
+    row->limit_waiting = p->limit_waiting;
+    row->limit_waited = p->limit_waited;
     row->tx_queued = p->tx_queued;
     row->tx_queued_bytes = p->tx_queued_bytes;
     if (lnd && lnd->ops->peer_info)

@@ -44,6 +44,11 @@ async def test_connect(env):
     assert how in ("FIN", "RST") and not got, (got, how)
     assert (await r.drops())["access_connect"] == 1
     assert (await counted(r))["rest"]["refused"] == 1
+
+    async def told():
+        return [e for e in (await r.rpc("events_get"))["events"] if (e["type"], e["cause"]) == ("drops", "access_connect")]
+    await env.until_async(told, "an event")
+    assert [e["count"] for e in await told()] == [1], await told()
     why = (await r.rpc("why", nid=BAD))["why"]
     assert why["connect"] == {"rule": "rest", "verdict": "deny"}, why
     why = (await r.rpc("why", nid=GOOD))["why"]
@@ -130,6 +135,8 @@ async def test_limit(env, what):
     assert time.monotonic() - began < least / 2 * env.stretch(), "others are slowed down, too"
     row = (await counted(r))["slow"]
     assert row["waited"] > count / 2 and row["refused"] == 0, row
+    waits = next(w for w in (await r.rpc("waits_get"))["waits"] if w["name"] == "limit")
+    assert (waits["waiting"], waits["waited"]) == (0, row["waited"]), waits
     assert (await r.rpc("why", nid=GOOD))["why"]["limits"] == ["slow"]
     drops = await r.drops()
     assert not drops.get("rate_limit"), drops

@@ -34,18 +34,20 @@ def near_misses(bad, to):
 
 
 @only("kernel", "port")
-@cases("on", "off")
+@cases("on", "off", "off by and by")
 async def test_rules(env, switch):
     env.need_millrace()
-    off = "" if switch == "on" else "  guard: {" + ", ".join(f"{r}: false" for r in RULES) + "}\n"
-    r = await env.router("r", *ROUTER, extra=off)
+    off = "  guard: {" + ", ".join(f"{r}: false" for r in RULES) + "}\n"
+    r = await env.router("r", *ROUTER, extra=off if switch == "off" else "")
+    if switch == "off by and by":
+        await r.rpc("config_apply", text="millrace:\n" + off, mode="merge")
     bad, sink = BadPeer(env, "bad", BAD, r.nids[0]), BadPeer(env, "sink", SINK, r.nids[1])
     out, into = await bad.attach(), await sink.attach()
     wanted = list(near_misses(bad, sink.nid))
     broken = offences(bad, sink.nid)
     for rule in RULES:
         await out.send(bad.frame(*broken[rule]))
-        if switch == "off":
+        if switch != "on":
             wanted.insert(RULES.index(rule), broken[rule])
     for header, payload in wanted[0 if switch == "on" else len(RULES):]:
         await out.send(bad.frame(header, payload))

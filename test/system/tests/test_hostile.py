@@ -4,6 +4,7 @@
 from lnetpy import nid as N
 from lnetpy import wire
 from lnetpy.badpeer import BadPeer
+from lnetpy.crowd_scene import NEAR, wide_router
 from lnetpy.hostile import V4, V6, beside
 from lnetpy.scene import CLIENT, ROUTER, cases, deadline, join, line, only
 
@@ -181,3 +182,31 @@ async def test_stolen_address(env):
         return int(attack.last().split()[0] or 0) > 50 if attack.last() else False
     r = await beside(env, "thief", V4, 1, going, seconds=12)
     assert "address=10.0.0.1 state=defended" in r.text() or "cause=used_by_another" in r.text(), r.tail(20)
+
+
+@only("kernel", "port")
+@deadline(60)
+async def test_flood_of_log_lines(env):
+    """A host that comes and goes fills its share of the log: that hosts of other networks come is still written."""
+    env.need_millrace()
+    r, _ = await wide_router(env)
+    bad, others = BadPeer(env, "bad", "10.1.100.1@tcp", r.nids[0]), [f"10.1.{i}.66" for i in range(101, 109)]
+    bad.ns.ip("\n".join(f"addr add {a}/16 dev eth0" for a in others))
+
+    async def come_and_go():
+        (await bad.attach()).close(rst=True)
+
+    def written(address):
+        return sum(f"event=peer_up nid={address}@tcp" in line for line in r.text().splitlines())
+
+    for _ in range(60):
+        await come_and_go()
+    for address in others:
+        bad.nid = N.parse(address + "@tcp")
+        await come_and_go()
+
+    async def seen():
+        # Networks share 16 groups by a hash that nobody knows; some can be in the group of the flood.
+        return sum(written(a) > 0 for a in others) >= 4
+    await env.until_async(seen, "lines about half of the others", 5)
+    assert 0 < written("10.1.100.1") < 60, f"{written('10.1.100.1')} lines about the flood: it does not fill its share"

@@ -3,6 +3,7 @@
 And attackers that come and go."""
 
 import asyncio
+import collections
 import os
 import random
 import re
@@ -89,14 +90,15 @@ PORT_ONLY = ("thief",)
 
 
 def settings(env):
-    """Seconds and seed: two numbers in MILLRACE_SOAK, minutes first."""
-    minutes, seed = (os.environ.get("MILLRACE_SOAK", "") + " ").split(" ")[:2]
-    return int(60 * float(minutes)) if minutes else 3600 if env.long else 40, int(seed or 11)
+    """Seconds, seed and attacks: three words in MILLRACE_SOAK, minutes first, the attacks with a comma between."""
+    minutes, seed, attacks = (os.environ.get("MILLRACE_SOAK", "") + "  ").split(" ")[:3]
+    attacks = [a for a in ATTACKS if (env.transport == "port" or a[0] not in PORT_ONLY) and (not attacks or a[0] in attacks.split(","))]
+    return int(60 * float(minutes)) if minutes else 3600 if env.long else 40, int(seed or 11), attacks
 
 
-async def attack_once(env, rng, count):
+async def attack_once(env, rng, attacks, count):
     """An attacker with addresses that nobody had before, for some seconds."""
-    what, n, more = rng.choice([a for a in ATTACKS if env.transport == "port" or a[0] not in PORT_ONLY])
+    what, n, more = rng.choice(attacks)
     sources = [f"10.1.{100 + count % 150}.{1 + i}/16" for i in range(n)]
     attack = Attack(env, what, NEAR.split("@")[0], sources, host=f"attacker{count}", **more)
     await asyncio.sleep(rng.uniform(4, 15))
@@ -105,13 +107,24 @@ async def attack_once(env, rng, count):
     return what
 
 
+async def seen_by(env, r, problems):
+    """What the router knows of the nodes that have a problem."""
+    out = [str(p)[:200] for p in problems]
+    for nid in sorted(set(re.findall(r"10[.0-9]+@tcp1?", " ".join(out)))):
+        out += [str(await r.rpc(method, nid=nid)) for method in ("why", "peer_get")]
+        if env.transport == "port":
+            out += [str(row) for row in (await r.rpc("tcp_get", peer=nid))["tcp"]]
+    out += [str(await r.rpc(method)) for method in ("waits_get", "buffers_get", "admission_get")]
+    return "\n".join(out)
+
+
 @only("kernel", "port")
 @alone
 @deadline(150, long=3900)
 async def test_attackers(env):
     """40 nodes with traffic that is checked, while hosts without a password do what they can."""
     env.need_millrace()
-    seconds, seed = settings(env)
+    seconds, seed, attacks = settings(env)
     rng = random.Random(seed)
     r, _ = await wide_router(env, routes=[{"net": "tcp9", "gateway": "10.1.0.77@tcp"}])     # for those who forge names of tcp9
     c, s = await env.crowd("c", CLIENTS, 20), await env.crowd("s", SERVERS, 20)
@@ -122,9 +135,10 @@ async def test_attackers(env):
     ceiling, most, early, done = planned(r), 0, 0, []
     end = env.now() + seconds
     running = set()
-    while env.now() < end:
+    problems = []
+    while env.now() < end and not problems:
         if len(running) < 2:
-            running.add(env.loop().create_task(attack_once(env, rng, len(done) + len(running))))
+            running.add(env.loop().create_task(attack_once(env, rng, attacks, len(done) + len(running))))
         await asyncio.sleep(rng.uniform(0.5, 3))
         for t in [t for t in running if t.done()]:
             running.remove(t)
@@ -132,15 +146,24 @@ async def test_attackers(env):
         most = max(most, resident(r))
         if env.now() < end - 2 * seconds / 3:
             early = most
+        for x in (c, s):
+            await x.state()
+        problems = list(env.problems)
+    if problems:
+        env.log(await seen_by(env, r, problems))
+        raise AssertionError("; ".join(problems))
     done += await asyncio.gather(*running)
     await until_done(env, loads[0], 1, "traffic after all that", 60)
     await stop(*loads)
     states = [await x.idle(60, answered=False) for x in (c, s)]
     sent, got = (sum(sum(x[k]) for x in states) for k in ("sent", "received"))
     ping, request = max(x["ping_slowest"] for x in states), max([(await x.sum())["slowest"] for x in loads])
-    refused = sum((await r.drops()).values())
+    drops = await r.drops()
+    refused = sum(drops.values())
+    env.log(f"drops: {({k: v for k, v in drops.items() if v})}")
     assert refused > 1000, f"the router has refused only {refused} connections and messages of attackers"
-    env.result(f"{seconds} s, seed {seed}: {', '.join(done)}; {sent} messages sent, {got} arrived; slowest ping {1e3 * ping:.0f} ms, slowest "
+    attacked = ", ".join(f"{n} {what}" for what, n in sorted(collections.Counter(done).items()))
+    env.result(f"{seconds} s, seed {seed}: {attacked}; {sent} messages sent, {got} arrived; slowest ping {1e3 * ping:.0f} ms, slowest "
                f"request {1e3 * request:.0f} ms; {refused} refusals and drops; "
                f"{early >> 20} MiB early, {most >> 20} at most, {ceiling >> 20} planned")
     assert sent == got and not any(x["closed"] or x.get("doubled") or x.get("altered") for x in states), states

@@ -123,8 +123,11 @@ static size_t distance(const char *a, const char *b)
 
 const char *cfg_nearer(const char *word, const char *candidate, const char *best)
 {
-    size_t limit = best ? distance(word, best) : strlen(word) / 3 + 2; /* beyond: no typing error */
+    size_t len = strlen(word), other = strlen(candidate);
+    size_t limit = best ? distance(word, best) : len / 3 + 2; /* beyond: no typing error */
 
+    if ((len > other ? len - other : other - len) >= limit) /* the distance is no less than this */
+        return best;
     return distance(word, candidate) < limit ? candidate : best;
 }
 

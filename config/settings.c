@@ -3,8 +3,11 @@
 #include "config/config_internal.h"
 #include "lib/base/err.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+
+#define SETTINGS_MAX 256
 
 const char *cfg_applies_name(enum cfg_applies applies)
 {
@@ -39,35 +42,42 @@ static void describe(const struct cfg_key *key, const char *prefix, struct cfg_s
     snprintf(out->path, sizeof(out->path), "%s%s%s", prefix, prefix[0] ? "." : "", key->name);
 }
 
-/* Finds the setting that *left counts down to. Recursion is as deep as the tables. */
-static bool walk(const struct cfg_key *keys, const char *prefix, unsigned *left,
-                 struct cfg_setting *out)
+/* The settings in the order of the tables, collected once: each comparison of documents and each
+ * request for a setting goes through all of them. */
+static struct cfg_setting settings[SETTINGS_MAX];
+static unsigned setting_count;
+
+/* Recursion is as deep as the tables. */
+static void collect(const struct cfg_key *keys, const char *prefix)
 {
     char path[CFG_MAX_PATH];
 
     for (; keys->name; keys++) {
         if (keys->sub) {
             snprintf(path, sizeof(path), "%s%s%s", prefix, prefix[0] ? "." : "", keys->name);
-            if (walk(keys->sub, path, left, out))
-                return true;
-        } else if (cfg_is_setting(keys) && !keys->alias && (*left)-- == 0) {
-            describe(keys, prefix, out);
-            return true;
+            collect(keys->sub, path);
+        } else if (cfg_is_setting(keys) && !keys->alias) {
+            assert(setting_count < SETTINGS_MAX);
+            describe(keys, prefix, &settings[setting_count++]);
         }
     }
-    return false;
 }
 
 bool cfg_setting_at(unsigned index, struct cfg_setting *out)
 {
     cfg_lnds();
-    return walk(cfg_top_keys, "", &index, out);
+    if (setting_count == 0)
+        collect(cfg_top_keys, "");
+    if (index >= setting_count)
+        return false;
+    *out = settings[index];
+    return true;
 }
 
 bool cfg_setting_find(const char *name, struct cfg_setting *out)
 {
     for (unsigned i = 0; cfg_setting_at(i, out); i++)
-        if (strcmp(out->path, name) == 0 || strcmp(out->name, name) == 0)
+        if (strcmp(out->name, name) == 0 || strcmp(out->path, name) == 0)
             return true;
     return false;
 }

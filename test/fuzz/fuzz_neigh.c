@@ -13,6 +13,7 @@
 #include "test/unit/inet_test.h"
 
 #include "test/fuzz/fuzz.h"
+#include "test/fuzz/fuzz_clock.h"
 #include "test/fuzz/fuzz_input.h"
 
 #define REACTORS    2

@@ -119,8 +119,11 @@ shrink() { # makes the kept corpus of target $1 anew, of itself and of the finds
     LLVM_PROFILE_FILE=/dev/null "$build/test/fuzz/fuzz_$1" -merge=1 -use_counters=0 -max_len="$(max_len_of "$1")" \
         "$work/$1/merged" "$here/corpus/$1" "$work/$1/new" >"$work/$1/merge.log" 2>&1 || return 1
     [ -n "$(ls "$work/$1/merged")" ] || return 1
-    rm -f "$here/corpus/$1"/*
-    cp "$work/$1/merged"/* "$here/corpus/$1/"
+    # The new ones first: an interruption loses none.
+    cp "$work/$1/merged"/* "$here/corpus/$1/" || return 1
+    for kept in "$here/corpus/$1"/*; do
+        [ -e "$work/$1/merged/$(basename "$kept")" ] || rm -f "$kept"
+    done
     rm -rf "$work/$1/new"
 }
 

@@ -341,6 +341,24 @@ static void test_before_grant(void **state)
     }
 }
 
+/* Others' data out of order takes only a part, so that a HELLO in order finds room. */
+static void test_sparse_before_grant(void **state)
+{
+    struct tcp_shard *sh;
+
+    begin(1);
+    sh = net.tcp[1]->shard[0];
+    sh->rx_own = TCP_OWN_SPARSE;
+    come(20, 10, 10, false);
+    assert_null(c->rx.ranges);
+    come(0, 10, 10, false);
+    assert_int_equal(c->rx.nxt - first, 10);
+    sh->rx_own -= TCP_OWN_SPARSE;
+    come(20, 10, 10, false);
+    assert_non_null(c->rx.ranges);
+    end();
+}
+
 /* Less memory than is used: rx_window() copies together before it returns, and gives up what is
  * out of order. */
 static void test_memory_shrinks(void **state)
@@ -453,11 +471,17 @@ static void test_give_back_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_window),          cmocka_unit_test(test_before_grant),
-        cmocka_unit_test(test_memory_shrinks),        cmocka_unit_test(test_fin),
-        cmocka_unit_test(test_too_many_ranges),       cmocka_unit_test(test_sack_order),
-        cmocka_unit_test(test_give_back_late),        cmocka_unit_test(test_random_plenty),
-        cmocka_unit_test(test_random_small_segments), cmocka_unit_test(test_random_tight),
+        cmocka_unit_test(test_first_window),
+        cmocka_unit_test(test_before_grant),
+        cmocka_unit_test(test_sparse_before_grant),
+        cmocka_unit_test(test_memory_shrinks),
+        cmocka_unit_test(test_fin),
+        cmocka_unit_test(test_too_many_ranges),
+        cmocka_unit_test(test_sack_order),
+        cmocka_unit_test(test_give_back_late),
+        cmocka_unit_test(test_random_plenty),
+        cmocka_unit_test(test_random_small_segments),
+        cmocka_unit_test(test_random_tight),
         cmocka_unit_test(test_random_starved),
     };
 

@@ -20,6 +20,8 @@ struct tcp;
 /* Bytes of receive buffers per reactor, by truesize, for what comes over connections before their
  * users granted any: who connects and says much costs others nothing. */
 #define TCP_OWN_MEMORY (4u << 20)
+/* Of these, the part that data out of order may use: the rest is for requests and HELLOs. */
+#define TCP_OWN_SPARSE (TCP_OWN_MEMORY / 2)
 
 struct tcp_opts {
     unsigned max_conns; /* per reactor, those being made and TIME-WAIT included; 0 = 8192 */

@@ -361,10 +361,10 @@ void tcp_rx_own(struct tcp_conn *c, bool counts)
     c->rx.own = own;
 }
 
-/* Whether what came before a grant has room among that of all such connections. */
-static bool own_may(const struct tcp_conn *c, uint32_t more)
+/* Whether what came before a grant has room within `most` bytes of all such connections. */
+static bool own_may(const struct tcp_conn *c, uint32_t more, uint32_t most)
 {
-    return c->rx.window || c->sh->rx_own - c->rx.own + c->rx.truesize + more <= TCP_OWN_MEMORY;
+    return c->rx.window || c->sh->rx_own - c->rx.own + c->rx.truesize + more <= most;
 }
 
 static void room_in_order(struct tcp_conn *c, struct piece *p)
@@ -382,7 +382,7 @@ static bool room_out_of_order(struct tcp_conn *c, const struct piece *p)
 {
     if (unlikely(!fits(&c->rx, p->truesize)))
         squeeze(c);
-    return fits(&c->rx, p->truesize) && own_may(c, p->truesize);
+    return fits(&c->rx, p->truesize) && own_may(c, p->truesize, TCP_OWN_SPARSE);
 }
 
 /* ---- a segment ---- */
@@ -476,7 +476,7 @@ static void in_order(struct tcp_conn *c, struct piece *p)
     }
     if (unlikely(!rx->window || !fits(rx, p->truesize))) {
         absorb(c, p);
-        if (p->head && (!fits(rx, p->truesize) || !own_may(c, p->truesize))) {
+        if (p->head && (!fits(rx, p->truesize) || !own_may(c, p->truesize, TCP_OWN_MEMORY))) {
             /* its end comes again */
             uint32_t left = 0;
 

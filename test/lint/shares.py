@@ -30,6 +30,7 @@ SITES = [
     ("lib/lnd_eth/tcp/tcp_queue.c", "st->data", "queues of our TCP"),
     ("lib/lnd_eth/tcp/tcp_queue.c", "st->segs", "queues of our TCP"),
     ("lib/lnd_eth/ip/neigh.c", "sh->neigh", "neighbours"),
+    ("lib/lnd_eth/ip/neigh.c", "sh->askers", "stations that asked"),
     ("lib/lnd_eth/ip/pmtu.c", "sh->pmtu", "path MTUs"),
     ("lib/lnd_eth/ip/inet_hand.c", "pair->notes", "no: between two reactors"),
     ("lib/lnd_eth/ip/inet_hand.c", "sh->in", "no: between two reactors"),

@@ -67,6 +67,8 @@ static void learn(struct inet_shard *sh, struct inet_if *ifp, const struct arp_m
         return;
     if (!arp->request && about_us && to_us_alone && rte_is_same_ether_addr(&arp->target_mac, us))
         flags |= NEIGH_SOLICITED;
+    if (arp->request && about_us)
+        flags |= NEIGH_ASKED;
     neigh_tell(sh, ifp, &arp->sender, &arp->sender_mac, flags);
 }
 

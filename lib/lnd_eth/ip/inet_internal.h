@@ -173,6 +173,7 @@ struct neigh {
     uint8_t ifindex;
     uint8_t probes; /* sent in this state */
     bool disputed;  /* another MAC claims the address; the one we know is being asked */
+    bool proven;    /* a TCP connection received something from there */
     struct rte_ether_addr claimed;
     uint16_t next; /* in its hash chain, or free */
     uint8_t nheld;
@@ -189,6 +190,16 @@ TAILQ_HEAD(neigh_list, neigh);
 
 #define NEIGH_SOLICITED 1 /* an answer to us */
 #define NEIGH_OVERRIDE  2 /* RFC 4861 §4.4; ARP always says so */
+#define NEIGH_ASKED     4 /* a question about an address of ours */
+
+/* A station that asked for an address of ours: it is about to send something. */
+struct neigh_asker {
+    struct inet_addr addr;
+    uint64_t at_us; /* 0: none */
+    struct rte_ether_addr mac;
+    uint8_t ifindex;
+    bool disputed; /* another MAC asked in the name of the same address */
+};
 
 struct pmtu_entry {
     struct inet_addr remote;
@@ -245,10 +256,11 @@ struct inet_shard {
 
     struct neigh *neigh;
     uint16_t *neigh_hash;
-    unsigned neigh_max;  /* entries */
-    uint32_t neigh_mask; /* of the hash */
-    uint16_t neigh_free; /* list of those never used or given back */
-    uint16_t neigh_hand; /* where the next victim is looked for */
+    struct neigh_asker *askers; /* by hash; the newest takes the place of an older one */
+    unsigned neigh_max;         /* entries */
+    uint32_t neigh_mask;        /* of the hash */
+    uint16_t neigh_free;        /* list of those never used or given back */
+    uint16_t neigh_hand;        /* where the next victim is looked for */
     unsigned neighs, unresolved, held;
     struct neigh_list unresolved_list;
     struct inet_bucket make_bucket, ask_bucket, error_bucket, echo_bucket;
@@ -364,7 +376,7 @@ size_t neigh_memory(unsigned neighbours);
  * the neighbour is known. Takes m. hint: index of the neighbour, in and out; NULL: not TCP's. */
 void neigh_output(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *next_hop,
                   uint16_t *hint, struct rte_mbuf *m);
-/* A station says that addr is at mac. Changes only an entry that is there. */
+/* A station says that addr is at mac. Changes only an entry that is there, or notes who asks. */
 void neigh_heard(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *addr,
                  const struct rte_ether_addr *mac, unsigned flags);
 /* neigh_heard() here and on all other reactors. */

@@ -102,7 +102,7 @@ static void solicited(struct inet_shard *sh, struct inet_if *ifp, const struct i
     }
     answer(sh, ifp, ip, nd, from);
     if (!inet_is_none(&ip->src) && nd->has_mac)
-        neigh_tell(sh, ifp, &ip->src, &nd->mac, NEIGH_OVERRIDE);
+        neigh_tell(sh, ifp, &ip->src, &nd->mac, NEIGH_OVERRIDE | NEIGH_ASKED);
 }
 
 /* §7.2.5 */

@@ -6,6 +6,10 @@
  * the table only by making us answer many addresses of a net. Unresolved entries are at most half
  * of the table and are evicted first.
  *
+ * Stations that asked for an address of ours are noted apart. An entry for one of them begins with
+ * its MAC, so that a new caller is answered though questions to all are limited and many are under
+ * way. An address for which two MACs asked is looked for as others are.
+ *
  * A station's own announcement changes an entry, with one exception. Where the entry has another
  * MAC, the old station is probed first; the entry changes when it does not answer within a
  * second. So a forged reply does not divert packets of a live neighbour, and an address that
@@ -26,7 +30,6 @@
 #define REACHABLE_US   (30 * INET_SEC)
 #define UNUSED_US      (600 * INET_SEC) /* then an entry is given back */
 #define LOOK_US        (60 * INET_SEC)  /* how often that is looked at */
-#define RECENT_US      (60 * INET_SEC)  /* used so lately: kept when the table is full */
 #define DISPUTE_ASK_US (INET_SEC / 2)
 #define DISPUTE_ASKS   2
 #define HELD_MAX       1024 /* packets of a reactor that wait: they are a port's buffers */
@@ -35,6 +38,8 @@
 #define MAKES_PER_SEC  64 /* entries for what is not TCP's, such as answers to echo requests */
 #define MAKES_BURST    64
 #define VICTIMS        64 /* entries looked at to find one that makes room */
+#define ASKERS         1024u
+#define ASKER_US       (10 * INET_SEC) /* for so long a station that asked is noted */
 
 static const char *const state_names[] = {
     [NEIGH_FREE] = "free",    [NEIGH_INCOMPLETE] = "incomplete", [NEIGH_REACHABLE] = "reachable",
@@ -59,7 +64,8 @@ int neigh_init(struct inet_shard *sh)
     sh->neigh_mask = slots - 1;
     sh->neigh = calloc(room, sizeof(sh->neigh[0]));
     sh->neigh_hash = malloc(slots * sizeof(sh->neigh_hash[0]));
-    if (!sh->neigh || !sh->neigh_hash)
+    sh->askers = calloc(ASKERS, sizeof(sh->askers[0]));
+    if (!sh->neigh || !sh->neigh_hash || !sh->askers)
         return -ENOMEM;
     TAILQ_INIT(&sh->unresolved_list);
     memset(sh->neigh_hash, 0xff, slots * sizeof(sh->neigh_hash[0]));
@@ -91,13 +97,15 @@ void neigh_fini(struct inet_shard *sh)
 {
     free(sh->neigh);
     free(sh->neigh_hash);
+    free(sh->askers);
 }
 
 size_t neigh_memory(unsigned neighbours)
 {
     unsigned room = table_room(neighbours);
 
-    return room * sizeof(struct neigh) + rte_align32pow2(room) * sizeof(uint16_t);
+    return room * sizeof(struct neigh) + rte_align32pow2(room) * sizeof(uint16_t) +
+           ASKERS * sizeof(struct neigh_asker);
 }
 
 static uint16_t *chain_of(struct inet_shard *sh, const struct inet_addr *addr, unsigned ifindex)
@@ -156,7 +164,7 @@ static void entry_free(struct inet_shard *sh, struct neigh *n)
 }
 
 /* Evicts the oldest unresolved entry whose time is up; a resolved entry only when the table is
- * full and the entry was not used recently. */
+ * full. */
 static bool room_of_unresolved(struct inet_shard *sh, uint64_t now)
 {
     struct neigh *n = TAILQ_FIRST(&sh->unresolved_list);
@@ -167,37 +175,81 @@ static bool room_of_unresolved(struct inet_shard *sh, uint64_t now)
     return true;
 }
 
-static bool room_of_living(struct inet_shard *sh, uint64_t now)
+/* Compares entries that could make room: an unproven one goes first, then one unused for longer. */
+static bool goes_before(const struct neigh *a, const struct neigh *b)
 {
+    return a->proven != b->proven ? !a->proven : a->used_us < b->used_us;
+}
+
+static bool room_of_living(struct inet_shard *sh)
+{
+    struct neigh *victim = NULL;
+
     for (unsigned i = 0; i < VICTIMS; i++) {
         struct neigh *n = &sh->neigh[sh->neigh_hand];
 
         sh->neigh_hand = (uint16_t)((sh->neigh_hand + 1) % sh->neigh_max);
-        if (n->state != NEIGH_FREE && !unresolved(n) && now - n->used_us > RECENT_US) {
-            entry_free(sh, n);
-            return true;
-        }
+        if (n->state != NEIGH_FREE && !unresolved(n) && (!victim || goes_before(n, victim)))
+            victim = n;
     }
-    return false;
+    if (!victim)
+        return false;
+    entry_free(sh, victim);
+    return true;
 }
 
-static bool make_room(struct inet_shard *sh)
+static bool make_room(struct inet_shard *sh, bool known)
 {
     uint64_t now = reactor_now_us();
 
-    if (sh->unresolved >= sh->neigh_max / 2)
+    if (!known && sh->unresolved >= sh->neigh_max / 2)
         return room_of_unresolved(sh, now);
-    return sh->neigh_free != INET_NEIGH_NONE || room_of_unresolved(sh, now) ||
-           room_of_living(sh, now);
+    return sh->neigh_free != INET_NEIGH_NONE || room_of_unresolved(sh, now) || room_of_living(sh);
 }
 
+/* ---- who asked for us ---- */
+
+static struct neigh_asker *asker_place(struct inet_shard *sh, const struct inet_if *ifp,
+                                       const struct inet_addr *addr)
+{
+    return &sh->askers[inet_hash(addr, ifp->index) % ASKERS];
+}
+
+static bool asker_is(const struct neigh_asker *a, const struct inet_if *ifp,
+                     const struct inet_addr *addr)
+{
+    return a->at_us > 0 && reactor_now_us() - a->at_us < ASKER_US && a->ifindex == ifp->index &&
+           inet_same(&a->addr, addr);
+}
+
+static void asker_note(struct inet_shard *sh, const struct inet_if *ifp,
+                       const struct inet_addr *addr, const struct rte_ether_addr *mac)
+{
+    struct neigh_asker *a = asker_place(sh, ifp, addr);
+    bool disputed =
+        asker_is(a, ifp, addr) && (a->disputed || !rte_is_same_ether_addr(&a->mac, mac));
+
+    *a = (struct neigh_asker){*addr, reactor_now_us(), *mac, (uint8_t)ifp->index, disputed};
+}
+
+/* Returns the MAC of a station that asked a moment ago, or NULL. */
+static const struct rte_ether_addr *asker_mac(struct inet_shard *sh, const struct inet_if *ifp,
+                                              const struct inet_addr *addr)
+{
+    const struct neigh_asker *a = asker_place(sh, ifp, addr);
+
+    return asker_is(a, ifp, addr) && !a->disputed ? &a->mac : NULL;
+}
+
+/* ---- entries ---- */
+
 static struct neigh *entry_make(struct inet_shard *sh, const struct inet_if *ifp,
-                                const struct inet_addr *addr)
+                                const struct inet_addr *addr, bool known)
 {
     uint16_t *chain, index;
     struct neigh *n;
 
-    if (!make_room(sh))
+    if (!make_room(sh, known))
         return NULL;
     index = sh->neigh_free;
     n = &sh->neigh[index];
@@ -207,7 +259,7 @@ static struct neigh *entry_make(struct inet_shard *sh, const struct inet_if *ifp
     n->addr = *addr;
     n->ifindex = (uint8_t)ifp->index;
     n->mac = (struct rte_ether_addr){0};
-    n->disputed = false;
+    n->disputed = n->proven = false;
     n->nheld = 0;
     n->confirmed_us = n->asked_us = n->disputed_us = 0;
     n->used_us = reactor_now_us();
@@ -332,6 +384,13 @@ static void timer_fired(struct reactor_timer *timer)
 
 /* ---- sending ---- */
 
+static void stale(struct neigh *n)
+{
+    n->disputed = false;
+    state_set(n, NEIGH_STALE);
+    reactor_timer_arm(&n->timer, LOOK_US);
+}
+
 static void send_to(struct inet_shard *sh, struct inet_if *ifp, const struct neigh *n,
                     struct rte_mbuf *m)
 {
@@ -372,6 +431,7 @@ static struct neigh *entry_of(struct inet_shard *sh, struct inet_if *ifp,
                               const struct inet_addr *addr, uint16_t *hint)
 {
     uint16_t i = !hint ? INET_NEIGH_NONE : *hint;
+    const struct rte_ether_addr *mac;
     struct neigh *n;
 
     if (i < sh->neigh_max && sh->neigh[i].state != NEIGH_FREE &&
@@ -383,10 +443,16 @@ static struct neigh *entry_of(struct inet_shard *sh, struct inet_if *ifp,
     } else {
         if (!hint && !bucket_take(&sh->make_bucket, MAKES_PER_SEC, MAKES_BURST))
             return NULL;
-        n = entry_make(sh, ifp, addr);
+        mac = asker_mac(sh, ifp, addr);
+        n = entry_make(sh, ifp, addr, mac != NULL);
         if (!n)
             return NULL;
-        begin(n, NEIGH_INCOMPLETE);
+        if (mac) {
+            n->mac = *mac;
+            stale(n);
+        } else {
+            begin(n, NEIGH_INCOMPLETE);
+        }
     }
     if (hint)
         *hint = (uint16_t)(n - sh->neigh);
@@ -449,13 +515,6 @@ static void confirmed(struct neigh *n)
     reactor_timer_arm(&n->timer, LOOK_US);
 }
 
-static void stale(struct neigh *n)
-{
-    n->disputed = false;
-    state_set(n, NEIGH_STALE);
-    reactor_timer_arm(&n->timer, LOOK_US);
-}
-
 /* Another MAC for a neighbour that has one. */
 static void claimed(struct neigh *n, const struct rte_ether_addr *mac, unsigned flags)
 {
@@ -485,6 +544,8 @@ void neigh_heard(struct inet_shard *sh, struct inet_if *ifp, const struct inet_a
     uint16_t i = neigh_find(sh, ifp, addr);
     struct neigh *n;
 
+    if ((flags & NEIGH_ASKED) != 0)
+        asker_note(sh, ifp, addr, mac);
     if (i == INET_NEIGH_NONE)
         return;
     n = &sh->neigh[i];
@@ -524,6 +585,7 @@ void inet_path_confirm(struct inet_shard *sh, const struct inet_path *path)
         !inet_same(&sh->neigh[i].addr, &path->next_hop) || sh->neigh[i].state == NEIGH_FREE ||
         unresolved(&sh->neigh[i]) || sh->neigh[i].disputed)
         return;
+    sh->neigh[i].proven = true;
     confirmed(&sh->neigh[i]);
 }
 

@@ -20,12 +20,18 @@ RATE = 0.9              # of those that are due, what must have been answered
 
 
 class Attack:
-    """A host on the client's segment with several addresses, and attacker.py on it."""
+    """A host on the client's segment with several addresses, and attacker.py on it. With raw_attacker.py its kernel has none of
+    the addresses: the first is named, and how many there are."""
 
-    def __init__(self, env, what, router, sources, host="attacker", **settings):
-        env.fabric.attach(host, "tcp", "eth0", *sources)
-        argv = [sys.executable, os.path.join(HERE, "attacker.py"), what, "--router", router, "--from",
-                *(a.split("/")[0] for a in sources)]
+    def __init__(self, env, what, router, sources, host="attacker", program="attacker.py", **settings):
+        argv = [sys.executable, os.path.join(HERE, program), what, "--router", router]
+        if program == "attacker.py":
+            env.fabric.attach(host, "tcp", "eth0", *sources)
+            argv += ["--from", *(a.split("/")[0] for a in sources)]
+        else:
+            env.fabric.attach(host, "tcp", "eth0")
+            env.fabric.host(host).sysctl(net__ipv6__conf__eth0__disable_ipv6=1)
+            argv += ["--first", sources[0], "--count", str(len(sources))]
         for name, value in settings.items():
             argv += [f"--{name}", str(value)]
         self.env = env

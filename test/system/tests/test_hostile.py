@@ -210,3 +210,25 @@ async def test_flood_of_log_lines(env):
         return sum(written(a) > 0 for a in others) >= 4
     await env.until_async(seen, "lines about half of the others", 5)
     assert 0 < written("10.1.100.1") < 60, f"{written('10.1.100.1')} lines about the flood: it does not fill its share"
+
+
+def printed(number):
+    """Until raw_attacker.py has made so many segments."""
+    async def until(r, attack):
+        return int((attack.last() or "0").split()[0]) >= number
+    return until
+
+
+@only("port")
+@deadline(90)
+@cases("mute", "many")
+async def test_addresses_of_a_network(env, what):
+    """SYNs from ever other addresses of the IPv6 network, that nobody or the attacker answers for: a new node is answered."""
+    await beside(env, what, V6, 65536, printed(3000), program="raw_attacker.py", rate=1000)
+
+
+@only("port")
+@deadline(90)
+async def test_gaps(env):
+    """Connections without a request, with data that begins after a gap: a new node's request finds memory."""
+    await beside(env, "holes", V4, 20, printed(3000), program="raw_attacker.py", per=32)

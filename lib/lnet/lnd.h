@@ -252,7 +252,7 @@ struct lnet_rx {
     struct lnet_peer_ni *from; /* immediate sender; the LND holds a reference */
     bool rdma_get;             /* an RDMA-optimised GET (o2iblnd, kfilnd): see ops->recv() */
     struct lnet_grant *grant;  /* of its connection, or NULL */
-    uint64_t progress_us;      /* when payload of it last arrived, or ops->recv() was called */
+    uint64_t progress_us;      /* when a good part of it last arrived, or ops->recv() was called */
     /* Set by an LND with ni->rx_take before lnet_recv_done(). The core calls release, on the same
      * reactor, when it is through with the segments; until then they are the core's. */
     struct lnet_sgl taken;

@@ -685,6 +685,33 @@ static void test_give_up(void **state)
     expect_open();
 }
 
+/* A byte now and then is no progress, a twentieth of the message is. */
+static void test_pace(void **state)
+{
+    size_t n = fake_frame(frame_buf, NID, OWN, 200000, 0, 0);
+    size_t at = n - 200000;
+    struct reactor *before;
+    struct lnet_rx *rx;
+
+    (void)state;
+    core.parse = FAKE_LATER;
+    fake_feed(bulk_out, frame_buf, at);
+    rx = core.waiting;
+    core.waiting = NULL;
+    before = fake_on(1);
+    lnd_sock_ops.recv(rx, NULL, 0, 200000);
+    fake_restore(before);
+    rx->progress_us = 0;
+    for (unsigned i = 0; i < 100; i++)
+        fake_feed(bulk_out, frame_buf + at++, 1);
+    assert_int_equal(rx->progress_us, 0);
+    fake_feed(bulk_out, frame_buf + at, 10000);
+    assert_int_not_equal(rx->progress_us, 0);
+    fake_feed(bulk_out, frame_buf + at + 10000, n - at - 10000);
+    expect_received(1, 200000);
+    expect_open();
+}
+
 /* A connection that may not send anything yet is not read. */
 static void test_waits_for_grant(void **state)
 {
@@ -848,6 +875,7 @@ int main(void)
         TAKE(test_takes_used_up),
         TAKE(test_no_memory_for_segments),
         TAKE(test_give_up),
+        TAKE(test_pace),
         TAKE(test_waits_for_grant),
         TAKE(test_gives_way),
         READ(test_other_interface),

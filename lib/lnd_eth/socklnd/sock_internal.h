@@ -121,9 +121,10 @@ struct sock_conn {
     const struct mem_seg *segs; /* the core's; NULL: the transport's own are handed over */
     struct mem_seg *place;      /* the transport's so far, in `take` or in the message; or NULL */
     unsigned nsegs, seg;
-    uint32_t mlen; /* payload bytes wanted */
-    uint32_t left; /* of these, not received yet */
-    uint32_t slop; /* bytes to discard afterwards */
+    uint32_t mlen;       /* payload bytes wanted */
+    uint32_t left;       /* of these, not received yet */
+    uint32_t paced_left; /* of these, when there was progress last */
+    uint32_t slop;       /* bytes to discard afterwards */
     uint32_t crc;
     struct sock_frame frame;
     /* ---- blocks 2 to 4 */

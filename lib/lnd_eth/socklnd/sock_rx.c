@@ -12,6 +12,7 @@
 #define RX_STEPS     128 /* per run, so that all connections get their share */
 #define RX_RUN_BYTES (1u << 20)
 #define RX_SEGS      64
+#define RX_PACE      20 /* parts of a message: each that comes is progress */
 
 static const struct stream_ops *ops(const struct sock_conn *c)
 {
@@ -402,6 +403,16 @@ static bool step_hdr(struct sock_conn *c)
     return false;
 }
 
+/* A byte now and then is no progress: the sender would keep a buffer from others for nothing. At
+ * this pace a message is complete before the core takes it for stalled all the same. */
+static void note_progress(struct sock_conn *c)
+{
+    if (c->paced_left - c->left <= c->mlen / RX_PACE)
+        return;
+    c->paced_left = c->left;
+    c->rx.progress_us = reactor_now_us();
+}
+
 static bool step(struct sock_conn *c, size_t *bytes)
 {
     size_t got;
@@ -419,8 +430,7 @@ static bool step(struct sock_conn *c, size_t *bytes)
             return true;
         }
         got = read_payload(c);
-        if (got > 0)
-            c->rx.progress_us = reactor_now_us();
+        note_progress(c);
         break;
     case SOCK_RX_SLOP:
     default:
@@ -498,6 +508,7 @@ void sock_rx_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs
     c->seg_off = 0;
     c->mlen = mlen;
     c->left = mlen;
+    c->paced_left = mlen;
     c->slop = rx->hdr.payload_len - mlen;
     c->crc = SOCK_CRC_SEED;
     c->rx_us = reactor_now_us();

@@ -51,7 +51,7 @@ static struct rank rank_of(const struct sample *s, const struct lnd_peer_ni *lp)
     return (struct rank){
         .crowd = of_others * CROWD_PART > (int)s->conns,
         .beyond = lp->objects > normal ? lp->objects - normal : 0,
-        .silent_us = now - min(max(lp->peer->last_alive_us, lp->up_us), now),
+        .silent_us = now - min(max(lp->peer->message_s * 1000000ull, lp->up_us), now),
     };
 }
 

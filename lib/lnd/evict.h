@@ -5,9 +5,9 @@
  *
  * Order: first a peer NI in whose prefix others have more than a quarter of all connections. Then
  * the peer NI with the most connections beyond a normal set, 2 x conns_per_peer + 1. Then the one
- * that was silent for longest. It goes only if it ranks before the caller, or was silent for
- * LND_EVICT_IDLE_US. All of its connections are closed, with a drop reason and an event. A gateway
- * is never evicted, since routes depend on it.
+ * that sent no message for longest; keep-alives do not count. It goes only if it ranks before the
+ * caller, or sent none for LND_EVICT_IDLE_US. All of its connections are closed, with a drop reason
+ * and an event. A gateway is never evicted, since routes depend on it.
  *
  * A call looks at LND_EVICT_LOOKS peer NIs, and the next call at the next ones. So a call has a
  * bounded cost, and a peer NI that holds many connections is found soon.

@@ -196,6 +196,7 @@ struct lnet_peer_ni {
     struct lnet_credits rtr;   /* messages from it that hold a router buffer */
     struct lnet_rx_queue rtrq; /* wait for a router credit */
     uint32_t rtr_waiting;      /* headers in rtrq */
+    uint32_t message_s;        /* when a message last came from it: keep-alives are none */
     uint64_t recv_count[LNET_MSG_TYPES];
     uint64_t send_count[LNET_MSG_TYPES];
     /* ---- */

@@ -155,6 +155,7 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
             return why;
     }
     rx->from->last_alive_us = reactor_now_us();
+    rx->from->message_s = (uint32_t)(reactor_now_us() / 1000000);
     if (rx->from->gw && rx->from->gw->lnd_down) {
         relaxed_store(&rx->from->gw->lnd_down, false);
         lnet_gw_changed(rx->from->gw, "message_received");

@@ -886,6 +886,7 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
     uint32_t len = rx->hdr.payload_len;
 
     assert_ptr_equal(lnet_nid_home(&node, &rx->from->nid), self);
+    rx->from->message_s = (uint32_t)(reactor_now_us() / FAKE_SEC);
     switch (core.parse) {
     case FAKE_RECEIVE:
         lnd_sock_ops.recv(rx, rx_segs, split(len), len);

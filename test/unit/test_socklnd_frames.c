@@ -749,8 +749,8 @@ static struct fake_stream *caller(const char *from)
     return s;
 }
 
-/* Who has more than a normal set gives way at once, who has not when it was silent for long; and
- * nobody to a caller that has no better claim. */
+/* Who has more than a normal set gives way at once, who has not when it sent no message for long,
+ * keep-alives or not; and nobody to a caller that has no better claim. */
 static void test_gives_way(void **state)
 {
     struct fake_stream *first, *second;
@@ -773,7 +773,8 @@ static void test_gives_way(void **state)
 
     core.grants_most = core.grants;
     fake_advance(LND_EVICT_IDLE_US - FAKE_SEC);
-    fake_feed(first, frame_buf, fake_noop(frame_buf, 0, SOCK_COOKIE_PING));
+    fake_feed(first, frame_buf, fake_frame(frame_buf, "10.0.0.9@tcp", OWN, 100, 8, 0));
+    fake_feed(second, frame_buf, fake_noop(frame_buf, 0, SOCK_COOKIE_PING));
     fake_advance(2 * FAKE_SEC);
     assert_false(caller("10.0.0.21")->closed);
     assert_true(second->closed);

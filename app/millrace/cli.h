@@ -69,6 +69,7 @@ struct cli_command {
     const struct jrpc_method *setter; /* of `set X`: the method that sets its parameter */
     const struct cli_view *view;      /* and those of its view; or NULL */
     bool offline;                     /* needs no millraced */
+    bool verdict;                     /* its exit status is enum report_level */
     bool hidden;                      /* neither in the help nor completed */
     bool any_words;                   /* all further words go into args["words"], also options */
 };
@@ -242,6 +243,8 @@ int cmd_capture(struct cli *cli, json_t *args);
 int cmd_events(struct cli *cli, json_t *args);
 /* top.c */
 int cmd_top(struct cli *cli, json_t *args);
+/* status.c */
+int cmd_status(struct cli *cli, json_t *args);
 /* complete.c */
 int cmd_completion(struct cli *cli, json_t *args);
 int cmd_complete(struct cli *cli, json_t *args);

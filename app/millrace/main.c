@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "app/millrace/cli.h"
+#include "app/millrace/report.h"
 #include "lib/base/err.h"
 #include "lib/lnds/lnds.h"
 
@@ -53,7 +54,7 @@ static int run(struct cli *cli, int argc, char **argv)
     name_words(cli, command->words, words, sizeof(words));
     rc = cli_parse(cli, command, argc, argv, &args);
     if (rc != CLI_OK)
-        return rc;
+        return command->verdict ? REPORT_UNKNOWN : rc;
     if (!command->offline && (rc = rpc_client_open(cli->path, &cli->client, &err)) != 0) {
         cli_error(cli, rc, err.message, NULL);
         json_decref(args);

@@ -141,6 +141,15 @@ static const struct cli_command own[] = {
                            .help = "how the shown peers are chosen; default bytes"},
                           CLI_NUMBER("batch", 'b', 1, INT32_MAX, NULL,
                                      "print this many frames as text, for scripts, and end"))},
+    {.words = "status",
+     .help =
+         "Shows on one screen whether millraced does its work, and what is wrong. Exit status: 0 "
+         "fine, 1 degraded, 2 down, 3 not known.",
+     .run = cmd_status,
+     .offline = true, /* it connects by itself */
+     .verdict = true,
+     .params = CLI_PARAMS(CLI_NUMBER("timeout", 't', 1, 600, "s",
+                                     "how long to wait for an answer of millraced; default 5"))},
     {.words = "rpc",
      .help = "Calls any method of docs/jsonrpc.md and prints the result as JSON.",
      .run = cmd_rpc,
@@ -253,9 +262,9 @@ static void add_set(const struct jrpc_method *method, const char *suffix)
 
 /* The first words of commands in the order of the help; others follow. */
 static const char *const groups[] = {
-    "lnet", "net", "route",   "peer",   "routing",  "buffers", "global", "set",      "stats",
-    "ping", "why", "drops",   "waits",  "counters", "top",     "events", "reactors", "port",
-    "tcp",  "arp", "capture", "tamper", "import",   "convert", "export", "config",
+    "status", "lnet", "net", "route",   "peer",   "routing",  "buffers", "global", "set",
+    "stats",  "ping", "why", "drops",   "waits",  "counters", "top",     "events", "reactors",
+    "port",   "tcp",  "arp", "capture", "tamper", "import",   "convert", "export", "config",
 };
 
 static size_t rank(const char *words)

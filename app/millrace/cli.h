@@ -28,6 +28,7 @@
 enum cli_exit {
     CLI_OK = 0,
     CLI_REFUSED = 1, /* millraced said no */
+    CLI_DIFFERS = 1, /* `config diff --exit-code` */
     CLI_USAGE = 2,
     CLI_NO_ANSWER =
         3, /* no connection to millraced, or it broke; or the output cannot be written */
@@ -223,6 +224,8 @@ int cmd_routing_show(struct cli *cli, json_t *args);
 int cmd_set(struct cli *cli, json_t *args);
 int cmd_lnet_configure(struct cli *cli, json_t *args);
 int cmd_refused(struct cli *cli, json_t *args);
+int cmd_nothing(struct cli *cli, json_t *args); /* an empty list */
+int cmd_udsp_show(struct cli *cli, json_t *args);
 int cmd_rpc(struct cli *cli, json_t *args);
 /* port.c */
 int cmd_export(struct cli *cli, json_t *args);
@@ -243,6 +246,8 @@ int cmd_capture(struct cli *cli, json_t *args);
 int cmd_events(struct cli *cli, json_t *args);
 /* top.c */
 int cmd_top(struct cli *cli, json_t *args);
+/* param.c */
+int cmd_param(struct cli *cli, json_t *args);
 /* status.c */
 int cmd_status(struct cli *cli, json_t *args);
 /* complete.c */

@@ -72,24 +72,28 @@ int cli_apply(struct cli *cli, const json_t *args, json_t *text, const char *nam
                 "millrace: `millrace config confirm` within %" JSON_INTEGER_FORMAT
                 " s, or the old configuration comes back\n",
                 json_integer_value(confirm));
-    if (dry || cli->json)
+    if (dry || cli->json || strcmp(cli->group, "config") == 0) /* `import` is silent, as lnetctl */
         print_text(cli, result, "text");
     json_decref(result);
     return CLI_OK;
 }
 
-static int diff(struct cli *cli, json_t *text, const char *name, const char *mode)
+static int diff(struct cli *cli, const json_t *args, json_t *text, const char *name,
+                const char *mode)
 {
+    bool tell = cli_flag(args, "exit-code");
     json_t *params = json_pack("{s:O, s:s, s:s}", "text", text, "name", name, "mode", mode);
     json_t *result;
     int rc = cli_call(cli, "config_diff", params, &result);
 
     if (rc != CLI_OK)
-        return rc;
+        return tell && rc == CLI_REFUSED ? CLI_USAGE : rc;
     print_warnings(result);
     print_text(cli, result, "text");
+    if (tell && json_array_size(json_object_get(result, "changes")))
+        rc = CLI_DIFFERS;
     json_decref(result);
-    return CLI_OK;
+    return rc;
 }
 
 int cmd_config_file(struct cli *cli, json_t *args)
@@ -105,7 +109,7 @@ int cmd_config_file(struct cli *cli, json_t *args)
     text = cli_read_file(path);
     if (!text)
         return CLI_USAGE;
-    rc = strcmp(cli->verb, "diff") == 0 ? diff(cli, text, name, mode)
+    rc = strcmp(cli->verb, "diff") == 0 ? diff(cli, args, text, name, mode)
                                         : cli_apply(cli, args, text, name, mode);
     json_decref(text);
     return rc;

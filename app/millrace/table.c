@@ -21,6 +21,13 @@
         .hidden = true, .any_words = true                                                          \
     }
 
+/* A command of lnetctl whose list is always empty here. Prints nothing, docs/protocol/lnet-core.md
+ * §10. */
+#define NOTHING(words_, help_, params_)                                                            \
+    {                                                                                              \
+        .words = words_, .help = help_, .run = cmd_nothing, .params = params_                      \
+    }
+
 /* Commands that are no single method. A row replaces the row of a method with the same words. */
 static const struct cli_command own[] = {
     {.words = "lnet configure",
@@ -87,10 +94,14 @@ static const struct cli_command own[] = {
      .help = "Prints the changes that `config apply` of a file would make.",
      .run = cmd_config_file,
      .params = CLI_PARAMS(FILE_PARAM(true, "a configuration; `-`: standard input"),
+                          CLI_FLAG("exit-code", 0,
+                                   "end with 1 if there are changes, and with 2 if the file is "
+                                   "refused"),
                           CLI_FLAG("merge", 0, "as `config apply --merge` would"),
                           CLI_FLAG("delete", 0, "as `config apply --delete` would"))},
     {.words = "config apply",
-     .help = "Makes a file the running configuration. Applies nothing of a file with an error.",
+     .help = "Makes a file the running configuration and prints the changes. Applies nothing of a "
+             "file with an error.",
      .run = cmd_config_file,
      .params = CLI_PARAMS(
          FILE_PARAM(true, "a configuration; `-`: standard input"), CONFIRM_PARAM,
@@ -150,6 +161,30 @@ static const struct cli_command own[] = {
      .verdict = true,
      .params = CLI_PARAMS(CLI_NUMBER("timeout", 't', 1, 600, "s",
                                      "how long to wait for an answer of millraced; default 5"))},
+    {.words = "param",
+     .help = "Prints a table in the columns of `lctl get_param` on a kernel node, or the NIDs as "
+             "`lctl list_nids` does. A figure that millraced does not have is `-`.",
+     .run = cmd_param,
+     .params = CLI_PARAMS({.name = "name",
+                           .type = JRPC_WORD,
+                           .option = "",
+                           .required = true,
+                           .words = (const char *const[]){"list_nids", "nis", "peers", "routers",
+                                                          "routes", "buffers", "stats", NULL},
+                           .help = "which table"})},
+    {.words = "udsp show",
+     .help =
+         "Shows the selection policies of the configuration, which are kept and have no effect; "
+         "nothing where there are none.",
+     .run = cmd_udsp_show,
+     .params = CLI_PARAMS(CLI_NUMBER("idx", 'i', -1, INT32_MAX, NULL, "only the policy with it"))},
+    NOTHING("debug recovery", "Prints nothing: millraced has no queues of NIs in recovery.",
+            CLI_PARAMS(CLI_FLAG("local", 'l', "of NIs"), CLI_FLAG("peer", 'p', "of peer NIs"))),
+    NOTHING("fault drop show", "Prints nothing: millraced has no rules that drop messages.", NULL),
+    NOTHING("fault drop list", "As `fault drop show`.", NULL),
+    NOTHING("fault delay show", "Prints nothing: millraced has no rules that delay messages.",
+            NULL),
+    NOTHING("fault delay list", "As `fault delay show`.", NULL),
     {.words = "rpc",
      .help = "Calls any method of docs/jsonrpc.md and prints the result as JSON.",
      .run = cmd_rpc,
@@ -262,9 +297,10 @@ static void add_set(const struct jrpc_method *method, const char *suffix)
 
 /* The first words of commands in the order of the help; others follow. */
 static const char *const groups[] = {
-    "status", "lnet", "net", "route",   "peer",   "routing",  "buffers", "global", "set",
-    "stats",  "ping", "why", "drops",   "waits",  "counters", "top",     "events", "reactors",
-    "port",   "tcp",  "arp", "capture", "tamper", "import",   "convert", "export", "config",
+    "status",   "lnet",   "net",    "route",    "peer",    "routing", "buffers",
+    "global",   "set",    "stats",  "ping",     "why",     "drops",   "waits",
+    "counters", "top",    "events", "reactors", "port",    "tcp",     "arp",
+    "capture",  "tamper", "param",  "import",   "convert", "export",  "config",
 };
 
 static size_t rank(const char *words)

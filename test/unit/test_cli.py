@@ -115,12 +115,62 @@ def test_every_lnetctl_command():
                   "export", "stats show", "peer show", "peer list", "ping", "set tiny_buffers", "set small_buffers",
                   "set large_buffers"):
         assert words in commands(), words
-    for words in ("lnet unconfigure", "discover 127.0.3.2@tcp", "peer set --health 1", "udsp show", "fault drop add",
-                  "debug recovery -l", "cpt-of-nid 127.0.3.2@tcp", "service-id", "setup-sysctl", "net reset"):
+    for words in ("lnet unconfigure", "discover 127.0.3.2@tcp", "peer set --health 1", "udsp add --src tcp", "fault drop add",
+                  "debug peer -k 1", "cpt-of-nid 127.0.3.2@tcp", "service-id", "setup-sysctl", "net reset"):
         err = cli(*words.split(), status=1)[1]
         has(err, "errno: -95\n", "descr: ")
     has(cli("import", "--exec", status=1)[1], "errno: -95")
     has(cli("fault", "drop", "add", status=1)[1], "`millrace tamper set`")
+
+
+def test_nothing_to_show():
+    """Lists of lnetctl that are empty here print nothing and succeed; policies that are configured are shown."""
+    for words in ("udsp show", "udsp show --idx 0", "debug recovery -l", "debug recovery --peer", "fault drop show", "fault drop list",
+                  "fault delay show", "fault delay list"):
+        assert cli(*words.split()) == ("", ""), words
+        json.loads(cli("--json", *words.split())[0])
+    udsp = "udsp: [{idx: 0, src: tcp, action: {priority: 0}}, {idx: 1, dst: tcp1, action: {priority: 3}}]\n"
+    cli("config", "apply", "--merge", "-", stdin=udsp)
+    out, err = cli("udsp", "show")
+    assert out == "udsp:\n    - idx: 0\n      src: tcp\n      action:\n          priority: 0\n" \
+        "    - idx: 1\n      dst: tcp1\n      action:\n          priority: 3\n", out
+    has(err, "have no effect")
+    has_not(cli("udsp", "show", "--idx", "1")[0], "idx: 0")
+    cli("config", "apply", "--delete", "-", stdin=udsp)
+    assert cli("udsp", "show")[0] == ""
+
+
+def test_param():
+    """Tables of lctl: the columns are those of recorded kernel nodes."""
+    with lzma.open(os.path.join(OUTPUTS, "B-client.txt.xz"), "rt", encoding="utf-8", errors="replace") as f:
+        recorded = f.read()
+
+    def of_kernel(name):
+        return re.search(rf"^\$ cat /sys/kernel/debug/lnet/{name}\n(.*?)^\[rc=0\]$", recorded, re.M | re.S).group(1).splitlines()
+
+    for name, head in (("nis", 0), ("peers", 0), ("routers", 0), ("routes", 1), ("buffers", 0)):
+        assert cli("param", name)[0].splitlines()[head] == of_kernel(name)[head], name
+        json.loads(cli("param", name, "--json")[0])
+    assert cli("param", "list_nids")[0] == "127.0.3.2@tcp\n127.0.3.3@tcp1\n"
+    rows = cli("param", "nis")[0].splitlines()
+    assert rows[1:4:2] == ["0@lo                         up     -    -    0    0     0     0     0",
+                           "127.0.3.3@tcp1               up     -    -    8    0   256   256   256"], rows
+    assert cli("param", "routers")[0].splitlines()[1] == "-          1  down 127.0.3.9@tcp"
+    assert cli("param", "buffers")[0].splitlines()[1] == "    0    16      16      16"
+    assert len(cli("param", "stats")[0].split()) == len(of_kernel("stats")[0].split()) == 11
+    # the figures of the recorded node come out as its kernel printed them
+    routes = {"route": [{"net": "tcp1", "hop": 1, "priority": 0, "state": "up", "gateway": "192.168.10.3@tcp"}]}
+    fake = Fake(lambda m, p: routes if m == "route_get" else {"state": "off"})
+    assert fake.run("param", "routes").splitlines() == of_kernel("routes")
+    rows = {"peer": [{"peer ni": [{"nid": "192.168.10.3@tcp", "refcount": 1, "state": "up", "max_ni_tx_credits": 8,
+                                   "available_rtr_credits": 8, "min_rtr_credits": 8, "available_tx_credits": 8, "min_tx_credits": 0,
+                                   "tx_q_num_of_buf": 0}]}]}
+    assert Fake(lambda m, p: rows).run("param", "peers").splitlines()[1] == of_kernel("peers")[2]
+    nis = {"net": [{"net type": "tcp", "local NI(s)": [{"nid": "192.168.10.1@tcp", "status": "up", "tunables": {"peer_credits": 8},
+                   "millrace": {"max_tx_credits": 256, "available_tx_credits": 256, "min_tx_credits": 247}}]}]}
+    kernel = of_kernel("nis")[2].replace("   -1    1", "    -    -")
+    assert Fake(lambda m, p: nis).run("param", "nis").splitlines()[1] == kernel
+    has(cli("param", "nosuch", status=2)[1], "list_nids|nis|peers|routers")
 
 
 def test_wrong_words():
@@ -655,7 +705,12 @@ def test_config():
     has(cli("config", "diff", path)[0], "o2ib", "7")
     has(cli("config", "apply", "--dry-run", path)[0], "o2ib", "7")
     has(cli("route", "show", "-v")[0], "hop: 1\n")
-    has(cli("config", "apply", path, "--confirm", "600")[1], "config confirm")
+    assert cli("config", "diff", "--exit-code", path, status=1)[0] == cli("config", "diff", path)[0]
+    out, err = cli("config", "apply", path, "--confirm", "600")
+    has(err, "config confirm")
+    has(out, "o2ib", "7")
+    assert cli("config", "diff", "--exit-code", path)[0] == ""
+    has(cli("config", "diff", "--exit-code", "-", status=2, stdin="nett: x\n")[1], "unknown key")
     has(cli("route", "show", "-v")[0], "hop: 7\n")
     has(cli("config", "status")[0], "pending_confirm_s: ")
     cli("config", "rollback")

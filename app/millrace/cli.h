@@ -246,6 +246,8 @@ int cmd_capture(struct cli *cli, json_t *args);
 int cmd_events(struct cli *cli, json_t *args);
 /* top.c */
 int cmd_top(struct cli *cli, json_t *args);
+/* doctor.c */
+int cmd_doctor(struct cli *cli, json_t *args);
 /* param.c */
 int cmd_param(struct cli *cli, json_t *args);
 /* status.c */

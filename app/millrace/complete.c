@@ -142,7 +142,8 @@ static bool is_file(const struct jrpc_param *p)
 {
     return p->type == JRPC_TEXT || strcmp(p->name, "modprobe") == 0 ||
            (p->type == JRPC_STRING &&
-            (!strcmp(p->name, "file") || !strcmp(p->name, "path") || !strcmp(p->name, "write")));
+            (!strcmp(p->name, "file") || !strcmp(p->name, "path") || !strcmp(p->name, "write") ||
+             !strcmp(p->name, "config") || !strcmp(p->name, "root")));
 }
 
 static void offer_values(struct complete *c, const char *words, const struct jrpc_param *p)

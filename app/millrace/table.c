@@ -161,6 +161,22 @@ static const struct cli_command own[] = {
      .verdict = true,
      .params = CLI_PARAMS(CLI_NUMBER("timeout", 't', 1, 600, "s",
                                      "how long to wait for an answer of millraced; default 5"))},
+    {.words = "doctor",
+     .help = "Examines this host for what the configuration needs and for what would make the "
+             "router slow; says which command helps. Changes nothing, needs no running millraced. "
+             "Exit status: 0 nothing found, 1 warnings, 2 errors, 3 not known.",
+     .run = cmd_doctor,
+     .offline = true,
+     .verdict = true,
+     .params = CLI_PARAMS(
+         {.name = "config",
+          .type = JRPC_STRING,
+          .letter = 'c',
+          .help = "configuration file; default /etc/millrace/millrace.yaml"},
+         CLI_FLAG("all", 'a', "also print what is well"),
+         {.name = "root",
+          .type = JRPC_STRING,
+          .help = "folder to find /sys, /proc, /dev and /usr in, for tests; default /"})},
     {.words = "param",
      .help = "Prints a table in the columns of `lctl get_param` on a kernel node, or the NIDs as "
              "`lctl list_nids` does. A figure that millraced does not have is `-`.",

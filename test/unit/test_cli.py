@@ -737,6 +737,42 @@ def test_config():
     has(cli("config", "diff", "--merge", "--delete", path, status=2)[1], "one of")
 
 
+def ansible_steps(path):
+    """[(command, whether it is for changes alone)] of the role in docs/ansible.md, for a file elsewhere."""
+    with open(os.path.join(os.path.dirname(DOCS), "ansible.md"), encoding="utf-8") as f:
+        role = f.read().split("```yaml\n")[1].split("```")[0]
+    for task in role.split("- name: ")[1:]:
+        found = re.search(r"(?:ansible.builtin.command|validate): (.*)", task)
+        if found:
+            yield found.group(1).replace("/etc/millrace/millrace.yaml", path).replace("%s", path).split(), "when: diff.rc == 1" in task
+
+
+def test_ansible():
+    """The role of docs/ansible.md: the first run brings the router to the state of the file, the second one changes nothing."""
+    path = os.path.join(DIR.name, "role.yaml")
+    before = cli("config", "show")[0]
+    ran = []
+    for text, changes in ((before.replace("retry_count: 2", "retry_count: 3"), True), (None, False), (before, True), (None, False)):
+        if text:
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+        diff, revision, count = None, json.loads(cli("config", "status", "--json")[0])["revision"], 0
+        for (program, *words), on_change in ansible_steps(path):
+            if on_change and diff != 1:
+                continue
+            where = [MILLRACE, "-s", SOCKET] if program == "millrace" else [MILLRACED]
+            p = subprocess.run([*where, *words], capture_output=True, text=True, timeout=DEADLINE)
+            if "--exit-code" in words:
+                diff = p.returncode
+            assert p.returncode < (2 if words[0] in ("config", "status") and words[-1] != "confirm" else 1), (words, p)
+            ran.append(program + " " + words[0])
+            count += 1
+        after = json.loads(cli("config", "status", "--json")[0])
+        assert diff == int(changes) and (after["revision"] != revision) == changes and "pending_confirm_s" not in after, (diff, after)
+        assert count == (5 if changes else 2), ran
+    assert cli("config", "show")[0] == before and set(ran) == {"millraced --check", "millrace config", "millrace status"}, ran
+
+
 def test_set():
     """Every word of `set` sets what it says."""
     words = [c.split()[1] for c in commands() if c.startswith("set ")]

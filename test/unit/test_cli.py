@@ -10,9 +10,7 @@ Runs on the loopback interface with a port of its own. Exits non-zero at the fir
 import json
 import lzma
 import os
-import pty
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -24,6 +22,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fake_daemon import FakeDaemon  # noqa: E402
 from own_port import own_port  # noqa: E402
+from typed_shell import Terminal  # noqa: E402
 
 DEADLINE = 60.0
 
@@ -519,36 +518,9 @@ def test_bash():
     run("bash", "-n", "-c", run(MILLRACE, "completion", "bash")[0])
 
 
-class Terminal:
-    """A shell that one types at."""
-
-    def __init__(self, *args):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ.update(TERM="dumb", PATH=os.path.dirname(MILLRACE) + ":" + os.environ["PATH"])
-            os.execvp(args[0], args)
-        self.seen = ""
-
-    def type(self, text):
-        os.write(self.fd, text.encode())
-
-    def wait(self, text):
-        end = time.monotonic() + DEADLINE
-        while text not in self.seen:
-            left = end - time.monotonic()
-            assert left > 0 and select.select([self.fd], [], [], left)[0], f"no {text!r} in {self.seen!r}"
-            self.seen += os.read(self.fd, 65536).decode(errors="replace")
-        self.seen = self.seen.split(text, 1)[1]
-
-    def close(self):
-        os.close(self.fd)
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-
-
 def test_bash_typed():
     """In a real bash: the Tab key."""
-    t = Terminal("bash", "--norc", "--noprofile", "-i")
+    t = Terminal(MILLRACE, "bash", "--norc", "--noprofile", "-i")
     try:
         t.type(f"bind 'set enable-bracketed-paste off'; source <({MILLRACE} completion bash); echo rea''dy\n")
         t.wait("ready")
@@ -565,7 +537,7 @@ def test_bash_typed():
 
 def test_zsh():
     """In a real zsh: the Tab key."""
-    t = Terminal("zsh", "-f", "-i")
+    t = Terminal(MILLRACE, "zsh", "-f", "-i")
     try:
         t.type(f"autoload -U compinit; compinit -u -D; source <({MILLRACE} completion zsh); echo rea''dy\n")
         t.wait("ready")

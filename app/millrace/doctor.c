@@ -165,6 +165,8 @@ const struct ifaddrs *doctor_ni_address(const struct doctor *d, const struct cfg
 
 /* ---- configuration, process, modules ---- */
 
+/* Returns the configuration; an empty one after errors, so that what does not depend on it is
+ * examined. */
 static struct cfg *check_config(struct doctor *d, const char *path)
 {
     struct cfg_report report;
@@ -179,7 +181,7 @@ static struct cfg *check_config(struct doctor *d, const char *path)
     if (cfg && !report.count)
         report_add(d->findings, REPORT_OK, "config", path, "valid");
     cfg_report_free(&report);
-    return cfg;
+    return cfg ? cfg : cfg_new();
 }
 
 /* Asks the running millraced for its process id. */
@@ -263,10 +265,12 @@ static bool listener_address(const char *hex, struct sockaddr_in6 *six, struct s
 {
     size_t words = strcspn(hex, ":") / 8;
     uint32_t word[4] = {0};
+    char digits[9] = "";
 
-    for (size_t i = 0; i < words && i < 4; i++)
-        if (sscanf(hex + 8 * i, "%8x", &word[i]) != 1)
-            return false;
+    for (size_t i = 0; i < words && i < 4; i++) {
+        memcpy(digits, hex + 8 * i, 8);
+        word[i] = (uint32_t)strtoul(digits, NULL, 16);
+    }
     four->sin_family = AF_INET;
     six->sin6_family = AF_INET6;
     memcpy(&six->sin6_addr, word, sizeof(word));
@@ -306,27 +310,39 @@ static bool takes_ours(const struct doctor *d, const char *hex)
     return false;
 }
 
+/* Whether a row of /proc/net/tcp is a listener of another process in the place of ours. */
+static bool is_other_listener(const struct doctor *d, char *line)
+{
+    enum {
+        LOCAL = 1,
+        STATE = 3,
+        INODE = 9,
+        COLUMNS
+    };
+    char *column[COLUMNS], *rest = line, *colon;
+    unsigned n = 0;
+
+    while (n < COLUMNS && (column[n] = strtok_r(NULL, " \n", &rest)))
+        n++;
+    if (n < COLUMNS || strtoul(column[STATE], NULL, 16) != TCP_LISTEN ||
+        !(colon = strchr(column[LOCAL], ':')))
+        return false;
+    return strtoul(colon + 1, NULL, 16) == (unsigned long)d->cfg->accept_port &&
+           takes_ours(d, column[LOCAL]) &&
+           !(d->pid && has_socket(d, d->pid, strtoul(column[INODE], NULL, 10)));
+}
+
 /* Returns whether another process listens in the place of ours, by a file of /proc/net. */
 static bool port_taken(const struct doctor *d, const char *file)
 {
-    char path[PATH_MAX], line[512], local[64];
-    unsigned port, state;
-    unsigned long inode;
+    char path[PATH_MAX], line[512];
     bool taken = false;
     FILE *f;
 
     doctor_path(d, path, sizeof(path), "/proc/net/%s", file);
     f = fopen(path, "re");
-    while (f && !taken && fgets(line, sizeof(line), f)) {
-        char *colon;
-
-        if (sscanf(line, "%*s %63s %*s %x %*s %*s %*s %*s %*s %lu", local, &state, &inode) != 3 ||
-            state != TCP_LISTEN || !(colon = strchr(local, ':')) ||
-            sscanf(colon + 1, "%x", &port) != 1)
-            continue;
-        taken = (int)port == d->cfg->accept_port && takes_ours(d, local) &&
-                !(d->pid && has_socket(d, d->pid, inode));
-    }
+    while (f && !taken && fgets(line, sizeof(line), f))
+        taken = is_other_listener(d, line);
     if (f)
         fclose(f);
     return taken;
@@ -354,14 +370,17 @@ static void check_port(struct doctor *d)
 /* Reads the effective capabilities of a process; "self" is this one. */
 static bool capabilities(const struct doctor *d, const char *process, unsigned long long *caps)
 {
+    static const char key[] = "CapEff:";
     char path[PATH_MAX], line[256];
     bool found = false;
     FILE *f;
 
     doctor_path(d, path, sizeof(path), "/proc/%s/status", process);
     f = fopen(path, "re");
-    while (f && !found && fgets(line, sizeof(line), f))
-        found = sscanf(line, "CapEff: %llx", caps) == 1;
+    while (f && !found && fgets(line, sizeof(line), f)) {
+        found = strncmp(line, key, strlen(key)) == 0;
+        *caps = found ? strtoull(line + strlen(key), NULL, 16) : 0;
+    }
     if (f)
         fclose(f);
     return found;
@@ -409,11 +428,9 @@ static void check_capabilities(struct doctor *d)
 
 static void examine(struct doctor *d, const char *socket)
 {
-    if (d->cfg && strcmp(socket, CLI_DEFAULT_SOCKET) == 0)
+    if (strcmp(socket, CLI_DEFAULT_SOCKET) == 0)
         socket = d->cfg->rpc_socket;
     check_daemon(d, socket);
-    if (!d->cfg)
-        return;
     check_kernel_lnet(d);
     check_port(d);
     check_capabilities(d);
@@ -435,7 +452,8 @@ int cmd_doctor(struct cli *cli, json_t *args)
     if (getifaddrs(&d.addresses) != 0)
         d.addresses = NULL;
     d.cfg = cfg = check_config(&d, config[0] ? config : DEFAULT_CONFIG);
-    examine(&d, cli->path);
+    if (cfg)
+        examine(&d, cli->path);
     level = report_worst(d.findings);
     if (cli->json) {
         json_t *all = json_pack("{s:s, s:O}", "status", names[level], "findings", d.findings);

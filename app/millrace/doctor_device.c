@@ -12,13 +12,14 @@
 #include "app/millrace/cli.h"
 #include "app/millrace/doctor.h"
 
-#define PMDS        "/usr/lib*/dpdk/pmds-*/librte_*.so.*.*"
-#define PMDS_DEBIAN "/usr/lib/*/dpdk/pmds-*/librte_*.so.*.*"
-#define INFO        "PMD_INFO_STRING= " /* before what a driver of DPDK says of itself, in JSON */
-#define ANY_ID      0xffff
-#define MAX_LIBRARY (64 << 20)
-#define MAX_GIDS    256
-#define PCI         "/sys/bus/pci/devices/%s"
+#define PMDS          "/usr/lib*/dpdk/pmds-*/librte_*.so.*.*"
+#define PMDS_DEBIAN   "/usr/lib/*/dpdk/pmds-*/librte_*.so.*.*"
+#define INFO          "PMD_INFO_STRING= " /* before what a driver of DPDK says of itself, in JSON */
+#define ANY_ID        0xffff
+#define MAX_LIBRARY   (64 << 20)
+#define MAX_GIDS      256
+#define NETWORK_CLASS 2 /* of PCI devices */
+#define PCI           "/sys/bus/pci/devices/%s"
 
 bool doctor_port_is_socket(const struct cfg_port *port)
 {
@@ -212,8 +213,46 @@ static void check_pci(struct doctor *d, const char *text)
     check_binding(d, device, &pmd);
 }
 
+static bool is_port(const struct doctor *d, const char *device)
+{
+    for (unsigned i = 0; i < d->cfg->port_count; i++)
+        if (strstr(cfg_port_device(&d->cfg->port[i]), strchr(device, ':') + 1))
+            return true;
+    return false;
+}
+
+/* Tells of a network card that is no port whether it could be one. */
+static void tell_card(struct doctor *d, const char *device)
+{
+    long vendor = doctor_number(d, PCI "/vendor", device),
+         id = doctor_number(d, PCI "/device", device);
+    struct pmd pmd = {.name = "no installed driver"};
+    char driver[64];
+
+    if (doctor_number(d, PCI "/class", device) >> 16 != NETWORK_CLASS || is_port(d, device))
+        return;
+    find_pmd(d, vendor, id, &pmd);
+    link_name(d, driver, sizeof(driver), device, "driver");
+    report_add(d->findings, REPORT_OK, "card", device,
+               "%04lx:%04lx is bound to %s; of DPDK, %s knows it", (unsigned long)vendor,
+               (unsigned long)id, driver[0] ? driver : "no driver", pmd.name);
+}
+
+static void tell_cards(struct doctor *d)
+{
+    char pattern[PATH_MAX];
+    glob_t cards = {0};
+
+    doctor_path(d, pattern, sizeof(pattern), PCI, "*");
+    if (glob(pattern, 0, NULL, &cards) == 0)
+        for (size_t i = 0; i < cards.gl_pathc; i++)
+            tell_card(d, strrchr(cards.gl_pathv[i], '/') + 1);
+    globfree(&cards);
+}
+
 void doctor_check_devices(struct doctor *d)
 {
+    tell_cards(d);
     for (unsigned i = 0; i < d->cfg->port_count; i++) {
         const struct cfg_port *port = &d->cfg->port[i];
         const char *device = cfg_port_device(port);

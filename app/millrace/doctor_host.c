@@ -18,15 +18,17 @@
 /* Returns MiB of hugepages of a NUMA node, of all sizes; name: nr_hugepages or free_hugepages. */
 static long node_mib(const struct doctor *d, int node, const char *name)
 {
+    static const char prefix[] = "hugepages-"; /* 2048kB */
     char path[PATH_MAX];
     struct dirent *entry;
-    long mib = 0, kib;
+    long mib = 0;
     DIR *dir;
 
     doctor_path(d, path, sizeof(path), NODES "/node%d/hugepages", node);
     dir = opendir(path);
     while (dir && (entry = readdir(dir)))
-        if (sscanf(entry->d_name, "hugepages-%ldkB", &kib) == 1) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0) {
+            long kib = strtol(entry->d_name + strlen(prefix), NULL, 10);
             long n = doctor_number(d, NODES "/node%d/hugepages/%s/%s", node, entry->d_name, name);
 
             mib += n > 0 ? n * (kib / 1024) : 0;
@@ -241,7 +243,9 @@ static void check_clock(struct doctor *d)
 
 void doctor_check_host(struct doctor *d)
 {
-    check_hugepages(d);
-    check_cores(d);
+    if (d->cfg->ni_count) {
+        check_hugepages(d);
+        check_cores(d);
+    }
     check_clock(d);
 }

@@ -31,7 +31,8 @@ static void print_ni(const json_t *net, const json_t *ni)
     const json_t *own = json_object_get(ni, "millrace");
 
     put(cli_text(ni, json_object_get(ni, "nid") ? "nid" : "reason"), -24);
-    put(cli_text(ni, "status"), 7);
+    putchar(' ');
+    put(cli_text(ni, "status"), 6);
     printf(" %5s %4s %4" NUM " %4" NUM " %5" NUM " %5" NUM " %5" NUM "\n", "-", "-",
            cli_integer(tunables, "peer_credits"), cli_integer(tunables, "peer_buffer_credits"),
            cli_integer(own, "max_tx_credits"), cli_integer(own, "available_tx_credits"),
@@ -67,7 +68,8 @@ static void print_peer_ni(const json_t *ni)
 
     put(cli_text(ni, "nid"), -24);
     printf(" %4" NUM, cli_integer(ni, "refcount"));
-    put(cli_text(ni, "state"), 6);
+    putchar(' ');
+    put(cli_text(ni, "state"), 5);
     printf(" %5" NUM " %5" NUM " %5" NUM " %5" NUM " %5" NUM " %5" NUM " %" NUM "\n",
            ago ? json_integer_value(ago) / 1000 : -1, cli_integer(ni, "max_ni_tx_credits"),
            cli_integer(ni, "available_rtr_credits"), cli_integer(ni, "min_rtr_credits"),
@@ -97,7 +99,8 @@ static void print_routes(const json_t *result)
     json_array_foreach(json_object_get(result, "route"), i, row) {
         put(cli_text(row, "net"), -8);
         printf(" %4" NUM " %8" NUM, cli_integer(row, "hop"), cli_integer(row, "priority"));
-        put(cli_text(row, "state"), 8);
+        putchar(' ');
+        put(cli_text(row, "state"), 7);
         yaml_printf(stdout, " %s\n", cli_text(row, "gateway"));
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `millrace status`: whether the router does its work, on one screen. */
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -69,6 +70,17 @@ static void walk(struct status *s, const char *method, json_t *params, rpc_clien
         refused(s, method, error);
     else if (rc < 0)
         lost(s, err.message);
+}
+
+/* Returns a name that millraced said as a word of a command; one that would mean more to a shell
+ * becomes the placeholder. */
+static const char *word(const char *name, const char *placeholder)
+{
+    bool plain = name[0] && name[0] != '-';
+
+    for (const char *c = name; *c; c++)
+        plain = plain && (isalnum((unsigned char)*c) || strchr("._:@-", *c));
+    return plain ? name : placeholder;
 }
 
 static void count_up(json_t *object, const char *key, json_int_t n)
@@ -145,11 +157,11 @@ static void look_ni(struct status *s, const char *net, const json_t *ni)
         report_add(s->findings, REPORT_WARNING, "ni", name,
                    "down for its peers: none of them has pinged it for a while");
     if (broken && !reason[0] && interface[0])
-        report_remedy(s->findings, "ip address show dev %s", interface);
+        report_remedy(s->findings, "ip address show dev %s", word(interface, "INTERFACE"));
     else if (broken)
         report_remedy(s->findings, "millrace doctor");
     else
-        report_remedy(s->findings, "millrace events --recent --nid %s", name);
+        report_remedy(s->findings, "millrace events --recent --nid %s", word(name, "NID"));
 }
 
 static void look_nis(struct status *s)
@@ -211,7 +223,7 @@ static void look_routes(struct status *s)
         report_add(s->findings, REPORT_WARNING, "gateway", nid,
                    "%" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT " routes are down",
                    total - up, total);
-        report_remedy(s->findings, "millrace ping %s", nid);
+        report_remedy(s->findings, "millrace ping %s", word(nid, "NID"));
     }
 }
 

@@ -86,6 +86,7 @@ ANSWERS = {
     "config_apply": {"changes": [], "text": "add net\n", "warnings": ["odd", "odder"], "revision": 2, "applied": True},
     "config_save": {"path": "/etc/millrace", "how": "whole"},
     "config_status": {"waiting": False, "source": "/etc"},
+    "routing_get": {"enable": 1, "state": "on"},
     "log_get": "one word",
 }
 
@@ -106,7 +107,7 @@ def commands():
             ("export", "--backup"), ("config", "show"), ("config", "show", "--file"), ("config", "diff", config),
             ("config", "apply", "--dry-run", config), ("config", "apply", config), ("config", "save"),
             ("import", "--dry-run", config), ("import", config), ("import", "--show", config), ("events", "--recent"),
-            ("log", "show"), ("version",), ("rpc", "why", "nid=1.2.3.4@tcp"), ("top", "--batch", "1", "--interval", "1")]
+            ("log", "show"), ("version",), *(("param", t) for t in ("list_nids", "nis", "peers", "routers", "routes")), ("rpc", "why", "nid=1.2.3.4@tcp"), ("top", "--batch", "1", "--interval", "1")]
 
 
 def test_nothing_acts_on_a_terminal():
@@ -120,6 +121,22 @@ def test_nothing_acts_on_a_terminal():
                 assert not CONTROL.search(text), f"{args}: {CONTROL.search(text)} in {text!r}"
                 assert "\nforged" not in text or words[0] == "config" or "--dry-run" in words, f"{args}: {text!r}"
             assert re.search(r"\\x1b|\\u001b|x\?", out + err, re.I), f"{args}: nothing of it is shown"
+
+
+def test_status():
+    """The verdict on a daemon that lies: shown escaped, and no remedy has words that mean something to a shell."""
+    for args in (("status",), ("--json", "status")):
+        out, err = millrace(lies, *args, status=1)
+        assert not CONTROL.search(out + err) and "\nforged" not in out and "forged: 1" in out, out
+        remedies = re.findall(r'(?:try: |"remedy": ")(.*)', out)
+        assert remedies and not [r for r in remedies if "forged" in r], remedies
+        assert millrace(lambda m, p: {}, *args, status=2)[0], "no NI"
+        for odd in ([], "x", 5, None):
+            millrace(lambda m, p: odd, *args, status=2)     # pylint: disable=cell-var-from-loop
+
+    def refuse(method, params):
+        raise Refusal({"code": -2, "message": EVIL})
+    assert not CONTROL.search(millrace(refuse, "status", status=1)[0])
 
 
 def test_hosts():

@@ -343,7 +343,8 @@ int cfg_parse_onto(const struct cfg_text *from, struct cfg **out, struct cfg_rep
 {
     struct cfg_reader r = {.report = report, .name = from->name, .from = from};
     struct yaml_tree_error err = {0};
-    struct yaml_tree_node *root;
+    struct yaml_tree_node *own = NULL;
+    const struct yaml_tree_node *root = from->tree;
 
     *out = NULL;
     memset(report, 0, sizeof(*report));
@@ -352,7 +353,8 @@ int cfg_parse_onto(const struct cfg_text *from, struct cfg **out, struct cfg_rep
         cfg_error(&r, 0, "out of memory");
         return -ENOMEM;
     }
-    root = yaml_tree_parse(from->text, from->len, &err);
+    if (!root)
+        root = own = yaml_tree_parse(from->text, from->len, &err);
     if (root) {
         r.newer = is_newer(root);
         cfg_read_map(&r, root, cfg_top_keys, r.cfg);
@@ -360,7 +362,7 @@ int cfg_parse_onto(const struct cfg_text *from, struct cfg **out, struct cfg_rep
     } else {
         cfg_error(&r, err.line, "%s", err.text);
     }
-    yaml_tree_free(root);
+    yaml_tree_free(own);
     if (report->errors) {
         cfg_free(r.cfg);
         return -EINVAL;

@@ -210,9 +210,25 @@ struct cfg {
 };
 
 /* The errors and warnings of a file. */
+/* The verdict of a message about a key. Only a reader that explains (struct cfg_text) tells the
+ * last ones apart; to others CFG_CHANGED and CFG_IGNORED are warnings. */
+enum cfg_verdict {
+    CFG_ERROR,
+    CFG_WARNING,
+    CFG_TAKEN,
+    CFG_CHANGED, /* its value or its meaning */
+    CFG_IGNORED, /* it has no effect */
+    CFG_NO_LOSS, /* ignored; it asks for nothing, or for what is so anyway */
+};
+extern const char *const cfg_verdict_names[]; /* "refused", "warning", "taken", … */
+
+struct yaml_tree_node;
 struct cfg_message {
-    bool error; /* else a warning */
-    char *text; /* "file:line: key: reason; remedy" */
+    bool error;
+    enum cfg_verdict verdict;
+    unsigned line;                /* 0: of the file */
+    char *text;                   /* "file:line: key: reason; remedy" */
+    size_t file_len, key, reason; /* length of the file's name; where the others begin in text */
 };
 
 struct cfg_report {
@@ -244,6 +260,11 @@ struct cfg_text {
     enum cfg_mode mode;
     const struct cfg *base; /* with CFG_MERGE and CFG_DELETE */
     bool may_be_empty;      /* a document without NIs is no error */
+    /* Instead of the text: a tree of YAML, with lines of the caller's choice. */
+    const struct yaml_tree_node *tree;
+    /* Reports what becomes of each key that has no effect, and takes the nearest value for a number
+     * that is out of range. The number of messages has no limit. */
+    bool explain;
     /* The addresses of this machine, for `ip2nets:`. NULL: the reader gets them from the system
      * when there is such a rule. */
     const struct cfg_address *address;

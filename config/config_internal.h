@@ -103,6 +103,13 @@ void cfg_error(struct cfg_reader *r, unsigned line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void cfg_warning(struct cfg_reader *r, unsigned line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+void cfg_say(struct cfg_reader *r, enum cfg_verdict verdict, unsigned line, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Whether the reader explains each key. */
+static inline bool cfg_explains(const struct cfg_reader *r)
+{
+    return r->from && r->from->explain;
+}
 
 /* Returns the row of a table for a key of a file; NULL: there is none. */
 const struct cfg_key *cfg_find_key(const struct cfg_key *keys, const char *name);

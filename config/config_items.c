@@ -61,7 +61,7 @@ void cfg_read_cpt(struct cfg_reader *r, void *obj, const struct yaml_tree_node *
     }
     memcpy(ni->cpt, text, strlen(text) + 1);
     if (strcmp(text, "[0]") != 0)
-        cfg_warning(r, value->line, "not acted on yet: an NI uses all CPTs");
+        cfg_say(r, CFG_IGNORED, value->line, "not acted on yet: an NI uses all CPTs");
 }
 
 #define TUN(key, field, lo, hi, when, text)                                                        \
@@ -188,7 +188,7 @@ static void read_ni(struct cfg_reader *r, void *obj, const struct yaml_tree_node
 }
 
 static const struct cfg_key net_keys[] = {
-    CFG_IGNORES("net type"), /* read before the NIs, in any order */
+    CFG_CALLS("net type", NULL), /* read before the NIs, in any order */
     CFG_EACH("local NI(s)", read_ni),
     CFG_KEYS_END,
 };

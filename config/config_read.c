@@ -11,6 +11,10 @@
 
 /* ---- messages ---- */
 
+const char *const cfg_verdict_names[] = {
+    [CFG_ERROR] = "refused",   [CFG_WARNING] = "warning", [CFG_TAKEN] = "taken",
+    [CFG_CHANGED] = "changed", [CFG_IGNORED] = "ignored", [CFG_NO_LOSS] = "ignored"};
+
 /* Text of a file may hold anything; a terminal gets only what is printable. */
 static void make_printable(char *text)
 {
@@ -22,19 +26,22 @@ static void make_printable(char *text)
     }
 }
 
-static void add_message(struct cfg_reader *r, bool error, unsigned line, const char *fmt,
-                        va_list args)
+static void add_message(struct cfg_reader *r, enum cfg_verdict verdict, unsigned line,
+                        const char *fmt, va_list args)
 {
     struct cfg_report *report = r->report;
     char where[32] = "", reason[512];
     struct cfg_message *grown;
-    char *text = NULL;
+    char *text = NULL, word[16] = "";
+    int len;
 
-    if (error)
-        report->errors++;
-    else
-        report->warnings++;
-    if (report->count >= CFG_MAX_MESSAGES)
+    if (verdict != CFG_ERROR && !cfg_explains(r))
+        verdict = CFG_WARNING;
+    else if (verdict == CFG_WARNING)
+        verdict = CFG_CHANGED;
+    report->errors += verdict == CFG_ERROR;
+    report->warnings += verdict == CFG_WARNING || verdict == CFG_CHANGED || verdict == CFG_IGNORED;
+    if (report->count >= CFG_MAX_MESSAGES && !cfg_explains(r))
         return;
     if (line)
         snprintf(where, sizeof(where), "%u:", line);
@@ -43,11 +50,21 @@ static void add_message(struct cfg_reader *r, bool error, unsigned line, const c
     if (!grown)
         return;
     report->message = grown;
-    if (asprintf(&text, "%s:%s %s%s%s%s", r->name, where, error ? "" : "warning: ", r->path,
-                 r->path_len ? ": " : "", reason) < 0)
+    if (verdict != CFG_ERROR)
+        snprintf(word, sizeof(word), "%s: ", cfg_verdict_names[verdict]);
+    len = asprintf(&text, "%s:%s %s%s%s%s", r->name, where, word, r->path, r->path_len ? ": " : "",
+                   reason);
+    if (len < 0)
         return;
     make_printable(text);
-    grown[report->count++] = (struct cfg_message){.error = error, .text = text};
+    grown[report->count++] =
+        (struct cfg_message){.error = verdict == CFG_ERROR,
+                             .verdict = verdict,
+                             .line = line,
+                             .text = text,
+                             .file_len = strlen(r->name),
+                             .key = strlen(r->name) + strlen(where) + strlen(word) + 2,
+                             .reason = (size_t)len - strlen(reason)};
 }
 
 void cfg_error(struct cfg_reader *r, unsigned line, const char *fmt, ...)
@@ -55,7 +72,7 @@ void cfg_error(struct cfg_reader *r, unsigned line, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    add_message(r, true, line, fmt, args);
+    add_message(r, CFG_ERROR, line, fmt, args);
     va_end(args);
 }
 
@@ -64,7 +81,16 @@ void cfg_warning(struct cfg_reader *r, unsigned line, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    add_message(r, false, line, fmt, args);
+    add_message(r, CFG_WARNING, line, fmt, args);
+    va_end(args);
+}
+
+void cfg_say(struct cfg_reader *r, enum cfg_verdict verdict, unsigned line, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    add_message(r, verdict, line, fmt, args);
     va_end(args);
 }
 
@@ -171,6 +197,13 @@ bool cfg_read_int(struct cfg_reader *r, const struct yaml_tree_node *value, long
         cfg_error(r, value->line, "'%.40s' is not a whole number; write one from %ld to %ld", text,
                   min, max);
         return false;
+    }
+    if ((errno || n < min || n > max) && cfg_explains(r)) {
+        *out = (int)(n < min ? min : max);
+        cfg_say(r, CFG_CHANGED, value->line,
+                "%.40s is out of range, %ld to %ld: %d is the nearest that can be set", text, min,
+                max, *out);
+        return true;
     }
     if (errno || n < min || n > max) {
         cfg_error(r, value->line, "%.40s is out of range; write a number from %ld to %ld", text,
@@ -326,8 +359,8 @@ static void read_value(struct cfg_reader *r, const struct cfg_key *key, void *ob
             *(unsigned *)field = 0;
         cfg_read_items(r, value, key, obj);
         if (key->without_effect && value->children)
-            cfg_warning(r, value->line, "not acted on yet: %s are kept and shown",
-                        key->without_effect);
+            cfg_say(r, CFG_IGNORED, value->line, "not acted on yet: %s are kept and shown",
+                    key->without_effect);
         return;
     }
     if (key->fn) {
@@ -372,11 +405,24 @@ static void unknown_key(struct cfg_reader *r, const struct yaml_tree_node *value
     const char *near = nearest(keys, value->key);
 
     if (r->newer)
-        cfg_warning(r, value->line, "left out: this version does not know it");
+        cfg_say(r, CFG_IGNORED, value->line, "left out: this version does not know it");
     else if (near)
         cfg_error(r, value->line, "unknown key; did you mean '%s'?", near);
     else
         cfg_error(r, value->line, "unknown key; remove it (docs/config.md lists those known)");
+}
+
+/* Says of a key that has no effect that it is ignored. */
+static void explain(struct cfg_reader *r, const struct cfg_key *key, const void *obj,
+                    const struct yaml_tree_node *value)
+{
+    static const int none = -1; /* the default of what is kept of an NI */
+    const void *def = obj == r->cfg ? cfg_field(key, &cfg_defaults) : &none;
+
+    if (key->kind == CFG_READ_ONLY)
+        cfg_say(r, CFG_NO_LOSS, value->line, "is shown by lnetctl, and cannot be set");
+    else if (key->kept && (key->kind != CFG_INT || memcmp(cfg_field(key, obj), def, sizeof(int))))
+        cfg_say(r, CFG_IGNORED, value->line, "not acted on yet: it is kept and shown");
 }
 
 void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
@@ -399,8 +445,10 @@ void cfg_read_map(struct cfg_reader *r, const struct yaml_tree_node *map,
             read_value(r, key, obj, value);
         else
             unknown_key(r, value, keys);
+        if (key && cfg_explains(r))
+            explain(r, key, obj, value);
         path_pop(r, before);
-        if (key && key->kept) {
+        if (key && key->kept && !cfg_explains(r)) {
             size_t used = strlen(not_yet);
 
             snprintf(not_yet + used, sizeof(not_yet) - used, "%s%s", used ? ", " : "", value->key);

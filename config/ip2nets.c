@@ -384,5 +384,5 @@ void cfg_read_ip2nets(struct cfg_reader *r, void *obj, const struct yaml_tree_no
         read_list(r, value);
     if (r->cfg->ni_count == before && r->report->errors == errors &&
         (!r->from || r->from->mode == CFG_REPLACE))
-        cfg_warning(r, value->line, "no rule matches an address of this machine");
+        cfg_say(r, CFG_IGNORED, value->line, "no rule matches an address of this machine");
 }

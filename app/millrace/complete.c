@@ -140,7 +140,7 @@ static void offer_interfaces(struct complete *c)
 
 static bool is_file(const struct jrpc_param *p)
 {
-    return p->type == JRPC_TEXT || strcmp(p->name, "modprobe") == 0 ||
+    return p->type == JRPC_TEXT || strcmp(p->name, "files") == 0 ||
            (p->type == JRPC_STRING &&
             (!strcmp(p->name, "file") || !strcmp(p->name, "path") || !strcmp(p->name, "write") ||
              !strcmp(p->name, "config") || !strcmp(p->name, "root")));

@@ -125,6 +125,18 @@ static int find(const char *module, const char *name)
     return -1;
 }
 
+const char *mp_setting_of(const char *key)
+{
+    for (const struct mp_option *o = mp_options; o->name; o++) {
+        size_t len = strlen(o->module);
+
+        if (o->to && strncmp(o->to, "NI.", 3) != 0 && strncmp(key, o->module, len) == 0 &&
+            key[len] == '.' && strcmp(key + len + 1, o->name) == 0)
+            return o->to;
+    }
+    return !strcmp(key, "lnet.forwarding") || !strcmp(key, "routing") ? "routing.enable" : NULL;
+}
+
 const struct mp_given *mp_get(const struct mp_import *m, const char *module, const char *name)
 {
     static const struct mp_given none;
@@ -177,18 +189,21 @@ static void warn_of(struct mp_import *m, unsigned line, const char *module, cons
         if (strncmp(remedies[i].name, name, strlen(remedies[i].name)) == 0)
             remedy = remedies[i].remedy;
     snprintf(word, sizeof(word), "%.60s=%.60s ", name, value);
-    if (strstr(known, word))
+    if (strstr(known, word)) {
+        cfg_say(&m->r, CFG_NO_LOSS, line,
+                "%.60s is the kernel's default: there is nothing to write", value);
         return;
+    }
     snprintf(word, sizeof(word), "%.60s=", name);
     if (strstr(known, word) || strcmp(module, "libcfs") == 0) {
-        cfg_warning(&m->r, line, "has no effect here%s", remedy);
+        cfg_say(&m->r, CFG_IGNORED, line, "has no effect here%s", remedy);
         return;
     }
     for (i = 0; mp_options[i].name; i++)
         if (strcmp(mp_options[i].module, module) == 0)
             near = cfg_nearer(name, mp_options[i].name, near);
-    cfg_warning(&m->r, line, "is not an option of this module, left out%s%s%s",
-                near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    cfg_say(&m->r, CFG_IGNORED, line, "is not an option of this module%s%s%s",
+            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 /* ---- parameters ---- */
@@ -235,16 +250,19 @@ static void take_parameter(struct mp_import *m, unsigned line, const char *modul
     index = find(module, name);
     if (!value) {
         cfg_error(&m->r, line, "has no value; write %s=VALUE", name);
-    } else if (strlen(value) > MODPROBE_MAX_VALUE) {
+    } else if (strlen(value) > CONVERT_MAX_VALUE) {
         cfg_error(&m->r, line, "has a value of more than %d characters; shorten it",
-                  MODPROBE_MAX_VALUE);
+                  CONVERT_MAX_VALUE);
     } else if (index < 0) {
         warn_of(m, line, module, name, value);
     } else {
         slot = &m->given[index];
-        if (slot->value && strcmp(slot->value, value) != 0)
-            cfg_warning(&m->r, line, "was given at %s:%u too; this one counts", slot->file,
-                        slot->line);
+        if (slot->value && strcmp(slot->value, value) != 0) {
+            m->r.name = slot->file;
+            cfg_say(&m->r, CFG_IGNORED, slot->line, "is given again at %s:%u, which counts",
+                    given.file, line);
+            m->r.name = given.file;
+        }
         free(slot->value);
         given.value = strdup(value);
         *slot = given;
@@ -262,10 +280,10 @@ static void take_parameters(struct mp_import *m, unsigned line, const char *modu
     while ((one = next_parameter(&rest, &quote, &open))) {
         mp_about(m, module, NULL, &given);
         if (one[0] == '#') {
-            cfg_warning(&m->r, line,
-                        "'%.20s' does not begin a comment in the middle of a line: the kernel "
-                        "reads options there; give the comment a line of its own",
-                        one);
+            cfg_say(&m->r, CFG_IGNORED, line,
+                    "'%.20s' does not begin a comment in the middle of a line: the kernel "
+                    "reads options there; give the comment a line of its own",
+                    one);
             return;
         }
         if (open) {
@@ -296,21 +314,23 @@ static void take_options(struct mp_import *m, unsigned line, char *rest)
     char *module = strsep(&rest, BLANK);
 
     if (!module || !*module) {
-        cfg_error(&m->r, line, "options: names no module; write options MODULE NAME=VALUE");
+        cfg_say(&m->r, CFG_IGNORED, line,
+                "options: names no module; write options MODULE NAME=VALUE");
         return;
     }
     dashes(module);
     if (listed(others, module))
-        cfg_warning(&m->r, line, "options %s: there is no such driver here; they have no effect",
-                    module);
+        cfg_say(&m->r, CFG_IGNORED, line,
+                "options %s: there is no such driver here; they have no effect", module);
     else if (strncmp(module, "ko2iblnd_", 9) == 0)
-        cfg_warning(&m->r, line,
-                    "options %s: are for an alias of ko2iblnd, which the kernel may or may not "
-                    "choose; they are left out",
-                    module);
+        cfg_say(&m->r, CFG_IGNORED, line,
+                "options %s: are for an alias of ko2iblnd, which the kernel may or may not "
+                "choose; they are left out",
+                module);
     if (!no_effect_of(module))
         return; /* of other programs */
-    m->any |= strcmp(module, "libcfs") != 0;
+    m->has_options |= strcmp(module, "libcfs") != 0;
+    m->any |= m->has_options;
     if (rest)
         take_parameters(m, line, module, rest);
 }
@@ -323,29 +343,29 @@ static void take_line(struct mp_import *m, unsigned line, char *text, bool joine
 
     mp_about_file(m);
     if (*rest == '#' && joined)
-        cfg_warning(&m->r, line,
-                    "a comment ends with a backslash, so the next line is part of it; remove it");
+        cfg_say(&m->r, CFG_IGNORED, line,
+                "a comment ends with a backslash, so the next line is part of it; remove it");
     if (!*rest || *rest == '#')
         return;
     command = strsep(&rest, BLANK);
     if (rest)
         rest += strspn(rest, BLANK);
     if (!listed(commands, command)) {
-        cfg_warning(&m->r, line, "'%.30s' is no command of modprobe, which ignores the line",
-                    command);
+        cfg_say(&m->r, CFG_IGNORED, line,
+                "'%.30s' is no command of modprobe, which ignores the line", command);
     } else if (strcmp(command, "options") == 0) {
         take_options(m, line, rest);
     } else if (rest) {
         rest[strcspn(rest, BLANK)] = '\0';
         if (no_effect_of(rest) || strcmp(command, "include") == 0)
-            cfg_warning(&m->r, line, "%s %.40s: only `options` are read; this has no effect",
-                        command, rest);
+            cfg_say(&m->r, CFG_IGNORED, line,
+                    "%s %.40s: only `options` are read; this has no effect", command, rest);
     }
 }
 
-void mp_read_file(struct mp_import *m, const struct modprobe_file *file)
+void mp_read_file(struct mp_import *m, const struct convert_file *file)
 {
-    char *copy = file->len <= MODPROBE_MAX_BYTES ? malloc(file->len + 1) : NULL;
+    char *copy = file->len <= CONVERT_MAX_BYTES ? malloc(file->len + 1) : NULL;
     unsigned line = 1, first = 1;
     size_t used = 0;
 
@@ -353,7 +373,7 @@ void mp_read_file(struct mp_import *m, const struct modprobe_file *file)
     mp_about_file(m);
     if (!copy) {
         cfg_error(&m->r, 0, "is larger than %u bytes, or memory is out; shorten it",
-                  MODPROBE_MAX_BYTES);
+                  CONVERT_MAX_BYTES);
         return;
     }
     for (size_t i = 0; i <= file->len; i++) {

@@ -284,10 +284,10 @@ void mp_read_routes(struct mp_import *m, unsigned line, const char *text)
             break;
     }
     if (rule->skipped)
-        cfg_warning(&m->r, line,
-                    "%u routes are left out: this machine is on no net of their gateways, the "
-                    "kernel leaves them out too",
-                    rule->skipped);
+        cfg_say(&m->r, CFG_CHANGED, line,
+                "%u routes are left out: this machine is on no net of their gateways, the "
+                "kernel leaves them out too",
+                rule->skipped);
 out:
     free(copy);
     free(rule);

@@ -68,16 +68,20 @@ static const struct cli_command own[] = {
                           CLI_FLAG("old-api", 'o', "accepted without effect"), CONFIRM_PARAM,
                           CLI_FLAG("dry-run", 0, "print the changes and do not apply them"))},
     {.words = "convert",
-     .help = "Prints the options of a kernel node's modules as a configuration of millraced. Needs "
-             "no millraced; run it on the machine that the configuration is for.",
+     .help = "Prints the configuration of a kernel node as one of millraced, and reports on "
+             "standard error what is changed and what is ignored. Needs no millraced; run it on "
+             "the machine that the configuration is for.",
      .run = cmd_convert,
      .offline = true,
      .params = CLI_PARAMS(
-         {.name = "modprobe",
+         {.name = "files",
           .type = JRPC_STRINGS,
-          .required = true,
-          .help = "files with lines `options lnet networks=...`; a folder stands for its files "
-                  "*.conf, `-` for standard input; of an option given twice the last one counts"})},
+          .option = "",
+          .help = "in lnetctl's form, or with lines `options lnet networks=...`; a folder stands "
+                  "for its files *.conf, `-` for standard input; default: /etc/lnet.conf and "
+                  "/etc/modprobe.d"},
+         CLI_FLAG("verbose", 'v', "report what is taken, too"),
+         CLI_FLAG("strict", 0, "refuse files of which something is changed or ignored"))},
     {.words = "export",
      .help = "Prints nets, routes, peers, routing and buffers in lnetctl's form.",
      .run = cmd_export,

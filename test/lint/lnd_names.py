@@ -21,7 +21,7 @@ ALLOWED = [
     (r"lib/lnet/wire/nid\.[ch]", r".*", "the table of LNet's net types and their names"),
     (r"lib/log/log\.[ch]", r"socklnd|SOCKLND", "a module of the log, which documents name"),
     (r"config/config_keys\.c|rpc/methods/log\.def", r"socklnd|SOCKLND", "the same module"),
-    (r"app/millrace/modprobe.*", r".*", "converts options of the two modules that the kernel has"),
+    (r"app/millrace/(modprobe|convert).*", r".*", "converts options of the two modules that the kernel has"),
     (r"app/millrace/doctor.*", r".*", "looks on the host for what nets of these types need"),
     (r"app/millrace/(complete|node|table)\.c", r"verbs|o2ib", "examples and words of commands"),
     (r"app/millrace/cli\.h|app/millrace-perf/main\.c", r"o2ib", "examples in help texts"),

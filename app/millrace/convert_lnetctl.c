@@ -91,8 +91,10 @@ static void push_path(struct lnetctl *l, unsigned i)
 /* Reasons have "on line N" with a number of ours. */
 static void say(struct lnetctl *l, enum cfg_verdict verdict, unsigned i, const char *reason)
 {
-    const char *at = strstr(reason, "on line ");
-    unsigned other = 0, len = 0;
+    static const char on[] = "on line ";
+    const char *at = strstr(reason, on);
+    char *end = NULL;
+    unsigned long other = at ? strtoul(at + strlen(on), &end, 10) : 0;
 
     if (i >= l->count)
         i = 0;
@@ -100,9 +102,9 @@ static void say(struct lnetctl *l, enum cfg_verdict verdict, unsigned i, const c
     l->r->path_len = 0;
     l->r->path[0] = '\0';
     push_path(l, i);
-    if (at && sscanf(at, "on line %u%n", &other, (int *)&len) == 1 && other < l->count)
-        cfg_say(l->r, verdict, l->place[i].line, "%.*son line %u%s", (int)(at - reason), reason,
-                l->place[other].line, at + len);
+    if (other && other < l->count)
+        cfg_say(l->r, verdict, l->place[i].line, "%.*s%s%u%s", (int)(at - reason), reason, on,
+                l->place[other].line, end);
     else
         cfg_say(l->r, verdict, l->place[i].line, "%s", reason);
     l->place[i].said = true;

@@ -282,7 +282,8 @@ static void take_nets(struct mp_import *m)
                           *ip2nets = mp_get(m, "lnet", "ip2nets");
     unsigned line, errors = m->r.report->errors;
 
-    if (has_items(m, "networks", m->r.cfg->ni_count) | has_items(m, "ip2nets", m->r.cfg->ni_count))
+    has_items(m, "networks", m->r.cfg->ni_count);
+    if (has_items(m, "ip2nets", m->r.cfg->ni_count))
         return;
     line = about(m, "networks", "net", networks);
     if (ip2nets->value) {

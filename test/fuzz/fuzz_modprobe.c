@@ -25,8 +25,9 @@ static int convert(const struct convert_file *file, unsigned count, char **yaml,
     return rc;
 }
 
-/* The document is accepted, and is what it says: written out again it reads the same. */
-static void check_document(const char *yaml)
+/* The document is accepted, and is what it says: written out again it reads the same. Returns it
+ * without comments. */
+static char *check_document(const char *yaml)
 {
     struct cfg_report report;
     struct cfg *cfg, *back;
@@ -43,22 +44,28 @@ static void check_document(const char *yaml)
     cfg_report_free(&report);
     cfg_free(back);
     cfg_free(cfg);
-    free(text);
+    return text;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    /* the same file twice says the same as once */
+    /* the same file of modprobe.d twice says the same as once */
     struct convert_file file[] = {{"fuzz", (const char *)data, size},
                                   {"fuzz2", (const char *)data, size}};
     struct cfg_report report;
-    char *once, *twice;
+    char *once, *twice, *first, *second;
 
     if (convert(file, 1, &once, &report) == 0) {
         cfg_report_free(&report);
-        check_document(once);
-        HOLDS(convert(file, 2, &twice, &report) == 0 && strcmp(once, twice) == 0);
-        free(twice);
+        first = check_document(once);
+        if (!convert_is_yaml(file[0].text, size)) {
+            HOLDS(convert(file, 2, &twice, &report) == 0);
+            second = check_document(twice);
+            HOLDS(strcmp(first, second) == 0);
+            free(second);
+            free(twice);
+        }
+        free(first);
     }
     cfg_report_free(&report);
     free(once);

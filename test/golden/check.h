@@ -42,6 +42,8 @@ struct counts {
 
 struct run {
     const char *name;
+    bool decode_only;       /* no encoding, no mutations */
+    enum lnet_drop refusal; /* why decoding of the last stream stopped, if refused */
     struct counts counts;
     unsigned failures;
     unsigned long long fields, bits; /* mutations tried */

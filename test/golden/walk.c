@@ -54,8 +54,11 @@ static size_t readable(const struct walk *w)
 static void re_encode(struct walk *w)
 {
     size_t want = w->pos - w->checked_from, room = want + ITEM_HEAD_MAX, len = 0, i;
-    uint8_t *out = calloc(1, room);
+    uint8_t *out;
 
+    if (w->run->decode_only)
+        return;
+    out = calloc(1, room);
     if (!out)
         abort();
     for (i = w->first_item; i < w->run->nitems; i++) {
@@ -184,6 +187,7 @@ static void refused(struct walk *w, const struct item *item, enum lnet_drop drop
     bool agreed = node_agrees(w, item->kind == ITEM_NOOP || item->kind == ITEM_LNET);
 
     w->run->counts.refused++;
+    w->run->refusal = drop;
     w->run->counts.rest += left(w);
     printf("    %s refused: %s, %zu bytes; %s\n", item_kind_name(item), lnet_drop_info(drop)->name,
            left(w), agreed ? "so did the node" : "the node took it");

@@ -15,7 +15,7 @@ with tempfile.TemporaryDirectory(prefix="millrace-test-") as root:
     installed = {os.path.relpath(os.path.join(d, f), below) for d, _, files in os.walk(below) for f in files}
     wanted = {"bin/millrace", "bin/millrace-perf", f"{SBINDIR}/millraced", "lib/systemd/system/millraced.service",
               "share/man/man1/millrace.1", "share/man/man1/millrace-perf.1", "share/man/man5/millrace.yaml.5",
-              "share/man/man8/millraced.8", *(f"share/doc/millrace/samples/{name}.yaml" for name in SAMPLES)}
+              "share/man/man8/millraced.8", "share/millrace/wireshark/millrace.lua", *(f"share/doc/millrace/samples/{name}.yaml" for name in SAMPLES)}
     assert wanted <= installed, f"not installed: {sorted(wanted - installed)}\ninstalled: {sorted(installed)}"
     with open(os.path.join(below, "lib/systemd/system/millraced.service"), encoding="utf-8") as f:
         unit = f.read()

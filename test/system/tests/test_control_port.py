@@ -168,6 +168,40 @@ async def test_capture(env, how):
     env.result(said.strip())
 
 
+@only("port")
+@deadline(60)
+async def test_capture_dissected(env):
+    """tshark with the Lua dissector shows each message in a capture, with its fields, both ways, and calls none malformed."""
+    c, r, s = await line(env)
+    cap = Capture(env, r, "--peer", "10.0.0.2", "--snap", "65535", "--buffer-kb", "4096")
+    await cap.began(env, r)
+    sizes = [0, 100, 4096, 65536, 300000]
+    for size in sizes:
+        assert await c.put(s.nid, bytes(size), ack=True)
+        assert await s.put(c.nid, bytes(size), ack=True)
+    assert await c.ping(r.nids[0])
+    await asyncio.sleep(0.5)    # the last of them are in the file
+    said = await cap.end(env)
+    assert " 0 missed" in said, said
+    lua = os.path.join(env.build, "config", "wireshark", "millrace.lua")
+    p = subprocess.run(["tshark", "-n", "-2", "-r", cap.path, "-X", f"lua_script:{lua}", "-o", "tcp.reassemble_out_of_order:TRUE",
+                        "-Y", "socklnd", "-T", "fields", "-E", "separator=|", "-e", "lnetmsg.type", "-e", "lnetmsg.src_nid",
+                        "-e", "lnetmsg.payload_length", "-e", "lnetping.features", "-e", "socklnd.malformed",
+                        "-e", "lnetmsg.malformed", "-e", "lnetping.malformed", "-e", "_ws.lua.error"],
+                       capture_output=True, text=True, timeout=30)
+    assert p.returncode == 0 and "Lua Error" not in p.stdout + p.stderr, (p.stderr, p.stdout[-500:])
+    shown, pings = [], 0
+    for types, nids, lengths, features, *wrong in (text.split("|") for text in p.stdout.splitlines()):
+        assert not any(wrong), (types, nids, wrong)
+        shown += zip(types.split(","), nids.split(","), lengths.split(","))
+        pings += features.count("0x")
+    for kind, src, lengths in (("1", CLIENT, sizes), ("1", SERVER, sizes), ("0", CLIENT, [0] * 5), ("0", SERVER, [0] * 5)):
+        found = sorted(int(length) for k, n, length in shown if (k, n) == (kind, src))
+        assert [x for x in found if x in lengths] == lengths, (kind, src, found)
+    assert ("2", CLIENT, "0") in shown and pings > 0, (shown, pings)
+    env.result(f"{len(shown)} messages, {said.strip()}")
+
+
 # Segments to port 988 with a wrong checksum, from the kernel's raw socket.
 BAD = """
 import socket, struct, sys

@@ -30,6 +30,7 @@ struct best {
     double rank;
     double in, out; /* bytes per second */
     struct lnet_nid nid;
+    uint64_t bytes_in, bytes_out;
     uint32_t queued, tx_waiting, rtr_waiting;
     bool up;
 };
@@ -42,6 +43,7 @@ struct top {
     double seconds;
     struct seen *seen;
     size_t nseen, room;
+    unsigned known, connected; /* peers of the second look */
     unsigned nbest;
     struct best best[MAX_ROWS];
 };
@@ -57,8 +59,9 @@ static void top_end(struct top *top, json_t *answer)
 
 static json_t *best_row(const struct best *b)
 {
-    return json_pack("{s:o, s:f, s:f, s:I, s:I, s:I, s:b}", "nid", rpc_nid(&b->nid),
-                     "bytes_in_per_s", b->in, "bytes_out_per_s", b->out, "tx_queued",
+    return json_pack("{s:o, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:b}", "nid", rpc_nid(&b->nid),
+                     "bytes_in_per_s", b->in, "bytes_out_per_s", b->out, "bytes_in",
+                     (json_int_t)b->bytes_in, "bytes_out", (json_int_t)b->bytes_out, "tx_queued",
                      (json_int_t)b->queued, "tx_waiting", (json_int_t)b->tx_waiting, "rtr_waiting",
                      (json_int_t)b->rtr_waiting, "up", b->up);
 }
@@ -69,7 +72,8 @@ static void answer(struct top *top)
 
     for (unsigned i = 0; i < top->nbest; i++)
         json_array_append_new(list, best_row(&top->best[i]));
-    top_end(top, json_pack("{s:o, s:f}", "peers", list, "seconds", top->seconds));
+    top_end(top, json_pack("{s:o, s:f, s:I, s:I}", "peers", list, "seconds", top->seconds, "known",
+                           (json_int_t)top->known, "connected", (json_int_t)top->connected));
 }
 
 /* ---- the second look ---- */
@@ -121,10 +125,14 @@ static void judge(struct top *top, const struct lnet_peer_ni_row *row)
         .tx_waiting = row->tx_waiting,
         .rtr_waiting = row->rtr_waiting,
         .up = row->up,
+        .bytes_in = row->lnd.bytes_in,
+        .bytes_out = row->lnd.bytes_out,
         .in = rate(was ? was->in : 0, row->lnd.bytes_in, top->seconds),
         .out = rate(was ? was->out : 0, row->lnd.bytes_out, top->seconds),
     };
 
+    top->known++;
+    top->connected += row->up;
     b.rank = rank_of(top, &b);
     insert(top, &b);
 }

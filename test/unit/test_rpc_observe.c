@@ -392,7 +392,7 @@ static void test_top(void **state)
     static const char *const by[] = {"bytes", "queued", "waiting"};
     struct lnet_peer_ni *a = make_peer("10.0.0.60@tcp"), *b = make_peer("10.0.0.61@tcp");
     char params[64];
-    json_t *peers;
+    json_t *whole, *peers;
 
     a->tx_queued = 5;
     b->tx_queued = 9;
@@ -406,8 +406,11 @@ static void test_top(void **state)
             IS(peers, "0/nid", i == 1 ? "10.0.0.61@tcp" : "10.0.0.60@tcp");
     }
     begin("peer_top", "[\"queued\",100,50]");
-    peers = at(finish("peer_top"), "peers");
+    whole = finish("peer_top");
+    peers = at(whole, "peers");
     assert_true(json_array_size(peers) >= 2);
+    assert_int_equal(NUMBER(whole, "known"), json_array_size(peers));
+    assert_int_equal(NUMBER(whole, "connected"), json_array_size(peers));
     assert_int_equal(NUMBER(peers, "0/tx_queued"), 9);
     assert_int_equal(NUMBER(peers, "1/tx_queued"), 5);
     assert_true(json_is_true(at(peers, "0/up")));

@@ -14,9 +14,11 @@ import sys
 SECTIONS = {"millraced.8": ("NAME", "SYNOPSIS", "SIGNALS", "EXIT STATUS"),
             "millrace.1": ("NAME", "SYNOPSIS", "COMMANDS", "EXIT STATUS", "EXAMPLES"),
             "millrace.yaml.5": ("NAME", "NETS", "ROUTES", "SETTINGS"),
+            "millrace-exporter.1": ("NAME", "SYNOPSIS", "OPTIONS", "EXIT STATUS"),
             "millrace-perf.1": ("NAME", "SYNOPSIS", "COMMANDS", "OPTIONS", "FILES", "EXIT STATUS", "EXAMPLES")}
 TEXTS = {"millraced.8": ("--check", "--wait-for-rpc"),
          "millrace.1": ("net show", "route add", "set tiny_buffers", "--gateway NID"),
+         "millrace-exporter.1": ("--listen ADDRESS:PORT", "--peers N", "--routes N", "--timeout SECONDS", "--cert FILE"),
          "millrace-perf.1": ("--rate N", "--arrivals poisson|fixed", "--mix put:N,get:N", "both NID...", "p99_9_us"),
          "millrace.yaml.5": ("global.retry_count", "millrace.rpc.socket", "peer_buffer_credits")}
 

@@ -244,6 +244,8 @@ int cli_apply(struct cli *cli, const json_t *args, json_t *text, const char *nam
 int cmd_capture(struct cli *cli, json_t *args);
 /* events.c */
 int cmd_events(struct cli *cli, json_t *args);
+/* exporter.c */
+int cmd_exporter(struct cli *cli, json_t *args);
 /* top.c */
 int cmd_top(struct cli *cli, json_t *args);
 /* doctor.c */

@@ -205,6 +205,25 @@ static const struct cli_command own[] = {
     NOTHING("fault delay show", "Prints nothing: millraced has no rules that delay messages.",
             NULL),
     NOTHING("fault delay list", "As `fault delay show`.", NULL),
+    {.words = "exporter",
+     .help = "Serves metrics of a running millraced to Prometheus, until it is ended by a signal; "
+             "docs/monitoring.md.",
+     .run = cmd_exporter,
+     .offline = true, /* it connects by itself */
+     .params = CLI_PARAMS(
+         {.name = "listen",
+          .type = JRPC_STRING,
+          .letter = 'l',
+          .help = "address and port, as in 127.0.0.1:9988 (the default) or [::]:9988"},
+         CLI_NUMBER("peers", 'p', 0, 100, NULL,
+                    "most peers with metrics of their own: those with most traffic, and those for "
+                    "which messages wait; default 20"),
+         CLI_NUMBER("routes", 'r', 0, 100000, NULL,
+                    "most routes and most gateways with metrics of their own, 0 = all; default "
+                    "256"),
+         CLI_NUMBER("timeout", 't', 1, 60, "s", "time that a scrape may take; default 5"),
+         {.name = "cert", .type = JRPC_TEXT, .help = "PEM file of a certificate: serve HTTPS"},
+         {.name = "key", .type = JRPC_TEXT, .help = "PEM file of its private key"})},
     {.words = "rpc",
      .help = "Calls any method of docs/jsonrpc.md and prints the result as JSON.",
      .run = cmd_rpc,

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`millrace exporter`, the alert rules and the dashboard, with Debian's Prometheus. docs/monitoring.md."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+
+from lnetpy import nid as N
+from lnetpy.control import clients
+from lnetpy.control_scene import crowded_router
+from lnetpy.crowd import pairs
+from lnetpy.crowd_scene import CLIENTS, FAR, NEAR, SERVERS, small_sockets, wide_router
+from lnetpy.env import Failed
+from lnetpy.monitor import Exporter, Prometheus, dashboard_queries, host, samples, tls_client, tool
+from lnetpy.node import pattern
+from lnetpy.scene import ROUTER, alone, deadline, line, only
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+COST = 0.01                 # of a core, with 1,000 peers and a scrape in 5 s
+
+
+@contextlib.contextmanager
+def running(*processes):
+    try:
+        yield processes[0] if len(processes) == 1 else processes
+    finally:
+        for p in processes:
+            p.kill()
+
+
+@deadline(60)
+async def test_page(env):
+    """What the page says is what JSON-RPC says; promtool has nothing against it; both formats have the same samples."""
+    env.need_millrace()
+    c, r, s = await line(env)
+    for size in (0, 1000, 50000):
+        assert await c.put(s.nid, pattern(1, size))
+    assert await c.put(N.parse("10.9.0.2@tcp9"), pattern(1, 300), ack=False, via=(c.nis[0], r.nids[0])) is not None
+    env.ledger.forget(lambda e: str(e.header.dst) == "10.9.0.2@tcp9")
+    await env.settle()
+    with running(Exporter(env, host(env), r)) as e:
+        await e.serves(e.port, "/metrics")
+
+        async def dropped():
+            return (await r.drops())["no_route"] == 1
+        await env.until_async(dropped, "a drop", 10)
+        headers, text = e.page()
+        assert headers["Content-Type"].startswith("text/plain; version=0.0.4"), headers
+        assert not tool("check", "metrics", text=text)
+        page = samples(text)
+        stats = await r.stats()
+        assert page["millrace_up"] == 1 and page["millrace_node_route_count_total"] == stats["route_count"] == 6, stats
+        assert page["millrace_node_route_bytes_total"] == 51000, page["millrace_node_route_bytes_total"]
+        assert page["millrace_drops_total{reason=\"no_route\",kind=\"message\"}"] == 1
+        for name, count in (await r.drops()).items():
+            assert any(k.startswith(f"millrace_drops_total{{reason=\"{name}\",") for k in page), (name, count)
+        for ni in (str(n) for n in r.nids):
+            mine = {k: v for k, v in page.items() if f"nid=\"{ni}\"" in k}
+            names = {k.partition("{")[0] for k in mine}
+            assert {"lustre_send_count_total", "lustre_receive_count_total", "lustre_drop_count_total", "lustre_health_value",
+                    "millrace_ni_up", "millrace_ni_available_tx_credits"} <= names, names
+            assert sum(v for k, v in mine.items() if k.startswith("lustre_receive_count_total")) > 3, mine
+        for node in (c, s):
+            assert page[f"millrace_peer_up{{nid=\"{node.nid}\"}}"] == 1
+            assert page[f"millrace_peer_received_bytes_total{{nid=\"{node.nid}\"}}"] > 0
+        assert page["millrace_peers_known"] == 2 == page["millrace_peers_connected"], page["millrace_peers_known"]
+        failed = [k for k, v in page.items() if k.startswith("millrace_exporter_method_success") and v != 1]
+        assert not failed, failed
+        headers, text = e.page(OPENMETRICS)
+        assert headers["Content-Type"].startswith(OPENMETRICS) and text.endswith("# EOF\n"), headers
+        differ = {k for k in set(samples(text)) ^ set(page) if "_capacity_" not in k}     # not there in the first second
+        assert not differ, differ
+        assert not re.search(r"^# TYPE \w+_total ", text, re.M)
+        for path, method, status in (("/", "GET", 200), ("/metrics", "HEAD", 200), ("/metrics/x", "GET", 404),
+                                     ("/metrics", "POST", 405), ("/metrics", "PUT", 405), ("/../etc/passwd", "GET", 404)):
+            assert e.request(e.port, path, method)[0] == status, (path, method)
+        assert e.stop() == 0
+    env.result(f"{len(page)} samples, {len(text)} bytes")
+
+
+@deadline(60)
+async def test_lives_on(env):
+    """millraced ends, hangs and comes back; too many scrapers; IPv6; HTTPS."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER)
+    ns = host(env)
+    with running(Exporter(env, ns, r, "--timeout", 1)) as e:
+        await e.serves(e.port, "/metrics")
+        os.kill(r.proc.pid, signal.SIGSTOP)
+        began = env.now()
+        page = e.samples()
+        took = env.now() - began
+        os.kill(r.proc.pid, signal.SIGCONT)
+        assert page["millrace_up"] == 0 and not [k for k in page if k.startswith("millrace_n")], page
+        assert took < 5, f"a scrape of 1 s took {took:.1f} s"
+
+        async def up():
+            return e.samples()["millrace_up"] == 1
+        await env.until_async(up, "the exporter sees it again", 10)
+        r.crash()
+        assert e.samples()["millrace_up"] == 0
+        await r.restart()
+        await env.until_async(up, "the exporter sees the restarted one", 10)
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
+            answers = await asyncio.gather(*(env.loop().run_in_executor(pool, scrape_or_none, e) for _ in range(24)))
+        assert 0 < sum(a is not None for a in answers) < 24, "all are served at once"
+        assert all(a["millrace_up"] == 1 for a in answers if a is not None)
+        assert e.samples()["millrace_up"] == 1
+        assert e.stop() == 0
+    with running(Exporter(env, ns, r, listen="[::1]", family=socket.AF_INET6)) as e:
+        await e.serves(e.port, "/metrics")
+        assert e.samples()["millrace_up"] == 1
+    cert, key = make_certificate(r.dir.name)
+    with running(Exporter(env, ns, r, "--cert", cert, "--key", key)) as e:
+        await e.serves(e.port, "/metrics", tls=tls_client())
+        assert samples(e.request(e.port, "/metrics", tls=tls_client())[2])["millrace_up"] == 1
+    for args in (["--cert", cert], ["--listen", "localhost"], ["--listen", "nowhere:1"], ["--peers", 101]):
+        with running(Exporter(env, ns, r, *args)) as e:
+            assert e.proc.wait(10) == 2, args
+    with running(Exporter(env, ns, r, "--cert", key, "--key", cert)) as e:
+        assert e.proc.wait(10) == 3, e.tail()
+
+
+def scrape_or_none(exporter):
+    """A page, or None for a scraper who is turned away."""
+    try:
+        return exporter.samples()
+    except OSError:
+        return None
+
+
+def make_certificate(folder):
+    cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                    "-subj", "/CN=localhost", "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return cert, key
+
+
+@only("port")
+@alone
+@deadline(110)
+async def test_prometheus(env):
+    """Each query of the dashboard finds data; no alert fires without its fault; each fires with it."""
+    env.need_millrace()
+    small_sockets(env, "r", "s")
+    r, _ = await wide_router(env, nids=(NEAR, FAR, "10.5.0.1@tcp5"), reactors=1, check_interval=2, ping_timeout=120,
+                                buffers={"large": 8}, buffer_wait=12, extra="  egress_share: 100\n")
+    c, s, t = await env.crowd("c", CLIENTS, 4), await env.crowd("s", SERVERS, 4), await env.crowd("t", "10.5.1.1@tcp5", 1)
+    for crowd, gateway in ((c, NEAR), (s, FAR), (t, "10.5.0.1@tcp5")):
+        await crowd.nodes(gateway)
+    sleeper = env.prepare("w", "10.6.0.1@tcp6", transport="kernel", args=["--wait-for-rpc"])
+    ns = host(env)
+    e1, e2 = Exporter(env, ns, r), Exporter(env, ns, sleeper, port=9989)
+    with running(e1, e2, Prometheus(env, ns, (e1.port, e2.port, 9990))) as (_, _, p):
+        await p.serves(p.PORT, "/-/ready")
+        load = await c.load(pairs(c.nids, s.nids), kind="put", window=1, every=0.05, size="small")
+        await p.fire(("MillraceRestarted", e1.port), ("MillraceExporterDown", 9990), ("MillraceDown", e2.port))
+        await healthy(env, p, e1.port)
+        await make_faults(env, p, r, sleeper, e1, e2)
+        await data(env, p)
+        await load.stop()
+        await overload(p, r, c, s, e1)
+        for crowd in (c, s, t):     # their messages are lost with the faults
+            crowd.kill()
+            env.crowds.remove(crowd)
+        missing = set(p.alerts) - {a for a, _ in p.fired}
+        assert not missing, f"no fault was made for {missing}"
+    env.result(f"{len(p.alerts)} alerts, {len(dashboard_queries())} queries")
+
+
+async def healthy(env, p, port):
+    """A router that starts and forwards fires one alert: that it was restarted."""
+    firing = set()
+
+    async def well():
+        firing.clear()
+        firing.update(a for a, target in p.firing() if target == str(port))
+        return firing == {"MillraceRestarted"}
+    try:
+        await env.until_async(well, "no other alert", 20, 0.5)
+    except Failed as e:
+        raise AssertionError(f"without a fault: {firing}") from e
+    p.fired.clear()
+
+
+async def make_faults(env, p, r, sleeper, e1, e2):
+    """One fault for each alert that needs no overload."""
+    assert p.query("millrace_ni_up"), "no data"
+    await sleeper.start()
+    await r.rpc("tamper_set", port="eth1", direction="out", loss=8)
+    await r.rpc("route_add", net="tcp9", gateway="10.1.9.9@tcp")
+    env.fabric.link(env.fabric.ports["r", "eth2"], False)
+    stop = asyncio.Event()
+    trouble = asyncio.create_task(make_trouble(env, r, stop))
+    try:
+        await p.fire(("MillraceMethodFails", e2.port), ("MillraceNiDown", e1.port), ("MillracePortDown", e1.port),
+                     ("MillraceGatewayDown", e1.port), ("MillraceRouteDown", e1.port),
+                     ("MillraceMessagesDropped", e1.port), ("MillraceConnectionsRefused", e1.port),
+                     ("MillraceSegmentsResent", e1.port), ("MillraceExporterDown", 9990), ("MillraceRestarted", e1.port),
+                     timeout=30)
+        sleeper.crash()
+        await p.fire(("MillraceDown", e2.port))
+        sleeper.proc = None
+        await data(env, p)
+    finally:
+        stop.set()
+        await trouble
+    await r.rpc("tamper_clear")
+
+
+@contextlib.contextmanager
+def core_taken(r):
+    """The reactors run only when nothing else wants the first core, and a loop always does. The control thread is spared."""
+    threads = [int(t) for t in os.listdir(f"/proc/{r.proc.pid}/task") if int(t) != r.proc.pid]
+    cores = os.sched_getaffinity(0)
+    with subprocess.Popen(["taskset", "-c", str(min(cores)), "timeout", "30", "sh", "-c", "while :; do :; done"]) as taker:
+        try:
+            for t in threads:
+                os.sched_setaffinity(t, {min(cores)})
+                os.sched_setscheduler(t, os.SCHED_IDLE, os.sched_param(0))
+            yield
+        finally:
+            taker.terminate()
+            for t in threads:
+                os.sched_setscheduler(t, os.SCHED_OTHER, os.sched_param(0))
+                os.sched_setaffinity(t, cores)
+
+
+async def make_trouble(env, r, stop):
+    """Connections that speak no LNet, and pings of a node to which there is no live route."""
+    env.fabric.attach("x", "tcp", "eth0", "10.1.8.8/16")
+    while not stop.is_set():
+        with contextlib.suppress(OSError):
+            sock = env.fabric.host("x").socket()
+            sock.settimeout(1)
+            with contextlib.closing(sock):
+                await asyncio.to_thread(sock.connect, (r.nids[0].ip, 988))
+                sock.sendall(b"GET / HTTP/1.0\r\n\r\n" * 4)
+        with contextlib.suppress(Exception):
+            await r.rpc("ping", nid="10.9.0.2@tcp9", timeout_ms=50)
+        await asyncio.sleep(0.2)
+
+
+async def data(env, p):
+    """Each query of the dashboard finds data."""
+    left = dashboard_queries()
+
+    async def all_found():
+        left[:] = [(panel, q) for panel, q in left if not p.query(q)]
+        return not left
+    try:
+        await env.until_async(all_found, "data", 15, 0.5)
+    except Failed as e:
+        raise AssertionError(f"no data: {left}") from e
+
+
+async def overload(p, r, c, s, e1):
+    """A reactor whose core is taken by others, then servers that read nothing, then a node that forwards nothing."""
+    await c.load(pairs(c.nids, s.nids), kind="put", window=8, size=4096)
+    with core_taken(r):
+        await p.fire(("MillraceReactorBusy", e1.port), timeout=20)
+    await s.pause()
+    await c.load(pairs(c.nids, s.nids), kind="send", size=1 << 20, window=8, timeout=60)
+    await p.fire(("MillraceMessagesWait", e1.port), ("MillracePeerStuck", e1.port), timeout=20)
+    await r.rpc("routing_set", enable=0)
+    await p.fire(("MillraceRoutingOff", e1.port))
+
+
+@alone
+@deadline(60)
+async def test_cost(env):
+    """CPU of a scrape with 1,000 connected peers, of the exporter and of millraced together."""
+    env.need_millrace()
+    r, _, _ = await crowded_router(env, 1010, routes=200, stay=1000)
+    with running(Exporter(env, host(env), r)) as e:
+        await e.serves(e.port, "/metrics")
+        async with clients(r) as client:
+            assert (await client.call("peer_top", by="bytes", interval_ms=50))["connected"] == 1000
+        scrapes, before, control = 10, e.cpu(), control_cpu(r)
+        for _ in range(scrapes):
+            page = e.samples()
+        mine, its = (e.cpu() - before) / scrapes, (control_cpu(r) - control) / scrapes
+        assert page["millrace_peers_connected"] == 1000
+        assert len([k for k in page if k.startswith("millrace_peer_up")]) == 20
+    env.result(f"{1000 * mine:.1f} ms of the exporter and {1000 * its:.1f} ms of millraced for a scrape of {len(page)} samples: "
+               f"{100 * (mine + its) / 5:.2f} % of a core at one in 5 s")
+    assert mine / 5 < 3 * COST, "a third of the target is not met"
+
+
+def control_cpu(r):
+    """Seconds of CPU of the control thread, which is the process's first."""
+    with open(f"/proc/{r.proc.pid}/task/{r.proc.pid}/stat", encoding="ascii") as f:
+        words = f.read().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

@@ -63,13 +63,6 @@ const struct metric_row metric_rows[] = {
               "waiting=waiting_messages,waited=waited_messages,segments=segment,"
               "segments.total=size",
      .by_key = "tiny=pool,small=pool,large=pool"},
-    {.method = "waits_get",
-     .list = "waits",
-     .prefix = "",
-     .labels = "name=resource",
-     .gauges = "waiting",
-     .skip = "worst",
-     .names = "waiting=waiting_messages,waited=waited_messages"},
     {.method = "access_get",
      .list = "rules",
      .prefix = "access_rule",
@@ -112,6 +105,14 @@ const struct metric_row metric_rows[] = {
      .labels = "reactor",
      .gauges = "conns_now,half_open,time_wait"},
 #include "lib/lnds/metrics.def"
+    /* Last, as it waits for all reactors. */
+    {.method = "waits_get",
+     .list = "waits",
+     .prefix = "",
+     .labels = "name=resource",
+     .gauges = "waiting",
+     .skip = "worst",
+     .names = "waiting=waiting_messages,waited=waited_messages"},
     {.method = NULL},
 };
 

@@ -78,15 +78,15 @@ static void test_units(void **state)
         "\"mtu\": 9000, \"interfaces\": [{\"name\": \"v7\", \"link\": \"up\"}],"
         "\"queues\": [{\"direction\": \"rx\", \"queue\": 2, \"bytes\": 77}]}]}",
         "millrace_port_up{port=\"p0\"} 0\n",
-        "millrace_port_speed_bytes_per_second{port=\"p0\"} "
-        "1000000\n",
+        "millrace_port_speed_bytes_per_second{port=\"p0\"} 1000000\n",
         "millrace_port_mtu_bytes{port=\"p0\"} 9000\n",
         "millrace_port_interface_up{port=\"p0\",interface=\"v7\"} 1\n",
         "millrace_port_queue_bytes_total{port=\"p0\",direction=\"rx\",queue=\"2\"} 77\n",
         "millrace_port_info{port=\"p0\",driver=\"net_x\"} 1\n");
 }
 
-/* This machine has no RDMA device: the row is tried on a result as the method's table has it. */
+/* A result of verbs_get as its table has it: a machine without an RDMA device has no row of its
+ * own. */
 static void test_verbs(void **state)
 {
     HAS(row_of("verbs_get", "verbs"),

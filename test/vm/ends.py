@@ -3,9 +3,11 @@
 arrives. And what the router does with payload between RDMA devices and its own TCP."""
 
 import asyncio
+import re
 
 from lnetpy import nid as N
 from lnetpy.end_node import EndNode, Perf
+from lnetpy.monitor import Exporter, dashboard_queries, host
 from router import alone, at_rest, crowd, joined
 from scene import CLIENT, ROUTER, ROUTER1, SERVER1, TCP_ROUTER, TCP_SERVER, Books
 
@@ -173,3 +175,26 @@ async def test_ends_port(env):
             assert moved["tcp"] <= HEADERS * COUNT < payload / 100, text
     await books.balance()
     return "; ".join(text)
+
+
+@alone
+async def test_ends_metrics(env):
+    """The exporter's page has the counters of the driver, and all metrics of o2ib that the dashboard shows."""
+    r = await env.router("r", ROUTER, ROUTER1)
+    books = await Books.open(env, r)
+    async with Ends(env, CLIENT, SERVER1) as ends:
+        await ends.exchange(COUNT)
+    await books.balance()
+    exporter = Exporter(env, host(env), r)
+    try:
+        await exporter.serves(exporter.port, "/metrics")
+        page = exporter.samples()
+    finally:
+        exporter.kill()
+    for row in (await r.rpc("verbs_get"))["verbs"]:
+        mine = f"{{nid=\"{row['nid']}\"}}"
+        assert page[f"millrace_verbs_up{mine}"] == 1
+        assert page[f"millrace_verbs_in_bytes_total{mine}"] == row["counters"]["bytes_in"] > 0, row
+        assert page[f"millrace_verbs_dialled_total{mine}"] == row["counters"]["dialled"], row
+        for _, query in dashboard_queries("millrace_verbs"):
+            assert re.search(r"millrace_verbs_\w+", query).group() + mine in page, query

@@ -10,6 +10,7 @@ import signal
 import ssl
 import subprocess
 import tempfile
+import textwrap
 import time
 import urllib.parse
 
@@ -124,6 +125,15 @@ def tool(*args, text=None):
     return said
 
 
+def documented():
+    """The alerts and the scrape configuration of docs/monitoring.md."""
+    with open(os.path.join(TOP, "docs/monitoring.md"), encoding="utf-8") as f:
+        text = f.read()
+    alerts = set(re.findall(r"`(Millrace\w+)`", text))
+    config = re.search(r"^( +)rule_files: .*?(?=\n\n)", text, re.M | re.S)
+    return alerts, textwrap.dedent(config.group(0)) + "\n"
+
+
 def tls_client():
     """A context that takes any certificate."""
     c = ssl.create_default_context()
@@ -151,6 +161,11 @@ class Prometheus(Process):
             f.write("global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 1s}\nrule_files: [rules.yml]\n"
                     f"scrape_configs:\n  - job_name: millrace\n    static_configs: [{{targets: [{targets}]}}]\n")
         tool("check", "config", os.path.join(self.dir, "prometheus.yml"))
+        known, sample = documented()
+        assert known == set(self.alerts), f"docs/monitoring.md has other alerts: {known ^ set(self.alerts)}"
+        with open(os.path.join(self.dir, "documented.yml"), "w", encoding="utf-8") as f:
+            f.write(re.sub(r"\[/usr\S*/millrace.rules.yml\]", f"[{RULES}]", sample))
+        tool("check", "config", os.path.join(self.dir, "documented.yml"))
         super().__init__(env, ns, ["prometheus", f"--config.file={self.dir}/prometheus.yml",
                                    f"--storage.tsdb.path={self.dir}/data", f"--web.listen-address=127.0.0.1:{self.PORT}"])
         self.fired = set()      # (alert, target) that have fired so far
@@ -193,13 +208,13 @@ class Prometheus(Process):
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
-def dashboard_queries():
-    """(panel, query) of the dashboard, with its variables filled in as Grafana does."""
+def dashboard_queries(about=""):
+    """(panel, query) of the dashboard, those with a word, with its variables filled in as Grafana does."""
     with open(DASHBOARD, encoding="utf-8") as f:
         board = json.load(f)
     out = []
     for panel in board["panels"]:
         out += [(panel["title"], t["expr"].replace("$instance", ".*").replace("$__rate_interval", WINDOW))
-                for t in panel.get("targets", [])]
+                for t in panel.get("targets", []) if about in t["expr"]]
     assert out and not any("$" in q for _, q in out), out
     return out

@@ -247,8 +247,11 @@ async def make_trouble(env, r, stop):
 
 
 async def data(env, p):
-    """Each query of the dashboard finds data."""
+    """Each query of the dashboard finds data. Those of o2ib, which are for a guest (test/vm/ends.py), are only evaluated."""
     left = dashboard_queries()
+    for _, q in dashboard_queries("millrace_verbs"):
+        assert not p.query(q), q
+        left = [x for x in left if x[1] != q]
 
     async def all_found():
         left[:] = [(panel, q) for panel, q in left if not p.query(q)]

@@ -4,6 +4,7 @@
 #include "control/controller_internal.h"
 #include "lib/base/container.h"
 #include "lib/base/err.h"
+#include "lib/base/version.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "app/millrace-perf/perf.h"
 #include "lib/base/err.h"
+#include "lib/base/version.h"
 
 #include <errno.h>
 #include <getopt.h>

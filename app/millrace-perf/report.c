@@ -5,6 +5,7 @@
  * whether a run was good.
  */
 #include "app/millrace-perf/perf.h"
+#include "lib/base/version.h"
 
 #include <errno.h>
 #include <inttypes.h>

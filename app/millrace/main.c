@@ -9,6 +9,7 @@
 #include "app/millrace/cli.h"
 #include "app/millrace/report.h"
 #include "lib/base/err.h"
+#include "lib/base/version.h"
 #include "lib/lnds/lnds.h"
 
 /* Opens /dev/null in the place of each closed standard stream. Otherwise the socket would get its

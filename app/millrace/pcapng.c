@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pcapng: blocks of type, length, body, options, length. See pcapng.h. */
 #include "app/millrace/pcapng.h"
+#include "lib/base/version.h"
 
 #include <endian.h>
 #include <string.h>

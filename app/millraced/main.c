@@ -6,6 +6,7 @@
 
 #include "app/millraced/daemon.h"
 #include "control/controller.h"
+#include "lib/base/version.h"
 #include "lib/lnds/codes.h"
 
 #define DEFAULT_CONFIG "/etc/millrace/millrace.yaml"

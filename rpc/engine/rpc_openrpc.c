@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/engine/rpc_openrpc.h"
+#include "lib/base/version.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table of handlers, and the methods for the process. */
 #include "lib/base/err.h"
+#include "lib/base/version.h"
 #include "rpc/methods/methods.h"
 
 #include <errno.h>

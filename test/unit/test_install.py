@@ -1,27 +1,93 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""`meson install` puts the programs, their man pages, the unit and the samples where they are expected."""
+"""`meson install` gives a whole installation, keeps a configuration that is there, and its unit leaves little to attackers."""
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
 BUILD, PREFIX, SBINDIR = sys.argv[1:4]
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SAMPLES = ("o2ib", "ports", "router", "small", "two-hops")
+EXPOSURE = 3.0      # `systemd-analyze security`: 0 is best, 10 worst
+
+
+def install(root):
+    subprocess.run(["meson", "install", "-C", BUILD, "--destdir", root, "--no-rebuild", "--quiet"], check=True)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
 
 with tempfile.TemporaryDirectory(prefix="millrace-test-") as root:
-    subprocess.run(["meson", "install", "-C", BUILD, "--destdir", root, "--no-rebuild", "--quiet"], check=True)
+    install(root)
     below = os.path.join(root, PREFIX.lstrip("/"))
     installed = {os.path.relpath(os.path.join(d, f), below) for d, _, files in os.walk(below) for f in files}
     wanted = {"bin/millrace", "bin/millrace-perf", f"{SBINDIR}/millraced", "lib/systemd/system/millraced.service",
+              "lib/sysusers.d/millrace.conf", "lib/tmpfiles.d/millrace.conf", "lib/udev/rules.d/60-millrace.rules",
+              "share/bash-completion/completions/millrace", "share/zsh/vendor-completions/_millrace",
               "share/man/man1/millrace.1", "share/man/man1/millrace-perf.1", "share/man/man5/millrace.yaml.5",
-              "share/man/man8/millraced.8", "share/millrace/wireshark/millrace.lua", *(f"share/doc/millrace/samples/{name}.yaml" for name in SAMPLES)}
+              "share/man/man8/millraced.8", "share/doc/millrace/docs/operations.md", "share/millrace/wireshark/millrace.lua",
+              "share/millrace/grafana/millrace.json", "share/millrace/prometheus/millrace.rules.yml",
+              "lib/systemd/system/millrace-exporter.service", "share/man/man1/millrace-exporter.1",
+              *(f"share/doc/millrace/samples/{name}.yaml" for name in SAMPLES)}
     assert wanted <= installed, f"not installed: {sorted(wanted - installed)}\ninstalled: {sorted(installed)}"
-    with open(os.path.join(below, "lib/systemd/system/millraced.service"), encoding="utf-8") as f:
-        unit = f.read()
-    started = [line.split("=", 1)[1].split()[0] for line in unit.splitlines() if line.startswith("ExecStart")]
+
+    unit = os.path.join(below, "lib/systemd/system/millraced.service")
+    started = [line.split("=", 1)[1].split()[0] for line in read(unit).splitlines() if line.startswith("ExecStart")]
     assert started == [os.path.join(PREFIX, SBINDIR, "millraced")] * 2, started
+    assert not re.search(r"@[a-z]+@", read(unit)), "a place in the unit is not filled in"
     for page in ("man1/millrace-perf.1", "man8/millraced.8"):
         program = {"1": "bin/millrace-perf", "8": f"{SBINDIR}/millraced"}[page[-1]]
         assert os.access(os.path.join(below, program), os.X_OK), f"{page} describes {program}, which cannot be run"
+
+    # The installed sample is switched off: no line of it counts. Without the marks it is a configuration.
+    sample = os.path.join(root, "etc/millrace/millrace.yaml")
+    lines = read(sample).splitlines()
+    assert lines and all(line.startswith("#") for line in lines), lines
+    on = os.path.join(root, "on.yaml")
+    with open(on, "w", encoding="utf-8") as f:
+        f.write("\n".join(line[1:] for line in lines if re.match(r"#[^ ]|#  ", line)) + "\n")
+    checked = subprocess.run([os.path.join(below, SBINDIR, "millraced"), "--check", "--config", on], capture_output=True, text=True, check=False)
+    assert "tcp1" in checked.stdout + checked.stderr, (checked, read(on))
+
+    # What a site has written stays.
+    with open(sample, "w", encoding="utf-8") as f:
+        f.write("routing: {enable: 1}\n")
+    install(root)
+    assert read(sample) == "routing: {enable: 1}\n", "the installation has overwritten a configuration"
+
+    security = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit], capture_output=True, text=True,
+                              check=False, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    level = re.search(r"Overall exposure level for \S+: ([0-9.]+)", security.stdout)
+    assert level, security
+    assert float(level[1]) <= EXPOSURE, security.stdout
+
+version = subprocess.run([os.path.join(TOP, "packaging", "version")], capture_output=True, text=True, check=True).stdout.strip()
+assert re.fullmatch(r"[0-9]+(\.[0-9]+)+([~+][0-9]+\.g[0-9a-f]+)?", version), version
+with tempfile.TemporaryDirectory(prefix="millrace-test-") as root:
+    def git(*words):
+        subprocess.run(["git", "-C", root, "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True, capture_output=True)
+
+    def said():
+        return subprocess.run([os.path.join(root, "packaging", "version")], capture_output=True, text=True, check=True).stdout.strip()
+
+    os.mkdir(os.path.join(root, "packaging"))
+    with open(os.path.join(root, "packaging", "version"), "w", encoding="utf-8") as f:
+        f.write(read(os.path.join(TOP, "packaging", "version")))
+    os.chmod(os.path.join(root, "packaging", "version"), 0o755)
+    with open(os.path.join(root, "CHANGELOG.md"), "w", encoding="utf-8") as f:
+        f.write("# Changes\n\n## 0.3.0\n\n## 0.2.0\n")
+    assert said() == "0.3.0", said()                                            # an archive of the sources
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "one")
+    assert re.fullmatch(r"0\.3\.0~1\.g[0-9a-f]+", said()), said()                 # no tag yet
+    git("tag", "-a", "-m", "t", "v0.3.0")
+    assert said() == "0.3.0", said()
+    git("commit", "--allow-empty", "-m", "two")
+    assert re.fullmatch(r"0\.3\.0\+1\.g[0-9a-f]+", said()), said()
 print("ok install")

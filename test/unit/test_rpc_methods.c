@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Methods for the process, nets, routes, counters, buffers, peers. */
 #include "lib/base/err.h"
+#include "lib/base/version.h"
 #include "lib/lnd_eth/socklnd/sock_drops.h"
 #include "lib/lnd_verbs/ib_drops.h"
 #include "test/drops_test.h"

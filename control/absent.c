@@ -9,15 +9,28 @@
 #include <string.h>
 
 #include "control/controller_internal.h"
+#include "lib/base/container.h"
 #include "lib/log/log.h"
 
+#define AGAIN_US 2000000 /* between attempts to add absent NIs */
+
 struct control_absent {
+    struct controller *c; /* NULL: not watched yet */
+    struct reactor_timer timer;
+    bool trying;   /* an attempt has not ended */
+    unsigned next; /* the NI of the next attempt */
     unsigned count;
     struct absent_ni {
         struct lnet_ni_conf conf;
         char why[768]; /* message and remedy */
     } ni[LNET_MAX_NI];
 };
+
+static void set_why(struct absent_ni *ni, const struct err *why)
+{
+    snprintf(ni->why, sizeof(ni->why), "%s%s%s", why->message, why->remedy[0] ? "; " : "",
+             why->remedy);
+}
 
 bool control_absent_may(lnet_net_t net, int rc)
 {
@@ -54,6 +67,87 @@ const struct lnet_ni_conf *control_absent_at(const struct controller *c, unsigne
     return &c->absent->ni[index].conf;
 }
 
+/* ---- taking them when their device comes ---- */
+
+static void gone(void *arg, int rc, const struct err *err)
+{
+    (void)arg;
+    (void)rc;
+    (void)err;
+}
+
+struct attempt {
+    struct controller *c;
+    struct lnet_ni_conf conf;
+};
+
+static void attempted(void *arg, int rc, const struct err *err)
+{
+    struct attempt a = *(struct attempt *)arg;
+    struct err ignored = {0};
+    char nid[LNET_NIDSTR_SIZE];
+    const struct lnet_ni *ni;
+
+    (void)err;
+    free(arg);
+    a.c->absent->trying = false;
+    if (rc != 0)
+        return;
+    ni = control_find_ni(a.c, &a.conf);
+    if (!control_absent_del(a.c, &a.conf)) { /* a change has removed it meanwhile */
+        if (ni)
+            lnet_ni_del(a.c->node, &ni->nid, gone, NULL, &ignored);
+        return;
+    }
+    control_log_lowered(&a.conf, ni);
+    control_absent_routes_back(a.c, a.conf.net);
+    cfg_running_look(a.c->running);
+    log_event(LOG_LEVEL_INFO, LOG_MODULE_LNET, "ni_came",
+              LOG_S("nid", ni ? nid_format(&ni->nid, nid) : NULL),
+              LOG_S("interface", a.conf.ifname[0] ? a.conf.ifname : NULL));
+}
+
+static void try_next(struct controller *c)
+{
+    struct control_absent *list = c->absent;
+    struct attempt *a = malloc(sizeof(*a));
+    struct err why = {0};
+    struct absent_ni *ni;
+
+    if (!a)
+        return;
+    ni = &list->ni[list->next++ % list->count];
+    *a = (struct attempt){c, ni->conf};
+    list->trying = true;
+    if (lnet_ni_add_live(c->node, &a->conf, attempted, a, &why) == 0)
+        return;
+    list->trying = false;
+    free(a);
+    set_why(ni, &why);
+}
+
+/* Tries one NI. No change may be under way: it could remove the same NI. */
+static void again(struct reactor_timer *timer)
+{
+    struct control_absent *list = container_of(timer, struct control_absent, timer);
+    struct controller *c = list->c;
+    struct err busy = {0};
+
+    if (list->count && !list->trying && !cfg_running_waiting(c->running) &&
+        cfg_running_busy(c->running, &busy) == 0)
+        try_next(c);
+    reactor_timer_arm(timer, AGAIN_US / (list->count ? list->count : 1));
+}
+
+void control_absent_watch(struct controller *c)
+{
+    if (!c->absent)
+        return;
+    c->absent->c = c;
+    reactor_timer_init(&c->absent->timer, again);
+    reactor_timer_arm(&c->absent->timer, AGAIN_US);
+}
+
 int control_absent_add(struct controller *c, const struct lnet_ni_conf *conf, const struct err *why)
 {
     struct absent_ni *ni;
@@ -64,8 +158,7 @@ int control_absent_add(struct controller *c, const struct lnet_ni_conf *conf, co
         return -ENOMEM;
     ni = &c->absent->ni[c->absent->count++];
     ni->conf = *conf;
-    snprintf(ni->why, sizeof(ni->why), "%s%s%s", why->message, why->remedy[0] ? "; " : "",
-             why->remedy);
+    set_why(ni, why);
     control_happened(c,
                      &(struct control_event){
                          .type = "ni_absent", .cause = "no device", .text = ni->why, .ni = conf});
@@ -120,6 +213,8 @@ void control_absent_routes_back(struct controller *c, lnet_net_t net)
 
 void control_absent_clear(struct controller *c)
 {
+    if (c->absent && c->absent->c)
+        reactor_timer_cancel(&c->absent->timer);
     free(c->absent);
     c->absent = NULL;
 }

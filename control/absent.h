@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NIs of the running document that the node runs without, because the host lacked their device when
- * the node started. They are shown as down, with the reason. Routes through a gateway on a net
- * without an NI are left out until an NI of that net is added. Control thread.
+ * NIs of the running document that the node runs without, because the host lacked their device or
+ * their address when the node started. They are shown as down, with the reason. Every two seconds
+ * each is tried again, and one whose device has come is added to the node. Routes through a gateway
+ * on a net without an NI are left out until an NI of that net is added. Control thread.
  */
 #ifndef MILLRACE_CONTROL_ABSENT_H
 #define MILLRACE_CONTROL_ABSENT_H
@@ -11,8 +12,7 @@
 
 struct control_absent;
 
-/* Returns whether an NI of that net may be absent when its start fails with this -errno. RDMA is
- * optional: the node runs on without it. */
+/* Returns whether an NI of that net may be absent when its start fails with this -errno. */
 bool control_absent_may(lnet_net_t net, int rc);
 /* Adds an absent NI and reports the event ni_absent; why is the error with its remedy. 0 or
  * -ENOMEM. */
@@ -26,6 +26,9 @@ const struct lnet_ni_conf *control_absent_at(const struct controller *c, unsigne
 bool control_absent_is(const struct controller *c, const struct lnet_ni_conf *conf);
 /* Returns whether all NIs of the net are absent, so that the node cannot have routes through it. */
 bool control_absent_net(const struct controller *c, lnet_net_t net);
+
+/* The node runs: from now on tries to add absent NIs. */
+void control_absent_watch(struct controller *c);
 
 /* The net has an NI now: adds the routes through it that the running document and the change under
  * way have. */

@@ -25,19 +25,23 @@ static int set_buffers(void *arg, const int totals[LNET_POOLS], struct err *err)
     return rc;
 }
 
-/* Returns the running NI of an NI of the document; NULL: none. */
-static struct lnet_ni *find_ni(const struct controller *c, const struct cfg_ni *like)
+struct lnet_ni *control_find_ni(const struct controller *c, const struct lnet_ni_conf *like)
 {
     for (unsigned i = 0; i < lnet_ni_count(c->node); i++) {
         struct lnet_ni *ni = lnet_ni_at(c->node, i);
 
-        if (!ni || ni->net != like->conf.net || !lnet_ni_is_active(ni))
+        if (!ni || ni->net != like->net || !lnet_ni_is_active(ni))
             continue;
-        if (nid_is_any(&like->conf.nid) ? strcmp(ni->ifname, like->conf.ifname) == 0
-                                        : nid_same(&ni->nid, &like->conf.nid))
+        if (nid_is_any(&like->nid) ? strcmp(ni->ifname, like->ifname) == 0
+                                   : nid_same(&ni->nid, &like->nid))
             return ni;
     }
     return NULL;
+}
+
+static struct lnet_ni *find_ni(const struct controller *c, const struct cfg_ni *like)
+{
+    return control_find_ni(c, &like->conf);
 }
 
 void control_log_lowered(const struct lnet_ni_conf *conf, const struct lnet_ni *ni)

@@ -465,6 +465,7 @@ static int bring_up(struct process *d, struct err *err)
     }
     d->c.drain_s = (unsigned)d->cfg->drain;
     control_apply_start(&d->c);
+    control_absent_watch(&d->c);
     d->waiting = false;
     d->c.start = NULL;
     control_enter(&d->c, CONTROL_STARTED);

@@ -86,6 +86,8 @@ void control_memory_warn(const struct cfg *cfg, const struct control_memory *m,
                          void (*say)(const char *text));
 
 /* ---- apply.c ---- */
+/* Returns the running NI of an NI of the document; NULL: none. */
+struct lnet_ni *control_find_ni(const struct controller *c, const struct lnet_ni_conf *like);
 /* Warns in the log when an NI uses fewer peer credits than configured. ni may be NULL. */
 void control_log_lowered(const struct lnet_ni_conf *conf, const struct lnet_ni *ni);
 

@@ -79,6 +79,11 @@ static void look_at_nis(struct cfg_running *r)
         r->ops->live(r->arg, &r->now->ni[i]);
 }
 
+void cfg_running_look(struct cfg_running *r)
+{
+    look_at_nis(r);
+}
+
 void cfg_running_started(struct cfg_running *r, const struct cfg_ops *ops, void *arg)
 {
     r->ops = ops;

@@ -66,6 +66,8 @@ struct cfg_running *cfg_running_new(struct cfg *cfg, const char *source);
 void cfg_running_free(struct cfg_running *running);
 /* The node runs by the document; from now on changes go through ops. */
 void cfg_running_started(struct cfg_running *running, const struct cfg_ops *ops, void *arg);
+/* The node has another NI of the document now: its NIs are looked at again. */
+void cfg_running_look(struct cfg_running *running);
 /* The node is about to stop: changes are refused. */
 void cfg_running_stopping(struct cfg_running *running);
 

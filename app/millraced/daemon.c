@@ -4,6 +4,7 @@
 #include "app/millraced/daemon.h"
 #include "app/millraced/call_filter.h"
 #include "app/millraced/privileges.h"
+#include "app/millraced/service.h"
 #include "lib/base/container.h"
 #include "lib/base/err.h"
 
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "control/controller.h"
@@ -25,6 +25,7 @@ struct daemon {
     const char *path; /* of the configuration file, absolute */
     struct controller *c;
     struct rpc_service *rpc;
+    struct service *service;
     struct control_listener listener;
     struct reactor_fd signals;
     enum cfg_seccomp filter;
@@ -49,18 +50,18 @@ static void phase(void *arg, enum control_phase phase)
 
     if (phase == CONTROL_STARTED && d->waits)
         filter_late(d);
-    if (phase == CONTROL_READY)
-        sd_notify(0, "READY=1");
-    if (phase == CONTROL_STOPPING)
-        sd_notify(0, "STOPPING=1");
+    service_phase(d->service, phase);
 }
 
 /* ---- signals ---- */
 
 static void say_reloaded(void *arg, bool ok, const char *text)
 {
+    struct daemon *d = arg;
+
     log_event(ok ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, LOG_MODULE_CONFIG,
               ok ? "reloaded" : "not_reloaded", LOG_S("msg", text));
+    service_reloaded(d->service, ok);
 }
 
 static void signal_event(struct reactor_fd *f, uint32_t events)
@@ -78,7 +79,8 @@ static void signal_event(struct reactor_fd *f, uint32_t events)
         controller_interrupt(d->c);
         return;
     }
-    controller_reload(d->c, d->path, say_reloaded, NULL);
+    service_reloading(d->service);
+    controller_reload(d->c, d->path, say_reloaded, d);
 }
 
 /* Blocks the signals before any thread is made, so that all threads have them blocked. Returns the
@@ -122,6 +124,9 @@ static int start(struct daemon *d, struct cfg *cfg, bool wait, int signals, stru
     rc = controller_create(cfg, d->path, wait, &d->c, err);
     if (rc != 0)
         return rc;
+    d->service = service_start(d->c);
+    if (!d->service)
+        return err_set(err, -ENOMEM, "out of memory");
     d->listener = (struct control_listener){.phase = phase, .arg = d};
     controller_listen(d->c, &d->listener);
     rc = signals < 0 ? signals : reactor_fd_add(&d->signals, signals, EPOLLIN, signal_event);
@@ -136,7 +141,7 @@ static int start(struct daemon *d, struct cfg *cfg, bool wait, int signals, stru
     if (rc == 0 && wait) {
         log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "waiting",
                   LOG_S("socket", cfg->rpc_socket));
-        sd_notify(0, "READY=1"); /* ready for the method start */
+        service_waiting(d->service);
     }
     return rc;
 }
@@ -148,6 +153,7 @@ static void finish(struct daemon *d)
     controller_take_down(d->c);
     rpc_service_stop(d->rpc);
     reactor_fd_del(&d->signals);
+    service_stop(d->service);
     controller_free(d->c);
 }
 

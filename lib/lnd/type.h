@@ -58,8 +58,8 @@ struct lnd_type {
     bool on_ports;          /* NIs may be on ports of the program, under the names of `ports:` */
     bool registered_memory; /* devices send without a copy only from memory that they know */
 
-    /* A host may lack the device of a configured NI (-ENODEV, -EADDRNOTAVAIL): the node then runs
-     * without this NI. */
+    /* A host may lack the device, interface or address of a configured NI (-ENODEV,
+     * -EADDRNOTAVAIL): the node then runs without this NI. */
     bool device_may_lack;
 };
 

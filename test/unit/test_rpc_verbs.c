@@ -202,7 +202,8 @@ static void test_which(void **state)
     assert_true(control_absent_may(o2ib, -EADDRNOTAVAIL));
     assert_false(control_absent_may(o2ib, -EINVAL));
     assert_false(control_absent_may(o2ib, 0));
-    assert_false(control_absent_may(tcp, -ENODEV));
+    assert_true(control_absent_may(tcp, -ENODEV));
+    assert_false(control_absent_may(tcp, -EADDRINUSE));
     assert_false(control_absent_net(&control, tcp));
 }
 

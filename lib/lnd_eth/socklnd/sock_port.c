@@ -102,7 +102,7 @@ static int address_of_port(struct sock_ni *sni, const struct eth_ports *ports, s
     struct inet_addr addr;
 
     if (!first_address(ports, sni->ifp, &addr)) {
-        return err_set(err, -EADDRNOTAVAIL,
+        return err_set(err, -EINVAL,
                        "port %s has no IP address but those of its link; give it one (addresses:)",
                        ni->ifname);
     }
@@ -122,7 +122,7 @@ static int check_address(const struct sock_ni *sni, const struct eth_ports *port
         if (inet_same(&p.addr, &addr))
             return 0;
     }
-    return err_set(err, -EADDRNOTAVAIL,
+    return err_set(err, -EINVAL,
                    "%s: the address is not on port %s; add it there (addresses:) or correct the NI",
                    nid_format(&ni->nid, nid), ni->ifname);
 }

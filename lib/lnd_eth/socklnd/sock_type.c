@@ -17,4 +17,5 @@ const struct lnd_type lnd_sock_type = {
     .net_type = LNET_LND_SOCK,
     .drops = &sock_drops,
     .on_ports = true,
+    .device_may_lack = true, /* an interface of the host */
 };

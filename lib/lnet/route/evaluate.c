@@ -79,7 +79,7 @@ static bool evaluate(const struct lnet_gw_info *info, struct lnet_route *r)
     relaxed_store(&r->single_hop, single_hop);
     relaxed_store(&r->up, up);
     if (changed)
-        r->cause = causes[status][info->pushed];
+        relaxed_store(&r->cause, causes[status][info->pushed]);
     return changed;
 }
 

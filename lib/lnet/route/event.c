@@ -20,8 +20,8 @@ static void report_route(struct lnet_node *node, struct lnet_route *r)
     if (r->reported_down == down)
         return;
     row.cause = gw_down || r->reported_by_gw ? r->gw->reported_cause : r->cause;
-    r->reported_down = down;
-    r->reported_by_gw = gw_down;
+    relaxed_store(&r->reported_down, down);
+    relaxed_store(&r->reported_by_gw, gw_down);
     lnet_node_event_post(node, &row);
 }
 

@@ -371,10 +371,10 @@ static void change_publish(struct change *ch, struct lnet_conf *c)
         if (ch->gone[i])
             ch->list[n++] = ch->old->route[i];
     for (i = 0; i < ch->nmade; i++)
-        ch->made[i]->gw->routes++;
+        count_add(&ch->made[i]->gw->routes, 1);
     lnet_conf_publish(ch->node, c);
     for (i = 0; i < n; i++) {
-        ch->list[i]->gw->routes--;
+        count_add(&ch->list[i]->gw->routes, -1);
         free(ch->list[i]);
     }
     for (i = 0; i < ch->nmade; i++) {

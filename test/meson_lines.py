@@ -17,11 +17,11 @@ LINE = re.compile(r"^(PASS|FAIL|SKIP) (\S.*)$", re.M)
 WORD = {"OK": "PASS", "FAILED": "FAIL", "SKIPPED": "SKIP"}
 # What cmocka says of an assertion: sentences, then the place.
 ASSERTION = re.compile(r"((?:^\[\s+ERROR\s+\] --- .*\n(?:(?!\[).*\n)*?)+)^\[\s+LINE\s+\] --- (\S+?:\d+)", re.M)
-SANITIZER = re.compile(r"ERROR: \w+Sanitizer|runtime error:")
+SANITIZER = re.compile(r"(?:ERROR|WARNING): \w+Sanitizer|runtime error:")
 PLACE = re.compile(r"^.*?(?=\b(?:app|config|control|lib|rpc|test)/)")  # what of a path tells nothing
 RUN = re.compile(r"^\[ RUN      \] (.+?)\s*$", re.M)
 QUIET = re.compile(r"\[\s+(RUN|OK)\s+\] ")
-SANITIZER_LINES, LAST_LINES = 12, 60
+SANITIZER_LINES, LAST_LINES = 30, 60
 
 
 def cases(text):

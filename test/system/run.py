@@ -111,6 +111,7 @@ async def run_test(args, f, arg, transport):
             for r in env.routers:
                 if hasattr(r, "tail"):
                     print(f"  {r.name} said: {r.tail(40)}", file=sys.stderr)
+                    print("\n".join("  " + t for t in r.report()), file=sys.stderr)
         env.close()
     return code, text
 

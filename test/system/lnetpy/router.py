@@ -199,15 +199,16 @@ class Millraced:
         if self.stopped or self.proc is None:
             return
         self.stopped = True
+        limit = 15 * (3 if self.env.sanitized else 1)
         if self.proc.poll() is None:
             self.proc.send_signal(signal.SIGTERM)
-            end = time.monotonic() + 15
+            end = time.monotonic() + limit
             while self.proc.poll() is None and time.monotonic() < end:
                 await asyncio.sleep(0.02)
         if self.proc.poll() is None:
             self.proc.kill()
             self.proc.wait()
-            self.env.problem(f"{self.name}: did not end within 15 s of SIGTERM")
+            self.env.problem(f"{self.name}: did not end within {limit} s of SIGTERM")
         elif self.proc.returncode not in (0, -signal.SIGKILL):
             self.env.problem(f"{self.name}: ended with {self.proc.returncode}: {self.tail()}")
         self._scan()
@@ -234,6 +235,12 @@ class Millraced:
 
     def _tail(self, n):
         return " | ".join(self.text().strip().splitlines()[-n:])[-900:]
+
+    def report(self, n=40):
+        """The first lines of a sanitizer's report."""
+        lines = self.text().splitlines()
+        first = next((i for i, ln in enumerate(lines) if "Sanitizer" in ln), len(lines))
+        return lines[first:first + n]
 
     def kill(self):
         if self.proc and self.proc.poll() is None:

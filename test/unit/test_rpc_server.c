@@ -486,6 +486,9 @@ static void test_all_queues(void **state)
 {
     int fd[6];
 
+#ifdef __SANITIZE_THREAD__
+    skip(); /* it takes longer than RPC_STALL_S, after which all are cut off; one thread only */
+#endif
     for (unsigned i = 0; i < 6; i++) {
         fd[i] = dial();
         say(fd[i], CALL("wait", "", "1") CALL("wait", "", "2"));

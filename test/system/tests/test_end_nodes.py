@@ -6,7 +6,7 @@ from lnetpy.end_node import EndNode
 from lnetpy.scene import CLIENT, ROUTER, SERVER, cases, deadline, join
 
 
-@deadline(90)
+@deadline(160)
 @cases("ping", "put", "get", "both")
 async def test_through_the_router(env, command):
     """10,000 messages of mixed sizes through the router, content checked at the receiver."""
@@ -17,7 +17,7 @@ async def test_through_the_router(env, command):
     count = 50 if command == "ping" else 2500
     args = ("--count", count) if command == "ping" else ("--count", count, "--size", "mix")
     client = EndNode(env, "c", CLIENT, f"tcp1 {ROUTER[0]}", *args, command, SERVER)
-    await client.result(70)
+    await client.result(70 * (2 if env.sanitized else 1))
     await server.stop()
     drops = await r.drops()
     assert not any(drops.values()), {k: v for k, v in drops.items() if v}

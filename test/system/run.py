@@ -67,10 +67,16 @@ def builds(module, f, transport, name):
     return ("plain", "asan") if module in UNTRUSTED else ("plain",)
 
 
+def under_tsan(f):
+    """Whether a test runs on the build with ThreadSanitizer. A program is ten times as slow there, so tests that measure do not;
+    nor do tests of the personas alone, in which no program of ours runs."""
+    return not getattr(f, "alone", False) and not getattr(f, "no_router", False)
+
+
 def collect(wanted="both", part=None):
     """All tests: (name, function, argument, transport), in the order of files and definitions.
 
-    part: only those that a build of this kind has where time is short (builds()).
+    part: only those that a build of this kind has where time is short (builds()), or that ThreadSanitizer has (under_tsan()).
     """
     out = []
     for mod in sorted(m.name for m in pkgutil.iter_modules([os.path.join(HERE, "tests")])):
@@ -81,9 +87,12 @@ def collect(wanted="both", part=None):
                 name = f"{mod.removeprefix('test_')}.{f.__name__.removeprefix('test_')}"
                 name += f"[{arg}]" if arg is not None else ""
                 for t in transports(mod.removeprefix("test_"), f, wanted):
-                    if part and part not in builds(mod.removeprefix("test_"), f, t, name + ("@port" if t == "port" else "")):
+                    full = name + ("@port" if t == "port" else "")
+                    if part == "tsan" and not under_tsan(f):
                         continue
-                    out.append((name + ("@port" if t == "port" else ""), f, arg, t))
+                    if part in ("plain", "asan") and part not in builds(mod.removeprefix("test_"), f, t, full):
+                        continue
+                    out.append((full, f, arg, t))
     return out
 
 
@@ -219,7 +228,8 @@ def main():
     p.add_argument("--exclude", action="append", default=[], help="no tests whose name contains this")
     p.add_argument("--transport", choices=("kernel", "port", "both"), default="both",
                    help="host sockets, own TCP on a port, or both")
-    p.add_argument("--part", choices=("plain", "asan"), help="only the share of this kind of build; both shares are all tests")
+    p.add_argument("--part", choices=("plain", "asan", "tsan"),
+                   help="only the share of this kind of build; the shares of plain and asan are all tests")
     p.add_argument("--tamper", metavar="JSON", help="rules of `tamper_set` for every port of every router")
     p.add_argument("--list", action="store_true")
     p.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT, help="deadline of an ordinary test, s")

@@ -35,6 +35,63 @@ struct mbuf_region {
 
 static struct mbuf_region mbufs[MEM_REGION_MAX];
 
+#ifdef __SANITIZE_THREAD__
+/* DPDK's library is built without ThreadSanitizer, which therefore misses the order that its stack
+ * guarantees: what was done to a buffer before it was given back comes before it is taken. These
+ * operations report that order, and are those of the stack otherwise. */
+#include <sanitizer/tsan_interface.h>
+#define FREE_STACK "tsan_stack"
+
+static const struct rte_mempool_ops *stack_ops(void)
+{
+    for (uint32_t i = 0; i < rte_mempool_ops_table.num_ops; i++)
+        if (strcmp(rte_mempool_ops_table.ops[i].name, "lf_stack") == 0)
+            return &rte_mempool_ops_table.ops[i];
+    return NULL;
+}
+
+static int seen_alloc(struct rte_mempool *pool)
+{
+    return stack_ops() ? stack_ops()->alloc(pool) : -ENOTSUP;
+}
+
+static void seen_free(struct rte_mempool *pool)
+{
+    stack_ops()->free(pool);
+}
+
+static int seen_enqueue(struct rte_mempool *pool, void *const *objs, unsigned n)
+{
+    __tsan_release(pool);
+    return stack_ops()->enqueue(pool, objs, n);
+}
+
+static int seen_dequeue(struct rte_mempool *pool, void **objs, unsigned n)
+{
+    int rc = stack_ops()->dequeue(pool, objs, n);
+
+    __tsan_acquire(pool);
+    return rc;
+}
+
+static unsigned seen_count(const struct rte_mempool *pool)
+{
+    return stack_ops()->get_count(pool);
+}
+
+static const struct rte_mempool_ops seen_stack = {
+    .name = FREE_STACK,
+    .alloc = seen_alloc,
+    .free = seen_free,
+    .enqueue = seen_enqueue,
+    .dequeue = seen_dequeue,
+    .get_count = seen_count,
+};
+RTE_MEMPOOL_REGISTER_OPS(seen_stack)
+#else
+#define FREE_STACK "lf_stack"
+#endif
+
 static size_t object_size(uint16_t priv, uint16_t room, struct rte_mempool_objsz *size)
 {
     return rte_mempool_calc_obj_size((uint32_t)(sizeof(struct rte_mbuf) + priv + room), 0, size);
@@ -137,7 +194,7 @@ int mem_mbufs_create(const char *name, uint32_t count, uint16_t priv, uint16_t r
     }
     /* The buffer that was freed last is used first, while it is in the CPU's caches. A thread that
      * loses its core inside a call does not block the others. */
-    rc = rte_mempool_set_ops_byname(pool, "lf_stack", NULL);
+    rc = rte_mempool_set_ops_byname(pool, FREE_STACK, NULL);
     if (rc < 0) {
         err_text(err, "packet buffers (%s): DPDK's stack memory pools are not installed", name);
         goto fail;

@@ -72,6 +72,18 @@ static uint8_t value(const struct conn *c, uint64_t place)
     return (uint8_t)(place * 31 + (place >> 11) + c->port);
 }
 
+/* Prints how each connection ended, once, on the reactor that the connections belong to. */
+static void print_ends(struct reactor_task *task)
+{
+    static bool printed;
+
+    for (unsigned i = 0; i < nconns && !printed; i++)
+        printf("%u %lu %08x %s\n", conns[i].port, conns[i].received, conns[i].crc, conns[i].end);
+    fflush(stdout);
+    printed = true;
+    reactor_control_quit(env);
+}
+
 static void over(struct conn *c, const char *how)
 {
     if (c->over)
@@ -80,7 +92,7 @@ static void over(struct conn *c, const char *how)
     c->end = how;
     reactor_timer_cancel(&c->timer);
     if (++nover == nconns)
-        reactor_control_quit(env);
+        print_ends(NULL);
 }
 
 /* ---- reading ---- */
@@ -336,7 +348,9 @@ static void make_port(struct port **port, struct inet **inet, struct tcp **tcp, 
 
 static void gave_up(struct reactor_timer *t)
 {
-    reactor_control_quit(env);
+    static struct reactor_task ends = {.fn = print_ends};
+
+    reactor_post(reactor_at(env, 0), &ends);
 }
 
 int main(int argc, char **argv)
@@ -414,9 +428,6 @@ int main(int argc, char **argv)
     reactor_timer_arm(&limit, (uint64_t)seconds * 1000000);
     reactor_control_run(env);
     /* What was closed in peace still has to be sent, and perhaps again. */
-    for (unsigned i = 0; i < nconns; i++)
-        printf("%u %lu %08x %s\n", conns[i].port, conns[i].received, conns[i].crc, conns[i].end);
-    fflush(stdout);
     reactor_timer_cancel(&limit);
     reactor_timer_arm(&limit, 3000000);
     reactor_control_run(env);

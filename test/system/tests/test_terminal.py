@@ -25,6 +25,10 @@ async def traffic(env, seconds):
     server = EndNode(env, "s", SERVER, f"tcp {ROUTER[1]}", "server")
     await server.said(f"serving on {SERVER}")
     client = EndNode(env, "c", CLIENT, f"tcp1 {ROUTER[0]}", "--seconds", seconds, "--size", "4k", "--inflight", "1", "both", SERVER)
+
+    async def flows():
+        return (await r.stats())["route_count"] > 100
+    await env.until_async(flows, "traffic")
     return r, server, client
 
 

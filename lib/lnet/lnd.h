@@ -278,6 +278,8 @@ struct lnet_rx {
     uint64_t expired_us;
     TAILQ_ENTRY(lnet_rx) queue; /* of those that wait for the same thing */
     struct reactor_task task;
+    /* For a message to this node: what msg becomes, written by the node's home. */
+    struct lnet_msg *local;
 };
 
 /* A message on its way through the node. In blocks of two cache lines each, by when they are used:

@@ -101,6 +101,7 @@ static void receive_local(struct lnet_rx *rx)
 {
     struct lnet_node *node = rx->ni->node;
 
+    rx->local = NULL;
     if (lnet_is_home(node)) {
         local_rx(rx);
         return;

@@ -116,10 +116,12 @@ static enum lnet_drop find_match(struct lnet_node *node, struct match *m, const 
 
 /* ---- answers to lnet_parse() ---- */
 
+/* From here on rx->msg is set, which the reactor of the connection alone may write. */
 static void recv_here(struct lnet_rx *rx)
 {
-    struct lnet_msg *msg = rx->msg;
+    struct lnet_msg *msg = rx->local;
 
+    rx->msg = msg;
     if (rx->drop)
         lnet_discard(rx, rx->drop);
     else if (msg && msg->mlen > 0)
@@ -133,7 +135,7 @@ static void recv_task(struct reactor_task *task)
     recv_here(container_of(task, struct lnet_rx, task));
 }
 
-/* Lets the LND receive the payload: into rx->msg, or nowhere. */
+/* Lets the LND receive the payload: into rx->local, or nowhere. */
 static void answer(struct lnet_rx *rx, enum lnet_drop why)
 {
     rx->drop = why;
@@ -223,7 +225,7 @@ static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_m
     msg->mlen = mlen;
     msg->state = LNET_MSG_RECEIVING;
     lnet_md_slice(md, at, mlen, msg);
-    rx->msg = msg;
+    rx->local = msg;
     answer(rx, LNET_DROP_NONE);
 }
 

@@ -403,8 +403,8 @@ static bool step_hdr(struct sock_conn *c)
     return false;
 }
 
-/* A byte now and then is no progress: the sender would keep a buffer from others for nothing. At
- * this pace a message is complete before the core takes it for stalled all the same. */
+/* A byte now and then is no progress: the sender would keep a buffer from others for nothing. A
+ * sender at this pace has sent all before the core takes the message for stalled. */
 static void note_progress(struct sock_conn *c)
 {
     if (c->paced_left - c->left <= c->mlen / RX_PACE)

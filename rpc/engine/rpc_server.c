@@ -430,11 +430,31 @@ static void reap(struct rpc_server *server)
             client_event(&clients[i]->fd, EPOLLIN | EPOLLHUP);
 }
 
+static unsigned clients_of(const struct rpc_server *server, uid_t uid)
+{
+    unsigned n = 0;
+
+    for (const struct client *c = server->clients; c; c = c->next)
+        n += c->peer.uid == uid;
+    return n;
+}
+
+/* Whether c gives way though it is busy: its role is lower than the newcomer's, or its user has
+ * more than a share and the newcomer's has less. */
+static bool must_yield(const struct client *c, const struct rpc_peer *newcomer)
+{
+    return c->peer.role < newcomer->role ||
+           (clients_of(c->server, c->peer.uid) > RPC_USER_CLIENTS &&
+            clients_of(c->server, newcomer->uid) < RPC_USER_CLIENTS);
+}
+
 /* Whether c may be made to give way to a newcomer. */
 static bool may_displace(const struct client *c, const struct rpc_peer *newcomer)
 {
     if (c->peer.role > newcomer->role || (c->peer.privileged && !newcomer->privileged))
         return false;
+    if (must_yield(c, newcomer))
+        return !c->broken;
     return !c->broken && !c->session.closed && !c->session.open && !waiting_for(c) &&
            is_past(c->active_us, RPC_IDLE_S);
 }

@@ -6,8 +6,9 @@
  * No client can delay the others or grow without bound. Requests, clients, calls in flight and
  * output queues are limited. The server does not read from a client that does not read its
  * responses, and closes one that takes nothing for RPC_STALL_S. When all places are taken, the
- * client that has been idle for longest makes way; root and the user of this process have a few
- * places of their own.
+ * client that has been idle for longest makes way. A client makes way though it is busy for one
+ * that may do more, and for one of another user if its own has more than RPC_USER_CLIENTS. Root and
+ * the user of this process have a few places of their own.
  */
 #ifndef MILLRACE_RPC_SERVER_H
 #define MILLRACE_RPC_SERVER_H
@@ -19,6 +20,7 @@
 #include "rpc/engine/rpc_access.h"
 
 #define RPC_MAX_CLIENTS  64
+#define RPC_USER_CLIENTS 16           /* of one user, that it keeps when all places are taken */
 #define RPC_MORE_CLIENTS 8            /* further ones of root or the user of this process */
 #define RPC_MAX_REQUEST  (1u << 20)   /* bytes of one request */
 #define RPC_MAX_CALLS    32           /* of a client in flight before no more is read */
@@ -36,7 +38,7 @@ enum rpc_client_event {
     RPC_CLIENT_CLOSED,      /* by itself, or at the end of the server */
     RPC_CLIENT_REFUSED,     /* it may not even read */
     RPC_CLIENT_TURNED_AWAY, /* no place was free */
-    RPC_CLIENT_DISPLACED,   /* idle, for another one */
+    RPC_CLIENT_DISPLACED,   /* for another one */
     RPC_CLIENT_STALLED,     /* cut off: it did not take its responses */
     RPC_CLIENT_EVENTS
 };

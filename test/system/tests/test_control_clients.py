@@ -6,8 +6,9 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
 
-from lnetpy.control import Client, clients, held_up, more_stalls, pages, stalls
+from lnetpy.control import Client, ask_as, clients, held_up, more_stalls, open_to_others, pages, stalls
 from lnetpy.control_scene import HOME, crowded_router, steady
 from lnetpy.crowd_scene import allowed
 from lnetpy.scene import ROUTER, alone, deadline
@@ -167,6 +168,45 @@ async def test_subscriber_that_sleeps(env):
             assert gap == e.get("missed", 0), f"{name}: {gap} numbers left out before {e}"
         c.close()
     env.result(f"asleep: {len(asleep.events)} events, {missed(asleep)} missed; awake: {missed(awake)} missed")
+
+
+HOARD = """
+import socket, sys
+them = []
+for i in range(64):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(sys.argv[1])
+    s.sendall(b'{"jsonrpc": "2.0", "id": 1, "method": "events_subscribe"}\\n')
+    s.recv(1)
+    them.append(s)
+print("there", flush=True)
+while True:
+    for s in them:
+        try:
+            s.sendall(b" ")
+            s.recv(65536, socket.MSG_DONTWAIT)
+        except OSError:
+            pass
+"""
+READ, OPERATOR, READER, OTHER_READER = 60, 50, 65533, 65532
+
+
+@deadline(40)
+async def test_places_of_one_user(env):
+    """One user that may read has taken all places, and uses them: an operator and another reader find theirs."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER, rpc={"mode": "0666", "operator_group": "staff", "read_group": "games"})
+    open_to_others(r)
+    p = await asyncio.create_subprocess_exec("setpriv", f"--reuid={READER}", f"--regid={READ}", "--clear-groups", "/usr/bin/python3",
+                                             "-c", HOARD, r.sock, stdout=subprocess.PIPE)
+    try:
+        assert await asyncio.wait_for(p.stdout.readline(), 20) == b"there\n"
+        for uid, group in ((READER, OPERATOR), (OTHER_READER, READ)):
+            answer = await ask_as(r, uid, [group], "version")
+            assert "result" in answer, f"user {uid} of group {group}: {answer}"
+    finally:
+        p.kill()
+        await p.wait()
 
 
 @deadline(40)

@@ -88,6 +88,29 @@ static void test_stalled(void **state)
     node_down();
 }
 
+/* What would come free is no use to a header that waits for the share of next hops without a
+ * connection: nothing is taken from a sender that stopped. */
+static void test_no_use(void **state)
+{
+    struct peer_msg *fx[8], *waits;
+
+    admit_up(16, 50);
+    stall(fx, 8, 0);
+    loop_tcp.connects = true;
+    assert_int_equal(put(hop(20), 2000)->recvs + put(hop(21), 2001)->recvs, 2);
+    waits = put(hop(22), 2002);
+    assert_int_equal(waits->recvs, 0);
+    pass_ms(2000);
+    assert_int_equal(loop.abandoned, 0);
+    assert_int_equal(stalled(LNET_POOL_SMALL), 0);
+    end(2000);
+    assert_int_equal(waits->recvs, 1);
+    finish(fx, 8);
+    end_all();
+    assert_int_equal(drops_sum(), 0);
+    node_down();
+}
+
 /* More than a share of them: the oldest give their buffers up, one for each that waits. */
 static void test_abandoned(void **state)
 {
@@ -377,11 +400,17 @@ static void test_stalled_for_gateway(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_stalled),        LNET_TEST(test_abandoned),
-    LNET_TEST(test_nobody_waits),   LNET_TEST(test_few_stalled),
-    LNET_TEST(test_not_abandoned),  LNET_TEST(test_other_pool),
-    LNET_TEST(test_abandoned_take), LNET_TEST(test_slow),
-    LNET_TEST(test_moves_again),    LNET_TEST(test_stalled_for_gateway),
+    LNET_TEST(test_stalled),
+    LNET_TEST(test_no_use),
+    LNET_TEST(test_abandoned),
+    LNET_TEST(test_nobody_waits),
+    LNET_TEST(test_few_stalled),
+    LNET_TEST(test_not_abandoned),
+    LNET_TEST(test_other_pool),
+    LNET_TEST(test_abandoned_take),
+    LNET_TEST(test_slow),
+    LNET_TEST(test_moves_again),
+    LNET_TEST(test_stalled_for_gateway),
 };
 
 LNET_TESTS_MAIN("test_lnet_stall", tests)

@@ -180,6 +180,11 @@ static bool unconnected_may(const struct lnet_rx *rx)
            b->unconnected * UNCONNECTED_PART * (own > 0 ? 2 : 1) < b->total;
 }
 
+bool lnet_waits_for_unconnected(const struct lnet_rx *rx)
+{
+    return is_unconnected(rx) && !unconnected_may(rx);
+}
+
 enum lnet_drop lnet_next_hop_why(const struct lnet_rx *rx)
 {
     const struct lnet_shard *s = rx->shard;
@@ -188,7 +193,7 @@ enum lnet_drop lnet_next_hop_why(const struct lnet_rx *rx)
     const struct lnet_router_pool *p = &s->credit->pool[pool];
     bool short_of = lnet_pool_free(p) <= (int32_t)(for_gateways(s, p) + for_urgent(p, pool));
 
-    if (!short_of && is_unconnected(rx) && !unconnected_may(rx))
+    if (!short_of && lnet_waits_for_unconnected(rx))
         return LNET_DROP_UNCONNECTED;
     return d->held[pool] > 0 && !short_of ? LNET_DROP_DEST_SHARE : LNET_DROP_BUFFER_WAIT;
 }

@@ -149,6 +149,9 @@ void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum ln
 void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
 /* Returns why a header may not have a buffer. */
 enum lnet_drop lnet_next_hop_why(const struct lnet_rx *rx);
+/* Whether a header waits for the share of next hops without a connection: buffers of others that
+ * come free are no use to it. */
+bool lnet_waits_for_unconnected(const struct lnet_rx *rx);
 /* Returns whether the pool has a buffer for a header, and the budget memory for its segments. */
 bool lnet_may_admit(struct lnet_rx *rx);
 /* Returns whether admitting this header delays no earlier one: it needs a resource that no earlier

@@ -42,20 +42,24 @@ static bool is_stalled(const struct lnet_rx *rx, uint64_t now)
     return now - rx->progress_us >= STALL_US || too_long(rx, now);
 }
 
-static bool is_wanted(const struct lnet_shard *s, const struct lnet_msg *msg)
+/* Counts the waiting headers to which a buffer of each pool is of use. */
+static void count_wanted(const struct lnet_shard *s, uint32_t wanted[LNET_POOLS])
 {
-    return s->credit->pool[msg->pool].waiting > 0 ||
-           (msg->memory > 0 && s->credit->budget.waiting > 0);
+    const struct lnet_rx *rx;
+
+    TAILQ_FOREACH(rx, &s->credit->waiting, age)
+        wanted[rx->pool] += rx->wait == LNET_RX_WAIT_BUFFER && !lnet_waits_for_unconnected(rx);
 }
 
 /* Charges receives that have stalled to the stall account, and those that go on back to their next
  * hops. */
-static void find_stalled(struct lnet_shard *s, uint64_t now)
+static void find_stalled(struct lnet_shard *s, const uint32_t wanted[LNET_POOLS], uint64_t now)
 {
+    bool memory = s->credit->budget.waiting > 0;
     struct lnet_rx *rx;
 
     TAILQ_FOREACH(rx, &s->credit->receiving, age)
-        if (is_wanted(s, rx->msg))
+        if (wanted[rx->msg->pool] > 0 || (memory && rx->msg->memory > 0))
             lnet_set_stalled(rx->msg, is_stalled(rx, now));
 }
 
@@ -83,12 +87,11 @@ static bool too_many_stalled(const struct lnet_shard *s, const struct lnet_route
     return (uint64_t)p->stalled * 100 > (uint64_t)free_here * relaxed_load(&s->node->egress_share);
 }
 
-/* Abandons the oldest stalled receives, at most as many as headers wait. */
-static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool)
+/* Abandons the oldest stalled receives, at most as many as are wanted. */
+static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool, uint32_t wanted)
 {
     struct lnet_router_pool *p = &s->credit->pool[pool];
     struct lnet_rx *rx = TAILQ_FIRST(&s->credit->receiving), *next;
-    uint32_t wanted = p->waiting;
 
     for (; rx && wanted > 0 && p->stalled > 0 && too_many_stalled(s, p); rx = next) {
         next = TAILQ_NEXT(rx, age);
@@ -160,13 +163,15 @@ static void reroute_waiting(struct lnet_shard *s)
 static void stall_look(struct reactor_timer *t)
 {
     struct lnet_shard *s = container_of(t, struct lnet_credit_shard, stall_timer)->shard;
+    uint32_t wanted[LNET_POOLS] = {0};
     bool waiting = false;
 
     reroute_waiting(s);
-    find_stalled(s, reactor_now_us());
+    count_wanted(s, wanted);
+    find_stalled(s, wanted, reactor_now_us());
     abandon_for_memory(s);
     for (unsigned i = 0; i < LNET_POOLS; i++) {
-        abandon_stalled(s, (enum lnet_pool)i);
+        abandon_stalled(s, (enum lnet_pool)i, wanted[i]);
         waiting |= s->credit->pool[i].waiting > 0;
     }
     if (!waiting)

@@ -20,8 +20,7 @@ static int convert(const struct convert_file *file, unsigned count, char **yaml,
 
     HOLDS((rc == 0) == (*yaml != NULL) && (rc == 0) == (report->errors == 0));
     for (unsigned i = 0; i < report->count; i++)
-        HOLDS(strncmp(report->message[i].text, "fuzz", 4) == 0 &&
-              !strchr(report->message[i].text, '\n'));
+        HOLDS(!strchr(report->message[i].text, '\n'));
     return rc;
 }
 

@@ -573,7 +573,7 @@ static json_t *wait_row(const char *name)
     json_t *waits = at(result("waits_get", ""), "waits"), *row;
     size_t i;
 
-    assert_int_equal(json_array_size(waits), 6);
+    assert_int_equal(json_array_size(waits), 7);
     json_array_foreach(waits, i, row)
         if (strcmp(TEXT(row, "name"), name) == 0)
             return row;

@@ -245,11 +245,11 @@ static void test_addresses(void **state)
     } rows[] = {
         {NULL, "p0", 0, "10.7.0.1@tcp7", "p0"}, /* IPv4 first */
         {NULL, "p1", 0, "fd00::21@tcp7", "p1"}, /* not what is of the link only */
-        {NULL, "p2", -EADDRNOTAVAIL, "port p2 has no IP address but those of its link", ""},
+        {NULL, "p2", -EINVAL, "port p2 has no IP address but those of its link", ""},
         {"10.7.0.2@tcp7", "", 0, "10.7.0.2@tcp7", "p0"}, /* by its address */
         {"10.7.0.2@tcp7", "p0", 0, "10.7.0.2@tcp7", "p0"},
         {"fe80::1@tcp7", "p2", 0, "fe80::1@tcp7", "p2"},
-        {"10.7.0.3@tcp7", "p0", -EADDRNOTAVAIL, "10.7.0.3@tcp7: the address is not on port p0", ""},
+        {"10.7.0.3@tcp7", "p0", -EINVAL, "10.7.0.3@tcp7: the address is not on port p0", ""},
         {"10.7.0.3@tcp7", "", -EADDRNOTAVAIL, "not on any interface", ""},
         {NULL, "eth0", 0, "10.0.0.5@tcp7", "eth0"}, /* the host's, as without ports */
         {NULL, "eth7", -ENODEV, "there is no interface eth7", ""},

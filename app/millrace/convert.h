@@ -51,7 +51,7 @@ void convert_lnetctl(struct cfg_reader *r, const struct convert_file *file, bool
 
 /* Writes the document as text with comments about what is changed or left out. to_path() gives the
  * path of a setting for the key of a message; NULL: the key is none. Reads the text back and
- * reports its errors. Returns 0, -EINVAL or -ENOMEM. */
+ * reports its errors. Returns 0 or -EINVAL. */
 int convert_text(struct cfg_reader *r, const char *(*to_path)(const char *key), char **yaml);
 
 #endif

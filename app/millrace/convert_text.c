@@ -162,8 +162,10 @@ int convert_text(struct cfg_reader *r, const char *(*to_path)(const char *key), 
 
     *yaml = text ? with_comments(text, r->report, to_path) : NULL;
     free(text);
-    if (!*yaml)
-        return -ENOMEM;
+    if (!*yaml) {
+        cfg_error(r, 0, "no document can be written: a name is not UTF-8, or memory is short");
+        return -EINVAL;
+    }
     rc = cfg_parse("result", *yaml, strlen(*yaml), &back, &report);
     for (unsigned i = 0; i < report.count; i++)
         if (report.message[i].error)

@@ -438,6 +438,7 @@ static void test_flood_by_tcp(void **state)
     hear(1, third_mac, "10.0.0.8", "10.0.0.1", true);
     paper_clear(&paper);
     send_tcp(0, "10.0.0.1", "10.0.0.8", 6);
+    expect_question("10.0.0.8", all_mac);
     expect_tcp(third_mac, 6);
     /* Anybody else is found, at the latest when it is over. */
     pass_ms(2000);
@@ -463,6 +464,19 @@ static void test_asks_for_another(void **state)
     expect_question("10.0.0.2", all_mac);
     hear(2, peer_mac, "10.0.0.2", "10.0.0.1", false);
     expect_tcp(peer_mac, 1);
+    end_inet();
+    /* If that does not ask, it is asked, and has what is sent a second after its answer. */
+    quiet_inet();
+    hear(1, third_mac, "10.0.0.2", "10.0.0.1", true);
+    paper_clear(&paper);
+    send_tcp(0, "10.0.0.1", "10.0.0.2", 1);
+    expect_question("10.0.0.2", all_mac);
+    expect_tcp(third_mac, 1);
+    hear(2, peer_mac, "10.0.0.2", "10.0.0.1", false);
+    pass_ms(1100);
+    paper_clear(&paper);
+    send_tcp(0, "10.0.0.1", "10.0.0.2", 2);
+    expect_tcp(peer_mac, 2);
     end_inet();
     /* What was asked long ago does not count. */
     quiet_inet();

@@ -450,6 +450,7 @@ static struct neigh *entry_of(struct inet_shard *sh, struct inet_if *ifp,
         if (mac) {
             n->mac = *mac;
             stale(n);
+            ask(sh, n, false); /* the true one answers, if another asked in its name */
         } else {
             begin(n, NEIGH_INCOMPLETE);
         }

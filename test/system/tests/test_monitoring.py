@@ -247,10 +247,11 @@ async def data(env, p):
 
 async def overload(p, r, c, s, e1):
     """Servers that read nothing, then a node that forwards nothing."""
-    await c.load(pairs(c.nids, s.nids), kind="put", window=8, size=4096)
-    await s.pause()
+    await s.pause()     # 512 KiB for each server are more than its socket and its credits take
+    await c.load(pairs(c.nids, s.nids), kind="send", size=4096, window=32, timeout=60)
+    await p.fire(("MillracePeerStuck", e1.port))
     await c.load(pairs(c.nids, s.nids), kind="send", size=1 << 20, window=8, timeout=60)
-    await p.fire(("MillraceMessagesWait", e1.port), ("MillracePeerStuck", e1.port), timeout=40)
+    await p.fire(("MillraceMessagesWait", e1.port))
     await r.rpc("routing_set", enable=0)
     await p.fire(("MillraceRoutingOff", e1.port))
 

@@ -7,8 +7,12 @@ Exit status 0 when everything arrived unaltered, 1 when anything was lost or alt
 
 import argparse
 import os
+import re
+import socket
+import subprocess
 import sys
 import time
+import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "perf"))
 import lab  # noqa: E402
@@ -19,6 +23,10 @@ PHASES = (          # title, size, messages on the way
     ("4 KiB messages both ways", "4k", 32),
     ("1 MiB messages both ways", "1M", 8),
 )
+
+SHOWN = ("millrace_build_info", "millrace_node_route", "millrace_ni_up", "lustre_send_count_total", "lustre_drop_count_total",
+         "millrace_peers_", "millrace_up ")    # metrics that are printed
+PLACE = r"(<!-- \./dev demo --picture \S+ -->\n```text\n)(.*?)(```\n)"
 
 HEAD = f"{'':2}{'what':<26}{'time':>7}{'messages':>12}{'messages/s':>12}{'MB/s':>10}{'dropped':>9}"
 PICTURE = f"""\
@@ -68,8 +76,29 @@ def ping(router_lab):
     return p
 
 
-def move(router_lab, table, title, size, inflight, seconds):
-    """One phase of traffic. Returns its figures, and adds what was wrong with it."""
+def screen(router_lab):
+    """The screen of `millrace status`. On a busy machine it may say that a reactor has no core (1); 2 is a router that is down."""
+    p = subprocess.run([*router_lab.cli(), "status"], capture_output=True, text=True, check=False)
+    if p.returncode not in (0, 1):
+        raise lab.LabError(f"millrace status ended with {p.returncode}: {p.stdout}{p.stderr}")
+    return p.stdout.rstrip()
+
+
+def metrics(router_lab):
+    """The page that `millrace exporter` serves to Prometheus."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        address = f"127.0.0.1:{s.getsockname()[1]}"
+    exporter = lab.Process(lab.Here, "the exporter", [*router_lab.cli(), "exporter", "--listen", address])
+    try:
+        exporter.wait_line("millrace: metrics are at")
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+            return [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    finally:
+        exporter.stop()
+
+
+def move(router_lab, table, title, size, inflight, seconds, midway=None):
+    """One phase of traffic, with something to do in the middle of it. Returns its figures and what was wrong."""
     client = router_lab.client("--size", size, "--inflight", inflight, "--seconds", seconds, "both", lab.SERVER)
     table.begin(title)
     before = table.first
@@ -77,6 +106,8 @@ def move(router_lab, table, title, size, inflight, seconds):
     while client.running() and time.monotonic() < deadline:
         table.look()
         time.sleep(REFRESH)
+        if midway and time.monotonic() - table.start > seconds / 3:
+            midway = midway()
     result = client.result(5)
     after = table.look(final=True)
     answered = result["put"]["answered"] + result["get"]["answered"]
@@ -94,6 +125,24 @@ def drop_names(router_lab):
     """Reasons that the router has counted, as `name: count`."""
     rows = router_lab.call("drops_get")["drops"]
     return ", ".join(f"{row['name']}: {row['count']}" for row in rows if row["count"])
+
+
+def picture(seen):
+    """What the router says about itself, on its screen and to Prometheus."""
+    shown = [line for line in seen["metrics"] if line.startswith(SHOWN) and 'net="lo"' not in line]
+    return (f"$ millrace status\n{seen['status']}\n\n$ curl -s http://localhost:9988/metrics    # millrace exporter: "
+            f"{len(shown)} of {len(seen['metrics'])} lines\n" + "\n".join(shown) + "\n")
+
+
+def put_picture(path, text):
+    """Puts the picture in its place in a page."""
+    with open(path, encoding="utf-8") as f:
+        page = f.read()
+    page, places = re.subn(PLACE, lambda m: m.group(1) + text + m.group(3), page, flags=re.S)
+    if places != 1:
+        raise lab.LabError(f"{path} has {places} places for the picture")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(page)
 
 
 def tell(pinged, phases, server, cpu):
@@ -129,7 +178,10 @@ def run(options):
         print(f"  ping {lab.SERVER} through the router: {pinged['answered']} of {pinged['sent']} answered, "
               f"{pinged['round_trip_us']['mean'] / 1000:.2f} ms\n")
         table = Table(router_lab)
-        phases = [move(router_lab, table, *phase, options.seconds) for phase in PHASES]
+        seen = {}
+        phases = [move(router_lab, table, *PHASES[0], options.seconds),
+                  move(router_lab, table, *PHASES[1], options.seconds,
+                       lambda: seen.update(status=screen(router_lab), metrics=metrics(router_lab)))]
         served, names, cpu = server.stop_result(), drop_names(router_lab), router.cpu_seconds()
         trouble += [t for phase in phases for t in phase["trouble"]]
         if served["exit_status"] != 0:
@@ -143,7 +195,10 @@ def run(options):
     if trouble:
         print("\nFAILED: " + "\n        ".join(trouble))
         return 1
-    print("\nNothing was lost, altered or doubled. Nothing was left behind.")
+    print("\nNothing was lost, altered or doubled. Nothing was left behind.\n\nThe router, seen while it forwarded:\n")
+    print(picture(seen), end="")
+    if options.picture:
+        put_picture(options.picture, picture(seen))
     return 0
 
 
@@ -151,6 +206,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", default="build", help="build folder (build)")
     parser.add_argument("--seconds", type=float, default=8, help="length of each of the two phases of traffic (8)")
+    parser.add_argument("--picture", metavar="PAGE", help="put what is printed last in its place in a page")
     options = parser.parse_args()
     if not 0 < options.seconds <= 20:
         parser.error("--seconds is above 0 and at most 20")

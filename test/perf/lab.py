@@ -375,6 +375,10 @@ class Lab:
     def client(self, *arguments):
         return self._perf("client", "the client", self.client_nids, self.client_routes, arguments)
 
+    def cli(self):
+        """The command `millrace`, for the router."""
+        return [os.path.join(self.build, "app/millrace/millrace"), "--socket", os.path.join(self.dir, "router.sock")]
+
     def call(self, method, **params):
         return self.main.call(method, **params)
 

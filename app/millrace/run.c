@@ -311,19 +311,27 @@ int cli_show(struct cli *cli, const struct yaml_style *style, json_t *result)
     return CLI_OK;
 }
 
+static void say_kept(const char *name)
+{
+    fprintf(stderr, "millrace: %s is kept and shown, and has no effect in this version\n", name);
+}
+
 /* Says of each setting that millraced keeps without acting on it that it has no effect. */
-static void note_kept(const json_t *params)
+static void note_kept(const char *method, const json_t *params)
 {
     struct cfg_setting setting;
     char path[CFG_MAX_PATH];
     const char *name;
     json_t *value;
 
+    if (strcmp(method, "net_add") == 0 && json_object_get(params, "peer_timeout"))
+        say_kept("peer_timeout");
+    if (strcmp(method, "global_set") != 0)
+        return;
     json_object_foreach((json_t *)params, name, value) {
         snprintf(path, sizeof(path), "global.%s", name);
         if (cfg_setting_find(path, &setting) && setting.kept)
-            fprintf(stderr, "millrace: %s is kept and shown, and has no effect in this version\n",
-                    name);
+            say_kept(name);
     }
 }
 
@@ -334,8 +342,8 @@ int cli_change(struct cli *cli, const char *method, json_t *params)
 
     json_incref(params);
     rc = cli_call(cli, method, params, &result);
-    if (rc == CLI_OK && strcmp(method, "global_set") == 0)
-        note_kept(params);
+    if (rc == CLI_OK)
+        note_kept(method, params);
     json_decref(params);
     if (rc == CLI_OK && cli->json)
         yaml_put_json_line(stdout, result, JSON_INDENT(2));

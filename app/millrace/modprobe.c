@@ -151,11 +151,12 @@ static void take_tunable(struct mp_import *m, const struct mp_option *option, un
 
 static void take_tables(struct mp_import *m)
 {
-    for (const struct mp_option *option = mp_options; option->name; option++) {
-        const struct mp_given *given = mp_get(m, option->module, option->name);
+    for (unsigned i = 0; mp_options[i].name; i++) {
+        const struct mp_option *option = &mp_options[i];
+        const struct mp_given *given = &m->given[i];
         unsigned line;
 
-        if (!given->value || !option->to)
+        if (!given->value || !given->value[0] || !option->to)
             continue;
         line = mp_about(m, option->module, option->name, given);
         if (strncmp(option->to, "NI.", 3) == 0)

@@ -13,7 +13,7 @@
 
 #include "config/expr.h"
 
-#define MAX_TRIED 65536 /* routes of all rules, also those left out */
+#define MAX_TRIED (4 * CFG_MAX_ROUTES) /* routes of all rules, also those left out */
 
 struct rule {
     struct mp_import *m;

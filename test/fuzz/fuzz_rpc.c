@@ -137,13 +137,24 @@ static json_t *value_of(const struct jrpc_param *p)
     }
 }
 
+/* Whether the method describes the interface: up to 200 KiB that no input changes. The kept corpus
+ * has one such call; the mutator makes none, and copies none. */
+static bool describes(const struct jrpc_method *m)
+{
+    return strcmp(m->name, "rpc.discover") == 0 || strcmp(m->name, "rpc_methods") == 0;
+}
+
 static const struct jrpc_method *some_method(void)
 {
     static unsigned n;
+    const struct jrpc_method *m;
 
     while (rpc_method_table[n].name)
         n++;
-    return &rpc_method_table[rnd(n)];
+    do {
+        m = &rpc_method_table[rnd(n)];
+    } while (describes(m));
+    return m;
 }
 
 static const struct jrpc_method *method_named(const json_t *name)
@@ -201,6 +212,17 @@ static void change_call(json_t *call)
         json_object_set_new(params, p->name, rnd(8) == 0 ? any_value() : value_of(p));
 }
 
+static void drop_descriptions(json_t *batch)
+{
+    for (size_t i = json_array_size(batch); i-- > 0;) {
+        const struct jrpc_method *m =
+            method_named(json_object_get(json_array_get(batch, i), "method"));
+
+        if (m && describes(m))
+            json_array_remove(batch, i);
+    }
+}
+
 static void change_batch(json_t *batch)
 {
     size_t n = json_array_size(batch);
@@ -236,6 +258,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
         json_decref(batch);
         batch = json_array();
     }
+    drop_descriptions(batch);
     for (unsigned n = 1 + rnd(3); n > 0; n--)
         change_batch(batch);
     len = json_dumpb(batch, (char *)data, max, JSON_COMPACT);
@@ -258,11 +281,32 @@ static void check_one(const json_t *response)
               json_string_length(json_object_get(error, "message")) > 0);
 }
 
+/* Memory for what is read of one reply: ASan's own takes a fifth of an input's time. */
+static _Alignas(16) uint8_t arena[64 << 20];
+static size_t arena_used;
+
+static void *arena_get(size_t n)
+{
+    uint8_t *p = arena + arena_used;
+
+    arena_used += RTE_ALIGN_CEIL(n, 16);
+    return arena_used <= sizeof(arena) ? p : NULL;
+}
+
+static void arena_keep(void *p)
+{
+    (void)p;
+}
+
 static void check_reply(void *arg, const char *text, size_t len)
 {
-    json_t *reply = json_loadb(text, len, JSON_ALLOW_NUL, NULL), *one;
+    json_t *reply, *one;
     size_t i;
 
+    (void)arg;
+    arena_used = 0;
+    json_set_alloc_funcs(arena_get, arena_keep);
+    reply = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
     HOLDS(reply);
     json_array_foreach(reply, i, one)
         check_one(one);
@@ -270,6 +314,7 @@ static void check_reply(void *arg, const char *text, size_t len)
         check_one(reply);
     answered |= !json_object_get(reply, "method");
     json_decref(reply);
+    json_set_alloc_funcs(malloc, free);
 }
 
 /* Until each call has ended: those that measure or wait take their time. */

@@ -9,7 +9,7 @@
 #define REAL_CLOCK(id) false /* of a thread's CPU time: a system call each time */
 #include "test/unit/lnet_test.h"
 
-#include "test/fuzz/fuzz.h"
+#include "test/fuzz/fuzz_calls.h"
 #include "test/fuzz/fuzz_input.h"
 
 #define RXS_MAX 64 /* messages of an input */

@@ -8,6 +8,8 @@
  * Afterwards nothing is left.
  */
 #include "lib/base/minmax.h"
+#include "test/fuzz/fuzz_calls.h"
+#include "test/fuzz/fuzz_clock.h"
 #include "test/fuzz/fuzz_stack.h"
 
 #include <netinet/in.h>

@@ -145,6 +145,7 @@ struct fake_link {
     bool posted_task;
     /* ---- queue pair */
     void *area;
+    size_t area_len;
     struct fake_recv recvs[2 * FAKE_DEPTH + 2];
     unsigned recv_head, nrecvs;
     struct fake_wr *wrs, **wrs_tail;     /* not completed, oldest first */

@@ -210,7 +210,9 @@ struct lnet_peer_ni {
     bool access_denied;     /* it may not connect */
     uint32_t limit_waiting; /* headers from it that wait for a limit */
     uint64_t limit_waited;  /* ever */
-    uint64_t spare[3];
+    uint64_t slow_until_us; /* receives from it stop in the middle: credit/stall.c */
+    uint32_t stalled;       /* receives from it that are charged to the stall account */
+    uint32_t spare[3];
 };
 
 _Static_assert(offsetof(struct lnet_peer_ni, rtr) == 128, "blocks of two cache lines");

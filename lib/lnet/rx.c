@@ -231,7 +231,7 @@ static void forward(struct lnet_rx *rx, struct lnet_result result)
     struct lnet_msg *msg = rx->msg;
     enum lnet_drop why;
 
-    lnet_admit_received(rx);
+    lnet_admit_received(rx, !result.reason);
     rx->msg = NULL;
     if (rx->taken.n > 0) {
         msg->payload = rx->taken;

@@ -253,6 +253,7 @@ struct conn {
     unsigned acct;
     enum lnet_pool pool;
     bool urgent;
+    uint8_t class; /* the core's, when it was last seen */
     uint64_t seq, parsed_us, wait_us, expired_us, progress_us, begun_us;
     bool dropped; /* its drop was counted */
     bool rtr_taken, cancelling;
@@ -279,7 +280,7 @@ struct tracked {
     struct peer *from; /* forwarded: whose router credit it holds */
     struct conn *conn; /* while it is received */
     enum lnet_pool pool;
-    bool urgent, stalled, dropped, sent_ok, accepted, ni_credit, router_credit;
+    bool urgent, slow, stalled, dropped, sent_ok, accepted, ni_credit, router_credit;
     unsigned acct;
     uint32_t len;
     uint64_t seq;

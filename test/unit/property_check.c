@@ -113,11 +113,11 @@ static void sync_conn(struct conn *c)
     if (s == STAGE_NONE)
         prop_fail("header %x neither waits nor is received", c->id);
     acct = acct_of(&c->in.rx.path.next_hop, c->in.rx.path.gw != NULL);
-    if (s == c->stage && acct == c->acct)
+    if (s == c->stage && acct == c->acct && c->class == c->in.rx.class)
         return;
     if (c->stage == STAGE_BUFFER && s == STAGE_CREDIT)
         prop_fail("header %x had a router credit and waits for one again", c->id);
-    if (c->stage == STAGE_BUFFER)
+    if (c->stage == STAGE_BUFFER && acct != c->acct)
         covered(COVER_REROUTED);
     if (s == STAGE_BUFFER) {
         covered(COVER_BUFFER_WAIT);
@@ -129,6 +129,7 @@ static void sync_conn(struct conn *c)
     }
     c->stage = s;
     c->acct = acct;
+    c->class = c->in.rx.class;
     c->stamp = event_number;
 }
 
@@ -155,7 +156,9 @@ static void check_waiting(const struct conn *c)
         prop_fail("%d headers of peer %u wait for router credits, %d should", waiting,
                   c->peer->index, c->peer->rtr.now < 0 ? -c->peer->rtr.now : 0);
     if (stage_now(c) == STAGE_BUFFER && clock_us > books.rule_changed_us + LOOK_US + WHEEL_US &&
-        model_may(c->peer->reactor, c->pool, c->acct, c->urgent))
+        model_may(c->peer->reactor, c->pool, c->acct,
+                  c->urgent && c->in.rx.class != LNET_CLASS_SLOW,
+                  c->in.rx.class == LNET_CLASS_SLOW))
         prop_fail("header %x waits and could have a buffer: reactor %u pool %d, %u of %u in use",
                   c->id, c->peer->reactor, c->pool, books.pool[c->peer->reactor][c->pool].used,
                   node->shard[c->peer->reactor]->credit->pool[c->pool].total);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #define BEHIND_US SEC        /* what lies behind a wait that was in vain */
-#define STALL_US  (SEC / 2)  /* without payload */
+#define LATE_US   (SEC / 10) /* without payload */
 #define SLOW_US   (10 * SEC) /* for all of the payload */
 
 struct books books;
@@ -185,10 +185,10 @@ unsigned held_for(unsigned r, enum lnet_pool k, bool gateways)
     return n;
 }
 
-bool model_may(unsigned r, enum lnet_pool k, unsigned acct, bool urgent)
+bool model_may(unsigned r, enum lnet_pool k, unsigned acct, bool urgent, bool slow)
 {
     const struct model_pool *p = &books.pool[r][k];
-    unsigned total = node->shard[r]->credit->pool[k].total;
+    unsigned total = node->shard[r]->credit->pool[k].total, held;
     int left;
 
     if (p->used >= total)
@@ -199,12 +199,12 @@ bool model_may(unsigned r, enum lnet_pool k, unsigned acct, bool urgent)
             covered(COVER_GATEWAY_LAST);
             return false;
         }
-        if (p->held[acct] == 0) {
+        if (p->held[acct] == 0 && (!slow || p->stalled == 0)) {
             if (left <= 0)
                 covered(COVER_GATEWAY_OWN);
             return true;
         }
-    } else if (held_for(r, k, false) == 0) {
+    } else if (held_for(r, k, false) == 0 && (!slow || p->stalled == 0)) {
         if (left <= 0)
             covered(COVER_END_OWN);
         return true;
@@ -213,7 +213,8 @@ bool model_may(unsigned r, enum lnet_pool k, unsigned acct, bool urgent)
         return false;
     if (urgent && free_for(r, k, acct, false) <= 0)
         covered(COVER_URGENT);
-    return p->held[acct] == 0 || p->held[acct] * 100 < (unsigned)left * share;
+    held = slow && p->stalled > p->held[acct] ? p->stalled : p->held[acct];
+    return held == 0 || held * 100 < (unsigned)left * share;
 }
 
 /* ---- headers ---- */
@@ -335,8 +336,11 @@ void sync_stalled(void)
 
         if (t->state != T_RECEIVING || t->stalled == t->msg->stalled)
             continue;
-        still =
-            clock_us - t->conn->progress_us >= STALL_US || clock_us - t->conn->begun_us >= SLOW_US;
+        /* Its sender was slow when it was admitted, or is now. */
+        still = clock_us - t->conn->progress_us >= LATE_US ||
+                clock_us - t->conn->begun_us >= SLOW_US ||
+                t->conn->in.rx.from->slow_until_us > clock_us || (t->slow && !t->stalled);
+        t->slow = false;
         if (t->stalled == still)
             prop_fail("receive %x is said to have%s stalled, its last bytes came %llu us ago",
                       t->id, t->stalled ? " not" : "",
@@ -366,7 +370,8 @@ static void check_turn(const struct conn *c, unsigned acct)
             prop_fail("header %x passed %x, which waits for the same router credits", c->id, d->id);
         if (d->stage == STAGE_BUFFER && stage_now(d) == STAGE_BUFFER && d->acct == acct &&
             acct_of(&d->in.rx.path.next_hop, d->in.rx.path.gw != NULL) == acct &&
-            d->pool == c->pool && d->urgent == c->urgent && (at_once || d->stamp < stamp))
+            d->pool == c->pool && d->in.rx.class == c->in.rx.class && d->class == d->in.rx.class &&
+            (at_once || d->stamp < stamp))
             prop_fail(
                 "header %x (stage %d since %llu) passed %x (since %llu), which waits for the same buffers",
                 c->id, mine, (unsigned long long)c->stamp, d->id, (unsigned long long)d->stamp);
@@ -393,11 +398,12 @@ static void admitted(struct conn *c)
                           .conn = c,
                           .pool = c->pool,
                           .urgent = c->urgent,
+                          .slow = c->in.rx.class == LNET_CLASS_SLOW,
                           .acct = acct_of(&c->in.rx.msg->next_hop, c->in.rx.msg->next_gw != NULL),
                           .len = c->in.rx.hdr.payload_len,
                           .router_credit = true,
                           .buffer = c->in.rx.msg->buffer};
-    if (!model_may(r, t->pool, t->acct, t->urgent))
+    if (!model_may(r, t->pool, t->acct, t->urgent && !t->slow, t->slow))
         prop_fail("header %x got a %s buffer that it may not have: %u of %u in use, its next hop "
                   "holds %u, %u for gateways, share %u %%",
                   c->id,
@@ -592,6 +598,7 @@ static void header_dropped(struct conn *c, enum lnet_drop why)
     switch (why) {
     case LNET_DROP_RTR_CREDIT:
     case LNET_DROP_DEST_SHARE:
+    case LNET_DROP_SLOW_SENDER:
     case LNET_DROP_BUFFER_WAIT:
         header_expired(c, why);
         break;

@@ -34,8 +34,8 @@ static void finish(struct peer_msg *fx[], unsigned n)
     settle();
 }
 
-/* After half a second without payload a message is no longer charged to its next hop, if others
- * wait. */
+/* After a tenth of a second without payload a message is no longer charged to its next hop, if
+ * others wait. */
 static void test_stalled(void **state)
 {
     struct peer_msg *fx[5], *waits, *more;
@@ -53,11 +53,11 @@ static void test_stalled(void **state)
         progress(fx[i]);
     waits = put(d, 200);
     assert_int_equal(waits->recvs, 0);
-    pass_ms(480);
+    pass_ms(80);
     assert_int_equal(stalled(LNET_POOL_SMALL), 0);
     assert_int_equal(dest_holds(0, &d, false, LNET_POOL_SMALL), 5);
     progress(fx[4]);
-    pass_ms(250);
+    pass_ms(75);
     assert_int_equal(stalled(LNET_POOL_SMALL), 4);
     assert_int_equal(waits->recvs, 1);
     assert_int_equal(dest_holds(0, &d, false, LNET_POOL_SMALL), 2); /* fx[4] and waits */
@@ -148,7 +148,8 @@ static void test_abandoned(void **state)
     assert_int_equal(drops_sum(), 3);
     assert_int_equal(peer_find(&fx[0]->in.from)->recv_count[LNET_MSG_PUT], 0);
     assert_int_equal(ni_stats(tcp0).received[LNET_MSG_PUT], 3); /* those that waited */
-    /* the connection goes on */
+    /* the connection goes on; its sender is not slow any more */
+    pass_ms(8000);
     fx[0]->in.rx.hdr.dest_nid = to = hop(30);
     next_on(fx[0]);
     settle();
@@ -349,8 +350,12 @@ static void test_moves_again(void **state)
     pass_ms(800);
     assert_int_equal(stalled(LNET_POOL_SMALL), 2);
     assert_int_equal(dest_holds(0, &to, false, LNET_POOL_SMALL), 0);
-    progress(fx[0]);
-    pass_ms(260);
+    for (unsigned i = 0; i < 12; i++) {
+        progress(fx[0]);
+        pass_ms(50);
+        if (i < 8) /* its sender is slow for half a second */
+            assert_int_equal(stalled(LNET_POOL_SMALL), 2);
+    }
     assert_int_equal(stalled(LNET_POOL_SMALL), 1);
     assert_int_equal(dest_holds(0, &to, false, LNET_POOL_SMALL), 1);
     /* all buffers are wanted: it is the younger that has stopped */
@@ -362,6 +367,84 @@ static void test_moves_again(void **state)
     }
     assert_false(fx[0]->abandoned);
     assert_true(fx[1]->abandoned);
+    finish(fx, 2);
+    end_all();
+    node_down();
+}
+
+/* A sender of which a receive stopped waits for others of its kind, and holds up nobody who waits
+ * for the same next hop. When its receives move again it is as all others. */
+static void test_slow_sender(void **state)
+{
+    struct lnet_nid slow, to;
+    struct peer_msg *fx[7], *waits[4], *other;
+    unsigned n;
+
+    admit_up(16, 50);
+    slow = sender(300);
+    to = hop(0);
+    loop.hold_recv = true;
+    for (n = 0; n < 5; n++)
+        fx[n] = from_to(slow, to, LNET_MSG_PUT, 100 + n);
+    loop.hold_recv = false;
+    for (unsigned i = 0; i < 4; i++) {
+        waits[i] = from_to(slow, to, LNET_MSG_PUT, 200 + i);
+        assert_int_equal(waits[i]->recvs, 0);
+    }
+    other = put(to, 300);
+    assert_int_equal(other->recvs, 0); /* behind them, and its next hop has its share */
+    pass_ms(160);
+    assert_int_equal(other->recvs, 1);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(waits[i]->recvs, 0);
+    assert_int_equal(dest_holds(0, &to, false, LNET_POOL_SMALL), 1);
+    assert_int_equal(from_to(slow, to, LNET_MSG_PUT, 0)->recvs, 1); /* without payload */
+    assert_int_equal(loop.abandoned, 0);
+    finish(fx, 5); /* now they are their next hop's again, which has more than its share */
+    pass_ms(60);
+    assert_int_equal(waits[0]->recvs, 0);
+    pass_ms(600);
+    assert_int_equal(stalled(LNET_POOL_SMALL), 0);
+    end_all();
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(waits[i]->recvs, 1);
+    assert_int_equal(drops_sum(), 0);
+    node_down();
+}
+
+/* Who waits for a place among the stalled gets that of one that has stopped for half a second:
+ * first of a sender with several. The sender stays slow, also when it ends its connection. */
+static void test_slow_takes_turns(void **state)
+{
+    struct lnet_nid several;
+    struct peer_msg *fx[5], *waits, *after;
+    unsigned n = 0;
+
+    admit_up(16, 50);
+    several = sender(300);
+    loop.hold_recv = true;
+    fx[n++] = from_to(sender(301), hop(0), LNET_MSG_PUT, 100);
+    for (; n < 5; n++)
+        fx[n] = from_to(several, hop(0), LNET_MSG_PUT, 100 + n);
+    waits = from_to(sender(302), hop(0), LNET_MSG_PUT, 200);
+    loop.hold_recv = false;
+    pass_ms(160);
+    assert_int_equal(waits->recvs, 1);
+    put(hop(1), 300);
+    after = from_to(several, hop(2), LNET_MSG_PUT, 400);
+    assert_int_equal(after->recvs, 0);
+    pass_ms(250);
+    assert_int_equal(loop.abandoned, 0);
+    pass_ms(200);
+    assert_true(fx[1]->abandoned);
+    assert_int_equal(loop.abandoned, 1);
+    assert_int_equal(after->recvs, 1);
+    recv_end(fx[2], broken);
+    recv_end(fx[3], broken);
+    recv_end(fx[4], broken);
+    settle();
+    assert_int_equal(peer_find(&several)->stalled, 0);
+    assert_true(peer_find(&several)->slow_until_us > clock_us + 9 * SEC);
     finish(fx, 2);
     end_all();
     node_down();
@@ -410,6 +493,8 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_abandoned_take),
     LNET_TEST(test_slow),
     LNET_TEST(test_moves_again),
+    LNET_TEST(test_slow_sender),
+    LNET_TEST(test_slow_takes_turns),
     LNET_TEST(test_stalled_for_gateway),
 };
 

@@ -19,6 +19,8 @@
  *  - all end nodes without a connection have an eighth of the pool together, since a message waits
  *    for up to the timeout there. Of that, a sender that holds some may have another only while it
  *    holds no more than what is free.
+ *
+ * Senders whose receives stop in the middle have together what one next hop may have, too: stall.c.
  */
 #include "lib/lnet/credit/credit_internal.h"
 #include "lib/lnet/path/path.h"
@@ -138,26 +140,35 @@ static uint32_t for_urgent(const struct lnet_router_pool *p, enum lnet_pool pool
     return pool == LNET_POOL_LARGE && part > 1 ? 1 : part;
 }
 
+int32_t lnet_pool_aside(const struct lnet_shard *s, enum lnet_pool pool)
+{
+    const struct lnet_router_pool *p = &s->credit->pool[pool];
+
+    return (int32_t)(for_gateways(s, p) + for_urgent(p, pool));
+}
+
 /* Returns whether a message to d may have one more buffer of a pool. The budget is another rule. */
 static bool next_hop_may(const struct lnet_shard *s, const struct lnet_next_hop *d,
                          enum lnet_pool pool, enum lnet_class class)
 {
     const struct lnet_router_pool *p = &s->credit->pool[pool];
+    uint32_t held = max(d->held[pool], class == LNET_CLASS_SLOW ? p->stalled : 0);
     int32_t free_here = lnet_pool_free(p);
 
     if (free_here <= 0)
         return false;
     if (d->gateway && p->gw_held + 1 >= p->total)
         return false;
-    if (d->gateway ? d->held[pool] == 0 : p->end_held == 0)
+    if ((d->gateway ? d->held[pool] == 0 : p->end_held == 0) &&
+        (class != LNET_CLASS_SLOW || p->stalled == 0))
         return true; /* the buffer that is set aside for it */
     free_here -= (int32_t)for_gateways(s, p);
-    if (class == LNET_CLASS_BULK)
+    if (class != LNET_CLASS_URGENT)
         free_here -= (int32_t)for_urgent(p, pool);
     if (free_here <= 0)
         return false;
-    return d->held[pool] == 0 || (uint64_t)d->held[pool] * 100 <
-                                     (uint64_t)free_here * relaxed_load(&s->node->egress_share);
+    return held == 0 ||
+           (uint64_t)held * 100 < (uint64_t)free_here * relaxed_load(&s->node->egress_share);
 }
 
 /* Returns whether the next hop is an end node that is not connected. */
@@ -191,10 +202,12 @@ enum lnet_drop lnet_next_hop_why(const struct lnet_rx *rx)
     const struct lnet_next_hop *d = rx->account;
     enum lnet_pool pool = rx->pool;
     const struct lnet_router_pool *p = &s->credit->pool[pool];
-    bool short_of = lnet_pool_free(p) <= (int32_t)(for_gateways(s, p) + for_urgent(p, pool));
+    bool short_of = lnet_pool_free(p) <= lnet_pool_aside(s, pool);
 
     if (!short_of && lnet_waits_for_unconnected(rx))
         return LNET_DROP_UNCONNECTED;
+    if (!short_of && rx->class == LNET_CLASS_SLOW && p->stalled >= d->held[pool])
+        return LNET_DROP_SLOW_SENDER;
     return d->held[pool] > 0 && !short_of ? LNET_DROP_DEST_SHARE : LNET_DROP_BUFFER_WAIT;
 }
 
@@ -207,10 +220,35 @@ bool lnet_may_admit(struct lnet_rx *rx)
     return false;
 }
 
+/* Urgent messages keep nodes alive and complete transactions. A GET asks for bulk. */
+enum lnet_class lnet_class_of(const struct lnet_rx *rx)
+{
+    const struct lnet_hdr *hdr = &rx->hdr;
+    struct lnet_put put;
+    struct lnet_get get;
+
+    if (hdr->payload_len > 0 && lnet_sender_slow(rx->from, reactor_now_us()))
+        return LNET_CLASS_SLOW;
+    switch (hdr->type) {
+    case LNET_MSG_GET:
+        lnet_body_get_get(hdr, &get);
+        return get.portal == LNET_RESERVED_PORTAL ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
+    case LNET_MSG_PUT:
+        lnet_body_get_put(hdr, &put);
+        if (put.portal == LNET_RESERVED_PORTAL)
+            return LNET_CLASS_URGENT;
+        break;
+    default:
+        break;
+    }
+    return hdr->payload_len == 0 ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
+}
+
 bool lnet_may_go_now(struct lnet_rx *rx)
 {
     struct lnet_shard *s = rx->shard;
 
+    rx->class = (uint8_t)lnet_class_of(rx);
     if ((rx->account->waiting > 0 && !TAILQ_EMPTY(&lnet_wait_of(rx)->queue)) || !lnet_may_admit(rx))
         return false;
     if (!s->credit->wake_posted ||
@@ -227,27 +265,6 @@ static enum lnet_pool pool_for(uint32_t payload_len)
     if (payload_len == 0)
         return LNET_POOL_TINY;
     return payload_len <= LNET_SMALL_BUFFER ? LNET_POOL_SMALL : LNET_POOL_LARGE;
-}
-
-/* Urgent messages keep nodes alive and complete transactions. A GET asks for bulk. */
-static enum lnet_class class_of(const struct lnet_hdr *hdr)
-{
-    struct lnet_put put;
-    struct lnet_get get;
-
-    switch (hdr->type) {
-    case LNET_MSG_GET:
-        lnet_body_get_get(hdr, &get);
-        return get.portal == LNET_RESERVED_PORTAL ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
-    case LNET_MSG_PUT:
-        lnet_body_get_put(hdr, &put);
-        if (put.portal == LNET_RESERVED_PORTAL)
-            return LNET_CLASS_URGENT;
-        break;
-    default:
-        break;
-    }
-    return hdr->payload_len == 0 ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
 }
 
 static bool take_router_credit(struct lnet_peer_ni *peer)
@@ -289,6 +306,8 @@ void lnet_admit_now(struct lnet_rx *rx)
     TAILQ_INSERT_TAIL(&s->credit->receiving, rx, age);
     if (rx->grant && rx->grant->shard)
         lnet_budget_admit(rx);
+    if (rx->class == LNET_CLASS_SLOW)
+        lnet_set_stalled(msg, true);
     if (rx->hdr.payload_len > 0 && !rx->ni->rx_take) {
         lnet_msg_buffer(msg);
         rx->ni->lnd->recv(rx, msg->segs, 1, rx->hdr.payload_len);
@@ -321,7 +340,6 @@ void lnet_admit(struct lnet_rx *rx)
         return;
     }
     rx->pool = (uint8_t)pool_for(rx->hdr.payload_len);
-    rx->class = (uint8_t)class_of(&rx->hdr);
     rx->account = rx->path.gw
                       ? lnet_next_hop_get(s, &rx->path.next_hop, nid_hash(&rx->path.next_hop), true)
                       : lnet_next_hop_get(s, &rx->hdr.dest_nid, rx->hash, false);
@@ -355,14 +373,14 @@ void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason)
 
 /* ---- the end of a message ---- */
 
-void lnet_admit_received(struct lnet_rx *rx)
+void lnet_admit_received(struct lnet_rx *rx, bool whole)
 {
     TAILQ_REMOVE(&rx->shard->credit->receiving, rx, age);
     if (rx->msg->memory != rx->msg->truesize)
         lnet_budget_settle(rx->msg);
     if (!rx->msg->stalled)
         return;
-    lnet_set_stalled(rx->msg, false);
+    lnet_stalled_ends(rx, whole);
     if (rx->shard->credit->pool[rx->msg->pool].waiting > 0)
         lnet_wake_soon(rx->shard); /* its gateway holds a buffer again: none is set aside for it */
 }

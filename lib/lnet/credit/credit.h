@@ -25,8 +25,9 @@ void lnet_admit(struct lnet_rx *rx);
  * lnet_limit_wait_us(). It has the rest of buffer_wait for what it lacks then. */
 void lnet_admit_after(struct lnet_rx *rx, uint64_t wait_us);
 uint64_t lnet_limit_wait_us(const struct lnet_node *node);
-/* Ends the watch for a stalled receive: the payload of a message is in, or its receive failed. */
-void lnet_admit_received(struct lnet_rx *rx);
+/* Ends the watch for a stalled receive: the payload of a message is in (whole), or its receive
+ * failed. */
+void lnet_admit_received(struct lnet_rx *rx, bool whole);
 /* Sets another path than the message was admitted for, and charges its buffer to that next hop. */
 void lnet_admit_rerouted(struct lnet_msg *msg, const struct lnet_path *path);
 /* Gives the sender's router credit back, unless that was done before. */

@@ -18,6 +18,7 @@ struct lnet_next_hop_wait {
 enum lnet_class {      /* class of a message: urgent ones may use the reserve of a pool */
     LNET_CLASS_URGENT, /* portal 0, ACK, empty PUT and REPLY */
     LNET_CLASS_BULK,
+    LNET_CLASS_SLOW, /* with payload, from a sender whose receives stop: has the stall account */
     LNET_CLASSES
 };
 
@@ -33,7 +34,7 @@ struct lnet_next_hop {
     struct lnet_next_hop *hash_next;
     uint32_t waiting; /* headers in all queues of wait[][] */
     struct lnet_next_hop_wait wait[LNET_POOLS][LNET_CLASSES];
-    uint8_t spare[80];
+    uint8_t spare[88];
 };
 
 _Static_assert(offsetof(struct lnet_next_hop, wait) == 64,
@@ -104,6 +105,7 @@ struct lnet_credit_shard {
     struct lnet_rx_ages receiving; /* all messages under receive, the oldest first */
     struct reactor_timer wait_timer;
     struct reactor_timer stall_timer; /* looks for stalled receives while headers wait */
+    uint64_t slow_until_us;           /* the latest of all peer NIs: no sender is slow after it */
     struct reactor_timer calm_timer;  /* looks whether a shortage of buffers has ended */
     struct reactor_task wake;
     bool wake_posted;
@@ -147,6 +149,10 @@ void lnet_next_hop_put(struct lnet_shard *s, struct lnet_next_hop *d);
 /* Charges a buffer to d; takes it off again. */
 void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
 void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
+/* The class of a header by what is known of its sender now. */
+enum lnet_class lnet_class_of(const struct lnet_rx *rx);
+/* Returns the buffers of a pool that are set aside for gateways and urgent messages. */
+int32_t lnet_pool_aside(const struct lnet_shard *s, enum lnet_pool pool);
 /* Returns why a header may not have a buffer. */
 enum lnet_drop lnet_next_hop_why(const struct lnet_rx *rx);
 /* Whether a header waits for the share of next hops without a connection: buffers of others that
@@ -198,11 +204,18 @@ static inline void lnet_give_router_credit(struct lnet_peer_ni *peer)
 
 /* ---- stall.c: stalled receives ---- */
 void lnet_stall_init(struct lnet_credit_shard *c);
+/* Whether receives from a peer NI have stopped in the middle not long ago. */
+static inline bool lnet_sender_slow(const struct lnet_peer_ni *from, uint64_t now)
+{
+    return from->shard->credit->slow_until_us > now && from->slow_until_us > now;
+}
 /* Looks for stalled receives from now on, until no header waits for a buffer. */
 void lnet_stall_watch(struct lnet_shard *s);
 /* Charges the buffer and memory of a message to the stall account instead of its next hop; charges
  * them to the next hop again once its receive makes progress. */
 void lnet_set_stalled(struct lnet_msg *msg, bool stalled);
+/* The same for a message that was stalled, when it is received or its connection has ended. */
+void lnet_stalled_ends(struct lnet_rx *rx, bool whole);
 
 /* ---- grant.c: memory for segments of transports ---- */
 /* Returns the bytes that a reactor needs at least. */

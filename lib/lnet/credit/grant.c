@@ -101,7 +101,7 @@ static int64_t room_for(const struct lnet_budget *b, bool gateway, enum lnet_cla
 {
     int64_t room = budget_free(b) - set_aside(b, !gateway);
 
-    return class == LNET_CLASS_BULK ? room - URGENT : room;
+    return class == LNET_CLASS_URGENT ? room : room - URGENT;
 }
 
 static void budget_take(struct lnet_budget *b, uint64_t bytes)
@@ -240,19 +240,23 @@ bool lnet_budget_may(struct lnet_rx *rx)
     const struct lnet_next_hop *d = rx->account;
     const struct lnet_budget *b = &s->credit->budget;
     const struct lnet_rx *first = b->first[d->gateway];
+    bool slow = rx->class == LNET_CLASS_SLOW;
+    uint64_t held = slow ? max(d->memory, b->stalled) : d->memory;
     int64_t room, need;
 
     need = need_of(rx);
     room = room_for(b, d->gateway, rx->class);
-    if (d->memory > 0 &&
-        (room <= 0 || d->memory * 100 >= (uint64_t)room * relaxed_load(&s->node->egress_share))) {
-        waits_for(rx, need <= room ? LNET_DROP_DEST_SHARE : LNET_DROP_BUFFER_WAIT, false);
+    if (held > 0 &&
+        (room <= 0 || held * 100 >= (uint64_t)room * relaxed_load(&s->node->egress_share))) {
+        enum lnet_drop share = slow ? LNET_DROP_SLOW_SENDER : LNET_DROP_DEST_SHARE;
+
+        waits_for(rx, need <= room ? share : LNET_DROP_BUFFER_WAIT, false);
         return false;
     }
-    if (first && first != rx && rx->class == LNET_CLASS_BULK && need_of(first) > 0)
+    if (first && first != rx && rx->class != LNET_CLASS_URGENT && need_of(first) > 0)
         room -= need_of(first);
     if (need > room) {
-        waits_for(rx, LNET_DROP_BUFFER_WAIT, true);
+        waits_for(rx, LNET_DROP_BUFFER_WAIT, !slow);
         return false;
     }
     lnet_budget_forget(rx);

@@ -2,15 +2,24 @@
 /*
  * Stalled receives, looked for while headers wait for buffers. An admitted message holds its buffer
  * while its payload comes in. When the sender stops in the middle, the buffer is charged to a
- * common account of stalled receives: the next hop is not to blame. While that account holds more
- * than a next hop may, the oldest stalled receives are abandoned.
+ * common account of stalled receives: the next hop is not to blame. The sender is slow from then
+ * on: what else it sends is charged to that account, too, and its headers wait for a place there
+ * and not in the line of others. When its receives move again, it is not slow any more. While that
+ * account holds more than a next hop may, the oldest receives that have stopped for longer are
+ * abandoned, first those of senders with several.
+ *
+ * Gateways are not slow: they send what others have sent.
  */
 #include "lib/lnet/credit/credit_internal.h"
 #include "lib/lnet/path/path.h"
 
-#define LOOK_US  100000ull   /* between looks for stalled receives while headers wait */
-#define STALL_US 500000ull   /* without payload: the receive is stalled */
-#define SLOW_US  10000000ull /* for the whole payload: the receive is stalled */
+#define LOOK_US  50000ull    /* between looks for stalled receives while headers wait */
+#define LATE_US  100000ull   /* without payload: the receive is stalled, its sender slow */
+#define STALL_US 500000ull   /* … it may be abandoned */
+#define SLOW_US  10000000ull /* for the whole payload: the same */
+#define SLOW_FOR 500000ull /* so long a sender is slow after a receive was seen to be stalled … */
+#define LOST_FOR 10000000ull /* … and after one was abandoned, or ended so */
+#define SEVERAL  2u          /* stalled receives of a sender: they are abandoned first */
 
 void lnet_set_stalled(struct lnet_msg *msg, bool stalled)
 {
@@ -20,6 +29,7 @@ void lnet_set_stalled(struct lnet_msg *msg, bool stalled)
     if (msg->stalled == stalled)
         return;
     msg->stalled = stalled;
+    msg->rx_peer->stalled += stalled ? 1 : -1u;
     lnet_budget_stall(msg, stalled);
     if (stalled) {
         lnet_next_hop_credit(msg->home, msg->account, msg->pool);
@@ -37,9 +47,20 @@ static bool too_long(const struct lnet_rx *rx, uint64_t now)
     return now - rx->begun_us >= SLOW_US;
 }
 
-static bool is_stalled(const struct lnet_rx *rx, uint64_t now)
+static bool stopped_for(const struct lnet_rx *rx, uint64_t time_us, uint64_t now)
 {
-    return now - rx->progress_us >= STALL_US || too_long(rx, now);
+    return now - rx->progress_us >= time_us || too_long(rx, now);
+}
+
+static void sender_slow(struct lnet_peer_ni *from, uint64_t time_us)
+{
+    struct lnet_credit_shard *c = from->shard->credit;
+    uint64_t until_us = reactor_now_us() + time_us;
+
+    if (from->gw)
+        return;
+    from->slow_until_us = max(from->slow_until_us, until_us);
+    c->slow_until_us = max(c->slow_until_us, until_us);
 }
 
 /* Counts the waiting headers to which a buffer of each pool is of use. */
@@ -58,9 +79,38 @@ static void find_stalled(struct lnet_shard *s, const uint32_t wanted[LNET_POOLS]
     bool memory = s->credit->budget.waiting > 0;
     struct lnet_rx *rx;
 
-    TAILQ_FOREACH(rx, &s->credit->receiving, age)
-        if (wanted[rx->msg->pool] > 0 || (memory && rx->msg->memory > 0))
-            lnet_set_stalled(rx->msg, is_stalled(rx, now));
+    for (unsigned pass = 0; pass < 2; pass++) /* first which senders are slow, then all they send */
+        TAILQ_FOREACH(rx, &s->credit->receiving, age) {
+            bool late = stopped_for(rx, LATE_US, now);
+
+            if (wanted[rx->msg->pool] == 0 && !(memory && rx->msg->memory > 0))
+                continue;
+            if (pass == 0 && late)
+                sender_slow(rx->from, SLOW_FOR);
+            if (pass == 1)
+                lnet_set_stalled(rx->msg, late || lnet_sender_slow(rx->from, now));
+        }
+}
+
+void lnet_stalled_ends(struct lnet_rx *rx, bool whole)
+{
+    if (!whole)
+        sender_slow(rx->from, LOST_FOR);
+    lnet_set_stalled(rx->msg, false);
+}
+
+/* Moves headers of senders that became slow, or are not any more, to where they now belong. */
+static void sort_waiting(struct lnet_shard *s)
+{
+    struct lnet_rx *rx;
+
+    TAILQ_FOREACH(rx, &s->credit->waiting, age) {
+        if (rx->wait != LNET_RX_WAIT_BUFFER || rx->class == lnet_class_of(rx))
+            continue;
+        lnet_buffer_wait_ends(rx);
+        rx->class = (uint8_t)lnet_class_of(rx);
+        lnet_buffer_wait(rx);
+    }
 }
 
 static bool abandon(struct lnet_rx *rx)
@@ -75,42 +125,59 @@ static bool abandon(struct lnet_rx *rx)
     }
     TAILQ_REMOVE(&rx->shard->credit->receiving, rx, age);
     rx->drop = LNET_DROP_RX_STALLED;
+    sender_slow(rx->from, LOST_FOR);
     lnet_drop_message(rx->shard, LNET_DROP_RX_STALLED, rx->ni, rx->from, NULL, &msg->hdr);
     lnet_forward_free(msg);
     return true;
 }
 
-static bool too_many_stalled(const struct lnet_shard *s, const struct lnet_router_pool *p)
+/* More than a next hop may have; or as many, while a header waits for a place among them. */
+static bool too_many_stalled(const struct lnet_shard *s, enum lnet_pool pool)
 {
-    int32_t free_here = lnet_pool_free(p) > 0 ? lnet_pool_free(p) : 0;
+    const struct lnet_router_pool *p = &s->credit->pool[pool];
+    const struct lnet_ring *slow = &p->ring[LNET_CLASS_SLOW];
+    bool waits = !TAILQ_EMPTY(&slow->look) || !TAILQ_EMPTY(&slow->rest);
+    int32_t free_here = lnet_pool_free(p) - (waits ? lnet_pool_aside(s, pool) : 0);
 
-    return (uint64_t)p->stalled * 100 > (uint64_t)free_here * relaxed_load(&s->node->egress_share);
+    return (uint64_t)p->stalled * 100 + waits >
+           (uint64_t)max(free_here, 0) * relaxed_load(&s->node->egress_share);
+}
+
+/* Whether a receive may be abandoned, of a sender that has at least so many stalled ones. */
+static bool may_abandon(const struct lnet_rx *rx, uint32_t least)
+{
+    return rx->msg->stalled && rx->from->stalled >= least &&
+           stopped_for(rx, STALL_US, reactor_now_us());
 }
 
 /* Abandons the oldest stalled receives, at most as many as are wanted. */
 static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool, uint32_t wanted)
 {
     struct lnet_router_pool *p = &s->credit->pool[pool];
-    struct lnet_rx *rx = TAILQ_FIRST(&s->credit->receiving), *next;
+    struct lnet_rx *rx, *next;
 
-    for (; rx && wanted > 0 && p->stalled > 0 && too_many_stalled(s, p); rx = next) {
-        next = TAILQ_NEXT(rx, age);
-        if (rx->msg->pool == pool && rx->msg->stalled && abandon(rx))
-            wanted--;
-    }
+    for (uint32_t least = SEVERAL; least > 0; least--)
+        for (rx = TAILQ_FIRST(&s->credit->receiving);
+             rx && wanted > 0 && p->stalled > 0 && too_many_stalled(s, pool); rx = next) {
+            next = TAILQ_NEXT(rx, age);
+            if (rx->msg->pool == pool && may_abandon(rx, least) && abandon(rx))
+                wanted--;
+        }
 }
 
 /* Does the same for the memory of their segments. */
 static void abandon_for_memory(struct lnet_shard *s)
 {
-    struct lnet_rx *rx = TAILQ_FIRST(&s->credit->receiving), *next;
     uint32_t wanted = s->credit->budget.waiting;
+    struct lnet_rx *rx, *next;
 
-    for (; rx && wanted > 0 && lnet_budget_stalled(s); rx = next) {
-        next = TAILQ_NEXT(rx, age);
-        if (rx->msg->memory > 0 && rx->msg->stalled && abandon(rx))
-            wanted--;
-    }
+    for (uint32_t least = SEVERAL; least > 0; least--)
+        for (rx = TAILQ_FIRST(&s->credit->receiving); rx && wanted > 0 && lnet_budget_stalled(s);
+             rx = next) {
+            next = TAILQ_NEXT(rx, age);
+            if (rx->msg->memory > 0 && may_abandon(rx, least) && abandon(rx))
+                wanted--;
+        }
 }
 
 /* Chooses the path of a waiting header anew. Returns false if there is none; rx->drop has the
@@ -169,6 +236,7 @@ static void stall_look(struct reactor_timer *t)
     reroute_waiting(s);
     count_wanted(s, wanted);
     find_stalled(s, wanted, reactor_now_us());
+    sort_waiting(s);
     abandon_for_memory(s);
     for (unsigned i = 0; i < LNET_POOLS; i++) {
         abandon_stalled(s, (enum lnet_pool)i, wanted[i]);

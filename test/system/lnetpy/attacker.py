@@ -12,6 +12,8 @@ dead: keeps two connections of each address, and sends PUTs of 4,097 bytes to no
 thief: tells the router alone, 50 times a second, that the router's address is its own (ARP).
 strangers, askers, forgers: hold --per connections of each address, and send over them, as fast as they are taken, messages for
     nodes of net tcp1 that there are not, pings, and PUSHes in the names of nodes of net tcp9 that there are not.
+trickles: holds --per connections of each address, and sends over each a PUT of 1 MiB to --target, of which a byte comes now and
+    then, nine seconds long.
 greetings: holds --per connections of each address open, whose greeting comes byte by byte and never ends.
 
 Prints a line `N made, N ended, N refused` each second. Ends when it is killed, or its parent ends.
@@ -35,7 +37,7 @@ from lnetpy import wire         # noqa: E402
 
 
 FLOODS = ("strangers", "askers", "forgers")
-SENDERS = ("dead", *FLOODS)
+SENDERS = ("dead", "trickles", *FLOODS)
 BATCH, TURN = 100, 0.05     # messages of a connection at once, and s between
 
 
@@ -50,7 +52,7 @@ class Attacker:
         self.low = {a: itertools.cycle(range(1023, 512, -1)) for a in options.source}
         self.incarnation = time.time_ns()
         self.mac = self.raw = None
-        self.up = set()
+        self.up, self.begun = set(), {}
         self.serial = itertools.count()
 
     def call(self, address, port):
@@ -98,6 +100,13 @@ class Attacker:
                     self.drop(fd, rst=True)
             elif self.o.what in FLOODS:
                 self.up.add(fd)
+            elif self.o.what == "trickles" and fd not in self.up:
+                self.up.add(fd)
+                self.begun[fd] = time.monotonic()
+                head = wire.Header(N.parse(self.o.target), N.parse(self.open[fd][1] + "@tcp"), wire.PUT, 1 << 20,
+                                   wire.put_union(wire.NO_HANDLE, 5, 7))
+                self.open[fd][3] = wire.frame(wire.LNET) + head.pack(":" in self.o.router)
+                self.say_more(fd)
             elif self.o.what == "dead" and not self.open[fd][3]:
                 self.open[fd][3] = self.puts(fd)
                 self.say_more(fd)
@@ -178,6 +187,17 @@ class Attacker:
     def dead(self, now, began):
         self.holders(now, began)
 
+    def trickles(self, now, began):
+        self.holders(now, began)
+        if now < self.turn:
+            return
+        self.turn = now + 0.3
+        for fd in list(self.up):
+            self.open[fd][3] += b"x"
+            self.say_more(fd)
+            if now - self.begun[fd] > 9:
+                self.drop(fd, rst=True)
+
     def callers(self, now, began):
         wanted = self.o.per * len(self.o.source)
         due = wanted + int(self.o.rate * (now - began))
@@ -238,6 +258,7 @@ def main():
     parser.add_argument("--from", dest="source", nargs="+", required=True)
     parser.add_argument("--per", type=int, default=32)
     parser.add_argument("--far", default="10.0.1.")
+    parser.add_argument("--target", default="10.0.1.2@tcp1")
     parser.add_argument("--rate", type=float, default=0)
     options = parser.parse_args()
     options.parent = os.getppid()

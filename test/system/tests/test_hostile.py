@@ -160,6 +160,19 @@ async def test_dead_next_hops(env, who):
     await beside(env, "dead", V4, int(who), waits, per=2)
 
 
+@deadline(90)
+@cases("20", "40", "a /64")
+async def test_trickled_bulk(env, who):
+    """Addresses that begin a message of 1 MiB on each of eight connections, to the bystander's server, and send a byte now and then."""
+    nets, count = {"20": (V4, 20), "40": (V4, 40), "a /64": (V6, 60)}[who]
+
+    async def begun(r, attack):
+        attack.last()
+        return sum(row["large"]["waiting"] for row in (await r.rpc("buffers_get"))["reactors"]) > 0
+    r = await beside(env, "trickles", nets, count, begun, seconds=12, per=8, target=f"{nets[1]}2@tcp1")
+    await empty(env, r)
+
+
 @only("kernel")
 async def test_other_interface(env):
     """A host of net tcp1 calls the router's address of net tcp, by the interface of tcp1: it is no node of net tcp."""

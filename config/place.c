@@ -268,6 +268,22 @@ static int create_temp(const struct cfg_place *place, char name[NAME_MAX + 1])
     return -EEXIST;
 }
 
+/* Gives the new file the owner of the old one, if the daemon has the right to. Else the file is the
+ * daemon's own: with the group of the old one, or with no more rights for its group than the old
+ * one gave all. */
+static int keep_owner(int fd, const struct stat *old)
+{
+    mode_t others = old->st_mode & 07;
+
+    if (fchown(fd, old->st_uid, old->st_gid) == 0)
+        return 0;
+    if (errno != EPERM)
+        return -errno;
+    if (fchown(fd, (uid_t)-1, old->st_gid) == 0)
+        return 0;
+    return fchmod(fd, (old->st_mode & 0700) | others << 3 | others) == 0 ? 0 : -errno;
+}
+
 int cfg_place_write(const struct cfg_place *place, const char *text)
 {
     char temp[NAME_MAX + 1];
@@ -281,8 +297,8 @@ int cfg_place_write(const struct cfg_place *place, const char *text)
     if (fd < 0)
         return fd;
     rc = fchmod(fd, old ? st.st_mode & 07777 : 0644) == 0 ? 0 : -errno;
-    if (rc == 0 && old && fchown(fd, st.st_uid, st.st_gid) != 0)
-        rc = -errno;
+    if (rc == 0 && old)
+        rc = keep_owner(fd, &st);
     if (rc == 0)
         rc = write_all(fd, text);
     if (close(fd) != 0 && rc == 0)

@@ -481,6 +481,43 @@ static void folders_by_name(void **state)
     close(base);
 }
 
+/* Writes a file of root's and of that group as a daemon that is not root. Returns the error. */
+static int write_as_nobody(const char *name, gid_t group, mode_t mode, struct stat *st)
+{
+    const char *const below[] = {own, NULL};
+    const char *path = in_top(name);
+    struct cfg_place place;
+    int fd = open(path, O_WRONLY | O_CREAT, 0600), rc;
+
+    assert_true(fd >= 0 && fchown(fd, 0, group) == 0 && fchmod(fd, mode) == 0 && close(fd) == 0);
+    assert_int_equal(cfg_place_open(&place, path, below), 0);
+    assert_int_equal(seteuid(65534), 0);
+    rc = cfg_place_write(&place, "new");
+    assert_int_equal(seteuid(0), 0);
+    cfg_place_close(&place);
+    assert_int_equal(lstat(path, st), 0);
+    return rc;
+}
+
+static void files_of_others(void **state)
+{
+    struct stat st;
+
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(chmod(own, 0777), 0);
+    /* Its group is ours too. */
+    assert_int_equal(write_as_nobody("own/ours", getegid(), 0640, &st), 0);
+    assert_true(st.st_uid == 65534 && st.st_gid == getegid() && st.st_size == 3);
+    assert_int_equal(st.st_mode & 07777, 0640);
+    /* It is not: who has that group or ours gets no more than all have. */
+    assert_int_equal(write_as_nobody("own/theirs", 65533, 0664, &st), 0);
+    assert_true(st.st_uid == 65534 && st.st_gid == getegid() && st.st_size == 3);
+    assert_int_equal(st.st_mode & 07777, 0644);
+    assert_int_equal(write_as_nobody("own/secret", 65533, 0640, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+}
+
 static atomic_bool swapping;
 
 /* Exchanges a folder with a link that leads elsewhere, over and over. */
@@ -542,6 +579,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(places, make_top, remove_top),
         cmocka_unit_test_setup_teardown(places_with_links, make_top, remove_top),
         cmocka_unit_test_setup_teardown(folders_by_name, make_top, remove_top),
+        cmocka_unit_test_setup_teardown(files_of_others, make_top, remove_top),
         cmocka_unit_test_setup_teardown(places_while_links_change, make_top, remove_top),
     };
 

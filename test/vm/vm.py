@@ -176,10 +176,10 @@ def read(path):
         return f.read()
 
 
-def boot_modules(home, version):
+def boot_modules(home, version, names):
     """Files of the modules that the initramfs loads, in that order."""
     found = []
-    for name in BOOT_MODULES:
+    for name in names:
         lines = subprocess.run(["modprobe", "-d", home, "-S", version, "--show-depends", name], check=False, text=True,
                                capture_output=True, env={**os.environ, "PATH": SBIN}).stdout
         files = [line.split()[1] for line in lines.splitlines() if line.startswith("insmod ")]
@@ -189,15 +189,15 @@ def boot_modules(home, version):
     return found
 
 
-def initramfs(home, version, settings):
+def initramfs(home, version, settings, init, names):
     archive = Archive()
     for name in ("bin", "dev", "modules"):
         archive.folder(name)
     archive.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
     archive.file("bin/busybox", read(shutil.which("busybox", path=SBIN)))
-    archive.file("init", read(os.path.join(HERE, "init.sh")))
+    archive.file("init", read(os.path.join(HERE, init)))
     archive.file("settings", settings.encode())
-    modules = boot_modules(home, version)
+    modules = boot_modules(home, version, names)
     for path in modules:
         archive.file("modules/" + os.path.basename(path), read(path))
     archive.file("modules/order", "".join(os.path.basename(m) + "\n" for m in modules).encode())
@@ -208,6 +208,8 @@ def initramfs(home, version, settings):
 
 class Run:
     """One boot. The folder holds what it takes and what it leaves."""
+
+    init, modules, drives, log = "init.sh", BOOT_MODULES, (), "vm"
 
     def __init__(self, options, accel, folder, home, version):
         self.options = options
@@ -233,7 +235,7 @@ class Run:
             with open(os.path.join(self.out, name), "w", encoding="utf-8") as f:
                 f.write(text)
         with open(os.path.join(self.folder, "initramfs"), "wb") as f:
-            f.write(initramfs(self.home, self.version, settings))
+            f.write(initramfs(self.home, self.version, settings, self.init, self.modules))
 
     def arguments(self):
         def share(name, path, more):
@@ -255,6 +257,7 @@ class Run:
             "-append", "console=ttyS0 loglevel=4 panic=-1 mitigations=off random.trust_cpu=on no_timer_check",
             "-serial", "file:" + self.console.replace(",", ",,"),
             *share("host", "/", ",readonly=on,multidevs=remap"), *share("out", self.out, ""),
+            *self.drives,
             "-device", "virtio-serial-pci", "-chardev", "file,id=output,path=/dev/stdout",
             "-device", "virtserialport,chardev=output,name=output",
         ]
@@ -339,19 +342,19 @@ def accelerators(options, folder):
     return ["kvm", *tcg]
 
 
-def attempt(options, accel, folder, logs, end, last):
+def attempt(options, accel, folder, logs, end, last, kind):
     """One boot; its status, or None if the guest did not come up and there is another try."""
     home, version = kernel(folder)
     with tempfile.TemporaryDirectory(dir=folder, prefix="run-") as work:
-        run = Run(options, accel, work, home, version)
+        run = kind(options, accel, work, home, version)
         run.prepare()
         try:
-            with open(os.path.join(logs, "vm.log"), "wb") as log:
+            with open(os.path.join(logs, kind.log + ".log"), "wb") as log:
                 in_time = run.go(log, end)
         finally:
             run.stop()
             with contextlib.suppress(OSError):
-                shutil.copyfile(run.console, os.path.join(logs, "vm-console.log"))
+                shutil.copyfile(run.console, os.path.join(logs, kind.log + "-console.log"))
         whole = time.monotonic() - run.begun
         status = run.status()
         if status is None and in_time and not last and "ready" not in run.seen:
@@ -375,7 +378,7 @@ def attempt(options, accel, folder, logs, end, last):
         return status
 
 
-def main():
+def main(argv=None, kind=Run):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--build", required=True, help="build folder; the kernel is kept in vm/ below it")
     parser.add_argument("--accel", choices=("auto", "kvm", "tcg"), default=os.environ.get("MILLRACE_VM_ACCEL", "auto"),
@@ -387,7 +390,7 @@ def main():
     parser.add_argument("--limit", type=float, default=600, help="seconds, from the start to the end")
     parser.add_argument("--suite", help="print a line `SKIP NAME.guest: why` where this machine can have no guest")
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     options.build = os.path.realpath(options.build)
     options.command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not options.command:
@@ -405,7 +408,7 @@ def main():
             raise NoGuest(why)
         tries, end = accelerators(options, folder), time.monotonic() + options.limit
         for n, accel in enumerate(tries):
-            status = attempt(options, accel, folder, logs, end, n == len(tries) - 1)
+            status = attempt(options, accel, folder, logs, end, n == len(tries) - 1, kind)
             if status is not None:
                 return status
     except NoGuest as reason:

@@ -175,11 +175,11 @@ class Env:
         for n in self.nodes:
             n.judge.mutator = self.mutator
 
-    async def bring_up(self, *nodes):
+    async def bring_up(self, *nodes, timeout=15):
         """Until every route of these nodes is alive."""
         for n in nodes:
             await self.until(lambda n=n: n.gateways and all(g.discovered and g.polls for g in n.gateways.values())
-                             and all(n.route_alive(r) for r in n.routes), f"{n.name}: routes alive", 15)
+                             and all(n.route_alive(r) for r in n.routes), f"{n.name}: routes alive", timeout)
 
     # ------------------------------------------------------------ the end
 

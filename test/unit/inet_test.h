@@ -554,7 +554,7 @@ static inline void start_inet(void)
 }
 
 /* One interface, 10.0.0.1/24 and fd00::1/64, gateways 10.0.0.254 and fe80::fe. */
-static inline struct inet_if *usual_inet(unsigned dad_ms)
+static inline struct inet_if *known_inet(unsigned dad_ms, uint32_t known)
 {
     struct inet_prefix nets[] = {prefix("10.0.0.1", 24), prefix("fd00::1", 64)};
     struct inet_route routes[] = {{prefix("0.0.0.0", 0), addr("10.0.0.254")},
@@ -565,13 +565,19 @@ static inline struct inet_if *usual_inet(unsigned dad_ms)
                                 .addrs = 2,
                                 .route = routes,
                                 .routes = 2,
-                                .dad_ms = dad_ms};
+                                .dad_ms = dad_ms,
+                                .known = known};
     struct inet_if *ifp;
 
     begin_inet();
     ifp = add_if(&opts);
     start_inet();
     return ifp;
+}
+
+static inline struct inet_if *usual_inet(unsigned dad_ms)
+{
+    return known_inet(dad_ms, 0);
 }
 
 /* The same, past its announcements. */

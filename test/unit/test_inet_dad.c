@@ -16,12 +16,17 @@ static void changed(struct inet_watch *w, bool now)
 
 static struct inet_watch watch = {.changed = changed};
 
-static void begin(unsigned dad_ms)
+static void begin_known(unsigned dad_ms, uint32_t known)
 {
-    ifp = usual_inet(dad_ms);
+    ifp = known_inet(dad_ms, known);
     changes = 0;
     up = inet_if_link(ifp);
     inet_if_watch(ifp, &watch);
+}
+
+static void begin(unsigned dad_ms)
+{
+    begin_known(dad_ms, 0);
 }
 
 /* Of what went out: ARP questions from nowhere, announcements, and their like of IPv6. */
@@ -147,6 +152,52 @@ static void test_at_once(void **state)
     assert_int_equal(s.probes4 + s.probes6, 0);
     assert_int_equal(s.announced4, 2);
     end_inet();
+}
+
+/* Both addresses were ours before a restart: they are used at once, and checked meanwhile. */
+static void test_used_before(void **state)
+{
+    struct seen s;
+
+    begin_known(INET_DAD_MS, 3);
+    assert_true(up);
+    assert_int_equal(inet_checking(inet), 0);
+    assert_int_equal(try_path("10.0.0.1", "10.0.0.2"), 0);
+    assert_int_equal(try_path("fd00::1", "fd00::2"), 0);
+    from_other("0.0.0.0", "10.0.0.1"); /* it asks before it takes it, and is told that it is ours */
+    pass_ms(5000);
+    s = look();
+    assert_int_equal(s.probes4, 3);
+    assert_int_equal(s.announced4, 2);
+    assert_int_equal(s.others, 1);
+    assert_true(up);
+    from_other("10.0.0.1", "10.0.0.77"); /* from now on it is defended */
+    assert_true(inet_if_link(ifp));
+    assert_int_equal(changes, 0);
+    end_inet();
+}
+
+/* Another station took one of them meanwhile: it is given up, as by a check that was waited for. */
+static void test_used_before_and_taken(void **state)
+{
+    for (unsigned v6 = 0; v6 < 2; v6++) {
+        begin_known(INET_DAD_MS, 3);
+        assert_true(up);
+        pass_ms(500);
+        if (v6)
+            from_other6(true, "fd00::1");
+        else
+            from_other("10.0.0.1", "10.0.0.77");
+        pass_ms(2000);
+        assert_false(inet_if_link(ifp));
+        assert_false(up);
+        assert_int_equal(try_path(v6 ? "fd00::1" : "10.0.0.1", v6 ? "fd00::2" : "10.0.0.2"),
+                         -EADDRNOTAVAIL);
+        assert_int_equal(drops(PKT_DROP_ARP_CONFLICT), 1);
+        pass_ms(12000);
+        assert_true(up);
+        end_inet();
+    }
 }
 
 /* Any ARP packet from the address, or another's question before it takes it. */
@@ -349,11 +400,12 @@ static void test_links_are_told(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nobody_has_it),        cmocka_unit_test(test_at_once),
-        cmocka_unit_test(test_another_has_it),       cmocka_unit_test(test_it_is_defended),
-        cmocka_unit_test(test_who_asks_is_answered), cmocka_unit_test(test_link),
-        cmocka_unit_test(test_many_watchers),        cmocka_unit_test(test_conflicts_are_told),
-        cmocka_unit_test(test_links_are_told),
+        cmocka_unit_test(test_nobody_has_it),         cmocka_unit_test(test_at_once),
+        cmocka_unit_test(test_another_has_it),        cmocka_unit_test(test_it_is_defended),
+        cmocka_unit_test(test_who_asks_is_answered),  cmocka_unit_test(test_link),
+        cmocka_unit_test(test_many_watchers),         cmocka_unit_test(test_conflicts_are_told),
+        cmocka_unit_test(test_links_are_told),        cmocka_unit_test(test_used_before),
+        cmocka_unit_test(test_used_before_and_taken),
     };
 
     return inet_test_main(argc, argv, tests, RTE_DIM(tests));

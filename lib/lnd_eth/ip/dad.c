@@ -7,6 +7,8 @@
  * A station that later uses our address receives an announcement, once in ten seconds. The address
  * stays ours (RFC 5227 §2.4 (c)). Otherwise two frames of any host would take it from us.
  * When the link comes back the address is probed again and used meanwhile, so connections go on.
+ * An address that was ours a moment ago, before a restart of the process, is used while it is
+ * probed too (on trial), but given up if another station answers.
  *
  * All of this runs on reactor 0. Other reactors send it messages; it notifies the control reactor.
  */
@@ -92,6 +94,7 @@ static void timer_fired(struct reactor_timer *timer)
         reactor_timer_arm(timer, probe_us(own));
         return;
     }
+    own->trial = false;
     if (!own_usable(own)) {
         const char *cause = own->state == OWN_CONFLICT ? "conflict_over" : "nobody_answered";
 
@@ -151,6 +154,8 @@ static void if_start(struct inet_if *ifp)
         struct inet_own *own = &ifp->own[i];
 
         reactor_timer_init(&own->timer, timer_fired);
+        if (own->trial)
+            tell(own, NULL, "used_before");
         if (ifp->dad_ms == 0)
             begin(own, 0, 0);
         else /* a little apart where many begin at once */
@@ -191,6 +196,7 @@ void dad_link_back(struct reactor_task *task)
 static void give_up(struct inet_own *own, const struct rte_ether_addr *mac)
 {
     begin(own, PROBES, AGAIN_US);
+    own->trial = false;
     if (own->state == OWN_CONFLICT)
         return;
     state_set(own, OWN_CONFLICT);
@@ -224,8 +230,8 @@ void dad_conflict(struct inet_shard *sh, struct inet_own *own, const struct rte_
         return;
     }
     /* A request for an address that we use has been answered. */
-    if (own_usable(own) && !probed)
-        defend(own, mac);
-    else if (!own_usable(own))
+    if (!own_usable(own) || (own->trial && !probed))
         give_up(own, mac);
+    else if (!probed)
+        defend(own, mac);
 }

@@ -56,6 +56,9 @@ struct inet_if_opts {
     /* How long it is asked whether another station has an address of ours before it is used:
      * INET_DAD_MS; 0: addresses are used at once. */
     unsigned dad_ms;
+    /* Bit i: addr[i] was this process's a moment ago. It is used while it is checked, and given up
+     * if another station answers. */
+    uint32_t known;
 };
 
 /* Kinds of events for the operator. */

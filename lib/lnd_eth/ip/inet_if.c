@@ -260,16 +260,19 @@ static void link_local_make(const struct inet_if *ifp, struct inet_prefix *out)
         out->addr.b[8 + i] = (uint8_t)(h >> (56 - 8 * i));
 }
 
-/* count: of a range, else 0. */
+/* count: of a range, else 0. known: the address was ours a moment ago. */
 static void own_add(struct inet_if *ifp, const struct inet_prefix *net, uint32_t count,
-                    bool generated)
+                    bool generated, bool known)
 {
+    bool checked = ifp->dad_ms > 0 && count == 0;
+
     ifp->own[ifp->owns++] = (struct inet_own){
         .net = *net,
         .count = count,
         .ifp = ifp,
         .generated = generated,
-        .state = ifp->dad_ms == 0 || count > 0 ? OWN_VALID : OWN_TENTATIVE,
+        .trial = checked && known,
+        .state = checked && !known ? OWN_TENTATIVE : OWN_VALID,
     };
 }
 
@@ -279,16 +282,16 @@ static void owns_add(struct inet_if *ifp, const struct inet_if_opts *opts)
     struct inet_prefix net;
 
     for (unsigned i = 0; i < opts->addrs; i++) {
-        own_add(ifp, &opts->addr[i], 0, false);
+        own_add(ifp, &opts->addr[i], 0, false, opts->known >> i & 1);
         has6 |= !inet_is4(&opts->addr[i].addr);
         has_link_local |= inet_is_link_local(&opts->addr[i].addr);
     }
     if (has6 && !has_link_local) {
         link_local_make(ifp, &net);
-        own_add(ifp, &net, 0, true);
+        own_add(ifp, &net, 0, true, false);
     }
     for (unsigned i = 0; i < opts->ranges; i++)
-        own_add(ifp, &opts->range[i].first, opts->range[i].count, false);
+        own_add(ifp, &opts->range[i].first, opts->range[i].count, false, false);
     ifp->ranges = opts->ranges;
 }
 

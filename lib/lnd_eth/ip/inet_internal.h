@@ -77,6 +77,7 @@ struct inet_own {
     struct inet_if *ifp;
     uint8_t state;  /* enum own_state; written by reactor 0 */
     bool generated; /* the link-local one, made here */
+    bool trial;     /* used before its check has ended; reactor 0's */
     /* Reactor 0's: dad.c. */
     struct reactor_timer timer;
     uint8_t probes, announcements; /* still to be sent */

@@ -414,6 +414,21 @@ static bool stream_verb(struct run *r, const char *v, bool *known)
     return true;
 }
 
+/* A connection of these addresses that a process before this one had. */
+static bool do_end_old(struct run *r)
+{
+    struct tcp_pair pair = {.local = *world_own(&r->w, r->ip6),
+                            .remote = *world_peer(&r->w, r->ip6),
+                            .lport = r->c->own_port,
+                            .rport = r->c->peer_port};
+
+    pair.remote.b[15] = r->c->host;
+    tcp_end_old(r->w.tcp, &pair);
+    world_settle(&r->w);
+    r->event_us = r->w.now_us;
+    return true;
+}
+
 bool user_verb(struct run *r, bool *known)
 {
     const char *v = r->line->word[0];
@@ -425,6 +440,8 @@ bool user_verb(struct run *r, bool *known)
         return do_unlisten(r);
     if (strcmp(v, "connect") == 0)
         return do_connect(r);
+    if (strcmp(v, "end_old") == 0)
+        return do_end_old(r);
     if (strcmp(v, "accept") == 0)
         return do_accept(r);
     if (strcmp(v, "close") == 0)

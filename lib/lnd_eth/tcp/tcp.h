@@ -93,6 +93,20 @@ struct tcp_info { /* of a connection */
 /* Rows of a reactor from *at (0 at first) on, at most max; *at moves on; 0 at the end. Self. */
 unsigned tcp_info_rows(struct tcp *tcp, uint32_t *at, struct tcp_info *out, unsigned max);
 
+/* The addresses and ports of a connection, in host order: what outlives the process that had it. */
+struct tcp_pair {
+    struct inet_addr local, remote;
+    uint16_t lport, rport;
+};
+/* Established connections of a reactor from *at (0 at first) on, as tcp_info_rows(). Self. */
+unsigned tcp_pairs(struct tcp *tcp, uint32_t *at, struct tcp_pair *out, unsigned max);
+/* Ends a connection of a process before this one at its peer. The peer gets an ACK of random
+ * numbers. A peer that still has the connection answers with the numbers that it expects (RFC 9293
+ * §3.10.7.4), and no connection of ours wants that answer, so the peer is sent the exact RST. A
+ * peer that is making a new connection of the same addresses and ports goes on (§3.10.7.3). Does
+ * nothing where the local address is none of ours. Self. */
+void tcp_end_old(struct tcp *tcp, const struct tcp_pair *pair);
+
 struct tcp_stats { /* of a reactor since start; any thread, relaxed */
     uint64_t segs_in, segs_out, bytes_in, bytes_out;
     uint64_t conns_in, conns_out, conns_now, half_open, time_wait;

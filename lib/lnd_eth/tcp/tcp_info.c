@@ -65,6 +65,28 @@ unsigned tcp_info_rows(struct tcp *tcp, uint32_t *at, struct tcp_info *out, unsi
     return n;
 }
 
+unsigned tcp_pairs(struct tcp *tcp, uint32_t *at, struct tcp_pair *out, unsigned max)
+{
+    struct tcp_shard *sh = tcp_shard_self(tcp);
+    struct tcp_conn *c;
+    uint32_t index = 0;
+    unsigned n = 0;
+
+    TAILQ_FOREACH(c, &sh->conns, link) {
+        if (n == max)
+            return n;
+        if (index++ < *at)
+            continue;
+        ++*at;
+        if (c->state == TCP_ESTABLISHED)
+            out[n++] = (struct tcp_pair){.local = c->flow.key.local,
+                                         .remote = c->flow.key.remote,
+                                         .lport = c->lport,
+                                         .rport = c->rport};
+    }
+    return n;
+}
+
 void tcp_stats_get(const struct tcp *tcp, unsigned reactor, struct tcp_stats *out)
 {
     counters_copy_all(out, &tcp->shard[reactor]->stats);

@@ -2,6 +2,8 @@
 /* Every segment that leaves is made here. */
 #include "lib/lnd_eth/tcp/tcp_internal.h"
 
+#include <rte_random.h>
+
 #define ECN_ECT0     2
 #define MSS_LEAST    48   /* less is not believed: headers alone would go to and fro */
 #define MSS_DEFAULT6 1220 /* RFC 9293 §3.7.1 */
@@ -193,6 +195,22 @@ void tcp_out_bare(struct tcp_shard *sh, const struct tcp_key *key, struct inet_i
     if (seg->flags & TCP_FLAG_RST)
         count_add(&sh->stats.resets_out, 1);
     inet_send(sh->inet, &path, m, IPPROTO_TCP, tos);
+}
+
+void tcp_end_old(struct tcp *tcp, const struct tcp_pair *pair)
+{
+    struct inet_if *ifp = inet_if_of(tcp->inet, &pair->local);
+    struct tcp_seg ack = {.sport = pair->lport,
+                          .dport = pair->rport,
+                          .seq = (uint32_t)rte_rand(),
+                          .ack = (uint32_t)rte_rand(),
+                          .flags = TCP_FLAG_ACK};
+    struct tcp_key key;
+
+    if (!ifp)
+        return;
+    tcp_key_make(&key, &pair->local, &pair->remote, pair->lport, pair->rport, ifp);
+    tcp_out_bare(tcp_shard_self(tcp), &key, ifp, &ack, 0);
 }
 
 /* RFC 9293 §3.10.7.1. */

@@ -15,6 +15,7 @@
 
 #include "control/absent.h"
 #include "control/drop_watch.h"
+#include "control/restart.h"
 #include "lib/log/log.h"
 
 #define READY_LOOK_US 50000 /* between looks whether the ports' addresses are checked */
@@ -73,6 +74,7 @@ static void begin_stop(struct controller *c, unsigned drain_s)
         return;
     d->stopping = true;
     reactor_timer_cancel(&d->ready_timer);
+    control_restart_stop(c->restart);
     log_event(LOG_LEVEL_INFO, LOG_MODULE_MILLRACED, "stopping", LOG_U("drain", drain_s));
     control_enter(c, CONTROL_STOPPING);
     cfg_running_stopping(c->running);
@@ -322,6 +324,7 @@ static void take_down(struct process *d)
 {
     drop_watch_stop(d->drops);
     d->drops = NULL;
+    control_restart_stop(d->c.restart);
     reactor_env_stop(d->c.env);
     d->reactors_run = false;
     drain(d);
@@ -346,6 +349,8 @@ static void take_down(struct process *d)
         lnd_codes[i]->destroy(d->lnd[i]);
         d->lnd[i] = NULL;
     }
+    control_restart_free(d->c.restart); /* pings of the node refer to it */
+    d->c.restart = NULL;
     control_ports_close(d->ports); /* messages of the node may have used segments of the ports */
     d->ports = NULL;
 }
@@ -386,6 +391,7 @@ static void log_ready(struct process *d)
               LOG_S("telemetry", reactor_telemetry_path(d->c.env)),
               LOG_U("waited_ms", (unsigned)((reactor_now_us() - d->up_us) / 1000)));
     control_enter(&d->c, CONTROL_READY);
+    control_restart_begin(d->c.restart);
 }
 
 /* The node is ready when the ports' addresses have been checked for duplicates: their NIs are down
@@ -449,8 +455,10 @@ static int bring_up(struct process *d, struct err *err)
         err_text(err, "no NI is configured; add one under net:");
         rc = -EINVAL;
     }
-    if (rc == 0)
+    if (rc == 0) {
+        d->c.restart = control_restart_open(&d->c);
         rc = make_node(d, err);
+    }
     if (rc == 0)
         rc = add_nis(d, err);
     if (rc == 0)

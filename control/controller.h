@@ -17,6 +17,7 @@
 #include "lib/lnet/lnet.h"
 
 struct cfg_report;
+struct control_restart;
 struct controller;
 struct inet;
 struct inet_event;
@@ -64,9 +65,10 @@ struct controller {
     void (*shutdown)(struct controller *c, unsigned drain_s);
     /* The controller's own. */
     struct control_listener *listeners;
-    struct control_absent *absent; /* absent.h; NULL: no NI is absent */
-    struct reactor_timer confirm;  /* of a change that waits for its confirmation */
-    uint64_t confirm_us;           /* when the timer fires, reactor_now_us() clock */
+    struct control_absent *absent;   /* absent.h; NULL: no NI is absent */
+    struct control_restart *restart; /* restart.h; NULL: there is no state directory */
+    struct reactor_timer confirm;    /* of a change that waits for its confirmation */
+    uint64_t confirm_us;             /* when the timer fires, reactor_now_us() clock */
 };
 
 /* Prints what would run and touches neither devices nor ports. 0, or 1 when it could not run. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "control/controller_internal.h"
+#include "control/restart.h"
 #include "lib/base/container.h"
 #include "lib/base/err.h"
 #include "lib/lnd_eth/ip/inet.h"
@@ -154,6 +155,9 @@ static int add_interface(struct control_ports *p, const struct cfg_port *entry, 
         .dad_ms = entry->duplicate_check ? INET_DAD_MS : 0,
     };
 
+    for (unsigned i = 0; i < opts.addrs; i++)
+        if (control_restart_had(p->c->restart, &opts.addr[i].addr))
+            opts.known |= UINT32_C(1) << i;
     return inet_if_add(p->inet, &opts, err);
 }
 

@@ -32,7 +32,7 @@ static const struct {
      "open openat openat2 stat fstat lstat newfstatat statx access faccessat faccessat2 readlink "
      "readlinkat getdents64 getcwd pread64 pwrite64 statfs fstatfs flock fsync fdatasync ftruncate "
      "fallocate umask rename renameat renameat2 unlink unlinkat mkdir mkdirat rmdir chmod fchmod "
-     "fchmodat chown lchown fchown fchownat inotify_init1 inotify_add_watch inotify_rm_watch"},
+     "fchmodat chown lchown fchown fchownat utimensat inotify_init1 inotify_add_watch inotify_rm_watch"},
     {"memory of the heap, DPDK, RDMA devices and packet sockets",
      "brk mmap munmap mremap mprotect madvise mincore msync mlock mlock2 munlock mlockall munlockall "
      "mbind get_mempolicy set_mempolicy move_pages memfd_create membarrier"},

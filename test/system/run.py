@@ -30,8 +30,8 @@ DEFAULT_TIMEOUT = 60.0
 
 
 # Tests of what a router does for other nodes run on both transports: host sockets, and our own TCP on ports.
-FORWARDING = ("end_nodes", "faults", "hostile", "ipv6", "load_failures", "load_fairness", "load_line", "malformed", "mutation",
-              "replay", "routed", "status", "unprivileged", "privileges")
+FORWARDING = ("back", "end_nodes", "faults", "hostile", "ipv6", "load_failures", "load_fairness", "load_line", "malformed",
+              "mutation", "replay", "routed", "status", "unprivileged", "privileges")
 
 
 def transports(module, f, wanted):
@@ -49,7 +49,7 @@ UNTRUSTED = ("faults", "hostile", "malformed")
 # Over host sockets and in the other cases they show what they are about; over ports they are for when there is time.
 WITH_TIME = ("load_line.two_buffers_of_each_kind[2]@port", "load_failures.link_flap[peers]@port",
              "load_failures.kill[clients]@port", "load_fairness.share_of_one_server[20]@port",
-             "load_fairness.half_messages[another server]@port")
+             "load_fairness.half_messages[another server]@port", "back.without_state", "back.without_state@port")
 
 
 def builds(module, f, transport, name):

@@ -102,9 +102,9 @@ struct tcp_pair {
 unsigned tcp_pairs(struct tcp *tcp, uint32_t *at, struct tcp_pair *out, unsigned max);
 /* Ends a connection of a process before this one at its peer. The peer gets an ACK of random
  * numbers. A peer that still has the connection answers with the numbers that it expects (RFC 9293
- * §3.10.7.4), and no connection of ours wants that answer, so the peer is sent the exact RST. A
- * peer that is making a new connection of the same addresses and ports goes on (§3.10.7.3). Does
- * nothing where the local address is none of ours. Self. */
+ * §3.10.7.4). No connection of ours wants that answer, so the peer gets the exact RST. A peer that
+ * is making a new connection of the same addresses and ports goes on (§3.10.7.3). Does nothing
+ * where the local address is none of ours. Self. */
 void tcp_end_old(struct tcp *tcp, const struct tcp_pair *pair);
 
 struct tcp_stats { /* of a reactor since start; any thread, relaxed */

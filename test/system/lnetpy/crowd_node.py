@@ -25,6 +25,9 @@ class Node:
         self.zc_min, self.credits = spec.get("zc_min", 16384), spec.get("credits", 8)
         self.timeout, self.types = spec.get("lnd_timeout", 16.0), spec.get("types", (CONTROL, BULK_IN, BULK_OUT))
         self.pings, self.visit = spec.get("pings", True), spec.get("visit", False)
+        # Believes in the gateway only as a kernel node does: not after a lost set of connections or a failed dial, until
+        # the gateway sends a message (lnet-core §3.8). Until then only the router check dials.
+        self.gives_up, self.down, self.checking = spec.get("gives_up", False), False, False
         self.incarnation = time.time_ns()
         off = 0 if spec.get("routing") else wire.F_RTE_DISABLED     # "routing": says it is a router
         self.info = wire.PingInfo(wire.F_NI_STATUS | off | wire.F_MULTI_RAIL | wire.F_DISCOVERY, 2,
@@ -55,7 +58,7 @@ class Node:
     # ------------------------------------------------------------ dialling (socklnd §2.6, §3.1, §3.2)
 
     def may_send(self):
-        return not self.stopped and (self.by_type[CONTROL] or self.by_type[BULK_OUT] or self.dialling is not None)
+        return not self.stopped and not self.down and (self.by_type[CONTROL] or self.by_type[BULK_OUT] or self.dialling is not None)
 
     def dial(self):
         """Dial the missing types one after the other."""
@@ -88,8 +91,21 @@ class Node:
             if self.visit:
                 self.stop(False)
                 self.crowd.left(self)
-            else:
+            elif not self.down or self.checking:
+                self.checking = False
                 self.ping()
+
+    def _give_up(self):
+        """The gateway is dead: the next router check dials it again, unless it speaks before."""
+        if not self.down:
+            self.down = True
+            self.crowd.count["gave_up"] += 1
+        self.crowd.at(self.crowd.now + CHECK_INTERVAL, self._check)
+
+    def _check(self):
+        if self.down and not self.stopped:
+            self.checking = True
+            self.dial()
 
     def _dial_failed(self):
         """What waits for a connection fails; the next attempt comes after the back-off."""
@@ -101,7 +117,10 @@ class Node:
         held, self.held = self.held, collections.deque()
         for m in held:
             self.failed(m)
-        self._redial_in(self.backoff)
+        if self.gives_up:
+            self._give_up()
+        else:
+            self._redial_in(self.backoff)
 
     def _redial_in(self, seconds):
         self.retry_at = self.crowd.now + seconds
@@ -196,7 +215,8 @@ class Node:
         stale = not race and self.conns() and incarnation != self.their_incarnation
         if stale:
             self.close("new incarnation")
-            self._redial_in(0.02)
+            if not self.down:
+                self._redial_in(0.02)
         ok = not race and not stale and not self.by_type[ctype]
         try:
             conn.sock.send(C.hello(self, ctype if ok else wire.CTYPE_NONE))
@@ -218,7 +238,10 @@ class Node:
         if conn.left or conn.part:
             self.crowd.closed["inside"] += 1
         self.close(how)
-        self._redial_in(max(self.backoff, 0.02))
+        if self.gives_up:
+            self._give_up()
+        else:
+            self._redial_in(max(self.backoff, 0.02))
 
     def close(self, how, rst=False):
         """One goes, all go. What cannot be known to have arrived has failed; nothing is sent twice."""
@@ -350,6 +373,11 @@ class Node:
     def received(self, conn, f, good):
         _, _, _, _, _, src, _, _, mtype, plen, handle, match, a, b, c, _ = f
         crowd = self.crowd
+        if self.down:
+            self.down = self.checking = False
+            crowd.count["revived"] += 1
+            for f in self.flows:
+                f.fill()
         if src >> 32 != self.net:
             crowd.received[mtype] += 1
         if not good:

@@ -47,20 +47,21 @@ class RpcError(Exception):
 
 class Millraced:
     """One millraced in a namespace. Its stderr is kept and shown when the test fails. absent: NIs that are configured, and for
-    which the host has nothing."""
+    which the host has nothing. state: it has a state directory, which it keeps when it is started again."""
 
     def __init__(self, env, name, ns, nids, routes=(), conns_per_peer=1, timeout=50, routing=True,
                  check_interval=60, ping_timeout=50, hello_map=(), buffers=None, reactors=2,
                  buffer_wait=None, memory=None, extra="", unprivileged=False, rpc=None, ports=(), args=(),
-                 idle="adaptive", absent=(), tunables=None):
+                 idle="adaptive", absent=(), tunables=None, state=False):
         self.env, self.name, self.ns, self.nids = env, name, ns, nids
         self.dir = tempfile.TemporaryDirectory(prefix=f"millrace-{name}-")
         self.sock = os.path.join(self.dir.name, "rpc.sock")
         self.conf = os.path.join(self.dir.name, "millrace.yaml")
         self.log_path = os.path.join(self.dir.name, "stderr")
         self.spec = RouterSpec(nids, {0x1a if routing else 0x1e}, "millrace", name=name)
-        self.proc, self.log_file, self.ids, self.stopped = None, None, 0, False
+        self.proc, self.log_file, self.ids, self.stopped, self.lives = None, None, 0, False, 0
         self.unprivileged, self.args = unprivileged, list(args)
+        self.state = os.path.join(self.dir.name, "state") if state else None
         self.settings = dict(routes=routes, cpp=conns_per_peer, timeout=timeout, routing=routing,
                              interval=check_interval, ping=ping_timeout, hello_map=hello_map, buffers=buffers,
                              reactors=reactors, buffer_wait=buffer_wait, memory=memory, extra=extra,
@@ -121,6 +122,11 @@ class Millraced:
             f.write(text)
         self.log_file = open(self.log_path, "ab")
         env = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "abort_on_error=0:exitcode=99")}
+        env.pop("STATE_DIRECTORY", None)
+        if self.state:
+            os.makedirs(self.state, exist_ok=True)
+            env["STATE_DIRECTORY"] = self.state
+        self.lives += 1
         self.proc = self.ns.popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file,
                                   stderr=self.log_file, env=env)
         self.stopped = False
@@ -193,6 +199,12 @@ class Millraced:
     async def restart(self):
         self.spec.restarted()
         await self.start()
+
+    async def ready(self, timeout=READY_TIMEOUT):
+        """Until the log says that this life is ready."""
+        async def said():
+            return self.text().count("event=ready ") >= self.lives
+        await self.env.until_async(said, f"{self.name} ready", timeout, 0.01)
 
     async def stop(self):
         """SIGTERM and a clean end. A bad exit code or a sanitizer report is a problem of the test."""

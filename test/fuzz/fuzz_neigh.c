@@ -109,6 +109,8 @@ static void remember(void)
     for (unsigned r = 0; r < REACTORS; r++) {
         const struct inet_shard *sh = inet->shard[r];
 
+        if (sh->neighs == 0 && was_entries[r] > 0)
+            memset(was[r], 0, sizeof(was[r]));
         was_entries[r] = sh->neighs;
         was_unresolved[r] = sh->unresolved;
         for (unsigned i = 0; i < ENTRIES && sh->neighs > 0; i++) {
@@ -124,9 +126,13 @@ static void remember(void)
     }
 }
 
-/* The MAC of a live neighbour changes when its old station has not answered for a second. */
-static void check_entry(const struct neigh *n, const struct was *w)
+/* The MAC of a live neighbour changes when its old station has not answered for a second. Where a
+ * step makes many entries, one may have been evicted and made anew, with the MAC that asked last.
+ */
+static void check_entry(const struct neigh *n, const struct was *w, unsigned made)
 {
+    if (made > 1 && n->confirmed_us == 0 && n->disputed_us == 0)
+        return;
     if (!w->resolved || !resolved(n) || !inet_same(&w->addr, &n->addr) ||
         rte_is_same_ether_addr(&w->mac, &n->mac))
         return;
@@ -158,7 +164,7 @@ static void check_rules(unsigned made)
         if (made > 0)
             HOLDS(sh->unresolved <= max(ENTRIES / 2u, was_unresolved[r]));
         for (unsigned i = 0; i < ENTRIES; i++)
-            check_entry(&sh->neigh[i], &was[r][i]);
+            check_entry(&sh->neigh[i], &was[r][i], made);
     }
     for (unsigned i = 0; i < ifp->owns; i++)
         check_own(&ifp->own[i], i);

@@ -92,7 +92,8 @@ class Router:
 
     def __init__(self):
         self.nids = [N.parse(n) for n in ROUTER]
-        self.spec = RouterSpec(self.nids)
+        # It pings those who used it before a restart, as `lnetctl ping` does.
+        self.spec = RouterSpec(self.nids, gateways={N.parse(CLIENT), N.parse(SERVER)}, ping_sinks={3960})
 
     async def stop(self):
         pass

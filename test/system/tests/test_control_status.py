@@ -66,7 +66,11 @@ async def test_follows_faults(env):
     code, out = await status(env, r)
     assert code == DEGRADED and out.startswith("degraded: ") and f"warning  ni {r.nids[1]}: down" in out, out
     env.fabric.link(ports[1], True)
-    await s.ping_get(r.nids[1], 272)
+
+    async def pinged_and_fine():    # the first ping may be there before the router has heard of the link
+        await s.ping_get(r.nids[1], 272)
+        return (await status(env, r))[0] == FINE
+    await env.until_async(pinged_and_fine, "status fine after a sign of life", 20, 0.2)
     await findings(env, r, FINE)
     for port in ports:
         env.fabric.link(port, False)

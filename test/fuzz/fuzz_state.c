@@ -3,26 +3,8 @@
  */
 #include <stdlib.h>
 
-#include "control/state_file.h"
 #include "test/fuzz/fuzz.h"
-
-static char *written(const struct state_file *s)
-{
-    json_t *peers = json_array(), *addresses = json_array(), *pairs = json_array();
-    char *text;
-
-    for (unsigned i = 0; i < s->peers; i++)
-        state_file_add_peer(peers, &s->peer[i]);
-    for (unsigned i = 0; i < s->addresses; i++)
-        state_file_add_address(addresses, &s->address[i]);
-    for (unsigned i = 0; i < s->pairs; i++)
-        state_file_add_pair(pairs, &s->pair[i]);
-    text = state_file_text(peers, addresses, pairs);
-    json_decref(peers);
-    json_decref(addresses);
-    json_decref(pairs);
-    return text;
-}
+#include "test/unit/state_file_test.h"
 
 static void check_again(const struct state_file *s)
 {

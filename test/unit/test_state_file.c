@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "control/state_file.h"
+#include "test/unit/state_file_test.h"
 
 static const char whole[] =
     "{\"version\":1,\"peers\":[\"10.0.0.2@tcp\",\"fd00::2@tcp1\",\"10.0.0.3@o2ib\"],"
@@ -26,24 +26,6 @@ static int parse(const char *text, struct state_file *out)
 
     assert_true((rc != 0) == (err.message[0] != '\0'));
     return rc;
-}
-
-static char *written(const struct state_file *s)
-{
-    json_t *peers = json_array(), *addresses = json_array(), *pairs = json_array();
-    char *text;
-
-    for (unsigned i = 0; i < s->peers; i++)
-        state_file_add_peer(peers, &s->peer[i]);
-    for (unsigned i = 0; i < s->addresses; i++)
-        state_file_add_address(addresses, &s->address[i]);
-    for (unsigned i = 0; i < s->pairs; i++)
-        state_file_add_pair(pairs, &s->pair[i]);
-    text = state_file_text(peers, addresses, pairs);
-    json_decref(peers);
-    json_decref(addresses);
-    json_decref(pairs);
-    return text;
 }
 
 static void test_round_trip(void **state)

@@ -131,16 +131,12 @@ static void check_iommu(struct doctor *d, const char *device)
             (mode[0] == 'Y' || mode[0] == '1')) {
             report_add(d->findings, REPORT_WARNING, "iommu", device,
                        "vfio runs without IOMMU: the device can reach all memory");
-            report_remedy(d->findings,
-                          "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX intel_iommu=on "
-                          "iommu=pt\"' >> /etc/default/grub && update-grub && reboot");
         } else {
             report_add(d->findings, REPORT_ERROR, "iommu", device,
                        "is in no IOMMU group: vfio refuses it");
-            report_remedy(d->findings,
-                          "echo 1 > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode # or "
-                          "boot with intel_iommu=on iommu=pt");
         }
+        report_remedy(d->findings, "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX intel_iommu=on "
+                                   "iommu=pt\"' >> /etc/default/grub && update-grub && reboot");
         return;
     }
     if (!doctor_exists(d, "/dev/vfio/%s", group) &&

@@ -94,7 +94,7 @@ WRONG = {
     "not bound": ({PCI + "/driver": None}, "", "pci", "0000:3b:00.0", ERROR, "no driver", "dpdk-devbind.py --bind=vfio-pci 0000:3b:00.0"),
     "bound to the kernel's": ({PCI + "/driver": ">../../drivers/i40e"}, "", "pci", "0000:3b:00.0", ERROR, "bound to i40e", "--bind=vfio-pci"),
     "shares its driver": ({PMD: pmd(0x1572, "* mlx5_core & mlx5_ib")}, "", "pci", "0000:3b:00.0", ERROR, "mlx5_core", "dpdk-devbind.py"),
-    "no IOMMU": ({PCI + "/iommu_group": None}, "", "iommu", "0000:3b:00.0", ERROR, "no IOMMU group", "enable_unsafe_noiommu_mode"),
+    "no IOMMU": ({PCI + "/iommu_group": None}, "", "iommu", "0000:3b:00.0", ERROR, "no IOMMU group", "iommu=pt"),
     "no IOMMU on purpose": ({PCI + "/iommu_group": None, "sys/module/vfio/parameters/enable_unsafe_noiommu_mode": "Y"}, "", "iommu",
                             "0000:3b:00.0", WARNING, "without IOMMU", "iommu=pt"),
     "no vfio group": ({"dev/vfio/7": None}, "", "iommu", "0000:3b:00.0", ERROR, "/dev/vfio/7", "modprobe vfio-pci"),

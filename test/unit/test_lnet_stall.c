@@ -412,6 +412,32 @@ static void test_slow_sender(void **state)
     node_down();
 }
 
+/* A gateway is never slow: its receives stop with those of one sender behind it, and others are
+ * behind it too. */
+static void test_gateway_is_not_slow(void **state)
+{
+    struct peer_msg *fx[6], *waits;
+    struct lnet_nid gw;
+    unsigned n;
+
+    gateways_up(16, 50, 1);
+    gw = gateway(0);
+    loop.hold_recv = true;
+    for (n = 0; n < 6; n++)
+        fx[n] = from_to(gw, hop(0), LNET_MSG_PUT, 100 + n);
+    loop.hold_recv = false;
+    waits = put(hop(0), 300);
+    assert_int_equal(fx[4]->recvs, 1);
+    pass_ms(160);
+    assert_true(stalled(LNET_POOL_SMALL) > 0);
+    assert_int_equal(waits->recvs, 1);
+    assert_int_equal(peer_find(&gw)->slow_until_us, 0);
+    finish(fx, 6);
+    end_all();
+    assert_int_equal(drops_sum(), 0);
+    node_down();
+}
+
 /* Who waits for a place among the stalled gets that of one that has stopped for half a second:
  * first of a sender with several. The sender stays slow, also when it ends its connection. */
 static void test_slow_takes_turns(void **state)
@@ -494,6 +520,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_slow),
     LNET_TEST(test_moves_again),
     LNET_TEST(test_slow_sender),
+    LNET_TEST(test_gateway_is_not_slow),
     LNET_TEST(test_slow_takes_turns),
     LNET_TEST(test_stalled_for_gateway),
 };

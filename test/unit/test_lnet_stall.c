@@ -471,7 +471,12 @@ static void test_slow_takes_turns(void **state)
     settle();
     assert_int_equal(peer_find(&several)->stalled, 0);
     assert_true(peer_find(&several)->slow_until_us > clock_us + 9 * SEC);
-    finish(fx, 2);
+    loop.hold_recv = true; /* what it sends is charged to them from the beginning */
+    fx[2] = from_to(several, hop(3), LNET_MSG_PUT, 500);
+    loop.hold_recv = false;
+    assert_int_equal(fx[2]->recvs, 1);
+    assert_int_equal(peer_find(&several)->stalled, 1);
+    finish(fx, 3);
     end_all();
     node_down();
 }

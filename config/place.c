@@ -248,6 +248,13 @@ static int sync_folder(int dir)
     return rc;
 }
 
+static int create_at(const struct cfg_place *place, const char *name)
+{
+    int fd = openat(place->dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    return fd >= 0 ? fd : -errno;
+}
+
 /* Creates a file with a new name in the folder. Returns its descriptor or -errno. */
 static int create_temp(const struct cfg_place *place, char name[NAME_MAX + 1])
 {
@@ -259,13 +266,21 @@ static int create_temp(const struct cfg_place *place, char name[NAME_MAX + 1])
             return -EIO;
         if (snprintf(name, NAME_MAX + 1, "%s.%08x", place->name, tag) > NAME_MAX)
             return -ENAMETOOLONG;
-        fd = openat(place->dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd >= 0)
+        fd = create_at(place, name);
+        if (fd != -EEXIST)
             return fd;
-        if (errno != EEXIST)
-            return -errno;
     }
     return -EEXIST;
+}
+
+/* Creates the one temporary file of a folder in which only this process writes. */
+static int create_own_temp(const struct cfg_place *place, char name[NAME_MAX + 1])
+{
+    if (snprintf(name, NAME_MAX + 1, "%s.new", place->name) > NAME_MAX)
+        return -ENAMETOOLONG;
+    if (unlinkat(place->dir, name, 0) != 0 && errno != ENOENT)
+        return -errno;
+    return create_at(place, name);
 }
 
 /* Gives the new file the owner of the old one, if the daemon has the right to. Else the file is the
@@ -284,7 +299,8 @@ static int keep_owner(int fd, const struct stat *old)
     return fchmod(fd, (old->st_mode & 0700) | others << 3 | others) == 0 ? 0 : -errno;
 }
 
-int cfg_place_write(const struct cfg_place *place, const char *text)
+static int replace(const struct cfg_place *place, const char *text,
+                   int (*create)(const struct cfg_place *place, char name[NAME_MAX + 1]))
 {
     char temp[NAME_MAX + 1];
     struct stat st;
@@ -293,7 +309,7 @@ int cfg_place_write(const struct cfg_place *place, const char *text)
 
     if (rc != 0)
         return rc;
-    fd = create_temp(place, temp);
+    fd = create(place, temp);
     if (fd < 0)
         return fd;
     rc = fchmod(fd, old ? st.st_mode & 07777 : 0644) == 0 ? 0 : -errno;
@@ -310,4 +326,14 @@ int cfg_place_write(const struct cfg_place *place, const char *text)
     else
         rc = sync_folder(place->dir);
     return rc;
+}
+
+int cfg_place_write(const struct cfg_place *place, const char *text)
+{
+    return replace(place, text, create_temp);
+}
+
+int cfg_place_rewrite(const struct cfg_place *place, const char *text)
+{
+    return replace(place, text, create_own_temp);
 }

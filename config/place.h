@@ -30,5 +30,9 @@ int cfg_place_read(const struct cfg_place *place, char **text, size_t *len);
 /* Replaces the file as a whole, or creates it; a reader sees the old file or the new one. Keeps the
  * mode and owner of the old file. 0 or -errno. */
 int cfg_place_write(const struct cfg_place *place, const char *text);
+/* The same for a file that is written again and again, in a folder in which only this process
+ * writes. The temporary file is NAME.new, which is replaced: a process that was killed in a write
+ * leaves no more than that one. */
+int cfg_place_rewrite(const struct cfg_place *place, const char *text);
 
 #endif

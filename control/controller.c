@@ -228,25 +228,38 @@ static int make_node(struct process *d, struct err *err)
     return rc;
 }
 
+/* 0 with a sentence in why: it waits for the device of its port. */
+static int add_ni(struct process *d, const struct cfg_ni *ni, struct err *why)
+{
+    const struct cfg_port *port = cfg_port_of(d->cfg, ni);
+    struct lnet_ni *made;
+    int rc = lnet_ni_add(d->c.node, &ni->conf, &made, why);
+
+    if (rc != 0)
+        return rc;
+    control_log_lowered(&ni->conf, made);
+    if (port)
+        control_ports_lack(d->ports, port, why);
+    return 0;
+}
+
 static int add_nis(struct process *d, struct err *err)
 {
-    unsigned absent = 0;
+    unsigned wait = 0;
 
     for (unsigned i = 0; i < d->cfg->ni_count; i++) {
         const struct cfg_ni *ni = &d->cfg->ni[i];
         struct err why = {0};
-        struct lnet_ni *made;
-        int rc = lnet_ni_add(d->c.node, &ni->conf, &made, &why);
+        int rc = add_ni(d, ni, &why);
 
-        if (rc == 0) {
-            control_log_lowered(&ni->conf, made);
+        if (rc == 0 && why.message[0] == '\0')
             continue;
-        }
         *err = why;
         err_text(err, "NI on line %u of the configuration: %s", ni->line, why.message);
-        if (!control_absent_may(ni->conf.net, rc) || ++absent == d->cfg->ni_count)
-            return rc; /* no NI would be left */
-        rc = control_absent_add(&d->c, &ni->conf, err);
+        if ((rc != 0 && !control_absent_may(ni->conf.net, rc)) || ++wait == d->cfg->ni_count)
+            return rc != 0 ? rc : -ENODEV; /* no NI would be left */
+        if (rc != 0)
+            rc = control_absent_add(&d->c, &ni->conf, err);
         if (rc != 0)
             return rc;
         *err = (struct err){0};

@@ -62,6 +62,9 @@ int control_ports_open(const struct cfg *cfg, struct reactor_env *env,
 /* The table of ports for the driver that is made next. The homes of its NIs receive the packets. */
 const struct eth_ports *control_ports_table(const struct control_ports *p);
 void control_ports_driver(struct control_ports *p, const struct lnd_code *code, void *ctx);
+/* -ENODEV with a sentence while the port waits for its device, else 0. */
+int control_ports_lack(const struct control_ports *p, const struct cfg_port *entry,
+                       struct err *err);
 /* Starts the ports: frames flow from now on. Reactors run. */
 int control_ports_start(struct control_ports *p, struct err *err);
 /* Stops TCP, then IP. Streams have ended before or are reset. done is called when no reactor uses a

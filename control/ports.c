@@ -90,10 +90,13 @@ static int open_devices(struct control_ports *p, const struct cfg *cfg, size_t b
         if (!control_port_opts(cfg, i, &opts))
             continue;
         opts.buffer_bytes = buffers;
+        opts.may_lack = true;
         rc = port_open(&opts, NULL, &p->port[p->count], err);
         if (rc != 0)
             return rc;
-        p->count++;
+        if (port_lacks(p->port[p->count++]))
+            log_event(LOG_LEVEL_WARNING, LOG_MODULE_MILLRACED, "port_waits",
+                      LOG_S("port", opts.name), LOG_S("device", opts.device));
     }
     return 0;
 }
@@ -195,6 +198,16 @@ int control_ports_open(const struct cfg *cfg, struct reactor_env *env,
     fill_table(p);
     *out = p;
     return 0;
+}
+
+int control_ports_lack(const struct control_ports *p, const struct cfg_port *entry, struct err *err)
+{
+    if (!port_lacks(port_of(p, entry)))
+        return 0;
+    err_set(err, -ENODEV, "port %s: there is no device %s, or it is down", entry->name,
+            cfg_port_device(entry));
+    err_remedy(err, "`ip link` lists interfaces, `dpdk-devbind.py -s` cards");
+    return err->code;
 }
 
 int control_ports_start(struct control_ports *p, struct err *err)

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "config/place.h"
 #include "control/controller_internal.h"
 #include "control/state_file.h"
+#include "control/state_writer.h"
 #include "lib/base/container.h"
 #include "lib/base/minmax.h"
 #include "lib/log/log.h"
@@ -20,17 +20,27 @@
 #define STATE_NAME "peers.json"
 
 #define MOMENT_S  60 /* addresses of a file that is older are checked before they are used */
-#define TOUCH_US  10000000ull
 #define RECENT_US 300000000ull /* a peer without connections is kept for this time */
 
-/* The pace after a restart. */
-#define STEP_US    10000 /* in each step: */
-#define STEP_PAIRS 32    /* connections that are ended, */
-#define STEP_PINGS 16    /* pings */
-#define SETTLE_US  50000 /* peers handle the RSTs before they are called */
-#define PINGS_MAX  512   /* under way */
+/* The pace after a restart. The peers and connections of the file are spread over SPREAD_STEPS
+ * steps, within these bounds. */
+#define SPREAD_STEPS 100
+#define STEP_US      10000
+#define PEERS_LEAST  16 /* peers that are called in a step */
+#define PEERS_MOST   128
+#define VISITS_MOST  256  /* called peers that are looked at in a step */
+#define PAIRS_MOST   64   /* connections that are ended in a step of */
+#define PAIR_STEP_US 1000 /* this time */
+
+#define SETTLE_US  50000   /* peers handle the RSTs before they are called */
+#define CALLS_MOST 4096    /* peers that are being connected to, */
+#define CALLS_PART 4       /* or this part of the connections that there may be */
+#define VISIT_US   50000   /* until a called peer is looked at; twice as long each time */
+#define CALL_US    400000  /* until an attempt is ended when others want its place, */
+#define PATIENT_US 5000000 /* and when none do */
+#define CALLS      2       /* of a peer */
 #define PING_MS    2000
-#define PING_TRIES 3
+#define PINGS      3       /* to a peer */
 #define AGAIN_US   1100000 /* the back-off after a first failure is 1 s */
 
 /* The pace of looks at what there is. */
@@ -40,31 +50,34 @@
 #define LOOK_PEERS 256
 #define LOOK_PAIRS 128
 
+/* A peer is called, looked at until it is connected, and pinged. */
 struct old_peer {
     struct control_restart *r;
     struct lnet_nid nid;
-    unsigned tries;
-    bool running;
+    unsigned calls, pings;
+    bool running; /* a request of it is under way, */
+    bool late;    /* the last one of its call */
     bool done;
     uint64_t due_us;
+    uint64_t called_us; /* 0: not called */
 };
 
 struct control_restart {
     struct controller *c;
-    struct cfg_place place;
+    struct state_writer writer;
     struct state_file old;
     bool fresh; /* the file was written a moment ago */
     bool stopped;
-    bool failed; /* the last write, which is logged once */
 
     /* After a restart. */
     struct reactor_timer timer;
     struct old_peer *peer; /* old.peers of them */
     unsigned left;         /* peers that are not done */
-    unsigned answered, running, next_pair, next_peer;
+    unsigned answered, next_pair, next_call, next_visit;
+    unsigned step_peers, calls, calls_most;
     uint64_t begun_us, settled_us;
     struct reactor_task end_task;
-    struct tcp_pair end[STEP_PAIRS]; /* connections that a reactor ends now */
+    struct tcp_pair end[PAIRS_MOST]; /* connections that a reactor ends now */
     unsigned ends;                   /* 0: the reactor has answered */
 
     /* Looks. */
@@ -76,8 +89,7 @@ struct control_restart {
     json_t *peers, *pairs; /* of the look under way */
     json_t *last_pairs;    /* of the look at which the connections changed last */
     uint64_t conns;        /* what was counted then */
-    uint64_t look_us, touched_us;
-    char *written;
+    uint64_t look_us;
 };
 
 /* ---- the file ---- */
@@ -85,7 +97,8 @@ struct control_restart {
 static void log_text(enum log_level level, const char *event, const struct control_restart *r,
                      const char *text)
 {
-    log_event(level, LOG_MODULE_MILLRACED, event, LOG_S("file", r->place.name), LOG_S("msg", text));
+    log_event(level, LOG_MODULE_MILLRACED, event, LOG_S("file", r->writer.place.name),
+              LOG_S("msg", text));
 }
 
 static bool is_fresh(const struct cfg_place *place)
@@ -104,7 +117,7 @@ static void read_file(struct control_restart *r)
     struct err err = {0};
     char *text = NULL;
     size_t len = 0;
-    int rc = cfg_place_read(&r->place, &text, &len);
+    int rc = cfg_place_read(&r->writer.place, &text, &len);
 
     if (rc == -ENOENT)
         return;
@@ -117,42 +130,10 @@ static void read_file(struct control_restart *r)
         log_text(LOG_LEVEL_WARNING, "state_not_read", r, err.message);
         return;
     }
-    r->fresh = is_fresh(&r->place);
+    r->fresh = is_fresh(&r->writer.place);
     if (r->old.ignored > 0)
         log_event(LOG_LEVEL_WARNING, LOG_MODULE_MILLRACED, "state_ignored",
-                  LOG_S("file", r->place.name), LOG_U("entries", r->old.ignored));
-}
-
-static void write_file(struct control_restart *r, char *text)
-{
-    int rc = cfg_place_write(&r->place, text);
-
-    if (rc != 0 && !r->failed)
-        log_text(LOG_LEVEL_WARNING, "state_not_written", r, strerror(-rc));
-    r->failed = rc != 0;
-    if (rc != 0) {
-        free(text);
-        return;
-    }
-    free(r->written);
-    r->written = text;
-    r->touched_us = reactor_now_us();
-}
-
-/* Writes the text, which becomes r's, if it has changed; else says that the process still runs. */
-static void keep(struct control_restart *r, char *text)
-{
-    if (!text)
-        return;
-    if (!r->written || strcmp(text, r->written) != 0) {
-        write_file(r, text);
-        return;
-    }
-    free(text);
-    if (reactor_now_us() - r->touched_us < TOUCH_US)
-        return;
-    (void)utimensat(r->place.dir, r->place.name, NULL, AT_SYMLINK_NOFOLLOW);
-    r->touched_us = reactor_now_us();
+                  LOG_S("file", r->writer.place.name), LOG_U("entries", r->old.ignored));
 }
 
 /* ---- looks ---- */
@@ -181,7 +162,6 @@ static void look_later(struct control_restart *r)
 {
     uint64_t took = reactor_now_us() - r->look_us;
 
-    drop(&r->peers);
     if (!r->stopped)
         reactor_timer_arm(&r->look,
                           min(max((uint64_t)LOOK_US, took * LOOK_SHARE), (uint64_t)LOOK_MOST));
@@ -192,7 +172,7 @@ static void look_done(struct control_restart *r)
     json_t *own = addresses(r->c);
 
     if (!r->stopped)
-        keep(r, state_file_text(r->peers, own, r->last_pairs));
+        state_writer_begin(&r->writer, state_file_root(r->peers, own, r->last_pairs));
     drop(&own);
     look_later(r);
 }
@@ -286,6 +266,11 @@ static void look(struct reactor_timer *timer)
     struct lnet_peer_ni_cursor first = {0};
 
     r->look_us = reactor_now_us();
+    if (state_writer_busy(&r->writer)) {
+        look_later(r);
+        return;
+    }
+    drop(&r->peers);
     r->peers = json_array();
     if (lnet_peer_ni_page(r->c->node, &first, LOOK_PEERS, peers_read, r) != 0)
         look_later(r);
@@ -315,7 +300,7 @@ static void step_pairs(struct control_restart *r)
 {
     if (r->ends > 0)
         return;
-    while (r->next_pair < r->old.pairs && r->ends < STEP_PAIRS)
+    while (r->next_pair < r->old.pairs && r->ends < PAIRS_MOST)
         r->end[r->ends++] = r->old.pair[r->next_pair++];
     r->end_task.fn = end_some;
     reactor_post(reactor_at(r->c->env, 0), &r->end_task);
@@ -344,49 +329,97 @@ static void done_with(struct old_peer *p)
     p->r->left--;
 }
 
-static void pinged(void *arg, int status, const struct lnet_ping_info *info)
+/* The peer is connected, or not called any more. It is called again if it may be. */
+static void called(struct old_peer *p, bool again)
 {
-    struct old_peer *p = arg;
-    struct control_restart *r = p->r;
-
-    (void)info;
-    r->running--;
-    p->running = false;
-    r->answered += status == 0;
-    /* A ping without an answer is still sent when there is a connection. */
-    if (status == 0 || status == -ETIMEDOUT || p->tries == PING_TRIES)
-        done_with(p);
+    p->r->calls--;
+    p->called_us = 0;
     p->due_us = reactor_now_us() + AGAIN_US;
+    if (!again)
+        done_with(p);
 }
 
-static void ping(struct old_peer *p)
+static void visited(void *arg, int status, const struct lnet_ping_info *info)
 {
-    struct control_restart *r = p->r;
+    struct old_peer *p = arg;
+    uint64_t now = reactor_now_us();
 
-    if (!is_neighbour(r->c, &p->nid)) {
+    (void)info;
+    p->running = false;
+    p->r->answered += status == 0;
+    if (status == -ENOTCONN && !p->late)
+        p->due_us = now + max(now - p->called_us, (uint64_t)VISIT_US);
+    else if (status == -ENOTCONN)
+        called(p, p->calls < CALLS);
+    else /* a ping without an answer was sent nevertheless */
+        called(p, status != 0 && status != -ETIMEDOUT && ++p->pings < PINGS);
+}
+
+/* Calls a peer, or looks whether a called one is connected. */
+static void visit(struct old_peer *p)
+{
+    p->running = true;
+    if (lnet_ping_connected(p->r->c->node, &p->nid, PING_MS, p->late, visited, p) != 0)
+        visited(p, -ENOMEM, NULL);
+}
+
+static void call(struct old_peer *p, uint64_t now)
+{
+    if (!is_neighbour(p->r->c, &p->nid)) {
         done_with(p);
         return;
     }
-    p->tries++;
-    p->running = true;
-    r->running++;
-    if (lnet_ping(r->c->node, &p->nid, NULL, PING_MS, pinged, p) != 0)
-        pinged(p, -ENOMEM, NULL);
+    p->called_us = now;
+    p->late = false;
+    p->calls++;
+    p->r->calls++;
+    visit(p);
+}
+
+/* Peers that do not answer give way where there are more than can be called at once. */
+static bool is_late(const struct old_peer *p, uint64_t now)
+{
+    bool wanted = p->r->left > p->r->calls_most;
+
+    return now - p->called_us >= (wanted ? CALL_US : PATIENT_US);
+}
+
+static void visit_some(struct control_restart *r, uint64_t now)
+{
+    unsigned visits = 0;
+
+    for (unsigned i = 0; i < r->old.peers && visits < VISITS_MOST; i++) {
+        struct old_peer *p = &r->peer[r->next_visit++ % r->old.peers];
+
+        if (p->called_us == 0 || p->running || now < p->due_us)
+            continue;
+        p->late = is_late(p, now);
+        visit(p);
+        visits++;
+    }
+}
+
+static void call_some(struct control_restart *r, uint64_t now)
+{
+    unsigned calls = 0;
+
+    for (unsigned i = 0; i < r->old.peers && calls < r->step_peers && r->calls < r->calls_most;
+         i++) {
+        struct old_peer *p = &r->peer[r->next_call++ % r->old.peers];
+
+        if (p->called_us > 0 || p->done || now < p->due_us)
+            continue;
+        call(p, now);
+        calls++;
+    }
 }
 
 static void step_peers(struct control_restart *r)
 {
     uint64_t now = reactor_now_us();
-    unsigned pings = 0;
 
-    for (unsigned i = 0; i < r->old.peers && pings < STEP_PINGS && r->running < PINGS_MAX; i++) {
-        struct old_peer *p = &r->peer[r->next_peer++ % r->old.peers];
-
-        if (p->done || p->running || now < p->due_us)
-            continue;
-        ping(p);
-        pings++;
-    }
+    visit_some(r, now);
+    call_some(r, now);
 }
 
 static void finished(struct control_restart *r)
@@ -408,7 +441,7 @@ static void step(struct reactor_timer *timer)
     if (r->left == 0 && r->next_pair == r->old.pairs)
         finished(r);
     else
-        reactor_timer_arm(timer, STEP_US);
+        reactor_timer_arm(timer, r->next_pair < r->old.pairs ? PAIR_STEP_US : STEP_US);
 }
 
 /* ---- life ---- */
@@ -431,7 +464,7 @@ static struct control_restart *make(struct controller *c, const char *path)
     if (!r)
         return NULL;
     r->c = c;
-    rc = cfg_place_open(&r->place, path, NULL);
+    rc = cfg_place_open(&r->writer.place, path, NULL);
     if (rc != 0) {
         log_event(LOG_LEVEL_WARNING, LOG_MODULE_MILLRACED, "state_not_read", LOG_S("file", path),
                   LOG_S("msg", strerror(-rc)));
@@ -471,8 +504,14 @@ bool control_restart_had(const struct control_restart *r, const struct inet_addr
 
 void control_restart_begin(struct control_restart *r)
 {
+    unsigned conns;
+
     if (!r || r->stopped)
         return;
+    conns = (unsigned)cfg_running_get(r->c->running)->max_connections * reactor_count(r->c->env);
+    r->calls_most = min(conns / CALLS_PART, (unsigned)CALLS_MOST);
+    r->step_peers =
+        min(max(r->old.peers / SPREAD_STEPS, (unsigned)PEERS_LEAST), (unsigned)PEERS_MOST);
     if (!r->c->tcp)
         r->old.pairs = 0;
     r->begun_us = r->settled_us = reactor_now_us();
@@ -492,12 +531,11 @@ void control_restart_free(struct control_restart *r)
 {
     if (!r)
         return;
+    state_writer_end(&r->writer);
     drop(&r->peers);
     drop(&r->pairs);
     drop(&r->last_pairs);
     state_file_free(&r->old);
-    cfg_place_close(&r->place);
     free(r->peer);
-    free(r->written);
     free(r);
 }

@@ -6,12 +6,14 @@
  *
  * An address of a port that was used a moment ago is used at once and checked meanwhile. When the
  * NIs are up, connections of own TCP from before the restart are ended at the peers. The kernel
- * does the same for host sockets. Then each peer is sent a ping: a kernel node that gave up the
- * router believes in it again with the first message (docs/protocol/lnet-core.md §3.8).
+ * does the same for host sockets. Then each peer is connected to and sent a ping: a kernel node
+ * that gave up the router believes in it again with the first message (docs/protocol/lnet-core.md
+ * §3.8). No message waits for a connection, since it would keep a credit of the NI.
  *
  * Life: control_restart_open() before the ports are opened, control_restart_begin() when the NIs
- * are up, control_restart_stop(), control_restart_free(). The file is then written at most once a
- * second, only when it changed, and not while the router stops. Control thread.
+ * are up, control_restart_stop(), control_restart_free(). When the peers were called, the file is
+ * written at most once a second, only when it changed, and not while the router stops
+ * (state_writer.h). Control thread.
  */
 #ifndef MILLRACE_CONTROL_RESTART_H
 #define MILLRACE_CONTROL_RESTART_H

@@ -137,12 +137,13 @@ void state_file_add_pair(json_t *pairs, const struct tcp_pair *pair)
                          inet_text(&pair->remote, remote), (int)pair->rport));
 }
 
-char *state_file_text(json_t *peers, json_t *addresses, json_t *pairs)
+json_t *state_file_root(json_t *peers, json_t *addresses, json_t *pairs)
 {
-    json_t *root = json_pack("{s:i, s:O, s:O, s:O}", "version", VERSION, "peers", peers,
-                             "addresses", addresses, "connections", pairs);
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    return json_pack("{s:i, s:O, s:O, s:O}", "version", VERSION, "peers", peers, "addresses",
+                     addresses, "connections", pairs);
+}
 
-    json_decref(root);
-    return text;
+char *state_file_text(const json_t *root)
+{
+    return json_dumps(root, JSON_COMPACT);
 }

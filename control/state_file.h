@@ -38,7 +38,9 @@ void state_file_free(struct state_file *state);
 void state_file_add_peer(json_t *peers, const struct lnet_nid *nid);
 void state_file_add_address(json_t *addresses, const struct inet_addr *addr);
 void state_file_add_pair(json_t *pairs, const struct tcp_pair *pair);
-/* Returns the text, allocated. NULL: out of memory. */
-char *state_file_text(json_t *peers, json_t *addresses, json_t *pairs);
+/* Returns the content, which refers to the three. NULL: out of memory. */
+json_t *state_file_root(json_t *peers, json_t *addresses, json_t *pairs);
+/* Returns the text of the content, allocated. NULL: out of memory. */
+char *state_file_text(const json_t *root);
 
 #endif

@@ -106,8 +106,8 @@ int lnd_check_lnd_tunables(struct lnd_ni *lni, struct lnd_tunables *tun, struct 
 /* The rows that all LNDs have in that table. An LND adds its own start and stop. */
 #define LND_OPS_COMMON                                                                             \
     .connects = true, .ni_init = lnd_ni_init, .ni_set = lnd_ni_set, .ni_quiesce = lnd_ni_quiesce,  \
-    .ni_fini = lnd_ni_fini, .peer_abort = lnd_ni_peer_abort, .peer_free = lnd_peer_free,           \
-    .peer_shrink = lnd_peer_shrink
+    .ni_fini = lnd_ni_fini, .peer_abort = lnd_ni_peer_abort, .peer_connect = lnd_ni_peer_connect,  \
+    .peer_free = lnd_peer_free, .peer_shrink = lnd_peer_shrink
 
 int lnd_ni_init(struct lnet_ni *ni, struct err *err);
 int lnd_ni_start(struct lnet_ni *ni, struct err *err);
@@ -116,6 +116,7 @@ void lnd_ni_quiesce(struct lnet_ni *ni, struct reactor_task *done);
 void lnd_ni_stop(struct lnet_ni *ni, struct reactor_task *done);
 void lnd_ni_fini(struct lnet_ni *ni);
 void lnd_ni_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop reason);
+bool lnd_ni_peer_connect(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool give_up);
 void lnd_peer_free(struct lnet_peer_ni *peer);
 void lnd_peer_shrink(void *ctx);
 

@@ -361,6 +361,26 @@ void lnd_ni_peer_abort(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_
         lnd_peer_abort(lp, reason);
 }
 
+bool lnd_ni_peer_connect(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool give_up)
+{
+    struct lnd_ni_shard *ns = lnd_ns_at(ni->lnd_ni, reactor_index(reactor_self()));
+    struct lnd_peer_ni *lp = NULL;
+    bool up;
+
+    if (lnd_ns_sends(ns))
+        lp = give_up ? lnd_peer_find(ns, peer) : lnd_peer_get(ns, peer);
+    if (!lp)
+        return false;
+    lnd_peer_hold(lp);
+    up = lp->nconns > 0;
+    if (!up && !give_up)
+        lnd_connect_start(lp);
+    else if (!up && lp->accepting == 0 && STAILQ_EMPTY(&lp->queue))
+        lnd_connect_cancel(lp);
+    lnd_peer_release(lp);
+    return up;
+}
+
 void lnd_peer_shrink(void *ctx)
 {
     struct lnd_driver *driver = ctx;

@@ -308,7 +308,8 @@ struct lnet_msg {
     bool ni_credit;               /* holds a tx credit of tx_ni on this reactor */
     bool stalled;                 /* its buffer is charged to the stall account, not to `account` */
     bool router_credit;           /* forwarded: holds one of rx_peer's. Home */
-    bool unconnected;             /* counted as such in its pool and in rx_peer */
+    bool unconnected : 1;         /* counted as such in its pool and in rx_peer */
+    bool quick       : 1;         /* its memory is counted as such in the budget */
     struct lnet_shard *home;      /* shard that allocated it and gets it back */
     struct lnet_ni *rx_ni;        /* forwarded: where it came in */
     struct lnet_peer_ni *rx_peer; /* forwarded: from whom (referenced) */
@@ -368,6 +369,9 @@ struct lnd_peer_info { /* for peer_get */
     unsigned conns[4]; /* by type: tcp: any, control, bulk in, bulk out */
     unsigned connecting;
     uint64_t bytes_in, bytes_out;
+    /* On the connections that are up: bytes that the peer has taken, and bytes that it was given to
+     * take and has not. An LND that cannot tell leaves both 0. */
+    uint64_t taken, owed;
 };
 
 struct lnd_ops {
@@ -420,6 +424,10 @@ struct lnd_ops {
 
     /* Closes all connections to a peer; queued messages fail with `why`. */
     void (*peer_abort)(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);
+    /* Opens connections to a peer NI as a message to it would; if give_up, ends an attempt that no
+     * message waits for instead. Returns whether there is a connection. Home of the peer NI. NULL:
+     * the LND has no connections. */
+    bool (*peer_connect)(struct lnet_ni *ni, struct lnet_peer_ni *peer, bool give_up);
     void (*peer_info)(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
     /* The LND's last look before an idle peer is freed (refs is 0). */
     void (*peer_free)(struct lnet_peer_ni *peer);

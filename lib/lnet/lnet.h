@@ -380,6 +380,11 @@ int lnet_why(struct lnet_node *node, const struct lnet_nid *dest, const struct l
 typedef void (*lnet_ping_fn)(void *arg, int status, const struct lnet_ping_info *info);
 int lnet_ping(struct lnet_node *node, const struct lnet_nid *dest, const struct lnet_nid *src,
               unsigned timeout_ms, lnet_ping_fn fn, void *arg);
+/* Pings a peer NI of a local net if it is connected. Else begins to connect to it, or ends the
+ * attempt if give_up; the status is -ENOTCONN, at once. So peers that do not answer cost neither
+ * messages nor credits, however many they are. */
+int lnet_ping_connected(struct lnet_node *node, const struct lnet_nid *dest, unsigned timeout_ms,
+                        bool give_up, lnet_ping_fn fn, void *arg);
 
 /* ---- Put/Get API of an end node (home) ---- */
 

@@ -305,6 +305,16 @@ static bool put_ni(struct jrpc_call *call, struct cfg *cfg, const struct cfg_ni 
     return true;
 }
 
+/* A document with zero credits cannot be read again. True: the call has been ended. */
+static bool no_credits(struct jrpc_call *call, const struct jrpc_arg *arg, const char *name)
+{
+    if (!arg->given || arg->integer != 0)
+        return false;
+    jrpc_refuse(call, name, "give 1 or more, or -1 for the default", "%s: 0 lets no message pass",
+                name);
+    return true;
+}
+
 void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     struct cfg_ni ni = cfg_new_ni(args[0].net, 0);
@@ -325,6 +335,8 @@ void rpc_net_add(struct jrpc_call *call, const struct jrpc_arg *args)
                   "'%.40s' is not a list of CPTs", args[8].string);
         return;
     }
+    if (no_credits(call, &args[5], "peer_credits") || no_credits(call, &args[7], "credits"))
+        return;
     cfg = rpc_edit(call);
     if (cfg && args[3].given)
         cfg = with_pattern(call, cfg, args);

@@ -41,9 +41,10 @@ root=$(head -n 1 "$list")
 work=$build/fuzz
 failed=0
 # Two frames of each allocation's stack: a whole stack costs up to half of the time, and with fewer than two LeakSanitizer takes
-# each block for one in use. To see the stacks, run the target by hand on the input that fails. 16 MiB of freed memory, far more
-# than one input's, are held back from use.
-export ASAN_OPTIONS="malloc_context_size=2:quarantine_size_mb=16${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+# each block for one in use. To see the stacks, run the target by hand on the input that fails. 4 MiB of freed memory, more than one
+# input's, are held back from use. New memory is not filled with a pattern.
+own="malloc_context_size=2:quarantine_size_mb=4:thread_local_quarantine_size_kb=256:max_malloc_fill_size=0"
+export ASAN_OPTIONS="$own${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 
 rows_of() { # files that a target's row names, FILE or FILE:PERCENT
     sed -n "2,\$s/^$1 [0-9]* [0-9]* //p" "$list"

@@ -33,6 +33,9 @@ SETTLE = 0.3                                  # seconds of traffic before the fi
 LOOKS = 2                                     # seconds of a run beside: for looking at the figures
 ONE_INFLIGHT = 8                              # messages of one peer: its credits
 HUGE_PAGES = 1400                             # free ones with which all programs take their memory from them
+PORT_BURST = 64                               # frames of a turn of port-forward's, at most
+KEEP_MOST = 512                               # turns: half of what frame-blast may have on their way
+WINDOW = 256                                  # frames of one way of frame-blast's
 FLOW = 32 << 10                               # bytes of payload after which messages flow
 DEADLINE = 60                                 # seconds for a generator to begin, connect and end
 
@@ -285,15 +288,21 @@ def mix(frames, size):
     return ",".join(f"{s}:{n}" for s, n in ((size, full), (SMALL_FRAME, count - full)) if n)
 
 
-def run_plain(build, mtu, frames, seconds):
-    """One run of plain frames in the proportions that a router had. Returns what was measured."""
+def kept_turns(size, mtu):
+    """The turns of port-forward's in which as many bytes come in as these."""
+    return min(round(size / (PORT_BURST * (mtu + 14))), KEEP_MOST)
+
+
+def run_plain(build, mtu, frames, seconds, keep=0):
+    """One run of plain frames in the proportions that a router had, which keeps them for so many turns. Returns what was measured."""
     core, ends = middle_cores()
     with Room(build) as room:
-        wire = room.talk("port-forward", "test/perf/port-forward", *room.frames(("-s", "-m", mtu, "-c", core[0])),
+        wire = room.talk("port-forward", "test/perf/port-forward", *room.frames(("-s", "-m", mtu, "-c", core[0], "-k", keep)),
                          *room.devices("server", mtu))
         wire.line()
         blaster = room.talk("frame-blast", "test/perf/frame-blast",
-                            *room.frames(("-m", mtu, "-c", ends, "-t", int(seconds + 2 * SETTLE + 1))),
+                            *room.frames(("-m", mtu, "-c", ends, "-t", int(seconds + 2 * SETTLE + 1),
+                                            "-w", max(WINDOW, 2 * keep * PORT_BURST))),
                             *ways_of(frames, mtu), *room.devices("client", mtu))
         blaster.line()
         time.sleep(SETTLE)

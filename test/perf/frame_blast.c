@@ -31,6 +31,7 @@
 #define KINDS_MAX   8
 #define BURST       32u
 #define MBUFS       4096u
+#define WINDOW_MOST 65536u
 #define FRAME_MIN   60u
 #define FRAME_MAX   (PORT_MTU_MAX + RTE_ETHER_HDR_LEN)
 #define MAGIC       0x6d72616eu
@@ -290,7 +291,7 @@ int main(int argc, char **argv)
         else if (c == 'c')
             core = (int)frame_number(PROG, optarg, 0, 1023);
         else if (c == 'w')
-            window = frame_number(PROG, optarg, 1, MBUFS / 4);
+            window = frame_number(PROG, optarg, 1, WINDOW_MOST);
         else if (c == 't')
             seconds = frame_number(PROG, optarg, 1, 3600);
         else if (c == 'p')

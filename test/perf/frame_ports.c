@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define MEMORY_MB    320
-#define BUFFER_BYTES (16u << 20)
+#define MEMORY_MB    640
+#define BUFFER_BYTES (128u << 20)
 /* Where the ports are the two ends of one memif: the driver hears of the other's end on a thread of
  * its own, and must have done so before its memory goes. */
 #define CLOSE_PAUSE_US 200000

@@ -4,10 +4,12 @@
  * ports cost alone (port_forward.py), and what plain forwarding of frames costs beside routing
  * (bench.py eth).
  *
- *   port-forward [-m MTU] [-c CORE] [-s] [-H] DEVICE DEVICE
+ *   port-forward [-m MTU] [-c CORE] [-k TURNS] [-s] [-H] DEVICE DEVICE
  *
  * DEVICE is an interface of the kernel's or one of DPDK's (net_memif0,…), as in the configuration
- * of millraced. -s: never sleeps; -H: memory from hugepages. Prints "ready"; then for each line on
+ * of millraced. -k: keeps what came in until that many later turns have brought something, as who
+ * takes in messages does, so that it has left the caches; -s: never sleeps; -H: memory from
+ * hugepages. Prints "ready"; then for each line on
  * standard input, and at its end, the counters as one line of JSON. busy_cycles are those of turns
  * in which frames came, cycles all since "ready". A turn in which the kernel gave the core to
  * others counts as an average one.
@@ -28,7 +30,9 @@
 #define LOOK_TURNS 20000u /* between two looks at standard input */
 #define IDLE_TURNS 50u    /* before it sleeps */
 #define DOZE_MS    100
-#define LONG_US    100u /* a turn that took longer may have been without a core */
+#define KEEP_MOST  512u  /* turns */
+#define REST_TURNS 1000u /* with nothing new after which what is kept goes out */
+#define LONG_US    100u  /* a turn that took longer may have been without a core */
 
 static struct frame_ports ports = {.prog = PROG};
 
@@ -59,16 +63,43 @@ static void turn_round(struct rte_mbuf *m)
     }
 }
 
-static unsigned forward(struct port *from, struct port *to)
-{
+struct burst {
+    unsigned n;
     struct rte_mbuf *m[PORT_BURST];
-    unsigned n = port_rx(from, 0, m, PORT_BURST), sent = 0;
+};
 
-    for (unsigned i = 0; i < n; i++)
-        turn_round(m[i]);
-    while (sent < n)
-        sent += port_tx(to, 0, m + sent, n - sent);
-    return n;
+/* The bursts of one way, in a ring: each goes out when its place is wanted again. */
+static struct burst kept[2][KEEP_MOST];
+
+static void pass_on(struct port *to, struct burst *b)
+{
+    unsigned sent = 0;
+
+    for (unsigned i = 0; i < b->n; i++)
+        turn_round(b->m[i]);
+    while (sent < b->n)
+        sent += port_tx(to, 0, b->m + sent, b->n - sent);
+    b->n = 0;
+}
+
+/* One turn of both ways. Returns how many frames came in. */
+static unsigned forward(unsigned keep, bool rest)
+{
+    static unsigned at;
+    struct burst in[2];
+    unsigned came = 0;
+
+    for (unsigned i = 0; i < 2; i++)
+        came += in[i].n = port_rx(ports.port[i], 0, in[i].m, PORT_BURST);
+    if (came == 0 && !rest)
+        return 0;
+    for (unsigned i = 0; i < 2; i++) {
+        pass_on(ports.port[1 - i], keep > 0 ? &kept[i][at] : &in[i]);
+        if (keep > 0)
+            kept[i][at] = in[i];
+    }
+    at = at + 1 < keep ? at + 1 : 0;
+    return came;
 }
 
 static void counters(uint64_t cycles, uint64_t busy)
@@ -120,7 +151,7 @@ static bool preempted(void)
     return again;
 }
 
-static void run(bool spin)
+static void run(unsigned keep, bool spin)
 {
     uint64_t start = rte_rdtsc(), busy = 0, turns = 0, begin, took;
     uint64_t much = rte_get_tsc_hz() / 1000000 * LONG_US;
@@ -129,7 +160,7 @@ static void run(bool spin)
 
     for (unsigned turn = 0; more; turn++) {
         begin = rte_rdtsc();
-        n = forward(ports.port[0], ports.port[1]) + forward(ports.port[1], ports.port[0]);
+        n = forward(keep, keep > 0 && idle > REST_TURNS);
         took = rte_rdtsc() - begin;
         if (took > much && preempted())
             took = turns > 0 ? busy / turns : 0;
@@ -144,15 +175,17 @@ static void run(bool spin)
 
 int main(int argc, char **argv)
 {
-    unsigned mtu = 0;
+    unsigned mtu = 0, keep = 0;
     int core = -1, c;
     bool spin = false, huge = false;
 
-    while ((c = getopt(argc, argv, "m:c:sH")) != -1) {
+    while ((c = getopt(argc, argv, "m:c:k:sH")) != -1) {
         if (c == 'm')
             mtu = frame_number(PROG, optarg, PORT_MTU_MIN, PORT_MTU_MAX);
         else if (c == 'c')
             core = (int)frame_number(PROG, optarg, 0, 1023);
+        else if (c == 'k')
+            keep = frame_number(PROG, optarg, 0, KEEP_MOST);
         else if (c == 's')
             spin = true;
         else if (c == 'H')
@@ -161,11 +194,12 @@ int main(int argc, char **argv)
             return 1; /* getopt has said why */
     }
     if (argc - optind != 2)
-        frame_die(PROG, "usage: port-forward [-m MTU] [-c CORE] [-s] [-H] DEVICE DEVICE");
+        frame_die(PROG,
+                  "usage: port-forward [-m MTU] [-c CORE] [-k TURNS] [-s] [-H] DEVICE DEVICE");
     frame_ports_open(&ports, argv + optind, mtu, core, huge);
     printf("ready\n");
     fflush(stdout);
-    run(spin);
+    run(keep, spin);
     frame_ports_close(&ports);
     reactor_env_destroy(ports.env);
     return 0;

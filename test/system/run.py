@@ -23,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
 from lnetpy import netns                        # noqa: E402
+from lnetpy.cards import MODELS             # noqa: E402
 from lnetpy.env import Env, Failed, Skip        # noqa: E402
 
 SKIPPED, FAILED = 77, 1
@@ -34,52 +35,66 @@ FORWARDING = ("back", "end_nodes", "faults", "hostile", "ipv6", "load_failures",
               "mutation", "replay", "routed", "status", "unprivileged", "privileges")
 
 
+# … and in a guest on network cards, beside the tests of these.
+ON_CARDS = ("routed", "load_failures", "load_fairness", "load_line")
+
+
 def transports(module, f, wanted):
-    """On which transports a test runs, of those wanted."""
+    """On which transports a test runs, of those wanted. `nic`: ports on cards of each model, in a guest that has them."""
     there = getattr(f, "transports", None)
     if there is None:
         there = ("kernel", "port") if module in FORWARDING and not getattr(f, "no_router", False) else ("kernel",)
-    return [t for t in there if wanted in (t, "both")]
+    if wanted == "nic":
+        return MODELS if "nic" in there or ("port" in there and module in ON_CARDS) else ()
+    return [t for t in there if t != "nic" and wanted in (t, "both")]
 
 
 # Tests of input that no kernel sends: on both builds, and on both transports.
-UNTRUSTED = ("faults", "hostile", "malformed")
+UNTRUSTED = ("faults", "malformed")
 
 
 # Over host sockets and in the other cases they show what they are about; over ports they are for when there is time.
 WITH_TIME = ("load_line.two_buffers_of_each_kind[2]@port", "load_failures.link_flap[peers]@port",
              "load_failures.kill[clients]@port", "load_fairness.share_of_one_server[20]@port",
-             "load_fairness.half_messages[another server]@port", "back.without_state", "back.without_state@port")
+             "load_fairness.half_messages[another server]@port", "back.without_state", "back.without_state@port",
+             "soak.attackers")     # `hostile` has each of these attacks over host sockets; over ports they come all together
+
+
+# Attackers cost themselves so little that a router with sanitizers is behind them for a minute.
+FOR_PLAIN = ("hostile.kept_out[200]@port", "hostile.kept_out[a /64]@port")
 
 
 def builds(module, f, transport, name):
     """On which builds a test runs where time is short: all tests but those above on one at least.
 
     What measures wants the build without sanitizers. Our own TCP and control, which have most of the memory of their own to
-    err in, are for the one with them.
+    err in, are for the one with them. An attack (`hostile`) is there over ports; only tests that are about bytes that no kernel
+    sends are on both over host sockets too.
     """
     if name in WITH_TIME:
         return ()
-    if getattr(f, "alone", False) or module.startswith("load_") or "_load_" in module:
+    if getattr(f, "alone", False) or module.startswith("load_") or "_load_" in module or name in FOR_PLAIN:
         return ("plain",)
     if transport == "port" or module.startswith("control_"):
         return ("asan",)
     return ("plain", "asan") if module in UNTRUSTED else ("plain",)
 
 
-def under_tsan(f):
+def under_tsan(f, transport):
     """Whether a test runs on the build with ThreadSanitizer. A program is ten times as slow there, so tests that measure do not;
     nor do tests of the personas alone, in which no program of ours runs."""
-    return not getattr(f, "alone", False) and not getattr(f, "no_router", False)
+    return not getattr(f, "alone", False) and not getattr(f, "no_router", False) and transport not in getattr(f, "crowded", ())
 
 
-def collect(wanted="both", part=None):
+def collect(wanted="both", part=None, one=None):
     """All tests: (name, function, argument, transport), in the order of files and definitions.
 
     part: only those that a build of this kind has where time is short (builds()), or that ThreadSanitizer has (under_tsan()).
+    one: a test's name; only those of its file, as to read all files takes an emulated guest seconds.
     """
     out = []
-    for mod in sorted(m.name for m in pkgutil.iter_modules([os.path.join(HERE, "tests")])):
+    files = [f"test_{one.split('.')[0]}"] if one else sorted(m.name for m in pkgutil.iter_modules([os.path.join(HERE, "tests")]))
+    for mod in files:
         module = importlib.import_module(f"tests.{mod}")
         tests = [f for n, f in vars(module).items() if n.startswith("test_") and asyncio.iscoroutinefunction(f)]
         for f in sorted(tests, key=lambda f: f.__code__.co_firstlineno):
@@ -87,8 +102,8 @@ def collect(wanted="both", part=None):
                 name = f"{mod.removeprefix('test_')}.{f.__name__.removeprefix('test_')}"
                 name += f"[{arg}]" if arg is not None else ""
                 for t in transports(mod.removeprefix("test_"), f, wanted):
-                    full = name + ("@port" if t == "port" else "")
-                    if part == "tsan" and not under_tsan(f):
+                    full = name + (f"@{t}" if t != "kernel" else "")
+                    if part == "tsan" and not under_tsan(f, t):
                         continue
                     if part in ("plain", "asan") and part not in builds(mod.removeprefix("test_"), f, t, full):
                         continue
@@ -97,7 +112,8 @@ def collect(wanted="both", part=None):
 
 
 async def run_test(args, f, arg, transport):
-    env = Env(args.build, args.reference, args.verbose, args.long, transport, args.tamper)
+    cards = transport if transport in MODELS else None
+    env = Env(args.build, args.reference, args.verbose, args.long, "port" if cards else transport, args.tamper, cards)
     text, code = "", 0
     try:
         if not getattr(f, "no_router", False) and not args.build and not args.reference:
@@ -127,7 +143,7 @@ async def run_test(args, f, arg, transport):
 
 def child(args):
     """Run exactly one test in this process; the verdict's text goes to the descriptor of --verdict."""
-    _, f, arg, transport = next(t for t in collect() if t[0] == args.one)
+    _, f, arg, transport = next(t for t in collect(args.transport, one=args.one) if t[0] == args.one)
     code, text = asyncio.run(run_test(args, f, arg, transport))
     os.write(args.verdict, text.encode()[:2000])
     sys.stderr.flush()
@@ -143,7 +159,7 @@ class Job:
         self.tmp = tempfile.TemporaryDirectory(prefix="millrace-test-")     # gone with the job, however it ends
         r, w = os.pipe()
         argv = [sys.executable, os.path.abspath(__file__), "--one", name, "--verdict", str(w), "--timeout",
-                str(args.timeout)]
+                str(args.timeout), "--transport", args.transport]
         if args.build:
             argv += ["--build", args.build]
         if args.tamper:
@@ -195,19 +211,20 @@ def report(job, word, text, counts, args):
         sys.stdout.flush()
 
 
+def at_once(args, test):
+    """How many tests may run at a time while this one does."""
+    return min(getattr(test[1], "at_once", args.jobs), args.jobs)
+
+
 def run_all(args, tests):
-    # Those that run alone come last: nobody has to wait for them in between.
-    queue = sorted(tests, key=lambda t: getattr(t[1], "alone", False))
+    # Those beside which few or none may run come last: nobody has to wait for them in between.
+    queue = sorted(tests, key=lambda t: -at_once(args, t))
     running, counts = [], {"PASS": 0, "FAIL": 0, "SKIP": 0}
     try:
         while queue or running:
-            while queue and len(running) < args.jobs:
-                alone = getattr(queue[0][1], "alone", False)
-                if alone and running or running and running[0].alone:
-                    break
-                job = Job(args, queue[0][0], queue.pop(0)[1])
-                job.alone = alone
-                running.append(job)
+            # The queue's first has the lowest limit of all that run.
+            while queue and len(running) < at_once(args, queue[0]):
+                running.append(Job(args, queue[0][0], queue.pop(0)[1]))
             for job in list(running):
                 done = job.poll()
                 if done:
@@ -226,8 +243,8 @@ def main():
     p.add_argument("--build", default=os.environ.get("MILLRACE_BUILD"), help="meson build directory")
     p.add_argument("--filter", action="append", default=[], help="only tests whose name contains this")
     p.add_argument("--exclude", action="append", default=[], help="no tests whose name contains this")
-    p.add_argument("--transport", choices=("kernel", "port", "both"), default="both",
-                   help="host sockets, own TCP on a port, or both")
+    p.add_argument("--transport", choices=("kernel", "port", "both", "nic"), default="both",
+                   help="host sockets, own TCP on a port, or both; nic: on network cards, in a guest (./dev vm nic)")
     p.add_argument("--part", choices=("plain", "asan", "tsan"),
                    help="only the share of this kind of build; the shares of plain and asan are all tests")
     p.add_argument("--tamper", metavar="JSON", help="rules of `tamper_set` for every port of every router")

@@ -34,9 +34,22 @@ bool frame_is4(const uint8_t addr[16])
 
 uint32_t frame_sum(const uint8_t *p, size_t len, uint32_t sum)
 {
-    uint64_t total = sum;
+    uint64_t words = 0, total;
+    uint16_t folded;
+    size_t i = 0;
 
-    for (size_t i = 0; i + 1 < len; i += 2)
+    /* Words of this machine's byte order, which the sum is turned back from (RFC 1071 §2). */
+    for (; i + 4 <= len; i += 4) {
+        uint32_t word;
+
+        memcpy(&word, p + i, 4);
+        words += word;
+    }
+    while (words >> 16 != 0)
+        words = (words & 0xffff) + (words >> 16);
+    folded = (uint16_t)words;
+    total = (uint64_t)sum + get16((const uint8_t *)&folded);
+    for (; i + 1 < len; i += 2)
         total += get16(p + i);
     if (len % 2 != 0)
         total += (uint32_t)p[len - 1] << 8;

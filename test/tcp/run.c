@@ -3,6 +3,7 @@
 #include "lib/base/asan.h"
 #include "lib/base/err.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,6 +52,16 @@ uint8_t pattern_at(uint64_t offset)
 {
     offset %= PATTERN_PERIOD;
     return (uint8_t)(offset * 31 + (offset >> 8) * 7 + 1);
+}
+
+const uint8_t *pattern_from(uint64_t offset, size_t n)
+{
+    static uint8_t bytes[PATTERN_PERIOD + FRAME_MAX];
+
+    assert(n <= FRAME_MAX);
+    for (size_t i = 0; bytes[0] != pattern_at(0) && i < sizeof(bytes); i++)
+        bytes[sizeof(bytes) - 1 - i] = pattern_at(sizeof(bytes) - 1 - i);
+    return bytes + offset % PATTERN_PERIOD;
 }
 
 bool run_number(struct run *r, unsigned word, int64_t *out)

@@ -71,6 +71,7 @@ struct run {
     uint64_t out_us, gap_us; /* of the last frame compared, and how long after the one before */
     uint64_t event_us;       /* of the last event: times count from it */
     bool verbose;
+    bool quiet; /* no trace: it takes as long as what it tells of */
     char *trace;
     size_t trace_len;
     char why[2048]; /* not empty: it has failed */
@@ -85,6 +86,8 @@ bool run_case(struct run *r, const struct script_case *cs, bool ip6);
 /* Bytes of a stream at an offset, the same both ways. */
 #define PATTERN_PERIOD 1048573u
 uint8_t pattern_at(uint64_t offset);
+/* Returns n of them, FRAME_MAX at most, from a table. */
+const uint8_t *pattern_from(uint64_t offset, size_t n);
 
 struct chan *chan_of(struct run *r, uint8_t host, uint16_t own_port, uint16_t peer_port);
 struct chan *chan_add(struct run *r, const char *name);

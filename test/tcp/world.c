@@ -140,10 +140,8 @@ static int step(struct world *w)
 
 void world_settle(struct world *w)
 {
-    unsigned idle = 0;
-
-    for (unsigned i = 0; i < 4096 && idle < 3; i++)
-        idle = step(w) == 0 && !w->in ? idle + 1 : 0;
+    for (unsigned i = 0; i < 4096 && (step(w) > 0 || w->in); i++)
+        continue;
 }
 
 void world_jump(struct world *w, uint64_t to_us)

@@ -28,6 +28,7 @@ struct conn {
 
 static struct conn conns[CONNS];
 static unsigned opens;
+static uint64_t quick_others; /* what messages that there are not hold of the part of quick ones */
 
 /* ---- what must be so at every moment ---- */
 
@@ -39,7 +40,7 @@ static inline struct lnet_budget *budget(void)
 static inline void check(void)
 {
     const struct lnet_shard *s = node->shard[0];
-    uint64_t charges = 0, held[2] = {0, 0}, stalled = 0, of_dests = 0;
+    uint64_t charges = 0, held[2] = {0, 0}, stalled = 0, quick = quick_others, of_dests = 0;
     unsigned i;
 
     for (i = 0; i < CONNS; i++)
@@ -51,6 +52,7 @@ static inline void check(void)
             continue;
         held[m->account->gateway] += m->memory;
         stalled += m->stalled ? m->memory : 0;
+        quick += m->quick ? m->memory : 0;
     }
     for (i = 0; i <= s->next_hop_mask; i++) {
         const struct lnet_next_hop *d;
@@ -61,6 +63,7 @@ static inline void check(void)
     assert_int_equal(budget()->held[0], held[0]);
     assert_int_equal(budget()->held[1], held[1]);
     assert_int_equal(budget()->stalled, stalled);
+    assert_int_equal(budget()->quick, quick);
     assert_int_equal(of_dests + stalled, held[0] + held[1]);
     assert_int_equal(budget()->used, charges + held[0] + held[1]);
     assert_true(budget()->used <= budget()->total);
@@ -217,6 +220,7 @@ static inline void grants_up(size_t bytes, unsigned share, unsigned buffer_wait)
     loop.hold_send = loop.hold_recv = true;
     memset(conns, 0, sizeof(conns));
     opens = 0;
+    budget()->quick = quick_others = budget()->total; /* nothing is left of their part */
 }
 
 static inline void grants_down(void)
@@ -226,6 +230,7 @@ static inline void grants_down(void)
     for (i = 0; i < CONNS; i++)
         conn_close(&conns[i]);
     end_all();
+    assert_int_equal(budget()->quick, quick_others);
     node_down();
 }
 

@@ -156,9 +156,7 @@ static void check_waiting(const struct conn *c)
         prop_fail("%d headers of peer %u wait for router credits, %d should", waiting,
                   c->peer->index, c->peer->rtr.now < 0 ? -c->peer->rtr.now : 0);
     if (stage_now(c) == STAGE_BUFFER && clock_us > books.rule_changed_us + LOOK_US + WHEEL_US &&
-        model_may(c->peer->reactor, c->pool, c->acct,
-                  c->urgent && c->in.rx.class != LNET_CLASS_SLOW,
-                  c->in.rx.class == LNET_CLASS_SLOW))
+        model_may(c->peer->reactor, c->pool, c->acct, c->in.rx.class))
         prop_fail("header %x waits and could have a buffer: reactor %u pool %d, %u of %u in use",
                   c->id, c->peer->reactor, c->pool, books.pool[c->peer->reactor][c->pool].used,
                   node->shard[c->peer->reactor]->credit->pool[c->pool].total);

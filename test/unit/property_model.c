@@ -156,7 +156,7 @@ void model_init(void)
 /* ---- the rule ---- */
 
 /* What is free for an account, after what is set aside for others. */
-static int free_for(unsigned r, enum lnet_pool k, unsigned acct, bool urgent)
+static int free_for(unsigned r, enum lnet_pool k, unsigned acct, enum lnet_class class)
 {
     const struct model_pool *p = &books.pool[r][k];
     unsigned total = node->shard[r]->credit->pool[k].total, aside = gateways_with_routes(), reserve;
@@ -169,7 +169,10 @@ static int free_for(unsigned r, enum lnet_pool k, unsigned acct, bool urgent)
     reserve = total / 16;
     if (k == LNET_POOL_LARGE)
         reserve = min(reserve, 1u);
-    return left - (int)aside - (urgent ? 0 : (int)reserve);
+    left -= (int)aside;
+    if (class != LNET_CLASS_URGENT)
+        left -= (int)reserve;
+    return class > LNET_CLASS_QUICK ? left - (int)(total / 16) : left;
 }
 
 unsigned held_for(unsigned r, enum lnet_pool k, bool gateways)
@@ -185,15 +188,16 @@ unsigned held_for(unsigned r, enum lnet_pool k, bool gateways)
     return n;
 }
 
-bool model_may(unsigned r, enum lnet_pool k, unsigned acct, bool urgent, bool slow)
+bool model_may(unsigned r, enum lnet_pool k, unsigned acct, enum lnet_class class)
 {
+    bool slow = class == LNET_CLASS_SLOW;
     const struct model_pool *p = &books.pool[r][k];
     unsigned total = node->shard[r]->credit->pool[k].total, held;
     int left;
 
     if (p->used >= total)
         return false;
-    left = free_for(r, k, acct, urgent);
+    left = free_for(r, k, acct, class);
     if (acct_gateway(acct)) {
         if (held_for(r, k, true) + 1 >= total) {
             covered(COVER_GATEWAY_LAST);
@@ -211,7 +215,7 @@ bool model_may(unsigned r, enum lnet_pool k, unsigned acct, bool urgent, bool sl
     }
     if (left <= 0)
         return false;
-    if (urgent && free_for(r, k, acct, false) <= 0)
+    if (class == LNET_CLASS_URGENT && free_for(r, k, acct, LNET_CLASS_QUICK) <= 0)
         covered(COVER_URGENT);
     held = slow && p->stalled > p->held[acct] ? p->stalled : p->held[acct];
     return held == 0 || held * 100 < (unsigned)left * share;
@@ -403,7 +407,9 @@ static void admitted(struct conn *c)
                           .len = c->in.rx.hdr.payload_len,
                           .router_credit = true,
                           .buffer = c->in.rx.msg->buffer};
-    if (!model_may(r, t->pool, t->acct, t->urgent && !t->slow, t->slow))
+    if (t->urgent != (c->in.rx.class == LNET_CLASS_URGENT) && !t->slow)
+        prop_fail("header %x has class %d", c->id, c->in.rx.class);
+    if (!model_may(r, t->pool, t->acct, c->in.rx.class))
         prop_fail("header %x got a %s buffer that it may not have: %u of %u in use, its next hop "
                   "holds %u, %u for gateways, share %u %%",
                   c->id,

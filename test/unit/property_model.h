@@ -45,7 +45,7 @@ unsigned acct_of(const struct lnet_nid *next_hop, bool gateway);
 /* Buffers that are or will be bound for gateways, with stalled ones; or for end nodes, without. */
 unsigned held_for(unsigned r, enum lnet_pool k, bool gateways);
 /* Whether one more buffer may be had, by "The rule" in docs/architecture.md. */
-bool model_may(unsigned r, enum lnet_pool k, unsigned acct, bool urgent, bool slow);
+bool model_may(unsigned r, enum lnet_pool k, unsigned acct, enum lnet_class class);
 enum stage stage_now(const struct conn *c);
 int waiting_for_credit(const struct peer *p);
 /* Receives that the core has found to have stalled since the last look. */

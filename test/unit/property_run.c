@@ -104,6 +104,18 @@ static void rest(void)
     model_quiet();
 }
 
+/* Every other peer is known to take messages soon, until it takes one late. */
+static void know_some(void)
+{
+    for (unsigned i = 0; i < npeers; i += 2) {
+        uint32_t row = nid_hash(&peers[i].nid) % LNET_QUICKS;
+
+        for (unsigned r = 0; r < nreactors; r++)
+            for (unsigned k = 0; k < LNET_POOLS; k++)
+                node->shard[r]->credit->quick[k][row] = (struct lnet_quick){0, 8};
+    }
+}
+
 static void pass(uint64_t us)
 {
     while (us > 0) {
@@ -113,6 +125,7 @@ static void pass(uint64_t us)
         us -= some;
         rest();
     }
+    know_some();
 }
 
 /* ---- events ---- */

@@ -287,51 +287,67 @@ void fake_port(unsigned node, enum rdma_port_event event)
 
 /* ---- areas of queue pairs ---- */
 
-/* Areas that were freed: the next ones of their size take them, as fresh pages took a fuzz target a
- * third of its time. Nobody may touch them meanwhile. */
+/* Freed areas, the last one first: the next queue pairs take them, as fresh pages took a fuzz
+ * target a third of its time. Most are of one size for this. Until then each use is reported. */
+#define AREA_BYTES (128u << 10)
 static struct {
     void *area;
     size_t len;
-} spare[8];
+} spare[32];
+static unsigned spares;
 
 static void area_free(struct fake_link *fl)
 {
-    static unsigned at;
-
     if (!fl->area)
         return;
-    at = (at + 1) % (sizeof(spare) / sizeof(spare[0]));
-    free(spare[at].area);
-    spare[at].area = fl->area;
-    spare[at].len = fl->area_len;
-    asan_poison(fl->area, fl->area_len);
+    if (spares == sizeof(spare) / sizeof(spare[0])) {
+        free(fl->area);
+    } else {
+        asan_poison(fl->area, fl->area_len);
+        spare[spares].area = fl->area;
+        spare[spares++].len = fl->area_len;
+    }
     fl->area = NULL;
 }
 
 static void area_new(struct fake_link *fl)
 {
     area_free(fl);
-    fl->area_len = (fl->open.area + 4095) & ~4095ul;
-    for (unsigned i = 0; i < sizeof(spare) / sizeof(spare[0]) && !fl->area; i++) {
+    fl->area_len = (fl->open.area + AREA_BYTES - 1) / AREA_BYTES * AREA_BYTES;
+    for (unsigned i = spares; i-- > 0 && !fl->area;) {
         if (spare[i].len != fl->area_len)
             continue;
         fl->area = spare[i].area;
-        spare[i].area = NULL;
-        spare[i].len = 0;
+        spare[i] = spare[--spares];
     }
-    if (fl->area)
-        asan_unpoison(fl->area, fl->area_len);
-    else
+    if (!fl->area)
         fl->area = aligned_alloc(4096, fl->area_len);
     assert_non_null(fl->area);
+    asan_poison((uint8_t *)fl->area + fl->open.area, fl->area_len - fl->open.area);
+    asan_unpoison(fl->area, fl->open.area);
     memset(fl->area, 0, fl->open.area);
 }
 
 /* ---- links and their events ---- */
 
+/* The same for links; what lies behind the list's link is poisoned. */
+static struct fake_link *spare_links;
+#define POISONED offsetof(struct fake_link, id)
+
+static struct fake_link *link_memory(void)
+{
+    struct fake_link *fl = spare_links;
+
+    if (!fl)
+        return calloc(1, sizeof(*fl));
+    asan_unpoison((uint8_t *)fl + POISONED, sizeof(*fl) - POISONED);
+    spare_links = fl->next;
+    return memset(fl, 0, sizeof(*fl));
+}
+
 static struct fake_link *link_new(struct rdma_link *link)
 {
-    struct fake_link *fl = calloc(1, sizeof(*fl));
+    struct fake_link *fl = link_memory();
 
     assert_non_null(fl);
     assert_ptr_equal(link->home, reactor_self());
@@ -761,7 +777,21 @@ static void free_link(struct fake_link *fl)
     fk_drop_requests(fl);
     led_fini(fl);
     area_free(fl);
-    free(fl);
+    fl->next = spare_links;
+    spare_links = fl;
+    asan_poison((uint8_t *)fl + POISONED, sizeof(*fl) - POISONED);
+}
+
+static void free_spares(void)
+{
+    while (spare_links) {
+        struct fake_link *fl = spare_links;
+
+        spare_links = fl->next;
+        free(fl);
+    }
+    while (spares > 0)
+        free(spare[--spares].area);
 }
 
 void fake_forget(void)
@@ -789,6 +819,7 @@ void fake_fini(void)
     for (unsigned i = 0; i < FAKE_NODES; i++)
         assert_false(nodes[i].open);
     fake_forget();
+    free_spares();
     for (unsigned i = 0; i < nregions; i++)
         free(regions[i].base);
     fk_cqs_fini();

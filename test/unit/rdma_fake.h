@@ -83,15 +83,13 @@ struct fake_ledger {
     unsigned ours;   /* credits we may still spend */
     unsigned theirs; /* credits the peer may still spend: that we told it of */
     unsigned noops;  /* of ours, not completed */
-    uint64_t asked[FAKE_DEPTH];
-    unsigned nasked; /* our PUT_REQs without answer */
-    struct led_told to_write[FAKE_DEPTH];
-    unsigned nto_write; /* their PUT_ACK (GET_REQ: ours is the data too), our DONE to come */
-    uint64_t puts[FAKE_DEPTH];
+    unsigned nasked, nto_write, nputs, ntold; /* of the lists below */
+    uint64_t asked[FAKE_DEPTH];               /* our PUT_REQs without answer */
+    struct led_told to_write[FAKE_DEPTH]; /* their PUT_ACK (GET_REQ: ours is the data too), our DONE
+                                             to come */
+    uint64_t puts[FAKE_DEPTH];            /* their PUT_REQs without answer */
     uint32_t put_len[FAKE_DEPTH];
-    unsigned nputs; /* their PUT_REQs without answer */
-    struct led_told told[FAKE_DEPTH];
-    unsigned ntold; /* our PUT_ACK, their PUT_DONE to come */
+    struct led_told told[FAKE_DEPTH]; /* our PUT_ACK, their PUT_DONE to come */
 };
 
 enum fake_phase {

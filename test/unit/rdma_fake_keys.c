@@ -22,12 +22,14 @@ static struct part {
     uint32_t rkey, last;        /* last: that it had */
     uint64_t addr, len;
 } parts[PARTS];
+static unsigned rows; /* of parts, that were ever in use */
 struct ibv_mr fk_landing_mr;
 static uint32_t next_key;
 
 void fk_keys_init(void)
 {
     memset(parts, 0, sizeof(parts));
+    rows = 0;
 }
 
 void fk_keys_fini(void)
@@ -45,6 +47,7 @@ static struct part *part_new(const struct fake_link *fl, bool window)
             continue;
         *p = (struct part){.fl = fl, .window = window, .last = (0x800000 + next_key++) << 8};
         p->mw.rkey = p->last;
+        rows = i < rows ? rows : i + 1;
         return p;
     }
     fail_msg("too many keys");
@@ -53,7 +56,7 @@ static struct part *part_new(const struct fake_link *fl, bool window)
 
 static struct part *part_of(uint32_t rkey)
 {
-    for (unsigned i = 0; i < PARTS; i++) {
+    for (unsigned i = 0; i < rows; i++) {
         if (parts[i].fl && parts[i].posted && parts[i].rkey == rkey)
             return &parts[i];
     }
@@ -120,7 +123,7 @@ void fk_windows_new(struct fake_link *fl)
 /* The queue pair is gone, and the keys of its windows with it. */
 void fk_windows_free(struct fake_link *fl)
 {
-    for (unsigned i = 0; i < PARTS; i++) {
+    for (unsigned i = 0; i < rows; i++) {
         if (parts[i].fl == fl && parts[i].window)
             parts[i].fl = NULL;
     }
@@ -160,7 +163,7 @@ unsigned fake_keys(void)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < PARTS; i++)
+    for (unsigned i = 0; i < rows; i++)
         n += parts[i].fl && parts[i].bound;
     return n;
 }
@@ -184,7 +187,7 @@ static bool part_covers(const void *addr, size_t len)
 {
     uint64_t at = (uintptr_t)addr;
 
-    for (unsigned i = 0; i < PARTS; i++) {
+    for (unsigned i = 0; i < rows; i++) {
         const struct part *p = &parts[i];
 
         if (p->fl && p->posted && at < p->addr + p->len && p->addr < at + len)

@@ -212,19 +212,24 @@ static int step(struct reactor *r)
     return work;
 }
 
-void fake_run(void)
+int fake_iterate(void)
 {
     struct reactor *before = self;
-    int work, rounds = 0;
+    int work = 0;
 
-    do {
-        work = 0;
-        for (unsigned i = 0; i <= FAKE_REACTORS; i++)
-            work += step(&env.reactor[i]);
+    for (unsigned i = 0; i <= FAKE_REACTORS; i++)
+        work += step(&env.reactor[i]);
+    self = before;
+    return work;
+}
+
+void fake_run(void)
+{
+    int rounds = 0;
+
+    while (fake_iterate() > 0)
         if (++rounds > 1000000)
             fail_msg("the reactors never come to rest");
-    } while (work > 0);
-    self = before;
 }
 
 static uint64_t next_timer(void)
@@ -768,7 +773,9 @@ static struct lnet_ni nis[2];
 static struct lnd_sock *lnd;
 static struct lnet_peer_ni peers[MAX_PEERS];
 static uint8_t rx_memory[LNET_MAX_PAYLOAD];
-static struct mem_seg rx_segs[3];
+#define RX_TOGETHER 64
+static struct mem_seg rx_segs[RX_TOGETHER][3]; /* each message that is received has its own */
+static unsigned rx_next;
 static struct {
     void (*release)(void *owner, struct lnet_sgl *sgl);
     void *owner;
@@ -871,14 +878,15 @@ struct lnet_peer_ni *fake_peer(const char *nid)
 }
 
 /* The core's memory in three uneven pieces. */
-static unsigned split(uint32_t len)
+static void receive(struct lnet_rx *rx, uint32_t len)
 {
     uint32_t a = len / 3, b = len / 5;
+    struct mem_seg *segs = rx_segs[rx_next++ % RX_TOGETHER];
 
-    rx_segs[0] = (struct mem_seg){rx_memory, a, 7, 0};
-    rx_segs[1] = (struct mem_seg){rx_memory + a, b, 7, 0};
-    rx_segs[2] = (struct mem_seg){rx_memory + a + b, len - a - b, 7, 0};
-    return 3;
+    segs[0] = (struct mem_seg){rx_memory, a, 7, 0};
+    segs[1] = (struct mem_seg){rx_memory + a, b, 7, 0};
+    segs[2] = (struct mem_seg){rx_memory + a + b, len - a - b, 7, 0};
+    lnd_sock_ops.recv(rx, segs, 3, len);
 }
 
 enum lnet_drop lnet_parse(struct lnet_rx *rx)
@@ -889,7 +897,7 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
     rx->from->message_s = (uint32_t)(reactor_now_us() / FAKE_SEC);
     switch (core.parse) {
     case FAKE_RECEIVE:
-        lnd_sock_ops.recv(rx, rx_segs, split(len), len);
+        receive(rx, len);
         break;
     case FAKE_OWN:
         lnd_sock_ops.recv(rx, NULL, 0, len);
@@ -898,7 +906,7 @@ enum lnet_drop lnet_parse(struct lnet_rx *rx)
         lnd_sock_ops.recv(rx, NULL, 0, 0);
         break;
     case FAKE_TRUNCATE:
-        lnd_sock_ops.recv(rx, rx_segs, split(core.truncate), core.truncate);
+        receive(rx, core.truncate);
         break;
     case FAKE_LATER:
         assert_null(core.waiting);
@@ -917,7 +925,7 @@ void fake_recv(uint32_t mlen)
 
     core.waiting = NULL;
     self = lnet_nid_home(&node, &rx->from->nid);
-    lnd_sock_ops.recv(rx, rx_segs, split(mlen), mlen);
+    receive(rx, mlen);
     self = before;
     fake_run();
 }
@@ -1090,13 +1098,14 @@ void lnet_msg_fetch(const struct lnet_msg *msg)
 
 const struct mem_seg *lnet_rx_copy(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs)
 {
+    struct mem_seg *copy = rx_segs[rx_next++ % RX_TOGETHER];
     uint8_t *to = rx_memory;
 
     for (unsigned i = 0; i < nsegs; to += segs[i++].len)
         memcpy(to, segs[i].addr, segs[i].len);
-    rx_segs[0] = (struct mem_seg){rx_memory, rx->hdr.payload_len, 7, 0};
+    copy[0] = (struct mem_seg){rx_memory, rx->hdr.payload_len, 7, 0};
     core.copied++;
-    return rx_segs;
+    return copy;
 }
 
 uint32_t lnet_grant_window(struct lnet_rx *rx, uint32_t *memory)

@@ -15,6 +15,7 @@
 
 /* ---- reactors ---- */
 
+int fake_iterate(void);              /* each reactor once; returns how much was to do */
 void fake_run(void);                 /* until nobody has anything to do at this moment */
 void fake_advance(uint64_t us);      /* the clock, from timer to timer */
 struct reactor *fake_on(unsigned i); /* makes reactor i the running one; returns the one before */

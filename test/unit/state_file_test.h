@@ -9,6 +9,7 @@
 static char *written(const struct state_file *s)
 {
     json_t *peers = json_array(), *addresses = json_array(), *pairs = json_array();
+    json_t *root;
     char *text;
 
     for (unsigned i = 0; i < s->peers; i++)
@@ -17,7 +18,9 @@ static char *written(const struct state_file *s)
         state_file_add_address(addresses, &s->address[i]);
     for (unsigned i = 0; i < s->pairs; i++)
         state_file_add_pair(pairs, &s->pair[i]);
-    text = state_file_text(peers, addresses, pairs);
+    root = state_file_root(peers, addresses, pairs);
+    text = state_file_text(root);
+    json_decref(root);
     json_decref(peers);
     json_decref(addresses);
     json_decref(pairs);

@@ -116,6 +116,11 @@ bool inet_tx_busy(struct inet_shard *sh, const struct inet_path *path)
     return false;
 }
 
+bool inet_rx_behind(const struct inet_shard *sh)
+{
+    return false;
+}
+
 void inet_flush(struct inet_shard *sh)
 {
 }

@@ -47,6 +47,7 @@ struct sent {
     uint16_t segs; /* … which had payload in so many buffers */
 };
 static void wire(const struct sent *s);
+static void (*look_at)(const struct rte_mbuf *payload, bool tso); /* NULL: nothing more does */
 
 /* ---- stand-ins ---- */
 
@@ -110,6 +111,8 @@ bool tcp_out(struct tcp_conn *conn, uint32_t seq, uint8_t flags, struct rte_mbuf
     s.segs = payload ? payload->nb_segs : 0;
     if (payload)
         check_bytes(payload, s.off);
+    if (payload && look_at)
+        look_at(payload, tso);
     if (payload && RTE_MBUF_DIRECT(payload))
         put_in_place(payload, &s);
     if (!tso)

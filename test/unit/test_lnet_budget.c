@@ -106,6 +106,37 @@ static void test_first_in_line(void **state)
     grants_down();
 }
 
+/* A part is left to messages for quick next hops, whoever waits. */
+static void test_quick_part(void **state)
+{
+    struct conn *stranger = &conns[0], *quick = &conns[1], *second = &conns[2], *last = &conns[40];
+    struct lnet_nid to;
+
+    grants_up(LEAST + FULL + CONNS * BASE, 50, 12);
+    budget()->quick = quick_others = 0;
+    quick_for(0);
+    to = hop(2);
+    node->shard[0]->credit->quick[LNET_POOL_LARGE][nid_hash(&to) % LNET_QUICKS].soon = 8;
+    open_all(CONNS);
+    assert_true(fill_up(10, 400000) > 3);
+    for (unsigned i = 40; begin_put(&conns[i], hop(200 + i), 50000), is_in(&conns[i]); i++) {
+        last = &conns[i + 1];
+        receive(&conns[i]);
+    }
+    begin_put(stranger, hop(1), 400000);
+    assert_false(is_in(stranger));
+    begin_put(quick, to, 200000);
+    assert_true(is_in(quick));
+    receive(quick);
+    begin_put(second, to, 400000); /* more than what is left of the part */
+    assert_false(is_in(second));
+    assert_true(rx_cancel(second->fx));
+    assert_true(rx_cancel(stranger->fx));
+    assert_true(rx_cancel(last->fx));
+    second->fx = stranger->fx = last->fx = NULL;
+    grants_down();
+}
+
 /* One that did not wait for memory at first has its place in the line by its age. */
 static void test_older_first(void **state)
 {
@@ -397,11 +428,17 @@ static void test_stalled_large(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_wait_ends),        LNET_TEST(test_first_in_line),
-    LNET_TEST(test_older_first),      LNET_TEST(test_out_of_line),
-    LNET_TEST(test_pools_take_turns), LNET_TEST(test_base_before_messages),
-    LNET_TEST(test_gateways),         LNET_TEST(test_reroute),
-    LNET_TEST(test_stalled),          LNET_TEST(test_stalled_large),
+    LNET_TEST(test_wait_ends),
+    LNET_TEST(test_first_in_line),
+    LNET_TEST(test_quick_part),
+    LNET_TEST(test_older_first),
+    LNET_TEST(test_out_of_line),
+    LNET_TEST(test_pools_take_turns),
+    LNET_TEST(test_base_before_messages),
+    LNET_TEST(test_gateways),
+    LNET_TEST(test_reroute),
+    LNET_TEST(test_stalled),
+    LNET_TEST(test_stalled_large),
 };
 
 LNET_TESTS_MAIN("test_lnet_budget", tests)

@@ -1048,18 +1048,88 @@ static void test_ping_request(void **state)
     node_down();
 }
 
+/* ---- pings of connected peers ---- */
+
+static bool is_connected;
+static unsigned connects, give_ups;
+
+static bool on_connect(struct lnet_ni *ni, struct lnet_peer_ni *p, bool give_up)
+{
+    assert_ptr_equal(ni, tcp0);
+    assert_true(p->refs > 0);
+    assert_ptr_equal(reactor_self(), lnet_nid_home(node, &p->nid));
+    connects += !give_up;
+    give_ups += give_up;
+    return is_connected;
+}
+
+static int ping_connected(struct pong *p, struct lnet_nid dest, bool give_up)
+{
+    memset(p, 0, sizeof(*p));
+    sent_clear();
+    assert_int_equal(lnet_ping_connected(node, &dest, 2500, give_up, on_pong, p), 0);
+    settle();
+    return p->status;
+}
+
+/* A peer that is not connected costs no message. */
+static void test_ping_connected(void **state)
+{
+    static struct pong p;
+    static uint8_t data[8192];
+    struct lnet_nid dest;
+    uint32_t len;
+
+    node_up(opts_default());
+    dest = peer();
+    loop_tcp.peer_connect = on_connect;
+    is_connected = false;
+    assert_int_equal(ping_connected(&p, dest, false), -ENOTCONN);
+    assert_int_equal(ping_connected(&p, dest, true), -ENOTCONN);
+    assert_int_equal(p.calls, 1);
+    assert_int_equal(loop.nsent, 0);
+    assert_true(connects == 1 && give_ups == 1);
+    is_connected = true;
+    ping_connected(&p, dest, false);
+    assert_int_equal(p.calls, 0);
+    len = make_info(data, sizeof(data), dest, 0x1e, 7, 2);
+    reply_to(sent_last(LNET_MSG_GET), data, len);
+    assert_int_equal(p.calls, 1);
+    assert_int_equal(p.status, 0);
+    /* no path; an LND that has no connections */
+    assert_int_equal(ping_connected(&p, N("10.9.0.1@tcp9"), false), -EHOSTUNREACH);
+    loop_tcp.peer_connect = NULL;
+    ping_connected(&p, dest, false);
+    reply_to(sent_last(LNET_MSG_GET), data, len);
+    assert_int_equal(p.status, 0);
+    assert_int_equal(connects, 2);
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_router_info),        LNET_TEST(test_end_node_info),
-    LNET_TEST(test_largest_info),       LNET_TEST(test_push_and_push_back),
-    LNET_TEST(test_push_fails),         LNET_TEST(test_push_quiet),
-    LNET_TEST(test_push_garbage),       LNET_TEST(test_push_flood),
-    LNET_TEST(test_push_hog),           LNET_TEST(test_ageing),
-    LNET_TEST(test_ageing_data),        LNET_TEST(test_ageing_data_and_link),
-    LNET_TEST(test_ageing_settings),    LNET_TEST(test_ageing_two_nis),
-    LNET_TEST(test_link_router),        LNET_TEST(test_link_end_node),
-    LNET_TEST(test_changes_while_read), LNET_TEST(test_push_one_at_a_time),
-    LNET_TEST(test_push_many),          LNET_TEST(test_push_of_another),
-    LNET_TEST(test_push_made_up),       LNET_TEST(test_ping_request),
+    LNET_TEST(test_ping_connected),
+    LNET_TEST(test_router_info),
+    LNET_TEST(test_end_node_info),
+    LNET_TEST(test_largest_info),
+    LNET_TEST(test_push_and_push_back),
+    LNET_TEST(test_push_fails),
+    LNET_TEST(test_push_quiet),
+    LNET_TEST(test_push_garbage),
+    LNET_TEST(test_push_flood),
+    LNET_TEST(test_push_hog),
+    LNET_TEST(test_ageing),
+    LNET_TEST(test_ageing_data),
+    LNET_TEST(test_ageing_data_and_link),
+    LNET_TEST(test_ageing_settings),
+    LNET_TEST(test_ageing_two_nis),
+    LNET_TEST(test_link_router),
+    LNET_TEST(test_link_end_node),
+    LNET_TEST(test_changes_while_read),
+    LNET_TEST(test_push_one_at_a_time),
+    LNET_TEST(test_push_many),
+    LNET_TEST(test_push_of_another),
+    LNET_TEST(test_push_made_up),
+    LNET_TEST(test_ping_request),
 };
 
 LNET_TESTS_MAIN("test_lnet_ping", tests)

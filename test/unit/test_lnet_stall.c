@@ -446,7 +446,7 @@ static void test_slow_takes_turns(void **state)
     struct peer_msg *fx[5], *waits, *after;
     unsigned n = 0;
 
-    admit_up(16, 50);
+    admit_up(15, 50);
     several = sender(300);
     loop.hold_recv = true;
     fx[n++] = from_to(sender(301), hop(0), LNET_MSG_PUT, 100);
@@ -513,6 +513,222 @@ static void test_stalled_for_gateway(void **state)
     node_down();
 }
 
+/* ---- next hops that take nothing ---- */
+
+static struct lnet_nid reader; /* takes a byte each millisecond; others take none */
+static unsigned aborted;
+static uint64_t taken;    /* of the others, before */
+static bool reader_stops; /* the reader takes nothing either */
+
+static void info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
+{
+    *out = (struct lnd_peer_info){.taken = taken};
+    for (unsigned i = 0; i < loop.nheld; i++)
+        if (loop.held[i]->tx_peer == peer)
+            out->owed += loop.held[i]->hdr.payload_len;
+    if (nid_same(&peer->nid, &reader) && !reader_stops)
+        out->taken = clock_us / 1000;
+}
+
+static void abort_peer(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why)
+{
+    aborted++;
+    assert_false(nid_same(&peer->nid, &reader));
+    for (unsigned i = loop.nheld; i-- > 0;) {
+        struct lnet_msg *msg = loop.held[i];
+
+        if (msg->tx_peer != peer)
+            continue;
+        held_del(msg);
+        lnet_send_done(msg, (struct lnet_result){why, LNET_HEALTH_LOCAL_ERROR});
+    }
+}
+
+/* Next hops on all reactors. */
+static struct lnet_nid far_hop(unsigned k)
+{
+    return peer_on(k, 1, "tcp1", k / nreactors);
+}
+
+static void far_hops(unsigned n, bool connected)
+{
+    for (unsigned k = 0; k < n; k++) {
+        struct lnet_nid nid = far_hop(k);
+        struct lnet_peer_ni *p;
+
+        ON(home_of(&nid), p = lnet_peer_ni_get(node, &nid); lnet_peer_ni_connected(p, connected);
+           lnet_peer_ni_put(p));
+    }
+}
+
+/* As many as there are buffers hold one each. One of them loses its connections for each header
+ * that waits, and has the share of the unconnected for a while. */
+static void test_takes_nothing(void **state)
+{
+    struct peer_msg *waits[4], *second;
+    int got = 0;
+
+    admit_up(8, 50);
+    loop_tcp.connects = true;
+    loop_tcp.peer_info = info;
+    loop_tcp.peer_abort = abort_peer;
+    aborted = 0;
+    far_hops(20, true);
+    reader = far_hop(3);
+    for (unsigned k = 0; k < 8; k++)
+        assert_int_equal(put(far_hop(k), 1000 + k)->recvs, 1);
+    pass_ms(5000); /* nobody waits */
+    assert_int_equal(aborted, 0);
+    waits[0] = put(far_hop(10), 2000);
+    assert_int_equal(waits[0]->recvs, 0);
+    pass_ms(500);
+    assert_int_equal(aborted, 0);
+    pass_ms(200);
+    assert_int_equal(waits[0]->recvs, 1);
+    assert_int_equal(aborted, 1);
+    for (unsigned k = 1; k < 4; k++)
+        waits[k] = put(far_hop(10 + k), 2000);
+    pass_ms(1200);
+    for (unsigned k = 1; k < 4; k++)
+        assert_int_equal(waits[k]->recvs, 1);
+    assert_int_equal(aborted, 4);
+    assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_STALLED), 4);
+    assert_int_equal(drops_sum(), 4);
+    end_all();
+    /* four of these have an eighth of the pool together */
+    for (unsigned k = 0; k < 8; k++)
+        got += put(far_hop(k), 3000)->recvs;
+    assert_int_equal(got, 5);
+    second = put(far_hop(12), 3000);
+    assert_int_equal(second->recvs, 1);
+    pass(11 * SEC);
+    assert_int_equal(drops_of(LNET_DROP_UNCONNECTED), 3);
+    end_all();
+    pass(11 * SEC);
+    for (unsigned k = 0; k < 8; k++) /* and then as others have */
+        assert_int_equal(put(far_hop(k), 4000)->recvs, 1);
+    end_all();
+    far_hops(20, false);
+    node_down();
+}
+
+/* Whose connection ended between two looks, and with it the count of what was taken, is looked at
+ * anew. */
+static void test_counts_anew(void **state)
+{
+    struct peer_msg *waits;
+
+    admit_up(8, 50);
+    loop_tcp.connects = true;
+    loop_tcp.peer_info = info;
+    loop_tcp.peer_abort = abort_peer;
+    aborted = 0;
+    taken = 1000000;
+    far_hops(20, true);
+    reader = LNET_NID_ANY;
+    for (unsigned k = 0; k < 8; k++)
+        assert_int_equal(put(far_hop(k), 1000 + k)->recvs, 1);
+    waits = put(far_hop(10), 2000);
+    pass_ms(300);
+    taken = 0;
+    pass_ms(500);
+    assert_int_equal(aborted, 0);
+    pass_ms(600);
+    assert_int_equal(aborted, 1);
+    assert_int_equal(waits->recvs, 1);
+    /* what was seen long ago says nothing */
+    pass_ms(3000);
+    waits = put(far_hop(11), 2000);
+    pass_ms(400);
+    assert_int_equal(aborted, 1);
+    pass_ms(400);
+    assert_int_equal(aborted, 2);
+    assert_int_equal(waits->recvs, 1);
+    end_all();
+    far_hops(20, false);
+    node_down();
+}
+
+/* Who is a gateway keeps its connections: its checks decide. */
+static void test_gateway_takes_nothing(void **state)
+{
+    admit_up(8, 50);
+    loop_tcp.connects = true;
+    loop_tcp.peer_info = info;
+    loop_tcp.peer_abort = abort_peer;
+    aborted = 0;
+    taken = 0;
+    far_hops(20, true);
+    reader = far_hop(0);
+    reader_stops = true;
+    assert_int_equal(route_add("tcp50", reader, -1, 0), 0);
+    settle();
+    assert_int_equal(put(reader, 1000)->recvs, 1);
+    for (unsigned k = 1; k < 16; k++)
+        (void)put(far_hop(k), 1000 + k);
+    pass_ms(3000);
+    assert_true(aborted >= 6);
+    reader_stops = false;
+    end_all();
+    far_hops(20, false);
+    node_down();
+}
+
+/* What waits for the share of next hops without a connection costs none its own. */
+static void test_unconnected_waits(void **state)
+{
+    struct peer_msg *waits;
+
+    admit_up(8, 50);
+    loop_tcp.connects = true;
+    loop_tcp.peer_info = info;
+    loop_tcp.peer_abort = abort_peer;
+    aborted = 0;
+    taken = 0;
+    reader = LNET_NID_ANY;
+    far_hops(7, true);
+    assert_int_equal(put(far_hop(8), 900)->recvs, 1);
+    for (unsigned k = 0; k < 7; k++)
+        assert_int_equal(put(far_hop(k), 1000 + k)->recvs, 1);
+    waits = put(far_hop(9), 2000);
+    pass_ms(3000);
+    assert_int_equal(aborted, 0);
+    assert_int_equal(waits->recvs, 0);
+    end_all();
+    far_hops(7, false);
+    node_down();
+}
+
+/* A node that takes something, or whose own messages alone wait, keeps its connections. */
+static void test_takes_something(void **state)
+{
+    struct peer_msg *waits;
+
+    admit_up(8, 100);
+    loop_tcp.peer_info = info;
+    loop_tcp.peer_abort = abort_peer;
+    aborted = 0;
+    reader = far_hop(0);
+    for (unsigned k = 0; k < 8; k++)
+        (void)put(reader, 1000 + k);
+    waits = put(reader, 1100);
+    pass_ms(3000);
+    for (unsigned k = 0; k < 4; k++)
+        (void)put(far_hop(5), 1000 + k);
+    pass_ms(3000);
+    assert_int_equal(aborted, 0);
+    assert_int_equal(waits->recvs, 0);
+    end_all();
+    reader = LNET_NID_ANY;
+    for (unsigned k = 0; k < 16; k++) /* each to its own harm */
+        waits = put(far_hop(k % 8), 1000 + k);
+    pass_ms(3000);
+    assert_int_equal(aborted, 0);
+    assert_int_equal(waits->recvs, 0);
+    end_all();
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
     LNET_TEST(test_stalled),
     LNET_TEST(test_no_use),
@@ -528,6 +744,11 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_gateway_is_not_slow),
     LNET_TEST(test_slow_takes_turns),
     LNET_TEST(test_stalled_for_gateway),
+    LNET_TEST(test_takes_nothing),
+    LNET_TEST(test_counts_anew),
+    LNET_TEST(test_gateway_takes_nothing),
+    LNET_TEST(test_unconnected_waits),
+    LNET_TEST(test_takes_something),
 };
 
 LNET_TESTS_MAIN("test_lnet_stall", tests)

@@ -252,24 +252,24 @@ static void test_no_account(void **state)
     struct peer_msg *fx;
     unsigned n = 0;
 
-    o.max_peers = 16 * nreactors; /* 84 peers and 18 buffers: 102 accounts */
+    o.max_peers = 16 * nreactors; /* 84 peers, 18 buffers, 64 looks: 166 accounts */
     node_up(o);
     loop.hold_send = true;
     s = sender(0);
-    for (unsigned i = 0; i < 120; i++) {
+    for (unsigned i = 0; i < 180; i++) {
         fx = from_to(s, hop(i), LNET_MSG_PUT, 100);
         n += fx->recvs == 0 || fx->in.mlen == 100;
     }
-    assert_int_equal(n, 102);
+    assert_int_equal(n, 166);
     check_discarded(fx);
-    assert_int_equal(drops_of(LNET_DROP_NO_MSG_MEMORY), 18);
-    assert_int_equal(small_pool().waiting, 102 - 8);
-    assert_int_equal(peer_find(&s)->rtr.now, 1024 - 102);
+    assert_int_equal(drops_of(LNET_DROP_NO_MSG_MEMORY), 14);
+    assert_int_equal(small_pool().waiting, 166 - 8);
+    assert_int_equal(peer_find(&s)->rtr.now, 1024 - 166);
     /* those who have an account are served */
     assert_int_equal(from_to(s, hop(3), LNET_MSG_ACK, 0)->in.mlen, 0);
     assert_int_equal(loop.nsent, 9);
     end_all();
-    assert_int_equal(from_to(s, hop(119), LNET_MSG_PUT, 100)->in.mlen, 100);
+    assert_int_equal(from_to(s, hop(179), LNET_MSG_PUT, 100)->in.mlen, 100);
     end_all();
     node_down();
 }

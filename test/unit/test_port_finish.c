@@ -227,6 +227,55 @@ static void test_linear(void **state)
     port_down();
 }
 
+/* What a device takes in few segments it cuts in more; a frame of more than that is refused. */
+static void test_cut(void **state)
+{
+    struct rte_mbuf *m[3];
+    struct port_queue_stats stats;
+
+    port_up(0, 2);
+    port->caps |= PORT_TX_TSO;
+    port->tso_segs = 6;
+    for (unsigned i = 0; i < 3; i++) {
+        m[i] = tcp_chain(false, 5000, i, i == 1 ? 500 : 1000);
+        m[i]->ol_flags |= i == 2 ? 0 : RTE_MBUF_F_TX_TCP_SEG;
+        m[i]->tso_segsz = i == 2 ? 0 : 1400;
+    }
+    m[1]->pkt_len += PORT_ROOM_LARGE; /* too long for one buffer, by what it says */
+    assert_int_equal(port_tx(port, 0, m, 3), 3);
+    assert_int_equal(paper.nout, 2);
+    assert_ptr_equal(paper.out[0], m[0]);
+    assert_int_equal(paper.out[0]->nb_segs, 6);
+    assert_int_equal(paper.out[1]->nb_segs, 1);
+    port_stats_get(port, true, 0, &stats);
+    assert_int_equal(stats.copies, 1);
+    assert_int_equal(stats.bad, 1);
+    port_down();
+}
+
+/* A device's limits, as DPDK states them: of each TCP segment, and of a whole frame. */
+static void test_limits(void **state)
+{
+    static const struct {
+        bool chains, cuts;
+        unsigned each, all, tx_segs, tso_segs, tso_run;
+    } row[] = {
+        {true, true, 0, 0, UINT16_MAX, 0, 0}, {true, true, 255, 255, 255, 0, 0},
+        {true, true, 8, 255, 8, 255, 6},      {true, true, 16, 255, 16, 255, 14},
+        {true, true, 40, 40, 40, 40, 38},     {true, false, 7, 255, 7, 0, 0},
+        {true, false, 8, 4, 8, 0, 0},         {true, true, 8, 0, 8, UINT16_MAX, 6},
+        {false, false, 255, 255, 1, 0, 0},
+    };
+    struct port p = {0};
+
+    for (unsigned i = 0; i < RTE_DIM(row); i++) {
+        assert_int_equal(port_segs_set(&p, row[i].chains, row[i].each, row[i].all), row[i].cuts);
+        assert_int_equal(p.tx_segs, row[i].tx_segs);
+        assert_int_equal(p.tso_segs, row[i].tso_segs);
+        assert_int_equal(p.tso_run, row[i].tso_run);
+    }
+}
+
 /* The device takes a part; the rest is offered again and goes out as right as the first. */
 static void test_again(void **state)
 {
@@ -475,6 +524,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),     cmocka_unit_test(test_udp_by_hand),
         cmocka_unit_test(test_vlan_put), cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_cut),      cmocka_unit_test(test_limits),
         cmocka_unit_test(test_again),    cmocka_unit_test(test_bad),
         cmocka_unit_test(test_pull),     cmocka_unit_test(test_vlan_take),
         cmocka_unit_test(test_foreign),  cmocka_unit_test(test_no_buffers),

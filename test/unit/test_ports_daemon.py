@@ -345,15 +345,19 @@ def refused(*parts, **kw):
 
 def test_refused():
     """What cannot work ends the start with what to do."""
-    refused("there is no interface nosuch0", "ip link", device="nosuch0")
     run("ip", "addr", "add", "10.77.0.1/24", "dev", "a0")
     refused("10.77.0.1", "ip address delete 10.77.0.1/24 dev a0")
     run("ip", "addr", "del", "10.77.0.1/24", "dev", "a0")
     refused("ip link set a0 mtu 9000", more=", mtu: 9000")
-    run("ip", "link", "set", "a0", "down")
-    refused("ip link set a0 up")
-    run("ip", "link", "set", "a0", "up")
     refused("port p0", device="lo")
+
+
+def test_waits():
+    """Without the interface of one port the rest runs."""
+    d = Daemon(config(device="nosuch0")).wait_ready()
+    has(d.text(), "warning millraced event=port_waits port=p0 device=nosuch0")
+    assert status_of("10.77.0.1@tcp") == "down"
+    d.end()
 
 
 def test_unprivileged():
@@ -363,15 +367,16 @@ def test_unprivileged():
 
 def test_start_fails_while_waiting():
     """A start that fails takes back what it had begun, however far it had come; the next begins anew."""
-    d = Daemon(config(device="late0"), args=["--wait-for-rpc"]).wait_ready()
+    run("ip", "link", "add", "late0", "mtu", "1400", "type", "veth", "peer", "name", "late1")
+    run("ip", "link", "set", "late0", "up")
+    run("ip", "link", "set", "late1", "up")
+    d = Daemon(config(device="late0", more=", mtu: 1500"), args=["--wait-for-rpc"]).wait_ready()
     for _ in range(2):
-        has(cli("rpc", "start", status=1), "there is no interface late0")
+        has(cli("rpc", "start", status=1), "interface late0 has an MTU of 1400")
     squatter = socket.socket()
     squatter.bind(("127.0.0.2", 988))
     squatter.listen()
-    run("ip", "link", "add", "late0", "type", "veth", "peer", "name", "late1")
-    run("ip", "link", "set", "late0", "up")
-    run("ip", "link", "set", "late1", "up")
+    run("ip", "link", "set", "late0", "mtu", "1500")
     for _ in range(2):      # the host's NI cannot listen: the ports are open by then, and run
         while "still being stopped" in (err := cli("rpc", "start", status=1)):
             time.sleep(0.02)

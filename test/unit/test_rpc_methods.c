@@ -336,6 +336,10 @@ static void test_cpt(void **state)
     fails("net_add", "{\"net\":\"tcp5\",\"nid\":\"10.5.0.1@tcp5\",\"cpt\":\"0,1\"}", -EINVAL,
           "cpt");
     fails("net_add", "{\"net\":\"tcp5\",\"nid\":\"10.5.0.1@tcp5\",\"cpt\":\"[]\"}", -EINVAL, "cpt");
+    fails("net_add", "{\"net\":\"tcp5\",\"nid\":\"10.5.0.1@tcp5\",\"credits\":0}",
+          JRPC_INVALID_PARAMS, "credits");
+    fails("net_add", "{\"net\":\"tcp5\",\"nid\":\"10.5.0.1@tcp5\",\"peer_credits\":0}",
+          JRPC_INVALID_PARAMS, "peer_credits");
     is_true("net_add", "{\"net\":\"tcp5\",\"nid\":\"10.5.0.1@tcp5\",\"cpt\":\"[0,1]\"}");
     is_true("net_del", "[\"tcp5\"]");
 }

@@ -642,6 +642,53 @@ static void test_abort_while_calling(void **state)
     no_call(FAKE_SEC);
 }
 
+static bool connect_to(bool give_up)
+{
+    struct reactor *before;
+    bool is;
+
+    before = fake_on(1);
+    is = lnd_sock_ops.peer_connect(fake_ni(), fake_peer(NID), give_up);
+    fake_restore(before);
+    return is;
+}
+
+/* Connections are opened without a message. An attempt that is ended leaves no back-off. */
+static void test_connect(void **state)
+{
+    struct fake_stream *s;
+
+    (void)state;
+    assert_false(connect_to(true));
+    no_call(FAKE_SEC);
+    assert_false(connect_to(false));
+    s = next_call(SOCK_CTYPE_CONTROL);
+    assert_false(connect_to(false));
+    no_call(2000);
+    assert_false(connect_to(true));
+    assert_true(s->closed);
+    no_call(FAKE_SEC);
+    assert_false(connect_to(false));
+    answered_call(SOCK_CTYPE_CONTROL, INC);
+    assert_true(connect_to(false));
+    assert_true(connect_to(true));
+    answered_call(SOCK_CTYPE_BULK_IN, INC);
+    answered_call(SOCK_CTYPE_BULK_OUT, INC);
+    no_call(FAKE_SEC);
+    assert_int_equal(core.ndone, 0);
+}
+
+/* A message waits for the attempt, so it goes on. */
+static void test_connect_wanted(void **state)
+{
+    (void)state;
+    assert_false(connect_to(false));
+    send_small();
+    assert_false(connect_to(true));
+    answered_call(SOCK_CTYPE_CONTROL, INC);
+    expect_done(1, LNET_DROP_NONE, LNET_HEALTH_OK);
+}
+
 /* After an abort the next run opens a whole set again, although the peer refused more before. */
 static void test_abort_of_refused_set(void **state)
 {
@@ -774,6 +821,8 @@ int main(void)
         TEST(test_number_of_new_set),
         TEST(test_queue_expiry),
         TEST(test_abort_while_calling),
+        TEST(test_connect),
+        TEST(test_connect_wanted),
         cmocka_unit_test_setup_teardown(test_abort_of_refused_set, setup_two, fake_teardown),
         TEST(test_other_version_meanwhile),
         TEST(test_stop_while_calling),

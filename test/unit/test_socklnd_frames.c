@@ -782,6 +782,40 @@ static void test_gives_way(void **state)
     assert_int_equal(core.drops[LNET_DROP_EVICTED], 2);
 }
 
+/* So many connections with much to read that they are not told of more meanwhile: all of it is read
+ * in the end, and they are told again. */
+static void test_many_have_much(void **state)
+{
+    static struct fake_stream *s[40];
+    unsigned quiet = 0;
+    char from[32];
+    size_t n = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 40; i++) {
+        snprintf(from, sizeof(from), "10.0.1.%u", i + 1);
+        s[i] = fake_up(from, 1023, SOCK_CTYPE_CONTROL, INC);
+    }
+    for (unsigned i = 0; i < 1000; i++)
+        n += fake_noop(frame_buf + n, 0, SOCK_COOKIE_PING);
+    for (unsigned part = 0; part < 2; part++) {
+        for (unsigned i = 0; i < 40; i++)
+            fake_arrive(s[i], frame_buf, n);
+        fake_iterate();
+    }
+    for (unsigned i = 0; i < 40; i++)
+        quiet += s[i]->paused;
+    assert_true(quiet > 0);
+    fake_run();
+    for (unsigned i = 0; i < 40; i++) {
+        assert_false(s[i]->paused);
+        assert_int_equal(s[i]->in_len, 0);
+        snprintf(from, sizeof(from), "10.0.1.%u@tcp", i + 1);
+        fake_feed(s[i], frame_buf, fake_frame(frame_buf, from, OWN, 100, 8, 0));
+        assert_int_equal(core.nreceived, i + 1);
+    }
+}
+
 /* A host of another net that calls by that net's interface. */
 static void test_other_interface(void **state)
 {
@@ -879,6 +913,7 @@ int main(void)
         TAKE(test_pace),
         TAKE(test_waits_for_grant),
         TAKE(test_gives_way),
+        BOTH(test_many_have_much),
         READ(test_other_interface),
         TAKE(test_too_many_segments),
         BOTH(test_ipv6),

@@ -126,13 +126,15 @@ static void test_refused(void **state)
 /* More entries than there may be: the first ones are read, and no more are written. */
 static void test_too_many(void **state)
 {
-    json_t *many = json_array(), *none = json_array();
+    json_t *many = json_array(), *none = json_array(), *root;
     struct state_file s;
     char *text;
 
     for (unsigned i = 0; i < STATE_FILE_MAX + 5; i++)
         json_array_append_new(many, json_string("10.0.0.2@tcp"));
-    text = state_file_text(many, none, none);
+    root = state_file_root(many, none, none);
+    text = state_file_text(root);
+    json_decref(root);
     assert_int_equal(parse(text, &s), 0);
     assert_int_equal(s.peers, STATE_FILE_MAX);
     assert_int_equal(s.ignored, 5);

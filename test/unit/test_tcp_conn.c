@@ -180,6 +180,30 @@ static void test_no_connection(void **state)
     close_by_hand();
 }
 
+/* However many challenges a host has had, a node that was started anew gets its own. */
+static void test_challenges_of_others(void **state)
+{
+    open_by_hand();
+    (void)shake(5000, 1000, 0);
+    for (uint16_t port = 6000; port < 6000 + 120; port++) {
+        struct tcp_key key = hand_key(port);
+        struct tcp_seg seg = hand(port, 1000, 0, TCP_FLAG_SYN);
+
+        net_inject(1, &key, &seg, NULL, 0);
+        seg.seq = 7777777; /* not of the connection that it has begun */
+        for (unsigned i = 0; i < 10; i++)
+            net_inject(1, &key, &seg, NULL, 0);
+        seg = hand(port, 1001, 0, TCP_FLAG_RST);
+        net_inject(1, &key, &seg, NULL, 0);
+        net_run(1 * MS);
+    }
+    assert_true(net.tcp[1]->shard[0]->stats.challenges >= 1200);
+    say(hand(5000, 77777, 0, TCP_FLAG_SYN), NULL);
+    assert_int_equal(last.flags, TCP_FLAG_ACK);
+    assert_int_equal(last.ack, 1001);
+    close_by_hand();
+}
+
 /* RFC 5961 §3, §4, §5. */
 static void test_challenges(void **state)
 {
@@ -634,6 +658,7 @@ int main(void)
         cmocka_unit_test(test_data_v6),
         cmocka_unit_test(test_no_connection),
         cmocka_unit_test(test_challenges),
+        cmocka_unit_test(test_challenges_of_others),
         cmocka_unit_test(test_data_before_reset),
         cmocka_unit_test(test_fin_then_reset),
         cmocka_unit_test(test_paws),

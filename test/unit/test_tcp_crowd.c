@@ -32,6 +32,7 @@ static struct side {
     struct rte_mbuf *in[RX_BUFS];
     unsigned head, tail;
     unsigned room; /* frames it still takes in this round */
+    unsigned most; /* frames that it took in one round */
     bool tso;
 } side[2];
 
@@ -183,6 +184,7 @@ static void round_of(unsigned frames)
     reactor_bind(reactor_control(env));
     reactor_step(reactor_self(), 0);
     reactor_bind(reactor_at(env, 0));
+    side[0].most = max(side[0].most, frames - side[0].room);
 }
 
 #define UNTIL(cond, rounds)                                                                        \
@@ -392,12 +394,12 @@ static void look(uint64_t *limited_us, uint64_t *resent)
     }
 }
 
-static void crowd(bool tso, unsigned frames)
+/* Opens two sides with CONNS connections between them. */
+static struct stream_listener *connect_all(bool tso)
 {
     union stream_addr local = {.in = {.sin_family = AF_INET, .sin_port = htons(988)}};
     struct inet_addr to = address(1);
     struct stream_listener *l;
-    uint64_t drops[PKT_DROP_COUNT], limited_us, resent;
 
     memset(side, 0, sizeof(side));
     memset(tx_user, 0, sizeof(tx_user));
@@ -419,6 +421,30 @@ static void crowd(bool tso, unsigned frames)
     for (unsigned i = 1; i < CONNS; i++)
         dial(&tx_user[i], 988);
     UNTIL(connected_n == CONNS && accepted_n == CONNS, 30000);
+    return l;
+}
+
+static void close_all(struct stream_listener *l)
+{
+    frames_a_round = 64;
+    for (unsigned i = 0; i < CONNS; i++) {
+        tx_user[i].s->ops->close(tx_user[i].s, true);
+        rx_user[i].s->ops->close(rx_user[i].s, true);
+    }
+    stream_tcp.unlisten(l);
+    for (unsigned i = 0; i < 100; i++)
+        round_of(64);
+    close_side(0);
+    close_side(1);
+    free_side(0);
+    free_side(1);
+}
+
+static void crowd(bool tso, unsigned frames)
+{
+    struct stream_listener *l = connect_all(tso);
+    uint64_t drops[PKT_DROP_COUNT], limited_us, resent;
+
     frames_a_round = frames;
     for (unsigned i = 0; i < CONNS; i++)
         push(&tx_user[i]);
@@ -435,18 +461,7 @@ static void crowd(bool tso, unsigned frames)
     assert_true(least_at_first_done >= BYTES / 4);
     inet_drops_get(side[1].inet, drops);
     assert_int_equal(drops[PKT_DROP_PORT_FULL], 0);
-    frames_a_round = 64;
-    for (unsigned i = 0; i < CONNS; i++) {
-        tx_user[i].s->ops->close(tx_user[i].s, true);
-        rx_user[i].s->ops->close(rx_user[i].s, true);
-    }
-    stream_tcp.unlisten(l);
-    for (unsigned i = 0; i < 100; i++)
-        round_of(64);
-    close_side(0);
-    close_side(1);
-    free_side(0);
-    free_side(1);
+    close_all(l);
 }
 
 static void test_crowd(void **state)
@@ -458,6 +473,35 @@ static void test_crowd(void **state)
 static void test_crowd_tso(void **state)
 {
     crowd(true, 1);
+}
+
+/* Sends BYTES over each connection. */
+static void send_all(void)
+{
+    done_n = 0;
+    for (unsigned i = 0; i < CONNS; i++) {
+        tx_user[i].sent = rx_user[i].got = 0;
+        push(&tx_user[i]);
+    }
+}
+
+/* A port that takes all, and windows that are open from earlier messages: of what could go at once
+ * an iteration sends a part, so that answers find room where they arrive. */
+static void test_windows_are_open(void **state)
+{
+    struct stream_listener *l = connect_all(false);
+
+    frames_a_round = 64;
+    send_all();
+    UNTIL(done_n == CONNS, 100000);
+    frames_a_round = 4096;
+    side[0].most = 0;
+    send_all();
+    for (unsigned i = 0; i < 3; i++)
+        round_of(frames_a_round);
+    print_message("%u frames in one iteration\n", side[0].most);
+    assert_in_range(side[0].most, 256, CONNS * 8 + 256 + 64);
+    close_all(l);
 }
 
 static int begin(void **state)
@@ -499,6 +543,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crowd),
         cmocka_unit_test(test_crowd_tso),
+        cmocka_unit_test(test_windows_are_open),
     };
 
     return cmocka_run_group_tests_name("tcp_crowd", tests, begin, end);

@@ -12,9 +12,10 @@
 
 static struct app a, b;
 static struct stream_listener *listener;
-static struct tcp_conn *c; /* the one that receives */
-static uint32_t first;     /* sequence number of byte 0 */
-static uint8_t here[SPAN]; /* which bytes the model has, beyond those in order */
+static struct tcp_conn *c;         /* the one that receives */
+static uint32_t first;             /* sequence number of byte 0 */
+static uint8_t here[SPAN];         /* which bytes the model has */
+static uint32_t in_order, highest; /* of here[]: all below are set; none from there on */
 static uint64_t rnd_state;
 
 static uint32_t rnd(uint32_t n)
@@ -36,6 +37,7 @@ static void begin(uint64_t seed)
     memset(&a, 0, sizeof(a));
     memset(&b, 0, sizeof(b));
     memset(here, 0, sizeof(here));
+    in_order = highest = 0;
     b.hold = true;
     listener = app_listen(1, 0, PORT, false, &b);
     assert_int_equal(app_connect(&a, 0, 0, 1023, PORT, false), 0);
@@ -178,7 +180,9 @@ static void sync_model(void)
 {
     uint32_t at = c->rx.nxt - first;
 
-    memset(here, 1, at);
+    if (at > in_order)
+        memset(here + in_order, 1, at - in_order);
+    in_order = at;
     for (const struct tcp_rx_range *r = c->rx.ranges; r; r = r->next) {
         uint32_t left = r->left - first, right = r->right - first;
 
@@ -186,7 +190,9 @@ static void sync_model(void)
         memset(here + at, 0, left - at);
         at = right;
     }
-    memset(here + at, 0, SPAN - at);
+    if (highest > at)
+        memset(here + at, 0, highest - at);
+    highest = at;
 }
 
 static void random_run(uint64_t seed, uint32_t seg_max, uint32_t wnd, uint32_t memory,
@@ -219,6 +225,7 @@ static void random_run(uint64_t seed, uint32_t seg_max, uint32_t wnd, uint32_t m
         most = min(at + len, edge);
         if (most > at)
             memset(here + at, 1, most - at);
+        highest = max(highest, most);
         come(at, len, (uint16_t)(1 + rnd(1800)), false);
         nxt = c->rx.nxt - first;
         assert_true(nxt <= edge);

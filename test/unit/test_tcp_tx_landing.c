@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "lib/base/err.h"
+#include "lib/lnd_eth/port/port_internal.h"
 
 #define SEG 1000u
 
@@ -357,6 +358,43 @@ static void test_no_shell(void **state)
     close_conn();
 }
 
+static unsigned cut_long;
+
+static void long_is_last(const struct rte_mbuf *m, bool tso)
+{
+    for (; m && tso; m = m->next) {
+        if (m->data_len <= PORT_DESC_BYTES)
+            continue;
+        assert_null(m->next);
+        cut_long++;
+    }
+}
+
+/* A driver splits a long piece, so that its end is a buffer that TCP has not counted: where the
+ * buffers of a segment are limited, nothing follows it in a frame. */
+static void test_split_by_driver(void **state)
+{
+    const uint32_t len = PORT_DESC_BYTES + 5 * SEG + 100;
+    struct mem_seg seg;
+
+    begin_with((struct test_opts){0});
+    test_tso = 65000;
+    assert_true(port_segs_set(&test_port, true, 8, 255));
+    look_at = long_is_last;
+    assert_int_equal(give(0, 4 * SEG, SEG, true, true), 4 * SEG);
+    seg = fill_buffer(&large, 4 * SEG, len);
+    assert_int_equal(append(&seg, 0), len);
+    assert_int_equal(give(4 * SEG + len, 10 * SEG, 300, true, false), 10 * SEG);
+    flush();
+    assert_int_equal(cut_long, 1);
+    assert_int_equal(off_of(c->tx.nxt), 14 * SEG + len);
+    ack(off_of(c->tx.nxt));
+    give_buffer_back(&large, &seg);
+    close_conn();
+    look_at = NULL;
+    test_port.tso_segs = test_port.tso_run = 0;
+}
+
 static int begin_landing(void **state)
 {
     struct mem_arena_opts opts = {.socket = -1, .landing_bytes = (size_t)3 * MEM_LANDING_SLOT};
@@ -389,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_held_past_the_ack), cmocka_unit_test(test_held_past_the_end),
         cmocka_unit_test(test_with_header),       cmocka_unit_test(test_copied),
         cmocka_unit_test(test_too_many_frames),   cmocka_unit_test(test_no_shell),
+        cmocka_unit_test(test_split_by_driver),
     };
 
     return cmocka_run_group_tests_name("tcp_tx_landing", tests, begin_landing, end_landing);

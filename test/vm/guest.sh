@@ -40,6 +40,10 @@ done
 cd "$top" || give_up "no $top"
 bash test/vm/rxe.sh "$rxe" || give_up "no RDMA device"
 
+for module in ${cards:+virtio_net vfio_pci vfio_iommu_type1 bridge veth}; do
+    modprobe "$module" || give_up "no module $module"
+done
+
 touch /run/vm/ready
 setsid -w bash /run/vm/command </dev/null >"$output" 2>&1
 finish $?

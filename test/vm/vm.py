@@ -31,6 +31,10 @@ import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HERE = os.path.join(TOP, "test", "vm")
+sys.path.insert(0, os.path.join(TOP, "test", "system"))
+
+from lnetpy.cards import MODELS     # noqa: E402 pylint: disable=wrong-import-position
+
 SBIN = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 META_PACKAGE = "linux-image-amd64"
@@ -226,7 +230,8 @@ class Run:
     def prepare(self):
         os.mkdir(self.out)
         settings = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in (
-            ("top", TOP), ("build", self.options.build), ("kernel", self.home), ("rxe", self.options.rxe)))
+            ("top", TOP), ("build", self.options.build), ("kernel", self.home), ("rxe", self.options.rxe),
+            ("cards", " ".join(self.options.card))))
         kept = {k: v for k, v in os.environ.items() if k.startswith(PASSED_ON)}
         kept["MILLRACE_BUILD"] = self.options.build
         command = "".join(f"export {k}={shlex.quote(v)}\n" for k, v in sorted(kept.items()))
@@ -243,24 +248,41 @@ class Run:
             return ["-fsdev", f"local,id={name},path={path},security_model=none{more}",
                     "-device", f"virtio-9p-pci,fsdev={name},mount_tag={name}"]
 
+        more = ["-device", "intel-iommu,intremap=on"] if self.options.card else []
         accel, cpu = {
-            "kvm": (["-accel", "kvm"], "host"),
+            "kvm": (["-accel", "kvm,kernel-irqchip=split" if more else "kvm"], "host"),
             "tcg": (["-accel", "tcg,thread=multi"], "max,la57=off"),
         }[self.accel]
         return [
-            "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-machine", "q35", *accel, "-cpu", self.options.cpu or cpu,
+            "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-machine", "q35", *accel, *more, "-cpu", self.options.cpu or cpu,
             "-smp", str(self.options.cpus), "-m", str(self.options.memory), "-display", "none", "-no-reboot",
             "-kernel", os.path.join(self.home, "kernel"),
             "-initrd", os.path.join(self.folder, "initramfs"),
             # Nobody else is in the guest whom the mitigations would keep out, and emulated they cost a third.
             # The timer is not tried: while the host is busy, ticks come too late for that, and the kernel gives up.
-            "-append", "console=ttyS0 loglevel=4 panic=-1 mitigations=off random.trust_cpu=on no_timer_check",
+            "-append", "console=ttyS0 loglevel=4 panic=-1 mitigations=off random.trust_cpu=on no_timer_check"
+            + " intel_iommu=on iommu=pt" * bool(more)
+            + f" hugepagesz=1G hugepages={max(self.options.memory - 2048, 0) // 1024}" * bool(more),
             "-serial", "file:" + self.console.replace(",", ",,"),
             *share("host", "/", ",readonly=on,multidevs=remap"), *share("out", self.out, ""),
             *self.drives,
             "-device", "virtio-serial-pci", "-chardev", "file,id=output,path=/dev/stdout",
             "-device", "virtserialport,chardev=output,name=output",
+            *(self.card_arguments() if self.options.card else []),
         ]
+
+    def card_arguments(self):
+        """Network cards, each in a slot of its own and on a cable to one that the guest's kernel has; and qemu's own control
+        (QMP) as a port of the guest, to pull cables and cards."""
+        socket = os.path.join(self.folder, "qmp").replace(",", ",,")
+        found = ["-chardev", f"socket,id=qmp,path={socket},server=on,wait=off", "-mon", "chardev=qmp,mode=control",
+                 "-chardev", f"socket,id=control,path={socket}", "-device", "virtserialport,chardev=control,name=control"]
+        for n, model in enumerate(self.options.card):
+            found += ["-netdev", f"hubport,id=mine{n},hubid={n}", "-netdev", f"hubport,id=theirs{n},hubid={n}",
+                      "-device", f"pcie-root-port,id=slot{n},chassis={n + 1},multifunction=on,addr={0x10 + n // 8:x}.{n % 8}",
+                      "-device", f"{MODELS[model]},id=card{n},bus=slot{n},netdev=mine{n},mac=52:54:00:00:01:{n:02x}",
+                      "-device", f"virtio-net-pci,netdev=theirs{n},mac=52:54:00:00:02:{n:02x}"]
+        return found
 
     def look(self):
         """Notes when the guest got how far."""
@@ -387,6 +409,7 @@ def main(argv=None, kind=Run):
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument("--memory", type=int, default=2048, help="MiB")
     parser.add_argument("--rxe", type=int, default=2, help="software RDMA devices, 0 to 9")
+    parser.add_argument("--card", action="append", choices=MODELS, default=[], help="a network card; may be given again")
     parser.add_argument("--limit", type=float, default=600, help="seconds, from the start to the end")
     parser.add_argument("--suite", help="print a line `SKIP NAME.guest: why` where this machine can have no guest")
     parser.add_argument("command", nargs=argparse.REMAINDER)

@@ -198,6 +198,8 @@ void inet_send(struct inet_shard *sh, struct inet_path *path, struct rte_mbuf *m
  * (ACKs, RSTs) waits then, because a full queue drops packets. The caller checks again in
  * upper.flush(), which runs soon after this function returned true. */
 bool inet_tx_busy(struct inet_shard *sh, const struct inet_path *path);
+/* Returns true when a port had at least as many packets as were received in this iteration. */
+bool inet_rx_behind(const struct inet_shard *sh);
 /* Gives what was queued to the ports now. inet calls it itself after each burst and before sleep.
  */
 void inet_flush(struct inet_shard *sh);

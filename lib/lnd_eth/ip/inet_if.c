@@ -445,8 +445,11 @@ void if_links_look(struct inet *inet)
 {
     for (unsigned i = 0; i < inet->ports; i++) {
         struct inet_port *ip = inet->port[i];
-        bool up = ip->port->ops->link(ip->port, &ip->speed);
+        const struct port_ops *ops = ip->port->ops;
+        bool up = ops->link(ip->port, &ip->speed);
 
+        if (ops->look)
+            ops->look(ip->port);
         if (up == ip->link && inet->watching) /* what it is at the start is told, too */
             continue;
         relaxed_store(&ip->link, up);

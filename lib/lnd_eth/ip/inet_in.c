@@ -277,13 +277,14 @@ static unsigned poll_queue(struct inet_shard *sh, struct inet_rxq *q)
     const struct inet_upper *tcp = &sh->inet->opts.tcp;
     struct rte_mbuf *burst[PORT_BURST];
     uint64_t bytes = 0;
-    unsigned n = PORT_BURST;
+    unsigned most = PORT_BURST, n;
 
     /* Of large frames fewer at a time: what is received is still in the CPU's caches when it is
      * looked at, and acknowledgements do not wait for long. */
     if (q->bytes > BURST_BYTES)
-        n = (unsigned)max(PORT_BURST * BURST_BYTES / q->bytes, BURST_LEAST);
-    n = port_rx(q->ip->port, q->queue, burst, n);
+        most = (unsigned)max(PORT_BURST * BURST_BYTES / q->bytes, BURST_LEAST);
+    n = port_rx(q->ip->port, q->queue, burst, most);
+    sh->rx_behind |= n == most;
     for (unsigned i = 0; i < n; i++) {
         if (i + 1 < n)
             prefetch(burst[i + 1]);
@@ -296,6 +297,11 @@ static unsigned poll_queue(struct inet_shard *sh, struct inet_rxq *q)
     if (n > 0)
         q->bytes = bytes * PORT_BURST / n;
     return n;
+}
+
+bool inet_rx_behind(const struct inet_shard *sh)
+{
+    return sh->rx_behind;
 }
 
 /* Sends frames that fault injection has delayed and that are due. Returns how long the others wait.
@@ -340,6 +346,7 @@ int inet_poll(void *arg)
     uint64_t delayed;
 
     sh->tried = sh->refused = 0;
+    sh->rx_behind = false;
     for (unsigned i = 0; i < sh->rxqs; i++)
         work += poll_queue(sh, &sh->rxq[i]);
     work += hand_poll(sh);

@@ -246,6 +246,7 @@ struct inet_shard {
     struct reactor_poller poller;
     struct inet_rxq *rxq;
     unsigned rxqs;
+    bool rx_behind; /* a queue had as many packets as are received in an iteration */
     struct inet_txq *txq[PORT_MAX];  /* by inet->port */
     uint32_t backlog;                /* bits: ports with frames in txq … */
     uint32_t tried, refused;         /* … that were flushed, or said to be busy, in this poll */

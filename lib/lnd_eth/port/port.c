@@ -336,6 +336,11 @@ struct rte_mbuf *port_tx_alloc(struct port *port)
 
 /* ---- looking ---- */
 
+bool port_lacks(const struct port *port)
+{
+    return relaxed_load(&port->lacks);
+}
+
 void port_info_get(struct port *port, struct port_info *out)
 {
     *out = (struct port_info){

@@ -21,11 +21,12 @@
 #include <rte_ether.h>
 #include <rte_mempool.h>
 
-#define PORT_MAX      16
-#define PORT_NAME_MAX 16 /* with its NUL, as IFNAMSIZ */
-#define PORT_BURST    64
-#define PORT_MTU_MIN  576
-#define PORT_MTU_MAX  9000
+#define PORT_MAX        16
+#define PORT_NAME_MAX   16 /* with its NUL, as IFNAMSIZ */
+#define PORT_BURST      64
+#define PORT_MTU_MIN    576
+#define PORT_MTU_MAX    9000
+#define PORT_DESC_BYTES 16383u /* drivers split a longer buffer into several descriptors */
 
 struct port;
 
@@ -51,6 +52,7 @@ struct port_opts {
     unsigned rx_queues;  /* receive queues wanted, at most; the device may have fewer */
     size_t buffer_bytes; /* for received frames, by truesize, above what the device itself holds */
     int socket;          /* NUMA node, -1 = any */
+    bool may_lack;       /* the device may come later: see port_lacks() */
 };
 
 /* Work that port_tx() and port_rx() do in software for this device. */
@@ -120,6 +122,8 @@ struct port_ops {
     bool (*link)(struct port *port, unsigned *speed_mbit); /* any thread; no long wait */
     /* Why there is no link, a static word; NULL: not known. May be NULL. Like link(). */
     const char *(*link_why)(struct port *port);
+    /* Now and then, while frames flow. NULL: it has nothing to look after. */
+    void (*look)(struct port *port);
     unsigned (*xstats)(struct port *port, struct port_xstat *out, unsigned max); /* or NULL */
 };
 
@@ -133,7 +137,11 @@ struct port {
     struct rte_ether_addr mac;
     struct rte_mempool *rx_small, *rx_large; /* may be the same; both with PKT_PRIV */
     uint32_t soft;                           /* enum port_soft */
-    unsigned tx_segs;                        /* segments of a frame that tx() takes */
+    unsigned tx_segs;                        /* segments of a frame that tx() takes, … */
+    /* … and of one that the device cuts. Any tso_run of its segments in a row hold the payload of
+     * one TCP segment at least; 0: neither is limited. A longer segment than PORT_DESC_BYTES counts
+     * as several, of which the last may be short. */
+    unsigned tso_segs, tso_run;
     struct rte_mempool *tx_linear; /* whole frames, for those of more; NULL: there are none */
     char driver[32];               /* for port_info */
     /* ---- port.c's ---- */
@@ -142,6 +150,7 @@ struct port {
     unsigned index;
     int socket;
     bool started;
+    bool lacks;                  /* the device was not there yet; the back-end writes it */
     struct rte_mempool *tx_pool; /* headers, small copies, and shells that refer to payload */
     struct port_faults *faults;  /* NULL: none was ever asked for */
     struct port_queue_stats *rx_stats, *tx_stats; /* by queue */
@@ -176,7 +185,8 @@ static inline struct port_faults *port_faults_of(const struct port *port)
 
 /* Opens a device. The back-end follows from it: a PCI address or "net_…" devargs are DPDK's, else
  * it is an interface of the kernel's. ops: NULL, or another back-end (tests). Refuses what cannot
- * work, with the remedy in err. */
+ * work, with the remedy in err. With may_lack it is no error that there is no such device, or that
+ * it is down. */
 int port_open(const struct port_opts *opts, const struct port_ops *ops, struct port **out,
               struct err *err);
 int port_start(struct port *port, struct err *err);
@@ -200,6 +210,10 @@ unsigned port_tx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsi
 /* An mbuf for headers (room: RTE_PKTMBUF_HEADROOM + 256, empty), or a shell to attach payload to;
  * NULL: none left. */
 struct rte_mbuf *port_tx_alloc(struct port *port);
+
+/* Whether the device was not there yet, when its link was last looked at. Until then the port has
+ * no link, and the MTU that was asked for, or 1500. Any thread. */
+bool port_lacks(const struct port *port);
 
 /* ---- looking (any thread) ---- */
 

@@ -3,15 +3,21 @@
  * The `ethdev` back-end: devices of DPDK's drivers, by PCI address (EAL received it at start:
  * reactor_opts.devices) or by the devargs of a virtual device, which is made here.
  */
+#define ALLOW_EXPERIMENTAL_API 1 /* rte_dev_event_callback_register() */
 #include "lib/lnd_eth/port/port_ethdev.h"
 #include "lib/base/err.h"
+#include "lib/log/log.h"
 #include "lib/reactor/mem_mbuf.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <rte_alarm.h>
 #include <rte_bus.h>
 #include <rte_dev.h>
 
@@ -19,7 +25,8 @@
 #define LINEAR_MORE 512u  /* buffers for chains beyond those that the device may hold */
 #define MTU_USUAL   1500u
 #define EAL_A_QUEUE (256u << 10) /* a driver's own rings and tables */
-#define SEGS_ENOUGH 64u
+#define LOOKS       20u          /* between two attempts to take a card that comes: 2 s */
+#define TRIES       5u
 #define MEMIF_SLOT  9216u /* bytes; PORT_MTU_MAX with its headers */
 
 #define RX_WANTED                                                                                  \
@@ -53,6 +60,11 @@ bool port_is_ethdev(const char *device)
     return strncmp(device, "net_", 4) == 0 || is_pci(device);
 }
 
+static bool is_memif(const char *device)
+{
+    return strncmp(device, "net_memif", 9) == 0;
+}
+
 /* The name under which DPDK has the device. */
 static void name_of(const char *device, char *name, size_t len)
 {
@@ -69,7 +81,7 @@ static void name_of(const char *device, char *name, size_t len)
  * of the next frame; so each frame must fit into one slot. */
 static void args_of(const char *device, char *args, size_t len)
 {
-    bool small = strncmp(device, "net_memif", 9) == 0 && !strstr(device, "bsize=");
+    bool small = is_memif(device) && !strstr(device, "bsize=");
 
     snprintf(args, len, small ? "%s,bsize=%u" : "%s", device, MEMIF_SLOT);
 }
@@ -105,12 +117,61 @@ static int find(struct port *port, struct err *err)
     return rc < 0 ? rc : -ENODEV;
 }
 
+/* The kernel's driver of a PCI device; "": it has none, or there is no such device. */
+static void driver_now(const struct port *port, char driver[32])
+{
+    char name[RTE_ETH_NAME_MAX_LEN], path[RTE_ETH_NAME_MAX_LEN + 40], to[256];
+    const char *base;
+    ssize_t n;
+
+    name_of(port->device, name, sizeof(name));
+    snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/driver", name);
+    n = readlink(path, to, sizeof(to) - 1);
+    to[n > 0 ? n : 0] = '\0';
+    base = strrchr(to, '/');
+    snprintf(driver, 32, "%s", base ? base + 1 : "");
+}
+
+/* ---- a device that is taken out ---- */
+
 static int on_removal(uint16_t id, enum rte_eth_event_type event, void *arg, void *more)
 {
     struct ethdev_dev *dev = arg;
 
     relaxed_store(&dev->gone, 1);
     return 0;
+}
+
+/* The kernel asks for a device that is bound to vfio-pci, and waits until it is given back. */
+static void on_request(const char *name, enum rte_dev_event_type event, void *arg)
+{
+    struct ethdev_dev *dev = arg;
+
+    if (event == RTE_DEV_EVENT_REMOVE)
+        relaxed_store(&dev->gone, 1);
+}
+
+static void watch(struct port *port)
+{
+    struct ethdev_dev *dev = port->dev;
+    char name[RTE_ETH_NAME_MAX_LEN];
+
+    name_of(port->device, name, sizeof(name));
+    rte_eth_dev_callback_register(dev->id, RTE_ETH_EVENT_INTR_RMV, on_removal, dev);
+    if (is_pci(port->device))
+        rte_dev_event_callback_register(name, on_request, dev);
+}
+
+static void unwatch(struct port *port)
+{
+    struct ethdev_dev *dev = port->dev;
+    char name[RTE_ETH_NAME_MAX_LEN];
+
+    name_of(port->device, name, sizeof(name));
+    rte_eth_dev_callback_unregister(dev->id, RTE_ETH_EVENT_INTR_RMV, on_removal, dev);
+    while (is_pci(port->device) &&
+           rte_dev_event_callback_unregister(name, on_request, dev) == -EAGAIN)
+        sched_yield(); /* it is being called */
 }
 
 /* ---- configuring ---- */
@@ -122,6 +183,8 @@ static const char *const pass_jumbo_unasked[] = {"net_af_packet", "net_memif", "
  * ring is; but memif keeps frames with zero-copy=yes. */
 static const char *const give_back[] = {"net_af_packet", "net_memif", "net_null", "net_pcap",
                                         "net_ring",      "net_tap",   NULL};
+/* Drivers that make two rings of as many descriptors for a receive queue, with a buffer in each. */
+static const char *const two_rings[] = {"net_vmxnet3", NULL};
 
 static bool is_among(const struct rte_eth_dev_info *info, const char *const *names)
 {
@@ -178,7 +241,7 @@ static void queues_choose(struct port *port, const struct rte_eth_dev_info *info
     dev->reactors = opts->reactors;
     dev->txqs = min(opts->reactors, most_queues(info, info->max_tx_queues));
     port->tx_queues = opts->reactors;
-    port->rx_queues = min(opts->rx_queues, most_queues(info, info->max_rx_queues));
+    dev->rxqs = min(opts->rx_queues, most_queues(info, info->max_rx_queues));
 }
 
 static int configure(struct port *port, const struct rte_eth_dev_info *info, unsigned told,
@@ -187,7 +250,7 @@ static int configure(struct port *port, const struct rte_eth_dev_info *info, uns
     struct ethdev_dev *dev = port->dev;
     struct rte_eth_conf conf = {.rxmode.mtu = told, .txmode.mq_mode = RTE_ETH_MQ_TX_NONE};
 
-    if (port->rx_queues > 1 && info->flow_type_rss_offloads & RSS_WANTED) {
+    if (dev->rxqs > 1 && info->flow_type_rss_offloads & RSS_WANTED) {
         conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
         conf.rx_adv_conf.rss_conf.rss_hf = info->flow_type_rss_offloads & RSS_WANTED;
     }
@@ -195,11 +258,11 @@ static int configure(struct port *port, const struct rte_eth_dev_info *info, uns
     if (told > MTU_USUAL)
         conf.rxmode.offloads |= info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
     conf.txmode.offloads = info->tx_offload_capa & TX_WANTED;
-    conf.intr_conf.lsc = (*info->dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
+    /* The link is asked for, not told by interrupt: that of some drivers does not come again. */
     conf.intr_conf.rmv = (*info->dev_flags & RTE_ETH_DEV_INTR_RMV) != 0;
     *rx_on = conf.rxmode.offloads;
     *tx_on = conf.txmode.offloads;
-    return rte_eth_dev_configure(dev->id, (uint16_t)port->rx_queues, (uint16_t)dev->txqs, &conf);
+    return rte_eth_dev_configure(dev->id, (uint16_t)dev->rxqs, (uint16_t)dev->txqs, &conf);
 }
 
 /* Some devices want as many send queues as receive queues, some do not have what they say. */
@@ -209,12 +272,12 @@ static int configure_somehow(struct port *port, const struct rte_eth_dev_info *i
     struct ethdev_dev *dev = port->dev;
     int rc = configure(port, info, told, rx_on, tx_on);
 
-    if (rc < 0 && port->rx_queues != dev->txqs) {
-        port->rx_queues = dev->txqs = min(port->rx_queues, dev->txqs);
+    if (rc < 0 && dev->rxqs != dev->txqs) {
+        dev->rxqs = dev->txqs = min(dev->rxqs, dev->txqs);
         rc = configure(port, info, told, rx_on, tx_on);
     }
     if (rc < 0 && dev->txqs > 1) {
-        port->rx_queues = dev->txqs = 1;
+        dev->rxqs = dev->txqs = 1;
         rc = configure(port, info, told, rx_on, tx_on);
     }
     return rc;
@@ -239,12 +302,13 @@ static int pools_make(struct port *port, size_t buffer_bytes, uint16_t rxd, uint
 {
     struct ethdev_dev *dev = port->dev;
     uint16_t room = room_for(port->mtu);
-    int rc;
+    int rc = 0;
 
-    rc = port_pool(port, "rx", rx_count(port->rx_queues, rxd, room, buffer_bytes), room,
-                   &port->rx_small, err);
+    if (!port->rx_small)
+        rc = port_pool(port, "rx", rx_count(dev->rxqs, rxd, room, buffer_bytes), room,
+                       &port->rx_small, err);
     port->rx_large = port->rx_small;
-    if (rc == 0 && port->tx_segs < SEGS_ENOUGH)
+    if (rc == 0 && port->tx_segs < PORT_SEGS_ENOUGH && !port->tx_linear)
         rc = port_pool(port, "linear", dev->txqs * txd + LINEAR_MORE, room, &port->tx_linear, err);
     return rc;
 }
@@ -260,7 +324,7 @@ static int queues_make(struct port *port, const struct rte_eth_dev_info *info, u
 
     rx.offloads = rx_on;
     tx.offloads = tx_on;
-    for (uint16_t q = 0; q < port->rx_queues && rc == 0; q++)
+    for (uint16_t q = 0; q < dev->rxqs && rc == 0; q++)
         rc = rte_eth_rx_queue_setup(dev->id, q, rxd, socket, &rx, port->rx_small);
     for (uint16_t q = 0; q < dev->txqs && rc == 0; q++)
         rc = rte_eth_tx_queue_setup(dev->id, q, txd, socket, &tx);
@@ -274,24 +338,24 @@ static void caps_set(struct port *port, const struct rte_eth_dev_info *info, uin
     const uint64_t l4 = RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
     bool chains = tx_on & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
     bool ring = strcmp(info->driver_name, "net_ring") == 0;
-    unsigned segs = info->tx_desc_lim.nb_mtu_seg_max;
+    const struct rte_eth_desc_lim *lim = &info->tx_desc_lim;
 
+    port->caps = 0; /* of the card before */
     port->soft = PORT_SOFT_PULL;
     port->soft |= tx_on & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM ? 0 : PORT_SOFT_IP_CSUM;
     port->soft |= (tx_on & l4) == l4 ? 0 : PORT_SOFT_L4_CSUM;
     port->soft |= tx_on & RTE_ETH_TX_OFFLOAD_VLAN_INSERT ? 0 : PORT_SOFT_VLAN_TX;
     port->soft |= rx_on & RTE_ETH_RX_OFFLOAD_VLAN_STRIP ? 0 : PORT_SOFT_VLAN_RX;
     port->soft |= ring ? PORT_SOFT_FOREIGN : 0;
-    port->tx_segs = !chains ? 1 : segs != 0 ? segs : UINT16_MAX;
     port->caps |= (tx_on & l4) == l4 ? PORT_TX_CSUM : 0;
     port->caps |= rx_on & RTE_ETH_RX_OFFLOAD_TCP_CKSUM ? PORT_RX_CSUM : 0;
     port->caps |= chains ? PORT_TX_CHAINS : PORT_COPIES_OUT;
     port->caps |= ring ? PORT_COPIES_IN : 0;
     if (is_among(info, give_back) && !strstr(port->device, "zero-copy=yes"))
         port->caps |= PORT_TX_RETURNS;
-    /* Cutting takes checksums, and frames in many pieces. */
-    if (tx_on & RTE_ETH_TX_OFFLOAD_TCP_TSO && port->caps & PORT_TX_CSUM &&
-        port->tx_segs >= SEGS_ENOUGH)
+    /* Cutting takes checksums, and frames in several pieces. */
+    if (port_segs_set(port, chains, lim->nb_mtu_seg_max, lim->nb_seg_max) &&
+        tx_on & RTE_ETH_TX_OFFLOAD_TCP_TSO && port->caps & PORT_TX_CSUM)
         port->caps |= PORT_TX_TSO;
     port->tso_max = port->caps & PORT_TX_TSO ? UINT16_MAX - PORT_FRAME_MORE : port->mtu;
     dev->prepare = tx_on & (l4 | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_VLAN_INSERT);
@@ -300,10 +364,11 @@ static void caps_set(struct port *port, const struct rte_eth_dev_info *info, uin
 static int device_set_up(struct port *port, const struct port_opts *opts, struct err *err)
 {
     struct ethdev_dev *dev = port->dev;
-    uint16_t rxd = DESCRIPTORS, txd = DESCRIPTORS;
+    uint16_t rxd, txd = DESCRIPTORS;
     struct rte_eth_dev_info info;
     uint64_t rx_on, tx_on;
     unsigned told;
+    bool two;
     int rc = rte_eth_dev_info_get(dev->id, &info);
 
     if (rc < 0)
@@ -315,6 +380,8 @@ static int device_set_up(struct port *port, const struct port_opts *opts, struct
     rc = mtu_choose(port, &info, opts, &told, err);
     if (rc < 0)
         return rc;
+    two = is_among(&info, two_rings);
+    rxd = (uint16_t)(DESCRIPTORS >> two);
     queues_choose(port, &info, opts);
     rc = configure_somehow(port, &info, told, &rx_on, &tx_on);
     if (rc == 0)
@@ -322,7 +389,7 @@ static int device_set_up(struct port *port, const struct port_opts *opts, struct
     if (rc < 0)
         goto say;
     caps_set(port, &info, rx_on, tx_on);
-    rc = pools_make(port, opts->buffer_bytes, rxd, txd, err);
+    rc = pools_make(port, opts->buffer_bytes, (uint16_t)(rxd << two), txd, err);
     if (rc < 0)
         return rc;
     rc = queues_make(port, &info, rxd, txd, rx_on, tx_on);
@@ -344,7 +411,7 @@ static void ethdev_close(struct port *port)
 
     ethdev_shared_free(port);
     if (dev->found) {
-        rte_eth_dev_callback_unregister(dev->id, RTE_ETH_EVENT_INTR_RMV, on_removal, dev);
+        unwatch(port);
         rte_eth_dev_close(dev->id);
     }
     /* A PCI device stays with EAL: it may have other ports. */
@@ -354,19 +421,45 @@ static void ethdev_close(struct port *port)
     port->dev = NULL;
 }
 
+/* The port as it is until a card comes, of which nothing is known. */
+static int wait_for(struct port *port, struct err *err)
+{
+    struct ethdev_dev *dev = port->dev;
+
+    dev->gone = 1;
+    port->lacks = true;
+    dev->rxqs = port->rx_queues = dev->want.rx_queues;
+    dev->txqs = port->tx_queues = dev->want.reactors;
+    port->mtu = port->tso_max = dev->want.mtu != 0 ? dev->want.mtu : MTU_USUAL;
+    port->tx_segs = 1;
+    rte_eth_random_addr(port->mac.addr_bytes);
+    driver_now(port, dev->driver);
+    dev->tries = TRIES;
+    return pools_make(port, dev->want.buffer_bytes, DESCRIPTORS, DESCRIPTORS, err);
+}
+
 static int ethdev_open(struct port *port, const struct port_opts *opts, struct err *err)
 {
+    struct err why = {0};
     struct ethdev_dev *dev;
     int rc;
 
     port->dev = dev = port_zalloc(sizeof(*dev));
     if (!dev)
         return err_set(err, -ENOMEM, "port %s: out of memory", port->name);
-    rc = find(port, err);
+    dev->want = *opts;
+    dev->want.name = dev->want.device = NULL; /* the caller's */
+    rc = find(port, &why);
     if (rc == 0) {
-        rte_eth_dev_callback_register(dev->id, RTE_ETH_EVENT_INTR_RMV, on_removal, dev);
+        watch(port);
         rc = device_set_up(port, opts, err);
+        port->rx_queues = dev->rxqs;
+    } else if (opts->may_lack && is_pci(port->device)) {
+        rc = wait_for(port, err);
+    } else {
+        *err = why;
     }
+    dev->want.mtu = port->mtu;
     if (rc < 0)
         ethdev_close(port);
     return rc;
@@ -375,27 +468,135 @@ static int ethdev_open(struct port *port, const struct port_opts *opts, struct e
 static int ethdev_start(struct port *port, struct err *err)
 {
     struct ethdev_dev *dev = port->dev;
-    int rc = rte_eth_dev_start(dev->id);
+    int rc = dev->found ? rte_eth_dev_start(dev->id) : 0;
 
     if (rc < 0)
         return err_set(err, rc, "port %s: %s cannot be started: %s", port->name, port->device,
                        strerror(-rc));
-    rte_eth_allmulticast_enable(dev->id); /* for neighbour discovery; some devices filter nothing */
+    if (dev->found) /* for neighbour discovery; some devices filter nothing */
+        rte_eth_allmulticast_enable(dev->id);
     return 0;
 }
 
-/* A function of its own, so that ThreadSanitizer's reports show its caller (test/tsan.supp). */
-static __attribute__((noinline)) void stop_device(struct ethdev_dev *dev)
+struct memif_stop {
+    uint16_t id;
+    sem_t asked, done;
+};
+
+/* Stops a memif, on DPDK's interrupt thread. */
+static void memif_stop_there(void *arg)
 {
-    for (uint16_t q = 0; q < dev->txqs && !dev->gone; q++)
-        rte_eth_tx_done_cleanup(dev->id, q, 0);
-    rte_eth_dev_stop(dev->id);
+    struct memif_stop *stop = arg;
+
+    while (sem_wait(&stop->asked) != 0)
+        ; /* a signal */
+    rte_eth_dev_stop(stop->id);
+    sem_post(&stop->done);
+}
+
+/* Has DPDK's interrupt thread stop a memif. That thread also disconnects the memif when its other
+ * end goes, and the driver takes no lock for this. Both at once unmap and free the rings twice, and
+ * the second unmapping may meet memory of another user. `asked` orders the threads before
+ * ThreadSanitizer, which does not see DPDK's locks. */
+static void memif_stop(uint16_t id)
+{
+    struct memif_stop stop = {.id = id};
+    int rc;
+
+    sem_init(&stop.asked, 0, 0);
+    sem_init(&stop.done, 0, 0);
+    rc = rte_eal_alarm_set(1, memif_stop_there, &stop);
+    sem_post(&stop.asked);
+    if (rc < 0)
+        memif_stop_there(&stop);
+    while (sem_wait(&stop.done) != 0)
+        ; /* a signal */
+    sem_destroy(&stop.asked);
+    sem_destroy(&stop.done);
 }
 
 static void ethdev_stop(struct port *port)
 {
+    struct ethdev_dev *dev = port->dev;
+
     ethdev_shared_clear(port);
-    stop_device(port->dev);
+    if (!dev->found)
+        return;
+    for (uint16_t q = 0; q < dev->txqs && !dev->gone; q++)
+        rte_eth_tx_done_cleanup(dev->id, q, 0);
+    if (is_memif(port->device))
+        memif_stop(dev->id);
+    else
+        rte_eth_dev_stop(dev->id);
+}
+
+/* With all frames that the device or its queues have. */
+static void let_go(struct port *port)
+{
+    struct ethdev_dev *dev = port->dev;
+
+    ethdev_stop(port);
+    unwatch(port);
+    rte_eth_dev_close(dev->id);
+    dev->found = dev->leaving = false;
+    rte_dev_remove(dev->device);
+    dev->device = NULL;
+}
+
+/* A card that came later, or is in its slot again, is there when it has another driver of the
+ * kernel's than before. Then it is tried a few times: rights may come after the driver. */
+static void take(struct port *port)
+{
+    struct ethdev_dev *dev = port->dev;
+    char driver[sizeof(dev->driver)];
+    struct err why = {0};
+    int rc;
+
+    if (++dev->looks % LOOKS != 0)
+        return;
+    driver_now(port, driver);
+    if (strcmp(driver, dev->driver) != 0)
+        dev->tries = TRIES;
+    memcpy(dev->driver, driver, sizeof(driver));
+    if (driver[0] == '\0' || dev->tries == 0 || find(port, &why) != 0) {
+        dev->tries -= dev->tries > 0;
+        return;
+    }
+    watch(port);
+    ethdev_shared_free(port); /* the last card's */
+    rc = device_set_up(port, &dev->want, &why);
+    if (rc == 0)
+        rc = ethdev_start(port, &why);
+    if (rc != 0) {
+        log_event(LOG_LEVEL_WARNING, LOG_MODULE_SOCKLND, "port_refused", LOG_S("port", port->name),
+                  LOG_S("reason", why.message));
+        let_go(port);
+        dev->tries = 0;
+        return;
+    }
+    relaxed_store(&port->lacks, false);
+    __atomic_store_n(&dev->gone, 0, __ATOMIC_RELEASE);
+}
+
+/* Gives a card back that was taken out, and takes one that comes. */
+static void ethdev_look(struct port *port)
+{
+    struct ethdev_dev *dev = port->dev;
+
+    if (!relaxed_load(&dev->gone) || !is_pci(port->device))
+        return;
+    if (!dev->found) {
+        take(port);
+        return;
+    }
+    /* Not before the next look: DPDK may still be in the call that told it. */
+    if (!dev->leaving) {
+        dev->leaving = true;
+        return;
+    }
+    reactor_synchronize(reactor_env_of(reactor_self())); /* all have seen that it is gone */
+    let_go(port);
+    dev->driver[0] = '\0';
 }
 
 static bool ethdev_link(struct port *port, unsigned *speed_mbit)
@@ -415,6 +616,8 @@ static const char *ethdev_link_why(struct port *port)
 {
     const struct ethdev_dev *dev = port->dev;
 
+    if (relaxed_load(&port->lacks))
+        return "no_device";
     return dev->gone ? "device_gone" : NULL;
 }
 
@@ -464,5 +667,6 @@ const struct port_ops port_ethdev_ops = {
     .tx = ethdev_tx,
     .link = ethdev_link,
     .link_why = ethdev_link_why,
+    .look = ethdev_look,
     .xstats = ethdev_xstats,
 };

@@ -29,10 +29,15 @@ struct ethdev_self { /* of a reactor, written by it alone */
 
 struct ethdev_dev {
     uint16_t id;
-    bool found;    /* there is an id */
+    bool found;    /* there is an id; control thread */
     bool prepare;  /* some frames have to be shown to the driver first */
-    uint32_t gone; /* the device was taken out */
-    unsigned reactors, txqs;
+    uint32_t gone; /* not there yet, taken out, or asked for: no reactor touches it */
+    bool leaving;  /* … and is given back soon */
+    unsigned reactors, rxqs, txqs;
+    /* Control thread: to take a device that comes later. */
+    struct port_opts want;
+    char driver[32]; /* the kernel's, when the device was tried last */
+    unsigned looks, tries;
     struct rte_device *device;
     struct ethdev_self self[REACTOR_MAX];
     struct ethdev_shared *shared; /* by send queue; NULL: each reactor has one of its own */

@@ -82,7 +82,7 @@ int ethdev_shared_make(struct port *port)
             dev->txqs >= dev->reactors && r < dev->txqs ? (uint16_t)r : ETHDEV_NO_QUEUE;
     if (dev->txqs >= dev->reactors)
         return 0;
-    dev->nshared = min(dev->txqs, port->rx_queues);
+    dev->nshared = min(dev->txqs, dev->rxqs);
     dev->shared = port_zalloc(dev->nshared * sizeof(dev->shared[0]));
     if (!dev->shared)
         return -ENOMEM;
@@ -165,14 +165,14 @@ static void shared_turn(struct port *port, unsigned queue)
 
 static bool gone(const struct ethdev_dev *dev)
 {
-    return unlikely(relaxed_load(&dev->gone) != 0);
+    return unlikely(__atomic_load_n(&dev->gone, __ATOMIC_ACQUIRE) != 0);
 }
 
 unsigned ethdev_rx(struct port *port, unsigned queue, struct rte_mbuf **pkts, unsigned n)
 {
     struct ethdev_dev *dev = port->dev;
 
-    if (gone(dev))
+    if (gone(dev) || queue >= dev->rxqs)
         return 0;
     if (dev->shared)
         shared_turn(port, queue);

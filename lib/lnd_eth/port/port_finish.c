@@ -96,6 +96,11 @@ static enum port_finish linearise(struct port *port, struct port_queue_stats *st
     return PORT_READY;
 }
 
+static bool may_be_cut(const struct port *port, const struct rte_mbuf *m)
+{
+    return m->ol_flags & RTE_MBUF_F_TX_TCP_SEG && m->nb_segs <= port->tso_segs;
+}
+
 enum port_finish port_finish_tx(struct port *port, struct port_queue_stats *stats,
                                 struct rte_mbuf **pkt)
 {
@@ -108,7 +113,7 @@ enum port_finish port_finish_tx(struct port *port, struct port_queue_stats *stat
         rc = l4_sum(stats, m);
     if (rc == PORT_READY && m->ol_flags & RTE_MBUF_F_TX_VLAN && port->soft & PORT_SOFT_VLAN_TX)
         rc = vlan_put(m);
-    if (rc == PORT_READY && unlikely(m->nb_segs > port->tx_segs))
+    if (rc == PORT_READY && unlikely(m->nb_segs > port->tx_segs) && !may_be_cut(port, m))
         rc = linearise(port, stats, pkt);
     return rc;
 }

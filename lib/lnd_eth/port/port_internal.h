@@ -15,11 +15,36 @@
 #define PORT_ROOM_TX    (RTE_PKTMBUF_HEADROOM + 256)
 #define PORT_FRAME_MORE (RTE_ETHER_HDR_LEN + 4) /* a frame is so much longer than its IP packet */
 
+#define PORT_SEGS_ENOUGH 64u /* of a frame: more than own TCP ever makes */
+#define PORT_TSO_SEGS    8u  /* a device that takes fewer is not asked to cut */
+
 extern const struct port_ops port_packet_ops, port_ethdev_ops;
 /* Whether a device is DPDK's: a PCI address, or "net_…" devargs. */
 bool port_is_ethdev(const char *device);
 /* Returns a bound of the EAL memory of such a port without tx_pool; no device is queried. */
 size_t port_ethdev_memory(const struct port_opts *opts);
+
+/* Sets how many segments a frame may have. Returns whether the device may be asked to cut one.
+ * The limits are nb_mtu_seg_max and nb_seg_max of struct rte_eth_desc_lim; 0: none is stated.
+ * `each` limits a frame that is not cut, and each TCP segment of one that is. Its headers count.
+ * `all` limits a whole frame that is cut.
+ * A TCP segment covers two buffers in part, and at most tso_run - 1 whole ones between these. */
+static inline bool port_segs_set(struct port *port, bool chains, unsigned each, unsigned all)
+{
+    each = each != 0 ? each : UINT16_MAX;
+    all = all != 0 ? all : UINT16_MAX;
+    port->tx_segs = chains ? each : 1;
+    port->tso_segs = port->tso_run = 0;
+    if (!chains || each < PORT_TSO_SEGS || all < PORT_TSO_SEGS)
+        return false;
+    if (each < PORT_SEGS_ENOUGH || all < PORT_SEGS_ENOUGH) {
+        port->tso_segs = all;
+        port->tso_run = each - 2;
+    }
+    return true;
+}
+
+_Static_assert(PORT_ROOM_LARGE < PORT_DESC_BYTES, "no buffer of a port's is split");
 
 /* The one place where payload is copied between a device's memory, or a chain, and a buffer. */
 static inline void port_copy(struct port_queue_stats *stats, void *to, const void *from, size_t len)

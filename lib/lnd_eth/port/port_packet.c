@@ -47,10 +47,14 @@ static int index_now(const struct packet_dev *dev)
 
 static const char *packet_link_why(struct port *port)
 {
+    const struct packet_dev *dev = port->dev;
     struct ifreq req = {.ifr_flags = 0};
+    const char *unfit = relaxed_load(&dev->unfit);
 
-    if (ask(port->dev, SIOCGIFFLAGS, &req) < 0)
-        return "interface_gone";
+    if (ask(dev, SIOCGIFFLAGS, &req) < 0)
+        return relaxed_load(&port->lacks) ? "no_interface" : "interface_gone";
+    if (unfit)
+        return unfit;
     if (!(req.ifr_flags & IFF_UP))
         return "interface_down";
     return req.ifr_flags & IFF_RUNNING ? NULL : "no_carrier";
@@ -127,17 +131,57 @@ static int bind_all(struct port *port, int ifindex)
     return rc;
 }
 
-/* The interface was removed and there is one of that name again: sockets know it by its index. */
+/* A host that forwards takes packets to the port's addresses for some to be forwarded, too, or
+ * tells their senders that it cannot. */
+static void warn_if_forwarding(const struct port *port, const char *family)
+{
+    const struct packet_dev *dev = port->dev;
+    char path[96];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/sys/net/%s/conf/%s/forwarding", family, dev->ifname);
+    f = fopen(path, "re");
+    if (!f)
+        return;
+    if (getc(f) == '1')
+        log_event(LOG_LEVEL_WARNING, LOG_MODULE_SOCKLND, "port_host_forwards",
+                  LOG_S("port", port->name), LOG_S("interface", dev->ifname),
+                  LOG_S("set_to_0", path));
+    fclose(f);
+}
+
+/* Takes the interface, if it can be used. Else returns why not, as link_why() does. */
+static const char *take(struct port *port, int ifindex, struct rte_ether_addr *mac)
+{
+    struct packet_dev *dev = port->dev;
+    struct ifreq req = {.ifr_mtu = 0};
+    bool ethernet = false;
+
+    if (mac_get(dev, mac, &ethernet) < 0 || !ethernet)
+        return "interface_type";
+    if (ask(dev, SIOCGIFMTU, &req) < 0 || req.ifr_mtu < (int)port->mtu)
+        return "interface_mtu";
+    return bind_all(port, ifindex) == 0 ? NULL : "interface_refused";
+}
+
+/* There is an interface of that name for the first time, or again after one was removed: sockets
+ * know it by its index. */
 static void rebind(struct port *port, int ifindex)
 {
     struct packet_dev *dev = port->dev;
     struct rte_ether_addr mac;
-    bool ethernet = false;
+    const char *unfit;
 
     if (__atomic_exchange_n(&dev->rebinding, 1, __ATOMIC_ACQUIRE) != 0)
         return; /* another thread does it */
-    if (mac_get(dev, &mac, &ethernet) == 0 && ethernet && bind_all(port, ifindex) == 0) {
+    unfit = take(port, ifindex, &mac);
+    relaxed_store(&dev->unfit, unfit);
+    if (!unfit) {
         port->mac = mac;
+        relaxed_store(&port->lacks, false);
+        driver_get(dev, port->driver);
+        warn_if_forwarding(port, "ipv4");
+        warn_if_forwarding(port, "ipv6");
         relaxed_store(&dev->ifindex, ifindex);
     }
     __atomic_store_n(&dev->rebinding, 0, __ATOMIC_RELEASE);
@@ -159,25 +203,6 @@ static bool packet_link(struct port *port, unsigned *speed_mbit)
 
 /* ---- opening ---- */
 
-/* A host that forwards takes packets to the port's addresses for some to be forwarded, too, or
- * tells their senders that it cannot. */
-static void warn_if_forwarding(const struct port *port, const char *family)
-{
-    const struct packet_dev *dev = port->dev;
-    char path[96];
-    FILE *f;
-
-    snprintf(path, sizeof(path), "/proc/sys/net/%s/conf/%s/forwarding", family, dev->ifname);
-    f = fopen(path, "re");
-    if (!f)
-        return;
-    if (getc(f) == '1')
-        log_event(LOG_LEVEL_WARNING, LOG_MODULE_SOCKLND, "port_host_forwards",
-                  LOG_S("port", port->name), LOG_S("interface", dev->ifname),
-                  LOG_S("set_to_0", path));
-    fclose(f);
-}
-
 static int check_interface(struct port *port, const struct port_opts *opts, struct err *err)
 {
     struct packet_dev *dev = port->dev;
@@ -186,12 +211,12 @@ static int check_interface(struct port *port, const struct port_opts *opts, stru
     unsigned mtu;
     int rc;
 
+    port->lacks = true;
     dev->ifindex = index_now(dev);
-    if (dev->ifindex < 0) {
-        err_text(err, "port %s: there is no interface %s here; `ip link` lists those there are",
-                 port->name, dev->ifname);
-        return dev->ifindex;
-    }
+    if (dev->ifindex < 0)
+        return err_set(err, dev->ifindex,
+                       "port %s: there is no interface %s here; `ip link` lists those there are",
+                       port->name, dev->ifname);
     rc = mac_get(dev, &port->mac, &ethernet);
     if (rc == 0 && !ethernet)
         return err_set(err, -EINVAL, "port %s: %s is not an Ethernet interface", port->name,
@@ -202,6 +227,7 @@ static int check_interface(struct port *port, const struct port_opts *opts, stru
         return err_set(err, -ENETDOWN, "port %s: interface %s is down; `ip link set %s up`",
                        port->name, dev->ifname, dev->ifname);
     }
+    port->lacks = false;
     if (rc == 0)
         rc = ask(dev, SIOCGIFMTU, &req);
     if (rc < 0)
@@ -214,6 +240,25 @@ static int check_interface(struct port *port, const struct port_opts *opts, stru
             port->name, dev->ifname, mtu, dev->ifname, opts->mtu > mtu ? opts->mtu : PORT_MTU_MIN);
     }
     port->mtu = opts->mtu != 0 ? opts->mtu : min(mtu, (unsigned)PORT_MTU_MAX);
+    return 0;
+}
+
+/* The same where the interface may come later: until then the port has a MAC address of no card, of
+ * which its link-local address is made. */
+static int check_or_wait(struct port *port, const struct port_opts *opts, struct err *err)
+{
+    struct packet_dev *dev = port->dev;
+    struct err why = {0};
+    int rc = check_interface(port, opts, &why);
+
+    if (!opts->may_lack || !port->lacks || (rc != -ENODEV && rc != -ENETDOWN)) {
+        if (rc != 0)
+            *err = why;
+        return rc;
+    }
+    dev->ifindex = 0;
+    rte_eth_random_addr(port->mac.addr_bytes);
+    port->mtu = opts->mtu != 0 ? opts->mtu : RTE_ETHER_MTU;
     return 0;
 }
 
@@ -298,7 +343,7 @@ static int packet_open(struct port *port, const struct port_opts *opts, struct e
         err_text(err, "port %s: a socket: %s", port->name, strerror(-rc));
         goto fail;
     }
-    rc = check_interface(port, opts, err);
+    rc = check_or_wait(port, opts, err);
     if (rc < 0)
         goto fail;
     port->rx_queues = min(opts->rx_queues, PACKET_RX_QUEUES);
@@ -333,6 +378,8 @@ static int packet_start(struct port *port, struct err *err)
     /* Frames from between a stop and this start are old. */
     for (unsigned i = 0; i < port->rx_queues; i++)
         packet_rx_drain(dev->rx[i]);
+    if (port->lacks)
+        return 0;
     warn_if_forwarding(port, "ipv4");
     warn_if_forwarding(port, "ipv6");
     rc = bind_all(port, dev->ifindex);

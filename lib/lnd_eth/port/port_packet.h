@@ -76,9 +76,10 @@ struct packet_tx {
 
 struct packet_dev {
     char ifname[IFNAMSIZ];
-    int control_fd;     /* for ioctl */
-    uint32_t rebinding; /* a thread looks after an interface that has come back */
-    int ifindex;
+    int control_fd;       /* for ioctl */
+    uint32_t rebinding;   /* a thread looks after an interface that has come back */
+    int ifindex;          /* 0: not bound yet */
+    const char *unfit;    /* why the interface that is there now cannot be used; NULL: it can */
     uint64_t look_cycles; /* between two looks at what sockets have to say */
     struct packet_rx *rx[PACKET_RX_QUEUES];
     struct packet_tx *tx[REACTOR_MAX];

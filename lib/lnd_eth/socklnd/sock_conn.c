@@ -194,7 +194,7 @@ bool sock_conn_check(struct sock_conn *c, uint64_t now)
                        STAILQ_FIRST(&c->txq) ? &STAILQ_FIRST(&c->txq)->hdr : NULL);
         return false;
     }
-    if (c->rx_begun && !c->parked)
+    if (c->rx_begun && !c->parked && !c->quiet)
         c->stream->ops->rx_pause(
             c->stream, false); /* a transport that waits for more bytes reports what it has */
     if (rx_stalled(c, now)) {

@@ -66,6 +66,8 @@ enum sock_ready {
     SOCK_NOT_READY,
     SOCK_READY, /* in shard->ready: runs in the next iteration */
     SOCK_TURN,  /* in shard->turn: runs in this iteration */
+    SOCK_MUCH,  /* in shard->much: has more to read than one run takes, and runs when its turn comes
+                 */
 };
 
 enum sock_rx_state { /* §4.4 */
@@ -98,6 +100,7 @@ struct sock_conn {
     bool in_tx;
     bool tx_blocked; /* waits for writable() */
     bool parked;     /* the transport does not read */
+    bool quiet;      /* the transport reports no data until the next run */
     bool rx_begun;   /* bytes of a frame have come */
     bool draining;   /* counted in the NI shard's `begun` */
     bool rx_asked;   /* lnet_rx_cancel() returned that recv will come */
@@ -255,6 +258,9 @@ struct sock_shard {
     struct lnd_sock *sock;
     struct sock_conns ready; /* connections with something to do, in order */
     struct sock_conns turn;  /* connections to run in this iteration */
+    struct sock_conns much;  /* connections with much to read: some of them in each iteration */
+    unsigned nmuch;          /* connections in it */
+    size_t spent;            /* of that: what runs have read, in units of sock_rx_run() */
     struct lnd_pool hss, takes;
     struct sock_hss pending; /* handshakes, oldest first */
     uint64_t uses;           /* messages given to connections */
@@ -289,6 +295,9 @@ extern const struct lnd_proto sock_proto;
 /* Adds a connection to the list of ready connections of its reactor, or removes it. */
 void sock_ready(struct sock_conn *c);
 void sock_unready(struct sock_conn *c);
+/* Lets a connection wait for its turn among those that have much to read, also with what it has to
+ * send. So many such connections do not delay the others. */
+void sock_much(struct sock_conn *c);
 
 /* ---- sock_link.c ---- */
 /* Finds the NI's address from its interface, or its interface from its address. Control thread. 0

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MUCH_MOST 1024 /* of what sock_rx_run() counts: eight runs in one iteration, or 2 MiB */
+
 /* ---- connections with something to do ---- */
 
 void sock_ready(struct sock_conn *c)
@@ -23,11 +25,24 @@ void sock_ready(struct sock_conn *c)
 
 void sock_unready(struct sock_conn *c)
 {
-    if (c->ready == SOCK_READY)
+    if (c->ready == SOCK_READY) {
         TAILQ_REMOVE(&c->shard->ready, c, ready_link);
-    else if (c->ready == SOCK_TURN)
+    } else if (c->ready == SOCK_TURN) {
         TAILQ_REMOVE(&c->shard->turn, c, ready_link);
+    } else if (c->ready == SOCK_MUCH) {
+        TAILQ_REMOVE(&c->shard->much, c, ready_link);
+        c->shard->nmuch--;
+    }
     c->ready = SOCK_NOT_READY;
+}
+
+void sock_much(struct sock_conn *c)
+{
+    sock_unready(c);
+    c->ready = SOCK_MUCH;
+    TAILQ_INSERT_TAIL(&c->shard->much, c, ready_link);
+    c->shard->nmuch++;
+    c->shard->base.poller.max_sleep_us = 0;
 }
 
 /* Prefetches what the next connection will send, and the connection after that. */
@@ -46,6 +61,16 @@ static void fetch_next(const struct sock_conn *c)
         prefetch_write(next, 2 * CPU_BLOCK);
 }
 
+static void run(struct sock_conn *c)
+{
+    fetch_next(c);
+    sock_unready(c);
+    sock_conn_hold(c);
+    sock_tx_run(c);
+    sock_rx_run(c);
+    sock_conn_release(c);
+}
+
 static int shard_poll(void *arg)
 {
     struct sock_shard *shard = arg;
@@ -56,16 +81,13 @@ static int shard_poll(void *arg)
     TAILQ_CONCAT(&shard->turn, &shard->ready, ready_link);
     TAILQ_FOREACH(c, &shard->turn, ready_link)
         c->ready = SOCK_TURN;
-    while ((c = TAILQ_FIRST(&shard->turn))) {
-        fetch_next(c);
-        sock_unready(c);
-        sock_conn_hold(c);
-        sock_tx_run(c);
-        sock_rx_run(c);
-        sock_conn_release(c);
-        work++;
-    }
-    shard->base.poller.max_sleep_us = TAILQ_EMPTY(&shard->ready) ? UINT64_MAX : 0;
+    for (; (c = TAILQ_FIRST(&shard->turn)); work++)
+        run(c);
+    shard->spent = 0;
+    for (; (c = TAILQ_FIRST(&shard->much)) && shard->spent < MUCH_MOST; work++)
+        run(c);
+    shard->base.poller.max_sleep_us =
+        TAILQ_EMPTY(&shard->ready) && TAILQ_EMPTY(&shard->much) ? UINT64_MAX : 0;
     return work;
 }
 
@@ -85,6 +107,7 @@ static bool shard_init(struct lnd_shard *base)
     shard->sock = container_of(base->driver, struct lnd_sock, base);
     TAILQ_INIT(&shard->ready);
     TAILQ_INIT(&shard->turn);
+    TAILQ_INIT(&shard->much);
     TAILQ_INIT(&shard->pending);
     shard->scratch = malloc(SOCK_SCRATCH);
     return shard->scratch &&

@@ -253,6 +253,8 @@ void sock_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
             c->stream->ops->stats(c->stream, &st);
             out->bytes_in += st.bytes_in;
             out->bytes_out += st.bytes_out;
+            out->taken += st.bytes_out - st.unacked;
+            out->owed += c->txq_bytes + st.unacked;
         }
     }
 }

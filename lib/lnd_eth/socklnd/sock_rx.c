@@ -13,6 +13,8 @@
 #define RX_RUN_BYTES (1u << 20)
 #define RX_SEGS      64
 #define RX_PACE      20 /* parts of a message: each that comes is progress */
+#define RX_FEW       16 /* connections with much to read: more of them hold up what else is reported */
+#define RX_UNIT      2048 /* bytes that cost as much as a step */
 
 static const struct stream_ops *ops(const struct sock_conn *c)
 {
@@ -37,6 +39,24 @@ static void unpark(struct sock_conn *c)
     if (!c->parked)
         return;
     c->parked = false;
+    ops(c)->rx_pause(c->stream, false);
+}
+
+/* More data has come on a connection that waits for its turn. It need not be reported again: the
+ * reports of many such connections would delay those of others. */
+static void hush(struct sock_conn *c)
+{
+    if (c->parked || c->quiet || c->shard->nmuch <= RX_FEW)
+        return;
+    c->quiet = true;
+    ops(c)->rx_pause(c->stream, true);
+}
+
+static void unhush(struct sock_conn *c)
+{
+    if (!c->quiet)
+        return;
+    c->quiet = false;
     ops(c)->rx_pause(c->stream, false);
 }
 
@@ -453,13 +473,15 @@ void sock_rx_run(struct sock_conn *c)
         return;
     c->in_rx = true;
     sock_conn_hold(c);
+    unhush(c);
     while (more && c->state == SOCK_CONN_UP && steps++ < RX_STEPS && bytes < RX_RUN_BYTES)
         more = step(c, &bytes);
     c->in_rx = false;
+    c->shard->spent += steps + bytes / RX_UNIT;
     if (c->state == SOCK_CONN_UP)
         tell_window(c);
     if (more && c->state == SOCK_CONN_UP)
-        sock_ready(c);
+        sock_much(c);
     sock_conn_release(c);
 }
 
@@ -473,6 +495,8 @@ void sock_rx_readable(struct sock_conn *c)
     c->sp->base.peer->last_alive_us = now;
     if (c->rx_state == SOCK_RX_PARSE)
         park(c);
+    else if (c->ready == SOCK_MUCH)
+        hush(c);
     else
         sock_rx_run(c);
 }

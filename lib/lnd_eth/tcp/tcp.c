@@ -21,6 +21,8 @@
 #define STOP_LOOK_US   5000
 #define ACK_AGAIN_US   5000 /* there was no buffer for it */
 #define FLUSH_MAX      4096 /* connections per call */
+#define MUCH_FRAMES    256  /* of all connections that send much, per call … */
+#define MUCH_BEHIND    64   /* … and while more has come than was received */
 
 /* ---- addresses ---- */
 
@@ -159,20 +161,18 @@ static unsigned go_on(struct tcp_shard *sh)
     return n;
 }
 
-unsigned tcp_flush(void *ctx, struct inet_shard *ish)
+/* Runs the connections of a list until each has run once, or they have sent `most` frames. */
+static unsigned run_list(struct tcp_shard *sh, struct tcp_conns *list, unsigned most)
 {
-    struct tcp *tcp = ctx;
-    struct tcp_shard *sh = tcp->shard[inet_shard_reactor(ish)];
-    const struct tcp_conn *last;
-    unsigned n = 0, went = go_on(sh);
+    const struct tcp_conn *last = TAILQ_LAST(list, tcp_conns);
+    unsigned n = 0;
 
-    last = TAILQ_LAST(&sh->work, tcp_conns);
-
-    while (n < FLUSH_MAX && !TAILQ_EMPTY(&sh->work)) {
-        struct tcp_conn *c = TAILQ_FIRST(&sh->work);
+    sh->sent = 0;
+    while (n < FLUSH_MAX && sh->sent < most && !TAILQ_EMPTY(list)) {
+        struct tcp_conn *c = TAILQ_FIRST(list);
         bool enough = c == last;
 
-        TAILQ_REMOVE(&sh->work, c, work_link);
+        TAILQ_REMOVE(list, c, work_link);
         c->in_work = false;
         n++;
         if (c->ended && c->user_gone)
@@ -182,7 +182,19 @@ unsigned tcp_flush(void *ctx, struct inet_shard *ish)
         if (enough)
             break;
     }
-    return n + went;
+    return n;
+}
+
+/* Connections that send much share the frames of an iteration. Every second frame is answered, so
+ * with more of them the answers would come faster than they are received. */
+unsigned tcp_flush(void *ctx, struct inet_shard *ish)
+{
+    struct tcp *tcp = ctx;
+    struct tcp_shard *sh = tcp->shard[inet_shard_reactor(ish)];
+    unsigned n = go_on(sh);
+
+    n += run_list(sh, &sh->work, UINT_MAX);
+    return n + run_list(sh, &sh->much, inet_rx_behind(ish) ? MUCH_BEHIND : MUCH_FRAMES);
 }
 
 /* ---- making ---- */
@@ -299,6 +311,7 @@ static struct tcp_shard *shard_new(struct tcp *tcp, unsigned index)
     TAILQ_INIT(&sh->orphans);
     TAILQ_INIT(&sh->orphans_unacked);
     TAILQ_INIT(&sh->work);
+    TAILQ_INIT(&sh->much);
     TAILQ_INIT(&sh->fading);
     TAILQ_INIT(&sh->tws);
     reactor_timer_init(&sh->timer, on_shard_timer);

@@ -82,7 +82,7 @@ void tcp_conn_exit(struct tcp_conn *c)
         count_add(&sh->stats.conns_now, (uint64_t)-1);
     }
     if (c->in_work)
-        TAILQ_REMOVE(&sh->work, c, work_link);
+        TAILQ_REMOVE(c->work_list, c, work_link);
     c->in_work = false;
     if (sh->current == c)
         sh->current = NULL;
@@ -93,7 +93,8 @@ void tcp_work(struct tcp_conn *c)
     if (c->in_work || !c->sh)
         return;
     c->in_work = true;
-    TAILQ_INSERT_TAIL(&c->sh->work, c, work_link);
+    c->work_list = c->tx.much ? &c->sh->much : &c->sh->work;
+    TAILQ_INSERT_TAIL(c->work_list, c, work_link);
 }
 
 void tcp_conn_release(struct tcp_conn *c)

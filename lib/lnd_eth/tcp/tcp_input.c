@@ -8,51 +8,35 @@
 
 #include <netinet/in.h>
 
-#define PAWS_IDLE_US       (24 * UINT64_C(86400000000)) /* RFC 7323 §5.5 */
-#define CONFIRM_US         UINT64_C(1000000)
-#define CHALLENGES         10 /* of a connection, in … */
-#define CHALLENGE_US       UINT64_C(5000000)
-#define SHARD_CHALLENGES   500 /* of a reactor: so many, and a secret number up to it, in … */
-#define SHARD_CHALLENGE_US UINT64_C(1000000)
-#define ECN_CE             3
-#define ARRIVALS           16u /* segments that are looked at together */
+#define PAWS_IDLE_US (24 * UINT64_C(86400000000)) /* RFC 7323 §5.5 */
+#define CONFIRM_US   UINT64_C(1000000)
+#define CHALLENGES   10 /* of a connection, in … */
+#define CHALLENGE_US UINT64_C(5000000)
+#define ECN_CE       3
+#define ARRIVALS     16u /* segments that are looked at together */
 
 /* ---- answers ---- */
 
-/* Returns whether a new stretch of time begins, with n answers. */
-static bool refill(struct tcp_budget *b, uint64_t now, uint64_t span, unsigned n)
-{
-    if (b->since_us > 0 && now - b->since_us < span)
-        return false;
-    *b = (struct tcp_budget){now, n};
-    return true;
-}
-
-/* The limit of a reactor varies each second, so that an attacker cannot learn from it whether
- * another segment was challenged. */
-bool tcp_challenge_allowed(struct tcp_shard *sh, struct tcp_conn *c)
+/* Each connection has a limit of its own. A limit for all connections could be used up by a single
+ * host. Then a node that was started anew would not be answered (RFC 5961 §4). */
+bool tcp_challenge_allowed(struct tcp_shard *sh, struct tcp_budget *b)
 {
     uint64_t now = reactor_now_us();
 
-    if (refill(&sh->challenges, now, SHARD_CHALLENGE_US, SHARD_CHALLENGES))
-        sh->challenges.left +=
-            (unsigned)(sip_hash(&sh->tcp->secret, &now, sizeof(now)) % SHARD_CHALLENGES);
-    if (c)
-        refill(&c->challenges, now, CHALLENGE_US, CHALLENGES);
-    if (sh->challenges.left == 0 || (c && c->challenges.left == 0)) {
+    if (b->since_us == 0 || now - b->since_us >= CHALLENGE_US)
+        *b = (struct tcp_budget){now, CHALLENGES};
+    if (b->left == 0) {
         count_add(&sh->stats.challenges_limited, 1);
         return false;
     }
-    sh->challenges.left--;
-    if (c)
-        c->challenges.left--;
+    b->left--;
     return true;
 }
 
 /* RFC 5961 §7. */
 static enum pkt_drop challenge(struct tcp_conn *c, enum pkt_drop why)
 {
-    if (tcp_challenge_allowed(c->sh, c)) {
+    if (tcp_challenge_allowed(c->sh, &c->challenges)) {
         c->count.challenges++;
         count_add(&c->sh->stats.challenges, 1);
         tcp_out_ack(c);
@@ -65,13 +49,7 @@ static enum pkt_drop challenge(struct tcp_conn *c, enum pkt_drop why)
  * use up: who lives must be able to say so. */
 static bool answer_allowed(struct tcp_conn *c)
 {
-    refill(&c->answers, reactor_now_us(), CHALLENGE_US, CHALLENGES);
-    if (c->answers.left == 0) {
-        count_add(&c->sh->stats.challenges_limited, 1);
-        return false;
-    }
-    c->answers.left--;
-    return true;
+    return tcp_challenge_allowed(c->sh, &c->answers);
 }
 
 static void acknowledge(struct tcp_conn *c)
@@ -433,7 +411,7 @@ static enum pkt_drop outside(struct tcp_conn *c, const struct tcp_seg *seg, enum
          * make the peer believe that it need not send it again. */
         if (seg->len > 0 && !keepalive && seq_lt(seg->seq, c->rx.nxt))
             tcp_rx_duplicate(c, seg->seq, seq_min(seg->seq + seg->len, c->rx.nxt));
-        if (keepalive ? answer_allowed(c) : sends || tcp_challenge_allowed(c->sh, c))
+        if (keepalive ? answer_allowed(c) : sends || tcp_challenge_allowed(c->sh, &c->challenges))
             acknowledge(c);
     }
     return why;

@@ -148,6 +148,7 @@ struct tcp_conn {
     bool ack_now; /* at the end of this burst */
     /* work at the end of the burst: what is in shard->work is looked at by tcp_flush() */
     bool in_work;
+    struct tcp_conns *work_list; /* shard->work or shard->much, if in_work */
     bool tell_readable, tell_writable, tell_acked, tell_connected;
     uint32_t last_ack_sent; /* rcv.nxt in the last segment sent, RFC 7323 §4.3 */
     struct reactor_timer ack_timer;
@@ -190,7 +191,7 @@ static inline struct tcp_conn *tcp_conn_of(struct stream *s)
 
 /* ---- what one part asks of another. All on the connection's reactor. ---- */
 
-/* Puts c on the list of those that tcp_flush() looks at. */
+/* Puts c on one of the lists of those that tcp_flush() looks at. */
 void tcp_work(struct tcp_conn *c);
 /* Ends a connection for a cause other than the user: RST, time-out, refusal. Sends nothing,
  * notifies the user (closed()) in tcp_flush(), frees queued data. Received data may still be
@@ -362,6 +363,7 @@ struct tcp_tw {
     uint16_t win; /* of the ACKs, as on the wire */
     bool ts_on;
     uint8_t tos;
+    struct tcp_budget challenges;
     uint64_t until_us;
     struct tcp_tw *next;
     TAILQ_ENTRY(tcp_tw) link; /* oldest first */
@@ -384,8 +386,9 @@ void tcp_icmp_error(void *ctx, struct inet_shard *ish, const struct inet_error *
  * tcp_listen_syn() has it. Takes m. */
 void tcp_no_connection(struct tcp_shard *sh, const struct tcp_key *key, const struct tcp_seg *seg,
                        struct rte_mbuf *m, const uint32_t *iss_after);
-/* RFC 5961 §7: whether another challenge ACK may be sent, for c or (NULL) for what has none. */
-bool tcp_challenge_allowed(struct tcp_shard *sh, struct tcp_conn *c);
+/* RFC 5961 §7: takes one of the challenge ACKs that a connection may send. Returns false if none is
+ * left, and counts that. */
+bool tcp_challenge_allowed(struct tcp_shard *sh, struct tcp_budget *b);
 
 /* ---- tcp.c ---- */
 
@@ -406,7 +409,9 @@ struct tcp_shard {
     /* Orphans: closed by the user, not by the peer. Oldest first: who has acknowledged our FIN, and
      * who has not. */
     struct tcp_conns orphans, orphans_unacked;
-    struct tcp_conns work;
+    struct tcp_conns work;                   /* connections with something to do */
+    struct tcp_conns much;                   /* the same, of those that send many frames */
+    unsigned sent;                           /* frames of data since it was set to 0 */
     struct tcp_conns port_waiters[PORT_MAX]; /* that have more for a busy port, longest first; */
     uint32_t port_waits;                     /* bits: those that are not empty */
     struct tcp_conn *current;                /* whose callback runs; NULL as soon as it is gone */
@@ -423,7 +428,6 @@ struct tcp_shard {
     struct reactor_timer timer; /* of the two lists above */
     unsigned half_open;
     uint16_t next_port;
-    struct tcp_budget challenges;
     bool stopped;             /* tcp_stop() */
     struct reactor_task stop; /* of tcp_stop() */
     struct reactor_timer stop_timer;

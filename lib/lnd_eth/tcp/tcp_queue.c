@@ -549,6 +549,44 @@ uint32_t tcp_queue_cut(const struct tcp_tx_data *d, uint32_t seq, uint32_t len, 
     return next && next->own && next->len <= mss && next->len >= mss - mss / 4 ? rest : len;
 }
 
+/* Returns the bytes of the pieces that one frame may have, from seq on. A piece of landing memory
+ * that the driver splits ends the frame: what follows its short last part would be one buffer more
+ * than is counted here. */
+static uint32_t tso_bytes(const struct port *port, const struct tcp_tx_data *d, uint32_t seq,
+                          uint32_t len, uint32_t mss)
+{
+    const struct tcp_tx_data *first = d; /* of the run that ends with d */
+    uint32_t from = seq, end = seq;
+    unsigned n = 0;
+
+    for (; d && end - seq < len &&
+           n + min((uint32_t)d->len, len) / PORT_DESC_BYTES + 1 < port->tso_segs;
+         d = d->next) {
+        if (n >= port->tso_run) {
+            first = first->next;
+            from = first->seq;
+        }
+        if (++n >= port->tso_run && d->seq + d->len - from < mss)
+            break;
+        end = d->seq + d->len;
+        if (d->len > PORT_DESC_BYTES)
+            break;
+    }
+    return end - seq;
+}
+
+uint32_t tcp_queue_tso(const struct tcp_conn *c, struct tcp_tx_data *d, uint32_t seq, uint32_t len,
+                       uint32_t mss)
+{
+    const struct port *port = inet_if_port(c->path.ifp);
+    uint32_t most;
+
+    if (port->tso_run == 0)
+        return len;
+    most = tso_bytes(port, tcp_queue_at(d, seq), seq, len, mss);
+    return most >= len ? len : max(most / mss, 1u) * mss;
+}
+
 /* A message waits long enough to leave all caches. So the next piece is prefetched while this one
  * becomes a frame: its descriptor, the place of the headers, and the payload that the CPU does
  * not prefetch itself. */

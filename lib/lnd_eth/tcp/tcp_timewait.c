@@ -109,7 +109,7 @@ void tcp_tw_input(struct tcp_shard *sh, struct tcp_tw *tw, const struct tcp_seg 
             TAILQ_REMOVE(&sh->tws, tw, link);
             stay(sh, tw);
         }
-        if (again || tcp_challenge_allowed(sh, NULL))
+        if (again || tcp_challenge_allowed(sh, &tw->challenges))
             acknowledge(sh, tw);
     }
     tcp_drop(sh, m, PKT_DROP_TCP_TIME_WAIT);

@@ -39,6 +39,8 @@ static uint32_t resend_len(const struct tcp_conn *c, const struct tcp_tx_seg *s,
 {
     uint32_t payload = s->len - s->fin, len = min(payload, min(most, tso_max(c, mss)));
 
+    if (len > mss)
+        len = tcp_queue_tso(c, s->data, s->seq, len, mss);
     if (len < payload && s->size <= mss && len >= s->size)
         len -= len % s->size;
     return len;
@@ -89,6 +91,8 @@ bool tcp_tx_new(struct tcp_conn *c, uint32_t most, uint64_t now_us)
     struct rte_mbuf *m = NULL;
 
     if (len > 0) {
+        if (len > mss)
+            len = tcp_queue_tso(c, tx->unsent, tx->nxt, len, mss);
         if (len <= mss)
             len = tcp_queue_cut(tx->unsent, tx->nxt, len, mss);
         m = tcp_queue_first(c, tx->unsent, tx->nxt, len);
@@ -325,8 +329,7 @@ bool tcp_tx_run(struct tcp_conn *c)
     struct tcp_tx *tx = &c->tx;
     uint64_t now_us = reactor_now_us();
     enum tcp_limit limit;
-    unsigned frames = TX_BURST;
-    bool sent;
+    unsigned most = tx->much ? TX_BURST : TX_FEW, frames = most, sent;
 
     if (!tx->open || tx->fin_acked) {
         wait_for_port_no_more(c);
@@ -338,7 +341,9 @@ bool tcp_tx_run(struct tcp_conn *c)
     limit = send_lost(c, now_us, &frames);
     if (limit == TCP_LIMIT_NONE)
         limit = send_new(c, now_us, &frames);
-    sent = frames < TX_BURST;
+    sent = most - frames;
+    c->sh->sent += sent;
+    tx->much = sent >= TX_FEW;
     tx->turn = false;
     if (limit == TCP_LIMIT_QUEUE)
         wait_for_port(c);
@@ -354,11 +359,11 @@ bool tcp_tx_run(struct tcp_conn *c)
         tx->hold_due = now_us + TX_RETRY_US;
     else if (limit != TCP_LIMIT_HOLD)
         tx->hold_due = 0;
-    if (sent)
+    if (sent > 0)
         tcp_tlp_schedule(c, now_us);
     tcp_timers_set(c, now_us);
     tcp_queue_wake(c);
-    return sent;
+    return sent > 0;
 }
 
 /* ---- acknowledgements ---- */

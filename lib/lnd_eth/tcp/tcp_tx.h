@@ -67,6 +67,7 @@ struct tcp_tx {
     TAILQ_ENTRY(tcp_conn) wait_link;
     uint8_t port_wait; /* in sh->port_waiters[port_wait - 1]; 0: in none */
     bool turn;         /* its turn has come */
+    bool much;         /* the last run sent TX_FEW frames or more */
     TAILQ_ENTRY(tcp_conn) port_link;
 
     /* the queue, tcp_queue.c */

@@ -10,7 +10,8 @@
 #define TX_UNSENT_MIN (256u << 10) /* bytes a connection may have queued and not sent yet: */
 #define TX_UNSENT_MAX (2u << 20)   /* … two congestion windows, within these bounds */
 #define TX_QUEUE_MAX  (1u << 30)   /* … and queued in all: sequence numbers must not wrap */
-#define TX_BURST      64           /* frames of a connection in one run */
+#define TX_FEW        8u           /* frames of a connection in one run; who sends so many … */
+#define TX_BURST      64u          /* … gets so many when its turn comes among such connections */
 #define TX_PIECES     40           /* pieces of payload in one frame */
 #define TX_HEADERS    118u         /* Ethernet with a tag, IPv6, TCP with all options */
 #define TX_HEAD_MOST  128u         /* bytes that are put in front of payload in its buffer */
@@ -138,6 +139,11 @@ struct tcp_ack_sum {
 /* Returns how many of the next len bytes, beginning in d, go into one segment of at most mss when
  * the port does not cut. Segments end where pieces end, unless that makes small ones. */
 uint32_t tcp_queue_cut(const struct tcp_tx_data *d, uint32_t seq, uint32_t len, uint32_t mss);
+/* Returns how many of len > mss bytes may go in one frame that the port cuts into segments of mss.
+ * That is all of them, or whole segments. mss: the port may not cut them. The first byte is seq, in
+ * d or a later piece. */
+uint32_t tcp_queue_tso(const struct tcp_conn *c, struct tcp_tx_data *d, uint32_t seq, uint32_t len,
+                       uint32_t mss);
 /* For the first transmission of these bytes: the buffer they lie in, with room for headers in front
  * of them, if they are all of a piece that has it; else tcp_queue_chain(). */
 struct rte_mbuf *tcp_queue_first(struct tcp_conn *c, struct tcp_tx_data *d, uint32_t seq,

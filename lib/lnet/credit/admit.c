@@ -9,15 +9,17 @@
  *
  * The rule for one more buffer of a pool (free = total - used, of this reactor):
  *  - there must be a free one;
- *  - bulk leaves a sixteenth of the pool to urgent messages;
+ *  - bulk leaves a sixteenth of the pool to urgent messages, and another one to messages for next
+ *    hops that are known to be quick (quick.c), which may take it all;
  *  - one buffer is set aside for each gateway that holds none, for at most half of the pool;
  *  - one buffer is set aside for all end nodes together: messages to gateways never take the last
  *    one. So routers that forward to each other always have a buffer for an arriving message;
  *  - a next hop that holds buffers may have another only while it holds less than egress_share
  *    percent of those free for it. With the default of 50, n next hops that hang leave 1/(1 + n/2)
  *    of the pool free;
- *  - all end nodes without a connection have an eighth of the pool together, since a message waits
- *    for up to the timeout there. Of that, a sender that holds some may have another only while it
+ *  - all end nodes without a connection, and those that took nothing of late while others waited
+ *    (next_hop_stall.c), have an eighth of the pool together, since a message waits for up to the
+ *    timeout there. Of that, a sender that holds some may have another only while it
  *    holds no more than what is free.
  *
  * Senders whose receives stop in the middle have together what one next hop may have, too: stall.c.
@@ -76,6 +78,7 @@ struct lnet_next_hop *lnet_next_hop_get(struct lnet_shard *s, const struct lnet_
     d->nid = *nid;
     d->gateway = gateway;
     d->refs = 1;
+    d->hash = hash;
     for (unsigned i = 0; i < LNET_POOLS; i++)
         for (unsigned k = 0; k < LNET_CLASSES; k++)
             TAILQ_INIT(&d->wait[i][k].queue);
@@ -90,7 +93,7 @@ void lnet_next_hop_put(struct lnet_shard *s, struct lnet_next_hop *d)
 
     if (--d->refs > 0)
         return;
-    at = &s->next_hop_hash[nid_hash(&d->nid) & s->next_hop_mask];
+    at = &s->next_hop_hash[d->hash & s->next_hop_mask];
     while (*at != d)
         at = &(*at)->hash_next;
     *at = d->hash_next;
@@ -107,8 +110,10 @@ void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum ln
 {
     struct lnet_router_pool *p = &s->credit->pool[pool];
 
-    if (d->held[pool]++ == 0)
+    if (d->held[pool]++ == 0) {
         p->gws_holding += d->gateway;
+        d->moved_us[pool] = reactor_now_us();
+    }
     ++*held_by_kind(p, d);
 }
 
@@ -118,6 +123,7 @@ void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum ln
 
     if (--d->held[pool] == 0)
         p->gws_holding -= d->gateway;
+    d->moved_us[pool] = reactor_now_us();
     --*held_by_kind(p, d);
 }
 
@@ -140,11 +146,16 @@ static uint32_t for_urgent(const struct lnet_router_pool *p, enum lnet_pool pool
     return pool == LNET_POOL_LARGE && part > 1 ? 1 : part;
 }
 
-int32_t lnet_pool_aside(const struct lnet_shard *s, enum lnet_pool pool)
+int32_t lnet_pool_aside(const struct lnet_shard *s, enum lnet_pool pool, enum lnet_class class)
 {
     const struct lnet_router_pool *p = &s->credit->pool[pool];
+    uint32_t aside = for_gateways(s, p);
 
-    return (int32_t)(for_gateways(s, p) + for_urgent(p, pool));
+    if (class != LNET_CLASS_URGENT)
+        aside += for_urgent(p, pool);
+    if (class > LNET_CLASS_QUICK)
+        aside += p->total / QUICK_PART;
+    return (int32_t)aside;
 }
 
 /* Returns whether a message to d may have one more buffer of a pool. The budget is another rule. */
@@ -162,20 +173,19 @@ static bool next_hop_may(const struct lnet_shard *s, const struct lnet_next_hop 
     if ((d->gateway ? d->held[pool] == 0 : p->end_held == 0) &&
         (class != LNET_CLASS_SLOW || p->stalled == 0))
         return true; /* the buffer that is set aside for it */
-    free_here -= (int32_t)for_gateways(s, p);
-    if (class != LNET_CLASS_URGENT)
-        free_here -= (int32_t)for_urgent(p, pool);
+    free_here -= lnet_pool_aside(s, pool, class);
     if (free_here <= 0)
         return false;
     return held == 0 ||
            (uint64_t)held * 100 < (uint64_t)free_here * relaxed_load(&s->node->egress_share);
 }
 
-/* Returns whether the next hop is an end node that is not connected. */
+/* Returns whether the next hop is an end node that is not connected, or takes nothing. */
 static bool is_unconnected(const struct lnet_rx *rx)
 {
     return !rx->path.gw && rx->path.ni->lnd->connects &&
-           relaxed_load(lnet_connected_at(rx->shard->node, rx->hash)) == 0;
+           (relaxed_load(lnet_connected_at(rx->shard->node, rx->hash)) == 0 ||
+            lnet_stalled_lately(rx->shard->node, rx->hash));
 }
 
 /* Returns whether a message to such a next hop may have one more buffer. */
@@ -202,7 +212,7 @@ enum lnet_drop lnet_next_hop_why(const struct lnet_rx *rx)
     const struct lnet_next_hop *d = rx->account;
     enum lnet_pool pool = rx->pool;
     const struct lnet_router_pool *p = &s->credit->pool[pool];
-    bool short_of = lnet_pool_free(p) <= lnet_pool_aside(s, pool);
+    bool short_of = lnet_pool_free(p) <= lnet_pool_aside(s, pool, rx->class);
 
     if (!short_of && lnet_waits_for_unconnected(rx))
         return LNET_DROP_UNCONNECTED;
@@ -220,6 +230,11 @@ bool lnet_may_admit(struct lnet_rx *rx)
     return false;
 }
 
+static enum lnet_class bulk_class(const struct lnet_rx *rx)
+{
+    return lnet_next_hop_quick(rx) ? LNET_CLASS_QUICK : LNET_CLASS_BULK;
+}
+
 /* Urgent messages keep nodes alive and complete transactions. A GET asks for bulk. */
 enum lnet_class lnet_class_of(const struct lnet_rx *rx)
 {
@@ -232,7 +247,7 @@ enum lnet_class lnet_class_of(const struct lnet_rx *rx)
     switch (hdr->type) {
     case LNET_MSG_GET:
         lnet_body_get_get(hdr, &get);
-        return get.portal == LNET_RESERVED_PORTAL ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
+        return get.portal == LNET_RESERVED_PORTAL ? LNET_CLASS_URGENT : bulk_class(rx);
     case LNET_MSG_PUT:
         lnet_body_get_put(hdr, &put);
         if (put.portal == LNET_RESERVED_PORTAL)
@@ -241,7 +256,7 @@ enum lnet_class lnet_class_of(const struct lnet_rx *rx)
     default:
         break;
     }
-    return hdr->payload_len == 0 ? LNET_CLASS_URGENT : LNET_CLASS_BULK;
+    return hdr->payload_len == 0 ? LNET_CLASS_URGENT : bulk_class(rx);
 }
 
 bool lnet_may_go_now(struct lnet_rx *rx)
@@ -292,6 +307,7 @@ void lnet_admit_now(struct lnet_rx *rx)
     msg->router_credit = true;
     msg->unconnected = is_unconnected(rx);
     pool->unconnected += msg->unconnected;
+    msg->quick = rx->class == LNET_CLASS_QUICK;
     rx->from->unconnected[rx->pool] += msg->unconnected;
     lnet_peer_ni_hold(rx->from);
     msg->account = rx->account;
@@ -425,6 +441,7 @@ static void release_buffer(struct lnet_msg *msg)
         lnet_budget_settle(msg);
     if (msg->stalled)
         lnet_set_stalled(msg, false);
+    lnet_quick_learn(msg);
     lnet_next_hop_credit(s, msg->account, msg->pool);
     lnet_next_hop_put(s, msg->account);
     msg->account = NULL;
@@ -469,8 +486,8 @@ int lnet_credit_shard_init(struct lnet_shard *s, unsigned max_peers, struct err 
     if (rc)
         return rc;
     /* One for each buffer in use, and for what waits: at worst a header of every peer NI, each for
-     * another next hop. */
-    return next_hops_init(s, lnet_credit_capacity(s) + max_peers, err);
+     * another next hop. And for those that are looked at. */
+    return next_hops_init(s, lnet_credit_capacity(s) + max_peers + LNET_LOOKS, err);
 }
 
 void lnet_credit_shard_fini(struct lnet_shard *s)

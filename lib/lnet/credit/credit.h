@@ -11,7 +11,8 @@
  * connection.
  *
  * Files: admit.c admission, accounts of next hops, and the end of a message; wait.c headers that
- * wait; stall.c stalled receives; grant.c memory for segments; pool.c router buffers.
+ * wait; stall.c stalled receives; quick.c next hops that take messages soon; grant.c memory for
+ * segments. The router buffers are in pool.c.
  */
 #ifndef MILLRACE_LNET_CREDIT_H
 #define MILLRACE_LNET_CREDIT_H

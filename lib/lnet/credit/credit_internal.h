@@ -15,11 +15,34 @@ struct lnet_next_hop_wait {
     bool rests;                           /* in which list of the ring it is */
 };
 
-enum lnet_class {      /* class of a message: urgent ones may use the reserve of a pool */
+enum lnet_class {      /* class of a message: what it leaves of a pool for others */
     LNET_CLASS_URGENT, /* portal 0, ACK, empty PUT and REPLY */
+    LNET_CLASS_QUICK,  /* its next hop is known to take such messages soon */
     LNET_CLASS_BULK,
     LNET_CLASS_SLOW, /* with payload, from a sender whose receives stop: has the stall account */
     LNET_CLASSES
+};
+
+#define QUICK_PART  16    /* of a pool, or of the budget, is left to messages for quick next hops */
+#define LNET_QUICKS 16384 /* rows of a table; next hops that meet in one count as one */
+
+/* How soon a next hop takes messages. quick.c */
+struct lnet_quick {
+    uint32_t paid_s; /* second at which it has made up for all that it had for long */
+    uint32_t soon;   /* messages since then that it did not have for long, up to a few */
+};
+
+#define LNET_LOOKS 64 /* next hops of a shard that are looked at together */
+
+/* How much a next hop takes while others wait. On its way to the home of the next hop while `away`.
+ * next_hop_stall.c */
+struct lnet_next_hop_look {
+    struct reactor_task task;
+    struct lnet_shard *shard;
+    uint64_t us;     /* when it began */
+    uint64_t taken;  /* lnd_peer_info.taken then; … */
+    uint64_t target; /* … and at which the next hop takes something; 0: it owes nothing */
+    bool away, again;
 };
 
 /* Next hop account: the buffers of a shard that messages to one next hop hold. It exists while such
@@ -33,8 +56,11 @@ struct lnet_next_hop {
     uint64_t memory; /* of the budget for segments */
     struct lnet_next_hop *hash_next;
     uint32_t waiting; /* headers in all queues of wait[][] */
+    uint32_t hash;    /* nid_hash() */
     struct lnet_next_hop_wait wait[LNET_POOLS][LNET_CLASSES];
-    uint8_t spare[88];
+    struct lnet_next_hop_look look;
+    uint64_t moved_us[LNET_POOLS]; /* when it got its first buffer, or last gave one back */
+    uint8_t spare[16];
 };
 
 _Static_assert(offsetof(struct lnet_next_hop, wait) == 64,
@@ -84,6 +110,7 @@ struct lnet_budget {
     uint64_t held[2];     /* of used: by messages for end nodes, and for gateways */
     uint64_t stalled;     /* of held: by stalled receives */
     uint64_t unconnected; /* of held: for next hops that had no connection */
+    uint64_t quick;       /* of held: for next hops that were known to be quick */
     uint64_t low;         /* least that was free */
     /* The header that waits longest for memory, for an end node and for a gateway. */
     struct lnet_rx *first[2];
@@ -104,13 +131,16 @@ struct lnet_credit_shard {
     struct lnet_rx_ages waiting;   /* all waiting headers, the first to expire first */
     struct lnet_rx_ages receiving; /* all messages under receive, the oldest first */
     struct reactor_timer wait_timer;
-    struct reactor_timer stall_timer; /* looks for stalled receives while headers wait */
+    struct reactor_timer stall_timer; /* looks for what has stalled while headers wait */
+    uint32_t look_at;                 /* descriptor of a message: next_hop_stall.c goes on there */
+    uint32_t looks;                   /* accounts on their way */
     uint64_t slow_until_us;           /* the latest of all peer NIs: no sender is slow after it */
     struct reactor_timer calm_timer;  /* looks whether a shortage of buffers has ended */
     struct reactor_task wake;
     bool wake_posted;
     bool wake_all;                 /* memory or a buffer came free: every header is looked at */
     struct lnet_peer_ni *rtr_wake; /* peer NIs whose waiting headers may have a credit */
+    struct lnet_quick quick[LNET_POOLS][LNET_QUICKS]; /* by nid_hash(); last, as it is large */
 };
 
 /* ---- pool.c: router buffers, how many and where ---- */
@@ -149,10 +179,10 @@ void lnet_next_hop_put(struct lnet_shard *s, struct lnet_next_hop *d);
 /* Charges a buffer to d; takes it off again. */
 void lnet_next_hop_charge(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
 void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum lnet_pool pool);
-/* The class of a header by what is known of its sender now. */
+/* The class of a header by what is known of its sender and its next hop now. */
 enum lnet_class lnet_class_of(const struct lnet_rx *rx);
-/* Returns the buffers of a pool that are set aside for gateways and urgent messages. */
-int32_t lnet_pool_aside(const struct lnet_shard *s, enum lnet_pool pool);
+/* Returns the buffers of a pool that messages of a class leave to others. */
+int32_t lnet_pool_aside(const struct lnet_shard *s, enum lnet_pool pool, enum lnet_class class);
 /* Returns why a header may not have a buffer. */
 enum lnet_drop lnet_next_hop_why(const struct lnet_rx *rx);
 /* Whether a header waits for the share of next hops without a connection: buffers of others that
@@ -166,6 +196,17 @@ bool lnet_may_admit(struct lnet_rx *rx);
 bool lnet_may_go_now(struct lnet_rx *rx);
 /* Takes a buffer for the message and lets the LND receive its payload. */
 void lnet_admit_now(struct lnet_rx *rx);
+
+/* ---- quick.c ---- */
+/* Whether the next hop of a header is known to take such messages soon. */
+bool lnet_next_hop_quick(const struct lnet_rx *rx);
+/* A message is through with its next hop: learns how long that took. */
+void lnet_quick_learn(const struct lnet_msg *msg);
+
+/* ---- next_hop_stall.c ---- */
+/* Looks whether next hops that hold what others wait for take anything; ends the connections of
+ * those that do not. While headers wait. */
+void lnet_next_hops_look(struct lnet_shard *s);
 
 /* ---- wait.c: headers that wait ---- */
 void lnet_wait_init(struct lnet_credit_shard *c);

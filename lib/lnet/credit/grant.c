@@ -16,8 +16,9 @@
  * buffer.
  *
  * Reserves: one message of the largest size for end nodes, and one for gateways, so that a message
- * always completes and routers that forward to each other can always receive; and URGENT bytes for
- * urgent messages. Memory that comes free goes to the header that has waited longest.
+ * always completes and routers that forward to each other can always receive; URGENT bytes for
+ * urgent messages; and a part for messages to quick next hops (quick.c). Other memory that comes
+ * free goes to the header that has waited longest.
  */
 #include "lib/lnet/credit/credit_internal.h"
 
@@ -96,12 +97,23 @@ static int64_t budget_spare(const struct lnet_budget *b)
     return budget_free(b) - set_aside(b, false) - set_aside(b, true) - URGENT;
 }
 
-/* Returns the bytes that a message to a gateway or an end node may use. */
+/* Returns what is left of the part of messages for quick next hops. */
+static int64_t left_for_quick(const struct lnet_budget *b)
+{
+    return max((int64_t)(b->total / QUICK_PART) - (int64_t)b->quick, (int64_t)0);
+}
+
+/* Returns the bytes that a message to a gateway or an end node may use. Any message that is the
+ * only one may have all that a message takes. */
 static int64_t room_for(const struct lnet_budget *b, bool gateway, enum lnet_class class)
 {
     int64_t room = budget_free(b) - set_aside(b, !gateway);
 
-    return class == LNET_CLASS_URGENT ? room : room - URGENT;
+    if (class != LNET_CLASS_URGENT)
+        room -= URGENT;
+    if (class > LNET_CLASS_QUICK && b->held[gateway] > 0)
+        room -= left_for_quick(b);
+    return room;
 }
 
 static void budget_take(struct lnet_budget *b, uint64_t bytes)
@@ -136,6 +148,8 @@ static void set_memory(struct lnet_msg *msg, uint32_t memory)
     *(msg->stalled ? &b->stalled : &msg->account->memory) += more;
     if (msg->unconnected)
         b->unconnected += more;
+    if (msg->quick)
+        b->quick += more;
     if (memory > had)
         budget_take(b, more);
     else
@@ -240,12 +254,15 @@ bool lnet_budget_may(struct lnet_rx *rx)
     const struct lnet_next_hop *d = rx->account;
     const struct lnet_budget *b = &s->credit->budget;
     const struct lnet_rx *first = b->first[d->gateway];
-    bool slow = rx->class == LNET_CLASS_SLOW;
+    enum lnet_class class = rx->class;
+    bool slow = class == LNET_CLASS_SLOW;
     uint64_t held = slow ? max(d->memory, b->stalled) : d->memory;
     int64_t room, need;
 
     need = need_of(rx);
-    room = room_for(b, d->gateway, rx->class);
+    if (class == LNET_CLASS_QUICK && need > left_for_quick(b))
+        class = LNET_CLASS_BULK;
+    room = room_for(b, d->gateway, class);
     if (held > 0 &&
         (room <= 0 || held * 100 >= (uint64_t)room * relaxed_load(&s->node->egress_share))) {
         enum lnet_drop share = slow ? LNET_DROP_SLOW_SENDER : LNET_DROP_DEST_SHARE;
@@ -253,7 +270,7 @@ bool lnet_budget_may(struct lnet_rx *rx)
         waits_for(rx, need <= room ? share : LNET_DROP_BUFFER_WAIT, false);
         return false;
     }
-    if (first && first != rx && rx->class != LNET_CLASS_URGENT && need_of(first) > 0)
+    if (first && first != rx && class > LNET_CLASS_QUICK && need_of(first) > 0)
         room -= need_of(first);
     if (need > room) {
         waits_for(rx, LNET_DROP_BUFFER_WAIT, !slow);

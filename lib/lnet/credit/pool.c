@@ -172,7 +172,7 @@ int lnet_memory_plan(const struct lnet_node_opts *o, unsigned reactors, struct l
     out->tables =
         (forward + (size_t)reactors * lnet_local_msgs(o)) * sizeof(struct lnet_msg) +
         (size_t)reactors * lnet_peer_nis_per_shard(o, reactors) * sizeof(struct lnet_peer_ni) +
-        (forward + (size_t)reactors * lnet_peer_nis_per_shard(o, reactors)) *
+        (forward + (size_t)reactors * (lnet_peer_nis_per_shard(o, reactors) + LNET_LOOKS)) *
             sizeof(struct lnet_next_hop) +
         (size_t)forward * sizeof(struct lnet_router_buffer) + lnet_peers_bytes(o);
     return 0;

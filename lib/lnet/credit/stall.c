@@ -137,7 +137,7 @@ static bool too_many_stalled(const struct lnet_shard *s, enum lnet_pool pool)
     const struct lnet_router_pool *p = &s->credit->pool[pool];
     const struct lnet_ring *slow = &p->ring[LNET_CLASS_SLOW];
     bool waits = !TAILQ_EMPTY(&slow->look) || !TAILQ_EMPTY(&slow->rest);
-    int32_t free_here = lnet_pool_free(p) - (waits ? lnet_pool_aside(s, pool) : 0);
+    int32_t free_here = lnet_pool_free(p) - (waits ? lnet_pool_aside(s, pool, LNET_CLASS_SLOW) : 0);
 
     return (uint64_t)p->stalled * 100 + waits >
            (uint64_t)max(free_here, 0) * relaxed_load(&s->node->egress_share);
@@ -237,6 +237,7 @@ static void stall_look(struct reactor_timer *t)
     count_wanted(s, wanted);
     find_stalled(s, wanted, reactor_now_us());
     sort_waiting(s);
+    lnet_next_hops_look(s);
     abandon_for_memory(s);
     for (unsigned i = 0; i < LNET_POOLS; i++) {
         abandon_stalled(s, (enum lnet_pool)i, wanted[i]);

@@ -258,7 +258,7 @@ static struct lnet_rx *next_of_ring(struct lnet_ring *ring, unsigned *looks)
     return NULL;
 }
 
-/* Urgent and bulk take turns, so that neither starves the other. */
+/* Classes take turns, so that none starves another. */
 static struct lnet_rx *next_to_admit(struct lnet_router_pool *p, unsigned *looks)
 {
     struct lnet_rx *rx = NULL;

@@ -324,6 +324,7 @@ struct ping_request {
     lnet_ping_fn fn;
     void *arg;
     int result;
+    bool give_up;   /* lnet_ping_connected() */
     bool delivered; /* at the deadline, while the LND still had the GET */
     struct reactor_task task, deadline;
     struct lnet_ping_info info;
@@ -393,6 +394,40 @@ static void request_begin(struct reactor_task *task)
     }
 }
 
+/* Returns true where the ping itself shows what is wrong, too. */
+static bool is_connected(struct lnet_node *node, const struct lnet_nid *nid, bool give_up)
+{
+    struct lnet_path path;
+    struct lnet_peer_ni *peer;
+    bool is;
+
+    if (lnet_choose(lnet_shard_self(node), nid, &LNET_NID_ANY, NULL, &path) != LNET_DROP_NONE ||
+        !lnet_ni_is_active(path.ni) || !path.ni->lnd->peer_connect)
+        return true;
+    peer = lnet_peer_ni_get(node, nid);
+    if (!peer)
+        return true;
+    is = path.ni->lnd->peer_connect(path.ni, peer, give_up);
+    lnet_peer_ni_put(peer);
+    return is;
+}
+
+/* On the home reactor of the peer NI. */
+static void request_connect(struct reactor_task *task)
+{
+    struct ping_request *q = container_of(task, struct ping_request, task);
+    struct lnet_node *node = q->op.node;
+
+    if (is_connected(node, &q->op.target, q->give_up)) {
+        q->task.fn = request_begin;
+        reactor_post(lnet_node_home(node), &q->task);
+        return;
+    }
+    q->result = -ENOTCONN;
+    q->task.fn = request_deliver;
+    reactor_post(reactor_control(node->env), &q->task);
+}
+
 /* Reactors stopped: the operation cannot complete. */
 static void request_abandon(struct ping_request *q)
 {
@@ -401,22 +436,47 @@ static void request_abandon(struct ping_request *q)
     free(q);
 }
 
-int lnet_ping(struct lnet_node *node, const struct lnet_nid *dest, const struct lnet_nid *src,
-              unsigned timeout_ms, lnet_ping_fn fn, void *arg)
+static struct ping_request *request_new(struct lnet_node *node, const struct lnet_nid *dest,
+                                        unsigned timeout_ms, lnet_ping_fn fn, void *arg)
 {
     struct ping_request *q = calloc(1, sizeof(*q));
 
     if (!q)
-        return -ENOMEM;
+        return NULL;
     q->op.node = node;
     q->op.kind = &request_kind;
     q->op.target = *dest;
-    q->src = src ? *src : LNET_NID_ANY;
+    q->src = LNET_NID_ANY;
     q->timeout_us = (uint64_t)timeout_ms * 1000;
     q->fn = fn;
     q->arg = arg;
+    return q;
+}
+
+int lnet_ping(struct lnet_node *node, const struct lnet_nid *dest, const struct lnet_nid *src,
+              unsigned timeout_ms, lnet_ping_fn fn, void *arg)
+{
+    struct ping_request *q = request_new(node, dest, timeout_ms, fn, arg);
+
+    if (!q)
+        return -ENOMEM;
+    if (src)
+        q->src = *src;
     q->task.fn = request_begin;
     reactor_post(lnet_node_home(node), &q->task);
+    return 0;
+}
+
+int lnet_ping_connected(struct lnet_node *node, const struct lnet_nid *dest, unsigned timeout_ms,
+                        bool give_up, lnet_ping_fn fn, void *arg)
+{
+    struct ping_request *q = request_new(node, dest, timeout_ms, fn, arg);
+
+    if (!q)
+        return -ENOMEM;
+    q->give_up = give_up;
+    q->task.fn = request_connect;
+    reactor_post(lnet_nid_home(node, dest), &q->task);
     return 0;
 }
 

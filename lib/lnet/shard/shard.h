@@ -126,9 +126,10 @@ struct lnet_node {
     struct lnet_node_opts opts;
     struct lnet_memory plan;
     /* control writes, all read */
-    unsigned egress_share;       /* % */
-    unsigned buffer_wait;        /* s */
-    unsigned guard;              /* rules of wire/guard.h that are on */
+    unsigned egress_share;  /* % */
+    unsigned buffer_wait;   /* s */
+    unsigned guard;         /* rules of wire/guard.h that are on */
+    uint32_t any_stalled_s; /* last second in stalled_s: homes of next hops write it; relaxed */
     unsigned totals[LNET_POOLS]; /* control: router buffers asked for */
     struct reactor_env *env;
     struct mem_arena *arena;
@@ -155,6 +156,9 @@ struct lnet_node {
     /* Sets of connections, by nid_hash() of the peer NI; relaxed. Peer NIs that meet in a row count
      * as connected with each other. */
     uint16_t connected[LNET_CONNECTED];
+    /* By the same hash: until which second the next hop counts as not connected, since it took
+     * nothing while others waited; relaxed. */
+    uint32_t stalled_s[LNET_CONNECTED];
     /* what the rooms keep for the node */
     struct lnet_api *api;
     struct lnet_ping *ping;
@@ -172,6 +176,17 @@ struct lnet_node {
 static inline uint16_t *lnet_connected_at(struct lnet_node *node, uint32_t hash)
 {
     return &node->connected[hash % LNET_CONNECTED];
+}
+
+/* Whether a next hop with this nid_hash() has stalled lately. */
+static inline bool lnet_stalled_lately(const struct lnet_node *node, uint32_t hash)
+{
+    uint32_t any = relaxed_load(&node->any_stalled_s), now;
+
+    if (any == 0)
+        return false;
+    now = (uint32_t)(reactor_now_us() / 1000000);
+    return now < any && now < relaxed_load(&node->stalled_s[hash % LNET_CONNECTED]);
 }
 
 /* ---- shards and messages (shard.c) ---- */

@@ -7,6 +7,7 @@
 callers: connects from ports that no kernel node has, as fast as it can until --per are there for each address, then at --rate
     in a second; it closes none by itself.
 holders: opens --per connections of each address as a kernel node does, and keeps them.
+keepers: as holders, with a ping over each connection in each second; one that was lost is made anew at once.
 segments: as holders, and each connection then says 40 bytes, one in each segment.
 dead: keeps two connections of each address, and sends PUTs of 4,097 bytes to nodes of net tcp1 that there are not.
 thief: tells the router alone, 50 times a second, that the router's address is its own (ARP).
@@ -14,9 +15,14 @@ strangers, askers, forgers: hold --per connections of each address, and send ove
     nodes of net tcp1 that there are not, pings, and PUSHes in the names of nodes of net tcp9 that there are not.
 trickles: holds --per connections of each address, and sends over each a PUT of 1 MiB to --target, of which a byte comes now and
     then, nine seconds long.
+noops: the same with NOOPs, 4,000 at once.
+pushers: the same with PUTs of --size bytes for as many nodes of net tcp1, --far followed by 100 and on.
+deaf: holds one connection of each address on --net, with a small window, and reads nothing but the HELLO.
+readers: holds --per connections of each address on --net, announces an MSS of --mss, and reads all that comes, or of each connection
+    --pace bytes in a second.
 greetings: holds --per connections of each address open, whose greeting comes byte by byte and never ends.
 
-Prints a line `N made, N ended, N refused` each second. Ends when it is killed, or its parent ends.
+Prints a line `N made, N ended, N refused, N open, N read` each second, with the bytes that readers have read. Ends when it is killed, or its parent ends.
 """
 
 import argparse
@@ -36,9 +42,10 @@ from lnetpy import nid as N     # noqa: E402
 from lnetpy import wire         # noqa: E402
 
 
-FLOODS = ("strangers", "askers", "forgers")
-SENDERS = ("dead", "trickles", *FLOODS)
-BATCH, TURN = 100, 0.05     # messages of a connection at once, and s between
+FLOODS = ("strangers", "askers", "forgers", "noops", "pushers")
+SENDERS = ("dead", "keepers", "trickles", *FLOODS)
+FILES_LEFT = 64     # of those that the process may have open, what connections do not take
+BATCH, TURN = {"noops": 4000, "pushers": 1}, 0.05   # messages of a connection at once (else 100), and s between
 
 
 class Attacker:
@@ -54,11 +61,16 @@ class Attacker:
         self.mac = self.raw = None
         self.up, self.begun = set(), {}
         self.serial = itertools.count()
+        self.room, self.read = bytearray(1 << 20), 0
 
     def call(self, address, port):
         s = socket.socket(self.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self.o.what == "deaf" or self.o.pace:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536 if self.o.pace else 2048)
+            if self.o.mss:
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, self.o.mss)
             s.bind((address, port))
             s.connect_ex((self.o.router, 988))
         except OSError:         # no port, no descriptor: later
@@ -85,7 +97,7 @@ class Attacker:
                 self.refused += 1
                 self.drop(fd)
                 continue
-            if fd in self.open and what & select.EPOLLOUT and self.o.what in ("holders", "segments", *SENDERS):
+            if fd in self.open and what & select.EPOLLOUT and self.o.what in ("holders", "segments", "deaf", "readers", *SENDERS):
                 self.greet(fd)
                 self.say_more(fd)
             if fd in self.open and what & select.EPOLLIN:
@@ -93,12 +105,18 @@ class Attacker:
 
     def hear(self, fd):
         """A FIN is not answered: the router has to wait for ours."""
+        if self.o.what == "deaf" and fd in self.up:
+            return
+        if self.o.what == "readers" and fd in self.up:
+            if not self.o.pace:
+                self.read_all(fd)
+            return
         with contextlib.suppress(OSError):
-            if self.open[fd][0].recv(4096) == b"":
+            if self.open[fd][0].recv(56 if self.o.what == "deaf" else 4096) == b"":
                 self.ended += 1
                 if self.o.what != "callers":
                     self.drop(fd, rst=True)
-            elif self.o.what in FLOODS:
+            elif self.o.what in (*FLOODS, "keepers", "deaf", "readers"):
                 self.up.add(fd)
             elif self.o.what == "trickles" and fd not in self.up:
                 self.up.add(fd)
@@ -110,6 +128,14 @@ class Attacker:
             elif self.o.what == "dead" and not self.open[fd][3]:
                 self.open[fd][3] = self.puts(fd)
                 self.say_more(fd)
+
+    def read_all(self, fd):
+        """Discards what has come."""
+        with contextlib.suppress(OSError):
+            while (got := self.open[fd][0].recv_into(self.room, 0, socket.MSG_TRUNC)) > 0:
+                self.read += got
+            self.ended += 1
+            self.drop(fd)
 
     def puts(self, fd):
         """As many as an address may have under way, each for another node."""
@@ -131,7 +157,7 @@ class Attacker:
         if row[2]:
             return
         s, address, *_ = row
-        net = "@tcp"
+        net = "@" + self.o.net
         ctype = (wire.CONTROL, wire.BULK_IN, wire.BULK_OUT)[min(self.count[address] - 1, 1 + self.count[address] % 2)]
         row[2] = 1
         version = 4 if ":" in address else 3
@@ -141,7 +167,8 @@ class Attacker:
             s.send(wire.connreq(N.parse(self.o.router + net)) + hello.pack())
 
     def holders(self, now, began):
-        due = int(1 + 2000 * (now - began)) - self.made
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_LEFT
+        due = min(int(1 + 2000 * (now - began)) - self.made, files - len(self.open))
         for address in self.o.source:
             if self.count[address] < self.o.per and due > 0 and self.call(address, next(self.low[address])):
                 due -= 1
@@ -149,12 +176,15 @@ class Attacker:
     def message(self, i, source):
         """The next of a flood."""
         router, handle = N.parse(f"{self.o.router}@tcp"), i.to_bytes(16, "little")
-        if self.o.what == "askers":
+        if self.o.what in ("askers", "keepers"):
             return wire.Header(router, source, wire.GET, 0, wire.get_union(handle, wire.PING_MATCH, 0, 272)), b""
         if self.o.what == "forgers":
             forged = N.parse(f"172.16.{i >> 8 & 255}.{i & 255}@tcp9")
             info = wire.PingInfo(wire.F_NI_STATUS | wire.F_MULTI_RAIL | wire.F_DISCOVERY, i + 1, [(forged, wire.UP)]).pack()
             return wire.Header(router, forged, wire.PUT, len(info), wire.put_union(handle, wire.PING_MATCH, 0)), info
+        if self.o.what == "pushers":
+            to = N.parse(f"{self.o.far}{100 + i % len(self.o.source)}@tcp1")
+            return wire.Header(to, source, wire.PUT, self.o.size, wire.put_union(handle, 5, 7)), bytes(self.o.size)
         to = N.parse(f"{self.o.far.split('.')[0]}.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}@tcp1")
         return wire.Header(to, source, wire.PUT, 0, wire.put_union(handle, 5, 7)), b""
 
@@ -165,12 +195,36 @@ class Attacker:
         self.turn = now + TURN
         for fd in self.up:
             row = self.open[fd]
-            if not row[3]:
-                batch = (self.message(next(self.serial), N.parse(row[1] + "@tcp")) for _ in range(BATCH))
+            if not row[3] and self.o.what == "noops":
+                row[3] = wire.frame(wire.NOOP) * BATCH["noops"]
+            elif not row[3]:
+                batch = (self.message(next(self.serial), N.parse(row[1] + "@tcp")) for _ in range(BATCH.get(self.o.what, 100)))
                 row[3] = b"".join(wire.frame(wire.LNET) + h.pack(False) + p for h, p in batch)
             self.say_more(fd)
 
-    strangers = askers = forgers = flood
+    strangers = askers = forgers = noops = pushers = flood
+
+    def deaf(self, now, began):
+        self.holders(now, began)
+
+    def readers(self, now, began):
+        self.holders(now, began)
+        if not self.o.pace or now < self.turn:
+            return
+        self.turn = now + TURN
+        for fd in self.up:
+            with contextlib.suppress(OSError):
+                self.read += self.open[fd][0].recv_into(self.room, int(self.o.pace * TURN), socket.MSG_TRUNC)
+
+    def keepers(self, now, began):
+        self.holders(now, began)
+        if now < self.turn:
+            return
+        self.turn = now + 1
+        for fd in self.up:
+            head, _ = self.message(next(self.serial), N.parse(self.open[fd][1] + "@tcp"))
+            self.open[fd][3] = wire.frame(wire.LNET) + head.pack(":" in self.o.router)
+            self.say_more(fd)
 
     def segments(self, now, began):
         self.holders(now, began)
@@ -248,17 +302,21 @@ class Attacker:
             self.events(0.01)
             if now - told >= 1:
                 told = now
-                print(f"{self.made} made, {self.ended} ended, {self.refused} refused, {len(self.open)} open", flush=True)
+                print(f"{self.made} made, {self.ended} ended, {self.refused} refused, {len(self.open)} open, {self.read} read", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("callers", "holders", "segments", *SENDERS, "thief", "greetings"))
+    parser.add_argument("what", choices=("callers", "holders", "segments", "deaf", "readers", *SENDERS, "thief", "greetings"))
     parser.add_argument("--router", required=True)
     parser.add_argument("--from", dest="source", nargs="+", required=True)
+    parser.add_argument("--net", default="tcp")
     parser.add_argument("--per", type=int, default=32)
     parser.add_argument("--far", default="10.0.1.")
     parser.add_argument("--target", default="10.0.1.2@tcp1")
+    parser.add_argument("--mss", type=int, default=0)
+    parser.add_argument("--pace", type=float, default=0)
+    parser.add_argument("--size", type=int, default=70000)
     parser.add_argument("--rate", type=float, default=0)
     options = parser.parse_args()
     options.parent = os.getppid()

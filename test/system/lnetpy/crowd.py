@@ -110,8 +110,8 @@ class Crowd:
     # ------------------------------------------------------------ nodes
 
     async def nodes(self, gateway, nids=None, wait=True, **spec):
-        """Its nodes, with `gateway` for their router; connected and answered by it when this returns."""
-        await self.call("nodes", nids=nids or self.nids, gateway=str(gateway), **spec)
+        """Its nodes, with `gateway` for their router, or a list of several; connected and answered when this returns."""
+        await self.call("nodes", nids=nids or self.nids, gateway=gateway if isinstance(gateway, list) else str(gateway), **spec)
         if wait:
             await self.until(lambda s: s["up"] == s["nodes"] and (not spec.get("pings", True) or s["pinged"] == s["nodes"]),
                              "all nodes connected", START)

@@ -23,6 +23,7 @@ PATTERN_VIEW = memoryview(PATTERN)
 FRAME = struct.Struct("<IIQQQQIIII16sQIIII")    # frame and nid4 header, the union as handle, u64, 4 u32
 FRAME_SIZE, NOOP_SIZE = 120 - 24, 24
 RECEIVE = 512 * 1024
+BODY_MAX = 4096             # bytes that are kept of payload that is not test traffic: ping infos
 SEND_AT_ONCE = 32           # buffers in one sendmsg()
 MAX_PORT, MIN_PORT, ACCEPT_PORT = 1023, 512, 988
 HELLO_SIZE, REQUEST_SIZE = wire.hello_size(3), 16
@@ -48,13 +49,13 @@ def seal(src, dst, match, plen):
 class Conn:
     """One TCP connection of one node. ctype is our own end's type."""
 
-    __slots__ = ("node", "sock", "fd", "state", "ctype", "greeting", "part", "left", "at", "message", "good",
+    __slots__ = ("node", "sock", "fd", "state", "ctype", "greeting", "part", "left", "at", "message", "good", "body",
                  "out", "marks", "queued", "sent", "blocked", "zc", "rx_at", "tx_at", "acked", "mask")
 
     def __init__(self, node, sock, state, ctype=None):
         self.node, self.sock, self.fd, self.state, self.ctype = node, sock, sock.fileno(), state, ctype
         self.greeting, self.part = b"", b""
-        self.left, self.at, self.message, self.good = 0, -1, None, True
+        self.left, self.at, self.message, self.good, self.body = 0, -1, None, True, b""
         self.out, self.marks = collections.deque(), collections.deque()
         self.queued = self.sent = 0         # bytes ever queued, ever taken by the socket
         self.blocked = False
@@ -108,6 +109,8 @@ class Conn:
                     if not PATTERN.startswith(_view[pos:pos + take], self.at):
                         self.good = False
                     self.at += take
+                elif len(self.body) < BODY_MAX:
+                    self.body += _view[pos:pos + take]
                 self.left -= take
                 pos += take
                 if not self.left:
@@ -130,7 +133,7 @@ class Conn:
             self.at = node.header(self, message)
             if self.at is None:
                 return "protocol error"
-            self.good = True
+            self.good, self.body = True, b""
             if message[9]:
                 self.left, self.message = message[9], message
             else:

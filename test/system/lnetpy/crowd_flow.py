@@ -38,12 +38,12 @@ class Message:
     """An LNet message on its way out. It holds a peer credit until socket and ZC-ACK are done with it."""
 
     __slots__ = ("mtype", "dst", "plen", "handle", "match", "body", "payload", "op", "cookie", "began", "sent", "failed",
-                 "node")
+                 "retries", "node")
 
     def __init__(self, mtype, dst, handle, match=0, body=(0, 0, 0, 0), payload=NO_PAYLOAD, op=None):
         self.mtype, self.dst, self.handle, self.match, self.body = mtype, dst, handle, match, body
         self.payload, self.plen, self.op = payload, len(payload), op
-        self.cookie, self.began, self.sent, self.failed, self.node = 0, 0.0, False, False, None
+        self.cookie, self.began, self.sent, self.failed, self.retries, self.node = 0, 0.0, False, False, 0, None
 
 
 class Op:

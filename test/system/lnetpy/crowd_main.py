@@ -5,7 +5,7 @@
 Where a persona (node.py) judges each byte it is sent, a crowd is fast: it checks the header of each message by
 its fields, each payload byte against the pattern, the order of ZC-ACKs, and that every message comes once. Nodes
 have the connections, peer credits, ZC requests, pings, keepalives, timeouts and back-off of a kernel node. Each has
-one neighbour, its router.
+one neighbour, its router, or several (crowd_gateways.py).
 
 Commands come as lines of JSON on stdin, {"id", "do", ...}; answers go to stdout. It ends with its stdin.
 """
@@ -27,6 +27,7 @@ from lnetpy import crowd_conn as C                          # noqa: E402
 from lnetpy import nid as N                                 # noqa: E402
 from lnetpy import wire                                     # noqa: E402
 from lnetpy.crowd_flow import TEST_PORTAL, Flow             # noqa: E402
+from lnetpy.crowd_gateways import Several                    # noqa: E402
 from lnetpy.crowd_node import Node                          # noqa: E402
 from lnetpy.wire import BULK_OUT, PUT                       # noqa: E402
 
@@ -131,12 +132,13 @@ class Crowd:
             sock.close()
             return
         node = self.nodes.get(target.word())
-        if node is None or node.stopped or ip != node.gateway.ip:
+        link = node and node.link(ip)
+        if link is None or link.stopped:
             if node is None:
                 self.fault(f"called by {ip} for {target}, which is not here")
             sock.close()
             return
-        node.called(C.Conn(node, sock, C.GREETED), raw[C.REQUEST_SIZE:])
+        link.called(C.Conn(link, sock, C.GREETED), raw[C.REQUEST_SIZE:])
 
     def some(self, conn, want):
         """The bytes of a greeting once all are there; fewer when the stream ended; None: not yet."""
@@ -179,11 +181,11 @@ class Crowd:
         now, before = self.now, self.ticked
         self.ticked = now
         if now - before > FROZEN:
-            for n in self.nodes.values():
+            for n in self.links():
                 n.thaw(now - before, now)
         else:
             self.lag = max(self.lag, now - before - TICK)
-        for n in list(self.nodes.values()):
+        for n in self.links():
             n.tick(now)
         for f in self.flows.values():
             if f.ops:
@@ -194,11 +196,15 @@ class Crowd:
                 del self.greeting[fd]
                 self.poll.unregister(fd)
                 row[0].close()
-        room = self.dial_ahead - sum(1 for n in self.nodes.values() if n.dialling) if self.to_dial else 0
+        room = self.dial_ahead - sum(1 for n in self.links() if n.dialling) if self.to_dial else 0
         while self.to_dial and room > 0:
             self.to_dial.popleft().dial()
             room -= 1
         self.at(now + TICK, self.tick)
+
+    def links(self):
+        """What nodes have with their gateways."""
+        return [link for n in self.nodes.values() for link in n.links]
 
     def dial_next(self):
         """A node has its connections: the next one may begin."""
@@ -247,15 +253,15 @@ class Crowd:
         return True
 
     def do_nodes(self, nids, dial=True, ahead=32, **spec):
-        """Make these nodes; they dial their router, at most `ahead` at a time (0: all at once)."""
+        """Make these nodes; they dial their router, or several, at most `ahead` at a time (0: all at once)."""
         if not self.listener:
             self.listen()
         self.dial_ahead = ahead or 1 << 30
         for text in nids:
-            node = Node(self, text, spec)
+            node = Several(self, text, spec) if isinstance(spec["gateway"], list) else Node(self, text, spec)
             self.nodes[node.word] = node
             if dial:
-                self.to_dial.append(node)
+                self.to_dial.extend(node.links)
         return len(self.nodes)
 
     def some_nodes(self, nids):
@@ -294,7 +300,8 @@ class Crowd:
 
     def do_pause(self, nids, on):
         for node in self.some_nodes(nids):
-            node.pause(on)
+            for link in node.links:
+                link.pause(on)
 
     def do_close(self, nids, rst=False):
         """These nodes go away for good."""
@@ -312,8 +319,8 @@ class Crowd:
 
     def do_state(self):
         """What there is, in numbers."""
-        nodes = self.nodes.values()
-        return {"nodes": len(self.nodes), "up": sum(1 for n in nodes if n.up_at is not None),
+        nodes = self.links()
+        return {"nodes": len(nodes), "up": sum(1 for n in nodes if n.up_at is not None),
                 "pinged": sum(1 for n in nodes if n.ping_answered is not None),
                 "now": self.now, "pinged_at": {str(n.nid): n.ping_answered for n in nodes},
                 "lives": sum(n.lives for n in nodes),
@@ -324,6 +331,10 @@ class Crowd:
                 "sent": self.sent, "received": self.received, "closed": dict(self.closed), **self.count,
                 "zc_slowest": round(self.zc_slowest, 3), "ping_slowest": round(self.ping_slowest, 3),
                 "lag": round(self.lag, 3)}
+
+    def do_gateways(self):
+        """NID -> what a node with several gateways has of each."""
+        return {str(n.nid): n.report() for n in self.nodes.values() if isinstance(n, Several)}
 
     def do_report(self, ids=None):
         """Flows that begin here, and how many messages of which flow arrived here."""

@@ -2,6 +2,7 @@
 """A node of a crowd: connections, credits, pings and timers of a kernel node with one neighbour, its router."""
 
 import collections
+import errno
 import itertools
 import socket
 import time
@@ -15,6 +16,7 @@ from .wire import ACK, BULK_IN, BULK_OUT, CONTROL, GET, PUT, REPLY
 CHECK_INTERVAL = 60.0       # router checker
 PING_TIMEOUT = 50.0
 KEEPALIVE, KEEPALIVE_GAP = 30.0, 10.0
+REMOTE_DROPPED, REMOTE_ERROR, NETWORK_TIMEOUT, LOCAL_ERROR = range(4)     # how a message failed (lnet-core §6.2)
 
 
 class Node:
@@ -45,12 +47,16 @@ class Node:
         self.ping_sent, self.ping_handle = 0.0, None
         self.alive_at = self.kept_alive = crowd.now
         self.lives = 0                                      # sets of connections that were whole
+        self.links = [self]                                 # one for each gateway (crowd_gateways.py)
 
     def fault(self, text):
         self.crowd.fault(f"{self.nid}: {text}")
 
     def new_handle(self):
         return self.prefix + next(self.object).to_bytes(8, "little")
+
+    def link(self, ip):
+        return self if ip == self.gateway.ip else None
 
     def conns(self):
         return [c for c in self.by_type.values() if c]
@@ -107,8 +113,9 @@ class Node:
             self.checking = True
             self.dial()
 
-    def _dial_failed(self):
-        """What waits for a connection fails; the next attempt comes after the back-off."""
+    def _dial_failed(self, _status=REMOTE_DROPPED):
+        """What waits for a connection fails; the next attempt comes after the back-off. The status is what a kernel's LNet
+        is given (socklnd §6.3)."""
         conn, self.dialling = self.dialling, None
         if conn:
             conn.close(self.crowd.poll)
@@ -131,8 +138,9 @@ class Node:
     def dialled(self, conn, events):
         """The socket of the dial is ready."""
         if conn.state == C.DIALLING:
-            if conn.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self._dial_failed()
+            error = conn.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                self._dial_failed(NETWORK_TIMEOUT if error == errno.ETIMEDOUT else REMOTE_DROPPED)
                 return
             conn.state = C.GREETING
             try:
@@ -442,7 +450,7 @@ class Node:
             return
         d = self.dialling
         if d and now - self.dial_began > self.timeout:
-            self._dial_failed()
+            self._dial_failed(NETWORK_TIMEOUT)
         if self.pings and self.up_at is not None and not self.ping_handle and now - self.ping_sent > CHECK_INTERVAL:
             self.ping()
         if self.ping_handle and now - self.ping_sent > PING_TIMEOUT:

@@ -104,7 +104,7 @@ async def allowed(env, bar, *crowds):
     stretch = env.stretch()
     if stretch > 1.2:
         env.result(f"the router was {stretch:.1f} times as slow for want of a CPU")
-    return bar * (3 if env.sanitized else 1) * stretch + 1.5 * late
+    return bar * env.slower * stretch + 1.5 * late
 
 
 async def undisturbed(env, load, row, bar=1.0):

@@ -12,6 +12,7 @@ import time
 
 from . import nid as N
 from . import router as R
+from .cards import Cards
 from .crowd import Crowd
 from .judge import Ledger, Mutator
 from .netns import Fabric
@@ -33,10 +34,12 @@ class Skip(Exception):
 
 
 class Env:
-    def __init__(self, build=None, reference=False, verbose=False, long=False, transport="kernel", tamper=None):
+    def __init__(self, build=None, reference=False, verbose=False, long=False, transport="kernel", tamper=None, cards=None):
+        """cards: the model of network cards that ports are, in a guest."""
         self.build, self.reference, self.verbose, self.long = build, reference, verbose, long
         self.transport, self.tamper = transport, json.loads(tamper) if tamper else None
         self.ledger, self.fabric = Ledger(), Fabric()
+        self.cards = Cards(cards) if cards else None
         self.nodes, self.routers, self.problems, self.waiters = [], [], [], []
         self.expected_problems = []
         self.crowds, self.results = [], []
@@ -141,12 +144,17 @@ class Env:
         ports = []
         for i, n in enumerate(nids):
             address = f"{n.ip}/{bits or (64 if ':' in n.ip else 24)}"
+            segment = (segs or {}).get(str(n)) or N.net_str(n.net)
             if on_port:
                 ports.append({"name": f"eth{i}", "addresses": [address], "duplicate_check": False})
-            self.fabric.attach(name, (segs or {}).get(str(n)) or N.net_str(n.net), f"eth{i}",
-                               *([] if on_port else [address]), mtu=mtu)
+            if on_port and self.cards:
+                ports[-1]["device"] = self.cards.attach(self.fabric, name, segment, f"eth{i}")
+                continue
+            self.fabric.attach(name, segment, f"eth{i}", *([] if on_port else [address]), mtu=mtu)
         if on_port:
             kw.setdefault("ports", ports)
+            if self.cards:
+                kw = {"hugepages": True, "memory": 320, **kw}
         r = cls(self, name, self.fabric.host(name), nids, **kw)
         self.routers.append(r)
         for node in self.nodes:
@@ -160,11 +168,15 @@ class Env:
         return await crowd.start()
 
     @functools.cached_property
-    def sanitized(self):
-        """The program under test is several times slower for its sanitizers."""
+    def slower(self):
+        """How many times as long what the program under test does takes for its sanitizers, about."""
         with open(R.find_program(self.build, "millraced"), "rb") as f:
             text = f.read()
-        return b"__asan_init" in text or b"__tsan_init" in text
+        return 10 if b"__tsan_init" in text else 3 if b"__asan_init" in text else 1
+
+    @property
+    def sanitized(self):
+        return self.slower > 1
 
     def need_millrace(self):
         if self.reference:

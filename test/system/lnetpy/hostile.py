@@ -18,16 +18,18 @@ PING_MEDIAN = 0.010     # seconds
 JOIN = 2.0              # in which a new node must be connected
 PERIOD = 0.2            # s: between the messages of a bystander, slow enough for a machine that the attacker keeps busy
 RATE = 0.9              # of those that are due, what must have been answered
+PING_LIMIT, TRANSACTION_LIMIT, START_LIMIT, ATTACK_LIMIT = 5, 10, 15, 30    # seconds
 
 
 class Attack:
     """A host on the client's segment with several addresses, and attacker.py on it. With raw_attacker.py its kernel has none of
     the addresses: the first is named, and how many there are."""
 
-    def __init__(self, env, what, router, sources, host="attacker", program="attacker.py", **settings):
+    def __init__(self, env, what, router, sources, host="attacker", program="attacker.py", net="tcp", **settings):
         argv = [sys.executable, os.path.join(HERE, program), what, "--router", router]
         if program == "attacker.py":
-            env.fabric.attach(host, "tcp", "eth0", *sources)
+            env.fabric.attach(host, net, "eth0", *sources)
+            argv += ["--net", net]
             argv += ["--from", *(a.split("/")[0] for a in sources)]
         else:
             env.fabric.attach(host, "tcp", "eth0")
@@ -59,12 +61,13 @@ class Bystander:
     def __init__(self, env, c, s, r):
         self.env, self.c, self.s, self.r = env, c, s, r
         self.took, self.lost, self.moved, self.due, self.going = [], 0, 0, 0, True
+        self.limit = PING_LIMIT * env.slower
         self.tasks = [c.task(self._ping()), c.task(self._move())]
 
     async def _ping(self):
         while self.going:
             began = time.monotonic()
-            if await self.c.ping(self.r.nids[0], timeout=5):
+            if await self.c.ping(self.r.nids[0], timeout=self.limit):
                 self.took.append(time.monotonic() - began)
             else:
                 self.lost += 1
@@ -90,19 +93,24 @@ class Bystander:
         self.env.result(f"ping of a bystander: median {1e3 * median:.1f} ms, worst {1e3 * worst:.0f} ms of {len(self.took)}; "
                         f"{3 * self.moved} messages each way, {100 * self.moved / max(1, self.due):.0f}% of those due")
         assert not self.lost, f"{self.lost} messages of a bystander lost"
-        slower = self.env.stretch() * (3 if self.env.sanitized else 1)
-        assert self.moved >= RATE / slower * self.due, f"{self.moved} of {self.due} rounds of messages in time"
-        assert median < PING_MEDIAN * slower, f"median of the pings {1e3 * median:.1f} ms"
+        longer = self.env.stretch() * self.env.slower
+        assert self.moved >= RATE / longer * self.due, f"{self.moved} of {self.due} rounds of messages in time"
+        assert median < PING_MEDIAN * longer, f"median of the pings {1e3 * median:.1f} ms"
 
 
 V4, V6 = ("10.0.0.", "10.0.1."), ("fd00::", "fd00:1::")
+
+
+async def patient(env, name, nid):
+    """A node that waits for a sanitized router. An answer after that would look like one that no router sends."""
+    return await env.persona(name, nid, transaction_timeout=TRANSACTION_LIMIT * env.slower)
 
 
 async def scene(env, nets, **router):
     """A client, a router and a server, all with addresses that begin so."""
     near, far = nets
     r = await env.router("r", f"{near}1@tcp", f"{far}1@tcp1", **router)
-    c, s = await env.persona("c", f"{near}2@tcp"), await env.persona("s", f"{far}2@tcp1")
+    c, s = await patient(env, "c", f"{near}2@tcp"), await patient(env, "s", f"{far}2@tcp1")
     join(c, r, "tcp1")
     join(s, r, "tcp")
     await env.bring_up(c, s)
@@ -118,10 +126,10 @@ async def new_node(env, r, name, nets, last, again=True):
     """Seconds until a new node is connected. A sanitized router can be too slow for one call under a flood: the node, which would
     wait for its next router check then, is another one that calls."""
     began = env.now()
-    n = await env.persona(name, f"{nets[0]}{last}@tcp")
+    n = await patient(env, name, f"{nets[0]}{last}@tcp")
     join(n, r, "tcp1")
     try:
-        await env.bring_up(n)
+        await env.bring_up(n, timeout=START_LIMIT * env.slower)
     except Failed:
         if not env.sanitized or not again:
             raise
@@ -129,12 +137,15 @@ async def new_node(env, r, name, nets, last, again=True):
     return env.now() - began
 
 
-async def beside(env, what, nets, who, until, seconds=5, router=None, **settings):
-    """The attack from these addresses or so many, with a bystander, and nodes that join when `until(router)` says that it works."""
+async def beside(env, what, nets, who, until, seconds=5, router=None, far=None, **settings):
+    """The attack from these addresses or so many, with a bystander, and nodes that join when `until(router)` says that it works.
+    far: what a host with as many addresses on the server's net does, and its settings."""
     c, r, s = await scene(env, nets, **(router or {}))
     b = Bystander(env, c, s, r)
+    if far:
+        Attack(env, far[0], r.nids[1].ip, addresses(nets[1:], who), host="far", net="tcp1", **far[1])
     attack = Attack(env, what, r.nids[0].ip, addresses(nets, who), **settings)
-    await env.until_async(lambda: until(r, attack), f"the attack is under way ({attack.last()})", 30)
+    await env.until_async(lambda: until(r, attack), f"the attack is under way ({attack.last()})", ATTACK_LIMIT * env.slower * env.stretch())
     joined = []
     for i in range(3):
         joined.append(await new_node(env, r, f"n{i}", nets, 20 + i))
@@ -142,5 +153,5 @@ async def beside(env, what, nets, who, until, seconds=5, router=None, **settings
     attack.stop()
     env.result(f"{attack.said}; new nodes joined in {', '.join(f'{j:.2f}' for j in joined)} s")
     await b.over()
-    assert max(joined) < JOIN * env.stretch(), f"a new node needed {max(joined):.1f} s"
+    assert max(joined) < JOIN * env.stretch() * env.slower, f"a new node needed {max(joined):.1f} s"
     return r

@@ -152,7 +152,8 @@ class Prometheus(Process):
             rules = f.read()
         rules, waits = re.subn(r"^(\s+for:) \w+$", r"\1 0s", rules, flags=re.M)
         rules, windows = re.subn(r"\[5m\]", f"[{WINDOW}]", rules)
-        assert waits > 5 and windows > 2, "the rules look otherwise than this test knows them"
+        rules, looks = re.subn(r"\[3m:15s\]", f"[{WINDOW}:1s]", rules)
+        assert waits > 5 and windows > 2 and looks == 2, "the rules look otherwise than this test knows them"
         self.alerts = re.findall(r"alert: (\w+)", rules)
         with open(os.path.join(self.dir, "rules.yml"), "w", encoding="utf-8") as f:
             f.write(rules)

@@ -109,12 +109,15 @@ class Fabric:
             self.hosts[name] = NetNs(name)
         return self.hosts[name]
 
-    def attach(self, name, segment, ifname, *addresses, mtu=None):
-        """Give host `name` an interface on `segment`; `ports` has the switch's end (for link-down)."""
-        ns = self.host(name)
+    def bridge(self, segment):
         if segment not in self.segments:
             self.segments.add(segment)
             self.switch.ip(f"link add {segment} type bridge forward_delay 0\nlink set {segment} up")
+
+    def attach(self, name, segment, ifname, *addresses, mtu=None):
+        """Give host `name` an interface on `segment`; `ports` has the switch's end (for link-down)."""
+        ns = self.host(name)
+        self.bridge(segment)
         self.count += 1
         port = self.ports[name, ifname] = f"p{self.count}"
         lines = [f"link add {port} type veth peer name {ifname} netns {ns.path}",

@@ -85,7 +85,8 @@ class Host:
         os.chmod(path, 0o755)
 
     async def start(self):
-        self._program("millraced", f'#!/bin/sh\nexec {shlex.quote(find_program(self.env.build, "millraced"))} "$@"\n')
+        for name in ("millraced", "millrace-perf"):
+            self._program(name, f'#!/bin/sh\nexec {shlex.quote(find_program(self.env.build, name))} "$@"\n')
         at = f"-s {shlex.quote(self.socket)}" if self.socket else ""
         self._program("millrace", f'#!/bin/sh\nexec {shlex.quote(find_program(self.env.build, "millrace"))} {at} "$@"\n')
         for name, fn in self.programs.items():
@@ -100,12 +101,16 @@ class Host:
             self._program(name, STANDIN.format(python=sys.executable, path=path))
         return self
 
+    def begin(self, command, out):
+        """The command as a process that writes to `out`."""
+        own = {"PATH": f"{self.bin}:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": self.root + "/root"}
+        return self.ns.popen(["sh", "-c", re.sub(OWN, self.root + "/", command)], stdout=out, stderr=out,
+                             env={**os.environ, **own})
+
     async def run(self, command):
         """(exit status, what it printed on either stream)."""
         with tempfile.TemporaryFile() as out:
-            path = {"PATH": f"{self.bin}:/usr/bin:/bin"}
-            p = self.ns.popen(["sh", "-c", re.sub(OWN, self.root + "/", command)], stdout=out, stderr=out,
-                              env={**os.environ, **path})
+            p = self.begin(command, out)
             while p.poll() is None:
                 await asyncio.sleep(0.01)
             out.seek(0)

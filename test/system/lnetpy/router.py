@@ -52,7 +52,7 @@ class Millraced:
     def __init__(self, env, name, ns, nids, routes=(), conns_per_peer=1, timeout=50, routing=True,
                  check_interval=60, ping_timeout=50, hello_map=(), buffers=None, reactors=2,
                  buffer_wait=None, memory=None, extra="", unprivileged=False, rpc=None, ports=(), args=(),
-                 idle="adaptive", absent=(), tunables=None, state=False):
+                 idle="adaptive", absent=(), tunables=None, state=False, hugepages=False):
         self.env, self.name, self.ns, self.nids = env, name, ns, nids
         self.dir = tempfile.TemporaryDirectory(prefix=f"millrace-{name}-")
         self.sock = os.path.join(self.dir.name, "rpc.sock")
@@ -65,7 +65,7 @@ class Millraced:
         self.settings = dict(routes=routes, cpp=conns_per_peer, timeout=timeout, routing=routing,
                              interval=check_interval, ping=ping_timeout, hello_map=hello_map, buffers=buffers,
                              reactors=reactors, buffer_wait=buffer_wait, memory=memory, extra=extra,
-                             rpc=rpc, ports=ports, idle=idle, absent=list(absent), tunables=tunables)
+                             rpc=rpc, ports=ports, idle=idle, absent=list(absent), tunables=tunables, hugepages=hugepages)
 
     def yaml(self, **other):
         """Its configuration, or one with `other` settings."""
@@ -89,7 +89,7 @@ class Millraced:
         out.append("buffers: {" + ", ".join(f"{k}: {v}" for k, v in b.items()) + "}")
         out.append(f"global: {{alive_router_check_interval: {s['interval']}, router_ping_timeout: {s['ping']}}}")
         out += ["millrace:", "  cores: auto", f"  reactors: {s['reactors']}", f"  idle: {s['idle']}",
-                "  hugepages: false", f"  memory: {s['memory'] or (512 if s['ports'] else 256)}", "  rpc: {" + ", ".join(f"{k}: {v}" for k, v in {"socket": self.sock, **(s["rpc"] or {})}.items()) + "}"]
+                f"  hugepages: {'true' if s['hugepages'] else 'false'}", f"  memory: {s['memory'] or (512 if s['ports'] else 256)}", "  rpc: {" + ", ".join(f"{k}: {v}" for k, v in {"socket": self.sock, **(s["rpc"] or {})}.items()) + "}"]
         if s["ports"]:
             out.append("  ports:")
             out += [f"    - {json.dumps(p)}" for p in s["ports"]]
@@ -130,7 +130,8 @@ class Millraced:
         self.proc = self.ns.popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file,
                                   stderr=self.log_file, env=env)
         self.stopped = False
-        end = time.monotonic() + READY_TIMEOUT
+        limit = READY_TIMEOUT * (2 if self.env.cards else 1)
+        end = time.monotonic() + limit
         while True:
             if self.proc.poll() is not None:
                 raise RuntimeError(f"millraced ended with {self.proc.returncode}: {self.tail()}")
@@ -142,7 +143,7 @@ class Millraced:
             except (OSError, EOFError):
                 pass
             if time.monotonic() > end:
-                raise RuntimeError(f"millraced not ready in {READY_TIMEOUT:.0f} s: {self.tail()}")
+                raise RuntimeError(f"millraced not ready in {limit:.0f} s: {self.tail()}")
             await asyncio.sleep(0.05)
 
     async def rpc(self, method, timeout=30.0, **params):
@@ -211,7 +212,7 @@ class Millraced:
         if self.stopped or self.proc is None:
             return
         self.stopped = True
-        limit = 15 * (3 if self.env.sanitized else 1)
+        limit = 15 * max(self.env.slower, 3 if self.env.cards else 1)
         if self.proc.poll() is None:
             self.proc.send_signal(signal.SIGTERM)
             end = time.monotonic() + limit

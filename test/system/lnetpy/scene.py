@@ -42,8 +42,22 @@ def deadline(seconds, long=None):
 
 def alone(f):
     """No other test runs meanwhile: it measures."""
-    f.alone = True
+    f.alone, f.at_once = True, 1
     return f
+
+
+def beside_one(f):
+    """At most one other test runs meanwhile: it loads the machine, and has time bars that stretch with it (crowd_scene.allowed())."""
+    f.alone, f.at_once = True, 2
+    return f
+
+
+def crowded(*transports):
+    """So much is under way there that ThreadSanitizer makes it too slow for the times that are part of it."""
+    def mark(f):
+        f.crowded = transports
+        return f
+    return mark
 
 
 def join(node, router, far_net):

@@ -95,6 +95,23 @@ static void over(struct conn *c, const char *how)
         print_ends(NULL);
 }
 
+/* ---- the end ---- */
+
+static void finish(struct conn *c, bool abort, const char *how)
+{
+    c->stream->ops->close(c->stream, abort);
+    c->stream = NULL;
+    over(c, how);
+}
+
+static void on_closed(void *user, enum stream_end end)
+{
+    static const char *const words[] = {"eof",         "reset",   "refused",
+                                        "unreachable", "timeout", "error"};
+
+    finish(user, false, words[end]);
+}
+
 /* ---- reading ---- */
 
 static size_t read_taken(struct conn *c, size_t max)
@@ -151,6 +168,9 @@ static bool write_on(struct conn *c)
         for (uint32_t i = 0; i < n; i++)
             buf[i] = value(c, c->sent + i);
         took = c->stream->ops->send(c->stream, &seg, 1, false);
+        /* An error that send() returns is not reported by closed() as well. */
+        if (took < 0)
+            on_closed(c, stream_end_of_errno((int)-took));
         if (took <= 0)
             return false;
         c->sent += (uint64_t)took;
@@ -169,13 +189,6 @@ static void stalled(struct reactor_timer *t)
     c->at++;
     c->stream->ops->rx_pause(c->stream, false);
     go_on(c);
-}
-
-static void finish(struct conn *c, bool abort, const char *how)
-{
-    c->stream->ops->close(c->stream, abort);
-    c->stream = NULL;
-    over(c, how);
 }
 
 /* One operation; false: it is not done yet. */
@@ -235,17 +248,6 @@ static void on_event(void *user)
         go_on(c);
 }
 
-static void on_closed(void *user, enum stream_end end)
-{
-    static const char *const words[] = {"eof",         "reset",   "refused",
-                                        "unreachable", "timeout", "error"};
-    struct conn *c = user;
-
-    c->stream->ops->close(c->stream, false);
-    c->stream = NULL;
-    over(c, words[end]);
-}
-
 static const struct stream_events events = {.connected = on_connected,
                                             .readable = on_event,
                                             .writable = on_event,
@@ -298,6 +300,13 @@ static bool parse_line(char *line)
     }
     nconns++;
     return nconns < CONNS_MAX;
+}
+
+/* Comes after the listeners, which start on the same reactor. */
+static void say_ready(struct reactor_task *task)
+{
+    puts("ready");
+    fflush(stdout);
 }
 
 static void begin(struct reactor_task *task)
@@ -358,7 +367,7 @@ int main(int argc, char **argv)
     struct reactor_opts ropts = {
         .prog = "diff_end", .cores = "auto", .count = 1, .idle = REACTOR_IDLE_ADAPTIVE};
     struct reactor_timer limit;
-    struct reactor_task start = {.fn = begin};
+    struct reactor_task start = {.fn = begin}, listening = {.fn = say_ready};
     struct port *port = NULL;
     struct inet *inet = NULL;
     struct tcp *tcp = NULL;
@@ -419,8 +428,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    puts("ready");
-    fflush(stdout);
+    reactor_post(reactor_at(env, 0), &listening);
     if (getline(&line, &cap, stdin) <= 0)
         return 2;
     free(line);

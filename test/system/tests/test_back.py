@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A router that was killed and started again serves all its peers within three seconds of `ready`."""
+"""A router that was killed and started again serves all its peers within three seconds of `ready`. Of two, the other serves
+them meanwhile."""
 
 import asyncio
 import json
@@ -7,12 +8,14 @@ import os
 
 from lnetpy import nid as N
 from lnetpy.crowd import MASK, pairs
-from lnetpy.crowd_scene import CLIENTS, FAR, NEAR, SERVERS, allowed, stop, until_done, wide_router
-from lnetpy.scene import alone, cases, deadline
+from lnetpy.crowd_scene import CLIENTS, FAR, NEAR, SECOND, SERVERS, allowed, stop, until_done, wide_router
+from lnetpy.scene import beside_one, cases, deadline
 
 BACK = 3.0          # s from `ready` until all are served
 DOWN = 5.0          # s without a router: some give it up, the others still have the connections of its last life
 GIVE_UP = 2.0       # s, the LND timeout of those who do
+REQUEST = 4.0       # s, with two routers: after which a request is made anew
+NEAR2 = "10.1.0.2@tcp"      # the second router's, beside SECOND
 
 
 def checked_ports(env):
@@ -37,12 +40,14 @@ async def scene(env, **kw):
     return r, c, s, loads
 
 
-async def outage(env, r, c, loads, timeout):
+async def outage(env, r, c, loads, timeout, least=100, meanwhile=None):
     """Kills the router and starts it again. Returns the seconds from `ready` until all were served."""
     r.crash()
     await asyncio.sleep(DOWN)
     gave_up = (await c.state()).get("gave_up", 0)
-    assert gave_up >= 100, f"only {gave_up} clients gave the router up"
+    assert gave_up >= least, f"only {gave_up} clients gave the router up"
+    if meanwhile:
+        meanwhile()
     before = [{f["id"]: f["done"] for f in await load.flows()} for load in loads]
     await r.restart()
     await r.ready()
@@ -55,8 +60,7 @@ async def outage(env, r, c, loads, timeout):
         await env.until_async(lambda: served(load, start), "everybody served again", timeout)
         return env.now() - ready
     took = await asyncio.gather(*(wait(*row) for row in zip(loads, before)))
-    env.result(f"served again after ready: {took[0]:.1f} s those that did not give the router up, {took[1]:.1f} s the "
-               f"{gave_up} that did")
+    env.result("served again after ready: " + ", ".join(f"{t:.1f} s" for t in took) + f"; {gave_up} had given the router up")
     return max(took)
 
 
@@ -67,7 +71,7 @@ async def end(c, s, loads):
         assert not state.get("doubled") and not state.get("altered"), state
 
 
-async def remembered(env, r, count):
+async def remembered(env, r, count, most=1 << 20):
     """Until the state file has so many peers and, with ports, the three connections of each."""
     async def has_all():
         try:
@@ -76,11 +80,11 @@ async def remembered(env, r, count):
         except OSError:
             return False
         conns = 3 * count if env.transport == "port" else 0
-        return len(state["peers"]) >= count and len(state["connections"]) >= conns
+        return count <= len(state["peers"]) <= most and len(state["connections"]) >= conns
     await env.until_async(has_all, f"the state file has {count} peers", 20)
 
 
-@alone
+@beside_one
 @deadline(90)
 async def test_back_at_once(env):
     """kill -9 under the load of 300 nodes, some of which gave the router up before it was back."""
@@ -92,7 +96,7 @@ async def test_back_at_once(env):
     await end(c, s, loads)
 
 
-@alone
+@beside_one
 @deadline(150)
 async def test_without_state(env):
     """The same without a state directory: everybody comes back, but by their own timers."""
@@ -100,6 +104,56 @@ async def test_without_state(env):
     r, c, s, loads = await scene(env)
     await outage(env, r, c, loads, 100)
     await end(c, s, loads)
+
+
+def add_silent(r):
+    """Puts 10,000 peers before the others in the state file, and 30,000 connections, that nobody has any more."""
+    path = os.path.join(r.state, "peers.json")
+    with open(path, encoding="utf-8") as f:
+        state = json.load(f)
+    gone = [f"10.65.{1 + i // 200}.{1 + i % 200}" for i in range(10000)]
+    state["peers"] = [f"{a}@tcp" for a in gone] + state["peers"]
+    if state["connections"]:
+        state["connections"] = [[NEAR.split("@")[0], 988, a, 1023 - i] for a in gone for i in range(3)] + state["connections"]
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(state, f)
+    open(path + ".new", "w").close()    # as a kill in a write leaves it
+
+
+@beside_one
+@deadline(120)
+async def test_among_10000_silent(env):
+    """The state file has 10,000 peers that are not there any more, behind an IP router that drops what is sent to them, and
+    after them 50 that are, all of which gave the router up but five. The 50 are served within three seconds of `ready`, and the
+    router is at rest soon."""
+    env.need_millrace()
+    env.fabric.attach("void", "tcp", "eth0", "10.1.0.9/16")
+    ports = checked_ports(env)
+    if ports:
+        ports["ports"][0]["routes"] = [{"to": "10.65.0.0/16", "via": "10.1.0.9"}]
+    r, rest = await wide_router(env, **ports, state=True)
+    if not ports:
+        r.ns.ip("route add 10.65.0.0/16 via 10.1.0.9")
+    await r.ready()
+    c, s = await env.crowd("c", CLIENTS, 45), await env.crowd("s", SERVERS, 5)
+    c.tolerate += ["stall of", "unacknowledged"]
+    await c.nodes(NEAR, gives_up=True, lnd_timeout=GIVE_UP)
+    await s.nodes(FAR)
+    load = await c.load(pairs(c.nids, s.nids), timeout=1, size="small")
+    await until_done(env, load, 2, "everybody served", 20)
+    await remembered(env, r, 50)
+    took = await outage(env, r, c, [load], 60, 40, lambda: add_silent(r))
+    assert took <= await allowed(env, BACK, c, s), f"{took:.1f} s until all were served"
+    await env.until_async(lambda: said(r, "event=peers_called"), "all peers of the file were called", 40)
+    env.result(next(ln for ln in r.text().splitlines()[::-1] if "event=peers_called" in ln).split("peers_called ")[1])
+    await remembered(env, r, 50, most=200)
+    assert os.listdir(r.state) == ["peers.json"], os.listdir(r.state)
+    await end(c, s, [load])
+    await rest.wait()
+
+
+async def said(r, text):
+    return text in r.text()[r.text().rindex("event=ready "):]
 
 
 @cases("cut off", "no JSON", "others", "a folder")
@@ -135,3 +189,86 @@ async def test_altered_state(env, how):
         await remembered(env, r, 4)
     await stop(load)
     await c.idle()
+
+
+async def gateways(*crowds):
+    """(NID, gateway) -> its row, of all nodes with several gateways."""
+    return {(nid, g["gateway"]): g for c in crowds for nid, rows in (await c.call("gateways")).items() for g in rows}
+
+
+async def all_answered(env, crowds, of, timeout, what):
+    """Until each node has had an answer over each of the gateways whose NIDs are in `of`, from now on."""
+    before = await gateways(*crowds)
+
+    async def answered():
+        rows = await gateways(*crowds)
+        return all(g["answers"] > before[key]["answers"] for key, g in rows.items() if key[1] in of)
+    await env.until_async(answered, what, timeout)
+
+
+@beside_one
+@deadline(90)
+async def test_one_of_two_routers(env):
+    """100 clients and 20 servers use two routers in turn, as kernel nodes do with routes of equal priority. One is killed: all
+    traffic goes on over the other once the nodes' own time-outs have passed, each at most once. It is started again: each node
+    uses both within three seconds of `ready`. The outage lies between two router checks of the nodes (60 s)."""
+    env.need_millrace()
+    ports = checked_ports(env)
+    ports2 = {"ports": [{**p, "addresses": [f"{N.parse(n).ip}/{MASK}"]} for p, n in zip(ports["ports"], (NEAR2, SECOND))]} \
+        if ports else {}
+    r1, _ = await wide_router(env, "r1", **ports, state=True)
+    r2, rest2 = await wide_router(env, "r2", (NEAR2, SECOND), **ports2)
+    await r1.ready()
+    await r2.ready()
+    c, s = await env.crowd("c", CLIENTS, 100), await env.crowd("s", SERVERS, 20)
+    for crowd, near in ((c, [NEAR, NEAR2]), (s, [FAR, SECOND])):
+        crowd.tolerate += ["stall of", "unacknowledged"]
+        await crowd.nodes(near, lnd_timeout=GIVE_UP)
+    pace = {"timeout": REQUEST, "size": "small", "every": 0.2}
+    loads = [await c.load(pairs(c.nids, s.nids), **pace), await c.load(pairs(c.nids, s.nids[1:] + s.nids[:1]), kind="get", **pace),
+             await s.load(pairs(s.nids * 5, c.nids), **pace)]
+    both, first = (NEAR, FAR, NEAR2, SECOND), (NEAR, FAR)
+    await all_answered(env, (c, s), both, 20, "every node uses both routers")
+    await remembered(env, r1, 120)
+
+    await r1_lost(env, r1, (c, s), loads, first)
+
+    await r1.restart()
+    await r1.ready()
+    ready = env.now()
+    await all_answered(env, (c, s), both, 40, "every node uses both routers again")
+    took, limit = env.now() - ready, await allowed(env, BACK, c, s)
+    env.result(f"both used by all {took:.1f} s after ready")
+    assert took <= limit, f"{took:.1f} s until all used both routers again"
+    before = await gateways(c, s)
+    await asyncio.sleep(2)
+    more = {key: g["answers"] - before[key]["answers"] for key, g in (await gateways(c, s)).items()}
+    share = sum(n for key, n in more.items() if key[1] in first) / sum(more.values())
+    assert 0.4 < share < 0.6, f"{share:.2f} of the requests went over the router that came back"
+    await end(c, s, loads)
+    await rest2.wait()
+
+
+async def r1_lost(env, r1, crowds, loads, nids):
+    """Kills a router of two, and sees all traffic on the other."""
+    r1.crash()
+    killed = env.now()
+    before = [{f["id"]: f["done"] for f in await load.flows()} for load in loads]
+
+    async def goes_on():
+        return all([f["done"] > start[f["id"]] for load, start in zip(loads, before) for f in await load.flows()])
+    await env.until_async(goes_on, "everybody served by the other router", 40)
+    took, limit = env.now() - killed, await allowed(env, REQUEST + 1.25 * GIVE_UP + 0.5, *crowds)
+    env.result(f"all served by the other router {took:.1f} s after the kill")
+    assert took <= limit, f"{took:.1f} s, the time-outs are {REQUEST:.0f} and {GIVE_UP:.0f} s"
+
+    async def given_up():
+        return not any(g["used"] for key, g in (await gateways(*crowds)).items() if key[1] in nids)
+    await env.until_async(given_up, "no node uses the router that is gone", 40)
+    await asyncio.sleep(1.25 * REQUEST)     # what was sent over it before has run out by then
+    before = [await load.sum() for load in loads]
+    await asyncio.sleep(2)
+    for load, was in zip(loads, before):
+        now = await load.sum()
+        assert (now["failed"], now["expired"]) == (was["failed"], was["expired"]), f"requests lost though one router is there: {now}"
+        assert now["done"] - was["done"] > len(load.ids), f"{now['done'] - was['done']} requests of {len(load.ids)} flows in 2 s"

@@ -8,7 +8,7 @@ import tempfile
 
 from lnetpy.control import as_yaml, clients, document, far_routes, route_set, until_routing
 from lnetpy.control_scene import SIDE, live_gateways, steady
-from lnetpy.scene import ROUTER, alone, cases, deadline
+from lnetpy.scene import ROUTER, beside_one, cases, deadline
 
 COMMENTED = """\
 # A router between two halls.
@@ -52,7 +52,7 @@ def more_nets(*rows):
     return "net:\n" + "".join(f"  - net type: {net}\n    local NI(s):\n      - {what}\n" for net, what in rows)
 
 
-@alone
+@beside_one
 @deadline(60)
 @cases("no such interface", "no such address", "port in use")
 async def test_last_step_fails(env, why):

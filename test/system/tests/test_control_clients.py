@@ -124,7 +124,7 @@ async def test_load_greedy(env):
     """32 clients ask for 32 pages of peers each and read nothing: others have short answers soon, and their page in turn."""
     env.need_millrace()
     r, _, _ = await crowded_router(env, 5000, routes=0)
-    bar = IN_TIME * (3 if env.sanitized else 1)
+    bar = IN_TIME * env.slower
     async with clients(r) as c, contextlib.AsyncExitStack() as stack:
         for _ in range(32):
             b = await Client(r).open(reading=False)

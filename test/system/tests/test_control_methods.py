@@ -8,7 +8,7 @@ from lnetpy.control import Schemas, ask_as, clients, far_routes, listens, open_t
 from lnetpy.control_scene import steady
 from lnetpy.node import pattern
 from lnetpy.router import NOBODY
-from lnetpy.scene import CLIENT, ROUTER, SERVER, alone, deadline, join, line
+from lnetpy.scene import CLIENT, ROUTER, SERVER, beside_one, deadline, join, line
 
 INVALID = -32602
 NOT_NOW = (-errno.EAGAIN, -errno.EBUSY, -errno.EINVAL, -errno.EALREADY, -errno.ENOTCONN, -errno.EPERM, -errno.ENETDOWN)
@@ -61,7 +61,7 @@ def fill_in(params, running, subscription):
     return {k: swap.get(v, v) if isinstance(v, str) else v for k, v in params.items()} if params else params
 
 
-@alone
+@beside_one
 @deadline(60)
 async def test_every_method(env):
     """Each method of the table succeeds under traffic, and its result is as the schema says."""

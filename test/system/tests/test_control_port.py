@@ -12,7 +12,8 @@ import sys
 from lnetpy import pcap, wire
 from lnetpy.control import Schemas, clients
 from lnetpy.router import find_program
-from lnetpy.scene import CLIENT, ROUTER, SERVER, cases, deadline, line, only, traffic
+from lnetpy.node import pattern
+from lnetpy.scene import CLIENT, ROUTER, SERVER, cases, deadline, join, line, only, traffic
 
 # What each method is called with so that it succeeds, with two ports.
 GOOD = [
@@ -312,6 +313,60 @@ async def test_events_link(env):
     for word in ("warning events event=port_down port=eth1", "info events event=port_up port=eth1"):
         assert word in r.text(), r.tail(20)
     assert await c.ping(r.nids[0])
+
+
+@only("port")
+@deadline(60)
+@cases("gone", "down", "small", "no Ethernet")
+async def test_late_interface(env, how):
+    """Without the interface of one port the other routes; the one that comes is taken, but not with a smaller MTU, and not one of
+    another kind."""
+    env.need_millrace()
+    r = env.prepare("r", *ROUTER)
+    hide, show = {"gone": ("link set eth1 down\nlink set eth1 name hidden", "link set hidden name eth1\nlink set eth1 up"),
+                  "down": ("link set eth1 down", "link set eth1 up"),
+                  "small": ("link set eth1 down\nlink set eth1 name hidden",
+                            "link set hidden name eth1 mtu 1400\nlink set eth1 up"),
+                  "no Ethernet": ("link set eth1 down\nlink set eth1 name hidden", "tuntap add dev eth1 mode tun\nlink set eth1 up")}[how]
+    r.ns.ip(hide)
+    await r.start()
+    r.spec.set_status(r.nids[1], wire.UP, wire.DOWN)
+    c, s = await env.persona("c", CLIENT), await env.persona("s", SERVER)
+    join(c, r, "tcp1")
+    join(s, r, "tcp")
+    assert await c.ping(r.nids[0])
+    assert "warning millraced event=port_waits port=eth1 device=eth1" in r.text(), r.tail(20)
+    async with clients(r) as client:
+        begun = (await client.call("events_get"))["events"]
+        cause = "interface_down" if how == "down" else "no_interface"
+        assert ("eth1", cause) in {(e["port"], e["cause"]) for e in begun if e["type"] == "port_down"}, begun
+        told = await Told.of(client, "port_up", "port_down")
+        r.ns.ip(show)
+        if how in ("small", "no Ethernet"):
+            await asyncio.sleep(1)
+            assert not client.events, client.events
+            r.ns.ip("link set eth1 mtu 1500" if how == "small" else
+                    "link del eth1\nlink set hidden name eth1\nlink set eth1 up")
+        await told.next("port_up", port="eth1", state="up", cause="link_back")
+    await env.bring_up(c, s)
+    assert await c.put(s.nid, pattern(1, 100000)) and await s.get(c.nid, 70000)
+
+
+@only("port")
+async def test_no_interface(env):
+    """A start is refused while no port has its interface."""
+    env.need_millrace()
+    r = env.prepare("r", *ROUTER)
+    for name in ("eth0", "eth1"):
+        r.ns.ip(f"link set {name} down\nlink set {name} name hidden{name}")
+    try:
+        await r.start()
+    except RuntimeError as e:
+        assert "ended with 1" in str(e) and "there is no device eth1" in str(e), e
+    else:
+        raise AssertionError("it started")
+    r.ns.ip("link set hiddeneth0 name eth0\nlink set eth0 up")
+    await r.start()
 
 
 @only("port")

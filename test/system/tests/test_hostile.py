@@ -6,7 +6,7 @@ from lnetpy import wire
 from lnetpy.badpeer import BadPeer
 from lnetpy.crowd_scene import NEAR, wide_router
 from lnetpy.hostile import V4, V6, beside
-from lnetpy.scene import CLIENT, ROUTER, cases, deadline, join, line, only
+from lnetpy.scene import CLIENT, ROUTER, cases, crowded, deadline, join, line, only
 
 BAD = "10.0.0.66@tcp"
 
@@ -99,6 +99,7 @@ async def test_pushes_never_end(env):
 MANY = {"33": (V4, 33), "66": (V4, 66), "a /64": (V6, 200)}
 
 
+@crowded("port")
 @deadline(90)
 @cases("one address", "two addresses", "a /64")
 async def test_refused_callers(env, who):
@@ -114,6 +115,7 @@ async def test_refused_callers(env, who):
     assert (await r.drops())["tcp_source_port"] > 8192
 
 
+@crowded("port")
 @deadline(90)
 @cases(*MANY)
 async def test_endless_greetings(env, who):
@@ -126,17 +128,43 @@ async def test_endless_greetings(env, who):
     await beside(env, "greetings", *MANY[who], full, per=32)
 
 
+async def held(r, attack):
+    """All connections that these addresses may have are there."""
+    attack.last()
+    drops = await r.drops()
+    return drops["tcp_hello_duplicate"] + drops["tcp_no_memory"] > 100
+
+
+@crowded("port")
 @deadline(90)
 @cases(*MANY)
 async def test_many_connections(env, who):
     """Addresses that each open as many connections as they get, by the protocol, and keep them."""
     env.need_millrace()
-
-    async def held(r, attack):
-        attack.last()
-        drops = await r.drops()
-        return drops["tcp_hello_duplicate"] + drops["tcp_no_memory"] > 100
     await beside(env, "holders", *MANY[who], held, per=255)
+
+
+@deadline(90)
+@cases("66", "a /64")
+async def test_live_connections(env, who):
+    """The same with a ping over each connection in each second, and one that was lost is made anew at once."""
+    env.need_millrace()
+    await beside(env, "keepers", *MANY[who], held, per=255)
+
+
+@deadline(90)
+@cases("200", "a /64")
+async def test_kept_out(env, who):
+    """More addresses of a host than there are places: with a rule of who may connect, nodes that it names notice nothing."""
+    env.need_millrace()
+    nets, count = V6 if who == "a /64" else V4, 200
+    ours = " ".join(f"{net}{n}@{name}" for net, name in zip(nets, ("tcp", "tcp1")) for n in (2, 20, 21, 22, 30, 31, 32))
+
+    async def pressing(r, attack):
+        attack.last()
+        return (await r.drops())["access_connect"] > 1000
+    rules = f'  access:\n    - {{name: ours, connect: allow, nid: "{ours}"}}\n    - {{name: others, connect: deny}}\n'
+    await beside(env, "keepers", nets, tuple(range(55, 55 + count)), pressing, router={"extra": "  max_connections: 256\n" + rules}, per=3)
 
 
 @deadline(90)
@@ -171,6 +199,49 @@ async def test_trickled_bulk(env, who):
         return sum(row["large"]["waiting"] for row in (await r.rpc("buffers_get"))["reactors"]) > 0
     r = await beside(env, "trickles", nets, count, begun, seconds=12, per=8, target=f"{nets[1]}2@tcp1")
     await empty(env, r)
+
+
+@deadline(90)
+@cases("66")
+async def test_deaf_next_hops(env, who):
+    """As many connected nodes that read nothing as there are router buffers, and bulk for all of them: each would hold one."""
+    env.need_millrace()
+
+    async def found_out(r, attack):
+        attack.last()
+        return (await r.drops())["next_hop_stalled"] > 0
+    await beside(env, "pushers", V4, int(who), found_out, seconds=4, per=2, far=("deaf", {"per": 1}))
+
+
+@deadline(90)
+@cases("20", "40", "40, sent so too")
+async def test_tiny_mss(env, who):
+    """Bulk for nodes that announce an MSS of 88, the least that Linux lets a program ask for."""
+    who, _, so_too = who.partition(", ")
+    async def going(r, attack):
+        attack.last()
+        return (await r.stats())["route_length"] > 16 << 20
+    await beside(env, "pushers", V4, int(who), going, seconds=6, per=2, size=1 << 20, mss=88 if so_too else 0,
+                 far=("readers", {"per": 3, "mss": 88}))
+
+
+@deadline(90)
+@cases("40", "80")
+async def test_slow_sinks(env, who):
+    """Nodes that read some of the bulk all the time: a message takes each of them three seconds."""
+    async def going(r, attack):
+        attack.last()
+        return (await r.stats())["route_length"] > 16 << 20
+    await beside(env, "pushers", V4, int(who), going, seconds=9, per=2, size=1 << 20, far=("readers", {"per": 3, "pace": 350000}))
+
+
+@deadline(90)
+@cases("66")
+async def test_flood_of_noops(env, who):
+    """Many connections, on each of which more NOOPs come than one look reads: those of others are looked at as often."""
+    async def going(r, attack):
+        return int((attack.last() or "0").split()[0]) > 500
+    await beside(env, "noops", V4, int(who), going, seconds=3, per=32)
 
 
 @only("kernel")

@@ -10,10 +10,10 @@ from lnetpy.crowd import Books, Rest, pairs
 from lnetpy.crowd_scene import (CLIENTS, FAR, HUNG, NEAR, SECOND, SERVERS, WRITERS, allowed, both_ways, cross_traffic, line,
                                 small_sockets, stop, two_sides, undisturbed, until_done, until_quiet,
                                 wide_router)
-from lnetpy.scene import alone, cases, deadline
+from lnetpy.scene import alone, beside_one, cases, deadline
 
 
-@alone
+@beside_one
 @deadline(60)
 @cases("servers", "clients")
 async def test_kill(env, who):
@@ -52,7 +52,7 @@ async def test_kill(env, who):
     await rest.wait()
 
 
-@alone
+@beside_one
 @deadline(80, long=140)
 async def test_frozen(env):
     """The servers' process stands still (SIGSTOP); bystanders go on; afterwards nothing is lost but what was dropped by
@@ -78,7 +78,7 @@ async def test_frozen(env):
     await rest.wait()
 
 
-@alone
+@beside_one
 @deadline(60)
 @cases("peers", "router")
 async def test_link_flap(env, whose):

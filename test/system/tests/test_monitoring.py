@@ -4,6 +4,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import json
 import os
 import re
 import signal
@@ -258,14 +259,50 @@ async def overload(p, r, c, s, e1):
 
 async def test_busy(env):
     """The alert about a busy reactor fires for figures that say so: how much a reactor has to do depends on the machine of the test."""
+    series = {f'millrace_reactor_capacity_free{{instance="r", reactor="{name}"}}': values
+              for name, values in (("0", "0.05x10"), ("1", "0.2x10"), ("control", "0.05x10"))}
+    promised("1m", series, {"8m": ['{alertname="MillraceReactorBusy", alertstate="firing", instance="r", reactor="0", severity="warning"}']})
+
+
+async def test_stuck(env):
+    """The alert about a stuck peer, with the times that a site has: a connection lives for 50 s, then nothing waits until its successor's
+    sockets are full. It fires although nothing waits most of the time, and not for peers that are only busy."""
+    def peer(nid, waiting, sent, direction=("tx", "sent")):
+        return {f'millrace_peer_{direction[0]}_waiting{{instance="r", nid="{nid}"}}': waiting,
+                f'millrace_peer_{direction[1]}_bytes_total{{instance="r", nid="{nid}"}}': sent}
+    sender = ("rtr", "received")
+    series = {**peer("hung@tcp", "23 0 0 0 " * 20, "0+30000x80"),
+              **peer("unlisted@tcp", "23 stale _ _ " * 20, "140000 stale _ _ " * 20),      # of the exporter's rows only while it waits
+              **peer("behind@tcp", "1x80", "0+100x80", sender),
+              **peer("server@tcp", "8x80", "0+2000000000x80"), **peer("client@tcp", "1x80", "0+2000000000x80", sender),
+              **peer("once@tcp", "5 5 0x80", "0+100x80"), **peer("idle@tcp", "0x80", "0x80")}
+    firing = [f'{{alertname="MillracePeerStuck", alertstate="firing", instance="r", nid="{nid}@tcp", severity="warning"}}'
+              for nid in ("hung", "unlisted", "behind")]
+    promised("15s", series, {"4m": [], "6m": firing, "15m": firing})
+
+
+async def test_waits(env):
+    """The alert about long waits: it fires where a few wait for seconds or all of them for good, and not where many wait for a moment."""
+    def waits(resource, waiting, waited):
+        labels = f'instance="r", resource="{resource}"'
+        return {f"millrace_waiting_messages{{{labels}}}": waiting, f"millrace_waited_messages_total{{{labels}}}": waited}
+    series = {**waits("large_buffer", "8 0 0 0 " * 20, "0+8x80"), **waits("limit", "5x80", "0 5x80"),
+              **waits("peer_tx_credit", "40x80", "0+100000x80"), **waits("ni_tx_credit", "0x80", "0x80")}
+    firing = [f'{{alertname="MillraceMessagesWait", alertstate="firing", instance="r", resource="{name}", severity="warning"}}'
+              for name in ("large_buffer", "limit")]
+    promised("15s", series, {"1m": [], "6m": firing, "15m": firing})
+
+
+def promised(interval, series, expected):
+    """The rules fire these alerts at these times, for series of values at an interval."""
+    tests = [{"expr": 'ALERTS{alertstate="firing"}', "eval_time": time,
+              "exp_samples": [{"labels": f"ALERTS{labels}", "value": 1} for labels in alerts]} for time, alerts in expected.items()]
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "busy.yml")
-        series = ", ".join(f"{{series: 'millrace_reactor_capacity_free{{instance=\"r\", reactor=\"{name}\"}}', values: '{values}'}}"
-                           for name, values in (("0", "0.05x10"), ("1", "0.2x10"), ("control", "0.05x10")))
-        fires = 'ALERTS{alertname="MillraceReactorBusy", alertstate="firing", instance="r", reactor="0", severity="warning"}'
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(f"rule_files: [{RULES}]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series: [{series}]\n"
-                    f"  promql_expr_test: [{{expr: 'ALERTS{{alertstate=\"firing\"}}', eval_time: 8m, exp_samples: [{{labels: '{fires}', value: 1}}]}}]\n")
+        path = os.path.join(folder, "rules.yml")
+        with open(path, "w", encoding="utf-8") as f:     # JSON is YAML
+            json.dump({"rule_files": [RULES], "evaluation_interval": interval, "tests": [{
+                "interval": interval, "promql_expr_test": tests,
+                "input_series": [{"series": name, "values": values.strip()} for name, values in series.items()]}]}, f)
         ran = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
 

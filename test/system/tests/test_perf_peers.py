@@ -2,7 +2,7 @@
 """Simulated peers (millrace-peers), over memif, on both sides of a router."""
 
 from lnetpy.end_node import Perf
-from lnetpy.scene import cases, deadline
+from lnetpy.scene import cases, crowded, deadline
 
 GATEWAYS = ("10.20.255.1@tcp", "10.21.255.1@tcp1")
 FIRST = ("10.20.0.1@tcp", "10.21.0.1@tcp1")
@@ -91,6 +91,7 @@ async def test_mixed_sizes(env):
     await run(env, True, 64, "mix", "--seconds", 2, "--concurrency", 64, reactors=1)
 
 
+@crowded("kernel")
 @deadline(150)
 async def test_incast(env):
     """32 senders with eight messages of 1 MiB each on the way to one receiver: none is dropped, and all are served alike."""
@@ -110,6 +111,7 @@ async def test_incast(env):
         scene.close()
 
 
+@crowded("kernel")
 @deadline(240)
 async def test_thousand(env):
     """A thousand on each side, each of whom sends or is sent to. The router has memory for their 6,000 connections."""

@@ -63,8 +63,9 @@ def conversation(rng):
         words = {one: "closed", other: "eof"}
     elif how == 1:
         ends[one].append("a")
-        # A RST is sent once and may be lost. Who has more to send hears another one.
-        ends[other] += ["s 400", "w 1", "e"]
+        # A RST is sent once and may be lost. Who sends after that hears another one. When the abort comes is not known: what
+        # leads to it may have been lost too.
+        ends[other] += ["s 400", "w 1"] * 10 + ["e"]
         words = {one: "aborted", other: "reset"}
     else:
         write(one, rng.randrange(1, 200000))

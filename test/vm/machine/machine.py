@@ -25,7 +25,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import vm  # noqa: E402
 
 SUITE = "bookworm"
-ALWAYS = ["systemd-sysv", "udev", "iproute2", "procps", "kmod", "python3"]
+ALWAYS = ["systemd-sysv", "udev", "iproute2", "procps", "kmod", "python3", "curl"]
 LEFT_OUT = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
 MODULES = [*vm.BOOT_MODULES, "virtio_blk", "ext4", "crc32c_generic"]
 DISK_MIB = 1536         # sparse: what the guest may fill
@@ -150,7 +150,7 @@ def main():
         print(f"FAIL machine.guest: {reason}")
         return 1
     # What runs is the unit that machine/init.sh adds, not a command.
-    status = vm.main(["--build", options.build, "--accel", options.accel, "--rxe", "0", "--memory", "1024",
+    status = vm.main(["--build", options.build, "--accel", options.accel, "--rxe", "0", "--memory", "1536",
                       "--limit", str(options.limit), "true"], kind)
     if status in (vm.LIMIT_STATUS, vm.NO_GUEST_STATUS):
         print("FAIL machine.guest: it did not come to an end")

@@ -5,7 +5,6 @@
     tests.py FOLDER     FOLDER/old has the packages as apt wants them, FOLDER/new newer versions of them
 """
 import asyncio
-import contextlib
 import ctypes
 import glob
 import json
@@ -14,12 +13,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import textwrap
 import time
 import traceback
-import urllib.request
 
-sys.path.insert(0, os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../system")))
+TOP = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
+sys.path.insert(0, os.path.join(TOP, "test/system"))
 from lnetpy import nid as N  # noqa: E402  pylint: disable=wrong-import-position
+from lnetpy import page  # noqa: E402  pylint: disable=wrong-import-position
 from lnetpy.env import Env  # noqa: E402  pylint: disable=wrong-import-position
 from lnetpy.judge import RouterSpec  # noqa: E402  pylint: disable=wrong-import-position
 from lnetpy.netns import Fabric  # noqa: E402  pylint: disable=wrong-import-position
@@ -32,16 +34,27 @@ PACKAGES = ("millrace", "millrace-perf", "millrace-lnetctl")
 CONFIG = """
 net:
   - net type: tcp
-    local NI(s): [{interfaces: {0: clients}}]
+    local NI(s): [{interfaces: {0: eth0}}]
   - net type: tcp1
-    local NI(s): [{interfaces: {0: servers}}]
+    local NI(s): [{interfaces: {0: eth1}}]
 routing: {enable: 1}
 buffers: {tiny: 64, small: 64, large: 8}
-millrace: {reactors: 2, log: {to: journald}, rpc: {group: millrace, read_group: millrace}}
+millrace: {reactors: 2, log: {to: journald}, RPC}
 """
 FILE = "/etc/millrace/millrace.yaml"
 SOURCES = "/etc/apt/sources.list"
 PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
+
+
+def steps(page, section):
+    """The blocks of commands and files in a section of a page."""
+    with open(os.path.join(TOP, "docs", page), encoding="utf-8") as f:
+        text = re.search(rf"(?s)\n## {section}\n(.*?)\n## ", f.read())[1]
+    return [textwrap.dedent(block) for block in re.findall(r"(?:^ {7}.*\n)+", text, re.M)]
+
+
+MONITORING = steps("monitoring.md", "Set it up")
+CONFIG = CONFIG.replace("RPC", re.search(r"rpc: \{.*\}", MONITORING[0])[0])
 
 
 def run(*command, status=0, **more):
@@ -94,6 +107,7 @@ class Router:
         self.nids = [N.parse(n) for n in ROUTER]
         # It pings those who used it before a restart, as `lnetctl ping` does.
         self.spec = RouterSpec(self.nids, gateways={N.parse(CLIENT), N.parse(SERVER)}, ping_sinks={3960})
+        self.spec.allow_none = self.spec.any_type = True    # it and a node may connect at the same time
 
     async def stop(self):
         pass
@@ -104,19 +118,34 @@ class Site:
 
     def __init__(self):
         self.fabric = Fabric()
-        for host, segment, address, ours in (("c", "tcp", CLIENT, "clients"), ("s", "tcp1", SERVER, "servers")):
+        for host, segment, address, ours in (("c", "tcp", CLIENT, "eth0"), ("s", "tcp1", SERVER, "eth1")):
             self.fabric.attach(host, segment, "eth0", N.parse(address).ip)
             run("ip", "link", "add", ours, "type", "veth", "peer", "name", ours, "netns", self.fabric.switch.path)
             self.fabric.switch.ip(f"link set {ours} master {segment}\nlink set {ours} up")
-        for ours, address in zip(("clients", "servers"), ROUTER):
+        for ours, address in zip(("eth0", "eth1"), ROUTER):
             run("ip", "address", "add", N.parse(address).ip + "/24", "dev", ours)
             run("ip", "link", "set", ours, "up")
 
     def traffic(self):
         """PUT and GET of 4 KiB and 1 MiB, both ways, each byte of each message compared with what a router may send."""
-        asyncio.run(self._traffic())
+        async def both(env, nodes):
+            for a, b in (nodes, nodes[::-1]):
+                for size in (4096, 1 << 20):
+                    assert await a.put(b.nid, pattern(size, size)) and await a.get(b.nid, size), (a.name, size, env.problems)
+            await env.settle()
+        asyncio.run(self._with_nodes(both))
 
-    async def _traffic(self):
+    def ping(self, nid):
+        """What `lnetctl ping` would print on the client."""
+        said = []
+
+        async def pinged(_, nodes):
+            info = await nodes[0].ping(N.parse(nid), timeout=DEADLINE)
+            said.extend(f"- nid: {n}\n" for n in info.statuses())
+        asyncio.run(self._with_nodes(pinged))
+        return "".join(said)
+
+    async def _with_nodes(self, what):
         env, router = Env(), Router()
         env.fabric.close()
         env.fabric = self.fabric
@@ -126,10 +155,7 @@ class Site:
             join(nodes[0], router, "tcp1")
             join(nodes[1], router, "tcp")
             await env.bring_up(*nodes, timeout=DEADLINE)
-            for a, b in (nodes, nodes[::-1]):
-                for size in (4096, 1 << 20):
-                    assert await a.put(b.nid, pattern(size, size)) and await a.get(b.nid, size), (a.name, size, env.problems)
-            await env.settle()
+            await what(env, nodes)
         finally:
             await env.finish()
 
@@ -153,21 +179,63 @@ def proc_status(pid):
 
 # ------------------------------------------------------------------------------------------- the life of a package
 
-def test_install(_):
-    repository("old")
-    apt("install", *PACKAGES)
+def command(step, folder):
+    """Runs a step of a page on this machine, whose user is root. The packages were made before the guest was."""
+    if step.command != "./dev package deb":
+        until(step.command, lambda: (step.want or "") in run("sh", "-c", step.command.removeprefix("sudo "), cwd=folder))
+
+
+def test_install(state):
+    """The first steps of README.md."""
+    with open(os.path.join(TOP, "README.md"), encoding="utf-8") as f:
+        state["yaml"] = re.search(r"(?s)\n## Install\n.*?```yaml\n(.*?)```", f.read())[1]
+    state["steps"] = [s for s in page.steps(os.path.join(TOP, "README.md")) if s.section == "Install"]
+    repository("old")       # the mirrors that apt knows cannot be reached from here
+    state["folder"], state["begun"] = tempfile.mkdtemp(), time.monotonic()
+    os.makedirs(os.path.join(state["folder"], "build/package"))
+    os.symlink(f"{FOLDER}/old", os.path.join(state["folder"], "build/package/deb"))
+    for step in state["steps"][:2]:
+        command(step, state["folder"])
+    assert state["steps"][1].command.startswith("sudo apt install ./build/package/deb/"), state["steps"]
     assert run("systemctl", "is-enabled", "millraced", status=None).strip() == "disabled"
     assert prop("ActiveState") == "inactive", prop("ActiveState")
     assert run("stat", "-c", "%U:%G %a", "/etc/millrace").strip() == "root:millrace 775"
-    assert run("lnetctl", "--version") == run("millrace", "--version")
     # The configuration is switched off: it does not start, and says what is missing.
     assert "NI" in run("millraced", "--check", status=1)
 
 
+def test_first_ping(state):
+    """The other steps of README.md: to a message that is routed. Tells of the seconds since the installation began."""
+    state["site"] = site = Site()
+    write(state["yaml"])
+    gateways, pinged = {}, ""
+    for step in state["steps"][2:]:
+        words = step.command.split()
+        if step.host == "router":
+            command(step, state["folder"])
+        elif words[:3] == ["lnetctl", "route", "add"]:
+            gateways[step.host] = words[words.index("--net") + 1], words[words.index("--gateway") + 1]
+        else:
+            assert words[:2] == ["lnetctl", "ping"] and step.host == "client", step.command
+            # These are the routes that the nodes have.
+            assert gateways == {"client": ("tcp1", ROUTER[0]), "server": ("tcp", ROUTER[1])}, gateways
+            pinged = site.ping(words[2])
+            assert step.want in pinged and words[2] == SERVER, (step.want, pinged)
+    assert pinged, state["steps"]
+    took = time.monotonic() - state["begun"]
+    run("systemctl", "stop", "millraced")
+    return f"{took:.0f} s from the installation to a routed ping"
+
+
+def test_other_packages(_):
+    apt("install", *PACKAGES)
+    assert run("lnetctl", "--version") == run("millrace", "--version")
+
+
 def test_start(state):
-    state["site"] = Site()
+    run("groupadd", "millrace-admin")
     write(CONFIG)
-    run("systemctl", "enable", "--now", "millraced")
+    run("systemctl", "start", "millraced")
     state["pid"] = prop("MainPID")
     assert active() and prop("Type") == "notify" and prop("NRestarts") == "0"
     until("the status line", lambda: "2 of 2 NIs up" in prop("StatusText"))
@@ -205,20 +273,36 @@ def test_save(state):
     run("millrace", "config", "save")
     run("millrace", "config", "save", "/var/lib/millrace/kept.yaml")
     for path in (FILE, "/var/lib/millrace/kept.yaml"):
-        assert "clients" in (text := run("cat", path)) and "tcp5" in text, text
+        assert "eth0" in (text := run("cat", path)) and "tcp5" in text, text
         assert run("stat", "-c", "%U", path).strip() == "millrace", path
     assert prop("MainPID") == state["pid"]
 
 
 def test_exporter(_):
-    run("systemctl", "enable", "--now", "millrace-exporter")
+    """The steps of docs/monitoring.md; test_start has taken the first, Prometheus the fourth (test_monitoring.py)."""
+    enable, curl = MONITORING[1].splitlines()
+    edit, *lines = MONITORING[2].splitlines()
+    begun, unit = edit.rsplit(" ", 1)
 
-    def page():
-        with contextlib.suppress(OSError), urllib.request.urlopen("http://127.0.0.1:9988/metrics", timeout=DEADLINE) as answer:
-            return answer.read().decode()
-        return ""
-    text = until("the page", page)
-    assert "\nmillrace_up 1" in text and f'nid="{ROUTER[0]}"' in text, text
+    def page(command):
+        said = [""]
+
+        def there():
+            said[0] = run("sh", "-c", command, status=None)
+            return "\nmillrace_up 1" in said[0]
+        until("the page", there)
+        assert f'nid="{ROUTER[0]}"' in said[0], said[0]
+    assert curl.startswith("curl http://127.0.0.1:") and begun == "systemctl edit", MONITORING
+    run("sh", "-c", enable)
+    page(curl)
+    os.mkdir(folder := f"/etc/systemd/system/{unit}.service.d")
+    with open(f"{folder}/override.conf", "w", encoding="ascii") as f:
+        f.write(textwrap.dedent("\n".join(lines)) + "\n")
+    run("systemctl", "daemon-reload")
+    run("systemctl", "restart", unit)
+    page(curl.replace("127.0.0.1", N.parse(ROUTER[0]).ip))
+    run("systemctl", "revert", unit)
+    run("systemctl", "restart", unit)
 
 
 def test_reload(state):
@@ -241,13 +325,13 @@ def test_reload(state):
 
 def test_late_interface(state):
     """The service starts without an interface, and takes it when it comes."""
-    run("ip", "link", "set", "servers", "down")
-    run("ip", "link", "set", "servers", "name", "elsewhere")
+    run("ip", "link", "set", "eth1", "down")
+    run("ip", "link", "set", "eth1", "name", "elsewhere")
     run("systemctl", "restart", "millraced")
     assert active()
     until("the status line", lambda: "1 of 2 NIs up" in prop("StatusText"))
-    run("ip", "link", "set", "elsewhere", "name", "servers")
-    run("ip", "link", "set", "servers", "up")
+    run("ip", "link", "set", "elsewhere", "name", "eth1")
+    run("ip", "link", "set", "eth1", "up")
     until("both NIs", lambda: "2 of 2 NIs up" in prop("StatusText"))
     state["site"].traffic()
     state["pid"] = prop("MainPID")
@@ -294,8 +378,8 @@ def test_upgrade(state):
     apt("upgrade")
     assert versions() == [v + "+newer" for v in old], versions()
     state["pid"] = restarted(state["pid"], state["site"])
-    assert "clients" in run("cat", FILE), "the upgrade has replaced the configuration"
-    assert "clients" in run("cat", "/var/lib/millrace/kept.yaml")
+    assert "eth0" in run("cat", FILE), "the upgrade has replaced the configuration"
+    assert "eth0" in run("cat", "/var/lib/millrace/kept.yaml")
     assert run("systemctl", "is-enabled", "millraced").strip() == "enabled" and run("systemctl", "is-active", "millrace-exporter")
 
 
@@ -305,7 +389,7 @@ def test_remove(_):
         assert run("systemctl", "is-active", unit, status=None).strip() == "inactive", unit
     assert not run("pgrep", "millrace", status=1)
     assert not shutil.which("millrace") and not shutil.which("lnetctl")
-    assert "clients" in run("cat", FILE)
+    assert "eth0" in run("cat", FILE)
 
 
 def test_purge(state):
@@ -329,13 +413,13 @@ def main():
             continue
         begun = time.monotonic()
         try:
-            test(state)
-            print(f"PASS machine.{name[5:]} ({time.monotonic() - begun:.0f} s)", flush=True)
+            said = test(state)
+            print(f"PASS machine.{name[5:]}{': ' + said if said else ''} ({time.monotonic() - begun:.0f} s)", flush=True)
         except Exception as e:      # pylint: disable=broad-except
             print(f"FAIL machine.{name[5:]}: {str(e).splitlines()[0] if str(e) else type(e).__name__}", flush=True)
             print("    " + traceback.format_exc().replace("\n", "\n    "), flush=True)
             failed = True
-            if name in ("test_install", "test_start"):
+            if name in ("test_install", "test_first_ping", "test_start"):
                 break
     return int(failed)
 

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Next hops that are known to take messages soon, and what others leave to them.
+ * docs/architecture.md "Next hops that are slow". */
+#include "test/unit/lnet_admit_test.h"
+
+#define EACH 64u         /* small buffers of a reactor */
+#define PART (EACH / 16) /* that are left to what is urgent, and as many to quick next hops */
+
+static void strangers_up(void)
+{
+    admit_up(EACH, 50);
+    quick_for(0);
+}
+
+/* So many messages of this length for a next hop take so long each. */
+static void takes(unsigned n, struct lnet_nid to, uint32_t len, uint64_t us)
+{
+    while (n-- > 0) {
+        assert_int_equal(put(to, len)->recvs, 1);
+        if (us > 0)
+            pass(us - 1000);
+        end(len);
+    }
+}
+
+/* Whether a message for it has what strangers may not have. Other messages hold all of that. */
+static bool is_quick(struct lnet_nid to, uint32_t len)
+{
+    struct peer_msg *fx = put(to, len);
+
+    if (fx->recvs)
+        end(len);
+    else
+        assert_true(rx_cancel(fx));
+    return fx->done;
+}
+
+static void test_reserve(void **state)
+{
+    strangers_up();
+    takes(8, hop(0), 100, 0);
+    takes(7, hop(1), 100, 0);
+    assert_int_equal(fill(1000), EACH - 2 * PART);
+    assert_false(is_quick(hop(1), 200));
+    assert_true(is_quick(hop(0), 200));
+    /* up to what is urgent, and by the rule of the share */
+    assert_int_equal(hang(hop(0), 300), 2);
+    assert_int_equal(drops_sum(), drops_of(LNET_DROP_RX_INCOMPLETE)); /* of those taken back */
+    end_all();
+    node_down();
+}
+
+/* Small messages that go soon say nothing of large ones. */
+static void test_each_pool(void **state)
+{
+    struct lnet_nid to;
+
+    strangers_up();
+    to = hop(0);
+    takes(8, to, 100, 0);
+    for (unsigned i = 0; i < LNET_POOLS; i++) {
+        uint32_t soon = node->shard[0]->credit->quick[i][nid_hash(&to) % LNET_QUICKS].soon;
+
+        assert_int_equal(soon, i == LNET_POOL_SMALL ? 8 : 0);
+    }
+    node_down();
+}
+
+/* After one that took long it is not quick for 16 times as long. */
+static void test_long(void **state)
+{
+    static const struct {
+        uint64_t had_us, slow_us; /* to the next second; 0: it is still quick */
+    } cases[] = {{99000, 0}, {100000, 2000000}, {1000000, 16000000}, {10000000, 160000000}};
+
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        strangers_up();
+        takes(8, hop(0), 100, 0);
+        takes(1, hop(0), 101, cases[i].had_us);
+        takes(8, hop(0), 102, 0); /* they do not make up for it at once */
+        assert_int_equal(fill(1000), EACH - 2 * PART);
+        assert_int_equal(is_quick(hop(0), 200), cases[i].slow_us == 0);
+        if (cases[i].slow_us > 0) {
+            pass(cases[i].slow_us - 2 * SEC);
+            assert_false(is_quick(hop(0), 200));
+            pass(2 * SEC);
+            assert_true(is_quick(hop(0), 200));
+        }
+        end_all();
+        node_down();
+    }
+}
+
+/* A next hop is not quick from the moment on that it has had a message for long. */
+static void test_holds(void **state)
+{
+    strangers_up();
+    takes(8, hop(0), 100, 0);
+    takes(8, hop(1), 100, 0);
+    assert_int_equal(put(hop(0), 300)->recvs, 1);
+    pass(98000);
+    assert_int_equal(fill(1000), EACH - 2 * PART - 1);
+    assert_int_equal(put(hop(0), 301)->recvs, 1);
+    pass(2000);
+    assert_int_equal(put(hop(0), 302)->recvs, 0);
+    assert_int_equal(put(hop(1), 303)->recvs, 1);
+    end_all();
+    node_down();
+}
+
+/* Messages that are lost count as well, but not those that were never sent. */
+static void test_failed(void **state)
+{
+    struct peer_msg *fx;
+
+    strangers_up();
+    takes(7, hop(0), 100, 0);
+    loop.hold_recv = true;
+    fx = put(hop(0), 100);
+    loop.hold_recv = false;
+    recv_end(fx, (struct lnet_result){LNET_DROP_RX_INCOMPLETE, LNET_HEALTH_REMOTE_ERROR});
+    settle();
+    takes(8, hop(1), 100, 0);
+    put(hop(1), 101);
+    pass(SEC);
+    send_end(loop.held[0], (struct lnet_result){LNET_DROP_NEXT_HOP_DOWN, LNET_HEALTH_REMOTE_ERROR});
+    settle();
+    assert_int_equal(fill(1000), EACH - 2 * PART);
+    assert_false(is_quick(hop(0), 200));
+    assert_false(is_quick(hop(1), 200));
+    end_all();
+    node_down();
+}
+
+/* However many strangers wait, quick ones have their part again first. Then both take turns. */
+static void test_turns(void **state)
+{
+    struct peer_msg *wait[20], *quick[2 * PART + 4];
+    unsigned i, in = 0;
+
+    strangers_up();
+    for (i = 0; i < 2 * PART + 4; i++)
+        takes(8, hop(i), 100, 0);
+    fill(1000);
+    for (i = 0; i < 20; i++)
+        wait[i] = put(hop(40 + i), 300);
+    for (i = 0; i < 2 * PART; i++) {
+        quick[i] = put(hop(i), 400);
+        assert_int_equal(quick[i]->recvs, i < PART);
+    }
+    for (i = 0; i < PART; i++)
+        end(1000);
+    for (i = PART; i < 2 * PART; i++)
+        assert_int_equal(quick[i]->recvs, 1);
+    for (i = 0; i < PART; i++)
+        end(1000); /* what is theirs is free again */
+    assert_int_equal(pool_stats(0, LNET_POOL_SMALL).free, 2 * PART);
+    for (i = 2 * PART; i < 2 * PART + 4; i++)
+        quick[i] = put(hop(i), 400);
+    for (i = 0; i < 12; i++)
+        end(1000);
+    for (i = 2 * PART; i < 2 * PART + 4; i++)
+        assert_int_equal(quick[i]->recvs, 1);
+    for (i = 0; i < 20; i++)
+        in += wait[i]->recvs;
+    assert_int_equal(in, 8);
+    end_all();
+    node_down();
+}
+
+static const struct CMUnitTest tests[] = {
+    LNET_TEST(test_reserve), LNET_TEST(test_each_pool), LNET_TEST(test_long),
+    LNET_TEST(test_holds),   LNET_TEST(test_failed),    LNET_TEST(test_turns),
+};
+
+LNET_TESTS_MAIN("test_lnet_quick", tests)

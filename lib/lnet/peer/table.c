@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lib/lnet/peer/table.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+int peer_table_init(struct peer_table *t, const struct peer_table_opts *opts)
+{
+    uint32_t buckets = 64;
+
+    *t = (struct peer_table){.opts = *opts};
+    TAILQ_INIT(&t->by_age[0]);
+    TAILQ_INIT(&t->by_age[1]);
+    while (buckets < opts->max_nids)
+        buckets *= 2;
+    t->hash_mask = buckets - 1;
+    t->hash = calloc(buckets, sizeof(*t->hash));
+    t->peers = calloc(opts->max_peers, sizeof(*t->peers));
+    t->nets = calloc(opts->max_nids, sizeof(*t->nets));
+    t->nis = calloc(opts->max_nids, sizeof(*t->nis));
+    if (!share_init(&t->share, opts->max_nids) || !t->hash || !t->peers || !t->nets || !t->nis)
+        return -ENOMEM;
+    for (unsigned i = opts->max_peers; i > 0; i--) {
+        t->peers[i - 1].next_free = t->free_peers;
+        t->free_peers = &t->peers[i - 1];
+    }
+    for (unsigned i = opts->max_nids; i > 0; i--) {
+        t->nets[i - 1].next_free = t->free_nets;
+        t->free_nets = &t->nets[i - 1];
+        t->nis[i - 1].next = t->free_nis;
+        t->free_nis = &t->nis[i - 1];
+    }
+    return 0;
+}
+
+void peer_table_fini(struct peer_table *t)
+{
+    share_fini(&t->share);
+    free(t->hash);
+    free(t->peers);
+    free(t->nets);
+    free(t->nis);
+    *t = (struct peer_table){0};
+}
+
+static void notify(struct peer_table *t, struct peer_event event)
+{
+    t->opts.notify(t->opts.arg, &event);
+}
+
+static struct peer_ni **bucket(const struct peer_table *t, const struct lnet_nid *nid)
+{
+    return &t->hash[nid_hash(nid) & t->hash_mask];
+}
+
+struct peer_ni *peer_table_find_ni(const struct peer_table *t, const struct lnet_nid *nid)
+{
+    struct peer_ni *ni = *bucket(t, nid);
+
+    while (ni && !nid_same(&ni->nid, nid))
+        ni = ni->next;
+    return ni;
+}
+
+struct peer *peer_table_find(const struct peer_table *t, const struct lnet_nid *nid)
+{
+    const struct peer_ni *ni = peer_table_find_ni(t, nid);
+
+    return ni ? ni->net->peer : NULL;
+}
+
+static bool may_be_peers(const struct peer_table *t, const struct lnet_nid *nid)
+{
+    return nid_wire_valid(nid) && !nid_is_lo(nid) && !t->opts.is_own(t->opts.arg, nid);
+}
+
+/* ---- a peer's NIDs ---- */
+
+/* Returns the peer's net of this number, made if it has none. There are as many nets as NIDs. */
+static struct peer_net *net_of(struct peer_table *t, struct peer *p, lnet_net_t net)
+{
+    struct peer_net *n;
+
+    TAILQ_FOREACH(n, &p->nets, link)
+        if (n->net == net)
+            return n;
+    n = t->free_nets;
+    assert(n);
+    t->free_nets = n->next_free;
+    *n = (struct peer_net){.net = net, .peer = p};
+    TAILQ_INIT(&n->nis);
+    TAILQ_INSERT_TAIL(&p->nets, n, link);
+    return n;
+}
+
+static void attach(struct peer_table *t, struct peer *p, struct peer_ni *ni)
+{
+    ni->net = net_of(t, p, nid_net(&ni->nid));
+    TAILQ_INSERT_TAIL(&ni->net->nis, ni, link);
+    p->nnis++;
+    if (p->account)
+        share_take(p->account);
+}
+
+static void detach(struct peer_table *t, struct peer_ni *ni)
+{
+    struct peer_net *n = ni->net;
+    struct peer *p = n->peer;
+
+    TAILQ_REMOVE(&n->nis, ni, link);
+    if (TAILQ_EMPTY(&n->nis)) {
+        TAILQ_REMOVE(&p->nets, n, link);
+        n->next_free = t->free_nets;
+        t->free_nets = n;
+    }
+    p->nnis--;
+    if (p->account)
+        share_give(&t->share, p->account);
+}
+
+static void set_primary(struct peer_table *t, struct peer *p, const struct lnet_nid *nid)
+{
+    if (nid_same(&p->primary, nid))
+        return;
+    p->primary = *nid;
+    notify(t, (struct peer_event){.kind = PEER_PRIMARY, .peer = p});
+}
+
+static void free_peer(struct peer_table *t, struct peer *p)
+{
+    TAILQ_REMOVE(&t->by_age[p->answered], p, by_age);
+    p->next_free = t->free_peers;
+    t->free_peers = p;
+    t->npeers--;
+    t->nanswered -= p->answered;
+}
+
+/* A peer has lost a NID to `heir`, or (NULL) for good: it takes another primary NID, or is freed.
+ */
+static void lost_nid(struct peer_table *t, struct peer *p, const struct lnet_nid *nid,
+                     struct peer *heir)
+{
+    if (p->nnis == 0) {
+        notify(t, (struct peer_event){.kind = PEER_GONE, .peer = p, .other = heir});
+        free_peer(t, p);
+    } else if (nid_same(&p->primary, nid)) {
+        set_primary(t, p, &TAILQ_FIRST(&TAILQ_FIRST(&p->nets)->nis)->nid);
+    }
+}
+
+static void remove_ni(struct peer_table *t, struct peer_ni *ni)
+{
+    struct peer *p = ni->net->peer;
+    struct peer_ni **link = bucket(t, &ni->nid);
+
+    notify(t, (struct peer_event){.kind = PEER_NI_REMOVED, .peer = p, .ni = ni});
+    detach(t, ni);
+    while (*link != ni)
+        link = &(*link)->next;
+    *link = ni->next;
+    ni->next = t->free_nis;
+    t->free_nis = ni;
+    t->nnis--;
+    lost_nid(t, p, &ni->nid, NULL);
+}
+
+static void move_ni(struct peer_table *t, struct peer_ni *ni, struct peer *to)
+{
+    struct peer *from = ni->net->peer;
+
+    detach(t, ni);
+    attach(t, to, ni);
+    notify(t, (struct peer_event){.kind = PEER_NI_MOVED, .peer = to, .other = from, .ni = ni});
+    lost_nid(t, from, &ni->nid, to);
+}
+
+void peer_table_del(struct peer_table *t, struct peer *p)
+{
+    for (unsigned n = p->nnis; n > 0; n--)
+        remove_ni(t, TAILQ_FIRST(&TAILQ_FIRST(&p->nets)->nis));
+}
+
+/* ---- room ---- */
+
+#define EVICT_LOOKS 64 /* peers in use that one call passes over */
+
+static bool in_use(const struct peer *p)
+{
+    return p->pins > 0 || p->state & (PEER_CONFIGURED | PEER_DISCOVERING);
+}
+
+/* Removes the peer that has been unused for longest, but not `keep`. */
+static bool evict(struct peer_table *t, const struct peer *keep)
+{
+    unsigned looks = EVICT_LOOKS;
+
+    for (unsigned answered = 0; answered < 2; answered++) {
+        struct peer_list *list = &t->by_age[answered];
+        struct peer *p, *next;
+
+        for (p = TAILQ_FIRST(list); p; p = next) {
+            next = TAILQ_NEXT(p, by_age);
+            if (p != keep && !in_use(p)) {
+                peer_table_del(t, p);
+                return true;
+            }
+            if (looks-- == 0)
+                return false;
+            TAILQ_REMOVE(list, p, by_age); /* the next call looks at others */
+            TAILQ_INSERT_TAIL(list, p, by_age);
+        }
+    }
+    return false;
+}
+
+/* Peers that never answered have one NID each, and make room for others. */
+static unsigned nfree(const struct peer_table *t)
+{
+    return t->opts.max_nids - t->nnis + (t->npeers - t->nanswered);
+}
+
+/* Creates a peer NI. Returns NULL if there is no room, or the peer's share is used up. */
+static struct peer_ni *add_ni(struct peer_table *t, struct peer *p, const struct lnet_nid *nid,
+                              enum peer_origin origin)
+{
+    struct peer_ni *ni, **head = bucket(t, nid);
+
+    if ((origin != PEER_BY_CONFIG && p->account && !share_may(p->account, nfree(t))) ||
+        (!t->free_nis && !evict(t, p))) {
+        t->nrefused++;
+        return NULL;
+    }
+    ni = t->free_nis;
+    t->free_nis = ni->next;
+    *ni = (struct peer_ni){.nid = *nid, .origin = origin, .next = *head};
+    *head = ni;
+    t->nnis++;
+    attach(t, p, ni);
+    notify(t, (struct peer_event){.kind = PEER_NI_ADDED, .peer = p, .ni = ni});
+    return ni;
+}
+
+static struct share_account *account_of(struct peer_table *t, const struct lnet_nid *nid)
+{
+    struct lnet_nid prefix = nid_prefix(nid, nid_is_nid4(nid) ? t->opts.prefix4 : t->opts.prefix6);
+
+    return share_of(&t->share, nid, nid_same(nid, &prefix) ? NULL : &prefix);
+}
+
+/* Makes a peer without a NID, which the caller gives it next. Configured ones have no account. */
+static struct peer *make_peer(struct peer_table *t, const struct lnet_nid *nid,
+                              enum peer_origin origin)
+{
+    struct share_account *account = NULL;
+    struct peer *p;
+
+    if (!t->free_peers && !evict(t, NULL))
+        return NULL;
+    if (origin != PEER_BY_CONFIG && !(account = account_of(t, nid)))
+        return NULL;
+    p = t->free_peers;
+    t->free_peers = p->next_free;
+    *p = (struct peer){.primary = *nid, .account = account};
+    p->discovery.push_to = p->discovery.push_from = LNET_NID_ANY;
+    TAILQ_INIT(&p->nets);
+    TAILQ_INSERT_TAIL(&t->by_age[0], p, by_age);
+    t->npeers++;
+    return p;
+}
+
+/* Takes back a peer that got no NID. */
+static void unmake_peer(struct peer_table *t, struct peer *p)
+{
+    if (p->account)
+        share_drop(&t->share, p->account);
+    free_peer(t, p);
+}
+
+static void touch(struct peer_table *t, struct peer *p)
+{
+    TAILQ_REMOVE(&t->by_age[p->answered], p, by_age);
+    TAILQ_INSERT_TAIL(&t->by_age[p->answered], p, by_age);
+}
+
+struct peer *peer_table_get(struct peer_table *t, const struct lnet_nid *nid)
+{
+    struct peer *p = peer_table_find(t, nid);
+
+    if (p) {
+        touch(t, p);
+        return p;
+    }
+    if (!may_be_peers(t, nid))
+        return NULL;
+    p = make_peer(t, nid, PEER_BY_TRAFFIC);
+    if (!p) {
+        t->nrefused++;
+        return NULL;
+    }
+    if (!add_ni(t, p, nid, PEER_BY_TRAFFIC)) {
+        unmake_peer(t, p);
+        return NULL;
+    }
+    return p;
+}
+
+/* ---- configuration ---- */
+
+/* Gives a configured peer a NID that no other configured peer has. */
+static int configure_ni(struct peer_table *t, struct peer *p, const struct lnet_nid *nid)
+{
+    struct peer_ni *ni = peer_table_find_ni(t, nid);
+
+    if (!ni)
+        ni = add_ni(t, p, nid, PEER_BY_CONFIG);
+    else if (ni->net->peer != p)
+        move_ni(t, ni, p);
+    if (!ni)
+        return -ENOSPC;
+    ni->origin = PEER_BY_CONFIG;
+    return 0;
+}
+
+static bool configured_elsewhere(const struct peer_table *t, const struct peer *p,
+                                 const struct lnet_nid *nid)
+{
+    const struct peer *owner = peer_table_find(t, nid);
+
+    return owner && owner != p && owner->state & PEER_CONFIGURED;
+}
+
+int peer_table_add(struct peer_table *t, const struct lnet_nid *primary, const struct lnet_nid *nid,
+                   uint32_t state)
+{
+    struct peer *p = peer_table_find(t, primary);
+    int rc;
+
+    if (!may_be_peers(t, primary) || !may_be_peers(t, nid))
+        return -EINVAL;
+    if (p && !nid_same(&p->primary, primary)) {
+        if (p->state & PEER_CONFIGURED)
+            return -EEXIST;
+        p = NULL; /* the NID leaves that peer */
+    }
+    if (configured_elsewhere(t, p, nid))
+        return -EEXIST;
+    if (!(state & PEER_MULTI_RAIL) && (!nid_same(primary, nid) || (p && p->nnis > 1)))
+        return -EPERM;
+    if (!p) {
+        p = make_peer(t, primary, PEER_BY_CONFIG);
+        if (!p)
+            return -ENOSPC;
+        p->state = PEER_CONFIGURED; /* not to be freed for its first NID */
+        rc = configure_ni(t, p, primary);
+        if (rc < 0) {
+            unmake_peer(t, p);
+            return rc;
+        }
+    }
+    p->state &= ~(uint32_t)(PEER_MULTI_RAIL | PEER_LOCK_PRIMARY);
+    p->state |= PEER_CONFIGURED | state;
+    peer_table_find_ni(t, primary)->origin = PEER_BY_CONFIG;
+    return configure_ni(t, p, nid);
+}
+
+int peer_table_del_nid(struct peer_table *t, const struct lnet_nid *primary,
+                       const struct lnet_nid *nid)
+{
+    struct peer_ni *ni = peer_table_find_ni(t, nid);
+
+    if (!ni || !nid_same(&ni->net->peer->primary, primary))
+        return -ENOENT;
+    if (nid_same(primary, nid) && ni->net->peer->nnis > 1)
+        return -EBUSY;
+    remove_ni(t, ni);
+    return 0;
+}
+
+/* ---- what a peer sent ---- */
+
+void peer_table_hear(struct peer_table *t, struct peer *p, const struct lnet_ping_info *info,
+                     bool discovery)
+{
+    bool both = discovery && info->features & LNET_PING_DISCOVERY;
+    bool known = !(p->state & PEER_NO_DISCOVERY) && p->state & (PEER_DISCOVERED | PEER_MULTI_RAIL);
+    bool configured = p->state & PEER_CONFIGURED;
+
+    p->features = info->features;
+    p->seqno = info->seqno;
+    p->state &= ~(uint32_t)PEER_NO_DISCOVERY;
+    if (!both) {
+        p->state |= PEER_NO_DISCOVERY;
+        if (known && !configured)
+            p->state |= PEER_MARK_DELETION;
+    }
+    if (configured)
+        return;
+    if (info->features & LNET_PING_MULTI_RAIL) {
+        if (both)
+            p->state |= PEER_MULTI_RAIL;
+    } else if (p->state & PEER_MULTI_RAIL) {
+        p->state &= ~(uint32_t)PEER_MULTI_RAIL;
+        notify(t, (struct peer_event){.kind = PEER_NO_MULTI_RAIL, .peer = p});
+    }
+}
+
+/* A peer that the operator configured, or that does not discover, has the NIDs that it has. */
+static bool nids_follow(const struct peer *p, bool discovery)
+{
+    return discovery && !(p->state & (PEER_CONFIGURED | PEER_NO_DISCOVERY));
+}
+
+/* Returns the peer that the data belongs to: the owner of the primary NID in it. */
+static struct peer *owner_of_data(struct peer_table *t, struct peer *p,
+                                  const struct lnet_ping_info *info, const struct lnet_nid *primary)
+{
+    struct peer *owner = peer_table_find(t, primary);
+
+    if (!owner || owner == p || p->state & PEER_LOCK_PRIMARY)
+        return p;
+    peer_table_hear(t, owner, info, true);
+    owner->state |= PEER_NIDS_UPTODATE;
+    return owner;
+}
+
+static void set_status(struct peer_table *t, struct peer_ni *ni, uint32_t status)
+{
+    uint32_t old = ni->status;
+
+    if (status == old || (status != LNET_NI_UP && status != LNET_NI_DOWN))
+        return;
+    ni->status = status;
+    notify(t, (struct peer_event){
+                  .kind = PEER_NI_STATUS, .peer = ni->net->peer, .ni = ni, .old_status = old});
+}
+
+/* Returns the peer NI if p has the NID or can take it from another peer. */
+static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer_ni *ni)
+{
+    struct peer *owner = ni->net->peer;
+
+    if (owner == p)
+        return ni;
+    if (owner->state & PEER_CONFIGURED ||
+        (owner->state & PEER_LOCK_PRIMARY && nid_same(&owner->primary, &ni->nid))) {
+        notify(t,
+               (struct peer_event){.kind = PEER_NI_CLAIMED, .peer = p, .other = owner, .ni = ni});
+        return NULL;
+    }
+    move_ni(t, ni, p);
+    return ni;
+}
+
+static void learn_nid(struct peer_table *t, struct peer *p, const struct lnet_ping_ni *listed)
+{
+    struct peer_ni *ni = peer_table_find_ni(t, &listed->nid);
+
+    if (ni)
+        ni = take_ni(t, p, ni);
+    else if (may_be_peers(t, &listed->nid))
+        ni = add_ni(t, p, &listed->nid, PEER_BY_DISCOVERY);
+    else
+        notify(t, (struct peer_event){.kind = PEER_NI_CLAIMED, .peer = p});
+    if (!ni)
+        return;
+    ni->round = t->round;
+    set_status(t, ni, listed->status);
+}
+
+/* Removes the NIDs that the data did not list. At least one NID stays, so that the peer can be
+ * asked again. */
+static void forget_unlisted(struct peer_table *t, struct peer *p)
+{
+    struct peer_net *n, *next_net;
+    struct peer_ni *ni, *next;
+
+    for (n = TAILQ_FIRST(&p->nets); n; n = next_net) {
+        next_net = TAILQ_NEXT(n, link);
+        for (ni = TAILQ_FIRST(&n->nis); ni; ni = next) {
+            next = TAILQ_NEXT(ni, link);
+            if (ni->round == t->round || p->nnis == 1)
+                continue;
+            if (p->state & PEER_LOCK_PRIMARY && nid_same(&ni->nid, &p->primary))
+                set_status(t, ni, LNET_NI_DOWN);
+            else
+                remove_ni(t, ni);
+        }
+    }
+}
+
+static void learn_nids(struct peer_table *t, struct peer *p, const struct lnet_ping_info *info,
+                       const struct lnet_nid *primary)
+{
+    t->round++;
+    for (uint32_t i = 0; i < info->count; i++)
+        learn_nid(t, p, &info->ni[i]);
+    if (!(p->state & PEER_LOCK_PRIMARY) && peer_table_find(t, primary) == p)
+        set_primary(t, p, primary);
+    forget_unlisted(t, p);
+}
+
+static void learn_status(struct peer_table *t, struct peer *p, const struct lnet_ping_info *info)
+{
+    for (uint32_t i = 0; i < info->count; i++) {
+        struct peer_ni *ni = peer_table_find_ni(t, &info->ni[i].nid);
+
+        if (ni && ni->net->peer == p)
+            set_status(t, ni, info->ni[i].status);
+    }
+}
+
+struct peer *peer_table_merge(struct peer_table *t, struct peer *p,
+                              const struct lnet_ping_info *info, bool discovery)
+{
+    struct lnet_nid primary;
+
+    if (!lnet_ping_primary(info, &primary))
+        return p;
+    if (nids_follow(p, discovery))
+        p = owner_of_data(t, p, info, &primary);
+    p->state &= ~(uint32_t)PEER_ROUTER_ENABLED;
+    if (!(info->features & LNET_PING_RTE_DISABLED))
+        p->state |= PEER_ROUTER_ENABLED;
+    if (!p->answered) {
+        TAILQ_REMOVE(&t->by_age[0], p, by_age);
+        TAILQ_INSERT_TAIL(&t->by_age[1], p, by_age);
+        p->answered = true;
+        t->nanswered++;
+    }
+    if (nids_follow(p, discovery))
+        learn_nids(t, p, info, &primary);
+    else
+        learn_status(t, p, info);
+    return p;
+}

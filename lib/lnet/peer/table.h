@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The table of peers with many NIDs. A peer is a whole node. It has peer nets, each with one or
+ * several peer NIs, and each peer NI is one NID of the peer. One of the NIDs is the primary NID. A
+ * NID belongs to at most one peer.
+ *
+ * A peer exists from the first message, discovery or configuration that names one of its NIDs until
+ * its last NID is removed. Discovery (ping/discover.h) changes which NIDs it has:
+ * docs/protocol/lnet-core.md §3.6. The operator's configuration has precedence over discovery: the
+ * NIDs, the primary NID and MULTI_RAIL of a configured peer come from the operator only.
+ *
+ * The table has a fixed size and takes no memory after peer_table_init(). NIDs come from the wire,
+ * so they are hashed with a key. Each unconfigured peer pays for its NIDs from the account of the
+ * NID that it was created for and of that NID's prefix (lib/base/share.h). A full table frees the
+ * peer that has been unused for longest, and one that never sent ping info before one that did.
+ *
+ * One thread, the owner of the table, calls all functions. The program does not create a table yet.
+ */
+#ifndef MILLRACE_PEER_TABLE_H
+#define MILLRACE_PEER_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "lib/base/share.h"
+#include "lib/lnet/wire/lnet_wire.h"
+
+/* §3.6. `peer show -v 3` prints these bits as a number. */
+enum peer_state {
+    PEER_MULTI_RAIL = 1 << 0,
+    PEER_NO_DISCOVERY = 1 << 1,   /* discovery is off at that node, or here */
+    PEER_ROUTER_ENABLED = 1 << 2, /* the node routes */
+    PEER_CONFIGURED = 1 << 3,     /* by the operator */
+    PEER_DISCOVERED = 1 << 4,     /* discovery completed once */
+    PEER_REDISCOVER = 1 << 5,     /* the last discovery failed */
+    PEER_DISCOVERING = 1 << 6,
+    PEER_DATA_PRESENT = 1 << 7, /* received ping info waits to be merged */
+    PEER_NIDS_UPTODATE = 1 << 8,
+    PEER_PING_SENT = 1 << 9,
+    PEER_PUSH_SENT = 1 << 10,
+    PEER_PING_FAILED = 1 << 11,
+    PEER_PUSH_FAILED = 1 << 12,
+    PEER_FORCE_PING = 1 << 13,
+    PEER_FORCE_PUSH = 1 << 14,
+    PEER_RTR_DISCOVERY = 1 << 16,  /* the router checker's discovery */
+    PEER_RTR_DISCOVERED = 1 << 17, /* the router checker's discovery completed once */
+    PEER_MARK_DELETION = 1 << 18,  /* to be deleted and created again */
+    PEER_LOCK_PRIMARY = 1 << 20,   /* discovery may not change the primary NID */
+};
+
+enum peer_origin {
+    PEER_BY_TRAFFIC,
+    PEER_BY_DISCOVERY,
+    PEER_BY_CONFIG
+};
+
+struct peer_ni {
+    struct lnet_nid nid;
+    uint32_t status; /* LNET_NI_UP, LNET_NI_DOWN; 0: no ping info has given a status yet */
+    enum peer_origin origin;
+    uint32_t round; /* the merge that listed this NID last */
+    struct peer_net *net;
+    TAILQ_ENTRY(peer_ni) link;
+    struct peer_ni *next; /* in the bucket, or the next free one */
+};
+
+struct peer_net {
+    lnet_net_t net;
+    struct peer *peer;
+    TAILQ_HEAD(, peer_ni) nis; /* never empty */
+    TAILQ_ENTRY(peer_net) link;
+    struct peer_net *next_free;
+};
+
+/* The memory of discovery; ping/discover.h has the functions. */
+struct peer_discovery {
+    int error;                          /* of the last discovery: 0 or -errno */
+    uint32_t acked_seqno;               /* newest of our ping infos that the peer acknowledged */
+    uint32_t sent_seqno;                /* of the PUSH that waits for its ACK */
+    uint32_t sink;                      /* bytes to ask for; 0: LNET_PING_MIN_SINK */
+    unsigned tries;                     /* pings in a row without usable info */
+    struct lnet_nid push_to, push_from; /* of the next PUSH; ANY: the primary NID, any of ours */
+    uint64_t ping_deadline_us, push_deadline_us;
+};
+
+struct peer {
+    struct lnet_nid primary;
+    uint32_t state;    /* bits of enum peer_state */
+    uint32_t features; /* of the last ping info; 0: none was received */
+    uint32_t seqno;    /* of the last ping info */
+    unsigned nnis;
+    unsigned pins; /* users outside the table, such as routes: a full table does not free it */
+    struct peer_discovery discovery;
+    TAILQ_HEAD(, peer_net) nets; /* never empty while the table has the peer */
+    bool answered;               /* ping info was merged: the queue by_age[1] */
+    TAILQ_ENTRY(peer) by_age;
+    struct share_account *account; /* NULL: created by configuration */
+    struct peer *next_free;
+};
+
+/* A change that others have to follow. The pointers are valid during the call only. */
+struct peer_event {
+    enum {
+        PEER_NI_ADDED,
+        PEER_NI_REMOVED,
+        PEER_NI_MOVED,      /* from `other` to `peer` */
+        PEER_NI_STATUS,     /* old_status has the word before */
+        PEER_NI_CLAIMED,    /* `peer` lists a NID that `other` keeps, or (NULL) a NID of ours */
+        PEER_PRIMARY,       /* the primary NID changed */
+        PEER_NO_MULTI_RAIL, /* a multi-rail peer claims to be none */
+        PEER_GONE,          /* is freed; its users go to `other`, or (NULL) start again */
+    } kind;
+    struct peer *peer, *other;
+    const struct peer_ni *ni;
+    uint32_t old_status;
+};
+
+struct peer_table_opts {
+    unsigned max_peers, max_nids;
+    uint8_t prefix4, prefix6; /* address bits that all of one source have in common */
+    /* Both are called by the functions below. notify() may not call back into the table. */
+    bool (*is_own)(void *arg, const struct lnet_nid *nid); /* a NID of this node */
+    void (*notify)(void *arg, const struct peer_event *event);
+    void *arg;
+};
+
+struct peer_table {
+    struct peer_table_opts opts;
+    struct peer *peers, *free_peers;
+    struct peer_net *nets, *free_nets;
+    struct peer_ni *nis, *free_nis, **hash;
+    uint32_t hash_mask;
+    unsigned npeers, nanswered, nnis;
+    unsigned nrefused; /* NIDs for which there was no room or no share */
+    uint32_t round;
+    TAILQ_HEAD(peer_list, peer) by_age[2]; /* unused for longest first; [1]: those that answered */
+    struct share share;
+};
+
+/* Returns 0 or -ENOMEM; peer_table_fini() is due after both. */
+int peer_table_init(struct peer_table *t, const struct peer_table_opts *opts);
+void peer_table_fini(struct peer_table *t);
+
+/* Returns the peer NI or the peer of a NID, or NULL. */
+struct peer_ni *peer_table_find_ni(const struct peer_table *t, const struct lnet_nid *nid);
+struct peer *peer_table_find(const struct peer_table *t, const struct lnet_nid *nid);
+/* Returns the peer of a NID that traffic named, and creates it with this one NID if there is none.
+ * The peer becomes the most recently used one. NULL: a NID that no peer can have, or no room. */
+struct peer *peer_table_get(struct peer_table *t, const struct lnet_nid *nid);
+
+/* The operator's `peer add`: makes the peer of a primary NID a configured one and gives it `nid`,
+ * which may be the primary NID. Takes the NIDs from unconfigured peers. state: PEER_MULTI_RAIL and
+ * PEER_LOCK_PRIMARY or 0. Returns 0; -EINVAL: a NID that no peer can have; -EEXIST: one of the NIDs
+ * is another configured peer's; -EPERM: a second NID without multi-rail; -ENOSPC: no room. A
+ * gateway is refused by the caller (§11). */
+int peer_table_add(struct peer_table *t, const struct lnet_nid *primary, const struct lnet_nid *nid,
+                   uint32_t state);
+/* Removes a NID. Returns 0; -ENOENT: the peer of that primary NID does not have it; -EBUSY: it is
+ * the primary NID and not the only one. */
+int peer_table_del_nid(struct peer_table *t, const struct lnet_nid *primary,
+                       const struct lnet_nid *nid);
+/* Removes a peer and its NIDs. */
+void peer_table_del(struct peer_table *t, struct peer *p);
+
+/* Sets the state bits of a peer from the feature bits of its valid ping info (§3.6 "Reply
+ * handling"), and takes its sequence number. A lower number is accepted: the node restarted.
+ * discovery: discovery is on at this node. */
+void peer_table_hear(struct peer_table *t, struct peer *p, const struct lnet_ping_info *info,
+                     bool discovery);
+/* Merges a peer's valid and complete ping info, of which peer_table_hear() has been told (§3.6
+ * "Merge"). Returns the peer that has the data now: it is another one if the primary NID was that
+ * peer's, and then p may have been freed (PEER_GONE). */
+struct peer *peer_table_merge(struct peer_table *t, struct peer *p,
+                              const struct lnet_ping_info *info, bool discovery);
+
+#endif

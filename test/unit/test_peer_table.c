@@ -1,0 +1,605 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lib/lnet/peer/table.h: which NIDs a peer has, by docs/protocol/lnet-core.md §3.6. Each row of
+ * "Reply handling" and of "Merge" has a test that names it. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/lnet/peer/table.h"
+
+/* The rows: what §3.6 says, one condition each. */
+#define ROWS(row)                                                                                  \
+    row(DISCOVERY_OFF_THERE) row(DISCOVERY_OFF_HERE) row(DELETE_IF_KNOWN) row(KEEP_IF_CONFIGURED)  \
+        row(SETS_MULTI_RAIL) row(MULTI_RAIL_NEEDS_DISCOVERY) row(MULTI_RAIL_NOT_IF_CONFIGURED)     \
+            row(MULTI_RAIL_VANISHED) row(LOWER_SEQNO) row(SAME_SEQNO) row(NO_PRIMARY)              \
+                row(PRIMARY_OF_OTHER) row(PRIMARY_CHANGED) row(PRIMARY_LOCKED)                     \
+                    row(PRIMARY_CONFIGURED) row(PRIMARY_LARGE) row(ROUTER_ENABLED)                 \
+                        row(STATUS_STORED) row(STATUS_FIRST_UP) row(NIDS_ADDED) row(NIDS_DELETED)  \
+                            row(NIDS_KEPT_DISCOVERY_OFF) row(PRIMARY_DELETED)                      \
+                                row(LOCKED_PRIMARY_DOWN) row(NID_MOVES) row(NID_OF_CONFIGURED)     \
+                                    row(NID_LOCKED_ELSEWHERE)
+
+#define ROW_ENUM(name) ROW_##name,
+#define ROW_NAME(name) #name,
+enum {
+    ROWS(ROW_ENUM) NROWS
+};
+static const char *const row_name[] = {ROWS(ROW_NAME)};
+static bool covered[NROWS];
+
+#define COVERS(name) (covered[ROW_##name] = true)
+
+#define MR                                                                                         \
+    (LNET_PING_NI_STATUS | LNET_PING_RTE_DISABLED | LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY)
+#define NO_MR (MR & ~LNET_PING_MULTI_RAIL)
+#define NO_DD (MR & ~LNET_PING_DISCOVERY)
+
+static struct peer_table table;
+static unsigned events[PEER_GONE + 1];
+static struct peer_event last[PEER_GONE + 1];
+
+static struct lnet_nid nid(const char *text)
+{
+    struct lnet_nid out;
+
+    assert_int_equal(nid_parse(text, &out), 0);
+    return out;
+}
+
+static bool is_own(void *arg, const struct lnet_nid *n)
+{
+    struct lnet_nid own = nid("10.0.0.254@tcp");
+
+    (void)arg;
+    return nid_same(n, &own);
+}
+
+static void notify(void *arg, const struct peer_event *event)
+{
+    (void)arg;
+    events[event->kind]++;
+    last[event->kind] = *event;
+}
+
+static void begin(unsigned max_peers, unsigned max_nids, uint8_t prefix4)
+{
+    struct peer_table_opts opts = {.max_peers = max_peers,
+                                   .max_nids = max_nids,
+                                   .prefix4 = prefix4,
+                                   .prefix6 = 64,
+                                   .is_own = is_own,
+                                   .notify = notify};
+
+    memset(events, 0, sizeof(events));
+    assert_int_equal(peer_table_init(&table, &opts), 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    begin(8, 32, 32);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++)
+        while (!TAILQ_EMPTY(&table.by_age[i]))
+            peer_table_del(&table, TAILQ_FIRST(&table.by_age[i]));
+    assert_int_equal(table.npeers, 0);
+    assert_int_equal(table.nnis, 0);
+    assert_int_equal(table.nanswered, 0);
+    peer_table_fini(&table);
+    return 0;
+}
+
+/* The info of NIDs in one string, separated by spaces; '-' before a NID: it is down. */
+static struct lnet_ping_info *info(uint32_t features, uint32_t seqno, const char *nids)
+{
+    static struct lnet_ping_info out;
+    char text[512], *save = NULL;
+
+    out = (struct lnet_ping_info){.features = features, .seqno = seqno};
+    snprintf(text, sizeof(text), "%s", nids);
+    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        out.ni[out.count].nid = nid(w + (*w == '-'));
+        out.ni[out.count++].status = *w == '-' ? LNET_NI_DOWN : LNET_NI_UP;
+    }
+    return &out;
+}
+
+static struct peer *get(const char *text)
+{
+    struct lnet_nid n = nid(text);
+
+    return peer_table_get(&table, &n);
+}
+
+static struct peer *find(const char *text)
+{
+    struct lnet_nid n = nid(text);
+
+    return peer_table_find(&table, &n);
+}
+
+static struct peer_ni *ni_of(const char *text)
+{
+    struct lnet_nid n = nid(text);
+
+    return peer_table_find_ni(&table, &n);
+}
+
+/* A peer answers. */
+static struct peer *learn(struct peer *p, uint32_t features, const char *nids)
+{
+    peer_table_hear(&table, p, info(features, 2, nids), true);
+    return peer_table_merge(&table, p, info(features, 2, nids), true);
+}
+
+static int add(const char *primary, const char *n, uint32_t state)
+{
+    struct lnet_nid a = nid(primary), b = nid(n);
+
+    return peer_table_add(&table, &a, &b, state);
+}
+
+/* The NIDs of a peer, the primary NID first, nets apart by '|'. */
+static const char *shown(const struct peer *p)
+{
+    static char out[1024];
+    char text[LNET_NIDSTR_SIZE];
+    const struct peer_net *n;
+    const struct peer_ni *ni;
+    unsigned count = 0;
+
+    assert_non_null(p);
+    snprintf(out, sizeof(out), "%s:", nid_format(&p->primary, text));
+    TAILQ_FOREACH(n, &p->nets, link) {
+        assert_ptr_equal(n->peer, p);
+        assert_false(TAILQ_EMPTY(&n->nis));
+        strcat(out, n == TAILQ_FIRST(&p->nets) ? "" : " |");
+        TAILQ_FOREACH(ni, &n->nis, link) {
+            assert_ptr_equal(ni->net, n);
+            assert_int_equal(nid_net(&ni->nid), n->net);
+            strcat(strcat(out, " "), nid_format(&ni->nid, text));
+            count++;
+        }
+    }
+    assert_int_equal(count, p->nnis);
+    return out;
+}
+
+/* ---- reply handling ---- */
+
+static void discovery_off_there(void **state)
+{
+    struct peer *p = get("10.0.0.1@tcp");
+
+    (void)state;
+    COVERS(DISCOVERY_OFF_THERE);
+    COVERS(NIDS_KEPT_DISCOVERY_OFF);
+    p = learn(p, NO_DD, "10.0.0.9@tcp 10.0.0.1@tcp");
+    assert_int_equal(p->state & (PEER_NO_DISCOVERY | PEER_MULTI_RAIL | PEER_MARK_DELETION),
+                     PEER_NO_DISCOVERY);
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
+    assert_int_equal(ni_of("10.0.0.1@tcp")->status, LNET_NI_UP);
+    /* Back on. */
+    p = learn(p, MR, "10.0.0.9@tcp 10.0.0.1@tcp");
+    assert_int_equal(p->state & (PEER_NO_DISCOVERY | PEER_MULTI_RAIL), PEER_MULTI_RAIL);
+    assert_string_equal(shown(p), "10.0.0.9@tcp: 10.0.0.1@tcp 10.0.0.9@tcp");
+}
+
+static void discovery_off_here(void **state)
+{
+    struct peer *p = get("10.0.0.1@tcp");
+
+    (void)state;
+    COVERS(DISCOVERY_OFF_HERE);
+    COVERS(MULTI_RAIL_NEEDS_DISCOVERY);
+    peer_table_hear(&table, p, info(MR, 2, "10.0.0.1@tcp 10.0.0.2@tcp"), false);
+    p = peer_table_merge(&table, p, info(MR, 2, "10.0.0.1@tcp 10.0.0.2@tcp"), false);
+    assert_int_equal(p->state & (PEER_NO_DISCOVERY | PEER_MULTI_RAIL | PEER_MARK_DELETION),
+                     PEER_NO_DISCOVERY);
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
+}
+
+static void discovered_peer_turns_discovery_off(void **state)
+{
+    struct peer *p = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp");
+
+    (void)state;
+    COVERS(DELETE_IF_KNOWN);
+    peer_table_hear(&table, p, info(NO_DD, 2, "10.0.0.1@tcp"), true);
+    assert_true(p->state & PEER_MARK_DELETION);
+    /* The peer is created again, answers the same, and is not deleted again. */
+    peer_table_del(&table, p);
+    p = learn(get("10.0.0.1@tcp"), NO_DD, "10.0.0.1@tcp 10.0.0.2@tcp");
+    p->state |= PEER_DISCOVERED;
+    p = learn(p, NO_DD, "10.0.0.1@tcp 10.0.0.2@tcp");
+    assert_false(p->state & PEER_MARK_DELETION);
+}
+
+static void configured_peer_turns_discovery_off(void **state)
+{
+    struct peer *p;
+
+    (void)state;
+    COVERS(KEEP_IF_CONFIGURED);
+    assert_int_equal(add("10.0.0.1@tcp", "10.0.0.2@tcp", PEER_MULTI_RAIL), 0);
+    p = learn(find("10.0.0.1@tcp"), NO_DD, "10.0.0.1@tcp");
+    assert_int_equal(p->state & (PEER_MARK_DELETION | PEER_NO_DISCOVERY | PEER_MULTI_RAIL),
+                     PEER_NO_DISCOVERY | PEER_MULTI_RAIL);
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
+}
+
+static void multi_rail(void **state)
+{
+    struct peer *p = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp");
+
+    (void)state;
+    COVERS(SETS_MULTI_RAIL);
+    assert_true(p->state & PEER_MULTI_RAIL);
+    COVERS(MULTI_RAIL_VANISHED);
+    p = learn(p, NO_MR, "10.0.0.1@tcp");
+    assert_false(p->state & PEER_MULTI_RAIL);
+    assert_int_equal(events[PEER_NO_MULTI_RAIL], 1);
+    COVERS(MULTI_RAIL_NOT_IF_CONFIGURED);
+    assert_int_equal(add("10.0.0.1@tcp", "10.0.0.1@tcp", 0), 0);
+    p = learn(p, MR, "10.0.0.1@tcp");
+    assert_false(p->state & PEER_MULTI_RAIL);
+}
+
+static void seqno(void **state)
+{
+    struct peer *p = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp");
+
+    (void)state;
+    COVERS(LOWER_SEQNO);
+    peer_table_hear(&table, p, info(MR, 1, "10.0.0.1@tcp"), true);
+    p = peer_table_merge(&table, p, info(MR, 1, "10.0.0.1@tcp"), true);
+    assert_int_equal(p->seqno, 1);
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
+    COVERS(SAME_SEQNO);
+    peer_table_hear(&table, p, info(MR, 1, "10.0.0.1@tcp 10.0.0.3@tcp"), true);
+    p = peer_table_merge(&table, p, info(MR, 1, "10.0.0.1@tcp 10.0.0.3@tcp"), true);
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.3@tcp");
+}
+
+/* ---- merge ---- */
+
+static void no_primary(void **state)
+{
+    struct peer *p = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp");
+
+    (void)state;
+    COVERS(NO_PRIMARY);
+    assert_ptr_equal(learn(p, MR, ""), p);
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
+}
+
+static void primary_of_other(void **state)
+{
+    struct peer *a = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp");
+    struct peer *b = get("10.0.0.2@tcp");
+
+    (void)state;
+    COVERS(PRIMARY_OF_OTHER);
+    assert_ptr_equal(learn(b, MR, "10.0.0.1@tcp 10.0.0.2@tcp"), a);
+    assert_string_equal(shown(a), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
+    assert_int_equal(events[PEER_GONE], 1);
+    assert_ptr_equal(last[PEER_GONE].peer, b);
+    assert_ptr_equal(last[PEER_GONE].other, a);
+    assert_true(a->state & PEER_NIDS_UPTODATE);
+    assert_int_equal(table.npeers, 1);
+    /* A peer that never answered itself learns all that the info says. */
+    peer_table_del(&table, a);
+    a = get("10.0.0.1@tcp");
+    assert_ptr_equal(learn(get("10.0.0.2@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp"), a);
+    assert_true(a->state & PEER_MULTI_RAIL);
+    assert_int_equal(a->seqno, 2);
+    assert_int_equal(table.npeers, 1);
+    /* A NID that the node answers on but does not list stays a peer of its own. */
+    b = get("10.0.0.3@tcp");
+    assert_ptr_equal(learn(b, MR, "10.0.0.1@tcp 10.0.0.2@tcp"), a);
+    assert_string_equal(shown(b), "10.0.0.3@tcp: 10.0.0.3@tcp");
+}
+
+static void primary_changed(void **state)
+{
+    struct peer *p = get("10.0.0.1@tcp");
+
+    (void)state;
+    COVERS(PRIMARY_CHANGED);
+    p = learn(p, MR, "10.1.0.1@tcp1 10.0.0.1@tcp 10.0.0.2@tcp");
+    assert_string_equal(shown(p), "10.1.0.1@tcp1: 10.0.0.1@tcp 10.0.0.2@tcp | 10.1.0.1@tcp1");
+    assert_int_equal(events[PEER_PRIMARY], 1);
+    COVERS(PRIMARY_DELETED);
+    p = learn(p, MR, "10.0.0.2@tcp");
+    assert_string_equal(shown(p), "10.0.0.2@tcp: 10.0.0.2@tcp");
+    COVERS(PRIMARY_LARGE);
+    p = learn(p, MR | LNET_PING_LARGE_ADDR | LNET_PING_PRIMARY_LARGE, "10.0.0.2@tcp fd00::1@tcp");
+    assert_string_equal(shown(p), "fd00::1@tcp: 10.0.0.2@tcp fd00::1@tcp");
+}
+
+static void primary_locked(void **state)
+{
+    struct peer *p = get("10.0.0.1@tcp"), *other = get("10.0.0.2@tcp");
+
+    (void)state;
+    COVERS(PRIMARY_LOCKED);
+    COVERS(LOCKED_PRIMARY_DOWN);
+    p->state |= PEER_LOCK_PRIMARY;
+    assert_ptr_equal(learn(p, MR, "10.0.0.2@tcp 10.0.0.3@tcp"), p);
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp 10.0.0.3@tcp");
+    assert_int_equal(ni_of("10.0.0.1@tcp")->status, LNET_NI_DOWN);
+    assert_ptr_equal(last[PEER_GONE].peer, other);
+    COVERS(NID_LOCKED_ELSEWHERE);
+    other = learn(get("10.0.0.8@tcp"), MR, "10.0.0.8@tcp 10.0.0.1@tcp 10.0.0.3@tcp");
+    assert_string_equal(shown(other), "10.0.0.8@tcp: 10.0.0.8@tcp 10.0.0.3@tcp");
+    assert_int_equal(events[PEER_NI_CLAIMED], 1);
+    assert_ptr_equal(last[PEER_NI_CLAIMED].other, p);
+}
+
+static void configured(void **state)
+{
+    struct peer *p, *other;
+
+    (void)state;
+    COVERS(PRIMARY_CONFIGURED);
+    assert_int_equal(add("10.0.0.1@tcp", "10.0.0.2@tcp", PEER_MULTI_RAIL), 0);
+    p = find("10.0.0.2@tcp");
+    p = learn(p, MR & ~LNET_PING_RTE_DISABLED, "10.0.0.9@tcp -10.0.0.2@tcp");
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
+    assert_int_equal(ni_of("10.0.0.2@tcp")->status, LNET_NI_DOWN);
+    assert_true(p->state & PEER_ROUTER_ENABLED);
+    COVERS(NID_OF_CONFIGURED);
+    other = learn(get("10.0.0.8@tcp"), MR, "10.0.0.8@tcp 10.0.0.2@tcp");
+    assert_string_equal(shown(other), "10.0.0.8@tcp: 10.0.0.8@tcp");
+    assert_ptr_equal(last[PEER_NI_CLAIMED].other, p);
+    /* The data of a NID that lists the configured primary NID goes to the configured peer. */
+    assert_ptr_equal(learn(other, MR, "10.0.0.1@tcp 10.0.0.8@tcp"), p);
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
+}
+
+static void router_enabled(void **state)
+{
+    struct peer *p = learn(get("10.0.0.1@tcp"), MR & ~LNET_PING_RTE_DISABLED, "10.0.0.1@tcp");
+
+    (void)state;
+    COVERS(ROUTER_ENABLED);
+    assert_true(p->state & PEER_ROUTER_ENABLED);
+    p = learn(p, MR, "10.0.0.1@tcp");
+    assert_false(p->state & PEER_ROUTER_ENABLED);
+}
+
+static void statuses(void **state)
+{
+    struct peer *p = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp -10.0.0.2@tcp");
+
+    (void)state;
+    COVERS(STATUS_FIRST_UP);
+    assert_int_equal(events[PEER_NI_STATUS], 2);
+    assert_int_equal(last[PEER_NI_STATUS].old_status, 0);
+    COVERS(STATUS_STORED);
+    p = learn(p, MR, "-10.0.0.1@tcp -10.0.0.2@tcp");
+    assert_int_equal(events[PEER_NI_STATUS], 3);
+    assert_int_equal(last[PEER_NI_STATUS].old_status, LNET_NI_UP);
+    assert_ptr_equal(last[PEER_NI_STATUS].ni, ni_of("10.0.0.1@tcp"));
+    assert_int_equal(last[PEER_NI_STATUS].ni->status, LNET_NI_DOWN);
+    /* A word that is neither is no status. */
+    info(MR, 2, "10.0.0.1@tcp")->ni[0].status = 7;
+    peer_table_merge(&table, p, info(MR, 2, "10.0.0.1@tcp"), true);
+    assert_int_equal(ni_of("10.0.0.1@tcp")->status, LNET_NI_UP);
+}
+
+static void nids_added_and_deleted(void **state)
+{
+    struct peer *p = learn(get("10.0.0.1@tcp"), MR,
+                           "10.0.0.1@tcp 10.9.0.1@o2ib7 fd00::1@tcp 10.0.0.254@tcp 10.0.0.1@tcp");
+
+    (void)state;
+    COVERS(NIDS_ADDED);
+    /* Nets that we do not have are kept; a NID of ours is not. */
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp fd00::1@tcp | 10.9.0.1@o2ib7");
+    assert_int_equal(events[PEER_NI_CLAIMED], 1);
+    assert_int_equal(ni_of("10.0.0.1@tcp")->origin, PEER_BY_TRAFFIC);
+    assert_int_equal(ni_of("fd00::1@tcp")->origin, PEER_BY_DISCOVERY);
+    COVERS(NIDS_DELETED);
+    p = learn(p, MR, "10.0.0.1@tcp 10.0.0.2@tcp");
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
+    assert_null(find("10.9.0.1@o2ib7"));
+    assert_int_equal(events[PEER_NI_REMOVED], 2);
+}
+
+static void nid_moves(void **state)
+{
+    struct peer *a = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp");
+    struct peer *b = learn(get("10.0.0.3@tcp"), MR, "10.0.0.3@tcp 10.0.0.2@tcp");
+
+    (void)state;
+    COVERS(NID_MOVES);
+    assert_string_equal(shown(a), "10.0.0.1@tcp: 10.0.0.1@tcp");
+    assert_string_equal(shown(b), "10.0.0.3@tcp: 10.0.0.3@tcp 10.0.0.2@tcp");
+    assert_ptr_equal(last[PEER_NI_MOVED].other, a);
+    /* A primary NID that moves: the other peer takes another one. */
+    a = learn(a, MR, "10.0.0.1@tcp 10.0.0.3@tcp");
+    assert_string_equal(shown(a), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.3@tcp");
+    assert_string_equal(shown(b), "10.0.0.2@tcp: 10.0.0.2@tcp");
+}
+
+/* ---- configuration ---- */
+
+static void configure(void **state)
+{
+    struct lnet_nid a = nid("10.0.0.1@tcp"), b = nid("10.0.0.2@tcp"), c = nid("10.0.0.3@tcp");
+    struct peer *p;
+
+    (void)state;
+    learn(get("10.0.0.3@tcp"), MR, "10.0.0.3@tcp 10.0.0.2@tcp");
+    assert_int_equal(add("10.0.0.1@tcp", "10.0.0.2@tcp", 0), -EPERM);
+    assert_int_equal(add("0@lo", "10.0.0.2@tcp", PEER_MULTI_RAIL), -EINVAL);
+    assert_int_equal(add("10.0.0.1@tcp", "10.0.0.254@tcp", PEER_MULTI_RAIL), -EINVAL);
+    assert_null(find("10.0.0.1@tcp"));
+    assert_int_equal(add("10.0.0.1@tcp", "10.0.0.2@tcp", PEER_MULTI_RAIL | PEER_LOCK_PRIMARY), 0);
+    p = find("10.0.0.1@tcp");
+    assert_int_equal(p->state, PEER_CONFIGURED | PEER_MULTI_RAIL | PEER_LOCK_PRIMARY);
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
+    assert_int_equal(ni_of("10.0.0.2@tcp")->origin, PEER_BY_CONFIG);
+    assert_string_equal(shown(find("10.0.0.3@tcp")), "10.0.0.3@tcp: 10.0.0.3@tcp");
+    assert_int_equal(add("10.0.0.2@tcp", "10.0.0.2@tcp", PEER_MULTI_RAIL), -EEXIST);
+    assert_int_equal(add("10.0.0.3@tcp", "10.0.0.2@tcp", PEER_MULTI_RAIL), -EEXIST);
+    assert_int_equal(peer_table_del_nid(&table, &a, &c), -ENOENT);
+    assert_int_equal(peer_table_del_nid(&table, &a, &a), -EBUSY);
+    assert_int_equal(peer_table_del_nid(&table, &a, &b), 0);
+    assert_int_equal(peer_table_del_nid(&table, &a, &a), 0);
+    assert_null(find("10.0.0.1@tcp"));
+    /* The primary NID was another peer's second one. */
+    learn(get("10.0.0.3@tcp"), MR, "10.0.0.3@tcp 10.0.0.2@tcp");
+    assert_int_equal(add("10.0.0.2@tcp", "10.0.0.2@tcp", 0), 0);
+    assert_string_equal(shown(find("10.0.0.2@tcp")), "10.0.0.2@tcp: 10.0.0.2@tcp");
+}
+
+static void who_is_no_peer(void **state)
+{
+    (void)state;
+    assert_null(get("0@lo"));
+    assert_null(get("10.0.0.254@tcp"));
+    assert_null(peer_table_get(&table, &LNET_NID_ANY));
+    assert_int_equal(table.nrefused, 0);
+}
+
+/* ---- room ---- */
+
+static void full_table(void **state)
+{
+    char text[32];
+    struct peer *p;
+
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        snprintf(text, sizeof(text), "10.0.%u.1@tcp", i);
+        p = get(text);
+        if (i == 0)
+            learn(p, MR, text); /* it answers */
+        if (i == 1)
+            p->pins++;
+        if (i == 2)
+            p->state |= PEER_DISCOVERING;
+    }
+    assert_non_null(get("10.0.3.1@tcp")); /* is used again */
+    assert_non_null(get("10.0.8.1@tcp"));
+    assert_null(find("10.0.4.1@tcp"));
+    for (unsigned i = 9; i < 13; i++) {
+        snprintf(text, sizeof(text), "10.0.%u.1@tcp", i);
+        assert_non_null(get(text));
+    }
+    assert_null(find("10.0.3.1@tcp"));
+    assert_non_null(find("10.0.0.1@tcp"));
+    assert_non_null(find("10.0.1.1@tcp"));
+    assert_non_null(find("10.0.2.1@tcp"));
+    for (unsigned i = 0; i < 2; i++)
+        TAILQ_FOREACH(p, &table.by_age[i], by_age)
+            p->pins = 1;
+    assert_null(get("10.0.99.1@tcp"));
+    assert_int_equal(table.nrefused, 1);
+    assert_int_equal(table.npeers, 8);
+    TAILQ_FOREACH(p, &table.by_age[0], by_age)
+        p->pins = 0;
+}
+
+static void no_room_for_a_nid(void **state)
+{
+    char nids[512] = "10.0.0.1@tcp", one[32];
+    struct peer *p = get("10.0.0.1@tcp");
+
+    (void)state;
+    for (unsigned i = 2; i < 30; i++) {
+        snprintf(one, sizeof(one), " 10.0.0.%u@tcp", i);
+        strcat(nids, one);
+    }
+    p = learn(p, MR, nids);
+    /* 32 slots: the peer gets one more while it has no more than are free. */
+    assert_int_equal(p->nnis, 17);
+    assert_int_equal(table.nrefused, 12);
+    assert_int_equal(add("10.0.0.1@tcp", "10.0.0.99@tcp", PEER_MULTI_RAIL), 0);
+    assert_int_equal(p->nnis, 18);
+    /* None of the NIDs of the peer that are listed now find room: one stays. */
+    p->state &= ~(uint32_t)PEER_CONFIGURED;
+    p = learn(p, MR, "10.7.0.1@tcp");
+    assert_int_equal(p->nnis, 1);
+}
+
+static void share_of_a_prefix(void **state)
+{
+    char text[32];
+    unsigned n = 0;
+
+    (void)state;
+    peer_table_fini(&table);
+    begin(32, 32, 24);
+    for (unsigned i = 1; i <= 40; i++) {
+        snprintf(text, sizeof(text), "10.0.0.%u@tcp", i);
+        if (get(text)) {
+            learn(find(text), MR, text);
+            n++;
+        }
+    }
+    assert_int_equal(n, 17);
+    for (unsigned i = 1; i <= 15; i++) {
+        snprintf(text, sizeof(text), "10.0.%u.1@tcp", i);
+        assert_non_null(get(text));
+    }
+    assert_int_equal(table.npeers, 32);
+}
+
+/* Runs last. */
+static void all_rows_are_covered(void **state)
+{
+    unsigned n = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < NROWS; i++) {
+        n += covered[i];
+        if (!covered[i])
+            printf("not covered: %s\n", row_name[i]);
+    }
+    printf("rows of reply handling and merge covered: %u of %u\n", n, (unsigned)NROWS);
+    assert_int_equal(n, NROWS);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(discovery_off_there),
+        TEST(discovery_off_here),
+        TEST(discovered_peer_turns_discovery_off),
+        TEST(configured_peer_turns_discovery_off),
+        TEST(multi_rail),
+        TEST(seqno),
+        TEST(no_primary),
+        TEST(primary_of_other),
+        TEST(primary_changed),
+        TEST(primary_locked),
+        TEST(configured),
+        TEST(router_enabled),
+        TEST(statuses),
+        TEST(nids_added_and_deleted),
+        TEST(nid_moves),
+        TEST(configure),
+        TEST(who_is_no_peer),
+        TEST(full_table),
+        TEST(no_room_for_a_nid),
+        TEST(share_of_a_prefix),
+        cmocka_unit_test(all_rows_are_covered),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -377,7 +377,9 @@ void reactor_env_destroy(struct reactor_env *env)
     free(env->qsbr);
     if (env->eal_up) {
         mem_end();
-        rte_eal_cleanup();
+        /* rte_eal_cleanup() would unmap memory under DPDK's interrupt thread, which goes on to the
+         * end of the process and reads there when a source is left: a memif whose other end
+         * connects at this moment leaves one. What it would end, the end of the process ends. */
         sched_setaffinity(0, sizeof(env->affinity), &env->affinity);
     }
     telemetry_end(env);

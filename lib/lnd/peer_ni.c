@@ -282,6 +282,9 @@ static void all_lost(struct lnd_peer_ni *lp, const struct lnd_close *why)
 {
     if (lp->nconns > 0)
         return;
+    /* What is to be tried again was wanted for messages that have been sent. */
+    if (lp->connecting == LND_CONNECT_WAIT && STAILQ_EMPTY(&lp->queue))
+        lnd_connect_cancel(lp);
     if (!is_connected(lp->peer))
         post_down(lp, why);
     if (why->event != LNET_DROP_NONE && !lnd_ns_is_stopping(lp->ns))

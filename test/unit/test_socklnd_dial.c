@@ -413,6 +413,29 @@ static void test_yields(void **state)
     expect_done(2, LNET_DROP_NONE, LNET_HEALTH_OK);
 }
 
+/* The peer called meanwhile, had what it wanted, and is gone: it is not called for nothing, and the
+ * next message does not wait. */
+static void test_yields_to_one_who_goes(void **state)
+{
+    struct fake_stream *ours, *theirs;
+    uint8_t buf[256];
+
+    (void)state;
+    fake_send(fake_msg(fake_ni(), HIGH "@tcp", 0));
+    fake_advance(2000);
+    ours = fake_dialled();
+    fake_connected(ours);
+    answer(ours, HIGH "@tcp", SOCK_CTYPE_NONE, INC);
+    theirs = fake_call(HIGH, 1023);
+    fake_feed(theirs, buf, fake_hello(buf, HIGH "@tcp", OWN, SOCK_CTYPE_CONTROL, INC));
+    expect_done(1, LNET_DROP_NONE, LNET_HEALTH_OK);
+    fake_end(theirs, STREAM_END_EOF);
+    no_call(10 * FAKE_SEC);
+    fake_send(fake_msg(fake_ni(), HIGH "@tcp", 0));
+    fake_advance(2000);
+    assert_non_null(fake_dialled());
+}
+
 /* The peer's loop was let in between two sockets of ours. */
 static void test_yields_between(void **state)
 {
@@ -811,6 +834,7 @@ int main(void)
         TEST(test_refused_for_ever),
         cmocka_unit_test_setup_teardown(test_surplus_refused, setup_two, fake_teardown),
         TEST(test_yields),
+        TEST(test_yields_to_one_who_goes),
         TEST(test_yields_between),
         TEST(test_peer_restarted),
         TEST(test_passive_set),

@@ -517,8 +517,8 @@ async def test_router_impostors(env):
     """Messages with a wrong stamp, an unknown cookie, a wrong size or credits from nowhere: each costs the connection."""
     c, r, s = await verbs_tcp(env)
     changes = {
-        "stamp": lambda conn, m, raw: raw[:24] + b"\x01" + raw[25:],
-        "other stamp": lambda conn, m, raw: raw[:40] + b"\x01" + raw[41:],
+        "stamp": lambda conn, m, raw: raw[:24] + bytes([raw[24] ^ 1]) + raw[25:],
+        "other stamp": lambda conn, m, raw: raw[:40] + bytes([raw[40] ^ 1]) + raw[41:],
         "nid": lambda conn, m, raw: raw[:16] + b"\x09" + raw[17:],
         "size": lambda conn, m, raw: raw[:8] + b"\xff\x0f" + raw[10:],
         "type": lambda conn, m, raw: raw[:6] + b"\xd8" + raw[7:],

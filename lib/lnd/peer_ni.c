@@ -282,7 +282,7 @@ static void all_lost(struct lnd_peer_ni *lp, const struct lnd_close *why)
 {
     if (lp->nconns > 0)
         return;
-    /* What is to be tried again was wanted for messages that have been sent. */
+    /* A refused call is not repeated: its messages have been sent on these connections. */
     if (lp->connecting == LND_CONNECT_WAIT && STAILQ_EMPTY(&lp->queue))
         lnd_connect_cancel(lp);
     if (!is_connected(lp->peer))

@@ -164,6 +164,8 @@ static void relieve(struct rpc_server *server)
             most = c;
     if (most) {
         most->broken = most->stalled = true;
+        server->out_all -= waiting_for(most); /* at once, or the next reply would cost another */
+        most->out_used = most->out_sent = 0;
         reactor_timer_arm(&most->update, 0);
     }
 }

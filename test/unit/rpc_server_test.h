@@ -37,7 +37,8 @@ static size_t text_len;
 
 /* ---- the clock, and who clients are ---- */
 
-static uint64_t skip_s; /* the clock is ahead by so much */
+static uint64_t skip_s;            /* the clock is ahead by so much */
+static struct timespec *creeps_at; /* it goes on from there, by 100 us at each look */
 
 int __real_clock_gettime(clockid_t id, struct timespec *ts);
 int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
@@ -47,6 +48,12 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
     int rc = __real_clock_gettime(id, ts);
 
     ts->tv_sec += (time_t)skip_s;
+    if (creeps_at && id == CLOCK_MONOTONIC) {
+        creeps_at->tv_nsec += 100000;
+        creeps_at->tv_sec += creeps_at->tv_nsec / 1000000000;
+        creeps_at->tv_nsec %= 1000000000;
+        *ts = *creeps_at;
+    }
     return rc;
 }
 

@@ -24,10 +24,13 @@ sys.path.insert(0, HERE)
 
 from lnetpy import netns                        # noqa: E402
 from lnetpy.cards import MODELS             # noqa: E402
-from lnetpy.env import Env, Failed, Skip        # noqa: E402
+from lnetpy.env import Env, Failed, Skip, stretch_of    # noqa: E402
 
-SKIPPED, FAILED = 77, 1
+SKIPPED, FAILED, STARVED = 77, 1, 3
 DEFAULT_TIMEOUT = 60.0
+# A test fails as starved, and is run once more with no other beside it, where its router or its personas got a CPU for less
+# than a third of the time in which they had something to do.
+STARVED_FROM = 3.0
 
 
 # Tests of what a router does for other nodes run on both transports: host sockets, and our own TCP on ports.
@@ -67,7 +70,7 @@ FOR_PLAIN = ("hostile.kept_out[200]@port", "hostile.kept_out[a /64]@port")
 def builds(module, f, transport, name):
     """On which builds a test runs where time is short: all tests but those above on one at least.
 
-    What measures wants the build without sanitizers. Our own TCP and control, which have most of the memory of their own to
+    Tests that measure want the build without sanitizers. Our own TCP and control, which have most of the memory of their own to
     err in, are for the one with them. An attack (`hostile`) is there over ports; only tests that are about bytes that no kernel
     sends are on both over host sockets too.
     """
@@ -130,11 +133,13 @@ async def run_test(args, f, arg, transport):
         env.log(traceback.format_exc())
     finally:
         if code == FAILED:
+            code = STARVED if max(env.stretch(), stretch_of(os.getpid())) >= STARVED_FROM else FAILED
             for p in env.problems[:20]:
                 print(f"  problem: {p}", file=sys.stderr)
             print("\n".join("  " + t for t in env.trace[-60:]), file=sys.stderr)
             for r in env.routers:
                 if hasattr(r, "tail"):
+                    print(f"  {r.name} dropped: {r.dropped()}", file=sys.stderr)
                     print(f"  {r.name} said: {r.tail(40)}", file=sys.stderr)
                     print("\n".join("  " + t for t in r.report()), file=sys.stderr)
         env.close()
@@ -151,8 +156,9 @@ def child(args):
 
 
 class Job:
-    def __init__(self, args, name, f):
-        self.name, self.start = name, time.monotonic()
+    def __init__(self, args, test):
+        name, f = test[:2]
+        self.test, self.name, self.start = test, name, time.monotonic()
         limit = getattr(f, "deadline", DEFAULT_TIMEOUT)
         limit = getattr(f, "long_deadline", limit) if args.long else limit
         self.deadline = self.start + args.timeout * (limit / DEFAULT_TIMEOUT)
@@ -179,9 +185,10 @@ class Job:
         if code is None:
             if time.monotonic() < self.deadline:
                 return None
+            starved = stretch_of(self.proc.pid) >= STARVED_FROM
             self.kill()
             self.output += self.proc.stdout.read() or b""
-            return "FAIL", f"deadline of {self.deadline - self.start:.0f} s passed"
+            return "STARVED" if starved else "FAIL", f"deadline of {self.deadline - self.start:.0f} s passed"
         self.output += self.proc.stdout.read() or b""
         self.tmp.cleanup()
         text = os.read(self.verdict, 4096).decode(errors="replace")
@@ -190,7 +197,7 @@ class Job:
             return "PASS", text
         if code == SKIPPED:
             return "SKIP", text
-        return "FAIL", text or f"test process ended with {code}"
+        return "STARVED" if code == STARVED else "FAIL", text or f"test process ended with {code}"
 
     def kill(self):
         """The whole session; namespaces, routers and end nodes go with the test process."""
@@ -206,7 +213,7 @@ def report(job, word, text, counts, args):
     counts[word] += 1
     took = time.monotonic() - job.start
     print(f"{word} {job.name}" + (f": {' '.join(text.split())}" if text else "") + f" ({took:.1f} s)", flush=True)
-    if (word == "FAIL" or args.verbose) and job.output:
+    if (word in ("FAIL", "STARVED") or args.verbose) and job.output:
         sys.stdout.write("".join("    " + ln + "\n" for ln in job.output.decode(errors="replace").splitlines()))
         sys.stdout.flush()
 
@@ -219,17 +226,24 @@ def at_once(args, test):
 def run_all(args, tests):
     # Those beside which few or none may run come last: nobody has to wait for them in between.
     queue = sorted(tests, key=lambda t: -at_once(args, t))
-    running, counts = [], {"PASS": 0, "FAIL": 0, "SKIP": 0}
+    running, again, counts = [], set(), {"PASS": 0, "FAIL": 0, "SKIP": 0, "STARVED": 0}
     try:
         while queue or running:
             # The queue's first has the lowest limit of all that run.
-            while queue and len(running) < at_once(args, queue[0]):
-                running.append(Job(args, queue[0][0], queue.pop(0)[1]))
+            while queue and len(running) < (1 if queue[0][0] in again else at_once(args, queue[0])):
+                running.append(Job(args, queue.pop(0)))
             for job in list(running):
                 done = job.poll()
-                if done:
-                    running.remove(job)
-                    report(job, *done, counts, args)
+                if not done:
+                    continue
+                running.remove(job)
+                word, text = done
+                if word == "STARVED" and job.name in again:
+                    word = "FAIL"
+                elif word == "STARVED":
+                    again.add(job.name)
+                    queue.append(job.test)
+                report(job, word, text, counts, args)
             time.sleep(0.02)
     finally:
         for job in running:

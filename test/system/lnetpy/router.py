@@ -4,6 +4,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -212,7 +213,7 @@ class Millraced:
         if self.stopped or self.proc is None:
             return
         self.stopped = True
-        limit = 15 * max(self.env.slower, 3 if self.env.cards else 1)
+        limit = 15 * max(self.env.slower, self.env.stretch(), 3 if self.env.cards else 1)
         if self.proc.poll() is None:
             self.proc.send_signal(signal.SIGTERM)
             end = time.monotonic() + limit
@@ -221,7 +222,7 @@ class Millraced:
         if self.proc.poll() is None:
             self.proc.kill()
             self.proc.wait()
-            self.env.problem(f"{self.name}: did not end within {limit} s of SIGTERM")
+            self.env.problem(f"{self.name}: did not end within {limit:.0f} s of SIGTERM")
         elif self.proc.returncode not in (0, -signal.SIGKILL):
             self.env.problem(f"{self.name}: ended with {self.proc.returncode}: {self.tail()}")
         self._scan()
@@ -248,6 +249,10 @@ class Millraced:
 
     def _tail(self, n):
         return " | ".join(self.text().strip().splitlines()[-n:])[-900:]
+
+    def dropped(self):
+        """What it has logged of drops: the newest total of each reason."""
+        return dict(re.findall(r"event=drop drop=(\w+) count=\d+ total=(\d+)", self.text()))
 
     def report(self, n=40):
         """The first lines of a sanitizer's report."""

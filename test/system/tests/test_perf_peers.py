@@ -2,7 +2,7 @@
 """Simulated peers (millrace-peers), over memif, on both sides of a router."""
 
 from lnetpy.end_node import Perf
-from lnetpy.scene import cases, crowded, deadline
+from lnetpy.scene import alone, cases, crowded, deadline
 
 GATEWAYS = ("10.20.255.1@tcp", "10.21.255.1@tcp1")
 FIRST = ("10.20.0.1@tcp", "10.21.0.1@tcp1")
@@ -91,6 +91,7 @@ async def test_mixed_sizes(env):
     await run(env, True, 64, "mix", "--seconds", 2, "--concurrency", 64, reactors=1)
 
 
+@alone
 @crowded("kernel")
 @deadline(150)
 async def test_incast(env):
@@ -103,7 +104,7 @@ async def test_incast(env):
         result = await scene.client(True, "--size", "1M", "--concurrency", 256, "--order", "kept", "--seconds", 3, "--mix", "put:1").result(140)
         puts, source = result["put"], result["source"]
         assert result["ok"] and puts["sent"] == puts["answered"] > 256, result
-        assert source["jain"] >= 0.9, source
+        assert source["jain"] >= 0.9 / env.stretch(), source
         drops = await router.drops()
         assert not any(n for name, n in drops.items() if name not in DOWN), {k: v for k, v in drops.items() if v}
         env.result(f"{puts['answered']} messages, Jain's index {source['jain']:.3f}")
@@ -111,6 +112,7 @@ async def test_incast(env):
         scene.close()
 
 
+@alone
 @crowded("kernel")
 @deadline(240)
 async def test_thousand(env):

@@ -377,9 +377,9 @@ void reactor_env_destroy(struct reactor_env *env)
     free(env->qsbr);
     if (env->eal_up) {
         mem_end();
-        /* rte_eal_cleanup() would unmap memory under DPDK's interrupt thread, which goes on to the
-         * end of the process and reads there when a source is left: a memif whose other end
-         * connects at this moment leaves one. What it would end, the end of the process ends. */
+        /* No rte_eal_cleanup(): it unmaps memory, and DPDK's interrupt thread goes on. That thread
+         * reads there when a source is left, as by a memif whose other end connects at this moment.
+         * The end of the process gives all back. */
         sched_setaffinity(0, sizeof(env->affinity), &env->affinity);
     }
     telemetry_end(env);

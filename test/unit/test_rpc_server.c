@@ -278,8 +278,7 @@ static void test_slow_reader(void **state)
     WAIT_FOR(rpc_server_clients(server) == 0);
 }
 
-/* The bytes that wait for a client are bounded, also those asked for before the limit was reached.
- */
+/* The bytes that wait for a client are bounded, also those asked for before. */
 static void test_never_reads(void **state)
 {
     int fd = dial();

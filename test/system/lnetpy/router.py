@@ -251,7 +251,7 @@ class Millraced:
         return " | ".join(self.text().strip().splitlines()[-n:])[-900:]
 
     def dropped(self):
-        """What it has logged of drops: the newest total of each reason."""
+        """The newest total of each drop reason in its log."""
         return dict(re.findall(r"event=drop drop=(\w+) count=\d+ total=(\d+)", self.text()))
 
     def report(self, n=40):

@@ -29,7 +29,7 @@ from lnetpy.node import pattern  # noqa: E402  pylint: disable=wrong-import-posi
 from lnetpy.scene import CLIENT, ROUTER, SERVER, join  # noqa: E402  pylint: disable=wrong-import-position
 
 FOLDER = sys.argv[1] if len(sys.argv) > 1 else ""
-DEADLINE = 120
+DEADLINE = 300
 PACKAGES = ("millrace", "millrace-perf", "millrace-lnetctl")
 CONFIG = """
 net:

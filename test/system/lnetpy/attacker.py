@@ -17,6 +17,7 @@ trickles: holds --per connections of each address, and sends over each a PUT of 
     then, nine seconds long.
 noops: the same with NOOPs, 4,000 at once.
 pushers: the same with PUTs of --size bytes for as many nodes of net tcp1, --far followed by 100 and on.
+restarts: as holders, each connection as a node that has restarted since its last, so that these end; they are made anew at once.
 deaf: holds one connection of each address on --net, with a small window, and reads nothing but the HELLO.
 readers: holds --per connections of each address on --net, announces an MSS of --mss, and reads all that comes, or of each connection
     --pace bytes in a second.
@@ -97,7 +98,7 @@ class Attacker:
                 self.refused += 1
                 self.drop(fd)
                 continue
-            if fd in self.open and what & select.EPOLLOUT and self.o.what in ("holders", "segments", "deaf", "readers", *SENDERS):
+            if fd in self.open and what & select.EPOLLOUT and self.o.what in ("holders", "restarts", "segments", "deaf", "readers", *SENDERS):
                 self.greet(fd)
                 self.say_more(fd)
             if fd in self.open and what & select.EPOLLIN:
@@ -160,6 +161,7 @@ class Attacker:
         net = "@" + self.o.net
         ctype = (wire.CONTROL, wire.BULK_IN, wire.BULK_OUT)[min(self.count[address] - 1, 1 + self.count[address] % 2)]
         row[2] = 1
+        self.incarnation += self.o.what == "restarts"
         version = 4 if ":" in address else 3
         hello = wire.Hello(version=version, src=N.parse(address + net), dst=N.parse(self.o.router + net), src_inc=self.incarnation,
                            ctype=ctype)
@@ -241,6 +243,8 @@ class Attacker:
     def dead(self, now, began):
         self.holders(now, began)
 
+    restarts = dead
+
     def trickles(self, now, began):
         self.holders(now, began)
         if now < self.turn:
@@ -307,7 +311,7 @@ class Attacker:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("callers", "holders", "segments", "deaf", "readers", *SENDERS, "thief", "greetings"))
+    parser.add_argument("what", choices=("callers", "holders", "restarts", "segments", "deaf", "readers", *SENDERS, "thief", "greetings"))
     parser.add_argument("--router", required=True)
     parser.add_argument("--from", dest="source", nargs="+", required=True)
     parser.add_argument("--net", default="tcp")

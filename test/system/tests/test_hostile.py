@@ -214,6 +214,15 @@ async def test_deaf_next_hops(env, who):
 
 
 @deadline(90)
+@cases("20", "40")
+async def test_restarts(env, who):
+    """Nodes each of whose connections says that it has restarted, so that its others end; they are made anew at once."""
+    async def going(r, attack):
+        return int((attack.last() or "0").split()[0]) > 32 * int(who) + 200
+    await beside(env, "restarts", V4, int(who), going, per=32)
+
+
+@deadline(90)
 @cases("20", "40", "40, sent so too")
 async def test_tiny_mss(env, who):
     """Bulk for nodes that announce an MSS of 88, the least that Linux lets a program ask for."""

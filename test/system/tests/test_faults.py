@@ -125,6 +125,7 @@ async def test_first_refusal(env):
     r.spec.allow_none = r.spec.any_type = True
     for peer in list(ni.peers.values()):
         ni.close_peer(peer, "the last life of the router")
+    await env.until_async(lambda: forgotten(r, s.nid), "the router knows that its connections have ended")
     assert await c.put(s.nid, pattern(1, 100), timeout=10)
     assert len(calls) > 1 and calls[1] - calls[0] < 0.9, calls
     await env.settle()

@@ -84,7 +84,8 @@ bool reactor_env_drain(struct reactor_env *env);
  */
 void reactor_env_clear(struct reactor_env *env);
 /* Reactors must have been stopped. Tasks in mailboxes and armed timers are forgotten: what they are
- * embedded in is their owners' to free. NULL is allowed. */
+ * embedded in is their owners' to free. DPDK's memory stays mapped to the end of the process, and
+ * its interrupt thread runs on. NULL is allowed. */
 void reactor_env_destroy(struct reactor_env *env);
 
 /* Runs the control reactor on the calling (control) thread until reactor_control_quit(). */

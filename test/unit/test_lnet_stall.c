@@ -561,6 +561,16 @@ static void far_hops(unsigned n, bool connected)
     }
 }
 
+/* Eight small buffers, and next hops that can be seen to take nothing. */
+static void watched_up(void)
+{
+    admit_up(8, 50);
+    loop_tcp.connects = true;
+    loop_tcp.peer_info = info;
+    loop_tcp.peer_abort = abort_peer;
+    aborted = 0;
+}
+
 /* As many as there are buffers hold one each. One of them loses its connections for each header
  * that waits, and has the share of the unconnected for a while. */
 static void test_takes_nothing(void **state)
@@ -568,11 +578,7 @@ static void test_takes_nothing(void **state)
     struct peer_msg *waits[4], *second;
     int got = 0;
 
-    admit_up(8, 50);
-    loop_tcp.connects = true;
-    loop_tcp.peer_info = info;
-    loop_tcp.peer_abort = abort_peer;
-    aborted = 0;
+    watched_up();
     far_hops(20, true);
     reader = far_hop(3);
     for (unsigned k = 0; k < 8; k++)
@@ -618,11 +624,7 @@ static void test_counts_anew(void **state)
 {
     struct peer_msg *waits;
 
-    admit_up(8, 50);
-    loop_tcp.connects = true;
-    loop_tcp.peer_info = info;
-    loop_tcp.peer_abort = abort_peer;
-    aborted = 0;
+    watched_up();
     taken = 1000000;
     far_hops(20, true);
     reader = LNET_NID_ANY;
@@ -652,11 +654,7 @@ static void test_counts_anew(void **state)
 /* Who is a gateway keeps its connections: its checks decide. */
 static void test_gateway_takes_nothing(void **state)
 {
-    admit_up(8, 50);
-    loop_tcp.connects = true;
-    loop_tcp.peer_info = info;
-    loop_tcp.peer_abort = abort_peer;
-    aborted = 0;
+    watched_up();
     taken = 0;
     far_hops(20, true);
     reader = far_hop(0);
@@ -679,11 +677,7 @@ static void test_unconnected_waits(void **state)
 {
     struct peer_msg *waits;
 
-    admit_up(8, 50);
-    loop_tcp.connects = true;
-    loop_tcp.peer_info = info;
-    loop_tcp.peer_abort = abort_peer;
-    aborted = 0;
+    watched_up();
     taken = 0;
     reader = LNET_NID_ANY;
     far_hops(7, true);

@@ -207,12 +207,13 @@ struct lnet_peer_ni {
     uint64_t access_limits;  /* access rules: which limits hold for it, a bit each */
     uint64_t access_seen;    /* the configuration that these are of */
     uint16_t access_ni;
-    bool access_denied;     /* it may not connect */
-    uint32_t limit_waiting; /* headers from it that wait for a limit */
-    uint64_t limit_waited;  /* ever */
-    uint64_t slow_until_us; /* receives from it stop in the middle: credit/stall.c */
-    uint32_t stalled;       /* receives from it that are charged to the stall account */
-    uint32_t spare[3];
+    bool access_denied;         /* it may not connect */
+    uint32_t limit_waiting;     /* headers from it that wait for a limit */
+    uint64_t limit_waited;      /* ever */
+    uint64_t slow_until_us;     /* receives from it stop in the middle: credit/stall.c */
+    uint32_t stalled;           /* receives from it that are charged to the stall account */
+    uint32_t slow_hops_until_s; /* until then only what goes to quick next hops holds its credits */
+    uint64_t unconnected_until_us; /* until then none of its headers waits for their share */
 };
 
 _Static_assert(offsetof(struct lnet_peer_ni, rtr) == 128, "blocks of two cache lines");
@@ -310,6 +311,7 @@ struct lnet_msg {
     bool router_credit;           /* forwarded: holds one of rx_peer's. Home */
     bool unconnected : 1;         /* counted as such in its pool and in rx_peer */
     bool quick       : 1;         /* its memory is counted as such in the budget */
+    bool received    : 1;         /* forwarded: its payload is in. Home, as the two before */
     struct lnet_shard *home;      /* shard that allocated it and gets it back */
     struct lnet_ni *rx_ni;        /* forwarded: where it came in */
     struct lnet_peer_ni *rx_peer; /* forwarded: from whom (referenced) */

@@ -126,6 +126,7 @@ enum cover {
     COVER_DROPPED,
     COVER_CREDIT_WAIT,
     COVER_CREDIT_EARLY,
+    COVER_CREDIT_SLOW,
     COVER_BUFFER_WAIT,
     COVER_PEER_TX_WAIT,
     COVER_NI_TX_WAIT,
@@ -220,6 +221,7 @@ struct peer {
     bool gateway;
     struct lnet_peer_ni *core; /* once it is there: it is never evicted here */
     struct credit tx, rtr;
+    uint64_t slow_hops_us; /* until then only what goes to quick next hops holds its rtr */
     struct tracked_queue txq;
     uint64_t last_seq[MAX_REACTORS][MAX_NIS]; /* of messages handed to the LND, by home */
 };

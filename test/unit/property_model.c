@@ -11,6 +11,8 @@
 #define BEHIND_US SEC        /* what lies behind a wait that was in vain */
 #define LATE_US   (SEC / 10) /* without payload */
 #define SLOW_US   (10 * SEC) /* for all of the payload */
+#define HELD_US   (SEC / 5)  /* a next hop gives no buffer back: its messages hold no credits */
+#define LIKE_US   (10 * SEC) /* so long what goes to others than quick ones holds none either */
 
 struct books books;
 struct peer peers[MAX_PEERS];
@@ -426,7 +428,8 @@ static void admitted(struct conn *c)
         prop_fail("too many messages");
     books.active[books.nactive++] = t;
     books.pool[r][t->pool].used++;
-    books.pool[r][t->pool].held[t->acct]++;
+    if (books.pool[r][t->pool].held[t->acct]++ == 0)
+        books.pool[r][t->pool].moved_us[t->acct] = clock_us;
     c->msg = t;
 }
 
@@ -478,12 +481,21 @@ static void router_credit_back(struct tracked *t)
 void __real_lnet_return_router_credit(struct lnet_msg *msg);
 void __wrap_lnet_return_router_credit(struct lnet_msg *msg);
 
-/* Ahead of the buffer: the LND must have accepted it, and may be through with it elsewhere. */
+/* Ahead of the buffer: the LND must have accepted it, and may be through with it elsewhere; or it
+ * is received and its next hop gives none back for a while. */
 void __wrap_lnet_return_router_credit(struct lnet_msg *msg)
 {
     struct tracked *t = tracked_of(msg);
+    bool received = t->state != T_RECEIVING && t->state != T_FREE;
+    bool slow =
+        received && t->from && clock_us - books.pool[t->home][t->pool].moved_us[t->acct] >= HELD_US;
+    bool like_others = received && t->from && !msg->quick && clock_us < t->from->slow_hops_us;
 
-    if (!t->accepted || t->state == T_FREE)
+    if (slow && !t->accepted && t->router_credit) {
+        t->from->slow_hops_us = clock_us + LIKE_US;
+        covered(COVER_CREDIT_SLOW);
+    }
+    if ((!t->accepted && !slow && !like_others) || t->state == T_FREE)
         prop_fail("message %x gives its router credit back in state %d, accepted: %d", t->id,
                   t->state, t->accepted);
     if (t->router_credit)
@@ -501,6 +513,7 @@ static void buffer_back(struct tracked *t)
         books.pool[t->home][t->pool].stalled--;
     else
         books.pool[t->home][t->pool].held[t->acct]--;
+    books.pool[t->home][t->pool].moved_us[t->acct] = clock_us;
     router_credit_back(t);
     t->state = T_FREE;
     for (i = 0; books.active[i] != t; i++)

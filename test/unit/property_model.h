@@ -10,9 +10,10 @@
 
 struct model_pool {
     unsigned used, stalled;
-    unsigned held[2 * MAX_PEERS]; /* by account */
-    int lowest;                   /* free minus waiting, as seen since the last resize */
-    unsigned total_then;          /* the size to which that belongs */
+    unsigned held[2 * MAX_PEERS];     /* by account */
+    uint64_t moved_us[2 * MAX_PEERS]; /* when it got its first one, or last gave one back */
+    int lowest;                       /* free minus waiting, as seen since the last resize */
+    unsigned total_then;              /* the size to which that belongs */
 };
 
 struct model_ni {

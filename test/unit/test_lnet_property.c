@@ -46,6 +46,7 @@ const char *const cover_names[COVER_KINDS] = {
     [COVER_DROPPED] = "dropped",
     [COVER_CREDIT_WAIT] = "waited for a router credit",
     [COVER_CREDIT_EARLY] = "gave its router credit back before its buffer",
+    [COVER_CREDIT_SLOW] = "gave its router credit back as its next hop was slow",
     [COVER_BUFFER_WAIT] = "waited for a buffer",
     [COVER_PEER_TX_WAIT] = "waited for a peer's tx credit",
     [COVER_NI_TX_WAIT] = "waited for an NI's tx credit",

@@ -100,7 +100,7 @@ static void test_no_use(void **state)
     assert_int_equal(put(hop(20), 2000)->recvs + put(hop(21), 2001)->recvs, 2);
     waits = put(hop(22), 2002);
     assert_int_equal(waits->recvs, 0);
-    pass_ms(2000);
+    pass_ms(900);
     assert_int_equal(loop.abandoned, 0);
     assert_int_equal(stalled(LNET_POOL_SMALL), 0);
     end(2000);
@@ -583,8 +583,6 @@ static void test_takes_nothing(void **state)
     reader = far_hop(3);
     for (unsigned k = 0; k < 8; k++)
         assert_int_equal(put(far_hop(k), 1000 + k)->recvs, 1);
-    pass_ms(5000); /* nobody waits */
-    assert_int_equal(aborted, 0);
     waits[0] = put(far_hop(10), 2000);
     assert_int_equal(waits[0]->recvs, 0);
     pass_ms(500);
@@ -601,18 +599,43 @@ static void test_takes_nothing(void **state)
     assert_int_equal(drops_of(LNET_DROP_NEXT_HOP_STALLED), 4);
     assert_int_equal(drops_sum(), 4);
     end_all();
-    /* four of these have an eighth of the pool together */
+    /* four of these have an eighth of the pool together, and what finds none does not wait */
     for (unsigned k = 0; k < 8; k++)
-        got += put(far_hop(k), 3000)->recvs;
+        got += put(far_hop(k), 3000)->in.mlen == 3000;
     assert_int_equal(got, 5);
+    assert_int_equal(drops_of(LNET_DROP_UNCONNECTED), 3);
     second = put(far_hop(12), 3000);
     assert_int_equal(second->recvs, 1);
-    pass(11 * SEC);
-    assert_int_equal(drops_of(LNET_DROP_UNCONNECTED), 3);
+    end_all();
+    pass(50 * SEC);
+    assert_int_equal(put(far_hop(0), 3500)->in.mlen + put(far_hop(1), 3500)->in.mlen, 3500);
     end_all();
     pass(11 * SEC);
     for (unsigned k = 0; k < 8; k++) /* and then as others have */
-        assert_int_equal(put(far_hop(k), 4000)->recvs, 1);
+        assert_int_equal(put(far_hop(k), 4000)->in.mlen, 4000);
+    end_all();
+    far_hops(20, false);
+    node_down();
+}
+
+/* While a header finds no buffer, all lose their connections that took nothing for a second. */
+static void test_all_take_nothing(void **state)
+{
+    struct peer_msg *waits;
+
+    watched_up();
+    far_hops(20, true);
+    reader = far_hop(3);
+    for (unsigned k = 0; k < 8; k++)
+        assert_int_equal(put(far_hop(k), 1000 + k)->recvs, 1);
+    pass_ms(5000); /* nobody waits */
+    assert_int_equal(aborted, 0);
+    waits = put(far_hop(10), 2000);
+    pass_ms(500);
+    assert_int_equal(aborted, 0);
+    pass_ms(200);
+    assert_int_equal(aborted, 7);
+    assert_int_equal(waits->in.mlen, 2000);
     end_all();
     far_hops(20, false);
     node_down();
@@ -644,7 +667,7 @@ static void test_counts_anew(void **state)
     pass_ms(400);
     assert_int_equal(aborted, 1);
     pass_ms(400);
-    assert_int_equal(aborted, 2);
+    assert_int_equal(aborted, 9);
     assert_int_equal(waits->recvs, 1);
     end_all();
     far_hops(20, false);
@@ -672,7 +695,8 @@ static void test_gateway_takes_nothing(void **state)
     node_down();
 }
 
-/* What waits for the share of next hops without a connection costs none its own. */
+/* What waits for the share of next hops without a connection costs none its own. It waits for a
+ * second; then for ten seconds nothing from its sender does. */
 static void test_unconnected_waits(void **state)
 {
     struct peer_msg *waits;
@@ -685,15 +709,25 @@ static void test_unconnected_waits(void **state)
     for (unsigned k = 0; k < 7; k++)
         assert_int_equal(put(far_hop(k), 1000 + k)->recvs, 1);
     waits = put(far_hop(9), 2000);
-    pass_ms(3000);
-    assert_int_equal(aborted, 0);
+    pass_ms(900);
     assert_int_equal(waits->recvs, 0);
+    pass_ms(200);
+    check_discarded(waits);
+    check_discarded(from_to(waits->in.from, far_hop(10), LNET_MSG_PUT, 2001));
+    assert_int_equal(put(far_hop(10), 2002)->recvs, 0);
+    pass_ms(9000);
+    check_discarded(from_to(waits->in.from, far_hop(10), LNET_MSG_PUT, 2003));
+    pass_ms(1100);
+    assert_int_equal(from_to(waits->in.from, far_hop(10), LNET_MSG_PUT, 2004)->recvs, 0);
+    assert_int_equal(drops_of(LNET_DROP_UNCONNECTED), 4);
+    assert_int_equal(aborted, 0);
     end_all();
     far_hops(7, false);
     node_down();
 }
 
-/* A node that takes something, or whose own messages alone wait, keeps its connections. */
+/* A node that takes something keeps its connections. One whose own messages alone wait does so for
+ * two seconds: what their senders say to others waits behind them. */
 static void test_takes_something(void **state)
 {
     struct peer_msg *waits;
@@ -709,16 +743,19 @@ static void test_takes_something(void **state)
     pass_ms(3000);
     for (unsigned k = 0; k < 4; k++)
         (void)put(far_hop(5), 1000 + k);
-    pass_ms(3000);
+    pass_ms(1500);
     assert_int_equal(aborted, 0);
     assert_int_equal(waits->recvs, 0);
     end_all();
     reader = LNET_NID_ANY;
-    for (unsigned k = 0; k < 16; k++) /* each to its own harm */
+    for (unsigned k = 0; k < 16; k++)
         waits = put(far_hop(k % 8), 1000 + k);
-    pass_ms(3000);
+    pass_ms(1900);
     assert_int_equal(aborted, 0);
     assert_int_equal(waits->recvs, 0);
+    pass_ms(700);
+    assert_int_equal(aborted, 8);
+    assert_int_equal(waits->recvs, 1);
     end_all();
     node_down();
 }
@@ -739,6 +776,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_slow_takes_turns),
     LNET_TEST(test_stalled_for_gateway),
     LNET_TEST(test_takes_nothing),
+    LNET_TEST(test_all_take_nothing),
     LNET_TEST(test_counts_anew),
     LNET_TEST(test_gateway_takes_nothing),
     LNET_TEST(test_unconnected_waits),

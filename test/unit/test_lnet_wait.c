@@ -24,17 +24,25 @@ static void wait_up(unsigned buffer_wait)
     loop.hold_send = true;
 }
 
+/* Both credits of a sender are held by messages that it is still sending. */
+static void take_credits(struct lnet_nid from, struct peer_msg *fx[2])
+{
+    loop.hold_recv = true;
+    for (unsigned i = 0; i < 2; i++)
+        fx[i] = from_to(from, hop(50 + i), LNET_MSG_PUT, 0);
+    loop.hold_recv = false;
+}
+
 /* What was missing gives the drop its name, and each waits its own three seconds. */
 static void test_reasons(void **state)
 {
-    struct peer_msg *credit, *share, *buffer, *with_some;
+    struct peer_msg *credit, *share, *buffer, *with_some, *first[2];
     struct lnet_nid s, d;
 
     wait_up(3);
     s = sender(300);
     d = hop(0);
-    from_to(s, hop(50), LNET_MSG_PUT, 0);
-    from_to(s, hop(51), LNET_MSG_PUT, 0);
+    take_credits(s, first);
     assert_int_equal(hang(d, 100), 3);
     put(hop(60), 5001);
     put(hop(61), 5002);
@@ -80,6 +88,9 @@ static void test_reasons(void **state)
     assert_int_equal(peer_find(&s)->drop_count[LNET_MSG_ACK], 1);
     assert_int_equal(peer_find(&s)->rtr.now, 0);
     assert_int_equal(peer_find(&s)->rtr.min, -1);
+    recv_end(first[0], ok);
+    recv_end(first[1], ok);
+    settle();
     end_all();
     node_down();
 }
@@ -97,11 +108,11 @@ static void test_one_wait(void **state)
     fill(100); /* the other small ones */
     fx = from_to(s, hop(1), LNET_MSG_PUT, 200);
     assert_int_equal(fx->in.rx.wait, LNET_RX_WAIT_CREDIT);
-    pass_ms(2000);
+    pass_ms(150);
     end(0);
     assert_int_equal(fx->in.rx.wait, LNET_RX_WAIT_BUFFER);
     assert_int_equal(small_pool().waiting, 1);
-    pass_ms(980);
+    pass_ms(2830);
     assert_int_equal(fx->recvs, 0);
     pass_ms(40);
     check_discarded(fx);
@@ -109,6 +120,37 @@ static void test_one_wait(void **state)
     assert_int_equal(small_pool().waiting, 0);
     assert_int_equal(peer_find(&s)->rtr.now, 1);
     end_all();
+    node_down();
+}
+
+/* A message that its next hop has for long holds no credit: the next of the sender goes on. For a
+ * while only messages to next hops that are known to be quick hold any. */
+static void test_slow_next_hop(void **state)
+{
+    struct peer_msg *fx;
+    struct lnet_nid s;
+
+    wait_up(3);
+    quick_for(0);
+    s = sender(300);
+    from_to(s, hop(50), LNET_MSG_PUT, 0);
+    from_to(s, hop(51), LNET_MSG_PUT, 0);
+    fx = from_to(s, hop(1), LNET_MSG_PUT, 200);
+    assert_int_equal(fx->in.rx.wait, LNET_RX_WAIT_CREDIT);
+    pass_ms(150);
+    assert_int_equal(fx->recvs, 0);
+    pass_ms(150);
+    assert_int_equal(fx->in.mlen, 200);
+    assert_int_equal(peer_find(&s)->rtr.now, 2);
+    assert_int_equal(small_pool().free, 7); /* its share bounds it */
+    assert_int_equal(from_to(s, hop(2), LNET_MSG_PUT, 0)->recvs, 1);
+    assert_int_equal(peer_find(&s)->rtr.now, 2);
+    end_all();
+    pass_ms(11000);
+    from_to(s, hop(3), LNET_MSG_PUT, 0);
+    assert_int_equal(peer_find(&s)->rtr.now, 1);
+    end_all();
+    assert_int_equal(peer_find(&s)->rtr.now, 2);
     node_down();
 }
 
@@ -202,14 +244,13 @@ static void test_how_long_at_run_time(void **state)
  * it takes what is there. */
 static void test_behind_expired(void **state)
 {
-    struct peer_msg *credit, *share;
+    struct peer_msg *credit, *share, *first[2];
     struct lnet_nid s, d;
 
     wait_up(3);
     s = sender(300);
     d = hop(0);
-    from_to(s, hop(50), LNET_MSG_PUT, 0);
-    from_to(s, hop(51), LNET_MSG_PUT, 0);
+    take_credits(s, first);
     hang(d, 100);
     credit = from_to(s, hop(1), LNET_MSG_ACK, 0);
     share = put(d, 200);
@@ -237,9 +278,13 @@ static void test_behind_expired(void **state)
     next_on(credit);
     settle();
     assert_int_equal(credit->recvs, 0);
+    recv_end(first[0], ok);
+    settle();
     end(0);
     assert_int_equal(credit->recvs, 1);
     assert_int_equal(drops_of(LNET_DROP_RTR_CREDIT), 3);
+    recv_end(first[1], ok);
+    settle();
     end_all();
     node_down();
 }
@@ -591,6 +636,7 @@ static void test_received_no_way(void **state)
 static const struct CMUnitTest tests[] = {
     LNET_TEST(test_reasons),
     LNET_TEST(test_one_wait),
+    LNET_TEST(test_slow_next_hop),
     LNET_TEST(test_expired_gives_back),
     LNET_TEST(test_how_long),
     LNET_TEST(test_how_long_at_run_time),

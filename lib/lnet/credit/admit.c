@@ -308,6 +308,7 @@ void lnet_admit_now(struct lnet_rx *rx)
     msg->unconnected = is_unconnected(rx);
     pool->unconnected += msg->unconnected;
     msg->quick = rx->class == LNET_CLASS_QUICK;
+    msg->received = false;
     rx->from->unconnected[rx->pool] += msg->unconnected;
     lnet_peer_ni_hold(rx->from);
     msg->account = rx->account;
@@ -394,6 +395,8 @@ void lnet_admit_received(struct lnet_rx *rx, bool whole)
     TAILQ_REMOVE(&rx->shard->credit->receiving, rx, age);
     if (rx->msg->memory != rx->msg->truesize)
         lnet_budget_settle(rx->msg);
+    rx->msg->received = true;
+    lnet_credit_unless_taken(rx->msg, reactor_now_us());
     if (!rx->msg->stalled)
         return;
     lnet_stalled_ends(rx, whole);

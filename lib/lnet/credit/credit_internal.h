@@ -207,11 +207,17 @@ void lnet_quick_learn(const struct lnet_msg *msg);
 /* Looks whether next hops that hold what others wait for take anything; ends the connections of
  * those that do not. While headers wait. */
 void lnet_next_hops_look(struct lnet_shard *s);
+/* Gives the router credit of a received message back, if its next hop gives no buffer back. */
+void lnet_credit_unless_taken(struct lnet_msg *msg, uint64_t now);
+/* Does so for all senders whose headers wait for one. */
+void lnet_credits_look(struct lnet_shard *s);
 
 /* ---- wait.c: headers that wait ---- */
 void lnet_wait_init(struct lnet_credit_shard *c);
 /* Lets a new header wait, or drops it behind an expired one. */
 void lnet_wait(struct lnet_rx *rx, enum lnet_rx_wait what);
+/* Whether a header that waits is not to wait on, since its next hop is not connected. */
+bool lnet_connects_in_vain(struct lnet_rx *rx);
 /* Ends the wait of a header that is not admitted, and gives back what it holds. */
 void lnet_wait_leave(struct lnet_rx *rx);
 /* Moves a header into the queue of its account, or out of it. */

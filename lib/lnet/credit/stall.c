@@ -208,15 +208,24 @@ static bool reroute(struct lnet_rx *rx)
     return true;
 }
 
-/* Reroutes headers that wait for the share of a gateway whose path is no longer good. */
-static void reroute_waiting(struct lnet_shard *s)
+static bool waits_on(struct lnet_rx *rx)
+{
+    if (!lnet_path_good(rx->shard, &rx->path))
+        return reroute(rx);
+    rx->drop = lnet_connects_in_vain(rx) ? LNET_DROP_UNCONNECTED : LNET_DROP_NONE;
+    return !rx->drop;
+}
+
+/* Reroutes headers that wait for the share of a gateway whose path is no longer good. Drops those
+ * that have waited long enough for the share of next hops without a connection. */
+static void look_at_waiting(struct lnet_shard *s)
 {
     struct lnet_rx_queue lost = TAILQ_HEAD_INITIALIZER(lost);
     struct lnet_rx *rx, *next;
 
     for (rx = TAILQ_FIRST(&s->credit->waiting); rx; rx = next) {
         next = TAILQ_NEXT(rx, age);
-        if (rx->wait != LNET_RX_WAIT_BUFFER || lnet_path_good(s, &rx->path) || reroute(rx))
+        if (rx->wait != LNET_RX_WAIT_BUFFER || waits_on(rx))
             continue;
         lnet_wait_leave(rx);
         TAILQ_INSERT_TAIL(&lost, rx, queue);
@@ -231,19 +240,17 @@ static void stall_look(struct reactor_timer *t)
 {
     struct lnet_shard *s = container_of(t, struct lnet_credit_shard, stall_timer)->shard;
     uint32_t wanted[LNET_POOLS] = {0};
-    bool waiting = false;
 
-    reroute_waiting(s);
+    look_at_waiting(s);
     count_wanted(s, wanted);
     find_stalled(s, wanted, reactor_now_us());
     sort_waiting(s);
+    lnet_credits_look(s);
     lnet_next_hops_look(s);
     abandon_for_memory(s);
-    for (unsigned i = 0; i < LNET_POOLS; i++) {
+    for (unsigned i = 0; i < LNET_POOLS; i++)
         abandon_stalled(s, (enum lnet_pool)i, wanted[i]);
-        waiting |= s->credit->pool[i].waiting > 0;
-    }
-    if (!waiting)
+    if (TAILQ_EMPTY(&s->credit->waiting))
         return;
     lnet_wake_soon(s);
     reactor_timer_arm(t, LOOK_US);

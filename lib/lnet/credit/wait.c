@@ -12,8 +12,10 @@
 #include "lib/lnet/credit/credit_internal.h"
 #include "lib/lnet/peer/peer_ni.h"
 
-#define BEHIND_US 1000000ull /* after an expired wait: take a buffer at once or be dropped */
-#define SERVE_MAX 64         /* admissions and refusals in one iteration of the reactor */
+#define BEHIND_US   1000000ull  /* after an expired wait: take a buffer at once or be dropped */
+#define CONNECT_US  1000000ull  /* so long a header waits for the share of the unconnected … */
+#define CONNECTS_US 10000000ull /* … and then none of its sender for so long */
+#define SERVE_MAX   64          /* admissions and refusals in one iteration of the reactor */
 
 /* ---- waiting for a buffer ---- */
 
@@ -120,8 +122,8 @@ static void begin_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
     } else {
         lnet_buffer_wait(rx);
         count_add(&s->credit->pool[rx->pool].waited, 1);
-        lnet_stall_watch(s);
     }
+    lnet_stall_watch(s);
 }
 
 /* A header waits no longer; it gets a buffer, or leaves. */
@@ -161,20 +163,42 @@ void lnet_wait_leave(struct lnet_rx *rx)
     lnet_give_router_credit(from); /* taken, or only asked for: now counts both */
 }
 
+/* While a header waits for the share of next hops that are not connected, messages of its sender to
+ * others wait behind it. So it does not wait long, and for a next hop that stalled not at all. */
+bool lnet_connects_in_vain(struct lnet_rx *rx)
+{
+    uint64_t now = reactor_now_us();
+
+    if (rx->wait != LNET_RX_WAIT_BUFFER || !lnet_waits_for_unconnected(rx))
+        return false;
+    if (now - rx->begun_us >= CONNECT_US)
+        rx->from->unconnected_until_us = now + CONNECTS_US;
+    return now < rx->from->unconnected_until_us || lnet_stalled_lately(rx->shard->node, rx->hash);
+}
+
+/* Drops a header that has begun to wait, if it should not. */
+static void wait_or_leave(struct lnet_rx *rx)
+{
+    enum lnet_drop why = wait_reason(rx);
+
+    if (rx->expired_us == 0 || reactor_now_us() - rx->expired_us >= BEHIND_US) {
+        if (!lnet_connects_in_vain(rx))
+            return;
+        why = LNET_DROP_UNCONNECTED;
+    }
+    lnet_wait_leave(rx);
+    lnet_discard(rx, why);
+}
+
 void lnet_wait(struct lnet_rx *rx, enum lnet_rx_wait what)
 {
     struct lnet_credit_shard *c = rx->shard->credit;
 
     waiting_add(&c->waiting, rx);
     begin_wait(rx, what);
-    if (rx->expired_us != 0 && reactor_now_us() - rx->expired_us < BEHIND_US) {
-        enum lnet_drop why = wait_reason(rx);
-
-        lnet_wait_leave(rx);
-        lnet_discard(rx, why);
-    } else if (TAILQ_FIRST(&c->waiting) == rx) {
+    if (TAILQ_FIRST(&c->waiting) == rx)
         arm_wait_timer(c);
-    }
+    wait_or_leave(rx);
 }
 
 uint64_t lnet_limit_wait_us(const struct lnet_node *node)
@@ -296,6 +320,7 @@ static void start_credited(struct lnet_peer_ni *peer)
         credit_wait_ends(rx);
         if (!lnet_may_go_now(rx)) {
             begin_wait(rx, LNET_RX_WAIT_BUFFER);
+            wait_or_leave(rx);
             continue;
         }
         reactor_wait_none(REACTOR_WAIT_BUFFER);

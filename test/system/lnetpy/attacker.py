@@ -21,6 +21,7 @@ restarts: as holders, each connection as a node that has restarted since its las
 deaf: holds one connection of each address on --net, with a small window, and reads nothing but the HELLO.
 readers: holds --per connections of each address on --net, announces an MSS of --mss, and reads all that comes, or of each connection
     --pace bytes in a second.
+takers: as keepers, but a GET of --size bytes from --target in place of the ping, and reads nothing but the HELLO.
 greetings: holds --per connections of each address open, whose greeting comes byte by byte and never ends.
 
 Prints a line `N made, N ended, N refused, N open, N read` each second, with the bytes that readers have read. Ends when it is killed, or its parent ends.
@@ -41,10 +42,12 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from lnetpy import nid as N     # noqa: E402
 from lnetpy import wire         # noqa: E402
+from lnetpy.node import TEST_PORTAL     # noqa: E402
 
 
 FLOODS = ("strangers", "askers", "forgers", "noops", "pushers")
-SENDERS = ("dead", "keepers", "trickles", *FLOODS)
+SENDERS = ("dead", "keepers", "takers", "trickles", *FLOODS)
+DEAF = ("deaf", "takers")
 FILES_LEFT = 64     # of those that the process may have open, what connections do not take
 BATCH, TURN = {"noops": 4000, "pushers": 1}, 0.05   # messages of a connection at once (else 100), and s between
 
@@ -68,7 +71,7 @@ class Attacker:
         s = socket.socket(self.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if self.o.what == "deaf" or self.o.pace:
+            if self.o.what in DEAF or self.o.pace:
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536 if self.o.pace else 2048)
             if self.o.mss:
                 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, self.o.mss)
@@ -106,18 +109,18 @@ class Attacker:
 
     def hear(self, fd):
         """A FIN is not answered: the router has to wait for ours."""
-        if self.o.what == "deaf" and fd in self.up:
+        if self.o.what in DEAF and fd in self.up:
             return
         if self.o.what == "readers" and fd in self.up:
             if not self.o.pace:
                 self.read_all(fd)
             return
         with contextlib.suppress(OSError):
-            if self.open[fd][0].recv(56 if self.o.what == "deaf" else 4096) == b"":
+            if self.open[fd][0].recv(56 if self.o.what in DEAF else 4096) == b"":
                 self.ended += 1
                 if self.o.what != "callers":
                     self.drop(fd, rst=True)
-            elif self.o.what in (*FLOODS, "keepers", "deaf", "readers"):
+            elif self.o.what in (*FLOODS, *DEAF, "keepers", "readers"):
                 self.up.add(fd)
             elif self.o.what == "trickles" and fd not in self.up:
                 self.up.add(fd)
@@ -180,6 +183,8 @@ class Attacker:
         router, handle = N.parse(f"{self.o.router}@tcp"), i.to_bytes(16, "little")
         if self.o.what in ("askers", "keepers"):
             return wire.Header(router, source, wire.GET, 0, wire.get_union(handle, wire.PING_MATCH, 0, 272)), b""
+        if self.o.what == "takers":
+            return wire.Header(N.parse(self.o.target), source, wire.GET, 0, wire.get_union(handle, i, TEST_PORTAL, self.o.size)), b""
         if self.o.what == "forgers":
             forged = N.parse(f"172.16.{i >> 8 & 255}.{i & 255}@tcp9")
             info = wire.PingInfo(wire.F_NI_STATUS | wire.F_MULTI_RAIL | wire.F_DISCOVERY, i + 1, [(forged, wire.UP)]).pack()
@@ -227,6 +232,8 @@ class Attacker:
             head, _ = self.message(next(self.serial), N.parse(self.open[fd][1] + "@tcp"))
             self.open[fd][3] = wire.frame(wire.LNET) + head.pack(":" in self.o.router)
             self.say_more(fd)
+
+    takers = keepers
 
     def segments(self, now, began):
         self.holders(now, began)

@@ -78,7 +78,8 @@ class Bystander:
         began = time.monotonic()
         while self.going:
             for size in (100, 5000, 70000):
-                if not await self.c.put(self.s.nid, pattern(size, size)) or not await self.s.get(self.c.nid, size):
+                data = pattern(size, size)
+                if not (await self.c.put(self.s.nid, data) and await self.s.put(self.c.nid, data) and await self.s.get(self.c.nid, size)):
                     self.lost += 1
             self.moved += 1
             now = time.monotonic()

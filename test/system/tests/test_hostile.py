@@ -5,7 +5,7 @@ from lnetpy import nid as N
 from lnetpy import wire
 from lnetpy.badpeer import BadPeer
 from lnetpy.crowd_scene import NEAR, wide_router
-from lnetpy.hostile import V4, V6, beside
+from lnetpy.hostile import V4, V6, addresses, beside
 from lnetpy.scene import CLIENT, ROUTER, cases, crowded, deadline, join, line, only
 
 BAD = "10.0.0.66@tcp"
@@ -211,6 +211,20 @@ async def test_deaf_next_hops(env, who):
         attack.last()
         return (await r.drops())["next_hop_stalled"] > 0
     await beside(env, "pushers", V4, int(who), found_out, seconds=4, per=2, far=("deaf", {"per": 1}))
+
+
+@deadline(90)
+@cases("20", "40", "a /64")
+async def test_takers(env, who):
+    """Nodes that ask the bystander's server for bulk and read none of it: its answers to them do not keep it from others."""
+    nets, count = {"20": (V4, 20), "40": (V4, 40), "a /64": (V6, 60)}[who]
+    env.ledger.strangers |= {N.parse(a + "@tcp") for a in addresses(nets, count)}
+
+    async def asked(r, attack):
+        attack.last()
+        return (await r.stats())["msgs_alloc"] >= 8
+    await beside(env, "takers", nets, count, asked, seconds=20, router={"buffers": {"large": 240}}, per=1, size=1 << 20,
+                 target=f"{nets[1]}2@tcp1")
 
 
 @deadline(90)

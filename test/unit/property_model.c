@@ -514,6 +514,7 @@ static void buffer_back(struct tracked *t)
     else
         books.pool[t->home][t->pool].held[t->acct]--;
     books.pool[t->home][t->pool].moved_us[t->acct] = clock_us;
+    books.pool[t->home][t->pool].vain[t->acct] = false;
     router_credit_back(t);
     t->state = T_FREE;
     for (i = 0; books.active[i] != t; i++)
@@ -582,15 +583,21 @@ static bool says_no_path(enum lnet_drop why)
 
 static void header_expired(struct conn *c, enum lnet_drop why)
 {
+    struct model_pool *p = &books.pool[c->peer->reactor][c->in.rx.pool];
+    unsigned acct = acct_of(&c->in.rx.path.next_hop, c->in.rx.path.gw != NULL);
+
+    bool vain = why == LNET_DROP_DEST_SHARE && p->vain[acct];
+
     if (c == books.parsing) {
-        if (c->expired_us == 0 || clock_us - c->expired_us >= BEHIND_US)
+        if (!vain && (c->expired_us == 0 || clock_us - c->expired_us >= BEHIND_US))
             prop_fail("header %x was dropped at once, without a wait before it", c->id);
         covered(COVER_BEHIND_EXPIRED);
-    } else {
+    } else if (!vain || clock_us >= c->parsed_us + c->wait_us) {
         if (clock_us < c->parsed_us + c->wait_us)
             prop_fail("header %x was dropped after %llu us, too early", c->id,
                       (unsigned long long)(clock_us - c->parsed_us));
         c->expired_us = clock_us;
+        p->vain[acct] |= why == LNET_DROP_DEST_SHARE;
     }
     if (c == books.parsing)
         take_router_credit(c, why == LNET_DROP_RTR_CREDIT);

@@ -289,6 +289,32 @@ static void test_behind_expired(void **state)
     node_down();
 }
 
+/* When a message has waited in vain for its next hop, those behind it for that next hop do not wait
+ * before it gives a buffer back. */
+static void test_waited_in_vain(void **state)
+{
+    struct peer_msg *share;
+    struct lnet_nid d;
+
+    wait_up(3);
+    d = hop(0);
+    hang(d, 100);
+    share = put(d, 200);
+    pass_ms(1500);
+    assert_int_equal(put(d, 201)->recvs, 0); /* nothing is known of it yet */
+    pass_ms(1510);
+    check_discarded(share);
+    pass_ms(1000);
+    check_discarded(put(d, 202));
+    assert_int_equal(drops_of(LNET_DROP_DEST_SHARE), 2);
+    assert_int_equal(put(hop(1), 203)->in.mlen, 203);
+    end(100); /* the one that waits has it */
+    assert_int_equal(put(d, 204)->recvs, 0);
+    end_all();
+    assert_int_equal(drops_of(LNET_DROP_DEST_SHARE), 2);
+    node_down();
+}
+
 /* The table of next hops is full: dropped, and nothing is lost. */
 static void test_no_account(void **state)
 {
@@ -634,21 +660,14 @@ static void test_received_no_way(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_reasons),
-    LNET_TEST(test_one_wait),
-    LNET_TEST(test_slow_next_hop),
-    LNET_TEST(test_expired_gives_back),
-    LNET_TEST(test_how_long),
-    LNET_TEST(test_how_long_at_run_time),
-    LNET_TEST(test_behind_expired),
-    LNET_TEST(test_no_account),
-    LNET_TEST(test_cancel_credit),
-    LNET_TEST(test_cancel_buffer),
-    LNET_TEST(test_cancel_all),
-    LNET_TEST(test_reroute_waiting),
-    LNET_TEST(test_reroute_keeps_time),
-    LNET_TEST(test_no_way_left),
-    LNET_TEST(test_reroute_received),
+    LNET_TEST(test_reasons),         LNET_TEST(test_one_wait),
+    LNET_TEST(test_slow_next_hop),   LNET_TEST(test_expired_gives_back),
+    LNET_TEST(test_how_long),        LNET_TEST(test_how_long_at_run_time),
+    LNET_TEST(test_behind_expired),  LNET_TEST(test_waited_in_vain),
+    LNET_TEST(test_no_account),      LNET_TEST(test_cancel_credit),
+    LNET_TEST(test_cancel_buffer),   LNET_TEST(test_cancel_all),
+    LNET_TEST(test_reroute_waiting), LNET_TEST(test_reroute_keeps_time),
+    LNET_TEST(test_no_way_left),     LNET_TEST(test_reroute_received),
     LNET_TEST(test_received_no_way),
 };
 

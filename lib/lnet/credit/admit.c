@@ -124,6 +124,7 @@ void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum ln
     if (--d->held[pool] == 0)
         p->gws_holding -= d->gateway;
     d->moved_us[pool] = reactor_now_us();
+    d->vain[pool] = false;
     --*held_by_kind(p, d);
 }
 

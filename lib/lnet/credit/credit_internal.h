@@ -42,6 +42,7 @@ struct lnet_next_hop_look {
     uint64_t us;     /* when it began */
     uint64_t taken;  /* lnd_peer_info.taken then; … */
     uint64_t target; /* … and at which the next hop takes something; 0: it owes nothing */
+    uint64_t counted_us;
     bool away, again;
 };
 
@@ -60,7 +61,8 @@ struct lnet_next_hop {
     struct lnet_next_hop_wait wait[LNET_POOLS][LNET_CLASSES];
     struct lnet_next_hop_look look;
     uint64_t moved_us[LNET_POOLS]; /* when it got its first buffer, or last gave one back */
-    uint8_t spare[16];
+    bool vain[LNET_POOLS];         /* a header has waited in vain for it since then */
+    uint8_t spare[8 - LNET_POOLS];
 };
 
 _Static_assert(offsetof(struct lnet_next_hop, wait) == 64,

@@ -9,7 +9,8 @@
  * hop that took no twentieth loses its connections, and its messages are dropped. For a while it
  * counts as not connected, so that all such next hops have the share of those. A header may also
  * wait since its own next hop holds its share. Then messages of its sender to others wait behind
- * it. So after a while all next hops that took nothing for longer lose their connections.
+ * it. So if several such next hops took nothing for longer, all of them lose their connections. One
+ * alone may be a server that pauses.
  *
  * Router credits are held by what next hops take too slowly as well. Many nodes that ask a server
  * for much and do not read it would hold all of the server's. So a message whose next hop gives no
@@ -27,7 +28,8 @@
 #define AGAIN_S    300        /* … and so long when it does it again within that time */
 #define IDLE_US    1000000ull /* all that gave no buffer back for so long lose their connections */
 #define LONG_US    500000ull /* a header has waited for long for what its own next hop holds; … */
-#define PAUSE_US   2000000ull /* … then all of these do */
+#define PAUSE_US   2000000ull /* … then all of these do, … */
+#define SEVERAL    3          /* … if there are so many: one may be a server that pauses */
 #define SLOW_US    200000ull  /* … is slow: its messages hold no router credits */
 #define SLOW_S     10         /* so long nothing does that goes to others than quick next hops */
 
@@ -171,6 +173,22 @@ static bool holds(const struct lnet_next_hop *d, const struct wanted *w, uint64_
     return w->headers > 0 && some;
 }
 
+/* Whether several next hops hold what headers wait for, and have given none back for long. */
+static bool several_pause(struct lnet_shard *s, const struct wanted *w, uint64_t now)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; w->headers > 0 && i < s->total_msgs && n < SEVERAL; i++) {
+        struct lnet_next_hop *d = s->msgs[i].account;
+
+        if (!d || d->gateway || d->look.counted_us == now || !holds(d, w, PAUSE_US - STALL_US, now))
+            continue;
+        d->look.counted_us = now;
+        n++;
+    }
+    return n == SEVERAL;
+}
+
 void lnet_next_hops_look(struct lnet_shard *s)
 {
     struct lnet_credit_shard *c = s->credit;
@@ -183,6 +201,8 @@ void lnet_next_hops_look(struct lnet_shard *s)
             want(&starving, rx);
         else if (held_up(rx, now))
             want(&held_back, rx);
+    if (!several_pause(s, &held_back, now))
+        held_back.headers = 0;
     for (unsigned i = 0; (starving.headers > 0 || held_back.headers > 0) && i < s->total_msgs &&
                          c->looks < LNET_LOOKS;
          i++) {

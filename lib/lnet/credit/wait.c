@@ -179,13 +179,13 @@ bool lnet_connects_in_vain(struct lnet_rx *rx)
 /* Drops a header that has begun to wait, if it should not. */
 static void wait_or_leave(struct lnet_rx *rx)
 {
+    bool behind = rx->expired_us != 0 && reactor_now_us() - rx->expired_us < BEHIND_US;
     enum lnet_drop why = wait_reason(rx);
 
-    if (rx->expired_us == 0 || reactor_now_us() - rx->expired_us >= BEHIND_US) {
-        if (!lnet_connects_in_vain(rx))
-            return;
+    if (lnet_connects_in_vain(rx))
         why = LNET_DROP_UNCONNECTED;
-    }
+    else if (!behind && (why != LNET_DROP_DEST_SHARE || !rx->account->vain[rx->pool]))
+        return;
     lnet_wait_leave(rx);
     lnet_discard(rx, why);
 }
@@ -234,6 +234,7 @@ static void wait_expired(struct reactor_timer *t)
             continue;
         }
         why = wait_reason(rx);
+        rx->account->vain[rx->pool] |= why == LNET_DROP_DEST_SHARE;
         lnet_wait_leave(rx);
         rx->expired_us = now;
         lnet_discard(rx, why);

@@ -79,8 +79,8 @@ class Bystander:
         while self.going:
             for size in (100, 5000, 70000):
                 data = pattern(size, size)
-                if not (await self.c.put(self.s.nid, data) and await self.s.put(self.c.nid, data) and await self.s.get(self.c.nid, size)):
-                    self.lost += 1
+                got = await asyncio.gather(self.c.put(self.s.nid, data), self.s.put(self.c.nid, data), self.s.get(self.c.nid, size))
+                self.lost += not all(got)
             self.moved += 1
             now = time.monotonic()
             self.due = int((now - began) / PERIOD) + 1

@@ -193,7 +193,7 @@ struct lnet_peer_ni {
     bool rtr_waking;
     struct lnet_peer_ni *rtr_next; /* in shard->rtr_wake */
     /* ---- */
-    struct lnet_credits rtr;   /* messages from it that hold a router buffer */
+    struct lnet_credits rtr;   /* router credits of messages from it (credit/admit.c) */
     struct lnet_rx_queue rtrq; /* wait for a router credit */
     uint32_t rtr_waiting;      /* headers in rtrq */
     uint32_t message_s;        /* when a message last came from it: keep-alives are none */
@@ -311,7 +311,8 @@ struct lnet_msg {
     bool router_credit;           /* forwarded: holds one of rx_peer's. Home */
     bool unconnected : 1;         /* counted as such in its pool and in rx_peer */
     bool quick       : 1;         /* its memory is counted as such in the budget */
-    bool received    : 1;         /* forwarded: its payload is in. Home, as the two before */
+    bool received    : 1;         /* forwarded: its payload is in. Home, as those beside it */
+    bool seen        : 1;         /* … and a look at router credits has found it so */
     struct lnet_shard *home;      /* shard that allocated it and gets it back */
     struct lnet_ni *rx_ni;        /* forwarded: where it came in */
     struct lnet_peer_ni *rx_peer; /* forwarded: from whom (referenced) */

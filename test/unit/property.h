@@ -288,7 +288,7 @@ struct tracked {
     uint64_t seq;
     struct peer *to;
     unsigned ni;
-    uint64_t handed_us, handed_seq;
+    uint64_t received_us, handed_us, handed_seq;
     uint8_t *buffer;
     struct tracked *next;
 };

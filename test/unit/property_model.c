@@ -11,7 +11,7 @@
 #define BEHIND_US SEC        /* what lies behind a wait that was in vain */
 #define LATE_US   (SEC / 10) /* without payload */
 #define SLOW_US   (10 * SEC) /* for all of the payload */
-#define HELD_US   (SEC / 5)  /* a next hop gives no buffer back: its messages hold no credits */
+#define HELD_US   (SEC / 5)  /* a message that was received so long ago may hold no credit */
 #define LIKE_US   (10 * SEC) /* so long what goes to others than quick ones holds none either */
 
 struct books books;
@@ -355,6 +355,7 @@ void sync_stalled(void)
         p = &books.pool[t->home][t->pool];
         p->stalled += still ? 1 : -1;
         p->held[t->acct] += still ? -1 : 1;
+        p->vain[t->acct] &= p->held[t->acct] > 0;
         covered(COVER_STALLED);
     }
 }
@@ -428,8 +429,7 @@ static void admitted(struct conn *c)
         prop_fail("too many messages");
     books.active[books.nactive++] = t;
     books.pool[r][t->pool].used++;
-    if (books.pool[r][t->pool].held[t->acct]++ == 0)
-        books.pool[r][t->pool].moved_us[t->acct] = clock_us;
+    books.pool[r][t->pool].held[t->acct]++;
     c->msg = t;
 }
 
@@ -467,6 +467,7 @@ void model_recv_done(struct conn *c, bool ok)
     }
     if (ok)
         t->seq = ++books.received[t->home];
+    t->received_us = clock_us;
 }
 
 /* ---- the end of a message ---- */
@@ -487,8 +488,7 @@ void __wrap_lnet_return_router_credit(struct lnet_msg *msg)
 {
     struct tracked *t = tracked_of(msg);
     bool received = t->state != T_RECEIVING && t->state != T_FREE;
-    bool slow =
-        received && t->from && clock_us - books.pool[t->home][t->pool].moved_us[t->acct] >= HELD_US;
+    bool slow = received && t->from && clock_us - t->received_us >= HELD_US;
     bool like_others = received && t->from && !msg->quick && clock_us < t->from->slow_hops_us;
 
     if (slow && !t->accepted && t->router_credit) {
@@ -513,8 +513,8 @@ static void buffer_back(struct tracked *t)
         books.pool[t->home][t->pool].stalled--;
     else
         books.pool[t->home][t->pool].held[t->acct]--;
-    books.pool[t->home][t->pool].moved_us[t->acct] = clock_us;
-    books.pool[t->home][t->pool].vain[t->acct] = false;
+    if (t->sent_ok || books.pool[t->home][t->pool].held[t->acct] == 0)
+        books.pool[t->home][t->pool].vain[t->acct] = false;
     router_credit_back(t);
     t->state = T_FREE;
     for (i = 0; books.active[i] != t; i++)

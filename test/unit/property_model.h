@@ -10,11 +10,10 @@
 
 struct model_pool {
     unsigned used, stalled;
-    unsigned held[2 * MAX_PEERS];     /* by account */
-    uint64_t moved_us[2 * MAX_PEERS]; /* when it got its first one, or last gave one back */
-    bool vain[2 * MAX_PEERS];         /* a header for it waited in vain since then */
-    int lowest;                       /* free minus waiting, as seen since the last resize */
-    unsigned total_then;              /* the size to which that belongs */
+    unsigned held[2 * MAX_PEERS]; /* by account */
+    bool vain[2 * MAX_PEERS];     /* a header for it waited in vain since then */
+    int lowest;                   /* free minus waiting, as seen since the last resize */
+    unsigned total_then;          /* the size to which that belongs */
 };
 
 struct model_ni {

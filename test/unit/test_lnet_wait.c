@@ -309,9 +309,16 @@ static void test_waited_in_vain(void **state)
     assert_int_equal(drops_of(LNET_DROP_DEST_SHARE), 2);
     assert_int_equal(put(hop(1), 203)->in.mlen, 203);
     end(100); /* the one that waits has it */
-    assert_int_equal(put(d, 204)->recvs, 0);
+    share = put(d, 204);
+    put(d, 205);
+    pass_ms(1000);
+    end(100); /* as it takes something meanwhile, the wait of the other says nothing */
+    assert_int_equal(share->in.mlen, 204);
+    pass_ms(2500);
+    assert_int_equal(drops_of(LNET_DROP_DEST_SHARE), 3);
+    assert_int_equal(put(d, 206)->recvs, 0);
     end_all();
-    assert_int_equal(drops_of(LNET_DROP_DEST_SHARE), 2);
+    assert_int_equal(drops_of(LNET_DROP_DEST_SHARE), 3);
     node_down();
 }
 

@@ -5,7 +5,8 @@
  * payload that stalls through stall.c, segments of a transport through grant.c.
  *
  * A header takes a router credit of its sender, which bounds the router buffers that messages of
- * one peer NI hold. Then it takes a router buffer, which is charged to the account of its next hop.
+ * one peer NI hold, as long as their next hops take them soon (next_hop_stall.c). Then it takes a
+ * router buffer, which is charged to the account of its next hop.
  *
  * The rule for one more buffer of a pool (free = total - used, of this reactor):
  *  - there must be a free one;
@@ -93,6 +94,7 @@ void lnet_next_hop_put(struct lnet_shard *s, struct lnet_next_hop *d)
 
     if (--d->refs > 0)
         return;
+    lnet_next_hop_moves(s, d);
     at = &s->next_hop_hash[d->hash & s->next_hop_mask];
     while (*at != d)
         at = &(*at)->hash_next;
@@ -121,10 +123,12 @@ void lnet_next_hop_credit(struct lnet_shard *s, struct lnet_next_hop *d, enum ln
 {
     struct lnet_router_pool *p = &s->credit->pool[pool];
 
-    if (--d->held[pool] == 0)
+    if (--d->held[pool] == 0) {
         p->gws_holding -= d->gateway;
+        d->vain[pool] = false;
+    }
     d->moved_us[pool] = reactor_now_us();
-    d->vain[pool] = false;
+    lnet_next_hop_moves(s, d);
     --*held_by_kind(p, d);
 }
 
@@ -309,7 +313,6 @@ void lnet_admit_now(struct lnet_rx *rx)
     msg->unconnected = is_unconnected(rx);
     pool->unconnected += msg->unconnected;
     msg->quick = rx->class == LNET_CLASS_QUICK;
-    msg->received = false;
     rx->from->unconnected[rx->pool] += msg->unconnected;
     lnet_peer_ni_hold(rx->from);
     msg->account = rx->account;
@@ -396,8 +399,8 @@ void lnet_admit_received(struct lnet_rx *rx, bool whole)
     TAILQ_REMOVE(&rx->shard->credit->receiving, rx, age);
     if (rx->msg->memory != rx->msg->truesize)
         lnet_budget_settle(rx->msg);
-    rx->msg->received = true;
-    lnet_credit_unless_taken(rx->msg, reactor_now_us());
+    rx->msg->received = whole;
+    lnet_credit_early(rx->msg);
     if (!rx->msg->stalled)
         return;
     lnet_stalled_ends(rx, whole);
@@ -446,6 +449,8 @@ static void release_buffer(struct lnet_msg *msg)
     if (msg->stalled)
         lnet_set_stalled(msg, false);
     lnet_quick_learn(msg);
+    if (msg->received && !msg->result.reason)
+        msg->account->vain[msg->pool] = false;
     lnet_next_hop_credit(s, msg->account, msg->pool);
     lnet_next_hop_put(s, msg->account);
     msg->account = NULL;

@@ -6,13 +6,13 @@
  * read meanwhile: that is the back-pressure. docs/protocol/lnet-core.md §4.3, §4.6, §4.9.
  *
  * A message's life here: lnet_admit() takes all three and calls ops->recv(); lnet_admit_received()
- * when the payload is in; lnet_return_router_credit() when the next hop's LND has accepted it;
- * lnet_forward_free() at its end gives back what is left. All run on the shard of the ingress
- * connection.
+ * when the payload is in; lnet_return_router_credit() when the next hop's LND has accepted it, or
+ * has it for long; lnet_forward_free() at its end gives back what is left. All run on the shard of
+ * the ingress connection.
  *
- * Files: admit.c admission, accounts of next hops, and the end of a message; wait.c headers that
- * wait; stall.c stalled receives; quick.c next hops that take messages soon; grant.c memory for
- * segments. The router buffers are in pool.c.
+ * admit.c: admission, accounts of next hops, and the end of a message. wait.c: headers that wait.
+ * stall.c: stalled receives. quick.c: next hops that take messages soon. next_hop_stall.c: those
+ * that take none. grant.c: memory for segments. pool.c: the router buffers.
  */
 #ifndef MILLRACE_LNET_CREDIT_H
 #define MILLRACE_LNET_CREDIT_H

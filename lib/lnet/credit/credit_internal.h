@@ -42,8 +42,12 @@ struct lnet_next_hop_look {
     uint64_t us;     /* when it began */
     uint64_t taken;  /* lnd_peer_info.taken then; … */
     uint64_t target; /* … and at which the next hop takes something; 0: it owes nothing */
-    uint64_t counted_us;
-    bool away, again;
+    uint64_t heard;  /* messages that had come from its net then */
+    bool away;
+    bool again;   /* `target` counts */
+    bool cut;     /* it may lose its connections, … */
+    bool guarded; /* … if its net was heard from since */
+    bool idle;    /* result: it took nothing since the look before */
 };
 
 /* Next hop account: the buffers of a shard that messages to one next hop hold. It exists while such
@@ -61,8 +65,9 @@ struct lnet_next_hop {
     struct lnet_next_hop_wait wait[LNET_POOLS][LNET_CLASSES];
     struct lnet_next_hop_look look;
     uint64_t moved_us[LNET_POOLS]; /* when it got its first buffer, or last gave one back */
-    bool vain[LNET_POOLS];         /* a header has waited in vain for it since then */
-    uint8_t spare[8 - LNET_POOLS];
+    bool vain[LNET_POOLS]; /* since it took a message, one has waited for it until it expired */
+    bool idle; /* counted in lnet_credit_shard.idle: a look found that it takes nothing */
+    uint8_t spare[7 - LNET_POOLS];
 };
 
 _Static_assert(offsetof(struct lnet_next_hop, wait) == 64,
@@ -136,8 +141,10 @@ struct lnet_credit_shard {
     struct reactor_timer stall_timer; /* looks for what has stalled while headers wait */
     uint32_t look_at;                 /* descriptor of a message: next_hop_stall.c goes on there */
     uint32_t looks;                   /* accounts on their way */
-    uint64_t slow_until_us;           /* the latest of all peer NIs: no sender is slow after it */
-    struct reactor_timer calm_timer;  /* looks whether a shortage of buffers has ended */
+    uint32_t idle;          /* next hops that took nothing, and gave no buffer back since */
+    uint64_t credits_us;    /* last look at router credits */
+    uint64_t slow_until_us; /* the latest of all peer NIs: no sender is slow after it */
+    struct reactor_timer calm_timer; /* looks whether a shortage of buffers has ended */
     struct reactor_task wake;
     bool wake_posted;
     bool wake_all;                 /* memory or a buffer came free: every header is looked at */
@@ -209,15 +216,25 @@ void lnet_quick_learn(const struct lnet_msg *msg);
 /* Looks whether next hops that hold what others wait for take anything; ends the connections of
  * those that do not. While headers wait. */
 void lnet_next_hops_look(struct lnet_shard *s);
-/* Gives the router credit of a received message back, if its next hop gives no buffer back. */
-void lnet_credit_unless_taken(struct lnet_msg *msg, uint64_t now);
-/* Does so for all senders whose headers wait for one. */
+/* The receive of a message has ended: gives its router credit back, if it is known that its next
+ * hop will not take it soon. */
+void lnet_credit_early(struct lnet_msg *msg);
+/* Gives back router credits of messages that their next hops have had for long, where headers of
+ * their sender wait for one. */
 void lnet_credits_look(struct lnet_shard *s);
+/* A next hop gave a buffer back or is gone: it is not known to take nothing any more. */
+static inline void lnet_next_hop_moves(struct lnet_shard *s, struct lnet_next_hop *d)
+{
+    s->credit->idle -= d->idle;
+    d->idle = false;
+}
 
 /* ---- wait.c: headers that wait ---- */
 void lnet_wait_init(struct lnet_credit_shard *c);
 /* Lets a new header wait, or drops it behind an expired one. */
 void lnet_wait(struct lnet_rx *rx, enum lnet_rx_wait what);
+/* Why a header that waits for a buffer does. */
+enum lnet_drop lnet_buffer_why(const struct lnet_rx *rx);
 /* Whether a header that waits is not to wait on, since its next hop is not connected. */
 bool lnet_connects_in_vain(struct lnet_rx *rx);
 /* Ends the wait of a header that is not admitted, and gives back what it holds. */

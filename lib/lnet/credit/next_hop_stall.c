@@ -7,14 +7,16 @@
  * a header waits whose next hop holds none, the next hops that hold some are looked at on their
  * homes: how much were they given, and how much of that have they taken half a second later? A next
  * hop that took no twentieth loses its connections, and its messages are dropped. For a while it
- * counts as not connected, so that all such next hops have the share of those. A header may also
- * wait since its own next hop holds its share. Then messages of its sender to others wait behind
- * it. So if several such next hops took nothing for longer, all of them lose their connections. One
- * alone may be a server that pauses.
+ * counts as not connected, so that all such next hops have the share of those. All next hops that
+ * took nothing for longer lose them together, but not if their net was silent meanwhile.
  *
- * Router credits are held by what next hops take too slowly as well. Many nodes that ask a server
- * for much and do not read it would hold all of the server's. So a message whose next hop gives no
- * buffer back for a moment holds no credit any more: the shares of the pools bound such messages.
+ * A header may also wait since its own next hop holds its share. Then messages of its sender to
+ * others wait behind it. So if several such next hops took nothing for longer, all of them lose
+ * their connections. One alone may be a server that pauses.
+ *
+ * Many nodes that ask a server for much and read it slowly would hold all router credits of the
+ * server. So while a header waits for one, a message that its next hop has had for a moment holds
+ * none any more: the shares of the pools bound such messages.
  *
  * Gateways are not looked at: their checks decide.
  */
@@ -30,55 +32,66 @@
 #define LONG_US    500000ull /* a header has waited for long for what its own next hop holds; … */
 #define PAUSE_US   2000000ull /* … then all of these do, … */
 #define SEVERAL    3          /* … if there are so many: one may be a server that pauses */
-#define SLOW_US    200000ull  /* … is slow: its messages hold no router credits */
-#define SLOW_S     10         /* so long nothing does that goes to others than quick next hops */
+#define SLOW_US    200000ull /* a message that was received so long ago may hold no router credit */
+#define SLOW_S     10        /* so long nothing does that goes to others than quick next hops */
 
 /* Whether a header waits as its next hop holds no buffer and there is none, or no memory. */
 static bool starves(const struct lnet_rx *rx)
 {
-    if (rx->wait != LNET_RX_WAIT_BUFFER || rx->account->held[rx->pool] > 0 ||
-        lnet_waits_for_unconnected(rx))
-        return false;
-    return (rx->lacks ? rx->lacks : lnet_next_hop_why(rx)) == LNET_DROP_BUFFER_WAIT;
+    return rx->wait == LNET_RX_WAIT_BUFFER && rx->account->held[rx->pool] == 0 &&
+           !lnet_waits_for_unconnected(rx) && lnet_buffer_why(rx) == LNET_DROP_BUFFER_WAIT;
 }
 
-/* Whether a header has waited for long, as its next hop has its share. */
+/* Whether a header has waited for long while its next hop, an end node, holds some. */
 static bool held_up(const struct lnet_rx *rx, uint64_t now)
 {
-    return rx->wait == LNET_RX_WAIT_BUFFER && rx->account->held[rx->pool] > 0 &&
-           now - rx->begun_us >= LONG_US && !lnet_waits_for_unconnected(rx);
+    enum lnet_drop why;
+
+    if (rx->wait != LNET_RX_WAIT_BUFFER || rx->account->held[rx->pool] == 0 ||
+        rx->account->gateway || now - rx->begun_us < LONG_US || lnet_waits_for_unconnected(rx))
+        return false;
+    why = lnet_buffer_why(rx);
+    return why == LNET_DROP_DEST_SHARE || why == LNET_DROP_BUFFER_WAIT;
 }
 
 /* ---- router credits ---- */
 
-static bool bounded_by_share(const struct lnet_msg *msg, uint64_t now)
+void lnet_credit_early(struct lnet_msg *msg)
 {
-    return msg->unconnected || now - msg->account->moved_us[msg->pool] >= SLOW_US ||
-           (!msg->quick && now < msg->rx_peer->slow_hops_until_s * 1000000ull);
-}
-
-void lnet_credit_unless_taken(struct lnet_msg *msg, uint64_t now)
-{
-    if (msg->received && bounded_by_share(msg, now))
+    if (msg->received &&
+        (msg->unconnected ||
+         (!msg->quick && reactor_now_us() < msg->rx_peer->slow_hops_until_s * 1000000ull)))
         lnet_return_router_credit(msg);
 }
 
-void lnet_credits_look(struct lnet_shard *s)
+static bool credit_wanted(const struct lnet_shard *s, uint64_t now)
 {
-    uint64_t now = reactor_now_us();
     const struct lnet_rx *rx;
 
     TAILQ_FOREACH(rx, &s->credit->waiting, age)
-        if (rx->wait == LNET_RX_WAIT_CREDIT && now - rx->begun_us >= SLOW_US)
-            break;
-    for (unsigned i = 0; rx && i < s->total_msgs; i++) {
+        if (rx->wait == LNET_RX_WAIT_CREDIT && now - rx->begun_us >= SLOW_US / 2)
+            return true;
+    return false;
+}
+
+/* A message that a look has seen before was received before that. */
+void lnet_credits_look(struct lnet_shard *s)
+{
+    uint64_t now = reactor_now_us();
+
+    if (now - s->credit->credits_us < SLOW_US || !credit_wanted(s, now))
+        return;
+    s->credit->credits_us = now;
+    for (unsigned i = 0; i < s->total_msgs; i++) {
         struct lnet_msg *msg = &s->msgs[i];
 
-        if (!msg->router_credit || msg->rx_peer->rtr_waiting == 0)
+        if (!msg->router_credit || !msg->received || msg->rx_peer->rtr_waiting == 0)
             continue;
-        lnet_credit_unless_taken(msg, now);
-        if (!msg->router_credit)
+        if (msg->seen) {
+            lnet_return_router_credit(msg);
             msg->rx_peer->slow_hops_until_s = (uint32_t)(now / 1000000) + SLOW_S;
+        }
+        msg->seen = true;
     }
 }
 
@@ -92,7 +105,7 @@ static void close_stalled(struct lnet_node *node, const struct lnet_conf_net *ne
     uint32_t until = now + (before > 0 && now < before + AGAIN_S ? AGAIN_S : STALLED_S);
 
     relaxed_store(at, until);
-    relaxed_store(&node->any_stalled_s, max(until, relaxed_load(&node->any_stalled_s)));
+    relaxed_store(&node->any_stalled_s, now + AGAIN_S); /* or before that */
     lnet_peer_ni_hold(peer);
     for (unsigned i = 0; i < net->nni; i++)
         net->ni[i]->lnd->peer_abort(net->ni[i], peer, LNET_DROP_NEXT_HOP_STALLED);
@@ -103,43 +116,62 @@ static void close_stalled(struct lnet_node *node, const struct lnet_conf_net *ne
 static void back(struct reactor_task *task)
 {
     struct lnet_next_hop *d = container_of(task, struct lnet_next_hop, look.task);
+    struct lnet_shard *s = d->look.shard;
 
+    lnet_next_hop_moves(s, d);
+    d->idle = d->look.idle;
+    s->credit->idle += d->idle;
     d->look.away = false;
-    d->look.shard->credit->looks--;
-    lnet_next_hop_put(d->look.shard, d);
+    s->credit->looks--;
+    lnet_next_hop_put(s, d);
+}
+
+/* Returns how many messages have come from a net, on all reactors. */
+static uint64_t heard_from(const struct lnet_node *node, const struct lnet_conf_net *net)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = 0; i < node->nshards; i++)
+        for (unsigned k = 0; k < net->nni; k++)
+            for (unsigned type = 0; type < LNET_MSG_TYPES; type++)
+                n += relaxed_load(&node->shard[i]->ni_stats[net->ni[k]->index].received[type]);
+    return n;
 }
 
 static void look(struct reactor_task *task)
 {
     struct lnet_next_hop *d = container_of(task, struct lnet_next_hop, look.task);
-    struct lnet_node *node = d->look.shard->node;
+    struct lnet_next_hop_look *l = &d->look;
+    struct lnet_node *node = l->shard->node;
     const struct lnet_conf_net *net = lnet_net_find(node, nid_net(&d->nid));
     struct lnet_peer_ni *peer = lnet_peer_ni_find_here(node, &d->nid);
     bool there = net && peer; /* the net may have been removed meanwhile */
+    uint64_t heard = there ? heard_from(node, net) : 0;
     struct lnd_peer_info info = {0};
 
     if (there && net->ni[0]->lnd->peer_info)
         net->ni[0]->lnd->peer_info(peer, &info);
     /* Less than before: a connection of it has ended, and the count with it. */
-    if (there && d->look.again && !peer->gw && info.taken >= d->look.taken &&
-        info.taken < d->look.target) {
+    l->idle = there && l->again && !peer->gw && info.taken >= l->taken && info.taken < l->target;
+    if (l->idle && l->cut && (!l->guarded || heard != l->heard)) {
         close_stalled(node, net, peer);
+        l->idle = false;
         info.owed = 0;
     }
-    d->look.taken = info.taken;
-    d->look.target = info.owed > 0 ? info.taken + max(info.owed / TAKEN_PART, 1ull) : 0;
-    d->look.task.fn = back;
-    reactor_post(d->look.shard->reactor, &d->look.task);
+    l->taken = info.taken;
+    l->target = info.owed > 0 ? info.taken + max(info.owed / TAKEN_PART, 1ull) : 0;
+    l->heard = heard;
+    l->task.fn = back;
+    reactor_post(l->shard->reactor, &l->task);
 }
 
 /* ---- on the shard that lacks buffers ---- */
 
-static void look_at(struct lnet_shard *s, struct lnet_next_hop *d, bool again, uint64_t now)
+static void look_at(struct lnet_shard *s, struct lnet_next_hop *d, uint64_t now)
 {
     d->refs++;
     s->credit->looks++;
     d->look.away = true;
-    d->look.again = again;
     d->look.us = now;
     d->look.shard = s;
     d->look.task.fn = look;
@@ -165,28 +197,33 @@ static bool holds(const struct lnet_next_hop *d, const struct wanted *w, uint64_
 {
     bool some = w->memory && d->memory > 0;
 
-    for (unsigned i = 0; w->headers > 0 && i < LNET_POOLS; i++) {
-        if (d->held[i] > 0 && now - d->moved_us[i] < idle_us)
+    for (unsigned i = 0; i < LNET_POOLS; i++) {
+        if (!w->pool[i] || d->held[i] == 0)
+            continue;
+        if (now - d->moved_us[i] < idle_us)
             return false;
-        some |= w->pool[i] && d->held[i] > 0;
+        some = true;
     }
-    return w->headers > 0 && some;
+    return some;
 }
 
-/* Whether several next hops hold what headers wait for, and have given none back for long. */
-static bool several_pause(struct lnet_shard *s, const struct wanted *w, uint64_t now)
+/* Sets what a look at a next hop is for. Returns false if there is no reason for one. */
+static bool reason_to_look(const struct lnet_shard *s, struct lnet_next_hop *d,
+                           const struct wanted *starving, const struct wanted *held_back,
+                           uint64_t now)
 {
-    unsigned n = 0;
+    struct lnet_next_hop_look *l = &d->look;
+    bool again = l->target > 0 && now - l->us < LATE_US;
+    uint64_t before = again ? 0 : STALL_US;
+    bool one = starving->headers > 0 && holds(d, starving, 0, now);
+    bool all = holds(d, starving, IDLE_US - before, now);
 
-    for (unsigned i = 0; w->headers > 0 && i < s->total_msgs && n < SEVERAL; i++) {
-        struct lnet_next_hop *d = s->msgs[i].account;
-
-        if (!d || d->gateway || d->look.counted_us == now || !holds(d, w, PAUSE_US - STALL_US, now))
-            continue;
-        d->look.counted_us = now;
-        n++;
-    }
-    return n == SEVERAL;
+    if (!one && !all && !holds(d, held_back, PAUSE_US - before, now))
+        return false;
+    l->again = again;
+    l->cut = one || all || s->credit->idle >= SEVERAL;
+    l->guarded = !one;
+    return true;
 }
 
 void lnet_next_hops_look(struct lnet_shard *s)
@@ -195,30 +232,24 @@ void lnet_next_hops_look(struct lnet_shard *s)
     struct wanted starving = {0}, held_back = {0};
     uint64_t now = reactor_now_us();
     const struct lnet_rx *rx;
+    bool any = false;
 
-    TAILQ_FOREACH(rx, &c->waiting, age)
-        if (starves(rx))
-            want(&starving, rx);
-        else if (held_up(rx, now))
-            want(&held_back, rx);
-    if (!several_pause(s, &held_back, now))
-        held_back.headers = 0;
-    for (unsigned i = 0; (starving.headers > 0 || held_back.headers > 0) && i < s->total_msgs &&
-                         c->looks < LNET_LOOKS;
-         i++) {
+    TAILQ_FOREACH(rx, &c->waiting, age) {
+        bool starved = starves(rx);
+
+        if (starved || held_up(rx, now)) {
+            want(starved ? &starving : &held_back, rx);
+            any = true;
+        }
+    }
+    for (unsigned i = 0; any && i < s->total_msgs && c->looks < LNET_LOOKS; i++) {
         struct lnet_next_hop *d = s->msgs[c->look_at].account;
-        bool again, all;
 
         c->look_at = (c->look_at + 1) % s->total_msgs;
-        if (!d || d->gateway || d->look.away || now - d->look.us < STALL_US)
+        if (!d || d->gateway || d->look.away || now - d->look.us < STALL_US ||
+            !reason_to_look(s, d, &starving, &held_back, now))
             continue;
-        again = d->look.target > 0 && now - d->look.us < LATE_US;
-        all = holds(d, &starving, IDLE_US - (again ? 0 : STALL_US), now) ||
-              holds(d, &held_back, PAUSE_US - (again ? 0 : STALL_US), now);
-        if (!all && !holds(d, &starving, 0, now))
-            continue;
-        look_at(s, d, again, now);
-        if (!all)
-            starving.headers -= again; /* it costs one next hop its connections at most */
+        look_at(s, d, now);
+        starving.headers -= d->look.again && !d->look.guarded;
     }
 }

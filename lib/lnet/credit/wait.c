@@ -139,14 +139,14 @@ static void wait_ends(struct lnet_rx *rx)
     rx->wait = LNET_RX_BUSY;
 }
 
-/* Returns why a header waits. */
+enum lnet_drop lnet_buffer_why(const struct lnet_rx *rx)
+{
+    return rx->lacks ? rx->lacks : lnet_next_hop_why(rx);
+}
+
 static enum lnet_drop wait_reason(const struct lnet_rx *rx)
 {
-    if (rx->wait == LNET_RX_WAIT_CREDIT)
-        return LNET_DROP_RTR_CREDIT;
-    if (rx->lacks)
-        return rx->lacks;
-    return lnet_next_hop_why(rx);
+    return rx->wait == LNET_RX_WAIT_CREDIT ? LNET_DROP_RTR_CREDIT : lnet_buffer_why(rx);
 }
 
 void lnet_wait_leave(struct lnet_rx *rx)
@@ -171,9 +171,11 @@ bool lnet_connects_in_vain(struct lnet_rx *rx)
 
     if (rx->wait != LNET_RX_WAIT_BUFFER || !lnet_waits_for_unconnected(rx))
         return false;
+    if (lnet_stalled_lately(rx->shard->node, rx->hash))
+        return true;
     if (now - rx->begun_us >= CONNECT_US)
         rx->from->unconnected_until_us = now + CONNECTS_US;
-    return now < rx->from->unconnected_until_us || lnet_stalled_lately(rx->shard->node, rx->hash);
+    return now < rx->from->unconnected_until_us;
 }
 
 /* Drops a header that has begun to wait, if it should not. */
@@ -234,7 +236,8 @@ static void wait_expired(struct reactor_timer *t)
             continue;
         }
         why = wait_reason(rx);
-        rx->account->vain[rx->pool] |= why == LNET_DROP_DEST_SHARE;
+        rx->account->vain[rx->pool] |= why == LNET_DROP_DEST_SHARE && !rx->lacks &&
+                                       rx->account->moved_us[rx->pool] <= rx->begun_us;
         lnet_wait_leave(rx);
         rx->expired_us = now;
         lnet_discard(rx, why);

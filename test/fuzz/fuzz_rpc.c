@@ -22,8 +22,9 @@
 
 #include <rte_common.h>
 
-#define BATCH_MAX 6
-#define ROUNDS    4000 /* of the reactors, until each call has ended */
+#define BATCH_MAX  6
+#define EVENTS_MAX 8    /* of a call; seldom more */
+#define ROUNDS     4000 /* of the reactors, until each call has ended */
 
 static char folder[] = "/dev/shm/fuzz_rpc.XXXXXX";
 static char file[sizeof(folder) + 16];
@@ -249,7 +250,22 @@ static bool is_one_of(const char *name, const char *a, const char *b)
     return strcmp(name, a) == 0 || strcmp(name, b) == 0;
 }
 
-/* Tables of several hundred rows, which take as much time as up to fifty other calls. Two methods
+/* Limits a call to few events: 1024 are kept, and their rows are 200 KB. */
+static void limit_events(json_t *call)
+{
+    json_t *params = json_object_get(call, "params");
+    const json_t *limit =
+        json_is_object(params) ? json_object_get(params, "limit") : json_array_get(params, 0);
+
+    if (limit && (!json_is_integer(limit) || json_integer_value(limit) <= EVENTS_MAX))
+        return; /* few, or an error */
+    if (json_is_object(params))
+        json_object_set_new(params, "limit", json_integer(EVENTS_MAX));
+    else
+        json_object_set_new(call, "params", json_pack("[i]", EVENTS_MAX));
+}
+
+/* Tables of several hundred rows, which take as much time as up to fifty other calls. Three methods
  * have a first parameter that selects rows, and seldom go without it; of two, whose rows no input
  * changes, few calls remain. The kept corpus has each once in full. */
 static bool is_too_long(const struct jrpc_method *m, json_t *call)
@@ -258,6 +274,8 @@ static bool is_too_long(const struct jrpc_method *m, json_t *call)
 
     if (rnd(32) == 0)
         return false;
+    if (strcmp(m->name, "events_get") == 0)
+        limit_events(call);
     if (is_one_of(m->name, "counters_capture", "tunables_get")) {
         if (json_is_object(params) && !json_object_get(params, m->params[0].name))
             json_object_set_new(params, m->params[0].name, value_of(&m->params[0]));

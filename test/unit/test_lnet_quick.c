@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Next hops that are known to take messages soon, and what others leave to them.
  * docs/architecture.md "Next hops that are slow". */
+#include "lib/base/sip.h"
 #include "test/unit/lnet_admit_test.h"
 
 #define EACH 64u         /* small buffers of a reactor */
 #define PART (EACH / 16) /* that are left to what is urgent, and as many to quick next hops */
 
+/* By chance two of a test's next hops may be in one row of the table of quick ones. By this key
+ * none are. */
 static void strangers_up(void)
 {
+    sip_table_key = (struct sip_key){{1, 2}};
     admit_up(EACH, 50);
     quick_for(0);
 }

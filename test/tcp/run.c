@@ -218,6 +218,8 @@ static bool setting(struct run *r, const struct script_line *l, struct world_opt
         return o->tcp.no_timestamps = true;
     if (strcmp(k, "tso") == 0)
         return o->tso = true;
+    if (strcmp(k, "far") == 0)
+        return o->far = true;
     if (strcmp(k, "silent") == 0)
         return o->silent = o->no_neighbour = true;
     if (strcmp(k, "cc") == 0 && l->words > 2) {

@@ -22,14 +22,14 @@ size_t station_arp(uint8_t *out, uint16_t op, const uint8_t sha[6], const uint8_
     return 60;
 }
 
-/* Ours are the peers' addresses: the net's, but not the stack's. */
+/* Ours are the addresses of the stack's net, but not its own: the peers', or the router's. */
 static bool answers_for(const struct world *w, const uint8_t addr[16])
 {
     if (w->opts.silent)
         return false;
     if (frame_is4(addr))
-        return memcmp(addr, w->peer4.b, 15) == 0 && memcmp(addr, w->own4.b, 16) != 0;
-    return memcmp(addr, w->peer6.b, 15) == 0 && memcmp(addr, w->own6.b, 16) != 0;
+        return memcmp(addr, w->own4.b, 15) == 0 && memcmp(addr, w->own4.b, 16) != 0;
+    return memcmp(addr, w->own6.b, 15) == 0 && memcmp(addr, w->own6.b, 16) != 0;
 }
 
 static size_t arp_answer(const struct world *w, const uint8_t *frame, size_t len, uint8_t *out)

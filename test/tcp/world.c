@@ -272,10 +272,19 @@ static const char *make_port(struct world *w)
 static const char *make_inet(struct world *w)
 {
     struct inet_prefix addr[2] = {{.addr = w->own4, .bits = 24}, {.addr = w->own6, .bits = 64}};
+    struct inet_route via[2] = {0};
     struct inet_opts opts = {.env = w->env};
-    struct inet_if_opts ifo = {.name = "p0", .port = w->port, .addr = addr, .addrs = 2};
+    struct inet_if_opts ifo = {.name = "p0",
+                               .port = w->port,
+                               .addr = addr,
+                               .addrs = 2,
+                               .route = via,
+                               .routes = w->opts.far ? 2 : 0};
     struct err err = {0};
 
+    address4(&via[0].via, "10.9.8.3");
+    address4(&via[0].to.addr, "0.0.0.0");
+    inet_pton(AF_INET6, "fd00:9:8::3", via[1].via.b);
     if (inet_create(&opts, &w->inet, &err) < 0)
         return complain("inet", err.message);
     if (tcp_create(&w->opts.tcp, w->inet, &w->tcp, &err) < 0)
@@ -317,9 +326,9 @@ const char *world_open(struct world *w, const struct world_opts *opts)
     w->in_tail = &w->in;
     w->icmp_tail = &w->icmp;
     address4(&w->own4, opts->own4 ? opts->own4 : "10.9.8.1");
-    address4(&w->peer4, opts->peer4 ? opts->peer4 : "10.9.8.2");
+    address4(&w->peer4, opts->peer4 ? opts->peer4 : opts->far ? "10.9.9.2" : "10.9.8.2");
     inet_pton(AF_INET6, "fd00:9:8::1", w->own6.b);
-    inet_pton(AF_INET6, "fd00:9:8::2", w->peer6.b);
+    inet_pton(AF_INET6, opts->far ? "fd00:9:9::2" : "fd00:9:8::2", w->peer6.b);
     if ((wrong = take_env(w)) || (wrong = make_port(w)) || (wrong = make_inet(w)))
         return wrong;
     reactor_bind(w->reactor);

@@ -21,6 +21,7 @@ struct world_opts {
     unsigned buffers;         /* receive buffers; 0: 2048 */
     bool tso;                 /* the port takes frames above the MTU, and computes checksums */
     const char *own4, *peer4; /* NULL: 10.9.8.1 and 10.9.8.2 */
+    bool far;                 /* the peers are behind a router */
     bool silent;              /* the station does not answer for the peers' addresses */
     bool no_neighbour;        /* nor has it been heard before */
 };

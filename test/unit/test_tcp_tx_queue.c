@@ -180,6 +180,7 @@ static void test_piece_limit(void **state)
 static void test_record_limit(void **state)
 {
     uint32_t most = 28672 / 9; /* an eighth of what is left then */
+    uint32_t free_segs;
 
     begin_with((struct test_opts){.mss = 100, .wnd = 1 << 20, .wscale = 5});
     c->tx.cwnd = 1 << 20;
@@ -195,6 +196,13 @@ static void test_record_limit(void **state)
     assert_int_equal(c->tx.sacked_bytes, 100);
     assert_int_equal(c->tx.records, most + 1);
     assert_int_equal(nout, 2 * most);
+    /* … but not with what is reserved for others. */
+    free_segs = sh.copies->nfree_segs;
+    sh.copies->nfree_segs = TX_SEGS_MAX / TX_RESERVE;
+    tell_ack((struct told){.ack = 0, .win = 1 << 20, .sack = {700, 800}});
+    sh.copies->nfree_segs = free_segs;
+    assert_int_equal(c->tx.sacked_bytes, 100);
+    assert_int_equal(c->tx.records, most + 1);
     tell_ack(ack_at(2000, 1 << 20));
     assert_int_equal(c->tx.records, most);
     assert_int_equal(nout, 2 * most + 20);

@@ -254,7 +254,6 @@ struct inet_shard {
     struct rte_mbuf *up[PORT_BURST]; /* of this burst: TCP's, in order */
     unsigned nup;
     uint32_t generation; /* of paths: those of an older one are looked up again */
-    uint16_t ip_id;
 
     struct neigh *neigh;
     uint16_t *neigh_hash;

@@ -169,8 +169,8 @@ void out_ether(struct inet_if *ifp, struct rte_mbuf *m, const struct rte_ether_a
     }
 }
 
-static void put_ip4(struct inet_shard *sh, struct rte_mbuf *m, const struct inet_addr *src,
-                    const struct inet_addr *dst, uint8_t proto, uint8_t tos, uint8_t hops)
+static void put_ip4(struct rte_mbuf *m, const struct inet_addr *src, const struct inet_addr *dst,
+                    uint8_t proto, uint8_t tos, uint8_t hops)
 {
     struct rte_ipv4_hdr *ip = (struct rte_ipv4_hdr *)rte_pktmbuf_prepend(m, IP4_SIZE);
 
@@ -178,7 +178,7 @@ static void put_ip4(struct inet_shard *sh, struct rte_mbuf *m, const struct inet
         .version_ihl = 0x45,
         .type_of_service = tos,
         .total_length = rte_cpu_to_be_16((uint16_t)m->pkt_len),
-        .packet_id = rte_cpu_to_be_16(sh->ip_id++),
+        .packet_id = 0, /* RFC 6864 §4.1; a counter would tell others how much is sent */
         .fragment_offset = rte_cpu_to_be_16(IP4_DONT_FRAGMENT),
         .time_to_live = hops,
         .next_proto_id = proto,
@@ -211,7 +211,7 @@ static void put_ip(struct inet_shard *sh, struct rte_mbuf *m, const struct inet_
                    const struct inet_addr *dst, uint8_t proto, uint8_t tos, uint8_t hops)
 {
     if (inet_is4(src))
-        put_ip4(sh, m, src, dst, proto, tos, hops);
+        put_ip4(m, src, dst, proto, tos, hops);
     else
         put_ip6(m, src, dst, proto, tos, hops);
 }

@@ -573,10 +573,14 @@ static void path_shrinks(struct tcp_conn *c, unsigned mtu)
     mtu = mtu < least ? least : mtu;
     if (mtu >= c->path.mtu)
         return;
+    /* Only a router sends such an error, and there is none between us and a station of our own
+     * link: a host that guesses a sequence number could forge it. A SYN fits into any MTU. */
+    if (c->state < TCP_ESTABLISHED || inet_same(&c->path.next_hop, &c->path.remote))
+        return;
     inet_path_mtu_set(c->sh->inet, &c->path.remote, mtu);
     (void)tcp_out_path(c);
     tcp_out_mss(c);
-    if (c->mss < mss && c->state >= TCP_ESTABLISHED)
+    if (c->mss < mss)
         tcp_tx_remss(c, true);
     tcp_work(c);
 }

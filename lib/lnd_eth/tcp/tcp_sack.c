@@ -402,6 +402,13 @@ static uint32_t whole(const struct tcp_tx_seg *s, uint32_t n)
     return n >= payload_of(s) ? payload_of(s) : n / s->size * s->size;
 }
 
+/* Whether a block may divide a record. Many blocks of few bytes would take the records of all
+ * connections; so what is reserved for others is not divided by a connection that has its part. */
+static bool may_split(const struct tcp_conn *c)
+{
+    return tcp_segs_room(c) || c->sh->copies->nfree_segs > TX_SEGS_MAX / TX_RESERVE;
+}
+
 /* Marks what lies within [left, right); parts of segments are not believed to have arrived. */
 static void sack_block(struct tcp_conn *c, uint32_t left, uint32_t right, struct tcp_ack_sum *sum)
 {
@@ -416,6 +423,8 @@ static void sack_block(struct tcp_conn *c, uint32_t left, uint32_t right, struct
         n = whole(s, right - s->seq);
         if (n <= off || off >= payload_of(s) + (off == 0))
             continue;
+        if ((off > 0 || n < s->len) && !may_split(c))
+            return;
         if (off > 0 && !(s = tcp_segs_split(c, s, off)))
             return;
         n -= off;

@@ -28,8 +28,10 @@
 #define TX_RETRY_US    5000       /* after the port had no buffer */
 
 /* Limits the share of one connection in a stock to a part of the free rest, so that other
- * connections always find some. The last eighth is reserved: up to `least` may be taken from it. */
+ * connections always find some. The last eighth is reserved: up to `least` may be taken from its
+ * first half, and up to TX_LEAST from the other. */
 #define TX_RESERVE    8
+#define TX_LEAST      2u
 #define TX_DATA_PART  16
 #define TX_DATA_LEAST 16u
 #define TX_SEGS_PART  8
@@ -41,6 +43,8 @@ static inline uint32_t tx_share(uint32_t free, uint32_t all, uint32_t part, uint
 {
     uint32_t reserve = all / TX_RESERVE;
 
+    if (free < reserve / 2)
+        least = TX_LEAST;
     return (uint32_t)max(free > reserve ? (free - reserve) / part : 0, least);
 }
 

@@ -22,7 +22,8 @@ struct builder {
     struct level stack[YAML_MAX_DEPTH];
     unsigned depth;
     unsigned nodes;
-    bool done; /* the document has ended */
+    unsigned looks; /* comparisons of keys */
+    bool done;      /* the document has ended */
     const char *text;
     size_t len, chars, bytes; /* a place in it, counted both ways */
     struct yaml_tree_node *root;
@@ -81,10 +82,11 @@ static int take_key(struct builder *b, const yaml_event_t *event)
 
     if (event->data.scalar.length > 64 || strlen(text) != event->data.scalar.length)
         return refuse(b, line, "a key is longer than any known one");
+    b->looks += top->node->children;
+    if (top->node->children >= YAML_MAX_KEYS || b->looks > YAML_MAX_LOOKS)
+        return refuse(b, line, "a mapping has too many keys");
     if (yaml_tree_get(top->node, text))
         return refuse(b, line, "key '%s' appears twice in one mapping; remove one", text);
-    if (top->node->children >= YAML_MAX_KEYS)
-        return refuse(b, line, "a mapping has too many keys");
     top->key = strdup(text);
     top->key_line = line;
     top->key_start = offset_of(b, &event->start_mark);

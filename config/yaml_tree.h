@@ -14,7 +14,8 @@
 #define YAML_MAX_DEPTH  16
 #define YAML_MAX_NODES  200000
 #define YAML_MAX_SCALAR 4096
-#define YAML_MAX_KEYS   4096 /* of one mapping; keeps the search for repeated keys cheap */
+#define YAML_MAX_KEYS   4096           /* of one mapping */
+#define YAML_MAX_LOOKS  (4096u * 4096) /* comparisons of a key with those before it */
 
 enum yaml_kind {
     YAML_SCALAR,

@@ -32,8 +32,8 @@ int cmd_ping(struct cli *cli, json_t *args)
     int rc = CLI_OK, one;
     size_t i;
 
-    if (seconds < 1 || seconds > 600)
-        return cli_usage(cli->command, "--timeout: give 1 to 600 seconds");
+    if (seconds < 1 || seconds > 60)
+        return cli_usage(cli->command, "--timeout: give 1 to 60 seconds");
     list = json_array();
     json_array_foreach(json_object_get(args, "nid"), i, nid) {
         one = cli_call(cli, "ping",

@@ -16,6 +16,7 @@ struct jrpc_request {
     struct jrpc_request *next, **pprev;
     json_t *root;     /* args point into it */
     unsigned pending; /* calls not ended, plus one while they are being started */
+    size_t begun;     /* calls of a batch that were started */
     bool batch;
     bool wide; /* numbers of it had more than 64 bits and have become reals */
     char *out; /* responses so far, with separators */
@@ -38,17 +39,6 @@ void jrpc_session_init(struct jrpc_session *session, const struct jrpc *jrpc,
                        void (*reply)(void *arg, const char *text, size_t len), void *arg)
 {
     *session = (struct jrpc_session){.jrpc = jrpc, .reply = reply, .arg = arg};
-}
-
-void jrpc_session_close(struct jrpc_session *session)
-{
-    if (session->closed)
-        session->closed(session);
-
-    for (struct jrpc_request *request = session->open; request; request = request->next)
-        request->session = NULL;
-    session->open = NULL;
-    session->open_calls = 0;
 }
 
 struct jrpc_session *jrpc_session_of(const struct jrpc_call *call)
@@ -119,6 +109,21 @@ static void request_put(struct jrpc_request *request)
     json_decref(request->root);
     free(request->out);
     free(request);
+}
+
+void jrpc_session_close(struct jrpc_session *session)
+{
+    struct jrpc_request *batch = session->batch;
+
+    if (session->closed)
+        session->closed(session);
+
+    for (struct jrpc_request *request = session->open; request; request = request->next)
+        request->session = NULL;
+    session->open = session->batch = NULL;
+    session->open_calls = 0;
+    if (batch)
+        request_put(batch);
 }
 
 /* Adds a response's text; false when there is no room for it. */
@@ -556,6 +561,31 @@ static void run_one(struct jrpc_request *request, json_t *object)
                       error_data(ENOSYS, "method", "rpc_methods lists the methods"));
 }
 
+/* Runs calls of a batch, one at least, up to a pause or its end, and ends the request there. */
+static void run_calls(struct jrpc_request *request)
+{
+    size_t n = json_array_size(request->root);
+    struct jrpc_session *session;
+
+    while (request->session && request->begun < n) {
+        run_one(request, json_array_get(request->root, request->begun++));
+        session = request->session;
+        if (session && request->begun < n && session->pause && session->pause(session->arg)) {
+            session->batch = request;
+            return;
+        }
+    }
+    request_put(request);
+}
+
+void jrpc_continue(struct jrpc_session *session)
+{
+    struct jrpc_request *request = session->batch;
+
+    session->batch = NULL;
+    run_calls(request);
+}
+
 /* §6: a batch is answered by an array; an empty one and one too long by a single error. */
 static void run_batch(struct jrpc_request *request)
 {
@@ -565,10 +595,10 @@ static void run_batch(struct jrpc_request *request)
         request->batch = false;
         respond_error(request, json_null(), JRPC_INVALID_REQUEST,
                       n ? "Invalid Request: too many calls in one batch" : "Invalid Request", NULL);
+        request_put(request);
         return;
     }
-    for (size_t i = 0; i < n && request->session; i++)
-        run_one(request, json_array_get(request->root, i));
+    run_calls(request);
 }
 
 /* The value of a text; *wide: with numbers that became reals. NULL with a sentence. */
@@ -603,10 +633,11 @@ void jrpc_input(struct jrpc_session *session, const char *text, size_t len)
     if (!request)
         return;
     request->wide = wide;
-    if (request->batch)
+    if (request->batch) {
         run_batch(request);
-    else
-        run_one(request, root);
+        return;
+    }
+    run_one(request, root);
     request_put(request);
 }
 

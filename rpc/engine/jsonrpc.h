@@ -171,6 +171,8 @@ struct jrpc_session {
     void (*reply)(void *arg, const char *text, size_t len);
     /* Bytes of earlier ones that the client has not taken yet; NULL: it takes all at once. */
     size_t (*backlog)(void *arg);
+    /* Whether the rest of a batch has to wait for jrpc_continue(); NULL: it never has to. */
+    bool (*pause)(void *arg);
     /* Called when the session closes; set by the owner of a subscription. NULL = none. While it
      * is set the server does not count the client as idle. */
     void (*closed)(struct jrpc_session *session);
@@ -179,8 +181,9 @@ struct jrpc_session {
     enum jrpc_role role; /* what its calls may do; JRPC_READ until the caller says otherwise */
     /* By role: says how a client gets that role; NULL = nothing. */
     const char *role_remedy[JRPC_ROLES];
-    struct jrpc_request *open; /* private */
-    unsigned open_calls;       /* calls not yet ended */
+    struct jrpc_request *open;  /* private */
+    struct jrpc_request *batch; /* a batch that waits for jrpc_continue(); else NULL */
+    unsigned open_calls;        /* calls not yet ended */
 };
 
 /* The session may only read; who, role, role_remedy and backlog are the caller's to set. */
@@ -191,6 +194,8 @@ void jrpc_session_close(struct jrpc_session *session);
 
 /* Runs one request or batch, given as text. Invalid text is answered as the specification says. */
 void jrpc_input(struct jrpc_session *session, const char *text, size_t len);
+/* Runs a batch on that session->pause() interrupted. */
+void jrpc_continue(struct jrpc_session *session);
 /* Answers something that is no JSON or is too large to be looked at: -32700, id null. */
 void jrpc_reject(struct jrpc_session *session, const char *why);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "rpc/engine/rpc_server.h"
 #include "lib/base/container.h"
+#include "lib/base/minmax.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,6 +21,8 @@
 #define SECOND          UINT64_C(1000000)
 #define ACCEPT_PAUSE_US SECOND /* after accept() failed for want of something */
 #define TURN_US         1000   /* after which the requests of a client wait for those of others */
+#define ROUND_US        20000  /* … and those of all but administrators for the next iteration, */
+#define LAST_US         2000   /* in which those that wait come before those that had a turn */
 #define ACCEPT_BURST    16
 #define ACCEPT_QUEUE    512
 #define SWEEP_US        SECOND /* how often clients are looked at that do nothing */
@@ -35,6 +38,7 @@ struct client {
     uint64_t active_us;          /* when it last sent something or was sent something */
     uint64_t taken_us;           /* when it last took something of what waits for it */
     uint64_t linger_us;          /* since when nothing more is to come from it or to go to it */
+    uint64_t end_us;             /* of its turn */
     char *in; /* start: a request as far as it has come, seen: what frame has looked at */
     size_t in_start, in_seen, in_used, in_room;
     char *out;
@@ -42,6 +46,7 @@ struct client {
     bool eof;         /* it will send no more */
     bool input_ended; /* that, or a stream that cannot be read on: answer, then close */
     bool lingering;   /* answered: what it still sends is thrown away until it closes */
+    bool gone;        /* it reads no more: its requests are run, then it is closed */
     bool broken;      /* close as soon as nothing of the client is in use */
     bool stalled;     /* because it did not take its responses */
     bool busy;        /* within client_update(): what happened is looked at there */
@@ -52,7 +57,8 @@ struct rpc_server {
     const struct jrpc *jrpc;
     struct client *clients;
     unsigned client_count;
-    size_t out_all; /* bytes waiting for all clients */
+    size_t out_all;                  /* bytes waiting for all clients */
+    uint64_t round_us, round_end_us; /* the iteration of the loop, and when requests wait in it */
     struct reactor_timer pause, sweep;
     struct rpc_access access;
     struct rpc_socket socket;
@@ -111,7 +117,7 @@ static bool may_read(const struct client *c)
 
 static void client_write(struct client *c)
 {
-    while (!c->broken && c->out_sent < c->out_used) {
+    while (!c->broken && !c->gone && c->out_sent < c->out_used) {
         ssize_t n =
             send(c->fd.fd, c->out + c->out_sent, waiting_for(c), MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -186,7 +192,7 @@ static void client_reply(void *arg, const char *text, size_t len)
 {
     struct client *c = arg;
 
-    if (c->broken)
+    if (c->broken || c->gone)
         return;
     compact(c, len + 1);
     if (!reserve(&c->out, &c->out_room, c->out_used, len + 1, RPC_OUT_MAX)) {
@@ -233,7 +239,7 @@ static void stop_input(struct client *c, const char *why)
 
 static bool has_input(const struct client *c)
 {
-    return may_read(c) && c->in_seen < c->in_used;
+    return c->session.batch || (may_read(c) && c->in_seen < c->in_used);
 }
 
 /* The time, also within a turn of the loop. */
@@ -245,10 +251,37 @@ static uint64_t clock_us(void)
     return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Runs the requests that are complete, as long as the client may be read from and has its turn. */
-static void client_requests(struct client *c, uint64_t end_us)
+/* Whether a client's turn has ended, also within a batch. */
+static bool client_waits(void *arg)
 {
-    while (has_input(c)) {
+    const struct client *c = arg;
+
+    return clock_us() >= c->end_us;
+}
+
+/* Begins a client's turn. Requests that take long cost others their time, and a control thread that
+ * does nothing else for long would be ended by the watchdog. So what they take together in an
+ * iteration of the loop is limited, except for those of administrators. */
+static void client_turn(struct client *c)
+{
+    struct rpc_server *server = c->server;
+    uint64_t now = clock_us();
+
+    if (server->round_us != reactor_now_us()) {
+        server->round_us = reactor_now_us();
+        server->round_end_us = now + ROUND_US;
+    }
+    c->end_us = now + TURN_US;
+    if (c->session.role < JRPC_ADMIN)
+        c->end_us = min(c->end_us, server->round_end_us);
+}
+
+/* Runs the requests that are complete, as long as the client may be read from and has its turn. */
+static void client_requests(struct client *c)
+{
+    if (c->session.batch)
+        jrpc_continue(&c->session);
+    while (!c->session.batch && has_input(c)) {
         size_t used;
         enum json_frame_result result =
             json_frame_feed(&c->frame, c->in + c->in_seen, c->in_used - c->in_seen, &used);
@@ -259,7 +292,7 @@ static void client_requests(struct client *c, uint64_t end_us)
         } else if (result == JSON_FRAME_VALUE) {
             jrpc_input(&c->session, c->in + c->in_start, c->in_seen - c->in_start);
             c->in_start = c->in_seen;
-            if (clock_us() >= end_us)
+            if (client_waits(c))
                 break;
         } else if (result != JSON_FRAME_MORE) {
             stop_input(c, frame_error(result));
@@ -328,17 +361,23 @@ static void client_linger(struct client *c)
 /* Runs after each event: sends, chooses the events to wait for, closes a finished client. */
 static void client_update(struct client *c)
 {
-    uint64_t end_us = clock_us() + TURN_US;
+    bool had_turn = false;
     uint32_t events;
 
+    client_turn(c);
     c->busy = true;
-    do {
-        client_requests(c, end_us);
+    while (!c->broken && has_input(c) && !client_waits(c)) {
+        client_requests(c);
         client_write(c); /* which can make room for the responses of further requests */
-    } while (!c->broken && has_input(c) && clock_us() < end_us);
+        had_turn = true;
+    }
+    client_write(c);
     c->busy = false;
     if (has_input(c)) /* after the others have had their turn */
-        reactor_timer_arm(&c->update, 0);
+        reactor_timer_arm(&c->update,
+                          had_turn && clock_us() >= c->server->round_end_us ? LAST_US : 0);
+    else
+        c->broken |= c->gone;
     if (!c->broken && c->input_ended && !c->session.open && !c->out_used) {
         if (!c->eof)
             client_linger(c);
@@ -366,8 +405,7 @@ static void client_event(struct reactor_fd *f, uint32_t events)
     c->busy = true;
     if (events & EPOLLIN)
         client_read(c);
-    if (events & (EPOLLHUP | EPOLLERR)) /* no reader is left */
-        c->broken = true;
+    c->gone |= (events & (EPOLLHUP | EPOLLERR)) != 0;
     c->busy = false;
     client_update(c);
 }
@@ -507,6 +545,7 @@ static void client_new(struct rpc_server *server, int fd, const struct rpc_peer 
     server->client_count++;
     jrpc_session_init(&c->session, server->jrpc, client_reply, c);
     c->session.backlog = client_backlog;
+    c->session.pause = client_waits;
     c->session.who = (struct jrpc_who){peer->pid, peer->uid};
     c->session.role = peer->role;
     for (unsigned role = 0; role < JRPC_ROLES; role++)

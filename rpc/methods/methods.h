@@ -10,6 +10,7 @@
 #include "rpc/engine/rpc_table.h"
 
 struct peer_call;
+struct ping_call;
 
 /* The context of the methods: the ctx of struct jrpc. control is set by its maker, the rest is
  * zero.
@@ -18,6 +19,7 @@ struct rpc_ctx {
     struct controller *control;
     struct rpc_packets *packets;  /* capture.h: the capture under way */
     LIST_HEAD(, rpc_timed) timed; /* timed.h: calls in flight that look twice */
+    LIST_HEAD(, ping_call) pings; /* ping.c: under way */
     struct rpc_events *events;    /* events.h; NULL: there are no events */
     struct {                      /* peer.c: pages of peers that were asked for */
         struct peer_call *first;

@@ -5,6 +5,9 @@
 
 #include "rpc/methods/methods_internal.h"
 
+#define PINGS         128 /* under way, of all clients */
+#define PINGS_SESSION 16  /* of one */
+
 static json_t *ping_row(const struct lnet_nid *nid, const struct lnet_ping_info *info)
 {
     struct lnet_nid primary = *nid;
@@ -24,7 +27,36 @@ static json_t *ping_row(const struct lnet_nid *nid, const struct lnet_ping_info 
 struct ping_call {
     struct jrpc_call *call;
     struct lnet_nid nid;
+    enum jrpc_role role;
+    LIST_ENTRY(ping_call) link; /* in rpc_ctx.pings */
 };
+
+/* Each ping has a message descriptor of the node, and some memory, until it ends; that can be after
+ * its client has closed. So there are so many at most, and clients that may only read leave some.
+ */
+static bool ping_begin(struct ping_call *p)
+{
+    struct rpc_ctx *ctx = jrpc_ctx(p->call);
+    const struct jrpc_session *session = jrpc_session_of(p->call);
+    unsigned all = 0, readers = 0, here = 0;
+    const struct ping_call *i;
+
+    p->role = session->role;
+    LIST_FOREACH(i, &ctx->pings, link) {
+        all++;
+        readers += i->role == JRPC_READ;
+        here += jrpc_session_of(i->call) == session;
+    }
+    if (here >= PINGS_SESSION || all >= PINGS || (p->role == JRPC_READ && readers >= PINGS / 2)) {
+        jrpc_fail(p->call, EBUSY, NULL, "try again when one of them has ended",
+                  "too many pings: at most %d of one client and %d of all, half of them of clients "
+                  "that only read",
+                  PINGS_SESSION, PINGS);
+        return false;
+    }
+    LIST_INSERT_HEAD(&ctx->pings, p, link);
+    return true;
+}
 
 static void ping_fail(const struct ping_call *p, int err)
 {
@@ -40,6 +72,7 @@ static void ping_done(void *arg, int status, const struct lnet_ping_info *info)
 {
     struct ping_call *p = arg;
 
+    LIST_REMOVE(p, link);
     if (status != 0)
         ping_fail(p, -status);
     else
@@ -64,7 +97,11 @@ void rpc_ping(struct jrpc_call *call, const struct jrpc_arg *args)
         return;
     p->call = call;
     p->nid = args[0].nid;
+    if (!ping_begin(p))
+        return;
     rc = lnet_ping(ctx->control->node, &p->nid, source, timeout_ms, ping_done, p);
-    if (rc != 0)
-        ping_fail(p, -rc);
+    if (rc == 0)
+        return;
+    LIST_REMOVE(p, link);
+    ping_fail(p, -rc);
 }

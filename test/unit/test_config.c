@@ -588,6 +588,29 @@ static void test_limits(void **state)
     check_limit("a: ", "aaaaaaaa", YAML_MAX_BYTES / 8 + 1, "\n", "larger than 4 MiB");
 }
 
+/* A key is compared with all before it in its mapping: a text of many large mappings would take
+ * long. */
+static void test_keys_in_all(void **state)
+{
+    char *map = repeat("{", "k%u_%u: ,", YAML_MAX_KEYS, "}");
+
+    for (unsigned maps = 1; maps <= 3; maps++) {
+        size_t room = maps * (strlen(map) + 2) + 8;
+        char *text = malloc(room);
+
+        assert_non_null(text);
+        strcpy(text, "a: [");
+        for (unsigned i = 0; i < maps; i++)
+            strcat(strcat(text, map), ", ");
+        strcat(text, "]");
+        assert_int_equal(parse(text), -EINVAL);
+        assert_true(reported("too many keys") == (maps == 3));
+        free(text);
+        done();
+    }
+    free(map);
+}
+
 static void test_many_errors(void **state)
 {
     char *text = repeat("", "k%u_%u: 1\n", 300, ""), *out = NULL;
@@ -647,6 +670,7 @@ int main(void)
         cmocka_unit_test(test_one_net),
         cmocka_unit_test(test_printable),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_keys_in_all),
         cmocka_unit_test(test_many_errors),
         cmocka_unit_test(test_documented),
     };

@@ -348,6 +348,44 @@ static void test_batch_limit(void **state)
     }
 }
 
+static bool pauses;
+
+static bool pause_now(void *arg)
+{
+    return pauses;
+}
+
+/* A batch that takes long goes on when others had their turn, or ends with its session. */
+static void test_batch_pauses(void **state)
+{
+    const char *batch = "[" CALL("\"method\":\"update\",\"id\":1") "," CALL(
+        "\"method\":\"update\",\"id\":2") "," CALL("\"method\":\"update\",\"id\":3") "]";
+    json_t *got;
+
+    session.pause = pause_now;
+    for (unsigned end = 0; end < 2; end++) {
+        pauses = true;
+        notified = replies = 0;
+        jrpc_input(&session, batch, strlen(batch));
+        for (unsigned i = 1; i <= 2; i++) {
+            assert_int_equal(notified, i);
+            assert_int_equal(replies, 0);
+            assert_non_null(session.batch);
+            pauses = i == 1;
+            if (i == 2 && end)
+                jrpc_session_close(&session);
+            else
+                jrpc_continue(&session);
+        }
+        assert_null(session.batch);
+        assert_int_equal(notified, end ? 2 : 3);
+        assert_int_equal(replies, !end);
+    }
+    got = json_loads(reply, 0, NULL);
+    assert_int_equal(json_array_size(got), 3);
+    json_decref(got);
+}
+
 /* Nobody but the client can tell answers to one id apart; each request is answered all the same. */
 static void test_duplicate_ids(void **state)
 {
@@ -365,10 +403,10 @@ static void test_duplicate_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_specification),     TEST(test_ids),           TEST(test_invalid_requests),
-        TEST(test_no_json),           TEST(test_good_params),   TEST(test_bad_params),
-        TEST(test_application_error), TEST(test_message_cut),   TEST(test_large_reply),
-        TEST(test_batch_limit),       TEST(test_duplicate_ids),
+        TEST(test_specification),     TEST(test_ids),          TEST(test_invalid_requests),
+        TEST(test_no_json),           TEST(test_good_params),  TEST(test_bad_params),
+        TEST(test_application_error), TEST(test_message_cut),  TEST(test_large_reply),
+        TEST(test_batch_limit),       TEST(test_batch_pauses), TEST(test_duplicate_ids),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

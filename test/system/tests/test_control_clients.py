@@ -262,3 +262,83 @@ async def test_batches(env):
         assert by_id["a"]["result"] and by_id["b"]["error"]["code"] == -32601 and by_id["c"]["result"] and by_id["d"]["result"]
         assert by_id[None]["error"]["code"] == -32600
         writer.close()
+
+
+# A text that takes long to read: keys of a mapping are compared with each other. It costs as much as one may.
+COSTLY = "a: [" + 2 * ("{" + "".join(f"k{i}: ," for i in range(4096)) + "}, ") + "]"
+COSTLY_CALL = {"jsonrpc": "2.0", "id": 1, "method": "config_diff", "params": {"text": COSTLY}}
+
+
+@deadline(60)
+async def test_costly_requests(env):
+    """48 readers ask for what takes long, again and again, some in batches: the others are answered, and administrators soon."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER, rpc={"mode": "0666", "operator_group": "staff", "read_group": "games"})
+    open_to_others(r)
+    request = json.dumps(COSTLY_CALL)
+    batch = "[" + ",".join([request] * 4) + "]"
+    crowd = [await asyncio.create_subprocess_exec(
+        "setpriv", f"--reuid={uid}", f"--regid={READ}", "--clear-groups", "/usr/bin/python3", "-c", COSTLY_CLIENTS, r.sock,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE) for uid in (READER, OTHER_READER)]
+    try:
+        for p, text in zip(crowd, (request, batch)):
+            p.stdin.write(text.encode() + b"\n")
+            await p.stdin.drain()
+            assert await asyncio.wait_for(p.stdout.readline(), 20) == b"there\n"
+        await asyncio.sleep(2)
+        worst = 0.0
+        async with clients(r) as c:
+            for _ in range(10):
+                begun = env.now()
+                await c.call("version")
+                worst = max(worst, env.now() - begun)
+                await asyncio.sleep(0.1)
+        begun = env.now()
+        answer = await asyncio.wait_for(ask_as(r, READER + 1, [READ], "version"), 40)
+        assert "result" in answer, answer
+        limit = await allowed(env, IN_TIME)
+        assert worst <= limit, f"an administrator waited {worst:.2f} s"
+        env.result(f"an administrator waited {worst:.2f} s at most, a reader {env.now() - begun:.2f} s")
+    finally:
+        for p in crowd:
+            p.kill()
+            await p.wait()
+
+
+COSTLY_CLIENTS = """
+import selectors, socket, sys
+text = sys.stdin.buffer.readline()
+s = selectors.DefaultSelector()
+for _ in range(24):
+    c = socket.socket(socket.AF_UNIX)
+    c.connect(sys.argv[1])
+    c.setblocking(False)
+    s.register(c, selectors.EVENT_READ | selectors.EVENT_WRITE, [0])
+print("there", flush=True)
+while True:
+    for key, events in s.select():
+        try:
+            if events & selectors.EVENT_READ and not key.fileobj.recv(1 << 20):
+                s.unregister(key.fileobj)
+                continue
+            if events & selectors.EVENT_WRITE:
+                key.data[0] = (key.data[0] + key.fileobj.send(text[key.data[0]:])) % len(text)
+        except BlockingIOError:
+            pass
+"""
+
+
+@deadline(40)
+async def test_many_pings(env):
+    """One client has 16 pings under way at most."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER)
+    async with clients(r):
+        batch = [{"jsonrpc": "2.0", "id": i, "method": "ping", "params": {"nid": f"10.0.0.{200 + i % 8}@tcp", "timeout_ms": 8000}}
+                 for i in range(20)]
+        reader, writer = await asyncio.open_unix_connection(r.sock, limit=1 << 24)
+        writer.write(json.dumps(batch).encode())
+        answers = json.loads(await asyncio.wait_for(reader.readline(), 20))
+        writer.close()
+        busy = [a for a in answers if a["error"]["data"]["name"] == "EBUSY"]
+        assert len(busy) == 4 and len(answers) == 20, answers

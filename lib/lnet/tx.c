@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define OVERDUE_US   1000000ull
+#define OVERDUE_US   100000ull
 #define FAIL_BUCKETS 256 /* buckets of peer NIs per message, so that other work runs in between */
 
 /* ---- the end of a message, on the shard that allocated it ---- */

@@ -5,7 +5,7 @@
  */
 #include "test/unit/property_model.h"
 
-#define OVERDUE_US SEC /* with the LND, while others wait for an NI credit */
+#define OVERDUE_US (SEC / 10) /* with the LND, while others wait for an NI credit */
 
 /* ---- queues and credits ---- */
 

@@ -584,10 +584,10 @@ static void test_refused_at_once(void **state)
 
 /* ---- a peer that hangs ---- */
 
-#define OVERDUE_MS 1000
-#define LOOK_MS    250
+#define OVERDUE_MS 100
+#define LOOK_MS    25
 
-/* Its messages keep the NI's credits for a second, then others may have them, one each. */
+/* Its messages keep the NI's credits for a moment, then others may have them, one each. */
 static void test_overdue(void **state)
 {
     const struct lnet_tx_queue *q;
@@ -595,15 +595,15 @@ static void test_overdue(void **state)
     credits_up(2, 2);
     q = tq(0);
     ack_to(0, 0, 0);
-    pass_ms(300);
+    pass_ms(30);
     ack_to(0, 0, 1);
-    pass_ms(10000); /* nobody wants them */
+    pass_ms(1000); /* nobody wants them */
     assert_true(held_tagged(0)->ni_credit && held_tagged(1)->ni_credit);
     assert_int_equal(q->credits.now, 0);
     /* somebody does: at the next look */
     ack_to(0, 1, 10);
     assert_int_equal(loop.nsent, 2);
-    pass_ms(LOOK_MS + 20);
+    pass_ms(LOOK_MS + 2);
     assert_int_equal(loop.nsent, 3);
     assert_int_equal(sent_tag(2), 10);
     assert_false(held_tagged(0)->ni_credit); /* the older one, and no more than are wanted */
@@ -612,7 +612,7 @@ static void test_overdue(void **state)
     assert_int_equal(q->credits.waited, 1);
     /* its peer credit it keeps */
     ack_to(0, 0, 2);
-    pass_ms(3000);
+    pass_ms(300);
     assert_int_equal(loop.nsent, 3);
     check_credits(&hop(0, 0)->tx, 2, -1, -1, 1);
     /* ends: only the peer credit returns, which 2 takes; there is no NI credit for it until 1 gives
@@ -620,7 +620,7 @@ static void test_overdue(void **state)
     end(0);
     assert_int_equal(loop.nsent, 3);
     assert_int_equal(q->credits.now, -1);
-    pass_ms(LOOK_MS + 20);
+    pass_ms(LOOK_MS + 2);
     assert_int_equal(sent_tag(3), 2);
     assert_false(held_tagged(1)->ni_credit);
     end(1);
@@ -631,33 +631,33 @@ static void test_overdue(void **state)
     node_down();
 }
 
-/* Not before the second is over, for each of them; several NIs and reactors. */
+/* Not before that time is over, for each of them; several NIs and reactors. */
 static void test_overdue_in_time(void **state)
 {
     credits_up(3, 3);
     for (unsigned r = 0; r < nreactors; r++)
         for (unsigned i = 0; i < 3; i++)
             ack_to(r, 0, 10 * r + i);
-    pass_ms(450); /* it is looked at 700, 950 and 1200 ms */
+    pass_ms(45); /* it is looked at 70, 95 and 120 ms */
     for (unsigned r = 0; r < nreactors; r++)
         for (unsigned i = 0; i < 2; i++)
             ack_to(r, 1, 100 + 10 * r + i);
     assert_int_equal(loop.nsent, 3 * nreactors);
     check_ni(tcp1, 3 * (int)nreactors, -2 * (int)nreactors, -2 * (int)nreactors, 2 * nreactors,
              2 * nreactors);
-    pass_ms(OVERDUE_MS - 450 - 20);
+    pass_ms(OVERDUE_MS - 45 - 2);
     assert_int_equal(loop.nsent, 3 * nreactors);
-    pass_ms(LOOK_MS + 40);
+    pass_ms(LOOK_MS + 4);
     assert_int_equal(loop.nsent, 5 * nreactors);
     check_ni(tcp1, 3 * (int)nreactors, 0, -2 * (int)nreactors, 2 * nreactors, 0);
     /* what now has the credits may be overdue in turn */
     for (unsigned r = 0; r < nreactors; r++)
         ack_to(r, 2, 200 + r);
-    pass_ms(LOOK_MS + 20);
+    pass_ms(LOOK_MS + 2);
     assert_int_equal(loop.nsent, 6 * nreactors); /* the last of the first three */
     for (unsigned r = 0; r < nreactors; r++)
         ack_to(r, 2, 300 + r);
-    pass_ms(400);
+    pass_ms(40);
     assert_int_equal(loop.nsent, 6 * nreactors);
     pass_ms(OVERDUE_MS);
     assert_int_equal(loop.nsent, 7 * nreactors);

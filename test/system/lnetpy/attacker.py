@@ -9,7 +9,7 @@ callers: connects from ports that no kernel node has, as fast as it can until --
 holders: opens --per connections of each address as a kernel node does, and keeps them.
 keepers: as holders, with a ping over each connection in each second; one that was lost is made anew at once.
 segments: as holders, and each connection then says 40 bytes, one in each segment.
-dead: keeps two connections of each address, and sends PUTs of 4,097 bytes to nodes of net tcp1 that there are not.
+dead: keeps two connections of each address, and sends PUTs of 4,097 bytes to nodes of net tcp1 that there are not. dead_small: of 100.
 thief: tells the router alone, 50 times a second, that the router's address is its own (ARP).
 strangers, askers, forgers: hold --per connections of each address, and send over them, as fast as they are taken, messages for
     nodes of net tcp1 that there are not, pings, and PUSHes in the names of nodes of net tcp9 that there are not.
@@ -46,7 +46,7 @@ from lnetpy.node import TEST_PORTAL     # noqa: E402
 
 
 FLOODS = ("strangers", "askers", "forgers", "noops", "pushers")
-SENDERS = ("dead", "keepers", "takers", "trickles", *FLOODS)
+SENDERS = ("dead", "dead_small", "keepers", "takers", "trickles", *FLOODS)
 DEAF = ("deaf", "takers")
 FILES_LEFT = 64     # of those that the process may have open, what connections do not take
 BATCH, TURN = {"noops": 4000, "pushers": 1}, 0.05   # messages of a connection at once (else 100), and s between
@@ -129,7 +129,7 @@ class Attacker:
                                    wire.put_union(wire.NO_HANDLE, 5, 7))
                 self.open[fd][3] = wire.frame(wire.LNET) + head.pack(":" in self.o.router)
                 self.say_more(fd)
-            elif self.o.what == "dead" and not self.open[fd][3]:
+            elif self.o.what in ("dead", "dead_small") and not self.open[fd][3]:
                 self.open[fd][3] = self.puts(fd)
                 self.say_more(fd)
 
@@ -144,10 +144,11 @@ class Attacker:
     def puts(self, fd):
         """As many as an address may have under way, each for another node."""
         source, out = N.parse(self.open[fd][1] + "@tcp"), b""
+        size = 4097 if self.o.what == "dead" else 100
         for i in range(40):
-            head = wire.Header(N.parse(f"{self.o.far}{100 + (fd + i) % 150}@tcp1"), source, wire.PUT, 4097,
+            head = wire.Header(N.parse(f"{self.o.far}{100 + (fd + i) % 150}@tcp1"), source, wire.PUT, size,
                                wire.put_union(wire.NO_HANDLE, 5, 7))
-            out += wire.frame(wire.LNET) + head.pack(False) + bytes(4097)
+            out += wire.frame(wire.LNET) + head.pack(False) + bytes(size)
         return out
 
     def say_more(self, fd):
@@ -250,7 +251,7 @@ class Attacker:
     def dead(self, now, began):
         self.holders(now, began)
 
-    restarts = dead
+    restarts = dead_small = dead
 
     def trickles(self, now, began):
         self.holders(now, began)

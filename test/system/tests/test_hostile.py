@@ -189,6 +189,17 @@ async def test_dead_next_hops(env, who):
 
 
 @deadline(90)
+@cases("20", "40")
+async def test_dead_next_hops_small(env, who):
+    """The same with small messages, of which a router holds thousands: they do not keep the credits of the NI from others."""
+    async def waits(r, attack):
+        attack.last()
+        nets = (await r.rpc("net_get"))["net"]
+        return sum(ni["millrace"]["tx_waited"] for net in nets if net["net type"] == "tcp1" for ni in net["local NI(s)"]) > 100
+    await beside(env, "dead_small", V4, int(who), waits, per=2, seconds=9, router={"buffers": {"small": 16384, "tiny": 2048}})
+
+
+@deadline(90)
 @cases("20", "40", "a /64")
 async def test_trickled_bulk(env, who):
     """Addresses that begin a message of 1 MiB on each of eight connections, to the bystander's server, and send a byte now and then."""

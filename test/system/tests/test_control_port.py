@@ -473,13 +473,14 @@ async def test_why(env):
         found = await path(SERVER, port="eth1", interface="eth1", link="up", local="10.0.1.1", remote="10.0.1.2",
                            next_hop="10.0.1.2", mtu=1500)
         assert found["mac"].lower() == mac and found["neighbour"] in ("reachable", "stale", "delay", "probe"), found
-        p = c.ns.popen([sys.executable, "-c", BAD, "10.0.0.1", "7"])
-        await env.until(lambda: p.poll() is not None, "bad segments")
+        p = c.ns.popen([sys.executable, "-c", BAD, "10.0.0.1", "7"], stderr=subprocess.PIPE, text=True)
+        err = (await asyncio.to_thread(p.communicate))[1]
+        assert p.returncode == 0, err
 
         async def dropped(nid, reason):
             drops = {x["name"]: x for x in (await path(nid))["drops"]}
             return drops.get(reason)
-        row = await env.until_async(lambda: dropped(CLIENT, "tcp_csum"), "the bad segments in why", 5)
+        row = await env.until_async(lambda: dropped(CLIENT, "tcp_csum"), "the bad segments in why", 20)
         assert row["count"] == 7 and row["ms_ago"] < 10000, row
         assert not await dropped(SERVER, "tcp_csum")
         # A station that is not there, which a message is for

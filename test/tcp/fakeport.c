@@ -184,6 +184,8 @@ static void send_one(struct world *w, struct port *port, struct rte_mbuf *m)
     }
     if ((size_t)(at - frame) != len)
         w->trouble = "a chain whose segments are not as long together as it says";
+    if (len >= 34 && frame[12] == 8 && frame[13] == 0 && (frame[18] | frame[19]) != 0)
+        w->trouble = "a packet whose ID tells how many were sent before";
     if ((m->ol_flags & RTE_MBUF_F_TX_TCP_SEG) != 0) {
         if (m->tso_segsz < 256)
             w->trouble = "a frame to be cut into pieces that some devices refuse as too small";

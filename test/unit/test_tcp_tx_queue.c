@@ -286,6 +286,18 @@ static void test_stalled_records(void **state)
     stall_end();
 }
 
+/* However many connections have their least part, the stock lasts for many more. */
+static void test_shares(void **state)
+{
+    const uint32_t all = TX_SEGS_MAX, reserve = all / TX_RESERVE;
+
+    assert_int_equal(tx_share(all, all, TX_SEGS_PART, 16), (all - reserve) / TX_SEGS_PART);
+    assert_int_equal(tx_share(reserve, all, TX_SEGS_PART, 16), 16);
+    assert_int_equal(tx_share(reserve / 2, all, TX_SEGS_PART, 16), 16);
+    assert_int_equal(tx_share(reserve / 2 - 1, all, TX_SEGS_PART, 16), TX_LEAST);
+    assert_int_equal(tx_share(0, all, TX_SEGS_PART, 16), TX_LEAST);
+}
+
 static unsigned fill_copies(void)
 {
     return give(0, 1 << 20, 1900, false, false);
@@ -755,6 +767,7 @@ int main(void)
         cmocka_unit_test(test_record_limit),
         cmocka_unit_test(test_stalled_pieces),
         cmocka_unit_test(test_stalled_records),
+        cmocka_unit_test(test_shares),
         cmocka_unit_test(test_stalled_copies),
     };
 

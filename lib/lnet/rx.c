@@ -190,11 +190,12 @@ static void local_done_task(struct reactor_task *task)
     lnet_local_rx_done(container_of(task, struct lnet_msg, task));
 }
 
-static void local_received(struct lnet_rx *rx, struct lnet_result result)
+void lnet_local_received(struct lnet_rx *rx, struct lnet_result result)
 {
     struct lnet_msg *msg = rx->msg;
     struct lnet_node *node = rx->ni->node;
 
+    lnet_push_received(rx);
     rx->msg = NULL;
     if (result.reason)
         lnet_drop_message(rx->shard, result.reason, rx->ni, rx->from, NULL, &msg->hdr);
@@ -273,5 +274,5 @@ void lnet_recv_done(struct lnet_rx *rx, struct lnet_result result)
     if (rx->msg->kind == LNET_KIND_FORWARD)
         forward(rx, result);
     else
-        local_received(rx, result);
+        lnet_local_received(rx, result);
 }

@@ -47,6 +47,7 @@ SITES = [
     ("lib/lnd_verbs/ib_info.c", "ask->conns", "no: of one call"),
     ("lib/lnd_verbs/ib_info.c", "ask->peers", "no: of one call"),
     ("lib/lnet/api/portal.c", "api->askers", "messages of this node"),
+    ("lib/lnet/api/push.c", "api->waiters", "PUSHes that wait for a buffer"),
     ("lib/lnet/credit/pool.c", "p->mem", "router buffers, memory"),
     ("lib/lnet/credit/pool.c", "p->content", "no: one for each buffer"),
     ("lib/lnet/access/access.c", "a->rule", "no: one for each rule of the operator's"),

@@ -419,8 +419,10 @@ static void test_push_flood(void **state)
     assert_int_equal(drops_sum(), 0);
     /* again; this time no buffer comes free */
     loop.hold_recv = true;
-    for (i = 0; i < PUSH_IN + 2; i++)
+    for (i = 0; i < PUSH_IN + 2; i++) {
         fx[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i), 0x06);
+        fx[i]->keep = true;
+    }
     settle();
     assert_int_equal(rx_queue_length(&node->api->lazy), 2);
     clock_us += 5 * SEC;
@@ -434,6 +436,87 @@ static void test_push_flood(void **state)
     clock_us += 5 * SEC + 2000;
     settle();
     assert_int_equal(drops_of(LNET_DROP_BUFFER_WAIT), 3);
+    node_down();
+}
+
+/* PUSHes that were begun and do not go on lose their buffers to those that wait. Of these the first
+ * is one of a prefix that has none. */
+static void test_push_stalled(void **state)
+{
+    struct lnet_node_opts opts = opts_default();
+    static struct peer_msg *begun[PUSH_IN], *waits[40], *other;
+
+    opts.prefix4 = 16;
+    node_up(opts);
+    loop.hold_recv = true;
+    for (unsigned i = 0; i < PUSH_IN; i++)
+        begun[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i), 0x06);
+    settle();
+    clock_us += 9 * SEC; /* while nobody waits they have their time */
+    settle();
+    assert_int_equal(loop.abandoned, 0);
+    for (unsigned i = 0; i < PUSH_IN; i++)
+        begun[i]->in.rx.begun_us = begun[i]->in.rx.progress_us = clock_us;
+    for (unsigned i = 0; i < 40; i++)
+        waits[i] = push_from(tcp0, peer_on(i % nreactors, 0, "tcp", 100 + i), 0x06);
+    other = push_from(tcp0, peer_on(0, 1, "tcp", 0), 0x06);
+    settle();
+    assert_int_equal(rx_queue_length(&node->api->lazy), 41);
+    clock_us += SEC / 2 - 2000;
+    for (unsigned i = 0; i < PUSH_IN - 1; i++)
+        begun[i]->in.rx.progress_us = clock_us;
+    settle();
+    assert_int_equal(loop.abandoned, 0);
+    clock_us += SEC / 5;
+    settle();
+    assert_int_equal(loop.abandoned, 1);
+    assert_true(begun[PUSH_IN - 1]->abandoned);
+    assert_int_equal(other->recvs, 1);
+    assert_int_equal(rx_queue_length(&node->api->lazy), 40);
+    /* those that go on and do not end, too */
+    for (unsigned i = 0; i < 10; i++) {
+        clock_us += SEC / 5;
+        for (unsigned k = 0; k < PUSH_IN - 1; k++)
+            begun[k]->in.rx.progress_us = clock_us;
+        other->in.rx.progress_us = clock_us;
+        settle();
+    }
+    assert_int_equal(rx_queue_length(&node->api->lazy), 0);
+    assert_in_range(loop.abandoned, 41, PUSH_IN);
+    assert_int_equal(drops_of(LNET_DROP_RX_STALLED), loop.abandoned);
+    for (unsigned i = 0; i < 40; i++)
+        assert_int_equal(waits[i]->recvs, 1);
+    /* the rest of what was abandoned comes, and is nobody's */
+    loop.hold_recv = false;
+    for (unsigned i = 0; i < PUSH_IN; i++)
+        recv_end(begun[i], ok);
+    recv_end(other, ok);
+    settle();
+    node_down();
+}
+
+/* Nor does one peer get the line of those that wait. */
+static void test_push_line(void **state)
+{
+    unsigned taken;
+
+    node_up(opts_default());
+    loop.hold_recv = true;
+    for (unsigned i = 0; i < PUSH_IN; i++)
+        push_from(tcp0, peer_on(i % nreactors, 0, "tcp", i), 0x06)->keep = true;
+    settle();
+    for (unsigned i = 0; i < 256; i++) {
+        push_from(tcp0, peer_on(0, 1, "tcp", 0), 0x06)->keep = true;
+        settle();
+    }
+    taken = rx_queue_length(&node->api->lazy);
+    assert_in_range(taken, 100, 129);
+    assert_int_equal(drops_of(LNET_DROP_NO_MSG_MEMORY), 256 - taken);
+    for (unsigned i = 0; i < 100; i++)
+        push_from(tcp0, peer_on(i % nreactors, 2, "tcp", i), 0x06)->keep = true;
+    settle();
+    assert_int_equal(rx_queue_length(&node->api->lazy), taken + 100);
+    assert_int_equal(drops_of(LNET_DROP_NO_MSG_MEMORY), 256 - taken);
     node_down();
 }
 
@@ -1116,6 +1199,8 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_push_quiet),
     LNET_TEST(test_push_garbage),
     LNET_TEST(test_push_flood),
+    LNET_TEST(test_push_stalled),
+    LNET_TEST(test_push_line),
     LNET_TEST(test_push_hog),
     LNET_TEST(test_ageing),
     LNET_TEST(test_ageing_data),

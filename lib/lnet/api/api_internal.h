@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared by the files of api/. Node home only. */
+/* Shared by the files of api/. Node home only, where nothing else is said. */
 #ifndef MILLRACE_LNET_API_INTERNAL_H
 #define MILLRACE_LNET_API_INTERNAL_H
 
@@ -7,6 +7,13 @@
 #include "lib/lnet/api/api.h"
 
 #define LNET_MD_BUCKETS 4096u
+
+/* PUSHes whose payload a reactor receives, oldest first. That reactor. */
+struct lnet_push_shard {
+    struct lnet_api *api;
+    struct lnet_rx_queue begun; /* by their `age` */
+    struct reactor_timer look;
+};
 
 struct lnet_api {
     struct lnet_node *node;
@@ -17,8 +24,12 @@ struct lnet_api {
     struct share askers;       /* who made us use local messages; part: for PUSHes being received */
     uint32_t arriving_all;     /* all such PUSHes */
     struct lnet_rx_queue lazy; /* PUTs on portal 0 while no push buffer is posted */
+    uint32_t nlazy;            /* … and that lnet_lazy_retry() has in hand */
+    struct share waiters;      /* whose these are */
     struct reactor_timer lazy_timer;
-    bool lazy_busy; /* in lnet_lazy_retry() */
+    bool lazy_busy;     /* in lnet_lazy_retry() */
+    bool buffer_wanted; /* home writes, all read: there are some */
+    struct lnet_push_shard pushes[REACTOR_MAX];
 };
 
 enum md_state {
@@ -35,5 +46,28 @@ void lnet_md_use(struct lnet_md *md);
 void lnet_md_event(struct lnet_md *md, struct lnet_event *ev);
 /* Makes the MD's bytes [offset, offset + len) the payload of msg. */
 void lnet_md_slice(const struct lnet_md *md, uint32_t offset, uint32_t len, struct lnet_msg *msg);
+
+/* Lets the LND receive the payload of a header: into rx->local, or nowhere. */
+void lnet_local_answer(struct lnet_rx *rx, enum lnet_drop why);
+/* Answers a PUT, unless no buffer is posted for a PUSH, which then may wait: false. */
+bool lnet_local_put(struct lnet_node *node, struct lnet_rx *rx);
+
+/* ---- push.c ---- */
+
+int lnet_push_init(struct lnet_api *api);
+void lnet_push_fini(struct lnet_api *api);
+bool lnet_is_push(const struct lnet_hdr *hdr);
+/* The account of a peer NI in `askers` or `waiters`; as share_of(). */
+struct share_account *lnet_asker_of(struct lnet_node *node, struct share *s,
+                                    const struct lnet_nid *nid);
+/* Whether the buffers leave one for another PUSH of an asker. */
+bool lnet_push_allowed(const struct lnet_api *api, const struct share_account *a);
+/* Counts a PUSH that has a buffer, until it has ended. */
+void lnet_push_begins(struct lnet_node *node, struct lnet_msg *msg);
+void lnet_push_ends(struct lnet_node *node, const struct lnet_msg *msg);
+/* Lets a PUSH wait for a buffer, if its sender's share of the line allows. */
+void lnet_push_wait(struct lnet_node *node, struct lnet_rx *rx);
+/* The payload of a PUSH is about to be received. Reactor of the connection. */
+void lnet_push_receiving(struct lnet_rx *rx);
 
 #endif

@@ -14,11 +14,6 @@
 #include <string.h>
 #include <time.h>
 
-#define LAZY_WAIT_US  10000000ull
-#define PUSHES_ANYWAY 4
-
-static void lazy_expired(struct reactor_timer *t);
-
 static void local_tx_done(struct lnet_msg *msg);
 
 static uint64_t wall_clock_ns(void)
@@ -39,19 +34,21 @@ int lnet_api_init(struct lnet_node *node)
     api->node = node;
     api->interface_cookie = wall_clock_ns();
     api->next_cookie = 3; /* first cookie 0x0d, as kernels do [test/golden A-01] */
-    TAILQ_INIT(&api->lazy);
     for (unsigned i = 0; i < LNET_PORTALS; i++)
         TAILQ_INIT(&api->portal[i]);
-    reactor_timer_init(&api->lazy_timer, lazy_expired);
     lnet_tx_on_local_sent(node, local_tx_done);
     /* Who has an account holds a message, but for one that is about to. */
-    return share_init(&api->askers, lnet_local_msgs(&node->opts) + 1) ? 0 : -ENOMEM;
+    if (!share_init(&api->askers, lnet_local_msgs(&node->opts) + 1))
+        return -ENOMEM;
+    return lnet_push_init(api);
 }
 
 void lnet_api_fini(struct lnet_node *node)
 {
-    if (node->api)
+    if (node->api) {
         share_fini(&node->api->askers);
+        lnet_push_fini(node->api);
+    }
     free(node->api);
 }
 
@@ -122,6 +119,8 @@ static void recv_here(struct lnet_rx *rx)
     struct lnet_msg *msg = rx->local;
 
     rx->msg = msg;
+    if (msg && !rx->drop && lnet_is_push(&msg->hdr))
+        lnet_push_receiving(rx);
     if (rx->drop)
         lnet_discard(rx, rx->drop);
     else if (msg && msg->mlen > 0)
@@ -135,8 +134,7 @@ static void recv_task(struct reactor_task *task)
     recv_here(container_of(task, struct lnet_rx, task));
 }
 
-/* Lets the LND receive the payload: into rx->local, or nowhere. */
-static void answer(struct lnet_rx *rx, enum lnet_drop why)
+void lnet_local_answer(struct lnet_rx *rx, enum lnet_drop why)
 {
     rx->drop = why;
     if (rx->shard->reactor == reactor_self()) {
@@ -152,34 +150,17 @@ static struct lnet_msg *local_msg(struct lnet_node *node)
     return lnet_msg_alloc(lnet_shard_self(node), LNET_KIND_LOCAL);
 }
 
-/* The account of a prefix of many NIDs has a key that is no NID. */
-static struct share_account *asker_of(struct lnet_node *node, const struct lnet_nid *nid)
-{
-    struct lnet_nid prefix = lnet_nid_prefix(node, nid);
-    bool same = nid_same(&prefix, nid);
-
-    prefix.type = LNET_LND_ANY;
-    return share_of(&node->api->askers, nid, same ? NULL : &prefix);
-}
-
-/* As with the messages: who begins PUSHes and ends none leaves buffers for others. A few may always
- * wait for one. */
-static bool push_allowed(const struct lnet_api *api, const struct share_account *a)
-{
-    return a->part < PUSHES_ANYWAY || a->part + api->arriving_all <= LNET_PUSH_BUFFERS;
-}
-
 /* For what a neighbour sent us. A peer that sends requests and reads no answer would take all
  * messages: it has its share. */
 static struct lnet_msg *asked_msg(struct lnet_node *node, const struct lnet_rx *rx, bool push)
 {
     const struct lnet_shard *s = lnet_shard_self(node);
-    struct share_account *a = asker_of(node, &rx->from->nid);
+    struct share_account *a = lnet_asker_of(node, &node->api->askers, &rx->from->nid);
     struct lnet_msg *msg = NULL;
 
     if (!a)
         return NULL;
-    if (share_may(a, s->max_local - s->local_msgs) && (!push || push_allowed(node->api, a)))
+    if (share_may(a, s->max_local - s->local_msgs) && (!push || lnet_push_allowed(node->api, a)))
         msg = local_msg(node);
     if (msg) {
         msg->asker = a;
@@ -197,23 +178,6 @@ static void local_free(struct lnet_msg *msg)
     lnet_msg_free(msg);
 }
 
-static bool is_push(const struct lnet_put *put)
-{
-    return put->portal == LNET_RESERVED_PORTAL && put->match_bits == LNET_PING_MATCH_BITS;
-}
-
-static void push_begins(struct lnet_node *node, struct lnet_msg *msg)
-{
-    msg->asker->part++;
-    node->api->arriving_all++;
-}
-
-static void push_ends(struct lnet_node *node, const struct lnet_msg *msg)
-{
-    msg->asker->part--;
-    node->api->arriving_all--;
-}
-
 static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_md *md, uint32_t at,
                          uint32_t mlen)
 {
@@ -226,21 +190,13 @@ static void receive_into(struct lnet_rx *rx, struct lnet_msg *msg, struct lnet_m
     msg->state = LNET_MSG_RECEIVING;
     lnet_md_slice(md, at, mlen, msg);
     rx->local = msg;
-    answer(rx, LNET_DROP_NONE);
+    lnet_local_answer(rx, LNET_DROP_NONE);
 }
 
-static void lazy_wait(struct lnet_node *node, struct lnet_rx *rx)
-{
-    rx->wait_until_us = reactor_now_us() + LAZY_WAIT_US;
-    TAILQ_INSERT_TAIL(&node->api->lazy, rx, queue);
-    if (!reactor_timer_armed(&node->api->lazy_timer))
-        reactor_timer_arm(&node->api->lazy_timer, LAZY_WAIT_US);
-}
-
-/* False: nothing matches on a lazy portal, the PUT can wait. */
-static bool local_put(struct lnet_node *node, struct lnet_rx *rx)
+bool lnet_local_put(struct lnet_node *node, struct lnet_rx *rx)
 {
     struct match m = {.op = LNET_MD_OP_PUT, .length = rx->hdr.payload_len};
+    bool push = lnet_is_push(&rx->hdr);
     struct lnet_put put;
     struct lnet_msg *msg;
     enum lnet_drop why;
@@ -249,65 +205,20 @@ static bool local_put(struct lnet_node *node, struct lnet_rx *rx)
     m.portal = put.portal;
     m.bits = put.match_bits;
     m.offset = put.offset;
-    msg = asked_msg(node, rx, is_push(&put));
+    msg = asked_msg(node, rx, push);
     why = msg ? find_match(node, &m, &rx->hdr) : LNET_DROP_NO_MSG_MEMORY;
     if (why == LNET_DROP_NONE) {
-        if (is_push(&put))
-            push_begins(node, msg);
+        if (push)
+            lnet_push_begins(node, msg);
         receive_into(rx, msg, m.md, m.at, m.mlen);
         return true;
     }
     if (msg)
         local_free(msg);
-    if (why == LNET_DROP_PUT_NO_MATCH && is_push(&put))
+    if (why == LNET_DROP_PUT_NO_MATCH && push)
         return false;
-    answer(rx, why);
+    lnet_local_answer(rx, why);
     return true;
-}
-
-static void lazy_expired(struct reactor_timer *t)
-{
-    struct lnet_node *node = container_of(t, struct lnet_api, lazy_timer)->node;
-    uint64_t now = reactor_now_us();
-    struct lnet_rx *rx;
-
-    while ((rx = TAILQ_FIRST(&node->api->lazy)) && rx->wait_until_us <= now) {
-        TAILQ_REMOVE(&node->api->lazy, rx, queue);
-        answer(rx, LNET_DROP_BUFFER_WAIT);
-    }
-    if (rx)
-        reactor_timer_arm(t, rx->wait_until_us - now);
-}
-
-/* A receive that ends at once posts its buffer again and comes back here: that must not nest. */
-void lnet_lazy_retry(struct lnet_node *node)
-{
-    struct lnet_rx *rx;
-
-    if (node->api->lazy_busy)
-        return;
-    node->api->lazy_busy = true;
-    while ((rx = TAILQ_FIRST(&node->api->lazy))) {
-        TAILQ_REMOVE(&node->api->lazy, rx, queue);
-        if (!local_put(node, rx)) {
-            TAILQ_INSERT_HEAD(&node->api->lazy, rx, queue);
-            break;
-        }
-    }
-    node->api->lazy_busy = false;
-    if (TAILQ_EMPTY(&node->api->lazy))
-        reactor_timer_cancel(&node->api->lazy_timer);
-}
-
-void lnet_lazy_flush(struct lnet_node *node)
-{
-    struct lnet_rx *rx;
-
-    while ((rx = TAILQ_FIRST(&node->api->lazy))) {
-        TAILQ_REMOVE(&node->api->lazy, rx, queue);
-        answer(rx, LNET_DROP_SHUTDOWN);
-    }
-    reactor_timer_cancel(&node->api->lazy_timer);
 }
 
 static void send_local(struct lnet_msg *msg, struct lnet_ni *src)
@@ -372,7 +283,7 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     if (why) {
         if (msg)
             local_free(msg);
-        answer(rx, why);
+        lnet_local_answer(rx, why);
         return;
     }
     count_add(&msg->home->stats[LNET_STAT_RECV_COUNT], 1);
@@ -389,7 +300,7 @@ static void local_get(struct lnet_node *node, struct lnet_rx *rx)
     msg->md_offset = m.at;
     msg->mlen = m.mlen;
     lnet_md_slice(m.md, m.at, m.mlen, msg);
-    answer(rx, LNET_DROP_NONE);
+    lnet_local_answer(rx, LNET_DROP_NONE);
     send_local(msg, ni);
 }
 
@@ -422,16 +333,16 @@ static void local_reply(struct lnet_node *node, struct lnet_rx *rx)
     md = lnet_md_find(node, &reply.dst);
     /* Only a GET of ours makes room for a REPLY. */
     if (!md || md->replies == 0 || md->threshold == 0 || !was_asked(md, &rx->hdr)) {
-        answer(rx, LNET_DROP_REPLY_NO_MATCH);
+        lnet_local_answer(rx, LNET_DROP_REPLY_NO_MATCH);
         return;
     }
     if (mlen > md->length && !(md->options & LNET_MD_TRUNCATE)) {
-        answer(rx, LNET_DROP_REPLY_TOO_LONG);
+        lnet_local_answer(rx, LNET_DROP_REPLY_TOO_LONG);
         return;
     }
     msg = asked_msg(node, rx, false);
     if (!msg) {
-        answer(rx, LNET_DROP_NO_MSG_MEMORY);
+        lnet_local_answer(rx, LNET_DROP_NO_MSG_MEMORY);
         return;
     }
     if (mlen > md->length)
@@ -451,7 +362,7 @@ static void local_ack(struct lnet_node *node, struct lnet_rx *rx)
     lnet_body_get_ack(&rx->hdr, &ack);
     md = lnet_md_find(node, &ack.dst);
     if (!md || md->acks == 0 || md->threshold == 0 || !was_asked(md, &rx->hdr)) {
-        answer(rx, LNET_DROP_ACK_NO_MATCH);
+        lnet_local_answer(rx, LNET_DROP_ACK_NO_MATCH);
         return;
     }
     md->acks--;
@@ -463,7 +374,7 @@ static void local_ack(struct lnet_node *node, struct lnet_rx *rx)
     ev.mlength = ev.rlength = ack.mlength;
     ev.match_bits = ack.match_bits;
     count_add(&lnet_shard_self(node)->stats[LNET_STAT_RECV_COUNT], 1);
-    answer(rx, LNET_DROP_NONE);
+    lnet_local_answer(rx, LNET_DROP_NONE);
     lnet_md_event(md, &ev);
 }
 
@@ -473,12 +384,12 @@ void lnet_local_rx(struct lnet_rx *rx)
 
     switch (rx->hdr.type) {
     case LNET_MSG_PUT:
-        if (local_put(node, rx))
+        if (lnet_local_put(node, rx))
             break;
         if (relaxed_load(&node->stopping))
-            answer(rx, LNET_DROP_SHUTDOWN);
+            lnet_local_answer(rx, LNET_DROP_SHUTDOWN);
         else
-            lazy_wait(node, rx);
+            lnet_push_wait(node, rx);
         break;
     case LNET_MSG_GET:
         local_get(node, rx);
@@ -566,8 +477,8 @@ void lnet_local_rx_done(struct lnet_msg *msg)
     }
     if (msg->hdr.type == LNET_MSG_PUT) {
         lnet_body_get_put(&msg->hdr, &put);
-        if (is_push(&put))
-            push_ends(s->node, msg);
+        if (lnet_is_push(&msg->hdr))
+            lnet_push_ends(s->node, msg);
     }
     ack = !msg->result.reason && !(md->options & LNET_MD_ACK_DISABLE) &&
           (put.ack.interface_cookie != UINT64_MAX || put.ack.object_cookie != UINT64_MAX);

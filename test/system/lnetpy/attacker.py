@@ -15,6 +15,7 @@ strangers, askers, forgers: hold --per connections of each address, and send ove
     nodes of net tcp1 that there are not, pings, and PUSHes in the names of nodes of net tcp9 that there are not.
 trickles: holds --per connections of each address, and sends over each a PUT of 1 MiB to --target, of which a byte comes now and
     then, nine seconds long.
+half_pushes: the same with a PUSH of 4,096 bytes to the router.
 noops: the same with NOOPs, 4,000 at once.
 pushers: the same with PUTs of --size bytes for as many nodes of net tcp1, --far followed by 100 and on.
 restarts: as holders, each connection as a node that has restarted since its last, so that these end; they are made anew at once.
@@ -46,7 +47,8 @@ from lnetpy.node import TEST_PORTAL     # noqa: E402
 
 
 FLOODS = ("strangers", "askers", "forgers", "noops", "pushers")
-SENDERS = ("dead", "dead_small", "keepers", "takers", "trickles", *FLOODS)
+BEGUN = ("trickles", "half_pushes")
+SENDERS = ("dead", "dead_small", "keepers", "takers", *BEGUN, *FLOODS)
 DEAF = ("deaf", "takers")
 FILES_LEFT = 64     # of those that the process may have open, what connections do not take
 BATCH, TURN = {"noops": 4000, "pushers": 1}, 0.05   # messages of a connection at once (else 100), and s between
@@ -122,11 +124,14 @@ class Attacker:
                     self.drop(fd, rst=True)
             elif self.o.what in (*FLOODS, *DEAF, "keepers", "readers"):
                 self.up.add(fd)
-            elif self.o.what == "trickles" and fd not in self.up:
+            elif self.o.what in BEGUN and fd not in self.up:
                 self.up.add(fd)
                 self.begun[fd] = time.monotonic()
-                head = wire.Header(N.parse(self.o.target), N.parse(self.open[fd][1] + "@tcp"), wire.PUT, 1 << 20,
-                                   wire.put_union(wire.NO_HANDLE, 5, 7))
+                to, size, bits, portal = self.o.target, 1 << 20, 5, 7
+                if self.o.what == "half_pushes":
+                    to, size, bits, portal = self.o.router + "@tcp", 4096, wire.PING_MATCH, 0
+                head = wire.Header(N.parse(to), N.parse(self.open[fd][1] + "@tcp"), wire.PUT, size,
+                                   wire.put_union(wire.NO_HANDLE, bits, portal))
                 self.open[fd][3] = wire.frame(wire.LNET) + head.pack(":" in self.o.router)
                 self.say_more(fd)
             elif self.o.what in ("dead", "dead_small") and not self.open[fd][3]:
@@ -263,6 +268,8 @@ class Attacker:
             self.say_more(fd)
             if now - self.begun[fd] > 9:
                 self.drop(fd, rst=True)
+
+    half_pushes = trickles
 
     def callers(self, now, began):
         wanted = self.o.per * len(self.o.source)

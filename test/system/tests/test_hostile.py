@@ -5,7 +5,7 @@ from lnetpy import nid as N
 from lnetpy import wire
 from lnetpy.badpeer import BadPeer
 from lnetpy.crowd_scene import NEAR, wide_router
-from lnetpy.hostile import V4, V6, addresses, beside
+from lnetpy.hostile import V4, V6, Attack, Bystander, addresses, beside, scene
 from lnetpy.scene import CLIENT, ROUTER, cases, crowded, deadline, join, line, only
 
 BAD = "10.0.0.66@tcp"
@@ -92,6 +92,33 @@ async def test_pushes_never_end(env):
     drops = await r.drops()
     assert not drops["buffer_wait_expired"], "a PUSH found no buffer"
     bad.close()
+    await empty(env, r)
+
+
+@deadline(90)
+@cases("20", "40", "a /64")
+async def test_half_pushes(env, who):
+    """Addresses that begin more PUSHes than there are buffers, and send a byte now and then: those of others find one soon."""
+    env.need_millrace()
+    nets, count = {"20": (V4, 20), "40": (V4, 40), "a /64": (V6, 60)}[who]
+    c, r, s = await scene(env, nets)
+    b = Bystander(env, c, s, r)
+    attack = Attack(env, "half_pushes", r.nids[0].ip, addresses(nets, count), per=16)
+
+    async def begun():
+        attack.last()
+        return (await r.stats())["msgs_alloc"] >= 64
+    await env.until_async(begun, "all buffers for PUSHes in use", 30)
+    took = []
+    for _ in range(10):
+        began = env.now()
+        assert await s.push(r.nids[1]), "another peer's PUSH is not acknowledged"
+        took.append(env.now() - began)
+    assert (await r.drops())["receive_stalled"] > 0, "no PUSH had to give its buffer back"
+    attack.stop()
+    env.result(f"{attack.said}; another's PUSH took {max(took):.2f} s at most")
+    await b.over()
+    assert max(took) < 3 * env.stretch() * env.slower
     await empty(env, r)
 
 

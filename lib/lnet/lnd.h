@@ -205,9 +205,11 @@ struct lnet_peer_ni {
     TAILQ_ENTRY(lnet_peer_ni) idle; /* in lnet_peer_shard.idle, while refs is 0 */
     uint16_t unconnected[4]; /* by pool: buffers of its messages to next hops without connection */
     uint64_t access_limits;  /* access rules: which limits hold for it, a bit each */
-    uint64_t access_seen;    /* the configuration that these are of */
+    uint32_t access_seen;    /* the configuration that these are of */
+    uint32_t prompt_s;       /* from this second on it sends payload at once: credit/stall.c */
     uint16_t access_ni;
     bool access_denied;         /* it may not connect */
+    uint8_t quick_waits;        /* a header from it waits as a quick one, a bit for each pool */
     uint32_t limit_waiting;     /* headers from it that wait for a limit */
     uint64_t limit_waited;      /* ever */
     uint64_t slow_until_us;     /* receives from it stop in the middle: credit/stall.c */

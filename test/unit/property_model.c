@@ -10,6 +10,7 @@
 
 #define BEHIND_US SEC        /* what lies behind a wait that was in vain */
 #define LATE_US   (SEC / 10) /* without payload */
+#define HOLD_US   (SEC / 4)  /* not whole */
 #define SLOW_US   (10 * SEC) /* for all of the payload */
 #define HELD_US   (SEC / 5)  /* a message that was received so long ago may hold no credit */
 #define LIKE_US   (10 * SEC) /* so long what goes to others than quick ones holds none either */
@@ -344,7 +345,7 @@ void sync_stalled(void)
             continue;
         /* Its sender was slow when it was admitted, or is now. */
         still = clock_us - t->conn->progress_us >= LATE_US ||
-                clock_us - t->conn->begun_us >= SLOW_US ||
+                clock_us - t->conn->begun_us >= HOLD_US ||
                 t->conn->in.rx.from->slow_until_us > clock_us || (t->slow && !t->stalled);
         t->slow = false;
         if (t->stalled == still)

@@ -172,9 +172,73 @@ static void test_turns(void **state)
     node_down();
 }
 
+/* A receive from a sender takes so long. */
+static void receive_takes(struct lnet_nid from, uint64_t us)
+{
+    struct peer_msg *fx;
+
+    loop.hold_recv = true;
+    fx = from_to(from, hop(1), LNET_MSG_PUT, 150);
+    loop.hold_recv = false;
+    assert_int_equal(fx->recvs, 1);
+    pass(us - 1000);
+    recv_end(fx, ok);
+    settle();
+    end(150);
+}
+
+/* The message of a sender that takes long is not quick, whatever its next hop is. */
+static void test_prompt_senders(void **state)
+{
+    struct peer_msg *fx;
+
+    strangers_up();
+    takes(8, hop(0), 100, 0);
+    receive_takes(sender(300), 99000);
+    receive_takes(sender(301), 200000);
+    assert_int_equal(fill(1000), EACH - 2 * PART);
+    assert_int_equal(from_to(sender(300), hop(0), LNET_MSG_PUT, 200)->recvs, 1);
+    fx = from_to(sender(301), hop(0), LNET_MSG_PUT, 201);
+    assert_int_equal(fx->recvs, 0);
+    assert_int_equal(fx->in.rx.class, LNET_CLASS_BULK);
+    assert_int_equal(from_to(sender(301), hop(0), LNET_MSG_GET, 0)->recvs, 1);
+    end(200);
+    assert_int_equal(fx->recvs, 0);
+    pass(4 * SEC); /* 16 times as long; and then looked at */
+    assert_int_equal(fx->recvs, 1);
+    end_all();
+    node_down();
+}
+
+/* One of the headers that wait from one sender is quick, so that senders take turns. */
+static void test_sender_turns(void **state)
+{
+    struct peer_msg *first, *second, *other;
+
+    strangers_up();
+    takes(8, hop(0), 100, 0);
+    assert_int_equal(fill(1000), EACH - 2 * PART);
+    hang(hop(0), 300);
+    first = from_to(sender(300), hop(0), LNET_MSG_PUT, 200);
+    second = from_to(sender(300), hop(0), LNET_MSG_PUT, 201);
+    other = from_to(sender(301), hop(0), LNET_MSG_PUT, 202);
+    assert_int_equal(first->recvs + second->recvs + other->recvs, 0);
+    assert_int_equal(first->in.rx.class, LNET_CLASS_QUICK);
+    assert_int_equal(second->in.rx.class, LNET_CLASS_BULK);
+    assert_int_equal(other->in.rx.class, LNET_CLASS_QUICK);
+    assert_true(rx_cancel(first));
+    pass(60000);
+    assert_int_equal(second->in.rx.class, LNET_CLASS_QUICK);
+    assert_true(rx_cancel(second));
+    assert_true(rx_cancel(other));
+    end_all();
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_reserve), LNET_TEST(test_each_pool), LNET_TEST(test_long),
-    LNET_TEST(test_holds),   LNET_TEST(test_failed),    LNET_TEST(test_turns),
+    LNET_TEST(test_reserve),        LNET_TEST(test_each_pool),    LNET_TEST(test_long),
+    LNET_TEST(test_holds),          LNET_TEST(test_failed),       LNET_TEST(test_turns),
+    LNET_TEST(test_prompt_senders), LNET_TEST(test_sender_turns),
 };
 
 LNET_TESTS_MAIN("test_lnet_quick", tests)

@@ -107,7 +107,7 @@ bool lnet_access_sender(const struct lnet_access *a, const struct lnet_rx *rx)
 {
     struct lnet_peer_ni *peer = rx->from;
     /* Both only grow. */
-    uint64_t seen = a->generation + lnet_conf_get(rx->ni->node)->generation;
+    uint32_t seen = (uint32_t)(a->generation + lnet_conf_get(rx->ni->node)->generation);
 
     if (peer->access_seen != seen || peer->access_ni != rx->ni->index) {
         look_up(a, peer, rx->ni);

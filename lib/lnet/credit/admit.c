@@ -235,9 +235,15 @@ bool lnet_may_admit(struct lnet_rx *rx)
     return false;
 }
 
+/* Quick is what the next hop takes soon and the sender sends at once. One header of a sender waits
+ * as such, so that senders take turns; a gateway sends what many have sent. */
 static enum lnet_class bulk_class(const struct lnet_rx *rx)
 {
-    return lnet_next_hop_quick(rx) ? LNET_CLASS_QUICK : LNET_CLASS_BULK;
+    bool waits = rx->wait == LNET_RX_WAIT_BUFFER && rx->class == LNET_CLASS_QUICK;
+    bool another = !waits && !rx->from->gw && (rx->from->quick_waits & 1u << rx->pool);
+
+    return !another && lnet_next_hop_quick(rx) && lnet_sender_prompt(rx) ? LNET_CLASS_QUICK
+                                                                         : LNET_CLASS_BULK;
 }
 
 /* Urgent messages keep nodes alive and complete transactions. A GET asks for bulk. */
@@ -247,7 +253,9 @@ enum lnet_class lnet_class_of(const struct lnet_rx *rx)
     struct lnet_put put;
     struct lnet_get get;
 
-    if (hdr->payload_len > 0 && lnet_sender_slow(rx->from, reactor_now_us()))
+    if (hdr->payload_len > 0 &&
+        (lnet_sender_slow(rx->from, reactor_now_us()) ||
+         (!lnet_sender_prompt(rx) && lnet_too_many_stalled(rx->shard, rx->pool))))
         return LNET_CLASS_SLOW;
     switch (hdr->type) {
     case LNET_MSG_GET:
@@ -397,6 +405,7 @@ void lnet_discard(struct lnet_rx *rx, enum lnet_drop reason)
 void lnet_admit_received(struct lnet_rx *rx, bool whole)
 {
     TAILQ_REMOVE(&rx->shard->credit->receiving, rx, age);
+    lnet_sender_learn(rx, reactor_now_us());
     if (rx->msg->memory != rx->msg->truesize)
         lnet_budget_settle(rx->msg);
     rx->msg->received = whole;

@@ -275,6 +275,17 @@ static inline bool lnet_sender_slow(const struct lnet_peer_ni *from, uint64_t no
 {
     return from->shard->credit->slow_until_us > now && from->slow_until_us > now;
 }
+/* Whether a message with payload from this sender is expected to come in soon. */
+static inline bool lnet_sender_prompt(const struct lnet_rx *rx)
+{
+    return rx->hdr.payload_len == 0 || rx->from->gw ||
+           rx->from->prompt_s <= (uint32_t)(reactor_now_us() / 1000000);
+}
+/* Whether stalled receives hold more than a next hop may; or as much, while a header waits for a
+ * place among them. */
+bool lnet_too_many_stalled(const struct lnet_shard *s, enum lnet_pool pool);
+/* Learns from a receive that has ended, or goes on. */
+void lnet_sender_learn(struct lnet_rx *rx, uint64_t now);
 /* Looks for stalled receives from now on, until no header waits for a buffer. */
 void lnet_stall_watch(struct lnet_shard *s);
 /* Charges the buffer and memory of a message to the stall account instead of its next hop; charges

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Stalled receives, looked for while headers wait for buffers. An admitted message holds its buffer
- * while its payload comes in. When the sender stops in the middle, the buffer is charged to a
- * common account of stalled receives: the next hop is not to blame. The sender is slow from then
- * on: what else it sends is charged to that account, too, and its headers wait for a place there
- * and not in the line of others. When its receives move again, it is not slow any more. While that
- * account holds more than a next hop may, the oldest receives that have stopped for longer are
- * abandoned, first those of senders with several.
+ * while its payload comes in. When the sender stops in the middle, or takes long, the buffer is
+ * charged to a common account of stalled receives: the next hop is not to blame. The sender is slow
+ * from then on: what else it sends is charged to that account, too, and its headers wait for a
+ * place there and not in the line of others. When it has no such receive for a moment, it is not
+ * slow any more; but for a while it is not prompt: its messages are not quick ones, and wait for a
+ * place in that account if that is full. While that account holds more than a next hop may, the
+ * oldest receives that have stopped for longer are abandoned, first those of senders with several.
  *
  * Gateways are not slow: they send what others have sent.
  */
@@ -17,7 +18,9 @@
 #define LATE_US  100000ull   /* without payload: the receive is stalled, its sender slow */
 #define STALL_US 500000ull   /* … it may be abandoned */
 #define SLOW_US  10000000ull /* for the whole payload: the same */
+#define HOLD_US  250000ull   /* a receive that is not whole after this is stalled, too */
 #define SLOW_FOR 500000ull /* so long a sender is slow after a receive was seen to be stalled … */
+#define PAY      16        /* times as long as a receive was late the sender is not prompt then */
 #define LOST_FOR 10000000ull /* … and after one was abandoned, or ended so */
 #define SEVERAL  2u          /* stalled receives of a sender: they are abandoned first */
 
@@ -63,6 +66,25 @@ static void sender_slow(struct lnet_peer_ni *from, uint64_t time_us)
     c->slow_until_us = max(c->slow_until_us, until_us);
 }
 
+void lnet_sender_learn(struct lnet_rx *rx, uint64_t now)
+{
+    uint64_t took_us = now - rx->begun_us;
+
+    if (took_us >= LATE_US)
+        rx->from->prompt_s = max(rx->from->prompt_s, (uint32_t)((now + PAY * took_us) / 1000000));
+}
+
+bool lnet_too_many_stalled(const struct lnet_shard *s, enum lnet_pool pool)
+{
+    const struct lnet_router_pool *p = &s->credit->pool[pool];
+    const struct lnet_ring *slow = &p->ring[LNET_CLASS_SLOW];
+    bool waits = !TAILQ_EMPTY(&slow->look) || !TAILQ_EMPTY(&slow->rest);
+    int32_t free_here = lnet_pool_free(p) - (waits ? lnet_pool_aside(s, pool, LNET_CLASS_SLOW) : 0);
+
+    return (uint64_t)p->stalled * 100 + waits >
+           (uint64_t)max(free_here, 0) * relaxed_load(&s->node->egress_share);
+}
+
 /* Counts the waiting headers to which a buffer of each pool is of use. */
 static void count_wanted(const struct lnet_shard *s, uint32_t wanted[LNET_POOLS])
 {
@@ -81,10 +103,12 @@ static void find_stalled(struct lnet_shard *s, const uint32_t wanted[LNET_POOLS]
 
     for (unsigned pass = 0; pass < 2; pass++) /* first which senders are slow, then all they send */
         TAILQ_FOREACH(rx, &s->credit->receiving, age) {
-            bool late = stopped_for(rx, LATE_US, now);
+            bool late = stopped_for(rx, LATE_US, now) || now - rx->begun_us >= HOLD_US;
 
             if (wanted[rx->msg->pool] == 0 && !(memory && rx->msg->memory > 0))
                 continue;
+            if (pass == 0)
+                lnet_sender_learn(rx, now);
             if (pass == 0 && late)
                 sender_slow(rx->from, SLOW_FOR);
             if (pass == 1)
@@ -131,18 +155,6 @@ static bool abandon(struct lnet_rx *rx)
     return true;
 }
 
-/* More than a next hop may have; or as many, while a header waits for a place among them. */
-static bool too_many_stalled(const struct lnet_shard *s, enum lnet_pool pool)
-{
-    const struct lnet_router_pool *p = &s->credit->pool[pool];
-    const struct lnet_ring *slow = &p->ring[LNET_CLASS_SLOW];
-    bool waits = !TAILQ_EMPTY(&slow->look) || !TAILQ_EMPTY(&slow->rest);
-    int32_t free_here = lnet_pool_free(p) - (waits ? lnet_pool_aside(s, pool, LNET_CLASS_SLOW) : 0);
-
-    return (uint64_t)p->stalled * 100 + waits >
-           (uint64_t)max(free_here, 0) * relaxed_load(&s->node->egress_share);
-}
-
 /* Whether a receive may be abandoned, of a sender that has at least so many stalled ones. */
 static bool may_abandon(const struct lnet_rx *rx, uint32_t least)
 {
@@ -158,7 +170,7 @@ static void abandon_stalled(struct lnet_shard *s, enum lnet_pool pool, uint32_t 
 
     for (uint32_t least = SEVERAL; least > 0; least--)
         for (rx = TAILQ_FIRST(&s->credit->receiving);
-             rx && wanted > 0 && p->stalled > 0 && too_many_stalled(s, pool); rx = next) {
+             rx && wanted > 0 && p->stalled > 0 && lnet_too_many_stalled(s, pool); rx = next) {
             next = TAILQ_NEXT(rx, age);
             if (rx->msg->pool == pool && may_abandon(rx, least) && abandon(rx))
                 wanted--;

@@ -29,6 +29,8 @@ void lnet_buffer_wait(struct lnet_rx *rx)
         TAILQ_INSERT_TAIL(&p->ring[rx->class].look, w, ring);
     }
     TAILQ_INSERT_TAIL(&w->queue, rx, queue);
+    if (rx->class == LNET_CLASS_QUICK)
+        rx->from->quick_waits |= (uint8_t)(1u << rx->pool);
     rx->account->waiting++;
     count_add(&p->waiting, 1);
     lnet_pool_note_low(p);
@@ -43,6 +45,8 @@ void lnet_buffer_wait_ends(struct lnet_rx *rx)
 
     lnet_budget_forget(rx);
     TAILQ_REMOVE(&w->queue, rx, queue);
+    if (rx->class == LNET_CLASS_QUICK)
+        rx->from->quick_waits &= (uint8_t) ~(1u << rx->pool);
     rx->account->waiting--;
     if (TAILQ_EMPTY(&w->queue))
         TAILQ_REMOVE(w->rests ? &p->ring[rx->class].rest : &p->ring[rx->class].look, w, ring);

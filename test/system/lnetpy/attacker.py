@@ -15,6 +15,8 @@ strangers, askers, forgers: hold --per connections of each address, and send ove
     nodes of net tcp1 that there are not, pings, and PUSHes in the names of nodes of net tcp9 that there are not.
 trickles: holds --per connections of each address, and sends over each a PUT of 1 MiB to --target, of which a byte comes now and
     then, nine seconds long.
+pacers: the same with PUTs of --size bytes, one after the other, of each a sixteenth in each sixteenth of
+    --pace seconds, or one: the router does not take that for a stall.
 half_pushes: the same with a PUSH of 4,096 bytes to the router.
 noops: the same with NOOPs, 4,000 at once.
 pushers: the same with PUTs of --size bytes for as many nodes of net tcp1, --far followed by 100 and on.
@@ -47,7 +49,7 @@ from lnetpy.node import TEST_PORTAL     # noqa: E402
 
 
 FLOODS = ("strangers", "askers", "forgers", "noops", "pushers")
-BEGUN = ("trickles", "half_pushes")
+BEGUN = ("trickles", "pacers", "half_pushes")
 SENDERS = ("dead", "dead_small", "keepers", "takers", *BEGUN, *FLOODS)
 DEAF = ("deaf", "takers")
 FILES_LEFT = 64     # of those that the process may have open, what connections do not take
@@ -65,7 +67,7 @@ class Attacker:
         self.low = {a: itertools.cycle(range(1023, 512, -1)) for a in options.source}
         self.incarnation = time.time_ns()
         self.mac = self.raw = None
-        self.up, self.begun = set(), {}
+        self.up, self.begun, self.left = set(), {}, {}
         self.serial = itertools.count()
         self.room, self.read = bytearray(1 << 20), 0
 
@@ -127,16 +129,19 @@ class Attacker:
             elif self.o.what in BEGUN and fd not in self.up:
                 self.up.add(fd)
                 self.begun[fd] = time.monotonic()
-                to, size, bits, portal = self.o.target, 1 << 20, 5, 7
-                if self.o.what == "half_pushes":
-                    to, size, bits, portal = self.o.router + "@tcp", 4096, wire.PING_MATCH, 0
-                head = wire.Header(N.parse(to), N.parse(self.open[fd][1] + "@tcp"), wire.PUT, size,
-                                   wire.put_union(wire.NO_HANDLE, bits, portal))
-                self.open[fd][3] = wire.frame(wire.LNET) + head.pack(":" in self.o.router)
+                self.begin(fd)
                 self.say_more(fd)
             elif self.o.what in ("dead", "dead_small") and not self.open[fd][3]:
                 self.open[fd][3] = self.puts(fd)
                 self.say_more(fd)
+
+    def begin(self, fd):
+        """The header of a message whose payload comes later."""
+        to, size, bits, portal = self.o.target, 1 << 20 if self.o.what == "trickles" else self.o.size, 5, 7
+        if self.o.what == "half_pushes":
+            to, size, bits, portal = self.o.router + "@tcp", 4096, wire.PING_MATCH, 0
+        head = wire.Header(N.parse(to), N.parse(self.open[fd][1] + "@tcp"), wire.PUT, size, wire.put_union(wire.NO_HANDLE, bits, portal))
+        self.open[fd][3] = wire.frame(wire.LNET) + head.pack(":" in self.o.router)
 
     def read_all(self, fd):
         """Discards what has come."""
@@ -270,6 +275,23 @@ class Attacker:
                 self.drop(fd, rst=True)
 
     half_pushes = trickles
+
+    def pacers(self, now, began):
+        self.holders(now, began)
+        if now < self.turn:
+            return
+        self.turn = now + (self.o.pace or 1) / 16
+        piece = bytes(self.o.size // 16 + 1)
+        for fd in self.up:
+            row = self.open[fd]
+            left = self.left.get(fd, self.o.size)
+            if not row[3] and left:
+                row[3] += piece[:left]
+                self.left[fd] = left - len(piece[:left])
+            elif not row[3]:
+                self.begin(fd)
+                del self.left[fd]
+            self.say_more(fd)
 
     def callers(self, now, began):
         wanted = self.o.per * len(self.o.source)

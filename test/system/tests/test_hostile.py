@@ -240,6 +240,20 @@ async def test_trickled_bulk(env, who):
 
 
 @deadline(90)
+@cases("20", "40", "a /64")
+async def test_paced_bulk(env, who):
+    """The same, as slowly as the router just does not take for a stall, and one message after the other."""
+    nets, count = {"20": (V4, 20), "40": (V4, 40), "a /64": (V6, 60)}[who]
+    env.ledger.strangers |= {N.parse(a + "@tcp") for a in addresses(nets, count)}
+
+    async def begun(r, attack):
+        attack.last()
+        return sum(row["large"]["waiting"] for row in (await r.rpc("buffers_get"))["reactors"]) > 0
+    r = await beside(env, "pacers", nets, count, begun, seconds=12, per=8, target=f"{nets[1]}2@tcp1")
+    await empty(env, r)
+
+
+@deadline(90)
 @cases("66")
 async def test_deaf_next_hops(env, who):
     """As many connected nodes that read nothing as there are router buffers, and bulk for all of them: each would hold one."""

@@ -3,12 +3,15 @@
  * Accepts connections: the decision about a request, on the home reactor of the NID that it claims,
  * and the steps until the connection is up. docs/protocol/o2iblnd.md §1.7, §1.9, §1.11.
  */
+#include "lib/base/sip.h"
 #include "lib/lnd_verbs/ib_internal.h"
 
 #include <errno.h>
 
-#define PER_PEER 254 /* connections of one peer NI: twice as many as a kernel opens */
-#define PENDING  128 /* connections of one peer NI being accepted; a kernel opens up to 127 */
+#define PER_PEER   254  /* connections of one peer NI: twice as many as a kernel opens */
+#define PENDING    16   /* connections of one peer NI being accepted: the oldest makes room */
+#define GROUPS     256u /* of prefixes, by hash */
+#define CROWD_PART 4
 
 #define EARLY_LOOK_US 2000    /* between checks of requests that wait for an NI */
 #define EARLY_US      LND_SEC /* the longest wait of a request */
@@ -129,26 +132,95 @@ static enum lnet_drop check_rules(const struct request *r)
     return drop == LNET_DROP_NONE ? lnet_may_connect(ni, &r->nid) : drop;
 }
 
-static enum lnet_drop check_limits(const struct request *r, const struct ib_peer *p)
-{
-    unsigned max = r->shard->lv->base.max_conns;
+/* ---- limits ---- */
 
-    if (p->base.objects >= PER_PEER || p->base.accepting >= PENDING)
+static void give_up(struct ib_conn *c, enum lnet_drop drop, const struct lnet_drop_why *how)
+{
+    static const struct lnd_close why = {.tx = LNET_DROP_NEXT_HOP_LOST,
+                                         .rx = LNET_DROP_RX_INCOMPLETE};
+    struct ib_peer *p = c->ibp;
+
+    ib_peer_failed(p, drop, NULL, how);
+    count_add(&ib_ns(p)->count.refused, 1);
+    ib_conn_end(&c->base, &why);
+    ib_peer_call_over(p);
+}
+
+static unsigned group_of(const struct ib_conn *c)
+{
+    struct lnet_nid prefix = lnet_nid_prefix(c->shard->lv->base.node, &c->ibp->base.peer->nid);
+
+    return sip_bucket(&prefix, sizeof(prefix)) % GROUPS;
+}
+
+/* Returns the oldest connection being accepted of the peer NI with most: first of those in a prefix
+ * with more than a quarter of all. */
+static struct ib_conn *find_worst(const struct ib_shard *shard)
+{
+    struct ib_conn *c, *worst = NULL;
+    uint16_t group[GROUPS] = {0};
+    bool crowd = false;
+
+    TAILQ_FOREACH(c, &shard->calls, call)
+        group[group_of(c)]++;
+    TAILQ_FOREACH(c, &shard->calls, call) {
+        bool in_crowd = group[group_of(c)] * CROWD_PART > shard->accepting;
+
+        if (worst &&
+            (in_crowd != crowd ? crowd : c->ibp->base.accepting <= worst->ibp->base.accepting))
+            continue;
+        worst = c;
+        crowd = in_crowd;
+    }
+    return worst;
+}
+
+static struct ib_conn *oldest_of(const struct ib_peer *p)
+{
+    struct ib_conn *c;
+
+    IB_CONN_FOREACH(c, &p->making) {
+        if (!c->base.initiated)
+            break;
+    }
+    return c;
+}
+
+static void make_way(struct ib_conn *c)
+{
+    struct lnet_drop_why why = {.stage = ib_state_name(c->state), .why = "later calls need room"};
+    struct ib_peer *p = c->ibp;
+
+    lnd_peer_hold(&p->base);
+    give_up(c, IB_DROP(CONN_LIMIT), &why);
+    lnd_peer_release(&p->base);
+}
+
+/* Connections being accepted may never come up. They make room for others, before any peer NI loses
+ * connections that are up. */
+static enum lnet_drop make_room(struct request *r, struct ib_peer *p)
+{
+    struct ib_shard *shard = r->shard;
+    unsigned max = shard->lv->base.max_conns;
+    bool is_short = lnd_conns_short(&shard->base);
+    unsigned most = is_short ? max / 8 : max >= 2 * PENDING ? max / 2 : max;
+
+    if (p->base.objects >= PER_PEER)
         return IB_DROP(CONN_LIMIT);
-    /* Requests that never complete must not keep others out. */
-    if (r->shard->accepting >= (max >= 2 * PENDING ? max / 2 : max))
-        return IB_DROP(CONN_LIMIT);
+    if (p->base.accepting >= PENDING)
+        make_way(oldest_of(p));
+    else if (shard->accepting > 0 && shard->accepting >= most)
+        make_way(find_worst(shard));
+    else if (is_short)
+        (void)lnd_evict(&shard->base, &p->base);
     return LNET_DROP_NONE;
 }
 
 static void adopt(struct request *r, struct ib_peer *p)
 {
     struct lnd_shard *shard = p->base.ns->shard;
-    struct ib_conn *c;
+    struct ib_conn *c = lnd_conns_for_callers(shard) ? ib_conn_new(p, false) : NULL;
 
-    if (lnd_conns_short(shard))
-        (void)lnd_evict(shard, &p->base);
-    c = lnd_conns_for_callers(shard) ? ib_conn_new(p, false) : NULL;
     if (!c) {
         refuse(r, IB_DROP(CONN_NO_MEMORY));
         return;
@@ -177,7 +249,7 @@ static void judge_peer(struct request *r, struct ib_peer *p)
     if (drop == IB_DROP(CONN_RACE))
         p->races++;
     if (drop == LNET_DROP_NONE)
-        drop = check_limits(r, p);
+        drop = make_room(r, p);
     if (drop == LNET_DROP_NONE)
         adopt(r, p);
     else
@@ -275,18 +347,6 @@ void ib_accept_early_end(struct ib_shard *shard, const struct ib_port *port)
 }
 
 /* ---- until it is up ---- */
-
-static void give_up(struct ib_conn *c, enum lnet_drop drop, const struct lnet_drop_why *how)
-{
-    static const struct lnd_close why = {.tx = LNET_DROP_NEXT_HOP_LOST,
-                                         .rx = LNET_DROP_RX_INCOMPLETE};
-    struct ib_peer *p = c->ibp;
-
-    ib_peer_failed(p, drop, NULL, how);
-    count_add(&ib_ns(p)->count.refused, 1);
-    ib_conn_end(&c->base, &why);
-    ib_peer_call_over(p);
-}
 
 /* Row 15: no queue pair can be made. */
 static void refuse_call(struct ib_conn *c, const struct lnet_drop_why *how)

@@ -71,7 +71,8 @@ struct ib_conn {
     enum ib_conn_state state;
     /* ---- poisoned from here on while it is free */
     struct rdma_link link;
-    struct lnd_conn base; /* in the set, or until it is up in ibp->making */
+    struct lnd_conn base;      /* in the set, or until it is up in ibp->making */
+    TAILQ_ENTRY(ib_conn) call; /* in shard->calls */
     struct ib_peer *ibp;
     bool polled; /* counted for link.cq in shard->cqs */
     struct ib_credits credits;
@@ -205,7 +206,8 @@ struct ib_shard {
     uint64_t idle_us; /* when the last completion came; 0: just now */
     uint64_t polls;   /* relaxed */
     struct ib_ni_shards nis;
-    unsigned accepting;               /* connections being accepted */
+    TAILQ_HEAD(, ib_conn) calls;      /* connections being accepted, oldest first */
+    unsigned accepting;               /* of these */
     struct rdma_request *early;       /* requests for an NI that may be about to start */
     struct reactor_timer early_timer; /* while there are any */
     uint32_t generations;             /* queue pairs made so far */

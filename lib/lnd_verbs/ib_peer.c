@@ -125,6 +125,7 @@ struct ib_conn *ib_conn_new(struct ib_peer *p, bool active)
     if (!active) {
         p->base.accepting++;
         p->shard->accepting++;
+        TAILQ_INSERT_TAIL(&p->shard->calls, c, call);
     }
     return c;
 }
@@ -138,6 +139,7 @@ static void made(struct ib_conn *c)
     if (!c->base.initiated) {
         p->base.accepting--;
         p->shard->accepting--;
+        TAILQ_REMOVE(&p->shard->calls, c, call);
     }
     if (p->base.connect.conn == &c->base)
         p->base.connect.conn = NULL;

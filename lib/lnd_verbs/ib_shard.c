@@ -158,6 +158,7 @@ bool ib_shard_init(struct lnd_shard *base)
 
     shard->lv = container_of(base->driver, struct lnd_verbs, base);
     TAILQ_INIT(&shard->nis);
+    TAILQ_INIT(&shard->calls);
     reactor_timer_init(&shard->early_timer, ib_accept_early);
     shard->cq_rows = ib_shard_cqs(base->driver->max_conns);
     shard->cqs = calloc(shard->cq_rows, sizeof(*shard->cqs));

@@ -538,7 +538,7 @@ void lnet_peer_ni_connected(struct lnet_peer_ni *p, bool is)
 
 struct lnet_nid lnet_nid_prefix(const struct lnet_node *n, const struct lnet_nid *nid)
 {
-    return nid_prefix(nid, 32);
+    return nid_prefix(nid, core.prefix ? core.prefix : 32);
 }
 
 enum lnet_drop lnet_may_call(const struct lnet_ni *ni, const struct lnet_nid *from)

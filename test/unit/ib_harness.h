@@ -109,6 +109,7 @@ struct ih_core {
     unsigned drops[LNET_DROP_COUNT];
     struct lnet_drop_why why;             /* of the last that had one */
     enum lnet_drop may_call, may_connect; /* what the access rules say */
+    unsigned prefix;                      /* bits; 0: 32 */
     unsigned ups, downs;                  /* lnet_peer_ni_notify() */
     unsigned events[LNET_NODE_EV_COUNT];
     unsigned link_up, link_down;

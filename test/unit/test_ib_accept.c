@@ -241,16 +241,32 @@ static int setup_large(void **state)
     return ih_setup(state);
 }
 
-static void rows_one_peer_only(void **state)
+static struct fake_call *call_of(const char *format, unsigned i)
 {
-    unsigned n = 0;
+    char address[16];
     struct fake_call *call;
 
+    snprintf(address, sizeof(address), format, i);
+    ih_persona_is(address);
+    call = ih_call();
+    assert_false(call->rejected);
+    return call;
+}
+
+/* Of one node's calls that never end the oldest give way to those that come. */
+static void rows_one_peer_only(void **state)
+{
+    struct fake_call *first = ih_call(), *last = NULL;
+
     (void)state;
-    while (!(call = ih_call())->rejected)
-        n++;
-    assert_int_equal(n, 128);
-    expect_reject(call, WHY_RESOURCES, IB_DROP(CONN_LIMIT));
+    for (unsigned i = 1; i < 200; i++) {
+        last = ih_call();
+        assert_false(last->rejected);
+    }
+    assert_int_equal(fake.nlive, 16);
+    assert_int_equal(core.drops[IB_DROP(CONN_LIMIT)], 200 - 16);
+    assert_int_equal(first->link->phase, FAKE_CLOSED);
+    established(last);
     ih_persona_is("10.0.0.4"); /* of the same reactor: others get in */
     assert_int_equal(ih_called()->phase, FAKE_UP);
     ih_row("limits");
@@ -275,21 +291,54 @@ static void rows_one_peer_up(void **state)
     ih_row("limits");
 }
 
-/* Half of the pool at most is for calls that may never end. */
+/* Half of the pool at most is for calls that may never end. Of the nodes with most of them the
+ * oldest gives way. */
 static void rows_half_open(void **state)
 {
-    char address[16];
-    struct fake_call *call = NULL;
-    unsigned n = 0;
+    struct fake_call *good = call_of("10.0.0.%u", 2);
 
     (void)state;
-    for (unsigned i = 2; i < 60 && (!call || !call->rejected); i += 2) {
-        snprintf(address, sizeof(address), "10.0.0.%u", i);
-        ih_persona_is(address);
-        for (unsigned k = 0; k < 100 && !(call = ih_call())->rejected; k++)
-            n++;
+    for (unsigned i = 4; i < 54; i += 2)
+        for (unsigned k = 0; k < 100; k++)
+            call_of("10.0.0.%u", i);
+    assert_int_equal(fake.nlive, 300);
+    ih_persona_is("10.0.0.60");
+    assert_int_equal(ih_called()->phase, FAKE_UP);
+    ih_persona_is("10.0.0.2");
+    established(good);
+    ih_row("limits");
+}
+
+/* The same of a prefix with many addresses that call once each. */
+static void rows_half_open_prefix(void **state)
+{
+    struct fake_call *good;
+
+    (void)state;
+    core.prefix = 24;
+    call_of("10.0.0.%u", 2);
+    good = call_of("10.0.0.%u", 2);
+    for (unsigned i = 2; i < 102; i += 2)
+        call_of("10.0.1.%u", i);
+    assert_int_equal(fake.nlive, 32); /* of 64 */
+    ih_persona_is("10.0.0.2");
+    established(good);
+    ih_row("limits");
+}
+
+/* Calls that never end cost no other node its connection, though that sent nothing for long. */
+static void rows_half_open_evicts(void **state)
+{
+    (void)state;
+    for (unsigned i = 2; i < 94; i += 2) {
+        established(call_of("10.0.0.%u", i));
+        peer.my_stamp = 0;
     }
-    assert_int_equal(n, 300);
+    ir_advance(20 * IR_SEC);
+    for (unsigned i = 0; i < 100; i++)
+        call_of("10.0.1.%u", 2);
+    assert_int_equal(core.drops[LNET_DROP_EVICTED], 0);
+    assert_int_equal(core.downs, 0);
     ih_row("limits");
 }
 
@@ -446,6 +495,8 @@ int main(void)
         T_IN(rows_one_peer_only, setup_large),
         T_IN(rows_one_peer_up, setup_large),
         T_IN(rows_half_open, setup_large),
+        T(rows_half_open_prefix),
+        T(rows_half_open_evicts),
         T(rows_pool),
         T(rows_queue),
         T(rows_queue_dials),

@@ -228,24 +228,20 @@ static void adopt(struct request *r, struct ib_peer *p)
     c->depth = r->verdict.depth;
     c->frags = r->verdict.frags;
     c->ends.peer_stamp = r->msg.hdr.src_stamp;
-    ib_peer_note(p, r->msg.hdr.src_stamp);
     ib_rdma(c)->adopt(&c->link, r->rdma);
     ib_open(c);
 }
 
-/* Decides rows 13 to 15, which depend on the state of the peer NI. */
+/* Decides rows 14 and 15, which depend on the state of the peer NI. A new incarnation, row 13,
+ * shows when the connection is up: a request may come from anybody. */
 static void judge_peer(struct request *r, struct ib_peer *p)
 {
     enum lnet_drop drop;
 
-    if (p->base.nconns > 0 || p->base.accepting > 0)
-        r->caller.peer_stamp = p->base.incarnation;
     r->caller.dialling = p->base.connecting == LND_CONNECT_RUN;
     r->caller.races = p->races;
     r->caller.depth_max = p->depth_max;
     drop = ib_request_judge(&r->caller, &r->msg, &r->verdict);
-    if (r->verdict.restarted)
-        ib_peer_restarted(p, r->msg.hdr.src_stamp);
     if (drop == IB_DROP(CONN_RACE))
         p->races++;
     if (drop == LNET_DROP_NONE)

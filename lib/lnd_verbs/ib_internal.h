@@ -292,7 +292,7 @@ void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct lnd_cl
 void ib_peer_conn_gone(struct ib_conn *c);
 /* Records the incarnation that the peer said. */
 void ib_peer_note(struct ib_peer *p, uint64_t stamp);
-/* The peer has restarted: closes all connections of its old incarnation (§1.7 row 13). */
+/* The peer has restarted: closes all connections of its old incarnation. */
 void ib_peer_restarted(struct ib_peer *p, uint64_t stamp);
 void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out);
 

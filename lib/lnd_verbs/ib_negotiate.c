@@ -33,7 +33,6 @@ static enum ib_why why_of(enum lnet_drop drop)
     case IB_DROP(CONN_LIMIT): /* a passing lack of ours; after FATAL a kernel does not try again */
         return IB_WHY_NO_RESOURCES;
     case IB_DROP(CONN_STALE):
-    case IB_DROP(CONN_RESTARTED):
         return IB_WHY_STALE;
     case IB_DROP(CONN_FRAGS):
         return IB_WHY_FRAGS;
@@ -103,8 +102,6 @@ static enum lnet_drop check_request(const struct ib_caller *caller, const struct
     drop = check_params(caller->ni, req); /* 9 to 11 */
     if (drop != LNET_DROP_NONE)
         return drop;
-    if (caller->peer_stamp != 0 && caller->peer_stamp != req->hdr.src_stamp) /* 13 */
-        return IB_DROP(CONN_RESTARTED);
     if (caller->dialling && caller->races < IB_RACES_MAX &&
         ib_race_lower(req->hdr.src_nid, caller->ni->nid)) /* 14 */
         return IB_DROP(CONN_RACE);
@@ -121,7 +118,6 @@ enum lnet_drop ib_request_judge(const struct ib_caller *caller, const struct ib_
 
     memset(out, 0, sizeof(*out));
     out->drop = check_request(caller, req);
-    out->restarted = out->drop == IB_DROP(CONN_RESTARTED);
     if (out->drop != LNET_DROP_NONE) {
         ib_refuse(out->drop, ni, &out->reject);
         return out->drop;

@@ -34,27 +34,24 @@ struct ib_caller {
     uint16_t port;          /* the source port */
     enum lnet_drop decoded; /* result of ib_conn_decode() */
     const struct ib_terms
-        *ni;             /* the NI with the NID it asks for, on the device it came by; or NULL */
-    bool starting;       /* ni is NULL, and NIs of this device are still starting */
-    uint64_t peer_stamp; /* the initiator's incarnation as last known; 0 = not known */
-    bool dialling;       /* we are connecting to that node */
-    unsigned races;      /* connections refused for that in a row */
-    unsigned depth_max;  /* the greatest depth that a queue pair can be made for */
+        *ni;            /* the NI with the NID it asks for, on the device it came by; or NULL */
+    bool starting;      /* ni is NULL, and NIs of this device are still starting */
+    bool dialling;      /* we are connecting to that node */
+    unsigned races;     /* connections refused for that in a row */
+    unsigned depth_max; /* the greatest depth that a queue pair can be made for */
 };
 
 struct ib_verdict {
     enum lnet_drop drop; /* NONE: accept with ack; else reject */
-    bool restarted;      /* the node has a new incarnation: close all connections with it and
-                            remember the new one, whether it is accepted or not */
     uint16_t depth;      /* when accepted: of both directions */
     uint16_t frags;
     struct ib_conn_msg ack; /* when accepted */
     struct ib_reject reject;
 };
 
-/* Evaluates a request by the checks of §1.7; the first that fails decides. When caller->decoded is
- * not NONE, reads only the fields of req's header that are set then. A failed allocation and an
- * error of the CM come later: ib_refuse(). */
+/* Evaluates a request by the checks of §1.7, but for row 13; the first that fails decides. When
+ * caller->decoded is not NONE, reads only the fields of req's header that are set then. A failed
+ * allocation and an error of the CM come later: ib_refuse(). */
 enum lnet_drop ib_request_judge(const struct ib_caller *caller, const struct ib_conn_msg *req,
                                 struct ib_verdict *out);
 /* Fills in the reject for any reason of kind refusal, rows 12, 15, 16 too. ni may be NULL. */

@@ -194,11 +194,12 @@ void ib_link_event(struct rdma_link *link, const struct rdma_event *ev)
     lnd_peer_release(&p->base);
 }
 
-/* Whether the peer has restarted: connections of its old incarnation do not end by themselves. */
+/* Whether the peer has restarted: connections of its old incarnation do not end by themselves. A
+ * kernel node closes them when the request comes, and refuses it (§1.7 row 13); but anybody may
+ * send a request in the name of the peer. */
 static bool is_restart(const struct ib_peer *p, uint64_t stamp)
 {
-    return p->base.incarnation != 0 && p->base.incarnation != stamp &&
-           (p->base.nconns > 0 || p->base.accepting > 0);
+    return p->base.incarnation != stamp && (p->base.nconns > 0 || p->base.accepting > 0);
 }
 
 void ib_peer_conn_up(struct ib_peer *p, struct ib_conn *c)
@@ -275,6 +276,8 @@ void ib_peer_restarted(struct ib_peer *p, uint64_t stamp)
 
     lnd_peer_hold(&p->base);
     ib_peer_note(p, stamp);
+    if (p->base.nconns > 0)
+        lnd_drop(&p->ini->base, why.cause, &p->base.peer->nid, NULL);
     close_called(p, &stamp, &why);
     lnd_peer_close(&p->base, &why);
     lnd_peer_release(&p->base);

@@ -130,11 +130,6 @@ static void row11(struct call *c)
     c->req.max_msg_size = 4097;
 }
 
-static void row13(struct call *c)
-{
-    c->caller.peer_stamp = STAMP_A - 1;
-}
-
 static void row14(struct call *c)
 {
     c->caller.dialling = true; /* 10.0.0.1 gives way to 10.0.0.2 in both orders */
@@ -172,7 +167,6 @@ static const struct {
     {"fragments", 10, row10, IB_DROP(CONN_FRAGS), IB_WHY_FRAGS, false},
     {"no fragment", 10, row10_none, IB_DROP(CONN_FRAGS), IB_WHY_FRAGS, false},
     {"message size", 11, row11, IB_DROP(CONN_SIZE), IB_WHY_FATAL, false},
-    {"restarted", 13, row13, IB_DROP(CONN_RESTARTED), IB_WHY_STALE, false},
     {"race", 14, row14, IB_DROP(CONN_RACE), IB_WHY_RACE, false},
     {"no queue pair", 15, row15, IB_DROP(CONN_NO_MEMORY), IB_WHY_NO_RESOURCES, false},
 };
@@ -201,7 +195,6 @@ static void test_refused(void **state)
         assert_true(lnet_drop_info(v.drop)->kind == DROP_KIND_REFUSAL ||
                     lnet_drop_info(v.drop)->kind == DROP_KIND_RETRY);
         assert_reject(calls[i].what, &v.reject, calls[i].why, calls[i].no_ni);
-        assert_int_equal(v.restarted, calls[i].row == 13);
     }
 }
 
@@ -254,7 +247,7 @@ static void test_reject_bytes(void **state)
     unhex("91 1b e9 0b 12 00 07 00 40 e2 cf ee b5 40 06 00 08 00 01 01 00 10 00 00", want, 24);
     assert_memory_equal(got, want, sizeof(got));
     c = good_call();
-    row13(&c);
+    row7(&c);
     ib_request_judge(&c.caller, &c.req, &v);
     ib_reject_encode(&v.reject, got);
     unhex("91 1b e9 0b 12 00 05 00 40 e2 cf ee b5 40 06 00 08 00 01 01 00 10 00 00", want, 24);
@@ -274,7 +267,6 @@ static void test_accepted_bytes(void **state)
           want, sizeof(want));
     assert_memory_equal(got, want, sizeof(got));
     assert_int_equal(ib_request_judge(&c.caller, &c.req, &v), LNET_DROP_NONE);
-    assert_false(v.restarted);
     ib_conn_encode(&v.ack, got);
     unhex("91 1b e9 0b 12 00 c1 00 38 00 00 00 00 00 00 00"
           "02 00 00 0a 00 00 05 00 40 e2 cf ee b5 40 06 00"
@@ -290,20 +282,19 @@ static void test_accepted(void **state)
         const char *what;
         uint16_t port, depth, frags;
         uint32_t size;
-        uint64_t dst_stamp, peer_stamp;
+        uint64_t dst_stamp;
         bool secure, dialling;
         unsigned races, depth_max, got_depth, got_frags;
     } rows[] = {
-        {"as offered", 1023, 8, 257, 4096, 0, 0, true, false, 0, 255, 8, 257},
-        {"any port", 40000, 8, 257, 4096, 0, 0, false, false, 0, 255, 8, 257},
-        {"less deep", 1023, 4, 257, 4096, 0, 0, true, false, 0, 255, 4, 257},
-        {"a node up to 2.14", 1023, 8, 256, 4096, 0, 0, true, false, 0, 255, 8, 256},
-        {"one fragment", 1023, 8, 1, 4096, 0, 0, true, false, 0, 255, 8, 1},
-        {"smaller messages", 1023, 8, 257, 1024, 0, 0, true, false, 0, 255, 8, 257},
-        {"our stamp", 1023, 8, 257, 4096, STAMP_B, 0, true, false, 0, 255, 8, 257},
-        {"its known stamp", 1023, 8, 257, 4096, 0, STAMP_A, true, false, 0, 255, 8, 257},
-        {"queue pair lowered", 1023, 8, 257, 4096, 0, 0, true, false, 0, 5, 5, 257},
-        {"after 20 races", 1023, 8, 257, 4096, 0, 0, true, true, 20, 255, 8, 257},
+        {"as offered", 1023, 8, 257, 4096, 0, true, false, 0, 255, 8, 257},
+        {"any port", 40000, 8, 257, 4096, 0, false, false, 0, 255, 8, 257},
+        {"less deep", 1023, 4, 257, 4096, 0, true, false, 0, 255, 4, 257},
+        {"a node up to 2.14", 1023, 8, 256, 4096, 0, true, false, 0, 255, 8, 256},
+        {"one fragment", 1023, 8, 1, 4096, 0, true, false, 0, 255, 8, 1},
+        {"smaller messages", 1023, 8, 257, 1024, 0, true, false, 0, 255, 8, 257},
+        {"our stamp", 1023, 8, 257, 4096, STAMP_B, true, false, 0, 255, 8, 257},
+        {"queue pair lowered", 1023, 8, 257, 4096, 0, true, false, 0, 5, 5, 257},
+        {"after 20 races", 1023, 8, 257, 4096, 0, true, true, 20, 255, 8, 257},
     };
     struct ib_verdict v;
 
@@ -312,7 +303,6 @@ static void test_accepted(void **state)
 
         c.caller.port = rows[i].port;
         c.caller.secure = rows[i].secure;
-        c.caller.peer_stamp = rows[i].peer_stamp;
         c.caller.dialling = rows[i].dialling;
         c.caller.races = rows[i].races;
         c.caller.depth_max = rows[i].depth_max;
@@ -522,8 +512,6 @@ static unsigned settle(struct ib_ask *ask, struct ib_caller *caller, struct ib_v
             assert_int_equal(ack.queue_depth, v->depth);
             return calls_made;
         }
-        if (v->restarted)
-            caller->peer_stamp = req.hdr.src_stamp;
         memset(priv, 0, sizeof(priv));
         ib_reject_encode(&v->reject, priv);
         assert_int_equal(ib_rejected(ask, IB_CM_CONSUMER, priv, 148), IB_NEXT_NOW);
@@ -535,25 +523,24 @@ static void test_settles(void **state)
     static const struct {
         const char *what;
         uint16_t ask_depth, depth, ask_frags, frags;
-        uint64_t ask_knows, knows; /* stamps */
+        uint64_t ask_knows; /* a stamp */
         unsigned calls, got_depth, got_frags;
     } rows[] = {
-        {"alike", 8, 8, 257, 257, 0, 0, 1, 8, 257},
-        {"32 calls 8", 32, 8, 257, 257, 0, 0, 2, 8, 257},
-        {"8 calls 32", 8, 32, 257, 257, 0, 0, 1, 8, 257},
-        {"2.15 calls 2.14", 8, 8, 257, 256, 0, 0, 2, 8, 256},
-        {"2.14 calls 2.15", 8, 8, 256, 257, 0, 0, 1, 8, 256},
-        {"both differ", 128, 8, 257, 32, 0, 0, 3, 8, 32},
-        {"the caller has restarted", 8, 8, 257, 257, 0, STAMP_A - 1, 2, 8, 257},
-        {"the called has restarted", 8, 8, 257, 257, STAMP_B - 1, 0, 2, 8, 257},
-        {"everything", 128, 8, 257, 32, STAMP_B - 1, STAMP_A - 1, 5, 8, 32},
+        {"alike", 8, 8, 257, 257, 0, 1, 8, 257},
+        {"32 calls 8", 32, 8, 257, 257, 0, 2, 8, 257},
+        {"8 calls 32", 8, 32, 257, 257, 0, 1, 8, 257},
+        {"2.15 calls 2.14", 8, 8, 257, 256, 0, 2, 8, 256},
+        {"2.14 calls 2.15", 8, 8, 256, 257, 0, 1, 8, 256},
+        {"both differ", 128, 8, 257, 32, 0, 3, 8, 32},
+        {"the called has restarted", 8, 8, 257, 257, STAMP_B - 1, 2, 8, 257},
+        {"everything", 128, 8, 257, 32, STAMP_B - 1, 4, 8, 32},
     };
     size_t i;
 
     for (i = 0; i < ROWS(rows); i++) {
         struct ib_terms ni = terms_b;
         struct ib_ask ask = {.mine = terms_a, .peer_nid = NID_B, .peer_stamp = rows[i].ask_knows};
-        struct ib_caller caller = {.ni = &ni, .peer_stamp = rows[i].knows, .depth_max = 255};
+        struct ib_caller caller = {.ni = &ni, .depth_max = 255};
         struct ib_verdict v;
         unsigned made;
 

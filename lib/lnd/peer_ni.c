@@ -158,9 +158,9 @@ static void enqueue(struct lnd_peer_ni *lp, struct lnet_msg *msg, uint64_t wait_
 
 void lnd_peer_wait(struct lnd_peer_ni *lp, struct lnet_msg *msg, uint64_t wait_us)
 {
-    if (lp->connecting != LND_CONNECT_IDLE || lp->accepting > 0) {
-        enqueue(lp, msg, wait_us);
-    } else if (!lnd_connect_may(lp)) {
+    bool waits = lp->connecting != LND_CONNECT_IDLE || lp->accepting > 0;
+
+    if (!waits && !lnd_connect_may(lp)) {
         lnd_msg_fail(msg, LNET_DROP_NEXT_HOP_DOWN, lp->connect.health);
     } else {
         enqueue(lp, msg, wait_us);

@@ -16,7 +16,8 @@
 #define RESOLVE_US (2 * RESOLVE_MS * 1000ull + OPEN_US)
 #define PAUSE_MIN  1u /* s, for the other node's connection to come up, §1.8 */
 #define PAUSE_MAX  8u
-#define ACCEPT_US  100000 /* between looks at a call of the peer's */
+#define ACCEPT_US  100000 /* between looks at a call of the peer's, … */
+#define LOOKS      20u    /* … as many in a run: who calls need not be the peer */
 
 static const char no_cq[] = "the connections of this thread have too many completion queues";
 static const char no_posts[] = "the device takes no receives";
@@ -145,8 +146,9 @@ void ib_dial_next(struct lnd_peer_ni *lp)
         lnd_connect_done(lp);
     } else if (lp->nconns >= lp->connect.wanted) {
         lnd_connect_done(lp);
-    } else if (lp->nconns == 0 && lp->accepting > 0) {
-        lnd_connect_later(lp, ACCEPT_US); /* each stage of that has its time */
+    } else if (lp->nconns == 0 && lp->accepting > 0 && p->dial.looks < LOOKS) {
+        p->dial.looks++;
+        lnd_connect_later(lp, ACCEPT_US);
     } else if (lp->nconns == 0 && !STAILQ_FIRST(&lp->queue)) {
         lnd_connect_stop(lp); /* no message waits for it any more */
     } else {
@@ -162,6 +164,7 @@ void ib_dial_begin(struct lnd_peer_ni *lp)
 
     p->dial.ask.tries = 0;
     p->dial.pause = 0;
+    p->dial.looks = 0;
 }
 
 void ib_dial_complete(struct ib_peer *p)

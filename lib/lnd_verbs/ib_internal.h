@@ -133,6 +133,7 @@ struct ib_peer {
     struct {
         struct ib_ask ask;
         unsigned pause; /* s, of the next wait for the other node's connection */
+        unsigned looks; /* of this run, at a call of the peer's */
     } dial;
     struct ib_failure failure;
 };

@@ -413,5 +413,6 @@ const struct lnd_ops lnd_verbs_ops = {
     .ni_stop = lnd_ni_stop,
     .send = ib_send,
     .recv = ib_recv,
+    .recv_abandon = ib_recv_abandon,
     .peer_info = ib_peer_info,
 };

@@ -599,6 +599,19 @@ bool ib_recv_expired(const struct ib_conn *c, uint64_t now, const struct lnet_hd
     return false;
 }
 
+/* Until the queue pair is gone the peer may write to the memory. So a transfer can be given up only
+ * with its connection, whose timer does it: others need what the peer has kept for long. */
+bool ib_recv_abandon(struct lnet_rx *rx, bool too_long)
+{
+    struct ib_recv *r = container_of(rx, struct ib_recv, rx);
+
+    if (too_long && r->conn->state == IB_CONN_UP) {
+        r->deadline_us = reactor_now_us();
+        reactor_timer_arm(&r->conn->timer, 0);
+    }
+    return false;
+}
+
 void ib_rx_cancel(struct ib_conn *c)
 {
     for (uint32_t i = 0; c->parsed > 0 && i < c->nrecvs; i++) {

@@ -424,7 +424,8 @@ struct lnd_ops {
     /* Abandons a stalled receive whose memory is needed. The LND writes no more to the segments
      * of recv, discards the rest of the payload, and then calls lnet_recv_done(), not before this
      * has returned. Returns false if a device may still be writing, or, unless too_long, if more
-     * bytes have arrived and only were not read yet. May be NULL. */
+     * bytes have arrived and only were not read yet. If too_long, an LND with remote_writes then
+     * ends the connection, but not before this has returned. May be NULL. */
     bool (*recv_abandon)(struct lnet_rx *rx, bool too_long);
 
     /* Closes all connections to a peer; queued messages fail with `why`. */

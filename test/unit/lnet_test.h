@@ -134,6 +134,7 @@ struct peer_msg { /* a message of a peer */
     unsigned when; /* of recv, as in struct sent */
     bool parsed, done, cancelled, abandoned;
     bool keep;            /* it cannot be abandoned */
+    bool late;            /* it was to be, since it took too long */
     enum lnet_drop parse; /* what lnet_parse() said */
     struct mem_seg taken[2];
     int releases;
@@ -345,6 +346,7 @@ static bool on_abandon(struct lnet_rx *rx, bool too_long)
     assert_int_equal(reactor_index(reactor_self()), fx->reactor);
     assert_int_equal(fx->recvs, 1);
     assert_false(fx->done || fx->abandoned);
+    fx->late |= too_long;
     if (fx->keep)
         return false;
     fx->in.segs = NULL;

@@ -48,6 +48,7 @@ static struct ih_row table[] = {
     {"5.4/twice", "PUT_DONE twice: closed"},
     {"5.4/own-cookie", "PUT_DONE with the requester's cookie: closed"},
     {"5.4/deadline", "no PUT_DONE in time: closed, memory kept until then"},
+    {"5.4/needed", "no PUT_DONE, and others need the memory: closed, memory kept until then"},
     {"5.4/held", "closed while the peer may write: ends only when nobody can"},
     {"5.7/sending", "a PUT with its PUT_REQ not completed when PUT_DONE is posted ends with both"},
     {"5.7/order", "completions of several PUTs in any order"},
@@ -541,6 +542,33 @@ static void rows_sink_wrong_cookie(void **state)
     }
 }
 
+/* Not while it may be on its way, and not from within the core's look. */
+static void rows_sink_needed(void **state)
+{
+    struct lnet_rx *rx;
+    struct reactor *before;
+
+    offer(BIG, 5);
+    rx = ih_last()->rx;
+    ir_advance(10 * IR_SEC);
+    before = ir_at(reactor_at(ir_env(), 0)); /* PEER's home */
+    assert_non_null(lnd_verbs_ops.recv_abandon);
+    assert_false(lnd_verbs_ops.recv_abandon(rx, false));
+    fake_settle();
+    assert_int_equal(fl->phase, FAKE_UP);
+    assert_false(lnd_verbs_ops.recv_abandon(rx, true));
+    assert_int_equal(fl->phase, FAKE_UP);
+    assert_int_equal(core.open, 1);
+    assert_false(lnd_verbs_ops.recv_abandon(rx, true));
+    ir_restore(before);
+    ir_advance(1000);
+    expect_closed();
+    assert_int_equal(core.open, 0);
+    assert_int_equal(ih_last()->result.reason, LNET_DROP_RX_INCOMPLETE);
+    assert_int_equal(core.drops[IB_DROP(STALL)], 1);
+    ih_row("5.4/needed");
+}
+
 static void rows_sink_deadline(void **state)
 {
     offer(BIG, 5);
@@ -623,12 +651,25 @@ static void rows_other_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(rows_source_done),      T(rows_source_nak),   T(rows_source_ack_early),
-        T(rows_source_unknown),   T(rows_source_twice), T(rows_source_lost),
-        T(rows_source_deadline),  T(rows_too_long),     T(rows_fragments),
-        T(rows_few_sges),         T(rows_room),         T(rows_bad_descriptor),
-        T(rows_no_key),           T(rows_sink),         T(rows_sink_wrong_cookie),
-        T(rows_sink_deadline),    T(rows_sink_held),    T(rows_order),
+        T(rows_source_done),
+        T(rows_source_nak),
+        T(rows_source_ack_early),
+        T(rows_source_unknown),
+        T(rows_source_twice),
+        T(rows_source_lost),
+        T(rows_source_deadline),
+        T(rows_too_long),
+        T(rows_fragments),
+        T(rows_few_sges),
+        T(rows_room),
+        T(rows_bad_descriptor),
+        T(rows_no_key),
+        T(rows_sink),
+        T(rows_sink_wrong_cookie),
+        T(rows_sink_needed),
+        T(rows_sink_deadline),
+        T(rows_sink_held),
+        T(rows_order),
         T(rows_other_connection),
     };
 

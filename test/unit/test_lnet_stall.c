@@ -286,6 +286,38 @@ static void test_other_pool(void **state)
     node_down();
 }
 
+/* Where the peer writes by itself its connection ends, which takes a moment: one for each that
+ * waits. */
+static void test_abandoned_ends(void **state)
+{
+    struct peer_msg *fx[8], *waits;
+
+    admit_up(8, 50);
+    loop_ib.remote_writes = true;
+    loop.hold_recv = true;
+    for (unsigned i = 0; i < 8; i++) {
+        struct lnet_nid from = peer_on(0, 2, "o2ib", i);
+
+        fx[i] = arrive(ib0, from, hdr_of(LNET_MSG_PUT, from, hop(i), 900));
+        fx[i]->keep = true;
+    }
+    loop.hold_recv = false;
+    pass_ms(9000);
+    waits = put(hop(20), 2000);
+    pass_ms(800);
+    assert_false(fx[0]->late);
+    pass_ms(800);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(fx[i]->late, i == 0);
+    recv_end(fx[0], broken);
+    settle();
+    assert_int_equal(waits->recvs, 1);
+    assert_int_equal(drops_of(LNET_DROP_RX_INCOMPLETE), 1);
+    finish(fx, 8);
+    end_all();
+    node_down();
+}
+
 /* Where the LND hands over segments of its own it hands over none of one that it gave up. */
 static void test_abandoned_take(void **state)
 {
@@ -798,6 +830,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_few_stalled),
     LNET_TEST(test_not_abandoned),
     LNET_TEST(test_other_pool),
+    LNET_TEST(test_abandoned_ends),
     LNET_TEST(test_abandoned_take),
     LNET_TEST(test_slow),
     LNET_TEST(test_moves_again),

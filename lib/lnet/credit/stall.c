@@ -137,15 +137,19 @@ static void sort_waiting(struct lnet_shard *s)
     }
 }
 
+/* Returns whether the buffer of a receive is free, or will be soon, as its connection ends. */
 static bool abandon(struct lnet_rx *rx)
 {
+    const struct lnd_ops *lnd = rx->ni->lnd;
+    bool late = too_long(rx, reactor_now_us());
     struct lnet_msg *msg = rx->msg;
 
-    rx->msg = NULL; /* first, since the LND reads its grant in recv_abandon() */
-    if (!rx->ni->lnd->recv_abandon ||
-        !rx->ni->lnd->recv_abandon(rx, too_long(rx, reactor_now_us()))) {
-        rx->msg = msg;
+    if (!lnd->recv_abandon)
         return false;
+    rx->msg = NULL; /* first, since the LND reads its grant in recv_abandon() */
+    if (!lnd->recv_abandon(rx, late)) {
+        rx->msg = msg;
+        return late && lnd->remote_writes;
     }
     TAILQ_REMOVE(&rx->shard->credit->receiving, rx, age);
     rx->drop = LNET_DROP_RX_STALLED;

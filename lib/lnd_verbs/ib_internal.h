@@ -113,6 +113,7 @@ struct ib_conn {
     uint64_t up_us;
     uint32_t retries; /* refused attempts before the one that succeeded */
     uint64_t bytes_in, bytes_out;
+    uint64_t given, taken; /* bytes of messages for the peer, and of those that it has taken */
 };
 
 /* The last failure or refusal of a connection of a peer NI. */

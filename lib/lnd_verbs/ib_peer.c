@@ -303,6 +303,8 @@ void ib_peer_info(const struct lnet_peer_ni *peer, struct lnd_peer_info *out)
         IB_CONN_FOREACH(c, &p->base.conns) {
             out->bytes_in += c->bytes_in;
             out->bytes_out += c->bytes_out;
+            out->taken += c->taken;
+            out->owed += c->given - c->taken;
         }
     }
 }

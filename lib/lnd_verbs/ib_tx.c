@@ -89,12 +89,19 @@ static void tx_put(struct ib_conn *c, struct ib_tx *tx)
     asan_poison((uint8_t *)tx + TX_HIDDEN_AT, TX_HIDDEN_SIZE);
 }
 
+static uint64_t size_of(const struct lnet_msg *msg)
+{
+    return IB_IMMEDIATE_SIZE + msg->payload.bytes;
+}
+
 /* Completes the message and the receive of a tx that is in no list any more, and frees the tx. */
 static void tx_end(struct ib_conn *c, struct ib_tx *tx, struct lnet_result result)
 {
     struct lnet_msg *msg = tx->msg;
     struct ib_recv *recv = tx->type == IB_GET_DONE ? tx->recv : NULL;
 
+    if (msg)
+        c->taken += size_of(msg) - (tx->type == IB_PUT_DONE ? size_of(msg) / 2 : 0);
     tx_put(c, tx);
     if (msg)
         lnet_send_done(msg, result);
@@ -120,6 +127,7 @@ void ib_conn_send(struct ib_conn *c, struct lnet_msg *msg)
     }
     msg->lnd_deadline_us = reactor_now_us() + lnd_timeout_us(c->ibp->ini->base.ni);
     msg->lnd_sent = 0;
+    c->given += size_of(msg);
     if (type_of(msg) == IB_PUT_REQ)
         STAILQ_INSERT_TAIL(&c->rsrvd, msg, queue);
     else
@@ -565,6 +573,7 @@ enum lnet_drop ib_tx_put_acked(struct ib_conn *c, const struct ib_msg *m, struct
     tx->waiting = false;
     tx->type = IB_PUT_DONE;
     tx->peer_cookie = m->dst_cookie;
+    c->taken += size_of(tx->msg) / 2; /* it has memory for all */
     if (m->rd.total > tx->msg->payload.bytes) {
         tx->status = STATUS_PROTO;
         tx->result = (struct lnet_result){IB_DROP(TOO_MUCH), LNET_HEALTH_REMOTE_ERROR};

@@ -50,6 +50,7 @@ static struct ih_row table[] = {
     {"5.4/deadline", "no PUT_DONE in time: closed, memory kept until then"},
     {"5.4/needed", "no PUT_DONE, and others need the memory: closed, memory kept until then"},
     {"5.4/held", "closed while the peer may write: ends only when nobody can"},
+    {"taken", "what the peer has taken of what it was given, and what not yet"},
     {"5.7/sending", "a PUT with its PUT_REQ not completed when PUT_DONE is posted ends with both"},
     {"5.7/order", "completions of several PUTs in any order"},
     {"11/6", "PUT_ACK on another connection of the peer: closed"},
@@ -109,6 +110,49 @@ static void expect_closed(void)
 }
 
 /* ---- source ---- */
+
+static void expect_taken(uint64_t taken, uint64_t owed)
+{
+    struct reactor *before = ir_at(reactor_at(ir_env(), 0)); /* PEER's home */
+    struct lnd_peer_info info;
+
+    lnd_verbs_ops.peer_info(ih_peer(0, PEER), &info);
+    ir_restore(before);
+    assert_int_equal(info.taken, taken);
+    assert_int_equal(info.owed, owed);
+}
+
+/* By the size of messages with their headers. A PUT that was asked for is half taken. */
+static void rows_taken(void **state)
+{
+    enum {
+        SMALL = 120 + 10,
+        LARGE = 120 + BIG
+    };
+    uint64_t cookie, refused;
+    struct ih_msg *m;
+
+    expect_taken(0, 0);
+    m = begin(BIG, &cookie);
+    expect_taken(0, LARGE);
+    begin(BIG, &refused);
+    fl->hold_sends = true;
+    for (unsigned i = 0; i < 8; i++) /* the last ones wait for a credit */
+        ih_put(10);
+    expect_taken(0, 2 * LARGE + 8 * SMALL);
+    say_ack(cookie, BIG);
+    expect_taken(LARGE / 2, LARGE / 2 + LARGE + 8 * SMALL);
+    fl->hold_sends = false;
+    fake_settle();
+    ih_expect_ok(m);
+    expect_taken(LARGE + 6 * SMALL, LARGE + 2 * SMALL);
+    say_completion(PE_PUT_NAK, refused, 0);
+    expect_taken(2 * LARGE + 6 * SMALL, 2 * SMALL);
+    fake_tell(fl, RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
+    fake_settle();
+    expect_taken(0, 0);
+    ih_row("taken");
+}
 
 static void rows_source_done(void **state)
 {
@@ -651,6 +695,7 @@ static void rows_other_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(rows_taken),
         T(rows_source_done),
         T(rows_source_nak),
         T(rows_source_ack_early),

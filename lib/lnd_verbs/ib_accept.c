@@ -8,10 +8,10 @@
 
 #include <errno.h>
 
-#define PER_PEER   254  /* connections of one peer NI: twice as many as a kernel opens */
-#define PENDING    16   /* connections of one peer NI being accepted: the oldest makes room */
-#define GROUPS     256u /* of prefixes, by hash */
-#define CROWD_PART 4
+#define CONNS_SLACK 16   /* connections of a peer NI in any case; above: four times our own */
+#define CONNS_MOST  127  /* a kernel opens */
+#define GROUPS      256u /* of prefixes, by hash */
+#define CROWD_PART  4
 
 #define EARLY_LOOK_US 2000    /* between checks of requests that wait for an NI */
 #define EARLY_US      LND_SEC /* the longest wait of a request */
@@ -196,18 +196,30 @@ static void make_way(struct ib_conn *c)
     lnd_peer_release(&p->base);
 }
 
+/* A node that is set for more connections than we are may have some more, so that settings need not
+ * agree, but not all there are. */
+static unsigned conns_allowed(const struct ib_peer *p)
+{
+    unsigned ours = (unsigned)lnd_setting(&p->ini->base.ni->lnd_tun.conns_per_peer);
+
+    return min(max(4 * ours, (unsigned)CONNS_SLACK), (unsigned)CONNS_MOST);
+}
+
 /* Connections being accepted may never come up. They make room for others, before any peer NI loses
- * connections that are up. */
+ * connections that are up. Those of an earlier incarnation end soon. */
 static enum lnet_drop make_room(struct request *r, struct ib_peer *p)
 {
+    unsigned allowed = conns_allowed(p);
+    bool same = p->base.incarnation == r->msg.hdr.src_stamp;
+    unsigned conns = p->base.accepting + (same ? p->base.nconns : 0);
     struct ib_shard *shard = r->shard;
     unsigned max = shard->lv->base.max_conns;
     bool is_short = lnd_conns_short(&shard->base);
-    unsigned most = is_short ? max / 8 : max >= 2 * PENDING ? max / 2 : max;
+    unsigned most = is_short ? max / 8 : max >= 2 * CONNS_SLACK ? max / 2 : max;
 
-    if (p->base.objects >= PER_PEER)
+    if (p->base.objects >= 3 * allowed || (conns >= allowed && p->base.accepting == 0))
         return IB_DROP(CONN_LIMIT);
-    if (p->base.accepting >= PENDING)
+    if (conns >= allowed)
         make_way(oldest_of(p));
     else if (shard->accepting > 0 && shard->accepting >= most)
         make_way(find_worst(shard));

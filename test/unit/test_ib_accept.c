@@ -292,23 +292,67 @@ static void rows_one_peer_only(void **state)
     ih_row("limits");
 }
 
-/* Nor may one node have all connections that are up. */
-static void rows_one_peer_up(void **state)
+/* Connections of one incarnation of a peer that come up until one is refused. */
+static unsigned all_up(void)
 {
-    struct fake_call *call = NULL;
-    unsigned n;
+    for (unsigned n = 0;; n++) {
+        struct fake_call *call = ih_call();
 
-    (void)state;
-    for (n = 0; n < 600; n++) {
-        call = ih_call();
-        if (call->rejected)
-            break;
+        if (call->rejected) {
+            expect_reject(call, WHY_RESOURCES, IB_DROP(CONN_LIMIT));
+            core.drops[IB_DROP(CONN_LIMIT)] = 0;
+            return n;
+        }
         established(call);
         peer.my_stamp = 0;
     }
-    assert_int_equal(n, 254);
-    expect_reject(call, WHY_RESOURCES, IB_DROP(CONN_LIMIT));
+}
+
+/* Nor may one node have all connections that are up. Those of its earlier life do not count. */
+static void rows_one_peer_up(void **state)
+{
+    (void)state;
+    assert_int_equal(all_up(), 16);
+    assert_int_equal(fake.nlive, 16);
+    peer.stamp++;
+    assert_int_equal(all_up(), 16);
+    assert_int_equal(fake.nlive, 16);
     ih_row("limits");
+}
+
+static int setup_eight(void **state)
+{
+    ih_defaults();
+    ih_opts.verbs.max_conns = 600;
+    ih_opts.conns_per_peer = 8;
+    return ih_setup(state);
+}
+
+static void rows_one_peer_eight(void **state)
+{
+    (void)state;
+    assert_int_equal(all_up(), 32);
+    ih_row("limits");
+}
+
+/* All calls of a restarted node come before one of them is up. */
+static void rows_restarted_full(void **state)
+{
+    struct fake_call *call[16];
+
+    (void)state;
+    assert_int_equal(all_up(), 16);
+    peer.stamp++;
+    for (unsigned i = 0; i < 16; i++) {
+        call[i] = ih_call();
+        assert_false(call[i]->rejected);
+    }
+    for (unsigned i = 0; i < 16; i++) {
+        established(call[i]);
+        peer.my_stamp = 0;
+    }
+    assert_int_equal(fake.nlive, 16);
+    ih_row("restarted");
 }
 
 /* Half of the pool at most is for calls that may never end. Of the nodes with most of them the
@@ -365,20 +409,14 @@ static void rows_half_open_evicts(void **state)
 /* The pool is used up: said so, and all that is there goes on. */
 static void rows_pool(void **state)
 {
-    struct fake_call *call;
-    unsigned n = 0;
-
     (void)state;
-    do {
-        call = ih_call();
-        if (call->rejected)
-            break;
-        established(call);
+    for (unsigned n = 0; n < 62; n++) { /* of 64 some are kept for calls of our own */
+        established(call_of("10.0.0.%u", 2 + 2 * n));
         peer.my_stamp = 0;
-        n++;
-    } while (n < 1000);
-    assert_int_equal(n, 62); /* of 64 some are kept for calls of our own */
-    expect_reject(call, WHY_RESOURCES, IB_DROP(CONN_NO_MEMORY));
+    }
+    ih_persona_is("10.0.0.200");
+    expect_reject(ih_call(), WHY_RESOURCES, IB_DROP(CONN_NO_MEMORY));
+    assert_int_equal(fake.nlive, 62);
     ih_row("limits");
 }
 
@@ -534,6 +572,8 @@ int main(void)
         T(rows_open_late),
         T_IN(rows_one_peer_only, setup_large),
         T_IN(rows_one_peer_up, setup_large),
+        T_IN(rows_one_peer_eight, setup_eight),
+        T_IN(rows_restarted_full, setup_large),
         T_IN(rows_half_open, setup_large),
         T(rows_half_open_prefix),
         T(rows_half_open_evicts),

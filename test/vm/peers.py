@@ -206,8 +206,8 @@ async def test_peer_refused(env):
 
 @alone
 async def test_peer_refused_by_settings(env):
-    """From a port above 1023, where that is not allowed: fatal (3). More connections than there is room for: no resources (2)."""
-    settings = "  verbs: {require_privileged_port: true, max_connections: 16}\n"
+    """From a port above 1023, where that is not allowed: fatal (3). More connections than a node may have: no resources (2)."""
+    settings = "  verbs: {require_privileged_port: true}\n"
     c, r, s = await verbs_tcp(env, router={"extra": settings})
     books, before = await Books.open(env, r), await r.drops()
     c.ni.first_port = 2000
@@ -227,7 +227,7 @@ async def test_peer_refused_by_settings(env):
     await env.settle()
     after = await r.drops()
     counted = {k: n - before[k] for k, n in after.items() if n != before[k] and k.startswith("o2ib_")}
-    assert counted == {"o2ib_connect_source_port": 1, "o2ib_connect_no_memory": 1}, counted
+    assert counted == {"o2ib_connect_source_port": 1, "o2ib_connect_limit": 1}, counted
     c.conns()[0].close(0, "room for another")
 
     async def room():

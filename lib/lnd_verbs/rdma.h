@@ -264,9 +264,9 @@ struct rdma_ops {
     /* Destroys the link in any state (a connection request without an answer is refused without
      * private data): RDMA_EV_CLOSED follows, other events do not. It waits for the device to let go
      * of the queue pair or to be gone, however long that takes. Completions may still be polled
-     * until poll() of cq has returned 0 once after that event; the provider takes the area back
-     * then. After the last link of a cq there need be no poll: what is left is thrown away when
-     * event() returns. */
+     * until poll() of cq has returned less than asked for once after that event, or as many as fit
+     * into cq. The provider takes the area back then. After the last link of a cq there
+     * need be no poll: what is left is thrown away when event() returns. */
     void (*shut)(struct rdma_link *link);
 
     /* ---- data path: home of the link, or the reactor of the cq; as ibv_post_recv() etc. */

@@ -279,6 +279,41 @@ static void test_qp_kept(void **state)
     assert_int_equal(sim_count().qps, 0);
 }
 
+/* Others keep the queue busy: what was in it when a link closed has been polled some day. */
+static void test_queue_never_empty(void **state)
+{
+    struct end busy, one;
+    struct ibv_wc wc[2];
+    uint64_t areas;
+    unsigned n = 0;
+
+    (void)state;
+    bring_up(&busy, &port);
+    areas = counters().areas;
+    bring_up(&one, &port);
+    assert_ptr_equal(one.link.cq, busy.link.cq);
+    shut(&one);
+    UNTIL(COUNT(&one, CLOSED) == 1);
+    sim_completions = 1;
+    as_reactor();
+    for (; n < RDMA_CQ_ENTRIES; n++)
+        assert_int_equal(ops->poll(busy.link.cq, wc, 1), 1);
+    UNTIL(counters().areas == areas);
+    /* It was emptied when there are fewer than asked for. */
+    bring_up(&one, &port);
+    shut(&one);
+    UNTIL(COUNT(&one, CLOSED) == 1);
+    assert_int_equal(counters().areas, 2 * areas);
+    as_reactor();
+    assert_int_equal(ops->poll(busy.link.cq, wc, 1), 1);
+    assert_int_equal(counters().areas, 2 * areas);
+    as_reactor();
+    assert_int_equal(ops->poll(busy.link.cq, wc, 2), 1);
+    UNTIL(counters().areas == areas);
+    sim_completions = 0;
+    end_up(&busy);
+}
+
 /* A device that is gone writes nowhere. */
 static void test_qp_kept_then_device_gone(void **state)
 {
@@ -601,6 +636,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_qp_kept),
+        CASE(test_queue_never_empty),
         CASE(test_qp_kept_then_device_gone),
         CASE(test_flood_of_events),
         CASE(test_callers_are_bounded),

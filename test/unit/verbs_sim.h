@@ -35,6 +35,9 @@ struct sim_count sim_count(void);
 /* ibv_destroy_qp() fails with this from now on; 0: it does not any more. */
 void sim_keep_qps(int error);
 
+/* Each poll finds as many. */
+extern int sim_completions;
+
 /* Somebody calls, so many times. The first byte of what they say is 1. */
 void sim_call(unsigned times);
 /* Somebody calls whenever the last caller was taken. */

@@ -317,13 +317,14 @@ static int core_post_send(struct rdma_link *link, struct ibv_send_wr *wr, struct
     return ibv_post_send(link->qp, wr, bad);
 }
 
-/* The queue was found empty, so nothing of what was closed before is in it: that goes back. */
-static void cq_dry(struct rcore_cq *c)
+/* A link that was closed goes back when nothing of it is in the queue any more. That is so when the
+ * queue was empty, or since as many were polled as fit into it: others may keep it busy. */
+static void cq_left(struct rcore_cq *c, bool empty)
 {
     struct rcore_link *l;
 
-    while ((l = c->leaving)) {
-        c->leaving = l->next_leaving;
+    while ((l = STAILQ_FIRST(&c->leaving)) && (empty || c->polled - l->left_at >= c->size)) {
+        STAILQ_REMOVE_HEAD(&c->leaving, leaving);
         rcore_post(l->rdma->worker, &l->gone, rcore_link_gone);
     }
 }
@@ -336,7 +337,7 @@ void rcore_cq_empty(struct rcore_cq *c)
     do
         n = ibv_poll_cq(c->cq, EMPTY_BURST, wc);
     while (n > 0);
-    cq_dry(c);
+    cq_left(c, true);
 }
 
 static int core_poll(struct rdma_cq *cq, struct ibv_wc *wc, int n)
@@ -344,8 +345,10 @@ static int core_poll(struct rdma_cq *cq, struct ibv_wc *wc, int n)
     struct rcore_cq *c = cq->impl;
     int got = ibv_poll_cq(c->cq, n, wc);
 
-    if (unlikely(c->leaving != NULL) && got == 0)
-        cq_dry(c);
+    if (unlikely(!STAILQ_EMPTY(&c->leaving)) && got >= 0) {
+        c->polled += (unsigned)got;
+        cq_left(c, got < n);
+    }
     return got;
 }
 

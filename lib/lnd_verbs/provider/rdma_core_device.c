@@ -261,6 +261,7 @@ static int cq_make(struct rcore_device *dev, uint32_t entries, struct rcore_cq *
 
     if (!c)
         return -ENOMEM;
+    STAILQ_INIT(&c->leaving);
     c->size = entries > RDMA_CQ_ENTRIES ? entries : RDMA_CQ_ENTRIES;
     c->size = c->size < max ? c->size : max;
     c->channel = ibv_create_comp_channel(dev->ctx);

@@ -55,8 +55,10 @@ struct rcore_cq {
     uint32_t size, taken; /* entries; those that queue pairs may fill */
     bool dead;
     /* ---- home's */
-    struct rcore_link *leaving; /* links that are closed, whose completions may still be in it */
-    uint32_t live;              /* links that are not */
+    /* Links that are closed, whose completions may still be in it, the first one first. */
+    STAILQ_HEAD(, rcore_link) leaving;
+    uint64_t polled; /* completions while there were any */
+    uint32_t live;   /* links that are not closed */
     /* ---- */
     struct rcore_cq *next;
 };
@@ -176,7 +178,8 @@ struct rcore_link {
     uint8_t priv[RDMA_PRIV_MAX];
     /* ---- */
     struct reactor_task gone; /* from the home: nothing of it is in the completion queue any more */
-    struct rcore_link *next_leaving;
+    STAILQ_ENTRY(rcore_link) leaving;
+    uint64_t left_at; /* cq->polled then */
     LIST_ENTRY(rcore_link) link;
 };
 

@@ -78,8 +78,8 @@ static void home_closed(struct reactor_task *task)
     struct rcore_cq *c = l && link->cq ? l->cq : NULL;
 
     if (c) {
-        l->next_leaving = c->leaving;
-        c->leaving = l;
+        l->left_at = c->polled;
+        STAILQ_INSERT_TAIL(&c->leaving, l, leaving);
     } else if (l) {
         rcore_post(l->rdma->worker, &l->gone, rcore_link_gone);
     }

@@ -135,7 +135,7 @@ static void test_orphan_behind_closed_window(void **state)
     net_close();
 }
 
-/* ---- thousands, none at home ---- */
+/* ---- thousands ---- */
 
 static void on_accept(void *user, struct stream *s, const union stream_addr *peer)
 {
@@ -162,14 +162,11 @@ static bool is_connected(const struct app *app)
     return app->connected && !app->closed;
 }
 
-/* The reactor at home for our packets is not the one that has the connections. */
-static void test_many_away_from_home(void **state)
+static struct stream_listener *connect_many(bool hold)
 {
     struct stream_listener *l;
     union stream_addr addr;
 
-    net_open(&large, &large);
-    net.host[0].home = 1;
     memset(many_a, 0, sizeof(many_a));
     memset(many_b, 0, sizeof(many_b));
     accepted_n = 0;
@@ -181,14 +178,57 @@ static void test_many_away_from_home(void **state)
     net_run(1 * MS);
     for (unsigned i = 0; i < MANY; i++) {
         many_a[i].close_at_eof = many_b[i].close_at_eof = true;
+        many_b[i].hold = hold;
         assert_int_equal(app_connect(&many_a[i], 0, 0, (uint16_t)(i + 1), PORT, false), 0);
         net_run(250);
     }
     net_run(2 * SECONDS);
     assert_int_equal(count(is_connected), MANY);
+    return l;
+}
+
+static void send_many(unsigned bytes)
+{
     for (unsigned i = 0; i < MANY; i++)
-        app_send(&many_a[i], 100);
+        app_send(&many_a[i], bytes);
     net_run(1 * SECONDS);
+}
+
+/* More connections than greetings may be pending, with a byte each and no grant, while data out of
+ * order has all that it may have: each byte finds room. */
+static void test_many_before_a_grant(void **state)
+{
+    struct stream_listener *l;
+    struct tcp_shard *sh;
+
+    net_open(&large, &large);
+    sh = net.tcp[1]->shard[0];
+    l = connect_many(true);
+    sh->rx_own += TCP_OWN_SPARSE;
+    send_many(1);
+    for (unsigned i = 0; i < MANY; i++)
+        assert_int_equal(app_conn(&many_b[i])->rx.queued, 1);
+    sh->rx_own -= TCP_OWN_SPARSE;
+    for (unsigned i = 0; i < MANY; i++) {
+        app_close(&many_a[i], true);
+        app_close(&many_b[i], true);
+    }
+    net_run(1 * SECONDS);
+    assert_int_equal(sh->rx_own, 0);
+    assert_int_equal(rte_mempool_in_use_count(net.tcp[1]->own_pool), 0);
+    app_unlisten(1, 0, l);
+    net_close();
+}
+
+/* The reactor at home for our packets is not the one that has the connections. */
+static void test_many_away_from_home(void **state)
+{
+    struct stream_listener *l;
+
+    net_open(&large, &large);
+    net.host[0].home = 1;
+    l = connect_many(false);
+    send_many(100);
     for (unsigned i = 0; i < MANY; i++)
         assert_int_equal(many_b[i].got, 100);
     for (unsigned i = 0; i < MANY; i++)
@@ -206,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ack_storm),
         cmocka_unit_test(test_orphan_behind_closed_window),
+        cmocka_unit_test(test_many_before_a_grant),
         cmocka_unit_test(test_many_away_from_home),
     };
 

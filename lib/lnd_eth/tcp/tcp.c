@@ -383,6 +383,8 @@ int tcp_create(const struct tcp_opts *opts, struct inet *inet, struct tcp **out,
     }
     set_secrets(tcp);
     rc = tcp_tx_create(tcp, err);
+    if (rc == 0)
+        rc = tcp_rx_create(tcp, err);
     if (rc < 0)
         goto fail;
     for (unsigned i = 0; i < tcp->nshards; i++) {
@@ -416,6 +418,7 @@ void tcp_destroy(struct tcp *tcp)
         free(l);
     }
     mem_mbufs_destroy(tcp->copy_pool);
+    mem_mbufs_destroy(tcp->own_pool);
     free(tcp);
 }
 
@@ -430,7 +433,7 @@ void tcp_memory(const struct tcp_opts *opts, unsigned reactors, struct tcp_memor
             (stubs_of(&o, reactors) + 1) * sizeof(struct tcp_stub) +
             flows_of(&o) * sizeof(struct tcp_flows);
     out->heap = sizeof(struct tcp) + reactors * shard;
-    out->eal = 0;
+    out->eal = tcp_rx_memory(reactors);
     tcp_tx_memory(&o, reactors, &out->heap, &out->eal);
 }
 

@@ -20,8 +20,12 @@ struct tcp;
 /* Bytes of receive buffers per reactor, by truesize, for what comes over connections before their
  * users granted any: who connects and says much costs others nothing. */
 #define TCP_OWN_MEMORY (4u << 20)
-/* Of these, the part that data out of order may use: the rest is for requests and HELLOs. */
+/* Of these, the part that data out of order may use, and data behind a HELLO: the rest is for
+ * requests and HELLOs. */
 #define TCP_OWN_SPARSE (TCP_OWN_MEMORY / 2)
+/* Small buffers per reactor, into which requests and HELLOs are copied: as many as greetings may be
+ * pending there, and as many for the connections that we open. */
+#define TCP_OWN_SMALL 2048u
 
 struct tcp_opts {
     unsigned max_conns; /* per reactor, those being made and TIME-WAIT included; 0 = 8192 */

@@ -455,6 +455,7 @@ struct tcp {
     unsigned stopping;                   /* reactors that have not answered */
     struct reactor_task stop_task;
     struct rte_mempool *copy_pool; /* tcp_queue.c: buffers for payload that is copied */
+    struct rte_mempool *own_pool;  /* tcp_rx.c: small ones for requests and HELLOs */
     struct tcp_shard *shard[REACTOR_MAX];
 };
 

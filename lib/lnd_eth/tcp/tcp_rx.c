@@ -6,9 +6,11 @@
 #include "lib/lnd_eth/tcp/tcp_internal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #define OWN_MEMORY 16384u /* before the user granted any */
+#define SMALL_ROOM 256u   /* of the buffers into which requests and HELLOs are copied */
 #define RCV_MSS    536u   /* until a larger segment was seen */
 
 static_assert(sizeof(struct tcp_rx_range) <= sizeof(struct pkt) - sizeof(uint64_t),
@@ -344,6 +346,31 @@ static void absorb(struct tcp_conn *c, struct piece *p)
     measure(p);
 }
 
+/* Moves a few bytes that come before a grant into a small buffer of our own. The port's buffer has
+ * room for a whole frame. So as many greetings as may be pending find room for theirs. */
+static void shrink(struct tcp_conn *c, struct piece *p)
+{
+    struct rte_mempool *pool = c->sh->tcp->own_pool;
+    struct rte_mbuf *small;
+    uint64_t copied = 0;
+
+    if (c->rx.greeted || p->right - p->left > SMALL_ROOM || p->truesize <= mem_mbufs_truesize(pool))
+        return;
+    small = rte_pktmbuf_alloc(pool);
+    if (!small)
+        return;
+    small->data_off = 0;
+    pkt_of(small)->sum_len = 0;
+    while (p->head) {
+        copied += pull(small, p->head);
+        p->head = trim_front(p->head, 0);
+    }
+    p->head = small;
+    measure(p);
+    count_add(&c->sh->stats.sparse, 1);
+    count_add(&c->sh->stats.sparse_bytes, copied);
+}
+
 void tcp_rx_fit(struct tcp_conn *c, uint32_t more)
 {
     if (likely(fits(&c->rx, more)))
@@ -476,7 +503,10 @@ static void in_order(struct tcp_conn *c, struct piece *p)
     }
     if (unlikely(!rx->window || !fits(rx, p->truesize))) {
         absorb(c, p);
-        if (p->head && (!fits(rx, p->truesize) || !own_may(c, p->truesize, TCP_OWN_MEMORY))) {
+        if (p->head && !rx->window)
+            shrink(c, p);
+        if (p->head && (!fits(rx, p->truesize) ||
+                        !own_may(c, p->truesize, rx->greeted ? TCP_OWN_SPARSE : TCP_OWN_MEMORY))) {
             /* its end comes again */
             uint32_t left = 0;
 
@@ -569,6 +599,20 @@ void tcp_rx_segment(struct tcp_conn *c, const struct tcp_seg *seg, struct rte_mb
 }
 
 /* ---- life ---- */
+
+int tcp_rx_create(struct tcp *tcp, struct err *err)
+{
+    char name[24]; /* a process may have several TCPs: tests do */
+
+    snprintf(name, sizeof(name), "tcp_own_%x", (unsigned)((uintptr_t)tcp >> 4));
+    return mem_mbufs_create(name, tcp->nshards * TCP_OWN_SMALL, PKT_PRIV, SMALL_ROOM, -1,
+                            &tcp->own_pool, err);
+}
+
+size_t tcp_rx_memory(unsigned reactors)
+{
+    return mem_mbufs_memory(reactors * TCP_OWN_SMALL, PKT_PRIV, SMALL_ROOM);
+}
 
 void tcp_rx_open(struct tcp_conn *c, uint32_t irs)
 {

@@ -14,6 +14,7 @@
 #include "lib/reactor/mem_mbuf.h"
 
 struct stream;
+struct tcp;
 struct tcp_conn;
 
 #define TCP_RX_RANGES 128 /* separate stretches kept out of order; more is dropped as if lost */
@@ -48,6 +49,7 @@ struct tcp_rx {
     uint32_t fin_seq;
     bool fin_done; /* nxt is behind it */
     bool paused;
+    bool greeted;      /* its user handed it over: request and HELLO were read */
     bool starved;      /* peek() found less than was wanted */
     bool window;       /* rx_window() was called: memory is the user's */
     bool update;       /* the user granted enough for a window update */
@@ -55,6 +57,9 @@ struct tcp_rx {
     uint8_t peek[192]; /* STREAM_PEEK_MAX: bytes that lay apart. Last: seldom touched */
 };
 
+/* The small buffers of the process (TCP_OWN_SMALL); 0 or -errno. Control thread. */
+int tcp_rx_create(struct tcp *tcp, struct err *err);
+size_t tcp_rx_memory(unsigned reactors); /* EAL memory that they take */
 void tcp_rx_open(struct tcp_conn *c, uint32_t irs);
 /* An acceptable segment with payload or FIN (m's data begins with payload, seg->seq and seg->len
  * are of it; not trimmed to the window yet). Takes m (drops are counted). Decides about ack_now. */

@@ -122,6 +122,7 @@ static void stream_detach(struct stream *s)
     struct tcp_conn *c = tcp_conn_of(s);
 
     c->attached = false;
+    c->rx.greeted = true;
     tcp_flow_leave(c);
 }
 

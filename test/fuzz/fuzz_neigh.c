@@ -49,7 +49,7 @@ struct was {
 
 static struct inet_if *ifp;
 static struct was was[REACTORS][ENTRIES];
-static unsigned was_entries[REACTORS], was_unresolved[REACTORS];
+static unsigned was_entries[REACTORS], was_unresolved[REACTORS][2];
 static uint8_t was_own[INET_OWN_MAX];
 static uint64_t was_defended[INET_OWN_MAX], conflict_us[INET_OWN_MAX];
 
@@ -112,7 +112,7 @@ static void remember(void)
         if (sh->neighs == 0 && was_entries[r] > 0)
             memset(was[r], 0, sizeof(was[r]));
         was_entries[r] = sh->neighs;
-        was_unresolved[r] = sh->unresolved;
+        memcpy(was_unresolved[r], sh->unresolved, sizeof(was_unresolved[r]));
         for (unsigned i = 0; i < ENTRIES && sh->neighs > 0; i++) {
             const struct neigh *n = &sh->neigh[i];
 
@@ -161,8 +161,8 @@ static void check_rules(unsigned made)
         if (sh->neighs == 0)
             continue;
         HOLDS(sh->neighs <= was_entries[r] + made);
-        if (made > 0)
-            HOLDS(sh->unresolved <= max(ENTRIES / 2u, was_unresolved[r]));
+        for (unsigned own = 0; made > 0 && own < 2; own++)
+            HOLDS(sh->unresolved[own] <= max(ENTRIES / 8 * 3u, was_unresolved[r][own]));
         for (unsigned i = 0; i < ENTRIES; i++)
             check_entry(&sh->neigh[i], &was[r][i], made);
     }
@@ -190,12 +190,17 @@ static void check_table(struct inet_shard *sh)
     }
     for (unsigned i = sh->neigh_free; i != INET_NEIGH_NONE; i = sh->neigh[i].next, free++)
         HOLDS(free < ENTRIES && sh->neigh[i].state == NEIGH_FREE);
-    TAILQ_FOREACH(n, &sh->unresolved_list, link)
-        listed++;
+    for (unsigned own = 0; own < 2; own++) {
+        unsigned before = listed;
+
+        TAILQ_FOREACH(n, &sh->unresolved_list[own], link)
+            listed += n->own == own;
+        HOLDS(listed - before == sh->unresolved[own]);
+    }
     for (uint32_t at = 0, rows; (rows = inet_neigh_rows(sh, &at, row, RTE_DIM(row))) > 0;)
         shown += rows;
     HOLDS(shown == used && used == sh->neighs && used + free == ENTRIES && held == sh->held);
-    HOLDS(unknown == sh->unresolved && listed == unknown);
+    HOLDS(listed == unknown);
 }
 
 static struct inet_own *own_at(const uint8_t *p, bool is6)
@@ -389,6 +394,7 @@ static void send_one(unsigned r, bool is6, const struct inet_addr *to)
         put_tcp(&f, 988, 1023, 4711);
         memcpy(rte_pktmbuf_append(m, (uint16_t)f.len), f.b, f.len);
         m->l4_len = 20;
+        path.own = to->b[15] & 1;
         inet_send(inet->shard[r], &path, m, IPPROTO_TCP, 0);
     }
     reactor_bind(reactor_control(test_env));

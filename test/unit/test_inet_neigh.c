@@ -364,21 +364,32 @@ static unsigned flood(void (*one)(const struct inet_addr *from))
     return asked;
 }
 
-static void flood_tcp(const struct inet_addr *from)
+static void send_to(const struct inet_addr *to, bool own)
 {
-    struct inet_addr own = addr("10.0.0.1");
+    struct inet_addr local = addr("10.0.0.1");
     struct inet_path path;
     struct rte_mbuf *m;
 
     ON(0, {
         struct inet_shard *sh = inet_shard_of(inet, 0);
 
-        assert_int_equal(inet_path_get(sh, NULL, &own, from, &path), 0);
+        assert_int_equal(inet_path_get(sh, NULL, &local, to, &path), 0);
+        path.own = own;
         m = inet_alloc(sh, &path);
         memset(rte_pktmbuf_append(m, 20), 0, 20);
         m->l4_len = 20;
         inet_send(sh, &path, m, 6, 0);
     });
+}
+
+static void flood_tcp(const struct inet_addr *from)
+{
+    send_to(from, false);
+}
+
+static void flood_own(const struct inet_addr *to)
+{
+    send_to(to, true);
 }
 
 static void flood_ping(const struct inet_addr *from)
@@ -449,6 +460,47 @@ static void test_flood_by_tcp(void **state)
     expect_tcp(third_mac, 6);
     pass_ms(130000);
     assert_true(row_count() <= 3);
+    end_inet();
+}
+
+/* Packets for one class of neighbours flood. One of the other class is asked for at once, and one
+ * of our own gets its packet. */
+static void reserve(bool own)
+{
+    struct inet_addr to = addr("10.0.0.9");
+    struct inet_shard *sh;
+
+    flooded_inet();
+    sh = inet_shard_of(inet, 0);
+    flood(own ? flood_tcp : flood_own);
+    assert_true(sh->unresolved[0] + sh->unresolved[1] <= INET_NEIGH_MIN / 2);
+    assert_true(drops(PKT_DROP_NEIGH_FULL) > 0);
+    send_to(&to, own);
+    settle();
+    expect_question("10.0.0.9", all_mac);
+    hear(2, third_mac, "10.0.0.9", "10.0.0.1", false);
+    assert_string_equal(state_of("10.0.0.9"), "reachable");
+    if (own)
+        expect_tcp(third_mac, 0);
+    expect_nothing();
+}
+
+static void test_reserve(void **state)
+{
+    const struct neigh *n;
+    char text[INET_TEXT_MAX];
+
+    reserve(false);
+    end_inet();
+    reserve(true);
+    /* The same for one that is looked for already, for an answer. */
+    n = TAILQ_LAST(&inet_shard_of(inet, 0)->unresolved_list[0], neigh_list);
+    inet_text(&n->addr, text);
+    flood_own(&n->addr);
+    settle();
+    expect_question(text, all_mac);
+    hear(2, third_mac, text, "10.0.0.1", false);
+    expect_tcp(third_mac, 0);
     end_inet();
 }
 
@@ -639,6 +691,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_failover),
         cmocka_unit_test(test_tcp_does_not_decide),
         cmocka_unit_test(test_flood_by_tcp),
+        cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_asks_for_another),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_hash),

@@ -105,6 +105,30 @@ static void say(uint32_t seq, uint32_t ack, uint8_t flags, uint16_t win)
     net_run(60 * MS);
 }
 
+/* The answer to a SYN, which may be forged, has no part of what is kept of the neighbour table for
+ * our own connections. One that is up has, and one that we open. */
+static void test_reserve_of_neighbours(void **state)
+{
+    struct stream_listener *l = begin(&plain);
+    const struct tcp_conn *half;
+
+    net.filter = watch;
+    say(1000, 0, TCP_FLAG_SYN, 2000);
+    half = TAILQ_FIRST(&net.tcp[1]->shard[0]->half);
+    assert_non_null(half);
+    assert_false(half->path.own);
+    say(1001, last.seq + 1, TCP_FLAG_ACK, 2000);
+    app_send(&b, 100);
+    net_run(10 * MS);
+    assert_true(app_conn(&b)->path.own);
+    assert_int_equal(app_connect(&a, 0, 0, 1023, PORT, false), 0);
+    assert_true(app_conn(&a)->path.own);
+    app_close(&a, true);
+    app_close(&b, true);
+    app_unlisten(1, 0, l);
+    net_close();
+}
+
 /* Who has gone leaves what it had queued to nobody: a peer that keeps its window closed, and
  * answers each probe, does not keep our buffers for ever. */
 static void test_orphan_behind_closed_window(void **state)
@@ -245,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ack_storm),
+        cmocka_unit_test(test_reserve_of_neighbours),
         cmocka_unit_test(test_orphan_behind_closed_window),
         cmocka_unit_test(test_many_before_a_grant),
         cmocka_unit_test(test_many_away_from_home),

@@ -72,7 +72,7 @@ static void icmp_send(struct inet_shard *sh, struct inet_if *ifp, const struct i
                 0))
         return;
     count_add(&sh->stats.icmp_sent, 1);
-    neigh_output(sh, ifp, &next_hop, NULL, m);
+    neigh_output(sh, ifp, &next_hop, NULL, false, m);
 }
 
 /* A header of 8 bytes with m as what follows it; takes m. NULL: no buffer, m is gone. */

@@ -175,6 +175,7 @@ struct inet_path {
     struct inet_addr local, remote, next_hop;
     uint32_t generation;
     uint16_t neigh; /* index of the neighbour, a hint */
+    bool own;       /* of a connection that is up or that we open: its neighbour has a reserve */
     unsigned mtu;   /* of the path: IP bytes, 1280 or 576 at least */
 };
 /* ifp: the interface to leave by, needed where local is a link-local address of several; NULL: the

@@ -175,6 +175,7 @@ struct neigh {
     uint8_t probes; /* sent in this state */
     bool disputed;  /* another MAC claims the address; the one we know is being asked */
     bool proven;    /* a TCP connection received something from there */
+    bool own;       /* connections of ours want it, not just answers to callers */
     struct rte_ether_addr claimed;
     uint16_t next; /* in its hash chain, or free */
     uint8_t nheld;
@@ -262,9 +263,11 @@ struct inet_shard {
     uint32_t neigh_mask;        /* of the hash */
     uint16_t neigh_free;        /* list of those never used or given back */
     uint16_t neigh_hand;        /* where the next victim is looked for */
-    unsigned neighs, unresolved, held;
-    struct neigh_list unresolved_list;
-    struct inet_bucket make_bucket, ask_bucket, error_bucket, echo_bucket;
+    unsigned neighs, held;
+    unsigned unresolved[2]; /* by neigh.own … */
+    struct neigh_list unresolved_list[2];
+    struct inet_bucket ask_bucket[2]; /* … as these are */
+    struct inet_bucket make_bucket, error_bucket, echo_bucket;
 
     struct pmtu_entry *pmtu;
     uint16_t *pmtu_hash;
@@ -374,9 +377,10 @@ void neigh_fini(struct inet_shard *sh);
 void neigh_stop(struct inet_shard *sh); /* timers and packets held */
 size_t neigh_memory(unsigned neighbours);
 /* Sends m (IP header at its front, room for Ethernet's before it) to a neighbour, or keeps it until
- * the neighbour is known. Takes m. hint: index of the neighbour, in and out; NULL: not TCP's. */
+ * the neighbour is known. Takes m. hint: index of the neighbour, in and out; NULL: not TCP's. own:
+ * as inet_path has it. */
 void neigh_output(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *next_hop,
-                  uint16_t *hint, struct rte_mbuf *m);
+                  uint16_t *hint, bool own, struct rte_mbuf *m);
 /* A station says that addr is at mac. Changes only an entry that is there, or notes who asks. */
 void neigh_heard(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *addr,
                  const struct rte_ether_addr *mac, unsigned flags);

@@ -286,7 +286,7 @@ void inet_send(struct inet_shard *sh, struct inet_path *path, struct rte_mbuf *m
     put_ip(sh, m, &path->local, &path->remote, proto, tos, INET_HOP_LIMIT);
     if (proto == IPPROTO_TCP && put_tcp_csum(path->ifp, m))
         count_add(&sh->stats.sums_known, 1);
-    neigh_output(sh, path->ifp, &path->next_hop, &path->neigh, m);
+    neigh_output(sh, path->ifp, &path->next_hop, &path->neigh, path->own, m);
 }
 
 struct rte_mbuf *inet_alloc(struct inet_shard *sh, const struct inet_path *path)

@@ -4,7 +4,8 @@
  *
  * An entry is made only when a packet is to be sent to its address, so packets from outside fill
  * the table only by making us answer many addresses of a net. Unresolved entries are at most half
- * of the table and are evicted first.
+ * of the table and are evicted first. Of that half, and of the questions, our own connections and
+ * answers to callers leave a part for each other; of the packets that wait, answers do.
  *
  * Stations that asked for an address of ours are noted apart. An entry for one of them begins with
  * its MAC, so that a new caller is answered though questions to all are limited and many are under
@@ -32,8 +33,9 @@
 #define LOOK_US        (60 * INET_SEC)  /* how often that is looked at */
 #define DISPUTE_ASK_US (INET_SEC / 2)
 #define DISPUTE_ASKS   2
-#define HELD_MAX       1024 /* packets of a reactor that wait: they are a port's buffers */
-#define ASKS_PER_SEC   512  /* of a reactor */
+#define HELD_MAX       1024 /* packets of a reactor that wait: they are a port's buffers … */
+#define HELD_KEPT      256  /* … and of these, those of our own connections only */
+#define ASKS_PER_SEC   512  /* of a reactor, for answers; and as many for our own connections */
 #define ASKS_BURST     512
 #define MAKES_PER_SEC  64 /* entries for what is not TCP's, such as answers to echo requests */
 #define MAKES_BURST    64
@@ -67,7 +69,8 @@ int neigh_init(struct inet_shard *sh)
     sh->askers = calloc(ASKERS, sizeof(sh->askers[0]));
     if (!sh->neigh || !sh->neigh_hash || !sh->askers)
         return -ENOMEM;
-    TAILQ_INIT(&sh->unresolved_list);
+    TAILQ_INIT(&sh->unresolved_list[0]);
+    TAILQ_INIT(&sh->unresolved_list[1]);
     memset(sh->neigh_hash, 0xff, slots * sizeof(sh->neigh_hash[0]));
     for (unsigned i = 0; i < room; i++) {
         sh->neigh[i].sh = sh;
@@ -128,7 +131,20 @@ static bool unresolved(const struct neigh *n)
     return n->state == NEIGH_INCOMPLETE || n->state == NEIGH_FAILED;
 }
 
-/* Those without an answer stand in a list, in the order in which they began to be looked for. */
+/* Those without an answer stand in two lists, in the order in which they began to be looked for. */
+static void list_in(struct inet_shard *sh, struct neigh *n)
+{
+    TAILQ_INSERT_TAIL(&sh->unresolved_list[n->own], n, link);
+    sh->unresolved[n->own]++;
+    n->since_us = reactor_now_us();
+}
+
+static void list_out(struct inet_shard *sh, struct neigh *n)
+{
+    TAILQ_REMOVE(&sh->unresolved_list[n->own], n, link);
+    sh->unresolved[n->own]--;
+}
+
 static void state_set(struct neigh *n, enum neigh_state state)
 {
     struct inet_shard *sh = n->sh;
@@ -138,14 +154,10 @@ static void state_set(struct neigh *n, enum neigh_state state)
     n->probes = 0;
     if (was == unresolved(n))
         return;
-    if (was) {
-        TAILQ_REMOVE(&sh->unresolved_list, n, link);
-        sh->unresolved--;
-    } else {
-        TAILQ_INSERT_TAIL(&sh->unresolved_list, n, link);
-        sh->unresolved++;
-        n->since_us = reactor_now_us();
-    }
+    if (was)
+        list_out(sh, n);
+    else
+        list_in(sh, n);
 }
 
 static void entry_free(struct inet_shard *sh, struct neigh *n)
@@ -163,11 +175,11 @@ static void entry_free(struct inet_shard *sh, struct neigh *n)
     sh->neighs--;
 }
 
-/* Evicts the oldest unresolved entry whose time is up; a resolved entry only when the table is
- * full. */
-static bool room_of_unresolved(struct inet_shard *sh, uint64_t now)
+/* Evicts the oldest unresolved entry of a list whose time is up; a resolved entry only when the
+ * table is full. */
+static bool room_of_unresolved(struct inet_shard *sh, bool own, uint64_t now)
 {
-    struct neigh *n = TAILQ_FIRST(&sh->unresolved_list);
+    struct neigh *n = TAILQ_FIRST(&sh->unresolved_list[own]);
 
     if (!n || (n->state != NEIGH_FAILED && now - n->since_us < ASK_US))
         return false;
@@ -198,13 +210,22 @@ static bool room_of_living(struct inet_shard *sh)
     return true;
 }
 
-static bool make_room(struct inet_shard *sh, bool known)
+/* Both lists take half of the table, and each of them at least a quarter of that half. */
+static bool list_full(const struct inet_shard *sh, bool own)
+{
+    unsigned part = sh->neigh_max / 8, n = sh->unresolved[own];
+
+    return n >= 3 * part || (n >= part && n + sh->unresolved[!own] >= sh->neigh_max / 2);
+}
+
+static bool make_room(struct inet_shard *sh, bool known, bool own)
 {
     uint64_t now = reactor_now_us();
 
-    if (!known && sh->unresolved >= sh->neigh_max / 2)
-        return room_of_unresolved(sh, now);
-    return sh->neigh_free != INET_NEIGH_NONE || room_of_unresolved(sh, now) || room_of_living(sh);
+    if (!known && list_full(sh, own))
+        return room_of_unresolved(sh, own, now);
+    return sh->neigh_free != INET_NEIGH_NONE || room_of_unresolved(sh, false, now) ||
+           room_of_unresolved(sh, true, now) || room_of_living(sh);
 }
 
 /* ---- who asked for us ---- */
@@ -244,12 +265,12 @@ static const struct rte_ether_addr *asker_mac(struct inet_shard *sh, const struc
 /* ---- entries ---- */
 
 static struct neigh *entry_make(struct inet_shard *sh, const struct inet_if *ifp,
-                                const struct inet_addr *addr, bool known)
+                                const struct inet_addr *addr, bool known, bool own)
 {
     uint16_t *chain, index;
     struct neigh *n;
 
-    if (!make_room(sh, known))
+    if (!make_room(sh, known, own))
         return NULL;
     index = sh->neigh_free;
     n = &sh->neigh[index];
@@ -260,6 +281,7 @@ static struct neigh *entry_make(struct inet_shard *sh, const struct inet_if *ifp
     n->ifindex = (uint8_t)ifp->index;
     n->mac = (struct rte_ether_addr){0};
     n->disputed = n->proven = false;
+    n->own = own;
     n->nheld = 0;
     n->confirmed_us = n->asked_us = n->disputed_us = 0;
     n->used_us = reactor_now_us();
@@ -286,7 +308,7 @@ static void ask(struct inet_shard *sh, struct neigh *n, bool unicast)
     struct inet_if *ifp = sh->inet->ifs[n->ifindex];
     const struct inet_own *own = if_source(ifp, inet_is4(&n->addr));
 
-    if (!unicast && !bucket_take(&sh->ask_bucket, ASKS_PER_SEC, ASKS_BURST))
+    if (!unicast && !bucket_take(&sh->ask_bucket[n->own], ASKS_PER_SEC, ASKS_BURST))
         return;
     n->asked_us = reactor_now_us();
     n->probes++;
@@ -409,7 +431,7 @@ static void hold(struct inet_shard *sh, struct inet_if *ifp, struct neigh *n, st
         sh->held--;
         memmove(&n->held[0], &n->held[1], n->nheld * sizeof(n->held[0]));
     }
-    if (sh->held == HELD_MAX) {
+    if (sh->held >= HELD_MAX - (n->own ? 0 : HELD_KEPT)) {
         out_drop(sh, ifp, m, PKT_DROP_NEIGH_HELD);
         return;
     }
@@ -427,8 +449,25 @@ static void held_send(struct inet_shard *sh, struct neigh *n)
     n->nheld = 0;
 }
 
+/* A connection of ours wants a neighbour that was looked for to answer somebody. It is asked anew,
+ * out of what is kept for us. */
+static void make_own(struct inet_shard *sh, struct neigh *n)
+{
+    bool waits = unresolved(n);
+
+    if (waits && list_full(sh, true) && !room_of_unresolved(sh, true, reactor_now_us()))
+        return;
+    if (waits)
+        list_out(sh, n);
+    n->own = true;
+    if (!waits)
+        return;
+    list_in(sh, n);
+    begin(n, NEIGH_INCOMPLETE);
+}
+
 static struct neigh *entry_of(struct inet_shard *sh, struct inet_if *ifp,
-                              const struct inet_addr *addr, uint16_t *hint)
+                              const struct inet_addr *addr, uint16_t *hint, bool own)
 {
     uint16_t i = !hint ? INET_NEIGH_NONE : *hint;
     const struct rte_ether_addr *mac;
@@ -444,7 +483,7 @@ static struct neigh *entry_of(struct inet_shard *sh, struct inet_if *ifp,
         if (!hint && !bucket_take(&sh->make_bucket, MAKES_PER_SEC, MAKES_BURST))
             return NULL;
         mac = asker_mac(sh, ifp, addr);
-        n = entry_make(sh, ifp, addr, mac != NULL);
+        n = entry_make(sh, ifp, addr, mac != NULL, own);
         if (!n)
             return NULL;
         if (mac) {
@@ -461,7 +500,7 @@ static struct neigh *entry_of(struct inet_shard *sh, struct inet_if *ifp,
 }
 
 void neigh_output(struct inet_shard *sh, struct inet_if *ifp, const struct inet_addr *next_hop,
-                  uint16_t *hint, struct rte_mbuf *m)
+                  uint16_t *hint, bool own, struct rte_mbuf *m)
 {
     struct neigh *n;
     uint64_t now;
@@ -470,11 +509,13 @@ void neigh_output(struct inet_shard *sh, struct inet_if *ifp, const struct inet_
         out_drop(sh, ifp, m, PKT_DROP_PORT_DOWN);
         return;
     }
-    n = entry_of(sh, ifp, next_hop, hint);
+    n = entry_of(sh, ifp, next_hop, hint, own);
     if (!n) {
         out_drop(sh, ifp, m, PKT_DROP_NEIGH_FULL);
         return;
     }
+    if (unlikely(own && !n->own))
+        make_own(sh, n);
     now = reactor_now_us();
     n->used_us = now;
     switch (n->state) {

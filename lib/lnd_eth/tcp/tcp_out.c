@@ -166,6 +166,7 @@ bool tcp_out(struct tcp_conn *c, uint32_t seq, uint8_t flags, struct rte_mbuf *p
     count_add(&sh->stats.bytes_out, len);
     if (flags & TCP_FLAG_RST)
         count_add(&sh->stats.resets_out, 1);
+    c->path.own = c->state != TCP_SYN_RCVD; /* a SYN may be forged */
     inet_send(sh->inet, &c->path, m, IPPROTO_TCP, tos);
     return true;
 }

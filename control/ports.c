@@ -108,6 +108,8 @@ static int make_ip(struct control_ports *p, const struct cfg *cfg, struct reacto
                              .home = home_of,
                              .home_ctx = p,
                              .neighbours = control_neighbours(cfg),
+                             .prefix4 = (unsigned)cfg->share_prefix4,
+                             .prefix6 = (unsigned)cfg->share_prefix6,
                              .event = happened,
                              .event_ctx = p};
     struct tcp_opts tcp;

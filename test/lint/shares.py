@@ -32,6 +32,7 @@ SITES = [
     ("lib/lnd_eth/ip/neigh.c", "sh->neigh", "neighbours"),
     ("lib/lnd_eth/ip/neigh.c", "sh->askers", "stations that asked"),
     ("lib/lnd_eth/ip/pmtu.c", "sh->pmtu", "path MTUs"),
+    ("lib/lnd_eth/ip/pmtu.c", "sh->pmtu_share", "no: one for each path MTU"),
     ("lib/lnd_eth/ip/inet_hand.c", "pair->notes", "no: between two reactors"),
     ("lib/lnd_eth/ip/inet_hand.c", "sh->in", "no: between two reactors"),
     ("lib/lnd_eth/ip/inet.c", "sh->rxq", "no: one for each queue of a device"),

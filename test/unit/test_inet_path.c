@@ -339,6 +339,54 @@ static void test_path_mtu_is_bounded(void **state)
     end_inet();
 }
 
+/* Learns an MTU for so many addresses that differ in their last octets. */
+static void learn_many(const char *first, unsigned n)
+{
+    struct inet_addr r = addr(first);
+
+    for (unsigned i = 0; i < n; i++) {
+        r.b[14] = (uint8_t)(i >> 8);
+        r.b[15] = (uint8_t)i;
+        ON(0, inet_path_mtu_set(inet_shard_of(inet, 0), &r, 1300));
+    }
+}
+
+static unsigned known_of(const char *first, unsigned n)
+{
+    struct inet_addr r = addr(first);
+    unsigned known = 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        r.b[14] = (uint8_t)(i >> 8);
+        r.b[15] = (uint8_t)i;
+        ON(0, known += pmtu_get(inet_shard_of(inet, 0), &r, 1500) == 1300);
+    }
+    return known;
+}
+
+/* A host with all addresses of a /64 gets a quarter of the table: what others learnt stays. */
+static void test_path_mtu_shares(void **state)
+{
+    quiet_inet();
+    learn_many("11.0.0.0", 1000);
+    learn_many("fd02::", 60000);
+    assert_int_equal(known_of("11.0.0.0", 1000), 1000);
+    assert_int_equal(known_of("fd02::", 60000), INET_PMTU_MAX / 4);
+    learn_many("fd03::", 10);
+    assert_int_equal(known_of("fd03::", 10), 10);
+    learn_many("12.0.0.0", 2 * INET_PMTU_MAX);
+    assert_int_equal(known_of("12.0.0.0", 2 * INET_PMTU_MAX), INET_PMTU_MAX);
+    assert_int_equal(known_of("fd02::", 60000), 0);
+    end_inet();
+    /* What was forgotten does not count. */
+    quiet_inet();
+    learn_many("fd02::", 2000);
+    pass_ms(640000);
+    learn_many("fd02::", 1000);
+    assert_int_equal(known_of("fd02::", 1000), 1000);
+    end_inet();
+}
+
 /* ---- who looks on ---- */
 
 static unsigned seen_in, seen_out, seen_dropped;
@@ -399,6 +447,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_vlans),
         cmocka_unit_test(test_path_mtu),
         cmocka_unit_test(test_path_mtu_is_bounded),
+        cmocka_unit_test(test_path_mtu_shares),
         cmocka_unit_test(test_tap),
         cmocka_unit_test(test_reasons_have_names),
     };

@@ -115,6 +115,8 @@ struct inet_opts {
     /* How many each reactor's table of neighbours has room for; fewer than INET_NEIGH_MIN are as
      * many as that, more than INET_NEIGH_MAX as many as this. */
     unsigned neighbours;
+    /* Bits that the addresses of a prefix have in common, which share tables; 0: 32 and 64. */
+    unsigned prefix4, prefix6;
     /* Receives events on the control reactor; must not stop anything here. NULL: not needed. */
     void (*event)(void *ctx, const struct inet_event *event);
     void *event_ctx;

@@ -15,6 +15,7 @@
 #include "lib/base/atomic.h"
 #include "lib/base/container.h"
 #include "lib/base/minmax.h"
+#include "lib/base/share.h"
 #include "lib/base/sip.h"
 #include "lib/lnd_eth/ip/inet.h"
 #include "lib/lnd_eth/ip/inet_wire.h"
@@ -34,7 +35,7 @@
 #define INET_POLL_US    100    /* … while a port is idle that cannot wake a reactor */
 #define INET_HOP_LIMIT  64
 #define INET_NEIGH_NONE UINT16_MAX
-#define INET_PMTU_MAX   1024
+#define INET_PMTU_MAX   4096
 #define INET_RECENT     512 /* addresses and reasons */
 #define INET_SEC        UINT64_C(1000000)
 #define INET_MTU_MIN4   576
@@ -205,7 +206,8 @@ struct neigh_asker {
 
 struct pmtu_entry {
     struct inet_addr remote;
-    uint16_t mtu; /* 0: free */
+    struct share_account *account; /* of its prefix */
+    uint16_t mtu;                  /* 0: free */
     uint16_t next;
     uint64_t until_us;
 };
@@ -271,7 +273,8 @@ struct inet_shard {
 
     struct pmtu_entry *pmtu;
     uint16_t *pmtu_hash;
-    uint16_t pmtu_hand;
+    uint16_t pmtu_hand, pmtu_crowd_hand;
+    struct share pmtu_share;
     struct reactor_timer pmtu_timer;
 
     uint64_t drops[PKT_DROP_COUNT];

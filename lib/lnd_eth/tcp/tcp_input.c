@@ -12,6 +12,7 @@
 #define CONFIRM_US   UINT64_C(1000000)
 #define CHALLENGES   10 /* of a connection, in … */
 #define CHALLENGE_US UINT64_C(5000000)
+#define SILENT_US    UINT64_C(500000) /* a SYN of a peer that was silent for so long is answered */
 #define ECN_CE       3
 #define ARRIVALS     16u /* segments that are looked at together */
 
@@ -33,15 +34,32 @@ bool tcp_challenge_allowed(struct tcp_shard *sh, struct tcp_budget *b)
     return true;
 }
 
-/* RFC 5961 §7. */
-static enum pkt_drop challenge(struct tcp_conn *c, enum pkt_drop why)
+/* Sends a challenge ACK, which `allowed` says it may. */
+static enum pkt_drop challenge_if(struct tcp_conn *c, bool allowed, enum pkt_drop why)
 {
-    if (tcp_challenge_allowed(c->sh, &c->challenges)) {
+    if (allowed) {
         c->count.challenges++;
         count_add(&c->sh->stats.challenges, 1);
         tcp_out_ack(c);
     }
     return why;
+}
+
+/* RFC 5961 §7. */
+static enum pkt_drop challenge(struct tcp_conn *c, enum pkt_drop why)
+{
+    return challenge_if(c, tcp_challenge_allowed(c->sh, &c->challenges), why);
+}
+
+/* RFC 5961 §4. A peer that was started anew is silent but for its SYNs. It is answered even if
+ * forged SYNs have used up the budget. That is one ACK for each SYN, as a closed port sends a RST,
+ * and what answers an ACK is never a SYN. */
+static enum pkt_drop challenge_syn(struct tcp_conn *c, const struct tcp_seg *seg)
+{
+    bool silent = reactor_now_us() - c->heard_us >= SILENT_US && !(seg->flags & TCP_FLAG_ACK);
+
+    return challenge_if(c, silent || tcp_challenge_allowed(c->sh, &c->challenges),
+                        PKT_DROP_TCP_SYN_BAD);
 }
 
 /* A keepalive probe is answered, but not any number of them: two ends that disagree on what was
@@ -488,7 +506,7 @@ static enum pkt_drop others(struct tcp_conn *c, struct tcp_seg *seg, struct rte_
         return PKT_DROP_TCP_PAWS;
     /* Fourth, for what has a SYN, wherever it lies: RFC 5961 §4.2. */
     if ((seg->flags & (TCP_FLAG_SYN | TCP_FLAG_RST)) == TCP_FLAG_SYN)
-        return challenge(c, PKT_DROP_TCP_SYN_BAD);
+        return challenge_syn(c, seg);
     /* First. */
     if (paws_rejects(c, seg))
         return outside(c, seg, PKT_DROP_TCP_PAWS);

@@ -43,6 +43,7 @@ ABOUT = {
     "4821 7.7": "path MTU without ICMP",
     "4987 3.1": "SYN floods: a bound",
     "4987 3.4": "SYN floods: the oldest makes room",
+    "4987 3.6": "SYN cookies",
     "5461 4.1": "soft errors",
     "5482": "user timeout",
     "5681 2": "what a duplicate ACK is",

@@ -354,8 +354,9 @@ static void set_secrets(struct tcp *tcp)
 
     boot_secret(&tcp->ts_secret);
     sip_key_make(&tcp->secret);
+    sip_key_make(&tcp->cookie_secret);
     if (tcp->opts.secret)
-        tcp->secret = tcp->ts_secret = *tcp->opts.secret;
+        tcp->secret = tcp->cookie_secret = tcp->ts_secret = *tcp->opts.secret;
     tcp->opts.secret = &tcp->secret;
     clock_gettime(CLOCK_REALTIME, &ts);
     tcp->ts_base_us =

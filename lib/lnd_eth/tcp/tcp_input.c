@@ -124,13 +124,22 @@ static void addresses(const struct rte_mbuf *m, const struct pkt *p, struct inet
     }
 }
 
+static void conn_input(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m);
+
 void tcp_no_connection(struct tcp_shard *sh, const struct tcp_key *key, const struct tcp_seg *seg,
                        struct rte_mbuf *m, const uint32_t *iss_after)
 {
     struct tcp_listener *l = tcp_listener_find(sh, key, pkt_of(m)->ifp);
+    struct tcp_seg syn, ack;
+    struct tcp_conn *c;
 
     if (l && l->on != sh) {
         tcp_pass_on(sh, m, l->on);
+    } else if (l && tcp_cookie_read(sh, key, seg, &syn)) {
+        c = tcp_listen_again(sh, l, key, &syn, seg, m);
+        ack = *seg;
+        if (c)
+            conn_input(c, &ack, m);
     } else if (!l || seg->flags & (TCP_FLAG_RST | TCP_FLAG_ACK)) {
         tcp_out_reset(sh, m, seg, key);
     } else if (!(seg->flags & TCP_FLAG_SYN) || seg->flags & TCP_FLAG_FIN) {
@@ -139,8 +148,6 @@ void tcp_no_connection(struct tcp_shard *sh, const struct tcp_key *key, const st
         tcp_listen_syn(sh, l, key, seg, m, iss_after);
     }
 }
-
-static void conn_input(struct tcp_conn *c, struct tcp_seg *seg, struct rte_mbuf *m);
 
 static void dispatch(struct tcp_shard *sh, struct arrival *a)
 {

@@ -6,6 +6,7 @@
  *   the connection
  *     tcp_conn.c      life, closing, keepalive
  *     tcp_listen.c    half-open connections, ISN
+ *     tcp_cookie.c    SYN cookies
  *     tcp_flow.c      owner of packets: table, moves between reactors
  *     tcp_input.c     RFC 9293 §3.10.7 in its order
  *     tcp_timewait.c  TIME-WAIT
@@ -297,6 +298,11 @@ struct tcp_listener *tcp_listener_find(struct tcp_shard *sh, const struct tcp_ke
  * or NULL. Takes m. */
 void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct tcp_key *key,
                     const struct tcp_seg *seg, struct rte_mbuf *m, const uint32_t *iss_after);
+/* Makes the connection anew whose SYN was read from a cookie, as it was before seg came; NULL: m
+ * was dropped. */
+struct tcp_conn *tcp_listen_again(struct tcp_shard *sh, struct tcp_listener *l,
+                                  const struct tcp_key *key, const struct tcp_seg *syn,
+                                  const struct tcp_seg *seg, struct rte_mbuf *m);
 /* stream_ops.scarce: places for connections are few. */
 bool tcp_listen_scarce(const struct stream *s);
 /* Tells the listener, from tcp_flush(). */
@@ -305,6 +311,14 @@ uint32_t tcp_isn(struct tcp *tcp, const struct tcp_key *key); /* RFC 6528 */
 uint32_t tcp_ts_offset(struct tcp *tcp, const struct tcp_key *key);
 /* Fills in the options that a SYN offers or accepts. */
 void tcp_syn_options(struct tcp_conn *c, const struct tcp_seg *seg);
+
+/* ---- tcp_cookie.c ---- */
+
+/* Makes the ISS of a half-open connection, whose options are known, a cookie. False: it cannot. */
+bool tcp_cookie_make(struct tcp_conn *c);
+/* Whether seg acknowledges a cookie of a moment ago: then what is known of its SYN is in *syn. */
+bool tcp_cookie_read(struct tcp_shard *sh, const struct tcp_key *key, const struct tcp_seg *seg,
+                     struct tcp_seg *syn);
 
 /* ---- tcp_flow.c ---- */
 
@@ -427,6 +441,7 @@ struct tcp_shard {
     struct tcp_tws tws;
     struct reactor_timer timer; /* of the two lists above */
     unsigned half_open;
+    uint64_t cookie_us; /* when the last SYN cookie was made; 0: none was */
     uint16_t next_port;
     bool stopped;             /* tcp_stop() */
     struct reactor_task stop; /* of tcp_stop() */
@@ -446,7 +461,7 @@ struct tcp {
     struct inet *inet;
     struct reactor_env *env;
     unsigned nshards;
-    struct sip_key secret;
+    struct sip_key secret, cookie_secret;
     struct sip_key ts_secret; /* does not change when the process starts anew */
     uint64_t ts_base_us;      /* added to the reactor's clock: TSval goes on after a restart */
     const struct tcp_cc *cc;

@@ -213,6 +213,11 @@ struct tcp_listener *tcp_listener_find(struct tcp_shard *sh, const struct tcp_ke
     return any;
 }
 
+static bool places_few(const struct tcp_shard *sh)
+{
+    return sh->nfree < min(KEPT_FREE, sh->tcp->opts.max_conns / 8);
+}
+
 /* Makes room for a caller when the pool is nearly empty. An orphan is reset, which is free at the
  * end of this burst. If that is not enough the oldest half-open connection is dropped: a caller
  * that answers is done long before it is the oldest. The last objects are for calls of our own. */
@@ -222,7 +227,7 @@ static struct tcp_conn *half_open_new(struct tcp_shard *sh, const struct tcp_key
     unsigned max = sh->tcp->opts.max_conns;
     bool full = sh->half_open >= sh->tcp->opts.syn_max;
 
-    if (sh->nfree < min(KEPT_FREE, max / 8))
+    if (places_few(sh))
         tcp_conn_reset_orphan(sh);
     if (full || (sh->nfree <= min(KEPT_DIALS, max / 16) && sh->half_open > 0)) {
         inet_count_drop(sh->inet, full ? PKT_DROP_TCP_SYN_FULL : PKT_DROP_TCP_ACCEPT_FULL);
@@ -231,8 +236,10 @@ static struct tcp_conn *half_open_new(struct tcp_shard *sh, const struct tcp_key
     return sh->nfree > min(KEPT_DIALS, max / 16) ? tcp_conn_new(sh, key, path) : NULL;
 }
 
-void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct tcp_key *key,
-                    const struct tcp_seg *seg, struct rte_mbuf *m, const uint32_t *iss_after)
+/* A half-open connection for a SYN, with an ISS and nothing sent. NULL: m was dropped. */
+static struct tcp_conn *half_open(struct tcp_shard *sh, struct tcp_listener *l,
+                                  const struct tcp_key *key, const struct tcp_seg *syn,
+                                  struct rte_mbuf *m)
 {
     struct inet_path path;
     struct tcp_conn *c;
@@ -240,26 +247,53 @@ void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct t
     if (l->dead || sh->stopped ||
         inet_path_get(sh->inet, pkt_of(m)->ifp, &key->local, &key->remote, &path) < 0) {
         tcp_drop(sh, m, PKT_DROP_TCP_NO_CONN);
-        return;
+        return NULL;
     }
     c = half_open_new(sh, key, &path);
     if (!c) {
         tcp_drop(sh, m, PKT_DROP_TCP_ACCEPT_FULL);
-        return;
+        return NULL;
     }
-    if (iss_after && seq_leq(c->iss, *iss_after))
-        c->iss = *iss_after + ISS_ABOVE;
     c->listener = l;
     c->state = TCP_SYN_RCVD;
     c->user_gone = true;
     tcp_conn_enter(c, sh);
     tcp_flow_insert(sh, &c->flow);
-    tcp_syn_options(c, seg);
-    c->irs = seg->seq;
+    tcp_syn_options(c, syn);
+    c->irs = syn->seq;
     tcp_rx_open(c, c->irs);
     tcp_out_mss(c);
+    return c;
+}
+
+void tcp_listen_syn(struct tcp_shard *sh, struct tcp_listener *l, const struct tcp_key *key,
+                    const struct tcp_seg *seg, struct rte_mbuf *m, const uint32_t *iss_after)
+{
+    struct tcp_conn *c = half_open(sh, l, key, seg, m);
+
+    if (!c)
+        return;
+    if (iss_after && seq_leq(c->iss, *iss_after))
+        c->iss = *iss_after + ISS_ABOVE;
+    else if (!iss_after && (places_few(sh) || sh->half_open > sh->tcp->opts.syn_max / 2))
+        (void)tcp_cookie_make(c);
     tcp_conn_syn_ack(c);
     rte_pktmbuf_free(m); /* payload in a SYN is not taken; it comes again */
+}
+
+struct tcp_conn *tcp_listen_again(struct tcp_shard *sh, struct tcp_listener *l,
+                                  const struct tcp_key *key, const struct tcp_seg *syn,
+                                  const struct tcp_seg *seg, struct rte_mbuf *m)
+{
+    struct tcp_conn *c = half_open(sh, l, key, syn, m);
+
+    if (!c)
+        return NULL;
+    c->iss = c->tx.una = seg->ack - 1;
+    c->tx.nxt = c->snd_max = seg->ack;
+    c->tries = 2;                 /* the round-trip time is not known */
+    (void)tcp_rx_window(c, true); /* as the SYN-ACK told it */
+    return c;
 }
 
 bool tcp_listen_scarce(const struct stream *s)

@@ -5,9 +5,10 @@
  * charged to a common account of stalled receives: the next hop is not to blame. The sender is slow
  * from then on: what else it sends is charged to that account, too, and its headers wait for a
  * place there and not in the line of others. When it has no such receive for a moment, it is not
- * slow any more; but for a while it is not prompt: its messages are not quick ones, and wait for a
- * place in that account if that is full. While that account holds more than a next hop may, the
- * oldest receives that have stopped for longer are abandoned, first those of senders with several.
+ * slow any more. But for a while it is not prompt: its messages are not quick ones. While that
+ * account is full they wait for a place there. While that account holds more than a next hop may,
+ * the oldest receives that have stopped for longer are abandoned, first those of senders with
+ * several.
  *
  * Gateways are not slow: they send what others have sent.
  */

@@ -209,9 +209,9 @@ struct lnet_peer_ni {
     uint32_t prompt_s;       /* from this second on it sends payload at once: credit/stall.c */
     uint16_t access_ni;
     bool access_denied;         /* it may not connect */
-    uint8_t quick_waits;        /* a header from it waits as a quick one, a bit for each pool */
     uint32_t limit_waiting;     /* headers from it that wait for a limit */
-    uint64_t limit_waited;      /* ever */
+    uint32_t limit_waited;      /* ever */
+    uint32_t buffer_waits;      /* headers from it that wait for a buffer */
     uint64_t slow_until_us;     /* receives from it stop in the middle: credit/stall.c */
     uint32_t stalled;           /* receives from it that are charged to the stall account */
     uint32_t slow_hops_until_s; /* until then only what goes to quick next hops holds its credits */
@@ -270,6 +270,7 @@ struct lnet_rx {
     uint8_t wait;         /* enum lnet_rx_wait: which queue it waits in */
     uint8_t pool;         /* enum lnet_pool it needs a buffer of */
     uint8_t class;        /* enum lnet_class: may it use the reserve? */
+    uint32_t turn;        /* in which it is served among those that wait for its next hop */
     uint32_t hash;        /* nid_hash() of hdr.dest_nid */
     enum lnet_drop drop;  /* why it is being discarded, NONE = it is not */
     enum lnet_drop lacks; /* DEST_SHARE, BUFFER_WAIT: waits for memory of the budget; or NONE */

@@ -160,12 +160,15 @@ static void judge_accepted(struct ib_run *run, const struct conn *c, const struc
     run->counts.judged++;
 }
 
-/* All rejects in these recordings are for a restart: the rejecter knows another incarnation. */
+/* All rejects in these recordings are for a restart: the rejecter knows another incarnation. We
+ * take such a request at once, since anybody may send one; for another reason our reject has these
+ * bytes.
+ */
 static void judge_rejected(struct ib_run *run, const struct conn *c, const struct roce_packet *p)
 {
     struct ib_caller caller;
     struct ib_terms ni = {0};
-    struct ib_reject rej;
+    struct ib_reject rej, ours;
     uint8_t bytes[IB_REJECT_SIZE];
     struct ib_verdict v;
 
@@ -173,10 +176,11 @@ static void judge_rejected(struct ib_run *run, const struct conn *c, const struc
         return; /* complained of before */
     ni = (struct ib_terms){c->req.hdr.dst_nid, rej.stamp, rej.queue_depth, rej.max_frags};
     caller = called_by(&ni);
-    caller.peer_stamp = c->req.hdr.src_stamp - 1;
-    ib_request_judge(&caller, &c->req, &v);
-    ib_reject_encode(&v.reject, bytes);
-    if (!v.restarted || memcmp(bytes, p->cm.priv, sizeof(bytes)) != 0)
+    if (ib_request_judge(&caller, &c->req, &v) != LNET_DROP_NONE)
+        ib_complain(run, "CONNREQ of a restarted node", lnet_drop_info(v.drop)->name);
+    ib_refuse(IB_DROP(CONN_STALE), &ni, &ours);
+    ib_reject_encode(&ours, bytes);
+    if (memcmp(bytes, p->cm.priv, sizeof(bytes)) != 0)
         ib_complain(run, "reject", "ours would be another");
     run->counts.judged++;
 }

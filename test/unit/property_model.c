@@ -361,7 +361,15 @@ void sync_stalled(void)
     }
 }
 
-/* Nobody else who has waited longer for the same may be passed. */
+/* Senders take turns; within one, who has waited longer comes first. */
+static bool comes_before(const struct conn *d, const struct conn *c, uint64_t stamp)
+{
+    int32_t later = (int32_t)(d->in.rx.turn - c->in.rx.turn);
+
+    return later < 0 || (later == 0 && d->stamp < stamp);
+}
+
+/* Nobody else whose turn it is may be passed. */
 static void check_turn(const struct conn *c, unsigned acct)
 {
     enum stage mine = c->stage;
@@ -379,7 +387,7 @@ static void check_turn(const struct conn *c, unsigned acct)
         if (d->stage == STAGE_BUFFER && stage_now(d) == STAGE_BUFFER && d->acct == acct &&
             acct_of(&d->in.rx.path.next_hop, d->in.rx.path.gw != NULL) == acct &&
             d->pool == c->pool && d->in.rx.class == c->in.rx.class && d->class == d->in.rx.class &&
-            (at_once || d->stamp < stamp))
+            (at_once || comes_before(d, c, stamp)))
             prop_fail(
                 "header %x (stage %d since %llu) passed %x (since %llu), which waits for the same buffers",
                 c->id, mine, (unsigned long long)c->stamp, d->id, (unsigned long long)d->stamp);

@@ -235,15 +235,10 @@ bool lnet_may_admit(struct lnet_rx *rx)
     return false;
 }
 
-/* Quick is what the next hop takes soon and the sender sends at once. One header of a sender waits
- * as such, so that senders take turns; a gateway sends what many have sent. */
+/* Quick is what the sender sends at once and the next hop takes soon. */
 static enum lnet_class bulk_class(const struct lnet_rx *rx)
 {
-    bool waits = rx->wait == LNET_RX_WAIT_BUFFER && rx->class == LNET_CLASS_QUICK;
-    bool another = !waits && !rx->from->gw && (rx->from->quick_waits & 1u << rx->pool);
-
-    return !another && lnet_next_hop_quick(rx) && lnet_sender_prompt(rx) ? LNET_CLASS_QUICK
-                                                                         : LNET_CLASS_BULK;
+    return lnet_sender_prompt(rx) && lnet_next_hop_quick(rx) ? LNET_CLASS_QUICK : LNET_CLASS_BULK;
 }
 
 /* Urgent messages keep nodes alive and complete transactions. A GET asks for bulk. */

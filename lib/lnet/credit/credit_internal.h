@@ -12,6 +12,7 @@
 struct lnet_next_hop_wait {
     struct lnet_rx_queue queue;
     TAILQ_ENTRY(lnet_next_hop_wait) ring; /* while the queue is not empty */
+    uint32_t turn;                        /* of the header that was served last */
     bool rests;                           /* in which list of the ring it is */
 };
 

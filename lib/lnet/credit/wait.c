@@ -15,9 +15,26 @@
 #define BEHIND_US   1000000ull  /* after an expired wait: take a buffer at once or be dropped */
 #define CONNECT_US  1000000ull  /* so long a header waits for the share of the unconnected … */
 #define CONNECTS_US 10000000ull /* … and then none of its sender for so long */
+#define TURN_LOOKS  256         /* headers that a new one passes at most, whose turn is later */
 #define SERVE_MAX   64          /* admissions and refusals in one iteration of the reactor */
 
 /* ---- waiting for a buffer ---- */
+
+/* Senders take turns: the second header of one comes after the first ones of others that wait by
+ * then. A gateway sends what many have sent. */
+static void take_turn(struct lnet_next_hop_wait *w, struct lnet_rx *rx)
+{
+    struct lnet_rx *at = TAILQ_LAST(&w->queue, lnet_rx_queue);
+
+    rx->turn = w->turn + 1 + (rx->from->gw ? 0 : rx->from->buffer_waits);
+    rx->from->buffer_waits++;
+    for (unsigned i = 0; at && i < TURN_LOOKS && (int32_t)(at->turn - rx->turn) > 0; i++)
+        at = TAILQ_PREV(at, lnet_rx_queue, queue);
+    if (at)
+        TAILQ_INSERT_AFTER(&w->queue, at, rx, queue);
+    else
+        TAILQ_INSERT_HEAD(&w->queue, rx, queue);
+}
 
 void lnet_buffer_wait(struct lnet_rx *rx)
 {
@@ -28,9 +45,7 @@ void lnet_buffer_wait(struct lnet_rx *rx)
         w->rests = false;
         TAILQ_INSERT_TAIL(&p->ring[rx->class].look, w, ring);
     }
-    TAILQ_INSERT_TAIL(&w->queue, rx, queue);
-    if (rx->class == LNET_CLASS_QUICK)
-        rx->from->quick_waits |= (uint8_t)(1u << rx->pool);
+    take_turn(w, rx);
     rx->account->waiting++;
     count_add(&p->waiting, 1);
     lnet_pool_note_low(p);
@@ -45,8 +60,7 @@ void lnet_buffer_wait_ends(struct lnet_rx *rx)
 
     lnet_budget_forget(rx);
     TAILQ_REMOVE(&w->queue, rx, queue);
-    if (rx->class == LNET_CLASS_QUICK)
-        rx->from->quick_waits &= (uint8_t) ~(1u << rx->pool);
+    rx->from->buffer_waits--;
     rx->account->waiting--;
     if (TAILQ_EMPTY(&w->queue))
         TAILQ_REMOVE(w->rests ? &p->ring[rx->class].rest : &p->ring[rx->class].look, w, ring);
@@ -283,6 +297,7 @@ static struct lnet_rx *next_of_ring(struct lnet_ring *ring, unsigned *looks)
         w->rests = !lnet_may_admit(rx);
         if (!w->rests) { /* its next header comes after those of the other next hops */
             TAILQ_INSERT_TAIL(&ring->look, w, ring);
+            w->turn = rx->turn;
             return rx;
         }
         TAILQ_INSERT_TAIL(&ring->rest, w, ring);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A peer that keeps to the protocol and yet tries to use up what all peers share."""
 
+import asyncio
+
 from lnetpy import nid as N
 from lnetpy import wire
 from lnetpy.badpeer import BadPeer
@@ -102,15 +104,15 @@ async def test_half_pushes(env, who):
     env.need_millrace()
     nets, count = {"20": (V4, 20), "40": (V4, 40), "a /64": (V6, 60)}[who]
     c, r, s = await scene(env, nets)
-    b = Bystander(env, c, s, r)
     attack = Attack(env, "half_pushes", r.nids[0].ip, addresses(nets, count), per=16)
 
     async def begun():
         attack.last()
         return (await r.stats())["msgs_alloc"] >= 64
     await env.until_async(begun, "all buffers for PUSHes in use", 30)
-    took = []
+    b, took = Bystander(env, c, s, r), []
     for _ in range(10):
+        await asyncio.sleep(0.5)
         began = env.now()
         assert await s.push(r.nids[1]), "another peer's PUSH is not acknowledged"
         took.append(env.now() - began)

@@ -6,13 +6,32 @@
 
 #include "lib/base/sip.h"
 
-bool share_init(struct share *s, unsigned most)
+static unsigned accounts_for(unsigned most)
+{
+    return 2 * most; /* each with a prefix of its own */
+}
+
+static uint32_t buckets_for(unsigned n)
 {
     uint32_t buckets = 64;
-    unsigned n = 2 * most; /* each with a prefix of its own */
 
     while (buckets < n)
         buckets *= 2;
+    return buckets;
+}
+
+size_t share_bytes(unsigned most)
+{
+    unsigned n = accounts_for(most);
+
+    return n * sizeof(struct share_account) + buckets_for(n) * sizeof(struct share_accounts);
+}
+
+bool share_init(struct share *s, unsigned most)
+{
+    unsigned n = accounts_for(most);
+    uint32_t buckets = buckets_for(n);
+
     s->mask = buckets - 1;
     s->bucket = calloc(buckets, sizeof(*s->bucket));
     s->accounts = calloc(n, sizeof(*s->accounts));

@@ -10,6 +10,7 @@
 #define MILLRACE_SHARE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
 
@@ -29,6 +30,8 @@ struct share {
     uint32_t mask;
 };
 
+/* Returns the bytes of heap for so many holders. */
+size_t share_bytes(unsigned most);
 /* Makes room for `most` holders; false: no memory, share_fini() may then be called. */
 bool share_init(struct share *s, unsigned most);
 void share_fini(struct share *s);

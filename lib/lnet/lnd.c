@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFIX4 32 /* bits */
-#define PREFIX6 64
-
 /* ---- the node ---- */
 
 struct reactor_env *lnet_node_env(const struct lnet_node *node)
@@ -107,8 +104,8 @@ struct lnet_nid lnet_nid_prefix(const struct lnet_node *node, const struct lnet_
 {
     const struct lnet_node_opts *o = &node->opts;
 
-    return nid_prefix(nid, nid_is_nid4(nid) ? (o->prefix4 ? o->prefix4 : PREFIX4)
-                                            : (o->prefix6 ? o->prefix6 : PREFIX6));
+    return nid_prefix(nid, nid_is_nid4(nid) ? (o->prefix4 ? o->prefix4 : LNET_PREFIX4)
+                                            : (o->prefix6 ? o->prefix6 : LNET_PREFIX6));
 }
 
 bool lnet_is_of_other_net(const struct lnet_node *node, const char *ifname, lnet_net_t net)

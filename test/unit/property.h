@@ -215,7 +215,7 @@ struct tracked_queue {
     struct tracked *head, **tail;
 };
 
-struct peer {
+struct model_peer {
     unsigned index, ni, reactor;
     struct lnet_nid nid;
     bool gateway;
@@ -241,7 +241,7 @@ enum stage { /* of a header that waits */
 struct conn {
     struct loop_rx in;
     unsigned index, ni;
-    struct peer *peer;
+    struct model_peer *peer;
     enum conn_state state;
     bool gone;  /* its NI was removed */
     bool local; /* the message is for this node */
@@ -279,21 +279,21 @@ struct tracked {
     struct lnet_msg *msg;
     uint32_t id; /* NO_ID: the node's own */
     unsigned home;
-    struct peer *from; /* forwarded: whose router credit it holds */
-    struct conn *conn; /* while it is received */
+    struct model_peer *from; /* forwarded: whose router credit it holds */
+    struct conn *conn;       /* while it is received */
     enum lnet_pool pool;
     bool urgent, slow, stalled, dropped, sent_ok, accepted, ni_credit, router_credit;
     unsigned acct;
     uint32_t len;
     uint64_t seq;
-    struct peer *to;
+    struct model_peer *to;
     unsigned ni;
     uint64_t received_us, handed_us, handed_seq;
     uint8_t *buffer;
     struct tracked *next;
 };
 
-extern struct peer peers[MAX_PEERS];
+extern struct model_peer peers[MAX_PEERS];
 extern unsigned npeers;
 extern struct conn conns[MAX_CONNS];
 extern unsigned nconns;
@@ -306,7 +306,7 @@ extern struct tracked *at_lnd[]; /* messages between send and done, oldest first
 extern unsigned nat_lnd;
 extern unsigned event_number;
 
-struct peer *peer_of(const struct lnet_nid *nid);
+struct model_peer *peer_of(const struct lnet_nid *nid);
 struct tracked *tracked_of(const struct lnet_msg *msg);
 
 /* ---- property_lnd.c ---- */
@@ -324,7 +324,7 @@ extern struct lnd_ops lnd_tcp, lnd_ib;
 
 void lnd_reset(void);
 struct lnet_nid nid_of(const char *text);
-void conns_make(struct peer *p, unsigned n);
+void conns_make(struct model_peer *p, unsigned n);
 bool conn_is_for_answers(const struct conn *c);
 /* A header, made from b and what, comes on an idle connection. On its reactor, as those below. */
 void conn_parse(struct conn *c, uint32_t b, uint32_t what);
@@ -334,7 +334,7 @@ void send_end(struct tracked *t, struct lnet_result result);
 /* The rest on any. */
 bool conn_cancel(struct conn *c); /* false: recv comes */
 void close_conns(unsigned index); /* no more headers on the connections of an NI */
-void fail_peer(struct peer *p, enum lnet_drop why);
+void fail_peer(struct model_peer *p, enum lnet_drop why);
 void stop_poll(void);    /* ends what belongs to NIs that are to stop */
 void answer_pings(void); /* gateways do */
 

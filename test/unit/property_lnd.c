@@ -299,7 +299,7 @@ void stop_poll(void)
         }
 }
 
-void fail_peer(struct peer *p, enum lnet_drop why)
+void fail_peer(struct model_peer *p, enum lnet_drop why)
 {
     const struct lnet_result result = {why, LNET_HEALTH_REMOTE_ERROR};
     unsigned i;
@@ -356,7 +356,7 @@ struct answer {
 
 static struct answer answers[MAX_PEERS];
 
-static uint32_t make_info(const struct peer *gw, uint8_t *buf, size_t cap)
+static uint32_t make_info(const struct model_peer *gw, uint8_t *buf, size_t cap)
 {
     static struct lnet_ping_info info;
 
@@ -370,7 +370,7 @@ static uint32_t make_info(const struct peer *gw, uint8_t *buf, size_t cap)
 
 static void pong(const struct lnet_msg *msg)
 {
-    struct peer *gw = peer_of(&msg->tx_peer->nid);
+    struct model_peer *gw = peer_of(&msg->tx_peer->nid);
     struct answer *a = &answers[gw->index];
     struct lnet_reply reply;
     struct lnet_get get;
@@ -467,7 +467,7 @@ static struct lnet_nid choose_dest(const struct conn *c, uint32_t b)
     if (run.plan->nroutes > 0 && b % 3 == 0)
         return nid_of(remote_nid[n % NREMOTE]);
     for (unsigned i = 0; i < npeers; i++) {
-        const struct peer *p = &peers[(n + i) % npeers];
+        const struct model_peer *p = &peers[(n + i) % npeers];
 
         if (nid_net(&p->nid) != nid_net(&c->peer->nid))
             return p->nid;
@@ -564,7 +564,7 @@ void lnd_reset(void)
     memset(answers, 0, sizeof(answers));
 }
 
-void conns_make(struct peer *p, unsigned n)
+void conns_make(struct model_peer *p, unsigned n)
 {
     for (unsigned i = 0; i < n + p->gateway && nconns < MAX_CONNS; i++) {
         struct conn *c = &conns[nconns];

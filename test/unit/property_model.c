@@ -16,7 +16,7 @@
 #define LIKE_US   (10 * SEC) /* so long what goes to others than quick ones holds none either */
 
 struct books books;
-struct peer peers[MAX_PEERS];
+struct model_peer peers[MAX_PEERS];
 unsigned npeers;
 struct conn conns[MAX_CONNS];
 unsigned nconns;
@@ -29,7 +29,7 @@ unsigned pool_totals[LNET_POOLS], pool_totals_old[LNET_POOLS];
 
 /* ---- small things ---- */
 
-struct peer *peer_of(const struct lnet_nid *nid)
+struct model_peer *peer_of(const struct lnet_nid *nid)
 {
     for (unsigned i = 0; i < npeers; i++)
         if (nid_same(&peers[i].nid, nid))
@@ -249,7 +249,7 @@ void model_parse(struct conn *c)
     books.parsed++;
 }
 
-int waiting_for_credit(const struct peer *p)
+int waiting_for_credit(const struct model_peer *p)
 {
     int n = 0;
 
@@ -259,7 +259,7 @@ int waiting_for_credit(const struct peer *p)
 }
 
 /* Headers that the core has taken out of their queues and will drop in this same call. */
-static void sync_left(const struct peer *p)
+static void sync_left(const struct model_peer *p)
 {
     unsigned i;
 

@@ -48,7 +48,7 @@ unsigned held_for(unsigned r, enum lnet_pool k, bool gateways);
 /* Whether one more buffer may be had, by "The rule" in docs/architecture.md. */
 bool model_may(unsigned r, enum lnet_pool k, unsigned acct, enum lnet_class class);
 enum stage stage_now(const struct conn *c);
-int waiting_for_credit(const struct peer *p);
+int waiting_for_credit(const struct model_peer *p);
 /* Receives that the core has found to have stalled since the last look. */
 void sync_stalled(void);
 

@@ -179,7 +179,7 @@ static void do_arrive(const struct event *e)
 
 static void do_notify(const struct event *e)
 {
-    struct peer *p = &peers[e->a % npeers];
+    struct model_peer *p = &peers[e->a % npeers];
     struct lnet_peer_ni *core;
 
     if (ni_gone[p->ni])
@@ -460,13 +460,13 @@ static void make_peers(void)
     const struct plan *p = run.plan;
 
     for (unsigned i = 0; i < p->npeers; i++) {
-        struct peer *peer = &peers[npeers++];
+        struct model_peer *peer = &peers[npeers++];
 
-        *peer = (struct peer){.index = i,
-                              .ni = p->peer[i].ni,
-                              .nid = p->peer[i].nid,
-                              .gateway = p->peer[i].gateway,
-                              .reactor = reactor_index(lnet_nid_home(node, &p->peer[i].nid))};
+        *peer = (struct model_peer){.index = i,
+                                    .ni = p->peer[i].ni,
+                                    .nid = p->peer[i].nid,
+                                    .gateway = p->peer[i].gateway,
+                                    .reactor = reactor_index(lnet_nid_home(node, &p->peer[i].nid))};
         conns_make(peer, p->peer[i].conns);
     }
 }

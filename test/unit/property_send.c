@@ -93,7 +93,7 @@ static void give_ni_credit(unsigned r, struct tracked *t)
         has_credits(r, next);
 }
 
-static void give_peer_credit(struct peer *p)
+static void give_peer_credit(struct model_peer *p)
 {
     struct tracked *next;
 
@@ -110,7 +110,7 @@ void __wrap_take_credits(struct lnet_msg *msg);
 void __wrap_take_credits(struct lnet_msg *msg)
 {
     struct tracked *t = tracked_of(msg);
-    struct peer *p = peer_of(&msg->tx_peer->nid);
+    struct model_peer *p = peer_of(&msg->tx_peer->nid);
 
     if (t->state == T_FREE)
         *t = (struct tracked){.state = T_INSIDE, .msg = msg, .home = msg->home->index};

@@ -316,14 +316,14 @@ static void test_push_of_gateway(void **state)
     node_down();
 }
 
-static const struct lnet_peer *known(struct lnet_nid nid)
+static const struct peer *known(struct lnet_nid nid)
 {
-    const struct lnet_peers *t = node->peers;
-    const struct lnet_peer *p = t->hash[nid_hash(&nid) & t->hash_mask];
+    return peer_table_find(node->peers, &nid);
+}
 
-    while (p && !nid_same(&p->primary, &nid))
-        p = p->hash_next;
-    return p;
+static struct lnet_gw *gateway(struct lnet_nid nid)
+{
+    return lnet_gw_find(node, &nid);
 }
 
 /* The table of peers: nodes that push, up to max_peers, and gateways, which always find room. A
@@ -332,7 +332,7 @@ static void test_peers(void **state)
 {
     const struct gw_info up = {0x1a, UP, UP};
     struct lnet_node_opts o = opts_default();
-    struct lnet_nid mute = N("10.0.0.12@tcp");
+    struct lnet_nid mute = N("10.0.0.12@tcp"), first = N("10.0.0.100@tcp");
     struct lnet_gw *gw, *mute_gw;
     char text[32];
 
@@ -349,23 +349,26 @@ static void test_peers(void **state)
     answer_check(&loop.sent[0], up);
     answer_check(&loop.sent[1], up);
     assert_int_equal(node->peers->npeers, 6);
-    gw = known(N(GW))->gw;
-    mute_gw = known(mute)->gw;
-    assert_true(gw && nid_same(&gw->nid, &known(N(GW))->primary));
-    assert_true(mute_gw && mute_gw != gw);
+    gw = gateway(N(GW));
+    mute_gw = gateway(mute);
+    assert_true(gw && gw->pinned && known(N(GW))->pins == 1);
+    assert_true(mute_gw && mute_gw != gw && mute_gw->pinned && known(mute)->pins == 1);
+    assert_true(nid_same(&known(N(GW))->primary, &gw->nid));
     assert_int_equal(known(N(GW))->features, 0); /* a reply is no PUSH: we do not push to it */
     push_in(N(GW), N(GW), (struct gw_info){0x1a, UP, DOWN});
     assert_false(row(TCP5).up);
     assert_int_equal(known(N(GW))->features, 0x1a);
     /* one that routes came through only, and one that pushed too */
     ON(0, lnet_peer_unset_gateway(mute_gw); lnet_peer_unset_gateway(mute_gw));
+    ON(0, peer_table_del(node->peers, peer_table_find(node->peers, &first)));
     ON(0, lnet_peer_unset_gateway(gw));
     assert_null(known(mute));
-    assert_null(known(N(GW))->gw);
-    assert_int_equal(node->peers->npeers, 5);
+    assert_int_equal(known(N(GW))->pins, 0);
+    assert_int_equal(node->peers->npeers, 4);
     ON(0, lnet_peer_set_gateway(mute_gw); lnet_peer_set_gateway(gw));
-    assert_ptr_equal(known(mute)->gw, mute_gw);
-    assert_ptr_equal(known(N(GW))->gw, gw);
+    ON(0, lnet_peer_set_gateway(mute_gw));
+    assert_int_equal(known(mute)->pins, 1);
+    assert_int_equal(known(N(GW))->pins, 1);
     assert_int_equal(node->peers->highest, 6); /* the free slot was taken again */
     node_down();
 }

@@ -888,6 +888,38 @@ static void test_push_one_at_a_time(void **state)
     node_down();
 }
 
+/* A peer that is deleted, with a PUSH that waits and with one on its way: no PUSH is sent for it
+ * any more, and the slot of the other comes free with the ACK. */
+static void test_push_to_gone(void **state)
+{
+    struct lnet_nid gone, waits;
+    struct sent first;
+
+    node_up(opts_default());
+    gone = peer_on(0, 0, "tcp", 5);
+    waits = peer_on(0, 0, "tcp", 6);
+    push_from(tcp0, gone, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    first = *sent_last(LNET_MSG_PUT);
+    ON(0, peer_table_del(node->peers, peer_table_find(node->peers, &gone)));
+    push_from(tcp0, gone, 0x1e); /* as another peer, that has a PUSH of its own */
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    ack_push(&first);
+    assert_int_equal(peer_table_find(node->peers, &gone)->discovery.acked_seqno, 0);
+    ack_push(sent_last(LNET_MSG_PUT));
+    assert_int_equal(peer_table_find(node->peers, &gone)->discovery.acked_seqno, 4);
+    assert_int_equal(node->ping->out_new, 0);
+    befriend(tcp0, waits);
+    ON(0, lnet_ping_push_all(node, true); node->ping->sweep.fn(&node->ping->sweep);
+       peer_table_del(node->peers, peer_table_find(node->peers, &gone));
+       peer_table_del(node->peers, peer_table_find(node->peers, &waits)));
+    settle();
+    assert_true(TAILQ_EMPTY(&node->ping->to_push[0]) && TAILQ_EMPTY(&node->ping->to_push[1]));
+    node_down();
+}
+
 /* Many nodes, more than PUSHes may be under way, some of them gone. */
 static void test_push_many(void **state)
 {
@@ -982,7 +1014,7 @@ static void test_push_made_up(void **state)
         snprintf(text, sizeof(text), "10.9.%u.%u@tcp9", i / 250, 1 + i % 250);
         push_through(tcp0, gw, N(text));
     }
-    assert_int_equal(node->peers->npeers - node->peers->ngateways, 200);
+    assert_int_equal(node->peers->npeers - node->peers->npinned_peers, 200);
     assert_int_equal(sent_count(LNET_MSG_PUT), PUSH_OUT_NEW);
     for (changes = 0; changes < 3; changes++) {
         sent_clear();
@@ -1211,6 +1243,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_link_end_node),
     LNET_TEST(test_changes_while_read),
     LNET_TEST(test_push_one_at_a_time),
+    LNET_TEST(test_push_to_gone),
     LNET_TEST(test_push_many),
     LNET_TEST(test_push_of_another),
     LNET_TEST(test_push_made_up),

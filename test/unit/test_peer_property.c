@@ -63,7 +63,10 @@ static struct flight flights[2 * PEERS];
 static unsigned nflights;
 static bool parked[PEERS];   /* a message waits for the peer's discovery */
 static bool inherits[PEERS]; /* takes over the messages of a peer that is gone */
+static bool pushed[PEERS];   /* heard[] came in a PUSH */
+static bool checks[PEERS];   /* is to be pinged: a PUSH claimed a NID of it, or made the claim */
 static bool failed[NIDS];    /* the last message to the NID did */
+static bool merging_push;
 static unsigned ngone, nmoved, nfailed, ndone;
 static struct lnet_ping_info info, heard[PEERS];
 
@@ -172,6 +175,10 @@ static void notify(void *arg, const struct peer_event *e)
 
     (void)arg;
     nmoved += e->kind == PEER_NI_MOVED;
+    if (e->kind == PEER_NI_CLAIMED && e->other && e->other->answered)
+        checks[p] = checks[index_of(e->other)] = true;
+    /* A PUSH never takes a NID from a peer that answers. */
+    assert_false(e->kind == PEER_NI_MOVED && merging_push && e->other->answered);
     if (e->kind != PEER_GONE)
         return;
     ngone++;
@@ -183,7 +190,7 @@ static void notify(void *arg, const struct peer_event *e)
     }
     if (e->other && (parked[p] || inherits[p]))
         inherits[index_of(e->other)] = true;
-    parked[p] = inherits[p] = false;
+    parked[p] = inherits[p] = checks[p] = false;
 }
 
 /* A multi-rail peer is reached at any of its NIDs, those that failed last time after the others. */
@@ -238,6 +245,8 @@ static void act(struct peer *p, enum discover_action action)
     case DISCOVER_DONE:
         ndone++;
         nfailed += p->discovery.error < 0;
+        if (p->discovery.error < 0)
+            peer_table_answers(&table, p, false);
         parked[i] = false;
         break;
     case DISCOVER_DELETE:
@@ -249,7 +258,9 @@ static void act(struct peer *p, enum discover_action action)
         }
         break;
     case DISCOVER_MERGE:
-        to = peer_table_merge(&table, p, &heard[i], self.discovery);
+        merging_push = pushed[i];
+        to = peer_table_merge(&table, p, &heard[i], self.discovery, pushed[i]);
+        merging_push = false;
         if (to != p && p->nnis > 0)
             feed(p, look);
         feed(to, to == p ? look : start);
@@ -266,6 +277,11 @@ static void feed(struct peer *p, struct discover_event event)
 static void inherit(void)
 {
     for (unsigned i = 0; i < PEERS; i++) {
+        if (checks[i]) {
+            checks[i] = false;
+            feed(&table.peers[i],
+                 (struct discover_event){.kind = DISCOVER_START, .set = PEER_FORCE_PING});
+        }
         if (!inherits[i])
             continue;
         inherits[i] = false;
@@ -302,10 +318,13 @@ static void arrive(unsigned i, bool lossy)
         event.kind = n ? DISCOVER_REPLY_BAD : DISCOVER_PING_ERROR;
     else if (!f.push) {
         assert_true(tell(n, &heard[f.peer]));
+        pushed[f.peer] = false;
         peer_table_hear(&table, p, &heard[f.peer], self.discovery);
         event = (struct discover_event){
             .kind = DISCOVER_REPLY, .to = all_nids[f.nid], .from = LNET_NID_ANY};
     }
+    if (event.kind == DISCOVER_ACK || event.kind == DISCOVER_REPLY)
+        peer_table_answers(&table, p, true);
     feed(p, event);
 }
 
@@ -320,6 +339,7 @@ static void node_pushes(const struct node *n)
     if (!p) /* from an unknown NID: ignored */
         return;
     assert_true(tell(n, &heard[index_of(p)]));
+    pushed[index_of(p)] = true;
     kind = discover_push_kind(&heard[index_of(p)]);
     if (kind == DISCOVER_PUSHED)
         peer_table_hear(&table, p, &heard[index_of(p)], self.discovery);
@@ -478,7 +498,7 @@ static void settle(void)
             arrive(any(nflights), false);
         for (unsigned i = 0; i < PEERS; i++)
             assert_true(!parked[i] || inherits[i]);
-    } while (memchr(inherits, true, sizeof(inherits)));
+    } while (memchr(inherits, true, sizeof(inherits)) || memchr(checks, true, sizeof(checks)));
 }
 
 #define ROUNDS_TO_CONVERGE 12

@@ -70,6 +70,7 @@ static void begin(unsigned max_peers, unsigned max_nids, uint8_t prefix4)
 {
     struct peer_table_opts opts = {.max_peers = max_peers,
                                    .max_nids = max_nids,
+                                   .max_pinned = 2,
                                    .prefix4 = prefix4,
                                    .prefix6 = 64,
                                    .is_own = is_own,
@@ -89,12 +90,14 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < PEER_AGES; i++)
         while (!TAILQ_EMPTY(&table.by_age[i]))
             peer_table_del(&table, TAILQ_FIRST(&table.by_age[i]));
     assert_int_equal(table.npeers, 0);
     assert_int_equal(table.nnis, 0);
-    assert_int_equal(table.nanswered, 0);
+    assert_int_equal(table.nnis_unanswered, 0);
+    assert_int_equal(table.npinned_peers, 0);
+    assert_int_equal(table.npinned_nis, 0);
     peer_table_fini(&table);
     return 0;
 }
@@ -138,8 +141,16 @@ static struct peer_ni *ni_of(const char *text)
 /* A peer answers. */
 static struct peer *learn(struct peer *p, uint32_t features, const char *nids)
 {
+    peer_table_answers(&table, p, true);
     peer_table_hear(&table, p, info(features, 2, nids), true);
-    return peer_table_merge(&table, p, info(features, 2, nids), true);
+    return peer_table_merge(&table, p, info(features, 2, nids), true, false);
+}
+
+/* A peer pushes. */
+static struct peer *pushed(struct peer *p, const char *nids)
+{
+    peer_table_hear(&table, p, info(MR, 2, nids), true);
+    return peer_table_merge(&table, p, info(MR, 2, nids), true, true);
 }
 
 static int add(const char *primary, const char *n, uint32_t state)
@@ -203,7 +214,7 @@ static void discovery_off_here(void **state)
     COVERS(DISCOVERY_OFF_HERE);
     COVERS(MULTI_RAIL_NEEDS_DISCOVERY);
     peer_table_hear(&table, p, info(MR, 2, "10.0.0.1@tcp 10.0.0.2@tcp"), false);
-    p = peer_table_merge(&table, p, info(MR, 2, "10.0.0.1@tcp 10.0.0.2@tcp"), false);
+    p = peer_table_merge(&table, p, info(MR, 2, "10.0.0.1@tcp 10.0.0.2@tcp"), false, false);
     assert_int_equal(p->state & (PEER_NO_DISCOVERY | PEER_MULTI_RAIL | PEER_MARK_DELETION),
                      PEER_NO_DISCOVERY);
     assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
@@ -262,12 +273,12 @@ static void seqno(void **state)
     (void)state;
     COVERS(LOWER_SEQNO);
     peer_table_hear(&table, p, info(MR, 1, "10.0.0.1@tcp"), true);
-    p = peer_table_merge(&table, p, info(MR, 1, "10.0.0.1@tcp"), true);
+    p = peer_table_merge(&table, p, info(MR, 1, "10.0.0.1@tcp"), true, false);
     assert_int_equal(p->seqno, 1);
     assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
     COVERS(SAME_SEQNO);
     peer_table_hear(&table, p, info(MR, 1, "10.0.0.1@tcp 10.0.0.3@tcp"), true);
-    p = peer_table_merge(&table, p, info(MR, 1, "10.0.0.1@tcp 10.0.0.3@tcp"), true);
+    p = peer_table_merge(&table, p, info(MR, 1, "10.0.0.1@tcp 10.0.0.3@tcp"), true, false);
     assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.3@tcp");
 }
 
@@ -394,7 +405,7 @@ static void statuses(void **state)
     assert_int_equal(last[PEER_NI_STATUS].ni->status, LNET_NI_DOWN);
     /* A word that is neither is no status. */
     info(MR, 2, "10.0.0.1@tcp")->ni[0].status = 7;
-    peer_table_merge(&table, p, info(MR, 2, "10.0.0.1@tcp"), true);
+    peer_table_merge(&table, p, info(MR, 2, "10.0.0.1@tcp"), true, false);
     assert_int_equal(ni_of("10.0.0.1@tcp")->status, LNET_NI_UP);
 }
 
@@ -482,20 +493,21 @@ static void full_table(void **state)
     struct peer *p;
 
     (void)state;
-    for (unsigned i = 0; i < 8; i++) {
+    for (unsigned i = 0; i < 9; i++) {
+        struct lnet_nid n;
+
         snprintf(text, sizeof(text), "10.0.%u.1@tcp", i);
-        p = get(text);
+        n = nid(text);
+        p = i == 1 ? peer_table_pin(&table, &n) : get(text); /* that one has a place of its own */
         if (i == 0)
             learn(p, MR, text); /* it answers */
-        if (i == 1)
-            p->pins++;
         if (i == 2)
             p->state |= PEER_DISCOVERING;
     }
     assert_non_null(get("10.0.3.1@tcp")); /* is used again */
-    assert_non_null(get("10.0.8.1@tcp"));
+    assert_non_null(get("10.0.9.1@tcp"));
     assert_null(find("10.0.4.1@tcp"));
-    for (unsigned i = 9; i < 13; i++) {
+    for (unsigned i = 10; i < 15; i++) {
         snprintf(text, sizeof(text), "10.0.%u.1@tcp", i);
         assert_non_null(get(text));
     }
@@ -505,12 +517,95 @@ static void full_table(void **state)
     assert_non_null(find("10.0.2.1@tcp"));
     for (unsigned i = 0; i < 2; i++)
         TAILQ_FOREACH(p, &table.by_age[i], by_age)
-            p->pins = 1;
+            p->state |= PEER_PUSH_SENT;
     assert_null(get("10.0.99.1@tcp"));
     assert_int_equal(table.nrefused, 1);
+    assert_int_equal(table.npeers, 9);
+}
+
+/* A pinned NID finds room in a full table, and pays for nothing. */
+static void pins(void **state)
+{
+    struct lnet_nid a = nid("10.9.0.1@tcp"), b = nid("10.9.0.2@tcp"), c = nid("10.9.0.3@tcp");
+    char text[32];
+    struct peer *p;
+
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        snprintf(text, sizeof(text), "10.0.%u.1@tcp", i);
+        get(text)->state |= PEER_PUSH_SENT; /* none makes room */
+    }
+    assert_null(get("10.0.8.1@tcp"));
+    p = peer_table_pin(&table, &a);
+    assert_ptr_equal(peer_table_pin(&table, &a), p);
+    assert_null(p->account);
+    assert_non_null(peer_table_pin(&table, &b));
+    assert_null(peer_table_pin(&table, &c)); /* max_pinned */
+    assert_int_equal(table.npeers, 10);
+    assert_null(get("10.0.8.1@tcp"));
+    /* It ends with as many, and a peer that sent no ping info goes. */
+    peer_table_unpin(&table, &a);
+    assert_ptr_equal(find("10.9.0.1@tcp"), p);
+    peer_table_unpin(&table, &a);
+    peer_table_unpin(&table, &a);
+    assert_null(find("10.9.0.1@tcp"));
+    /* One that sent its own goes only if there is no room. */
+    learn(find("10.9.0.2@tcp"), MR, "10.9.0.2@tcp");
+    peer_table_unpin(&table, &b);
+    assert_null(find("10.9.0.2@tcp"));
+    find("10.0.1.1@tcp")->state = 0;
+    p = learn(peer_table_pin(&table, &b), MR, "10.9.0.2@tcp");
+    peer_table_unpin(&table, &b);
+    assert_ptr_equal(find("10.9.0.2@tcp"), p);
+    assert_int_equal(p->account->held, 1);
+    assert_int_equal(p->age, PEER_ANSWERED);
     assert_int_equal(table.npeers, 8);
-    TAILQ_FOREACH(p, &table.by_age[0], by_age)
-        p->pins = 0;
+    assert_null(find("10.0.1.1@tcp"));    /* made room */
+    assert_non_null(get("10.0.8.1@tcp")); /* the one that was pinned makes room now */
+    assert_null(find("10.9.0.2@tcp"));
+}
+
+/* A pin goes with its NID when that moves, and discovery does not remove the NID. */
+static void pins_follow(void **state)
+{
+    struct lnet_nid a = nid("10.0.0.1@tcp"), b = nid("10.0.0.2@tcp");
+    struct peer *p = peer_table_pin(&table, &a), *q = peer_table_pin(&table, &b);
+
+    (void)state;
+    p = learn(p, MR, "10.0.0.1@tcp 10.0.0.2@tcp");
+    assert_ptr_equal(last[PEER_GONE].peer, q);
+    assert_ptr_equal(last[PEER_GONE].other, p);
+    assert_int_equal(p->pins, 2);
+    assert_int_equal(table.npinned_peers, 1);
+    p = learn(p, MR, "10.0.0.3@tcp");
+    assert_string_equal(shown(p), "10.0.0.3@tcp: 10.0.0.1@tcp 10.0.0.2@tcp 10.0.0.3@tcp");
+    assert_int_equal(ni_of("10.0.0.1@tcp")->status, LNET_NI_DOWN);
+    peer_table_unpin(&table, &a);
+    p = learn(p, MR, "10.0.0.3@tcp");
+    assert_string_equal(shown(p), "10.0.0.3@tcp: 10.0.0.2@tcp 10.0.0.3@tcp");
+    peer_table_unpin(&table, &b);
+    assert_int_equal(p->age, PEER_ANSWERED);
+    assert_int_equal(table.npinned_peers, 0);
+}
+
+/* A PUSH takes no NID from a peer that answers, and is itself no answer. */
+static void pushes_take_nothing(void **state)
+{
+    struct peer *p = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp"), *liar;
+
+    (void)state;
+    liar = pushed(get("10.0.0.9@tcp"), "10.0.0.1@tcp 10.0.0.2@tcp 10.0.0.9@tcp");
+    assert_ptr_equal(liar, find("10.0.0.9@tcp"));
+    assert_string_equal(shown(liar), "10.0.0.9@tcp: 10.0.0.9@tcp");
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
+    assert_int_equal(events[PEER_NI_CLAIMED], 2);
+    assert_ptr_equal(last[PEER_NI_CLAIMED].other, p);
+    assert_int_equal(liar->age, PEER_UNANSWERED);
+    /* Of a peer that does not answer any more, and of one that never did. */
+    peer_table_answers(&table, p, false);
+    liar = pushed(liar, "10.0.0.9@tcp 10.0.0.2@tcp");
+    assert_string_equal(shown(liar), "10.0.0.9@tcp: 10.0.0.9@tcp 10.0.0.2@tcp");
+    assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
 }
 
 static void no_room_for_a_nid(void **state)
@@ -596,6 +691,9 @@ int main(void)
         TEST(configure),
         TEST(who_is_no_peer),
         TEST(full_table),
+        TEST(pins),
+        TEST(pins_follow),
+        TEST(pushes_take_nothing),
         TEST(no_room_for_a_nid),
         TEST(share_of_a_prefix),
         cmocka_unit_test(all_rows_are_covered),

@@ -10,8 +10,8 @@
  */
 #include "lib/base/err.h"
 #include "lib/lnet/credit/credit_internal.h"
-#include "lib/lnet/peer/peer.h"
 #include "lib/lnet/peer/peer_ni.h"
+#include "lib/lnet/peer/peers.h"
 
 #include <errno.h>
 #include <stdio.h>

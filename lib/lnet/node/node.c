@@ -5,8 +5,8 @@
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/credit/credit.h"
 #include "lib/lnet/node/node_internal.h"
-#include "lib/lnet/peer/peer.h"
 #include "lib/lnet/peer/peer_ni.h"
+#include "lib/lnet/peer/peers.h"
 #include "lib/lnet/ping/ping.h"
 #include "lib/lnet/route/route.h"
 #include "lib/lnet/tx.h"
@@ -101,7 +101,7 @@ int lnet_node_create(const struct lnet_node_opts *opts, struct lnet_node **out, 
     if (rc)
         goto fail;
     if (lnet_conf_init(node) || lnet_stop_init(node) || lnet_api_init(node) ||
-        lnet_peers_init(node) || lnet_ping_init(node) || lnet_routes_init(node)) {
+        lnet_ping_init(node) || lnet_routes_init(node)) {
         rc = -ENOMEM;
         goto fail;
     }

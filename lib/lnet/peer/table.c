@@ -5,27 +5,46 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int peer_table_init(struct peer_table *t, const struct peer_table_opts *opts)
+#include "lib/base/minmax.h"
+
+/* Every pinned NID may be the only one of its peer. */
+static unsigned all_nids(const struct peer_table_opts *o)
+{
+    return o->max_nids + o->max_pinned;
+}
+
+static uint32_t buckets_for(unsigned n)
 {
     uint32_t buckets = 64;
 
-    *t = (struct peer_table){.opts = *opts};
-    TAILQ_INIT(&t->by_age[0]);
-    TAILQ_INIT(&t->by_age[1]);
-    while (buckets < opts->max_nids)
+    while (buckets < n)
         buckets *= 2;
+    return buckets;
+}
+
+size_t peer_table_bytes(const struct peer_table_opts *o)
+{
+    return (o->max_peers + o->max_pinned) * sizeof(struct peer) +
+           all_nids(o) * (sizeof(struct peer_net) + sizeof(struct peer_ni)) +
+           buckets_for(all_nids(o)) * sizeof(struct peer_ni *) + share_bytes(all_nids(o));
+}
+
+int peer_table_init(struct peer_table *t, const struct peer_table_opts *opts)
+{
+    unsigned nids = all_nids(opts);
+    uint32_t buckets = buckets_for(nids);
+
+    *t = (struct peer_table){.opts = *opts};
+    for (unsigned i = 0; i < PEER_AGES; i++)
+        TAILQ_INIT(&t->by_age[i]);
     t->hash_mask = buckets - 1;
     t->hash = calloc(buckets, sizeof(*t->hash));
-    t->peers = calloc(opts->max_peers, sizeof(*t->peers));
-    t->nets = calloc(opts->max_nids, sizeof(*t->nets));
-    t->nis = calloc(opts->max_nids, sizeof(*t->nis));
-    if (!share_init(&t->share, opts->max_nids) || !t->hash || !t->peers || !t->nets || !t->nis)
+    t->peers = calloc(opts->max_peers + opts->max_pinned, sizeof(*t->peers));
+    t->nets = calloc(nids, sizeof(*t->nets));
+    t->nis = calloc(nids, sizeof(*t->nis));
+    if (!share_init(&t->share, nids) || !t->hash || !t->peers || !t->nets || !t->nis)
         return -ENOMEM;
-    for (unsigned i = opts->max_peers; i > 0; i--) {
-        t->peers[i - 1].next_free = t->free_peers;
-        t->free_peers = &t->peers[i - 1];
-    }
-    for (unsigned i = opts->max_nids; i > 0; i--) {
+    for (unsigned i = nids; i > 0; i--) {
         t->nets[i - 1].next_free = t->free_nets;
         t->free_nets = &t->nets[i - 1];
         t->nis[i - 1].next = t->free_nis;
@@ -75,7 +94,54 @@ static bool may_be_peers(const struct peer_table *t, const struct lnet_nid *nid)
     return nid_wire_valid(nid) && !nid_is_lo(nid) && !t->opts.is_own(t->opts.arg, nid);
 }
 
+/* ---- ages ---- */
+
+static void leave_age(struct peer_table *t, struct peer *p)
+{
+    TAILQ_REMOVE(&t->by_age[p->age], p, by_age);
+    if (p->age == PEER_UNANSWERED)
+        t->nnis_unanswered -= p->nnis;
+}
+
+/* The peer becomes the most recently used one of its age. */
+static void join_age(struct peer_table *t, struct peer *p)
+{
+    if (p->pins > 0 || p->state & PEER_CONFIGURED)
+        p->age = PEER_KEPT;
+    else
+        p->age = p->answered ? PEER_ANSWERED : PEER_UNANSWERED;
+    TAILQ_INSERT_TAIL(&t->by_age[p->age], p, by_age);
+    if (p->age == PEER_UNANSWERED)
+        t->nnis_unanswered += p->nnis;
+}
+
+static void touch(struct peer_table *t, struct peer *p)
+{
+    leave_age(t, p);
+    join_age(t, p);
+}
+
+void peer_table_answers(struct peer_table *t, struct peer *p, bool answers)
+{
+    if (p->answered == answers)
+        return;
+    p->answered = answers;
+    touch(t, p);
+}
+
 /* ---- a peer's NIDs ---- */
+
+/* The pins of a NID come to its peer, or (-1) leave it. */
+static void add_pins(struct peer_table *t, struct peer *p, unsigned pins, int sign)
+{
+    bool was = p->pins > 0;
+
+    if (pins == 0)
+        return;
+    p->pins += (unsigned)sign * pins;
+    t->npinned_peers += (unsigned)((p->pins > 0) - was);
+    touch(t, p);
+}
 
 /* Returns the peer's net of this number, made if it has none. There are as many nets as NIDs. */
 static struct peer_net *net_of(struct peer_table *t, struct peer *p, lnet_net_t net)
@@ -99,8 +165,10 @@ static void attach(struct peer_table *t, struct peer *p, struct peer_ni *ni)
     ni->net = net_of(t, p, nid_net(&ni->nid));
     TAILQ_INSERT_TAIL(&ni->net->nis, ni, link);
     p->nnis++;
+    t->nnis_unanswered += p->age == PEER_UNANSWERED;
     if (p->account)
         share_take(p->account);
+    add_pins(t, p, ni->pins, 1);
 }
 
 static void detach(struct peer_table *t, struct peer_ni *ni)
@@ -115,8 +183,10 @@ static void detach(struct peer_table *t, struct peer_ni *ni)
         t->free_nets = n;
     }
     p->nnis--;
+    t->nnis_unanswered -= p->age == PEER_UNANSWERED;
     if (p->account)
         share_give(&t->share, p->account);
+    add_pins(t, p, ni->pins, -1);
 }
 
 static void set_primary(struct peer_table *t, struct peer *p, const struct lnet_nid *nid)
@@ -129,11 +199,10 @@ static void set_primary(struct peer_table *t, struct peer *p, const struct lnet_
 
 static void free_peer(struct peer_table *t, struct peer *p)
 {
-    TAILQ_REMOVE(&t->by_age[p->answered], p, by_age);
+    leave_age(t, p);
     p->next_free = t->free_peers;
     t->free_peers = p;
     t->npeers--;
-    t->nanswered -= p->answered;
 }
 
 /* A peer has lost a NID to `heir`, or (NULL) for good: it takes another primary NID, or is freed.
@@ -162,6 +231,7 @@ static void remove_ni(struct peer_table *t, struct peer_ni *ni)
     ni->next = t->free_nis;
     t->free_nis = ni;
     t->nnis--;
+    t->npinned_nis -= ni->pins > 0;
     lost_nid(t, p, &ni->nid, NULL);
 }
 
@@ -183,11 +253,11 @@ void peer_table_del(struct peer_table *t, struct peer *p)
 
 /* ---- room ---- */
 
-#define EVICT_LOOKS 64 /* peers in use that one call passes over */
+#define EVICT_LOOKS 128 /* peers in use that one call passes over */
 
 static bool in_use(const struct peer *p)
 {
-    return p->pins > 0 || p->state & (PEER_CONFIGURED | PEER_DISCOVERING);
+    return p->state & (PEER_DISCOVERING | PEER_PING_SENT | PEER_PUSH_SENT);
 }
 
 /* Removes the peer that has been unused for longest, but not `keep`. */
@@ -195,11 +265,11 @@ static bool evict(struct peer_table *t, const struct peer *keep)
 {
     unsigned looks = EVICT_LOOKS;
 
-    for (unsigned answered = 0; answered < 2; answered++) {
-        struct peer_list *list = &t->by_age[answered];
-        struct peer *p, *next;
+    for (unsigned age = PEER_UNANSWERED; age <= PEER_ANSWERED; age++) {
+        struct peer_list *list = &t->by_age[age];
+        struct peer *p, *next, *last = TAILQ_LAST(list, peer_list);
 
-        for (p = TAILQ_FIRST(list); p; p = next) {
+        for (p = TAILQ_FIRST(list); p; p = p == last ? NULL : next) {
             next = TAILQ_NEXT(p, by_age);
             if (p != keep && !in_use(p)) {
                 peer_table_del(t, p);
@@ -214,24 +284,34 @@ static bool evict(struct peer_table *t, const struct peer *keep)
     return false;
 }
 
-/* Peers that never answered have one NID each, and make room for others. */
-static unsigned nfree(const struct peer_table *t)
+/* NIDs that are not pinned. */
+static unsigned nnis_counted(const struct peer_table *t)
 {
-    return t->opts.max_nids - t->nnis + (t->npeers - t->nanswered);
+    return t->nnis - t->npinned_nis;
 }
 
-/* Creates a peer NI. Returns NULL if there is no room, or the peer's share is used up. */
-static struct peer_ni *add_ni(struct peer_table *t, struct peer *p, const struct lnet_nid *nid,
-                              enum peer_origin origin)
+/* Peers that never answered make room for others. */
+static unsigned nfree(const struct peer_table *t)
 {
-    struct peer_ni *ni, **head = bucket(t, nid);
+    return t->opts.max_nids - min(nnis_counted(t), t->opts.max_nids) + t->nnis_unanswered;
+}
 
-    if ((origin != PEER_BY_CONFIG && p->account && !share_may(p->account, nfree(t))) ||
-        (!t->free_nis && !evict(t, p))) {
-        t->nrefused++;
-        return NULL;
-    }
-    ni = t->free_nis;
+/* Both keep the places of NIDs to be pinned. */
+static bool has_peer(const struct peer_table *t)
+{
+    return t->npeers - t->npinned_peers < t->opts.max_peers;
+}
+
+static bool has_ni(const struct peer_table *t)
+{
+    return nnis_counted(t) < t->opts.max_nids;
+}
+
+static struct peer_ni *make_ni(struct peer_table *t, struct peer *p, const struct lnet_nid *nid,
+                               enum peer_origin origin)
+{
+    struct peer_ni *ni = t->free_nis, **head = bucket(t, nid);
+
     t->free_nis = ni->next;
     *ni = (struct peer_ni){.nid = *nid, .origin = origin, .next = *head};
     *head = ni;
@@ -241,6 +321,18 @@ static struct peer_ni *add_ni(struct peer_table *t, struct peer *p, const struct
     return ni;
 }
 
+/* Creates a peer NI. Returns NULL if there is no room, or the peer's share is used up. */
+static struct peer_ni *add_ni(struct peer_table *t, struct peer *p, const struct lnet_nid *nid,
+                              enum peer_origin origin)
+{
+    if ((origin != PEER_BY_CONFIG && p->account && !share_may(p->account, nfree(t))) ||
+        (!has_ni(t) && !evict(t, p))) {
+        t->nrefused++;
+        return NULL;
+    }
+    return make_ni(t, p, nid, origin);
+}
+
 static struct share_account *account_of(struct peer_table *t, const struct lnet_nid *nid)
 {
     struct lnet_nid prefix = nid_prefix(nid, nid_is_nid4(nid) ? t->opts.prefix4 : t->opts.prefix6);
@@ -248,25 +340,35 @@ static struct share_account *account_of(struct peer_table *t, const struct lnet_
     return share_of(&t->share, nid, nid_same(nid, &prefix) ? NULL : &prefix);
 }
 
-/* Makes a peer without a NID, which the caller gives it next. Configured ones have no account. */
+/* Makes a peer without a NID, which the caller gives it next. */
 static struct peer *make_peer(struct peer_table *t, const struct lnet_nid *nid,
-                              enum peer_origin origin)
+                              struct share_account *account)
 {
-    struct share_account *account = NULL;
-    struct peer *p;
+    struct peer *p = t->free_peers;
 
-    if (!t->free_peers && !evict(t, NULL))
-        return NULL;
-    if (origin != PEER_BY_CONFIG && !(account = account_of(t, nid)))
-        return NULL;
-    p = t->free_peers;
-    t->free_peers = p->next_free;
+    if (p)
+        t->free_peers = p->next_free;
+    else
+        p = &t->peers[t->highest++];
     *p = (struct peer){.primary = *nid, .account = account};
     p->discovery.push_to = p->discovery.push_from = LNET_NID_ANY;
     TAILQ_INIT(&p->nets);
-    TAILQ_INSERT_TAIL(&t->by_age[0], p, by_age);
+    join_age(t, p);
     t->npeers++;
     return p;
+}
+
+/* The same, if there is room. Peers that the operator configures have no account. */
+static struct peer *add_peer(struct peer_table *t, const struct lnet_nid *nid,
+                             enum peer_origin origin)
+{
+    struct share_account *account = NULL;
+
+    if (!has_peer(t) && !evict(t, NULL))
+        return NULL;
+    if (origin != PEER_BY_CONFIG && !(account = account_of(t, nid)))
+        return NULL;
+    return make_peer(t, nid, account);
 }
 
 /* Takes back a peer that got no NID. */
@@ -275,12 +377,6 @@ static void unmake_peer(struct peer_table *t, struct peer *p)
     if (p->account)
         share_drop(&t->share, p->account);
     free_peer(t, p);
-}
-
-static void touch(struct peer_table *t, struct peer *p)
-{
-    TAILQ_REMOVE(&t->by_age[p->answered], p, by_age);
-    TAILQ_INSERT_TAIL(&t->by_age[p->answered], p, by_age);
 }
 
 struct peer *peer_table_get(struct peer_table *t, const struct lnet_nid *nid)
@@ -293,7 +389,7 @@ struct peer *peer_table_get(struct peer_table *t, const struct lnet_nid *nid)
     }
     if (!may_be_peers(t, nid))
         return NULL;
-    p = make_peer(t, nid, PEER_BY_TRAFFIC);
+    p = add_peer(t, nid, PEER_BY_TRAFFIC);
     if (!p) {
         t->nrefused++;
         return NULL;
@@ -303,6 +399,59 @@ struct peer *peer_table_get(struct peer_table *t, const struct lnet_nid *nid)
         return NULL;
     }
     return p;
+}
+
+/* ---- pins ---- */
+
+struct peer *peer_table_pin(struct peer_table *t, const struct lnet_nid *nid)
+{
+    struct peer_ni *ni = peer_table_find_ni(t, nid);
+
+    if ((!ni || ni->pins == 0) && t->npinned_nis >= t->opts.max_pinned)
+        return NULL;
+    if (!ni) {
+        if (!may_be_peers(t, nid))
+            return NULL;
+        ni = make_ni(t, make_peer(t, nid, NULL), nid, PEER_BY_CONFIG);
+    }
+    t->npinned_nis += ni->pins == 0;
+    ni->pins++;
+    add_pins(t, ni->net->peer, 1, 1);
+    return ni->net->peer;
+}
+
+/* A peer that was pinned pays for its NIDs as others do. */
+static bool charge(struct peer_table *t, struct peer *p)
+{
+    if (p->account || p->state & PEER_CONFIGURED)
+        return true;
+    p->account = account_of(t, &p->primary);
+    for (unsigned i = 0; p->account && i < p->nnis; i++)
+        share_take(p->account);
+    return p->account;
+}
+
+void peer_table_unpin(struct peer_table *t, const struct lnet_nid *nid)
+{
+    struct peer_ni *ni = peer_table_find_ni(t, nid);
+    struct peer *p = ni ? ni->net->peer : NULL;
+    bool fits;
+
+    if (!ni || ni->pins == 0)
+        return;
+    ni->pins--;
+    t->npinned_nis -= ni->pins == 0;
+    add_pins(t, p, 1, -1);
+    if (ni->pins > 0)
+        return;
+    fits = (nnis_counted(t) <= t->opts.max_nids &&
+            t->npeers - t->npinned_peers <= t->opts.max_peers) ||
+           evict(t, p);
+    if (p->pins > 0 && !fits)
+        remove_ni(t, ni);
+    else if (p->pins == 0 && !(p->state & PEER_CONFIGURED) &&
+             (!p->features || !fits || !charge(t, p)))
+        peer_table_del(t, p);
 }
 
 /* ---- configuration ---- */
@@ -348,10 +497,11 @@ int peer_table_add(struct peer_table *t, const struct lnet_nid *primary, const s
     if (!(state & PEER_MULTI_RAIL) && (!nid_same(primary, nid) || (p && p->nnis > 1)))
         return -EPERM;
     if (!p) {
-        p = make_peer(t, primary, PEER_BY_CONFIG);
+        p = add_peer(t, primary, PEER_BY_CONFIG);
         if (!p)
             return -ENOSPC;
-        p->state = PEER_CONFIGURED; /* not to be freed for its first NID */
+        p->state = PEER_CONFIGURED;
+        touch(t, p); /* not to be freed for its first NID */
         rc = configure_ni(t, p, primary);
         if (rc < 0) {
             unmake_peer(t, p);
@@ -360,6 +510,7 @@ int peer_table_add(struct peer_table *t, const struct lnet_nid *primary, const s
     }
     p->state &= ~(uint32_t)(PEER_MULTI_RAIL | PEER_LOCK_PRIMARY);
     p->state |= PEER_CONFIGURED | state;
+    touch(t, p);
     peer_table_find_ni(t, primary)->origin = PEER_BY_CONFIG;
     return configure_ni(t, p, nid);
 }
@@ -411,13 +562,20 @@ static bool nids_follow(const struct peer *p, bool discovery)
     return discovery && !(p->state & (PEER_CONFIGURED | PEER_NO_DISCOVERY));
 }
 
+/* Any node can push. A peer that answers is asked first whether it still has its NIDs. */
+static bool is_guarded(const struct peer *owner, bool pushed)
+{
+    return pushed && owner->answered;
+}
+
 /* Returns the peer that the data belongs to: the owner of the primary NID in it. */
 static struct peer *owner_of_data(struct peer_table *t, struct peer *p,
-                                  const struct lnet_ping_info *info, const struct lnet_nid *primary)
+                                  const struct lnet_ping_info *info, const struct lnet_nid *primary,
+                                  bool pushed)
 {
     struct peer *owner = peer_table_find(t, primary);
 
-    if (!owner || owner == p || p->state & PEER_LOCK_PRIMARY)
+    if (!owner || owner == p || p->state & PEER_LOCK_PRIMARY || is_guarded(owner, pushed))
         return p;
     peer_table_hear(t, owner, info, true);
     owner->state |= PEER_NIDS_UPTODATE;
@@ -436,13 +594,14 @@ static void set_status(struct peer_table *t, struct peer_ni *ni, uint32_t status
 }
 
 /* Returns the peer NI if p has the NID or can take it from another peer. */
-static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer_ni *ni)
+static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer_ni *ni,
+                               bool pushed)
 {
     struct peer *owner = ni->net->peer;
 
     if (owner == p)
         return ni;
-    if (owner->state & PEER_CONFIGURED ||
+    if (owner->state & PEER_CONFIGURED || is_guarded(owner, pushed) ||
         (owner->state & PEER_LOCK_PRIMARY && nid_same(&owner->primary, &ni->nid))) {
         notify(t,
                (struct peer_event){.kind = PEER_NI_CLAIMED, .peer = p, .other = owner, .ni = ni});
@@ -452,12 +611,13 @@ static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer
     return ni;
 }
 
-static void learn_nid(struct peer_table *t, struct peer *p, const struct lnet_ping_ni *listed)
+static void learn_nid(struct peer_table *t, struct peer *p, const struct lnet_ping_ni *listed,
+                      bool pushed)
 {
     struct peer_ni *ni = peer_table_find_ni(t, &listed->nid);
 
     if (ni)
-        ni = take_ni(t, p, ni);
+        ni = take_ni(t, p, ni, pushed);
     else if (may_be_peers(t, &listed->nid))
         ni = add_ni(t, p, &listed->nid, PEER_BY_DISCOVERY);
     else
@@ -481,7 +641,7 @@ static void forget_unlisted(struct peer_table *t, struct peer *p)
             next = TAILQ_NEXT(ni, link);
             if (ni->round == t->round || p->nnis == 1)
                 continue;
-            if (p->state & PEER_LOCK_PRIMARY && nid_same(&ni->nid, &p->primary))
+            if (ni->pins > 0 || (p->state & PEER_LOCK_PRIMARY && nid_same(&ni->nid, &p->primary)))
                 set_status(t, ni, LNET_NI_DOWN);
             else
                 remove_ni(t, ni);
@@ -490,11 +650,11 @@ static void forget_unlisted(struct peer_table *t, struct peer *p)
 }
 
 static void learn_nids(struct peer_table *t, struct peer *p, const struct lnet_ping_info *info,
-                       const struct lnet_nid *primary)
+                       const struct lnet_nid *primary, bool pushed)
 {
     t->round++;
     for (uint32_t i = 0; i < info->count; i++)
-        learn_nid(t, p, &info->ni[i]);
+        learn_nid(t, p, &info->ni[i], pushed);
     if (!(p->state & PEER_LOCK_PRIMARY) && peer_table_find(t, primary) == p)
         set_primary(t, p, primary);
     forget_unlisted(t, p);
@@ -511,25 +671,19 @@ static void learn_status(struct peer_table *t, struct peer *p, const struct lnet
 }
 
 struct peer *peer_table_merge(struct peer_table *t, struct peer *p,
-                              const struct lnet_ping_info *info, bool discovery)
+                              const struct lnet_ping_info *info, bool discovery, bool pushed)
 {
     struct lnet_nid primary;
 
     if (!lnet_ping_primary(info, &primary))
         return p;
     if (nids_follow(p, discovery))
-        p = owner_of_data(t, p, info, &primary);
+        p = owner_of_data(t, p, info, &primary, pushed);
     p->state &= ~(uint32_t)PEER_ROUTER_ENABLED;
     if (!(info->features & LNET_PING_RTE_DISABLED))
         p->state |= PEER_ROUTER_ENABLED;
-    if (!p->answered) {
-        TAILQ_REMOVE(&t->by_age[0], p, by_age);
-        TAILQ_INSERT_TAIL(&t->by_age[1], p, by_age);
-        p->answered = true;
-        t->nanswered++;
-    }
     if (nids_follow(p, discovery))
-        learn_nids(t, p, info, &primary);
+        learn_nids(t, p, info, &primary, pushed);
     else
         learn_status(t, p, info);
     return p;

@@ -12,9 +12,13 @@
  * The table has a fixed size and takes no memory after peer_table_init(). NIDs come from the wire,
  * so they are hashed with a key. Each unconfigured peer pays for its NIDs from the account of the
  * NID that it was created for and of that NID's prefix (lib/base/share.h). A full table frees the
- * peer that has been unused for longest, and one that never sent ping info before one that did.
+ * peer that has been unused for longest, and one that never answered before one that did: a PUSH is
+ * no answer, for any node can send one.
  *
- * One thread, the owner of the table, calls all functions. The program does not create a table yet.
+ * A user outside the table, such as a route, pins the NID that it names. A pinned NID has a place
+ * of its own, so that a full table does not refuse the NID, and is not removed by discovery.
+ *
+ * One thread, the owner of the table, calls all functions.
  */
 #ifndef MILLRACE_PEER_TABLE_H
 #define MILLRACE_PEER_TABLE_H
@@ -60,6 +64,7 @@ struct peer_ni {
     uint32_t status; /* LNET_NI_UP, LNET_NI_DOWN; 0: no ping info has given a status yet */
     enum peer_origin origin;
     uint32_t round; /* the merge that listed this NID last */
+    unsigned pins;  /* users outside the table that name this NID */
     struct peer_net *net;
     TAILQ_ENTRY(peer_ni) link;
     struct peer_ni *next; /* in the bucket, or the next free one */
@@ -84,18 +89,39 @@ struct peer_discovery {
     uint64_t ping_deadline_us, push_deadline_us;
 };
 
+/* The memory of PUSHes to a peer; ping/push.c has the functions. */
+struct peer_push {
+    struct lnet_nid local;   /* our NID that the peer pushed to */
+    bool queued;             /* in queue[to_answered] */
+    bool to_answered;        /* the queue that the PUSH waits in */
+    bool again;              /* our info changed while a PUSH was on its way */
+    uint8_t failures;        /* PUSHes in a row that the peer did not acknowledge */
+    uint64_t quiet_until_us; /* after failures: no PUSH to the peer before */
+    TAILQ_ENTRY(peer) link;
+};
+
+/* The queue that makes room in its order, the peer unused for longest first. */
+enum peer_age {
+    PEER_UNANSWERED,
+    PEER_ANSWERED,
+    PEER_KEPT, /* pinned, or configured by the operator: makes no room */
+    PEER_AGES
+};
+
 struct peer {
     struct lnet_nid primary;
     uint32_t state;    /* bits of enum peer_state */
     uint32_t features; /* of the last ping info; 0: none was received */
     uint32_t seqno;    /* of the last ping info */
     unsigned nnis;
-    unsigned pins; /* users outside the table, such as routes: a full table does not free it */
+    unsigned pins; /* of its NIDs together */
     struct peer_discovery discovery;
+    struct peer_push push;
     TAILQ_HEAD(, peer_net) nets; /* never empty while the table has the peer */
-    bool answered;               /* ping info was merged: the queue by_age[1] */
+    bool answered;               /* sent a REPLY or an ACK since its last failure */
+    enum peer_age age;           /* the queue that it is in */
     TAILQ_ENTRY(peer) by_age;
-    struct share_account *account; /* NULL: created by configuration */
+    struct share_account *account; /* NULL: created by configuration or for a pin */
     struct peer *next_free;
 };
 
@@ -117,8 +143,9 @@ struct peer_event {
 };
 
 struct peer_table_opts {
-    unsigned max_peers, max_nids;
-    uint8_t prefix4, prefix6; /* address bits that all of one source have in common */
+    unsigned max_peers, max_nids; /* without those that are pinned */
+    unsigned max_pinned;          /* NIDs */
+    uint8_t prefix4, prefix6;     /* address bits that all of one source have in common */
     /* Both are called by the functions below. notify() may not call back into the table. */
     bool (*is_own)(void *arg, const struct lnet_nid *nid); /* a NID of this node */
     void (*notify)(void *arg, const struct peer_event *event);
@@ -131,13 +158,17 @@ struct peer_table {
     struct peer_net *nets, *free_nets;
     struct peer_ni *nis, *free_nis, **hash;
     uint32_t hash_mask;
-    unsigned npeers, nanswered, nnis;
+    unsigned highest; /* of peers[], so many have ever been used; one with nnis 0 is free */
+    unsigned npeers, nnis, nnis_unanswered;
+    unsigned npinned_peers, npinned_nis;
     unsigned nrefused; /* NIDs for which there was no room or no share */
     uint32_t round;
-    TAILQ_HEAD(peer_list, peer) by_age[2]; /* unused for longest first; [1]: those that answered */
+    TAILQ_HEAD(peer_list, peer) by_age[PEER_AGES]; /* unused for longest first */
     struct share share;
 };
 
+/* Returns the bytes of heap that a table takes. Any thread. */
+size_t peer_table_bytes(const struct peer_table_opts *opts);
 /* Returns 0 or -ENOMEM; peer_table_fini() is due after both. */
 int peer_table_init(struct peer_table *t, const struct peer_table_opts *opts);
 void peer_table_fini(struct peer_table *t);
@@ -148,6 +179,16 @@ struct peer *peer_table_find(const struct peer_table *t, const struct lnet_nid *
 /* Returns the peer of a NID that traffic named, and creates it with this one NID if there is none.
  * The peer becomes the most recently used one. NULL: a NID that no peer can have, or no room. */
 struct peer *peer_table_get(struct peer_table *t, const struct lnet_nid *nid);
+/* Tells the table whether the peer answers: it sent a REPLY or an ACK, or did not send one in time.
+ */
+void peer_table_answers(struct peer_table *t, struct peer *p, bool answers);
+
+/* Pins a NID; creates its peer if there is none. Returns the peer; NULL: a NID that no peer can
+ * have, or max_pinned NIDs are pinned. */
+struct peer *peer_table_pin(struct peer_table *t, const struct lnet_nid *nid);
+/* Ends one pin. With its last pin goes a peer that sent no ping info, and one for which no other
+ * makes room. */
+void peer_table_unpin(struct peer_table *t, const struct lnet_nid *nid);
 
 /* The operator's `peer add`: makes the peer of a primary NID a configured one and gives it `nid`,
  * which may be the primary NID. Takes the NIDs from unconfigured peers. state: PEER_MULTI_RAIL and
@@ -169,9 +210,10 @@ void peer_table_del(struct peer_table *t, struct peer *p);
 void peer_table_hear(struct peer_table *t, struct peer *p, const struct lnet_ping_info *info,
                      bool discovery);
 /* Merges a peer's valid and complete ping info, of which peer_table_hear() has been told (§3.6
- * "Merge"). Returns the peer that has the data now: it is another one if the primary NID was that
- * peer's, and then p may have been freed (PEER_GONE). */
+ * "Merge"). pushed: the info came in a PUSH. A PUSH takes no NID from a peer that answered, but
+ * notifies PEER_NI_CLAIMED. Returns the peer that has the data now: it is another one if the
+ * primary NID was that peer's, and then p may have been freed (PEER_GONE). */
 struct peer *peer_table_merge(struct peer_table *t, struct peer *p,
-                              const struct lnet_ping_info *info, bool discovery);
+                              const struct lnet_ping_info *info, bool discovery, bool pushed);
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The ping info of this node: the ping target (portal 0 GET), PUSHes sent and received, and
- * operator pings. docs/protocol/lnet-core.md §3.1 to §3.7. All on the node's home reactor.
+ * The ping info of this node: the ping target (portal 0 GET) and operator pings.
+ * docs/protocol/lnet-core.md §3.1 to §3.7. All on the node's home reactor.
  *
  * A published info never changes, since a REPLY may be reading it: each change of state takes
- * another of a few buffers. This node does not discover others. It pushes to peers that have pushed
- * their info to it, as routed nodes do at each router check.
+ * another of a few buffers.
  */
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/ping/ping_internal.h"
@@ -13,13 +12,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#define SWEEP_BURST     256         /* peers looked at, */
-#define PUSH_BURST      4           /* and PUSHes sent in one iteration of the reactor */
-#define PUSH_TIMEOUT_US 30000000ull /* for the ACK */
-#define QUIET_FIRST_US  60000000ull /* no PUSH to a peer after two that it did not acknowledge; */
-#define QUIET_DOUBLINGS 6           /* twice as long each time, up to half an hour */
 
 /* ---- the published info ---- */
 
@@ -40,7 +32,7 @@ static void collect_info(const struct lnet_node *node, struct lnet_ping_info *in
     }
 }
 
-static void target_put(struct lnet_ping *p, struct ping_target *t)
+void lnet_ping_target_put(struct lnet_ping *p, struct ping_target *t)
 {
     /* A change that found no free buffer is published and pushed now. */
     if (--t->refs == 0 && p->dirty && lnet_ping_republish(p->node))
@@ -52,7 +44,7 @@ static void target_event(struct lnet_md *md, const struct lnet_event *ev)
     struct ping_target *t = md->user;
 
     if (ev->unlinked)
-        target_put(md->eq->arg, t);
+        lnet_ping_target_put(md->eq->arg, t);
 }
 
 static struct ping_target *target_free(struct lnet_ping *p)
@@ -63,9 +55,8 @@ static struct ping_target *target_free(struct lnet_ping *p)
     return NULL;
 }
 
-/* Attaches an MD of one segment to the place where ping infos are read and pushed. */
-static int attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *md,
-                  struct mem_seg *seg)
+int lnet_ping_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *md,
+                     struct mem_seg *seg)
 {
     *me = (struct lnet_me){.match_nid = LNET_NID_ANY,
                            .match_pid = UINT32_MAX,
@@ -96,7 +87,7 @@ bool lnet_ping_republish(struct lnet_node *node)
                              .eq = &p->target_eq,
                              .user = t};
     p->current = t;
-    if (attach(node, &t->me, &t->md, &t->seg)) {
+    if (lnet_ping_attach(node, &t->me, &t->md, &t->seg)) {
         t->refs = 0;
         p->current = old;
         return false;
@@ -106,213 +97,11 @@ bool lnet_ping_republish(struct lnet_node *node)
     return true;
 }
 
-/* ---- peers to be pushed to ---- */
-
-static void push_some(struct lnet_ping *p);
-
-static void queue_push(struct lnet_ping *p, struct lnet_peer *peer)
-{
-    const uint32_t need = LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY;
-
-    if (peer->push_queued || (peer->features & need) != need ||
-        reactor_now_us() < peer->quiet_until_us)
-        return;
-    if (peer->pushing) { /* one at a time */
-        peer->push_again = true;
-        return;
-    }
-    lnet_peer_queue(p->node->peers, peer);
-}
-
-static void sweep_soon(struct lnet_ping *p)
-{
-    if (p->sweep_posted)
-        return;
-    p->sweep_posted = true;
-    reactor_post(lnet_node_home(p->node), &p->sweep);
-}
-
-static void sweep(struct reactor_task *task)
-{
-    struct lnet_ping *p = container_of(task, struct lnet_ping, sweep);
-
-    const struct lnet_peers *peers = p->node->peers;
-
-    p->sweep_posted = false;
-    for (unsigned i = 0; i < SWEEP_BURST && p->sweep_next < peers->highest; i++, p->sweep_next++) {
-        struct lnet_peer *peer = &peers->slot[p->sweep_next];
-
-        if (peer->used && (p->sweep_force || peer->acked_seqno < p->seqno))
-            queue_push(p, peer);
-    }
-    push_some(p);
-    if (p->sweep_next < peers->highest)
-        sweep_soon(p);
-    else
-        p->sweep_force = false;
-}
-
-void lnet_ping_push_all(struct lnet_node *node, bool force)
-{
-    struct lnet_ping *p = node->ping;
-
-    p->sweep_force |= force;
-    p->sweep_next = 0;
-    sweep_soon(p);
-}
-
-/* ---- sending PUSHes ---- */
-
-static void push_done(struct lnet_ping_op *op)
-{
-    struct push_out *o = container_of(op, struct push_out, op);
-    struct lnet_ping *p = o->ping;
-    struct lnet_peer *peer = o->to;
-
-    peer->pushing = false;
-    p->out_new -= o->is_new;
-    lnet_peer_answers(p->node, peer, op->status == 0);
-    if (op->status == 0) {
-        peer->acked_seqno = o->target->seqno;
-        peer->failures = 0;
-    } else { /* sends nothing more to the peer until it pushes again, and not soon */
-        peer->acked_seqno = 0;
-        peer->features = 0;
-        if (peer->failures > 0)
-            peer->quiet_until_us = reactor_now_us() + (QUIET_FIRST_US << (peer->failures - 1));
-        peer->failures += peer->failures < QUIET_DOUBLINGS;
-    }
-    o->next = p->out_free;
-    p->out_free = o;
-    if (peer->push_again)
-        queue_push(p, peer);
-    peer->push_again = false;
-    target_put(p, o->target);
-    push_some(p);
-}
-
-static const struct lnet_ping_kind push_kind = {
-    .push = true, .count_timeout = true, .done = push_done};
-
-/* Returns the NID of ours that the peer talks to, or another on that net if we do not have it. */
-static const struct lnet_nid *our_nid(const struct lnet_node *node, const struct lnet_peer *peer)
-{
-    const struct lnet_conf_net *net;
-
-    if (lnet_ni_find(node, &peer->local))
-        return &peer->local;
-    net = lnet_net_find(node, nid_net(&peer->local));
-    return net ? &net->ni[0]->nid : &LNET_NID_ANY;
-}
-
-static void push_to(struct lnet_ping *p, struct push_out *o, struct lnet_peer *peer)
-{
-    o->to = peer;
-    o->target = p->current;
-    o->target->refs++;
-    o->is_new = !peer->answers;
-    p->out_new += o->is_new;
-    peer->pushing = true;
-    o->op.target = peer->primary;
-    lnet_ping_op_start(&o->op, our_nid(p->node, peer), o->target->data, o->target->seg.len,
-                       PUSH_TIMEOUT_US);
-}
-
-/* Who never answers leaves place for those who do. */
-static struct lnet_peer *next_to_push(const struct lnet_ping *p)
-{
-    const struct lnet_peers *peers = p->node->peers;
-    struct lnet_peer *peer = TAILQ_FIRST(&peers->to_push[1]);
-
-    return peer || p->out_new >= PUSH_OUT_NEW ? peer : TAILQ_FIRST(&peers->to_push[0]);
-}
-
-/* in_push_some bounds the depth: a PUSH that fails at once calls push_done(), which calls this. */
-static void push_some(struct lnet_ping *p)
-{
-    struct lnet_peer *peer;
-    unsigned n = 0;
-
-    if (p->in_push_some)
-        return;
-    p->in_push_some = true;
-    while (n++ < PUSH_BURST && (peer = next_to_push(p)) && p->out_free && p->current &&
-           !relaxed_load(&p->node->stopping)) {
-        struct push_out *o = p->out_free;
-
-        lnet_peer_unqueue(p->node->peers, peer);
-        p->out_free = o->next;
-        push_to(p, o, peer);
-    }
-    p->in_push_some = false;
-    if (n > PUSH_BURST && next_to_push(p) && p->out_free)
-        sweep_soon(p);
-}
-
 void lnet_ping_changed(struct lnet_node *node)
 {
     node->ping->seqno++;
     if (lnet_ping_republish(node))
         lnet_ping_push_all(node, true);
-}
-
-/* ---- receiving PUSHes ---- */
-
-static void push_received(struct lnet_ping *p, const struct push_in *in,
-                          const struct lnet_event *ev)
-{
-    struct lnet_node *node = p->node;
-    struct lnet_peer *peer;
-    enum lnet_drop why;
-
-    why = lnet_ping_decode(in->data, ev->mlength, &p->scratch);
-    if (why) {
-        lnet_drop_event(node, why, lnet_ni_find(node, &ev->target), &ev->sender, NULL);
-        return;
-    }
-    if (!(p->scratch.features & LNET_PING_MULTI_RAIL))
-        return;
-    /* Who is neither the node itself nor the gateway of its net may have made this up. */
-    if (!nid_same(&ev->sender, &ev->initiator) &&
-        !lnet_source_gateway(node, &ev->sender, nid_net(&ev->initiator))) {
-        lnet_drop_event(node, LNET_DROP_PUSH_SOURCE, lnet_ni_find(node, &ev->target), &ev->sender,
-                        NULL);
-        return;
-    }
-    peer = lnet_peer_pushed(node, &ev->initiator);
-    if (!peer)
-        return;
-    /* A gateway speaks for itself only: another node could have forged what it forwarded. */
-    if (peer->gw && nid_same(&ev->sender, &ev->initiator))
-        p->on_push(peer->gw, &p->scratch);
-    peer->features = p->scratch.features;
-    peer->local = ev->target;
-    if (peer->acked_seqno < p->seqno && !peer->pushing)
-        queue_push(p, peer);
-    push_some(p);
-}
-
-static void push_in_post(struct lnet_ping *p, struct push_in *in)
-{
-    in->seg.addr = in->data;
-    in->seg.len = sizeof(in->data);
-    in->seg.region = MEM_REGION_NONE;
-    in->md = (struct lnet_md){
-        .options = LNET_MD_OP_PUT | LNET_MD_TRUNCATE, .threshold = 1, .eq = &p->in_eq, .user = in};
-    (void)attach(p->node, &in->me, &in->md, &in->seg); /* portal and lengths are constants */
-}
-
-static void push_in_event(struct lnet_md *md, const struct lnet_event *ev)
-{
-    struct lnet_ping *p = md->eq->arg;
-    struct push_in *in = md->user;
-
-    if (ev->type == LNET_EVENT_PUT && ev->status == 0)
-        push_received(p, in, ev);
-    if (ev->unlinked && !p->stopped) {
-        push_in_post(p, in);
-        lnet_lazy_retry(p->node);
-    }
 }
 
 /* ---- pings on request ---- */
@@ -482,12 +271,6 @@ int lnet_ping_connected(struct lnet_node *node, const struct lnet_nid *dest, uns
 
 /* ---- life ---- */
 
-void lnet_ping_on_push(struct lnet_node *node,
-                       void (*fn)(struct lnet_gw *gw, const struct lnet_ping_info *info))
-{
-    node->ping->on_push = fn;
-}
-
 int lnet_ping_init(struct lnet_node *node)
 {
     struct lnet_ping *p = calloc(1, sizeof(*p));
@@ -496,18 +279,8 @@ int lnet_ping_init(struct lnet_node *node)
         return -ENOMEM;
     node->ping = p;
     p->node = node;
-    p->sweep.fn = sweep;
-    p->sweep_next = 0;
     p->target_eq = (struct lnet_eq){target_event, p};
-    p->in_eq = (struct lnet_eq){push_in_event, p};
-    for (unsigned i = 0; i < PUSH_OUT; i++) {
-        p->out[i].ping = p;
-        p->out[i].op.node = node;
-        p->out[i].op.kind = &push_kind;
-        p->out[i].next = p->out_free;
-        p->out_free = &p->out[i];
-    }
-    return 0;
+    return lnet_ping_push_init(p);
 }
 
 void lnet_ping_fini(struct lnet_node *node)
@@ -533,8 +306,7 @@ void lnet_ping_start(struct lnet_node *node)
     /* As a node that was configured net by net: 1 + nets, §3.2. */
     p->seqno = 1 + lnet_conf_get(node)->nnets;
     lnet_ping_republish(node);
-    for (unsigned i = 0; i < PUSH_IN; i++)
-        push_in_post(p, &p->in[i]);
+    lnet_ping_push_start(p);
     lnet_lazy_retry(node); /* another reactor's mail may have been quicker than the start's */
 }
 

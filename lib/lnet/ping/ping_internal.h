@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* State of ping.c, op.c and monitor.c. Node home only. */
+/* State of ping.c, push.c, op.c and monitor.c. Node home only. */
 #ifndef MILLRACE_LNET_PING_INTERNAL_H
 #define MILLRACE_LNET_PING_INTERNAL_H
 
 #include "lib/lnet/api/api.h"
-#include "lib/lnet/peer/peer.h"
+#include "lib/lnet/peer/peers.h"
 #include "lib/lnet/ping/ping.h"
 #include "lib/lnet/shard/conf.h"
 
@@ -30,7 +30,7 @@ struct ping_target {
 struct push_out {
     struct lnet_ping_op op;
     struct lnet_ping *ping;
-    struct lnet_peer *to;
+    struct peer *to; /* NULL: the peer is gone, or the slot is free */
     struct ping_target *target;
     bool is_new;           /* counts in lnet_ping.out_new */
     struct push_out *next; /* in lnet_ping.out_free */
@@ -59,13 +59,15 @@ struct lnet_ping {
     bool stopped;
     struct ping_target target[PING_TARGETS], *current;
     struct lnet_eq target_eq, in_eq;
+    /* push.c */
+    struct peer_list to_push[2]; /* peers that a PUSH waits for; [1]: those that answered */
     struct push_out out[PUSH_OUT], *out_free;
     unsigned out_new; /* PUSHes on their way to those that did not answer when they were sent */
     bool in_push_some;
     /* goes through the peers and sends PUSHes, some at a time */
     struct reactor_task sweep;
     bool sweep_posted, sweep_force;
-    unsigned sweep_next; /* slot of a peer; all before have been looked at */
+    unsigned sweep_next; /* index of a peer; all before have been looked at */
     struct push_in in[PUSH_IN];
     LIST_HEAD(, lnet_ping_op) ops; /* running operations */
     struct lnet_ping_info scratch;
@@ -74,5 +76,14 @@ struct lnet_ping {
     uint64_t ticked_us;        /* last tick */
     struct lnet_pinged_mail pinged[REACTOR_MAX];
 };
+
+/* Lets go of an info that a PUSH or a REPLY has sent. */
+void lnet_ping_target_put(struct lnet_ping *p, struct ping_target *t);
+/* Attaches an MD of one segment to the place where ping infos are read and pushed. */
+int lnet_ping_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *md,
+                     struct mem_seg *seg);
+int lnet_ping_push_init(
+    struct lnet_ping *p); /* control, before start; creates the table of peers */
+void lnet_ping_push_start(struct lnet_ping *p);
 
 #endif

@@ -7,8 +7,8 @@
  * are.
  */
 #include "lib/base/err.h"
-#include "lib/lnet/peer/peer.h"
 #include "lib/lnet/peer/peer_ni.h"
+#include "lib/lnet/peer/peers.h"
 #include "lib/lnet/route/route_internal.h"
 
 #include <errno.h>

@@ -30,6 +30,7 @@ struct lnet_gw {
     /* node home writes */
     bool ping_down;
     uint64_t ping_down_us;
+    bool pinned; /* in the table of peers */
     struct lnet_gw_check *check;
     bool reported_down; /* watchers were told that it is down */
     const char *reported_cause;

@@ -24,6 +24,8 @@
 /* Slots for gateways: one change may replace all of them by others. */
 #define LNET_GW_SLOTS  (2 * LNET_MAX_GATEWAYS + LNET_GW_KEPT)
 #define LNET_MAX_LNDS  8
+#define LNET_PREFIX4   32 /* bits of an address that one source has in common, by default */
+#define LNET_PREFIX6   64
 #define LNET_CONNECTED 65536u /* a power of two, and more than there are peer NIs */
 
 enum lnet_msg_state {
@@ -162,7 +164,7 @@ struct lnet_node {
     /* what the rooms keep for the node */
     struct lnet_api *api;
     struct lnet_ping *ping;
-    struct lnet_peers *peers;
+    struct peer_table *peers; /* peer/peers.h */
     struct lnet_routes *routes;
     void (*local_sent)(struct lnet_msg *msg); /* lnet_tx_on_local_sent() */
     struct lnet_stop *stop;                   /* control, while stopping */

@@ -888,6 +888,100 @@ static void test_push_one_at_a_time(void **state)
     node_down();
 }
 
+static void push_list(struct lnet_nid from, const char *nids)
+{
+    struct lnet_ping_info info = {.features = 0x1e, .seqno = 2};
+    char text[256], *save = NULL;
+    uint8_t data[512];
+
+    snprintf(text, sizeof(text), "%s", nids);
+    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        info.ni[info.count++] = (struct lnet_ping_ni){.nid = N(w), .status = LNET_NI_UP};
+    push_bytes(tcp0, from, data, (uint32_t)lnet_ping_encode(&info, data, sizeof(data)));
+    settle();
+}
+
+static struct peer *peer_of(const char *nid)
+{
+    struct lnet_nid n = N(nid);
+
+    return peer_table_find(node->peers, &n);
+}
+
+/* A node with many NIDs is one peer, and gets one PUSH, at the NID that it pushed from. */
+static void test_push_many_nids(void **state)
+{
+    node_up(opts_default());
+    push_list(N("10.0.0.71@tcp"), "10.9.0.70@o2ib9 10.0.0.71@tcp 10.0.0.72@tcp");
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push(sent_last(LNET_MSG_PUT), N("10.0.0.71@tcp"));
+    ack_push(sent_last(LNET_MSG_PUT));
+    assert_ptr_equal(peer_of("10.9.0.70@o2ib9"), peer_of("10.0.0.72@tcp"));
+    assert_int_equal(node->peers->npeers, 1);
+    push_list(N("10.0.0.72@tcp"), "10.9.0.70@o2ib9 10.0.0.71@tcp 10.0.0.72@tcp");
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    /* It has acknowledged a PUSH: another node gets none of its NIDs by a PUSH. */
+    push_list(N("10.0.0.73@tcp"), "10.9.0.70@o2ib9 10.0.0.71@tcp 10.0.0.72@tcp 10.0.0.73@tcp");
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    ack_push(sent_last(LNET_MSG_PUT));
+    assert_int_equal(peer_of("10.0.0.71@tcp")->nnis, 3);
+    assert_int_equal(peer_of("10.0.0.73@tcp")->nnis, 1);
+    /* A list without the sender is none: the sender is a peer, and no NID is learned. */
+    push_list(N("10.0.0.74@tcp"), "10.0.0.75@tcp 10.0.0.76@tcp");
+    assert_int_equal(peer_of("10.0.0.74@tcp")->nnis, 1);
+    assert_null(peer_of("10.0.0.75@tcp"));
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* Fewer NIDs: the others are forgotten. */
+    push_list(N("10.0.0.72@tcp"), "10.0.0.72@tcp");
+    assert_null(peer_of("10.0.0.71@tcp"));
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3);
+    sent_clear();
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3); /* one for each node */
+    for (unsigned i = 0; i < loop.nsent; i++)
+        if (loop.sent[i].hdr.type == LNET_MSG_PUT)
+            ack_push(&loop.sent[i]);
+    node_down();
+}
+
+/* A node that turns its discovery off is another peer from then on, and is not pushed to. */
+static void test_push_discovery_off(void **state)
+{
+    struct lnet_nid from;
+    struct peer *p;
+
+    node_up(opts_default());
+    from = peer();
+    befriend(tcp0, from);
+    p = peer_table_find(node->peers, &from);
+    assert_int_equal(p->state & (PEER_MULTI_RAIL | PEER_NO_DISCOVERY), PEER_MULTI_RAIL);
+    push_from(tcp0, from, 0x0e);
+    settle();
+    p = peer_table_find(node->peers, &from);
+    assert_int_equal(p->state & (PEER_MULTI_RAIL | PEER_NO_DISCOVERY | PEER_MARK_DELETION),
+                     PEER_NO_DISCOVERY);
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    push_from(tcp0, from, 0x1e); /* and on */
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* off while a PUSH to it is on its way */
+    ON(0, lnet_ni_link(ib0, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    push_from(tcp0, from, 0x0e);
+    settle();
+    ack_push(sent_last(LNET_MSG_PUT));
+    p = peer_table_find(node->peers, &from);
+    assert_int_equal(p->state & (PEER_MULTI_RAIL | PEER_DISCOVERING | PEER_MARK_DELETION), 0);
+    assert_int_equal(node->ping->nnew, 0);
+    node_down();
+}
+
 /* A peer that is deleted, with a PUSH that waits and with one on its way: no PUSH is sent for it
  * any more, and the slot of the other comes free with the ACK. */
 static void test_push_to_gone(void **state)
@@ -910,13 +1004,13 @@ static void test_push_to_gone(void **state)
     assert_int_equal(peer_table_find(node->peers, &gone)->discovery.acked_seqno, 0);
     ack_push(sent_last(LNET_MSG_PUT));
     assert_int_equal(peer_table_find(node->peers, &gone)->discovery.acked_seqno, 4);
-    assert_int_equal(node->ping->out_new, 0);
+    assert_int_equal(node->ping->nnew, 0);
     befriend(tcp0, waits);
     ON(0, lnet_ping_push_all(node, true); node->ping->sweep.fn(&node->ping->sweep);
        peer_table_del(node->peers, peer_table_find(node->peers, &gone));
        peer_table_del(node->peers, peer_table_find(node->peers, &waits)));
     settle();
-    assert_true(TAILQ_EMPTY(&node->ping->to_push[0]) && TAILQ_EMPTY(&node->ping->to_push[1]));
+    assert_true(TAILQ_EMPTY(&node->ping->waiting[0]) && TAILQ_EMPTY(&node->ping->waiting[1]));
     node_down();
 }
 
@@ -924,7 +1018,7 @@ static void test_push_to_gone(void **state)
 static void test_push_many(void **state)
 {
     struct lnet_node_opts o = opts_default();
-    unsigned i, n = 3 * PUSH_OUT, dead = 0;
+    unsigned i, n = 3 * DISCOVERIES, dead = 0;
 
     o.max_peers = 1000;
     node_up(o);
@@ -932,7 +1026,7 @@ static void test_push_many(void **state)
         befriend(tcp0, peer_on(i % nreactors, 0, "tcp", i / nreactors));
     ON(0, lnet_ni_link(tcp1, false));
     settle();
-    assert_int_equal(sent_count(LNET_MSG_PUT), PUSH_OUT);
+    assert_int_equal(sent_count(LNET_MSG_PUT), DISCOVERIES);
     for (i = 0; i < loop.nsent; i++) {
         if (loop.sent[i].hdr.type != LNET_MSG_PUT)
             continue;
@@ -1015,7 +1109,7 @@ static void test_push_made_up(void **state)
         push_through(tcp0, gw, N(text));
     }
     assert_int_equal(node->peers->npeers - node->peers->npinned_peers, 200);
-    assert_int_equal(sent_count(LNET_MSG_PUT), PUSH_OUT_NEW);
+    assert_int_equal(sent_count(LNET_MSG_PUT), DISCOVERIES_NEW);
     for (changes = 0; changes < 3; changes++) {
         sent_clear();
         ON(0, lnet_ni_link(tcp1, changes % 2));
@@ -1243,6 +1337,8 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_link_end_node),
     LNET_TEST(test_changes_while_read),
     LNET_TEST(test_push_one_at_a_time),
+    LNET_TEST(test_push_many_nids),
+    LNET_TEST(test_push_discovery_off),
     LNET_TEST(test_push_to_gone),
     LNET_TEST(test_push_many),
     LNET_TEST(test_push_of_another),

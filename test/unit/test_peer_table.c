@@ -588,6 +588,30 @@ static void pins_follow(void **state)
     assert_int_equal(table.npinned_peers, 0);
 }
 
+/* A peer that is made anew keeps one NID; each pinned one stays. */
+static void made_anew(void **state)
+{
+    struct lnet_nid a = nid("10.0.0.1@tcp"), b = nid("10.0.0.2@tcp"), c = nid("10.0.0.3@tcp");
+    struct peer *p = learn(get("10.0.0.1@tcp"), MR, "10.0.0.1@tcp 10.0.0.2@tcp 10.0.0.3@tcp");
+
+    (void)state;
+    peer_table_recreate(&table, p, &c);
+    assert_string_equal(shown(p), "10.0.0.3@tcp: 10.0.0.3@tcp");
+    assert_int_equal(p->state, 0);
+    assert_int_equal(table.npeers, 1);
+    p = learn(p, MR, "10.0.0.1@tcp 10.0.0.2@tcp 10.0.0.3@tcp");
+    peer_table_pin(&table, &a);
+    peer_table_pin(&table, &b);
+    peer_table_recreate(&table, p, &c);
+    assert_null(find("10.0.0.3@tcp"));
+    assert_int_equal(table.npinned_peers, 2);
+    assert_int_equal(find("10.0.0.1@tcp")->pins, 1);
+    assert_int_equal(find("10.0.0.2@tcp")->pins, 1);
+    assert_ptr_not_equal(find("10.0.0.2@tcp"), find("10.0.0.1@tcp"));
+    peer_table_unpin(&table, &a);
+    peer_table_unpin(&table, &b);
+}
+
 /* A PUSH takes no NID from a peer that answers, and is itself no answer. */
 static void pushes_take_nothing(void **state)
 {
@@ -693,6 +717,7 @@ int main(void)
         TEST(full_table),
         TEST(pins),
         TEST(pins_follow),
+        TEST(made_anew),
         TEST(pushes_take_nothing),
         TEST(no_room_for_a_nid),
         TEST(share_of_a_prefix),

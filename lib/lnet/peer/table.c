@@ -420,6 +420,43 @@ struct peer *peer_table_pin(struct peer_table *t, const struct lnet_nid *nid)
     return ni->net->peer;
 }
 
+static struct peer_ni *one_to_keep(const struct peer *p, const struct lnet_nid *nid)
+{
+    struct peer_ni *ni, *keep = NULL;
+    const struct peer_net *n;
+
+    TAILQ_FOREACH(n, &p->nets, link)
+        TAILQ_FOREACH(ni, &n->nis, link)
+            if (!keep || (ni->pins > 0) > (keep->pins > 0) ||
+                ((ni->pins > 0) == (keep->pins > 0) && nid_same(&ni->nid, nid)))
+                keep = ni;
+    return keep;
+}
+
+void peer_table_recreate(struct peer_table *t, struct peer *p, const struct lnet_nid *nid)
+{
+    struct peer_ni *keep = one_to_keep(p, nid);
+    struct peer_net *n, *next_net;
+    struct peer_ni *ni, *next;
+
+    for (n = TAILQ_FIRST(&p->nets); n; n = next_net) {
+        next_net = TAILQ_NEXT(n, link);
+        for (ni = TAILQ_FIRST(&n->nis); ni; ni = next) {
+            next = TAILQ_NEXT(ni, link);
+            if (ni == keep)
+                continue;
+            if (ni->pins > 0)
+                move_ni(t, ni, make_peer(t, &ni->nid, NULL));
+            else
+                remove_ni(t, ni);
+        }
+    }
+    set_primary(t, p, &keep->nid);
+    p->state = p->features = p->seqno = 0;
+    p->discovery = (struct peer_discovery){.push_to = LNET_NID_ANY, .push_from = LNET_NID_ANY};
+    touch(t, p);
+}
+
 /* A peer that was pinned pays for its NIDs as others do. */
 static bool charge(struct peer_table *t, struct peer *p)
 {

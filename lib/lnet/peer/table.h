@@ -89,14 +89,15 @@ struct peer_discovery {
     uint64_t ping_deadline_us, push_deadline_us;
 };
 
-/* The memory of PUSHes to a peer; ping/push.c has the functions. */
+/* Runs the discoveries of a peer; ping/discovery.c has the functions. */
 struct peer_push {
-    struct lnet_nid local;   /* our NID that the peer pushed to */
-    bool queued;             /* in queue[to_answered] */
-    bool to_answered;        /* the queue that the PUSH waits in */
-    bool again;              /* our info changed while a PUSH was on its way */
-    uint8_t failures;        /* PUSHes in a row that the peer did not acknowledge */
-    uint64_t quiet_until_us; /* after failures: no PUSH to the peer before */
+    struct lnet_nid nid, local; /* the NID that the peer pushed from last, and ours */
+    struct discovery *slot;     /* NULL: no discovery goes on */
+    uint32_t want;              /* bits for DISCOVER_START */
+    bool queued;                /* waits for a slot, */
+    bool to_answered;           /* in this one of the queues */
+    uint8_t failures;           /* discoveries in a row that failed, without an ACK */
+    uint64_t quiet_until_us;    /* after failures: no discovery before */
     TAILQ_ENTRY(peer) link;
 };
 
@@ -203,6 +204,9 @@ int peer_table_del_nid(struct peer_table *t, const struct lnet_nid *primary,
                        const struct lnet_nid *nid);
 /* Removes a peer and its NIDs. */
 void peer_table_del(struct peer_table *t, struct peer *p);
+/* Makes a new peer of p, with one NID: nid, or another one if that is not its or not pinned as the
+ * other is. Further pinned NIDs become peers of their own. */
+void peer_table_recreate(struct peer_table *t, struct peer *p, const struct lnet_nid *nid);
 
 /* Sets the state bits of a peer from the feature bits of its valid ping info (§3.6 "Reply
  * handling"), and takes its sequence number. A lower number is accepted: the node restarted.

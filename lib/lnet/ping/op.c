@@ -23,12 +23,15 @@ static void complete(struct lnet_ping_op *op)
 static void take_reply(struct lnet_ping_op *op, uint32_t len)
 {
     struct lnet_ping_info *info = &op->node->ping->scratch;
-    enum lnet_drop why = lnet_ping_decode(op->seg.addr, len, info);
+    enum lnet_drop why;
+
+    op->len = len;
+    why = lnet_ping_decode(op->seg.addr, len, info);
 
     op->status = why ? -EPROTO : 0;
     if (why)
         lnet_drop_event(op->node, why, NULL, &op->target, NULL);
-    else
+    else if (op->kind->answered)
         op->kind->answered(op, info);
 }
 

@@ -280,7 +280,8 @@ int lnet_ping_init(struct lnet_node *node)
     node->ping = p;
     p->node = node;
     p->target_eq = (struct lnet_eq){target_event, p};
-    return lnet_ping_push_init(p);
+    lnet_ping_push_init(p);
+    return lnet_discovery_init(p);
 }
 
 void lnet_ping_fini(struct lnet_node *node)

@@ -61,8 +61,9 @@ struct lnet_ping_op;
 struct lnet_ping_kind {
     bool push;          /* PUT of the info with an ACK; otherwise GET of the target's info */
     bool count_timeout; /* in LNET_STAT_RESPONSE_TIMEOUT_COUNT */
-    void (*answered)(struct lnet_ping_op *op, const struct lnet_ping_info *info); /* GET only */
-    void (*late)(struct lnet_ping_op *op);                                        /* or NULL */
+    void (*answered)(struct lnet_ping_op *op,
+                     const struct lnet_ping_info *info); /* GET only; or NULL */
+    void (*late)(struct lnet_ping_op *op);               /* or NULL */
     void (*done)(struct lnet_ping_op *op);
 };
 
@@ -70,7 +71,8 @@ struct lnet_ping_op {
     struct lnet_node *node;
     const struct lnet_ping_kind *kind;
     struct lnet_nid target;
-    int status; /* -EINPROGRESS, 0, -ETIMEDOUT, -ESHUTDOWN (cancelled) or another -errno */
+    int status;   /* -EINPROGRESS, 0, -ETIMEDOUT, -ESHUTDOWN (cancelled) or another -errno */
+    uint32_t len; /* of the REPLY */
     bool running;
     /* private */
     LIST_ENTRY(lnet_ping_op) link; /* in lnet_ping.ops */

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* State of ping.c, push.c, op.c and monitor.c. Node home only. */
+/* State of ping.c, push.c, discovery.c, op.c and monitor.c. Node home only. */
 #ifndef MILLRACE_LNET_PING_INTERNAL_H
 #define MILLRACE_LNET_PING_INTERNAL_H
 
 #include "lib/lnet/api/api.h"
 #include "lib/lnet/peer/peers.h"
+#include "lib/lnet/ping/discover.h"
 #include "lib/lnet/ping/ping.h"
 #include "lib/lnet/shard/conf.h"
 
 #include <sys/queue.h>
 
-#define PING_TARGETS  8    /* versions of the info that REPLYs and PUSHes may read at once */
-#define PING_INFO_MAX 8192 /* 200 NIDs of either length */
-#define PING_CLI_SINK 3960 /* what lnetctl ping asks for, §3.4 */
-#define PUSH_IN       LNET_PUSH_BUFFERS
-#define PUSH_IN_SIZE  8192
-#define PUSH_OUT      64 /* PUSHes of ours waiting for their ACK, */
-#define PUSH_OUT_NEW  32 /* of these, to peers that have acknowledged none yet */
+#define PING_TARGETS    8    /* versions of the info that REPLYs and PUSHes may read at once */
+#define PING_INFO_MAX   8192 /* 200 NIDs of either length */
+#define PING_CLI_SINK   3960 /* what lnetctl ping asks for, §3.4 */
+#define PUSH_IN         LNET_PUSH_BUFFERS
+#define PUSH_IN_SIZE    8192
+#define SINK_MAX        8192u /* bytes of a ping info that a discovery asks for */
+#define DISCOVERIES     64    /* at once, */
+#define DISCOVERIES_NEW 32    /* of these, of peers that do not answer */
 
 struct ping_target {
     unsigned refs; /* linked, and each PUSH that sends it */
@@ -27,13 +29,17 @@ struct ping_target {
     uint8_t data[PING_INFO_MAX];
 };
 
-struct push_out {
-    struct lnet_ping_op op;
+/* A slot: the discovery of one peer. */
+struct discovery {
+    struct lnet_ping_op get, put;
     struct lnet_ping *ping;
-    struct peer *to; /* NULL: the peer is gone, or the slot is free */
-    struct ping_target *target;
-    bool is_new;           /* counts in lnet_ping.out_new */
-    struct push_out *next; /* in lnet_ping.out_free */
+    struct peer *peer;          /* NULL: the peer's discovery is complete, or the peer is freed */
+    struct ping_target *target; /* that put sends */
+    bool get_again;             /* when the LND has released the last GET */
+    bool is_new;                /* counts in lnet_ping.nnew */
+    bool free;
+    struct discovery *next; /* in lnet_ping.free_slots */
+    uint8_t sink[SINK_MAX];
 };
 
 struct push_in {
@@ -59,12 +65,12 @@ struct lnet_ping {
     bool stopped;
     struct ping_target target[PING_TARGETS], *current;
     struct lnet_eq target_eq, in_eq;
-    /* push.c */
-    struct peer_list to_push[2]; /* peers that a PUSH waits for; [1]: those that answered */
-    struct push_out out[PUSH_OUT], *out_free;
-    unsigned out_new; /* PUSHes on their way to those that did not answer when they were sent */
-    bool in_push_some;
-    /* goes through the peers and sends PUSHes, some at a time */
+    /* discovery.c */
+    struct peer_list waiting[2]; /* for a slot, in order; [1]: peers that answered */
+    struct discovery slot[DISCOVERIES], *free_slots;
+    unsigned nnew; /* slots of peers that did not answer when they got them */
+    bool starting;
+    /* goes through the peers and begins discoveries, some at a time */
     struct reactor_task sweep;
     bool sweep_posted, sweep_force;
     unsigned sweep_next; /* index of a peer; all before have been looked at */
@@ -82,8 +88,18 @@ void lnet_ping_target_put(struct lnet_ping *p, struct ping_target *t);
 /* Attaches an MD of one segment to the place where ping infos are read and pushed. */
 int lnet_ping_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md *md,
                      struct mem_seg *seg);
-int lnet_ping_push_init(
-    struct lnet_ping *p); /* control, before start; creates the table of peers */
+/* Both control, before start; the second one creates the table of peers. */
+void lnet_ping_push_init(struct lnet_ping *p);
+int lnet_discovery_init(struct lnet_ping *p);
 void lnet_ping_push_start(struct lnet_ping *p);
+/* Begins the discovery of a peer, or queues it. set: 0 does it only if a PUSH is due, else as of
+ * DISCOVER_START. A peer that fails again and again is left alone for a while. */
+void lnet_discover(struct lnet_ping *p, struct peer *peer, uint32_t set);
+/* A peer has pushed p->scratch, the whole of its info, which peer_table_hear() has. The peer may be
+ * freed. */
+void lnet_discover_pushed(struct lnet_ping *p, struct peer *peer);
+/* Begins some of the discoveries that wait for a slot; begins them in the next iteration. */
+void lnet_discover_some(struct lnet_ping *p);
+void lnet_discover_soon(struct lnet_ping *p);
 
 #endif

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Runs the discoveries of peers (discover.h): sends the GETs and PUSHes, and queues the peers that
+ * wait for a slot. docs/protocol/lnet-core.md §3.5 to §3.7. All on the node's home reactor.
+ *
+ * A peer is PEER_DISCOVERING exactly while it has a slot. A peer that waits for a slot has its
+ * reasons in peer_push.want. When the peer is freed its slot stays busy until the LND has released
+ * the slot's messages.
+ */
+#include "lib/lnet/path/path.h"
+#include "lib/lnet/ping/ping_internal.h"
+
+#include <errno.h>
+
+#define SWEEP_BURST     256         /* peers looked at, */
+#define START_BURST     4           /* and discoveries begun in one iteration of the reactor */
+#define TIMEOUT_US      30000000ull /* for a REPLY and for an ACK */
+#define QUIET_FIRST_US  60000000ull /* no discovery of a peer after two that failed; */
+#define QUIET_DOUBLINGS 6           /* twice as long each time, up to half an hour */
+#define MAX_TRIES       3           /* pings in a row that a peer answers without usable info */
+
+/* The operations have timers of their own. */
+static struct discover_self self_of(const struct lnet_ping *p)
+{
+    return (struct discover_self){.discovery = true,
+                                  .seqno = p->current ? p->current->seqno : 0,
+                                  .timeout_us = UINT64_MAX,
+                                  .max_tries = MAX_TRIES};
+}
+
+static bool is_quiet(const struct peer *peer)
+{
+    return reactor_now_us() < peer->push.quiet_until_us;
+}
+
+/* ---- peers that wait for a slot ---- */
+
+static void enqueue(struct lnet_ping *p, struct peer *peer, uint32_t set)
+{
+    struct peer_push *push = &peer->push;
+
+    push->want |= set;
+    if (push->queued)
+        return;
+    push->queued = true;
+    push->to_answered = peer->answered;
+    TAILQ_INSERT_TAIL(&p->waiting[push->to_answered], peer, push.link);
+}
+
+static void dequeue(struct lnet_ping *p, struct peer *peer)
+{
+    if (peer->push.queued)
+        TAILQ_REMOVE(&p->waiting[peer->push.to_answered], peer, push.link);
+    peer->push.queued = false;
+}
+
+/* Who never answers leaves place for those who do. */
+static struct peer *next_waiting(const struct lnet_ping *p)
+{
+    struct peer *peer = TAILQ_FIRST(&p->waiting[1]);
+
+    return peer || p->nnew >= DISCOVERIES_NEW ? peer : TAILQ_FIRST(&p->waiting[0]);
+}
+
+/* ---- slots ---- */
+
+static void slot_take(struct lnet_ping *p, struct peer *peer)
+{
+    struct discovery *d = p->free_slots;
+
+    p->free_slots = d->next;
+    d->free = false;
+    d->peer = peer;
+    d->is_new = !peer->answered;
+    p->nnew += d->is_new;
+    peer->push.slot = d;
+}
+
+/* Frees a slot that has neither a peer nor a message on its way. */
+static void slot_release(struct discovery *d)
+{
+    struct lnet_ping *p = d->ping;
+
+    if (d->peer || d->get.running || d->put.running || d->free)
+        return;
+    p->nnew -= d->is_new;
+    d->free = true;
+    d->next = p->free_slots;
+    p->free_slots = d;
+}
+
+static void slot_leave(struct peer *peer)
+{
+    struct discovery *d = peer->push.slot;
+
+    if (!d)
+        return;
+    peer->push.slot = NULL;
+    d->peer = NULL;
+    d->get_again = false;
+    slot_release(d);
+}
+
+/* ---- one step ---- */
+
+static void step(struct peer *peer, struct lnet_ping *p, struct discover_event event);
+
+/* The NID that the peer pushed from last is known to work; its primary NID may be on a net that
+ * this node does not reach. */
+static struct lnet_nid nid_of(const struct lnet_ping *p, const struct peer *peer)
+{
+    const struct peer_push *push = &peer->push;
+
+    return peer_table_find(p->node->peers, &push->nid) == peer ? push->nid : peer->primary;
+}
+
+/* Returns the NID of ours that the peer talks to, or another on that net if we do not have it. */
+static struct lnet_nid our_nid(const struct lnet_node *node, const struct peer *peer)
+{
+    const struct lnet_conf_net *net;
+
+    if (lnet_ni_find(node, &peer->push.local))
+        return peer->push.local;
+    net = lnet_net_find(node, nid_net(&peer->push.local));
+    return net ? net->ni[0]->nid : LNET_NID_ANY;
+}
+
+static void send_get(struct discovery *d)
+{
+    const struct lnet_node *node = d->ping->node;
+    struct lnet_nid from = our_nid(node, d->peer);
+
+    d->get.target = nid_of(d->ping, d->peer);
+    lnet_ping_op_start(&d->get, &from, d->sink, min(d->peer->discovery.sink, SINK_MAX), TIMEOUT_US);
+}
+
+static void send_push(struct discovery *d)
+{
+    struct lnet_ping *p = d->ping;
+    struct lnet_nid from, to;
+
+    discover_push_nids(d->peer, &to, &from);
+    if (nid_same(&to, &d->peer->primary))
+        to = nid_of(p, d->peer);
+    if (nid_is_any(&from))
+        from = our_nid(p->node, d->peer);
+    d->target = p->current;
+    d->target->refs++;
+    d->put.target = to;
+    lnet_ping_op_start(&d->put, &from, d->target->data, d->target->seg.len, TIMEOUT_US);
+}
+
+/* A peer that failed gets nothing more until it pushes again, and not soon. */
+static void failed(struct lnet_ping *p, struct peer *peer)
+{
+    struct peer_push *push = &peer->push;
+
+    peer_table_answers(p->node->peers, peer, false);
+    if (push->failures > 0)
+        push->quiet_until_us = reactor_now_us() + (QUIET_FIRST_US << (push->failures - 1));
+    push->failures += push->failures < QUIET_DOUBLINGS;
+}
+
+static void done(struct lnet_ping *p, struct peer *peer)
+{
+    if (peer->discovery.error < 0)
+        failed(p, peer);
+    slot_leave(peer);
+}
+
+/* Merges the info in p->scratch, and goes on with each peer that it concerns. */
+static void merge(struct lnet_ping *p, struct peer *peer, bool pushed)
+{
+    struct discovery *d = peer->push.slot;
+    struct peer *to;
+
+    peer->state |= PEER_NIDS_UPTODATE;
+    to = peer_table_merge(p->node->peers, peer, &p->scratch, true, pushed);
+    if (d && d->peer == peer)
+        step(peer, p, (struct discover_event){.kind = DISCOVER_LOOK});
+    if (to != peer)
+        lnet_discover(p, to, 0);
+}
+
+static void step(struct peer *peer, struct lnet_ping *p, struct discover_event event)
+{
+    const struct discover_self self = self_of(p);
+    struct discovery *d = peer->push.slot;
+
+    switch (discover_step(peer, &event, &self, 0)) {
+    case DISCOVER_WAIT:
+        break;
+    case DISCOVER_DELETE:
+        slot_leave(peer);
+        peer_table_recreate(p->node->peers, peer, &peer->push.nid);
+        break;
+    case DISCOVER_MERGE:
+        merge(p, peer, event.kind == DISCOVER_PUSHED);
+        break;
+    case DISCOVER_PING:
+        d->get_again = d->get.running; /* the LND has not released the last GET */
+        if (!d->get_again)
+            send_get(d);
+        break;
+    case DISCOVER_PUSH:
+        send_push(d);
+        break;
+    case DISCOVER_DONE:
+        done(p, peer);
+        break;
+    }
+}
+
+/* ---- messages that are complete ---- */
+
+static void get_done(struct lnet_ping_op *op)
+{
+    struct discovery *d = container_of(op, struct discovery, get);
+    struct discover_event event = {.kind = DISCOVER_PING_ERROR, .error = op->status};
+    struct lnet_ping *p = d->ping;
+    struct peer *peer = d->peer;
+
+    if (peer && d->get_again) {
+        d->get_again = false;
+        send_get(d);
+        return;
+    }
+    if (peer && op->status == 0) {
+        (void)lnet_ping_decode(d->sink, op->len, &p->scratch); /* op.c has found it valid */
+        peer_table_answers(p->node->peers, peer, true);
+        event = (struct discover_event){.kind = discover_reply_kind(&p->scratch),
+                                        .size = p->scratch.full_size,
+                                        .to = op->target,
+                                        .from = LNET_NID_ANY};
+        if (event.kind == DISCOVER_REPLY)
+            peer_table_hear(p->node->peers, peer, &p->scratch, true);
+    } else if (op->status == -EPROTO) {
+        event.kind = DISCOVER_REPLY_BAD;
+    }
+    if (peer)
+        step(peer, p, event);
+    slot_release(d);
+    lnet_discover_some(p);
+}
+
+static void put_done(struct lnet_ping_op *op)
+{
+    struct discovery *d = container_of(op, struct discovery, put);
+    struct discover_event event = {.kind = DISCOVER_PUSH_ERROR, .error = op->status};
+    struct ping_target *target = d->target;
+    struct lnet_ping *p = d->ping;
+
+    if (d->peer && op->status == 0) {
+        event.kind = DISCOVER_ACK;
+        peer_table_answers(p->node->peers, d->peer, true);
+        d->peer->push.failures = 0;
+    }
+    if (d->peer && op->status)
+        d->peer->discovery.acked_seqno = 0; /* its next PUSH is answered with one */
+    if (d->peer)
+        step(d->peer, p, event);
+    slot_release(d);
+    lnet_ping_target_put(p, target);
+    lnet_discover_some(p);
+}
+
+static const struct lnet_ping_kind get_kind = {.count_timeout = true, .done = get_done};
+static const struct lnet_ping_kind put_kind = {
+    .push = true, .count_timeout = true, .done = put_done};
+
+/* ---- begin ---- */
+
+void lnet_discover(struct lnet_ping *p, struct peer *peer, uint32_t set)
+{
+    const struct discover_self self = self_of(p);
+
+    if (!set && !discover_needs_push(peer, &self))
+        return;
+    if (peer->push.slot)
+        step(peer, p, (struct discover_event){.kind = DISCOVER_START, .set = set});
+    else if (!is_quiet(peer))
+        enqueue(p, peer, set);
+}
+
+void lnet_discover_pushed(struct lnet_ping *p, struct peer *peer)
+{
+    if (peer->push.slot)
+        step(peer, p, (struct discover_event){.kind = DISCOVER_PUSHED});
+    else
+        merge(p, peer, true);
+}
+
+/* starting bounds the depth: a message that fails at once ends the discovery, which begins others.
+ */
+void lnet_discover_some(struct lnet_ping *p)
+{
+    struct peer *peer;
+    unsigned n = 0;
+
+    if (p->starting)
+        return;
+    p->starting = true;
+    while (n++ < START_BURST && (peer = next_waiting(p)) && p->free_slots && p->current &&
+           !relaxed_load(&p->node->stopping)) {
+        struct discover_event event = {.kind = DISCOVER_START, .set = peer->push.want};
+
+        dequeue(p, peer);
+        peer->push.want = 0;
+        slot_take(p, peer);
+        step(peer, p, event);
+    }
+    p->starting = false;
+    if (n > START_BURST && next_waiting(p) && p->free_slots)
+        lnet_discover_soon(p);
+}
+
+/* ---- all peers ---- */
+
+/* A peer that failed is left alone until it pushes. */
+static void push_if_due(struct lnet_ping *p, struct peer *peer)
+{
+    if (peer->nnis > 0 && peer->state & PEER_MULTI_RAIL && !(peer->state & PEER_REDISCOVER))
+        lnet_discover(p, peer, p->sweep_force ? PEER_FORCE_PUSH : 0);
+}
+
+static void sweep(struct reactor_task *task)
+{
+    struct lnet_ping *p = container_of(task, struct lnet_ping, sweep);
+    const struct peer_table *peers = p->node->peers;
+
+    p->sweep_posted = false;
+    for (unsigned i = 0; i < SWEEP_BURST && p->sweep_next < peers->highest; i++)
+        push_if_due(p, &peers->peers[p->sweep_next++]);
+    lnet_discover_some(p);
+    if (p->sweep_next < peers->highest)
+        lnet_discover_soon(p);
+    else
+        p->sweep_force = false;
+}
+
+void lnet_discover_soon(struct lnet_ping *p)
+{
+    if (p->sweep_posted)
+        return;
+    p->sweep_posted = true;
+    reactor_post(lnet_node_home(p->node), &p->sweep);
+}
+
+void lnet_ping_push_all(struct lnet_node *node, bool force)
+{
+    struct lnet_ping *p = node->ping;
+
+    p->sweep_force |= force;
+    p->sweep_next = 0;
+    lnet_discover_soon(p);
+}
+
+/* ---- life ---- */
+
+static void peer_changed(void *node, const struct peer_event *event)
+{
+    if (event->kind != PEER_GONE)
+        return;
+    dequeue(((struct lnet_node *)node)->ping, event->peer);
+    slot_leave(event->peer);
+}
+
+int lnet_discovery_init(struct lnet_ping *p)
+{
+    p->sweep.fn = sweep;
+    TAILQ_INIT(&p->waiting[0]);
+    TAILQ_INIT(&p->waiting[1]);
+    for (unsigned i = 0; i < DISCOVERIES; i++) {
+        struct discovery *d = &p->slot[i];
+
+        *d = (struct discovery){.ping = p, .free = true, .next = p->free_slots};
+        d->get.node = d->put.node = p->node;
+        d->get.kind = &get_kind;
+        d->put.kind = &put_kind;
+        p->free_slots = d;
+    }
+    return lnet_peers_init(p->node, peer_changed);
+}

@@ -44,6 +44,8 @@ struct gw_info {
     uint32_t local, remote; /* status of its NI on our net and on tcp5; 0 = none there */
 };
 
+static uint32_t gw_seqno = 3;
+
 static uint32_t encode_info(struct gw_info g, uint8_t *data, size_t cap)
 {
     static struct lnet_ping_info info;
@@ -51,7 +53,7 @@ static uint32_t encode_info(struct gw_info g, uint8_t *data, size_t cap)
     memset(&info, 0, sizeof(info));
     info.features = g.features;
     info.pid = PID;
-    info.seqno = 3;
+    info.seqno = gw_seqno;
     if (g.local) {
         info.ni[info.count].nid = N(GW);
         info.ni[info.count++].status = g.local;
@@ -77,6 +79,18 @@ static void push_in(struct lnet_nid via, struct lnet_nid src, struct gw_info g)
     uint32_t len = encode_info(g, data, sizeof(data));
     struct peer_msg *fx =
         rx_new(tcp0, via, hdr_put(src, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
+
+    memcpy(fx->in.payload, data, len);
+    rx_parse(fx);
+    settle();
+}
+
+static void push_of_end_node(struct lnet_nid src)
+{
+    uint8_t data[64];
+    uint32_t len = make_info(data, sizeof(data), src, 0x1e, 2, 0);
+    struct peer_msg *fx =
+        rx_new(tcp0, src, hdr_put(src, tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
 
     memcpy(fx->in.payload, data, len);
     rx_parse(fx);
@@ -310,9 +324,11 @@ static void test_push_of_gateway(void **state)
     push_in(N(GW), N(GW), (struct gw_info){0x1a, UP, UP});
     assert_true(row(TCP5).up);
     push_in(other, N(GW), (struct gw_info){0x1a, UP, DOWN}); /* brought by another gateway */
+    assert_int_equal(sent_count(LNET_MSG_GET), checks);
     push_in(third, third, (struct gw_info){0x1a, UP, DOWN}); /* by no gateway at all */
     assert_true(row(TCP5).up);
-    assert_int_equal(sent_count(LNET_MSG_GET), checks);
+    assert_int_equal(sent_count(LNET_MSG_GET), checks + 1); /* the list is not its own */
+    assert_true(nid_same(&sent_last(LNET_MSG_GET)->hdr.dest_nid, &third));
     node_down();
 }
 
@@ -340,7 +356,7 @@ static void test_peers(void **state)
     node_up(o);
     for (unsigned i = 0; i < 5; i++) {
         snprintf(text, sizeof(text), "10.0.0.%u@tcp", 100 + i);
-        push_in(N(text), N(text), up);
+        push_of_end_node(N(text));
         assert_true((known(N(text)) != NULL) == (i < 4));
     }
     assert_int_equal(route_add("tcp5", N(GW), 1, 0), 0);
@@ -370,6 +386,29 @@ static void test_peers(void **state)
     assert_int_equal(known(mute)->pins, 1);
     assert_int_equal(known(N(GW))->pins, 1);
     assert_int_equal(node->peers->highest, 6); /* the free slot was taken again */
+    node_down();
+}
+
+/* A gateway that pushed is discovered again when the reply to a check has another number. */
+static void test_gateway_list_changed(void **state)
+{
+    const struct gw_info up = {0x1a, UP, UP};
+
+    node_up(opts_default());
+    assert_int_equal(route_add("tcp5", N(GW), 1, 0), 0);
+    answer_check(asked(1), up);
+    push_in(N(GW), N(GW), up);
+    answer_check(asked(2), up); /* the same number */
+    assert_int_equal(sent_count(LNET_MSG_GET), 2);
+    assert_int_equal(known(N(GW))->seqno, 3);
+    gw_seqno = 4;
+    answer_check(asked(3), up);
+    assert_int_equal(sent_count(LNET_MSG_GET), 4);
+    answer_check(sent_last(LNET_MSG_GET), up);
+    assert_int_equal(known(N(GW))->seqno, 4);
+    answer_check(asked(5), up);
+    assert_int_equal(sent_count(LNET_MSG_GET), 5);
+    gw_seqno = 3;
     node_down();
 }
 
@@ -630,11 +669,13 @@ static void test_stop_early(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_judgement),   LNET_TEST(test_schedule),        LNET_TEST(test_no_answer),
-    LNET_TEST(test_truncated),   LNET_TEST(test_push_of_gateway), LNET_TEST(test_lnd_notify),
-    LNET_TEST(test_peers),       LNET_TEST(test_stop_loaded),     LNET_TEST(test_stop_counts),
-    LNET_TEST(test_stop_drains), LNET_TEST(test_stop_begun),      LNET_TEST(test_stop_idle),
-    LNET_TEST(test_stop_early),
+    LNET_TEST(test_judgement),       LNET_TEST(test_schedule),
+    LNET_TEST(test_no_answer),       LNET_TEST(test_truncated),
+    LNET_TEST(test_push_of_gateway), LNET_TEST(test_lnd_notify),
+    LNET_TEST(test_peers),           LNET_TEST(test_gateway_list_changed),
+    LNET_TEST(test_stop_loaded),     LNET_TEST(test_stop_counts),
+    LNET_TEST(test_stop_drains),     LNET_TEST(test_stop_begun),
+    LNET_TEST(test_stop_idle),       LNET_TEST(test_stop_early),
 };
 
 LNET_TESTS_MAIN("test_lnet_monitor", tests)

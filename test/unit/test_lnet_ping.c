@@ -190,8 +190,38 @@ static struct peer_msg *push_from(struct lnet_ni *ni, struct lnet_nid from, uint
     return push_bytes(ni, from, data, len);
 }
 
+static const char *reply_nids; /* NULL: the NID that the ping was sent to */
+
+static uint32_t list_info(uint8_t *data, size_t size, uint32_t seqno, const char *nids)
+{
+    struct lnet_ping_info info = {.features = 0x1e, .seqno = seqno};
+    char text[256], *save = NULL;
+
+    snprintf(text, sizeof(text), "%s", nids);
+    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        info.ni[info.count++] = (struct lnet_ping_ni){.nid = N(w), .status = LNET_NI_UP};
+    return (uint32_t)lnet_ping_encode(&info, data, size);
+}
+
+static void answer_ping(const struct sent *get)
+{
+    char text[LNET_NIDSTR_SIZE];
+    uint8_t data[512];
+
+    nid_format(&get->hdr.dest_nid, text);
+    reply_to(get, data, list_info(data, sizeof(data), 2, reply_nids ? reply_nids : text));
+}
+
+/* The peers answer the pings that were sent since. */
+static void answer_pings(unsigned since)
+{
+    for (unsigned i = since; i < loop.nsent; i++)
+        if (loop.sent[i].hdr.type == LNET_MSG_GET)
+            answer_ping(&loop.sent[i]);
+}
+
 /* The peer acknowledges a PUSH of ours. */
-static void ack_push(const struct sent *push)
+static void ack_push_only(const struct sent *push)
 {
     struct lnet_hdr h = hdr_of(LNET_MSG_ACK, push->hdr.dest_nid, push->hdr.src_nid, 0);
     struct lnet_ack ack = {.mlength = push->len};
@@ -202,6 +232,15 @@ static void ack_push(const struct sent *push)
     lnet_body_set_ack(&h, &ack);
     arrive(push->ni, push->to, h);
     settle();
+}
+
+/* The same, and the peer answers the ping that may follow. */
+static void ack_push(const struct sent *push)
+{
+    unsigned since = loop.nsent;
+
+    ack_push_only(push);
+    answer_pings(since);
 }
 
 static void assert_push_of(const struct sent *s, struct lnet_nid next_hop, struct lnet_nid to)
@@ -890,14 +929,9 @@ static void test_push_one_at_a_time(void **state)
 
 static void push_list(struct lnet_nid from, const char *nids)
 {
-    struct lnet_ping_info info = {.features = 0x1e, .seqno = 2};
-    char text[256], *save = NULL;
     uint8_t data[512];
 
-    snprintf(text, sizeof(text), "%s", nids);
-    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save))
-        info.ni[info.count++] = (struct lnet_ping_ni){.nid = N(w), .status = LNET_NI_UP};
-    push_bytes(tcp0, from, data, (uint32_t)lnet_ping_encode(&info, data, sizeof(data)));
+    push_bytes(tcp0, from, data, list_info(data, sizeof(data), 2, nids));
     settle();
 }
 
@@ -916,20 +950,34 @@ static void test_push_many_nids(void **state)
     assert_int_equal(sent_count(LNET_MSG_PUT), 1);
     assert_push(sent_last(LNET_MSG_PUT), N("10.0.0.71@tcp"));
     ack_push(sent_last(LNET_MSG_PUT));
+    assert_int_equal(sent_count(LNET_MSG_GET), 0); /* a pushed list is as good as a reply */
     assert_ptr_equal(peer_of("10.9.0.70@o2ib9"), peer_of("10.0.0.72@tcp"));
     assert_int_equal(node->peers->npeers, 1);
     push_list(N("10.0.0.72@tcp"), "10.9.0.70@o2ib9 10.0.0.71@tcp 10.0.0.72@tcp");
     assert_int_equal(sent_count(LNET_MSG_PUT), 1);
     /* It has acknowledged a PUSH: another node gets none of its NIDs by a PUSH. */
-    push_list(N("10.0.0.73@tcp"), "10.9.0.70@o2ib9 10.0.0.71@tcp 10.0.0.72@tcp 10.0.0.73@tcp");
+    push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.71@tcp");
     assert_int_equal(sent_count(LNET_MSG_PUT), 2);
-    ack_push(sent_last(LNET_MSG_PUT));
     assert_int_equal(peer_of("10.0.0.71@tcp")->nnis, 3);
     assert_int_equal(peer_of("10.0.0.73@tcp")->nnis, 1);
-    /* A list without the sender is none: the sender is a peer, and no NID is learned. */
+    /* It is pinged for that; as it still has the NID, nothing changes. */
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    assert_true(
+        nid_same(&sent_last(LNET_MSG_GET)->hdr.dest_nid, &peer_of("10.0.0.71@tcp")->push.nid));
+    reply_nids = "10.9.0.70@o2ib9 10.0.0.71@tcp 10.0.0.72@tcp";
+    answer_ping(sent_last(LNET_MSG_GET));
+    reply_nids = NULL;
+    assert_int_equal(peer_of("10.0.0.71@tcp")->nnis, 3);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* A list without the sender is none: the sender is pinged for its own, and then pushed to. */
     push_list(N("10.0.0.74@tcp"), "10.0.0.75@tcp 10.0.0.76@tcp");
     assert_int_equal(peer_of("10.0.0.74@tcp")->nnis, 1);
     assert_null(peer_of("10.0.0.75@tcp"));
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    reply_nids = "10.0.0.74@tcp 10.0.0.77@tcp";
+    answer_ping(sent_last(LNET_MSG_GET));
+    reply_nids = NULL;
+    assert_ptr_equal(peer_of("10.0.0.74@tcp"), peer_of("10.0.0.77@tcp"));
     assert_int_equal(sent_count(LNET_MSG_PUT), 3);
     ack_push(sent_last(LNET_MSG_PUT));
     /* Fewer NIDs: the others are forgotten. */
@@ -943,6 +991,77 @@ static void test_push_many_nids(void **state)
     for (unsigned i = 0; i < loop.nsent; i++)
         if (loop.sent[i].hdr.type == LNET_MSG_PUT)
             ack_push(&loop.sent[i]);
+    node_down();
+}
+
+/* A NID that its peer has no longer goes to the node that pushes it. */
+static void test_claim(void **state)
+{
+    node_up(opts_default());
+    push_list(N("10.0.0.71@tcp"), "10.0.0.71@tcp 10.0.0.72@tcp");
+    ack_push(sent_last(LNET_MSG_PUT));
+    befriend(tcp0, N("10.0.0.73@tcp"));
+    push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.72@tcp");
+    assert_ptr_equal(peer_of("10.0.0.72@tcp"), peer_of("10.0.0.71@tcp"));
+    answer_pings(0); /* it has 10.0.0.71@tcp only */
+    assert_null(peer_of("10.0.0.72@tcp"));
+    push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.72@tcp");
+    assert_ptr_equal(peer_of("10.0.0.72@tcp"), peer_of("10.0.0.73@tcp"));
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    node_down();
+}
+
+/* A PUSH that `sender` sends for `from`. */
+static void push_through(struct lnet_ni *ni, struct lnet_nid sender, struct lnet_nid from)
+{
+    uint8_t data[64];
+    uint32_t len = make_info(data, sizeof(data), from, 0x1e, 2, 0);
+    struct peer_msg *fx =
+        rx_new(ni, sender, hdr_put(from, ni->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
+
+    memcpy(fx->in.payload, data, len);
+    rx_parse(fx);
+    settle();
+}
+
+/* A new peer behind a gateway is pinged when it has acknowledged. If it does not answer, it is not
+ * pushed to until it pushes again. Parts of a reply make the next ping larger. */
+static void test_ping_of_new(void **state)
+{
+    struct lnet_get get;
+    uint8_t data[8192];
+    struct lnet_nid gw, from = N("10.9.0.1@tcp9");
+    struct sent put;
+    uint32_t len;
+
+    node_up(opts_default());
+    gw = peer_on(0, 0, "tcp", 0);
+    assert_int_equal(route_add("tcp9", gw, -1, 0), 0);
+    settle();
+    sent_clear();
+    push_through(tcp0, gw, from);
+    put = *sent_last(LNET_MSG_PUT);
+    ack_push_only(&put);
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    lnet_body_get_get(&sent_last(LNET_MSG_GET)->hdr, &get);
+    assert_int_equal(get.sink_length, 272);
+    len = make_info(data, sizeof(data), from, 0x1e, 2, 60);
+    reply_to(sent_last(LNET_MSG_GET), data, 272);
+    assert_int_equal(sent_count(LNET_MSG_GET), 2);
+    lnet_body_get_get(&sent_last(LNET_MSG_GET)->hdr, &get);
+    assert_int_equal(get.sink_length, len);
+    pass(31 * SEC);
+    assert_int_equal(stat_of(LNET_STAT_RESPONSE_TIMEOUT_COUNT), 1);
+    assert_int_equal(node->ping->nnew, 0);
+    sent_clear();
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    push_through(tcp0, gw, from);
+    assert_int_equal(sent_count(LNET_MSG_GET), 1); /* the ping that is due comes first */
+    answer_pings(0);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push(sent_last(LNET_MSG_PUT));
     node_down();
 }
 
@@ -1053,17 +1172,39 @@ static void test_push_many(void **state)
     node_down();
 }
 
-/* A PUSH that `sender` sends for `from`. */
-static void push_through(struct lnet_ni *ni, struct lnet_nid sender, struct lnet_nid from)
+/* 10,000 peers of one prefix: each has a place, and each gets one PUSH of a change. */
+static void test_push_10000(void **state)
 {
-    uint8_t data[64];
-    uint32_t len = make_info(data, sizeof(data), from, 0x1e, 2, 0);
-    struct peer_msg *fx =
-        rx_new(ni, sender, hdr_put(from, ni->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
+    struct lnet_node_opts o = opts_default();
+    const unsigned n = 10000;
+    unsigned pushed = 0;
+    char text[32];
 
-    memcpy(fx->in.payload, data, len);
-    rx_parse(fx);
+    o.max_peers = n;
+    node_up(o);
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(text, sizeof(text), "10.0.%u.%u@tcp", 1 + i / 250, 1 + i % 250);
+        befriend(tcp0, N(text));
+    }
+    assert_int_equal(node->peers->npeers, n);
+    assert_int_equal(node->peers->nnis_unanswered, 0);
+    ON(0, lnet_ni_link(tcp1, false));
     settle();
+    while (sent_count(LNET_MSG_PUT) > 0) {
+        struct sent put[DISCOVERIES];
+        unsigned here = 0;
+
+        assert_in_range(loop.nsent, 1, DISCOVERIES);
+        for (unsigned i = 0; i < loop.nsent; i++)
+            put[here++] = loop.sent[i];
+        pushed += here;
+        sent_clear();
+        for (unsigned i = 0; i < here; i++)
+            ack_push_only(&put[i]);
+    }
+    assert_int_equal(pushed, n);
+    printf("%u peers: %zu KiB\n", n, lnet_peers_bytes(&node->opts) / 1024);
+    node_down();
 }
 
 /* Only a node itself, or the gateway of its net, says what it is. */
@@ -1338,9 +1479,12 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_changes_while_read),
     LNET_TEST(test_push_one_at_a_time),
     LNET_TEST(test_push_many_nids),
+    LNET_TEST(test_claim),
+    LNET_TEST(test_ping_of_new),
     LNET_TEST(test_push_discovery_off),
     LNET_TEST(test_push_to_gone),
     LNET_TEST(test_push_many),
+    LNET_TEST(test_push_10000),
     LNET_TEST(test_push_of_another),
     LNET_TEST(test_push_made_up),
     LNET_TEST(test_ping_request),

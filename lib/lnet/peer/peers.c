@@ -59,11 +59,3 @@ void lnet_peer_unset_gateway(struct lnet_gw *gw)
         peer_table_unpin(gw->node->peers, &gw->nid);
     gw->pinned = false;
 }
-
-void lnet_peer_answered(struct lnet_node *node, const struct lnet_nid *nid)
-{
-    struct peer *p = peer_table_find(node->peers, nid);
-
-    if (p)
-        peer_table_answers(node->peers, p, true);
-}

@@ -22,7 +22,5 @@ void lnet_peers_fini(struct lnet_node *node); /* control, reactors stopped */
 /* Makes the peer of gw->nid a gateway, or ends that. Node home. */
 void lnet_peer_set_gateway(struct lnet_gw *gw);
 void lnet_peer_unset_gateway(struct lnet_gw *gw);
-/* The peer of a NID, if there is one, has answered a ping. Node home. */
-void lnet_peer_answered(struct lnet_node *node, const struct lnet_nid *nid);
 
 #endif

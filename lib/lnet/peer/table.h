@@ -94,6 +94,7 @@ struct peer_push {
     struct lnet_nid nid, local; /* the NID that the peer pushed from last, and ours */
     struct discovery *slot;     /* NULL: no discovery goes on */
     uint32_t want;              /* bits for DISCOVER_START */
+    bool ping_after;            /* new: ping it after its first discovery */
     bool queued;                /* waits for a slot, */
     bool to_answered;           /* in this one of the queues */
     uint8_t failures;           /* discoveries in a row that failed, without an ACK */

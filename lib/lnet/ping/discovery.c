@@ -156,6 +156,7 @@ static void failed(struct lnet_ping *p, struct peer *peer)
     struct peer_push *push = &peer->push;
 
     peer_table_answers(p->node->peers, peer, false);
+    peer->discovery.acked_seqno = 0; /* its next PUSH is answered with one */
     if (push->failures > 0)
         push->quiet_until_us = reactor_now_us() + (QUIET_FIRST_US << (push->failures - 1));
     push->failures += push->failures < QUIET_DOUBLINGS;
@@ -163,9 +164,14 @@ static void failed(struct lnet_ping *p, struct peer *peer)
 
 static void done(struct lnet_ping *p, struct peer *peer)
 {
+    bool again = peer->push.ping_after && peer->answered;
+
+    slot_leave(peer);
     if (peer->discovery.error < 0)
         failed(p, peer);
-    slot_leave(peer);
+    else if (again)
+        enqueue(p, peer, PEER_FORCE_PING);
+    peer->push.ping_after &= !again;
 }
 
 /* Merges the info in p->scratch, and goes on with each peer that it concerns. */
@@ -255,8 +261,6 @@ static void put_done(struct lnet_ping_op *op)
         peer_table_answers(p->node->peers, d->peer, true);
         d->peer->push.failures = 0;
     }
-    if (d->peer && op->status)
-        d->peer->discovery.acked_seqno = 0; /* its next PUSH is answered with one */
     if (d->peer)
         step(d->peer, p, event);
     slot_release(d);
@@ -288,6 +292,24 @@ void lnet_discover_pushed(struct lnet_ping *p, struct peer *peer)
         step(peer, p, (struct discover_event){.kind = DISCOVER_PUSHED});
     else
         merge(p, peer, true);
+}
+
+void lnet_discover_pushed_bad(struct lnet_ping *p, struct peer *peer, uint32_t size)
+{
+    peer->discovery.sink = max(peer->discovery.sink, min(size, SINK_MAX));
+    lnet_discover(p, peer, PEER_FORCE_PING);
+}
+
+void lnet_discover_replied(struct lnet_node *node, const struct lnet_nid *nid, uint32_t seqno)
+{
+    struct peer *peer = peer_table_find(node->peers, nid);
+
+    if (!peer)
+        return;
+    peer_table_answers(node->peers, peer, true);
+    if (peer->features && peer->seqno != seqno)
+        lnet_discover(node->ping, peer, PEER_FORCE_PING);
+    lnet_discover_some(node->ping);
 }
 
 /* starting bounds the depth: a message that fails at once ends the discovery, which begins others.
@@ -357,11 +379,27 @@ void lnet_ping_push_all(struct lnet_node *node, bool force)
 
 /* ---- life ---- */
 
+/* A PUSH claims a NID of a peer that answers. The peer is asked whether it still has the NID; if
+ * not, the next PUSH moves it. This may be called in the middle of a step of that peer. */
+static void check_claim(struct lnet_ping *p, struct peer *owner)
+{
+    if (owner->state & (PEER_CONFIGURED | PEER_LOCK_PRIMARY) || !owner->answered)
+        return;
+    if (owner->push.slot)
+        owner->state |= PEER_FORCE_PING;
+    else if (!is_quiet(owner))
+        enqueue(p, owner, PEER_FORCE_PING);
+}
+
 static void peer_changed(void *node, const struct peer_event *event)
 {
+    struct lnet_ping *p = ((struct lnet_node *)node)->ping;
+
+    if (event->kind == PEER_NI_CLAIMED && event->other)
+        check_claim(p, event->other);
     if (event->kind != PEER_GONE)
         return;
-    dequeue(((struct lnet_node *)node)->ping, event->peer);
+    dequeue(p, event->peer);
     slot_leave(event->peer);
 }
 

@@ -98,6 +98,9 @@ void lnet_discover(struct lnet_ping *p, struct peer *peer, uint32_t set);
 /* A peer has pushed p->scratch, the whole of its info, which peer_table_hear() has. The peer may be
  * freed. */
 void lnet_discover_pushed(struct lnet_ping *p, struct peer *peer);
+/* A peer has pushed a part of its info, or another node's. size: bytes that the whole needs, or 0.
+ */
+void lnet_discover_pushed_bad(struct lnet_ping *p, struct peer *peer, uint32_t size);
 /* Begins some of the discoveries that wait for a slot; begins them in the next iteration. */
 void lnet_discover_some(struct lnet_ping *p);
 void lnet_discover_soon(struct lnet_ping *p);

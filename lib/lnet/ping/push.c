@@ -22,11 +22,15 @@ static bool is_usable(const struct lnet_ping_info *info, const struct lnet_nid *
     return false;
 }
 
-/* The peer of the NID has pushed p->scratch, and is pushed to unless it knows our info. */
+/* The peer of the NID has pushed p->scratch, and is pushed to unless it knows our info. A new peer
+ * behind a gateway is pinged once it has acknowledged our PUSH. So a node that somebody made up
+ * costs one message. */
 static void learn(struct lnet_ping *p, struct peer *peer, const struct lnet_event *ev)
 {
     struct peer_table *peers = p->node->peers;
 
+    if (nid_is_any(&peer->push.nid) && !nid_same(&ev->sender, &ev->initiator))
+        peer->push.ping_after = true;
     heard_on(peer, ev);
     peer_table_hear(peers, peer, &p->scratch, true);
     if (peer->state & PEER_MARK_DELETION && !peer->push.slot) {
@@ -36,7 +40,7 @@ static void learn(struct lnet_ping *p, struct peer *peer, const struct lnet_even
     if (is_usable(&p->scratch, &ev->initiator))
         lnet_discover_pushed(p, peer);
     else
-        peer->state |= PEER_NIDS_UPTODATE;         /* this node does not ping for the rest */
+        lnet_discover_pushed_bad(p, peer, p->scratch.full_size);
     peer = peer_table_find(peers, &ev->initiator); /* may be another one's NID now */
     if (!peer)
         return;
@@ -53,17 +57,14 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
     enum lnet_drop why;
 
     why = lnet_ping_decode(in->data, ev->mlength, &p->scratch);
-    if (why) {
-        lnet_drop_event(node, why, lnet_ni_find(node, &ev->target), &ev->sender, NULL);
-        return;
-    }
-    if (!(p->scratch.features & LNET_PING_MULTI_RAIL))
+    if (!why && !(p->scratch.features & LNET_PING_MULTI_RAIL))
         return;
     /* Who is neither the node itself nor the gateway of its net may have made this up. */
-    if (!nid_same(&ev->sender, &ev->initiator) &&
-        !lnet_source_gateway(node, &ev->sender, nid_net(&ev->initiator))) {
-        lnet_drop_event(node, LNET_DROP_PUSH_SOURCE, lnet_ni_find(node, &ev->target), &ev->sender,
-                        NULL);
+    if (!why && !nid_same(&ev->sender, &ev->initiator) &&
+        !lnet_source_gateway(node, &ev->sender, nid_net(&ev->initiator)))
+        why = LNET_DROP_PUSH_SOURCE;
+    if (why) {
+        lnet_drop_event(node, why, lnet_ni_find(node, &ev->target), &ev->sender, NULL);
         return;
     }
     /* A gateway speaks for itself only: another node could have forged what it forwarded. */

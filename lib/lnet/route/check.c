@@ -4,7 +4,6 @@
  * does not answer. docs/protocol/lnet-core.md §3.8. Node home.
  */
 #include "lib/base/minmax.h"
-#include "lib/lnet/peer/peers.h"
 #include "lib/lnet/route/route_internal.h"
 
 #include <errno.h>
@@ -65,7 +64,7 @@ static void check_answered(struct lnet_ping_op *op, const struct lnet_ping_info 
         c->next_us = 0; /* pings again with room for the whole info, §3.4 */
         return;
     }
-    lnet_peer_answered(c->gw->node, &c->gw->nid);
+    lnet_discover_replied(c->gw->node, &c->gw->nid, info->seqno);
     relaxed_store(&c->gw->ping_down, false);
     lnet_gw_report(c->gw, "ping_answered");
     lnet_evaluate_routes(c, info, false);

@@ -994,6 +994,25 @@ static void test_push_many_nids(void **state)
     node_down();
 }
 
+/* A known peer that pushes what is no info is pinged for it, once at a time. */
+static void test_push_garbage_of_known(void **state)
+{
+    const uint8_t junk[272] = {0xa5};
+    struct lnet_nid from;
+
+    node_up(opts_default());
+    from = peer();
+    befriend(tcp0, from);
+    for (unsigned i = 0; i < 3; i++)
+        push_bytes(tcp0, from, junk, sizeof(junk));
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_PING_BAD_INFO), 3);
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    answer_pings(0);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    node_down();
+}
+
 /* A NID that its peer has no longer goes to the node that pushes it. */
 static void test_claim(void **state)
 {
@@ -1479,6 +1498,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_changes_while_read),
     LNET_TEST(test_push_one_at_a_time),
     LNET_TEST(test_push_many_nids),
+    LNET_TEST(test_push_garbage_of_known),
     LNET_TEST(test_claim),
     LNET_TEST(test_ping_of_new),
     LNET_TEST(test_push_discovery_off),

@@ -65,6 +65,11 @@ static void push_received(struct lnet_ping *p, const struct push_in *in,
         why = LNET_DROP_PUSH_SOURCE;
     if (why) {
         lnet_drop_event(node, why, lnet_ni_find(node, &ev->target), &ev->sender, NULL);
+        peer = peer_table_find(node->peers, &ev->initiator);
+        if (peer && nid_same(&ev->sender, &ev->initiator)) {
+            lnet_discover_pushed_bad(p, peer, 0);
+            lnet_discover_some(p);
+        }
         return;
     }
     /* A gateway speaks for itself only: another node could have forged what it forwarded. */

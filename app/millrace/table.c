@@ -254,7 +254,7 @@ static const struct cli_command own[] = {
             "`millrace net del` removes nets, `millrace shutdown` ends millraced"),
     REFUSED("net reset", "millraced has nothing to reset of a net alone",
             "`millrace net del` and `millrace net add` make it anew"),
-    REFUSED("discover", "millraced does not discover peers yet: each NID is a peer of its own",
+    REFUSED("discover", "millraced discovers peers that push to it, not yet on command",
             "`millrace ping` prints the NIDs of a node"),
     REFUSED("peer set", "millraced keeps no health of peers yet", NULL),
     REFUSED("udsp", "millraced does not act on selection policies yet",

@@ -217,7 +217,9 @@ static enum lnet_drop make_room(struct request *r, struct ib_peer *p)
     bool is_short = lnd_conns_short(&shard->base);
     unsigned most = is_short ? max / 8 : max >= 2 * CONNS_SLACK ? max / 2 : max;
 
-    if (p->base.objects >= 3 * allowed || (conns >= allowed && p->base.accepting == 0))
+    /* While some are up, the oldest call may be about to be. */
+    if (p->base.objects >= 3 * allowed ||
+        (conns >= allowed && (p->base.accepting == 0 || (same && p->base.nconns > 0))))
         return IB_DROP(CONN_LIMIT);
     if (conns >= allowed)
         make_way(oldest_of(p));

@@ -88,6 +88,13 @@ void share_take(struct share_account *a)
         a->prefix->held++;
 }
 
+void share_untake(struct share_account *a)
+{
+    a->held--;
+    if (a->prefix)
+        a->prefix->held--;
+}
+
 void share_drop(struct share *s, struct share_account *a)
 {
     struct share_account *prefix = a->prefix;
@@ -102,8 +109,6 @@ void share_drop(struct share *s, struct share_account *a)
 
 void share_give(struct share *s, struct share_account *a)
 {
-    a->held--;
-    if (a->prefix)
-        a->prefix->held--;
+    share_untake(a);
     share_drop(s, a);
 }

@@ -46,6 +46,8 @@ static inline bool share_may(const struct share_account *a, uint32_t nfree)
     return a->held <= nfree && (!a->prefix || a->prefix->held <= nfree);
 }
 void share_take(struct share_account *a);
+/* Takes that back; the account stays if it then holds nothing. */
+void share_untake(struct share_account *a);
 void share_give(struct share *s, struct share_account *a);
 /* Forgets an account that holds nothing. */
 void share_drop(struct share *s, struct share_account *a);

@@ -478,6 +478,40 @@ static void test_push_flood(void **state)
     node_down();
 }
 
+/* A discovery that fails while another message of it is on its way leaves nothing behind. */
+static void test_push_and_ping_fail(void **state)
+{
+    struct lnet_nid from;
+    uint8_t junk[300];
+    unsigned puts, gets;
+
+    node_up(opts_default());
+    from = peer();
+    memset(junk, 0xa5, sizeof(junk));
+    push_from(tcp0, from, 0x1e);
+    settle();
+    puts = sent_count(LNET_MSG_PUT);
+    assert_int_equal(puts, 1);
+    gets = sent_count(LNET_MSG_GET);
+    pass(5 * SEC);
+    push_bytes(tcp0, from, junk, sizeof(junk));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_GET), gets + 1);
+    pass(28 * SEC); /* the PUSH has not been acknowledged; the GET has some seconds more */
+    assert_non_null(peer_table_find(node->peers, &from));
+    assert_null(peer_table_find(node->peers, &from)->push.slot);
+    assert_false(peer_table_find(node->peers, &from)->state & (PEER_PING_SENT | PEER_PUSH_SENT));
+    pass(5 * SEC);
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), puts + 1);
+    ack_push(sent_last(LNET_MSG_PUT));
+    settle();
+    assert_int_equal(node->ping->nnew, 0);
+    assert_null(peer_table_find(node->peers, &from)->push.slot);
+    node_down();
+}
+
 /* PUSHes that were begun and do not go on lose their buffers to those that wait. Of these the first
  * is one of a prefix that has none. */
 static void test_push_stalled(void **state)
@@ -1485,6 +1519,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_push_quiet),
     LNET_TEST(test_push_garbage),
     LNET_TEST(test_push_flood),
+    LNET_TEST(test_push_and_ping_fail),
     LNET_TEST(test_push_stalled),
     LNET_TEST(test_push_line),
     LNET_TEST(test_push_hog),

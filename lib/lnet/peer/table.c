@@ -325,8 +325,16 @@ static struct peer_ni *make_ni(struct peer_table *t, struct peer *p, const struc
 static struct peer_ni *add_ni(struct peer_table *t, struct peer *p, const struct lnet_nid *nid,
                               enum peer_origin origin)
 {
-    if ((origin != PEER_BY_CONFIG && p->account && !share_may(p->account, nfree(t))) ||
-        (!has_ni(t) && !evict(t, p))) {
+    bool may = origin == PEER_BY_CONFIG || !p->account || share_may(p->account, nfree(t));
+
+    if (may && !has_ni(t)) { /* the one that goes may be the last other of p's account */
+        if (p->account)
+            share_take(p->account);
+        may = evict(t, p);
+        if (p->account)
+            share_untake(p->account);
+    }
+    if (!may) {
         t->nrefused++;
         return NULL;
     }
@@ -600,10 +608,12 @@ static bool nids_follow(const struct peer *p, bool discovery)
     return discovery && !(p->state & (PEER_CONFIGURED | PEER_NO_DISCOVERY));
 }
 
-/* Any node can push. A peer that answers is asked first whether it still has its NIDs. */
-static bool is_guarded(const struct peer *owner, bool pushed)
+/* Whether p cannot have a NID of its owner because it lists it. Any node can push: a peer that
+ * answers is asked first whether it still has its NIDs. Any node can answer, too: only gateways
+ * have those of gateways. */
+static bool is_guarded(const struct peer *owner, const struct peer *p, bool pushed)
 {
-    return pushed && owner->answered;
+    return (pushed && owner->answered) || (owner->pins > 0 && p->pins == 0);
 }
 
 /* Returns the peer that the data belongs to: the owner of the primary NID in it. */
@@ -613,7 +623,7 @@ static struct peer *owner_of_data(struct peer_table *t, struct peer *p,
 {
     struct peer *owner = peer_table_find(t, primary);
 
-    if (!owner || owner == p || p->state & PEER_LOCK_PRIMARY || is_guarded(owner, pushed))
+    if (!owner || owner == p || p->state & PEER_LOCK_PRIMARY || is_guarded(owner, p, pushed))
         return p;
     peer_table_hear(t, owner, info, true);
     owner->state |= PEER_NIDS_UPTODATE;
@@ -639,7 +649,7 @@ static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer
 
     if (owner == p)
         return ni;
-    if (owner->state & PEER_CONFIGURED || is_guarded(owner, pushed) ||
+    if (owner->state & PEER_CONFIGURED || is_guarded(owner, p, pushed) ||
         (owner->state & PEER_LOCK_PRIMARY && nid_same(&owner->primary, &ni->nid))) {
         notify(t,
                (struct peer_event){.kind = PEER_NI_CLAIMED, .peer = p, .other = owner, .ni = ni});

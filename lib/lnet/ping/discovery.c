@@ -17,6 +17,8 @@
 #define TIMEOUT_US      30000000ull /* for a REPLY and for an ACK */
 #define QUIET_FIRST_US  60000000ull /* no discovery of a peer after two that failed; */
 #define QUIET_DOUBLINGS 6           /* twice as long each time, up to half an hour */
+#define SLOW_US         600000000ull /* after a failure a peer shares slots with those that are new */
+#define CLAIM_US        60000000ull /* between questions for NIDs that others claim */
 #define MAX_TRIES       3           /* pings in a row that a peer answers without usable info */
 
 /* The operations have timers of their own. */
@@ -33,6 +35,12 @@ static bool is_quiet(const struct peer *peer)
     return reactor_now_us() < peer->push.quiet_until_us;
 }
 
+/* Whether the peer shares slots with those of which nothing is known yet. */
+static bool is_new(const struct peer *peer)
+{
+    return !peer->answered || reactor_now_us() < peer->push.slow_until_us;
+}
+
 /* ---- peers that wait for a slot ---- */
 
 static void enqueue(struct lnet_ping *p, struct peer *peer, uint32_t set)
@@ -43,7 +51,7 @@ static void enqueue(struct lnet_ping *p, struct peer *peer, uint32_t set)
     if (push->queued)
         return;
     push->queued = true;
-    push->to_answered = peer->answered;
+    push->to_answered = !is_new(peer);
     TAILQ_INSERT_TAIL(&p->waiting[push->to_answered], peer, push.link);
 }
 
@@ -54,12 +62,13 @@ static void dequeue(struct lnet_ping *p, struct peer *peer)
     peer->push.queued = false;
 }
 
-/* Who never answers leaves place for those who do. */
+/* Who never answers leaves place for those who do. Else both take turns. */
 static struct peer *next_waiting(const struct lnet_ping *p)
 {
-    struct peer *peer = TAILQ_FIRST(&p->waiting[1]);
+    struct peer *known = TAILQ_FIRST(&p->waiting[1]);
+    struct peer *other = p->nnew < DISCOVERIES_NEW ? TAILQ_FIRST(&p->waiting[0]) : NULL;
 
-    return peer || p->nnew >= DISCOVERIES_NEW ? peer : TAILQ_FIRST(&p->waiting[0]);
+    return !known || (other && p->turn_of_new) ? other : known;
 }
 
 /* ---- slots ---- */
@@ -71,8 +80,9 @@ static void slot_take(struct lnet_ping *p, struct peer *peer)
     p->free_slots = d->next;
     d->free = false;
     d->peer = peer;
-    d->is_new = !peer->answered;
+    d->is_new = is_new(peer);
     p->nnew += d->is_new;
+    p->turn_of_new = !d->is_new;
     peer->push.slot = d;
 }
 
@@ -96,6 +106,7 @@ static void slot_leave(struct peer *peer)
     if (!d)
         return;
     peer->push.slot = NULL;
+    peer->state &= ~(uint32_t)(PEER_PING_SENT | PEER_PUSH_SENT); /* their ends are not heard of */
     d->peer = NULL;
     d->get_again = false;
     slot_release(d);
@@ -155,6 +166,7 @@ static void failed(struct lnet_ping *p, struct peer *peer)
 {
     struct peer_push *push = &peer->push;
 
+    push->slow_until_us = reactor_now_us() + SLOW_US;
     peer_table_answers(p->node->peers, peer, false);
     peer->discovery.acked_seqno = 0; /* its next PUSH is answered with one */
     if (push->failures > 0)
@@ -383,8 +395,12 @@ void lnet_ping_push_all(struct lnet_node *node, bool force)
  * not, the next PUSH moves it. This may be called in the middle of a step of that peer. */
 static void check_claim(struct lnet_ping *p, struct peer *owner)
 {
-    if (owner->state & (PEER_CONFIGURED | PEER_LOCK_PRIMARY) || !owner->answered)
+    uint64_t now = reactor_now_us(), *last = &owner->push.claimed_us;
+
+    if (owner->state & (PEER_CONFIGURED | PEER_LOCK_PRIMARY) || !owner->answered ||
+        (*last > 0 && now - *last < CLAIM_US))
         return;
+    *last = now;
     if (owner->push.slot)
         owner->state |= PEER_FORCE_PING;
     else if (!is_quiet(owner))

@@ -68,7 +68,8 @@ struct lnet_ping {
     /* discovery.c */
     struct peer_list waiting[2]; /* for a slot, in order; [1]: peers that answered */
     struct discovery slot[DISCOVERIES], *free_slots;
-    unsigned nnew; /* slots of peers that did not answer when they got them */
+    unsigned nnew;    /* slots of peers that did not answer when they got them */
+    bool turn_of_new; /* whose turn it is among those that wait */
     bool starting;
     /* goes through the peers and begins discoveries, some at a time */
     struct reactor_task sweep;

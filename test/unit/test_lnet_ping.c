@@ -1061,6 +1061,14 @@ static void test_claim(void **state)
     push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.72@tcp");
     assert_ptr_equal(peer_of("10.0.0.72@tcp"), peer_of("10.0.0.73@tcp"));
     assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    /* Who is asked for nothing is not asked again soon. */
+    for (unsigned i = 0; i < 5; i++)
+        push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.72@tcp 10.0.0.71@tcp");
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    pass(61 * SEC);
+    push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.72@tcp 10.0.0.71@tcp");
+    assert_int_equal(sent_count(LNET_MSG_GET), 2);
+    answer_pings(0);
     node_down();
 }
 

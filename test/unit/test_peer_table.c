@@ -632,6 +632,48 @@ static void pushes_take_nothing(void **state)
     assert_string_equal(shown(p), "10.0.0.1@tcp: 10.0.0.1@tcp");
 }
 
+/* Nor does a REPLY take one from a gateway, or make its list the gateway's; that of another gateway
+ * does. */
+static void gateways_keep_nids(void **state)
+{
+    struct lnet_nid a = nid("10.0.0.1@tcp"), b = nid("10.0.0.2@tcp");
+    struct peer *gw = peer_table_pin(&table, &a), *liar;
+
+    (void)state;
+    liar = learn(get("10.0.0.9@tcp"), MR, "10.0.0.1@tcp 10.0.0.8@tcp 10.0.0.9@tcp");
+    assert_ptr_equal(liar, find("10.0.0.9@tcp"));
+    assert_string_equal(shown(gw), "10.0.0.1@tcp: 10.0.0.1@tcp");
+    liar = learn(liar, MR, "10.0.0.9@tcp 10.0.0.1@tcp");
+    assert_string_equal(shown(gw), "10.0.0.1@tcp: 10.0.0.1@tcp");
+    assert_int_equal(events[PEER_NI_CLAIMED], 2);
+    peer_table_pin(&table, &b);
+    gw = learn(gw, MR, "10.0.0.1@tcp 10.0.0.2@tcp");
+    assert_string_equal(shown(gw), "10.0.0.1@tcp: 10.0.0.1@tcp 10.0.0.2@tcp");
+    peer_table_unpin(&table, &a);
+    peer_table_unpin(&table, &b);
+}
+
+/* The peer that makes room may be the only other one of the new one's prefix. */
+static void room_of_the_same_prefix(void **state)
+{
+    static const char *const known[] = {"10.0.2.1@tcp", "10.0.3.1@tcp", "10.0.4.1@tcp"};
+    struct peer *p, *q;
+
+    (void)state;
+    peer_table_fini(&table);
+    begin(32, 6, 24);
+    get("10.0.1.1@tcp");
+    get("10.0.7.1@tcp");
+    get("10.0.8.1@tcp");
+    for (unsigned i = 0; i < 3; i++)
+        learn(get(known[i]), MR, known[i]);
+    p = learn(get("10.0.1.2@tcp"), MR, "10.0.1.2@tcp");
+    assert_null(find("10.0.1.1@tcp"));
+    q = get("10.0.1.3@tcp");
+    assert_ptr_equal(p->account->prefix, q->account->prefix);
+    assert_int_equal(q->account->prefix->held, 2);
+}
+
 static void no_room_for_a_nid(void **state)
 {
     char nids[512] = "10.0.0.1@tcp", one[32];
@@ -719,6 +761,8 @@ int main(void)
         TEST(pins_follow),
         TEST(made_anew),
         TEST(pushes_take_nothing),
+        TEST(gateways_keep_nids),
+        TEST(room_of_the_same_prefix),
         TEST(no_room_for_a_nid),
         TEST(share_of_a_prefix),
         cmocka_unit_test(all_rows_are_covered),

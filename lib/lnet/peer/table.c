@@ -22,9 +22,15 @@ static uint32_t buckets_for(unsigned n)
     return buckets;
 }
 
+/* Every NID may be a peer of its own, and a peer that is being made has none yet. */
+static unsigned all_peers(const struct peer_table_opts *o)
+{
+    return all_nids(o) + 1;
+}
+
 size_t peer_table_bytes(const struct peer_table_opts *o)
 {
-    return (o->max_peers + o->max_pinned) * sizeof(struct peer) +
+    return all_peers(o) * sizeof(struct peer) +
            all_nids(o) * (sizeof(struct peer_net) + sizeof(struct peer_ni)) +
            buckets_for(all_nids(o)) * sizeof(struct peer_ni *) + share_bytes(all_nids(o));
 }
@@ -39,7 +45,7 @@ int peer_table_init(struct peer_table *t, const struct peer_table_opts *opts)
         TAILQ_INIT(&t->by_age[i]);
     t->hash_mask = buckets - 1;
     t->hash = calloc(buckets, sizeof(*t->hash));
-    t->peers = calloc(opts->max_peers + opts->max_pinned, sizeof(*t->peers));
+    t->peers = calloc(all_peers(opts), sizeof(*t->peers));
     t->nets = calloc(nids, sizeof(*t->nets));
     t->nis = calloc(nids, sizeof(*t->nis));
     if (!share_init(&t->share, nids) || !t->hash || !t->peers || !t->nets || !t->nis)

@@ -64,10 +64,11 @@ static void check_answered(struct lnet_ping_op *op, const struct lnet_ping_info 
         c->next_us = 0; /* pings again with room for the whole info, §3.4 */
         return;
     }
-    lnet_discover_replied(c->gw->node, &c->gw->nid, info->seqno);
     relaxed_store(&c->gw->ping_down, false);
     lnet_gw_report(c->gw, "ping_answered");
     lnet_evaluate_routes(c, info, false);
+    /* Last, as a discovery decodes into the place of info. */
+    lnet_discover_replied(c->gw->node, &c->gw->nid, info->seqno);
 }
 
 /* The routes go down now; the check ends only when the LND has released its GET. */

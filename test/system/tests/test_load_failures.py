@@ -6,11 +6,11 @@ import asyncio
 import re
 import signal
 
-from lnetpy.crowd import Books, Rest, pairs
+from lnetpy.crowd import UNKNOWN, Books, Rest, pairs
 from lnetpy.crowd_scene import (CLIENTS, FAR, HUNG, NEAR, SECOND, SERVERS, WRITERS, allowed, both_ways, cross_traffic, line,
                                 small_sockets, stop, two_sides, undisturbed, until_done, until_quiet,
                                 wide_router)
-from lnetpy.scene import alone, beside_one, cases, deadline
+from lnetpy.scene import alone, beside_one, cases, deadline, only
 
 
 @beside_one
@@ -181,6 +181,31 @@ async def test_egress_stalls(env):
     assert not any(x["closed"] for x in closed), "a sender's connection is none of this"
     seen = await books.check(exact=False, timeout=60)
     env.result(f"given up after {took:.1f} s: {seen}; bystanders' slowest {slowest:.2f} s")
+    await rest.wait()
+
+
+@only("port")
+@deadline(60)
+async def test_lost_acks(env):
+    """A message arrives, and no ACK of it comes back: it is counted as dropped all the same."""
+    env.need_millrace()
+    r, rest = await wide_router(env, timeout=3)
+    c, s = await env.crowd("c", CLIENTS, 1), await env.crowd("s", SERVERS, 1)
+    await c.nodes(NEAR)
+    await s.nodes(FAR)
+    books = await Books.open([r], [c, s])
+    await c.load(pairs(c.nids, s.nids), kind="send", size=0, count=1)
+    await s.until(lambda x: sum(x["received"]) == 1, "a message arrives", 10)
+    await r.rpc("tamper_set", port="eth1", direction="in", loss=100)
+    await c.load(pairs(c.nids, s.nids), kind="send", size=0, count=1)
+
+    async def dropped():
+        return await books.drops()
+    drops = await env.until_async(dropped, "it is counted", 30)
+    await r.rpc("tamper_clear")
+    received = sum((await s.state())["received"])
+    assert received == 2 and set(drops) <= set(UNKNOWN), (received, drops)
+    env.result(await books.check(exact=False))
     await rest.wait()
 
 

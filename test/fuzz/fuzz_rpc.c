@@ -22,7 +22,7 @@
 
 #include <rte_common.h>
 
-#define BATCH_MAX  6
+#define BATCH_MAX  3    /* the node lives on: more calls follow with the next input */
 #define EVENTS_MAX 8    /* of a call; seldom more */
 #define ROUNDS     4000 /* of the reactors, until each call has ended */
 
@@ -332,6 +332,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
         batch = json_array();
     for (unsigned n = 1 + rnd(3); n > 0; n--)
         change_batch(batch);
+    while (json_array_size(batch) > BATCH_MAX)
+        json_array_remove(batch, 0);
     limit_answers(batch);
     len = json_dumpb(batch, (char *)data, max, JSON_COMPACT);
     arena_end();

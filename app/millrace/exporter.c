@@ -19,9 +19,9 @@
 #define DEFAULT_PEERS   20
 #define DEFAULT_ROUTES  256
 #define DEFAULT_SECONDS 5
-#define CONNECTIONS     16
+#define CONNECTIONS     128
 #define PER_ADDRESS     8
-#define IDLE_S          30 /* a connection without a request is closed after this */
+#define IDLE_S          10 /* a connection without a request is closed after this */
 #define OPENMETRICS     "application/openmetrics-text"
 
 struct exporter {

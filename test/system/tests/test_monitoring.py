@@ -113,6 +113,12 @@ async def test_lives_on(env):
         assert 0 < sum(a is not None for a in answers) < 24, "all are served at once"
         assert all(a["millrace_up"] == 1 for a in answers if a is not None)
         assert e.samples()["millrace_up"] == 1
+        with contextlib.ExitStack() as stack:       # ten addresses that hold what one may have, and ask nothing
+            for i in range(80):
+                sock = stack.enter_context(ns.socket(socket.AF_INET))
+                sock.bind((f"127.0.0.{2 + i // 8}", 0))
+                sock.connect(("127.0.0.1", e.port))
+            assert e.samples()["millrace_up"] == 1
         assert e.stop() == 0
     with running(Exporter(env, ns, r, listen="[::1]", family=socket.AF_INET6)) as e:
         await e.serves(e.port, "/metrics")

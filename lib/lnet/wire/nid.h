@@ -139,7 +139,7 @@ char *net_format(lnet_net_t net, char buf[LNET_NETSTR_SIZE]);
 const char *lnd_type_name(uint8_t type);
 bool lnd_type_has_ip(uint8_t type); /* address is an IP address */
 
-/* CPT of a NID among n, §5.2. */
+/* CPT of a NID among n: §5.2, but for kfi and large NIDs a hash that spreads them better. */
 unsigned nid_cpt_hash(const struct lnet_nid *nid, unsigned n);
 /* A keyed hash for tables. */
 static inline uint32_t nid_hash(const struct lnet_nid *nid)

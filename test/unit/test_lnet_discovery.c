@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* PUSHes and the discovery of peers: docs/protocol/lnet-core.md §3.1, §3.5, §3.6. */
+#include <errno.h>
+
+#include "test/unit/lnet_push_test.h"
+
+static const struct lnet_result ok = {LNET_DROP_NONE, LNET_HEALTH_OK};
+static const struct lnet_result lost = {LNET_DROP_NEXT_HOP_LOST, LNET_HEALTH_REMOTE_ERROR};
+
+/* ---- PUSHes ---- */
+
+static void test_push_and_push_back(void **state)
+{
+    struct lnet_ack ack;
+    struct lnet_nid from;
+
+    node_up(opts_default());
+    from = peer();
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_ACK), 1);
+    lnet_body_get_ack(&sent_last(LNET_MSG_ACK)->hdr, &ack);
+    assert_int_equal(ack.mlength, 48);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    assert_true(nid_same(&sent_last(LNET_MSG_PUT)->hdr.src_nid, &tcp0->nid));
+    /* another while ours is under way: ACK, nothing more */
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_ACK), 2);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* what was acknowledged is not sent again */
+    for (unsigned i = 0; i < 3; i++)
+        push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_ACK), 5);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    /* to another of our NIs: the PUSH leaves there */
+    from = peer_on(0, 1, "tcp1", 3);
+    push_from(tcp1, from, 0x1a);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    assert_true(nid_same(&sent_last(LNET_MSG_PUT)->hdr.src_nid, &tcp1->nid));
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* no multi-rail, or no discovery: ACK only */
+    push_from(tcp0, peer_on(0, 0, "tcp", 20), 0x06);
+    push_from(tcp0, peer_on(0, 0, "tcp", 21), 0x0e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    assert_int_equal(sent_count(LNET_MSG_ACK), 8);
+    assert_int_equal(drops_sum(), 0);
+    node_down();
+}
+
+static void test_push_fails(void **state)
+{
+    struct lnet_nid from;
+
+    node_up(opts_default());
+    from = peer();
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    /* no ACK */
+    pass(31 * SEC);
+    assert_int_equal(stat_of(LNET_STAT_RESPONSE_TIMEOUT_COUNT), 1);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push(sent_last(LNET_MSG_PUT)); /* too late */
+    assert_int_equal(drops_of(LNET_DROP_ACK_NO_MATCH), 1);
+    /* its next PUSH is answered again */
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* a PUSH that cannot be sent */
+    loop.send_result = lost;
+    from = peer_on(0, 0, "tcp", 5);
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3);
+    loop.send_result = ok;
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 4);
+    ack_push(sent_last(LNET_MSG_PUT));
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 4);
+    node_down();
+}
+
+/* A peer that never acknowledges: after two PUSHes in a row it gets none for a minute. */
+static void test_push_quiet(void **state)
+{
+    struct lnet_nid from;
+
+    node_up(opts_default());
+    from = peer();
+    for (unsigned i = 1; i <= 2; i++) {
+        push_from(tcp0, from, 0x1e);
+        settle();
+        assert_int_equal(sent_count(LNET_MSG_PUT), i);
+        pass(31 * SEC);
+    }
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    pass(61 * SEC);
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3);
+    ack_push(sent_last(LNET_MSG_PUT));
+    node_down();
+}
+
+static void test_push_garbage(void **state)
+{
+    static uint8_t junk[100000];
+    struct lnet_nid from;
+    struct lnet_ack ack;
+    uint32_t len;
+
+    node_up(opts_default());
+    from = peer();
+    memset(junk, 0xa5, sizeof(junk));
+    push_bytes(tcp0, from, junk, 0);
+    push_bytes(tcp0, from, junk, 15);
+    push_bytes(tcp0, from, junk, 272);
+    push_bytes(tcp0, from, junk, sizeof(junk));
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_PING_BAD_INFO), 4);
+    assert_int_equal(sent_count(LNET_MSG_ACK), 4); /* it was received */
+    lnet_body_get_ack(&sent_last(LNET_MSG_ACK)->hdr, &ack);
+    assert_int_equal(ack.mlength, PUSH_IN_SIZE);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    /* a good one, longer than its declared size (§3.3) and cut */
+    len = make_info(junk, sizeof(junk), from, 0x1e, 1, 250);
+    push_bytes(tcp0, from, junk, 50000);
+    settle();
+    assert_true(len < PUSH_IN_SIZE);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    /* portal 0 with other match bits is nobody's, and is not parked */
+    arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, 0, 0, 100, true));
+    arrive(tcp0, from, hdr_put(from, tcp0->nid, 0, LNET_PING_MATCH_BITS | 2, 0, 100, true));
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_PUT_NO_MATCH), 2);
+    /* a REPLY to our PUSH must not write our info (its handle is known to who got it) */
+    {
+        const struct sent *s = sent_last(LNET_MSG_PUT);
+        struct lnet_hdr h = hdr_of(LNET_MSG_REPLY, from, tcp0->nid, 80);
+        struct lnet_reply r;
+        struct lnet_put put;
+        uint8_t was[80];
+
+        memcpy(was, node->ping->current->data, 80);
+        lnet_body_get_put(&s->hdr, &put);
+        r.dst = put.ack;
+        lnet_body_set_reply(&h, &r);
+        arrive(tcp0, from, h);
+        settle();
+        assert_int_equal(drops_of(LNET_DROP_REPLY_NO_MATCH), 1);
+        assert_memory_equal(was, node->ping->current->data, 80);
+    }
+    node_down();
+}
+
+/* A discovery that fails while another message of it is on its way leaves nothing behind. */
+static void test_push_and_ping_fail(void **state)
+{
+    struct lnet_nid from;
+    uint8_t junk[300];
+    unsigned puts, gets;
+
+    node_up(opts_default());
+    from = peer();
+    memset(junk, 0xa5, sizeof(junk));
+    push_from(tcp0, from, 0x1e);
+    settle();
+    puts = sent_count(LNET_MSG_PUT);
+    assert_int_equal(puts, 1);
+    gets = sent_count(LNET_MSG_GET);
+    pass(5 * SEC);
+    push_bytes(tcp0, from, junk, sizeof(junk));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_GET), gets + 1);
+    pass(28 * SEC); /* the PUSH has not been acknowledged; the GET has some seconds more */
+    assert_non_null(peer_table_find(node->peers, &from));
+    assert_null(peer_table_find(node->peers, &from)->push.slot);
+    assert_false(peer_table_find(node->peers, &from)->state & (PEER_PING_SENT | PEER_PUSH_SENT));
+    pass(5 * SEC);
+    push_from(tcp0, from, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), puts + 1);
+    ack_push(sent_last(LNET_MSG_PUT));
+    settle();
+    assert_int_equal(node->ping->nnew, 0);
+    assert_null(peer_table_find(node->peers, &from)->push.slot);
+    node_down();
+}
+
+/* One PUSH per peer at a time: what changes meanwhile follows its ACK. */
+static void test_push_one_at_a_time(void **state)
+{
+    struct lnet_nid from;
+
+    node_up(opts_default());
+    from = peer();
+    befriend(tcp0, from);
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ON(0, lnet_ni_link(ib0, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push(&loop.sent[0]);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    ack_push(sent_last(LNET_MSG_PUT));
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    node_down();
+}
+
+/* ---- lists of NIDs ---- */
+
+static void push_list(struct lnet_nid from, const char *nids)
+{
+    uint8_t data[512];
+
+    push_bytes(tcp0, from, data, list_info(data, sizeof(data), 2, nids));
+    settle();
+}
+
+static struct peer *peer_of(const char *nid)
+{
+    struct lnet_nid n = N(nid);
+
+    return peer_table_find(node->peers, &n);
+}
+
+/* A node with many NIDs is one peer, and gets one PUSH, at the NID that it pushed from. */
+static void test_push_many_nids(void **state)
+{
+    node_up(opts_default());
+    push_list(N("10.0.0.71@tcp"), "10.9.0.70@o2ib9 10.0.0.71@tcp 10.0.0.72@tcp");
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push(sent_last(LNET_MSG_PUT), N("10.0.0.71@tcp"));
+    ack_push(sent_last(LNET_MSG_PUT));
+    assert_int_equal(sent_count(LNET_MSG_GET), 0); /* a pushed list is as good as a reply */
+    assert_ptr_equal(peer_of("10.9.0.70@o2ib9"), peer_of("10.0.0.72@tcp"));
+    assert_int_equal(node->peers->npeers, 1);
+    push_list(N("10.0.0.72@tcp"), "10.9.0.70@o2ib9 10.0.0.71@tcp 10.0.0.72@tcp");
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    /* It has acknowledged a PUSH: another node gets none of its NIDs by a PUSH. */
+    push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.71@tcp");
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    assert_int_equal(peer_of("10.0.0.71@tcp")->nnis, 3);
+    assert_int_equal(peer_of("10.0.0.73@tcp")->nnis, 1);
+    /* It is pinged for that; as it still has the NID, nothing changes. */
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    assert_true(
+        nid_same(&sent_last(LNET_MSG_GET)->hdr.dest_nid, &peer_of("10.0.0.71@tcp")->push.nid));
+    reply_nids = "10.9.0.70@o2ib9 10.0.0.71@tcp 10.0.0.72@tcp";
+    answer_ping(sent_last(LNET_MSG_GET));
+    reply_nids = NULL;
+    assert_int_equal(peer_of("10.0.0.71@tcp")->nnis, 3);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* A list without the sender is none: the sender is pinged for its own, and then pushed to. */
+    push_list(N("10.0.0.74@tcp"), "10.0.0.75@tcp 10.0.0.76@tcp");
+    assert_int_equal(peer_of("10.0.0.74@tcp")->nnis, 1);
+    assert_null(peer_of("10.0.0.75@tcp"));
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    reply_nids = "10.0.0.74@tcp 10.0.0.77@tcp";
+    answer_ping(sent_last(LNET_MSG_GET));
+    reply_nids = NULL;
+    assert_ptr_equal(peer_of("10.0.0.74@tcp"), peer_of("10.0.0.77@tcp"));
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* Fewer NIDs: the others are forgotten. */
+    push_list(N("10.0.0.72@tcp"), "10.0.0.72@tcp");
+    assert_null(peer_of("10.0.0.71@tcp"));
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3);
+    sent_clear();
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3); /* one for each node */
+    for (unsigned i = 0; i < loop.nsent; i++)
+        if (loop.sent[i].hdr.type == LNET_MSG_PUT)
+            ack_push(&loop.sent[i]);
+    node_down();
+}
+
+/* A known peer that pushes what is no info is pinged for it, once at a time. */
+static void test_push_garbage_of_known(void **state)
+{
+    const uint8_t junk[272] = {0xa5};
+    struct lnet_nid from;
+
+    node_up(opts_default());
+    from = peer();
+    befriend(tcp0, from);
+    for (unsigned i = 0; i < 3; i++)
+        push_bytes(tcp0, from, junk, sizeof(junk));
+    settle();
+    assert_int_equal(drops_of(LNET_DROP_PING_BAD_INFO), 3);
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    answer_pings(0);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    node_down();
+}
+
+/* A NID that its peer has no longer goes to the node that pushes it. */
+static void test_claim(void **state)
+{
+    node_up(opts_default());
+    push_list(N("10.0.0.71@tcp"), "10.0.0.71@tcp 10.0.0.72@tcp");
+    ack_push(sent_last(LNET_MSG_PUT));
+    befriend(tcp0, N("10.0.0.73@tcp"));
+    push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.72@tcp");
+    assert_ptr_equal(peer_of("10.0.0.72@tcp"), peer_of("10.0.0.71@tcp"));
+    answer_pings(0); /* it has 10.0.0.71@tcp only */
+    assert_null(peer_of("10.0.0.72@tcp"));
+    push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.72@tcp");
+    assert_ptr_equal(peer_of("10.0.0.72@tcp"), peer_of("10.0.0.73@tcp"));
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    /* Who is asked for nothing is not asked again soon. */
+    for (unsigned i = 0; i < 5; i++)
+        push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.72@tcp 10.0.0.71@tcp");
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    pass(61 * SEC);
+    push_list(N("10.0.0.73@tcp"), "10.0.0.73@tcp 10.0.0.72@tcp 10.0.0.71@tcp");
+    assert_int_equal(sent_count(LNET_MSG_GET), 2);
+    answer_pings(0);
+    node_down();
+}
+
+/* A PUSH that `sender` sends for `from`. */
+static void push_through(struct lnet_ni *ni, struct lnet_nid sender, struct lnet_nid from)
+{
+    uint8_t data[64];
+    uint32_t len = make_info(data, sizeof(data), from, 0x1e, 2, 0);
+    struct peer_msg *fx =
+        rx_new(ni, sender, hdr_put(from, ni->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
+
+    memcpy(fx->in.payload, data, len);
+    rx_parse(fx);
+    settle();
+}
+
+/* A new peer behind a gateway is pinged when it has acknowledged. If it does not answer, it is not
+ * pushed to until it pushes again. Parts of a reply make the next ping larger. */
+static void test_ping_of_new(void **state)
+{
+    struct lnet_get get;
+    uint8_t data[8192];
+    struct lnet_nid gw, from = N("10.9.0.1@tcp9");
+    struct sent put;
+    uint32_t len;
+
+    node_up(opts_default());
+    gw = peer_on(0, 0, "tcp", 0);
+    assert_int_equal(route_add("tcp9", gw, -1, 0), 0);
+    settle();
+    sent_clear();
+    push_through(tcp0, gw, from);
+    put = *sent_last(LNET_MSG_PUT);
+    ack_push_only(&put);
+    assert_int_equal(sent_count(LNET_MSG_GET), 1);
+    lnet_body_get_get(&sent_last(LNET_MSG_GET)->hdr, &get);
+    assert_int_equal(get.sink_length, 272);
+    len = make_info(data, sizeof(data), from, 0x1e, 2, 60);
+    reply_to(sent_last(LNET_MSG_GET), data, 272);
+    assert_int_equal(sent_count(LNET_MSG_GET), 2);
+    lnet_body_get_get(&sent_last(LNET_MSG_GET)->hdr, &get);
+    assert_int_equal(get.sink_length, len);
+    pass(31 * SEC);
+    assert_int_equal(stat_of(LNET_STAT_RESPONSE_TIMEOUT_COUNT), 1);
+    assert_int_equal(node->ping->nnew, 0);
+    sent_clear();
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    push_through(tcp0, gw, from);
+    assert_int_equal(sent_count(LNET_MSG_GET), 1); /* the ping that is due comes first */
+    answer_pings(0);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push(sent_last(LNET_MSG_PUT));
+    node_down();
+}
+
+/* A node that turns its discovery off is another peer from then on, and is not pushed to. */
+static void test_push_discovery_off(void **state)
+{
+    struct lnet_nid from;
+    struct peer *p;
+
+    node_up(opts_default());
+    from = peer();
+    befriend(tcp0, from);
+    p = peer_table_find(node->peers, &from);
+    assert_int_equal(p->state & (PEER_MULTI_RAIL | PEER_NO_DISCOVERY), PEER_MULTI_RAIL);
+    push_from(tcp0, from, 0x0e);
+    settle();
+    p = peer_table_find(node->peers, &from);
+    assert_int_equal(p->state & (PEER_MULTI_RAIL | PEER_NO_DISCOVERY | PEER_MARK_DELETION),
+                     PEER_NO_DISCOVERY);
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    push_from(tcp0, from, 0x1e); /* and on */
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push(sent_last(LNET_MSG_PUT));
+    /* off while a PUSH to it is on its way */
+    ON(0, lnet_ni_link(ib0, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    push_from(tcp0, from, 0x0e);
+    settle();
+    ack_push(sent_last(LNET_MSG_PUT));
+    p = peer_table_find(node->peers, &from);
+    assert_int_equal(p->state & (PEER_MULTI_RAIL | PEER_DISCOVERING | PEER_MARK_DELETION), 0);
+    assert_int_equal(node->ping->nnew, 0);
+    node_down();
+}
+
+/* A peer that is deleted, with a PUSH that waits and with one on its way: no PUSH is sent for it
+ * any more, and the slot of the other comes free with the ACK. */
+static void test_push_to_gone(void **state)
+{
+    struct lnet_nid gone, waits;
+    struct sent first;
+
+    node_up(opts_default());
+    gone = peer_on(0, 0, "tcp", 5);
+    waits = peer_on(0, 0, "tcp", 6);
+    push_from(tcp0, gone, 0x1e);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    first = *sent_last(LNET_MSG_PUT);
+    ON(0, peer_table_del(node->peers, peer_table_find(node->peers, &gone)));
+    push_from(tcp0, gone, 0x1e); /* as another peer, that has a PUSH of its own */
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    ack_push(&first);
+    assert_int_equal(peer_table_find(node->peers, &gone)->discovery.acked_seqno, 0);
+    ack_push(sent_last(LNET_MSG_PUT));
+    assert_int_equal(peer_table_find(node->peers, &gone)->discovery.acked_seqno, 4);
+    assert_int_equal(node->ping->nnew, 0);
+    befriend(tcp0, waits);
+    ON(0, lnet_ping_push_all(node, true); node->ping->sweep.fn(&node->ping->sweep);
+       peer_table_del(node->peers, peer_table_find(node->peers, &gone));
+       peer_table_del(node->peers, peer_table_find(node->peers, &waits)));
+    settle();
+    assert_true(TAILQ_EMPTY(&node->ping->waiting[0]) && TAILQ_EMPTY(&node->ping->waiting[1]));
+    node_down();
+}
+
+/* ---- many peers ---- */
+
+/* Many nodes, more than PUSHes may be under way, some of them gone. */
+static void test_push_many(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    unsigned i, n = 3 * DISCOVERIES, dead = 0;
+
+    o.max_peers = 1000;
+    node_up(o);
+    for (i = 0; i < n; i++)
+        befriend(tcp0, peer_on(i % nreactors, 0, "tcp", i / nreactors));
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), DISCOVERIES);
+    for (i = 0; i < loop.nsent; i++) {
+        if (loop.sent[i].hdr.type != LNET_MSG_PUT)
+            continue;
+        if (i % 16 == 15)
+            dead++;
+        else
+            ack_push(&loop.sent[i]);
+    }
+    pass(31 * SEC);
+    for (; i < loop.nsent; i++)
+        if (loop.sent[i].hdr.type == LNET_MSG_PUT)
+            ack_push(&loop.sent[i]);
+    assert_int_equal(sent_count(LNET_MSG_PUT), n); /* each once */
+    assert_true(dead > 0);
+    assert_int_equal(stat_of(LNET_STAT_RESPONSE_TIMEOUT_COUNT), dead);
+    /* those that did not answer are left alone until they come again */
+    sent_clear();
+    ON(0, lnet_ni_link(ib0, false));
+    settle();
+    for (i = 0; i < loop.nsent; i++)
+        if (loop.sent[i].hdr.type == LNET_MSG_PUT)
+            ack_push(&loop.sent[i]);
+    assert_int_equal(sent_count(LNET_MSG_PUT), n - dead);
+    node_down();
+}
+
+/* 10,000 peers of one prefix: each has a place, and each gets one PUSH of a change. */
+static void test_push_10000(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    const unsigned n = 10000;
+    unsigned pushed = 0;
+    char text[32];
+
+    o.max_peers = n;
+    node_up(o);
+    for (unsigned i = 0; i < n; i++) {
+        snprintf(text, sizeof(text), "10.0.%u.%u@tcp", 1 + i / 250, 1 + i % 250);
+        befriend(tcp0, N(text));
+    }
+    assert_int_equal(node->peers->npeers, n);
+    assert_int_equal(node->peers->nnis_unanswered, 0);
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    while (sent_count(LNET_MSG_PUT) > 0) {
+        struct sent put[DISCOVERIES];
+        unsigned here = 0;
+
+        assert_in_range(loop.nsent, 1, DISCOVERIES);
+        for (unsigned i = 0; i < loop.nsent; i++)
+            put[here++] = loop.sent[i];
+        pushed += here;
+        sent_clear();
+        for (unsigned i = 0; i < here; i++)
+            ack_push_only(&put[i]);
+    }
+    assert_int_equal(pushed, n);
+    printf("%u peers: %zu KiB\n", n, lnet_peers_bytes(&node->opts) / 1024);
+    node_down();
+}
+
+/* Only a node itself, or the gateway of its net, says what it is. */
+static void test_push_of_another(void **state)
+{
+    struct lnet_nid gw, liar;
+
+    node_up(opts_default());
+    gw = peer_on(0, 0, "tcp", 0);
+    liar = peer_on(0, 0, "tcp", 1);
+    assert_int_equal(route_add("tcp9", gw, -1, 0), 0);
+    settle();
+    sent_clear();
+    push_through(tcp0, liar, N("10.9.0.1@tcp9"));
+    push_through(tcp0, liar, gw);
+    assert_int_equal(drops_of(LNET_DROP_PUSH_SOURCE), 1);
+    assert_int_equal(drops_of(LNET_DROP_SRC_NOT_ALLOWED), 1);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    push_through(tcp0, gw, N("10.9.0.1@tcp9"));
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push_of(sent_last(LNET_MSG_PUT), gw, N("10.9.0.1@tcp9"));
+    node_down();
+}
+
+/* Many made-up nodes behind a gateway fill the table and acknowledge nothing: those who do keep
+ * their place, and hear of each change at once. */
+static void test_push_made_up(void **state)
+{
+    struct lnet_node_opts o = opts_default();
+    unsigned changes, told;
+    struct lnet_nid gw;
+    char text[32];
+
+    o.max_peers = 200;
+    node_up(o);
+    gw = peer_on(0, 0, "tcp", 0);
+    assert_int_equal(route_add("tcp9", gw, -1, 0), 0);
+    for (unsigned i = 0; i < 8; i++)
+        befriend(tcp0, peer_on(i % nreactors, 0, "tcp", 1 + i / nreactors));
+    sent_clear();
+    for (unsigned i = 0; i < 1000; i++) {
+        snprintf(text, sizeof(text), "10.9.%u.%u@tcp9", i / 250, 1 + i % 250);
+        push_through(tcp0, gw, N(text));
+    }
+    assert_int_equal(node->peers->npeers - node->peers->npinned_peers, 200);
+    assert_int_equal(sent_count(LNET_MSG_PUT), DISCOVERIES_NEW);
+    for (changes = 0; changes < 3; changes++) {
+        sent_clear();
+        ON(0, lnet_ni_link(tcp1, changes % 2));
+        settle();
+        told = 0;
+        for (unsigned i = 0; i < loop.nsent; i++)
+            if (loop.sent[i].hdr.type == LNET_MSG_PUT && !nid_same(&loop.sent[i].to, &gw)) {
+                ack_push(&loop.sent[i]);
+                told++;
+            }
+        assert_int_equal(told, 8);
+    }
+    node_down();
+}
+
+static const struct CMUnitTest tests[] = {
+    LNET_TEST(test_push_and_push_back),
+    LNET_TEST(test_push_fails),
+    LNET_TEST(test_push_quiet),
+    LNET_TEST(test_push_garbage),
+    LNET_TEST(test_push_and_ping_fail),
+    LNET_TEST(test_push_one_at_a_time),
+    LNET_TEST(test_push_many_nids),
+    LNET_TEST(test_push_garbage_of_known),
+    LNET_TEST(test_claim),
+    LNET_TEST(test_ping_of_new),
+    LNET_TEST(test_push_discovery_off),
+    LNET_TEST(test_push_to_gone),
+    LNET_TEST(test_push_many),
+    LNET_TEST(test_push_10000),
+    LNET_TEST(test_push_of_another),
+    LNET_TEST(test_push_made_up),
+};
+
+LNET_TESTS_MAIN("test_lnet_discovery", tests)

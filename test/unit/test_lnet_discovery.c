@@ -457,6 +457,57 @@ static void test_push_to_gone(void **state)
     node_down();
 }
 
+/* A peer pushed over tcp, and has only its NID on tcp1 any more. It is pinged and pushed to over
+ * tcp1, from our NID there (§3.6: the source is any NID that leads to the primary NID). */
+static void test_other_net(void **state)
+{
+    struct lnet_nid moved = N("10.1.0.71@tcp1");
+
+    node_up(opts_default());
+    push_list(N("10.0.0.71@tcp"), "10.1.0.71@tcp1 10.0.0.71@tcp");
+    ack_push(sent_last(LNET_MSG_PUT));
+    sent_clear();
+    push_list(N("10.0.0.71@tcp"), "10.1.0.71@tcp1"); /* without the sender: it is pinged */
+    reply_nids = "10.1.0.71@tcp1";
+    answer_ping(sent_last(LNET_MSG_GET));
+    assert_null(peer_of("10.0.0.71@tcp"));
+    sent_clear();
+    ON(0, lnet_discover(node->ping, peer_of("10.1.0.71@tcp1"), PEER_FORCE_PING | PEER_FORCE_PUSH);
+       lnet_discover_some(node->ping));
+    settle();
+    assert_true(nid_same(&sent_last(LNET_MSG_GET)->hdr.dest_nid, &moved));
+    assert_true(nid_same(&sent_last(LNET_MSG_GET)->hdr.src_nid, &tcp1->nid));
+    answer_ping(sent_last(LNET_MSG_GET));
+    reply_nids = NULL;
+    assert_push(sent_last(LNET_MSG_PUT), moved);
+    assert_true(nid_same(&sent_last(LNET_MSG_PUT)->hdr.src_nid, &tcp1->nid));
+    ack_push(sent_last(LNET_MSG_PUT));
+    node_down();
+}
+
+/* A peer behind a gateway pushed over tcp. The only gateway that is up is one on tcp1. */
+static void test_other_route(void **state)
+{
+    struct lnet_nid gw0, gw1, from = N("10.9.0.1@tcp9");
+
+    node_up(opts_default());
+    gw0 = peer_on(0, 0, "tcp", 0);
+    gw1 = peer_on(0, 1, "tcp1", 0);
+    assert_int_equal(route_add("tcp9", gw0, -1, 0), 0);
+    settle();
+    push_through(tcp0, gw0, from);
+    ack_push(sent_last(LNET_MSG_PUT));
+    assert_int_equal(route_add("tcp9", gw1, -1, 0), 0);
+    settle();
+    ON(0, lnet_gw_find(node, &gw0)->lnd_down = true);
+    sent_clear();
+    ON(0, lnet_ni_link(ib0, false));
+    settle();
+    assert_push_of(sent_last(LNET_MSG_PUT), gw1, from);
+    ack_push(sent_last(LNET_MSG_PUT));
+    node_down();
+}
+
 /* ---- many peers ---- */
 
 /* Many nodes, more than PUSHes may be under way, some of them gone. */
@@ -605,6 +656,8 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_ping_of_new),
     LNET_TEST(test_push_discovery_off),
     LNET_TEST(test_push_to_gone),
+    LNET_TEST(test_other_net),
+    LNET_TEST(test_other_route),
     LNET_TEST(test_push_many),
     LNET_TEST(test_push_10000),
     LNET_TEST(test_push_of_another),

@@ -5,7 +5,8 @@
  *
  * A peer is PEER_DISCOVERING exactly while it has a slot. A peer that waits for a slot has its
  * reasons in peer_push.want. When the peer is freed its slot stays busy until the LND has released
- * the slot's messages.
+ * the slot's messages. A slot sends its next GET or PUSH only after the last one: PEER_PING_SENT
+ * and PEER_PUSH_SENT are cleared when the operation is done, or when the peer leaves the slot.
  */
 #include "lib/lnet/path/path.h"
 #include "lib/lnet/ping/ping_internal.h"
@@ -108,7 +109,6 @@ static void slot_leave(struct peer *peer)
     peer->push.slot = NULL;
     peer->state &= ~(uint32_t)(PEER_PING_SENT | PEER_PUSH_SENT); /* their ends are not heard of */
     d->peer = NULL;
-    d->get_again = false;
     slot_release(d);
 }
 
@@ -125,23 +125,26 @@ static struct lnet_nid nid_of(const struct lnet_ping *p, const struct peer *peer
     return peer_table_find(p->node->peers, &push->nid) == peer ? push->nid : peer->primary;
 }
 
-/* Returns the NID of ours that the peer talks to, or another on that net if we do not have it. */
-static struct lnet_nid our_nid(const struct lnet_node *node, const struct peer *peer)
+/* Returns the NID of ours that the peer pushed to, if its NI still leads to `to`; else ANY. The
+ * other NIDs of a peer may be on other nets, and the route that the PUSH came by may be gone. */
+static struct lnet_nid our_nid(const struct lnet_node *node, const struct peer *peer,
+                               const struct lnet_nid *to)
 {
-    const struct lnet_conf_net *net;
+    struct lnet_ni *ni = lnet_ni_find(node, &peer->push.local);
+    struct lnet_path path;
 
-    if (lnet_ni_find(node, &peer->push.local))
-        return peer->push.local;
-    net = lnet_net_find(node, nid_net(&peer->push.local));
-    return net ? net->ni[0]->nid : LNET_NID_ANY;
+    if (!ni || !nid_same(to, &peer->push.nid) ||
+        lnet_choose(lnet_shard_self(node), to, &LNET_NID_ANY, ni, &path) != LNET_DROP_NONE)
+        return LNET_NID_ANY;
+    return ni->nid;
 }
 
 static void send_get(struct discovery *d)
 {
-    const struct lnet_node *node = d->ping->node;
-    struct lnet_nid from = our_nid(node, d->peer);
+    struct lnet_nid from;
 
     d->get.target = nid_of(d->ping, d->peer);
+    from = our_nid(d->ping->node, d->peer, &d->get.target);
     lnet_ping_op_start(&d->get, &from, d->sink, min(d->peer->discovery.sink, SINK_MAX), TIMEOUT_US);
 }
 
@@ -154,7 +157,7 @@ static void send_push(struct discovery *d)
     if (nid_same(&to, &d->peer->primary))
         to = nid_of(p, d->peer);
     if (nid_is_any(&from))
-        from = our_nid(p->node, d->peer);
+        from = our_nid(p->node, d->peer, &to);
     d->target = p->current;
     d->target->refs++;
     d->put.target = to;
@@ -216,9 +219,7 @@ static void step(struct peer *peer, struct lnet_ping *p, struct discover_event e
         merge(p, peer, event.kind == DISCOVER_PUSHED);
         break;
     case DISCOVER_PING:
-        d->get_again = d->get.running; /* the LND has not released the last GET */
-        if (!d->get_again)
-            send_get(d);
+        send_get(d);
         break;
     case DISCOVER_PUSH:
         send_push(d);
@@ -238,11 +239,6 @@ static void get_done(struct lnet_ping_op *op)
     struct lnet_ping *p = d->ping;
     struct peer *peer = d->peer;
 
-    if (peer && d->get_again) {
-        d->get_again = false;
-        send_get(d);
-        return;
-    }
     if (peer && op->status == 0) {
         (void)lnet_ping_decode(d->sink, op->len, &p->scratch); /* op.c has found it valid */
         peer_table_answers(p->node->peers, peer, true);

@@ -2,6 +2,7 @@
 /* One ping operation: a portal-0 GET or PUSH to a peer and its answer. The header says the rest. */
 #include "lib/lnet/ping/ping_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -73,6 +74,7 @@ void lnet_ping_op_start(struct lnet_ping_op *op, const struct lnet_nid *src, voi
     struct lnet_ping *p = op->node->ping;
     int rc;
 
+    assert(!op->running); /* its MD and its link are in use */
     op->seg = (struct mem_seg){.addr = data, .len = size, .region = MEM_REGION_NONE};
     op->eq.fn = on_event;
     op->md = (struct lnet_md){.segs = &op->seg,

@@ -35,7 +35,6 @@ struct discovery {
     struct lnet_ping *ping;
     struct peer *peer;          /* NULL: the peer's discovery is complete, or the peer is freed */
     struct ping_target *target; /* that put sends */
-    bool get_again;             /* when the LND has released the last GET */
     bool is_new;                /* counts in lnet_ping.nnew */
     bool free;
     struct discovery *next; /* in lnet_ping.free_slots */

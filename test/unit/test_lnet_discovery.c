@@ -457,6 +457,70 @@ static void test_push_to_gone(void **state)
     node_down();
 }
 
+/* The info of a node with n NIDs from 10.0.1.0@tcp on. Returns its size. */
+static uint32_t long_info(uint8_t *data, size_t size, unsigned n)
+{
+    uint32_t len = make_info(data, size, N("10.0.1.0@tcp"), 0x1e, 2, 0);
+
+    for (unsigned i = 1; i < n; i++, len += 16) {
+        memcpy(data + len, data + 32, 16);
+        data[len] = (uint8_t)i;
+        data[len + 1] = (uint8_t)(1 + i / 256);
+    }
+    memcpy(data + 12, &(uint32_t){n + 1}, 4);
+    return len;
+}
+
+/* A peer lists more NIDs than this node takes: more bytes than a discovery asks for, or more NIDs
+ * than an info has room for. The part that came is used, no NID is forgotten for it, and the PUSH
+ * that is due is sent. A list that is short although there was room is no such part (§3.4, §3.6
+ * row 3). */
+static void test_list_too_long(void **state)
+{
+    struct lnet_node_opts opts = opts_default();
+    static uint8_t data[20000];
+    struct lnet_nid from = N("10.0.1.0@tcp");
+    struct lnet_get get;
+    uint32_t len;
+
+    opts.max_peers = 1000;
+    node_up(opts);
+    len = long_info(data, sizeof(data), 1000);
+    push_bytes(tcp0, from, data, len);
+    settle();
+    lnet_body_get_get(&sent_last(LNET_MSG_GET)->hdr, &get);
+    assert_int_equal(get.sink_length, SINK_MAX);
+    reply_to(sent_last(LNET_MSG_GET), data, SINK_MAX);
+    assert_int_equal(peer_of("10.0.1.0@tcp")->nnis, LNET_PING_MAX_NIDS);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ack_push_only(sent_last(LNET_MSG_PUT));
+    assert_int_equal(peer_of("10.0.1.0@tcp")->discovery.error, 0);
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    ack_push_only(sent_last(LNET_MSG_PUT));
+    /* whole, but of too many NIDs; those of the first list are still there */
+    len = long_info(data, sizeof(data), 300);
+    push_bytes(tcp0, from, data, len);
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_GET), 2);
+    reply_to(sent_last(LNET_MSG_GET), data, len);
+    assert_int_equal(sent_count(LNET_MSG_GET), 2);
+    assert_int_equal(peer_of("10.0.1.0@tcp")->nnis, LNET_PING_MAX_NIDS);
+    assert_null(peer_of("10.0.1.0@tcp")->push.slot);
+    assert_int_equal(peer_of("10.0.1.0@tcp")->discovery.error, 0);
+    /* cut, although there was room */
+    push_bytes(tcp0, from, data, len);
+    settle();
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(sent_count(LNET_MSG_GET), 3 + i);
+        reply_to(sent_last(LNET_MSG_GET), data, 400);
+    }
+    assert_int_equal(sent_count(LNET_MSG_GET), 5);
+    assert_int_equal(peer_of("10.0.1.0@tcp")->discovery.error, -EPROTO);
+    node_down();
+}
+
 /* A peer pushed over tcp, and has only its NID on tcp1 any more. It is pinged and pushed to over
  * tcp1, from our NID there (§3.6: the source is any NID that leads to the primary NID). */
 static void test_other_net(void **state)
@@ -656,6 +720,7 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_ping_of_new),
     LNET_TEST(test_push_discovery_off),
     LNET_TEST(test_push_to_gone),
+    LNET_TEST(test_list_too_long),
     LNET_TEST(test_other_net),
     LNET_TEST(test_other_route),
     LNET_TEST(test_push_many),

@@ -711,7 +711,8 @@ static void learn_nids(struct peer_table *t, struct peer *p, const struct lnet_p
         learn_nid(t, p, &info->ni[i], pushed);
     if (!(p->state & PEER_LOCK_PRIMARY) && peer_table_find(t, primary) == p)
         set_primary(t, p, primary);
-    forget_unlisted(t, p);
+    if (!info->truncated)
+        forget_unlisted(t, p);
 }
 
 static void learn_status(struct peer_table *t, struct peer *p, const struct lnet_ping_info *info)

@@ -216,10 +216,11 @@ void peer_table_recreate(struct peer_table *t, struct peer *p, const struct lnet
  * discovery: discovery is on at this node. */
 void peer_table_hear(struct peer_table *t, struct peer *p, const struct lnet_ping_info *info,
                      bool discovery);
-/* Merges a peer's valid and complete ping info, of which peer_table_hear() has been told (§3.6
- * "Merge"). pushed: the info came in a PUSH. A PUSH takes no NID from a peer that answered, but
- * notifies PEER_NI_CLAIMED. Returns the peer that has the data now: it is another one if the
- * primary NID was that peer's, and then p may have been freed (PEER_GONE). */
+/* Merges a peer's valid ping info, of which peer_table_hear() has been told (§3.6 "Merge"). An info
+ * that is longer than this node takes is truncated, and no NID is removed for it. pushed: the info
+ * came in a PUSH. A PUSH takes no NID from a peer that answered, but notifies PEER_NI_CLAIMED.
+ * Returns the peer that has the data now: it is another one if the primary NID was that peer's, and
+ * then p may have been freed (PEER_GONE). */
 struct peer *peer_table_merge(struct peer_table *t, struct peer *p,
                               const struct lnet_ping_info *info, bool discovery, bool pushed);
 

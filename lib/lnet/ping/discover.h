@@ -28,7 +28,8 @@ enum discover_kind {
     DISCOVER_LOOK,       /* only time passed, or the state changed outside */
     DISCOVER_START,      /* somebody needs the peer; `set` has further bits: PEER_FORCE_PING,
                             PEER_FORCE_PUSH, PEER_RTR_DISCOVERY (a router check, §3.8) */
-    DISCOVER_REPLY,      /* valid and complete info, which peer_table_hear() has; to, from */
+    DISCOVER_REPLY,      /* valid info, complete or as much of it as this node takes, which
+                            peer_table_hear() has; to, from */
     DISCOVER_REPLY_BAD,  /* invalid or truncated info; size: bytes that it needs, or 0 */
     DISCOVER_PING_ERROR, /* no REPLY came: error */
     DISCOVER_ACK,        /* of our PUSH, with status 0 */

@@ -232,6 +232,16 @@ static void step(struct peer *peer, struct lnet_ping *p, struct discover_event e
 
 /* ---- messages that are complete ---- */
 
+/* A list that is longer than a discovery asks for, or has more NIDs than an info, is used as far as
+ * it came. The peer would be pinged for ever for the rest, and never pushed to. */
+static enum discover_kind reply_kind(const struct lnet_ping_op *op,
+                                     const struct lnet_ping_info *info)
+{
+    if (op->len == SINK_MAX || info->full_size <= op->len)
+        return DISCOVER_REPLY;
+    return discover_reply_kind(info);
+}
+
 static void get_done(struct lnet_ping_op *op)
 {
     struct discovery *d = container_of(op, struct discovery, get);
@@ -242,7 +252,7 @@ static void get_done(struct lnet_ping_op *op)
     if (peer && op->status == 0) {
         (void)lnet_ping_decode(d->sink, op->len, &p->scratch); /* op.c has found it valid */
         peer_table_answers(p->node->peers, peer, true);
-        event = (struct discover_event){.kind = discover_reply_kind(&p->scratch),
+        event = (struct discover_event){.kind = reply_kind(op, &p->scratch),
                                         .size = p->scratch.full_size,
                                         .to = op->target,
                                         .from = LNET_NID_ANY};

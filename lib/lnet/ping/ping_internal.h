@@ -16,7 +16,7 @@
 #define PING_CLI_SINK   3960 /* what lnetctl ping asks for, §3.4 */
 #define PUSH_IN         LNET_PUSH_BUFFERS
 #define PUSH_IN_SIZE    8192
-#define SINK_MAX        8192u /* bytes of a ping info that a discovery asks for */
+#define SINK_MAX        8192u /* bytes that a discovery asks for: LNET_PING_MAX_NIDS large NIDs fit */
 #define DISCOVERIES     64    /* at once, */
 #define DISCOVERIES_NEW 32    /* of these, of peers that do not answer */
 

@@ -565,6 +565,40 @@ static void pins(void **state)
     assert_null(find("10.9.0.2@tcp"));
 }
 
+/* A gateway has a place for the NID of its routes. For the others that it lists it pays as others
+ * do, also for those that it takes from another peer, and cannot fill the table with them. */
+static void pinned_lists_many(void **state)
+{
+    struct lnet_nid a = nid("10.9.0.1@tcp");
+    struct peer *p = peer_table_pin(&table, &a);
+    char text[32];
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        snprintf(text, sizeof(text), "10.0.%u.1@tcp", i);
+        learn(get(text), MR, text);
+    }
+    p = learn(p, MR, "10.9.0.1@tcp 10.0.3.1@tcp");
+    assert_int_equal(p->account->held, 2);
+    for (unsigned i = 0; i < 3; i++) {
+        static struct lnet_ping_info in = {.features = MR, .seqno = 2, .count = 40};
+
+        for (unsigned k = 0; k < in.count; k++) {
+            snprintf(text, sizeof(text), "10.9.0.%u@tcp", k + 1);
+            in.ni[k] = (struct lnet_ping_ni){.nid = nid(text), .status = LNET_NI_UP};
+        }
+        peer_table_merge(&table, p, &in, true, false);
+        assert_in_range(p->nnis, 10, 17); /* of 32 */
+        assert_int_equal(p->account->held, p->nnis);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(text, sizeof(text), "10.0.%u.1@tcp", i);
+        assert_non_null(find(text));
+    }
+    peer_table_unpin(&table, &a);
+    assert_int_equal(p->account->held, p->nnis);
+}
+
 /* A pin goes with its NID when that moves, and discovery does not remove the NID. */
 static void pins_follow(void **state)
 {
@@ -758,6 +792,7 @@ int main(void)
         TEST(who_is_no_peer),
         TEST(full_table),
         TEST(pins),
+        TEST(pinned_lists_many),
         TEST(pins_follow),
         TEST(made_anew),
         TEST(pushes_take_nothing),

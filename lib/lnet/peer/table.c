@@ -327,11 +327,30 @@ static struct peer_ni *make_ni(struct peer_table *t, struct peer *p, const struc
     return ni;
 }
 
+static struct share_account *account_of(struct peer_table *t, const struct lnet_nid *nid)
+{
+    struct lnet_nid prefix = nid_prefix(nid, nid_is_nid4(nid) ? t->opts.prefix4 : t->opts.prefix6);
+
+    return share_of(&t->share, nid, nid_same(nid, &prefix) ? NULL : &prefix);
+}
+
+/* From now on a peer that was created for a pin pays for its NIDs as others do. */
+static bool charge(struct peer_table *t, struct peer *p)
+{
+    if (p->account || p->state & PEER_CONFIGURED)
+        return true;
+    p->account = account_of(t, &p->primary);
+    for (unsigned i = 0; p->account && i < p->nnis; i++)
+        share_take(p->account);
+    return p->account;
+}
+
 /* Creates a peer NI. Returns NULL if there is no room, or the peer's share is used up. */
 static struct peer_ni *add_ni(struct peer_table *t, struct peer *p, const struct lnet_nid *nid,
                               enum peer_origin origin)
 {
-    bool may = origin == PEER_BY_CONFIG || !p->account || share_may(p->account, nfree(t));
+    bool may = origin == PEER_BY_CONFIG ||
+               (charge(t, p) && (!p->account || share_may(p->account, nfree(t))));
 
     if (may && !has_ni(t)) { /* the one that goes may be the last other of p's account */
         if (p->account)
@@ -345,13 +364,6 @@ static struct peer_ni *add_ni(struct peer_table *t, struct peer *p, const struct
         return NULL;
     }
     return make_ni(t, p, nid, origin);
-}
-
-static struct share_account *account_of(struct peer_table *t, const struct lnet_nid *nid)
-{
-    struct lnet_nid prefix = nid_prefix(nid, nid_is_nid4(nid) ? t->opts.prefix4 : t->opts.prefix6);
-
-    return share_of(&t->share, nid, nid_same(nid, &prefix) ? NULL : &prefix);
 }
 
 /* Makes a peer without a NID, which the caller gives it next. */
@@ -470,17 +482,6 @@ void peer_table_recreate(struct peer_table *t, struct peer *p, const struct lnet
     p->state = p->features = p->seqno = 0;
     p->discovery = (struct peer_discovery){.push_to = LNET_NID_ANY, .push_from = LNET_NID_ANY};
     touch(t, p);
-}
-
-/* A peer that was pinned pays for its NIDs as others do. */
-static bool charge(struct peer_table *t, struct peer *p)
-{
-    if (p->account || p->state & PEER_CONFIGURED)
-        return true;
-    p->account = account_of(t, &p->primary);
-    for (unsigned i = 0; p->account && i < p->nnis; i++)
-        share_take(p->account);
-    return p->account;
 }
 
 void peer_table_unpin(struct peer_table *t, const struct lnet_nid *nid)
@@ -661,6 +662,8 @@ static struct peer_ni *take_ni(struct peer_table *t, struct peer *p, struct peer
                (struct peer_event){.kind = PEER_NI_CLAIMED, .peer = p, .other = owner, .ni = ni});
         return NULL;
     }
+    if (!charge(t, p))
+        return NULL;
     move_ni(t, ni, p);
     return ni;
 }

@@ -378,7 +378,7 @@ static struct peer *make_peer(struct peer_table *t, const struct lnet_nid *nid,
         p = &t->peers[t->highest++];
     *p = (struct peer){.primary = *nid, .account = account};
     p->discovery.push_to = p->discovery.push_from = LNET_NID_ANY;
-    p->push.nid = p->push.local = LNET_NID_ANY;
+    p->push.nid = p->push.local = p->push.via = LNET_NID_ANY;
     TAILQ_INIT(&p->nets);
     join_age(t, p);
     t->npeers++;

@@ -92,6 +92,7 @@ struct peer_discovery {
 /* Runs the discoveries of a peer; ping/discovery.c has the functions. */
 struct peer_push {
     struct lnet_nid nid, local; /* the NID that the peer pushed from last, and ours */
+    struct lnet_nid via;        /* the gateway that the PUSH came through, or ANY */
     struct discovery *slot;     /* NULL: no discovery goes on */
     uint32_t want;              /* bits for DISCOVER_START */
     bool ping_after;            /* new: ping it after its first discovery */

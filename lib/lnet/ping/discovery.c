@@ -15,6 +15,8 @@
 
 #define SWEEP_BURST     256         /* peers looked at, */
 #define START_BURST     4           /* and discoveries begun in one iteration of the reactor */
+#define LOOKS           64          /* peers passed over for each of these */
+#define LONG_US         2000000ull  /* while others wait a discovery has so long */
 #define TIMEOUT_US      30000000ull /* for a REPLY and for an ACK */
 #define QUIET_FIRST_US  60000000ull /* no discovery of a peer after two that failed; */
 #define QUIET_DOUBLINGS 6           /* twice as long each time, up to half an hour */
@@ -42,32 +44,110 @@ static bool is_new(const struct peer *peer)
     return !peer->answered || reactor_now_us() < peer->push.slow_until_us;
 }
 
+/* ---- shares ---- */
+
+/* The NID that the peer pushed from last is known to work; its primary NID may be on a net that
+ * this node does not reach. */
+static struct lnet_nid nid_of(const struct lnet_ping *p, const struct peer *peer)
+{
+    const struct peer_push *push = &peer->push;
+
+    return peer_table_find(p->node->peers, &push->nid) == peer ? push->nid : peer->primary;
+}
+
+/* Returns the account that a peer's slot is charged to. A gateway can make up as many peers behind
+ * it as it likes: they are one prefix. The key of a prefix is no NID. A NID that comes directly and
+ * then through a gateway keeps its first prefix while it holds a slot. */
+static struct share_account *account_of(struct lnet_ping *p, const struct peer *peer)
+{
+    struct lnet_nid nid = nid_of(p, peer), prefix = peer->push.via;
+
+    if (nid_is_any(&prefix) || !nid_same(&nid, &peer->push.nid))
+        prefix = lnet_nid_prefix(p->node, &nid);
+    prefix.type = LNET_LND_ANY;
+    return share_of(&p->share, &nid, &prefix);
+}
+
+/* Returns whether a peer's account, and its prefix, hold no more slots than are free. */
+static bool may_start(struct lnet_ping *p, const struct peer *peer)
+{
+    struct share_account *a = account_of(p, peer);
+    bool may = share_may(a, DISCOVERIES - p->nbusy);
+
+    if (is_new(peer))
+        may &= a->part + p->nnew <= DISCOVERIES_NEW && a->prefix->part + p->nnew <= DISCOVERIES_NEW;
+    share_drop(&p->share, a);
+    return may;
+}
+
+static void charge(struct discovery *d, int sign)
+{
+    struct share_account *a = d->account;
+    unsigned n = d->is_new ? (unsigned)sign : 0;
+
+    d->ping->nnew += n;
+    d->ping->nbusy += (unsigned)sign;
+    a->part += n;
+    a->prefix->part += n;
+}
+
 /* ---- peers that wait for a slot ---- */
 
 static void enqueue(struct lnet_ping *p, struct peer *peer, uint32_t set)
 {
     struct peer_push *push = &peer->push;
+    struct waiting *w;
 
     push->want |= set;
     if (push->queued)
         return;
     push->queued = true;
     push->to_answered = !is_new(peer);
-    TAILQ_INSERT_TAIL(&p->waiting[push->to_answered], peer, push.link);
+    w = &p->waiting[push->to_answered];
+    TAILQ_INSERT_TAIL(&w->peers, peer, push.link);
+    w->looks = ++w->n;
 }
 
 static void dequeue(struct lnet_ping *p, struct peer *peer)
 {
-    if (peer->push.queued)
-        TAILQ_REMOVE(&p->waiting[peer->push.to_answered], peer, push.link);
+    struct waiting *w = &p->waiting[peer->push.to_answered];
+
+    if (!peer->push.queued)
+        return;
     peer->push.queued = false;
+    TAILQ_REMOVE(&w->peers, peer, push.link);
+    w->n--;
+    w->looks = min(w->looks, w->n);
+}
+
+/* Returns the first peer that may start. Those before it wait behind the others. */
+static struct peer *first_that_may(struct lnet_ping *p, struct waiting *w)
+{
+    struct peer *peer;
+
+    for (unsigned i = 0; i < LOOKS && w->looks > 0; i++) {
+        peer = TAILQ_FIRST(&w->peers);
+        if (may_start(p, peer))
+            return peer;
+        w->looks--;
+        TAILQ_REMOVE(&w->peers, peer, push.link);
+        TAILQ_INSERT_TAIL(&w->peers, peer, push.link);
+    }
+    return NULL;
+}
+
+/* Returns whether a slot is free that peers of a queue may have. */
+static bool has_slot(const struct lnet_ping *p, bool answered)
+{
+    return p->free_slots && p->current && !relaxed_load(&p->node->stopping) &&
+           (answered || p->nnew < DISCOVERIES_NEW);
 }
 
 /* Who never answers leaves place for those who do. Else both take turns. */
-static struct peer *next_waiting(const struct lnet_ping *p)
+static struct peer *next_waiting(struct lnet_ping *p)
 {
-    struct peer *known = TAILQ_FIRST(&p->waiting[1]);
-    struct peer *other = p->nnew < DISCOVERIES_NEW ? TAILQ_FIRST(&p->waiting[0]) : NULL;
+    struct peer *known = has_slot(p, true) ? first_that_may(p, &p->waiting[1]) : NULL;
+    struct peer *other = has_slot(p, false) ? first_that_may(p, &p->waiting[0]) : NULL;
 
     return !known || (other && p->turn_of_new) ? other : known;
 }
@@ -79,10 +159,14 @@ static void slot_take(struct lnet_ping *p, struct peer *peer)
     struct discovery *d = p->free_slots;
 
     p->free_slots = d->next;
-    d->free = false;
+    d->free = d->ending = false;
     d->peer = peer;
+    d->begun_us = reactor_now_us();
+    TAILQ_INSERT_TAIL(&p->busy, d, link);
     d->is_new = is_new(peer);
-    p->nnew += d->is_new;
+    d->account = account_of(p, peer);
+    share_take(d->account);
+    charge(d, 1);
     p->turn_of_new = !d->is_new;
     peer->push.slot = d;
 }
@@ -94,7 +178,9 @@ static void slot_release(struct discovery *d)
 
     if (d->peer || d->get.running || d->put.running || d->free)
         return;
-    p->nnew -= d->is_new;
+    charge(d, -1);
+    share_give(&p->share, d->account);
+    TAILQ_REMOVE(&p->busy, d, link);
     d->free = true;
     d->next = p->free_slots;
     p->free_slots = d;
@@ -115,15 +201,6 @@ static void slot_leave(struct peer *peer)
 /* ---- one step ---- */
 
 static void step(struct peer *peer, struct lnet_ping *p, struct discover_event event);
-
-/* The NID that the peer pushed from last is known to work; its primary NID may be on a net that
- * this node does not reach. */
-static struct lnet_nid nid_of(const struct lnet_ping *p, const struct peer *peer)
-{
-    const struct peer_push *push = &peer->push;
-
-    return peer_table_find(p->node->peers, &push->nid) == peer ? push->nid : peer->primary;
-}
 
 /* Returns the NID of ours that the peer pushed to, if its NI still leads to `to`; else ANY. The
  * other NIDs of a peer may be on other nets, and the route that the PUSH came by may be gone. */
@@ -332,16 +409,14 @@ void lnet_discover_replied(struct lnet_node *node, const struct lnet_nid *nid, u
 
 /* starting bounds the depth: a message that fails at once ends the discovery, which begins others.
  */
-void lnet_discover_some(struct lnet_ping *p)
+static void begin_some(struct lnet_ping *p)
 {
-    struct peer *peer;
-    unsigned n = 0;
+    struct peer *peer = NULL;
 
     if (p->starting)
         return;
     p->starting = true;
-    while (n++ < START_BURST && (peer = next_waiting(p)) && p->free_slots && p->current &&
-           !relaxed_load(&p->node->stopping)) {
+    for (unsigned n = 0; n < START_BURST && (peer = next_waiting(p)); n++) {
         struct discover_event event = {.kind = DISCOVER_START, .set = peer->push.want};
 
         dequeue(p, peer);
@@ -350,8 +425,60 @@ void lnet_discover_some(struct lnet_ping *p)
         step(peer, p, event);
     }
     p->starting = false;
-    if (n > START_BURST && next_waiting(p) && p->free_slots)
-        lnet_discover_soon(p);
+    for (unsigned i = 0; i < 2; i++)
+        if (p->waiting[i].looks > 0 && has_slot(p, i))
+            lnet_discover_soon(p);
+}
+
+void lnet_discover_some(struct lnet_ping *p)
+{
+    for (unsigned i = 0; i < 2; i++)
+        p->waiting[i].looks = p->waiting[i].n;
+    begin_some(p);
+}
+
+/* ---- discoveries that take long ---- */
+
+/* Returns whether a peer that waits, of account a, could start if this slot came free. */
+static bool is_in_the_way(struct lnet_ping *p, const struct discovery *d, const struct peer *peer,
+                          const struct share_account *a)
+{
+    if (!may_start(p, peer))
+        return d->account->prefix == a->prefix;
+    return !p->free_slots || (is_new(peer) && d->is_new && p->nnew == DISCOVERIES_NEW);
+}
+
+/* Ends the discoveries that have begun first, no more than peers wait. */
+static void make_room_for(struct lnet_ping *p, const struct waiting *w)
+{
+    const struct peer *peer = TAILQ_FIRST(&w->peers);
+    struct share_account *a = account_of(p, peer);
+    uint64_t now = reactor_now_us();
+    struct discovery *d, *end[DISCOVERIES];
+    unsigned n = 0;
+
+    TAILQ_FOREACH(d, &p->busy, link) {
+        if (n == w->n || now - d->begun_us < LONG_US)
+            break;
+        if (!d->ending && is_in_the_way(p, d, peer, a))
+            end[n++] = d;
+    }
+    share_drop(&p->share, a);
+    for (unsigned i = 0; i < n; i++) {
+        end[i]->ending = true;
+        lnet_ping_op_expire(&end[i]->get);
+        lnet_ping_op_expire(&end[i]->put);
+    }
+}
+
+void lnet_discover_make_room(struct lnet_ping *p)
+{
+    p->starting = true; /* no slot that comes free is taken meanwhile */
+    for (unsigned i = 0; i < 2; i++)
+        if (p->waiting[i].n > 0)
+            make_room_for(p, &p->waiting[i]);
+    p->starting = false;
+    lnet_discover_some(p);
 }
 
 /* ---- all peers ---- */
@@ -371,7 +498,7 @@ static void sweep(struct reactor_task *task)
     p->sweep_posted = false;
     for (unsigned i = 0; i < SWEEP_BURST && p->sweep_next < peers->highest; i++)
         push_if_due(p, &peers->peers[p->sweep_next++]);
-    lnet_discover_some(p);
+    begin_some(p);
     if (p->sweep_next < peers->highest)
         lnet_discover_soon(p);
     else
@@ -428,8 +555,9 @@ static void peer_changed(void *node, const struct peer_event *event)
 int lnet_discovery_init(struct lnet_ping *p)
 {
     p->sweep.fn = sweep;
-    TAILQ_INIT(&p->waiting[0]);
-    TAILQ_INIT(&p->waiting[1]);
+    TAILQ_INIT(&p->waiting[0].peers);
+    TAILQ_INIT(&p->waiting[1].peers);
+    TAILQ_INIT(&p->busy);
     for (unsigned i = 0; i < DISCOVERIES; i++) {
         struct discovery *d = &p->slot[i];
 
@@ -439,5 +567,12 @@ int lnet_discovery_init(struct lnet_ping *p)
         d->put.kind = &put_kind;
         p->free_slots = d;
     }
+    if (!share_init(&p->share, DISCOVERIES + 1)) /* one that waits */
+        return -ENOMEM;
     return lnet_peers_init(p->node, peer_changed);
+}
+
+void lnet_discovery_fini(struct lnet_ping *p)
+{
+    share_fini(&p->share);
 }

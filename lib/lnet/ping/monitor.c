@@ -233,6 +233,7 @@ static void tick(struct reactor_timer *t)
     p->ticked_us = reactor_now_us();
     if (changed)
         status_changed(node);
+    lnet_discover_make_room(p);
     reactor_timer_arm(t, TICK_US);
 }
 

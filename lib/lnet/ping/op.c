@@ -108,6 +108,14 @@ void lnet_ping_op_start(struct lnet_ping_op *op, const struct lnet_nid *src, voi
     }
 }
 
+void lnet_ping_op_expire(struct lnet_ping_op *op)
+{
+    if (!op->running)
+        return;
+    reactor_timer_cancel(&op->timer);
+    on_deadline(&op->timer);
+}
+
 void lnet_ping_op_cancel(struct lnet_ping_op *op)
 {
     if (!op->running)

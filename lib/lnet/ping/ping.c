@@ -296,6 +296,7 @@ void lnet_ping_fini(struct lnet_node *node)
         if (op->kind == &request_kind)
             request_abandon(container_of(op, struct ping_request, op));
     }
+    lnet_discovery_fini(p);
     free(p);
     node->ping = NULL;
 }

@@ -90,6 +90,8 @@ struct lnet_ping_op {
  * PUSH, in use until done(). May call done() before it returns. */
 void lnet_ping_op_start(struct lnet_ping_op *op, const struct lnet_nid *src, void *data,
                         uint32_t size, uint64_t timeout_us);
+/* Brings the deadline of a running operation forward. */
+void lnet_ping_op_expire(struct lnet_ping_op *op);
 /* Ends a running operation with -ESHUTDOWN unless its status is decided; done() may come later. */
 void lnet_ping_op_cancel(struct lnet_ping_op *op);
 

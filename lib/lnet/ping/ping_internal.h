@@ -17,8 +17,8 @@
 #define PUSH_IN         LNET_PUSH_BUFFERS
 #define PUSH_IN_SIZE    8192
 #define SINK_MAX        8192u /* bytes that a discovery asks for: LNET_PING_MAX_NIDS large NIDs fit */
-#define DISCOVERIES     64    /* at once, */
-#define DISCOVERIES_NEW 32    /* of these, of peers that do not answer */
+#define DISCOVERIES     128   /* at once, */
+#define DISCOVERIES_NEW 80    /* of these, of peers that do not answer */
 
 struct ping_target {
     unsigned refs; /* linked, and each PUSH that sends it */
@@ -35,9 +35,13 @@ struct discovery {
     struct lnet_ping *ping;
     struct peer *peer;          /* NULL: the peer's discovery is complete, or the peer is freed */
     struct ping_target *target; /* that put sends */
-    bool is_new;                /* counts in lnet_ping.nnew */
+    struct share_account *account; /* that holds the slot; part: slots that are in lnet_ping.nnew */
+    uint64_t begun_us;
+    bool is_new; /* counts in lnet_ping.nnew */
+    bool ending; /* it took too long while others wait */
     bool free;
-    struct discovery *next; /* in lnet_ping.free_slots */
+    TAILQ_ENTRY(discovery) link; /* in lnet_ping.busy */
+    struct discovery *next;      /* in lnet_ping.free_slots */
     uint8_t sink[SINK_MAX];
 };
 
@@ -65,8 +69,15 @@ struct lnet_ping {
     struct ping_target target[PING_TARGETS], *current;
     struct lnet_eq target_eq, in_eq;
     /* discovery.c */
-    struct peer_list waiting[2]; /* for a slot, in order; [1]: peers that answered */
+    struct waiting {
+        struct peer_list peers; /* for a slot, in order */
+        unsigned n,
+            looks; /* looks: so many have not been looked at since one came or a slot came free */
+    } waiting[2];  /* [1]: peers that answered */
     struct discovery slot[DISCOVERIES], *free_slots;
+    TAILQ_HEAD(, discovery) busy; /* that began first is first */
+    struct share share;           /* of the slots */
+    unsigned nbusy;
     unsigned nnew;    /* slots of peers that did not answer when they got them */
     bool turn_of_new; /* whose turn it is among those that wait */
     bool starting;
@@ -91,6 +102,7 @@ int lnet_ping_attach(struct lnet_node *node, struct lnet_me *me, struct lnet_md 
 /* Both control, before start; the second one creates the table of peers. */
 void lnet_ping_push_init(struct lnet_ping *p);
 int lnet_discovery_init(struct lnet_ping *p);
+void lnet_discovery_fini(struct lnet_ping *p);
 void lnet_ping_push_start(struct lnet_ping *p);
 /* Begins the discovery of a peer, or queues it. set: 0 does it only if a PUSH is due, else as of
  * DISCOVER_START. A peer that fails again and again is left alone for a while. */
@@ -104,5 +116,7 @@ void lnet_discover_pushed_bad(struct lnet_ping *p, struct peer *peer, uint32_t s
 /* Begins some of the discoveries that wait for a slot; begins them in the next iteration. */
 void lnet_discover_some(struct lnet_ping *p);
 void lnet_discover_soon(struct lnet_ping *p);
+/* Ends discoveries that take long while others wait for their slots. Once a second. */
+void lnet_discover_make_room(struct lnet_ping *p);
 
 #endif

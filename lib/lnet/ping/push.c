@@ -10,6 +10,7 @@ static void heard_on(struct peer *peer, const struct lnet_event *ev)
 {
     peer->push.nid = ev->initiator;
     peer->push.local = ev->target;
+    peer->push.via = nid_same(&ev->sender, &ev->initiator) ? LNET_NID_ANY : ev->sender;
 }
 
 /* Part of a list says too little, and a list without the NID that the PUSH came from is not that

@@ -126,4 +126,32 @@ static inline void befriend(struct lnet_ni *ni, struct lnet_nid nid)
     sent_clear();
 }
 
+static inline void push_list(struct lnet_nid from, const char *nids)
+{
+    uint8_t data[512];
+
+    push_bytes(tcp0, from, data, list_info(data, sizeof(data), 2, nids));
+    settle();
+}
+
+static inline struct peer *peer_of(const char *nid)
+{
+    struct lnet_nid n = N(nid);
+
+    return peer_table_find(node->peers, &n);
+}
+
+/* A PUSH that `sender` sends for `from`. */
+static inline void push_through(struct lnet_ni *ni, struct lnet_nid sender, struct lnet_nid from)
+{
+    uint8_t data[64];
+    uint32_t len = make_info(data, sizeof(data), from, 0x1e, 2, 0);
+    struct peer_msg *fx =
+        rx_new(ni, sender, hdr_put(from, ni->nid, 0, LNET_PING_MATCH_BITS, 0, len, true), 1);
+
+    memcpy(fx->in.payload, data, len);
+    rx_parse(fx);
+    settle();
+}
+
 #endif

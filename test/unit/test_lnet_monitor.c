@@ -301,7 +301,7 @@ static void test_truncated(void **state)
 }
 
 /* A gateway whose far link goes down or comes back says so; its routes do not wait for the next
- * check. Only it may say so. */
+ * check. Only it may say so. §3.6 merge 9 */
 static void test_push_of_gateway(void **state)
 {
     struct lnet_nid other = N("10.0.0.12@tcp"), third = N("10.0.0.13@tcp");
@@ -329,6 +329,30 @@ static void test_push_of_gateway(void **state)
     assert_true(row(TCP5).up);
     assert_int_equal(sent_count(LNET_MSG_GET), checks + 1); /* the list is not its own */
     assert_true(nid_same(&sent_last(LNET_MSG_GET)->hdr.dest_nid, &third));
+    node_down();
+}
+
+/* §3.6 merge 9: the reply to the ping of a discovery says the same of the routes as one to a check,
+ * also when a part of a longer list does not. */
+static void test_discovery_of_gateway(void **state)
+{
+    static const uint8_t junk[272] = {0xa5};
+    struct peer_msg *fx;
+
+    node_up(opts_default());
+    assert_int_equal(route_add("tcp5", N(GW), 1, 0), 0);
+    answer_check(asked(1), (struct gw_info){0x1a, UP, UP});
+    assert_true(row(TCP5).up);
+    for (unsigned i = 0; i < 2; i++) {
+        fx = rx_new(tcp0, N(GW),
+                    hdr_put(N(GW), tcp0->nid, 0, LNET_PING_MATCH_BITS, 0, sizeof(junk), true), 1);
+        memcpy(fx->in.payload, junk, sizeof(junk));
+        rx_parse(fx);
+        settle();
+        assert_int_equal(sent_count(LNET_MSG_GET), 2 + i);
+        answer_check(sent_last(LNET_MSG_GET), (struct gw_info){0x1a, UP, i ? UP : DOWN});
+        assert_int_equal(row(TCP5).up, i);
+    }
     node_down();
 }
 
@@ -669,13 +693,21 @@ static void test_stop_early(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    LNET_TEST(test_judgement),       LNET_TEST(test_schedule),
-    LNET_TEST(test_no_answer),       LNET_TEST(test_truncated),
-    LNET_TEST(test_push_of_gateway), LNET_TEST(test_lnd_notify),
-    LNET_TEST(test_peers),           LNET_TEST(test_gateway_list_changed),
-    LNET_TEST(test_stop_loaded),     LNET_TEST(test_stop_counts),
-    LNET_TEST(test_stop_drains),     LNET_TEST(test_stop_begun),
-    LNET_TEST(test_stop_idle),       LNET_TEST(test_stop_early),
+    LNET_TEST(test_judgement),
+    LNET_TEST(test_schedule),
+    LNET_TEST(test_no_answer),
+    LNET_TEST(test_truncated),
+    LNET_TEST(test_push_of_gateway),
+    LNET_TEST(test_discovery_of_gateway),
+    LNET_TEST(test_lnd_notify),
+    LNET_TEST(test_peers),
+    LNET_TEST(test_gateway_list_changed),
+    LNET_TEST(test_stop_loaded),
+    LNET_TEST(test_stop_counts),
+    LNET_TEST(test_stop_drains),
+    LNET_TEST(test_stop_begun),
+    LNET_TEST(test_stop_idle),
+    LNET_TEST(test_stop_early),
 };
 
 LNET_TESTS_MAIN("test_lnet_monitor", tests)

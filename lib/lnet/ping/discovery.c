@@ -319,6 +319,24 @@ static enum discover_kind reply_kind(const struct lnet_ping_op *op,
     return discover_reply_kind(info);
 }
 
+/* Takes the info of a REPLY, which op.c has found valid. */
+static struct discover_event take_reply(struct lnet_ping *p, struct peer *peer,
+                                        const struct lnet_ping_op *op)
+{
+    struct lnet_gw *gw = lnet_gw_find(p->node, &op->target);
+    struct discover_event event = {.to = op->target, .from = LNET_NID_ANY};
+
+    (void)lnet_ping_decode(op->seg.addr, op->len, &p->scratch);
+    event.kind = reply_kind(op, &p->scratch);
+    event.size = p->scratch.full_size;
+    peer_table_answers(p->node->peers, peer, true);
+    if (gw) /* as if it had pushed this: most of these pings follow a PUSH */
+        p->on_push(gw, &p->scratch);
+    if (event.kind == DISCOVER_REPLY)
+        peer_table_hear(p->node->peers, peer, &p->scratch, true);
+    return event;
+}
+
 static void get_done(struct lnet_ping_op *op)
 {
     struct discovery *d = container_of(op, struct discovery, get);
@@ -327,14 +345,7 @@ static void get_done(struct lnet_ping_op *op)
     struct peer *peer = d->peer;
 
     if (peer && op->status == 0) {
-        (void)lnet_ping_decode(d->sink, op->len, &p->scratch); /* op.c has found it valid */
-        peer_table_answers(p->node->peers, peer, true);
-        event = (struct discover_event){.kind = reply_kind(op, &p->scratch),
-                                        .size = p->scratch.full_size,
-                                        .to = op->target,
-                                        .from = LNET_NID_ANY};
-        if (event.kind == DISCOVER_REPLY)
-            peer_table_hear(p->node->peers, peer, &p->scratch, true);
+        event = take_reply(p, peer, op);
     } else if (op->status == -EPROTO) {
         event.kind = DISCOVER_REPLY_BAD;
     }

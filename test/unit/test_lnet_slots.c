@@ -79,28 +79,6 @@ static void test_push_10000(void **state)
     node_down();
 }
 
-/* Only a node itself, or the gateway of its net, says what it is. */
-static void test_push_of_another(void **state)
-{
-    struct lnet_nid gw, liar;
-
-    node_up(opts_default());
-    gw = peer_on(0, 0, "tcp", 0);
-    liar = peer_on(0, 0, "tcp", 1);
-    assert_int_equal(route_add("tcp9", gw, -1, 0), 0);
-    settle();
-    sent_clear();
-    push_through(tcp0, liar, N("10.9.0.1@tcp9"));
-    push_through(tcp0, liar, gw);
-    assert_int_equal(drops_of(LNET_DROP_PUSH_SOURCE), 1);
-    assert_int_equal(drops_of(LNET_DROP_SRC_NOT_ALLOWED), 1);
-    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
-    push_through(tcp0, gw, N("10.9.0.1@tcp9"));
-    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
-    assert_push_of(sent_last(LNET_MSG_PUT), gw, N("10.9.0.1@tcp9"));
-    node_down();
-}
-
 /* Many made-up nodes behind a gateway fill the table and acknowledge nothing: those who do keep
  * their place, and hear of each change at once. */
 static void test_push_made_up(void **state)
@@ -358,7 +336,6 @@ static void test_turns(void **state)
 static const struct CMUnitTest tests[] = {
     LNET_TEST(test_push_many),
     LNET_TEST(test_push_10000),
-    LNET_TEST(test_push_of_another),
     LNET_TEST(test_push_made_up),
     LNET_TEST(test_slots_of_prefix),
     LNET_TEST(test_slots_of_known_prefix),

@@ -573,6 +573,98 @@ static void test_other_route(void **state)
     node_down();
 }
 
+/* ---- what begins a discovery: §3.5 ---- */
+
+/* Time goes by until a gateway is pinged. Answers, with the NIDs of reply_nids. */
+static void answer_check(void)
+{
+    sent_clear();
+    for (unsigned i = 0; i < 61 && sent_count(LNET_MSG_GET) == 0; i++)
+        pass(SEC);
+    assert_int_equal(loop.nsent, 1);
+    answer_ping(sent_last(LNET_MSG_GET));
+}
+
+/* "router check due", §3.8: a multi-rail gateway gets a GET and then a PUSH in each interval,
+ * although nothing has changed. Of one that does not acknowledge only the checks go on. */
+static void test_router_check(void **state)
+{
+    struct lnet_node_opts opts = opts_default();
+    struct lnet_nid gw;
+
+    opts.routing = false; /* no NI ages */
+    node_up(opts);
+    gw = peer_on(0, 0, "tcp", 0);
+    assert_int_equal(route_add("tcp9", gw, -1, 0), 0);
+    settle();
+    answer_pings(0);
+    push_from(tcp0, gw, 0x1e);
+    settle();
+    ack_push(sent_last(LNET_MSG_PUT));
+    for (unsigned i = 0; i < 3; i++) {
+        answer_check();
+        assert_int_equal(sent_count(LNET_MSG_GET), 1);
+        assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+        assert_push(sent_last(LNET_MSG_PUT), gw);
+        ack_push(sent_last(LNET_MSG_PUT));
+    }
+    for (unsigned i = 0; i < 3; i++) { /* the third within the minute after two that failed */
+        answer_check();
+        assert_int_equal(sent_count(LNET_MSG_PUT), i < 2);
+    }
+    node_down();
+}
+
+/* A change of the configuration is pushed to peers that take discoveries, one of an NI's status
+ * also to a multi-rail peer that the operator configured and that has discovery off. */
+static void test_forced(void **state)
+{
+    struct lnet_nid from = N("10.0.0.71@tcp"), off = N("10.0.0.72@tcp");
+
+    node_up(opts_default());
+    befriend(tcp0, from);
+    ON(0, assert_int_equal(peer_table_add(node->peers, &off, &off, PEER_MULTI_RAIL), 0));
+    push_from(tcp0, off, 0x0e);
+    settle();
+    assert_int_equal(peer_of("10.0.0.72@tcp")->state & (PEER_MULTI_RAIL | PEER_NO_DISCOVERY),
+                     PEER_MULTI_RAIL | PEER_NO_DISCOVERY);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 0);
+    ON(0, lnet_ping_changed(node));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    assert_push(sent_last(LNET_MSG_PUT), from);
+    ack_push(sent_last(LNET_MSG_PUT));
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 3);
+    node_down();
+}
+
+/* A forwarded message is sent to a peer that is not up to date, and discovers none (§12.1). */
+static void test_forwarded(void **state)
+{
+    struct lnet_nid from, to;
+
+    node_up(opts_default());
+    from = peer_on(0, 0, "tcp", 0);
+    to = peer_on(0, 1, "tcp1", 0);
+    arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 100));
+    settle();
+    assert_int_equal(loop.nsent, 1);
+    assert_true(nid_same(&loop.sent[0].to, &to));
+    assert_int_equal(node->peers->npeers, 0);
+    /* nor does one to a peer whose discovery failed */
+    push_from(tcp1, to, 0x1e);
+    settle();
+    pass(31 * SEC);
+    assert_true(peer_table_find(node->peers, &to)->state & PEER_REDISCOVER);
+    sent_clear();
+    arrive(tcp0, from, hdr_of(LNET_MSG_PUT, from, to, 100));
+    settle();
+    assert_int_equal(loop.nsent, 1);
+    node_down();
+}
+
 static const struct CMUnitTest tests[] = {
     LNET_TEST(test_push_and_push_back),
     LNET_TEST(test_push_fails),
@@ -590,6 +682,9 @@ static const struct CMUnitTest tests[] = {
     LNET_TEST(test_list_too_long),
     LNET_TEST(test_other_net),
     LNET_TEST(test_other_route),
+    LNET_TEST(test_router_check),
+    LNET_TEST(test_forced),
+    LNET_TEST(test_forwarded),
 };
 
 LNET_TESTS_MAIN("test_lnet_discovery", tests)

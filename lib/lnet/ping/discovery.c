@@ -415,6 +415,8 @@ void lnet_discover_replied(struct lnet_node *node, const struct lnet_nid *nid, u
     peer_table_answers(node->peers, peer, true);
     if (peer->features && peer->seqno != seqno)
         lnet_discover(node->ping, peer, PEER_FORCE_PING);
+    if (peer->state & PEER_MULTI_RAIL) /* §3.5, §3.8: with each check */
+        lnet_discover(node->ping, peer, PEER_FORCE_PUSH);
     lnet_discover_some(node->ping);
 }
 

@@ -101,7 +101,7 @@ void lnet_ping_changed(struct lnet_node *node)
 {
     node->ping->seqno++;
     if (lnet_ping_republish(node))
-        lnet_ping_push_all(node, true);
+        lnet_ping_push_all(node, false);
 }
 
 /* ---- pings on request ---- */

@@ -32,8 +32,8 @@ bool lnet_ping_republish(struct lnet_node *node);
  * acknowledged this seqno. */
 void lnet_ping_push_all(struct lnet_node *node, bool force);
 
-/* A peer answered a ping. A peer that pushed before is discovered if this info has another sequence
- * number. */
+/* A gateway answered a check. If it is a multi-rail peer it is pushed to, and discovered if this
+ * info has another sequence number. */
 void lnet_discover_replied(struct lnet_node *node, const struct lnet_nid *nid, uint32_t seqno);
 
 /* ---- status of NIs (monitor.c) ---- */

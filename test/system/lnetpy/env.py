@@ -133,6 +133,8 @@ class Env:
         if name not in self.fabric.hosts:
             for i, n in enumerate(nids):
                 self.fabric.attach(name, seg or N.net_str(n.net), f"eth{i}", n.ip)
+            if len(nids) > len({n.net for n in nids}) and not any(n.large for n in nids):
+                self.fabric.rails(name, *[n.ip for n in nids])
         node = Node(self, name, self.fabric.host(name), nids, PROFILES.get(profile, profile), **kw)
         if self.mutator:
             node.judge.mutator = self.mutator

@@ -6,6 +6,7 @@ the kernel takes namespaces and veth pairs away with it. Programs started inside
 """
 
 import ctypes
+import ipaddress
 import os
 import signal
 import socket
@@ -132,6 +133,17 @@ class Fabric:
             v6 = ":" in plain
             lines.append(f"addr add {plain}/{bits or (64 if v6 else 24)} dev {ifname}" + (" nodad" if v6 else ""))
         ns.ip("\n".join(lines))
+
+    def rails(self, name, *addresses):
+        """Interface eth0, eth1, … of a host has one of these addresses each: packets from an address leave by its interface, and
+        only that one answers for it, as a host with several NIs is set up."""
+        lines = []
+        for i, a in enumerate(addresses):
+            net = ipaddress.ip_interface(f"{a}/24").network
+            lines += [f"route add {net} dev eth{i} src {a} table {100 + i}", f"rule add from {a} lookup {100 + i}"]
+        every = {f"net__ipv4__conf__{i}__rp_filter": 0 for i in ("all", *(f"eth{i}" for i in range(len(addresses))))}
+        self.host(name).sysctl(net__ipv4__conf__all__arp_ignore=1, net__ipv4__conf__all__arp_announce=2, **every)
+        self.host(name).ip("\n".join(lines))
 
     def link(self, port, up):
         self.switch.ip(f"link set {port} {'up' if up else 'down'}")

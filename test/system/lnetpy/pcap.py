@@ -4,6 +4,7 @@
 Frames reach 64 KiB (segmentation offload was on), and an IPv4 total length may then be 0.
 """
 
+import heapq
 import lzma
 import struct
 from dataclasses import dataclass, field
@@ -174,10 +175,11 @@ class Conn:
         return self.ab.syn
 
 
-def connections(path, port=988):
-    """All connections to `port`, in order of their first segment."""
+def connections(*paths, port=988):
+    """All connections to `port`, in order of their first segment. Several paths: what was recorded at the same time in several
+    places, so that a connection whose directions took different links is whole."""
     live, out = {}, []
-    for seg in segments(path):
+    for seg in heapq.merge(*map(segments, paths), key=lambda s: s.time):
         if port not in (seg.src[1], seg.dst[1]):
             continue
         key = frozenset((seg.src, seg.dst))

@@ -153,5 +153,5 @@ def _connreq(half, out):
     return size
 
 
-def decode_file(path):
-    return [decode(c) for c in pcap.connections(path)]
+def decode_file(*paths):
+    return [decode(c) for c in pcap.connections(*paths)]

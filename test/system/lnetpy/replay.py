@@ -239,11 +239,9 @@ def _script(plan, side, decoded, router):
         _links(host)
 
 
-def own_info(step):
-    """The ping info in what a node sends, or None."""
-    if step.what != "send" or step.payload[:4] not in (b"gnip", b"ping"):
-        return None
-    return wire.unpack_ping(step.payload)
+def infos_of(payload):
+    """(NID, word) of each NI in a ping info; of anything else none."""
+    return wire.unpack_ping(payload).nis if payload[:4] in (b"gnip", b"ping") else []
 
 
 def _links(host):
@@ -255,9 +253,9 @@ def _links(host):
         if step.nid in down:
             down.remove(step.nid)
             step.links.append((step.nid, True))
-        info = own_info(step)
-        if info:
-            words = {n for n, s in info.nis if s == wire.DOWN and n in host.nids}
+        nis = infos_of(step.payload)
+        if nis:
+            words = {n for n, s in nis if s == wire.DOWN and n in host.nids}
             step.links += [(n, False) for n in words - said - {step.nid}]
             down |= words - said - {step.nid}
             said = words

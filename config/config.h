@@ -95,18 +95,17 @@ struct cfg_hello {
     struct lnet_nid nid;
 };
 
-/* `peer:`, a peer with several NIDs. The document keeps and shows it; the node does not act on it,
- * because it has no multi-rail. */
+/* `peer:`, a peer whose NIDs the operator knows: they do not come from discovery. */
 struct cfg_peer {
     struct lnet_nid primary;
     bool multi_rail;
+    int lock_primary;                       /* 0 or 1: discovery does not change the primary NID */
     struct lnet_nid nid[CFG_MAX_PEER_NIDS]; /* include the primary NID if the file lists it */
     unsigned nid_count;
     unsigned line;
 };
 
-/* `udsp:`, a rule for the selection among several NIs. Kept and shown without effect like `peer:`.
- */
+/* `udsp:`, a rule for the selection among several NIs. Kept and shown without effect. */
 struct cfg_udsp {
     int idx;
     char src[64], dst[64], rte[64]; /* "" = none */
@@ -308,6 +307,10 @@ bool cfg_has_net(const struct cfg *cfg, lnet_net_t net); /* of one of the NIs */
 struct cfg_route *cfg_find_route(const struct cfg *cfg, lnet_net_t net,
                                  const struct lnet_nid *gateway);
 struct cfg_peer *cfg_find_peer(const struct cfg *cfg, const struct lnet_nid *primary);
+/* Returns the peer that has a NID; NULL: none. */
+struct cfg_peer *cfg_peer_with(const struct cfg *cfg, const struct lnet_nid *nid);
+bool cfg_peer_has(const struct cfg_peer *peer, const struct lnet_nid *nid);
+bool cfg_is_gateway(const struct cfg *cfg, const struct lnet_nid *nid); /* of a route */
 struct cfg_peer *cfg_add_peer(struct cfg *cfg, const struct lnet_nid *primary, bool multi_rail,
                               unsigned line);
 void cfg_remove_peer(struct cfg *cfg, unsigned index);

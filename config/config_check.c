@@ -112,6 +112,64 @@ static void check_nets(struct cfg_reader *r)
         cfg_warning(r, 0, "net: there is only one net, so there is nothing to route between");
 }
 
+/* ---- peers ---- */
+
+struct peer_nid {
+    struct lnet_nid nid;
+    const struct cfg_peer *peer;
+};
+
+static int peer_nid_order(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct lnet_nid));
+}
+
+/* Lists the NIDs of all peers, each peer's primary NID once. Returns their number. */
+static size_t list_peer_nids(const struct cfg *cfg, struct peer_nid *out)
+{
+    size_t n = 0;
+
+    for (unsigned i = 0; i < cfg->peer_count; i++) {
+        const struct cfg_peer *peer = &cfg->peer[i];
+
+        out[n++] = (struct peer_nid){peer->primary, peer};
+        for (unsigned j = 0; j < peer->nid_count; j++)
+            if (!nid_same(&peer->nid[j], &peer->primary))
+                out[n++] = (struct peer_nid){peer->nid[j], peer};
+    }
+    return n;
+}
+
+/* A NID belongs to one peer, §3.6, and a peer with several NIDs is multi-rail. */
+static void check_peers(struct cfg_reader *r)
+{
+    const struct cfg *cfg = r->cfg;
+    char nid[LNET_NIDSTR_SIZE], primary[LNET_NIDSTR_SIZE];
+    size_t room = cfg->peer_count, n;
+    struct peer_nid *all;
+
+    for (unsigned i = 0; i < cfg->peer_count; i++)
+        room += cfg->peer[i].nid_count;
+    all = calloc(room + 1, sizeof(*all));
+    if (!all) {
+        cfg_error(r, 0, "out of memory");
+        return;
+    }
+    n = list_peer_nids(cfg, all);
+    for (size_t i = 0; i < n; i++)
+        if (!all[i].peer->multi_rail && !nid_same(&all[i].nid, &all[i].peer->primary))
+            cfg_error(r, all[i].peer->line,
+                      "peer %s is not multi-rail and has the further NID %s; remove that NID, or "
+                      "'Multi-Rail: false'",
+                      nid_format(&all[i].peer->primary, primary), nid_format(&all[i].nid, nid));
+    qsort(all, n, sizeof(*all), peer_nid_order);
+    for (size_t i = 1; i < n; i++)
+        if (nid_same(&all[i].nid, &all[i - 1].nid))
+            cfg_error(r, all[i].peer->line, "%s is a NID of two peers; remove one of them",
+                      nid_format(&all[i].nid, nid));
+    free(all);
+}
+
 void cfg_check(struct cfg_reader *r)
 {
     if (r->report->errors)
@@ -120,6 +178,7 @@ void cfg_check(struct cfg_reader *r)
     for (unsigned i = 0; i < r->cfg->route_count; i++)
         check_route(r, &r->cfg->route[i]);
     check_repeated_routes(r);
+    check_peers(r);
     cfg_check_ports(r);
     cfg_check_access(r);
     if (r->cfg->min_reconnect > r->cfg->max_reconnect)

@@ -57,6 +57,7 @@ struct cfg_key {
     const char *otherwise;
     const char *without_effect; /* of CFG_ITEMS: names the items in a warning */
     bool or_as_is;              /* -1 is accepted, too, and leaves the integer as it is */
+    bool exported;              /* a backup always has it, as lnetctl's */
     bool kept;                  /* a key of lnetctl's that has no effect here: a warning */
     bool alias;                 /* another row has the setting */
     enum cfg_applies applies;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads the lists that are kept and shown without effect: peers and selection policies.
+/* Reads the lists of peers, and of selection policies, which are kept and shown without effect.
  * docs/protocol/lnet-core.md §8.3, §10.3. */
 #include "config/config_internal.h"
 
@@ -10,6 +10,30 @@
 struct cfg_peer *cfg_find_peer(const struct cfg *cfg, const struct lnet_nid *primary)
 {
     return cfg_find(cfg, CFG_PEERS, &(struct cfg_peer){.primary = *primary});
+}
+
+bool cfg_peer_has(const struct cfg_peer *peer, const struct lnet_nid *nid)
+{
+    for (unsigned i = 0; i < peer->nid_count; i++)
+        if (nid_same(&peer->nid[i], nid))
+            return true;
+    return nid_same(&peer->primary, nid);
+}
+
+struct cfg_peer *cfg_peer_with(const struct cfg *cfg, const struct lnet_nid *nid)
+{
+    for (unsigned i = 0; i < cfg->peer_count; i++)
+        if (cfg_peer_has(&cfg->peer[i], nid))
+            return &cfg->peer[i];
+    return NULL;
+}
+
+bool cfg_is_gateway(const struct cfg *cfg, const struct lnet_nid *nid)
+{
+    for (unsigned i = 0; i < cfg->route_count; i++)
+        if (nid_same(&cfg->route[i].conf.gateway, nid))
+            return true;
+    return false;
 }
 
 void cfg_remove_peer(struct cfg *cfg, unsigned index)
@@ -83,12 +107,17 @@ static const struct cfg_key peer_ni_keys[] = {
     CFG_KEYS_END,
 };
 
+static const struct cfg_key peer_own_keys[] = {
+    CFG_FIELD(struct cfg_peer, "lock_prim", CFG_BOOL, lock_primary),
+    CFG_KEYS_END,
+};
+
 static const struct cfg_key peer_keys[] = {
     CFG_FIELD(struct cfg_peer, "primary nid", CFG_NID, primary),
     CFG_CALLS("Multi-Rail", peer_multi_rail),
     CFG_KEY("peer ni", CFG_ITEMS, .sub = peer_ni_keys),
     CFG_IGNORES("peer state"),
-    CFG_IGNORES("millrace"),
+    CFG_READS("millrace", peer_own_keys),
     CFG_KEYS_END,
 };
 
@@ -116,6 +145,7 @@ static void put_peer(struct cfg_reader *r, const struct cfg_peer *peer)
         return;
     }
     merged.multi_rail = peer->multi_rail;
+    merged.lock_primary |= peer->lock_primary;
     for (unsigned i = 0; i < peer->nid_count; i++)
         if (!cfg_peer_add_nid(&merged, &peer->nid[i]))
             cfg_error(r, peer->line, "has too many NIDs; at most %d", CFG_MAX_PEER_NIDS);

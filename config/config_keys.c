@@ -62,7 +62,7 @@ static const struct cfg_key buffers_keys[] = {
         INT("max_interfaces", max_interfaces, 16, 65535, "number of NIDs accepted from one node",  \
             KEPT, ##__VA_ARGS__),                                                                  \
         INT("max_intf", max_interfaces, 16, 65535, NULL, KEPT, .alias = true),                     \
-        INT("discovery", discovery, 0, 1, "discover peers", KEPT, ##__VA_ARGS__),                  \
+        INT("discovery", discovery, 0, 1, "discover peers", .exported = true, ##__VA_ARGS__),      \
         INT("drop_asym_route", drop_asym_route, 0, 1,                                              \
             "drop messages that arrive over another route than the answer would take", KEPT,       \
             ##__VA_ARGS__),                                                                        \
@@ -238,7 +238,7 @@ const struct cfg_key cfg_top_keys[] = {
     CFG_EACH("net", cfg_read_net_item),
     CFG_CALLS("ip2nets", cfg_read_ip2nets),
     CFG_EACH("route", cfg_read_route),
-    CFG_KEY("peer", CFG_ITEMS, .fn = cfg_read_peer, .without_effect = "peers"),
+    CFG_KEY("peer", CFG_ITEMS, .fn = cfg_read_peer),
     CFG_KEY("routing", CFG_ITEMS, .sub = routing_keys),
     CFG_READS("buffers", buffers_keys),
     CFG_READS("global", global_keys),

@@ -211,6 +211,8 @@ static void add_peers(struct build *b, struct yaml_tree_node *root, const struct
         nis = add(b, item, "peer ni", YAML_SEQ, NULL);
         for (unsigned j = 0; j < peer->nid_count; j++)
             add_nid(b, add(b, nis, NULL, YAML_MAP, NULL), "nid", &peer->nid[j]);
+        if (peer->lock_primary)
+            add_literal(b, add(b, item, "millrace", YAML_MAP, NULL), "lock_prim", "true");
     }
 }
 
@@ -261,7 +263,8 @@ static bool shown(const struct build *b, const struct cfg_key *key, const struct
     if (b->form == CFG_FORM_RUNNING ||
         !cfg_setting_same(&(struct cfg_setting){.key = key}, cfg, &cfg_defaults))
         return true;
-    return b->form == CFG_FORM_BACKUP && lnetctls && (key->kept || key->fn || key->or_as_is);
+    return b->form == CFG_FORM_BACKUP && lnetctls &&
+           (key->kept || key->exported || key->fn || key->or_as_is);
 }
 
 static void add_hello(struct build *b, struct yaml_tree_node *to, const struct cfg *cfg)

@@ -195,6 +195,46 @@ static int change_routes(void *arg, const struct lnet_route_conf *del, unsigned 
     return rc;
 }
 
+static int change_peers(void *arg, const struct lnet_peer_op *peer_ops, unsigned n, bool undo,
+                        cfg_done_fn done, void *done_arg, struct err *err)
+{
+    const struct controller *c = arg;
+
+    return lnet_peers_change(c->node, peer_ops, n, undo, done, done_arg, err);
+}
+
+/* A peer that the node cannot have does not keep it from running. */
+static void peer_begun(void *arg, int rc, const struct err *err)
+{
+    if (rc != 0)
+        log_event(LOG_LEVEL_WARNING, LOG_MODULE_LNET, "peer_refused", LOG_S("msg", err->message));
+}
+
+int control_begin_peers(struct lnet_node *node, const struct cfg *cfg, struct err *err)
+{
+    for (unsigned i = 0; i < cfg->peer_count; i++) {
+        const struct cfg_peer *peer = &cfg->peer[i];
+        struct lnet_peer_op op[CFG_MAX_PEER_NIDS + 1] = {{.kind = LNET_PEER_ADD,
+                                                          .primary = peer->primary,
+                                                          .nid = peer->primary,
+                                                          .multi_rail = peer->multi_rail,
+                                                          .lock_primary = peer->lock_primary}};
+        unsigned n = 1;
+        int rc;
+
+        for (unsigned j = 0; j < peer->nid_count; j++) {
+            if (nid_same(&peer->nid[j], &peer->primary))
+                continue;
+            op[n] = op[0];
+            op[n++].nid = peer->nid[j];
+        }
+        rc = lnet_peers_change(node, op, n, false, peer_begun, NULL, err);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
 static int set_timing(const struct controller *c, const struct cfg *to, struct err *err)
 {
     struct lnet_timing timing = {.check_interval = (unsigned)to->check_interval,
@@ -239,6 +279,8 @@ static int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct 
         return lnet_admission_set(c->node, &admission, err);
     case CFG_PART_ACCESS:
         return control_set_access(c->node, to, err);
+    case CFG_PART_DISCOVERY:
+        return lnet_discovery_set(c->node, to->discovery, err);
     case CFG_PART_LOG:
         set_log(to);
         return 0;
@@ -301,6 +343,7 @@ static const struct cfg_ops ops = {
     .ni_del = del_ni,
     .ni_set = set_ni,
     .routes = change_routes,
+    .peers = change_peers,
     .set = set_part,
     .live = see_ni,
     .timer = set_timer,

@@ -222,6 +222,8 @@ static int make_node(struct process *d, struct err *err)
     if (rc == 0)
         rc = control_set_access(d->c.node, d->cfg, err);
     if (rc == 0)
+        rc = lnet_discovery_set(d->c.node, d->cfg->discovery, err);
+    if (rc == 0)
         rc = control_ports_open(d->cfg, d->c.env, &d->memory, &d->c, &d->ports, err);
     for (unsigned i = 0; rc == 0 && lnd_codes[i]; i++)
         rc = make_lnd(d, i, err);
@@ -474,6 +476,8 @@ static int bring_up(struct process *d, struct err *err)
     }
     if (rc == 0)
         rc = add_nis(d, err);
+    if (rc == 0)
+        rc = control_begin_peers(d->c.node, d->cfg, err);
     if (rc == 0)
         rc = add_routes(d, err);
     if (rc == 0)

@@ -94,6 +94,8 @@ struct lnet_ni *control_find_ni(const struct controller *c, const struct lnet_ni
 /* Warns in the log when an NI uses fewer peer credits than configured. ni may be NULL. */
 void control_log_lowered(const struct lnet_ni_conf *conf, const struct lnet_ni *ni);
 
+/* Gives the node the configured peers of a document, before it is started or after. */
+int control_begin_peers(struct lnet_node *node, const struct cfg *cfg, struct err *err);
 /* Puts the access rules of a document in place of those there are. */
 int control_set_access(struct lnet_node *node, const struct cfg *to, struct err *err);
 

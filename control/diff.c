@@ -277,7 +277,8 @@ static bool peer_same(const void *a, const void *b)
 {
     const struct cfg_peer *x = a, *y = b;
 
-    return x->multi_rail == y->multi_rail && x->nid_count == y->nid_count &&
+    return x->multi_rail == y->multi_rail && x->lock_primary == y->lock_primary &&
+           x->nid_count == y->nid_count &&
            (!x->nid_count || memcmp(x->nid, y->nid, x->nid_count * sizeof(*x->nid)) == 0);
 }
 
@@ -293,7 +294,8 @@ static void peer_text(const void *a, FILE *to)
 {
     const struct cfg_peer *x = a;
 
-    fprintf(to, "%u NIDs%s", x->nid_count, x->multi_rail ? "" : ", not multi-rail");
+    fprintf(to, "%u NIDs%s%s", x->nid_count, x->multi_rail ? "" : ", not multi-rail",
+            x->lock_primary ? ", primary NID locked" : "");
 }
 
 static bool udsp_same(const void *a, const void *b)
@@ -443,7 +445,7 @@ static void access_text(const void *a, FILE *to)
 
 static const struct kind kinds[] = {
     {CFG_OF_ROUTE, CFG_ROUTES, route_same, route_key, route_text, false, CFG_AT_ONCE},
-    {CFG_OF_PEER, CFG_PEERS, peer_same, peer_key, peer_text, true, CFG_AT_ONCE},
+    {CFG_OF_PEER, CFG_PEERS, peer_same, peer_key, peer_text, false, CFG_AT_ONCE},
     {CFG_OF_UDSP, CFG_UDSPS, udsp_same, udsp_key, udsp_text, true, CFG_AT_ONCE},
     {CFG_OF_HELLO, CFG_HELLOS, hello_same, hello_key, hello_text, false, CFG_RESTART},
     {CFG_OF_NAME, CFG_NAMES, name_same, name_key, name_text, false, CFG_AT_ONCE},

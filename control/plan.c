@@ -257,6 +257,94 @@ static void plan_routes(struct planner *p, enum when when)
     }
 }
 
+/* ---- peers ---- */
+
+static void put_peer_op(struct planner *p, struct cfg_step *step, const struct lnet_peer_op *op)
+{
+    struct lnet_peer_op *grown = step->peer;
+
+    if ((step->npeer & (step->npeer + 1)) == 0)
+        grown = realloc(grown, (2 * (size_t)step->npeer + 1) * sizeof(*grown));
+    if (!grown) {
+        p->plan->failed = true;
+        return;
+    }
+    step->peer = grown;
+    grown[step->npeer++] = *op;
+}
+
+static struct lnet_peer_op peer_op(enum lnet_peer_op_kind kind, const struct cfg_peer *peer)
+{
+    return (struct lnet_peer_op){.kind = kind,
+                                 .primary = peer->primary,
+                                 .nid = peer->primary,
+                                 .multi_rail = peer->multi_rail,
+                                 .lock_primary = peer->lock_primary};
+}
+
+/* Adds or removes the NIDs that one peer has and the other one lacks (NULL: all); not the primary
+ * NID. */
+static void plan_peer_nids(struct planner *p, struct cfg_step *step, enum lnet_peer_op_kind kind,
+                           const struct cfg_peer *has, const struct cfg_peer *lacks)
+{
+    struct lnet_peer_op op = peer_op(kind, has);
+
+    for (unsigned i = 0; i < has->nid_count && !p->plan->failed; i++) {
+        op.nid = has->nid[i];
+        if (!nid_same(&op.nid, &has->primary) && (!lacks || !cfg_peer_has(lacks, &op.nid)))
+            put_peer_op(p, step, &op);
+    }
+}
+
+/* The NIDs and peers that go. */
+static void plan_peer_less(struct planner *p, struct cfg_step *step, const struct cfg_peer *old,
+                           const struct cfg_peer *new)
+{
+    struct lnet_peer_op op;
+
+    if (!old)
+        return;
+    plan_peer_nids(p, step, LNET_PEER_DEL, old, new);
+    op = peer_op(LNET_PEER_DEL, old);
+    if (!new)
+        put_peer_op(p, step, &op);
+}
+
+static void plan_peer_more(struct planner *p, struct cfg_step *step, const struct cfg_peer *old,
+                           const struct cfg_peer *new)
+{
+    struct lnet_peer_op op;
+
+    if (!new)
+        return;
+    op = peer_op(old ? LNET_PEER_SET : LNET_PEER_ADD, new);
+    op.was_multi_rail = old && old->multi_rail;
+    op.was_lock_primary = old && old->lock_primary;
+    put_peer_op(p, step, &op);
+    plan_peer_nids(p, step, LNET_PEER_ADD, new, old);
+}
+
+/* Removals come first: a NID may come to another peer. */
+static void plan_peers(struct planner *p)
+{
+    struct cfg_step *step = NULL;
+
+    for (int more = 0; more < 2; more++)
+        for (unsigned i = 0; i < p->diff->count && !p->plan->failed; i++) {
+            const struct cfg_change *c = &p->diff->change[i];
+            const struct cfg_peer *old, *new;
+
+            if (c->what != CFG_OF_PEER)
+                continue;
+            old = c->a == CFG_NONE ? NULL : &p->from->peer[c->a];
+            new = c->b == CFG_NONE ? NULL : &p->to->peer[c->b];
+            if (!step)
+                step = add_step(p, CFG_STEP_PEERS, c->key);
+            if (step)
+                (more ? plan_peer_more : plan_peer_less)(p, step, old, new);
+        }
+}
+
 /* ---- settings ---- */
 
 static enum cfg_part part_of(const char *path)
@@ -273,6 +361,7 @@ static enum cfg_part part_of(const char *path)
         {"millrace.buffer_wait", CFG_PART_ADMISSION},
         {"millrace.guard.", CFG_PART_ADMISSION},
         {"millrace.access[", CFG_PART_ACCESS},
+        {"global.discovery", CFG_PART_DISCOVERY},
         {"millrace.log.", CFG_PART_LOG},
         {"millrace.drain", CFG_PART_REST},
         {"millrace.names[", CFG_PART_REST},
@@ -316,6 +405,7 @@ void cfg_plan_make(const struct cfg *from, const struct cfg *to, const struct cf
     plan_nis(&p, CFG_ADD, true);
     plan_ni_sets(&p);
     plan_routes(&p, ADDS);
+    plan_peers(&p);
     plan_parts(&p);
     plan_routes(&p, LAST);
     plan_nis(&p, CFG_DEL, false);
@@ -328,6 +418,7 @@ void cfg_plan_free(struct cfg_plan *plan)
     for (unsigned i = 0; i < plan->count; i++) {
         free(plan->step[i].del);
         free(plan->step[i].add);
+        free(plan->step[i].peer);
     }
     free(plan->step);
     memset(plan, 0, sizeof(*plan));

@@ -12,6 +12,7 @@ enum cfg_step_kind {
     CFG_STEP_NI_DEL,
     CFG_STEP_NI_SET,
     CFG_STEP_ROUTES,
+    CFG_STEP_PEERS,
     CFG_STEP_PART,
 };
 
@@ -21,6 +22,8 @@ struct cfg_step {
     struct cfg_ni ni, ni_back; /* ni_back: of NI_SET */
     struct lnet_route_conf *del, *add;
     unsigned ndel, nadd;
+    struct lnet_peer_op *peer;
+    unsigned npeer;
     enum cfg_part part;
     char key[192]; /* what it is about */
 };

@@ -237,6 +237,9 @@ static int do_step(struct change *c, struct cfg_step *s, bool undo, bool *async,
     case CFG_STEP_ROUTES:
         return undo ? ops->routes(arg, s->add, s->nadd, s->del, s->ndel, err)
                     : ops->routes(arg, s->del, s->ndel, s->add, s->nadd, err);
+    case CFG_STEP_PEERS:
+        *async = true;
+        return ops->peers(arg, s->peer, s->npeer, undo, step_done, c, err);
     case CFG_STEP_PART:
         return ops->set(arg, s->part, undo ? c->running->now : c->to, err);
     }

@@ -25,6 +25,7 @@ enum cfg_part { /* settings that take effect together */
     CFG_PART_TIMING,    /* check_interval, ping_timeout, source_check */
     CFG_PART_ADMISSION, /* egress_share, buffer_wait, guard */
     CFG_PART_ACCESS,    /* the access rules */
+    CFG_PART_DISCOVERY,
     CFG_PART_LOG,
     CFG_PART_REST, /* drain, names */
     CFG_PARTS
@@ -47,6 +48,9 @@ struct cfg_ops {
     int (*ni_set)(void *arg, const struct cfg_ni *ni, struct err *err);
     int (*routes)(void *arg, const struct lnet_route_conf *del, unsigned ndel,
                   const struct lnet_route_conf *add, unsigned nadd, struct err *err);
+    /* undo: takes them back. Asynchronous. */
+    int (*peers)(void *arg, const struct lnet_peer_op *ops, unsigned n, bool undo, cfg_done_fn done,
+                 void *done_arg, struct err *err);
     int (*set)(void *arg, enum cfg_part part, const struct cfg *to, struct err *err);
     /* Fills in ni->live; known = false if there is no such NI. */
     void (*live)(void *arg, struct cfg_ni *ni);

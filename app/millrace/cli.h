@@ -219,6 +219,7 @@ void cli_help_option(const struct jrpc_param *p, char *left, size_t left_len, ch
 
 /* node.c */
 int cmd_ping(struct cli *cli, json_t *args);
+int cmd_discover(struct cli *cli, json_t *args);
 int cmd_peer_list(struct cli *cli, json_t *args);
 int cmd_routing_show(struct cli *cli, json_t *args);
 int cmd_set(struct cli *cli, json_t *args);

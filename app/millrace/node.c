@@ -8,7 +8,7 @@
 #include "app/millrace/cli.h"
 #include "lib/base/err.h"
 
-/* ---- ping ---- */
+/* ---- ping, discover ---- */
 
 /* Keeps the keys that lnetctl prints, §10.6. */
 static void trim_ping(json_t *list)
@@ -25,9 +25,9 @@ static void trim_ping(json_t *list)
     }
 }
 
-int cmd_ping(struct cli *cli, json_t *args)
+/* Calls a method for each NID in turn and prints the list of all results. method: also the key. */
+static int each_nid(struct cli *cli, const char *method, const json_t *args, json_int_t seconds)
 {
-    json_int_t seconds = json_object_get(args, "timeout") ? cli_integer(args, "timeout") : 1;
     json_t *list, *nid, *result;
     int rc = CLI_OK, one;
     size_t i;
@@ -36,18 +36,31 @@ int cmd_ping(struct cli *cli, json_t *args)
         return cli_usage(cli->command, "--timeout: give 1 to 60 seconds");
     list = json_array();
     json_array_foreach(json_object_get(args, "nid"), i, nid) {
-        one = cli_call(cli, "ping",
-                       json_pack("{s:O, s:I, s:O*}", "nid", nid, "timeout_ms", 1000 * seconds,
-                                 "source", json_object_get(args, "source")),
+        one = cli_call(cli, method,
+                       json_pack("{s:O, s:I, s:O*, s:O*}", "nid", nid, "timeout_ms", 1000 * seconds,
+                                 "source", json_object_get(args, "source"), "force",
+                                 json_object_get(args, "force")),
                        &result);
         rc = rc == CLI_OK ? one : rc;
-        json_array_extend(list, json_object_get(result, "ping"));
+        json_array_extend(list, json_object_get(result, method));
         json_decref(result);
     }
     if (!cli->json)
         trim_ping(list);
-    cli_show(cli, &yaml_style_narrow, json_pack("{s:o}", "ping", list));
+    cli_show(cli, &yaml_style_narrow, json_pack("{s:o}", method, list));
     return rc;
+}
+
+int cmd_ping(struct cli *cli, json_t *args)
+{
+    return each_nid(cli, "ping", args,
+                    json_object_get(args, "timeout") ? cli_integer(args, "timeout") : 1);
+}
+
+int cmd_discover(struct cli *cli, json_t *args)
+{
+    return each_nid(cli, "discover", args,
+                    json_object_get(args, "timeout") ? cli_integer(args, "timeout") : 10);
 }
 
 /* ---- peers, buffers ---- */

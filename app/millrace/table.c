@@ -56,6 +56,17 @@ static const struct cli_command own[] = {
                      .type = JRPC_NID,
                      .letter = 's',
                      .help = "NID of this node to ping from; default: that of the path"})},
+    {.words = "discover",
+     .help = "Discovers peers and prints their NIDs.",
+     .run = cmd_discover,
+     .params = CLI_PARAMS(
+         {.name = "nid",
+          .type = JRPC_STRINGS,
+          .option = "",
+          .required = true,
+          .help = "the peers to discover, one after the other"},
+         CLI_FLAG("force", 'f', "also those that were discovered before"),
+         CLI_NUMBER("timeout", 't', 1, 600, "s", "how long to wait for each; default 10"))},
     {.words = "import",
      .help = "Adds a file in lnetctl's form, or standard input, to the running configuration, or "
              "removes or shows its items. Applies all of the file or nothing.",
@@ -254,9 +265,6 @@ static const struct cli_command own[] = {
             "`millrace net del` removes nets, `millrace shutdown` ends millraced"),
     REFUSED("net reset", "millraced has nothing to reset of a net alone",
             "`millrace net del` and `millrace net add` make it anew"),
-    REFUSED("discover", "millraced discovers peers that push to it, not yet on command",
-            "`millrace ping` prints the NIDs of a node"),
-    REFUSED("peer set", "millraced keeps no health of peers yet", NULL),
     REFUSED("udsp", "millraced does not act on selection policies yet",
             "`udsp` in a configuration is kept and shown by `millrace config show`"),
 #ifdef MILLRACE_NO_FAULTS
@@ -336,10 +344,10 @@ static void add_set(const struct jrpc_method *method, const char *suffix)
 
 /* The first words of commands in the order of the help; others follow. */
 static const char *const groups[] = {
-    "status",   "lnet",   "net",    "route",    "peer",    "routing", "buffers",
-    "global",   "set",    "stats",  "ping",     "why",     "drops",   "waits",
-    "counters", "top",    "events", "reactors", "port",    "tcp",     "arp",
-    "capture",  "tamper", "param",  "import",   "convert", "export",  "config",
+    "status", "lnet",   "net",      "route",    "peer",   "routing", "buffers", "global",
+    "set",    "stats",  "ping",     "discover", "why",    "drops",   "waits",   "counters",
+    "top",    "events", "reactors", "port",     "tcp",    "arp",     "capture", "tamper",
+    "param",  "import", "convert",  "export",   "config",
 };
 
 static size_t rank(const char *words)

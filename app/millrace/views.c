@@ -460,10 +460,9 @@ static const struct cli_view views[] = {
     {"net add", .params = CLI_PARAMS(
                     CLI_FLAG("skip_mr_route_setup", 'k',
                              "accepted without effect: millraced sets up no routes of Linux"))},
-    {"peer add", .params = CLI_PARAMS(CLI_FLAG(
-                     "lock_prim", 'l', "accepted without effect: a primary NID never changes"))},
-    {"peer del", .params = CLI_PARAMS(
-                     CLI_FLAG("force", 'f', "accepted without effect: no primary NID is locked"))},
+    {"peer del",
+     .params = CLI_PARAMS(CLI_FLAG(
+         "force", 'f', "accepted without effect: a locked primary NID can be removed, too"))},
     {"net show", &yaml_style_wide, .edit = edit_list,
      .params = CLI_PARAMS(
          VERBOSE("1: counters, tunables; 2: counters by type, health; 4: selection policy"),

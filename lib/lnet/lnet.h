@@ -201,6 +201,30 @@ int lnet_routes_change(struct lnet_node *node, const struct lnet_route_conf *del
                        const struct lnet_route_conf *add, unsigned nadd, unsigned *bad,
                        struct err *err);
 
+/* A change of the peers that the operator configured (`lnetctl peer add`, `peer del`). */
+enum lnet_peer_op_kind {
+    LNET_PEER_ADD, /* the peer gets the NID; with its primary NID the peer is made */
+    LNET_PEER_DEL, /* the peer loses the NID; with its primary NID the peer is removed */
+    LNET_PEER_SET, /* multi_rail and lock_primary change; nid is the primary NID */
+};
+struct lnet_peer_op {
+    enum lnet_peer_op_kind kind;
+    struct lnet_nid primary, nid;
+    bool multi_rail, lock_primary;         /* of the peer; LNET_PEER_DEL: as they were */
+    bool was_multi_rail, was_lock_primary; /* LNET_PEER_SET */
+};
+/* Makes the changes in order, all or none. undo: takes them back in reverse order. A configured
+ * peer takes its NIDs from discovered peers. A peer that is gone need not be removed. Errors:
+ * -EINVAL, no peer can have the NID; -EEXIST, another configured peer has the NID; -EPERM, a second
+ * NID without multi_rail; -EBUSY, a gateway would lose its NID; -ENOSPC; -ENOMEM. */
+int lnet_peers_change(struct lnet_node *node, const struct lnet_peer_op *ops, unsigned n, bool undo,
+                      lnet_done_fn done, void *arg, struct err *err);
+/* `lnetctl peer set` of a peer NI, or (ANY) of all peers of the table: health up to
+ * LNET_MAX_HEALTH, and bits of §3.6 but for what is under way. A value of -1 changes nothing.
+ * Returns 0, -ERANGE or -ENOMEM; done may get -ENOSPC: the table has no room for the NID. */
+int lnet_peer_set(struct lnet_node *node, const struct lnet_nid *nid, int health, int64_t state,
+                  lnet_done_fn done, void *arg, struct err *err);
+
 enum lnet_routing { /* numbers of `lnetctl routing show`, docs/protocol/lnet-core.md §3.9, §10.4 */
     LNET_ROUTING_OFF,
     LNET_ROUTING_ON,
@@ -220,6 +244,11 @@ struct lnet_timing {
 };
 /* At once; 0 s = as it is, source_check is always taken. -EINVAL. */
 int lnet_timing_set(struct lnet_node *node, const struct lnet_timing *set, struct err *err);
+
+/* Turns the discovery of peers on or off, §3.5; it is on after lnet_node_create(). The ping info
+ * says so at once. Multi-rail peers get it in a PUSH when discovery is turned off, and then this
+ * node begins no discovery and learns no NIDs from PUSHes. -ENOMEM. */
+int lnet_discovery_set(struct lnet_node *node, bool on, struct err *err);
 
 /* ---- observation (control) ---- */
 
@@ -325,6 +354,35 @@ int lnet_peer_ni_page(struct lnet_node *node, const struct lnet_peer_ni_cursor *
 int lnet_peer_ni_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_peer_ni_page_fn fn,
                       void *arg);
 
+/* A NID of a peer (peer/table.h), or a peer NI that no peer has. */
+
+struct lnet_peer_row {
+    struct lnet_nid primary, nid;
+    bool in_table;
+    uint32_t state;  /* of the peer: bits of enum peer_state, §3.6 */
+    uint32_t status; /* of the NID: LNET_NI_UP, LNET_NI_DOWN; 0: no ping info has given one yet */
+    int health;      /* 0..LNET_MAX_HEALTH */
+    bool known;      /* there is a peer NI; else `ni` has what one begins with */
+    struct lnet_peer_ni_row ni;
+};
+/* Where a page begins; all 0 = the first. Peers of the table come first. A peer that comes or goes
+ * between two pages may be missed, and one that the table lost meanwhile seen twice; those that
+ * stay are seen exactly once. */
+struct lnet_peer_cursor {
+    uint32_t part, at;
+    bool end; /* out: there are no more */
+};
+/* The rows of a peer are together, that of the primary NID first. */
+typedef void (*lnet_peer_page_fn)(void *arg, const struct lnet_peer_row *rows, unsigned n,
+                                  const struct lnet_peer_cursor *next);
+/* Collects up to max peers from a place on, as lnet_peer_ni_page() does. At most
+ * LNET_PING_MAX_NIDS NIDs of a peer are shown. */
+int lnet_peer_page(struct lnet_node *node, const struct lnet_peer_cursor *from, unsigned max,
+                   lnet_peer_page_fn fn, void *arg);
+/* The rows of the peer that has a NID; n 0: there is none. */
+int lnet_peer_find(struct lnet_node *node, const struct lnet_nid *nid, lnet_peer_page_fn fn,
+                   void *arg);
+
 /* ---- why a message to a NID goes where it goes (control; why.c) ---- */
 
 enum lnet_why { /* of a candidate */
@@ -385,6 +443,15 @@ int lnet_ping(struct lnet_node *node, const struct lnet_nid *dest, const struct 
  * messages nor credits, however many they are. */
 int lnet_ping_connected(struct lnet_node *node, const struct lnet_nid *dest, unsigned timeout_ms,
                         bool give_up, lnet_ping_fn fn, void *arg);
+
+/* `lnetctl discover`: discovers the peer of a NID unless the peer is up to date; force: in any
+ * case. While discovery is off, the peer is pinged and no NIDs are learned. fn runs once on the
+ * control thread. Status 0: the discovery is complete, and lnet_peer_find() has the peer.
+ * -ETIMEDOUT: the discovery goes on. -ENOSPC: the table has no room, or no peer can have the NID.
+ * Or another -errno. Control. 0 or -ENOMEM. */
+typedef void (*lnet_discover_fn)(void *arg, int status);
+int lnet_peer_discover(struct lnet_node *node, const struct lnet_nid *nid, bool force,
+                       unsigned timeout_ms, lnet_discover_fn fn, void *arg);
 
 /* ---- Put/Get API of an end node (home) ---- */
 

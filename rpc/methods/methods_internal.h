@@ -58,17 +58,9 @@ void rpc_change_failed(struct jrpc_call *call, const struct cfg_outcome *outcome
 void rpc_fail(struct jrpc_call *call, const struct err *err, const char *parameter,
               const char *remedy);
 
-/* ---- peers: peer.c, peer_conf.c ---- */
+/* ---- peers: peer.c, ping.c ---- */
 
-#define RPC_PEER_CONFIGURED  (1 << 3) /* bit of `peer state`, docs/protocol/lnet-core.md §3.6 */
-#define RPC_PEER_CONF_CURSOR "c."     /* begins a cursor that is a place among configured peers */
-json_t *rpc_peer_ni(const struct lnet_peer_ni_row *peer, bool brief);
-/* Returns the index of the configured peer with that NID, -1 = none. */
-int rpc_peer_conf_find(const struct rpc_ctx *ctx, const struct lnet_nid *nid);
-unsigned rpc_peer_conf_count(const struct rpc_ctx *ctx);
-/* Ends the call with a page of configured peers, from an index on. more: with a cursor when there
- * are further peers. */
-void rpc_peer_conf_page(struct jrpc_call *call, unsigned from, unsigned limit, bool brief,
-                        bool more);
+/* Bits of `peer state`, docs/protocol/lnet-core.md §3.6. */
+#define RPC_PEER_MULTI_RAIL (1u << 0)
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ping: asks another node for its NIs. */
+/* ping asks another node for its NIs; discover runs the discovery of a peer. */
 #include <errno.h>
 #include <string.h>
 
@@ -27,12 +27,14 @@ static json_t *ping_row(const struct lnet_nid *nid, const struct lnet_ping_info 
 struct ping_call {
     struct jrpc_call *call;
     struct lnet_nid nid;
+    bool discover;
     enum jrpc_role role;
     LIST_ENTRY(ping_call) link; /* in rpc_ctx.pings */
 };
 
-/* Each ping has a message descriptor of the node, and some memory, until it ends; that can be after
- * its client has closed. So there are so many at most, and clients that may only read leave some.
+/* Each ping has a message descriptor of the node, and some memory, until it ends, and so has a
+ * discovery; that can be after its client has closed. So there are so many at most, and clients
+ * that may only read leave some.
  */
 static bool ping_begin(struct ping_call *p)
 {
@@ -65,7 +67,8 @@ static void ping_fail(const struct ping_call *p, int err)
     jrpc_fail(p->call, err, "nid",
               err == EHOSTUNREACH ? "route_get shows the routes and whether their gateways are up"
                                   : "look at peer_get and drops_get, or wait longer (timeout_ms)",
-              "failed to ping %s: %s", nid_format(&p->nid, nid), strerror(err));
+              "failed to %s %s: %s", p->discover ? "discover" : "ping", nid_format(&p->nid, nid),
+              strerror(err));
 }
 
 static void ping_done(void *arg, int status, const struct lnet_ping_info *info)
@@ -100,6 +103,90 @@ void rpc_ping(struct jrpc_call *call, const struct jrpc_arg *args)
     if (!ping_begin(p))
         return;
     rc = lnet_ping(ctx->control->node, &p->nid, source, timeout_ms, ping_done, p);
+    if (rc == 0)
+        return;
+    LIST_REMOVE(p, link);
+    ping_fail(p, -rc);
+}
+
+/* ---- discover ---- */
+
+static json_t *discover_result(const struct lnet_nid *primary, bool multi_rail, json_t *nis)
+{
+    return json_pack("{s:[{s:o, s:b, s:o}]}", "discover", "primary nid", rpc_nid(primary),
+                     "Multi-Rail", multi_rail, "peer_ni", nis);
+}
+
+static void discover_found(void *arg, const struct lnet_peer_row *rows, unsigned n,
+                           const struct lnet_peer_cursor *next)
+{
+    struct ping_call *p = arg;
+    json_t *nis;
+
+    LIST_REMOVE(p, link);
+    if (n == 0) {
+        ping_fail(p, ENOSPC); /* the peer made room in the meantime */
+        return;
+    }
+    nis = json_array();
+    for (unsigned i = 0; i < n; i++)
+        json_array_append_new(nis, json_pack("{s:o}", "nid", rpc_nid(&rows[i].nid)));
+    jrpc_result(p->call,
+                discover_result(&rows[0].primary, (rows[0].state & RPC_PEER_MULTI_RAIL) != 0, nis));
+}
+
+static void discover_done(void *arg, int status)
+{
+    struct ping_call *p = arg;
+    const struct rpc_ctx *ctx = jrpc_ctx(p->call);
+
+    if (status == 0)
+        status = lnet_peer_find(ctx->control->node, &p->nid, discover_found, p);
+    if (status == 0)
+        return;
+    LIST_REMOVE(p, link);
+    ping_fail(p, -status);
+}
+
+/* This node is no peer of itself: its NIDs are known. */
+static void discover_own(struct jrpc_call *call)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    const struct lnet_ni *first = NULL;
+    json_t *nis = json_array();
+
+    for (unsigned i = 0; i < lnet_ni_count(ctx->control->node); i++) {
+        const struct lnet_ni *ni = lnet_ni_at(ctx->control->node, i);
+
+        if (!ni)
+            continue;
+        first = first ? first : ni;
+        json_array_append_new(nis, json_pack("{s:o}", "nid", rpc_nid(&ni->nid)));
+    }
+    jrpc_result(call, discover_result(first ? &first->nid : &LNET_NID_ANY, true, nis));
+}
+
+void rpc_peer_discover(struct jrpc_call *call, const struct jrpc_arg *args)
+{
+    const struct rpc_ctx *ctx = jrpc_ctx(call);
+    unsigned timeout_ms = args[2].given ? (unsigned)args[2].integer : 10000;
+    struct ping_call *p;
+    int rc;
+
+    if (nid_is_lo(&args[0].nid) || lnet_nid_is_mine(ctx->control->node, &args[0].nid)) {
+        discover_own(call);
+        return;
+    }
+    p = jrpc_alloc(call, sizeof(*p));
+    if (!p)
+        return;
+    p->call = call;
+    p->nid = args[0].nid;
+    p->discover = true;
+    if (!ping_begin(p))
+        return;
+    rc = lnet_peer_discover(ctx->control->node, &p->nid, args[1].given && args[1].boolean,
+                            timeout_ms, discover_done, p);
     if (rc == 0)
         return;
     LIST_REMOVE(p, link);

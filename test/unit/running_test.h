@@ -29,9 +29,11 @@ struct model {
     unsigned nis;
     struct lnet_route_conf route[256];
     unsigned routes;
+    struct lnet_peer_op peer[64]; /* the NIDs of configured peers */
+    unsigned peers;
     int pools[LNET_POOLS];
-    int routing, check_interval, ping_timeout, source_check, egress_share, buffer_wait, log_level,
-        drain;
+    int routing, discovery, check_interval, ping_timeout, source_check, egress_share, buffer_wait,
+        log_level, drain;
     /* how it behaves */
     bool later;      /* asynchronous operations end when deliver() is called */
     unsigned calls;  /* operations so far */
@@ -188,6 +190,54 @@ static inline int change_routes(void *arg, const struct lnet_route_conf *del, un
     return 0;
 }
 
+static inline int find_peer(const struct lnet_nid *nid)
+{
+    for (unsigned i = 0; i < node.peers; i++)
+        if (nid_same(&node.peer[i].nid, nid))
+            return (int)i;
+    return -1;
+}
+
+static inline void set_peer_flags(const struct lnet_nid *primary, bool multi_rail, bool lock)
+{
+    for (unsigned i = 0; i < node.peers; i++)
+        if (nid_same(&node.peer[i].primary, primary)) {
+            node.peer[i].multi_rail = multi_rail;
+            node.peer[i].lock_primary = lock;
+        }
+}
+
+/* A peer goes with its primary NID, which is its last. */
+static inline void change_peer(const struct lnet_peer_op *op, bool undo)
+{
+    int at = find_peer(&op->nid);
+
+    if (op->kind == LNET_PEER_SET) {
+        assert_true(at >= 0);
+        set_peer_flags(&op->primary, undo ? op->was_multi_rail : op->multi_rail,
+                       undo ? op->was_lock_primary : op->lock_primary);
+    } else if ((op->kind == LNET_PEER_ADD) != undo) {
+        assert_int_equal(at, -1);
+        assert_true(nid_same(&op->nid, &op->primary) || find_peer(&op->primary) >= 0);
+        node.peer[node.peers++] = *op;
+    } else {
+        assert_true(at >= 0 && nid_same(&node.peer[at].primary, &op->primary));
+        node.peer[at] = node.peer[--node.peers];
+        for (unsigned i = 0; i < node.peers && nid_same(&op->nid, &op->primary); i++)
+            assert_false(nid_same(&node.peer[i].primary, &op->primary));
+    }
+}
+
+static inline int change_peers(void *arg, const struct lnet_peer_op *peer_ops, unsigned n,
+                               bool undo, cfg_done_fn done, void *done_arg, struct err *err)
+{
+    if (fails(err))
+        return -ENOMEM;
+    for (unsigned i = 0; i < n; i++)
+        change_peer(&peer_ops[undo ? n - 1 - i : i], undo);
+    return end(done, done_arg, 0);
+}
+
 static inline int set_part(void *arg, enum cfg_part part, const struct cfg *to, struct err *err)
 {
     if (fails(err))
@@ -204,6 +254,9 @@ static inline int set_part(void *arg, enum cfg_part part, const struct cfg *to, 
     case CFG_PART_ADMISSION:
         node.egress_share = to->egress_share;
         node.buffer_wait = to->buffer_wait;
+        break;
+    case CFG_PART_DISCOVERY:
+        node.discovery = to->discovery;
         break;
     case CFG_PART_LOG:
         node.log_level = to->log_level;
@@ -243,8 +296,17 @@ static inline void changed(void *arg, const char *type, const char *cause, const
     node.events++;
 }
 
-static const struct cfg_ops ops = {set_buffers, add_ni, del_ni,    set_ni,     change_routes,
-                                   set_part,    see_ni, set_timer, timer_left, changed};
+static const struct cfg_ops ops = {set_buffers,   add_ni,       del_ni,   set_ni,
+                                   change_routes, change_peers, set_part, see_ni,
+                                   set_timer,     timer_left,   changed};
+
+static inline void put_peer(const struct cfg_peer *peer, const struct lnet_nid *nid)
+{
+    node.peer[node.peers++] = (struct lnet_peer_op){.primary = peer->primary,
+                                                    .nid = *nid,
+                                                    .multi_rail = peer->multi_rail,
+                                                    .lock_primary = peer->lock_primary};
+}
 
 /* What a document makes of a node. */
 static inline void start_model(const struct cfg *cfg)
@@ -256,10 +318,14 @@ static inline void start_model(const struct cfg *cfg)
         node.ni[node.nis++] = cfg->ni[i];
     for (i = 0; i < cfg->route_count; i++)
         node.route[node.routes++] = cfg->route[i].conf;
+    for (i = 0; i < cfg->peer_count; i++)
+        for (unsigned j = 0; j < cfg->peer[i].nid_count; j++)
+            put_peer(&cfg->peer[i], &cfg->peer[i].nid[j]);
     node.pools[0] = cfg->tiny;
     node.pools[1] = cfg->small;
     node.pools[2] = cfg->large;
     node.routing = cfg->routing;
+    node.discovery = cfg->discovery;
     node.check_interval = cfg->check_interval;
     node.ping_timeout = cfg->ping_timeout;
     node.source_check = cfg->source_check;
@@ -267,6 +333,23 @@ static inline void start_model(const struct cfg *cfg)
     node.buffer_wait = cfg->buffer_wait;
     node.log_level = cfg->log_level;
     node.drain = cfg->drain;
+}
+
+static inline void are_peers_of(const struct cfg *cfg)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < cfg->peer_count; i++)
+        for (unsigned j = 0; j < cfg->peer[i].nid_count; j++) {
+            const struct cfg_peer *peer = &cfg->peer[i];
+            int at = find_peer(&peer->nid[j]);
+
+            assert_true(at >= 0 && nid_same(&node.peer[at].primary, &peer->primary));
+            assert_int_equal(node.peer[at].multi_rail, peer->multi_rail);
+            assert_int_equal(node.peer[at].lock_primary, peer->lock_primary);
+            n++;
+        }
+    assert_int_equal(node.peers, n);
 }
 
 static inline void is_model_of(const struct cfg *cfg)
@@ -297,6 +380,8 @@ static inline void is_model_of(const struct cfg *cfg)
     assert_int_equal(node.pools[1], cfg->small);
     assert_int_equal(node.pools[2], cfg->large);
     assert_int_equal(node.routing, cfg->routing);
+    assert_int_equal(node.discovery, cfg->discovery);
+    are_peers_of(cfg);
     assert_int_equal(node.check_interval, cfg->check_interval);
     assert_int_equal(node.ping_timeout, cfg->ping_timeout);
     assert_int_equal(node.source_check, cfg->source_check);
@@ -374,12 +459,36 @@ static inline void draw_routes(struct cfg *cfg)
     }
 }
 
+/* Up to three peers, who may have had each other's NIDs in another document. */
+static inline void draw_peers(struct cfg *cfg)
+{
+    bool used[8] = {false};
+
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned n = draw(8);
+        struct lnet_nid nid = nid_of(net_of(0), 50 + n);
+        struct cfg_peer *peer;
+
+        if (used[n] || draw(3) == 0)
+            continue;
+        used[n] = true;
+        peer = cfg_add_peer(cfg, &nid, draw(4) != 0, 0);
+        assert_true(peer && cfg_peer_add_nid(peer, &nid));
+        peer->lock_primary = draw(2) != 0;
+        for (unsigned j = draw(3); peer->multi_rail && j > 0; j--) {
+            n = draw(8);
+            nid = nid_of(net_of(0), 50 + n);
+            if (!used[n])
+                assert_true(cfg_peer_add_nid(peer, &nid));
+            used[n] = true;
+        }
+    }
+}
+
 static inline struct cfg *draw_document(void)
 {
     static const int pools[] = {0, 100, 2048, 20000};
     struct cfg *cfg = cfg_new();
-    struct cfg_peer *peer;
-    struct lnet_nid nid;
     struct cfg_report report;
 
     assert_non_null(cfg);
@@ -395,11 +504,8 @@ static inline struct cfg *draw_document(void)
     cfg->log_level = (int)draw(4);
     cfg->drain = (int)draw(3);
     cfg->retry_count = (int)draw(3);
-    if (draw(2)) {
-        nid = nid_of(net_of(0), 50 + draw(3));
-        peer = cfg_add_peer(cfg, &nid, draw(2), 0);
-        assert_true(peer && cfg_peer_add_nid(peer, &nid));
-    }
+    cfg->discovery = (int)draw(2);
+    draw_peers(cfg);
     if (cfg_validate("drawn", cfg, &report) != 0)
         fail_msg("%s", report.message[0].text);
     cfg_report_free(&report);

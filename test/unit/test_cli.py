@@ -114,7 +114,7 @@ def test_every_lnetctl_command():
                   "export", "stats show", "peer show", "peer list", "ping", "set tiny_buffers", "set small_buffers",
                   "set large_buffers"):
         assert words in commands(), words
-    for words in ("lnet unconfigure", "discover 127.0.3.2@tcp", "peer set --health 1", "udsp add --src tcp", "fault drop add",
+    for words in ("lnet unconfigure", "udsp add --src tcp", "fault drop add",
                   "debug peer -k 1", "cpt-of-nid 127.0.3.2@tcp", "service-id", "setup-sysctl", "net reset"):
         err = cli(*words.split(), status=1)[1]
         has(err, "errno: -95\n", "descr: ")
@@ -200,14 +200,14 @@ def test_groups():
 
 def test_no_effect():
     """A setting that is kept without effect: the command says so."""
-    for name, value in (("discovery", "0"), ("drop_asym_route", "1"), ("health_sensitivity", "0")):
+    for name, value in (("numa_range", "1"), ("drop_asym_route", "1"), ("health_sensitivity", "0")):
         has(cli("set", name, value)[1], f"millrace: {name} is kept and shown, and has no effect in this version\n")
     has(cli("global", "set", "--retry-count", "3")[1], "retry_count is kept")
-    assert cli("set", "router_ping_timeout", "51")[1] == ""
+    assert cli("set", "router_ping_timeout", "51")[1] == "" and cli("set", "discovery", "1")[1] == ""
     for options, said in (([], ""), (["--peer-timeout", "90"], "millrace: peer_timeout is kept and shown, and has no effect in this version\n")):
         assert cli("net", "add", "--net", "tcp88", "--nid", "127.0.0.88@tcp88", *options)[1] == said
         cli("net", "del", "--net", "tcp88")
-    for name, value in (("discovery", "1"), ("drop_asym_route", "0"), ("health_sensitivity", "100"), ("retry_count", "2"),
+    for name, value in (("numa_range", "0"), ("drop_asym_route", "0"), ("health_sensitivity", "100"), ("retry_count", "2"),
                         ("router_ping_timeout", "50")):
         cli("set", name, value)
 

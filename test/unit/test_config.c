@@ -257,7 +257,7 @@ static void test_lnetctl_router(void **state)
         assert_int_equal(cfg->tiny, 2048);
         assert_int_equal(cfg->small, 16384);
         assert_int_equal(cfg->large, 1024);
-        assert_int_equal(report.warnings, 2); /* peer; the single settings of global */
+        assert_int_equal(report.warnings, 1); /* the single settings of global */
         done();
     }
 }
@@ -463,6 +463,15 @@ static const struct {
     {SET("idle: lazy"), "'lazy' is not known; write one of: spin, adaptive"},
     {SET("idle: []"), "write one value"},
     {SET("hugepages: 2"), "neither true nor false"},
+    {NET
+     "peer: [{primary nid: 1.2.3.4@tcp}, {primary nid: 1.2.3.5@tcp, peer ni: [{nid: 1.2.3.4@tcp}]}]\n",
+     "1.2.3.4@tcp is a NID of two peers"},
+    {NET "peer: [{primary nid: 1.2.3.4@tcp, Multi-Rail: false, peer ni: [{nid: 1.2.3.5@tcp}]}]\n",
+     "peer 1.2.3.4@tcp is not multi-rail and has the further NID 1.2.3.5@tcp"},
+    {NET "peer: [{primary nid: 1.2.3.4@tcp, millrace: {lock_prim: 2}}]\n",
+     "neither true nor false"},
+    {NET "peer: [{primary nid: 1.2.3.4@tcp, millrace: {lock: true}}]\n",
+     "millrace.lock: unknown key"},
     {SET("hugepages: []"), "write one value"},
     {SET("memory: -1"), "out of range"},
     {SET("rpc: {mode: 660}, accept: maybe"), "write one of: secure, all, none"},

@@ -709,51 +709,72 @@ static void test_peer_pages(void **state)
     fails("peer_get", "{\"cursor\":\"99.0\"}", -32602, "cursor"); /* no such reactor */
     fails("peer_get", "{\"cursor\":\"99999999999999.1\"}", -32602, "cursor");
     /* a place behind all there are is an empty last page */
-    r = result("peer_get", "{\"cursor\":\"0.4000000000\"}");
+    r = result("peer_get", "{\"cursor\":\"1.4000000000\"}");
     assert_int_equal(json_array_size(at(r, "peer")), 0);
     assert_null(json_object_get(r, "cursor"));
     for (i = 0; i < 30; i++)
         drop_peer(peers[i]);
 }
 
-/* Peers of the document are shown as they are configured, behind the others and only there. */
+static int changed_rc;
+
+static void peers_changed(void *arg, int rc, const struct err *err)
+{
+    changed_rc = rc;
+    if (rc != 0)
+        assert_true(err->message[0]);
+}
+
+static int change_peers(const struct lnet_peer_op *ops, unsigned n, bool undo)
+{
+    struct err err = {0};
+
+    changed_rc = 1;
+    assert_int_equal(lnet_peers_change(control.node, ops, n, undo, peers_changed, NULL, &err), 0);
+    RUN_UNTIL(changed_rc <= 0);
+    return changed_rc;
+}
+
+static struct lnet_peer_op peer_op(enum lnet_peer_op_kind kind, const char *primary,
+                                   const char *nid, bool multi_rail)
+{
+    struct lnet_peer_op op = {
+        .kind = kind, .multi_rail = multi_rail, .was_multi_rail = !multi_rail};
+
+    assert_int_equal(nid_parse(primary, &op.primary), 0);
+    assert_int_equal(nid_parse(nid, &op.nid), 0);
+    return op;
+}
+
+/* Peers of the table are shown with all their NIDs, before the others and only there (§10.3). */
 static void test_configured_peers(void **state)
 {
     struct lnet_peer_ni *known = make_peer("10.0.2.1@tcp"), *other = make_peer("10.0.2.9@tcp");
     unsigned others = (unsigned)json_array_size(at(result("peer_get", ""), "peer")) - 1, i;
-    struct cfg_running *was = control.running;
-    struct cfg *cfg = cfg_new();
-    struct lnet_nid nid, second;
-    struct cfg_peer *peer;
+    struct lnet_peer_op op[12];
     char text[64];
     json_t *r;
 
-    assert_non_null(cfg);
-    cfg->transaction_timeout = 50;
     for (i = 0; i < 10; i++) {
         snprintf(text, sizeof(text), "10.0.2.%u@tcp", 100 + i);
-        assert_int_equal(nid_parse(text, &nid), 0);
-        assert_non_null(cfg_add_peer(cfg, &nid, i % 2, 0));
+        op[i] = peer_op(LNET_PEER_ADD, text, text, i % 2);
     }
-    assert_int_equal(nid_parse("10.9.0.1@o2ib", &nid), 0);
-    assert_int_equal(nid_parse("10.0.2.1@tcp", &second), 0);
-    peer = cfg_add_peer(cfg, &nid, true, 0);
-    assert_true(peer && cfg_peer_add_nid(peer, &nid) && cfg_peer_add_nid(peer, &second));
-    control.running = cfg_running_new(cfg, NULL);
-    assert_non_null(control.running);
-    assert_int_equal(NUMBER(result("global_get", ""), "transaction_timeout"), 50);
-    assert_int_equal(NUMBER(result("global_get", ""), "lnd_timeout"), 16);
-    walk("peer_get", "peer", 2000, others + 11, 2, "primary nid", NULL);
+    op[10] = peer_op(LNET_PEER_ADD, "10.9.0.1@o2ib", "10.9.0.1@o2ib", true);
+    op[11] = peer_op(LNET_PEER_ADD, "10.9.0.1@o2ib", "10.0.2.1@tcp", true);
+    assert_int_equal(change_peers(op, 12, false), 0);
+    walk("peer_get", "peer", 2000, others + 11, 1, "primary nid", NULL);
     walk("peer_get", "peer", 3, others + 11, 0, "primary nid", NULL);
+    walk("peer_get", "peer", 11, others + 11, 0, "primary nid", NULL);
     r = result("peer_get", "[\"10.0.2.1@tcp\"]");
     assert_int_equal(json_array_size(at(r, "peer")), 1);
     assert_null(json_object_get(r, "cursor"));
     IS(r, "peer/0/primary nid", "10.9.0.1@o2ib");
     assert_true(json_is_true(at(r, "peer/0/Multi-Rail")));
-    assert_int_equal(NUMBER(r, "peer/0/peer state"), 8);
+    assert_int_equal(NUMBER(r, "peer/0/peer state"), 9);
     assert_int_equal(json_array_size(at(r, "peer/0/peer ni")), 2);
     IS(r, "peer/0/peer ni/0/nid", "10.9.0.1@o2ib");
     IS(r, "peer/0/peer ni/0/state", "NA");
+    assert_int_equal(NUMBER(r, "peer/0/peer ni/0/max_ni_tx_credits"), 0); /* no local net */
     IS(r, "peer/0/peer ni/1/nid", "10.0.2.1@tcp");
     IS(r, "peer/0/peer ni/1/state", "up");
     assert_int_equal(NUMBER(r, "peer/0/peer ni/1/max_ni_tx_credits"), 8);
@@ -761,16 +782,45 @@ static void test_configured_peers(void **state)
     is_in_order(at(r, "peer/0"), "primary nid,Multi-Rail,peer ni");
     is_in_order(at(r, "peer/0/peer ni/1"), "nid,state");
     IS(result("peer_get", "[\"10.0.2.9@tcp\"]"), "peer/0/primary nid", "10.0.2.9@tcp");
-    r = result("peer_get", "{\"cursor\":\"c.999999999\"}");
-    assert_int_equal(json_array_size(at(r, "peer")), 0);
-    fails("peer_get", "{\"cursor\":\"c.\"}", -32602, "cursor");
-    fails("peer_get", "{\"cursor\":\"c.-1\"}", -32602, "cursor");
-    fails("peer_get", "{\"cursor\":\"c.1x\"}", -32602, "cursor");
-    fails("peer_get", "{\"cursor\":\"c.99999999999\"}", -32602, "cursor");
-    cfg_running_free(control.running);
-    control.running = was;
+    is_true("peer_set", "{\"all\":true,\"health\":7}");
+    is_true("peer_set", "{\"nid\":\"10.0.2.1@tcp\",\"health\":8,\"state\":4294967295}");
+    r = result("peer_get", "[\"10.0.2.1@tcp\"]");
+    assert_int_equal(NUMBER(r, "peer/0/peer ni/0/health stats/health value"), 7);
+    assert_int_equal(NUMBER(r, "peer/0/peer ni/1/health stats/health value"), 8);
+    assert_int_equal(NUMBER(r, "peer/0/peer state"), 0x100137 | 8); /* nothing goes on */
+    is_true("peer_set", "{\"nid\":\"10.0.2.1@tcp\",\"state\":1}");
+    assert_int_equal(change_peers(op, 12, true), 0);
+    walk("peer_get", "peer", 2000, others + 1, 1, "primary nid", NULL); /* known on its own */
     drop_peer(known);
     drop_peer(other);
+}
+
+/* A change of peers holds as a whole or not at all. */
+static void test_peers_change(void **state)
+{
+    struct lnet_peer_op op[4] = {
+        peer_op(LNET_PEER_ADD, "10.0.3.1@tcp", "10.0.3.1@tcp", true),
+        peer_op(LNET_PEER_ADD, "10.0.3.1@tcp", "10.0.3.2@tcp", true),
+        peer_op(LNET_PEER_ADD, "10.0.3.3@tcp", "10.0.3.3@tcp", false),
+        peer_op(LNET_PEER_ADD, "10.0.3.4@tcp", "10.0.3.2@tcp", true), /* another one's */
+    };
+    struct lnet_peer_op own = peer_op(LNET_PEER_ADD, "10.0.0.1@tcp", "10.0.0.1@tcp", true);
+    struct lnet_peer_op set[2] = {peer_op(LNET_PEER_SET, "10.0.3.3@tcp", "10.0.3.3@tcp", true),
+                                  peer_op(LNET_PEER_ADD, "10.0.3.3@tcp", "10.0.3.2@tcp", true)};
+
+    assert_int_equal(change_peers(op, 4, false), -EEXIST);
+    fails("peer_get", "[\"10.0.3.1@tcp\"]", -ENOENT, "nid");
+    fails("peer_get", "[\"10.0.3.3@tcp\"]", -ENOENT, "nid");
+    assert_int_equal(change_peers(op, 3, false), 0);
+    assert_int_equal(change_peers(&own, 1, false), -EINVAL);
+    assert_int_equal(change_peers(set, 2, false), -EEXIST);
+    assert_true(json_is_false(at(result("peer_get", "[\"10.0.3.3@tcp\"]"), "peer/0/Multi-Rail")));
+    assert_int_equal(change_peers(set, 1, false), 0);
+    assert_true(json_is_true(at(result("peer_get", "[\"10.0.3.3@tcp\"]"), "peer/0/Multi-Rail")));
+    assert_int_equal(change_peers(set, 1, true), 0);
+    assert_true(json_is_false(at(result("peer_get", "[\"10.0.3.3@tcp\"]"), "peer/0/Multi-Rail")));
+    assert_int_equal(change_peers(op, 3, true), 0);
+    fails("peer_get", "[\"10.0.3.2@tcp\"]", -ENOENT, "nid");
 }
 
 /* The client goes while reactors are being asked. */
@@ -802,6 +852,18 @@ static void test_ping(void **state)
     fails("ping", "[\"10.0.0.60@tcp\",\"10.0.0.61@tcp\"]", -32602, "source");
     fails("ping", "[\"10.0.0.60@tcp\",\"10.0.0.1@tcp\",0]", -32602, "timeout_ms");
     fails("ping", "[]", -32602, "nid");
+}
+
+static void test_discover_peer(void **state)
+{
+    json_t *row = at(result("discover", "[\"10.1.0.1@tcp1\"]"), "discover/0");
+
+    IS(row, "primary nid", "10.0.0.1@tcp"); /* ourselves */
+    assert_int_equal(json_array_size(at(row, "peer_ni")), 3);
+    fails("discover", "[\"10.0.0.60@tcp\"]", -EHOSTUNREACH, "nid"); /* the driver reaches nobody */
+    fails("discover", "[\"10.0.0.60@tcp9\"]", -EHOSTUNREACH, "nid");
+    fails("discover", "[\"10.0.0.60@tcp\",true,0]", -32602, "timeout_ms");
+    fails("discover", "[]", -32602, "nid");
 }
 
 /* ---- what there is ---- */
@@ -850,10 +912,12 @@ int main(void)
         cmocka_unit_test(test_peers_unheard),
         cmocka_unit_test(test_peer_pages),
         cmocka_unit_test(test_configured_peers),
+        cmocka_unit_test(test_peers_change),
         cmocka_unit_test(test_route_pages),
         cmocka_unit_test(test_global),
         cmocka_unit_test(test_routing_get),
         cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_discover_peer),
         cmocka_unit_test(test_discover),
         cmocka_unit_test(test_start_fails),
         cmocka_unit_test(test_cpt),

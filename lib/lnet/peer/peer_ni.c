@@ -205,8 +205,8 @@ struct request {
     struct lnet_peer_ni_row rows[];
 };
 
-static void fill_row(const struct lnet_shard *s, const struct lnet_peer_ni *p,
-                     struct lnet_peer_ni_row *row)
+void lnet_peer_ni_row_fill(const struct lnet_shard *s, const struct lnet_peer_ni *p,
+                           struct lnet_peer_ni_row *row)
 {
     const struct lnet_lnd *lnd = lnet_lnd_find(s->node, p->nid.type);
 
@@ -252,7 +252,7 @@ static bool fill_some(struct request *q, const struct lnet_shard *s)
         q->at.slot++;
         if (!p->shard)
             continue;
-        fill_row(s, p, &q->rows[q->n++]);
+        lnet_peer_ni_row_fill(s, p, &q->rows[q->n++]);
         rows++;
     }
     return q->at.slot >= s->peer->peers_used;
@@ -286,15 +286,23 @@ static void touch(void *memory, size_t size)
     byte[size - 1] = 0;
 }
 
+void *lnet_request_alloc(size_t size)
+{
+    void *memory = calloc(1, size);
+
+    if (memory)
+        touch(memory, size);
+    return memory;
+}
+
 static struct request *request_new(struct lnet_node *node, unsigned max, lnet_peer_ni_page_fn fn,
                                    void *arg)
 {
     size_t size = sizeof(struct request) + max * sizeof(struct lnet_peer_ni_row);
-    struct request *q = calloc(1, size);
+    struct request *q = lnet_request_alloc(size);
 
     if (!q)
         return NULL;
-    touch(q, size);
     q->node = node;
     q->max = max;
     q->fn = fn;
@@ -324,7 +332,7 @@ static void find(struct reactor_task *task)
     const struct lnet_peer_ni *p = lnet_peer_ni_find_here(q->node, &q->nid);
 
     if (p)
-        fill_row(p->shard, p, &q->rows[q->n++]);
+        lnet_peer_ni_row_fill(p->shard, p, &q->rows[q->n++]);
     q->at.end = true;
     q->task.fn = deliver;
     reactor_post(reactor_control(q->node->env), &q->task);

@@ -30,6 +30,12 @@ void lnet_peer_nis_fini(struct lnet_shard *s);
  * does not exist. */
 struct lnet_peer_ni *lnet_peer_ni_find_here(const struct lnet_node *node,
                                             const struct lnet_nid *nid);
+/* Fills in the row of a peer NI, on its home reactor. */
+void lnet_peer_ni_row_fill(const struct lnet_shard *s, const struct lnet_peer_ni *p,
+                           struct lnet_peer_ni_row *row);
+/* Returns zeroed memory, so touched that a reactor that writes to it faults no page. NULL: out of
+ * memory. */
+void *lnet_request_alloc(size_t size);
 /* Sets the counters of some peer NIs to 0, from *slot on. Returns true after the last one. */
 bool lnet_peer_nis_reset_counts(struct lnet_shard *s, uint32_t *slot);
 

@@ -319,7 +319,7 @@ static struct peer_ni *make_ni(struct peer_table *t, struct peer *p, const struc
     struct peer_ni *ni = t->free_nis, **head = bucket(t, nid);
 
     t->free_nis = ni->next;
-    *ni = (struct peer_ni){.nid = *nid, .origin = origin, .next = *head};
+    *ni = (struct peer_ni){.nid = *nid, .health = LNET_MAX_HEALTH, .origin = origin, .next = *head};
     *head = ni;
     t->nnis++;
     attach(t, p, ni);

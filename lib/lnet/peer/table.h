@@ -62,6 +62,7 @@ enum peer_origin {
 struct peer_ni {
     struct lnet_nid nid;
     uint32_t status; /* LNET_NI_UP, LNET_NI_DOWN; 0: no ping info has given a status yet */
+    int health;      /* LNET_MAX_HEALTH, or what the operator set; §6.1 */
     enum peer_origin origin;
     uint32_t round; /* the merge that listed this NID last */
     unsigned pins;  /* users outside the table that name this NID */

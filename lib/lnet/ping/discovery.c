@@ -27,7 +27,7 @@
 /* The operations have timers of their own. */
 static struct discover_self self_of(const struct lnet_ping *p)
 {
-    return (struct discover_self){.discovery = true,
+    return (struct discover_self){.discovery = lnet_discovery_is_on(p->node),
                                   .seqno = p->current ? p->current->seqno : 0,
                                   .timeout_us = UINT64_MAX,
                                   .max_tries = MAX_TRIES};
@@ -261,7 +261,7 @@ static void done(struct lnet_ping *p, struct peer *peer)
     slot_leave(peer);
     if (peer->discovery.error < 0)
         failed(p, peer);
-    else if (again)
+    else if (again && lnet_discovery_is_on(p->node))
         enqueue(p, peer, PEER_FORCE_PING);
     peer->push.ping_after &= !again;
 }
@@ -273,7 +273,7 @@ static void merge(struct lnet_ping *p, struct peer *peer, bool pushed)
     struct peer *to;
 
     peer->state |= PEER_NIDS_UPTODATE;
-    to = peer_table_merge(p->node->peers, peer, &p->scratch, true, pushed);
+    to = peer_table_merge(p->node->peers, peer, &p->scratch, lnet_discovery_is_on(p->node), pushed);
     if (d && d->peer == peer)
         step(peer, p, (struct discover_event){.kind = DISCOVER_LOOK});
     if (to != peer)
@@ -333,7 +333,7 @@ static struct discover_event take_reply(struct lnet_ping *p, struct peer *peer,
     if (gw) /* as if it had pushed this: most of these pings follow a PUSH */
         p->on_push(gw, &p->scratch);
     if (event.kind == DISCOVER_REPLY)
-        peer_table_hear(p->node->peers, peer, &p->scratch, true);
+        peer_table_hear(p->node->peers, peer, &p->scratch, lnet_discovery_is_on(p->node));
     return event;
 }
 
@@ -384,11 +384,19 @@ void lnet_discover(struct lnet_ping *p, struct peer *peer, uint32_t set)
 {
     const struct discover_self self = self_of(p);
 
+    if (!(set & PEER_FORCE_PUSH) && !self.discovery) /* §3.5: peers still learn that it is off */
+        return;
     if (!set && !discover_needs_push(peer, &self))
         return;
+    if (peer->push.slot || !is_quiet(peer))
+        lnet_discover_now(p, peer, set);
+}
+
+void lnet_discover_now(struct lnet_ping *p, struct peer *peer, uint32_t set)
+{
     if (peer->push.slot)
         step(peer, p, (struct discover_event){.kind = DISCOVER_START, .set = set});
-    else if (!is_quiet(peer))
+    else
         enqueue(p, peer, set);
 }
 
@@ -415,7 +423,7 @@ void lnet_discover_replied(struct lnet_node *node, const struct lnet_nid *nid, u
     peer_table_answers(node->peers, peer, true);
     if (peer->features && peer->seqno != seqno)
         lnet_discover(node->ping, peer, PEER_FORCE_PING);
-    if (peer->state & PEER_MULTI_RAIL) /* §3.5, §3.8: with each check */
+    if (peer->state & PEER_MULTI_RAIL && lnet_discovery_is_on(node)) /* §3.5, §3.8: each check */
         lnet_discover(node->ping, peer, PEER_FORCE_PUSH);
     lnet_discover_some(node->ping);
 }
@@ -438,6 +446,7 @@ static void begin_some(struct lnet_ping *p)
         step(peer, p, event);
     }
     p->starting = false;
+    lnet_discover_look(p);
     for (unsigned i = 0; i < 2; i++)
         if (p->waiting[i].looks > 0 && has_slot(p, i))
             lnet_discover_soon(p);

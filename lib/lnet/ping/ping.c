@@ -20,7 +20,9 @@ static void collect_info(const struct lnet_node *node, struct lnet_ping_info *in
     const struct lnet_conf *conf = lnet_conf_get(node);
 
     memset(info, 0, offsetof(struct lnet_ping_info, ni));
-    info->features = LNET_PING_NI_STATUS | LNET_PING_MULTI_RAIL | LNET_PING_DISCOVERY;
+    info->features = LNET_PING_NI_STATUS | LNET_PING_MULTI_RAIL;
+    if (lnet_discovery_is_on(node))
+        info->features |= LNET_PING_DISCOVERY;
     /* A starting router says so only once every node had the time to ping it, §3.9. */
     if (relaxed_load(&node->routing) != LNET_ROUTING_ON)
         info->features |= LNET_PING_RTE_DISABLED;
@@ -291,6 +293,7 @@ void lnet_ping_fini(struct lnet_node *node)
 
     if (!p)
         return;
+    lnet_discover_abandon(p);
     while ((op = LIST_FIRST(&p->ops))) {
         LIST_REMOVE(op, link);
         if (op->kind == &request_kind)
@@ -322,5 +325,6 @@ void lnet_ping_stop(struct lnet_node *node)
         next = LIST_NEXT(op, link);
         lnet_ping_op_cancel(op);
     }
+    lnet_discover_stop(p);
     lnet_lazy_flush(node);
 }

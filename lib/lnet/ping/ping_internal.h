@@ -86,13 +86,19 @@ struct lnet_ping {
     bool sweep_posted, sweep_force;
     unsigned sweep_next; /* index of a peer; all before have been looked at */
     struct push_in in[PUSH_IN];
-    LIST_HEAD(, lnet_ping_op) ops; /* running operations */
+    LIST_HEAD(, discover_request) requests; /* command.c: who waits for the end of a discovery */
+    LIST_HEAD(, lnet_ping_op) ops;          /* running operations */
     struct lnet_ping_info scratch;
     void (*on_push)(struct lnet_gw *gw, const struct lnet_ping_info *info);
     struct reactor_timer tick; /* monitor.c */
     uint64_t ticked_us;        /* last tick */
     struct lnet_pinged_mail pinged[REACTOR_MAX];
 };
+
+static inline bool lnet_discovery_is_on(const struct lnet_node *node)
+{
+    return !relaxed_load(&node->no_discovery);
+}
 
 /* Lets go of an info that a PUSH or a REPLY has sent. */
 void lnet_ping_target_put(struct lnet_ping *p, struct ping_target *t);
@@ -118,5 +124,20 @@ void lnet_discover_some(struct lnet_ping *p);
 void lnet_discover_soon(struct lnet_ping *p);
 /* Ends discoveries that take long while others wait for their slots. Once a second. */
 void lnet_discover_make_room(struct lnet_ping *p);
+/* Begins the discovery of a peer or queues it, also of one that is left alone. lnet_discover_soon()
+ * is due. */
+void lnet_discover_now(struct lnet_ping *p, struct peer *peer, uint32_t set);
+
+/* The peer has a slot or waits for one. */
+static inline bool lnet_is_discovering(const struct peer *peer)
+{
+    return peer->push.slot || peer->push.queued;
+}
+
+/* Looks at the requests for discoveries: some may be complete. command.c */
+void lnet_discover_look(struct lnet_ping *p);
+/* Ends all requests: while reactors run, and when they are stopped. */
+void lnet_discover_stop(struct lnet_ping *p);
+void lnet_discover_abandon(struct lnet_ping *p);
 
 #endif

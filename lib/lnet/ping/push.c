@@ -29,14 +29,15 @@ static bool is_usable(const struct lnet_ping_info *info, const struct lnet_nid *
 static void learn(struct lnet_ping *p, struct peer *peer, const struct lnet_event *ev)
 {
     struct peer_table *peers = p->node->peers;
+    bool on = lnet_discovery_is_on(p->node);
 
     if (nid_is_any(&peer->push.nid) && !nid_same(&ev->sender, &ev->initiator))
         peer->push.ping_after = true;
     heard_on(peer, ev);
-    peer_table_hear(peers, peer, &p->scratch, true);
+    peer_table_hear(peers, peer, &p->scratch, on);
     if (peer->state & PEER_MARK_DELETION && !peer->push.slot) {
         peer_table_recreate(peers, peer, &ev->initiator);
-        peer_table_hear(peers, peer, &p->scratch, true);
+        peer_table_hear(peers, peer, &p->scratch, on);
     }
     if (is_usable(&p->scratch, &ev->initiator))
         lnet_discover_pushed(p, peer);

@@ -149,6 +149,7 @@ struct lnet_node {
     /* control writes, all read */
     enum lnet_routing routing;
     struct lnet_timing timing;
+    bool no_discovery;                   /* the operator turned discovery off */
     struct lnet_conf *conf;              /* snapshot: release by control, acquire by reactors */
     struct lnet_access *access;          /* a snapshot, too; NULL: no rules */
     uint64_t access_generation;          /* control */

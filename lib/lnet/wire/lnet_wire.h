@@ -171,8 +171,9 @@ enum lnet_ping_feature {
     LNET_PING_METADATA = 128,
 };
 
-#define LNET_NI_UP   0x15aac0deu
-#define LNET_NI_DOWN 0xdeadfaceu
+#define LNET_MAX_HEALTH 1000 /* of an NI or a peer NI, §6.1 */
+#define LNET_NI_UP      0x15aac0deu
+#define LNET_NI_DOWN    0xdeadfaceu
 
 struct lnet_ping_ni {
     struct lnet_nid nid;

@@ -260,7 +260,8 @@ int ib_cq_poll(struct ib_shard *shard, struct rdma_cq *cq);
 int ib_settle_all(struct ib_shard *shard);
 /* ops->recv(). */
 void ib_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
-bool ib_recv_abandon(struct lnet_rx *rx, bool too_long); /* lnd_ops.recv_abandon */
+/* lnd_ops.recv_abandon */
+enum lnet_abandon ib_recv_abandon(struct lnet_rx *rx, bool too_long);
 /* Whether no message is being received and none will come: the peer has no credit left, or sent
  * nothing since since_us. While the NI is quiesced the peer gets no credits, and lnd_ns_progress()
  * is called whenever a message ends. */

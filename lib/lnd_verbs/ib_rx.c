@@ -586,12 +586,18 @@ void ib_rx_early(struct ib_conn *c)
 
 /* ---- the end ---- */
 
+/* Whether it waits for the peer's PUT_DONE, or for the device after that. */
+static bool is_timed(const struct ib_recv *r)
+{
+    return r->state == IB_RECV_ACKED || r->state == IB_RECV_REVOKING;
+}
+
 bool ib_recv_expired(const struct ib_conn *c, uint64_t now, const struct lnet_hdr **hdr)
 {
     for (uint32_t i = 0; i < c->nrecvs; i++) {
         const struct ib_recv *r = &c->recvs[i];
 
-        if ((r->state == IB_RECV_ACKED || r->state == IB_RECV_REVOKING) && now >= r->deadline_us) {
+        if (is_timed(r) && now >= r->deadline_us) {
             *hdr = &r->rx.hdr;
             return true;
         }
@@ -601,15 +607,15 @@ bool ib_recv_expired(const struct ib_conn *c, uint64_t now, const struct lnet_hd
 
 /* Until the queue pair is gone the peer may write to the memory. So a transfer can be given up only
  * with its connection, whose timer does it: others need what the peer has kept for long. */
-bool ib_recv_abandon(struct lnet_rx *rx, bool too_long)
+enum lnet_abandon ib_recv_abandon(struct lnet_rx *rx, bool too_long)
 {
     struct ib_recv *r = container_of(rx, struct ib_recv, rx);
 
-    if (too_long && r->conn->state == IB_CONN_UP) {
-        r->deadline_us = reactor_now_us();
-        reactor_timer_arm(&r->conn->timer, 0);
-    }
-    return false;
+    if (!too_long || r->conn->state != IB_CONN_UP || !is_timed(r))
+        return LNET_ABANDON_NOT;
+    r->deadline_us = reactor_now_us();
+    reactor_timer_arm(&r->conn->timer, 0);
+    return LNET_ABANDON_SOON;
 }
 
 void ib_rx_cancel(struct ib_conn *c)

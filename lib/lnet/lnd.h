@@ -380,6 +380,16 @@ struct lnd_peer_info { /* for peer_get */
     uint64_t taken, owed;
 };
 
+/* The result of lnd_ops.recv_abandon(). */
+enum lnet_abandon {
+    LNET_ABANDON_NOT,  /* The receive goes on: bytes have arrived and only were not read yet (unless
+                          too_long), or a device may still be writing. */
+    LNET_ABANDON_DONE, /* The LND writes no more to the segments of recv, discards the rest of the
+                          payload, and then calls lnet_recv_done(), not before this has returned. */
+    LNET_ABANDON_SOON, /* too_long, and the peer writes into the segments itself: the connection
+                          ends for it, and the receive with it, not before this has returned. */
+};
+
 struct lnd_ops {
     const char *name;            /* "tcp" */
     uint8_t type;                /* enum lnet_lnd_type */
@@ -422,12 +432,8 @@ struct lnd_ops {
      * reason if nothing matched; mlen may be 0 otherwise too. */
     void (*recv)(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
 
-    /* Abandons a stalled receive whose memory is needed. The LND writes no more to the segments
-     * of recv, discards the rest of the payload, and then calls lnet_recv_done(), not before this
-     * has returned. Returns false if a device may still be writing, or, unless too_long, if more
-     * bytes have arrived and only were not read yet. If too_long, an LND with remote_writes then
-     * ends the connection, but not before this has returned. May be NULL. */
-    bool (*recv_abandon)(struct lnet_rx *rx, bool too_long);
+    /* Abandons a stalled receive whose memory is needed. May be NULL. */
+    enum lnet_abandon (*recv_abandon)(struct lnet_rx *rx, bool too_long);
 
     /* Closes all connections to a peer; queued messages fail with `why`. */
     void (*peer_abort)(struct lnet_ni *ni, struct lnet_peer_ni *peer, enum lnet_drop why);

@@ -134,6 +134,7 @@ struct peer_msg { /* a message of a peer */
     unsigned when; /* of recv, as in struct sent */
     bool parsed, done, cancelled, abandoned;
     bool keep;            /* it cannot be abandoned */
+    bool ends;            /* but with its connection */
     bool late;            /* it was to be, since it took too long */
     enum lnet_drop parse; /* what lnet_parse() said */
     struct mem_seg taken[2];
@@ -339,7 +340,7 @@ static bool on_recv(struct loop_rx *in)
     return true;
 }
 
-static bool on_abandon(struct lnet_rx *rx, bool too_long)
+static enum lnet_abandon on_abandon(struct lnet_rx *rx, bool too_long)
 {
     struct peer_msg *fx = container_of(rx, struct peer_msg, in.rx);
 
@@ -348,11 +349,11 @@ static bool on_abandon(struct lnet_rx *rx, bool too_long)
     assert_false(fx->done || fx->abandoned);
     fx->late |= too_long;
     if (fx->keep)
-        return false;
+        return too_long && fx->ends ? LNET_ABANDON_SOON : LNET_ABANDON_NOT;
     fx->in.segs = NULL;
     fx->abandoned = true;
     loop.abandoned++;
-    return true;
+    return LNET_ABANDON_DONE;
 }
 
 static int on_ni_init(struct lnet_ni *ni, struct err *err)

@@ -190,17 +190,17 @@ static bool on_recv(struct loop_rx *in)
     return true;
 }
 
-static bool on_abandon(struct lnet_rx *rx, bool too_long)
+static enum lnet_abandon on_abandon(struct lnet_rx *rx, bool too_long)
 {
     struct conn *c = container_of(rx, struct conn, in.rx);
 
     if (c->state != CONN_RECEIVING || c->abandoned)
         prop_fail("%x is abandoned in state %d", c->id, c->state);
     if (!run.plan->abandons[c->ni])
-        return false;
+        return LNET_ABANDON_NOT;
     say("    %x is abandoned", c->id);
     c->abandoned = true;
-    return true;
+    return LNET_ABANDON_DONE;
 }
 
 static int on_ni_init(struct lnet_ni *n, struct err *err)

@@ -597,15 +597,22 @@ static void rows_sink_needed(void **state)
     ir_advance(10 * IR_SEC);
     before = ir_at(reactor_at(ir_env(), 0)); /* PEER's home */
     assert_non_null(lnd_verbs_ops.recv_abandon);
-    assert_false(lnd_verbs_ops.recv_abandon(rx, false));
+    assert_int_equal(lnd_verbs_ops.recv_abandon(rx, false), LNET_ABANDON_NOT);
     fake_settle();
     assert_int_equal(fl->phase, FAKE_UP);
-    assert_false(lnd_verbs_ops.recv_abandon(rx, true));
+    assert_int_equal(lnd_verbs_ops.recv_abandon(rx, true), LNET_ABANDON_SOON);
     assert_int_equal(fl->phase, FAKE_UP);
     assert_int_equal(core.open, 1);
-    assert_false(lnd_verbs_ops.recv_abandon(rx, true));
+    assert_int_equal(lnd_verbs_ops.recv_abandon(rx, true), LNET_ABANDON_SOON);
     ir_restore(before);
+    fl->hold_flush = true;
     ir_advance(1000);
+    fake_settle();
+    assert_int_equal(fl->phase, FAKE_DOWN);
+    before = ir_at(reactor_at(ir_env(), 0));
+    assert_int_equal(lnd_verbs_ops.recv_abandon(rx, true), LNET_ABANDON_NOT); /* it ends anyway */
+    ir_restore(before);
+    ir_advance(5 * IR_SEC);
     expect_closed();
     assert_int_equal(core.open, 0);
     assert_int_equal(ih_last()->result.reason, LNET_DROP_RX_INCOMPLETE);

@@ -613,11 +613,16 @@ static struct pe_msg get_req(uint32_t sink, uint64_t cookie, unsigned frags)
 static void rows_get(void **state)
 {
     struct pe_msg m = get_req(BIG, 1, 1), out;
+    struct reactor *before;
 
     core.get_len = BIG;
     fl->hold_sends = true;
     ih_say(fl, &m);
     assert_true(ih_last()->rdma_get);
+    before = ir_at(reactor_at(ir_env(), 0)); /* PEER's home */
+    assert_int_equal(lnd_verbs_ops.recv_abandon(ih_last()->rx, true), LNET_ABANDON_NOT);
+    ir_restore(before);
+    ir_advance(1000);
     out = ih_take(fl, PE_GET_DONE);
     assert_int_equal(out.cookie, 1);
     assert_int_equal(out.status, BIG);

@@ -671,8 +671,8 @@ static void test_give_up(void **state)
     fake_arrive(bulk_out, frame_buf + hdr + 50000, 50000);
     bulk_out->memory = 0;
     before = fake_on(1);
-    assert_false(lnd_sock_ops.recv_abandon(rx, false)); /* it moves */
-    assert_true(lnd_sock_ops.recv_abandon(rx, true));
+    assert_int_equal(lnd_sock_ops.recv_abandon(rx, false), LNET_ABANDON_NOT); /* it moves */
+    assert_int_equal(lnd_sock_ops.recv_abandon(rx, true), LNET_ABANDON_DONE);
     fake_restore(before);
     assert_int_equal(fake_takes_out, 0);
     assert_int_equal(bulk_out->in_len, 0);

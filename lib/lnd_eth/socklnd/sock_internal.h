@@ -392,7 +392,8 @@ void sock_rx_readable(struct sock_conn *c);
 /* Continues to read if the reason for which the connection stopped has passed. */
 void sock_rx_resume(struct sock_conn *c);
 void sock_rx_recv(struct lnet_rx *rx, const struct mem_seg *segs, unsigned nsegs, uint32_t mlen);
-bool sock_rx_give_up(struct lnet_rx *rx, bool too_long); /* lnd_ops.recv_abandon */
+/* lnd_ops.recv_abandon */
+enum lnet_abandon sock_rx_give_up(struct lnet_rx *rx, bool too_long);
 /* The connection is being closed: fails the receive. */
 void sock_rx_abandon(struct sock_conn *c, const struct lnd_close *why);
 /* Returns whether the core does not use the dead connection any more. No function is inside it. */

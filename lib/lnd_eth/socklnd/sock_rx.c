@@ -558,15 +558,15 @@ static bool unread(const struct sock_conn *c)
     return ops(c)->peek(c->stream, 1, &p) > 0;
 }
 
-bool sock_rx_give_up(struct lnet_rx *rx, bool too_long)
+enum lnet_abandon sock_rx_give_up(struct lnet_rx *rx, bool too_long)
 {
     struct sock_conn *c = container_of(rx, struct sock_conn, rx);
 
     if (c->state != SOCK_CONN_UP || c->rx_state != SOCK_RX_PAYLOAD || c->left == 0)
-        return false;
+        return LNET_ABANDON_NOT;
     if (!too_long && unread(c)) {
         sock_ready(c);
-        return false;
+        return LNET_ABANDON_NOT;
     }
     give_back_place(c);
     c->slop += c->left;
@@ -580,7 +580,7 @@ bool sock_rx_give_up(struct lnet_rx *rx, bool too_long)
         tell_window(c); /* the peer may send less from now on */
     }
     sock_ready(c); /* payload_done() acknowledges and reports it like an unwanted message */
-    return true;
+    return LNET_ABANDON_DONE;
 }
 
 void sock_rx_abandon(struct sock_conn *c, const struct lnd_close *why)

@@ -95,7 +95,7 @@ static void push_abandon(struct lnet_rx *rx, bool too_long)
     struct lnet_msg *msg = rx->msg;
 
     rx->msg = NULL; /* as in credit/stall.c */
-    if (rx->ni->lnd->recv_abandon && rx->ni->lnd->recv_abandon(rx, too_long)) {
+    if (rx->ni->lnd->recv_abandon && rx->ni->lnd->recv_abandon(rx, too_long) == LNET_ABANDON_DONE) {
         rx->msg = msg;
         rx->drop = LNET_DROP_RX_STALLED;
         lnet_local_received(rx, (struct lnet_result){rx->drop, LNET_HEALTH_REMOTE_ERROR});

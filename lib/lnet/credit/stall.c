@@ -142,15 +142,16 @@ static void sort_waiting(struct lnet_shard *s)
 static bool abandon(struct lnet_rx *rx)
 {
     const struct lnd_ops *lnd = rx->ni->lnd;
-    bool late = too_long(rx, reactor_now_us());
     struct lnet_msg *msg = rx->msg;
+    enum lnet_abandon result;
 
     if (!lnd->recv_abandon)
         return false;
     rx->msg = NULL; /* first, since the LND reads its grant in recv_abandon() */
-    if (!lnd->recv_abandon(rx, late)) {
+    result = lnd->recv_abandon(rx, too_long(rx, reactor_now_us()));
+    if (result != LNET_ABANDON_DONE) {
         rx->msg = msg;
-        return late && lnd->remote_writes;
+        return result == LNET_ABANDON_SOON;
     }
     TAILQ_REMOVE(&rx->shard->credit->receiving, rx, age);
     rx->drop = LNET_DROP_RX_STALLED;

@@ -13,7 +13,7 @@
 #define GROUPS      256u /* of prefixes, by hash */
 #define CROWD_PART  4
 
-#define EARLY_LOOK_US 2000    /* between checks of requests that wait for an NI */
+#define EARLY_LOOK_US 2000    /* between checks of requests that wait */
 #define EARLY_US      LND_SEC /* the longest wait of a request */
 
 /* ---- whose it is; on the worker thread ---- */
@@ -42,6 +42,8 @@ struct request {
     struct ib_caller caller;
     struct ib_verdict verdict;
     struct lnet_nid nid; /* the caller's, as it says */
+    bool may_wait;
+    unsigned waiting, own; /* requests that wait for a connection: all; of the same NID */
 };
 
 static struct ib_ni_shard *find_ni(const struct request *r, bool any)
@@ -57,7 +59,16 @@ static struct ib_ni_shard *find_ni(const struct request *r, bool any)
     return ns;
 }
 
-static void take_request(struct request *r, struct rdma_request *req)
+/* Counts the other requests that wait for a connection. */
+static void count_waiting(struct request *r)
+{
+    for (const struct rdma_request *req = r->shard->early; req; req = req->next) {
+        r->waiting += req->caller != 0;
+        r->own += req->caller == r->msg.hdr.src_nid;
+    }
+}
+
+static void take_request(struct request *r, struct rdma_request *req, bool may_wait)
 {
     const struct ib_port *port = container_of(req->port, struct ib_port, port);
     struct lnd_verbs *lv = port->lv;
@@ -66,6 +77,7 @@ static void take_request(struct request *r, struct rdma_request *req)
         .rdma = req,
         .port = port,
         .shard = ib_shard_of(lnd_shard_at(&lv->base, reactor_index(reactor_self()))),
+        .may_wait = may_wait,
     };
     r->caller = (struct ib_caller){
         .secure = lv->opts.require_privileged_port,
@@ -78,8 +90,10 @@ static void take_request(struct request *r, struct rdma_request *req)
         r->ns = find_ni(r, false);
     if (r->ns)
         r->caller.ni = &ib_ni_of(r->ns->base.lni)->terms;
-    if (r->caller.decoded == LNET_DROP_NONE)
+    if (r->caller.decoded == LNET_DROP_NONE) {
         r->nid = nid_from_u64(r->msg.hdr.src_nid);
+        count_waiting(r);
+    }
 }
 
 /* Counts a refusal. A NID that is unknown or not verified is shown as the address on the NI's net.
@@ -205,13 +219,20 @@ static unsigned conns_allowed(const struct ib_peer *p)
     return min(max(4 * ours, (unsigned)CONNS_SLACK), (unsigned)CONNS_MOST);
 }
 
+/* Whether connections that are being closed are more than requests wait for. */
+static bool places_come(const struct request *r)
+{
+    return r->shard->closing > r->waiting;
+}
+
 /* Connections being accepted may never come up. They make room for others, before any peer NI loses
- * connections that are up. Those of an earlier incarnation end soon. */
+ * connections that are up. Those of an earlier incarnation end soon. A request for which others
+ * made way, and that waits since, makes no others do so. */
 static enum lnet_drop make_room(struct request *r, struct ib_peer *p)
 {
     unsigned allowed = conns_allowed(p);
     bool same = p->base.incarnation == r->msg.hdr.src_stamp;
-    unsigned conns = p->base.accepting + (same ? p->base.nconns : 0);
+    unsigned conns = p->base.accepting + (same ? p->base.nconns : 0) + r->own;
     struct ib_shard *shard = r->shard;
     unsigned max = shard->lv->base.max_conns;
     bool is_short = lnd_conns_short(&shard->base);
@@ -223,11 +244,42 @@ static enum lnet_drop make_room(struct request *r, struct ib_peer *p)
         return IB_DROP(CONN_LIMIT);
     if (conns >= allowed)
         make_way(oldest_of(p));
+    else if (r->rdma->caller != 0 || (!lnd_conns_for_callers(&shard->base) && places_come(r)))
+        return LNET_DROP_NONE;
     else if (shard->accepting > 0 && shard->accepting >= most)
         make_way(find_worst(shard));
     else if (is_short)
         (void)lnd_evict(&shard->base, &p->base);
     return LNET_DROP_NONE;
+}
+
+/* Lets a request wait. Returns false if it has waited long enough. */
+static bool wait_on(struct request *r)
+{
+    struct ib_shard *shard = r->shard;
+    uint64_t now = reactor_now_us();
+
+    if (r->rdma->held_us == 0)
+        r->rdma->held_us = now;
+    if (!r->may_wait || now - r->rdma->held_us >= EARLY_US)
+        return false;
+    r->rdma->next = shard->early;
+    shard->early = r->rdma;
+    if (!reactor_timer_armed(&shard->early_timer))
+        reactor_timer_arm(&shard->early_timer, EARLY_LOOK_US);
+    return true;
+}
+
+/* A connection that made way for the request is free only when the device has let go of it. */
+static void wait_for_place(struct request *r)
+{
+    uint64_t caller = r->rdma->caller;
+
+    r->rdma->caller = r->msg.hdr.src_nid;
+    if (places_come(r) && wait_on(r))
+        return;
+    r->rdma->caller = caller;
+    refuse(r, IB_DROP(CONN_NO_MEMORY));
 }
 
 static void adopt(struct request *r, struct ib_peer *p)
@@ -236,7 +288,7 @@ static void adopt(struct request *r, struct ib_peer *p)
     struct ib_conn *c = lnd_conns_for_callers(shard) ? ib_conn_new(p, false) : NULL;
 
     if (!c) {
-        refuse(r, IB_DROP(CONN_NO_MEMORY));
+        wait_for_place(r);
         return;
     }
     c->depth = r->verdict.depth;
@@ -268,10 +320,11 @@ static void judge_peer(struct request *r, struct ib_peer *p)
 
 static void with_peer(struct request *r)
 {
-    struct lnd_peer_ni *lp = lnd_peer_of_caller(&r->ns->base, &r->nid);
+    struct lnd_peer_ni *lp = r->rdma->caller != 0 ? lnd_peer_get_nid(&r->ns->base, &r->nid)
+                                                  : lnd_peer_of_caller(&r->ns->base, &r->nid);
 
     if (!lp) {
-        refuse(r, IB_DROP(CONN_NO_MEMORY));
+        wait_for_place(r);
         return;
     }
     lnd_peer_hold(lp);
@@ -279,39 +332,22 @@ static void with_peer(struct request *r)
     lnd_peer_release(lp);
 }
 
-/* Lets a request wait for its NI to start. Every reactor is told to start an NI before the listener
- * begins, but a request comes on another path and may be seen first. A kernel that is refused with
- * EARLY does not try again by itself (§1.8). Returns false if the request has waited long enough.
- */
-static bool wait_for_ni(struct request *r)
-{
-    struct ib_shard *shard = r->shard;
-    uint64_t now = reactor_now_us();
-
-    if (r->rdma->held_us == 0)
-        r->rdma->held_us = now;
-    if (now - r->rdma->held_us >= EARLY_US)
-        return false;
-    r->rdma->next = shard->early;
-    shard->early = r->rdma;
-    if (!reactor_timer_armed(&shard->early_timer))
-        reactor_timer_arm(&shard->early_timer, EARLY_LOOK_US);
-    return true;
-}
-
 static void decide(struct rdma_request *req, bool may_wait)
 {
     struct request r;
     enum lnet_drop drop;
 
-    take_request(&r, req);
+    take_request(&r, req, may_wait);
     /* The first checks need no peer NI: a refused request creates none. */
     drop = ib_request_judge(&r.caller, &r.msg, &r.verdict);
-    if (drop == IB_DROP(CONN_EARLY) && may_wait && wait_for_ni(&r))
+    /* Every reactor is told to start an NI before the listener begins, but a request comes on
+     * another path and may be seen first. A kernel that is refused with EARLY does not try again by
+     * itself (§1.8). */
+    if (drop == IB_DROP(CONN_EARLY) && wait_on(&r))
         return;
     if (drop == LNET_DROP_NONE)
         drop = check_source(&r);
-    if (drop == LNET_DROP_NONE)
+    if (drop == LNET_DROP_NONE && req->caller == 0) /* a call is counted once */
         drop = check_rules(&r);
     if (drop != LNET_DROP_NONE)
         refuse(&r, drop);
@@ -324,7 +360,7 @@ void ib_accept_request(void *arg, struct rdma_request *req)
     decide(req, true);
 }
 
-/* ---- calls that came before the NI that they are for ---- */
+/* ---- calls that wait ---- */
 
 void ib_accept_early(struct reactor_timer *t)
 {

@@ -245,6 +245,7 @@ void ib_conn_close(struct ib_conn *c, const struct lnd_close *why)
         return;
     ib_conn_hold(c);
     c->state = IB_CONN_CLOSING;
+    c->shard->closing++;
     c->why = *why;
     ib_rdma(c)->disconnect(&c->link);
     if (c->rxs) {

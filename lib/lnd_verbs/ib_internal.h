@@ -210,7 +210,8 @@ struct ib_shard {
     struct ib_ni_shards nis;
     TAILQ_HEAD(, ib_conn) calls;      /* connections being accepted, oldest first */
     unsigned accepting;               /* of these */
-    struct rdma_request *early;       /* requests for an NI that may be about to start */
+    unsigned closing;                 /* connections that are CLOSING or SHUT */
+    struct rdma_request *early;       /* requests that wait for their NI or for a connection */
     struct reactor_timer early_timer; /* while there are any */
     uint32_t generations;             /* queue pairs made so far */
     struct ib_conn *ready; /* connections with something to do in this iteration or the next */

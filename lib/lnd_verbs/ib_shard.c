@@ -141,6 +141,7 @@ void ib_conn_free(struct ib_conn *c)
     c->polled = false;
     assert(!c->ready); /* shut() answers in a later iteration, and nothing made c ready since */
     c->state = IB_CONN_FREE;
+    c->shard->closing--;
     lnd_pool_put(&c->shard->base.conns, c);
 }
 

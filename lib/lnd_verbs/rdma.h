@@ -194,6 +194,7 @@ struct rdma_request {
     /* ---- the receiver's; zero when it comes */
     struct rdma_request *next;
     uint64_t held_us;
+    uint64_t caller; /* NID that waits for a connection of the pool; 0: it does not */
 };
 
 struct rdma_listener {

@@ -24,6 +24,7 @@ static struct ih_row table[] = {
     {"restarted", "a new incarnation while calls are being answered, or nothing is there"},
     {"depth", "less depth when the device cannot make so much (§1.6), and it is remembered"},
     {"limits", "calls that never end, nodes that call without end"},
+    {"place", "a call waits for the place of the one that makes way for it, for 1 s at most"},
     {"late", "a queue pair that is not made in time"},
     {"queue", "messages wait for a call that is being answered"},
 };
@@ -422,6 +423,78 @@ static void rows_pool(void **state)
     ih_row("limits");
 }
 
+/* 62 nodes of 64 connections, silent for so long that they may be evicted. */
+static void use_up(void)
+{
+    for (unsigned n = 0; n < 62; n++) {
+        established(call_of("10.0.0.%u", 2 + 2 * n));
+        peer.my_stamp = 0;
+    }
+    ir_advance(20 * IR_SEC);
+}
+
+/* Its queue pair is destroyed by the worker, which takes a moment. */
+static void close_all(void)
+{
+    for (struct fake_link *fl = fake.links; fl; fl = fl->next) {
+        if (fl->phase == FAKE_SHUT)
+            fake_tell(fl, RDMA_EV_CLOSED, 0, 0, NULL, 0);
+    }
+    fake_settle();
+}
+
+static void rows_place(void **state)
+{
+    struct fake_call *call[2];
+
+    (void)state;
+    use_up();
+    fake.manual_close = true;
+    for (unsigned i = 0; i < 2; i++)
+        call[i] = call_of("10.0.1.%u", 2 + 2 * i);
+    ir_advance(IR_SEC / 2);
+    for (unsigned i = 0; i < 2; i++)
+        assert_false(call[i]->rejected || call[i]->link);
+    assert_int_equal(core.drops[LNET_DROP_EVICTED], 2);
+    fake.manual_close = false;
+    close_all();
+    ir_advance(4000);
+    fake_settle();
+    for (unsigned i = 0; i < 2; i++) {
+        assert_non_null(call[i]->link);
+        established(call[i]);
+        peer.my_stamp = 0;
+    }
+    assert_int_equal(core.drops[LNET_DROP_EVICTED], 2);
+    assert_int_equal(core.drops[IB_DROP(CONN_NO_MEMORY)], 0);
+    assert_int_equal(fake.nlive, 62);
+    ih_row("place");
+}
+
+/* A node that calls and calls has as many make way as it may have connections. */
+static void rows_place_late(void **state)
+{
+    struct fake_call *call;
+
+    (void)state;
+    use_up();
+    fake.manual_close = true;
+    for (unsigned i = 0; i < 16; i++)
+        call_of("10.0.1.%u", 2);
+    call = ih_call();
+    expect_reject(call, WHY_RESOURCES, IB_DROP(CONN_LIMIT));
+    assert_int_equal(core.drops[LNET_DROP_EVICTED], 16);
+    ir_advance(IR_SEC + 4000);
+    fake_settle();
+    assert_int_equal(core.drops[IB_DROP(CONN_NO_MEMORY)], 16);
+    assert_int_equal(core.drops[LNET_DROP_EVICTED], 16);
+    for (call = fake.calls->next; call; call = call->next)
+        assert_true(call->rejected || call->link);
+    fake.manual_close = false;
+    close_all();
+    ih_row("place");
+}
+
 /* ---- messages meanwhile ---- */
 
 static void rows_queue(void **state)
@@ -580,6 +653,8 @@ int main(void)
         T(rows_half_open_prefix),
         T(rows_half_open_evicts),
         T(rows_pool),
+        T(rows_place),
+        T(rows_place_late),
         T(rows_queue),
         T(rows_queue_calls),
         T(rows_queue_dials),

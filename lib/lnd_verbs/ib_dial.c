@@ -16,6 +16,7 @@
 #define RESOLVE_US (2 * RESOLVE_MS * 1000ull + OPEN_US)
 #define PAUSE_MIN  1u /* s, for the other node's connection to come up, §1.8 */
 #define PAUSE_MAX  8u
+#define LACKS      5u     /* runs that the peer refuses before the set ends as it is */
 #define ACCEPT_US  100000 /* between looks at a call of the peer's, … */
 #define LOOKS      20u    /* … as many in a run: who calls need not be the peer */
 
@@ -217,9 +218,12 @@ static void accepted(struct ib_conn *c, const struct rdma_event *ev)
     c->retries = p->dial.ask.tries;
     p->dial.ask.tries = 0;
     p->dial.pause = 0;
-    /* Opens the next connection from the timer, so that the first message goes before it. */
-    lnd_connect_later(&p->base, 0);
+    p->dial.lacks = 0;
     ib_peer_conn_up(p, c);
+    /* Not before: a peer that has restarted loses its old connections first, which ends a run that
+     * waits. */
+    if (p->base.connecting == LND_CONNECT_RUN)
+        lnd_connect_later(&p->base, 0);
 }
 
 /* Waits for the connection that the other node opens, or has just opened: one of the two comes up.
@@ -239,20 +243,37 @@ static int error_of_reject(int status)
     return status == IB_CM_INVALID_SERVICE ? -EHOSTUNREACH : -ECONNREFUSED;
 }
 
-/* Returns whether the reject says that the peer's NIs are starting: messages may wait for that
- * (§1.8). */
-static bool is_early(const struct rdma_event *ev)
+/* Returns the reason of an o2iblnd reject (§1.8), or 0. */
+static unsigned why_of(const struct rdma_event *ev)
 {
     struct ib_reject rej;
 
-    return (ev->status == IB_CM_CONSUMER || ev->status == -ECONNREFUSED) &&
-           ib_reject_decode(ev->priv, ev->priv_len, &rej) == LNET_DROP_NONE &&
-           rej.why == IB_WHY_EARLY;
+    if ((ev->status != IB_CM_CONSUMER && ev->status != -ECONNREFUSED) ||
+        ib_reject_decode(ev->priv, ev->priv_len, &rej) != LNET_DROP_NONE)
+        return 0;
+    return rej.why;
 }
 
+/* Ends the set with the connections that there are when the peer refuses more of them time and
+ * again, until all are lost or it has restarted. NO_RESOURCES is also what a node says that allows
+ * fewer connections than we want. A node that has no memory just now has some a few runs later. */
+static void learn_number(struct ib_peer *p)
+{
+    if (p->base.nconns > 0 && ++p->dial.lacks < LACKS)
+        return;
+    p->dial.lacks = 0;
+    if (p->base.nconns > 0)
+        p->base.connect.wanted = p->base.nconns;
+}
+
+/* While the peer's NIs are starting, messages may wait for that (§1.8). */
 static void call_later(struct ib_peer *p, const struct rdma_event *ev)
 {
-    if (!is_early(ev) || !STAILQ_FIRST(&p->base.queue)) {
+    unsigned why = why_of(ev);
+
+    if (why == IB_WHY_NO_RESOURCES)
+        learn_number(p);
+    if (why != IB_WHY_EARLY || !STAILQ_FIRST(&p->base.queue)) {
         round_failed(p, health_of(error_of_reject(ev->status)));
         return;
     }

@@ -135,6 +135,8 @@ struct ib_peer {
         struct ib_ask ask;
         unsigned pause; /* s, of the next wait for the other node's connection */
         unsigned looks; /* of this run, at a call of the peer's */
+        unsigned lacks; /* runs in a row that the peer refused for want of resources, while others
+                           of its connections are up */
     } dial;
     struct ib_failure failure;
 };

@@ -83,6 +83,8 @@ void ib_peer_note(struct ib_peer *p, uint64_t stamp)
     /* The peer may accept other values than before. */
     p->depth_max = IB_DEPTH_MAX;
     p->dial.ask.mine = p->ini->terms;
+    p->dial.lacks = 0;
+    lnd_connect_number(&p->base);
 }
 
 /* ---- connections come and go ---- */

@@ -13,6 +13,7 @@ static struct ih_row table[] = {
     {"races", "20 in a row, not in all"},
     {"1.10/active", "conns_per_peer"},
     {"1.10/complete", "one that is lost is made again"},
+    {"1.10/fewer", "a peer that allows fewer is called no more, until it restarts or all are lost"},
     {"1.10/peer began", "a set of the peer's is left to it"},
     {"6.3/no peer", "no memory for the peer"},
     {"6.3/unlinked", "peer unlinked"},
@@ -139,6 +140,91 @@ static void rows_several_refused(void **state)
     soon();
     assert_int_equal(fake.dials, 3);
     ih_row("1.10/complete");
+}
+
+/* The peer has taken all that was sent. */
+static void give_back(void)
+{
+    for (struct fake_link *fl = fake.links; fl; fl = fl->next) {
+        struct pe_msg m;
+        uint8_t n = 0;
+
+        while (fl->phase == FAKE_UP && fake_next(fl, &m))
+            n += m.type == PE_IMMEDIATE;
+        m = ih_base(PE_NOOP, n);
+        if (n > 0)
+            ih_say(fl, &m);
+    }
+}
+
+/* A message each second; any may begin a run, which the peer refuses. Returns how many did. */
+static unsigned calls_refused(unsigned seconds)
+{
+    unsigned first = fake.dials;
+
+    for (unsigned i = 0; i < seconds; i++) {
+        unsigned dials = fake.dials;
+
+        ih_expect_ok(one());
+        soon();
+        if (fake.dials > dials)
+            ih_reject(fake_newest(), WHY_RESOURCES, peer.stamp, 8, 257);
+        give_back();
+        ir_advance(IR_SEC);
+    }
+    return fake.dials - first;
+}
+
+static void lose(struct fake_link *fl)
+{
+    fake_tell(fl, RDMA_EV_DISCONNECTED, 0, 0, NULL, 0);
+    fake_settle();
+}
+
+/* The reject of a full node says only that it has no resources (§1.8). */
+static void rows_fewer(void **state)
+{
+    struct fake_link *fl[2];
+
+    (void)state;
+    one();
+    fl[0] = next_up(1);
+    fl[1] = next_up(2);
+    soon();
+    ih_reject(fake_newest(), WHY_RESOURCES, STAMP, 8, 257);
+    assert_int_equal(calls_refused(100), 4);
+    assert_int_equal(calls_refused(300), 0);
+    lose(fl[0]); /* it is made again */
+    ih_expect_ok(one());
+    fl[0] = next_up(8);
+    assert_int_equal(calls_refused(100), 0);
+    lose(fl[0]);
+    lose(fl[1]);
+    one();
+    for (unsigned i = 0; i < 3; i++)
+        next_up(9 + i);
+    ih_row("1.10/fewer");
+}
+
+/* Its connections of before end with the first of the new incarnation, §1.8. */
+static void rows_fewer_restarted(void **state)
+{
+    struct fake_link *fl;
+
+    (void)state;
+    one();
+    next_up(1);
+    fl = next_up(2);
+    soon();
+    ih_reject(fake_newest(), WHY_RESOURCES, STAMP, 8, 257);
+    assert_int_equal(calls_refused(100), 4);
+    lose(fl);
+    ih_expect_ok(one());
+    peer.stamp++;
+    for (unsigned i = 0; i < 3; i++)
+        next_up(8 + i);
+    assert_int_equal(ih_counters().conns, 3);
+    ih_row("1.10/fewer");
 }
 
 static void rows_peer_began(void **state)
@@ -469,6 +555,8 @@ int main(void)
         T(rows_several_set),
         T_IN(rows_several_set_meanwhile, setup_three),
         T_IN(rows_several_refused, setup_three),
+        T_IN(rows_fewer, setup_three),
+        T_IN(rows_fewer_restarted, setup_three),
         T(rows_peer_began),
         T_IN(rows_no_peer, setup_few),
         T(rows_unlinked),

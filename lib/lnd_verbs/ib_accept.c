@@ -312,6 +312,10 @@ static void judge_peer(struct request *r, struct ib_peer *p)
         p->races++;
     if (drop == LNET_DROP_NONE)
         drop = make_room(r, p);
+    /* A peer that closed its ends while the link was down calls again, and our ends are in its way:
+     * it never said that it closed them. */
+    if (drop == IB_DROP(CONN_LIMIT))
+        ib_peer_probe(p);
     if (drop == LNET_DROP_NONE)
         adopt(r, p);
     else

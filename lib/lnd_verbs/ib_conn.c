@@ -9,6 +9,8 @@
 #define DRAIN_US   (5 * LND_SEC) /* for what is posted to complete after a disconnect */
 #define LOOKS      4             /* per timeout, §6.1 */
 #define POLLS      4             /* of one queue per iteration */
+#define DOUBT_US   (2 * LND_SEC) /* a peer that was heard of more recently is alive */
+#define PROBE_US   (5 * LND_SEC) /* the device sends a message twice again meanwhile, §6.1 */
 #define AREA_ALIGN 64u
 
 /* §6.3: closed for another reason than a timeout. Messages being sent complete in error, §5.3. */
@@ -27,6 +29,8 @@ static const struct lnd_close cause_stall = {
     .begun = LNET_HEALTH_NETWORK_TIMEOUT,
     .waiting = LNET_HEALTH_REMOTE_TIMEOUT,
 };
+
+static const char no_sign[] = "the peer calls again and acknowledges nothing on this connection";
 
 /* Ended by the peer, which is no error. */
 static const struct lnd_close cause_ended = {
@@ -160,10 +164,14 @@ void ib_conn_soon(struct ib_conn *c)
 /* Often enough for the timeout and for the keepalive. */
 static void arm(struct ib_conn *c)
 {
-    uint64_t timeout = lnd_timeout_us(c->ibp->ini->base.ni) / LOOKS;
+    uint64_t wait = lnd_timeout_us(c->ibp->ini->base.ni) / LOOKS;
     uint64_t keepalive = c->shard->lv->opts.keepalive * LND_SEC;
 
-    reactor_timer_arm(&c->timer, keepalive > 0 && keepalive < timeout ? keepalive : timeout);
+    if (keepalive > 0)
+        wait = min(wait, keepalive);
+    if (c->probe_us != 0)
+        wait = min(wait, c->probe_us + PROBE_US - reactor_now_us());
+    reactor_timer_arm(&c->timer, wait);
 }
 
 void ib_conn_up(struct ib_conn *c)
@@ -172,7 +180,7 @@ void ib_conn_up(struct ib_conn *c)
 
     ib_credits_init(&c->credits, c->depth, ib_credits_hiw(c->depth, ini->terms.depth, ini->hiw),
                     ini->sends_max);
-    c->up_us = c->sent_us = reactor_now_us();
+    c->up_us = c->sent_us = c->heard_us = reactor_now_us();
     ib_conn_hold(c);
     arm(c);
     ib_rx_early(c);
@@ -180,11 +188,29 @@ void ib_conn_up(struct ib_conn *c)
     ib_conn_release(c);
 }
 
+void ib_conn_probe(struct ib_conn *c)
+{
+    uint64_t now = reactor_now_us();
+
+    if (c->probe_us != 0 || c->credits.sends > 0 || now - c->heard_us < DOUBT_US)
+        return;
+    c->probe_us = now;
+    arm(c);
+    ib_conn_soon(c);
+}
+
 static void check(struct ib_conn *c)
 {
     const struct lnet_hdr *hdr = NULL;
     uint64_t now = reactor_now_us();
 
+    if (c->heard_us >= c->probe_us)
+        c->probe_us = 0;
+    if (c->probe_us != 0 && now - c->probe_us >= PROBE_US) {
+        ib_blame(c, no_sign, 0);
+        ib_conn_fail(c, &cause_stall, IB_DROP(STALL), NULL);
+        return;
+    }
     if (ib_tx_expired(c, now, &hdr) || ib_recv_expired(c, now, &hdr)) {
         ib_conn_fail(c, &cause_stall, IB_DROP(STALL), hdr);
         return;
@@ -304,6 +330,8 @@ static void completed(struct ib_shard *shard, const struct ibv_wc *wc)
     ib_conn_soon(c);
     if (!good)
         ib_blame_status(c, wc->status);
+    else if (wr.kind != IB_WR_BIND && wr.kind != IB_WR_INVALIDATE)
+        c->heard_us = reactor_now_us();
     if (wr.kind == IB_WR_RECV)
         ib_rx_done(c, wr.index, good, good ? wc->byte_len : 0);
     else if (wr.kind == IB_WR_BIND || wr.kind == IB_WR_INVALIDATE)

@@ -89,7 +89,9 @@ struct ib_conn {
     uint32_t sq_free; /* requests that may still be posted */
     struct ib_bounce *bounces, *free_bounces;
     uint64_t next_cookie;
-    uint64_t sent_us; /* last post, for the keepalive */
+    uint64_t sent_us;  /* last post, for the keepalive */
+    uint64_t heard_us; /* last completion that the peer's device had part in */
+    uint64_t probe_us; /* since then it is probed; 0: it is not */
     bool in_tx, tx_again;
     /* ---- receiving, ib_rx.c */
     struct ib_rxs early;                       /* came before it was up */
@@ -253,6 +255,9 @@ void ib_conn_close(struct ib_conn *c, const struct lnd_close *why);
  * if the connection is not up. */
 void ib_conn_fail(struct ib_conn *c, const struct lnd_close *why, enum lnet_drop event,
                   const struct lnet_hdr *hdr);
+/* Closes the connection unless the peer's device acknowledges something in a few seconds. Has no
+ * effect on one that was heard of just now, or on which the device is sending already. State UP. */
+void ib_conn_probe(struct ib_conn *c);
 void ib_conn_hold(struct ib_conn *c);
 void ib_conn_release(struct ib_conn *c);
 /* Events of the link while its state is UP, CLOSING or SHUT; called by ib_link_event(). */
@@ -297,6 +302,8 @@ void ib_peer_conn_down(struct ib_peer *p, struct ib_conn *c, const struct lnd_cl
                        const struct lnet_hdr *hdr);
 /* Frees a connection that is closed. */
 void ib_peer_conn_gone(struct ib_conn *c);
+/* Probes the connections that are up. */
+void ib_peer_probe(struct ib_peer *p);
 /* Records the incarnation that the peer said. */
 void ib_peer_note(struct ib_peer *p, uint64_t stamp);
 /* The peer has restarted: closes all connections of its old incarnation. */

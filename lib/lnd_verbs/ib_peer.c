@@ -76,6 +76,14 @@ void ib_send(struct lnet_msg *msg)
     lnd_peer_release(lp);
 }
 
+void ib_peer_probe(struct ib_peer *p)
+{
+    struct ib_conn *c;
+
+    IB_CONN_FOREACH(c, &p->base.conns)
+        ib_conn_probe(c);
+}
+
 void ib_peer_note(struct ib_peer *p, uint64_t stamp)
 {
     if (!lnd_peer_note(&p->base, stamp))

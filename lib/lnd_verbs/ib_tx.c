@@ -407,11 +407,13 @@ static bool add_queued(struct ib_conn *c, struct batch *b)
     return true;
 }
 
+/* Whether a NOOP is to show if the peer is there: for the keepalive, or as a probe. */
 static bool is_idle(const struct ib_conn *c)
 {
     uint64_t keepalive = c->shard->lv->opts.keepalive * LND_SEC;
 
-    return keepalive > 0 && reactor_now_us() - c->sent_us >= keepalive;
+    return c->sent_us < c->probe_us ||
+           (keepalive > 0 && reactor_now_us() - c->sent_us >= keepalive);
 }
 
 static bool add_noop(struct ib_conn *c, struct batch *b)

@@ -24,6 +24,7 @@ static struct ih_row table[] = {
     {"restarted", "a new incarnation while calls are being answered, or nothing is there"},
     {"depth", "less depth when the device cannot make so much (§1.6), and it is remembered"},
     {"limits", "calls that never end, nodes that call without end"},
+    {"limits/probe", "connections in the way of a call are probed; those that are dead end (§3.4)"},
     {"place", "a call waits for the place of the one that makes way for it, for 1 s at most"},
     {"late", "a queue pair that is not made in time"},
     {"queue", "messages wait for a call that is being answered"},
@@ -337,6 +338,92 @@ static void rows_one_peer_eight(void **state)
     ih_row("limits");
 }
 
+/* We sent so many messages of this type on each connection, and nothing else. */
+static void expect_sent(uint8_t type, unsigned n)
+{
+    for (struct fake_link *fl = fake.links; fl; fl = fl->next) {
+        for (unsigned i = 0; i < n; i++)
+            ih_take(fl, type);
+        ih_nothing(fl);
+    }
+}
+
+static void learn_stamp(void)
+{
+    struct pe_msg ack;
+
+    assert_true(pe_decode(fake_newest()->priv, fake_newest()->priv_len, &ack));
+    peer.my_stamp = ack.src_stamp;
+}
+
+/* A node lost its connections without a word to us, as its link was down, and calls again. Some of
+ * its connections live. */
+static void rows_probe(void **state)
+{
+    struct fake_link *fl;
+    unsigned dead = 0, up = 0;
+
+    (void)state;
+    assert_int_equal(all_up(), 16);
+    learn_stamp();
+    ir_advance(3 * IR_SEC);
+    for (fl = fake.links; fl; fl = fl->next)
+        fl->hold_sends = dead++ < 6;
+    for (unsigned i = 0; i < 100; i++)
+        assert_true(ih_call()->rejected);
+    core.drops[IB_DROP(CONN_LIMIT)] = 0;
+    expect_sent(PE_NOOP, 1);
+    ir_advance(5 * IR_SEC - 10000);
+    fake_settle();
+    assert_int_equal(fake.nlive, 16);
+    ir_advance(20000);
+    fake_settle();
+    assert_int_equal(core.drops[IB_DROP(STALL)], 6);
+    assert_int_equal(fake.nlive, 10);
+    for (fl = fake.links; fl; fl = fl->next)
+        up += fl->phase == FAKE_UP && !fl->hold_sends;
+    assert_int_equal(up, 10);
+    assert_int_equal(core.downs, 0);
+    assert_int_equal(all_up(), 6);
+    ir_advance(20 * IR_SEC);
+    assert_int_equal(fake.nlive, 16);
+    ih_row("limits/probe");
+}
+
+/* A peer that was heard of just now, or whose message the device is sending, is not probed. */
+static void rows_probe_alive(void **state)
+{
+    struct fake_link *fl;
+    struct pe_msg noop;
+
+    (void)state;
+    assert_int_equal(all_up(), 16);
+    learn_stamp();
+    expect_sent(PE_NOOP, 0);
+    ir_advance(3 * IR_SEC);
+    for (fl = fake.links; fl; fl = fl->next) {
+        noop = ih_base(PE_NOOP, 0);
+        ih_say(fl, &noop);
+    }
+    ir_advance(IR_SEC);
+    assert_true(ih_call()->rejected);
+    expect_sent(PE_NOOP, 0);
+    for (fl = fake.links; fl; fl = fl->next)
+        fl->hold_sends = true;
+    for (unsigned i = 0; i < 16; i++)
+        ih_send(ih_msg(0, peer.address, LNET_MSG_ACK, 0, -1, 1));
+    ir_advance(3 * IR_SEC);
+    assert_true(ih_call()->rejected);
+    expect_sent(PE_IMMEDIATE, 1);
+    ir_advance(8 * IR_SEC);
+    assert_int_equal(fake.nlive, 16);
+    for (fl = fake.links; fl; fl = fl->next)
+        fl->hold_sends = false;
+    fake_settle();
+    assert_int_equal(core.sent, 16);
+    ih_row("limits/probe");
+}
+
 /* All calls of a restarted node come before one of them is up. */
 static void rows_restarted_full(void **state)
 {
@@ -648,6 +735,8 @@ int main(void)
         T_IN(rows_one_peer_only, setup_large),
         T_IN(rows_one_peer_up, setup_large),
         T_IN(rows_one_peer_eight, setup_eight),
+        T_IN(rows_probe, setup_large),
+        T_IN(rows_probe_alive, setup_large),
         T_IN(rows_restarted_full, setup_large),
         T_IN(rows_half_open, setup_large),
         T(rows_half_open_prefix),

@@ -7,6 +7,7 @@
 #include "lib/lnd_verbs/ib_internal.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define CONNS_SLACK 16   /* connections of a peer NI in any case; above: four times our own */
 #define CONNS_MOST  127  /* a kernel opens */
@@ -126,6 +127,16 @@ static void refuse(struct request *r, enum lnet_drop drop)
     r->shard->lv->opts.rdma->reject(r->rdma, priv, sizeof(priv));
 }
 
+/* Whether the connection will lead to the address that the request claims. The address is private
+ * data (§1.2). On RoCE the GID of an address has it in its last bytes, and packets go there. */
+static bool leads_to_source(const struct rdma_request *req)
+{
+    union ibv_gid mapped = {.raw = {[10] = 0xff, [11] = 0xff}};
+
+    memcpy(&mapped.raw[12], &req->from.sin_addr, 4);
+    return !req->roce || memcmp(&req->gid, &mapped, sizeof(mapped)) == 0;
+}
+
 /* Checks the source NID, which servers trust: it must be the address that the request comes from,
  * on the net that it is for. */
 static enum lnet_drop check_source(const struct request *r)
@@ -133,7 +144,7 @@ static enum lnet_drop check_source(const struct request *r)
     const struct lnet_ni *ni = ib_ni_of(r->ns->base.lni)->base.ni;
     struct lnet_nid address = nid_make(ni->net, &r->rdma->from.sin_addr, 4);
 
-    if (!nid_same(&address, &r->nid))
+    if (!nid_same(&address, &r->nid) || !leads_to_source(r->rdma))
         return IB_DROP(CONN_SOURCE);
     return lnet_nid_is_mine(ni->node, &r->nid) ? IB_DROP(CONN_NID) : LNET_DROP_NONE;
 }

@@ -187,7 +187,9 @@ struct rdma_link {
 /* A call as it came. Until reject() or adopt() it is the receiver's to answer, exactly once. */
 struct rdma_request {
     struct rdma_port *port;  /* it came in by */
-    struct sockaddr_in from; /* address and port */
+    struct sockaddr_in from; /* address and port, as the caller's connection manager wrote them */
+    bool roce;               /* its GID is known and should be that of its address */
+    union ibv_gid gid;       /* where the queue pair will send to */
     size_t priv_len;
     uint8_t priv[RDMA_PRIV_MAX]; /* padded */
     void *impl;

@@ -175,9 +175,8 @@ static int f_bind(struct rdma *rdma, struct rdma_port *port, const struct sockad
                   struct err *err)
 {
     assert_ptr_equal(reactor_self(), reactor_control(ir_env()));
-    if (fake.unbound_error) {
+    if (fake.unbound_error)
         return err_set(err, -ENODEV, "no RDMA device has this address");
-    }
     assert_null(rdma->port);
     fake.remote_keys = port->remote_keys == RDMA_KEYS_AUTO ? RDMA_KEYS_SHARED : port->remote_keys;
     keys[FAKE_LANDING].rkey = fake.remote_keys == RDMA_KEYS_SHARED ? FAKE_RKEY : 0;
@@ -652,9 +651,10 @@ struct fake_call *fake_call(unsigned node, const char *from, uint16_t port, cons
     assert_true(r->rdma->listening);
     r->call = call;
     r->req.port = r->rdma->port;
-    r->req.from.sin_family = AF_INET;
-    r->req.from.sin_port = htons(port);
+    r->req.from = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
     assert_int_equal(inet_pton(AF_INET, from, &r->req.from.sin_addr), 1);
+    r->req.roce = fake.roce;
+    r->req.gid = fake.gid;
     /* InfiniBand pads a request to 56 bytes, §1.2. */
     r->req.priv_len = len < 56 && !fake.exact_priv ? 56 : len;
     memcpy(r->req.priv, priv, len);

@@ -181,6 +181,8 @@ struct fake_state {
     unsigned register_errors;   /* for the next register_part() calls */
     bool unbound_error;
     bool exact_priv; /* private data of requests is not padded, as on iWARP */
+    bool roce;       /* the GID of the next callers is known */
+    union ibv_gid gid;
     unsigned dials;
     struct fake_link *links; /* not closed, newest first */
     struct fake_call *calls;

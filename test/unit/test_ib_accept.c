@@ -150,6 +150,35 @@ static void rows_source_restart(void **state)
     ih_row("source");
 }
 
+/* 10.0.0.n as RoCE has it, in all recorded requests of kernel nodes. */
+static union ibv_gid gid_of(uint8_t n)
+{
+    return (union ibv_gid){.raw = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = n}};
+}
+
+/* Both addresses are private data: only the GID says where the connection leads to (§1.2). */
+static void rows_source_gid(void **state)
+{
+    struct pe_msg m = request();
+
+    (void)state;
+    fake.roce = true;
+    expect_reject(call_with(&m, 1023), WHY_FATAL, IB_DROP(CONN_SOURCE));
+    core.drops[IB_DROP(CONN_SOURCE)] = 0;
+    fake.gid = gid_of(4);
+    expect_reject(call_with(&m, 1023), WHY_FATAL, IB_DROP(CONN_SOURCE));
+    expect_untouched();
+    fake.gid = (union ibv_gid){.raw = {0xfe, 0x80, [15] = 2}};
+    core.drops[IB_DROP(CONN_SOURCE)] = 0;
+    expect_reject(call_with(&m, 1023), WHY_FATAL, IB_DROP(CONN_SOURCE));
+    fake.gid = gid_of(2);
+    assert_false(call_with(&m, 1023)->rejected);
+    fake.roce = false;
+    fake.gid = gid_of(4);
+    assert_false(call_with(&m, 1023)->rejected);
+    ih_row("source");
+}
+
 static void rows_ourselves(void **state)
 {
     struct fake_call *call;
@@ -726,6 +755,7 @@ int main(void)
         T(rows_source),
         T(rows_access),
         T(rows_source_restart),
+        T(rows_source_gid),
         T(rows_ourselves),
         T(rows_restarted_pending),
         T(rows_restarted_claimed),

@@ -406,6 +406,8 @@ static void test_callers_are_bounded(void **state)
     assert_string_equal((const char *)sim_count().last, BUSY);
     assert_int_equal(counters().turned_away, MORE);
     UNTIL(ncallers == CALLERS);
+    assert_true(callers[0]->roce);
+    assert_int_equal(callers[0]->gid.raw[15], SIM_CALLER);
     assert_int_equal(sim_count().ids, CALLERS + 2);
     refuse_all();
     UNTIL(sim_count().rejects == MORE + CALLERS);

@@ -30,6 +30,7 @@ struct sim_device {
 
 struct sim_id {
     struct rdma_cm_id id;
+    struct ibv_sa_path_rec path; /* of a caller */
     bool listens;
     LIST_ENTRY(sim_id) link;
 };
@@ -210,6 +211,9 @@ static void call_locked(void)
         return;
     caller = id_new(NULL);
     id_on_device(caller);
+    caller->path.dgid.raw[15] = SIM_CALLER;
+    caller->id.route.path_rec = &caller->path;
+    caller->id.route.num_paths = 1;
     ev = event_new(&caller->id, RDMA_CM_EVENT_CONNECT_REQUEST);
     ev->event.listen_id = &listener->id;
     ev->words[0] = 1;
@@ -764,6 +768,7 @@ int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_por
     if (fails)
         port_fails = 0;
     a->state = port_active[port] ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+    a->link_layer = IBV_LINK_LAYER_ETHERNET;
     pthread_mutex_unlock(&lock);
     if (fails)
         return EIO;

@@ -38,6 +38,7 @@ void sim_keep_qps(int error);
 /* Each poll finds as many. */
 extern int sim_completions;
 
+#define SIM_CALLER 9 /* the last byte of the GID of those that call */
 /* Somebody calls, so many times. The first byte of what they say is 1. */
 void sim_call(unsigned times);
 /* Somebody calls whenever the last caller was taken. */

@@ -221,7 +221,11 @@ static struct reactor *route(void *arg, const void *priv, size_t len)
 
 static void request(void *arg, struct rdma_request *req)
 {
+    const uint8_t *gid = req->gid.raw; /* as RoCE has the address */
+
     CHECK(arg == &rdma && ncallers < CALLERS && req->port == &port[1]);
+    CHECK(req->roce && gid[10] == 0xff && gid[11] == 0xff &&
+          memcmp(&gid[12], &req->from.sin_addr, 4) == 0);
     callers[ncallers++] = req;
     requests_on[reactor_index(reactor_self())]++;
 }

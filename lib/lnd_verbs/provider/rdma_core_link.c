@@ -370,6 +370,11 @@ static void caller_new(struct rcore_listener *listener, struct rdma_cm_id *id, c
     id->context = &c->owner;
     c->req = (struct rdma_request){.port = listener->pub, .priv_len = len, .impl = c};
     memcpy(&c->req.from, rdma_get_peer_addr(id), sizeof(c->req.from));
+    /* iWARP has no path. */
+    c->req.roce =
+        id->route.num_paths > 0 && strcmp(listener->pub->info.link_layer, "Ethernet") == 0;
+    if (c->req.roce)
+        c->req.gid = id->route.path_rec[0].dgid;
     memcpy(c->req.priv, priv, len);
     LIST_INSERT_HEAD(&c->rdma->callers, c, link);
     c->rdma->ncallers++;

@@ -196,7 +196,7 @@ PROVOKED = {
     ("peer_set", errno.ENOENT): {"nid": "10.0.0.200@tcp", "health": 1},
     ("discover", errno.ETIMEDOUT): {"nid": "10.0.0.201@tcp", "timeout_ms": 1},
     ("discover", errno.EHOSTUNREACH): {"nid": "10.0.0.201@tcp77"},
-    ("discover", errno.EPROTO): "needs a node that answers nonsense; unit tests have one",
+    ("discover", errno.EPROTO): "needs a node that answers nonsense; unit tests have one for pings",
     ("discover", errno.ENOSPC): "needs a full table of peers",
     ("peer_add", errno.EINVAL): {"prim_nid": "0@lo"},
     ("peer_del", errno.ENOENT): {"prim_nid": "10.0.0.200@tcp"},

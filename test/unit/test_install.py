@@ -1,20 +1,42 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """`meson install` gives a whole installation, keeps a configuration that is there, and its unit leaves little to attackers."""
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "system"))
+from lnetpy import page     # noqa: E402  pylint: disable=wrong-import-position
+
 BUILD, PREFIX, SBINDIR = sys.argv[1:4]
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SAMPLES = ("o2ib", "ports", "router", "small", "two-hops")
 EXPOSURE = 3.0      # `systemd-analyze security`: 0 is best, 10 worst
+PAGE = [s.command for s in page.steps(os.path.join(TOP, "docs", "install.md")) if (s.section, s.host) == ("Other systems", "tree")]
+
+
+def run(command, *more, **kw):
+    """A command of the page, with more words behind it. What it printed."""
+    done = subprocess.run([*command.removeprefix("sudo ").split(), *more], capture_output=True, text=True, check=False, **kw)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
 
 
 def install(root):
-    subprocess.run(["meson", "install", "-C", BUILD, "--destdir", root, "--no-rebuild", "--quiet"], check=True)
+    run(PAGE[1].replace("build", BUILD), "--destdir", root, "--no-rebuild", "--quiet")
+
+
+def option(build, name):
+    return next(o["value"] for o in json.loads(run("meson introspect --buildoptions", build)) if o["name"] == name)
+
+
+def of_tree(build):
+    """What an installation of this build folder would have, without the prefix."""
+    prefix = option(build, "prefix").rstrip("/") + "/"
+    return {path.removeprefix(prefix) for path in json.loads(run("meson introspect --installed", build)).values()}
 
 
 def read(path):
@@ -65,6 +87,25 @@ with tempfile.TemporaryDirectory(prefix="millrace-test-") as root:
     level = re.search(r"Overall exposure level for \S+: ([0-9.]+)", security.stdout)
     assert level, security
     assert float(level[1]) <= EXPOSURE, security.stdout
+
+# Without packages. Nothing is compiled: this build is installed, and that of the page would have the same files. The last command is
+# for a systemd that runs (test/vm/machine/tests.py has it).
+assert [c.removeprefix("sudo ").split()[0] for c in PAGE] == ["meson", "meson", "systemd-sysusers", "systemd-tmpfiles", "systemctl"], PAGE
+with tempfile.TemporaryDirectory(prefix="millrace-test-") as root:
+    page_build = os.path.join(root, "build")
+    if option(BUILD, "b_sanitize") == "none":
+        run(PAGE[0].replace(" build", " " + page_build), cwd=TOP)
+        assert (page_has := of_tree(page_build)) == (has := of_tree(BUILD)), page_has ^ has
+    if os.geteuid() == 0:
+        install(os.path.join(root, "target"))
+        for command in PAGE[2:4]:
+            run(command, f"--root={root}/target")
+        with open(os.path.join(root, "target/etc/passwd"), encoding="utf-8") as f:
+            ident = int(re.search("^millrace:[^:]*:([0-9]+):", f.read(), re.M)[1])
+        owned = os.stat(os.path.join(root, "target/etc/millrace"))
+        assert owned.st_uid == 0 and owned.st_gid == ident and owned.st_mode & 0o777 == 0o775, (owned, ident)
+    else:
+        print("PASS install\nSKIP users: makes folders of another user: root")
 
 version = subprocess.run([os.path.join(TOP, "packaging", "version")], capture_output=True, text=True, check=True).stdout.strip()
 assert re.fullmatch(r"[0-9]+(\.[0-9]+)+([~+][0-9]+\.g[0-9a-f]+)?", version), version

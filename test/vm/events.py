@@ -2,12 +2,15 @@
 """What happens to a millraced with traffic on all its nets when an address, a link and a device go and come."""
 
 import asyncio
+import os
+import re
 import subprocess
 
 from lnetpy import nid as N
-from lnetpy import wire
+from lnetpy import page, wire
 from lnetpy.crowd import Rest
 from lnetpy.node import pattern
+from lnetpy.router import find_program
 from lnetpy.scene import join
 from router import again, alone, joined
 from scene import CLIENT, ROUTER, ROUTER1, SERVER1, TCP_ROUTER, TCP_SERVER, Books
@@ -16,6 +19,7 @@ DEVICE, INTERFACE, ADDRESS = "rxe0", "roce0", "10.77.0.1"       # of the router'
 PEER_END = "to0"            # of the interface's cable
 TABLE = "100"               # of its routes, rxe.sh
 SMALL, BULK = 3000, 200000
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/operations.md")
 TWICE = 24                  # messages of broken connections: told as dropped, and arrived or known to their sender
 
 
@@ -24,6 +28,22 @@ def command(*words):
                           check=False)
     assert done.returncode == 0, f"{' '.join(words)}: {done.stdout.strip()}"
     return done.stdout
+
+
+class Page:
+    """The commands of operations.md, section by section, for a router that is not the host's service."""
+
+    def __init__(self, env, router):
+        self.millrace = f"{find_program(env.build, 'millrace')} -s {router.sock}"
+        self.conf = router.conf
+        self.steps = [s for s in page.steps(PAGE) if s.host == "o2ib"]
+
+    async def run(self, section, index=0):
+        """A step of the section. The router answers meanwhile, so it is waited for elsewhere."""
+        step = [s for s in self.steps if s.section == section][index]
+        text = step.command.replace("/etc/millrace/millrace.yaml", self.conf).replace("netdev eth0", f"netdev {INTERFACE}")
+        said = await asyncio.to_thread(command, "sh", "-c", re.sub("^millrace ", self.millrace + " ", text))
+        assert (step.want or "") in said, (step.command, said)
 
 
 class Flow:
@@ -162,23 +182,26 @@ async def test_events_link(env):
 
 @alone
 async def test_events_removal(env):
-    """The device of an NI is taken away, and let go of as the net is removed; with the device back, the net is added again."""
+    """The device of an NI is taken away, and let go of as the net is removed; with the device back, the file is applied again. These
+    are the commands of operations.md."""
     x = await Scene.make(env)
     await x.begin()
+    told = Page(env, x.r)
+    await told.run("Looking at it")
     begun = env.now()
     removal = subprocess.Popen(["rdma", "link", "delete", DEVICE], stdin=subprocess.DEVNULL)    # pylint: disable=consider-using-with
     await x.down("removed")
     names = await x.dropped()
     left = [n for n in x.r.nids if n != N.parse(ROUTER)]
     x.r.spec.nids, x.r.spec.seq = left, None
-    await x.r.rpc("net_del", net="o2ib")
+    await told.run("A host without the device")
     # The kernel waits until nobody has anything of it.
     await env.until(lambda: removal.poll() is not None, "the device is gone")
     assert removal.returncode == 0, removal.returncode
     took = env.now() - begun
-    command("rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE)
+    await told.run("RDMA")
     x.r.spec.nids, x.r.spec.seq = [*left, N.parse(ROUTER)], None
-    await x.r.rpc("net_add", net="o2ib", nid=ROUTER)
+    await told.run("A host without the device", 1)
     await x.back()
     return await x.end(f"gone after {took:.1f} s", str(names))
 

@@ -64,11 +64,15 @@ class Host:
     def __init__(self, env, ns, programs, socket=None):
         """programs: name -> function; socket: where `millrace` finds millraced."""
         self.env, self.ns, self.programs, self.socket = env, ns, programs, socket
-        self.dir = tempfile.TemporaryDirectory(prefix="millrace-page-")
+        self.dir = tempfile.TemporaryDirectory(prefix="page-")
         self.root, self.bin = (os.path.join(self.dir.name, n) for n in ("root", "bin"))
         for folder in ("etc/modprobe.d", "etc/millrace", "root", "run"):
             os.makedirs(os.path.join(self.root, folder))
         os.mkdir(self.bin)
+        if socket:
+            os.mkdir(own := os.path.join(self.root, "run/millrace"))
+            os.symlink(socket, os.path.join(own, "millraced.sock"))
+            os.symlink(os.path.join(os.path.dirname(socket), "dpdk"), os.path.join(own, "dpdk"))     # where its telemetry is
 
     def file(self, path, text=None):
         """The host's file of that name; with text it is written."""

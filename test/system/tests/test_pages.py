@@ -76,6 +76,21 @@ async def test_commands(env, heading):
     host.close()
 
 
+@deadline(60)
+@cases("JSON-RPC", "Telemetry")
+async def test_sockets(env, heading):
+    """The control socket with nothing but a shell, and DPDK's socket with its own tool."""
+    env.need_millrace()
+    r = await env.router("r", *ROUTER, extra="  telemetry: true\n")
+
+    async def pidof(argv):
+        return 0 if argv == ["millraced"] else 1, f"{r.proc.pid}\n"    # other tests have a millraced, too
+    host = await page.Host(env, r.ns, {"pidof": pidof}, r.sock).start()
+    for step in steps("jsonrpc.md" if heading == "JSON-RPC" else "operations.md", heading, "router"):
+        await page.run_step(env, {"router": host}, step, 20)
+    host.close()
+
+
 @only("kernel", "port")
 @deadline(120)
 async def test_millrace_perf(env):

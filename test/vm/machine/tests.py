@@ -179,10 +179,25 @@ def proc_status(pid):
 
 # ------------------------------------------------------------------------------------------- the life of a package
 
-def command(step, folder):
+def todo(name, section):
+    """The steps on the router in a section of a page of docs."""
+    found = [s for s in page.steps(os.path.join(TOP, "docs", name)) if (s.section, s.host) == (section, "router")]
+    assert found, f"{name} has no steps below {section}"
+    return found
+
+
+def command(step, folder="/"):
     """Runs a step of a page on this machine, whose user is root. The packages were made before the guest was."""
     if step.command != "./dev package deb":
-        until(step.command, lambda: (step.want or "") in run("sh", "-c", step.command.removeprefix("sudo "), cwd=folder))
+        until(step.command, lambda: (step.want or "") in run("sh", "-c", re.sub(r"\bsudo ", "", step.command), cwd=folder))
+
+
+def test_user(_):
+    """The user as operations.md makes it. It goes again, for the package makes its own."""
+    useradd = todo("operations.md", "Privileges")[0]
+    command(useradd)
+    assert int(run("getent", "passwd", "millrace").split(":")[2]) < 1000, useradd.command
+    run("userdel", "millrace")
 
 
 def test_install(state):
@@ -194,9 +209,12 @@ def test_install(state):
     state["folder"], state["begun"] = tempfile.mkdtemp(), time.monotonic()
     os.makedirs(os.path.join(state["folder"], "build/package"))
     os.symlink(f"{FOLDER}/old", os.path.join(state["folder"], "build/package/deb"))
+    with open("/etc/apt/apt.conf.d/99yes", "w", encoding="ascii") as f:
+        f.write('APT::Get::Assume-Yes "true";\n')      # nobody is there to ask
     for step in state["steps"][:2]:
         command(step, state["folder"])
     assert state["steps"][1].command.startswith("sudo apt install ./build/package/deb/"), state["steps"]
+    assert [s.command for s in todo("install.md", "Debian 12")] == [s.command for s in state["steps"][:2]], "the pages differ"
     assert run("systemctl", "is-enabled", "millraced", status=None).strip() == "disabled"
     assert prop("ActiveState") == "inactive", prop("ActiveState")
     assert run("stat", "-c", "%U:%G %a", "/etc/millrace").strip() == "root:millrace 775"
@@ -225,6 +243,26 @@ def test_first_ping(state):
     took = time.monotonic() - state["begun"]
     run("systemctl", "stop", "millraced")
     return f"{took:.0f} s from the installation to a routed ping"
+
+
+def test_first_start(_):
+    """The steps of install.md, with the configuration of README.md: the first start, hugepages, and a right more for a driver."""
+    for step in todo("install.md", "First start"):
+        command(step)
+    for step in todo("install.md", "Hugepages and devices"):
+        step.command, step.want = (text and text.replace("1024", "8") for text in (step.command, step.want))   # of this small machine
+        command(step)
+    with open("/proc/sys/vm/nr_hugepages", encoding="ascii") as f:
+        assert f.read().strip() == "8"
+    run("sysctl", "vm.nr_hugepages=0")
+    bounds = prop("CapabilityBoundingSet").split()
+    assert active() and set(bounds) == {"cap_net_admin", "cap_net_bind_service", "cap_net_raw"}, bounds
+    # Host sockets do not need it, so the process gave it up; the bounding set it may not change.
+    status = proc_status(prop("MainPID"))
+    assert int(status["CapBnd"], 16) & 1 << 12 and not (int(status["CapPrm"], 16) | int(status["CapEff"], 16)) & 1 << 12, status
+    run("rm", "-r", "/etc/systemd/system/millraced.service.d")
+    run("systemctl", "daemon-reload")
+    run("systemctl", "stop", "millraced")
 
 
 def test_other_packages(_):
@@ -261,6 +299,8 @@ def test_journal(state):
 def test_route(state):
     state["site"].traffic()
     assert {e["MILLRACE_NID"] for e in journal("MILLRACE_EVENT=peer_up")} == {CLIENT, SERVER}
+    for step in todo("operations.md", "The form of a line"):
+        command(step)
     out = state["site"].fabric.host("c").popen(["millrace-perf", "--nid", CLIENT, "--count", "3", "ping", ROUTER[0]], stdout=subprocess.PIPE,
                                                stderr=subprocess.STDOUT, text=True)
     said = out.communicate(timeout=DEADLINE)[0]
@@ -323,6 +363,29 @@ def test_reload(state):
     state["site"].traffic()
 
 
+def test_files(_):
+    """The steps of operations.md that give files to the user, none of which it may read or write before."""
+    folder, log = os.path.dirname(FILE), "/var/log/millrace"
+    os.makedirs(log, exist_ok=True)
+    run("chown", "-R", "root:root", folder, log)
+    run("chmod", "755", folder)
+    run("chmod", "600", FILE)
+    run("systemctl", "reload", "millraced", status=None)
+    until("the refusal", lambda: "refused" in prop("StatusText") and active())
+    run("millrace", "config", "save", status=1)
+    for step in todo("operations.md", "Privileges")[1:]:
+        command(step)
+    run("systemctl", "reload", "millraced")
+    until("the good file", lambda: "refused" not in prop("StatusText") and active())
+    run("millrace", "config", "save")
+    assert run("stat", "-c", "%U", log).strip() == "millrace"
+    run("chown", "-R", "root:root", folder)
+    run("chgrp", "millrace", folder)
+    run("chmod", "775", folder)
+    write(CONFIG)
+    run("chmod", "644", FILE)
+
+
 def test_late_interface(state):
     """The service starts without an interface, and takes it when it comes."""
     run("ip", "link", "set", "eth1", "down")
@@ -375,16 +438,20 @@ def test_hung_reactor(state):
 def test_upgrade(state):
     old = versions()
     repository("new")
+    newer, = glob.glob(f"{FOLDER}/new/millrace_*.deb")
+    os.symlink(newer, os.path.join(state["folder"], "millrace_NEWER.deb"))
+    command(todo("install.md", "Upgrade and removal")[0], state["folder"])
+    shutil.rmtree(state["folder"])
+    state["pid"] = restarted(state["pid"], state["site"])
     apt("upgrade")
     assert versions() == [v + "+newer" for v in old], versions()
-    state["pid"] = restarted(state["pid"], state["site"])
     assert "eth0" in run("cat", FILE), "the upgrade has replaced the configuration"
     assert "eth0" in run("cat", "/var/lib/millrace/kept.yaml")
     assert run("systemctl", "is-enabled", "millraced").strip() == "enabled" and run("systemctl", "is-active", "millrace-exporter")
 
 
 def test_remove(_):
-    apt("remove", "millrace-lnetctl", "millrace")
+    command(todo("install.md", "Upgrade and removal")[1])
     for unit in ("millraced", "millrace-exporter"):
         assert run("systemctl", "is-active", unit, status=None).strip() == "inactive", unit
     assert not run("pgrep", "millrace", status=1)
@@ -393,6 +460,7 @@ def test_remove(_):
 
 
 def test_purge(state):
+    command(todo("install.md", "Upgrade and removal")[2])
     apt("purge", *PACKAGES)
     # Logs are the site's, and what apt knows of the repository.
     kept = ("/var/cache/apt", "/var/lib/apt", "/var/log/journal", "/var/log/apt", "/run/log", "/run/systemd/units")

@@ -7,8 +7,9 @@ import re
 from lnetpy import nid as N
 from lnetpy import page, wire
 from lnetpy.cards import Qemu
+from lnetpy.crowd import Rest
 from lnetpy.node import pattern
-from lnetpy.scene import CLIENT, ROUTER, SERVER, deadline, join, line, only
+from lnetpy.scene import CLIENT, ROUTER, SERVER, deadline, join, line, only, traffic
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../docs/nic-in-ten-minutes.md")
 PAGE_CARDS = ("0000:3b:00.0", "0000:3b:00.1")
@@ -180,6 +181,28 @@ async def test_late(env):
     await env.bring_up(c, s)
     assert await both(c, s)
     await env.settle()
+
+
+@only("nic")
+@deadline(120)
+async def test_load(env):
+    """Three clients and two servers exchange messages of all sizes, all at once, over few buffers: each message arrives once and unaltered,
+    and all buffers and credits are back."""
+    r = await env.router("r", *ROUTER, buffers={"tiny": 16, "small": 16, "large": 4})
+    rest = await Rest.of(r)
+    clients = [await env.persona(f"c{i}", f"10.0.0.{2 + i}@tcp") for i in range(3)]
+    servers = [await env.persona(f"s{i}", f"10.0.1.{2 + i}@tcp1") for i in range(2)]
+    for node in clients + servers:
+        join(node, r, "tcp1" if node in clients else "tcp")
+    await env.bring_up(*clients, *servers, timeout=SLOW)
+    both_ways = [(c, s) for c in clients for s in servers] + [(s, c) for s in servers for c in clients]
+    flows = [a.task(traffic(env, a, b, 16, workers=3, seed=seed, big=0.05, timeout=2 * SLOW)) for seed, (a, b) in enumerate(both_ways)]
+    await env.until(lambda: all(t.done() for t in flows) or env.problems, f"{len(flows)} flows", 3 * SLOW)
+    await env.settle(20)
+    waits = {row["name"]: row["waited"] for row in (await r.rpc("waits_get"))["waits"] if row["waited"]}
+    assert env.ledger.received == env.ledger.sent and waits, (env.ledger.received, env.ledger.sent, waits)
+    env.result(f"{env.ledger.received} messages, waited {waits}")
+    await rest.wait(SLOW)
 
 
 class Site:

@@ -36,11 +36,16 @@ def package_files(folder):
 
 
 def packages(options):
-    """Makes the packages, and a newer version of them. Returns the files of the former."""
+    """Makes the packages, and a newer version of them. Returns the files of the former, or None. One process at a time makes them."""
     folder = os.path.join(options.build, "machine")
-    found = package_files(folder)
-    if options.reuse and found:
-        return found
+    with open(os.path.join(options.build, "vm", "machine-lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if options.reuse and os.path.exists(os.path.join(folder, "apt", "new", "Packages")):    # the last file of them
+            return package_files(folder)
+        return make_packages(options, folder)
+
+
+def make_packages(options, folder):
     log = os.path.join(options.build, "logs", "machine-package.log")
     env = {**os.environ, "DEB_BUILD_OPTIONS": "noautodbgsym"}
     if not options.compile:
@@ -132,7 +137,8 @@ def main():
     parser.add_argument("--accel", choices=("auto", "kvm", "tcg"), default=os.environ.get("MILLRACE_VM_ACCEL", "auto"))
     parser.add_argument("--limit", type=float, default=900, help="seconds for the guest")
     parser.add_argument("--compile", action="store_true", help="make the packages as a site gets them, compiled for that and without faults")
-    parser.add_argument("--reuse", action="store_true", help="take the packages of the last run")
+    parser.add_argument("--reuse", action="store_true", help="take the packages of the last run, if there are any")
+    parser.add_argument("--prepare", action="store_true", help="make the packages and the disk, and start no guest")
     options = parser.parse_args()
     if platform.machine() != "x86_64":
         print(f"SKIP machine.guest: the guest is an amd64 machine, and this host is {platform.machine()}")
@@ -149,6 +155,9 @@ def main():
     except vm.NoGuest as reason:
         print(f"FAIL machine.guest: {reason}")
         return 1
+    if options.prepare:
+        print("PASS machine.disk")
+        return 0
     # What runs is the unit that machine/init.sh adds, not a command.
     status = vm.main(["--build", options.build, "--accel", options.accel, "--rxe", "0", "--memory", "1536",
                       "--limit", str(options.limit), "true"], kind)

@@ -29,6 +29,15 @@ static void check_route(const struct cfg_route *route)
     HOLDS(nid_net(&route->conf.gateway) != route->conf.net);
 }
 
+/* No NID is in two peers. */
+static void check_peer(const struct cfg *cfg, struct cfg_peer *peer)
+{
+    HOLDS(cfg_find_peer(cfg, &peer->primary) == peer);
+    for (unsigned i = 0; i < peer->nid_count; i++)
+        HOLDS(cfg_peer_with(cfg, &peer->nid[i]) == peer);
+    HOLDS(peer->multi_rail || peer->nid_count <= 1);
+}
+
 static void check_port(const struct cfg_port *port)
 {
     HOLDS(port->name[0] && memchr(port->name, '\0', sizeof(port->name)));
@@ -67,6 +76,10 @@ static void check(const struct cfg *cfg)
         check_ni(&cfg->ni[i]);
     for (unsigned i = 0; i < cfg->route_count; i++)
         check_route(&cfg->route[i]);
+    for (unsigned i = 0; i < cfg->route_count; i++)
+        HOLDS(cfg_is_gateway(cfg, &cfg->route[i].conf.gateway));
+    for (unsigned i = 0; i < cfg->peer_count; i++)
+        check_peer(cfg, &cfg->peer[i]);
     HOLDS(cfg->port_count <= CFG_MAX_PORTS);
     for (unsigned i = 0; i < cfg->port_count; i++)
         check_port(&cfg->port[i]);

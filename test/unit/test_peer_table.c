@@ -621,6 +621,28 @@ static void made_anew(void **state)
     peer_table_unpin(&table, &b);
 }
 
+/* The operator takes a gateway's NID out of a peer, and configures a peer anew that was to go. */
+static void pinned_of_configured(void **state)
+{
+    struct lnet_nid a = nid("10.0.0.1@tcp"), b = nid("10.0.0.2@tcp");
+
+    (void)state;
+    assert_int_equal(peer_table_add(&table, &a, &a, PEER_MULTI_RAIL), 0);
+    assert_int_equal(peer_table_add(&table, &a, &b, PEER_MULTI_RAIL), 0);
+    peer_table_pin(&table, &b);
+    assert_int_equal(peer_table_del_nid(&table, &a, &b), 0);
+    assert_string_equal(shown(find("10.0.0.1@tcp")), "10.0.0.1@tcp: 10.0.0.1@tcp");
+    assert_string_equal(shown(find("10.0.0.2@tcp")), "10.0.0.2@tcp: 10.0.0.2@tcp");
+    assert_int_equal(find("10.0.0.1@tcp")->pins, 0);
+    assert_int_equal(find("10.0.0.2@tcp")->pins, 1);
+    peer_table_unpin(&table, &b);
+    assert_null(find("10.0.0.2@tcp"));
+    find("10.0.0.1@tcp")->state |= PEER_MARK_DELETION;
+    assert_int_equal(peer_table_add(&table, &a, &a, PEER_MULTI_RAIL), 0);
+    assert_int_equal(find("10.0.0.1@tcp")->state & PEER_MARK_DELETION, 0);
+    peer_table_del(&table, find("10.0.0.1@tcp"));
+}
+
 /* A PUSH takes no NID from a peer that answers, and is itself no answer. */
 static void pushes_take_nothing(void **state)
 {
@@ -753,6 +775,7 @@ int main(void)
         TEST(full_table),
         TEST(pins),
         TEST(pinned_lists_many),
+        TEST(pinned_of_configured),
         TEST(pins_follow),
         TEST(made_anew),
         TEST(pushes_take_nothing),

@@ -58,7 +58,7 @@ static int del(struct peer_table *t, const struct lnet_peer_op *op)
         unconfigure(t, p);
         return 0;
     }
-    return ni->pins > 0 ? -EBUSY : peer_table_del_nid(t, &op->primary, &op->nid);
+    return peer_table_del_nid(t, &op->primary, &op->nid);
 }
 
 static uint32_t state_of(bool multi_rail, bool lock_primary)
@@ -87,8 +87,6 @@ static const char *why(int rc)
         return "it is a NID of this node, or no NID of a peer";
     case -EPERM:
         return "a peer with several NIDs is multi-rail";
-    case -EBUSY:
-        return "it is a gateway; remove its routes first";
     default:
         return "there is no room for more peers; raise max_peers";
     }

@@ -561,7 +561,7 @@ int peer_table_add(struct peer_table *t, const struct lnet_nid *primary, const s
             return rc;
         }
     }
-    p->state &= ~(uint32_t)(PEER_MULTI_RAIL | PEER_LOCK_PRIMARY);
+    p->state &= ~(uint32_t)(PEER_MULTI_RAIL | PEER_LOCK_PRIMARY | PEER_MARK_DELETION);
     p->state |= PEER_CONFIGURED | state;
     touch(t, p);
     peer_table_find_ni(t, primary)->origin = PEER_BY_CONFIG;
@@ -577,7 +577,10 @@ int peer_table_del_nid(struct peer_table *t, const struct lnet_nid *primary,
         return -ENOENT;
     if (nid_same(primary, nid) && ni->net->peer->nnis > 1)
         return -EBUSY;
-    remove_ni(t, ni);
+    if (ni->pins > 0)
+        move_ni(t, ni, make_peer(t, nid, NULL));
+    else
+        remove_ni(t, ni);
     return 0;
 }
 

@@ -203,8 +203,8 @@ void peer_table_unpin(struct peer_table *t, const struct lnet_nid *nid);
  * gateway is refused by the caller (§11). */
 int peer_table_add(struct peer_table *t, const struct lnet_nid *primary, const struct lnet_nid *nid,
                    uint32_t state);
-/* Removes a NID. Returns 0; -ENOENT: the peer of that primary NID does not have it; -EBUSY: it is
- * the primary NID and not the only one. */
+/* Removes a NID; one that routes pin gets a peer of its own. Returns 0; -ENOENT: the peer of that
+ * primary NID does not have it; -EBUSY: it is the primary NID and not the only one. */
 int peer_table_del_nid(struct peer_table *t, const struct lnet_nid *primary,
                        const struct lnet_nid *nid);
 /* Removes a peer and its NIDs. */

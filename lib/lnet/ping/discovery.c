@@ -270,13 +270,18 @@ static void done(struct lnet_ping *p, struct peer *peer)
 static void merge(struct lnet_ping *p, struct peer *peer, bool pushed)
 {
     struct discovery *d = peer->push.slot;
+    struct lnet_nid primary;
     struct peer *to;
+    bool other;
 
     peer->state |= PEER_NIDS_UPTODATE;
     to = peer_table_merge(p->node->peers, peer, &p->scratch, lnet_discovery_is_on(p->node), pushed);
+    other = to != peer;
+    primary = to->primary;
     if (d && d->peer == peer)
         step(peer, p, (struct discover_event){.kind = DISCOVER_LOOK});
-    if (to != peer)
+    to = other ? peer_table_find(p->node->peers, &primary) : NULL; /* the step may have freed it */
+    if (to)
         lnet_discover(p, to, 0);
 }
 

@@ -272,6 +272,12 @@ async def test_peer_configuration(env):
         assert len((await peer_of(r, "10.0.0.21@tcp"))[1]) == 2
         await c.call("config_rollback")
         assert list((await peer_of(r, "10.0.0.20@tcp"))[1]) == ["10.0.0.20@tcp"]
+        # A further NID that is a gateway, and both go again
+        route = "route:\n  - net: tcp7\n    gateway: 10.0.0.21@tcp\n"
+        await c.call("config_apply", text=text + route, mode="replace", confirm_s=20)
+        await c.call("config_rollback")
+        assert list((await peer_of(r, "10.0.0.20@tcp"))[1]) == ["10.0.0.20@tcp"]
+        assert not (await r.rpc("route_get"))["route"]
         for bad, why in ((PEERS + "  - primary nid: 10.0.0.21@tcp\n", "10.0.0.21@tcp is a NID of two peers"),
                          (PEERS.replace("true\n", "false\n"), "is not multi-rail and has the further NID 10.0.0.21@tcp")):
             a = await c.ask("config_apply", {"text": r.yaml() + bad, "mode": "replace"})

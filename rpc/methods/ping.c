@@ -82,31 +82,42 @@ static void ping_done(void *arg, int status, const struct lnet_ping_info *info)
         jrpc_result(p->call, json_pack("{s:[o]}", "ping", ping_row(&p->nid, info)));
 }
 
+/* Returns NULL after an answer. */
+static struct ping_call *ping_new(struct jrpc_call *call, const struct lnet_nid *nid, bool discover)
+{
+    struct ping_call *p = jrpc_alloc(call, sizeof(*p));
+
+    if (!p)
+        return NULL;
+    p->call = call;
+    p->nid = *nid;
+    p->discover = discover;
+    return ping_begin(p) ? p : NULL;
+}
+
+static void ping_started(struct ping_call *p, int rc)
+{
+    if (rc == 0)
+        return;
+    LIST_REMOVE(p, link);
+    ping_fail(p, -rc);
+}
+
 void rpc_ping(struct jrpc_call *call, const struct jrpc_arg *args)
 {
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     const struct lnet_nid *source = args[1].given ? &args[1].nid : &LNET_NID_ANY;
     unsigned timeout_ms = args[2].given ? (unsigned)args[2].integer : 1000;
     struct ping_call *p;
-    int rc;
 
     if (args[1].given && !lnet_nid_is_mine(ctx->control->node, source)) {
         jrpc_refuse(call, "source", "net_get lists this node's NIDs", "source %s is not ours",
                     args[1].string);
         return;
     }
-    p = jrpc_alloc(call, sizeof(*p));
-    if (!p)
-        return;
-    p->call = call;
-    p->nid = args[0].nid;
-    if (!ping_begin(p))
-        return;
-    rc = lnet_ping(ctx->control->node, &p->nid, source, timeout_ms, ping_done, p);
-    if (rc == 0)
-        return;
-    LIST_REMOVE(p, link);
-    ping_fail(p, -rc);
+    p = ping_new(call, &args[0].nid, false);
+    if (p)
+        ping_started(p, lnet_ping(ctx->control->node, &p->nid, source, timeout_ms, ping_done, p));
 }
 
 /* ---- discover ---- */
@@ -171,24 +182,14 @@ void rpc_peer_discover(struct jrpc_call *call, const struct jrpc_arg *args)
     const struct rpc_ctx *ctx = jrpc_ctx(call);
     unsigned timeout_ms = args[2].given ? (unsigned)args[2].integer : 10000;
     struct ping_call *p;
-    int rc;
 
     if (nid_is_lo(&args[0].nid) || lnet_nid_is_mine(ctx->control->node, &args[0].nid)) {
         discover_own(call);
         return;
     }
-    p = jrpc_alloc(call, sizeof(*p));
-    if (!p)
-        return;
-    p->call = call;
-    p->nid = args[0].nid;
-    p->discover = true;
-    if (!ping_begin(p))
-        return;
-    rc = lnet_peer_discover(ctx->control->node, &p->nid, args[1].given && args[1].boolean,
-                            timeout_ms, discover_done, p);
-    if (rc == 0)
-        return;
-    LIST_REMOVE(p, link);
-    ping_fail(p, -rc);
+    p = ping_new(call, &args[0].nid, true);
+    if (p)
+        ping_started(p, lnet_peer_discover(ctx->control->node, &p->nid,
+                                           args[1].given && args[1].boolean, timeout_ms,
+                                           discover_done, p));
 }

@@ -69,13 +69,21 @@ static struct share_account *account_of(struct lnet_ping *p, const struct peer *
 }
 
 /* Returns whether a peer's account, and its prefix, hold no more slots than are free. */
-static bool may_start(struct lnet_ping *p, const struct peer *peer)
+static bool may_hold(const struct lnet_ping *p, const struct peer *peer,
+                     const struct share_account *a)
 {
-    struct share_account *a = account_of(p, peer);
     bool may = share_may(a, DISCOVERIES - p->nbusy);
 
     if (is_new(peer))
         may &= a->part + p->nnew <= DISCOVERIES_NEW && a->prefix->part + p->nnew <= DISCOVERIES_NEW;
+    return may;
+}
+
+static bool may_start(struct lnet_ping *p, const struct peer *peer)
+{
+    struct share_account *a = account_of(p, peer);
+    bool may = may_hold(p, peer, a);
+
     share_drop(&p->share, a);
     return may;
 }
@@ -467,10 +475,10 @@ void lnet_discover_some(struct lnet_ping *p)
 /* ---- discoveries that take long ---- */
 
 /* Returns whether a peer that waits, of account a, could start if this slot came free. */
-static bool is_in_the_way(struct lnet_ping *p, const struct discovery *d, const struct peer *peer,
-                          const struct share_account *a)
+static bool is_in_the_way(const struct lnet_ping *p, const struct discovery *d,
+                          const struct peer *peer, const struct share_account *a)
 {
-    if (!may_start(p, peer))
+    if (!may_hold(p, peer, a))
         return d->account->prefix == a->prefix;
     return !p->free_slots || (is_new(peer) && d->is_new && p->nnew == DISCOVERIES_NEW);
 }

@@ -145,9 +145,9 @@ static void plan_make(struct plan *p, uint64_t seed)
     plan_routes(p, &r);
     for (i = 0; i < LNET_POOLS; i++)
         p->pools[i] = the_reactors * between(&r, LNET_POOL_MIN, most);
-    if (below(&r, 8) == 0) /* enough for a reserve of more than one */
+    if (below(&r, 3) == 0) /* enough for a reserve of more than one */
         p->pools[LNET_POOL_TINY] = p->pools[LNET_POOL_SMALL] = the_reactors * 36;
-    else if (below(&r, 4) == 0) /* enough for one of each kind */
+    else if (below(&r, 3) > 0) /* enough for one of each kind */
         for (i = 0; i < LNET_POOLS; i++)
             p->pools[i] = the_reactors * 17;
     p->memory = p->pools[LNET_POOL_SMALL] * LNET_SMALL_BUFFER +

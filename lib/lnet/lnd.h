@@ -276,8 +276,9 @@ struct lnet_rx {
     enum lnet_drop lacks; /* DEST_SHARE, BUFFER_WAIT: waits for memory of the budget; or NONE */
     struct lnet_next_hop *account; /* its next hop's account */
     struct lnet_path path;
-    TAILQ_ENTRY(lnet_rx) age; /* in the list of all that wait, or all that receive */
-    uint64_t begun_us;        /* when ops->recv() was called; before, when it began to wait */
+    TAILQ_ENTRY(lnet_rx) age; /* of those that wait for a credit or a buffer, or all that receive */
+    struct reactor_timer limit; /* ends a wait for a limit */
+    uint64_t begun_us;          /* when ops->recv() was called; before, when it began to wait */
     uint64_t wait_until_us;
     /* When the last message received with it waited until it expired; 0 = never. An LND whose
      * messages do not follow one another as in a stream sets it to 0 before each. */

@@ -258,7 +258,6 @@ static void stall_look(struct reactor_timer *t)
 {
     struct lnet_shard *s = container_of(t, struct lnet_credit_shard, stall_timer)->shard;
     uint32_t wanted[LNET_POOLS] = {0};
-    const struct lnet_rx *rx;
 
     look_at_waiting(s);
     count_wanted(s, wanted);
@@ -269,10 +268,7 @@ static void stall_look(struct reactor_timer *t)
     abandon_for_memory(s);
     for (unsigned i = 0; i < LNET_POOLS; i++)
         abandon_stalled(s, (enum lnet_pool)i, wanted[i]);
-    TAILQ_FOREACH(rx, &s->credit->waiting, age)
-        if (rx->wait != LNET_RX_WAIT_LIMIT)
-            break;
-    if (!rx)
+    if (TAILQ_EMPTY(&s->credit->waiting))
         return;
     lnet_wake_soon(s);
     reactor_timer_arm(t, LOOK_US);

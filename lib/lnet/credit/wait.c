@@ -98,8 +98,6 @@ static void waiting_del(struct lnet_rx *rx)
     struct lnet_credit_shard *c = rx->shard->credit;
 
     TAILQ_REMOVE(&c->waiting, rx, age);
-    if (rx->wait == LNET_RX_WAIT_LIMIT)
-        rx->from->limit_waiting--;
     if (TAILQ_EMPTY(&c->waiting))
         reactor_timer_cancel(&c->wait_timer);
 }
@@ -157,6 +155,12 @@ static void wait_ends(struct lnet_rx *rx)
     rx->wait = LNET_RX_BUSY;
 }
 
+static void limit_leave(struct lnet_rx *rx)
+{
+    reactor_timer_cancel(&rx->limit);
+    rx->from->limit_waiting--;
+}
+
 enum lnet_drop lnet_buffer_why(const struct lnet_rx *rx)
 {
     return rx->lacks ? rx->lacks : lnet_next_hop_why(rx);
@@ -170,11 +174,13 @@ static enum lnet_drop wait_reason(const struct lnet_rx *rx)
 void lnet_wait_leave(struct lnet_rx *rx)
 {
     struct lnet_peer_ni *from = rx->from;
-    bool asked = rx->wait != LNET_RX_WAIT_LIMIT;
 
-    wait_ends(rx);
-    if (!asked)
+    if (rx->wait == LNET_RX_WAIT_LIMIT) {
+        limit_leave(rx);
+        rx->wait = LNET_RX_BUSY;
         return;
+    }
+    wait_ends(rx);
     lnet_ni_put(rx->shard, rx->path.ni);
     lnet_next_hop_put(rx->shard, rx->account);
     rx->account = NULL;
@@ -226,17 +232,21 @@ uint64_t lnet_limit_wait_us(const struct lnet_node *node)
     return relaxed_load(&node->buffer_wait) * 1000000ull / 2;
 }
 
+static void limit_ends(struct reactor_timer *t)
+{
+    struct lnet_rx *rx = container_of(t, struct lnet_rx, limit);
+
+    limit_leave(rx);
+    lnet_admit(rx);
+}
+
 void lnet_admit_after(struct lnet_rx *rx, uint64_t wait_us)
 {
-    struct lnet_credit_shard *c = rx->shard->credit;
-
     rx->wait = LNET_RX_WAIT_LIMIT;
     rx->from->limit_waiting++;
     rx->from->limit_waited++;
-    rx->wait_until_us = reactor_now_us() + wait_us;
-    waiting_add(&c->waiting, rx);
-    if (TAILQ_FIRST(&c->waiting) == rx)
-        arm_wait_timer(c);
+    reactor_timer_init(&rx->limit, limit_ends);
+    reactor_timer_arm(&rx->limit, wait_us);
 }
 
 static void wait_expired(struct reactor_timer *t)
@@ -246,14 +256,8 @@ static void wait_expired(struct reactor_timer *t)
     struct lnet_rx *rx;
 
     while ((rx = TAILQ_FIRST(&c->waiting)) && rx->wait_until_us <= now) {
-        enum lnet_drop why;
+        enum lnet_drop why = wait_reason(rx);
 
-        if (rx->wait == LNET_RX_WAIT_LIMIT) {
-            waiting_del(rx);
-            lnet_admit(rx);
-            continue;
-        }
-        why = wait_reason(rx);
         rx->account->vain[rx->pool] |= why == LNET_DROP_DEST_SHARE && !rx->lacks &&
                                        rx->account->moved_us[rx->pool] <= rx->begun_us;
         lnet_wait_leave(rx);

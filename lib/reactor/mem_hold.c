@@ -167,11 +167,10 @@ bool mem_held(uint16_t region, const void *addr, size_t len)
             continue;
         }
         i = (size_t)(at - set->base) / set->stride;
-        if (rte_mbuf_ext_refcnt_read(&set->info[i]) > 1)
+        /* The reads of those who gave up their references come before the next write. */
+        if (__atomic_load_n(&set->info[i].refcnt, __ATOMIC_ACQUIRE) > 1)
             return true;
         at = set->base + (i + 1) * set->stride;
     }
-    /* The reads of those who gave up their references come before the next write. */
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return false;
 }

@@ -190,7 +190,11 @@ void tcp_rx_give_back(struct mem_seg *segs, unsigned nsegs)
     for (unsigned i = 0; i < nsegs; i++) {
         struct rte_mbuf *m = mem_mbuf_of(segs[i].region, segs[i].addr);
 
-        if (m)
-            rte_pktmbuf_free_seg(m);
+        if (!m)
+            continue;
+        /* A frame on another reactor may have given up the last reference but this one: its reads
+         * come before the next write. DPDK looks at the count without that order. */
+        (void)__atomic_load_n(&m->refcnt, __ATOMIC_ACQUIRE);
+        rte_pktmbuf_free_seg(m);
     }
 }

@@ -92,6 +92,28 @@ static void test_push_fails(void **state)
     node_down();
 }
 
+/* A peer that did not acknowledge in time is told of the next change, but not of the one after that
+ * unless it acknowledges. */
+static void test_push_once_more(void **state)
+{
+    struct lnet_nid from;
+
+    node_up(opts_default());
+    from = peer();
+    push_from(tcp0, from, 0x1e);
+    settle();
+    pass(31 * SEC);
+    assert_int_equal(sent_count(LNET_MSG_PUT), 1);
+    ON(0, lnet_ni_link(tcp1, false));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    pass(31 * SEC);
+    ON(0, lnet_ni_link(tcp1, true));
+    settle();
+    assert_int_equal(sent_count(LNET_MSG_PUT), 2);
+    node_down();
+}
+
 /* A peer that never acknowledges: after two PUSHes in a row it gets none for a minute. */
 static void test_push_quiet(void **state)
 {
@@ -668,6 +690,7 @@ static void test_forwarded(void **state)
 static const struct CMUnitTest tests[] = {
     LNET_TEST(test_push_and_push_back),
     LNET_TEST(test_push_fails),
+    LNET_TEST(test_push_once_more),
     LNET_TEST(test_push_quiet),
     LNET_TEST(test_push_garbage),
     LNET_TEST(test_push_and_ping_fail),

@@ -33,14 +33,14 @@ static void test_push_many(void **state)
     assert_int_equal(sent_count(LNET_MSG_PUT), n); /* each once */
     assert_true(dead > 0);
     assert_int_equal(stat_of(LNET_STAT_RESPONSE_TIMEOUT_COUNT), dead);
-    /* those that did not answer are left alone until they come again */
+    /* those that did not answer are told once more */
     sent_clear();
     ON(0, lnet_ni_link(ib0, false));
     settle();
     for (i = 0; i < loop.nsent; i++)
         if (loop.sent[i].hdr.type == LNET_MSG_PUT)
             ack_push(&loop.sent[i]);
-    assert_int_equal(sent_count(LNET_MSG_PUT), n - dead);
+    assert_int_equal(sent_count(LNET_MSG_PUT), n);
     node_down();
 }
 
@@ -215,7 +215,7 @@ static void test_slots_of_nids(void **state)
     settle();
     assert_in_range(wait_of_honest(N("10.0.0.201@tcp")), 2, 3);
     ack_push(sent_last(LNET_MSG_PUT));
-    pass(31 * SEC);
+    pass(62 * SEC); /* nothing is heard on some NIs, which those who failed once are told */
     assert_no_slot_in_use();
     node_down();
 }

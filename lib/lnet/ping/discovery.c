@@ -518,10 +518,11 @@ void lnet_discover_make_room(struct lnet_ping *p)
 
 /* ---- all peers ---- */
 
-/* A peer that failed is left alone until it pushes. */
+/* A peer that failed, perhaps as it was slow while others waited, has one more chance. One that
+ * failed twice is left alone until it pushes. */
 static void push_if_due(struct lnet_ping *p, struct peer *peer)
 {
-    if (peer->nnis > 0 && peer->state & PEER_MULTI_RAIL && !(peer->state & PEER_REDISCOVER))
+    if (peer->nnis > 0 && peer->state & PEER_MULTI_RAIL && peer->push.failures < 2)
         lnet_discover(p, peer, p->sweep_force ? PEER_FORCE_PUSH : 0);
 }
 

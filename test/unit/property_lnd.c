@@ -511,7 +511,7 @@ static void make_header(struct conn *c, uint32_t b, uint32_t what)
     default:
         h.type = LNET_MSG_PUT;
         lnet_body_set_put(&h, &put);
-        c->urgent = h.payload_len == 0 || (reserved && pool_of(h.payload_len) != LNET_POOL_LARGE);
+        c->urgent = reserved || h.payload_len == 0;
         break;
     }
     c->pool = pool_of(h.payload_len);

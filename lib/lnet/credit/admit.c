@@ -241,8 +241,7 @@ static enum lnet_class bulk_class(const struct lnet_rx *rx)
     return lnet_sender_prompt(rx) && lnet_next_hop_quick(rx) ? LNET_CLASS_QUICK : LNET_CLASS_BULK;
 }
 
-/* Urgent messages keep nodes alive and complete transactions. A GET asks for bulk. A PUSH that
- * needs a large buffer is bulk, too: of 100 NIDs or more. */
+/* Urgent messages keep nodes alive and complete transactions. A GET asks for bulk. */
 enum lnet_class lnet_class_of(const struct lnet_rx *rx)
 {
     const struct lnet_hdr *hdr = &rx->hdr;
@@ -259,7 +258,7 @@ enum lnet_class lnet_class_of(const struct lnet_rx *rx)
         return get.portal == LNET_RESERVED_PORTAL ? LNET_CLASS_URGENT : bulk_class(rx);
     case LNET_MSG_PUT:
         lnet_body_get_put(hdr, &put);
-        if (put.portal == LNET_RESERVED_PORTAL && rx->pool != LNET_POOL_LARGE)
+        if (put.portal == LNET_RESERVED_PORTAL)
             return LNET_CLASS_URGENT;
         break;
     default:

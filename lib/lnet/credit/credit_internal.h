@@ -17,7 +17,7 @@ struct lnet_next_hop_wait {
 };
 
 enum lnet_class {      /* class of a message: what it leaves of a pool for others */
-    LNET_CLASS_URGENT, /* portal 0 but for large ones, ACK, empty PUT and REPLY */
+    LNET_CLASS_URGENT, /* portal 0, ACK, empty PUT and REPLY */
     LNET_CLASS_QUICK,  /* its next hop is known to take such messages soon */
     LNET_CLASS_BULK,
     LNET_CLASS_SLOW, /* with payload, from a sender whose receives stop: has the stall account */
